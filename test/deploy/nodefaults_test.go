@@ -84,7 +84,7 @@ func TestNodeFaultsEquals(t *testing.T) {
 			},
 		},
 		"Least": {
-			reason: "no reports, no janitor, no people", values: "{intake: {enabled: false}, janitor: {enabled: false}, rbac: {people: false}}", nobody: true,
+			reason: "no reports, no janitor, no people", values: "{intake: {enabled: false}, janitor: {enabled: false}, rbac: {userRoles: false}}", nobody: true,
 			want: []roles.Process{{Namespace: namespace, Account: repairing, Features: []roles.Feature{roles.Controller}}},
 		},
 		"Tokens": {

@@ -223,7 +223,7 @@ func TestStopRepeatsNothing(t *testing.T) {
 	metrics := p.Metrics()
 	ended := make(chan int, 1)
 	go func() { ended <- p.Stop() }()
-	controllertest.Eventually(t, func(context.Context) error { return p.Says("waiting for what sinks were sent") })
+	controllertest.Eventually(t, func(context.Context) error { return p.Says("waiting for pending change events") })
 	close(answer)
 	if code := <-ended; code != 0 {
 		t.Errorf("it ends with %d", code)

@@ -136,7 +136,7 @@ func TestRateOutlivesTheController(t *testing.T) {
 	c.StartController(env)
 	c.Report(faulttest.Fatal("node-next", "disk"))
 	f := c.Want("node-next", "a node that is taken, or waits", func(f *v1alpha1.NodeFault) bool { return f.Status.Phase != "" })
-	if f.Status.Phase != v1alpha1.PhasePending || !strings.Contains(f.Status.Message, "2 nodes of the cluster's pool were taken out of service within 1h") {
+	if f.Status.Phase != v1alpha1.PhasePending || !strings.Contains(f.Status.Message, "2 nodes of the cluster were taken out of service within 1h") {
 		t.Errorf("it is %s: %s", f.Status.Phase, f.Status.Message)
 	}
 	wantNode(t, c, "node-next", false, false)

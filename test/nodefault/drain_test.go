@@ -151,7 +151,7 @@ func TestNodeGoesWhileDrained(t *testing.T) {
 	c.WantPhase(node, v1alpha1.PhaseGone)
 	c.Sink.WantTold(t, node, "cordon drain-started drain-cancelled")
 	told := c.Sink.Taken(node, true)
-	if last := told[len(told)-1]; last.Reason != "the node is gone" {
+	if last := told[len(told)-1]; last.Reason != "the node was deleted" {
 		t.Errorf("the drain ended because %q", last.Reason)
 	}
 }

@@ -50,10 +50,10 @@ func (c *cluster) fault(ctx context.Context, node string) (*v1alpha1.NodeFault, 
 	var f v1alpha1.NodeFault
 	err := c.Get(ctx, client.ObjectKey{Name: bare(node)}, &f)
 	if apierrors.IsNotFound(err) && !hostcli.Unserved(err) {
-		return nil, cli.Fail(fmt.Errorf("no fault of a node %q is known", bare(node)), cli.CodePrecondition, "fleetloop faults list   lists those there are")
+		return nil, cli.Fail(fmt.Errorf("node %q has no NodeFault", bare(node)), cli.CodePrecondition, "fleetloop faults list   shows the nodes with faults")
 	}
 	if err != nil {
-		return nil, explain(err, fmt.Sprintf("get the faults of node %q", bare(node)))
+		return nil, explain(err, fmt.Sprintf("get NodeFault of node %q", bare(node)))
 	}
 	return &f, nil
 }

@@ -26,11 +26,11 @@ func (s *session) deliveriesCommand() *cobra.Command {
 	var resend, everything bool
 	cmd := &cobra.Command{
 		Use:   "deliveries [NODE ...]",
-		Short: "Show which change events of nodes no sink has taken, and send them again",
-		Long: "Show how far each sink of change events is with what was done to the nodes of the host cluster: the events that\n" +
-			"it has not taken yet, and those that it has refused for good or that have grown too old.\n\n" +
-			"Events that wait are tried again by themselves. Those that were refused are sent again with --resend, once what\n" +
-			"was wrong with the sink is mended.",
+		Short: "Show undelivered change events of nodes, and send them again",
+		Long: "Show the delivery of the change events of nodes, for each sink: events that are pending, and events that the\n" +
+			"sink rejected or that expired.\n\n" +
+			"Pending events are retried automatically. Rejected events are sent again with --resend, after the sink is\n" +
+			"fixed.",
 		Example: "  fleetloop changes deliveries\n" +
 			"  fleetloop changes deliveries --resend gpu-node-01\n" +
 			"  fleetloop changes deliveries --resend --all",
@@ -38,25 +38,25 @@ func (s *session) deliveriesCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {
 			case everything && !resend:
-				return usagef(cmd, "--all goes with --resend; without it, all nodes are shown unless some are named")
+				return usagef(cmd, "--all requires --resend; without it, all nodes are shown unless nodes are named")
 			case resend && everything == (len(args) > 0):
-				return usagef(cmd, "say whose events are sent again: nodes by name, or --all")
+				return usagef(cmd, "--resend requires node names or --all")
 			case resend:
 				return s.resend(cmd, args)
 			}
 			return s.deliveries(cmd, args, format)
 		},
 	}
-	cmd.Flags().BoolVar(&resend, "resend", false, "send those again that were refused")
-	cmd.Flags().BoolVar(&everything, "all", false, "with --resend: those of all nodes")
+	cmd.Flags().BoolVar(&resend, "resend", false, "send rejected events again")
+	cmd.Flags().BoolVar(&everything, "all", false, "with --resend: for all nodes")
 	addOutputFlag(cmd, &format, show.Table, show.Wide, show.JSON, show.YAML)
 	return cmd
 }
 
 // What keeps an event from a sink.
 const (
-	stateWaiting = "waiting" // it is tried again by itself
-	stateRefused = "refused" // it is not
+	stateWaiting = "pending" // it is tried again by itself
+	stateRefused = "rejected" // it is not
 )
 
 // An undelivered event is one that a sink has not taken.
@@ -73,10 +73,10 @@ type undelivered struct {
 // A sinkState is how a sink is, over all nodes.
 type sinkState struct {
 	Sink    string       `json:"sink"`
-	Waiting int          `json:"waiting"`
-	Refused int          `json:"refused"`
+	Waiting int          `json:"pending"`
+	Refused int          `json:"rejected"`
 	Dropped int64        `json:"dropped"` // because too many waited
-	Taken   *metav1.Time `json:"lastTaken,omitempty"`
+	Taken   *metav1.Time `json:"lastDelivered,omitempty"`
 	Failed  *metav1.Time `json:"lastFailed,omitempty"`
 	Error   string       `json:"error,omitempty"` // of the last failure, if none was taken since
 }
@@ -142,7 +142,7 @@ func sinkRows(now time.Time, st *v1alpha1.NodeFaultStatus) [][]string {
 }
 
 func rowsOf(now time.Time, sinks []sinkState) [][]string {
-	rows := [][]string{{"SINK", "WAITING", "REFUSED", "DROPPED", "LAST TAKEN", "LAST FAILED", "ERROR"}}
+	rows := [][]string{{"SINK", "PENDING", "REJECTED", "DROPPED", "LAST DELIVERED", "LAST FAILED", "ERROR"}}
 	for _, s := range sinks {
 		rows = append(rows, []string{s.Sink, fmt.Sprint(s.Waiting), fmt.Sprint(s.Refused), fmt.Sprint(s.Dropped), ago(now, s.Taken), ago(now, s.Failed), s.Error})
 	}
@@ -197,14 +197,14 @@ func lost(list []v1alpha1.NodeFault) int64 {
 
 func (s *session) showDeliveries(sinks []sinkState, events []undelivered, lost int64, wide bool) error {
 	if len(sinks) == 0 {
-		s.note("No sink has been told of a node yet.")
+		s.note("No change event of a node has been sent yet.")
 		return nil
 	}
 	if err := grid(s.env.Stdout, "", rowsOf(s.env.Now(), sinks)); err != nil {
 		return err
 	}
 	if lost > 0 {
-		s.note("%d events were dropped, because too many waited for a sink.", lost)
+		s.note("%d events were dropped, because too many were pending.", lost)
 	}
 	if len(events) == 0 {
 		s.note("All events are delivered.")
@@ -244,21 +244,21 @@ func (s *session) resend(cmd *cobra.Command, args []string) error {
 		sinks := refusing(&f.Status)
 		if len(sinks) == 0 {
 			if len(args) > 0 {
-				s.note("node %s: nothing was refused", f.Name)
+				s.note("node %s: no rejected events", f.Name)
 			}
 			continue
 		}
 		if err := c.ask(cmd.Context(), f, s.env.Now()); err != nil {
-			errs = append(errs, explain(err, fmt.Sprintf("have the events of node %q sent again", f.Name)))
+			errs = append(errs, explain(err, fmt.Sprintf("request resend of the events of node %q", f.Name)))
 			continue
 		}
 		asked++
-		if err := s.say("node %s: its events are sent again to %s", f.Name, strings.Join(sinks, ", ")); err != nil {
+		if err := s.say("node %s: rejected events are sent again to %s", f.Name, strings.Join(sinks, ", ")); err != nil {
 			return err
 		}
 	}
 	if asked == 0 && len(args) == 0 && len(errs) == 0 {
-		s.note("Nothing was refused.")
+		s.note("No rejected events.")
 	}
 	return hostcli.All(errs, cmp.Or(asked, len(list)-len(errs)))
 }

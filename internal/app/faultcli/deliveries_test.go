@@ -33,12 +33,12 @@ func TestDeliveries(t *testing.T) {
 		does(t, 0, "waiting", "changes", "deliveries", "told-a", "told-b", "told-c"),
 		does(t, 0, "id-2", "changes", "deliveries", "told-a", "-o", "wide"),
 		does(t, 0, "All events are delivered.", "changes", "deliveries", "told-b"),
-		does(t, 0, "No sink has been told", "changes", "deliveries", "told-c"),
-		does(t, 2, "--all goes with --resend", "changes", "deliveries", "--all"),
+		does(t, 0, "No change event of a node", "changes", "deliveries", "told-c"),
+		does(t, 2, "--all requires --resend", "changes", "deliveries", "--all"),
 		does(t, 2, "or --all", "changes", "deliveries", "--resend"),
 		does(t, 2, "or --all", "changes", "deliveries", "--resend", "told-a", "--all"),
 		does(t, 0, "on-call", "changes", "deliveries", "--resend", "told-a", "told-b"),
-		does(t, 3, "no fault of a node", "changes", "deliveries", "--resend", "told-x"),
+		does(t, 3, "has no NodeFault", "changes", "deliveries", "--resend", "told-x"),
 	)
 	if got := getFault(t, "told-a").Annotations[v1alpha1.AnnotationResend]; got != "2026-03-04T12:00:00Z" {
 		t.Errorf("the controller is asked by %q", got)
@@ -49,7 +49,7 @@ func TestDeliveries(t *testing.T) {
 		}
 	}
 
-	all := does(t, 0, "node told-a: its events are sent again to on-call", "changes", "deliveries", "--resend", "--all")
+	all := does(t, 0, "node told-a: rejected events are sent again to on-call", "changes", "deliveries", "--resend", "--all")
 	if strings.Contains(all.out, "told-b") {
 		t.Errorf("nothing of told-b was refused that is kept:\n%s", all.out)
 	}

@@ -20,12 +20,12 @@ import (
 func (s *session) describeCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "describe NODE ...",
-		Short: "Tell all there is to tell about sick nodes, and what to do now",
-		Long: "Tell all there is to tell about sick nodes: what is wrong and who says so, what the rules want, what of the\n" +
-			"node is ours, what blocks the drain, how the remedy gets on, and what was done and who was told.",
+		Short: "Show details of faulty nodes, and what to do next",
+		Long: "Show details of faulty nodes: the faults and their sources, the actions that the rules require, the changes to the\n" +
+			"node, what blocks the drain, the progress of the remedy, the history, and the delivery of change events.",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return usagef(cmd, "say which nodes, by name")
+				return usagef(cmd, "node name missing")
 			}
 			return nil
 		},
@@ -118,24 +118,24 @@ func (p *page) describe(f *v1alpha1.NodeFault) error {
 func (p *page) head(f *v1alpha1.NodeFault) {
 	st := &f.Status
 	p.field("Node", f.Name)
-	phase := cmp.Or(string(st.Phase), "not looked at yet: is node-fault-controller running?")
+	phase := cmp.Or(string(st.Phase), "not processed yet: is node-fault-controller running?")
 	if p.err == nil {
 		p.line("%s%s", terminal.Pad("Phase:", fieldWidth), p.paint(style(st.Phase), terminal.Clean(phase)))
 	}
-	p.field("Since", p.when(st.PhaseChangedAt))
+	p.field("Phase since", p.when(st.PhaseChangedAt))
 	p.field("Fault", faultOf(f))
 	p.field("Message", st.Message)
 	p.field("Session", st.Session)
 	if o := st.Owned; o != nil {
-		p.field("Ours", owned(o))
+		p.field("Owned", owned(o))
 	}
 	if o := st.Overridden; o != nil {
-		p.field("Overridden", p.when(&o.DetectedAt)+" by a person, who undid session "+o.Session)
+		p.field("Overridden", p.when(&o.DetectedAt)+" by a person, in session "+o.Session)
 	}
 	p.field("Healthy since", p.when(st.HealthySince))
 	if next := next(f); len(next) > 0 {
 		p.line("")
-		p.line("%s", p.paint(terminal.Bold, "What to do"))
+		p.line("%s", p.paint(terminal.Bold, "Next steps"))
 		for _, line := range next {
 			p.line("  %s", terminal.Clean(line))
 		}
@@ -146,7 +146,7 @@ func (p *page) head(f *v1alpha1.NodeFault) {
 func owned(o *v1alpha1.Owned) string {
 	var parts []string
 	if o.Cordon {
-		parts = append(parts, "the cordon")
+		parts = append(parts, "cordon")
 	}
 	for _, t := range o.Taints {
 		parts = append(parts, "taint "+taint(t))
@@ -178,19 +178,19 @@ func style(p v1alpha1.Phase) terminal.Style {
 
 // next is what a person can do about a node as it stands.
 func next(f *v1alpha1.NodeFault) []string {
-	release := "fleetloop faults release " + f.Name + "   takes what is ours off the node"
+	release := "fleetloop faults release " + f.Name + "   removes the cordon and taints of the controller"
 	switch f.Status.Phase {
 	case v1alpha1.PhaseStuck:
-		return []string{"All attempts have failed, or there is none to make: look at the node.", release + ", when it is well"}
+		return []string{"Automatic repair has ended: repair the node.", release + ", after the repair"}
 	case v1alpha1.PhaseHeld:
-		return []string{"kubectl annotate node " + f.Name + " " + v1alpha1.AnnotationHold + "-   lets it go back to work"}
+		return []string{"kubectl annotate node " + f.Name + " " + v1alpha1.AnnotationHold + "-   releases the node"}
 	case v1alpha1.PhaseOverridden:
-		return []string{"kubectl annotate node " + f.Name + " " + v1alpha1.AnnotationOverridden + "-   has us act on the same faults again"}
+		return []string{"kubectl annotate node " + f.Name + " " + v1alpha1.AnnotationOverridden + "-   lets the controller act on the same faults again"}
 	case v1alpha1.PhasePending, v1alpha1.PhaseDryRun, v1alpha1.PhaseObserved, v1alpha1.PhaseRecovering, v1alpha1.PhaseHealthy, v1alpha1.PhaseGone:
 		return nil
 	case v1alpha1.PhaseDraining:
 		if d := f.Status.Drain; d != nil && len(d.BlockedPods) > 0 {
-			return []string{"Some pods do not go: make room for them elsewhere, or loosen their budgets.", release + ", and ends the drain"}
+			return []string{"Some pods cannot be evicted: add capacity for them, or relax their PodDisruptionBudgets.", release + ", and ends the drain"}
 		}
 		return []string{release + ", and ends the drain"}
 	case v1alpha1.PhaseQuarantined, v1alpha1.PhaseRemediating:
@@ -200,7 +200,7 @@ func next(f *v1alpha1.NodeFault) []string {
 }
 
 func (p *page) faults(list []v1alpha1.Fault) {
-	rows := [][]string{{"SOURCE", "CHECK", "ENTITY", "CODES", "FATAL", "SINCE", "MESSAGE"}}
+	rows := [][]string{{"SOURCE", "CHECK", "ENTITY", "CODES", "FATAL", "AGE", "MESSAGE"}}
 	for _, f := range list {
 		fatal := "no"
 		if f.Fatal {
@@ -240,11 +240,11 @@ func (p *page) wish(w *v1alpha1.DesiredActions) {
 	}
 	text := cmp.Or(strings.Join(parts, ", "), "nothing")
 	if w.DryRun {
-		text += " (dry run: told, and not done)"
+		text += " (dry run: reported, not performed)"
 	}
 	p.line("")
-	p.field("Rules", cmp.Or(strings.Join(w.MatchedRules, ", "), "none matches"))
-	p.field("They want", text)
+	p.field("Rules", cmp.Or(strings.Join(w.MatchedRules, ", "), "no match"))
+	p.field("Desired", text)
 }
 
 func (p *page) drain(d *v1alpha1.DrainStatus) {
@@ -252,19 +252,19 @@ func (p *page) drain(d *v1alpha1.DrainStatus) {
 		return
 	}
 	p.line("")
-	text := fmt.Sprintf("%s: %d left to go, %d of them ending, %d evicted", strings.ToLower(string(d.State)), d.Remaining, d.Terminating, d.Evicted)
+	text := fmt.Sprintf("%s: %d pods left, %d of them terminating, %d evicted", strings.ToLower(string(d.State)), d.Remaining, d.Terminating, d.Evicted)
 	p.field("Drain", text)
-	p.field("Began", p.when(&d.StartedAt))
+	p.field("Started", p.when(&d.StartedAt))
 	if d.FinishedAt == nil {
 		p.field("Deadline", p.when(&d.Deadline))
 	}
-	p.field("Ended", p.when(d.FinishedAt))
-	p.field("Says", d.Message)
-	rows := [][]string{{"POD", "BLOCKED BY", "WHY"}}
+	p.field("Finished", p.when(d.FinishedAt))
+	p.field("Message", d.Message)
+	rows := [][]string{{"POD", "BLOCKED BY", "MESSAGE"}}
 	for _, b := range d.BlockedPods {
 		rows = append(rows, []string{b.Pod, b.BlockedBy, oneLine(b.Message)})
 	}
-	p.section("Pods that do not go", rows)
+	p.section("Blocked pods", rows)
 }
 
 func (p *page) remedy(r *v1alpha1.RemediationStatus) {
@@ -276,16 +276,16 @@ func (p *page) remedy(r *v1alpha1.RemediationStatus) {
 	if r.ObjectName != "" {
 		p.field("Object", r.ObjectKind+" "+r.ObjectName)
 	}
-	p.field("Began", p.when(&r.StartedAt))
+	p.field("Started", p.when(&r.StartedAt))
 	if r.FinishedAt == nil {
 		p.field("Deadline", p.when(&r.Deadline))
 	}
-	p.field("Ended", p.when(r.FinishedAt))
-	p.field("Says", r.Message)
+	p.field("Finished", p.when(r.FinishedAt))
+	p.field("Message", r.Message)
 }
 
 func (p *page) conditions(list []metav1.Condition) {
-	rows := [][]string{{"CONDITION", "STATUS", "SINCE", "REASON", "MESSAGE"}}
+	rows := [][]string{{"CONDITION", "STATUS", "AGE", "REASON", "MESSAGE"}}
 	for _, c := range list {
 		rows = append(rows, []string{c.Type, string(c.Status), terminal.Since(p.now, c.LastTransitionTime.Time), c.Reason, oneLine(c.Message)})
 	}
@@ -293,7 +293,7 @@ func (p *page) conditions(list []metav1.Condition) {
 }
 
 func (p *page) history(st *v1alpha1.NodeFaultStatus) {
-	rows := [][]string{{"AT", "ACTION", "OUTCOME", "SESSION", "TOLD", "WHY"}}
+	rows := [][]string{{"TIME", "ACTION", "OUTCOME", "SESSION", "DELIVERED", "REASON"}}
 	for _, r := range slices.Backward(st.History) {
 		action := r.Action
 		if r.DryRun {
@@ -302,7 +302,7 @@ func (p *page) history(st *v1alpha1.NodeFaultStatus) {
 		why := cmp.Or(r.Reason, strings.Join(r.ErrorCodes, ","), r.Check)
 		rows = append(rows, []string{r.At.UTC().Format(time.RFC3339), action, r.Outcome, r.Session, told(st, r), oneLine(why)})
 	}
-	p.section("What was done", rows)
+	p.section("History", rows)
 }
 
 // told is how many sinks have taken a record, of those that were there then.

@@ -65,9 +65,9 @@ type session struct {
 func (s *session) faultsCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "faults",
-		Short: "Show sick nodes of the host cluster, and give them back",
-		Long: "Show which nodes of the host cluster are sick, what is done about them and what blocks it, and give\n" +
-			"nodes back. What is shown are the NodeFaults of node-fault-controller.",
+		Short: "Show faulty nodes of the host cluster, and release them",
+		Long: "Show the faulty nodes of the host cluster, the progress of their repair and what blocks it, and release\n" +
+			"nodes. The data comes from the NodeFaults of node-fault-controller.",
 		Example: "  fleetloop faults list\n" +
 			"  fleetloop faults describe gpu-node-01\n" +
 			"  fleetloop faults release gpu-node-01 --reason='the fan was replaced'",
@@ -108,7 +108,7 @@ func addOutputFlag(cmd *cobra.Command, format *string, formats ...string) {
 		if slices.Contains(formats, *format) {
 			return nil
 		}
-		return usagef(cmd, "there is no output format %q here; there are %s", *format, strings.Join(formats, ", "))
+		return usagef(cmd, "unknown output format %q: use one of %s", *format, strings.Join(formats, ", "))
 	}
 }
 

@@ -70,7 +70,7 @@ func TestFaults(t *testing.T) {
 		does(t, 0, "Draining", list...),
 		does(t, 0, "SESSION", append(list, "-o", "wide")...),
 		does(t, 0, "nodefault.fleetloop.io/gpu-a", "faults", "list", "gpu-a", "node/gpu-c", "-o", "name"),
-		does(t, 4, "no fault of a node", "faults", "list", "gpu-a", "gpu-x"),
+		does(t, 4, "has no NodeFault", "faults", "list", "gpu-a", "gpu-x"),
 		does(t, 3, "fleetloop faults list", "faults", "describe", "gpu-x"),
 		does(t, 0, "payments/api-pdb", "faults", "describe", "gpu-a"),
 		does(t, 0, "gpu-c", "faults", "describe", "gpu-c"),

@@ -23,16 +23,16 @@ func (s *session) listCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "list [NODE ...]",
 		Aliases: []string{"get", "ls"},
-		Short:   "Show where sick nodes stand",
-		Long: "Show where sick nodes stand: what is wrong, what is tried, and what is waited for.\n" +
-			"Nodes that are healthy again, or gone, are shown with --all, and if they are named.",
+		Short:   "Show faulty nodes",
+		Long: "Show faulty nodes: the fault, the remedy, and what the controller waits for.\n" +
+			"Healthy and deleted nodes are shown with --all, or if they are named.",
 		Example:           "  fleetloop faults list\n  fleetloop faults list --all -o wide",
 		ValidArgsFunction: s.completeNodes,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return s.list(cmd, args, format, everything)
 		},
 	}
-	cmd.Flags().BoolVarP(&everything, "all", "a", false, "show also nodes that are healthy again, or gone")
+	cmd.Flags().BoolVarP(&everything, "all", "a", false, "also show healthy and deleted nodes")
 	addOutputFlag(cmd, &format, show.Table, show.Wide, show.JSON, show.YAML, show.Name)
 	return cmd
 }
@@ -64,7 +64,7 @@ func (s *session) list(cmd *cobra.Command, args []string, format string, everyth
 	case len(shown) > 0:
 		err = s.table(shown, format == show.Wide)
 	case len(errs) == 0:
-		s.note("No sick nodes.")
+		s.note("No faulty nodes.")
 	}
 	if err != nil {
 		return err
@@ -83,9 +83,9 @@ func nameOf(f *v1alpha1.NodeFault) string {
 }
 
 func (s *session) table(list []v1alpha1.NodeFault, wide bool) error {
-	heads := []string{"NODE", "PHASE", "FAULT", "REMEDY", "PODS", "SINCE", "MESSAGE"}
+	heads := []string{"NODE", "PHASE", "FAULT", "REMEDY", "PODS LEFT", "PHASE AGE", "MESSAGE"}
 	if wide {
-		heads = append(heads[:len(heads)-1], "SESSION", "UNTOLD", "MESSAGE")
+		heads = append(heads[:len(heads)-1], "SESSION", "UNDELIVERED", "MESSAGE")
 	}
 	rows := [][]string{heads}
 	for i := range list {

@@ -25,26 +25,26 @@ func (s *session) releaseCommand() *cobra.Command {
 	var r releasing
 	cmd := &cobra.Command{
 		Use:   "release NODE ... | --all",
-		Short: "Take what is ours off nodes",
-		Long: "Take off nodes what node-fault-controller has put there: the cordon, if it is its own, its taints and labels,\n" +
-			"and nothing else. A cordon or a taint of anybody else stays. It goes by the nodes alone, so that it also\n" +
-			"works where the controller is gone.\n\n" +
-			"The controller remembers a release as the wish of a person: it leaves the node alone while the same faults\n" +
-			"last. With --rearm it does not remember it, and may take the node again at once. --all is for good-byes, after\n" +
-			"the controller was removed: it leaves nothing to remember on any node.",
+		Short: "Release nodes: remove the cordon and taints of the controller",
+		Long: "Release nodes: remove the cordon, taints, labels and annotations that node-fault-controller added. Cordons and\n" +
+			"taints of others stay. The command reads only the nodes, so that it also works when the controller is\n" +
+			"uninstalled.\n\n" +
+			"The controller treats a release as a manual override: it leaves the node alone while the same faults\n" +
+			"last. With --allow-requarantine it may quarantine the node again at once. Use --all after the controller\n" +
+			"was uninstalled: it leaves no annotation on any node.",
 		Example: "  fleetloop faults release gpu-node-01 --reason='the fan was replaced'\n" +
 			"  fleetloop faults release --all --reason='node faults are uninstalled'",
 		ValidArgsFunction: s.completeNodes,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if r.everything == (len(args) > 0) {
-				return usagef(cmd, "say which nodes, by name, or --all")
+				return usagef(cmd, "node names or --all missing")
 			}
 			return s.release(cmd.Context(), args, r)
 		},
 	}
 	cmd.Flags().BoolVar(&r.everything, "all", false, "release all nodes")
-	cmd.Flags().StringVar(&r.reason, "reason", "", "why, for those who read of it")
-	cmd.Flags().BoolVar(&r.rearm, "rearm", false, "let the controller act on the same faults again")
+	cmd.Flags().StringVar(&r.reason, "reason", "", "`reason` of the release, for the history and change events")
+	cmd.Flags().BoolVar(&r.rearm, "allow-requarantine", false, "let the controller quarantine the nodes for the same faults again")
 	return cmd
 }
 
@@ -74,14 +74,14 @@ func (s *session) release(ctx context.Context, args []string, r releasing) error
 			released++
 			err = s.say("node %s: released%s", node.Name, stays(node))
 		case !r.everything:
-			s.note("node %s: nothing on it is ours%s", node.Name, stays(node))
+			s.note("node %s: no changes of the controller found%s", node.Name, stays(node))
 		}
 		if err != nil {
 			return err
 		}
 	}
 	if r.everything && released == 0 && len(errs) == 0 {
-		s.note("Nothing of ours is on any node.")
+		s.note("No node has changes of the controller.")
 	}
 	return hostcli.All(errs, done)
 }
@@ -89,7 +89,7 @@ func (s *session) release(ctx context.Context, args []string, r releasing) error
 // stays says what keeps a node from work that is not ours.
 func stays(node *corev1.Node) string {
 	if node.Spec.Unschedulable {
-		return "; it stays cordoned, by somebody else"
+		return "; it stays cordoned, because someone else cordoned it"
 	}
 	return ""
 }
@@ -103,7 +103,7 @@ func (s *session) releaseOne(ctx context.Context, c *cluster, name string, r rel
 		var before corev1.Node
 		if err := c.Get(ctx, client.ObjectKey{Name: name}, &before); err != nil {
 			if apierrors.IsNotFound(err) {
-				err = cli.Fail(fmt.Errorf("there is no node %q", name), cli.CodePrecondition, "kubectl get nodes   lists those there are")
+				err = cli.Fail(fmt.Errorf("node %q not found", name), cli.CodePrecondition, "kubectl get nodes   lists the nodes")
 				return nil, false, err
 			}
 			return nil, false, explain(err, fmt.Sprintf("get node %q", name))

@@ -88,22 +88,22 @@ func TestRelease(t *testing.T) {
 	if got.Annotations[v1alpha1.AnnotationOverridden] == "" {
 		t.Error("the wish of a person is not remembered")
 	}
-	does(t, 0, "node rel-rearm: released\n", "faults", "release", "rel-rearm", "--rearm")
+	does(t, 0, "node rel-rearm: released\n", "faults", "release", "rel-rearm", "--allow-requarantine")
 	if text := getNode(t, "rel-rearm").Annotations[v1alpha1.AnnotationOverridden]; text != "" {
 		t.Errorf("it is remembered although it was not to be: %s", text)
 	}
 
-	does(t, 0, "node rel-both: released; it stays cordoned, by somebody else", "faults", "release", "rel-both")
+	does(t, 0, "node rel-both: released; it stays cordoned, because someone else cordoned it", "faults", "release", "rel-both")
 	if !getNode(t, "rel-both").Spec.Unschedulable {
 		t.Error("the cordon of somebody else was taken off")
 	}
 	before := getNode(t, "rel-never").ResourceVersion
-	does(t, 0, "node rel-never: nothing on it is ours", "faults", "release", "rel-never")
+	does(t, 0, "node rel-never: no changes of the controller found", "faults", "release", "rel-never")
 	if getNode(t, "rel-never").ResourceVersion != before {
 		t.Error("a node with nothing of ours was written")
 	}
 	does(t, 3, "kubectl get nodes", "faults", "release", "rel-none")
-	does(t, 4, "no node", "faults", "release", "rel-none", "rel-never")
+	does(t, 4, "not found", "faults", "release", "rel-none", "rel-never")
 }
 
 // TestReleaseAll holds that nothing of ours stays on any node.
@@ -121,7 +121,7 @@ func TestReleaseAll(t *testing.T) { //nolint:paralleltest // it releases the nod
 			t.Errorf("something is left on %s: %+v", name, n)
 		}
 	}
-	does(t, 0, "Nothing of ours is on any node.", "faults", "release", "--all")
+	does(t, 0, "No node has changes of the controller.", "faults", "release", "--all")
 }
 
 // withoutSystem leaves out what the API server and its controllers add.

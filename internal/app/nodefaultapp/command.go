@@ -25,12 +25,12 @@ func Command(stdout, stderr io.Writer, env func(string) (string, bool)) *cobra.C
 	}
 	root := &cobra.Command{
 		Use:   binary,
-		Short: "Take sick nodes out of service, have them repaired, and give them back",
-		Long: `Take sick nodes out of service within a budget, have their pods go by eviction,
-have them rebooted or replaced, see whether that helped, and give them back. What a
-person did by hand is never undone, and each step is told as a change event.
+		Short: "Quarantine, repair and release faulty nodes",
+		Long: `Quarantine faulty nodes within a budget, drain them, reboot or replace them, verify
+the repair, and release them. Manual changes to nodes are never reverted. Each step
+sends a change event.
 
-Of several replicas one at a time acts, and all take reports.`,
+One replica at a time acts. All replicas receive reports.`,
 		Example: `  node-fault-controller --kubeconfig=admin.kubeconfig --dry-run
   node-fault-controller --config=node-faults.yaml --reboot-provider=webhook --webhook-url=https://bmc.example/reboot
   node-fault-controller release --all --reason="uninstalled"`,

@@ -45,16 +45,16 @@ type Config struct {
 type Part struct {
 	Kube kube.Config `key:"kubernetes"`
 
-	Roles     []string      `key:"roles" env:"ROLES" flag:"roles" default:"controller,intake,janitor" validate:"dive,oneof=controller intake janitor" doc:"What this process does: controller (takes nodes out of service, drains them and gives them back), intake (takes reports over HTTP and gRPC), janitor (has nodes rebooted and terminated: it alone needs the rights for that)."`
-	Namespace string        `key:"namespace" env:"NAMESPACE" flag:"namespace" doc:"Namespace of the Leases, and of Jobs where nothing else is said (default: that of the pod, else fleetloop-system)."`
-	Cluster   string        `key:"cluster_name" env:"CLUSTER_NAME" flag:"cluster-name" default:"local" validate:"required" doc:"What this cluster is called where it is told what was done."`
-	DryRun    bool          `key:"dry_run" env:"DRY_RUN" flag:"dry-run" doc:"Tell what would be done, and do nothing to any node."`
-	Elect     bool          `key:"leader_elect" env:"LEADER_ELECT" flag:"leader-elect" default:"true" doc:"Have one replica at a time act, by a Lease. Reports are taken by all."`
-	Retention time.Duration `key:"retention" env:"NODE_FAULT_RETENTION" flag:"retention" default:"24h" validate:"gt=0" doc:"How long a NodeFault is kept that has nothing more to say."`
+	Roles     []string      `key:"roles" env:"ROLES" flag:"roles" default:"controller,intake,janitor" validate:"dive,oneof=controller intake janitor" doc:"Roles of this process: controller (quarantines, drains and releases nodes), intake (receives reports over HTTP and gRPC), janitor (reboots and terminates nodes; only this role needs the permissions for it)."`
+	Namespace string        `key:"namespace" env:"NAMESPACE" flag:"namespace" doc:"Namespace of the Leases, and of Jobs unless set otherwise (default: the namespace of the pod, or else fleetloop-system)."`
+	Cluster   string        `key:"cluster_name" env:"CLUSTER_NAME" flag:"cluster-name" default:"local" validate:"required" doc:"Name of this cluster in change events."`
+	DryRun    bool          `key:"dry_run" env:"DRY_RUN" flag:"dry-run" doc:"Report actions without changing any node."`
+	Elect     bool          `key:"leader_elect" env:"LEADER_ELECT" flag:"leader-elect" default:"true" doc:"Elect a leader by a Lease, so that one replica acts. All replicas receive reports."`
+	Retention time.Duration `key:"retention" env:"NODE_FAULT_RETENTION" flag:"retention" default:"24h" validate:"gt=0" doc:"How long a NodeFault is retained after it is over."`
 
 	Conditions  conditions.Config `key:"conditions"`
 	Intake      IntakeConfig      `key:"intake"`
-	Rules       rules.Config      `key:"rules" validate:"dive" doc:"What is done about which faults; none is those that are shipped."`
+	Rules       rules.Config      `key:"rules" validate:"dive" doc:"Rules that map faults to actions; empty means the built-in rules."`
 	Quarantine  quarantine.Config `key:"quarantine"`
 	Budget      budget.Config     `key:"budget"`
 	Drain       drain.Config      `key:"drain"`
@@ -85,38 +85,38 @@ type IntakeConfig struct {
 
 // RemediationConfig says how often and how long remedies are tried.
 type RemediationConfig struct {
-	RebootAttempts    int           `key:"reboot_attempts" env:"NODE_FAULT_REBOOT_ATTEMPTS" flag:"reboot-attempts" default:"2" validate:"min=1" doc:"How often a node is rebooted for the same faults before the next remedy."`
-	TerminateAttempts int           `key:"terminate_attempts" env:"NODE_FAULT_TERMINATE_ATTEMPTS" default:"1" validate:"min=1" doc:"How often the end of a node is asked for."`
-	RebootTimeout     time.Duration `key:"reboot_timeout" env:"NODE_FAULT_REBOOT_TIMEOUT" flag:"reboot-timeout" default:"30m" validate:"gt=0" doc:"How long a reboot may take until the node is Ready in another boot."`
-	TerminateTimeout  time.Duration `key:"terminate_timeout" env:"NODE_FAULT_TERMINATE_TIMEOUT" default:"30m" validate:"gt=0" doc:"How long the end of a node may take."`
-	VerifyTimeout     time.Duration `key:"verify_timeout" env:"NODE_FAULT_VERIFY_TIMEOUT" flag:"verify-timeout" default:"10m" validate:"gt=0" doc:"How long the faults may stay after a reboot before it counts as of no help."`
-	AfterFailedDrain  bool          `key:"after_failed_drain" env:"NODE_FAULT_REMEDIATE_AFTER_FAILED_DRAIN" default:"false" doc:"Repair a node whose drain has failed, with the pods that are left on it."`
-	RebootUnreachable bool          `key:"reboot_unreachable" env:"NODE_FAULT_REBOOT_UNREACHABLE" default:"false" doc:"Reboot a node whose drain has failed because its kubelet is silent: all pods that are left were told to go, and cannot end. They may still run, and are lost with the reboot. It permits no termination."`
+	RebootAttempts    int           `key:"reboot_attempts" env:"NODE_FAULT_REBOOT_ATTEMPTS" flag:"reboot-attempts" default:"2" validate:"min=1" doc:"Maximum number of reboots for the same faults, before the next remedy."`
+	TerminateAttempts int           `key:"terminate_attempts" env:"NODE_FAULT_TERMINATE_ATTEMPTS" default:"1" validate:"min=1" doc:"Maximum number of attempts to terminate a node."`
+	RebootTimeout     time.Duration `key:"reboot_timeout" env:"NODE_FAULT_REBOOT_TIMEOUT" flag:"reboot-timeout" default:"30m" validate:"gt=0" doc:"Timeout of a reboot, until the node is Ready with a new boot ID."`
+	TerminateTimeout  time.Duration `key:"terminate_timeout" env:"NODE_FAULT_TERMINATE_TIMEOUT" default:"30m" validate:"gt=0" doc:"Timeout of the termination of a node."`
+	VerifyTimeout     time.Duration `key:"verify_timeout" env:"NODE_FAULT_VERIFY_TIMEOUT" flag:"verify-timeout" default:"10m" validate:"gt=0" doc:"How long faults may persist after a reboot before the reboot counts as failed."`
+	AfterFailedDrain  bool          `key:"after_failed_drain" env:"NODE_FAULT_REMEDIATE_AFTER_FAILED_DRAIN" default:"false" doc:"Repair a node whose drain failed, while pods are left on it."`
+	RebootUnreachable bool          `key:"reboot_unreachable" env:"NODE_FAULT_REBOOT_UNREACHABLE" default:"false" doc:"Reboot a node whose drain failed because its kubelet is unreachable: all remaining pods are terminating and cannot end. They may still run, and are lost with the reboot. It does not allow a termination."`
 
 	Verification VerificationConfig `key:"verification"`
 }
 
 // VerificationConfig says how a node is tried out after a reboot.
 type VerificationConfig struct {
-	Image          string   `key:"image" env:"NODE_FAULT_VERIFICATION_IMAGE" doc:"Image of a Job that tries a node out after a reboot, once its faults are gone; it passes by exiting with 0. Empty is none."`
-	Command        []string `key:"command" doc:"Command of that Job; that of the image if there is none."`
-	ServiceAccount string   `key:"service_account" doc:"Account of that Job."`
+	Image          string   `key:"image" env:"NODE_FAULT_VERIFICATION_IMAGE" doc:"Image of a Job that tests a node after a reboot, once its faults are gone. Exit code 0 means passed. Empty disables the test."`
+	Command        []string `key:"command" doc:"Command of the test Job; empty means the entrypoint of the image."`
+	ServiceAccount string   `key:"service_account" doc:"ServiceAccount of the test Job."`
 }
 
 // OutboxConfig says how patient sinks are waited for.
 type OutboxConfig struct {
-	Retry    time.Duration `key:"retry" env:"NODE_FAULT_OUTBOX_RETRY" default:"1s" validate:"gt=0" doc:"How long after a change event could not be delivered it is sent again; it doubles each time. It is in the place of change_events.retry, which the events of nodes have no part in."`
-	MaxRetry time.Duration `key:"max_retry" env:"NODE_FAULT_OUTBOX_MAX_RETRY" default:"5m" validate:"gt=0" doc:"Longest pause until a change event is sent again. A sink that asks to be left alone (Retry-After) is left alone for longer."`
-	MaxAge   time.Duration `key:"max_age" env:"NODE_FAULT_OUTBOX_MAX_AGE" default:"12h" validate:"gt=0" doc:"Age at which what was done to a node is told no more."`
-	Replay   []string      `key:"replay" env:"NODE_FAULT_OUTBOX_REPLAY" doc:"Names of sinks that begin with what is still kept of each node when they are added or enabled again. Others begin with what is done from then on."`
+	Retry    time.Duration `key:"retry" env:"NODE_FAULT_OUTBOX_RETRY" default:"1s" validate:"gt=0" doc:"Initial delay before a failed change event is sent again. It doubles with every failure. It replaces change_events.retry for the events of nodes."`
+	MaxRetry time.Duration `key:"max_retry" env:"NODE_FAULT_OUTBOX_MAX_RETRY" default:"5m" validate:"gt=0" doc:"Maximum delay before a failed change event is sent again. A longer Retry-After of the sink is respected."`
+	MaxAge   time.Duration `key:"max_age" env:"NODE_FAULT_OUTBOX_MAX_AGE" default:"12h" validate:"gt=0" doc:"Age at which an undelivered change event expires."`
+	Replay   []string      `key:"replay" env:"NODE_FAULT_OUTBOX_REPLAY" doc:"Sinks that receive the retained history of every node when they are added or enabled. Other sinks receive only new events."`
 }
 
 // JanitorConfig says who reboots and terminates nodes.
 type JanitorConfig struct {
-	RebootProvider     string        `key:"reboot_provider" env:"NODE_FAULT_REBOOT_PROVIDER" flag:"reboot-provider" default:"manual" validate:"oneof=none job webhook machine execution manual" doc:"Who reboots nodes: job (a privileged Job on the node), webhook, machine (Cluster API), execution (a KubernetesExecution), manual (a person) or none."`
-	TerminateProvider  string        `key:"terminate_provider" env:"NODE_FAULT_TERMINATE_PROVIDER" flag:"terminate-provider" default:"manual" validate:"oneof=none webhook machine execution manual" doc:"Who gives nodes up: webhook, machine, execution, manual or none."`
-	Retention          time.Duration `key:"retention" env:"NODE_ACTION_RETENTION" default:"24h" validate:"gt=0" doc:"How long a RebootNode or TerminateNode is kept after its end."`
-	ExcludedNodeLabels []string      `key:"excluded_node_labels" env:"NODE_ACTION_EXCLUDED_NODE_LABELS" doc:"Labels, as key or key=value, of nodes that are neither rebooted nor terminated."`
+	RebootProvider     string        `key:"reboot_provider" env:"NODE_FAULT_REBOOT_PROVIDER" flag:"reboot-provider" default:"manual" validate:"oneof=none job webhook machine execution manual" doc:"Provider that reboots nodes: job (privileged Job on the node), webhook, machine (Cluster API), execution (KubernetesExecution), manual (a person) or none."`
+	TerminateProvider  string        `key:"terminate_provider" env:"NODE_FAULT_TERMINATE_PROVIDER" flag:"terminate-provider" default:"manual" validate:"oneof=none webhook machine execution manual" doc:"Provider that terminates nodes: webhook, machine, execution, manual or none."`
+	Retention          time.Duration `key:"retention" env:"NODE_ACTION_RETENTION" default:"24h" validate:"gt=0" doc:"How long a RebootNode or TerminateNode is retained after it ends."`
+	ExcludedNodeLabels []string      `key:"excluded_node_labels" env:"NODE_ACTION_EXCLUDED_NODE_LABELS" doc:"Labels, as key or key=value, of nodes that are never rebooted or terminated."`
 
 	Job       JobConfig       `key:"job"`
 	Webhook   WebhookConfig   `key:"webhook"`
@@ -126,30 +126,30 @@ type JanitorConfig struct {
 
 // JobConfig is that of the provider job.
 type JobConfig struct {
-	Image          string   `key:"image" env:"NODE_REBOOT_IMAGE" flag:"reboot-image" doc:"Image of the Job that reboots a node, by its digest. It has a shell, cat, date, sleep and sync."`
-	Namespace      string   `key:"namespace" env:"NODE_REBOOT_NAMESPACE" doc:"Namespace of the Jobs, which must admit privileged pods (default: the controller's)."`
-	Command        []string `key:"command" doc:"Command that reboots the host; empty is the kernel's SysRq."`
-	HostPID        bool     `key:"host_pid" doc:"Let the command see the processes of the host."`
-	ServiceAccount string   `key:"service_account" doc:"Account of the Jobs."`
-	PullSecrets    []string `key:"pull_secrets" doc:"Secrets with credentials of the image's registry."`
+	Image          string   `key:"image" env:"NODE_REBOOT_IMAGE" flag:"reboot-image" doc:"Image of the Job that reboots a node, by digest. It must contain a shell, cat, date, sleep and sync."`
+	Namespace      string   `key:"namespace" env:"NODE_REBOOT_NAMESPACE" doc:"Namespace of the Jobs, which must admit privileged pods (default: the namespace of the controller)."`
+	Command        []string `key:"command" doc:"Command that reboots the host; empty means SysRq of the kernel."`
+	HostPID        bool     `key:"host_pid" doc:"Let the command access the processes of the host."`
+	ServiceAccount string   `key:"service_account" doc:"ServiceAccount of the Jobs."`
+	PullSecrets    []string `key:"pull_secrets" doc:"Image pull Secrets."`
 	PriorityClass  string   `key:"priority_class" default:"system-node-critical" doc:"PriorityClass of the pods."`
 }
 
 // WebhookConfig is that of the provider webhook.
 type WebhookConfig struct {
-	URL                     string        `key:"url" env:"NODE_ACTION_WEBHOOK_URL" flag:"webhook-url" doc:"URL that takes requests."`
-	StatusURL               string        `key:"status_url" env:"NODE_ACTION_WEBHOOK_STATUS_URL" doc:"URL that says how far a request is; empty is that nobody can be asked."`
-	NotReadyMeansTerminated bool          `key:"not_ready_means_terminated" doc:"Count a terminated machine as gone when its node is not Ready, where there is no status_url."`
+	URL                     string        `key:"url" env:"NODE_ACTION_WEBHOOK_URL" flag:"webhook-url" doc:"URL that receives the requests."`
+	StatusURL               string        `key:"status_url" env:"NODE_ACTION_WEBHOOK_STATUS_URL" doc:"URL that returns the status of a request; empty means that the status is unknown."`
+	NotReadyMeansTerminated bool          `key:"not_ready_means_terminated" doc:"Treat a terminated machine as gone when its node is not Ready, if status_url is empty."`
 	TokenFile               string        `key:"token_file" env:"NODE_ACTION_WEBHOOK_TOKEN_FILE" doc:"File with the bearer token."`
-	Timeout                 time.Duration `key:"timeout" default:"10s" validate:"gt=0" doc:"Bound of one request."`
+	Timeout                 time.Duration `key:"timeout" default:"10s" validate:"gt=0" doc:"Timeout of a request."`
 }
 
 // MachineConfig is that of the provider machine.
 type MachineConfig struct {
-	Version          string `key:"version" default:"v1beta1" doc:"Version of the group cluster.x-k8s.io."`
-	RebootAnnotation string `key:"reboot_annotation" default:"cluster.x-k8s.io/remediate-machine" doc:"Annotation that has a Machine remediated."`
-	Namespace        string `key:"namespace" doc:"Namespace of the Machines, where nodes do not say."`
-	Kubeconfig       string `key:"kubeconfig" env:"NODE_ACTION_MACHINES_KUBECONFIG" doc:"kubeconfig of the cluster that Cluster API runs in, if it is another one."`
+	Version          string `key:"version" default:"v1beta1" doc:"API version of the group cluster.x-k8s.io."`
+	RebootAnnotation string `key:"reboot_annotation" default:"cluster.x-k8s.io/remediate-machine" doc:"Annotation that makes Cluster API remediate a Machine."`
+	Namespace        string `key:"namespace" doc:"Namespace of the Machines, if the node does not name one."`
+	Kubeconfig       string `key:"kubeconfig" env:"NODE_ACTION_MACHINES_KUBECONFIG" doc:"kubeconfig file of the cluster that runs Cluster API, if it is another cluster."`
 }
 
 // ExecutionConfig is that of the provider execution.
@@ -162,8 +162,8 @@ type ExecutionConfig struct {
 // ActionTemplate is an action of the catalogue.
 type ActionTemplate struct {
 	Action     string            `key:"action" doc:"Action of the catalogue."`
-	Parameters map[string]string `key:"parameters" doc:"Its parameters; {node}, {node_uid}, {provider_id}, {boot_id}, {idempotency_key}, {action}, {object} and {force} stand for what is asked for."`
-	Timeout    time.Duration     `key:"timeout" default:"0s" validate:"min=0" doc:"Bound of the action; 0s is the catalogue's."`
+	Parameters map[string]string `key:"parameters" doc:"Parameters of the action. Placeholders: {node}, {node_uid}, {provider_id}, {boot_id}, {idempotency_key}, {action}, {object} and {force}."`
+	Timeout    time.Duration     `key:"timeout" default:"0s" validate:"min=0" doc:"Timeout of the action; 0s means the timeout in the catalogue."`
 }
 
 const (
@@ -186,7 +186,7 @@ func Defaults() Config {
 func (c Part) check() error {
 	var errs []error
 	if len(c.Roles) == 0 {
-		errs = append(errs, errors.New("there is nothing to do: set ROLES to some of controller, intake, janitor"))
+		errs = append(errs, errors.New("no role set: set ROLES to one or more of controller, intake, janitor"))
 	}
 	if _, err := rules.Compile(c.rules()); err != nil {
 		errs = append(errs, fmt.Errorf("rules: %w", err))
@@ -196,11 +196,11 @@ func (c Part) check() error {
 			switch provider.Kind(kind) {
 			case provider.KindJob:
 				if c.Janitor.Job.Image == "" {
-					errs = append(errs, errors.New("there is no image for the Jobs that reboot nodes: set NODE_REBOOT_IMAGE, or another NODE_FAULT_REBOOT_PROVIDER than job"))
+					errs = append(errs, errors.New("reboot provider job has no image: set NODE_REBOOT_IMAGE, or choose another NODE_FAULT_REBOOT_PROVIDER"))
 				}
 			case provider.KindWebhook:
 				if c.Janitor.Webhook.URL == "" {
-					errs = append(errs, errors.New("there is no URL for the webhook that nodes are rebooted or terminated by: set NODE_ACTION_WEBHOOK_URL"))
+					errs = append(errs, errors.New("provider webhook has no URL: set NODE_ACTION_WEBHOOK_URL"))
 				}
 			case provider.KindNone, provider.KindMachine, provider.KindExecution, provider.KindManual:
 			}

@@ -97,7 +97,7 @@ func Parts(ctx context.Context, p *process.Process, cfg Part, loan Loan) (parts 
 		}
 	}
 	if a.core, err = kubernetes.NewForConfig(a.host); err != nil {
-		return nil, fmt.Errorf("make client: %w", err)
+		return nil, fmt.Errorf("create client: %w", err)
 	}
 	if a.sinks == nil {
 		if a.sinks, err = changes.New(cfg.sinks(), source, p, changes.SenderRetries); err != nil { //nolint:contextcheck // the sinks outlive the call
@@ -223,7 +223,7 @@ func (a *app) outboxSinks() []outbox.Sink {
 	}
 	for _, name := range a.cfg.Outbox.Replay {
 		if !slices.ContainsFunc(sinks, func(s outbox.Sink) bool { return s.Name == name }) {
-			a.p.Log.Warn("outbox.replay names a sink that is not configured", "sink", name)
+			a.p.Log.Warn("outbox.replay names an unknown sink", "sink", name)
 		}
 	}
 	return sinks
@@ -232,7 +232,7 @@ func (a *app) outboxSinks() []outbox.Sink {
 // janitor makes what has nodes rebooted and terminated.
 func (a *app) janitor(ctx context.Context) ([]lifecycle.Part, error) {
 	if a.cfg.DryRun {
-		a.p.Log.InfoContext(ctx, "no node is rebooted or terminated, whoever asks: this is a dry run")
+		a.p.Log.InfoContext(ctx, "dry run: no node is rebooted or terminated")
 		return nil, nil
 	}
 	m, err := kube.NewManager(a.host, a.options(janitorLease)) //nolint:contextcheck // the manager outlives the call
@@ -258,7 +258,7 @@ func (a *app) provider(kind string) (provider.Provider, error) {
 	deps := provider.Deps{Kubernetes: a.core}
 	var err error
 	if deps.Dynamic, err = dynamic.NewForConfig(a.host); err != nil {
-		return nil, fmt.Errorf("make client: %w", err)
+		return nil, fmt.Errorf("create client: %w", err)
 	}
 	if file := a.cfg.Janitor.Machine.Kubeconfig; file != "" {
 		there, err := kube.Connect(kube.Config{Kubeconfig: file}, userAgent)
@@ -266,7 +266,7 @@ func (a *app) provider(kind string) (provider.Provider, error) {
 			return nil, err
 		}
 		if deps.Machines, err = dynamic.NewForConfig(there); err != nil {
-			return nil, fmt.Errorf("make client: %w", err)
+			return nil, fmt.Errorf("create client: %w", err)
 		}
 	}
 	return provider.New(a.cfg.provider(kind), deps)
@@ -290,9 +290,9 @@ func (a *app) reports(ctx context.Context) ([]lifecycle.Part, error) {
 	}
 	server, err := httpserver.New(ctx, cfg.Server, handler, a.p.Log)
 	if err != nil {
-		return nil, fmt.Errorf("take reports (--listen-address or LISTEN_ADDRESS): %w", err)
+		return nil, fmt.Errorf("listen for reports (--listen-address or LISTEN_ADDRESS): %w", err)
 	}
-	a.p.Log.InfoContext(ctx, "taking reports about nodes", "address", server.Addr())
+	a.p.Log.InfoContext(ctx, "listening for fault reports", "address", server.Addr())
 	if a.listening != nil {
 		a.listening(server.Addr())
 	}

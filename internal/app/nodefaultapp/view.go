@@ -29,7 +29,7 @@ const byAddress = "fleetloop.io/address"
 func newView(ctx context.Context, c cache.Cache) (v view, err error) {
 	informer, err := c.GetInformer(ctx, &corev1.Node{}, cache.BlockUntilSynced(false))
 	if err != nil {
-		return view{}, fmt.Errorf("look at what is cached of nodes: %w", err)
+		return view{}, fmt.Errorf("get informer of nodes: %w", err)
 	}
 	v.synced = informer.HasSynced
 	err = informer.AddIndexers(toolscache.Indexers{byAddress: func(o any) ([]string, error) {
@@ -52,16 +52,16 @@ func newView(ctx context.Context, c cache.Cache) (v view, err error) {
 func storeOf(ctx context.Context, c cache.Cache, kind client.Object) (toolscache.Indexer, error) {
 	informer, err := c.GetInformer(ctx, kind, cache.BlockUntilSynced(false))
 	if err != nil {
-		return nil, fmt.Errorf("look at what is cached of %T: %w", kind, err)
+		return nil, fmt.Errorf("get informer of %T: %w", kind, err)
 	}
 	kept, is := informer.(interface{ GetIndexer() toolscache.Indexer })
 	if !is {
-		return nil, fmt.Errorf("look at what is cached of %T: there is no one store of it", kind)
+		return nil, fmt.Errorf("get informer of %T: no indexer", kind)
 	}
 	return kept.GetIndexer(), nil
 }
 
-var errNotSynced = errors.New("the nodes are not known yet")
+var errNotSynced = errors.New("nodes not listed yet")
 
 // nodesAt are the nodes that have an IP address.
 func (v view) nodesAt(address string) ([]*corev1.Node, error) {

@@ -30,18 +30,18 @@ import (
 // Config says how many nodes may be out of service. It is taken as it is: the
 // zero value allows none. Default is what is shipped.
 type Config struct {
-	MaxPercent      int `key:"max_percent" env:"NODE_FAULT_BUDGET_MAX_PERCENT" flag:"budget-max-percent" default:"10" validate:"gte=0,lte=100" doc:"How much of a pool may be out of service at a time, in percent, rounded down. Nodes that are ours count, those that others have cordoned, and those that are not ready."`
-	MinAllowedNodes int `key:"min_allowed_nodes" env:"NODE_FAULT_BUDGET_MIN_ALLOWED_NODES" flag:"budget-min-allowed-nodes" default:"1" validate:"gte=0" doc:"How many nodes of a pool may be out of service even if the percentage gives fewer: without it a small pool would never be repaired."`
+	MaxPercent      int `key:"max_percent" env:"NODE_FAULT_BUDGET_MAX_PERCENT" flag:"budget-max-percent" default:"10" validate:"gte=0,lte=100" doc:"Maximum share of a pool that may be out of service, in percent, rounded down. Quarantined nodes, nodes cordoned by others and nodes that are not ready count."`
+	MinAllowedNodes int `key:"min_allowed_nodes" env:"NODE_FAULT_BUDGET_MIN_ALLOWED_NODES" flag:"budget-min-allowed-nodes" default:"1" validate:"gte=0" doc:"Number of nodes of a pool that may always be out of service, even if max_percent allows fewer. It lets small pools be repaired."`
 
-	Window                time.Duration `key:"window" env:"NODE_FAULT_BUDGET_WINDOW" default:"5m" validate:"gte=0" doc:"How far back nodes count that were taken out of service; 0s bounds no rate."`
-	WindowMaxPercent      int           `key:"window_max_percent" env:"NODE_FAULT_BUDGET_WINDOW_MAX_PERCENT" default:"5" validate:"gte=0,lte=100" doc:"How much of a pool may be taken out of service within the window, in percent, rounded down."`
-	WindowMinAllowedNodes int           `key:"window_min_allowed_nodes" env:"NODE_FAULT_BUDGET_WINDOW_MIN_ALLOWED_NODES" default:"1" validate:"gte=0" doc:"How many nodes of a pool may be taken out of service within the window even if the percentage gives fewer."`
+	Window                time.Duration `key:"window" env:"NODE_FAULT_BUDGET_WINDOW" default:"5m" validate:"gte=0" doc:"Time window of the rate limit for taking nodes out of service; 0s disables the rate limit."`
+	WindowMaxPercent      int           `key:"window_max_percent" env:"NODE_FAULT_BUDGET_WINDOW_MAX_PERCENT" default:"5" validate:"gte=0,lte=100" doc:"Maximum share of a pool that may be taken out of service within the window, in percent, rounded down."`
+	WindowMinAllowedNodes int           `key:"window_min_allowed_nodes" env:"NODE_FAULT_BUDGET_WINDOW_MIN_ALLOWED_NODES" default:"1" validate:"gte=0" doc:"Number of nodes of a pool that may always be taken out of service within the window, even if window_max_percent allows fewer."`
 
-	Pool         string `key:"pool_label" env:"NODE_FAULT_BUDGET_POOL_LABEL" doc:"Label whose values are the pools; each has a budget of its own, and so have those without the label. Empty is one pool."`
-	Selector     string `key:"selector" env:"NODE_FAULT_BUDGET_SELECTOR" doc:"Label selector of the nodes that count, and that may be taken out of service; empty is all."`
-	ControlPlane bool   `key:"control_plane" env:"NODE_FAULT_BUDGET_CONTROL_PLANE" default:"false" doc:"Whether nodes of the control plane count, and may be taken out of service."`
+	Pool         string `key:"pool_label" env:"NODE_FAULT_BUDGET_POOL_LABEL" doc:"Node label whose values are the pools. Each pool has a separate budget, and so have the nodes without the label. Empty means one pool."`
+	Selector     string `key:"selector" env:"NODE_FAULT_BUDGET_SELECTOR" doc:"Label selector of the nodes that count and that may be taken out of service; empty selects all nodes."`
+	ControlPlane bool   `key:"control_plane" env:"NODE_FAULT_BUDGET_CONTROL_PLANE" default:"false" doc:"Count control plane nodes, and allow taking them out of service."`
 
-	OnExhausted OnExhausted `key:"on_exhausted" env:"NODE_FAULT_BUDGET_ON_EXHAUSTED" default:"auto-resume" validate:"oneof=auto-resume manual-reset" doc:"What follows when it is exhausted: hold (new nodes wait until a fifth of it is free again) or latch (until a person resets it)."`
+	OnExhausted OnExhausted `key:"on_exhausted" env:"NODE_FAULT_BUDGET_ON_EXHAUSTED" default:"auto-resume" validate:"oneof=auto-resume manual-reset" doc:"What happens when the budget is exhausted: auto-resume (further nodes wait until a fifth of the budget is free) or manual-reset (further nodes wait until a person resets the budget)."`
 }
 
 // OnTrip is what follows when a budget is exhausted.
@@ -62,14 +62,14 @@ func (c Config) check() (selector.Selector, error) {
 	var errs []error
 	for what, percent := range map[string]int{"max_percent": c.MaxPercent, "window_max_percent": c.WindowMaxPercent} {
 		if percent < 0 || percent > 100 {
-			errs = append(errs, fmt.Errorf("%s is %d, which must be 0 to 100", what, percent))
+			errs = append(errs, fmt.Errorf("%s is %d: it must be between 0 and 100", what, percent))
 		}
 	}
 	if c.MinAllowedNodes < 0 || c.WindowMinAllowedNodes < 0 || c.Window < 0 {
-		errs = append(errs, errors.New("numbers of nodes and the window must not be negative"))
+		errs = append(errs, errors.New("min_allowed_nodes, window_min_allowed_nodes and window must not be negative"))
 	}
 	if c.OnExhausted != "" && c.OnExhausted != AutoResume && c.OnExhausted != ManualReset {
-		errs = append(errs, fmt.Errorf("on_trip is %q, which must be hold or latch", c.OnExhausted))
+		errs = append(errs, fmt.Errorf("on_exhausted is %q: it must be auto-resume or manual-reset", c.OnExhausted))
 	}
 	nodes, err := selector.Parse(c.Selector)
 	return nodes, errors.Join(append(errs, err)...)
@@ -159,7 +159,7 @@ func (b *Budget) Reserve(node *corev1.Node, now time.Time) (release func(), deni
 	}
 	if !b.counts(node) {
 		b.metrics.denied(reasonForeign)
-		return func() {}, fmt.Sprintf("node %q is none of those that the budget is for", node.Name)
+		return func() {}, fmt.Sprintf("node %q is not covered by the budget: budget.selector or budget.control_plane excludes it", node.Name)
 	}
 	pool := b.pool(node)
 	c := b.count(node, now)[pool]

@@ -28,10 +28,10 @@ func TestHowManyMayGo(t *testing.T) {
 		want   int
 		denial string // of the first that is denied
 	}{
-		"Percent":    {reason: "a tenth of thirty", cfg: level(10, 1), nodes: 30, want: 3, denial: "3 of 30 nodes are out of service (3 by us) of the cluster's pool: 3 may be"},
+		"Percent":    {reason: "a tenth of thirty", cfg: level(10, 1), nodes: 30, want: 3, denial: "budget exhausted: 3 of 30 nodes are out of service (3 quarantined) in the cluster, at most 3 allowed"},
 		"RoundsDown": {reason: "a tenth of 29 is two", cfg: level(10, 1), nodes: 29, want: 2},
 		"SmallPool":  {reason: "a pool of three gets one repaired, though a tenth of it is none", cfg: level(10, 1), nodes: 3, want: 1},
-		"NoFloor":    {reason: "who wants none in a small pool gets none", cfg: level(10, 0), nodes: 9, want: 0, denial: "0 of 9 nodes are out of service of the cluster's pool: 0 may be"},
+		"NoFloor":    {reason: "who wants none in a small pool gets none", cfg: level(10, 0), nodes: 9, want: 0, denial: "budget exhausted: 0 of 9 nodes are out of service in the cluster, at most 0 allowed"},
 		"Closed":     {reason: "nothing is allowed", cfg: level(0, 0), nodes: 30, want: 0},
 		"Floor":      {reason: "the larger of both counts", cfg: level(10, 5), nodes: 20, want: 5},
 		"All":        {reason: "who wants it may lose all", cfg: level(100, 0), nodes: 5, want: 5},
@@ -39,7 +39,7 @@ func TestHowManyMayGo(t *testing.T) {
 			reason: "those that people have cordoned, and those that are broken, are not there either",
 			cfg:    level(20, 1), nodes: 20, ask: 3, want: 1,
 			change: func(n []*corev1.Node) { take(noon().Add(-time.Hour), n[0]); cordon(n[1]); fail(n[2]) },
-			denial: "4 of 20 nodes are out of service (2 by us, 1 cordoned by others, 1 not ready) of the cluster's pool: 4 may be",
+			denial: "budget exhausted: 4 of 20 nodes are out of service (2 quarantined, 1 cordoned by others, 1 not ready) in the cluster, at most 4 allowed",
 		},
 		"CountedOnce": {
 			reason: "a node of ours that is not ready is one node",
@@ -69,7 +69,7 @@ func TestHowManyMayGo(t *testing.T) {
 			reason: "the control plane is no capacity, and none of ours to take",
 			cfg:    level(10, 0), nodes: 20, ask: 0, want: 1,
 			change: func(n []*corev1.Node) { label(n[:10], "node-role.kubernetes.io/control-plane", "") },
-			denial: `node "node-000" is none of those that the budget is for`,
+			denial: `node "node-000" is not covered by the budget: budget.selector or budget.control_plane excludes it`,
 		},
 		"ControlPlaneToo": {
 			reason: "unless it is asked for",
@@ -85,12 +85,12 @@ func TestHowManyMayGo(t *testing.T) {
 			reason: "each pool has its own: a tenth of ten and of twenty",
 			cfg:    Config{MaxPercent: 10, Pool: "pool"}, nodes: 30, ask: 0, want: 3,
 			change: func(n []*corev1.Node) { label(n[:10], "pool", "a") },
-			denial: `1 of 10 nodes are out of service (1 by us) of pool "a": 1 may be`,
+			denial: `budget exhausted: 1 of 10 nodes are out of service (1 quarantined) in pool "a", at most 1 allowed`,
 		},
 		"Rate": {
 			reason: "a twentieth within five minutes, though there is room for more",
 			cfg:    Config{MaxPercent: 50, Window: 5 * time.Minute, WindowMaxPercent: 5, WindowMinAllowedNodes: 1}, nodes: 60, want: 3,
-			denial: "3 nodes of the cluster's pool were taken out of service within 5m0s: 3 may be",
+			denial: "budget exhausted: 3 nodes of the cluster were taken out of service within 5m0s, at most 3 allowed",
 		},
 		"RateFloor": {
 			reason: "a small pool gets one within the window",
@@ -268,7 +268,7 @@ func TestHoldGoesOnWhenAFifthIsFree(t *testing.T) {
 	give := func(n *corev1.Node) { n.Annotations, n.Spec.Unschedulable = nil, false }
 	give(nodes[0])
 	_, denial := b.Reserve(nodes[20], noon())
-	if want := "9 of 100 nodes are out of service (9 by us) of the cluster's pool: the budget of 10 was exhausted, and goes on at 8"; denial != want {
+	if want := "budget exhausted: 9 of 100 nodes are out of service (9 quarantined) in the cluster; the budget of 10 resumes at 8"; denial != want {
 		t.Errorf("it says %q, want %q", denial, want)
 	}
 	if s := b.Status(noon()); !s[0].Exhausted || s[0].Latched {
@@ -307,7 +307,7 @@ func TestLatchStaysUntilReset(t *testing.T) {
 	}
 	later := noon().Add(time.Hour) // and the two grants were never seen
 	_, denial := b.Reserve(nodes[3], later)
-	if !strings.HasPrefix(denial, `the budget of pool "a" was exhausted at 2026-05-04T12:00:00Z, and takes no more until a person resets it: 0 of 20`) {
+	if !strings.HasPrefix(denial, `the budget of pool "a" was exhausted at 2026-05-04T12:00:00Z and waits for a manual reset: 0 of 20`) {
 		t.Errorf("it says %q", denial)
 	}
 	if got := grants(b, later, nodes[20]); len(got) != 1 {
@@ -349,7 +349,7 @@ func TestConfig(t *testing.T) {
 		"Percent":  {Config{MaxPercent: 101}, "max_percent is 101"},
 		"Rate":     {Config{WindowMaxPercent: -1}, "window_max_percent is -1"},
 		"Negative": {Config{MinAllowedNodes: -1}, "must not be negative"},
-		"OnTrip":   {Config{OnExhausted: "panic"}, "must be hold or latch"},
+		"OnTrip":   {Config{OnExhausted: "panic"}, "must be auto-resume or manual-reset"},
 		"Selector": {Config{Selector: "a in"}, "parse selector"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -393,10 +393,10 @@ func TestMetrics(t *testing.T) {
 		}
 	}
 	want := map[string]float64{
-		"nodes/in_service": 16, "nodes/ours": 2, "nodes/cordoned": 1, "nodes/not_ready": 1,
-		"limit_nodes/out_of_service": 4, "limit_nodes/recent": 10, "recent_nodes": 2,
+		"nodes/in_service": 16, "nodes/quarantined": 2, "nodes/cordoned_by_others": 1, "nodes/not_ready": 1,
+		"limit_nodes/out_of_service": 4, "limit_nodes/window": 10, "window_nodes": 2,
 		"exhausted_pools/false": 1, "exhausted_pools/true": 0,
-		"denials_total/level": 1, "denials_total/held": 0, "denials_total/rate": 0, "denials_total/latched": 0, "denials_total/not_selected": 0,
+		"denials_total/max_nodes": 1, "denials_total/recovering": 0, "denials_total/window": 0, "denials_total/manual_reset": 0, "denials_total/not_selected": 0,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

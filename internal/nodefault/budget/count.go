@@ -34,7 +34,7 @@ func (c count) String() string {
 	for _, p := range []struct {
 		n    int
 		what string
-	}{{c.ours, "by us"}, {c.cordoned, "cordoned by others"}, {c.notReady, "not ready"}} {
+	}{{c.ours, "quarantined"}, {c.cordoned, "cordoned by others"}, {c.notReady, "not ready"}} {
 		if p.n > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", p.n, p.what))
 		}

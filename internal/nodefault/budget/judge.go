@@ -27,15 +27,15 @@ func (b *Budget) judge(pool string, c count, now time.Time) (why reason, denial 
 	level, rate := b.cfg.most(c.members)
 	tripped, is := b.trips[pool]
 	if is && tripped.latched {
-		return reasonLatched, fmt.Sprintf("the budget of %s was exhausted at %s, and takes no more until a person resets it: %s", title(pool), stampOf(tripped.since), c)
+		return reasonLatched, fmt.Sprintf("the budget of %s was exhausted at %s and waits for a manual reset: %s", title(pool), stampOf(tripped.since), c)
 	}
 	switch {
 	case c.others()+1 > level:
-		why, denial = reasonLevel, fmt.Sprintf("%s of %s: %d may be", c, title(pool), level)
+		why, denial = reasonLevel, fmt.Sprintf("budget exhausted: %s in %s, at most %d allowed", c, title(pool), level)
 	case b.cfg.Window > 0 && c.recent+1 > rate:
-		why, denial = reasonRate, fmt.Sprintf("%d nodes of %s were taken out of service within %s: %d may be", c.recent, title(pool), b.cfg.Window, rate)
+		why, denial = reasonRate, fmt.Sprintf("budget exhausted: %d nodes of %s were taken out of service within %s, at most %d allowed", c.recent, title(pool), b.cfg.Window, rate)
 	case is && tripped.why == reasonLevel && c.others() > resume(level):
-		return reasonHeld, fmt.Sprintf("%s of %s: the budget of %d was exhausted, and goes on at %d", c, title(pool), level, max(0, resume(level)))
+		return reasonHeld, fmt.Sprintf("budget exhausted: %s in %s; the budget of %d resumes at %d", c, title(pool), level, max(0, resume(level)))
 	default:
 		delete(b.trips, pool)
 		return "", ""
@@ -49,7 +49,7 @@ func (b *Budget) judge(pool string, c count, now time.Time) (why reason, denial 
 // title is a pool as a denial has it.
 func title(pool string) string {
 	if pool == "" {
-		return "the cluster's pool"
+		return "the cluster"
 	}
 	return fmt.Sprintf("pool %q", pool)
 }

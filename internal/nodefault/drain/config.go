@@ -10,25 +10,25 @@ import (
 
 // Config says how nodes are drained. What is zero means its default.
 type Config struct {
-	Deadline           time.Duration `key:"deadline" env:"NODE_FAULT_DRAIN_DEADLINE" flag:"drain-deadline" default:"30m" validate:"gt=0" doc:"How long the pods of a node have to go. What has not gone then has the drain fail."`
-	MaxNodes           int           `key:"max_nodes" env:"NODE_FAULT_DRAIN_MAX_NODES" flag:"drain-max-nodes" default:"10" validate:"gte=1" doc:"How many nodes are drained at a time; others wait for their turn."`
-	MaxPodsInFlight    int           `key:"max_pods_in_flight" env:"NODE_FAULT_DRAIN_MAX_PODS_IN_FLIGHT" default:"10" validate:"gte=1,lte=100" doc:"How many pods of one node are asked to go at the same time."`
-	EvictionsPerSecond float64       `key:"evictions_per_second" env:"NODE_FAULT_DRAIN_EVICTIONS_PER_SECOND" default:"100" validate:"gt=0" doc:"How many evictions a second are asked of the API server, of all nodes together. Requests per second to the Kubernetes API bound it, too."`
+	Deadline           time.Duration `key:"deadline" env:"NODE_FAULT_DRAIN_DEADLINE" flag:"drain-deadline" default:"30m" validate:"gt=0" doc:"Maximum duration of a drain. A drain with pods left then fails."`
+	MaxNodes           int           `key:"max_nodes" env:"NODE_FAULT_DRAIN_MAX_NODES" flag:"drain-max-nodes" default:"10" validate:"gte=1" doc:"Maximum number of nodes drained at the same time. Others wait."`
+	MaxPodsInFlight    int           `key:"max_pods_in_flight" env:"NODE_FAULT_DRAIN_MAX_PODS_IN_FLIGHT" default:"10" validate:"gte=1,lte=100" doc:"Maximum number of pods of one node evicted at the same time."`
+	EvictionsPerSecond float64       `key:"evictions_per_second" env:"NODE_FAULT_DRAIN_EVICTIONS_PER_SECOND" default:"100" validate:"gt=0" doc:"Maximum number of evictions per second, for all nodes together. The request limit of the Kubernetes client also applies."`
 
-	BarePods Treatment `key:"bare_pods" env:"NODE_FAULT_DRAIN_BARE_PODS" default:"wait" validate:"oneof=evict wait skip" doc:"What becomes of pods that nothing would make again: evict, wait (until they end by themselves), or skip (they stay, and the node counts as drained)."`
-	EmptyDir Treatment `key:"empty_dir" env:"NODE_FAULT_DRAIN_EMPTY_DIR" default:"evict" validate:"oneof=evict wait skip" doc:"What becomes of pods that have an emptyDir volume on the disk of the node, which ends with them: evict, wait or skip."`
+	BarePods Treatment `key:"bare_pods" env:"NODE_FAULT_DRAIN_BARE_PODS" default:"wait" validate:"oneof=evict wait skip" doc:"Treatment of pods without a controller: evict, wait (until they end) or skip (they stay, and the node counts as drained)."`
+	EmptyDir Treatment `key:"empty_dir" env:"NODE_FAULT_DRAIN_EMPTY_DIR" default:"evict" validate:"oneof=evict wait skip" doc:"Treatment of pods with an emptyDir volume on disk, whose data is lost with the pod: evict, wait or skip."`
 
-	Namespaces []Namespace `key:"namespaces" validate:"dive" doc:"How the pods of some namespaces are treated; the first entry whose pattern matches counts. Others are evicted."`
+	Namespaces []Namespace `key:"namespaces" validate:"dive" doc:"Treatment of the pods of some namespaces. The first entry with a matching pattern applies. Pods of other namespaces are evicted."`
 }
 
 // Namespace says how the pods of some namespaces are treated.
 type Namespace struct {
-	Pattern    Pattern       `key:"pattern" validate:"required" doc:"Name of the namespace, or a pattern of names: * is any text, ? any character."`
-	Mode       Mode          `key:"mode" default:"evict" validate:"oneof=evict wait wait-then-evict skip" doc:"What becomes of its pods: evict, wait (until they end by themselves), wait-then-evict, or skip (they stay, and the node counts as drained)."`
-	EvictAfter time.Duration `key:"evict_after" validate:"gte=0" doc:"How long wait-then-evict waits, from the begin of the drain."`
+	Pattern    Pattern       `key:"pattern" validate:"required" doc:"Namespace, or pattern of namespaces: * matches any text, ? any character."`
+	Mode       Mode          `key:"mode" default:"evict" validate:"oneof=evict wait wait-then-evict skip" doc:"Treatment of the pods: evict, wait (until they end), wait-then-evict or skip (they stay, and the node counts as drained)."`
+	EvictAfter time.Duration `key:"evict_after" validate:"gte=0" doc:"Time from the start of the drain until wait-then-evict evicts the pods."`
 
-	DeleteAfter      time.Duration `key:"delete_after" validate:"gte=0" doc:"So long after the begin of the drain, pods that a disruption budget keeps are deleted, with the time to end that they want for themselves. 0s is never."`
-	ForceDeleteAfter time.Duration `key:"force_delete_after" validate:"gte=0" doc:"So long after a pod should have ended it is taken from the API, whether it runs or not: only for pods of which two may run at a time. 0s is never."`
+	DeleteAfter      time.Duration `key:"delete_after" validate:"gte=0" doc:"Time from the start of the drain until pods that a PodDisruptionBudget blocks are deleted, with their grace period. 0s disables it."`
+	ForceDeleteAfter time.Duration `key:"force_delete_after" validate:"gte=0" doc:"Time after the end of its grace period until a terminating pod is force-deleted, even if it still runs. Use it only for pods that may run twice. 0s disables it."`
 }
 
 // Treatment is what becomes of pods of a kind.

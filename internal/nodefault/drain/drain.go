@@ -86,14 +86,14 @@ func New(cfg Config, c kubernetes.Interface, draining func() []types.UID) *Drain
 // taken again.
 func (d *Drainer) Step(ctx context.Context, node *corev1.Node, st *v1alpha1.NodeFaultStatus, now time.Time) (after time.Duration, err error) {
 	if node.UID != st.NodeUID {
-		return 0, fmt.Errorf("drain node %q: it is not the one that this is about: its UID is %s, not %s", node.Name, node.UID, st.NodeUID)
+		return 0, fmt.Errorf("drain node %q: its UID is %s, want %s", node.Name, node.UID, st.NodeUID)
 	}
 	switch {
 	case over(st.Drain):
 		d.yield(st.NodeUID)
 		return d.lookBack(ctx, node, st, now)
 	case st.DesiredActions == nil || !st.DesiredActions.Drain:
-		d.Cancel(st, "no rule asks for it any more", now)
+		d.Cancel(st, "no rule requires the drain any more", now)
 		return Never, nil
 	case st.DesiredActions.DryRun:
 		return Never, d.tellDry(ctx, node, st, now)
@@ -129,7 +129,7 @@ func (d *Drainer) Message(st *v1alpha1.NodeFaultStatus) string {
 	case st.DesiredActions == nil || !st.DesiredActions.Drain || st.DesiredActions.DryRun:
 		return ""
 	}
-	return fmt.Sprintf("waits for its turn to be drained: %d nodes at a time are", d.cfg.MaxNodes)
+	return fmt.Sprintf("waiting for a drain slot: at most %d nodes are drained at a time", d.cfg.MaxNodes)
 }
 
 // begin writes down that a drain begins, once it is the node's turn.
@@ -152,7 +152,7 @@ func (d *Drainer) begin(ctx context.Context, node *corev1.Node, st *v1alpha1.Nod
 		return Never, nil
 	}
 	began.Remaining = count(len(going))
-	began.Message = fmt.Sprintf("%d pods have to go", len(going))
+	began.Message = fmt.Sprintf("%d pods to evict", len(going))
 	d.tell(st, changeevent.ActionDrainStarted, began.Message, now)
 	return 0, nil
 }
@@ -221,9 +221,9 @@ func (d *Drainer) remaining(ctx context.Context, node *corev1.Node, st *v1alpha1
 }
 
 func (d *Drainer) complete(st *v1alpha1.NodeFaultStatus, now time.Time) {
-	message := "nothing had to go"
+	message := "no pods to evict"
 	if nodefault.Told(st, nodefault.RecordID(st.NodeUID, st.Session, changeevent.ActionDrainStarted, "")) {
-		message = fmt.Sprintf("all pods are gone, %d of them evicted", st.Drain.Evicted)
+		message = fmt.Sprintf("all pods have left the node, %d were evicted", st.Drain.Evicted)
 	}
 	d.end(st, v1alpha1.DrainCompleted, message, now)
 	d.tell(st, changeevent.ActionDrainCompleted, message, now)
@@ -231,7 +231,7 @@ func (d *Drainer) complete(st *v1alpha1.NodeFaultStatus, now time.Time) {
 
 func (d *Drainer) fail(st *v1alpha1.NodeFaultStatus, now time.Time) {
 	took := st.Drain.Deadline.Sub(st.Drain.StartedAt.Time).Round(time.Second)
-	reason := fmt.Sprintf("%d pods have not gone within %s: %s", st.Drain.Remaining, took, names(st.Drain.BlockedPods, int(st.Drain.Remaining)))
+	reason := fmt.Sprintf("%d pods left after %s: %s", st.Drain.Remaining, took, names(st.Drain.BlockedPods, int(st.Drain.Remaining)))
 	blocked, remaining, terminating := st.Drain.BlockedPods, st.Drain.Remaining, st.Drain.Terminating
 	d.end(st, v1alpha1.DrainFailed, reason, now)
 	st.Drain.BlockedPods, st.Drain.Remaining, st.Drain.Terminating = blocked, remaining, terminating
@@ -275,7 +275,7 @@ func (d *Drainer) tellDry(ctx context.Context, node *corev1.Node, st *v1alpha1.N
 	if len(going) == 0 {
 		return nil
 	}
-	r.DryRun, r.Reason = true, fmt.Sprintf("%d pods would have to go", len(going))
+	r.DryRun, r.Reason = true, fmt.Sprintf("%d pods would be evicted", len(going))
 	nodefault.Tell(st, r)
 	return nil
 }

@@ -33,7 +33,7 @@ func TestFromTheFirstToTheLast(t *testing.T) {
 	if r.st.Drain.Remaining != 3 || r.st.Drain.Deadline.Sub(r.st.Drain.StartedAt.Time) != 30*time.Minute {
 		t.Errorf("it begins with %+v", r.st.Drain)
 	}
-	if got := r.st.History[0].Reason; got != "3 pods have to go" {
+	if got := r.st.History[0].Reason; got != "3 pods to evict" {
 		t.Errorf("drain-started says %q", got)
 	}
 	r.step(later)
@@ -44,7 +44,7 @@ func TestFromTheFirstToTheLast(t *testing.T) {
 	r.now = r.now.Add(time.Second)
 	r.step(Never)
 	r.want(v1alpha1.DrainCompleted, "drain-started", "drain-completed")
-	if diff := cmp.Diff("all pods are gone, 3 of them evicted", r.st.Drain.Message); diff != "" {
+	if diff := cmp.Diff("all pods have left the node, 3 were evicted", r.st.Drain.Message); diff != "" {
 		t.Error(diff)
 	}
 	r.step(Never) // and once it is over, nothing more
@@ -89,7 +89,7 @@ func TestABudgetIsRespected(t *testing.T) {
 		t.Fatalf("kept: %+v", r.st.Drain.BlockedPods)
 	}
 	left := r.st.Drain.BlockedPods[0].Pod
-	if want := "waiting for " + left + " (" + r.ns + "/api-pdb)"; !strings.Contains(r.st.Drain.Message, want) {
+	if want := "blocked: " + left + " (" + r.ns + "/api-pdb)"; !strings.Contains(r.st.Drain.Message, want) {
 		t.Errorf("it says %q, want %q in it", r.st.Drain.Message, want)
 	}
 	r.step(later) // at the same time: it is too soon to ask again
@@ -159,7 +159,7 @@ func TestTerminatingIsNotGone(t *testing.T) {
 	r.want(v1alpha1.DrainFailed, "drain-started", "drain-failed")
 	r.wantBlockers("guarded by db-pdb", "slow by terminating")
 	told := r.st.History[1]
-	want := "2 pods have not gone within 5m0s: " + r.ns + "/guarded (" + r.ns + "/db-pdb), " + r.ns + "/slow (terminating)"
+	want := "2 pods left after 5m0s: " + r.ns + "/guarded (" + r.ns + "/db-pdb), " + r.ns + "/slow (terminating)"
 	if told.Outcome != "failed" || told.Reason != want {
 		t.Errorf("drain-failed says %q %q, want %q", told.Outcome, told.Reason, want)
 	}
@@ -258,7 +258,7 @@ func TestTurns(t *testing.T) {
 	first.begin()
 	second.begin()
 	third.step(turnPause)
-	if third.st.Drain != nil || third.d.Message(third.st) != "waits for its turn to be drained: 2 nodes at a time are" {
+	if third.st.Drain != nil || third.d.Message(third.st) != "waiting for a drain slot: at most 2 nodes are drained at a time" {
 		t.Errorf("a third node: %+v, %q", third.st, third.d.Message(third.st))
 	}
 	first.step(later)
@@ -303,7 +303,7 @@ func TestCancelledAndAskedForAgain(t *testing.T) {
 	r.st.DesiredActions.Drain = false
 	r.step(Never)
 	r.want(v1alpha1.DrainCancelled, "drain-started", "drain-cancelled")
-	if got := r.st.History[1].Reason; got != "no rule asks for it any more" {
+	if got := r.st.History[1].Reason; got != "no rule requires the drain any more" {
 		t.Errorf("it says %q", got)
 	}
 	r.d.Cancel(r.st, "again", r.now)
@@ -335,7 +335,7 @@ func TestDryRun(t *testing.T) {
 	r.step(Never)
 	r.step(Never)
 	r.wantPods("a")
-	if r.st.Drain != nil || len(r.st.History) != 1 || !r.st.History[0].DryRun || r.st.History[0].Reason != "1 pods would have to go" {
+	if r.st.Drain != nil || len(r.st.History) != 1 || !r.st.History[0].DryRun || r.st.History[0].Reason != "1 pods would be evicted" {
 		t.Errorf("it tells %+v", r.st.History)
 	}
 }
@@ -415,13 +415,13 @@ func TestCountsAreMetrics(t *testing.T) {
 	r.begin()
 	r.step(later)
 	got := gathered(t, reg)
-	want := map[string]float64{"requests_total/evicted/accepted": 1, "nodes": 1}
+	want := map[string]float64{"drain_pod_requests_total/evict/accepted": 1, "draining_nodes": 1}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	r.now = r.now.Add(time.Second)
 	r.step(Never)
-	if got := gathered(t, reg); got["ends_total/Completed"] != 1 || got["nodes"] != 0 {
+	if got := gathered(t, reg); got["drains_total/Completed"] != 1 || got["draining_nodes"] != 0 {
 		t.Errorf("in the end: %v", got)
 	}
 }

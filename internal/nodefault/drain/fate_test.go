@@ -28,7 +28,7 @@ func gathered(t *testing.T, reg *prometheus.Registry) map[string]float64 {
 	values := map[string]float64{}
 	for _, f := range families {
 		for _, m := range f.GetMetric() {
-			name := strings.TrimPrefix(f.GetName(), "fleetloop_node_fault_drain_")
+			name := strings.TrimPrefix(f.GetName(), "fleetloop_node_fault_")
 			for _, l := range m.GetLabel() {
 				name += "/" + l.GetValue()
 			}

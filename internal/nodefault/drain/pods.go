@@ -99,16 +99,16 @@ func (d *Drainer) fateOf(node *corev1.Node, s *v1alpha1.DrainStatus, pod *corev1
 		it.fate = ending
 		return it
 	case it.rule.Mode == ModeWait:
-		it.fate, it.by, it.why = waits, byWaiting, "it is to end by itself"
+		it.fate, it.by, it.why = waits, byWaiting, "drain mode wait: waiting for the pod to end"
 		return it
 	case it.rule.Mode == ModeWaitThenEvict && now.Before(s.StartedAt.Add(it.rule.EvictAfter)):
 		it.fate, it.by, it.until = waits, byWaiting, s.StartedAt.Add(it.rule.EvictAfter)
-		it.why = "it may end by itself until " + it.until.UTC().Format(time.RFC3339)
+		it.why = "drain mode wait-then-evict: eviction at " + it.until.UTC().Format(time.RFC3339)
 		return it
 	case bare(pod) && d.cfg.BarePods != TreatEvict:
-		return it.treat(d.cfg.BarePods, byBarePod, "nothing would make it again")
+		return it.treat(d.cfg.BarePods, byBarePod, "the pod has no controller that would recreate it")
 	case scratch(pod) && d.cfg.EmptyDir != TreatEvict:
-		return it.treat(d.cfg.EmptyDir, byEmptyDir, "its emptyDir volume would end with it")
+		return it.treat(d.cfg.EmptyDir, byEmptyDir, "the data of its emptyDir volume would be lost")
 	}
 	it.fate = goes
 	return it

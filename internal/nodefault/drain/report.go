@@ -34,7 +34,7 @@ func (d *Drainer) report(st *v1alpha1.NodeFaultStatus, going []item, m memory, n
 			s.Terminating++
 			if it.fate == ending && now.After(it.pod.DeletionTimestamp.Add(overdue)) {
 				since := it.pod.DeletionTimestamp.UTC().Format(time.RFC3339)
-				blockers = append(blockers, ranked{v1alpha1.BlockedPod{Pod: nameOf(it.pod), BlockedBy: byTerminating, Message: "it should have ended by " + since}, 1})
+				blockers = append(blockers, ranked{v1alpha1.BlockedPod{Pod: nameOf(it.pod), BlockedBy: byTerminating, Message: "still terminating, its grace period ended at " + since}, 1})
 			}
 		case t.refusals > 0 && it.fate == goes:
 			blockers = append(blockers, ranked{t.blocker, 0})
@@ -51,9 +51,9 @@ func (d *Drainer) report(st *v1alpha1.NodeFaultStatus, going []item, m memory, n
 
 // message says how far a drain is.
 func message(s *v1alpha1.DrainStatus, blocked int) string {
-	text := fmt.Sprintf("%d pods have still to go, %d are on their way", s.Remaining, s.Terminating)
+	text := fmt.Sprintf("%d pods left, %d of them terminating", s.Remaining, s.Terminating)
 	if blocked > 0 {
-		text += "; waiting for " + names(s.BlockedPods, blocked)
+		text += "; blocked: " + names(s.BlockedPods, blocked)
 	}
 	return nodefault.Cut(text, maxText)
 }
@@ -68,7 +68,7 @@ func names(blockers []v1alpha1.BlockedPod, all int) string {
 		list = append(list, fmt.Sprintf("%d more", more))
 	}
 	if len(list) == 0 {
-		return "none is known to be kept"
+		return "no blocked pod known"
 	}
 	return strings.Join(list, ", ")
 }

@@ -52,7 +52,7 @@ func TestRetryAfterIsHonoured(t *testing.T) {
 	if r.wire.evictions() != 1 {
 		t.Errorf("the client asked %d times by itself", r.wire.evictions())
 	}
-	r.wantBlockers("a by api-server")
+	r.wantBlockers("a by api-error")
 	r.now = r.now.Add(99 * time.Second)
 	r.step(time.Second)
 	if r.wire.evictions() != 1 {
@@ -84,7 +84,7 @@ func TestTheAPIServerIsAway(t *testing.T) {
 		return nil
 	})
 	r.step(later)
-	r.wantBlockers("a by refused")
+	r.wantBlockers("a by rejected")
 	r.wire.answers(away)
 	if _, err := r.d.Step(t.Context(), r.node, r.st, r.st.Drain.Deadline.Time); err == nil {
 		t.Error("a drain ends although nobody can say whether the pods are gone")

@@ -105,9 +105,9 @@ func (e Event) Report(now time.Time) (nodefault.Report, error) {
 func (e Event) named() error {
 	if !NodeName(e.Node) {
 		if e.Node == "" {
-			return errors.New("nodeName is missing: give the name of the Node object")
+			return errors.New("nodeName missing: set it to the name of the Node object")
 		}
-		return fmt.Errorf("nodeName %q is no name of a node", e.Node)
+		return fmt.Errorf("nodeName %q is not a valid node name", e.Node)
 	}
 	if err := name("agent", e.Agent); err != nil {
 		return err
@@ -123,11 +123,11 @@ func NodeName(s string) bool {
 func name(field, value string) error {
 	switch {
 	case value == "":
-		return fmt.Errorf("%s is missing: it is a part of what tells faults apart", field)
+		return fmt.Errorf("%s missing: it identifies the fault", field)
 	case utf8.RuneCountInString(value) > maxName:
 		return fmt.Errorf("%s is longer than %d characters", field, maxName)
 	case !printable(value):
-		return fmt.Errorf("%s %q has characters that cannot be printed", field, value)
+		return fmt.Errorf("%s %q contains unprintable characters", field, value)
 	}
 	return nil
 }
@@ -140,11 +140,11 @@ func (e Event) action() (v1alpha1.RecommendedAction, error) {
 	action, field := e.Action, "recommendedAction"
 	if action == ActionCustom {
 		if action, field = e.CustomAction, "customRecommendedAction"; action == "" {
-			return "", errors.New("customRecommendedAction is missing: recommendedAction is CUSTOM")
+			return "", errors.New("customRecommendedAction missing: it is required if recommendedAction is CUSTOM")
 		}
 	}
 	if len(action) > maxAction || !printable(action) {
-		return "", fmt.Errorf("%s %q is no name of an action: use up to %d printable characters", field, action, maxAction)
+		return "", fmt.Errorf("%s %q is not a valid action: use at most %d printable characters", field, action, maxAction)
 	}
 	return cmp.Or(v1alpha1.RecommendedAction(action), v1alpha1.ActionNone), nil
 }
@@ -152,7 +152,7 @@ func (e Event) action() (v1alpha1.RecommendedAction, error) {
 func (o Overrides) override(field string) (v1alpha1.Override, error) {
 	switch {
 	case o.Force && o.Skip:
-		return "", fmt.Errorf("%s has both force and skip: give one", field)
+		return "", fmt.Errorf("%s sets both force and skip: set one", field)
 	case o.Force:
 		return v1alpha1.OverrideForce, nil
 	case o.Skip:
@@ -173,7 +173,7 @@ func joined(entities []Entity) (string, error) {
 			continue
 		}
 		if !printable(text) {
-			return "", fmt.Errorf("entitiesImpacted: %q has characters that cannot be printed", text)
+			return "", fmt.Errorf("entitiesImpacted: %q contains unprintable characters", text)
 		}
 		all = append(all, text)
 	}

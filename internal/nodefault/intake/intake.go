@@ -27,15 +27,15 @@ type Store interface {
 // Errors of a report. Sending it again helps with the last two alone.
 var (
 	// ErrUnknownNode means that there is no such node.
-	ErrUnknownNode = errors.New("there is no such node")
+	ErrUnknownNode = errors.New("unknown node")
 	// ErrInvalid means that the report cannot be stored as it is.
 	ErrInvalid = errors.New("invalid report")
 	// ErrFull means that the node has as many faults as one can have.
-	ErrFull = errors.New("the node has as many faults as can be kept")
+	ErrFull = errors.New("the node has the maximum number of faults")
 	// ErrBusy means that too many reports wait to be stored.
-	ErrBusy = errors.New("too many reports wait to be stored")
+	ErrBusy = errors.New("too many reports are waiting to be stored")
 	// ErrUnavailable means that the API server could not be asked.
-	ErrUnavailable = errors.New("the report could not be stored")
+	ErrUnavailable = errors.New("report not stored: Kubernetes API unavailable")
 )
 
 // Transient says whether the same report may be stored later.

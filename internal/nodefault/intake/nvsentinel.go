@@ -51,5 +51,5 @@ func Strategy(name string) (observeOnly bool, err error) {
 	case "STORE_ONLY", "STORE_AND_ANALYSE":
 		return true, nil
 	}
-	return false, fmt.Errorf("%w: no processingStrategy %q; there are EXECUTE_REMEDIATION, STORE_ONLY and STORE_AND_ANALYSE", ErrInvalid, name)
+	return false, fmt.Errorf("%w: unknown processingStrategy %q: use EXECUTE_REMEDIATION, STORE_ONLY or STORE_AND_ANALYSE", ErrInvalid, name)
 }

@@ -52,7 +52,7 @@ func TestFile(t *testing.T) {
 node_conditions:
   presets: [npd]
   conditions:
-  - {type: DiskFailing, unhealthyStatus: ["True", Unknown], for: 2m, errorCode: SMART, action: REPLACE_VM, fatal: true}
+  - {type: DiskFailing, unhealthyStatus: ["True", Unknown], for: 2m, errorCode: SMART, recommendedAction: REPLACE_VM, fatal: true}
   resources:
   - {resource: nvidia.com/gpu, fatal: true}
 `

@@ -32,7 +32,7 @@ func TestRebootIsProven(t *testing.T) {
 	w := newWorld(t)
 	node := w.addNode(nil)
 	o := w.look(w.ask(v1alpha1.KindReboot, "a", false))
-	w.want(o, sent, waiting, "not booted again")
+	w.want(o, sent, waiting, "not rebooted yet")
 	_, status := parts(o)
 	want := v1alpha1.NodeActionStatus{
 		StartTime: at(w.now), NodeUID: node.UID, PreviousBootID: "boot-1", Provider: "machinery", ProviderRequestID: "request of " + o.GetName(),
@@ -42,17 +42,17 @@ func TestRebootIsProven(t *testing.T) {
 		t.Errorf("(-want +got)\n%s", diff)
 	}
 	w.report("boot-1", corev1.ConditionUnknown)
-	w.want(w.look(o), sent, waiting, "not booted again")
+	w.want(w.look(o), sent, waiting, "not rebooted yet")
 	w.report("boot-1", corev1.ConditionTrue)
 	w.now = w.now.Add(20 * time.Minute)
-	w.want(w.look(o), sent, waiting, "not booted again")
+	w.want(w.look(o), sent, waiting, "not rebooted yet")
 	w.report("boot-2", corev1.ConditionFalse)
 	w.want(w.look(o), sent, waiting, "not Ready yet")
 	w.report("boot-2", corev1.ConditionTrue)
-	w.want(w.look(o), sent, succeeded, "another boot")
+	w.want(w.look(o), sent, succeeded, "new boot ID")
 	w.report("boot-3", corev1.ConditionFalse)
 	w.now = w.now.Add(time.Hour)
-	w.want(w.look(o), sent, succeeded, "another boot") // for ever
+	w.want(w.look(o), sent, succeeded, "new boot ID") // for ever
 	if n := w.provider.asked[o.GetUID()]; n != 1 {
 		t.Errorf("the provider was asked %d times", n)
 	}
@@ -72,15 +72,15 @@ func TestRefused(t *testing.T) {
 		cfg     func(*Config)
 		message string // empty is carried out
 	}{
-		"NoNode":         {"it may have been mistyped", v1alpha1.KindReboot, nil, true, nil, "there is no node"},
-		"NoNodeEnd":      {"nothing was terminated", v1alpha1.KindTerminate, nil, true, nil, "there is no node"},
+		"NoNode":         {"it may have been mistyped", v1alpha1.KindReboot, nil, true, nil, "not found"},
+		"NoNodeEnd":      {"nothing was terminated", v1alpha1.KindTerminate, nil, true, nil, "not found"},
 		"OptedOut":       {"a person wants it left alone", v1alpha1.KindReboot, labelled(faults.LabelOptOut, faults.OptedOut), false, nil, "fleetloop.io/node-faults=disabled"},
 		"OptedIn":        {"another value says nothing", v1alpha1.KindReboot, labelled(faults.LabelOptOut, "enabled"), false, nil, ""},
 		"ControlPlane":   {"the cluster would lose it", v1alpha1.KindTerminate, labelled("node-role.kubernetes.io/control-plane", ""), false, nil, "control-plane"},
 		"ControlPlaneOK": {"unless that is wanted", v1alpha1.KindReboot, labelled("node-role.kubernetes.io/control-plane", ""), false, func(c *Config) { c.ControlPlane = true }, ""},
 		"Excluded":       {"by a label and its value", v1alpha1.KindReboot, labelled("pool", "storage"), false, func(c *Config) { c.Excluded = []string{"pool=storage"} }, "pool=storage"},
 		"OtherValue":     {"which is another", v1alpha1.KindReboot, labelled("pool", "gpu"), false, func(c *Config) { c.Excluded = []string{"pool=storage"} }, ""},
-		"ExcludedKey":    {"by a label alone", v1alpha1.KindReboot, labelled("pool", "gpu"), false, func(c *Config) { c.Excluded = []string{"pool"} }, "labelled pool"},
+		"ExcludedKey":    {"by a label alone", v1alpha1.KindReboot, labelled("pool", "gpu"), false, func(c *Config) { c.Excluded = []string{"pool"} }, "label pool"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -117,20 +117,20 @@ func TestBootIDIsWaitedFor(t *testing.T) {
 		o := w.ask(v1alpha1.KindReboot, "a", false)
 		until := w.now.Add(5 * time.Minute).UTC().Format(time.TimeOnly)
 		for range 3 {
-			w.want(w.look(o), "False/Waiting", waiting, "reports no boot id yet, and nothing would prove its reboot: it is waited for until "+until)
+			w.want(w.look(o), "False/Waiting", waiting, "until "+until+"; it is needed to verify the reboot")
 			w.now = w.now.Add(time.Minute)
 		}
-		w.want(w.look(w.ask(v1alpha1.KindReboot, "b", false)), "", "", "goes first")
+		w.want(w.look(w.ask(v1alpha1.KindReboot, "b", false)), "", "", "waiting for RebootNode")
 		if len(w.provider.asked) > 0 {
 			t.Fatal("the provider was asked")
 		}
 		w.report("boot-7", corev1.ConditionTrue)
-		w.want(w.look(o), sent, waiting, "not booted again")
+		w.want(w.look(o), sent, waiting, "not rebooted yet")
 		if _, status := parts(o); status.PreviousBootID != "boot-7" {
 			t.Errorf("the boot that is to end is %q", status.PreviousBootID)
 		}
 		w.report("boot-8", corev1.ConditionTrue)
-		w.want(w.look(o), sent, succeeded, "another boot")
+		w.want(w.look(o), sent, succeeded, "new boot ID")
 	})
 	t.Run("Never", func(t *testing.T) {
 		t.Parallel()
@@ -139,11 +139,11 @@ func TestBootIDIsWaitedFor(t *testing.T) {
 		w.report("", corev1.ConditionTrue)
 		o := w.look(w.ask(v1alpha1.KindReboot, "a", true))
 		w.now = w.now.Add(5*time.Minute - time.Second)
-		w.want(w.look(o), "False/Waiting", waiting, "no boot id yet")
+		w.want(w.look(o), "False/Waiting", waiting, "waiting for the boot ID")
 		w.now = w.now.Add(time.Second)
-		w.want(w.look(o), failed, failed, "still reports no boot id after 5m0s, so that nothing would prove its reboot")
+		w.want(w.look(o), failed, failed, "has reported no boot ID for 5m0s, so that its reboot could not be verified")
 		w.report("boot-1", corev1.ConditionTrue)
-		w.want(w.look(o), failed, failed, "reports no boot id") // for ever
+		w.want(w.look(o), failed, failed, "reported no boot ID") // for ever
 		if len(w.provider.asked) > 0 {
 			t.Error("the provider was asked")
 		}
@@ -166,10 +166,10 @@ func TestOneAtATime(t *testing.T) {
 	first := w.ask(v1alpha1.KindReboot, "z", false)
 	kubebedtest.Eventually(t, nextSecond(first)) // creation times have no more
 	second, third := w.ask(v1alpha1.KindTerminate, "m", false), w.ask(v1alpha1.KindReboot, "a", false)
-	w.want(w.look(third), "", "", "goes first")
-	w.want(w.look(second), "", "", "goes first")
+	w.want(w.look(third), "", "", "waiting for RebootNode")
+	w.want(w.look(second), "", "", "waiting for RebootNode")
 	w.want(w.look(first), sent, waiting, "")
-	w.want(w.look(third), "", "", `"`+first.GetName()+`" goes first`)
+	w.want(w.look(third), "", "", `waiting for RebootNode "`+first.GetName()+`"`)
 	w.report("boot-2", corev1.ConditionTrue)
 	w.want(w.look(first), sent, succeeded, "")
 	next, last := second, third // in whose second they were made
@@ -223,12 +223,12 @@ func TestTimeout(t *testing.T) {
 			}
 			w.now = w.now.Add(time.Second)
 			w.provider.answer = func(provider.Request) error { return nil }
-			w.want(w.look(o), tc.sent, timeout, "it took too long")
+			w.want(w.look(o), tc.sent, timeout, "deadline exceeded")
 			if w.provider.withdrawn[o.GetUID()] != 1 {
 				t.Errorf("%s: it may happen later", tc.reason)
 			}
 			w.report("boot-2", corev1.ConditionTrue)
-			w.want(w.look(o), tc.sent, timeout, "it took too long") // for ever
+			w.want(w.look(o), tc.sent, timeout, "deadline exceeded") // for ever
 			if tc.answer != nil && len(w.provider.asked) > 0 {
 				t.Errorf("%s: it was asked for after all", tc.reason)
 			}
@@ -288,7 +288,7 @@ func TestPodsAreLeft(t *testing.T) {
 	pod("done", nil, corev1.PodSucceeded)
 	web := pod("web", nil, corev1.PodRunning)
 	a := w.look(w.ask(v1alpha1.KindReboot, "a", false))
-	w.want(a, "False/Waiting", waiting, "1 pods are left on the node, such as "+ns+"/web")
+	w.want(a, "False/Waiting", waiting, "1 pods are left on the node, for example "+ns+"/web")
 	if len(w.provider.asked) > 0 {
 		t.Fatal("the provider was asked")
 	}
@@ -296,7 +296,7 @@ func TestPodsAreLeft(t *testing.T) {
 	if err := w.client.Delete(t.Context(), web); err != nil {
 		t.Fatal(err)
 	}
-	w.want(w.look(a), sent, waiting, "not booted again")
+	w.want(w.look(a), sent, waiting, "not rebooted yet")
 	w.report("boot-3", corev1.ConditionTrue)
 	w.want(w.look(a), sent, succeeded, "")
 	pod("web2", nil, corev1.PodRunning)
@@ -318,7 +318,7 @@ func TestTerminate(t *testing.T) {
 	}
 	w.provider.progress = provider.Progress{State: provider.StateDone}
 	w.look(o)
-	w.want(w.look(o), sent, succeeded, "are gone")
+	w.want(w.look(o), sent, succeeded, "are deleted")
 	if err := w.client.Get(t.Context(), client.ObjectKey{Name: w.node()}, &corev1.Node{}); !apierrors.IsNotFound(err) {
 		t.Errorf("the Node is still there: %v", err)
 	}
@@ -370,7 +370,7 @@ func TestNodeOfTheSameName(t *testing.T) {
 				t.Fatal(err)
 			}
 			w.addNode(nil)
-			w.want(w.look(o), failed, failed, "made after this was asked for")
+			w.want(w.look(o), failed, failed, "created after this request")
 			if len(w.provider.asked) > 0 {
 				t.Error("and the provider was asked")
 			}

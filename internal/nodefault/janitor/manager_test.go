@@ -97,7 +97,7 @@ func TestManager(t *testing.T) {
 		}
 		return nil
 	})
-	w.want(end, failed, failed, "no provider is configured")
+	w.want(end, failed, failed, "no provider configured")
 }
 
 // ended says whether a RebootNode has ended, as the API server has it.

@@ -60,9 +60,9 @@ func (r *reconciler) begin(ctx context.Context, t *turn) (moved bool, again time
 func (r *reconciler) refuses(t *turn) string {
 	switch {
 	case t.node == nil:
-		return fmt.Sprintf("there is no node %q", t.spec.NodeName)
+		return fmt.Sprintf("node %q not found", t.spec.NodeName)
 	case t.node.CreationTimestamp.After(t.object.GetCreationTimestamp().Time): // whoever asked meant the one before
-		return fmt.Sprintf("node %q was made after this was asked for: ask again if this one is meant", t.node.Name)
+		return fmt.Sprintf("node %q was created after this request: create another request if this node is meant", t.node.Name)
 	}
 	return r.cfg.excludes(t.node)
 }
@@ -70,7 +70,7 @@ func (r *reconciler) refuses(t *turn) string {
 // excludes says why a node is left alone.
 func (c Config) excludes(n *corev1.Node) string {
 	if n.Labels[faults.LabelOptOut] == faults.OptedOut {
-		return fmt.Sprintf("node %q is labelled %s=%s", n.Name, faults.LabelOptOut, faults.OptedOut)
+		return fmt.Sprintf("node %q has the label %s=%s", n.Name, faults.LabelOptOut, faults.OptedOut)
 	}
 	excluded := c.Excluded
 	if !c.ControlPlane {
@@ -79,7 +79,7 @@ func (c Config) excludes(n *corev1.Node) string {
 	for _, label := range excluded {
 		key, want, valued := strings.Cut(label, "=")
 		if value, has := n.Labels[key]; has && (!valued || value == want) {
-			return fmt.Sprintf("node %q is labelled %s, and such nodes are left alone", n.Name, label)
+			return fmt.Sprintf("node %q has the excluded label %s", n.Name, label)
 		}
 	}
 	return ""
@@ -104,7 +104,7 @@ func (r *reconciler) step(ctx context.Context, t *turn) error {
 	}
 	switch {
 	case late:
-		return r.giveUp(ctx, t, v1alpha1.ReasonTimeout, strings.TrimSpace("it took too long. "+t.status.Message))
+		return r.giveUp(ctx, t, v1alpha1.ReasonTimeout, strings.TrimSpace("deadline exceeded. "+t.status.Message))
 	case r.sending(t):
 		return r.send(ctx, t)
 	}
@@ -128,7 +128,7 @@ func (r *reconciler) sending(t *turn) bool {
 // speaks against it.
 func (r *reconciler) announce(ctx context.Context, t *turn) error {
 	if t.node == nil {
-		t.end(r.kind, v1alpha1.ReasonFailed, fmt.Sprintf("node %q was gone before anything was done", t.spec.NodeName))
+		t.end(r.kind, v1alpha1.ReasonFailed, fmt.Sprintf("node %q was deleted before the request was sent", t.spec.NodeName))
 		return nil
 	}
 	if why := r.cfg.excludes(t.node); why != "" {
@@ -144,7 +144,7 @@ func (r *reconciler) announce(ctx context.Context, t *turn) error {
 			return err
 		}
 		if left != "" {
-			t.wait(left + ": drain the node, or ask with force")
+			t.wait(left + ": drain the node, or set spec.force")
 			t.until(r.cfg.Poll)
 			return nil
 		}
@@ -163,10 +163,10 @@ func (r *reconciler) provable(t *turn) bool {
 	}
 	left := t.status.StartTime.Add(r.cfg.BootIDWait).Sub(t.now)
 	if left <= 0 {
-		t.end(r.kind, v1alpha1.ReasonFailed, fmt.Sprintf("node %q still reports no boot id after %s, so that nothing would prove its reboot", t.node.Name, r.cfg.BootIDWait))
+		t.end(r.kind, v1alpha1.ReasonFailed, fmt.Sprintf("node %q has reported no boot ID for %s, so that its reboot could not be verified", t.node.Name, r.cfg.BootIDWait))
 		return false
 	}
-	t.wait(fmt.Sprintf("node %q reports no boot id yet, and nothing would prove its reboot: it is waited for until %s", t.node.Name, t.now.Add(left).UTC().Format(time.TimeOnly)))
+	t.wait(fmt.Sprintf("waiting for the boot ID of node %q until %s; it is needed to verify the reboot", t.node.Name, t.now.Add(left).UTC().Format(time.TimeOnly)))
 	t.until(min(r.cfg.Poll, left))
 	return false
 }
@@ -192,7 +192,7 @@ func (r *reconciler) podsOn(ctx context.Context, node string) (string, error) {
 	if count == 0 {
 		return "", nil
 	}
-	return fmt.Sprintf("%d pods are left on the node, such as %s", count, one), nil
+	return fmt.Sprintf("%d pods are left on the node, for example %s", count, one), nil
 }
 
 // bounded is a context for one call of a provider.
@@ -216,7 +216,7 @@ func (r *reconciler) request(t *turn) provider.Request {
 func (r *reconciler) send(ctx context.Context, t *turn) error {
 	switch {
 	case t.node == nil && r.kind.action == provider.ActionTerminate, t.node != nil && r.rebooted(t):
-		t.set(v1alpha1.ConditionSignalSent, metav1.ConditionTrue, v1alpha1.ReasonSucceeded, "it has happened already")
+		t.set(v1alpha1.ConditionSignalSent, metav1.ConditionTrue, v1alpha1.ReasonSucceeded, "already done")
 		return nil
 	case t.node == nil:
 		return r.giveUp(ctx, t, v1alpha1.ReasonFailed, fmt.Sprintf("node %q is gone", t.spec.NodeName))
@@ -238,7 +238,7 @@ func (r *reconciler) send(ctx context.Context, t *turn) error {
 		if cause := context.Cause(calling); cause != nil && ctx.Err() == nil {
 			err = cause
 		}
-		r.log.WarnContext(ctx, "cannot ask provider", "kind", r.kind.name, "object", t.object.GetName(), "err", err)
+		r.log.WarnContext(ctx, "provider request failed", "kind", r.kind.name, "object", t.object.GetName(), "err", err)
 		t.wait(err.Error())
 	default:
 		r.count("accepted")
@@ -266,10 +266,10 @@ func (r *reconciler) followReboot(ctx context.Context, t *turn) error {
 	case t.node == nil:
 		return r.giveUp(ctx, t, v1alpha1.ReasonFailed, fmt.Sprintf("node %q is gone", t.spec.NodeName))
 	case r.rebooted(t) && ready(t.node):
-		t.end(r.kind, v1alpha1.ReasonSucceeded, "the node runs again, in another boot")
+		t.end(r.kind, v1alpha1.ReasonSucceeded, "node is Ready with a new boot ID")
 		return nil
 	case r.rebooted(t):
-		t.wait("the node has booted, and is not Ready yet")
+		t.wait("node has rebooted and is not Ready yet")
 		t.until(r.cfg.Poll)
 		return nil
 	}
@@ -277,7 +277,7 @@ func (r *reconciler) followReboot(ctx context.Context, t *turn) error {
 	if p.State == provider.StateFailed {
 		return r.giveUp(ctx, t, v1alpha1.ReasonFailed, p.Message)
 	}
-	t.wait(strings.TrimSpace("the node has not booted again yet. " + p.Message))
+	t.wait(strings.TrimSpace("node has not rebooted yet. " + p.Message))
 	t.until(r.cfg.Poll)
 	return nil
 }
@@ -289,7 +289,7 @@ func (r *reconciler) followEnd(ctx context.Context, t *turn) error {
 	case p.State == provider.StateFailed:
 		return r.giveUp(ctx, t, v1alpha1.ReasonFailed, p.Message)
 	case p.State == provider.StateDone && t.node == nil:
-		t.end(r.kind, v1alpha1.ReasonSucceeded, "the machine and its node are gone")
+		t.end(r.kind, v1alpha1.ReasonSucceeded, "machine and node are deleted")
 		return nil
 	case p.State == provider.StateDone:
 		uid := t.node.UID
@@ -297,7 +297,7 @@ func (r *reconciler) followEnd(ctx context.Context, t *turn) error {
 		if err != nil && !apierrors.IsNotFound(err) {
 			return fmt.Errorf("delete node %q: %w", t.node.Name, err)
 		}
-		t.wait("the machine is gone, and its Node is on its way")
+		t.wait("machine is deleted, Node is being deleted")
 	default:
 		t.wait(p.Message)
 	}
@@ -315,7 +315,7 @@ func (r *reconciler) look(ctx context.Context, t *turn) provider.Progress {
 	p, err := r.kind.provider.Look(calling, r.request(t), t.status.ProviderRequestID)
 	if err != nil {
 		r.metrics.failed.Inc()
-		r.log.WarnContext(ctx, "cannot look at provider", "kind", r.kind.name, "object", t.object.GetName(), "err", err)
+		r.log.WarnContext(ctx, "provider status check failed", "kind", r.kind.name, "object", t.object.GetName(), "err", err)
 		return provider.Progress{State: provider.StateRunning, Message: err.Error()}
 	}
 	return p
@@ -329,7 +329,7 @@ func (r *reconciler) giveUp(ctx context.Context, t *turn, reason, message string
 		calling, cancel := r.bounded(ctx)
 		defer cancel()
 		if err := w.Withdraw(calling, r.request(t)); err != nil {
-			return fmt.Errorf("withdraw %s %q: %w", r.kind.name, t.object.GetName(), err)
+			return fmt.Errorf("cancel request of %s %q: %w", r.kind.name, t.object.GetName(), err)
 		}
 	}
 	t.end(r.kind, reason, message)

@@ -26,7 +26,7 @@ func (t *turns) take(ctx context.Context, o client.Object, begin func() error) (
 			continue
 		}
 		if _, status := parts(other); status.StartTime != nil || older(other, o) {
-			return fmt.Sprintf("%s %q goes first", kindOf(other), other.GetName()), nil
+			return fmt.Sprintf("waiting for %s %q to finish", kindOf(other), other.GetName()), nil
 		}
 	}
 	return "", begin()

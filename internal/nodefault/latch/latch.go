@@ -65,11 +65,11 @@ func New(b Budget, leases typed.LeasesGetter, namespace string, log *slog.Logger
 // to open it first.
 func (k *Keeper) Reserve(node *corev1.Node, now time.Time) (release func(), denial string) {
 	if err := k.restore(); err != nil {
-		return nil, fmt.Sprintf("it cannot be read whether the budget has to be opened by a person: %v", err)
+		return nil, fmt.Sprintf("cannot read whether the budget waits for a manual reset: %v", err)
 	}
 	release, denial = k.budget.Reserve(node, now)
 	if denial != "" && k.closed() {
-		denial += "; to open it: kubectl delete lease -n " + k.namespace + " " + Name
+		denial += "; to reset it: kubectl delete lease -n " + k.namespace + " " + Name
 	}
 	return release, denial
 }
@@ -127,7 +127,7 @@ func (k *Keeper) Start(ctx context.Context) error {
 	for {
 		err := k.look(ctx, time.Now())
 		if err != nil && !failing && ctx.Err() == nil {
-			k.log.WarnContext(ctx, "an exhausted budget cannot be kept, and would be forgotten at a restart", "err", err)
+			k.log.WarnContext(ctx, "store exhausted budget failed, it would be lost at a restart", "err", err)
 		}
 		failing = err != nil
 		select {
@@ -158,7 +158,7 @@ func (k *Keeper) look(ctx context.Context, now time.Time) error {
 		_, was := k.known[p.Name]
 		if _, is := stored[p.Name]; was && !is {
 			k.budget.Reset(p.Name)
-			k.log.InfoContext(ctx, "a person has opened the budget", "pool", p.Name)
+			k.log.InfoContext(ctx, "budget reset by a person", "pool", p.Name)
 			continue
 		}
 		closed[p.Name] = p.Since.UTC()

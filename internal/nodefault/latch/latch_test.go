@@ -90,7 +90,7 @@ func TestRights(t *testing.T) {
 	if roles.BudgetLease != latch.Name {
 		t.Errorf("the rights are for Lease %q, and not for %q", roles.BudgetLease, latch.Name)
 	}
-	for _, r := range roles.GrantOf(roles.Latch).Inside {
+	for _, r := range roles.GrantOf(roles.ManualReset).Inside {
 		for _, verb := range r.Verbs {
 			if named := len(r.ResourceNames) > 0; named == (verb == "create") {
 				t.Errorf("%s is granted for %v", verb, r.ResourceNames)

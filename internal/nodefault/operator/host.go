@@ -25,9 +25,9 @@ import (
 const requestTimeout = 30 * time.Second
 
 var (
-	errNoAnswer = errors.New("the Kubernetes API did not answer in time")
+	errNoAnswer = errors.New("timeout of the Kubernetes API")
 	// errBehind is that the cache does not yet show what was written here.
-	errBehind = errors.New("what was written last has not come back yet")
+	errBehind = errors.New("cache is older than the last write")
 )
 
 // nodes are the Nodes.

@@ -113,11 +113,11 @@ func Add(m manager.Manager, cfg Config, deps Deps) (*Operator, error) {
 	}
 	counted, err := newMetrics(deps.Registerer, listed{m.GetClient()})
 	if err != nil {
-		return nil, fmt.Errorf("add operator of nodes: %w", err)
+		return nil, fmt.Errorf("add node controller: %w", err)
 	}
 	told, err := outbox.NewMetrics(deps.Registerer)
 	if err != nil {
-		return nil, fmt.Errorf("add operator of nodes: %w", err)
+		return nil, fmt.Errorf("add node controller: %w", err)
 	}
 	stored := hostFaults{m.GetClient(), m.GetAPIReader(), &kube.Written{}}
 	waker := &kube.Waker{}
@@ -135,7 +135,7 @@ func Add(m manager.Manager, cfg Config, deps Deps) (*Operator, error) {
 		WithOptions(controller.Options{MaxConcurrentReconciles: workers, RateLimiter: patience()}).
 		Complete(r)
 	if err != nil {
-		return nil, fmt.Errorf("add operator of nodes: %w", err)
+		return nil, fmt.Errorf("add node controller: %w", err)
 	}
 	err = ctrl.NewControllerManagedBy(m).
 		Named("node-fault-outbox").
@@ -144,10 +144,10 @@ func Add(m manager.Manager, cfg Config, deps Deps) (*Operator, error) {
 		WithOptions(controller.Options{MaxConcurrentReconciles: tellers, RateLimiter: patience()}).
 		Complete(behindIsNoError(box))
 	if err != nil {
-		return nil, fmt.Errorf("add outbox of nodes: %w", err)
+		return nil, fmt.Errorf("add change event outbox: %w", err)
 	}
 	if err := m.Add(draining(box, deps.Log)); err != nil {
-		return nil, fmt.Errorf("add outbox of nodes: %w", err)
+		return nil, fmt.Errorf("add change event outbox: %w", err)
 	}
 	o := &Operator{}
 	err = m.Add(notElected{func(ctx context.Context) error {
@@ -171,9 +171,9 @@ func Add(m manager.Manager, cfg Config, deps Deps) (*Operator, error) {
 func draining(box *outbox.Outbox, log *slog.Logger) manager.RunnableFunc {
 	return func(ctx context.Context) error {
 		<-ctx.Done()
-		log.InfoContext(ctx, "waiting for what sinks were sent")
+		log.InfoContext(ctx, "waiting for pending change events")
 		if err := box.Drain(ctx); err != nil {
-			log.WarnContext(ctx, "not all answers of sinks are written down: the next process sends again what they were about", "err", err)
+			log.WarnContext(ctx, "store delivery results failed, the next process sends these events again", "err", err)
 		}
 		return nil
 	}
@@ -191,7 +191,7 @@ func (o *Operator) Ready() error {
 	if o.synced.Load() {
 		return nil
 	}
-	return errors.New("nodes and node faults have not been listed yet: are the CustomResourceDefinitions installed, and may this account list them?")
+	return errors.New("nodes and NodeFaults not listed yet: are the CRDs installed, and may this ServiceAccount list them?")
 }
 
 // behindIsNoError looks again soon at what a cache does not show yet.

@@ -147,14 +147,14 @@ func (r *reconciler) step(ctx context.Context, t *turn) (moved bool, after time.
 	r.enroll(st, t.now)
 	t.verdict, err = r.rules.Decide(t.node, t.fault.Spec.Faults, t.now)
 	if err != nil { // the others have spoken, and the verdict says that it is unsure
-		r.log.WarnContext(ctx, "a rule cannot be evaluated", "node", t.fault.Name, "err", err)
+		r.log.WarnContext(ctx, "rule evaluation failed", "node", t.fault.Name, "err", err)
 		r.metrics.ruleErrors.Inc()
 	}
 	s, err := r.quarantine.Step(quarantine.Look{
 		Now: t.now, Node: t.node, Status: st, Verdict: t.verdict, Faults: t.fault.Spec.Faults, Busy: r.remedy.Busy(st),
 	})
 	if err != nil {
-		return false, 0, fmt.Errorf("decide on node %q: %w", t.fault.Name, err)
+		return false, 0, fmt.Errorf("decide for node %q: %w", t.fault.Name, err)
 	}
 	if err := r.write(ctx, t, s); err != nil {
 		return false, 0, errors.Join(err, r.explain(ctx, t, s, err))
@@ -248,7 +248,7 @@ func (r *reconciler) explain(ctx context.Context, t *turn, s quarantine.Step, re
 	if st.Phase != t.before.Status.Phase {
 		st.PhaseChangedAt = &metav1.Time{Time: t.now.Truncate(time.Second)}
 	}
-	st.Message = nodefault.Cut("the API server refuses a change of the Node, which is tried again: "+refusal.Error(), maxMessage)
+	st.Message = nodefault.Cut("the API server rejects a change of the Node, retrying: "+refusal.Error(), maxMessage)
 	if equality.Semantic.DeepEqual(&t.before.Status, st) {
 		return nil
 	}
@@ -340,11 +340,11 @@ func ended(why quarantine.Situation) (string, bool) {
 	case quarantine.OptedOut:
 		return "the node was opted out", true
 	case quarantine.Gone:
-		return "the node is gone", true
+		return "the node was deleted", true
 	case quarantine.Recovering, quarantine.Released, quarantine.Held:
 		return "the node is healthy again", true
 	case quarantine.Observing:
-		return "no rule wants it any more", true
+		return "no rule requires it any more", true
 	case quarantine.Denied, quarantine.DryRun, quarantine.Ours, quarantine.Foreign:
 	}
 	return "", false
@@ -381,11 +381,11 @@ func (r *reconciler) tell(ctx context.Context, before *v1alpha1.NodeFaultStatus,
 		if opened := f.Status.TriggeredBy; h.Action == changeevent.ActionCordon && !h.DryRun && opened != nil {
 			r.metrics.toCordon.Observe(max(0, h.At.Sub(opened.DetectedAt.Time).Seconds()))
 		}
-		r.log.InfoContext(ctx, "change", "by", h.Source, "action", h.Action, "node", f.Name, "session", h.Session, "check", h.Check, "error_codes", h.ErrorCodes,
+		r.log.InfoContext(ctx, "node change recorded", "by", h.Source, "action", h.Action, "node", f.Name, "session", h.Session, "check", h.Check, "error_codes", h.ErrorCodes,
 			"agent", h.Agent, "reason", h.Reason, "outcome", h.Outcome, "dry_run", h.DryRun, "change_id", h.ID)
 	}
 	if before.Phase != f.Status.Phase {
-		r.log.InfoContext(ctx, "node fault", "node", f.Name, "phase", string(f.Status.Phase), "was", string(before.Phase), "message", f.Status.Message)
+		r.log.InfoContext(ctx, "node fault phase changed", "node", f.Name, "phase", string(f.Status.Phase), "previous_phase", string(before.Phase), "message", f.Status.Message)
 	}
 }
 

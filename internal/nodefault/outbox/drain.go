@@ -12,7 +12,7 @@ import (
 )
 
 // errDrained is that the answers of sinks were waited for long enough.
-var errDrained = errors.New("the sinks have not answered in time")
+var errDrained = errors.New("timeout waiting for sinks")
 
 // Drain ends the outbox: it sends nothing more, waits for the answers to what
 // was sent, and writes them down, so that the next process does not repeat it.
@@ -83,7 +83,7 @@ func (o *Outbox) writeAnswers(ctx context.Context) error {
 	var errs []error
 	for node, p := range nodes {
 		if err := o.faults.Delivered(ctx, p.fault, p.Progress); err != nil {
-			errs = append(errs, fmt.Errorf("write what was told of node %q: %w", node, err))
+			errs = append(errs, fmt.Errorf("write delivery state of NodeFault %q: %w", node, err))
 		}
 	}
 	return errors.Join(errs...)

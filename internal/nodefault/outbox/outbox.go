@@ -190,7 +190,7 @@ func (o *Outbox) Reconcile(ctx context.Context, req reconcile.Request) (reconcil
 	if len(p.Sinks) > 0 || p.Untold != f.Status.Undelivered || p.Resent != f.Status.LastResendRequest {
 		// What a sink has answered is written down also while the process ends.
 		if err := o.faults.Delivered(context.WithoutCancel(ctx), f, p); err != nil {
-			return reconcile.Result{}, fmt.Errorf("write what was told of node %q: %w", f.Name, err)
+			return reconcile.Result{}, fmt.Errorf("write delivery state of NodeFault %q: %w", f.Name, err)
 		}
 	}
 	return reconcile.Result{RequeueAfter: after}, nil

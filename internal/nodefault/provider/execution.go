@@ -42,11 +42,11 @@ type execution struct {
 func newExecution(cfg ExecutionConfig, deps Deps) (*execution, error) {
 	switch {
 	case deps.Dynamic == nil:
-		return nil, errors.New("it needs a client")
+		return nil, errors.New("Kubernetes client missing")
 	case cfg.Namespace == "":
-		return nil, errors.New("there is no namespace for executions")
+		return nil, errors.New("namespace of executions missing")
 	case cfg.Reboot.Action == "" && cfg.Terminate.Action == "":
-		return nil, errors.New("it has no action for a reboot and none for a termination")
+		return nil, errors.New("no action configured: set janitor.execution.reboot.action or janitor.execution.terminate.action")
 	}
 	return &execution{cfg, deps.Dynamic.Resource(v1alpha1.GroupVersion.WithResource(v1alpha1.Resource)).Namespace(cfg.Namespace)}, nil
 }
@@ -66,17 +66,17 @@ func (e *execution) Terminate(ctx context.Context, r Request) (string, error) {
 
 func (e *execution) ask(ctx context.Context, r Request, t ExecutionTemplate) (string, error) {
 	if t.Action == "" {
-		return "", permanentf("there is no execution configured to %s nodes", r.Action)
+		return "", permanentf("no execution configured to %s nodes", r.Action)
 	}
 	ke, err := e.client.Create(ctx, e.build(r, t), metav1.CreateOptions{FieldManager: fieldManager})
 	switch {
 	case apierrors.IsAlreadyExists(err):
 		ke, err = e.client.Get(ctx, nameOf(r), metav1.GetOptions{})
 	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err):
-		return "", Permanent(fmt.Errorf("make execution: %w", err))
+		return "", Permanent(fmt.Errorf("create execution: %w", err))
 	}
 	if err != nil {
-		return "", fmt.Errorf("make execution: %w", err)
+		return "", fmt.Errorf("create execution: %w", err)
 	}
 	reference := ke.GetNamespace() + "/" + ke.GetName()
 	s := statusOf(ke)
@@ -128,7 +128,7 @@ func (e *execution) Withdraw(ctx context.Context, r Request) error {
 func (e *execution) build(r Request, t ExecutionTemplate) *unstructured.Unstructured {
 	spec := map[string]any{
 		"action": t.Action, "parameters": filled(t.Parameters, r),
-		"reason":        fmt.Sprintf("%s %s asks to %s node %s", r.By.Kind, r.By.Name, r.Action, r.Node.Name),
+		"reason":        fmt.Sprintf("%s %s requests to %s node %s", r.By.Kind, r.By.Name, r.Action, r.Node.Name),
 		"correlationID": r.By.Name,
 	}
 	if t.Timeout > 0 {
@@ -180,7 +180,7 @@ type executionStatus struct {
 }
 
 func onlyTried(reference string) string {
-	return "execution " + reference + " was only tried out, and nothing was done: is the execution controller in dry run?"
+	return "execution " + reference + " ran in dry run, and nothing was done: is the execution controller in dry run mode?"
 }
 
 func statusOf(ke *unstructured.Unstructured) executionStatus {

@@ -21,7 +21,7 @@ func newExecutions(t *testing.T) (p Provider, executions dynamic.ResourceInterfa
 	p, err := New(Config{Kind: KindExecution, Execution: ExecutionConfig{Namespace: ns, Reboot: ExecutionTemplate{
 		Action: "notify_only", Timeout: time.Minute,
 		Parameters: map[string]any{
-			"message": "reboot {node} ({provider_id})", "deep": map[string]any{"list": []any{"{key}", 3, true}}, "force": "{force}",
+			"message": "reboot {node} ({provider_id})", "deep": map[string]any{"list": []any{"{idempotency_key}", 3, true}}, "force": "{force}",
 		},
 	}}}, deps)
 	if err != nil {
@@ -50,7 +50,7 @@ func TestExecution(t *testing.T) {
 	delete(spec, "dryRun") // a default
 	got, _ := json.Marshal(spec)
 	wanted := `{"action":"notify_only","correlationID":"` + name + `","parameters":{"deep":{"list":["` + key + `",3,true]},"force":"false","message":"reboot n (aws:///eu/i-1)"},` +
-		`"reason":"RebootNode ` + name + ` asks to reboot node n","timeout":"1m0s"}`
+		`"reason":"RebootNode ` + name + ` requests to reboot node n","timeout":"1m0s"}`
 	if diff := cmp.Diff(wanted, string(got)); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
 	}
@@ -74,7 +74,7 @@ func TestExecutionPhases(t *testing.T) {
 		"Executing": {"it is under way", map[string]any{"phase": "executing"}, "accepted", "", StateRunning},
 		"Completed": {"it is done", map[string]any{"phase": "completed", "outcome": "Succeeded"}, "accepted", "", StateDone},
 		"Partial":   {"a condition that is not required does not hold", map[string]any{"phase": "completed", "outcome": "PartiallySucceeded"}, "accepted", "", StateDone},
-		"TriedOut":  {"a dry run has succeeded, and nothing was done", map[string]any{"phase": "completed", "outcome": "Succeeded", "conditions": []any{triedOut()}}, "permanent", "only tried out", StateFailed},
+		"TriedOut":  {"a dry run has succeeded, and nothing was done", map[string]any{"phase": "completed", "outcome": "Succeeded", "conditions": []any{triedOut()}}, "permanent", "ran in dry run", StateFailed},
 		"Rejected":  {"somebody does not agree", map[string]any{"phase": "failed", "outcome": "Failed", "reason": "approval_rejected"}, "permanent", "approval_rejected", StateFailed},
 	}
 	for name, tc := range cases {

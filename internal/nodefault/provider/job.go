@@ -75,11 +75,11 @@ type job struct {
 func newJob(cfg JobConfig, deps Deps) (*job, error) {
 	switch {
 	case deps.Kubernetes == nil:
-		return nil, errors.New("it needs a client")
+		return nil, errors.New("Kubernetes client missing")
 	case cfg.Namespace == "":
-		return nil, errors.New("there is no namespace for Jobs")
+		return nil, errors.New("namespace of Jobs missing")
 	case cfg.Image == "":
-		return nil, errors.New("there is no image to run")
+		return nil, errors.New("image missing")
 	}
 	if len(cfg.Command) == 0 {
 		cfg.Command = []string{"/bin/sh", "-c", bySysRq}
@@ -104,10 +104,10 @@ func (j *job) Reboot(ctx context.Context, r Request) (string, error) {
 	case apierrors.IsAlreadyExists(err):
 		made, err = j.client.BatchV1().Jobs(j.cfg.Namespace).Get(ctx, nameOf(r), metav1.GetOptions{})
 	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err):
-		return "", Permanent(fmt.Errorf("make Job: %w", err))
+		return "", Permanent(fmt.Errorf("create Job: %w", err))
 	}
 	if err != nil {
-		return "", fmt.Errorf("make Job: %w", err)
+		return "", fmt.Errorf("create Job: %w", err)
 	}
 	reference := made.Namespace + "/" + made.Name
 	pods, err := j.pods(ctx, made.Name)
@@ -118,9 +118,9 @@ func (j *job) Reboot(ctx context.Context, r Request) (string, error) {
 		return reference, nil
 	}
 	if i := slices.IndexFunc(pods, func(p corev1.Pod) bool { return p.Status.Phase == corev1.PodFailed }); i >= 0 {
-		return "", permanentf("node %q did not take the pod of Job %s: %s %s", r.Node.Name, reference, pods[i].Status.Reason, pods[i].Status.Message)
+		return "", permanentf("node %q did not run the pod of Job %s: %s %s", r.Node.Name, reference, pods[i].Status.Reason, pods[i].Status.Message)
 	}
-	return "", waitingf("Job %s waits for node %q to run it", reference, r.Node.Name)
+	return "", waitingf("waiting for node %[2]q to start the pod of Job %[1]s", reference, r.Node.Name)
 }
 
 // Look says what became of the Job's pod. One that ended without a word is what
@@ -134,14 +134,14 @@ func (j *job) Look(ctx context.Context, r Request, reference string) (Progress, 
 		switch end := ended(&pods[i]); {
 		case end == nil:
 		case end.ExitCode == 0:
-			return Progress{State: StateDone, Message: "Job " + reference + " has done its work"}, nil
+			return Progress{State: StateDone, Message: "Job " + reference + " completed"}, nil
 		case end.ExitCode == exitTooLate:
-			return Progress{State: StateFailed, Message: "Job " + reference + " began too late"}, nil
+			return Progress{State: StateFailed, Message: "Job " + reference + " started after the deadline"}, nil
 		case end.ExitCode < exitSigned && end.Reason != "ContainerStatusUnknown":
 			return Progress{State: StateFailed, Message: fmt.Sprintf("Job %s failed with exit code %d: %s", reference, end.ExitCode, end.Message)}, nil
 		}
 	}
-	return Progress{State: StateRunning, Message: "Job " + reference + " reboots the node"}, nil
+	return Progress{State: StateRunning, Message: "Job " + reference + " is rebooting the node"}, nil
 }
 
 // Withdraw takes the Job away, and its pod with it.

@@ -61,11 +61,11 @@ func TestJob(t *testing.T) { //nolint:tparallel // the node is shared
 		want    State
 		message string
 	}{
-		"Runs":        {"it is asked to reboot", "true", boot, false, true, StateDone, "has done its work"},
+		"Runs":        {"it is asked to reboot", "true", boot, false, true, StateDone, "completed"},
 		"Fails":       {"it says that it cannot", "exit 3", boot, false, true, StateFailed, "exit code 3"},
-		"IsKilled":    {"a reboot ends whatever asked for it, as SIGKILL does", "exit 137", boot, false, true, StateRunning, "reboots"},
+		"IsKilled":    {"a reboot ends whatever asked for it, as SIGKILL does", "exit 137", boot, false, true, StateRunning, "is rebooting"},
 		"AnotherBoot": {"it was rebooted already, and the kubelet has forgotten", "true", "another", false, false, StateDone, ""},
-		"TooLate":     {"nobody expects it any more", "true", boot, true, false, StateFailed, "too late"},
+		"TooLate":     {"nobody expects it any more", "true", boot, true, false, StateFailed, "after the deadline"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -136,7 +136,7 @@ func TestJobWaitsAndIsWithdrawn(t *testing.T) {
 	}
 	r := asked(t, deps, ActionReboot, dead.Name)
 	reference, err := p.Reboot(t.Context(), r)
-	want(t, reference, err, "waiting", `waits for node "`+dead.Name+`"`)
+	want(t, reference, err, "waiting", `waiting for node "`+dead.Name+`"`)
 	var pod corev1.Pod
 	kubebedtest.Eventually(t, func(ctx context.Context) error {
 		pods, err := deps.Kubernetes.CoreV1().Pods(ns).List(ctx, metav1.ListOptions{})

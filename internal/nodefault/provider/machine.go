@@ -52,7 +52,7 @@ func newMachine(cfg MachineConfig, deps Deps) (*machine, error) {
 		client = deps.Dynamic
 	}
 	if client == nil {
-		return nil, errors.New("it needs a client")
+		return nil, errors.New("Kubernetes client missing")
 	}
 	cfg.RebootAnnotation = cmp.Or(cfg.RebootAnnotation, annotationRemediate)
 	cfg.Version = cmp.Or(cfg.Version, defaultMachineVersion)
@@ -110,7 +110,7 @@ func (m *machine) Terminate(ctx context.Context, r Request) (string, error) {
 func (m *machine) Look(ctx context.Context, r Request, reference string) (Progress, error) {
 	namespace, name, uid, ok := parseReference(reference)
 	if !ok {
-		return Progress{State: StateFailed, Message: fmt.Sprintf("%q names no Machine", reference)}, nil
+		return Progress{State: StateFailed, Message: fmt.Sprintf("%q is not a reference to a Machine", reference)}, nil
 	}
 	found, err := m.client.Namespace(namespace).Get(ctx, name, metav1.GetOptions{})
 	gone := apierrors.IsNotFound(err) || err == nil && found.GetUID() != uid
@@ -119,12 +119,12 @@ func (m *machine) Look(ctx context.Context, r Request, reference string) (Progre
 	}
 	switch {
 	case gone && r.Action == ActionTerminate:
-		return Progress{State: StateDone, Message: fmt.Sprintf("Machine %s/%s is gone", namespace, name)}, nil
+		return Progress{State: StateDone, Message: fmt.Sprintf("Machine %s/%s is deleted", namespace, name)}, nil
 	case gone:
-		return Progress{State: StateFailed, Message: fmt.Sprintf("Machine %s/%s was replaced, and not rebooted", namespace, name)}, nil
+		return Progress{State: StateFailed, Message: fmt.Sprintf("Machine %s/%s was replaced instead of rebooted", namespace, name)}, nil
 	}
 	phase, _, _ := unstructured.NestedString(found.Object, "status", "phase") // one that is no text is left out
-	return Progress{State: StateRunning, Message: strings.TrimSpace(fmt.Sprintf("Machine %s/%s is under way %s", namespace, name, phase))}, nil
+	return Progress{State: StateRunning, Message: strings.TrimSpace(fmt.Sprintf("Machine %s/%s in progress %s", namespace, name, phase))}, nil
 }
 
 // find finds the Machine of a node by what Cluster API wrote on the node.
@@ -132,14 +132,14 @@ func (m *machine) find(ctx context.Context, node *corev1.Node) (*unstructured.Un
 	name := node.Annotations[machineOfNode]
 	namespace := cmp.Or(node.Annotations[namespaceOfNode], m.cfg.Namespace)
 	if name == "" || namespace == "" {
-		return nil, permanentf("node %q has no annotations %s and %s: it is no Machine of Cluster API", node.Name, machineOfNode, namespaceOfNode)
+		return nil, permanentf("node %q has no annotations %s and %s: it is not managed by Cluster API", node.Name, machineOfNode, namespaceOfNode)
 	}
 	found, err := m.client.Namespace(namespace).Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("read Machine %s/%s: %w", namespace, name, err)
 	}
 	if of, _, _ := unstructured.NestedString(found.Object, "status", "nodeRef", "name"); of != "" && of != node.Name {
-		return nil, permanentf("Machine %s/%s is of node %q, and not of %q", namespace, name, of, node.Name)
+		return nil, permanentf("Machine %s/%s belongs to node %q, not to %q", namespace, name, of, node.Name)
 	}
 	return found, nil
 }

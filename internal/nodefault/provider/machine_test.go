@@ -168,9 +168,9 @@ func TestMachineNotFound(t *testing.T) {
 		request    Request
 		want, text string
 	}{
-		"NoAnnotations": {"Cluster API has not made this node", bare, "permanent", "no Machine of Cluster API"},
+		"NoAnnotations": {"Cluster API has not made this node", bare, "permanent", "not managed by Cluster API"},
 		"NotThere":      {"it may be in another cluster", c.of(ActionTerminate, "gone"), "error", "not found"},
-		"AnothersNode":  {"an annotation can be wrong", c.of(ActionTerminate, "other"), "permanent", `is of node "m2"`},
+		"AnothersNode":  {"an annotation can be wrong", c.of(ActionTerminate, "other"), "permanent", `belongs to node "m2"`},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -27,18 +27,18 @@ func (m Manual) Terminate(_ context.Context, r Request) (string, error) { return
 
 func (Manual) ask(r Request) (string, error) {
 	if why, failed := r.By.Annotations[AnnotationFailed]; failed {
-		return "", permanentf("a person says that it cannot be done: %s", why)
+		return "", permanentf("marked as failed by a person: %s", why)
 	}
 	if by, done := r.By.Annotations[AnnotationDone]; done {
 		return strings.TrimSpace("done " + by), nil
 	}
-	return "", waitingf("a person has to %s the machine of node %q, and then to say so: kubectl annotate %s %s %s=yes", r.Action, r.Node.Name, strings.ToLower(r.By.Kind), r.By.Name, AnnotationDone)
+	return "", waitingf("waiting for a person to %s the machine of node %q, and to confirm it: kubectl annotate %s %s %s=yes", r.Action, r.Node.Name, strings.ToLower(r.By.Kind), r.By.Name, AnnotationDone)
 }
 
 // Look says that it is done, since nothing was under way before it was.
 func (Manual) Look(_ context.Context, r Request, reference string) (Progress, error) {
 	if why, failed := r.By.Annotations[AnnotationFailed]; failed {
-		return Progress{State: StateFailed, Message: "a person says that it cannot be done: " + why}, nil
+		return Progress{State: StateFailed, Message: "marked as failed by a person: " + why}, nil
 	}
 	return Progress{State: StateDone, Message: reference}, nil
 }

@@ -184,10 +184,10 @@ func New(cfg Config, deps Deps) (Provider, error) {
 	case KindExecution:
 		p, err = newExecution(cfg.Execution, deps)
 	default:
-		return nil, fmt.Errorf("make provider: there is none called %q: there are %v", cfg.Kind, Kinds())
+		return nil, fmt.Errorf("unknown provider %q: use one of %v", cfg.Kind, Kinds())
 	}
 	if err != nil {
-		return nil, fmt.Errorf("make provider %q: %w", cfg.Kind, err)
+		return nil, fmt.Errorf("create provider %q: %w", cfg.Kind, err)
 	}
 	return p, nil
 }
@@ -195,7 +195,7 @@ func New(cfg Config, deps Deps) (Provider, error) {
 // none fails what it is asked.
 type none struct{}
 
-var errNone = errors.New("no provider is configured for this")
+var errNone = errors.New("no provider configured")
 
 // Name is "none".
 func (none) Name() string { return string(KindNone) }

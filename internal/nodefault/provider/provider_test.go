@@ -116,9 +116,9 @@ func TestNew(t *testing.T) {
 	}{
 		"None":            {"a janitor that is not configured", Config{}, Deps{}, ""},
 		"Manual":          {"it needs nothing", Config{Kind: KindManual}, Deps{}, ""},
-		"Unknown":         {"a typing error is no reason to do nothing", Config{Kind: "redfish"}, Deps{}, "there are [none job webhook machine execution manual]"},
-		"JobNoImage":      {"nothing could run", Config{Kind: KindJob, Job: JobConfig{Namespace: "n"}}, deps, "no image"},
-		"JobNoNamespace":  {"nowhere", Config{Kind: KindJob, Job: JobConfig{Image: "i"}}, deps, "no namespace"},
+		"Unknown":         {"a typing error is no reason to do nothing", Config{Kind: "redfish"}, Deps{}, "use one of [none job webhook machine execution manual]"},
+		"JobNoImage":      {"nothing could run", Config{Kind: KindJob, Job: JobConfig{Namespace: "n"}}, deps, "image missing"},
+		"JobNoNamespace":  {"nowhere", Config{Kind: KindJob, Job: JobConfig{Image: "i"}}, deps, "namespace of Jobs missing"},
 		"JobNoClient":     {"nobody could be asked", Config{Kind: KindJob, Job: JobConfig{Namespace: "n", Image: "i"}}, Deps{}, "client"},
 		"Job":             {"all is there", Config{Kind: KindJob, Job: JobConfig{Namespace: "n", Image: "i"}}, deps, ""},
 		"WebhookNoURL":    {"nobody could be asked", Config{Kind: KindWebhook}, deps, "url"},
@@ -169,7 +169,7 @@ func TestManual(t *testing.T) {
 		annotations map[string]string
 		want, text  string
 	}{
-		"Waits":  {"nobody has done it", map[string]string{"else": "x"}, "waiting", "a person has to reboot the machine of node \"n\""},
+		"Waits":  {"nobody has done it", map[string]string{"else": "x"}, "waiting", "waiting for a person to reboot the machine of node \"n\""},
 		"Done":   {"somebody has", map[string]string{AnnotationDone: "alice"}, "accepted", "done alice"},
 		"Bare":   {"the value is for people", map[string]string{AnnotationDone: ""}, "accepted", "done"},
 		"Cannot": {"nobody can", map[string]string{AnnotationDone: "x", AnnotationFailed: "no power"}, "permanent", "no power"},

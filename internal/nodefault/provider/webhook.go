@@ -81,7 +81,7 @@ const (
 	accepted       = "accepted"
 )
 
-var errWebhookTimeout = errors.New("the webhook did not answer in time")
+var errWebhookTimeout = errors.New("webhook timeout")
 
 // webhook is a provider that asks an endpoint.
 type webhook struct {
@@ -96,7 +96,7 @@ func newWebhook(cfg WebhookConfig, deps Deps) (*webhook, error) {
 			continue
 		}
 		if err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" || u.User != nil {
-			return nil, fmt.Errorf("the %s must be http:// or https:// with a host and without a user", name)
+			return nil, fmt.Errorf("%s must be an http:// or https:// URL with a host and without a user", name)
 		}
 	}
 	if cfg.Timeout <= 0 {
@@ -141,26 +141,26 @@ func (w *webhook) Look(ctx context.Context, r Request, reference string) (Progre
 	}
 	var s WebhookStatus
 	if err := json.Unmarshal(body, &s); err != nil {
-		return Progress{}, fmt.Errorf("read the webhook's status: %w", err)
+		return Progress{}, fmt.Errorf("read webhook status: %w", err)
 	}
 	switch s.State {
 	case StateRunning, StateDone, StateFailed:
 		return Progress(s), nil
 	}
-	return Progress{}, fmt.Errorf("the webhook's status has a state %q: it must be %s, %s or %s", s.State, StateRunning, StateDone, StateFailed)
+	return Progress{}, fmt.Errorf("webhook status has unknown state %q: want %s, %s or %s", s.State, StateRunning, StateDone, StateFailed)
 }
 
 // guess is what the node shows.
 func (w *webhook) guess(r Request) Progress {
 	switch {
 	case r.Action == ActionTerminate && r.Node == nil:
-		return Progress{State: StateDone, Message: "the webhook has accepted it, and the node is gone"}
+		return Progress{State: StateDone, Message: "webhook accepted the request, and the node is deleted"}
 	case r.Action == ActionTerminate && w.cfg.NotReadyMeansTerminated && !ready(r.Node):
-		return Progress{State: StateDone, Message: "the webhook has accepted it, and the node is not ready any more"}
+		return Progress{State: StateDone, Message: "webhook accepted the request, and the node is not Ready"}
 	case r.Action == ActionTerminate:
-		return Progress{State: StateRunning, Message: "the webhook has accepted it; the Node has to be removed by whoever removes the machine"}
+		return Progress{State: StateRunning, Message: "webhook accepted the request; waiting for the Node to be deleted with its machine"}
 	}
-	return Progress{State: StateRunning, Message: "the webhook has accepted it"}
+	return Progress{State: StateRunning, Message: "webhook accepted the request"}
 }
 
 func (w *webhook) post(ctx context.Context, to string, r Request, reference string) ([]byte, error) {
@@ -169,13 +169,13 @@ func (w *webhook) post(ctx context.Context, to string, r Request, reference stri
 		Deadline: r.Deadline.UTC(), RequestID: reference, Node: webhookNode(r),
 	})
 	if err != nil {
-		return nil, fmt.Errorf("ask webhook: %w", err)
+		return nil, fmt.Errorf("call webhook: %w", err)
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, w.cfg.Timeout, errWebhookTimeout)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, to, bytes.NewReader(payload))
 	if err != nil {
-		return nil, fmt.Errorf("ask webhook: %w", err)
+		return nil, fmt.Errorf("call webhook: %w", err)
 	}
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("Accept", "application/json")
@@ -188,12 +188,12 @@ func (w *webhook) post(ctx context.Context, to string, r Request, reference stri
 		if cause := context.Cause(ctx); cause != nil {
 			err = cause
 		}
-		return nil, fmt.Errorf("ask webhook: %w", err)
+		return nil, fmt.Errorf("call webhook: %w", err)
 	}
 	defer func() { _ = resp.Body.Close() }() // nothing was written to it
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
 	if err != nil {
-		return nil, fmt.Errorf("read the webhook's answer: %w", err)
+		return nil, fmt.Errorf("read webhook response: %w", err)
 	}
 	return body, judge(resp, body)
 }
@@ -204,7 +204,7 @@ func (w *webhook) authorize(req *http.Request) error {
 	}
 	token, err := os.ReadFile(w.cfg.TokenFile)
 	if err != nil {
-		return fmt.Errorf("read the webhook's token: %w", err)
+		return fmt.Errorf("read webhook token: %w", err)
 	}
 	req.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(token)))
 	return nil
@@ -220,7 +220,7 @@ func judge(resp *http.Response, body []byte) error {
 	if kind, _, err := mime.ParseMediaType(resp.Header.Get("Content-Type")); err == nil && kind != "text/html" {
 		said = ": " + strings.ToValidUTF8(strings.TrimSpace(string(body[:min(len(body), maxSaid)])), "")
 	}
-	err := fmt.Errorf("the webhook answered %s%s", resp.Status, said)
+	err := fmt.Errorf("webhook returned %s%s", resp.Status, said)
 	switch resp.StatusCode {
 	case http.StatusBadRequest, http.StatusMethodNotAllowed, http.StatusGone, http.StatusRequestEntityTooLarge,
 		http.StatusUnsupportedMediaType, http.StatusUnprocessableEntity, http.StatusNotImplemented:

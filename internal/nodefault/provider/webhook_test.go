@@ -46,7 +46,7 @@ func TestWebhookRequest(t *testing.T) {
 			t.Errorf("%s %s", r.Method, r.Header.Get("Content-Type"))
 		}
 		w.WriteHeader(http.StatusAccepted)
-		_, _ = fmt.Fprint(w, `{"reference":"bmc-17"}`)
+		_, _ = fmt.Fprint(w, `{"requestID":"bmc-17"}`)
 	})
 	file := filepath.Join(t.TempDir(), "token")
 	p := newHook(t, WebhookConfig{URL: url, TokenFile: file})
@@ -61,7 +61,7 @@ func TestWebhookRequest(t *testing.T) {
 		reference, err := p.Reboot(t.Context(), r)
 		want(t, reference, err, "accepted", "bmc-17")
 	}
-	body := `{"key":"reboot-gpu-1","action":"reboot","object":"RebootNode/gpu-1-1","force":false,"deadline":"2026-05-01T03:00:00Z",` +
+	body := `{"idempotencyKey":"reboot-gpu-1","action":"reboot","object":"RebootNode/gpu-1-1","force":false,"deadline":"2026-05-01T03:00:00Z",` +
 		`"node":{"name":"gpu-1","uid":"node-uid","providerID":"aws:///eu/i-1","bootID":"boot-1","addresses":[{"type":"InternalIP","address":"10.0.0.1"}],"labels":{"pool":"gpu"}}}`
 	if diff := cmp.Diff([]string{body, body}, bodies); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
@@ -88,7 +88,7 @@ func TestWebhookAnswers(t *testing.T) {
 		"OK":           {"without a word", 200, [2]string{}, "", "accepted", "accepted"},
 		"NoContent":    {"likewise", 204, [2]string{}, "", "accepted", "accepted"},
 		"NotJSON":      {"what it says is its own business", 200, [2]string{}, "<ok/>", "accepted", "accepted"},
-		"LongName":     {"a name that does not fit is left out", 200, [2]string{}, `{"reference":"` + strings.Repeat("x", 600) + `"}`, "accepted", "accepted"},
+		"LongName":     {"a name that does not fit is left out", 200, [2]string{}, `{"requestID":"` + strings.Repeat("x", 600) + `"}`, "accepted", "accepted"},
 		"Unknown":      {"the machine is not its own", 422, [2]string{"Content-Type", "application/json"}, `{"error":"no such machine"}`, "permanent", "no such machine"},
 		"BadRequest":   {"it would not understand it later", 400, [2]string{"Content-Type", "text/plain"}, "what?", "permanent", "400 Bad Request: what?"},
 		"Gone":         {"it will not come back", 410, [2]string{}, "", "permanent", "410"},
@@ -131,7 +131,7 @@ func TestWebhookHangs(t *testing.T) {
 	})
 	defer close(let)
 	_, err := newHook(t, WebhookConfig{URL: url, Timeout: 50 * time.Millisecond}).Reboot(t.Context(), request(ActionReboot, "n"))
-	want(t, "", err, "error", "did not answer in time")
+	want(t, "", err, "error", "webhook timeout")
 	_, err = newHook(t, WebhookConfig{URL: "http://127.0.0.1:1/"}).Reboot(t.Context(), request(ActionReboot, "n"))
 	want(t, "", err, "error", "refused")
 }
@@ -143,7 +143,7 @@ func TestWebhookLook(t *testing.T) {
 	says := func(body string) WebhookConfig {
 		return WebhookConfig{URL: "http://127.0.0.1:1/", StatusURL: endpoint(t, func(w http.ResponseWriter, r *http.Request) {
 			sent, _ := io.ReadAll(r.Body)
-			if !strings.Contains(string(sent), `"reference":"bmc-17"`) {
+			if !strings.Contains(string(sent), `"requestID":"bmc-17"`) {
 				w.WriteHeader(http.StatusBadRequest)
 			}
 			_, _ = io.WriteString(w, body)

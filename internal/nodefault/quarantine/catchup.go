@@ -20,20 +20,20 @@ func (q *Quarantine) leftOver(v *view) (Step, bool) {
 	overridden := v.Status.Overridden
 	if q.cfg.DryRun {
 		if overridden != nil {
-			return Step{Why: Overridden, Message: "a person has undone the quarantine; dry run leaves the rest as it is"}, true
+			return Step{Why: Overridden, Message: "a person has ended the quarantine; dry run keeps the remaining changes"}, true
 		}
-		return Step{Why: DryRun, Message: "dry run leaves the rest of an earlier quarantine as it is"}, true
+		return Step{Why: DryRun, Message: "dry run keeps the remaining changes of an earlier quarantine"}, true
 	}
 	t := v.takeOff(reasonLeftOver, false)
 	if overridden == nil {
-		return v.released(t, Released, "the rest of an earlier quarantine is taken off"), true
+		return v.released(t, Released, "removing the remaining changes of an earlier quarantine"), true
 	}
 	if !t.uncordoned {
 		delete(t.node.Annotations, v1alpha1.AnnotationReleased) // it was not us
 	}
 	o := override{UID: v.Node.UID, Session: overridden.Session, At: micro(overridden.DetectedAt.Time), Since: v.mark.AppliedAt, Faults: overridden.Faults}
 	write(t.node, v1alpha1.AnnotationOverridden, o.short())
-	return Step{Node: t.node, Why: Overridden, After: AtOnce, Message: "the rest of an earlier quarantine is taken off", Settle: func(st *v1alpha1.NodeFaultStatus) {
+	return Step{Node: t.node, Why: Overridden, After: AtOnce, Message: "removing the remaining changes of an earlier quarantine", Settle: func(st *v1alpha1.NodeFaultStatus) {
 		if t.uncordoned {
 			tell(st, changeevent.ActionUncordon, reasonLeftOver, v.Now)
 		}
@@ -44,7 +44,7 @@ func (q *Quarantine) leftOver(v *view) (Step, bool) {
 // though we died before it could be.
 func (q *Quarantine) caughtUp(v *view) (Step, bool) {
 	st := v.Status
-	step := Step{After: AtOnce, Message: "what was done is written down"}
+	step := Step{After: AtOnce, Message: "recording the changes of the node"}
 	switch {
 	case v.mark != nil && !sameOwned(st.Owned, &v.mark.Owned):
 		// What was begun in the session goes on.
@@ -53,7 +53,7 @@ func (q *Quarantine) caughtUp(v *view) (Step, bool) {
 	case v.mark == nil && v.tomb.ends(st):
 		step.Why, step.Settle, step.Node = Released, v.settleTombstone(), v.withoutRest()
 		if step.Node != nil && q.cfg.DryRun {
-			step = Step{Why: DryRun, Message: "dry run leaves the rest of a release as it is"}
+			step = Step{Why: DryRun, Message: "dry run keeps the remaining changes of a release"}
 		}
 	case v.mark == nil && v.over != nil && (st.Owned == nil || st.Owned.Session == v.over.Session) && !overriddenIn(st, v.over.Session) && !over(st, v.over.Session):
 		step.Why, step.Settle = Overridden, v.settleOverride()
@@ -176,7 +176,7 @@ func (q *Quarantine) reclaimed(v *view) (Step, bool) {
 			v.mark.AppliedAt = micro(v.since)
 		}
 		v.changed = true
-		return v.flush(Step{Why: Ours, After: AtOnce, Message: "a cordon of ours is marked as ours again"}), true
+		return v.flush(Step{Why: Ours, After: AtOnce, Message: "restoring the annotation of our cordon"}), true
 	}
 	return Step{}, false
 }

@@ -64,7 +64,7 @@ func (q *Quarantine) excluded(v *view) (Step, bool) {
 	}
 	switch {
 	case v.mark != nil && q.cfg.DryRun:
-		return Step{Why: OptedOut, Message: reason + "; dry run leaves what is ours as it is"}, true
+		return Step{Why: OptedOut, Message: reason + "; dry run keeps the changes of the controller"}, true
 	case v.mark != nil:
 		return v.released(v.takeOff(reason, false), OptedOut, reason), true
 	}
@@ -115,7 +115,7 @@ func (q *Quarantine) undone(v *view) (Step, bool) {
 			o.Faults = append(o.Faults, key)
 		}
 	}
-	step := Step{Why: Overridden, Message: reason + ": the quarantine ends, and is not taken up again for the same faults", Settle: func(st *v1alpha1.NodeFaultStatus) {
+	step := Step{Why: Overridden, Message: reason + ": the quarantine ends, and does not restart for the same faults", Settle: func(st *v1alpha1.NodeFaultStatus) {
 		tell(st, changeevent.ActionOverrideDetected, reason, v.Now)
 		st.Owned, st.HealthySince, st.Overridden = nil, nil, o.overridden()
 	}}
@@ -160,20 +160,20 @@ func (q *Quarantine) overridden(v *view) (Step, bool) {
 	case v.mark != nil:
 		return Step{}, false
 	case v.stop:
-		return Step{Why: Overridden, Message: "a person keeps us away by an annotation of their own", Settle: func(st *v1alpha1.NodeFaultStatus) {
+		return Step{Why: Overridden, Message: "a person has set the annotation fleetloop.io/node-fault-overridden", Settle: func(st *v1alpha1.NodeFaultStatus) {
 			if unwritten(st) {
 				end(st)
 			}
 		}}, true
 	case v.over == nil:
 		if q.cfg.DryRun && st.Overridden != nil {
-			return Step{Why: Overridden, Message: "a person has undone the quarantine"}, true
+			return Step{Why: Overridden, Message: "a person has ended the quarantine"}, true
 		}
 		return Step{}, false
 	}
 	forgotten, after := q.forgotten(v)
 	if forgotten == "" || q.cfg.DryRun {
-		return Step{Why: Overridden, After: after, Message: "a person has undone the quarantine: it is taken up again when a new fault comes, or after " + q.cfg.OverrideTTL.String(), Settle: v.settleHealth()}, true
+		return Step{Why: Overridden, After: after, Message: "a person has ended the quarantine: it restarts with a new fault, or after " + q.cfg.OverrideTTL.String(), Settle: v.settleHealth()}, true
 	}
 	node := v.Node.DeepCopy()
 	delete(node.Annotations, v1alpha1.AnnotationOverridden)
@@ -183,7 +183,7 @@ func (q *Quarantine) overridden(v *view) (Step, bool) {
 // forgotten says why an override does not count any more, or how long it does.
 func (q *Quarantine) forgotten(v *view) (why string, after time.Duration) {
 	if over(v.Status, v.over.Session) && v.Status.Overridden == nil {
-		return "the override was forgotten before", 0
+		return "the override has ended before", 0
 	}
 	left := v.over.At.Add(q.cfg.OverrideTTL).Sub(v.Now)
 	if left <= 0 {
@@ -194,7 +194,7 @@ func (q *Quarantine) forgotten(v *view) (why string, after time.Duration) {
 			key := nodefault.KeyOf(f)
 			known := overriddenIn(v.Status, v.over.Session) && slices.Contains(v.Status.Overridden.Faults, key)
 			if !known && !v.over.covers(key, f.DetectedAt.Time) {
-				return "a new fault came after the override: " + key, 0
+				return "new fault after the override: " + key, 0
 			}
 		}
 		return "", left

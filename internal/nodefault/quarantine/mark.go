@@ -83,8 +83,8 @@ const unknownSource, unknownCheck = "fleetloop", "unknown"
 const maxSession = 64
 
 var (
-	errOtherNode = errors.New("it is about another node")
-	errTooLong   = errors.New("it is longer than any of ours")
+	errOtherNode = errors.New("UID of another node")
+	errTooLong   = errors.New("value too long")
 )
 
 // readMark reads what is ours on a node; nil is nothing. An annotation that
@@ -100,7 +100,7 @@ func readMark(node *corev1.Node) (*mark, error) {
 	}
 	for _, t := range m.Taints {
 		if t.Key == "" || t.Effect == "" {
-			return nil, fmt.Errorf("the taint %q has no key or no effect", t.ToString())
+			return nil, fmt.Errorf("taint %q has no key or effect", t.ToString())
 		}
 	}
 	m.Fault = m.Fault.fitting(m.AppliedAt)
@@ -150,9 +150,9 @@ func valid(node *corev1.Node, uid types.UID, session string, at metav1.MicroTime
 	case uid != node.UID:
 		return errOtherNode
 	case session == "" || len(session) > maxSession:
-		return fmt.Errorf("%q is no session", session)
+		return fmt.Errorf("invalid session %q", session)
 	case at.IsZero():
-		return errors.New("it has no time")
+		return errors.New("time missing")
 	}
 	return nil
 }

@@ -65,7 +65,7 @@ func TestReadMark(t *testing.T) {
 		"NoSession":    {reason: "it could not be told of", text: strings.Replace(good, `"s"`, `""`, 1), wantErr: true},
 		"LongSession":  {reason: "none of ours is so long", text: strings.Replace(good, `"s"`, `"`+strings.Repeat("s", 65)+`"`, 1), wantErr: true},
 		"NoTime":       {reason: "ours have one", text: `{"uid":"u","session":"s","cordon":true}`, wantErr: true},
-		"OddTaint":     {reason: "a taint without a key", text: strings.Replace(good, `"at"`, `"taints":[{"effect":"NoExecute"}],"at"`, 1), wantErr: true},
+		"OddTaint":     {reason: "a taint without a key", text: strings.Replace(good, `"appliedAt"`, `"taints":[{"effect":"NoExecute"}],"appliedAt"`, 1), wantErr: true},
 		"Empty":        {reason: "an annotation without a value", text: "", wantErr: true},
 		"Word":         {reason: "a person's note", text: "yes", wantErr: true},
 		"List":         {reason: "JSON of another shape", text: "[]", wantErr: true},

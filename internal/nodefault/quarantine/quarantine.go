@@ -35,9 +35,9 @@ import (
 // Config is how nodes are taken and given back. A duration that is zero is
 // its default.
 type Config struct {
-	HealthyFor   time.Duration `key:"healthy_for" env:"NODE_FAULT_HEALTHY_FOR" flag:"healthy-for" default:"5m" validate:"gt=0" doc:"How long a node must be without faults before it is given back."`
-	OverrideTTL  time.Duration `key:"override_ttl" env:"NODE_FAULT_OVERRIDE_TTL" flag:"override-ttl" default:"24h" validate:"gt=0" doc:"For how long a node that a person has uncordoned is left alone, unless a new fault comes."`
-	ControlPlane bool          `key:"control_plane" env:"NODE_FAULT_CONTROL_PLANE" flag:"control-plane-nodes" default:"false" doc:"Take nodes of the control plane out of service too."`
+	HealthyFor   time.Duration `key:"healthy_for" env:"NODE_FAULT_HEALTHY_FOR" flag:"healthy-for" default:"5m" validate:"gt=0" doc:"How long a node must be without faults before it is released."`
+	OverrideTTL  time.Duration `key:"override_ttl" env:"NODE_FAULT_OVERRIDE_TTL" flag:"override-ttl" default:"24h" validate:"gt=0" doc:"How long a node that a person has uncordoned is left alone, unless a new fault is reported."`
+	ControlPlane bool          `key:"control_plane" env:"NODE_FAULT_CONTROL_PLANE" flag:"control-plane-nodes" default:"false" doc:"Also take control plane nodes out of service."`
 
 	// DryRun is that nothing is written, and only told.
 	DryRun bool
@@ -156,13 +156,13 @@ const (
 const (
 	reasonHealthy    = "all health checks passed"
 	reasonOptedOut   = "the node was opted out"
-	reasonExcluded   = "nodes of the control plane are left alone"
+	reasonExcluded   = "control plane nodes are excluded"
 	reasonUncordoned = "the node was uncordoned by someone else"
-	reasonUntainted  = "the taints were taken off by someone else"
-	reasonLeftOver   = "the quarantine was over already"
+	reasonUntainted  = "the taints were removed by someone else"
+	reasonLeftOver   = "the quarantine had already ended"
 )
 
-var errNoStatus = errors.New("look at a node without a status")
+var errNoStatus = errors.New("status missing")
 
 // Step says what to do next. It may be asked again at any time, with what it
 // said before done, done in part, or not done.
@@ -190,7 +190,7 @@ func (q *Quarantine) Step(l Look) (Step, error) {
 // gone ends what concerned a node that is no more. The session stays, for what
 // is still to be told of it.
 func gone() Step {
-	return Step{Why: Gone, Undo: func() {}, Message: "the node is no more", Settle: func(st *v1alpha1.NodeFaultStatus) {
+	return Step{Why: Gone, Undo: func() {}, Message: "the node was deleted", Settle: func(st *v1alpha1.NodeFaultStatus) {
 		st.Owned, st.DesiredActions, st.HealthySince, st.Overridden = nil, nil, nil, nil
 	}}
 }
@@ -200,7 +200,7 @@ func gone() Step {
 // nothing.
 func replaced(l Look) Step {
 	step := gone()
-	step.Message = "another node has its name"
+	step.Message = "the node was replaced by another node with the same name"
 	if l.Busy {
 		return step
 	}

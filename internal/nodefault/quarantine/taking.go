@@ -33,9 +33,9 @@ func (q *Quarantine) pretended(v *view) (Step, bool) {
 	default:
 		return Step{}, false
 	}
-	step := Step{Why: DryRun, Message: "dry run: what would be done is only told"}
+	step := Step{Why: DryRun, Message: "dry run: actions are reported, not performed"}
 	if v.mark != nil {
-		step.Message = "dry run: what is ours is left as it is"
+		step.Message = "dry run: existing changes of the controller are kept"
 	}
 	if nothing {
 		return q.pretendRecovery(v, step), true
@@ -98,20 +98,20 @@ func (q *Quarantine) recovered(v *view) (Step, bool) {
 	case v.mark == nil && !open(v.Status):
 		return v.observing(), true
 	case v.Verdict.Unsure:
-		step := Step{Why: v.situation(), Act: v.Busy && v.mark != nil, Settle: v.settleHealth(), Message: "a rule could not be evaluated: whether the node is well is not known"}
+		step := Step{Why: v.situation(), Act: v.Busy && v.mark != nil, Settle: v.settleHealth(), Message: "rule evaluation failed: the health of the node is unknown"}
 		return v.flush(step), true
 	}
 	step := Step{Why: Recovering, Settle: v.settleHealth(), Act: v.Busy}
 	left := q.healthyIn(v)
 	switch {
 	case v.Busy:
-		step.Message = "no fault is left; the remedy has to end first"
+		step.Message = "no fault left; waiting for the remedy to finish"
 	case left > 0:
-		step.After, step.Message = left, "no fault is left, which has to last for "+q.cfg.HealthyFor.String()
+		step.After, step.Message = left, "no fault left; the node is released after being healthy for "+q.cfg.HealthyFor.String()
 	case v.mark == nil:
 		return v.closed(), true
 	case v.held():
-		step.Why, step.Message = Held, "it would be given back, but for the annotation "+v1alpha1.AnnotationHold
+		step.Why, step.Message = Held, "healthy, but the release is blocked by the annotation "+v1alpha1.AnnotationHold
 	default:
 		return v.released(v.takeOff(reasonHealthy, false), Released, reasonHealthy), true
 	}
@@ -135,9 +135,9 @@ func (v *view) closed() Step {
 
 func (v *view) observing() Step {
 	if len(v.Faults) == 0 {
-		return Step{Why: Released, Message: "no fault is known"}
+		return Step{Why: Released, Message: "no fault reported"}
 	}
-	return Step{Why: Observing, Message: "no rule wants anything done"}
+	return Step{Why: Observing, Message: "no rule requires an action"}
 }
 
 // flush writes the mark and the label if they are not what they should be, and
@@ -239,7 +239,7 @@ func (v *view) take(next mark, cordons bool) Step {
 	setLabel(node, "quarantined")
 	v.mark = &next
 	settle := v.settleMark(func(st *v1alpha1.NodeFaultStatus) { st.HealthySince = nil })
-	return Step{Node: node, Settle: settle, After: AtOnce, Why: v.situation(), Message: "the node is taken out of service"}
+	return Step{Node: node, Settle: settle, After: AtOnce, Why: v.situation(), Message: "quarantining the node"}
 }
 
 // grown is the mark with all that is wished, whether that takes a cordon, and
@@ -269,21 +269,21 @@ func (v *view) grown() (next mark, cordons, more bool) {
 
 // kept is a node that has all that is wished.
 func (v *view) kept() Step {
-	step := Step{Why: v.situation(), Act: true, Message: "the node is out of service", Settle: func(st *v1alpha1.NodeFaultStatus) { st.HealthySince = nil }}
+	step := Step{Why: v.situation(), Act: true, Message: "the node is quarantined", Settle: func(st *v1alpha1.NodeFaultStatus) { st.HealthySince = nil }}
 	switch {
 	case v.mark == nil:
 		// Nothing is to be written on the node, so that the session begins in the
 		// status alone.
-		step.Message = "the node is left in service, as the rules want it"
+		step.Message = "the node stays in service, as the rules require"
 		if !open(v.Status) {
 			session, f := v.session(), v.opened()
 			step.Act, step.After = false, AtOnce
 			step.Settle = func(st *v1alpha1.NodeFaultStatus) { begin(st, session, f) }
 		}
 	case v.mark.Foreign:
-		step.Message = "the node is out of service; the cordon is not ours and stays"
+		step.Message = "the node is quarantined; it was cordoned by someone else and stays cordoned"
 	case !v.mark.Cordon:
-		step.Message = "the node has its taints"
+		step.Message = "the node is tainted"
 	}
 	return v.flush(step)
 }

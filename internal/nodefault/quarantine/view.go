@@ -47,7 +47,7 @@ func see(l Look) *view {
 }
 
 func (v *view) cannotRead(annotation string, err error) {
-	v.odd = append(v.odd, fmt.Sprintf("annotation %s is ignored: %v", annotation, err))
+	v.odd = append(v.odd, fmt.Sprintf("annotation %s ignored: %v", annotation, err))
 }
 
 // finish adds what every step has.

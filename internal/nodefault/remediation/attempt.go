@@ -59,7 +59,7 @@ func (r *Remediator) follow(ctx context.Context, l look) (time.Duration, error) 
 		if err := r.withdraw(ctx, m); err != nil {
 			return 0, err
 		}
-		why := strings.TrimSpace(fmt.Sprintf("%s %s was not carried out in time: is there a janitor? %s", m.ObjectKind, m.ObjectName, a.status.Message))
+		why := strings.TrimSpace(fmt.Sprintf("%s %s was not completed before its deadline: is a janitor running? %s", m.ObjectKind, m.ObjectName, a.status.Message))
 		r.tellFailed(l.st, m, why, l.now)
 		settle(m, faults.RemedyFailed, why, l.now)
 		return 0, nil
@@ -76,11 +76,11 @@ const maxText = 512
 func (r *Remediator) succeeded(l look, a *action) (time.Duration, error) {
 	m := l.st.Remediation
 	if m.Action == faults.RemedyReboot && l.node != nil && m.PreviousBootID != "" && l.node.Status.NodeInfo.BootID == m.PreviousBootID && l.now.Before(m.Deadline.Time) {
-		m.Message = "the janitor says that the node was rebooted; its boot id is still the same"
+		m.Message = "the janitor reports a reboot, but the boot ID is unchanged; waiting"
 		return r.cfg.Poll, nil
 	}
 	if m.Action == faults.RemedyReboot && l.node != nil && m.PreviousBootID != "" && l.node.Status.NodeInfo.BootID == m.PreviousBootID {
-		why := "the janitor says that the node was rebooted, and it was not: its boot id is still the same"
+		why := "the janitor reports a reboot, but the boot ID is unchanged"
 		r.tellFailed(l.st, m, why, l.now)
 		settle(m, faults.RemedyFailed, why, l.now)
 		return 0, nil
@@ -103,13 +103,13 @@ func (r *Remediator) ask(ctx context.Context, l look) (time.Duration, error) {
 		case there:
 			return r.adopt(ctx, l)
 		case late:
-			why := strings.TrimSpace("it could not be asked for in time. " + m.Message)
+			why := strings.TrimSpace("the request could not be created before its deadline. " + m.Message)
 			r.tellFailed(l.st, m, why, l.now)
 			settle(m, faults.RemedyFailed, why, l.now)
 		case l.node == nil:
-			settle(m, faults.RemedyFailed, "the node is gone", l.now)
+			settle(m, faults.RemedyFailed, "the node was deleted", l.now)
 		default:
-			settle(m, faults.RemedyFailed, "it was not needed any more", l.now)
+			settle(m, faults.RemedyFailed, "not needed any more", l.now)
 		}
 		return 0, nil
 	}
@@ -140,7 +140,7 @@ func (r *Remediator) adopt(ctx context.Context, l look) (time.Duration, error) {
 		return soon, nil
 	}
 	if has := a.GetLabels(); has[LabelSession] != l.st.Session || has[LabelAttempt] != strconv.Itoa(int(m.Attempt)) {
-		settle(m, faults.RemedyFailed, fmt.Sprintf("there is a %s %q that was not made here", m.ObjectKind, m.ObjectName), l.now)
+		settle(m, faults.RemedyFailed, fmt.Sprintf("%s %q already exists and belongs to someone else", m.ObjectKind, m.ObjectName), l.now)
 		m.ObjectName = ""
 		return 0, nil
 	}
@@ -214,11 +214,11 @@ func (r *Remediator) missing(ctx context.Context, l look) (time.Duration, error)
 	case there: // the cache has still to hear of it
 		return soon, nil
 	case l.node == nil && m.Action == faults.RemedyTerminate: // its object was cleaned up after the node
-		settle(m, faults.RemedySucceeded, "the node is gone", l.now)
+		settle(m, faults.RemedySucceeded, "the node was deleted", l.now)
 	case l.node == nil:
-		settle(m, faults.RemedyFailed, "the node is gone", l.now)
+		settle(m, faults.RemedyFailed, "the node was deleted", l.now)
 	default:
-		r.exhaust(l, m.Action, int(m.RemedyIndex), fmt.Sprintf("%s %s was deleted, which ends the remediation", m.ObjectKind, m.ObjectName))
+		r.exhaust(l, m.Action, int(m.RemedyIndex), fmt.Sprintf("%s %s was deleted by someone else, which ends the remediation", m.ObjectKind, m.ObjectName))
 	}
 	return 0, nil
 }
@@ -320,7 +320,7 @@ func (a *action) message() string {
 	if c := a.final(); c != nil && c.Message != "" {
 		return c.Message
 	}
-	return "it does not say why"
+	return "no cause given"
 }
 
 // refused says whether another one like it would fare no better.

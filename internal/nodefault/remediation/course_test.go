@@ -134,13 +134,13 @@ func TestCourse(t *testing.T) {
 			},
 			created: []string{"RebootNode " + first},
 			told:    []string{"reboot-requested rebootnodes/" + first, "reboot-failed rebootnodes/" + first, "support-required"},
-			state:   faults.RemedyExhausted, message: "is there a janitor?",
+			state:   faults.RemedyExhausted, message: "is a janitor running?",
 		},
 		"Support": {
 			reason: "a fault that needs a person says so once", remedies: []faults.Remedy{support},
 			act:   func(w *world) { w.settle(); w.now = w.now.Add(time.Hour); w.settle() },
 			told:  []string{"support-required"},
-			state: faults.RemedyExhausted, message: "needs a person",
+			state: faults.RemedyExhausted, message: "manual repair",
 		},
 		"SupportThenReboot": {
 			reason: "another fault that a reboot may mend gets its reboot", remedies: []faults.Remedy{support},
@@ -159,7 +159,7 @@ func TestCourse(t *testing.T) {
 		"DrainFailed": {
 			reason: "pods that would not go are not rebooted away", remedies: []faults.Remedy{reboot},
 			act:  func(w *world) { w.stored.Drain.State = faults.DrainFailed; w.settle(); w.settle() },
-			told: []string{"support-required"}, state: faults.RemedyExhausted, message: "drain has failed",
+			told: []string{"support-required"}, state: faults.RemedyExhausted, message: "drain failed",
 		},
 		"DrainMended": {
 			reason: "once they have gone it goes on", remedies: []faults.Remedy{reboot},
@@ -202,7 +202,7 @@ func TestCourse(t *testing.T) {
 		"DrainFailedSilentKept": {
 			reason: "a pod that was not even told to go is not rebooted away", cfg: Config{RebootUnreachable: true}, remedies: []faults.Remedy{reboot},
 			act:  func(w *world) { w.failsSilently(1); w.settle() },
-			told: []string{"support-required"}, state: faults.RemedyExhausted, message: "drain has failed",
+			told: []string{"support-required"}, state: faults.RemedyExhausted, message: "drain failed",
 		},
 		"SilentRebootFailedThenTerminate": {
 			reason: "what permits a reboot permits no termination", cfg: Config{RebootUnreachable: true}, remedies: []faults.Remedy{reboot, terminate},
@@ -214,7 +214,7 @@ func TestCourse(t *testing.T) {
 			},
 			created: []string{"RebootNode " + first},
 			told:    []string{"reboot-requested rebootnodes/" + first, "reboot-failed rebootnodes/" + first, "support-required"},
-			state:   faults.RemedyExhausted, message: "terminate is not tried, because remediation.after_failed_drain is not set",
+			state:   faults.RemedyExhausted, message: "terminate is not tried, because remediation.after_failed_drain is false",
 		},
 		"SilentRebootFailedThenSupport": {
 			reason: "a person is told that the reboot did not help", cfg: Config{RebootUnreachable: true}, remedies: []faults.Remedy{reboot, support},
@@ -304,7 +304,7 @@ func TestCourse(t *testing.T) {
 				w.accepted()
 				w.ends(metav1.ConditionTrue, v1alpha1.ReasonSucceeded)
 				w.settle()
-				if !w.r.Busy(w.stored) || !strings.Contains(w.stored.Remediation.Message, "still the same") {
+				if !w.r.Busy(w.stored) || !strings.Contains(w.stored.Remediation.Message, "unchanged") {
 					w.Errorf("it was believed: %+v", w.stored.Remediation)
 				}
 				w.now = w.now.Add(time.Hour)
@@ -312,7 +312,7 @@ func TestCourse(t *testing.T) {
 			},
 			created: []string{"RebootNode " + first},
 			told:    []string{"reboot-requested rebootnodes/" + first, "reboot-sent rebootnodes/" + first, "reboot-failed rebootnodes/" + first, "support-required"},
-			state:   faults.RemedyExhausted, message: "still the same",
+			state:   faults.RemedyExhausted, message: "unchanged",
 		},
 		"BootIDLater": {
 			reason: "a node that said only later in which boot it is, is held to that, too", cfg: Config{RebootAttempts: 1}, remedies: []faults.Remedy{reboot},
@@ -327,14 +327,14 @@ func TestCourse(t *testing.T) {
 				w.accepted()
 				w.ends(metav1.ConditionTrue, v1alpha1.ReasonSucceeded)
 				w.settle()
-				if !w.r.Busy(w.stored) || !strings.Contains(w.stored.Remediation.Message, "still the same") {
+				if !w.r.Busy(w.stored) || !strings.Contains(w.stored.Remediation.Message, "unchanged") {
 					w.Errorf("it was believed: %+v", w.stored.Remediation)
 				}
 				w.boots()
 				w.settle()
 			},
 			created: []string{"RebootNode " + first}, told: []string{"reboot-requested rebootnodes/" + first, "reboot-sent rebootnodes/" + first, "reboot-executed rebootnodes/" + first},
-			state: faults.RemedySucceeded, message: "its faults have to go",
+			state: faults.RemedySucceeded, message: "waiting for its faults to disappear",
 		},
 		"NodeGone": {
 			reason: "a node that goes while it reboots ends the attempt", remedies: []faults.Remedy{reboot, terminate},
@@ -350,7 +350,7 @@ func TestCourse(t *testing.T) {
 		"Recreated": {
 			reason: "another node of the same name is none of this session's", remedies: []faults.Remedy{reboot},
 			act:   func(w *world) { w.step(); w.node.UID = "another"; w.settle() },
-			state: faults.RemedyFailed, message: "gone",
+			state: faults.RemedyFailed, message: "deleted",
 		},
 		"WishChanges": {
 			reason: "what the rules wish for by now counts", remedies: []faults.Remedy{reboot, support},

@@ -29,7 +29,7 @@ func (r *Remediator) prove(ctx context.Context, l look) (time.Duration, error) {
 		return 0, nil
 	}
 	if left := m.FinishedAt.Add(r.cfg.VerifyTimeout).Sub(l.now); left > 0 {
-		m.Message = "the node was rebooted: its faults have to go"
+		m.Message = "the node was rebooted; waiting for its faults to disappear"
 		return min(left, r.cfg.Poll), nil
 	}
 	return r.next(ctx, l)

@@ -138,7 +138,7 @@ func (r *Remediator) Step(ctx context.Context, node *corev1.Node, st *faults.Nod
 	case faults.RemedyExhausted:
 		return r.reconsider(l)
 	}
-	return 0, fmt.Errorf("node fault of node %q: remediation is in a state %q that this version does not know", nameOf(node), m.State)
+	return 0, fmt.Errorf("NodeFault %q: unknown remediation state %q", nameOf(node), m.State)
 }
 
 // Busy says whether a remedy is under way or not proven yet: such a node is not
@@ -239,12 +239,12 @@ func (r *Remediator) begin(l look, step int) time.Duration {
 	case !ready:
 		return r.cfg.Poll
 	case step >= len(remedies):
-		r.exhaust(l, remedy, len(remedies)-1, "all remedies were tried, and the faults are still there: "+messageOf(l.st.Remediation))
+		r.exhaust(l, remedy, len(remedies)-1, "all remedies were tried, but the faults persist: "+messageOf(l.st.Remediation))
 		return 0
 	case remedy == faults.RemedySupport:
-		why := "the fault needs a person"
+		why := "the rules request manual repair (remedy support)"
 		if l.st.Remediation != nil {
-			why = "the remedies that were tried did not help: " + messageOf(l.st.Remediation)
+			why = "the remedies did not help: " + messageOf(l.st.Remediation)
 		}
 		r.exhaust(l, faults.RemedySupport, step, why)
 		return 0
@@ -261,13 +261,13 @@ func (r *Remediator) begin(l look, step int) time.Duration {
 // whyNever says why a remedy may not begin after a drain that failed, and what a
 // person can do.
 func whyNever(l look, remedy faults.Remedy) string {
-	const left = "the drain has failed, and pods are left on the node: "
+	const left = "the drain failed, and pods are left on the node: "
 	if m := l.st.Remediation; m != nil && m.ObjectKind != "" {
-		return fmt.Sprintf(left+"%s is not tried, because remediation.after_failed_drain is not set. Mend or replace the node. What was tried did not help: %s", remedy, m.Message)
+		return fmt.Sprintf(left+"%s is not tried, because remediation.after_failed_drain is false. Repair or replace the node. Last attempt: %s", remedy, m.Message)
 	}
 	settings := "remediation.after_failed_drain"
 	if remedy != faults.RemedyTerminate {
-		settings += " or, for nodes whose kubelet is silent, remediation.reboot_unreachable"
+		settings += " or, for nodes with an unreachable kubelet, remediation.reboot_unreachable"
 	}
 	return left + "delete them (kubectl get pods -A --field-selector spec.nodeName=" + l.node.Name + "), or set " + settings
 }

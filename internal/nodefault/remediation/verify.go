@@ -37,7 +37,7 @@ const leastTrial = 10 * time.Minute
 // beginVerification writes down that the node will be tried out.
 func (r *Remediator) beginVerification(l look) {
 	m := l.st.Remediation
-	m.State, m.ObjectKind, m.Message = faults.RemedyRunning, kindVerification, "the node is tried out before it is released"
+	m.State, m.ObjectKind, m.Message = faults.RemedyRunning, kindVerification, "testing the node before its release"
 	m.ObjectName = "verify-" + l.st.Session + "-" + strconv.Itoa(int(m.Attempt))
 	m.Deadline, m.FinishedAt = metav1.NewTime(l.now.Add(max(r.cfg.VerifyTimeout, leastTrial))), nil
 }
@@ -48,13 +48,13 @@ func (r *Remediator) verify(ctx context.Context, l look) (time.Duration, error) 
 	m := l.st.Remediation
 	switch {
 	case l.node == nil:
-		settle(m, faults.RemedyFailed, "the node is gone", l.now)
+		settle(m, faults.RemedyFailed, "the node was deleted", l.now)
 		return 0, nil
 	case r.cfg.Verifier == nil: // it is not asked for any more
 		settle(m, faults.RemedySucceeded, "the node was rebooted", l.now)
 		return 0, nil
 	case !l.now.Before(m.Deadline.Time):
-		r.exhaust(l, m.Action, int(m.RemedyIndex), "the node could not be tried out in time: "+m.Message)
+		r.exhaust(l, m.Action, int(m.RemedyIndex), "the node could not be tested before the deadline: "+m.Message)
 		return 0, nil
 	}
 	v, err := r.cfg.Verifier.Verify(ctx, l.node, m.ObjectName)
@@ -62,10 +62,10 @@ func (r *Remediator) verify(ctx context.Context, l look) (time.Duration, error) 
 	case err != nil:
 		return 0, fmt.Errorf("verify node %q: %w", l.node.Name, err)
 	case v.Done && v.Passed:
-		settle(m, faults.RemedySucceeded, "the node was rebooted and tried out", l.now)
+		settle(m, faults.RemedySucceeded, "the node was rebooted and passed its test", l.now)
 		return 0, nil
 	case v.Done:
-		r.exhaust(l, m.Action, int(m.RemedyIndex), "the node was rebooted, and did not pass when it was tried out: "+v.Message)
+		r.exhaust(l, m.Action, int(m.RemedyIndex), "the node was rebooted but failed its test: "+v.Message)
 		return 0, nil
 	}
 	m.Message = nodefault.Cut(v.Message, maxText)

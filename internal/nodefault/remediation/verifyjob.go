@@ -39,11 +39,11 @@ type JobVerifier struct {
 func NewJobVerifier(cfg VerificationConfig, c kubernetes.Interface) (*JobVerifier, error) {
 	switch {
 	case c == nil:
-		return nil, errors.New("make verifier: it needs a client")
+		return nil, errors.New("create verifier: Kubernetes client missing")
 	case cfg.Namespace == "":
-		return nil, errors.New("make verifier: there is no namespace for Jobs")
+		return nil, errors.New("create verifier: namespace of Jobs missing")
 	case cfg.Image == "":
-		return nil, errors.New("make verifier: there is no image to run")
+		return nil, errors.New("create verifier: image missing")
 	}
 	const timeout, ttl = 5 * time.Minute, time.Hour
 	if cfg.Timeout <= 0 {
@@ -66,22 +66,22 @@ func (v *JobVerifier) Verify(ctx context.Context, node *corev1.Node, name string
 		return Verdict{Done: true, Message: err.Error()}, nil
 	}
 	if cannot(err) { // somebody may see to it in time
-		return Verdict{Message: fmt.Sprintf("cannot make Job %s/%s: %v", v.cfg.Namespace, name, err)}, nil
+		return Verdict{Message: fmt.Sprintf("cannot create Job %s/%s: %v", v.cfg.Namespace, name, err)}, nil
 	}
 	if err != nil {
-		return Verdict{}, fmt.Errorf("make Job %q: %w", name, err)
+		return Verdict{}, fmt.Errorf("create Job %q: %w", name, err)
 	}
 	where := "Job " + job.Namespace + "/" + job.Name
 	for _, c := range job.Status.Conditions {
 		switch {
 		case c.Status != corev1.ConditionTrue:
 		case c.Type == batchv1.JobComplete:
-			return Verdict{Done: true, Passed: true, Message: where + " has passed"}, nil
+			return Verdict{Done: true, Passed: true, Message: where + " passed"}, nil
 		case c.Type == batchv1.JobFailed:
 			return Verdict{Done: true, Message: where + " failed: " + c.Message}, nil
 		}
 	}
-	return Verdict{Message: where + " runs"}, nil
+	return Verdict{Message: where + " is running"}, nil
 }
 
 // build makes the Job. It is bound to the node by its name: no scheduler would

@@ -20,7 +20,7 @@ const maxRules = 128
 // meant.
 func Compile(cfg Config) (*Set, error) {
 	if len(cfg) > maxRules {
-		return nil, fmt.Errorf("%d rules are more than %d", len(cfg), maxRules)
+		return nil, fmt.Errorf("%d rules exceed the maximum of %d", len(cfg), maxRules)
 	}
 	env, err := newEnvironment()
 	if err != nil {
@@ -32,7 +32,7 @@ func Compile(cfg Config) (*Set, error) {
 	for i, c := range cfg {
 		r, err := env.rule(c)
 		if seen[c.Name] {
-			err = errors.Join(err, errors.New("the name is taken already"))
+			err = errors.Join(err, errors.New("duplicate name"))
 		}
 		seen[c.Name] = true
 		if err != nil {
@@ -75,27 +75,27 @@ func (e *environment) rule(c Rule) (rule, error) {
 	var errs []error
 	refuse := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	if c.Name == "" || strings.ContainsAny(c.Name, "()\n\r") {
-		refuse("the name %q is empty or has parentheses or line breaks", c.Name)
+		refuse("name %q is empty or contains parentheses or line breaks", c.Name)
 	}
 	if c.For < 0 {
-		refuse("for is %s, and must not be negative", c.For)
+		refuse("for is %s: it must not be negative", c.For)
 	}
 	if r.drain && !r.cordon {
-		refuse("drain without cordon: the pods could come back at once")
+		refuse("drain requires cordon: pods could be scheduled to the node again")
 	}
 	for _, remedy := range c.Remedies {
 		switch remedy {
 		case v1alpha1.RemedySupport:
 		case v1alpha1.RemedyReboot, v1alpha1.RemedyTerminate:
 			if !r.drain {
-				refuse("%s without drain: the pods would be killed with the node", remedy)
+				refuse("%s requires drain: pods would be killed with the node", remedy)
 			}
 		default:
-			refuse("%q is no remedy%s", remedy, meant(string(remedy), remedies()))
+			refuse("unknown remedy %q%s", remedy, meant(string(remedy), remedies()))
 		}
 	}
 	if i := slices.Index(c.Remedies, v1alpha1.RemedyTerminate); i >= 0 && slices.Contains(c.Remedies[i:], v1alpha1.RemedyReboot) {
-		refuse("reboot after terminate: there is nothing left to reboot")
+		refuse("reboot after terminate: the node no longer exists")
 	}
 	for _, text := range c.Taints {
 		t, err := parseTaint(text)
@@ -119,7 +119,7 @@ func remedies() []string {
 func parseTaint(text string) (corev1.Taint, error) {
 	rest, effect, ok := strings.Cut(text, ":")
 	if !ok {
-		return corev1.Taint{}, fmt.Errorf("taint %q has no effect: it is written as key=value:Effect or key:Effect", text)
+		return corev1.Taint{}, fmt.Errorf("taint %q has no effect: use key=value:Effect or key:Effect", text)
 	}
 	key, value, _ := strings.Cut(rest, "=")
 	t := corev1.Taint{Key: key, Value: value, Effect: corev1.TaintEffect(effect)}
@@ -130,10 +130,10 @@ func parseTaint(text string) (corev1.Taint, error) {
 		return t, fmt.Errorf("taint %q: value: %s", text, strings.Join(wrong, "; "))
 	}
 	if domain, _, _ := strings.Cut(key, "/"); domain == "node.kubernetes.io" || strings.HasSuffix(domain, ".node.kubernetes.io") {
-		return t, fmt.Errorf("taint %q: taints of node.kubernetes.io are those of Kubernetes itself", text)
+		return t, fmt.Errorf("taint %q: taints of node.kubernetes.io are reserved for Kubernetes", text)
 	}
 	if !slices.Contains(effects(), effect) {
-		return t, fmt.Errorf("taint %q: %q is no effect%s", text, effect, meant(effect, effects()))
+		return t, fmt.Errorf("taint %q: unknown effect %q%s", text, effect, meant(effect, effects()))
 	}
 	return t, nil
 }

@@ -101,7 +101,7 @@ func newEnvironment() (*environment, error) {
 	}
 	env, err := cel.NewEnv(opts...)
 	if err != nil {
-		return nil, fmt.Errorf("make CEL environment: %w", err)
+		return nil, fmt.Errorf("create CEL environment: %w", err)
 	}
 	return &environment{env: env}, nil
 }
@@ -115,7 +115,7 @@ func expandHas(f cel.MacroExprFactory, _ ast.Expr, args []ast.Expr) (ast.Expr, *
 			return f.NewCall(operators.In, f.NewLiteral(types.String(args[0].AsSelect().FieldName())), of), nil
 		}
 	}
-	return nil, f.NewError(args[0].ID(), "has() is for labels and annotations: all else is always there")
+	return nil, f.NewError(args[0].ID(), "has() works only on labels and annotations: all other fields always exist")
 }
 
 // pathOf is a.b of the expression a.b, and "" of others.
@@ -146,14 +146,14 @@ func (e *environment) compile(expr string) (program, error) {
 		return program{}, errors.Join(errs...)
 	}
 	if !checked.OutputType().IsExactType(cel.BoolType) {
-		return program{}, fmt.Errorf("line 1, column 1: the expression is a %s, want a bool", checked.OutputType())
+		return program{}, fmt.Errorf("line 1, column 1: the expression returns %s, want bool", checked.OutputType())
 	}
 	cost, err := e.env.EstimateCost(checked, sizes{})
 	if err != nil {
-		return program{}, fmt.Errorf("line 1, column 1: estimate the cost: %w", err)
+		return program{}, fmt.Errorf("line 1, column 1: estimate cost: %w", err)
 	}
 	if cost.Max > costLimit {
-		return program{}, fmt.Errorf("line 1, column 1: the expression may cost %d at worst, which is more than %d; look through fewer things within each other", cost.Max, costLimit)
+		return program{}, fmt.Errorf("line 1, column 1: the estimated cost %d exceeds the limit %d: use fewer nested loops", cost.Max, costLimit)
 	}
 	prg, err := e.env.Program(checked, cel.CostLimit(costLimit), cel.EvalOptions(cel.OptOptimize))
 	if err != nil {
@@ -200,7 +200,7 @@ func (p program) eval(vars map[string]any) (matches, aging bool, err error) {
 	}
 	yes, ok := out.(types.Bool)
 	if !ok {
-		return false, seen.age, fmt.Errorf("it is a %s, want a bool", out.Type().TypeName())
+		return false, seen.age, fmt.Errorf("the expression returns %s, want bool", out.Type().TypeName())
 	}
 	return bool(yes), seen.age, nil
 }

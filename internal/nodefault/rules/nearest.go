@@ -9,7 +9,7 @@ import (
 // is close to it.
 func meant(text string, known []string) string {
 	if best := nearest(text, known); best != "" {
-		return fmt.Sprintf("; is %q meant?", best)
+		return fmt.Sprintf("; did you mean %q?", best)
 	}
 	return ""
 }

@@ -30,18 +30,18 @@ type Config []Rule
 
 // A Rule says what is wished for the nodes of certain faults.
 type Rule struct {
-	Name  string `key:"name" doc:"Name of the rule, by which it is told of." validate:"required,max=63"`
-	Match string `key:"match" doc:"CEL expression, true for the faults that the rule is about. It sees fault.source, .check, .entity, .componentClass, .errorCodes, .fatal, .message, .recommendedAction and .ageSeconds, and node.name, .labels, .annotations, .taints and .ready. A label or annotation that is not there is empty." validate:"required,max=4096"`
+	Name  string `key:"name" doc:"Name of the rule, as shown in the status." validate:"required,max=63"`
+	Match string `key:"match" doc:"CEL expression that selects faults. Variables: fault.source, .check, .entity, .componentClass, .errorCodes, .fatal, .message, .recommendedAction and .ageSeconds, and node.name, .labels, .annotations, .taints and .ready. A missing label or annotation is an empty string." validate:"required,max=4096"`
 
-	For time.Duration `key:"for" doc:"How long a fault must last before the rule is about it." validate:"gte=0"`
+	For time.Duration `key:"for" doc:"Minimum age of a fault before the rule applies." validate:"gte=0"`
 
-	Cordon   *bool             `key:"cordon" doc:"Whether the node is cordoned; true if nothing is said."`
-	Drain    *bool             `key:"drain" doc:"Whether the node is drained; false if nothing is said. It has to be cordoned."`
-	Taints   []string          `key:"taints" doc:"Taints that the node is given, as key=value:Effect or key:Effect." validate:"max=8"`
-	Remedies []v1alpha1.Remedy `key:"remedies" doc:"What is tried then, in this order: reboot, terminate, support. If several rules match, the one with the highest priority decides." validate:"max=8,dive,oneof=reboot terminate support"`
+	Cordon   *bool             `key:"cordon" doc:"Whether to cordon the node; true by default."`
+	Drain    *bool             `key:"drain" doc:"Whether to drain the node; false by default. It requires cordon."`
+	Taints   []string          `key:"taints" doc:"Taints to add to the node, as key=value:Effect or key:Effect." validate:"max=8"`
+	Remedies []v1alpha1.Remedy `key:"remedies" doc:"Remedies to try, in this order: reboot, terminate, support. If several rules match, the rule with the highest priority decides." validate:"max=8,dive,oneof=reboot terminate support"`
 
-	DryRun   bool `key:"dry_run" doc:"Whether it is only told what would be done."`
-	Priority int  `key:"priority" doc:"Which rule's remedies are tried if several match: those with the highest priority, the first of equal ones."`
+	DryRun   bool `key:"dry_run" doc:"Report the actions without performing them."`
+	Priority int  `key:"priority" doc:"Priority for remedies if several rules match. Among equal priorities, the first rule is used."`
 }
 
 // maxTaints is how many taints a node is given at most, by all rules.

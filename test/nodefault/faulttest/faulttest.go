@@ -383,7 +383,7 @@ func (c *Cluster) Post(path string, header http.Header, body string) {
 }
 
 func (c *Cluster) post(ctx context.Context, path string, header http.Header, body []byte) error {
-	address, err := c.process.Logged("taking reports about nodes", "address")
+	address, err := c.process.Logged("listening for fault reports", "address")
 	if err != nil {
 		return err
 	}

@@ -95,7 +95,7 @@ func TestDrainedAndRebooted(t *testing.T) {
 	})
 	c.Sink.WantTold(t, node.Name, "cordon drain-started drain-completed reboot-requested reboot-sent")
 	for _, p := range c.Sink.Taken(node.Name, true) {
-		if p.Action == "drain-completed" && !strings.Contains(p.Reason, "1 of them evicted") {
+		if p.Action == "drain-completed" && !strings.Contains(p.Reason, "1 were evicted") {
 			t.Errorf("%s: %s", p.Action, p.Reason)
 		}
 	}

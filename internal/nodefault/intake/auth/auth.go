@@ -30,16 +30,16 @@ import (
 // Errors that say how a caller is refused.
 var (
 	// ErrNoToken means that there is no bearer token.
-	ErrNoToken = errors.New("no bearer token")
+	ErrNoToken = errors.New("bearer token missing")
 	// ErrInvalidToken means that the token is not known.
-	ErrInvalidToken = errors.New("the bearer token is not valid")
+	ErrInvalidToken = errors.New("bearer token invalid")
 	// ErrForbidden means that its owner may not report faults.
 	ErrForbidden = errors.New("not allowed to create nodefaults.fleetloop.io")
 	// ErrTooMany means that too many tokens came from where this one does that
 	// nobody knows yet.
-	ErrTooMany = errors.New("too many unknown tokens from this address")
+	ErrTooMany = errors.New("too many invalid tokens from this address")
 	// ErrUnavailable means that nobody can say just now.
-	ErrUnavailable = errors.New("the token cannot be checked just now")
+	ErrUnavailable = errors.New("bearer token cannot be checked: Kubernetes API unavailable")
 )
 
 // A Mode is how callers are told apart.
@@ -57,15 +57,15 @@ const (
 
 // Config says who is let in.
 type Config struct {
-	Mode Mode `key:"mode" env:"NODE_FAULT_INTAKE_AUTH_MODE" flag:"intake-auth-mode" default:"cluster" validate:"oneof=none cluster file" doc:"Who may report: cluster (tokens of the cluster whose owner may create nodefaults.fleetloop.io, and the tokens of the file), file (those alone) or none (everybody, only on a loopback address)."`
+	Mode Mode `key:"mode" env:"NODE_FAULT_INTAKE_AUTH_MODE" flag:"intake-auth-mode" default:"cluster" validate:"oneof=none cluster file" doc:"Accepted credentials: cluster (Kubernetes tokens whose owner may create nodefaults.fleetloop.io, and the tokens of the file), file (only the tokens of the file) or none (no authentication, loopback addresses only)."`
 
-	TokenFile string `key:"token_file" env:"NODE_FAULT_INTAKE_TOKEN_FILE" flag:"intake-token-file" doc:"YAML file of fixed tokens: tokens, a list of {token or sha256, subject}. It is read again when it changes."`
+	TokenFile string `key:"token_file" env:"NODE_FAULT_INTAKE_TOKEN_FILE" flag:"intake-token-file" doc:"YAML file of static tokens: tokens, a list of {token or sha256, subject}. It is reloaded when it changes."`
 
-	Audiences []string `key:"audiences" env:"NODE_FAULT_INTAKE_AUDIENCES" doc:"Audiences of which a token of the cluster must have one; empty is that of the API server."`
+	Audiences []string `key:"audiences" env:"NODE_FAULT_INTAKE_AUDIENCES" doc:"Audiences of Kubernetes tokens, of which a token must have one; empty means the audience of the API server."`
 
 	// Believe is how long an answer of the API server counts. Zero means
 	// DefaultBelieve.
-	CacheTTL time.Duration `key:"cache_ttl" env:"NODE_FAULT_INTAKE_AUTH_CACHE_TTL" default:"1m" validate:"gt=0" doc:"How long an answer about a token of the cluster is believed."`
+	CacheTTL time.Duration `key:"cache_ttl" env:"NODE_FAULT_INTAKE_AUTH_CACHE_TTL" default:"1m" validate:"gt=0" doc:"How long the result of a Kubernetes token review is cached."`
 }
 
 // DefaultBelieve is what the zero Believe of a Config means.
@@ -92,8 +92,8 @@ const (
 )
 
 var (
-	errNoAnswer = errors.New("the API server did not answer in time")
-	errTooMany  = errors.New("too many unknown tokens")
+	errNoAnswer = errors.New("timeout of the Kubernetes API")
+	errTooMany  = errors.New("too many invalid tokens")
 )
 
 // A Guard tells who callers are. It is safe for concurrent use.
@@ -121,23 +121,23 @@ func New(cfg Config, deps Deps) (*Guard, error) {
 	switch cfg.Mode {
 	case ModeNone:
 		if cfg.TokenFile != "" {
-			return nil, errors.New("intake auth mode \"none\" takes no token file; set the mode to \"file\" to use it")
+			return nil, errors.New("intake auth mode is \"none\" but a token file is set: set the mode to \"file\" to use it")
 		}
 		for _, addr := range []string{deps.ListenAddr, cmp.Or(deps.OtherAddr, deps.ListenAddr)} {
 			if !bearer.Loopback(addr) {
-				return nil, fmt.Errorf("intake auth mode \"none\" would let everybody report faults who reaches %q; listen on a loopback address, or set the mode to \"cluster\" or \"file\"", addr)
+				return nil, fmt.Errorf("intake auth mode \"none\" would accept unauthenticated reports on %q: listen on a loopback address, or set the mode to \"cluster\" or \"file\"", addr)
 			}
 		}
 	case ModeCluster:
 		if deps.Client == nil {
-			return nil, errors.New("intake auth mode \"cluster\" needs a host cluster")
+			return nil, errors.New("intake auth mode \"cluster\" requires a Kubernetes cluster")
 		}
 	case ModeFile:
 		if cfg.TokenFile == "" {
-			return nil, errors.New("intake auth mode \"file\" needs a token file")
+			return nil, errors.New("intake auth mode \"file\" requires a token file")
 		}
 	default:
-		return nil, fmt.Errorf("no intake auth mode %q; there are none, cluster and file", cfg.Mode)
+		return nil, fmt.Errorf("unknown intake auth mode %q: use none, cluster or file", cfg.Mode)
 	}
 	if cfg.TokenFile != "" {
 		file, err := bearer.Open(cfg.TokenFile, readTokens, deps.Log)
@@ -258,7 +258,7 @@ func (g *Guard) review(ctx context.Context, token string) (string, error) {
 		return "", fmt.Errorf("%w: review access: %w", ErrUnavailable, err)
 	}
 	if !a.Status.Allowed || a.Status.Denied {
-		return "", fmt.Errorf("%q is %w", user.Username, ErrForbidden)
+		return "", fmt.Errorf("%q: %w", user.Username, ErrForbidden)
 	}
 	return user.Username, nil
 }

@@ -297,9 +297,9 @@ func TestNewRefuses(t *testing.T) {
 		addr, says      string
 	}{
 		"NoneForTheWorld": {reason: "everybody could cordon nodes", cfg: auth.Config{Mode: auth.ModeNone}, addr: ":8080", says: "loopback"},
-		"NoneWithTokens":  {reason: "a file that nobody reads", cfg: auth.Config{Mode: auth.ModeNone, TokenFile: "/x"}, addr: "127.0.0.1:1", says: "no token file"},
-		"NoCluster":       {reason: "nobody to ask", cfg: auth.Config{Mode: auth.ModeCluster}, says: "needs a host cluster"},
-		"NoFile":          {reason: "nobody could get in", cfg: auth.Config{Mode: auth.ModeFile}, says: "needs a token file"},
+		"NoneWithTokens":  {reason: "a file that nobody reads", cfg: auth.Config{Mode: auth.ModeNone, TokenFile: "/x"}, addr: "127.0.0.1:1", says: "but a token file is set"},
+		"NoCluster":       {reason: "nobody to ask", cfg: auth.Config{Mode: auth.ModeCluster}, says: "requires a Kubernetes cluster"},
+		"NoFile":          {reason: "nobody could get in", cfg: auth.Config{Mode: auth.ModeFile}, says: "requires a token file"},
 		"FileAway":        {reason: "it must be there at the start", cfg: auth.Config{Mode: auth.ModeFile, TokenFile: "/nowhere"}, says: "/nowhere"},
 		"UnknownMode":     {reason: "the set is closed", cfg: auth.Config{Mode: "basic"}, says: `"basic"`},
 		"BothForms":       {reason: "which of the two counts?", content: "tokens: [{token: s3cret, sha256: " + hash + ", subject: a}]", says: "one of them"},

@@ -7,14 +7,14 @@ import (
 
 // A tokenList is what a token file holds.
 type tokenList struct {
-	Tokens []entry `key:"tokens" validate:"dive" doc:"The tokens that are taken."`
+	Tokens []entry `key:"tokens" validate:"dive" doc:"Accepted tokens."`
 }
 
 // An entry is one token. Of Token and SHA256 exactly one is given.
 type entry struct {
-	Token   settings.Secret `key:"token" doc:"The token."`
-	SHA256  string          `key:"sha256" doc:"SHA-256 of the token in hexadecimal, so that the file holds no secret."`
-	Subject string          `key:"subject" validate:"required" doc:"Who has the token, as the log says it."`
+	Token   settings.Secret `key:"token" doc:"Token."`
+	SHA256  string          `key:"sha256" doc:"SHA-256 of the token in hexadecimal, so that the file contains no secret."`
+	Subject string          `key:"subject" validate:"required" doc:"Name of the token's owner in the log."`
 }
 
 // readTokens reads a token file: whose a token is, is its subject.

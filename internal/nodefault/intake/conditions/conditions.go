@@ -67,7 +67,7 @@ func shortfall(node *corev1.Node, name corev1.ResourceName) (missing string, kno
 	if allocatable.Cmp(capacity) >= 0 {
 		return "", true
 	}
-	return fmt.Sprintf("%s of %s %s can be allocated", allocatable.String(), capacity.String(), name), true
+	return fmt.Sprintf("%s of %s %s allocatable", allocatable.String(), capacity.String(), name), true
 }
 
 // Look says what is wrong with a node and what is well again, in a stable order,

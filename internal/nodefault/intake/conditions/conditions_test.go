@@ -189,7 +189,7 @@ func TestShortfall(t *testing.T) {
 	reports, _ := set.Look(withGPUs("6", "8"), later, short)
 	want := []nodefault.Report{{Node: "n1", Fault: v1alpha1.Fault{
 		Source: "node-resources", Check: "nvidia.com/gpu", ErrorCodes: []string{"GPULost"}, Fatal: true, ComponentClass: "GPU",
-		Message: "6 of 8 nvidia.com/gpu can be allocated", RecommendedAction: "RESTART_BM", DetectedAt: metav1.NewMicroTime(noon()),
+		Message: "6 of 8 nvidia.com/gpu allocatable", RecommendedAction: "RESTART_BM", DetectedAt: metav1.NewMicroTime(noon()),
 	}}}
 	if diff := cmp.Diff(want, reports); diff != "" {
 		t.Errorf("later (-want +got):\n%s", diff)
@@ -217,7 +217,7 @@ func TestNewRefuses(t *testing.T) {
 		"UnknownPreset":   {"a list that is not shipped", conditions.Config{Presets: []string{"gke"}}, `"gke"`},
 		"NoPolarity":      {"it is never guessed", conditions.Config{Conditions: []conditions.Condition{{Type: "A"}}}, "unhealthy_status"},
 		"UnknownPolarity": {"the set is closed", conditions.Config{Conditions: []conditions.Condition{{Type: "A", UnhealthyStatus: []corev1.ConditionStatus{"true"}}}}, `"true"`},
-		"NoType":          {"a condition has a name", conditions.Config{Conditions: []conditions.Condition{{UnhealthyStatus: bad}}}, "type is missing"},
+		"NoType":          {"a condition has a name", conditions.Config{Conditions: []conditions.Condition{{UnhealthyStatus: bad}}}, "type missing"},
 		"TypeTwice":       {"which of the two would count?", conditions.Config{Conditions: []conditions.Condition{{Type: "A", UnhealthyStatus: bad}, {Type: "A", UnhealthyStatus: bad}}}, "conditions[1]"},
 		"ResourceTwice":   {"which of the two would count?", conditions.Config{Resources: []conditions.Resource{{Resource: gpu}, {Resource: gpu}}}, "resources[1]"},
 	}

@@ -15,11 +15,11 @@ import (
 // Config says what of a node is a fault.
 type Config struct {
 	// Presets are lists that are shipped.
-	Presets []string `key:"presets" env:"NODE_FAULT_CONDITION_PRESETS" default:"kubelet,npd,eks,nvsentinel" validate:"dive,oneof=kubelet npd eks nvsentinel" doc:"Lists of node conditions that are shipped: kubelet (Ready, pressure), npd (node problem detector), eks (the monitoring agent of EKS), nvsentinel (what its connector writes)."`
+	Presets []string `key:"presets" env:"NODE_FAULT_CONDITION_PRESETS" default:"kubelet,npd,eks,nvsentinel" validate:"dive,oneof=kubelet npd eks nvsentinel" doc:"Built-in lists of node conditions: kubelet (Ready and pressure conditions), npd (node-problem-detector), eks (EKS node monitoring agent), nvsentinel (conditions that the NVSentinel Kubernetes connector writes)."`
 
-	Conditions []Condition `key:"conditions" validate:"dive" doc:"Further node conditions. One with the type of a preset's takes its place."`
+	Conditions []Condition `key:"conditions" validate:"dive" doc:"Additional node conditions. An entry replaces the condition of the same type in a preset."`
 
-	Resources []Resource `key:"resources" validate:"dive" doc:"Extended resources of which less must not be allocatable than there is: device plugins take broken devices out."`
+	Resources []Resource `key:"resources" validate:"dive" doc:"Extended resources whose allocatable amount must equal the capacity. Device plugins remove broken devices from the allocatable amount."`
 }
 
 // A Condition is a condition of nodes and when it is bad.
@@ -27,15 +27,15 @@ type Condition struct {
 	Type string `key:"type" validate:"required" doc:"Type of the condition, such as KernelDeadlock."`
 
 	// UnhealthyStatus is never guessed: some are bad when True, others when False.
-	UnhealthyStatus []corev1.ConditionStatus `key:"unhealthy_status" alias:"unhealthyStatus" validate:"required,dive,oneof=True False Unknown" doc:"When it is bad: True, False, Unknown or several of them."`
+	UnhealthyStatus []corev1.ConditionStatus `key:"unhealthy_status" alias:"unhealthyStatus" validate:"required,dive,oneof=True False Unknown" doc:"Unhealthy statuses of the condition: True, False, Unknown or several of them."`
 
-	For time.Duration `key:"for" default:"0s" validate:"gte=0" doc:"How long it must have been bad."`
+	For time.Duration `key:"for" default:"0s" validate:"gte=0" doc:"Minimum duration of the unhealthy status."`
 
-	ErrorCode string `key:"error_code" alias:"errorCode" validate:"max=64" doc:"Code of the fault; empty is the reason that the condition gives."`
+	ErrorCode string `key:"error_code" alias:"errorCode" validate:"max=64" doc:"Error code of the fault; empty means the reason of the condition."`
 
-	RecommendedAction v1alpha1.RecommendedAction `key:"recommended_action" validate:"max=64" doc:"What should be done, such as RESTART_VM; empty is nothing."`
+	RecommendedAction v1alpha1.RecommendedAction `key:"recommended_action" alias:"recommendedAction" validate:"max=64" doc:"Recommended action, such as RESTART_VM; empty means none."`
 
-	Fatal bool `key:"fatal" default:"false" doc:"Whether the node can do no work with it."`
+	Fatal bool `key:"fatal" default:"false" doc:"Whether the node cannot run workloads."`
 
 	ComponentClass string `key:"component_class" alias:"componentClass" validate:"max=64" doc:"Class of the component, such as GPU."`
 }
@@ -44,13 +44,13 @@ type Condition struct {
 type Resource struct {
 	Resource corev1.ResourceName `key:"resource" validate:"required" doc:"Name of the resource, such as nvidia.com/gpu."`
 
-	For time.Duration `key:"for" default:"5m" validate:"gte=0" doc:"How long some of it must have been missing. A device plugin that restarts takes all of it away for a moment."`
+	For time.Duration `key:"for" default:"5m" validate:"gte=0" doc:"Minimum duration of the shortfall. A device plugin that restarts removes all devices for a moment."`
 
-	ErrorCode string `key:"error_code" alias:"errorCode" default:"ResourceShortfall" validate:"max=64" doc:"Code of the fault."`
+	ErrorCode string `key:"error_code" alias:"errorCode" default:"ResourceShortfall" validate:"max=64" doc:"Error code of the fault."`
 
-	RecommendedAction v1alpha1.RecommendedAction `key:"recommended_action" validate:"max=64" doc:"What should be done, such as RESTART_VM; empty is nothing."`
+	RecommendedAction v1alpha1.RecommendedAction `key:"recommended_action" alias:"recommendedAction" validate:"max=64" doc:"Recommended action, such as RESTART_VM; empty means none."`
 
-	Fatal bool `key:"fatal" default:"false" doc:"Whether the node can do no work with it."`
+	Fatal bool `key:"fatal" default:"false" doc:"Whether the node cannot run workloads."`
 
 	ComponentClass string `key:"component_class" alias:"componentClass" validate:"max=64" doc:"Class of the component, such as GPU."`
 }
@@ -84,7 +84,7 @@ func New(cfg Config) (*Set, error) {
 	}
 	for i, r := range cfg.Resources {
 		if r.Resource == "" || slices.ContainsFunc(s.resources, func(o Resource) bool { return o.Resource == r.Resource }) {
-			errs = append(errs, fmt.Errorf("resources[%d]: the resource %q is empty or given twice", i, r.Resource))
+			errs = append(errs, fmt.Errorf("resources[%d]: resource %q is empty or a duplicate", i, r.Resource))
 		}
 		s.resources = append(s.resources, r)
 	}
@@ -95,16 +95,16 @@ func (c Condition) check(own map[string]bool) error {
 	statuses := []corev1.ConditionStatus{corev1.ConditionTrue, corev1.ConditionFalse, corev1.ConditionUnknown}
 	switch {
 	case c.Type == "":
-		return errors.New("the type is missing")
+		return errors.New("type missing")
 	case own[c.Type]:
-		return fmt.Errorf("the type %q is given twice", c.Type)
+		return fmt.Errorf("duplicate type %q", c.Type)
 	case len(c.UnhealthyStatus) == 0:
-		return fmt.Errorf("unhealthy_status of %q is missing: some conditions are bad when True, others when False", c.Type)
+		return fmt.Errorf("unhealthy_status of %q missing: set True, False or Unknown", c.Type)
 	}
 	own[c.Type] = true
 	for _, s := range c.UnhealthyStatus {
 		if !slices.Contains(statuses, s) {
-			return fmt.Errorf("unhealthy_status of %q is %q; there are True, False and Unknown", c.Type, s)
+			return fmt.Errorf("unhealthy_status of %q is %q: use True, False or Unknown", c.Type, s)
 		}
 	}
 	return nil
@@ -123,7 +123,7 @@ func preset(name string) ([]Condition, error) {
 	case "eks":
 		return monitoringAgent(), nil
 	}
-	return nil, fmt.Errorf("no preset %q; there are %s", name, strings.Join(Default().Presets, ", "))
+	return nil, fmt.Errorf("unknown preset %q: use one of %s", name, strings.Join(Default().Presets, ", "))
 }
 
 const (

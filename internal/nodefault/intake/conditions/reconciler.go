@@ -105,7 +105,7 @@ func (r *reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 			return ctrl.Result{}, fmt.Errorf("store faults of node %q: %w", node.Name, err)
 		}
 		if e != nil {
-			r.log.WarnContext(ctx, "fault not stored", "node", node.Name, "check", changed[i].Fault.Check, "err", e)
+			r.log.WarnContext(ctx, "store fault failed", "node", node.Name, "check", changed[i].Fault.Check, "err", e)
 			after = sooner(after, afterRefusal)
 		}
 	}

@@ -192,7 +192,7 @@ func TestShortagesAreRemembered(t *testing.T) {
 		t.Errorf("faults %+v, want one since the beginning", w.faults)
 	}
 	w.node.Status.Allocatable = corev1.ResourceList{gpu: resource.MustParse("4")}
-	if reconcile(t, r); w.faults[0].Message != "4 of 8 nvidia.com/gpu can be allocated" {
+	if reconcile(t, r); w.faults[0].Message != "4 of 8 nvidia.com/gpu allocatable" {
 		t.Errorf("the message is %q", w.faults[0].Message)
 	}
 	w.node.Status.Allocatable = w.node.Status.Capacity

@@ -38,7 +38,7 @@ func (c *certificate) current() *tls.Certificate {
 	defer c.mu.Unlock()
 	if c.stat() != c.modified {
 		if err := c.load(); err != nil {
-			c.log.Warn("new certificate not usable, the last one stays", "err", err)
+			c.log.Warn("reload certificate failed, keeping the previous one", "err", err)
 		}
 	}
 	return c.cert

@@ -28,7 +28,7 @@ const unknownAgent = "unknown"
 func (s *service) HealthEventOccurredV1(ctx context.Context, in *datamodels.HealthEvents) (*emptypb.Empty, error) {
 	events := in.GetEvents()
 	if len(events) > maxEvents {
-		return nil, status.Errorf(codes.InvalidArgument, "%d events in a call, %d at most", len(events), maxEvents)
+		return nil, status.Errorf(codes.InvalidArgument, "%d events in a call, at most %d allowed", len(events), maxEvents)
 	}
 	now := time.Now()
 	errs := make([]error, len(events))
@@ -71,7 +71,7 @@ func (s *service) conclude(ctx context.Context, errs []error) error {
 		return nil
 	}
 	err := errs[place]
-	s.log.WarnContext(ctx, "reports refused", "source_kind", intake.KindGRPC, "stored", len(errs)-refused, "refused", refused, "err", err)
+	s.log.WarnContext(ctx, "reports rejected", "source_kind", intake.KindGRPC, "stored", len(errs)-refused, "rejected", refused, "err", err)
 	code := codes.InvalidArgument
 	switch {
 	case errors.Is(err, intake.ErrBusy):
@@ -83,7 +83,7 @@ func (s *service) conclude(ctx context.Context, errs []error) error {
 	case errors.Is(err, intake.ErrFull):
 		code = codes.FailedPrecondition
 	}
-	return status.Error(code, fmt.Sprintf("%d of %d events refused, the others stored; event %d: %v", refused, len(errs), place, err))
+	return status.Error(code, fmt.Sprintf("%d of %d events rejected, the others stored; event %d: %v", refused, len(errs), place, err))
 }
 
 // eventOf is an event of the wire.

@@ -37,18 +37,18 @@ import (
 
 // Config says where to serve. Without an address and a socket nothing is served.
 type Config struct {
-	Addr string `key:"addr" env:"NODE_FAULT_GRPC_ADDRESS" flag:"grpc-listen-address" doc:"Address to listen on for gRPC, as host:port; empty is none."`
+	Addr string `key:"addr" env:"NODE_FAULT_GRPC_ADDRESS" flag:"grpc-listen-address" doc:"Address to listen on for gRPC, as host:port; empty disables it."`
 
-	Socket string `key:"socket" env:"NODE_FAULT_GRPC_SOCKET" flag:"grpc-socket" doc:"Path of a Unix socket to listen on for gRPC; empty is none."`
+	Socket string `key:"socket" env:"NODE_FAULT_GRPC_SOCKET" flag:"grpc-socket" doc:"Path of a Unix socket to listen on for gRPC; empty disables it."`
 
-	SocketMode string `key:"socket_mode" env:"NODE_FAULT_GRPC_SOCKET_MODE" default:"0660" doc:"Who may open the socket, as chmod has it in octal. Whoever may can have nodes taken out of service."`
+	SocketMode string `key:"socket_mode" env:"NODE_FAULT_GRPC_SOCKET_MODE" default:"0660" doc:"File mode of the socket, in octal. Everyone who can open the socket can have nodes taken out of service."`
 
-	TLSCertFile string `key:"tls_cert_file" env:"NODE_FAULT_GRPC_TLS_CERT_FILE" doc:"PEM file of the certificate chain; with a key, the address speaks TLS. Both are read again when they change." validate:"required_with=TLSKeyFile"`
-	TLSKeyFile  string `key:"tls_key_file" env:"NODE_FAULT_GRPC_TLS_KEY_FILE" doc:"PEM file of the certificate's key." validate:"required_with=TLSCertFile"`
+	TLSCertFile string `key:"tls_cert_file" env:"NODE_FAULT_GRPC_TLS_CERT_FILE" doc:"PEM file of the certificate chain. With tls_key_file it enables TLS. Both files are reloaded when they change." validate:"required_with=TLSKeyFile"`
+	TLSKeyFile  string `key:"tls_key_file" env:"NODE_FAULT_GRPC_TLS_KEY_FILE" doc:"PEM file of the certificate's private key." validate:"required_with=TLSCertFile"`
 
-	MaxMessageBytes int `key:"max_message_bytes" env:"NODE_FAULT_GRPC_MAX_MESSAGE_BYTES" default:"4194304" validate:"gt=0" doc:"How long a message may be, in bytes."`
+	MaxMessageBytes int `key:"max_message_bytes" env:"NODE_FAULT_GRPC_MAX_MESSAGE_BYTES" default:"4194304" validate:"gt=0" doc:"Maximum size of a message, in bytes."`
 
-	ShutdownTimeout time.Duration `key:"shutdown_timeout" default:"15s" validate:"gt=0" doc:"How long running calls may take to finish at the end."`
+	ShutdownTimeout time.Duration `key:"shutdown_timeout" default:"15s" validate:"gt=0" doc:"How long running calls may take to finish at shutdown."`
 }
 
 // What the zero fields of a Config mean.
@@ -111,7 +111,7 @@ func New(ctx context.Context, cfg Config, deps Deps) (*Server, error) {
 	cfg.MaxMessageBytes = cmp.Or(cfg.MaxMessageBytes, DefaultMaxMessage)
 	cfg.ShutdownTimeout = cmp.Or(cfg.ShutdownTimeout, DefaultShutdownTimeout)
 	if deps.Store == nil || deps.Metrics == nil || deps.Log == nil || deps.Auth == nil && cfg.Addr != "" {
-		return nil, errors.New("the gRPC intake needs a store, metrics, a logger, and authentication for an address")
+		return nil, errors.New("create gRPC intake: store, metrics, logger, or authentication for an address missing")
 	}
 	if deps.Callers == nil {
 		deps.Callers = callers.New(0, 0)
@@ -175,7 +175,7 @@ func listenSocket(ctx context.Context, path, mode string) (net.Listener, error) 
 	const octal, bits = 8, 9
 	allowed, err := strconv.ParseUint(mode, octal, bits)
 	if err != nil {
-		return nil, fmt.Errorf("socket_mode %q is none, want octal digits as chmod has them, such as %s", mode, DefaultSocketMode)
+		return nil, fmt.Errorf("socket_mode %q is invalid: use an octal file mode, such as %s", mode, DefaultSocketMode)
 	}
 	if info, err := os.Lstat(path); err == nil && info.Mode().Type() == os.ModeSocket {
 		dialer := net.Dialer{Timeout: dialTimeout}
@@ -245,7 +245,7 @@ func (s *Server) Ready() error {
 	if s.serving.Load() {
 		return nil
 	}
-	return errors.New("does not take calls")
+	return errors.New("gRPC server is not serving")
 }
 
 // Close stops listening. It is for servers that were never run.

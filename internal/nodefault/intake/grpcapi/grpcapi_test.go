@@ -245,9 +245,9 @@ func TestEvents(t *testing.T) {
 	}{
 		"One":     {"a fault", []*datamodels.HealthEvent{newEvent("n1")}, codes.OK, "", []nodefault.Report{report()}},
 		"None":    {"nothing to store is stored", nil, codes.OK, "", nil},
-		"Unknown": {"the others are stored, and it is not to be sent again", []*datamodels.HealthEvent{newEvent("unknown"), newEvent("n1")}, codes.NotFound, "1 of 2 events refused", []nodefault.Report{report()}},
-		"Full":    {"it can never be stored", []*datamodels.HealthEvent{newEvent("full")}, codes.FailedPrecondition, "as many faults", nil},
-		"Away":    {"all of it is to be sent again, whatever else is wrong", []*datamodels.HealthEvent{newEvent("unknown"), newEvent("away"), newEvent("n1")}, codes.Unavailable, "could not be stored", []nodefault.Report{report()}},
+		"Unknown": {"the others are stored, and it is not to be sent again", []*datamodels.HealthEvent{newEvent("unknown"), newEvent("n1")}, codes.NotFound, "1 of 2 events rejected", []nodefault.Report{report()}},
+		"Full":    {"it can never be stored", []*datamodels.HealthEvent{newEvent("full")}, codes.FailedPrecondition, "maximum number of faults", nil},
+		"Away":    {"all of it is to be sent again, whatever else is wrong", []*datamodels.HealthEvent{newEvent("unknown"), newEvent("away"), newEvent("n1")}, codes.Unavailable, "report not stored", []nodefault.Report{report()}},
 		"Busy":    {"later", []*datamodels.HealthEvent{newEvent("busy")}, codes.ResourceExhausted, "too many", nil},
 		"Panic":   {"one call ends, and not the process", []*datamodels.HealthEvent{newEvent("panics")}, codes.Internal, "internal error", nil},
 		"NoCheck": {"the others are stored", []*datamodels.HealthEvent{newEvent("n1"), {NodeName: "n1"}}, codes.InvalidArgument, "event 1: invalid report: checkName", []nodefault.Report{report()}},
@@ -257,7 +257,7 @@ func TestEvents(t *testing.T) {
 			e.RecommendedAction, e.ProcessingStrategy = 77, 3
 			return e
 		}()}, codes.OK, "", []nodefault.Report{report(func(f *v1alpha1.Fault) { f.RecommendedAction, f.ObserveOnly = "UNKNOWN", true })}},
-		"TooMany": {"in one call", make([]*datamodels.HealthEvent, 1001), codes.InvalidArgument, "1000 at most", nil},
+		"TooMany": {"in one call", make([]*datamodels.HealthEvent, 1001), codes.InvalidArgument, "at most 1000", nil},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

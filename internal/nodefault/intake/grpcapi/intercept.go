@@ -23,7 +23,7 @@ func recovered(log *slog.Logger) grpc.ServerOption {
 	return grpc.ChainUnaryInterceptor(func(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (answer any, err error) {
 		defer func() {
 			if p := recover(); p != nil {
-				log.ErrorContext(ctx, "panic in a call", "method", info.FullMethod, "panic", p, "stack", string(debug.Stack()))
+				log.ErrorContext(ctx, "panic in call", "method", info.FullMethod, "panic", p, "stack", string(debug.Stack()))
 				err = status.Error(codes.Internal, "internal error")
 			}
 		}()
@@ -63,7 +63,7 @@ func authenticate(ctx context.Context, a authenticator, log *slog.Logger) (calle
 	case errors.Is(err, auth.ErrTooMany):
 		return "", status.Error(codes.ResourceExhausted, err.Error())
 	}
-	log.WarnContext(ctx, "caller could not be checked", "err", err)
+	log.WarnContext(ctx, "authenticate caller failed", "err", err)
 	return "", status.Error(codes.Unavailable, auth.ErrUnavailable.Error())
 }
 
@@ -75,5 +75,5 @@ func allowed(limits *callers.Limits, caller string) error {
 	if limits.Allow(caller, time.Now()) {
 		return nil
 	}
-	return status.Errorf(codes.ResourceExhausted, "more than %g calls a second: send several events in one", limits.PerSecond())
+	return status.Errorf(codes.ResourceExhausted, "more than %g calls per second: send several events per call", limits.PerSecond())
 }

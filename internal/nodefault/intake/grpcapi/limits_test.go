@@ -37,7 +37,7 @@ func TestEachCallerHasABound(t *testing.T) {
 		for range 2 {
 			wantCode(t, send(tc.conn, tc.token), codes.OK, "")
 		}
-		wantCode(t, send(tc.conn, tc.token), codes.ResourceExhausted, "send several events in one")
+		wantCode(t, send(tc.conn, tc.token), codes.ResourceExhausted, "send several events per call")
 	}
 	if limits.Allow("monitor", time.Now()) {
 		t.Error("what was sent by gRPC does not count elsewhere")

@@ -18,21 +18,21 @@ import (
 // AlertConfig says how alerts are faults. A label that an alert does not have is
 // looked for among its annotations.
 type AlertConfig struct {
-	Source string `key:"source" env:"NODE_FAULT_ALERT_SOURCE" default:"alertmanager" validate:"required,max=128" doc:"What faults have as their source."`
+	Source string `key:"source" env:"NODE_FAULT_ALERT_SOURCE" default:"alertmanager" validate:"required,max=128" doc:"Source of the faults that alerts create."`
 
-	NodeLabels []string `key:"node_labels" env:"NODE_FAULT_ALERT_NODE_LABELS" default:"node,kubernetes_node,nodename,instance" validate:"min=1" doc:"Labels that name the node; the first that an alert has counts. A port is taken off, and an address is looked for among those of the nodes."`
+	NodeLabels []string `key:"node_labels" env:"NODE_FAULT_ALERT_NODE_LABELS" default:"node,kubernetes_node,nodename,instance" validate:"min=1" doc:"Labels with the name of the node; the first that an alert has is used. A port is removed, and an IP address is mapped to its node."`
 
-	EntityLabels []string `key:"entity_labels" env:"NODE_FAULT_ALERT_ENTITY_LABELS" doc:"Labels that tell alerts of one name on one node apart, such as gpu or device; empty is all, by the fingerprint of the alert."`
+	EntityLabels []string `key:"entity_labels" env:"NODE_FAULT_ALERT_ENTITY_LABELS" doc:"Labels that distinguish alerts with the same name on the same node, such as gpu or device; empty means all labels, by the fingerprint of the alert."`
 
-	CodeLabels []string `key:"code_labels" env:"NODE_FAULT_ALERT_CODE_LABELS" default:"error_code,xid" doc:"Labels that hold the code of the error; without any it is the name of the alert."`
+	CodeLabels []string `key:"code_labels" env:"NODE_FAULT_ALERT_CODE_LABELS" default:"error_code,xid" doc:"Labels with the error code; the name of the alert is used if none is set."`
 
-	ActionLabels []string `key:"action_labels" env:"NODE_FAULT_ALERT_ACTION_LABELS" default:"recommended_action" doc:"Labels that say what should be done, such as RESTART_VM."`
+	ActionLabels []string `key:"action_labels" env:"NODE_FAULT_ALERT_ACTION_LABELS" default:"recommended_action" doc:"Labels with the recommended action, such as RESTART_VM."`
 
-	ClassLabels []string `key:"class_labels" env:"NODE_FAULT_ALERT_CLASS_LABELS" default:"component_class,component" doc:"Labels that hold the class of the component."`
+	ClassLabels []string `key:"class_labels" env:"NODE_FAULT_ALERT_CLASS_LABELS" default:"component_class,component" doc:"Labels with the class of the component."`
 
-	SeverityLabel string `key:"severity_label" env:"NODE_FAULT_ALERT_SEVERITY_LABEL" default:"severity" doc:"Label that says how bad it is."`
+	SeverityLabel string `key:"severity_label" env:"NODE_FAULT_ALERT_SEVERITY_LABEL" default:"severity" doc:"Label with the severity."`
 
-	FatalSeverities []string `key:"fatal_severities" env:"NODE_FAULT_ALERT_FATAL_SEVERITIES" default:"critical,fatal" doc:"Values of it with which the node can do no work."`
+	FatalSeverities []string `key:"fatal_severities" env:"NODE_FAULT_ALERT_FATAL_SEVERITIES" default:"critical,fatal" doc:"Severities that make a fault fatal."`
 }
 
 // DefaultAlerts is how alerts are faults where nobody says.
@@ -63,11 +63,11 @@ type alert struct {
 func decodeAlerts(body []byte) ([]alert, error) {
 	var n notification
 	if err := json.Unmarshal(body, &n); err != nil {
-		return nil, fmt.Errorf("the body is no notification of Alertmanager: %w", err)
+		return nil, fmt.Errorf("body is not an Alertmanager notification: %w", err)
 	}
 	switch {
 	case n.Version != "4":
-		return nil, fmt.Errorf("version is %q, want \"4\": this is the webhook of Alertmanager", n.Version)
+		return nil, fmt.Errorf("version is %q, want \"4\": send Alertmanager webhook notifications to this endpoint", n.Version)
 	case len(n.Alerts) == 0:
 		return nil, errEmpty
 	case len(n.Alerts) > maxElements:
@@ -91,14 +91,14 @@ func (c AlertConfig) event(a alert) (intake.Event, error) {
 		return e, fmt.Errorf("%w: status is %q, want firing or resolved", intake.ErrInvalid, a.Status)
 	}
 	if e.Check == "" {
-		return e, fmt.Errorf("%w: the alert has no label alertname", intake.ErrInvalid)
+		return e, fmt.Errorf("%w: alert has no label alertname", intake.ErrInvalid)
 	}
 	e.ErrorCodes = []string{e.Check}
 	if code := a.first(c.CodeLabels); code != "" {
 		e.ErrorCodes = strings.Split(code, ",")
 	}
 	if e.Node = host(a.first(c.NodeLabels)); e.Node == "" {
-		return e, fmt.Errorf("%w: the alert %q has none of the labels %s that would name a node", intake.ErrInvalid, e.Check, strings.Join(c.NodeLabels, ", "))
+		return e, fmt.Errorf("%w: alert %q has none of the labels %s that name a node", intake.ErrInvalid, e.Check, strings.Join(c.NodeLabels, ", "))
 	}
 	return e, nil
 }

@@ -15,7 +15,7 @@ import (
 // retryAfter is when to try again, in seconds.
 const retryAfter = "5"
 
-var errMedia = errors.New("the content type is not one of application/json, application/cloudevents+json and application/cloudevents-batch+json")
+var errMedia = errors.New("unsupported content type: use application/json, application/cloudevents+json or application/cloudevents-batch+json")
 
 // A problem is an answer that says no, as RFC 9457 has it.
 type problem struct {
@@ -72,14 +72,14 @@ func (h *handler) conclude(w http.ResponseWriter, r *http.Request, kind intake.K
 	case len(refused) == 0:
 		send(w, "application/json", http.StatusAccepted, receipt{Stored: stored})
 	case transient != nil:
-		h.deps.Log.WarnContext(r.Context(), "reports not stored", "source_kind", kind, "caller", caller, "stored", stored, "refused", len(refused), "err", transient)
+		h.deps.Log.WarnContext(r.Context(), "reports not stored", "source_kind", kind, "caller", caller, "stored", stored, "rejected", len(refused), "err", transient)
 		w.Header().Set("Retry-After", retryAfter)
-		answer(w, problem{Status: http.StatusServiceUnavailable, Detail: "not all could be stored just now: send the same again", Stored: stored, Refused: refused})
+		answer(w, problem{Status: http.StatusServiceUnavailable, Detail: "some reports could not be stored: send the same request again", Stored: stored, Refused: refused})
 	case stored > 0:
-		h.deps.Log.InfoContext(r.Context(), "reports refused", "source_kind", kind, "caller", caller, "stored", stored, "refused", len(refused), "first", refused[0].Detail)
+		h.deps.Log.InfoContext(r.Context(), "reports rejected", "source_kind", kind, "caller", caller, "stored", stored, "rejected", len(refused), "first_rejection", refused[0].Detail)
 		send(w, "application/json", http.StatusMultiStatus, receipt{stored, refused})
 	default:
-		h.deps.Log.InfoContext(r.Context(), "reports refused", "source_kind", kind, "caller", caller, "stored", stored, "refused", len(refused), "first", refused[0].Detail)
+		h.deps.Log.InfoContext(r.Context(), "reports rejected", "source_kind", kind, "caller", caller, "stored", stored, "rejected", len(refused), "first_rejection", refused[0].Detail)
 		answer(w, problem{Status: common(refused), Detail: first(refused), Refused: refused})
 	}
 }
@@ -99,16 +99,16 @@ func first(refused []refusal) string {
 	if len(refused) == 1 {
 		return refused[0].Detail
 	}
-	return fmt.Sprintf("none of %d events was taken, the first (index %d) because: %s", len(refused), refused[0].Index, refused[0].Detail)
+	return fmt.Sprintf("all %d events were rejected; event %d: %s", len(refused), refused[0].Index, refused[0].Detail)
 }
 
 // statusOf is an element's error as a status, and what to do about it.
 func statusOf(err error) (int, string) {
 	switch {
 	case errors.Is(err, intake.ErrUnknownNode):
-		return http.StatusNotFound, err.Error() + ": give the name of the Node object"
+		return http.StatusNotFound, err.Error() + ": use the name of the Node object"
 	case errors.Is(err, intake.ErrFull):
-		return http.StatusConflict, err.Error() + ": report fewer entities apart, or end faults that are over"
+		return http.StatusConflict, err.Error() + ": combine entities into fewer faults, or report resolved faults as healthy"
 	case errors.Is(err, intake.ErrInvalid):
 		return http.StatusBadRequest, err.Error()
 	case errors.Is(err, intake.ErrBusy):
@@ -122,11 +122,11 @@ func unreadable(w http.ResponseWriter, err error) {
 	var large *http.MaxBytesError
 	switch {
 	case errors.As(err, &large):
-		answer(w, problem{Status: http.StatusRequestEntityTooLarge, Detail: fmt.Sprintf("the body is longer than %d bytes: send the events in several requests", large.Limit)})
+		answer(w, problem{Status: http.StatusRequestEntityTooLarge, Detail: fmt.Sprintf("body is larger than %d bytes: split the events into several requests", large.Limit)})
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		answer(w, problem{Status: http.StatusRequestTimeout, Detail: "the body took too long to arrive"})
+		answer(w, problem{Status: http.StatusRequestTimeout, Detail: "timeout reading the body"})
 	default:
-		answer(w, problem{Status: http.StatusBadRequest, Detail: "the body could not be read"})
+		answer(w, problem{Status: http.StatusBadRequest, Detail: "cannot read the body"})
 	}
 }
 

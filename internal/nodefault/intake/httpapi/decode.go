@@ -28,8 +28,8 @@ type element struct {
 const maxElements = 1000
 
 var (
-	errMany  = fmt.Errorf("more than %d events: send them in several requests", maxElements)
-	errEmpty = errors.New("no events: send one, or a list of them")
+	errMany  = fmt.Errorf("more than %d events: split them into several requests", maxElements)
+	errEmpty = errors.New("no events: send an event or a list of events")
 )
 
 // decodeEvents reads health events as the content type and the headers say. The
@@ -116,7 +116,7 @@ func decodeData(body []byte, at time.Time) ([]element, error) {
 func split(body []byte) ([]jsontext.Value, error) {
 	var list []jsontext.Value
 	if err := json.Unmarshal(body, &list); err != nil {
-		return nil, fmt.Errorf("the body is not a JSON list: %w", err)
+		return nil, fmt.Errorf("body is not a JSON list: %w", err)
 	}
 	switch {
 	case len(list) == 0:
@@ -129,7 +129,7 @@ func split(body []byte) ([]jsontext.Value, error) {
 
 func notJSON(body []byte) error {
 	var value jsontext.Value
-	return fmt.Errorf("the body is not JSON: %w", json.Unmarshal(body, &value))
+	return fmt.Errorf("body is not JSON: %w", json.Unmarshal(body, &value))
 }
 
 // A wireEvent is a health event with the names that NVSentinel gives it.

@@ -35,13 +35,13 @@ const (
 
 // Config bounds what is taken.
 type Config struct {
-	MaxBodyBytes int64 `key:"max_body_bytes" env:"NODE_FAULT_INTAKE_MAX_BODY_BYTES" default:"1048576" validate:"gt=0" doc:"How long a request's body may be, in bytes."`
+	MaxBodyBytes int64 `key:"max_body_bytes" env:"NODE_FAULT_INTAKE_MAX_BODY_BYTES" default:"1048576" validate:"gt=0" doc:"Maximum size of a request body, in bytes."`
 
 	// Rate and Burst are of each caller, if Deps.Callers says nothing else.
-	Rate  float64 `key:"rate" env:"NODE_FAULT_INTAKE_RATE" default:"50" validate:"gt=0" doc:"Requests a second that each caller may send, over HTTP and gRPC together."`
-	Burst int     `key:"burst" env:"NODE_FAULT_INTAKE_BURST" default:"200" validate:"gt=0" doc:"Requests that a caller may send at once after a quiet time."`
+	Rate  float64 `key:"rate" env:"NODE_FAULT_INTAKE_RATE" default:"50" validate:"gt=0" doc:"Maximum number of requests per second and caller, over HTTP and gRPC together."`
+	Burst int     `key:"burst" env:"NODE_FAULT_INTAKE_BURST" default:"200" validate:"gt=0" doc:"Maximum number of requests that a caller may send at once."`
 
-	Alerts AlertConfig `key:"alertmanager" doc:"How alerts are faults."`
+	Alerts AlertConfig `key:"alertmanager" doc:"Mapping of alerts to faults."`
 }
 
 // DefaultMaxBody is what the zero MaxBody of a Config means.
@@ -69,7 +69,7 @@ type Deps struct {
 // New makes a handler of both paths.
 func New(cfg Config, deps Deps) (http.Handler, error) {
 	if deps.Store == nil || deps.Auth == nil || deps.Metrics == nil || deps.Log == nil {
-		return nil, errors.New("the intake of reports needs a store, authentication, metrics and a logger")
+		return nil, errors.New("create HTTP intake: store, authentication, metrics or logger missing")
 	}
 	cfg.MaxBodyBytes = cmp.Or(cfg.MaxBodyBytes, DefaultMaxBody)
 	if deps.Callers == nil {
@@ -90,7 +90,7 @@ func New(cfg Config, deps Deps) (http.Handler, error) {
 		return cfg.Alerts.elements(r.Context(), body, deps.NodeAt)
 	}))
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		answer(w, problem{Status: http.StatusNotFound, Detail: fmt.Sprintf("there is no %s; send to %s or %s", r.URL.Path, PathHealthEvents, PathAlertmanager)})
+		answer(w, problem{Status: http.StatusNotFound, Detail: fmt.Sprintf("path %s not found: use %s or %s", r.URL.Path, PathHealthEvents, PathAlertmanager)})
 	})
 	return mux, nil
 }
@@ -106,7 +106,7 @@ func (h *handler) take(kind intake.Kind, decode func(*http.Request, []byte) ([]e
 	return func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodPost {
 			w.Header().Set("Allow", http.MethodPost)
-			answer(w, problem{Status: http.StatusMethodNotAllowed, Detail: "reports are sent with POST"})
+			answer(w, problem{Status: http.StatusMethodNotAllowed, Detail: "method not allowed: use POST"})
 			return
 		}
 		caller, err := h.deps.Auth.Authenticate(r.Context(), r.Header.Get("Authorization"), r.RemoteAddr)
@@ -116,7 +116,7 @@ func (h *handler) take(kind intake.Kind, decode func(*http.Request, []byte) ([]e
 		}
 		if !h.deps.Callers.Allow(caller, time.Now()) {
 			w.Header().Set("Retry-After", retryAfter)
-			answer(w, problem{Status: http.StatusTooManyRequests, Detail: fmt.Sprintf("more than %g requests a second: send several events in one", h.deps.Callers.PerSecond())})
+			answer(w, problem{Status: http.StatusTooManyRequests, Detail: fmt.Sprintf("more than %g requests per second: send several events per request", h.deps.Callers.PerSecond())})
 			return
 		}
 		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, h.cfg.MaxBodyBytes))
@@ -172,15 +172,15 @@ type verdict struct {
 func (h *handler) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	switch {
 	case errors.Is(err, auth.ErrForbidden):
-		answer(w, problem{Status: http.StatusForbidden, Detail: err.Error() + ": bind a ClusterRole with that right to it"})
+		answer(w, problem{Status: http.StatusForbidden, Detail: err.Error() + ": bind a ClusterRole with this permission, such as fleetloop-node-fault-reporter"})
 	case errors.Is(err, auth.ErrNoToken), errors.Is(err, auth.ErrInvalidToken):
 		w.Header().Set("WWW-Authenticate", "Bearer")
-		answer(w, problem{Status: http.StatusUnauthorized, Detail: err.Error() + ": send Authorization: Bearer with a token of the cluster, or one of the token file"})
+		answer(w, problem{Status: http.StatusUnauthorized, Detail: err.Error() + ": send the header Authorization: Bearer with a Kubernetes token or a token of the token file"})
 	case errors.Is(err, auth.ErrTooMany):
 		w.Header().Set("Retry-After", retryAfter)
 		answer(w, problem{Status: http.StatusTooManyRequests, Detail: err.Error()})
 	default:
-		h.deps.Log.WarnContext(r.Context(), "caller could not be checked", "err", err)
+		h.deps.Log.WarnContext(r.Context(), "authenticate caller failed", "err", err)
 		w.Header().Set("Retry-After", retryAfter)
 		answer(w, problem{Status: http.StatusServiceUnavailable, Detail: auth.ErrUnavailable.Error()})
 	}

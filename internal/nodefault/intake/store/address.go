@@ -41,7 +41,7 @@ func NodeAt(at func(address string) ([]*corev1.Node, error)) func(ctx context.Co
 	return func(_ context.Context, address string) (string, error) {
 		wanted, ok := canonical(address)
 		if !ok {
-			return "", fmt.Errorf("%q is no IP address: %w", address, intake.ErrUnknownNode)
+			return "", fmt.Errorf("%q is not an IP address: %w", address, intake.ErrUnknownNode)
 		}
 		nodes, err := at(wanted)
 		switch {

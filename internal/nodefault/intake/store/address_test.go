@@ -71,7 +71,7 @@ func TestNodeAt(t *testing.T) {
 			t.Errorf("%s: got %q, %v, want %q, %v: %s", name, got, err, tc.want, tc.err, tc.reason)
 		}
 	}
-	at = store.NodeAt(func(string) ([]*corev1.Node, error) { return nil, errors.New("not known yet") })
+	at = store.NodeAt(func(string) ([]*corev1.Node, error) { return nil, errors.New("not listed yet") })
 	if _, err := at(t.Context(), "10.0.0.1"); !errors.Is(err, intake.ErrUnavailable) {
 		t.Errorf("before nodes are known: %v, want that it is tried again", err)
 	}

@@ -26,11 +26,11 @@ import (
 // Config bounds a store. The zero value is usable.
 type Config struct {
 	// Pending is how many reports may wait. Zero means DefaultPending.
-	QueueSize int `key:"queue_size" env:"NODE_FAULT_INTAKE_QUEUE_SIZE" default:"4096" validate:"gt=0" doc:"Reports that may wait to be stored; more are answered with 503."`
+	QueueSize int `key:"queue_size" env:"NODE_FAULT_INTAKE_QUEUE_SIZE" default:"4096" validate:"gt=0" doc:"Maximum number of reports waiting to be stored. Further reports get status 503."`
 
 	// Timeout bounds the storing of what waits about one node. Zero means
 	// DefaultTimeout.
-	Timeout time.Duration `key:"timeout" env:"NODE_FAULT_INTAKE_TIMEOUT" default:"10s" validate:"gt=0" doc:"How long the API server may take to store what is reported of one node."`
+	Timeout time.Duration `key:"timeout" env:"NODE_FAULT_INTAKE_TIMEOUT" default:"10s" validate:"gt=0" doc:"Timeout of storing the reports of one node."`
 }
 
 // What the zero fields of a Config mean.
@@ -82,7 +82,7 @@ const atOnce = 8
 // New makes a store. It asks nothing of the API server.
 func New(cfg Config, deps Deps) (*Store, error) {
 	if deps.Live == nil || deps.Write == nil {
-		return nil, errors.New("a store of node faults needs a reader and a writer of the host cluster")
+		return nil, errors.New("create fault store: Kubernetes clients missing")
 	}
 	if deps.Nodes == nil {
 		deps.Nodes = deps.Live
@@ -212,7 +212,7 @@ func (s *Store) withdraw(l *line, c *call) bool {
 }
 
 // errTimeout is why storing was given up.
-var errTimeout = errors.New("the API server took too long")
+var errTimeout = errors.New("timeout of the Kubernetes API")
 
 // storeAll stores what waits about a node. It is not one caller's alone, so no
 // caller's end has a part in it.
