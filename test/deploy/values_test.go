@@ -73,14 +73,16 @@ func TestGeneratedReference(t *testing.T) {
 
 # Chart values
 
-The values of the Helm chart [deploy/chart/fleetloop](../../deploy/chart/fleetloop). How to install it: [Install on a cluster](../how-to/install-on-a-cluster.md).
+The values of the Helm chart [deploy/chart/fleetloop](../../deploy/chart/fleetloop).
+How to install it: [Install on a cluster](../how-to/install-on-a-cluster.md).
 The chart rejects a value that is not in this table (values.schema.json).
 
 | Value | Default | Description |
 |---|---|---|
 `)
 	for _, v := range documentation(t) {
-		fmt.Fprintf(&b, "| `%s` | `%s` | %s |\n", v.key, strings.ReplaceAll(v.value, "|", "\\|"), strings.NewReplacer("|", "\\|", "<", "&lt;").Replace(v.meaning))
+		meaning := strings.NewReplacer("|", "\\|", "<", "&lt;").Replace(v.meaning)
+		fmt.Fprintf(&b, "| `%s` | `%s` | %s |\n", v.key, strings.ReplaceAll(v.value, "|", "\\|"), meaning)
 	}
 	wantFile(t, root+"/docs/reference/chart.md", []byte(b.String()))
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"regexp"
 	"strconv"
@@ -42,7 +41,7 @@ func chooseFrame(typescript string, share float64) ([][]span, error) {
 			return parse(frame), nil
 		}
 	}
-	return nil, errors.New("the run has no such frame")
+	return nil, fmt.Errorf("no frame shows %.0f%% of the clusters as Ready", 100*share)
 }
 
 func number(pattern *regexp.Regexp, text string) int {
@@ -113,9 +112,11 @@ func drawSVG(lines [][]span, columns int) string {
 	width := int(float64(columns)*charWidth) + 2*padding
 	height := len(lines)*lineHeight + 2*padding
 	var b strings.Builder
-	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" viewBox="0 0 %d %d" role="img" aria-label="The live view of fleetloop up --demo">`+"\n", width, height, width, height)
+	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" width="%[1]d" height="%[2]d" viewBox="0 0 %[1]d %[2]d"`, width, height)
+	b.WriteString(` role="img" aria-label="The live view of fleetloop up --demo">` + "\n")
 	fmt.Fprintf(&b, `<rect width="%d" height="%d" rx="8" fill="#0d1117"/>`+"\n", width, height)
-	b.WriteString(`<g font-family="ui-monospace,SFMono-Regular,Menlo,Consolas,'DejaVu Sans Mono',monospace" font-size="14" fill="#e6edf3" xml:space="preserve">` + "\n")
+	b.WriteString(`<g font-family="ui-monospace,SFMono-Regular,Menlo,Consolas,'DejaVu Sans Mono',monospace"`)
+	b.WriteString(` font-size="14" fill="#e6edf3" xml:space="preserve">` + "\n")
 	for i, line := range lines {
 		column := 0
 		for _, s := range line {

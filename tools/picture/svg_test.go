@@ -4,6 +4,7 @@ import (
 	"encoding/xml"
 	"errors"
 	"io"
+	"reflect"
 	"strings"
 	"testing"
 )
@@ -19,8 +20,9 @@ func TestChooseFrame(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(frame) != 2 || frame[0][0] != (span{text: "Clusters", bold: true}) || frame[1][0] != (span{text: "● Ready  2 <██>", fill: "#56d364"}) {
-		t.Errorf("frame is %+v", frame)
+	want := [][]span{{{text: "Clusters", bold: true}, {text: "  4"}}, {{text: "● Ready  2 <██>", fill: "#56d364"}}}
+	if !reflect.DeepEqual(frame, want) {
+		t.Errorf("frame is %+v, want %+v", frame, want)
 	}
 	if _, err := chooseFrame(typescript, 0.75); err == nil {
 		t.Error("a frame with three ready clusters was found")

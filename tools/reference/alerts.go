@@ -6,7 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 
 	"sigs.k8s.io/yaml"
@@ -88,7 +87,8 @@ func alerts() ([]byte, error) {
 			return nil, fmt.Errorf("read %s: %w", path, err)
 		}
 		for _, group := range file.Groups {
-			fmt.Fprintf(&buf, "## %s\n\nFrom [%s](../../%s).\n\n| Alert | Severity | For | Summary |\n|---|---|---|---|\n", group.Name, filepath.Base(path), path)
+			fmt.Fprintf(&buf, "## %s\n\nFrom [%s](../../%s).\n\n", group.Name, filepath.Base(path), path)
+			buf.WriteString("| Alert | Severity | For | Summary |\n|---|---|---|---|\n")
 			for _, rule := range group.Rules {
 				fmt.Fprintf(&buf, "| %s | %s | %s | %s |\n", runbookLink(rule.Alert), rule.Labels["severity"], rule.For, summaryCell(rule.Annotations))
 			}
@@ -108,11 +108,10 @@ func alerts() ([]byte, error) {
 
 func runbookLink(alert string) string { return "[" + alert + "](../runbooks/" + alert + ".md)" }
 
-// summaryCell writes the summary and the description of an alert with
-// placeholders in place of templates.
+// summaryCell returns the summary and the description of an alert with
+// placeholders for templates.
 func summaryCell(annotations map[string]string) string {
-	texts := slices.DeleteFunc([]string{annotations["summary"], annotations["description"]}, func(s string) bool { return s == "" })
-	text := strings.Join(strings.Fields(strings.Join(texts, " ")), " ")
+	text := strings.Join(strings.Fields(annotations["summary"]+" "+annotations["description"]), " ")
 	text = regexp.MustCompile(`\{\{\s*\$labels\.(\w+)[^}]*\}\}`).ReplaceAllString(text, "<$1>")
 	text = regexp.MustCompile(`\{\{[^}]*\$value[^}]*\}\}`).ReplaceAllString(text, "<value>")
 	return strings.NewReplacer("|", `\|`, "<", "&lt;").Replace(text)

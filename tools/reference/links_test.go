@@ -24,7 +24,8 @@ const (
 // pages returns the text of all Markdown files of the repository by their paths.
 func pages(t *testing.T) map[string]string {
 	t.Helper()
-	out, err := exec.CommandContext(t.Context(), "git", "-C", repository, "ls-files", "--cached", "--others", "--exclude-standard", "*.md").Output()
+	args := []string{"-C", repository, "ls-files", "--cached", "--others", "--exclude-standard", "*.md"}
+	out, err := exec.CommandContext(t.Context(), "git", args...).Output()
 	if err != nil {
 		t.Fatal(err)
 	}
