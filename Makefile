@@ -117,7 +117,7 @@ generate: $(SQLC) $(CONTROLLER_GEN) ## regenerate code, CRDs, roles, reference d
 .PHONY: generated
 generated: generate
 	@echo "check: generated code up to date" >&2
-	@out=$$(git status --porcelain -- internal/fleetapi/pgstore internal/fleetapi/timeline/pgstore internal/clusterworker/pgstore internal/execution/pgstore internal/nodefault/intake/grpcapi/datamodels api deploy docs/reference docs/schema tools/deps); \
+	@out=$$(git status --porcelain -- internal/fleetapi/pgstore internal/fleetapi/timeline/pgstore internal/clusterworker/pgstore internal/execution/pgstore internal/nodefault/intake/grpcapi/datamodels api deploy docs/adr/README.md docs/reference docs/schema tools/deps); \
 	  [ -z "$$out" ] || { echo "$$out"; echo "generated files are out of date: run 'make generate' and commit the result" >&2; exit 1; }
 
 .PHONY: tidy

@@ -11,11 +11,11 @@ import (
 
 const aboutActions = `# Actions
 
-All that an execution can ask for. Each action runs as an account of its own, in the namespace of executions, with the rights that are named here and no others;
-` + "`deploy/rbac/actions*.yaml`" + ` has them. Rights in namespaces are bound namespace by namespace: where an action is not bound, it can do nothing.
+The catalogue of actions that an execution can request. Each action runs under its own service account in the namespace of executions. The account has the permissions
+that are listed here and no others (` + "`deploy/rbac/actions*.yaml`" + `). An action can change objects only in namespaces where its role is bound.
 
-Parameters are flat: ` + "`parameters: {deployment: web, namespace: shop, replicas: 5}`" + `. The name and the namespace of the target may be given as
-` + "`spec.resourceName`" + ` and ` + "`spec.targetNamespace`" + ` instead; where both are given they must agree. A parameter that is not named here is refused.
+Parameters are flat: ` + "`parameters: {deployment: web, namespace: shop, replicas: 5}`" + `. You can set ` + "`spec.resourceName`" + ` and
+` + "`spec.targetNamespace`" + ` instead of the target's name and namespace; if you set both, they must be equal. Unknown parameters are rejected.
 
 `
 
@@ -23,7 +23,7 @@ Parameters are flat: ` + "`parameters: {deployment: web, namespace: shop, replic
 func actions() ([]byte, error) {
 	var buf bytes.Buffer
 	buf.WriteString(generated + aboutActions)
-	buf.WriteString("| Action | | Acts on | Risk | Way back | Time | Retries |\n|---|---|---|---|---|---|---|\n")
+	buf.WriteString("| Action | Description | Target | Risk | Rollback | Timeout | Retries |\n|---|---|---|---|---|---|---|\n")
 	all := action.Catalogue()
 	for _, a := range all {
 		fmt.Fprintf(&buf, "| [%s](#%s) | %s | %s | %s | %s | %s | %d |\n",
@@ -43,23 +43,23 @@ func writeAction(buf *bytes.Buffer, a *action.Action) {
 	buf.WriteString("\n| | |\n|---|---|\n")
 	row := func(name, text string) { fmt.Fprintf(buf, "| %s | %s |\n", name, cell(text)) }
 	if len(a.Aliases) > 0 {
-		row("Also called", quotedList(a.Aliases))
+		row("Aliases", quotedList(a.Aliases))
 	}
-	row("Acts on", kinds(a))
-	row("Runs as", account(a))
+	row("Target", kinds(a))
+	row("Service account", account(a))
 	row("Risk", string(a.Risk))
-	row("Way back", wayBack(a))
-	row("Time", fmt.Sprintf("%s, at most %s", duration(a.Timeout), duration(a.MaxTimeout)))
+	row("Rollback", wayBack(a))
+	row("Timeout", fmt.Sprintf("%s, at most %s", duration(a.Timeout), duration(a.MaxTimeout)))
 	row("Retries", retries(a))
 
-	buf.WriteString("\n| Parameter | Type | | Meaning |\n|---|---|---|---|\n")
+	buf.WriteString("\n| Parameter | Type | Default | Description |\n|---|---|---|---|\n")
 	for _, p := range a.Parameters() {
 		fmt.Fprintf(buf, "| %s | %s | %s | %s |\n", quoted(p.Name), p.Type, need(p), cell(meaning(p)))
 	}
 	if len(a.Permissions) == 0 {
 		return
 	}
-	buf.WriteString("\n| Right | On | Where | To |\n|---|---|---|---|\n")
+	buf.WriteString("\n| Verbs | Resource | Scope | Purpose |\n|---|---|---|---|\n")
 	for _, p := range a.Permissions {
 		resource := strings.TrimPrefix(p.Group+"/"+p.Resource, "/")
 		if p.Subresource != "" {
@@ -74,14 +74,14 @@ func kinds(a *action.Action) string {
 		return strings.Join(a.Kinds, ", ")
 	}
 	if a.NoJob {
-		return "nothing"
+		return "none"
 	}
-	return "what the installation allows"
+	return "kinds that the installation allows"
 }
 
 func account(a *action.Action) string {
 	if a.NoJob {
-		return "nobody: there is nothing to run"
+		return "none: it has no Job"
 	}
 	return quoted(a.ServiceAccount())
 }
@@ -89,7 +89,7 @@ func account(a *action.Action) string {
 func wayBack(a *action.Action) string {
 	switch {
 	case a.ReadOnly:
-		return "it changes nothing"
+		return "read-only"
 	case !a.Reversible:
 		return "none"
 	}
@@ -98,12 +98,12 @@ func wayBack(a *action.Action) string {
 
 func retries(a *action.Action) string {
 	if !a.Idempotent {
-		return "none: done twice it would not be the same"
+		return "none: the action is not idempotent"
 	}
 	return fmt.Sprint(a.Retries)
 }
 
-// need says whether a parameter must be given, or what it is otherwise.
+// need returns "required" or the default of a parameter.
 func need(p action.Parameter) string {
 	switch {
 	case p.Required:
@@ -114,7 +114,7 @@ func need(p action.Parameter) string {
 	return ""
 }
 
-// meaning is what a parameter is for, with what it can be.
+// meaning returns the description of a parameter with its allowed values.
 func meaning(p action.Parameter) string {
 	text := sentence(p.Doc)
 	if len(p.Enum) > 0 {
@@ -134,11 +134,11 @@ func meaning(p action.Parameter) string {
 func where(p action.Permission) string {
 	switch {
 	case p.Executor:
-		return "the namespace of executions"
+		return "namespace of executions"
 	case p.ClusterScoped:
-		return "the cluster"
+		return "cluster"
 	}
-	return "the target's namespace"
+	return "namespace of the target"
 }
 
 func sentence(text string) string { return strings.TrimSuffix(text, ".") + "." }

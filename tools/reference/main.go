@@ -94,14 +94,14 @@ func schema(cfg any, title string) ([]byte, error) {
 
 func config() ([]byte, error) {
 	var buf bytes.Buffer
-	buf.WriteString(generated + "# Configuration\n\nDefault < file < environment < flag. Secrets are read from the file, the environment or a file that a `_FILE` variable names, never from a flag.\n")
+	buf.WriteString(generated + "# Configuration\n\nLater sources override earlier ones: default, file, environment, flag.\nSecrets come from the file, the environment, or a file that a `_FILE` variable names, and never from a flag.\n")
 	for _, section := range []struct {
 		title string
 		cfg   any
 	}{
 		{"fleet-api", new(apiapp.Defaults())},
 		{"sentinel", new(sentinelapp.Defaults())},
-		{"sentinel, where SentinelConfigs say what to watch", new(sentinelapp.OperatorDefaults())},
+		{"sentinel with SentinelConfigs", new(sentinelapp.OperatorDefaults())},
 		{"cluster-worker", new(clusterworkerapp.Defaults())},
 		{"execution-controller", new(executionapp.Defaults())},
 		{"node-fault-controller", new(nodefaultapp.Defaults())},

@@ -23,9 +23,10 @@ func metrics() ([]byte, error) {
 		return nil, err
 	}
 	var buf bytes.Buffer
-	buf.WriteString(generated + "# Metrics\n\nServed at `/metrics`. Beside these there are those of the Go runtime (`go_*`), of the process (`process_*`) and `fleetloop_build_info`.\n" +
-		"Where one process runs several SentinelConfigs, the metrics of each sentinel have the label `" + operator.LabelConfig + "`, its name, too; those of a group (`hyperfleet_sentinel_shard_*`) always have it.\n\n")
-	buf.WriteString("| name | type | labels | meaning |\n|---|---|---|---|\n")
+	buf.WriteString(generated + "# Metrics\n\nServed at `/metrics`, with `fleetloop_build_info` and the metrics of the Go runtime (`go_*`) and the process (`process_*`).\n" +
+		"If one process runs several SentinelConfigs, `hyperfleet_sentinel_*` metrics also have the label `" + operator.LabelConfig + "`, the name of the SentinelConfig.\n" +
+		"`hyperfleet_sentinel_shard_*` metrics always have it.\n\n")
+	buf.WriteString("| Name | Type | Labels | Description |\n|---|---|---|---|\n")
 	slices.SortFunc(reg.found, func(a, b metric) int { return strings.Compare(a.name, b.name) })
 	for _, m := range slices.Compact(reg.found) {
 		fmt.Fprintf(&buf, "| `%s` | %s | %s | %s |\n", m.name, m.kind, m.labels, m.help)

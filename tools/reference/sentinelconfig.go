@@ -18,15 +18,13 @@ const sentinelConfigCRD = "deploy/crds/hyperfleet.redhat.com_sentinelconfigs.yam
 
 const aboutSentinelConfig = `# SentinelConfig
 
-What one sentinel watches, when a resource is due, and where its cloud events go, as an object of the Kubernetes API:
-%s/%s, in a namespace. The [configuration file](config.md#sentinel) says the same in other words. Durations are written as Go writes them: 10s, 30m, 1h30m.
+A SentinelConfig configures one sentinel: which resources it watches, when a resource is due, and where it publishes CloudEvents.
+It is a namespaced object of %s/%s. The [configuration file](config.md#sentinel) has the same settings under other names. Durations have Go's format: 10s, 30m, 1h30m.
 
-By kubectl it is %s. The short name is %s; because StorageClass has the same one, kubectl wants %s.
+With kubectl use the full name %s. The short name %s is also the short name of StorageClass; %s is unambiguous.
 
-    kubectl get sentinelconfigs
-
-Objects are checked twice: by the API server, which refuses what the schema and the rules below do not allow, and by the sentinel, which reports what only it can
-see (an expression that does not compile, a Secret that is missing) in the condition ConfigValid and keeps what was in force.
+The API server rejects what the schema and the rules below do not allow. The sentinel checks the rest, such as expressions and Secrets. It reports errors in
+the condition ConfigValid and continues with the last valid configuration.
 
 `
 
@@ -42,19 +40,19 @@ func sentinelConfig() ([]byte, error) {
 	fmt.Fprintf(&buf, aboutSentinelConfig, crd.Spec.Group, version.Name, quoted(names.Plural), quoted(names.ShortNames[0]), quoted(names.ShortNames[0]+"."+crd.Spec.Group))
 	root := version.Schema.OpenAPIV3Schema
 	for _, section := range []struct{ key, title string }{{"spec", "Spec"}, {"status", "Status"}} {
-		fmt.Fprintf(&buf, "## %s\n\n| Field | Type | Default | Meaning |\n|---|---|---|---|\n", section.title)
+		fmt.Fprintf(&buf, "## %s\n\n| Field | Type | Default | Description |\n|---|---|---|---|\n", section.title)
 		part := root.Properties[section.key]
 		fieldRows(&buf, section.key, &part)
 		buf.WriteByte('\n')
 	}
-	buf.WriteString("## Rules\n\nWhat the schema alone can not say, in the words with which the API server refuses a change.\n\n| Fields | |\n|---|---|\n")
+	buf.WriteString("## Validation rules\n\nThe API server rejects a change that breaks a rule, with this message.\n\n| Fields | Message |\n|---|---|\n")
 	spec := root.Properties["spec"]
 	for _, r := range rulesOf("spec", &spec, nil) {
 		fmt.Fprintf(&buf, "| %s | %s |\n", strings.Join(r.fields, ", "), r.message)
 	}
-	buf.WriteString("\n## Columns\n\n| Column | Field | |\n|---|---|---|\n")
+	buf.WriteString("\n## Columns\n\n| Column | Field | Shown |\n|---|---|---|\n")
 	for _, c := range version.AdditionalPrinterColumns {
-		wide := ""
+		wide := "always"
 		if c.Priority > 0 {
 			wide = "with `-o wide`"
 		}
