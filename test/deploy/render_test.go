@@ -370,7 +370,7 @@ func TestSpecificationFiles(t *testing.T) {
 		t.Run(filepath.Base(path), func(t *testing.T) {
 			config := newValues(t, string(readFile(t, path)))
 			objects := render(t, deploy.Release{Values: map[string]any{"sentinel": map[string]any{
-				"form": "file", "files": []any{map[string]any{"name": "a", "config": config}},
+				"deploymentMode": "file", "files": []any{map[string]any{"name": "a", "config": config}},
 			}}})
 			i := slices.IndexFunc(objects, func(o *unstructured.Unstructured) bool {
 				return o.GetKind() == "ConfigMap" && o.GetName() == "fleetloop-sentinel-a"

@@ -12,7 +12,7 @@ func configurations() map[string][]scenario {
 `,
 				want: map[int][]alert{
 					9:  nil,
-					10: {{labels: clusters, summary: "clusters (us): the last change of the configuration is not in force; what was configured before goes on."}},
+					10: {{labels: clusters, summary: "The latest configuration of clusters (us) was rejected."}},
 					17: nil,
 				},
 			},
@@ -22,7 +22,7 @@ func configurations() map[string][]scenario {
   hyperfleet_sentinel_config_last_reload_successful{namespace="fleet",job="sentinel",config="one",instance="a",shard="us",resource_type="clusters"} 1x20
   hyperfleet_sentinel_config_last_reload_successful{namespace="fleet",job="sentinel",config="one",instance="b",shard="us",resource_type="clusters"} 0x20
 `,
-				want: map[int][]alert{5: {{labels: clusters, summary: "clusters (us): the last change of the configuration is not in force; what was configured before goes on."}}},
+				want: map[int][]alert{5: {{labels: clusters, summary: "The latest configuration of clusters (us) was rejected."}}},
 			},
 		},
 		"SentinelConfigLoadErrors": {
@@ -36,7 +36,7 @@ func configurations() map[string][]scenario {
 					10: nil,
 					11: {{
 						labels:  clusters,
-						summary: "clusters (us): its SentinelConfig, or a Secret of it, cannot be loaded. What was loaded last, if anything was, is in force.",
+						summary: "The SentinelConfig of clusters (us), or a Secret of it, cannot be loaded.",
 					}},
 				},
 			},
@@ -49,7 +49,7 @@ func configurations() map[string][]scenario {
 					10: nil,
 					11: {{
 						labels:  map[string]string{"namespace": "fleet", "job": "sentinel", "config": "one", "shard": "not loaded", "resource_type": "clusters"},
-						summary: "clusters (not loaded): its SentinelConfig, or a Secret of it, cannot be loaded. What was loaded last, if anything was, is in force.",
+						summary: "The SentinelConfig of clusters (not loaded), or a Secret of it, cannot be loaded.",
 					}},
 				},
 			},
@@ -66,32 +66,32 @@ func configurations() map[string][]scenario {
 			{
 				reason: "two of a hundred are invalid from the start, as the worst of two replicas sees it",
 				series: `
-  hyperfleet_sentinel_configs{namespace="fleet",job="sentinel",instance="a",state="served"} 98x20
-  hyperfleet_sentinel_configs{namespace="fleet",job="sentinel",instance="a",state="unserved"} 2x20
-  hyperfleet_sentinel_configs{namespace="fleet",job="sentinel",instance="b",state="served"} 99x20
-  hyperfleet_sentinel_configs{namespace="fleet",job="sentinel",instance="b",state="unserved"} 1x20
+  hyperfleet_sentinel_configs{namespace="fleet",job="sentinel",instance="a",state="running"} 98x20
+  hyperfleet_sentinel_configs{namespace="fleet",job="sentinel",instance="a",state="not_running"} 2x20
+  hyperfleet_sentinel_configs{namespace="fleet",job="sentinel",instance="b",state="running"} 99x20
+  hyperfleet_sentinel_configs{namespace="fleet",job="sentinel",instance="b",state="not_running"} 1x20
 `,
 				want: map[int][]alert{4: nil, 5: {{
 					labels:  map[string]string{"namespace": "fleet", "job": "sentinel"},
-					summary: "SentinelConfigs for which no sentinel runs: 2. Nothing nudges the adapters of what they watch.",
+					summary: "2 SentinelConfig(s) have no running sentinel.",
 				}}},
 			},
 			{
 				reason: "one of each shard is invalid",
 				series: `
-  hyperfleet_sentinel_configs{namespace="fleet",job="sentinel",instance="a",shard="region=us",resource_type="clusters",state="unserved"} 1x20
-  hyperfleet_sentinel_configs{namespace="fleet",job="sentinel",instance="a",shard="not loaded",resource_type="nodepools",state="unserved"} 1x20
+  hyperfleet_sentinel_configs{namespace="fleet",job="sentinel",instance="a",shard="region=us",resource_type="clusters",state="not_running"} 1x20
+  hyperfleet_sentinel_configs{namespace="fleet",job="sentinel",instance="a",shard="not loaded",resource_type="nodepools",state="not_running"} 1x20
 `,
 				want: map[int][]alert{4: nil, 5: {{
 					labels:  map[string]string{"namespace": "fleet", "job": "sentinel"},
-					summary: "SentinelConfigs for which no sentinel runs: 2. Nothing nudges the adapters of what they watch.",
+					summary: "2 SentinelConfig(s) have no running sentinel.",
 				}}},
 			},
 			{
 				reason: "they are on their way",
 				series: `
-  hyperfleet_sentinel_configs{namespace="fleet",job="sentinel",instance="a",state="served"} 0 98x20
-  hyperfleet_sentinel_configs{namespace="fleet",job="sentinel",instance="a",state="unserved"} 98 0x20
+  hyperfleet_sentinel_configs{namespace="fleet",job="sentinel",instance="a",state="running"} 0 98x20
+  hyperfleet_sentinel_configs{namespace="fleet",job="sentinel",instance="a",state="not_running"} 98 0x20
 `,
 				want: map[int][]alert{0: nil, 10: nil},
 			},
@@ -113,7 +113,7 @@ func groups() map[string][]scenario {
 `,
 				want: map[int][]alert{
 					6: nil,
-					7: {{labels: group, summary: "None of the sentinels that share what one selects is sure of its share, so none publishes."}},
+					7: {{labels: group, summary: "All replicas of SentinelConfig one are fenced, so no events are published."}},
 				},
 			},
 			{
@@ -136,8 +136,8 @@ func groups() map[string][]scenario {
 				want: map[int][]alert{
 					4: nil,
 					5: {
-						{labels: map[string]string{"namespace": "fleet", "job": "sentinel", "config": "one", "instance": "b:8080"}, summary: "b:8080 shares what one selects with others and owns nothing of it."},
-						{labels: map[string]string{"namespace": "fleet", "job": "sentinel", "config": "one", "pod": "sentinel-0", "instance": "a"}, summary: "sentinel-0 shares what one selects with others and owns nothing of it."},
+						{labels: map[string]string{"namespace": "fleet", "job": "sentinel", "config": "one", "instance": "b:8080"}, summary: "Replica b:8080 of SentinelConfig one is fenced."},
+						{labels: map[string]string{"namespace": "fleet", "job": "sentinel", "config": "one", "pod": "sentinel-0", "instance": "a"}, summary: "Replica sentinel-0 of SentinelConfig one is fenced."},
 					},
 				},
 			},
@@ -155,7 +155,7 @@ func groups() map[string][]scenario {
   hyperfleet_sentinel_shard_members{namespace="fleet",job="sentinel",config="one",instance="b"} 2x20
   hyperfleet_sentinel_shard_members{namespace="fleet",job="sentinel",config="one",instance="c"} 1x20
 `,
-				want: map[int][]alert{4: nil, 5: {{labels: group, summary: "The sentinels that share what one selects do not agree on how many they are; some resources may wait for an owner."}}},
+				want: map[int][]alert{4: nil, 5: {{labels: group, summary: "The replicas of SentinelConfig one disagree about their number."}}},
 			},
 			{
 				reason: "they agree",

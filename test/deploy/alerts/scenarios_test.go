@@ -30,7 +30,7 @@ func loop() map[string][]scenario {
 			{
 				reason: "nothing is scraped for five minutes",
 				series: "  up 1x10\n",
-				want:   map[int][]alert{4: nil, 5: {{labels: map[string]string{}, summary: "No sentinel is scraped; nothing nudges the adapters."}}},
+				want:   map[int][]alert{4: nil, 5: {{labels: map[string]string{}, summary: "Prometheus scrapes no sentinel."}}},
 			},
 			{
 				reason: "it was only restarted",
@@ -47,8 +47,8 @@ func loop() map[string][]scenario {
 `,
 				want: map[int][]alert{
 					120: nil, 125: nil,
-					126: {{labels: clusters, summary: "clusters (us): a sentinel watched it within the last hour, and none does now."}},
-					170: {{labels: clusters, summary: "clusters (us): a sentinel watched it within the last hour, and none does now."}},
+					126: {{labels: clusters, summary: "No sentinel watches clusters (us) anymore."}},
+					170: {{labels: clusters, summary: "No sentinel watches clusters (us) anymore."}},
 					190: nil, // after an hour it is taken for wanted
 				},
 			},
@@ -73,7 +73,7 @@ func loop() map[string][]scenario {
 					8: nil, // for less than a minute
 					9: {{
 						labels:  map[string]string{"namespace": "fleet", "job": "sentinel", "shard": "us", "resource_type": "clusters"},
-						summary: "clusters (us): no good round for 4m 0s.",
+						summary: "No successful poll of clusters (us) for 4m 0s.",
 					}},
 				},
 			},
@@ -83,7 +83,7 @@ func loop() map[string][]scenario {
   hyperfleet_sentinel_last_successful_poll_timestamp_seconds{namespace="fleet",job="sentinel",config="one",instance="a",shard="us",resource_type="clusters"} 0+60x20
   hyperfleet_sentinel_last_successful_poll_timestamp_seconds{namespace="fleet",job="sentinel",config="one",instance="b",shard="us",resource_type="clusters"} 60x20
 `,
-				want: map[int][]alert{3: nil, 5: {{labels: clusters, summary: "clusters (us): no good round for 4m 0s."}}},
+				want: map[int][]alert{3: nil, 5: {{labels: clusters, summary: "No successful poll of clusters (us) for 4m 0s."}}},
 			},
 			{
 				reason: "no round has ever ended well: since the process began",
@@ -91,7 +91,7 @@ func loop() map[string][]scenario {
   hyperfleet_sentinel_last_successful_poll_timestamp_seconds{namespace="fleet",job="sentinel",config="one",instance="a",shard="us",resource_type="clusters"} _x9 0x20
   process_start_time_seconds{namespace="fleet",job="sentinel",instance="a"} _x9 600x20
 `,
-				want: map[int][]alert{13: nil, 14: {{labels: clusters, summary: "clusters (us): no good round for 4m 0s."}}},
+				want: map[int][]alert{13: nil, 14: {{labels: clusters, summary: "No successful poll of clusters (us) for 4m 0s."}}},
 			},
 			{
 				reason: "its first round ends after a minute",
@@ -107,7 +107,7 @@ func loop() map[string][]scenario {
   hyperfleet_sentinel_last_successful_poll_timestamp_seconds{namespace="fleet",job="sentinel",config="one",instance="a",shard="us",resource_type="clusters"} 0+60x20
   hyperfleet_sentinel_last_successful_poll_timestamp_seconds{namespace="fleet",job="sentinel",config="two",instance="a",shard="us",resource_type="clusters"} 60x20
 `,
-				want: map[int][]alert{5: {{labels: with("config", "two"), summary: "clusters (us): no good round for 4m 0s."}}},
+				want: map[int][]alert{5: {{labels: with("config", "two"), summary: "No successful poll of clusters (us) for 4m 0s."}}},
 			},
 		},
 		"SentinelPollOverruns": {
@@ -117,7 +117,7 @@ func loop() map[string][]scenario {
   hyperfleet_sentinel_poll_overruns_total{namespace="fleet",job="sentinel",config="one",instance="a",shard="us",resource_type="clusters"} 0+1x60
   hyperfleet_sentinel_poll_overruns_total{namespace="fleet",job="sentinel",config="one",instance="b",shard="us",resource_type="clusters"} 0x60
 `,
-				want: map[int][]alert{20: nil, 21: {{labels: clusters, summary: "clusters (us): rounds take longer than the poll interval."}}},
+				want: map[int][]alert{20: nil, 21: {{labels: clusters, summary: "Polls of clusters (us) take longer than the poll interval."}}},
 			},
 			{
 				reason: "each of two overruns once in four minutes",
@@ -143,7 +143,7 @@ func sweeps() map[string][]scenario {
 `,
 				want: map[int][]alert{
 					61: nil, 66: nil,
-					67: {{labels: clusters, summary: "clusters (us): not everything was listed for 1h 6m 0s; what the faster way missed stays missed."}},
+					67: {{labels: clusters, summary: "No full sweep of clusters (us) for 1h 6m 0s."}},
 				},
 			},
 			{
@@ -152,7 +152,7 @@ func sweeps() map[string][]scenario {
   hyperfleet_sentinel_last_full_sweep_timestamp_seconds{namespace="fleet",job="sentinel",config="one",instance="a",shard="us",resource_type="clusters"} 0x100
   process_start_time_seconds{namespace="fleet",job="sentinel",instance="a"} 60x100
 `,
-				want: map[int][]alert{66: nil, 67: {{labels: clusters, summary: "clusters (us): not everything was listed for 1h 6m 0s; what the faster way missed stays missed."}}},
+				want: map[int][]alert{66: nil, 67: {{labels: clusters, summary: "No full sweep of clusters (us) for 1h 6m 0s."}}},
 			},
 			{
 				reason: "it lists every ten minutes",
@@ -172,7 +172,7 @@ func sweeps() map[string][]scenario {
 `,
 				want: map[int][]alert{
 					15: nil, 20: nil,
-					21: {{labels: clusters, summary: "clusters (us): a changed spec has waited for its adapters for 21m 0s."}},
+					21: {{labels: clusters, summary: "A changed spec in clusters (us) is unreconciled for 21m 0s."}},
 				},
 			},
 			{
@@ -199,8 +199,8 @@ func dependencies() map[string][]scenario {
 `,
 				want: map[int][]alert{
 					5:  nil,
-					6:  {{labels: with("broker_type", "rabbitmq"), summary: "clusters (us): events do not reach the broker (rabbitmq)."}},
-					20: {{labels: with("broker_type", "rabbitmq"), summary: "clusters (us): events do not reach the broker (rabbitmq)."}},
+					6:  {{labels: with("broker_type", "rabbitmq"), summary: "Events for clusters (us) do not reach the broker (rabbitmq)."}},
+					20: {{labels: with("broker_type", "rabbitmq"), summary: "Events for clusters (us) do not reach the broker (rabbitmq)."}},
 				},
 			},
 			{
@@ -218,7 +218,7 @@ func dependencies() map[string][]scenario {
   hyperfleet_sentinel_api_errors_total{namespace="fleet",job="sentinel",config="one",instance="a",shard="us",resource_type="clusters",operation="fetch_resources"} 0+12x30
   hyperfleet_sentinel_api_errors_total{namespace="fleet",job="sentinel",config="one",instance="b",shard="us",resource_type="clusters",operation="fetch_resources"} 0x30
 `,
-				want: map[int][]alert{10: nil, 11: {{labels: clusters, summary: "clusters (us): the fleet API cannot be read."}}},
+				want: map[int][]alert{10: nil, 11: {{labels: clusters, summary: "The sentinel cannot read clusters (us) from the fleet API."}}},
 			},
 			{
 				reason: "the API was restarted",

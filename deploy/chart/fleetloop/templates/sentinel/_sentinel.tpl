@@ -5,7 +5,7 @@ It takes root and config. */}}
 {{- if not (dig "hyperfleetAPI" "url" "" $spec) -}}
 {{- $url := include "fleetloop.fleetApi.url" .root -}}
 {{- if not $url -}}
-{{- fail (printf "sentinel.configs %q has no fleet API: set sentinel.defaults.hyperfleetAPI.url, or fleetApi.enabled=true" .config.name) -}}
+{{- fail (printf "sentinel.configs %q has no fleet API URL: set sentinel.defaults.hyperfleetAPI.url, or fleetApi.enabled=true" .config.name) -}}
 {{- end -}}
 {{- $_ := set $spec "hyperfleetAPI" (merge (dict "url" $url) (default dict $spec.hyperfleetAPI)) -}}
 {{- end -}}
@@ -18,7 +18,7 @@ It takes root and config. */}}
 {{- if not (dig "hyperfleet_api" "endpoint" "" $config) -}}
 {{- $url := include "fleetloop.fleetApi.url" .root -}}
 {{- if not $url -}}
-{{- fail (printf "sentinel.files %q has no fleet API: set config.hyperfleet_api.endpoint, or fleetApi.enabled=true" .file.name) -}}
+{{- fail (printf "sentinel.files %q has no fleet API URL: set config.hyperfleet_api.endpoint, or fleetApi.enabled=true" .file.name) -}}
 {{- end -}}
 {{- $_ := set $config "hyperfleet_api" (merge (dict "endpoint" $url) (default dict $config.hyperfleet_api)) -}}
 {{- end -}}
