@@ -16,7 +16,7 @@ import (
 )
 
 var (
-	errNoChanges = errors.New("no answer in time")
+	errNoChanges = errors.New("no response in time")
 	errNoEnd     = errors.New("more changes are available but the cursor did not advance")
 	errSilent    = errors.New("the watch delivers no events; check for a proxy that buffers responses")
 	errStale     = errors.New("the watch sent no bookmark in time")

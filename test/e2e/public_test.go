@@ -83,7 +83,7 @@ func TestHyperFleetHowTo(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "sentinel-config.yaml"), []byte(converted), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	script := "cd " + dir + "\n" + codeBelow(t, "../../docs/how-to/hyperfleet.md", "## Run it")
+	script := "cd " + dir + "\n" + codeBelow(t, "../../docs/how-to/connect-to-hyperfleet.md", "## Run it")
 	script = strings.NewReplacer("127.0.0.1:5672", rabbit(t).Addr(), "\nsentinel ", "\nexec sentinel ").Replace(script)
 	env := sentinelEnv(map[string]string{"PATH": filepath.Dir(binary(t, "sentinel")) + ":" + os.Getenv("PATH")})
 	s := startProgram(t, "sentinel", "/bin/bash", env, "-euc", script)
@@ -95,7 +95,7 @@ func TestHyperFleetHowTo(t *testing.T) {
 	s.wantReady(t)
 }
 
-// codeBelow returns the first block of code below a heading of a document.
+// codeBelow returns the first shell block below a heading of a document.
 func codeBelow(t *testing.T, file, heading string) string {
 	t.Helper()
 	raw, err := os.ReadFile(file)
@@ -103,19 +103,12 @@ func codeBelow(t *testing.T, file, heading string) string {
 		t.Fatal(err)
 	}
 	_, below, found := strings.Cut(string(raw), "\n"+heading+"\n")
-	var code strings.Builder
-	for line := range strings.Lines(below) {
-		text, indented := strings.CutPrefix(line, "    ")
-		if indented {
-			code.WriteString(text)
-		} else if code.Len() > 0 {
-			break
-		}
+	_, block, fenced := strings.Cut(below, "\n```sh\n")
+	code, _, closed := strings.Cut(block, "\n```\n")
+	if !found || !fenced || !closed || code == "" {
+		t.Fatalf("%s has no shell block below %q", file, heading)
 	}
-	if !found || code.Len() == 0 {
-		t.Fatalf("%s has no code below %q", file, heading)
-	}
-	return code.String()
+	return code + "\n"
 }
 
 // TestPublicMetrics scrapes the metrics under the names and labels of the

@@ -12,7 +12,7 @@ import (
 
 // Causes of contexts of our own that end.
 var (
-	errSlow    = errors.New("no answer in time")
+	errSlow    = errors.New("no response in time")
 	errRewatch = errors.New("the watch delivered no events for too long")
 )
 

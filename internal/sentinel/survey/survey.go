@@ -247,6 +247,6 @@ func (k *walk) changes(ctx context.Context, cursor string, v visitor, removed fu
 }
 
 var (
-	errTimeout   = errors.New("no answer in time")
+	errTimeout   = errors.New("no response in time")
 	errUnsettled = errors.New("the fleet changes faster than the changes can be read")
 )

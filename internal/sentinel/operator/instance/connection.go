@@ -127,7 +127,7 @@ func (c *apiConnection) probe(ctx context.Context, cfg sentinel.Config) error {
 	return err
 }
 
-var errNoAnswer = errors.New("no answer in time")
+var errNoAnswer = errors.New("no response in time")
 
 // probeTimeout bounds a question where the settings do not.
 const probeTimeout = 10 * time.Second
