@@ -125,7 +125,7 @@ func newMetrics(reg prometheus.Registerer, key metricsKey) (*metrics, error) {
 		apiErrors:    api.WithLabelValues(opFetchResources),
 		configErrors: api.WithLabelValues(opConfigLoad), // of the custom resource; there from the start
 
-		oldestUnreconciled: f.gauge("oldest_unreconciled_generation_seconds", "Age of the oldest generation that the adapters have not observed, in seconds; 0 if there is none."),
+		oldestUnreconciled: f.gauge("oldest_unreconciled_generation_seconds", "Age of the oldest generation that the adapters have not observed, in seconds; 0 if all are observed."),
 		lastGoodRound:      f.gauge("last_successful_poll_timestamp_seconds", "Unix time of the last poll that read all resources and published at least one of its events, or had none to publish."),
 		overruns:           f.counter("poll_overruns_total", "Total number of polls that took longer than the poll interval."),
 		publishDuration:    f.histogram("publish_duration_seconds", "Duration from the first publish attempt to the confirmation of the broker, in seconds.", prometheus.ExponentialBuckets(0.0005, 2, 16)),

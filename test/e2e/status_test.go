@@ -56,9 +56,9 @@ hyperfleet_api: {endpoint: API}
 	}
 	for _, id := range []string{"available-behind", "available-alone", "available-old"} {
 		s.wantLine(t, "resource has no status.phase and no known condition, treated as not ready",
-			map[string]any{"level": "warn", "resource_id": id, "fault": "unknown_status", "field": "status.conditions"})
+			map[string]any{"level": "warn", "resource_id": id, "reason": "unknown_status", "field": "status.conditions"})
 	}
-	wantMetric(t, s, "hyperfleet_sentinel_decode_errors_total", 3, "fault", "unknown_status")
+	wantMetric(t, s, "hyperfleet_sentinel_decode_errors_total", 3, "reason", "unknown_status")
 }
 
 // TestTransitionAgeShapes holds that the profile transition-age takes everything

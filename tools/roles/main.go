@@ -34,8 +34,8 @@ func run() error {
 	secrets := roles.Sentinel{Secrets: []string{"hyperfleet-sentinel-api", "hyperfleet-sentinel-broker"}}.Objects()
 	sharding := roles.Sentinel{Sharding: true}.Objects()
 	for _, f := range []file{
-		{"sentinel.yaml", "Service account and permissions of the sentinel, for SentinelConfigs.", base},
-		{"sentinel-secrets.yaml", "Apply with sentinel.yaml if SentinelConfigs refer to Secrets. Set resourceNames to\n# the names of your Secrets; the sentinel can read no others.", secrets[len(base):]},
+		{"sentinel.yaml", "ServiceAccount and Role to run SentinelConfigs.", base},
+		{"sentinel-secrets.yaml", "Apply with sentinel.yaml if SentinelConfigs reference Secrets. Replace the\n# resourceNames with the names of your Secrets; no other Secret can be read.", secrets[len(base):]},
 		{"sentinel-sharding.yaml", "Apply with sentinel.yaml if spec.sharding.mode is auto.", sharding[len(base):]},
 	} {
 		if err := write(f); err != nil {

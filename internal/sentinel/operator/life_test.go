@@ -60,7 +60,7 @@ func TestLifeOfAnObject(t *testing.T) {
 	h.wantEvent(t, "one", "ConfigChanged", "generation 2 is active")
 	for _, part := range []string{
 		`"msg":"configuration applied","generation":1`,
-		`"msg":"configuration changed","generation":2,"previous_generation":1,"changes":["spec.broker.url","spec.shardSelector.matchLabels.region: (not given) → \"eu\""]`,
+		`"msg":"configuration changed","generation":2,"previous_generation":1,"changes":["spec.broker.url","spec.shardSelector.matchLabels.region: (not set) → \"eu\""]`,
 	} {
 		if !strings.Contains(r.log.String(), part) {
 			t.Errorf("the log has no line with %s", part)
