@@ -1,6 +1,5 @@
-# What is asked: data.fleetloop.safety.decision. The rules of the other files
-# add to violations, warnings and approval_reasons; nothing is allowed that is
-# in violations.
+# The decision: data.fleetloop.safety.decision. The rules of the other files add
+# to violations, warnings and approval_reasons. Any violation denies the action.
 package fleetloop.safety
 
 import data.fleetloop.safety.config
@@ -29,7 +28,7 @@ require_dry_run := false if input.action.readOnly
 require_dry_run := false if {
 	known_risk
 	not input.action.readOnly
-	not risk_from(config.dry_run_from)
+	not risk_from(config.dry_run_min_risk)
 }
 
 default require_approval := true
@@ -39,15 +38,15 @@ require_approval := false if {
 	count(approval_reasons) == 0
 }
 
-approval_reasons contains "the risk" if {
+approval_reasons contains "risk" if {
 	changes
-	risk_from(config.approval_from[class])
+	risk_from(config.approval_min_risk[class])
 }
 
 warnings contains msg if {
 	some reason in approval_reasons
-	reason != "the risk"
-	msg := sprintf("needs an approval because of %s", [reason])
+	reason != "risk"
+	msg := sprintf("approval required: %s", [reason])
 }
 
 warnings contains msg if {

@@ -7,9 +7,9 @@ violations contains msg if {
 	config.business_hours.enabled
 	class == "production"
 	changes
-	risk_from(config.dry_run_from)
+	risk_from(config.dry_run_min_risk)
 	not open_now
-	msg := sprintf("production is changed from %d to %d o'clock %s on working days", [config.business_hours.from, config.business_hours.until, config.business_hours.timezone])
+	msg := sprintf("production can be changed only from %d to %d o'clock %s on business days", [config.business_hours.from, config.business_hours.until, config.business_hours.timezone])
 }
 
 open_now if {

@@ -1,4 +1,4 @@
-# Nodes that the cluster can not do without.
+# Limits for actions on nodes.
 package fleetloop.safety
 
 import data.fleetloop.safety.config
@@ -6,13 +6,13 @@ import data.fleetloop.safety.config
 violations contains msg if {
 	input.action.name == "drain_node"
 	input.cluster.readyNodes < config.drain_min_ready_nodes
-	msg := sprintf("the cluster has %d ready nodes, and is drained only with %d or more", [input.cluster.readyNodes, config.drain_min_ready_nodes])
+	msg := sprintf("the cluster has %d ready nodes, drains require at least %d", [input.cluster.readyNodes, config.drain_min_ready_nodes])
 }
 
 violations contains msg if {
 	takes_node_away
 	others_schedulable < 1
-	msg := sprintf("%s is the last node that takes Pods", [input.target.name])
+	msg := sprintf("%s is the last schedulable node", [input.target.name])
 }
 
 takes_node_away if input.action.name in {"cordon_node", "drain_node"}

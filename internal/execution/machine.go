@@ -21,21 +21,21 @@ func Transitions() []Transition {
 		failed     = v1alpha1.PhaseFailed
 	)
 	return []Transition{
-		{fresh, validating, "it is seen"},
-		{validating, validated, "the checks passed"},
-		{validating, failed, "a check failed, or it was cancelled"},
-		{validated, waiting, "an approval is needed"},
-		{validated, executing, "no approval is needed, and it is its turn"},
-		{validated, completed, "a dry run was all that was asked for"},
-		{validated, failed, "the plan can no longer be made, its turn did not come, who asked was not checked, or it was cancelled"},
-		{waiting, executing, "it was approved, the plan still holds, and it is its turn"},
-		{waiting, completed, "it was approved, and a dry run is all that is wanted by now"},
-		{waiting, failed, "it was rejected, nobody approved in time, the plan is stale, its turn did not come, who asked was not checked, or it was cancelled"},
-		{executing, ready, "the action succeeded and there is a way back, or a required postcondition does not hold"},
-		{executing, completed, "the action succeeded and there is no way back"},
-		{executing, failed, "the action failed, took too long, or was cancelled"},
-		{ready, completed, "it was finalized, or the time for it is over"},
-		{ready, failed, "it was finalized, or the time for it is over, after a required postcondition did not hold"},
+		{fresh, validating, "the controller accepts the execution"},
+		{validating, validated, "all checks pass"},
+		{validating, failed, "a check fails, or the execution is cancelled"},
+		{validated, waiting, "approval is required"},
+		{validated, executing, "no approval is required, and nothing blocks the start"},
+		{validated, completed, "only a dry run was requested"},
+		{validated, failed, "planning fails, the queue times out, the requester is unverified, or the execution is cancelled"},
+		{waiting, executing, "the plan is approved and still current, and nothing blocks the start"},
+		{waiting, completed, "the plan is approved, and the controller now runs in dry-run mode"},
+		{waiting, failed, "the plan is rejected or stale, the approval or the queue times out, the requester is unverified, or the execution is cancelled"},
+		{executing, ready, "the action succeeds and can be rolled back, or a required postcondition fails"},
+		{executing, completed, "the action succeeds and cannot be rolled back"},
+		{executing, failed, "the action fails, times out, or is cancelled"},
+		{ready, completed, "finalized, or the rollback window ends"},
+		{ready, failed, "finalized, or the rollback window ends, after a required postcondition failed"},
 	}
 }
 

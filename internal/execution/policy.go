@@ -11,15 +11,15 @@ import (
 
 // ErrNoPolicies is why nothing can be decided at the moment: there are no
 // policies. It passes, other than an answer that cannot be used.
-var ErrNoPolicies = errors.New("there are no policies")
+var ErrNoPolicies = errors.New("no policies are loaded")
 
 // ErrMalformed is why a condition can never hold, whatever it is told: its module
 // is no Rego, or lacks the rule that is asked for.
-var ErrMalformed = errors.New("it does not compile")
+var ErrMalformed = errors.New("the condition does not compile")
 
 // ErrKilled is why a condition gets no answer: its evaluation took too much CPU
 // time or memory, and was ended. It would be the same again.
-var ErrKilled = errors.New("its evaluation was killed")
+var ErrKilled = errors.New("the evaluation was killed")
 
 // A RetryError is why a condition was not evaluated yet. It says nothing of the
 // condition.

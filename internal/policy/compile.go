@@ -103,7 +103,7 @@ func Compile(ctx context.Context, files map[string]string, o Options) (*Set, err
 		return nil, fmt.Errorf("test policies: %w", unfinished(ctx, err))
 	}
 	if err := s.runCanaries(ctx); err != nil {
-		return nil, fmt.Errorf("try policies: %w", unfinished(ctx, err))
+		return nil, fmt.Errorf("self-test policies: %w", unfinished(ctx, err))
 	}
 	return s, nil
 }
@@ -165,7 +165,7 @@ func hashOf(files map[string]string) string {
 
 func checkFiles(files map[string]string) error {
 	if len(files) > maxFiles {
-		return fmt.Errorf("there are %d files, at most %d are taken", len(files), maxFiles)
+		return fmt.Errorf("there are %d files, at most %d are allowed", len(files), maxFiles)
 	}
 	total := 0
 	for _, name := range slices.Sorted(maps.Keys(files)) {
@@ -173,11 +173,11 @@ func checkFiles(files map[string]string) error {
 		total += size
 		switch {
 		case !strings.HasSuffix(name, ".rego"):
-			return fmt.Errorf("%q is no policy: names end in .rego, _test.rego or .v0.rego", name)
+			return fmt.Errorf("%q is not a policy file: the name must end in .rego, _test.rego or .v0.rego", name)
 		case size > maxFileBytes:
-			return fmt.Errorf("%s has %d bytes, at most %d are taken", name, size, maxFileBytes)
+			return fmt.Errorf("%s has %d bytes, at most %d are allowed", name, size, maxFileBytes)
 		case total > maxSetBytes:
-			return fmt.Errorf("all files have more than %d bytes", maxSetBytes)
+			return fmt.Errorf("all files together have more than %d bytes", maxSetBytes)
 		}
 	}
 	return nil
@@ -225,7 +225,7 @@ func compilePolicies(files map[string]string, s *document.Shape) (*ast.Compiler,
 		return nil, tell(c.Errors)
 	}
 	if len(c.GetRulesExact(ast.MustParseRef(DecisionPath))) == 0 {
-		return nil, fmt.Errorf("no module defines %s", DecisionPath)
+		return nil, fmt.Errorf("no module defines the rule %s", DecisionPath)
 	}
 	return c, nil
 }

@@ -20,13 +20,13 @@ func TestCompileRefuses(t *testing.T) {
 		files  map[string]string
 		want   []string
 	}{
-		"Nothing":      {reason: "no policies are no leave", files: map[string]string{}, want: []string{"no module defines data.fleetloop.safety.decision"}},
-		"OtherPackage": {reason: "a policy nobody asks protects nothing", files: map[string]string{"a.rego": strings.Replace(smallest, "fleetloop.safety", "fleetloop.other", 1)}, want: []string{"no module defines data.fleetloop.safety.decision"}},
+		"Nothing":      {reason: "no policies are no leave", files: map[string]string{}, want: []string{"no module defines the rule data.fleetloop.safety.decision"}},
+		"OtherPackage": {reason: "a policy nobody asks protects nothing", files: map[string]string{"a.rego": strings.Replace(smallest, "fleetloop.safety", "fleetloop.other", 1)}, want: []string{"no module defines the rule data.fleetloop.safety.decision"}},
 		"OnlyInTests":  {reason: "tests decide nothing", files: map[string]string{"a_test.rego": smallest}, want: []string{"no module defines"}},
 		"Syntax":       {reason: "file and line are named", files: with(map[string]string{"b.rego": "package b\n\nx if {"}), want: []string{"compile policies: b.rego:3: rego_parse_error"}},
 		"TwoFiles":     {reason: "all that is wrong is told at once", files: with(map[string]string{"b.rego": "package b\nx if {", "c.rego": "package c\ny if {"}), want: []string{"b.rego:2", "c.rego:2"}},
 		"EmptyFile":    {reason: "an empty file is a mistake", files: with(map[string]string{"b.rego": "\n# nothing\n"}), want: []string{"b.rego"}},
-		"NoPolicy":     {reason: "a file that is passed over is a rule that is missed", files: with(map[string]string{"data.json": "{}"}), want: []string{`"data.json" is no policy`}},
+		"NoPolicy":     {reason: "a file that is passed over is a rule that is missed", files: with(map[string]string{"data.json": "{}"}), want: []string{`"data.json" is not a policy file`}},
 		"TooLong":      {reason: "the time to compile is bounded by the text", files: with(map[string]string{"b.rego": "package b\n#" + strings.Repeat("x", 256<<10)}), want: []string{"b.rego has", "at most"}},
 		"OldSyntax":    {reason: "version 0 is asked for by name", files: with(map[string]string{"b.rego": "package b\nx { true }"}), want: []string{"b.rego:2", "`if` keyword is required"}},
 		"Misspelt": {
@@ -55,21 +55,21 @@ func TestCompileRefuses(t *testing.T) {
 			want:   []string{"undefined ref: input.replica"},
 		},
 		"Unused":     {reason: "strict: a variable that is not used is a rule half written", files: with(map[string]string{"b.rego": "package b\nx if { y := 1 }"}), want: []string{"assigned var y unused"}},
-		"Conflict":   {reason: "two decisions are none", files: with(map[string]string{"b.rego": "package fleetloop.safety\ndecision := {\"allow\": true}"}), want: []string{"try policies", "has no decision", "conflicting values"}},
-		"WrongShape": {reason: "found out when it is loaded", files: map[string]string{"a.rego": "package fleetloop.safety\ndecision := {\"allow\": false, \"violations\": []}"}, want: []string{"an input in which there is nothing has no decision", `it has no "requireDryRun"`}},
-		"Undefined":  {reason: "a decision that is there for some requests only", files: map[string]string{"a.rego": strings.Replace(smallest, "\"policyName\": \"smallest\",\n}", "\"policyName\": \"smallest\",\n} if input.target.kind == \"Deployment\"", 1)}, want: []string{"an input in which there is nothing has no decision", "it is undefined"}},
+		"Conflict":   {reason: "two decisions are none", files: with(map[string]string{"b.rego": "package fleetloop.safety\ndecision := {\"allow\": true}"}), want: []string{"self-test policies", "no decision", "conflicting values"}},
+		"WrongShape": {reason: "found out when it is loaded", files: map[string]string{"a.rego": "package fleetloop.safety\ndecision := {\"allow\": false, \"violations\": []}"}, want: []string{"an empty input: no decision", `the decision lacks "requireDryRun"`}},
+		"Undefined":  {reason: "a decision that is there for some requests only", files: map[string]string{"a.rego": strings.Replace(smallest, "\"policyName\": \"smallest\",\n}", "\"policyName\": \"smallest\",\n} if input.target.kind == \"Deployment\"", 1)}, want: []string{"an empty input: no decision", "undefined: no rule"}},
 		"AllowsAll": {
 			reason: "every canary is named",
 			files:  map[string]string{"a.rego": allowAll},
 			want: []string{
-				"an input in which there is nothing is allowed, which no set may", "an action on kube-system is allowed", "an action on kube-public is", "an action on kube-node-lease is",
-				"an object that is labelled as protected is", "a node of the control plane is", "not in the catalogue is", "a risk that is unknown is", "without the rights that the action needs is", "without a name is",
+				"an empty input is allowed, and every policy set must deny it", "an action on kube-system is allowed", "an action on kube-public is", "an action on kube-node-lease is",
+				"an object with the protected label is", "a control-plane node is", "an unknown action is", "an unknown risk is", "without the required permissions is", "without a name is",
 			},
 		},
 		"AllowsProtected": {
 			reason: "one canary is enough",
 			files:  map[string]string{"a.rego": strings.Replace(smallest, "if input.target.protected", "if input.target.namespace == \"nowhere\"", 1)},
-			want:   []string{"try policies: ", "an action on kube-system is allowed"},
+			want:   []string{"self-test policies: ", "an action on kube-system is allowed"},
 		},
 		"TestFails": {
 			reason: "file, line and test are named",
@@ -182,7 +182,7 @@ func TestTooManyFiles(t *testing.T) {
 		files[fmt.Sprintf("f%d.rego", i)] = "package f\n#" + strings.Repeat("x", 200<<10)
 	}
 	_, err = policy.Compile(t.Context(), files, policy.Options{})
-	wantError(t, err, "all files have more than")
+	wantError(t, err, "all files together have more than")
 }
 
 const runaway = `violations contains "x" if {
@@ -201,14 +201,14 @@ func TestDeadline(t *testing.T) {
 	s := newSet(t, smallestAnd("b.rego", "package fleetloop.safety\n"+text), policy.Options{Timeout: time.Second}) // the canaries have no more, on whatever machine
 	away := example(t, map[string]any{"request.labels": map[string]any{"run": "away"}})
 	d, err := s.Decide(t.Context(), away, now)
-	wantError(t, err, "evaluate data.fleetloop.safety.decision", "it took too long, which is more than 1s")
+	wantError(t, err, "evaluate data.fleetloop.safety.decision", "evaluation timed out after 1s")
 	if d.Allow {
 		t.Error("what took too long was allowed")
 	}
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(fmt.Errorf("the process ends"))
 	_, err = newSet(t, smallestAnd("b.rego", "package fleetloop.safety\n"+text), policy.Options{Timeout: time.Hour}).Decide(ctx, away, now)
-	wantError(t, err, "it was stopped", "the process ends")
+	wantError(t, err, "evaluation was stopped: the process ends", "the process ends")
 }
 
 // A test of a set that does not end does not keep the others from being loaded.

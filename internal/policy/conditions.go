@@ -62,7 +62,7 @@ func (c *Condition) Evaluate(ctx context.Context, input json.RawMessage, now tim
 	}
 	allow, ok := t.Value.(ast.Boolean)
 	if !ok {
-		return false, "", fmt.Errorf("evaluate allow: it is %s, want a boolean", ast.ValueName(t.Value))
+		return false, "", fmt.Errorf("evaluate allow: got %s, want a boolean", ast.ValueName(t.Value))
 	}
 	message, err = c.say(ctx, v, now)
 	if err != nil {
@@ -86,7 +86,7 @@ func (c *Condition) say(ctx context.Context, input ast.Value, now time.Time) (st
 	}
 	s, ok := t.Value.(ast.String)
 	if !ok {
-		return "", fmt.Errorf("it is %s, want a string", ast.ValueName(t.Value))
+		return "", fmt.Errorf("got %s, want a string", ast.ValueName(t.Value))
 	}
 	return cut(string(s), maxMessageText), nil
 }
@@ -94,7 +94,7 @@ func (c *Condition) say(ctx context.Context, input ast.Value, now time.Time) (st
 func compileCondition(ctx context.Context, module string, s *document.Shape) (c *Condition, err error) {
 	defer caught(&err)
 	if len(module) > maxConditionBytes {
-		return nil, fmt.Errorf("it has %d bytes, at most %d are taken", len(module), maxConditionBytes)
+		return nil, fmt.Errorf("the module has %d bytes, at most %d are allowed", len(module), maxConditionBytes)
 	}
 	const name = "condition"
 	caps := conditionCapabilities()

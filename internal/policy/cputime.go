@@ -10,7 +10,7 @@ import (
 
 // ErrUnfinished is that a set of policies was not tried to its end, for lack of
 // time. It says nothing of the set, which can be tried again.
-var ErrUnfinished = errors.New("it was not finished")
+var ErrUnfinished = errors.New("not finished")
 
 // cpuLook is how often the CPU time of the process is looked at.
 const cpuLook = 50 * time.Millisecond

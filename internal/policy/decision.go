@@ -39,7 +39,7 @@ func ParseMode(s string) (Mode, error) {
 	case Enforce, Warn, Audit:
 		return m, nil
 	}
-	return "", fmt.Errorf("mode %q is unknown: there are %s, %s and %s", s, Enforce, Warn, Audit)
+	return "", fmt.Errorf("unknown mode %q: want %s, %s or %s", s, Enforce, Warn, Audit)
 }
 
 // A Decision is what a set answers.
@@ -79,9 +79,9 @@ func (d Decision) under(m Mode) Decision {
 func decodeDecision(v ast.Value) (Decision, error) {
 	o, ok := v.(ast.Object)
 	if !ok {
-		return Decision{}, fmt.Errorf("it is %s, want an object", ast.ValueName(v))
+		return Decision{}, fmt.Errorf("the decision is %s, want an object", ast.ValueName(v))
 	}
-	f := fields{object: o, of: "it"}
+	f := fields{object: o, of: "the decision"}
 	d := Decision{
 		Allow:           f.boolean("allow", true),
 		Violations:      messages(f.texts("violations", true)),
@@ -101,7 +101,7 @@ func decodeDecision(v ast.Value) (Decision, error) {
 			return Decision{}, err
 		}
 		if n := len(d.Approvals.Groups); n > maxGroups {
-			return Decision{}, fmt.Errorf("groups has %d entries, at most %d are taken", n, maxGroups)
+			return Decision{}, fmt.Errorf("groups has %d entries, at most %d are allowed", n, maxGroups)
 		}
 		for _, g := range d.Approvals.Groups { // nobody is in one without a name, and a status has so much room
 			if g == "" || len(g) > maxGroup {
@@ -116,9 +116,9 @@ func decodeDecision(v ast.Value) (Decision, error) {
 	case d.PolicyName == "" || len(d.PolicyName) > maxName:
 		return Decision{}, fmt.Errorf("policyName has %d bytes, want 1 to %d", len(d.PolicyName), maxName)
 	case d.Allow && len(d.Violations) > 0:
-		return Decision{}, fmt.Errorf("it allows, and has a violation: %s", d.Violations[0])
+		return Decision{}, fmt.Errorf("allow is true, but there is a violation: %s", d.Violations[0])
 	case !d.Allow && len(d.Violations) == 0:
-		d.Violations = []string{"no rule of the policy allows it"}
+		d.Violations = []string{"no rule of the policy allows the action"}
 	}
 	if d.RequireApproval {
 		d.Approvals.Count = max(d.Approvals.Count, 1)
@@ -139,7 +139,7 @@ func (f *fields) get(name string, required bool) *ast.Term {
 	f.known = append(f.known, name)
 	t := f.object.Get(ast.InternedTerm(name))
 	if t == nil && required {
-		f.fail("%s has no %q", f.of, name)
+		f.fail("%s lacks %q", f.of, name)
 	}
 	return t
 }
@@ -155,7 +155,7 @@ func (f *fields) end() error {
 		f.object.Foreach(func(k, _ *ast.Term) {
 			name, ok := k.Value.(ast.String)
 			if !ok || !slices.Contains(f.known, string(name)) {
-				f.fail("%s has %s, which is unknown: there are %s", f.of, k.Value, strings.Join(f.known, ", "))
+				f.fail("%s has the unknown field %s: want %s", f.of, k.Value, strings.Join(f.known, ", "))
 			}
 		})
 	}
@@ -213,7 +213,7 @@ func (f *fields) texts(name string, required bool) []string {
 	each := func(t *ast.Term) {
 		s, ok := t.Value.(ast.String)
 		if !ok {
-			f.fail("%s has %s in it, want strings", name, ast.ValueName(t.Value))
+			f.fail("%s contains %s, want strings", name, ast.ValueName(t.Value))
 			return
 		}
 		all = append(all, string(s))

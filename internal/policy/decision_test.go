@@ -23,31 +23,31 @@ decision := ` + document + ` if input.request.labels.ask
 func TestDecisionsAreReadStrictly(t *testing.T) {
 	const good = `"allow": true, "violations": set(), "requireDryRun": false, "requireApproval": false, "policyName": "p"`
 	cases := map[string]struct{ document, want string }{
-		"NoAllow":        {`{"violations": set(), "requireDryRun": false, "requireApproval": false, "policyName": "p"}`, `it has no "allow"`},
-		"NoViolations":   {`{"allow": true, "requireDryRun": false, "requireApproval": false, "policyName": "p"}`, `it has no "violations"`},
-		"NoDryRun":       {`{"allow": true, "violations": [], "requireApproval": false, "policyName": "p"}`, `it has no "requireDryRun"`},
-		"NoApproval":     {`{"allow": true, "violations": [], "requireDryRun": false, "policyName": "p"}`, `it has no "requireApproval"`},
-		"NoName":         {`{"allow": true, "violations": [], "requireDryRun": false, "requireApproval": false}`, `it has no "policyName"`},
+		"NoAllow":        {`{"violations": set(), "requireDryRun": false, "requireApproval": false, "policyName": "p"}`, `the decision lacks "allow"`},
+		"NoViolations":   {`{"allow": true, "requireDryRun": false, "requireApproval": false, "policyName": "p"}`, `the decision lacks "violations"`},
+		"NoDryRun":       {`{"allow": true, "violations": [], "requireApproval": false, "policyName": "p"}`, `the decision lacks "requireDryRun"`},
+		"NoApproval":     {`{"allow": true, "violations": [], "requireDryRun": false, "policyName": "p"}`, `the decision lacks "requireApproval"`},
+		"NoName":         {`{"allow": true, "violations": [], "requireDryRun": false, "requireApproval": false}`, `the decision lacks "policyName"`},
 		"EmptyName":      {`{"allow": true, "violations": [], "requireDryRun": false, "requireApproval": false, "policyName": ""}`, `policyName has 0 bytes`},
-		"ExtraField":     {`{` + good + `, "alow": true}`, `it has "alow", which is unknown: there are allow, violations, `},
-		"ExtraKeyNumber": {`{` + good + `, 7: true}`, `it has 7, which is unknown`},
-		"NotAnObject":    {`true`, `it is boolean, want an object`},
-		"Text":           {`"yes"`, `it is string, want an object`},
+		"ExtraField":     {`{` + good + `, "alow": true}`, `the decision has the unknown field "alow": want allow, violations, `},
+		"ExtraKeyNumber": {`{` + good + `, 7: true}`, `the decision has the unknown field 7`},
+		"NotAnObject":    {`true`, `the decision is boolean, want an object`},
+		"Text":           {`"yes"`, `the decision is string, want an object`},
 		"AllowText":      {`{"allow": "true", "violations": [], "requireDryRun": false, "requireApproval": false, "policyName": "p"}`, `allow is string, want a boolean`},
 		"AllowNull":      {`{"allow": null, "violations": [], "requireDryRun": false, "requireApproval": false, "policyName": "p"}`, `allow is null, want a boolean`},
 		"ViolationsText": {`{"allow": false, "violations": "x", "requireDryRun": false, "requireApproval": false, "policyName": "p"}`, `violations is string, want a set or a list of strings`},
-		"ViolationsMix":  {`{"allow": false, "violations": ["x", 1], "requireDryRun": false, "requireApproval": false, "policyName": "p"}`, `violations has number in it, want strings`},
-		"Contradiction":  {`{"allow": true, "violations": ["x"], "requireDryRun": false, "requireApproval": false, "policyName": "p"}`, `it allows, and has a violation: x`},
+		"ViolationsMix":  {`{"allow": false, "violations": ["x", 1], "requireDryRun": false, "requireApproval": false, "policyName": "p"}`, `violations contains number, want strings`},
+		"Contradiction":  {`{"allow": true, "violations": ["x"], "requireDryRun": false, "requireApproval": false, "policyName": "p"}`, `allow is true, but there is a violation: x`},
 		"WarningsObject": {`{` + good + `, "warnings": {"a": "b"}}`, `warnings is object, want a set or a list`},
 		"Approvals":      {`{` + good + `, "approvals": 2}`, `approvals is number, want an object`},
-		"ApprovalsField": {`{` + good + `, "approvals": {"four_eyes": true}}`, `approvals has "four_eyes", which is unknown: there are count, groups, fourEyes`},
+		"ApprovalsField": {`{` + good + `, "approvals": {"four_eyes": true}}`, `approvals has the unknown field "four_eyes": want count, groups, fourEyes`},
 		"CountText":      {`{` + good + `, "approvals": {"count": "2"}}`, `count is "2", want a number from 0 to 16`},
 		"CountFraction":  {`{` + good + `, "approvals": {"count": 1.5}}`, `count is 1.5, want a number`},
 		"CountNegative":  {`{` + good + `, "approvals": {"count": -1}}`, `count is -1, want a number`},
 		"CountLarge":     {`{` + good + `, "approvals": {"count": 17}}`, `count is 17, want a number`},
 		"NoGroup":        {`{` + good + `, "approvals": {"groups": ["sre", ""]}}`, `a group has 0 bytes, want 1 to 256`},
 		"LongGroup":      {`{` + good + `, "approvals": {"groups": ["` + strings.Repeat("g", 257) + `"]}}`, `a group has 257 bytes, want 1 to 256`},
-		"ManyGroups":     {`{` + good + `, "approvals": {"groups": [g | some i in numbers.range(1, 33); g := sprintf("g%d", [i])]}}`, `groups has 33 entries, at most 32 are taken`},
+		"ManyGroups":     {`{` + good + `, "approvals": {"groups": [g | some i in numbers.range(1, 33); g := sprintf("g%d", [i])]}}`, `groups has 33 entries, at most 32 are allowed`},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -55,7 +55,7 @@ func TestDecisionsAreReadStrictly(t *testing.T) {
 			d, err := s.Decide(t.Context(), example(t, map[string]any{"request.labels": map[string]any{"ask": "x"}}), now)
 			wantError(t, err, "evaluate data.fleetloop.safety.decision: ", tc.want)
 			if d.Allow {
-				t.Error("what has no decision was allowed")
+				t.Error("what no decision was allowed")
 			}
 		})
 	}
@@ -86,7 +86,7 @@ func TestDecisions(t *testing.T) {
 		"SilentDenial": {
 			reason:   "a status has to say something",
 			document: `{"allow": false, "violations": set(), "requireDryRun": false, "requireApproval": false, "policyName": "p"}`,
-			want:     policy.Decision{Violations: []string{"no rule of the policy allows it"}},
+			want:     policy.Decision{Violations: []string{"no rule of the policy allows the action"}},
 		},
 		"Warn": {
 			reason: "a denial becomes a warning, and stays to be seen",
@@ -146,7 +146,7 @@ func TestModes(t *testing.T) {
 	}
 	for _, text := range []string{"Enforce", "off", "deny"} {
 		_, err := policy.ParseMode(text)
-		wantError(t, err, fmt.Sprintf("mode %q is unknown: there are enforce, warn and audit", text))
+		wantError(t, err, fmt.Sprintf("unknown mode %q: want enforce, warn or audit", text))
 		if _, err := policy.Compile(t.Context(), with(nil), policy.Options{Mode: policy.Mode(text)}); err == nil {
 			t.Errorf("%q was taken", text)
 		}

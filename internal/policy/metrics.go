@@ -16,7 +16,7 @@ type result string
 const (
 	resultAllowed result = "allowed"
 	resultDenied  result = "denied"
-	resultPassed  result = "passed" // violated, and let through because of the mode
+	resultPassed  result = "not_enforced" // denied, but the mode is warn or audit
 	resultError   result = "error"
 )
 
@@ -35,17 +35,17 @@ type Metrics struct {
 func NewMetrics(reg prometheus.Registerer) (*Metrics, error) {
 	m := &Metrics{
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: metricsPrefix + "evaluation_duration_seconds", Help: "How long decisions took, by what was decided.", Buckets: prometheus.ExponentialBuckets(25e-6, 2, 16),
+			Name: metricsPrefix + "evaluation_duration_seconds", Help: "Duration of policy evaluations in seconds, by result.", Buckets: prometheus.ExponentialBuckets(25e-6, 2, 16),
 		}, []string{"result"}),
 		evaluations: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: metricsPrefix + "evaluation_total", Help: "Decisions, by what was decided: allowed, denied, passed (violated, and let through because of the mode), error (none could be made, which denies).",
+			Name: metricsPrefix + "evaluation_total", Help: "Total number of policy evaluations, by result: allowed, denied, not_enforced (denied, but the mode is warn or audit), or error (treated as denied).",
 		}, []string{"result"}),
 		denials: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: metricsPrefix + "denials_total", Help: "Denials, by the policy that spoke and the action of the catalogue.",
+			Name: metricsPrefix + "denials_total", Help: "Total number of policy denials, by policy and action.",
 		}, []string{"policy", "action"}),
-		reloads:        prometheus.NewCounter(prometheus.CounterOpts{Name: metricsPrefix + "reloads_total", Help: "Sets of policies that were taken."}),
-		reloadFailures: prometheus.NewCounter(prometheus.CounterOpts{Name: metricsPrefix + "reload_failures_total", Help: "Total number of attempts to load a set of policies that failed, because it was refused or its tests did not end within their CPU time; the last good set stays."}),
-		info:           prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: metricsPrefix + "info", Help: "1 for the set of policies that decides, by its hash."}, []string{"hash"}),
+		reloads:        prometheus.NewCounter(prometheus.CounterOpts{Name: metricsPrefix + "reloads_total", Help: "Total number of policy sets loaded."}),
+		reloadFailures: prometheus.NewCounter(prometheus.CounterOpts{Name: metricsPrefix + "reload_failures_total", Help: "Total number of policy sets that failed to load, or whose tests did not finish in time. The last valid set stays active."}),
+		info:           prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: metricsPrefix + "info", Help: "1 for the active policy set, labelled with its hash."}, []string{"hash"}),
 	}
 	var errs []error
 	for _, c := range []prometheus.Collector{m.duration, m.evaluations, m.denials, m.reloads, m.reloadFailures, m.info} {

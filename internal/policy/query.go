@@ -12,9 +12,9 @@ import (
 )
 
 var (
-	errUndefined = errors.New("it is undefined: no rule gives it a value for this input")
-	errDeadline  = errors.New("it took too long")
-	errStopped   = errors.New("it was stopped")
+	errUndefined = errors.New("undefined: no rule gives it a value for this input")
+	errDeadline  = errors.New("evaluation timed out")
+	errStopped   = errors.New("evaluation was stopped")
 )
 
 // A query is one document of compiled modules.
@@ -55,17 +55,17 @@ func (q *query) eval(ctx context.Context, input ast.Value, now time.Time, most t
 	case topdown.IsCancel(err) && ctx.Err() != nil:
 		return nil, fmt.Errorf("%w: %w", errStopped, context.Cause(ctx))
 	case topdown.IsCancel(err):
-		return nil, fmt.Errorf("%w, which is more than %s", errDeadline, most)
+		return nil, fmt.Errorf("%w after %s", errDeadline, most)
 	case err != nil:
 		return nil, err
 	case len(rs) == 0:
 		return nil, errUndefined
 	case len(rs) > 1 || len(rs[0].Expressions) != 1:
-		return nil, errors.New("it has more than one value")
+		return nil, errors.New("the result has more than one value")
 	}
 	t, ok := rs[0].Expressions[0].Value.(*ast.Term)
 	if !ok {
-		return nil, errors.New("it is no document")
+		return nil, errors.New("the result is not a document")
 	}
 	return t, nil
 }
@@ -74,6 +74,6 @@ func (q *query) eval(ctx context.Context, input ast.Value, now time.Time, most t
 // of the cluster may end the process.
 func caught(err *error) {
 	if p := recover(); p != nil {
-		*err = fmt.Errorf("it made Open Policy Agent panic: %v", p)
+		*err = fmt.Errorf("Open Policy Agent panicked: %v", p)
 	}
 }

@@ -41,7 +41,7 @@ func runTests(ctx context.Context, files map[string]string, s *document.Shape) (
 		}
 	}
 	if err := context.Cause(ctx); err != nil {
-		failed = append(failed, fmt.Errorf("not all tests ended: %w", err))
+		failed = append(failed, fmt.Errorf("not all tests finished: %w", err))
 	}
 	// They come in the order in which they ended.
 	slices.SortFunc(failed, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
@@ -67,25 +67,25 @@ func canaries() []canary {
 		}
 	}
 	return []canary{
-		{name: "an input in which there is nothing"},
+		{name: "an empty input"},
 		{name: "an action on kube-system", set: protected("kube-system")},
 		{name: "an action on kube-public", set: protected("kube-public")},
 		{name: "an action on kube-node-lease", set: protected("kube-node-lease")},
-		{name: "an action on an object that is labelled as protected", set: map[string]any{
+		{name: "an action on an object with the protected label", set: map[string]any{
 			"target.protected": true, "target.labels": map[string]any{"kubernaut.io/protected": "true"},
 		}},
-		{name: "a drain of a node of the control plane", set: map[string]any{
+		{name: "a drain of a control-plane node", set: map[string]any{
 			"request.action": "drain_node", "request.parameters": map[string]any{"node": "cp-0"},
 			"action.name": "drain_node", "action.risk": "high", "action.scope": "Cluster", "action.reversible": true,
 			"target.apiVersion": "v1", "target.kind": "Node", "target.namespace": "", "target.name": "cp-0", "target.protected": true,
 			"target.labels":  map[string]any{"node-role.kubernetes.io/control-plane": ""},
 			"namespace.name": "", "namespace.labels": map[string]any{},
 		}},
-		{name: "an action that is not in the catalogue", set: map[string]any{
+		{name: "an unknown action", set: map[string]any{
 			"request.action": "no_such_action", "action.name": "", "action.risk": "", "action.requiredPermissions": []any{},
 		}},
-		{name: "an action of a risk that is unknown", set: map[string]any{"action.risk": "boundless"}},
-		{name: "an account without the rights that the action needs", set: map[string]any{"serviceAccount.permissionsOk": false}},
+		{name: "an action with an unknown risk", set: map[string]any{"action.risk": "boundless"}},
+		{name: "a service account without the required permissions", set: map[string]any{"serviceAccount.permissionsOk": false}},
 		{name: "a change of an object without a name", set: map[string]any{
 			"target.name": "", "target.uid": "", "target.kind": "", "request.parameters": map[string]any{},
 		}},
@@ -104,9 +104,9 @@ func (s *Set) runCanaries(ctx context.Context) error {
 		d, err := s.ask(ctx, input, time.Unix(0, 0), 0)
 		switch {
 		case err != nil:
-			return fmt.Errorf("%s has no decision: %w", c.name, err) // nor have the others, as a rule
+			return fmt.Errorf("self-test with %s: no decision: %w", c.name, err) // nor have the others, as a rule
 		case d.Allow:
-			problems = append(problems, fmt.Errorf("%s is allowed, which no set may", c.name))
+			problems = append(problems, fmt.Errorf("self-test: %s is allowed, and every policy set must deny it", c.name))
 		}
 	}
 	return errors.Join(problems...)
@@ -126,7 +126,7 @@ func (c canary) input() (ast.Value, error) {
 		for _, key := range keys[:len(keys)-1] {
 			sub, ok := at[key].(map[string]any)
 			if !ok {
-				return nil, fmt.Errorf("the example has no %s", path)
+				return nil, fmt.Errorf("the example lacks %s", path)
 			}
 			at = sub
 		}

@@ -40,7 +40,7 @@ func TestShippedPolicies(t *testing.T) {
 			reason: "the example is critical",
 			set:    map[string]any{"request.parameters.replicas": 0},
 			want: policy.Decision{
-				Violations: []string{"web is critical and is not scaled to zero"}, RequireDryRun: true, RequireApproval: true,
+				Violations: []string{"web is critical and must not be scaled to zero"}, RequireDryRun: true, RequireApproval: true,
 				Approvals: policy.Approvals{Count: 1, FourEyes: true},
 			},
 		},

@@ -67,7 +67,7 @@ func (st *Store) Load(ctx context.Context, files map[string]string, mode Mode) e
 }
 
 // ErrTakenAway is that there was a good set, and somebody took it away.
-var ErrTakenAway = errors.New("the policies were taken away")
+var ErrTakenAway = errors.New("the policies were removed")
 
 // Unload lets go of the set: from now on nothing is decided. It is for when
 // somebody has taken the policies away, other than for when they are bad.

@@ -56,7 +56,7 @@ func TestStore(t *testing.T) {
 	if d, hash, err := decide(); !d.Allow || hash != first.Hash || err != nil {
 		t.Errorf("got %+v, %q, %v", d, hash, err)
 	}
-	wantError(t, st.Load(t.Context(), with(nil), "strict"), `mode "strict" is unknown`)
+	wantError(t, st.Load(t.Context(), with(nil), "strict"), `unknown mode "strict"`)
 
 	// The one before, again, makes that good.
 	if err := st.Load(t.Context(), with(map[string]string{"a_test.rego": "package a_test\ntest_x if true"}), ""); err != nil {
@@ -84,22 +84,22 @@ func TestStore(t *testing.T) {
 	}
 
 	want := `
-# HELP kubernetes_executor_policy_denials_total Denials, by the policy that spoke and the action of the catalogue.
+# HELP kubernetes_executor_policy_denials_total Total number of policy denials, by policy and action.
 # TYPE kubernetes_executor_policy_denials_total counter
 kubernetes_executor_policy_denials_total{action="scale_deployment",policy="smallest"} 1
-# HELP kubernetes_executor_policy_evaluation_total Decisions, by what was decided: allowed, denied, passed (violated, and let through because of the mode), error (none could be made, which denies).
+# HELP kubernetes_executor_policy_evaluation_total Total number of policy evaluations, by result: allowed, denied, not_enforced (denied, but the mode is warn or audit), or error (treated as denied).
 # TYPE kubernetes_executor_policy_evaluation_total counter
 kubernetes_executor_policy_evaluation_total{result="allowed"} 2
 kubernetes_executor_policy_evaluation_total{result="denied"} 1
 kubernetes_executor_policy_evaluation_total{result="error"} 3
-kubernetes_executor_policy_evaluation_total{result="passed"} 1
-# HELP kubernetes_executor_policy_info 1 for the set of policies that decides, by its hash.
+kubernetes_executor_policy_evaluation_total{result="not_enforced"} 1
+# HELP kubernetes_executor_policy_info 1 for the active policy set, labelled with its hash.
 # TYPE kubernetes_executor_policy_info gauge
 kubernetes_executor_policy_info{hash="` + second.Hash + `"} 1
-# HELP kubernetes_executor_policy_reload_failures_total Sets of policies that were refused; the last good one stays.
+# HELP kubernetes_executor_policy_reload_failures_total Total number of policy sets that failed to load, or whose tests did not finish in time. The last valid set stays active.
 # TYPE kubernetes_executor_policy_reload_failures_total counter
 kubernetes_executor_policy_reload_failures_total 3
-# HELP kubernetes_executor_policy_reloads_total Sets of policies that were taken.
+# HELP kubernetes_executor_policy_reloads_total Total number of policy sets loaded.
 # TYPE kubernetes_executor_policy_reloads_total counter
 kubernetes_executor_policy_reloads_total 3
 `

@@ -253,7 +253,7 @@ func (b *executionBed) startController(ctx context.Context, database string, o e
 	}
 	b.onStop(logged.Close)
 	args := append([]string{
-		"--kubeconfig=" + kubeconfig, "--namespace=" + executor, "--runner-image=" + runnerImage, "--runner-pull-policy=Never", "--guard-propagation=10ms",
+		"--kubeconfig=" + kubeconfig, "--namespace=" + executor, "--runner-image=" + runnerImage, "--runner-pull-policy=Never", "--admission-policy-propagation-delay=10ms",
 		"--metrics-bind-address=127.0.0.1:0", "--health-probe-bind-address=127.0.0.1:0", "--rollback-window=0",
 	}, o.args...)
 	b.controller = exec.CommandContext(context.WithoutCancel(ctx), filepath.Join(b.dir, "execution-controller"), args...) //nolint:gosec // our own program

@@ -73,7 +73,7 @@ func TestDocsNameWhatThereIs(t *testing.T) {
 	ours := regexp.MustCompile(`\bfleetloop-[a-z0-9]+(-[a-z0-9]+)*`)
 	hosts := regexp.MustCompile(`//([a-z0-9-]+)\.hyperfleet-system\b`)
 	refs := regexp.MustCompile(`SecretRef: \{name: ([a-z-]+)`)
-	files := regexp.MustCompile(`(?:^|[ \x60(/])((?:bin/)?deploy/(?:chart|crds|dashboards|gardener|guard|kustomize|policies|prometheus|rbac|sentinel)[A-Za-z0-9_./-]*)`)
+	files := regexp.MustCompile(`(?:^|[ \x60(/])((?:bin/)?deploy/(?:chart|crds|dashboards|gardener|admission-policies|kustomize|policies|prometheus|rbac|sentinel)[A-Za-z0-9_./-]*)`)
 	names := chartNames(t)
 	texts := guides(t)
 	for _, file := range slices.Sorted(maps.Keys(texts)) {

@@ -121,8 +121,8 @@ func TestGeneratedExecution(t *testing.T) {
 		"bindings":        chosen.bindings("TARGET_NAMESPACE"),
 		"secret-lookup":   n.actions.SecretLookupIn("TARGET_NAMESPACE"),
 		"people":          people(),
-		"guard":           guarded(n.guard),
-		"stamps":          guard.Stamps(n.guard),
+		"admission-policies":         guarded(n.guard),
+		"mutating":        guard.Stamps(n.guard),
 	} {
 		var b bytes.Buffer
 		encoder := json.NewEncoder(&b)
@@ -160,7 +160,7 @@ func TestExecutionEquals(t *testing.T) {
 		needs  needs
 	}{
 		"Stamps":  {reason: "names are filled in where the cluster can", values: on + "}", serves: servesStamps, want: needs.stamped},
-		"Stamped": {reason: "or is said to", values: on + "guard: {stamps: true}}", want: needs.stamped},
+		"Stamped": {reason: "or is said to", values: on + "admissionPolicies: {mutating: true}}", want: needs.stamped},
 		"StampsElsewhere": {
 			reason: "in another namespace", values: on + "namespace: acting}", serves: servesStamps, want: needs.stamped,
 			needs: needs{roles.Controller{Namespace: "acting"}, roles.Actions{Namespace: "acting"}, guard.Options{Namespace: "acting"}},
@@ -176,7 +176,7 @@ func TestExecutionEquals(t *testing.T) {
 		},
 		"Guard": {
 			reason: "names in expressions, in their order",
-			values: on + `policies: {name: laws}, guard: {policyAdmins: "oidc:Platform Admins", trustedRequesters: ["system:serviceaccount:portal:portal", "CN=a, O=b", "CN=a, O=b"]}}`,
+			values: on + `policies: {name: laws}, admissionPolicies: {policyAdmins: "oidc:Platform Admins", trustedRequesters: ["system:serviceaccount:portal:portal", "CN=a, O=b", "CN=a, O=b"]}}`,
 			want:   needs.everything,
 			needs: needs{guard: guard.Options{
 				PolicyConfigMap: "laws", PolicyAdmins: "oidc:Platform Admins", TrustedRequesters: []string{"system:serviceaccount:portal:portal", "CN=a, O=b"},
@@ -204,14 +204,14 @@ func TestExecutionEquals(t *testing.T) {
 			needs: needs{actions: roles.Actions{Secrets: []string{"b", "a"}, Manifests: []string{"configmaps", "apps/deployments"}}},
 		},
 		"NothingOutside": {
-			reason: "no rights on nodes, and none for people", values: on + "rbac: {cluster: false, people: false}, guard: {stamps: false}}", serves: servesStamps,
+			reason: "no rights on nodes, and none for people", values: on + "rbac: {clusterScopedActions: false, userRoles: false}, admissionPolicies: {mutating: false}}", serves: servesStamps,
 			want: func(n needs) []runtime.Object {
 				inNamespaces, _ := n.rights()
 				return slices.Concat(n.controller.Objects(), inNamespaces, guarded(n.guard))
 			},
 		},
 		"OfOthers": {
-			reason: "all is made elsewhere", values: on + "rbac: {create: false}, serviceAccount: {create: false}, guard: {enabled: false, stamps: true}}",
+			reason: "all is made elsewhere", values: on + "rbac: {create: false}, serviceAccount: {create: false}, admissionPolicies: {enabled: false, mutating: true}}",
 			want: func(needs) []runtime.Object { return nil },
 		},
 	}
@@ -234,7 +234,7 @@ func TestExecutionEquals(t *testing.T) {
 // chart makes.
 func TestExecutionShipped(t *testing.T) {
 	var shipped []*unstructured.Unstructured
-	for _, file := range []string{"rbac/actions", "rbac/actions-cluster", "rbac/actions-namespace", "rbac/actions-controller", "rbac/actions-people", "guard/guard", "guard/stamps"} {
+	for _, file := range []string{"rbac/actions", "rbac/actions-cluster", "rbac/actions-namespace", "rbac/actions-controller", "rbac/actions-people", "admission-policies/validating", "admission-policies/mutating"} {
 		objects, err := deploy.Objects(readFile(t, root+"/deploy/"+file+".yaml"))
 		if err != nil || len(objects) == 0 {
 			t.Fatalf("%s: %d objects, %v", file, len(objects), err)

@@ -60,9 +60,9 @@ executionController:
   namespace: acting
   runner: {image: {digest: "sha256:0000000000000000000000000000000000000000000000000000000000000000"}, mode: Inline, inlineActions: [restart_pod, delete_pod], priorityClassName: high}
   protectedNamespaces: [vault, istio-system]
-  guard: {policyAdmins: "oidc:Platform Admins", trustedRequesters: [a, b]}
+  admissionPolicies: {policyAdmins: "oidc:Platform Admins", trustedRequesters: [a, b]}
   policies: {create: false, name: laws, mode: warn}
-  config: {gate: {max_concurrent: 3}}
+  config: {limits: {max_concurrent: 3}}
   extraEnv: [{name: LOG_LEVEL, value: debug}]
 `,
 			want: map[string]map[string]string{
@@ -85,7 +85,7 @@ executionController:
 					"spec.template.spec.volumes":                "[{name: config, configMap: {name: fleetloop-execution-controller}}]",
 					"spec.template.spec.containers.0.resources": "{requests: {cpu: 100m, memory: 128Mi}, limits: {memory: 768Mi}}",
 				},
-				"ConfigMap/fleetloop-execution-controller": {"metadata.namespace": "acting", "data": `{execution-controller.yaml: "gate:\n  max_concurrent: 3\n"}`},
+				"ConfigMap/fleetloop-execution-controller": {"metadata.namespace": "acting", "data": `{execution-controller.yaml: "limits:\n  max_concurrent: 3\n"}`},
 				"ConfigMap/laws":            nil,
 				"ConfigMap/safety-policies": nil,
 			},
@@ -165,7 +165,7 @@ func newText(t *testing.T, v any) []byte {
 // TestGuardAndControllerAgree: what the admission policies say of who is who is
 // what the controller is told, so that it finds them as it expects them.
 func TestGuardAndControllerAgree(t *testing.T) {
-	values := "executionController: {enabled: true, namespace: acting, serviceAccount: {name: me}, policies: {name: laws}, guard: {policyAdmins: a, trustedRequesters: [c, b]}}"
+	values := "executionController: {enabled: true, namespace: acting, serviceAccount: {name: me}, policies: {name: laws}, admissionPolicies: {policyAdmins: a, trustedRequesters: [c, b]}}"
 	env := map[string]any{}
 	for _, e := range envOf(t, render(t, deploy.Release{Values: newValues(t, values)}), "fleetloop-execution-controller") {
 		name, ok := e["name"].(string)

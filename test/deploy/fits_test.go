@@ -99,9 +99,9 @@ executionController:
   enabled: true
   runner: {priorityClassName: a, inlineActions: [restart_pod]}
   protectedNamespaces: [b]
-  guard: {policyAdmins: c, trustedRequesters: [d]}
+  admissionPolicies: {policyAdmins: c, trustedRequesters: [d]}
   metrics: {tokenSecret: e}
-  config: {gate: {max_concurrent: 3}}
+  config: {limits: {max_concurrent: 3}}
 `,
 		`
 global:

@@ -51,9 +51,9 @@ func TestGeneratedExecutionKustomization(t *testing.T) {
 		case group == "monitoring.coreos.com":
 			name = "monitoring/monitoring.yaml"
 		case strings.HasPrefix(o.GetKind(), "Mutating"):
-			name = "stamps/stamps.yaml"
+			name = "mutating/mutating.yaml"
 		case group == "admissionregistration.k8s.io":
-			name = "guard.yaml"
+			name = "admission-policies.yaml"
 		case group == rbacv1.GroupName, o.GetKind() == "ServiceAccount":
 			name = "rbac.yaml"
 		}

@@ -49,16 +49,16 @@ func TestRefuses(t *testing.T) {
 		"ExecutionNoDatabase":  {"says what to set", `executionController: {enabled: true, database: {existingSecret: ''}}`, []string{`executionController.database.existingSecret is empty`, `audit.mode=off`}},
 		"ExecutionNamespace":   {"names of objects begin with it", `executionController: {namespace: Kubernaut}`, []string{`/executionController/namespace`}},
 		"ExecutionMode":        {"says which there are", `executionController: {policies: {mode: off}}`, []string{`/executionController/policies/mode`, `enforce`}},
-		"ExecutionConfig":      {"the file is checked before the pod is", `executionController: {config: {gate: {max_concurent: 3}}}`, []string{`/executionController/config/gate`, `'max_concurent'`}},
+		"ExecutionConfig":      {"the file is checked before the pod is", `executionController: {config: {limits: {max_concurent: 3}}}`, []string{`/executionController/config/limits`, `'max_concurent'`}},
 		"ExecutionToleration":  {"as the file is", `executionController: {runner: {tolerations: [{key: a, operator: Exist}]}}`, []string{`/executionController/runner/tolerations/0/operator`, `Exists`}},
 		"ExecutionResources":   {"likewise", `executionController: {runner: {actionResources: {drain_node: {memory: 1Gi}}}}`, []string{`/executionController/runner/actionResources/drain_node`, `'memory'`}},
-		"ExecutionGuardConfig": {"the guard and the controller would not agree", `executionController: {enabled: true, config: {guard: {policy_admins: a}}}`, []string{`executionController.config.guard is not supported`, `set executionController.guard`}},
+		"ExecutionGuardConfig": {"the guard and the controller would not agree", `executionController: {enabled: true, config: {admission_policies: {policy_admins: a}}}`, []string{`executionController.config.admission_policies is not supported`, `set executionController.admissionPolicies`}},
 		"ExecutionElect":       {"two that both act", `executionController: {enabled: true, config: {leader_elect: false}}`, []string{`executionController.replicas is 2`, `set replicas to 1`}},
 		"ExecutionDryRun":      {"one of them would win", `{global: {dryRun: true}, executionController: {enabled: true, extraEnv: [{name: DRY_RUN, value: "false"}]}}`, []string{`DRY_RUN`, `global.dryRun is true`}},
 		"ExecutionTargets":     {"nothing may act there", `executionController: {enabled: true, targetNamespaces: [kube-system]}`, []string{`"kube-system"`, `protected namespace`}},
 		"ExecutionOwnTargets":  {"likewise", `executionController: {enabled: true, namespace: acting, targetNamespaces: [{name: acting, actions: [restart_pod]}]}`, []string{`"acting"`, `protected namespace`}},
 		"ExecutionAction":      {"a misspelt action would be none", `executionController: {enabled: true, targetNamespaces: [{name: shop, actions: [restart_pods]}]}`, []string{`"restart_pods"`, `restart_pod, `}},
-		"ExecutionTrusted":     {"it would end the expression that it stands in", `executionController: {guard: {trustedRequesters: ['a" in ["']}}`, []string{`/executionController/guard/trustedRequesters`}},
+		"ExecutionTrusted":     {"it would end the expression that it stands in", `executionController: {admissionPolicies: {trustedRequesters: ['a" in ["']}}`, []string{`/executionController/admissionPolicies/trustedRequesters`}},
 		"ExecutionFile":        {"the policies are Rego", `executionController: {policies: {files: {a.yaml: b}}}`, []string{`/executionController/policies/files`}},
 		"EventsNoEndpoint":     {"there is nowhere to go", "global: {changeEvents: {enabled: true, clusterName: a}}", []string{"global.changeEvents.endpoint is empty", "endpointSecretRef.name"}},
 		"EventsNoCluster":      {"nobody would know whose they are", "global: {changeEvents: {enabled: true, endpoint: 'https://e.example.com'}}", []string{"global.changeEvents.clusterName is empty", "set the name of this cluster"}},
@@ -141,7 +141,7 @@ func TestNotes(t *testing.T) {
 		"Worker":  {"clusterWorker: {enabled: true, config: {max_concurrent_syncs: 8}}", "cluster-worker"},
 		"Acting":  {"{global: {dryRun: true}, executionController: {enabled: true, targetNamespaces: [shop]}}", "executions"},
 		"Faults":  {"{global: {changeEvents: {enabled: true, endpoint: 'https://e.example.com', clusterName: a, sinks: [{name: pager, endpoint: 'https://p.example.com', secretRefs: {routingKey: {name: pager, key: key}}}]}}, clusterWorker: {enabled: true}, executionController: {enabled: true}, nodeFaultController: {enabled: true, intake: {auth: {tokensSecret: monitors}}, janitor: {webhook: {tokenSecretRef: {name: bmc}}, machines: {kubeconfig: {existingSecret: mgmt}}}}}", "node-faults"},
-		"Idle":    {"executionController: {enabled: true, audit: {mode: 'off'}, guard: {enabled: false}}", "executions-idle"},
+		"Idle":    {"executionController: {enabled: true, audit: {mode: 'off'}, admissionPolicies: {enabled: false}}", "executions-idle"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -88,7 +88,7 @@ func TestOnALaptop(t *testing.T) {
 	}
 	// Beside it SentinelConfigs, the API and the controller become ready.
 	eventually(t, 2*time.Minute, func() error { _, err := run(ask...); return err })
-	shows(describe, "waiting_approval", "0 of 1", "replicas 3 -> 5", "not of alice")
+	shows(describe, "waiting_approval", "0 of 1", "replicas 3 -> 5", "not from alice")
 	self := append([]string{}, approve...)
 	for i := range self {
 		self[i] = strings.Replace(self[i], "bob", "alice", 1)

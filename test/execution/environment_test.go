@@ -34,11 +34,11 @@ func TestEnvironmentLabel(t *testing.T) {
 	if p := f.Get("development").Status.ValidationResults.PolicyValidation; p.RequiredApproval || p.PolicyName == "" {
 		t.Errorf("the label says development, and the policy says %+v", p)
 	}
-	f.Does(alice, cli.CodePrecondition, fleettest.Scale(f.Dear, "web", 5, "--name=unlabelled", "--wait"), "waits for an approval")
+	f.Does(alice, cli.CodePrecondition, fleettest.Scale(f.Dear, "web", 5, "--name=unlabelled", "--wait"), "is waiting for approval")
 	// The word of whoever asks makes nothing cheaper.
-	f.Does(alice, cli.CodePrecondition, fleettest.Scale(f.Dear, "web", 6, "--name=asked", "--environment=development", "--wait"), "waits for an approval")
+	f.Does(alice, cli.CodePrecondition, fleettest.Scale(f.Dear, "web", 6, "--name=asked", "--environment=development", "--wait"), "is waiting for approval")
 	if ke := f.Reaches("asked", v1alpha1.PhaseWaitingApproval); len(ke.Status.ValidationResults.PolicyValidation.Warnings) == 0 {
 		t.Error("nobody is told that the request alone says development")
 	}
-	f.Does(alice, cli.CodePrecondition, fleettest.Scale(f.Cheap, "web", 6, "--name=dearer", "--environment=production", "--wait"), "waits for an approval")
+	f.Does(alice, cli.CodePrecondition, fleettest.Scale(f.Cheap, "web", 6, "--name=dearer", "--environment=production", "--wait"), "is waiting for approval")
 }

@@ -22,18 +22,18 @@ import (
 // approval counts.
 func TestGuardIsOff(t *testing.T) {
 	t.Parallel()
-	f := fleettest.Start(t, fleettest.Options{NoGuard: true, Args: []string{"--guard=off"}})
+	f := fleettest.Start(t, fleettest.Options{NoGuard: true, Args: []string{"--admission-policies=off"}})
 	f.Deployment(f.Dear, "web", 3)
 	f.Does(alice, cli.CodeOK, fleettest.Scale(f.Dear, "web", 5, "--name=web"))
 	f.Reaches("web", v1alpha1.PhaseWaitingApproval)
 	f.Does(fleettest.Approver, cli.CodeOK, []string{"approve", "web", "--yes"})
 	f.Becomes("web", func(ke *v1alpha1.KubernetesExecution) error {
-		if ke.Status.ReasonDetail != v1alpha1.DetailGuardMissing || ke.Status.ObservedGeneration < ke.Generation {
+		if ke.Status.ReasonDetail != v1alpha1.DetailAdmissionPoliciesMissing || ke.Status.ObservedGeneration < ke.Generation {
 			return fmt.Errorf("it is %s because of %q, seen up to %d of %d", ke.Status.Phase, ke.Status.ReasonDetail, ke.Status.ObservedGeneration, ke.Generation)
 		}
 		return nil
 	})
-	f.Does(alice, cli.CodeOK, []string{"exec", "describe", "web"}, "An administrator applies them")
+	f.Does(alice, cli.CodeOK, []string{"exec", "describe", "web"}, "An administrator must apply them")
 	if ke := f.Get("web"); ke.Status.Phase != v1alpha1.PhaseWaitingApproval || len(f.Jobs("web")) > 0 {
 		t.Errorf("it is %s", ke.Status.Phase)
 	}
@@ -51,7 +51,7 @@ func TestGuardIsOff(t *testing.T) {
 func TestRequesterUnverified(t *testing.T) {
 	t.Parallel()
 	f := fleettest.Start(t, fleettest.Options{NoGuard: true, NoController: true})
-	f.LaunchController("--guard-propagation=10m") // no period begins before what is asked for early
+	f.LaunchController("--admission-policy-propagation-delay=10m") // no period begins before what is asked for early
 	f.Deployment(f.Cheap, "web", 3)
 	f.Grant("eve", "create", "get")
 	f.Ask("eve", asks(f, alice, "as-alice", 5))
@@ -79,11 +79,11 @@ func TestRequesterUnverified(t *testing.T) {
 	}
 
 	// A restart of the controller is no gap.
-	period := f.Get("honest").Status.VerifiedRequest.GuardPeriod
+	period := f.Get("honest").Status.VerifiedRequest.AdmissionPolicyPeriod
 	f.Controller().Kill()
 	f.StartController()
 	f.Does(alice, cli.CodeOK, fleettest.Scale(f.Cheap, "web", 4, "--name=after", "--wait"))
-	if ke := f.Get("after"); ke.Status.VerifiedRequest == nil || ke.Status.VerifiedRequest.GuardPeriod != period {
+	if ke := f.Get("after"); ke.Status.VerifiedRequest == nil || ke.Status.VerifiedRequest.AdmissionPolicyPeriod != period {
 		t.Errorf("after a restart the request was checked as %+v, and before in %s", ke.Status.VerifiedRequest, period)
 	}
 }
@@ -136,7 +136,7 @@ func TestRightIsWithdrawn(t *testing.T) {
 // approve.
 func TestApprovalForgedInAGap(t *testing.T) {
 	t.Parallel()
-	f := fleettest.Start(t, fleettest.Options{Args: []string{"--guard-propagation=3s"}})
+	f := fleettest.Start(t, fleettest.Options{Args: []string{"--admission-policy-propagation-delay=3s"}})
 	f.Deployment(f.Dear, "web", 3)
 	f.Does(alice, cli.CodeOK, fleettest.Scale(f.Dear, "web", 5, "--name=web"))
 	asked := f.Reaches("web", v1alpha1.PhaseWaitingApproval).Status
@@ -207,7 +207,7 @@ func TestBrokenPoliciesAreNotTaken(t *testing.T) {
 	t.Parallel()
 	f := fleettest.Start(t, fleettest.Options{})
 	f.SetPolicies(map[string]string{"decision.rego": "package fleetloop.safety\n\nthis is no policy\n"})
-	f.Until(func() error { return f.Controller().Says("the policies are refused") })
+	f.Until(func() error { return f.Controller().Says("policies rejected") })
 	f.Deployment(f.Cheap, "web", 3)
 	f.Does(alice, cli.CodeFailed, fleettest.Scale(f.Cheap, "web", 21, "--name=many", "--wait"), "21 replicas")
 	f.Does(alice, cli.CodeOK, fleettest.Scale(f.Cheap, "web", 5, "--name=some", "--wait"))

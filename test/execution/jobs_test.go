@@ -136,7 +136,7 @@ func queue(f *fleettest.Fleet) {
 		}
 		return nil
 	})
-	f.Does(alice, cli.CodeOK, []string{"exec", "describe", "q2"}, "Another execution is at the same target")
+	f.Does(alice, cli.CodeOK, []string{"exec", "describe", "q2"}, "Another execution is running on the same target")
 	f.Does(alice, cli.CodeOK, fleettest.Scale(f.Cheap, "q1", 7, "--name=q3"))
 	f.Becomes("q3", func(ke *v1alpha1.KubernetesExecution) error {
 		if ke.Status.ReasonDetail != v1alpha1.DetailTargetBusy {
@@ -223,7 +223,7 @@ func TestEmergencyStop(t *testing.T) {
 	runs(f, "before")
 	f.Does(alice, cli.CodeFailed, []string{"exec", "stop", "--reason=fire"}, "forbidden")
 	f.Does(fleettest.Admin, cli.CodeOK, []string{"exec", "stop", "--reason=fire"})
-	f.Until(func() error { return f.Controller().Says("the emergency stop is set") })
+	f.Until(func() error { return f.Controller().Says("emergency stop active") })
 	ask(f, "during")
 	f.Becomes("during", func(ke *v1alpha1.KubernetesExecution) error {
 		if ke.Status.ReasonDetail != v1alpha1.DetailEmergencyStop || !strings.Contains(ke.Status.Message, "fire") {

@@ -42,13 +42,13 @@ func writeActions() error {
 		people = append(people, role)
 	}
 	for _, f := range []file{
-		{"actions.yaml", "The accounts of actions, that of looking up Secrets, and their roles. In the namespace of executions they are bound; for\n# the namespaces that are acted on see actions-namespace.yaml.", accounts},
-		{"actions-cluster.yaml", "Beside actions.yaml: what actions on Nodes need, and what others need outside of namespaces.", cluster},
-		{"actions-namespace.yaml", "Beside actions.yaml: has actions act in one namespace, and conditions on invalid_secrets\n# know of its Secrets. kubectl apply -n NAMESPACE -f this-file", namespace},
-		{"actions-secrets.yaml", "Beside actions.yaml, for update_secret. Put the names of your Secrets into resourceNames: there\n# is no right on any other. kubectl apply -n NAMESPACE -f this-file", secrets},
-		{"actions-manifests.yaml", "Beside actions.yaml, for apply_manifest. Say which kinds it may act on: there is no right on\n# any other. kubectl apply -n NAMESPACE -f this-file", manifests},
-		{"actions-controller.yaml", "The controller of executions, its account, and what it needs.", roles.Controller{}.Objects()},
-		{"actions-people.yaml", "For people, to be bound in the namespace of executions: those who look, those who approve, those\n# who administer, and those who ask for actions up to a risk.", people},
+		{"actions.yaml", "Service accounts of the actions and of the Secret lookup, and their roles. The bindings here are for the namespace of\n# executions; see actions-namespace.yaml for the namespaces of the targets.", accounts},
+		{"actions-cluster.yaml", "In addition to actions.yaml: cluster-wide permissions, for example of actions on Nodes.", cluster},
+		{"actions-namespace.yaml", "In addition to actions.yaml: permissions of the actions in one namespace, and of the Secret lookup\n# for the condition input invalid_secrets. kubectl apply -n NAMESPACE -f this-file", namespace},
+		{"actions-secrets.yaml", "In addition to actions.yaml, for update_secret. Set resourceNames to the names of your Secrets.\n# kubectl apply -n NAMESPACE -f this-file", secrets},
+		{"actions-manifests.yaml", "In addition to actions.yaml, for apply_manifest. Set the resources that it can change.\n# kubectl apply -n NAMESPACE -f this-file", manifests},
+		{"actions-controller.yaml", "Service account and permissions of the execution controller.", roles.Controller{}.Objects()},
+		{"actions-people.yaml", "Roles for users, to be bound in the namespace of executions: viewer, approver, administrator, and\n# requesters of actions up to a risk.", people},
 	} {
 		if err := write(f); err != nil {
 			return fmt.Errorf("write %s: %w", f.name, err)

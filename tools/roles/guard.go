@@ -12,21 +12,21 @@ import (
 )
 
 // guardFolder is beside the folder of roles.
-const guardFolder = "../guard/"
+const guardFolder = "../admission-policies/"
 
 // writeGuard writes the policies that guard executions.
 func writeGuard() error {
-	if err := os.MkdirAll("deploy/guard", 0o755); err != nil { //nolint:gosec // a folder of the repository, for everyone to read
+	if err := os.MkdirAll("deploy/admission-policies", 0o755); err != nil { //nolint:gosec // a folder of the repository, for everyone to read
 		return err
 	}
 	for _, f := range []file{
 		{
-			"guard.yaml", "Who asks for executions, who approves them and who writes their status, as the API\n" +
-				"# server checks it; it warns, too, of executions where nobody looks. For another namespace put its name in the place of kubernaut-executor,\n# everywhere.", slices.Concat(guard.Objects(guard.Options{}), guard.Advice(guard.Options{})),
+			"validating.yaml", "ValidatingAdmissionPolicies that verify who requests and approves executions and who writes their\n" +
+				"# status, and that warn of executions in other namespaces. For another namespace replace kubernaut-executor,\n# everywhere.", slices.Concat(guard.Objects(guard.Options{}), guard.Advice(guard.Options{})),
 		},
 		{
-			"stamps.yaml", "Beside guard.yaml, for Kubernetes 1.36 and later: writes the requester, the approver\n" +
-				"# and who cancels where a request names none.", guard.Stamps(guard.Options{}),
+			"mutating.yaml", "MutatingAdmissionPolicies for Kubernetes 1.36 and later, in addition to validating.yaml: they set an omitted\n" +
+				"# requester, approver or canceller.", guard.Stamps(guard.Options{}),
 		},
 	} {
 		f.name = guardFolder + f.name

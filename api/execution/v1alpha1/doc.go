@@ -1,10 +1,9 @@
-// Package v1alpha1 is the KubernetesExecution resource: one action that is to be
-// done to one object of a cluster, what was checked and decided about it, and
-// what came of it.
+// Package v1alpha1 defines the KubernetesExecution resource: one action on one object
+// of a cluster, with its checks, decisions and result.
 //
-// The fields and phases are those of the executor's specification. What it does
-// not have, such as the plan, approvals with names and the outcome, is added
-// beside it: an object that the specification allows means the same here.
+// The fields and phases are those of the executor's specification. Additional fields,
+// such as the plan, named approvals and the outcome, do not change the meaning of an
+// object that the specification allows.
 //
 // +groupName=kubernetesexecution.kubernaut.io
 // +kubebuilder:object:generate=true

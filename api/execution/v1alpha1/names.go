@@ -1,38 +1,35 @@
 package v1alpha1
 
-// Labels and annotations of the specification, and ours beside them. Label
-// values have 63 characters at most: a longer name of an execution is cut, and
-// stands whole in the annotation AnnotationExecution.
+// Labels and annotations of Jobs, Pods and targets. Label values have at most 63
+// characters: AnnotationExecution has the full name of an execution.
 const (
-	// LabelExecution is, on Jobs and Pods, the name of the execution.
+	// LabelExecution, on Jobs and Pods, is the name of the execution.
 	LabelExecution = "kubernaut.io/execution-id"
-	// LabelExecutionUID is, on Jobs and Pods, the UID of the execution.
+	// LabelExecutionUID, on Jobs and Pods, is the UID of the execution.
 	LabelExecutionUID = "kubernaut.io/execution-uid"
-	// LabelAction is, on Jobs and Pods, the action.
+	// LabelAction, on Jobs and Pods, is the action.
 	LabelAction = "kubernaut.io/action"
-	// LabelPurpose is, on Jobs and Pods, what they are for: PurposeExecute or
-	// PurposeDryRun.
+	// LabelPurpose, on Jobs and Pods, is PurposeExecute or PurposeDryRun.
 	LabelPurpose = "kubernaut.io/purpose"
 	// LabelOwner is OwnerValue on all Jobs and Pods of executions.
 	LabelOwner = "owner"
 	// OwnerValue is the value of LabelOwner.
 	OwnerValue = "kubernetesexecution"
 
-	// AnnotationExecution is, on Jobs and Pods, the whole name of the execution.
+	// AnnotationExecution, on Jobs and Pods, is the full name of the execution.
 	AnnotationExecution = "kubernaut.io/execution-name"
-	// AnnotationPlan is, on Jobs, the hash of the plan that the Job runs.
+	// AnnotationPlan, on Jobs, is the hash of the plan that the Job runs.
 	AnnotationPlan = "kubernaut.io/plan-hash"
-	// AnnotationLastExecution is, on objects that an action has changed, the UID
-	// of the execution that did so last. It is written in the same request as
-	// the change. It is a hint and no proof, since others can write it too: a
-	// second attempt looks at what has changed as well.
+	// AnnotationLastExecution, on changed objects, is the UID of the last execution
+	// that changed them. It is written in the same request as the change. It is only a
+	// hint, because other clients can write it too.
 	AnnotationLastExecution = "kubernaut.io/last-execution"
 
-	// LabelProtected, "true" on an object or a namespace, keeps every action
-	// away from it.
+	// LabelProtected, "true" on an object or a namespace, protects it from all
+	// actions.
 	LabelProtected = "kubernaut.io/protected"
 
-	// Finalizer keeps an execution until what became of it is in the audit.
+	// Finalizer retains an execution until its audit is written.
 	Finalizer = "kubernaut.io/execution-audit"
 )
 
@@ -54,28 +51,27 @@ const (
 	ConditionSucceeded         = "Succeeded" // the summary
 )
 
-// TriedOut is the reason of ConditionSucceeded where an execution was a dry run:
-// it has succeeded, and nothing was done.
-const TriedOut = "DryRun"
+// ConditionReasonDryRun is the reason of ConditionSucceeded for a dry run: the
+// execution succeeded and changed nothing.
+const ConditionReasonDryRun = "DryRun"
 
-// The verbs on kubernetesexecutions that roles can grant beside the usual ones.
+// The custom verbs on kubernetesexecutions that roles can grant.
 const (
-	// VerbExecute is to ask for an action; the resource name is the action.
+	// VerbExecute allows to request an action; the resource name is the action.
 	VerbExecute = "execute"
-	// VerbApprove is to approve or reject an execution, or all of a namespace.
+	// VerbApprove allows to approve or reject executions.
 	VerbApprove = "approve"
-	// VerbAdminister is to change the policies and the emergency stop, and to
-	// release executions whose controller is gone.
+	// VerbAdminister allows to change the policies and the emergency stop, and to
+	// remove the finalizer of executions without a controller.
 	VerbAdminister = "administer"
 )
 
-// EmergencyStop is the name of the ConfigMap, in the namespace of the executions,
-// that keeps every execution from beginning while it is there.
+// EmergencyStop is the name of the ConfigMap, in the namespace of the executions, that
+// prevents all executions from starting while it exists.
 const (
 	EmergencyStop = "emergency-stop"
-	// StopReason is the key in it that says why.
+	// StopReason is the key with the reason of the emergency stop.
 	StopReason = "reason"
-	// StopRunning is the key in it that, if it is "true", has what runs be
-	// cancelled.
+	// StopRunning is the key that cancels running executions if it is "true".
 	StopRunning = "cancel-running"
 )

@@ -6,7 +6,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Phase is how far an execution is. The empty phase is that of a new one.
+// Phase is the phase of an execution. It is empty for a new one.
 //
 // +kubebuilder:validation:Enum=validating;validated;waiting_approval;executing;rollback_ready;completed;failed
 type Phase string
@@ -23,7 +23,7 @@ const (
 	PhaseFailed          Phase = "failed"
 )
 
-// Reason is why an execution failed, in the words of the specification.
+// Reason is the reason of a failure.
 //
 // +kubebuilder:validation:Enum=validation_error;dry_run_failed;approval_timeout;approval_rejected;plan_stale;execution_failed;execution_timeout;postcondition_failed;cancelled
 type Reason string
@@ -41,37 +41,37 @@ const (
 	ReasonCancelled           Reason = "cancelled"
 )
 
-// Detail is why an execution failed or waits, more finely than Reason. One that
-// fails for a reason that needs no detail has the reason's own word.
+// Detail is the detailed reason of a failure or a wait. It equals the reason if there
+// is no further detail.
 type Detail string
 
 // The details.
 const (
-	DetailUnknownAction       Detail = "unknown_action"
-	DetailInvalidParameters   Detail = "invalid_parameters"
-	DetailRBACDenied          Detail = "rbac_denied"
-	DetailAdmissionDenied     Detail = "admission_denied"
-	DetailTargetNotFound      Detail = "target_not_found"
-	DetailTargetState         Detail = "target_state"
-	DetailTargetProtected     Detail = "target_protected"
-	DetailPolicyDenied        Detail = "policy_denied"
-	DetailPolicyUnavailable   Detail = "policy_unavailable"
-	DetailPreConditionFailed  Detail = "precondition_failed"
-	DetailConditionKilled     Detail = "condition_killed"
-	DetailTargetBusy          Detail = "target_busy"
-	DetailCooldown            Detail = "cooldown"
-	DetailBudgetExceeded      Detail = "budget_exceeded"
-	DetailCircuitOpen         Detail = "circuit_open"
-	DetailEmergencyStop       Detail = "emergency_stop"
-	DetailGuardMissing        Detail = "approval_guard_missing"
-	DetailRequesterUnverified Detail = "requester_unverified"
-	DetailExecutorUnavailable Detail = "executor_unavailable"
-	DetailResultUnknown       Detail = "result_unknown"
-	DetailTargetChanged       Detail = "target_changed"
-	DetailPartial             Detail = "partial"
+	DetailUnknownAction            Detail = "unknown_action"
+	DetailInvalidParameters        Detail = "invalid_parameters"
+	DetailRBACDenied               Detail = "rbac_denied"
+	DetailAdmissionDenied          Detail = "admission_denied"
+	DetailTargetNotFound           Detail = "target_not_found"
+	DetailInvalidTargetState       Detail = "invalid_target_state"
+	DetailTargetProtected          Detail = "target_protected"
+	DetailPolicyDenied             Detail = "policy_denied"
+	DetailPolicyUnavailable        Detail = "policy_unavailable"
+	DetailPreConditionFailed       Detail = "precondition_failed"
+	DetailConditionKilled          Detail = "condition_killed"
+	DetailTargetBusy               Detail = "target_busy"
+	DetailCooldown                 Detail = "cooldown"
+	DetailBudgetExceeded           Detail = "budget_exceeded"
+	DetailCircuitOpen              Detail = "circuit_open"
+	DetailEmergencyStop            Detail = "emergency_stop"
+	DetailAdmissionPoliciesMissing Detail = "admission_policies_missing"
+	DetailRequesterUnverified      Detail = "requester_unverified"
+	DetailExecutorUnavailable      Detail = "executor_unavailable"
+	DetailResultUnknown            Detail = "result_unknown"
+	DetailTargetChanged            Detail = "target_changed"
+	DetailPartiallyExecuted        Detail = "partially_executed"
 )
 
-// Outcome is what came of an execution. Empty is not known yet.
+// Outcome is the result of an execution. It is empty while the result is unknown.
 //
 // +kubebuilder:validation:Enum=Succeeded;PartiallySucceeded;Failed
 type Outcome string
@@ -83,67 +83,74 @@ const (
 	OutcomeFailed    Outcome = "Failed"
 )
 
-// KubernetesExecutionStatus is what was checked, decided and done.
+// KubernetesExecutionStatus is the observed state of an execution.
 type KubernetesExecutionStatus struct {
+	// Phase of the execution.
 	// +optional
 	Phase Phase `json:"phase,omitempty"`
 
-	// Why it failed.
+	// Reason of the failure.
 	// +optional
 	Reason Reason `json:"reason,omitempty"`
 
-	// Why it failed or waits, more finely.
+	// Detailed reason of the failure or of the wait.
 	// +optional
 	ReasonDetail Detail `json:"reasonDetail,omitempty"`
 
-	// The same for people: what happened, to what, and what to do.
+	// Human-readable description of the state: what happened, on which object, and
+	// what to do.
 	// +kubebuilder:validation:MaxLength=2048
 	// +optional
 	Message string `json:"message,omitempty"`
 
+	// Result of the execution.
 	// +optional
 	Outcome Outcome `json:"outcome,omitempty"`
 
-	// The object that is acted on, as kind/namespace/name.
+	// Target object as kind/namespace/name.
 	// +kubebuilder:validation:MaxLength=512
 	// +optional
 	Target string `json:"target,omitempty"`
 
-	// That the API server checked who asked, and what for. Unset is that it did not.
+	// Set if the admission policies verified the requester and the parameters.
 	// +optional
 	// +structType=atomic
 	VerifiedRequest *VerifiedRequest `json:"verifiedRequest,omitempty"`
 
-	// When the checks ended.
+	// Time at which the checks finished.
 	// +optional
 	ValidationTime *metav1.Time `json:"validationTime,omitempty"`
 
+	// Results of the checks.
 	// +optional
 	// +structType=atomic
 	ValidationResults *ValidationResults `json:"validationResults,omitempty"`
 
-	// What is going to be done: what approvers approve and what then runs.
+	// The plan: the exact requests that approvers approve and the action sends.
 	// +optional
 	// +structType=atomic
 	Plan *Plan `json:"plan,omitempty"`
 
+	// State of the approval.
 	// +optional
 	// +structType=atomic
 	Approval *ApprovalStatus `json:"approval,omitempty"`
 
-	// The Job that runs the action.
+	// Name of the Job that runs the action.
 	// +optional
 	JobName string `json:"jobName,omitempty"`
 
+	// Results of the action.
 	// +optional
 	// +structType=atomic
 	ExecutionResults *ExecutionResults `json:"executionResults,omitempty"`
 
+	// How to roll back the execution.
 	// +optional
 	// +structType=atomic
 	RollbackInformation *RollbackInformation `json:"rollbackInformation,omitempty"`
 
-	// When each phase began.
+	// Start time of each phase.
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
 	// +optional
@@ -155,43 +162,46 @@ type KubernetesExecutionStatus struct {
 	// +optional
 	PendingChangeEvents []PendingChangeEvent `json:"pendingChangeEvents,omitempty"`
 
+	// Conditions of the execution. Succeeded is the summary.
 	// +listType=map
 	// +listMapKey=type
 	// +optional
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 
+	// Generation of the spec that the status is based on.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 }
 
-// VerifiedRequest is a request that the API server checked.
+// VerifiedRequest is a request that the admission policies verified.
 type VerifiedRequest struct {
-	// The time without a gap in the admission policies in which it came.
-	GuardPeriod string `json:"guardPeriod"`
+	// ID of the uninterrupted period with the admission policies in force in which the
+	// execution was created.
+	AdmissionPolicyPeriod string `json:"admissionPolicyPeriod"`
 
-	// The SHA-256 of the parameters that were asked for.
+	// SHA-256 of the requested parameters.
 	// +optional
 	ParametersHash string `json:"parametersHash,omitempty"`
 }
 
-// MaxPendingChangeEvents is how many change events an execution keeps for its sinks.
+// MaxPendingChangeEvents is the maximum number of change events that an execution stores for its sinks.
 const MaxPendingChangeEvents = 16
 
 // PendingChangeEvent is a change event that some sink has not acknowledged yet.
 type PendingChangeEvent struct {
-	// What was done, such as execution-started.
+	// Action of the event, for example execution-started.
 	// +kubebuilder:validation:MaxLength=63
 	Action string `json:"action"`
 
-	// When it was done.
+	// Time of the action.
 	At metav1.MicroTime `json:"at"`
 
-	// The user who requested, approved or rejected it. Unset for what the
-	// controller did.
+	// User who requested, approved or rejected the execution. Unset for actions of
+	// the controller.
 	// +optional
 	By string `json:"by,omitempty"`
 
-	// The status.reasonDetail at that time.
+	// Value of status.reasonDetail at that time.
 	// +optional
 	Reason string `json:"reason,omitempty"`
 
@@ -199,24 +209,23 @@ type PendingChangeEvent struct {
 	// +optional
 	Message string `json:"message,omitempty"`
 
-	// Whether it was a dry run.
+	// True for a dry run.
 	// +optional
 	DryRun bool `json:"dryRun,omitempty"`
 
-	// The sinks that have not acknowledged the event.
+	// Sinks that have not acknowledged the event.
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
 	Sinks []string `json:"sinks"`
 }
 
-// PhaseTransition is when a phase began.
+// PhaseTransition is the start of a phase.
 type PhaseTransition struct {
 	Phase Phase            `json:"phase"`
 	At    metav1.MicroTime `json:"at"`
 }
 
-// ValidationResults is what the checks gave. A check that was not reached is
-// false.
+// ValidationResults are the results of the checks. A check that did not run is false.
 type ValidationResults struct {
 	ParameterValidation bool `json:"parameterValidation"`
 	RBACValidation      bool `json:"rbacValidation"`
@@ -240,38 +249,38 @@ type ValidationResults struct {
 	PostConditionResults []ConditionResult `json:"postConditionResults,omitempty"`
 }
 
-// PolicyValidation is what the policy decided.
+// PolicyValidation is the decision of the policy.
 type PolicyValidation struct {
-	// The policy that decided, by its own name.
+	// Name of the policy.
 	// +optional
 	PolicyName       string `json:"policyName,omitempty"`
 	Allowed          bool   `json:"allowed"`
 	RequiredApproval bool   `json:"requiredApproval"`
 	RequiredDryRun   bool   `json:"requiredDryRun"`
 
-	// Why not, one entry for each rule that spoke.
+	// Violations, one entry for each violated rule.
 	// +listType=atomic
 	// +optional
 	Violations []string `json:"violations,omitempty"`
 
-	// What the policy has to say without denying.
+	// Warnings of the policy.
 	// +listType=atomic
 	// +optional
 	Warnings []string `json:"warnings,omitempty"`
 
-	// The SHA-256 of the policies that decided.
+	// SHA-256 of the evaluated policies.
 	// +optional
 	PolicyHash string `json:"policyHash,omitempty"`
 
 	// +optional
 	EvaluatedAt *metav1.Time `json:"evaluatedAt,omitempty"`
 
-	// What a denial does: enforce, warn or audit.
+	// Effect of a denial: enforce, warn or audit.
 	// +optional
 	Mode string `json:"mode,omitempty"`
 }
 
-// DryRunResults is what trying it out gave.
+// DryRunResults are the results of the dry run.
 type DryRunResults struct {
 	Performed bool `json:"performed"`
 	Success   bool `json:"success"`
@@ -287,12 +296,12 @@ type DryRunResults struct {
 	Errors []string `json:"errors,omitempty"`
 }
 
-// EstimatedImpact is how much a plan changes.
+// EstimatedImpact is the expected effect of a plan.
 type EstimatedImpact struct {
-	// How many objects change.
+	// Number of objects that change.
 	ResourcesAffected int32 `json:"resourcesAffected"`
 
-	// Such as "3 -> 5".
+	// Change of the number of replicas, for example "3 -> 5".
 	// +optional
 	ReplicasChanged string `json:"replicasChanged,omitempty"`
 
@@ -301,7 +310,7 @@ type EstimatedImpact struct {
 	Description string `json:"description,omitempty"`
 }
 
-// ConditionResult is what a condition gave.
+// ConditionResult is the result of a condition.
 type ConditionResult struct {
 	ConditionType string `json:"conditionType"`
 	Evaluated     bool   `json:"evaluated"`
@@ -315,23 +324,23 @@ type ConditionResult struct {
 	// +optional
 	EvaluationTime *metav1.Time `json:"evaluationTime,omitempty"`
 
-	// Whether its evaluation was killed, because it took too much CPU time or
-	// memory. It is not evaluated again.
+	// True if the evaluation was killed because it exceeded its CPU or memory limit.
+	// It is not repeated.
 	// +optional
 	Killed bool `json:"killed,omitempty"`
 
-	// How often it was evaluated.
+	// Number of evaluations.
 	// +optional
 	Attempts int32 `json:"attempts,omitempty"`
 }
 
-// Plan is what is going to be done, and to what. Its hash covers all but
-// CreatedAt and Diff.
+// Plan is the exact change that the action makes. Its hash covers everything except
+// createdAt and diff.
 type Plan struct {
-	// The SHA-256 of the plan, in hexadecimal.
+	// SHA-256 of the plan, in hexadecimal.
 	Hash string `json:"hash"`
 
-	// The action, and its parameters as they were understood.
+	// The action.
 	Action string `json:"action"`
 	// +kubebuilder:pruning:PreserveUnknownFields
 	// +optional
@@ -339,42 +348,41 @@ type Plan struct {
 
 	Target PlanTarget `json:"target"`
 
-	// What the action changes, as it was before: the values that the way back
-	// needs.
+	// Values before the action, as needed for the rollback.
 	// +kubebuilder:pruning:PreserveUnknownFields
 	// +optional
 	Before *runtime.RawExtension `json:"before,omitempty"`
 
-	// What is sent to the API server, in this order.
+	// Requests to the API server, in order.
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
 	Steps []PlanStep `json:"steps"`
 
-	// How the object changes, line by line.
+	// Diff of the target object.
 	// +kubebuilder:validation:MaxLength=8192
 	// +optional
 	Diff string `json:"diff,omitempty"`
 
 	Impact EstimatedImpact `json:"impact"`
 
-	// The way back, unless there is none.
+	// The rollback of this plan, if possible.
 	// +optional
 	Rollback *RollbackInformation `json:"rollback,omitempty"`
 
-	// The SHA-256 of the policies that allowed the plan.
+	// SHA-256 of the policies that allowed the plan.
 	// +optional
 	PolicyHash string `json:"policyHash,omitempty"`
 
-	// The time without a gap in the admission policies in which the plan is put to
-	// approvers. After a gap it is another one, and with it the hash, so that what
-	// was approved before does not count.
+	// ID of the uninterrupted period with the admission policies in force in which
+	// approval is requested. After an interruption the ID and the hash of the plan
+	// change, so that earlier approvals are no longer valid.
 	// +optional
-	GuardPeriod string `json:"guardPeriod,omitempty"`
+	AdmissionPolicyPeriod string `json:"admissionPolicyPeriod,omitempty"`
 
 	CreatedAt metav1.Time `json:"createdAt"`
 }
 
-// PlanTarget is the object that a plan is for, as it was when the plan was made.
+// PlanTarget is the target object at the time of planning.
 type PlanTarget struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`
@@ -383,26 +391,25 @@ type PlanTarget struct {
 	Name      string `json:"name"`
 	// +optional
 	UID types.UID `json:"uid,omitempty"`
-	// Not part of the plan's hash: objects change all the time in what a plan
-	// does not depend on.
+	// Not part of the plan's hash.
 	// +optional
 	ResourceVersion string `json:"resourceVersion,omitempty"`
-	// Not part of the plan's hash either.
+	// Not part of the plan's hash.
 	// +optional
 	Generation int64 `json:"generation,omitempty"`
 }
 
 // PlanStep is one request to the API server.
 type PlanStep struct {
-	// What it does, such as "scale Deployment shop/web from 3 to 5 replicas".
+	// Description, for example "scale Deployment shop/web from 3 to 5 replicas".
 	// +kubebuilder:validation:MaxLength=512
 	Description string `json:"description"`
 
-	// get, create, update, patch, delete, evict, or wait.
+	// Verb: get, create, update, patch, delete, evict or wait.
 	Verb string `json:"verb"`
 	// +optional
 	APIVersion string `json:"apiVersion,omitempty"`
-	// The resource's plural name in URLs.
+	// Plural name of the resource.
 	// +optional
 	Resource string `json:"resource,omitempty"`
 	// +optional
@@ -411,42 +418,42 @@ type PlanStep struct {
 	Namespace string `json:"namespace,omitempty"`
 	// +optional
 	Name string `json:"name,omitempty"`
-	// The object that is meant; the request is refused for another.
+	// UID that the object must have.
 	// +optional
 	UID types.UID `json:"uid,omitempty"`
-	// The media type of a patch.
+	// Media type of a patch.
 	// +optional
 	PatchType string `json:"patchType,omitempty"`
-	// The body of the request.
+	// Body of the request.
 	// +kubebuilder:validation:MaxLength=16384
 	// +optional
 	Body string `json:"body,omitempty"`
 }
 
-// ApprovalStatus is how far the approval of a plan is.
+// ApprovalStatus is the state of the approval of a plan.
 type ApprovalStatus struct {
-	// NotRequired, Pending, Approved, Rejected or Expired.
+	// State: NotRequired, Pending, Approved, Rejected or Expired.
 	State    string `json:"state"`
 	Required bool   `json:"required"`
-	// How many approvals are needed.
+	// Number of required approvals.
 	// +optional
 	RequiredCount int32 `json:"requiredCount,omitempty"`
-	// Whether whoever asked may not approve.
+	// If true, the requester cannot approve (four-eyes principle).
 	// +optional
 	FourEyes bool `json:"fourEyes,omitempty"`
-	// The groups of which an approver must be in one; none is anyone who may.
+	// Approvers must be a member of one of these groups. Empty means no restriction.
 	// +listType=atomic
 	// +optional
 	Groups []string `json:"groups,omitempty"`
-	// The approvals that count.
+	// Valid approvals.
 	// +listType=atomic
 	// +optional
 	Received []Approval `json:"received,omitempty"`
-	// Whether spec.approvalReceived was set before an approval was asked for, so
-	// that it does not count.
+	// True if spec.approvalReceived was set before approval was requested, and is
+	// therefore ignored.
 	// +optional
 	ReceivedTooEarly bool `json:"receivedTooEarly,omitempty"`
-	// Until when it is waited for.
+	// Deadline of the approval.
 	// +optional
 	Deadline *metav1.Time `json:"deadline,omitempty"`
 	// +optional
@@ -462,7 +469,7 @@ const (
 	ApprovalExpired     = "Expired"
 )
 
-// ExecutionResults is what was done.
+// ExecutionResults are the results of the action.
 type ExecutionResults struct {
 	Success bool `json:"success"`
 	// +optional
@@ -471,49 +478,49 @@ type ExecutionResults struct {
 	JobUID types.UID `json:"jobUID,omitempty"`
 	// +optional
 	Mode ExecutionMode `json:"mode,omitempty"`
-	// The hash of the plan that ran.
+	// Hash of the executed plan.
 	// +optional
 	PlanHash string `json:"planHash,omitempty"`
 	// +optional
 	StartTime *metav1.Time `json:"startTime,omitempty"`
 	// +optional
 	EndTime *metav1.Time `json:"endTime,omitempty"`
-	// EndTime less StartTime, such as 15s.
+	// Duration between startTime and endTime, for example 15s.
 	// +optional
 	Duration string `json:"duration,omitempty"`
-	// What was changed: 50 entries at most.
+	// Changed objects, at most 50.
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=50
 	// +optional
 	ResourcesAffected []AffectedResource `json:"resourcesAffected,omitempty"`
-	// How many were changed, those that are not listed included.
+	// Number of changed objects, including those that are not listed.
 	// +optional
 	ResourcesAffectedCount int32 `json:"resourcesAffectedCount,omitempty"`
-	// The end of what the action printed.
+	// Last part of the log of the action.
 	// +optional
 	PodLogs string `json:"podLogs,omitempty"`
-	// Whether PodLogs lacks its beginning.
+	// True if the beginning of podLogs is cut off.
 	// +optional
 	PodLogsTruncated bool `json:"podLogsTruncated,omitempty"`
-	// How often it was tried again.
+	// Number of retries.
 	RetriesAttempted int32 `json:"retriesAttempted"`
 	// +kubebuilder:validation:MaxLength=2048
 	// +optional
 	ErrorMessage string `json:"errorMessage,omitempty"`
 }
 
-// AffectedResource is an object that was changed.
+// AffectedResource is a changed object.
 type AffectedResource struct {
 	Kind string `json:"kind"`
 	// +optional
 	Namespace string `json:"namespace,omitempty"`
 	Name      string `json:"name"`
-	// What was done to it: scaled, restarted, patched, …
+	// Change: scaled, restarted, patched, …
 	Action string `json:"action"`
-	// Such as "replicas: 3".
+	// Value before the action, for example "replicas: 3".
 	// +optional
 	Before string `json:"before,omitempty"`
-	// Such as "replicas: 5".
+	// Value after the action, for example "replicas: 5".
 	// +optional
 	After string `json:"after,omitempty"`
 	// +optional
@@ -524,11 +531,11 @@ type AffectedResource struct {
 	ResourceVersionAfter string `json:"resourceVersionAfter,omitempty"`
 }
 
-// RollbackInformation is the way back: an action with its parameters.
+// RollbackInformation is the action that rolls back an execution.
 type RollbackInformation struct {
 	Available bool `json:"available"`
 
-	// Why not.
+	// Reason if no rollback is available.
 	// +optional
 	Reason string `json:"reason,omitempty"`
 
@@ -537,14 +544,13 @@ type RollbackInformation struct {
 	// +kubebuilder:pruning:PreserveUnknownFields
 	// +optional
 	RollbackParameters *runtime.RawExtension `json:"rollbackParameters,omitempty"`
-	// Such as 10s.
+	// Estimated duration, for example 10s.
 	// +optional
 	EstimatedRollbackDuration string `json:"estimatedRollbackDuration,omitempty"`
 
-	// The values that the target has when the action is done, if nobody has
-	// changed it since. A way back starts from them, and a second attempt at the
-	// action knows by them what the first has done.
+	// Values that the target has after the action. A rollback fails if the target no
+	// longer has them.
 	// +kubebuilder:pruning:PreserveUnknownFields
 	// +optional
-	Expected *runtime.RawExtension `json:"expected,omitempty"`
+	ExpectedCurrentValues *runtime.RawExtension `json:"expectedCurrentValues,omitempty"`
 }

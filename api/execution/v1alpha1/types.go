@@ -6,7 +6,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// KubernetesExecution is one action that is to be done to one object.
+// KubernetesExecution requests one action on one object.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -26,12 +26,12 @@ type KubernetesExecution struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// What is asked for. It does not change, but for approvals, cancel and
-	// finalize.
+	// The requested action. Immutable except for approvals, approvalReceived, cancel,
+	// cancelledBy and finalize.
 	// +required
 	Spec KubernetesExecutionSpec `json:"spec"`
 
-	// What was checked, decided and done. The controller alone writes it.
+	// The observed state: checks, decisions and result. Only the controller writes it.
 	// +optional
 	Status KubernetesExecutionStatus `json:"status,omitempty"`
 }
@@ -46,176 +46,176 @@ type KubernetesExecutionList struct {
 	Items []KubernetesExecution `json:"items"`
 }
 
-// KubernetesExecutionSpec is what is asked for.
+// KubernetesExecutionSpec is the requested action.
 //
-// +kubebuilder:validation:XValidation:rule="self == oldSelf || self.action == oldSelf.action && has(self.parameters) == has(oldSelf.parameters) && (has(self.targetNamespace) ? has(oldSelf.targetNamespace) && self.targetNamespace == oldSelf.targetNamespace : !has(oldSelf.targetNamespace)) && (has(self.resourceName) ? has(oldSelf.resourceName) && self.resourceName == oldSelf.resourceName : !has(oldSelf.resourceName)) && (has(self.target) ? has(oldSelf.target) && self.target == oldSelf.target : !has(oldSelf.target)) && (has(self.targetCluster) ? has(oldSelf.targetCluster) && self.targetCluster == oldSelf.targetCluster : !has(oldSelf.targetCluster)) && (has(self.maxRetries) ? has(oldSelf.maxRetries) && self.maxRetries == oldSelf.maxRetries : !has(oldSelf.maxRetries)) && (has(self.timeout) ? has(oldSelf.timeout) && self.timeout == oldSelf.timeout : !has(oldSelf.timeout)) && (has(self.approvalTimeout) ? has(oldSelf.approvalTimeout) && self.approvalTimeout == oldSelf.approvalTimeout : !has(oldSelf.approvalTimeout)) && (has(self.ttlSecondsAfterFinished) ? has(oldSelf.ttlSecondsAfterFinished) && self.ttlSecondsAfterFinished == oldSelf.ttlSecondsAfterFinished : !has(oldSelf.ttlSecondsAfterFinished)) && (has(self.preConditions) ? has(oldSelf.preConditions) && self.preConditions == oldSelf.preConditions : !has(oldSelf.preConditions)) && (has(self.postConditions) ? has(oldSelf.postConditions) && self.postConditions == oldSelf.postConditions : !has(oldSelf.postConditions)) && (has(self.remediationRequestRef) ? has(oldSelf.remediationRequestRef) && self.remediationRequestRef == oldSelf.remediationRequestRef : !has(oldSelf.remediationRequestRef)) && (has(self.workflowExecutionRef) ? has(oldSelf.workflowExecutionRef) && self.workflowExecutionRef == oldSelf.workflowExecutionRef : !has(oldSelf.workflowExecutionRef)) && (has(self.stepNumber) ? has(oldSelf.stepNumber) && self.stepNumber == oldSelf.stepNumber : !has(oldSelf.stepNumber)) && (has(self.rollbackOf) ? has(oldSelf.rollbackOf) && self.rollbackOf == oldSelf.rollbackOf : !has(oldSelf.rollbackOf)) && (has(self.environment) ? has(oldSelf.environment) && self.environment == oldSelf.environment : !has(oldSelf.environment)) && (has(self.requestedBy) ? has(oldSelf.requestedBy) && self.requestedBy == oldSelf.requestedBy : !has(oldSelf.requestedBy)) && (has(self.requesterGroups) ? has(oldSelf.requesterGroups) && self.requesterGroups == oldSelf.requesterGroups : !has(oldSelf.requesterGroups)) && (has(self.reason) ? has(oldSelf.reason) && self.reason == oldSelf.reason : !has(oldSelf.reason)) && (has(self.correlationID) ? has(oldSelf.correlationID) && self.correlationID == oldSelf.correlationID : !has(oldSelf.correlationID)) && (has(self.dryRun) ? has(oldSelf.dryRun) && self.dryRun == oldSelf.dryRun : !has(oldSelf.dryRun)) && (has(self.executionMode) ? has(oldSelf.executionMode) && self.executionMode == oldSelf.executionMode : !has(oldSelf.executionMode))",message="action, parameters and all else that is asked for do not change, but for approvals, approvalReceived, cancel and finalize: create another execution"
-// +kubebuilder:validation:XValidation:rule="!has(oldSelf.approvals) || has(self.approvals) && oldSelf.approvals.all(a, self.approvals.exists(b, a == b || a.approver == b.approver && a.planHash != b.planHash))",message="approvals are only added, or put in the place of one's own of another plan"
-// +kubebuilder:validation:XValidation:rule="!has(oldSelf.approvalReceived) || !oldSelf.approvalReceived || has(self.approvalReceived) && self.approvalReceived",message="approvalReceived does not go back to false"
-// +kubebuilder:validation:XValidation:rule="!has(oldSelf.cancel) || !oldSelf.cancel || has(self.cancel) && self.cancel && (has(self.cancelledBy) ? has(oldSelf.cancelledBy) && self.cancelledBy == oldSelf.cancelledBy : !has(oldSelf.cancelledBy))",message="cancel does not go back to false, nor does who cancelled change"
-// +kubebuilder:validation:XValidation:rule="!has(oldSelf.finalize) || !oldSelf.finalize || has(self.finalize) && self.finalize",message="finalize does not go back to false"
+// +kubebuilder:validation:XValidation:rule="self == oldSelf || self.action == oldSelf.action && has(self.parameters) == has(oldSelf.parameters) && (has(self.targetNamespace) ? has(oldSelf.targetNamespace) && self.targetNamespace == oldSelf.targetNamespace : !has(oldSelf.targetNamespace)) && (has(self.resourceName) ? has(oldSelf.resourceName) && self.resourceName == oldSelf.resourceName : !has(oldSelf.resourceName)) && (has(self.target) ? has(oldSelf.target) && self.target == oldSelf.target : !has(oldSelf.target)) && (has(self.targetCluster) ? has(oldSelf.targetCluster) && self.targetCluster == oldSelf.targetCluster : !has(oldSelf.targetCluster)) && (has(self.maxRetries) ? has(oldSelf.maxRetries) && self.maxRetries == oldSelf.maxRetries : !has(oldSelf.maxRetries)) && (has(self.timeout) ? has(oldSelf.timeout) && self.timeout == oldSelf.timeout : !has(oldSelf.timeout)) && (has(self.approvalTimeout) ? has(oldSelf.approvalTimeout) && self.approvalTimeout == oldSelf.approvalTimeout : !has(oldSelf.approvalTimeout)) && (has(self.ttlSecondsAfterFinished) ? has(oldSelf.ttlSecondsAfterFinished) && self.ttlSecondsAfterFinished == oldSelf.ttlSecondsAfterFinished : !has(oldSelf.ttlSecondsAfterFinished)) && (has(self.preConditions) ? has(oldSelf.preConditions) && self.preConditions == oldSelf.preConditions : !has(oldSelf.preConditions)) && (has(self.postConditions) ? has(oldSelf.postConditions) && self.postConditions == oldSelf.postConditions : !has(oldSelf.postConditions)) && (has(self.remediationRequestRef) ? has(oldSelf.remediationRequestRef) && self.remediationRequestRef == oldSelf.remediationRequestRef : !has(oldSelf.remediationRequestRef)) && (has(self.workflowExecutionRef) ? has(oldSelf.workflowExecutionRef) && self.workflowExecutionRef == oldSelf.workflowExecutionRef : !has(oldSelf.workflowExecutionRef)) && (has(self.stepNumber) ? has(oldSelf.stepNumber) && self.stepNumber == oldSelf.stepNumber : !has(oldSelf.stepNumber)) && (has(self.rollbackOf) ? has(oldSelf.rollbackOf) && self.rollbackOf == oldSelf.rollbackOf : !has(oldSelf.rollbackOf)) && (has(self.environment) ? has(oldSelf.environment) && self.environment == oldSelf.environment : !has(oldSelf.environment)) && (has(self.requestedBy) ? has(oldSelf.requestedBy) && self.requestedBy == oldSelf.requestedBy : !has(oldSelf.requestedBy)) && (has(self.requesterGroups) ? has(oldSelf.requesterGroups) && self.requesterGroups == oldSelf.requesterGroups : !has(oldSelf.requesterGroups)) && (has(self.reason) ? has(oldSelf.reason) && self.reason == oldSelf.reason : !has(oldSelf.reason)) && (has(self.correlationID) ? has(oldSelf.correlationID) && self.correlationID == oldSelf.correlationID : !has(oldSelf.correlationID)) && (has(self.dryRun) ? has(oldSelf.dryRun) && self.dryRun == oldSelf.dryRun : !has(oldSelf.dryRun)) && (has(self.executionMode) ? has(oldSelf.executionMode) && self.executionMode == oldSelf.executionMode : !has(oldSelf.executionMode))",message="spec is immutable except for approvals, approvalReceived, cancel, cancelledBy and finalize: create another execution"
+// +kubebuilder:validation:XValidation:rule="!has(oldSelf.approvals) || has(self.approvals) && oldSelf.approvals.all(a, self.approvals.exists(b, a == b || a.approver == b.approver && a.planHash != b.planHash))",message="approvals can only be added, or replaced by the same approver for another plan"
+// +kubebuilder:validation:XValidation:rule="!has(oldSelf.approvalReceived) || !oldSelf.approvalReceived || has(self.approvalReceived) && self.approvalReceived",message="approvalReceived cannot be reset to false"
+// +kubebuilder:validation:XValidation:rule="!has(oldSelf.cancel) || !oldSelf.cancel || has(self.cancel) && self.cancel && (has(self.cancelledBy) ? has(oldSelf.cancelledBy) && self.cancelledBy == oldSelf.cancelledBy : !has(oldSelf.cancelledBy))",message="cancel cannot be reset to false, and cancelledBy is immutable"
+// +kubebuilder:validation:XValidation:rule="!has(oldSelf.finalize) || !oldSelf.finalize || has(self.finalize) && self.finalize",message="finalize cannot be reset to false"
 type KubernetesExecutionSpec struct {
 	// The rules above are evaluated at each write of the status, too, and cost by the
 	// fields that they look up. So the one about all fields asks first whether any has
 	// changed, and a rule about the values of one field is at that field.
 
-	// What to do: the name of an entry of the action catalogue, such as
-	// scale_deployment.
+	// Name of the action, for example scale_deployment. The action reference lists all
+	// actions.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
 	Action string `json:"action"`
 
-	// The parameters of the action, as the catalogue has them.
+	// Parameters of the action. The action reference lists them.
 	// +kubebuilder:pruning:PreserveUnknownFields
 	// +optional
 	Parameters *runtime.RawExtension `json:"parameters,omitempty"`
 
-	// The namespace of the object to act on. It follows from the parameters;
-	// where both are given they must agree.
+	// Namespace of the target object. Derived from the parameters; must match them if
+	// set.
 	// +kubebuilder:validation:MaxLength=63
 	// +optional
 	TargetNamespace string `json:"targetNamespace,omitempty"`
 
-	// The name of the object to act on. It follows from the parameters; where
-	// both are given they must agree.
+	// Name of the target object. Derived from the parameters; must match them if set.
 	// +kubebuilder:validation:MaxLength=253
 	// +optional
 	ResourceName string `json:"resourceName,omitempty"`
 
-	// The object to act on, in full. It follows from the parameters; where both
-	// are given they must agree. With a uid or a resourceVersion the action is
-	// refused for any other object or state.
+	// The target object. Derived from the parameters; must match them if set. With uid
+	// or resourceVersion, the execution fails if the object has another one.
 	// +optional
 	Target *Target `json:"target,omitempty"`
 
-	// The cluster to act on. Only the cluster of the controller is served, which
-	// empty means.
+	// Name of the target cluster. Defaults to the cluster of the controller, the only
+	// one supported.
 	// +kubebuilder:validation:MaxLength=253
 	// +optional
 	TargetCluster string `json:"targetCluster,omitempty"`
 
-	// How often the action is tried again. Unset is the catalogue's: 2 for most
-	// actions that can be repeated, 0 for those that cannot.
+	// Maximum number of retries. Defaults to that of the action: 2 for most idempotent
+	// actions, 0 for others.
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=5
 	// +optional
 	MaxRetries *int32 `json:"maxRetries,omitempty"`
 
-	// How long the action may take, all attempts together. Unset is the
-	// catalogue's: 5m for most. It is at most what the catalogue allows, 15m for most.
+	// Timeout of the action, including all retries. The default and the maximum depend
+	// on the action, for most 5m and 15m.
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('5s') && duration(self) <= duration('1h')",message="must be from 5s to 1h"
 	// +optional
 	Timeout *metav1.Duration `json:"timeout,omitempty"`
 
-	// Whether somebody has approved of the execution. It counts as one approval,
-	// by whoever was allowed to set it.
+	// Set to true to approve the current plan without an entry in approvals. Counts as
+	// one approval by the user who sets it.
 	// +optional
 	ApprovalReceived bool `json:"approvalReceived,omitempty"`
 
-	// How long an approval is waited for. Unset and 0s are the controller's, 1h.
+	// Time to wait for approval. Unset or 0s means the default of the controller, 1h.
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('0s')",message="must not be negative"
 	// +optional
 	ApprovalTimeout *metav1.Duration `json:"approvalTimeout,omitempty"`
 
-	// Who approved or rejected. Entries are only added, each by the one that it
-	// names, or put in the place of one's own that is about another plan.
+	// Approvals and rejections. Each approver adds one entry with the own user name,
+	// and can replace it only for a new plan.
 	// +listType=map
 	// +listMapKey=approver
 	// +kubebuilder:validation:MaxItems=16
 	// +optional
 	Approvals []Approval `json:"approvals,omitempty"`
 
-	// What must hold before the action.
+	// Conditions that must pass before the action starts.
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
 	// +optional
 	PreConditions []Condition `json:"preConditions,omitempty"`
 
-	// What must hold after the action.
+	// Conditions that must pass after the action.
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
 	// +optional
 	PostConditions []Condition `json:"postConditions,omitempty"`
 
-	// The RemediationRequest that this is a step of.
+	// The RemediationRequest to which this execution belongs.
 	// +optional
 	RemediationRequestRef *ObjectReference `json:"remediationRequestRef,omitempty"`
 
-	// The WorkflowExecution that this is a step of.
+	// The WorkflowExecution to which this execution belongs.
 	// +optional
 	WorkflowExecutionRef *ObjectReference `json:"workflowExecutionRef,omitempty"`
 
-	// Which step of the workflow this is.
+	// Number of the workflow step.
 	// +kubebuilder:validation:Minimum=1
 	// +optional
 	StepNumber *int32 `json:"stepNumber,omitempty"`
 
-	// The execution whose change this takes back.
+	// The execution that this execution rolls back.
 	// +optional
 	RollbackOf *ObjectReference `json:"rollbackOf,omitempty"`
 
-	// The environment of the target, for policies. Unset is what the label on
-	// the target's namespace says; where nothing does it is production.
+	// Environment of the target, for policies. Defaults to the environment label of
+	// the target's namespace, or production without one.
 	// +kubebuilder:validation:MaxLength=63
 	// +optional
 	Environment string `json:"environment,omitempty"`
 
-	// Who asks. Whoever creates the object can name nobody else.
+	// User who requests the execution. Must be the user who creates the object, except
+	// for trusted requesters.
 	// +kubebuilder:validation:MaxLength=253
 	// +optional
 	RequestedBy string `json:"requestedBy,omitempty"`
 
-	// The groups of the requester, by which the controller checks again before the
-	// action whether the requester may request it. The API server accepts no group
-	// that the request does not come from.
+	// Groups of the requester. Before the action, the controller checks again with
+	// these groups whether the requester is allowed to request it. Must be groups of
+	// the user who creates the object.
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=64
 	// +kubebuilder:validation:items:MaxLength=253
 	// +optional
 	RequesterGroups []string `json:"requesterGroups,omitempty"`
 
-	// Why.
+	// Reason of the request, for approvers and the audit.
 	// +kubebuilder:validation:MaxLength=1024
 	// +optional
 	Reason string `json:"reason,omitempty"`
 
-	// What this belongs to elsewhere: an incident, an alert.
+	// ID of a related incident or alert.
 	// +kubebuilder:validation:MaxLength=253
 	// +optional
 	CorrelationID string `json:"correlationID,omitempty"`
 
-	// Whether the change is tried out first: if the policy asks for it (Policy),
-	// in any case (Always), or with nothing to follow (Only).
+	// When to run a dry run: if the policy requires it (Policy), always before the
+	// action (Always), or instead of the action (Only).
 	// +kubebuilder:default=Policy
 	// +optional
 	DryRun DryRunMode `json:"dryRun,omitempty"`
 
-	// Where the action runs: in a Job of its own (Job), or in the controller with
-	// a short-lived token of the action's service account (Inline), which must be
-	// switched on there. Unset is the controller's choice.
+	// Where the action runs: in a separate Job (Job), or in the controller with a
+	// short-lived token of the action's service account (Inline), which the controller
+	// must allow. Defaults to the setting of the controller.
 	// +optional
 	ExecutionMode ExecutionMode `json:"executionMode,omitempty"`
 
-	// Stop it. An action under way is told to end.
+	// Set to true to cancel the execution. A running action is asked to stop.
 	// +optional
 	Cancel bool `json:"cancel,omitempty"`
 
-	// Who cancelled. Whoever does can name nobody else, and nobody can later.
+	// User who cancelled. Must be the user who sets cancel; immutable afterwards.
 	// +kubebuilder:validation:MaxLength=253
 	// +optional
 	CancelledBy string `json:"cancelledBy,omitempty"`
 
-	// End the time in which the parent can look at rollback_ready.
+	// Set to true to end the phase rollback_ready before the end of the rollback
+	// window.
 	// +optional
 	Finalize bool `json:"finalize,omitempty"`
 
-	// How long the object is kept after its end, once what became of it is in the
-	// audit. Unset is the controller's, 24 hours.
+	// Retention of the object after its end, in seconds, once its audit is written.
+	// Defaults to the setting of the controller, 24 hours.
 	// +kubebuilder:validation:Minimum=0
 	// +optional
 	TTLSecondsAfterFinished *int32 `json:"ttlSecondsAfterFinished,omitempty"`
 }
 
-// DryRunMode says whether a change is tried out first.
+// DryRunMode says when a dry run is made.
 //
 // +kubebuilder:validation:Enum=Policy;Always;Only
 type DryRunMode string
@@ -238,7 +238,7 @@ const (
 	ExecuteInline ExecutionMode = "Inline"
 )
 
-// Target is an object to act on.
+// Target is the object that an action changes.
 type Target struct {
 	// +kubebuilder:validation:MaxLength=253
 	// +optional
@@ -252,10 +252,10 @@ type Target struct {
 	// +kubebuilder:validation:MaxLength=253
 	// +optional
 	Name string `json:"name,omitempty"`
-	// The one object that is meant.
+	// UID that the object must have.
 	// +optional
 	UID types.UID `json:"uid,omitempty"`
-	// The one state of the object that is meant.
+	// Resource version that the object must have.
 	// +kubebuilder:validation:MaxLength=128
 	// +optional
 	ResourceVersion string `json:"resourceVersion,omitempty"`
@@ -265,7 +265,7 @@ type Target struct {
 type ObjectReference struct {
 	// +kubebuilder:validation:MaxLength=253
 	Name string `json:"name"`
-	// Empty is the namespace of the execution.
+	// Namespace. Defaults to the namespace of the execution.
 	// +kubebuilder:validation:MaxLength=63
 	// +optional
 	Namespace string `json:"namespace,omitempty"`
@@ -273,9 +273,9 @@ type ObjectReference struct {
 	UID types.UID `json:"uid,omitempty"`
 }
 
-// Approval is one person's decision about one plan.
+// Approval is the decision of one user about one plan.
 type Approval struct {
-	// The user name, as the API server knows it. Nobody can write another's.
+	// User name of the approver, as authenticated by the API server.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	Approver string `json:"approver"`
@@ -287,12 +287,12 @@ type Approval struct {
 	// +optional
 	Reason string `json:"reason,omitempty"`
 
-	// The hash of the plan that was looked at: status.plan.hash.
+	// Hash of the reviewed plan, from status.plan.hash.
 	// +kubebuilder:validation:MaxLength=128
 	PlanHash string `json:"planHash"`
 }
 
-// ApprovalDecision is what an approver decides.
+// ApprovalDecision is the decision of an approver.
 type ApprovalDecision string
 
 // The decisions of approvers.
@@ -301,9 +301,9 @@ const (
 	Reject  ApprovalDecision = "Reject"
 )
 
-// Condition is a rule in Rego that must hold before or after the action.
+// Condition is a Rego rule that is evaluated before or after the action.
 type Condition struct {
-	// What it is called, in results, events and logs.
+	// Name of the condition in results, events and logs.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
 	Type string `json:"type"`
@@ -312,19 +312,19 @@ type Condition struct {
 	// +optional
 	Description string `json:"description,omitempty"`
 
-	// A module in Rego whose rule allow says whether the condition holds, and
-	// whose rule message, if there is one, says why it does not.
+	// Rego module. The condition passes if its rule allow is true. Its optional rule
+	// message explains a failure.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=32768
 	Rego string `json:"rego"`
 
-	// Whether it stops the action (before) or has it count as failed (after). If
-	// not, a warning is recorded.
+	// If true, a failed precondition prevents the action and a failed postcondition
+	// fails the execution. If false, a failure is only a warning.
 	// +optional
 	Required bool `json:"required,omitempty"`
 
-	// How long the condition may take to hold. Unset is 30s before and 2m after
-	// the action.
+	// Time to wait for the condition to pass. Defaults to 30s for preconditions and 2m
+	// for postconditions.
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('0s') && duration(self) <= duration('1h')",message="must be from 0s to 1h"
 	// +optional

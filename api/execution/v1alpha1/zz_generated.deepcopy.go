@@ -559,8 +559,8 @@ func (in *RollbackInformation) DeepCopyInto(out *RollbackInformation) {
 		*out = new(runtime.RawExtension)
 		(*in).DeepCopyInto(*out)
 	}
-	if in.Expected != nil {
-		in, out := &in.Expected, &out.Expected
+	if in.ExpectedCurrentValues != nil {
+		in, out := &in.ExpectedCurrentValues, &out.ExpectedCurrentValues
 		*out = new(runtime.RawExtension)
 		(*in).DeepCopyInto(*out)
 	}

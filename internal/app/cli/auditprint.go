@@ -176,11 +176,11 @@ func shortHash(hash string) string {
 
 // An auditReport is what a verification found, as programs read it.
 type auditReport struct {
-	Whole   bool        `json:"whole"`
-	Checked int64       `json:"checked"`
+	Valid   bool        `json:"valid"`
+	Checked int64       `json:"verifiedEvents"`
 	Begin   string      `json:"begin"`
 	End     string      `json:"end"`
-	Broken  *auditBreak `json:"broken,omitempty"`
+	Broken  *auditBreak `json:"firstError,omitempty"`
 }
 
 type auditBreak struct {
@@ -193,7 +193,7 @@ type auditBreak struct {
 
 func printReport(w io.Writer, format string, r *audit.Report) error {
 	if format == show.JSON {
-		out := auditReport{Whole: r.Broken == nil, Checked: r.Checked, Begin: r.Begin.String(), End: r.End.String()}
+		out := auditReport{Valid: r.Broken == nil, Checked: r.Checked, Begin: r.Begin.String(), End: r.End.String()}
 		if b := r.Broken; b != nil {
 			out.Broken = &auditBreak{b.Kind, b.Position, b.ExecutionUID, b.Seq, b.Message}
 		}

@@ -11,7 +11,7 @@ func (s *session) actionsCommand() *cobra.Command {
 	var format string
 	cmd := &cobra.Command{
 		Use:               "actions [NAME]",
-		Short:             "List the actions there are, or tell all about one",
+		Short:             "List the available actions, or describe one",
 		Example:           "  fleetloop exec actions\n  fleetloop exec actions scale_deployment",
 		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: completeActions,

@@ -69,7 +69,7 @@ const maxGroups = 64
 func (c *cluster) userInfo(ctx context.Context) (name string, groups []string, err error) {
 	var review authenticationv1.SelfSubjectReview
 	if err := c.Create(ctx, &review); err != nil {
-		return "", nil, explain(err, "find out who we are")
+		return "", nil, explain(err, "get the current user")
 	}
 	me := review.Status.UserInfo
 	if len(me.Groups) > maxGroups {
@@ -85,7 +85,7 @@ func (c *cluster) get(ctx context.Context, name string) (*v1alpha1.KubernetesExe
 	var ke v1alpha1.KubernetesExecution
 	err := c.Get(ctx, client.ObjectKey{Namespace: c.namespace, Name: name}, &ke)
 	if apierrors.IsNotFound(err) && !hostcli.Unserved(err) {
-		return nil, cli.Fail(fmt.Errorf("there is no execution %q in namespace %q", name, c.namespace), cli.CodePrecondition, "fleetloop exec get --namespace="+c.namespace+"   lists those there are")
+		return nil, cli.Fail(fmt.Errorf("execution %q not found in namespace %q", name, c.namespace), cli.CodePrecondition, "fleetloop exec get --namespace="+c.namespace+"   lists executions")
 	}
 	if err != nil {
 		return nil, c.refused(err, fmt.Sprintf("get execution %q", name), roles.ViewerRole)
@@ -125,7 +125,7 @@ func (c *cluster) list(ctx context.Context, s selection) (*v1alpha1.KubernetesEx
 // none. What the guard says about that, it says better.
 func (c *cluster) refused(err error, doing, role string) error {
 	if apierrors.IsForbidden(err) && !strings.Contains(err.Error(), "ValidatingAdmissionPolicy") {
-		return cli.Fail(fmt.Errorf("%s: %w", doing, err), cli.CodeFailed, "ask an administrator for the role "+role+" in namespace "+c.namespace+", or have somebody do it who has it")
+		return cli.Fail(fmt.Errorf("%s: %w", doing, err), cli.CodeFailed, "ask an administrator for the role "+role+" in namespace "+c.namespace+", or ask a user who has it")
 	}
 	return explain(err, doing)
 }

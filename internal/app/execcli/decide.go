@@ -32,10 +32,10 @@ func (s *session) approveCommand() *cobra.Command {
 	o := decideOptions{decision: v1alpha1.Approve}
 	cmd := &cobra.Command{
 		Use:   "approve NAME",
-		Short: "Approve of the plan of an execution",
-		Long: `Show the plan of an execution that waits for an approval, ask, and approve of it in your own
-name. The approval is of the plan that was shown and of no other: if the plan changes, it does not
-count. Who may approve is said by roles (the verb approve), and by the policy.
+		Short: "Approve the plan of an execution",
+		Long: `Show the plan of an execution that is waiting for approval, ask for confirmation, and approve it
+with your user name. The approval is valid only for this plan: if the plan changes, it must be
+approved again. Approvers need the verb approve on kubernetesexecutions and must satisfy the policy.
 
 ` + waitHelp,
 		Example: "  fleetloop approve scale-deployment-x7kq2 --reason='seen in the incident channel'\n" +
@@ -44,9 +44,9 @@ count. Who may approve is said by roles (the verb approve), and by the policy.
 		ValidArgsFunction: s.completeNames,
 		RunE:              func(cmd *cobra.Command, args []string) error { return s.decide(cmd, args[0], o) },
 	}
-	cmd.Flags().StringVar(&o.reason, "reason", "", "why, for the audit")
-	cmd.Flags().BoolVarP(&o.yes, "yes", "y", false, "do not ask")
-	cmd.Flags().StringVar(&o.plan, "plan", "", "approve only if it is the plan with this `hash`, of which 12 digits are enough")
+	cmd.Flags().StringVar(&o.reason, "reason", "", "reason, for the audit")
+	cmd.Flags().BoolVarP(&o.yes, "yes", "y", false, "skip the confirmation prompt")
+	cmd.Flags().StringVar(&o.plan, "plan", "", "approve only if the plan has this `hash`; the first 12 digits are enough")
 	o.addFlags(cmd)
 	addOutputFlag(cmd, &o.format, changeFormats())
 	return cmd
@@ -56,12 +56,12 @@ func (s *session) rejectCommand() *cobra.Command {
 	o := decideOptions{decision: v1alpha1.Reject, yes: true}
 	cmd := &cobra.Command{
 		Use:               "reject NAME --reason=TEXT",
-		Short:             "Reject the plan of an execution, which ends it",
+		Short:             "Reject the plan of an execution; the execution fails",
 		Args:              one,
 		ValidArgsFunction: s.completeNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if o.reason == "" {
-				return usagef(cmd, "say why with --reason: whoever asked will want to know")
+				return usagef(cmd, "--reason is required: tell the requester why")
 			}
 			return s.decide(cmd, args[0], o)
 		},
@@ -77,9 +77,9 @@ func (s *session) decide(cmd *cobra.Command, name string, o decideOptions) error
 	case err != nil:
 		return err
 	case o.plan != "" && len(o.plan) < shortest:
-		return usagef(cmd, "--plan %s is too short: %d digits are enough", o.plan, shortest)
+		return usagef(cmd, "--plan %s is too short: want at least %d digits", o.plan, shortest)
 	case !o.yes && !s.env.Interactive:
-		return cli.Usage(errors.New("there is no terminal to ask on"), "fleetloop exec describe "+name+"   shows the plan; --yes --plan=HASH approves of it without asking")
+		return cli.Usage(errors.New("no terminal for the confirmation prompt"), "fleetloop exec describe "+name+"   shows the plan; --yes --plan=HASH approves it without a prompt")
 	}
 	c, err := s.connect()
 	if err != nil {
@@ -105,18 +105,18 @@ func (s *session) decide(cmd *cobra.Command, name string, o decideOptions) error
 
 // decidable is an error unless an execution waits for an approval of a plan.
 func decidable(ke *v1alpha1.KubernetesExecution, plan string) error {
-	describe := "fleetloop exec describe " + ke.Name + "   tells how it stands"
+	describe := "fleetloop exec describe " + ke.Name + "   shows its status"
 	switch {
 	case ke.Status.Phase != v1alpha1.PhaseWaitingApproval:
 		phase := string(ke.Status.Phase)
 		if phase == "" {
 			phase = "new"
 		}
-		return cli.Fail(fmt.Errorf("execution %q waits for no approval: it is %s", ke.Name, phase), cli.CodePrecondition, describe)
+		return cli.Fail(fmt.Errorf("execution %q is not waiting for approval: its phase is %s", ke.Name, phase), cli.CodePrecondition, describe)
 	case ke.Status.Plan == nil || ke.Status.Plan.Hash == "":
-		return cli.Fail(fmt.Errorf("execution %q has no plan to decide about", ke.Name), cli.CodePrecondition, describe)
+		return cli.Fail(fmt.Errorf("execution %q has no plan to approve or reject", ke.Name), cli.CodePrecondition, describe)
 	case !strings.HasPrefix(ke.Status.Plan.Hash, plan):
-		return cli.Fail(fmt.Errorf("the plan of execution %q is %s, and not %s", ke.Name, show.Short(ke.Status.Plan.Hash), plan), cli.CodePrecondition, describe)
+		return cli.Fail(fmt.Errorf("the plan of execution %q is %s, not %s", ke.Name, show.Short(ke.Status.Plan.Hash), plan), cli.CodePrecondition, describe)
 	}
 	return nil
 }
@@ -128,7 +128,7 @@ func (s *session) ask(ke *v1alpha1.KubernetesExecution) error {
 	if err := show.Decide(s.env.Stderr, ke, s.look()); err != nil {
 		return err
 	}
-	if _, err := fmt.Fprintf(s.env.Stderr, "\nApprove of plan %s? [y/N] ", show.Short(ke.Status.Plan.Hash)); err != nil {
+	if _, err := fmt.Fprintf(s.env.Stderr, "\nApprove plan %s? [y/N] ", show.Short(ke.Status.Plan.Hash)); err != nil {
 		return err
 	}
 	answer, err := bufio.NewReader(s.env.Stdin).ReadString('\n')
@@ -139,7 +139,7 @@ func (s *session) ask(ke *v1alpha1.KubernetesExecution) error {
 	case "y", "yes":
 		return nil
 	}
-	return cli.Fail(errNo, cli.CodeFailed, "fleetloop reject "+ke.Name+" --reason=TEXT   ends it")
+	return cli.Fail(errNo, cli.CodeFailed, "fleetloop reject "+ke.Name+" --reason=TEXT   rejects it")
 }
 
 // put adds our decision to the approvals, in the place of one of our own that is
@@ -159,7 +159,7 @@ func (s *session) put(ctx context.Context, c *cluster, ke *v1alpha1.KubernetesEx
 			case a.Approver != me:
 				others = append(others, a)
 			case a.PlanHash == plan:
-				return nil, cli.Fail(fmt.Errorf("%s: %q has decided already: %s", doing, me, a.Decision), cli.CodePrecondition, "fleetloop exec describe "+ke.Name+"   tells who is missing")
+				return nil, cli.Fail(fmt.Errorf("%s: %q has already decided: %s", doing, me, a.Decision), cli.CodePrecondition, "fleetloop exec describe "+ke.Name+"   shows the missing approvals")
 			}
 		}
 		mine := v1alpha1.Approval{Approver: me, Decision: o.decision, Reason: o.reason, PlanHash: plan}

@@ -38,12 +38,12 @@ func checkFormat(cmd *cobra.Command, format string, formats []string) error {
 	if slices.Contains(formats, format) {
 		return nil
 	}
-	return usagef(cmd, "there is no output format %q here; there are %s", format, strings.Join(formats, ", "))
+	return usagef(cmd, "unknown output format %q: want %s", format, strings.Join(formats, ", "))
 }
 
 func (w *waiting) addFlags(cmd *cobra.Command) {
-	cmd.Flags().BoolVar(&w.wait, "wait", false, "follow the execution and end with it")
-	cmd.Flags().DurationVar(&w.timeout, "wait-timeout", 0, "how `long` --wait waits; 0 is as long as it takes")
+	cmd.Flags().BoolVar(&w.wait, "wait", false, "wait until the execution ends")
+	cmd.Flags().DurationVar(&w.timeout, "wait-timeout", 0, "maximum `duration` of --wait; 0 waits without a limit")
 }
 
 // execOptions are what can be asked for beside an action and its parameters.
@@ -63,17 +63,17 @@ func (s *session) execCommand() *cobra.Command {
 	var o execOptions
 	cmd := &cobra.Command{
 		Use:   "exec ACTION [name=value ...]",
-		Short: "Do one thing to one object of the host cluster, checked, approved and recorded",
-		Long: `Ask for an execution: one action of the catalogue, to one object. The controller checks it,
-asks the policy, waits for approvals where they are needed, and runs it as the action's own
-service account. fleetloop exec actions lists the actions, fleetloop exec actions NAME their parameters.
+		Short: "Run one action on one object, with checks, approval and audit",
+		Long: `Create an execution: one action on one object. The controller runs checks, evaluates the policies,
+waits for approval if required, and runs the action with the service account of the action.
+fleetloop exec actions lists the actions, fleetloop exec actions NAME shows the parameters of one.
 
-Parameters are written as the catalogue types them:
-    replicas=5           a number, a text, true or false, a quantity
+Parameters:
+    replicas=5           a number, string, boolean or quantity
     patch='{"spec": …}'  an object or a list, as JSON
-    manifest=@web.yaml   what is in a file; @- is standard input, @@ begins a value with @
-    data.key=value       one entry of an object, as a text; data.key- takes it away
--f reads them from a file, as one object in JSON or YAML; words win over it.
+    manifest=@web.yaml   content of a file; @- reads standard input, @@ starts a value with @
+    data.key=value       one string entry of an object; data.key- removes the entry
+-f reads parameters from a file with one JSON or YAML object; arguments override the file.
 
 ` + waitHelp,
 		Example: "  fleetloop exec scale_deployment namespace=shop deployment=web replicas=5 --reason='more traffic' --wait\n" +
@@ -86,7 +86,7 @@ Parameters are written as the catalogue types them:
 			if len(args) == 0 {
 				return cmd.Help()
 			}
-			o.retriesSet, o.keepSet, o.approvalSet = cmd.Flags().Changed("retries"), cmd.Flags().Changed("keep"), cmd.Flags().Changed("approval-timeout")
+			o.retriesSet, o.keepSet, o.approvalSet = cmd.Flags().Changed("retries"), cmd.Flags().Changed("ttl"), cmd.Flags().Changed("approval-timeout")
 			return s.exec(cmd, args, o)
 		},
 	}
@@ -100,18 +100,18 @@ Parameters are written as the catalogue types them:
 
 func (o *execOptions) addFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringVarP(&o.file, "filename", "f", "", "`file` with parameters, as one object in JSON or YAML; - is standard input")
-	f.StringVar(&o.objectName, "name", "", "`name` of the execution (default: the action's with something random behind it)")
-	f.StringVar(&o.reason, "reason", "", "why, for those who approve and for the audit")
-	f.StringVar(&o.dryRun, "dry-run", "policy", "when the change is tried out first: `policy` says, always, or only (and nothing is changed)")
+	f.StringVarP(&o.file, "filename", "f", "", "`file` with parameters as one JSON or YAML object; - reads standard input")
+	f.StringVar(&o.objectName, "name", "", "`name` of the execution (default: name of the action and a random suffix)")
+	f.StringVar(&o.reason, "reason", "", "reason, for approvers and the audit")
+	f.StringVar(&o.dryRun, "dry-run", "policy", "dry-run `mode`: policy (if the policies require it), always, or only (changes nothing)")
 	_ = cmd.RegisterFlagCompletionFunc("dry-run", cobra.FixedCompletions([]string{"policy", "always", "only"}, cobra.ShellCompDirectiveNoFileComp))
-	f.DurationVar(&o.timeout, "timeout", 0, "how `long` the action may take (default: what the catalogue says)")
-	f.DurationVar(&o.approvalTimeout, "approval-timeout", 0, "how `long` an approval is waited for (default, and 0: what the controller says)")
-	f.Int32Var(&o.retries, "retries", 0, "how often the action is tried again (default: what the catalogue says)")
-	f.StringVar(&o.mode, "mode", "", "where the action runs: job or inline (default: what the controller says)")
-	f.StringVar(&o.environment, "environment", "", "environment of the target, for policies (default: what its namespace says)")
-	f.StringVar(&o.correlation, "correlation-id", "", "`id` of what this belongs to: an incident, an alert")
-	f.DurationVar(&o.keep, "keep", 0, "how `long` the execution is kept after its end (default: what the controller says)")
+	f.DurationVar(&o.timeout, "timeout", 0, "maximum `duration` of the action (default: that of the action)")
+	f.DurationVar(&o.approvalTimeout, "approval-timeout", 0, "maximum `duration` of the wait for approval (default, and 0: that of the controller)")
+	f.Int32Var(&o.retries, "retries", 0, "number of retries (default: that of the action)")
+	f.StringVar(&o.mode, "mode", "", "where the action runs: job or inline (default: that of the controller)")
+	f.StringVar(&o.environment, "environment", "", "environment of the target, for policies (default: label of its namespace)")
+	f.StringVar(&o.correlation, "correlation-id", "", "`id` of a related incident or alert")
+	f.DurationVar(&o.keep, "ttl", 0, "`duration` for which the execution is retained after its end (default: that of the controller)")
 	o.waiting.addFlags(cmd)
 	addOutputFlag(cmd, &o.format, changeFormats())
 }
@@ -135,7 +135,7 @@ func (s *session) request(cmd *cobra.Command, args []string, o execOptions) (*v1
 	}
 	raw, err := params.Reader{Stdin: s.env.Stdin}.Read(a.Parameters(), o.file, args[1:])
 	if err != nil {
-		return nil, cli.Usage(err, "fleetloop exec actions "+a.Name+"   tells the parameters")
+		return nil, cli.Usage(err, "fleetloop exec actions "+a.Name+"   describes the parameters")
 	}
 	ke := &v1alpha1.KubernetesExecution{
 		ObjectMeta: metav1.ObjectMeta{Namespace: s.where.namespace, Name: o.objectName},
@@ -151,7 +151,7 @@ func (s *session) request(cmd *cobra.Command, args []string, o execOptions) (*v1
 		return nil, err
 	}
 	if err := check(&ke.Spec); err != nil {
-		return nil, cli.Usage(err, "fleetloop exec actions "+a.Name+"   tells the parameters")
+		return nil, cli.Usage(err, "fleetloop exec actions "+a.Name+"   describes the parameters")
 	}
 	return ke, nil
 }
@@ -176,16 +176,16 @@ func (o *execOptions) fill(cmd *cobra.Command, spec *v1alpha1.KubernetesExecutio
 	places := map[string]v1alpha1.ExecutionMode{"": "", "job": v1alpha1.ExecuteInJob, "inline": v1alpha1.ExecuteInline}
 	var known bool
 	if spec.DryRun, known = modes[strings.ToLower(o.dryRun)]; !known {
-		return usagef(cmd, "--dry-run is policy, always or only, and not %q", o.dryRun)
+		return usagef(cmd, "invalid --dry-run %q: want policy, always or only", o.dryRun)
 	}
 	if spec.ExecutionMode, known = places[strings.ToLower(o.mode)]; !known {
-		return usagef(cmd, "--mode is job or inline, and not %q", o.mode)
+		return usagef(cmd, "invalid --mode %q: want job or inline", o.mode)
 	}
 	switch {
 	case o.timeout < 0 || o.approvalTimeout < 0 || o.keep < 0 || o.waiting.timeout < 0:
-		return usagef(cmd, "a time is below zero")
+		return usagef(cmd, "durations must not be negative")
 	case o.retriesSet && o.retries < 0:
-		return usagef(cmd, "--retries %d is below zero", o.retries)
+		return usagef(cmd, "invalid --retries %d: must not be negative", o.retries)
 	}
 	if o.timeout > 0 {
 		spec.Timeout = &metav1.Duration{Duration: o.timeout}
@@ -204,7 +204,7 @@ func (o *execOptions) fill(cmd *cobra.Command, spec *v1alpha1.KubernetesExecutio
 }
 
 func noSuchAction(cmd *cobra.Command, name string) error {
-	err := fmt.Errorf("there is no action %q", name)
+	err := fmt.Errorf("unknown action %q", name)
 	_, parse := action.Parse(&v1alpha1.KubernetesExecutionSpec{Action: name})
 	unknown, ok := errors.AsType[*action.UnknownError](parse)
 	switch like := cmd.SuggestionsFor(name); {
@@ -213,7 +213,7 @@ func noSuchAction(cmd *cobra.Command, name string) error {
 	case ok && unknown.Nearest != "":
 		err = fmt.Errorf("%w; did you mean %s?", err, unknown.Nearest)
 	}
-	return cli.Usage(err, "fleetloop exec actions   lists the actions there are")
+	return cli.Usage(err, "fleetloop exec actions   lists the available actions")
 }
 
 // create sends an execution, in our own name, and says what came of it.
@@ -227,10 +227,10 @@ func (s *session) create(cmd *cobra.Command, ke *v1alpha1.KubernetesExecution, f
 		return err
 	}
 	if err := c.Create(ctx, ke); apierrors.IsAlreadyExists(err) {
-		return cli.Fail(fmt.Errorf("ask for %s: there is an execution %q already", ke.Spec.Action, ke.Name), cli.CodePrecondition,
-			"take another --name, or leave it out; fleetloop exec describe "+ke.Name+s.look().In(ke)+"   tells what became of that one")
+		return cli.Fail(fmt.Errorf("request %s: execution %q already exists", ke.Spec.Action, ke.Name), cli.CodePrecondition,
+			"use another --name or omit it; fleetloop exec describe "+ke.Name+s.look().In(ke)+"   shows the existing one")
 	} else if err != nil {
-		return c.refused(err, "ask for "+ke.Spec.Action, requester(ke.Spec.Action))
+		return c.refused(err, "request "+ke.Spec.Action, requester(ke.Spec.Action))
 	}
 	return s.created(cmd, c, ke, format, w)
 }
@@ -279,7 +279,7 @@ func done(ke *v1alpha1.KubernetesExecution) string {
 	text := string(ke.Status.Phase)
 	r := ke.Status.ExecutionResults
 	switch {
-	case show.TriedOut(ke):
+	case show.ConditionReasonDryRun(ke):
 		text += ": the dry run passed, nothing was changed"
 	case r != nil && len(r.ResourcesAffected) > 0:
 		a := r.ResourcesAffected[0]

@@ -85,7 +85,7 @@ func usagef(cmd *cobra.Command, format string, args ...any) error {
 // some wants names of executions, at least one.
 func some(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
-		return usagef(cmd, "say which executions, by name")
+		return usagef(cmd, "at least one execution name is required")
 	}
 	return nil
 }
@@ -93,7 +93,7 @@ func some(cmd *cobra.Command, args []string) error {
 // one wants the name of one execution.
 func one(cmd *cobra.Command, args []string) error {
 	if len(args) != 1 {
-		return usagef(cmd, "say which execution, by name")
+		return usagef(cmd, "exactly one execution name is required")
 	}
 	return nil
 }

@@ -41,7 +41,7 @@ func TestMistakes(t *testing.T) {
 		"describe-what":   {"not by accident", []string{"exec", "describe"}},
 		"cancel-what":     {"not by accident", []string{"exec", "cancel"}},
 		"stop-why":        {"others will have to know", []string{"exec", "stop"}},
-		"reject-why":      {"whoever asked will want to know", []string{"reject", "x"}},
+		"reject-why":      {"tell the requester why", []string{"reject", "x"}},
 		"approve-nobody":  {"there is nobody to ask", []string{"approve", "x"}},
 		"approve-short":   {"not just any plan that begins so", []string{"approve", "x", "--yes", "--plan=3f"}},
 		"actions-unknown": {"what there is", []string{"exec", "actions", "scale_deploymnet"}},
@@ -98,7 +98,7 @@ func TestExecAsksInOnesOwnName(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	f.does(f.as("alice", scale("--name=s1", "--reason=more traffic", "--dry-run=always", "--timeout=90s", "--approval-timeout=0s",
-		"--retries=0", "--mode=job", "--environment=test", "--correlation-id=inc-7", "--keep=1h")...), cli.CodeOK, "execution/s1 created")
+		"--retries=0", "--mode=job", "--environment=test", "--correlation-id=inc-7", "--ttl=1h")...), cli.CodeOK, "execution/s1 created")
 	ke := f.get("s1")
 	var parameters any
 	if err := json.Unmarshal(ke.Spec.Parameters.Raw, &parameters); err != nil {
@@ -121,7 +121,7 @@ func TestExecAsksInOnesOwnName(t *testing.T) {
 	if got.Timeout == nil || got.Timeout.Seconds() != 90 || got.ApprovalTimeout == nil || got.ApprovalTimeout.Duration != 0 {
 		t.Errorf("times %v and %v, want 90s and 0s", got.Timeout, got.ApprovalTimeout)
 	}
-	f.does(f.as("alice", scale("--name=s1")...), cli.CodePrecondition, `there is an execution "s1" already`, "take another --name", "fleetloop exec describe s1 --namespace="+f.namespace)
+	f.does(f.as("alice", scale("--name=s1")...), cli.CodePrecondition, `there is an execution "s1" already`, "use another --name", "fleetloop exec describe s1 --namespace="+f.namespace)
 
 	r := f.does(f.as("alice", scale("-o", "name")...), cli.CodeOK, "kubernetesexecution.kubernetesexecution.kubernaut.io/scale-deployment-")
 	f.does(f.as("alice", "exec", "get", strings.TrimSpace(r.out)), cli.CodeOK, "scale_deployment")
@@ -161,7 +161,7 @@ func TestExecNamesWorkloadsAsTheCatalogueDoes(t *testing.T) {
 			t.Errorf("%s acts on %s %s, want Deployment web", name, got.Kind, got.Name)
 		}
 	}
-	f.does(f.as("alice", "exec", "rollout_status", "deployment=web", "namespace=shop"), cli.CodeUsage, "there is no such parameter")
+	f.does(f.as("alice", "exec", "rollout_status", "deployment=web", "namespace=shop"), cli.CodeUsage, "unknown parameter")
 }
 
 func TestExecIsRefusedByTheServer(t *testing.T) {
@@ -224,8 +224,8 @@ func TestWaitEndsWithTheExecution(t *testing.T) {
 			cli.CodeOK,
 			[]string{"warning"},
 		},
-		"Approval": {"others have to do something", nil, []func(*fixture){to(v1alpha1.PhaseWaitingApproval, waits(hash, 1))}, cli.CodePrecondition, []string{"waits for an approval", "fleetloop approve s1"}},
-		"TooLate":  {"undecided", []string{"--wait-timeout=100ms"}, nil, cli.CodeTimeout, []string{`execution "s1" is new after 100ms`}},
+		"Approval": {"others have to do something", nil, []func(*fixture){to(v1alpha1.PhaseWaitingApproval, waits(hash, 1))}, cli.CodePrecondition, []string{"is waiting for approval", "fleetloop approve s1"}},
+		"TooLate":  {"undecided", []string{"--wait-timeout=100ms"}, nil, cli.CodeTimeout, []string{`execution "s1": its phase is new after 100ms`}},
 		"Deleted": {
 			"there is nothing to wait for", nil,
 			[]func(*fixture){func(f *fixture) {
@@ -274,7 +274,7 @@ func TestWaitIsInterrupted(t *testing.T) {
 	})
 	stop()
 	r := f.end(ended)
-	if r.code != cli.CodeInterrupted || !strings.Contains(r.errs, "goes on") || f.get("s1").Spec.Cancel {
+	if r.code != cli.CodeInterrupted || !strings.Contains(r.errs, "continues") || f.get("s1").Spec.Cancel {
 		t.Errorf("%s", r.text())
 	}
 }
@@ -309,9 +309,9 @@ func TestGet(t *testing.T) {
 	}
 	f.does(f.as("alice", "exec", "get", "-l", "a=b", "-o", "json"), cli.CodeOK, `"items": []`)
 	f.does(f.as("alice", "exec", "get", "s1", "-o", "yaml"), cli.CodeOK, "kind: KubernetesExecution\n", "name: s1\n")
-	f.does(f.as("alice", "exec", "get", "s1", "nope"), cli.CodePartial, "s1", `there is no execution "nope"`)
-	f.does(f.as("alice", "exec", "get", "nope"), cli.CodePrecondition, `there is no execution "nope"`, "fleetloop exec get")
-	f.does(f.as("alice", "exec", "describe", "s2", "nope"), cli.CodePartial, "It waits for 1 more approval, not of alice, without end.", "+ replicas: 5", "nope")
+	f.does(f.as("alice", "exec", "get", "s1", "nope"), cli.CodePartial, "s1", `execution "nope" not found`)
+	f.does(f.as("alice", "exec", "get", "nope"), cli.CodePrecondition, `execution "nope" not found`, "fleetloop exec get")
+	f.does(f.as("alice", "exec", "describe", "s2", "nope"), cli.CodePartial, "The execution is waiting for 1 more approval, not from alice, without a deadline.", "+ replicas: 5", "nope")
 }
 
 // A cluster that has never heard of executions says so.

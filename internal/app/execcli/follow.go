@@ -27,7 +27,7 @@ const again = time.Second
 var errWaitTimeout = errors.New("timed out")
 
 // errGone is why there is nothing to follow any more.
-var errGone = errors.New("it was deleted")
+var errGone = errors.New("the execution was deleted")
 
 // follow calls each with an execution as it is, and then whenever it changes,
 // until each is done.
@@ -44,7 +44,7 @@ func (s *session) follow(ctx context.Context, c *cluster, ke *v1alpha1.Kubernete
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
 		case err != nil:
-			s.note("the watch broke, and is begun anew: %v", err)
+			s.note("watch interrupted, restarting: %v", err)
 		}
 		if ke, err = s.getAgain(ctx, c, ke.Name, uid); err != nil {
 			return err
@@ -116,12 +116,12 @@ type waiting struct {
 	through bool // also while it waits for an approval
 }
 
-const waitHelp = `With --wait the command follows the execution and ends with it, with exit code
-    0  if it was done (rollback_ready or completed), or the dry run was
-    1  if it failed, or a required postcondition does not hold
-    3  if it waits for an approval
-  124  if --wait-timeout is over
-The execution itself goes on, however the waiting ends.`
+const waitHelp = `With --wait the command waits until the execution ends and exits with code
+    0  if the action succeeded (rollback_ready or completed), or the dry run did
+    1  if the execution failed, or a required postcondition failed
+    3  if the execution is waiting for approval
+  124  if --wait-timeout is exceeded
+The execution continues when the wait ends early.`
 
 // until follows an execution to its end and says what came of it.
 func (s *session) until(ctx context.Context, c *cluster, ke *v1alpha1.KubernetesExecution, w waiting) (*v1alpha1.KubernetesExecution, error) {
@@ -139,14 +139,14 @@ func (s *session) until(ctx context.Context, c *cluster, ke *v1alpha1.Kubernetes
 		}
 		return show.Settled(now) || !w.through && undecided(now), nil
 	})
-	describe := "fleetloop exec describe " + ke.Name + "   tells how it stands"
+	describe := "fleetloop exec describe " + ke.Name + "   shows its status"
 	switch {
 	case errors.Is(err, errWaitTimeout):
-		return last, cli.Fail(fmt.Errorf("execution %q is %s after %s", ke.Name, cmp.Or(string(last.Status.Phase), "new"), w.timeout), cli.CodeTimeout, describe)
+		return last, cli.Fail(fmt.Errorf("timed out waiting for execution %q: its phase is %s after %s", ke.Name, cmp.Or(string(last.Status.Phase), "new"), w.timeout), cli.CodeTimeout, describe)
 	case errors.Is(err, errGone):
 		return last, cli.Fail(fmt.Errorf("execution %q was deleted", ke.Name), cli.CodeFailed, "")
 	case errors.Is(err, context.Canceled):
-		return last, cli.Fail(fmt.Errorf("execution %q goes on: %w", ke.Name, err), cli.CodeInterrupted, "fleetloop exec cancel "+ke.Name+"   ends it")
+		return last, cli.Fail(fmt.Errorf("execution %q continues: %w", ke.Name, err), cli.CodeInterrupted, "fleetloop exec cancel "+ke.Name+"   cancels it")
 	case err != nil:
 		return last, explain(err, fmt.Sprintf("follow execution %q", ke.Name))
 	}
@@ -174,17 +174,17 @@ func progress(ke *v1alpha1.KubernetesExecution) string {
 
 // verdict is an error unless what was asked for was done.
 func (s *session) verdict(ke *v1alpha1.KubernetesExecution) error {
-	describe := "fleetloop exec describe " + ke.Name + "   tells all there is to tell"
+	describe := "fleetloop exec describe " + ke.Name + "   shows the details"
 	why := cmp.Or(ke.Status.Message, string(ke.Status.ReasonDetail), string(ke.Status.Reason))
 	switch {
 	case ke.Status.Phase == v1alpha1.PhaseWaitingApproval:
-		return cli.Fail(fmt.Errorf("execution %q waits for an approval", ke.Name), cli.CodePrecondition, "fleetloop approve "+ke.Name+"   shows the plan and approves of it")
+		return cli.Fail(fmt.Errorf("execution %q is waiting for approval", ke.Name), cli.CodePrecondition, "fleetloop approve "+ke.Name+"   shows the plan and approves it")
 	case ke.Status.Phase == v1alpha1.PhaseFailed:
 		return cli.Fail(fmt.Errorf("execution %q failed: %s", ke.Name, why), cli.CodeFailed, describe)
 	case ke.Status.Outcome == v1alpha1.OutcomeFailed:
-		return cli.Fail(fmt.Errorf("execution %q was done, and a required postcondition does not hold: %s", ke.Name, why), cli.CodeFailed, "fleetloop rollback "+ke.Name+"   takes it back; "+describe)
+		return cli.Fail(fmt.Errorf("execution %q ran, but a required postcondition failed: %s", ke.Name, why), cli.CodeFailed, "fleetloop rollback "+ke.Name+"   rolls it back; "+describe)
 	case ke.Status.Outcome == v1alpha1.OutcomePartial:
-		s.note("warning: a postcondition that is not required does not hold")
+		s.note("warning: an optional postcondition failed")
 	}
 	return nil
 }

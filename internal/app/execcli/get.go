@@ -30,15 +30,15 @@ type getOptions struct {
 }
 
 func (o *getOptions) addFlags(cmd *cobra.Command, formats []string) {
-	cmd.Flags().StringVarP(&o.labels, "selector", "l", "", "label `selector`, as in team=shop,tier!=test")
-	cmd.Flags().StringVar(&o.action, "action", "", "only those of an `action`")
-	cmd.Flags().StringVar(&o.phase, "phase", "", "only those in a `phase`, such as waiting_approval")
+	cmd.Flags().StringVarP(&o.labels, "selector", "l", "", "label `selector`, for example team=shop,tier!=test")
+	cmd.Flags().StringVar(&o.action, "action", "", "only executions of this `action`")
+	cmd.Flags().StringVar(&o.phase, "phase", "", "only executions in this `phase`, for example waiting_approval")
 	phases := []string{
 		string(v1alpha1.PhaseValidating), string(v1alpha1.PhaseValidated), string(v1alpha1.PhaseWaitingApproval),
 		string(v1alpha1.PhaseExecuting), string(v1alpha1.PhaseRollbackReady), string(v1alpha1.PhaseCompleted), string(v1alpha1.PhaseFailed),
 	}
 	_ = cmd.RegisterFlagCompletionFunc("phase", cobra.FixedCompletions(phases, cobra.ShellCompDirectiveNoFileComp))
-	cmd.Flags().BoolVar(&o.noHeaders, "no-headers", false, "leave out the heads of the columns")
+	cmd.Flags().BoolVar(&o.noHeaders, "no-headers", false, "omit the column headers")
 	addOutputFlag(cmd, &o.format, formats)
 }
 
@@ -47,7 +47,7 @@ func (s *session) getCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "get [NAME ...]",
 		Aliases: []string{"list", "ls"},
-		Short:   "Show executions",
+		Short:   "List executions",
 		Example: "  fleetloop exec get --phase=waiting_approval\n" +
 			"  fleetloop exec get scale-deployment-x7kq2 -o yaml",
 		ValidArgsFunction: s.completeNames,
@@ -59,7 +59,7 @@ func (s *session) getCommand() *cobra.Command {
 		},
 	}
 	o.addFlags(cmd, getFormats())
-	cmd.Flags().BoolVarP(&o.watch, "watch", "w", false, "go on and show what changes")
+	cmd.Flags().BoolVarP(&o.watch, "watch", "w", false, "watch for changes")
 	return cmd
 }
 
@@ -68,7 +68,7 @@ func (s *session) get(cmd *cobra.Command, args []string, o getOptions) error {
 		return err
 	}
 	if len(args) > 0 && o.selection != (selection{}) {
-		return usagef(cmd, "names and -l, --action or --phase exclude each other")
+		return usagef(cmd, "names cannot be combined with -l, --action or --phase")
 	}
 	c, err := s.connect()
 	if err != nil {
@@ -124,9 +124,9 @@ func (c *cluster) find(ctx context.Context, names []string, s selection) (found 
 func (s *session) describeCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "describe NAME ...",
-		Short: "Tell all there is to tell about executions, and what to do now",
-		Long: "Tell all there is to tell about executions: how they stand, what they wait for and what to do; the plan,\n" +
-			"what the policy and the checks said, who approved, what came of it, and the way back.",
+		Short: "Show the details of executions and the next steps",
+		Long: "Show the details of executions: status, what they wait for, next steps, plan, policy decision,\n" +
+			"checks, approvals, result and rollback.",
 		Args:              some,
 		ValidArgsFunction: s.completeNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -157,9 +157,9 @@ func (s *session) watchCommand() *cobra.Command {
 	var o getOptions
 	cmd := &cobra.Command{
 		Use:   "watch [NAME]",
-		Short: "Follow an execution to its end, or show all as they change",
-		Long: "Follow an execution to its end, also while it waits for an approval, or show all executions as they\n" +
-			"change until interrupted. The exit code of one that is followed is that of --wait:\n" +
+		Short: "Watch one execution until it ends, or watch all",
+		Long: "Watch one execution until it ends, including the wait for approval, or watch all executions\n" +
+			"until interrupted. The exit codes for one execution are those of --wait:\n" +
 			"see fleetloop exec --help.",
 		ValidArgsFunction: s.completeNames,
 		RunE:              func(cmd *cobra.Command, args []string) error { return s.watch(cmd, args, o) },
@@ -173,7 +173,7 @@ func (s *session) watch(cmd *cobra.Command, args []string, o getOptions) error {
 		return err
 	}
 	if len(args) > 1 {
-		return usagef(cmd, "one execution can be followed at a time, or all")
+		return usagef(cmd, "want one execution name, or none to watch all")
 	}
 	c, err := s.connect()
 	if err != nil {

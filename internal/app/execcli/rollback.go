@@ -22,18 +22,18 @@ func (s *session) rollbackCommand() *cobra.Command {
 	var o rollbackOptions
 	cmd := &cobra.Command{
 		Use:   "rollback NAME",
-		Short: "Take back what an execution did, by another execution",
-		Long: `Ask for the execution that takes back what another did, as its rollbackInformation says. It is
-checked, approved and recorded like any other, and refused if somebody else has changed the
-target since.
+		Short: "Roll back an execution with another execution",
+		Long: `Create an execution that reverts another one, with the action and parameters of its
+status.rollbackInformation. It is checked, approved and audited like any other execution, and it
+fails if the target has changed since.
 
 ` + waitHelp,
 		Args:              one,
 		ValidArgsFunction: s.completeNames,
 		RunE:              func(cmd *cobra.Command, args []string) error { return s.rollback(cmd, args[0], o) },
 	}
-	cmd.Flags().StringVar(&o.reason, "reason", "", "why, for those who approve and for the audit")
-	cmd.Flags().StringVar(&o.objectName, "name", "", "`name` of the new execution (default: the other's with something behind it)")
+	cmd.Flags().StringVar(&o.reason, "reason", "", "reason, for approvers and the audit")
+	cmd.Flags().StringVar(&o.objectName, "name", "", "`name` of the new execution (default: name of the original and a suffix)")
 	o.addFlags(cmd)
 	addOutputFlag(cmd, &o.format, changeFormats())
 	return cmd
@@ -62,14 +62,14 @@ func reversible(ke *v1alpha1.KubernetesExecution) error {
 	r := ke.Status.RollbackInformation
 	switch {
 	case !show.Settled(ke):
-		return cli.Fail(fmt.Errorf("execution %q has not ended: it is %s", ke.Name, cmp.Or(string(ke.Status.Phase), "new")), cli.CodePrecondition, "fleetloop exec cancel "+ke.Name+"   ends it")
+		return cli.Fail(fmt.Errorf("execution %q has not ended: its phase is %s", ke.Name, cmp.Or(string(ke.Status.Phase), "new")), cli.CodePrecondition, "fleetloop exec cancel "+ke.Name+"   cancels it")
 	case ke.Status.ExecutionResults == nil:
-		return cli.Fail(fmt.Errorf("execution %q has changed nothing, and so there is nothing to take back", ke.Name), cli.CodePrecondition, "")
+		return cli.Fail(fmt.Errorf("execution %q changed nothing, so there is nothing to roll back", ke.Name), cli.CodePrecondition, "")
 	case r == nil:
-		return cli.Fail(fmt.Errorf("execution %q ended before it changed anything that is known of, and so there is nothing to take back", ke.Name), cli.CodePrecondition, "fleetloop exec describe "+ke.Name+"   tells how it ended")
+		return cli.Fail(fmt.Errorf("execution %q ended without a known change, so there is nothing to roll back", ke.Name), cli.CodePrecondition, "fleetloop exec describe "+ke.Name+"   shows how it ended")
 	case !r.Available:
-		why := cmp.Or(r.Reason, ke.Spec.Action+" has no way back")
-		return cli.Fail(fmt.Errorf("execution %q cannot be taken back: %s", ke.Name, why), cli.CodePrecondition, "fleetloop exec describe "+ke.Name+"   tells what was changed")
+		why := cmp.Or(r.Reason, ke.Spec.Action+" cannot be rolled back")
+		return cli.Fail(fmt.Errorf("execution %q cannot be rolled back: %s", ke.Name, why), cli.CodePrecondition, "fleetloop exec describe "+ke.Name+"   shows the changes")
 	}
 	return nil
 }
@@ -84,7 +84,7 @@ func wayBack(ke *v1alpha1.KubernetesExecution, o rollbackOptions) *v1alpha1.Kube
 			Action: r.RollbackAction, Parameters: r.RollbackParameters,
 			RollbackOf:  &v1alpha1.ObjectReference{Name: ke.Name, UID: ke.UID},
 			Environment: ke.Spec.Environment, CorrelationID: ke.Spec.CorrelationID,
-			Reason: cmp.Or(o.reason, "take back "+ke.Name), DryRun: v1alpha1.DryRunPolicy,
+			Reason: cmp.Or(o.reason, "roll back "+ke.Name), DryRun: v1alpha1.DryRunPolicy,
 		},
 	}
 	if o.objectName == "" {

@@ -43,13 +43,13 @@ func (st steering) patch(ke *v1alpha1.KubernetesExecution, by string) client.Pat
 func (s *session) cancelCommand() *cobra.Command {
 	cmd := s.steerCommand(steering{"cancel", "cancel", "is being cancelled", "cancelledBy", func(ke *v1alpha1.KubernetesExecution) string {
 		if show.Settled(ke) {
-			return "has ended already"
+			return "has already ended"
 		}
 		return ""
 	}})
-	cmd.Short = "Stop executions"
-	cmd.Long = "Stop executions. One that has not begun ends as failed with reason cancelled. One whose action is under way has it\n" +
-		"told to end, and says what was done until then."
+	cmd.Short = "Cancel executions"
+	cmd.Long = "Cancel executions. An execution that has not started fails with reason cancelled. A running action is asked to\n" +
+		"stop and reports what it has changed."
 	return cmd
 }
 
@@ -60,9 +60,9 @@ func (s *session) finalizeCommand() *cobra.Command {
 		}
 		return ""
 	}})
-	cmd.Short = "Leave it at what executions have done"
-	cmd.Long = "End the phase rollback_ready of executions: those that succeeded become completed, those whose required\n" +
-		"postconditions do not hold become failed. It would come by itself after a while."
+	cmd.Short = "End the rollback window of executions"
+	cmd.Long = "End the phase rollback_ready of executions: successful executions become completed, those with a failed\n" +
+		"required postcondition become failed. Without this command it happens at the end of the rollback window."
 	return cmd
 }
 
@@ -100,7 +100,7 @@ func (s *session) steer(cmd *cobra.Command, args []string, st steering, format s
 	for i := range found {
 		ke := &found[i]
 		if why := st.refuses(ke); why != "" {
-			errs = append(errs, cli.Fail(fmt.Errorf("execution %q %s", ke.Name, why), cli.CodePrecondition, "fleetloop exec describe "+ke.Name+"   tells how it stands"))
+			errs = append(errs, cli.Fail(fmt.Errorf("execution %q %s", ke.Name, why), cli.CodePrecondition, "fleetloop exec describe "+ke.Name+"   shows its status"))
 			continue
 		}
 		if err := c.Patch(cmd.Context(), ke, st.patch(ke, me)); err != nil {
@@ -127,19 +127,19 @@ func (s *session) stopCommand() *cobra.Command {
 	var running bool
 	cmd := &cobra.Command{
 		Use:   "stop --reason=TEXT",
-		Short: "Let nothing begin any more, until it is resumed",
-		Long: "Let no action begin any more until fleetloop exec resume. What is under way goes on, unless\n" +
-			"--cancel-running is given. It is the ConfigMap " + v1alpha1.EmergencyStop + ".",
+		Short: "Activate the emergency stop: no action starts until it is resumed",
+		Long: "Activate the emergency stop: no action starts until fleetloop exec resume. Running actions continue, unless\n" +
+			"--cancel-running is set. The stop is stored in ConfigMap " + v1alpha1.EmergencyStop + ".",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if reason == "" {
-				return usagef(cmd, "say why with --reason: others will have to decide whether to go on")
+				return usagef(cmd, "--reason is required: others need it to decide when to resume")
 			}
 			return s.stop(cmd, reason, running)
 		},
 	}
-	cmd.Flags().StringVar(&reason, "reason", "", "why, for those who decide whether to go on")
-	cmd.Flags().BoolVar(&running, "cancel-running", false, "cancel what is under way, too")
+	cmd.Flags().StringVar(&reason, "reason", "", "reason, for those who decide when to resume")
+	cmd.Flags().BoolVar(&running, "cancel-running", false, "also cancel running executions")
 	return cmd
 }
 
@@ -150,15 +150,15 @@ func (s *session) stop(cmd *cobra.Command, reason string, running bool) error {
 	}
 	data := map[string]string{v1alpha1.StopReason: reason, v1alpha1.StopRunning: fmt.Sprint(running)}
 	m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: c.namespace, Name: v1alpha1.EmergencyStop}, Data: data}
-	text := "stopped: nothing begins until fleetloop exec resume"
+	text := "emergency stop active: no action starts until fleetloop exec resume"
 	if running {
-		text += ", and what is under way is cancelled"
+		text += ", running executions are being cancelled"
 	}
 	err = c.Create(cmd.Context(), m)
 	if apierrors.IsAlreadyExists(err) {
 		var before string
 		before, err = c.stopAgain(cmd.Context(), m.Name, data)
-		text += fmt.Sprintf("; it was stopped before, because of %q", terminal.Clean(before))
+		text += fmt.Sprintf("; the previous reason was %q", terminal.Clean(before))
 	}
 	if err != nil {
 		return c.refused(err, "stop", roles.AdministratorRole)
@@ -180,7 +180,7 @@ func (c *cluster) stopAgain(ctx context.Context, name string, data map[string]st
 func (s *session) resumeCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "resume",
-		Short: "Go on after fleetloop exec stop",
+		Short: "End the emergency stop",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := s.connect()
@@ -190,7 +190,7 @@ func (s *session) resumeCommand() *cobra.Command {
 			m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: c.namespace, Name: v1alpha1.EmergencyStop}}
 			switch err := c.Delete(cmd.Context(), m); {
 			case apierrors.IsNotFound(err):
-				return s.say("it was not stopped")
+				return s.say("the emergency stop was not active")
 			case err != nil:
 				return c.refused(err, "resume", roles.AdministratorRole)
 			}

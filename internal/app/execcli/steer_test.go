@@ -30,7 +30,7 @@ func TestCancelAndFinalize(t *testing.T) {
 		t.Errorf("s1 is cancelled: %v, by %q", spec.Cancel, spec.CancelledBy)
 	}
 	f.becomes("s2", v1alpha1.PhaseRollbackReady, ran)
-	f.does(f.as("alice", "exec", "cancel", "s1", "s2"), cli.CodePartial, `execution "s2" has ended already`)
+	f.does(f.as("alice", "exec", "cancel", "s1", "s2"), cli.CodePartial, `execution "s2" has already ended`)
 	f.does(f.as("alice", "exec", "finalize", "s2", "-o", "yaml"), cli.CodeOK, "finalize: true")
 	if f.get("s2").Spec.Cancel || !f.get("s2").Spec.Finalize {
 		t.Errorf("%+v", f.get("s2").Spec)
@@ -69,12 +69,12 @@ func TestApprove(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	f.does(f.as("alice", scale("--name=s1")...), cli.CodeOK)
-	f.does(f.as("bob", "approve", "s1", "--yes"), cli.CodePrecondition, "waits for no approval: it is new")
+	f.does(f.as("bob", "approve", "s1", "--yes"), cli.CodePrecondition, "is not waiting for approval: its phase is new")
 	f.becomes("s1", v1alpha1.PhaseWaitingApproval, waits(hash, 2))
 
 	no := f.as("bob", "approve", "s1")
 	no.interactive, no.stdin = true, "n\n"
-	f.does(no, cli.CodeFailed, "+ replicas: 5", "patch deployments/scale shop/web", "not approved", "Approve of plan 3f8a91c2d4e5? [y/N]")
+	f.does(no, cli.CodeFailed, "+ replicas: 5", "patch deployments/scale shop/web", "not approved", "Approve plan 3f8a91c2d4e5? [y/N]")
 	no.stdin = ""
 	f.does(no, cli.CodeFailed, "not approved")
 	if n := len(f.get("s1").Spec.Approvals); n != 0 {
@@ -84,7 +84,7 @@ func TestApprove(t *testing.T) {
 	yes := f.as("bob", "approve", "s1", "--reason=seen it")
 	yes.interactive, yes.stdin = true, "y\n"
 	f.does(yes, cli.CodeOK, "execution/s1 approved (plan 3f8a91c2d4e5)")
-	f.does(f.as("bob", "approve", "s1", "--yes"), cli.CodePrecondition, "has decided already: Approve")
+	f.does(f.as("bob", "approve", "s1", "--yes"), cli.CodePrecondition, "has already decided: Approve")
 	f.does(f.as("carol", "approve", "s1", "--yes", "--plan=000000000000"), cli.CodePrecondition, "the plan of execution")
 	f.does(f.as("carol", "approve", "s1", "--yes", "--plan="+hash[:12]), cli.CodeOK)
 	want := []v1alpha1.Approval{
@@ -194,7 +194,7 @@ func TestGuardIsExplained(t *testing.T) {
 		}
 		return nil
 	})
-	f.does(f.as("alice", "approve", "s1", "--yes"), cli.CodePrecondition, "approve execution \"s1\": the policy wants somebody else", "next:  have another person look at it")
+	f.does(f.as("alice", "approve", "s1", "--yes"), cli.CodePrecondition, "approve execution \"s1\": the requester is excluded from approving", "next:  another person must approve")
 	f.does(f.as("bob", "approve", "s1", "--yes"), cli.CodeOK)
 }
 
@@ -202,13 +202,13 @@ func TestRollback(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	f.does(f.as("alice", scale("--name=s1", "--environment=test", "--correlation-id=inc-7")...), cli.CodeOK)
-	f.does(f.as("bob", "rollback", "s1"), cli.CodePrecondition, "has not ended: it is new")
+	f.does(f.as("bob", "rollback", "s1"), cli.CodePrecondition, "has not ended: its phase is new")
 	f.becomes("s1", v1alpha1.PhaseFailed, nil)
-	f.does(f.as("bob", "rollback", "s1"), cli.CodePrecondition, "has changed nothing")
+	f.does(f.as("bob", "rollback", "s1"), cli.CodePrecondition, "changed nothing")
 	f.becomes("s1", v1alpha1.PhaseFailed, func(s *v1alpha1.KubernetesExecutionStatus) {
 		s.ExecutionResults = &v1alpha1.ExecutionResults{JobName: "never-began"}
 	})
-	f.does(f.as("bob", "rollback", "s1"), cli.CodePrecondition, "ended before it changed anything")
+	f.does(f.as("bob", "rollback", "s1"), cli.CodePrecondition, "ended without a known change")
 	f.becomes("s1", v1alpha1.PhaseRollbackReady, ran)
 	f.does(f.as("bob", "rollback", "s1", "--name=back", "--reason=too slow"), cli.CodeOK, "execution/back created")
 	back, s1 := f.get("back"), f.get("s1")
@@ -228,15 +228,15 @@ func TestRollback(t *testing.T) {
 	f.becomes("s1", v1alpha1.PhaseCompleted, func(s *v1alpha1.KubernetesExecutionStatus) {
 		s.RollbackInformation = &v1alpha1.RollbackInformation{Reason: "a Pod that was deleted does not come back"}
 	})
-	f.does(f.as("bob", "rollback", "s1"), cli.CodePrecondition, "cannot be taken back: a Pod that was deleted does not come back")
+	f.does(f.as("bob", "rollback", "s1"), cli.CodePrecondition, "cannot be rolled back: a Pod that was deleted does not come back")
 }
 
 func TestStopAndResume(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	f.does(f.as("alice", "exec", "resume"), cli.CodeOK, "it was not stopped")
-	f.does(f.as("alice", "exec", "stop", "--reason=fire"), cli.CodeOK, "stopped")
-	f.does(f.as("alice", "exec", "stop", "--reason=flood", "--cancel-running"), cli.CodeOK, "under way is cancelled", `stopped before, because of "fire"`)
+	f.does(f.as("alice", "exec", "resume"), cli.CodeOK, "the emergency stop was not active")
+	f.does(f.as("alice", "exec", "stop", "--reason=fire"), cli.CodeOK, "emergency stop active")
+	f.does(f.as("alice", "exec", "stop", "--reason=flood", "--cancel-running"), cli.CodeOK, "running executions are being cancelled", `the previous reason was "fire"`)
 	var m corev1.ConfigMap
 	if err := f.client.Get(t.Context(), client.ObjectKey{Namespace: f.namespace, Name: v1alpha1.EmergencyStop}, &m); err != nil {
 		t.Fatal(err)

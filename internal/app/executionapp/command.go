@@ -24,12 +24,12 @@ func Command(stdout, stderr io.Writer, env func(string) (string, bool)) *cobra.C
 	}
 	root := &cobra.Command{
 		Use:   binary,
-		Short: "Carry out KubernetesExecutions",
-		Long: `Carry out the KubernetesExecutions of a namespace: check them, ask the policies,
-try them out, wait for approval, run them as Jobs under the account of the action,
-verify what came of it, and record the way back.
+		Short: "Run KubernetesExecutions",
+		Long: `Run the KubernetesExecutions of one namespace: check and dry-run them, evaluate the
+policies, wait for approval, run each action in a Job with its own service account,
+evaluate postconditions, and record how to roll back.
 
-Of several replicas one works at a time.`,
+Of several replicas, one is active at a time (leader election).`,
 		Example: `  DATABASE_URL=postgres://host/fleet execution-controller --runner-image=registry.example/fleetloop/action-runner@sha256:…
   execution-controller --kubeconfig=admin.kubeconfig --namespace=kubernaut-executor --audit=off --runner-image=…`,
 		Args:          cobra.NoArgs,

@@ -41,17 +41,17 @@ type Config struct {
 type Part struct {
 	Kube kube.Config `key:"kubernetes"`
 
-	Namespace string `key:"namespace" env:"EXECUTOR_NAMESPACE" flag:"namespace" doc:"Namespace of the executions, their Jobs and the accounts of the actions (default: that of the pod, else kubernaut-executor)."`
-	Cluster   string `key:"cluster_name" env:"CLUSTER_NAME" flag:"cluster-name" default:"local" validate:"required" doc:"What this cluster is called in policies and in the audit. Clusters that share a database have different names."`
-	DryRun    bool   `key:"dry_run" env:"DRY_RUN" flag:"dry-run" doc:"Try every execution out, and execute none."`
-	Elect     bool   `key:"leader_elect" env:"LEADER_ELECT" flag:"leader-elect" default:"true" doc:"Have one replica at a time work, by a Lease."`
+	Namespace string `key:"namespace" env:"EXECUTOR_NAMESPACE" flag:"namespace" doc:"Namespace of the executions, their Jobs and the service accounts of the actions (default: that of the pod, else kubernaut-executor)."`
+	Cluster   string `key:"cluster_name" env:"CLUSTER_NAME" flag:"cluster-name" default:"local" validate:"required" doc:"Name of this cluster in policies and in the audit. Must be unique among clusters that share a database."`
+	DryRun    bool   `key:"dry_run" env:"DRY_RUN" flag:"dry-run" doc:"Run all executions as dry runs only."`
+	Elect     bool   `key:"leader_elect" env:"LEADER_ELECT" flag:"leader-elect" default:"true" doc:"Use leader election with a Lease, so that one replica is active at a time."`
 
 	Runner RunnerConfig `key:"runner"`
 	Checks CheckConfig  `key:"checks"`
 	Policy PolicyConfig `key:"policy"`
-	Gate   GateConfig   `key:"gate"`
-	Times  TimesConfig  `key:"times"`
-	Guard  GuardConfig  `key:"guard"`
+	Gate   GateConfig   `key:"limits"`
+	Times  TimesConfig  `key:"lifecycle"`
+	Guard  GuardConfig  `key:"admission_policies"`
 	Audit  AuditConfig  `key:"audit"`
 
 	Changes changes.Config `key:"change_events"`
@@ -61,54 +61,54 @@ type Part struct {
 
 // CheckConfig says what is checked, and how.
 type CheckConfig struct {
-	DryRunExecutor      string   `key:"dry_run_executor" env:"DRY_RUN_EXECUTOR" flag:"dry-run-executor" default:"inline" validate:"oneof=inline job" doc:"Where dry runs are made: inline, in the controller by a short-lived token of the action's account, or in a job."`
-	ProtectedNamespaces []string `key:"protected_namespaces" env:"PROTECTED_NAMESPACES" flag:"protected-namespaces" doc:"Namespaces that no action touches, beside kube-system, kube-public, kube-node-lease and the executions' own."`
-	EnvironmentLabel    string   `key:"environment_label" env:"ENVIRONMENT_LABEL" flag:"environment-label" default:"environment" validate:"required" doc:"Label of namespaces that names their environment. The shipped policies treat a namespace without it as production."`
+	DryRunExecutor      string   `key:"dry_run_executor" env:"DRY_RUN_EXECUTOR" flag:"dry-run-executor" default:"inline" validate:"oneof=inline job" doc:"Where dry runs execute: inline (in the controller, with a short-lived token of the action's service account) or job."`
+	ProtectedNamespaces []string `key:"protected_namespaces" env:"PROTECTED_NAMESPACES" flag:"protected-namespaces" doc:"Namespaces that actions cannot change, in addition to kube-system, kube-public, kube-node-lease and the namespace of the executions."`
+	EnvironmentLabel    string   `key:"environment_label" env:"ENVIRONMENT_LABEL" flag:"environment-label" default:"environment" validate:"required" doc:"Namespace label with the environment. The shipped policies treat namespaces without it as production."`
 }
 
 // PolicyConfig says where the policies are.
 type PolicyConfig struct {
-	ConfigMap string        `key:"config_map" env:"POLICY_CONFIG_MAP" flag:"policy-configmap" default:"safety-policies" validate:"required" doc:"ConfigMap with the policies. Its annotation kubernaut.io/policy-mode, if there is one, wins over the mode that is set here."`
-	Mode      string        `key:"mode" env:"POLICY_MODE" flag:"policy-mode" default:"enforce" validate:"oneof=enforce warn audit" doc:"What a denial does: enforce ends the execution, warn says so, audit records it."`
-	Timeout   time.Duration `key:"timeout" env:"POLICY_EVALUATION_TIMEOUT" flag:"policy-evaluation-timeout" default:"5s" validate:"gt=0" doc:"How long one decision may take."`
+	ConfigMap string        `key:"config_map" env:"POLICY_CONFIG_MAP" flag:"policy-configmap" default:"safety-policies" validate:"required" doc:"ConfigMap with the safety policies. Its annotation kubernaut.io/policy-mode overrides policy.mode."`
+	Mode      string        `key:"mode" env:"POLICY_MODE" flag:"policy-mode" default:"enforce" validate:"oneof=enforce warn audit" doc:"Effect of a denial: enforce fails the execution, warn adds a warning, audit only records it."`
+	Timeout   time.Duration `key:"timeout" env:"POLICY_EVALUATION_TIMEOUT" flag:"policy-evaluation-timeout" default:"5s" validate:"gt=0" doc:"Timeout of one policy evaluation."`
 }
 
 // GateConfig says how much may happen at once.
 type GateConfig struct {
-	MaxConcurrent   int            `key:"max_concurrent" env:"MAX_CONCURRENT_EXECUTIONS" flag:"max-concurrent" default:"10" validate:"min=1" doc:"Executions at a time that change something. As many may only read at the same time."`
-	MaxPerNamespace int            `key:"max_per_namespace" env:"MAX_CONCURRENT_PER_NAMESPACE" flag:"max-per-namespace" default:"0" validate:"min=0" doc:"Executions at a time in one target namespace; 0 is any number."`
-	MaxPerRequester int            `key:"max_per_requester" env:"MAX_CONCURRENT_PER_REQUESTER" flag:"max-per-requester" default:"0" validate:"min=0" doc:"Executions at a time of one requester; 0 is half of max_concurrent."`
-	MaxPerAction    map[string]int `key:"max_per_action" env:"MAX_CONCURRENT_PER_ACTION" flag:"max-per-action" doc:"Executions of an action at a time, such as drain_node=1."`
-	MaxNodePercent  int            `key:"max_node_percent" env:"MAX_NODE_PERCENT" flag:"max-node-percent" default:"10" validate:"min=1,max=100" doc:"Part of the nodes that actions on nodes may be at at a time; one is always allowed."`
-	Cooldown        time.Duration  `key:"cooldown" env:"EXECUTION_COOLDOWN" flag:"cooldown" default:"0s" validate:"min=0" doc:"Pause between two executions of the same action on the same target. Rollbacks need none."`
-	MaxFailures     int            `key:"max_failures" env:"MAX_FAILURES" flag:"max-failures" default:"5" validate:"min=0" doc:"How often an action may fail on a target within failure_window before more of them are refused."`
-	FailureWindow   time.Duration  `key:"failure_window" env:"FAILURE_WINDOW" flag:"failure-window" default:"1h" validate:"gt=0" doc:"See max_failures."`
-	QueueTimeout    time.Duration  `key:"queue_timeout" env:"QUEUE_TIMEOUT" flag:"queue-timeout" default:"10m" validate:"gt=0" doc:"How long an execution waits for its turn."`
+	MaxConcurrent   int            `key:"max_concurrent" env:"MAX_CONCURRENT_EXECUTIONS" flag:"max-concurrent" default:"10" validate:"min=1" doc:"Maximum number of concurrent executions. Read-only executions have a separate limit of the same size."`
+	MaxPerNamespace int            `key:"max_per_namespace" env:"MAX_CONCURRENT_PER_NAMESPACE" flag:"max-per-namespace" default:"0" validate:"min=0" doc:"Maximum number of concurrent executions per target namespace; 0 is unlimited."`
+	MaxPerRequester int            `key:"max_per_requester" env:"MAX_CONCURRENT_PER_REQUESTER" flag:"max-per-requester" default:"0" validate:"min=0" doc:"Maximum number of concurrent executions per requester; 0 is half of max_concurrent."`
+	MaxPerAction    map[string]int `key:"max_per_action" env:"MAX_CONCURRENT_PER_ACTION" flag:"max-per-action" doc:"Maximum number of concurrent executions per action, for example drain_node=1."`
+	MaxNodePercent  int            `key:"max_node_percent" env:"MAX_NODE_PERCENT" flag:"max-node-percent" default:"10" validate:"min=1,max=100" doc:"Maximum percentage of nodes that actions can use at a time, including cordoned nodes. One node is always allowed."`
+	Cooldown        time.Duration  `key:"cooldown" env:"EXECUTION_COOLDOWN" flag:"cooldown" default:"0s" validate:"min=0" doc:"Minimum time between two executions of the same action on the same target. Rollbacks are exempt."`
+	MaxFailures     int            `key:"max_failures" env:"MAX_FAILURES" flag:"max-failures" default:"5" validate:"min=0" doc:"Number of consecutive failures of an action on a target within failure_window that opens the circuit breaker. 0 disables it."`
+	FailureWindow   time.Duration  `key:"failure_window" env:"FAILURE_WINDOW" flag:"failure-window" default:"1h" validate:"gt=0" doc:"Time window of max_failures."`
+	QueueTimeout    time.Duration  `key:"queue_timeout" env:"QUEUE_TIMEOUT" flag:"queue-timeout" default:"10m" validate:"gt=0" doc:"Maximum time in the queue before an execution fails."`
 }
 
 // TimesConfig says how long things may take, or are kept.
 type TimesConfig struct {
-	Approval       time.Duration `key:"approval_timeout" env:"APPROVAL_TIMEOUT" flag:"approval-timeout" default:"1h" validate:"gt=0" doc:"How long an approval is waited for, unless the execution says so itself."`
-	RollbackWindow time.Duration `key:"rollback_window" env:"ROLLBACK_WINDOW" flag:"rollback-window" default:"5m" validate:"gte=0" doc:"How long an execution stays rollback_ready unless its parent finalizes it; 0 ends it at once, with its way back recorded."`
-	Retention      time.Duration `key:"retention" env:"EXECUTION_RETENTION" flag:"retention" default:"24h" validate:"gt=0" doc:"How long an execution is kept after its end, once its audit is durable."`
-	JobRetention   time.Duration `key:"job_retention" env:"JOB_RETENTION" flag:"job-retention" default:"5m" validate:"gt=0" doc:"How long a Job is kept after its result is stored."`
+	Approval       time.Duration `key:"approval_timeout" env:"APPROVAL_TIMEOUT" flag:"approval-timeout" default:"1h" validate:"gt=0" doc:"Default deadline for approvals. spec.approvalTimeout overrides it."`
+	RollbackWindow time.Duration `key:"rollback_window" env:"ROLLBACK_WINDOW" flag:"rollback-window" default:"5m" validate:"gte=0" doc:"Time that an execution stays rollback_ready unless it is finalized earlier; 0 ends the phase at once. The rollback information remains."`
+	Retention      time.Duration `key:"retention" env:"EXECUTION_RETENTION" flag:"retention" default:"24h" validate:"gt=0" doc:"Retention of an execution after its end, once its audit is written."`
+	JobRetention   time.Duration `key:"job_retention" env:"JOB_RETENTION" flag:"job-retention" default:"5m" validate:"gt=0" doc:"Retention of a Job after its result is stored."`
 }
 
 // GuardConfig says whether the shipped admission policies are needed, and who is
 // whom for them.
 type GuardConfig struct {
-	Mode        string        `key:"mode" env:"GUARD" flag:"guard" default:"required" validate:"oneof=required off" doc:"Whether executions need the shipped admission policies: required refuses those that were created while the policies were not in force; off lets anybody ask in anybody's name, and counts no approval."`
-	Propagation time.Duration `key:"propagation" env:"GUARD_PROPAGATION" flag:"guard-propagation" default:"30s" validate:"gt=0" doc:"How long an API server may take to go by admission policies that were created or changed. Nothing is accepted before."`
+	Mode        string        `key:"mode" env:"ADMISSION_POLICIES" flag:"admission-policies" default:"required" validate:"oneof=required off" doc:"Whether the shipped admission policies are required. required fails executions created while the policies were not in force. off accepts unverified requesters and no approvals."`
+	Propagation time.Duration `key:"propagation_delay" env:"ADMISSION_POLICY_PROPAGATION_DELAY" flag:"admission-policy-propagation-delay" default:"30s" validate:"gt=0" doc:"Time that API servers need to enforce created or changed admission policies. No execution is accepted before."`
 
-	User              string   `key:"controller_user" env:"CONTROLLER_USER" flag:"controller-user" doc:"User that the controller is for the Kubernetes API (default: the ServiceAccount kubernaut-execution-controller of its namespace)."`
-	PolicyAdmins      string   `key:"policy_admins" env:"POLICY_ADMINS" flag:"policy-admins" doc:"Group that may change the policies and the emergency stop."`
-	TrustedRequesters []string `key:"trusted_requesters" env:"TRUSTED_REQUESTERS" flag:"trusted-requesters" doc:"Users who may ask in the name of others."`
+	User              string   `key:"controller_user" env:"CONTROLLER_USER" flag:"controller-user" doc:"Kubernetes user name of the controller (default: ServiceAccount kubernaut-execution-controller in its namespace)."`
+	PolicyAdmins      string   `key:"policy_admins" env:"POLICY_ADMINS" flag:"policy-admins" doc:"Group that is allowed to change the safety policies and the emergency stop."`
+	TrustedRequesters []string `key:"trusted_requesters" env:"TRUSTED_REQUESTERS" flag:"trusted-requesters" doc:"Users that are allowed to set spec.requestedBy to another user."`
 }
 
 // AuditConfig says where the audit is kept.
 type AuditConfig struct {
-	Mode      string        `key:"mode" env:"AUDIT" flag:"audit" default:"postgres" validate:"oneof=postgres off" doc:"Where the audit is kept: postgres, or off, nowhere."`
-	Retention time.Duration `key:"retention" env:"AUDIT_RETENTION" flag:"audit-retention" default:"2160h" validate:"gt=0" doc:"How long the audit is kept. It goes a month at a time, and the database lets go of nothing younger than 30 days unless its owner says so."`
+	Mode      string        `key:"mode" env:"AUDIT" flag:"audit" default:"postgres" validate:"oneof=postgres off" doc:"Where the audit is stored: postgres, or off for no audit."`
+	Retention time.Duration `key:"retention" env:"AUDIT_RETENTION" flag:"audit-retention" default:"2160h" validate:"gt=0" doc:"Retention of the audit, pruned by month. The database rejects less than its minimum, by default 30 days."`
 }
 
 const (
@@ -131,8 +131,8 @@ func Defaults() Config {
 }
 
 var (
-	errNoDatabase = errors.New("DATABASE_URL is not set; set it to postgres://user:password@host:5432/database, for the audit (or leave the audit out with --audit=off)")
-	errNoImage    = errors.New("there is no image for the Jobs: set RUNNER_IMAGE or --runner-image to that of action-runner")
+	errNoDatabase = errors.New("DATABASE_URL is not set: set it to postgres://user:password@host:5432/database for the audit, or disable the audit with --audit=off")
+	errNoImage    = errors.New("no runner image is configured: set RUNNER_IMAGE or --runner-image to the image of action-runner")
 )
 
 // check refuses settings that do not go together.
@@ -146,9 +146,9 @@ func (c Part) check() error {
 	for _, name := range slices.Concat(c.Runner.Inline, keys(c.Gate.MaxPerAction)) {
 		switch a, known := action.Find(name); {
 		case !known:
-			return fmt.Errorf("there is no action %q: 'fleetloop exec actions' lists them", name)
+			return fmt.Errorf("unknown action %q: 'fleetloop exec actions' lists the available actions", name)
 		case a.Name != name:
-			return fmt.Errorf("action %q is called %q here", name, a.Name)
+			return fmt.Errorf("action %q is an alias: use %q", name, a.Name)
 		}
 	}
 	return c.Runner.check()

@@ -35,7 +35,7 @@ func TestOldCRD(t *testing.T) {
 	version, _ := versions[0].(map[string]any)
 	status := []string{"schema", "openAPIV3Schema", "properties", "status", "properties"}
 	unstructured.RemoveNestedField(version, append(status, "verifiedRequest")...)
-	unstructured.RemoveNestedField(version, append(status, "plan", "properties", "guardPeriod")...)
+	unstructured.RemoveNestedField(version, append(status, "plan", "properties", "admissionPolicyPeriod")...)
 	if err := unstructured.SetNestedSlice(crd, versions, "spec", "versions"); err != nil {
 		t.Fatal(err)
 	}
@@ -78,7 +78,7 @@ func TestOldCRD(t *testing.T) {
 			return nil
 		})
 	}
-	says("kubernetesexecution_crd_outdated 1", "status.plan.guardPeriod", "status.verifiedRequest", "kubectl apply --server-side -f deploy/crds")
+	says("kubernetesexecution_crd_outdated 1", "status.plan.admissionPolicyPeriod", "status.verifiedRequest", "kubectl apply --server-side -f deploy/crds")
 	if !strings.Contains(c.Stderr.String(), "no approval counts, because the CustomResourceDefinition is older") {
 		t.Error("the log does not say it")
 	}

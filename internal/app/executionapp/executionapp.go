@@ -80,7 +80,7 @@ func Parts(ctx context.Context, p *process.Process, cfg Part, loan Loan) (parts 
 		parts = append(parts, database...)
 		deps.Auditor = store
 	} else {
-		p.Log.WarnContext(ctx, "nothing is audited", "set", "AUDIT=postgres and DATABASE_URL")
+		p.Log.WarnContext(ctx, "audit is disabled", "set", "AUDIT=postgres and DATABASE_URL")
 	}
 	g, err := gate.New(cfg.gate())
 	if err != nil {
@@ -119,8 +119,8 @@ func auditing(cfg Part, p *process.Process) (*audit.Auditor, []lifecycle.Part, e
 	}
 	tables := schema.Awaited(pool, p.Log)
 	parts := []lifecycle.Part{
-		{Name: "audit's database", Run: pool.Run, Ready: pool.Ready, Close: func() error { pool.Close(); return nil }},
-		{Name: "audit's schema", Run: tables.Run, Ready: tables.Ready},
+		{Name: "audit database", Run: pool.Run, Ready: pool.Ready, Close: func() error { pool.Close(); return nil }},
+		{Name: "audit schema", Run: tables.Run, Ready: tables.Ready},
 	}
 	a, err := audit.New(pgstore.New(pool), audit.Config{Cluster: cfg.Cluster, Retention: cfg.Audit.Retention}, p.Metrics, p.Log)
 	if err != nil {
@@ -133,7 +133,7 @@ func auditing(cfg Part, p *process.Process) (*audit.Auditor, []lifecycle.Part, e
 // approves, and has it be seen.
 func guarding(ctx context.Context, host *rest.Config, cfg Part, p *process.Process, deps *operator.Deps) ([]lifecycle.Part, error) {
 	if cfg.Guard.Mode == guardOff {
-		p.Log.WarnContext(ctx, "nothing checks who asks for executions, and no approval counts", "set", "GUARD=required")
+		p.Log.WarnContext(ctx, "admission policies are disabled, requesters are not verified and approvals are not accepted", "set", "ADMISSION_POLICIES=required")
 		deps.Guard = guard.Off{}
 		return nil, watchGuard(p.Metrics, func() error { return guard.ErrOff })
 	}
@@ -172,5 +172,5 @@ func surround(host *rest.Config, cfg Part, p *process.Process, ids *identity.Ide
 	}
 	known := follow.Ready
 	follow.Ready = func() error { return errors.Join(known(), rules.Ready()) }
-	return []lifecycle.Part{follow, {Name: "policy loading", Run: rules.Run}, view.Part("view of the cluster"), nodes(view, g, p.Log)}, checker, nil
+	return []lifecycle.Part{follow, {Name: "policy loading", Run: rules.Run}, view.Part("cluster cache"), nodes(view, g, p.Log)}, checker, nil
 }

@@ -80,7 +80,7 @@ func TestFollowsThePolicies(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := apptest.Start(t, executionapp.Command, nil, "--kubeconfig", kubeconfig, "--namespace", namespace, "--runner-image=runner", "--audit=off", "--leader-elect=false", "--guard-propagation=10ms")
+	c := apptest.Start(t, executionapp.Command, nil, "--kubeconfig", kubeconfig, "--namespace", namespace, "--runner-image=runner", "--audit=off", "--leader-elect=false", "--admission-policy-propagation-delay=10ms")
 	health := c.URL(t, "metrics and health")
 	says := func(status int, want string) {
 		t.Helper()
@@ -108,13 +108,13 @@ func TestFollowsThePolicies(t *testing.T) {
 	if _, err := laws.Update(t.Context(), bad, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	logs("the policies are refused")
+	logs("policies rejected")
 	says(http.StatusOK, "policies")
 
 	if err := laws.Delete(t.Context(), shipped.Name, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	says(http.StatusServiceUnavailable, "taken away")
+	says(http.StatusServiceUnavailable, "removed")
 	again := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: shipped.Name}, Data: shipped.Data}
 	if _, err := laws.Create(t.Context(), again, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
 		t.Fatal(err)
@@ -143,7 +143,7 @@ func TestStartsWithoutAnything(t *testing.T) {
 	apptest.WantStatus(t, health+"/healthz", http.StatusOK)
 	apptest.Eventually(t, func() error {
 		_, body := apptest.Send(t, http.MethodGet, health+"/readyz?verbose", "")
-		for _, want := range []string{"audit's database", "ConfigMaps not listed yet: ", "nowhere", "Namespaces have not been listed yet: ", "forbidden"} {
+		for _, want := range []string{"audit database", "ConfigMaps not listed yet: ", "nowhere", "Namespaces have not been listed yet: ", "forbidden"} {
 			if !strings.Contains(body, want) {
 				return fmt.Errorf("/readyz lacks %q: %s", want, body)
 			}

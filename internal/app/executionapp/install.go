@@ -56,7 +56,7 @@ func Install(ctx context.Context, host *rest.Config, cfg Part, targets Targets) 
 		Data:       files,
 	})
 	if err != nil && !apierrors.IsAlreadyExists(err) {
-		return fmt.Errorf("install executions: make ConfigMap %q: %w", cfg.Policy.ConfigMap, err)
+		return fmt.Errorf("install executions: create ConfigMap %q: %w", cfg.Policy.ConfigMap, err)
 	}
 	return stamps(ctx, c, cfg)
 }

@@ -15,7 +15,7 @@ func TestSaysWhoLeads(t *testing.T) {
 	t.Parallel()
 	namespace, kubeconfig := install(t)
 	start := func() *apptest.Call {
-		return apptest.Start(t, executionapp.Command, nil, "--kubeconfig", kubeconfig, "--namespace", namespace, "--runner-image=runner", "--audit=off", "--guard-propagation=10ms")
+		return apptest.Start(t, executionapp.Command, nil, "--kubeconfig", kubeconfig, "--namespace", namespace, "--runner-image=runner", "--audit=off", "--admission-policy-propagation-delay=10ms")
 	}
 	says := func(c *apptest.Call, leading, over int) error {
 		text := c.Stderr.String()

@@ -14,8 +14,8 @@ import (
 // who gives it: else only the log tells, and whoever waits for an approval.
 func watchGuard(reg prometheus.Registerer, missing func() error) error {
 	return reg.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "kubernetesexecution_approval_guard_missing",
-		Help: "1 if no approval is accepted, because the admission policies that check who asks and who approves are missing, changed, switched off or not known.",
+		Name: "kubernetesexecution_admission_policies_missing",
+		Help: "1 if approvals are not accepted, because the admission policies that verify requesters and approvers are missing, changed, disabled or not checked yet, 0 otherwise.",
 	}, func() float64 {
 		if missing() != nil {
 			return 1
@@ -34,7 +34,7 @@ type timed struct {
 func newTimed(reg prometheus.Registerer, of execution.Conditions) (timed, error) {
 	c := timed{of, prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name: "kubernetesexecution_condition_evaluation_duration_seconds",
-		Help: "How long evaluations of conditions took, by what came of them: passed, failed, error, killed (it took too much CPU time or memory), later (there was no process for it).", Buckets: prometheus.ExponentialBuckets(1e-3, 2, 14),
+		Help: "Duration of condition evaluations in seconds, by result: passed, failed, error, killed (exceeded its CPU or memory limit), or deferred (all evaluator processes were busy).", Buckets: prometheus.ExponentialBuckets(1e-3, 2, 14),
 	}, []string{"result"})}
 	return c, reg.Register(c.took)
 }
@@ -43,7 +43,7 @@ func newTimed(reg prometheus.Registerer, of execution.Conditions) (timed, error)
 func (c timed) Enter(requester string) (execution.Place, error) {
 	p, err := c.Conditions.Enter(requester)
 	if err != nil {
-		c.took.WithLabelValues("later").Observe(0)
+		c.took.WithLabelValues("deferred").Observe(0)
 		return nil, err
 	}
 	return timedPlace{p, c.took}, nil
@@ -65,7 +65,7 @@ func (p timedPlace) Evaluate(ctx context.Context, module string, input any, now 
 	case errors.Is(err, execution.ErrKilled):
 		result = "killed"
 	case errors.As(err, &retry):
-		result = "later"
+		result = "deferred"
 	case err != nil:
 		result = "error"
 	case passed:

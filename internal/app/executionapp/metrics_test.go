@@ -23,7 +23,7 @@ import (
 func TestScraped(t *testing.T) {
 	t.Parallel()
 	namespace, kubeconfig := install(t)
-	c := apptest.Start(t, executionapp.Command, nil, "--kubeconfig", kubeconfig, "--namespace", namespace, "--runner-image=runner", "--audit=off", "--guard-propagation=10ms")
+	c := apptest.Start(t, executionapp.Command, nil, "--kubeconfig", kubeconfig, "--namespace", namespace, "--runner-image=runner", "--audit=off", "--admission-policy-propagation-delay=10ms")
 	scrape := c.URL(t, "metrics and health") + "/metrics"
 	shows := func(series ...string) {
 		t.Helper()
@@ -37,7 +37,7 @@ func TestScraped(t *testing.T) {
 			return nil
 		})
 	}
-	shows("approval_guard_missing 0", `api_writes_total{resource="leases",verb="create"} 1`)
+	shows("admission_policies_missing 0", `api_writes_total{resource="leases",verb="create"} 1`)
 
 	scheme := runtime.NewScheme()
 	if err := v1alpha1.AddToScheme(scheme); err != nil {
@@ -85,7 +85,7 @@ func TestScraped(t *testing.T) {
 			}
 		}
 	}
-	shows("approval_guard_missing 1")
+	shows("admission_policies_missing 1")
 	c.Cancel()
 	if err := c.Wait(t); err != nil {
 		t.Errorf("told to stop, it ended with %v", err)

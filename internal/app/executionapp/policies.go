@@ -79,7 +79,7 @@ func (p *laws) Run(ctx context.Context) error {
 func (p *laws) load(ctx context.Context, cm *corev1.ConfigMap, pause time.Duration) bool {
 	if cm == nil {
 		p.store.Unload()
-		p.log.ErrorContext(ctx, "the ConfigMap with the policies is gone, nothing is allowed until there is one", "configmap", p.name)
+		p.log.ErrorContext(ctx, "policy ConfigMap deleted, all actions are denied", "configmap", p.name)
 		return true
 	}
 	bound, cancel := context.WithTimeout(ctx, loadTimeout)
@@ -88,10 +88,10 @@ func (p *laws) load(ctx context.Context, cm *corev1.ConfigMap, pause time.Durati
 	switch {
 	case ctx.Err() != nil:
 	case errors.Is(err, policy.ErrUnfinished):
-		p.log.ErrorContext(ctx, "the policies are not loaded because their tests did not end in time, trying again", "configmap", p.name, "version", cm.ResourceVersion, "err", err, "retry_in", pause)
+		p.log.ErrorContext(ctx, "policies not loaded, their tests did not finish in time, retrying", "configmap", p.name, "version", cm.ResourceVersion, "err", err, "retry_in", pause)
 		return false
 	case err != nil:
-		p.log.ErrorContext(ctx, "the policies are refused, those before them stay in force", "configmap", p.name, "version", cm.ResourceVersion, "err", err)
+		p.log.ErrorContext(ctx, "policies rejected, the previous ones stay active", "configmap", p.name, "version", cm.ResourceVersion, "err", err)
 	default:
 		p.log.InfoContext(ctx, "policies loaded", "configmap", p.name, "version", cm.ResourceVersion, "hash", p.store.Status().Hash)
 	}
@@ -105,18 +105,18 @@ func (p *laws) Ready() error {
 	case s.Hash != "":
 		return nil
 	case errors.Is(s.Err, policy.ErrUnfinished):
-		return fmt.Errorf("the policies in ConfigMap %s could not be tried to the end, and are tried again: %w", p.name, s.Err)
+		return fmt.Errorf("the self-test of the policies in ConfigMap %s did not finish and is retried: %w", p.name, s.Err)
 	case s.Err != nil:
-		return fmt.Errorf("the policies in ConfigMap %s are refused: %w", p.name, s.Err)
+		return fmt.Errorf("the policies in ConfigMap %s are invalid: %w", p.name, s.Err)
 	}
-	return fmt.Errorf("there are no policies: apply ConfigMap %s", p.name)
+	return fmt.Errorf("no policies are loaded: create ConfigMap %s", p.name)
 }
 
 // Decide decides by the policies that are in force.
 func (p *laws) Decide(ctx context.Context, in *execution.Input) (execution.Decision, error) {
 	text, err := json.Marshal(in)
 	if err != nil {
-		return execution.Decision{}, fmt.Errorf("write the input of the policies: %w", err)
+		return execution.Decision{}, fmt.Errorf("encode policy input: %w", err)
 	}
 	d, hash, err := p.store.Decide(ctx, text, time.Unix(in.Now, 0))
 	if errors.Is(err, policy.ErrNoPolicy) {
@@ -155,7 +155,7 @@ type place struct{ *evaluator.Place }
 func (p place) Evaluate(ctx context.Context, module string, input any, now time.Time) (passed bool, message string, err error) {
 	text, err := json.Marshal(input)
 	if err != nil {
-		return false, "", fmt.Errorf("write the input of a condition: %w", err)
+		return false, "", fmt.Errorf("encode condition input: %w", err)
 	}
 	passed, message, err = p.Place.Evaluate(ctx, module, text, now)
 	return passed, message, inWords(err)

@@ -16,34 +16,34 @@ import (
 
 // RunnerConfig says where actions run.
 type RunnerConfig struct {
-	Image         string            `key:"image" env:"RUNNER_IMAGE" flag:"runner-image" doc:"Image of action-runner, by its digest."`
-	PullPolicy    string            `key:"pull_policy" env:"RUNNER_PULL_POLICY" flag:"runner-pull-policy" default:"IfNotPresent" validate:"oneof=Always IfNotPresent Never" doc:"When the image is pulled."`
+	Image         string            `key:"image" env:"RUNNER_IMAGE" flag:"runner-image" doc:"Image of action-runner, with its digest."`
+	PullPolicy    string            `key:"pull_policy" env:"RUNNER_PULL_POLICY" flag:"runner-pull-policy" default:"IfNotPresent" validate:"oneof=Always IfNotPresent Never" doc:"Image pull policy of the Pods."`
 	PriorityClass string            `key:"priority_class" env:"RUNNER_PRIORITY_CLASS" doc:"PriorityClass of the Pods."`
-	PullSecrets   []string          `key:"pull_secrets" env:"RUNNER_PULL_SECRETS" doc:"Secrets with credentials of the image's registry."`
-	NodeSelector  map[string]string `key:"node_selector" env:"RUNNER_NODE_SELECTOR" doc:"Labels of the nodes that the Pods run on."`
-	Tolerations   []Toleration      `key:"tolerations" validate:"dive" doc:"Taints of nodes that the Pods bear, as in a Pod. In the file alone."`
-	OnTargetNode  bool              `key:"on_target_node" env:"RUNNER_ON_TARGET_NODE" flag:"runner-on-target-node" doc:"Let an action on a node run on that node if there is no other, as in a cluster of one."`
+	PullSecrets   []string          `key:"pull_secrets" env:"RUNNER_PULL_SECRETS" doc:"Image pull secrets of the Pods."`
+	NodeSelector  map[string]string `key:"node_selector" env:"RUNNER_NODE_SELECTOR" doc:"Node selector of the Pods."`
+	Tolerations   []Toleration      `key:"tolerations" validate:"dive" doc:"Tolerations of the Pods. Only in the configuration file."`
+	OnTargetNode  bool              `key:"on_target_node" env:"RUNNER_ON_TARGET_NODE" flag:"runner-on-target-node" doc:"Allow the Pod of a node action to run on that node if there is no other node."`
 
 	Resources       Resources            `key:"resources"`
-	ActionResources map[string]Resources `key:"action_resources" doc:"Requests and limits of single actions by their names, all of them in the place of those in resources, such as {drain_node: {requests: {memory: 128Mi}, limits: {memory: 512Mi}}}. In the file alone."`
+	ActionResources map[string]Resources `key:"action_resources" doc:"Requests and limits per action, which replace those in resources, for example {drain_node: {requests: {memory: 128Mi}, limits: {memory: 512Mi}}}. Only in the configuration file."`
 
-	DefaultMode string   `key:"default_mode" env:"EXECUTION_MODE" flag:"execution-mode" default:"Job" validate:"oneof=Job Inline" doc:"Where actions run that name no mode: Job, or Inline, in the controller by a short-lived token of the action's account, for those that inline_actions allows."`
-	Inline      []string `key:"inline_actions" env:"INLINE_ACTIONS" flag:"inline-actions" doc:"Actions that may run inline."`
+	DefaultMode string   `key:"default_mode" env:"EXECUTION_MODE" flag:"execution-mode" default:"Job" validate:"oneof=Job Inline" doc:"Default of spec.executionMode: Job, or Inline (in the controller, with a short-lived token of the action's service account) for actions in inline_actions."`
+	Inline      []string `key:"inline_actions" env:"INLINE_ACTIONS" flag:"inline-actions" doc:"Actions that are allowed to run inline."`
 }
 
 // A Toleration is one of a Pod, under the names that it has there, too.
 type Toleration struct {
-	Key      string `key:"key" doc:"Key of the taint; empty is any, with the operator Exists."`
-	Operator string `key:"operator" default:"Equal" validate:"oneof=Equal Exists" doc:"How the taint's value is compared: Equal, or Exists, not at all."`
+	Key      string `key:"key" doc:"Key of the taint; empty matches all keys with the operator Exists."`
+	Operator string `key:"operator" default:"Equal" validate:"oneof=Equal Exists" doc:"Operator: Equal, or Exists, which ignores the value."`
 	Value    string `key:"value" doc:"Value of the taint."`
-	Effect   string `key:"effect" validate:"omitempty,oneof=NoSchedule PreferNoSchedule NoExecute" doc:"Effect of the taint: NoSchedule, PreferNoSchedule or NoExecute; empty is any."`
-	Seconds  *int64 `key:"toleration_seconds" alias:"tolerationSeconds" doc:"How long a taint with the effect NoExecute is borne; without it, forever."`
+	Effect   string `key:"effect" validate:"omitempty,oneof=NoSchedule PreferNoSchedule NoExecute" doc:"Effect of the taint: NoSchedule, PreferNoSchedule or NoExecute; empty matches all."`
+	Seconds  *int64 `key:"toleration_seconds" alias:"tolerationSeconds" doc:"Time to tolerate a taint with the effect NoExecute; forever if unset."`
 }
 
 // Resources are what a container asks for, and may use.
 type Resources struct {
-	Requests map[string]Quantity `key:"requests" doc:"What the container of a Job asks for. Where there are neither requests nor limits it is {cpu: 50m, memory: 64Mi}. In the file alone."`
-	Limits   map[string]Quantity `key:"limits" doc:"What it may use at most. Where there are neither requests nor limits it is {cpu: 200m, memory: 256Mi}. In the file alone."`
+	Requests map[string]Quantity `key:"requests" doc:"Resource requests of the container of a Job. Without requests and limits the default is {cpu: 50m, memory: 64Mi}. Only in the configuration file."`
+	Limits   map[string]Quantity `key:"limits" doc:"Resource limits of the container of a Job. Without requests and limits the default is {cpu: 200m, memory: 256Mi}. Only in the configuration file."`
 }
 
 // A Quantity is one as Kubernetes writes it, such as 200m or 256Mi.
@@ -53,10 +53,10 @@ type Quantity struct{ resource.Quantity }
 func (q *Quantity) UnmarshalText(text []byte) error {
 	v, err := resource.ParseQuantity(strings.TrimSpace(string(text)))
 	if err != nil {
-		return errors.New("write a quantity such as 200m or 256Mi")
+		return errors.New("want a quantity such as 200m or 256Mi")
 	}
 	if v.Sign() < 0 {
-		return errors.New("it is below zero")
+		return errors.New("must not be negative")
 	}
 	q.Quantity = v
 	return nil
@@ -107,7 +107,7 @@ func (c RunnerConfig) check() error {
 	}
 	for _, key := range keys(c.NodeSelector) {
 		for _, problem := range slices.Concat(validation.IsQualifiedName(key), validation.IsValidLabelValue(c.NodeSelector[key])) {
-			bad("node_selector", "%q=%q is no label: %s", key, c.NodeSelector[key], problem)
+			bad("node_selector", "%q=%q is not a valid label: %s", key, c.NodeSelector[key], problem)
 		}
 	}
 	for i, t := range c.Tolerations {
@@ -123,13 +123,13 @@ func (c RunnerConfig) check() error {
 		a, known := action.Find(name)
 		switch {
 		case !known:
-			bad(key, "there is no action %q: 'fleetloop exec actions' lists them", name)
+			bad(key, "unknown action %q: 'fleetloop exec actions' lists the available actions", name)
 		case a.Name != name:
-			bad(key, "action %q is called %q here", name, a.Name)
+			bad(key, "action %q is an alias: use %q", name, a.Name)
 		case a.NoJob:
 			bad(key, "action %q has no Job", name)
 		case len(r.Requests)+len(r.Limits) == 0:
-			bad(key, "it says nothing: give requests or limits, or leave it out to have those of resources")
+			bad(key, "set requests or limits, or omit it to use those of runner.resources")
 		}
 		for _, problem := range r.problems() {
 			bad(key, "%s", problem)
@@ -143,20 +143,20 @@ func (t Toleration) problems() []string {
 	exists := t.Operator == string(corev1.TolerationOpExists)
 	switch {
 	case t.Key == "" && !exists:
-		list = append(list, "it has no key: give one, or the operator Exists, which bears all taints")
+		list = append(list, "key is required unless the operator is Exists")
 	case t.Key != "":
 		for _, problem := range validation.IsQualifiedName(t.Key) {
-			list = append(list, fmt.Sprintf("%q is no key of a taint: %s", t.Key, problem))
+			list = append(list, fmt.Sprintf("invalid key %q: %s", t.Key, problem))
 		}
 	}
 	if exists && t.Value != "" {
-		list = append(list, fmt.Sprintf("it has the value %q, which the operator Exists does not look at: leave one of them out", t.Value))
+		list = append(list, fmt.Sprintf("value %q is not allowed with the operator Exists", t.Value))
 	}
 	for _, problem := range validation.IsValidLabelValue(t.Value) {
-		list = append(list, fmt.Sprintf("%q is no value of a taint: %s", t.Value, problem))
+		list = append(list, fmt.Sprintf("invalid value %q: %s", t.Value, problem))
 	}
 	if t.Seconds != nil && t.Effect != string(corev1.TaintEffectNoExecute) {
-		list = append(list, "toleration_seconds are for the effect NoExecute: set that, or leave them out")
+		list = append(list, "toleration_seconds is allowed only with the effect NoExecute")
 	}
 	return list
 }
@@ -178,9 +178,9 @@ func (r Resources) problems() []string {
 		_, limited := r.Limits[name]
 		switch {
 		case limited && request.Cmp(limit.Quantity) > 0:
-			list = append(list, fmt.Sprintf("requests[%s] is %s, which is more than the limit of %s", name, request.String(), limit.String()))
+			list = append(list, fmt.Sprintf("requests[%s] is %s, more than the limit %s", name, request.String(), limit.String()))
 		case strings.Contains(name, "/") && (!limited || request.Cmp(limit.Quantity) != 0):
-			list = append(list, fmt.Sprintf("requests[%s] must be the limit as well: leave the request out, or make them the same", name))
+			list = append(list, fmt.Sprintf("requests[%s] must equal the limit of an extended resource: omit the request or set it to the limit", name))
 		}
 	}
 	return list
@@ -192,14 +192,14 @@ func unfit(name corev1.ResourceName, q resource.Quantity) string {
 		return ""
 	}
 	if problems := validation.IsQualifiedName(string(name)); len(problems) > 0 {
-		return "that is no name of a resource: " + problems[0]
+		return "invalid resource name: " + problems[0]
 	}
 	usual := name == corev1.ResourceMemory || name == corev1.ResourceEphemeralStorage
 	switch {
 	case !usual && !strings.Contains(string(name), "/"):
-		return "there is no such resource: there are cpu, memory, ephemeral-storage, and those with a domain, such as example.com/gpu"
+		return "unknown resource: want cpu, memory, ephemeral-storage, or a name with a domain such as example.com/gpu"
 	case resource.NewQuantity(q.Value(), q.Format).Cmp(q) != 0: // 256m of memory is a quarter of a byte
-		return fmt.Sprintf("%s is no whole number: m is a thousandth, Mi a mebibyte", q.String())
+		return fmt.Sprintf("%s is not a whole number: m means a thousandth, Mi a mebibyte", q.String())
 	}
 	return ""
 }

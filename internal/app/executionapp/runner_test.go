@@ -157,7 +157,7 @@ func TestRefusesWhatMakesNoJob(t *testing.T) {
 			rt.Fatal(err)
 		case refused == nil && err != nil:
 			rt.Fatalf("it would start, and the API server says %v", err)
-		case refused != nil && err == nil && !strings.Contains(refused.Error(), "no whole number"): // of which the API server but warns
+		case refused != nil && err == nil && !strings.Contains(refused.Error(), "not a whole number"): // of which the API server but warns
 			rt.Fatalf("the API server would take what is refused: %v", refused)
 		}
 	})
@@ -177,16 +177,16 @@ func TestSaysWhichSettingOfTheRunner(t *testing.T) {
 		"All":       {"all taints are borne on purpose alone", `tolerations: [{effect: NoSchedule}]`, `runner.tolerations[0]: it has no key`},
 		"Seconds":   {"they would do nothing", `tolerations: [{key: a, effect: NoSchedule, toleration_seconds: 3}]`, `runner.tolerations[0]: toleration_seconds are for the effect NoExecute`},
 		"Selector":  {"no label is like that", `node_selector: {pool: "a b"}`, `runner.node_selector: "pool"="a b" is no label`},
-		"Quantity":  {"a unit that there is not", `resources: {limits: {memory: 1GB}}`, `key "runner.resources.limits[memory]": is not valid: write a quantity such as 200m or 256Mi; got "1GB"`},
-		"Negative":  {"less than nothing", `resources: {limits: {cpu: -1}}`, `it is below zero`},
-		"Thousand":  {"a thousandth of a byte", `resources: {requests: {memory: 256m}}`, `runner.resources: requests[memory]: 256m is no whole number`},
+		"Quantity":  {"a unit that there is not", `resources: {limits: {memory: 1GB}}`, `key "runner.resources.limits[memory]": is not valid: want a quantity such as 200m or 256Mi; got "1GB"`},
+		"Negative":  {"less than nothing", `resources: {limits: {cpu: -1}}`, `must not be negative`},
+		"Thousand":  {"a thousandth of a byte", `resources: {requests: {memory: 256m}}`, `runner.resources: requests[memory]: 256m is not a whole number`},
 		"Resource":  {"a misspelt resource", `resources: {limits: {memroy: 1Gi}}`, `runner.resources: limits[memroy]: there is no such resource`},
 		"Limit":     {"the API server takes none of the Jobs", `resources: {requests: {cpu: 1}, limits: {cpu: 500m}}`, `runner.resources: requests[cpu] is 1, which is more than the limit of 500m`},
 		"Extended":  {"devices are not shared", `resources: {requests: {example.com/gpu: 1}}`, `runner.resources: requests[example.com/gpu] must be the limit as well`},
 		"Action":    {"an action that there is not", `action_resources: {drain: {limits: {memory: 1Gi}}}`, `runner.action_resources[drain]: there is no action "drain"`},
 		"NoJob":     {"there is nothing to run", `action_resources: {notify_only: {limits: {memory: 1Gi}}}`, `runner.action_resources[notify_only]: action "notify_only" has no Job`},
 		"Nothing":   {"is that none, or the usual?", `action_resources: {drain_node: {}}`, `runner.action_resources[drain_node]: it says nothing`},
-		"OfActions": {"theirs are looked at, too", `action_resources: {drain_node: {limits: {memory: 1m}}}`, `runner.action_resources[drain_node]: limits[memory]: 1m is no whole number`},
+		"OfActions": {"theirs are looked at, too", `action_resources: {drain_node: {limits: {memory: 1m}}}`, `runner.action_resources[drain_node]: limits[memory]: 1m is not a whole number`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -52,7 +52,7 @@ func nodes(view client.Reader, g *gate.Gate, log *slog.Logger) lifecycle.Part {
 		defer tick.Stop()
 		for {
 			if err := count(ctx, view, g); err != nil && ctx.Err() == nil {
-				log.DebugContext(ctx, "cannot count nodes yet", "err", err)
+				log.DebugContext(ctx, "node count is not available yet", "err", err)
 			}
 			select {
 			case <-ctx.Done():

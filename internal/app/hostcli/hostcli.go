@@ -32,7 +32,7 @@ type Where struct {
 // AddFlags adds the flags.
 func (w *Where) AddFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&w.Kubeconfig, "kubeconfig", "", "kubeconfig `file` of the host cluster (env KUBECONFIG; default ~/.kube/config, in a pod its service account)")
-	flags.StringVar(&w.Context, "context", "", "`name` of the kubeconfig's context")
+	flags.StringVar(&w.Context, "context", "", "`name` of the kubeconfig context")
 }
 
 // Connect finds the host cluster. It asks nothing of it. The kinds that are used
@@ -44,7 +44,7 @@ func (w *Where) Connect(env cli.Env, scheme *runtime.Scheme, mapper meta.RESTMap
 	}
 	cfg, err := where.config()
 	if err != nil {
-		return nil, cli.Usage(err, "name a cluster with --kubeconfig and --context")
+		return nil, cli.Usage(err, "select a cluster with --kubeconfig and --context")
 	}
 	kube.TakeLogs(slog.New(slog.DiscardHandler)) // what they have to say comes as errors, too
 	cfg.WarningHandler = rest.NewWarningWriter(env.Stderr, rest.WarningWriterOptions{Deduplicate: true})
@@ -92,17 +92,17 @@ func Explain(err error, doing, kind string) error {
 	}
 	switch _, offline := errors.AsType[*url.Error](err); {
 	case Unserved(err):
-		return cli.Fail(wrapped, cli.CodeFailed, "kubectl apply -f deploy/crds   makes "+kind+" known to the cluster")
+		return cli.Fail(wrapped, cli.CodeFailed, "kubectl apply -f deploy/crds   installs the resource definition of "+kind)
 	case apierrors.IsNotFound(err), apierrors.IsConflict(err), apierrors.IsAlreadyExists(err):
 		return cli.Fail(wrapped, cli.CodePrecondition, "")
 	case apierrors.IsForbidden(err):
-		return cli.Fail(wrapped, cli.CodeFailed, "ask an administrator for a role; kubectl auth can-i --list --namespace=NAMESPACE   tells what you may do")
+		return cli.Fail(wrapped, cli.CodeFailed, "ask an administrator for a role; kubectl auth can-i --list --namespace=NAMESPACE   lists your permissions")
 	case apierrors.IsUnauthorized(err):
-		return cli.Fail(wrapped, cli.CodeFailed, "log in to the cluster, or name another user's kubeconfig with --kubeconfig")
+		return cli.Fail(wrapped, cli.CodeFailed, "log in to the cluster, or use another kubeconfig with --kubeconfig")
 	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err):
 		return cli.Fail(wrapped, cli.CodePrecondition, "")
 	case offline:
-		return cli.Fail(wrapped, cli.CodeFailed, "kubectl config current-context   tells which cluster is asked; --kubeconfig and --context name another")
+		return cli.Fail(wrapped, cli.CodeFailed, "kubectl config current-context   shows the selected cluster; --kubeconfig and --context select another")
 	}
 	return wrapped
 }

@@ -21,9 +21,9 @@ import (
 const maxConfigData = 4 << 10
 
 type configMapParameters struct {
-	ConfigMap string             `json:"configmap" doc:"The ConfigMap." required:"true" format:"dns-subdomain" target:"name"`
-	Namespace string             `json:"namespace" doc:"Its namespace." required:"true" format:"dns-label" target:"namespace"`
-	Data      map[string]*string `json:"data" doc:"The keys to set, each with its new text; null removes the key. Keys that are not named stay as they are. 4096 bytes at most." required:"true" keys:"config-key"`
+	ConfigMap string             `json:"configmap" doc:"Name of the ConfigMap." required:"true" format:"dns-subdomain" target:"name"`
+	Namespace string             `json:"namespace" doc:"Namespace of the object." required:"true" format:"dns-label" target:"namespace"`
+	Data      map[string]*string `json:"data" doc:"Keys to set, each with its new value; null removes the key. Other keys do not change. At most 4096 bytes." required:"true" keys:"config-key"`
 }
 
 func patchConfigMap() *Action {
@@ -36,7 +36,7 @@ func patchConfigMap() *Action {
 			Kinds:   []string{"ConfigMap"},
 			Scope:   Namespaced,
 			Permissions: []Permission{
-				{Resource: "configmaps", Verbs: []string{"get", "patch"}, Why: "to read the keys as they are, and to set them"},
+				{Resource: "configmaps", Verbs: []string{"get", "patch"}, Why: "read and change the keys"},
 			},
 			Timeout: time.Minute, MaxTimeout: maxTimeout, Retries: 2,
 			Risk: RiskMedium, Idempotent: true, Reversible: true, Rollback: "patch_configmap",
@@ -51,7 +51,7 @@ func patchConfigMap() *Action {
 			}
 			switch {
 			case len(p.Data) == 0:
-				return []string{"data: name at least one key"}
+				return []string{"data: must have at least one key"}
 			case size > maxConfigData:
 				return []string{fmt.Sprintf("data: must be at most %d bytes, is %d", maxConfigData, size)}
 			}
@@ -127,9 +127,9 @@ func draftConfigMap(_ context.Context, _ Client, s Subject, p *configMapParamete
 		return nil, err
 	}
 	d.steps = []v1alpha1.PlanStep{step}
-	d.impact = v1alpha1.EstimatedImpact{ResourcesAffected: 1, Description: "keys " + keys + "; Pods that read them when they start keep the old values until then"}
+	d.impact = v1alpha1.EstimatedImpact{ResourcesAffected: 1, Description: "keys " + keys + "; Pods that read them at start keep the old values until they restart"}
 	if size := sizeOf(before); size > maxConfigData {
-		d.rollback = noWayBack(fmt.Sprintf("the values before have %d bytes, and a plan keeps %d at most", size, maxConfigData))
+		d.rollback = noWayBack(fmt.Sprintf("the previous values have %d bytes, and a plan can store at most %d", size, maxConfigData))
 		return d, nil
 	}
 	d.rollback, err = wayBackBy("patch_configmap", map[string]any{"configmap": p.ConfigMap, "namespace": p.Namespace, "data": previous}, "10s")
@@ -139,7 +139,7 @@ func draftConfigMap(_ context.Context, _ Client, s Subject, p *configMapParamete
 // refuseImmutable is for ConfigMaps and Secrets.
 func refuseImmutable(live *unstructured.Unstructured) error {
 	if immutable, _, err := unstructured.NestedBool(live.Object, "immutable"); err == nil && immutable {
-		return refused(v1alpha1.DetailTargetState, "%s %s/%s is immutable: make another one and use that", live.GetKind(), live.GetNamespace(), live.GetName())
+		return refused(v1alpha1.DetailInvalidTargetState, "%s %s/%s is immutable: create a new one and reference it instead", live.GetKind(), live.GetNamespace(), live.GetName())
 	}
 	return nil
 }

@@ -46,7 +46,7 @@ func TestPatchConfigMapRefused(t *testing.T) {
 	sealed["immutable"] = true
 	s.create(sealed)
 	_, err := s.request("patch_configmap", map[string]any{"configmap": "settings", "data": map[string]any{"level": "debug"}}).Plan(t.Context(), s.admin, newSubject("uid"))
-	wantRefused(t, err, v1alpha1.DetailTargetState, "immutable")
+	wantRefused(t, err, v1alpha1.DetailInvalidTargetState, "immutable")
 	for name, tc := range map[string]struct {
 		reason string
 		data   any
@@ -115,10 +115,10 @@ func TestExpandPVC(t *testing.T) {
 		bound  bool
 		want   string
 	}{
-		"Less":      {"a volume does not shrink", "512Mi", "grows", true, "does not shrink"},
+		"Less":      {"volumes cannot shrink", "512Mi", "grows", true, "cannot shrink"},
 		"NotBound":  {"there is no volume yet", "2Gi", "grows", false, "is Pending"},
 		"NoClass":   {"nobody could make it grow", "2Gi", "", true, "no storage class"},
-		"ClassGone": {"nobody says that it may", "2Gi", "gone", true, "is gone"},
+		"ClassGone": {"nobody says that it may", "2Gi", "gone", true, "does not exist"},
 		"Fixed":     {"the class says no", "2Gi", "fixed", true, "allowVolumeExpansion"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -134,7 +134,7 @@ func TestExpandPVC(t *testing.T) {
 				bound(s, o)
 			}
 			_, err := s.request("expand_pvc", map[string]any{"pvc": "data", "size": tc.size}).Plan(t.Context(), s.admin, newSubject("uid"))
-			wantRefused(t, err, v1alpha1.DetailTargetState, tc.want)
+			wantRefused(t, err, v1alpha1.DetailInvalidTargetState, tc.want)
 		})
 	}
 }

@@ -13,10 +13,10 @@ import (
 )
 
 type updateImageParameters struct {
-	Deployment string `json:"deployment" doc:"The Deployment." required:"true" format:"dns-subdomain" target:"name"`
-	Namespace  string `json:"namespace" doc:"Its namespace." required:"true" format:"dns-label" target:"namespace"`
-	Container  string `json:"container" doc:"The container, or init container." required:"true" format:"dns-label"`
-	Image      string `json:"image" doc:"The image that it is to have." required:"true" format:"image"`
+	Deployment string `json:"deployment" doc:"Name of the Deployment." required:"true" format:"dns-subdomain" target:"name"`
+	Namespace  string `json:"namespace" doc:"Namespace of the object." required:"true" format:"dns-label" target:"namespace"`
+	Container  string `json:"container" doc:"Name of the container or init container." required:"true" format:"dns-label"`
+	Image      string `json:"image" doc:"The new image." required:"true" format:"image"`
 }
 
 func updateImage() *Action {
@@ -49,7 +49,7 @@ func draftImage(_ context.Context, _ Client, s Subject, p *updateImageParameters
 	was := c.spec["image"]
 	d := &draft{before: map[string]any{"image": was}, after: map[string]any{"image": p.Image}}
 	if was == p.Image {
-		d.impact.Description = fmt.Sprintf("container %s of %s has the image %s already", p.Container, name, p.Image)
+		d.impact.Description = fmt.Sprintf("container %s of %s already has the image %s", p.Container, name, p.Image)
 		return d, nil
 	}
 	what := fmt.Sprintf("set the image of container %s of %s from %v to %s", p.Container, name, was, p.Image)
@@ -66,14 +66,14 @@ func draftImage(_ context.Context, _ Client, s Subject, p *updateImageParameters
 }
 
 type increaseResourcesParameters struct {
-	Deployment    string `json:"deployment" doc:"The Deployment." required:"true" format:"dns-subdomain" target:"name"`
-	Namespace     string `json:"namespace" doc:"Its namespace." required:"true" format:"dns-label" target:"namespace"`
-	Container     string `json:"container" doc:"The container, or init container." required:"true" format:"dns-label"`
-	CPURequest    string `json:"cpuRequest" doc:"CPU that it is sure to get." format:"quantity-or-none"`
-	CPULimit      string `json:"cpuLimit" doc:"CPU that it gets at most." format:"quantity-or-none"`
-	MemoryRequest string `json:"memoryRequest" doc:"Memory that it is sure to get." format:"quantity-or-none"`
-	MemoryLimit   string `json:"memoryLimit" doc:"Memory that it gets at most." format:"quantity-or-none"`
-	AllowDecrease bool   `json:"allowDecrease" doc:"Whether a value may become smaller, go away (none), or become a limit where there was none. It is how a way back is gone." default:"false"`
+	Deployment    string `json:"deployment" doc:"Name of the Deployment." required:"true" format:"dns-subdomain" target:"name"`
+	Namespace     string `json:"namespace" doc:"Namespace of the object." required:"true" format:"dns-label" target:"namespace"`
+	Container     string `json:"container" doc:"Name of the container or init container." required:"true" format:"dns-label"`
+	CPURequest    string `json:"cpuRequest" doc:"CPU request." format:"quantity-or-none"`
+	CPULimit      string `json:"cpuLimit" doc:"CPU limit." format:"quantity-or-none"`
+	MemoryRequest string `json:"memoryRequest" doc:"Memory request." format:"quantity-or-none"`
+	MemoryLimit   string `json:"memoryLimit" doc:"Memory limit." format:"quantity-or-none"`
+	AllowDecrease bool   `json:"allowDecrease" doc:"Allows to decrease a value, to remove it (none), or to add a limit where there is none. Rollbacks need this." default:"false"`
 }
 
 // A share is one value of a container's resources.
@@ -98,7 +98,7 @@ func increaseResources() *Action {
 	return define(entry[increaseResourcesParameters]{
 		Action: Action{
 			Name:        "increase_resources",
-			Summary:     "Give one container of a Deployment more CPU or memory.",
+			Summary:     "Change the CPU or memory of one container of a Deployment.",
 			Kubectl:     "kubectl set resources deployment/NAME -c CONTAINER --requests=… --limits=…",
 			Kinds:       []string{kindDeployment},
 			Scope:       Namespaced,
@@ -112,7 +112,7 @@ func increaseResources() *Action {
 					return nil
 				}
 			}
-			return []string{"cpuRequest, cpuLimit, memoryRequest, memoryLimit: one is required"}
+			return []string{"at least one of cpuRequest, cpuLimit, memoryRequest and memoryLimit is required"}
 		},
 		draft: draftResources,
 		values: func(p *increaseResourcesParameters, live *unstructured.Unstructured) map[string]any {
@@ -177,7 +177,7 @@ func draftResources(_ context.Context, _ Client, s Subject, p *increaseResources
 		return nil, err
 	}
 	if len(resources) == 0 {
-		d.impact.Description = fmt.Sprintf("container %s of %s has these resources already", p.Container, name)
+		d.impact.Description = fmt.Sprintf("container %s of %s already has these resources", p.Container, name)
 		return d, nil
 	}
 	what := fmt.Sprintf("set %s of container %s of %s", fieldsText(d.after), p.Container, name)
@@ -186,7 +186,7 @@ func draftResources(_ context.Context, _ Client, s Subject, p *increaseResources
 		return nil, err
 	}
 	d.steps = []v1alpha1.PlanStep{step}
-	d.impact = v1alpha1.EstimatedImpact{ResourcesAffected: 1, Description: fmt.Sprintf("%s replaces its Pods: container %s gets other resources", name, p.Container)}
+	d.impact = v1alpha1.EstimatedImpact{ResourcesAffected: 1, Description: fmt.Sprintf("%s replaces its Pods: the resources of container %s change", name, p.Container)}
 	d.rollback, err = wayBackBy("increase_resources", back, "30s")
 	return d, err
 }
@@ -203,14 +203,14 @@ func checkShares(p *increaseResourcesParameters, c container) error {
 		}
 		effective[s.field()] = s.want
 		if !p.AllowDecrease && decreases(s, was) {
-			problems = append(problems, fmt.Sprintf("%s: %s would be less than %s: allowDecrease allows it", s.parameter, s.want, shownShare(was)))
+			problems = append(problems, fmt.Sprintf("%s: %s is less than %s: set allowDecrease to allow it", s.parameter, s.want, shownShare(was)))
 		}
 	}
 	for _, name := range []string{"cpu", "memory"} {
 		request, ok := quantityOf(effective["requests."+name])
 		limit, limited := quantityOf(effective["limits."+name])
 		if ok && limited && request.Cmp(limit) > 0 {
-			problems = append(problems, fmt.Sprintf("%sRequest: %s is more than the limit, %s", name, request.String(), limit.String()))
+			problems = append(problems, fmt.Sprintf("%sRequest: %s is more than the limit %s", name, request.String(), limit.String()))
 		}
 	}
 	if len(problems) > 0 {

@@ -57,13 +57,13 @@ func TestAnswerLost(t *testing.T) {
 	}}
 	result := Execute(ctx, connect(t, w), p, Run{Subject: newSubject("uid")})
 	wantCode(t, result, CodeCancelled)
-	if !result.Changed || !strings.Contains(result.Message, "not known") {
+	if !result.Changed || !strings.Contains(result.Message, "result of the last request is unknown") {
 		t.Errorf("result %+v", result)
 	}
 	s.wantReplicas(o, 5)
 	// Of a trial it is known.
 	dry := DryRun(ctx, connect(t, w), p, Run{Subject: newSubject("uid")})
-	if dry.Changed || strings.Contains(dry.Message, "not known") {
+	if dry.Changed || strings.Contains(dry.Message, "result of the last request is unknown") {
 		t.Errorf("result %+v", dry)
 	}
 }

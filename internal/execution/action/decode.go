@@ -26,7 +26,7 @@ func decode(fields []field, raw map[string]json.RawMessage, into reflect.Value) 
 		}
 		if len(value) == 0 {
 			if f.Required {
-				problems = append(problems, fmt.Sprintf("%s: is required (%s)", f.Name, wanted(f.Type)))
+				problems = append(problems, fmt.Sprintf("%s: required (%s)", f.Name, wanted(f.Type)))
 			}
 			continue
 		}
@@ -58,9 +58,9 @@ func decode(fields []field, raw map[string]json.RawMessage, into reflect.Value) 
 func unknownParameter(name string, names []string) string {
 	name = clip(name, 64)
 	if near := nearest(name, names); near != "" {
-		return fmt.Sprintf("%s: there is no such parameter: did you mean %s?", name, near)
+		return fmt.Sprintf("%s: unknown parameter: did you mean %s?", name, near)
 	}
-	return fmt.Sprintf("%s: there is no such parameter: there are %s", name, strings.Join(names, ", "))
+	return fmt.Sprintf("%s: unknown parameter: want %s", name, strings.Join(names, ", "))
 }
 
 // decode reads one value. understood is nil for one that is as good as not given.

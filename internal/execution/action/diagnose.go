@@ -25,33 +25,33 @@ const (
 )
 
 type diagnosticsParameters struct {
-	Kind      string `json:"kind" doc:"Its kind." required:"true" enum:"Deployment,StatefulSet,DaemonSet,Pod" target:"kind"`
-	Name      string `json:"name" doc:"The workload, or the Pod." required:"true" format:"dns-subdomain" target:"name"`
-	Namespace string `json:"namespace" doc:"Its namespace." required:"true" format:"dns-label" target:"namespace"`
-	Lines     int64  `json:"lines" doc:"How many lines of the log of each container that is not well. 0 is none." default:"10" min:"0" max:"100"`
+	Kind      string `json:"kind" doc:"Kind of the object." required:"true" enum:"Deployment,StatefulSet,DaemonSet,Pod" target:"kind"`
+	Name      string `json:"name" doc:"Name of the workload or Pod." required:"true" format:"dns-subdomain" target:"name"`
+	Namespace string `json:"namespace" doc:"Namespace of the object." required:"true" format:"dns-label" target:"namespace"`
+	Lines     int64  `json:"lines" doc:"Number of log lines for each unhealthy container; 0 for none." default:"10" min:"0" max:"100"`
 }
 
 func collectDiagnostics() *Action {
 	return define(entry[diagnosticsParameters]{
 		Action: Action{
 			Name:    "collect_diagnostics",
-			Summary: "Collect what there is to see of a workload or a Pod: its conditions, its Pods, their events, and the ends of the logs of containers that are not well. All who may see the execution can read it.",
+			Summary: "Collect diagnostics of a workload or Pod: conditions, Pods, events, and the last log lines of unhealthy containers. Everyone who can read the execution can read them.",
 			Kubectl: "kubectl get KIND/NAME -o yaml; kubectl get pods -l …; kubectl get events; kubectl logs POD --tail=10",
 			Kinds:   []string{"Deployment", "StatefulSet", kindDaemonSet, "Pod"},
 			Scope:   Namespaced,
 			Permissions: []Permission{
-				{Group: "apps", Resource: "deployments", Verbs: []string{"get"}, Why: "read its conditions, and which Pods are its own"},
-				{Group: "apps", Resource: "statefulsets", Verbs: []string{"get"}, Why: "read its conditions, and which Pods are its own"},
-				{Group: "apps", Resource: "daemonsets", Verbs: []string{"get"}, Why: "read its conditions, and which Pods are its own"},
-				{Resource: "pods", Verbs: []string{"get", "list"}, Why: "see how they fare"},
-				{Resource: "pods", Subresource: "log", Verbs: []string{"get"}, Why: "read the ends of the logs of containers that are not well"},
-				{Resource: "events", Verbs: []string{"list"}, Why: "see what was said of them"},
+				{Group: "apps", Resource: "deployments", Verbs: []string{"get"}, Why: "read the conditions and the Pod selector"},
+				{Group: "apps", Resource: "statefulsets", Verbs: []string{"get"}, Why: "read the conditions and the Pod selector"},
+				{Group: "apps", Resource: "daemonsets", Verbs: []string{"get"}, Why: "read the conditions and the Pod selector"},
+				{Resource: "pods", Verbs: []string{"get", "list"}, Why: "read the status of the Pods"},
+				{Resource: "pods", Subresource: "log", Verbs: []string{"get"}, Why: "read the last log lines of unhealthy containers"},
+				{Resource: "events", Verbs: []string{"list"}, Why: "read their events"},
 			},
 			Timeout: time.Minute, MaxTimeout: maxTimeout, Retries: 2,
 			Risk: RiskLow, Idempotent: true, ReadOnly: true,
 		},
 		draft: func(_ context.Context, _ Client, _ Subject, p *diagnosticsParameters, live *unstructured.Unstructured) (*draft, error) {
-			return &draft{impact: v1alpha1.EstimatedImpact{Description: "nothing is changed; " + named(targetOfObject(live)) + " is looked at"}}, nil
+			return &draft{impact: v1alpha1.EstimatedImpact{Description: "no change; " + named(targetOfObject(live)) + " is inspected"}}, nil
 		},
 		run: func(ctx context.Context, c Client, pl *v1alpha1.Plan, p *diagnosticsParameters, r Run) Result {
 			d := &diagnosis{work: newWork(c, pl, r), parameters: p}
@@ -96,7 +96,7 @@ func (d *diagnosis) do(ctx context.Context) error {
 			unwell++
 		}
 	}
-	d.note = fmt.Sprintf("%s: %s; %d Pods, %d of them not well", named(t), conditionsLine(live), len(pods), unwell)
+	d.note = fmt.Sprintf("%s: %s; %d Pods, %d unhealthy", named(t), conditionsLine(live), len(pods), unwell)
 	return nil
 }
 
@@ -219,7 +219,7 @@ func containerState(c *corev1.ContainerStatus) (state string, fine bool) {
 	case c.State.Waiting != nil:
 		return "waiting: " + c.State.Waiting.Reason + " " + firstLine(c.State.Waiting.Message), false
 	case c.State.Terminated != nil:
-		return fmt.Sprintf("ended with code %d: %s", c.State.Terminated.ExitCode, c.State.Terminated.Reason), c.State.Terminated.ExitCode == 0
+		return fmt.Sprintf("exited with code %d: %s", c.State.Terminated.ExitCode, c.State.Terminated.Reason), c.State.Terminated.ExitCode == 0
 	}
 	return "unknown", false
 }
@@ -237,7 +237,7 @@ func conditionsLine(live *unstructured.Unstructured) string {
 		parts = append(parts, part)
 	}
 	if len(parts) == 0 {
-		return "it has no conditions"
+		return "no conditions"
 	}
 	return clip(strings.Join(parts, ", "), maxDiagnosedLine)
 }

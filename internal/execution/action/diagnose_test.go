@@ -20,7 +20,7 @@ func TestRollout(t *testing.T) {
 		says         string
 		done, failed bool
 	}{
-		"Unseen":      {"the status is of what was before", "Deployment", `{"metadata":{"generation":2},"status":{"observedGeneration":1}}`, "has seen its latest change", false, false},
+		"Unseen":      {"the status is of what was before", "Deployment", `{"metadata":{"generation":2},"status":{"observedGeneration":1}}`, "observes its latest change", false, false},
 		"Updating":    {"", "Deployment", `{"spec":{"replicas":3},"status":{"updatedReplicas":1}}`, "1 of 3 replicas are updated", false, false},
 		"OldOnes":     {"they answer requests", "Deployment", `{"spec":{"replicas":3},"status":{"replicas":4,"updatedReplicas":3,"availableReplicas":3}}`, "1 old replicas", false, false},
 		"Starting":    {"", "Deployment", `{"spec":{"replicas":3},"status":{"replicas":3,"updatedReplicas":3,"availableReplicas":2}}`, "2 of 3 updated replicas are available", false, false},
@@ -115,7 +115,7 @@ func TestCollectDiagnostics(t *testing.T) {
 			t.Errorf("output lacks %q:\n%s", want, out.String())
 		}
 	}
-	if strings.Contains(out.String(), "other-1") || !strings.Contains(result.Message, "1 Pods, 1 of them not well") {
+	if strings.Contains(out.String(), "other-1") || !strings.Contains(result.Message, "1 Pods, 1 unhealthy") {
 		t.Errorf("message %q, output\n%s", result.Message, out.String())
 	}
 	if n := len(Encode(result)); n > MaxResult {

@@ -14,30 +14,30 @@ import (
 const rolloutPause = 500 * time.Millisecond
 
 type rolloutStatusParameters struct {
-	Kind      string `json:"kind" doc:"Its kind." required:"true" enum:"Deployment,StatefulSet,DaemonSet" target:"kind"`
-	Name      string `json:"name" doc:"The workload." required:"true" format:"dns-subdomain" target:"name"`
-	Namespace string `json:"namespace" doc:"Its namespace." required:"true" format:"dns-label" target:"namespace"`
+	Kind      string `json:"kind" doc:"Kind of the object." required:"true" enum:"Deployment,StatefulSet,DaemonSet" target:"kind"`
+	Name      string `json:"name" doc:"Name of the workload." required:"true" format:"dns-subdomain" target:"name"`
+	Namespace string `json:"namespace" doc:"Namespace of the object." required:"true" format:"dns-label" target:"namespace"`
 }
 
 func rolloutStatus() *Action {
 	return define(entry[rolloutStatusParameters]{
 		Action: Action{
 			Name:    "rollout_status",
-			Summary: "Wait until a workload is rolled out, and change nothing.",
+			Summary: "Wait until the rollout of a workload is complete. Changes nothing.",
 			Kubectl: "kubectl rollout status KIND/NAME",
 			Aliases: []string{"verify"},
 			Kinds:   []string{"Deployment", "StatefulSet", "DaemonSet"},
 			Scope:   Namespaced,
 			Permissions: []Permission{
-				{Group: "apps", Resource: "deployments", Verbs: []string{"get"}, Why: "see how far it is"},
-				{Group: "apps", Resource: "statefulsets", Verbs: []string{"get"}, Why: "see how far it is"},
-				{Group: "apps", Resource: "daemonsets", Verbs: []string{"get"}, Why: "see how far it is"},
+				{Group: "apps", Resource: "deployments", Verbs: []string{"get"}, Why: "read the rollout status"},
+				{Group: "apps", Resource: "statefulsets", Verbs: []string{"get"}, Why: "read the rollout status"},
+				{Group: "apps", Resource: "daemonsets", Verbs: []string{"get"}, Why: "read the rollout status"},
 			},
 			Timeout: time.Minute, MaxTimeout: maxTimeout, Retries: 2,
 			Risk: RiskLow, Idempotent: true, ReadOnly: true,
 		},
 		draft: func(_ context.Context, _ Client, _ Subject, p *rolloutStatusParameters, live *unstructured.Unstructured) (*draft, error) {
-			return &draft{impact: v1alpha1.EstimatedImpact{Description: "nothing is changed; " + named(targetOfObject(live)) + " is waited for"}}, nil
+			return &draft{impact: v1alpha1.EstimatedImpact{Description: "no change; " + named(targetOfObject(live)) + " rollout is observed"}}, nil
 		},
 		run: func(ctx context.Context, c Client, pl *v1alpha1.Plan, _ *rolloutStatusParameters, r Run) Result {
 			w := newWork(c, pl, r)
@@ -56,7 +56,7 @@ func (w *work) awaitRollout(ctx context.Context) error {
 			return w.waited(last, w.why("read "+named(t), err))
 		}
 		if live.GetUID() != t.UID {
-			return halted(CodeGuard, "%s has the UID %s now, and the action was planned for %s", named(t), live.GetUID(), t.UID)
+			return halted(CodeGuard, "%s has UID %s, but the action was planned for UID %s", named(t), live.GetUID(), t.UID)
 		}
 		state, done, failed := rollout(live)
 		if state != last {
@@ -81,7 +81,7 @@ func (w *work) waited(state string, err error) error {
 	if state == "" {
 		return err
 	}
-	return w.why("the last that was seen is: "+state, err)
+	return w.why("last seen state: "+state, err)
 }
 
 // rollout is how far a workload is, as kubectl rollout status says it.
@@ -95,7 +95,7 @@ func rollout(live *unstructured.Unstructured) (state string, done, failed bool) 
 		return n
 	}
 	if number(0, "status", "observedGeneration") < live.GetGeneration() {
-		return "waiting until the controller of " + name + " has seen its latest change", false, false
+		return "waiting until the controller of " + name + " observes its latest change", false, false
 	}
 	var wanted, updated, ready int64
 	switch live.GetKind() {
@@ -105,7 +105,7 @@ func rollout(live *unstructured.Unstructured) (state string, done, failed bool) 
 		}
 		wanted, updated, ready = number(1, "spec", "replicas"), number(0, "status", "updatedReplicas"), number(0, "status", "availableReplicas")
 		if old := number(0, "status", "replicas") - updated; updated >= wanted && old > 0 {
-			return fmt.Sprintf("%s: %d old replicas are still there", name, old), false, false
+			return fmt.Sprintf("%s: %d old replicas are still running", name, old), false, false
 		}
 	case "StatefulSet":
 		if kind, _, _ := unstructured.NestedString(live.Object, "spec", "updateStrategy", "type"); kind == "OnDelete" {

@@ -21,29 +21,29 @@ import (
 const drainPage = 250
 
 type drainParameters struct {
-	Node               string `json:"node" doc:"The Node." required:"true" format:"dns-subdomain" target:"name"`
-	GracePeriodSeconds *int64 `json:"gracePeriodSeconds" doc:"How long Pods have to end. Unset is what each Pod says itself." min:"0" max:"3600"`
-	Force              bool   `json:"force" doc:"Evict Pods that have no controller as well: nothing replaces them." default:"false"`
-	DeleteLocalData    bool   `json:"deleteLocalData" doc:"Evict Pods with an emptyDir as well: what is in it is lost." default:"false"`
-	IgnoreDaemonSets   bool   `json:"ignoreDaemonSets" doc:"Leave the Pods of DaemonSets where they are. Otherwise they stand in the way." default:"true"`
+	Node               string `json:"node" doc:"Name of the Node." required:"true" format:"dns-subdomain" target:"name"`
+	GracePeriodSeconds *int64 `json:"gracePeriodSeconds" doc:"Termination grace period in seconds. Defaults to that of each Pod." min:"0" max:"3600"`
+	Force              bool   `json:"force" doc:"Also evict Pods without a controller, which nothing replaces." default:"false"`
+	DeleteLocalData    bool   `json:"deleteLocalData" doc:"Also evict Pods with an emptyDir volume, whose data is lost." default:"false"`
+	IgnoreDaemonSets   bool   `json:"ignoreDaemonSets" doc:"Ignore Pods of DaemonSets. If false, such Pods block the drain." default:"true"`
 }
 
 func drainNode() *Action {
 	return define(entry[drainParameters]{
 		Action: Action{
 			Name:    "drain_node",
-			Summary: "Close a Node to new Pods, and evict those on it. Pods that are protected stay, as those of DaemonSets do.",
+			Summary: "Cordon a Node and evict its Pods. Protected Pods and Pods of DaemonSets stay.",
 			Kubectl: "kubectl drain NODE --ignore-daemonsets",
 			Kinds:   []string{"Node"},
 			Scope:   Cluster,
 			Permissions: []Permission{
-				{Resource: "nodes", Verbs: []string{"get", "patch"}, ClusterScoped: true, Why: "close the Node to new Pods"},
-				{Resource: "pods", Verbs: []string{"list"}, ClusterScoped: true, Why: "see which Pods are on the Node, and when they are gone"},
-				{Resource: "pods", Subresource: "eviction", Verbs: []string{"create"}, ClusterScoped: true, Why: "evict them, as far as disruption budgets let it"},
-				{Group: "apps", Resource: "daemonsets", Verbs: []string{"get"}, ClusterScoped: true, Why: "know whether the DaemonSet of a Pod is still there"},
+				{Resource: "nodes", Verbs: []string{"get", "patch"}, ClusterScoped: true, Why: "cordon the Node"},
+				{Resource: "pods", Verbs: []string{"list"}, ClusterScoped: true, Why: "list the Pods on the Node and wait for their deletion"},
+				{Resource: "pods", Subresource: "eviction", Verbs: []string{"create"}, ClusterScoped: true, Why: "evict Pods, respecting PodDisruptionBudgets"},
+				{Group: "apps", Resource: "daemonsets", Verbs: []string{"get"}, ClusterScoped: true, Why: "check whether the DaemonSet of a Pod exists"},
 			},
 			Timeout: 15 * time.Minute, MaxTimeout: time.Hour, Retries: 1,
-			Risk: RiskHigh, Idempotent: true, Reversible: true, Rollback: "uncordon_node; evicted Pods do not come back",
+			Risk: RiskHigh, Idempotent: true, Reversible: true, Rollback: "uncordon_node; evicted Pods are not restored",
 		},
 		values: func(_ *drainParameters, live *unstructured.Unstructured) map[string]any { return unschedulable(live) },
 		draft:  draftDrain,
@@ -64,7 +64,7 @@ func draftDrain(ctx context.Context, c Client, s Subject, p *drainParameters, li
 		return nil, err
 	}
 	if len(pods.refused) > 0 {
-		return nil, refused(v1alpha1.DetailTargetState, "Pods stand in the way of draining Node %s: %s", p.Node, someOf(pods.refused))
+		return nil, refused(v1alpha1.DetailInvalidTargetState, "cannot drain Node %s, blocked by Pods: %s", p.Node, someOf(pods.refused))
 	}
 	before := unschedulable(live)
 	plan := &draft{before: before, after: map[string]any{"unschedulable": true}}
@@ -78,7 +78,7 @@ func draftDrain(ctx context.Context, c Client, s Subject, p *drainParameters, li
 	// Which Pods are there changes all the time. What is agreed on is the Node,
 	// and how many Pods.
 	evictions := v1alpha1.PlanStep{
-		Description: fmt.Sprintf("evict the Pods on Node %s, and wait until they are gone", p.Node),
+		Description: fmt.Sprintf("evict the Pods on Node %s and wait until they are gone", p.Node),
 		Verb:        verbEvict, APIVersion: "v1", Resource: "pods", Subresource: "eviction",
 	}
 	if len(s.Protected) > 0 {
@@ -93,7 +93,7 @@ func draftDrain(ctx context.Context, c Client, s Subject, p *drainParameters, li
 		Description:       fmt.Sprintf("%d Pods are evicted, %d stay", len(pods.evict), len(pods.left)),
 	}
 	if before["unschedulable"] == true {
-		plan.rollback = noWayBack("the Node was closed to new Pods before, and evicted Pods do not come back")
+		plan.rollback = noWayBack("the Node was already cordoned, and evicted Pods are not restored")
 		return plan, nil
 	}
 	plan.rollback, err = wayBackBy("uncordon_node", map[string]any{"node": p.Node}, "5s")
@@ -125,7 +125,7 @@ func (d *drain) readProtected() error {
 		}
 		var body evictionBody
 		if err := json.Unmarshal([]byte(step.Body), &body); err != nil {
-			return halted(CodeInvalid, "%s: the body does not say whose Pods stay: %s", step.Description, err)
+			return halted(CodeInvalid, "%s: the body lacks the protected namespaces: %s", step.Description, err)
 		}
 		d.protected = body.Leave
 	}
@@ -146,7 +146,7 @@ func (d *drain) do(ctx context.Context) error {
 			return d.broken(d.why("list the Pods on Node "+d.parameters.Node, err), nil)
 		}
 		if len(pods.refused) > 0 {
-			return d.broken(halted(CodeGuard, "Pods stand in the way: %s", someOf(pods.refused)), nil)
+			return d.broken(halted(CodeGuard, "blocked by Pods: %s", someOf(pods.refused)), nil)
 		}
 		if left, err := d.evictAll(ctx, pods.evict); err != nil {
 			return d.broken(err, left)

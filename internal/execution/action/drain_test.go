@@ -37,13 +37,13 @@ func TestJudgePod(t *testing.T) {
 		"Owned":           {reason: "something replaces it", pod: corev1.Pod{ObjectMeta: metav1.ObjectMeta{OwnerReferences: owned("ReplicaSet")}}, p: usual},
 		"Alone":           {reason: "nothing replaces it", p: usual, refuse: "no controller"},
 		"AloneForced":     {reason: "and that is accepted", p: drainParameters{Force: true}},
-		"Data":            {reason: "it would be lost", pod: corev1.Pod{ObjectMeta: metav1.ObjectMeta{OwnerReferences: owned("ReplicaSet")}, Spec: emptyDir}, p: usual, refuse: `emptyDir "scratch"`},
+		"Data":            {reason: "it would be lost", pod: corev1.Pod{ObjectMeta: metav1.ObjectMeta{OwnerReferences: owned("ReplicaSet")}, Spec: emptyDir}, p: usual, refuse: `emptyDir volume "scratch"`},
 		"DataGivenUp":     {reason: "and that is accepted", pod: corev1.Pod{ObjectMeta: metav1.ObjectMeta{OwnerReferences: owned("ReplicaSet")}, Spec: emptyDir}, p: drainParameters{DeleteLocalData: true}},
 		"DaemonSet":       {reason: "it would be back at once", pod: corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "a", OwnerReferences: owned("DaemonSet")}}, p: usual, leave: "DaemonSet owner"},
 		"DaemonSetInWay":  {reason: "nobody said that it may stay", pod: corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "a", OwnerReferences: owned("DaemonSet")}}, refuse: "ignoreDaemonSets"},
-		"DaemonSetGone":   {reason: "nothing brings it back", pod: corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "a", OwnerReferences: owned("DaemonSet")}}, p: usual, gone: []string{"a/owner"}, refuse: "which is gone"},
+		"DaemonSetGone":   {reason: "nothing brings it back", pod: corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "a", OwnerReferences: owned("DaemonSet")}}, p: usual, gone: []string{"a/owner"}, refuse: "which does not exist"},
 		"DaemonSetForced": {reason: "and that is accepted", pod: corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "a", OwnerReferences: owned("DaemonSet")}}, p: drainParameters{Force: true, IgnoreDaemonSets: true}, gone: []string{"a/owner"}},
-		"Mirror":          {reason: "only the kubelet can end it", pod: corev1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{corev1.MirrorPodAnnotationKey: "x"}}}, p: usual, leave: "Node itself"},
+		"Mirror":          {reason: "only the kubelet can end it", pod: corev1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{corev1.MirrorPodAnnotationKey: "x"}}}, p: usual, leave: "static Pod of the Node"},
 		"Finished":        {reason: "there is nothing left to lose", pod: corev1.Pod{Spec: emptyDir, Status: corev1.PodStatus{Phase: corev1.PodSucceeded}}, p: usual},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -132,7 +132,7 @@ func TestDrain(t *testing.T) {
 	var out bytes.Buffer
 	result := Execute(t.Context(), c, p, Run{Subject: newSubject("uid"), Output: &out})
 	wantCode(t, result, CodeOK)
-	want := []string{"node/" + s.namespace + " cordoned", "pod/web-0 evicted", "pod/web-1 evicted", "left where they are: " + s.namespace + "/agent-x (of DaemonSet agent)", "node/" + s.namespace + " drained"}
+	want := []string{"node/" + s.namespace + " cordoned", "pod/web-0 evicted", "pod/web-1 evicted", "not evicted: " + s.namespace + "/agent-x (of DaemonSet agent)", "node/" + s.namespace + " drained"}
 	if diff := cmp.Diff(want, strings.Split(strings.TrimSpace(out.String()), "\n")); diff != "" {
 		t.Errorf("output -want +got\n%s", diff)
 	}
@@ -159,7 +159,7 @@ func TestDrainBlocked(t *testing.T) {
 	defer cancel(nil)
 	result := Execute(ctx, c, p, Run{Subject: newSubject("uid"), Output: cancelAt{"cannot be evicted yet", func() { cancel(errDeadline) }}})
 	wantCode(t, result, CodePartial)
-	for _, word := range []string{"deadline", "1 Pods were evicted", "still there", "keep needs 1 healthy pods"} {
+	for _, word := range []string{"deadline", "1 Pods were evicted", "remaining Pods", "keep needs 1 healthy pods"} {
 		if !strings.Contains(result.Message, word) {
 			t.Errorf("message %q, want %q in it", result.Message, word)
 		}
@@ -213,7 +213,7 @@ func TestDrainCancelled(t *testing.T) {
 	defer cancel()
 	result := Execute(ctx, c, p, Run{Subject: newSubject("uid"), Output: cancelAt{"pod/web-0 evicted", cancel}})
 	wantCode(t, result, CodeCancelled)
-	if !strings.Contains(result.Message, "1 Pods were evicted; still there: "+s.namespace+"/web-1") || result.Count != 2 {
+	if !strings.Contains(result.Message, "1 Pods were evicted; remaining Pods: "+s.namespace+"/web-1") || result.Count != 2 {
 		t.Errorf("result %+v", result)
 	}
 }
@@ -240,7 +240,7 @@ func TestDrainWithoutLeave(t *testing.T) {
 	c, p := s.drain(nil)
 	s.podOn("alone", nil)
 	_, err := s.onNode("drain_node", map[string]any{"node": s.namespace}).Plan(t.Context(), c, newSubject("uid"))
-	wantRefused(t, err, v1alpha1.DetailTargetState, s.namespace+"/alone has no controller")
+	wantRefused(t, err, v1alpha1.DetailInvalidTargetState, s.namespace+"/alone has no controller")
 	result := Execute(t.Context(), c, p, Run{Subject: newSubject("uid")})
 	wantCode(t, result, CodePartial) // the Node is closed
 	if result.Count != 1 || !strings.Contains(result.Message, "alone") {
@@ -257,7 +257,7 @@ func TestDrainClosedBefore(t *testing.T) {
 	node := s.drained()
 	s.patch(node, `{"spec":{"unschedulable":true}}`)
 	c, p := s.drain(nil)
-	if p.Rollback.Available || !strings.Contains(p.Rollback.Reason, "before") {
+	if p.Rollback.Available || !strings.Contains(p.Rollback.Reason, "already cordoned") {
 		t.Errorf("rollback %+v, want none", p.Rollback)
 	}
 	result := Execute(t.Context(), c, p, Run{Subject: newSubject("uid")})

@@ -107,10 +107,10 @@ func (d *drain) done(pods podsOfNode) {
 		return
 	}
 	if len(pods.left) > 0 {
-		d.say("left where they are: " + someOf(pods.left))
+		d.say("not evicted: " + someOf(pods.left))
 	}
 	d.say(fmt.Sprintf("node/%s drained", d.parameters.Node))
-	d.note = fmt.Sprintf("Node %s is drained: %d Pods evicted, %d left", d.parameters.Node, len(d.evicted), len(pods.left))
+	d.note = fmt.Sprintf("Node %s is drained: %d Pods evicted, %d not evicted", d.parameters.Node, len(d.evicted), len(pods.left))
 }
 
 // broken is a drain that ends before its end. Once something was done and the
@@ -123,10 +123,10 @@ func (d *drain) broken(err error, remaining []corev1.Pod) error {
 	var b strings.Builder
 	b.WriteString(h.message)
 	if d.cordoned || len(d.evicted) > 0 {
-		fmt.Fprintf(&b, "; Node %s is closed to new Pods, and %d Pods were evicted", d.parameters.Node, len(d.evicted))
+		fmt.Fprintf(&b, "; Node %s is cordoned, and %d Pods were evicted", d.parameters.Node, len(d.evicted))
 	}
 	if len(remaining) > 0 {
-		fmt.Fprintf(&b, "; still there: %s", podNames(remaining))
+		fmt.Fprintf(&b, "; remaining Pods: %s", podNames(remaining))
 	}
 	for _, pod := range sortedKeys(d.blocked) {
 		fmt.Fprintf(&b, "; %s: %s", pod, d.blocked[pod])

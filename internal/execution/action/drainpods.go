@@ -33,7 +33,7 @@ func sortPods(pods []corev1.Pod, p *drainParameters, gone, protected []string) p
 		case slices.Contains(protected, pod.Namespace):
 			leave = "its namespace is protected"
 		case pod.Labels[v1alpha1.LabelProtected] == "true":
-			leave = "it bears the label " + v1alpha1.LabelProtected
+			leave = "it has the label " + v1alpha1.LabelProtected
 		}
 		switch {
 		case leave != "":
@@ -53,7 +53,7 @@ func sortPods(pods []corev1.Pod, p *drainParameters, gone, protected []string) p
 // Neither means that it is evicted.
 func judgePod(pod *corev1.Pod, p *drainParameters, gone []string) (leave, refuse string) {
 	if _, mirror := pod.Annotations[corev1.MirrorPodAnnotationKey]; mirror {
-		return "of the node itself", ""
+		return "static Pod of the Node", ""
 	}
 	finished := pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
 	owner := metav1.GetControllerOf(pod)
@@ -63,21 +63,21 @@ func judgePod(pod *corev1.Pod, p *drainParameters, gone []string) (leave, refuse
 			if p.IgnoreDaemonSets {
 				return "of DaemonSet " + owner.Name, ""
 			}
-			return "", "is of DaemonSet " + owner.Name + " (ignoreDaemonSets leaves it)"
+			return "", "belongs to DaemonSet " + owner.Name + " (set ignoreDaemonSets to ignore it)"
 		case !p.Force:
-			return "", "is of DaemonSet " + owner.Name + ", which is gone (force evicts it)"
+			return "", "belongs to DaemonSet " + owner.Name + ", which does not exist (set force to evict it)"
 		}
 	}
 	if finished {
 		return "", ""
 	}
 	if owner == nil && !p.Force {
-		return "", "has no controller that would replace it (force evicts it)"
+		return "", "has no controller that replaces it (set force to evict it)"
 	}
 	if !p.DeleteLocalData {
 		for _, v := range pod.Spec.Volumes {
 			if v.EmptyDir != nil {
-				return "", fmt.Sprintf("has data in its emptyDir %q (deleteLocalData gives it up)", v.Name)
+				return "", fmt.Sprintf("has data in emptyDir volume %q (set deleteLocalData to delete it)", v.Name)
 			}
 		}
 	}

@@ -140,7 +140,7 @@ func (k *typed[P]) targetOf(p *P) (v1alpha1.Target, []string) {
 	}
 	r, ok := resourceOf(t.APIVersion, t.Kind)
 	if !ok {
-		return t, []string{"kind: there is no action on a " + t.Kind}
+		return t, []string{"kind: no action supports kind " + t.Kind}
 	}
 	t.APIVersion = r.GroupVersion().String()
 	if r.cluster {

@@ -16,9 +16,9 @@ type UnknownError struct {
 // Error names the action that was perhaps meant.
 func (e *UnknownError) Error() string {
 	if e.Nearest == "" {
-		return fmt.Sprintf("there is no action %q", e.Name)
+		return fmt.Sprintf("unknown action %q", e.Name)
 	}
-	return fmt.Sprintf("there is no action %q: did you mean %s?", e.Name, e.Nearest)
+	return fmt.Sprintf("unknown action %q: did you mean %s?", e.Name, e.Nearest)
 }
 
 // An InvalidError is why parameters are not good.
@@ -34,7 +34,7 @@ func (e *InvalidError) Error() string {
 
 // A RefusedError is why no plan can be made for an object as it is.
 type RefusedError struct {
-	Detail  v1alpha1.Detail // target_not_found, target_state, target_changed, admission_denied or rbac_denied
+	Detail  v1alpha1.Detail // target_not_found, invalid_target_state, target_changed, admission_denied or rbac_denied
 	Message string
 }
 

@@ -106,12 +106,12 @@ func TestForgedPlans(t *testing.T) {
 	}{
 		"Body":       {"the hash tells", func(p *v1alpha1.Plan) { p.Steps[0].Body = `{"spec":{"replicas":0}}` }, "hash"},
 		"NoHash":     {"there must be one", func(p *v1alpha1.Plan) { p.Hash = "" }, "hash"},
-		"Unknown":    {"there is none such", func(p *v1alpha1.Plan) { p.Action = "format_disk"; rehash(p) }, "no action"},
-		"Alias":      {"plans have names", func(p *v1alpha1.Plan) { p.Action = "restart_deployment"; rehash(p) }, "no action"},
-		"Parameters": {"they are read again", func(p *v1alpha1.Plan) { p.Parameters = &runtime.RawExtension{Raw: []byte(`{}`)}; rehash(p) }, "is required"},
+		"Unknown":    {"there is none such", func(p *v1alpha1.Plan) { p.Action = "format_disk"; rehash(p) }, "unknown action"},
+		"Alias":      {"plans have names", func(p *v1alpha1.Plan) { p.Action = "restart_deployment"; rehash(p) }, "unknown action"},
+		"Parameters": {"they are read again", func(p *v1alpha1.Plan) { p.Parameters = &runtime.RawExtension{Raw: []byte(`{}`)}; rehash(p) }, "required ("},
 		"NoObject":   {"they must be an object", func(p *v1alpha1.Plan) { p.Parameters = &runtime.RawExtension{Raw: []byte(`[]`)}; rehash(p) }, "must be an object"},
 		"None":       {"there must be some", func(p *v1alpha1.Plan) { p.Parameters = nil; rehash(p) }, "no parameters"},
-		"Target":     {"parameters and target belong together", func(p *v1alpha1.Plan) { p.Target.Name = "other"; rehash(p) }, "its parameters mean"},
+		"Target":     {"parameters and target belong together", func(p *v1alpha1.Plan) { p.Target.Name = "other"; rehash(p) }, "its parameters name"},
 		"NoUID":      {"it must say which one", func(p *v1alpha1.Plan) { p.Target.UID = ""; rehash(p) }, "no UID"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -218,8 +218,8 @@ func TestTargetOfSpec(t *testing.T) {
 		target v1alpha1.Target
 		says   string
 	}{
-		"UID":             {v1alpha1.Target{UID: "other"}, "is meant"},
-		"ResourceVersion": {v1alpha1.Target{UID: o.GetUID(), ResourceVersion: "1"}, "is meant"},
+		"UID":             {v1alpha1.Target{UID: "other"}, ", but target."},
+		"ResourceVersion": {v1alpha1.Target{UID: o.GetUID(), ResourceVersion: "1"}, ", but target."},
 		"Same":            {v1alpha1.Target{UID: o.GetUID(), ResourceVersion: o.GetResourceVersion()}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -266,7 +266,7 @@ func TestCheckUnchanged(t *testing.T) {
 	}{
 		"Same":     {"what else changes does not matter", func(s *stage, o *unstructured.Unstructured) { s.patch(o, `{"metadata":{"labels":{"a":"b"}}}`) }, ""},
 		"Values":   {"the field is named", func(s *stage, o *unstructured.Unstructured) { s.patch(o, `{"spec":{"replicas":7}}`) }, "replicas was 5, and is 7"},
-		"Gone":     {"there is nothing to take back", func(s *stage, o *unstructured.Unstructured) { s.remove(o) }, "is gone"},
+		"Gone":     {"there is nothing to take back", func(s *stage, o *unstructured.Unstructured) { s.remove(o) }, "does not exist"},
 		"Replaced": {"another of its name", func(s *stage, o *unstructured.Unstructured) { s.remove(o); s.create(deployment("web", 5)) }, "another object"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -275,7 +275,7 @@ func TestCheckUnchanged(t *testing.T) {
 			o, p := s.scaled()
 			wantCode(t, Execute(t.Context(), s.admin, p, Run{Subject: newSubject("uid")}), CodeOK)
 			tc.change(s, o)
-			err := CheckUnchanged(t.Context(), s.admin, p, p.Rollback.Expected)
+			err := CheckUnchanged(t.Context(), s.admin, p, p.Rollback.ExpectedCurrentValues)
 			if tc.says != "" {
 				wantRefused(t, err, v1alpha1.DetailTargetChanged, tc.says)
 			} else if err != nil {
@@ -364,7 +364,7 @@ func TestMarkerIsChecked(t *testing.T) {
 			w := &wire{}
 			result := Execute(t.Context(), connect(t, w), p, Run{Subject: newSubject("uid"), Attempt: tc.attempt})
 			if wantCode(t, result, tc.code); tc.code != CodeOK {
-				if len(w.sent()) > 0 || result.Count != 0 || !strings.Contains(result.Message, "taken back") {
+				if len(w.sent()) > 0 || result.Count != 0 || !strings.Contains(result.Message, "changed back") {
 					t.Errorf("%s: sent %v: %+v", tc.reason, w.sent(), result)
 				}
 				return

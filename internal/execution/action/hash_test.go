@@ -54,7 +54,7 @@ func plans() *rapid.Generator[*v1alpha1.Plan] {
 			PolicyHash: text().Draw(t, "policy"),
 		}
 		if rapid.Bool().Draw(t, "reversible") {
-			p.Rollback = &v1alpha1.RollbackInformation{Available: true, RollbackAction: text().Draw(t, "back"), RollbackParameters: rawJSON().Draw(t, "to"), Expected: rawJSON().Draw(t, "from")}
+			p.Rollback = &v1alpha1.RollbackInformation{Available: true, RollbackAction: text().Draw(t, "back"), RollbackParameters: rawJSON().Draw(t, "to"), ExpectedCurrentValues: rawJSON().Draw(t, "from")}
 		}
 		return p
 	})
@@ -140,7 +140,7 @@ func TestHashCovers(t *testing.T) {
 			if p.Rollback == nil {
 				p.Rollback = &v1alpha1.RollbackInformation{}
 			}
-			p.Rollback.Expected = &runtime.RawExtension{Raw: []byte(`{"a rare key":7.5}`)}
+			p.Rollback.ExpectedCurrentValues = &runtime.RawExtension{Raw: []byte(`{"a rare key":7.5}`)}
 		},
 		"policy": func(p *v1alpha1.Plan) { p.PolicyHash += "x" },
 	}

@@ -15,24 +15,24 @@ import (
 )
 
 type updateHPAParameters struct {
-	HPA         string `json:"hpa" doc:"The HorizontalPodAutoscaler." required:"true" format:"dns-subdomain" target:"name"`
-	Namespace   string `json:"namespace" doc:"Its namespace." required:"true" format:"dns-label" target:"namespace"`
-	MinReplicas *int64 `json:"minReplicas" doc:"How many replicas there are at least." min:"1" max:"1000"`
-	MaxReplicas *int64 `json:"maxReplicas" doc:"How many replicas there are at most." min:"1" max:"1000"`
+	HPA         string `json:"hpa" doc:"Name of the HorizontalPodAutoscaler." required:"true" format:"dns-subdomain" target:"name"`
+	Namespace   string `json:"namespace" doc:"Namespace of the object." required:"true" format:"dns-label" target:"namespace"`
+	MinReplicas *int64 `json:"minReplicas" doc:"Minimum number of replicas." min:"1" max:"1000"`
+	MaxReplicas *int64 `json:"maxReplicas" doc:"Maximum number of replicas." min:"1" max:"1000"`
 }
 
 func updateHPA() *Action {
 	return define(entry[updateHPAParameters]{
 		Action: Action{
 			Name:    "update_hpa",
-			Summary: "Set the bounds of a HorizontalPodAutoscaler.",
+			Summary: "Set the minimum and maximum replicas of a HorizontalPodAutoscaler.",
 			Kubectl: "kubectl patch hpa/NAME --type=merge -p '{\"spec\":{\"maxReplicas\":N}}'",
 			Kinds:   []string{"HorizontalPodAutoscaler"},
 			Scope:   Namespaced,
 			Permissions: []Permission{
-				{Group: "autoscaling", Resource: "horizontalpodautoscalers", Verbs: []string{"get", "patch"}, Why: "set the bounds"},
-				{Group: groupApps, Resource: "deployments", Verbs: []string{"get"}, Why: "know whether what it scales is critical or protected"},
-				{Group: groupApps, Resource: "statefulsets", Verbs: []string{"get"}, Why: "know the same of a StatefulSet"},
+				{Group: "autoscaling", Resource: "horizontalpodautoscalers", Verbs: []string{"get", "patch"}, Why: "set minimum and maximum replicas"},
+				{Group: groupApps, Resource: "deployments", Verbs: []string{"get"}, Why: "check whether the scaled Deployment is critical or protected"},
+				{Group: groupApps, Resource: "statefulsets", Verbs: []string{"get"}, Why: "check whether the scaled StatefulSet is critical or protected"},
 			},
 			Timeout: time.Minute, MaxTimeout: maxTimeout, Retries: 2,
 			Risk: RiskMedium, Idempotent: true, Reversible: true, Rollback: "update_hpa",
@@ -40,9 +40,9 @@ func updateHPA() *Action {
 		check: func(p *updateHPAParameters) []string {
 			switch {
 			case p.MinReplicas == nil && p.MaxReplicas == nil:
-				return []string{"minReplicas, maxReplicas: one is required"}
+				return []string{"at least one of minReplicas and maxReplicas is required"}
 			case p.MinReplicas != nil && p.MaxReplicas != nil && *p.MinReplicas > *p.MaxReplicas:
-				return []string{fmt.Sprintf("minReplicas: %d is more than maxReplicas, %d", *p.MinReplicas, *p.MaxReplicas)}
+				return []string{fmt.Sprintf("minReplicas: %d is more than maxReplicas %d", *p.MinReplicas, *p.MaxReplicas)}
 			}
 			return nil
 		},
@@ -93,7 +93,7 @@ func lookAtScaled(ctx context.Context, c Client, live *unstructured.Unstructured
 	scaled := ScaledBy(live)
 	if scaled.Kind == "" {
 		kind, _, _ := unstructured.NestedString(live.Object, "spec", "scaleTargetRef", "kind")
-		return refused(v1alpha1.DetailTargetState, "%s scales a %s: update_hpa can tell of Deployments and StatefulSets alone whether they are critical or protected",
+		return refused(v1alpha1.DetailInvalidTargetState, "%s scales a %s: update_hpa supports only Deployments and StatefulSets, whose protection it can check",
 			named(targetOfObject(live)), orUnknown(kind))
 	}
 	if _, err := c.read(ctx, scaled); err != nil && !apierrors.IsNotFound(err) {
@@ -119,10 +119,10 @@ func draftHPA(ctx context.Context, c Client, s Subject, p *updateHPAParameters, 
 		most = *p.MaxReplicas
 	}
 	if least > most {
-		return nil, &InvalidError{Action: "update_hpa", Problems: []string{fmt.Sprintf("minReplicas: would be %d, which is more than maxReplicas, %d", least, most)}}
+		return nil, &InvalidError{Action: "update_hpa", Problems: []string{fmt.Sprintf("minReplicas: %d is more than maxReplicas %d", least, most)}}
 	}
 	if len(differences(d.before, d.after)) == 0 {
-		d.impact.Description = name + " has these bounds already"
+		d.impact.Description = name + " already has these values"
 		return d, nil
 	}
 	step, err := patchStep(live, types.MergePatchType, marked(map[string]any{"spec": spec}, s), fmt.Sprintf("set %s of %s", fieldsText(d.after), name))

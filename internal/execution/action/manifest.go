@@ -27,17 +27,17 @@ const (
 )
 
 type manifestParameters struct {
-	Manifest     json.RawMessage `json:"manifest" doc:"One object in a namespace, with what is to be set of it; 6144 bytes at most. Of metadata it has name, namespace, labels and annotations. Never a Secret: update_secret is for those." required:"true"`
-	FieldManager string          `json:"fieldManager" doc:"Whose fields they are. What an earlier manifest of the same manager set, and this one does not, is removed." default:"fleetloop-manifest" format:"dns-subdomain"`
-	Force        bool            `json:"force" doc:"Take fields over from other managers. Otherwise the action is refused, and names them." default:"false"`
-	State        string          `json:"state" doc:"Whether the object is to be as the manifest says, or is to be deleted." default:"present" enum:"present,absent"`
+	Manifest     json.RawMessage `json:"manifest" doc:"One namespaced object with the fields to set; at most 6144 bytes. Its metadata can have name, namespace, labels and annotations. Secrets are not allowed: use update_secret." required:"true"`
+	FieldManager string          `json:"fieldManager" doc:"Field manager of server-side apply. Fields that an earlier manifest of the same manager set and this one omits are removed." default:"fleetloop-manifest" format:"dns-subdomain"`
+	Force        bool            `json:"force" doc:"Take over fields of other managers. If false, such a conflict fails the action." default:"false"`
+	State        string          `json:"state" doc:"Whether to apply the object (present) or to delete it (absent)." default:"present" enum:"present,absent"`
 }
 
 func applyManifest() *Action {
 	return define(entry[manifestParameters]{
 		Action: Action{
 			Name:    "apply_manifest",
-			Summary: "Apply one object by server-side apply, or delete it. It may act on those kinds alone that the installation allows, which are none to begin with.",
+			Summary: "Apply one object with server-side apply, or delete it. Only kinds that the installation allows; none by default.",
 			Kubectl: "kubectl apply --server-side -f FILE",
 			Scope:   Namespaced,
 			Timeout: 2 * time.Minute, MaxTimeout: maxTimeout, Retries: 0,
@@ -81,11 +81,11 @@ func manifestOf(p *manifestParameters) (object *unstructured.Unstructured, probl
 	}
 	switch k, ok := resourceOf(object.GetAPIVersion(), object.GetKind()); {
 	case !ok || object.GetAPIVersion() == "":
-		complain("there is no action on a %s of %q", orUnknown(object.GetKind()), clip(object.GetAPIVersion(), 64))
+		complain("unsupported kind %s of API version %q", orUnknown(object.GetKind()), clip(object.GetAPIVersion(), 64))
 	case k.cluster:
-		complain("a %s is in no namespace", object.GetKind())
+		complain("kind %s is not namespaced", object.GetKind())
 	case k.kind == "Secret":
-		complain("a Secret has values that all could read: update_secret is for those")
+		complain("Secrets are not allowed, because readers of the execution could read the values: use update_secret")
 	}
 	if len(validation.IsDNS1123Subdomain(object.GetName())) > 0 {
 		complain("metadata.name must be a DNS name, such as web-1")
@@ -95,24 +95,24 @@ func manifestOf(p *manifestParameters) (object *unstructured.Unstructured, probl
 	}
 	for key := range object.Object {
 		if key == "status" {
-			complain("status is the controller's own")
+			complain("status must not be set")
 		}
 	}
 	metadata, _ := object.Object["metadata"].(map[string]any)
 	for _, key := range sortedKeys(metadata) {
 		if !slices.Contains([]string{"name", "namespace", "labels", "annotations"}, key) {
-			complain("metadata.%s is not to be set", clip(key, 64))
+			complain("metadata.%s must not be set", clip(key, 64))
 		}
 	}
 	if _, marks := object.GetAnnotations()[v1alpha1.AnnotationLastExecution]; marks {
-		complain("the annotation %s is written by executions themselves", v1alpha1.AnnotationLastExecution)
+		complain("the annotation %s is reserved for executions", v1alpha1.AnnotationLastExecution)
 	}
 	return object, problems
 }
 
 func orUnknown(kind string) string {
 	if kind == "" {
-		return "kind that is not named"
+		return "object without a kind"
 	}
 	return clip(kind, 64)
 }
@@ -228,7 +228,7 @@ func (c Client) tryManifest(ctx context.Context, p *manifestParameters, manifest
 	case deniedByAdmission(err):
 		return nil, refused(v1alpha1.DetailAdmissionDenied, "apply %s: %s", named(targetOfObject(manifest)), err)
 	case apierrors.IsConflict(err):
-		return nil, refused(v1alpha1.DetailTargetState, "apply %s: %s", named(targetOfObject(manifest)), err)
+		return nil, refused(v1alpha1.DetailInvalidTargetState, "apply %s: %s", named(targetOfObject(manifest)), err)
 	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err):
 		return nil, &InvalidError{Action: "apply_manifest", Problems: []string{"manifest: " + err.Error()}}
 	}
@@ -245,7 +245,7 @@ func draftRemoval(p *manifestParameters, name string, live *unstructured.Unstruc
 		return nil, err
 	}
 	d.steps = []v1alpha1.PlanStep{step}
-	d.impact = v1alpha1.EstimatedImpact{ResourcesAffected: 1, Description: step.Description + ", and what it owns"}
+	d.impact = v1alpha1.EstimatedImpact{ResourcesAffected: 1, Description: step.Description + ", and the objects that it owns"}
 	d.rollback, err = p.wayBack(&unstructured.Unstructured{Object: withoutServerFields(live)}, live)
 	return d, err
 }
@@ -269,7 +269,7 @@ func (p *manifestParameters) wayBack(manifest, live *unstructured.Unstructured) 
 		return nil, err
 	}
 	if len(raw) > maxManifest {
-		return noWayBack("the fields before are longer than a plan can keep"), nil
+		return noWayBack("the previous fields are too large for a plan"), nil
 	}
 	parameters["manifest"] = before
 	return wayBackBy("apply_manifest", parameters, "10s")

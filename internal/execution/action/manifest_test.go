@@ -48,7 +48,7 @@ func (s *stage) settings() *unstructured.Unstructured {
 // undo follows the way back.
 func (s *stage) undo(p *v1alpha1.Plan, uid string) {
 	s.Helper()
-	if err := CheckUnchanged(s.Context(), s.admin, p, p.Rollback.Expected); err != nil {
+	if err := CheckUnchanged(s.Context(), s.admin, p, p.Rollback.ExpectedCurrentValues); err != nil {
 		s.Errorf("CheckUnchanged() = %v", err)
 	}
 	r, err := Parse(&v1alpha1.KubernetesExecutionSpec{Action: p.Rollback.RollbackAction, Parameters: p.Rollback.RollbackParameters})
@@ -127,7 +127,7 @@ func TestApplyManifestOthersFields(t *testing.T) {
 	s.done(s.apply(map[string]any{"manifest": s.manifest(map[string]any{"a": "1"}), "fieldManager": "somebody-else"}), "uid")
 	changed := map[string]any{"manifest": s.manifest(map[string]any{"a": "2"})}
 	_, err := s.apply(changed).Plan(t.Context(), s.admin, newSubject("uid2"))
-	wantRefused(t, err, v1alpha1.DetailTargetState, `conflict with "somebody-else"`)
+	wantRefused(t, err, v1alpha1.DetailInvalidTargetState, `conflict with "somebody-else"`)
 	changed["force"] = true
 	s.done(s.apply(changed), "uid2")
 }
@@ -140,9 +140,9 @@ func TestManifestOf(t *testing.T) {
 		problem  string
 	}{
 		"Secret":     {"all could read its values", `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"a","namespace":"b"}}`, "update_secret"},
-		"Node":       {"it is in no namespace", `{"apiVersion":"v1","kind":"Node","metadata":{"name":"a","namespace":"b"}}`, "in no namespace"},
-		"Unknown":    {"nobody knows where it is", `{"apiVersion":"v2","kind":"ConfigMap","metadata":{"name":"a","namespace":"b"}}`, "no action on a ConfigMap"},
-		"NoKind":     {"", `{"metadata":{"name":"a","namespace":"b"}}`, "not named"},
+		"Node":       {"it is is not namespaced", `{"apiVersion":"v1","kind":"Node","metadata":{"name":"a","namespace":"b"}}`, "is not namespaced"},
+		"Unknown":    {"nobody knows where it is", `{"apiVersion":"v2","kind":"ConfigMap","metadata":{"name":"a","namespace":"b"}}`, "unsupported kind ConfigMap"},
+		"NoKind":     {"", `{"metadata":{"name":"a","namespace":"b"}}`, "without a kind"},
 		"NoName":     {"the API server would make one up", `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"generateName":"a","namespace":"b"}}`, "metadata.name"},
 		"NoPlace":    {"which one?", `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"}}`, "metadata.namespace"},
 		"Owner":      {"it would go with another object", `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a","namespace":"b","ownerReferences":[]}}`, "metadata.ownerReferences"},
@@ -150,7 +150,7 @@ func TestManifestOf(t *testing.T) {
 		"Status":     {"it is another's to say", `{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"a","namespace":"b"},"status":{}}`, "status"},
 		"Marker":     {"it would look as if done", `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a","namespace":"b","annotations":{"kubernaut.io/last-execution":"x"}}}`, "last-execution"},
 		"TooLong":    {"a plan has it several times", fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a","namespace":"b"},"data":{"a":%q}}`, strings.Repeat("x", maxManifest)), "at most"},
-		"List":       {"one execution, one object", `{"apiVersion":"v1","kind":"List","items":[]}`, "no action on a List"},
+		"List":       {"one execution, one object", `{"apiVersion":"v1","kind":"List","items":[]}`, "unsupported kind List"},
 		"NoObject":   {"", `[]`, "must be an object"},
 	} {
 		t.Run(name, func(t *testing.T) {

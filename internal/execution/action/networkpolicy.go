@@ -22,9 +22,9 @@ import (
 const maxPolicySpec = 8 << 10
 
 type networkPolicyParameters struct {
-	NetworkPolicy string          `json:"networkpolicy" doc:"The NetworkPolicy." required:"true" format:"dns-subdomain" target:"name"`
-	Namespace     string          `json:"namespace" doc:"Its namespace." required:"true" format:"dns-label" target:"namespace"`
-	Spec          json.RawMessage `json:"spec" doc:"Its whole new spec. 8192 bytes at most." required:"true"`
+	NetworkPolicy string          `json:"networkpolicy" doc:"Name of the NetworkPolicy." required:"true" format:"dns-subdomain" target:"name"`
+	Namespace     string          `json:"namespace" doc:"Namespace of the object." required:"true" format:"dns-label" target:"namespace"`
+	Spec          json.RawMessage `json:"spec" doc:"The complete new spec; at most 8192 bytes." required:"true"`
 }
 
 func updateNetworkPolicy() *Action {
@@ -36,7 +36,7 @@ func updateNetworkPolicy() *Action {
 			Kinds:   []string{"NetworkPolicy"},
 			Scope:   Namespaced,
 			Permissions: []Permission{
-				{Group: "networking.k8s.io", Resource: "networkpolicies", Verbs: []string{"get", "patch"}, Why: "to read its spec, and to replace it"},
+				{Group: "networking.k8s.io", Resource: "networkpolicies", Verbs: []string{"get", "patch"}, Why: "read and replace the spec"},
 			},
 			Timeout: time.Minute, MaxTimeout: maxTimeout, Retries: 0,
 			Risk: RiskHigh, Idempotent: true, Reversible: true, Rollback: "update_network_policy",
@@ -75,9 +75,9 @@ func draftNetworkPolicy(_ context.Context, _ Client, s Subject, p *networkPolicy
 	}
 	d.steps = []v1alpha1.PlanStep{step}
 	d.diff = lineDiff(flat(before), flat(spec))
-	d.impact = v1alpha1.EstimatedImpact{ResourcesAffected: 1, Description: "who may talk to the Pods that it selects changes at once"}
+	d.impact = v1alpha1.EstimatedImpact{ResourcesAffected: 1, Description: "traffic of the selected Pods changes immediately"}
 	if len(spelled(before)) > maxPolicySpec {
-		d.rollback = noWayBack("the spec before is longer than a plan can keep")
+		d.rollback = noWayBack("the previous spec is too large for a plan")
 		return d, nil
 	}
 	d.rollback, err = wayBackBy("update_network_policy", map[string]any{"networkpolicy": p.NetworkPolicy, "namespace": p.Namespace, "spec": before}, "10s")
@@ -95,7 +95,7 @@ func policySpec(raw json.RawMessage) (spec map[string]any, problem string) {
 	}
 	var given map[string]json.RawMessage
 	if err := json.Unmarshal(raw, &given); err != nil || given["podSelector"] == nil {
-		return nil, "podSelector is required; {} is all Pods of the namespace"
+		return nil, "podSelector is required; {} selects all Pods of the namespace"
 	}
 	if len(typed.PolicyTypes) == 0 {
 		typed.PolicyTypes = []networkingv1.PolicyType{networkingv1.PolicyTypeIngress}

@@ -11,13 +11,13 @@ import (
 )
 
 type nodeParameters struct {
-	Node string `json:"node" doc:"The Node." required:"true" format:"dns-subdomain" target:"name"`
+	Node string `json:"node" doc:"Name of the Node." required:"true" format:"dns-subdomain" target:"name"`
 }
 
 func cordonNode() *Action {
 	return schedulingOf(true, Action{
 		Name:     "cordon_node",
-		Summary:  "Let no more Pods onto a Node.",
+		Summary:  "Mark a Node as unschedulable.",
 		Kubectl:  "kubectl cordon node-1",
 		Rollback: "uncordon_node",
 	}, "cordoned")
@@ -26,7 +26,7 @@ func cordonNode() *Action {
 func uncordonNode() *Action {
 	return schedulingOf(false, Action{
 		Name:     "uncordon_node",
-		Summary:  "Let Pods onto a Node again.",
+		Summary:  "Mark a Node as schedulable.",
 		Kubectl:  "kubectl uncordon node-1",
 		Rollback: "cordon_node",
 	}, "uncordoned")
@@ -37,7 +37,7 @@ func schedulingOf(closed bool, a Action, did string) *Action {
 	back := a.Rollback
 	a.Kinds, a.Scope = []string{"Node"}, Cluster
 	a.Permissions = []Permission{
-		{Resource: "nodes", Verbs: []string{"get", "patch"}, ClusterScoped: true, Why: "to see whether it takes Pods, and to change that"},
+		{Resource: "nodes", Verbs: []string{"get", "patch"}, ClusterScoped: true, Why: "read and change spec.unschedulable"},
 	}
 	a.Timeout, a.MaxTimeout, a.Retries = 30*time.Second, maxTimeout, 2
 	a.Risk, a.Idempotent, a.Reversible = RiskMedium, true, true
@@ -55,7 +55,7 @@ func schedulingOf(closed bool, a Action, did string) *Action {
 				return nil, err
 			}
 			d.steps = []v1alpha1.PlanStep{step}
-			d.impact = v1alpha1.EstimatedImpact{ResourcesAffected: 1, Description: "the Pods on the Node stay"}
+			d.impact = v1alpha1.EstimatedImpact{ResourcesAffected: 1, Description: "running Pods stay"}
 			d.rollback, err = wayBackBy(back, map[string]any{"node": p.Node}, "5s")
 			return d, err
 		},

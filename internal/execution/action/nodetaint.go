@@ -15,27 +15,27 @@ import (
 )
 
 type taintParameters struct {
-	Node   string `json:"node" doc:"The Node." required:"true" format:"dns-subdomain" target:"name"`
-	Key    string `json:"key" doc:"The taint's key." required:"true" format:"label-key"`
-	Value  string `json:"value" doc:"The taint's value." format:"label-value"`
-	Effect string `json:"effect" doc:"What the taint does to Pods that do not tolerate it. NoExecute evicts those that run there, without asking disruption budgets." required:"true" enum:"NoSchedule,PreferNoSchedule,NoExecute"`
+	Node   string `json:"node" doc:"Name of the Node." required:"true" format:"dns-subdomain" target:"name"`
+	Key    string `json:"key" doc:"Key of the taint." required:"true" format:"label-key"`
+	Value  string `json:"value" doc:"Value of the taint." format:"label-value"`
+	Effect string `json:"effect" doc:"Effect of the taint. NoExecute evicts running Pods that do not tolerate it and ignores PodDisruptionBudgets." required:"true" enum:"NoSchedule,PreferNoSchedule,NoExecute"`
 }
 
 type untaintParameters struct {
-	Node   string `json:"node" doc:"The Node." required:"true" format:"dns-subdomain" target:"name"`
-	Key    string `json:"key" doc:"The taint's key." required:"true" format:"label-key"`
-	Effect string `json:"effect" doc:"The taint's effect." required:"true" enum:"NoSchedule,PreferNoSchedule,NoExecute"`
+	Node   string `json:"node" doc:"Name of the Node." required:"true" format:"dns-subdomain" target:"name"`
+	Key    string `json:"key" doc:"Key of the taint." required:"true" format:"label-key"`
+	Effect string `json:"effect" doc:"Effect of the taint." required:"true" enum:"NoSchedule,PreferNoSchedule,NoExecute"`
 }
 
 func taintNode() *Action {
-	return define(taintEntry("taint_node", "Put a taint on a Node.", "kubectl taint node node-1 dedicated=batch:NoSchedule --overwrite", "tainted",
+	return define(taintEntry("taint_node", "Add a taint to a Node.", "kubectl taint node node-1 dedicated=batch:NoSchedule --overwrite", "tainted",
 		func(p *taintParameters) taint {
 			return taint{node: p.Node, key: p.Key, effect: p.Effect, value: &p.Value}
 		}))
 }
 
 func untaintNode() *Action {
-	return define(taintEntry("untaint_node", "Take a taint off a Node.", "kubectl taint node node-1 dedicated:NoSchedule-", "untainted",
+	return define(taintEntry("untaint_node", "Remove a taint from a Node.", "kubectl taint node node-1 dedicated:NoSchedule-", "untainted",
 		func(p *untaintParameters) taint { return taint{node: p.Node, key: p.Key, effect: p.Effect} }))
 }
 
@@ -52,10 +52,10 @@ func taintEntry[P any](name, summary, kubectl, did string, of func(*P) taint) en
 			Name: name, Summary: summary, Kubectl: kubectl,
 			Kinds: []string{"Node"}, Scope: Cluster,
 			Permissions: []Permission{
-				{Resource: "nodes", Verbs: []string{"get", "patch"}, ClusterScoped: true, Why: "to see its taints, and to change one"},
+				{Resource: "nodes", Verbs: []string{"get", "patch"}, ClusterScoped: true, Why: "read and change the taints"},
 			},
 			Timeout: 30 * time.Second, MaxTimeout: maxTimeout, Retries: 2,
-			Risk: RiskMedium, Idempotent: true, Reversible: true, Rollback: "untaint_node, or taint_node with the value before",
+			Risk: RiskMedium, Idempotent: true, Reversible: true, Rollback: "untaint_node, or taint_node with the previous value",
 		},
 		did:    did,
 		values: func(p *P, live *unstructured.Unstructured) map[string]any { return of(p).on(live) },
@@ -114,14 +114,14 @@ func (t taint) String() string {
 // it is only good for the state that it was made from.
 func (t taint) step(s Subject, live *unstructured.Unstructured) (v1alpha1.PlanStep, error) {
 	taints := slices.DeleteFunc(taintsOf(live), t.is)
-	description := fmt.Sprintf("take the taint %s off Node %s", t, t.node)
+	description := fmt.Sprintf("remove taint %s from Node %s", t, t.node)
 	if t.value != nil {
 		one := map[string]any{"key": t.key, "effect": t.effect}
 		if *t.value != "" {
 			one["value"] = *t.value
 		}
 		taints = append(taints, one)
-		description = fmt.Sprintf("put the taint %s on Node %s", t, t.node)
+		description = fmt.Sprintf("add taint %s to Node %s", t, t.node)
 	}
 	return patchStep(live, types.MergePatchType, marked(map[string]any{"spec": map[string]any{"taints": taints}}, s), description)
 }
@@ -145,7 +145,7 @@ func (t taint) draft(s Subject, live *unstructured.Unstructured) (*draft, error)
 	d.steps = []v1alpha1.PlanStep{step}
 	d.impact = v1alpha1.EstimatedImpact{ResourcesAffected: 1, Description: step.Description}
 	if t.value != nil && t.effect == "NoExecute" {
-		d.impact.Description += "; Pods that do not tolerate it are evicted, whatever their disruption budgets say"
+		d.impact.Description += "; running Pods that do not tolerate it are evicted, ignoring PodDisruptionBudgets"
 	}
 	back := map[string]any{"node": t.node, "key": t.key, "effect": t.effect}
 	action := "untaint_node"

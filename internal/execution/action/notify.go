@@ -10,14 +10,14 @@ import (
 )
 
 type notifyParameters struct {
-	Message string `json:"message" doc:"What is to be known. One line." required:"true" format:"text"`
+	Message string `json:"message" doc:"The message; one line." required:"true" format:"text"`
 }
 
 func notifyOnly() *Action {
 	return define(entry[notifyParameters]{
 		Action: Action{
 			Name:    "notify_only",
-			Summary: "Change nothing, and say so: in an event, and in the audit.",
+			Summary: "Record a message as a Kubernetes event and in the audit. Changes nothing.",
 			Scope:   Namespaced,
 			Timeout: 30 * time.Second, MaxTimeout: maxTimeout,
 			Risk: RiskLow, Idempotent: true, ReadOnly: true, NoJob: true,

@@ -79,7 +79,7 @@ func flatten(a *Action, raw json.RawMessage) (map[string]json.RawMessage, string
 			continue
 		}
 		if of != a.Name {
-			return nil, fmt.Sprintf("parameters: are those of %s", of)
+			return nil, fmt.Sprintf("parameters: belong to %s", of)
 		}
 		if members, err = object(value); err != nil {
 			return nil, name + ": must be an object"
@@ -122,7 +122,7 @@ func object(raw json.RawMessage) (map[string]json.RawMessage, error) {
 		return nil, fmt.Errorf("is null")
 	}
 	if _, err := decoder.Token(); err != io.EOF {
-		return nil, fmt.Errorf("goes on after its end")
+		return nil, fmt.Errorf("has trailing data")
 	}
 	for name, value := range members {
 		members[name] = bytes.TrimSpace(value)
@@ -177,7 +177,7 @@ func (q question) disagreements(t v1alpha1.Target) []string {
 	var problems []string
 	differ := func(where, says, is string) {
 		if says != "" && says != is {
-			problems = append(problems, fmt.Sprintf("%s: is %q, and the parameters mean %q", where, clip(says, 64), is))
+			problems = append(problems, fmt.Sprintf("%s: is %q, but the parameters name %q", where, clip(says, 64), is))
 		}
 	}
 	differ("targetNamespace", q.spec.TargetNamespace, t.Namespace)

@@ -27,10 +27,10 @@ const (
 )
 
 type patchDeploymentParameters struct {
-	Deployment string          `json:"deployment" doc:"The Deployment." required:"true" format:"dns-subdomain" target:"name"`
-	Namespace  string          `json:"namespace" doc:"Its namespace." required:"true" format:"dns-label" target:"namespace"`
-	PatchType  string          `json:"patchType" doc:"The kind of patch." enum:"strategic,merge,json" default:"strategic"`
-	Patch      json.RawMessage `json:"patch" doc:"The patch, of the spec, of labels and of annotations; for patchType json a list of operations. It may be given as a string." required:"true" type:"either"`
+	Deployment string          `json:"deployment" doc:"Name of the Deployment." required:"true" format:"dns-subdomain" target:"name"`
+	Namespace  string          `json:"namespace" doc:"Namespace of the object." required:"true" format:"dns-label" target:"namespace"`
+	PatchType  string          `json:"patchType" doc:"Type of the patch." enum:"strategic,merge,json" default:"strategic"`
+	Patch      json.RawMessage `json:"patch" doc:"Patch of spec, labels and annotations; for patchType json a list of operations. Can be a string." required:"true" type:"either"`
 }
 
 func patchDeployment() *Action {
@@ -41,7 +41,7 @@ func patchDeployment() *Action {
 			Kubectl:     "kubectl patch deployment/NAME --type=TYPE -p PATCH",
 			Kinds:       []string{kindDeployment},
 			Scope:       Namespaced,
-			Permissions: deploymentRights("patch it"),
+			Permissions: deploymentRights("patch the Deployment"),
 			Timeout:     2 * time.Minute, MaxTimeout: maxTimeout,
 			Risk: RiskHigh, Idempotent: true, Reversible: true, Rollback: "patch_deployment",
 		},
@@ -64,7 +64,7 @@ func spellPatch(_ string, raw map[string]json.RawMessage) []string {
 	}
 	text = strings.TrimSpace(text)
 	if !json.Valid([]byte(text)) {
-		return []string{"patch: must be JSON, is the string " + clip(string(raw["patch"]), 64)}
+		return []string{"patch: must be JSON, got the string " + clip(string(raw["patch"]), 64)}
 	}
 	raw["patch"] = json.RawMessage(text)
 	return nil
@@ -72,7 +72,7 @@ func spellPatch(_ string, raw map[string]json.RawMessage) []string {
 
 func checkPatch(p *patchDeploymentParameters) []string {
 	if want := byte('{'); p.PatchType == patchJSON && p.Patch[0] == want || p.PatchType != patchJSON && p.Patch[0] != want {
-		return []string{fmt.Sprintf("patch: does not fit the patchType %s", p.PatchType)}
+		return []string{fmt.Sprintf("patch: invalid for patchType %s", p.PatchType)}
 	}
 	paths, problems := touched(p.PatchType, p.Patch)
 	if len(problems) == 0 && len(paths) == 0 {
@@ -95,12 +95,12 @@ func draftPatch(ctx context.Context, c Client, s Subject, p *patchDeploymentPara
 		return nil, err
 	}
 	if !keepsIdentity(live, changed) {
-		return nil, &InvalidError{Action: "patch_deployment", Problems: []string{"patch: changes who owns the object, or what holds it"}}
+		return nil, &InvalidError{Action: "patch_deployment", Problems: []string{"patch: must not change owner references or finalizers"}}
 	}
 	paths, _ := touched(p.PatchType, p.Patch) // checked when it was read
 	d := &draft{before: valuesAt(live.Object, paths), after: valuesAt(changed.Object, paths)}
 	if len(differences(d.before, d.after)) == 0 {
-		d.impact.Description = name + " is as the patch makes it already"
+		d.impact.Description = name + " already matches the patch"
 		return d, nil
 	}
 	d.diff = lineDiff(flat(d.before), flat(d.after))
@@ -158,13 +158,13 @@ func tryPatch(ctx context.Context, c Client, step v1alpha1.PlanStep, resourceVer
 	if errors.As(err, &status) {
 		switch status.Status().Code {
 		case http.StatusBadRequest, http.StatusUnprocessableEntity:
-			problem := "patch: the API server refuses it: " + clip(err.Error(), maxMessage)
+			problem := "patch: rejected by the API server: " + clip(err.Error(), maxMessage)
 			if types.PatchType(step.PatchType) == types.JSONPatchType && !says(status.Status()) { // it does not say which
-				problem += " (an operation, such as a test, does not fit the object as it is)"
+				problem += " (an operation, such as test, does not match the current object)"
 			}
 			return nil, &InvalidError{Action: "patch_deployment", Problems: []string{problem}}
 		case http.StatusForbidden:
-			return nil, refused(v1alpha1.DetailTargetState, "%s: the API server refuses it: %s", step.Description, err)
+			return nil, refused(v1alpha1.DetailInvalidTargetState, "%s: rejected by the API server: %s", step.Description, err)
 		}
 	}
 	return changed, err

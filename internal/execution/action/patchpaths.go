@@ -59,7 +59,7 @@ func (f *pathsOf) object(patch json.RawMessage) {
 		case "spec":
 			f.below("/spec", value)
 		default:
-			f.problem("must not touch %s", clip(key, 64))
+			f.problem("must not change %s", clip(key, 64))
 		}
 	}
 }
@@ -72,7 +72,7 @@ func (f *pathsOf) metadata(value any) {
 	}
 	for key, value := range members {
 		if key != "labels" && key != "annotations" {
-			f.problem("must not touch metadata.%s", clip(key, 64))
+			f.problem("must not change metadata.%s", clip(key, 64))
 			continue
 		}
 		entries, ok := value.(map[string]any)
@@ -82,7 +82,7 @@ func (f *pathsOf) metadata(value any) {
 		}
 		for name := range entries {
 			if strings.HasPrefix(name, "$") || name == v1alpha1.AnnotationLastExecution {
-				f.problem("must not touch metadata.%s[%s]", key, clip(name, 64))
+				f.problem("must not change metadata.%s[%s]", key, clip(name, 64))
 				continue
 			}
 			f.paths = append(f.paths, "/metadata/"+key+"/"+escaped(name))
@@ -148,7 +148,7 @@ func (f *pathsOf) pointer(i int, name string, value any) {
 	case len(segments) == 4 && segments[1] == "metadata" && (segments[2] == "labels" || segments[2] == "annotations") && path != markerPath:
 		f.paths = append(f.paths, path)
 	default:
-		f.problem("[%d]: must not touch %s", i, clip(path, 64))
+		f.problem("[%d]: must not change %s", i, clip(path, 64))
 	}
 }
 

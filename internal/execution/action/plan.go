@@ -77,7 +77,7 @@ func (r Request) live(ctx context.Context, c Client) (*unstructured.Unstructured
 			return live, nil
 		}
 		if try == settleTimes {
-			return nil, refused(v1alpha1.DetailTargetState, "%s: its controller has not seen its latest change yet", named(r.Target))
+			return nil, refused(v1alpha1.DetailInvalidTargetState, "%s: its controller has not observed the latest change yet; try again", named(r.Target))
 		}
 		if err = backoff.Sleep(ctx, settlePause); err != nil {
 			return nil, err
@@ -89,11 +89,11 @@ func (r Request) live(ctx context.Context, c Client) (*unstructured.Unstructured
 func (r Request) guard(live *unstructured.Unstructured) error {
 	switch {
 	case r.Target.UID != "" && r.Target.UID != live.GetUID():
-		return refused(v1alpha1.DetailTargetChanged, "%s has the UID %s, and %s is meant", named(r.Target), live.GetUID(), r.Target.UID)
+		return refused(v1alpha1.DetailTargetChanged, "%s has UID %s, but target.uid is %s", named(r.Target), live.GetUID(), r.Target.UID)
 	case r.Target.ResourceVersion != "" && r.Target.ResourceVersion != live.GetResourceVersion():
-		return refused(v1alpha1.DetailTargetChanged, "%s has the resourceVersion %s, and %s is meant", named(r.Target), live.GetResourceVersion(), r.Target.ResourceVersion)
+		return refused(v1alpha1.DetailTargetChanged, "%s has resourceVersion %s, but target.resourceVersion is %s", named(r.Target), live.GetResourceVersion(), r.Target.ResourceVersion)
 	case live.GetDeletionTimestamp() != nil:
-		return refused(v1alpha1.DetailTargetState, "%s is being deleted", named(r.Target))
+		return refused(v1alpha1.DetailInvalidTargetState, "%s is being deleted", named(r.Target))
 	}
 	return nil
 }
@@ -144,18 +144,18 @@ func (r Request) finish(s Subject, live *unstructured.Unstructured, d *draft) (*
 	p.Impact.Description = clip(p.Impact.Description, maxImpact)
 	var err error
 	if p.Before, err = extension(d.before); err != nil {
-		return nil, fmt.Errorf("plan %s: before: %w", r.Action.Name, err)
+		return nil, fmt.Errorf("plan %s: previous values: %w", r.Action.Name, err)
 	}
 	if p.Rollback, err = r.wayBack(d); err != nil {
 		return nil, fmt.Errorf("plan %s: rollback: %w", r.Action.Name, err)
 	}
 	if len(p.Steps) > maxSteps {
-		return nil, &InvalidError{Action: r.Action.Name, Problems: []string{fmt.Sprintf("it needs %d requests, and %d are allowed", len(p.Steps), maxSteps)}}
+		return nil, &InvalidError{Action: r.Action.Name, Problems: []string{fmt.Sprintf("the plan needs %d requests, at most %d are allowed", len(p.Steps), maxSteps)}}
 	}
 	for i := range p.Steps {
 		p.Steps[i].Description = clip(p.Steps[i].Description, maxDescription)
 		if n := len(p.Steps[i].Body); n > maxBody {
-			return nil, &InvalidError{Action: r.Action.Name, Problems: []string{fmt.Sprintf("a request would have %d bytes, and %d are allowed", n, maxBody)}}
+			return nil, &InvalidError{Action: r.Action.Name, Problems: []string{fmt.Sprintf("a request has %d bytes, at most %d are allowed", n, maxBody)}}
 		}
 	}
 	p.Hash = Hash(p)
@@ -166,18 +166,18 @@ func (r Request) finish(s Subject, live *unstructured.Unstructured, d *draft) (*
 // would start: a later attempt knows by that what an earlier one has done.
 func (r Request) wayBack(d *draft) (*v1alpha1.RollbackInformation, error) {
 	if len(d.steps) == 0 {
-		return &v1alpha1.RollbackInformation{Reason: "nothing is changed"}, nil
+		return &v1alpha1.RollbackInformation{Reason: "nothing to roll back"}, nil
 	}
-	back := v1alpha1.RollbackInformation{Reason: "there is no way back from " + r.Action.Name}
+	back := v1alpha1.RollbackInformation{Reason: "no rollback for " + r.Action.Name}
 	if d.rollback != nil {
 		back = *d.rollback
 	}
 	if back.Available && back.EstimatedRollbackDuration == "" {
 		back.EstimatedRollbackDuration = defaultRollbackDuration
 	}
-	if back.Expected == nil {
+	if back.ExpectedCurrentValues == nil {
 		var err error
-		if back.Expected, err = extension(d.after); err != nil {
+		if back.ExpectedCurrentValues, err = extension(d.after); err != nil {
 			return nil, err
 		}
 	}
@@ -211,7 +211,7 @@ func Hash(p *v1alpha1.Plan) string {
 	}
 	covered.Parameters, covered.Before = respelled(covered.Parameters), respelled(covered.Before)
 	if back := covered.Rollback; back != nil {
-		back.RollbackParameters, back.Expected = respelled(back.RollbackParameters), respelled(back.Expected)
+		back.RollbackParameters, back.ExpectedCurrentValues = respelled(back.RollbackParameters), respelled(back.ExpectedCurrentValues)
 	}
 	text, err := json.Marshal(covered)
 	if err != nil {
@@ -229,7 +229,7 @@ func respelled(e *runtime.RawExtension) *runtime.RawExtension {
 	}
 	raw, err := canonical(e.Raw)
 	if err != nil {
-		raw, _ = json.Marshal("no JSON: " + string(e.Raw)) // a string always has a JSON
+		raw, _ = json.Marshal("invalid JSON: " + string(e.Raw)) // a string always has a JSON
 	}
 	return &runtime.RawExtension{Raw: raw}
 }

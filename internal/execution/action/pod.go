@@ -16,19 +16,19 @@ import (
 const mirrorAnnotation = "kubernetes.io/config.mirror"
 
 type podParameters struct {
-	Pod                string `json:"pod" doc:"The Pod." required:"true" format:"dns-subdomain" target:"name"`
-	Namespace          string `json:"namespace" doc:"Its namespace." required:"true" format:"dns-label" target:"namespace"`
-	GracePeriodSeconds *int64 `json:"gracePeriodSeconds" doc:"How long the containers have to end. Unset is what the Pod says." min:"0" max:"3600"`
-	Evict              bool   `json:"evict" doc:"Whether a PodDisruptionBudget can refuse." default:"false"`
+	Pod                string `json:"pod" doc:"Name of the Pod." required:"true" format:"dns-subdomain" target:"name"`
+	Namespace          string `json:"namespace" doc:"Namespace of the object." required:"true" format:"dns-label" target:"namespace"`
+	GracePeriodSeconds *int64 `json:"gracePeriodSeconds" doc:"Termination grace period in seconds. Defaults to that of the Pod." min:"0" max:"3600"`
+	Evict              bool   `json:"evict" doc:"Evict the Pod, so that PodDisruptionBudgets are respected." default:"false"`
 }
 
 func restartPod() *Action {
-	a := podDeletion("restart_pod", "Delete a Pod that its controller replaces.")
+	a := podDeletion("restart_pod", "Delete a Pod that its controller then replaces.")
 	a.Risk = RiskMedium
 	a.draft = func(_ context.Context, _ Client, _ Subject, p *podParameters, live *unstructured.Unstructured) (*draft, error) {
 		owner := metav1.GetControllerOf(live)
 		if owner == nil {
-			return nil, refused(v1alpha1.DetailTargetState, "%s has no controller, so nothing would replace it: delete_pod deletes it for good", named(targetOfObject(live)))
+			return nil, refused(v1alpha1.DetailInvalidTargetState, "%s has no controller that would replace it: use delete_pod", named(targetOfObject(live)))
 		}
 		return draftPodDeletion(p, live, fmt.Sprintf("%s is deleted, and %s %s replaces it", named(targetOfObject(live)), owner.Kind, owner.Name))
 	}
@@ -36,7 +36,7 @@ func restartPod() *Action {
 }
 
 func deletePod() *Action {
-	a := podDeletion("delete_pod", "Delete a Pod, whether or not anything replaces it.")
+	a := podDeletion("delete_pod", "Delete a Pod, whether or not a controller replaces it.")
 	a.Risk = RiskHigh
 	a.draft = func(_ context.Context, _ Client, _ Subject, p *podParameters, live *unstructured.Unstructured) (*draft, error) {
 		is := "nothing replaces it"
@@ -58,8 +58,8 @@ func podDeletion(name, summary string) entry[podParameters] {
 			Kinds:   []string{kindPod},
 			Scope:   Namespaced,
 			Permissions: []Permission{
-				{Resource: "pods", Verbs: []string{"get", "delete"}, Why: "delete the Pod that is meant"},
-				{Resource: "pods", Subresource: "eviction", Verbs: []string{"create"}, Why: "have disruption budgets asked (evict)"},
+				{Resource: "pods", Verbs: []string{"get", "delete"}, Why: "read and delete the Pod"},
+				{Resource: "pods", Subresource: "eviction", Verbs: []string{"create"}, Why: "evict the Pod"},
 			},
 			Timeout: time.Minute, MaxTimeout: maxTimeout, Retries: 1, Idempotent: true,
 		},
@@ -73,7 +73,7 @@ func podDeletion(name, summary string) entry[podParameters] {
 func draftPodDeletion(p *podParameters, live *unstructured.Unstructured, impact string) (*draft, error) {
 	name := named(targetOfObject(live))
 	if _, mirror := live.GetAnnotations()[mirrorAnnotation]; mirror {
-		return nil, refused(v1alpha1.DetailTargetState, "%s is a static Pod: only the kubelet of its node can end it", name)
+		return nil, refused(v1alpha1.DetailInvalidTargetState, "%s is a static Pod: only the kubelet of its node can stop it", name)
 	}
 	options := map[string]any{}
 	if p.GracePeriodSeconds != nil {

@@ -13,22 +13,22 @@ import (
 )
 
 type pvcParameters struct {
-	PVC       string `json:"pvc" doc:"The PersistentVolumeClaim." required:"true" format:"dns-subdomain" target:"name"`
-	Namespace string `json:"namespace" doc:"Its namespace." required:"true" format:"dns-label" target:"namespace"`
-	Size      string `json:"size" doc:"How much it asks for from now on: more than before." required:"true" format:"quantity"`
+	PVC       string `json:"pvc" doc:"Name of the PersistentVolumeClaim." required:"true" format:"dns-subdomain" target:"name"`
+	Namespace string `json:"namespace" doc:"Namespace of the object." required:"true" format:"dns-label" target:"namespace"`
+	Size      string `json:"size" doc:"New storage request; must be larger than the current one." required:"true" format:"quantity"`
 }
 
 func expandPVC() *Action {
 	return define(entry[pvcParameters]{
 		Action: Action{
 			Name:    "expand_pvc",
-			Summary: "Have a PersistentVolumeClaim ask for more storage.",
+			Summary: "Increase the storage request of a PersistentVolumeClaim.",
 			Kubectl: `kubectl patch pvc data -n shop --type merge -p '{"spec":{"resources":{"requests":{"storage":"20Gi"}}}}'`,
 			Kinds:   []string{"PersistentVolumeClaim"},
 			Scope:   Namespaced,
 			Permissions: []Permission{
-				{Resource: "persistentvolumeclaims", Verbs: []string{"get", "patch"}, Why: "to see how much it asks for, and to ask for more"},
-				{Group: "storage.k8s.io", Resource: "storageclasses", Verbs: []string{"get"}, ClusterScoped: true, Why: "to know whether its volumes can grow"},
+				{Resource: "persistentvolumeclaims", Verbs: []string{"get", "patch"}, Why: "read and change the storage request"},
+				{Group: "storage.k8s.io", Resource: "storageclasses", Verbs: []string{"get"}, ClusterScoped: true, Why: "check whether its volumes can be expanded"},
 			},
 			Timeout: 5 * time.Minute, MaxTimeout: maxTimeout, Retries: 1,
 			Risk: RiskHigh, Idempotent: true,
@@ -57,25 +57,25 @@ func draftPVC(ctx context.Context, c Client, s Subject, p *pvcParameters, live *
 	text, _ := d.before["storage"].(string)
 	was, err := resource.ParseQuantity(text)
 	if err != nil {
-		return nil, refused(v1alpha1.DetailTargetState, "PersistentVolumeClaim %s/%s asks for no storage that can be read: %q", p.Namespace, p.PVC, text)
+		return nil, refused(v1alpha1.DetailInvalidTargetState, "PersistentVolumeClaim %s/%s has an invalid storage request: %q", p.Namespace, p.PVC, text)
 	}
 	switch size.Cmp(was) {
 	case 0:
 		return d, nil
 	case -1:
-		return nil, refused(v1alpha1.DetailTargetState, "PersistentVolumeClaim %s/%s asks for %s already, and a volume does not shrink to %s", p.Namespace, p.PVC, text, p.Size)
+		return nil, refused(v1alpha1.DetailInvalidTargetState, "PersistentVolumeClaim %s/%s already requests %s, and volumes cannot shrink to %s", p.Namespace, p.PVC, text, p.Size)
 	}
 	if err = c.refuseFixedSize(ctx, live); err != nil {
 		return nil, err
 	}
 	body := map[string]any{"spec": map[string]any{"resources": map[string]any{"requests": map[string]any{"storage": p.Size}}}}
-	step, err := patchStep(live, types.MergePatchType, marked(body, s), "have PersistentVolumeClaim "+p.Namespace+"/"+p.PVC+" ask for "+p.Size+" instead of "+text)
+	step, err := patchStep(live, types.MergePatchType, marked(body, s), "increase the storage request of PersistentVolumeClaim "+p.Namespace+"/"+p.PVC+" from "+text+" to "+p.Size)
 	if err != nil {
 		return nil, err
 	}
 	d.steps = []v1alpha1.PlanStep{step}
-	d.impact = v1alpha1.EstimatedImpact{ResourcesAffected: 1, Description: "storage " + text + " -> " + p.Size + "; the volume grows when its driver gets to it, some only when the Pod starts anew"}
-	d.rollback = noWayBack("a volume does not shrink")
+	d.impact = v1alpha1.EstimatedImpact{ResourcesAffected: 1, Description: "storage " + text + " -> " + p.Size + "; the CSI driver expands the volume, in some cases only after a restart of the Pod"}
+	d.rollback = noWayBack("volumes cannot shrink")
 	return d, nil
 }
 
@@ -83,21 +83,21 @@ func draftPVC(ctx context.Context, c Client, s Subject, p *pvcParameters, live *
 func (c Client) refuseFixedSize(ctx context.Context, live *unstructured.Unstructured) error {
 	phase, _, _ := unstructured.NestedString(live.Object, "status", "phase")
 	if phase != "Bound" {
-		return refused(v1alpha1.DetailTargetState, "PersistentVolumeClaim %s/%s is %s, and only one that is Bound can grow", live.GetNamespace(), live.GetName(), phase)
+		return refused(v1alpha1.DetailInvalidTargetState, "PersistentVolumeClaim %s/%s is %s, only Bound claims can be expanded", live.GetNamespace(), live.GetName(), phase)
 	}
 	name, _, _ := unstructured.NestedString(live.Object, "spec", "storageClassName")
 	if name == "" {
-		return refused(v1alpha1.DetailTargetState, "PersistentVolumeClaim %s/%s has no storage class, so its volume cannot grow", live.GetNamespace(), live.GetName())
+		return refused(v1alpha1.DetailInvalidTargetState, "PersistentVolumeClaim %s/%s has no storage class, so its volume cannot be expanded", live.GetNamespace(), live.GetName())
 	}
 	class, err := c.read(ctx, v1alpha1.Target{APIVersion: "storage.k8s.io/v1", Kind: "StorageClass", Name: name})
 	if apierrors.IsNotFound(err) {
-		return refused(v1alpha1.DetailTargetState, "StorageClass %s of PersistentVolumeClaim %s/%s is gone, so its volume cannot grow", name, live.GetNamespace(), live.GetName())
+		return refused(v1alpha1.DetailInvalidTargetState, "StorageClass %s of PersistentVolumeClaim %s/%s does not exist, so its volume cannot be expanded", name, live.GetNamespace(), live.GetName())
 	}
 	if err != nil {
 		return err
 	}
 	if grows, _, _ := unstructured.NestedBool(class.Object, "allowVolumeExpansion"); !grows {
-		return refused(v1alpha1.DetailTargetState, "StorageClass %s of PersistentVolumeClaim %s/%s does not let volumes grow (allowVolumeExpansion)", name, live.GetNamespace(), live.GetName())
+		return refused(v1alpha1.DetailInvalidTargetState, "StorageClass %s of PersistentVolumeClaim %s/%s does not allow expansion (allowVolumeExpansion)", name, live.GetNamespace(), live.GetName())
 	}
 	return nil
 }

@@ -24,21 +24,21 @@ import (
 const LabelQuarantine = "kubernaut.io/quarantine"
 
 type quarantineParameters struct {
-	Pod       string `json:"pod" doc:"The Pod." required:"true" format:"dns-subdomain" target:"name"`
-	Namespace string `json:"namespace" doc:"Its namespace." required:"true" format:"dns-label" target:"namespace"`
+	Pod       string `json:"pod" doc:"Name of the Pod." required:"true" format:"dns-subdomain" target:"name"`
+	Namespace string `json:"namespace" doc:"Namespace of the object." required:"true" format:"dns-label" target:"namespace"`
 }
 
 func quarantinePod() *Action {
 	return define(entry[quarantineParameters]{
 		Action: Action{
 			Name:    "quarantine_pod",
-			Summary: "Take a Pod out of its Services and its controller, and forbid it all traffic. It goes on running, to be looked at.",
+			Summary: "Detach a Pod from its Services and its controller and block its traffic. The Pod keeps running for inspection.",
 			Kubectl: "kubectl create -f deny-all.yaml; kubectl label pod POD app- kubernaut.io/quarantine=ID",
 			Kinds:   []string{"Pod"},
 			Scope:   Namespaced,
 			Permissions: []Permission{
-				{Resource: "pods", Verbs: []string{"get", "patch"}, Why: "read the Pod's labels, and replace them by one of its own"},
-				{Group: "networking.k8s.io", Resource: "networkpolicies", Verbs: []string{"get", "list", "create"}, Why: "see which policies let traffic through to all Pods, and forbid it to this one"},
+				{Resource: "pods", Verbs: []string{"get", "patch"}, Why: "read and replace the labels of the Pod"},
+				{Group: "networking.k8s.io", Resource: "networkpolicies", Verbs: []string{"get", "list", "create"}, Why: "find policies that allow traffic to all Pods, and create one that blocks it for this Pod"},
 			},
 			Timeout: time.Minute, MaxTimeout: maxTimeout, Retries: 1,
 			Risk: RiskMedium, Idempotent: true, Reversible: true, Rollback: "release_pod",
@@ -85,19 +85,19 @@ func draftQuarantine(ctx context.Context, c Client, s Subject, p *quarantinePara
 		return nil, err
 	}
 	if !forbidden {
-		forbid, err := createStep(marked(denyAll(live), s), fmt.Sprintf("forbid all traffic of Pod %s/%s once it has the label %s=%s", p.Namespace, p.Pod, LabelQuarantine, id))
+		forbid, err := createStep(marked(denyAll(live), s), fmt.Sprintf("block all traffic of Pod %s/%s once it has the label %s=%s", p.Namespace, p.Pod, LabelQuarantine, id))
 		if err != nil {
 			return nil, err
 		}
 		d.steps = append(d.steps, forbid)
 		d.diff = "+ networkpolicy " + quarantinePolicyName(live.GetUID()) + "\n"
 	}
-	d.impact = v1alpha1.EstimatedImpact{ResourcesAffected: 1, Description: "its controller makes another Pod in its place"}
+	d.impact = v1alpha1.EstimatedImpact{ResourcesAffected: 1, Description: "its controller creates a replacement Pod"}
 	if len(open) > 0 {
-		d.impact.Description += "; traffic is still let through by NetworkPolicy " + someOf(open)
+		d.impact.Description += "; traffic is still allowed by NetworkPolicy " + someOf(open)
 	}
 	if labelled {
-		d.rollback = noWayBack("the Pod had the label before, and its labels from before that are not known")
+		d.rollback = noWayBack("the Pod already had the quarantine label, and its original labels are unknown")
 		return d, nil
 	}
 	labels := map[string]any{LabelQuarantine: id}
@@ -107,7 +107,7 @@ func draftQuarantine(ctx context.Context, c Client, s Subject, p *quarantinePara
 	// A label that it has already would be taken away by the loop above.
 	labels[LabelQuarantine] = id
 	relabel, err := patchStep(live, types.MergePatchType, marked(map[string]any{"metadata": map[string]any{"labels": labels}}, s),
-		fmt.Sprintf("replace the labels of Pod %s/%s, so that no Service and no controller has it any more", p.Namespace, p.Pod))
+		fmt.Sprintf("replace the labels of Pod %s/%s, so that no Service and no controller selects it", p.Namespace, p.Pod))
 	if err != nil {
 		return nil, err
 	}
@@ -126,10 +126,10 @@ func draftQuarantine(ctx context.Context, c Client, s Subject, p *quarantinePara
 func refuseQuarantine(live *unstructured.Unstructured) error {
 	name := live.GetNamespace() + "/" + live.GetName()
 	if _, mirror := live.GetAnnotations()[corev1.MirrorPodAnnotationKey]; mirror {
-		return refused(v1alpha1.DetailTargetState, "Pod %s is of its Node itself, which cannot be told to label it otherwise", name)
+		return refused(v1alpha1.DetailInvalidTargetState, "Pod %s is a static Pod, whose labels cannot be changed", name)
 	}
 	if host, _, _ := unstructured.NestedBool(live.Object, "spec", "hostNetwork"); host {
-		return refused(v1alpha1.DetailTargetState, "Pod %s is on the network of its Node, where no NetworkPolicy holds", name)
+		return refused(v1alpha1.DetailInvalidTargetState, "Pod %s uses the host network, where NetworkPolicies do not apply", name)
 	}
 	return nil
 }
@@ -165,7 +165,7 @@ func (c Client) forbidden(ctx context.Context, pod *unstructured.Unstructured) (
 	case err != nil:
 		return false, err
 	case spelled(policy.Object["spec"]) != spelled(denyAll(pod)["spec"]):
-		return false, refused(v1alpha1.DetailTargetState, "%s lets traffic through, and has the name of the policy that is to forbid it: delete it first", named(t))
+		return false, refused(v1alpha1.DetailInvalidTargetState, "%s allows traffic and has the name of the quarantine policy: delete it first", named(t))
 	}
 	return true, nil
 }

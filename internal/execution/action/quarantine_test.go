@@ -24,7 +24,7 @@ func TestQuarantine(t *testing.T) {
 	r := s.request("quarantine_pod", map[string]any{"pod": "web-1"})
 	c := s.as(r.Action, nil)
 	p := s.plan(c, r, newSubject("uid"))
-	if !strings.HasSuffix(p.Impact.Description, "let through by NetworkPolicy all") {
+	if !strings.HasSuffix(p.Impact.Description, "allowed by NetworkPolicy all") {
 		t.Errorf("impact %q, want the policy that lets traffic through, and no other", p.Impact.Description)
 	}
 	wantCode(t, DryRun(t.Context(), c, p, Run{Subject: newSubject("uid")}), CodeOK)
@@ -64,8 +64,8 @@ func TestQuarantineRefused(t *testing.T) {
 		more   map[string]any
 		says   string
 	}{
-		"Host":   {"no policy holds there", func(o map[string]any) { inner(o, "spec")["hostNetwork"] = true }, "quarantine_pod", nil, "network of its Node"},
-		"Mirror": {"its kubelet has it as it was", func(o map[string]any) { inner(inner(o, "metadata"), "annotations")[mirrorAnnotation] = "x" }, "quarantine_pod", nil, "of its Node itself"},
+		"Host":   {"no policy holds there", func(o map[string]any) { inner(o, "spec")["hostNetwork"] = true }, "quarantine_pod", nil, "uses the host network"},
+		"Mirror": {"its kubelet has it as it was", func(o map[string]any) { inner(inner(o, "metadata"), "annotations")[mirrorAnnotation] = "x" }, "quarantine_pod", nil, "static Pod"},
 		"Free":   {"there is nothing to release it from", nil, "release_pod", map[string]any{"labels": map[string]any{"a": "b"}}, "not in quarantine"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -86,7 +86,7 @@ func TestQuarantineRefused(t *testing.T) {
 			parameters := map[string]any{"pod": "web-1"}
 			maps.Copy(parameters, tc.more)
 			_, err := s.request(tc.action, parameters).Plan(t.Context(), s.admin, newSubject("uid"))
-			wantRefused(t, err, v1alpha1.DetailTargetState, tc.says)
+			wantRefused(t, err, v1alpha1.DetailInvalidTargetState, tc.says)
 		})
 	}
 }

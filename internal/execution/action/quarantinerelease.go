@@ -13,22 +13,22 @@ import (
 )
 
 type releaseParameters struct {
-	Pod       string            `json:"pod" doc:"The Pod." required:"true" format:"dns-subdomain" target:"name"`
-	Namespace string            `json:"namespace" doc:"Its namespace." required:"true" format:"dns-label" target:"namespace"`
-	Labels    map[string]string `json:"labels" doc:"The labels that it had before." required:"true" format:"label-value" keys:"label-key"`
+	Pod       string            `json:"pod" doc:"Name of the Pod." required:"true" format:"dns-subdomain" target:"name"`
+	Namespace string            `json:"namespace" doc:"Namespace of the object." required:"true" format:"dns-label" target:"namespace"`
+	Labels    map[string]string `json:"labels" doc:"The original labels of the Pod." required:"true" format:"label-value" keys:"label-key"`
 }
 
 func releasePod() *Action {
 	return define(entry[releaseParameters]{
 		Action: Action{
 			Name:    "release_pod",
-			Summary: "Take a Pod out of quarantine.",
+			Summary: "Release a Pod from quarantine.",
 			Kubectl: "kubectl label pod POD kubernaut.io/quarantine- app=web; kubectl delete networkpolicy quarantine-ID",
 			Kinds:   []string{"Pod"},
 			Scope:   Namespaced,
 			Permissions: []Permission{
-				{Resource: "pods", Verbs: []string{"get", "patch"}, Why: "give the Pod its labels back"},
-				{Group: "networking.k8s.io", Resource: "networkpolicies", Verbs: []string{"get", "delete"}, Why: "remove the policy that forbids it all traffic"},
+				{Resource: "pods", Verbs: []string{"get", "patch"}, Why: "restore the labels of the Pod"},
+				{Group: "networking.k8s.io", Resource: "networkpolicies", Verbs: []string{"get", "delete"}, Why: "delete the policy that blocks its traffic"},
 			},
 			Timeout: time.Minute, MaxTimeout: maxTimeout, Retries: 1,
 			Risk: RiskMedium, Idempotent: true, Reversible: true, Rollback: "quarantine_pod",
@@ -53,7 +53,7 @@ func draftRelease(ctx context.Context, c Client, s Subject, p *releaseParameters
 		return d, nil
 	}
 	if live.GetLabels()[LabelQuarantine] != quarantineID(live.GetUID()) {
-		return nil, refused(v1alpha1.DetailTargetState, "Pod %s/%s is not in quarantine", p.Namespace, p.Pod)
+		return nil, refused(v1alpha1.DetailInvalidTargetState, "Pod %s/%s is not in quarantine", p.Namespace, p.Pod)
 	}
 	policy, err := c.read(ctx, v1alpha1.Target{APIVersion: "networking.k8s.io/v1", Kind: "NetworkPolicy", Namespace: p.Namespace, Name: quarantinePolicyName(live.GetUID())})
 	switch {
@@ -61,7 +61,7 @@ func draftRelease(ctx context.Context, c Client, s Subject, p *releaseParameters
 	case err != nil:
 		return nil, err
 	default:
-		step, err := deleteStep(policy, nil, fmt.Sprintf("allow Pod %s/%s its traffic again", p.Namespace, p.Pod))
+		step, err := deleteStep(policy, nil, fmt.Sprintf("allow traffic of Pod %s/%s again", p.Namespace, p.Pod))
 		if err != nil {
 			return nil, err
 		}
@@ -69,13 +69,13 @@ func draftRelease(ctx context.Context, c Client, s Subject, p *releaseParameters
 		d.diff = "- networkpolicy " + policy.GetName() + "\n"
 	}
 	relabel, err := patchStep(live, types.MergePatchType, marked(map[string]any{"metadata": map[string]any{"labels": labels}}, s),
-		fmt.Sprintf("give Pod %s/%s its labels back", p.Namespace, p.Pod))
+		fmt.Sprintf("restore the labels of Pod %s/%s", p.Namespace, p.Pod))
 	if err != nil {
 		return nil, err
 	}
 	d.steps = append(d.steps, relabel)
 	d.diff = labelsDiff(live.GetLabels(), p.Labels) + d.diff
-	d.impact = v1alpha1.EstimatedImpact{ResourcesAffected: int32(len(d.steps)), Description: "its Services and its controller have it again; the controller may remove a Pod that is one too many"} //nolint:gosec // two at most
+	d.impact = v1alpha1.EstimatedImpact{ResourcesAffected: int32(len(d.steps)), Description: "its Services and its controller select it again; the controller may delete a surplus Pod"} //nolint:gosec // two at most
 	d.rollback, err = wayBackBy("quarantine_pod", map[string]any{"pod": p.Pod, "namespace": p.Namespace}, "10s")
 	return d, err
 }

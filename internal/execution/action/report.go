@@ -90,7 +90,7 @@ func (w *work) end(err error) Result {
 		if w.unsure && !w.run.dry && (h.code == CodeDeadline || h.code == CodeCancelled) {
 			// It ended before it could look: who reads "cancelled" takes nothing for done.
 			result.Changed = true
-			result.Message += "; what came of the last request is not known: look at the target before you try again"
+			result.Message += "; the result of the last request is unknown: check the target before you retry"
 		}
 		if result.Changed && (h.code == CodeGuard || h.code == CodeForbidden || h.code == CodeInvalid || h.code == CodeDenied) {
 			result.Code = CodePartial

@@ -89,7 +89,7 @@ func (c Client) on(resource schema.GroupVersionResource, namespace string) dynam
 func (c Client) read(ctx context.Context, t v1alpha1.Target) (*unstructured.Unstructured, error) {
 	k, ok := resourceOf(t.APIVersion, t.Kind)
 	if !ok {
-		return nil, &InvalidError{Action: "the target", Problems: []string{"kind: there is no action on a " + t.Kind}}
+		return nil, &InvalidError{Action: "the target", Problems: []string{"kind: no action supports kind " + t.Kind}}
 	}
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()

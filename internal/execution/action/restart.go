@@ -17,9 +17,9 @@ import (
 const restartedAt = "kubectl.kubernetes.io/restartedAt"
 
 type rolloutRestartParameters struct {
-	Kind      string `json:"kind" doc:"What it is." required:"true" enum:"Deployment,StatefulSet,DaemonSet" target:"kind"`
-	Name      string `json:"name" doc:"The workload. It can also be given as deployment, statefulset or daemonset, without a kind." required:"true" format:"dns-subdomain" target:"name"`
-	Namespace string `json:"namespace" doc:"Its namespace." required:"true" format:"dns-label" target:"namespace"`
+	Kind      string `json:"kind" doc:"Kind of the workload." required:"true" enum:"Deployment,StatefulSet,DaemonSet" target:"kind"`
+	Name      string `json:"name" doc:"Name of the workload. Can also be set as deployment, statefulset or daemonset, without kind." required:"true" format:"dns-subdomain" target:"name"`
+	Namespace string `json:"namespace" doc:"Namespace of the object." required:"true" format:"dns-label" target:"namespace"`
 }
 
 func rolloutRestart() *Action {
@@ -27,15 +27,15 @@ func rolloutRestart() *Action {
 	return define(entry[rolloutRestartParameters]{
 		Action: Action{
 			Name:    "rollout_restart",
-			Summary: "Replace the Pods of a Deployment, StatefulSet or DaemonSet, as its rollout strategy says.",
+			Summary: "Restart a Deployment, StatefulSet or DaemonSet by a rollout.",
 			Kubectl: "kubectl rollout restart KIND/NAME",
 			Aliases: []string{"restart_deployment", "restart_statefulset", "restart_daemonset"},
 			Kinds:   []string{kindDeployment, kindStatefulSet, kindDaemonSet},
 			Scope:   Namespaced,
 			Permissions: []Permission{
-				{Group: groupApps, Resource: "deployments", Verbs: verbs, Why: "have a Deployment replace its Pods"},
-				{Group: groupApps, Resource: "statefulsets", Verbs: verbs, Why: "have a StatefulSet replace its Pods"},
-				{Group: groupApps, Resource: "daemonsets", Verbs: verbs, Why: "have a DaemonSet replace its Pods"},
+				{Group: groupApps, Resource: "deployments", Verbs: verbs, Why: "restart a Deployment"},
+				{Group: groupApps, Resource: "statefulsets", Verbs: verbs, Why: "restart a StatefulSet"},
+				{Group: groupApps, Resource: "daemonsets", Verbs: verbs, Why: "restart a DaemonSet"},
 			},
 			Timeout: 2 * time.Minute, MaxTimeout: maxTimeout, Retries: 2,
 			Risk: RiskLow, Idempotent: true,
@@ -64,14 +64,14 @@ func spellWorkload(asked string, raw map[string]json.RawMessage) []string {
 		}
 		is, _ := json.Marshal(kind) // a string always has a JSON
 		if given, ok := raw["kind"]; ok && string(given) != string(is) {
-			return []string{fmt.Sprintf("kind: is %s, and a %s is meant", clip(string(given), 64), kind)}
+			return []string{fmt.Sprintf("kind: is %s, but the parameters name a %s", clip(string(given), 64), kind)}
 		}
 		raw["kind"] = is
 		if !named {
 			continue
 		}
 		if _, both := raw["name"]; both {
-			return []string{"name: is given as " + short + ", too"}
+			return []string{"name: is also set as " + short}
 		}
 		delete(raw, short)
 		raw["name"] = name
@@ -82,10 +82,10 @@ func spellWorkload(asked string, raw map[string]json.RawMessage) []string {
 func draftRestart(_ context.Context, _ Client, s Subject, _ *rolloutRestartParameters, live *unstructured.Unstructured) (*draft, error) {
 	name := named(targetOfObject(live))
 	if paused(live) {
-		return nil, refused(v1alpha1.DetailTargetState, "%s is paused: resume its rollout first", name)
+		return nil, refused(v1alpha1.DetailInvalidTargetState, "%s is paused: resume its rollout first", name)
 	}
 	if strategy, _, err := unstructured.NestedString(live.Object, "spec", "updateStrategy", "type"); err == nil && strategy == "OnDelete" {
-		return nil, refused(v1alpha1.DetailTargetState, "%s replaces its Pods only when they are deleted (OnDelete): restart_pod deletes them", name)
+		return nil, refused(v1alpha1.DetailInvalidTargetState, "%s has update strategy OnDelete and replaces Pods only when they are deleted: use restart_pod", name)
 	}
 	was, _, err := unstructured.NestedString(live.Object, "spec", "template", "metadata", "annotations", restartedAt)
 	if err != nil {
@@ -97,7 +97,7 @@ func draftRestart(_ context.Context, _ Client, s Subject, _ *rolloutRestartParam
 		d.before["restartedAt"] = was
 	}
 	if was == now {
-		d.impact.Description = name + " was restarted in the same second"
+		d.impact.Description = name + " was already restarted in this second"
 		return d, nil
 	}
 	body := map[string]any{"spec": map[string]any{"template": map[string]any{"metadata": map[string]any{"annotations": map[string]any{restartedAt: now}}}}}
@@ -106,6 +106,6 @@ func draftRestart(_ context.Context, _ Client, s Subject, _ *rolloutRestartParam
 		return nil, err
 	}
 	d.steps = []v1alpha1.PlanStep{step}
-	d.impact = v1alpha1.EstimatedImpact{ResourcesAffected: 1, Description: name + " replaces all of its Pods, as its rollout strategy says"}
+	d.impact = v1alpha1.EstimatedImpact{ResourcesAffected: 1, Description: name + " replaces all of its Pods according to its rollout strategy"}
 	return d, nil
 }

@@ -113,21 +113,21 @@ func shortenMessage(r *Result) bool {
 func DecodeResult(text string) (Result, error) {
 	var r Result
 	if len(text) > MaxResult {
-		return r, fmt.Errorf("a result of %d bytes: %d are allowed", len(text), MaxResult)
+		return r, fmt.Errorf("result has %d bytes, at most %d are allowed", len(text), MaxResult)
 	}
 	decoder := json.NewDecoder(strings.NewReader(text))
 	if err := decoder.Decode(&r); err != nil {
 		return Result{}, fmt.Errorf("read result: %w", err)
 	}
 	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
-		return Result{}, errors.New("read result: it goes on after its end")
+		return Result{}, errors.New("read result: trailing data")
 	}
 	if r.Version != resultVersion {
-		return Result{}, fmt.Errorf("a result of version %d: %d is known", r.Version, resultVersion)
+		return Result{}, fmt.Errorf("unsupported result version %d, want %d", r.Version, resultVersion)
 	}
 	switch r.Code {
 	case CodeOK, CodeGuard, CodeForbidden, CodeInvalid, CodeDenied, CodeTransient, CodePartial, CodeDeadline, CodeCancelled:
 		return r, nil
 	}
-	return Result{}, fmt.Errorf("a result with the unknown code %d", r.Code)
+	return Result{}, fmt.Errorf("unknown result code %d", r.Code)
 }

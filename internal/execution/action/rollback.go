@@ -24,21 +24,21 @@ const (
 )
 
 type rollbackDeploymentParameters struct {
-	Deployment string `json:"deployment" doc:"The Deployment." required:"true" format:"dns-subdomain" target:"name"`
-	Namespace  string `json:"namespace" doc:"Its namespace." required:"true" format:"dns-label" target:"namespace"`
-	Revision   *int64 `json:"revision" doc:"The revision to go back to. Unset is the one before." min:"1"`
+	Deployment string `json:"deployment" doc:"Name of the Deployment." required:"true" format:"dns-subdomain" target:"name"`
+	Namespace  string `json:"namespace" doc:"Namespace of the object." required:"true" format:"dns-label" target:"namespace"`
+	Revision   *int64 `json:"revision" doc:"Revision to roll back to. Defaults to the previous one." min:"1"`
 }
 
 func rollbackDeployment() *Action {
 	return define(entry[rollbackDeploymentParameters]{
 		Action: Action{
 			Name:    "rollback_deployment",
-			Summary: "Give a Deployment the template of an earlier revision.",
+			Summary: "Roll a Deployment back to an earlier revision.",
 			Kubectl: "kubectl rollout undo deployment/NAME --to-revision=N",
 			Kinds:   []string{kindDeployment},
 			Scope:   Namespaced,
-			Permissions: append(deploymentRights("set the template"),
-				Permission{Group: groupApps, Resource: "replicasets", Verbs: []string{"list"}, Why: "find the template of the revision"}),
+			Permissions: append(deploymentRights("set the Pod template"),
+				Permission{Group: groupApps, Resource: "replicasets", Verbs: []string{"list"}, Why: "read the Pod template of the revision"}),
 			Timeout: 2 * time.Minute, MaxTimeout: maxTimeout,
 			Risk: RiskMedium, Idempotent: true, Reversible: true, Rollback: "rollback_deployment",
 		},
@@ -70,7 +70,7 @@ type revision struct {
 func draftRollback(ctx context.Context, c Client, s Subject, p *rollbackDeploymentParameters, live *unstructured.Unstructured) (*draft, error) {
 	name := named(targetOfObject(live))
 	if paused(live) {
-		return nil, refused(v1alpha1.DetailTargetState, "%s is paused: resume its rollout first", name)
+		return nil, refused(v1alpha1.DetailInvalidTargetState, "%s is paused: resume its rollout first", name)
 	}
 	revisions, err := revisionsOf(ctx, c, live)
 	if err != nil {
@@ -87,7 +87,7 @@ func draftRollback(ctx context.Context, c Client, s Subject, p *rollbackDeployme
 	}
 	d := &draft{before: templateValues(template), after: templateValues(to.template)}
 	if len(differences(d.before, d.after)) == 0 {
-		d.impact.Description = fmt.Sprintf("%s has the template of revision %d already", name, to.number)
+		d.impact.Description = fmt.Sprintf("%s already has the template of revision %d", name, to.number)
 		return d, nil
 	}
 	d.diff = lineDiff(flat(template), flat(to.template))
@@ -98,7 +98,7 @@ func draftRollback(ctx context.Context, c Client, s Subject, p *rollbackDeployme
 		return nil, err
 	}
 	d.steps = []v1alpha1.PlanStep{step}
-	d.impact = v1alpha1.EstimatedImpact{ResourcesAffected: 1, Description: fmt.Sprintf("%s replaces its Pods by those of revision %d", name, to.number)}
+	d.impact = v1alpha1.EstimatedImpact{ResourcesAffected: 1, Description: fmt.Sprintf("%s replaces its Pods with Pods of revision %d", name, to.number)}
 	d.rollback, err = rollForward(p, revisions, current)
 	return d, err
 }
@@ -106,7 +106,7 @@ func draftRollback(ctx context.Context, c Client, s Subject, p *rollbackDeployme
 // rollForward is the way back to the revision that is current now.
 func rollForward(p *rollbackDeploymentParameters, revisions []revision, current int64) (*v1alpha1.RollbackInformation, error) {
 	if !slices.ContainsFunc(revisions, func(r revision) bool { return r.number == current }) {
-		return &v1alpha1.RollbackInformation{Reason: "the ReplicaSet of the current revision is not there"}, nil
+		return &v1alpha1.RollbackInformation{Reason: "the ReplicaSet of the current revision does not exist"}, nil
 	}
 	return wayBackBy("rollback_deployment", map[string]any{"deployment": p.Deployment, "namespace": p.Namespace, "revision": current}, "30s")
 }
@@ -166,9 +166,9 @@ func chooseRevision(name string, revisions []revision, current int64, want *int6
 		has = append(has, strconv.FormatInt(r.number, 10))
 	}
 	if want != nil {
-		return revision{}, refused(v1alpha1.DetailTargetState, "%s has no revision %d any more: it has %s", name, *want, strings.Join(has, ", "))
+		return revision{}, refused(v1alpha1.DetailInvalidTargetState, "%s no longer has revision %d: available revisions are %s", name, *want, strings.Join(has, ", "))
 	}
-	return revision{}, refused(v1alpha1.DetailTargetState, "%s has no revision before %d", name, current)
+	return revision{}, refused(v1alpha1.DetailInvalidTargetState, "%s has no revision before %d", name, current)
 }
 
 // flat is a value as its leaves, by their paths. Members of lists that have a

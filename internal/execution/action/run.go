@@ -83,7 +83,7 @@ func perform(ctx context.Context, c Client, p *v1alpha1.Plan, r Run) Result {
 // again reads the action and the parameters of a plan.
 func again(p *v1alpha1.Plan) (*Action, any, error) {
 	if hash := Hash(p); hash == "" || hash != p.Hash {
-		return nil, nil, fmt.Errorf("the plan's hash is %s, and %s is that of what it says", p.Hash, hash)
+		return nil, nil, fmt.Errorf("the plan has hash %s, but its content has hash %s", p.Hash, hash)
 	}
 	a, ok := Find(p.Action)
 	if !ok || a.Name != p.Action {
@@ -102,10 +102,10 @@ func again(p *v1alpha1.Plan) (*Action, any, error) {
 	}
 	t, planned := request.Target, p.Target
 	if t.APIVersion != planned.APIVersion || t.Kind != planned.Kind || t.Namespace != planned.Namespace || t.Name != planned.Name {
-		return nil, nil, fmt.Errorf("the plan is for %s %s/%s, and its parameters mean %s", planned.Kind, planned.Namespace, planned.Name, named(t))
+		return nil, nil, fmt.Errorf("the plan is for %s %s/%s, but its parameters name %s", planned.Kind, planned.Namespace, planned.Name, named(t))
 	}
 	if planned.Kind != "" && planned.UID == "" && !a.kind.optional() {
-		return nil, nil, fmt.Errorf("the plan does not say which %s it is for: it has no UID", named(t))
+		return nil, nil, fmt.Errorf("the plan has no UID of its target %s", named(t))
 	}
 	return a, request.parsed, nil
 }

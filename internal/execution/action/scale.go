@@ -11,22 +11,22 @@ import (
 )
 
 type scaleDeploymentParameters struct {
-	Deployment string `json:"deployment" doc:"The Deployment." required:"true" format:"dns-subdomain" target:"name"`
-	Namespace  string `json:"namespace" doc:"Its namespace." required:"true" format:"dns-label" target:"namespace"`
-	Replicas   int64  `json:"replicas" doc:"How many replicas it is to have." required:"true" min:"0" max:"1000"`
+	Deployment string `json:"deployment" doc:"Name of the Deployment." required:"true" format:"dns-subdomain" target:"name"`
+	Namespace  string `json:"namespace" doc:"Namespace of the object." required:"true" format:"dns-label" target:"namespace"`
+	Replicas   int64  `json:"replicas" doc:"Number of replicas." required:"true" min:"0" max:"1000"`
 }
 
 func scaleDeployment() *Action {
 	return define(entry[scaleDeploymentParameters]{
 		Action: Action{
 			Name:    "scale_deployment",
-			Summary: "Set how many replicas a Deployment has.",
+			Summary: "Set the number of replicas of a Deployment.",
 			Kubectl: "kubectl scale deployment/NAME --replicas=N",
 			Kinds:   []string{kindDeployment},
 			Scope:   Namespaced,
 			Permissions: []Permission{
-				{Group: groupApps, Resource: "deployments", Verbs: []string{"get"}, Why: "read how many there are"},
-				{Group: groupApps, Resource: "deployments", Subresource: "scale", Verbs: []string{"patch"}, Why: "set how many there are"},
+				{Group: groupApps, Resource: "deployments", Verbs: []string{"get"}, Why: "read the number of replicas"},
+				{Group: groupApps, Resource: "deployments", Subresource: "scale", Verbs: []string{"patch"}, Why: "set the number of replicas"},
 			},
 			Timeout: 2 * time.Minute, MaxTimeout: maxTimeout, Retries: 2,
 			Risk: RiskMedium, Idempotent: true, Reversible: true, Rollback: "scale_deployment",
@@ -42,22 +42,22 @@ func scaleDeployment() *Action {
 }
 
 type scaleStatefulSetParameters struct {
-	StatefulSet string `json:"statefulset" doc:"The StatefulSet." required:"true" format:"dns-subdomain" target:"name"`
-	Namespace   string `json:"namespace" doc:"Its namespace." required:"true" format:"dns-label" target:"namespace"`
-	Replicas    int64  `json:"replicas" doc:"How many replicas it is to have." required:"true" min:"0" max:"1000"`
+	StatefulSet string `json:"statefulset" doc:"Name of the StatefulSet." required:"true" format:"dns-subdomain" target:"name"`
+	Namespace   string `json:"namespace" doc:"Namespace of the object." required:"true" format:"dns-label" target:"namespace"`
+	Replicas    int64  `json:"replicas" doc:"Number of replicas." required:"true" min:"0" max:"1000"`
 }
 
 func scaleStatefulSet() *Action {
 	return define(entry[scaleStatefulSetParameters]{
 		Action: Action{
 			Name:    "scale_statefulset",
-			Summary: "Set how many replicas a StatefulSet has.",
+			Summary: "Set the number of replicas of a StatefulSet.",
 			Kubectl: "kubectl scale statefulset/NAME --replicas=N",
 			Kinds:   []string{kindStatefulSet},
 			Scope:   Namespaced,
 			Permissions: []Permission{
-				{Group: groupApps, Resource: "statefulsets", Verbs: []string{"get"}, Why: "read how many there are"},
-				{Group: groupApps, Resource: "statefulsets", Subresource: "scale", Verbs: []string{"patch"}, Why: "set how many there are"},
+				{Group: groupApps, Resource: "statefulsets", Verbs: []string{"get"}, Why: "read the number of replicas"},
+				{Group: groupApps, Resource: "statefulsets", Subresource: "scale", Verbs: []string{"patch"}, Why: "set the number of replicas"},
 			},
 			Timeout: 5 * time.Minute, MaxTimeout: maxTimeout, Retries: 2,
 			Risk: RiskMedium, Idempotent: true, Reversible: true, Rollback: "scale_statefulset",
@@ -94,7 +94,7 @@ func draftScale(live *unstructured.Unstructured, replicas int64, back, parameter
 	name := named(targetOfObject(live))
 	d := &draft{before: before, after: map[string]any{"replicas": replicas}}
 	if was == replicas {
-		d.impact.Description = fmt.Sprintf("%s has %d replicas already", name, replicas)
+		d.impact.Description = fmt.Sprintf("%s already has %d replicas", name, replicas)
 		return d, nil
 	}
 	step, err := scaleStep(live, replicas, fmt.Sprintf("scale %s from %d to %d replicas", name, was, replicas))
@@ -105,7 +105,7 @@ func draftScale(live *unstructured.Unstructured, replicas int64, back, parameter
 	d.impact = v1alpha1.EstimatedImpact{
 		ResourcesAffected: 1,
 		ReplicasChanged:   fmt.Sprintf("%d -> %d", was, replicas),
-		Description:       fmt.Sprintf("%s goes from %d to %d replicas", name, was, replicas),
+		Description:       fmt.Sprintf("%s is scaled from %d to %d replicas", name, was, replicas),
 	}
 	d.rollback, err = wayBackBy(back, map[string]any{parameter: live.GetName(), "namespace": live.GetNamespace(), "replicas": was}, "10s")
 	return d, err

@@ -31,22 +31,22 @@ const (
 )
 
 type secretParameters struct {
-	Secret    string           `json:"secret" doc:"The Secret." required:"true" format:"dns-subdomain" target:"name"`
-	Namespace string           `json:"namespace" doc:"Its namespace." required:"true" format:"dns-label" target:"namespace"`
-	DataFrom  []map[string]any `json:"dataFrom" doc:"What to set, at most 16 keys: {key, secretKeyRef: {name, key}} takes the value from a Secret in the namespace of executions that has the label kubernaut.io/secret-source=true; {key, remove: true} removes the key. Keys that are not named stay as they are. Values are never given here." required:"true"`
+	Secret    string           `json:"secret" doc:"Name of the Secret." required:"true" format:"dns-subdomain" target:"name"`
+	Namespace string           `json:"namespace" doc:"Namespace of the object." required:"true" format:"dns-label" target:"namespace"`
+	DataFrom  []map[string]any `json:"dataFrom" doc:"At most 16 keys to change: {key, secretKeyRef: {name, key}} copies the value from a Secret in the namespace of the executions with the label kubernaut.io/secret-source=true; {key, remove: true} removes the key. Other keys do not change. Values cannot be set inline." required:"true"`
 }
 
 func updateSecret() *Action {
 	return define(entry[secretParameters]{
 		Action: Action{
 			Name:    "update_secret",
-			Summary: "Set or remove keys of a Secret, from values that are kept beside the executions.",
+			Summary: "Set or remove keys of a Secret, with values from Secrets in the namespace of the executions.",
 			Kubectl: "kubectl patch secret NAME --patch-file=FILE",
 			Kinds:   []string{"Secret"},
 			Scope:   Namespaced,
 			Permissions: []Permission{
-				{Resource: "secrets", Verbs: []string{"get", "patch"}, Why: "keep the values for the way back, and set the new ones"},
-				{Resource: "secrets", Verbs: []string{"get", "create"}, Executor: true, Why: "take the new values, and keep the ones before"},
+				{Resource: "secrets", Verbs: []string{"get", "patch"}, Why: "back up the previous values for a rollback and set the new ones"},
+				{Resource: "secrets", Verbs: []string{"get", "create"}, Executor: true, Why: "read the new values and back up the previous ones"},
 			},
 			Timeout: time.Minute, MaxTimeout: maxTimeout, Retries: 0,
 			Risk: RiskHigh, Idempotent: true, Reversible: true, Rollback: "update_secret",
@@ -82,7 +82,7 @@ func secretChanges(list []map[string]any) (changes []secretChange, problems []st
 	for i, item := range list {
 		change, problem := secretChangeOf(item)
 		if problem == "" && seen[change.key] {
-			problem = fmt.Sprintf("names the key %q once more", change.key)
+			problem = fmt.Sprintf("has the key %q twice", change.key)
 		}
 		if problem != "" {
 			problems = append(problems, fmt.Sprintf("dataFrom[%d]: %s", i, problem))
@@ -97,7 +97,7 @@ func secretChanges(list []map[string]any) (changes []secretChange, problems []st
 // secretChangeOf reads one entry. It repeats nothing of it but names: whoever
 // misunderstands it may have written a value.
 func secretChangeOf(item map[string]any) (c secretChange, problem string) {
-	const want = "must be {key, secretKeyRef: {name, key}} or {key, remove: true}; values are never given here"
+	const want = "must be {key, secretKeyRef: {name, key}} or {key, remove: true}; values cannot be set inline"
 	var ok bool
 	if c.key, ok = item["key"].(string); !ok || len(validation.IsConfigMapKey(c.key)) > 0 || len(item) != 2 {
 		return secretChange{}, want
@@ -148,7 +148,7 @@ func draftSecret(ctx context.Context, c Client, s Subject, p *secretParameters, 
 		}
 		back = append(back, map[string]any{"key": change.key, "secretKeyRef": map[string]any{"name": snapshotName(s.UID), "key": change.key}})
 	}
-	keep, err := createStep(snapshot(s, live), fmt.Sprintf("keep the values of Secret %s/%s before, in Secret %s/%s", p.Namespace, p.Secret, s.Namespace, snapshotName(s.UID)))
+	keep, err := createStep(snapshot(s, live), fmt.Sprintf("back up the previous values of Secret %s/%s in Secret %s/%s", p.Namespace, p.Secret, s.Namespace, snapshotName(s.UID)))
 	if err != nil {
 		return nil, err
 	}
@@ -159,7 +159,7 @@ func draftSecret(ctx context.Context, c Client, s Subject, p *secretParameters, 
 	// The bodies would have values in them: those are put in when they are sent.
 	step.PatchType = string(types.MergePatchType)
 	d.steps = []v1alpha1.PlanStep{keep, step}
-	d.impact = v1alpha1.EstimatedImpact{ResourcesAffected: 1, Description: "keys " + someOf(keys) + "; Pods that read them when they start keep the old values until then"}
+	d.impact = v1alpha1.EstimatedImpact{ResourcesAffected: 1, Description: "keys " + someOf(keys) + "; Pods that read them at start keep the old values until they restart"}
 	d.rollback, err = wayBackBy("update_secret", map[string]any{"secret": p.Secret, "namespace": p.Namespace, "dataFrom": back}, "10s")
 	return d, err
 }
@@ -168,10 +168,10 @@ func draftSecret(ctx context.Context, c Client, s Subject, p *secretParameters, 
 // have no place to keep values in.
 func refuseSecret(live *unstructured.Unstructured, s Subject) error {
 	if s.Namespace == "" || s.Name == "" || s.UID == "" {
-		return refused(v1alpha1.DetailTargetState, "update_secret takes values from the namespace of its execution, and there is none")
+		return refused(v1alpha1.DetailInvalidTargetState, "update_secret needs the namespace of its execution, which is unknown")
 	}
 	if kind, _, _ := unstructured.NestedString(live.Object, "type"); kind == "kubernetes.io/service-account-token" {
-		return refused(v1alpha1.DetailTargetState, "Secret %s/%s is the token of a service account, which the cluster itself writes", live.GetNamespace(), live.GetName())
+		return refused(v1alpha1.DetailInvalidTargetState, "Secret %s/%s is a service account token, which Kubernetes manages", live.GetNamespace(), live.GetName())
 	}
 	return refuseImmutable(live)
 }
@@ -190,7 +190,7 @@ func secretSources(ctx context.Context, read func(ctx context.Context, name stri
 		if !ok {
 			var err error
 			if source, err = read(ctx, change.source); apierrors.IsNotFound(err) {
-				return nil, refused(v1alpha1.DetailTargetState, "Secret %s, which the new value of %q is taken from, does not exist", change.source, change.key)
+				return nil, refused(v1alpha1.DetailInvalidTargetState, "Secret %s with the new value of %q does not exist", change.source, change.key)
 			} else if err != nil {
 				return nil, err
 			}
@@ -198,11 +198,11 @@ func secretSources(ctx context.Context, read func(ctx context.Context, name stri
 		}
 		labels := source.GetLabels()
 		if labels[LabelSecretSource] != "true" && labels[LabelSnapshotOf] != string(target) {
-			return nil, refused(v1alpha1.DetailTargetState, "Secret %s is not open for update_secret: it has no label %s=true", change.source, LabelSecretSource)
+			return nil, refused(v1alpha1.DetailInvalidTargetState, "Secret %s cannot be used by update_secret: it lacks the label %s=true", change.source, LabelSecretSource)
 		}
 		value, ok := dataOf(source, change.from)
 		if !ok {
-			return nil, refused(v1alpha1.DetailTargetState, "Secret %s, which the new value of %q is taken from, has no key %q", change.source, change.key, change.from)
+			return nil, refused(v1alpha1.DetailInvalidTargetState, "Secret %s with the new value of %q has no key %q", change.source, change.key, change.from)
 		}
 		values[change.key] = value
 	}

@@ -121,7 +121,7 @@ func TestUpdateSecretChanged(t *testing.T) {
 		says   string
 	}{
 		"Target": {"somebody else has set the key", "web", "data.password was"},
-		"Source": {"the new value is another one", "source", "not the one that was planned with"},
+		"Source": {"the new value is another one", "source", "differs from the planned one"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -182,7 +182,7 @@ func TestUpdateSecretRefused(t *testing.T) {
 				subject = tc.subject
 			}
 			_, err := s.secret(fromSource("source", "password")).Plan(t.Context(), s.admin, subject)
-			wantRefused(t, err, v1alpha1.DetailTargetState, tc.says)
+			wantRefused(t, err, v1alpha1.DetailInvalidTargetState, tc.says)
 			wantNoValue(t, "the error", err.Error())
 		})
 	}
@@ -196,7 +196,7 @@ func TestUpdateSecretParameters(t *testing.T) {
 		from   []any
 	}{
 		"None":     {"nothing would be changed", []any{}},
-		"Value":    {"values are never given", []any{map[string]any{"key": "password", "value": newValue}}},
+		"Value":    {"values cannot be set inline", []any{map[string]any{"key": "password", "value": newValue}}},
 		"Both":     {"nor beside", []any{map[string]any{"key": "password", "remove": true, "value": newValue}}},
 		"Inside":   {"nor inside", []any{map[string]any{"key": "password", "secretKeyRef": map[string]any{"name": "source", "key": "password", "value": newValue}}}},
 		"AsName":   {"a value is no name", []any{map[string]any{"key": "password", "secretKeyRef": map[string]any{"name": newValue + "!", "key": "password"}}}},

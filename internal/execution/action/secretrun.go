@@ -35,7 +35,7 @@ func (w *work) updateSecret(ctx context.Context, p *secretParameters) error {
 		return nil
 	}
 	if len(w.plan.Steps) != 2 { // whoever made it
-		return halted(CodeInvalid, "the plan does not say where the values before are kept")
+		return halted(CodeInvalid, "the plan lacks the Secret for the previous values")
 	}
 	patch := w.plan.Steps[1]
 	values, err := w.plannedValues(ctx, changes, live)
@@ -76,11 +76,11 @@ func (w *work) plannedValues(ctx context.Context, changes []secretChange, live *
 	}
 	var expected map[string]any
 	if w.plan.Rollback != nil {
-		expected = valuesOf(w.plan.Rollback.Expected)
+		expected = valuesOf(w.plan.Rollback.ExpectedCurrentValues)
 	}
 	for _, change := range changes {
 		if digestOf(values[change.key], live.GetUID(), change.key) != expected[fieldOfKey(change.key)] {
-			return nil, halted(CodeGuard, "the new value of %q is not the one that was planned with: Secret %s has changed since", change.key, change.source)
+			return nil, halted(CodeGuard, "the new value of %q differs from the planned one: Secret %s has changed", change.key, change.source)
 		}
 	}
 	return values, nil
@@ -116,7 +116,7 @@ func (w *work) filledSnapshot(changes []secretChange, live *unstructured.Unstruc
 	}
 	object.Object["data"] = data
 	if step, err = withBody(step, object.Object); err != nil {
-		return step, halted(CodeInvalid, "the values before cannot be kept")
+		return step, halted(CodeInvalid, "back up the previous values")
 	}
 	return step, nil
 }

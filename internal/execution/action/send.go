@@ -77,14 +77,14 @@ func (w *work) request(ctx context.Context, step v1alpha1.PlanStep, resource sch
 	case verbEvict:
 		return w.evict(ctx, step, resource)
 	}
-	return nil, halted(CodeInvalid, "%s: there is no way to %s", step.Description, step.Verb)
+	return nil, halted(CodeInvalid, "%s: unsupported verb %s", step.Description, step.Verb)
 }
 
 // objectOf is the object that a step creates.
 func (w *work) objectOf(step v1alpha1.PlanStep) (*unstructured.Unstructured, error) {
 	var body map[string]any
 	if err := utiljson.Unmarshal([]byte(step.Body), &body); err != nil || body == nil {
-		return nil, halted(CodeInvalid, "%s: the body is no object", step.Description)
+		return nil, halted(CodeInvalid, "%s: the body is not an object", step.Description)
 	}
 	return &unstructured.Unstructured{Object: body}, nil
 }
@@ -94,7 +94,7 @@ func (w *work) deletion(step v1alpha1.PlanStep) (metav1.DeleteOptions, error) {
 	var o metav1.DeleteOptions
 	if step.Body != "" {
 		if err := json.Unmarshal([]byte(step.Body), &o); err != nil {
-			return o, halted(CodeInvalid, "%s: the body is no delete options", step.Description)
+			return o, halted(CodeInvalid, "%s: the body is not valid delete options", step.Description)
 		}
 	}
 	if step.UID != "" {

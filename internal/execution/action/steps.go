@@ -44,7 +44,7 @@ func inner(in map[string]any, key string) map[string]any {
 func stepOn(live *unstructured.Unstructured, verb, description string) (v1alpha1.PlanStep, error) {
 	k, ok := resourceOf(live.GetAPIVersion(), live.GetKind())
 	if !ok {
-		return v1alpha1.PlanStep{}, fmt.Errorf("there is no action on a %s", live.GetKind())
+		return v1alpha1.PlanStep{}, fmt.Errorf("no action supports kind %s", live.GetKind())
 	}
 	return v1alpha1.PlanStep{
 		Description: description,
@@ -153,7 +153,7 @@ func guarded(step v1alpha1.PlanStep, resourceVersion string) ([]byte, error) {
 	}
 	var body map[string]any
 	if err := utiljson.Unmarshal([]byte(step.Body), &body); err != nil || body == nil {
-		return nil, fmt.Errorf("body of %q is no object", step.Description)
+		return nil, fmt.Errorf("body of %q is not an object", step.Description)
 	}
 	metadata := inner(body, "metadata")
 	if step.UID != "" {
@@ -174,7 +174,7 @@ func operationsOf(step v1alpha1.PlanStep) ([]map[string]any, error) {
 	decoder.UseNumber()
 	var operations []map[string]any
 	if err := decoder.Decode(&operations); err != nil {
-		return nil, fmt.Errorf("body of %q is no list of operations", step.Description)
+		return nil, fmt.Errorf("body of %q is not a list of operations", step.Description)
 	}
 	return operations, nil
 }

@@ -33,12 +33,12 @@ func CheckUnchanged(ctx context.Context, c Client, p *v1alpha1.Plan, expected *r
 	case err != nil:
 		return fmt.Errorf("read %s: %w", named(t), err)
 	case p.Target.UID != "" && live.GetUID() != p.Target.UID:
-		return refused(v1alpha1.DetailTargetChanged, "%s is another object now: it has the UID %s, and had %s", named(t), live.GetUID(), p.Target.UID)
+		return refused(v1alpha1.DetailTargetChanged, "%s is another object now: its UID is %s, it was %s", named(t), live.GetUID(), p.Target.UID)
 	case live.GetDeletionTimestamp() != nil:
 		return refused(v1alpha1.DetailTargetChanged, "%s is being deleted", named(t))
 	}
 	if different := differences(valuesOf(expected), a.kind.fields(parsed, live)); len(different) > 0 {
-		return refused(v1alpha1.DetailTargetChanged, "%s was changed since: %s", named(t), strings.Join(different, "; "))
+		return refused(v1alpha1.DetailTargetChanged, "%s was changed: %s", named(t), strings.Join(different, "; "))
 	}
 	return nil
 }

@@ -105,19 +105,19 @@ func (w *work) judge(ctx context.Context, j judge, live *unstructured.Unstructur
 	t := w.target()
 	if live != nil && w.again() && w.ours(live) {
 		if done, err = w.verify(ctx, j, live); done || err != nil {
-			w.note = named(t) + " was changed by this execution before"
+			w.note = named(t) + " was already changed by this execution"
 			return done, err
 		}
 	}
 	if live != nil {
 		switch {
 		case t.UID == "":
-			return false, halted(CodeGuard, "%s did not exist when the action was planned, and does now", named(t))
+			return false, halted(CodeGuard, "%s now exists, but did not when the action was planned", named(t))
 		case live.GetUID() != t.UID && w.removes() && w.again():
 			w.note = named(t) + " has been replaced"
 			return true, nil
 		case live.GetUID() != t.UID:
-			return false, halted(CodeGuard, "%s has the UID %s now, and the action was planned for %s", named(t), live.GetUID(), t.UID)
+			return false, halted(CodeGuard, "%s has UID %s, but the action was planned for UID %s", named(t), live.GetUID(), t.UID)
 		case live.GetDeletionTimestamp() != nil && w.removes():
 			w.note = named(t) + " is being deleted"
 			return true, nil
@@ -129,18 +129,18 @@ func (w *work) judge(ctx context.Context, j judge, live *unstructured.Unstructur
 	different := differences(w.before(), values)
 	if len(different) == 0 {
 		if len(w.plan.Steps) == 0 {
-			w.note = named(t) + " is as it should be"
+			w.note = named(t) + " already has the desired state"
 			return true, nil
 		}
 		return false, w.undone(live)
 	}
 	if live != nil && j.isIdle(ctx, live) {
 		if done, err = w.othersDone(ctx); done || err != nil {
-			w.note = named(t) + " is as it should be"
+			w.note = named(t) + " already has the desired state"
 			return done, err
 		}
 	}
-	return false, halted(CodeGuard, "%s is not as it was when the action was planned: %s", named(t), clip(strings.Join(different, "; "), maxFields))
+	return false, halted(CodeGuard, "%s has changed since the action was planned: %s", named(t), clip(strings.Join(different, "; "), maxFields))
 }
 
 // verify says whether the target is as the plan leaves it, with all else that
@@ -159,7 +159,7 @@ func (w *work) verify(ctx context.Context, j judge, live *unstructured.Unstructu
 // asExpected says whether the target has the values that the plan leads to.
 func (w *work) asExpected(j judge, live *unstructured.Unstructured) bool {
 	back := w.plan.Rollback
-	return back != nil && back.Expected != nil && len(differences(valuesOf(back.Expected), j.values(live))) == 0
+	return back != nil && back.ExpectedCurrentValues != nil && len(differences(valuesOf(back.ExpectedCurrentValues), j.values(live))) == 0
 }
 
 // othersDone says whether the steps for other objects than the target are done:
@@ -229,7 +229,7 @@ func (w *work) undone(live *unstructured.Unstructured) error {
 	case planned == 0 || live.GetGeneration() == planned || w.marks():
 		return nil
 	}
-	return halted(CodeGuard, "%s is as it was when the action was planned, and has been changed in between: an earlier attempt may have been taken back", named(w.target()))
+	return halted(CodeGuard, "%s was changed and changed back since the action was planned: an earlier attempt may have been reverted", named(w.target()))
 }
 
 // marks says whether the plan leaves our marker on its target.
@@ -387,7 +387,7 @@ func kindOfStep(step v1alpha1.PlanStep) string {
 func resourceOfStep(step v1alpha1.PlanStep) (schema.GroupVersionResource, error) {
 	gv, err := schema.ParseGroupVersion(step.APIVersion)
 	if err != nil || step.Resource == "" {
-		return schema.GroupVersionResource{}, halted(CodeInvalid, "%s: a step for no resource", step.Description)
+		return schema.GroupVersionResource{}, halted(CodeInvalid, "%s: a step without a resource", step.Description)
 	}
 	return gv.WithResource(step.Resource), nil
 }

@@ -39,7 +39,7 @@ func wayBackBy(name string, parameters map[string]any, takes string) (*v1alpha1.
 		return nil, err
 	}
 	if len(raw.Raw) > maxParameters {
-		return &v1alpha1.RollbackInformation{Reason: fmt.Sprintf("the way back would need %d bytes of parameters, and %d are allowed", len(raw.Raw), maxParameters)}, nil
+		return &v1alpha1.RollbackInformation{Reason: fmt.Sprintf("the rollback needs %d bytes of parameters, at most %d are allowed", len(raw.Raw), maxParameters)}, nil
 	}
 	return &v1alpha1.RollbackInformation{
 		Available: true, RollbackAction: name, RollbackParameters: raw, EstimatedRollbackDuration: takes,
@@ -91,7 +91,7 @@ func noContainer(live *unstructured.Unstructured, name string) error {
 	for _, c := range containersOf(live) {
 		has = append(has, c.spec["name"])
 	}
-	return refused(v1alpha1.DetailTargetState, "%s has no container %q: it has %v", named(targetOfObject(live)), name, has)
+	return refused(v1alpha1.DetailInvalidTargetState, "%s has no container %q: it has %v", named(targetOfObject(live)), name, has)
 }
 
 // containerStep changes one container of a workload's template, and leaves the

@@ -188,7 +188,7 @@ func withController(s *stage, o *unstructured.Unstructured) {
 func TestPods(t *testing.T) {
 	for name, tr := range map[string]trial{
 		"Restart": {
-			reason: "its controller makes another", object: pod("web-1"), setup: withController,
+			reason: "its controller creates a replacement", object: pod("web-1"), setup: withController,
 			action: "restart_pod", parameters: map[string]any{"pod": "web-1", "gracePeriodSeconds": 0}, did: "deleted",
 		},
 		"Evict": {
@@ -227,21 +227,21 @@ func TestRefused(t *testing.T) {
 		says       string
 	}{
 		"Gone":          {"there is none", deployment("other", 1), nil, "scale_deployment", asked(map[string]any{"replicas": 1}), v1alpha1.DetailTargetNotFound, "Deployment"},
-		"PausedRestart": {"nothing would be restarted", pausedOne, nil, "rollout_restart", asked(nil), v1alpha1.DetailTargetState, "paused"},
-		"PausedBack":    {"nothing would be rolled back", pausedOne, nil, "rollback_deployment", asked(nil), v1alpha1.DetailTargetState, "paused"},
-		"OnDelete":      {"nothing would be restarted", onDelete, nil, "restart_daemonset", map[string]any{"name": "agent"}, v1alpha1.DetailTargetState, "OnDelete"},
-		"Alone":         {"nothing would make another", pod("web-1"), nil, "restart_pod", map[string]any{"pod": "web-1"}, v1alpha1.DetailTargetState, "no controller"},
-		"NoContainer":   {"which it has is said", deployment("web", 1), nil, "update_image", asked(map[string]any{"container": "nope", "image": "a"}), v1alpha1.DetailTargetState, "app proxy"},
-		"FirstRevision": {"there is nothing before it", deployment("web", 1), nil, "rollback_deployment", asked(nil), v1alpha1.DetailTargetState, "no revision before"},
-		"NoRevision":    {"those that there are are said", deployment("web", 1), withRevisions, "rollback_deployment", asked(map[string]any{"revision": 9}), v1alpha1.DetailTargetState, "3, 2, 1"},
+		"PausedRestart": {"nothing would be restarted", pausedOne, nil, "rollout_restart", asked(nil), v1alpha1.DetailInvalidTargetState, "paused"},
+		"PausedBack":    {"nothing would be rolled back", pausedOne, nil, "rollback_deployment", asked(nil), v1alpha1.DetailInvalidTargetState, "paused"},
+		"OnDelete":      {"nothing would be restarted", onDelete, nil, "restart_daemonset", map[string]any{"name": "agent"}, v1alpha1.DetailInvalidTargetState, "OnDelete"},
+		"Alone":         {"nothing would make another", pod("web-1"), nil, "restart_pod", map[string]any{"pod": "web-1"}, v1alpha1.DetailInvalidTargetState, "no controller"},
+		"NoContainer":   {"which it has is said", deployment("web", 1), nil, "update_image", asked(map[string]any{"container": "nope", "image": "a"}), v1alpha1.DetailInvalidTargetState, "app proxy"},
+		"FirstRevision": {"there is nothing before it", deployment("web", 1), nil, "rollback_deployment", asked(nil), v1alpha1.DetailInvalidTargetState, "no revision before"},
+		"NoRevision":    {"those that there are are said", deployment("web", 1), withRevisions, "rollback_deployment", asked(map[string]any{"revision": 9}), v1alpha1.DetailInvalidTargetState, "3, 2, 1"},
 		"Ending": {"it is going away", held, func(s *stage, o *unstructured.Unstructured) {
 			s.remove(o)
 			s.Cleanup(func() { s.patch(o, `{"metadata":{"finalizers":null}}`) })
-		}, "scale_deployment", asked(map[string]any{"replicas": 4}), v1alpha1.DetailTargetState, "being deleted"},
+		}, "scale_deployment", asked(map[string]any{"replicas": 4}), v1alpha1.DetailInvalidTargetState, "being deleted"},
 		"Unseen": {"its controller is behind", deployment("web", 1), func(s *stage, o *unstructured.Unstructured) {
 			s.patch(o, `{"status":{"observedGeneration":1}}`, "status")
 			s.patch(o, `{"spec":{"replicas":2}}`)
-		}, "scale_deployment", asked(map[string]any{"replicas": 4}), v1alpha1.DetailTargetState, "has not seen"},
+		}, "scale_deployment", asked(map[string]any{"replicas": 4}), v1alpha1.DetailInvalidTargetState, "has not observed"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -278,13 +278,13 @@ func TestInvalidForObject(t *testing.T) {
 		parameters map[string]any
 		says       string
 	}{
-		"Less":         {"it is to grow", "increase_resources", map[string]any{"container": "app", "memoryLimit": "512Mi"}, "memoryLimit: 512Mi would be less than 1Gi"},
+		"Less":         {"it is to grow", "increase_resources", map[string]any{"container": "app", "memoryLimit": "512Mi"}, "memoryLimit: 512Mi is less than 1Gi"},
 		"NewLimit":     {"it had all there was", "increase_resources", map[string]any{"container": "proxy", "cpuLimit": "1"}, "cpuLimit"},
 		"NoneAnyMore":  {"it is to keep what it has", "increase_resources", map[string]any{"container": "app", "cpuRequest": "none"}, "cpuRequest"},
 		"OverTheLimit": {"the API server would say so only later", "increase_resources", map[string]any{"container": "app", "memoryRequest": "3Gi"}, "more than the limit"},
-		"NoSuchField":  {"the API server knows its types", "patch_deployment", map[string]any{"patch": `{"spec":{"replicas":"many"}}`}, "the API server refuses it"},
+		"NoSuchField":  {"the API server knows its types", "patch_deployment", map[string]any{"patch": `{"spec":{"replicas":"many"}}`}, "rejected by the API server"},
 		"Immutable":    {"the API server knows its rules", "patch_deployment", map[string]any{"patch": `{"spec":{"selector":{"matchLabels":{"app":"other"}}}}`}, "immutable"},
-		"FailedTest":   {"the object is not as the patch says", "patch_deployment", map[string]any{"patchType": "json", "patch": `[{"op":"test","path":"/spec/replicas","value":7},{"op":"add","path":"/spec/replicas","value":8}]`}, "an operation, such as a test"},
+		"FailedTest":   {"the object is not as the patch says", "patch_deployment", map[string]any{"patchType": "json", "patch": `[{"op":"test","path":"/spec/replicas","value":7},{"op":"add","path":"/spec/replicas","value":8}]`}, "an operation, such as test"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := s.request(tc.action, asked(tc.parameters))
@@ -334,7 +334,7 @@ func TestPlanOfScale(t *testing.T) {
 	p := s.plan(s.admin, s.request("scale_deployment", asked(map[string]any{"replicas": 5})), newSubject("uid"))
 	got := map[string]any{
 		"parameters": string(p.Parameters.Raw), "before": string(p.Before.Raw), "diff": p.Diff, "impact": p.Impact,
-		"back": string(p.Rollback.RollbackParameters.Raw), "expected": string(p.Rollback.Expected.Raw), "takes": p.Rollback.EstimatedRollbackDuration,
+		"back": string(p.Rollback.RollbackParameters.Raw), "expected": string(p.Rollback.ExpectedCurrentValues.Raw), "takes": p.Rollback.EstimatedRollbackDuration,
 		"steps": p.Steps, "created": p.CreatedAt.String(),
 	}
 	want := map[string]any{
@@ -342,7 +342,7 @@ func TestPlanOfScale(t *testing.T) {
 		"diff": "- replicas: 3\n+ replicas: 5\n",
 		"impact": v1alpha1.EstimatedImpact{
 			ResourcesAffected: 1, ReplicasChanged: "3 -> 5",
-			Description: "Deployment " + s.namespace + "/web goes from 3 to 5 replicas",
+			Description: "Deployment " + s.namespace + "/web is scaled from 3 to 5 replicas",
 		},
 		"back": `{"deployment":"web","namespace":"` + s.namespace + `","replicas":3}`, "expected": `{"replicas":5}`, "takes": "10s",
 		"steps": []v1alpha1.PlanStep{{

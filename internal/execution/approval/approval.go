@@ -88,20 +88,20 @@ func Decide(ke *v1alpha1.KubernetesExecution, guardMissing error, now time.Time)
 func Waiting(ke *v1alpha1.KubernetesExecution, guardMissing error) (v1alpha1.Detail, string) {
 	a := pending(ke)
 	if guardMissing != nil {
-		return v1alpha1.DetailGuardMissing, fmt.Sprintf("no approval counts, because nothing checks who approves: %v", guardMissing)
+		return v1alpha1.DetailAdmissionPoliciesMissing, fmt.Sprintf("approvals are not valid while the admission policies that verify approvers are not in force: %v", guardMissing)
 	}
 	if unknownRequester(ke, a) {
-		return "", "no approval counts: the policy wants somebody else than the requester to approve, and spec.requestedBy does not say who that is; create the execution again with it"
+		return "", "approvals are not valid: the policy excludes the requester from approving, but spec.requestedBy is empty; create the execution again with spec.requestedBy"
 	}
-	text := fmt.Sprintf("%s of plan %s", tally(ke, a), short(hash(ke)))
+	text := fmt.Sprintf("%s received for plan %s", tally(ke, a), short(hash(ke)))
 	if len(a.Groups) > 0 {
-		text += ", each of somebody in " + strings.Join(a.Groups, " or ")
+		text += ", approvers must be in group " + strings.Join(a.Groups, " or ")
 	}
 	if a.FourEyes {
-		text += fmt.Sprintf(", not of %s, who asked", ke.Spec.RequestedBy)
+		text += fmt.Sprintf(", the requester %s cannot approve", ke.Spec.RequestedBy)
 	}
 	if a.Deadline != nil {
-		text += ", until " + a.Deadline.UTC().Format(time.RFC3339)
+		text += ", deadline " + a.Deadline.UTC().Format(time.RFC3339)
 	}
 	return "", text
 }
@@ -194,14 +194,14 @@ func failure(ke *v1alpha1.KubernetesExecution, a v1alpha1.ApprovalStatus, guardM
 		}
 		return &execution.Failure{Reason: v1alpha1.ReasonApprovalRejected, Message: text}
 	case v1alpha1.ApprovalExpired:
-		text := tally(ke, a) + " when the time for it was over"
+		text := tally(ke, a) + " when the approval deadline passed"
 		if a.Deadline != nil {
 			text += " at " + a.Deadline.UTC().Format(time.RFC3339)
 		}
-		f := &execution.Failure{Reason: v1alpha1.ReasonApprovalTimeout, Message: text + "; create the execution again if it is still wanted"}
+		f := &execution.Failure{Reason: v1alpha1.ReasonApprovalTimeout, Message: text + "; create the execution again if it is still needed"}
 		if guardMissing != nil {
-			f.Detail = v1alpha1.DetailGuardMissing
-			f.Message += fmt.Sprintf(", once approvals count: %v", guardMissing)
+			f.Detail = v1alpha1.DetailAdmissionPoliciesMissing
+			f.Message += fmt.Sprintf(", after the admission policies are in force: %v", guardMissing)
 		}
 		return f
 	default:

@@ -91,7 +91,7 @@ func TestDecide(t *testing.T) {
 		failed   v1alpha1.Reason
 		says     string
 	}{
-		"Nobody":      {"nothing has come", func(*ke) {}, nil, 0, "Pending", 0, "", "0 of 1 approvals of plan 111111111111, until 2026-01-02T04:04:05Z"},
+		"Nobody":      {"nothing has come", func(*ke) {}, nil, 0, "Pending", 0, "", "0 of 1 approvals received for plan 111111111111, deadline 2026-01-02T04:04:05Z"},
 		"One":         {"one will do", func(ke *ke) { ke.Spec.Approvals = []v1alpha1.Approval{yes("adam")} }, nil, 0, "Approved", 1, "", ""},
 		"Tick":        {"one without a name", func(ke *ke) { ke.Spec.ApprovalReceived = true }, nil, 0, "Approved", 0, "", ""},
 		"TickAndName": {"one person", func(ke *ke) { ke.Spec.ApprovalReceived = true; ke.Spec.Approvals = []v1alpha1.Approval{yes("adam")} }, nil, 0, "Approved", 1, "", ""},
@@ -116,16 +116,16 @@ func TestDecide(t *testing.T) {
 			ke.Status.Approval.RequiredCount, ke.Spec.Approvals = 2, []v1alpha1.Approval{yes("adam"), yes("adam")}
 		}, nil, 0, "Pending", 1, "", "1 of 2 approvals"},
 		"Requester":         {"two eyes will do", func(ke *ke) { ke.Spec.Approvals = []v1alpha1.Approval{yes("rita")} }, nil, 0, "Approved", 1, "", ""},
-		"FourEyes":          {"not these two", func(ke *ke) { ke.Status.Approval.FourEyes, ke.Spec.Approvals = true, []v1alpha1.Approval{yes("rita")} }, nil, 0, "Pending", 0, "", "not of rita, who asked"},
+		"FourEyes":          {"not these two", func(ke *ke) { ke.Status.Approval.FourEyes, ke.Spec.Approvals = true, []v1alpha1.Approval{yes("rita")} }, nil, 0, "Pending", 0, "", "the requester rita cannot approve"},
 		"FourEyesOfAnother": {"these", func(ke *ke) { ke.Status.Approval.FourEyes, ke.Spec.Approvals = true, []v1alpha1.Approval{yes("adam")} }, nil, 0, "Approved", 1, "", ""},
 		"FourEyesOfNobody": {"adam may be who asked", func(ke *ke) {
 			ke.Spec.RequestedBy, ke.Status.Approval.FourEyes, ke.Spec.Approvals = "", true, []v1alpha1.Approval{yes("adam")}
-		}, nil, 0, "Pending", 0, "", "spec.requestedBy does not say"},
+		}, nil, 0, "Pending", 0, "", "spec.requestedBy is empty"},
 		"FourEyesOfATick": {"the guard knows who it was", func(ke *ke) { ke.Status.Approval.FourEyes, ke.Spec.ApprovalReceived = true, true }, nil, 0, "Approved", 0, "", ""},
 		"FourEyesTickOfNo": {"and not who asked", func(ke *ke) {
 			ke.Spec.RequestedBy, ke.Status.Approval.FourEyes, ke.Spec.ApprovalReceived = "", true, true
 		}, nil, 0, "Pending", 0, "", "spec.requestedBy"},
-		"Groups":          {"the guard has checked them", func(ke *ke) { ke.Status.Approval.Groups = []string{"oncall", "leads"} }, nil, 0, "Pending", 0, "", "somebody in oncall or leads"},
+		"Groups":          {"the guard has checked them", func(ke *ke) { ke.Status.Approval.Groups = []string{"oncall", "leads"} }, nil, 0, "Pending", 0, "", "approvers must be in group oncall or leads"},
 		"Rejected":        {"one no", func(ke *ke) { ke.Spec.Approvals = []v1alpha1.Approval{no()} }, nil, 0, "Rejected", 1, "approval_rejected", "anna rejected plan 111111111111: not on a Friday"},
 		"RejectedByOneOf": {"is a no, however many say yes", func(ke *ke) { ke.Spec.Approvals = []v1alpha1.Approval{yes("adam"), no(), yes("nick")} }, nil, 0, "Rejected", 1, "approval_rejected", "anna rejected"},
 		"RejectedOlder":   {"it may not be from anna: nothing checked it", func(ke *ke) { ke.Spec.Approvals = []v1alpha1.Approval{of(older, no())} }, nil, 0, "Pending", 0, "", "0 of 1"},
@@ -133,13 +133,13 @@ func TestDecide(t *testing.T) {
 			ke.Spec.ApprovalReceived, ke.Status.Approval.ReceivedTooEarly = true, true
 		}, nil, 0, "Pending", 0, "", "0 of 1"},
 		"InTime":          {"there is still time", func(ke *ke) { ke.Spec.Approvals = []v1alpha1.Approval{yes("adam")} }, nil, time.Hour - 1, "Approved", 1, "", ""},
-		"Deadline":        {"at the deadline it is over", func(*ke) {}, nil, time.Hour, "Expired", 0, "approval_timeout", "0 of 1 approvals when the time for it was over at 2026-01-02T04:04:05Z"},
+		"Deadline":        {"at the deadline it is over", func(*ke) {}, nil, time.Hour, "Expired", 0, "approval_timeout", "0 of 1 approvals when the approval deadline passed at 2026-01-02T04:04:05Z"},
 		"TooLate":         {"nobody knows when adam said so", func(ke *ke) { ke.Spec.Approvals = []v1alpha1.Approval{yes("adam")} }, nil, time.Hour, "Expired", 1, "approval_timeout", "1 of 1 approvals when"},
-		"WithoutEnd":      {"it waits for years", func(ke *ke) { ke.Status.Approval.Deadline = nil }, nil, 9000 * time.Hour, "Pending", 0, "", "0 of 1 approvals of plan 111111111111"},
-		"NoGuard":         {"anybody could have written it", func(ke *ke) { ke.Spec.Approvals = []v1alpha1.Approval{yes("adam")} }, errMissing, 0, "Pending", 0, "", "nothing checks who approves: the policy is not there"},
-		"NoGuardTick":     {"likewise", func(ke *ke) { ke.Spec.ApprovalReceived = true }, errMissing, 0, "Pending", 0, "", "nothing checks who approves"},
-		"NoGuardRejected": {"a no, too", func(ke *ke) { ke.Spec.Approvals = []v1alpha1.Approval{no()} }, errMissing, 0, "Pending", 0, "", "nothing checks who approves"},
-		"NoGuardTooLate":  {"the time does not stop for it", func(ke *ke) { ke.Spec.Approvals = []v1alpha1.Approval{yes("adam")} }, errMissing, time.Hour, "Expired", 0, "approval_timeout", "once approvals count: the policy is not there"},
+		"WithoutEnd":      {"it waits for years", func(ke *ke) { ke.Status.Approval.Deadline = nil }, nil, 9000 * time.Hour, "Pending", 0, "", "0 of 1 approvals received for plan 111111111111"},
+		"NoGuard":         {"anybody could have written it", func(ke *ke) { ke.Spec.Approvals = []v1alpha1.Approval{yes("adam")} }, errMissing, 0, "Pending", 0, "", "are not in force: the policy is not there"},
+		"NoGuardTick":     {"likewise", func(ke *ke) { ke.Spec.ApprovalReceived = true }, errMissing, 0, "Pending", 0, "", "that verify approvers are not in force"},
+		"NoGuardRejected": {"a no, too", func(ke *ke) { ke.Spec.Approvals = []v1alpha1.Approval{no()} }, errMissing, 0, "Pending", 0, "", "that verify approvers are not in force"},
+		"NoGuardTooLate":  {"the time does not stop for it", func(ke *ke) { ke.Spec.Approvals = []v1alpha1.Approval{yes("adam")} }, errMissing, time.Hour, "Expired", 0, "approval_timeout", "after the admission policies are in force: the policy is not there"},
 		"DecidedBefore": {"what was approved stays so", func(ke *ke) {
 			ke.Status.Approval.State = "Approved"
 			ke.Spec.Approvals = []v1alpha1.Approval{no()}
@@ -192,14 +192,14 @@ func TestDecide(t *testing.T) {
 func TestDecideDetail(t *testing.T) {
 	t.Parallel()
 	ke := waiting(func(*v1alpha1.KubernetesExecution) {})
-	if detail, _ := approval.Waiting(ke, errMissing); detail != v1alpha1.DetailGuardMissing {
+	if detail, _ := approval.Waiting(ke, errMissing); detail != v1alpha1.DetailAdmissionPoliciesMissing {
 		t.Errorf("it waits because of %q", detail)
 	}
 	if detail, _ := approval.Waiting(ke, nil); detail != "" {
 		t.Errorf("it waits because of %q with a guard", detail)
 	}
 	_, failed, _ := approval.Decide(ke, errMissing, deadline.Time)
-	if failed == nil || failed.Detail != v1alpha1.DetailGuardMissing {
+	if failed == nil || failed.Detail != v1alpha1.DetailAdmissionPoliciesMissing {
 		t.Errorf("it fails with %+v", failed)
 	}
 }

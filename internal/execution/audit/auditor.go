@@ -28,9 +28,9 @@ const (
 
 // ErrUnavailable means that a store could not be reached: the same may be
 // appended later.
-var ErrUnavailable = errors.New("the audit's store is unavailable")
+var ErrUnavailable = errors.New("the audit database is unavailable")
 
-var errAppendTimeout = fmt.Errorf("the audit's store has not answered within %s", appendTimeout)
+var errAppendTimeout = fmt.Errorf("the audit database did not answer within %s", appendTimeout)
 
 // A Store keeps records.
 type Store interface {
@@ -80,11 +80,11 @@ func New(store Store, cfg Config, reg prometheus.Registerer, log *slog.Logger) (
 		cfg.Retention = DefaultRetention
 	}
 	if cfg.Retention < 0 {
-		return nil, fmt.Errorf("make an auditor: the retention %s is below zero", cfg.Retention)
+		return nil, fmt.Errorf("create auditor: negative retention %s", cfg.Retention)
 	}
 	m, err := newMetrics(reg)
 	if err != nil {
-		return nil, fmt.Errorf("make an auditor: %w", err)
+		return nil, fmt.Errorf("create auditor: %w", err)
 	}
 	a := &Auditor{store: store, cfg: cfg, metrics: m, log: log}
 	a.queue = queue{turn: make(chan struct{}, 1), write: a.write}
@@ -99,7 +99,7 @@ func (a *Auditor) Sync(ctx context.Context, ke *v1alpha1.KubernetesExecution) (d
 	records := Records(ke, a.cfg.Cluster)
 	if err := a.queue.append(ctx, records); err != nil {
 		a.metrics.waits(string(ke.UID), len(records))
-		return false, fmt.Errorf("record what happened to the execution %q: %w", ke.Namespace+"/"+ke.Name, err)
+		return false, fmt.Errorf("record audit events of execution %q: %w", ke.Namespace+"/"+ke.Name, err)
 	}
 	a.metrics.recorded(string(ke.UID))
 	return execution.Ended(ke.Status.Phase), nil
@@ -131,12 +131,12 @@ func (a *Auditor) Run(ctx context.Context) error {
 		case err != nil:
 			wait = maintainAgain
 			if !failing {
-				a.log.WarnContext(ctx, "audit cannot be looked after, trying again", "err", err)
+				a.log.WarnContext(ctx, "audit maintenance failed, retrying", "err", err)
 			}
 			failing = true
 		default:
 			if failing {
-				a.log.InfoContext(ctx, "audit is looked after again")
+				a.log.InfoContext(ctx, "audit maintenance recovered")
 			}
 			failing = false
 			a.tell(ctx, m)
@@ -150,8 +150,8 @@ func (a *Auditor) Run(ctx context.Context) error {
 func (a *Auditor) tell(ctx context.Context, m Maintenance) {
 	a.metrics.found(m.Broken)
 	if m.Broken != nil {
-		a.log.ErrorContext(ctx, "audit is not what was recorded, and nothing of it is pruned",
+		a.log.ErrorContext(ctx, "audit verification failed, pruning is suspended",
 			"position", m.Broken.Position, "kind", string(m.Broken.Kind), "why", m.Broken.Message)
 	}
-	a.log.InfoContext(ctx, "audit looked after", "end", m.End.String(), "pruned", m.Pruned)
+	a.log.InfoContext(ctx, "audit maintenance finished", "end", m.End.String(), "pruned", m.Pruned)
 }

@@ -128,7 +128,7 @@ func TestAStoreThatIsAway(t *testing.T) {
 			time.Sleep(10 * time.Second)
 		}
 		wantMetric(t, reg, "storage_failures_total", `
-			# HELP kubernetesexecution_audit_storage_failures_total Writes to the audit that failed, by what was wrong. They are tried again.
+			# HELP kubernetesexecution_audit_storage_failures_total Total number of failed audit writes, by type of error. Failed writes are retried.
 			# TYPE kubernetesexecution_audit_storage_failures_total counter
 			kubernetesexecution_audit_storage_failures_total{error_type="refused"} 0
 			kubernetesexecution_audit_storage_failures_total{error_type="timeout"} 0
@@ -137,12 +137,12 @@ func TestAStoreThatIsAway(t *testing.T) {
 		pending := func(records, lag int) {
 			t.Helper()
 			wantMetric(t, reg, "pending_records", fmt.Sprintf(`
-				# HELP kubernetesexecution_audit_pending_records Records of executions that could not be written yet.
+				# HELP kubernetesexecution_audit_pending_records Number of audit records currently waiting to be written.
 				# TYPE kubernetesexecution_audit_pending_records gauge
 				kubernetesexecution_audit_pending_records %d
 			`, records))
 			wantMetric(t, reg, "lag_seconds", fmt.Sprintf(`
-				# HELP kubernetesexecution_audit_lag_seconds For how long the records have waited that have waited longest to be written; 0 if none wait.
+				# HELP kubernetesexecution_audit_lag_seconds Age of the oldest audit record that is not written yet, in seconds; 0 if there is none.
 				# TYPE kubernetesexecution_audit_lag_seconds gauge
 				kubernetesexecution_audit_lag_seconds %d
 			`, lag))
@@ -174,14 +174,14 @@ func TestAStoreThatDoesNotAnswer(t *testing.T) {
 		s.hold = make(chan struct{})
 		a, reg := newAuditor(t, s)
 		begun := time.Now()
-		if _, err := a.Sync(t.Context(), numbered(1)); err == nil || !strings.Contains(err.Error(), "has not answered within 10s") {
+		if _, err := a.Sync(t.Context(), numbered(1)); err == nil || !strings.Contains(err.Error(), "did not answer within 10s") {
 			t.Errorf("%v", err)
 		}
 		if took := time.Since(begun); took != 10*time.Second {
 			t.Errorf("took %s", took)
 		}
 		wantMetric(t, reg, "storage_failures_total", `
-			# HELP kubernetesexecution_audit_storage_failures_total Writes to the audit that failed, by what was wrong. They are tried again.
+			# HELP kubernetesexecution_audit_storage_failures_total Total number of failed audit writes, by type of error. Failed writes are retried.
 			# TYPE kubernetesexecution_audit_storage_failures_total counter
 			kubernetesexecution_audit_storage_failures_total{error_type="refused"} 0
 			kubernetesexecution_audit_storage_failures_total{error_type="timeout"} 1
@@ -334,20 +334,20 @@ func TestTheStoreIsLookedAfter(t *testing.T) {
 		ended := make(chan error)
 		answer(audit.Maintenance{}, audit.ErrUnavailable)
 		go func() { ended <- a.Run(ctx) }()
-		looked(1, "audit cannot be looked after")
+		looked(1, "audit maintenance failed")
 		end := audit.Position{Position: 7, Hash: []byte{0xab}}
 		answer(audit.Maintenance{End: end}, nil)
 		time.Sleep(time.Minute)
-		looked(2, "audit is looked after again")
+		looked(2, "audit maintenance recovered")
 		time.Sleep(time.Hour)
 		looked(3, "end=7:ab")
 		answer(audit.Maintenance{End: end, Broken: &audit.Break{Kind: audit.Changed, Position: 3, Message: "its hash"}}, nil)
 		time.Sleep(time.Hour)
 		looked(4, "position=3 kind=changed")
 		wantMetric(t, reg, "broken", `
-			# HELP kubernetesexecution_audit_broken 1 if the audit was found to be not what was recorded, when it was last pruned.
-			# TYPE kubernetesexecution_audit_broken gauge
-			kubernetesexecution_audit_broken 1
+			# HELP kubernetesexecution_audit_verification_failed 1 if the last verification of the audit's hash chain failed, 0 otherwise.
+			# TYPE kubernetesexecution_audit_verification_failed gauge
+			kubernetesexecution_audit_verification_failed 1
 		`)
 		cancel()
 		if err := <-ended; err != nil {

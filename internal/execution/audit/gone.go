@@ -34,7 +34,7 @@ func (a *Auditor) SyncGone(ctx context.Context, ke *v1alpha1.KubernetesExecution
 	records := RecordsOfGone(ke, Gone{At: at, Unseen: unseen}, a.cfg.Cluster)
 	if err := a.queue.append(ctx, records); err != nil {
 		a.metrics.waits(string(ke.UID), len(records))
-		return fmt.Errorf("record that the execution %q is gone: %w", ke.Namespace+"/"+ke.Name, err)
+		return fmt.Errorf("record deletion of execution %q: %w", ke.Namespace+"/"+ke.Name, err)
 	}
 	a.metrics.recorded(string(ke.UID))
 	return nil
@@ -50,14 +50,14 @@ func (a *Auditor) CloseLost(ctx context.Context, namespace string, there func(co
 	for {
 		open, err := a.store.Open(ctx, p)
 		if err != nil {
-			return closed, fmt.Errorf("look for executions that are gone: %w", err)
+			return closed, fmt.Errorf("find deleted executions: %w", err)
 		}
 		var lost []Record
 		for i := range open {
 			r := &open[i]
 			is, err := there(ctx, types.NamespacedName{Namespace: r.Namespace, Name: r.Name}, types.UID(r.ExecutionUID))
 			if err != nil {
-				return closed, fmt.Errorf("look for the execution %q: %w", r.Namespace+"/"+r.Name, err)
+				return closed, fmt.Errorf("find execution %q: %w", r.Namespace+"/"+r.Name, err)
 			}
 			if !is {
 				lost = append(lost, unseen(*r, time.Now()))
@@ -65,7 +65,7 @@ func (a *Auditor) CloseLost(ctx context.Context, namespace string, there func(co
 		}
 		if len(lost) > 0 {
 			if err := a.queue.append(ctx, lost); err != nil {
-				return closed, fmt.Errorf("record that %d executions are gone: %w", len(lost), err)
+				return closed, fmt.Errorf("record deletion of %d executions: %w", len(lost), err)
 			}
 			closed += len(lost)
 		}

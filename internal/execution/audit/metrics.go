@@ -61,28 +61,28 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 		failures: map[failureClass]prometheus.Counter{},
 		waiting:  map[string]wait{},
 		duration: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: metricsPrefix + "storage_duration_seconds", Help: "How long it took to write records to the audit, or to fail to.",
+			Name: metricsPrefix + "storage_duration_seconds", Help: "Duration of audit writes in seconds, including failed writes.",
 			Buckets: prometheus.ExponentialBuckets(0.001, 2, 15),
 		}),
 		broken: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: metricsPrefix + "broken", Help: "1 if the audit was found to be not what was recorded, when it was last pruned.",
+			Name: metricsPrefix + "verification_failed", Help: "1 if the last verification of the audit's hash chain failed, 0 otherwise.",
 		}),
 	}
 	attempts := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: metricsPrefix + "storage_attempts_total", Help: "Writes to the audit, each of the records of one or more executions, by what became of them.",
+		Name: metricsPrefix + "storage_attempts_total", Help: "Total number of audit writes, by result. One write holds the records of one or more executions.",
 	}, []string{"status"})
 	failures := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: metricsPrefix + "storage_failures_total", Help: "Writes to the audit that failed, by what was wrong. They are tried again.",
+		Name: metricsPrefix + "storage_failures_total", Help: "Total number of failed audit writes, by type of error. Failed writes are retried.",
 	}, []string{"error_type"})
 	m.attempts[true], m.attempts[false] = attempts.WithLabelValues("success"), attempts.WithLabelValues("failure")
 	for _, c := range failureClasses() {
 		m.failures[c] = failures.WithLabelValues(string(c))
 	}
 	pending := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: metricsPrefix + "pending_records", Help: "Records of executions that could not be written yet.",
+		Name: metricsPrefix + "pending_records", Help: "Number of audit records currently waiting to be written.",
 	}, func() float64 { records, _ := m.pending(); return float64(records) })
 	lag := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: metricsPrefix + "lag_seconds", Help: "For how long the records have waited that have waited longest to be written; 0 if none wait.",
+		Name: metricsPrefix + "lag_seconds", Help: "Age of the oldest audit record that is not written yet, in seconds; 0 if there is none.",
 	}, func() float64 { _, longest := m.pending(); return longest.Seconds() })
 	var errs []error
 	for _, c := range []prometheus.Collector{attempts, failures, m.duration, m.broken, pending, lag} {

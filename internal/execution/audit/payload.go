@@ -14,7 +14,7 @@ const (
 	maxPayload = 8 << 10
 	maxList    = 50
 	// leftOut is the member with the names of those that lack something.
-	leftOut = "leftOut"
+	leftOut = "truncatedFields"
 )
 
 // An object is a payload in the making. Members that say nothing are left out.

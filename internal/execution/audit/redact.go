@@ -21,7 +21,7 @@ const (
 	withheld = "[redacted]"
 	// tooDeep stands where something was left out because it is too deep; the
 	// database would refuse all of it.
-	tooDeep  = "[too deep]"
+	tooDeep  = "[nested too deeply]"
 	maxDepth = 24
 	// leastSecret is how long a secret text is at least that is looked for in
 	// others. Shorter ones are words like "true" that stand everywhere.
@@ -58,7 +58,7 @@ func newRedactor(ke *v1alpha1.KubernetesExecution) *redactor {
 	r.parameters(ke.Spec.Parameters)
 	if back := ke.Status.RollbackInformation; back != nil {
 		r.parameters(back.RollbackParameters)
-		r.parameters(back.Expected)
+		r.parameters(back.ExpectedCurrentValues)
 	}
 	if p := ke.Status.Plan; p != nil {
 		r.parameters(p.Parameters)

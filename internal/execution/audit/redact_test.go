@@ -199,16 +199,16 @@ func TestPayloadsAreBounded(t *testing.T) {
 		}
 		var p struct {
 			Violations, Resources []any
-			LeftOut               []string
+			TruncatedFields       []string
 		}
 		if err := json.Unmarshal(r.Payload, &p); err != nil {
 			t.Fatal(err)
 		}
-		if r.Type == audit.PolicyDecided && (len(p.Violations) == 0 || len(p.LeftOut) != 1) {
-			t.Errorf("%d violations, and left out is %v", len(p.Violations), p.LeftOut)
+		if r.Type == audit.PolicyDecided && (len(p.Violations) == 0 || len(p.TruncatedFields) != 1) {
+			t.Errorf("%d violations, and left out is %v", len(p.Violations), p.TruncatedFields)
 		}
-		if r.Type == audit.Result && (len(p.Resources) == 0 || len(p.LeftOut) != 1) {
-			t.Errorf("%d resources, and left out is %v", len(p.Resources), p.LeftOut)
+		if r.Type == audit.Result && (len(p.Resources) == 0 || len(p.TruncatedFields) != 1) {
+			t.Errorf("%d resources, and left out is %v", len(p.Resources), p.TruncatedFields)
 		}
 	}
 }

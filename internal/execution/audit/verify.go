@@ -21,11 +21,11 @@ func ParsePosition(text string) (Position, error) {
 	var p Position
 	var sum string
 	if n, err := fmt.Sscanf(text, "%d:%s", &p.Position, &sum); n != 2 || err != nil || p.Position < 0 {
-		return Position{}, fmt.Errorf("read the position %q: it is not of the form POSITION:HASH", text)
+		return Position{}, fmt.Errorf("parse checkpoint %q: want POSITION:HASH", text)
 	}
 	hash, err := hex.DecodeString(sum)
 	if err != nil || len(hash) != 32 {
-		return Position{}, fmt.Errorf("read the position %q: its hash is not 64 hexadecimal digits", text)
+		return Position{}, fmt.Errorf("parse checkpoint %q: the hash must have 64 hexadecimal digits", text)
 	}
 	p.Hash = hash
 	return p, nil
@@ -88,9 +88,9 @@ func (v *Verifier) Next(e *Event) bool {
 	case held == nil:
 		return true
 	case held.Position == e.Position && v.fits(held):
-		return v.broken(Inserted, e, "another event has its position and holds")
+		return v.broken(Inserted, e, "another valid event has its position")
 	case held.Position == e.Position && v.fits(e):
-		return v.broken(Inserted, held, "another event has its position and holds")
+		return v.broken(Inserted, held, "another valid event has its position")
 	}
 	return v.take(held, e.PrevHash)
 }
@@ -114,17 +114,17 @@ func (v *Verifier) closeAt(end Position) {
 	got := v.report.End
 	switch {
 	case got.Position < end.Position:
-		v.missing(got.Position+1, fmt.Sprintf("the chain ends at %d, and it was recorded up to %d", got.Position, end.Position))
+		v.missing(got.Position+1, fmt.Sprintf("the chain ends at position %d, but events were recorded up to %d", got.Position, end.Position))
 	case got.Position > end.Position:
-		v.broken(Inserted, v.last, fmt.Sprintf("the chain was recorded up to %d, and this is behind it", end.Position))
+		v.broken(Inserted, v.last, fmt.Sprintf("the chain was recorded up to position %d, and this event comes after it", end.Position))
 	case !bytes.Equal(got.Hash, end.Hash):
-		v.broken(Changed, v.last, "its hash is not the one that was noted when it was recorded")
+		v.broken(Changed, v.last, "its hash differs from the recorded one")
 	case !v.vouched:
-		v.missing(v.report.Begin.Position, "events up to here are gone, and no event says that they were pruned")
+		v.missing(v.report.Begin.Position, "events up to this position are missing without a pruned event")
 	}
 	for _, p := range v.noted {
 		if v.report.Broken == nil && p.Position > got.Position {
-			v.missing(got.Position+1, fmt.Sprintf("it was noted down that there are events up to %d", p.Position))
+			v.missing(got.Position+1, fmt.Sprintf("the checkpoint has events up to position %d", p.Position))
 		}
 	}
 }
@@ -140,18 +140,18 @@ func (v *Verifier) take(e *Event, follows []byte) bool {
 	whole := bytes.Equal(e.Digest(), e.Hash)
 	switch {
 	case e.Position < want:
-		return v.broken(Inserted, e, fmt.Sprintf("the chain goes on with %d here", want))
+		return v.broken(Inserted, e, fmt.Sprintf("the chain continues with position %d", want))
 	case e.Position > want:
-		return v.missing(want, fmt.Sprintf("the next that there is has position %d", e.Position))
+		return v.missing(want, fmt.Sprintf("the next event has position %d", e.Position))
 	case !whole:
-		return v.broken(Changed, e, "its hash is not that of what it says")
+		return v.broken(Changed, e, "its hash does not match its content")
 	case !bytes.Equal(e.PrevHash, v.report.End.Hash):
 		// Both hold in themselves, and what follows knows which of them has become
 		// another.
 		if v.last == nil || !bytes.Equal(follows, e.Hash) {
-			return v.broken(Changed, e, "it does not follow the event before it, and is not what the next one follows")
+			return v.broken(Changed, e, "it is linked neither to the previous nor to the next event")
 		}
-		return v.broken(Changed, v.last, "its hash is not the one that the next event has of it")
+		return v.broken(Changed, v.last, "its hash differs from the one stored in the next event")
 	}
 	v.last = e
 	v.report.End = Position{Position: e.Position, Hash: e.Hash}
@@ -179,7 +179,7 @@ func (v *Verifier) compareNoted(at Position) bool {
 		if p.Position != at.Position || bytes.Equal(p.Hash, at.Hash) {
 			continue
 		}
-		b := Break{Kind: Changed, Position: at.Position, Message: "another hash was noted down for it: this or an event before it is not what it was then"}
+		b := Break{Kind: Changed, Position: at.Position, Message: "the checkpoint has another hash: this or an earlier event was changed"}
 		if v.last != nil {
 			b.ExecutionUID, b.Seq = v.last.ExecutionUID, v.last.Seq
 		}

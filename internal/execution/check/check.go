@@ -125,11 +125,11 @@ type Checker struct {
 func New(cfg Config, deps Deps) (*Checker, error) {
 	switch {
 	case cfg.Namespace == "":
-		return nil, errors.New("make checker: it needs the namespace of the executions")
+		return nil, errors.New("create checker: namespace is required")
 	case cfg.DryRunExecutor != "" && cfg.DryRunExecutor != DryRunInline && cfg.DryRunExecutor != DryRunJob:
-		return nil, errors.New("make checker: dry runs are made inline or in a job")
+		return nil, errors.New("create checker: the dry-run executor must be inline or job")
 	case deps.Identities == nil || deps.Policy == nil || deps.Conditions == nil || deps.Traffic == nil || deps.Reader == nil:
-		return nil, errors.New("make checker: it needs identities, a policy, conditions, traffic and a reader")
+		return nil, errors.New("create checker: identities, policy, conditions, traffic and reader are required")
 	}
 	c := &Checker{cfg: cfg.withDefaults(), deps: deps}
 	c.protected = append([]string{metav1.NamespaceSystem, metav1.NamespacePublic, corev1.NamespaceNodeLease, cfg.Namespace}, cfg.ProtectedNamespaces...)

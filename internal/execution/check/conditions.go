@@ -45,10 +45,10 @@ func (r *round) preConditions(ctx context.Context) error {
 		case untold(ctx, err):
 			return fmt.Errorf("compile postcondition %q: %w", c.Type, err)
 		case c.Required && errors.Is(err, execution.ErrKilled):
-			r.fail(v1alpha1.DetailConditionKilled, "postcondition %q can never hold: %v", c.Type, err)
+			r.fail(v1alpha1.DetailConditionKilled, "postcondition %q can never pass: %v", c.Type, err)
 			return nil
 		case c.Required:
-			r.fail(v1alpha1.DetailInvalidParameters, "postcondition %q can never hold: %v", c.Type, err)
+			r.fail(v1alpha1.DetailInvalidParameters, "postcondition %q can never pass: %v", c.Type, err)
 			return nil
 		case errors.Is(err, execution.ErrKilled):
 			r.killed(i, v1alpha1.ConditionResult{
@@ -108,15 +108,15 @@ func (r *round) holds(ctx context.Context, t timing) error {
 	for i, v := range verdicts {
 		r.out.Results.PreConditionResults = append(r.out.Results.PreConditionResults, v.result)
 		if v.failed() && conditions[i].Required {
-			broken = append(broken, fmt.Sprintf("precondition %q does not hold after %s: %s", conditions[i].Type, v.timeout, v.result.ErrorMessage))
+			broken = append(broken, fmt.Sprintf("precondition %q still fails after %s: %s", conditions[i].Type, v.timeout, v.result.ErrorMessage))
 			switch {
 			case v.result.Killed:
 				detail = v1alpha1.DetailConditionKilled
-				broken[len(broken)-1] = fmt.Sprintf("precondition %q: %s; it is not evaluated again: make it ask for less", conditions[i].Type, v.result.ErrorMessage)
+				broken[len(broken)-1] = fmt.Sprintf("precondition %q: %s; it is not evaluated again: simplify the condition", conditions[i].Type, v.result.ErrorMessage)
 			case v.final:
-				broken[len(broken)-1] = fmt.Sprintf("precondition %q can never hold: %s", conditions[i].Type, v.result.ErrorMessage)
+				broken[len(broken)-1] = fmt.Sprintf("precondition %q can never pass: %s", conditions[i].Type, v.result.ErrorMessage)
 			case t.once:
-				broken[len(broken)-1] = fmt.Sprintf("precondition %q no longer holds: %s", conditions[i].Type, v.result.ErrorMessage)
+				broken[len(broken)-1] = fmt.Sprintf("precondition %q passed before and now fails: %s", conditions[i].Type, v.result.ErrorMessage)
 			}
 		}
 	}
@@ -343,7 +343,7 @@ func (r *round) evaluate(ctx context.Context, conditions []v1alpha1.Condition, t
 		default:
 			v.result.Evaluated = true
 			if message == "" {
-				message = "it is false"
+				message = "allow is false"
 			}
 			v.result.ErrorMessage = clip(message, maxConditionMessage)
 		}

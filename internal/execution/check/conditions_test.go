@@ -93,19 +93,19 @@ func TestPreConditions(t *testing.T) {
 		"NeverHolds": {
 			reason:     "no time helps what does not compile",
 			conditions: []v1alpha1.Condition{within(30, "a", "malformed", true), within(30, "b", "10s", true)},
-			failed:     []string{`precondition "a" can never hold: it does not compile: line 3`},
-			want:       []result{{"a", false, false, true, "it does not compile: line 3"}, {"b", true, false, true, "not yet"}},
+			failed:     []string{`precondition "a" can never pass: the condition does not compile: line 3`},
+			want:       []result{{"a", false, false, true, "the condition does not compile: line 3"}, {"b", true, false, true, "not yet"}},
 		},
 		"Killed": {
 			reason:     "it would be killed again; the reason is its own; nothing else is asked",
 			conditions: []v1alpha1.Condition{within(30, "a", "killed", true), within(30, "b", "later", true)}, detail: v1alpha1.DetailConditionKilled,
-			failed: []string{`precondition "a": its evaluation was killed: it took too much; it is not evaluated again`},
-			want:   []result{{"a", false, false, true, "its evaluation was killed: it took too much"}},
+			failed: []string{`precondition "a": the evaluation was killed: it took too much; it is not evaluated again`},
+			want:   []result{{"a", false, false, true, "the evaluation was killed: it took too much"}},
 		},
 		"NeverHoldsNorHasTo": {
 			reason:     "it is told of, and nobody waits for it",
 			conditions: []v1alpha1.Condition{within(30, "a", "malformed", false)},
-			want:       []result{{"a", false, false, false, "it does not compile: line 3"}},
+			want:       []result{{"a", false, false, false, "the condition does not compile: line 3"}},
 		},
 		"TheUsualTime": {
 			reason:     "30 seconds, where none is named",
@@ -189,13 +189,13 @@ func TestPostConditionsThatNeverHold(t *testing.T) {
 			ke.Spec.PostConditions = []v1alpha1.Condition{within(60, "a", "malformed", required)}
 		})
 	}
-	wantFailed(t, r.check(t, asks(true), begun), validation, v1alpha1.DetailInvalidParameters, `postcondition "a" can never hold: it does not compile: line 3`)
+	wantFailed(t, r.check(t, asks(true), begun), validation, v1alpha1.DetailInvalidParameters, `postcondition "a" can never pass: the condition does not compile: line 3`)
 	out := r.check(t, asks(false), begun)
 	wantPassed(t, out)
 	ke := asks(false)
 	ke.Status.Plan = out.Plan
 	results, wait, err := r.checker(t).PostConditions(t.Context(), ke, begun, begun)
-	if err != nil || wait != 0 || len(results) != 1 || results[0].Passed || results[0].ErrorMessage != "it does not compile: line 3" {
+	if err != nil || wait != 0 || len(results) != 1 || results[0].Passed || results[0].ErrorMessage != "the condition does not compile: line 3" {
 		t.Errorf("%+v, wait %s: %v", results, wait, err)
 	}
 }

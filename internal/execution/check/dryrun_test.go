@@ -252,13 +252,13 @@ func TestReplan(t *testing.T) {
 		t.Errorf("another plan than the one that was tried out took %v, want to read the target and to try it out", sent)
 	}
 	ke.Spec.PreConditions[0].Rego = "false"
-	wantFailed(t, again(), validation, v1alpha1.DetailPreConditionFailed, "no longer holds")
+	wantFailed(t, again(), validation, v1alpha1.DetailPreConditionFailed, "passed before and now fails")
 	ke.Spec.PreConditions[0].Required = false
 	wantPassed(t, again())
 
 	ke.Status.ValidationResults.DryRunResults = &v1alpha1.DryRunResults{}
 	r.policy.decision.RequireDryRun = true
-	wantFailed(t, again(), v1alpha1.ReasonPlanStale, v1alpha1.Detail(v1alpha1.ReasonPlanStale), "tried out")
+	wantFailed(t, again(), v1alpha1.ReasonPlanStale, v1alpha1.Detail(v1alpha1.ReasonPlanStale), "requires a dry run")
 	r.policy.decision = execution.Decision{Violations: []string{"closed"}}
 	wantFailed(t, again(), validation, v1alpha1.DetailPolicyDenied, "closed")
 }
@@ -277,7 +277,7 @@ func TestTakingBack(t *testing.T) {
 	plan := r.check(t, r.execution(scale, nil), begun).Plan
 	original.Status = v1alpha1.KubernetesExecutionStatus{Phase: v1alpha1.PhaseRollbackReady, Plan: plan, RollbackInformation: &v1alpha1.RollbackInformation{
 		Available: true, RollbackAction: scale, RollbackParameters: raw(`{"namespace": "` + r.shop + `", "replicas": 1, "deployment": "web"}`),
-		Expected: raw(`{"replicas": 3}`),
+		ExpectedCurrentValues: raw(`{"replicas": 3}`),
 	}}
 	if err := c.Status().Update(t.Context(), original); err != nil {
 		t.Fatal(err)
@@ -327,11 +327,11 @@ func TestTakingBack(t *testing.T) {
 	if err := c.Status().Update(t.Context(), original); err != nil && !apierrors.IsConflict(err) {
 		t.Fatal(err)
 	}
-	wantFailed(t, back(nil), validation, v1alpha1.DetailTargetState, "no way back", "nothing was changed")
+	wantFailed(t, back(nil), validation, v1alpha1.DetailInvalidTargetState, "cannot be rolled back", "nothing was changed")
 
 	original.Status.RollbackInformation, original.Status.ExecutionResults = nil, nil
 	if err := c.Status().Update(t.Context(), original); err != nil && !apierrors.IsConflict(err) {
 		t.Fatal(err)
 	}
-	wantFailed(t, back(nil), validation, v1alpha1.DetailTargetState, "nothing to take back", "never began")
+	wantFailed(t, back(nil), validation, v1alpha1.DetailInvalidTargetState, "nothing to roll back", "never started")
 }

@@ -36,8 +36,8 @@ func (r *round) denied(rights []action.Right) {
 		}
 		lacks[i] = sayRight(right)
 	}
-	r.fail(v1alpha1.DetailRBACDenied, "service account %s/%s may not %s: bind the role of %s to it there",
-		r.cfg.Namespace, a.ServiceAccount(), strings.Join(lacks, ", nor "), a.Name)
+	r.fail(v1alpha1.DetailRBACDenied, "service account %s/%s is not allowed to %s: bind the role of action %s to it there",
+		r.cfg.Namespace, a.ServiceAccount(), strings.Join(lacks, ", or to "), a.Name)
 }
 
 // sayRight is a right for readers, with where it is needed.
@@ -56,7 +56,7 @@ func sayRight(right action.Right) string {
 func (r *round) missing() {
 	r.permitted, r.out.Results.RBACValidation = false, false
 	a := r.request.Action
-	r.fail(v1alpha1.DetailRBACDenied, "service account %s/%s does not exist: apply the manifests of %s",
+	r.fail(v1alpha1.DetailRBACDenied, "service account %s/%s does not exist: apply the RBAC manifests of action %s",
 		r.cfg.Namespace, a.ServiceAccount(), a.Name)
 }
 
@@ -94,7 +94,7 @@ func (r *round) unreachable(ctx context.Context, err error) error {
 	case ctx.Err() != nil || !errors.As(err, &status) || passing(err):
 		return fmt.Errorf("check %s: %w", r.request.Action.Name, err)
 	}
-	r.fail(v1alpha1.DetailTargetState, "%s as %s/%s: %v", r.request.Action.Name, r.cfg.Namespace, r.request.Action.ServiceAccount(), err)
+	r.fail(v1alpha1.DetailInvalidTargetState, "%s as %s/%s: %v", r.request.Action.Name, r.cfg.Namespace, r.request.Action.ServiceAccount(), err)
 	return nil
 }
 

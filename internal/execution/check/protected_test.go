@@ -94,7 +94,7 @@ func TestProtectedTargets(t *testing.T) {
 		of := func(name string) *v1alpha1.KubernetesExecution {
 			return r.execution(cordon, func(ke *v1alpha1.KubernetesExecution) { ke.Spec.Parameters = parameters(cordon, r.shop+name) })
 		}
-		wantFailed(t, r.check(t, of("-cp"), begun), validation, v1alpha1.DetailTargetProtected, "control plane")
+		wantFailed(t, r.check(t, of("-cp"), begun), validation, v1alpha1.DetailTargetProtected, "control-plane")
 		out := r.check(t, of("-worker"), begun)
 		wantPassed(t, out)
 		if want := "Node/" + r.shop + "-worker"; out.Target != want {

@@ -302,9 +302,9 @@ func TestAnAutoscalerIsAsCriticalAsWhatItScales(t *testing.T) {
 			case err != nil:
 				t.Fatal(err)
 			case tc.says == "critical":
-				wantFailed(t, out, validation, v1alpha1.DetailPolicyDenied, "web is critical and needs 2 replicas")
+				wantFailed(t, out, validation, v1alpha1.DetailPolicyDenied, "web is critical and needs at least 2 replicas")
 			case tc.says != "":
-				wantFailed(t, out, validation, v1alpha1.DetailTargetState, tc.says)
+				wantFailed(t, out, validation, v1alpha1.DetailInvalidTargetState, tc.says)
 			default:
 				wantPassed(t, out)
 				if v := out.Results.PolicyValidation; !v.RequiredApproval || !v.RequiredDryRun {
@@ -357,7 +357,7 @@ func TestPatchesThatReachFurther(t *testing.T) {
 				t.Fatal(err)
 			}
 			if tc.denied {
-				wantFailed(t, out, validation, v1alpha1.DetailPolicyDenied, "no action changes that label")
+				wantFailed(t, out, validation, v1alpha1.DetailPolicyDenied, "actions must not change that label")
 				return
 			}
 			wantPassed(t, out)

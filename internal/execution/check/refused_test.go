@@ -133,7 +133,7 @@ func TestTheRequesterMustBeAllowed(t *testing.T) {
 				return
 			}
 			out := r.check(t, ke, begun)
-			wantFailed(t, out, validation, v1alpha1.DetailRBACDenied, c.by+" may not ask for scale_deployment", "the verb execute")
+			wantFailed(t, out, validation, v1alpha1.DetailRBACDenied, c.by+" is not allowed to request scale_deployment", "the verb execute")
 			if out.Results.RBACValidation || len(out.Results.PreConditionResults) > 0 {
 				t.Errorf("%s: %+v", c.reason, out.Results)
 			}
@@ -241,7 +241,7 @@ func TestTheTargetMustBeThere(t *testing.T) {
 			t.Fatal(err)
 		}
 		out := r.check(t, r.execution(scale, nil), begun)
-		wantFailed(t, out, validation, v1alpha1.DetailTargetState, "is being deleted")
+		wantFailed(t, out, validation, v1alpha1.DetailInvalidTargetState, "is being deleted")
 		if !out.Results.ResourceExists {
 			t.Error("it is said not to be there")
 		}
@@ -254,7 +254,7 @@ func TestTheTargetMustBeThere(t *testing.T) {
 		r := newRig(t, restart)
 		r.deploy(t, func(d *appsv1.Deployment) { d.Spec.Paused = true })
 		out := r.check(t, r.execution(restart, nil), begun)
-		wantFailed(t, out, validation, v1alpha1.DetailTargetState, "paused")
+		wantFailed(t, out, validation, v1alpha1.DetailInvalidTargetState, "paused")
 	})
 	t.Run("AnotherUID", func(t *testing.T) {
 		r := newRig(t, scale)
@@ -279,7 +279,7 @@ func TestThePolicySaysNo(t *testing.T) {
 			policy: &fakePolicy{decision: execution.Decision{PolicyName: "safety-policy-v1", Violations: []string{"not on a Friday", "not so many"}}},
 		},
 		"DeniedWithoutAWord": {
-			reason: "the default is no", detail: v1alpha1.DetailPolicyDenied, says: []string{"does not say why"}, policy: &fakePolicy{},
+			reason: "the default is no", detail: v1alpha1.DetailPolicyDenied, says: []string{"without a reason"}, policy: &fakePolicy{},
 		},
 		"NoDecision": {
 			reason: "an undefined decision is no leave", detail: v1alpha1.DetailPolicyUnavailable, says: []string{"undefined"},

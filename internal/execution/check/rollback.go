@@ -33,19 +33,19 @@ func (r *round) rollback(ctx context.Context) error {
 	back := original.Status.RollbackInformation
 	switch {
 	case back == nil || original.Status.Plan == nil:
-		why := "it has changed nothing that is known of"
+		why := "it made no known change"
 		if original.Status.ExecutionResults == nil {
-			why = "it never began"
+			why = "it never started"
 		}
-		r.fail(v1alpha1.DetailTargetState, "rollbackOf: there is nothing to take back of execution %s: %s", name, why)
+		r.fail(v1alpha1.DetailInvalidTargetState, "rollbackOf: nothing to roll back for execution %s: %s", name, why)
 		return nil
 	case !back.Available:
-		why := cmp.Or(back.Reason, "its plan has none")
-		r.fail(v1alpha1.DetailTargetState, "rollbackOf: there is no way back from execution %s: %s", name, why)
+		why := cmp.Or(back.Reason, "its plan has no rollback")
+		r.fail(v1alpha1.DetailInvalidTargetState, "rollbackOf: execution %s cannot be rolled back: %s", name, why)
 		return nil
 	case !r.takesBack(back):
 		r.fail(v1alpha1.DetailInvalidParameters,
-			"rollbackOf: this is not the way back from execution %s: take action and parameters from its status.rollbackInformation, or leave rollbackOf out", name)
+			"rollbackOf: action or parameters differ from status.rollbackInformation of execution %s: copy them from there, or omit rollbackOf", name)
 		return nil
 	}
 	r.original = &original
@@ -67,13 +67,13 @@ func (r *round) unchanged(ctx context.Context) error {
 	if r.seen != nil {
 		c.Dynamic = r.seen.from()
 	}
-	err := action.CheckUnchanged(ctx, c, r.original.Status.Plan, r.original.Status.RollbackInformation.Expected)
+	err := action.CheckUnchanged(ctx, c, r.original.Status.Plan, r.original.Status.RollbackInformation.ExpectedCurrentValues)
 	var refused *action.RefusedError
 	switch {
 	case err == nil:
 		return nil
 	case errors.As(err, &refused):
-		r.fail(refused.Detail, "rollbackOf: what execution %s left is no more: %s. To change it all the same, leave rollbackOf out", r.original.Name, refused.Message)
+		r.fail(refused.Detail, "rollbackOf: the target has changed since execution %s: %s. To change it anyway, omit rollbackOf", r.original.Name, refused.Message)
 		return nil
 	}
 	return r.unreachable(ctx, err)

@@ -30,7 +30,7 @@ func (r *round) lookUpSecrets(ctx context.Context) error {
 	case !ok:
 		return nil
 	case len(refs) > maxSecrets:
-		r.noSecrets = fmt.Sprintf("invalid_secrets is not known: %s names %d Secrets, at most %d are looked up", named(r.request.Target), len(refs), maxSecrets)
+		r.noSecrets = fmt.Sprintf("invalid_secrets is unknown: %s references %d Secrets, at most %d are checked", named(r.request.Target), len(refs), maxSecrets)
 		return nil
 	}
 	invalid := []string{}
@@ -39,7 +39,7 @@ func (r *round) lookUpSecrets(ctx context.Context) error {
 		missing := (*identity.MissingError)(nil)
 		switch {
 		case errors.As(err, &missing) || apierrors.IsForbidden(err):
-			r.noSecrets = fmt.Sprintf("invalid_secrets is not known: %v: apply the account %s, and bind its role in namespace %q", err, identity.SecretLookup, r.request.Target.Namespace)
+			r.noSecrets = fmt.Sprintf("invalid_secrets is unknown: %v: create service account %s and bind its role in namespace %q", err, identity.SecretLookup, r.request.Target.Namespace)
 			return nil
 		case err != nil:
 			return err

@@ -127,7 +127,7 @@ message := sprintf("%v", [input.invalid_secrets])`
 		}
 		return results
 	}
-	if says := ask()[0].ErrorMessage; !strings.Contains(says, "invalid_secrets is not known: service account "+r.executor+"/"+identity.SecretLookup+" does not exist") {
+	if says := ask()[0].ErrorMessage; !strings.Contains(says, "invalid_secrets is unknown: service account "+r.executor+"/"+identity.SecretLookup+" does not exist") {
 		t.Errorf("without the account it says %q", says)
 	}
 

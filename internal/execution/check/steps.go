@@ -28,7 +28,7 @@ func (r *round) parameters(ctx context.Context) error {
 	r.request = request
 	r.out.Target = path(request.Target)
 	if c := r.ke.Spec.TargetCluster; c != "" && c != r.cfg.ClusterName {
-		r.fail(v1alpha1.DetailInvalidParameters, "targetCluster is %q, and this is the controller of %q: create the execution there", c, r.cfg.ClusterName)
+		r.fail(v1alpha1.DetailInvalidParameters, "targetCluster is %q, but this controller serves cluster %q: create the execution in the target cluster", c, r.cfg.ClusterName)
 		return nil
 	}
 	if err := r.rollback(ctx); err != nil || r.out.Failed != nil {
@@ -95,7 +95,7 @@ func (r *round) requester(ctx context.Context) error {
 		return err
 	}
 	r.stranger, r.out.Results.RBACValidation = true, false
-	r.fail(v1alpha1.DetailRBACDenied, "%s may not ask for %s in namespace %q: that needs the verb %s on %s with the name %s. Bind a role to %s that grants it, and create the execution again",
+	r.fail(v1alpha1.DetailRBACDenied, "%s is not allowed to request %s in namespace %q: a role must grant the verb %s on %s with the resource name %s. Bind such a role to %s and create the execution again",
 		user, r.ke.Spec.Action, r.cfg.Namespace, v1alpha1.VerbExecute, v1alpha1.Resource, r.ke.Spec.Action, user)
 	return nil
 }
@@ -115,10 +115,10 @@ func (r *round) decide(ctx context.Context) error {
 	d, err := r.deps.Policy.Decide(ctx, r.input)
 	if err != nil {
 		if ctx.Err() != nil || errors.Is(err, execution.ErrNoPolicies) {
-			return fmt.Errorf("ask the policy: %w", err)
+			return fmt.Errorf("evaluate policy: %w", err)
 		}
 		r.out.Results.PolicyValidation = &v1alpha1.PolicyValidation{EvaluatedAt: moment(r.now)}
-		r.fail(v1alpha1.DetailPolicyUnavailable, "the policy gives no decision, which is never a leave: %v", err)
+		r.fail(v1alpha1.DetailPolicyUnavailable, "the policy returned no decision, so the execution is denied: %v", err)
 		return nil
 	}
 	d.RequireDryRun = d.RequireDryRun || r.out.Decision.RequireDryRun
@@ -134,7 +134,7 @@ func (r *round) decide(ctx context.Context) error {
 	r.out.Warnings = append([]string{}, d.Warnings...)
 	r.plan.PolicyHash = d.PolicyHash
 	if before := r.ke.Status.Plan; r.replan && before != nil { // an approval is for one period
-		r.plan.GuardPeriod = before.GuardPeriod
+		r.plan.AdmissionPolicyPeriod = before.AdmissionPolicyPeriod
 	}
 	r.plan.Hash = action.Hash(r.plan)
 	return nil
@@ -147,9 +147,9 @@ func denial(d execution.Decision) string {
 		name = "the policy"
 	}
 	if len(d.Violations) == 0 {
-		return name + " does not allow it, and does not say why"
+		return name + " denies the execution without a reason"
 	}
-	return name + " does not allow it: " + strings.Join(d.Violations, "; ")
+	return name + " denies the execution: " + strings.Join(d.Violations, "; ")
 }
 
 // dryRun is the fifth step, after the sixth since that one costs less: does it
@@ -173,7 +173,7 @@ func (r *round) tryOut(ctx context.Context) error {
 	switch {
 	case r.dry != nil && r.dry.DryRun != nil && r.dry.PlanHash != r.plan.Hash:
 		r.failFor(v1alpha1.ReasonDryRunFailed, v1alpha1.DetailTargetChanged,
-			"%s was changed, or the policy was, while the action was tried out: create the execution anew", named(r.request.Target))
+			"%s or the policy changed during the dry run: create the execution again", named(r.request.Target))
 		return nil
 	case r.dry != nil:
 		r.tried(*r.dry)
@@ -185,9 +185,9 @@ func (r *round) tryOut(ctx context.Context) error {
 	result := r.inline(ctx)
 	switch {
 	case ctx.Err() != nil:
-		return fmt.Errorf("try %s out: %w", r.request.Action.Name, context.Cause(ctx))
+		return fmt.Errorf("dry-run %s: %w", r.request.Action.Name, context.Cause(ctx))
 	case result.Code.Retry():
-		return fmt.Errorf("try %s out: %s", r.request.Action.Name, result.Message)
+		return fmt.Errorf("dry-run %s: %s", r.request.Action.Name, result.Message)
 	case result.Code == action.CodeForbidden:
 		if known, err := r.lacks(ctx); err != nil || known {
 			return err
@@ -231,7 +231,7 @@ func (r *round) tried(result action.Result) {
 	if message == "" {
 		message = strings.Join(results.Errors, "; ")
 	}
-	r.failFor(v1alpha1.ReasonDryRunFailed, detail, "%s would not succeed on %s: %s", r.request.Action.Name, named(r.request.Target), message)
+	r.failFor(v1alpha1.ReasonDryRunFailed, detail, "dry run of %s on %s failed: %s", r.request.Action.Name, named(r.request.Target), message)
 }
 
 // carryOver takes from the status what is not done again. What was found out
@@ -249,7 +249,7 @@ func (r *round) carryOver(ctx context.Context) error {
 	}
 	if r.cfg.DryRunExecutor == DryRunJob {
 		r.failFor(v1alpha1.ReasonPlanStale, v1alpha1.Detail(v1alpha1.ReasonPlanStale),
-			"%s has changed since %s was tried out: create the execution anew", named(r.request.Target), r.request.Action.Name)
+			"%s changed after the dry run of %s: create the execution again", named(r.request.Target), r.request.Action.Name)
 		return nil
 	}
 	return r.tryOut(ctx)
@@ -269,14 +269,14 @@ func (r *round) policyOfPlan(ctx context.Context) error {
 			return nil
 		case r.replan:
 			r.failFor(v1alpha1.ReasonPlanStale, v1alpha1.Detail(v1alpha1.ReasonPlanStale),
-				"the policy was changed, and wants %s to be tried out first: create the execution anew", r.request.Action.Name)
+				"the policy changed and now requires a dry run of %s: create the execution again", r.request.Action.Name)
 			return nil
 		}
 		if err := r.tryOut(ctx); err != nil || r.out.Failed != nil || r.out.NeedDryRunJob {
 			return err
 		}
 		if dry = r.out.Results.DryRunResults; dry == nil || !dry.Performed { // it cannot be asked for ever
-			r.failFor(v1alpha1.ReasonDryRunFailed, "", "%s was not tried out", r.request.Action.Name)
+			r.failFor(v1alpha1.ReasonDryRunFailed, "", "the required dry run of %s is missing", r.request.Action.Name)
 			return nil
 		}
 	}

@@ -30,7 +30,7 @@ func (r *round) offLimits(context.Context) error {
 
 // shielded says no to an action on what is protected.
 func (r *round) shielded() {
-	r.fail(v1alpha1.DetailTargetProtected, "%s is protected: %s. No action touches it", named(r.request.Target), r.shield)
+	r.fail(v1alpha1.DetailTargetProtected, "%s is protected: %s. Actions cannot change it", named(r.request.Target), r.shield)
 }
 
 // target reads the object as it is, plans on it, and has nobody touch what is
@@ -73,7 +73,7 @@ func (r *round) subjectOfPlan(ctx context.Context) (action.Subject, error) {
 	}
 	var labelled corev1.NamespaceList
 	if err := r.deps.Reader.List(ctx, &labelled, client.MatchingLabels{v1alpha1.LabelProtected: labelTrue}, client.UnsafeDisableDeepCopy); err != nil {
-		return subject, fmt.Errorf("list the protected Namespaces: %w", err)
+		return subject, fmt.Errorf("list protected Namespaces: %w", err)
 	}
 	subject.Protected = slices.Clone(r.protected)
 	for i := range labelled.Items {
@@ -105,7 +105,7 @@ func (r *round) planned(ctx context.Context, failed error) error {
 	case failed != nil:
 		return r.unplannable(ctx, failed)
 	case r.space != nil && r.space.DeletionTimestamp != nil:
-		r.fail(v1alpha1.DetailTargetState, "namespace %q is being deleted, and %s with it", t.Namespace, named(t))
+		r.fail(v1alpha1.DetailInvalidTargetState, "namespace %q, which contains %s, is being deleted", t.Namespace, named(t))
 	default:
 		return r.unchanged(ctx)
 	}
@@ -125,7 +125,7 @@ func (r *round) readNamespace(ctx context.Context) error {
 		r.space = &ns
 	case apierrors.IsNotFound(err) && r.live == nil: // it is said of the target
 	case apierrors.IsNotFound(err):
-		return fmt.Errorf("read namespace %q: it is not known yet: %w", name, err)
+		return fmt.Errorf("read namespace %q: not in the cache yet: %w", name, err)
 	default:
 		return fmt.Errorf("read namespace %q: %w", name, err)
 	}
@@ -138,7 +138,7 @@ func (r *round) protect(ctx context.Context) error {
 	t := r.request.Target
 	r.shield = r.protection(t, r.space, r.live)
 	if own := ownProtection(r.scaled); r.shield == "" && own != "" {
-		r.shield = fmt.Sprintf("of %s, which it scales: %s", named(action.ScaledBy(r.live)), own)
+		r.shield = fmt.Sprintf("it scales %s: %s", named(action.ScaledBy(r.live)), own)
 	}
 	if r.plan == nil || r.shield != "" {
 		return nil
@@ -165,11 +165,11 @@ func (c *Checker) protection(t v1alpha1.Target, ns *corev1.Namespace, live *unst
 	}
 	for _, space := range spaces {
 		if slices.Contains(c.protected, space) {
-			return fmt.Sprintf("nothing acts in namespace %q", space)
+			return fmt.Sprintf("namespace %q is protected", space)
 		}
 	}
 	if ns != nil && ns.Labels[v1alpha1.LabelProtected] == labelTrue {
-		return fmt.Sprintf("namespace %q bears the label %s", ns.Name, v1alpha1.LabelProtected)
+		return fmt.Sprintf("namespace %q has the label %s", ns.Name, v1alpha1.LabelProtected)
 	}
 	return ownProtection(live)
 }
@@ -183,12 +183,12 @@ func ownProtection(live *unstructured.Unstructured) string {
 	}
 	labels := live.GetLabels()
 	if labels[v1alpha1.LabelProtected] == labelTrue {
-		return "it bears the label " + v1alpha1.LabelProtected
+		return "it has the label " + v1alpha1.LabelProtected
 	}
 	if live.GetKind() == "Node" {
 		for _, l := range []string{"node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master"} {
 			if _, is := labels[l]; is {
-				return "it is a node of the control plane"
+				return "it is a control-plane node"
 			}
 		}
 	}

@@ -30,7 +30,7 @@ import (
 func NewView(cfg *rest.Config, log *slog.Logger) (*kube.Reader, error) {
 	scheme := runtime.NewScheme()
 	if err := errors.Join(corev1.AddToScheme(scheme), autoscalingv2.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
-		return nil, fmt.Errorf("make view: %w", err)
+		return nil, fmt.Errorf("create view: %w", err)
 	}
 	kept := make(map[client.Object]cache.ByObject)
 	for _, o := range []client.Object{&corev1.Node{}, &corev1.Namespace{}, &autoscalingv2.HorizontalPodAutoscaler{}, &corev1.Pod{}} {

@@ -280,23 +280,23 @@ func (b *budget) relineAll(s *share) {
 func (b *budget) short(m *member) string {
 	what := "executions"
 	if m.ReadOnly {
-		what = "executions that only read"
+		what = "read-only executions"
 	}
 	most, bound := b.cfg.MaxPerAction[m.Action]
 	space, asks := m.stream.shares[ofNamespace], m.stream.shares[ofRequester]
 	switch held := b.held[poolOf(m.Claim)]; {
 	case held >= b.cfg.MaxConcurrent:
-		return fmt.Sprintf("%d %s are under way, and no more may be at once", held, what)
+		return fmt.Sprintf("limit reached: %d %s are running (limits.max_concurrent)", held, what)
 	case space.full():
-		return fmt.Sprintf("%d %s are under way in namespace %q, and no more may be at once", space.held, what, m.TargetNamespace)
+		return fmt.Sprintf("limit reached: %d %s are running in namespace %q (limits.max_per_namespace)", space.held, what, m.TargetNamespace)
 	case asks.full() && m.Requester == "":
-		return fmt.Sprintf("%d %s without a requester are under way, and no more may be at once: name one in spec.requestedBy", asks.held, what)
+		return fmt.Sprintf("limit reached: %d %s without a requester are running (limits.max_per_requester): set spec.requestedBy", asks.held, what)
 	case asks.full():
-		return fmt.Sprintf("%d %s that %q asked for are under way, and no requester may have more at once", asks.held, what, m.Requester)
+		return fmt.Sprintf("limit reached: %d %s requested by %q are running (limits.max_per_requester)", asks.held, what, m.Requester)
 	case bound && b.byAction[m.Action] >= most:
-		return fmt.Sprintf("%d executions of %s are under way, and no more may be at once", b.byAction[m.Action], m.Action)
+		return fmt.Sprintf("limit reached: %d executions of %s are running (limits.max_per_action)", b.byAction[m.Action], m.Action)
 	}
-	return fmt.Sprintf("%d nodes are acted on or left cordoned, and no more than %d of %d may be at once: uncordon one", b.nodesActedOn(), b.nodesAllowed(), b.nodes)
+	return fmt.Sprintf("limit reached: %d nodes are in use by actions or cordoned, at most %d of %d are allowed at a time (limits.max_node_percent): uncordon a node", b.nodesActedOn(), b.nodesAllowed(), b.nodes)
 }
 
 // inside is how many are.

@@ -113,7 +113,7 @@ type Gate struct {
 func New(cfg Config) (*Gate, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
-		return nil, fmt.Errorf("new gate: %w", err)
+		return nil, fmt.Errorf("create limiter: %w", err)
 	}
 	return &Gate{
 		cfg:      cfg,

@@ -15,28 +15,28 @@ import (
 func (g *Gate) refusal(m *member, now time.Time) Verdict {
 	if closes, broken := g.circuit(m, now); broken {
 		return Verdict{Failed: true, Detail: v1alpha1.DetailCircuitOpen, Message: fmt.Sprintf(
-			"%s failed %d times in a row on %s, and is not tried there before %s: find out what it fails on",
+			"circuit breaker open: %s failed %d times in a row on %s and is blocked until %s: find the cause of the failures first",
 			m.Action, g.cfg.MaxFailures, m.Target, closes.UTC().Format(time.RFC3339))}
 	}
 	left := m.since.Add(g.cfg.QueueTimeout).Sub(now)
 	v := Verdict{After: left}
 	switch {
 	case g.stopped:
-		v.Detail, v.Message = v1alpha1.DetailEmergencyStop, "no execution may begin: "+g.reason
+		v.Detail, v.Message = v1alpha1.DetailEmergencyStop, "emergency stop active, no execution can start: "+g.reason
 	case m.state == stateHead:
 		cooldown := g.cooldown(m, now)
 		v.Detail, v.After = v1alpha1.DetailCooldown, min(left, cooldown)
-		v.Message = fmt.Sprintf("%s ended on %s only lately: it is left alone until %s", m.Action, m.Target, now.Add(cooldown).UTC().Format(time.RFC3339))
+		v.Message = fmt.Sprintf("cooldown: %s ended recently on %s, next start at %s", m.Action, m.Target, now.Add(cooldown).UTC().Format(time.RFC3339))
 	case m.state == stateReady:
 		v.Detail, v.Message = v1alpha1.DetailBudgetExceeded, g.budget.short(m)
 	case len(m.target.inside) > 0:
-		v.Detail, v.Message = v1alpha1.DetailTargetBusy, fmt.Sprintf("execution %s acts on %s", m.target.inside[0].Key, m.Target)
+		v.Detail, v.Message = v1alpha1.DetailTargetBusy, fmt.Sprintf("execution %s is running on %s", m.target.inside[0].Key, m.Target)
 	default:
-		v.Detail, v.Message = v1alpha1.DetailTargetBusy, fmt.Sprintf("execution %s is before it at %s", m.target.head.Key, m.Target)
+		v.Detail, v.Message = v1alpha1.DetailTargetBusy, fmt.Sprintf("execution %s is first in the queue for %s", m.target.head.Key, m.Target)
 	}
 	if left <= 0 {
 		v.Failed, v.After = true, 0
-		v.Message = fmt.Sprintf("its turn did not come within %s: %s", g.cfg.QueueTimeout, v.Message)
+		v.Message = fmt.Sprintf("queue timeout: could not start within %s: %s", g.cfg.QueueTimeout, v.Message)
 	}
 	return v
 }

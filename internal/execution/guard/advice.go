@@ -22,8 +22,8 @@ func Advice(o Options) []runtime.Object {
 	}}}
 	p.Spec.Validations = []admissionv1.Validation{{
 		Expression: "false",
-		MessageExpression: "'the controller in " + o.Namespace + " does not look at executions in namespace ' + " + where +
-			" + ', and unless there is another one nothing comes of this: create it in namespace " + o.Namespace + ", and delete it here'",
+		MessageExpression: "'the execution controller in namespace " + o.Namespace + " ignores executions in namespace ' + " + where +
+			" + ', and no other controller may handle it: create the execution in namespace " + o.Namespace + ", and delete this one'",
 	}}
 	none := metav1.LabelSelector{}
 	binding := o.binding(p)

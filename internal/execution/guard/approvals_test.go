@@ -14,7 +14,7 @@ func attacksOnApprovals() map[string]attack {
 			"adam may approve, and not as anna", &given{},
 			approves(adam, anna), approves(adam, adam),
 			[]string{"approvals/name"},
-			"names somebody else",
+			"names another approver",
 		},
 		"InTheNameOfARobot": {
 			"or as a service account", &given{},
@@ -26,7 +26,7 @@ func attacksOnApprovals() map[string]attack {
 			"a no has a name, too", &given{},
 			decides(adam, anna, "Reject", hash), decides(adam, adam, "Reject", hash),
 			[]string{"approvals/name"},
-			"names somebody else",
+			"names another approver",
 		},
 		"TwoAtOnce": {
 			"a quorum by one person", &given{},
@@ -47,7 +47,7 @@ func attacksOnApprovals() map[string]attack {
 			func(w *world, name string) error { return w.as(adam).patch(name, another(one(rosa)(w))) },
 			func(w *world, name string) error { return w.as(adam).patch(name, another(one(adam)(w))) },
 			[]string{"approvals/name"},
-			"names somebody else",
+			"names another approver",
 		},
 		"ByApplyInAnothersName": {
 			"with another field manager", &given{},
@@ -58,14 +58,14 @@ func attacksOnApprovals() map[string]attack {
 				return w.as(adam).apply(name, called(name, asked(approvalsOf(w, adam))))
 			},
 			[]string{"approvals/name"},
-			"names somebody else",
+			"names another approver",
 		},
 		"ByPutInAnothersName": {
 			"the object as a whole", &given{},
 			func(w *world, name string) error { return w.as(adam).put(name, approvedBy(w.user(anna))) },
 			func(w *world, name string) error { return w.as(adam).put(name, approvedBy(w.user(adam))) },
 			[]string{"approvals/name"},
-			"names somebody else",
+			"names another approver",
 		},
 		"ANoTurnedIntoAYes": {
 			"the schema keeps what was said", &given{approvedBy: map[string]string{anna: "Reject"}},
@@ -99,7 +99,7 @@ func attacksOnApprovals() map[string]attack {
 			"that is for anna to do", &given{approvedBy: map[string]string{anna: "Approve"}, replanned: true},
 			replaces(adam, anna), replaces(anna, anna),
 			[]string{"approvals/name"},
-			"names somebody else",
+			"names another approver",
 		},
 		"OwnReplacedByOneOfAnOldPlan": {
 			"a no would be gone", &given{approvedBy: map[string]string{anna: "Reject"}},
@@ -114,7 +114,7 @@ func attacksOnApprovals() map[string]attack {
 			"nobody has seen what the dry run says", &given{phase: "validating"},
 			approves(adam, adam), then(moved("waiting_approval"), approves(adam, adam)),
 			[]string{"approvals/phase"},
-			"wait until its phase is waiting_approval",
+			"wait for phase waiting_approval",
 		},
 		"BeforeItWaits": {
 			"it may not need one", &given{phase: "validated"},
@@ -138,7 +138,7 @@ func attacksOnApprovals() map[string]attack {
 			"likewise", &given{phase: "executing"},
 			ticks(adam), merges(adam, `{"spec":{"cancel":true}}`),
 			[]string{"approvals/phase", "approvals/ticked"},
-			"create another execution if it is still wanted",
+			"create another execution if it is still needed",
 		},
 		"OfAnOldPlan": {
 			"somebody looked at another", &given{},
@@ -150,19 +150,19 @@ func attacksOnApprovals() map[string]attack {
 			"or at none", &given{},
 			decides(adam, adam, "Approve", ""), decides(adam, adam, "Approve", hash),
 			[]string{"approvals/plan"},
-			"another plan than the one",
+			"a different plan than the current one",
 		},
 		"OfNoPlanWhereThereIsNone": {
 			"two empty hashes are not the same plan", &given{noPlan: true},
 			decides(adam, adam, "Approve", ""), merges(adam, `{"metadata":{"labels":{"late":"yes"}}}`),
 			[]string{"approvals/plan", "approvals/plan-there"},
-			"has no plan that could be approved",
+			"has no plan to approve yet",
 		},
 		"TickedWhereThereIsNoPlan": {
 			"nobody can have looked at one", &given{noPlan: true},
 			ticks(adam), merges(adam, `{"metadata":{"labels":{"late":"yes"}}}`),
 			[]string{"approvals/plan", "approvals/plan-there", "approvals/ticked"},
-			"has no plan that could be approved",
+			"has no plan to approve yet",
 		},
 	}
 }
@@ -216,7 +216,7 @@ func attacksOnApprovers() map[string]attack {
 			"a yes without a name needs the same right", &given{},
 			ticks(eve), ticks(adam),
 			[]string{"approvals/approve", "approvals/ticked"},
-			"be given a role that grants it",
+			"a role must grant the verb approve",
 		},
 		"RejectedByWhoMayNot": {
 			"and so does a no", &given{},
@@ -303,10 +303,10 @@ func attacksOnApprovers() map[string]attack {
 			"create it again with spec.requestedBy",
 		},
 		"ByThePortalThatAsked": {
-			"who asks in the name of others has asked", &given{by: portal, spec: map[string]any{"requestedBy": rita}, fourEyes: true},
+			"who is a trusted requester has asked", &given{by: portal, spec: map[string]any{"requestedBy": rita}, fourEyes: true},
 			approves(portal, portal), approves(adam, adam),
 			[]string{"approvals/eyes", "approvals/eyes-portal"},
-			"asks in the name of others",
+			"is a trusted requester",
 		},
 		"ByTheAdministratorThatAsked": {
 			"who may do everything has two eyes", &given{by: boss, fourEyes: true},
@@ -318,7 +318,7 @@ func attacksOnApprovers() map[string]attack {
 			"who may do everything is one person", &given{},
 			approves(boss, adam), approves(boss, boss),
 			[]string{"approvals/name"},
-			"names somebody else",
+			"names another approver",
 		},
 		"OfTheWrongGroup": {
 			"the policy names who it takes", &given{groups: []string{"oncall", "leads"}},

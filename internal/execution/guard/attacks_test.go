@@ -93,7 +93,7 @@ func attacksOnRequests() map[string]attack {
 			"by whoever asks", nil,
 			func(w *world, _ string) error { return w.as(rita).create(asked(approvalsOf(w, rita))) }, honest,
 			[]string{"requests/approvals"},
-			"leave spec.approvals out",
+			"there is no plan to approve yet",
 		},
 		"BornApprovedByAnother": {
 			"whoever that is", nil,
@@ -108,7 +108,7 @@ func attacksOnRequests() map[string]attack {
 			},
 			func(w *world, _ string) error { return w.as(rita).create(called("with-a-name", asked(nil))) },
 			[]string{"requests/approvals"},
-			"leave spec.approvals out",
+			"there is no plan to approve yet",
 		},
 		"BornApprovedByApply": {
 			"server-side apply creates, too", nil,
@@ -117,7 +117,7 @@ func attacksOnRequests() map[string]attack {
 			},
 			func(w *world, _ string) error { return w.as(rita).apply("applied", called("applied", asked(nil))) },
 			[]string{"requests/approvals"},
-			"leave spec.approvals out",
+			"there is no plan to approve yet",
 		},
 		"BornApprovedOnTrial": {
 			"a dry run is told what the request would be told", nil,
@@ -132,7 +132,7 @@ func attacksOnRequests() map[string]attack {
 				return h.create(asked(nil))
 			},
 			[]string{"requests/approvals"},
-			"leave spec.approvals out",
+			"there is no plan to approve yet",
 		},
 		"BornApprovedInAnotherVersion": {
 			"the API server compares what it converts", nil,
@@ -147,12 +147,12 @@ func attacksOnRequests() map[string]attack {
 				return w.later(rita).create(o)
 			},
 			[]string{"requests/approvals", "match/exact"},
-			"leave spec.approvals out",
+			"there is no plan to approve yet",
 		},
-		"BornTicked":         {"a yes without a name", nil, asks(rita, map[string]any{"approvalReceived": true}), asks(rita, map[string]any{"approvalReceived": false}), []string{"requests/received"}, "leave spec.approvalReceived out"},
-		"BornCancelled":      {"it would be a trace of nothing", nil, asks(rita, map[string]any{"cancel": true}), honest, []string{"requests/ends"}, "do not create it"},
-		"BornFinalized":      {"nobody could look at the way back", nil, asks(rita, map[string]any{"finalize": true}), honest, []string{"requests/ends"}, "leave spec.cancel, spec.cancelledBy and spec.finalize out"},
-		"BornWithACanceller": {"nobody has cancelled", nil, asks(rita, map[string]any{"cancelledBy": rita}), honest, []string{"requests/ends"}, "do not create it"},
+		"BornTicked":         {"a yes without a name", nil, asks(rita, map[string]any{"approvalReceived": true}), asks(rita, map[string]any{"approvalReceived": false}), []string{"requests/received"}, "there is no plan to approve yet"},
+		"BornCancelled":      {"it would be a trace of nothing", nil, asks(rita, map[string]any{"cancel": true}), honest, []string{"requests/ends"}, "omit them"},
+		"BornFinalized":      {"nobody could look at the way back", nil, asks(rita, map[string]any{"finalize": true}), honest, []string{"requests/ends"}, "omit them"},
+		"BornWithACanceller": {"nobody has cancelled", nil, asks(rita, map[string]any{"cancelledBy": rita}), honest, []string{"requests/ends"}, "omit them"},
 		"GroupOfOthers": {
 			"a right could not be withdrawn from who is in no such group", nil,
 			asks(rita, map[string]any{"requesterGroups": []any{"system:masters"}}),
@@ -169,7 +169,7 @@ func attacksOnRequests() map[string]attack {
 			"a service account that is not trusted with it", nil,
 			asks(robot, map[string]any{"requestedBy": rita}), asks(portal, map[string]any{"requestedBy": rita}),
 			[]string{"requests/requester"},
-			"nobody asks in the name of another",
+			"set it to your own user name",
 		},
 		"ImpersonatorInOwnName": {
 			"who impersonates is whom they impersonate", nil,
@@ -211,13 +211,13 @@ func attacksOnChanges() map[string]attack {
 			"not even by who asked", &given{},
 			merges(rita, `{"spec":{"parameters":{"namespace":"bank"}}}`), merges(rita, `{"spec":{"parameters":{"replicas":5}}}`),
 			[]string{"changes/parameters"},
-			"the plan was made for those",
+			"the plan was made for the requested parameters",
 		},
 		"MoreParameters": {
 			"one beside those that there are", &given{},
 			merges(eve, `{"spec":{"parameters":{"force":true}}}`), label,
 			[]string{"changes/parameters"},
-			"spec.parameters do not change",
+			"spec.parameters is immutable",
 		},
 		"EmptyParameters": {
 			"there are still some", &given{},
@@ -225,7 +225,7 @@ func attacksOnChanges() map[string]attack {
 				return w.as(eve).patch(name, `[{"op":"replace","path":"/spec/parameters","value":{}}]`)
 			}, label,
 			[]string{"changes/parameters"},
-			"spec.parameters do not change",
+			"spec.parameters is immutable",
 		},
 		"NullParameters": {
 			"the schema notices, too", &given{},
@@ -248,7 +248,7 @@ func attacksOnChanges() map[string]attack {
 				return w.as(eve).apply(name, called(name, asked(map[string]any{"parameters": map[string]any{"replicas": int64(5)}})))
 			},
 			[]string{"changes/parameters"},
-			"spec.parameters do not change",
+			"spec.parameters is immutable",
 		},
 		"ParametersInAnotherVersion": {
 			"the rules are for all versions", &given{},
@@ -259,7 +259,7 @@ func attacksOnChanges() map[string]attack {
 				return w.later(eve).merge(name, `{"metadata":{"labels":{"seen":"yes"}}}`)
 			},
 			[]string{"changes/parameters", "match/exact"},
-			"spec.parameters do not change",
+			"spec.parameters is immutable",
 		},
 		"OtherAction": {
 			"what the schema can compare it does", &given{},
@@ -269,7 +269,7 @@ func attacksOnChanges() map[string]attack {
 			"or four eyes would be two", &given{by: rosa, fourEyes: true},
 			merges(rosa, `{"spec":{"requestedBy":"rita"}}`), label, nil, "all else that is asked for do not change",
 		},
-		"CancelByWatcher":   {"who labels does not stop", &given{}, merges(walt, `{"spec":{"cancel":true}}`), merges(rita, `{"spec":{"cancel":true}}`), []string{"changes/ends", "changes/ends-cancel"}, "walt may not cancel or finalize"},
+		"CancelByWatcher":   {"who labels does not stop", &given{}, merges(walt, `{"spec":{"cancel":true}}`), merges(rita, `{"spec":{"cancel":true}}`), []string{"changes/ends", "changes/ends-cancel"}, "walt is not allowed to cancel or finalize"},
 		"FinalizeByWatcher": {"who labels does not finish", &given{}, merges(walt, `{"spec":{"finalize":true}}`), merges(adam, `{"spec":{"finalize":true}}`), []string{"changes/ends", "changes/ends-finalize"}, "ask one of them"},
 		"CancelInAnothersName": {
 			"who asks why it was cancelled would ask the wrong one", &given{},
@@ -287,13 +287,13 @@ func attacksOnChanges() map[string]attack {
 			"the right to approve is by name, and so is that to cancel", &given{},
 			merges(nick, `{"spec":{"cancel":true}}`), merges(adam, `{"spec":{"cancel":true}}`),
 			[]string{"changes/ends", "changes/ends-cancel"},
-			"may not cancel",
+			"is not allowed to cancel",
 		},
 		"CancelByRequesterOfOther": {
 			"who may ask for something else", &given{},
 			merges(eve, `{"spec":{"cancel":true}}`), merges(robot, `{"spec":{"cancel":true}}`),
 			[]string{"changes/ends", "changes/ends-cancel"},
-			"those with the verb execute on its action",
+			"a user with the verb execute on the action",
 		},
 	}
 }
@@ -320,13 +320,13 @@ func attacksOnParts() map[string]attack {
 			"its requester may delete it, and no more", &given{finalizer: true},
 			then(func(w *world, name string) error { return w.as(rita).firmly().remove(name) }, merges(rita, takeOff)), merges(controller, takeOff),
 			[]string{"changes/finalizer"},
-			"is the controller's",
+			"belongs to the controller",
 		},
 		"FinalizerReplaced": {
 			"by one that nobody takes off", &given{finalizer: true},
 			merges(rita, `{"metadata":{"finalizers":["example.com/other"]}}`), merges(rita, `{"metadata":{"finalizers":["kubernaut.io/execution-audit","example.com/other"]}}`),
 			[]string{"changes/finalizer"},
-			"is the controller's",
+			"belongs to the controller",
 		},
 		"FinalizerOfAnother": {
 			"who approves could keep it from being deleted", &given{},
@@ -338,7 +338,7 @@ func attacksOnParts() map[string]attack {
 			"likewise", &given{finalizer: true},
 			merges(walt, `{"metadata":{"finalizers":["kubernaut.io/execution-audit","example.com/mine"]}}`), merges(controller, `{"metadata":{"finalizers":["kubernaut.io/execution-audit","example.com/mine"]}}`),
 			[]string{"changes/finalizers"},
-			"another finalizer",
+			"add a finalizer",
 		},
 		"FinalizerTakenOffForGood": {
 			"where there is no controller any more there is a verb for it", &given{finalizer: true},
@@ -353,34 +353,34 @@ func attacksOnParts() map[string]attack {
 			"walt may not give",
 		},
 		"OwnerRenamed": {
-			"to one that is not there", &given{owner: true},
+			"to one that is missing", &given{owner: true},
 			adopt(walt, func(o *metav1.OwnerReference) { o.Name = "nobody" }), block,
 			[]string{"changes/owners", "changes/owners-name"},
-			"another owner",
+			"change the owner references",
 		},
 		"OwnerOfAnotherKind": {
 			"likewise", &given{owner: true},
 			adopt(walt, func(o *metav1.OwnerReference) { o.Kind = "Secret" }), block,
 			[]string{"changes/owners", "changes/owners-kind"},
-			"another owner",
+			"change the owner references",
 		},
 		"OwnerOfAnotherGroup": {
 			"likewise", &given{owner: true},
 			adopt(walt, func(o *metav1.OwnerReference) { o.APIVersion = "apps/v1" }), block,
 			[]string{"changes/owners", "changes/owners-version"},
-			"another owner",
+			"change the owner references",
 		},
 		"OwnerOfAnotherUID": {
 			"likewise", &given{owner: true},
 			adopt(walt, func(o *metav1.OwnerReference) { o.UID = "99999999-2222-3333-4444-555555555555" }), block,
 			[]string{"changes/owners", "changes/owners-uid"},
-			"another owner",
+			"change the owner references",
 		},
 		"OwnerNoController": {
 			"the owner would no longer hear of it", &given{owner: true},
 			adopt(walt, func(o *metav1.OwnerReference) { o.Controller = nil }), block,
 			[]string{"changes/owners", "changes/owners-controller"},
-			"another owner",
+			"change the owner references",
 		},
 	}
 }

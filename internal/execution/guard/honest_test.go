@@ -68,7 +68,7 @@ func awaitCollector(w *world) {
 		if apierrors.IsNotFound(err) {
 			return nil
 		}
-		return fmt.Errorf("the garbage collector does not look at executions: %w", cmpErr(err))
+		return fmt.Errorf("the garbage collector ignores at executions: %w", cmpErr(err))
 	})
 }
 

@@ -75,9 +75,9 @@ func (l looker) present(ctx context.Context) (string, error) {
 		f, ok := there[name]
 		switch {
 		case !ok:
-			return "", fmt.Errorf("%s is not there: apply the manifests of the guard", name)
+			return "", fmt.Errorf("%s is missing: apply deploy/admission-policies", name)
 		case !apiequality.Semantic.DeepEqual(f.spec, spec):
-			return "", fmt.Errorf("%s is not as this version has it: apply the manifests of the guard", name)
+			return "", fmt.Errorf("%s differs from the one of this version: apply deploy/admission-policies", name)
 		}
 		objects = append(objects, fmt.Sprintf("%s %s %d", name, f.meta.UID, f.meta.Generation))
 	}
@@ -99,13 +99,13 @@ func (l looker) list(ctx context.Context) (map[string]found, error) {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() (err error) {
 		if policies, err = client.ValidatingAdmissionPolicies().List(ctx, mine); err != nil {
-			return unknownError{fmt.Errorf("list the policies of the guard: %w", err)}
+			return unknownError{fmt.Errorf("list admission policies: %w", err)}
 		}
 		return nil
 	})
 	g.Go(func() (err error) {
 		if bindings, err = client.ValidatingAdmissionPolicyBindings().List(ctx, mine); err != nil {
-			return unknownError{fmt.Errorf("list the bindings of the guard: %w", err)}
+			return unknownError{fmt.Errorf("list admission policy bindings: %w", err)}
 		}
 		return nil
 	})
@@ -164,7 +164,7 @@ func (l looker) try(ctx context.Context, executions dynamic.ResourceInterface) e
 	canary := &unstructured.Unstructured{Object: map[string]any{
 		"spec": map[string]any{
 			"action":    "guard_canary",
-			"reason":    "a trial, never stored: an approval that nobody gave has to be refused",
+			"reason":    "self-test of the admission policies with dry-run, never stored: this forged approval must be rejected",
 			"approvals": []any{map[string]any{"approver": "nobody", "decision": string(v1alpha1.Approve), "planHash": "none"}},
 		},
 	}}
@@ -174,11 +174,11 @@ func (l looker) try(ctx context.Context, executions dynamic.ResourceInterface) e
 	policy := "'" + l.options.Namespace + "-" + policyRequests + "'"
 	switch {
 	case err == nil:
-		return fmt.Errorf("an approval that nobody gave was not refused: the API server does not go by %s", policy)
+		return fmt.Errorf("a forged approval was not rejected: the API server does not enforce %s yet", policy)
 	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), policy) && strings.Contains(err.Error(), forged):
 		return nil
 	default:
-		return unknownError{fmt.Errorf("try whether a forged approval is refused: %w", err)}
+		return unknownError{fmt.Errorf("test that a forged approval is rejected: %w", err)}
 	}
 }
 

@@ -31,17 +31,17 @@ const (
 	policyApprovals = "execution-approvals"
 	policyStatus    = "execution-status"
 	policySettings  = "execution-settings"
-	policyElsewhere = "execution-elsewhere"
+	policyElsewhere = "execution-namespace"
 
-	stampRequests  = "execution-requests-stamp"
-	stampGroups    = "execution-requester-groups-stamp"
-	stampApprovals = "execution-approvals-stamp"
-	stampCancels   = "execution-cancels-stamp"
+	stampRequests  = "execution-requests-defaults"
+	stampGroups    = "execution-requester-groups-defaults"
+	stampApprovals = "execution-approvals-defaults"
+	stampCancels   = "execution-cancels-defaults"
 )
 
 // labelGuard is on all objects of the guard; its value is the namespace that
 // they guard.
-const labelGuard = "kubernaut.io/guards"
+const labelGuard = "kubernaut.io/admission-policies-for"
 
 // Options say what is guarded, and from whom.
 type Options struct {

@@ -126,7 +126,7 @@ func TestMessages(t *testing.T) {
 	advice := regexp.MustCompile(`: (leave|write|have|create|delete|wait|look|ask|one approves|that|owners|to end)`)
 	for policy, p := range policiesOf("n", guard.Objects(guard.Options{Namespace: "n"})) {
 		for i, v := range p.Spec.Validations {
-			if !advice.MatchString(v.MessageExpression) && !strings.Contains(v.MessageExpression, "nobody asks in the name of another; leave it out") {
+			if !advice.MatchString(v.MessageExpression) && !strings.Contains(v.MessageExpression, "set it to your own user name or omit it") {
 				t.Errorf("%s/%s says %s", policy, ruleNames()[policy][i], v.MessageExpression)
 			}
 		}

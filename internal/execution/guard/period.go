@@ -15,17 +15,17 @@ import (
 
 // RecordName is the name of the Lease, in the namespace of executions, that
 // holds the current Period. Only the controller writes it.
-const RecordName = "fleetloop-execution-guard"
+const RecordName = "fleetloop-admission-policy-record"
 
 // DefaultPropagation is how long an API server may take to go by admission
 // policies that were created or changed, unless New is told otherwise.
 const DefaultPropagation = 30 * time.Second
 
 // annotationObjects holds the UID and generation of each object of the guard.
-const annotationObjects = "kubernaut.io/guard-objects"
+const annotationObjects = "kubernaut.io/admission-policy-objects"
 
 // ErrOff is why there is no Period where an installation does without the guard.
-var ErrOff = errors.New("the guard is switched off (--guard=off)")
+var ErrOff = errors.New("the admission policies are disabled (--admission-policies=off)")
 
 // A Period is a time in which the API server has checked every request, without
 // a gap. The zero value is none.
@@ -70,7 +70,7 @@ type settlingError struct{ until time.Time }
 
 // Error says until when.
 func (e settlingError) Error() string {
-	return fmt.Sprintf("the admission policies were created or changed: not every API server may go by them before %s", e.until.UTC().Format(time.RFC3339))
+	return fmt.Sprintf("the admission policies were created or changed: waiting until %s for every API server to enforce them", e.until.UTC().Format(time.RFC3339))
 }
 
 // current is the period of the guard that consists of objects. It begins one
@@ -168,7 +168,7 @@ func (r *record) read(ctx context.Context) (*coordinationv1.Lease, error) {
 		return &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: RecordName, Namespace: r.namespace}}, nil
 	}
 	if err != nil {
-		return nil, unknownError{fmt.Errorf("read Lease %q, the record of the guard: %w", RecordName, err)}
+		return nil, unknownError{fmt.Errorf("read admission policy record in Lease %q: %w", RecordName, err)}
 	}
 	return lease, nil
 }
@@ -183,14 +183,14 @@ func (r *record) write(ctx context.Context, lease *coordinationv1.Lease) error {
 		_, err = leases.Update(ctx, lease, metav1.UpdateOptions{})
 	}
 	if err != nil {
-		return unknownError{fmt.Errorf("write Lease %q, the record of the guard: %w", RecordName, err)}
+		return unknownError{fmt.Errorf("write admission policy record in Lease %q: %w", RecordName, err)}
 	}
 	return nil
 }
 
 // serverTime is the API server's clock, by which it dates objects.
 func (r *record) serverTime(ctx context.Context) (time.Time, error) {
-	trial := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{GenerateName: "guard-clock-"}}
+	trial := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{GenerateName: "clock-probe-"}}
 	made, err := r.client.CoordinationV1().Leases(r.namespace).Create(ctx, trial, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 	if err != nil {
 		return time.Time{}, unknownError{fmt.Errorf("read the API server's clock: %w", err)}

@@ -25,7 +25,7 @@ const (
 )
 
 // forged begins what a canary is told; the rest of it says what to do instead.
-const forged = "an execution is created without approvals"
+const forged = "spec.approvals must be empty when an execution is created"
 
 // requests is who may ask for what, and as whom.
 func (o Options) requests() *admissionv1.ValidatingAdmissionPolicy {
@@ -37,19 +37,19 @@ func (o Options) requests() *admissionv1.ValidatingAdmissionPolicy {
 	p.Spec.Validations = rules(
 		rule{
 			"size(object.spec.?approvals.orValue([])) == 0",
-			quote(forged + ", because there is no plan yet that anybody could have looked at: leave spec.approvals out; approvers add theirs once it waits for approval"),
+			quote(forged + ": there is no plan to approve yet; approvers add their entries in phase waiting_approval"),
 		},
 		rule{
 			"!object.spec.?approvalReceived.orValue(false)",
-			quote("an execution is created without approval, because there is no plan yet that anybody could have looked at: leave spec.approvalReceived out; an approver sets it once the execution waits for approval"),
+			quote("spec.approvalReceived must be unset when an execution is created: there is no plan to approve yet; an approver sets it in phase waiting_approval"),
 		},
 		rule{
 			"!object.spec.?cancel.orValue(false) && !object.spec.?finalize.orValue(false) && object.spec.?cancelledBy.orValue('') == ''",
-			quote("an execution is not cancelled or finalized before it is there: leave spec.cancel, spec.cancelledBy and spec.finalize out, or do not create it"),
+			quote("spec.cancel, spec.cancelledBy and spec.finalize must be unset when an execution is created: omit them"),
 		},
 		rule{
 			"variables.asks == '' || variables.asks == " + user + " || " + user + " in variables.trusted",
-			"'spec.requestedBy says ' + variables.asks + ', and the request is from ' + " + user + " + ': nobody asks in the name of another; leave it out or write your own user name'",
+			"'spec.requestedBy is ' + variables.asks + ', but the request is from ' + " + user + " + ': set it to your own user name or omit it'",
 		},
 		rule{
 			"object.spec.?requesterGroups.orValue([]).all(g, g in " + userGroups + ") || " + user + " in variables.trusted",
@@ -57,8 +57,8 @@ func (o Options) requests() *admissionv1.ValidatingAdmissionPolicy {
 		},
 		rule{
 			may(v1alpha1.VerbExecute, "object.spec.action"),
-			user + " + ' may not ask for ' + object.spec.action + ' in namespace ' + " + where +
-				" + ': that needs the verb execute on kubernetesexecutions with the name ' + object.spec.action + '; have somebody ask who has it, or be given a role that grants it'",
+			user + " + ' is not allowed to request ' + object.spec.action + ' in namespace ' + " + where +
+				" + ': a role must grant the verb execute on kubernetesexecutions with the resource name ' + object.spec.action",
 		},
 	)
 	return p
@@ -79,35 +79,35 @@ func (o Options) changes() *admissionv1.ValidatingAdmissionPolicy {
 			// The schema does not know what is in parameters, so its own rules
 			// cannot compare them.
 			"dyn(object.spec).?parameters == dyn(oldObject.spec).?parameters",
-			quote("spec.parameters do not change, because the plan was made for those that were asked for: create another execution"),
+			quote("spec.parameters is immutable, because the plan was made for the requested parameters: create another execution"),
 		},
 		rule{
 			"!variables.ends || variables.requester == " + user + " || " + may(v1alpha1.VerbExecute, "oldObject.spec.action") + " || " +
 				may(v1alpha1.VerbApprove, "oldObject.metadata.name") + " || variables.administers",
-			user + " + ' may not cancel or finalize ' + oldObject.metadata.name + ': that is for who asked for it, and for those with the verb execute on its action or approve on it; ask one of them'",
+			user + " + ' is not allowed to cancel or finalize ' + oldObject.metadata.name + ': only the requester, or a user with the verb execute on the action or approve on the execution, can do that'",
 		},
 		rule{
 			"variables.canceller == oldObject.spec.?cancelledBy.orValue('') || " +
 				"variables.canceller == " + user + " && object.spec.?cancel.orValue(false) && !oldObject.spec.?cancel.orValue(false)",
-			"'spec.cancelledBy of ' + oldObject.metadata.name + ' is who cancels it, in the request that does: leave it out, or write ' + " + user + " + ' together with spec.cancel'",
+			"'spec.cancelledBy of ' + oldObject.metadata.name + ' must be the user who sets spec.cancel, in the same request: omit it or set it to ' + " + user + " + ' together with spec.cancel'",
 		},
 		rule{
 			fmt.Sprintf("!(%[1]s in oldObject.metadata.?finalizers.orValue([])) || %[1]s in object.metadata.?finalizers.orValue([]) || %[2]s == %[3]s || variables.administers",
 				quote(v1alpha1.Finalizer), user, quote(o.ControllerUser)),
-			quote("the finalizer " + v1alpha1.Finalizer + " is the controller's, which takes it off once what became of the execution is in the audit: delete the execution and wait; where there is no controller any more, whoever has the verb administer on kubernetesexecutions can take it off"),
+			quote("the finalizer " + v1alpha1.Finalizer + " belongs to the controller, which removes it after the audit is written: delete the execution and wait; without a controller, a user with the verb administer on kubernetesexecutions can remove it"),
 		},
 		rule{
 			// With a finalizer that nobody takes off, the object could not be deleted.
 			fmt.Sprintf("object.metadata.?finalizers.orValue([]).all(f, f in oldObject.metadata.?finalizers.orValue([])) || variables.requester == %[1]s || %[1]s == %[2]s || variables.administers",
 				user, quote(o.ControllerUser)),
-			user + " + ' may not give ' + oldObject.metadata.name + ' another finalizer, with which it could not be deleted: leave it out; its requester can add one, and whoever has the verb administer on kubernetesexecutions'",
+			user + " + ' is not allowed to add a finalizer to ' + oldObject.metadata.name + ', which would block its deletion: only the requester, or a user with the verb administer on kubernetesexecutions, can add one'",
 		},
 		rule{
 			// The garbage collector deletes what has an owner that is not there.
 			// It changes blockOwnerDeletion itself.
 			"object.metadata.?ownerReferences.orValue([]).all(now, variables.owners.exists(was, was.uid == now.uid && was.apiVersion == now.apiVersion && was.kind == now.kind && was.name == now.name && was.?controller == now.?controller))" +
 				" || variables.requester == " + user + " || variables.administers",
-			user + " + ' may not give ' + oldObject.metadata.name + ' another owner, with which it could be deleted: owners are set when an execution is created; its requester can change them'",
+			user + " + ' is not allowed to change the owner references of ' + oldObject.metadata.name + ', which could delete it: only the requester can change them after creation'",
 		},
 	)
 	return p
@@ -133,29 +133,29 @@ func (o Options) approvals() *admissionv1.ValidatingAdmissionPolicy {
 	p.Spec.Validations = rules(
 		rule{
 			unless + "variables.phase == " + quote(string(v1alpha1.PhaseWaitingApproval)),
-			"variables.named + (variables.phase in ['', 'validating', 'validated'] ? ' is not waiting for approval yet, and has no plan to look at: wait until its phase is waiting_approval' : ' is ' + variables.phase + ' and no longer waits for approval: create another execution if it is still wanted')",
+			"variables.named + (variables.phase in ['', 'validating', 'validated'] ? ' is not waiting for approval yet and has no plan: wait for phase waiting_approval' : ' is in phase ' + variables.phase + ' and no longer waiting for approval: create another execution if it is still needed')",
 		},
 		rule{
 			// With it nobody can add two: the second would be of another approver.
 			"variables.added.all(a, a.approver == " + user + ")",
-			"'the approval is from ' + " + user + " + ' and names somebody else: one approves in one\\'s own name, one entry at a time, with spec.approvals[].approver ' + " + user,
+			"'the request is from ' + " + user + " + ', but the approval names another approver: add one entry at a time, with spec.approvals[].approver set to ' + " + user,
 		},
 		rule{
 			"variables.plan != '' && variables.added.all(a, a.planHash == variables.plan) || !variables.decides",
-			"variables.plan == '' ? variables.named + ' has no plan that could be approved: wait until it has' : 'the approval is of another plan than the one that ' + variables.named + ' has: look at status.plan again and approve its hash, ' + variables.plan",
+			"variables.plan == '' ? variables.named + ' has no plan to approve yet: wait for status.plan' : 'the approval is for a different plan than the current one of ' + variables.named + ': review status.plan and approve its hash, ' + variables.plan",
 		},
 		rule{
 			unless + "!variables.fourEyes || variables.requester != '' && variables.requester != " + user + " && !(" + user + " in variables.trusted)",
-			"variables.requester == '' ? 'the policy wants somebody else than the requester to approve, and ' + variables.named + ' does not say who asked: create it again with spec.requestedBy' : 'the policy wants somebody else than the requester to approve ' + variables.named + ', and ' + " + user + " + (variables.requester == " + user + " ? ' asked for it' : ' asks in the name of others') + ': have another person look at it'",
+			"variables.requester == '' ? 'the requester is excluded from approving, but ' + variables.named + ' has no spec.requestedBy: create it again with spec.requestedBy' : 'the requester is excluded from approving ' + variables.named + ', and ' + " + user + " + (variables.requester == " + user + " ? ' requested it' : ' is a trusted requester') + ': another person must approve'",
 		},
 		rule{
 			unless + "size(variables.groups) == 0 || variables.groups.exists(g, g in request.userInfo.?groups.orValue([]))",
-			"'the policy wants ' + variables.named + ' approved by somebody in ' + variables.groups.join(' or ') + ', and ' + " + user + " + ' is not: have one of them look at it'",
+			"'approvers of ' + variables.named + ' must be in group ' + variables.groups.join(' or ') + ', and ' + " + user + " + ' is not: a member must approve'",
 		},
 		rule{
 			unless + may(v1alpha1.VerbApprove, "variables.named"),
-			user + " + ' may not approve or reject ' + variables.named + ' in namespace ' + " + where +
-				" + ': that needs the verb approve on kubernetesexecutions; have somebody look at it who has it, or be given a role that grants it'",
+			user + " + ' is not allowed to approve or reject ' + variables.named + ' in namespace ' + " + where +
+				" + ': a role must grant the verb approve on kubernetesexecutions'",
 		},
 	)
 	return p
@@ -171,8 +171,8 @@ func (o Options) status() *admissionv1.ValidatingAdmissionPolicy {
 	}
 	p.Spec.Validations = rules(rule{
 		user + " == " + quote(o.ControllerUser) + " || " + withNamespace,
-		"request.resource.resource == 'leases' ? 'Lease " + RecordName + " says since when requests are checked, and ' + " + user + " + ' is not the controller: leave it to the controller' : " +
-			"'the status of an execution is what the controller found and did, and ' + " + user + " + ' is not the controller: to end an execution set spec.cancel or spec.finalize, and to start over create another'",
+		"request.resource.resource == 'leases' ? 'Lease " + RecordName + " records since when the admission policies are in force, and ' + " + user + " + ' is not the controller: only the controller can change it' : " +
+			"'only the controller can change the status of an execution, and ' + " + user + " + ' is not the controller: set spec.cancel or spec.finalize to end an execution, or create another one'",
 	})
 	return p
 }
@@ -189,7 +189,7 @@ func (o Options) settings() *admissionv1.ValidatingAdmissionPolicy {
 	}
 	p.Spec.Validations = rules(rule{
 		admin,
-		user + " + ' may not change ConfigMap ' + " + objectName + " + ', which says what executions are allowed or whether any run: that needs the verb administer on kubernetesexecutions in namespace ' + " + where + " + '; have somebody change it who has it'",
+		user + " + ' is not allowed to change ConfigMap ' + " + objectName + " + ', which controls executions: a role must grant the verb administer on kubernetesexecutions in namespace ' + " + where,
 	})
 	return p
 }

@@ -14,7 +14,7 @@ import (
 // whoever counts one too many takes it for one that somebody has added.
 func TestRunbook(t *testing.T) {
 	t.Parallel()
-	page, err := os.ReadFile("../../../docs/runbooks/ExecutionApprovalGuardMissing.md")
+	page, err := os.ReadFile("../../../docs/runbooks/ExecutionAdmissionPoliciesMissing.md")
 	must(t, err)
 	policies := 0
 	for _, o := range all(guard.Options{}) {

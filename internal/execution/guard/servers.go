@@ -23,7 +23,7 @@ import (
 // serverBound is how long one of several API servers may take for a trial.
 const serverBound = 3 * time.Second
 
-var errServerBound = fmt.Errorf("it did not answer within %s", serverBound)
+var errServerBound = fmt.Errorf("the API server did not answer within %s", serverBound)
 
 // ServerSlice is the EndpointSlice, in namespace default, in which the API
 // servers of a cluster list their addresses.

@@ -96,11 +96,11 @@ func TestEachAPIServerIsTried(t *testing.T) {
 		"OneTakesIt": {"it has not heard of the policies", func(t *testing.T, asked *atomic.Int32) string {
 			t.Helper()
 			return apiServer(t, accepts, asked).Listener.Addr().String()
-		}, 1, "was not refused", answer{}},
+		}, 1, "was not rejected", answer{}},
 		"OneTakesItAndOneStarts": {"no proof by one is no excuse for the other", func(t *testing.T, asked *atomic.Int32) string {
 			t.Helper()
 			return apiServer(t, accepts, asked).Listener.Addr().String()
-		}, 1, "was not refused", noRoles},
+		}, 1, "was not rejected", noRoles},
 		"OneStarts": {"it refuses without the policies", func(t *testing.T, asked *atomic.Int32) string {
 			t.Helper()
 			return apiServer(t, noRoles, asked).Listener.Addr().String()

@@ -26,7 +26,7 @@ const (
 
 var (
 	errLookBound = fmt.Errorf("the API server did not answer within %s", lookBound)
-	errNoLook    = errors.New("nobody has looked yet")
+	errNoLook    = errors.New("not checked yet")
 )
 
 // A Watch knows whether the guard is there, and since when without a gap.
@@ -86,12 +86,12 @@ func IsUnknown(err error) bool {
 func New(cfg *rest.Config, o Options, propagation time.Duration, log *slog.Logger) (*Watch, error) {
 	client, err := kubernetes.NewForConfig(cfg)
 	if err != nil {
-		return nil, fmt.Errorf("watch the guard: %w", err)
+		return nil, fmt.Errorf("watch admission policies: %w", err)
 	}
 	o = o.withDefaults()
 	all, err := newServers(cfg, client, o.Namespace)
 	if err != nil {
-		return nil, fmt.Errorf("watch the guard: %w", err)
+		return nil, fmt.Errorf("watch admission policies: %w", err)
 	}
 	if propagation == 0 {
 		propagation = DefaultPropagation
@@ -161,11 +161,11 @@ func (w *Watch) tell(ctx context.Context, err error) {
 	switch before := w.missing; {
 	case err != nil && before != nil && before.Error() == err.Error():
 	case errors.As(err, &settling):
-		w.log.InfoContext(ctx, "the admission policies that check who asks and who approves are there, and every API server has to go by them first", "until", settling.until.UTC())
+		w.log.InfoContext(ctx, "admission policies found, waiting for every API server to enforce them", "until", settling.until.UTC())
 	case err != nil:
-		w.log.ErrorContext(ctx, "no execution is accepted and no approval counts, because nothing checks who asks and who approves: apply deploy/guard", "err", err)
+		w.log.ErrorContext(ctx, "admission policies not in force, executions and approvals are not accepted: apply deploy/admission-policies", "err", err)
 	case before != nil:
-		w.log.InfoContext(ctx, "the admission policies that check who asks and who approves are in force")
+		w.log.InfoContext(ctx, "admission policies in force")
 	}
 }
 
@@ -178,7 +178,7 @@ func (w *Watch) Missing() error {
 // Ready is Missing for who waits until executions are accepted.
 func (w *Watch) Ready() error {
 	if err := w.Missing(); err != nil {
-		return fmt.Errorf("no execution is accepted, because nothing checks who asks: %w", err)
+		return fmt.Errorf("executions are not accepted, the admission policies that verify requesters are not in force: %w", err)
 	}
 	return nil
 }
@@ -213,7 +213,7 @@ func (w *Watch) Confirm(ctx context.Context) (Period, error) {
 	case <-c.done:
 		return c.period, c.err
 	case <-ctx.Done():
-		return Period{}, unknownError{fmt.Errorf("look at the guard: %w", context.Cause(ctx))}
+		return Period{}, unknownError{fmt.Errorf("check admission policies: %w", context.Cause(ctx))}
 	}
 }
 

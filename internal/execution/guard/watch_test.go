@@ -89,7 +89,7 @@ func TestWatch(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	watch := w.watched()
-	wantMissing(t, watch, "is not there")
+	wantMissing(t, watch, "is missing")
 	w.guarded()
 	wantMissing(t, watch, "")
 
@@ -100,7 +100,7 @@ func TestWatch(t *testing.T) {
 	must(t, err)
 
 	must(t, bindings.Delete(ctx, name, metav1.DeleteOptions{}))
-	wantMissing(t, watch, name+" is not there")
+	wantMissing(t, watch, name+" is missing")
 	again := &admissionv1.ValidatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: binding.Labels}, Spec: binding.Spec}
 	_, err = bindings.Create(ctx, again, metav1.CreateOptions{})
 	must(t, err)
@@ -112,7 +112,7 @@ func TestWatch(t *testing.T) {
 		"it is for some":             `{"spec":{"matchResources":{"objectSelector":{"matchLabels":{"a":"b"}}}}}`,
 		"it is for elsewhere":        `{"spec":{"matchResources":{"namespaceSelector":{"matchLabels":{"kubernetes.io/metadata.name":"other"}}}}}`,
 		"it leaves executions out":   `{"spec":{"matchResources":{"excludeResourceRules":[{"apiGroups":["*"],"apiVersions":["*"],"resources":["*"],"operations":["*"]}]}}}`,
-		"it has lost its label":      `{"metadata":{"labels":{"kubernaut.io/guards":null}}}`,
+		"it has lost its label":      `{"metadata":{"labels":{"kubernaut.io/admission-policies-for":null}}}`,
 		"it is for another policy":   `{"spec":{"policyName":"other"}}`,
 		"it is for the exact matter": `{"spec":{"matchResources":{"matchPolicy":"Exact"}}}`,
 	} {
@@ -138,7 +138,7 @@ func TestWatch(t *testing.T) {
 	policy.Spec.Validations[0].Expression = "true"
 	_, err = policies.Update(ctx, policy, metav1.UpdateOptions{})
 	must(t, err)
-	wantMissing(t, watch, name+" is not as this version has it")
+	wantMissing(t, watch, name+" differs from the one of this version")
 }
 
 // TestWatchTries holds that policies which the API server does not go by are no
@@ -158,7 +158,7 @@ func TestWatchTries(t *testing.T) {
 	watch, err := guard.New(bed.Config(), guard.Options{Namespace: "default"}, propagation, slog.New(slog.DiscardHandler))
 	must(t, err)
 	run(t, watch)
-	wantMissing(t, watch, "an approval that nobody gave was not refused")
+	wantMissing(t, watch, "an approval that nobody gave was not rejected")
 }
 
 // TestPeriods holds what begins another period of the guard, by its first look: any

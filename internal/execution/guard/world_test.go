@@ -55,7 +55,7 @@ const (
 
 	// Service accounts of the namespace.
 	controller = "controller"
-	portal     = "portal" // asks in the name of others, and approves
+	portal     = "portal" // is a trusted requester, and approves
 	robot      = "robot"  // asks, and approves
 	plain      = "plain"  // writes executions
 )

@@ -130,7 +130,7 @@ func (a *account) ask(ctx context.Context, q *inquiry) {
 func (a *account) request(ctx context.Context) (token, error) {
 	own, err := a.ids.own()
 	if err != nil {
-		return token{}, fmt.Errorf("make a token for %s: %w", a, err)
+		return token{}, fmt.Errorf("create token for %s: %w", a, err)
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, requestTimeout, errNoAnswer)
 	defer cancel()
@@ -143,7 +143,7 @@ func (a *account) request(ctx context.Context) (token, error) {
 	case apierrors.IsNotFound(err):
 		return token{}, &MissingError{Namespace: a.ids.namespace, Account: a.name}
 	case err != nil:
-		return token{}, fmt.Errorf("make a token for %s: %w", a, err)
+		return token{}, fmt.Errorf("create token for %s: %w", a, err)
 	}
 	// By our clock, whatever the API server's says: it gives times, and means how long.
 	t := token{value: answer.Status.Token, renew: asked.Add(tokenLife / 2), expires: asked.Add(tokenLife)}

@@ -184,7 +184,7 @@ func (i *Identities) MayRequest(ctx context.Context, user string, groups []strin
 	}
 	own, err := i.own()
 	if err != nil {
-		return false, fmt.Errorf("ask whether %s may ask for %s: %w", user, name, err)
+		return false, fmt.Errorf("check whether %s is allowed to request %s: %w", user, name, err)
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, requestTimeout, errNoAnswer)
 	defer cancel()
@@ -198,7 +198,7 @@ func (i *Identities) MayRequest(ctx context.Context, user string, groups []strin
 		},
 	}, metav1.CreateOptions{})
 	if err != nil {
-		return false, fmt.Errorf("ask whether %s may ask for %s: %w", user, name, err)
+		return false, fmt.Errorf("check whether %s is allowed to request %s: %w", user, name, err)
 	}
 	if !answer.Status.Allowed || answer.Status.Denied {
 		return false, nil
@@ -254,7 +254,7 @@ func (i *Identities) allowed(ctx context.Context, acc *account, right action.Rig
 func (i *Identities) review(ctx context.Context, acc *account, right action.Right) (bool, error) {
 	own, err := i.own()
 	if err != nil {
-		return false, fmt.Errorf("ask whether %s may %s: %w", acc, right, err)
+		return false, fmt.Errorf("check whether %s is allowed to %s: %w", acc, right, err)
 	}
 	if right.Executor {
 		right.Namespace = i.namespace
@@ -274,7 +274,7 @@ func (i *Identities) review(ctx context.Context, acc *account, right action.Righ
 		},
 	}, metav1.CreateOptions{})
 	if err != nil {
-		return false, fmt.Errorf("ask whether %s may %s: %w", acc, right, err)
+		return false, fmt.Errorf("check whether %s is allowed to %s: %w", acc, right, err)
 	}
 	return answer.Status.Allowed && !answer.Status.Denied, nil
 }

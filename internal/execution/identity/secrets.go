@@ -52,7 +52,7 @@ func (i *Identities) SecretType(ctx context.Context, namespace, name string) (ki
 	}
 	kind, ok := table.Rows[0].Cells[column].(string)
 	if !ok {
-		return "", false, fmt.Errorf("look up Secret %s/%s: the type in the API server's table is no text", namespace, name)
+		return "", false, fmt.Errorf("look up Secret %s/%s: the type in the API server's table is not a string", namespace, name)
 	}
 	return kind, true, nil
 }

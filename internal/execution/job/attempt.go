@@ -96,7 +96,7 @@ func (a *attempt) read(planHash string) {
 func bare(code action.Code, ended time.Time) *action.Result {
 	return &action.Result{
 		Version: 1, Code: code, Ended: ended,
-		Message: fmt.Sprintf("the runner ended with code %d and left no word of what it did", code),
+		Message: fmt.Sprintf("the runner exited with code %d and left no result", code),
 	}
 }
 
@@ -166,15 +166,15 @@ func (a *attempt) waiting() string {
 	case a.terminated != nil:
 		return said(a.terminated.Reason, a.terminated.Message)
 	case a.pod.DeletionTimestamp != nil:
-		return "it was deleted before it began"
+		return "the Pod was deleted before it started"
 	}
-	return "its container was not started yet"
+	return "the container has not started yet"
 }
 
 // ending says how a container ended that left no result.
 func (a *attempt) ending() string {
 	if a.terminated == nil {
-		return "with its node, before it was seen how"
+		return "with its node, exit status unknown"
 	}
 	how := fmt.Sprintf("with exit code %d", a.terminated.ExitCode)
 	if r := a.terminated.Reason; r != "" && r != "Error" {
@@ -182,7 +182,7 @@ func (a *attempt) ending() string {
 	}
 	if text := strings.TrimSpace(a.terminated.Message); text != "" {
 		const most = 300
-		how += fmt.Sprintf(" and said %q", text[max(0, len(text)-most):])
+		how += fmt.Sprintf(", message %q", text[max(0, len(text)-most):])
 	}
 	return how
 }

@@ -125,7 +125,7 @@ func TestNoPodIsEverMade(t *testing.T) {
 		}
 		return nil
 	})
-	if f := o.Failure; f.Reason != v1alpha1.ReasonExecutionTimeout || f.Detail != v1alpha1.DetailExecutorUnavailable || !strings.Contains(f.Message, "no Pod of it could be made") {
+	if f := o.Failure; f.Reason != v1alpha1.ReasonExecutionTimeout || f.Detail != v1alpha1.DetailExecutorUnavailable || !strings.Contains(f.Message, "no Pod could be created") {
 		t.Errorf("%+v", f)
 	}
 }

@@ -273,12 +273,12 @@ func TestBuildRefuses(t *testing.T) {
 		o       Options
 		want    string
 	}{
-		"Action":    {"it has no account", ke, newPlan("format_disk", web()), v1alpha1.PurposeExecute, options(), "there is no action"},
-		"Image":     {"there is nothing to run", ke, p, v1alpha1.PurposeExecute, Options{Namespace: "executor"}, "no image"},
+		"Action":    {"it has no account", ke, newPlan("format_disk", web()), v1alpha1.PurposeExecute, options(), "unknown action"},
+		"Image":     {"there is nothing to run", ke, p, v1alpha1.PurposeExecute, Options{Namespace: "executor"}, "no runner image"},
 		"Namespace": {"an owner in another namespace is none", newExecution("shop", "e1", "uid-1"), p, v1alpha1.PurposeExecute, options(), `must be in "executor"`},
 		"UID":       {"the name is made of it", newExecution("executor", "e1", ""), p, v1alpha1.PurposeExecute, options(), "no UID"},
-		"Purpose":   {"a typing error would act instead of trying out", ke, p, "dryrun", options(), "is no purpose"},
-		"Large":     {"the API server would refuse the Job with less to go by", ke, large, v1alpha1.PurposeExecute, options(), "65536 at most"},
+		"Purpose":   {"a typing error would act instead of trying out", ke, p, "dryrun", options(), "invalid purpose"},
+		"Large":     {"the API server would refuse the Job with less to go by", ke, large, v1alpha1.PurposeExecute, options(), "at most 65536"},
 	} {
 		_, err := Build(c.ke, c.plan, c.purpose, 1, c.o)
 		if err == nil || !strings.Contains(err.Error(), c.want) {

@@ -91,15 +91,15 @@ func Build(ke *v1alpha1.KubernetesExecution, plan *v1alpha1.Plan, purpose string
 	a, known := action.Find(plan.Action)
 	switch {
 	case !known:
-		return nil, fmt.Errorf("build Job %q: there is no action %q", name, plan.Action)
+		return nil, fmt.Errorf("build Job %q: unknown action %q", name, plan.Action)
 	case o.Image == "":
-		return nil, fmt.Errorf("build Job %q: there is no image to run", name)
+		return nil, fmt.Errorf("build Job %q: no runner image is configured", name)
 	case ke.UID == "":
 		return nil, fmt.Errorf("build Job %q: the execution has no UID", name)
 	case ke.Namespace != o.Namespace: // an owner in another namespace is none: the Job would be collected
-		return nil, fmt.Errorf("build Job %q: the execution is in namespace %q, and must be in %q", name, ke.Namespace, o.Namespace)
+		return nil, fmt.Errorf("build Job %q: the execution is in namespace %q, must be in %q", name, ke.Namespace, o.Namespace)
 	case purpose != v1alpha1.PurposeExecute && purpose != v1alpha1.PurposeDryRun:
-		return nil, fmt.Errorf("build Job %q: %q is no purpose", name, purpose)
+		return nil, fmt.Errorf("build Job %q: invalid purpose %q", name, purpose)
 	}
 	b := builder{
 		Options: o, ke: ke, plan: plan, action: a, dry: purpose == v1alpha1.PurposeDryRun,

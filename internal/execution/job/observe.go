@@ -191,7 +191,7 @@ func (l *look) succeeded(a *attempt) Observation {
 	}
 	if l.dry && o.Result.DryRun == nil { // what it found is all that it was for
 		o.State, o.Result = Failed, nil
-		o.Failure = l.failure(v1alpha1.ReasonExecutionFailed, v1alpha1.DetailResultUnknown, "the dry run ended, and left nothing that can be read of what it found")
+		o.Failure = l.failure(v1alpha1.ReasonExecutionFailed, v1alpha1.DetailResultUnknown, "the dry run ended without a readable result")
 	}
 	return o
 }
@@ -215,14 +215,14 @@ func (l *look) why(last *attempt, broken *batchv1.JobCondition) *execution.Failu
 		return l.neverBegan(late)
 	case late && l.neverHadAPod():
 		return l.failure(v1alpha1.ReasonExecutionTimeout, v1alpha1.DetailExecutorUnavailable,
-			fmt.Sprintf("no Pod of it could be made within %s, as where a quota, a LimitRange or admission forbids it: the events of Job %q say why. Nothing was done", l.timeout(), l.job.Name))
+			fmt.Sprintf("no Pod could be created within %s, for example because of a quota, a LimitRange or an admission webhook. Nothing was changed. See the events of Job %q", l.timeout(), l.job.Name))
 	case late:
 		return l.timedOut(begun)
 	case last == nil || last.result == nil:
 		return l.unknown(last, broken)
 	case last.result.Code == action.CodeCancelled && last.disrupted != nil:
 		f := FailureOf(last.result)
-		return l.failure(v1alpha1.ReasonExecutionFailed, f.Detail, fmt.Sprintf("its node let it go (%s): %s", last.disrupted.Message, f.Message))
+		return l.failure(v1alpha1.ReasonExecutionFailed, f.Detail, fmt.Sprintf("the node evicted it (%s): %s", last.disrupted.Message, f.Message))
 	}
 	f := FailureOf(last.result)
 	return l.failure(f.Reason, f.Detail, f.Message)
@@ -240,32 +240,32 @@ func (l *look) neverBegan(late bool) *execution.Failure {
 	reason, message := v1alpha1.ReasonExecutionFailed, a.waiting()
 	if late {
 		reason = v1alpha1.ReasonExecutionTimeout
-		message = fmt.Sprintf("it did not begin within %s: %s", l.timeout(), message)
+		message = fmt.Sprintf("it did not start within %s: %s", l.timeout(), message)
 	}
-	return l.failure(reason, v1alpha1.DetailExecutorUnavailable, fmt.Sprintf("Pod %q: %s. Nothing was done", a.pod.Name, message))
+	return l.failure(reason, v1alpha1.DetailExecutorUnavailable, fmt.Sprintf("Pod %q: %s. Nothing was changed", a.pod.Name, message))
 }
 
 // timedOut is for a Job that took too long; begun is nil if no Pod of it is left.
 func (l *look) timedOut(begun *attempt) *execution.Failure {
-	message := fmt.Sprintf("it was not done within %s", l.timeout())
+	message := fmt.Sprintf("the action did not finish within %s", l.timeout())
 	switch {
 	case begun == nil:
-		return l.failure(v1alpha1.ReasonExecutionTimeout, v1alpha1.DetailResultUnknown, message+", and no Pod is left to say whether it had begun: look at the target before you try again")
+		return l.failure(v1alpha1.ReasonExecutionTimeout, v1alpha1.DetailResultUnknown, message+", and no Pod is left to show whether it had started: check the target before you retry")
 	case begun.result == nil:
-		return l.failure(v1alpha1.ReasonExecutionTimeout, v1alpha1.DetailResultUnknown, message+", and left no word of what it had done: look at the target before you try again")
+		return l.failure(v1alpha1.ReasonExecutionTimeout, v1alpha1.DetailResultUnknown, message+", and left no result: check the target before you retry")
 	}
 	f := FailureOf(begun.result)
 	detail := v1alpha1.Detail("")
 	if begun.result.Code == action.CodePartial || begun.result.Changed {
-		detail = v1alpha1.DetailPartial
+		detail = v1alpha1.DetailPartiallyExecuted
 	}
 	return l.failure(v1alpha1.ReasonExecutionTimeout, detail, message+": "+f.Message)
 }
 
 // unknown is for a last attempt that left nothing that can be read, or is gone.
 func (l *look) unknown(last *attempt, broken *batchv1.JobCondition) *execution.Failure {
-	const advice = "What it did is not known: look at the target before you try again"
-	message := "no Pod of it is left"
+	const advice = "The result is unknown: check the target before you retry"
+	message := "no Pod of the Job is left"
 	switch {
 	case last != nil && !last.began:
 		message = fmt.Sprintf("Pod %q: %s", last.pod.Name, last.waiting())
@@ -307,7 +307,7 @@ func FailureOf(r *action.Result) *execution.Failure {
 		f.Detail = v1alpha1.DetailTargetChanged
 		if r.Attempt > 1 { // the one before may have done it, and somebody else changed it since
 			f.Detail = v1alpha1.DetailResultUnknown
-			f.Message = clip("it was begun before, and what it did then is not known: " + f.Message)
+			f.Message = clip("an earlier attempt started and its result is unknown: " + f.Message)
 		}
 	case action.CodeForbidden:
 		f.Detail = v1alpha1.DetailRBACDenied
@@ -317,17 +317,17 @@ func FailureOf(r *action.Result) *execution.Failure {
 		f.Detail = v1alpha1.DetailAdmissionDenied
 	case action.CodeTransient:
 	case action.CodePartial:
-		f.Detail = v1alpha1.DetailPartial
+		f.Detail = v1alpha1.DetailPartiallyExecuted
 	case action.CodeDeadline:
 		f.Reason = v1alpha1.ReasonExecutionTimeout
 	case action.CodeCancelled:
 		f.Reason = v1alpha1.ReasonCancelled
 	}
 	if r.Changed && f.Detail == "" {
-		f.Detail = v1alpha1.DetailPartial
+		f.Detail = v1alpha1.DetailPartiallyExecuted
 	}
 	if f.Message == "" {
-		f.Message = fmt.Sprintf("the runner ended with code %d", r.Code)
+		f.Message = fmt.Sprintf("the runner exited with code %d", r.Code)
 	}
 	return f
 }

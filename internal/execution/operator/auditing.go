@@ -54,7 +54,7 @@ func (a *auditing) Reconcile(ctx context.Context, req reconcile.Request) (reconc
 func (a *auditing) part(ctx context.Context, name types.NamespacedName) (left bool) {
 	for g, ok := a.departed.next(name); ok; g, ok = a.departed.next(name) {
 		if err := a.auditor.SyncGone(ctx, g.ke, g.at, g.unseen); err != nil {
-			a.log.WarnContext(ctx, "cannot record in the audit that an execution is gone, trying again", "execution", key(g.ke), "err", err)
+			a.log.WarnContext(ctx, "audit record of deleted execution not written, retrying", "execution", key(g.ke), "err", err)
 			return true
 		}
 		a.departed.forget(name)
@@ -89,10 +89,10 @@ func (a *auditing) follow(ctx context.Context, req reconcile.Request) (reconcile
 	done, err := a.auditor.Sync(ctx, ke)
 	if err != nil {
 		if deleted && a.now().Sub(ke.DeletionTimestamp.Time) > giveUp {
-			a.log.ErrorContext(ctx, "letting a deleted execution go that is not wholly in the audit", "execution", key(ke), "err", err)
+			a.log.ErrorContext(ctx, "finalizer removed from deleted execution with incomplete audit", "execution", key(ke), "err", err)
 			return reconcile.Result{}, ignored(a.executions.SetFinalizer(ctx, ke, false))
 		}
-		a.log.WarnContext(ctx, "cannot write the audit, trying again", "execution", key(ke), "err", err)
+		a.log.WarnContext(ctx, "audit records not written, retrying", "execution", key(ke), "err", err)
 		return reconcile.Result{RequeueAfter: auditAgain}, nil
 	}
 	if !done && !deleted {
@@ -117,7 +117,7 @@ func (a *auditing) release(ctx context.Context, ke *v1alpha1.KubernetesExecution
 		version, status := ke.ResourceVersion, ke.Status
 		ke.Status = v1alpha1.KubernetesExecutionStatus{Conditions: []metav1.Condition{{
 			Type: v1alpha1.ConditionAuditRecorded, Status: metav1.ConditionTrue, Reason: "Recorded",
-			Message: "what became of it is in the audit", LastTransitionTime: metav1.NewTime(a.now()), ObservedGeneration: ke.Generation,
+			Message: "all audit records are written", LastTransitionTime: metav1.NewTime(a.now()), ObservedGeneration: ke.Generation,
 		}}}
 		if err := a.executions.ApplyStatus(ctx, ke, auditComponent); err != nil {
 			ke.ResourceVersion, ke.Status = version, status
@@ -136,7 +136,7 @@ func ignored(err error) error {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("let an execution go: %w", err)
+		return fmt.Errorf("remove finalizer: %w", err)
 	}
 	return nil
 }

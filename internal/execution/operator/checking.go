@@ -83,7 +83,7 @@ func (r *reconciler) checked(ctx context.Context, t *turn, out check.Outcome) er
 	case out.Wait > 0:
 		if c := condition(s, v1alpha1.ConditionValidated); c == nil || c.Reason != "WaitingForPreconditions" { // once: each look would be a write
 			s.ValidationResults = &out.Results
-			s.Message, s.ReasonDetail = "waiting for preconditions to hold", ""
+			s.Message, s.ReasonDetail = "waiting for preconditions to pass", ""
 			setCondition(t, v1alpha1.ConditionValidated, metav1.ConditionUnknown, "WaitingForPreconditions", s.Message)
 		}
 		if request, err := action.Parse(&t.ke.Spec); err == nil {
@@ -131,8 +131,8 @@ func (r *reconciler) warnOf(ctx context.Context, ke *v1alpha1.KubernetesExecutio
 		if c.Passed || c.Required {
 			continue
 		}
-		r.log.WarnContext(ctx, "a condition that is not required does not hold", "execution", key(ke), "kind", what, "condition", c.ConditionType, "message", c.ErrorMessage)
-		r.tell.warn(ke, reason, fmt.Sprintf("%s %q does not hold: %s", what, c.ConditionType, c.ErrorMessage))
+		r.log.WarnContext(ctx, "optional condition failed", "execution", key(ke), "kind", what, "condition", c.ConditionType, "message", c.ErrorMessage)
+		r.tell.warn(ke, reason, fmt.Sprintf("%s %q failed: %s", what, c.ConditionType, c.ErrorMessage))
 	}
 }
 
@@ -147,27 +147,27 @@ func (r *reconciler) uncheckable(ctx context.Context, t *turn, err error) error 
 	case errors.Is(err, execution.ErrNoPolicies):
 		detail = v1alpha1.DetailPolicyUnavailable
 	case guard.IsUnknown(err):
-		detail = v1alpha1.DetailGuardMissing
+		detail = v1alpha1.DetailAdmissionPoliciesMissing
 	}
-	const reason = "CannotCheck"
+	const reason = "CheckError"
 	known := condition(&t.ke.Status, v1alpha1.ConditionValidated)
 	if known != nil && known.Reason == reason && !t.now.Before(known.LastTransitionTime.Add(r.cfg.CheckTimeout)) {
 		fail(t, execution.Failure{
 			Reason: v1alpha1.ReasonValidationError, Detail: detail,
-			Message: fmt.Sprintf("the checks could not be made for %s: %v", r.cfg.CheckTimeout, err),
+			Message: fmt.Sprintf("checks could not run for %s: %v", r.cfg.CheckTimeout, err),
 		})
 		return nil
 	}
 	if retry := (*execution.RetryError)(nil); errors.As(err, &retry) && (known == nil || known.Reason != reason) &&
 		t.now.Before(since(t.ke, v1alpha1.PhaseValidating, t.now).Add(longest(t.ke.Spec.PreConditions)+r.cfg.CheckTimeout)) {
-		r.log.DebugContext(ctx, "an execution waits for its conditions to be evaluated", "execution", key(t.ke), "err", err)
+		r.log.DebugContext(ctx, "condition evaluation deferred", "execution", key(t.ke), "err", err)
 		t.wait(retry.After) // and is not written: it happens to each of many
 		return nil
 	}
-	r.log.WarnContext(ctx, "cannot check an execution, trying again", "execution", key(t.ke), "err", err)
+	r.log.WarnContext(ctx, "execution check failed, retrying", "execution", key(t.ke), "err", err)
 	if known == nil || known.Reason != reason { // once: each look would be a write
 		dropCondition(&t.ke.Status, v1alpha1.ConditionValidated) // its time is when the trouble began
-		t.ke.Status.ReasonDetail, t.ke.Status.Message = detail, bounded("the checks cannot be made, they are tried again: "+err.Error(), maxMessage)
+		t.ke.Status.ReasonDetail, t.ke.Status.Message = detail, bounded("checks could not run, retrying: "+err.Error(), maxMessage)
 		setCondition(t, v1alpha1.ConditionValidated, metav1.ConditionUnknown, reason, t.ke.Status.Message)
 	}
 	t.wait(againAfter(err))
@@ -198,7 +198,7 @@ func (r *reconciler) dryRun(ctx context.Context, t *turn) (dry *action.Result, w
 	began := j.CreationTimestamp.Time
 	detail, what := v1alpha1.DetailExecutorUnavailable, "did not start"
 	if o.Started != nil {
-		began, detail, what = *o.Started, v1alpha1.Detail(v1alpha1.ReasonDryRunFailed), "did not end"
+		began, detail, what = *o.Started, v1alpha1.Detail(v1alpha1.ReasonDryRunFailed), "did not finish"
 	}
 	switch end := began.Add(dryRunTimeout); {
 	case o.State == job.Failed:
@@ -206,7 +206,7 @@ func (r *reconciler) dryRun(ctx context.Context, t *turn) (dry *action.Result, w
 	case !t.now.Before(end):
 		failed = &execution.Failure{
 			Reason: v1alpha1.ReasonDryRunFailed, Detail: detail,
-			Message: fmt.Sprintf("the dry run %s within %s: see Job %q", what, dryRunTimeout, j.Name),
+			Message: fmt.Sprintf("dry run %s within %s: see Job %q", what, dryRunTimeout, j.Name),
 		}
 	default:
 		t.until(end)
@@ -262,8 +262,8 @@ func (r *reconciler) approve(ctx context.Context, t *turn) error {
 	if verified, err := r.verifyRequest(ctx, t); err != nil || !verified {
 		return err
 	}
-	period, missing := r.guardPeriod(ctx, t.ke)
-	if p := t.ke.Status.Plan; missing == nil && p != nil && p.GuardPeriod != period.ID {
+	period, missing := r.admissionPolicyPeriod(ctx, t.ke)
+	if p := t.ke.Status.Plan; missing == nil && p != nil && p.AdmissionPolicyPeriod != period.ID {
 		r.ask(t)
 		t.wait(periodAgain)
 		t.until(t.ke.Status.Approval.Deadline.Time)
@@ -296,9 +296,9 @@ func (r *reconciler) approve(ctx context.Context, t *turn) error {
 	return r.launch(ctx, t)
 }
 
-// guardPeriod is the time without a gap in which approvals are checked, or why
+// admissionPolicyPeriod is the time without a gap in which approvals are checked, or why
 // there is none. Where there are any, it is looked at after them.
-func (r *reconciler) guardPeriod(ctx context.Context, ke *v1alpha1.KubernetesExecution) (guard.Period, error) {
+func (r *reconciler) admissionPolicyPeriod(ctx context.Context, ke *v1alpha1.KubernetesExecution) (guard.Period, error) {
 	if len(ke.Spec.Approvals) == 0 && !ke.Spec.ApprovalReceived {
 		return r.guard.Period()
 	}
@@ -354,7 +354,7 @@ func (r *reconciler) ask(t *turn) {
 	s := &t.ke.Status
 	again := s.Phase == v1alpha1.PhaseWaitingApproval
 	period, missing := r.guard.Period()
-	s.Plan.GuardPeriod = period.ID
+	s.Plan.AdmissionPolicyPeriod = period.ID
 	s.Plan.Hash = action.Hash(s.Plan)
 	a := s.Approval
 	a.State, a.Received, a.DecidedAt, a.ReceivedTooEarly = v1alpha1.ApprovalPending, nil, nil, t.ke.Spec.ApprovalReceived
@@ -365,7 +365,7 @@ func (r *reconciler) ask(t *turn) {
 	a.Deadline = at(t.now.Add(timeout).Add(time.Second - 1)) // the API's times have no fractions
 	s.ReasonDetail, s.Message = approval.Waiting(t.ke, missing)
 	if again {
-		s.Message = "the admission policies that check who approves were changed, so that no earlier approval counts; " + s.Message
+		s.Message = "the admission policies changed, so earlier approvals are no longer valid; " + s.Message
 	}
 	dropCondition(s, v1alpha1.ConditionQueued)
 	setCondition(t, v1alpha1.ConditionApproved, metav1.ConditionFalse, "Pending", s.Message)

@@ -93,7 +93,7 @@ func (d *departed) handler(log *slog.Logger, now func() time.Time) handler.Event
 			return
 		}
 		if !d.add(gone{ke: ke, at: now(), unseen: unseen}) {
-			log.WarnContext(ctx, "too many executions are gone that are not in the audit yet, what happened to one more is recorded without its last words", "execution", key(ke))
+			log.WarnContext(ctx, "too many deleted executions await their audit records, final status of this one is not recorded", "execution", key(ke))
 			return
 		}
 		q.Add(reconcile.Request{NamespacedName: nameOf(ke)})

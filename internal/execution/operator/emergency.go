@@ -47,7 +47,7 @@ func (e *emergency) read(ctx context.Context, c client.Reader, name types.Namesp
 	if reason == "" {
 		reason = "no reason given"
 	}
-	e.log.WarnContext(ctx, "the emergency stop is set: nothing begins", "reason", reason)
+	e.log.WarnContext(ctx, "emergency stop active, no execution starts", "reason", reason)
 	e.gate.Stop(reason)
 	if halt := stop.Data[v1alpha1.StopRunning] == "true"; halt != e.halted.Swap(halt) && halt {
 		return e.running(ctx)

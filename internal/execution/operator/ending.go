@@ -152,7 +152,7 @@ func (r *reconciler) deleted(ctx context.Context, t *turn) error {
 		}
 		taken, err := r.adopt(ctx, t)
 		if err == nil && !taken {
-			fail(t, execution.Failure{Reason: v1alpha1.ReasonCancelled, Message: "it was deleted before anything was done"})
+			fail(t, execution.Failure{Reason: v1alpha1.ReasonCancelled, Message: "the execution was deleted before anything was changed"})
 		}
 		return err
 	}

@@ -30,7 +30,7 @@ func (r *reconciler) watch(ctx context.Context, t *turn) error {
 	case results == nil: // somebody else wrote the status
 		fail(t, execution.Failure{
 			Reason: v1alpha1.ReasonExecutionFailed, Detail: v1alpha1.DetailResultUnknown,
-			Message: "the status does not say what runs: it was written by somebody else. Look at the target before you try again",
+			Message: "the status does not name the running action: another client wrote it. Check the target before you retry",
 		})
 		return nil
 	case results.EndTime != nil:
@@ -72,7 +72,7 @@ func (r *reconciler) observed(ctx context.Context, t *turn, j *batchv1.Job, o jo
 		o.State = job.Failed
 		o.Failure = &execution.Failure{
 			Reason: v1alpha1.ReasonExecutionTimeout, Detail: v1alpha1.DetailResultUnknown,
-			Message: fmt.Sprintf("Job %q did not end within %s, nor was it ended by Kubernetes. It was suspended: look at the target before you try again", j.Name, timeoutOf(j)),
+			Message: fmt.Sprintf("Job %q did not finish within %s and Kubernetes did not stop it. It was suspended: check the target before you retry", j.Name, timeoutOf(j)),
 		}
 		if err := r.suspend(ctx, j); err != nil {
 			return err
@@ -102,7 +102,7 @@ func (r *reconciler) explain(t *turn, j *batchv1.Job, o job.Observation) {
 	case t.now.Before(late):
 		t.until(late)
 	default:
-		s.Message = bounded("the Pod of the action does not begin: "+o.Waiting, maxMessage)
+		s.Message = bounded("the Pod of the action does not start: "+o.Waiting, maxMessage)
 	}
 }
 
@@ -123,7 +123,7 @@ func (r *reconciler) cancel(ctx context.Context, t *turn, j *batchv1.Job, o job.
 	if o.Started != nil || j.Status.Failed > 0 { // an attempt whose Pod is gone counts as well
 		failure = execution.Failure{
 			Reason: v1alpha1.ReasonCancelled, Detail: v1alpha1.DetailResultUnknown,
-			Message: fmt.Sprintf("it was cancelled%s, and left no word of what it had done: look at %s", byWhom(t.ke), t.ke.Status.Target),
+			Message: fmt.Sprintf("the action was cancelled%s and left no result: check %s", byWhom(t.ke), t.ke.Status.Target),
 		}
 	}
 	return r.ended(ctx, t, job.Observation{State: job.Failed, Failure: &failure, Started: o.Started})
@@ -157,7 +157,7 @@ func (r *reconciler) suspend(ctx context.Context, j *batchv1.Job) error {
 func (r *reconciler) vanished(ctx context.Context, t *turn) error {
 	return r.ended(ctx, t, job.Observation{State: job.Failed, Failure: &execution.Failure{
 		Reason: v1alpha1.ReasonExecutionFailed, Detail: v1alpha1.DetailResultUnknown,
-		Message: fmt.Sprintf("Job %q was deleted before its result was seen. What it did is not known, and it is not run again: look at %s", t.ke.Status.ExecutionResults.JobName, t.ke.Status.Target),
+		Message: fmt.Sprintf("Job %q was deleted before its result was read. The result is unknown and the action is not retried: check %s", t.ke.Status.ExecutionResults.JobName, t.ke.Status.Target),
 	}})
 }
 
@@ -234,7 +234,7 @@ func (r *reconciler) verify(ctx context.Context, t *turn) error {
 	if wait > 0 && !t.ke.Spec.Cancel {
 		if condition(s, v1alpha1.ConditionPostConditionsMet) == nil { // once: each look would be a write
 			s.ValidationResults = withPostConditions(s.ValidationResults, results)
-			s.Message = "the action succeeded; waiting for postconditions to hold"
+			s.Message = "the action succeeded; waiting for postconditions to pass"
 			setCondition(t, v1alpha1.ConditionPostConditionsMet, metav1.ConditionUnknown, "Waiting", s.Message)
 		}
 		p := s.Plan.Target
@@ -285,7 +285,7 @@ func unevaluated(ke *v1alpha1.KubernetesExecution, why error, now time.Time) []v
 			continue
 		}
 		results = append(results, v1alpha1.ConditionResult{
-			ConditionType: c.Type, Required: c.Required, EvaluationTime: at(now), ErrorMessage: bounded("it could not be evaluated: "+why.Error(), maxNote),
+			ConditionType: c.Type, Required: c.Required, EvaluationTime: at(now), ErrorMessage: bounded("evaluation failed: "+why.Error(), maxNote),
 		})
 	}
 	return results
@@ -308,16 +308,16 @@ func judge(s *v1alpha1.KubernetesExecutionStatus, results []v1alpha1.ConditionRe
 			if c.Killed {
 				s.ReasonDetail = v1alpha1.DetailConditionKilled
 			}
-			s.Message = bounded(fmt.Sprintf("the action was done, but postcondition %q does not hold: %s", c.ConditionType, c.ErrorMessage), maxMessage)
+			s.Message = bounded(fmt.Sprintf("the action succeeded, but required postcondition %q failed: %s", c.ConditionType, c.ErrorMessage), maxMessage)
 		case s.Outcome == v1alpha1.OutcomeSucceeded:
 			s.Outcome, reason = v1alpha1.OutcomePartial, "PostConditionWarning"
-			s.Message = bounded(fmt.Sprintf("the action was done, but postcondition %q, which is not required, does not hold: %s", c.ConditionType, c.ErrorMessage), maxMessage)
+			s.Message = bounded(fmt.Sprintf("the action succeeded, but optional postcondition %q failed: %s", c.ConditionType, c.ErrorMessage), maxMessage)
 		}
 	}
 	if cut != nil && s.Outcome != v1alpha1.OutcomeFailed {
 		s.Outcome, reason = v1alpha1.OutcomeFailed, "Cancelled"
 		s.Reason, s.ReasonDetail = v1alpha1.ReasonCancelled, v1alpha1.Detail(v1alpha1.ReasonCancelled)
-		s.Message = bounded(fmt.Sprintf("the action was done, and it was cancelled before postcondition %q held: %s", cut.ConditionType, cut.ErrorMessage), maxMessage)
+		s.Message = bounded(fmt.Sprintf("the action succeeded, and the execution was cancelled before postcondition %q passed: %s", cut.ConditionType, cut.ErrorMessage), maxMessage)
 	}
 	return reason
 }
@@ -335,7 +335,7 @@ func (r *reconciler) finish(t *turn, results []v1alpha1.ConditionResult, open []
 	}
 	way := s.Plan.Rollback
 	if way == nil {
-		way = &v1alpha1.RollbackInformation{Reason: "there is no way back from this action"}
+		way = &v1alpha1.RollbackInformation{Reason: "this action cannot be rolled back"}
 	}
 	s.RollbackInformation = way
 	setCondition(t, v1alpha1.ConditionRollbackAvailable, statusOf(way.Available), rollbackReason(way), way.Reason)

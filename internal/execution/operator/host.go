@@ -115,7 +115,7 @@ func (h hostExecutions) Get(ctx context.Context, name types.NamespacedName) (*v1
 		return nil, nil //nolint:nilnil // one that is not there is no error
 	}
 	if err == nil && h.written.After(&ke) {
-		return nil, apierrors.NewConflict(v1alpha1.GroupVersion.WithResource(v1alpha1.Resource).GroupResource(), name.Name, errors.New("what was written last has not come back yet"))
+		return nil, apierrors.NewConflict(v1alpha1.GroupVersion.WithResource(v1alpha1.Resource).GroupResource(), name.Name, errors.New("the cache does not have the last write yet"))
 	}
 	return &ke, err
 }
@@ -218,7 +218,7 @@ func (h hostJobs) Job(ctx context.Context, ke *v1alpha1.KubernetesExecution, nam
 		return nil, fmt.Errorf("read Job %q of %s: %w", name, key(ke), err)
 	}
 	if !metav1.IsControlledBy(&j, ke) {
-		return nil, fmt.Errorf("Job %q is not one of %s: delete it", name, key(ke))
+		return nil, fmt.Errorf("Job %q does not belong to %s: delete the Job", name, key(ke))
 	}
 	return &j, nil
 }
@@ -265,7 +265,7 @@ func (h hostJobs) Create(ctx context.Context, ke *v1alpha1.KubernetesExecution, 
 	if apierrors.IsAlreadyExists(err) {
 		there, err := h.Job(ctx, ke, j.Name, true)
 		if err == nil && there == nil {
-			err = fmt.Errorf("create Job %q: one was there and has gone", j.Name)
+			err = fmt.Errorf("create Job %q: an existing Job of this name was deleted meanwhile", j.Name)
 		}
 		return there, err
 	}

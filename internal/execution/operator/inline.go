@@ -39,7 +39,7 @@ func (r *reconciler) runInline(ctx context.Context, t *turn) error {
 	}
 	if r.gate.Stats().Stopped { // it was let in before, and has yet to begin, or to begin again
 		s := &t.ke.Status
-		s.ReasonDetail, s.Message = v1alpha1.DetailEmergencyStop, "it begins once the emergency stop is over"
+		s.ReasonDetail, s.Message = v1alpha1.DetailEmergencyStop, "waiting for the emergency stop to end"
 		t.wait(stopAgain)
 		return nil
 	}
@@ -49,7 +49,7 @@ func (r *reconciler) runInline(ctx context.Context, t *turn) error {
 	}
 	c, err := r.identities.Client(ctx, a)
 	if err != nil {
-		return r.unavailable(ctx, t, fmt.Errorf("cannot act as the action's account: %w", err))
+		return r.unavailable(ctx, t, fmt.Errorf("use service account of the action: %w", err))
 	}
 	r.mu.Lock()
 	r.begun[t.ke.UID] = begun{tries: attempt}
@@ -81,7 +81,7 @@ func (r *reconciler) unheard(t *turn, f execution.Failure) *execution.Failure {
 	r.mu.Unlock()
 	if !ours || known.tries > 0 {
 		f.Detail = v1alpha1.DetailResultUnknown
-		f.Message = bounded("it was begun before, and what it did then is not known: "+f.Message, maxMessage)
+		f.Message = bounded("an earlier attempt started and its result is unknown: "+f.Message, maxMessage)
 	}
 	return &f
 }
@@ -91,7 +91,7 @@ func (r *reconciler) unheard(t *turn, f execution.Failure) *execution.Failure {
 func (r *reconciler) mayNotRun(t *turn, a *action.Action, untouched bool) *execution.Failure {
 	unknown := execution.Failure{
 		Reason: v1alpha1.ReasonExecutionFailed, Detail: v1alpha1.DetailResultUnknown,
-		Message: fmt.Sprintf("it was begun, and what it did is not known. It is not tried again: look at %s", t.ke.Status.Target),
+		Message: fmt.Sprintf("the action started and its result is unknown. It is not retried: check %s", t.ke.Status.Target),
 	}
 	started := t.ke.Status.ExecutionResults.StartTime
 	switch {
@@ -110,7 +110,7 @@ func (r *reconciler) mayNotRun(t *turn, a *action.Action, untouched bool) *execu
 		}
 		return &execution.Failure{
 			Reason: v1alpha1.ReasonExecutionTimeout, Detail: detail,
-			Message: bounded("its time was over before it could begin, and nothing was done. "+t.ke.Status.Message, maxMessage),
+			Message: bounded("the action timed out before it could start, and nothing was changed. "+t.ke.Status.Message, maxMessage),
 		}
 	case !t.now.Before(started.Add(timeoutFor(t.ke, a))):
 		unknown.Reason = v1alpha1.ReasonExecutionTimeout

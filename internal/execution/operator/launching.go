@@ -36,7 +36,7 @@ func (r *reconciler) adopt(ctx context.Context, t *turn) (taken bool, err error)
 	}
 	plan, err := planOf(j)
 	if err != nil {
-		return false, fmt.Errorf("read what Job %q runs: %w", j.Name, err)
+		return false, fmt.Errorf("read the plan in Job %q: %w", j.Name, err)
 	}
 	t.ke.Status.Plan = plan
 	r.takeIn(t)
@@ -64,7 +64,7 @@ func planOf(j *batchv1.Job) (*v1alpha1.Plan, error) {
 			}
 		}
 	}
-	return nil, fmt.Errorf("it has no plan")
+	return nil, fmt.Errorf("the execution has no plan")
 }
 
 // launch has the action be done, when it is its turn and the plan still holds.
@@ -114,7 +114,7 @@ func tried(t *turn) {
 	s := &t.ke.Status
 	s.Outcome, s.ReasonDetail = v1alpha1.OutcomeSucceeded, ""
 	s.Message = "dry run: " + s.Plan.Impact.Description
-	setCondition(t, v1alpha1.ConditionSucceeded, metav1.ConditionTrue, v1alpha1.TriedOut, s.Message)
+	setCondition(t, v1alpha1.ConditionSucceeded, metav1.ConditionTrue, v1alpha1.ConditionReasonDryRun, s.Message)
 	enter(t, v1alpha1.PhaseCompleted)
 }
 
@@ -164,11 +164,11 @@ func (r *reconciler) start(ctx context.Context, t *turn) (started bool, err erro
 			delete(r.launched, t.ke.UID)
 			r.mu.Unlock()
 		}
-		return !refused(err), r.unavailable(ctx, t, fmt.Errorf("the Job cannot be made: %w", err))
+		return !refused(err), r.unavailable(ctx, t, fmt.Errorf("create the Job: %w", err))
 	}
 	if j.Annotations[v1alpha1.AnnotationPlan] != t.ke.Status.Plan.Hash { // one was there that nobody knew of
 		if t.ke.Status.Plan, err = planOf(j); err != nil {
-			return true, fmt.Errorf("read what Job %q runs: %w", j.Name, err)
+			return true, fmt.Errorf("read the plan in Job %q: %w", j.Name, err)
 		}
 	}
 	r.metrics.jobs.WithLabelValues("created").Inc()
@@ -218,7 +218,7 @@ func (r *reconciler) notInline(ke *v1alpha1.KubernetesExecution) *execution.Fail
 	}
 	return &execution.Failure{
 		Reason: v1alpha1.ReasonValidationError, Detail: v1alpha1.DetailInvalidParameters,
-		Message: fmt.Sprintf("action %q may not run inline: leave executionMode out, or add the action to --inline-actions of the controller", a.Name),
+		Message: fmt.Sprintf("action %q is not allowed to run inline: omit spec.executionMode, or add the action to --inline-actions of the controller", a.Name),
 	}
 }
 

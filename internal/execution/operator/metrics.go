@@ -50,26 +50,26 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	waits := prometheus.ExponentialBuckets(1, 4, 8) // to 4.5 hours
 	runs := prometheus.ExponentialBuckets(0.5, 2, 12)
 	m := &metrics{
-		executions:   counter("kubernetesexecution_action_execution_total", "Executions that ended, by outcome and action.", "status", "action"),
-		duration:     histogram("kubernetesexecution_action_execution_duration_seconds", "How long actions ran.", runs, "action"),
-		phases:       histogram("kubernetesexecution_phase_duration_seconds", "How long executions were in a phase that they have left.", prometheus.ExponentialBuckets(0.01, 4, 12), "phase"),
-		dryRuns:      counter("kubernetesexecution_dryrun_validation_total", "Dry runs, by result and action.", "status", "action"),
-		jobs:         counter("kubernetesexecution_job_creation_total", "Jobs that were made, or could not be.", "status"),
-		failures:     counter("kubernetesexecution_failures_total", "Executions that failed, by reason.", "reason", "detail"),
-		decisions:    counter("kubernetesexecution_approval_decisions_total", "Decisions about plans that needed approval.", "decision"),
-		rollbacks:    counter("kubernetesexecution_rollback_prepared_total", "Executions that ended with a way back, by action.", "action"),
-		refusals:     counter("kubernetesexecution_budget_rejections_total", "Executions that had to wait for their turn or lost it, by what kept them.", "budget"),
-		approvalWait: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "kubernetesexecution_approval_wait_seconds", Help: "How long decisions about plans took.", Buckets: waits}),
-		lockWait:     prometheus.NewHistogram(prometheus.HistogramOpts{Name: "kubernetesexecution_target_lock_wait_seconds", Help: "How long executions waited for their turn.", Buckets: waits}),
-		lifecycle:    prometheus.NewHistogram(prometheus.HistogramOpts{Name: "kubernetesexecution_lifecycle_duration_seconds", Help: "From the creation of executions to their end.", Buckets: waits}),
-		conditions:   counter("kubernetesexecution_condition_evaluations_total", "Looks at conditions, by what they were for and what came of it: passed, failed, error (it could not be told, which counts as failed).", "kind", "result"),
-		blocked:      counter("kubernetesexecution_blocked_by_precondition_total", "Executions that failed because a required precondition did not hold, by action.", "action"),
-		unmet:        counter("kubernetesexecution_failed_by_postcondition_total", "Executions that failed because a required postcondition did not hold, by action.", "action"),
-		dryRunTook:   histogram("kubernetesexecution_dryrun_validation_duration_seconds", "How long dry runs took, by action; of one in a Job, from the start of the runner.", prometheus.ExponentialBuckets(0.001, 2, 15), "action"),
-		jobTook:      prometheus.NewHistogram(prometheus.HistogramOpts{Name: "kubernetesexecution_job_creation_duration_seconds", Help: "How long requests took that make Jobs, those that were refused included.", Buckets: prometheus.ExponentialBuckets(0.001, 2, 15)}),
-		unreadable:   prometheus.NewCounter(prometheus.CounterOpts{Name: "kubernetesexecution_result_parse_failures_total", Help: "Jobs whose runner ended and left no result that can be read."}),
-		created:      prometheus.NewCounter(prometheus.CounterOpts{Name: "kubernetesexecution_created_total", Help: "Executions that were taken up."}),
-		deleted:      prometheus.NewCounter(prometheus.CounterOpts{Name: "kubernetesexecution_deleted_total", Help: "Executions that were deleted after the time that they are kept."}),
+		executions:   counter("kubernetesexecution_action_execution_total", "Total number of finished executions, by outcome and action.", "status", "action"),
+		duration:     histogram("kubernetesexecution_action_execution_duration_seconds", "Duration of actions in seconds, by action.", runs, "action"),
+		phases:       histogram("kubernetesexecution_phase_duration_seconds", "Time that executions spent in each phase, in seconds.", prometheus.ExponentialBuckets(0.01, 4, 12), "phase"),
+		dryRuns:      counter("kubernetesexecution_dryrun_validation_total", "Total number of dry runs, by result and action.", "status", "action"),
+		jobs:         counter("kubernetesexecution_job_creation_total", "Total number of Job creations, by result.", "status"),
+		failures:     counter("kubernetesexecution_failures_total", "Total number of failed executions, by reason and detail.", "reason", "detail"),
+		decisions:    counter("kubernetesexecution_approval_decisions_total", "Total number of approval decisions: approved, rejected or expired.", "decision"),
+		rollbacks:    counter("kubernetesexecution_rollback_prepared_total", "Total number of executions that can be rolled back, by action.", "action"),
+		refusals:     counter("kubernetesexecution_start_blocked_total", "Total number of executions that were queued or timed out in the queue, by reason.", "reason"),
+		approvalWait: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "kubernetesexecution_approval_wait_seconds", Help: "Time from the approval request to the decision, in seconds.", Buckets: waits}),
+		lockWait:     prometheus.NewHistogram(prometheus.HistogramOpts{Name: "kubernetesexecution_queue_duration_seconds", Help: "Time that queued executions waited before they started, in seconds.", Buckets: waits}),
+		lifecycle:    prometheus.NewHistogram(prometheus.HistogramOpts{Name: "kubernetesexecution_lifecycle_duration_seconds", Help: "Time from the creation to the end of executions, in seconds.", Buckets: waits}),
+		conditions:   counter("kubernetesexecution_condition_evaluations_total", "Total number of condition evaluations, by kind (precondition or postcondition) and result: passed, failed, or error (treated as failed).", "kind", "result"),
+		blocked:      counter("kubernetesexecution_blocked_by_precondition_total", "Total number of executions that failed because of a required precondition, by action.", "action"),
+		unmet:        counter("kubernetesexecution_failed_by_postcondition_total", "Total number of executions that failed because of a required postcondition, by action.", "action"),
+		dryRunTook:   histogram("kubernetesexecution_dryrun_validation_duration_seconds", "Duration of dry runs in seconds, by action. For a dry run in a Job, measured from the start of the runner.", prometheus.ExponentialBuckets(0.001, 2, 15), "action"),
+		jobTook:      prometheus.NewHistogram(prometheus.HistogramOpts{Name: "kubernetesexecution_job_creation_duration_seconds", Help: "Duration of requests that create Jobs in seconds, including failed requests.", Buckets: prometheus.ExponentialBuckets(0.001, 2, 15)}),
+		unreadable:   prometheus.NewCounter(prometheus.CounterOpts{Name: "kubernetesexecution_result_parse_failures_total", Help: "Total number of Jobs that ended without a readable result."}),
+		created:      prometheus.NewCounter(prometheus.CounterOpts{Name: "kubernetesexecution_created_total", Help: "Total number of executions accepted by the controller."}),
+		deleted:      prometheus.NewCounter(prometheus.CounterOpts{Name: "kubernetesexecution_deleted_total", Help: "Total number of executions deleted after their retention."}),
 	}
 	reg.MustRegister(m.approvalWait, m.lockWait, m.lifecycle, m.jobTook, m.unreadable, m.created, m.deleted)
 	return m
@@ -188,9 +188,9 @@ func newPhaseGauges(e executions, log *slog.Logger) *phaseGauges {
 	return &phaseGauges{
 		executions: e,
 		log:        log,
-		active:     prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "kubernetesexecution_active", Help: "Executions in each phase."}, []string{"phase"}),
-		oldest:     prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "kubernetesexecution_oldest_phase_age_seconds", Help: "How long the execution has been in its phase that has been there longest."}, []string{"phase"}),
-		pending:    prometheus.NewGauge(prometheus.GaugeOpts{Name: "kubernetesexecution_approvals_pending", Help: "Executions that wait for approval."}),
+		active:     prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "kubernetesexecution_active", Help: "Number of executions currently in each phase."}, []string{"phase"}),
+		oldest:     prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "kubernetesexecution_oldest_phase_age_seconds", Help: "Age of the oldest execution in each phase, in seconds, counted from the start of the phase."}, []string{"phase"}),
+		pending:    prometheus.NewGauge(prometheus.GaugeOpts{Name: "kubernetesexecution_approvals_pending", Help: "Number of executions currently waiting for approval."}),
 	}
 }
 
@@ -215,7 +215,7 @@ func (g *phaseGauges) Collect(ch chan<- prometheus.Metric) {
 	defer cancel()
 	all, err := g.executions.List(ctx)
 	if err != nil {
-		g.log.DebugContext(ctx, "cannot count executions", "err", err)
+		g.log.DebugContext(ctx, "counting executions failed", "err", err)
 		return // before the first list there is nothing to say
 	}
 	now := time.Now()

@@ -81,7 +81,7 @@ func TestMetrics(t *testing.T) {
 		run    func(w *world, r *reconciler)
 		want   map[string]string // empty is that there is none
 	}{
-		"Succeeds": {"with a way back", func(w *world, r *reconciler) {
+		"Succeeds": {"with a rollback", func(w *world, r *reconciler) {
 			w.create("a", "web", nil)
 			w.look(r)
 			w.now = w.now.Add(3 * time.Second)
@@ -115,7 +115,7 @@ func TestMetrics(t *testing.T) {
 			"blocked_by_precondition_total" + scale: "1", "failed_by_postcondition_total" + scale: "",
 			"failures_total precondition_failed validation_error": "1",
 		}},
-		"Unmet": {"a required postcondition does not hold, and another cannot be evaluated", func(w *world, r *reconciler) {
+		"Unmet": {"required postcondition, and another cannot be evaluated", func(w *world, r *reconciler) {
 			w.post = unmet
 			w.create("a", "web", withPostConditions)
 			w.look(r)
@@ -187,7 +187,7 @@ func TestMetrics(t *testing.T) {
 			w.end("first", action.CodeOK)
 			_, _ = w.reconcile(r, "first")
 			w.look(r)
-		}, map[string]string{"target_lock_wait_seconds": "60s in 1", "budget_rejections_total target_busy": "1", "budget_rejections_total budget_exceeded": ""}},
+		}, map[string]string{"queue_duration_seconds": "60s in 1", "start_blocked_total target_busy": "1", "start_blocked_total budget_exceeded": ""}},
 		"QueuedForTwo": {"for its turn, and then for a Job that cannot be made", func(w *world, r *reconciler) {
 			w.create("first", "web", nil)
 			_, _ = w.reconcile(r, "first")
@@ -206,14 +206,14 @@ func TestMetrics(t *testing.T) {
 			w.fault = func(string, bool) error { return nil }
 			w.now = w.now.Add(time.Minute)
 			w.look(r)
-		}, map[string]string{"target_lock_wait_seconds": "120s in 1"}},
+		}, map[string]string{"queue_duration_seconds": "120s in 1"}},
 		"NoRoom": {"the budget is used up", func(w *world, r *reconciler) {
 			r.gate, _ = gate.New(gate.Config{MaxConcurrent: 1})
 			w.create("first", "web", nil)
 			_, _ = w.reconcile(r, "first")
 			w.create("a", "api", nil)
 			w.look(r)
-		}, map[string]string{"target_lock_wait_seconds": "", "budget_rejections_total budget_exceeded": "1", "budget_rejections_total target_busy": ""}},
+		}, map[string]string{"queue_duration_seconds": "", "start_blocked_total budget_exceeded": "1", "start_blocked_total target_busy": ""}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { // in which nothing takes any time

@@ -173,25 +173,25 @@ func New(cfg Config, deps Deps) (*Operator, error) {
 	cfg = cfg.withDefaults()
 	switch {
 	case cfg.Namespace == "":
-		return nil, errors.New("make operator: it needs a namespace")
+		return nil, errors.New("create operator: namespace is required")
 	case deps.Host == nil:
-		return nil, errors.New("make operator: it needs a host cluster")
+		return nil, errors.New("create operator: host cluster is required")
 	case cfg.Audited && deps.Auditor == nil:
-		return nil, errors.New("make operator: it needs an auditor")
+		return nil, errors.New("create operator: auditor is required")
 	}
 	scheme := runtime.NewScheme()
 	if err := errors.Join(v1alpha1.AddToScheme(scheme), corev1.AddToScheme(scheme), batchv1.AddToScheme(scheme)); err != nil {
-		return nil, fmt.Errorf("make operator: %w", err)
+		return nil, fmt.Errorf("create operator: %w", err)
 	}
 	written, err := newWrites(deps.Registerer)
 	if err != nil {
-		return nil, fmt.Errorf("make operator: %w", err)
+		return nil, fmt.Errorf("create operator: %w", err)
 	}
 	deps.Host = written.of(deps.Host)
 	o := &Operator{cfg: cfg, log: deps.Log}
 	seen, err := cached(cfg.Namespace)
 	if err != nil {
-		return nil, fmt.Errorf("make operator: %w", err)
+		return nil, fmt.Errorf("create operator: %w", err)
 	}
 	o.manager, err = kube.NewManager(deps.Host, kube.Options{
 		Scheme: scheme,
@@ -208,7 +208,7 @@ func New(cfg Config, deps Deps) (*Operator, error) {
 		return nil, err
 	}
 	if err := o.control(deps); err != nil {
-		return nil, fmt.Errorf("make operator: %w", err)
+		return nil, fmt.Errorf("create operator: %w", err)
 	}
 	return o, nil
 }

@@ -241,7 +241,7 @@ func (m *machine) allowed(t *rapid.T, e effect) {
 		}) {
 			t.Fatalf("%s began without an approval of its plan %s: %+v", e.execution, e.plan.Hash, e.approvals)
 		}
-		if e.plan.GuardPeriod != m.w.period.ID {
+		if e.plan.AdmissionPolicyPeriod != m.w.period.ID {
 			t.Fatalf("%s began with an approval from before a gap of the guard", e.execution)
 		}
 	}

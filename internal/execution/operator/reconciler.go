@@ -250,12 +250,12 @@ func canPass(before, ke *v1alpha1.KubernetesExecution) error {
 	from := before.Status.Phase
 	for _, passed := range ke.Status.PhaseTransitions[len(before.Status.PhaseTransitions):] {
 		if !execution.CanPass(from, passed.Phase) {
-			return fmt.Errorf("execution %s cannot pass from %q to %q", key(ke), from, passed.Phase)
+			return fmt.Errorf("invalid phase transition of execution %s from %q to %q", key(ke), from, passed.Phase)
 		}
 		from = passed.Phase
 	}
 	if from != ke.Status.Phase {
-		return fmt.Errorf("execution %s is %q, and does not say how it came from %q to there", key(ke), ke.Status.Phase, from)
+		return fmt.Errorf("execution %s is in phase %q, but its phase transitions from %q are missing", key(ke), ke.Status.Phase, from)
 	}
 	return nil
 }
@@ -286,7 +286,7 @@ func (r *reconciler) live(ctx context.Context, t *turn) error {
 	case v1alpha1.PhaseCompleted, v1alpha1.PhaseFailed:
 		return r.keep(ctx, t)
 	}
-	return reconcile.TerminalError(fmt.Errorf("execution %s is in a phase %q that this version does not know", key(t.ke), t.ke.Status.Phase))
+	return reconcile.TerminalError(fmt.Errorf("execution %s is in phase %q, which this version does not support", key(t.ke), t.ke.Status.Phase))
 }
 
 // A staleError is that an execution has changed since it was read.

@@ -158,7 +158,7 @@ func TestWithApproval(t *testing.T) {
 	w.guard = errors.New("the policies are missing")
 	w.edit("a", approve("carol"))
 	w.must(t, r, "a")
-	wantPhase(t, w, "a", v1alpha1.PhaseWaitingApproval, v1alpha1.DetailGuardMissing)
+	wantPhase(t, w, "a", v1alpha1.PhaseWaitingApproval, v1alpha1.DetailAdmissionPoliciesMissing)
 	w.guard = nil
 	w.must(t, r, "a")
 	wantPhase(t, w, "a", v1alpha1.PhaseExecuting, "")
@@ -233,7 +233,7 @@ func TestEnds(t *testing.T) {
 			want: v1alpha1.ReasonExecutionTimeout, detail: v1alpha1.DetailResultUnknown, jobs: 1,
 		},
 		"PostCondition": {
-			reason: "a required postcondition does not hold",
+			reason: "required postcondition",
 			spec: func(ke *v1alpha1.KubernetesExecution) {
 				ke.Spec.PostConditions = []v1alpha1.Condition{{Type: "x", Rego: "x", Required: true}}
 			},

@@ -21,7 +21,7 @@ func (r *reconciler) stillHolds(ctx context.Context, t *turn) (bool, error) {
 	s := &t.ke.Status
 	out, err := r.check.Replan(ctx, t.ke, t.now)
 	if err != nil {
-		return false, r.unavailable(ctx, t, fmt.Errorf("the plan cannot be made anew: %w", err))
+		return false, r.unavailable(ctx, t, fmt.Errorf("the plan cannot be recomputed: %w", err))
 	}
 	if out.Failed == nil {
 		keepKilled(s, out.Results.PreConditionResults, nil)
@@ -37,7 +37,7 @@ func (r *reconciler) stillHolds(ctx context.Context, t *turn) (bool, error) {
 	case approved && approval.Stricter(*s.Approval, out.Decision):
 		fail(t, execution.Failure{
 			Reason: v1alpha1.ReasonPlanStale, Detail: v1alpha1.Detail(v1alpha1.ReasonPlanStale),
-			Message: "the policies want it approved by more people, or by others, than when it was planned. Nothing was done. Create the execution anew to have it approved by them",
+			Message: "the policies now require more or other approvers than when the plan was made. Nothing was changed. Create the execution again to request their approval",
 		})
 		return false, nil
 	case !approved && out.Decision.RequireApproval: // the policy was changed meanwhile
@@ -63,11 +63,11 @@ func (r *reconciler) replanned(t *turn, out check.Outcome) {
 
 // stale says how a plan differs from the one that was approved.
 func stale(approved, now *v1alpha1.Plan) execution.Failure {
-	what := "what it would do"
+	what := "its steps"
 	detail := v1alpha1.Detail(v1alpha1.ReasonPlanStale)
 	switch {
 	case approved.Target.UID != now.Target.UID:
-		what, detail = "the target, which is another object of the same name", v1alpha1.DetailTargetChanged
+		what, detail = "the target, now another object with the same name", v1alpha1.DetailTargetChanged
 	case string(raw(approved.Before)) != string(raw(now.Before)):
 		what, detail = "the target: "+strings.Join(action.Differences(approved.Before, now.Before), "; "), v1alpha1.DetailTargetChanged
 	case approved.PolicyHash != now.PolicyHash:
@@ -75,6 +75,6 @@ func stale(approved, now *v1alpha1.Plan) execution.Failure {
 	}
 	return execution.Failure{
 		Reason: v1alpha1.ReasonPlanStale, Detail: detail,
-		Message: bounded(fmt.Sprintf("after the plan was made there was a change of %s. Nothing was done. Create the execution anew to have the new plan approved", what), maxMessage),
+		Message: bounded(fmt.Sprintf("the plan is stale, changed since planning: %s. Nothing was changed. Create the execution again to have the new plan approved", what), maxMessage),
 	}
 }

@@ -26,7 +26,7 @@ func (r *reconciler) verifyRequest(ctx context.Context, t *turn) (verified bool,
 	case known == nil:
 		return r.verifyNew(ctx, t, parameters)
 	case known.ParametersHash != parameters: // the schema cannot tell, and the guard had a gap
-		unverified(t, "spec.parameters are other ones than were asked for: they were changed while the admission policies were not in force")
+		unverified(t, "spec.parameters were changed while the admission policies were not in force")
 		return false, nil
 	}
 	return true, nil
@@ -44,13 +44,13 @@ func (r *reconciler) verifyNew(ctx context.Context, t *turn, parameters string) 
 		t.wait(checkAgain)
 		return false, nil
 	case err != nil:
-		unverified(t, fmt.Sprintf("nothing checked who asks: %v", err))
+		unverified(t, fmt.Sprintf("the admission policies did not verify the requester: %v", err))
 		return false, nil
 	case !period.Covers(created):
-		unverified(t, fmt.Sprintf("it was created at %s, and who asks is checked without a gap since %s only", created.UTC().Format(time.RFC3339), period.Since.UTC().Format(time.RFC3339)))
+		unverified(t, fmt.Sprintf("the execution was created at %s, but the admission policies have been continuously in force only since %s", created.UTC().Format(time.RFC3339), period.Since.UTC().Format(time.RFC3339)))
 		return false, nil
 	}
-	t.ke.Status.VerifiedRequest = &v1alpha1.VerifiedRequest{GuardPeriod: period.ID, ParametersHash: parameters}
+	t.ke.Status.VerifiedRequest = &v1alpha1.VerifiedRequest{AdmissionPolicyPeriod: period.ID, ParametersHash: parameters}
 	return true, nil
 }
 
@@ -58,7 +58,7 @@ func (r *reconciler) verifyNew(ctx context.Context, t *turn, parameters string) 
 func unverified(t *turn, why string) {
 	fail(t, execution.Failure{
 		Reason: v1alpha1.ReasonValidationError, Detail: v1alpha1.DetailRequesterUnverified,
-		Message: "the execution may be from somebody else than it says, so nothing was done: " + why + ". Create it again once the admission policies are in force",
+		Message: "the requester is not verified, so nothing was changed: " + why + ". Create it again once the admission policies are in force",
 	})
 }
 

@@ -29,21 +29,21 @@ func TestRequesterUnverified(t *testing.T) {
 		}, "the binding is not there"},
 		"BeforeTheGuard": {"likewise", false, func(w *world, _ *reconciler) {
 			w.period.Since = w.now.Add(time.Second)
-		}, "without a gap since 2026-05-01T03:00:01Z"},
+		}, "continuously in force since 2026-05-01T03:00:01Z"},
 		"OfAnEarlierVersion": {"which has not written down that it was checked", true, func(w *world, r *reconciler) {
 			if _, err := w.reconcile(r, "a"); err != nil {
 				panic(err)
 			}
 			w.edit("a", func(ke *v1alpha1.KubernetesExecution) { ke.Status.VerifiedRequest = nil })
 			w.period.Since = w.now.Add(time.Second)
-		}, "without a gap"},
+		}, "continuously in force"},
 		"OtherParameters": {"the guard was away, and the schema does not know them", true, func(w *world, r *reconciler) {
 			if _, err := w.reconcile(r, "a"); err != nil {
 				panic(err)
 			}
 			w.edit("a", changed)
 			w.edit("a", approve("bob"))
-		}, "spec.parameters are other ones"},
+		}, "spec.parameters were changed"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld()
@@ -73,7 +73,7 @@ func TestRequestIsVerifiedOnce(t *testing.T) {
 	w.create("a", "web", nil)
 	w.must(t, r, "a")
 	verified := w.get("a").Status.VerifiedRequest
-	if verified == nil || verified.GuardPeriod != "period-1" || len(verified.ParametersHash) != 64 {
+	if verified == nil || verified.AdmissionPolicyPeriod != "period-1" || len(verified.ParametersHash) != 64 {
 		t.Fatalf("it is verified as %+v", verified)
 	}
 	w.guard = errors.New("gone")
@@ -140,8 +140,8 @@ func TestGapOfTheGuard(t *testing.T) {
 			if len(w.effects) > 0 || s.Approval.State != v1alpha1.ApprovalPending || len(s.Approval.Received) > 0 {
 				t.Fatalf("%s: %d Jobs, %+v", tc.reason, len(w.effects), s.Approval)
 			}
-			if s.Plan.Hash == old.Plan.Hash || s.Plan.GuardPeriod != "period-2" || !s.Approval.Deadline.After(old.Approval.Deadline.Time) {
-				t.Errorf("%s: it was not asked for again: %s until %s", tc.reason, s.Plan.GuardPeriod, s.Approval.Deadline)
+			if s.Plan.Hash == old.Plan.Hash || s.Plan.AdmissionPolicyPeriod != "period-2" || !s.Approval.Deadline.After(old.Approval.Deadline.Time) {
+				t.Errorf("%s: it was not asked for again: %s until %s", tc.reason, s.Plan.AdmissionPolicyPeriod, s.Approval.Deadline)
 			}
 			w.edit("a", func(ke *v1alpha1.KubernetesExecution) { ke.Spec.Approvals = nil })
 			w.edit("a", approve("bob"))
@@ -175,10 +175,10 @@ func TestAskedAgainByItself(t *testing.T) {
 			for _, id := range []string{"period-2", "period-3"} {
 				end := w.now.Add(time.Minute)
 				w.guard, w.period = nil, guard.Period{ID: id, Since: w.now}
-				for w.get("a").Status.Plan.GuardPeriod != id {
+				for w.get("a").Status.Plan.AdmissionPolicyPeriod != id {
 					w.now = w.now.Add(again)
 					if w.now.After(end) {
-						t.Fatalf("it is not looked at before %s, and has still %s", w.now, w.get("a").Status.Plan.GuardPeriod)
+						t.Fatalf("it is not looked at before %s, and has still %s", w.now, w.get("a").Status.Plan.AdmissionPolicyPeriod)
 					}
 					again = wait()
 				}

@@ -22,7 +22,7 @@ const maxMessage = 2048
 
 // cancelled is why an execution ends that somebody cancelled in time.
 func cancelled(ke *v1alpha1.KubernetesExecution) execution.Failure {
-	return execution.Failure{Reason: v1alpha1.ReasonCancelled, Message: "it was cancelled" + byWhom(ke) + " before anything was done"}
+	return execution.Failure{Reason: v1alpha1.ReasonCancelled, Message: "the execution was cancelled" + byWhom(ke) + " before anything was changed"}
 }
 
 // byWhom says who cancelled; empty is that nobody is named, as by an emergency

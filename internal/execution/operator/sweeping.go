@@ -58,7 +58,7 @@ func (s *sweep) Start(ctx context.Context) error {
 		closed, err := s.closer.CloseLost(ctx, s.namespace, s.there)
 		wait = sweepEvery
 		if closed > 0 {
-			s.log.InfoContext(ctx, "executions were deleted while nobody looked, the audit says so now", "count", closed)
+			s.log.InfoContext(ctx, "executions deleted while the controller was down, audit records added", "count", closed)
 		}
 		if err == nil || ctx.Err() != nil {
 			failing, again = false, sweepAgain
@@ -66,7 +66,7 @@ func (s *sweep) Start(ctx context.Context) error {
 		}
 		wait, again = again, min(2*again, sweepSlow)
 		if !failing {
-			s.log.WarnContext(ctx, "cannot search the audit for executions that are gone, trying again", "err", err)
+			s.log.WarnContext(ctx, "search for deleted executions in the audit failed, retrying", "err", err)
 		}
 		failing = true
 	}

@@ -74,7 +74,7 @@ func (f *targets) follow(name types.NamespacedName, t v1alpha1.Target) {
 			FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, t.Name).String(),
 		})
 		if err != nil {
-			f.log.DebugContext(ctx, "cannot follow a target, its conditions are looked at by time", "target", targetOf(t), "err", err)
+			f.log.DebugContext(ctx, "target watch failed, conditions are polled instead", "target", targetOf(t), "err", err)
 			return
 		}
 		defer w.Stop()

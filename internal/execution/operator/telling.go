@@ -45,7 +45,7 @@ func (t teller) began(ke *v1alpha1.KubernetesExecution) {
 	if s.ExecutionResults == nil || s.ExecutionResults.Mode != v1alpha1.ExecuteInJob {
 		return
 	}
-	t.say(ke, "JobCreated", fmt.Sprintf("the checks passed%s; Job %q does it: %s", consent(s), s.JobName, s.Plan.Impact.Description))
+	t.say(ke, "JobCreated", fmt.Sprintf("checks passed%s; Job %q runs the action: %s", consent(s), s.JobName, s.Plan.Impact.Description))
 }
 
 // done tells that an action is done, and how it is taken back.
@@ -55,7 +55,7 @@ func (t teller) done(ke *v1alpha1.KubernetesExecution, reason string) {
 		note += consent(s) // of which no Job has told
 	}
 	if s.RollbackInformation != nil && s.RollbackInformation.Available {
-		note = fmt.Sprintf("%s; to take it back: fleetloop rollback %s -n %s", note, ke.Name, ke.Namespace)
+		note = fmt.Sprintf("%s; to roll back: fleetloop rollback %s -n %s", note, ke.Name, ke.Namespace)
 	}
 	t.say(ke, reason, note)
 }

@@ -198,10 +198,10 @@ func TestTrialEnds(t *testing.T) {
 		"NeverEnds": {
 			reason: "its time is counted from when it starts", wait: 50 * time.Second,
 			before: func(t *testing.T, w *world) { t.Helper(); w.now = w.now.Add(20 * time.Second); begins(t, w) },
-			detail: v1alpha1.Detail(v1alpha1.ReasonDryRunFailed), says: "did not end", stopped: true,
+			detail: v1alpha1.Detail(v1alpha1.ReasonDryRunFailed), says: "did not finish", stopped: true,
 		},
 		"Refused": {
-			reason: "the API server refuses it",
+			reason: "rejected by the API server",
 			then:   func(t *testing.T, w *world) { t.Helper(); w.found(t, w.trial(t), action.CodeInvalid) },
 			detail: v1alpha1.Detail(v1alpha1.ReasonDryRunFailed), says: "five are too many",
 		},
@@ -221,7 +221,7 @@ func TestTrialEnds(t *testing.T) {
 				j := w.trial(t)
 				j.Status.Conditions = append(j.Status.Conditions, batchv1.JobCondition{Type: batchv1.JobFailed, Status: corev1.ConditionTrue, Reason: batchv1.JobReasonDeadlineExceeded})
 			},
-			detail: v1alpha1.DetailExecutorUnavailable, says: "no Pod of it could be made", stopped: true,
+			detail: v1alpha1.DetailExecutorUnavailable, says: "no Pod could be created", stopped: true,
 		},
 		"Silent": {
 			reason: "it left no word of what it found",
@@ -230,7 +230,7 @@ func TestTrialEnds(t *testing.T) {
 				j := w.trial(t)
 				j.Status.Conditions = append(j.Status.Conditions, batchv1.JobCondition{Type: batchv1.JobComplete, Status: corev1.ConditionTrue})
 			},
-			detail: v1alpha1.DetailResultUnknown, says: "nothing that can be read", stopped: true,
+			detail: v1alpha1.DetailResultUnknown, says: "without a readable result", stopped: true,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -131,7 +131,7 @@ func (r *reconciler) unavailable(ctx context.Context, t *turn, cause error) erro
 		setCondition(t, v1alpha1.ConditionQueued, metav1.ConditionTrue, executorUnavailable, message)
 		t.afterwards(func(ctx context.Context) {
 			r.tell.warn(t.ke, executorUnavailable, message)
-			r.log.WarnContext(ctx, "the action cannot be started, trying again", "execution", key(t.ke), "err", cause)
+			r.log.WarnContext(ctx, "action not started, retrying", "execution", key(t.ke), "err", cause)
 		})
 	}
 	wait := 5 * time.Second
@@ -155,7 +155,7 @@ func (r *reconciler) tooLong(t *turn, queued *metav1.Condition, why string) *exe
 		return &failure
 	case t.ke.Status.Phase != v1alpha1.PhaseExecuting && !t.now.Before(end): // that has a time of its own
 		failure.Reason = v1alpha1.ReasonExecutionTimeout
-		failure.Message = bounded(fmt.Sprintf("it could not begin by %s: %s", end.UTC().Format(time.RFC3339), why), maxMessage)
+		failure.Message = bounded(fmt.Sprintf("the action could not start by %s: %s", end.UTC().Format(time.RFC3339), why), maxMessage)
 		return &failure
 	}
 	return nil

@@ -398,7 +398,7 @@ func (c checks) Check(ctx context.Context, ke *v1alpha1.KubernetesExecution, _ *
 func (c checks) Replan(ctx context.Context, ke *v1alpha1.KubernetesExecution, now time.Time) (check.Outcome, error) {
 	out, err := c.Check(ctx, ke, nil, now)
 	if ke.Status.Plan != nil {
-		out.Plan.GuardPeriod = ke.Status.Plan.GuardPeriod
+		out.Plan.AdmissionPolicyPeriod = ke.Status.Plan.AdmissionPolicyPeriod
 		out.Plan.Hash = action.Hash(out.Plan)
 	}
 	return out, err

@@ -73,7 +73,7 @@ func TestTheSummaryOfAnExecution(t *testing.T) {
 		{[]audit.Record{deleted("one")}, "completed|Succeeded|kx-1|2|alice@example.com|web|{1,2,3,4,5,6,73}|t|t"},
 	} {
 		b.append(step.records...)
-		want(b, step.want, `select concat_ws('|', phase, outcome, job_name, retries, requested_by, target_name, seqs, ended_at is not null, deleted_at is not null)
+		want(b, step.want, `select concat_ws('|', phase, outcome, job_name, retries, requested_by, target_name, recorded_seqs, ended_at is not null, deleted_at is not null)
 			from executor.execution_summary`)
 	}
 }
@@ -189,7 +189,7 @@ func TestAMonthEnds(t *testing.T) {
 	}{{"2027_01", 3}, {"2027_02", 3}, {"2027_05", 1}} {
 		want(b, p.events, `select count(*) from executor.execution_audit_event_`+p.part)
 	}
-	want(b, "{1,2,3,4,5,6,73}", `select seqs::text from executor.execution_summary`)
+	want(b, "{1,2,3,4,5,6,73}", `select recorded_seqs::text from executor.execution_summary`)
 	// A clock that goes back does not take the chain with it.
 	b.at(time.Date(2027, 1, 1, 0, 0, 0, 0, time.UTC))
 	b.append(records("two")...)

@@ -37,7 +37,7 @@ func newGuide(t *testing.T) *guide {
 	t.Helper()
 	g := &guide{bed: newYear(t), written: map[string]bool{}}
 	statement := regexp.MustCompile("(?m)(?:^ {4,}|`)((?:select|update|create role|grant) [^`\n]*)")
-	for _, page := range []string{"how-to/read-the-audit", "runbooks/ExecutionAuditBroken", "runbooks/ExecutionAuditBehind", "runbooks/ExecutionResultUnknown"} {
+	for _, page := range []string{"how-to/read-the-audit", "runbooks/ExecutionAuditVerificationFailed", "runbooks/ExecutionAuditDelayed", "runbooks/ExecutionResultUnknown"} {
 		text, err := os.ReadFile("../../../docs/" + page + ".md")
 		if err != nil {
 			t.Fatal(err)
@@ -140,7 +140,7 @@ func TestTheGuide(t *testing.T) {
 	noted := g.end(recorded)
 
 	g.at(time.Date(2032, 6, 20, 0, 0, 0, 0, time.UTC)) // June of 2031 ended 355 days ago
-	g.exec(g.does("update executor.execution_audit_policy"))
+	g.exec(g.does("update executor.execution_audit_settings"))
 	for s, run := range g.written {
 		if !run {
 			t.Errorf("it is on a page, and was not run: %s", s)
@@ -190,7 +190,7 @@ func (g *guide) happened() {
 // end is where so many events end that hold.
 func (g *guide) end(events int) string {
 	g.Helper()
-	out := g.fleetloop(cli.CodeOK, fmt.Sprintf("all %d events hold", events), "verify")
+	out := g.fleetloop(cli.CodeOK, fmt.Sprintf("all %d events are valid", events), "verify")
 	_, end, ok := strings.Cut(out, "\nend ")
 	if !ok {
 		g.Fatalf("it says no end: %s", out)
@@ -220,7 +220,7 @@ func (g *guide) prunes(noted string) {
 	if err := hand(`select executor.prune_audit('364 days')`); postgres.Code(err) != noRight {
 		g.Errorf("364 days are not refused: %v", err)
 	}
-	g.fleetloop(cli.CodeOK, "all 43 events hold", "verify")
+	g.fleetloop(cli.CodeOK, "all 43 events are valid", "verify")
 	if err := hand(`select executor.prune_audit('365 days')`); err != nil {
 		g.Fatal(err)
 	}
@@ -230,7 +230,7 @@ func (g *guide) prunes(noted string) {
 		g.Errorf("it ends at %s", end)
 	}
 	g.fleetloop(cli.CodeOK, "", "verify", "--checkpoint", noted)
-	g.fleetloop(cli.CodeFailed, "does not hold", "verify", "--checkpoint", "43:"+strings.Repeat("ab", 32))
+	g.fleetloop(cli.CodeFailed, "audit verification failed", "verify", "--checkpoint", "43:"+strings.Repeat("ab", 32))
 	for _, sql := range []string{
 		`select hash from executor.execution_audit_anchor order by position desc limit 1`,
 		`select decode(payload->>'hash', 'hex') from executor.execution_audit_event where type = 'pruned' order by position desc limit 1`,

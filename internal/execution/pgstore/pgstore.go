@@ -114,11 +114,11 @@ func (s *Store) Maintain(ctx context.Context, retention time.Duration) (audit.Ma
 	var m audit.Maintenance
 	var old []string
 	err := s.pool.Read(ctx, postgres.Scope{}, func(b *pgx.Batch) {
-		b.Queue(db.PrepareAudit, int32(monthsAhead))
-		collect(b.Queue(db.OldAuditPartitions, retention), pgx.RowTo[string], &old)
+		b.Queue(db.CreateAuditPartitions, int32(monthsAhead))
+		collect(b.Queue(db.ExpiredAuditPartitions, retention), pgx.RowTo[string], &old)
 	})
 	if err != nil {
-		return m, fmt.Errorf("prepare the audit: %w", reach(err))
+		return m, fmt.Errorf("create audit partitions: %w", reach(err))
 	}
 	if len(old) > 0 {
 		report, err := s.Verify(ctx)
@@ -144,7 +144,7 @@ func (s *Store) Maintain(ctx context.Context, retention time.Duration) (audit.Ma
 	return m, nil
 }
 
-var errNoEnds = errors.New("the audit has lost the row that says where it ends, or where it begins")
+var errNoEnds = errors.New("the audit's head or anchor row is missing")
 
 // reach marks an error of the connection.
 func reach(err error) error {

@@ -1,11 +1,11 @@
 -- name: AppendAudit :one
 select executor.append_audit(@records::jsonb)::integer;
 
--- name: PrepareAudit :exec
-select executor.prepare_audit(@months::integer);
+-- name: CreateAuditPartitions :exec
+select executor.create_audit_partitions(@months::integer);
 
--- name: OldAuditPartitions :many
-select executor.old_audit_partitions(@retention::interval)::text;
+-- name: ExpiredAuditPartitions :many
+select executor.expired_audit_partitions(@retention::interval)::text;
 
 -- name: PruneAudit :many
 select executor.prune_audit(@retention::interval)::text;

@@ -74,7 +74,7 @@ func follow(ctx context.Context, q *db.Queries, v *audit.Verifier, end int64) er
 // end, and an execution that says of an event that is not there.
 func compare(ctx context.Context, q *db.Queries, ends db.AuditEndsRow) (*audit.Break, error) {
 	if ends.LastPosition > ends.EndPosition {
-		b := audit.Break{Kind: audit.Inserted, Position: ends.LastPosition, Message: fmt.Sprintf("the chain was recorded up to %d, and this is behind it", ends.EndPosition)}
+		b := audit.Break{Kind: audit.Inserted, Position: ends.LastPosition, Message: fmt.Sprintf("the chain was recorded up to position %d, and this event comes after it", ends.EndPosition)}
 		rows, err := q.ReadAuditPosition(ctx, ends.LastPosition)
 		if err == nil && len(rows) > 0 {
 			b.ExecutionUID, b.Seq = rows[0].ExecutionUID, rows[0].Seq
@@ -87,7 +87,7 @@ func compare(ctx context.Context, q *db.Queries, ends db.AuditEndsRow) (*audit.B
 	}
 	return &audit.Break{
 		Kind: audit.Missing, Position: rows[0].LastPosition, ExecutionUID: rows[0].ExecutionUID,
-		Message: "the summary of the execution says that its last event is here",
+		Message: "the execution summary has its last event at this position",
 	}, nil
 }
 

@@ -59,7 +59,7 @@ func Run(ctx context.Context, env func(string) (string, bool), args []string, ou
 	result := run(ctx, env, args, out)
 	const mode = 0o600 // in a container the file is there already, with a mode of its own
 	if err := os.WriteFile(terminationLog, []byte(action.Encode(result)), mode); err != nil {
-		_, _ = fmt.Fprintf(out, "error: the result cannot be left behind: %v\n", err)
+		_, _ = fmt.Fprintf(out, "error: write result: %v\n", err)
 	}
 	return int(result.Code)
 }
@@ -71,7 +71,7 @@ func run(ctx context.Context, env func(string) (string, bool), args []string, ou
 		return w.result(action.CodeInvalid, err.Error())
 	}
 	if w.in, err = input.Read(env); err != nil {
-		return w.result(action.CodeInvalid, fmt.Sprintf("read what to do: %v", err))
+		return w.result(action.CodeInvalid, fmt.Sprintf("read the plan: %v", err))
 	}
 	client, err := connect(env)
 	if err != nil { // what is mounted may be late
@@ -117,18 +117,18 @@ func (w *work) parse(args []string) error {
 	flags := flag.NewFlagSet("action-runner", flag.ContinueOnError)
 	flags.SetOutput(w.out)
 	flags.Usage = func() {
-		_, _ = fmt.Fprint(w.out, "Do what the plan in the environment says. It is for the Pods of executions.\n\nUsage:\n  action-runner [flags]\n\nFlags:\n")
+		_, _ = fmt.Fprint(w.out, "Run the plan in the environment. Pods of executions run this program.\n\nUsage:\n  action-runner [flags]\n\nFlags:\n")
 		flags.PrintDefaults()
 	}
 	flags.Bool("version", false, "print the version and exit")
-	mode := flags.String("dry-run", none, "server: send all requests with dryRun=All, and change nothing")
+	mode := flags.String("dry-run", none, "none, or server: send all requests with dryRun=All and change nothing")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
 	w.dry = *mode == server
 	switch {
 	case flags.NArg() > 0:
-		return fmt.Errorf("unknown argument %q: what to do is in the environment", flags.Arg(0))
+		return fmt.Errorf("unknown argument %q: the plan is read from the environment", flags.Arg(0))
 	case *mode != none && *mode != server:
 		return fmt.Errorf("--dry-run=%s: must be none or server", *mode)
 	}
@@ -148,7 +148,7 @@ func (w *work) result(code action.Code, message string) action.Result {
 	return r
 }
 
-var errTold = errors.New("the runner was told to end")
+var errTold = errors.New("the runner was asked to stop")
 
 // bounded does something within its time, and a little longer to hear what was
 // done.
@@ -178,7 +178,7 @@ func (w *work) bounded(ctx context.Context, do func(context.Context, action.Run)
 				give.Reset(patience)
 			}
 		case <-give.C:
-			r := w.result(code, fmt.Sprintf("%v, and the action did not stop: what it did is not known", why))
+			r := w.result(code, fmt.Sprintf("%v, and the action did not stop: the result is unknown", why))
 			r.Changed = !w.dry // it may have
 			return r
 		}

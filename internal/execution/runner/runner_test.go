@@ -96,7 +96,7 @@ func TestWhatIsNoPlanIsNotRun(t *testing.T) { //nolint:tparallel // its parts ta
 		says   string
 	}{
 		"OtherDigest": {map[string]string{input.PlanHash: "abc"}, nil, `"abc"`},
-		"Changed":     {map[string]string{input.Plan: strings.Replace(plan, `"replicas":5`, `"replicas":9`, 1)}, nil, "it was changed"},
+		"Changed":     {map[string]string{input.Plan: strings.Replace(plan, `"replicas":5`, `"replicas":9`, 1)}, nil, "the plan was changed"},
 		"NoPlan":      {map[string]string{input.Plan: ""}, nil, "ACTION_PLAN is not set"},
 		"Argument":    {nil, []string{"delete", "everything"}, `unknown argument "delete"`},
 		"Flag":        {nil, []string{"--kubeconfig=x"}, "not defined"},

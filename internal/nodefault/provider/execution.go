@@ -198,7 +198,7 @@ func tried(ke *unstructured.Unstructured) bool {
 	conditions, _, _ := unstructured.NestedSlice(ke.Object, "status", "conditions") // what is no list is left out
 	return slices.ContainsFunc(conditions, func(c any) bool {
 		condition, _ := c.(map[string]any) // likewise
-		return condition["type"] == v1alpha1.ConditionSucceeded && condition["reason"] == v1alpha1.TriedOut
+		return condition["type"] == v1alpha1.ConditionSucceeded && condition["reason"] == v1alpha1.ConditionReasonDryRun
 	})
 }
 

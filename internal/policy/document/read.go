@@ -28,7 +28,7 @@ const (
 // in unseen, if that is not nil, is checked to be JSON and left empty.
 func (s *Shape) Read(input []byte, unseen *Shape) (ast.Value, error) {
 	if len(input) > MaxBytes {
-		return nil, fmt.Errorf("read input: it has %d bytes, at most %d are taken", len(input), MaxBytes)
+		return nil, fmt.Errorf("read input: %d bytes, at most %d are allowed", len(input), MaxBytes)
 	}
 	r := reader{text: string(input), dec: jsontext.NewDecoder(bytes.NewBuffer(input)), free: &Shape{}, unseen: unseen}
 	v, err := r.value(s)
@@ -36,7 +36,7 @@ func (s *Shape) Read(input []byte, unseen *Shape) (ast.Value, error) {
 		return nil, fmt.Errorf("read input: %w", err)
 	}
 	if _, err := r.dec.ReadToken(); !errors.Is(err, io.EOF) {
-		return nil, errors.New("read input: there is something behind it")
+		return nil, errors.New("read input: trailing data")
 	}
 	return v, nil
 }
@@ -135,7 +135,7 @@ func (r *reader) number(s *Shape, raw jsontext.Value) (ast.Value, error) {
 		return nil, r.mismatch(s, "the number "+text)
 	}
 	if !calculable(text) {
-		return nil, fmt.Errorf("%s is %s, which is beyond all that is counted", r.where(), text)
+		return nil, fmt.Errorf("%s is %s, which is out of range", r.where(), text)
 	}
 	if t := ast.InternedIntNumberTermFromString(text); t != nil {
 		return t.Value, nil
@@ -160,7 +160,7 @@ func (r *reader) enter() error {
 		return err
 	}
 	if r.dec.StackDepth() > maxDepth {
-		return fmt.Errorf("it is nested deeper than %d", maxDepth)
+		return fmt.Errorf("nested deeper than %d", maxDepth)
 	}
 	return nil
 }
@@ -213,7 +213,7 @@ func (r *reader) field(s *Shape, name string) (*ast.Term, *Shape, error) {
 	}
 	switch {
 	case s.closed:
-		return nil, nil, fmt.Errorf("%s is unknown: there are %s", r.where(), strings.Join(slices.Sorted(maps.Keys(s.Properties)), ", "))
+		return nil, nil, fmt.Errorf("%s is unknown: want %s", r.where(), strings.Join(slices.Sorted(maps.Keys(s.Properties)), ", "))
 	case s.rest != nil:
 		return ast.InternedTerm(name), s.rest, nil
 	}
@@ -224,7 +224,7 @@ func (r *reader) field(s *Shape, name string) (*ast.Term, *Shape, error) {
 func (s *Shape) complete(r *reader, o ast.Object) (ast.Value, error) {
 	for _, name := range s.Required {
 		if o.Get(s.keys[name]) == nil {
-			return nil, fmt.Errorf("%s has no %q", r.where(), name)
+			return nil, fmt.Errorf("%s lacks %q", r.where(), name)
 		}
 	}
 	return o, nil

@@ -63,11 +63,11 @@ func evaluateOne(ctx context.Context, cpu string, in io.Reader, out io.Writer) e
 	}
 	says := json.NewEncoder(out)
 	if err := says.Encode(answer{Begun: true}); err != nil {
-		return fmt.Errorf("begin: %w", err)
+		return fmt.Errorf("start: %w", err)
 	}
 	var q question
 	if err := json.NewDecoder(in).Decode(&q); err != nil {
-		return fmt.Errorf("read the question: %w", err)
+		return fmt.Errorf("read request: %w", err)
 	}
 	return says.Encode(answerTo(ctx, q))
 }

@@ -32,7 +32,7 @@ func limitProcess(cpu time.Duration) error {
 	memory := data*uint64(os.Getpagesize()) + MaxMemory //nolint:gosec // a page has some bytes
 	var begun syscall.Rusage                            // nor is the time in which the program began
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &begun); err != nil {
-		return fmt.Errorf("read what was used so far: %w", err)
+		return fmt.Errorf("read resource usage: %w", err)
 	}
 	used := time.Duration(begun.Utime.Nano() + begun.Stime.Nano())
 	seconds := uint64((used + cpu + time.Second - 1) / time.Second) //nolint:gosec // it is above zero

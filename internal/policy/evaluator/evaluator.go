@@ -65,7 +65,7 @@ var errOvertime = errors.New("the evaluation got too little CPU time")
 type KilledError struct{ Why string }
 
 // Error says why.
-func (e *KilledError) Error() string { return "its evaluation was killed: " + e.Why }
+func (e *KilledError) Error() string { return "the evaluation was killed: " + e.Why }
 
 // A RetryError is why there was no evaluation. It says nothing of the module.
 type RetryError struct {
@@ -74,7 +74,7 @@ type RetryError struct {
 }
 
 // Error says why.
-func (e *RetryError) Error() string { return "it was not evaluated yet: " + e.Err.Error() }
+func (e *RetryError) Error() string { return "not evaluated yet: " + e.Err.Error() }
 
 // Unwrap gives the cause.
 func (e *RetryError) Unwrap() error { return e.Err }
@@ -102,7 +102,7 @@ type Place struct {
 func (e *Evaluator) Enter(requester string) (*Place, error) {
 	after, ok := e.shares.take(requester, time.Now())
 	if !ok {
-		return nil, &RetryError{after, errors.New("other conditions are evaluated at the moment")}
+		return nil, &RetryError{after, errors.New("all evaluator processes are busy")}
 	}
 	return &Place{e, requester}, nil
 }
@@ -128,7 +128,7 @@ func (p *Place) Evaluate(ctx context.Context, module string, input json.RawMessa
 func (e *Evaluator) ask(ctx context.Context, q question) (passed bool, message string, err error) {
 	text, err := json.Marshal(q)
 	if err != nil {
-		return false, "", fmt.Errorf("write the input of a condition: %w", err)
+		return false, "", fmt.Errorf("encode condition input: %w", err)
 	}
 	a, err := e.run(ctx, text)
 	switch {
@@ -175,13 +175,13 @@ func (e *Evaluator) run(ctx context.Context, question []byte) (answer, error) {
 	status, _ := cmd.ProcessState.Sys().(syscall.WaitStatus)
 	switch {
 	case outOfMemory(report.kept.String()):
-		return answer{}, &KilledError{fmt.Sprintf("it took more than %d MiB of memory", MaxMemory>>20)}
+		return answer{}, &KilledError{fmt.Sprintf("it used more than %d MiB of memory", MaxMemory>>20)}
 	case used >= e.cpu || strings.Contains(report.kept.String(), "SIGXCPU"): // of the Go runtime, before the kernel's count is seen here
-		return answer{}, &KilledError{fmt.Sprintf("it took more than %s of CPU time", e.cpu)}
+		return answer{}, &KilledError{fmt.Sprintf("it used more than %s of CPU time", e.cpu)}
 	case bound.Err() != nil:
 		return answer{}, &RetryError{retryAfter, fmt.Errorf("%w: %s within %s", errOvertime, used, e.overall)}
 	case status.Signaled():
-		return answer{}, &KilledError{fmt.Sprintf("it ended by the signal %q, as for lack of memory or of CPU time", status.Signal())}
+		return answer{}, &KilledError{fmt.Sprintf("it was ended by signal %q, for example because of a memory or CPU time limit", status.Signal())}
 	}
 	return answer{}, &KilledError{fmt.Sprintf("it ended with %v: %s", err, report.line())}
 }

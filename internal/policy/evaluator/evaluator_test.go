@@ -51,7 +51,7 @@ func TestEvaluate(t *testing.T) {
 		t.Errorf("got %v, %q, %v", passed, message, err)
 	}
 	passed, _, err = place.Evaluate(t.Context(), "package a\nallow if input.now > 9999999999", policy.ExampleInput(), now)
-	if passed || err == nil || err.Error() != "evaluate allow: it is undefined: no rule gives it a value for this input" {
+	if passed || err == nil || err.Error() != "evaluate allow: undefined: no rule gives it a value for this input" {
 		t.Errorf("got %v, %v", passed, err)
 	}
 	never := (*policy.CompileError)(nil)
@@ -71,8 +71,8 @@ func TestKilled(t *testing.T) {
 		cpu    time.Duration // a slow machine needs some to fill the memory
 		want   string
 	}{
-		"Time":        {endless, evaluator.MaxCPU, "it took more than 1s of CPU time"},
-		"Memory":      {gigabytes, time.Minute, "it took more than 64 MiB of memory"},
+		"Time":        {endless, evaluator.MaxCPU, "it used more than 1s of CPU time"},
+		"Memory":      {gigabytes, time.Minute, "it used more than 64 MiB of memory"},
 		"Compilation": {"package a\nallow if { x := " + strings.Repeat("[y | y := ", 40) + "1" + strings.Repeat("]", 40) + "; x }", evaluator.MaxCPU, ""},
 		"Doubling":    {doubling(), evaluator.MaxCPU, ""},
 	} {

@@ -70,7 +70,7 @@ create index execution_audit_event_actor_idx on executor.execution_audit_event (
 create index execution_audit_event_name_idx on executor.execution_audit_event (name, position);
 
 -- One row for each execution: how it stands by what was recorded. No event is
--- recorded twice because seqs has the numbers of all that were, whichever month that
+-- recorded twice because recorded_seqs has the numbers of all that were, whichever month that
 -- was in and whether or not the events are still there. So the row goes with the
 -- last of its events, and not before its execution is deleted.
 create table executor.execution_summary (
@@ -95,7 +95,7 @@ create table executor.execution_summary (
     started_at         timestamptz,
     ended_at           timestamptz,
     deleted_at         timestamptz,
-    seqs               integer[]   not null,
+    recorded_seqs               integer[]   not null,
     last_position      bigint      not null,
     last_recorded_at   timestamptz not null
 );
@@ -124,12 +124,12 @@ create table executor.execution_audit_anchor (
 );
 
 -- What the owner has decided.
-create table executor.execution_audit_policy (
+create table executor.execution_audit_settings (
     only_row        boolean  primary key default true check (only_row),
-    least_retention interval not null default '30 days' check (least_retention > '0')
+    min_retention interval not null default '30 days' check (min_retention > '0')
 );
 
-insert into executor.execution_audit_policy default values;
+insert into executor.execution_audit_settings default values;
 insert into executor.execution_audit_anchor values (0, sha256(uuid_send(gen_random_uuid())), '', 0, clock_timestamp());
 insert into executor.execution_audit_head (position, hash, recorded_at)
 select a.position, a.hash, a.pruned_at from executor.execution_audit_anchor a;
@@ -180,27 +180,27 @@ create function executor.audit_digest(e executor.execution_audit_event) returns 
 -- Grants keep everybody from it but the owner; this keeps the owner from it who
 -- does not mean to. Partitions that are made later have it as well.
 -- +goose StatementBegin
-create function executor.refuse_change() returns trigger language plpgsql as $$
+create function executor.reject_change() returns trigger language plpgsql as $$
 begin
-    raise exception 'the audit of executions is only ever appended to' using errcode = 'object_not_in_prerequisite_state';
+    raise exception 'the execution audit is append-only' using errcode = 'object_not_in_prerequisite_state';
 end
 $$;
 -- +goose StatementEnd
 
 create trigger append_only before update or delete on executor.execution_audit_event
-    for each row execute function executor.refuse_change();
-create trigger append_only_whole before truncate on executor.execution_audit_event
-    for each statement execute function executor.refuse_change();
+    for each row execute function executor.reject_change();
+create trigger append_only_truncate before truncate on executor.execution_audit_event
+    for each statement execute function executor.reject_change();
 create trigger append_only before update or delete on executor.execution_audit_anchor
-    for each row execute function executor.refuse_change();
-create trigger append_only_whole before truncate on executor.execution_audit_anchor
-    for each statement execute function executor.refuse_change();
-create trigger only_forward before update on executor.execution_audit_head
-    for each row when (new.position <= old.position) execute function executor.refuse_change();
-create trigger stays before delete on executor.execution_audit_head
-    for each row execute function executor.refuse_change();
-create trigger stays_whole before truncate on executor.execution_audit_head
-    for each statement execute function executor.refuse_change();
+    for each row execute function executor.reject_change();
+create trigger append_only_truncate before truncate on executor.execution_audit_anchor
+    for each statement execute function executor.reject_change();
+create trigger forward_only before update on executor.execution_audit_head
+    for each row when (new.position <= old.position) execute function executor.reject_change();
+create trigger no_delete before delete on executor.execution_audit_head
+    for each row execute function executor.reject_change();
+create trigger no_truncate before truncate on executor.execution_audit_head
+    for each statement execute function executor.reject_change();
 
 -- Makes the partition of a moment if it is not there. Its caller holds the head.
 -- Attaching, unlike creating it in place, holds up nobody.
@@ -215,7 +215,7 @@ begin
         return;
     end if;
     execute format('create table executor.%I (like executor.execution_audit_event including constraints)', part);
-    execute format('create trigger append_only_whole before truncate on executor.%I for each statement execute function executor.refuse_change()', part);
+    execute format('create trigger append_only_truncate before truncate on executor.%I for each statement execute function executor.reject_change()', part);
     execute format('alter table executor.execution_audit_event attach partition executor.%I for values from (%L) to (%L)',
         part, month at time zone 'UTC', (month + interval '1 month') at time zone 'UTC');
 end
@@ -224,7 +224,7 @@ $$;
 
 -- Makes the partitions of this month and of so many to come.
 -- +goose StatementBegin
-create function executor.prepare_audit(months integer) returns void
+create function executor.create_audit_partitions(months integer) returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp set lock_timeout = '2s' as $$
 declare
     this timestamp := date_trunc('month', executor.audit_clock() at time zone 'UTC');
@@ -252,7 +252,7 @@ begin
     -- Mostly all of them are new or none is; who has nothing new waits for nobody.
     perform from jsonb_to_recordset(records) as n (execution_uid text, seq integer)
     left join executor.execution_summary s on s.execution_uid = n.execution_uid
-    where s.execution_uid is null or n.seq <> all (s.seqs);
+    where s.execution_uid is null or n.seq <> all (s.recorded_seqs);
     if not found then
         return 0;
     end if;
@@ -260,7 +260,7 @@ begin
     perform from jsonb_to_recordset(records) as n (execution_uid text, type text)
     where coalesce(n.execution_uid, '') = '' or n.type = 'pruned';
     if found then
-        raise exception 'an event is of an execution, and only pruning says that it pruned' using errcode = 'check_violation';
+        raise exception 'events must have an execution_uid, and only prune_audit can add events of type pruned' using errcode = 'check_violation';
     end if;
 
     select * into strict head from executor.execution_audit_head for update;
@@ -271,7 +271,7 @@ begin
         select distinct on (n.execution_uid, n.seq) n.*
         from jsonb_populate_recordset(null::executor.execution_audit_event, records) n
         left join executor.execution_summary s on s.execution_uid = n.execution_uid
-        where s.execution_uid is null or n.seq <> all (s.seqs)
+        where s.execution_uid is null or n.seq <> all (s.recorded_seqs)
         order by n.execution_uid, n.seq
     loop
         event.position := head.position + 1;
@@ -321,7 +321,7 @@ begin
         started_at = coalesce(excluded.started_at, s.started_at),
         ended_at = coalesce(excluded.ended_at, s.ended_at),
         deleted_at = coalesce(excluded.deleted_at, s.deleted_at),
-        seqs = s.seqs || excluded.seqs,
+        recorded_seqs = s.recorded_seqs || excluded.recorded_seqs,
         last_position = excluded.last_position,
         last_recorded_at = excluded.last_recorded_at;
 
@@ -333,7 +333,7 @@ $$;
 
 -- The partitions that hold nothing younger than a retention, from the oldest.
 -- +goose StatementBegin
-create function executor.old_audit_partitions(retention interval) returns setof text
+create function executor.expired_audit_partitions(retention interval) returns setof text
 language sql stable security definer set search_path = pg_catalog, pg_temp as $$
     select c.relname::text
     from pg_inherits i join pg_class c on c.oid = i.inhrelid
@@ -358,19 +358,19 @@ declare
     begun  record;
     ended  record;
 begin
-    select p.least_retention into strict least from executor.execution_audit_policy p;
+    select p.min_retention into strict least from executor.execution_audit_settings p;
     if retention is null or retention < least then
-        raise exception 'the audit is kept for % at least, not for %', least, retention using
-            errcode = 'insufficient_privilege', hint = 'the owner of the schema can change executor.execution_audit_policy';
+        raise exception 'the audit must be retained for at least %, but a retention of % was requested', least, retention using
+            errcode = 'insufficient_privilege', hint = 'the owner of the schema can change min_retention in executor.execution_audit_settings';
     end if;
     select * into strict head from executor.execution_audit_head for update;
-    for part in select executor.old_audit_partitions(retention) loop
+    for part in select executor.expired_audit_partitions(retention) loop
         select * into strict anchor from executor.execution_audit_anchor a order by a.position desc limit 1;
         execute format('select e.position, e.prev_hash from executor.%I e order by e.position limit 1', part) into begun;
         execute format('select e.position, e.hash from executor.%I e order by e.position desc limit 1', part) into ended;
         if begun.position is not null and (begun.position <> anchor.position + 1 or begun.prev_hash <> anchor.hash) then
-            raise exception 'the chain does not begin where the last pruning ended, at %', anchor.position using
-                errcode = 'data_corrupted', hint = 'fleetloop audit verify';
+            raise exception 'the audit chain does not start where the last pruning ended, at position %', anchor.position using
+                errcode = 'data_corrupted', hint = 'run fleetloop audit verify';
         end if;
         execute format('drop table executor.%I', part);
         return next part;
@@ -420,13 +420,13 @@ end
 $$;
 -- +goose StatementEnd
 
-select executor.prepare_audit(2);
+select executor.create_audit_partitions(2);
 
 revoke execute on all functions in schema executor from public;
 grant usage on schema executor to execution_controller, execution_auditor;
 grant select on executor.execution_audit_event, executor.execution_summary, executor.execution_audit_head,
-    executor.execution_audit_anchor, executor.execution_audit_policy, fleetloop_migrations to execution_controller, execution_auditor;
+    executor.execution_audit_anchor, executor.execution_audit_settings, fleetloop_migrations to execution_controller, execution_auditor;
 -- Inserting is appending, and nothing else: a row that could be inserted as it
 -- is could have any position and any hash.
-grant execute on function executor.append_audit(jsonb), executor.prepare_audit(integer),
-    executor.old_audit_partitions(interval), executor.prune_audit(interval) to execution_controller;
+grant execute on function executor.append_audit(jsonb), executor.create_audit_partitions(integer),
+    executor.expired_audit_partitions(interval), executor.prune_audit(interval) to execution_controller;

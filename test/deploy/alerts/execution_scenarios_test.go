@@ -19,13 +19,13 @@ func controller() map[string][]scenario {
 			{
 				reason: "nothing is scraped for five minutes",
 				series: "  up 1x10\n",
-				want:   map[int][]alert{4: nil, 5: {{labels: map[string]string{}, summary: "No execution controller is scraped that sees executions; nothing is carried out."}}},
+				want:   map[int][]alert{4: nil, 5: {{labels: map[string]string{}, summary: "No execution controller is running."}}},
 			},
 			{
 				reason: "one runs, and has never listed executions",
 				series: `  kubernetesexecution_created_total{namespace="kubernaut-executor",job="execution-controller",instance="a"} 0x10
 `,
-				want: map[int][]alert{5: {{labels: map[string]string{}, summary: "No execution controller is scraped that sees executions; nothing is carried out."}}},
+				want: map[int][]alert{5: {{labels: map[string]string{}, summary: "No execution controller is running."}}},
 			},
 			{
 				reason: "one of two was restarted",
@@ -36,7 +36,7 @@ func controller() map[string][]scenario {
 				want: map[int][]alert{10: nil, 20: nil},
 			},
 		},
-		"ExecutionPoliciesMissing": {
+		"ExecutionSafetyPoliciesNotLoaded": {
 			{
 				reason: "one of two was restarted after the ConfigMap was spoiled",
 				series: `
@@ -44,7 +44,7 @@ func controller() map[string][]scenario {
   kubernetesexecution_created_total{namespace="kubernaut-executor",job="execution-controller",instance="b"} 0x20
   kubernetes_executor_policy_info{namespace="kubernaut-executor",job="execution-controller",instance="a",hash="11"} 1x20
 `,
-				want: map[int][]alert{4: nil, 5: {{labels: acting(), summary: "Execution controllers that have no policies, and so deny everything: 1."}}},
+				want: map[int][]alert{4: nil, 5: {{labels: acting(), summary: "Execution controllers without safety policies: 1."}}},
 			},
 			{
 				reason: "another set is taken",
@@ -56,7 +56,7 @@ func controller() map[string][]scenario {
 				want: map[int][]alert{8: nil, 20: nil},
 			},
 		},
-		"ExecutionPoliciesRefused": {
+		"ExecutionSafetyPolicyReloadFailed": {
 			{
 				reason: "both replicas refuse a change; it is mended, and half an hour later all is well",
 				series: `
@@ -66,7 +66,7 @@ func controller() map[string][]scenario {
 `,
 				want: map[int][]alert{
 					4:  nil,
-					6:  {{labels: acting(), summary: "A change of the policies was refused within the last half hour; those before it decide."}},
+					6:  {{labels: acting(), summary: "A change of the safety policies was rejected."}},
 					36: nil,
 				},
 			},
@@ -79,29 +79,29 @@ func controller() map[string][]scenario {
 				want: map[int][]alert{40: nil},
 			},
 		},
-		"ExecutionApprovalGuardMissing": {
+		"ExecutionAdmissionPoliciesMissing": {
 			{
 				reason: "somebody takes the policies away, both replicas see it, and it is mended",
 				series: `
-  kubernetesexecution_approval_guard_missing{namespace="kubernaut-executor",job="execution-controller",instance="a"} 0x3 1x10 0x20
-  kubernetesexecution_approval_guard_missing{namespace="kubernaut-executor",job="execution-controller",instance="b"} 0x3 1x10 0x20
+  kubernetesexecution_admission_policies_missing{namespace="kubernaut-executor",job="execution-controller",instance="a"} 0x3 1x10 0x20
+  kubernetesexecution_admission_policies_missing{namespace="kubernaut-executor",job="execution-controller",instance="b"} 0x3 1x10 0x20
 `,
 				want: map[int][]alert{
 					8:  nil,
-					9:  {{labels: acting(), summary: "No approval of an execution is accepted, because nothing checks who approves."}},
+					9:  {{labels: acting(), summary: "The admission policies of executions are not in force."}},
 					16: nil,
 				},
 			},
 			{
 				reason: "a replica starts, and has yet to look",
 				series: `
-  kubernetesexecution_approval_guard_missing{namespace="kubernaut-executor",job="execution-controller",instance="a"} 0x20
-  kubernetesexecution_approval_guard_missing{namespace="kubernaut-executor",job="execution-controller",instance="b"} _x5 1 0x14
+  kubernetesexecution_admission_policies_missing{namespace="kubernaut-executor",job="execution-controller",instance="a"} 0x20
+  kubernetesexecution_admission_policies_missing{namespace="kubernaut-executor",job="execution-controller",instance="b"} _x5 1 0x14
 `,
 				want: map[int][]alert{6: nil, 11: nil, 20: nil},
 			},
 		},
-		"ExecutionAuditBehind": {
+		"ExecutionAuditDelayed": {
 			{
 				reason: "the database is away",
 				series: `
@@ -110,7 +110,7 @@ func controller() map[string][]scenario {
 `,
 				want: map[int][]alert{
 					11: nil,
-					12: {{labels: acting(), summary: "What became of executions has waited for 11m 0s to be written to the audit."}},
+					12: {{labels: acting(), summary: "Audit records of executions have been pending for 11m 0s."}},
 				},
 			},
 			{
@@ -120,18 +120,18 @@ func controller() map[string][]scenario {
 				want: map[int][]alert{10: nil, 20: nil},
 			},
 		},
-		"ExecutionAuditBroken": {
+		"ExecutionAuditVerificationFailed": {
 			{
 				reason: "who works has verified it",
 				series: `
-  kubernetesexecution_audit_broken{namespace="kubernaut-executor",job="execution-controller",instance="a"} 0x3 1x20
-  kubernetesexecution_audit_broken{namespace="kubernaut-executor",job="execution-controller",instance="b"} 0x23
+  kubernetesexecution_audit_verification_failed{namespace="kubernaut-executor",job="execution-controller",instance="a"} 0x3 1x20
+  kubernetesexecution_audit_verification_failed{namespace="kubernaut-executor",job="execution-controller",instance="b"} 0x23
 `,
-				want: map[int][]alert{4: nil, 5: {{labels: acting(), summary: "The audit of executions is not what was recorded."}}},
+				want: map[int][]alert{4: nil, 5: {{labels: acting(), summary: "Verification of the execution audit failed."}}},
 			},
 			{
 				reason: "it holds",
-				series: `  kubernetesexecution_audit_broken{namespace="kubernaut-executor",job="execution-controller",instance="a"} 0x20
+				series: `  kubernetesexecution_audit_verification_failed{namespace="kubernaut-executor",job="execution-controller",instance="a"} 0x20
 `,
 				want: map[int][]alert{20: nil},
 			},
@@ -152,10 +152,10 @@ func executions() map[string][]scenario {
 `,
 				want: map[int][]alert{
 					25: nil,
-					26: {{labels: acting("phase", "validated"), summary: "An execution has been validated for 26m 0s, longer than any should be."}},
+					26: {{labels: acting("phase", "validated"), summary: "An execution has been in phase validated for 26m 0s."}},
 					81: {
-						{labels: acting("phase", "executing"), summary: "An execution has been executing for 1h 21m 0s, longer than any should be."},
-						{labels: acting("phase", "validated"), summary: "An execution has been validated for 1h 21m 0s, longer than any should be."},
+						{labels: acting("phase", "executing"), summary: "An execution has been in phase executing for 1h 21m 0s."},
+						{labels: acting("phase", "validated"), summary: "An execution has been in phase validated for 1h 21m 0s."},
 					},
 				},
 			},
@@ -169,7 +169,7 @@ func executions() map[string][]scenario {
 				want: map[int][]alert{30: nil, 60: nil, 99: nil},
 			},
 		},
-		"ExecutionApprovalsWaiting": {
+		"ExecutionApprovalPending": {
 			{
 				reason: "nobody looks",
 				series: `
@@ -178,7 +178,7 @@ func executions() map[string][]scenario {
 `,
 				want: map[int][]alert{
 					31: nil,
-					32: {{labels: acting(), summary: "A plan has waited for its approval for 32m 0s; at its deadline the execution fails."}},
+					32: {{labels: acting(), summary: "An execution has been waiting for approval for 32m 0s."}},
 					62: nil,
 				},
 			},
@@ -189,7 +189,7 @@ func executions() map[string][]scenario {
 				want: map[int][]alert{14: nil, 44: nil},
 			},
 		},
-		"ExecutionFailures": {
+		"ExecutionFailureRateHigh": {
 			{
 				reason: "a quarter of them fails when it runs, on whichever replica works",
 				series: `
@@ -201,7 +201,7 @@ func executions() map[string][]scenario {
 `,
 				want: map[int][]alert{
 					5:  nil,
-					70: {{labels: acting(), summary: "25% of the actions of the last hour failed, could not begin, or did not help."}},
+					70: {{labels: acting(), summary: "25% of the executions of the last hour failed."}},
 				},
 			},
 			{
@@ -215,7 +215,7 @@ func executions() map[string][]scenario {
 `,
 				want: map[int][]alert{
 					5:  nil,
-					70: {{labels: acting(), summary: "50% of the actions of the last hour failed, could not begin, or did not help."}},
+					70: {{labels: acting(), summary: "50% of the executions of the last hour failed."}},
 				},
 			},
 			{
@@ -228,7 +228,7 @@ func executions() map[string][]scenario {
 `,
 				want: map[int][]alert{
 					5:  nil,
-					70: {{labels: acting(), summary: "50% of the actions of the last hour failed, could not begin, or did not help."}},
+					70: {{labels: acting(), summary: "50% of the executions of the last hour failed."}},
 				},
 			},
 			{
@@ -239,7 +239,7 @@ func executions() map[string][]scenario {
 `,
 				want: map[int][]alert{
 					5:  nil,
-					70: {{labels: acting(), summary: "100% of the actions of the last hour failed, could not begin, or did not help."}},
+					70: {{labels: acting(), summary: "100% of the executions of the last hour failed."}},
 				},
 			},
 			{
@@ -295,8 +295,8 @@ func executions() map[string][]scenario {
 `,
 				want: map[int][]alert{
 					9:  nil,
-					11: {{labels: acting(), summary: "Executions of the last hour of which nobody knows what they did: 1."}},
-					68: {{labels: acting(), summary: "Executions of the last hour of which nobody knows what they did: 1."}},
+					11: {{labels: acting(), summary: "Executions of the last hour with an unknown result: 1."}},
+					68: {{labels: acting(), summary: "Executions of the last hour with an unknown result: 1."}},
 					72: nil,
 				},
 			},
@@ -306,18 +306,18 @@ func executions() map[string][]scenario {
 `,
 				want: map[int][]alert{
 					99:  nil,
-					130: {{labels: acting(), summary: "Executions of the last hour of which nobody knows what they did: 2."}},
+					130: {{labels: acting(), summary: "Executions of the last hour with an unknown result: 2."}},
 				},
 			},
 		},
-		"ExecutionJobsRefused": {
+		"ExecutionJobCreationFailed": {
 			{
 				reason: "the quota is used up: each attempt is refused",
 				series: `  kubernetesexecution_job_creation_total{namespace="kubernaut-executor",job="execution-controller",instance="a",status="failed"} _x4 1+6x5 31x30
 `,
 				want: map[int][]alert{
 					4:  nil,
-					7:  {{labels: acting(), summary: "The API server refuses the Jobs of executions; after five minutes they fail."}},
+					7:  {{labels: acting(), summary: "The API server rejects Jobs of executions."}},
 					30: nil,
 				},
 			},

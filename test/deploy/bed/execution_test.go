@@ -52,7 +52,7 @@ func TestExecutions(t *testing.T) {
 	c.wantApplied(t, objects, ns)
 	said := startController(t, objects, ns)
 	kubebedtest.Eventually(t, func(context.Context) error { // what is asked for before is refused
-		if !strings.Contains(said(), "who approves are in force") {
+		if !strings.Contains(said(), "admission policies in force") {
 			return errors.New("the admission policies are not in force yet")
 		}
 		return nil

@@ -88,7 +88,7 @@ func TestHelm(t *testing.T) {
 	if _, err := client.AppsV1().Deployments(acting).Get(t.Context(), "fleetloop-execution-controller", metav1.GetOptions{}); err != nil {
 		t.Error(err)
 	}
-	if _, err := client.AdmissionregistrationV1().MutatingAdmissionPolicies().Get(t.Context(), acting+"-execution-requests-stamp", metav1.GetOptions{}); err != nil {
+	if _, err := client.AdmissionregistrationV1().MutatingAdmissionPolicies().Get(t.Context(), acting+"-execution-requests-defaults", metav1.GetOptions{}); err != nil {
 		t.Errorf("Helm asks the cluster what it serves: %v", err)
 	}
 

@@ -44,8 +44,8 @@ func executions() map[string]shown {
 		},
 		"validating": {
 			reason: "it waits for the policies", action: "restart_deployment", by: "alice",
-			status: v1alpha1.KubernetesExecutionStatus{Phase: v1alpha1.PhaseValidating, Target: web, ReasonDetail: v1alpha1.DetailPolicyUnavailable, Message: "the checks cannot be made"},
-			want:   "validating|validating|restart_deployment|Deployment/shop/web|<nil>|<nil>|policy_unavailable|alice|the checks cannot be made",
+			status: v1alpha1.KubernetesExecutionStatus{Phase: v1alpha1.PhaseValidating, Target: web, ReasonDetail: v1alpha1.DetailPolicyUnavailable, Message: "checks could not run"},
+			want:   "validating|validating|restart_deployment|Deployment/shop/web|<nil>|<nil>|policy_unavailable|alice|checks could not run",
 		},
 		"validated": {
 			reason: "it waits for its turn", action: "scale_deployment", by: "alice",

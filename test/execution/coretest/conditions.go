@@ -45,7 +45,7 @@ func neverHolds(f *fleettest.Fleet) {
 		ke.Name += "-" + kind
 		f.Ask(alice, ke)
 		ke = f.Fails(ke.Name, v1alpha1.ReasonValidationError, "")
-		if says := kind + `condition "broken" can never hold: it does not compile: condition:3: `; !strings.Contains(ke.Status.Message, says) {
+		if says := kind + `condition "broken" can never pass: the condition does not compile: condition:3: `; !strings.Contains(ke.Status.Message, says) {
 			f.Errorf("it says %q, want %q", ke.Status.Message, says)
 		}
 		wantNoJob(f, ke.Name)
@@ -66,7 +66,7 @@ func preconditionWaits(f *fleettest.Fleet) {
 		}
 		return nil
 	})
-	f.Does(alice, cli.CodeOK, []string{"exec", "describe", name}, "It waits for its preconditions to hold: four.")
+	f.Does(alice, cli.CodeOK, []string{"exec", "describe", name}, "The execution is waiting for its preconditions to pass: four.")
 	wantNoJob(f, name)
 	f.Patch(f.Cheap, name, `{"spec":{"replicas":4}}`)
 	ke := f.Reaches(name, v1alpha1.PhaseRollbackReady)
@@ -90,7 +90,7 @@ func postconditionFails(f *fleettest.Fleet) {
 	}
 	f.WantReplicas(f.Cheap, name, 5) // nothing is taken back by itself
 	f.WantEvent(name, "ExecutionFailed", "Warning")
-	f.Does(alice, cli.CodeOK, []string{"exec", "describe", name}, "what must hold after it does not: six", "fleetloop rollback "+name)
+	f.Does(alice, cli.CodeOK, []string{"exec", "describe", name}, "required postconditions failed: six", "fleetloop rollback "+name)
 	f.Does(alice, cli.CodeOK, []string{"exec", "finalize", name})
 	f.Fails(name, v1alpha1.ReasonPostConditionFailed, "")
 }

@@ -152,7 +152,7 @@ func scale(f *fleettest.Fleet) {
 
 func approval(f *fleettest.Fleet) {
 	name := dear(f)
-	f.Does(alice, cli.CodePrecondition, fleettest.Scale(f.Dear, name, 5, "--name="+name, "--wait"), "waits for an approval", "fleetloop approve")
+	f.Does(alice, cli.CodePrecondition, fleettest.Scale(f.Dear, name, 5, "--name="+name, "--wait"), "is waiting for approval", "fleetloop approve")
 	wantNoJob(f, name)
 	f.WantReplicas(f.Dear, name, 3)
 	f.Does(bob, cli.CodeUsage, []string{"approve", name}, "no terminal")
@@ -190,7 +190,7 @@ func fourEyes(f *fleettest.Fleet) {
 	name := dear(f)
 	fromThree(f, f.Dear, name, nil)
 	ke := f.Reaches(name, v1alpha1.PhaseWaitingApproval)
-	f.Does(alice, cli.CodePrecondition, []string{"approve", name, "--yes"}, "somebody else than the requester", "have another person look at it")
+	f.Does(alice, cli.CodePrecondition, []string{"approve", name, "--yes"}, "the requester is excluded from approving", "another person must approve")
 	if err := f.As(alice).Patch(f.Context(), ke, merge(`{"spec":{"approvalReceived":true}}`)); err == nil {
 		f.Error("whoever asked could approve by the boolean")
 	}
@@ -225,7 +225,7 @@ func approvalTimeout(f *fleettest.Fleet) {
 	if took := time.Since(begin); took < 2*time.Second {
 		f.Errorf("it failed after %s, before its time", took)
 	}
-	f.Does(bob, cli.CodePrecondition, []string{"approve", name, "--yes"}, "waits for no approval")
+	f.Does(bob, cli.CodePrecondition, []string{"approve", name, "--yes"}, "is not waiting for approval")
 	wantNoJob(f, name)
 }
 
@@ -247,7 +247,7 @@ func policyDenial(f *fleettest.Fleet) {
 	if p := ke.Status.ValidationResults.PolicyValidation; p.Allowed || len(p.Violations) != 1 || !strings.Contains(p.Violations[0], "21 replicas") || p.PolicyName == "" {
 		f.Errorf("policy %+v", p)
 	}
-	f.Does(alice, cli.CodeOK, []string{"exec", "describe", name}, "Policy:       denied by", "violated: 21 replicas are more than 20")
+	f.Does(alice, cli.CodeOK, []string{"exec", "describe", name}, "Policy:       denied by", "violation: 21 replicas are more than the maximum of 20")
 	wantNoJob(f, name)
 }
 
@@ -322,5 +322,5 @@ func noWayBack(f *fleettest.Fleet) {
 	if ke := f.Get(name); ke.Status.RollbackInformation == nil || ke.Status.RollbackInformation.Available {
 		f.Errorf("way back %+v", ke.Status.RollbackInformation)
 	}
-	f.Does(alice, cli.CodePrecondition, []string{"rollback", name}, "cannot be taken back")
+	f.Does(alice, cli.CodePrecondition, []string{"rollback", name}, "cannot be rolled back")
 }

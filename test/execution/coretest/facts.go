@@ -104,7 +104,7 @@ func secretsUnknown(f *fleettest.Fleet) {
 	name := withSecrets(f, f.Dear)
 	wantsSecrets(f, f.Dear, name, name)
 	ke := f.Fails(name, v1alpha1.ReasonValidationError, v1alpha1.DetailPreConditionFailed)
-	for _, says := range []string{"invalid_secrets is not known", "kubernaut-secret-lookup", "bind its role in namespace"} {
+	for _, says := range []string{"invalid_secrets is unknown", "kubernaut-secret-lookup", "bind its role in namespace"} {
 		if !strings.Contains(ke.Status.Message, says) {
 			f.Errorf("it says %q, want %q", ke.Status.Message, says)
 		}

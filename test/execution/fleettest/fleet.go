@@ -321,7 +321,7 @@ func (f *Fleet) LaunchController(args ...string) *controllertest.Process {
 	all := []string{
 		"--kubeconfig=" + f.kubeconfig, "--namespace=" + f.Namespace, "--runner-image=" + image, "--runner-pull-policy=Never",
 		"--metrics-bind-address=127.0.0.1:0", "--health-probe-bind-address=127.0.0.1:0",
-		"--guard-propagation=10ms", // the one API server goes by the guard: see InstallGuard
+		"--admission-policy-propagation-delay=10ms", // the one API server goes by the guard: see InstallGuard
 	}
 	all = append(append(all, f.o.Args...), args...)
 	f.controller = controllertest.Start(f, f.s.binary("execution-controller"), map[string]string{"DATABASE_URL": f.Database, "LOG_FORMAT": "json"}, all...)

@@ -290,7 +290,7 @@ func (c *course) end() {
 	still := c.Get(waiting)
 	if a, before := still.Status.Approval, c.before[waiting].Status.Approval; still.Status.Phase != v1alpha1.PhaseWaitingApproval ||
 		a.State != v1alpha1.ApprovalPending || !a.Deadline.Equal(before.Deadline) || still.Status.Plan.Hash != c.before[waiting].Status.Plan.Hash {
-		c.Errorf("what waits for an approval is %s: %+v", still.Status.Phase, a)
+		c.Errorf("what is waiting for approval is %s: %+v", still.Status.Phase, a)
 	}
 	if phase := c.Get(queued).Status.Phase; phase != v1alpha1.PhaseValidated {
 		c.Errorf("what waits for its turn is %s", phase)

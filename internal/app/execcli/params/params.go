@@ -49,7 +49,7 @@ func (r Reader) Read(list []action.Parameter, file string, words []string) (json
 			return nil, err
 		}
 		if len(docs) != 1 || json.Unmarshal(docs[0], &in.all) != nil || in.all == nil {
-			return nil, fmt.Errorf("%s: parameters are one object, as in {\"replicas\": 5}", file)
+			return nil, fmt.Errorf("%s: parameters must be one object, for example {\"replicas\": 5}", file)
 		}
 	}
 	var errs []error
@@ -79,7 +79,7 @@ func (r *reading) word(word string) error {
 	name, key, isEntry := strings.Cut(name, ".")
 	if !hasValue {
 		if key, isEntry = strings.CutSuffix(key, "-"); !isEntry || key == "" {
-			return fmt.Errorf("%q is no parameter: write name=value", word)
+			return fmt.Errorf("invalid parameter %q: want name=value", word)
 		}
 	}
 	p, err := find(r.list, name)
@@ -128,15 +128,15 @@ func find(list []action.Parameter, name string) (action.Parameter, error) {
 		return action.Parameter{Name: name, Type: "string"}, nil
 	}
 	if len(names) == 0 {
-		return action.Parameter{}, fmt.Errorf("there is no parameter %q; the action has none", name)
+		return action.Parameter{}, fmt.Errorf("unknown parameter %q: the action has no parameters", name)
 	}
-	return action.Parameter{}, fmt.Errorf("there is no parameter %q; there are %s", name, strings.Join(names, ", "))
+	return action.Parameter{}, fmt.Errorf("unknown parameter %q: want %s", name, strings.Join(names, ", "))
 }
 
 // entry puts one entry into an object.
 func (r *reading) entry(p action.Parameter, key, text string, hasValue bool) error {
 	if p.Type != "object" {
-		return fmt.Errorf("%s is no object, and has no entry %q", p.Name, key)
+		return fmt.Errorf("%s is not an object, so %q cannot be set", p.Name, key)
 	}
 	whole := p.Name + "." + key
 	if r.given[p.Name] || r.given[whole] {
@@ -146,7 +146,7 @@ func (r *reading) entry(p action.Parameter, key, text string, hasValue bool) err
 	object := map[string]json.RawMessage{}
 	if raw, ok := r.all[p.Name]; ok {
 		if err := json.Unmarshal(raw, &object); err != nil {
-			return fmt.Errorf("%s is no object in the file", p.Name)
+			return fmt.Errorf("%s is not an object in the file", p.Name)
 		}
 	}
 	value := json.RawMessage("null")
@@ -181,7 +181,7 @@ func (r Reader) value(p action.Parameter, text string) (json.RawMessage, error) 
 	case "integer":
 		n, err := strconv.ParseInt(text, 10, 64)
 		if err != nil {
-			return nil, fmt.Errorf("%q is no integer", text)
+			return nil, fmt.Errorf("%q is not an integer", text)
 		}
 		return strconv.AppendInt(nil, n, 10), nil // without a sign and zeros that JSON does not know
 	case "boolean":
@@ -212,7 +212,7 @@ func (r Reader) structure(kind, text string) (json.RawMessage, error) {
 	}
 	if kind == "object" {
 		if len(docs) != 1 || !begins(docs[0], '{') {
-			return nil, errors.New(`an object is written as JSON, such as {"a": 1}, or in a file as one document`)
+			return nil, errors.New(`write an object as JSON, for example {"a": 1}, or in a file as one document`)
 		}
 		return docs[0], nil
 	}
@@ -264,7 +264,7 @@ func (r Reader) content(name string) ([]byte, error) {
 		return nil, fmt.Errorf("read %s: %w", name, err)
 	}
 	if len(text) > MaxSize {
-		return nil, fmt.Errorf("read %s: it is larger than %d bytes", name, MaxSize)
+		return nil, fmt.Errorf("read %s: larger than %d bytes", name, MaxSize)
 	}
 	return text, nil
 }
@@ -291,7 +291,7 @@ func (r Reader) documents(name string) ([]json.RawMessage, error) {
 		}
 	}
 	if len(docs) == 0 {
-		return nil, fmt.Errorf("read %s: there is nothing in it", name)
+		return nil, fmt.Errorf("read %s: the file is empty", name)
 	}
 	return docs, nil
 }

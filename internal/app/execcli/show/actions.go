@@ -17,7 +17,7 @@ func Actions(w io.Writer, list []*action.Action, wide bool, o Options) error {
 	p := &page{w: w, o: o}
 	var rows [][]cell
 	if !o.NoHeaders {
-		heads := plain("NAME", "RISK", "WAY BACK")
+		heads := plain("NAME", "RISK", "ROLLBACK")
 		if wide {
 			heads = append(heads, plain("KINDS", "TIMEOUT", "RETRIES", "SERVICE ACCOUNT")...)
 		}
@@ -48,7 +48,7 @@ func riskStyle(r action.Risk) terminal.Style {
 func wayBack(a *action.Action) string {
 	switch {
 	case a.ReadOnly || a.NoJob:
-		return "nothing to undo"
+		return "not needed"
 	case !a.Reversible:
 		return "none"
 	}
@@ -78,18 +78,18 @@ func short(d time.Duration) string {
 func Action(w io.Writer, a *action.Action, o Options) error {
 	p := &page{w: w, o: o}
 	p.field("Name", a.Name)
-	p.field("Does", a.Summary)
+	p.field("Description", a.Summary)
 	for _, f := range []struct{ name, value string }{
-		{"As kubectl", a.Kubectl}, {"Also called", strings.Join(a.Aliases, ", ")}, {"Targets", strings.Join(a.Kinds, ", ")},
+		{"kubectl", a.Kubectl}, {"Aliases", strings.Join(a.Aliases, ", ")}, {"Targets", strings.Join(a.Kinds, ", ")},
 	} {
 		if f.value != "" {
 			p.field(f.name, f.value)
 		}
 	}
 	p.styled("Risk", string(a.Risk), riskStyle(a.Risk))
-	p.field("Way back", wayBack(a))
+	p.field("Rollback", wayBack(a))
 	p.field("Timeout", fmt.Sprintf("%s, at most %s", short(a.Timeout), short(a.MaxTimeout)))
-	p.field("Tried again", fmt.Sprintf("%d times", a.Retries))
+	p.field("Retries", fmt.Sprintf("%d", a.Retries))
 	if name := account(a); name != "" {
 		p.field("Runs as", name)
 	}
@@ -99,8 +99,8 @@ func Action(w io.Writer, a *action.Action, o Options) error {
 		return p.err
 	}
 	p.line("")
-	p.line("Rights of its service account:")
-	rows := [][]cell{plain("RESOURCE", "VERBS", "WHERE", "FOR")}
+	p.line("Permissions of the service account:")
+	rows := [][]cell{plain("RESOURCE", "VERBS", "SCOPE", "PURPOSE")}
 	for _, r := range a.Permissions {
 		resource := r.Resource
 		if r.Group != "" {
@@ -109,12 +109,12 @@ func Action(w io.Writer, a *action.Action, o Options) error {
 		if r.Subresource != "" {
 			resource += "/" + r.Subresource
 		}
-		where := "target's namespace"
+		where := "namespace of the target"
 		if r.ClusterScoped {
 			where = "cluster"
 		}
 		if r.Executor {
-			where = "executions' namespace"
+			where = "namespace of the executions"
 		}
 		rows = append(rows, plain(resource, strings.Join(r.Verbs, ","), where, r.Why))
 	}
@@ -124,11 +124,11 @@ func Action(w io.Writer, a *action.Action, o Options) error {
 
 func (p *page) parameters(list []action.Parameter) {
 	if len(list) == 0 {
-		p.line("It has no parameters.")
+		p.line("No parameters.")
 		return
 	}
 	p.line("Parameters:")
-	rows := [][]cell{plain("NAME", "TYPE", "REQUIRED", "DEFAULT", "MEANING")}
+	rows := [][]cell{plain("NAME", "TYPE", "REQUIRED", "DEFAULT", "DESCRIPTION")}
 	for _, m := range list {
 		rows = append(rows, plain(m.Name, kindOf(m), yesNo(m.Required), m.Default, m.Doc))
 	}

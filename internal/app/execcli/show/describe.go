@@ -40,7 +40,7 @@ func (p *page) head(ke *v1alpha1.KubernetesExecution) {
 	p.field("Name", ke.Name)
 	p.field("Namespace", ke.Namespace)
 	p.field("Action", spec.Action)
-	p.field("Target", cmp.Or(Target(ke), "not known yet"))
+	p.field("Target", cmp.Or(Target(ke), "unknown"))
 	p.field("Parameters", cmp.Or(Parameters(spec.Parameters), "none"))
 	by := ""
 	if spec.RequestedBy != "" {
@@ -60,14 +60,14 @@ func (p *page) head(ke *v1alpha1.KubernetesExecution) {
 		}
 	}
 	if spec.DryRun == v1alpha1.DryRunOnly {
-		p.field("Dry run", "only; nothing is changed")
+		p.field("Dry run", "only, changes nothing")
 	}
 	p.styled("Phase", p.phase(ke), PhaseStyle(ke))
 	if ke.Status.Outcome != "" {
 		p.field("Outcome", string(ke.Status.Outcome))
 	}
 	if ke.DeletionTimestamp != nil {
-		p.field("Deleted", p.when(ke.DeletionTimestamp.Time)+", and kept until what became of it is in the audit")
+		p.field("Deleted", p.when(ke.DeletionTimestamp.Time)+", retained until the audit is written")
 	}
 }
 
@@ -112,7 +112,7 @@ func (p *page) phase(ke *v1alpha1.KubernetesExecution) string {
 // now says what the execution waits for, and what to do.
 func (p *page) now(ke *v1alpha1.KubernetesExecution) {
 	p.line("")
-	p.line("Now:")
+	p.line("Next steps:")
 	if ke.Status.Message != "" {
 		p.block("  ", ke.Status.Message)
 	}
@@ -172,27 +172,27 @@ func (p *page) policy(v *v1alpha1.ValidationResults) {
 		verdict += " by " + d.PolicyName
 	}
 	if d.Mode != "" && d.Mode != "enforce" {
-		verdict += fmt.Sprintf(" (mode %s: violations do not deny)", d.Mode)
+		verdict += fmt.Sprintf(" (mode %s: violations are not enforced)", d.Mode)
 	}
 	p.styled("Policy", verdict, style)
 	for _, text := range d.Violations {
-		p.block("  ", "violated: "+text)
+		p.block("  ", "violation: "+text)
 	}
 	for _, text := range d.Warnings {
 		p.block("  ", "warning: "+text)
 	}
 	var wants []string
 	if d.RequiredDryRun {
-		wants = append(wants, "a dry run")
+		wants = append(wants, "dry run")
 	}
 	if d.RequiredApproval {
-		wants = append(wants, "an approval")
+		wants = append(wants, "approval")
 	}
 	if len(wants) > 0 {
-		p.line("  wants %s", strings.Join(wants, " and "))
+		p.line("  requires %s", strings.Join(wants, " and "))
 	}
 	if d.PolicyHash != "" {
-		p.block("  ", "policies "+Short(d.PolicyHash)+evaluated(p, d.EvaluatedAt))
+		p.block("  ", "policy hash "+Short(d.PolicyHash)+evaluated(p, d.EvaluatedAt))
 	}
 }
 
@@ -212,7 +212,7 @@ func (p *page) checks(ke *v1alpha1.KubernetesExecution) {
 	p.line("Checks:")
 	p.table("  ", [][]cell{
 		verdict("parameters", v.ParameterValidation),
-		verdict("rights of the action", v.RBACValidation),
+		verdict("permissions", v.RBACValidation),
 		verdict("target", v.ResourceExists),
 	})
 	if d := v.DryRunResults; d != nil {
@@ -226,13 +226,13 @@ func verdict(what string, passed bool) []cell {
 	if passed {
 		return []cell{{text: what}, {text: "passed", style: terminal.Good}}
 	}
-	return []cell{{text: what}, {text: "not passed", style: terminal.Bad}}
+	return []cell{{text: what}, {text: "failed", style: terminal.Bad}}
 }
 
 func (p *page) dryRun(d *v1alpha1.DryRunResults) {
 	switch {
 	case !d.Performed:
-		p.line("  dry run: none")
+		p.line("  dry run: not performed")
 	case d.Success:
 		p.line("  dry run: passed")
 	default:
@@ -251,14 +251,14 @@ func (p *page) conditionResults(title string, list []v1alpha1.ConditionResult) {
 		return
 	}
 	p.line("  %s:", title)
-	rows := [][]cell{plain("TYPE", "RESULT", "REQUIRED", "LOOKS", "AT", "MESSAGE")}
+	rows := [][]cell{plain("TYPE", "RESULT", "REQUIRED", "EVALUATIONS", "AT", "MESSAGE")}
 	for _, c := range list {
-		result := cell{text: "does not hold", style: terminal.Bad}
+		result := cell{text: "failed", style: terminal.Bad}
 		switch {
 		case !c.Evaluated:
 			result = cell{text: "not evaluated", style: terminal.Faint}
 		case c.Passed:
-			result = cell{text: "holds", style: terminal.Good}
+			result = cell{text: "passed", style: terminal.Good}
 		}
 		at := ""
 		if c.EvaluationTime != nil {

@@ -49,7 +49,7 @@ func (o Options) command(verb string, ke *v1alpha1.KubernetesExecution, more ...
 func Next(ke *v1alpha1.KubernetesExecution, o Options) Advice {
 	var a Advice
 	if ke.Spec.Cancel && !Settled(ke) {
-		a.say("It is being cancelled%s.", byWhom(ke))
+		a.say("The execution is being cancelled%s.", byWhom(ke))
 	}
 	switch ke.Status.Phase {
 	case v1alpha1.PhaseNew:
@@ -75,23 +75,23 @@ func Next(ke *v1alpha1.KubernetesExecution, o Options) Advice {
 // unseen is for one that no controller has seen. Each looks at one namespace.
 func unseen(a *Advice, ke *v1alpha1.KubernetesExecution, o Options) {
 	if ke.Namespace != o.Namespace {
-		a.say("No controller has seen it yet. A controller looks at one namespace alone, which is %s unless an installation has another: if that is not %s, nothing will come of it.", o.Namespace, ke.Namespace)
-		a.do("kubectl --namespace="+ke.Namespace+" delete kubernetesexecution "+ke.Name, "takes it away, to ask again in the other namespace")
+		a.say("No controller has accepted the execution yet. A controller watches one namespace, by default %s. If no controller watches %s, the execution never starts.", o.Namespace, ke.Namespace)
+		a.do("kubectl --namespace="+ke.Namespace+" delete kubernetesexecution "+ke.Name, "deletes it; then create it in the namespace of the controller")
 	} else {
-		a.say("No controller has seen it yet. If that lasts, none runs.")
+		a.say("No controller has accepted the execution yet. If this persists, no controller is running.")
 	}
-	a.do("kubectl --namespace="+ke.Namespace+" get pods,leases", "shows whether one runs")
+	a.do("kubectl --namespace="+ke.Namespace+" get pods,leases", "shows whether a controller is running")
 }
 
 func validating(a *Advice, ke *v1alpha1.KubernetesExecution, o Options) {
 	if open := open(preResults(ke)); len(open) > 0 {
-		a.say("It waits for its preconditions to hold: %s.", strings.Join(open, ", "))
+		a.say("The execution is waiting for its preconditions to pass: %s.", strings.Join(open, ", "))
 	} else {
-		a.say("The checks are under way.")
+		a.say("The checks are running.")
 	}
 	hold(a, ke, o)
 	if !ke.Spec.Cancel {
-		a.do(o.command("exec cancel", ke), "gives it up")
+		a.do(o.command("exec cancel", ke), "cancels it")
 	}
 }
 
@@ -122,10 +122,10 @@ func open(list []v1alpha1.ConditionResult) []string {
 
 // turn is for one that may run and is not let in.
 func turn(a *Advice, ke *v1alpha1.KubernetesExecution, o Options) {
-	a.say("The checks passed; it is to run when its turn comes.")
+	a.say("The checks passed. The execution is queued.")
 	hold(a, ke, o)
 	if !ke.Spec.Cancel {
-		a.do(o.command("exec cancel", ke), "gives it up")
+		a.do(o.command("exec cancel", ke), "cancels it")
 	}
 }
 
@@ -133,29 +133,29 @@ func turn(a *Advice, ke *v1alpha1.KubernetesExecution, o Options) {
 func hold(a *Advice, ke *v1alpha1.KubernetesExecution, o Options) {
 	switch ke.Status.ReasonDetail {
 	case v1alpha1.DetailTargetBusy:
-		a.say("Another execution is at the same target; they take turns.")
-		a.do("fleetloop exec get --phase=executing"+o.In(ke), "shows who is at work")
+		a.say("Another execution is running on the same target. Only one at a time can run.")
+		a.do("fleetloop exec get --phase=executing"+o.In(ke), "shows running executions")
 	case v1alpha1.DetailCooldown:
-		a.say("The same was done to the target a short time ago; there is a pause between two.")
+		a.say("The same action ran on the target recently. The cooldown is not over.")
 	case v1alpha1.DetailBudgetExceeded:
-		a.say("As much is going on as may at a time.")
-		a.do("fleetloop exec get --phase=executing"+o.In(ke), "shows who is at work")
+		a.say("A concurrency limit is reached.")
+		a.do("fleetloop exec get --phase=executing"+o.In(ke), "shows running executions")
 	case v1alpha1.DetailCircuitOpen:
-		a.say("The same action on the same target has failed too often lately.")
+		a.say("The circuit breaker is open: the same action failed too often on the same target.")
 	case v1alpha1.DetailEmergencyStop:
-		a.say("Everything is stopped.")
-		a.do("kubectl --namespace="+ke.Namespace+" get configmap emergency-stop -o yaml", "says why")
-		a.do("fleetloop exec resume"+o.In(ke), "ends the stop")
+		a.say("The emergency stop is active.")
+		a.do("kubectl --namespace="+ke.Namespace+" get configmap emergency-stop -o yaml", "shows the reason")
+		a.do("fleetloop exec resume"+o.In(ke), "ends the emergency stop")
 	case v1alpha1.DetailPolicyUnavailable:
-		a.say("There is no policy that could be asked, and so nothing may be done.")
-		a.do("kubectl --namespace="+ke.Namespace+" get configmap "+policies, "shows whether they are there, unless they have another name here; the log of the controller says what is wrong with them")
-	case v1alpha1.DetailGuardMissing:
-		a.say("Approvals count while the admission policies of deploy/guard are in force. An administrator applies them where they are missing or changed; then it is asked for approval again.")
+		a.say("No policies are loaded, so all actions are denied.")
+		a.do("kubectl --namespace="+ke.Namespace+" get configmap "+policies, "shows the policies (under their default name); the log of the controller shows load errors")
+	case v1alpha1.DetailAdmissionPoliciesMissing:
+		a.say("Approvals are valid only while the admission policies of deploy/admission-policies are in force. An administrator must apply them; then approval is requested again.")
 	case v1alpha1.DetailExecutorUnavailable:
-		a.say("The action cannot be started at the moment.")
+		a.say("The action cannot be started at the moment. The controller retries.")
 	case v1alpha1.DetailUnknownAction, v1alpha1.DetailInvalidParameters, v1alpha1.DetailRBACDenied, v1alpha1.DetailAdmissionDenied, v1alpha1.DetailTargetNotFound,
-		v1alpha1.DetailTargetState, v1alpha1.DetailTargetProtected, v1alpha1.DetailPolicyDenied, v1alpha1.DetailPreConditionFailed,
-		v1alpha1.DetailResultUnknown, v1alpha1.DetailTargetChanged, v1alpha1.DetailPartial, v1alpha1.DetailRequesterUnverified, v1alpha1.DetailConditionKilled:
+		v1alpha1.DetailInvalidTargetState, v1alpha1.DetailTargetProtected, v1alpha1.DetailPolicyDenied, v1alpha1.DetailPreConditionFailed,
+		v1alpha1.DetailResultUnknown, v1alpha1.DetailTargetChanged, v1alpha1.DetailPartiallyExecuted, v1alpha1.DetailRequesterUnverified, v1alpha1.DetailConditionKilled:
 	}
 }
 
@@ -170,16 +170,16 @@ func (o Options) In(ke *v1alpha1.KubernetesExecution) string {
 func waiting(a *Advice, ke *v1alpha1.KubernetesExecution, o Options) {
 	status := ke.Status.Approval
 	if status == nil || status.State == v1alpha1.ApprovalApproved {
-		a.say("It was approved and is to run when its turn comes.")
+		a.say("The plan is approved. The execution is queued.")
 		hold(a, ke, o)
 	} else {
 		a.say("%s", wanted(ke, o))
 		hold(a, ke, o)
-		a.do(o.command("approve", ke, "--reason=TEXT"), "shows the plan and approves of it")
-		a.do(o.command("reject", ke, "--reason=TEXT"), "ends it")
+		a.do(o.command("approve", ke, "--reason=TEXT"), "shows the plan and approves it")
+		a.do(o.command("reject", ke, "--reason=TEXT"), "rejects it")
 	}
 	if !ke.Spec.Cancel {
-		a.do(o.command("exec cancel", ke), "gives it up")
+		a.do(o.command("exec cancel", ke), "cancels it")
 	}
 }
 
@@ -187,44 +187,44 @@ func waiting(a *Advice, ke *v1alpha1.KubernetesExecution, o Options) {
 func wanted(ke *v1alpha1.KubernetesExecution, o Options) string {
 	status := ke.Status.Approval
 	missing := max(0, needed(status)-len(approvers(status)))
-	text := fmt.Sprintf("It waits for %d more approvals", missing)
+	text := fmt.Sprintf("The execution is waiting for %d more approvals", missing)
 	if missing == 1 {
-		text = "It waits for 1 more approval"
+		text = "The execution is waiting for 1 more approval"
 	}
 	if len(status.Groups) > 0 {
-		text += ", of members of " + strings.Join(status.Groups, " or ")
+		text += " from members of " + strings.Join(status.Groups, " or ")
 	}
 	if status.FourEyes {
-		text += ", not of " + cmp.Or(ke.Spec.RequestedBy, "whoever asked")
+		text += ", not from " + cmp.Or(ke.Spec.RequestedBy, "the requester")
 	}
 	if already := approvers(status); len(already) > 0 {
-		text += fmt.Sprintf(" (there is that of %s)", strings.Join(already, ", "))
+		text += fmt.Sprintf(" (received: %s)", strings.Join(already, ", "))
 	}
 	if status.Deadline == nil {
-		return text + ", without end."
+		return text + ", without a deadline."
 	}
 	left := status.Deadline.Sub(o.Now)
 	if left <= 0 {
-		return text + "; the time for it is over."
+		return text + "; the deadline has passed."
 	}
-	return fmt.Sprintf("%s, until %s (in %s).", text, status.Deadline.UTC().Format(time.RFC3339), terminal.Age(left))
+	return fmt.Sprintf("%s, deadline %s (in %s).", text, status.Deadline.UTC().Format(time.RFC3339), terminal.Age(left))
 }
 
 func executing(a *Advice, ke *v1alpha1.KubernetesExecution, o Options) {
 	results := ke.Status.ExecutionResults
 	switch {
 	case results != nil && results.EndTime != nil && len(ke.Spec.PostConditions) > 0:
-		a.say("The action succeeded; its postconditions are looked at: %s.", strings.Join(cmpOr(open(postResults(ke)), conditionNames(ke.Spec.PostConditions)), ", "))
+		a.say("The action succeeded. The execution is waiting for its postconditions to pass: %s.", strings.Join(cmpOr(open(postResults(ke)), conditionNames(ke.Spec.PostConditions)), ", "))
 	case ke.Status.JobName != "":
-		a.say("The Job %s runs the action.", ke.Status.JobName)
-		a.do("kubectl --namespace="+ke.Namespace+" logs job/"+ke.Status.JobName+" --follow", "shows what it does")
-		a.do("kubectl --namespace="+ke.Namespace+" describe jobs,pods --show-events --selector="+v1alpha1.LabelExecutionUID+"="+string(ke.UID), "shows why its pod does not start, if it does not")
+		a.say("Job %s is running the action.", ke.Status.JobName)
+		a.do("kubectl --namespace="+ke.Namespace+" logs job/"+ke.Status.JobName+" --follow", "shows the log")
+		a.do("kubectl --namespace="+ke.Namespace+" describe jobs,pods --show-events --selector="+v1alpha1.LabelExecutionUID+"="+string(ke.UID), "shows why the Pod does not start")
 	default:
-		a.say("The action is being started.")
+		a.say("The action is starting.")
 	}
 	hold(a, ke, o)
 	if !ke.Spec.Cancel {
-		a.do(o.command("exec cancel", ke), "tells it to end")
+		a.do(o.command("exec cancel", ke), "cancels it")
 	}
 }
 
@@ -245,15 +245,15 @@ func conditionNames(list []v1alpha1.Condition) []string {
 
 func ready(a *Advice, ke *v1alpha1.KubernetesExecution, o Options) {
 	if ke.Status.Outcome == v1alpha1.OutcomeFailed {
-		a.say("The action was done, and what must hold after it does not: %s. Nothing is taken back by itself.", strings.Join(cmpOr(open(postResults(ke)), []string{"see below"}), ", "))
+		a.say("The action succeeded, but required postconditions failed: %s. It is not rolled back automatically.", strings.Join(cmpOr(open(postResults(ke)), []string{"see below"}), ", "))
 	} else {
-		a.say("The action was done. It can be taken back, now and later, as long as nobody else changes the target.")
+		a.say("The action succeeded. It can be rolled back as long as nothing else changes the target.")
 	}
 	if back(ke) {
-		a.do(o.command("rollback", ke, "--reason=TEXT"), "takes it back")
+		a.do(o.command("rollback", ke, "--reason=TEXT"), "rolls it back")
 	}
 	if !ke.Spec.Finalize {
-		a.do(o.command("exec finalize", ke), "leaves it at that; otherwise that comes by itself in a while")
+		a.do(o.command("exec finalize", ke), "ends the rollback window now")
 	}
 }
 
@@ -262,22 +262,22 @@ func back(ke *v1alpha1.KubernetesExecution) bool {
 }
 
 func completed(a *Advice, ke *v1alpha1.KubernetesExecution, o Options) {
-	if TriedOut(ke) {
-		a.say("The dry run is done; nothing was changed.")
+	if ConditionReasonDryRun(ke) {
+		a.say("The dry run passed. Nothing was changed.")
 		if ke.Spec.DryRun != v1alpha1.DryRunOnly {
-			a.say("The controller runs with --dry-run: it tries everything out, and executes nothing.")
+			a.say("The controller runs with --dry-run: it does not change anything.")
 		}
 		return
 	}
-	a.say("It is done.")
+	a.say("The execution is completed.")
 	if back(ke) {
-		a.do(o.command("rollback", ke, "--reason=TEXT"), "takes it back, if nobody else has changed the target")
+		a.do(o.command("rollback", ke, "--reason=TEXT"), "rolls it back, if nothing else has changed the target")
 	}
 }
 
-// TriedOut says whether an execution has done no more than try out: because that
+// ConditionReasonDryRun says whether an execution has done no more than try out: because that
 // was asked for, or because its controller executes nothing.
-func TriedOut(ke *v1alpha1.KubernetesExecution) bool {
+func ConditionReasonDryRun(ke *v1alpha1.KubernetesExecution) bool {
 	return ke.Spec.DryRun == v1alpha1.DryRunOnly || slices.ContainsFunc(ke.Status.Conditions, func(c metav1.Condition) bool {
 		return c.Type == v1alpha1.ConditionSucceeded && c.Reason == "DryRun"
 	})
@@ -285,18 +285,18 @@ func TriedOut(ke *v1alpha1.KubernetesExecution) bool {
 
 func failed(a *Advice, ke *v1alpha1.KubernetesExecution, o Options) {
 	if ke.Status.ExecutionResults == nil {
-		a.say("It has failed, and nothing was changed.")
+		a.say("The execution failed. Nothing was changed.")
 	} else {
-		a.say("It has failed.")
+		a.say("The execution failed.")
 	}
 	if text := remedy(ke, o); text != "" {
 		a.say("%s", text)
 	}
 	if ke.Status.JobName != "" && ke.Status.ExecutionResults != nil {
-		a.do("kubectl --namespace="+ke.Namespace+" logs job/"+ke.Status.JobName, "shows what the action said, as long as its pod is there")
+		a.do("kubectl --namespace="+ke.Namespace+" logs job/"+ke.Status.JobName, "shows the log of the action, as long as its Pod exists")
 	}
 	if back(ke) {
-		a.do(o.command("rollback", ke, "--reason=TEXT"), "takes back what was done, if nobody else has changed the target")
+		a.do(o.command("rollback", ke, "--reason=TEXT"), "rolls back the changes, if nothing else has changed the target")
 	}
 }
 
@@ -309,62 +309,62 @@ func granting(ke *v1alpha1.KubernetesExecution) string {
 	}
 	switch does {
 	case "update_secret":
-		return "An administrator names the Secret in the role of the action, as in deploy/rbac/actions-secrets.yaml or rbac.secretNames of the chart, and binds it in the namespace of the target"
+		return "An administrator must add the Secret to the role of the action (deploy/rbac/actions-secrets.yaml, or rbac.secretNames of the chart) and bind it in the namespace of the target"
 	case "apply_manifest":
-		return "An administrator names the kind in the role of the action, as in deploy/rbac/actions-manifests.yaml or rbac.manifestKinds of the chart, and binds it in the namespace of the target"
+		return "An administrator must add the kind to the role of the action (deploy/rbac/actions-manifests.yaml, or rbac.manifestKinds of the chart) and bind it in the namespace of the target"
 	}
-	return "An administrator binds the role of the action in the namespace of the target"
+	return "An administrator must bind the role of the action in the namespace of the target"
 }
 
 // remedy says what to do about a failure: by its detail, or else by its reason.
 func remedy(ke *v1alpha1.KubernetesExecution, o Options) string {
 	details := map[v1alpha1.Detail]string{
-		v1alpha1.DetailUnknownAction:       "fleetloop exec actions lists the actions there are.",
-		v1alpha1.DetailInvalidParameters:   "fleetloop exec actions " + ke.Spec.Action + " tells the parameters.",
-		v1alpha1.DetailRBACDenied:          granting(ke) + "; then ask again.",
-		v1alpha1.DetailAdmissionDenied:     "The cluster's admission control refuses it: a webhook, a policy or a quota, which the message names. Ask for something that it allows.",
-		v1alpha1.DetailTargetNotFound:      "Ask again with a target that exists.",
-		v1alpha1.DetailTargetState:         "The target is in no state for it; ask again when it is.",
-		v1alpha1.DetailTargetProtected:     "The target is protected; that is not overridden from here.",
-		v1alpha1.DetailPolicyDenied:        "The rules of the policy that spoke stand below; ask for something that they allow.",
-		v1alpha1.DetailPolicyUnavailable:   "Nothing is done without a policy. Mend the policy, then ask again.",
-		v1alpha1.DetailPreConditionFailed:  "What must hold before it does not: " + strings.Join(cmpOr(open(preResults(ke)), []string{"see below"}), ", ") + ". Ask again when it does.",
-		v1alpha1.DetailConditionKilled:     "A condition needed more CPU time or memory than it may have. Make it simpler; then ask again.",
-		v1alpha1.DetailTargetBusy:          "Others were at the same target all the time. Ask again.",
-		v1alpha1.DetailCooldown:            "Ask again later.",
-		v1alpha1.DetailBudgetExceeded:      "Too much was going on all the time. Ask again.",
-		v1alpha1.DetailCircuitOpen:         "The same has failed too often on this target. Find out why before asking again.",
-		v1alpha1.DetailEmergencyStop:       "Everything is stopped: fleetloop exec resume" + o.In(ke) + " ends that.",
-		v1alpha1.DetailGuardMissing:        "An administrator applies deploy/guard; then ask again.",
-		v1alpha1.DetailRequesterUnverified: "An administrator sees to it that the admission policies of deploy/guard are in force; then ask again.",
-		v1alpha1.DetailExecutorUnavailable: "The action's pod could not be started; see whether its image can be pulled, whether a node has room, and whether a quota allows it.",
-		v1alpha1.DetailResultUnknown:       "Whether the action was done is not known: look at the target before anything else.",
-		v1alpha1.DetailTargetChanged:       "Somebody else has changed the target since; look at it before asking again.",
-		v1alpha1.DetailPartial:             "Some of it was done: look at the target.",
+		v1alpha1.DetailUnknownAction:            "List the available actions with: fleetloop exec actions",
+		v1alpha1.DetailInvalidParameters:        "fleetloop exec actions " + ke.Spec.Action + " describes the parameters.",
+		v1alpha1.DetailRBACDenied:               granting(ke) + "; then create the execution again.",
+		v1alpha1.DetailAdmissionDenied:          "Admission control of the cluster denied the change. The message names the webhook, policy or quota. Request a change that it allows.",
+		v1alpha1.DetailTargetNotFound:           "Create the execution again with an existing target.",
+		v1alpha1.DetailInvalidTargetState:       "The state of the target does not allow the action. Create the execution again when it does.",
+		v1alpha1.DetailTargetProtected:          "The target is protected. This cannot be overridden.",
+		v1alpha1.DetailPolicyDenied:             "The violated rules of the policy are listed below. Request an action that they allow.",
+		v1alpha1.DetailPolicyUnavailable:        "Without policies all actions are denied. Fix the policies, then create the execution again.",
+		v1alpha1.DetailPreConditionFailed:       "Required preconditions failed: " + strings.Join(cmpOr(open(preResults(ke)), []string{"see below"}), ", ") + ". Create the execution again when they pass.",
+		v1alpha1.DetailConditionKilled:          "A condition exceeded its CPU or memory limit. Simplify it, then create the execution again.",
+		v1alpha1.DetailTargetBusy:               "Other executions occupied the target until the queue timed out. Create the execution again.",
+		v1alpha1.DetailCooldown:                 "Create the execution again later.",
+		v1alpha1.DetailBudgetExceeded:           "A concurrency limit was reached until the queue timed out. Create the execution again.",
+		v1alpha1.DetailCircuitOpen:              "The circuit breaker is open: the same action failed too often on this target. Find the cause first.",
+		v1alpha1.DetailEmergencyStop:            "The emergency stop is active: fleetloop exec resume" + o.In(ke) + " ends it.",
+		v1alpha1.DetailAdmissionPoliciesMissing: "An administrator must apply deploy/admission-policies; then create the execution again.",
+		v1alpha1.DetailRequesterUnverified:      "An administrator must make sure that the admission policies of deploy/admission-policies are in force; then create the execution again.",
+		v1alpha1.DetailExecutorUnavailable:      "The Pod of the action could not start. Check its image, the capacity of the nodes, and quotas.",
+		v1alpha1.DetailResultUnknown:            "The result of the action is unknown. Check the target first.",
+		v1alpha1.DetailTargetChanged:            "The target was changed meanwhile. Check it, then create the execution again.",
+		v1alpha1.DetailPartiallyExecuted:        "The action was executed partially. Check the target.",
 	}
 	if text, ok := details[ke.Status.ReasonDetail]; ok {
 		return text
 	}
 	switch ke.Status.Reason {
 	case v1alpha1.ReasonDryRunFailed:
-		return "The API server would not take the change; it says below why."
+		return "The API server rejected the change in the dry run. The reason is listed below."
 	case v1alpha1.ReasonApprovalTimeout:
-		return "Nobody approved in time. Ask again."
+		return "The approval deadline passed. Create the execution again."
 	case v1alpha1.ReasonApprovalRejected:
-		return "It was rejected; those who did say below why."
+		return "The plan was rejected. The reason is listed below."
 	case v1alpha1.ReasonPlanStale:
-		return "The target or the policy changed after the plan was approved, and so it was not carried out. Ask again."
+		return "The target or the policy changed after the plan was approved, so nothing was executed. Create the execution again."
 	case v1alpha1.ReasonExecutionTimeout:
-		return "It took longer than it may. Look at the target, then ask again with a longer --timeout."
+		return "The action timed out. Check the target, then create the execution again with a longer --timeout."
 	case v1alpha1.ReasonExecutionFailed:
-		return "The result below says what went wrong."
+		return "The result below shows the error."
 	case v1alpha1.ReasonPostConditionFailed:
-		return "The action was done; what must hold after it does not: " + strings.Join(cmpOr(open(postResults(ke)), []string{"see below"}), ", ") + "."
+		return "The action succeeded, but required postconditions failed: " + strings.Join(cmpOr(open(postResults(ke)), []string{"see below"}), ", ") + "."
 	case v1alpha1.ReasonCancelled:
 		if ke.Status.ExecutionResults == nil {
-			return "It was cancelled" + byWhom(ke) + ". To have it done after all, ask again under another name."
+			return "The execution was cancelled" + byWhom(ke) + ". To run it after all, create it again with another name."
 		}
-		return "It was cancelled" + byWhom(ke) + " while it was at work: look at the target."
+		return "The execution was cancelled" + byWhom(ke) + " while the action was running. Check the target."
 	case v1alpha1.ReasonValidationError:
 	}
 	return ""

@@ -46,7 +46,7 @@ func (p *page) plan(plan *v1alpha1.Plan) {
 		p.diff(plan.Diff)
 	}
 	if r := plan.Rollback; r != nil && !r.Available {
-		p.block("  ", "Way back: none"+because(r.Reason))
+		p.block("  ", "Rollback: none"+because(r.Reason))
 	}
 }
 
@@ -109,32 +109,32 @@ func (p *page) approvals(ke *v1alpha1.KubernetesExecution) {
 	p.line("")
 	text := a.State
 	if undecided(ke) {
-		text = "Not decided"
+		text = "Undecided"
 	}
 	if a.Required {
 		text += fmt.Sprintf(", %d of %d received", len(approvers(a)), needed(a))
 	}
 	p.field("Approvals", text)
 	if a.FourEyes {
-		p.block("  ", "not of "+cmp.Or(ke.Spec.RequestedBy, "whoever asked"))
+		p.block("  ", "not from "+cmp.Or(ke.Spec.RequestedBy, "the requester"))
 	}
 	if len(a.Groups) > 0 {
-		p.block("  ", "of members of "+strings.Join(a.Groups, " or "))
+		p.block("  ", "from members of "+strings.Join(a.Groups, " or "))
 	}
 	switch {
 	case a.DecidedAt != nil:
 		p.line("  decided %s", p.when(a.DecidedAt.Time))
 	case Settled(ke): // nobody waits for any more
 	case a.Deadline != nil:
-		p.line("  until %s", p.when(a.Deadline.Time))
+		p.line("  deadline %s", p.when(a.Deadline.Time))
 	case a.Required:
-		p.line("  waited for without end")
+		p.line("  no deadline")
 	}
 	given := given(ke)
 	if len(given) == 0 {
 		return
 	}
-	rows := [][]cell{plain("WHO", "DECISION", "COUNTS", "PLAN", "REASON")}
+	rows := [][]cell{plain("APPROVER", "DECISION", "VALID", "PLAN", "REASON")}
 	for _, g := range given {
 		rows = append(rows, plain(cmp.Or(g.Approver, "(not named)"), string(g.Decision), yesNo(g.counts), Short(g.PlanHash), g.Reason))
 	}
@@ -196,7 +196,7 @@ func (p *page) result(ke *v1alpha1.KubernetesExecution) {
 		text, style = "succeeded", terminal.Good
 	}
 	if r.EndTime == nil {
-		text, style = "under way", terminal.Busy
+		text, style = "running", terminal.Busy
 	}
 	if r.Duration != "" {
 		text += " in " + r.Duration
@@ -228,7 +228,7 @@ func (p *page) result(ke *v1alpha1.KubernetesExecution) {
 	if r.PodLogs != "" {
 		cut := ""
 		if r.PodLogsTruncated {
-			cut = " (its end)"
+			cut = " (last part)"
 		}
 		p.line("  Output%s:", cut)
 		p.block("    ", r.PodLogs)
@@ -240,9 +240,9 @@ func retries(n int32) string {
 	case 0:
 		return ""
 	case 1:
-		return ", tried again once"
+		return ", 1 retry"
 	}
-	return fmt.Sprintf(", tried again %d times", n)
+	return fmt.Sprintf(", %d retries", n)
 }
 
 func (p *page) wayBack(ke *v1alpha1.KubernetesExecution) {
@@ -252,16 +252,16 @@ func (p *page) wayBack(ke *v1alpha1.KubernetesExecution) {
 	}
 	p.line("")
 	if !r.Available {
-		p.field("Way back", "none"+because(r.Reason))
+		p.field("Rollback", "none"+because(r.Reason))
 		return
 	}
 	text := r.RollbackAction + " " + Parameters(r.RollbackParameters)
 	if r.EstimatedRollbackDuration != "" {
 		text += fmt.Sprintf(" (about %s)", r.EstimatedRollbackDuration)
 	}
-	p.field("Way back", text)
-	if r.Expected != nil {
-		p.block("  ", "if the target is still as it was left: "+Parameters(r.Expected))
+	p.field("Rollback", text)
+	if r.ExpectedCurrentValues != nil {
+		p.block("  ", "requires that the target still has: "+Parameters(r.ExpectedCurrentValues))
 	}
 	p.block("  ", p.o.command("rollback", ke))
 }

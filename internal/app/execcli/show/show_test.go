@@ -81,7 +81,7 @@ func checked() *v1alpha1.KubernetesExecution {
 	ke := fresh()
 	back := &v1alpha1.RollbackInformation{
 		Available: true, RollbackAction: "scale_deployment", RollbackParameters: raw(`{"deployment":"web","namespace":"shop","replicas":3}`),
-		EstimatedRollbackDuration: "10s", Expected: raw(`{"replicas":5}`),
+		EstimatedRollbackDuration: "10s", ExpectedCurrentValues: raw(`{"replicas":5}`),
 	}
 	ke.Status.Target = "Deployment/shop/web"
 	ke.Status.ValidationTime = agoP(2 * time.Minute)
@@ -207,9 +207,9 @@ func TestDescribe(t *testing.T) {
 func TestWhoGrantsWhat(t *testing.T) {
 	t.Parallel()
 	for does, want := range map[string]string{
-		"scale_deployment": "An administrator binds the role of the action in the namespace of the target; then ask again.",
-		"update_secret":    "names the Secret in the role of the action, as in deploy/rbac/actions-secrets.yaml",
-		"apply_manifest":   "names the kind in the role of the action, as in deploy/rbac/actions-manifests.yaml",
+		"scale_deployment": "An administrator must bind the role of the action in the namespace of the target; then create the execution again.",
+		"update_secret":    "add the Secret to the role of the action (deploy/rbac/actions-secrets.yaml",
+		"apply_manifest":   "add the kind to the role of the action (deploy/rbac/actions-manifests.yaml",
 	} {
 		ke := with(reached(fresh(), time.Minute, v1alpha1.PhaseValidating, v1alpha1.PhaseFailed), func(ke *v1alpha1.KubernetesExecution) {
 			ke.Spec.Action = does
@@ -249,10 +249,10 @@ func TestCancelled(t *testing.T) {
 	if err := show.Describe(&b, ke, options()); err != nil {
 		t.Fatal(err)
 	}
-	if !strings.Contains(b.String(), "ask again under another name") || strings.Contains(b.String(), "until") || strings.Contains(b.String(), "without end") {
+	if !strings.Contains(b.String(), "create it again with another name") || strings.Contains(b.String(), "deadline") || strings.Contains(b.String(), "without a deadline") {
 		t.Errorf("it says:\n%s", b.String())
 	}
-	if !strings.Contains(b.String(), "Not decided, 0 of 1 received") {
+	if !strings.Contains(b.String(), "Undecided, 0 of 1 received") {
 		t.Errorf("it waits for approvals:\n%s", b.String())
 	}
 	var list bytes.Buffer
@@ -263,7 +263,7 @@ func TestCancelled(t *testing.T) {
 		t.Errorf("the list has it wait for approvals:\n%s", list.String())
 	}
 	ke.Status.ExecutionResults = &v1alpha1.ExecutionResults{}
-	if says := strings.Join(show.Next(ke, options()).Says, " "); !strings.Contains(says, "look at the target") {
+	if says := strings.Join(show.Next(ke, options()).Says, " "); !strings.Contains(says, "Check the target") {
 		t.Errorf("of one that was at work it says %q", says)
 	}
 }
@@ -275,7 +275,7 @@ func TestWhatWasOnlyTriedOutIsNotDone(t *testing.T) {
 		ke.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionSucceeded, Status: metav1.ConditionTrue, Reason: "DryRun"}}
 	})
 	says := strings.Join(show.Next(ke, options()).Says, "\n")
-	if !strings.Contains(says, "nothing was changed") || !strings.Contains(says, "--dry-run") || strings.Contains(says, "It is done") {
+	if !strings.Contains(says, "Nothing was changed") || !strings.Contains(says, "--dry-run") || strings.Contains(says, "is completed") {
 		t.Errorf("%q does not say that nothing was done, and why", says)
 	}
 }
@@ -330,8 +330,8 @@ func TestActions(t *testing.T) {
 	}
 	a := new(*found)
 	a.Permissions = []action.Permission{
-		{Group: "apps", Resource: "deployments", Verbs: []string{"get"}, Why: "read how many there are"},
-		{Group: "apps", Resource: "deployments", Subresource: "scale", Verbs: []string{"get", "patch"}, Why: "set how many there are"},
+		{Group: "apps", Resource: "deployments", Verbs: []string{"get"}, Why: "read the number of replicas"},
+		{Group: "apps", Resource: "deployments", Subresource: "scale", Verbs: []string{"get", "patch"}, Why: "set the number of replicas"},
 		{Resource: "nodes", Verbs: []string{"get"}, ClusterScoped: true},
 		{Resource: "secrets", Verbs: []string{"get"}, Executor: true},
 	}

@@ -69,7 +69,7 @@ func beside(input map[string]json.RawMessage, names map[string]any) (json.RawMes
 	}
 	text, err := json.Marshal(all)
 	if err != nil {
-		return nil, fmt.Errorf("write the input of conditions: %w", err)
+		return nil, fmt.Errorf("encode condition input: %w", err)
 	}
 	return text, nil
 }

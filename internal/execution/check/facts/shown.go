@@ -55,11 +55,11 @@ func show(in *execution.Input, live *unstructured.Unstructured) (map[string]json
 	}
 	text, err := json.Marshal(s)
 	if err != nil {
-		return nil, fmt.Errorf("write the input of conditions: %w", err)
+		return nil, fmt.Errorf("encode condition input: %w", err)
 	}
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(text, &fields); err != nil {
-		return nil, fmt.Errorf("write the input of conditions: %w", err)
+		return nil, fmt.Errorf("encode condition input: %w", err)
 	}
 	return fields, nil
 }

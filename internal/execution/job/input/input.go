@@ -64,11 +64,11 @@ func (in Input) Environment() ([]Variable, error) {
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false) // it would cost six bytes for each sign
 	if err := e.Encode(in.Plan); err != nil {
-		return nil, fmt.Errorf("write the plan: %w", err)
+		return nil, fmt.Errorf("encode plan: %w", err)
 	}
 	plan := strings.ReplaceAll(strings.TrimSpace(b.String()), "$", `\u0024`) // in JSON it is only inside of strings
 	if len(plan) > MaxPlan {
-		return nil, fmt.Errorf("the plan has %d bytes, and a Job takes %d at most: split the change into several executions", len(plan), MaxPlan)
+		return nil, fmt.Errorf("plan is too large for a Job: %d bytes, at most %d are allowed: split the change into several executions", len(plan), MaxPlan)
 	}
 	variables := []Variable{
 		{TargetNamespace, in.Plan.Target.Namespace},
@@ -81,7 +81,7 @@ func (in Input) Environment() ([]Variable, error) {
 	}
 	for _, v := range variables {
 		if strings.Contains(v.Value, "$") {
-			return nil, fmt.Errorf("%s cannot have a $: %q", v.Name, v.Value)
+			return nil, fmt.Errorf("%s must not contain $: %q", v.Name, v.Value)
 		}
 	}
 	return variables, nil
@@ -114,7 +114,7 @@ func Read(env func(string) (string, bool)) (Input, error) {
 	}
 	if text := need(Deadline); text != "" {
 		if in.Within, err = time.ParseDuration(text); err != nil || in.Within <= 0 {
-			errs = append(errs, fmt.Errorf("%s: %q is no length of time", Deadline, text))
+			errs = append(errs, fmt.Errorf("%s: invalid duration %q", Deadline, text))
 		}
 	}
 	in.Attempt = 1
@@ -134,7 +134,7 @@ func count(env func(string) (string, bool), name string) (int32, error) {
 	}
 	n, err := strconv.ParseUint(text, 10, 16)
 	if err != nil {
-		return 0, fmt.Errorf("%s: %q is no number of attempts", name, text)
+		return 0, fmt.Errorf("%s: invalid number of attempts %q", name, text)
 	}
 	return int32(n), nil
 }
@@ -145,9 +145,9 @@ func checked(p *v1alpha1.Plan, hash string) error {
 	case hash == "": // it was said already
 		return nil
 	case hash != p.Hash:
-		return fmt.Errorf("%s is %q, and the plan says %q", PlanHash, hash, p.Hash)
+		return fmt.Errorf("%s is %q, but the plan has %q", PlanHash, hash, p.Hash)
 	case hash != is:
-		return fmt.Errorf("%s is %q, and what the plan says has %q: it was changed, or it is of another version of the controller", PlanHash, hash, is)
+		return fmt.Errorf("%s is %q, but the hash of the plan is %q: the plan was changed, or a controller of another version wrote it", PlanHash, hash, is)
 	}
 	return nil
 }

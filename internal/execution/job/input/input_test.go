@@ -116,11 +116,11 @@ func TestReadRefuses(t *testing.T) {
 		"Nothing":     {"none of it may be missing", func(env map[string]string) { clear(env) }, input.Plan + " is not set"},
 		"NoHash":      {"the hash says which plan was decided on", func(env map[string]string) { delete(env, input.PlanHash) }, input.PlanHash + " is not set"},
 		"OtherHash":   {"another plan was decided on", func(env map[string]string) { env[input.PlanHash] = "abc" }, `is "abc"`},
-		"ChangedPlan": {"it is not the one that was decided on", func(env map[string]string) { env[input.Plan] = strings.Replace(env[input.Plan], "shop", "blog", 1) }, "it was changed"},
+		"ChangedPlan": {"it is not the one that was decided on", func(env map[string]string) { env[input.Plan] = strings.Replace(env[input.Plan], "shop", "blog", 1) }, "the plan was changed"},
 		"BrokenPlan":  {"it is no JSON", func(env map[string]string) { env[input.Plan] = "{" }, input.Plan + ":"},
-		"NoDeadline":  {"without it the Pod is killed unheard", func(env map[string]string) { env[input.Deadline] = "-1s" }, "is no length of time"},
+		"NoDeadline":  {"without it the Pod is killed unheard", func(env map[string]string) { env[input.Deadline] = "-1s" }, "invalid duration"},
 		"Created":     {"times in a plan come from it", func(env map[string]string) { env[input.Created] = "yesterday" }, input.Created + ":"},
-		"Failures":    {"the number of the attempt decides what is our own work", func(env map[string]string) { env[input.Failures] = "-1" }, "is no number"},
+		"Failures":    {"the number of the attempt decides what is our own work", func(env map[string]string) { env[input.Failures] = "-1" }, "invalid number of attempts"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			env := good()
@@ -135,7 +135,7 @@ func TestReadRefuses(t *testing.T) {
 
 func TestPlanTooLarge(t *testing.T) {
 	_, err := input.Input{Plan: plan(strings.Repeat("x", input.MaxPlan)), Within: time.Minute}.Environment()
-	if err == nil || !strings.Contains(err.Error(), "65536 at most") {
+	if err == nil || !strings.Contains(err.Error(), "at most 65536") {
 		t.Errorf("got %v, want to be told of the bound", err)
 	}
 }

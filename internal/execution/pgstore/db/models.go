@@ -59,7 +59,7 @@ type Summary struct {
 	StartedAt        pgtype.Timestamptz
 	EndedAt          pgtype.Timestamptz
 	DeletedAt        pgtype.Timestamptz
-	Seqs             []int32
+	RecordedSeqs     []int32
 	LastPosition     int64
 	LastRecordedAt   pgtype.Timestamptz
 }

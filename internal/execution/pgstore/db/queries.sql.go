@@ -56,8 +56,41 @@ func (q *Queries) AuditEnds(ctx context.Context) (AuditEndsRow, error) {
 	return i, err
 }
 
+const CreateAuditPartitions = `-- name: CreateAuditPartitions :exec
+select executor.create_audit_partitions($1::integer)
+`
+
+func (q *Queries) CreateAuditPartitions(ctx context.Context, months int32) error {
+	_, err := q.db.Exec(ctx, CreateAuditPartitions, months)
+	return err
+}
+
+const ExpiredAuditPartitions = `-- name: ExpiredAuditPartitions :many
+select executor.expired_audit_partitions($1::interval)::text
+`
+
+func (q *Queries) ExpiredAuditPartitions(ctx context.Context, retention time.Duration) ([]string, error) {
+	rows, err := q.db.Query(ctx, ExpiredAuditPartitions, retention)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []string
+	for rows.Next() {
+		var column_1 string
+		if err := rows.Scan(&column_1); err != nil {
+			return nil, err
+		}
+		items = append(items, column_1)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const GetSummary = `-- name: GetSummary :many
-select execution_uid, cluster, namespace, name, action, target_api_version, target_kind, target_namespace, target_name, requested_by, correlation_id, parent, phase, outcome, reason, job_name, retries, requested_at, started_at, ended_at, deleted_at, seqs, last_position, last_recorded_at from executor.execution_summary s where s.execution_uid = $1::text
+select execution_uid, cluster, namespace, name, action, target_api_version, target_kind, target_namespace, target_name, requested_by, correlation_id, parent, phase, outcome, reason, job_name, retries, requested_at, started_at, ended_at, deleted_at, recorded_seqs, last_position, last_recorded_at from executor.execution_summary s where s.execution_uid = $1::text
 `
 
 func (q *Queries) GetSummary(ctx context.Context, executionUid string) ([]Summary, error) {
@@ -91,7 +124,7 @@ func (q *Queries) GetSummary(ctx context.Context, executionUid string) ([]Summar
 			&i.StartedAt,
 			&i.EndedAt,
 			&i.DeletedAt,
-			&i.Seqs,
+			&i.RecordedSeqs,
 			&i.LastPosition,
 			&i.LastRecordedAt,
 		); err != nil {
@@ -197,32 +230,8 @@ func (q *Queries) ListAudit(ctx context.Context, arg ListAuditParams) ([]Event, 
 	return items, nil
 }
 
-const OldAuditPartitions = `-- name: OldAuditPartitions :many
-select executor.old_audit_partitions($1::interval)::text
-`
-
-func (q *Queries) OldAuditPartitions(ctx context.Context, retention time.Duration) ([]string, error) {
-	rows, err := q.db.Query(ctx, OldAuditPartitions, retention)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	var items []string
-	for rows.Next() {
-		var column_1 string
-		if err := rows.Scan(&column_1); err != nil {
-			return nil, err
-		}
-		items = append(items, column_1)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
-}
-
 const OpenExecutions = `-- name: OpenExecutions :many
-select execution_uid, cluster, namespace, name, action, target_api_version, target_kind, target_namespace, target_name, requested_by, correlation_id, parent, phase, outcome, reason, job_name, retries, requested_at, started_at, ended_at, deleted_at, seqs, last_position, last_recorded_at from executor.execution_summary s
+select execution_uid, cluster, namespace, name, action, target_api_version, target_kind, target_namespace, target_name, requested_by, correlation_id, parent, phase, outcome, reason, job_name, retries, requested_at, started_at, ended_at, deleted_at, recorded_seqs, last_position, last_recorded_at from executor.execution_summary s
 where s.execution_uid > $1::text and s.cluster = $2::text and s.namespace = $3::text
     and s.ended_at is null and s.deleted_at is null
 order by s.execution_uid
@@ -273,7 +282,7 @@ func (q *Queries) OpenExecutions(ctx context.Context, arg OpenExecutionsParams) 
 			&i.StartedAt,
 			&i.EndedAt,
 			&i.DeletedAt,
-			&i.Seqs,
+			&i.RecordedSeqs,
 			&i.LastPosition,
 			&i.LastRecordedAt,
 		); err != nil {
@@ -285,15 +294,6 @@ func (q *Queries) OpenExecutions(ctx context.Context, arg OpenExecutionsParams) 
 		return nil, err
 	}
 	return items, nil
-}
-
-const PrepareAudit = `-- name: PrepareAudit :exec
-select executor.prepare_audit($1::integer)
-`
-
-func (q *Queries) PrepareAudit(ctx context.Context, months int32) error {
-	_, err := q.db.Exec(ctx, PrepareAudit, months)
-	return err
 }
 
 const PruneAudit = `-- name: PruneAudit :many

@@ -1,56 +1,57 @@
-# The values of the policies beside this file. Change them here; the rules are
-# written so that a change of values needs no change of rules.
+# Settings of the safety policies. Change the values here; the rules in the
+# other files use them.
 package fleetloop.safety.config
 
-# What a decision is called in the status of an execution and in metrics.
+# Name of the policies in the status of executions and in metrics.
 policy_name := "fleetloop-default-v1"
 
-# Environments in which mistakes are cheap. Everything else is production, so
-# that an environment with a misspelt name is treated with care.
-cheap_environments := {"development", "dev", "test", "testing", "sandbox", "staging"}
+# Environments that are not production. All other environments, including
+# misspelt ones, are treated as production.
+non_production_environments := {"development", "dev", "test", "testing", "sandbox", "staging"}
 
-# The environment of targets of which no label says it: those in namespaces
-# without the label that --environment-label of the controller names, and nodes.
+# Environment of targets without an environment label: those in namespaces
+# without the label in --environment-label of the controller, and nodes.
 default_environment := "production"
 
-# Whether a request is believed when it says that a target is in a cheap
-# environment, and nothing but the request says so. Whoever asks could get
-# around approvals with one word, so it is not.
-believe_requests := false
+# Whether spec.environment alone can make a target non-production. If true,
+# requesters can bypass approvals.
+trust_requested_environment := false
 
 protected_namespaces := {"kube-system", "kube-public", "kube-node-lease"}
 
-# From which risk on a change must be tried out first, and must be approved.
-dry_run_from := "medium"
+# Minimum risk of a change that requires a dry run, or an approval.
+dry_run_min_risk := "medium"
 
-approval_from := {"production": "medium", "cheap": "critical"}
+approval_min_risk := {"production": "medium", "non_production": "critical"}
 
-# How many must approve, and who of them: no groups is everybody who may.
+# Number of required approvals, and groups of the approvers: an empty list means
+# all approvers. With fourEyes, the requester cannot approve.
 approvals := {
 	"production": {"count": 1, "groups": [], "fourEyes": true},
-	"cheap": {"count": 1, "groups": [], "fourEyes": false},
+	"non_production": {"count": 1, "groups": [], "fourEyes": false},
 }
 
-# Bounds of replicas, and the least of what bears the label critical=true.
-max_replicas := {"production": 50, "cheap": 20}
+# Maximum number of replicas, and minimum for workloads with the label
+# critical=true.
+max_replicas := {"production": 50, "non_production": 20}
 
 min_critical_replicas := 2
 
-# A cluster with fewer ready nodes is not drained.
+# Nodes are drained only if at least this many nodes are ready.
 drain_min_ready_nodes := 3
 
-# How many objects one action may change. A Node that is drained counts with the
-# Pods that leave it.
-max_affected := 120
+# Maximum number of objects that one action changes. A drain counts the Node and
+# its evicted Pods.
+max_affected_objects := 120
 
-# How often the same action may be done to the same target within an hour, and
-# after how many failures a person has to look first.
+# Maximum number of executions of the same action on the same target within an
+# hour, and number of failures within an hour after which approval is required.
 max_per_hour := 6
 
-failures_until_approval := 2
+failures_before_approval := 2
 
-# Off. When it is on, production is changed only at these hours, by actions of
-# the risk dry_run_from and above.
+# If enabled, actions with a risk of at least dry_run_min_risk change production
+# only during these hours.
 business_hours := {
 	"enabled": false,
 	"timezone": "UTC",

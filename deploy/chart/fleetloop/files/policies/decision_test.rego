@@ -117,7 +117,7 @@ test_a_request_alone_does_not_make_it_cheap if {
 
 test_a_request_is_believed_where_that_is_said if {
 	asks := object.union(production, {"request": {"requestedEnvironment": "development"}})
-	d := safety.decision with input as asks with data.fleetloop.safety.config.believe_requests as true
+	d := safety.decision with input as asks with data.fleetloop.safety.config.trust_requested_environment as true
 	not d.requireApproval
 }
 

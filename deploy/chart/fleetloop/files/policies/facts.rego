@@ -1,4 +1,4 @@
-# What the other files mean by production, risk and change.
+# Definitions of production, risk and change for the other files.
 package fleetloop.safety
 
 import data.fleetloop.safety.config
@@ -9,7 +9,7 @@ default known_risk := false
 
 known_risk if risks[input.action.risk]
 
-# What the catalogue says of an action, and one more for what stops a workload.
+# Risk of the action, one level higher if it stops a workload.
 default risk := 4
 
 risk := risks[input.action.risk] if not stops_workload
@@ -24,27 +24,27 @@ changes := false if input.action.readOnly
 
 default class := "production"
 
-class := "cheap" if environment in config.cheap_environments
+class := "non_production" if environment in config.non_production_environments
 
-# The environment of the target. The one that a request names counts where it is
-# the stricter one, or where config.believe_requests says so.
+# Environment of the target. spec.environment is used if it is stricter, or if
+# config.trust_requested_environment is true.
 environment := input.request.requestedEnvironment if request_counts
 
 environment := known_environment if not request_counts
 
 request_counts if {
 	input.request.requestedEnvironment != ""
-	not cheap_by_request
+	not non_production_by_request
 }
 
 request_counts if {
-	cheap_by_request
-	config.believe_requests
+	non_production_by_request
+	config.trust_requested_environment
 }
 
-cheap_by_request if input.request.requestedEnvironment in config.cheap_environments
+non_production_by_request if input.request.requestedEnvironment in config.non_production_environments
 
-# What the label says that --environment-label of the controller names.
+# Whether the namespace has the label in --environment-label of the controller.
 default labelled := false
 
 labelled if input.namespace.environment != ""
@@ -54,13 +54,13 @@ known_environment := input.namespace.environment if labelled
 known_environment := config.default_environment if not labelled
 
 warnings contains msg if {
-	cheap_by_request
+	non_production_by_request
 	class == "production"
-	msg := sprintf("the request says %s, but the namespace does not: it is treated as production", [input.request.requestedEnvironment])
+	msg := sprintf("spec.environment is %s, but the namespace does not have this environment: it is treated as production", [input.request.requestedEnvironment])
 }
 
-# How many replicas the target is to have, if that is what the action changes:
-# by its parameters, by what it applies, or by what its plan comes to.
+# Desired number of replicas, if the action changes it: from its parameters, its
+# manifest or its plan.
 scaling := {"scale_deployment", "scale_statefulset"}
 
 replicas := input.request.parameters.replicas if input.action.name in scaling
@@ -78,10 +78,10 @@ stops_workload if replicas == 0
 
 critical if input.target.labels.critical == "true"
 
-# Who sets the bounds of an autoscaler scales what it scales.
+# A change of an autoscaler affects the workload that it scales.
 critical if input.target.scales.labels.critical == "true"
 
-# What bears the label: the target, or what it scales.
+# Workload with the label: the target, or the one that it scales.
 workload := name if {
 	name := input.target.scales.name
 	name != ""

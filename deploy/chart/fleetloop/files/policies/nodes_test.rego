@@ -16,7 +16,7 @@ test_small_clusters_are_not_drained if {
 
 test_the_last_node_is_kept if {
 	every action in ["cordon_node", "drain_node", "taint_node"] {
-		denied(decide(node(action, "worker-1", {"schedulableNodes": 1})), "last node")
+		denied(decide(node(action, "worker-1", {"schedulableNodes": 1})), "last schedulable node")
 		decide(node(action, "worker-1", {"schedulableNodes": 2})).allow
 	}
 }

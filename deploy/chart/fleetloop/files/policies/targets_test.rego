@@ -1,8 +1,8 @@
 package fleetloop.safety_test
 
-test_risks_that_are_unknown_are_denied if denied(asked(base, {"action": {"risk": "boundless"}}), "risk is unknown")
+test_risks_that_are_unknown_are_denied if denied(asked(base, {"action": {"risk": "boundless"}}), "unknown risk")
 
-test_actions_without_a_risk_are_denied if denied(decide(json.remove(base, ["action/risk"])), "not in the catalogue")
+test_actions_without_a_risk_are_denied if denied(decide(json.remove(base, ["action/risk"])), "unknown action")
 
 test_protected_objects_are_denied if denied(asked(base, {"target": {"protected": true}}), "Deployment web is protected")
 
@@ -15,7 +15,7 @@ test_system_namespaces_are_denied if {
 
 test_targets_without_a_name_are_denied if denied(asked(base, {"target": {"name": ""}}), "no name")
 
-test_accounts_without_rights_are_denied if denied(asked(base, {"serviceAccount": {"permissionsOk": false}}), "lacks a right")
+test_accounts_without_rights_are_denied if denied(asked(base, {"serviceAccount": {"permissionsOk": false}}), "lacks a required permission")
 
 test_large_plans_are_denied if {
 	denied(asked(base, {"plan": {"affected": 121, "dryRunWarnings": []}}), "121 objects")

@@ -1,6 +1,5 @@
-# How many replicas there may be. A count that is no number is refused first:
-# every string is greater than every number, and a comparison alone would say
-# something that nobody meant.
+# Limits of replicas. Non-numeric counts are denied first, because in Rego every
+# string is greater than every number.
 package fleetloop.safety
 
 import data.fleetloop.safety.config
@@ -8,20 +7,20 @@ import data.fleetloop.safety.config
 violations contains msg if {
 	stops_workload
 	critical
-	msg := sprintf("%s is critical and is not scaled to zero", [input.target.name])
+	msg := sprintf("%s is critical and must not be scaled to zero", [input.target.name])
 }
 
 violations contains msg if {
 	input.action.name == "apply_manifest"
 	input.request.parameters.state == "absent"
 	critical
-	msg := sprintf("%s is critical and is not deleted", [input.target.name])
+	msg := sprintf("%s is critical and must not be deleted", [input.target.name])
 }
 
 violations contains msg if {
 	is_number(replicas)
 	replicas > config.max_replicas[class]
-	msg := sprintf("%d replicas are more than %d, which is the most here", [replicas, config.max_replicas[class]])
+	msg := sprintf("%d replicas are more than the maximum of %d", [replicas, config.max_replicas[class]])
 }
 
 violations contains msg if {
@@ -29,14 +28,14 @@ violations contains msg if {
 	is_number(replicas)
 	not stops_workload
 	replicas < config.min_critical_replicas
-	msg := sprintf("%s is critical and needs %d replicas at least", [input.target.name, config.min_critical_replicas])
+	msg := sprintf("%s is critical and needs at least %d replicas", [input.target.name, config.min_critical_replicas])
 }
 
 violations contains msg if {
 	some name in ["replicas", "minReplicas", "maxReplicas"]
 	given := input.request.parameters[name]
 	not is_number(given)
-	msg := sprintf("%s is no number", [name])
+	msg := sprintf("%s is not a number", [name])
 }
 
 violations contains msg if {
@@ -44,7 +43,7 @@ violations contains msg if {
 	most := input.request.parameters.maxReplicas
 	is_number(most)
 	most > config.max_replicas[class]
-	msg := sprintf("maxReplicas %d is more than %d, which is the most here", [most, config.max_replicas[class]])
+	msg := sprintf("maxReplicas %d is more than the maximum of %d", [most, config.max_replicas[class]])
 }
 
 violations contains msg if {
@@ -52,15 +51,14 @@ violations contains msg if {
 	critical
 	some name in ["minReplicas", "maxReplicas"]
 	input.request.parameters[name] < config.min_critical_replicas
-	msg := sprintf("%s is critical and needs %d replicas at least", [workload, config.min_critical_replicas])
+	msg := sprintf("%s is critical and needs at least %d replicas", [workload, config.min_critical_replicas])
 }
 
-# A patch or a manifest can take the label away that protects a workload, and
-# whoever asks next is no longer kept from anything.
+# A patch or a manifest must not remove the label that protects a workload.
 violations contains msg if {
 	critical
 	unlabels
-	msg := sprintf("%s is critical, and no action changes that label", [workload])
+	msg := sprintf("%s is critical, and actions must not change that label", [workload])
 }
 
 unlabels if "/metadata/labels/critical" in object.keys(input.plan.before)
@@ -70,8 +68,8 @@ unlabels if {
 	label != "true"
 }
 
-# What gives a workload a hold on its node, or another account. It is asked for
-# in a patch, as its fields or as the paths of its operations, or in a manifest.
+# Fields that give a workload access to its node, or another service account. They
+# can be in a patch, as fields or paths of operations, or in a manifest.
 host_fields := {
 	"hostNetwork", "hostPID", "hostIPC", "hostUsers", "hostPath", "privileged", "allowPrivilegeEscalation",
 	"capabilities", "procMount", "serviceAccountName", "serviceAccount",
@@ -94,7 +92,7 @@ host_access contains field if {
 	grants(field, object.get(operation, "value", true))
 }
 
-# All but hostUsers give more when they are set to anything but false.
+# All fields except hostUsers grant access unless they are false.
 grants("hostUsers", false)
 
 grants(field, value) if {
@@ -104,5 +102,5 @@ grants(field, value) if {
 
 approval_reasons contains reason if {
 	count(host_access) > 0
-	reason := sprintf("what it gives the Pods: %s", [concat(", ", sort(host_access))])
+	reason := sprintf("sensitive Pod fields: %s", [concat(", ", sort(host_access))])
 }

@@ -4,10 +4,10 @@ scaled(from, replicas) := object.union(from, {"request": {"parameters": {"replic
 
 critical := object.union(base, {"target": {"labels": {"critical": "true"}}})
 
-test_critical_workloads_are_not_stopped if denied(decide(scaled(critical, 0)), "not scaled to zero")
+test_critical_workloads_are_not_stopped if denied(decide(scaled(critical, 0)), "must not be scaled to zero")
 
 test_critical_workloads_keep_a_second_pod if {
-	denied(decide(scaled(critical, 1)), "needs 2 replicas")
+	denied(decide(scaled(critical, 1)), "needs at least 2 replicas")
 	decide(scaled(critical, 2)).allow
 }
 
@@ -21,7 +21,7 @@ test_to_stop_a_workload_is_a_risk_more if {
 
 test_replicas_are_bounded if {
 	decide(scaled(base, 20)).allow
-	denied(decide(scaled(base, 21)), "21 replicas are more than 20")
+	denied(decide(scaled(base, 21)), "21 replicas are more than the maximum of 20")
 	decide(scaled(production, 50)).allow
 	denied(decide(scaled(production, 51)), "51 replicas")
 }
@@ -30,7 +30,7 @@ test_statefulsets_are_bounded_as_well if denied(decide(object.union(scaled(base,
 
 test_replicas_that_are_text_are_denied if {
 	d := decide(scaled(base, "5"))
-	d.violations == {"replicas is no number"}
+	d.violations == {"replicas is not a number"}
 }
 
 # Other actions can set replicas as well: what is planned says so.
@@ -46,9 +46,9 @@ applied(from, replicas) := object.union(from, {
 })
 
 test_a_patch_is_bounded_as_scaling_is if {
-	denied(decide(patched(critical, "3 -> 0")), "not scaled to zero")
-	denied(decide(patched(critical, "3 -> 1")), "needs 2 replicas")
-	denied(decide(patched(base, "3 -> 21")), "21 replicas are more than 20")
+	denied(decide(patched(critical, "3 -> 0")), "must not be scaled to zero")
+	denied(decide(patched(critical, "3 -> 1")), "needs at least 2 replicas")
+	denied(decide(patched(base, "3 -> 21")), "21 replicas are more than the maximum of 20")
 	denied(decide(patched(production, "3 -> 51")), "51 replicas")
 	decide(patched(base, "3 -> 5")).allow
 	not decide(patched(base, "3 -> 5")).requireApproval
@@ -57,21 +57,21 @@ test_a_patch_is_bounded_as_scaling_is if {
 }
 
 test_a_manifest_is_bounded_as_scaling_is if {
-	denied(decide(applied(critical, 0)), "not scaled to zero")
-	denied(decide(applied(base, 21)), "21 replicas are more than 20")
+	denied(decide(applied(critical, 0)), "must not be scaled to zero")
+	denied(decide(applied(base, 21)), "21 replicas are more than the maximum of 20")
 	decide(applied(base, 5)).allow
 }
 
 test_what_a_manifest_leaves_out_is_bounded_by_what_comes_of_it if {
 	silent := object.union(applied(critical, 3), {"request": {"parameters": {"manifest": {"spec": {"replicas": null}}}}})
 	becomes := {"plan": {"affected": 1, "replicasChanged": "5 -> 1", "dryRunWarnings": []}}
-	denied(decide(object.union(silent, becomes)), "needs 2 replicas")
+	denied(decide(object.union(silent, becomes)), "needs at least 2 replicas")
 	decide(silent).allow
 }
 
 test_critical_objects_are_not_deleted if {
 	absent := {"request": {"parameters": {"state": "absent"}}}
-	denied(decide(object.union(applied(critical, 3), absent)), "not deleted")
+	denied(decide(object.union(applied(critical, 3), absent)), "must not be deleted")
 	decide(object.union(applied(base, 3), absent)).allow
 }
 
@@ -80,9 +80,9 @@ hpa(from, least, most) := object.union(from, {"action": {"name": "update_hpa"}, 
 test_autoscalers_are_bounded if {
 	decide(hpa(base, 1, 20)).allow
 	denied(decide(hpa(base, 1, 21)), "maxReplicas 21")
-	denied(decide(hpa(base, 1, "9")), "maxReplicas is no number")
-	denied(decide(hpa(critical, 1, 5)), "needs 2 replicas")
-	denied(decide(hpa(critical, 2, 1)), "needs 2 replicas")
+	denied(decide(hpa(base, 1, "9")), "maxReplicas is not a number")
+	denied(decide(hpa(critical, 1, 5)), "needs at least 2 replicas")
+	denied(decide(hpa(critical, 2, 1)), "needs at least 2 replicas")
 	decide(hpa(critical, 2, 5)).allow
 }
 
@@ -111,7 +111,7 @@ test_a_hold_on_the_node_needs_an_approval_everywhere if {
 		d := decide(changed(pod_spec(spec)))
 		d.allow
 		d.requireApproval
-		warned(d, "what it gives the Pods")
+		warned(d, "sensitive Pod fields")
 	}
 	every operation in [
 		{"op": "add", "path": "/spec/template/spec/hostNetwork", "value": true},
@@ -133,8 +133,8 @@ test_less_of_a_hold_on_the_node_needs_none if {
 test_the_label_critical_stays if {
 	touched := {"plan": {"affected": 1, "replicasChanged": "", "dryRunWarnings": [], "before": {"/metadata/labels/critical": "true"}}}
 	unlabelled := object.union(changed({"metadata": {"labels": {"critical": null}}}), touched)
-	denied(decide(object.union(unlabelled, {"target": {"labels": {"critical": "true"}}})), "no action changes that label")
+	denied(decide(object.union(unlabelled, {"target": {"labels": {"critical": "true"}}})), "must not change that label")
 	decide(unlabelled).allow
 	manifest := {"request": {"parameters": {"manifest": {"metadata": {"labels": {"critical": "false"}}}}}}
-	denied(decide(object.union(applied(critical, 3), manifest)), "no action changes that label")
+	denied(decide(object.union(applied(critical, 3), manifest)), "must not change that label")
 }

@@ -10,12 +10,12 @@ namespace: {{ .Values.executionController.namespace }}
 {{- end -}}
 
 {{/* "true" where names are filled in. */}}
-{{- define "fleetloop.executionController.stamps" -}}
-{{- $guard := .Values.executionController.guard -}}
-{{- if not $guard.enabled -}}
-{{- else if eq (toString $guard.stamps) "true" -}}
+{{- define "fleetloop.executionController.mutating" -}}
+{{- $admission := .Values.executionController.admissionPolicies -}}
+{{- if not $admission.enabled -}}
+{{- else if eq (toString $admission.mutating) "true" -}}
 true
-{{- else if and (eq (toString $guard.stamps) "auto") (.Capabilities.APIVersions.Has "admissionregistration.k8s.io/v1/MutatingAdmissionPolicy") -}}
+{{- else if and (eq (toString $admission.mutating) "auto") (.Capabilities.APIVersions.Has "admissionregistration.k8s.io/v1/MutatingAdmissionPolicy") -}}
 true
 {{- end -}}
 {{- end -}}
@@ -25,9 +25,9 @@ The files are written from the packages that say what executions need; capitals
 in them stand for what an installation chooses. It takes root and file. */}}
 {{- define "fleetloop.executionController.objects" -}}
 {{- $values := .root.Values.executionController -}}
-{{- $guard := $values.guard -}}
+{{- $admission := $values.admissionPolicies -}}
 {{- $trusted := list -}}
-{{- range $guard.trustedRequesters | uniq | sortAlpha -}}
+{{- range $admission.trustedRequesters | uniq | sortAlpha -}}
 {{- $trusted = append $trusted (printf "\\\"%s\\\"" .) -}}
 {{- end -}}
 {{- $settings := list -}}
@@ -37,8 +37,8 @@ in them stand for what an installation chooses. It takes root and file. */}}
 {{- $text := .root.Files.Get (printf "files/execution/%s.json" .file) -}}
 {{- $text = $text | replace "[\\\"POLICY_CONFIG_MAP\\\", \\\"emergency-stop\\\"]" (printf "[%s]" (join ", " $settings)) -}}
 {{- $text = $text | replace "[\\\"TRUSTED_REQUESTERS\\\"]" (printf "[%s]" (join ", " $trusted)) -}}
-{{- if $guard.policyAdmins -}}
-{{- $text = $text | replace "POLICY_ADMINS" $guard.policyAdmins -}}
+{{- if $admission.policyAdmins -}}
+{{- $text = $text | replace "POLICY_ADMINS" $admission.policyAdmins -}}
 {{- else -}}
 {{- $text = $text | replace " || \\\"POLICY_ADMINS\\\" in request.userInfo.?groups.orValue([])" "" -}}
 {{- end -}}
@@ -122,8 +122,8 @@ in them stand for what an installation chooses. It takes root and file. */}}
       "RUNNER_PRIORITY_CLASS" $values.runner.priorityClassName
       "INLINE_ACTIONS" (join "," $values.runner.inlineActions)
       "PROTECTED_NAMESPACES" (join "," $values.protectedNamespaces)
-      "POLICY_ADMINS" $values.guard.policyAdmins
-      "TRUSTED_REQUESTERS" (join "," $values.guard.trustedRequesters) }}
+      "POLICY_ADMINS" $values.admissionPolicies.policyAdmins
+      "TRUSTED_REQUESTERS" (join "," $values.admissionPolicies.trustedRequesters) }}
 {{- with $value }}
 - name: {{ $name }}
   value: {{ . | quote }}
