@@ -60,6 +60,9 @@ type record struct {
 	settling string    // the objects that API servers may not go by yet
 	settled  time.Time // when all of them do
 
+	seen   string    // the ID of the period that was seen last
+	usable time.Time // when the API server's clock is past its begin
+
 	gapped  bool      // the objects were not as they should be, and no period was seen since
 	lastGap time.Time // when that was last, by the API server's clock; zero is that it did not say
 	refused string    // the ID of a period that somebody made up in the gap
@@ -87,7 +90,7 @@ func (r *record) current(ctx context.Context, objects string) (Period, error) {
 		}
 		if genuine {
 			r.settling, r.gapped = "", false
-			return p, nil
+			return p, r.begun(p)
 		}
 	}
 	if r.settling != objects {
@@ -101,6 +104,18 @@ func (r *record) current(ctx context.Context, objects string) (Period, error) {
 	}
 	r.settling = ""
 	return Period{}, settlingError{time.Now().Add(time.Second)} // then the API server's clock is past Since
+}
+
+// begun is why a period has not begun yet: its time is up to a second ahead when it is
+// written down, and an execution that is created before would be refused.
+func (r *record) begun(p Period) error {
+	if r.seen != p.ID {
+		r.seen, r.usable = p.ID, time.Now().Add(min(max(0, time.Until(p.Since)), time.Second))
+	}
+	if time.Now().Before(r.usable) {
+		return settlingError{r.usable}
+	}
+	return nil
 }
 
 // gap notes that a look, begun at a time, found the objects not as they should be:
@@ -145,7 +160,11 @@ func (r *record) begin(ctx context.Context, lease *coordinationv1.Lease, objects
 	p := Period{ID: rand.Text(), Since: now.Add(time.Second)} // times of objects are cut off to whole seconds
 	lease.Annotations = map[string]string{annotationObjects: objects}
 	lease.Spec.HolderIdentity, lease.Spec.AcquireTime = &p.ID, &metav1.MicroTime{Time: p.Since}
-	return r.write(ctx, lease)
+	if err := r.write(ctx, lease); err != nil {
+		return err
+	}
+	r.seen, r.usable = p.ID, time.Now().Add(time.Second)
+	return nil
 }
 
 // end writes down that the period is over, if there is one: the API server does
