@@ -141,7 +141,7 @@ func documented(t *testing.T) []string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, section, ok := strings.Cut(string(text), "\n## When it is stuck\n")
+	_, section, ok := strings.Cut(string(text), "\n## Troubleshooting\n")
 	if !ok {
 		t.Fatal("the guide does not say what to do when it is stuck")
 	}

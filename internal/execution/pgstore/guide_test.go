@@ -36,8 +36,8 @@ type guide struct {
 func newGuide(t *testing.T) *guide {
 	t.Helper()
 	g := &guide{bed: newYear(t), written: map[string]bool{}}
-	statement := regexp.MustCompile("(?m)(?:^ {4,}|`)((?:select|update|create role|grant) [^`\n]*)")
-	for _, page := range []string{"how-to/read-the-audit", "runbooks/ExecutionAuditVerificationFailed", "runbooks/ExecutionAuditDelayed", "runbooks/ExecutionResultUnknown"} {
+	statement := regexp.MustCompile("(?m)(?:^ {4,}|^|`)((?:select|update|create role|grant) [^`\n]*)")
+	for _, page := range []string{"how-to/query-the-audit", "runbooks/ExecutionAuditVerificationFailed", "runbooks/ExecutionAuditDelayed", "runbooks/ExecutionResultUnknown"} {
 		text, err := os.ReadFile("../../../docs/" + page + ".md")
 		if err != nil {
 			t.Fatal(err)

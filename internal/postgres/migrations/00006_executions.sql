@@ -27,7 +27,7 @@ $$;
 create schema executor;
 
 -- What happened to executions, in one chain: each row has the hash of the row
--- before it, and a hash over itself. See docs/how-to/read-the-audit.md.
+-- before it, and a hash over itself. See docs/how-to/query-the-audit.md.
 --
 -- The months are those of recorded_at, which never goes back from one position to
 -- the next, and not those of event_time: only so is the oldest partition a
