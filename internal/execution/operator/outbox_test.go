@@ -175,7 +175,7 @@ func TestUndeliveredEventsExpire(t *testing.T) {
 	if got := w.get("a"); got != nil {
 		t.Errorf("after 13 hours there is %+v", got.Status)
 	}
-	if n := value(t, reg, "kubernetesexecution_change_events_dropped_total", "expired"); n != 2 {
+	if n := value(t, reg, "kubernetesexecution_change_events_undeliverable_total", "expired"); n != 2 {
 		t.Errorf("%v events are counted as expired, want 2", n)
 	}
 }
@@ -221,7 +221,7 @@ func TestRejectedEventIsDropped(t *testing.T) {
 	w.end("a", action.CodeOK)
 	w.look(r)
 	wantActions(t, s, execution.ChangeStarted, execution.ChangeSucceeded)
-	if n := value(t, reg, "kubernetesexecution_change_events_dropped_total", "client_error"); n != 1 {
+	if n := value(t, reg, "kubernetesexecution_change_events_undeliverable_total", "client_error"); n != 1 {
 		t.Errorf("%v events are counted as rejected, want 1", n)
 	}
 }

@@ -21,7 +21,7 @@ type metrics struct {
 func newMetrics(reg prometheus.Registerer, pending func() float64) (*metrics, error) {
 	m := &metrics{
 		dropped: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "kubernetesexecution_change_events_dropped_total",
+			Name: "kubernetesexecution_change_events_undeliverable_total",
 			Help: "Total number of change events of executions that a sink will not receive, by error: the sink rejected the event (client_error, encode), it is older than 12 hours (expired), too many waited (dropped), or its execution was deleted and the controller stopped (deleted).",
 		}, []string{"error"}),
 		pending: prometheus.NewGaugeFunc(prometheus.GaugeOpts{

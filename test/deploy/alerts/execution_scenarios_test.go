@@ -330,5 +330,31 @@ func executions() map[string][]scenario {
 				want: map[int][]alert{20: nil, 30: nil},
 			},
 		},
+		"ExecutionChangeEventsDelayed": {
+			{
+				reason: "a sink takes nothing",
+				series: `  kubernetesexecution_change_events_pending{namespace="kubernaut-executor",job="execution-controller",instance="a"} 0x4 3x60
+`,
+				want: map[int][]alert{30: nil, 40: {{labels: acting(), summary: "Execution change events that wait for delivery: 3."}}},
+			},
+			{
+				reason: "there is always something, and it goes",
+				series: `  kubernetesexecution_change_events_pending{namespace="kubernaut-executor",job="execution-controller",instance="a"} 3 1 0 2 1 0 4 1 0 3 1 0 2 1 0 2 1 0 2 1 0 1 1 0 1 1 0 1 1 0 1 1 0 1 1 0 1 1 0 1
+`,
+				want: map[int][]alert{30: nil, 38: nil},
+			},
+		},
+		"ExecutionChangeEventsUndeliverable": {
+			{
+				reason: "a sink rejects an event",
+				series: `  kubernetesexecution_change_events_undeliverable_total{namespace="kubernaut-executor",job="execution-controller",instance="a",error="client_error"} 0x5 1x80
+`,
+				want: map[int][]alert{
+					5:  nil,
+					8:  {{labels: acting("error", "client_error"), summary: "Change events of executions are undeliverable (client_error)."}},
+					70: nil,
+				},
+			},
+		},
 	}
 }
