@@ -30,7 +30,7 @@ type block struct{ kind, text string }
 
 func blocks(t *testing.T) []block {
 	t.Helper()
-	page, err := os.ReadFile("../../../docs/how-to/run-node-faults.md")
+	page, err := os.ReadFile("../../../docs/how-to/repair-nodes.md")
 	if err != nil {
 		t.Fatal(err)
 	}
