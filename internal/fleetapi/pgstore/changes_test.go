@@ -258,7 +258,7 @@ func TestChangesOfOthersAreTold(t *testing.T) {
 			told := 0
 			_, _, err = d.Changes(t.Context(), all(), fleetapi.ChangeQuery{After: at, Limit: 10}, func(c *fleetapi.Change) error {
 				told++
-				if c.Key != r.Key || (c.Record == nil) != tc.gone || c.Relabelled != tc.labels_changed {
+				if c.Key != r.Key || (c.Record == nil) != tc.gone || c.Relabelled != tc.relabelled {
 					t.Errorf("told %+v", c)
 				}
 				if c.Record != nil && (c.Record.Revision <= r.Revision || c.At.Seq != c.Record.Revision) {

@@ -4,7 +4,7 @@ create schema timeline;
 -- Change events in the order in which they came.
 create sequence timeline.arrival as bigint;
 
--- What was done to nodes and clusters. See docs/components/timeline.md.
+-- What was done to nodes and clusters. See docs/explanation/timeline.md.
 --
 -- There are two orders. People read by the time at which something was done; the
 -- partitions are of that, so that what is old goes at once. Who follows reads in
