@@ -79,14 +79,14 @@ func (x *taxed) measure(ctx context.Context, progress io.Writer) (ratio float64,
 	all := x.way("changes by the fleet API", x.change, true, true)
 	free := x.way("changes by the fleet API without the triggers", x.change, false, true)
 	bareAll := x.way("changes by one statement", x.edit, true, true)
-	bareSilent := x.way("changes by one statement that nobody is notified of", x.edit, true, false)
+	bareSilent := x.way("changes by one statement without notifications", x.edit, true, false)
 	bareFree := x.way("changes by one statement without the triggers", x.edit, false, true)
 	before := x.bed.listener.Notifications()
 	// The rows are synced before each turn, as if a worker had kept up.
 	if err := alternate(ctx, taxTurns, progress, x.bed.owner.Sync, all, free, bareAll, bareSilent, bareFree); err != nil {
 		return 0, err
 	}
-	_, _ = fmt.Fprintf(progress, "%d notifications told of %d changes\n", x.bed.listener.Notifications()-before, 2*(taxTurns+1)*taxRows)
+	_, _ = fmt.Fprintf(progress, "%d notifications for %d changes\n", x.bed.listener.Notifications()-before, 2*(taxTurns+1)*taxRows)
 	_, _ = fmt.Fprintf(progress, "of single statements the triggers leave %.2f, and %.2f without notifications\n", over(bareAll, bareFree), over(bareSilent, bareFree))
 	return over(all, free), nil
 }

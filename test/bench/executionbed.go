@@ -227,7 +227,7 @@ func (b *executionBed) guarded(ctx context.Context) error {
 	forged := scaling("guarded", cheap, "none", "")
 	forged.Spec.Approvals = []v1alpha1.Approval{{Approver: approver, Decision: v1alpha1.Approve, PlanHash: "none"}}
 	if err := b.requester.Create(ctx, forged, client.DryRunAll); !apierrors.IsForbidden(err) {
-		return fmt.Errorf("an approval that nobody gave is not refused: %w", err)
+		return fmt.Errorf("an invalid approval is not rejected: %w", err)
 	}
 	return nil
 }

@@ -79,7 +79,7 @@ func TestArguments(t *testing.T) {
 
 		"node-fault-controller": string(readFile(t, root+"/docs/reference/node-fault-controller.md")),
 	}
-	settings := string(readFile(t, root+"/docs/reference/config.md")) + string(readFile(t, root+"/docs/components/brokers.md"))
+	settings := string(readFile(t, root+"/docs/reference/config.md")) + string(readFile(t, root+"/docs/explanation/brokers.md"))
 	// Two are those of the Go runtime and of Google's library; the pod's own are told in the reference of flags.
 	settings += "`POD_NAMESPACE` `POD_NAME` `GOMEMLIMIT` `GOOGLE_APPLICATION_CREDENTIALS`"
 	for _, values := range []string{

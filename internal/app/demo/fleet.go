@@ -103,7 +103,7 @@ func find(ctx context.Context, api *fleetclient.Client, name string) (v1.Resourc
 		}
 		return r, nil
 	}
-	return v1.Resource{}, fmt.Errorf("find demo cluster %q: create says that the name exists, but no cluster has it", name)
+	return v1.Resource{}, fmt.Errorf("find demo cluster %q: create failed because the name exists, but the cluster is not in the list", name)
 }
 
 // create creates one resource, or gives none if its name is taken. While the

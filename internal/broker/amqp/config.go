@@ -195,10 +195,10 @@ func (c Config) problems() []error {
 		}
 	}
 	if c.Heartbeat < 2*time.Second {
-		fail("heartbeat is %s, want 2s or more", c.Heartbeat)
+		fail("heartbeat is %s, must be at least 2s", c.Heartbeat)
 	}
 	if c.Concurrency < 0 {
-		fail("concurrency is %d, want 1 or more", c.Concurrency)
+		fail("concurrency is %d, must be at least 1", c.Concurrency)
 	}
 	if _, err := c.TLS.Client(); err != nil {
 		errs = append(errs, err)
@@ -212,13 +212,13 @@ func (c Config) address() (address, error) {
 	uri := amqp091.URI{Scheme: "amqp", Host: c.Host, Username: DefaultUsername, Password: DefaultUsername, Vhost: DefaultVHost}
 	switch {
 	case c.URL == "" && c.Host == "":
-		return address{}, errors.New("neither url nor host is given (BROKER_URL, BROKER_HOST): one of them says where RabbitMQ is")
+		return address{}, errors.New("url or host is required (BROKER_URL, BROKER_HOST)")
 	case c.URL != "" && c.Host != "":
-		return address{}, errors.New("url and host are both given: one of them says where RabbitMQ is, not both")
+		return address{}, errors.New("url and host are both set: remove one of them")
 	case c.URL != "":
 		var err error
 		if uri, err = amqp091.ParseURI(c.URL.Reveal()); err != nil {
-			return address{}, errors.New("url: want amqp://user:password@host:5672/vhost or amqps://…")
+			return address{}, errors.New("url: must be amqp://user:password@host:5672/vhost or amqps://…")
 		}
 	case c.TLS.Enabled():
 		uri.Scheme = "amqps"

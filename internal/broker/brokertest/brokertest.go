@@ -134,7 +134,7 @@ func Start(t *testing.T, b Broker) (stop func()) {
 				t.Errorf("Run() = %v, want nil", err)
 			}
 		case <-timer.C:
-			t.Errorf("Run did not return within %s of being told to stop", stopBound)
+			t.Errorf("Run did not return within %s after the stop", stopBound)
 		}
 	})
 	t.Cleanup(stop)

@@ -203,7 +203,7 @@ func testDownAtStart(t *testing.T, bed *Bed) {
 	bed.Proxy.Refuse(false)
 	WantSubscribed(t, b, c)
 	if _, ok := c.Get(Event(1).ID); ok {
-		t.Error("an event came that was refused")
+		t.Error("received an event that was rejected")
 	}
 }
 
@@ -313,7 +313,7 @@ func testHungServer(t *testing.T, bed *Bed) {
 			begin := time.Now()
 			err := b.Publish(ctx, e)
 			if err == nil {
-				t.Errorf("Publish() = nil, want an error: nobody answered")
+				t.Errorf("Publish() = nil, want an error: the broker did not respond")
 			}
 			if took := time.Since(begin); took > 5*bound {
 				t.Errorf("Publish took %s, its context ended after %s", took, bound)
