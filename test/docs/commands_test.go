@@ -1,0 +1,251 @@
+package docs_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+const (
+	// maxNotRun bounds the blocks of all pages that are not run.
+	maxNotRun = 40
+	// pageBound is how long the commands of a page may take in one environment.
+	pageBound = 10 * time.Minute
+)
+
+// programs are what the pages and the test run, in one folder for all tests.
+var programs struct { //nolint:gochecknoglobals // testing offers no other place to share them
+	dir            string
+	binaries, helm func() (string, error)
+}
+
+func TestMain(m *testing.M) {
+	dir, err := os.MkdirTemp("", "fleetloop-docs-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1) //nolint:forbidigo // TestMain has no other way to fail
+	}
+	programs.dir = dir
+	programs.binaries = sync.OnceValues(func() (string, error) {
+		bin := filepath.Join(dir, "bin")
+		return bin, build("../..", "-o", bin+"/", "./cmd/...")
+	})
+	programs.helm = sync.OnceValues(func() (string, error) {
+		path := filepath.Join(dir, "helm", "helm")
+		return path, build("../deploy", "-o", path, "helm.sh/helm/v4/cmd/helm")
+	})
+	code := m.Run()
+	_ = os.RemoveAll(dir)
+	os.Exit(code) //nolint:forbidigo // as testing does without a TestMain
+}
+
+func build(dir string, args ...string) error {
+	cmd := exec.CommandContext(context.Background(), "go", append([]string{"build", "-trimpath"}, args...)...) //nolint:gosec // of this test
+	cmd.Dir, cmd.Env = dir, append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("go build %s: %w\n%s", strings.Join(args, " "), err, out)
+	}
+	return nil
+}
+
+// binaries is the folder of Fleetloop's binaries.
+func binaries(t *testing.T) string {
+	t.Helper()
+	dir, err := programs.binaries()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// helm is the path of Helm's program.
+func helm(t *testing.T) string {
+	t.Helper()
+	path, err := programs.helm()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// root is the folder of the repository.
+func root(t *testing.T) string {
+	t.Helper()
+	dir, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// TestCommands runs the commands of the README, the tutorials and the how-to
+// guides.
+func TestCommands(t *testing.T) {
+	notRun := 0
+	for _, page := range pages(t) {
+		text, err := os.ReadFile(filepath.Join(root(t), page)) //nolint:gosec // a page of the repository
+		if err != nil {
+			t.Fatal(err)
+		}
+		blocks, err := parsePage(string(text))
+		if err != nil {
+			t.Errorf("%s: %v", page, err)
+			continue
+		}
+		for _, b := range blocks {
+			if b.file == "" && b.env == envSkip {
+				notRun++
+				t.Logf("not run: %s:%d (%s)", page, b.line, b.reason)
+			}
+		}
+		for _, env := range environments() {
+			uses := func(b block) bool { return b.file == "" && b.env == env }
+			if env == envSkip || !slices.ContainsFunc(blocks, uses) {
+				continue
+			}
+			t.Run(page+"/"+string(env), func(t *testing.T) { runPage(t, page, blocks, env) })
+		}
+	}
+	if notRun > maxNotRun {
+		t.Errorf("%d blocks are not run, want at most %d", notRun, maxNotRun)
+	}
+}
+
+// pages are the pages whose commands are run, as paths in the repository.
+func pages(t *testing.T) []string {
+	t.Helper()
+	list := []string{"README.md"}
+	for _, dir := range []string{"docs/tutorial", "docs/how-to"} {
+		files, err := filepath.Glob(filepath.Join(root(t), dir, "*.md"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, file := range files {
+			list = append(list, dir+"/"+filepath.Base(file))
+		}
+	}
+	return list
+}
+
+// runPage runs the commands that a page has for an environment.
+func runPage(t *testing.T, page string, blocks []block, env environment) {
+	t.Helper()
+	aside, folder := t.TempDir(), newFolder(t)
+	for _, b := range blocks {
+		if b.file != "" {
+			writeFile(t, filepath.Join(aside, strconv.Itoa(b.line)), strings.Join(b.lines, "\n")+"\n")
+		}
+	}
+	name := filepath.Join(aside, filepath.Base(page))
+	writeFile(t, name, script(blocks, env, aside))
+	r := start(t, env)
+
+	out, err := os.Create(filepath.Join(aside, "output"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), pageBound)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "bash", "-c", bash, "bash", name, r.source, filepath.Join(aside, "trace")) //nolint:gosec // of this test
+	cmd.Dir, cmd.Stdout, cmd.Stderr = folder, out, out
+	cmd.Env = append(scriptEnv(t, append(r.path, binaries(t))), append(r.env, "HOME="+folder)...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return killGroup(cmd) }
+	err = cmd.Run()
+	if cmd.Process != nil {
+		err = errors.Join(err, killGroup(cmd))
+	}
+	_ = out.Close()
+	if err == nil {
+		return
+	}
+	if cause := context.Cause(ctx); cause != nil {
+		err = fmt.Errorf("the commands take longer than %s: %w", pageBound, cause)
+	}
+	text, _ := os.ReadFile(out.Name())
+	line, command := lastCommand(filepath.Join(aside, "trace"))
+	t.Errorf("%s:%d: %s: %v\n%s", page, line, command, err, tail(string(text), 60))
+}
+
+// bash reads a page's script. It writes each command with its line to a trace.
+const bash = `set -euo pipefail
+if [ -n "$2" ]; then . "$2" >/dev/null; fi
+exec 9>"$3"
+BASH_XTRACEFD=9 PS4='+${LINENO} '
+set -x
+. "$1"
+`
+
+// lastCommand returns the last command of a trace, with its line on the page.
+func lastCommand(trace string) (line int, command string) {
+	text, err := os.ReadFile(trace) //nolint:gosec // of this test
+	if err != nil {
+		return 0, "nothing was run"
+	}
+	for _, m := range regexp.MustCompile(`(?m)^\++(\d+) (.*)$`).FindAllStringSubmatch(string(text), -1) {
+		line, _ = strconv.Atoi(m[1]) // digits, by the expression
+		command = m[2]
+	}
+	return line, command
+}
+
+// newFolder returns a fresh folder that has what a clone of the repository has.
+func newFolder(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	entries, err := os.ReadDir(root(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), ".") || e.Name() == "bin" {
+			continue
+		}
+		if err := os.Symlink(filepath.Join(root(t), e.Name()), filepath.Join(dir, e.Name())); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink(binaries(t), filepath.Join(dir, "bin")); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// scriptEnv is the environment of a script: that of the test without settings of
+// Fleetloop and Kubernetes, with programs in some folders.
+func scriptEnv(t *testing.T, path []string) []string {
+	t.Helper()
+	env := []string{"PATH=" + strings.Join(append(path, os.Getenv("PATH")), ":"), "TERM=dumb"}
+	out, err := exec.CommandContext(t.Context(), "go", "env", "GOPATH", "GOCACHE", "GOMODCACHE", "GOPROXY").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	values := bytes.Split(bytes.TrimRight(out, "\n"), []byte("\n"))
+	for i, name := range []string{"GOPATH", "GOCACHE", "GOMODCACHE", "GOPROXY"} {
+		env = append(env, name+"="+string(values[i]))
+	}
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return append(env, "XDG_CACHE_HOME="+cache)
+}
+
+func writeFile(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,142 @@
+package docs_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/fleetloop/fleetloop/internal/kube/kubebed"
+)
+
+const (
+	upBound      = 5 * time.Minute // from the start of fleetloop up until its fleet is Ready
+	installBound = 3 * time.Minute
+	stopBound    = time.Minute
+	poll         = 250 * time.Millisecond
+)
+
+// A running environment is what a page's script finds.
+type running struct {
+	path   []string // folders with programs, before those of the test
+	env    []string
+	source string // a file that the script reads first, empty for none
+}
+
+// start starts an environment. It ends with the test.
+func start(t *testing.T, env environment) running {
+	t.Helper()
+	switch env {
+	case envUp:
+		return startUp(t)
+	case envKube:
+		return startUp(t, "--kube=embedded")
+	case envCluster:
+		return startCluster(t)
+	case envNone, envSkip:
+	}
+	return running{}
+}
+
+// startUp runs fleetloop up with a demo, and waits until a cluster of its fleet
+// is Ready.
+func startUp(t *testing.T, args ...string) running {
+	t.Helper()
+	dir := t.TempDir()
+	log, err := os.Create(filepath.Join(dir, "up.log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	up := exec.CommandContext(t.Context(), filepath.Join(binaries(t), "fleetloop"), append([]string{
+		"up", "--demo", "--view=log", "--data-dir", filepath.Join(dir, "data"),
+		"--listen-address=127.0.0.1:0", "--metrics-bind-address=127.0.0.1:0", "--health-probe-bind-address=127.0.0.1:0",
+	}, args...)...)
+	up.Stdout, up.Stderr = log, log
+	up.Cancel = func() error { return up.Process.Signal(os.Interrupt) }
+	up.WaitDelay = stopBound
+	if err := up.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = up.Wait() // ended by the test's context
+		_ = log.Close()
+		if t.Failed() {
+			text, _ := os.ReadFile(log.Name()) //nolint:gosec // written above
+			t.Logf("the end of the log of fleetloop up:\n%s", tail(string(text), 40))
+		}
+	})
+	r := running{source: filepath.Join(dir, "data", "try.sh")}
+	eventually(t, upBound, func(ctx context.Context) error {
+		out, err := exec.CommandContext(ctx, "bash", "-c", `. "$1" >/dev/null && fleetloop describe cluster us-east-01`, "bash", r.source).CombinedOutput() //nolint:gosec // of this test
+		if err != nil || !strings.Contains(string(out), "Ready") {
+			return fmt.Errorf("the demo fleet is not Ready: %w: %s", err, out)
+		}
+		return nil
+	})
+	return r
+}
+
+// startCluster starts a Kubernetes API server and installs the chart.
+func startCluster(t *testing.T) running {
+	t.Helper()
+	bed, err := kubebed.Start(t.Context(), kubebed.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := bed.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	r := running{path: []string{filepath.Dir(helm(t)), bed.Assets()}, env: []string{"KUBECONFIG=" + bed.AdminKubeconfig()}}
+	ctx, cancel := context.WithTimeout(t.Context(), installBound)
+	defer cancel()
+	install := exec.CommandContext(ctx, helm(t), "install", "fleetloop", filepath.Join(root(t), "deploy/chart/fleetloop"),
+		"--namespace=hyperfleet-system", "--create-namespace",
+		"--set=clusterWorker.enabled=true,executionController.enabled=true,nodeFaultController.enabled=true,nodeFaultController.intake.auth.tokensSecret=node-monitors") //nolint:gosec // built by this test
+	install.Env = append(os.Environ(), r.env...)
+	if out, err := install.CombinedOutput(); err != nil {
+		t.Fatalf("helm install: %v\n%s", err, out)
+	}
+	return r
+}
+
+// eventually calls check until it returns no error.
+func eventually(t *testing.T, bound time.Duration, check func(context.Context) error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), bound)
+	defer cancel()
+	ticker := time.NewTicker(poll)
+	defer ticker.Stop()
+	for {
+		err := check(ctx)
+		if err == nil {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			t.Fatalf("not within %s: %v", bound, err)
+		case <-ticker.C:
+		}
+	}
+}
+
+// killGroup ends a script and whatever it left running in the background.
+func killGroup(cmd *exec.Cmd) error {
+	if err := syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
+		return err
+	}
+	return nil
+}
+
+// tail returns the last lines of a text.
+func tail(text string, n int) string {
+	lines := strings.Split(strings.TrimRight(text, "\n"), "\n")
+	return strings.Join(lines[max(0, len(lines)-n):], "\n")
+}
