@@ -26,7 +26,7 @@ import (
 func TestThousandClusters(t *testing.T) {
 	t.Parallel()
 	const clusters, most = 1000, 128 << 20
-	l := newLoop(t, oneAdapter(), "poll_interval: 100ms\nmax_age_not_ready: 1h\nlog_events: debug\n")
+	l := newLoop(t, oneAdapter(), "poll_interval: 100ms\nmax_age_not_ready: 1h\nevent_log_level: debug\n")
 	var work sync.WaitGroup
 	for worker := range 8 {
 		work.Go(func() {
@@ -89,7 +89,7 @@ func wantExpiredAtOnce(t *testing.T, f *fleet, ids []string) {
 	work.Wait()
 	exchange := exchangeOf(t) + "-expired"
 	q := openQueue(t, binding{url: rabbit(t).URL(), exchange: exchange, queue: exchange})
-	s := newSentinel(t, f.url, "resource_type: clusters\nmax_age_ready: 25m\nlog_events: debug\nhyperfleet_api: {endpoint: API}\n", rabbitEnv(rabbit(t).Addr(), exchange))
+	s := newSentinel(t, f.url, "resource_type: clusters\nmax_age_ready: 25m\nevent_log_level: debug\nhyperfleet_api: {endpoint: API}\n", rabbitEnv(rabbit(t).Addr(), exchange))
 	eventually(t, patience, func() error {
 		if n := len(q.all()); n < len(ids) {
 			return fmt.Errorf("%d events about expired clusters, want %d", n, len(ids))

@@ -57,7 +57,7 @@ func writePlan(p *page, r *survey.PlanReport) {
 	p.table("", nil, [][]string{
 		{"watched", fmt.Sprintf("%d of %d %s at %s", r.Matching, r.OnServer, r.Collection, r.Endpoint)},
 		{"selector", selected(r.Selector)},
-		{"rules", fmt.Sprintf("%s, not ready %s, ready %s", r.Profile, seconds(r.MaxAgeNotReadySeconds), seconds(r.MaxAgeReadySeconds))},
+		{"profile", fmt.Sprintf("%s, not ready %s, ready %s", r.Profile, seconds(r.MaxAgeNotReadySeconds), seconds(r.MaxAgeReadySeconds))},
 		{"read", span(r.Began, r.Ended) + ""},
 	})
 	title := fmt.Sprintf("DUE NOW (%d)", r.Due)

@@ -155,7 +155,7 @@ func writeWhy(p *page, r *survey.WhyReport) {
 		{"collection", r.Collection + " at " + r.Endpoint},
 		{"read at", r.Time.Format("2006-01-02 15:04:05Z")},
 		{"selector", selected(r.Selector)},
-		{"rules", r.Profile},
+		{"profile", r.Profile},
 	})
 	var rows [][]string
 	for _, q := range r.Requirements {
