@@ -56,7 +56,7 @@ func newSchemaCheck(host *rest.Config, reg prometheus.Registerer, log *slog.Logg
 func watchSchema(reg prometheus.Registerer, outdated func() error) error {
 	return reg.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "kubernetesexecution_crd_outdated",
-		Help: "1 if the installed CustomResourceDefinition lacks fields that this version of the controller stores, so that no approval counts; 0 otherwise.",
+		Help: "1 if the installed CustomResourceDefinition lacks fields of this controller version, so that approvals are not accepted, 0 otherwise.",
 	}, func() float64 {
 		if outdated() != nil {
 			return 1
@@ -85,16 +85,16 @@ func (c *schemaCheck) Run(ctx context.Context) error {
 		missing, err := c.missing(ctx)
 		switch before := c.outdated.Load(); {
 		case err != nil:
-			c.log.DebugContext(ctx, "cannot read the schema of executions", "err", err)
+			c.log.DebugContext(ctx, "reading the CustomResourceDefinition failed", "err", err)
 		case len(missing) > 0:
 			outdated := outdatedError(missing)
 			if c.outdated.Store(&outdated); before == nil {
-				c.log.ErrorContext(ctx, "no approval counts, because the CustomResourceDefinition is older than the controller", "crd", v1alpha1.Resource+"."+v1alpha1.GroupVersion.Group, "err", outdated)
+				c.log.ErrorContext(ctx, "CustomResourceDefinition is outdated, approvals are not accepted", "crd", v1alpha1.Resource+"."+v1alpha1.GroupVersion.Group, "err", outdated)
 			}
 		default:
 			wait = crdEvery
 			if c.outdated.Store(nil); before != nil {
-				c.log.InfoContext(ctx, "the CustomResourceDefinition has all fields")
+				c.log.InfoContext(ctx, "CustomResourceDefinition is up to date")
 			}
 		}
 	}
@@ -106,7 +106,7 @@ func outdatedError(missing []string) error {
 	if n := len(missing) - maxMissingFields; n > 0 {
 		missing, more = missing[:maxMissingFields], fmt.Sprintf(" and %d more", n)
 	}
-	return fmt.Errorf("the CustomResourceDefinition %s.%s is older than this controller and lacks %s%s, so that no approval counts: run kubectl apply --server-side -f deploy/crds of this version",
+	return fmt.Errorf("the CustomResourceDefinition %s.%s is outdated and lacks %s%s, so approvals are not accepted: run kubectl apply --server-side -f deploy/crds of this version",
 		v1alpha1.Resource, v1alpha1.GroupVersion.Group, strings.Join(missing, ", "), more)
 }
 

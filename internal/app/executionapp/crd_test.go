@@ -79,7 +79,7 @@ func TestOldCRD(t *testing.T) {
 		})
 	}
 	says("kubernetesexecution_crd_outdated 1", "status.plan.admissionPolicyPeriod", "status.verifiedRequest", "kubectl apply --server-side -f deploy/crds")
-	if !strings.Contains(c.Stderr.String(), "no approval counts, because the CustomResourceDefinition is older") {
+	if !strings.Contains(c.Stderr.String(), "CustomResourceDefinition is outdated") {
 		t.Error("the log does not say it")
 	}
 	admin, err := dynamic.NewForConfig(bed.Config())

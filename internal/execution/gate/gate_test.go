@@ -134,7 +134,7 @@ func TestBudgets(t *testing.T) {
 		wantIn(t, g.Enter(claim("b", "b"), now)) // half of what somebody has who is named
 		v := g.Enter(claim("c", "c"), now)
 		wantHeld(t, v, v1alpha1.DetailBudgetExceeded)
-		if want := "2 executions without a requester are under way"; !strings.Contains(v.Message, want) {
+		if want := "2 executions without a requester are running"; !strings.Contains(v.Message, want) {
 			t.Errorf("it says %q, want %q", v.Message, want)
 		}
 		one := newGate(t, gate.Config{MaxConcurrent: 10, MaxPerRequester: 1})

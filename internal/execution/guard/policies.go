@@ -53,7 +53,7 @@ func (o Options) requests() *admissionv1.ValidatingAdmissionPolicy {
 		},
 		rule{
 			"object.spec.?requesterGroups.orValue([]).all(g, g in " + userGroups + ") || " + user + " in variables.trusted",
-			quote("spec.requesterGroups names a group that the request does not come from: leave it out, or write groups that kubectl auth whoami shows"),
+			quote("spec.requesterGroups has a group that the requester is not a member of: omit it, or set groups that kubectl auth whoami shows"),
 		},
 		rule{
 			may(v1alpha1.VerbExecute, "object.spec.action"),

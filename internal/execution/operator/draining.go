@@ -28,7 +28,7 @@ func (r *reconciler) drain(ctx context.Context) error {
 		err = errors.Join(err, failed)
 	}
 	if err != nil {
-		r.log.WarnContext(ctx, "some answers of sinks are not stored, the next process sends those change events again", "err", err)
+		r.log.WarnContext(ctx, "acknowledgements of sinks not stored, the events are sent again after a restart", "err", err)
 	}
 	return nil
 }

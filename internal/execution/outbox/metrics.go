@@ -22,10 +22,10 @@ func newMetrics(reg prometheus.Registerer, pending func() float64) (*metrics, er
 	m := &metrics{
 		dropped: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "kubernetesexecution_change_events_undeliverable_total",
-			Help: "Total number of change events of executions that a sink will not receive, by error: the sink rejected the event (client_error, encode), it is older than 12 hours (expired), too many waited (dropped), or its execution was deleted and the controller stopped (deleted).",
+			Help: "Total number of undeliverable change events of executions, by error: the sink rejected the event (client_error, encode), the event is older than 12 hours (expired), the queue was full (dropped), or its execution was deleted and the controller stopped (deleted).",
 		}, []string{"error"}),
 		pending: prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "kubernetesexecution_change_events_pending", Help: "Number of change events of executions that some sink has not acknowledged.",
+			Name: "kubernetesexecution_change_events_pending", Help: "Number of change events of executions currently not acknowledged by all sinks.",
 		}, pending),
 	}
 	for _, e := range []string{errorOverflow, errorDeleted, "expired", "client_error", "encode"} {

@@ -114,7 +114,7 @@ func New(cfg Config, deps Deps) (*Outbox, error) {
 	}
 	var err error
 	if o.metrics, err = newMetrics(deps.Registerer, o.countPending); err != nil {
-		return nil, fmt.Errorf("make outbox: %w", err)
+		return nil, fmt.Errorf("create outbox: %w", err)
 	}
 	return o, nil
 }
