@@ -37,7 +37,7 @@ func statusOf(before *v1alpha1.SentinelConfigStatus, s instance.State, now time.
 		Selector:           s.Selector,
 		ResourcesWatched:   int64(s.Stats.Resources),
 		EventsPublished:    int64(s.Stats.Published), //nolint:gosec // it never counts so far
-		LastPollTime:      before.LastPollTime,
+		LastPollTime:       before.LastPollTime,
 	}
 	if !s.Stats.LastRound.IsZero() {
 		status.LastPollTime = &metav1.Time{Time: s.Stats.LastRound.Truncate(time.Second)}
