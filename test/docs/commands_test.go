@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -53,7 +54,7 @@ func TestMain(m *testing.M) {
 
 func build(dir string, args ...string) error {
 	cmd := exec.CommandContext(context.Background(), "go", append([]string{"build", "-trimpath"}, args...)...) //nolint:gosec // of this test
-	cmd.Dir, cmd.Env = dir, append(os.Environ(), "CGO_ENABLED=0")
+	cmd.Dir = dir
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("go build %s: %w\n%s", strings.Join(args, " "), err, out)
 	}
@@ -201,24 +202,38 @@ func lastCommand(trace string) (line int, command string) {
 	return line, command
 }
 
-// newFolder returns a fresh folder that has what a clone of the repository has.
+// newFolder returns a fresh folder that has what a clone of the repository has, and
+// in bin what is built there: the binaries, and the manifests beside the images.
 func newFolder(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
-	entries, err := os.ReadDir(root(t))
+	list := exec.CommandContext(t.Context(), "git", "-C", root(t), "ls-files", "-z", "--cached", "--others", "--exclude-standard")
+	out, err := list.Output()
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("list the files of the repository: %v", err)
 	}
-	for _, e := range entries {
-		if strings.HasPrefix(e.Name(), ".") || e.Name() == "bin" {
-			continue
+	for name := range strings.SplitSeq(strings.TrimRight(string(out), "\x00"), "\x00") {
+		text, err := os.ReadFile(filepath.Join(root(t), name))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // deleted and not committed
 		}
-		if err := os.Symlink(filepath.Join(root(t), e.Name()), filepath.Join(dir, e.Name())); err != nil {
+		info, errInfo := os.Stat(filepath.Join(root(t), name))
+		path := filepath.Join(dir, name)
+		if err := errors.Join(err, errInfo, os.MkdirAll(filepath.Dir(path), 0o750)); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, text, info.Mode().Perm()); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := os.Symlink(binaries(t), filepath.Join(dir, "bin")); err != nil {
+	entries, err := os.ReadDir(binaries(t))
+	if err := errors.Join(err, os.Mkdir(filepath.Join(dir, "bin"), 0o750), os.Symlink("../deploy", filepath.Join(dir, "bin", "deploy"))); err != nil {
 		t.Fatal(err)
+	}
+	for _, e := range entries {
+		if err := os.Symlink(filepath.Join(binaries(t), e.Name()), filepath.Join(dir, "bin", e.Name())); err != nil {
+			t.Fatal(err)
+		}
 	}
 	return dir
 }

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -79,6 +80,13 @@ func startUp(t *testing.T, args ...string) running {
 		}
 		return nil
 	})
+	// The pages read /tmp/fleetloop-demo-*/try.sh. A shell reads the first match; a
+	// demo's own number does not begin with 0.
+	link := "/tmp/fleetloop-demo-0" + strconv.Itoa(os.Getpid())
+	if err := os.Symlink(filepath.Dir(r.source), link); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.Remove(link) })
 	return r
 }
 
