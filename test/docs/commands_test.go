@@ -41,20 +41,20 @@ func TestMain(m *testing.M) {
 	programs.dir = dir
 	programs.binaries = sync.OnceValues(func() (string, error) {
 		bin := filepath.Join(dir, "bin")
-		return bin, build("../..", "-o", bin+"/", "./cmd/...")
+		return bin, build("../..", "CGO_ENABLED=0", "-o", bin+"/", "./cmd/...") // as they are shipped
 	})
 	programs.helm = sync.OnceValues(func() (string, error) {
 		path := filepath.Join(dir, "helm", "helm")
-		return path, build("../deploy", "-o", path, "helm.sh/helm/v4/cmd/helm")
+		return path, build("../deploy", "", "-o", path, "helm.sh/helm/v4/cmd/helm")
 	})
 	code := m.Run()
 	_ = os.RemoveAll(dir)
 	os.Exit(code) //nolint:forbidigo // as testing does without a TestMain
 }
 
-func build(dir string, args ...string) error {
+func build(dir, env string, args ...string) error {
 	cmd := exec.CommandContext(context.Background(), "go", append([]string{"build", "-trimpath"}, args...)...) //nolint:gosec // of this test
-	cmd.Dir = dir
+	cmd.Dir, cmd.Env = dir, append(os.Environ(), env)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("go build %s: %w\n%s", strings.Join(args, " "), err, out)
 	}
