@@ -56,7 +56,8 @@ func startUp(t *testing.T, args ...string) running {
 	}
 	up := exec.CommandContext(t.Context(), filepath.Join(binaries(t), "fleetloop"), append([]string{
 		"up", "--demo", "--view=log", "--data-dir", filepath.Join(dir, "data"),
-		"--listen-address=127.0.0.1:0", "--metrics-bind-address=127.0.0.1:0", "--health-probe-bind-address=127.0.0.1:0",
+		// Not the address of the health probes: fleetloop up pause uses the default.
+		"--listen-address=127.0.0.1:0", "--metrics-bind-address=127.0.0.1:0",
 	}, args...)...)
 	up.Stdout, up.Stderr = log, log
 	up.Cancel = func() error { return up.Process.Signal(os.Interrupt) }
