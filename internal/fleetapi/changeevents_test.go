@@ -222,7 +222,7 @@ func TestPagesOfChangeEvents(t *testing.T) {
 	}
 	wantEqual(t, "pages", want, got)
 
-	p := f.do("GET", v1.ChangesPath+"?since=2h&continue="+cursor, nil).problem(400, "invalid_query", "leave all other parameters")
+	p := f.do("GET", v1.ChangesPath+"?since=2h&continue="+cursor, nil).problem(400, "invalid_query", "repeat all other parameters")
 	wantEqual(t, "the field", "continue", p.Errors[0].Field)
 }
 
@@ -243,16 +243,16 @@ func TestRefusedChangeEvents(t *testing.T) {
 		code    string
 		says    string
 	}{
-		"Old":         {"it would be gone at once", path, old, 422, "timestamp_out_of_range", "older than the 2160h0m0s"},
+		"Old":         {"it would be gone at once", path, old, 422, "timestamp_out_of_range", "older than the retention of change events, 2160h0m0s"},
 		"OldOfMany":   {"it says which", path, []changeevent.Payload{good, old}, 422, "timestamp_out_of_range", "element 1:"},
-		"Ahead":       {"it would stand before all others for long", path, ahead, 422, "timestamp_out_of_range", "set the clocks"},
-		"Own":         {"nobody speaks for the fleet API", path, own, 400, "invalid_body", "the fleet API itself"},
-		"NoAction":    {"it says nothing", path, `{"timestamp":"2026-03-01T12:00:00Z"}`, 400, "invalid_body", "action is missing"},
+		"Ahead":       {"it would stand before all others for long", path, ahead, 422, "timestamp_out_of_range", "synchronise the clocks"},
+		"Own":         {"nobody speaks for the fleet API", path, own, 400, "invalid_body", "is reserved: the fleet API"},
+		"NoAction":    {"it says nothing", path, `{"timestamp":"2026-03-01T12:00:00Z"}`, 400, "invalid_body", "action is required"},
 		"NoTime":      {"it could not be told from another", path, `{"action":"cordon"}`, 400, "invalid_body", "timestamp"},
-		"NoJSON":      {"", path, `cordon`, 400, "invalid_body", "no change event"},
+		"NoJSON":      {"", path, `cordon`, 400, "invalid_body", "not a change event"},
 		"OneOfMany":   {"it says which", path, `[{"action":"cordon","timestamp":"2026-03-01T12:00:00Z"},{}]`, 400, "invalid_body", "element 1"},
-		"LongName":    {"cut it would be another's", path, map[string]string{"action": "cordon", "timestamp": changeevent.CanonicalTime(now), "node": strings.Repeat("n", 254)}, 400, "invalid_body", "node has more than"},
-		"Cluster":     {"a name is one line", v1.ChangesPath + "/a%0Ab", good, 404, "not_found", "cannot be the name of a cluster"},
+		"LongName":    {"cut it would be another's", path, map[string]string{"action": "cordon", "timestamp": changeevent.CanonicalTime(now), "node": strings.Repeat("n", 254)}, 400, "invalid_body", "node is longer than"},
+		"Cluster":     {"a name is one line", v1.ChangesPath + "/a%0Ab", good, 404, "not_found", "is not a cluster name"},
 		"LongCluster": {"", v1.ChangesPath + "/" + strings.Repeat("c", 254), good, 404, "not_found", "1 to 253"},
 		"TooMany":     {"a request has a bound", path, slices.Repeat([]changeevent.Payload{good}, 1001), 413, "body_too_large", "1000"},
 		"Large":       {"", path, `["` + strings.Repeat("x", fleetapi.DefaultMaxBody) + `"]`, 413, "body_too_large", "fewer events"},
@@ -266,15 +266,15 @@ func TestRefusedChangeEvents(t *testing.T) {
 	wantEqual(t, "nothing was kept", 0, len(f.changes("").Items))
 
 	for query, says := range map[string]string{
-		"limit=0": "1 to 1000", "limit=1001": "1 to 1000", "limit=x": "1 to 1000", "since=yesterday": "neither a time", "until=-5m": "neither a time",
-		"continue=x": "not a token", "after=x": "is for streams", "strict=true&colour=red": "not known here", "strict=so": "true or false",
-		"node=a&node=b": "more than once", "node=" + strings.Repeat("n", 1025): "longer than", "node=%00": "no text", "node=%ff": "no text",
+		"limit=0": "1 to 1000", "limit=1001": "1 to 1000", "limit=x": "1 to 1000", "since=yesterday": "must be a time such as", "until=-5m": "must be a time such as",
+		"continue=x": "not a token", "after=x": "only for streams", "strict=true&colour=red": "not a known parameter", "strict=so": "true or false",
+		"node=a&node=b": "more than once", "node=" + strings.Repeat("n", 1025): "longer than", "node=%00": "invalid characters", "node=%ff": "invalid characters",
 	} {
 		f.do("GET", v1.ChangesPath+"?"+query, nil).problem(400, "invalid_query", says)
 	}
 	stream := http.Header{"Accept": {"text/event-stream"}}
 	for query, says := range map[string]string{
-		"since=1h": "cannot be combined with a stream", "continue=x": "cannot be combined with a stream", "after=x": "not a cursor", "strict=true&colour=red": "not known here",
+		"since=1h": "not supported for streams", "continue=x": "not supported for streams", "after=x": "not a cursor", "strict=true&colour=red": "not a known parameter",
 	} {
 		f.doWith(stream, "GET", v1.ChangesPath+"?"+query, nil).problem(400, "invalid_query", says)
 	}
@@ -380,11 +380,11 @@ func TestKnownClustersOnly(t *testing.T) {
 	o.cfg.Timeline.KnownClustersOnly = true
 	f := newFixtureWith(t, o)
 	p := done("cordon", "n-1", time.Now())
-	f.do("POST", v1.ChangesPath+"/eu-1", p).problem(404, "not_found", `no cluster "eu-1"`)
+	f.do("POST", v1.ChangesPath+"/eu-1", p).problem(404, "not_found", `there is no cluster "eu-1"`)
 	f.create("clusters", "eu-1", nil)
 	wantEqual(t, "of one that is there", stored(), f.tell("eu-1", p))
 	p.Cluster = "eu-2" // counts for more than the path
-	f.do("POST", v1.ChangesPath+"/eu-1", p).problem(404, "not_found", `no cluster "eu-2"`)
+	f.do("POST", v1.ChangesPath+"/eu-1", p).problem(404, "not_found", `there is no cluster "eu-2"`)
 }
 
 // TestLoadedChanges: each resource of a bulk load is told, and none that was

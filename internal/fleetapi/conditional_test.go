@@ -275,17 +275,17 @@ func TestConditionsOnOneResource(t *testing.T) {
 		}
 		return f.doWith(http.Header{"If-Match": tags}, method, path, content)
 	}
-	ifMatch("PATCH", `{"spec":{"n":1}}`, `"x"`).problem(412, "precondition_failed", "has changed since")
-	ifMatch("PATCH", `{"spec":{"n":1}}`, "W/"+tag).problem(412, "precondition_failed", "has changed since")
-	ifMatch("DELETE", "", `"x"`).problem(412, "precondition_failed", "has changed since")
+	ifMatch("PATCH", `{"spec":{"n":1}}`, `"x"`).problem(412, "precondition_failed", "has changed; read it again")
+	ifMatch("PATCH", `{"spec":{"n":1}}`, "W/"+tag).problem(412, "precondition_failed", "has changed; read it again")
+	ifMatch("DELETE", "", `"x"`).problem(412, "precondition_failed", "has changed; read it again")
 	wantEqual(t, "tag of what nobody changed", tag, f.tag(path))
 	patched := ifMatch("PATCH", `{"spec":{"n":1}}`, tag).want(200).header.Get("Etag")
 	if patched == tag || patched != f.tag(path) {
 		t.Errorf("tags %s, %s and %s", tag, patched, f.tag(path))
 	}
-	ifMatch("PATCH", `{"spec":{"n":2}}`, tag).problem(412, "precondition_failed", "has changed since")
+	ifMatch("PATCH", `{"spec":{"n":2}}`, tag).problem(412, "precondition_failed", "has changed; read it again")
 	f.report(path, "dns", 2)
-	ifMatch("DELETE", "", patched).problem(412, "precondition_failed", "has changed since")
+	ifMatch("DELETE", "", patched).problem(412, "precondition_failed", "has changed; read it again")
 	ifMatch("PATCH", `{"spec":{"n":3}}`, "*").want(200)
 	ifMatch("DELETE", "", f.tag(path)).want(202)
 }

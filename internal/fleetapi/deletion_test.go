@@ -43,7 +43,7 @@ func TestDeletionWaitsForAdapters(t *testing.T) {
 	wantEqual(t, "deleted again", deleted, f.delete(path))
 	wantEqual(t, "still listed", []v1.Resource{deleted}, f.list("clusters").Items)
 	f.do("PATCH", path, `{"spec":{"a":1}}`).problem(409, "being_deleted", c.ID)
-	f.do("POST", path+"/nodepools", `{"name":"np-one","spec":{}}`).problem(409, "being_deleted", "takes nothing new")
+	f.do("POST", path+"/nodepools", `{"name":"np-one","spec":{}}`).problem(409, "being_deleted", "nothing can be created in it")
 
 	f.do("PUT", path+"/statuses", reportOf("dns", 1, v1.ConditionFinalized)).want(201) // finalized before deletion was asked for
 	f.finalize(path, "validation")
@@ -130,7 +130,7 @@ func TestForceDelete(t *testing.T) {
 	path := "clusters/" + f.create("clusters", "c-one", nil).ID
 	child := "nodepools/" + f.create(path+"/nodepools", "np-one", nil).ID
 	const why = `{"reason":"the region is lost"}`
-	f.do("POST", path+"/force-delete", why).problem(409, "not_being_deleted", "ask for its deletion first")
+	f.do("POST", path+"/force-delete", why).problem(409, "not_being_deleted", "delete it first")
 	f.delete(path)
 	f.do("POST", path+"/force-delete", `{"reason":" "}`).problem(400, "invalid_fields", "reason")
 	f.do("POST", path+"/force-delete", `{}`).problem(400, "invalid_fields", "reason")

@@ -202,7 +202,7 @@ func TestFollowingRefuses(t *testing.T) {
 	future.Xact += 1 << 40
 	other.Epoch = uuid.New()
 	for _, c := range []feed.Cursor{future, other} {
-		f.do("GET", query("clusters", "changed_since", c.String()), nil).problem(410, "cursor_expired", "list everything anew")
+		f.do("GET", query("clusters", "changed_since", c.String()), nil).problem(410, "cursor_expired", "list everything again")
 	}
 }
 

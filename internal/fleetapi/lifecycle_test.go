@@ -62,9 +62,9 @@ func TestCreateChild(t *testing.T) {
 
 	other := f.create("clusters", "c-two", nil)
 	wantEqual(t, "listed under another", []string{}, f.names("clusters/"+other.ID+"/nodepools"))
-	f.do("GET", "clusters/"+other.ID+"/nodepools/"+np.ID, nil).problem(404, "not_found", "under Cluster")
-	f.do("PATCH", "clusters/"+other.ID+"/nodepools/"+np.ID, `{"spec":{"a":1}}`).problem(404, "not_found", "under Cluster")
-	f.do("DELETE", "clusters/"+other.ID+"/nodepools/"+np.ID, nil).problem(404, "not_found", "under Cluster")
+	f.do("GET", "clusters/"+other.ID+"/nodepools/"+np.ID, nil).problem(404, "not_found", "in Cluster")
+	f.do("PATCH", "clusters/"+other.ID+"/nodepools/"+np.ID, `{"spec":{"a":1}}`).problem(404, "not_found", "in Cluster")
+	f.do("DELETE", "clusters/"+other.ID+"/nodepools/"+np.ID, nil).problem(404, "not_found", "in Cluster")
 	f.create("clusters/"+other.ID+"/nodepools", "np-one", nil) // a name is taken under one parent only
 	f.do("POST", "clusters/"+c.ID+"/nodepools", `{"name":"np-one","spec":{}}`).problem(409, "name_taken", "np-one")
 }
@@ -206,7 +206,7 @@ func TestTooManyAdapters(t *testing.T) {
 	for i := range 64 {
 		f.report(path, "x-"+string(rune('a'+i/26))+string(rune('a'+i%26)), 1)
 	}
-	f.do("PUT", path+"/statuses", reportOf("one-more", 1)).problem(409, "too_many_adapters", "64 adapters")
+	f.do("PUT", path+"/statuses", reportOf("one-more", 1)).problem(409, "too_many_adapters", "reports from 64 adapters")
 	f.report(path, "x-aa", 1)
 	f.report(path, "dns", 1) // required
 }

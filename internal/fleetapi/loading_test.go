@@ -128,11 +128,11 @@ func TestLoadChildren(t *testing.T) {
 		t.Errorf("%d node pools", got)
 	}
 
-	f.load("nodepools/bulk", line("pool-3")).problem(http.StatusUnprocessableEntity, "parent_required", "is created under its Cluster")
+	f.load("nodepools/bulk", line("pool-3")).problem(http.StatusUnprocessableEntity, "parent_required", "must be created under its Cluster")
 	f.load("clusters/"+uuid.NewString()+"/nodepools/bulk", line("pool-3")).problem(http.StatusNotFound, "not_found", "no Cluster")
 	f.load("clusters/nonsense/nodepools/bulk", line("pool-3")).problem(http.StatusNotFound, "not_found", `no Cluster "nonsense"`)
 	f.do("DELETE", "clusters/"+parent.ID, nil).want(http.StatusAccepted)
-	f.load(path+"/bulk", line("pool-3")).problem(http.StatusConflict, "being_deleted", "takes nothing new")
+	f.load(path+"/bulk", line("pool-3")).problem(http.StatusConflict, "being_deleted", "nothing can be created in it")
 }
 
 func TestLoadExisting(t *testing.T) {
@@ -153,7 +153,7 @@ func TestLoadExisting(t *testing.T) {
 		t.Errorf("what was there is %+v now", got)
 	}
 
-	f.load("clusters/bulk", line("twice"), line("other"), line("twice")).problem(http.StatusConflict, "name_taken", `line 3: there is a Cluster named "twice"`)
+	f.load("clusters/bulk", line("twice"), line("other"), line("twice")).problem(http.StatusConflict, "name_taken", `line 3: a Cluster named "twice"`)
 	if got := f.names("clusters?search=name='other'"); len(got) > 0 {
 		t.Error("a batch that was refused left something")
 	}
@@ -182,9 +182,9 @@ func TestLoadRefusals(t *testing.T) {
 		"OtherKind":     {"and so is the kind", "clusters/bulk", []string{`{"kind":"NodePool","name":"a-1","spec":{}}`}, 400, "invalid_fields", "line 1: kind must be Cluster"},
 		"TooLarge":      {"a line is bounded as a body is", "clusters/bulk", []string{line("a-1"), long, line("a-2")}, 413, "body_too_large", "line 2: the line is larger than 2048 bytes"},
 		"TooLargeLast":  {"also without its end", "clusters/bulk", []string{long}, 413, "body_too_large", "line 1: the line is larger"},
-		"Existing":      {"a typing error must not overwrite or refuse", "clusters/bulk?if_exists=overwrite", nil, 400, "invalid_query", "must be refuse or skip"},
+		"Existing":      {"a typing error must not overwrite or refuse", "clusters/bulk?if_exists=overwrite", nil, 400, "invalid_query", "must be fail or skip"},
 		"ExistingTwice": {"which one counts is not clear", "clusters/bulk?if_exists=skip&if_exists=fail", nil, 400, "invalid_query", "is given 2 times; give it once"},
-		"Strict":        {"as everywhere", "clusters/bulk?labels=a&strict=true", nil, 400, "invalid_query", "there are existing, strict"},
+		"Strict":        {"as everywhere", "clusters/bulk?labels=a&strict=true", nil, 400, "invalid_query", "use one of if_exists, strict"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -204,7 +204,7 @@ func TestLoadRefusals(t *testing.T) {
 func TestLoadIsForOwners(t *testing.T) {
 	red, blue, system := newTenants(t)
 	red.as("").load("clusters/bulk", line("one")).problem(http.StatusUnauthorized, "unauthenticated", "no bearer token")
-	system.load("clusters/bulk", line("one")).problem(http.StatusForbidden, "forbidden", "changes no resources")
+	system.load("clusters/bulk", line("one")).problem(http.StatusForbidden, "forbidden", "cannot change resources")
 	red.load("clusters/bulk", line("one")).want(http.StatusOK)
 	blue.load("clusters/bulk", line("one")).want(http.StatusOK) // a name is a tenant's own
 	r := red.list("clusters").Items

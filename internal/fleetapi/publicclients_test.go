@@ -67,9 +67,9 @@ func TestPublicSearch(t *testing.T) {
 	wantEqual(t, "all tenants", []string{"c-east", "c-other"}, f.as("token-s").names(pathOf("clusters", "search", "spec.region='us-east1'", "order", "name")))
 
 	for query, says := range map[string]string{
-		"spec = '{}'":       `no column "spec"`,
-		"spec.a/b = 'x'":    "not a path of the spec",
-		"spec..a = 'x'":     "not a path of the spec",
+		"spec = '{}'":       `unknown column "spec"`,
+		"spec.a/b = 'x'":    "not a path in the spec",
+		"spec..a = 'x'":     "not a path in the spec",
 		"spec.region = red": "a quoted string, a number, true or false",
 		strings.Repeat("spec.a = 1 or ", 8) + "spec.a = 2": "at most 8 spec columns",
 	} {

@@ -48,14 +48,14 @@ func TestCreateRefuses(t *testing.T) {
 		"BadLabelValue":  {"labels are those of Kubernetes", "clusters", `{"name":"c-one","spec":{},"labels":{"a":"b c"}}`, 400, "invalid_fields", "labels.a "},
 		"ManyLabels":     {"labels are bounded", "clusters", `{"name":"c-one","spec":{},"labels":{` + strings.Join(many, ",") + `}}`, 400, "invalid_fields", "labels must be at most 64"},
 		"LabelsTwice":    {"which would count?", "clusters", `{"name":"c-one","spec":{},"labels":{},"metadata":{"labels":{}}}`, 400, "invalid_fields", "metadata.labels must not"},
-		"OtherName":      {"which would count?", "clusters", `{"name":"c-one","spec":{},"metadata":{"name":"c-two"}}`, 400, "invalid_fields", "metadata.name must be the same"},
+		"OtherName":      {"which would count?", "clusters", `{"name":"c-one","spec":{},"metadata":{"name":"c-two"}}`, 400, "invalid_fields", "metadata.name must equal name"},
 		"LongDisplay":    {"it is shown somewhere", "clusters", `{"name":"c-one","spec":{},"metadata":{"displayName":"` + strings.Repeat("ä", 256) + `"}}`, 400, "invalid_fields", "at most 255"},
 		"NULDisplay":     {"no database holds it", "clusters", `{"name":"c-one","spec":{},"metadata":{"displayName":"a\u0000"}}`, 400, "invalid_fields", "metadata.displayName"},
 		"UnknownField":   {"a slip would be lost", "clusters?strict=true", `{"name":"c-one","spec":{},"colour":"red"}`, 400, "invalid_body", "/colour is not a known field"},
 		"Duplicate":      {"which would count?", "clusters", `{"name":"c-one","name":"c-two","spec":{}}`, 400, "invalid_body", "/name occurs twice"},
 		"Malformed":      {"not JSON", "clusters", `{"name":`, 400, "invalid_body", "not valid JSON"},
 		"Empty":          {"nothing", "clusters", ``, 400, "invalid_body", "empty"},
-		"TooDeep":        {"bounded", "clusters", `{"name":"c-one","spec":` + strings.Repeat(`{"a":`, 64) + "1" + strings.Repeat("}", 64) + `}`, 400, "invalid_body", "nests deeper"},
+		"TooDeep":        {"bounded", "clusters", `{"name":"c-one","spec":` + strings.Repeat(`{"a":`, 64) + "1" + strings.Repeat("}", 64) + `}`, 400, "invalid_body", "nested deeper"},
 		"TooLarge":       {"bounded", "clusters", `{"name":"c-one","spec":{"a":"` + strings.Repeat("x", 1<<20) + `"}}`, 413, "body_too_large", "1048576"},
 		"Taken":          {"names are unique", "clusters", `{"name":"taken","spec":{}}`, 409, "name_taken", "taken"},
 		"FlatChild":      {"a node pool has a cluster", "nodepools", `{"name":"np-one","spec":{}}`, 422, "parent_required", "/clusters/{id}/nodepools"},
@@ -99,7 +99,7 @@ func TestPatchRefuses(t *testing.T) {
 	for body, says := range map[string]string{
 		`{"spec":null}`:                "spec must be an object",
 		`{"spec":"x"}`:                 "spec must be an object",
-		`{"labels":null}`:              "{} takes all labels away",
+		`{"labels":null}`:              "{} removes all labels",
 		`{"labels":[]}`:                "labels must be an object",
 		`{"labels":{"a":1}}`:           "labels must be an object",
 		`{"labels":{"a":"b c"}}`:       "labels.a ",
@@ -253,7 +253,7 @@ func TestStoreFails(t *testing.T) {
 
 	store.fail = func() error { return fmt.Errorf("%w: connection refused to 10.0.0.7", fleetapi.ErrUnavailable) }
 	a := f.do("GET", path, nil)
-	p := a.problem(503, "unavailable", "database cannot be reached")
+	p := a.problem(503, "unavailable", "the database is unreachable")
 	if a.header.Get("Retry-After") != "2" || strings.Contains(string(a.body), "10.0.0.7") {
 		t.Errorf("got %v %s", a.header, a.body)
 	}
@@ -266,11 +266,11 @@ func TestStoreFails(t *testing.T) {
 	if a := f.do("GET", path, nil); strings.Contains(string(a.body), "relation") {
 		t.Errorf("our trouble is told to the client: %s", a.body)
 	} else {
-		a.problem(500, "internal", "the log says more")
+		a.problem(500, "internal", "look for the trace id in the log")
 	}
 
 	store.fail = func() error { panic("something unheard of") }
-	f.do("GET", path, nil).problem(500, "internal", "the log says more")
+	f.do("GET", path, nil).problem(500, "internal", "look for the trace id in the log")
 	if !strings.Contains(f.logs.String(), "something unheard of") || !strings.Contains(f.logs.String(), "refusals_test.go") {
 		t.Error("the log does not hold the panic and where it came from")
 	}
@@ -309,12 +309,12 @@ func TestNewRefuses(t *testing.T) {
 		says   string
 	}{
 		"NoStore":       {"it would have nothing to serve", func(_ *fleetapi.Config, d *fleetapi.Deps) { d.Store = nil }, "needs a store"},
-		"OpenToAll":     {"nobody is asked who he is", func(_ *fleetapi.Config, d *fleetapi.Deps) { d.ListenAddr = "0.0.0.0:80" }, "would let everybody in"},
-		"BadAdapter":    {"it becomes part of a condition", func(c *fleetapi.Config, _ *fleetapi.Deps) { c.RequiredAdapters.Clusters = []string{"DNS"} }, `"DNS" is not the name`},
+		"OpenToAll":     {"nobody is asked who he is", func(_ *fleetapi.Config, d *fleetapi.Deps) { d.ListenAddr = "0.0.0.0:80" }, "allows anyone who can reach"},
+		"BadAdapter":    {"it becomes part of a condition", func(c *fleetapi.Config, _ *fleetapi.Deps) { c.RequiredAdapters.Clusters = []string{"DNS"} }, `"DNS" is not an adapter name`},
 		"AdapterTwice":  {"a slip", func(c *fleetapi.Config, _ *fleetapi.Deps) { c.RequiredAdapters.Workloads = []string{"a", "a"} }, `required adapters of workloads: "a" is listed twice`},
 		"SameCondition": {"two would speak in one condition", func(c *fleetapi.Config, _ *fleetapi.Deps) { c.RequiredAdapters.NodePools = []string{"a-b", "a--b"} }, "ABSuccessful"},
-		"TooMany":       {"bounded", func(c *fleetapi.Config, _ *fleetapi.Deps) { c.RequiredAdapters.NodePools = numbered(65) }, "there can be 64"},
-		"UnknownPolicy": {"the set is closed", func(c *fleetapi.Config, _ *fleetapi.Deps) { c.NodePoolsOnClusterDelete = "orphan" }, `no policy "orphan"`},
+		"TooMany":       {"bounded", func(c *fleetapi.Config, _ *fleetapi.Deps) { c.RequiredAdapters.NodePools = numbered(65) }, "at most 64 are allowed"},
+		"UnknownPolicy": {"the set is closed", func(c *fleetapi.Config, _ *fleetapi.Deps) { c.NodePoolsOnClusterDelete = "orphan" }, `unknown policy "orphan"`},
 		"UnknownMode":   {"the set is closed", func(c *fleetapi.Config, _ *fleetapi.Deps) { c.Auth.Mode = "basic" }, `"basic"`},
 		"MetricsTwice":  {"they would be mixed", func(_ *fleetapi.Config, d *fleetapi.Deps) { mustNew(t, defaults(), *d) }, "register metrics"},
 		"TokenFileAmiss": {"nobody could get in", func(c *fleetapi.Config, _ *fleetapi.Deps) {

@@ -30,7 +30,7 @@ func TestSchemas(t *testing.T) {
 	a.do("DELETE", "schemas/clusters", nil).problem(403, "forbidden", "the role operator")
 	f.as("token-s").do("PUT", "schemas/clusters", versionSchema).problem(403, "forbidden", "the role operator")
 	operator.do("PUT", "schemas/colours", versionSchema).problem(404, "not_found", "colours")
-	operator.do("PUT", "schemas/clusters", `{"type":"colour"}`).problem(400, "invalid_body", "not a JSON Schema")
+	operator.do("PUT", "schemas/clusters", `{"type":"colour"}`).problem(400, "invalid_body", "not a valid JSON Schema")
 	operator.do("PUT", "schemas/clusters", `{"$ref":"https://example.com/schema.json"}`).problem(400, "invalid_body", "refers to another document")
 	create("c-still", `{"version":7}`).want(201)
 

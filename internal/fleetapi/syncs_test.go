@@ -183,7 +183,7 @@ func TestASyncThatIsNotThere(t *testing.T) {
 	red.as("").do("POST", "clusters/"+id+"/sync/pause", nil).problem(401, "unauthenticated", "")
 	red.do("POST", "clusters/"+id+"/sync", nil).problem(405, "method_not_allowed", "GET, HEAD")
 	red.do("GET", "clusters/"+id+"/sync/retry", nil).problem(405, "method_not_allowed", "POST")
-	red.do("GET", "nodepools/"+pool+"/sync", nil).problem(404, "not_found", "nothing is served")
+	red.do("GET", "nodepools/"+pool+"/sync", nil).problem(404, "not_found", "no such path")
 	red.do("DELETE", "clusters/sync", nil).problem(404, "not_found", "no Cluster")
 	wantEqual(t, "name", "c-one", red.sync(id).Name)
 	wantEqual(t, "name that the system sees", "c-one", system.sync(id).Name)
@@ -341,15 +341,15 @@ func TestRefusedListsOfSyncs(t *testing.T) {
 	}
 	for query, says := range map[string]string{
 		"state=broken":                          `state has the unknown value "broken"; use one of pending`,
-		"state=":                                `state has no ""`,
-		"state=stuck,":                          `state has no ""`,
+		"state=":                                `state has the unknown value ""`,
+		"state=stuck,":                          `state has the unknown value ""`,
 		"state=stuck&state=paused":              "given 2 times",
 		"limit=0":                               "limit must be at least 1",
 		"limit=501":                             "limit must be at most 500",
 		"continue=":                             "continue is not a token",
 		"continue=x":                            "continue is not a token",
 		"continue=" + next + "&state=pending":   "continue belongs to another query",
-		"strict=true&labels=a":                  "labels is not known",
+		"strict=true&labels=a":                  "labels is not a known parameter",
 		"continue=" + url.QueryEscape(next+"x"): "continue is not a token",
 	} {
 		red.do("GET", "clusters/sync?"+query, nil).problem(400, "invalid_query", says)

@@ -81,7 +81,7 @@ func TestIssuerThatIsDown(t *testing.T) {
 	f := newFixtureWith(t, o)
 	claims := base64.RawURLEncoding.EncodeToString([]byte(`{"iss":"` + down.URL + `"}`))
 	a := f.as("e30."+claims+".e30").do("GET", "clusters", nil)
-	a.problem(503, "unavailable", "issuer of the token")
+	a.problem(503, "unavailable", "the token's issuer is unreachable")
 	wantEqual(t, "Retry-After", "2", a.header.Get("Retry-After"))
 }
 
@@ -99,12 +99,12 @@ func TestTokensOfOneTenantDoNotContinueAnother(t *testing.T) {
 func TestSystemOnlyReports(t *testing.T) {
 	red, _, system := newTenants(t)
 	path := "clusters/" + red.create("clusters", "c-one", nil).ID
-	red.do("PUT", path+"/statuses", reportOf("dns", 1)).problem(403, "forbidden", "need the role system")
+	red.do("PUT", path+"/statuses", reportOf("dns", 1)).problem(403, "forbidden", "needs the role system")
 
 	for _, robot := range []*fixture{system, red.as("red-robot")} {
 		robot.report(path, "dns", 1)
 		robot.get(path)
-		robot.do("POST", "clusters", `{"name":"c-two","spec":{}}`).problem(403, "forbidden", "changes no resources")
+		robot.do("POST", "clusters", `{"name":"c-two","spec":{}}`).problem(403, "forbidden", "cannot change resources")
 		robot.do("POST", path+"/nodepools", `{"name":"np-one","spec":{}}`).problem(403, "forbidden", "")
 		robot.do("PATCH", path, `{"spec":{"a":1}}`).problem(403, "forbidden", "")
 		robot.do("DELETE", path, nil).problem(403, "forbidden", "")

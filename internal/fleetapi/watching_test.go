@@ -129,11 +129,11 @@ func TestWatchRefuses(t *testing.T) {
 	}
 	done()
 	other := feed.Cursor{Position: feed.Position{Xact: 5}}
-	f.do("GET", watchQuery("clusters", "", other.String()), nil).problem(410, "cursor_expired", "list everything anew")
+	f.do("GET", watchQuery("clusters", "", other.String()), nil).problem(410, "cursor_expired", "list everything again")
 
 	f.watch(watchQuery("clusters", "", ""), nil).want("bookmark")
 	a := f.do("GET", "clusters?watch=true", nil)
-	a.problem(503, "unavailable", "as many watches")
+	a.problem(503, "unavailable", "the maximum number of watches")
 	wantEqual(t, "Retry-After", "10", a.header.Get("Retry-After"))
 }
 
@@ -235,7 +235,7 @@ func TestWatchOutlivesWriteTimeout(t *testing.T) {
 			if e, open := <-w.events; open || w.end != nil {
 				t.Errorf("it ended with %v, %v", e, w.end)
 			}
-			f.do("GET", watchQuery("clusters", "", ""), nil).problem(503, "unavailable", "being stopped")
+			f.do("GET", watchQuery("clusters", "", ""), nil).problem(503, "unavailable", "is shutting down")
 		})
 	}
 }

@@ -63,7 +63,7 @@ func TestWhichServer(t *testing.T) {
 		"BothTokens":      {"which one is meant is not clear", nil, map[string]string{"FLEETLOOP_TOKEN": "a", "FLEETLOOP_TOKEN_FILE": token}, "", "", CodeUsage, "both token and token_file"},
 		"NoSuchFile":      {"what is named must be there", []string{"--config", filepath.Join(home, "none")}, nil, "", "", CodeUsage, "no such file"},
 		"BrokenFile":      {"strict", []string{"--config", broken}, nil, "", "", CodeUsage, "broken.yaml:1:1"},
-		"BadServer":       {"no URL", []string{"--server", "localhost"}, nil, "", "", CodeUsage, "want http://"},
+		"BadServer":       {"no URL", []string{"--server", "localhost"}, nil, "", "", CodeUsage, "use http://host:port"},
 		"BadTimeout":      {"a unit is wanted", []string{"--request-timeout", "5"}, nil, "", "", CodeUsage, "request_timeout"},
 		"NoSuchTokenFile": {"what is named must be there", []string{"--token-file", filepath.Join(home, "none")}, nil, "", "", CodeUsage, "no such file"},
 	}

@@ -90,8 +90,8 @@ func TestFailuresHaveANextStep(t *testing.T) {
 		"Forbidden":    {"another token is wanted", problem(403), CodeFailed, []string{"403", "because", "request the permission"}},
 		"Conflict":     {"the state forbids it", problem(409), CodePrecondition, []string{"409", "because"}},
 		"Broken":       {"the server's fault", problem(500), CodeFailed, []string{"500", "because"}},
-		"NoFleetAPI":   {"another server", func(f *fakeAPI) { f.before = answering(200, "hello") }, CodeFailed, []string{"unusable answer", "which server is used"}},
-		"BadItem":      {"a resource that is none", func(f *fakeAPI) { f.before = answering(200, map[string]any{"items": []any{7}}) }, CodeFailed, []string{"unusable answer", "cluster"}},
+		"NoFleetAPI":   {"another server", func(f *fakeAPI) { f.before = answering(200, "hello") }, CodeFailed, []string{"invalid response", "which server is used"}},
+		"BadItem":      {"a resource that is none", func(f *fakeAPI) { f.before = answering(200, map[string]any{"items": []any{7}}) }, CodeFailed, []string{"invalid response", "cluster"}},
 		"Circle":       {"a list without an end", func(f *fakeAPI) { f.before = answering(200, map[string]any{"items": []any{}, "continue": "x"}) }, CodeFailed, []string{"the same page again"}},
 	}
 	for name, tc := range cases {

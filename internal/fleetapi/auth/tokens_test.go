@@ -116,7 +116,7 @@ func TestTokenFileRefuses(t *testing.T) {
 	cases := map[string]struct{ content, says string }{
 		"NotYAML":       {"[", "not valid YAML"},
 		"NoList":        {"token: x", `unknown key "token"`},
-		"TwoDocuments":  {"[]\n---\n[{token: s3cret, subject: a, tenant: t}]", "second document"},
+		"TwoDocuments":  {"[]\n---\n[{token: s3cret, subject: a, tenant: t}]", "second YAML document"},
 		"UnknownKey":    {"tokens: [{token: s3cret, subject: a, tenant: t, admin: true}]", `unknown key "tokens[0].admin"`},
 		"NoToken":       {"tokens: [{subject: a, tenant: t}]", "one of token and sha256"},
 		"BothForms":     {"tokens: [{token: s3cret, sha256: " + hash + ", subject: a, tenant: t}]", "exactly one of"},

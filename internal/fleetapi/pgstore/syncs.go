@@ -24,7 +24,7 @@ const syncColumns = `s.cluster_id, r.name, s.state, s.synced, r.deleted_time is 
 	s.sync_attempts, s.sync_last_attempt, coalesce(s.sync_error, ''), coalesce(s.error_class, ''), s.due_at, coalesce(s.claimed_by, ''), s.paused_at,
 	s.generation, s.synced_generation,
 	coalesce(s.shoot_name, ''), coalesce(s.shoot_status, ''), coalesce(s.shoot_status_message, ''), s.shoot_status_updated,
-	(select to_json(o) from (select w.since, w.reason, w.worker from tenant.cluster_worker_outages w
+	(select to_json(o) from (select w.since, w.reason, w.worker as reported_by from tenant.cluster_worker_outages w
 		where w.until > statement_timestamp() order by w.since, w.worker limit 1) o)`
 
 // syncs is the table of syncs and the state of each, as v1.SyncState describes

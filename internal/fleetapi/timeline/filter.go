@@ -100,7 +100,7 @@ func parseFilter(v url.Values) (Filter, error) {
 		case len(value) > longestValue:
 			return Filter{}, problem.Query(name, "max_length", "", "is longer than %d bytes", longestValue)
 		case strings.ContainsRune(value, 0) || strings.ToValidUTF8(value, "") != value:
-			return Filter{}, problem.Query(name, "format", "", "is not valid UTF-8")
+			return Filter{}, problem.Query(name, "format", "", "contains invalid characters")
 		}
 	}
 	return Filter{
