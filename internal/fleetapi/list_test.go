@@ -129,7 +129,7 @@ func TestListRefuses(t *testing.T) {
 		"LimitZero":        {[]string{"limit", "0"}, "limit", "min", "at least 1"},
 		"LimitAndPage":     {[]string{"limit", "5", "page", "2"}, "page", "format", "cannot be combined with"},
 		"ContinueAndSize":  {[]string{"continue", "x", "size", "2"}, "size", "format", "cannot be combined with"},
-		"LimitAndOrder":    {[]string{"limit", "5", "order", "colour"}, "order", "format", "a term is one of"},
+		"LimitAndOrder":    {[]string{"limit", "5", "order", "colour"}, "order", "format", "each one of"},
 		"EmptyContinue":    {[]string{"continue", ""}, "continue", "format", "empty"},
 		"BadContinue":      {[]string{"continue", "bogus"}, "continue", "format", "not a token"},
 		"BadOrder":         {[]string{"order", "colour"}, "order", "format", "one of created_by"},
