@@ -162,7 +162,7 @@ func (m *Manager) leads(ctx context.Context) bool {
 		return false
 	case <-m.Elected():
 	}
-	m.log.InfoContext(ctx, "leading", "lease", m.turn.Describe(), "holder", m.turn.Identity())
+	m.log.InfoContext(ctx, "leader election won", "lease", m.turn.Describe(), "holder", m.turn.Identity())
 	return true
 }
 

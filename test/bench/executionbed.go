@@ -301,8 +301,8 @@ func (b *executionBed) ready(ctx context.Context) error {
 		return err
 	}
 	for said := range strings.Lines(string(text)) {
-		var at struct{ Msg, For, Addr string }
-		if json.Unmarshal([]byte(said), &at) != nil || at.Msg != "listening" || !strings.Contains(at.For, "health") {
+		var at struct{ Msg, Server, Addr string }
+		if json.Unmarshal([]byte(said), &at) != nil || at.Msg != "listening" || !strings.Contains(at.Server, "health") {
 			continue
 		}
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+at.Addr+"/readyz", http.NoBody)

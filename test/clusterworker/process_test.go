@@ -71,7 +71,7 @@ func (p *process) running() error {
 func (p *process) health(t *testing.T, path string) (status int, body string) {
 	t.Helper()
 	for _, l := range p.find("listening") {
-		if addr, _ := l["addr"].(string); l["for"] == "metrics and health" {
+		if addr, _ := l["addr"].(string); l["server"] == "metrics and health" {
 			return get(t, "http://"+addr+path)
 		}
 	}

@@ -108,9 +108,9 @@ func (p *Process) tail() string {
 func (p *Process) Address(purpose string) (string, error) {
 	for text := range strings.Lines(p.log.String()) {
 		var line struct {
-			Msg, For, Addr string
+			Msg, Server, Addr string
 		}
-		if json.Unmarshal([]byte(text), &line) == nil && line.Msg == "listening" && strings.Contains(line.For, purpose) {
+		if json.Unmarshal([]byte(text), &line) == nil && line.Msg == "listening" && strings.Contains(line.Server, purpose) {
 			return line.Addr, nil
 		}
 	}

@@ -101,7 +101,7 @@ func (p *process) addr(t *testing.T, purpose string) string {
 	var addr string
 	eventually(t, patience, func() error {
 		for _, line := range p.log.lines() {
-			if line["msg"] == "listening" && line["for"] == purpose {
+			if line["msg"] == "listening" && line["server"] == purpose {
 				addr, _ = line["addr"].(string)
 				return nil
 			}

@@ -29,7 +29,7 @@ func TestDemo(t *testing.T) {
 	}
 	for _, want := range []string{
 		"KIND", "TOTAL", "READY", "Clusters     3       3", "Node pools   6       6", "cloud events published in",
-		"Latest changes:", "Adapter validation made", "Adapter dns made", "Adapter provisioning made",
+		"Latest changes:", "Adapter validation sent", "Adapter dns sent", "Adapter provisioning sent",
 	} {
 		if !strings.Contains(r.stdout.String(), want) {
 			t.Errorf("the summary lacks %q:\n%s", want, r.stdout.String())

@@ -167,7 +167,7 @@ func (r *run) client(t *testing.T) *fleetclient.Client {
 // health is where the run serves health and metrics.
 func (r *run) health(t *testing.T) string {
 	t.Helper()
-	return text(r.line(t, "listening", map[string]any{"for": "metrics and health"}), "addr")
+	return text(r.line(t, "listening", map[string]any{"server": "metrics and health"}), "addr")
 }
 
 func eventually(t *testing.T, check func() error) {

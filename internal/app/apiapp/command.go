@@ -65,7 +65,7 @@ func serve(ctx context.Context, cfg Config, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	p.Log.InfoContext(ctx, "listening", "for", "fleet API", "addr", addr)
+	p.Log.InfoContext(ctx, "listening", "server", "fleet API", "addr", addr)
 	return p.Run(ctx, nil, parts...)
 }
 

@@ -79,7 +79,7 @@ func (c *Call) Wait(t *testing.T) error {
 // URL is where something is served, by the log's account.
 func (c *Call) URL(t *testing.T, purpose string) string {
 	t.Helper()
-	mark := `"for":"` + purpose + `","addr":"`
+	mark := `"server":"` + purpose + `","addr":"`
 	var addr string
 	Eventually(t, func() error {
 		_, rest, ok := strings.Cut(c.Stderr.String(), mark)

@@ -234,7 +234,7 @@ func (s *Sinks) Part() lifecycle.Part {
 		Run: func(ctx context.Context) error {
 			<-ctx.Done()
 			if err := s.Close(); err != nil {
-				s.log.WarnContext(ctx, "change events lost at shutdown", "err", err)
+				s.log.WarnContext(ctx, "change events not delivered before shutdown", "err", err)
 			}
 			return nil
 		},

@@ -371,7 +371,7 @@ func TestPart(t *testing.T) {
 		default:
 		}
 		once.Do(func() { close(answer) })
-		if err := <-ended; err != nil || strings.Contains(out.String(), "change events lost") {
+		if err := <-ended; err != nil || strings.Contains(out.String(), "change events not delivered") {
 			t.Errorf("it ended with %v:\n%s", err, out.String())
 		}
 	})
@@ -388,7 +388,7 @@ func TestPart(t *testing.T) {
 		if err := <-ended; err != nil {
 			t.Errorf("what a sink has not taken ends the process with %v", err)
 		}
-		if !strings.Contains(out.String(), "change events lost at shutdown") {
+		if !strings.Contains(out.String(), "change events not delivered before shutdown") {
 			t.Errorf("nobody is told what is left:\n%s", out.String())
 		}
 	})

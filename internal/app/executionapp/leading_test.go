@@ -20,7 +20,7 @@ func TestSaysWhoLeads(t *testing.T) {
 	says := func(c *apptest.Call, leading, over int) error {
 		text := c.Stderr.String()
 		lease := fmt.Sprintf(`,"lease":%q,"holder":`, namespace+"/fleetloop-execution-controller")
-		if l, o := strings.Count(text, `"msg":"leading"`+lease), strings.Count(text, `"msg":"leader election lost"`+lease); l != leading || o != over {
+		if l, o := strings.Count(text, `"msg":"leader election won"`+lease), strings.Count(text, `"msg":"leader election lost"`+lease); l != leading || o != over {
 			return fmt.Errorf("it says %d times that it leads and %d times that it does no more, want %d and %d:\n%s", l, o, leading, over, text)
 		}
 		return nil

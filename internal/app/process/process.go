@@ -199,6 +199,6 @@ func (p *Process) listen(ctx context.Context, name, flag, addr string, h http.Ha
 	if err != nil {
 		return lifecycle.Part{}, fmt.Errorf("serve %s (%s): %w", name, flag, err)
 	}
-	p.Log.InfoContext(ctx, "listening", "for", name, "addr", server.Addr())
+	p.Log.InfoContext(ctx, "listening", "server", name, "addr", server.Addr())
 	return lifecycle.Part{Name: name, Run: server.Run, Close: server.Close}, nil
 }

@@ -32,7 +32,7 @@ type log struct{ logtest.Buffer }
 // addr waits until the log says where something is served.
 func (l *log) addr(t *testing.T, purpose string) string {
 	t.Helper()
-	mark := `"for":"` + purpose + `","addr":"`
+	mark := `"server":"` + purpose + `","addr":"`
 	var addr string
 	eventually(t, func() bool {
 		_, rest, ok := strings.Cut(l.String(), mark)

@@ -19,8 +19,8 @@ func TestConfigRefuses(t *testing.T) {
 		want   string
 	}{
 		"Nothing":      {"something has to say where to", Config{}, "BROKER_URL, BROKER_HOST"},
-		"Both":         {"two places are one too many", Config{URL: "amqp://x", Host: "y"}, "both given"},
-		"URL":          {"a URL has a scheme of ours", Config{URL: "http://user:hunter2@x"}, "want amqp://"}, //nolint:gosec // nobody has this password
+		"Both":         {"two places are one too many", Config{URL: "amqp://x", Host: "y"}, "both set"},
+		"URL":          {"a URL has a scheme of ours", Config{URL: "http://user:hunter2@x"}, "must be amqp://"}, //nolint:gosec // nobody has this password
 		"Port":         {"a port has 16 bits", Config{Host: "x", Port: 70000}, "port is 70000"},
 		"ExchangeType": {"the types are RabbitMQ's", Config{Host: "x", ExchangeType: "random"}, `exchange_type is "random"`},
 		"QueueType":    {"so are the queues'", Config{Host: "x", QueueType: "stream"}, `queue_type is "stream"`},
