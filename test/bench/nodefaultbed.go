@@ -224,7 +224,7 @@ func (b *faultBed) startController(ctx context.Context) error {
 		"--budget-max-percent=50")
 	controller.Env = []string{
 		"PATH=" + os.Getenv("PATH"), "HOME=" + b.dir, "LOG_FORMAT=json",
-		"NODE_FAULT_BUDGET_WINDOW_PERCENT=50", "NODE_FAULT_BUDGET_POOL_LABEL=" + poolLabel,
+		"NODE_FAULT_BUDGET_WINDOW_MAX_PERCENT=50", "NODE_FAULT_BUDGET_POOL_LABEL=" + poolLabel,
 	}
 	controller.Stdout, controller.Stderr = logged, logged
 	if err := controller.Start(); err != nil {

@@ -119,7 +119,7 @@ var errNone = errors.New("no faulty node is cordoned")
 // anew, also when the last one is back in service.
 func TestRateOutlivesTheController(t *testing.T) {
 	c := faulttest.Start(t)
-	env := map[string]string{"NODE_FAULT_BUDGET_WINDOW": "1h", "NODE_FAULT_BUDGET_WINDOW_NODES": "2"}
+	env := map[string]string{"NODE_FAULT_BUDGET_WINDOW": "1h", "NODE_FAULT_BUDGET_WINDOW_MIN_ALLOWED_NODES": "2"}
 	p := c.StartController(env)
 	for _, name := range []string{"node-back", "node-undone", "node-next"} {
 		c.Node(name, nil)

@@ -46,7 +46,7 @@ func TestBlockedDrain(t *testing.T) {
 			t.Errorf("kubectl does not show %q: %v", part, row)
 		}
 	}
-	if row["PHASE"] != string(v1alpha1.PhaseDraining) || row["PODS"] != "2" || row["FAULT"] != "disk" {
+	if row["PHASE"] != string(v1alpha1.PhaseDraining) || row["PODS LEFT"] != "2" || row["FAULT"] != "disk" {
 		t.Errorf("kubectl shows %v", row)
 	}
 	c.Sink.WantTold(t, node, "cordon drain-started")
@@ -111,7 +111,7 @@ func TestSilentNode(t *testing.T) {
 		told   string
 	}{
 		"Default": {"nobody said that the pods may be lost", nil, v1alpha1.PhaseStuck, "cordon drain-started drain-failed support-required"},
-		"Reboot":  {"somebody did", map[string]string{"NODE_FAULT_REBOOT_SILENT": "true"}, v1alpha1.PhaseRemediating, "cordon drain-started drain-failed reboot-requested"},
+		"Reboot":  {"somebody did", map[string]string{"NODE_FAULT_REBOOT_UNREACHABLE": "true"}, v1alpha1.PhaseRemediating, "cordon drain-started drain-failed reboot-requested"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c, node := c.For(t), "node-silent-"+strings.ToLower(name)

@@ -206,7 +206,7 @@ func TestReplicaTakesOver(t *testing.T) {
 	if now := holder(t, c); now != leader {
 		t.Errorf("%q acts although %q lives", now, leader)
 	}
-	if n := second.Count(`"msg":"change"`); n > 0 {
+	if n := second.Count(`"msg":"node change recorded"`); n > 0 {
 		t.Errorf("the one that waits has acted %d times", n)
 	}
 
@@ -221,7 +221,7 @@ func TestReplicaTakesOver(t *testing.T) {
 	}
 	c.Sink.WantTold(t, "node-orphan", "cordon drain-completed")
 	c.Sink.WantTold(t, "node-first", "cordon drain-completed uncordon")
-	if err := second.Says(`"msg":"change"`); err != nil {
+	if err := second.Says(`"msg":"node change recorded"`); err != nil {
 		t.Error(err)
 	}
 	if got := book.Of(c.GetNode("node-first")); got != "open cordoned open" {

@@ -352,7 +352,7 @@ func TestNodeGoes(t *testing.T) {
 	if err := w.client.Delete(t.Context(), n); err != nil {
 		t.Fatal(err)
 	}
-	w.want(w.look(o), sent, failed, "is gone")
+	w.want(w.look(o), sent, failed, "was deleted")
 }
 
 // What was asked of a node is not done to the next one of its name, which nobody

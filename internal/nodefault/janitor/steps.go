@@ -219,7 +219,7 @@ func (r *reconciler) send(ctx context.Context, t *turn) error {
 		t.set(v1alpha1.ConditionSignalSent, metav1.ConditionTrue, v1alpha1.ReasonSucceeded, "already done")
 		return nil
 	case t.node == nil:
-		return r.giveUp(ctx, t, v1alpha1.ReasonFailed, fmt.Sprintf("node %q is gone", t.spec.NodeName))
+		return r.giveUp(ctx, t, v1alpha1.ReasonFailed, fmt.Sprintf("node %q was deleted", t.spec.NodeName))
 	}
 	calling, cancel := r.bounded(ctx)
 	defer cancel()
@@ -264,7 +264,7 @@ func (r *reconciler) rebooted(t *turn) bool {
 func (r *reconciler) followReboot(ctx context.Context, t *turn) error {
 	switch {
 	case t.node == nil:
-		return r.giveUp(ctx, t, v1alpha1.ReasonFailed, fmt.Sprintf("node %q is gone", t.spec.NodeName))
+		return r.giveUp(ctx, t, v1alpha1.ReasonFailed, fmt.Sprintf("node %q was deleted", t.spec.NodeName))
 	case r.rebooted(t) && ready(t.node):
 		t.end(r.kind, v1alpha1.ReasonSucceeded, "node is Ready with a new boot ID")
 		return nil
