@@ -163,3 +163,17 @@ func TestAnchors(t *testing.T) {
 		t.Errorf("anchors are %v", got)
 	}
 }
+
+// TestMarkdownIsShort checks that the documentation outside docs/reference can
+// be read in an afternoon.
+func TestMarkdownIsShort(t *testing.T) {
+	words := 0
+	for page, text := range pages(t) {
+		if !strings.HasPrefix(page, "docs/reference/") {
+			words += len(strings.Fields(text))
+		}
+	}
+	if words > maxWords {
+		t.Errorf("all Markdown outside docs/reference has %d words, want at most %d", words, maxWords)
+	}
+}
