@@ -30,6 +30,7 @@ func Stamps(o Options) []runtime.Object {
 	// The groups of somebody else are not known.
 	groups := o.stamp(stampGroups, admissionv1.Create,
 		"Object{spec: Object.spec{requesterGroups: "+userGroups+"}}",
+		admissionv1.MatchCondition{Name: "names-no-groups", Expression: "size(object.spec.?requesterGroups.orValue([])) == 0"},
 		admissionv1.MatchCondition{Name: "asks-for-themselves", Expression: "object.spec.?requestedBy.orValue('') in ['', " + user + "]"},
 		admissionv1.MatchCondition{Name: "has-room", Expression: "size(" + userGroups + ") <= 64 && " + userGroups + ".all(g, size(g) <= 253)"})
 	cancels := o.stamp(stampCancels, admissionv1.Update,
