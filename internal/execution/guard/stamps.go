@@ -33,6 +33,10 @@ func Stamps(o Options) []runtime.Object {
 		admissionv1.MatchCondition{Name: "names-no-groups", Expression: "size(object.spec.?requesterGroups.orValue([])) == 0"},
 		admissionv1.MatchCondition{Name: "asks-for-themselves", Expression: "object.spec.?requestedBy.orValue('') in ['', " + user + "]"},
 		admissionv1.MatchCondition{Name: "has-room", Expression: "size(" + userGroups + ") <= 64 && " + userGroups + ".all(g, size(g) <= 253)"})
+	// An API server that has just started cannot apply it for some seconds. An execution
+	// without groups is better than none.
+	ignore := admissionv1.Ignore
+	groups.Spec.FailurePolicy = &ignore
 	cancels := o.stamp(stampCancels, admissionv1.Update,
 		"Object{spec: Object.spec{cancelledBy: "+user+"}}",
 		admissionv1.MatchCondition{Name: "cancels", Expression: "object.spec.?cancel.orValue(false) && !oldObject.spec.?cancel.orValue(false)"},

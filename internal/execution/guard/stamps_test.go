@@ -87,27 +87,28 @@ func TestStampedRequester(t *testing.T) {
 func TestStampedGroups(t *testing.T) {
 	t.Parallel()
 	w := stamped(t)
-	groups := func(by string, spec map[string]any) []string {
-		t.Helper()
+	groups := func(by string, spec map[string]any) ([]string, error) {
 		made, err := w.as(by).objects.Create(t.Context(), &unstructured.Unstructured{Object: asked(spec)}, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
-		must(t, err)
+		if err != nil {
+			return nil, err
+		}
 		list, _, err := unstructured.NestedStringSlice(made.Object, "spec", "requesterGroups")
-		must(t, err)
-		return list
+		return list, err
 	}
 	kubebedtest.Eventually(t, func(context.Context) error {
-		if got := groups(rita, nil); !slices.Contains(got, "system:authenticated") {
-			return fmt.Errorf("the groups are %q", got)
+		got, err := groups(rita, map[string]any{"requestedBy": rita})
+		if !slices.Contains(got, "system:authenticated") {
+			return fmt.Errorf("the groups are %q: %w", got, err)
 		}
 		return nil
 	})
-	if got := groups(portal, map[string]any{"requestedBy": "jane"}); len(got) != 0 {
-		t.Errorf("jane, for whom somebody else asks, has the groups %q", got)
+	if got, err := groups(portal, map[string]any{"requestedBy": "jane"}); len(got) != 0 || err != nil {
+		t.Errorf("jane, for whom somebody else asks, has the groups %q: %v", got, err)
 	}
-	if err := w.as(rita).create(asked(map[string]any{"requesterGroups": []any{"system:masters"}})); !apierrors.IsForbidden(err) {
+	if err := w.as(rita).create(asked(map[string]any{"requestedBy": rita, "requesterGroups": []any{"system:masters"}})); !apierrors.IsForbidden(err) {
 		t.Errorf("a group that rita is not in: %v", err)
 	}
-	if err := w.as(rita).create(asked(map[string]any{"requesterGroups": []any{"system:authenticated"}})); err != nil {
+	if err := w.as(rita).create(asked(map[string]any{"requestedBy": rita, "requesterGroups": []any{"system:authenticated"}})); err != nil {
 		t.Errorf("a group that rita is in: %v", err)
 	}
 }
