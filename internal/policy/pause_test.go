@@ -107,7 +107,7 @@ func TestTestsThatNeverEndAreCounted(t *testing.T) {
 		t.Fatalf("got %v, want that the tests did not end", err)
 	}
 	want := `
-		# HELP kubernetes_executor_policy_reload_failures_total Total number of attempts to load a set of policies that failed, because it was refused or its tests did not end within their CPU time; the last good set stays.
+		# HELP kubernetes_executor_policy_reload_failures_total Total number of policy sets that failed to load, or whose tests did not finish in time. The last valid set stays active.
 		# TYPE kubernetes_executor_policy_reload_failures_total counter
 		kubernetes_executor_policy_reload_failures_total 2
 	`

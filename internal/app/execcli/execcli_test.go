@@ -121,7 +121,7 @@ func TestExecAsksInOnesOwnName(t *testing.T) {
 	if got.Timeout == nil || got.Timeout.Seconds() != 90 || got.ApprovalTimeout == nil || got.ApprovalTimeout.Duration != 0 {
 		t.Errorf("times %v and %v, want 90s and 0s", got.Timeout, got.ApprovalTimeout)
 	}
-	f.does(f.as("alice", scale("--name=s1")...), cli.CodePrecondition, `there is an execution "s1" already`, "use another --name", "fleetloop exec describe s1 --namespace="+f.namespace)
+	f.does(f.as("alice", scale("--name=s1")...), cli.CodePrecondition, `execution "s1" already exists`, "use another --name", "fleetloop exec describe s1 --namespace="+f.namespace)
 
 	r := f.does(f.as("alice", scale("-o", "name")...), cli.CodeOK, "kubernetesexecution.kubernetesexecution.kubernaut.io/scale-deployment-")
 	f.does(f.as("alice", "exec", "get", strings.TrimSpace(r.out)), cli.CodeOK, "scale_deployment")

@@ -194,7 +194,7 @@ func TestGuardIsExplained(t *testing.T) {
 		}
 		return nil
 	})
-	f.does(f.as("alice", "approve", "s1", "--yes"), cli.CodePrecondition, "approve execution \"s1\": the requester is excluded from approving", "next:  another person must approve")
+	f.does(f.as("alice", "approve", "s1", "--yes"), cli.CodePrecondition, "approve execution \"s1\": the requester is excluded from approving", "next:  ask another person to approve")
 	f.does(f.as("bob", "approve", "s1", "--yes"), cli.CodeOK)
 }
 

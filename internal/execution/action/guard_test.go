@@ -266,7 +266,7 @@ func TestCheckUnchanged(t *testing.T) {
 	}{
 		"Same":     {"what else changes does not matter", func(s *stage, o *unstructured.Unstructured) { s.patch(o, `{"metadata":{"labels":{"a":"b"}}}`) }, ""},
 		"Values":   {"the field is named", func(s *stage, o *unstructured.Unstructured) { s.patch(o, `{"spec":{"replicas":7}}`) }, "replicas was 5, and is 7"},
-		"Gone":     {"there is nothing to take back", func(s *stage, o *unstructured.Unstructured) { s.remove(o) }, "does not exist"},
+		"Gone":     {"there is nothing to take back", func(s *stage, o *unstructured.Unstructured) { s.remove(o) }, "is gone"},
 		"Replaced": {"another of its name", func(s *stage, o *unstructured.Unstructured) { s.remove(o); s.create(deployment("web", 5)) }, "another object"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -138,7 +138,7 @@ func TestParseRefuses(t *testing.T) {
 		"Bounds":        {"upside down", "update_hpa", `{"hpa":"web","namespace":"shop","minReplicas":5,"maxReplicas":2}`, nil, []string{"minReplicas: 5 is more than maxReplicas 2"}},
 		"Kind":          {"restarts are of three kinds", "rollout_restart", `{"kind":"Job","name":"a","namespace":"b"}`, nil, []string{"kind: must be one of Deployment, StatefulSet, DaemonSet"}},
 		"KindTwice":     {"an alias says another", "restart_daemonset", `{"kind":"Deployment","name":"a","namespace":"b"}`, nil, []string{"kind: is \"Deployment\", but the parameters name a DaemonSet"}},
-		"NameTwice":     {"which?", "rollout_restart", `{"deployment":"a","name":"b","namespace":"c"}`, nil, []string{"name: is also set as deployment, too"}},
+		"NameTwice":     {"which?", "rollout_restart", `{"deployment":"a","name":"b","namespace":"c"}`, nil, []string{"name: is also set as deployment"}},
 		"OtherNamespace": {"the execution says another", "scale_deployment", `{` + web + `,"replicas":1}`, func(s *v1alpha1.KubernetesExecutionSpec) {
 			s.TargetNamespace = "other"
 		}, []string{`targetNamespace: is "other", but the parameters name "shop"`}},

@@ -39,14 +39,14 @@ func TestWarned(t *testing.T) {
 	}
 	kubebedtest.Eventually(t, func(ctx context.Context) error {
 		for _, said := range create(ctx, w.other) { // those of other tests warn, too
-			if strings.Contains(said, "in "+w.ns+" ignores") && strings.Contains(said, w.other) {
+			if strings.Contains(said, "in namespace "+w.ns+" ignores") && strings.Contains(said, w.other) {
 				return nil
 			}
 		}
 		return fmt.Errorf("nobody is warned of namespace %s", w.other)
 	})
 	for _, said := range create(t.Context(), w.ns) {
-		if strings.Contains(said, "in "+w.ns+" ignores") {
+		if strings.Contains(said, "in namespace "+w.ns+" ignores") {
 			t.Errorf("where the controller looks they are told %q", said)
 		}
 	}

@@ -73,7 +73,7 @@ func attacksOnApprovals() map[string]attack {
 				return w.as(adam).patch(name, `[{"op":"replace","path":"/spec/approvals/0/decision","value":"Approve"}]`)
 			},
 			func(w *world, name string) error { return w.as(adam).patch(name, another(one(adam)(w))) },
-			nil, "approvals are only added",
+			nil, "approvals can only be added",
 		},
 		"OwnNoTurnedIntoAYes": {
 			"not even one's own", &given{approvedBy: map[string]string{anna: "Reject"}},
@@ -81,19 +81,19 @@ func attacksOnApprovals() map[string]attack {
 				return w.as(anna).patch(name, `[{"op":"replace","path":"/spec/approvals/0/decision","value":"Approve"}]`)
 			},
 			func(w *world, name string) error { return w.as(adam).patch(name, another(one(adam)(w))) },
-			nil, "approvals are only added",
+			nil, "approvals can only be added",
 		},
 		"ANoTakenAway": {
 			"likewise", &given{approvedBy: map[string]string{anna: "Reject"}},
 			merges(adam, `{"spec":{"approvals":null}}`),
 			func(w *world, name string) error { return w.as(adam).patch(name, another(one(adam)(w))) },
-			nil, "approvals are only added",
+			nil, "approvals can only be added",
 		},
 		"ANoReplacedByAYes": {
 			"by a list with another entry", &given{approvedBy: map[string]string{anna: "Reject"}},
 			func(w *world, name string) error { return w.as(adam).patch(name, first(one(adam)(w))) },
 			func(w *world, name string) error { return w.as(adam).patch(name, another(one(adam)(w))) },
-			nil, "approvals are only added",
+			nil, "approvals can only be added",
 		},
 		"AnothersOfAnOldPlanReplaced": {
 			"that is for anna to do", &given{approvedBy: map[string]string{anna: "Approve"}, replanned: true},
@@ -108,7 +108,7 @@ func attacksOnApprovals() map[string]attack {
 			},
 			func(w *world, name string) error { return w.as(adam).patch(name, another(one(adam)(w))) },
 			[]string{"approvals/plan"},
-			"of another plan",
+			"for a different plan",
 		},
 		"BeforeThePlan": {
 			"nobody has seen what the dry run says", &given{phase: "validating"},
@@ -184,7 +184,7 @@ func attacksOnApprovers() map[string]attack {
 			"to write executions is not to approve them", &given{},
 			approves(eve, eve), approves(adam, adam),
 			[]string{"approvals/approve"},
-			"eve may not approve or reject",
+			"eve is not allowed to approve or reject",
 		},
 		"ByWhoMayNotInAnotherVersion": {
 			"the rules are for all versions", &given{},
@@ -195,7 +195,7 @@ func attacksOnApprovers() map[string]attack {
 				return w.later(adam).patch(name, first(text(w.tb, entry(adam, "Approve", hash))))
 			},
 			[]string{"approvals/approve", "match/exact"},
-			"eve may not approve or reject",
+			"eve is not allowed to approve or reject",
 		},
 		"ByWhoMayNotOnTrial": {
 			"a dry run is told the same", &given{},
@@ -210,55 +210,55 @@ func attacksOnApprovers() map[string]attack {
 				return h.merge(name, `{"spec":{"approvalReceived":true}}`)
 			},
 			[]string{"approvals/approve", "approvals/ticked"},
-			"eve may not approve or reject",
+			"eve is not allowed to approve or reject",
 		},
 		"TickedByWhoMayNot": {
 			"a yes without a name needs the same right", &given{},
 			ticks(eve), ticks(adam),
 			[]string{"approvals/approve", "approvals/ticked"},
-			"a role must grant the verb approve",
+			"use a role that grants the verb approve",
 		},
 		"RejectedByWhoMayNot": {
 			"and so does a no", &given{},
 			decides(eve, eve, "Reject", hash), decides(adam, adam, "Reject", hash),
 			[]string{"approvals/approve"},
-			"eve may not approve or reject",
+			"eve is not allowed to approve or reject",
 		},
 		"WithTheVerbElsewhereApproved": {
 			"it is of the other namespace", &given{},
 			approves(otto, otto), approves(adam, adam),
 			[]string{"approvals/approve"},
-			"otto may not approve",
+			"otto is not allowed to approve",
 		},
 		"WithTheVerbOnAnother": {
 			"it is of the execution of another name", &given{name: "unnamed"},
 			approves(nick, nick), approves(adam, adam),
 			[]string{"approvals/approve"},
-			"nick may not approve or reject unnamed",
+			"nick is not allowed to approve or reject unnamed",
 		},
 		"WithTheVerbOnThis": {
 			"with the right on one name that one can be approved", &given{name: "named"},
 			approves(eve, eve), approves(nick, nick),
 			[]string{"approvals/approve"},
-			"eve may not approve or reject named",
+			"eve is not allowed to approve or reject named",
 		},
 		"ByAnAccountThatMayNot": {
 			"a service account is a user like any other", &given{},
 			approves(plain, plain), approves(robot, robot),
 			[]string{"approvals/approve"},
-			":plain may not approve",
+			":plain is not allowed to approve",
 		},
 		"ByTheController": {
 			"it does, and does not decide", &given{},
 			approves(controller, controller), approves(adam, adam),
 			[]string{"approvals/approve"},
-			":controller may not approve",
+			":controller is not allowed to approve",
 		},
 		"ByImpersonation": {
 			"of somebody who may not, by somebody who may", &given{},
 			approves(likeEve, likeEve), approves(likeAdam, likeAdam),
 			[]string{"approvals/approve"},
-			"eve may not approve",
+			"eve is not allowed to approve",
 		},
 		"InOwnNameAsAnother": {
 			"the name is of whom one impersonates", &given{},
@@ -272,7 +272,7 @@ func attacksOnApprovers() map[string]attack {
 			"four eyes", &given{by: rosa, fourEyes: true},
 			approves(rosa, rosa), approves(adam, adam),
 			[]string{"approvals/eyes"},
-			"rosa asked for it: have another person look at it",
+			"rosa requested it: ask another person to approve",
 		},
 		"ByTheRequesterWhereOneWillDo": {
 			"two eyes are enough where the policy says so; the other one has four", &given{by: rosa, fourEyes: true},
@@ -286,13 +286,13 @@ func attacksOnApprovers() map[string]attack {
 			"without a name likewise", &given{by: rosa, fourEyes: true},
 			ticks(rosa), ticks(adam),
 			[]string{"approvals/eyes", "approvals/ticked"},
-			"rosa asked for it",
+			"rosa requested it",
 		},
 		"ByTheAccountThatAsked": {
 			"a service account has two eyes", &given{by: robot, fourEyes: true},
 			approves(robot, robot), approves(adam, adam),
 			[]string{"approvals/eyes"},
-			":robot asked for it",
+			":robot requested it",
 		},
 		"ByWhoAskedNamingNobody": {
 			"who leaves the name out is not somebody else", &given{by: rosa, fourEyes: true, anonymous: true},
@@ -312,7 +312,7 @@ func attacksOnApprovers() map[string]attack {
 			"who may do everything has two eyes", &given{by: boss, fourEyes: true},
 			approves(boss, boss), approves(adam, adam),
 			[]string{"approvals/eyes"},
-			"boss asked for it",
+			"boss requested it",
 		},
 		"AdministratorInAnothersName": {
 			"who may do everything is one person", &given{},
@@ -330,13 +330,13 @@ func attacksOnApprovers() map[string]attack {
 			"without a name likewise", &given{groups: []string{"oncall"}},
 			ticks(anna), ticks(adam),
 			[]string{"approvals/groups", "approvals/ticked"},
-			"have one of them look at it",
+			"ask a member to approve",
 		},
 		"OfTheRightGroupWithoutTheVerb": {
 			"a group is not a right", &given{groups: []string{"system:authenticated"}},
 			approves(eve, eve), approves(adam, adam),
 			[]string{"approvals/approve"},
-			"eve may not approve",
+			"eve is not allowed to approve",
 		},
 	}
 }

@@ -181,19 +181,19 @@ func attacksOnRequests() map[string]attack {
 			"who may create may not ask for everything", nil,
 			asks(eve, nil), asks(eve, map[string]any{"action": "restart_pod"}),
 			[]string{"requests/execute"},
-			"eve may not ask for scale_deployment",
+			"eve is not allowed to request scale_deployment",
 		},
 		"WithTheVerbElsewhere": {
 			"it is of the other namespace", nil,
 			asks(otto, nil), honest,
 			[]string{"requests/execute"},
-			"needs the verb execute on kubernetesexecutions with the name scale_deployment",
+			"use a role that grants the verb execute on kubernetesexecutions with the resource name scale_deployment",
 		},
 		"OfAnAliasWithoutTheVerb": {
 			"the right is on the word that is used", nil,
 			asks(rita, map[string]any{"action": "scale-deployment"}), honest,
 			[]string{"requests/execute"},
-			"rita may not ask for scale-deployment",
+			"rita is not allowed to request scale-deployment",
 		},
 	}
 }
@@ -231,13 +231,13 @@ func attacksOnChanges() map[string]attack {
 			"the schema notices, too", &given{},
 			func(w *world, name string) error {
 				return w.as(eve).patch(name, `[{"op":"replace","path":"/spec/parameters","value":null}]`)
-			}, label, nil, "parameters",
+			}, label, nil, "spec is immutable",
 		},
 		"NoParameters": {
-			"likewise", &given{}, merges(eve, `{"spec":{"parameters":null}}`), label, nil, "parameters",
+			"likewise", &given{}, merges(eve, `{"spec":{"parameters":null}}`), label, nil, "spec is immutable",
 		},
 		"SomeParameters": {
-			"likewise", &given{spec: map[string]any{"parameters": nil}}, merges(eve, `{"spec":{"parameters":{"replicas":1}}}`), label, nil, "parameters",
+			"likewise", &given{spec: map[string]any{"parameters": nil}}, merges(eve, `{"spec":{"parameters":{"replicas":1}}}`), label, nil, "spec is immutable",
 		},
 		"ParametersByApply": {
 			"by another field manager", &given{},
@@ -263,25 +263,25 @@ func attacksOnChanges() map[string]attack {
 		},
 		"OtherAction": {
 			"what the schema can compare it does", &given{},
-			merges(rita, `{"spec":{"action":"delete_pod"}}`), label, nil, "all else that is asked for do not change",
+			merges(rita, `{"spec":{"action":"delete_pod"}}`), label, nil, "spec is immutable",
 		},
 		"OtherRequester": {
 			"or four eyes would be two", &given{by: rosa, fourEyes: true},
-			merges(rosa, `{"spec":{"requestedBy":"rita"}}`), label, nil, "all else that is asked for do not change",
+			merges(rosa, `{"spec":{"requestedBy":"rita"}}`), label, nil, "spec is immutable",
 		},
 		"CancelByWatcher":   {"who labels does not stop", &given{}, merges(walt, `{"spec":{"cancel":true}}`), merges(rita, `{"spec":{"cancel":true}}`), []string{"changes/ends", "changes/ends-cancel"}, "walt is not allowed to cancel or finalize"},
-		"FinalizeByWatcher": {"who labels does not finish", &given{}, merges(walt, `{"spec":{"finalize":true}}`), merges(adam, `{"spec":{"finalize":true}}`), []string{"changes/ends", "changes/ends-finalize"}, "ask one of them"},
+		"FinalizeByWatcher": {"who labels does not finish", &given{}, merges(walt, `{"spec":{"finalize":true}}`), merges(adam, `{"spec":{"finalize":true}}`), []string{"changes/ends", "changes/ends-finalize"}, "ask the requester"},
 		"CancelInAnothersName": {
 			"who asks why it was cancelled would ask the wrong one", &given{},
 			merges(adam, `{"spec":{"cancel":true,"cancelledBy":"rita"}}`), merges(adam, `{"spec":{"cancel":true,"cancelledBy":"adam"}}`),
 			[]string{"changes/canceller", "changes/canceller-name"},
-			"write adam together with spec.cancel",
+			"set it to adam together with spec.cancel",
 		},
 		"CancellerWithoutACancel": {
 			"a later cancel of somebody else would bear the name", &given{},
 			merges(rita, `{"spec":{"cancelledBy":"rita"}}`), merges(rita, `{"spec":{"cancel":true,"cancelledBy":"rita"}}`),
 			[]string{"changes/canceller", "changes/canceller-cancels"},
-			"leave it out",
+			"omit it",
 		},
 		"CancelByApproverOfAnother": {
 			"the right to approve is by name, and so is that to cancel", &given{},
@@ -332,7 +332,7 @@ func attacksOnParts() map[string]attack {
 			"who approves could keep it from being deleted", &given{},
 			merges(adam, `{"metadata":{"finalizers":["example.com/mine"]}}`), merges(mona, `{"metadata":{"finalizers":["example.com/mine"]}}`),
 			[]string{"changes/finalizers"},
-			"adam may not give",
+			"adam is not allowed to",
 		},
 		"FinalizerBesideTheControllers": {
 			"likewise", &given{finalizer: true},
@@ -350,7 +350,7 @@ func attacksOnParts() map[string]attack {
 			"the garbage collector would delete it, for who may not", &given{},
 			adopt(walt, func(*metav1.OwnerReference) {}), adopt(rita, func(*metav1.OwnerReference) {}),
 			[]string{"changes/owners"},
-			"walt may not give",
+			"walt is not allowed to",
 		},
 		"OwnerRenamed": {
 			"to one that is missing", &given{owner: true},

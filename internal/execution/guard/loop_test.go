@@ -284,7 +284,7 @@ func TestLogged(t *testing.T) {
 		c.becomes(err)
 		_ = w.lookOnce(t.Context())
 	}
-	if gone, there := strings.Count(said.String(), "admission policies that verify requesters are not in force"), strings.Count(said.String(), "in force"); gone != 1 || there != 2 {
+	if gone, there := strings.Count(said.String(), "admission policies not in force"), strings.Count(said.String(), "admission policies in force"); gone != 1 || there != 2 {
 		t.Errorf("it says %d times that the guard is gone, and %d times that it is there:\n%s", gone, there, said.String())
 	}
 }

@@ -37,11 +37,11 @@ func (o Options) requests() *admissionv1.ValidatingAdmissionPolicy {
 	p.Spec.Validations = rules(
 		rule{
 			"size(object.spec.?approvals.orValue([])) == 0",
-			quote(forged + ": there is no plan to approve yet; approvers add their entries in phase waiting_approval"),
+			quote(forged + ", because there is no plan to approve yet: omit it; approvers add their entries in phase waiting_approval"),
 		},
 		rule{
 			"!object.spec.?approvalReceived.orValue(false)",
-			quote("spec.approvalReceived must be unset when an execution is created: there is no plan to approve yet; an approver sets it in phase waiting_approval"),
+			quote("spec.approvalReceived must be unset when an execution is created, because there is no plan to approve yet: omit it; an approver sets it in phase waiting_approval"),
 		},
 		rule{
 			"!object.spec.?cancel.orValue(false) && !object.spec.?finalize.orValue(false) && object.spec.?cancelledBy.orValue('') == ''",
@@ -58,7 +58,7 @@ func (o Options) requests() *admissionv1.ValidatingAdmissionPolicy {
 		rule{
 			may(v1alpha1.VerbExecute, "object.spec.action"),
 			user + " + ' is not allowed to request ' + object.spec.action + ' in namespace ' + " + where +
-				" + ': a role must grant the verb execute on kubernetesexecutions with the resource name ' + object.spec.action",
+				" + ': use a role that grants the verb execute on kubernetesexecutions with the resource name ' + object.spec.action",
 		},
 	)
 	return p
@@ -84,7 +84,7 @@ func (o Options) changes() *admissionv1.ValidatingAdmissionPolicy {
 		rule{
 			"!variables.ends || variables.requester == " + user + " || " + may(v1alpha1.VerbExecute, "oldObject.spec.action") + " || " +
 				may(v1alpha1.VerbApprove, "oldObject.metadata.name") + " || variables.administers",
-			user + " + ' is not allowed to cancel or finalize ' + oldObject.metadata.name + ': only the requester, or a user with the verb execute on the action or approve on the execution, can do that'",
+			user + " + ' is not allowed to cancel or finalize ' + oldObject.metadata.name + ': ask the requester, or a user with the verb execute on the action or approve on the execution'",
 		},
 		rule{
 			"variables.canceller == oldObject.spec.?cancelledBy.orValue('') || " +
@@ -100,14 +100,14 @@ func (o Options) changes() *admissionv1.ValidatingAdmissionPolicy {
 			// With a finalizer that nobody takes off, the object could not be deleted.
 			fmt.Sprintf("object.metadata.?finalizers.orValue([]).all(f, f in oldObject.metadata.?finalizers.orValue([])) || variables.requester == %[1]s || %[1]s == %[2]s || variables.administers",
 				user, quote(o.ControllerUser)),
-			user + " + ' is not allowed to add a finalizer to ' + oldObject.metadata.name + ', which would block its deletion: only the requester, or a user with the verb administer on kubernetesexecutions, can add one'",
+			user + " + ' is not allowed to add a finalizer to ' + oldObject.metadata.name + ', which would block its deletion: ask the requester, or a user with the verb administer on kubernetesexecutions'",
 		},
 		rule{
 			// The garbage collector deletes what has an owner that is not there.
 			// It changes blockOwnerDeletion itself.
 			"object.metadata.?ownerReferences.orValue([]).all(now, variables.owners.exists(was, was.uid == now.uid && was.apiVersion == now.apiVersion && was.kind == now.kind && was.name == now.name && was.?controller == now.?controller))" +
 				" || variables.requester == " + user + " || variables.administers",
-			user + " + ' is not allowed to change the owner references of ' + oldObject.metadata.name + ', which could delete it: only the requester can change them after creation'",
+			user + " + ' is not allowed to change the owner references of ' + oldObject.metadata.name + ', which could delete it: ask the requester, who can change them'",
 		},
 	)
 	return p
@@ -146,16 +146,16 @@ func (o Options) approvals() *admissionv1.ValidatingAdmissionPolicy {
 		},
 		rule{
 			unless + "!variables.fourEyes || variables.requester != '' && variables.requester != " + user + " && !(" + user + " in variables.trusted)",
-			"variables.requester == '' ? 'the requester is excluded from approving, but ' + variables.named + ' has no spec.requestedBy: create it again with spec.requestedBy' : 'the requester is excluded from approving ' + variables.named + ', and ' + " + user + " + (variables.requester == " + user + " ? ' requested it' : ' is a trusted requester') + ': another person must approve'",
+			"variables.requester == '' ? 'the requester is excluded from approving, but ' + variables.named + ' has no spec.requestedBy: create it again with spec.requestedBy' : 'the requester is excluded from approving ' + variables.named + ', and ' + " + user + " + (variables.requester == " + user + " ? ' requested it' : ' is a trusted requester') + ': ask another person to approve'",
 		},
 		rule{
 			unless + "size(variables.groups) == 0 || variables.groups.exists(g, g in request.userInfo.?groups.orValue([]))",
-			"'approvers of ' + variables.named + ' must be in group ' + variables.groups.join(' or ') + ', and ' + " + user + " + ' is not: a member must approve'",
+			"'approvers of ' + variables.named + ' must be in group ' + variables.groups.join(' or ') + ', and ' + " + user + " + ' is not: ask a member to approve'",
 		},
 		rule{
 			unless + may(v1alpha1.VerbApprove, "variables.named"),
 			user + " + ' is not allowed to approve or reject ' + variables.named + ' in namespace ' + " + where +
-				" + ': a role must grant the verb approve on kubernetesexecutions'",
+				" + ': use a role that grants the verb approve on kubernetesexecutions'",
 		},
 	)
 	return p
@@ -171,7 +171,7 @@ func (o Options) status() *admissionv1.ValidatingAdmissionPolicy {
 	}
 	p.Spec.Validations = rules(rule{
 		user + " == " + quote(o.ControllerUser) + " || " + withNamespace,
-		"request.resource.resource == 'leases' ? 'Lease " + RecordName + " records since when the admission policies are in force, and ' + " + user + " + ' is not the controller: only the controller can change it' : " +
+		"request.resource.resource == 'leases' ? 'Lease " + RecordName + " records since when the admission policies are in force, and ' + " + user + " + ' is not the controller: do not change it' : " +
 			"'only the controller can change the status of an execution, and ' + " + user + " + ' is not the controller: set spec.cancel or spec.finalize to end an execution, or create another one'",
 	})
 	return p
@@ -189,7 +189,7 @@ func (o Options) settings() *admissionv1.ValidatingAdmissionPolicy {
 	}
 	p.Spec.Validations = rules(rule{
 		admin,
-		user + " + ' is not allowed to change ConfigMap ' + " + objectName + " + ', which controls executions: a role must grant the verb administer on kubernetesexecutions in namespace ' + " + where,
+		user + " + ' is not allowed to change ConfigMap ' + " + objectName + " + ', which controls executions: use a role that grants the verb administer on kubernetesexecutions in namespace ' + " + where,
 	})
 	return p
 }

@@ -29,7 +29,7 @@ func attacksOnStatus() map[string]attack {
 			"the guard would seem to have had no gap", nil,
 			create(pete, guard.RecordName), create(pete, "any-other"),
 			[]string{"status/controller"},
-			"pete is not the controller: only the controller can change it",
+			"pete is not the controller: do not change it",
 		},
 		"RecordEdited": {
 			"likewise", nil,
@@ -42,14 +42,14 @@ func attacksOnStatus() map[string]attack {
 			then(made, func(w *world, _ string) error { return w.leases(pete).remove(guard.RecordName) }),
 			then(made, func(w *world, _ string) error { return w.leases(controller).onTrial().remove(guard.RecordName) }),
 			[]string{"status/controller"},
-			"only the controller can change it",
+			"do not change it",
 		},
 		"RecordDeletedWithAll": {
 			"by a request that names none", nil,
 			then(made, func(w *world, _ string) error { return w.leases(pete).removeAll() }),
 			then(made, func(w *world, _ string) error { return w.leases(controller).onTrial().removeAll() }),
 			[]string{"status/controller", "status/by-request"},
-			"only the controller can change it",
+			"do not change it",
 		},
 		"StatusByRequester": {
 			"who asks does not say that it was approved", &given{},
@@ -128,7 +128,7 @@ func attacksOnSettings() map[string]attack {
 	opens, says := []string{"settings/administer"}, "the verb administer"
 	return map[string]attack{
 		"PoliciesMade":   {"none are there, which denies everything", nil, set(pete, "safety-policies"), set(pete, "any-other"), opens, says},
-		"PoliciesEdited": {"they say what is allowed", &given{configMap: "safety-policies"}, edit(pete), edit(mona), opens, "pete may not change ConfigMap safety-policies"},
+		"PoliciesEdited": {"they say what is allowed", &given{configMap: "safety-policies"}, edit(pete), edit(mona), opens, "pete is not allowed to change ConfigMap safety-policies"},
 		"PoliciesByApply": {
 			"by another field manager", &given{configMap: "safety-policies"},
 			func(w *world, name string) error { return w.settings(pete).apply(name, configMap(name)) },

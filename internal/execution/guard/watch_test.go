@@ -158,7 +158,7 @@ func TestWatchTries(t *testing.T) {
 	watch, err := guard.New(bed.Config(), guard.Options{Namespace: "default"}, propagation, slog.New(slog.DiscardHandler))
 	must(t, err)
 	run(t, watch)
-	wantMissing(t, watch, "an approval that nobody gave was not rejected")
+	wantMissing(t, watch, "a forged approval was not rejected")
 }
 
 // TestPeriods holds what begins another period of the guard, by its first look: any

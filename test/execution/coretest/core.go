@@ -190,7 +190,7 @@ func fourEyes(f *fleettest.Fleet) {
 	name := dear(f)
 	fromThree(f, f.Dear, name, nil)
 	ke := f.Reaches(name, v1alpha1.PhaseWaitingApproval)
-	f.Does(alice, cli.CodePrecondition, []string{"approve", name, "--yes"}, "the requester is excluded from approving", "another person must approve")
+	f.Does(alice, cli.CodePrecondition, []string{"approve", name, "--yes"}, "the requester is excluded from approving", "ask another person to approve")
 	if err := f.As(alice).Patch(f.Context(), ke, merge(`{"spec":{"approvalReceived":true}}`)); err == nil {
 		f.Error("whoever asked could approve by the boolean")
 	}
