@@ -191,14 +191,14 @@ func TestChangeEvents(t *testing.T) {
 		},
 		"All": {
 			reason: "all that there is", values: to + ", timeout: 5s, shutdownTimeout: 3s, auth: {headerName: X-Token, scheme: Token, secretRef: {name: mine, key: it}}, format: cloudevents, actions: [cordon, uncordon], includeOptionalActions: true, " +
-				"allowHTTP: true, allowAddresses: [10.0.0.0/8, 'fd00::/8'], signingKeySecretRef: {name: signing, key: hmac}, config: {queue: 64, retry: {max_attempts: 3}}",
+				"allowHTTP: true, allowAddresses: [10.0.0.0/8, 'fd00::/8'], signingKeySecretRef: {name: signing, key: hmac}, config: {queue_size: 64, retry: {max_attempts: 3}}",
 			env: map[string]string{
 				"ENABLED": "true", "ENDPOINT": "https://events.example.com/changes", "CLUSTER_NAME": "prod-eu-1", "TIMEOUT": "5s", "SHUTDOWN_TIMEOUT": "3s",
 				"FORMAT": "cloudevents", "AUTH_HEADER": "X-Token", "AUTH_SCHEME": "Token", "AUTH_TOKEN_FILE": "/etc/change-events/token/it", "ACTIONS": "cordon,uncordon",
 				"INCLUDE_OPTIONAL_ACTIONS": "true", "ALLOW_HTTP": "true", "ALLOW_ADDRESSES": "10.0.0.0/8,fd00::/8", "SIGNING_KEY_FILE": "/etc/change-events/signing-key/hmac",
 			},
 			mounts: map[string]string{"/etc/change-events/token": "mine", "/etc/change-events/signing-key": "signing"},
-			file:   "{queue: 64, retry: {max_attempts: 3}}",
+			file:   "{queue_size: 64, retry: {max_attempts: 3}}",
 		},
 		"Vendor": {
 			reason: "the format's own header, and a URL that is a secret", values: "enabled: true, clusterName: a, format: slack, endpointSecretRef: {name: slack}, auth: {secretRef: {name: ''}}",
@@ -334,7 +334,7 @@ func TestChangeEventsByDefault(t *testing.T) {
 // TestChangeEventsOwn: what a component's own file says of change events wins
 // over what all have.
 func TestChangeEventsOwn(t *testing.T) {
-	values := "{global: {changeEvents: {enabled: true, endpoint: 'https://e.example.com', clusterName: a, config: {queue: 64, max_age: 1h}}}, clusterWorker: {enabled: true, config: {max_concurrent_syncs: 8, change_events: {queue: 8}}}}"
+	values := "{global: {changeEvents: {enabled: true, endpoint: 'https://e.example.com', clusterName: a, config: {queue_size: 64, max_age: 1h}}}, clusterWorker: {enabled: true, config: {max_concurrent_syncs: 8, change_events: {queue: 8}}}}"
 	got := eventFile(t, render(t, deploy.Release{Values: newValues(t, values)}), "fleetloop-cluster-worker")
 	if diff := cmp.Diff(plain(t, []byte("{queue: 8, max_age: 1h}")), got); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)

@@ -143,7 +143,7 @@ func TestStartsWithoutAnything(t *testing.T) {
 	apptest.WantStatus(t, health+"/healthz", http.StatusOK)
 	apptest.Eventually(t, func() error {
 		_, body := apptest.Send(t, http.MethodGet, health+"/readyz?verbose", "")
-		for _, want := range []string{"audit database", "ConfigMaps not listed yet: ", "nowhere", "Namespaces have not been listed yet: ", "forbidden"} {
+		for _, want := range []string{"audit database", "ConfigMaps not listed yet: ", "nowhere", "Namespaces not listed yet: ", "forbidden"} {
 			if !strings.Contains(body, want) {
 				return fmt.Errorf("/readyz lacks %q: %s", want, body)
 			}

@@ -177,7 +177,7 @@ func TestSaysWhichSettingOfTheRunner(t *testing.T) {
 		"All":       {"all taints are borne on purpose alone", `tolerations: [{effect: NoSchedule}]`, `runner.tolerations[0]: it has no key`},
 		"Seconds":   {"they would do nothing", `tolerations: [{key: a, effect: NoSchedule, toleration_seconds: 3}]`, `runner.tolerations[0]: toleration_seconds are for the effect NoExecute`},
 		"Selector":  {"no label is like that", `node_selector: {pool: "a b"}`, `runner.node_selector: "pool"="a b" is no label`},
-		"Quantity":  {"a unit that there is not", `resources: {limits: {memory: 1GB}}`, `key "runner.resources.limits[memory]": is not valid: want a quantity such as 200m or 256Mi; got "1GB"`},
+		"Quantity":  {"a unit that there is not", `resources: {limits: {memory: 1GB}}`, `key "runner.resources.limits[memory]": is invalid: want a quantity such as 200m or 256Mi; got "1GB"`},
 		"Negative":  {"less than nothing", `resources: {limits: {cpu: -1}}`, `must not be negative`},
 		"Thousand":  {"a thousandth of a byte", `resources: {requests: {memory: 256m}}`, `runner.resources: requests[memory]: 256m is not a whole number`},
 		"Resource":  {"a misspelt resource", `resources: {limits: {memroy: 1Gi}}`, `runner.resources: limits[memroy]: there is no such resource`},
