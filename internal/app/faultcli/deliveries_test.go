@@ -30,7 +30,7 @@ func TestDeliveries(t *testing.T) {
 	newFault(t, "told-c", v1alpha1.NodeFaultStatus{Phase: v1alpha1.PhaseObserved})
 
 	wantGolden(t, "deliveries",
-		does(t, 0, "waiting", "changes", "deliveries", "told-a", "told-b", "told-c"),
+		does(t, 0, "pending", "changes", "deliveries", "told-a", "told-b", "told-c"),
 		does(t, 0, "id-2", "changes", "deliveries", "told-a", "-o", "wide"),
 		does(t, 0, "All events are delivered.", "changes", "deliveries", "told-b"),
 		does(t, 0, "No change event of a node", "changes", "deliveries", "told-c"),

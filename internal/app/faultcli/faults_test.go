@@ -82,7 +82,7 @@ func TestFaults(t *testing.T) {
 		t.Errorf("a healthy node is shown unasked:\n%s", all.out)
 	}
 	does(t, 0, "gpu-b", "faults", "list", "--all")
-	does(t, 2, "there are table, wide", "faults", "list", "-o", "xml")
+	does(t, 2, "use one of table, wide", "faults", "list", "-o", "xml")
 
 	one := does(t, 0, "", "faults", "list", "gpu-a", "-o", "json")
 	var f v1alpha1.NodeFault
