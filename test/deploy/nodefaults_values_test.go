@@ -334,9 +334,9 @@ func TestChangeEventsByDefault(t *testing.T) {
 // TestChangeEventsOwn: what a component's own file says of change events wins
 // over what all have.
 func TestChangeEventsOwn(t *testing.T) {
-	values := "{global: {changeEvents: {enabled: true, endpoint: 'https://e.example.com', clusterName: a, config: {queue_size: 64, max_age: 1h}}}, clusterWorker: {enabled: true, config: {max_concurrent_syncs: 8, change_events: {queue: 8}}}}"
+	values := "{global: {changeEvents: {enabled: true, endpoint: 'https://e.example.com', clusterName: a, config: {queue_size: 64, max_age: 1h}}}, clusterWorker: {enabled: true, config: {max_concurrent_syncs: 8, change_events: {queue_size: 8}}}}"
 	got := eventFile(t, render(t, deploy.Release{Values: newValues(t, values)}), "fleetloop-cluster-worker")
-	if diff := cmp.Diff(plain(t, []byte("{queue: 8, max_age: 1h}")), got); diff != "" {
+	if diff := cmp.Diff(plain(t, []byte("{queue_size: 8, max_age: 1h}")), got); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
 	}
 }

@@ -20,7 +20,7 @@ func TestRefuses(t *testing.T) {
 	}{
 		"UnknownComponent":   {"a misspelt name", "fleetAPI: {enabled: false}", []string{"additional properties 'fleetAPI' not allowed"}},
 		"UnknownKey":         {"with its place", "fleetApi: {replcias: 3}", []string{"/fleetApi", "'replcias'"}},
-		"DryRunMisspelt":     {"nobody must act because of a capital letter", "global: {dryrun: true}", []string{"global.dryrun", "write global.dryRun"}},
+		"DryRunMisspelt":     {"nobody must act because of a capital letter", "global: {dryrun: true}", []string{"global.dryrun", "use global.dryRun"}},
 		"DryRunText":         {"\"false\" would be true", "global: {dryRun: 'false'}", []string{"/global/dryRun", "want boolean"}},
 		"APIConfig":          {"the file is checked before the pod is", "fleetApi: {config: {database: {max_con: 5}}}", []string{"/fleetApi/config/database", "'max_con'"}},
 		"SentinelFile":       {"likewise", "sentinel: {files: [{name: a, config: {resource_typ: clusters}}]}", []string{"/sentinel/files/0/config", "'resource_typ'"}},

@@ -29,7 +29,7 @@ func TestOneVersion(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if want := "Fleetloop " + release + " is in the namespace"; !regexp.MustCompile(regexp.QuoteMeta(want)).MatchString(notes) {
+			if want := "Fleetloop " + release + " is installed in the namespace"; !regexp.MustCompile(regexp.QuoteMeta(want)).MatchString(notes) {
 				t.Errorf("the notes do not say %q", want)
 			}
 			wantVersion(t, "chart", objects, release)
