@@ -248,7 +248,7 @@ func wantVariables(t *testing.T, known map[string]bool, variable *regexp.Regexp,
 func TestDashboardsShow(t *testing.T) {
 	for file, metrics := range map[string][]string{
 		"sentinel":  {"events_published_total", "api_errors_total", "broker_errors_total", "reconcile_duration_seconds_bucket", "oldest_unreconciled_generation_seconds", "pending_resources", "config_reloads_total"},
-		"fleet-api": {"requests_total", "request_duration_seconds_bucket", "reports_total", "watchers", "timeline_events_total", "timeline_kept_timestamp_seconds"},
+		"fleet-api": {"requests_total", "request_duration_seconds_bucket", "reports_total", "watchers", "timeline_events_received_total", "timeline_last_maintenance_timestamp_seconds"},
 		"cluster-worker": {
 			"clusters", "oldest_pending_cluster_age_seconds", "gardener_call_duration_seconds_count", "sync_latency_seconds_bucket", "shoots", "circuit_breaker_open",
 			"lost_leases_total", "fence_rejections_total", "shoot_status_lag_seconds_bucket", "reports_total", "leader", "orphan_shoots", "listener_down",
