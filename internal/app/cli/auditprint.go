@@ -178,8 +178,8 @@ func shortHash(hash string) string {
 type auditReport struct {
 	Valid   bool        `json:"valid"`
 	Checked int64       `json:"verifiedEvents"`
-	Begin   string      `json:"begin"`
-	End     string      `json:"end"`
+	Begin   string      `json:"start"`
+	End     string      `json:"head"`
 	Broken  *auditBreak `json:"firstError,omitempty"`
 }
 

@@ -166,12 +166,12 @@ func TestRefuses(t *testing.T) {
 	}{
 		"NoDatabase":   {"the audit needs one", map[string]string{"DATABASE_URL": ""}, "DATABASE_URL is not set"},
 		"NoImage":      {"Jobs need one", map[string]string{"RUNNER_IMAGE": ""}, "RUNNER_IMAGE"},
-		"InlineAction": {"an action that there is not", map[string]string{"INLINE_ACTIONS": "scale"}, `no action "scale"`},
+		"InlineAction": {"an action that there is not", map[string]string{"INLINE_ACTIONS": "scale"}, `unknown action "scale"`},
 		"Mode":         {"a mode that there is not", map[string]string{"POLICY_MODE": "off"}, "POLICY_MODE"},
 		"Executor":     {"a place that there is not", map[string]string{"DRY_RUN_EXECUTOR": "pod"}, "DRY_RUN_EXECUTOR"},
 		"Percent":      {"more than all nodes", map[string]string{"MAX_NODE_PERCENT": "101"}, "MAX_NODE_PERCENT"},
 		"Kubeconfig":   {"one that is not there", map[string]string{"KUBECONFIG": "/nowhere/kubeconfig"}, "/nowhere/kubeconfig"},
-		"PerAction":    {"an action that there is not", map[string]string{"MAX_CONCURRENT_PER_ACTION": "drain=1"}, `no action "drain"`},
+		"PerAction":    {"an action that there is not", map[string]string{"MAX_CONCURRENT_PER_ACTION": "drain=1"}, `unknown action "drain"`},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -20,7 +20,7 @@ func attacksOnApprovals() map[string]attack {
 			"or as a service account", &given{},
 			approves(adam, robot), approves(robot, robot),
 			[]string{"approvals/name"},
-			"in one's own name",
+			"names another approver",
 		},
 		"InAnothersNameRejected": {
 			"a no has a name, too", &given{},
@@ -132,7 +132,7 @@ func attacksOnApprovals() map[string]attack {
 			"it would look as if it had been approved in time", &given{phase: "failed"},
 			approves(adam, adam), merges(adam, `{"metadata":{"labels":{"late":"yes"}}}`),
 			[]string{"approvals/phase"},
-			"is failed and no longer waits",
+			"is in phase failed and no longer waiting",
 		},
 		"TickedWhileItRuns": {
 			"likewise", &given{phase: "executing"},
@@ -266,7 +266,7 @@ func attacksOnApprovers() map[string]attack {
 				return w.as(likeAdam).patch(name, first(text(w.tb, entry("kubebed-admin", "Approve", hash))))
 			}, approves(likeAdam, adam),
 			[]string{"approvals/name"},
-			"the approval is from adam",
+			"the request is from adam",
 		},
 		"ByTheRequester": {
 			"four eyes", &given{by: rosa, fourEyes: true},
@@ -280,7 +280,7 @@ func attacksOnApprovers() map[string]attack {
 				return approves(rosa, rosa)(w, given{by: rosa}.make(w))
 			}),
 			[]string{"approvals/eyes"},
-			"somebody else than the requester",
+			"the requester is excluded from approving",
 		},
 		"TickedByTheRequester": {
 			"without a name likewise", &given{by: rosa, fourEyes: true},
@@ -324,7 +324,7 @@ func attacksOnApprovers() map[string]attack {
 			"the policy names who it takes", &given{groups: []string{"oncall", "leads"}},
 			approves(anna, anna), approves(adam, adam),
 			[]string{"approvals/groups"},
-			"by somebody in oncall or leads, and anna is not",
+			"must be in group oncall or leads, and anna is not",
 		},
 		"TickedByTheWrongGroup": {
 			"without a name likewise", &given{groups: []string{"oncall"}},

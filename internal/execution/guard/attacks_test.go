@@ -99,7 +99,7 @@ func attacksOnRequests() map[string]attack {
 			"whoever that is", nil,
 			func(w *world, _ string) error { return w.as(rosa).create(asked(approvalsOf(w, adam, anna))) }, asks(rosa, nil),
 			[]string{"requests/approvals"},
-			"there is no plan yet",
+			"there is no plan to approve yet",
 		},
 		"BornApprovedUnderAName": {
 			"without generateName", nil,
@@ -163,7 +163,7 @@ func attacksOnRequests() map[string]attack {
 			"the policy and four eyes go by the name", nil,
 			asks(rita, map[string]any{"requestedBy": adam}), asks(rita, map[string]any{"requestedBy": rita}),
 			[]string{"requests/requester"},
-			"spec.requestedBy says adam, and the request is from rita",
+			"spec.requestedBy is adam, but the request is from rita",
 		},
 		"RobotInAnothersName": {
 			"a service account that is not trusted with it", nil,

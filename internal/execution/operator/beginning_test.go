@@ -58,7 +58,7 @@ func TestHeldUnseen(t *testing.T) {
 		w.edit("a", func(ke *v1alpha1.KubernetesExecution) { ke.Spec.Cancel, ke.Spec.CancelledBy = true, "jane" })
 		look()
 		wantPhase(t, w, "a", v1alpha1.PhaseFailed, v1alpha1.Detail(v1alpha1.ReasonCancelled))
-		if m := w.get("a").Status.Message; m != "it was cancelled by jane before anything was changed" {
+		if m := w.get("a").Status.Message; m != "the execution was cancelled by jane before anything was changed" {
 			t.Errorf("it says %q", m)
 		}
 	})

@@ -29,7 +29,7 @@ func TestRequesterUnverified(t *testing.T) {
 		}, "the binding is not there"},
 		"BeforeTheGuard": {"likewise", false, func(w *world, _ *reconciler) {
 			w.period.Since = w.now.Add(time.Second)
-		}, "continuously in force since 2026-05-01T03:00:01Z"},
+		}, "continuously in force only since 2026-05-01T03:00:01Z"},
 		"OfAnEarlierVersion": {"which has not written down that it was checked", true, func(w *world, r *reconciler) {
 			if _, err := w.reconcile(r, "a"); err != nil {
 				panic(err)

@@ -222,7 +222,7 @@ func TestTold(t *testing.T) {
 // TestToldOfWhoLetIt holds that what has no event of its own, since each is a
 // write, stands in one that is told anyway: who approved, and the way back.
 func TestToldOfWhoLetIt(t *testing.T) {
-	const back = "; to take it back: fleetloop rollback a -n " + namespace
+	const back = "; to roll back: fleetloop rollback a -n " + namespace
 	for name, tc := range map[string]struct {
 		reason   string
 		cfg      Config
@@ -234,13 +234,13 @@ func TestToldOfWhoLetIt(t *testing.T) {
 			"nobody had to",
 			Config{},
 			nil, false,
-			[]string{`the checks passed; Job "JOB" does it: DOES`, "DOES" + back},
+			[]string{`checks passed; Job "JOB" runs the action: DOES`, "DOES" + back},
 		},
 		"InJobApproved": {
 			"with the Job",
 			Config{},
 			nil, true,
-			[]string{`the checks passed, approved by bob; Job "JOB" does it: DOES`, "DOES" + back},
+			[]string{`checks passed, approved by bob; Job "JOB" runs the action: DOES`, "DOES" + back},
 		},
 		"InlineApproved": {
 			"with the end, where there is no Job", inline(), asksInline, true,

@@ -191,7 +191,7 @@ func (g *guide) happened() {
 func (g *guide) end(events int) string {
 	g.Helper()
 	out := g.fleetloop(cli.CodeOK, fmt.Sprintf("all %d events are valid", events), "verify")
-	_, end, ok := strings.Cut(out, "\nend ")
+	_, end, ok := strings.Cut(out, "\nhead ")
 	if !ok {
 		g.Fatalf("it says no end: %s", out)
 	}
@@ -230,7 +230,7 @@ func (g *guide) prunes(noted string) {
 		g.Errorf("it ends at %s", end)
 	}
 	g.fleetloop(cli.CodeOK, "", "verify", "--checkpoint", noted)
-	g.fleetloop(cli.CodeFailed, "audit verification failed", "verify", "--checkpoint", "43:"+strings.Repeat("ab", 32))
+	g.fleetloop(cli.CodeFailed, "the audit is invalid", "verify", "--checkpoint", "43:"+strings.Repeat("ab", 32))
 	for _, sql := range []string{
 		`select hash from executor.execution_audit_anchor order by position desc limit 1`,
 		`select decode(payload->>'hash', 'hex') from executor.execution_audit_event where type = 'pruned' order by position desc limit 1`,

@@ -153,7 +153,7 @@ func TestVerify(t *testing.T) {
 		t.Errorf("code %d, said %q", code, stderr)
 	}
 	other := "4:" + strings.Repeat("ab", 32)
-	if _, stderr, code := run(t, url, "verify", "--checkpoint", noted, "--checkpoint", other); code != 1 || !strings.Contains(stderr, "event 4 (number 72 of execution uid-b) was changed: another hash was noted down") {
+	if _, stderr, code := run(t, url, "verify", "--checkpoint", noted, "--checkpoint", other); code != 1 || !strings.Contains(stderr, "event 4 (number 72 of execution uid-b) was changed: the checkpoint has another hash") {
 		t.Errorf("code %d, said %q", code, stderr)
 	}
 
@@ -168,21 +168,21 @@ func TestVerify(t *testing.T) {
 		t.Fatal(err)
 	}
 	stdout, stderr, code = run(t, url, "verify")
-	want := "error: the audit is invalid: event 3 (number 1 of execution uid-b) was changed: its hash is not that of what it says\n" +
+	want := "error: the audit is invalid: event 3 (number 1 of execution uid-b) was changed: its hash does not match its content\n" +
 		"next:  run 'fleetloop audit list --execution uid-b -o json' to see the stored event\n"
 	if code != 1 || stderr != want || !strings.HasPrefix(stdout, "2 events are valid, up to 2:") {
 		t.Errorf("code %d, said %q:\n%s", code, stderr, stdout)
 	}
 	stdout, _, code = run(t, url, "verify", "-o", "json")
 	var report struct {
-		Whole   bool
-		Checked int
-		Broken  struct {
+		Valid      bool
+		Checked    int `json:"verifiedEvents"`
+		FirstError struct {
 			Kind     string
 			Position int
 		}
 	}
-	if err := json.Unmarshal([]byte(stdout), &report); err != nil || code != 1 || report.Whole || report.Checked != 2 || report.Broken.Kind != "changed" || report.Broken.Position != 3 {
+	if err := json.Unmarshal([]byte(stdout), &report); err != nil || code != 1 || report.Valid || report.Checked != 2 || report.FirstError.Kind != "changed" || report.FirstError.Position != 3 {
 		t.Errorf("code %d, %v: %s", code, err, stdout)
 	}
 }
