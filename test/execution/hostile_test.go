@@ -51,7 +51,7 @@ func TestHostileConditions(t *testing.T) {
 
 	says(fleettest.Admin, "gigabytes", gigabytes)
 	ke := f.Fails("gigabytes", v1alpha1.ReasonValidationError, v1alpha1.DetailConditionKilled)
-	if !strings.Contains(ke.Status.Message, "it took more than 64 MiB of memory") || !ke.Status.ValidationResults.PreConditionResults[0].Killed {
+	if !strings.Contains(ke.Status.Message, "it used more than 64 MiB of memory") || !ke.Status.ValidationResults.PreConditionResults[0].Killed {
 		t.Errorf("it says %q", ke.Status.Message)
 	}
 	f.Controller().Kill()

@@ -95,12 +95,12 @@ func TestQuorumOfGroups(t *testing.T) {
 	d.asks("web")
 	approve := []string{"approve", "web", "--yes"}
 
-	const refused = "approved by somebody in leads or sre"
+	const refused = "must be in group leads or sre"
 	d.DoesAs(in(fleettest.Approver), cli.CodePrecondition, approve, refused) // who may, and is in no group
 	d.DoesAs(in("erin", "interns"), cli.CodePrecondition, approve, refused)
 	d.DoesAs(in("erin", "interns"), cli.CodePrecondition, []string{"reject", "web", "--reason=no"}, refused)
 	d.DoesAs(in(fleettest.Other, "sre-interns", "SRE"), cli.CodePrecondition, approve, refused) // who may, and is in groups that are called alike
-	d.DoesAs(in(alice, "sre", "leads"), cli.CodePrecondition, approve, "asked for it")
+	d.DoesAs(in(alice, "sre", "leads"), cli.CodePrecondition, approve, "requested it")
 	d.wantApproved(0)
 
 	d.DoesAs(in("dana", "interns", "sre"), cli.CodeOK, approve)

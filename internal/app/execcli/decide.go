@@ -61,7 +61,7 @@ func (s *session) rejectCommand() *cobra.Command {
 		ValidArgsFunction: s.completeNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if o.reason == "" {
-				return usagef(cmd, "--reason is required: tell the requester why")
+				return usagef(cmd, "--reason is required, for the requester")
 			}
 			return s.decide(cmd, args[0], o)
 		},

@@ -109,7 +109,7 @@ func rollout(live *unstructured.Unstructured) (state string, done, failed bool) 
 		}
 	case "StatefulSet":
 		if kind, _, _ := unstructured.NestedString(live.Object, "spec", "updateStrategy", "type"); kind == "OnDelete" {
-			return name + " is updated when its Pods are deleted (OnDelete): there is no rollout to wait for", false, true
+			return name + " is updated when its Pods are deleted (OnDelete): no rollout to wait for", false, true
 		}
 		wanted, updated, ready = number(1, "spec", "replicas"), number(0, "status", "updatedReplicas"), number(0, "status", "readyReplicas")
 		if partition := number(0, "spec", "updateStrategy", "rollingUpdate", "partition"); partition > 0 && ready >= wanted {
@@ -118,7 +118,7 @@ func rollout(live *unstructured.Unstructured) (state string, done, failed bool) 
 		}
 	case kindDaemonSet:
 		if kind, _, _ := unstructured.NestedString(live.Object, "spec", "updateStrategy", "type"); kind == "OnDelete" {
-			return name + " is updated when its Pods are deleted (OnDelete): there is no rollout to wait for", false, true
+			return name + " is updated when its Pods are deleted (OnDelete): no rollout to wait for", false, true
 		}
 		wanted, updated, ready = number(0, "status", "desiredNumberScheduled"), number(0, "status", "updatedNumberScheduled"), number(0, "status", "numberAvailable")
 	}
