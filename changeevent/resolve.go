@@ -76,7 +76,7 @@ func resolveNumbers(cfg *Config) error {
 		}
 	}
 	if cfg.Shards < 1 || cfg.Shards > maxShards {
-		return fmt.Errorf("Shards is %d, must be 1 to %d", cfg.Shards, maxShards)
+		return fmt.Errorf("field Shards (concurrent requests) is %d, must be 1 to %d", cfg.Shards, maxShards)
 	}
 	if cfg.QueueSize == 0 {
 		cfg.QueueSize = DefaultQueueSize / cfg.Shards
@@ -182,17 +182,17 @@ func parseEndpoint(text string, allowHTTP bool, allowHosts ...string) (*url.URL,
 	u, err := url.Parse(text)
 	switch {
 	case err != nil:
-		return nil, errors.New("Endpoint is not a valid URL")
+		return nil, errors.New("the Endpoint is not a valid URL")
 	case u.Scheme != "https" && u.Scheme != "http":
-		return nil, errors.New("Endpoint must begin with https://")
+		return nil, errors.New("the Endpoint must begin with https://")
 	case u.Opaque != "" || u.Hostname() == "":
-		return nil, errors.New("Endpoint has no host")
+		return nil, errors.New("the Endpoint has no host")
 	case u.User != nil:
-		return nil, errors.New("Endpoint must not contain a user or password: use AuthToken")
+		return nil, errors.New("the Endpoint must not contain a user or password: use AuthToken")
 	case u.Fragment != "":
-		return nil, errors.New("Endpoint must not contain a fragment")
+		return nil, errors.New("the Endpoint must not contain a fragment")
 	case u.Scheme == "http" && !allowHTTP && !isLoopback(u.Hostname()) && !isAllowed(net.JoinHostPort(u.Hostname(), portOf(u)), allowHosts):
-		return nil, errors.New("Endpoint uses plain http: use https or set AllowHTTP")
+		return nil, errors.New("the Endpoint uses plain http: use https or set AllowHTTP")
 	}
 	return u, nil
 }

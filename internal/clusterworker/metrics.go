@@ -68,8 +68,8 @@ func newMetrics(reg prometheus.Registerer, w *Worker) (*metrics, error) {
 		outages:      r.counter("gardener_outages_total", "Total number of Gardener outages detected."),
 		breaker:      r.gauge("circuit_breaker_open", "1 if Gardener is unavailable and sync is paused, 0 otherwise."),
 		dbOutages:    r.counter("database_outages_total", "Total number of database outages detected."),
-		panics:       r.counter("panics_total", "Total number of recovered panics, each recorded as the error of a cluster."),
-		tallyFails:   r.counter("cluster_count_errors_total", "Total number of failures to count clusters; metrics of the counts are absent after a failure."),
+		panics:       r.counter("panics_total", "Total number of panics from which the worker recovered. Each is recorded as the sync error of a cluster."),
+		tallyFails:   r.counter("cluster_count_errors_total", "Total number of failed attempts to count the clusters in the database. After a failed attempt the counts are absent until the next success."),
 	}
 	claims := r.counters("claims_total", "Total number of claims that returned clusters, by cause.", "cause")
 	empty := r.counters("empty_claims_total", "Total number of claims that returned no clusters, by cause.", "cause")

@@ -75,12 +75,12 @@ func insist[T any](ctx context.Context, p *patient, ask func() (T, error)) (T, e
 		refused := errors.As(err, &refusal)
 		if err == nil || refused || ctx.Err() != nil {
 			if p.silent.CompareAndSwap(true, false) && ctx.Err() == nil {
-				p.log.InfoContext(ctx, "Kubernetes API reachable again")
+				p.log.InfoContext(ctx, "connection to the Kubernetes API restored")
 			}
 			return answer, err
 		}
 		if p.silent.CompareAndSwap(false, true) {
-			p.log.WarnContext(ctx, "Kubernetes API unreachable, retrying", "err", err)
+			p.log.WarnContext(ctx, "connection to the Kubernetes API failed, retrying", "err", err)
 		}
 		p.note(err)
 		if backoff.Sleep(ctx, outage().Delay(attempt)) != nil {

@@ -36,7 +36,7 @@ type Reader struct {
 // requestTimeout bounds what is asked of the API server.
 const requestTimeout = 10 * time.Second
 
-var errNoAnswer = errors.New("Kubernetes API did not respond in time")
+var errNoAnswer = errors.New("the Kubernetes API did not respond in time")
 
 // NewReader makes a reader that knows the kinds of o, and keeps those of them that
 // o.Cache.ByObject names. It asks nothing of the host cluster before it runs.

@@ -74,6 +74,6 @@ func (q *query) eval(ctx context.Context, input ast.Value, now time.Time, most t
 // of the cluster may end the process.
 func caught(err *error) {
 	if p := recover(); p != nil {
-		*err = fmt.Errorf("Open Policy Agent panicked: %v", p)
+		*err = fmt.Errorf("panic in Open Policy Agent: %v", p)
 	}
 }

@@ -26,6 +26,7 @@ func change(t *testing.T, name, before, after string) fstest.MapFS {
 // TestIncompatibleSchemaIsRejected runs on databases that other migrations with
 // the same version numbers made. Neither a migration nor a server may use them.
 func TestIncompatibleSchemaIsRejected(t *testing.T) {
+	t.Parallel()
 	const dropFingerprints = "drop table fleetloop_migration_fingerprints"
 	for name, tc := range map[string]struct {
 		reason string

@@ -175,7 +175,7 @@ func (m *metrics) addVectors(f *factory) {
 			m.publishedBy[r] = publishedBy.WithLabelValues(r.String())
 		}
 	}
-	warnings := f.counters("resource_warnings_total", "Total number of anomalies found in resources that did not prevent a decision.", "warning")
+	warnings := f.counters("resource_warnings_total", "Total number of anomalies in resources, by warning. The sentinel made a decision about the resource in spite of the anomaly.", "warning")
 	for w := decision.WarningNone + 1; w < decision.NumWarnings; w++ {
 		m.warnings[w] = warnings.WithLabelValues(w.String())
 	}

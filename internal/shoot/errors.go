@@ -38,7 +38,7 @@ func Classes() []Class {
 }
 
 // ErrNotFound means that there is no such Shoot.
-var ErrNotFound = errors.New("Shoot not found")
+var ErrNotFound = errors.New("the Shoot was not found")
 
 // ErrExpired means that a watch can not go on from where it was asked to: list
 // anew.

@@ -158,12 +158,12 @@ type timing struct {
 // short time.
 func shortTiming() timing {
 	return timing{lease: 4 * time.Second, callTimeout: 1500 * time.Millisecond, env: map[string]string{
-		"GARDENER_QPS":                "1000",
-		"GARDENER_BURST":              "1000",
-		"CLUSTER_WORKER_LEASE_DURATION":        "4s",
-		"CLUSTER_WORKER_CALL_TIMEOUT": "1500ms",
-		"CLUSTER_WORKER_MAX_CONCURRENT_SYNCS":        "8",
-		"POLL_INTERVAL":               "1s",
+		"GARDENER_QPS":                        "1000",
+		"GARDENER_BURST":                      "1000",
+		"CLUSTER_WORKER_LEASE_DURATION":       "4s",
+		"CLUSTER_WORKER_CALL_TIMEOUT":         "1500ms",
+		"CLUSTER_WORKER_MAX_CONCURRENT_SYNCS": "8",
+		"POLL_INTERVAL":                       "1s",
 	}}
 }
 

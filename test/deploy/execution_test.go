@@ -114,15 +114,15 @@ func TestGeneratedExecution(t *testing.T) {
 		byChoice = append(byChoice, role)
 	}
 	for file, objects := range map[string][]runtime.Object{
-		"controller":      n.controller.Objects(),
-		"actions":         inNamespaces,
-		"actions-cluster": cluster,
-		"actions-chosen":  byChoice,
-		"bindings":        chosen.bindings("TARGET_NAMESPACE"),
-		"secret-lookup":   n.actions.SecretLookupIn("TARGET_NAMESPACE"),
-		"people":          people(),
-		"admission-policies":         guarded(n.guard),
-		"mutating":        guard.Stamps(n.guard),
+		"controller":         n.controller.Objects(),
+		"actions":            inNamespaces,
+		"actions-cluster":    cluster,
+		"actions-chosen":     byChoice,
+		"bindings":           chosen.bindings("TARGET_NAMESPACE"),
+		"secret-lookup":      n.actions.SecretLookupIn("TARGET_NAMESPACE"),
+		"people":             people(),
+		"admission-policies": guarded(n.guard),
+		"mutating":           guard.Stamps(n.guard),
 	} {
 		var b bytes.Buffer
 		encoder := json.NewEncoder(&b)

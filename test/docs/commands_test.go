@@ -27,7 +27,7 @@ const (
 )
 
 // programs are what the pages and the test run, in one folder for all tests.
-var programs struct { //nolint:gochecknoglobals // testing offers no other place to share them
+var programs struct {
 	dir            string
 	binaries, helm func() (string, error)
 }
@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 	dir, err := os.MkdirTemp("", "fleetloop-docs-")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1) //nolint:forbidigo // TestMain has no other way to fail
+		os.Exit(1)
 	}
 	programs.dir = dir
 	programs.binaries = sync.OnceValues(func() (string, error) {
@@ -49,11 +49,11 @@ func TestMain(m *testing.M) {
 	})
 	code := m.Run()
 	_ = os.RemoveAll(dir)
-	os.Exit(code) //nolint:forbidigo // as testing does without a TestMain
+	os.Exit(code)
 }
 
 func build(dir, env string, args ...string) error {
-	cmd := exec.CommandContext(context.Background(), "go", append([]string{"build", "-trimpath"}, args...)...) //nolint:gosec // of this test
+	cmd := exec.CommandContext(context.Background(), "go", append([]string{"build", "-trimpath"}, args...)...)
 	cmd.Dir, cmd.Env = dir, append(os.Environ(), env)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("go build %s: %w\n%s", strings.Join(args, " "), err, out)
@@ -96,7 +96,7 @@ func root(t *testing.T) string {
 func TestCommands(t *testing.T) {
 	notRun := 0
 	for _, page := range pages(t) {
-		text, err := os.ReadFile(filepath.Join(root(t), page)) //nolint:gosec // a page of the repository
+		text, err := os.ReadFile(filepath.Join(root(t), page))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -159,7 +159,7 @@ func runPage(t *testing.T, page string, blocks []block, env environment) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), pageBound)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, "bash", "-c", bash, "bash", name, r.source, filepath.Join(aside, "trace")) //nolint:gosec // of this test
+	cmd := exec.CommandContext(ctx, "bash", "-c", bash, "bash", name, r.source, filepath.Join(aside, "trace"))
 	cmd.Dir, cmd.Stdout, cmd.Stderr = folder, out, out
 	cmd.Env = append(scriptEnv(t, append(r.path, binaries(t))), append(r.env, "HOME="+folder)...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -191,7 +191,7 @@ set -x
 
 // lastCommand returns the last command of a trace, with its line on the page.
 func lastCommand(trace string) (line int, command string) {
-	text, err := os.ReadFile(trace) //nolint:gosec // of this test
+	text, err := os.ReadFile(trace)
 	if err != nil {
 		return 0, "nothing was run"
 	}
@@ -222,7 +222,7 @@ func newFolder(t *testing.T) string {
 		if err := errors.Join(err, errInfo, os.MkdirAll(filepath.Dir(path), 0o750)); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(path, text, info.Mode().Perm()); err != nil {
+		if err := os.WriteFile(path, text, info.Mode().Perm()); err != nil { //nolint:gosec // a path of the repository, in a folder of the test
 			t.Fatal(err)
 		}
 	}

@@ -69,13 +69,13 @@ func startUp(t *testing.T, args ...string) running {
 		_ = up.Wait() // ended by the test's context
 		_ = log.Close()
 		if t.Failed() {
-			text, _ := os.ReadFile(log.Name()) //nolint:gosec // written above
+			text, _ := os.ReadFile(log.Name())
 			t.Logf("the end of the log of fleetloop up:\n%s", tail(string(text), 40))
 		}
 	})
 	r := running{source: filepath.Join(dir, "data", "try.sh")}
 	eventually(t, upBound, func(ctx context.Context) error {
-		out, err := exec.CommandContext(ctx, "bash", "-c", `. "$1" >/dev/null && fleetloop describe cluster us-east-01`, "bash", r.source).CombinedOutput() //nolint:gosec // of this test
+		out, err := exec.CommandContext(ctx, "bash", "-c", `. "$1" >/dev/null && fleetloop describe cluster us-east-01`, "bash", r.source).CombinedOutput()
 		if err != nil || !strings.Contains(string(out), "Ready") {
 			return fmt.Errorf("the demo fleet is not Ready: %w: %s", err, out)
 		}
@@ -108,7 +108,7 @@ func startCluster(t *testing.T) running {
 	defer cancel()
 	install := exec.CommandContext(ctx, helm(t), "install", "fleetloop", filepath.Join(root(t), "deploy/chart/fleetloop"),
 		"--namespace=hyperfleet-system", "--create-namespace",
-		"--set=clusterWorker.enabled=true,executionController.enabled=true,nodeFaultController.enabled=true,nodeFaultController.intake.auth.tokensSecret=node-monitors") //nolint:gosec // built by this test
+		"--set=clusterWorker.enabled=true,executionController.enabled=true,nodeFaultController.enabled=true,nodeFaultController.intake.auth.tokensSecret=node-monitors")
 	install.Env = append(os.Environ(), r.env...)
 	if out, err := install.CombinedOutput(); err != nil {
 		t.Fatalf("helm install: %v\n%s", err, out)

@@ -129,7 +129,7 @@ func TestCommandRefuses(t *testing.T) {
 		`unknown node "virtual"`:       {"--node", "virtual"},
 		"nosuch.yaml":                  {"--crds", "nosuch.yaml"},
 		"program of --image demo":      {"--node", "process", "--image", "demo=bin/nosuch"},
-		"--image demo has no":        {"--node", "process", "--image", "demo="},
+		"--image demo has no":          {"--node", "process", "--image", "demo="},
 		`version "2.0" must look like`: {"pin", "2.0"},
 	} {
 		cmd := command(&bytes.Buffer{}, &bytes.Buffer{})

@@ -42,7 +42,9 @@ func run(out io.Writer, root string, limit float64, show bool) error {
 	}
 	if show {
 		for _, m := range append(texts.Markdown.Matches, texts.Strings.Matches...) {
-			fmt.Fprintf(out, "%s:%d: %s\n", m.File, m.Line, m.Text)
+			if _, err := fmt.Fprintf(out, "%s:%d: %s\n", m.File, m.Line, m.Text); err != nil {
+				return err
+			}
 		}
 	}
 
@@ -57,7 +59,10 @@ func run(out io.Writer, root string, limit float64, show bool) error {
 		{"comments", texts.Comments, false},
 	} {
 		rate := kind.count.Rate()
-		fmt.Fprintf(out, "%s: %d matches in %d words, %.0f per 10,000\n", kind.name, len(kind.count.Matches), kind.count.Words, rate)
+		_, err := fmt.Fprintf(out, "%s: %d matches in %d words, %.0f per 10,000\n", kind.name, len(kind.count.Matches), kind.count.Words, rate)
+		if err != nil {
+			return err
+		}
 		if kind.checked && rate > limit {
 			over = append(over, kind.name)
 		}

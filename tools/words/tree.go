@@ -19,8 +19,10 @@ type Texts struct {
 	Markdown, Strings, Comments Count
 }
 
-// skippedFolders hold what is built, foreign or made to be wrong.
-var skippedFolders = []string{".git", "testdata", "vendor", "node_modules", ".cache", "bin", "dist"}
+// isSkipped reports whether a folder holds what is built, foreign or made to be wrong.
+func isSkipped(name string) bool {
+	return slices.Contains([]string{".git", "testdata", "vendor", "node_modules", ".cache", "bin", "dist"}, name)
+}
 
 var generated = regexp.MustCompile(`(?m)^// Code generated .* DO NOT EDIT`)
 
@@ -33,7 +35,7 @@ func measureTree(root string) (Texts, error) {
 			return err
 		}
 		if entry.IsDir() {
-			if path != root && slices.Contains(skippedFolders, entry.Name()) {
+			if path != root && isSkipped(entry.Name()) {
 				return filepath.SkipDir
 			}
 			return nil
@@ -99,36 +101,42 @@ func (c *Count) addStrings(name string, source []byte) error {
 	if err != nil {
 		return fmt.Errorf("parse %s: %w", name, err)
 	}
-	add := func(n ast.Node) {
-		for _, lit := range literalsOf(n) {
-			text, err := strconv.Unquote(lit.Value)
-			if err != nil { // the parser takes no such literal
-				text = lit.Value
-			}
-			c.Add(name, files.Position(lit.Pos()).Line, text)
-		}
-	}
 	ast.Inspect(file, func(n ast.Node) bool {
-		switch n := n.(type) {
-		case *ast.CallExpr:
-			if !writesToUser(n.Fun) {
-				return true
+		for _, text := range textsOf(n) {
+			for _, lit := range literalsOf(text) {
+				c.Add(name, files.Position(lit.Pos()).Line, textOf(lit))
 			}
-			for _, arg := range n.Args {
-				add(arg)
-			}
-		case *ast.KeyValueExpr:
-			if key, ok := n.Key.(*ast.Ident); ok && helpField.MatchString(key.Name) {
-				add(n.Value)
-			}
-		case *ast.Field:
-			if n.Tag != nil {
-				c.Add(name, files.Position(n.Tag.Pos()).Line, docOf(n.Tag.Value))
-			}
+		}
+		if field, ok := n.(*ast.Field); ok && field.Tag != nil {
+			c.Add(name, files.Position(field.Tag.Pos()).Line, docOf(field.Tag.Value))
 		}
 		return true
 	})
 	return nil
+}
+
+// textsOf lists the expressions of a node that are texts for users.
+func textsOf(n ast.Node) []ast.Expr {
+	switch n := n.(type) {
+	case *ast.CallExpr:
+		if writesToUser(n.Fun) {
+			return n.Args
+		}
+	case *ast.KeyValueExpr:
+		if key, ok := n.Key.(*ast.Ident); ok && helpField.MatchString(key.Name) {
+			return []ast.Expr{n.Value}
+		}
+	}
+	return nil
+}
+
+// textOf is the text of a string literal.
+func textOf(lit *ast.BasicLit) string {
+	text, err := strconv.Unquote(lit.Value)
+	if err != nil { // the parser takes no such literal
+		return lit.Value
+	}
+	return text
 }
 
 var (

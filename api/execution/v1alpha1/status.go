@@ -205,6 +205,7 @@ type PendingChangeEvent struct {
 	// +optional
 	Reason string `json:"reason,omitempty"`
 
+	// Text of the event.
 	// +kubebuilder:validation:MaxLength=2048
 	// +optional
 	Message string `json:"message,omitempty"`
@@ -221,29 +222,39 @@ type PendingChangeEvent struct {
 
 // PhaseTransition is the start of a phase.
 type PhaseTransition struct {
-	Phase Phase            `json:"phase"`
-	At    metav1.MicroTime `json:"at"`
+	// Phase that was entered.
+	Phase Phase `json:"phase"`
+	// Time at which the phase was entered.
+	At metav1.MicroTime `json:"at"`
 }
 
 // ValidationResults are the results of the checks. A check that did not run is false.
 type ValidationResults struct {
+	// True if the parameters are valid for the action.
 	ParameterValidation bool `json:"parameterValidation"`
-	RBACValidation      bool `json:"rbacValidation"`
-	ResourceExists      bool `json:"resourceExists"`
+	// True if the ServiceAccount of the action has the required permissions.
+	RBACValidation bool `json:"rbacValidation"`
+	// True if the target exists.
+	ResourceExists bool `json:"resourceExists"`
 
+	// Decision of the safety policies.
 	// +optional
 	PolicyValidation *PolicyValidation `json:"policyValidation,omitempty"`
 
+	// Result of the dry run.
 	// +optional
 	DryRunResults *DryRunResults `json:"dryRunResults,omitempty"`
 
+	// Time of the last validation.
 	// +optional
 	ValidationTime *metav1.Time `json:"validationTime,omitempty"`
 
+	// Results of the preconditions.
 	// +listType=atomic
 	// +optional
 	PreConditionResults []ConditionResult `json:"preConditionResults,omitempty"`
 
+	// Results of the postconditions.
 	// +listType=atomic
 	// +optional
 	PostConditionResults []ConditionResult `json:"postConditionResults,omitempty"`
@@ -253,10 +264,13 @@ type ValidationResults struct {
 type PolicyValidation struct {
 	// Name of the policy.
 	// +optional
-	PolicyName       string `json:"policyName,omitempty"`
-	Allowed          bool   `json:"allowed"`
-	RequiredApproval bool   `json:"requiredApproval"`
-	RequiredDryRun   bool   `json:"requiredDryRun"`
+	PolicyName string `json:"policyName,omitempty"`
+	// True if the policies allow the execution.
+	Allowed bool `json:"allowed"`
+	// True if the policies require an approval.
+	RequiredApproval bool `json:"requiredApproval"`
+	// True if the policies require a dry run.
+	RequiredDryRun bool `json:"requiredDryRun"`
 
 	// Violations, one entry for each violated rule.
 	// +listType=atomic
@@ -272,6 +286,7 @@ type PolicyValidation struct {
 	// +optional
 	PolicyHash string `json:"policyHash,omitempty"`
 
+	// Time of the evaluation.
 	// +optional
 	EvaluatedAt *metav1.Time `json:"evaluatedAt,omitempty"`
 
@@ -282,15 +297,20 @@ type PolicyValidation struct {
 
 // DryRunResults are the results of the dry run.
 type DryRunResults struct {
+	// True if a dry run was performed.
 	Performed bool `json:"performed"`
-	Success   bool `json:"success"`
+	// True if the dry run succeeded.
+	Success bool `json:"success"`
 
+	// Expected effect of the action.
 	// +optional
 	EstimatedImpact *EstimatedImpact `json:"estimatedImpact,omitempty"`
 
+	// Warnings of the API server.
 	// +listType=atomic
 	Warnings []string `json:"warnings"`
 
+	// Errors of the dry run.
 	// +listType=atomic
 	// +optional
 	Errors []string `json:"errors,omitempty"`
@@ -305,6 +325,7 @@ type EstimatedImpact struct {
 	// +optional
 	ReplicasChanged string `json:"replicasChanged,omitempty"`
 
+	// Description of the effect.
 	// +kubebuilder:validation:MaxLength=1024
 	// +optional
 	Description string `json:"description,omitempty"`
@@ -312,20 +333,26 @@ type EstimatedImpact struct {
 
 // ConditionResult is the result of a condition.
 type ConditionResult struct {
+	// Type of the condition, as in the spec.
 	ConditionType string `json:"conditionType"`
-	Evaluated     bool   `json:"evaluated"`
-	Passed        bool   `json:"passed"`
-	Required      bool   `json:"required"`
+	// True if the condition was evaluated without an error.
+	Evaluated bool `json:"evaluated"`
+	// True if the condition is met. False also after an error.
+	Passed bool `json:"passed"`
+	// True if a failure of the condition prevents or fails the execution.
+	Required bool `json:"required"`
 
+	// Error of the evaluation, or the reason why the condition is not met.
 	// +kubebuilder:validation:MaxLength=1024
 	// +optional
 	ErrorMessage string `json:"errorMessage,omitempty"`
 
+	// Time of the evaluation.
 	// +optional
 	EvaluationTime *metav1.Time `json:"evaluationTime,omitempty"`
 
 	// True if the evaluation was killed because it exceeded its CPU or memory limit.
-	// It is not repeated.
+	// A killed evaluation is not repeated.
 	// +optional
 	Killed bool `json:"killed,omitempty"`
 
@@ -342,10 +369,12 @@ type Plan struct {
 
 	// The action.
 	Action string `json:"action"`
+	// Parameters of the action, with defaults.
 	// +kubebuilder:pruning:PreserveUnknownFields
 	// +optional
 	Parameters *runtime.RawExtension `json:"parameters,omitempty"`
 
+	// Target object at the time of planning.
 	Target PlanTarget `json:"target"`
 
 	// Values before the action, as needed for the rollback.
@@ -363,6 +392,7 @@ type Plan struct {
 	// +optional
 	Diff string `json:"diff,omitempty"`
 
+	// Expected effect of the plan.
 	Impact EstimatedImpact `json:"impact"`
 
 	// The rollback of this plan, if possible.
@@ -379,16 +409,21 @@ type Plan struct {
 	// +optional
 	AdmissionPolicyPeriod string `json:"admissionPolicyPeriod,omitempty"`
 
+	// Time at which the plan was created.
 	CreatedAt metav1.Time `json:"createdAt"`
 }
 
 // PlanTarget is the target object at the time of planning.
 type PlanTarget struct {
+	// API group and version of the target.
 	APIVersion string `json:"apiVersion"`
-	Kind       string `json:"kind"`
+	// Kind of the target, for example Deployment.
+	Kind string `json:"kind"`
+	// Namespace of the target.
 	// +optional
 	Namespace string `json:"namespace,omitempty"`
-	Name      string `json:"name"`
+	// Name of the target.
+	Name string `json:"name"`
 	// +optional
 	UID types.UID `json:"uid,omitempty"`
 	// Not part of the plan's hash.
@@ -407,15 +442,19 @@ type PlanStep struct {
 
 	// Verb: get, create, update, patch, delete, evict or wait.
 	Verb string `json:"verb"`
+	// API group and version of the request.
 	// +optional
 	APIVersion string `json:"apiVersion,omitempty"`
 	// Plural name of the resource.
 	// +optional
 	Resource string `json:"resource,omitempty"`
+	// Subresource, for example scale.
 	// +optional
 	Subresource string `json:"subresource,omitempty"`
+	// Namespace of the object.
 	// +optional
 	Namespace string `json:"namespace,omitempty"`
+	// Name of the object.
 	// +optional
 	Name string `json:"name,omitempty"`
 	// UID that the object must have.
@@ -433,8 +472,9 @@ type PlanStep struct {
 // ApprovalStatus is the state of the approval of a plan.
 type ApprovalStatus struct {
 	// State: NotRequired, Pending, Approved, Rejected or Expired.
-	State    string `json:"state"`
-	Required bool   `json:"required"`
+	State string `json:"state"`
+	// True if an approval is required.
+	Required bool `json:"required"`
 	// Number of required approvals.
 	// +optional
 	RequiredCount int32 `json:"requiredCount,omitempty"`
@@ -445,7 +485,7 @@ type ApprovalStatus struct {
 	// +listType=atomic
 	// +optional
 	Groups []string `json:"groups,omitempty"`
-	// Valid approvals.
+	// Valid approvals, or the rejection that decided.
 	// +listType=atomic
 	// +optional
 	Received []Approval `json:"received,omitempty"`
@@ -453,9 +493,10 @@ type ApprovalStatus struct {
 	// therefore ignored.
 	// +optional
 	ReceivedTooEarly bool `json:"receivedTooEarly,omitempty"`
-	// Deadline of the approval.
+	// Time at which the execution fails unless all required approvals were given.
 	// +optional
 	Deadline *metav1.Time `json:"deadline,omitempty"`
+	// Time of the decision.
 	// +optional
 	DecidedAt *metav1.Time `json:"decidedAt,omitempty"`
 }
@@ -471,7 +512,9 @@ const (
 
 // ExecutionResults are the results of the action.
 type ExecutionResults struct {
+	// True if the action succeeded.
 	Success bool `json:"success"`
+	// Name of the Job that ran the action.
 	// +optional
 	JobName string `json:"jobName,omitempty"`
 	// +optional
@@ -481,8 +524,10 @@ type ExecutionResults struct {
 	// Hash of the executed plan.
 	// +optional
 	PlanHash string `json:"planHash,omitempty"`
+	// Time at which the action started.
 	// +optional
 	StartTime *metav1.Time `json:"startTime,omitempty"`
+	// Time at which the action ended, after all retries.
 	// +optional
 	EndTime *metav1.Time `json:"endTime,omitempty"`
 	// Duration between startTime and endTime, for example 15s.
@@ -504,6 +549,7 @@ type ExecutionResults struct {
 	PodLogsTruncated bool `json:"podLogsTruncated,omitempty"`
 	// Number of retries.
 	RetriesAttempted int32 `json:"retriesAttempted"`
+	// Error of the action.
 	// +kubebuilder:validation:MaxLength=2048
 	// +optional
 	ErrorMessage string `json:"errorMessage,omitempty"`
@@ -511,10 +557,13 @@ type ExecutionResults struct {
 
 // AffectedResource is a changed object.
 type AffectedResource struct {
+	// Kind of the object.
 	Kind string `json:"kind"`
+	// Namespace of the object.
 	// +optional
 	Namespace string `json:"namespace,omitempty"`
-	Name      string `json:"name"`
+	// Name of the object.
+	Name string `json:"name"`
 	// Change: scaled, restarted, patched, …
 	Action string `json:"action"`
 	// Value before the action, for example "replicas: 3".
@@ -525,22 +574,27 @@ type AffectedResource struct {
 	After string `json:"after,omitempty"`
 	// +optional
 	UID types.UID `json:"uid,omitempty"`
+	// Resource version before the action.
 	// +optional
 	ResourceVersionBefore string `json:"resourceVersionBefore,omitempty"`
+	// Resource version after the action.
 	// +optional
 	ResourceVersionAfter string `json:"resourceVersionAfter,omitempty"`
 }
 
 // RollbackInformation is the action that rolls back an execution.
 type RollbackInformation struct {
+	// True if the execution can be rolled back.
 	Available bool `json:"available"`
 
 	// Reason if no rollback is available.
 	// +optional
 	Reason string `json:"reason,omitempty"`
 
+	// Action that performs the rollback.
 	// +optional
 	RollbackAction string `json:"rollbackAction,omitempty"`
+	// Parameters of the rollback action.
 	// +kubebuilder:pruning:PreserveUnknownFields
 	// +optional
 	RollbackParameters *runtime.RawExtension `json:"rollbackParameters,omitempty"`

@@ -91,15 +91,15 @@ type KubernetesExecutionSpec struct {
 	// +optional
 	TargetCluster string `json:"targetCluster,omitempty"`
 
-	// Maximum number of retries. Defaults to that of the action: 2 for most idempotent
-	// actions, 0 for others.
+	// Maximum number of retries. The default depends on the action: 2 for most
+	// idempotent actions, 0 for all other actions.
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=5
 	// +optional
 	MaxRetries *int32 `json:"maxRetries,omitempty"`
 
 	// Timeout of the action, including all retries. The default and the maximum depend
-	// on the action, for most 5m and 15m.
+	// on the action: for most actions, the default is 5m and the maximum is 15m.
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('5s') && duration(self) <= duration('1h')",message="must be from 5s to 1h"
 	// +optional
 	Timeout *metav1.Duration `json:"timeout,omitempty"`
@@ -182,8 +182,9 @@ type KubernetesExecutionSpec struct {
 	// +optional
 	CorrelationID string `json:"correlationID,omitempty"`
 
-	// When to run a dry run: if the policy requires it (Policy), always before the
-	// action (Always), or instead of the action (Only).
+	// When to perform a dry run: before the action if a policy requires it (Policy),
+	// always before the action (Always), or instead of the action (Only). With Always
+	// and Policy the action runs after the dry run.
 	// +kubebuilder:default=Policy
 	// +optional
 	DryRun DryRunMode `json:"dryRun,omitempty"`
@@ -240,15 +241,19 @@ const (
 
 // Target is the object that an action changes.
 type Target struct {
+	// API group and version of the target, for example apps/v1.
 	// +kubebuilder:validation:MaxLength=253
 	// +optional
 	APIVersion string `json:"apiVersion,omitempty"`
+	// Kind of the target, for example Deployment.
 	// +kubebuilder:validation:MaxLength=63
 	// +optional
 	Kind string `json:"kind,omitempty"`
+	// Namespace of the target. Empty for cluster-scoped objects.
 	// +kubebuilder:validation:MaxLength=63
 	// +optional
 	Namespace string `json:"namespace,omitempty"`
+	// Name of the target.
 	// +kubebuilder:validation:MaxLength=253
 	// +optional
 	Name string `json:"name,omitempty"`
@@ -263,6 +268,7 @@ type Target struct {
 
 // ObjectReference names an object.
 type ObjectReference struct {
+	// Name of the object.
 	// +kubebuilder:validation:MaxLength=253
 	Name string `json:"name"`
 	// Namespace. Defaults to the namespace of the execution.
@@ -283,6 +289,7 @@ type Approval struct {
 	// +kubebuilder:validation:Enum=Approve;Reject
 	Decision ApprovalDecision `json:"decision"`
 
+	// Reason for the decision.
 	// +kubebuilder:validation:MaxLength=1024
 	// +optional
 	Reason string `json:"reason,omitempty"`
@@ -308,12 +315,13 @@ type Condition struct {
 	// +kubebuilder:validation:MaxLength=63
 	Type string `json:"type"`
 
+	// Description for people. It has no effect on the evaluation.
 	// +kubebuilder:validation:MaxLength=1024
 	// +optional
 	Description string `json:"description,omitempty"`
 
-	// Rego module. The condition passes if its rule allow is true. Its optional rule
-	// message explains a failure.
+	// Rego module. The condition passes if the rule `allow` evaluates to true. The
+	// optional rule `message` states why the condition failed.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=32768
 	Rego string `json:"rego"`

@@ -4,7 +4,7 @@ package v1
 // line.
 const ContentTypeNDJSON = "application/x-ndjson"
 
-// An Existing says what a bulk load does with a name that is in use. It is the
+// IfExists says what a bulk load does with a name that is in use. It is the
 // value of the query parameter of that name.
 type IfExists string
 

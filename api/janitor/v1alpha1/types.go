@@ -108,7 +108,8 @@ type NodeActionSpec struct {
 	// +kubebuilder:validation:MaxLength=253
 	NodeName string `json:"nodeName"`
 
-	// Whether to act while pods are left on the node.
+	// If true, does not wait until the pods have left the node. Also passed to the
+	// provider. It does not select a hard reset.
 	// +optional
 	Force bool `json:"force,omitempty"`
 }

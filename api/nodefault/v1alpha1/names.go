@@ -18,7 +18,7 @@ const (
 	LabelOptOut = "fleetloop.io/node-faults"
 	// OptedOut is the value of LabelOptOut that does.
 	OptedOut = "disabled"
-	// LabelState, on a node, is the phase of its fault in lower case while
+	// LabelPhase, on a node, is the phase of its fault in lower case while
 	// something of ours is on it.
 	LabelPhase = "fleetloop.io/node-fault-phase"
 

@@ -129,7 +129,7 @@ type NodeFaultStatus struct {
 	// +optional
 	LastSequence int64 `json:"lastSequence,omitempty"`
 
-	// Delivery state of each change event sink, by sink name.
+	// Delivery state of this node's change events, by sink name.
 	// +optional
 	Deliveries map[string]DeliveryStatus `json:"deliveries,omitempty"`
 

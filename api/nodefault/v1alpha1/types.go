@@ -101,7 +101,7 @@ type Fault struct {
 	// +optional
 	RecommendedAction RecommendedAction `json:"recommendedAction,omitempty"`
 
-	// Whether the fault is only recorded. No rule acts on it.
+	// If true, the fault is only recorded, and no rule acts on it.
 	// +optional
 	ObserveOnly bool `json:"observeOnly,omitempty"`
 

@@ -42,6 +42,15 @@ func newLoop(ctx context.Context, p *process.Process, cfg Config, dir string, en
 	return l, nil
 }
 
+// migrateEmbedded migrates the embedded database before any other part uses it.
+func migrateEmbedded(ctx context.Context, p *process.Process, cfg Config, dir string) error {
+	err := postgres.Migrate(ctx, cfg.API.Database, p.Log)
+	if e, ok := errors.AsType[*postgres.IncompatibleSchemaError](err); ok {
+		return fmt.Errorf("%w: %s: remove the data folder %q and run 'fleetloop up' again", postgres.ErrSchemaIncompatible, e.Reason, dir)
+	}
+	return err
+}
+
 // build makes the parts, from the bottom to the top: what stands later in the
 // list uses what stands before it, and is stopped first.
 func (l *loop) build(ctx context.Context, p *process.Process, cfg Config, dir string, env func(string) (string, bool)) error {
@@ -53,12 +62,7 @@ func (l *loop) build(ctx context.Context, p *process.Process, cfg Config, dir st
 		l.parts = append(l.parts, lifecycle.Part{Name: "PostgreSQL", Run: server.Run, Ready: server.Ready, Close: server.Close})
 		l.audit = server.URL()
 		cfg.API.Database.URL = settings.Secret(l.audit)
-		// The server is there and ours, so nobody need see it without a schema.
-		err = postgres.Migrate(ctx, cfg.API.Database, p.Log)
-		if e, ok := errors.AsType[*postgres.IncompatibleSchemaError](err); ok {
-			return fmt.Errorf("%w: %s: remove the data folder %q and run 'fleetloop up' again", postgres.ErrSchemaIncompatible, e.Reason, dir)
-		}
-		if err != nil {
+		if err := migrateEmbedded(ctx, p, cfg, dir); err != nil {
 			return err
 		}
 		cfg.API.Migrate = false

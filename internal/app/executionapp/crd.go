@@ -89,12 +89,12 @@ func (c *schemaCheck) Run(ctx context.Context) error {
 		case len(missing) > 0:
 			outdated := outdatedError(missing)
 			if c.outdated.Store(&outdated); before == nil {
-				c.log.ErrorContext(ctx, "CustomResourceDefinition is outdated, approvals are not accepted", "crd", v1alpha1.Resource+"."+v1alpha1.GroupVersion.Group, "err", outdated)
+				c.log.ErrorContext(ctx, "installed CustomResourceDefinition is outdated, approvals are not accepted", "crd", v1alpha1.Resource+"."+v1alpha1.GroupVersion.Group, "err", outdated)
 			}
 		default:
 			wait = crdEvery
 			if c.outdated.Store(nil); before != nil {
-				c.log.InfoContext(ctx, "CustomResourceDefinition is up to date")
+				c.log.InfoContext(ctx, "installed CustomResourceDefinition is up to date")
 			}
 		}
 	}
@@ -118,7 +118,7 @@ func (c *schemaCheck) missing(ctx context.Context) ([]string, error) {
 	path := "/openapi/v3/apis/" + v1alpha1.GroupVersion.String()
 	body, err := c.host.Discovery().RESTClient().Get().AbsPath(path).Do(ctx).Raw()
 	if err != nil {
-		return nil, fmt.Errorf("read %s: %w", path, err)
+		return nil, fmt.Errorf("get %s: %w", path, err)
 	}
 	var served struct {
 		Components struct {
@@ -126,7 +126,7 @@ func (c *schemaCheck) missing(ctx context.Context) ([]string, error) {
 		} `json:"components"`
 	}
 	if err := json.Unmarshal(body, &served); err != nil {
-		return nil, fmt.Errorf("read %s: %w", path, err)
+		return nil, fmt.Errorf("get %s: %w", path, err)
 	}
 	var shipped apiextensionsv1.CustomResourceDefinition
 	if err := yaml.Unmarshal(crds.KubernetesExecutions, &shipped); err != nil {
@@ -144,12 +144,12 @@ func (c *schemaCheck) missing(ctx context.Context) ([]string, error) {
 		}
 		var s apiextensionsv1.JSONSchemaProps
 		if err := json.Unmarshal(text, &s); err != nil {
-			return nil, fmt.Errorf("read %s: %w", path, err)
+			return nil, fmt.Errorf("get %s: %w", path, err)
 		}
 		is := fieldPaths(&s, "")
 		return slices.DeleteFunc(want, func(f string) bool { return slices.Contains(is, f) }), nil
 	}
-	return nil, fmt.Errorf("read %s: it has no %s", path, v1alpha1.Kind)
+	return nil, fmt.Errorf("the API server's OpenAPI document %s has no schema of %s: apply the CustomResourceDefinition of this version", path, v1alpha1.Kind)
 }
 
 // fieldPaths are the paths of all fields of a schema, those of spec and status.

@@ -8,13 +8,12 @@ import (
 	"strings"
 	"testing"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"sigs.k8s.io/yaml"
-
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/fleetloop/fleetloop/deploy/crds"
 	"github.com/fleetloop/fleetloop/internal/app/apptest"
@@ -79,7 +78,7 @@ func TestOldCRD(t *testing.T) {
 		})
 	}
 	says("kubernetesexecution_crd_outdated 1", "status.plan.admissionPolicyPeriod", "status.verifiedRequest", "kubectl apply --server-side -f deploy/crds")
-	if !strings.Contains(c.Stderr.String(), "CustomResourceDefinition is outdated") {
+	if !strings.Contains(c.Stderr.String(), "installed CustomResourceDefinition is outdated") {
 		t.Error("the log does not say it")
 	}
 	admin, err := dynamic.NewForConfig(bed.Config())

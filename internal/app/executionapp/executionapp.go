@@ -69,9 +69,7 @@ func Parts(ctx context.Context, p *process.Process, cfg Part, loan Loan) (parts 
 		Host: host, Identities: ids, Recorder: logged{p.Log}, Log: p.Log, Registerer: p.Metrics,
 		Event: func(c execution.Change) changeevent.ChangeEvent { return eventOf(c, cfg.Cluster) },
 	}
-	for _, s := range sinks.Each() {
-		deps.Sinks = append(deps.Sinks, outbox.Sink{Name: s.Name, Client: s.Client, Wants: s.Wants})
-	}
+	deps.Sinks = outboxSinks(sinks)
 	if cfg.Audit.Mode == auditPostgres {
 		store, database, err := auditing(cfg, p) //nolint:contextcheck // the pool outlives the call
 		if err != nil {
@@ -91,11 +89,6 @@ func Parts(ctx context.Context, p *process.Process, cfg Part, loan Loan) (parts 
 	if err != nil {
 		return parts, err
 	}
-	stored, err := newSchemaCheck(host, p.Metrics, p.Log)
-	if err != nil {
-		return parts, err
-	}
-	guarded = append(guarded, stored.Part())
 	surroundings, checker, err := surround(host, cfg, p, ids, g)
 	if err != nil {
 		return parts, err
@@ -129,20 +122,34 @@ func auditing(cfg Part, p *process.Process) (*audit.Auditor, []lifecycle.Part, e
 	return a, append(parts, lifecycle.Part{Name: "audit", Run: a.Run}), nil
 }
 
-// guarding makes what knows since when the API server checks who asks and who
-// approves, and has it be seen.
+// outboxSinks are the sinks that the outbox of executions sends to.
+func outboxSinks(sinks *changes.Sinks) []outbox.Sink {
+	var list []outbox.Sink
+	for _, s := range sinks.Each() {
+		list = append(list, outbox.Sink{Name: s.Name, Client: s.Client, Wants: s.Wants})
+	}
+	return list
+}
+
+// guarding makes the parts that check what approvals rest on: since when the
+// admission policies have been in force, and whether the installed
+// CustomResourceDefinition has all fields.
 func guarding(ctx context.Context, host *rest.Config, cfg Part, p *process.Process, deps *operator.Deps) ([]lifecycle.Part, error) {
+	stored, err := newSchemaCheck(host, p.Metrics, p.Log)
+	if err != nil {
+		return nil, err
+	}
 	if cfg.Guard.Mode == guardOff {
 		p.Log.WarnContext(ctx, "admission policies are disabled, requesters are not verified and approvals are not accepted", "set", "ADMISSION_POLICIES=required")
 		deps.Guard = guard.Off{}
-		return nil, watchGuard(p.Metrics, func() error { return guard.ErrOff })
+		return []lifecycle.Part{stored.Part()}, watchGuard(p.Metrics, func() error { return guard.ErrOff })
 	}
 	watch, err := guard.New(host, cfg.guard(), cfg.Guard.Propagation, p.Log)
 	if err != nil {
 		return nil, err
 	}
 	deps.Guard = watch
-	return []lifecycle.Part{{Name: "admission policies", Run: watch.Run, Ready: watch.Ready}}, watchGuard(p.Metrics, watch.Missing)
+	return []lifecycle.Part{{Name: "admission policies", Run: watch.Run, Ready: watch.Ready}, stored.Part()}, watchGuard(p.Metrics, watch.Missing)
 }
 
 // surround makes the checks, and what they know of the policies and the cluster.

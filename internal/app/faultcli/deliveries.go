@@ -55,7 +55,7 @@ func (s *session) deliveriesCommand() *cobra.Command {
 
 // What keeps an event from a sink.
 const (
-	stateWaiting = "pending" // it is tried again by itself
+	stateWaiting = "pending"  // it is tried again by itself
 	stateRefused = "rejected" // it is not
 )
 

@@ -64,7 +64,7 @@ func (m *Maker) Name(c clusterworker.Claim, n int) string {
 // is for the cluster's owner.
 func (m *Maker) Make(c clusterworker.Claim) (shoot.Manifest, error) {
 	if c.ShootName == "" {
-		return shoot.Manifest{}, errors.New("Shoot name is empty")
+		return shoot.Manifest{}, errors.New("name of the Shoot is empty")
 	}
 	p := &problems{}
 	spec := open(p, "spec", c.Spec)

@@ -39,7 +39,7 @@ type Plan struct {
 
 // The reasons to delete nothing.
 var (
-	errNoClusters = errors.New("Shoots exist but the database has no clusters: check that DATABASE_URL is the right database")
+	errNoClusters = errors.New("there are Shoots, but the database has no clusters: check that DATABASE_URL is the right database")
 	errTooMany    = errors.New("more orphan Shoots than may be deleted at once: check that DATABASE_URL is the right database")
 )
 

@@ -12,7 +12,7 @@ import (
 )
 
 // errTimeout is why a call of Gardener was given up.
-var errTimeout = errors.New("Gardener request timed out")
+var errTimeout = errors.New("request to Gardener timed out")
 
 // queryTime bounds a query that reads. One that writes is bound by the term.
 func queryTime(ctx context.Context) (context.Context, context.CancelFunc) {

@@ -157,7 +157,8 @@ func attacksOnRequests() map[string]attack {
 			"a right could not be withdrawn from who is in no such group", nil,
 			asks(rita, map[string]any{"requesterGroups": []any{"system:masters"}}),
 			asks(rita, map[string]any{"requesterGroups": []any{"system:authenticated"}}),
-			[]string{"requests/groups"}, "has a group that the requester is not a member of",
+			[]string{"requests/groups"},
+			"has a group that the requester is not a member of",
 		},
 		"InAnothersName": {
 			"the policy and four eyes go by the name", nil,

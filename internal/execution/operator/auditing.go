@@ -62,6 +62,19 @@ func (a *auditing) part(ctx context.Context, name types.NamespacedName) (left bo
 	return false
 }
 
+// releaseRecorded removes the finalizer of an execution whose audit is complete,
+// unless a sink has still to acknowledge a change event.
+func (a *auditing) releaseRecorded(ctx context.Context, ke *v1alpha1.KubernetesExecution) (reconcile.Result, error) {
+	if len(ke.Status.PendingChangeEvents) > 0 {
+		return reconcile.Result{}, nil // auditNews says when there are none
+	}
+	err := a.executions.SetFinalizer(ctx, ke, false)
+	if apierrors.IsConflict(err) {
+		return reconcile.Result{RequeueAfter: soon}, nil
+	}
+	return reconcile.Result{}, ignored(err)
+}
+
 // follow brings the audit of the execution that is there up to date.
 func (a *auditing) follow(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	ke, err := a.executions.Get(ctx, req.NamespacedName)
@@ -77,14 +90,7 @@ func (a *auditing) follow(ctx context.Context, req reconcile.Request) (reconcile
 		return reconcile.Result{}, nil
 	}
 	if recorded(ke) && !deleted { // it may be held still
-		if len(ke.Status.PendingChangeEvents) > 0 {
-			return reconcile.Result{}, nil // auditNews says when there are none
-		}
-		err := a.executions.SetFinalizer(ctx, ke, false)
-		if apierrors.IsConflict(err) {
-			return reconcile.Result{RequeueAfter: soon}, nil
-		}
-		return reconcile.Result{}, ignored(err)
+		return a.releaseRecorded(ctx, ke)
 	}
 	done, err := a.auditor.Sync(ctx, ke)
 	if err != nil {

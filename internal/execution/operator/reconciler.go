@@ -190,7 +190,7 @@ func (r *reconciler) toWrite(t *turn, before *v1alpha1.KubernetesExecution) bool
 	switch {
 	case other || !settled:
 		return other
-	case wait > 0 && !(over && len(t.ke.Status.PendingChangeEvents) == 0):
+	case wait > 0 && (!over || len(t.ke.Status.PendingChangeEvents) > 0):
 		t.wait(wait)
 		t.ke.Status.PendingChangeEvents = before.Status.PendingChangeEvents
 		return false

@@ -25,7 +25,7 @@ func newMetrics(reg prometheus.Registerer, pending func() float64) (*metrics, er
 			Help: "Total number of undeliverable change events of executions, by error: the sink rejected the event (client_error, encode), the event is older than 12 hours (expired), the queue was full (dropped), or its execution was deleted and the controller stopped (deleted).",
 		}, []string{"error"}),
 		pending: prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "kubernetesexecution_change_events_pending", Help: "Number of change events of executions currently not acknowledged by all sinks.",
+			Name: "kubernetesexecution_change_events_pending", Help: "Number of change events of executions that at least one sink has not acknowledged yet.",
 		}, pending),
 	}
 	for _, e := range []string{errorOverflow, errorDeleted, "expired", "client_error", "encode"} {

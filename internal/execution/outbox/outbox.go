@@ -119,41 +119,6 @@ func New(cfg Config, deps Deps) (*Outbox, error) {
 	return o, nil
 }
 
-// A line is what is known of the events of one execution.
-type line struct {
-	events  []*event // oldest first
-	sinks   map[string]*progress
-	acked   time.Time // of the oldest acknowledgement that is not written; zero is none
-	deleted bool
-}
-
-// An event is one that was stored.
-type event struct {
-	key     key
-	change  execution.Change
-	waiting []string // sinks that have not acknowledged it
-}
-
-// A key tells the events of an execution apart.
-type key struct {
-	action string
-	at     int64 // microseconds
-}
-
-func keyOf(p *v1alpha1.PendingChangeEvent) key { return key{p.Action, p.At.UnixMicro()} }
-
-// A progress is how far a sink is.
-type progress struct {
-	inFlight *event
-	failures int // in a row, of the event that is next
-	next     time.Time
-}
-
-// pending reports whether some sink has still to acknowledge an event.
-func (l *line) pending() bool {
-	return slices.ContainsFunc(l.events, func(e *event) bool { return len(e.waiting) > 0 })
-}
-
 // Enabled reports whether there is a sink.
 func (o *Outbox) Enabled() bool { return o != nil && len(o.sinks) > 0 }
 
@@ -223,16 +188,6 @@ func (o *Outbox) Observe(ke *v1alpha1.KubernetesExecution, written []v1alpha1.Pe
 	}
 }
 
-// isAcked reports whether some sink of a stored event is done with it.
-func (l *line) isAcked(p *v1alpha1.PendingChangeEvent) bool {
-	for _, e := range l.events {
-		if e.key == keyOf(p) {
-			return len(e.waiting) < len(p.Sinks)
-		}
-	}
-	return false
-}
-
 // unknown reports whether a sink is not configured.
 func (o *Outbox) unknown(name string) bool {
 	return !slices.ContainsFunc(o.sinks, func(s Sink) bool { return s.Name == name })
@@ -280,19 +235,6 @@ func (o *Outbox) Settle(ke *v1alpha1.KubernetesExecution, now time.Time) (change
 		return changed, 0
 	}
 	return changed, max(0, l.acked.Add(writeAfter).Sub(now))
-}
-
-// acknowledged reports whether a sink is done with a stored event.
-func (l *line) acknowledged(k key, sink string) bool {
-	if l == nil {
-		return false
-	}
-	for _, e := range l.events {
-		if e.key == k {
-			return !slices.Contains(e.waiting, sink)
-		}
-	}
-	return false
 }
 
 // Deliver sends to each sink the oldest event of an execution that it has not
@@ -421,14 +363,6 @@ func (o *Outbox) next(name types.NamespacedName, uid types.UID, l *line, sink Si
 		return &delivery{sink.Client, made}, 0
 	}
 	return nil, 0
-}
-
-// acknowledge notes that a sink is done with an event.
-func (l *line) acknowledge(e *event, sink string, now time.Time) {
-	e.waiting = slices.DeleteFunc(e.waiting, func(name string) bool { return name == sink })
-	if l.acked.IsZero() {
-		l.acked = now
-	}
 }
 
 // answer takes what a sink answered.

@@ -44,7 +44,7 @@ type Config struct {
 	OnExhausted OnExhausted `key:"on_exhausted" env:"NODE_FAULT_BUDGET_ON_EXHAUSTED" default:"auto-resume" validate:"oneof=auto-resume manual-reset" doc:"What happens when the budget is exhausted: auto-resume (further nodes wait until a fifth of the budget is free) or manual-reset (further nodes wait until a person resets the budget)."`
 }
 
-// OnTrip is what follows when a budget is exhausted.
+// OnExhausted is what follows when a budget is exhausted.
 type OnExhausted string
 
 // What follows when a budget is exhausted.

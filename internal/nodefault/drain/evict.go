@@ -28,10 +28,10 @@ type result string
 
 const (
 	accepted result = "accepted"
-	gone     result = "not_found"    // before we asked
-	kept     result = "blocked_by_pdb"    // by a disruption budget
-	refused  result = "rejected" // by the API server, for another reason
-	failed   result = "failed"  // there was no answer, or none to go by
+	gone     result = "not_found"      // before we asked
+	kept     result = "blocked_by_pdb" // by a disruption budget
+	refused  result = "rejected"       // by the API server, for another reason
+	failed   result = "failed"         // there was no answer, or none to go by
 )
 
 func results() []result { return []result{accepted, gone, kept, refused, failed} }
@@ -41,7 +41,7 @@ type way string
 
 const (
 	evicted way = "evict"
-	deleted way = "delete" // whatever its budgets say
+	deleted way = "delete"       // whatever its budgets say
 	dropped way = "force_delete" // without time to end
 )
 

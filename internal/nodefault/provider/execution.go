@@ -42,7 +42,7 @@ type execution struct {
 func newExecution(cfg ExecutionConfig, deps Deps) (*execution, error) {
 	switch {
 	case deps.Dynamic == nil:
-		return nil, errors.New("Kubernetes client missing")
+		return nil, errors.New("no Kubernetes client")
 	case cfg.Namespace == "":
 		return nil, errors.New("namespace of executions missing")
 	case cfg.Reboot.Action == "" && cfg.Terminate.Action == "":

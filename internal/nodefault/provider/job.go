@@ -75,7 +75,7 @@ type job struct {
 func newJob(cfg JobConfig, deps Deps) (*job, error) {
 	switch {
 	case deps.Kubernetes == nil:
-		return nil, errors.New("Kubernetes client missing")
+		return nil, errors.New("no Kubernetes client")
 	case cfg.Namespace == "":
 		return nil, errors.New("namespace of Jobs missing")
 	case cfg.Image == "":

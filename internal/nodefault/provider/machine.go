@@ -52,7 +52,7 @@ func newMachine(cfg MachineConfig, deps Deps) (*machine, error) {
 		client = deps.Dynamic
 	}
 	if client == nil {
-		return nil, errors.New("Kubernetes client missing")
+		return nil, errors.New("no Kubernetes client")
 	}
 	cfg.RebootAnnotation = cmp.Or(cfg.RebootAnnotation, annotationRemediate)
 	cfg.Version = cmp.Or(cfg.Version, defaultMachineVersion)

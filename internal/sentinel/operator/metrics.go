@@ -37,7 +37,7 @@ type configs struct{ count func() census }
 
 //nolint:gochecknoglobals // it is a constant
 var configsDesc = prometheus.NewDesc("hyperfleet_sentinel_configs",
-	"Number of SentinelConfigs assigned to this process: running if a sentinel runs for it, with the current or an earlier generation, not_running otherwise.",
+	"Number of SentinelConfigs assigned to this process, by state: running (a sentinel runs with the current or an earlier generation) or not_running.",
 	[]string{"shard", "resource_type", "state"}, nil)
 
 // Describe sends the description of the metric.

@@ -18,7 +18,7 @@ func newMetrics(fenced func() bool) *metrics {
 		return prometheus.GaugeOpts{Namespace: "hyperfleet", Subsystem: "sentinel", Name: name, Help: help}
 	}
 	return &metrics{
-		members: prometheus.NewGauge(opts("shard_members", "Number of replicas that share the resources, including this one; 0 if unknown.")),
+		members: prometheus.NewGauge(opts("shard_members", "Number of sentinel replicas among which the resources are divided, including this one; 0 if unknown.")),
 		fenced: prometheus.NewGaugeFunc(opts("shard_fenced", "1 if this replica is fenced: it publishes nothing because its shard assignment is not confirmed; 0 otherwise."), func() float64 {
 			if fenced() {
 				return 1

@@ -92,7 +92,7 @@ const (
 )
 
 var (
-	errNoAnswer = errors.New("timeout of the Kubernetes API")
+	errNoAnswer = errors.New("the Kubernetes API did not answer in time")
 	errTooMany  = errors.New("too many invalid tokens")
 )
 

@@ -1,0 +1,75 @@
+package outbox
+
+import (
+	"slices"
+	"time"
+
+	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/execution"
+)
+
+// A line is what is known of the events of one execution.
+type line struct {
+	events  []*event // oldest first
+	sinks   map[string]*progress
+	acked   time.Time // of the oldest acknowledgement that is not written; zero is none
+	deleted bool
+}
+
+// An event is one that was stored.
+type event struct {
+	key     key
+	change  execution.Change
+	waiting []string // sinks that have not acknowledged it
+}
+
+// A key tells the events of an execution apart.
+type key struct {
+	action string
+	at     int64 // microseconds
+}
+
+func keyOf(p *v1alpha1.PendingChangeEvent) key { return key{p.Action, p.At.UnixMicro()} }
+
+// A progress is how far a sink is.
+type progress struct {
+	inFlight *event
+	failures int // in a row, of the event that is next
+	next     time.Time
+}
+
+// pending reports whether some sink has still to acknowledge an event.
+func (l *line) pending() bool {
+	return slices.ContainsFunc(l.events, func(e *event) bool { return len(e.waiting) > 0 })
+}
+
+// isAcked reports whether some sink of a stored event is done with it.
+func (l *line) isAcked(p *v1alpha1.PendingChangeEvent) bool {
+	for _, e := range l.events {
+		if e.key == keyOf(p) {
+			return len(e.waiting) < len(p.Sinks)
+		}
+	}
+	return false
+}
+
+// acknowledged reports whether a sink is done with a stored event.
+func (l *line) acknowledged(k key, sink string) bool {
+	if l == nil {
+		return false
+	}
+	for _, e := range l.events {
+		if e.key == k {
+			return !slices.Contains(e.waiting, sink)
+		}
+	}
+	return false
+}
+
+// acknowledge notes that a sink is done with an event.
+func (l *line) acknowledge(e *event, sink string, now time.Time) {
+	e.waiting = slices.DeleteFunc(e.waiting, func(name string) bool { return name == sink })
+	if l.acked.IsZero() {
+		l.acked = now
+	}
+}
