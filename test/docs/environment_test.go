@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"syscall"
@@ -74,9 +75,12 @@ func startUp(t *testing.T, args ...string) running {
 		}
 	})
 	r := running{source: filepath.Join(dir, "data", "try.sh")}
+	// It is ready once all parts are: an execution that is created before the
+	// controller is ready fails.
+	const ready = `. "$1" >/dev/null && fleetloop describe cluster us-east-01 && curl -sSf 127.0.0.1:8081/readyz`
 	eventually(t, upBound, func(ctx context.Context) error {
-		out, err := exec.CommandContext(ctx, "bash", "-c", `. "$1" >/dev/null && fleetloop describe cluster us-east-01`, "bash", r.source).CombinedOutput()
-		if err != nil || !strings.Contains(string(out), "Ready") {
+		out, err := exec.CommandContext(ctx, "bash", "-c", ready, "bash", r.source).CombinedOutput()
+		if err != nil || !regexp.MustCompile(`(?m)^Phase: +Ready$`).Match(out) {
 			return fmt.Errorf("the demo fleet is not Ready: %w: %s", err, out)
 		}
 		return nil

@@ -30,7 +30,7 @@ func pages(t *testing.T) map[string]string {
 		t.Fatal(err)
 	}
 	texts := map[string]string{}
-	for _, name := range strings.FieldsSeq(string(out)) {
+	for name := range strings.FieldsSeq(string(out)) {
 		text, err := os.ReadFile(filepath.Join(repository, name))
 		if os.IsNotExist(err) {
 			continue // it is deleted, and the index does not know yet
