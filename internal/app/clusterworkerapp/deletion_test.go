@@ -76,7 +76,7 @@ func (f fleetAPI) wantKept(id string) {
 	said, explained := false, false
 	for _, condition := range c.Status.Conditions {
 		said = said || condition.Type == "Reconciled" && strings.Contains(condition.Message, "gardener")
-		explained = explained || condition.Type == "GardenerSuccessful" && condition.Status == v1.ConditionFalse && strings.Contains(condition.Message, "not confirmed gone")
+		explained = explained || condition.Type == "GardenerSuccessful" && condition.Status == v1.ConditionFalse && strings.Contains(condition.Message, "The deletion of the Shoot is not confirmed")
 	}
 	if !said || !explained {
 		f.Errorf("the body does not say that the deletion waits for gardener: %s", body)

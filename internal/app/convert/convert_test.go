@@ -107,7 +107,7 @@ func TestRefuses(t *testing.T) {
 		"ParamTooEarly":  {"there it compiles and hides every resource", least + "message_decision:\n  params: [{name: a, expr: b}, {name: b, expr: 'true'}]\n  result: a\n", []string{"f.yaml:4:28:", `param "a"`, "'b'"}},
 		"ParamsAlone":    {"nothing would be due", least + "message_decision:\n  params: [{name: a, expr: 'true'}]\n", []string{"message_decision", "result"}},
 		"BadMessageData": {"so is the payload", least + "message_data:\n  a: resource.id\n  b: {c: 'nosuch(1)'}\n", []string{"f.yaml:5:10:", `"message_data.b.c"`, "nosuch"}},
-		"TwoValues":      {"nothing could be selected", least + "resource_selector: [{label: a, value: x}, {label: a, value: y}]\n", []string{"f.yaml:3:20:", "can not be both"}},
+		"TwoValues":      {"nothing could be selected", least + "resource_selector: [{label: a, value: x}, {label: a, value: y}]\n", []string{"f.yaml:3:20:", "cannot be both"}},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
