@@ -3,7 +3,6 @@ package main
 import (
 	"regexp"
 	"strings"
-	"sync"
 )
 
 // Match is one occurrence of a pattern.
@@ -14,10 +13,12 @@ type Match struct {
 	Text   string // the phrase with what surrounds it
 }
 
-// Count is what was found in one kind of text.
+// Count is what was found in one kind of text. newCount makes one.
 type Count struct {
 	Words   int
 	Matches []Match
+
+	patterns []*regexp.Regexp
 }
 
 // Rate is the number of matches per 10,000 words. It is 0 without words.
@@ -29,7 +30,7 @@ func (c *Count) Rate() float64 {
 func (c *Count) Add(file string, line int, text string) {
 	lower := strings.ToLower(text)
 	c.Words += len(strings.Fields(lower))
-	for _, pattern := range patterns() {
+	for _, pattern := range c.patterns {
 		for _, at := range pattern.FindAllStringIndex(lower, -1) {
 			begin, end := max(0, at[0]-30), min(len(lower), at[1]+30)
 			c.Matches = append(c.Matches, Match{
@@ -42,17 +43,17 @@ func (c *Count) Add(file string, line int, text string) {
 	}
 }
 
-// patterns are the phrases that stand for a missing standard term or hide
-// the subject of a sentence.
-var patterns = sync.OnceValue(func() []*regexp.Regexp {
-	return compilePatterns(
+// newCount makes a count of the phrases that stand for a missing standard term or
+// hide the subject of a sentence.
+func newCount() Count {
+	return Count{patterns: compilePatterns(
 		`whoever`, `nobody`, `somebody`, `what became of`, `what comes? of`,
 		`tell|tells|told|telling`, `is to be|are to be`, `(?:in )?its turn`,
 		`what is|what was|what are`, `that there (?:is|are)`, `(?:have|has) (?:it|them|him)`,
 		`by itself|by themselves`, `has [a-z]+ (?:be|go|end|begin|wait|run|stop|look)`,
 		`of (?:its|their|our) own`, `(?:goes|go|went) by`, `there is (?:none|no)`,
-	)
-})
+	)}
+}
 
 func compilePatterns(expressions ...string) []*regexp.Regexp {
 	var out []*regexp.Regexp

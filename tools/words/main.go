@@ -51,12 +51,12 @@ func run(out io.Writer, root string, limit float64, show bool) error {
 	var over []string
 	for _, kind := range []struct {
 		name    string
-		count   Count
+		count   *Count
 		checked bool
 	}{
-		{"markdown", texts.Markdown, true},
-		{"strings", texts.Strings, true},
-		{"comments", texts.Comments, false},
+		{"markdown", &texts.Markdown, true},
+		{"strings", &texts.Strings, true},
+		{"comments", &texts.Comments, false},
 	} {
 		rate := kind.count.Rate()
 		_, err := fmt.Fprintf(out, "%s: %d matches in %d words, %.0f per 10,000\n", kind.name, len(kind.count.Matches), kind.count.Words, rate)

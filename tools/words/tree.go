@@ -29,7 +29,7 @@ var generated = regexp.MustCompile(`(?m)^// Code generated .* DO NOT EDIT`)
 // measureTree counts all Markdown below root, and all Go files that are neither
 // generated nor tests.
 func measureTree(root string) (Texts, error) {
-	var texts Texts
+	texts := Texts{Markdown: newCount(), Strings: newCount(), Comments: newCount()}
 	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil {
 			return err

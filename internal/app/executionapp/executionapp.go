@@ -94,8 +94,7 @@ func Parts(ctx context.Context, p *process.Process, cfg Part, loan Loan) (parts 
 		return parts, err
 	}
 	deps.Check = checker
-	parts = append(parts, surroundings...)
-	parts = append(parts, guarded...)
+	parts = append(append(parts, surroundings...), guarded...)
 	o, err := operator.New(cfg.operator(p.StopTimeout()), deps) //nolint:contextcheck // the operator outlives the call
 	if err != nil {
 		return parts, err

@@ -73,3 +73,11 @@ func (l *line) acknowledge(e *event, sink string, now time.Time) {
 		l.acked = now
 	}
 }
+
+// sooner is the shorter of two waits; zero is none.
+func sooner(a, b time.Duration) time.Duration {
+	if a == 0 || b > 0 && b < a {
+		return b
+	}
+	return a
+}

@@ -493,11 +493,3 @@ func At(t time.Time) metav1.MicroTime { return metav1.NewMicroTime(t.Truncate(ti
 func nameOf(ke *v1alpha1.KubernetesExecution) types.NamespacedName {
 	return types.NamespacedName{Namespace: ke.Namespace, Name: ke.Name}
 }
-
-// sooner is the shorter of two waits; zero is none.
-func sooner(a, b time.Duration) time.Duration {
-	if a == 0 || b > 0 && b < a {
-		return b
-	}
-	return a
-}

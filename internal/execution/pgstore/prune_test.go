@@ -225,6 +225,18 @@ func TestPruningDuringVerification(t *testing.T) {
 	b.wantWhole(7 + 5)
 }
 
+// TestPruningWithAnyPlan: PostgreSQL may evaluate the conditions of a query in any
+// order, so the name of another relation must not be read as a month.
+func TestPruningWithAnyPlan(t *testing.T) {
+	b := newYear(t)
+	if _, err := b.owner.Exec(t.Context(), `set enable_nestloop = off`); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.owner.Exec(t.Context(), `select executor.expired_audit_partitions('90 days')`); err != nil {
+		t.Errorf("list the expired partitions by a hash join: %v", err)
+	}
+}
+
 // A dump that is restored is the same chain, which goes on.
 func TestARestoredDump(t *testing.T) {
 	dump, err := exec.LookPath("pg_dump")

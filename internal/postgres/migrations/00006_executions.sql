@@ -338,7 +338,9 @@ language sql stable security definer set search_path = pg_catalog, pg_temp as $$
     select c.relname::text
     from pg_inherits i join pg_class c on c.oid = i.inhrelid
     where i.inhparent = 'executor.execution_audit_event'::regclass
-        and (to_date(right(c.relname, 7), 'YYYY_MM') + interval '1 month') at time zone 'UTC' <= executor.audit_clock() - retention
+        -- The case keeps to_date from the names of other relations, whatever the plan.
+        and case when c.relname ~ '^execution_audit_event_\d{4}_\d\d$' then
+            (to_date(right(c.relname, 7), 'YYYY_MM') + interval '1 month') at time zone 'UTC' <= executor.audit_clock() - retention end
     order by c.relname
 $$;
 -- +goose StatementEnd

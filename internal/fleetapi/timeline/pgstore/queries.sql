@@ -14,8 +14,9 @@ select keep::text from timeline.maintain_partitions(@retention::interval) as kee
 -- name: OverdueWeeks :one
 select count(*)::integer
 from pg_catalog.pg_inherits i join pg_catalog.pg_class c on c.oid = i.inhrelid
-where i.inhparent = 'timeline.change_event'::regclass and c.relname ~ '^change_event_\d{4}_\d\d_\d\d$'
-    and (to_date(right(c.relname, 10), 'YYYY_MM_DD') + 7)::timestamp at time zone 'UTC' <= clock_timestamp() - @retention::interval;
+where i.inhparent = 'timeline.change_event'::regclass
+    and case when c.relname ~ '^change_event_\d{4}_\d\d_\d\d$' then
+        (to_date(right(c.relname, 10), 'YYYY_MM_DD') + 7)::timestamp at time zone 'UTC' <= clock_timestamp() - @retention::interval end;
 
 -- name: ForgetKeys :one
 select timeline.delete_expired_keys(@retention, @most);
