@@ -56,9 +56,7 @@ func startUp(t *testing.T, args ...string) running {
 		t.Fatal(err)
 	}
 	up := exec.CommandContext(t.Context(), filepath.Join(binaries(t), "fleetloop"), append([]string{
-		"up", "--demo", "--view=log", "--data-dir", filepath.Join(dir, "data"),
-		// Not the address of the health probes: fleetloop up pause uses the default.
-		"--listen-address=127.0.0.1:0", "--metrics-bind-address=127.0.0.1:0",
+		"up", "--demo", "--view=log", "--data-dir", filepath.Join(dir, "data"), // at the default addresses, which the pages name
 	}, args...)...)
 	up.Stdout, up.Stderr = log, log
 	up.Cancel = func() error { return up.Process.Signal(os.Interrupt) }
@@ -110,6 +108,11 @@ func startCluster(t *testing.T) running {
 	r := running{path: []string{filepath.Dir(helm(t)), bed.Assets()}, env: []string{"KUBECONFIG=" + bed.AdminKubeconfig()}}
 	ctx, cancel := context.WithTimeout(t.Context(), installBound)
 	defer cancel()
+	namespace := exec.CommandContext(ctx, filepath.Join(bed.Assets(), "kubectl"), "create", "namespace", "kubernaut-executor") // the chart installs into it
+	namespace.Env = append(os.Environ(), r.env...)
+	if out, err := namespace.CombinedOutput(); err != nil {
+		t.Fatalf("create the namespace of executions: %v\n%s", err, out)
+	}
 	install := exec.CommandContext(ctx, helm(t), "install", "fleetloop", filepath.Join(root(t), "deploy/chart/fleetloop"),
 		"--namespace=hyperfleet-system", "--create-namespace",
 		"--set=clusterWorker.enabled=true,executionController.enabled=true,nodeFaultController.enabled=true,nodeFaultController.intake.auth.tokensSecret=node-monitors")

@@ -273,7 +273,7 @@ func TestTokenFile(t *testing.T) {
 	}
 	check("third-token", "other")
 	check("third-token", "other")
-	if text := logs.String(); !strings.Contains(text, "not readable") || strings.Count(text, "is gone") != 1 || strings.Contains(text, "s3cret") {
+	if text := logs.String(); !strings.Contains(text, "token file unreadable") || strings.Count(text, "token file deleted") != 1 || strings.Contains(text, "s3cret") {
 		t.Errorf("logged:\n%s", text)
 	}
 }
@@ -302,7 +302,7 @@ func TestNewRefuses(t *testing.T) {
 		"NoFile":          {reason: "nobody could get in", cfg: auth.Config{Mode: auth.ModeFile}, says: "requires a token file"},
 		"FileAway":        {reason: "it must be there at the start", cfg: auth.Config{Mode: auth.ModeFile, TokenFile: "/nowhere"}, says: "/nowhere"},
 		"UnknownMode":     {reason: "the set is closed", cfg: auth.Config{Mode: "basic"}, says: `"basic"`},
-		"BothForms":       {reason: "which of the two counts?", content: "tokens: [{token: s3cret, sha256: " + hash + ", subject: a}]", says: "one of them"},
+		"BothForms":       {reason: "which of the two counts?", content: "tokens: [{token: s3cret, sha256: " + hash + ", subject: a}]", says: "exactly one of token and sha256"},
 		"ShortHash":       {reason: "no hash", content: "tokens: [{sha256: abcd, subject: a}]", says: "64 hexadecimal"},
 		"SameTwice":       {reason: "whose is it?", content: "tokens: [{token: s3cret, subject: a}, {token: s3cret, subject: b}]", says: `tokens[1] (subject "b")`},
 		"NoSubject":       {reason: "whose is it?", content: "tokens: [{token: s3cret}]", says: "subject"},
