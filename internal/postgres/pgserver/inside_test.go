@@ -145,7 +145,7 @@ func TestWithoutBinariesTheErrorSaysWhatToInstall(t *testing.T) {
 		t.Fatal("fetched from a repository that has nothing")
 	}
 	got := errNoBinaries(err).Error()
-	for _, want := range []string{"no PostgreSQL 15 or newer on this machine", "no version found", "apt-get install postgresql"} {
+	for _, want := range []string{"PostgreSQL 15 or newer is not installed", "no version found", "apt-get install postgresql"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("%q does not say %q", got, want)
 		}
