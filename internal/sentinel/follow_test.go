@@ -128,7 +128,9 @@ func TestWatchResumes(t *testing.T) {
 		for i := range 5 {
 			api.disconnect()
 			api.patch(clusterID(i))
-			time.Sleep(100 * time.Millisecond)
+			// A change that the poll after the end of the watch does not see yet waits for
+			// the next watch: 50 ms at first, and twice as long after each short one.
+			time.Sleep(time.Second)
 			synctest.Wait()
 			wantCount(t, "changed while away", b.broker.of(clusterID(i)), 1)
 		}
