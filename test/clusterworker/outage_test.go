@@ -52,7 +52,7 @@ func TestGardenerAway(t *testing.T) {
 	})
 	for _, w := range e.workers {
 		w.now().wantHealth(t, "/healthz", http.StatusOK)
-		w.now().wantHealth(t, "/readyz", http.StatusOK, "[+]cluster-worker ok, with a warning: gardener has not answered since")
+		w.now().wantHealth(t, "/readyz", http.StatusOK, "[+]cluster-worker ok, with a warning: gardener unavailable since")
 	}
 	if n := ask[int](e.rig, `select count(*)::int from tenant.cluster_worker_outages where until > now()`); n != len(e.workers) {
 		t.Errorf("%d of %d workers have noted the outage", n, len(e.workers))
@@ -204,7 +204,7 @@ func TestListenerEnds(t *testing.T) {
 	}
 	allow(false)
 	e.exec(`select pg_terminate_backend(pid) from pg_stat_activity where datname = $1 and application_name = 'cluster-worker' and query ~ '^(listen|notify)'`, database)
-	w.now().wantHealth(t, "/readyz", http.StatusServiceUnavailable, "[-]listener failed")
+	w.now().wantHealth(t, "/readyz", http.StatusServiceUnavailable, "[-]cluster-worker listener failed")
 	w.now().wantHealth(t, "/healthz", http.StatusOK)
 	e.changed(c)
 	e.await("the change without a listener", func() error {

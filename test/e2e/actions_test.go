@@ -23,17 +23,18 @@ func grantedOnALaptop(t *testing.T, fleetloop, requester, approver string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, guide, found := strings.Cut(string(text), "    fleetloop exec update_secret ")
-	script, _, _ := strings.Cut(guide, "\n\n")
-	script = "    fleetloop exec update_secret " + script
+	_, guide, found := strings.Cut(string(text), "\nfleetloop exec update_secret ")
+	script, _, _ := strings.Cut(guide, "\n```")
+	script = "fleetloop exec update_secret " + script
 	if !found || strings.Count(script, "fleetloop exec ") != 2 {
 		t.Fatalf("the guide has %q", script)
 	}
-	ask, approve, _ := strings.Cut(script, "    fleetloop approve ")
+	ask, rest, _ := strings.Cut(script, "\nkubectl ") // the guide waits here
+	_, approve, _ := strings.Cut(rest, "\n")
 	if out, err := sh(ask); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	for line := range strings.Lines("    fleetloop approve " + approve) {
+	for line := range strings.Lines(approve) {
 		eventually(t, time.Minute, func() error { _, err := sh(line); return err }) // it waits for approval a moment later
 	}
 	for name, action := range map[string]string{"renew": "", "settings": "", "said": `fleetloop exec notify_only message="look here" --name said --kubeconfig $ALICE; `} {

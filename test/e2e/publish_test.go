@@ -259,7 +259,7 @@ func TestNoQueue(t *testing.T) {
 		t.Errorf("%g events count as published, and there is no queue", n)
 	}
 	s.wantLine(t, "event not published, retrying in the next poll", map[string]any{"resource_id": c.ID})
-	s.wantUnready(t, "[-]broker failed: last event not published: ", fmt.Sprintf("exchange %q has no queue", exchangeOf(t)), "start a consumer or bind a queue")
+	s.wantUnready(t, "[-]broker failed: the last event was not published: ", fmt.Sprintf("exchange %q has no queue", exchangeOf(t)), "start a consumer or bind a queue")
 	q := openQueue(t, binding{url: rabbit(t).URL(), exchange: exchangeOf(t), queue: exchangeOf(t)})
 	q.wantEvents(t, c.ID, 1, patience)
 	wantMetric(t, s, "hyperfleet_sentinel_events_published_total", 1)
