@@ -204,7 +204,7 @@ func TestAServerThatTakesNoWritesIsNotUsed(t *testing.T) {
 	}
 	set("on")
 	await(t, "not ready", func() bool { return p.Ready() != nil })
-	if err := p.Ready(); !strings.Contains(err.Error(), "takes no writes") && !strings.Contains(err.Error(), "read only") {
+	if err := p.Ready(); !strings.Contains(err.Error(), "read-only") && !strings.Contains(err.Error(), "read only") {
 		t.Errorf("ready says %v", err)
 	}
 	write := func() error {

@@ -175,8 +175,8 @@ func TestWhichBinariesFit(t *testing.T) {
 	}{
 		"First":   {reason: "the first that is new enough", list: []binaries{{dir: "a", major: 14}, {dir: "b", major: 15}, {dir: "c", major: 17}}, want: "b"},
 		"Same":    {reason: "data has a version", list: []binaries{{dir: "a", major: 17}, {dir: "b", major: 16}}, major: 16, want: "b"},
-		"TooOld":  {reason: "none is new enough", list: []binaries{{dir: "a", version: "14.1", major: 14}}, err: "PostgreSQL 15 or newer is needed, found 14.1"},
-		"Another": {reason: "none made the data", list: []binaries{{dir: "a", version: "17.1", major: 17}}, major: 16, err: "was made by PostgreSQL 16, found 17.1"},
+		"TooOld":  {reason: "none is new enough", list: []binaries{{dir: "a", version: "14.1", major: 14}}, err: "PostgreSQL 15 or newer is required, found 14.1"},
+		"Another": {reason: "none made the data", list: []binaries{{dir: "a", version: "17.1", major: 17}}, major: 16, err: "belongs to PostgreSQL 16, but PostgreSQL 17.1"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
