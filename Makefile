@@ -20,7 +20,7 @@ CONTROLLER_GEN := $(TOOLS)/controller-gen-$(CONTROLLER_GEN_VERSION)
 
 export GOLANGCI_LINT
 # One package more at a time than there are cores: many tests wait for servers.
-GO_TEST := go test -race -shuffle=on -timeout 15m -p $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
+GO_TEST := go test -race -shuffle=on -timeout 30m -p $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
 
 # The tests of what is shipped beside the binaries have a module of their own,
 # because Helm, Kustomize and Prometheus are needed nowhere else.
