@@ -76,7 +76,7 @@ type ChangeEventList struct {
 	Cursor string `json:"cursor"`
 }
 
-// ChangesAccepted is what became of change events that were sent.
+// ChangesAccepted is the result of sending change events.
 type ChangesAccepted struct {
 	// Stored is how many are kept now, and Known how many were kept before.
 	Stored     int `json:"stored"`
