@@ -60,8 +60,10 @@ func (s *Sentinel) sweep(ctx context.Context, p *pass, cut <-chan struct{}, firs
 	again := stopped == s.start.at
 	s.start = beginning{}
 	switch {
-	case err != nil && ctx.Err() == nil && errors.Is(context.Cause(reading), errDivided):
-		return errDivided // and what was read already may be another's now
+	case errors.Is(err, errDivided), err != nil && ctx.Err() == nil && errors.Is(context.Cause(reading), errDivided):
+		// The next sweep reads the whole list: a page that was read before may have gained
+		// a resource of ours. The error can come before the end of reading does.
+		return errDivided
 	case err == nil:
 		p.noteLabels()
 		s.start.at = s.walker.Beginning(stopped)
@@ -100,6 +102,7 @@ func (s *Sentinel) round(ctx context.Context, cut <-chan struct{}) error {
 		return err
 	}
 	if errors.Is(err, errDivided) {
+		s.start = beginning{}
 		s.log.InfoContext(ctx, "shard assignment changed, listing all resources", "took", time.Since(begin))
 		return err
 	}
