@@ -120,7 +120,7 @@ func TestPatient(t *testing.T) {
 		if took := time.Since(begin); took > 10*time.Second {
 			t.Errorf("it took %s to ask four times", took)
 		}
-		if n := strings.Count(log.String(), "unreachable"); n != 1 || !strings.Contains(log.String(), "reachable again") {
+		if n := strings.Count(log.String(), "failed, retrying"); n != 1 || !strings.Contains(log.String(), "restored") {
 			t.Errorf("it says %d times that nothing answers, want once, and when it is over:\n%s", n, log.String())
 		}
 		if _, err := patient.ListWithContext(t.Context(), metav1.ListOptions{}); !apierrors.IsForbidden(err) {
