@@ -14,11 +14,14 @@ import (
 	"github.com/fleetloop/fleetloop/internal/settings"
 )
 
-const page = "../docs/how-to/send-change-events.md"
+const (
+	page     = "../docs/how-to/send-change-events.md"       // settings and error classes
+	requests = "../docs/reference/change-event-requests.md" // actions and requests
+)
 
-func newPage(t *testing.T) string {
+func newPage(t *testing.T, path string) string {
 	t.Helper()
-	text, err := os.ReadFile(page)
+	text, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -28,7 +31,7 @@ func newPage(t *testing.T) string {
 // TestPageShowsRequests holds that the page shows the requests that the tests of
 // the formats have seen arrive, all of them and no others.
 func TestPageShowsRequests(t *testing.T) {
-	text := newPage(t)
+	text := newPage(t, requests)
 	shown := map[string]bool{}
 	with := regexp.MustCompile("(?s)<!-- request: ([a-z-]+) -->\n```http\n(.*?)```\n").ReplaceAllStringFunc(text, func(block string) string {
 		mark, _, _ := strings.Cut(block, "\n")
@@ -41,7 +44,7 @@ func TestPageShowsRequests(t *testing.T) {
 		return mark + "\n```http\n" + string(request) + "```\n"
 	})
 	if changeevent.Update() {
-		if err := os.WriteFile(page, []byte(with), 0o644); err != nil {
+		if err := os.WriteFile(requests, []byte(with), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	} else if with != text {
@@ -79,7 +82,7 @@ func TestPageShowsSettings(t *testing.T) {
 		}
 	}
 	var formats []changeevent.Format
-	for _, m := range regexp.MustCompile("(?s)```yaml\n(.*?)```\n").FindAllStringSubmatch(newPage(t), -1) {
+	for _, m := range regexp.MustCompile("(?s)```yaml\n(.*?)```\n").FindAllStringSubmatch(newPage(t, page), -1) {
 		file := strings.ReplaceAll(m[1], "/var/run/secrets/change-events/", secrets+"/")
 		var c component
 		if _, err := settings.Load(&c, settings.Source{File: "config.yaml", FileData: []byte(file)}); err != nil {
@@ -109,7 +112,7 @@ func TestPageShowsSettings(t *testing.T) {
 // TestPageNamesActions holds that the tables of the page have each action with
 // the words that it is told in.
 func TestPageNamesActions(t *testing.T) {
-	text := newPage(t)
+	text := newPage(t, requests)
 	for action, e := range map[string]changeevent.ChangeEvent{
 		changeevent.ActionCordon: {ErrorCode: "XID-79"}, changeevent.ActionUncordon: {},
 		changeevent.ActionDrainStarted: {Source: changeevent.SourceNodeDrainer}, changeevent.ActionDrainCompleted: {Source: changeevent.SourceNodeDrainer},
@@ -160,7 +163,7 @@ func pool() changeevent.ChangeEvent {
 
 // TestPageNamesClasses holds that the page says of each class when it is met.
 func TestPageNamesClasses(t *testing.T) {
-	_, table, _ := strings.Cut(newPage(t), "## When an event does not arrive")
+	_, table, _ := strings.Cut(newPage(t, page), "## When an event does not arrive")
 	for _, class := range []changeevent.Class{
 		changeevent.ClassRedirect, changeevent.ClassClientError, changeevent.ClassUnauthorized, changeevent.ClassForbidden, changeevent.ClassNotFound,
 		changeevent.ClassGone, changeevent.ClassRateLimited, changeevent.ClassServerError, changeevent.ClassConnection, changeevent.ClassDNS,
