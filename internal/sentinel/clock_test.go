@@ -14,15 +14,15 @@ func TestOurs(t *testing.T) {
 		"later":   time.Now().Add(time.Hour).UTC().Round(0),
 		"earlier": time.Now().Add(-time.Hour).UTC().Round(0),
 	} {
-		if got := p.ours(told); !got.Equal(told) || !strings.Contains(got.String(), " m=") {
+		if got := p.toLocalClock(told); !got.Equal(told) || !strings.Contains(got.String(), " m=") {
 			t.Errorf("%s: %s becomes %s", name, told, got)
 		}
 	}
-	if !p.ours(time.Time{}).IsZero() {
+	if !p.toLocalClock(time.Time{}).IsZero() {
 		t.Error("no time becomes one")
 	}
 	far := time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC)
-	if got := p.ours(far); got.Before(p.now.AddDate(100, 0, 0)) {
+	if got := p.toLocalClock(far); got.Before(p.now.AddDate(100, 0, 0)) {
 		t.Errorf("%s becomes %s", far, got)
 	}
 }

@@ -127,7 +127,7 @@ const (
 // settings does by the tags; a Config may also come from elsewhere.
 func (c Config) withDefaults() (Config, error) {
 	errs := []error{
-		fill([]fallback[time.Duration]{
+		setDefaults([]fallback[time.Duration]{
 			{"poll_interval", &c.PollInterval, 5 * time.Second},
 			{"max_age_not_ready", &c.MaxAgeNotReady, decision.DefaultAges().NotReady},
 			{"max_age_ready", &c.MaxAgeReady, decision.DefaultAges().Ready},
@@ -138,14 +138,14 @@ func (c Config) withDefaults() (Config, error) {
 			{"shutdown_timeout", &c.ShutdownTimeout, 10 * time.Second},
 			{"source.full_sweep_interval", &c.Source.FullSweepInterval, 10 * time.Minute},
 		}),
-		fill([]fallback[int]{
+		setDefaults([]fallback[int]{
 			{"hyperfleet_api.page_size", &c.HyperfleetAPI.PageSize, 500},
 			{"publish.max_in_flight", &c.Publish.Window, 256},
 			{"publish.max_attempts", &c.Publish.Attempts, 4},
 			{"published_cache_size", &c.MemoryLimit, 450_000},
 			{"decision_history_size", &c.DecisionsLimit, 5000},
 		}),
-		fill([]fallback[float64]{
+		setDefaults([]fallback[float64]{
 			{"hyperfleet_api.requests_per_second", &c.HyperfleetAPI.RequestsPerSecond, 200},
 			{"publish.catch_up_factor", &c.Publish.CatchUpFactor, 1.5},
 			{"publish.catch_up_min_per_second", &c.Publish.CatchUpFloor, 2500},
@@ -159,7 +159,7 @@ func (c Config) withDefaults() (Config, error) {
 		errs = append(errs, keyErrorf("jitter", "%v is invalid: must be less than 1", c.Jitter))
 	}
 	errs = append(errs, c.checkMode())
-	if _, ok := singular(c.ResourceType); !ok {
+	if _, ok := singularOf(c.ResourceType); !ok {
 		errs = append(errs, keyErrorf("resource_type", "%q is invalid: must be clusters, nodepools, manifests or workloads", c.ResourceType))
 	}
 	return c, errors.Join(errs...)
@@ -172,7 +172,7 @@ type fallback[T time.Duration | int | float64] struct {
 	zero  T
 }
 
-func fill[T time.Duration | int | float64](list []fallback[T]) error {
+func setDefaults[T time.Duration | int | float64](list []fallback[T]) error {
 	var errs []error
 	for _, s := range list {
 		if *s.value < 0 {
@@ -201,9 +201,9 @@ func (c Config) checkMode() error {
 	return keyErrorf("source.mode", "%q is invalid: must be auto, sweep, etag, cursor or watch", c.Source.Mode)
 }
 
-// singular is the name of one resource of a collection, as the types of cloud
+// singularOf is the name of one resource of a collection, as the types of cloud
 // events have it.
-func singular(collection string) (string, bool) {
+func singularOf(collection string) (string, bool) {
 	switch collection {
 	case "clusters", "nodepools", "manifests", "workloads":
 		return collection[:len(collection)-1], true
@@ -233,12 +233,12 @@ func (c Config) Early(id []byte) float64 {
 	if c.Jitter == 0 {
 		return 0
 	}
-	return c.Jitter * spread(id)
+	return c.Jitter * hashFraction(id)
 }
 
-// spread is where an id falls between 0 and 1. It is the same in every
+// hashFraction is where an id falls between 0 and 1. It is the same in every
 // process, as the ids of events have to be.
-func spread(id []byte) float64 {
+func hashFraction(id []byte) float64 {
 	hash := fnv.New64a()
 	_, _ = hash.Write(id) // it has no errors
 	// Ids often differ in the end alone, which FNV hardly carries upwards.
@@ -283,7 +283,7 @@ func (c Config) Decider() (Decider, error) {
 	return nil, keyErrorf("decision.profile", "%q is invalid: must be generation-then-age, transition-age or expression", c.Decision.Profile)
 }
 
-func (c Config) retries() backoff.Policy {
+func (c Config) retryPolicy() backoff.Policy {
 	return backoff.Policy{Initial: c.Publish.InitialBackoff, Max: c.Publish.MaxBackoff, MaxAttempts: c.Publish.Attempts}
 }
 

@@ -31,42 +31,42 @@ const lastingWatch = 10 * time.Second
 // connection may live all the same.
 const staleWatch = 35 * time.Second
 
-// feed follows what changes until ctx ends or the API withdraws its offer.
-func (f *follower) feed(ctx context.Context) error {
+// followChanges follows what changes until ctx ends or the API withdraws its offer.
+func (f *follower) followChanges(ctx context.Context) error {
 	p := f.newPass(ctx)
 	p.keep, p.newest = f.index.Put, true
 	w := watcher{follower: f}
-	cursor, err := f.place(ctx)
+	cursor, err := f.awaitCursor(ctx)
 	losses := 0
 	for err == nil {
 		begin := time.Now()
-		if w.try(ctx, p, &cursor) && time.Since(begin) > lastingWatch {
+		if w.watchChanges(ctx, p, &cursor) && time.Since(begin) > lastingWatch {
 			losses = 0
 		}
-		err = f.pull(ctx, p, &cursor)
+		err = f.pullChanges(ctx, p, &cursor)
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case errors.Is(err, errWithdrawn):
 			return err
-		case lost(err):
+		case isCursorLost(err):
 			if losses++; losses > 1 {
 				return fmt.Errorf("%w: %w", errWithdrawn, err)
 			}
 			f.setFeed(ctx, err)
-			cursor, err = f.replaced(ctx)
+			cursor, err = f.replaceCursor(ctx)
 			continue
 		case err == nil:
 			losses = 0
 		}
 		f.setFeed(ctx, err)
-		err = backoff.Sleep(ctx, w.pause(begin, err))
+		err = backoff.Sleep(ctx, w.nextDelay(begin, err))
 	}
 	return err
 }
 
-// place waits until a sweep has found a place to begin.
-func (f *follower) place(ctx context.Context) (string, error) {
+// awaitCursor waits until a sweep has found a place to begin.
+func (f *follower) awaitCursor(ctx context.Context) (string, error) {
 	select {
 	case cursor := <-f.cursors:
 		return cursor, nil
@@ -75,8 +75,8 @@ func (f *follower) place(ctx context.Context) (string, error) {
 	}
 }
 
-// replaced has everything listed anew, for a place to begin.
-func (f *follower) replaced(ctx context.Context) (string, error) {
+// replaceCursor has everything listed anew, for a place to begin.
+func (f *follower) replaceCursor(ctx context.Context) (string, error) {
 	f.metrics.resyncs.Inc()
 	f.log.InfoContext(ctx, "change cursor lost, listing all resources")
 	select {
@@ -87,10 +87,10 @@ func (f *follower) replaced(ctx context.Context) (string, error) {
 	case f.resync <- struct{}{}:
 	default:
 	}
-	return f.place(ctx)
+	return f.awaitCursor(ctx)
 }
 
-func (f *follower) query(cursor string) url.Values {
+func (f *follower) changesQuery(cursor string) url.Values {
 	q := url.Values{"changed_since": {cursor}}
 	if labels := f.selector.String(); labels != "" {
 		q.Set("labels", labels)
@@ -98,10 +98,10 @@ func (f *follower) query(cursor string) url.Values {
 	return q
 }
 
-// pull asks for all that has changed.
-func (f *follower) pull(ctx context.Context, p *pass, cursor *string) error {
+// pullChanges asks for all that has changed.
+func (f *follower) pullChanges(ctx context.Context, p *pass, cursor *string) error {
 	for more := true; more; {
-		env, err := f.pullPage(ctx, p, *cursor)
+		env, err := f.pullChangesPage(ctx, p, *cursor)
 		if err != nil {
 			return err
 		}
@@ -113,8 +113,8 @@ func (f *follower) pull(ctx context.Context, p *pass, cursor *string) error {
 	return nil
 }
 
-func (f *follower) pullPage(ctx context.Context, p *pass, cursor string) (scan.Envelope, error) {
-	q := f.query(cursor)
+func (f *follower) pullChangesPage(ctx context.Context, p *pass, cursor string) (scan.Envelope, error) {
+	q := f.changesQuery(cursor)
 	q.Set("limit", strconv.Itoa(f.cfg.HyperfleetAPI.PageSize))
 	asking, cancel := context.WithTimeoutCause(ctx, f.cfg.HyperfleetAPI.Timeout, errNoChanges)
 	defer cancel()
@@ -125,9 +125,9 @@ func (f *follower) pullPage(ctx context.Context, p *pass, cursor string) (scan.E
 	}
 	f.buffer = body
 	p.now, p.asked = time.Now(), asked
-	p.trustFilter = p.trusts(body, true, true)
-	env, err := p.scanner.Scan(body, func(it *scan.Item) error { return p.visit(ctx, it) })
-	p.metrics.add(&p.tally)
+	p.trustFilter = p.trustsServerFilter(body, true, true)
+	env, err := p.scanner.Scan(body, func(it *scan.Item) error { return p.decideResource(ctx, it) })
+	p.metrics.addTally(&p.tally)
 	if err != nil {
 		return env, fmt.Errorf("read changes of %s: %w", f.cfg.ResourceType, err)
 	}
@@ -135,7 +135,7 @@ func (f *follower) pullPage(ctx context.Context, p *pass, cursor string) (scan.E
 		return env, errWithdrawn
 	}
 	for _, id := range env.Removed {
-		p.forget(id)
+		p.forgetResource(id)
 	}
 	f.metrics.changes.Add(float64(env.Items + len(env.Removed)))
 	return env, nil
@@ -145,22 +145,22 @@ func (f *follower) pullPage(ctx context.Context, p *pass, cursor string) (scan.E
 type watcher struct {
 	*follower
 
-	// off is by how many full sweeps it was found that watching does not
+	// disabledAtSweep is by how many full sweeps it was found that watching does not
 	// work. After another one it is tried again.
-	off      uint32
-	disabled bool
-	failures int // in a row
+	disabledAtSweep uint32
+	disabled        bool
+	failures        int // in a row
 }
 
-// try is told what changes, if it can be, until the API ends that. It reports
+// watchChanges is told what changes, if it can be, until the API ends that. It reports
 // whether anything was told.
-func (w *watcher) try(ctx context.Context, p *pass, cursor *string) (told bool) {
-	if w.mode != ModeWatch || w.disabled && w.swept.Load() == w.off {
+func (w *watcher) watchChanges(ctx context.Context, p *pass, cursor *string) (told bool) {
+	if w.mode != ModeWatch || w.disabled && w.fullSweeps.Load() == w.disabledAtSweep {
 		return false
 	}
 	w.disabled = false
 	begin := time.Now()
-	q := w.query(*cursor)
+	q := w.changesQuery(*cursor)
 	q.Set("watch", "true")
 	watching, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -178,7 +178,7 @@ func (w *watcher) try(ctx context.Context, p *pass, cursor *string) (told bool) 
 			w.setMode(ModeWatch)
 		}
 		told = true
-		return w.hear(ctx, p, e, cursor)
+		return w.handleWatchEvent(ctx, p, e, cursor)
 	})
 	if ctx.Err() != nil {
 		return told
@@ -192,18 +192,18 @@ func (w *watcher) try(ctx context.Context, p *pass, cursor *string) (told bool) 
 	}
 	switch {
 	case errors.Is(err, errors.ErrUnsupported), errors.Is(context.Cause(watching), errSilent):
-		w.disabled, w.off = true, w.swept.Load()
+		w.disabled, w.disabledAtSweep = true, w.fullSweeps.Load()
 		w.log.WarnContext(ctx, "watch unavailable, polling for changes", "err", err)
 	case err != nil && !errors.Is(err, io.EOF):
-		w.warn("watch", func(log *slog.Logger) { log.WarnContext(ctx, "watch ended", "err", err) })
+		w.warnSampled("watch", func(log *slog.Logger) { log.WarnContext(ctx, "watch ended", "err", err) })
 	}
 	return told
 }
 
-// pause is how long to wait until changes are asked for again, or watched.
-func (w *watcher) pause(begin time.Time, err error) time.Duration {
+// nextDelay is how long to wait until changes are asked for again, or watched.
+func (w *watcher) nextDelay(begin time.Time, err error) time.Duration {
 	if err != nil {
-		return w.pauseAfter(err)
+		return w.errorDelay(err)
 	}
 	if w.mode != ModeWatch || w.disabled {
 		return max(0, w.cfg.PollInterval-time.Since(begin))
@@ -211,20 +211,20 @@ func (w *watcher) pause(begin time.Time, err error) time.Duration {
 	return backoff.Policy{Initial: 50 * time.Millisecond, Max: w.cfg.PollInterval}.Delay(w.failures)
 }
 
-// hear takes one event of a watch.
-func (f *follower) hear(ctx context.Context, p *pass, e v1.WatchEvent, cursor *string) error {
+// handleWatchEvent takes one event of a watch.
+func (f *follower) handleWatchEvent(ctx context.Context, p *pass, e v1.WatchEvent, cursor *string) error {
 	// How long ago it was sent, while there was no time to hear it, nobody knows.
 	p.now, p.asked = time.Now(), time.Time{}
 	var err error
 	switch e.Type {
 	case v1.WatchChanged:
-		p.trustFilter = p.trusts(nil, false, true)
-		err = p.scanner.ScanOne(e.Data, func(it *scan.Item) error { return p.visit(ctx, it) })
-		p.metrics.add(&p.tally)
+		p.trustFilter = p.trustsServerFilter(nil, false, true)
+		err = p.scanner.ScanOne(e.Data, func(it *scan.Item) error { return p.decideResource(ctx, it) })
+		p.metrics.addTally(&p.tally)
 		f.metrics.changes.Inc()
 	case v1.WatchRemoved:
 		err = p.scanner.ScanOne(e.Data, func(it *scan.Item) error {
-			p.forget(it.ID)
+			p.forgetResource(it.ID)
 			return nil
 		})
 		f.metrics.changes.Inc()

@@ -45,31 +45,31 @@ type follower struct {
 	cursors chan string
 	resync  chan struct{}
 
-	swept atomic.Uint32 // how many full sweeps were done
+	fullSweeps atomic.Uint32 // how many full sweeps were done
 
 	// complete says that the index has all that is ours. The next round does
 	// not wait for its time when there is news: that this is so now, or that
 	// the feed has begun.
 	complete atomic.Bool
-	news     chan struct{}
+	wake     chan struct{}
 
 	// pages are how many resources the pages with tags have, of ours, since
 	// what is ours is what it was when paging began.
 	pages  map[listing.Place]int
-	paging division
+	paging shardEpoch
 }
 
-// follow runs a follower until ctx ends, the API withdraws its offer, or it
+// followAPI runs a follower until ctx ends, the API withdraws its offer, or it
 // makes a better one.
-func (s *Sentinel) follow(ctx context.Context, mode Mode) {
+func (s *Sentinel) followAPI(ctx context.Context, mode Mode) {
 	s.log.InfoContext(ctx, "following the API", "mode", string(mode), "full_sweep_interval", s.cfg.Source.FullSweepInterval)
 	f := &follower{
 		Sentinel: s, mode: mode, index: index.New(time.Now()), lookup: s.newWalker(), score: new(score),
-		cursors: make(chan string, 1), resync: make(chan struct{}, 1), news: make(chan struct{}, 1),
-		paging: division{shard: s.shard},
+		cursors: make(chan string, 1), resync: make(chan struct{}, 1), wake: make(chan struct{}, 1),
+		paging: shardEpoch{shard: s.shard},
 	}
-	f.paging.begin()
-	s.start = beginning{}
+	f.paging.beginList()
+	s.start = sweepStart{}
 	if mode == ModeWatch {
 		s.setMode(ModeCursor) // until a watch has said something
 	} else {
@@ -82,23 +82,23 @@ func (s *Sentinel) follow(ctx context.Context, mode Mode) {
 	defer wg.Wait() // also when it panics
 	defer stop(nil)
 	wg.Go(func() {
-		defer s.panics.catch()
-		stop(f.sweeps(within))
+		defer s.panics.recoverPanic()
+		stop(f.runFullSweeps(within))
 	})
 	if mode != ModeETag {
-		s.feeding.set(errNotFollowed)
+		s.feeding.store(errNotFollowed)
 		wg.Go(func() {
-			defer s.panics.catch()
-			stop(f.feed(within))
+			defer s.panics.recoverPanic()
+			stop(f.followChanges(within))
 		})
 	}
-	f.polls(within)
+	f.runPolls(within)
 	wg.Wait()
 	stop(nil)
 
-	s.feeding.set(nil)
-	s.looking.set(nil)
-	s.start = beginning{}
+	s.feeding.store(nil)
+	s.looking.store(nil)
+	s.start = sweepStart{}
 	s.metrics.indexBytes.Set(0)
 	better, more := errors.AsType[offerError](context.Cause(within))
 	switch {
@@ -106,8 +106,8 @@ func (s *Sentinel) follow(ctx context.Context, mode Mode) {
 	case more:
 		s.log.InfoContext(ctx, "api offers a better source mode", "mode", string(better.mode))
 	default:
-		s.distrust = time.Now().Add(s.cfg.Source.FullSweepInterval)
-		s.log.WarnContext(ctx, "change feed failed, listing all resources in every poll", "err", context.Cause(within), "until", s.distrust)
+		s.feedDisabledUntil = time.Now().Add(s.cfg.Source.FullSweepInterval)
+		s.log.WarnContext(ctx, "change feed failed, listing all resources in every poll", "err", context.Cause(within), "until", s.feedDisabledUntil)
 	}
 }
 
@@ -118,25 +118,25 @@ func (f *follower) newPass(ctx context.Context) *pass {
 	return p
 }
 
-// sweeps lists everything at the start, now and then, when the feed has lost
+// runFullSweeps lists everything at the start, now and then, when the feed has lost
 // its place, and when the resources have been divided anew.
-func (f *follower) sweeps(ctx context.Context) error {
-	d := division{shard: f.shard}
+func (f *follower) runFullSweeps(ctx context.Context) error {
+	d := shardEpoch{shard: f.shard}
 	for {
-		err := f.fullSweep(ctx, d.begin())
-		if err != nil && !errors.Is(err, errDivided) {
+		err := f.fullSweep(ctx, d.beginList())
+		if err != nil && !errors.Is(err, errShardChanged) {
 			return err
 		}
-		if err != nil || d.over() {
+		if err != nil || d.isStale() {
 			f.log.InfoContext(ctx, "shard assignment changed, listing all resources")
 			f.complete.Store(false)
 			if err != nil {
-				d.cut()
+				d.noteInterrupted()
 			}
 			continue
 		}
 		if !f.complete.Swap(true) {
-			f.tell()
+			f.wakePoll()
 		}
 		interval := f.cfg.Source.FullSweepInterval
 		timer := time.NewTimer(interval*4/5 + rand.N(interval*2/5)) //nolint:gosec // only spreads sweeps
@@ -154,10 +154,10 @@ func (f *follower) sweeps(ctx context.Context) error {
 	}
 }
 
-// tell has the next round begin at once.
-func (f *follower) tell() {
+// wakePoll has the next round begin at once.
+func (f *follower) wakePoll() {
 	select {
-	case f.news <- struct{}{}:
+	case f.wake <- struct{}{}:
 	default: // there are other news, not yet heard
 	}
 }
@@ -171,36 +171,36 @@ func (f *follower) fullSweep(ctx context.Context, cut <-chan struct{}) error {
 	for {
 		p := f.newPass(ctx)
 		p.keep = func(id []byte, due time.Time, class index.Class) { f.index.Seen(id, due, class, mark) }
-		err := f.sweep(ctx, p, cut, f.begun)
+		err := f.listAll(ctx, p, cut, f.offerCursor)
 		if err == nil {
 			removed := f.index.EndPass(mark)
 			f.memory.Sweep()
-			f.swept.Add(1)
+			f.fullSweeps.Add(1)
 			f.metrics.lastFullSweep.SetToCurrentTime()
 			f.log.InfoContext(ctx, "full sweep completed", "resources", p.resources, "removed", removed, "took", time.Since(begin))
 			return nil
 		}
-		if errors.Is(err, errWithdrawn) || errors.Is(err, errDivided) || errors.As(err, new(offerError)) || ctx.Err() != nil {
+		if errors.Is(err, errWithdrawn) || errors.Is(err, errShardChanged) || errors.As(err, new(offerError)) || ctx.Err() != nil {
 			return err
 		}
-		f.refused(&f.listing, err)
+		f.noteAPIError(&f.listing, err)
 		f.log.ErrorContext(ctx, "full sweep interrupted, resuming", "err", err)
-		waiting, stop := cutBy(ctx, cut)
-		err = backoff.Sleep(waiting, f.pauseAfter(err))
+		waiting, stop := withCancelOnClose(ctx, cut)
+		err = backoff.Sleep(waiting, f.errorDelay(err))
 		stop()
 		if err != nil {
-			f.start = beginning{} // what was read already may be another's now
+			f.start = sweepStart{} // what was read already may be another's now
 			return err
 		}
 	}
 }
 
-// begun gives the feed the place where the changes begin that a sweep may not
+// offerCursor gives the feed the place where the changes begin that a sweep may not
 // have seen. One that has its place goes on from there. Where there is no feed
 // it looks for what there could be one of by now.
-func (f *follower) begun(pg listing.Page, env scan.Envelope) error {
+func (f *follower) offerCursor(pg listing.Page, env scan.Envelope) error {
 	if f.mode == ModeETag {
-		err := f.offered(pg, env)
+		err := f.checkOffer(pg, env)
 		if offer, ok := errors.AsType[offerError](err); ok && offer.mode == f.mode {
 			return nil
 		}
@@ -217,57 +217,57 @@ func (f *follower) begun(pg listing.Page, env scan.Envelope) error {
 	return nil
 }
 
-// polls looks up what is due, every poll interval, or at once when there is
+// runPolls looks up what is due, every poll interval, or at once when there is
 // news: what was not known in the last round was not told.
-func (f *follower) polls(ctx context.Context) {
+func (f *follower) runPolls(ctx context.Context) {
 	for ctx.Err() == nil {
 		begin := time.Now()
-		err := f.round(ctx)
+		err := f.runPoll(ctx)
 		took := time.Since(begin)
 		f.noteOverrun(ctx, took, err)
-		wait := f.pause(took, err)
-		f.pulse.beat(wait)
+		wait := f.pollDelay(took, err)
+		f.heartbeat.noteProgress(wait)
 		timer := time.NewTimer(wait)
 		select {
 		case <-timer.C:
-		case <-f.news:
+		case <-f.wake:
 		case <-ctx.Done():
 		}
 		timer.Stop()
 	}
 }
 
-func (f *follower) round(ctx context.Context) error {
+func (f *follower) runPoll(ctx context.Context) error {
 	begin := time.Now()
 	ctx, span := f.tracer.Start(ctx, "sentinel.round")
 	defer span.End()
 	ready, all := f.index.Ready(), f.index.Len()
 	complete := f.complete.Load()
 	if complete {
-		f.expect(ready, all-ready)
+		f.setSteadyRate(ready, all-ready)
 	}
 	var err error
-	if f.mode == ModeETag && f.swept.Load() > 0 {
+	if f.mode == ModeETag && f.fullSweeps.Load() > 0 {
 		all, err = f.changedPages(ctx)
 	}
 	p := f.newPass(ctx)
-	p.trouble, p.began = &f.looking, begin
+	p.lastError, p.began = &f.looking, begin
 	if err == nil {
 		f.logNotDue(ctx, begin, p.debug)
-		err = f.due(ctx, p)
+		err = f.lookUpDue(ctx, p)
 	}
 	p.publishing.Wait()
 	switch {
 	case err == nil:
-		f.looking.set(nil)
+		f.looking.store(nil)
 	case ctx.Err() == nil:
-		f.refused(&f.looking, err)
+		f.noteAPIError(&f.looking, err)
 	}
 	// A round is only as good as the feed, whose error has been counted and
 	// logged. But what falls due by itself is not put off for it.
 	whole := err
 	if err == nil && complete {
-		whole = f.feeding.err()
+		whole = f.feeding.load()
 	}
 	addTo(f.metrics.skippedReady, max(0, ready-int(f.score.ready.Swap(0))-p.deferred.Ready))
 	addTo(f.metrics.skippedOthers, max(0, all-ready-int(f.score.others.Swap(0))-p.deferred.NotReady))
@@ -280,7 +280,7 @@ func (f *follower) round(ctx context.Context) error {
 	switch {
 	case errors.Is(whole, errNotFollowed): // it has just begun; there is nothing to tell yet
 	case complete, whole != nil:
-		p.finish(ctx, whole, time.Since(begin))
+		p.reportRound(ctx, whole, time.Since(begin))
 	}
 	return err
 }
@@ -299,22 +299,22 @@ func (f *follower) logNotDue(ctx context.Context, now time.Time, debug bool) {
 // changedPages reads the pages of the list that have changed, and counts the
 // resources on all of them: the index does not know yet what is gone.
 func (f *follower) changedPages(ctx context.Context) (resources int, err error) {
-	if f.pages == nil || f.paging.over() {
-		f.paging.begin()
+	if f.pages == nil || f.paging.isStale() {
+		f.paging.beginList()
 		f.etags, f.pages = f.newWalker(), map[listing.Place]int{}
 	}
 	p := f.newPass(ctx)
-	p.keep, p.trouble = f.index.Put, &f.looking
+	p.keep, p.lastError = f.index.Put, &f.looking
 	met := make(map[listing.Place]int, len(f.pages))
 	_, err = f.etags.WalkChanged(ctx, func(pg listing.Page) (scan.Envelope, error) {
 		if pg.First {
-			p.restart()
+			p.resetCounts()
 		}
 		if pg.Unchanged {
 			pg.Items = f.pages[pg.At]
 		}
 		before := p.resources
-		env, err := p.read(ctx, pg)
+		env, err := p.decidePage(ctx, pg)
 		if err == nil {
 			met[pg.At], f.pages[pg.At] = p.resources-before, p.resources-before
 		}
@@ -329,10 +329,10 @@ func (f *follower) changedPages(ctx context.Context) (resources int, err error) 
 // lookupChunk is how many resources one request asks for.
 const lookupChunk = 100
 
-// due looks up the resources whose time has come: until what may be published
+// lookUpDue looks up the resources whose time has come: until what may be published
 // now is spent, and all that wait for a changed generation.
-func (f *follower) due(ctx context.Context, p *pass) error {
-	p.strangers = true
+func (f *follower) lookUpDue(ctx context.Context, p *pass) error {
+	p.allowUnselected = true
 	// What falls due from now on is left to the next round, and with it what
 	// fails in this one: there would be no end of a round while the broker is down.
 	now := time.Now()
@@ -350,14 +350,14 @@ func (f *follower) due(ctx context.Context, p *pass) error {
 			if f.shard.Owns([]byte(id)) {
 				ids = append(ids, id)
 			} else {
-				p.yield([]byte(id))
+				p.handOver([]byte(id))
 			}
 		})
 		if taken == 0 {
 			return nil
 		}
 		dispatched, urgent, deferred := p.dispatched, p.urgent, p.deferred.All()
-		if err := f.look(ctx, p, ids, again); err != nil {
+		if err := f.decideByID(ctx, p, ids, again); err != nil {
 			return err
 		}
 		urgent = p.urgent - urgent
@@ -376,13 +376,13 @@ func (p *pass) leaveOverdue(behind index.Left) {
 	p.deferred.Ready += behind.Ready
 	p.deferred.NotReady += behind.NotReady
 	p.tally.decisions[decision.ReasonDeferred] += behind.All()
-	p.metrics.add(&p.tally)
+	p.metrics.addTally(&p.tally)
 }
 
-// look decides about the resources of some ids, as they are now. Those that
+// decideByID decides about the resources of some ids, as they are now. Those that
 // the answer does not have, or the selector not match, are gone, unless the
 // feed has heard otherwise meanwhile.
-func (f *follower) look(ctx context.Context, p *pass, ids []string, again time.Time) error {
+func (f *follower) decideByID(ctx context.Context, p *pass, ids []string, again time.Time) error {
 	missing := make(map[string]struct{}, len(ids))
 	for _, id := range ids {
 		missing[id] = struct{}{}
@@ -391,22 +391,22 @@ func (f *follower) look(ctx context.Context, p *pass, ids []string, again time.T
 		delete(missing, string(id))
 		f.index.Settle(id, due, class, again)
 	}
-	err := f.lookup.Lookup(ctx, ids, func(pg listing.Page) (scan.Envelope, error) { return p.read(ctx, pg) })
+	err := f.lookup.Lookup(ctx, ids, func(pg listing.Page) (scan.Envelope, error) { return p.decidePage(ctx, pg) })
 	if err != nil {
 		return err
 	}
 	for id := range missing {
 		if id := []byte(id); f.index.Gone(id, again) {
-			p.memory.Answered(p.memory.Key(id), true)
+			p.memory.ForgetAnnouncement(p.memory.Key(id), true)
 		}
 	}
 	return nil
 }
 
-// forget a resource that is gone, or none of ours.
-func (p *pass) forget(id []byte) {
+// forgetResource a resource that is gone, or none of ours.
+func (p *pass) forgetResource(id []byte) {
 	p.index.Remove(id)
-	p.memory.Answered(p.memory.Key(id), true)
+	p.memory.ForgetAnnouncement(p.memory.Key(id), true)
 }
 
 // statusOf is the HTTP status that an error stands for, 0 if it is none.
@@ -420,8 +420,8 @@ func statusOf(err error) int {
 	return 0
 }
 
-// lost reports whether the API refuses a cursor.
-func lost(err error) bool {
+// isCursorLost reports whether the API refuses a cursor.
+func isCursorLost(err error) bool {
 	switch statusOf(err) {
 	case http.StatusGone, http.StatusBadRequest, http.StatusNotFound, http.StatusUnprocessableEntity:
 		return true
@@ -431,19 +431,19 @@ func lost(err error) bool {
 
 // setFeed notes whether the feed is up to date.
 func (f *follower) setFeed(ctx context.Context, err error) {
-	before := f.feeding.err()
+	before := f.feeding.load()
 	if err == nil {
-		f.feeding.set(nil)
+		f.feeding.store(nil)
 		if errors.Is(before, errNotFollowed) {
-			f.tell()
+			f.wakePoll()
 		}
 		return
 	}
 	if ctx.Err() != nil {
 		return
 	}
-	f.refused(&f.feeding, err)
+	f.noteAPIError(&f.feeding, err)
 	if before == nil || before.Error() != err.Error() {
-		f.warn("feed", func(log *slog.Logger) { log.WarnContext(ctx, "change feed failed", "err", err) })
+		f.warnSampled("feed", func(log *slog.Logger) { log.WarnContext(ctx, "change feed failed", "err", err) })
 	}
 }

@@ -10,9 +10,9 @@ import (
 // errNotListed is why a sentinel that has not read a page yet is not ready.
 var errNotListed = errors.New("no response from the fleet API yet")
 
-// A pulse says whether a sentinel makes progress. The zero value is one that
+// A heartbeat says whether a sentinel makes progress. The zero value is one that
 // does not run, and lives.
-type pulse struct {
+type heartbeat struct {
 	// next is when progress is due at the latest, nil while nothing runs.
 	next atomic.Pointer[time.Time]
 
@@ -20,9 +20,9 @@ type pulse struct {
 	allowance time.Duration
 }
 
-// beat notes progress; the next is due after wait and the time of one step, or
+// noteProgress notes progress; the next is due after wait and the time of one step, or
 // when another loop, which waits for longer, has promised it.
-func (p *pulse) beat(wait time.Duration) {
+func (p *heartbeat) noteProgress(wait time.Duration) {
 	next := time.Now().Add(wait + p.allowance)
 	for {
 		before := p.next.Load()
@@ -32,9 +32,9 @@ func (p *pulse) beat(wait time.Duration) {
 	}
 }
 
-func (p *pulse) stop() { p.next.Store(nil) }
+func (p *heartbeat) clearDeadline() { p.next.Store(nil) }
 
-func (p *pulse) err() error {
+func (p *heartbeat) checkProgress() error {
 	next := p.next.Load()
 	if next == nil || time.Now().Before(*next) {
 		return nil
@@ -45,17 +45,17 @@ func (p *pulse) err() error {
 // Live reports whether the loop makes progress: pages are read, events are
 // tried, or it waits for its next round. That the API or the broker is down is
 // no reason to restart it.
-func (s *Sentinel) Live() error { return s.pulse.err() }
+func (s *Sentinel) Live() error { return s.heartbeat.checkProgress() }
 
-// A trouble is what the last request of a loop failed with. The zero value is
+// A lastError is what the last request of a loop failed with. The zero value is
 // none. Loops ask for different things, and each has its own: that one kind of request
 // works does not mean that another does.
-type trouble struct{ last atomic.Pointer[error] }
+type lastError struct{ last atomic.Pointer[error] }
 
-// set notes how a request went.
-func (t *trouble) set(err error) { t.last.Store(&err) }
+// store notes how a request went.
+func (t *lastError) store(err error) { t.last.Store(&err) }
 
-func (t *trouble) err() error {
+func (t *lastError) load() error {
 	if p := t.last.Load(); p != nil {
 		return *p
 	}
@@ -75,8 +75,8 @@ func (s *Sentinel) Ready() error {
 
 // apiErr is what the last request to the fleet API failed with.
 func (s *Sentinel) apiErr() error {
-	for _, t := range []*trouble{&s.listing, &s.feeding, &s.looking} {
-		if err := t.err(); err != nil {
+	for _, t := range []*lastError{&s.listing, &s.feeding, &s.looking} {
+		if err := t.load(); err != nil {
 			return err // an API that is down fails them all alike
 		}
 	}

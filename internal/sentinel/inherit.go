@@ -2,7 +2,7 @@ package sentinel
 
 import "reflect"
 
-// inherit takes over from a predecessor what is still true, so that nothing is
+// inheritState takes over from a predecessor what is still true, so that nothing is
 // said twice, and nothing is forgotten because a configuration changed.
 //
 // Of the same collection of the same API that is what was announced, whatever
@@ -18,31 +18,31 @@ import "reflect"
 //
 // The budget of events protects those who receive them. They may be the same
 // ones in any case, so what was spent is spent. What counts goes on counting.
-func (s *Sentinel) inherit(p *Sentinel) {
+func (s *Sentinel) inheritState(p *Sentinel) {
 	if p == nil {
 		return
 	}
-	before := p.tallies.stats()
-	s.tallies.rounds, s.tallies.lastRound, s.tallies.published = before.Rounds, before.LastRound, before.Published
+	before := p.counts.snapshot()
+	s.counts.rounds, s.counts.lastRound, s.counts.published = before.Rounds, before.LastRound, before.Published
 	s.budget, s.sampler = p.budget, p.sampler
 	if p.cfg.ResourceType != s.cfg.ResourceType || p.cfg.HyperfleetAPI.Endpoint != s.cfg.HyperfleetAPI.Endpoint {
 		return
 	}
-	s.memory, s.record, s.told = p.memory, p.record, p.told
+	s.memory, s.record, s.resourceLogs = p.memory, p.record, p.resourceLogs
 	s.memory.Resize(s.cfg.MemoryLimit)
 	s.record.Resize(s.cfg.DecisionsLimit)
 	s.rounds.Store(p.rounds.Load()) // which the memory goes by
-	s.distrust = p.distrust
-	s.listing.set(p.listing.err())
-	if !s.selects(p) {
+	s.feedDisabledUntil = p.feedDisabledUntil
+	s.listing.store(p.listing.load())
+	if !s.selectsSameAs(p) {
 		s.memory.Restart()
 		return
 	}
-	s.tallies.resources, s.population = before.Resources, p.population
+	s.counts.resources, s.population = before.Resources, p.population
 }
 
-// selects reports whether a sentinel selects the resources that another did, of
+// selectsSameAs reports whether a sentinel selects the resources that another did, of
 // one collection, and counts the same of them as waiting.
-func (s *Sentinel) selects(p *Sentinel) bool {
+func (s *Sentinel) selectsSameAs(p *Sentinel) bool {
 	return s.selector.String() == p.selector.String() && s.part == p.part && reflect.DeepEqual(s.cfg.Decision, p.cfg.Decision)
 }

@@ -116,38 +116,38 @@ func newMetrics(reg prometheus.Registerer, key metricsKey) (*metrics, error) {
 	api := f.apiErrors()
 	m := &metrics{
 		key: key, reg: reg,
-		broker: f.counters("broker_errors_total", "Total number of events that failed to publish after all attempts of a poll. They are retried in the next poll.", "broker_type"),
+		broker: f.newCounterVec("broker_errors_total", "Total number of events that failed to publish after all attempts of a poll. They are retried in the next poll.", "broker_type"),
 
-		pending:      f.gauge("pending_resources", "Number of resources in this shard, as of the last completed poll."),
-		published:    f.counter("events_published_total", "Total number of events that the broker confirmed."),
-		deferredNow:  f.gauge("deferred_resources", "Number of due resources that were deferred to a later poll by the publish budget, as of the last completed poll."),
+		pending:      f.newGauge("pending_resources", "Number of resources in this shard, as of the last completed poll."),
+		published:    f.newCounter("events_published_total", "Total number of events that the broker confirmed."),
+		deferredNow:  f.newGauge("deferred_resources", "Number of due resources that were deferred to a later poll by the publish budget, as of the last completed poll."),
 		duration:     f.histogram("reconcile_duration_seconds", "Duration of a poll in seconds.", prometheus.ExponentialBuckets(0.01, 2, 16)),
 		apiErrors:    api.WithLabelValues(opFetchResources),
 		configErrors: api.WithLabelValues(opConfigLoad), // of the custom resource; there from the start
 
-		oldestUnreconciled: f.gauge("oldest_unreconciled_generation_seconds", "Age of the oldest generation that the adapters have not observed, in seconds; 0 if all are observed."),
-		lastGoodRound:      f.gauge("last_successful_poll_timestamp_seconds", "Unix time of the last poll that read all resources and published at least one of its events, or had none to publish."),
-		overruns:           f.counter("poll_overruns_total", "Total number of polls that took longer than the poll interval."),
+		oldestUnreconciled: f.newGauge("oldest_unreconciled_generation_seconds", "Age of the oldest generation that the adapters have not observed, in seconds; 0 if all are observed."),
+		lastGoodRound:      f.newGauge("last_successful_poll_timestamp_seconds", "Unix time of the last poll that read all resources and published at least one of its events, or had none to publish."),
+		overruns:           f.newCounter("poll_overruns_total", "Total number of polls that took longer than the poll interval."),
 		publishDuration:    f.histogram("publish_duration_seconds", "Duration from the first publish attempt to the confirmation of the broker, in seconds.", prometheus.ExponentialBuckets(0.0005, 2, 16)),
-		retries:            f.counter("publish_retries_total", "Total number of publish attempts after the first."),
-		payloadProblems:    f.counter("payload_field_errors_total", "Total number of message_data fields that could not be evaluated, for example because the resource lacks the field."),
-		duplicates:         f.counter("duplicate_resources_total", "Total number of due resources that appeared twice in one list."),
-		unselected:         f.counter("selector_mismatches_total", "Total number of resources that the API returned although they do not match the selector."),
-		memoryEntries:      f.gauge("published_cache_entries", "Number of resources in the cache of published events, which prevents repeated events until an adapter reports."),
-		indexBytes:         f.gauge("schedule_index_bytes", "Memory used by the index of due times, in bytes; 0 in source mode sweep."),
-		lastFullSweep:      f.gauge("last_full_sweep_timestamp_seconds", "Unix time of the last complete list of all resources."),
-		budget:             f.gauge("publish_budget_events_per_second", "Current limit for events published because of their age, in events per second. Changed generations are not limited."),
-		changes:            f.counter("changes_received_total", "Total number of changes received from the API, by a watch or a change cursor."),
-		reconnects:         f.counter("watch_reconnects_total", "Total number of watches that ended and were restarted."),
-		resyncs:            f.counter("resyncs_total", "Total number of times that all resources were listed again because the change cursor was lost."),
-		reloads:            f.counter("config_reloads_total", "Total number of SentinelConfig reloads."),
-		lastReload:         f.gauge("config_last_reload_successful", "1 if the last configuration reload succeeded, 0 if it was rejected and the previous configuration is still active."),
+		retries:            f.newCounter("publish_retries_total", "Total number of publish attempts after the first."),
+		payloadProblems:    f.newCounter("payload_field_errors_total", "Total number of message_data fields that could not be evaluated, for example because the resource lacks the field."),
+		duplicates:         f.newCounter("duplicate_resources_total", "Total number of due resources that appeared twice in one list."),
+		unselected:         f.newCounter("selector_mismatches_total", "Total number of resources that the API returned although they do not match the selector."),
+		memoryEntries:      f.newGauge("published_cache_entries", "Number of resources in the cache of published events, which prevents repeated events until an adapter reports."),
+		indexBytes:         f.newGauge("schedule_index_bytes", "Memory used by the index of due times, in bytes; 0 in source mode sweep."),
+		lastFullSweep:      f.newGauge("last_full_sweep_timestamp_seconds", "Unix time of the last complete list of all resources."),
+		budget:             f.newGauge("publish_budget_events_per_second", "Current limit for events published because of their age, in events per second. Changed generations are not limited."),
+		changes:            f.newCounter("changes_received_total", "Total number of changes received from the API, by a watch or a change cursor."),
+		reconnects:         f.newCounter("watch_reconnects_total", "Total number of watches that ended and were restarted."),
+		resyncs:            f.newCounter("resyncs_total", "Total number of times that all resources were listed again because the change cursor was lost."),
+		reloads:            f.newCounter("config_reloads_total", "Total number of SentinelConfig reloads."),
+		lastReload:         f.newGauge("config_last_reload_successful", "1 if the last configuration reload succeeded, 0 if it was rejected and the previous configuration is still active."),
 		modes:              map[Mode]prometheus.Gauge{},
 	}
 	m.skippedReady, m.skippedOthers = f.byReadyState("resources_skipped_total", "Total number of resources skipped because they were not due.")
 	m.deferredReady, m.deferredOther = f.byReadyState("resources_deferred_total", "Total number of due resources deferred to a later poll by the publish budget, counted once in each poll.")
 	m.lastReload.Set(1)
-	f.add(prometheus.NewGaugeFunc(prometheus.GaugeOpts(f.opts("in_flight_events", "Number of events sent to the broker and not confirmed yet.")),
+	f.register(prometheus.NewGaugeFunc(prometheus.GaugeOpts(f.newOpts("in_flight_events", "Number of events sent to the broker and not confirmed yet.")),
 		func() float64 { return float64((*m.inFlight.Load())()) }))
 
 	m.addVectors(f)
@@ -162,24 +162,24 @@ func newMetrics(reg prometheus.Registerer, key metricsKey) (*metrics, error) {
 // addVectors makes the metrics with a label from a closed set, each with all its
 // series.
 func (m *metrics) addVectors(f *factory) {
-	modes := prometheus.NewGaugeVec(prometheus.GaugeOpts(f.opts("source_mode", "1 for the active source mode, which is how changes are read from the API, 0 for the other modes.")), []string{"mode"})
-	f.add(modes)
+	modes := prometheus.NewGaugeVec(prometheus.GaugeOpts(f.newOpts("source_mode", "1 for the active source mode, which is how changes are read from the API, 0 for the other modes.")), []string{"mode"})
+	f.register(modes)
 	for _, mode := range []Mode{ModeSweep, ModeETag, ModeCursor, ModeWatch} {
 		m.modes[mode] = modes.WithLabelValues(string(mode))
 	}
-	decisions := f.counters("decisions_total", "Total number of decisions about resources, by reason.", "reason")
-	publishedBy := f.counters("events_published_by_reason_total", "Total number of events that the broker confirmed, by the reason for publishing.", "reason")
+	decisions := f.newCounterVec("decisions_total", "Total number of decisions about resources, by reason.", "reason")
+	publishedBy := f.newCounterVec("events_published_by_reason_total", "Total number of events that the broker confirmed, by the reason for publishing.", "reason")
 	for r := range decision.NumReasons {
 		m.decisions[r] = decisions.WithLabelValues(r.String())
 		if r.Publishes() {
 			m.publishedBy[r] = publishedBy.WithLabelValues(r.String())
 		}
 	}
-	warnings := f.counters("resource_warnings_total", "Total number of anomalies in resources, by warning. The sentinel made a decision about the resource in spite of the anomaly.", "warning")
+	warnings := f.newCounterVec("resource_warnings_total", "Total number of anomalies in resources, by warning. The sentinel made a decision about the resource in spite of the anomaly.", "warning")
 	for w := decision.WarningNone + 1; w < decision.NumWarnings; w++ {
 		m.warnings[w] = warnings.WithLabelValues(w.String())
 	}
-	faults := f.counters("decode_errors_total", "Total number of resources that could not be decoded, or only partly.", "reason")
+	faults := f.newCounterVec("decode_errors_total", "Total number of resources that could not be decoded, or only partly.", "reason")
 	for fault := scan.FaultNone + 1; fault < scan.NumFaults; fault++ {
 		m.faults[fault] = faults.WithLabelValues(fault.String())
 	}
@@ -187,13 +187,13 @@ func (m *metrics) addVectors(f *factory) {
 
 // byReadyState makes a counter of resources that are ready, and of others.
 func (f *factory) byReadyState(name, help string) (ready, others prometheus.Counter) {
-	c := f.counters(name, help, "ready_state")
+	c := f.newCounterVec(name, help, "ready_state")
 	return c.WithLabelValues("ready"), c.WithLabelValues("not_ready")
 }
 
 // apiErrors makes the counter that a sentinel and LoadErrors share.
 func (f *factory) apiErrors() *prometheus.CounterVec {
-	return f.counters("api_errors_total", "Total number of errors of the fleet API and of loading the configuration, by operation.", "operation")
+	return f.newCounterVec("api_errors_total", "Total number of errors of the fleet API and of loading the configuration, by operation.", "operation")
 }
 
 // unregister takes the metrics away.
@@ -203,11 +203,11 @@ func (m *metrics) unregister() {
 	}
 }
 
-func (f *factory) opts(name, help string) prometheus.Opts {
+func (f *factory) newOpts(name, help string) prometheus.Opts {
 	return prometheus.Opts{Namespace: namespace, Subsystem: subsystem, Name: name, Help: help, ConstLabels: f.labels}
 }
 
-func (f *factory) add(c prometheus.Collector) {
+func (f *factory) register(c prometheus.Collector) {
 	if err := f.reg.Register(c); err != nil {
 		f.errs = append(f.errs, err)
 		return
@@ -215,21 +215,21 @@ func (f *factory) add(c prometheus.Collector) {
 	f.registered = append(f.registered, c)
 }
 
-func (f *factory) gauge(name, help string) prometheus.Gauge {
-	g := prometheus.NewGauge(prometheus.GaugeOpts(f.opts(name, help)))
-	f.add(g)
+func (f *factory) newGauge(name, help string) prometheus.Gauge {
+	g := prometheus.NewGauge(prometheus.GaugeOpts(f.newOpts(name, help)))
+	f.register(g)
 	return g
 }
 
-func (f *factory) counter(name, help string) prometheus.Counter {
-	c := prometheus.NewCounter(prometheus.CounterOpts(f.opts(name, help)))
-	f.add(c)
+func (f *factory) newCounter(name, help string) prometheus.Counter {
+	c := prometheus.NewCounter(prometheus.CounterOpts(f.newOpts(name, help)))
+	f.register(c)
 	return c
 }
 
-func (f *factory) counters(name, help, label string) *prometheus.CounterVec {
-	c := prometheus.NewCounterVec(prometheus.CounterOpts(f.opts(name, help)), []string{label})
-	f.add(c)
+func (f *factory) newCounterVec(name, help, label string) *prometheus.CounterVec {
+	c := prometheus.NewCounterVec(prometheus.CounterOpts(f.newOpts(name, help)), []string{label})
+	f.register(c)
 	return c
 }
 
@@ -237,12 +237,12 @@ func (f *factory) histogram(name, help string, buckets []float64) prometheus.His
 	h := prometheus.NewHistogram(prometheus.HistogramOpts{
 		Namespace: namespace, Subsystem: subsystem, Name: name, Help: help, ConstLabels: f.labels, Buckets: buckets,
 	})
-	f.add(h)
+	f.register(h)
 	return h
 }
 
-// mode notes how changes are learned of from now on.
-func (m *metrics) mode(now Mode) {
+// setMode notes how changes are learned of from now on.
+func (m *metrics) setMode(now Mode) {
 	m.modes[now].Set(1)
 	for mode, gauge := range m.modes {
 		if mode != now {
@@ -263,7 +263,7 @@ type tally struct {
 	unselected   int
 }
 
-func (m *metrics) add(t *tally) {
+func (m *metrics) addTally(t *tally) {
 	addEach(m.decisions[:], t.decisions[:])
 	addEach(m.warnings[:], t.warnings[:])
 	addEach(m.faults[:], t.faults[:])

@@ -11,9 +11,9 @@ import (
 	"github.com/fleetloop/fleetloop/internal/backoff"
 )
 
-// A pacer lets so many requests a second begin. Whoever comes too early waits
+// A rateLimiter lets so many requests a second begin. Whoever comes too early waits
 // for a slot of its own.
-type pacer struct {
+type rateLimiter struct {
 	every time.Duration
 
 	mu   sync.Mutex
@@ -23,7 +23,7 @@ type pacer struct {
 // idle is how much of the time in which nobody came may be caught up on.
 const idle = 100 * time.Millisecond
 
-func (p *pacer) wait(ctx context.Context) error {
+func (p *rateLimiter) waitForSlot(ctx context.Context) error {
 	now := time.Now()
 	p.mu.Lock()
 	if slack := now.Add(-idle); p.next.Before(slack) {
@@ -38,33 +38,33 @@ func (p *pacer) wait(ctx context.Context) error {
 	return backoff.Sleep(ctx, slot.Sub(now))
 }
 
-// A paced API is asked no faster than the configuration allows.
-type paced struct {
-	api   api
-	pacer *pacer
+// A rateLimitedAPI API is asked no faster than the configuration allows.
+type rateLimitedAPI struct {
+	api     api
+	limiter *rateLimiter
 }
 
 // ListPage reads a page when its turn has come.
-func (p paced) ListPage(ctx context.Context, collection string, q url.Values, dst []byte) ([]byte, error) {
-	if err := p.pacer.wait(ctx); err != nil {
+func (p rateLimitedAPI) ListPage(ctx context.Context, collection string, q url.Values, dst []byte) ([]byte, error) {
+	if err := p.limiter.waitForSlot(ctx); err != nil {
 		return dst[:0], err
 	}
 	return p.api.ListPage(ctx, collection, q, dst)
 }
 
 // ListPageIf reads a page that has changed when its turn has come.
-func (p paced) ListPageIf(
+func (p rateLimitedAPI) ListPageIf(
 	ctx context.Context, collection string, q url.Values, etag string, dst []byte,
 ) ([]byte, io.ReadCloser, string, error) {
-	if err := p.pacer.wait(ctx); err != nil {
+	if err := p.limiter.waitForSlot(ctx); err != nil {
 		return dst[:0], nil, "", err
 	}
 	return p.api.ListPageIf(ctx, collection, q, etag, dst)
 }
 
 // Watch begins a watch when its turn has come.
-func (p paced) Watch(ctx context.Context, collection string, q url.Values, handle func(v1.WatchEvent) error) error {
-	if err := p.pacer.wait(ctx); err != nil {
+func (p rateLimitedAPI) Watch(ctx context.Context, collection string, q url.Values, handle func(v1.WatchEvent) error) error {
+	if err := p.limiter.waitForSlot(ctx); err != nil {
 		return err
 	}
 	return p.api.Watch(ctx, collection, q, handle)

@@ -10,14 +10,14 @@ import (
 // Panics have a panic in any goroutine of a sentinel come out of Run, after
 // all the others have ended: whoever runs several sentinels can then go on
 // with the rest.
-type panics struct {
+type panicRelay struct {
 	mu    sync.Mutex
 	first string
 	stop  context.CancelFunc
 }
 
-// until gives a context that also ends when a goroutine panics.
-func (p *panics) until(ctx context.Context) context.Context {
+// withPanicCancel gives a context that also ends when a goroutine panics.
+func (p *panicRelay) withPanicCancel(ctx context.Context) context.Context {
 	ctx, stop := context.WithCancel(ctx)
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -25,8 +25,8 @@ func (p *panics) until(ctx context.Context) context.Context {
 	return ctx
 }
 
-// catch is deferred in each goroutine but that of Run.
-func (p *panics) catch() {
+// recoverPanic is deferred in each goroutine but that of Run.
+func (p *panicRelay) recoverPanic() {
 	value := recover()
 	if value == nil {
 		return
@@ -40,8 +40,8 @@ func (p *panics) catch() {
 	p.stop()
 }
 
-// raise is deferred in Run, before all else is.
-func (p *panics) raise() {
+// repanic is deferred in Run, before all else is.
+func (p *panicRelay) repanic() {
 	p.mu.Lock()
 	first := p.first
 	p.stop()

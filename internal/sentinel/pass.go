@@ -38,9 +38,9 @@ type pass struct {
 	// newest says that nobody reads newer news than this.
 	newest bool
 
-	// strangers says that resources which the selector does not match are
+	// allowUnselected says that resources which the selector does not match are
 	// nothing to wonder at.
-	strangers bool
+	allowUnselected bool
 
 	// began is when the round began, which its events are charged to in the
 	// budget: one round has all of it, however long it takes. Zero is now.
@@ -61,7 +61,7 @@ type pass struct {
 	tally     tally
 	again     int // dispatched resources that are still to be met again
 
-	trouble *trouble // of what is read
+	lastError *lastError // of what is read
 
 	publishing sync.WaitGroup
 	dispatched int
@@ -80,30 +80,30 @@ type score struct {
 func (s *Sentinel) newPass(ctx context.Context) *pass {
 	return &pass{
 		Sentinel: s, number: s.rounds.Load(), scanner: scan.New(!s.selector.Empty()),
-		debug: s.log.Enabled(ctx, slog.LevelDebug), now: time.Now(), score: new(score), trouble: &s.listing,
+		debug: s.log.Enabled(ctx, slog.LevelDebug), now: time.Now(), score: new(score), lastError: &s.listing,
 	}
 }
 
-// read decides about the resources of a page.
-func (p *pass) read(ctx context.Context, pg listing.Page) (scan.Envelope, error) {
-	p.pulse.beat(0)
+// decidePage decides about the resources of a page.
+func (p *pass) decidePage(ctx context.Context, pg listing.Page) (scan.Envelope, error) {
+	p.heartbeat.noteProgress(0)
 	if pg.Unchanged {
 		p.resources += pg.Items
 		return scan.Envelope{}, nil
 	}
 	p.now, p.asked = time.Now(), pg.Asked
 	before, ready, deferred := p.resources, p.ready, p.deferred
-	p.trustFilter = p.trusts(pg.Body, pg.Rest == nil, pg.Filtered || p.strangers)
+	p.trustFilter = p.trustsServerFilter(pg.Body, pg.Rest == nil, pg.Filtered || p.allowUnselected)
 	if pg.Rest != nil {
 		pg.Rest = progress{ReadCloser: pg.Rest, pass: p}
 	}
-	env, err := pg.Scan(p.scanner, func(it *scan.Item) error { return p.visit(ctx, it) })
-	p.metrics.add(&p.tally)
+	env, err := pg.Scan(p.scanner, func(it *scan.Item) error { return p.decideResource(ctx, it) })
+	p.metrics.addTally(&p.tally)
 	if err != nil {
 		p.resources, p.ready, p.deferred = before, ready, deferred // the page will be read again
 		return env, err
 	}
-	p.trouble.set(nil)
+	p.lastError.store(nil)
 	p.served += env.Items
 	return env, nil
 }
@@ -118,25 +118,25 @@ type progress struct {
 // Read reads a part.
 func (r progress) Read(b []byte) (int, error) {
 	n, err := r.ReadCloser.Read(b)
-	r.pass.pulse.beat(0)
+	r.pass.heartbeat.noteProgress(0)
 	r.pass.now = time.Now()
 	return n, err
 }
 
-// restart takes back what was counted, because the list begins again.
-func (p *pass) restart() {
+// resetCounts takes back what was counted, because the list begins again.
+func (p *pass) resetCounts() {
 	p.resources, p.ready, p.oldest, p.deferred, p.again = 0, 0, 0, index.Left{}, p.dispatched
 	p.served, p.labelled = 0, false
 }
 
-// visit decides about one resource.
-func (p *pass) visit(ctx context.Context, it *scan.Item) error {
+// decideResource decides about one resource.
+func (p *pass) decideResource(ctx context.Context, it *scan.Item) error {
 	if it.HasLabels && !p.labelled {
 		p.labelled = true
 		p.servesLabels.Store(true)
 	}
 	if len(it.ID) > 0 && !p.shard.Owns(it.ID) {
-		p.yield(it.ID)
+		p.handOver(it.ID)
 		return nil
 	}
 	if it.Fault != scan.FaultNone {
@@ -145,15 +145,15 @@ func (p *pass) visit(ctx context.Context, it *scan.Item) error {
 			return nil
 		}
 	}
-	if !p.selected(ctx, it) {
-		p.leave(ctx, it)
+	if !p.matchesSelector(ctx, it) {
+		p.skipUnselected(ctx, it)
 		return nil
 	}
 	p.resources++
 	if it.Resource.Ready() {
 		p.ready++
 	}
-	p.prepare(it)
+	p.completeFromMemory(it)
 	v := p.profile.Decide(&it.Resource, p.now)
 	if v.Warning != decision.WarningNone || v.Err != nil {
 		p.noteWarning(ctx, it, v)
@@ -165,19 +165,19 @@ func (p *pass) visit(ctx context.Context, it *scan.Item) error {
 			p.noteDuplicate()
 			return nil
 		}
-		v = p.afford(it, p.hold(it, v, was))
+		v = p.applyBudget(it, p.suppressRepeat(it, v, was))
 	}
 	p.tally.decisions[v.Reason]++
 	if v.ShouldPublish {
-		return p.dispatch(ctx, it, v)
+		return p.dispatchEvent(ctx, it, v)
 	}
-	p.skip(ctx, it, v, due)
+	p.skipResource(ctx, it, v, due)
 	return nil
 }
 
-// yield leaves a resource to another sentinel that has it now.
-func (p *pass) yield(id []byte) {
-	p.memory.Yield(p.memory.Key(id))
+// handOver leaves a resource to another sentinel that has it now.
+func (p *pass) handOver(id []byte) {
+	p.memory.ReleaseResource(p.memory.Key(id))
 	if p.index == nil {
 		return
 	}
@@ -189,17 +189,17 @@ func (p *pass) yield(id []byte) {
 	}
 }
 
-// leave a resource alone that the selector does not match. Where older news are
+// skipUnselected a resource alone that the selector does not match. Where older news are
 // read, a newer word may have been said for it, and the index finds out.
-func (p *pass) leave(ctx context.Context, it *scan.Item) {
+func (p *pass) skipUnselected(ctx context.Context, it *scan.Item) {
 	if p.newest {
-		p.forget(it.ID)
+		p.forgetResource(it.ID)
 	}
-	if p.strangers {
+	if p.allowUnselected {
 		return
 	}
 	p.tally.unselected++
-	p.warn("selector", func(log *slog.Logger) {
+	p.warnSampled("selector", func(log *slog.Logger) {
 		log.WarnContext(ctx, "api returned a resource that does not match the selector", "resource_id", string(it.ID))
 	})
 }
@@ -215,8 +215,8 @@ func (p *pass) noteDuplicate() {
 	p.tally.duplicates++
 }
 
-// prepare asks the memory for what the API does not say of a resource.
-func (p *pass) prepare(it *scan.Item) {
+// completeFromMemory asks the memory for what the API does not say of a resource.
+func (p *pass) completeFromMemory(it *scan.Item) {
 	res := &it.Resource
 	if p.cfg.Jitter > 0 {
 		res.Early = p.cfg.Early(it.ID)
@@ -236,22 +236,22 @@ func (p *pass) prepare(it *scan.Item) {
 			since = t // the last of these says it best
 		}
 	}
-	since = p.memory.StuckSince(p.memory.Key(it.ID), res.ObservedGeneration, p.ours(since))
+	since = p.memory.StuckSince(p.memory.Key(it.ID), res.ObservedGeneration, p.toLocalClock(since))
 	p.oldest = max(p.oldest, p.now.Sub(since))
 }
 
-// ours is a time that the API told, by our clock. What was counted from another that
+// toLocalClock is a time that the API told, by our clock. What was counted from another that
 // is kept would move when the wall clock is set, and fall due at the wrong time.
-func (p *pass) ours(t time.Time) time.Time {
+func (p *pass) toLocalClock(t time.Time) time.Time {
 	if t.IsZero() {
 		return t
 	}
 	return p.now.Add(t.Sub(p.now))
 }
 
-// hold holds back what was announced and may yet be answered, and what is
+// suppressRepeat holds back what was announced and may yet be answered, and what is
 // being announced.
-func (p *pass) hold(it *scan.Item, v decision.Verdict, was memory.Recollection) decision.Verdict {
+func (p *pass) suppressRepeat(it *scan.Item, v decision.Verdict, was memory.Recollection) decision.Verdict {
 	if was.InFlight {
 		// Not for the whole interval: it may fail just now, and this be noted
 		// after that was.
@@ -261,9 +261,9 @@ func (p *pass) hold(it *scan.Item, v decision.Verdict, was memory.Recollection) 
 	return v.Hold(&it.Resource, was.Last, p.now)
 }
 
-// afford puts off what the budget of events does not reach for. A changed
+// applyBudget puts off what the budget of events does not reach for. A changed
 // generation does not wait.
-func (p *pass) afford(it *scan.Item, v decision.Verdict) decision.Verdict {
+func (p *pass) applyBudget(it *scan.Item, v decision.Verdict) decision.Verdict {
 	if !v.ShouldPublish {
 		return v
 	}
@@ -288,8 +288,8 @@ func (p *pass) afford(it *scan.Item, v decision.Verdict) decision.Verdict {
 	return v
 }
 
-// class is what a resource counts as in the index.
-func (p *pass) class(r *decision.Resource) index.Class {
+// classify is what a resource counts as in the index.
+func (p *pass) classify(r *decision.Resource) index.Class {
 	switch {
 	case p.generations && r.Generation > r.ObservedGeneration:
 		return index.Urgent
@@ -299,14 +299,14 @@ func (p *pass) class(r *decision.Resource) index.Class {
 	return index.NotReady
 }
 
-// skip leaves a resource alone that is not due, or is but has to wait.
-func (p *pass) skip(ctx context.Context, it *scan.Item, v decision.Verdict, due bool) {
+// skipResource leaves a resource alone that is not due, or is but has to wait.
+func (p *pass) skipResource(ctx context.Context, it *scan.Item, v decision.Verdict, due bool) {
 	switch {
 	case p.index != nil: // a round skips all that do not come by
 		if !due {
-			p.memory.Answered(p.memory.Key(it.ID), false)
+			p.memory.ForgetAnnouncement(p.memory.Key(it.ID), false)
 		}
-		p.keep(it.ID, p.ours(v.Next), p.class(&it.Resource))
+		p.keep(it.ID, p.toLocalClock(v.Next), p.classify(&it.Resource))
 	case v.Reason == decision.ReasonDeferred: // counted as such
 	case it.Resource.Ready():
 		p.tally.skippedReady++
@@ -317,7 +317,7 @@ func (p *pass) skip(ctx context.Context, it *scan.Item, v decision.Verdict, due 
 	if due || v.Warning != decision.WarningNone {
 		note = p.record.Note
 	}
-	note(it.ID, p.entry(it, v))
+	note(it.ID, p.newRecordEntry(it, v))
 	if p.debug {
 		message := "resource skipped"
 		if v.Reason == decision.ReasonDeferred {
@@ -328,8 +328,8 @@ func (p *pass) skip(ctx context.Context, it *scan.Item, v decision.Verdict, due 
 	}
 }
 
-// entry is a decision as the record has it.
-func (p *pass) entry(it *scan.Item, v decision.Verdict) record.Entry {
+// newRecordEntry is a decision as the record has it.
+func (p *pass) newRecordEntry(it *scan.Item, v decision.Verdict) record.Entry {
 	r := &it.Resource
 	e := record.Entry{
 		At: p.now, Reason: v.Reason.String(), Published: v.ShouldPublish,
@@ -342,20 +342,20 @@ func (p *pass) entry(it *scan.Item, v decision.Verdict) record.Entry {
 	return e
 }
 
-// dispatch hands a resource to a goroutine that publishes. It waits while the
+// dispatchEvent hands a resource to a goroutine that publishes. It waits while the
 // window is full.
-func (p *pass) dispatch(ctx context.Context, it *scan.Item, v decision.Verdict) error {
+func (p *pass) dispatchEvent(ctx context.Context, it *scan.Item, v decision.Verdict) error {
 	j := &job{
 		key: p.memory.Key(it.ID), id: string(it.ID), generation: it.Resource.Generation,
 		reason: v.Reason, now: p.now, asked: p.asked, raw: bytes.Clone(it.Resource.Raw),
 	}
 	j.eventID = decision.EventID(j.id, j.generation, v, p.now)
-	e := p.entry(it, v)
+	e := p.newRecordEntry(it, v)
 	e.EventID = j.eventID
 	p.record.Note(it.ID, e)
 	p.memory.Claim(j.key, j.generation, p.number)
 	if p.index != nil {
-		j.class = p.class(&it.Resource)
+		j.class = p.classify(&it.Resource)
 		p.keep(it.ID, p.now.Add(v.Interval), j.class)
 	}
 	p.dispatched++
@@ -366,10 +366,10 @@ func (p *pass) dispatch(ctx context.Context, it *scan.Item, v decision.Verdict) 
 		p.score.others.Add(1)
 	}
 	p.publishing.Add(1)
-	waited, err := p.publishers.submit(ctx, p.cut, func() {
+	waited, err := p.publishers.submitWork(ctx, p.cut, func() {
 		defer p.publishing.Done()
-		defer p.panics.catch()
-		p.publish(ctx, j)
+		defer p.panics.recoverPanic()
+		p.publishJob(ctx, j)
 	})
 	if err != nil {
 		p.publishing.Done()
@@ -384,7 +384,7 @@ func (p *pass) dispatch(ctx context.Context, it *scan.Item, v decision.Verdict) 
 
 func (p *pass) noteFault(ctx context.Context, it *scan.Item) {
 	p.tally.faults[it.Fault]++
-	p.warn("fault "+it.Fault.String(), func(log *slog.Logger) {
+	p.warnSampled("fault "+it.Fault.String(), func(log *slog.Logger) {
 		if it.Fault == scan.FaultStatus {
 			log.WarnContext(ctx, "resource has no status.phase and no known condition, treated as not ready",
 				"resource_id", string(it.ID), "reason", it.Fault.String(), "field", it.Field)
@@ -397,7 +397,7 @@ func (p *pass) noteFault(ctx context.Context, it *scan.Item) {
 
 func (p *pass) noteWarning(ctx context.Context, it *scan.Item, v decision.Verdict) {
 	if v.Err != nil {
-		p.warn("decision", func(log *slog.Logger) {
+		p.warnSampled("decision", func(log *slog.Logger) {
 			log.WarnContext(ctx, "decision expression failed, resource treated as due", "resource_id", string(it.ID), "err", v.Err)
 		})
 	}
@@ -410,15 +410,15 @@ func (p *pass) noteWarning(ctx context.Context, it *scan.Item, v decision.Verdic
 			"resource_id", string(it.ID), "generation", it.Resource.Generation, "observed_generation", it.Resource.ObservedGeneration)
 	}
 	if v.Warning != decision.WarningObservedAhead {
-		p.warn(v.Warning.String(), line)
-	} else if p.told.ahead.first(p.memory.Key(it.ID), it.Resource.Generation) {
+		p.warnSampled(v.Warning.String(), line)
+	} else if p.resourceLogs.ahead.markLogged(p.memory.Key(it.ID), it.Resource.Generation) {
 		line(p.log)
 	}
 }
 
-// finish notes how a round went, and gives the line that tells of it. The
+// reportRound notes how a round went, and gives the line that tells of it. The
 // error is the API's.
-func (p *pass) finish(ctx context.Context, err error, took time.Duration) {
+func (p *pass) reportRound(ctx context.Context, err error, took time.Duration) {
 	dispatched, published, failed := int(p.score.dispatched.Swap(0)), p.score.published.Swap(0), p.score.failed.Swap(0)
 	deferred := p.deferred.All()
 	p.metrics.duration.Observe(took.Seconds())
@@ -433,7 +433,7 @@ func (p *pass) finish(ctx context.Context, err error, took time.Duration) {
 	}
 	switch {
 	case err == nil:
-		p.tallies.round(p.resources)
+		p.counts.noteRound(p.resources)
 		p.metrics.pending.Set(float64(p.resources))
 		p.metrics.deferredNow.Set(float64(deferred))
 		p.metrics.oldestUnreconciled.Set(p.oldest.Seconds())
@@ -448,8 +448,8 @@ func (p *pass) finish(ctx context.Context, err error, took time.Duration) {
 	}
 }
 
-// refused notes an error of the API.
-func (s *Sentinel) refused(t *trouble, err error) {
+// noteAPIError notes an error of the API.
+func (s *Sentinel) noteAPIError(t *lastError, err error) {
 	s.metrics.apiErrors.Inc()
-	t.set(err)
+	t.store(err)
 }

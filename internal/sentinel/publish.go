@@ -36,20 +36,20 @@ type job struct {
 	raw        []byte
 }
 
-// publish makes an event and sees it to the broker, or gives it up for this
+// publishJob makes an event and sees it to the broker, or gives it up for this
 // round.
-func (p *pass) publish(ctx context.Context, j *job) {
+func (p *pass) publishJob(ctx context.Context, j *job) {
 	ctx, span := p.tracer.Start(ctx, "sentinel.publish", trace.WithSpanKind(trace.SpanKindProducer), trace.WithAttributes(
 		attribute.String("cloudevents.event_id", j.eventID), attribute.String("cloudevents.event_type", p.eventType),
 		attribute.String("cloudevents.event_subject", j.id)))
 	defer span.End()
 
 	begin := time.Now()
-	e, err := p.event(ctx, j)
+	e, err := p.buildEvent(ctx, j)
 	if err == nil {
-		err = p.send(ctx, e, j.id)
+		err = p.publishWithRetries(ctx, e, j.id)
 		if errors.Is(err, errNotOurs) {
-			p.drop(j)
+			p.dropJob(j)
 			return
 		}
 		if err != nil {
@@ -72,11 +72,11 @@ func (p *pass) publish(ctx context.Context, j *job) {
 		return
 	}
 	p.memory.Confirm(j.key, j.generation, j.asked)
-	p.told.failed.forget(j.key)
+	p.resourceLogs.failed.resetResource(j.key)
 	p.record.Confirmed(j.id, j.eventID, time.Now())
 	p.score.published.Add(1)
 	p.metrics.published.Inc()
-	p.tallies.publish()
+	p.counts.notePublished()
 	p.metrics.publishedBy[j.reason].Inc()
 	p.metrics.publishDuration.Observe(took.Seconds())
 	level := slog.LevelInfo
@@ -90,15 +90,15 @@ func (p *pass) publish(ctx context.Context, j *job) {
 	})
 }
 
-// drop forgets an event that is for another sentinel to publish.
-func (p *pass) drop(j *job) {
+// dropJob forgets an event that is for another sentinel to publish.
+func (p *pass) dropJob(j *job) {
 	p.record.Failed(j.id, j.eventID, time.Now(), errNotOurs)
 	p.memory.Fail(j.key, j.generation)
-	p.yield([]byte(j.id))
+	p.handOver([]byte(j.id))
 }
 
-// event makes the cloud event of a job.
-func (p *pass) event(ctx context.Context, j *job) (*cloudevent.Event, error) {
+// buildEvent makes the cloud event of a job.
+func (p *pass) buildEvent(ctx context.Context, j *job) (*cloudevent.Event, error) {
 	data, problems, err := p.payload.AppendData(nil, payload.Input{
 		Raw: j.raw, ID: j.id, Type: p.cfg.ResourceType, Reason: j.reason.String(), Now: j.now,
 	})
@@ -107,7 +107,7 @@ func (p *pass) event(ctx context.Context, j *job) (*cloudevent.Event, error) {
 	}
 	for _, problem := range problems {
 		p.metrics.payloadProblems.Inc()
-		p.warn("payload "+problem.Key, func(log *slog.Logger) {
+		p.warnSampled("payload "+problem.Key, func(log *slog.Logger) {
 			log.WarnContext(ctx, "message_data field is empty", "resource_id", j.id, "key", problem.Key, "err", problem.Err)
 		})
 	}
@@ -118,12 +118,12 @@ func (p *pass) event(ctx context.Context, j *job) (*cloudevent.Event, error) {
 	return e, nil
 }
 
-// send publishes an event, again after a failure, within the bounds of the
+// publishWithRetries publishes an event, again after a failure, within the bounds of the
 // round. An attempt that is under way when the order to stop comes is waited
 // for; another does not begin.
-func (p *pass) send(ctx context.Context, e *cloudevent.Event, id string) error {
+func (p *pass) publishWithRetries(ctx context.Context, e *cloudevent.Event, id string) error {
 	first := true
-	return backoff.Retry(ctx, p.cfg.retries(), func(ctx context.Context) error {
+	return backoff.Retry(ctx, p.cfg.retryPolicy(), func(ctx context.Context) error {
 		release, ok := p.shard.Acquire([]byte(id))
 		if !ok {
 			return backoff.Permanent(errNotOurs)
@@ -133,13 +133,13 @@ func (p *pass) send(ctx context.Context, e *cloudevent.Event, id string) error {
 			p.metrics.retries.Inc()
 		}
 		first = false
-		p.pulse.beat(0)
-		return p.attempt(ctx, e)
+		p.heartbeat.noteProgress(0)
+		return p.publishOnce(ctx, e)
 	})
 }
 
-func (p *pass) attempt(ctx context.Context, e *cloudevent.Event) error {
-	ctx, release := outlive(ctx, p.cfg.ShutdownTimeout)
+func (p *pass) publishOnce(ctx context.Context, e *cloudevent.Event) error {
+	ctx, release := withGracePeriod(ctx, p.cfg.ShutdownTimeout)
 	defer release()
 	ctx, cancel := context.WithTimeoutCause(ctx, p.cfg.Publish.Timeout, errPublishTimeout)
 	defer cancel()
@@ -153,9 +153,9 @@ func (p *pass) attempt(ctx context.Context, e *cloudevent.Event) error {
 // errStopTimeout is why a confirm is awaited no longer.
 var errStopTimeout = errors.New("shutdown timeout exceeded")
 
-// outlive returns a context that ends some time after ctx does, and a function
+// withGracePeriod returns a context that ends some time after ctx does, and a function
 // that ends it at once.
-func outlive(ctx context.Context, by time.Duration) (context.Context, func()) {
+func withGracePeriod(ctx context.Context, by time.Duration) (context.Context, func()) {
 	longer, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	unhook := context.AfterFunc(ctx, func() {
 		_ = backoff.Sleep(longer, by) // the caller may be done earlier

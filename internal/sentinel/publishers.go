@@ -27,31 +27,31 @@ func newPublishers(limit int) *publishers {
 	return &publishers{work: make(chan func()), limit: limit}
 }
 
-// submit has one of them do something, and waits for one to be free. It
+// submitWork has one of them do something, and waits for one to be free. It
 // reports whether it had to, and gives up when ctx ends or cut is closed.
-func (p *publishers) submit(ctx context.Context, cut <-chan struct{}, do func()) (waited bool, err error) {
+func (p *publishers) submitWork(ctx context.Context, cut <-chan struct{}, do func()) (waited bool, err error) {
 	select {
 	case p.work <- do:
 		return false, nil
 	default:
 	}
-	if p.more(do) {
+	if p.startPublisher(do) {
 		return false, nil
 	}
-	defer p.waited()
+	defer p.doneWaiting()
 	select {
 	case p.work <- do:
 		return true, nil
 	case <-cut:
-		return true, errDivided
+		return true, errShardChanged
 	case <-ctx.Done():
 		return true, context.Cause(ctx)
 	}
 }
 
-// more begins another goroutine, if there may be one. Else the caller is going
+// startPublisher begins another goroutine, if there may be one. Else the caller is going
 // to wait, and says when it has.
-func (p *publishers) more(do func()) bool {
+func (p *publishers) startPublisher(do func()) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.n == p.limit {
@@ -59,19 +59,19 @@ func (p *publishers) more(do func()) bool {
 		return false
 	}
 	p.n++
-	p.wg.Go(func() { p.serve(do) })
+	p.wg.Go(func() { p.runPublisher(do) })
 	return true
 }
 
-func (p *publishers) waited() {
+func (p *publishers) doneWaiting() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.waiting--
 }
 
-// serve does one thing after another. It holds on to none of them while it
+// runPublisher does one thing after another. It holds on to none of them while it
 // waits, nor to what that was about.
-func (p *publishers) serve(do func()) {
+func (p *publishers) runPublisher(do func()) {
 	idle := time.NewTimer(idlePublisher)
 	defer idle.Stop()
 	for ok := true; ok; {
@@ -82,15 +82,15 @@ func (p *publishers) serve(do func()) {
 			select {
 			case do, ok = <-p.work:
 			case <-idle.C:
-				ok = !p.leave()
+				ok = !p.retireIdle()
 			}
 		}
 	}
 }
 
-// leave takes a goroutine out of the count, if nobody waits for one that is
+// retireIdle takes a goroutine out of the count, if nobody waits for one that is
 // free.
-func (p *publishers) leave() bool {
+func (p *publishers) retireIdle() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.waiting > 0 {
@@ -100,8 +100,8 @@ func (p *publishers) leave() bool {
 	return true
 }
 
-// stop waits until all is done. Nothing is submitted any more.
-func (p *publishers) stop() {
+// stopAll waits until all is done. Nothing is submitted any more.
+func (p *publishers) stopAll() {
 	close(p.work)
 	p.wg.Wait()
 }

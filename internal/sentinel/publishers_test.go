@@ -16,7 +16,7 @@ func TestPublishers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const limit = 3
 		p := newPublishers(limit)
-		defer p.stop()
+		defer p.stopAll()
 		count := func() int {
 			p.mu.Lock()
 			defer p.mu.Unlock()
@@ -25,7 +25,7 @@ func TestPublishers(t *testing.T) {
 		var done atomic.Int32
 		submit := func(n int, each time.Duration) {
 			for range n {
-				if _, err := p.submit(t.Context(), nil, func() { time.Sleep(each); done.Add(1) }); err != nil {
+				if _, err := p.submitWork(t.Context(), nil, func() { time.Sleep(each); done.Add(1) }); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -51,12 +51,12 @@ func TestPublishers(t *testing.T) {
 		submit(limit, time.Hour)
 		full, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if waited, err := p.submit(full, nil, func() { t.Error("done after all") }); !waited || !errors.Is(err, context.DeadlineExceeded) {
+		if waited, err := p.submitWork(full, nil, func() { t.Error("done after all") }); !waited || !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("waited: %t, %v", waited, err)
 		}
 		cut := make(chan struct{})
 		close(cut)
-		if waited, err := p.submit(t.Context(), cut, func() { t.Error("done after all") }); !waited || !errors.Is(err, errDivided) {
+		if waited, err := p.submitWork(t.Context(), cut, func() { t.Error("done after all") }); !waited || !errors.Is(err, errShardChanged) {
 			t.Errorf("waited: %t, %v", waited, err)
 		}
 	})

@@ -53,7 +53,7 @@ func (l *LoadErrors) Count(resourceType string) error {
 	if l.reg == nil {
 		return nil
 	}
-	if _, ok := singular(resourceType); !ok {
+	if _, ok := singularOf(resourceType); !ok {
 		resourceType = ResourceTypeUnknown
 	}
 	l.mu.Lock()

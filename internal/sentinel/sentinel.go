@@ -141,20 +141,20 @@ type Sentinel struct {
 	onPublished func(Published)
 	onRound     func(Stats)
 
-	metrics    *metrics
-	tallies    tallies
-	memory     *memory.Memory
-	record     *record.Record
-	sampler    *telemetry.Sampler
-	told       *told
-	repeated   repetition
-	publishers *publishers
-	panics     panics
-	pulse      pulse
+	metrics          *metrics
+	counts           counts
+	memory           *memory.Memory
+	record           *record.Record
+	sampler          *telemetry.Sampler
+	resourceLogs     *resourceLogs
+	repeatedFailures repeatedFailures
+	publishers       *publishers
+	panics           panicRelay
+	heartbeat        heartbeat
 
 	// What goes wrong with everything that is listed, with the feed of a
 	// follower, and with its rounds.
-	listing, feeding, looking trouble
+	listing, feeding, looking lastError
 
 	budget     *budget.Budget
 	population population // as the last sweep counted it
@@ -163,10 +163,10 @@ type Sentinel struct {
 	// told that it does not. See unlabelled.go.
 	servesLabels, trustNoted atomic.Bool
 
-	rounds   atomic.Uint32 // or full sweeps
-	start    beginning
-	distrust time.Time // until when what the API offers is not taken
-	buffer   []byte    // for pages of changes
+	rounds            atomic.Uint32 // or full sweeps
+	start             sweepStart
+	feedDisabledUntil time.Time // until when what the API offers is not taken
+	buffer            []byte    // for pages of changes
 
 	running, closed atomic.Bool
 }
@@ -197,7 +197,7 @@ func New(cfg Config, deps Deps) (*Sentinel, error) {
 	if p := deps.Predecessor; p != nil && (p.running.Load() || p.closed.Load()) {
 		return nil, errors.New("create sentinel: the predecessor is still running or already closed")
 	}
-	kind, _ := singular(cfg.ResourceType)
+	kind, _ := singularOf(cfg.ResourceType)
 	s := &Sentinel{
 		cfg:         cfg,
 		selector:    sel,
@@ -207,32 +207,32 @@ func New(cfg Config, deps Deps) (*Sentinel, error) {
 		profile:     profile,
 		generations: cfg.Decision.Profile == ProfileGenerationThenAge || cfg.Decision.Profile == "",
 		payload:     data,
-		api: paced{
-			api:   deps.API,
-			pacer: &pacer{every: time.Duration(float64(time.Second) / cfg.HyperfleetAPI.RequestsPerSecond)},
+		api: rateLimitedAPI{
+			api:     deps.API,
+			limiter: &rateLimiter{every: time.Duration(float64(time.Second) / cfg.HyperfleetAPI.RequestsPerSecond)},
 		},
-		publisher:   deps.Publisher,
-		log:         deps.Log.With("resource_type", cfg.ResourceType, "selector", sel.String()),
-		tracer:      deps.Tracer,
-		onPublished: deps.OnPublished,
-		onRound:     deps.OnRound,
-		memory:      memory.New(cfg.MemoryLimit),
-		record:      record.New(cfg.DecisionsLimit),
-		sampler:     telemetry.NewSampler(),
-		told:        newTold(cfg.MemoryLimit),
-		publishers:  newPublishers(cfg.Publish.Window),
+		publisher:    deps.Publisher,
+		log:          deps.Log.With("resource_type", cfg.ResourceType, "selector", sel.String()),
+		tracer:       deps.Tracer,
+		onPublished:  deps.OnPublished,
+		onRound:      deps.OnRound,
+		memory:       memory.New(cfg.MemoryLimit),
+		record:       record.New(cfg.DecisionsLimit),
+		sampler:      telemetry.NewSampler(),
+		resourceLogs: newResourceLogs(cfg.MemoryLimit),
+		publishers:   newPublishers(cfg.Publish.Window),
 	}
 	s.walker = s.newWalker()
 	// A step is a page or an attempt to publish. A dependency that hangs ends
 	// by its timeout; what takes much longer than both is us.
-	s.pulse.allowance = max(time.Minute, 3*(cfg.HyperfleetAPI.Timeout+cfg.Publish.Timeout+cfg.Publish.MaxBackoff))
-	s.listing.set(errNotListed)
+	s.heartbeat.allowance = max(time.Minute, 3*(cfg.HyperfleetAPI.Timeout+cfg.Publish.Timeout+cfg.Publish.MaxBackoff))
+	s.listing.store(errNotListed)
 	if s.metrics, err = s.claimMetrics(deps); err != nil {
 		return nil, err
 	}
-	s.inherit(deps.Predecessor)
+	s.inheritState(deps.Predecessor)
 	s.budget = s.newBudget()
-	s.expect(s.population.ready, s.population.others)
+	s.setSteadyRate(s.population.ready, s.population.others)
 	s.setMode(ModeSweep)
 	return s, nil
 }
@@ -254,7 +254,7 @@ func (d Deps) withDefaults() Deps {
 		d.OnRound = func(Stats) {}
 	}
 	if d.Shard == nil {
-		d.Shard = whole{}
+		d.Shard = noSharding{}
 	}
 	return d
 }
@@ -303,50 +303,50 @@ func (s *Sentinel) Close() {
 func (s *Sentinel) Run(ctx context.Context) error {
 	s.running.Store(true)
 	defer s.running.Store(false)
-	ctx = s.panics.until(ctx)
-	defer s.panics.raise()
+	ctx = s.panics.withPanicCancel(ctx)
+	defer s.panics.repanic()
 	s.log.InfoContext(ctx, "sentinel started", "poll_interval", s.cfg.PollInterval,
 		"max_age_not_ready", s.cfg.MaxAgeNotReady, "max_age_ready", s.cfg.MaxAgeReady, "profile", s.cfg.Decision.Profile)
-	s.pulse.beat(0)
-	defer s.pulse.stop()
+	s.heartbeat.noteProgress(0)
+	defer s.heartbeat.clearDeadline()
 	defer func() {
-		s.publishers.stop()
+		s.publishers.stopAll()
 		s.logOmitted(ctx, true)
 	}()
-	d := division{shard: s.shard}
+	d := shardEpoch{shard: s.shard}
 	for ctx.Err() == nil {
 		begin := time.Now()
-		err := s.round(ctx, d.begin())
+		err := s.runSweepRound(ctx, d.beginList())
 		if offer, ok := errors.AsType[offerError](err); ok {
-			s.follow(ctx, offer.mode)
+			s.followAPI(ctx, offer.mode)
 			continue
 		}
-		if errors.Is(err, errDivided) {
-			d.cut()
+		if errors.Is(err, errShardChanged) {
+			d.noteInterrupted()
 			continue
 		}
 		took := time.Since(begin)
 		s.noteOverrun(ctx, took, err)
-		wait := s.pause(took, err)
-		s.pulse.beat(wait)
-		d.sleep(ctx, wait)
+		wait := s.pollDelay(took, err)
+		s.heartbeat.noteProgress(wait)
+		d.sleepUntilChange(ctx, wait)
 	}
 	s.log.InfoContext(ctx, "sentinel stopped")
 	return nil
 }
 
-// pause is how long to wait after a round. Rounds begin at the poll interval;
+// pollDelay is how long to wait after a round. Rounds begin at the poll interval;
 // one that overran is followed at once. After an error the whole interval is
 // waited, or longer if the server asked for it.
-func (s *Sentinel) pause(took time.Duration, err error) time.Duration {
+func (s *Sentinel) pollDelay(took time.Duration, err error) time.Duration {
 	if err != nil {
-		return s.pauseAfter(err)
+		return s.errorDelay(err)
 	}
 	return max(0, s.cfg.PollInterval-took)
 }
 
-// pauseAfter is how long to wait after an error of the API.
-func (s *Sentinel) pauseAfter(err error) time.Duration {
+// errorDelay is how long to wait after an error of the API.
+func (s *Sentinel) errorDelay(err error) time.Duration {
 	after, _ := backoff.RetryAfter(err)
 	return max(s.cfg.PollInterval, min(after, backoff.MaxRetryAfter))
 }
@@ -356,13 +356,13 @@ func (s *Sentinel) noteOverrun(ctx context.Context, took time.Duration, err erro
 		return
 	}
 	s.metrics.overruns.Inc()
-	s.warn("overrun", func(log *slog.Logger) {
+	s.warnSampled("overrun", func(log *slog.Logger) {
 		log.WarnContext(ctx, "poll took longer than the poll interval", "took", took, "poll_interval", s.cfg.PollInterval)
 	})
 }
 
-// warn logs by way of the sampler.
-func (s *Sentinel) warn(kind string, line func(*slog.Logger)) {
+// warnSampled logs by way of the sampler.
+func (s *Sentinel) warnSampled(kind string, line func(*slog.Logger)) {
 	omitted, ok := s.sampler.Allow(kind)
 	if !ok {
 		return

@@ -29,30 +29,30 @@ type Shard interface {
 	Changed() <-chan struct{}
 }
 
-// whole is the shard of a sentinel that has all resources to itself.
-type whole struct{}
+// noSharding is the shard of a sentinel that has all resources to itself.
+type noSharding struct{}
 
 // Owns is always true.
-func (whole) Owns([]byte) bool { return true }
+func (noSharding) Owns([]byte) bool { return true }
 
 // Acquire is always ok.
-func (whole) Acquire([]byte) (release func(), ok bool) { return func() {}, true }
+func (noSharding) Acquire([]byte) (release func(), ok bool) { return func() {}, true }
 
 // Changed never is.
-func (whole) Changed() <-chan struct{} { return nil }
+func (noSharding) Changed() <-chan struct{} { return nil }
 
 var (
 	// errDivided cuts a list short: others of its resources are ours now than
 	// when it was begun.
-	errDivided = errors.New("the shard assignment changed")
+	errShardChanged = errors.New("the shard assignment changed")
 
 	// errNotOurs is why an event is dropped.
 	errNotOurs = errors.New("the resource now belongs to another replica")
 )
 
-// cutBy is a context that also ends, with errDivided, when a channel is
+// withCancelOnClose is a context that also ends, with errDivided, when a channel is
 // closed. A nil channel never is. The function frees what that takes.
-func cutBy(ctx context.Context, changed <-chan struct{}) (context.Context, func()) {
+func withCancelOnClose(ctx context.Context, changed <-chan struct{}) (context.Context, func()) {
 	if changed == nil {
 		return ctx, func() {}
 	}
@@ -62,7 +62,7 @@ func cutBy(ctx context.Context, changed <-chan struct{}) (context.Context, func(
 		defer close(done)
 		select {
 		case <-changed:
-			cancel(errDivided)
+			cancel(errShardChanged)
 		case <-ctx.Done():
 		}
 	}()
@@ -72,32 +72,32 @@ func cutBy(ctx context.Context, changed <-chan struct{}) (context.Context, func(
 	}
 }
 
-// A division tells a loop that lists everything when the resources are divided
+// A shardEpoch tells a loop that lists everything when the resources are divided
 // anew. One list is cut short for that; the next one is not, and is followed by
 // another at once if need be: or a division that changes all the time would
 // never let a long list come to its end.
-type division struct {
-	shard   Shard
-	changed <-chan struct{} // since the list began
-	spared  bool            // it is not to be cut short
+type shardEpoch struct {
+	shard         Shard
+	changed       <-chan struct{} // since the list began
+	uninterrupted bool            // it is not to be cut short
 }
 
-// begin is called before a list is begun. The channel is closed when that is to be
+// beginList is called before a list is begun. The channel is closed when that is to be
 // cut short, nil if it is not to be.
-func (d *division) begin() (cut <-chan struct{}) {
+func (d *shardEpoch) beginList() (cut <-chan struct{}) {
 	d.changed = d.shard.Changed() // a change from here on is too late for the list
-	if d.spared {
-		d.spared = false
+	if d.uninterrupted {
+		d.uninterrupted = false
 		return nil
 	}
 	return d.changed
 }
 
-// cut notes that the list was cut short.
-func (d *division) cut() { d.spared = true }
+// noteInterrupted notes that the list was cut short.
+func (d *shardEpoch) noteInterrupted() { d.uninterrupted = true }
 
-// over reports whether the list that was begun holds no longer.
-func (d *division) over() bool {
+// isStale reports whether the list that was begun holds no longer.
+func (d *shardEpoch) isStale() bool {
 	select {
 	case <-d.changed:
 		return true
@@ -106,9 +106,9 @@ func (d *division) over() bool {
 	}
 }
 
-// sleep waits, but not when the resources have been divided anew.
-func (d *division) sleep(ctx context.Context, wait time.Duration) {
-	ctx, stop := cutBy(ctx, d.changed)
+// sleepUntilChange waits, but not when the resources have been divided anew.
+func (d *shardEpoch) sleepUntilChange(ctx context.Context, wait time.Duration) {
+	ctx, stop := withCancelOnClose(ctx, d.changed)
 	defer stop()
 	_ = backoff.Sleep(ctx, wait) // it ends early, as whoever waits does
 }

@@ -29,8 +29,8 @@ type Stats struct {
 	APIErr, BrokerErr error
 }
 
-// tallies are the part of Stats that is counted.
-type tallies struct {
+// counts are the part of Stats that is counted.
+type counts struct {
 	mu        sync.Mutex
 	rounds    uint64
 	lastRound time.Time
@@ -39,26 +39,26 @@ type tallies struct {
 	mode      Mode
 }
 
-func (t *tallies) round(resources int) {
+func (t *counts) noteRound(resources int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.rounds++
 	t.lastRound, t.resources = time.Now(), resources
 }
 
-func (t *tallies) publish() {
+func (t *counts) notePublished() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.published++
 }
 
-func (t *tallies) setMode(mode Mode) {
+func (t *counts) setMode(mode Mode) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.mode = mode
 }
 
-func (t *tallies) stats() Stats {
+func (t *counts) snapshot() Stats {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return Stats{Rounds: t.rounds, LastRound: t.lastRound, Resources: t.resources, Published: t.published, Mode: t.mode}
@@ -66,13 +66,13 @@ func (t *tallies) stats() Stats {
 
 // Stats are how the sentinel is doing. It may be called at any time.
 func (s *Sentinel) Stats() Stats {
-	now := s.tallies.stats()
+	now := s.counts.snapshot()
 	now.APIErr, now.BrokerErr = s.apiErr(), s.publisher.Ready()
 	return now
 }
 
 // setMode notes how changes are learned of from now on.
 func (s *Sentinel) setMode(mode Mode) {
-	s.metrics.mode(mode)
-	s.tallies.setMode(mode)
+	s.metrics.setMode(mode)
+	s.counts.setMode(mode)
 }

@@ -10,13 +10,13 @@ import (
 	"github.com/fleetloop/fleetloop/internal/sentinel/scan"
 )
 
-// A beginning is where the next sweep begins, and what it takes over from the
+// A sweepStart is where the next sweep begins, and what it takes over from the
 // one before. The zero value is the beginning of the list.
 //
 // A sweep that breaks off at a page is taken up there by the next, so that a
 // long list comes to its end although requests fail now and then; if it breaks
 // at the same page again, the next begins anew.
-type beginning struct {
+type sweepStart struct {
 	at        listing.Place
 	resources int
 	ready     int
@@ -31,24 +31,24 @@ type offerError struct{ mode Mode }
 
 func (e offerError) Error() string { return fmt.Sprintf("the API offers the mode %q", e.mode) }
 
-// sweep takes a pass over the whole list, from where the last one broke off.
+// listAll takes a pass over the whole list, from where the last one broke off.
 // It calls first with what the first page says. It gives up with errDivided when
 // cut is closed.
-func (s *Sentinel) sweep(ctx context.Context, p *pass, cut <-chan struct{}, first func(listing.Page, scan.Envelope) error) error {
+func (s *Sentinel) listAll(ctx context.Context, p *pass, cut <-chan struct{}, first func(listing.Page, scan.Envelope) error) error {
 	p.resources, p.ready, p.oldest = s.start.resources, s.start.ready, s.start.oldest
 	p.served, p.labelled = s.start.served, s.start.labelled
 	p.cut = cut
-	reading, stop := cutBy(ctx, cut) // what is being published goes on
+	reading, stop := withCancelOnClose(ctx, cut) // what is being published goes on
 	defer stop()
 	stopped, err := s.walker.Walk(reading, s.start.at, func(pg listing.Page) (scan.Envelope, error) {
 		if pg.First {
-			p.restart()
+			p.resetCounts()
 		}
-		env, err := p.read(ctx, pg)
+		env, err := p.decidePage(ctx, pg)
 		if err != nil {
 			return env, err
 		}
-		s.expect(max(p.ready, s.population.ready), max(p.resources-p.ready, s.population.others))
+		s.setSteadyRate(max(p.ready, s.population.ready), max(p.resources-p.ready, s.population.others))
 		if pg.First {
 			err = first(pg, env)
 		}
@@ -58,19 +58,19 @@ func (s *Sentinel) sweep(ctx context.Context, p *pass, cut <-chan struct{}, firs
 		return err
 	}
 	again := stopped == s.start.at
-	s.start = beginning{}
+	s.start = sweepStart{}
 	switch {
-	case errors.Is(err, errDivided), err != nil && ctx.Err() == nil && errors.Is(context.Cause(reading), errDivided):
+	case errors.Is(err, errShardChanged), err != nil && ctx.Err() == nil && errors.Is(context.Cause(reading), errShardChanged):
 		// The next sweep reads the whole list: a page that was read before may have gained
 		// a resource of ours. The error can come before the end of reading does.
-		return errDivided
+		return errShardChanged
 	case err == nil:
 		p.noteLabels()
 		s.start.at = s.walker.Beginning(stopped)
 		s.population = population{ready: p.ready, others: p.resources - p.ready}
-		s.expect(s.population.ready, s.population.others)
+		s.setSteadyRate(s.population.ready, s.population.others)
 	case stopped.Later() && !again:
-		s.start = beginning{at: stopped, resources: p.resources, ready: p.ready, oldest: p.oldest, served: p.served, labelled: p.labelled}
+		s.start = sweepStart{at: stopped, resources: p.resources, ready: p.ready, oldest: p.oldest, served: p.served, labelled: p.labelled}
 	}
 	return err
 }
@@ -78,31 +78,31 @@ func (s *Sentinel) sweep(ctx context.Context, p *pass, cut <-chan struct{}, firs
 // A population is how many resources there are.
 type population struct{ ready, others int }
 
-// expect tells the budget how many events the ages call for.
-func (s *Sentinel) expect(ready, others int) {
+// setSteadyRate tells the budget how many events the ages call for.
+func (s *Sentinel) setSteadyRate(ready, others int) {
 	s.budget.Steady(float64(ready)/s.cfg.MaxAgeReady.Seconds() + float64(others)/s.cfg.MaxAgeNotReady.Seconds())
 	s.metrics.budget.Set(s.budget.Rate())
 }
 
-// round does one round by listing everything. The error is the API's; what
+// runSweepRound does one round by listing everything. The error is the API's; what
 // goes wrong with single resources and events is dealt with here. It ends with
 // errDivided when cut is closed.
-func (s *Sentinel) round(ctx context.Context, cut <-chan struct{}) error {
+func (s *Sentinel) runSweepRound(ctx context.Context, cut <-chan struct{}) error {
 	begin := time.Now()
 	ctx, span := s.tracer.Start(ctx, "sentinel.round")
 	defer span.End()
 	s.rounds.Add(1)
 	p := s.newPass(ctx)
 	p.began = begin
-	err := s.sweep(ctx, p, cut, s.offered)
-	if !errors.Is(err, errDivided) && !s.settled(p, cut) {
-		err = errDivided
+	err := s.listAll(ctx, p, cut, s.checkOffer)
+	if !errors.Is(err, errShardChanged) && !s.awaitPublishing(p, cut) {
+		err = errShardChanged
 	}
 	if errors.As(err, new(offerError)) {
 		return err
 	}
-	if errors.Is(err, errDivided) {
-		s.start = beginning{}
+	if errors.Is(err, errShardChanged) {
+		s.start = sweepStart{}
 		s.log.InfoContext(ctx, "shard assignment changed, listing all resources", "took", time.Since(begin))
 		return err
 	}
@@ -110,18 +110,18 @@ func (s *Sentinel) round(ctx context.Context, cut <-chan struct{}) error {
 		s.metrics.memoryEntries.Set(float64(s.memory.Sweep()))
 		s.metrics.lastFullSweep.SetToCurrentTime()
 	} else if ctx.Err() == nil {
-		s.refused(&s.listing, err)
+		s.noteAPIError(&s.listing, err)
 	}
-	p.finish(ctx, err, time.Since(begin))
+	p.reportRound(ctx, err, time.Since(begin))
 	if ctx.Err() != nil {
 		return nil // told to stop: that is no error of the API
 	}
 	return err
 }
 
-// settled waits until nothing of a pass is being published any more, or cut is
+// awaitPublishing waits until nothing of a pass is being published any more, or cut is
 // closed: then it is false.
-func (s *Sentinel) settled(p *pass, cut <-chan struct{}) bool {
+func (s *Sentinel) awaitPublishing(p *pass, cut <-chan struct{}) bool {
 	if cut == nil {
 		p.publishing.Wait()
 		return true
@@ -139,11 +139,11 @@ func (s *Sentinel) settled(p *pass, cut <-chan struct{}) bool {
 	}
 }
 
-// offered looks at a first page for a better way than to sweep, and returns
+// checkOffer looks at a first page for a better way than to sweep, and returns
 // an offerError if there is one.
-func (s *Sentinel) offered(pg listing.Page, env scan.Envelope) error {
+func (s *Sentinel) checkOffer(pg listing.Page, env scan.Envelope) error {
 	mode := s.cfg.Source.Mode
-	if mode == ModeSweep || s.cfg.Decision.Profile == ProfileExpression || time.Now().Before(s.distrust) {
+	if mode == ModeSweep || s.cfg.Decision.Profile == ProfileExpression || time.Now().Before(s.feedDisabledUntil) {
 		return nil
 	}
 	if env.Cursor != "" && mode != ModeETag {

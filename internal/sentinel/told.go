@@ -8,19 +8,19 @@ import (
 	"github.com/fleetloop/fleetloop/internal/sentinel/memory"
 )
 
-// A toldOnce remembers for which generation of a resource something was logged.
+// A logOnce remembers for which generation of a resource something was logged.
 // It is bounded, and only ever saves a repetition: what it forgets is logged
 // again. It is safe for concurrent use.
-type toldOnce struct {
+type logOnce struct {
 	limit int
 
 	mu          sync.Mutex
 	generations flat.Map[int64]
 }
 
-// first reports whether nothing was logged of this generation yet, and notes
+// markLogged reports whether nothing was logged of this generation yet, and notes
 // that it is now.
-func (o *toldOnce) first(k memory.Key, generation int64) bool {
+func (o *logOnce) markLogged(k memory.Key, generation int64) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if told := o.generations.Get(uint64(k)); told != nil {
@@ -35,38 +35,38 @@ func (o *toldOnce) first(k memory.Key, generation int64) bool {
 	return true
 }
 
-// forget has the next word on a resource logged, whatever its generation.
-func (o *toldOnce) forget(k memory.Key) {
+// resetResource has the next word on a resource logged, whatever its generation.
+func (o *logOnce) resetResource(k memory.Key) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.generations.Remove(uint64(k))
 }
 
-// told is what was logged of single resources.
-type told struct{ failed, ahead toldOnce }
+// resourceLogs is what was logged of single resources.
+type resourceLogs struct{ failed, ahead logOnce }
 
-// newTold makes a memory of at most limit resources of each kind.
-func newTold(limit int) *told {
-	return &told{failed: toldOnce{limit: limit}, ahead: toldOnce{limit: limit}}
+// newResourceLogs makes a memory of at most limit resources of each kind.
+func newResourceLogs(limit int) *resourceLogs {
+	return &resourceLogs{failed: logOnce{limit: limit}, ahead: logOnce{limit: limit}}
 }
 
-// A repetition counts events that failed and had failed before.
-type repetition struct {
+// A repeatedFailures counts events that failed and had failed before.
+type repeatedFailures struct {
 	mu     sync.Mutex
 	events int
 	id     string // of the last one's resource
 	err    error
 }
 
-func (r *repetition) add(id string, err error) {
+func (r *repeatedFailures) addFailure(id string, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.events++
 	r.id, r.err = id, err
 }
 
-// take returns what was counted since the last call.
-func (r *repetition) take() (events int, id string, err error) {
+// takeFailures returns what was counted since the last call.
+func (r *repeatedFailures) takeFailures() (events int, id string, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	events, id, err = r.events, r.id, r.err
@@ -81,10 +81,10 @@ func (p *pass) logFailure(ctx context.Context, j *job, err error) {
 	switch {
 	case ctx.Err() != nil:
 		p.log.WarnContext(ctx, "event not published, sentinel is stopping", line...)
-	case p.told.failed.first(j.key, j.generation):
+	case p.resourceLogs.failed.markLogged(j.key, j.generation):
 		p.log.ErrorContext(ctx, "event not published, retrying in the next poll", line...)
 	default:
-		p.repeated.add(j.id, err)
+		p.repeatedFailures.addFailure(j.id, err)
 	}
 }
 
@@ -92,7 +92,7 @@ func (p *pass) logFailure(ctx context.Context, j *job, err error) {
 // failures that came again, and warnings of a kind that came often. Of these
 // everything is told when the sentinel stops.
 func (s *Sentinel) logOmitted(ctx context.Context, stops bool) {
-	if events, id, err := s.repeated.take(); events > 0 {
+	if events, id, err := s.repeatedFailures.takeFailures(); events > 0 {
 		s.log.ErrorContext(ctx, "events not published repeatedly, retrying in the next poll", "events", events, "last_resource_id", id, "err", err)
 	}
 	for kind, lines := range s.sampler.Omitted(stops) {

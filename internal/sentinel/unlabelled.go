@@ -15,15 +15,15 @@ import (
 // The public API is none: it ignores ?labels=, and leaves the field out where a
 // resource has no labels.
 
-// trusts reports whether resources without labels are taken as selected, on a
+// trustsServerFilter reports whether resources without labels are taken as selected, on a
 // page that begins with body, or is body if whole. Filtered says that the server
 // selected what is on it.
-func (p *pass) trusts(body []byte, whole, filtered bool) bool {
+func (p *pass) trustsServerFilter(body []byte, whole, filtered bool) bool {
 	return filtered && !p.selector.Empty() && !p.servesLabels.Load() && scan.HasNoLabels(body, whole)
 }
 
-// selected reports whether a resource is one of those to watch.
-func (p *pass) selected(ctx context.Context, it *scan.Item) bool {
+// matchesSelector reports whether a resource is one of those to watch.
+func (p *pass) matchesSelector(ctx context.Context, it *scan.Item) bool {
 	if p.selector.Empty() || p.selector.Matches(&it.Labels) {
 		return true
 	}

@@ -71,20 +71,20 @@ func (b *Budget) Next(cfg Config, now time.Time) *Budget {
 	n := New(cfg, b.begin)
 	n.steady = b.steady
 	at := now.Sub(b.begin)
-	b.window.advance(at)
-	b.window.replay(&n.window, at)
-	excess := n.excess(b.window.sum[other], n.rate())
+	b.window.advanceTo(at)
+	b.window.replayInto(&n.window, at)
+	excess := n.excessDuration(b.window.sum[other], n.currentRate())
 	if n.cfg.Max > 0 {
-		excess = max(excess, n.excess(b.window.sum[other]+b.window.sum[urgent], n.cfg.Max))
+		excess = max(excess, n.excessDuration(b.window.sum[other]+b.window.sum[urgent], n.cfg.Max))
 	}
 	n.paid = max(b.paid, at+min(excess, b.cfg.Burst))
 	return n
 }
 
-// excess is how long a rate takes to make up for events that are more than one
+// excessDuration is how long a rate takes to make up for events that are more than one
 // burst of it.
-func (b *Budget) excess(spent int, rate float64) time.Duration {
-	return time.Duration(max(0, float64(spent-b.in(rate))/rate) * float64(time.Second))
+func (b *Budget) excessDuration(spent int, rate float64) time.Duration {
+	return time.Duration(max(0, float64(spent-b.eventsPerBurst(rate))/rate) * float64(time.Second))
 }
 
 // Steady sets the steady rate: how many events per second the ages of the
@@ -99,10 +99,10 @@ func (b *Budget) Steady(perSecond float64) {
 func (b *Budget) Rate() float64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.rate()
+	return b.currentRate()
 }
 
-func (b *Budget) rate() float64 {
+func (b *Budget) currentRate() float64 {
 	rate := max(b.cfg.Floor, b.cfg.Factor*b.steady)
 	if b.cfg.Max > 0 {
 		rate = min(rate, b.cfg.Max)
@@ -116,11 +116,11 @@ func (b *Budget) Urgent(now time.Time) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	at := now.Sub(b.begin)
-	b.window.advance(at)
-	if b.left() <= 0 || b.cfg.Max > 0 && at < b.paid {
+	b.window.advanceTo(at)
+	if b.remainingEvents() <= 0 || b.cfg.Max > 0 && at < b.paid {
 		return false
 	}
-	b.window.spend(urgent)
+	b.window.spendEvent(urgent)
 	return true
 }
 
@@ -131,7 +131,7 @@ func (b *Budget) Take(now time.Time) bool {
 	if b.available(now) <= 0 {
 		return false
 	}
-	b.window.spend(other)
+	b.window.spendEvent(other)
 	return true
 }
 
@@ -144,27 +144,27 @@ func (b *Budget) Available(now time.Time) int {
 
 func (b *Budget) available(now time.Time) int {
 	at := now.Sub(b.begin)
-	b.window.advance(at)
+	b.window.advanceTo(at)
 	if at < b.paid {
 		return 0
 	}
-	all := b.in(b.rate())
+	all := b.eventsPerBurst(b.currentRate())
 	spent := b.window.sum
 	own := max(1, all/share) - spent[other] // what no urgent event can take away
-	return max(0, min(b.left(), max(own, all-spent[other]-spent[urgent])))
+	return max(0, min(b.remainingEvents(), max(own, all-spent[other]-spent[urgent])))
 }
 
-// left is how many events may be published at all.
-func (b *Budget) left() int {
+// remainingEvents is how many events may be published at all.
+func (b *Budget) remainingEvents() int {
 	if b.cfg.Max <= 0 {
 		return unbounded
 	}
-	return b.in(b.cfg.Max) - b.window.sum[urgent] - b.window.sum[other]
+	return b.eventsPerBurst(b.cfg.Max) - b.window.sum[urgent] - b.window.sum[other]
 }
 
-// in is how many events a rate makes of a burst: one at least, or there would
+// eventsPerBurst is how many events a rate makes of a burst: one at least, or there would
 // never be any.
-func (b *Budget) in(rate float64) int {
+func (b *Budget) eventsPerBurst(rate float64) int {
 	return int(min(max(1, rate*b.cfg.Burst.Seconds()), unbounded))
 }
 

@@ -21,15 +21,15 @@ type window struct {
 	spent [steps + 1][kinds]int32
 }
 
-// advance moves on to the step of a time, and forgets what lies behind.
-func (w *window) advance(since time.Duration) {
+// advanceTo moves on to the step of a time, and forgets what lies behind.
+func (w *window) advanceTo(since time.Duration) {
 	to := int64(since / w.step)
 	if to-w.at > int64(len(w.spent)) {
 		w.at = to - int64(len(w.spent))
 	}
 	for w.at < to {
 		w.at++
-		old := w.slot()
+		old := w.currentSlot()
 		for kind := range old {
 			w.sum[kind] -= int(old[kind])
 			old[kind] = 0
@@ -37,21 +37,21 @@ func (w *window) advance(since time.Duration) {
 	}
 }
 
-// replay spends in another window all that was spent in this one, each at the
+// replayInto spends in another window all that was spent in this one, each at the
 // end of its step or now, whichever is first.
-func (w *window) replay(into *window, now time.Duration) {
+func (w *window) replayInto(into *window, now time.Duration) {
 	for at := max(0, w.at-int64(len(w.spent))+1); at <= w.at; at++ {
-		into.advance(min(now, time.Duration(at+1)*w.step-1))
+		into.advanceTo(min(now, time.Duration(at+1)*w.step-1))
 		for kind, n := range w.spent[at%int64(len(w.spent))] {
-			into.slot()[kind] += n
+			into.currentSlot()[kind] += n
 			into.sum[kind] += int(n)
 		}
 	}
 }
 
-func (w *window) spend(kind int) {
-	w.slot()[kind]++
+func (w *window) spendEvent(kind int) {
+	w.currentSlot()[kind]++
 	w.sum[kind]++
 }
 
-func (w *window) slot() *[kinds]int32 { return &w.spent[w.at%int64(len(w.spent))] }
+func (w *window) currentSlot() *[kinds]int32 { return &w.spent[w.at%int64(len(w.spent))] }

@@ -27,7 +27,7 @@ func (v Verdict) Hold(r *Resource, last Announcement, now time.Time) Verdict {
 	}
 	from := last.At
 	if !r.LastUpdated.After(now) { // one from the future tells nothing
-		from = latest(from, r.LastUpdated)
+		from = latestOf(from, r.LastUpdated)
 	}
 	until := from.Add(v.Interval)
 	// Added twice: twice the interval may be more than a Duration holds.
@@ -40,7 +40,7 @@ func (v Verdict) Hold(r *Resource, last Announcement, now time.Time) Verdict {
 	return v
 }
 
-func latest(a, b time.Time) time.Time {
+func latestOf(a, b time.Time) time.Time {
 	if b.After(a) {
 		return b
 	}
@@ -61,7 +61,7 @@ func EventID(resourceID string, generation int64, v Verdict, now time.Time) stri
 	// Milliseconds: an API may serve a time in fewer digits once it is stored.
 	key = binary.AppendVarint(key, v.Since.UnixMilli())
 	key = binary.AppendVarint(key, int64(v.Interval)) // the unit of the count
-	key = binary.AppendVarint(key, v.nudge(now))
+	key = binary.AppendVarint(key, v.countIntervals(now))
 	sum := sha256.Sum256(key)
 	return "evt-" + hex.EncodeToString(sum[:16])
 }
@@ -82,10 +82,10 @@ func CountFrom(since time.Time, interval time.Duration, now time.Time) (from, du
 	return since, due
 }
 
-// nudge counts the whole intervals since the resource fell due. What is due
+// countIntervals counts the whole intervals since the resource fell due. What is due
 // since ever counts from 1970, for durations do not reach further.
-func (v Verdict) nudge(now time.Time) int64 {
-	due := latest(v.Next, time.Unix(0, 0))
+func (v Verdict) countIntervals(now time.Time) int64 {
+	due := latestOf(v.Next, time.Unix(0, 0))
 	if v.Interval <= 0 || now.Before(due) {
 		return 0
 	}

@@ -26,7 +26,7 @@ type rule func(p *Profile, r *Resource, now time.Time) (Verdict, bool)
 func GenerationThenAge(ages Ages) *Profile {
 	return &Profile{
 		ages:        ages,
-		rules:       []rule{specChanged, neverReported, reportedInFuture, expired},
+		rules:       []rule{specChanged, neverReported, reportedInFuture, decideByAge},
 		clock:       func(r *Resource) time.Time { return r.LastUpdated },
 		generations: true,
 		ready:       ReasonMaxAgeReady,
@@ -40,7 +40,7 @@ func GenerationThenAge(ages Ages) *Profile {
 func TransitionAge(ages Ages) *Profile {
 	return &Profile{
 		ages:     ages,
-		rules:    []rule{neverReported, reportedInFuture, expired},
+		rules:    []rule{neverReported, reportedInFuture, decideByAge},
 		clock:    func(r *Resource) time.Time { return r.LastTransition },
 		ready:    ReasonBackoffExpired,
 		notReady: ReasonBackoffExpired,
@@ -56,9 +56,9 @@ func (p *Profile) Decide(r *Resource, now time.Time) Verdict {
 			return v
 		}
 	}
-	since := p.since(r)
+	since := p.ageStart(r)
 	age := p.ages.Of(r)
-	return Verdict{Reason: p.fresh, Since: since, Next: since.Add(age), Interval: age, Warning: p.ahead(r)}
+	return Verdict{Reason: p.fresh, Since: since, Next: since.Add(age), Interval: age, Warning: p.warnIfAhead(r)}
 }
 
 // specChanged speaks for a generation that no adapter has observed. It fell
@@ -70,7 +70,7 @@ func specChanged(p *Profile, r *Resource, now time.Time) (Verdict, bool) {
 		return Verdict{}, false
 	}
 	interval := p.ages.notReady()
-	since, due := CountFrom(first(r.Updated, r.LastUpdated, r.Created), interval, now)
+	since, due := CountFrom(firstNonZero(r.Updated, r.LastUpdated, r.Created), interval, now)
 	return Verdict{
 		ShouldPublish: true,
 		Reason:        ReasonGenerationChanged,
@@ -84,14 +84,14 @@ func specChanged(p *Profile, r *Resource, now time.Time) (Verdict, bool) {
 // is not ready is due; one that is ready has been seen to by somebody, and
 // waits until the caller knows how long it has been there (FirstSeen).
 func neverReported(p *Profile, r *Resource, now time.Time) (Verdict, bool) {
-	if !p.since(r).IsZero() {
+	if !p.ageStart(r).IsZero() {
 		return Verdict{}, false
 	}
 	age := p.ages.Of(r)
 	if !r.Ready() {
-		return Verdict{ShouldPublish: true, Reason: p.notReady, Interval: age, Warning: p.ahead(r)}, true
+		return Verdict{ShouldPublish: true, Reason: p.notReady, Interval: age, Warning: p.warnIfAhead(r)}, true
 	}
-	warning := p.ahead(r)
+	warning := p.warnIfAhead(r)
 	if warning == WarningNone {
 		warning = WarningNoTime
 	}
@@ -102,20 +102,20 @@ func neverReported(p *Profile, r *Resource, now time.Time) (Verdict, bool) {
 // to wait for ever. The resource counts as due, and Hold keeps that to one
 // event per interval.
 func reportedInFuture(p *Profile, r *Resource, now time.Time) (Verdict, bool) {
-	if !p.since(r).After(now.Add(MaxClockSkew)) {
+	if !p.ageStart(r).After(now.Add(MaxClockSkew)) {
 		return Verdict{}, false
 	}
 	return Verdict{
 		ShouldPublish: true,
-		Reason:        p.expiry(r),
+		Reason:        p.expiryReason(r),
 		Interval:      p.ages.Of(r),
 		Warning:       WarningFutureTime,
 	}, true
 }
 
-// expired speaks for a resource that has reached its age.
-func expired(p *Profile, r *Resource, now time.Time) (Verdict, bool) {
-	since := p.since(r)
+// decideByAge speaks for a resource that has reached its age.
+func decideByAge(p *Profile, r *Resource, now time.Time) (Verdict, bool) {
+	since := p.ageStart(r)
 	age := p.ages.Of(r)
 	due := since.Add(age)
 	if now.Before(due) {
@@ -123,37 +123,37 @@ func expired(p *Profile, r *Resource, now time.Time) (Verdict, bool) {
 	}
 	return Verdict{
 		ShouldPublish: true,
-		Reason:        p.expiry(r),
+		Reason:        p.expiryReason(r),
 		Since:         since,
 		Next:          due,
 		Interval:      age,
-		Warning:       p.ahead(r),
+		Warning:       p.warnIfAhead(r),
 	}, true
 }
 
-// since is the time that r's age is counted from; zero if there is none.
-func (p *Profile) since(r *Resource) time.Time {
-	return first(p.clock(r), r.Created, r.FirstSeen)
+// ageStart is the time that r's age is counted from; zero if there is none.
+func (p *Profile) ageStart(r *Resource) time.Time {
+	return firstNonZero(p.clock(r), r.Created, r.FirstSeen)
 }
 
-func (p *Profile) expiry(r *Resource) Reason {
+func (p *Profile) expiryReason(r *Resource) Reason {
 	if r.Ready() {
 		return p.ready
 	}
 	return p.notReady
 }
 
-// ahead warns of adapters that observed a generation which does not exist.
+// warnIfAhead warns of adapters that observed a generation which does not exist.
 // Profiles that do not look at generations have nothing to say of it.
-func (p *Profile) ahead(r *Resource) Warning {
+func (p *Profile) warnIfAhead(r *Resource) Warning {
 	if p.generations && r.ObservedGeneration > r.Generation {
 		return WarningObservedAhead
 	}
 	return WarningNone
 }
 
-// first is the first of the times that is given.
-func first(times ...time.Time) time.Time {
+// firstNonZero is the first of the times that is given.
+func firstNonZero(times ...time.Time) time.Time {
 	for _, t := range times {
 		if !t.IsZero() {
 			return t

@@ -33,7 +33,7 @@ func (m *Map[V]) Get(key uint64) *V {
 	if m.n == 0 {
 		return nil
 	}
-	if s := &m.slots[m.find(key)]; s.key == key {
+	if s := &m.slots[m.findSlot(key)]; s.key == key {
 		return &s.value
 	}
 	return nil
@@ -43,9 +43,9 @@ func (m *Map[V]) Get(key uint64) *V {
 // returns it as Get does.
 func (m *Map[V]) Add(key uint64) *V {
 	if m.n >= len(m.slots)/8*7 {
-		m.resize(max(smallest, 2*len(m.slots)))
+		m.resizeTo(max(smallest, 2*len(m.slots)))
 	}
-	s := &m.slots[m.find(key)]
+	s := &m.slots[m.findSlot(key)]
 	s.key = key
 	m.n++
 	return &s.value
@@ -56,8 +56,8 @@ func (m *Map[V]) Remove(key uint64) {
 	if m.n == 0 {
 		return
 	}
-	if i := m.find(key); m.slots[i].key == key {
-		m.remove(i)
+	if i := m.findSlot(key); m.slots[i].key == key {
+		m.removeSlot(i)
 	}
 }
 
@@ -73,18 +73,18 @@ func (m *Map[V]) All(yield func(*V) bool) {
 // RemoveNear removes some entry, one that stands near where that of a key
 // would. There must be one.
 func (m *Map[V]) RemoveNear(key uint64) {
-	i := m.home(key)
+	i := m.homeSlot(key)
 	for m.slots[i].key == 0 {
-		i = m.after(i)
+		i = m.nextSlot(i)
 	}
-	m.remove(i)
+	m.removeSlot(i)
 }
 
 // RemoveIf removes the entries that a function is true for.
 func (m *Map[V]) RemoveIf(stale func(*V) bool) {
 	for i := 0; i < len(m.slots); {
 		if s := &m.slots[i]; s.key != 0 && stale(&s.value) {
-			m.remove(i) // and look at what has moved here
+			m.removeSlot(i) // and look at what has moved here
 			continue
 		}
 		i++
@@ -94,38 +94,38 @@ func (m *Map[V]) RemoveIf(stale func(*V) bool) {
 		size /= 2
 	}
 	if size < len(m.slots) {
-		m.resize(size)
+		m.resizeTo(size)
 	}
 }
 
-// find is where the entry of a key stands, or else the free slot for it.
-func (m *Map[V]) find(key uint64) int {
-	i := m.home(key)
+// findSlot is where the entry of a key stands, or else the free slot for it.
+func (m *Map[V]) findSlot(key uint64) int {
+	i := m.homeSlot(key)
 	for m.slots[i].key != key && m.slots[i].key != 0 {
-		i = m.after(i)
+		i = m.nextSlot(i)
 	}
 	return i
 }
 
-func (m *Map[V]) home(key uint64) int { return int(key & uint64(len(m.slots)-1)) } //nolint:gosec // within the slots
+func (m *Map[V]) homeSlot(key uint64) int { return int(key & uint64(len(m.slots)-1)) } //nolint:gosec // within the slots
 
-func (m *Map[V]) after(i int) int { return (i + 1) & (len(m.slots) - 1) }
+func (m *Map[V]) nextSlot(i int) int { return (i + 1) & (len(m.slots) - 1) }
 
-func (m *Map[V]) resize(size int) {
+func (m *Map[V]) resizeTo(size int) {
 	old := m.slots
 	m.slots = make([]slot[V], size)
 	for _, s := range old {
 		if s.key != 0 {
-			m.slots[m.find(s.key)] = s
+			m.slots[m.findSlot(s.key)] = s
 		}
 	}
 }
 
-// remove frees a slot, and moves up what would not be found behind a free one.
-func (m *Map[V]) remove(i int) {
+// removeSlot frees a slot, and moves up what would not be found behind a free one.
+func (m *Map[V]) removeSlot(i int) {
 	mask := len(m.slots) - 1
-	for j := m.after(i); m.slots[j].key != 0; j = m.after(j) {
-		if (j-m.home(m.slots[j].key))&mask >= (j-i)&mask {
+	for j := m.nextSlot(i); m.slots[j].key != 0; j = m.nextSlot(j) {
+		if (j-m.homeSlot(m.slots[j].key))&mask >= (j-i)&mask {
 			m.slots[i], i = m.slots[j], j
 		}
 	}

@@ -81,8 +81,8 @@ func (x *Index) Put(id []byte, due time.Time, class Class) {
 	k, at := x.keyOf(id), x.dueAt(due)
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	s, i, _ := x.entry(k, id)
-	x.write(s, i, at, class)
+	s, i, _ := x.findOrInsert(k, id)
+	x.writeEntry(s, i, at, class)
 }
 
 // Seen notes what a sweep read of a resource. Of one that another has spoken
@@ -91,12 +91,12 @@ func (x *Index) Seen(id []byte, due time.Time, class Class, pass uint8) {
 	k, at := x.keyOf(id), x.dueAt(due)
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	s, i, found := x.entry(k, id)
+	s, i, found := x.findOrInsert(k, id)
 	if found && (pass != x.pass || s.state[i]&touched != 0) {
-		s.hurry(i, at)
+		s.bringForward(i, at)
 		return
 	}
-	x.write(s, i, at, class)
+	x.writeEntry(s, i, at, class)
 }
 
 // BeginPass begins a sweep. One that was begun before can not be ended any
@@ -142,13 +142,13 @@ func (x *Index) endShard(shard int, pass uint8) (removed int) {
 	s := &x.shards[shard]
 	for i := 0; i < len(s.state); {
 		if s.state[i]&(taken|touched) == taken {
-			x.drop(s, i) // and look at what has moved here
+			x.removeSlot(s, i) // and look at what has moved here
 			removed++
 			continue
 		}
 		i++
 	}
-	x.shrink(s)
+	x.shrinkShard(s)
 	return removed
 }
 
@@ -161,7 +161,7 @@ func (x *Index) endShard(shard int, pass uint8) (removed int) {
 // It takes time for the shards in which something is due, and a comparison for
 // each other one.
 func (x *Index) Take(now time.Time, limit int, again time.Time, visit func(id string)) (n int, left Left) {
-	ids, left := x.take(x.stepsUntil(now), limit, x.stepsTo(again))
+	ids, left := x.takeDue(x.stepsUntil(now), limit, x.stepsTo(again))
 	for _, id := range ids {
 		visit(id)
 	}
@@ -174,16 +174,16 @@ type Left struct{ Ready, NotReady int }
 // All is how many that are.
 func (l Left) All() int { return l.Ready + l.NotReady }
 
-func (x *Index) take(now uint32, limit int, again uint32) (ids []string, left Left) {
+func (x *Index) takeDue(now uint32, limit int, again uint32) (ids []string, left Left) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	q := queue{shards: &x.shards, limit: max(0, limit), before: never}
 	for i := range x.shards {
 		if x.shards[i].earliest <= now {
-			q.scan(i, now)
+			q.scanShard(i, now)
 		}
 	}
-	q.trim()
+	q.trimToLimit()
 	for _, c := range q.found {
 		s := &x.shards[c.shard]
 		s.due[c.slot] = again
@@ -194,7 +194,7 @@ func (x *Index) take(now uint32, limit int, again uint32) (ids []string, left Le
 			q.overdue.NotReady--
 		}
 		s.state[c.slot] |= handed
-		ids = append(ids, x.id(s, int(c.slot)))
+		ids = append(ids, x.textID(s, int(c.slot)))
 	}
 	return ids, q.overdue
 }
@@ -205,7 +205,7 @@ func (x *Index) After(now time.Time) iter.Seq2[string, time.Time] {
 	return func(yield func(string, time.Time) bool) {
 		until := x.stepsUntil(now)
 		for shard := range x.shards {
-			for _, e := range x.after(shard, until) {
+			for _, e := range x.entriesAfter(shard, until) {
 				if !yield(e.id, x.born.Add(time.Duration(int64(e.due)-int64(birth))*resolution)) {
 					return
 				}
@@ -220,13 +220,13 @@ type waiting struct {
 	due uint32
 }
 
-func (x *Index) after(shard int, until uint32) (entries []waiting) {
+func (x *Index) entriesAfter(shard int, until uint32) (entries []waiting) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	s := &x.shards[shard]
 	for i, due := range s.due {
 		if s.state[i]&taken != 0 && due > until {
-			entries = append(entries, waiting{x.id(s, i), due})
+			entries = append(entries, waiting{x.textID(s, i), due})
 		}
 	}
 	return entries
@@ -241,14 +241,14 @@ func (x *Index) Settle(id []byte, due time.Time, class Class, again time.Time) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	s := &x.shards[k.shard]
-	i, found := x.find(s, k)
+	i, found := x.findSlot(s, k)
 	switch {
 	case !found:
 	case s.state[i]&handed != 0 && s.due[i] == x.stepsTo(again):
-		x.write(s, i, at, class)
+		x.writeEntry(s, i, at, class)
 	default:
 		s.state[i] |= touched // a lookup is as good a sign of life as a page
-		s.hurry(i, at)
+		s.bringForward(i, at)
 	}
 }
 
@@ -259,12 +259,12 @@ func (x *Index) Gone(id []byte, again time.Time) (dropped bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	s := &x.shards[k.shard]
-	i, found := x.find(s, k)
+	i, found := x.findSlot(s, k)
 	if !found || s.state[i]&handed == 0 || s.due[i] != x.stepsTo(again) {
 		return false
 	}
-	x.drop(s, i)
-	x.shrink(s)
+	x.removeSlot(s, i)
+	x.shrinkShard(s)
 	return true
 }
 
@@ -274,9 +274,9 @@ func (x *Index) Remove(id []byte) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	s := &x.shards[k.shard]
-	if i, found := x.find(s, k); found {
-		x.drop(s, i)
-		x.shrink(s)
+	if i, found := x.findSlot(s, k); found {
+		x.removeSlot(s, i)
+		x.shrinkShard(s)
 	}
 }
 
@@ -299,7 +299,7 @@ func (x *Index) Ready() int {
 func (x *Index) Bytes() int {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	bytes := int(unsafe.Sizeof(*x)) + x.texts.bytes()
+	bytes := int(unsafe.Sizeof(*x)) + x.texts.sizeBytes()
 	for i := range x.shards {
 		s := &x.shards[i]
 		bytes += 16*cap(s.ids) + 4*cap(s.due) + cap(s.state)
@@ -322,7 +322,7 @@ func (x *Index) stepsTo(t time.Time) uint32 {
 	if d%resolution > 0 {
 		steps++
 	}
-	return clamp(steps)
+	return clampSteps(steps)
 }
 
 // stepsUntil rounds down.
@@ -332,9 +332,9 @@ func (x *Index) stepsUntil(t time.Time) uint32 {
 	if d%resolution < 0 {
 		steps--
 	}
-	return clamp(steps)
+	return clampSteps(steps)
 }
 
-func clamp(steps int64) uint32 {
+func clampSteps(steps int64) uint32 {
 	return uint32(min(max(0, steps+int64(birth)), int64(last)))
 }

@@ -17,28 +17,28 @@ type key struct {
 func (x *Index) keyOf(id []byte) key {
 	var k key
 	var ok bool
-	if k.id, ok = parse(id); !ok {
+	if k.id, ok = parseUUID(id); !ok {
 		k.kind = named
 		binary.BigEndian.PutUint64(k.id[:8], maphash.Bytes(x.seeds[1], id))
 		binary.BigEndian.PutUint64(k.id[8:], maphash.Bytes(x.seeds[2], id))
 	}
-	k.shard = uint8(x.hash(k.id)) //nolint:gosec // the lowest bits; a shard uses the highest
+	k.shard = uint8(x.hashID(k.id)) //nolint:gosec // the lowest bits; a shard uses the highest
 	return k
 }
 
-func (x *Index) hash(id [16]byte) uint64 { return maphash.Bytes(x.seeds[0], id[:]) }
+func (x *Index) hashID(id [16]byte) uint64 { return maphash.Bytes(x.seeds[0], id[:]) }
 
-// id is the id of a resource, as it was given.
-func (x *Index) id(s *shard, i int) string {
+// textID is the id of a resource, as it was given.
+func (x *Index) textID(s *shard, i int) string {
 	if s.state[i]&named != 0 {
 		return x.texts.byHash[s.ids[i]]
 	}
-	return format(s.ids[i])
+	return formatUUID(s.ids[i])
 }
 
-// parse reads a UUID in the one form that format writes: 8-4-4-4-12 digits, in
+// parseUUID reads a UUID in the one form that format writes: 8-4-4-4-12 digits, in
 // lower case.
-func parse(text []byte) (id [16]byte, ok bool) {
+func parseUUID(text []byte) (id [16]byte, ok bool) {
 	if len(text) != 36 || text[8] != '-' || text[13] != '-' || text[18] != '-' || text[23] != '-' {
 		return id, false
 	}
@@ -47,7 +47,7 @@ func parse(text []byte) (id [16]byte, ok bool) {
 		if i == 4 || i == 6 || i == 8 || i == 10 {
 			at++ // a dash
 		}
-		high, low := digit(text[at]), digit(text[at+1])
+		high, low := hexDigit(text[at]), hexDigit(text[at+1])
 		if high|low > 15 {
 			return id, false
 		}
@@ -57,8 +57,8 @@ func parse(text []byte) (id [16]byte, ok bool) {
 	return id, true
 }
 
-// digit is the value of a digit, or more than 15.
-func digit(c byte) byte {
+// hexDigit is the value of a digit, or more than 15.
+func hexDigit(c byte) byte {
 	switch {
 	case '0' <= c && c <= '9':
 		return c - '0'
@@ -68,7 +68,7 @@ func digit(c byte) byte {
 	return 0xff
 }
 
-func format(id [16]byte) string {
+func formatUUID(id [16]byte) string {
 	text := make([]byte, 0, 36)
 	for i, from := range [...]int{0, 4, 6, 8, 10} {
 		to := [...]int{4, 6, 8, 10, 16}[i]

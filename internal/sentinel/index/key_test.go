@@ -8,8 +8,8 @@ func FuzzParse(f *testing.F) {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
-		if id, ok := parse(text); ok && format(id) != string(text) {
-			t.Errorf("%q comes back as %q", text, format(id))
+		if id, ok := parseUUID(text); ok && formatUUID(id) != string(text) {
+			t.Errorf("%q comes back as %q", text, formatUUID(id))
 		}
 	})
 }

@@ -21,10 +21,10 @@ type candidate struct {
 	shard uint8
 }
 
-// scan looks through a shard and counts what is overdue in it. Afterwards the
+// scanShard looks through a shard and counts what is overdue in it. Afterwards the
 // shard's earliest is that of the others: those in the queue are given out,
 // and those that are left behind bring it down again.
-func (q *queue) scan(shard int, now uint32) {
+func (q *queue) scanShard(shard int, now uint32) {
 	s := &q.shards[shard]
 	s.earliest = never
 	for i, due := range s.due {
@@ -40,35 +40,35 @@ func (q *queue) scan(shard int, now uint32) {
 		if s.state[i]&urgent != 0 {
 			due = 0 // longer than any other
 		}
-		q.add(candidate{due: due, slot: int32(i), shard: uint8(shard)}) //nolint:gosec // both are small
+		q.addCandidate(candidate{due: due, slot: int32(i), shard: uint8(shard)}) //nolint:gosec // both are small
 	}
 }
 
-func (q *queue) add(c candidate) {
+func (q *queue) addCandidate(c candidate) {
 	if c.due >= q.before || q.limit == 0 {
-		q.leave(c)
+		q.leaveBehind(c)
 		return
 	}
 	q.found = append(q.found, c)
 	if len(q.found)/2 >= q.limit {
-		q.trim()
+		q.trimToLimit()
 	}
 }
 
-// trim puts the queue in order and leaves behind what is over the limit.
-func (q *queue) trim() {
+// trimToLimit puts the queue in order and leaves behind what is over the limit.
+func (q *queue) trimToLimit() {
 	slices.SortFunc(q.found, func(a, b candidate) int { return cmp.Compare(a.due, b.due) })
 	if len(q.found) <= q.limit {
 		return
 	}
 	for _, c := range q.found[q.limit:] {
-		q.leave(c)
+		q.leaveBehind(c)
 	}
 	q.found = q.found[:q.limit]
 	q.before = q.found[q.limit-1].due
 }
 
-func (q *queue) leave(c candidate) {
+func (q *queue) leaveBehind(c candidate) {
 	s := &q.shards[c.shard]
 	s.earliest = min(s.earliest, c.due)
 }

@@ -44,51 +44,51 @@ const (
 	fullest = 85
 )
 
-// entry finds the resource of a key, or makes room for it.
-func (x *Index) entry(k key, id []byte) (s *shard, i int, found bool) {
+// findOrInsert finds the resource of a key, or makes room for it.
+func (x *Index) findOrInsert(k key, id []byte) (s *shard, i int, found bool) {
 	s = &x.shards[k.shard]
-	if i, found = x.find(s, k); found {
+	if i, found = x.findSlot(s, k); found {
 		return s, i, true
 	}
 	if (s.n+1)*100 > len(s.ids)*fullest {
-		x.resize(s, grown(len(s.ids), k.shard))
-		i, _ = x.find(s, k)
+		x.resizeShard(s, nextSize(len(s.ids), k.shard))
+		i, _ = x.findSlot(s, k)
 	}
 	s.ids[i], s.state[i] = k.id, taken|k.kind
 	if k.kind == named {
-		x.texts.add(k.id, string(id))
+		x.texts.addText(k.id, string(id))
 	}
 	s.n++
 	x.n++
 	return s, i, false
 }
 
-// grown is how many slots a shard has next.
-func grown(size int, shard uint8) int {
+// nextSize is how many slots a shard has next.
+func nextSize(size int, shard uint8) int {
 	if size < small {
 		return max(smallest, min(2*size, small+small/5*int(shard)/shards))
 	}
 	return size * 6 / 5
 }
 
-// find is where the resource of a key stands, or else the free slot for it.
+// findSlot is where the resource of a key stands, or else the free slot for it.
 // A shard without slots has neither.
-func (x *Index) find(s *shard, k key) (i int, found bool) {
+func (x *Index) findSlot(s *shard, k key) (i int, found bool) {
 	if len(s.ids) == 0 {
 		return 0, false
 	}
-	i = x.home(s, k.id)
+	i = x.homeSlot(s, k.id)
 	for s.state[i]&taken != 0 {
 		if s.ids[i] == k.id && s.state[i]&named == k.kind {
 			return i, true
 		}
-		i = s.after(i)
+		i = s.nextSlot(i)
 	}
 	return i, false
 }
 
-// write notes all of a resource anew.
-func (x *Index) write(s *shard, i int, due uint32, class Class) {
+// writeEntry notes all of a resource anew.
+func (x *Index) writeEntry(s *shard, i int, due uint32, class Class) {
 	if s.state[i]&ready != 0 {
 		x.ready--
 	}
@@ -105,24 +105,24 @@ func (x *Index) write(s *shard, i int, due uint32, class Class) {
 	s.earliest = min(s.earliest, due)
 }
 
-// hurry makes a resource due at a time, unless it is due before.
-func (s *shard) hurry(i int, due uint32) {
+// bringForward makes a resource due at a time, unless it is due before.
+func (s *shard) bringForward(i int, due uint32) {
 	s.due[i] = min(s.due[i], due)
 	s.earliest = min(s.earliest, due)
 }
 
-// drop frees a slot, and moves up what would not be found behind a free one.
-func (x *Index) drop(s *shard, i int) {
+// removeSlot frees a slot, and moves up what would not be found behind a free one.
+func (x *Index) removeSlot(s *shard, i int) {
 	if s.state[i]&ready != 0 {
 		x.ready--
 	}
 	if s.state[i]&named != 0 {
-		x.texts.remove(s.ids[i])
+		x.texts.removeText(s.ids[i])
 	}
 	size := len(s.ids)
 	distance := func(from, to int) int { return (to - from + size) % size }
-	for j := s.after(i); s.state[j]&taken != 0; j = s.after(j) {
-		if distance(x.home(s, s.ids[j]), j) >= distance(i, j) {
+	for j := s.nextSlot(i); s.state[j]&taken != 0; j = s.nextSlot(j) {
+		if distance(x.homeSlot(s, s.ids[j]), j) >= distance(i, j) {
 			s.ids[i], s.due[i], s.state[i] = s.ids[j], s.due[j], s.state[j]
 			i = j
 		}
@@ -132,19 +132,19 @@ func (x *Index) drop(s *shard, i int) {
 	x.n--
 }
 
-// shrink gives room back when less than half of it is used.
-func (x *Index) shrink(s *shard) {
+// shrinkShard gives room back when less than half of it is used.
+func (x *Index) shrinkShard(s *shard) {
 	switch {
 	case s.n == 0:
 		*s = shard{earliest: never}
 	case len(s.ids) > 2*small && s.n < len(s.ids)/2:
-		x.resize(s, s.n*100/fullest*6/5+1)
+		x.resizeShard(s, s.n*100/fullest*6/5+1)
 	}
 }
 
-// resize moves a shard into that many slots, or the few more that come with
+// resizeShard moves a shard into that many slots, or the few more that come with
 // their memory anyway.
-func (x *Index) resize(s *shard, size int) {
+func (x *Index) resizeShard(s *shard, size int) {
 	old := *s
 	s.ids = slices.Grow([][16]byte(nil), size)
 	size = cap(s.ids)
@@ -158,22 +158,22 @@ func (x *Index) resize(s *shard, size int) {
 		if st&taken == 0 {
 			continue
 		}
-		i := x.home(s, old.ids[j])
+		i := x.homeSlot(s, old.ids[j])
 		for s.state[i] != 0 {
-			i = s.after(i)
+			i = s.nextSlot(i)
 		}
 		s.ids[i], s.due[i], s.state[i] = old.ids[j], old.due[j], st
 	}
 }
 
-// home is where an id would best stand: its hash, scaled to the slots, of which
+// homeSlot is where an id would best stand: its hash, scaled to the slots, of which
 // there need not be a power of two.
-func (x *Index) home(s *shard, id [16]byte) int {
-	high, _ := bits.Mul64(x.hash(id), uint64(len(s.ids)))
+func (x *Index) homeSlot(s *shard, id [16]byte) int {
+	high, _ := bits.Mul64(x.hashID(id), uint64(len(s.ids)))
 	return int(high) //nolint:gosec // less than the slots
 }
 
-func (s *shard) after(i int) int {
+func (s *shard) nextSlot(i int) int {
 	if i++; i < len(s.ids) {
 		return i
 	}
@@ -187,7 +187,7 @@ type texts struct {
 	chars  int
 }
 
-func (t *texts) add(hash [16]byte, id string) {
+func (t *texts) addText(hash [16]byte, id string) {
 	if t.byHash == nil {
 		t.byHash = map[[16]byte]string{}
 	}
@@ -196,7 +196,7 @@ func (t *texts) add(hash [16]byte, id string) {
 	t.chars += len(id)
 }
 
-func (t *texts) remove(hash [16]byte) {
+func (t *texts) removeText(hash [16]byte) {
 	t.chars -= len(t.byHash[hash])
 	delete(t.byHash, hash)
 	if t.widest < 2*small || len(t.byHash) > t.widest/4 {
@@ -207,7 +207,7 @@ func (t *texts) remove(hash [16]byte) {
 	t.byHash, t.widest = smaller, 2*len(smaller)
 }
 
-func (t *texts) bytes() int {
+func (t *texts) sizeBytes() int {
 	// Maps are between 7/16 and 7/8 full.
 	return t.chars + t.widest*3/2*int(unsafe.Sizeof([16]byte{})+unsafe.Sizeof(""))
 }

@@ -197,7 +197,7 @@ func New(cfg Config, src Source) *Walker {
 		log = slog.New(slog.DiscardHandler)
 	}
 	w := &Walker{cfg: cfg, src: src, log: log, most: cfg.PageSize, tags: map[Place]remembered{}}
-	w.forget()
+	w.forgetServer()
 	return w
 }
 
@@ -207,12 +207,12 @@ func (w *Walker) Flavour() Flavour { return *w.flavour.Load() }
 func (w *Walker) setFlavour(f Flavour) { w.flavour.Store(&f) }
 
 // Beginning is where the next walk begins after one that ended at a place.
-func (w *Walker) Beginning(Place) Place { return w.start() }
+func (w *Walker) Beginning(Place) Place { return w.firstPlace() }
 
-// start is the first place, by the way that is used now.
-func (w *Walker) start() Place {
+// firstPlace is the first place, by the way that is used now.
+func (w *Walker) firstPlace() Place {
 	if w.server.way == byNumber {
-		return Place{way: byNumber, page: 1, size: w.size()}
+		return Place{way: byNumber, page: 1, size: w.pageSize()}
 	}
 	return Place{way: w.server.way}
 }
@@ -222,7 +222,7 @@ func (w *Walker) start() Place {
 // valid only until it returns. Walk returns where it stopped, if not at the end
 // of the list. A walk that starts there goes on.
 func (w *Walker) Walk(ctx context.Context, start Place, read func(Page) (scan.Envelope, error)) (Place, error) {
-	return (&walk{Walker: w, read: read}).do(ctx, start)
+	return (&walk{Walker: w, read: read}).walkPages(ctx, start)
 }
 
 // WalkChanged is Walk from the beginning, for servers with entity tags: each
@@ -233,7 +233,7 @@ func (w *Walker) Walk(ctx context.Context, start Place, read func(Page) (scan.En
 // Where the server gives no tags, every page is handed over with its body.
 func (w *Walker) WalkChanged(ctx context.Context, read func(Page) (scan.Envelope, error)) (Place, error) {
 	wk := &walk{Walker: w, read: read, changed: true}
-	at, err := wk.do(ctx, Place{})
+	at, err := wk.walkPages(ctx, Place{})
 	if err == nil {
 		w.forgetPages()
 	}

@@ -26,7 +26,7 @@ const maxIDs = 100
 func (w *Walker) Lookup(ctx context.Context, ids []string, read func(Page) (scan.Envelope, error)) error {
 	var buf []byte
 	for chunk := range slices.Chunk(ids, maxIDs) {
-		pages := w.together
+		pages := w.lookUpTogether
 		if w.alone.Load() > 0 {
 			w.alone.Add(-1)
 			pages = w.oneByOne
@@ -41,16 +41,16 @@ func (w *Walker) Lookup(ctx context.Context, ids []string, read func(Page) (scan
 	return nil
 }
 
-// together looks resources up by one request.
-func (w *Walker) together(ctx context.Context, ids []string, read func(Page) (scan.Envelope, error), buf []byte) ([]byte, error) {
+// lookUpTogether looks resources up by one request.
+func (w *Walker) lookUpTogether(ctx context.Context, ids []string, read func(Page) (scan.Envelope, error), buf []byte) ([]byte, error) {
 	asked := time.Now()
-	body, rest, _, err := w.get(ctx, url.Values{"ids": {strings.Join(ids, ",")}}, "", buf)
-	if err != nil && (ctx.Err() != nil || !refused(err)) {
+	body, rest, _, err := w.getPage(ctx, url.Values{"ids": {strings.Join(ids, ",")}}, "", buf)
+	if err != nil && (ctx.Err() != nil || !isRefused(err)) {
 		return buf, err // the cause of an end may look like an answer
 	}
 	answered := false
 	if err == nil {
-		body, answered = answers(Page{Body: body, Rest: rest}, ids)
+		body, answered = answersIDs(Page{Body: body, Rest: rest}, ids)
 	}
 	if !answered {
 		w.alone.Store(recheckAfter)
@@ -63,11 +63,11 @@ func (w *Walker) together(ctx context.Context, ids []string, read func(Page) (sc
 // errStranger ends the reading of a page that is not the answer.
 var errStranger = errors.New("the response contains a resource that was not requested")
 
-// answers reports whether a page is the answer to a question for ids: it holds
+// answersIDs reports whether a page is the answer to a question for ids: it holds
 // no other, and says that there is no more of it. A server that ignores the
 // parameter sends its list, of which no more is read than shows that. What was
 // read comes back, which is the whole of an answer.
-func answers(page Page, ids []string) (body []byte, ok bool) {
+func answersIDs(page Page, ids []string) (body []byte, ok bool) {
 	defer page.closeRest()
 	body = page.Body
 	asked := make(map[string]bool, len(ids))
@@ -96,7 +96,7 @@ func (w *Walker) oneByOne(ctx context.Context, ids []string, read func(Page) (sc
 		}
 		asked := time.Now()
 		body, err := w.getOne(ctx, id, buf)
-		if s := status(err); ctx.Err() == nil && (s == http.StatusNotFound || s == http.StatusGone) {
+		if s := statusOf(err); ctx.Err() == nil && (s == http.StatusNotFound || s == http.StatusGone) {
 			continue
 		}
 		if err != nil {

@@ -18,8 +18,8 @@ const maxSearch = 4096 - 512
 func searchFor(sel selector.Selector) (search string, whole bool) {
 	whole = true
 	for _, r := range sel.Requirements() {
-		term, ok := term(r)
-		longer := and(search, term)
+		term, ok := searchTerm(r)
+		longer := joinAnd(search, term)
 		if !ok || len(longer) > maxSearch {
 			whole = false
 			continue
@@ -29,17 +29,17 @@ func searchFor(sel selector.Selector) (search string, whole bool) {
 	return search, whole
 }
 
-func term(r selector.Requirement) (string, bool) {
+func searchTerm(r selector.Requirement) (string, bool) {
 	if strings.ContainsAny(r.Key, "-./") {
 		return "", false
 	}
 	switch r.Op {
 	case selector.Equals:
-		return "labels." + r.Key + "=" + quote(r.Values[0]), true
+		return "labels." + r.Key + "=" + quoteSearch(r.Values[0]), true
 	case selector.In:
 		quoted := make([]string, len(r.Values))
 		for i, v := range r.Values {
-			quoted[i] = quote(v)
+			quoted[i] = quoteSearch(v)
 		}
 		return "labels." + r.Key + " in [" + strings.Join(quoted, ",") + "]", true
 	case selector.NotEquals, selector.NotIn, selector.Exists, selector.NotExists:
@@ -47,13 +47,13 @@ func term(r selector.Requirement) (string, bool) {
 	return "", false
 }
 
-func behind(id string) string { return "id > " + quote(id) }
+func searchAfter(id string) string { return "id > " + quoteSearch(id) }
 
-func and(a, b string) string {
+func joinAnd(a, b string) string {
 	if a == "" {
 		return b
 	}
 	return a + " and " + b
 }
 
-func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", "''") + "'" }
+func quoteSearch(s string) string { return "'" + strings.ReplaceAll(s, "'", "''") + "'" }

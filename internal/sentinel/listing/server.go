@@ -41,29 +41,29 @@ type server struct {
 // looked at again: it may have been replaced by one that can do more.
 const recheckAfter = 100
 
-// filters reports whether the server is asked to select by all that the selector
+// filtersAll reports whether the server is asked to select by all that the selector
 // says.
-func (s *server) filters() bool { return s.labels != "" || s.search != "" && !s.part }
+func (s *server) filtersAll() bool { return s.labels != "" || s.search != "" && !s.part }
 
-// begin is where a walk begins that is to begin at a place.
-func (w *Walker) begin(ctx context.Context, start Place) (Place, error) {
-	if start.Later() && start.way == w.server.way && start.size <= w.size() {
+// resolveStart is where a walk begins that is to begin at a place.
+func (w *Walker) resolveStart(ctx context.Context, start Place) (Place, error) {
+	if start.Later() && start.way == w.server.way && start.size <= w.pageSize() {
 		return start, nil
 	}
 	w.walks++
 	if w.walks%recheckAfter == 0 && w.server.settled {
-		w.forget()
+		w.forgetServer()
 	}
 	if w.server.way != byToken && !w.server.settled {
-		if err := w.probe(ctx); err != nil {
+		if err := w.probeServer(ctx); err != nil {
 			return Place{}, fmt.Errorf("list %s: probe the API: %w", w.cfg.Collection, err)
 		}
 	}
-	return w.start(), nil
+	return w.firstPlace(), nil
 }
 
-// forget drops what was found out.
-func (w *Walker) forget() {
+// forgetServer drops what was found out.
+func (w *Walker) forgetServer() {
 	s := server{labels: w.cfg.Selector.String()}
 	if w.cfg.Flavour == FlavourHyperfleet {
 		s = server{way: byNumber}
@@ -79,13 +79,13 @@ func (w *Walker) setServer(s server) {
 	clear(w.tags)
 }
 
-// adopt finds another way to go on with a server that knows no tokens.
-func (w *Walker) adopt(ctx context.Context) error {
+// adoptPaging finds another way to go on with a server that knows no tokens.
+func (w *Walker) adoptPaging(ctx context.Context) error {
 	if w.cfg.Flavour == FlavourFleetloop {
 		w.setServer(server{way: byNumber, settled: true, labels: w.server.labels})
 		return nil
 	}
-	return w.probe(ctx)
+	return w.probeServer(ctx)
 }
 
 // fallBack goes over to page numbers, which every server knows that does not
@@ -120,10 +120,10 @@ func (s *server) nextByID(at Place, env scan.Envelope) (next Place, more, sound 
 	return Place{way: byID, after: last}, true, true
 }
 
-// mend looks for another way to ask for a page that was refused. It is false
+// recoverRefused looks for another way to ask for a page that was refused. It is false
 // if there is none, or the error is of another kind.
-func (w *walk) mend(ctx context.Context, pg fetched) (Place, bool, error) {
-	if !refused(pg.err) || ctx.Err() != nil {
+func (w *walk) recoverRefused(ctx context.Context, pg fetched) (Place, bool, error) {
+	if !isRefused(pg.err) || ctx.Err() != nil {
 		return Place{}, false, pg.err
 	}
 	s := w.server
@@ -131,35 +131,35 @@ func (w *walk) mend(ctx context.Context, pg fetched) (Place, bool, error) {
 		if w.cfg.Flavour != FlavourAuto || pg.At.Later() || w.Flavour() == FlavourFleetloop {
 			return Place{}, false, pg.err
 		}
-		if err := w.probe(ctx); err != nil {
+		if err := w.probeServer(ctx); err != nil {
 			return Place{}, false, errors.Join(pg.err, err)
 		}
-		return w.start(), true, nil
+		return w.firstPlace(), true, nil
 	}
-	if !w.shrink(pg.cause) {
+	if !w.shrinkPages(pg.cause) {
 		switch {
 		case s.way == byID:
 			w.fallBack(ctx, "it rejects a search for greater ids")
 		case s.search != "" || s.labels != "":
 			s.search, s.labels, s.part = "", "", false
 			w.setServer(s)
-			w.tell(ctx)
+			w.logFlavour(ctx)
 		case s.order:
 			s.order = false
 			w.setServer(s)
 		case !w.shrinkTo(0):
 			return Place{}, false, pg.err
 		}
-		return w.start(), true, nil
+		return w.firstPlace(), true, nil
 	}
 	if s.way == byID {
 		return pg.At, true, nil
 	}
-	return w.start(), true, nil
+	return w.firstPlace(), true, nil
 }
 
-// size is how many resources are asked for at once by number and by id.
-func (w *Walker) size() int { return min(w.cfg.PageSize, w.most) }
+// pageSize is how many resources are asked for at once by number and by id.
+func (w *Walker) pageSize() int { return min(w.cfg.PageSize, w.most) }
 
 // The page sizes that servers are known to give at most, and by default.
 const (
@@ -167,16 +167,16 @@ const (
 	publicDefault = 20
 )
 
-// shrink asks for smaller pages from now on, if a refusal is about their size.
-func (w *Walker) shrink(err error) bool {
+// shrinkPages asks for smaller pages from now on, if a refusal is about their size.
+func (w *Walker) shrinkPages(err error) bool {
 	text := err.Error()
 	at := sizeWord().FindStringIndex(text)
 	if at == nil {
 		return false
 	}
 	text, _, _ = strings.Cut(text[at[0]:], "(trace")
-	size, smaller := w.size(), 0
-	for _, digits := range numbers().FindAllString(text, -1) {
+	size, smaller := w.pageSize(), 0
+	for _, digits := range numberPattern().FindAllString(text, -1) {
 		if n, err := strconv.Atoi(digits); err == nil && n < size {
 			smaller = max(smaller, n)
 		}
@@ -188,7 +188,7 @@ func (w *Walker) shrink(err error) bool {
 // that servers are known to give if that is no size for pages: a limit of one
 // is the least, and not the most. It is false if there is none.
 func (w *Walker) shrinkTo(size int) bool {
-	switch before := w.size(); {
+	switch before := w.pageSize(); {
 	case size > 1:
 	case before > publicMost:
 		size = publicMost
@@ -202,20 +202,20 @@ func (w *Walker) shrinkTo(size int) bool {
 	return true
 }
 
-func sizeWord() *regexp.Regexp { return regexp.MustCompile(`(?i)\b(page)?_?size\b`) }
-func numbers() *regexp.Regexp  { return regexp.MustCompile(`\b[0-9]+\b`) }
+func sizeWord() *regexp.Regexp      { return regexp.MustCompile(`(?i)\b(page)?_?size\b`) }
+func numberPattern() *regexp.Regexp { return regexp.MustCompile(`\b[0-9]+\b`) }
 
-// refused reports whether a server understood a request enough to say no.
+// isRefused reports whether a server understood a request enough to say no.
 // Other errors, such as that it is busy, say nothing about the request.
-func refused(err error) bool {
-	switch status(err) {
+func isRefused(err error) bool {
+	switch statusOf(err) {
 	case http.StatusBadRequest, http.StatusUnprocessableEntity, http.StatusRequestURITooLong:
 		return true
 	}
 	return false
 }
 
-func status(err error) int {
+func statusOf(err error) int {
 	if e, ok := errors.AsType[interface {
 		error
 		StatusCode() int
@@ -225,8 +225,8 @@ func status(err error) int {
 	return 0
 }
 
-// tell logs how the server is asked, if that is news.
-func (w *Walker) tell(ctx context.Context) {
+// logFlavour logs how the server is asked, if that is news.
+func (w *Walker) logFlavour(ctx context.Context) {
 	s := w.server
 	paging := map[way]string{byToken: "continue tokens", byNumber: "page numbers", byID: "ids"}[s.way]
 	filter := "none"
@@ -249,14 +249,14 @@ func (w *Walker) tell(ctx context.Context) {
 // An answer is what a trial brought.
 type answer struct{ scan.Envelope }
 
-// total is how many there are, at least.
-func (a answer) total() int64 { return max(a.Total, int64(a.Items)) }
+// totalItems is how many there are, at least.
+func (a answer) totalItems() int64 { return max(a.Total, int64(a.Items)) }
 
-// ask tries a question out, and has what the answer holds visited. A refusal is
+// askServer tries a question out, and has what the answer holds visited. A refusal is
 // an error for which refused is true.
-func (w *Walker) ask(ctx context.Context, size int, q url.Values, visit func(*scan.Item)) (answer, error) {
-	numbered(q, 1, size)
-	body, rest, _, err := w.get(ctx, q, "", nil)
+func (w *Walker) askServer(ctx context.Context, size int, q url.Values, visit func(*scan.Item)) (answer, error) {
+	setPageNumber(q, 1, size)
+	body, rest, _, err := w.getPage(ctx, q, "", nil)
 	if err != nil {
 		return answer{}, err
 	}
@@ -269,22 +269,22 @@ func (w *Walker) ask(ctx context.Context, size int, q url.Values, visit func(*sc
 	return answer{env}, err
 }
 
-func ignore(*scan.Item) {}
+func ignoreItem(*scan.Item) {}
 
-// probe finds out what a server understands that knows no tokens.
-func (w *Walker) probe(ctx context.Context) error {
+// probeServer finds out what a server understands that knows no tokens.
+func (w *Walker) probeServer(ctx context.Context) error {
 	s := server{way: byNumber, order: true}
 	var sample selector.Selector
-	take := func(it *scan.Item) { w.sample(it, &sample) }
-	top, err := w.ask(ctx, min(publicDefault, w.size()), url.Values{"order": {"id desc"}}, take)
-	if refused(err) {
+	take := func(it *scan.Item) { w.sampleLabel(it, &sample) }
+	top, err := w.askServer(ctx, min(publicDefault, w.pageSize()), url.Values{"order": {"id desc"}}, take)
+	if isRefused(err) {
 		s.order = false
-		top, err = w.ask(ctx, min(publicDefault, w.size()), url.Values{}, take)
+		top, err = w.askServer(ctx, min(publicDefault, w.pageSize()), url.Values{}, take)
 	}
 	if err != nil {
 		return err
 	}
-	if top.total() < 2 {
+	if top.totalItems() < 2 {
 		// Too few to tell by. One page by number holds them.
 		w.setServer(s)
 		return nil
@@ -304,16 +304,16 @@ func (w *Walker) probe(ctx context.Context) error {
 	s.settled = true
 	w.setServer(s)
 	w.setFlavour(FlavourHyperfleet)
-	w.tell(ctx)
+	w.logFlavour(ctx)
 	return nil
 }
 
 // understandsBehind reports whether the server takes a search for greater ids:
 // behind the highest there is none, unless it was created just now.
 func (w *Walker) understandsBehind(ctx context.Context, highest string) (bool, error) {
-	a, err := w.ask(ctx, 1, url.Values{"order": {"id"}, "search": {behind(highest)}}, ignore)
+	a, err := w.askServer(ctx, 1, url.Values{"order": {"id"}, "search": {searchAfter(highest)}}, ignoreItem)
 	switch {
-	case refused(err):
+	case isRefused(err):
 		return false, nil
 	case err != nil:
 		return false, err
@@ -332,7 +332,7 @@ func (w *Walker) probeFilters(ctx context.Context, s *server, sample selector.Se
 	// Labels that nothing has: a server that ignores the filter finds all.
 	const labels, search = "fleetloop-probe=nothing-has-this", "labels.fleetloop_probe='nothing_has_this'"
 	all := w.cfg.Selector.String()
-	ok, err := w.filters(ctx, "labels", all+","+labels, sample.String())
+	ok, err := w.probeFilter(ctx, "labels", all+","+labels, sample.String())
 	if err != nil {
 		return err
 	}
@@ -345,37 +345,37 @@ func (w *Walker) probeFilters(ctx context.Context, s *server, sample selector.Se
 		return nil
 	}
 	one, _ := searchFor(sample)
-	ok, err = w.filters(ctx, "search", and(some, search), one)
+	ok, err = w.probeFilter(ctx, "search", joinAnd(some, search), one)
 	if ok {
 		s.search, s.part = some, !whole
 	}
 	return err
 }
 
-// filters reports whether the server filters by a parameter: it finds nothing
+// probeFilter reports whether the server filters by a parameter: it finds nothing
 // for the value none, and something for the value one, if there is one.
-func (w *Walker) filters(ctx context.Context, parameter, none, one string) (bool, error) {
+func (w *Walker) probeFilter(ctx context.Context, parameter, none, one string) (bool, error) {
 	for value, want := range map[string]bool{none: false, one: true} {
 		if value == "" {
 			continue
 		}
-		a, err := w.ask(ctx, 1, url.Values{parameter: {value}}, ignore)
-		if refused(err) {
+		a, err := w.askServer(ctx, 1, url.Values{parameter: {value}}, ignoreItem)
+		if isRefused(err) {
 			return false, nil
 		}
 		if err != nil {
 			return false, err
 		}
-		if (a.total() > 0) != want {
+		if (a.totalItems() > 0) != want {
 			return false, nil
 		}
 	}
 	return true, nil
 }
 
-// sample makes found select a resource by a label that the selector asks for,
+// sampleLabel makes found select a resource by a label that the selector asks for,
 // whatever its value is, if the resource has one.
-func (w *Walker) sample(it *scan.Item, found *selector.Selector) {
+func (w *Walker) sampleLabel(it *scan.Item, found *selector.Selector) {
 	for _, r := range w.cfg.Selector.Requirements() {
 		value, ok := it.Labels.Get(r.Key)
 		if !ok || r.Op != selector.Equals && r.Op != selector.In {

@@ -40,32 +40,32 @@ type fetched struct {
 	cause error
 }
 
-// discard drops a page that is not read, if there is one.
-func (f *fetched) discard() {
+// discardPage drops a page that is not read, if there is one.
+func (f *fetched) discardPage() {
 	if f != nil {
 		f.closeRest()
 	}
 }
 
-// do walks. See Walk.
-func (w *walk) do(ctx context.Context, start Place) (Place, error) {
+// walkPages walks. See Walk.
+func (w *walk) walkPages(ctx context.Context, start Place) (Place, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	w.milestone, w.pages, w.first = Place{}, 0, w.first[:0]
-	at, err := w.begin(ctx, start)
+	at, err := w.resolveStart(ctx, start)
 	if err != nil {
 		return at, err
 	}
 	var spare []byte
-	pg := w.fetch(ctx, at, nil)
+	pg := w.fetchPage(ctx, at, nil)
 	defer func() { pg.closeRest() }()
 	for {
 		if pg.err != nil {
-			instead, ok, err := w.mend(ctx, pg)
+			instead, ok, err := w.recoverRefused(ctx, pg)
 			if err != nil || !ok {
 				return pg.At, err
 			}
-			pg = w.fetch(ctx, instead, spare)
+			pg = w.fetchPage(ctx, instead, spare)
 			continue
 		}
 		expected, ahead := w.readAhead(ctx, pg.Page, spare)
@@ -78,12 +78,12 @@ func (w *walk) do(ctx context.Context, start Place) (Place, error) {
 		pg.Rest = nil
 		early := <-ahead // always: it may be writing into spare
 		if err != nil {
-			early.discard()
+			early.discardPage()
 			return pg.At, fmt.Errorf("list %s: read %s: %w", w.cfg.Collection, pg.At, err)
 		}
-		at, more, err := w.follow(ctx, pg.Page, env)
+		at, more, err := w.followPage(ctx, pg.Page, env)
 		if err != nil || !more {
-			early.discard()
+			early.discardPage()
 			return pg.At, err
 		}
 		if early != nil && at == expected {
@@ -91,15 +91,15 @@ func (w *walk) do(ctx context.Context, start Place) (Place, error) {
 			continue
 		}
 		if early != nil {
-			early.discard()
+			early.discardPage()
 			w.missed++
 		}
-		pg = w.fetch(ctx, at, pg.Body)
+		pg = w.fetchPage(ctx, at, pg.Body)
 	}
 }
 
-// follow is the place after a page, and false at the end of the list.
-func (w *walk) follow(ctx context.Context, pg Page, env scan.Envelope) (Place, bool, error) {
+// followPage is the place after a page, and false at the end of the list.
+func (w *walk) followPage(ctx context.Context, pg Page, env scan.Envelope) (Place, bool, error) {
 	known, ok := w.tags[pg.At]
 	if pg.Unchanged && ok {
 		known.walk = w.walks
@@ -107,9 +107,9 @@ func (w *walk) follow(ctx context.Context, pg Page, env scan.Envelope) (Place, b
 		if known.last {
 			return Place{}, false, nil
 		}
-		return known.next, true, w.circle(pg.At, known.next)
+		return known.next, true, w.detectCycle(pg.At, known.next)
 	}
-	at, more, err := w.next(ctx, pg.At, env)
+	at, more, err := w.nextPlace(ctx, pg.At, env)
 	if err != nil || !w.changed || w.again {
 		return at, more, err
 	}
@@ -143,8 +143,8 @@ func (w *Walker) forgetPages() {
 	maps.DeleteFunc(w.tags, func(_ Place, r remembered) bool { return r.walk != w.walks })
 }
 
-// next is the place after a page that was read, and false at the end.
-func (w *walk) next(ctx context.Context, at Place, env scan.Envelope) (Place, bool, error) {
+// nextPlace is the place after a page that was read, and false at the end.
+func (w *walk) nextPlace(ctx context.Context, at Place, env scan.Envelope) (Place, bool, error) {
 	switch {
 	case env.Bare:
 		return Place{}, false, nil
@@ -160,31 +160,31 @@ func (w *walk) next(ctx context.Context, at Place, env scan.Envelope) (Place, bo
 		if !sound {
 			w.again = true
 			w.fallBack(ctx, "its pages are not sorted by id")
-			return w.start(), true, nil
+			return w.firstPlace(), true, nil
 		}
 		w.rest = env.Total - int64(env.Items)
 		return next, more, nil
 	case env.Continue != "":
 		w.setFlavour(FlavourFleetloop)
 		next := Place{after: env.Continue}
-		return next, true, w.circle(at, next)
+		return next, true, w.detectCycle(at, next)
 	case at.after == "" && env.Total > int64(env.Items):
 		// The server counts more than it sent and names no place to go on
 		// at: it does not know tokens.
 		w.again = true
-		if err := w.adopt(ctx); err != nil {
+		if err := w.adoptPaging(ctx); err != nil {
 			return Place{}, false, fmt.Errorf("list %s: find the page after %s: %w", w.cfg.Collection, at, err)
 		}
-		return w.start(), true, nil
+		return w.firstPlace(), true, nil
 	case env.Cursor != "":
 		w.setFlavour(FlavourFleetloop)
 	}
 	return Place{}, false, nil
 }
 
-// circle finds tokens that go in circles, in Brent's way: it compares with a
+// detectCycle finds tokens that go in circles, in Brent's way: it compares with a
 // milestone that moves on ever more rarely.
-func (w *walk) circle(at, next Place) error {
+func (w *walk) detectCycle(at, next Place) error {
 	w.pages++
 	if next == at || next == w.milestone {
 		return fmt.Errorf("list %s: after %s: %w", w.cfg.Collection, at, errEndless)
@@ -209,14 +209,14 @@ func nextByNumber(at Place, env scan.Envelope) (Place, bool) {
 	return next, env.Items >= at.size
 }
 
-// fetch reads the page at a place into the room of buf.
-func (w *walk) fetch(ctx context.Context, at Place, buf []byte) fetched {
+// fetchPage reads the page at a place into the room of buf.
+func (w *walk) fetchPage(ctx context.Context, at Place, buf []byte) fetched {
 	var etag string
 	if w.changed {
 		etag = w.tags[at].tag
 	}
-	pg := fetched{Page: Page{At: at, Asked: time.Now(), First: !at.Later(), Filtered: w.server.filters()}}
-	pg.Body, pg.Rest, pg.Tag, pg.cause = w.get(ctx, w.query(at), etag, buf)
+	pg := fetched{Page: Page{At: at, Asked: time.Now(), First: !at.Later(), Filtered: w.server.filtersAll()}}
+	pg.Body, pg.Rest, pg.Tag, pg.cause = w.getPage(ctx, w.pageQuery(at), etag, buf)
 	if pg.cause != nil {
 		pg.err = fmt.Errorf("list %s: read %s: %w", w.cfg.Collection, at, pg.cause)
 		return pg
@@ -227,15 +227,15 @@ func (w *walk) fetch(ctx context.Context, at Place, buf []byte) fetched {
 	return pg
 }
 
-// get does one request within its time. See Source.ListPageIf.
-func (w *Walker) get(ctx context.Context, q url.Values, etag string, buf []byte) (body []byte, rest io.ReadCloser, tag string, err error) {
+// getPage does one request within its time. See Source.ListPageIf.
+func (w *Walker) getPage(ctx context.Context, q url.Values, etag string, buf []byte) (body []byte, rest io.ReadCloser, tag string, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	if w.cfg.Timeout > 0 {
 		defer time.AfterFunc(w.cfg.Timeout, func() { cancel(errTimeout) }).Stop()
 	}
 	body, rest, tag, err = w.src.ListPageIf(ctx, w.cfg.Collection, q, etag, buf)
 	if err != nil {
-		err = w.named(ctx, err)
+		err = w.withTimeoutCause(ctx, err)
 		cancel(nil)
 		return nil, nil, "", err
 	}
@@ -255,13 +255,13 @@ func (w *Walker) getOne(ctx context.Context, id string, buf []byte) ([]byte, err
 	}
 	body, err := w.src.ListPage(ctx, w.cfg.Collection+"/"+url.PathEscape(id), nil, buf)
 	if err != nil {
-		return nil, w.named(ctx, err)
+		return nil, w.withTimeoutCause(ctx, err)
 	}
 	return body, nil
 }
 
-// named adds why a request ended, if its context did.
-func (w *Walker) named(ctx context.Context, err error) error {
+// withTimeoutCause adds why a request ended, if its context did.
+func (w *Walker) withTimeoutCause(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); cause != nil && !errors.Is(err, cause) {
 		return fmt.Errorf("%w: %w", cause, err)
 	}
@@ -280,8 +280,8 @@ func (e ending) Close() error {
 	return e.ReadCloser.Close()
 }
 
-// query are the parameters of the page at a place.
-func (w *walk) query(at Place) url.Values {
+// pageQuery are the parameters of the page at a place.
+func (w *walk) pageQuery(at Place) url.Values {
 	q := url.Values{}
 	s := &w.server
 	if s.labels != "" {
@@ -295,15 +295,15 @@ func (w *walk) query(at Place) url.Values {
 			q.Set("continue", at.after)
 		}
 	case byNumber:
-		numbered(q, at.page, at.size)
+		setPageNumber(q, at.page, at.size)
 		if s.order {
 			q.Set("order", "id")
 		}
 	case byID:
-		numbered(q, 1, w.size())
+		setPageNumber(q, 1, w.pageSize())
 		q.Set("order", "id")
 		if at.after != "" {
-			search = and(search, behind(at.after))
+			search = joinAnd(search, searchAfter(at.after))
 		}
 	}
 	if search != "" {
@@ -312,9 +312,9 @@ func (w *walk) query(at Place) url.Values {
 	return q
 }
 
-// numbered asks for a page by number. The public API has had two names for the
+// setPageNumber asks for a page by number. The public API has had two names for the
 // size.
-func numbered(q url.Values, page, size int) {
+func setPageNumber(q url.Values, page, size int) {
 	q.Set("page", strconv.Itoa(page))
 	q.Set("size", strconv.Itoa(size))
 	q.Set("pageSize", strconv.Itoa(size))
@@ -324,8 +324,8 @@ func numbered(q url.Values, page, size int) {
 // yields it, or nil if there is nothing to go by.
 func (w *walk) readAhead(ctx context.Context, pg Page, buf []byte) (Place, <-chan *fetched) {
 	ahead := make(chan *fetched, 1)
-	at, ok := guess(pg)
-	if pg.At.way == byID && w.rest <= int64(w.size()) {
+	at, ok := guessNextPlace(pg)
+	if pg.At.way == byID && w.rest <= int64(w.pageSize()) {
 		ok = false // this seems to be the last page
 	}
 	if !ok || w.missed >= maxMissed {
@@ -333,16 +333,16 @@ func (w *walk) readAhead(ctx context.Context, pg Page, buf []byte) (Place, <-cha
 		return Place{}, ahead
 	}
 	go func() {
-		next := w.fetch(ctx, at, buf)
+		next := w.fetchPage(ctx, at, buf)
 		ahead <- &next
 	}()
 	return at, ahead
 }
 
-// guess looks for what the next page is asked by at the end of this one, so
+// guessNextPlace looks for what the next page is asked by at the end of this one, so
 // that it can be fetched while this one is read. It may be wrong. The end of a page
 // that comes in two parts is not there yet.
-func guess(pg Page) (Place, bool) {
+func guessNextPlace(pg Page) (Place, bool) {
 	if pg.Rest != nil {
 		return Place{}, false
 	}

@@ -53,12 +53,12 @@ type entry struct {
 // answered stands in waiting for a resource whose announcement was answered. It
 // is kept for a while: what was asked for before the answer may still come by.
 const (
-	answered = time.Duration(math.MinInt64)
-	keep     = time.Minute
+	answeredMark = time.Duration(math.MinInt64)
+	keepAnswered = time.Minute
 )
 
-// mark stands for a generation in less room, and is never 0.
-func mark(generation int64) uint32 {
+// generationMark stands for a generation in less room, and is never 0.
+func generationMark(generation int64) uint32 {
 	return uint32(generation)<<1 | 1 //nolint:gosec // the low bits tell generations apart that follow each other
 }
 
@@ -120,7 +120,7 @@ func (m *Memory) Recall(k Key, generation int64, asked time.Time, round uint32) 
 	}
 	e.touched = m.laps
 	overtaken := e.generation > generation && e.at > asked.Sub(m.born)
-	was := Recollection{Claimed: e.claimed == round, InFlight: e.flying >= mark(generation) || overtaken}
+	was := Recollection{Claimed: e.claimed == round, InFlight: e.flying >= generationMark(generation) || overtaken}
 	if e.at != 0 {
 		was.Last = decision.Announcement{Generation: e.generation, At: m.born.Add(e.at)}
 	}
@@ -129,20 +129,20 @@ func (m *Memory) Recall(k Key, generation int64, asked time.Time, round uint32) 
 
 // Claim notes that an event about a generation is tried in this round.
 func (m *Memory) Claim(k Key, generation int64, round uint32) {
-	m.update(k, func(e *entry) { e.claimed, e.flying = round, mark(generation) })
+	m.updateEntry(k, func(e *entry) { e.claimed, e.flying = round, generationMark(generation) })
 }
 
 // Confirm notes that a broker has the event about a generation, which the API
 // was asked for some time ago.
 func (m *Memory) Confirm(k Key, generation int64, asked time.Time) {
 	at := time.Since(m.born)
-	m.update(k, func(e *entry) {
-		e.land(generation)
+	m.updateEntry(k, func(e *entry) {
+		e.clearInFlight(generation)
 		if e.at > asked.Sub(m.born) && e.generation > generation {
 			return // overtaken: a newer generation was asked for later and confirmed earlier
 		}
 		e.generation, e.at = generation, at
-		if e.waiting == answered {
+		if e.waiting == answeredMark {
 			e.waiting = 0
 		}
 	})
@@ -150,11 +150,11 @@ func (m *Memory) Confirm(k Key, generation int64, asked time.Time) {
 
 // Fail notes that an event about a generation was given up.
 func (m *Memory) Fail(k Key, generation int64) {
-	m.update(k, func(e *entry) { e.land(generation) })
+	m.updateEntry(k, func(e *entry) { e.clearInFlight(generation) })
 }
 
-func (e *entry) land(generation int64) {
-	if e.flying == mark(generation) {
+func (e *entry) clearInFlight(generation int64) {
+	if e.flying == generationMark(generation) {
 		e.flying = 0
 	}
 }
@@ -163,9 +163,9 @@ func (e *entry) land(generation int64) {
 // generation: since is what the API says, and where that moves on with every
 // patch, when it was first so.
 func (m *Memory) StuckSince(k Key, observed int64, since time.Time) time.Time {
-	m.update(k, func(e *entry) {
-		if e.waiting == 0 || e.waiting == answered || e.observed != mark(observed) {
-			e.observed, e.waiting = mark(observed), since.Sub(m.born)
+	m.updateEntry(k, func(e *entry) {
+		if e.waiting == 0 || e.waiting == answeredMark || e.observed != generationMark(observed) {
+			e.observed, e.waiting = generationMark(observed), since.Sub(m.born)
 		}
 		since = m.born.Add(e.waiting)
 	})
@@ -174,7 +174,7 @@ func (m *Memory) StuckSince(k Key, observed int64, since time.Time) time.Time {
 
 // FirstSeen is when a resource was first asked for here.
 func (m *Memory) FirstSeen(k Key, now time.Time) time.Time {
-	m.update(k, func(e *entry) {
+	m.updateEntry(k, func(e *entry) {
 		if e.first == 0 {
 			e.first = now.Sub(m.born)
 		}
@@ -183,7 +183,7 @@ func (m *Memory) FirstSeen(k Key, now time.Time) time.Time {
 	return now
 }
 
-func (m *Memory) update(k Key, change func(*entry)) {
+func (m *Memory) updateEntry(k Key, change func(*entry)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	e := m.entries.Get(uint64(k))
@@ -206,9 +206,9 @@ func (m *Memory) Observed(k Key) {
 	}
 }
 
-// Answered notes that a resource is not due, or gone: what was announced of it
+// ForgetAnnouncement notes that a resource is not due, or gone: what was announced of it
 // is forgotten, some time later or at once.
-func (m *Memory) Answered(k Key, gone bool) {
+func (m *Memory) ForgetAnnouncement(k Key, gone bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	e := m.entries.Get(uint64(k))
@@ -217,17 +217,17 @@ func (m *Memory) Answered(k Key, gone bool) {
 	case gone:
 		m.entries.Remove(uint64(k))
 	default:
-		e.waiting = answered
+		e.waiting = answeredMark
 	}
 }
 
-// Yield notes that a resource is for another to look after. When it was
+// ReleaseResource notes that a resource is for another to look after. When it was
 // announced stays known, for a while: it may come back.
-func (m *Memory) Yield(k Key) {
+func (m *Memory) ReleaseResource(k Key) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if e := m.entries.Get(uint64(k)); e != nil && e.waiting != 0 {
-		e.waiting = answered
+		e.waiting = answeredMark
 	}
 }
 
@@ -238,10 +238,10 @@ func (m *Memory) Oldest(now time.Time) time.Duration {
 	defer m.mu.Unlock()
 	var longest time.Duration
 	m.entries.RemoveIf(func(e *entry) bool {
-		return e.waiting == answered && e.first == 0 && e.flying == 0 && now.Sub(m.born)-e.at > keep
+		return e.waiting == answeredMark && e.first == 0 && e.flying == 0 && now.Sub(m.born)-e.at > keepAnswered
 	})
 	for e := range m.entries.All {
-		if e.waiting != 0 && e.waiting != answered {
+		if e.waiting != 0 && e.waiting != answeredMark {
 			longest = max(longest, now.Sub(m.born)-e.waiting)
 		}
 	}

@@ -79,16 +79,16 @@ func TestMemoryKeepsAnswers(t *testing.T) {
 		m := New(10)
 		k := m.Key([]byte("a"))
 		m.Confirm(k, 7, time.Now())
-		m.Answered(k, false)
+		m.ForgetAnnouncement(k, false)
 		if m.Oldest(time.Now()); m.Recall(k, 7, time.Now(), 1).Last.At.IsZero() {
 			t.Error("the announcement is forgotten with its answer")
 		}
-		time.Sleep(keep + time.Second)
+		time.Sleep(keepAnswered + time.Second)
 		if m.Oldest(time.Now()); m.Len() != 0 {
 			t.Error("the announcement is never forgotten")
 		}
 		m.Confirm(k, 7, time.Now())
-		if m.Answered(k, true); m.Len() != 0 {
+		if m.ForgetAnnouncement(k, true); m.Len() != 0 {
 			t.Error("a resource that is gone is kept")
 		}
 	})

@@ -30,9 +30,9 @@ type command struct {
 	started time.Duration
 }
 
-// commands are what is to be done at now, and when to ask again if nothing is
+// nextCommands are what is to be done at now, and when to ask again if nothing is
 // told before.
-func (m *machine) commands(now time.Duration) (todo []command, wake time.Duration) {
+func (m *machine) nextCommands(now time.Duration) (todo []command, wake time.Duration) {
 	wake = never
 	// at notes when c is due.
 	at := func(due time.Duration, c command) {
@@ -44,13 +44,13 @@ func (m *machine) commands(now time.Duration) (todo []command, wake time.Duratio
 			c.started = now
 			m.busy[c.op] = c.op != opRewatch
 			todo = append(todo, c)
-			m.begun(now, c)
+			m.noteStarted(now, c)
 		}
 	}
 	if m.active {
-		wake = min(wake, m.until())
+		wake = min(wake, m.holdingExpiry())
 	}
-	m.own(now, at)
+	m.planOwnRecord(now, at)
 	for _, name := range slices.Sorted(maps.Keys(m.peers)) {
 		p := m.peers[name]
 		switch {
@@ -58,26 +58,26 @@ func (m *machine) commands(now time.Duration) (todo []command, wake time.Duratio
 			wake = min(wake, p.changed+m.lease)
 		case p.record.State.Over():
 			at(max(p.changed+m.collect, p.retryAt), command{op: opRemove, record: p.record})
-		case m.confirmed && now < m.until(): // or it may be us who are cut off
+		case m.confirmed && now < m.holdingExpiry(): // or it may be us who are cut off
 			lost := p.record
 			lost.State, lost.Includes = member.Lost, nil
 			at(max(max(p.changed, m.grace)+m.lease, p.retryAt), command{op: opBury, record: lost})
 		}
 	}
-	again := m.heard + m.silence()
+	again := m.heard + m.watchTimeout()
 	if m.unsure {
 		again = min(again, m.retryAt)
 	}
-	at(max(again, m.rewatched+m.silence()), command{op: opRewatch})
+	at(max(again, m.rewatched+m.watchTimeout()), command{op: opRewatch})
 	return todo, wake
 }
 
-// own says what is to be done with the own record.
-func (m *machine) own(now time.Duration, at func(time.Duration, command)) {
+// planOwnRecord says what is to be done with the own record.
+func (m *machine) planOwnRecord(now time.Duration, at func(time.Duration, command)) {
 	switch {
 	case m.left:
 		due := m.leftAt + m.renew
-		if !m.counted(now) {
+		if !m.isCountedIn(now) {
 			due = now
 		}
 		at(max(due, m.retryAt), command{op: opRemove, record: member.Record{Name: m.name, Version: m.version, Object: m.object}})
@@ -86,26 +86,26 @@ func (m *machine) own(now time.Duration, at func(time.Duration, command)) {
 		m.finished = true
 		return
 	}
-	due, record := now, m.content()
+	due, record := now, m.desiredRecord()
 	if m.confirmed && record.State == m.written.State && maps.Equal(record.Includes, m.written.Includes) {
 		due = m.renewed + m.renew
 	}
 	at(max(due, m.retryAt), command{op: opWrite, record: record})
 }
 
-// counted reports whether a living member still counts us in: one that has
+// isCountedIn reports whether a living member still counts us in: one that has
 // not seen that we left. It would take us for one that may come back if our
 // record were deleted now.
-func (m *machine) counted(now time.Duration) bool {
+func (m *machine) isCountedIn(now time.Duration) bool {
 	for _, p := range m.peers {
-		if _, ok := p.record.Includes[m.name]; ok && !m.over(p, now) {
+		if _, ok := p.record.Includes[m.name]; ok && !m.hasEnded(p, now) {
 			return true
 		}
 	}
 	return false
 }
 
-func (m *machine) begun(now time.Duration, c command) {
+func (m *machine) noteStarted(now time.Duration, c command) {
 	switch c.op {
 	case opWrite:
 		m.attempted = true

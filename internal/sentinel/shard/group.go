@@ -139,8 +139,8 @@ func NewGroup(cfg GroupConfig, deps Deps) (*Group, error) {
 		cfg: cfg, deps: deps, log: deps.Log.With("group", cfg.Name, "lease", name), base: time.Now(),
 		machine: newMachine(timingOf(cfg), name, cfg.Identity), status: errors.New("not started"),
 	}
-	g.holds = newHoldings(g.now)
-	g.metrics = newMetrics(g.holds.fenced)
+	g.holds = newHoldings(g.sinceStart)
+	g.metrics = newMetrics(g.holds.ownsNothing)
 	return g, nil
 }
 
@@ -167,27 +167,27 @@ func recordName(group, identity string) string {
 	return strings.TrimPrefix(readable+"-"+hex.EncodeToString(random[:]), "-")
 }
 
-// now is the time since the group was made, by a clock that nobody sets.
-func (g *Group) now() time.Duration { return time.Since(g.base) }
+// sinceStart is the time since the group was made, by a clock that nobody sets.
+func (g *Group) sinceStart() time.Duration { return time.Since(g.base) }
 
 // Owns reports whether the resource with an id is ours just now.
-func (g *Group) Owns(id []byte) bool { return g.holds.owns(hash(id)) }
+func (g *Group) Owns(id []byte) bool { return g.holds.ownsID(hashID(id)) }
 
 // Acquire is called before an attempt to publish about a resource, and release
 // after it: until then the resource is given to no other member, unless this
 // one is lost. It is not ok if the resource is not ours.
-func (g *Group) Acquire(id []byte) (release func(), ok bool) { return g.holds.acquire(hash(id)) }
+func (g *Group) Acquire(id []byte) (release func(), ok bool) { return g.holds.acquireID(hashID(id)) }
 
 // Changed is closed when what is ours is another than it was when Changed was
 // called.
-func (g *Group) Changed() <-chan struct{} { return g.holds.next() }
+func (g *Group) Changed() <-chan struct{} { return g.holds.awaitChange() }
 
 // Ready says why the member owns nothing just now, or nil.
 func (g *Group) Ready() error {
 	g.mu.Lock()
 	status := g.status
 	g.mu.Unlock()
-	if status == nil && g.holds.fenced() {
+	if status == nil && g.holds.ownsNothing() {
 		status = errors.New("its lease expired")
 	}
 	if status == nil {
@@ -208,27 +208,27 @@ func (g *Group) Members() []string {
 	return slices.Clone(g.members)
 }
 
-// publish makes what the machine concluded what the member owns.
-func (g *Group) publish(ctx context.Context) {
+// applyHolding makes what the machine concluded what the member owns.
+func (g *Group) applyHolding(ctx context.Context) {
 	m := g.machine
 	switch {
 	case g.published != m.changes:
-		g.holds.set(m.holding())
-		g.tell(ctx)
+		g.holds.setHolding(m.currentHolding())
+		g.reportMembers(ctx)
 		g.published, g.active = m.changes, m.active
 	case m.active:
-		g.holds.extend(m.until())
+		g.holds.extendUntil(m.holdingExpiry())
 	}
-	if g.holds.drained() {
-		m.settle()
+	if g.holds.isDrained() {
+		m.noteDrained()
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.status = m.status(g.now())
+	g.status = m.statusError(g.sinceStart())
 }
 
-// tell says who the members are now.
-func (g *Group) tell(ctx context.Context) {
+// reportMembers says who the members are now.
+func (g *Group) reportMembers(ctx context.Context) {
 	m := g.machine
 	var members []string
 	if m.joined {
@@ -248,6 +248,6 @@ func (g *Group) tell(ctx context.Context) {
 	case m.leaving:
 		g.log.InfoContext(ctx, "shard released")
 	case g.active:
-		g.log.WarnContext(ctx, "shard fenced", "reason", m.status(g.now()))
+		g.log.WarnContext(ctx, "shard fenced", "reason", m.statusError(g.sinceStart()))
 	}
 }

@@ -13,8 +13,8 @@ type holding struct {
 	until time.Duration
 }
 
-func (h *holding) has(id uint64, now time.Duration) bool {
-	return now < h.until && h.share.has(id)
+func (h *holding) containsID(id uint64, now time.Duration) bool {
+	return now < h.until && h.share.containsHash(id)
 }
 
 // holdings are what a member owns just now, and its attempts under way.
@@ -43,29 +43,29 @@ func newHoldings(now func() time.Duration) *holdings {
 	return h
 }
 
-func (h *holdings) owns(id uint64) bool { return h.held.Load().has(id, h.now()) }
+func (h *holdings) ownsID(id uint64) bool { return h.held.Load().containsID(id, h.now()) }
 
-// fenced reports whether nothing is owned.
-func (h *holdings) fenced() bool { return h.now() >= h.held.Load().until }
+// ownsNothing reports whether nothing is owned.
+func (h *holdings) ownsNothing() bool { return h.now() >= h.held.Load().until }
 
-func (h *holdings) acquire(id uint64) (release func(), ok bool) {
+func (h *holdings) acquireID(id uint64) (release func(), ok bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	// Under the lock, so that set sees either this attempt or none.
-	if !h.owns(id) {
+	if !h.ownsID(id) {
 		return func() {}, false
 	}
 	h.attempts[id]++
-	return sync.OnceFunc(func() { h.release(id) }), true
+	return sync.OnceFunc(func() { h.releaseID(id) }), true
 }
 
-func (h *holdings) release(id uint64) {
+func (h *holdings) releaseID(id uint64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.attempts[id]--; h.attempts[id] == 0 {
 		delete(h.attempts, id)
 	}
-	if !h.keeps(id) {
+	if !h.keepsID(id) {
 		select {
 		case h.released <- struct{}{}:
 		default:
@@ -73,15 +73,15 @@ func (h *holdings) release(id uint64) {
 	}
 }
 
-// keeps reports whether id is in the share, whether its time has run out or
+// keepsID reports whether id is in the share, whether its time has run out or
 // not: an attempt for it is not in the way of anybody who was given some.
-func (h *holdings) keeps(id uint64) bool {
+func (h *holdings) keepsID(id uint64) bool {
 	held := h.held.Load()
-	return held.until > 0 && held.share.has(id)
+	return held.until > 0 && held.share.containsHash(id)
 }
 
-// extend sets until when the present share is owned.
-func (h *holdings) extend(until time.Duration) {
+// extendUntil sets until when the present share is owned.
+func (h *holdings) extendUntil(until time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	held := *h.held.Load()
@@ -89,8 +89,8 @@ func (h *holdings) extend(until time.Duration) {
 	h.held.Store(&held)
 }
 
-// set replaces what is owned, and tells those who wait for changed.
-func (h *holdings) set(next holding) {
+// setHolding replaces what is owned, and tells those who wait for changed.
+func (h *holdings) setHolding(next holding) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.held.Store(&next)
@@ -98,20 +98,20 @@ func (h *holdings) set(next holding) {
 	h.changed = make(chan struct{})
 }
 
-// drained reports whether no attempt is under way for what is not owned.
-func (h *holdings) drained() bool {
+// isDrained reports whether no attempt is under way for what is not owned.
+func (h *holdings) isDrained() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for id := range h.attempts {
-		if !h.keeps(id) {
+		if !h.keepsID(id) {
 			return false
 		}
 	}
 	return true
 }
 
-// next is closed when what is owned is another than now.
-func (h *holdings) next() <-chan struct{} {
+// awaitChange is closed when what is owned is another than now.
+func (h *holdings) awaitChange() <-chan struct{} {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.changed

@@ -11,7 +11,7 @@ import (
 // owners are the replicas that own a key.
 func (w *world) owners(key uint64) (names []string) {
 	for _, r := range w.replicas {
-		if !r.crashed && r.holds.owns(key) {
+		if !r.crashed && r.holds.ownsID(key) {
 			names = append(names, r.name)
 		}
 	}
@@ -20,11 +20,11 @@ func (w *world) owners(key uint64) (names []string) {
 
 // check fails the test if a replica owns what another does.
 func (w *world) check(r *replica) {
-	if r.holds.fenced() {
+	if r.holds.ownsNothing() {
 		return
 	}
 	for _, key := range w.keys {
-		if owners := w.owners(key); len(owners) > 1 && r.holds.owns(key) {
+		if owners := w.owners(key); len(owners) > 1 && r.holds.ownsID(key) {
 			w.fail("%x is owned by %v", key, owners)
 		}
 	}
@@ -37,7 +37,7 @@ func (r *replica) work(until time.Duration) {
 		return
 	}
 	key := w.keys[w.random.IntN(len(w.keys))]
-	if release, ok := r.holds.acquire(key); ok {
+	if release, ok := r.holds.acquireID(key); ok {
 		w.checkAttempts(r, key)
 		a := &attempt{key: key, epoch: r.machine.epoch}
 		r.attempts = append(r.attempts, a)
@@ -66,7 +66,7 @@ func (w *world) checkAttempts(r *replica, key uint64) {
 			continue
 		}
 		for _, a := range o.attempts {
-			if a.key == key && a.epoch == o.machine.epoch && o.clock() < o.machine.until() {
+			if a.key == key && a.epoch == o.machine.epoch && o.clock() < o.machine.holdingExpiry() {
 				w.fail("%s acquires %x for which %s has an attempt under way", r.name, key, o.name)
 			}
 		}
@@ -119,7 +119,7 @@ func (w *world) strike(kind, who int, lasts, work time.Duration) {
 
 func (r *replica) leave() {
 	r.w.note(r, "leaves")
-	r.after(0, func() { r.step(func(time.Duration) { r.machine.leave() }) })
+	r.after(0, func() { r.step(func(time.Duration) { r.machine.releaseAll() }) })
 }
 
 // wantOwners fails the test unless every key has one owner, of as many

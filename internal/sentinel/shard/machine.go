@@ -21,9 +21,9 @@ type timing struct {
 	collect time.Duration // a record that is over is deleted after this
 }
 
-// silence is after how long without a word the watch is begun anew. One's own
+// watchTimeout is after how long without a word the watch is begun anew. One's own
 // writes come back by it, so it is never silent when all is well.
-func (t timing) silence() time.Duration { return 3 * t.renew }
+func (t timing) watchTimeout() time.Duration { return 3 * t.renew }
 
 const never = time.Duration(math.MaxInt64)
 
@@ -100,25 +100,25 @@ func newMachine(t timing, name, identity string) *machine {
 	return &machine{timing: t, name: name, identity: identity, epoch: 1, peers: map[string]*peer{}}
 }
 
-// over reports whether p's epoch has ended, for good. A record that was
+// hasEnded reports whether p's epoch has ended, for good. A record that was
 // deleted without a word may have had an owner; nothing can be written into it
 // any more, so that one's time runs out.
-func (m *machine) over(p *peer, now time.Duration) bool {
+func (m *machine) hasEnded(p *peer, now time.Duration) bool {
 	return p.record.State.Over() || p.gone && now >= p.changed+m.lease
 }
 
-// begin ends the epoch: what others know of us does not count any more.
-func (m *machine) begin() {
+// beginEpoch ends the epoch: what others know of us does not count any more.
+func (m *machine) beginEpoch() {
 	m.epoch++
 	m.confirmed, m.joined, m.born, m.waiting = false, false, 0, nil
 }
 
-// advance draws the conclusions at now of what was told before.
-func (m *machine) advance(now time.Duration) {
+// advanceTo draws the conclusions at now of what was told before.
+func (m *machine) advanceTo(now time.Duration) {
 	guard := map[string]uint64{}
 	for name, p := range m.peers {
 		switch {
-		case !m.over(p, now):
+		case !m.hasEnded(p, now):
 			guard[name] = p.record.Epoch
 		case p.gone:
 			delete(m.peers, name)
@@ -131,36 +131,36 @@ func (m *machine) advance(now time.Duration) {
 		_, there := guard[name]
 		return !there || m.peers[name].record.Includes[m.name] == m.epoch
 	})
-	active := m.agreed() && !m.leaving && now < m.until()
+	active := m.allAgree() && !m.leaving && now < m.holdingExpiry()
 	if active != m.active || !maps.Equal(guard, m.guard) {
 		m.changes++
 	}
 	m.active, m.guard = active, guard
 }
 
-// agreed reports whether everybody counts us in who has to.
-func (m *machine) agreed() bool { return m.joined && len(m.waiting) == 0 }
+// allAgree reports whether everybody counts us in who has to.
+func (m *machine) allAgree() bool { return m.joined && len(m.waiting) == 0 }
 
-// holding is what the member owns.
-func (m *machine) holding() holding {
+// currentHolding is what the member owns.
+func (m *machine) currentHolding() holding {
 	if !m.active {
 		return holding{}
 	}
-	return holding{share: newShare(m.name, slices.Collect(maps.Keys(m.guard))), until: m.until()}
+	return holding{share: newShare(m.name, slices.Collect(maps.Keys(m.guard))), until: m.holdingExpiry()}
 }
 
-// until is when the member's time runs out, unless it writes before.
-func (m *machine) until() time.Duration { return m.renewed + m.fence }
+// holdingExpiry is when the member's time runs out, unless it writes before.
+func (m *machine) holdingExpiry() time.Duration { return m.renewed + m.fence }
 
-// settle tells that no attempt is under way for anything that the present
+// noteDrained tells that no attempt is under way for anything that the present
 // holding does not hold.
-func (m *machine) settle() { m.settled, m.said = m.changes, m.guard }
+func (m *machine) noteDrained() { m.settled, m.said = m.changes, m.guard }
 
-// leave makes the member let go of everything.
-func (m *machine) leave() { m.leaving = true }
+// releaseAll makes the member let go of everything.
+func (m *machine) releaseAll() { m.leaving = true }
 
-// content is what the own record should say.
-func (m *machine) content() member.Record {
+// desiredRecord is what the own record should say.
+func (m *machine) desiredRecord() member.Record {
 	r := member.Record{
 		Name: m.name, Identity: m.identity, Epoch: m.epoch, State: member.Joining,
 		Includes: map[string]uint64{}, Duration: m.lease, Version: m.version, Object: m.object,
@@ -175,14 +175,14 @@ func (m *machine) content() member.Record {
 		r.State = member.Left
 	case m.leaving && m.confirmed:
 		r.State = m.written.State
-	case m.agreed():
+	case m.allAgree():
 		r.State = member.Active
 	}
 	return r
 }
 
-// status says why the member owns nothing at now, or nil.
-func (m *machine) status(now time.Duration) error {
+// statusError says why the member owns nothing at now, or nil.
+func (m *machine) statusError(now time.Duration) error {
 	switch {
 	case m.active:
 		return nil
@@ -190,7 +190,7 @@ func (m *machine) status(now time.Duration) error {
 		return errors.New("the replica is shutting down")
 	case m.cause != nil:
 		return fmt.Errorf("write lease %q: %w", m.name, m.cause)
-	case !m.confirmed || now >= m.until():
+	case !m.confirmed || now >= m.holdingExpiry():
 		return fmt.Errorf("lease %q was not renewed in time", m.name)
 	case !m.joined:
 		return errors.New("the other replicas are not known yet")

@@ -13,31 +13,31 @@ func newJoined(t *testing.T, others ...string) *machine {
 	t.Helper()
 	m := newMachine(modelTiming, "self", "self")
 	turn(m, 0)
-	written := m.content()
+	written := m.desiredRecord()
 	written.Version = 10
-	m.done(0, command{op: opWrite, record: m.content()}, written, nil)
+	m.noteResult(0, command{op: opWrite, record: m.desiredRecord()}, written, nil)
 	all := member.Change{All: true, Version: 10, Records: []member.Record{written}}
 	for i, name := range others {
 		all.Records = append(all.Records, member.Record{
 			Name: name, Epoch: 1, State: member.Active, Includes: map[string]uint64{"self": 1}, Version: uint64(i + 1),
 		})
 	}
-	m.observe(0, all)
+	m.observeChange(0, all)
 	c, ok := find(turn(m, 0), opWrite)
 	if !ok || !m.active {
-		t.Fatalf("it has not joined: %v", m.status(0))
+		t.Fatalf("it has not joined: %v", m.statusError(0))
 	}
 	written = c.record
 	written.Version = 20
-	m.done(0, c, written, nil)
+	m.noteResult(0, c, written, nil)
 	return m
 }
 
 // turn is what the loop does, with no attempts under way.
 func turn(m *machine, now time.Duration) []command {
-	m.advance(now)
-	m.settle()
-	todo, _ := m.commands(now)
+	m.advanceTo(now)
+	m.noteDrained()
+	todo, _ := m.nextCommands(now)
 	return todo
 }
 
@@ -61,10 +61,10 @@ func TestAnswerOfAnEpochThatEnded(t *testing.T) {
 	}
 	lost := c.record
 	lost.State, lost.Version = member.Lost, 22
-	m.observe(14*time.Second, member.Change{Version: 22, Records: []member.Record{lost}})
+	m.observeChange(14*time.Second, member.Change{Version: 22, Records: []member.Record{lost}})
 	written := c.record
 	written.Version = 21
-	m.done(14*time.Second, c, written, nil)
+	m.noteResult(14*time.Second, c, written, nil)
 	todo := turn(m, 14*time.Second)
 	if m.active || m.confirmed {
 		t.Error("an answer of the last epoch confirms the next one")
@@ -79,27 +79,27 @@ func TestAnswerOfAnEpochThatEnded(t *testing.T) {
 func TestWhatWasSaidOfAnotherEpoch(t *testing.T) {
 	t.Parallel()
 	m := newJoined(t, "other")
-	lost := m.content()
+	lost := m.desiredRecord()
 	lost.State, lost.Version = member.Lost, 21
-	m.observe(9*time.Second, member.Change{Version: 21, Records: []member.Record{lost}})
+	m.observeChange(9*time.Second, member.Change{Version: 21, Records: []member.Record{lost}})
 	c, ok := find(turn(m, 9*time.Second), opWrite)
 	if !ok || c.record.Epoch != 2 {
 		t.Fatalf("it writes %+v, want the next epoch", c.record)
 	}
 	written := c.record
 	written.Version = 22
-	m.done(9*time.Second, c, written, nil)
-	m.observe(9*time.Second, member.Change{Version: 22, Records: []member.Record{written}})
+	m.noteResult(9*time.Second, c, written, nil)
+	m.observeChange(9*time.Second, member.Change{Version: 22, Records: []member.Record{written}})
 	turn(m, 9*time.Second)
 	if m.active {
 		t.Error("it owns something again, and the other one has not counted it in again")
 	}
-	m.observe(9*time.Second, member.Change{Version: 23, Records: []member.Record{{
+	m.observeChange(9*time.Second, member.Change{Version: 23, Records: []member.Record{{
 		Name: "other", Epoch: 1, State: member.Active, Includes: map[string]uint64{"self": 2}, Version: 23,
 	}}})
 	turn(m, 9*time.Second)
 	if !m.active {
-		t.Errorf("it is counted in, and owns nothing: %v", m.status(9*time.Second))
+		t.Errorf("it is counted in, and owns nothing: %v", m.statusError(9*time.Second))
 	}
 }
 
@@ -110,7 +110,7 @@ func TestStoreRestored(t *testing.T) {
 	m := newJoined(t, "other")
 	other := member.Record{Name: "other", Epoch: 1, State: member.Active, Version: 5}
 	self := member.Record{Name: "self", Epoch: 1, State: member.Joining, Version: 6}
-	m.observe(time.Second, member.Change{All: true, Version: 7, Records: []member.Record{other, self}})
+	m.observeChange(time.Second, member.Change{All: true, Version: 7, Records: []member.Record{other, self}})
 	todo := turn(m, time.Second)
 	if m.active {
 		t.Error("it owns what the others do not know of")
@@ -125,25 +125,25 @@ func TestStoreRestored(t *testing.T) {
 func TestLeaverWaitsUntilOthersKnow(t *testing.T) {
 	t.Parallel()
 	m := newJoined(t, "other")
-	m.leave()
+	m.releaseAll()
 	c, ok := find(turn(m, time.Second), opWrite)
 	if !ok || c.record.State != member.Left {
 		t.Fatalf("it writes %+v, want that it has left", c.record)
 	}
 	written := c.record
 	written.Version = 21
-	m.done(time.Second, c, written, nil)
+	m.noteResult(time.Second, c, written, nil)
 	if _, ok := find(turn(m, time.Second), opRemove); ok {
 		t.Error("it deletes its record before the other one knows")
 	}
-	m.observe(time.Second, member.Change{Version: 22, Records: []member.Record{{
+	m.observeChange(time.Second, member.Change{Version: 22, Records: []member.Record{{
 		Name: "other", Epoch: 1, State: member.Active, Version: 22,
 	}}})
 	c, ok = find(turn(m, time.Second), opRemove)
 	if !ok || c.record.Version != 21 {
 		t.Fatalf("it does not delete its record, which the other one does not count in any more")
 	}
-	m.done(time.Second, c, member.Record{}, nil)
+	m.noteResult(time.Second, c, member.Record{}, nil)
 	if !m.finished {
 		t.Error("it is not done")
 	}
@@ -161,7 +161,7 @@ func TestBuriesWhatItSaw(t *testing.T) {
 	if !ok || c.record.Version != 1 || c.record.State != member.Lost || c.record.Epoch != 1 {
 		t.Fatalf("it writes %+v, want epoch 1 to be lost, at version 1", c.record)
 	}
-	m.done(modelTiming.lease, c, member.Record{}, member.ErrConflict)
+	m.noteResult(modelTiming.lease, c, member.Record{}, member.ErrConflict)
 	turn(m, modelTiming.lease)
 	if _, counted := m.guard["other"]; !counted {
 		t.Error("one that has written since is not counted in any more")
@@ -173,7 +173,7 @@ func TestTies(t *testing.T) {
 	t.Parallel()
 	first, second := share{own: 7, after: []uint64{7}}, share{own: 7, before: []uint64{7}}
 	for h := range uint64(100) {
-		if first.has(h) == second.has(h) {
+		if first.containsHash(h) == second.containsHash(h) {
 			t.Fatalf("%d is had by both, or by none", h)
 		}
 	}
@@ -199,9 +199,9 @@ func TestRecordName(t *testing.T) {
 func TestHoldingsAllocateNothing(t *testing.T) {
 	begin := time.Now()
 	h := newHoldings(func() time.Duration { return time.Since(begin) })
-	h.set(holding{share: newShare("a", []string{"b", "c"}), until: time.Hour})
+	h.setHolding(holding{share: newShare("a", []string{"b", "c"}), until: time.Hour})
 	id := []byte("01a1fa4c-b84e-72b4-8a15-00b90968348b")
-	if n := testing.AllocsPerRun(100, func() { h.owns(hash(id)) }); n != 0 {
+	if n := testing.AllocsPerRun(100, func() { h.ownsID(hashID(id)) }); n != 0 {
 		t.Errorf("owns allocates %v times", n)
 	}
 }
@@ -211,11 +211,11 @@ func TestHoldingsAllocateNothing(t *testing.T) {
 func TestReadyByTheClock(t *testing.T) {
 	t.Parallel()
 	g := &Group{cfg: GroupConfig{Name: "fleet"}, holds: newHoldings(func() time.Duration { return time.Minute })}
-	g.holds.set(holding{share: newShare("a", nil), until: time.Hour})
+	g.holds.setHolding(holding{share: newShare("a", nil), until: time.Hour})
 	if err := g.Ready(); err != nil {
 		t.Errorf("Ready() = %v", err)
 	}
-	g.holds.extend(time.Minute)
+	g.holds.extendUntil(time.Minute)
 	if g.Ready() == nil {
 		t.Error("it owns nothing and is ready")
 	}

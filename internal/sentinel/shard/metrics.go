@@ -28,7 +28,7 @@ func newMetrics(fenced func() bool) *metrics {
 	}
 }
 
-func (m *metrics) register(reg prometheus.Registerer) error {
+func (m *metrics) registerAll(reg prometheus.Registerer) error {
 	if err := errors.Join(reg.Register(m.members), reg.Register(m.fenced)); err != nil {
 		return fmt.Errorf("register metrics: %w", err)
 	}
@@ -43,5 +43,5 @@ func (m *metrics) unregister(reg prometheus.Registerer) {
 // Describe registers the metrics of a member of no group: for the reference
 // of metrics.
 func Describe(reg prometheus.Registerer) error {
-	return newMetrics(func() bool { return true }).register(reg)
+	return newMetrics(func() bool { return true }).registerAll(reg)
 }

@@ -220,19 +220,19 @@ func (r *replica) step(input func(now time.Duration)) {
 	r.read = now
 	m := r.machine
 	input(now)
-	m.advance(now)
+	m.advanceTo(now)
 	if r.published != m.changes {
 		r.published = m.changes
-		r.holds.set(m.holding())
+		r.holds.setHolding(m.currentHolding())
 		r.w.note(r, "owns with %v: %t, waits for %v", m.guard, m.active, m.waiting)
 	} else if m.active {
-		r.holds.extend(m.until())
+		r.holds.extendUntil(m.holdingExpiry())
 	}
-	if r.holds.drained() {
-		m.settle()
+	if r.holds.isDrained() {
+		m.noteDrained()
 	}
 	r.w.check(r)
-	todo, wake := m.commands(now)
+	todo, wake := m.nextCommands(now)
 	if m.finished {
 		if len(r.attempts) > 0 {
 			r.w.fail("%s has left with attempts under way", r.name)
@@ -287,7 +287,7 @@ func (r *replica) request(c command) {
 			if c.op != opWrite || err != nil || c.record.State == member.Left {
 				w.note(r, "%s %s@%d: %d, %v", c.op, c.record.Name, c.record.Version, written.Version, err)
 			}
-			r.step(func(now time.Duration) { r.machine.done(now, c, written, err) })
+			r.step(func(now time.Duration) { r.machine.noteResult(now, c, written, err) })
 		})
 	}
 	answer(modelTiming.fence/2, member.Record{}, errModel)
@@ -389,6 +389,6 @@ func (r *replica) hear(stream int, c member.Change) {
 			r.connect() // it broke
 			return
 		}
-		r.step(func(now time.Duration) { r.machine.observe(now, c) })
+		r.step(func(now time.Duration) { r.machine.observeChange(now, c) })
 	}})
 }

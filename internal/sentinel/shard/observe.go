@@ -8,13 +8,13 @@ import (
 	"github.com/fleetloop/fleetloop/internal/kube/leases/member"
 )
 
-// observe takes in what the watch told at now.
-func (m *machine) observe(now time.Duration, c member.Change) {
+// observeChange takes in what the watch told at now.
+func (m *machine) observeChange(now time.Duration, c member.Change) {
 	m.heard = now
 	if c.All && c.Version < m.horizon {
 		// The store has forgotten what it once told: it was restored from a
 		// backup. Nothing that was promised since is in it.
-		m.begin()
+		m.beginEpoch()
 		m.peers, m.version, m.object = map[string]*peer{}, 0, ""
 	}
 	m.horizon = c.Version
@@ -63,7 +63,7 @@ func (m *machine) observeOwn(now time.Duration, r member.Record) {
 		m.setLeft(now)
 	case r.State == member.Lost && r.Epoch >= m.epoch:
 		m.epoch = r.Epoch
-		m.begin()
+		m.beginEpoch()
 	}
 }
 
@@ -78,7 +78,7 @@ func (m *machine) observePeer(now time.Duration, r member.Record) {
 func (m *machine) observeGone(now time.Duration, name string, version uint64) {
 	if name == m.name {
 		if m.version > 0 && m.version <= version {
-			m.lose()
+			m.noteRecordDeleted()
 		}
 		return
 	}
@@ -89,10 +89,10 @@ func (m *machine) observeGone(now time.Duration, name string, version uint64) {
 	p.record.Version, p.gone, p.changed = version, true, now
 }
 
-// lose notes that the own record was deleted.
-func (m *machine) lose() {
+// noteRecordDeleted notes that the own record was deleted.
+func (m *machine) noteRecordDeleted() {
 	m.version, m.object, m.unsure = 0, "", false
-	m.begin()
+	m.beginEpoch()
 }
 
 func (m *machine) setLeft(now time.Duration) {
@@ -101,9 +101,9 @@ func (m *machine) setLeft(now time.Duration) {
 	}
 }
 
-// done takes in what came of c at now: the record as it was written, or an
+// noteResult takes in what came of c at now: the record as it was written, or an
 // error.
-func (m *machine) done(now time.Duration, c command, written member.Record, err error) {
+func (m *machine) noteResult(now time.Duration, c command, written member.Record, err error) {
 	m.busy[c.op] = false
 	again := time.Duration(0)
 	if err != nil {
@@ -118,7 +118,7 @@ func (m *machine) done(now time.Duration, c command, written member.Record, err 
 	gone := errors.Is(err, member.ErrGone)
 	switch {
 	case c.op == opWrite:
-		m.wrote(now, c, written, err)
+		m.noteWritten(now, c, written, err)
 	case name == m.name:
 		m.finished = err == nil || gone || errors.Is(err, member.ErrConflict)
 	case gone, err == nil && c.op == opRemove:
@@ -128,11 +128,11 @@ func (m *machine) done(now time.Duration, c command, written member.Record, err 
 	}
 }
 
-func (m *machine) wrote(now time.Duration, c command, written member.Record, err error) {
+func (m *machine) noteWritten(now time.Duration, c command, written member.Record, err error) {
 	m.cause = err
 	switch {
 	case errors.Is(err, member.ErrGone):
-		m.lose()
+		m.noteRecordDeleted()
 		return
 	case errors.Is(err, member.ErrConflict):
 		m.unsure = m.version == c.record.Version
@@ -156,7 +156,7 @@ func (m *machine) wrote(now time.Duration, c command, written member.Record, err
 	switch {
 	case !m.confirmed:
 		m.confirmed, m.born = true, written.Version
-	case now >= m.until():
+	case now >= m.holdingExpiry():
 		// We were away, or the API was for all. The others may need a moment
 		// longer to write than we did.
 		m.grace = now

@@ -34,7 +34,7 @@ type loop struct {
 // the time of a lease, others take over when the lease has run out. It never gives
 // up: Ready says what does not work.
 func (g *Group) Run(ctx context.Context) error {
-	if err := g.metrics.register(g.deps.Registerer); err != nil {
+	if err := g.metrics.registerAll(g.deps.Registerer); err != nil {
 		return fmt.Errorf("join shard group %q: %w", g.cfg.Name, err)
 	}
 	defer g.metrics.unregister(g.deps.Registerer)
@@ -43,12 +43,12 @@ func (g *Group) Run(ctx context.Context) error {
 	}
 	work, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
-	l.tasks.Go(func() { l.watch(work) })
-	left := l.run(ctx, work)
+	l.tasks.Go(func() { l.watchChanges(work) })
+	left := l.runLoop(ctx, work)
 	stop()
 	l.tasks.Wait()
 
-	g.holds.set(holding{})
+	g.holds.setHolding(holding{})
 	if !left {
 		g.log.WarnContext(work, "left the shard group without release, other replicas wait for the lease to expire", "reason", g.Ready())
 		return nil
@@ -57,33 +57,33 @@ func (g *Group) Run(ctx context.Context) error {
 	return nil
 }
 
-// run is the loop. It reports whether the member has left.
-func (l *loop) run(ctx, work context.Context) bool {
+// runLoop is the loop. It reports whether the member has left.
+func (l *loop) runLoop(ctx, work context.Context) bool {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	leave := ctx.Done()
 	var bound <-chan time.Time
 	for {
-		l.machine.advance(l.now())
-		l.publish(work)
-		todo, wake := l.machine.commands(l.now())
+		l.machine.advanceTo(l.sinceStart())
+		l.applyHolding(work)
+		todo, wake := l.machine.nextCommands(l.sinceStart())
 		if l.machine.finished {
 			return true
 		}
 		for _, c := range todo {
-			l.start(work, c)
+			l.startCommand(work, c)
 		}
-		timer.Reset(max(0, wake-l.now()))
+		timer.Reset(max(0, wake-l.sinceStart()))
 		select {
 		case c := <-l.changes:
-			l.machine.observe(l.now(), c)
+			l.machine.observeChange(l.sinceStart(), c)
 		case o := <-l.outcomes:
-			l.finish(work, o)
+			l.finishCommand(work, o)
 		case <-l.holds.released:
 		case <-timer.C:
 		case <-leave:
 			leave = nil
-			l.machine.leave()
+			l.machine.releaseAll()
 			t := time.NewTimer(l.cfg.LeaseDuration / 2)
 			defer t.Stop()
 			bound = t.C
@@ -93,8 +93,8 @@ func (l *loop) run(ctx, work context.Context) bool {
 	}
 }
 
-// start carries out a command, and brings what came of it back to the loop.
-func (l *loop) start(ctx context.Context, c command) {
+// startCommand carries out a command, and brings what came of it back to the loop.
+func (l *loop) startCommand(ctx context.Context, c command) {
 	if c.op == opRewatch {
 		select {
 		case l.rewatch <- struct{}{}:
@@ -125,9 +125,9 @@ func (l *loop) start(ctx context.Context, c command) {
 	})
 }
 
-// complain tells of a write that failed: aloud of the own record, which is all
+// logWriteFailure tells of a write that failed: aloud of the own record, which is all
 // that keeps our share, and once until another reason comes or it succeeds.
-func (l *loop) complain(ctx context.Context, o outcome) {
+func (l *loop) logWriteFailure(ctx context.Context, o outcome) {
 	level := slog.LevelDebug
 	if reason := o.err.Error(); o.command.op == opWrite && !errors.Is(o.err, member.ErrConflict) && reason != l.complaint {
 		l.complaint, level = reason, slog.LevelWarn
@@ -135,11 +135,11 @@ func (l *loop) complain(ctx context.Context, o outcome) {
 	l.log.Log(ctx, level, "lease update failed", "op", o.command.op.String(), "record", o.command.record.Name, "err", o.err)
 }
 
-func (l *loop) finish(ctx context.Context, o outcome) {
-	l.machine.done(l.now(), o.command, o.written, o.err)
+func (l *loop) finishCommand(ctx context.Context, o outcome) {
+	l.machine.noteResult(l.sinceStart(), o.command, o.written, o.err)
 	switch {
 	case o.err != nil:
-		l.complain(ctx, o)
+		l.logWriteFailure(ctx, o)
 	case o.command.op == opWrite:
 		l.complaint = ""
 	case o.command.op == opBury:

@@ -37,7 +37,7 @@ func Static(count, index int) (*Part, error) {
 func (p *Part) String() string { return fmt.Sprintf("part %d/%d", p.index, p.count) }
 
 // Owns reports whether an id is in the part.
-func (p *Part) Owns(id []byte) bool { return p.share.has(hash(id)) }
+func (p *Part) Owns(id []byte) bool { return p.share.containsHash(hashID(id)) }
 
 // Acquire is ok for what the part owns. Nothing is counted, as no part ever
 // gives anything away.

@@ -16,9 +16,9 @@ var (
 	errRewatch = errors.New("the watch delivered no events for too long")
 )
 
-// watch brings changes to the loop until ctx ends, with one watch at a time,
+// watchChanges brings changes to the loop until ctx ends, with one watch at a time,
 // so that they come in order.
-func (l *loop) watch(ctx context.Context) {
+func (l *loop) watchChanges(ctx context.Context) {
 	policy := backoff.Policy{Initial: 100 * time.Millisecond, Max: l.cfg.RenewEvery}
 	for attempt := 0; ctx.Err() == nil; attempt++ {
 		heard := false

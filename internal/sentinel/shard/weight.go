@@ -5,29 +5,29 @@ import (
 	"math/bits"
 )
 
-// hash gives 64 bits for an id. It must never change, nor differ between
+// hashID gives 64 bits for an id. It must never change, nor differ between
 // machines: all replicas of all versions have to agree on who owns what.
-func hash(id []byte) uint64 {
+func hashID(id []byte) uint64 {
 	h := uint64(len(id)) ^ 0x9e3779b97f4a7c15
 	for len(id) >= 8 {
-		h = mix(h ^ binary.LittleEndian.Uint64(id))
+		h = mixBits(h ^ binary.LittleEndian.Uint64(id))
 		id = id[8:]
 	}
 	if len(id) > 0 {
 		var rest [8]byte
 		copy(rest[:], id)
-		h = mix(h ^ binary.LittleEndian.Uint64(rest[:]))
+		h = mixBits(h ^ binary.LittleEndian.Uint64(rest[:]))
 	}
 	return h
 }
 
-// weight is how much an owner, by the hash of its name, wants the hash of an
+// ownerWeight is how much an owner, by the hash of its name, wants the hash of an
 // id; the one that wants it most has it.
-func weight(owner, h uint64) uint64 { return mix(owner ^ bits.RotateLeft64(h, 32)) }
+func ownerWeight(owner, h uint64) uint64 { return mixBits(owner ^ bits.RotateLeft64(h, 32)) }
 
-// mix spreads every bit of x over all: the finalizer of SplitMix64, a
+// mixBits spreads every bit of x over all: the finalizer of SplitMix64, a
 // bijection.
-func mix(x uint64) uint64 {
+func mixBits(x uint64) uint64 {
 	x += 0x9e3779b97f4a7c15
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
 	x = (x ^ x>>27) * 0x94d049bb133111eb
@@ -49,26 +49,26 @@ type share struct {
 
 // newShare gives what self has beside others, which do not contain it.
 func newShare(self string, others []string) share {
-	s := share{own: hash([]byte(self))}
+	s := share{own: hashID([]byte(self))}
 	for _, other := range others {
 		if other < self {
-			s.before = append(s.before, hash([]byte(other)))
+			s.before = append(s.before, hashID([]byte(other)))
 		} else {
-			s.after = append(s.after, hash([]byte(other)))
+			s.after = append(s.after, hashID([]byte(other)))
 		}
 	}
 	return s
 }
 
-func (s *share) has(h uint64) bool {
-	own := weight(s.own, h)
+func (s *share) containsHash(h uint64) bool {
+	own := ownerWeight(s.own, h)
 	for _, other := range s.before {
-		if weight(other, h) >= own {
+		if ownerWeight(other, h) >= own {
 			return false
 		}
 	}
 	for _, other := range s.after {
-		if weight(other, h) > own {
+		if ownerWeight(other, h) > own {
 			return false
 		}
 	}
