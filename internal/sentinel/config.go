@@ -68,39 +68,38 @@ type API struct {
 	RequestsPerSecond float64                    `key:"requests_per_second" env:"HYPERFLEET_API_REQUESTS_PER_SECOND" default:"200" validate:"gt=0" doc:"Maximum number of requests per second."`
 }
 
-// A Mode is how a sentinel learns what changed.
+// A Mode is how a sentinel learns of changes.
 type Mode string
 
 // The modes. Each one after ModeSweep is faster, and rests on those before it.
 const (
-	// ModeAuto is the best that the API offers.
+	// ModeAuto is the best mode that the API offers.
 	ModeAuto Mode = "auto"
-	// ModeSweep lists everything, every round.
+	// ModeSweep lists everything in every round.
 	ModeSweep Mode = "sweep"
-	// ModeETag lists everything, and has only pages sent that changed.
+	// ModeETag lists everything, and the API sends only the pages that changed.
 	ModeETag Mode = "etag"
-	// ModeCursor asks what changed since the last time, every round.
+	// ModeCursor requests the changes since the last round, in every round.
 	ModeCursor Mode = "cursor"
-	// ModeWatch is told what changes when it does, and asks as ModeCursor
-	// does while it is not.
+	// ModeWatch receives changes as they happen. It works like ModeCursor while the watch is down.
 	ModeWatch Mode = "watch"
 )
 
-// Sources are how changes are learned of. Whatever the mode, everything is
-// listed now and then, so that nothing rests on the faster ways.
+// Sources configures how the sentinel learns of changes. In every mode the sentinel also lists
+// everything at an interval, so that a missed change is found.
 type Sources struct {
 	Mode              Mode          `key:"mode" env:"SENTINEL_SOURCE_MODE" flag:"source-mode" default:"auto" validate:"oneof=auto sweep etag cursor watch" doc:"How to read changes from the API: sweep (list everything in every poll), etag (the same, but unchanged pages are not transferred), cursor (list what changed), watch (stream changes), or auto, the best mode that the API offers. If the API does not offer the mode, the next best is used."`
 	FullSweepInterval time.Duration `key:"full_sweep_interval" env:"SENTINEL_FULL_SWEEP_INTERVAL" flag:"full-sweep-interval" default:"10m" validate:"gt=0" doc:"How often to list everything in the modes etag, cursor and watch, with a jitter of 20 %."`
 }
 
-// Decision is who is due.
+// Decision configures which resources are due.
 type Decision struct {
 	Profile string             `key:"profile" env:"SENTINEL_DECISION_PROFILE" flag:"profile" default:"generation-then-age" validate:"oneof=generation-then-age transition-age expression" doc:"Rules that decide when a resource is due: generation-then-age, transition-age or expression."`
 	Params  []expression.Param `key:"params" validate:"dive" doc:"Named CEL expressions for the profile expression. Each can use those before it."`
 	Result  string             `key:"result" doc:"CEL expression for the profile expression. The resource is due if it is true."`
 }
 
-// Publish is how events reach the broker.
+// Publish configures how events are sent to the broker.
 type Publish struct {
 	Window  int           `key:"max_in_flight" env:"SENTINEL_PUBLISH_MAX_IN_FLIGHT" default:"256" validate:"gte=1,lte=10000" doc:"Maximum number of events that wait for confirmation at a time."`
 	Timeout time.Duration `key:"timeout" env:"SENTINEL_PUBLISH_TIMEOUT" default:"10s" validate:"gt=0" doc:"How long to wait for the confirmation of one attempt."`
@@ -114,7 +113,7 @@ type Publish struct {
 	MaxPerSecond  float64 `key:"max_per_second" env:"SENTINEL_PUBLISH_MAX_PER_SECOND" default:"0" validate:"gte=0" doc:"Maximum number of events per second, changed generations included. The events of one poll interval can be sent in a burst. 0 means no limit."`
 }
 
-// LogEvents is the level of the log line for each published event.
+// LogEvents is the log level of the line for each published event.
 type LogEvents string
 
 // The levels.
@@ -123,8 +122,8 @@ const (
 	LogEventsDebug LogEvents = "debug"
 )
 
-// withDefaults fills in what is zero and refuses what makes no sense, as
-// settings does by the tags; a Config may also come from elsewhere.
+// withDefaults sets defaults and rejects invalid values. The settings package does the same by
+// tags, but a Config may also be built in code.
 func (c Config) withDefaults() (Config, error) {
 	errs := []error{
 		setDefaults([]fallback[time.Duration]{
@@ -165,7 +164,7 @@ func (c Config) withDefaults() (Config, error) {
 	return c, errors.Join(errs...)
 }
 
-// A fallback is what a setting is if it is zero.
+// A fallback is the default of a setting.
 type fallback[T time.Duration | int | float64] struct {
 	key   string
 	value *T
@@ -185,9 +184,8 @@ func setDefaults[T time.Duration | int | float64](list []fallback[T]) error {
 	return errors.Join(errs...)
 }
 
-// checkMode refuses modes that can not work. What an expression makes of a
-// resource may change with nothing but the time, so that all of them have to be looked at
-// in every round.
+// checkMode rejects modes that cannot work. The result of an expression may change with time alone,
+// so an expression profile must look at every resource in every round.
 func (c Config) checkMode() error {
 	switch c.Source.Mode {
 	case ModeAuto, ModeSweep:
@@ -201,8 +199,7 @@ func (c Config) checkMode() error {
 	return keyErrorf("source.mode", "%q is invalid: must be auto, sweep, etag, cursor or watch", c.Source.Mode)
 }
 
-// singularOf is the name of one resource of a collection, as the types of cloud
-// events have it.
+// singularOf returns the singular of a collection, as the types of CloudEvents use it.
 func singularOf(collection string) (string, bool) {
 	switch collection {
 	case "clusters", "nodepools", "manifests", "workloads":
@@ -211,7 +208,7 @@ func singularOf(collection string) (string, bool) {
 	return "", false
 }
 
-// Selector is what the resources must match: the pairs and the text together.
+// Selector returns the selector of the resources: the pairs and the text combined.
 func (c Config) Selector() (selector.Selector, error) {
 	pairs, err := selector.FromPairs(c.ResourceSelector)
 	if err != nil {
@@ -228,7 +225,7 @@ func (c Config) Selector() (selector.Selector, error) {
 	return both, nil
 }
 
-// Early is by which part of its age the resource with an id falls due early.
+// Early returns the fraction of its maximum age by which the resource with an id is due early.
 func (c Config) Early(id []byte) float64 {
 	if c.Jitter == 0 {
 		return 0
@@ -236,8 +233,8 @@ func (c Config) Early(id []byte) float64 {
 	return c.Jitter * hashFraction(id)
 }
 
-// hashFraction is where an id falls between 0 and 1. It is the same in every
-// process, as the ids of events have to be.
+// hashFraction maps an id to a number from 0 to 1. The number is the same in every process, because
+// event ids depend on it.
 func hashFraction(id []byte) float64 {
 	hash := fnv.New64a()
 	_, _ = hash.Write(id) // it has no errors
@@ -249,17 +246,17 @@ func hashFraction(id []byte) float64 {
 	return float64(h>>(64-bits)) / (1 << bits)
 }
 
-// A Decider says whether a resource is due.
+// A Decider decides whether a resource is due.
 type Decider interface {
 	Decide(r *decision.Resource, now time.Time) decision.Verdict
 }
 
-// Ages are the ages of the configuration.
+// Ages returns the maximum ages of the configuration.
 func (c Config) Ages() decision.Ages {
 	return decision.Ages{NotReady: c.MaxAgeNotReady, Ready: c.MaxAgeReady}
 }
 
-// Decider makes the profile.
+// Decider returns the decider of the configured profile.
 func (c Config) Decider() (Decider, error) {
 	ages := c.Ages()
 	if c.Decision.Profile != ProfileExpression && (c.Decision.Result != "" || len(c.Decision.Params) > 0) {
@@ -287,14 +284,14 @@ func (c Config) retryPolicy() backoff.Policy {
 	return backoff.Policy{Initial: c.Publish.InitialBackoff, Max: c.Publish.MaxBackoff, MaxAttempts: c.Publish.Attempts}
 }
 
-// keyErrorf is an error of one setting, which Locate can place.
+// keyErrorf returns an error about one setting, which Locate can place.
 func keyErrorf(key, format string, args ...any) error {
 	return &payload.KeyError{Key: key, Err: fmt.Errorf(format, args...)}
 }
 
-// Locate places the errors of New: wrap is called for each that is of one
-// setting, with the setting's key, and its result takes the error's place.
-// The report of settings has such a function.
+// Locate places the errors of New. It calls wrap for each error about one setting, with the
+// setting's key, and replaces the error by the result. The report of package settings has such a
+// function.
 func Locate(err error, wrap func(key string, err error) error) error {
 	if err == nil {
 		return nil

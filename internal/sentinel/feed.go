@@ -22,16 +22,15 @@ var (
 	errStale     = errors.New("the watch sent no bookmark in time")
 )
 
-// lastingWatch is how long a watch has to live for its end to be nothing to
-// back off from, and for its cursors to be of use.
+// lastingWatch is the minimum life of a healthy watch. A watch that lived for longer resets the
+// backoff, and its cursors are usable.
 const lastingWatch = 10 * time.Second
 
-// staleWatch is after how long without an event a watch is not believed any
-// more: the API says every ten seconds where it is, unless it does not know. Its
-// connection may live all the same.
+// staleWatch is how long a watch may send no event before it counts as dead. The API sends a
+// bookmark every ten seconds, and the connection of a dead watch may stay open.
 const staleWatch = 35 * time.Second
 
-// followChanges follows what changes until ctx ends or the API withdraws its offer.
+// followChanges reads changes until ctx ends or the API withdraws the change feed.
 func (f *follower) followChanges(ctx context.Context) error {
 	p := f.newPass(ctx)
 	p.keep, p.newest = f.index.Put, true
@@ -65,7 +64,7 @@ func (f *follower) followChanges(ctx context.Context) error {
 	return err
 }
 
-// awaitCursor waits until a sweep has found a place to begin.
+// awaitCursor waits for a cursor from a sweep.
 func (f *follower) awaitCursor(ctx context.Context) (string, error) {
 	select {
 	case cursor := <-f.cursors:
@@ -75,7 +74,7 @@ func (f *follower) awaitCursor(ctx context.Context) (string, error) {
 	}
 }
 
-// replaceCursor has everything listed anew, for a place to begin.
+// replaceCursor starts a full sweep to get a new cursor.
 func (f *follower) replaceCursor(ctx context.Context) (string, error) {
 	f.metrics.resyncs.Inc()
 	f.log.InfoContext(ctx, "change cursor lost, listing all resources")
@@ -98,7 +97,7 @@ func (f *follower) changesQuery(cursor string) url.Values {
 	return q
 }
 
-// pullChanges asks for all that has changed.
+// pullChanges requests all changes since the cursor.
 func (f *follower) pullChanges(ctx context.Context, p *pass, cursor *string) error {
 	for more := true; more; {
 		env, err := f.pullChangesPage(ctx, p, *cursor)
@@ -141,19 +140,18 @@ func (f *follower) pullChangesPage(ctx context.Context, p *pass, cursor string) 
 	return env, nil
 }
 
-// A watcher watches whenever that seems to work.
+// A watcher watches the API as long as watching works.
 type watcher struct {
 	*follower
 
-	// disabledAtSweep is by how many full sweeps it was found that watching does not
-	// work. After another one it is tried again.
+	// disabledAtSweep is the number of full sweeps when watching failed. After another full sweep
+	// the watcher tries again.
 	disabledAtSweep uint32
 	disabled        bool
 	failures        int // in a row
 }
 
-// watchChanges is told what changes, if it can be, until the API ends that. It reports
-// whether anything was told.
+// watchChanges reads watch events until the API ends the watch. It reports whether there were any.
 func (w *watcher) watchChanges(ctx context.Context, p *pass, cursor *string) (told bool) {
 	if w.mode != ModeWatch || w.disabled && w.fullSweeps.Load() == w.disabledAtSweep {
 		return false
@@ -200,7 +198,7 @@ func (w *watcher) watchChanges(ctx context.Context, p *pass, cursor *string) (to
 	return told
 }
 
-// nextDelay is how long to wait until changes are asked for again, or watched.
+// nextDelay returns how long to wait before the next request for changes or the next watch.
 func (w *watcher) nextDelay(begin time.Time, err error) time.Duration {
 	if err != nil {
 		return w.errorDelay(err)
@@ -211,7 +209,7 @@ func (w *watcher) nextDelay(begin time.Time, err error) time.Duration {
 	return backoff.Policy{Initial: 50 * time.Millisecond, Max: w.cfg.PollInterval}.Delay(w.failures)
 }
 
-// handleWatchEvent takes one event of a watch.
+// handleWatchEvent processes one event of a watch.
 func (f *follower) handleWatchEvent(ctx context.Context, p *pass, e v1.WatchEvent, cursor *string) error {
 	// How long ago it was sent, while there was no time to hear it, nobody knows.
 	p.now, p.asked = time.Now(), time.Time{}

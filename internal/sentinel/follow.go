@@ -17,19 +17,16 @@ import (
 	"github.com/fleetloop/fleetloop/internal/sentinel/scan"
 )
 
-// errNotFollowed is why a sentinel that has begun to follow the API, and has not heard
-// anything yet, is not up to date.
+// errNotFollowed is the error of a feed that has started and has not read a change yet.
 var errNotFollowed = errors.New("no changes read from the fleet API yet")
 
-// errWithdrawn ends the following of an API that no longer offers what is
-// followed.
+// errWithdrawn ends a follower when the API no longer offers the feature that it uses.
 var errWithdrawn = errors.New("the API no longer offers a change cursor")
 
-// A follower learns of changes from the API and knows from its index what
-// falls due by itself. It is three loops: full sweeps, which fill the index and put
-// right what may have gone wrong; the feed, which is what changes; and the
-// rounds, in which that is looked up whose time has come. What the feed says
-// counts most: the others may have asked before it.
+// A follower learns of changes from the API, and uses its schedule index to find resources that are
+// due by age. It has three loops. Full sweeps fill the index and correct errors in it. The feed
+// reads changes. The polls look up the resources that are due. The feed has the newest data: the
+// other loops may have asked before a change.
 type follower struct {
 	*Sentinel
 	mode   Mode
@@ -59,8 +56,8 @@ type follower struct {
 	paging shardEpoch
 }
 
-// followAPI runs a follower until ctx ends, the API withdraws its offer, or it
-// makes a better one.
+// followAPI runs a follower until ctx ends, the API withdraws the feature, or the API offers a
+// better one.
 func (s *Sentinel) followAPI(ctx context.Context, mode Mode) {
 	s.log.InfoContext(ctx, "following the API", "mode", string(mode), "full_sweep_interval", s.cfg.Source.FullSweepInterval)
 	f := &follower{
@@ -111,15 +108,15 @@ func (s *Sentinel) followAPI(ctx context.Context, mode Mode) {
 	}
 }
 
-// newPass makes a pass that counts with the others of the follower.
+// newPass returns a pass that shares the follower's index and score.
 func (f *follower) newPass(ctx context.Context) *pass {
 	p := f.Sentinel.newPass(ctx)
 	p.index, p.score = f.index, f.score
 	return p
 }
 
-// runFullSweeps lists everything at the start, now and then, when the feed has lost
-// its place, and when the resources have been divided anew.
+// runFullSweeps lists everything at the start, at the full sweep interval, when the feed has lost
+// its cursor, and when the shard changes.
 func (f *follower) runFullSweeps(ctx context.Context) error {
 	d := shardEpoch{shard: f.shard}
 	for {
@@ -154,7 +151,7 @@ func (f *follower) runFullSweeps(ctx context.Context) error {
 	}
 }
 
-// wakePoll has the next round begin at once.
+// wakePoll starts the next poll at once.
 func (f *follower) wakePoll() {
 	select {
 	case f.wake <- struct{}{}:
@@ -162,8 +159,8 @@ func (f *follower) wakePoll() {
 	}
 }
 
-// fullSweep lists everything, however often it has to begin again. It ends with
-// errDivided when cut is closed.
+// fullSweep lists everything and resumes after errors. It returns errShardChanged when cut is
+// closed.
 func (f *follower) fullSweep(ctx context.Context, cut <-chan struct{}) error {
 	begin := time.Now()
 	f.rounds.Add(1)
@@ -195,9 +192,9 @@ func (f *follower) fullSweep(ctx context.Context, cut <-chan struct{}) error {
 	}
 }
 
-// offerCursor gives the feed the place where the changes begin that a sweep may not
-// have seen. One that has its place goes on from there. Where there is no feed
-// it looks for what there could be one of by now.
+// offerCursor gives the feed the cursor of a sweep's first page: changes after it may be missing
+// from the sweep. A feed that has a cursor ignores it. In a mode without a feed, offerCursor checks
+// whether the API offers one now.
 func (f *follower) offerCursor(pg listing.Page, env scan.Envelope) error {
 	if f.mode == ModeETag {
 		err := f.checkOffer(pg, env)
@@ -217,8 +214,8 @@ func (f *follower) offerCursor(pg listing.Page, env scan.Envelope) error {
 	return nil
 }
 
-// runPolls looks up what is due, every poll interval, or at once when there is
-// news: what was not known in the last round was not told.
+// runPolls looks up the resources that are due, at each poll interval, or at once when the index
+// has become complete or the feed has started.
 func (f *follower) runPolls(ctx context.Context) {
 	for ctx.Err() == nil {
 		begin := time.Now()
@@ -285,8 +282,8 @@ func (f *follower) runPoll(ctx context.Context) error {
 	return err
 }
 
-// logNotDue logs each resource that a round skips without looking it up, as a
-// sweep logs those that it decides about.
+// logNotDue logs each resource that a poll skips without a lookup, as a sweep logs the resources
+// that it decides.
 func (f *follower) logNotDue(ctx context.Context, now time.Time, debug bool) {
 	if !debug {
 		return
@@ -296,8 +293,8 @@ func (f *follower) logNotDue(ctx context.Context, now time.Time, debug bool) {
 	}
 }
 
-// changedPages reads the pages of the list that have changed, and counts the
-// resources on all of them: the index does not know yet what is gone.
+// changedPages reads the pages of the list that have changed, and counts the resources on all
+// pages. The index cannot count them: it does not know yet which resources are gone.
 func (f *follower) changedPages(ctx context.Context) (resources int, err error) {
 	if f.pages == nil || f.paging.isStale() {
 		f.paging.beginList()
@@ -329,8 +326,8 @@ func (f *follower) changedPages(ctx context.Context) (resources int, err error) 
 // lookupChunk is how many resources one request asks for.
 const lookupChunk = 100
 
-// lookUpDue looks up the resources whose time has come: until what may be published
-// now is spent, and all that wait for a changed generation.
+// lookUpDue looks up the resources that are due, until the budget is spent, and all resources with
+// a changed generation.
 func (f *follower) lookUpDue(ctx context.Context, p *pass) error {
 	p.allowUnselected = true
 	// What falls due from now on is left to the next round, and with it what
@@ -370,8 +367,7 @@ func (f *follower) lookUpDue(ctx context.Context, p *pass) error {
 	}
 }
 
-// leaveOverdue counts resources that are due and were not looked up, because
-// there is no event left for them.
+// leaveOverdue counts resources that are due and were not looked up because the budget is spent.
 func (p *pass) leaveOverdue(behind index.Left) {
 	p.deferred.Ready += behind.Ready
 	p.deferred.NotReady += behind.NotReady
@@ -379,9 +375,9 @@ func (p *pass) leaveOverdue(behind index.Left) {
 	p.metrics.addTally(&p.tally)
 }
 
-// decideByID decides about the resources of some ids, as they are now. Those that
-// the answer does not have, or the selector not match, are gone, unless the
-// feed has heard otherwise meanwhile.
+// decideByID looks resources up by id and decides them. A resource that is missing from the
+// response, or does not match the selector, is gone, unless the feed has reported it in the
+// meantime.
 func (f *follower) decideByID(ctx context.Context, p *pass, ids []string, again time.Time) error {
 	missing := make(map[string]struct{}, len(ids))
 	for _, id := range ids {
@@ -403,13 +399,13 @@ func (f *follower) decideByID(ctx context.Context, p *pass, ids []string, again 
 	return nil
 }
 
-// forgetResource a resource that is gone, or none of ours.
+// forgetResource removes a resource that is gone or is not selected.
 func (p *pass) forgetResource(id []byte) {
 	p.index.Remove(id)
 	p.memory.ForgetAnnouncement(p.memory.Key(id), true)
 }
 
-// statusOf is the HTTP status that an error stands for, 0 if it is none.
+// statusOf returns the HTTP status of an error, or 0 if it has none.
 func statusOf(err error) int {
 	if e, ok := errors.AsType[interface {
 		error
@@ -420,7 +416,7 @@ func statusOf(err error) int {
 	return 0
 }
 
-// isCursorLost reports whether the API refuses a cursor.
+// isCursorLost reports whether the API rejected a cursor.
 func isCursorLost(err error) bool {
 	switch statusOf(err) {
 	case http.StatusGone, http.StatusBadRequest, http.StatusNotFound, http.StatusUnprocessableEntity:
@@ -429,7 +425,7 @@ func isCursorLost(err error) bool {
 	return false
 }
 
-// setFeed notes whether the feed is up to date.
+// setFeed records whether the feed is up to date.
 func (f *follower) setFeed(ctx context.Context, err error) {
 	before := f.feeding.load()
 	if err == nil {

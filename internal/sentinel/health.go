@@ -7,21 +7,21 @@ import (
 	"time"
 )
 
-// errNotListed is why a sentinel that has not read a page yet is not ready.
+// errNotListed is the error of a sentinel that has not read a page yet.
 var errNotListed = errors.New("no response from the fleet API yet")
 
-// A heartbeat says whether a sentinel makes progress. The zero value is one that
-// does not run, and lives.
+// A heartbeat says whether a sentinel makes progress. The zero value belongs to a sentinel that
+// does not run, and counts as live.
 type heartbeat struct {
-	// next is when progress is due at the latest, nil while nothing runs.
+	// next is the deadline of the next progress, nil while nothing runs.
 	next atomic.Pointer[time.Time]
 
-	// allowance is how long one step may take, in all generosity.
+	// allowance is how long one step may take at most.
 	allowance time.Duration
 }
 
-// noteProgress notes progress; the next is due after wait and the time of one step, or
-// when another loop, which waits for longer, has promised it.
+// noteProgress records progress. The next progress is due after wait and the time of one step, or
+// later if another loop has announced a longer wait.
 func (p *heartbeat) noteProgress(wait time.Duration) {
 	next := time.Now().Add(wait + p.allowance)
 	for {
@@ -42,17 +42,15 @@ func (p *heartbeat) checkProgress() error {
 	return fmt.Errorf("no progress since %s", next.Add(-p.allowance).UTC().Format(time.RFC3339))
 }
 
-// Live reports whether the loop makes progress: pages are read, events are
-// tried, or it waits for its next round. That the API or the broker is down is
-// no reason to restart it.
+// Live returns an error if the loop makes no progress: it reads no pages, tries no events, and does
+// not wait for its next round. An API or broker that is down is no reason to restart the sentinel.
 func (s *Sentinel) Live() error { return s.heartbeat.checkProgress() }
 
-// A lastError is what the last request of a loop failed with. The zero value is
-// none. Loops ask for different things, and each has its own: that one kind of request
-// works does not mean that another does.
+// A lastError is the result of the last request of a loop. The zero value is no error. Each loop
+// has its own, because the requests of one may fail while those of another succeed.
 type lastError struct{ last atomic.Pointer[error] }
 
-// store notes how a request went.
+// store records the result of a request.
 func (t *lastError) store(err error) { t.last.Store(&err) }
 
 func (t *lastError) load() error {
@@ -62,9 +60,8 @@ func (t *lastError) load() error {
 	return nil
 }
 
-// Ready reports why the sentinel can not do its work just now: what the last
-// request to the fleet API failed with, of those that list, follow or look up, and
-// why the broker takes nothing.
+// Ready returns why the sentinel cannot work now: the error of the last request to the fleet API,
+// and the error of the broker.
 func (s *Sentinel) Ready() error {
 	err := s.apiErr()
 	if down := s.publisher.Ready(); down != nil {
@@ -73,7 +70,7 @@ func (s *Sentinel) Ready() error {
 	return err
 }
 
-// apiErr is what the last request to the fleet API failed with.
+// apiErr returns the error of the last request to the fleet API.
 func (s *Sentinel) apiErr() error {
 	for _, t := range []*lastError{&s.listing, &s.feeding, &s.looking} {
 		if err := t.load(); err != nil {

@@ -2,22 +2,20 @@ package sentinel
 
 import "reflect"
 
-// inheritState takes over from a predecessor what is still true, so that nothing is
-// said twice, and nothing is forgotten because a configuration changed.
+// inheritState takes over the state of a predecessor that is still true, so that a change of
+// configuration repeats no event and forgets none.
 //
-// Of the same collection of the same API that is what was announced, whatever
-// the rules are now: which event a broker has does not depend on why it was
-// published, and by new ages an announcement holds for a shorter or a longer
-// time from then on. The ids of another collection or another API stand for
-// other resources, so nothing that is known by id means anything there; if that
-// API was the same one by another name, what waits is announced once more,
-// under the same event id.
+// For the same collection of the same API it takes over what was announced, whatever the rules are
+// now: which events the broker has does not depend on the reason, and new ages apply to an
+// announcement from now on. In another collection or API the ids mean other resources, so nothing
+// known by id is taken over. If the API is the same under another name, waiting resources are
+// announced once more with the same event ids.
 //
-// Since when resources wait for their adapters is taken over only if the same
-// ones are watched: nobody would find out what became of the others.
+// How long resources have waited for their adapters is taken over only if the selection is the
+// same.
 //
-// The budget of events protects those who receive them. They may be the same
-// ones in any case, so what was spent is spent. What counts goes on counting.
+// What was spent of the budget is always taken over, because it protects the receivers of events.
+// Counters continue.
 func (s *Sentinel) inheritState(p *Sentinel) {
 	if p == nil {
 		return
@@ -41,8 +39,8 @@ func (s *Sentinel) inheritState(p *Sentinel) {
 	s.counts.resources, s.population = before.Resources, p.population
 }
 
-// selectsSameAs reports whether a sentinel selects the resources that another did, of
-// one collection, and counts the same of them as waiting.
+// selectsSameAs reports whether the sentinel selects the same resources of a collection as p, and
+// counts the same ones as waiting.
 func (s *Sentinel) selectsSameAs(p *Sentinel) bool {
 	return s.selector.String() == p.selector.String() && s.part == p.part && reflect.DeepEqual(s.cfg.Decision, p.cfg.Decision)
 }

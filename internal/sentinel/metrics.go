@@ -241,7 +241,7 @@ func (f *factory) histogram(name, help string, buckets []float64) prometheus.His
 	return h
 }
 
-// setMode notes how changes are learned of from now on.
+// setMode records the mode in the metrics.
 func (m *metrics) setMode(now Mode) {
 	m.modes[now].Set(1)
 	for mode, gauge := range m.modes {

@@ -11,8 +11,8 @@ import (
 	"github.com/fleetloop/fleetloop/internal/backoff"
 )
 
-// A rateLimiter lets so many requests a second begin. Whoever comes too early waits
-// for a slot of its own.
+// A rateLimiter limits the number of requests per second. A caller that is too early waits for a
+// slot of its own.
 type rateLimiter struct {
 	every time.Duration
 
@@ -20,7 +20,7 @@ type rateLimiter struct {
 	next time.Time // the first slot that is free
 }
 
-// idle is how much of the time in which nobody came may be caught up on.
+// idle is how much unused time a burst of requests may use up.
 const idle = 100 * time.Millisecond
 
 func (p *rateLimiter) waitForSlot(ctx context.Context) error {
@@ -38,13 +38,13 @@ func (p *rateLimiter) waitForSlot(ctx context.Context) error {
 	return backoff.Sleep(ctx, slot.Sub(now))
 }
 
-// A rateLimitedAPI API is asked no faster than the configuration allows.
+// A rateLimitedAPI sends requests no faster than the configuration allows.
 type rateLimitedAPI struct {
 	api     api
 	limiter *rateLimiter
 }
 
-// ListPage reads a page when its turn has come.
+// ListPage waits for a slot and reads a page.
 func (p rateLimitedAPI) ListPage(ctx context.Context, collection string, q url.Values, dst []byte) ([]byte, error) {
 	if err := p.limiter.waitForSlot(ctx); err != nil {
 		return dst[:0], err
@@ -52,7 +52,7 @@ func (p rateLimitedAPI) ListPage(ctx context.Context, collection string, q url.V
 	return p.api.ListPage(ctx, collection, q, dst)
 }
 
-// ListPageIf reads a page that has changed when its turn has come.
+// ListPageIf waits for a slot and reads a page that has changed.
 func (p rateLimitedAPI) ListPageIf(
 	ctx context.Context, collection string, q url.Values, etag string, dst []byte,
 ) ([]byte, io.ReadCloser, string, error) {
@@ -62,7 +62,7 @@ func (p rateLimitedAPI) ListPageIf(
 	return p.api.ListPageIf(ctx, collection, q, etag, dst)
 }
 
-// Watch begins a watch when its turn has come.
+// Watch waits for a slot and starts a watch.
 func (p rateLimitedAPI) Watch(ctx context.Context, collection string, q url.Values, handle func(v1.WatchEvent) error) error {
 	if err := p.limiter.waitForSlot(ctx); err != nil {
 		return err

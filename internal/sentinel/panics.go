@@ -7,16 +7,16 @@ import (
 	"sync"
 )
 
-// Panics have a panic in any goroutine of a sentinel come out of Run, after
-// all the others have ended: whoever runs several sentinels can then go on
-// with the rest.
+// A panicRelay turns a panic in any goroutine of a sentinel into a panic of Run, after all other
+// goroutines have ended. A caller that runs several sentinels can then recover and continue with
+// the others.
 type panicRelay struct {
 	mu    sync.Mutex
 	first string
 	stop  context.CancelFunc
 }
 
-// withPanicCancel gives a context that also ends when a goroutine panics.
+// withPanicCancel returns a context that also ends when a goroutine panics.
 func (p *panicRelay) withPanicCancel(ctx context.Context) context.Context {
 	ctx, stop := context.WithCancel(ctx)
 	p.mu.Lock()
@@ -25,7 +25,7 @@ func (p *panicRelay) withPanicCancel(ctx context.Context) context.Context {
 	return ctx
 }
 
-// recoverPanic is deferred in each goroutine but that of Run.
+// recoverPanic is deferred in each goroutine except that of Run.
 func (p *panicRelay) recoverPanic() {
 	value := recover()
 	if value == nil {
@@ -40,7 +40,7 @@ func (p *panicRelay) recoverPanic() {
 	p.stop()
 }
 
-// repanic is deferred in Run, before all else is.
+// repanic is deferred in Run before everything else.
 func (p *panicRelay) repanic() {
 	p.mu.Lock()
 	first := p.first

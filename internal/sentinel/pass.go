@@ -17,38 +17,35 @@ import (
 	"github.com/fleetloop/fleetloop/internal/sentinel/scan"
 )
 
-// A pass decides about resources as they come by: those of a whole list, those
-// that changed, or those that were looked up because their time has come.
-// Several may run at a time; each belongs to one goroutine, except for what its
-// publishers count.
+// A pass decides resources as they are read: a whole list, changes, or resources that were looked
+// up because they are due. Several passes may run concurrently. A pass belongs to one goroutine;
+// only the counters of its publishers are shared.
 type pass struct {
 	*Sentinel
 	number  uint32
 	scanner *scan.Scanner
 	debug   bool
 
-	// index is nil where every resource comes by in every round. Else keep
-	// notes in it when to look at a resource again.
+	// index is nil if every round reads every resource. Otherwise keep stores in it when a resource
+	// is due next.
 	index *index.Index
 	keep  func(id []byte, due time.Time, class index.Class)
 
-	// cut is closed when the pass is to end, nil if it is not to.
+	// cut is closed when the pass must end. It is nil if the pass must not be interrupted.
 	cut <-chan struct{}
 
-	// newest says that nobody reads newer news than this.
+	// newest says that no other pass reads newer data than this one.
 	newest bool
 
-	// allowUnselected says that resources which the selector does not match are
-	// nothing to wonder at.
+	// allowUnselected says that resources outside the selector are expected and not logged.
 	allowUnselected bool
 
-	// began is when the round began, which its events are charged to in the
-	// budget: one round has all of it, however long it takes. Zero is now.
+	// began is the start of the round that the budget charges the events to: a round has one
+	// budget, however long it takes. Zero means now.
 	began time.Time
 
-	// trustFilter says that a resource without labels, on the page that is being
-	// read, was selected by the server. Served are how many resources there were so
-	// far, and labelled says that one of them had the field.
+	// trustFilter says that the server selected the resources without labels on the current page.
+	// served counts the resources so far, and labelled says that one of them had the labels field.
 	trustFilter bool
 	served      int
 	labelled    bool
@@ -70,7 +67,7 @@ type pass struct {
 	score      *score
 }
 
-// A score is what came of the resources that were dispatched.
+// A score counts the results of dispatched resources.
 type score struct {
 	dispatched, published, failed atomic.Int64
 
@@ -84,7 +81,7 @@ func (s *Sentinel) newPass(ctx context.Context) *pass {
 	}
 }
 
-// decidePage decides about the resources of a page.
+// decidePage decides the resources of a page.
 func (p *pass) decidePage(ctx context.Context, pg listing.Page) (scan.Envelope, error) {
 	p.heartbeat.noteProgress(0)
 	if pg.Unchanged {
@@ -108,14 +105,14 @@ func (p *pass) decidePage(ctx context.Context, pg listing.Page) (scan.Envelope, 
 	return env, nil
 }
 
-// A progress is the rest of a page that is long in coming: each part of it is
-// progress, and read now.
+// A progress is the body of a page that arrives slowly. Each read of it counts as progress and
+// updates the time of the pass.
 type progress struct {
 	io.ReadCloser
 	pass *pass
 }
 
-// Read reads a part.
+// Read reads a part of the body.
 func (r progress) Read(b []byte) (int, error) {
 	n, err := r.ReadCloser.Read(b)
 	r.pass.heartbeat.noteProgress(0)
@@ -123,13 +120,13 @@ func (r progress) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// resetCounts takes back what was counted, because the list begins again.
+// resetCounts discards the counts because the list starts from the beginning.
 func (p *pass) resetCounts() {
 	p.resources, p.ready, p.oldest, p.deferred, p.again = 0, 0, 0, index.Left{}, p.dispatched
 	p.served, p.labelled = 0, false
 }
 
-// decideResource decides about one resource.
+// decideResource decides one resource, and publishes or skips it.
 func (p *pass) decideResource(ctx context.Context, it *scan.Item) error {
 	if it.HasLabels && !p.labelled {
 		p.labelled = true
@@ -175,7 +172,7 @@ func (p *pass) decideResource(ctx context.Context, it *scan.Item) error {
 	return nil
 }
 
-// handOver leaves a resource to another sentinel that has it now.
+// handOver drops a resource that belongs to another sentinel now.
 func (p *pass) handOver(id []byte) {
 	p.memory.ReleaseResource(p.memory.Key(id))
 	if p.index == nil {
@@ -189,8 +186,8 @@ func (p *pass) handOver(id []byte) {
 	}
 }
 
-// skipUnselected a resource alone that the selector does not match. Where older news are
-// read, a newer word may have been said for it, and the index finds out.
+// skipUnselected skips a resource that does not match the selector. Only the pass with the newest
+// data forgets it: another pass may have read it before it matched.
 func (p *pass) skipUnselected(ctx context.Context, it *scan.Item) {
 	if p.newest {
 		p.forgetResource(it.ID)
@@ -204,8 +201,8 @@ func (p *pass) skipUnselected(ctx context.Context, it *scan.Item) {
 	})
 }
 
-// noteDuplicate takes back that a resource was counted, unless the walk began
-// again and the first count was taken back as a whole.
+// noteDuplicate corrects the count of a resource that was read twice. If the walk started again,
+// the first count has been discarded already.
 func (p *pass) noteDuplicate() {
 	if p.again > 0 {
 		p.again--
@@ -215,7 +212,7 @@ func (p *pass) noteDuplicate() {
 	p.tally.duplicates++
 }
 
-// completeFromMemory asks the memory for what the API does not say of a resource.
+// completeFromMemory adds what the API does not report about a resource from the memory.
 func (p *pass) completeFromMemory(it *scan.Item) {
 	res := &it.Resource
 	if p.cfg.Jitter > 0 {
@@ -240,8 +237,8 @@ func (p *pass) completeFromMemory(it *scan.Item) {
 	p.oldest = max(p.oldest, p.now.Sub(since))
 }
 
-// toLocalClock is a time that the API told, by our clock. What was counted from another that
-// is kept would move when the wall clock is set, and fall due at the wrong time.
+// toLocalClock converts a time from the API to the local monotonic clock. A stored wall-clock time
+// would shift when the clock is set, and the resource would be due at the wrong time.
 func (p *pass) toLocalClock(t time.Time) time.Time {
 	if t.IsZero() {
 		return t
@@ -249,8 +246,8 @@ func (p *pass) toLocalClock(t time.Time) time.Time {
 	return p.now.Add(t.Sub(p.now))
 }
 
-// suppressRepeat holds back what was announced and may yet be answered, and what is
-// being announced.
+// suppressRepeat holds back an event that was published and may still be answered, or that is in
+// flight.
 func (p *pass) suppressRepeat(it *scan.Item, v decision.Verdict, was memory.Recollection) decision.Verdict {
 	if was.InFlight {
 		// Not for the whole interval: it may fail just now, and this be noted
@@ -261,8 +258,7 @@ func (p *pass) suppressRepeat(it *scan.Item, v decision.Verdict, was memory.Reco
 	return v.Hold(&it.Resource, was.Last, p.now)
 }
 
-// applyBudget puts off what the budget of events does not reach for. A changed
-// generation does not wait.
+// applyBudget defers a resource when the budget is spent. A changed generation is not deferred.
 func (p *pass) applyBudget(it *scan.Item, v decision.Verdict) decision.Verdict {
 	if !v.ShouldPublish {
 		return v
@@ -288,7 +284,7 @@ func (p *pass) applyBudget(it *scan.Item, v decision.Verdict) decision.Verdict {
 	return v
 }
 
-// classify is what a resource counts as in the index.
+// classify returns the class of a resource in the index.
 func (p *pass) classify(r *decision.Resource) index.Class {
 	switch {
 	case p.generations && r.Generation > r.ObservedGeneration:
@@ -299,7 +295,7 @@ func (p *pass) classify(r *decision.Resource) index.Class {
 	return index.NotReady
 }
 
-// skipResource leaves a resource alone that is not due, or is but has to wait.
+// skipResource skips a resource that is not due, or is due and has to wait.
 func (p *pass) skipResource(ctx context.Context, it *scan.Item, v decision.Verdict, due bool) {
 	switch {
 	case p.index != nil: // a round skips all that do not come by
@@ -328,7 +324,7 @@ func (p *pass) skipResource(ctx context.Context, it *scan.Item, v decision.Verdi
 	}
 }
 
-// newRecordEntry is a decision as the record has it.
+// newRecordEntry returns the record entry of a decision.
 func (p *pass) newRecordEntry(it *scan.Item, v decision.Verdict) record.Entry {
 	r := &it.Resource
 	e := record.Entry{
@@ -342,8 +338,7 @@ func (p *pass) newRecordEntry(it *scan.Item, v decision.Verdict) record.Entry {
 	return e
 }
 
-// dispatchEvent hands a resource to a goroutine that publishes. It waits while the
-// window is full.
+// dispatchEvent passes a resource to a publisher goroutine. It waits while the window is full.
 func (p *pass) dispatchEvent(ctx context.Context, it *scan.Item, v decision.Verdict) error {
 	j := &job{
 		key: p.memory.Key(it.ID), id: string(it.ID), generation: it.Resource.Generation,
@@ -416,8 +411,7 @@ func (p *pass) noteWarning(ctx context.Context, it *scan.Item, v decision.Verdic
 	}
 }
 
-// reportRound notes how a round went, and gives the line that tells of it. The
-// error is the API's.
+// reportRound records the result of a round in metrics and log. err is the API's error.
 func (p *pass) reportRound(ctx context.Context, err error, took time.Duration) {
 	dispatched, published, failed := int(p.score.dispatched.Swap(0)), p.score.published.Swap(0), p.score.failed.Swap(0)
 	deferred := p.deferred.All()
@@ -448,7 +442,7 @@ func (p *pass) reportRound(ctx context.Context, err error, took time.Duration) {
 	}
 }
 
-// noteAPIError notes an error of the API.
+// noteAPIError counts and stores an API error.
 func (s *Sentinel) noteAPIError(t *lastError, err error) {
 	s.metrics.apiErrors.Inc()
 	t.store(err)

@@ -20,7 +20,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/telemetry"
 )
 
-// errPublishTimeout is why an attempt to publish was given up.
+// errPublishTimeout is the error of an attempt to publish that got no confirmation in time.
 var errPublishTimeout = errors.New("no confirmation from the broker in time")
 
 // A job is one event to publish.
@@ -36,8 +36,7 @@ type job struct {
 	raw        []byte
 }
 
-// publishJob makes an event and sees it to the broker, or gives it up for this
-// round.
+// publishJob builds an event and publishes it. An event that fails is left to the next round.
 func (p *pass) publishJob(ctx context.Context, j *job) {
 	ctx, span := p.tracer.Start(ctx, "sentinel.publish", trace.WithSpanKind(trace.SpanKindProducer), trace.WithAttributes(
 		attribute.String("cloudevents.event_id", j.eventID), attribute.String("cloudevents.event_type", p.eventType),
@@ -90,14 +89,14 @@ func (p *pass) publishJob(ctx context.Context, j *job) {
 	})
 }
 
-// dropJob forgets an event that is for another sentinel to publish.
+// dropJob drops an event about a resource that belongs to another sentinel now.
 func (p *pass) dropJob(j *job) {
 	p.record.Failed(j.id, j.eventID, time.Now(), errNotOurs)
 	p.memory.Fail(j.key, j.generation)
 	p.handOver([]byte(j.id))
 }
 
-// buildEvent makes the cloud event of a job.
+// buildEvent returns the CloudEvent of a job.
 func (p *pass) buildEvent(ctx context.Context, j *job) (*cloudevent.Event, error) {
 	data, problems, err := p.payload.AppendData(nil, payload.Input{
 		Raw: j.raw, ID: j.id, Type: p.cfg.ResourceType, Reason: j.reason.String(), Now: j.now,
@@ -118,9 +117,8 @@ func (p *pass) buildEvent(ctx context.Context, j *job) (*cloudevent.Event, error
 	return e, nil
 }
 
-// publishWithRetries publishes an event, again after a failure, within the bounds of the
-// round. An attempt that is under way when the order to stop comes is waited
-// for; another does not begin.
+// publishWithRetries publishes an event, with the retries that the configuration allows. When ctx
+// ends, it waits for the current attempt and starts no other.
 func (p *pass) publishWithRetries(ctx context.Context, e *cloudevent.Event, id string) error {
 	first := true
 	return backoff.Retry(ctx, p.cfg.retryPolicy(), func(ctx context.Context) error {
@@ -150,11 +148,11 @@ func (p *pass) publishOnce(ctx context.Context, e *cloudevent.Event) error {
 	return err
 }
 
-// errStopTimeout is why a confirm is awaited no longer.
+// errStopTimeout is the cause when the shutdown timeout ends the wait for a confirmation.
 var errStopTimeout = errors.New("shutdown timeout exceeded")
 
-// withGracePeriod returns a context that ends some time after ctx does, and a function
-// that ends it at once.
+// withGracePeriod returns a context that ends a given time after ctx ends, and a function that ends
+// it at once.
 func withGracePeriod(ctx context.Context, by time.Duration) (context.Context, func()) {
 	longer, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	unhook := context.AfterFunc(ctx, func() {

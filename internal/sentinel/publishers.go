@@ -6,13 +6,12 @@ import (
 	"time"
 )
 
-// idlePublisher is after how long without work a publisher ends. A burst of
-// events needs many, and each keeps the stack that it has grown.
+// idlePublisher is how long a publisher goroutine may be idle before it ends. A burst of events
+// needs many of them, and each keeps its grown stack.
 const idlePublisher = 10 * time.Second
 
-// Publishers are the goroutines that publish, as many as may wait for confirms
-// at a time. They are made as they are needed, and end when they have not been
-// for a while, or the sentinel stops.
+// publishers is a pool of goroutines that publish, at most as many as the window allows. They start
+// on demand, and end when they are idle or the sentinel stops.
 type publishers struct {
 	work chan func()
 	wg   sync.WaitGroup
@@ -27,8 +26,8 @@ func newPublishers(limit int) *publishers {
 	return &publishers{work: make(chan func()), limit: limit}
 }
 
-// submitWork has one of them do something, and waits for one to be free. It
-// reports whether it had to, and gives up when ctx ends or cut is closed.
+// submitWork runs do in a publisher goroutine, and waits for a free one. waited reports whether it
+// had to wait. It gives up when ctx ends or cut is closed.
 func (p *publishers) submitWork(ctx context.Context, cut <-chan struct{}, do func()) (waited bool, err error) {
 	select {
 	case p.work <- do:
@@ -49,8 +48,8 @@ func (p *publishers) submitWork(ctx context.Context, cut <-chan struct{}, do fun
 	}
 }
 
-// startPublisher begins another goroutine, if there may be one. Else the caller is going
-// to wait, and says when it has.
+// startPublisher starts another goroutine if the limit allows it. Otherwise it counts the caller as
+// waiting, until the caller calls doneWaiting.
 func (p *publishers) startPublisher(do func()) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -69,8 +68,8 @@ func (p *publishers) doneWaiting() {
 	p.waiting--
 }
 
-// runPublisher does one thing after another. It holds on to none of them while it
-// waits, nor to what that was about.
+// runPublisher runs one function after another. It drops its reference to a function before it
+// waits for the next.
 func (p *publishers) runPublisher(do func()) {
 	idle := time.NewTimer(idlePublisher)
 	defer idle.Stop()
@@ -88,8 +87,7 @@ func (p *publishers) runPublisher(do func()) {
 	}
 }
 
-// retireIdle takes a goroutine out of the count, if nobody waits for one that is
-// free.
+// retireIdle removes a goroutine from the count, unless a caller waits for a free one.
 func (p *publishers) retireIdle() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -100,7 +98,7 @@ func (p *publishers) retireIdle() bool {
 	return true
 }
 
-// stopAll waits until all is done. Nothing is submitted any more.
+// stopAll waits until all work is done. No work may be submitted afterwards.
 func (p *publishers) stopAll() {
 	close(p.work)
 	p.wg.Wait()

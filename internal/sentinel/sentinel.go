@@ -80,31 +80,28 @@ type Deps struct {
 	API       api
 	Publisher publisher
 
-	// BrokerType is the label of the metric of broker errors: gcp-pubsub,
-	// rabbitmq or nats.
+	// BrokerType is the label of the metric of broker errors: gcp-pubsub, rabbitmq or nats.
 	BrokerType string
 
 	Log        *slog.Logger
 	Registerer prometheus.Registerer
 	Tracer     trace.Tracer
 
-	// OnPublished is called for each event that was confirmed, by many
-	// goroutines at a time. It must not block.
+	// OnPublished is called for each confirmed event, by several goroutines concurrently. It must
+	// not block.
 	OnPublished func(Published)
 
 	// OnRound is called after each round, complete or not. It must not block.
 	OnRound func(Stats)
 
-	// Shard says which of the resources that match the selector are ours; nil
-	// means all of them. Part names it for the label shard of the metrics,
-	// behind the selector, where that stays the same as long as the sentinel
-	// runs; empty adds nothing.
+	// Shard says which of the selected resources belong to this sentinel; nil means all. Part names
+	// the shard in the label shard of the metrics, behind the selector, if it stays the same as
+	// long as the sentinel runs; empty adds nothing.
 	Shard Shard
 	Part  string
 
-	// Predecessor is a sentinel whose Run has returned, or was never called,
-	// and that this one goes on from: see New. Its Registerer must be this
-	// one's, or wrap it with the same labels.
+	// Predecessor is a sentinel whose Run has returned or was never called, and that this one
+	// continues: see New. Its Registerer must be the same, or wrap it with the same labels.
 	Predecessor *Sentinel
 }
 
@@ -117,12 +114,12 @@ type Published struct {
 	Reason       string
 	EventID      string
 
-	// Took is the time from the first attempt to the confirm.
+	// Took is the time from the first attempt to the confirmation.
 	Took time.Duration
 }
 
-// A Sentinel watches one collection. Make it with New, call Run once, and
-// Close when nothing goes on from it.
+// A Sentinel watches one collection. Create it with New, call Run once, and call Close if it has no
+// successor.
 type Sentinel struct {
 	cfg       Config
 	selector  selector.Selector
@@ -171,12 +168,11 @@ type Sentinel struct {
 	running, closed atomic.Bool
 }
 
-// New validates cfg, compiles what it holds, and starts nothing. Locate places
-// the errors.
+// New validates cfg and compiles its expressions. It starts nothing. Locate places the errors.
 //
-// With a predecessor it goes on where that one stopped, under another
-// configuration or not: see inherit for what is taken over. If there is an
-// error, the predecessor has kept everything.
+// With a predecessor, the new sentinel continues where that one stopped, with the same
+// configuration or another. inheritState says what is taken over. On an error the predecessor stays
+// complete.
 func New(cfg Config, deps Deps) (*Sentinel, error) {
 	var errs []error
 	cfg, err := cfg.withDefaults()
@@ -266,11 +262,9 @@ func (s *Sentinel) newWalker() *listing.Walker {
 	}, s.api)
 }
 
-// newBudget makes a budget for each stretch of time that is a little shorter
-// than the poll interval. A round may publish all of it at once, and is charged
-// when it begins, so that the next one has all of it again.
-//
-// What was spent of the budget before counts in this one.
+// newBudget creates a budget for a period slightly shorter than the poll interval. A round may
+// spend the whole budget at once. It is charged at its start, so the next round has the whole
+// budget again. Events that the old budget counted still count.
 func (s *Sentinel) newBudget() *budget.Budget {
 	p := s.cfg.Publish
 	cfg := budget.Config{Factor: p.CatchUpFactor, Floor: p.CatchUpFloor, Burst: s.cfg.PollInterval * 99 / 100, Max: p.MaxPerSecond}
@@ -280,26 +274,25 @@ func (s *Sentinel) newBudget() *budget.Budget {
 	return budget.New(cfg, time.Now())
 }
 
-// Decisions are the last decisions about single resources.
+// Decisions returns the latest decisions about single resources.
 func (s *Sentinel) Decisions() *record.Record { return s.record }
 
-// Watches says what the sentinel watches: the collection, and the selector and
-// the part of it if there are any.
+// Watches describes what the sentinel watches: the collection, then the selector and the shard if
+// there are any.
 func (s *Sentinel) Watches() string {
 	return strings.Join(slices.DeleteFunc([]string{s.cfg.ResourceType, s.selector.String(), s.part}, func(text string) bool { return text == "" }), " ")
 }
 
-// Close takes the sentinel's metrics away, unless another has taken them over.
-// It is called after Run has returned, for a sentinel that nothing goes on from.
+// Close unregisters the sentinel's metrics, unless a successor has taken them over. Call it after
+// Run has returned, on a sentinel without a successor.
 func (s *Sentinel) Close() {
 	if s.closed.CompareAndSwap(false, true) {
 		s.metrics.unregister()
 	}
 }
 
-// Run watches until ctx ends, and then returns nil. It waits for the confirms
-// of events that are under way, no longer than the shutdown timeout. A panic in
-// any of its goroutines is one of Run.
+// Run watches until ctx ends, and then returns nil. It waits for outstanding confirmations, but not
+// longer than the shutdown timeout. A panic in one of its goroutines becomes a panic of Run.
 func (s *Sentinel) Run(ctx context.Context) error {
 	s.running.Store(true)
 	defer s.running.Store(false)
@@ -335,9 +328,9 @@ func (s *Sentinel) Run(ctx context.Context) error {
 	return nil
 }
 
-// pollDelay is how long to wait after a round. Rounds begin at the poll interval;
-// one that overran is followed at once. After an error the whole interval is
-// waited, or longer if the server asked for it.
+// pollDelay returns how long to wait after a round. Rounds start at the poll interval; a round that
+// took longer is followed at once. After an error the delay is the whole interval, or longer if the
+// server asked for it.
 func (s *Sentinel) pollDelay(took time.Duration, err error) time.Duration {
 	if err != nil {
 		return s.errorDelay(err)
@@ -345,7 +338,7 @@ func (s *Sentinel) pollDelay(took time.Duration, err error) time.Duration {
 	return max(0, s.cfg.PollInterval-took)
 }
 
-// errorDelay is how long to wait after an error of the API.
+// errorDelay returns how long to wait after an API error.
 func (s *Sentinel) errorDelay(err error) time.Duration {
 	after, _ := backoff.RetryAfter(err)
 	return max(s.cfg.PollInterval, min(after, backoff.MaxRetryAfter))
@@ -361,7 +354,7 @@ func (s *Sentinel) noteOverrun(ctx context.Context, took time.Duration, err erro
 	})
 }
 
-// warnSampled logs by way of the sampler.
+// warnSampled logs a warning through the sampler, which limits repeated warnings of one kind.
 func (s *Sentinel) warnSampled(kind string, line func(*slog.Logger)) {
 	omitted, ok := s.sampler.Allow(kind)
 	if !ok {

@@ -8,37 +8,36 @@ import (
 	"github.com/fleetloop/fleetloop/internal/backoff"
 )
 
-// A Shard says which resources are ours, where several sentinels divide a
-// fleet among themselves. Its methods are called by many goroutines at a time.
+// A Shard says which resources belong to this sentinel when several sentinels share a fleet. Its
+// methods are safe for concurrent use.
 //
-// What is not ours is neither decided nor kept nor counted. When what is ours
-// changes, everything is listed anew at once: what was gained is found by
-// that, and what was lost is dropped by it, or when it is next met.
+// Resources of other shards are not decided, stored or counted. After a change everything is listed
+// at once: the list finds new resources of the shard, and drops the resources that it lost.
 type Shard interface {
-	// Owns reports whether the resource with an id is ours just now. It is
-	// asked for each resource that is read, and must not keep the id.
+	// Owns reports whether the resource with an id belongs to this shard now. It is called for each
+	// resource that is read, and must not keep the id.
 	Owns(id []byte) bool
 
-	// Acquire is called before each attempt to publish, and release when that
-	// is over: until then nobody else may publish about the resource. It is
-	// not ok if the resource is not ours any more.
+	// Acquire is called before each attempt to publish, and release after it. Until then no other
+	// sentinel may publish about the resource. ok is false if the resource does not belong to this
+	// shard.
 	Acquire(id []byte) (release func(), ok bool)
 
-	// Changed is closed when what is ours is another than it was when Changed
-	// was called. Ask again for the next time.
+	// Changed returns a channel that is closed at the next change of the shard's resources. Call it
+	// again for the change after that.
 	Changed() <-chan struct{}
 }
 
-// noSharding is the shard of a sentinel that has all resources to itself.
+// noSharding is the shard of a sentinel that owns all resources.
 type noSharding struct{}
 
-// Owns is always true.
+// Owns returns true.
 func (noSharding) Owns([]byte) bool { return true }
 
-// Acquire is always ok.
+// Acquire always succeeds.
 func (noSharding) Acquire([]byte) (release func(), ok bool) { return func() {}, true }
 
-// Changed never is.
+// Changed returns nil: the resources of the shard never change.
 func (noSharding) Changed() <-chan struct{} { return nil }
 
 var (
@@ -50,8 +49,8 @@ var (
 	errNotOurs = errors.New("the resource now belongs to another replica")
 )
 
-// withCancelOnClose is a context that also ends, with errDivided, when a channel is
-// closed. A nil channel never is. The function frees what that takes.
+// withCancelOnClose returns a context that also ends when a channel is closed; its cause is then
+// errShardChanged. A nil channel is never closed. The caller must call the returned function.
 func withCancelOnClose(ctx context.Context, changed <-chan struct{}) (context.Context, func()) {
 	if changed == nil {
 		return ctx, func() {}
@@ -72,18 +71,17 @@ func withCancelOnClose(ctx context.Context, changed <-chan struct{}) (context.Co
 	}
 }
 
-// A shardEpoch tells a loop that lists everything when the resources are divided
-// anew. One list is cut short for that; the next one is not, and is followed by
-// another at once if need be: or a division that changes all the time would
-// never let a long list come to its end.
+// A shardEpoch tells a loop that lists everything when the shard's resources change. A change
+// interrupts one list, but not the next one, which is followed by another list if there was a
+// change. Otherwise a shard that changes all the time would never let a long list finish.
 type shardEpoch struct {
 	shard         Shard
 	changed       <-chan struct{} // since the list began
 	uninterrupted bool            // it is not to be cut short
 }
 
-// beginList is called before a list is begun. The channel is closed when that is to be
-// cut short, nil if it is not to be.
+// beginList is called before a list. It returns a channel that is closed when the list must be
+// interrupted, or nil if the list must not be interrupted.
 func (d *shardEpoch) beginList() (cut <-chan struct{}) {
 	d.changed = d.shard.Changed() // a change from here on is too late for the list
 	if d.uninterrupted {
@@ -93,10 +91,10 @@ func (d *shardEpoch) beginList() (cut <-chan struct{}) {
 	return d.changed
 }
 
-// noteInterrupted notes that the list was cut short.
+// noteInterrupted records that the list was interrupted.
 func (d *shardEpoch) noteInterrupted() { d.uninterrupted = true }
 
-// isStale reports whether the list that was begun holds no longer.
+// isStale reports whether the shard changed since the list began.
 func (d *shardEpoch) isStale() bool {
 	select {
 	case <-d.changed:
@@ -106,7 +104,7 @@ func (d *shardEpoch) isStale() bool {
 	}
 }
 
-// sleepUntilChange waits, but not when the resources have been divided anew.
+// sleepUntilChange waits for a duration, or until the shard changes or ctx ends.
 func (d *shardEpoch) sleepUntilChange(ctx context.Context, wait time.Duration) {
 	ctx, stop := withCancelOnClose(ctx, d.changed)
 	defer stop()

@@ -5,22 +5,20 @@ import (
 	"time"
 )
 
-// Stats are how a sentinel is doing. What counts goes on from that of a
-// predecessor.
+// Stats describes the state of a sentinel. Counters continue those of the predecessor.
 type Stats struct {
-	// Rounds are the complete ones, LastRound is when the last of them ended;
-	// zero is never.
+	// Rounds counts complete rounds. LastRound is the end of the last one; zero means never.
 	Rounds    uint64
 	LastRound time.Time
 
-	// Resources are those that match the selector and are ours, as of the last
-	// complete round.
+	// Resources is the number of resources that matched the selector and belonged to the shard in
+	// the last complete round.
 	Resources int
 
-	// Published are the events that a broker has confirmed.
+	// Published counts the events that the broker has confirmed.
 	Published uint64
 
-	// Mode is how changes are learned of just now.
+	// Mode is how the sentinel learns of changes now.
 	Mode Mode
 
 	// APIErr is what the last request to the fleet API failed with, of those
@@ -29,7 +27,7 @@ type Stats struct {
 	APIErr, BrokerErr error
 }
 
-// counts are the part of Stats that is counted.
+// counts is the counted part of Stats.
 type counts struct {
 	mu        sync.Mutex
 	rounds    uint64
@@ -64,14 +62,14 @@ func (t *counts) snapshot() Stats {
 	return Stats{Rounds: t.rounds, LastRound: t.lastRound, Resources: t.resources, Published: t.published, Mode: t.mode}
 }
 
-// Stats are how the sentinel is doing. It may be called at any time.
+// Stats returns the state of the sentinel. It may be called at any time.
 func (s *Sentinel) Stats() Stats {
 	now := s.counts.snapshot()
 	now.APIErr, now.BrokerErr = s.apiErr(), s.publisher.Ready()
 	return now
 }
 
-// setMode notes how changes are learned of from now on.
+// setMode records how the sentinel learns of changes from now on.
 func (s *Sentinel) setMode(mode Mode) {
 	s.metrics.setMode(mode)
 	s.counts.setMode(mode)

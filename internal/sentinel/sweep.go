@@ -10,12 +10,11 @@ import (
 	"github.com/fleetloop/fleetloop/internal/sentinel/scan"
 )
 
-// A sweepStart is where the next sweep begins, and what it takes over from the
-// one before. The zero value is the beginning of the list.
+// A sweepStart is where the next sweep starts, and the counts that it continues. The zero value is
+// the start of the list.
 //
-// A sweep that breaks off at a page is taken up there by the next, so that a
-// long list comes to its end although requests fail now and then; if it breaks
-// at the same page again, the next begins anew.
+// A sweep that fails at a page is resumed there, so that a long list completes although requests
+// fail. If it fails at the same page again, the next sweep starts from the beginning.
 type sweepStart struct {
 	at        listing.Place
 	resources int
@@ -25,15 +24,13 @@ type sweepStart struct {
 	labelled  bool
 }
 
-// An offerError ends a sweep whose first page shows that the API offers a
-// better way.
+// An offerError ends a sweep whose first page shows that the API offers a better mode.
 type offerError struct{ mode Mode }
 
 func (e offerError) Error() string { return fmt.Sprintf("the API offers the mode %q", e.mode) }
 
-// listAll takes a pass over the whole list, from where the last one broke off.
-// It calls first with what the first page says. It gives up with errDivided when
-// cut is closed.
+// listAll reads the whole list with a pass, and starts where the last sweep failed. It calls first
+// with the first page. It returns errShardChanged when cut is closed.
 func (s *Sentinel) listAll(ctx context.Context, p *pass, cut <-chan struct{}, first func(listing.Page, scan.Envelope) error) error {
 	p.resources, p.ready, p.oldest = s.start.resources, s.start.ready, s.start.oldest
 	p.served, p.labelled = s.start.served, s.start.labelled
@@ -75,18 +72,17 @@ func (s *Sentinel) listAll(ctx context.Context, p *pass, cut <-chan struct{}, fi
 	return err
 }
 
-// A population is how many resources there are.
+// A population is the number of resources, ready and others.
 type population struct{ ready, others int }
 
-// setSteadyRate tells the budget how many events the ages call for.
+// setSteadyRate tells the budget how many events per second the maximum ages produce.
 func (s *Sentinel) setSteadyRate(ready, others int) {
 	s.budget.Steady(float64(ready)/s.cfg.MaxAgeReady.Seconds() + float64(others)/s.cfg.MaxAgeNotReady.Seconds())
 	s.metrics.budget.Set(s.budget.Rate())
 }
 
-// runSweepRound does one round by listing everything. The error is the API's; what
-// goes wrong with single resources and events is dealt with here. It ends with
-// errDivided when cut is closed.
+// runSweepRound runs one round that lists everything. It returns API errors; errors of single
+// resources and events are handled here. It returns errShardChanged when cut is closed.
 func (s *Sentinel) runSweepRound(ctx context.Context, cut <-chan struct{}) error {
 	begin := time.Now()
 	ctx, span := s.tracer.Start(ctx, "sentinel.round")
@@ -119,8 +115,8 @@ func (s *Sentinel) runSweepRound(ctx context.Context, cut <-chan struct{}) error
 	return err
 }
 
-// awaitPublishing waits until nothing of a pass is being published any more, or cut is
-// closed: then it is false.
+// awaitPublishing waits until all events of a pass are published or failed. It returns false if cut
+// is closed first.
 func (s *Sentinel) awaitPublishing(p *pass, cut <-chan struct{}) bool {
 	if cut == nil {
 		p.publishing.Wait()
@@ -139,8 +135,8 @@ func (s *Sentinel) awaitPublishing(p *pass, cut <-chan struct{}) bool {
 	}
 }
 
-// checkOffer looks at a first page for a better way than to sweep, and returns
-// an offerError if there is one.
+// checkOffer returns an offerError if a first page shows that the API supports a better mode than
+// sweeps.
 func (s *Sentinel) checkOffer(pg listing.Page, env scan.Envelope) error {
 	mode := s.cfg.Source.Mode
 	if mode == ModeSweep || s.cfg.Decision.Profile == ProfileExpression || time.Now().Before(s.feedDisabledUntil) {

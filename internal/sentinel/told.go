@@ -8,9 +8,8 @@ import (
 	"github.com/fleetloop/fleetloop/internal/sentinel/memory"
 )
 
-// A logOnce remembers for which generation of a resource something was logged.
-// It is bounded, and only ever saves a repetition: what it forgets is logged
-// again. It is safe for concurrent use.
+// A logOnce remembers for which generation of a resource a message was logged. It is bounded: a
+// forgotten resource is logged again. It is safe for concurrent use.
 type logOnce struct {
 	limit int
 
@@ -18,8 +17,7 @@ type logOnce struct {
 	generations flat.Map[int64]
 }
 
-// markLogged reports whether nothing was logged of this generation yet, and notes
-// that it is now.
+// markLogged reports whether this generation is logged for the first time, and remembers it.
 func (o *logOnce) markLogged(k memory.Key, generation int64) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -35,22 +33,22 @@ func (o *logOnce) markLogged(k memory.Key, generation int64) bool {
 	return true
 }
 
-// resetResource has the next word on a resource logged, whatever its generation.
+// resetResource forgets a resource, so that the next message about it is logged.
 func (o *logOnce) resetResource(k memory.Key) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.generations.Remove(uint64(k))
 }
 
-// resourceLogs is what was logged of single resources.
+// resourceLogs remembers which messages about single resources were logged.
 type resourceLogs struct{ failed, ahead logOnce }
 
-// newResourceLogs makes a memory of at most limit resources of each kind.
+// newResourceLogs returns a memory of at most limit resources for each kind of message.
 func newResourceLogs(limit int) *resourceLogs {
 	return &resourceLogs{failed: logOnce{limit: limit}, ahead: logOnce{limit: limit}}
 }
 
-// A repeatedFailures counts events that failed and had failed before.
+// A repeatedFailures counts events that failed again for the same generation.
 type repeatedFailures struct {
 	mu     sync.Mutex
 	events int
@@ -65,7 +63,7 @@ func (r *repeatedFailures) addFailure(id string, err error) {
 	r.id, r.err = id, err
 }
 
-// takeFailures returns what was counted since the last call.
+// takeFailures returns the failures since the last call.
 func (r *repeatedFailures) takeFailures() (events int, id string, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -74,8 +72,8 @@ func (r *repeatedFailures) takeFailures() (events int, id string, err error) {
 	return events, id, err
 }
 
-// logFailure logs that an event was not published. What fails again for the
-// same generation is counted, and told by the next summary.
+// logFailure logs that an event was not published. A repeated failure for the same generation is
+// counted and reported in the next summary.
 func (p *pass) logFailure(ctx context.Context, j *job, err error) {
 	line := []any{"resource_id", j.id, "reason", j.reason.String(), "event_id", j.eventID, "err", err}
 	switch {
@@ -88,9 +86,8 @@ func (p *pass) logFailure(ctx context.Context, j *job, err error) {
 	}
 }
 
-// logOmitted tells how many lines were left out of the log since the last call:
-// failures that came again, and warnings of a kind that came often. Of these
-// everything is told when the sentinel stops.
+// logOmitted logs how many lines were suppressed since the last call: repeated failures, and
+// frequent warnings of one kind. When the sentinel stops, it reports all of them.
 func (s *Sentinel) logOmitted(ctx context.Context, stops bool) {
 	if events, id, err := s.repeatedFailures.takeFailures(); events > 0 {
 		s.log.ErrorContext(ctx, "events not published repeatedly, retrying in the next poll", "events", events, "last_resource_id", id, "err", err)

@@ -15,14 +15,14 @@ import (
 // The public API is none: it ignores ?labels=, and leaves the field out where a
 // resource has no labels.
 
-// trustsServerFilter reports whether resources without labels are taken as selected, on a
-// page that begins with body, or is body if whole. Filtered says that the server
-// selected what is on it.
+// trustsServerFilter reports whether resources without labels count as selected, on a page that
+// starts with body, or equals body if whole is true. filtered says that the server selected the
+// resources.
 func (p *pass) trustsServerFilter(body []byte, whole, filtered bool) bool {
 	return filtered && !p.selector.Empty() && !p.servesLabels.Load() && scan.HasNoLabels(body, whole)
 }
 
-// matchesSelector reports whether a resource is one of those to watch.
+// matchesSelector reports whether the sentinel watches a resource.
 func (p *pass) matchesSelector(ctx context.Context, it *scan.Item) bool {
 	if p.selector.Empty() || p.selector.Matches(&it.Labels) {
 		return true
@@ -37,7 +37,7 @@ func (p *pass) matchesSelector(ctx context.Context, it *scan.Item) bool {
 	return true
 }
 
-// noteLabels notes, at the end of a full list, whether the API returns labels.
+// noteLabels records, at the end of a full list, whether the API returns labels.
 func (p *pass) noteLabels() {
 	if p.served > 0 {
 		p.servesLabels.Store(p.labelled)
