@@ -23,7 +23,7 @@ var errTooLong = errors.New("the value is too long")
 // as RFC 3339, the keys of maps in order.
 type encoder struct{ most int }
 
-func (e encoder) append(dst []byte, v ref.Val) ([]byte, error) {
+func (e encoder) appendValue(dst []byte, v ref.Val) ([]byte, error) {
 	if len(dst) > e.most {
 		return dst, errTooLong
 	}
@@ -64,7 +64,7 @@ func (e encoder) appendList(dst []byte, list traits.Lister) ([]byte, error) {
 		if !first {
 			dst = append(dst, ',')
 		}
-		if dst, err = e.append(dst, it.Next()); err != nil {
+		if dst, err = e.appendValue(dst, it.Next()); err != nil {
 			return dst, err
 		}
 	}
@@ -91,7 +91,7 @@ func (e encoder) appendMap(dst []byte, m traits.Mapper) ([]byte, error) {
 			dst = append(dst, ',')
 		}
 		dst = append(appendText(dst, key), ':')
-		if dst, err = e.append(dst, values[key]); err != nil {
+		if dst, err = e.appendValue(dst, values[key]); err != nil {
 			return dst, err
 		}
 	}

@@ -49,7 +49,7 @@ func New(params []Param, result string, ages decision.Ages) (*Profile, error) {
 			return nil, fmt.Errorf("compile param %q: the name is already in use", in.Name)
 		}
 		seen[in.Name] = true
-		prg, typ, err := compile(env, in.Expr)
+		prg, typ, err := compileExpression(env, in.Expr)
 		if err != nil {
 			return nil, fmt.Errorf("compile param %q: %w", in.Name, err)
 		}
@@ -61,7 +61,7 @@ func New(params []Param, result string, ages decision.Ages) (*Profile, error) {
 		}
 		p.params = append(p.params, param{name: in.Name, prg: prg})
 	}
-	prg, typ, err := compile(env, result)
+	prg, typ, err := compileExpression(env, result)
 	if err != nil {
 		return nil, fmt.Errorf("compile result: %w", err)
 	}
@@ -92,7 +92,7 @@ func (p *Profile) Decide(r *decision.Resource, now time.Time) decision.Verdict {
 	}
 	since, began := decision.CountFrom(since, v.Interval, now)
 	v.Since = since
-	due, err := p.eval(r, now)
+	due, err := p.evaluateDue(r, now)
 	switch {
 	case err != nil:
 		v.ShouldPublish, v.Reason, v.Next, v.Err = true, decision.ReasonExpressionFailed, began, err
@@ -104,7 +104,7 @@ func (p *Profile) Decide(r *decision.Resource, now time.Time) decision.Verdict {
 	return v
 }
 
-func (p *Profile) eval(r *decision.Resource, now time.Time) (bool, error) {
+func (p *Profile) evaluateDue(r *decision.Resource, now time.Time) (bool, error) {
 	resource, err := object.Parse(r.Raw, nil)
 	if err != nil {
 		return false, err

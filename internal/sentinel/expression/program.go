@@ -50,7 +50,7 @@ func Compile(expr string) (*Program, error) {
 	if err != nil {
 		return nil, err
 	}
-	prg, _, err := compile(env, expr)
+	prg, _, err := compileExpression(env, expr)
 	if err != nil {
 		return nil, err
 	}
@@ -64,7 +64,7 @@ func (p *Program) AppendJSON(dst []byte, in Input, limit int) ([]byte, error) {
 	if err != nil {
 		return dst, err
 	}
-	return encoder{most: len(dst) + limit}.append(dst, v)
+	return encoder{most: len(dst) + limit}.appendValue(dst, v)
 }
 
 // environment is what every expression may use, and vars.
@@ -87,8 +87,8 @@ func environment(vars ...cel.EnvOption) (*cel.Env, error) {
 	return env, nil
 }
 
-// compile returns the program of an expression and the type of its value.
-func compile(env *cel.Env, expr string) (cel.Program, *cel.Type, error) {
+// compileExpression returns the program of an expression and the type of its value.
+func compileExpression(env *cel.Env, expr string) (cel.Program, *cel.Type, error) {
 	ast, issues := env.Compile(expr)
 	if issues.Err() != nil {
 		var errs []error

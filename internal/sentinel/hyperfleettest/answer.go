@@ -32,8 +32,8 @@ type fieldError struct {
 	Value      any    `json:"value,omitempty"`
 }
 
-// refuse is an answer that says no.
-func refuse(status int, detail string, fields ...fieldError) answer {
+// writeError is an answer that says no.
+func writeError(status int, detail string, fields ...fieldError) answer {
 	return answer{status, &problem{
 		Type: "about:blank", Title: http.StatusText(status), Status: status, Detail: detail,
 		Code: map[int]string{400: "HYPERFLEET-VAL-001", 404: "HYPERFLEET-NTF-001", 409: "HYPERFLEET-CNF-001"}[status],
@@ -42,9 +42,11 @@ func refuse(status int, detail string, fields ...fieldError) answer {
 	}}
 }
 
-func notFound(what, id string) answer { return refuse(http.StatusNotFound, what+" "+id+" not found") }
+func notFound(what, id string) answer {
+	return writeError(http.StatusNotFound, what+" "+id+" not found")
+}
 
-func (a answer) write(w http.ResponseWriter, r *http.Request) {
+func (a answer) writeTo(w http.ResponseWriter, r *http.Request) {
 	if a.body == nil {
 		w.WriteHeader(a.status)
 		return
@@ -58,14 +60,14 @@ func (a answer) write(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(a.body) // whoever is gone needs no answer
 }
 
-// decode reads a request's body.
-func decode(r *http.Request, strict bool, into any) *answer {
+// decodeBody reads a request's body.
+func decodeBody(r *http.Request, strict bool, into any) *answer {
 	dec := json.NewDecoder(r.Body)
 	if strict {
 		dec.DisallowUnknownFields()
 	}
 	if err := dec.Decode(into); err != nil {
-		a := refuse(http.StatusBadRequest, "Invalid request format: "+err.Error())
+		a := writeError(http.StatusBadRequest, "Invalid request format: "+err.Error())
 		return &a
 	}
 	return nil

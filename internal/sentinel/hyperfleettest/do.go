@@ -28,18 +28,18 @@ func (s *Server) Create(collection, name string, labels ...string) (id string) {
 		in.Labels[labels[i]] = labels[i+1]
 	}
 	var out struct{ ID string }
-	s.must(http.MethodPost, "/"+collection, in, &out)
+	s.mustRequest(http.MethodPost, "/"+collection, in, &out)
 	return out.ID
 }
 
 // Patch gives a resource another spec, and so another generation.
 func (s *Server) Patch(collection, id, spec string) {
-	s.must(http.MethodPatch, "/"+collection+"/"+id, map[string]json.RawMessage{"spec": json.RawMessage(spec)}, nil)
+	s.mustRequest(http.MethodPatch, "/"+collection+"/"+id, map[string]json.RawMessage{"spec": json.RawMessage(spec)}, nil)
 }
 
 // Delete asks for a resource to be deleted.
 func (s *Server) Delete(collection, id string) {
-	s.must(http.MethodDelete, "/"+collection+"/"+id, nil, nil)
+	s.mustRequest(http.MethodDelete, "/"+collection+"/"+id, nil, nil)
 }
 
 // Report says as an adapter that a resource is available, and finalised, at a
@@ -49,10 +49,10 @@ func (s *Server) Report(collection, id, adapter string, generation int64) {
 	for _, c := range []string{"Available", "Applied", "Health", "Finalized"} {
 		in.Conditions = append(in.Conditions, condition{Type: c, Status: yes})
 	}
-	s.must(http.MethodPut, "/"+collection+"/"+id+"/statuses", in, nil)
+	s.mustRequest(http.MethodPut, "/"+collection+"/"+id+"/statuses", in, nil)
 }
 
-func (s *Server) must(method, path string, in, out any) {
+func (s *Server) mustRequest(method, path string, in, out any) {
 	body, err := json.Marshal(in)
 	if err != nil {
 		panic(err)

@@ -94,44 +94,44 @@ func New(cfg Config) *Server {
 	}
 	cfg.MaxSize = cmp.Or(cfg.MaxSize, 100)
 	s := &Server{cfg: cfg, mux: http.NewServeMux(), resources: map[string]*resource{}}
-	s.routes()
+	s.registerRoutes()
 	return s
 }
 
 const base = "/api/hyperfleet/v1"
 
-func (s *Server) routes() {
+func (s *Server) registerRoutes() {
 	for _, k := range s.cfg.Kinds {
 		flat := base + "/" + k.Plural
-		s.handle("GET "+flat, s.list(k, ""))
-		s.handle("GET "+flat+"/{id}", s.get(k))
-		s.handle("PATCH "+flat+"/{id}", s.patch(k))
-		s.handle("DELETE "+flat+"/{id}", s.remove(k))
-		s.handle("POST "+flat+"/{id}/force-delete", s.forceDelete(k))
-		s.handle("GET "+flat+"/{id}/statuses", s.reports(k))
-		s.handle("PUT "+flat+"/{id}/statuses", s.report(k))
+		s.handleRoute("GET "+flat, s.listResources(k, ""))
+		s.handleRoute("GET "+flat+"/{id}", s.getResource(k))
+		s.handleRoute("PATCH "+flat+"/{id}", s.patchResource(k))
+		s.handleRoute("DELETE "+flat+"/{id}", s.removeResource(k))
+		s.handleRoute("POST "+flat+"/{id}/force-delete", s.forceDelete(k))
+		s.handleRoute("GET "+flat+"/{id}/statuses", s.listReports(k))
+		s.handleRoute("PUT "+flat+"/{id}/statuses", s.storeReport(k))
 		if k.Parent == "" {
-			s.handle("POST "+flat, s.create(k))
+			s.handleRoute("POST "+flat, s.createResource(k))
 			continue
 		}
-		s.handle("POST "+flat, func(*http.Request) answer {
-			return refuse(http.StatusUnprocessableEntity, "create it under its parent")
+		s.handleRoute("POST "+flat, func(*http.Request) answer {
+			return writeError(http.StatusUnprocessableEntity, "create it under its parent")
 		})
 		nested := base + "/" + k.Parent + "/{parent}/" + k.Plural
-		s.handle("GET "+nested, s.list(k, k.Parent))
-		s.handle("POST "+nested, s.create(k))
-		s.handle("GET "+nested+"/{id}", s.get(k))
-		s.handle("PUT "+nested+"/{id}/statuses", s.report(k))
+		s.handleRoute("GET "+nested, s.listResources(k, k.Parent))
+		s.handleRoute("POST "+nested, s.createResource(k))
+		s.handleRoute("GET "+nested+"/{id}", s.getResource(k))
+		s.handleRoute("PUT "+nested+"/{id}/statuses", s.storeReport(k))
 	}
 }
 
-// handle serves a route under the lock, and in the API's forms.
-func (s *Server) handle(pattern string, h func(*http.Request) answer) {
+// handleRoute serves a route under the lock, and in the API's forms.
+func (s *Server) handleRoute(pattern string, h func(*http.Request) answer) {
 	s.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 		s.mu.Lock()
 		a := h(r)
 		s.mu.Unlock()
-		a.write(w, r)
+		a.writeTo(w, r)
 	})
 }
 
@@ -165,8 +165,8 @@ func (s *Server) Expel(id string) {
 	delete(s.resources, id)
 }
 
-// all gives the resources of a kind, the newest first.
-func (s *Server) all(k Kind, parent string) []*resource {
+// allResources gives the resources of a kind, the newest first.
+func (s *Server) allResources(k Kind, parent string) []*resource {
 	var found []*resource
 	for _, r := range s.resources {
 		if r.kind.Plural == k.Plural && (parent == "" || r.parent == parent) {

@@ -18,15 +18,15 @@ type page[T any] struct {
 	Total int `json:"total"`
 }
 
-// list serves the resources of a kind.
-func (s *Server) list(k Kind, parents string) func(*http.Request) answer {
+// listResources serves the resources of a kind.
+func (s *Server) listResources(k Kind, parents string) func(*http.Request) answer {
 	return func(r *http.Request) answer {
 		parent := r.PathValue("parent")
 		if parents != "" && s.resources[parent] == nil {
 			return notFound(parents, parent)
 		}
 		q := r.URL.Query()
-		number, a := whole(q, "page", 1, 100_000)
+		number, a := queryInteger(q, "page", 1, 100_000)
 		if a != nil {
 			return *a
 		}
@@ -37,32 +37,32 @@ func (s *Server) list(k Kind, parents string) func(*http.Request) answer {
 				order = ""
 			}
 		}
-		size, a := whole(q, sizeName, 20, s.cfg.MaxSize)
+		size, a := queryInteger(q, sizeName, 20, s.cfg.MaxSize)
 		if a != nil {
 			return *a
 		}
-		found, a := s.matching(k, r, order)
+		found, a := s.matchingResources(k, r, order)
 		if a != nil {
 			return *a
 		}
 		from := min((number-1)*size, len(found))
 		p := page[wire]{Items: []wire{}, Page: number, Total: len(found)}
 		for _, r := range found[from:min(from+size, len(found))] {
-			p.Items = append(p.Items, s.wire(r))
+			p.Items = append(p.Items, s.wireResource(r))
 		}
 		p.Size = len(p.Items)
 		return answer{http.StatusOK, p}
 	}
 }
 
-// matching gives the resources of a list, in its order.
-func (s *Server) matching(k Kind, r *http.Request, order string) ([]*resource, *answer) {
+// matchingResources gives the resources of a list, in its order.
+func (s *Server) matchingResources(k Kind, r *http.Request, order string) ([]*resource, *answer) {
 	q := r.URL.Query()
-	found := s.all(k, r.PathValue("parent"))
+	found := s.allResources(k, r.PathValue("parent"))
 	if !s.cfg.IgnoreSearch {
 		match, err := parseSearch(q.Get("search"))
 		if err != nil {
-			a := refuse(http.StatusBadRequest, "Failed to parse search query: "+err.Error())
+			a := writeError(http.StatusBadRequest, "Failed to parse search query: "+err.Error())
 			return nil, &a
 		}
 		found = slices.DeleteFunc(found, func(r *resource) bool { return match != nil && match(s, r) != isTrue })
@@ -76,8 +76,8 @@ func (s *Server) matching(k Kind, r *http.Request, order string) ([]*resource, *
 	return found, sortBy(found, order)
 }
 
-// whole reads a parameter that is a number from 1 to most.
-func whole(q url.Values, name string, otherwise, most int) (int, *answer) {
+// queryInteger reads a parameter that is a number from 1 to most.
+func queryInteger(q url.Values, name string, otherwise, most int) (int, *answer) {
 	text := q.Get(name)
 	if text == "" {
 		return min(otherwise, most), nil
@@ -94,7 +94,7 @@ func whole(q url.Values, name string, otherwise, most int) (int, *answer) {
 	default:
 		return n, nil
 	}
-	a := refuse(http.StatusBadRequest, "Invalid query parameter", fieldError{Field: name, Constraint: constraint, Message: message, Value: text})
+	a := writeError(http.StatusBadRequest, "Invalid query parameter", fieldError{Field: name, Constraint: constraint, Message: message, Value: text})
 	return 0, &a
 }
 
@@ -121,7 +121,7 @@ func sortBy(list []*resource, order string) *answer {
 		}[name]
 		direction = strings.ToLower(strings.TrimSpace(direction))
 		if compare == nil || direction != "" && direction != "asc" && direction != "desc" {
-			a := refuse(http.StatusBadRequest, "Invalid order "+strconv.Quote(part))
+			a := writeError(http.StatusBadRequest, "Invalid order "+strconv.Quote(part))
 			return &a
 		}
 		by = append(by, func(a, b *resource) int {
@@ -142,8 +142,8 @@ func sortBy(list []*resource, order string) *answer {
 	return nil
 }
 
-// column is the value of a field in a search, and whether it is null.
-func (s *Server) column(r *resource, path string) (value any, null, known bool) {
+// columnValue is the value of a field in a search, and whether it is null.
+func (s *Server) columnValue(r *resource, path string) (value any, null, known bool) {
 	switch path {
 	case "id":
 		return r.id, false, true
@@ -152,7 +152,7 @@ func (s *Server) column(r *resource, path string) (value any, null, known bool) 
 	case "kind":
 		return r.kind.Name, false, true
 	case "href":
-		return s.href(r), false, true
+		return s.resourceHref(r), false, true
 	case "generation":
 		return float64(r.generation), false, true
 	case "created_time":

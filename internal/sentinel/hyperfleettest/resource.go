@@ -54,25 +54,25 @@ type reference struct {
 	Href string `json:"href"`
 }
 
-func (s *Server) href(r *resource) string {
+func (s *Server) resourceHref(r *resource) string {
 	if p := s.resources[r.parent]; p != nil {
-		return s.href(p) + "/" + r.kind.Plural + "/" + r.id
+		return s.resourceHref(p) + "/" + r.kind.Plural + "/" + r.id
 	}
 	return base + "/" + r.kind.Plural + "/" + r.id
 }
 
-func (s *Server) wire(r *resource) wire {
+func (s *Server) wireResource(r *resource) wire {
 	const who = "owner@example.com"
 	w := wire{
-		ID: r.id, Kind: r.kind.Name, Name: r.name, Href: s.href(r), Labels: r.labels, Spec: r.spec, Generation: r.generation,
+		ID: r.id, Kind: r.kind.Name, Name: r.name, Href: s.resourceHref(r), Labels: r.labels, Spec: r.spec, Generation: r.generation,
 		CreatedTime: r.created, UpdatedTime: r.updated, CreatedBy: who, UpdatedBy: who, DeletedTime: r.deleted,
-		Status: s.status(r),
+		Status: s.statusOf(r),
 	}
 	if r.deleted != nil {
 		w.DeletedBy = who
 	}
 	if p := s.resources[r.parent]; p != nil {
-		w.OwnerReferences = &reference{ID: p.id, Kind: p.kind.Name, Href: s.href(p)}
+		w.OwnerReferences = &reference{ID: p.id, Kind: p.kind.Name, Href: s.resourceHref(p)}
 	}
 	return w
 }
@@ -86,8 +86,8 @@ func (s *Server) newID(now time.Time) string {
 
 func dnsLabel() *regexp.Regexp { return regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`) }
 
-// find is the resource that a path names.
-func (s *Server) find(k Kind, r *http.Request) (*resource, *answer) {
+// findResource is the resource that a path names.
+func (s *Server) findResource(k Kind, r *http.Request) (*resource, *answer) {
 	found := s.resources[r.PathValue("id")]
 	if found == nil || found.kind.Plural != k.Plural || r.PathValue("parent") != "" && r.PathValue("parent") != found.parent {
 		a := notFound(k.Name, r.PathValue("id"))
@@ -96,7 +96,7 @@ func (s *Server) find(k Kind, r *http.Request) (*resource, *answer) {
 	return found, nil
 }
 
-func (s *Server) create(k Kind) func(*http.Request) answer {
+func (s *Server) createResource(k Kind) func(*http.Request) answer {
 	return func(r *http.Request) answer {
 		var in struct {
 			Kind   string            `json:"kind"`
@@ -104,7 +104,7 @@ func (s *Server) create(k Kind) func(*http.Request) answer {
 			Labels map[string]string `json:"labels"`
 			Spec   json.RawMessage   `json:"spec"`
 		}
-		if a := decode(r, false, &in); a != nil {
+		if a := decodeBody(r, false, &in); a != nil {
 			return *a
 		}
 		parent := r.PathValue("parent")
@@ -112,11 +112,11 @@ func (s *Server) create(k Kind) func(*http.Request) answer {
 			return notFound(k.Parent, parent)
 		}
 		if !dnsLabel().MatchString(in.Name) || len(in.Name) < 3 || len(in.Name) > 53 {
-			return refuse(http.StatusBadRequest, "name must be a DNS label", fieldError{Field: "name", Constraint: "pattern", Message: "name must be a DNS label", Value: in.Name})
+			return writeError(http.StatusBadRequest, "name must be a DNS label", fieldError{Field: "name", Constraint: "pattern", Message: "name must be a DNS label", Value: in.Name})
 		}
 		for _, other := range s.resources {
 			if other.kind.Plural == k.Plural && other.name == in.Name && other.parent == parent {
-				return refuse(http.StatusConflict, k.Name+" "+in.Name+" already exists")
+				return writeError(http.StatusConflict, k.Name+" "+in.Name+" already exists")
 			}
 		}
 		if in.Spec == nil {
@@ -129,30 +129,30 @@ func (s *Server) create(k Kind) func(*http.Request) answer {
 		}
 		s.resources[created.id] = created
 		s.aggregate(created, now)
-		a := answer{http.StatusCreated, s.wire(created)}
-		created.store()
+		a := answer{http.StatusCreated, s.wireResource(created)}
+		created.truncateTimes()
 		return a
 	}
 }
 
-// store cuts times to what the database keeps.
-func (r *resource) store() {
+// truncateTimes cuts times to what the database keeps.
+func (r *resource) truncateTimes() {
 	r.created, r.updated = r.created.Truncate(time.Microsecond), r.updated.Truncate(time.Microsecond)
 }
 
-func (s *Server) get(k Kind) func(*http.Request) answer {
+func (s *Server) getResource(k Kind) func(*http.Request) answer {
 	return func(r *http.Request) answer {
-		found, a := s.find(k, r)
+		found, a := s.findResource(k, r)
 		if a != nil {
 			return *a
 		}
-		return answer{http.StatusOK, s.wire(found)}
+		return answer{http.StatusOK, s.wireResource(found)}
 	}
 }
 
-func (s *Server) patch(k Kind) func(*http.Request) answer {
+func (s *Server) patchResource(k Kind) func(*http.Request) answer {
 	return func(r *http.Request) answer {
-		found, a := s.find(k, r)
+		found, a := s.findResource(k, r)
 		if a != nil {
 			return *a
 		}
@@ -160,11 +160,11 @@ func (s *Server) patch(k Kind) func(*http.Request) answer {
 			Labels *map[string]string `json:"labels"`
 			Spec   json.RawMessage    `json:"spec"`
 		}
-		if a := decode(r, true, &in); a != nil {
+		if a := decodeBody(r, true, &in); a != nil {
 			return *a
 		}
 		if found.deleted != nil {
-			return refuse(http.StatusConflict, k.Name+" is being deleted")
+			return writeError(http.StatusConflict, k.Name+" is being deleted")
 		}
 		changed := false
 		if in.Spec != nil && !bytes.Equal(in.Spec, found.spec) {
@@ -174,23 +174,23 @@ func (s *Server) patch(k Kind) func(*http.Request) answer {
 			found.labels, changed = *in.Labels, true
 		}
 		if changed {
-			s.bump(found, time.Now().UTC())
+			s.bumpGeneration(found, time.Now().UTC())
 		}
-		return answer{http.StatusOK, s.wire(found)}
+		return answer{http.StatusOK, s.wireResource(found)}
 	}
 }
 
-// bump makes a new generation.
-func (s *Server) bump(r *resource, now time.Time) {
+// bumpGeneration makes a new generation.
+func (s *Server) bumpGeneration(r *resource, now time.Time) {
 	r.generation++
 	r.updated = now
 	s.aggregate(r, now)
-	r.store()
+	r.truncateTimes()
 }
 
-func (s *Server) remove(k Kind) func(*http.Request) answer {
+func (s *Server) removeResource(k Kind) func(*http.Request) answer {
 	return func(r *http.Request) answer {
-		found, a := s.find(k, r)
+		found, a := s.findResource(k, r)
 		if a != nil {
 			return *a
 		}
@@ -201,8 +201,8 @@ func (s *Server) remove(k Kind) func(*http.Request) answer {
 				s.markDeleted(child, now)
 			}
 		}
-		gone := answer{http.StatusAccepted, s.wire(found)}
-		s.reap(found)
+		gone := answer{http.StatusAccepted, s.wireResource(found)}
+		s.removeFinalized(found)
 		return gone
 	}
 }
@@ -210,18 +210,18 @@ func (s *Server) remove(k Kind) func(*http.Request) answer {
 func (s *Server) markDeleted(r *resource, now time.Time) {
 	if r.deleted == nil {
 		r.deleted = &now
-		s.bump(r, now)
+		s.bumpGeneration(r, now)
 	}
 }
 
 func (s *Server) forceDelete(k Kind) func(*http.Request) answer {
 	return func(r *http.Request) answer {
-		found, a := s.find(k, r)
+		found, a := s.findResource(k, r)
 		if a != nil {
 			return *a
 		}
 		if found.deleted == nil {
-			return refuse(http.StatusConflict, k.Name+" is not being deleted")
+			return writeError(http.StatusConflict, k.Name+" is not being deleted")
 		}
 		delete(s.resources, found.id)
 		return answer{status: http.StatusNoContent}

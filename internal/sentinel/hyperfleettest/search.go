@@ -137,14 +137,14 @@ func (p *parser) one() (predicate, error) {
 
 func (p *parser) comparison() (predicate, error) {
 	path := p.take()
-	if _, _, known := (&Server{}).column(&resource{}, path); !known {
+	if _, _, known := (&Server{}).columnValue(&resource{}, path); !known {
 		return nil, fmt.Errorf("%q is not a field", path)
 	}
 	switch op := strings.ToLower(p.take()); op {
 	case "is":
 		wantNull := !p.word("not")
 		return func(s *Server, r *resource) truth {
-			_, null, _ := s.column(r, path)
+			_, null, _ := s.columnValue(r, path)
 			return truthOf(null == wantNull)
 		}, p.want("null")
 	case "in":
@@ -199,7 +199,7 @@ func (p *parser) in(path string) (predicate, error) {
 // on asks about a column; what is null is neither true nor false.
 func on(path string, ask func(any) bool) predicate {
 	return func(s *Server, r *resource) truth {
-		v, null, _ := s.column(r, path)
+		v, null, _ := s.columnValue(r, path)
 		if null {
 			return isNull
 		}

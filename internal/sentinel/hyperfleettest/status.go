@@ -45,15 +45,15 @@ const (
 	no  = "False"
 )
 
-// report takes a report: 201, or 204 for one that is not stored.
-func (s *Server) report(k Kind) func(*http.Request) answer {
+// storeReport takes a report: 201, or 204 for one that is not stored.
+func (s *Server) storeReport(k Kind) func(*http.Request) answer {
 	return func(r *http.Request) answer {
-		found, a := s.find(k, r)
+		found, a := s.findResource(k, r)
 		if a != nil {
 			return *a
 		}
 		var in report
-		if a := decode(r, false, &in); a != nil {
+		if a := decodeBody(r, false, &in); a != nil {
 			return *a
 		}
 		now := time.Now().UTC()
@@ -73,14 +73,14 @@ func (s *Server) report(k Kind) func(*http.Request) answer {
 		}
 		found.reports[in.Adapter] = &in
 		s.aggregate(found, now)
-		s.reap(found)
+		s.removeFinalized(found)
 		return answer{http.StatusCreated, in}
 	}
 }
 
 func (r *report) check(now time.Time) *answer {
 	bad := func(field, constraint, message string) *answer {
-		a := refuse(http.StatusBadRequest, message, fieldError{Field: field, Constraint: constraint, Message: message})
+		a := writeError(http.StatusBadRequest, message, fieldError{Field: field, Constraint: constraint, Message: message})
 		return &a
 	}
 	seen := map[string]bool{}
@@ -117,9 +117,9 @@ func (r *report) stale(before *report, generation int64) bool {
 		r.says("Available") == "Unknown"
 }
 
-// reap drops a resource that is finalised. It is only looked at when one of
+// removeFinalized drops a resource that is finalised. It is only looked at when one of
 // its own adapters reports, as in the real API.
-func (s *Server) reap(r *resource) {
+func (s *Server) removeFinalized(r *resource) {
 	if r.deleted == nil || s.hasChildren(r) {
 		return
 	}
@@ -132,9 +132,9 @@ func (s *Server) reap(r *resource) {
 	delete(s.resources, r.id)
 }
 
-func (s *Server) reports(k Kind) func(*http.Request) answer {
+func (s *Server) listReports(k Kind) func(*http.Request) answer {
 	return func(r *http.Request) answer {
-		found, a := s.find(k, r)
+		found, a := s.findResource(k, r)
 		if a != nil {
 			return *a
 		}
@@ -277,8 +277,8 @@ func (r *resource) observed() (generation int64, oldest time.Time) {
 	return generation, oldest
 }
 
-// status is the status as the era shows it.
-func (s *Server) status(r *resource) any {
+// statusOf is the status as the era shows it.
+func (s *Server) statusOf(r *resource) any {
 	phase := "NotReady"
 	if r.reconciled.Status == yes {
 		phase = "Ready"

@@ -43,7 +43,7 @@ func Parse(raw []byte, only map[string]bool) (map[string]any, error) {
 	if tok.Kind() != '{' {
 		return nil, errors.New("parse resource: not a JSON object")
 	}
-	m, err := p.object(only)
+	m, err := p.parseObject(only)
 	if err != nil {
 		return nil, fmt.Errorf("parse resource: %w", err)
 	}
@@ -55,28 +55,28 @@ func Parse(raw []byte, only map[string]bool) (map[string]any, error) {
 
 type parser struct{ dec *jsontext.Decoder }
 
-func (p parser) value() (any, error) {
+func (p parser) parseValue() (any, error) {
 	tok, err := p.dec.ReadToken()
 	if err != nil {
 		return nil, err
 	}
 	kind := tok.Kind()
 	if kind == '{' {
-		return p.object(nil)
+		return p.parseObject(nil)
 	}
 	if kind == '[' {
-		return p.array()
+		return p.parseArray()
 	}
-	return scalar(tok), nil
+	return scalarValue(tok), nil
 }
 
-func scalar(tok jsontext.Token) any {
+func scalarValue(tok jsontext.Token) any {
 	kind := tok.Kind()
 	if kind == '"' {
 		return tok.String()
 	}
 	if kind == '0' {
-		return number(tok.String())
+		return numberValue(tok.String())
 	}
 	if kind == 'n' {
 		return nil
@@ -84,7 +84,7 @@ func scalar(tok jsontext.Token) any {
 	return tok.Bool()
 }
 
-func (p parser) object(only map[string]bool) (map[string]any, error) {
+func (p parser) parseObject(only map[string]bool) (map[string]any, error) {
 	m := map[string]any{}
 	for {
 		name, err := p.dec.ReadToken()
@@ -101,16 +101,16 @@ func (p parser) object(only map[string]bool) (map[string]any, error) {
 			}
 			continue
 		}
-		if m[key], err = p.value(); err != nil {
+		if m[key], err = p.parseValue(); err != nil {
 			return nil, err
 		}
 	}
 }
 
-func (p parser) array() (any, error) {
+func (p parser) parseArray() (any, error) {
 	list := []any{}
 	for p.dec.PeekKind() != ']' {
-		v, err := p.value()
+		v, err := p.parseValue()
 		if err != nil {
 			return nil, err
 		}
@@ -120,8 +120,8 @@ func (p parser) array() (any, error) {
 	return list, err
 }
 
-// number is the value of a JSON number.
-func number(text string) any {
+// numberValue is the value of a JSON number.
+func numberValue(text string) any {
 	if n, err := strconv.ParseInt(text, 10, 64); err == nil {
 		return n
 	}

@@ -17,8 +17,8 @@ type group struct {
 	done func() // gives up its leases
 }
 
-// join makes a group of the replicas that run the object with a name.
-func (r *roster) join(name string, log *slog.Logger, registerer prometheus.Registerer) (instance.Group, error) {
+// joinShardGroup makes a group of the replicas that run the object with a name.
+func (r *memberSet) joinShardGroup(name string, log *slog.Logger, registerer prometheus.Registerer) (instance.Group, error) {
 	leases, done, err := r.deps.Leases(name)
 	if err != nil {
 		return nil, err

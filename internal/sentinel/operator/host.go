@@ -153,5 +153,5 @@ func (r *recorder) Tell(ctx context.Context, ref reference, s instance.State, e 
 		// It tells the series of one generation from those of the next.
 		ResourceVersion: fmt.Sprint(s.Seen),
 	}
-	r.events.Eventf(about, nil, typ, e.reason, actionRun, "%s", shorten(e.note))
+	r.events.Eventf(about, nil, typ, e.reason, actionRun, "%s", truncateText(e.note))
 }

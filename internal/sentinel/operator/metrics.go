@@ -70,12 +70,12 @@ func Describe(reg prometheus.Registerer) error {
 	return errors.Join(reg.Register(missing), reg.Register(events))
 }
 
-// count counts the objects with and without a sentinel. The one that is asked
+// countObjects counts the objects with and without a sentinel. The one that is asked
 // for by name counts although there is no such object; without any there is
 // one line of zeros.
-func (r *roster) count() census {
+func (r *memberSet) countObjects() census {
 	all := census{}
-	r.each(func(m *member) {
+	r.forEach(func(m *member) {
 		s := m.instance.State()
 		w := labelsOf(s)
 		n := all[w]

@@ -92,7 +92,7 @@ type Operator struct {
 	cfg     Config
 	log     *slog.Logger
 	manager *kube.Manager
-	roster  *roster
+	roster  *memberSet
 	secrets *secretWatch
 	events  *prometheus.CounterVec
 
@@ -123,7 +123,7 @@ func New(cfg Config, deps Deps) (*Operator, error) {
 			v1alpha1.GroupVersion.WithKind(kind), corev1.SchemeGroupVersion.WithKind("Secret"),
 		},
 		ClusterScoped: []schema.GroupVersionKind{authorizationv1.SchemeGroupVersion.WithKind("SelfSubjectAccessReview")},
-		Cache:         o.cache(),
+		Cache:         o.cacheOptions(),
 		Log:           deps.Log,
 		OnTrouble: func(err error) {
 			o.trouble.Store(&err)
@@ -142,7 +142,7 @@ func New(cfg Config, deps Deps) (*Operator, error) {
 	o.roster = newRoster(cfg, deps, host, &recorder{
 		events: o.manager.GetEventRecorder(component), permitted: host.MayWriteEvents, log: deps.Log, count: o.events,
 	})
-	return o, o.control(deps)
+	return o, o.startController(deps)
 }
 
 const (
@@ -151,9 +151,9 @@ const (
 	component = "hyperfleet-sentinel"
 )
 
-// cache sees no more than the objects that are run: rights on others are not
+// cacheOptions sees no more than the objects that are run: rights on others are not
 // needed, nor memory for them.
-func (o *Operator) cache() cache.Options {
+func (o *Operator) cacheOptions() cache.Options {
 	by := cache.ByObject{Transform: cache.TransformStripManagedFields()}
 	if o.cfg.Name != "" {
 		by.Field = fields.OneTermEqualSelector(metav1.ObjectNameField, o.cfg.Name)
@@ -170,20 +170,20 @@ func (o *Operator) cache() cache.Options {
 // sentinel to stop holds up no other.
 const workers = 16
 
-// news lets through another spec, and another life of a name. That is told as
+// specChanged lets through another spec, and another life of a name. That is told as
 // one change, of a generation that may be the same, where the end of the one
 // before was missed.
-func news() predicate.Predicate {
+func specChanged() predicate.Predicate {
 	return predicate.Or(predicate.GenerationChangedPredicate{}, predicate.Predicate(predicate.Funcs{
 		UpdateFunc: func(e event.UpdateEvent) bool { return e.ObjectOld.GetUID() != e.ObjectNew.GetUID() },
 	}))
 }
 
-// control has the reconciler called for what changes.
-func (o *Operator) control(deps Deps) error {
+// startController has the reconciler called for what changes.
+func (o *Operator) startController(deps Deps) error {
 	err := ctrl.NewControllerManagedBy(o.manager).
 		Named("sentinelconfig").
-		For(&v1alpha1.SentinelConfig{}, builder.WithPredicates(news())).
+		For(&v1alpha1.SentinelConfig{}, builder.WithPredicates(specChanged())).
 		WatchesRawSource(source.Channel(o.secrets.changed, &handler.EnqueueRequestForObject{})).
 		WithOptions(controller.Options{MaxConcurrentReconciles: workers}).
 		Complete(&reconciler{objects: o.roster.host, roster: o.roster, secrets: o.secrets, complete: deps.Complete, log: o.log})
@@ -237,14 +237,14 @@ func (o *Operator) watchForMissing(ctx context.Context) {
 
 // Part is the operator as a part of a process.
 func (o *Operator) Part() lifecycle.Part {
-	return lifecycle.Part{Name: "operator", Run: o.run, Ready: o.Ready}
+	return lifecycle.Part{Name: "operator", Run: o.runManager, Ready: o.Ready}
 }
 
-func (o *Operator) run(ctx context.Context) error {
+func (o *Operator) runManager(ctx context.Context) error {
 	within, cancel := context.WithCancel(ctx)
 	defer cancel()
 	if reg := o.roster.deps.Registerer; reg != nil {
-		configs := configs{o.roster.count}
+		configs := configs{o.roster.countObjects}
 		if err := errors.Join(reg.Register(configs), reg.Register(o.events)); err != nil {
 			return fmt.Errorf("run operator: %w", err)
 		}
@@ -253,12 +253,12 @@ func (o *Operator) run(ctx context.Context) error {
 			reg.Unregister(o.events)
 		}()
 	}
-	o.secrets.open(within)
-	o.roster.open(within)
+	o.secrets.allowWatches(within)
+	o.roster.allowStarts(within)
 	err := o.manager.Start(within)
 	cancel()
-	o.secrets.close()
-	o.roster.close()
+	o.secrets.waitForWatches()
+	o.roster.waitForMembers()
 	return err
 }
 
@@ -278,9 +278,9 @@ func (o *Operator) Ready() error {
 	if o.cfg.Name == "" {
 		return nil
 	}
-	return o.roster.ready(o.cfg.Name)
+	return o.roster.checkReady(o.cfg.Name)
 }
 
 // Live reports whether progress is made: that of the sentinel, or of any of
 // several. Those of them that make none say so in their status.
-func (o *Operator) Live() error { return o.roster.live() }
+func (o *Operator) Live() error { return o.roster.checkLive() }

@@ -34,7 +34,7 @@ type watch interface {
 // none of them, but for one that has to go.
 type reconciler struct {
 	objects  objects
-	roster   *roster
+	roster   *memberSet
 	secrets  watch
 	complete func(*sentinelconfig.Settings)
 	log      *slog.Logger
@@ -45,37 +45,37 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	sc, err := r.objects.Get(ctx, req.NamespacedName)
 	switch {
 	case apierrors.IsNotFound(err):
-		r.remove(ctx, req.NamespacedName)
+		r.removeSentinel(ctx, req.NamespacedName)
 		return reconcile.Result{}, nil
 	case err != nil:
 		r.log.WarnContext(ctx, "configuration load failed", "config", req.String(), "err", err)
 		r.roster.countNotLoaded(req.NamespacedName)
 		return reconcile.Result{RequeueAfter: retryLoad}, nil
 	case sc.DeletionTimestamp != nil:
-		r.remove(ctx, req.NamespacedName)
+		r.removeSentinel(ctx, req.NamespacedName)
 		return reconcile.Result{}, nil
 	}
-	m := r.roster.member(sc) //nolint:contextcheck // a member outlives the look at its object
-	wanted, refusal := r.load(ctx, sc)
+	m := r.roster.memberFor(sc) //nolint:contextcheck // a member outlives the look at its object
+	wanted, refusal := r.loadSettings(ctx, sc)
 	if refusal == nil {
-		m.apply(*wanted)
+		m.applyWanted(*wanted)
 		return reconcile.Result{}, nil
 	}
-	m.refuse(*refusal)
+	m.noteRefusal(*refusal)
 	return reconcile.Result{RequeueAfter: retryLoad}, nil
 }
 
-// remove stops the sentinel of an object that is gone. Nothing is published
+// removeSentinel stops the sentinel of an object that is gone. Nothing is published
 // any more when it returns.
-func (r *reconciler) remove(ctx context.Context, key types.NamespacedName) {
+func (r *reconciler) removeSentinel(ctx context.Context, key types.NamespacedName) {
 	r.secrets.Follow(key, nil)
-	if r.roster.remove(key) {
+	if r.roster.removeMember(key) {
 		r.log.InfoContext(ctx, "configuration deleted, sentinel stopped", "config", key.String())
 	}
 }
 
-// load makes settings of an object and its Secrets.
-func (r *reconciler) load(ctx context.Context, sc *v1alpha1.SentinelConfig) (*instance.Wanted, *instance.Refusal) {
+// loadSettings makes settings of an object and its Secrets.
+func (r *reconciler) loadSettings(ctx context.Context, sc *v1alpha1.SentinelConfig) (*instance.Wanted, *instance.Refusal) {
 	refuse := func(reason instance.Reason, err error) (*instance.Wanted, *instance.Refusal) {
 		return nil, &instance.Refusal{Generation: sc.Generation, Reason: reason, Err: err, ResourceType: sc.Spec.ResourceType}
 	}

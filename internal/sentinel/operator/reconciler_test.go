@@ -71,8 +71,8 @@ func TestReconcile(t *testing.T) {
 				OpenAPI:    func(sentinel.API) (instance.API, error) { return nil, errAway },
 				OpenBroker: func(sentinelconfig.Broker) (instance.Broker, error) { return nil, errAway },
 			}, h, &fakeTeller{})
-			roster.open(ctx)
-			defer func() { cancel(); roster.close() }()
+			roster.allowStarts(ctx)
+			defer func() { cancel(); roster.waitForMembers() }()
 			w := fakeWatch{}
 			r := &reconciler{objects: h, roster: roster, secrets: w, complete: func(*sentinelconfig.Settings) {}, log: slog.New(slog.DiscardHandler)}
 			result, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: key})
@@ -85,13 +85,13 @@ func TestReconcile(t *testing.T) {
 			if m := roster.members[key]; (m != nil) != tc.member {
 				t.Errorf("%s: member %t, want %t", tc.reason, m != nil, tc.member)
 			}
-			if err := roster.ready("one"); tc.member == errors.Is(err, errGone) {
+			if err := roster.checkReady("one"); tc.member == errors.Is(err, errGone) {
 				t.Errorf("%s: ready says %v", tc.reason, err)
 			}
 			if tc.object == nil || !tc.member {
 				return
 			}
-			_, refusal := r.load(ctx, tc.object)
+			_, refusal := r.loadSettings(ctx, tc.object)
 			if refusal != nil && (refusal.Reason != tc.want || refusal.Generation != tc.object.Generation) || refusal == nil && tc.want != "" {
 				t.Errorf("%s: refused for %+v, want %q", tc.reason, refusal, tc.want)
 			}
@@ -105,19 +105,19 @@ func TestAnotherLifeOfTheName(t *testing.T) {
 	h := newFakeHost(object())
 	ctx, cancel := context.WithCancel(t.Context())
 	roster := newRoster(Config{Namespace: "n", Identity: "us"}, Deps{Log: slog.New(slog.DiscardHandler)}, h, &fakeTeller{})
-	roster.open(ctx)
-	defer func() { cancel(); roster.close() }()
-	first := roster.member(object())
-	if roster.member(object()) != first {
+	roster.allowStarts(ctx)
+	defer func() { cancel(); roster.waitForMembers() }()
+	first := roster.memberFor(object())
+	if roster.memberFor(object()) != first {
 		t.Error("the same object has another member")
 	}
 	other := object()
 	other.UID = "2"
-	second := roster.member(other)
+	second := roster.memberFor(other)
 	if second == first || !first.instance.State().Stopped {
 		t.Error("the member of an object that is gone still runs")
 	}
-	if !roster.remove(second.ref.NamespacedName) || roster.remove(second.ref.NamespacedName) || !second.instance.State().Stopped {
+	if !roster.removeMember(second.ref.NamespacedName) || roster.removeMember(second.ref.NamespacedName) || !second.instance.State().Stopped {
 		t.Error("what is removed still runs, or can be removed twice")
 	}
 }
@@ -139,12 +139,12 @@ func TestNews(t *testing.T) {
 			t.Parallel()
 			changed := object()
 			tc.change(changed)
-			if got := news().Update(event.UpdateEvent{ObjectOld: object(), ObjectNew: changed}); got != tc.want {
+			if got := specChanged().Update(event.UpdateEvent{ObjectOld: object(), ObjectNew: changed}); got != tc.want {
 				t.Errorf("%s: looked at: %t, want %t", tc.reason, got, tc.want)
 			}
 		})
 	}
-	if !news().Create(event.CreateEvent{Object: object()}) || !news().Delete(event.DeleteEvent{Object: object()}) {
+	if !specChanged().Create(event.CreateEvent{Object: object()}) || !specChanged().Delete(event.DeleteEvent{Object: object()}) {
 		t.Error("the begin and the end of an object are not looked at")
 	}
 }

@@ -40,17 +40,17 @@ func newReporter(ref reference, identity string, h host, t teller, log *slog.Log
 	return &reporter{ref: ref, writer: writer{ref: ref, identity: identity, host: h}, tell: t, log: log, woken: make(chan struct{}, 1)}
 }
 
-// wake has the state looked at. It does not wait.
-func (r *reporter) wake() {
+// requestReport has the state looked at. It does not wait.
+func (r *reporter) requestReport() {
 	select {
 	case r.woken <- struct{}{}:
 	default:
 	}
 }
 
-// run reports until ctx ends.
-func (r *reporter) run(ctx context.Context, state func() instance.State) {
-	defer r.leave(ctx)
+// reportUntilDone reports until ctx ends.
+func (r *reporter) reportUntilDone(ctx context.Context, state func() instance.State) {
+	defer r.removeOwnStatus(ctx)
 	ticker := time.NewTicker(lookEvery)
 	defer ticker.Stop()
 	retry := backoff.Policy{Initial: time.Second, Max: 15 * time.Second}
@@ -73,7 +73,7 @@ func (r *reporter) run(ctx context.Context, state func() instance.State) {
 		if now.Before(next) {
 			continue
 		}
-		err := r.writer.write(ctx, s, now)
+		err := r.writer.writeStatus(ctx, s, now)
 		switch {
 		case err == nil:
 			failures = 0
@@ -88,11 +88,11 @@ func (r *reporter) run(ctx context.Context, state func() instance.State) {
 	}
 }
 
-// leave takes away what this replica alone has written.
-func (r *reporter) leave(ctx context.Context) {
+// removeOwnStatus takes away what this replica alone has written.
+func (r *reporter) removeOwnStatus(ctx context.Context) {
 	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), farewell, errNoAnswer)
 	defer cancel()
-	if err := r.writer.leave(ctx); err != nil && !apierrors.IsNotFound(err) {
+	if err := r.writer.removeOwnEntry(ctx); err != nil && !apierrors.IsNotFound(err) {
 		r.log.WarnContext(ctx, "replica status not removed", "err", err)
 	}
 }

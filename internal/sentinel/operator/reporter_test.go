@@ -40,7 +40,7 @@ func (w *watched) set(change func(*instance.State)) {
 	w.mu.Lock()
 	change(&w.state)
 	w.mu.Unlock()
-	w.wake()
+	w.requestReport()
 	synctest.Wait()
 }
 
@@ -55,7 +55,7 @@ func newWatched(t *testing.T, identity string, h host, tell teller) *watched {
 	w := &watched{reporter: newReporter(ref, identity, h, tell, slog.New(slog.DiscardHandler))}
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
-	wg.Go(func() { w.run(ctx, w.get) })
+	wg.Go(func() { w.reportUntilDone(ctx, w.get) })
 	t.Cleanup(func() { cancel(); wg.Wait() })
 	return w
 }

@@ -43,8 +43,8 @@ type happening struct {
 	reason, note string
 }
 
-// A roster is the list of what runs: a member for each object.
-type roster struct {
+// A memberSet is the list of what runs: a member for each object.
+type memberSet struct {
 	cfg  Config
 	deps Deps
 	host host
@@ -59,41 +59,41 @@ type roster struct {
 	members map[types.NamespacedName]*member
 }
 
-func newRoster(cfg Config, deps Deps, h host, t teller) *roster {
-	r := &roster{cfg: cfg, deps: deps, host: h, tell: t, log: deps.Log, members: map[types.NamespacedName]*member{}}
+func newRoster(cfg Config, deps Deps, h host, t teller) *memberSet {
+	r := &memberSet{cfg: cfg, deps: deps, host: h, tell: t, log: deps.Log, members: map[types.NamespacedName]*member{}}
 	r.loads = sentinel.NewLoadErrors(r.registerer(""))
 	return r
 }
 
 // registerer is that of one object's metrics. The labels of the specification do
 // not tell two objects apart, so that there is another where there are several.
-func (r *roster) registerer(name string) prometheus.Registerer {
+func (r *memberSet) registerer(name string) prometheus.Registerer {
 	if r.cfg.Name != "" || r.deps.Registerer == nil {
 		return r.deps.Registerer
 	}
 	return prometheus.WrapRegistererWith(prometheus.Labels{LabelConfig: name}, r.deps.Registerer)
 }
 
-// open lets members begin, until ctx ends.
-func (r *roster) open(ctx context.Context) {
+// allowStarts lets members begin, until ctx ends.
+func (r *memberSet) allowStarts(ctx context.Context) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.ctx = ctx
 }
 
-// close waits for the end of all members. The context of open has ended.
-func (r *roster) close() {
+// waitForMembers waits for the end of all members. The context of open has ended.
+func (r *memberSet) waitForMembers() {
 	r.mu.Lock()
 	all := slices.Collect(maps.Values(r.members))
 	r.mu.Unlock()
 	for _, m := range all {
-		m.stop()
+		m.stopAndWait()
 	}
 }
 
-// member is the one for an object, made if there is none. If there is one of
+// memberFor is the one for an object, made if there is none. If there is one of
 // an object that had the same name and is gone, it is stopped first.
-func (r *roster) member(sc *v1alpha1.SentinelConfig) *member {
+func (r *memberSet) memberFor(sc *v1alpha1.SentinelConfig) *member {
 	ref := reference{NamespacedName: types.NamespacedName{Namespace: sc.Namespace, Name: sc.Name}, UID: sc.UID}
 	r.mu.Lock()
 	m := r.members[ref.NamespacedName]
@@ -102,17 +102,17 @@ func (r *roster) member(sc *v1alpha1.SentinelConfig) *member {
 		return m
 	}
 	if m != nil {
-		m.stop()
+		m.stopAndWait()
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	m = r.enlist(ref)
+	m = r.startMember(ref)
 	r.members[ref.NamespacedName] = m
 	return m
 }
 
-// enlist begins a member.
-func (r *roster) enlist(ref reference) *member {
+// startMember begins a member.
+func (r *memberSet) startMember(ref reference) *member {
 	ctx, cancel := context.WithCancel(r.ctx)
 	m := &member{ref: ref, cancel: cancel}
 	log, registerer, loads := r.log, r.registerer(ref.Name), r.loads
@@ -123,37 +123,37 @@ func (r *roster) enlist(ref reference) *member {
 	m.instance = instance.New(instance.Deps{
 		OpenAPI: r.deps.OpenAPI, OpenBroker: r.deps.OpenBroker,
 		NewPart:     func(count, index int) (sentinel.Shard, error) { return shard.Static(count, index) },
-		NewGroup:    func() (instance.Group, error) { return r.join(ref.Name, log, registerer) },
+		NewGroup:    func() (instance.Group, error) { return r.joinShardGroup(ref.Name, log, registerer) },
 		Log:         log,
 		Registerer:  registerer,
 		LoadErrors:  loads,
 		Tracer:      r.deps.Tracer,
 		OnPublished: r.deps.OnPublished,
-		OnChange:    m.reporter.wake,
+		OnChange:    m.reporter.requestReport,
 	})
 	m.wg.Go(func() { _ = m.instance.Run(ctx) }) // it ends with ctx, and then without an error
-	m.wg.Go(func() { m.reporter.run(ctx, m.instance.State) })
+	m.wg.Go(func() { m.reporter.reportUntilDone(ctx, m.instance.State) })
 	return m
 }
 
-// remove ends the member of an object that is gone, and reports whether there
+// removeMember ends the member of an object that is gone, and reports whether there
 // was one.
-func (r *roster) remove(key types.NamespacedName) bool {
+func (r *memberSet) removeMember(key types.NamespacedName) bool {
 	r.mu.Lock()
 	m := r.members[key]
 	r.mu.Unlock()
 	if m == nil {
 		return false
 	}
-	m.stop()
+	m.stopAndWait()
 	r.mu.Lock()
 	delete(r.members, key)
 	r.mu.Unlock()
 	return true
 }
 
-// each calls do for every member.
-func (r *roster) each(do func(*member)) {
+// forEach calls do for every member.
+func (r *memberSet) forEach(do func(*member)) {
 	r.mu.Lock()
 	all := slices.Collect(maps.Values(r.members))
 	r.mu.Unlock()
@@ -164,9 +164,9 @@ func (r *roster) each(do func(*member)) {
 
 // notLoaded counts that the objects could not be read: for each that is known,
 // or once if none is.
-func (r *roster) notLoaded() {
+func (r *memberSet) notLoaded() {
 	known := false
-	r.each(func(m *member) {
+	r.forEach(func(m *member) {
 		known = true
 		m.instance.NotLoaded()
 	})
@@ -176,7 +176,7 @@ func (r *roster) notLoaded() {
 }
 
 // countNotLoaded counts that one object could not be read.
-func (r *roster) countNotLoaded(key types.NamespacedName) {
+func (r *memberSet) countNotLoaded(key types.NamespacedName) {
 	r.mu.Lock()
 	m := r.members[key]
 	r.mu.Unlock()
@@ -189,14 +189,14 @@ func (r *roster) countNotLoaded(key types.NamespacedName) {
 
 // countUnknown counts that an object could not be read of which nothing is
 // known.
-func (r *roster) countUnknown() {
+func (r *memberSet) countUnknown() {
 	if err := r.loads.Count(""); err != nil {
 		r.log.Error("metrics of a failed configuration load not registered", "err", err)
 	}
 }
 
-// ready says why the member of an object does not do its work just now.
-func (r *roster) ready(name string) error {
+// checkReady says why the member of an object does not do its work just now.
+func (r *memberSet) checkReady(name string) error {
 	key := types.NamespacedName{Namespace: r.cfg.Namespace, Name: name}
 	r.mu.Lock()
 	m := r.members[key]
@@ -207,11 +207,11 @@ func (r *roster) ready(name string) error {
 	return m.instance.Ready()
 }
 
-// live fails if no member makes progress.
-func (r *roster) live() error {
+// checkLive fails if no member makes progress.
+func (r *memberSet) checkLive() error {
 	var errs []error
 	n := 0
-	r.each(func(m *member) {
+	r.forEach(func(m *member) {
 		n++
 		if err := m.instance.Live(); err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", m.ref.Name, err))
@@ -226,7 +226,7 @@ func (r *roster) live() error {
 // Decisions are the last decisions of all sentinels, by what each watches.
 func (o *Operator) Decisions() map[string]*record.Record {
 	all := map[string]*record.Record{}
-	o.roster.each(func(m *member) {
+	o.roster.forEach(func(m *member) {
 		watches, decisions, ok := m.instance.Decisions()
 		if !ok {
 			return
@@ -248,12 +248,12 @@ type member struct {
 	wg       sync.WaitGroup
 }
 
-func (m *member) apply(w instance.Wanted) { m.instance.Apply(w) }
+func (m *member) applyWanted(w instance.Wanted) { m.instance.Apply(w) }
 
-func (m *member) refuse(r instance.Refusal) { m.instance.Refuse(r) }
+func (m *member) noteRefusal(r instance.Refusal) { m.instance.Refuse(r) }
 
-// stop ends the member and waits for that. It may be called again.
-func (m *member) stop() {
+// stopAndWait ends the member and waits for that. It may be called again.
+func (m *member) stopAndWait() {
 	m.cancel()
 	m.wg.Wait()
 }

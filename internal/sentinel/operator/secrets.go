@@ -44,15 +44,15 @@ func newSecretWatch(c metadata.Interface, namespace string, log *slog.Logger) *s
 	}
 }
 
-// open lets watches begin, until ctx ends.
-func (w *secretWatch) open(ctx context.Context) {
+// allowWatches lets watches begin, until ctx ends.
+func (w *secretWatch) allowWatches(ctx context.Context) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.ctx = ctx
 }
 
-// close waits for the end of the watches. The context of open has ended.
-func (w *secretWatch) close() { w.wg.Wait() }
+// waitForWatches waits for the end of the watches. The context of open has ended.
+func (w *secretWatch) waitForWatches() { w.wg.Wait() }
 
 // Follow says which Secrets an object names now.
 func (w *secretWatch) Follow(key types.NamespacedName, secrets []string) {
@@ -77,13 +77,13 @@ func (w *secretWatch) Follow(key types.NamespacedName, secrets []string) {
 	}
 	for name := range used {
 		if w.watches[name] == nil && w.ctx != nil && w.ctx.Err() == nil {
-			w.watches[name] = w.watch(w.ctx, name)
+			w.watches[name] = w.watchSecret(w.ctx, name)
 		}
 	}
 }
 
-// watch begins to watch a Secret, and gives what ends that.
-func (w *secretWatch) watch(ctx context.Context, name string) func() {
+// watchSecret begins to watch a Secret, and gives what ends that.
+func (w *secretWatch) watchSecret(ctx context.Context, name string) func() {
 	ctx, end := context.WithCancel(ctx)
 	secrets := w.client.Resource(corev1.SchemeGroupVersion.WithResource("secrets")).Namespace(w.namespace)
 	byName := fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()
@@ -97,7 +97,7 @@ func (w *secretWatch) watch(ctx context.Context, name string) func() {
 			return secrets.Watch(ctx, o)
 		},
 	}, w.log, nil), &metav1.PartialObjectMetadata{}, 0, toolscache.Indexers{})
-	tell := func() { w.tell(ctx, name) }
+	tell := func() { w.notifyObjects(ctx, name) }
 	_, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
 		AddFunc:    func(any) { tell() },
 		UpdateFunc: func(any, any) { tell() },
@@ -111,8 +111,8 @@ func (w *secretWatch) watch(ctx context.Context, name string) func() {
 	return end
 }
 
-// tell has the objects looked at that name a Secret.
-func (w *secretWatch) tell(ctx context.Context, secret string) {
+// notifyObjects has the objects looked at that name a Secret.
+func (w *secretWatch) notifyObjects(ctx context.Context, secret string) {
 	w.mu.Lock()
 	var keys []types.NamespacedName
 	for key, names := range w.users {

@@ -45,13 +45,13 @@ func statusOf(before *v1alpha1.SentinelConfigStatus, s instance.State, now time.
 	status.Conditions = append(status.Conditions, before.Conditions...)
 	set := func(typ string, generation int64, v verdict) {
 		meta.SetStatusCondition(&status.Conditions, metav1.Condition{
-			Type: typ, Status: v.status, Reason: v.reason, Message: shorten(v.message), ObservedGeneration: generation,
+			Type: typ, Status: v.status, Reason: v.reason, Message: truncateText(v.message), ObservedGeneration: generation,
 			LastTransitionTime: metav1.Time{Time: now.Truncate(time.Second)},
 		})
 	}
 	api, broker := reachable(before, s, now)
-	set(v1alpha1.ConditionReady, s.InForce, ready(s, api, broker))
-	set(v1alpha1.ConditionConfigValid, s.Seen, valid(s))
+	set(v1alpha1.ConditionReady, s.InForce, readyCondition(s, api, broker))
+	set(v1alpha1.ConditionConfigValid, s.Seen, validCondition(s))
 	set(v1alpha1.ConditionAPIReachable, s.InForce, api)
 	set(v1alpha1.ConditionBrokerReachable, s.InForce, broker)
 	return status
@@ -63,8 +63,8 @@ type verdict struct {
 	reason, message string
 }
 
-// valid says whether the last generation is in force, and if not, why.
-func valid(s instance.State) verdict {
+// validCondition says whether the last generation is in force, and if not, why.
+func validCondition(s instance.State) verdict {
 	goesOn := "no sentinel is running"
 	if s.InForce != 0 {
 		goesOn = fmt.Sprintf("generation %d stays active", s.InForce)
@@ -103,8 +103,8 @@ func reachable(before *v1alpha1.SentinelConfigStatus, s instance.State, now time
 	return judge(v1alpha1.ConditionAPIReachable, "the fleet API", s.Stats.APIErr), judge(v1alpha1.ConditionBrokerReachable, "the broker", s.Stats.BrokerErr)
 }
 
-// ready says whether the sentinel watches and publishes.
-func ready(s instance.State, api, broker verdict) verdict {
+// readyCondition says whether the sentinel watches and publishes.
+func readyCondition(s instance.State, api, broker verdict) verdict {
 	switch {
 	case s.Failure != nil:
 		return verdict{metav1.ConditionFalse, reasonFailed, fmt.Sprintf("the sentinel failed and is being restarted: %v", firstLine(s.Failure))}

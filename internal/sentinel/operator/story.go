@@ -41,10 +41,10 @@ func (t story) goOn(s instance.State, now time.Time, tell func(warning bool, rea
 		tell(false, reason, fmt.Sprintf("generation %d is active", s.InForce))
 		t.changes = s.Changes
 	}
-	t.refusal = t.refused(s.Refusal, tell)
+	t.refusal = t.emitRefusal(s.Refusal, tell)
 	if pending := s.Pending != nil && (s.Pending.API != nil || s.Pending.Broker != nil); pending != t.pending {
 		if t.pending = pending; pending {
-			tell(true, eventUnanswered, valid(s).message)
+			tell(true, eventUnanswered, validCondition(s).message)
 		}
 	}
 	if failure := firstLine(s.Failure); failure != t.failure {
@@ -55,13 +55,13 @@ func (t story) goOn(s instance.State, now time.Time, tell func(warning bool, rea
 	if s.InForce == 0 || s.Failure != nil || now.Sub(s.Begun) < settling {
 		return t
 	}
-	t.apiDown = reach(t.apiDown, s.Stats.APIErr, eventAPIUnreachable, eventAPIReachable, tell)
-	t.brokerDown = reach(t.brokerDown, s.Stats.BrokerErr, eventBrokerUnreachable, eventBrokerReachable, tell)
+	t.apiDown = emitReachability(t.apiDown, s.Stats.APIErr, eventAPIUnreachable, eventAPIReachable, tell)
+	t.brokerDown = emitReachability(t.brokerDown, s.Stats.BrokerErr, eventBrokerUnreachable, eventBrokerReachable, tell)
 	return t
 }
 
-// refused tells why a generation is not taken, once for each cause.
-func (t story) refused(r *instance.Refusal, tell func(warning bool, reason, note string)) string {
+// emitRefusal tells why a generation is not taken, once for each cause.
+func (t story) emitRefusal(r *instance.Refusal, tell func(warning bool, reason, note string)) string {
 	if r == nil {
 		return ""
 	}
@@ -77,9 +77,9 @@ func (t story) refused(r *instance.Refusal, tell func(warning bool, reason, note
 	return cause
 }
 
-// reach tells that something has gone or come back, and gives whether it is
+// emitReachability tells that something has gone or come back, and gives whether it is
 // gone.
-func reach(down bool, err error, gone, back string, tell func(warning bool, reason, note string)) bool {
+func emitReachability(down bool, err error, gone, back string, tell func(warning bool, reason, note string)) bool {
 	switch {
 	case err != nil && !down:
 		tell(true, gone, firstLine(err))
@@ -98,8 +98,8 @@ func firstLine(err error) string {
 	return line
 }
 
-// shorten cuts a text that is too long for a condition or an event.
-func shorten(text string) string {
+// truncateText cuts a text that is too long for a condition or an event.
+func truncateText(text string) string {
 	const most = 1000
 	if len(text) <= most {
 		return text

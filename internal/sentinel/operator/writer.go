@@ -35,12 +35,12 @@ type writer struct {
 	lastAt time.Time
 }
 
-// write writes what has changed, if it is time.
-func (w *writer) write(ctx context.Context, s instance.State, now time.Time) error {
+// writeStatus writes what has changed, if it is time.
+func (w *writer) writeStatus(ctx context.Context, s instance.State, now time.Time) error {
 	if err := w.writeEntry(ctx, s, now); err != nil {
 		return err
 	}
-	if speaks, err := w.speaks(ctx, s, now); err != nil || !speaks {
+	if speaks, err := w.isStatusWriter(ctx, s, now); err != nil || !speaks {
 		w.last = nil
 		return err
 	}
@@ -54,11 +54,11 @@ func (w *writer) write(ctx context.Context, s instance.State, now time.Time) err
 	}
 	next := statusOf(before, s, now)
 	if len(s.Members) > 0 {
-		if err := w.total(ctx, &next, s); err != nil {
+		if err := w.sumEntries(ctx, &next, s); err != nil {
 			return err
 		}
 	}
-	if w.last != nil && !means(w.last, &next) && (now.Sub(w.lastAt) < countsEvery || same(w.last, &next)) {
+	if w.last != nil && !differsInMeaning(w.last, &next) && (now.Sub(w.lastAt) < countsEvery || equalStatus(w.last, &next)) {
 		return nil
 	}
 	if err := w.host.ApplyStatus(ctx, w.ref, &next, component); err != nil {
@@ -76,8 +76,8 @@ const (
 	recent = time.Minute
 )
 
-// speaks says whether it is this replica that writes all but the entries.
-func (w *writer) speaks(ctx context.Context, s instance.State, now time.Time) (bool, error) {
+// isStatusWriter says whether it is this replica that writes all but the entries.
+func (w *writer) isStatusWriter(ctx context.Context, s instance.State, now time.Time) (bool, error) {
 	switch {
 	case !s.Grouped:
 		return true, nil
@@ -98,7 +98,7 @@ func (w *writer) speaks(ctx context.Context, s instance.State, now time.Time) (b
 // writeEntry writes our entry under status.replicas, or takes it away.
 func (w *writer) writeEntry(ctx context.Context, s instance.State, now time.Time) error {
 	if !s.Grouped {
-		return w.leave(ctx)
+		return w.removeOwnEntry(ctx)
 	}
 	entry := replicaOf(w.identity, s)
 	if w.own != nil && (now.Sub(w.ownAt) < countsEvery || entry.ResourcesOwned == w.own.ResourcesOwned &&
@@ -113,12 +113,12 @@ func (w *writer) writeEntry(ctx context.Context, s instance.State, now time.Time
 	return nil
 }
 
-// leave takes away our entry, if there is one.
-func (w *writer) leave(ctx context.Context) error {
+// removeOwnEntry takes away our entry, if there is one.
+func (w *writer) removeOwnEntry(ctx context.Context) error {
 	if w.own == nil {
 		return nil
 	}
-	if err := w.disown(ctx, w.identity); err != nil {
+	if err := w.removeEntryOf(ctx, w.identity); err != nil {
 		return err
 	}
 	w.own = nil
@@ -128,14 +128,14 @@ func (w *writer) leave(ctx context.Context) error {
 // ownerOf is the field owner of a replica's entry.
 func ownerOf(identity string) string { return component + "/" + identity }
 
-// disown takes away the entry of a replica: it applies nothing in its name.
-func (w *writer) disown(ctx context.Context, identity string) error {
+// removeEntryOf takes away the entry of a replica: it applies nothing in its name.
+func (w *writer) removeEntryOf(ctx context.Context, identity string) error {
 	return w.host.ApplyStatus(ctx, w.ref, &v1alpha1.SentinelConfigStatus{}, ownerOf(identity))
 }
 
-// total adds up what the replicas have written, and takes away the entries of
+// sumEntries adds up what the replicas have written, and takes away the entries of
 // those that are gone.
-func (w *writer) total(ctx context.Context, status *v1alpha1.SentinelConfigStatus, s instance.State) error {
+func (w *writer) sumEntries(ctx context.Context, status *v1alpha1.SentinelConfigStatus, s instance.State) error {
 	sc, err := w.host.Get(ctx, w.ref.NamespacedName)
 	if err != nil {
 		return err
@@ -150,7 +150,7 @@ func (w *writer) total(ctx context.Context, status *v1alpha1.SentinelConfigStatu
 				status.LastPollTime = replica.LastPollTime
 			}
 		default:
-			if err := w.disown(ctx, replica.Name); err != nil {
+			if err := w.removeEntryOf(ctx, replica.Name); err != nil {
 				return err
 			}
 		}
@@ -158,8 +158,8 @@ func (w *writer) total(ctx context.Context, status *v1alpha1.SentinelConfigStatu
 	return nil
 }
 
-// means says whether two statuses differ in more than counts and texts.
-func means(a, b *v1alpha1.SentinelConfigStatus) bool {
+// differsInMeaning says whether two statuses differ in more than counts and texts.
+func differsInMeaning(a, b *v1alpha1.SentinelConfigStatus) bool {
 	if a.ObservedGeneration != b.ObservedGeneration || a.Selector != b.Selector || len(a.Conditions) != len(b.Conditions) {
 		return true
 	}
@@ -175,8 +175,8 @@ func means(a, b *v1alpha1.SentinelConfigStatus) bool {
 	return false
 }
 
-// same says whether two statuses that mean the same do not differ at all.
-func same(a, b *v1alpha1.SentinelConfigStatus) bool {
+// equalStatus says whether two statuses that mean the same do not differ at all.
+func equalStatus(a, b *v1alpha1.SentinelConfigStatus) bool {
 	return a.ResourcesWatched == b.ResourcesWatched && a.EventsPublished == b.EventsPublished &&
 		a.LastPollTime.Equal(b.LastPollTime) && slices.Equal(a.Conditions, b.Conditions)
 }

@@ -6,32 +6,32 @@ import (
 	"text/template"
 )
 
-// funcs are the functions of a template: those of text/template, bounded, and
+// templateFuncs are the functions of a template: those of text/template, bounded, and
 // those that the rewriter puts in.
-func (r *rendering) funcs() template.FuncMap {
+func (r *rendering) templateFuncs() template.FuncMap {
 	return template.FuncMap{
-		fnField: r.field,
-		fnTest:  func(of any, names ...string) any { return lookup(of, names) },
-		fnQuiet: quiet,
-		fnShow:  show,
-		fnStep:  r.step,
+		fnField: r.requiredField,
+		fnTest:  func(of any, names ...string) any { return lookUpPath(of, names) },
+		fnQuiet: optionalField,
+		fnShow:  formatValue,
+		fnStep:  r.countStep,
 
 		"reason":   func() string { return r.in.Reason },
-		"index":    r.index,
-		"html":     func(args ...any) (string, error) { return r.bounded(template.HTMLEscaper, args) },
-		"js":       func(args ...any) (string, error) { return r.bounded(template.JSEscaper, args) },
-		"urlquery": func(args ...any) (string, error) { return r.bounded(template.URLQueryEscaper, args) },
-		"print":    func(args ...any) (string, error) { return r.bounded(fmt.Sprint, args) },
-		"println":  func(args ...any) (string, error) { return r.bounded(fmt.Sprintln, args) },
+		"index":    r.indexValue,
+		"html":     func(args ...any) (string, error) { return r.callBounded(template.HTMLEscaper, args) },
+		"js":       func(args ...any) (string, error) { return r.callBounded(template.JSEscaper, args) },
+		"urlquery": func(args ...any) (string, error) { return r.callBounded(template.URLQueryEscaper, args) },
+		"print":    func(args ...any) (string, error) { return r.callBounded(fmt.Sprint, args) },
+		"println":  func(args ...any) (string, error) { return r.callBounded(fmt.Sprintln, args) },
 		"printf": func(format string, args ...any) (string, error) {
-			return r.bounded(func(args ...any) string { return fmt.Sprintf(format, args...) }, args)
+			return r.callBounded(func(args ...any) string { return fmt.Sprintf(format, args...) }, args)
 		},
 	}
 }
 
-// field is a field that should be there.
-func (r *rendering) field(of any, names ...string) any {
-	v := lookup(of, names)
+// requiredField is a field that should be there.
+func (r *rendering) requiredField(of any, names ...string) any {
+	v := lookUpPath(of, names)
 	if v == nil {
 		const enough = 8
 		if len(r.missing) < enough {
@@ -42,33 +42,33 @@ func (r *rendering) field(of any, names ...string) any {
 	return v
 }
 
-// quiet is a field that may be there.
-func quiet(of any, names ...string) any {
-	if v := lookup(of, names); v != nil {
+// optionalField is a field that may be there.
+func optionalField(of any, names ...string) any {
+	if v := lookUpPath(of, names); v != nil {
 		return v
 	}
 	return ""
 }
 
-// show is what a value looks like in the output. Nil is what index did not
+// formatValue is what a value looks like in the output. Nil is what index did not
 // find, or a null in a list.
-func show(v any) string {
+func formatValue(v any) string {
 	if v == nil {
 		return ""
 	}
-	return text(v)
+	return textOf(v)
 }
 
-// step counts one turn of a loop.
-func (r *rendering) step() (string, error) {
+// countStep counts one turn of a loop.
+func (r *rendering) countStep() (string, error) {
 	if r.steps++; r.steps > maxSteps {
 		return "", errTooManySteps
 	}
 	return "", nil
 }
 
-// bounded calls a function that makes text and charges what it made.
-func (r *rendering) bounded(f func(...any) string, args []any) (string, error) {
+// callBounded calls a function that makes text and charges what it made.
+func (r *rendering) callBounded(f func(...any) string, args []any) (string, error) {
 	s := f(args...)
 	if r.work += len(s); len(s) > maxValue || r.work > maxWork {
 		return "", errTooLong
@@ -76,8 +76,8 @@ func (r *rendering) bounded(f func(...any) string, args []any) (string, error) {
 	return s, nil
 }
 
-// index is that of text/template, save that what is not there is nil.
-func (r *rendering) index(of any, keys ...any) (any, error) {
+// indexValue is that of text/template, save that what is not there is nil.
+func (r *rendering) indexValue(of any, keys ...any) (any, error) {
 	for _, key := range keys {
 		switch v := of.(type) {
 		case map[string]any:

@@ -37,18 +37,18 @@ func isNameRune(c rune) bool {
 	return c == '_' || c == '-' || c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
 }
 
-func (p path) append(dst []byte, _ Input, resource map[string]any) ([]byte, error) {
-	v := lookup(resource, p.names)
+func (p path) appendTo(dst []byte, _ Input, resource map[string]any) ([]byte, error) {
+	v := lookUpPath(resource, p.names)
 	if v == nil {
 		return append(dst, `""`...), fmt.Errorf("%w: %s", errMissing, p.text)
 	}
-	return appendText(dst, text(v)), nil
+	return appendText(dst, textOf(v)), nil
 }
 
-func (p path) needs(n *needs) { n.names[p.names[0]] = true }
+func (p path) addNeeds(n *needs) { n.names[p.names[0]] = true }
 
-// lookup follows names from v. What is not there, and null, is nil.
-func lookup(v any, names []string) any {
+// lookUpPath follows names from v. What is not there, and null, is nil.
+func lookUpPath(v any, names []string) any {
 	for _, name := range names {
 		m, ok := v.(map[string]any)
 		if !ok {
@@ -59,8 +59,8 @@ func lookup(v any, names []string) any {
 	return v
 }
 
-// text is a value of a resource as a text; objects and lists are JSON.
-func text(v any) string {
+// textOf is a value of a resource as a text; objects and lists are JSON.
+func textOf(v any) string {
 	switch v := v.(type) {
 	case string:
 		return v

@@ -83,9 +83,9 @@ type field struct {
 
 // A value appends itself to dst as JSON.
 type value interface {
-	// needs adds the names at the top of the resource that it looks at.
-	needs(*needs)
-	append(dst []byte, in Input, resource map[string]any) ([]byte, error)
+	// addNeeds adds the names at the top of the resource that it looks at.
+	addNeeds(*needs)
+	appendTo(dst []byte, in Input, resource map[string]any) ([]byte, error)
 }
 
 // Keys say how the payload spells its keys if message_data does not say what
@@ -106,7 +106,7 @@ func New(data settings.OrderedMap, keys Keys) (*Builder, error) {
 		return nil, err
 	}
 	b := &Builder{fields: fields, camel: keys == CamelCase, needs: needs{names: map[string]bool{}}}
-	b.needs.of(fields)
+	b.needs.addFields(fields)
 	return b, nil
 }
 
@@ -116,17 +116,17 @@ type needs struct {
 	all   bool
 }
 
-func (n *needs) of(fields []field) {
+func (n *needs) addFields(fields []field) {
 	for _, f := range fields {
 		if f.value != nil {
-			f.value.needs(n)
+			f.value.addNeeds(n)
 		}
-		n.of(f.fields)
+		n.addFields(f.fields)
 	}
 }
 
-// only is what object.Parse takes.
-func (n *needs) only() map[string]bool {
+// onlyFields is what object.Parse takes.
+func (n *needs) onlyFields() map[string]bool {
 	if n.all {
 		return nil
 	}
@@ -171,7 +171,7 @@ func (b *Builder) AppendData(dst []byte, in Input) ([]byte, []Problem, error) {
 	if len(b.fields) == 0 {
 		return b.appendDefault(dst, in), nil, nil
 	}
-	resource, err := object.Parse(in.Raw, b.needs.only())
+	resource, err := object.Parse(in.Raw, b.needs.onlyFields())
 	if err != nil {
 		return dst, nil, err
 	}
@@ -206,7 +206,7 @@ func appendFields(dst []byte, fields []field, in Input, resource map[string]any)
 		}
 		begin := len(dst)
 		var err error
-		if dst, err = f.value.append(dst, in, resource); len(dst)-begin > maxValue {
+		if dst, err = f.value.appendTo(dst, in, resource); len(dst)-begin > maxValue {
 			err = errTooLong
 		}
 		// A template may have written something and still have a problem.
@@ -228,11 +228,11 @@ var (
 // literal is a text that stands for itself, as JSON.
 type literal []byte
 
-func (l literal) append(dst []byte, _ Input, _ map[string]any) ([]byte, error) {
+func (l literal) appendTo(dst []byte, _ Input, _ map[string]any) ([]byte, error) {
 	return append(dst, l...), nil
 }
 
-func (l literal) needs(*needs) {}
+func (l literal) addNeeds(*needs) {}
 
 // celValue is the value of an expression.
 type celValue struct{ prg *expression.Program }
@@ -245,11 +245,11 @@ func compileCEL(expr string) (value, error) {
 	return celValue{prg}, nil
 }
 
-func (c celValue) append(dst []byte, in Input, resource map[string]any) ([]byte, error) {
+func (c celValue) appendTo(dst []byte, in Input, resource map[string]any) ([]byte, error) {
 	return c.prg.AppendJSON(dst, expression.Input{Resource: resource, Now: in.Now, Reason: in.Reason}, maxValue)
 }
 
-func (c celValue) needs(n *needs) { n.all = true }
+func (c celValue) addNeeds(n *needs) { n.all = true }
 
 // appendText appends a text as JSON. Bytes that are not UTF-8 become U+FFFD.
 func appendText(dst []byte, s string) []byte {

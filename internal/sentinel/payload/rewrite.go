@@ -33,38 +33,38 @@ const (
 	fnStep  = "_step"
 )
 
-func (rw *rewriter) list(l *parse.ListNode) error {
+func (rw *rewriter) rewriteList(l *parse.ListNode) error {
 	if l == nil {
 		return nil
 	}
 	for _, n := range l.Nodes {
-		if err := rw.node(n); err != nil {
+		if err := rw.rewriteNode(n); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (rw *rewriter) node(n parse.Node) error {
+func (rw *rewriter) rewriteNode(n parse.Node) error {
 	rw.at = n.Position()
 	switch n := n.(type) {
 	case *parse.ActionNode:
-		if err := rw.pipe(n.Pipe, fnField, fnField); err != nil {
+		if err := rw.rewritePipe(n.Pipe, fnField, fnField); err != nil {
 			return err
 		}
 		if len(n.Pipe.Decl) == 0 {
-			n.Pipe.Cmds = append(n.Pipe.Cmds, rw.call(n.Pos, fnShow))
+			n.Pipe.Cmds = append(n.Pipe.Cmds, rw.newCall(n.Pos, fnShow))
 		}
 		return nil
 	case *parse.IfNode:
-		return rw.branch(&n.BranchNode)
+		return rw.rewriteBranch(&n.BranchNode)
 	case *parse.WithNode:
-		return rw.branch(&n.BranchNode)
+		return rw.rewriteBranch(&n.BranchNode)
 	case *parse.RangeNode:
-		if err := rw.branch(&n.BranchNode); err != nil {
+		if err := rw.rewriteBranch(&n.BranchNode); err != nil {
 			return err
 		}
-		step := &parse.PipeNode{NodeType: parse.NodePipe, Pos: n.Pos, Line: n.Line, Cmds: []*parse.CommandNode{rw.call(n.Pos, fnStep)}}
+		step := &parse.PipeNode{NodeType: parse.NodePipe, Pos: n.Pos, Line: n.Line, Cmds: []*parse.CommandNode{rw.newCall(n.Pos, fnStep)}}
 		turn := &parse.ActionNode{NodeType: parse.NodeAction, Pos: n.Pos, Line: n.Line, Pipe: step}
 		n.List.Nodes = append([]parse.Node{turn}, n.List.Nodes...)
 		return nil
@@ -74,19 +74,19 @@ func (rw *rewriter) node(n parse.Node) error {
 	return nil // texts, comments, break and continue
 }
 
-func (rw *rewriter) branch(n *parse.BranchNode) error {
-	if err := rw.pipe(n.Pipe, fnTest, fnQuiet); err != nil {
+func (rw *rewriter) rewriteBranch(n *parse.BranchNode) error {
+	if err := rw.rewritePipe(n.Pipe, fnTest, fnQuiet); err != nil {
 		return err
 	}
-	if err := rw.list(n.List); err != nil {
+	if err := rw.rewriteList(n.List); err != nil {
 		return err
 	}
-	return rw.list(n.ElseList)
+	return rw.rewriteList(n.ElseList)
 }
 
-// pipe rewrites the fields of a pipeline: with the function alone where the
+// rewritePipe rewrites the fields of a pipeline: with the function alone where the
 // pipeline is nothing but a field, else with the function argument.
-func (rw *rewriter) pipe(p *parse.PipeNode, alone, argument string) error {
+func (rw *rewriter) rewritePipe(p *parse.PipeNode, alone, argument string) error {
 	if len(p.Cmds) == 1 && len(p.Cmds[0].Args) == 1 {
 		argument = alone
 	}
@@ -97,7 +97,7 @@ func (rw *rewriter) pipe(p *parse.PipeNode, alone, argument string) error {
 				return fmt.Errorf("%s is a field and takes no arguments", arg)
 			}
 			var err error
-			if cmd.Args[i], err = rw.arg(arg, argument); err != nil {
+			if cmd.Args[i], err = rw.rewriteArg(arg, argument); err != nil {
 				return err
 			}
 		}
@@ -115,15 +115,15 @@ func isField(n parse.Node) bool {
 	return false
 }
 
-// arg rewrites one argument; fn is the function for a field.
-func (rw *rewriter) arg(n parse.Node, fn string) (parse.Node, error) {
+// rewriteArg rewrites one argument; fn is the function for a field.
+func (rw *rewriter) rewriteArg(n parse.Node, fn string) (parse.Node, error) {
 	switch n := n.(type) {
 	case *parse.DotNode:
 		rw.looks.all = true
 	case *parse.FieldNode:
 		rw.looks.names[n.Ident[0]] = true
 		dot := &parse.DotNode{NodeType: parse.NodeDot, Pos: n.Pos}
-		return rw.field(fn, dot, n.Ident), nil
+		return rw.newFieldCall(fn, dot, n.Ident), nil
 	case *parse.VariableNode:
 		if len(n.Ident) == 1 {
 			rw.looks.all = rw.looks.all || n.Ident[0] == "$"
@@ -131,25 +131,25 @@ func (rw *rewriter) arg(n parse.Node, fn string) (parse.Node, error) {
 		}
 		rw.looks.names[n.Ident[1]] = true
 		variable := &parse.VariableNode{NodeType: parse.NodeVariable, Pos: n.Pos, Ident: n.Ident[:1]}
-		return rw.field(fn, variable, n.Ident[1:]), nil
+		return rw.newFieldCall(fn, variable, n.Ident[1:]), nil
 	case *parse.ChainNode:
-		of, err := rw.arg(n.Node, fnTest)
+		of, err := rw.rewriteArg(n.Node, fnTest)
 		if err != nil {
 			return nil, err
 		}
-		return rw.field(fn, of, n.Field), nil
+		return rw.newFieldCall(fn, of, n.Field), nil
 	case *parse.PipeNode: // in parentheses
 		if fn == fnTest {
-			return n, rw.pipe(n, fnTest, fnQuiet)
+			return n, rw.rewritePipe(n, fnTest, fnQuiet)
 		}
-		return n, rw.pipe(n, fn, fn)
+		return n, rw.rewritePipe(n, fn, fn)
 	}
 	return n, nil
 }
 
-// field is the call (fn of "a" "b").
-func (rw *rewriter) field(fn string, of parse.Node, names []string) parse.Node {
-	call := rw.call(of.Position(), fn)
+// newFieldCall is the call (fn of "a" "b").
+func (rw *rewriter) newFieldCall(fn string, of parse.Node, names []string) parse.Node {
+	call := rw.newCall(of.Position(), fn)
 	call.Args = append(call.Args, of)
 	for _, name := range names {
 		call.Args = append(call.Args, &parse.StringNode{
@@ -159,7 +159,7 @@ func (rw *rewriter) field(fn string, of parse.Node, names []string) parse.Node {
 	return &parse.PipeNode{NodeType: parse.NodePipe, Pos: of.Position(), Cmds: []*parse.CommandNode{call}}
 }
 
-func (rw *rewriter) call(pos parse.Pos, fn string) *parse.CommandNode {
+func (rw *rewriter) newCall(pos parse.Pos, fn string) *parse.CommandNode {
 	id := parse.NewIdentifier(fn).SetPos(pos).SetTree(rw.tree)
 	return &parse.CommandNode{NodeType: parse.NodeCommand, Pos: pos, Args: []parse.Node{id}}
 }

@@ -39,7 +39,7 @@ func newTemplate(source string) (value, error) {
 	return t, nil
 }
 
-func (t *goTemplate) append(dst []byte, in Input, resource map[string]any) ([]byte, error) {
+func (t *goTemplate) appendTo(dst []byte, in Input, resource map[string]any) ([]byte, error) {
 	r, _ := t.pool.Get().(*rendering)
 	if r == nil {
 		var err error
@@ -48,7 +48,7 @@ func (t *goTemplate) append(dst []byte, in Input, resource map[string]any) ([]by
 		}
 	}
 	defer t.pool.Put(r)
-	out, err := r.run(in, resource)
+	out, err := r.renderTemplate(in, resource)
 	if err != nil {
 		return dst, err
 	}
@@ -59,7 +59,7 @@ func (t *goTemplate) append(dst []byte, in Input, resource map[string]any) ([]by
 	return dst, nil
 }
 
-func (t *goTemplate) needs(n *needs) {
+func (t *goTemplate) addNeeds(n *needs) {
 	n.all = n.all || t.looks.all
 	maps.Copy(n.names, t.looks.names)
 }
@@ -79,25 +79,25 @@ type rendering struct {
 func newRendering(source string) (*rendering, error) {
 	r := &rendering{}
 	// The name must not hold a colon, see cause.
-	tmpl, err := template.New("template").Funcs(r.funcs()).Parse(source)
+	tmpl, err := template.New("template").Funcs(r.templateFuncs()).Parse(source)
 	if err != nil {
 		line, column := parsePosition(source, err)
-		return nil, fmt.Errorf("template: line %d, column %d: %s", line, column, cause(err))
+		return nil, fmt.Errorf("template: line %d, column %d: %s", line, column, parseCause(err))
 	}
 	if at := regexp.MustCompile(`\{\{-?\s*(define|block)\b`).FindStringIndex(source); at != nil {
-		line, column := position(source, at[0])
+		line, column := lineAndColumn(source, at[0])
 		return nil, fmt.Errorf("template: line %d, column %d: define and block are not allowed", line, column)
 	}
 	rw := rewriter{tree: tmpl.Tree, looks: needs{names: map[string]bool{}}}
-	if err := rw.list(tmpl.Root); err != nil {
-		line, column := position(source, int(rw.at))
+	if err := rw.rewriteList(tmpl.Root); err != nil {
+		line, column := lineAndColumn(source, int(rw.at))
 		return nil, fmt.Errorf("template: line %d, column %d: %w", line, column, err)
 	}
 	r.tmpl, r.looks = tmpl, rw.looks
 	return r, nil
 }
 
-func (r *rendering) run(in Input, resource map[string]any) (string, error) {
+func (r *rendering) renderTemplate(in Input, resource map[string]any) (string, error) {
 	r.out.Reset()
 	r.in, r.missing, r.steps, r.work = in, nil, 0, 0
 	defer func() { r.in = Input{} }() // it must not outlive the page in the pool
@@ -120,8 +120,8 @@ func (r *rendering) Write(p []byte) (int, error) {
 	return r.out.Write(p)
 }
 
-// cause is what a parser's error says, without the name and the line.
-func cause(err error) string {
+// parseCause is what a parser's error says, without the name and the line.
+func parseCause(err error) string {
 	parts := strings.SplitN(err.Error(), ":", 4)
 	return strings.TrimSpace(parts[len(parts)-1])
 }
@@ -132,17 +132,17 @@ func cause(err error) string {
 func parsePosition(source string, err error) (line, column int) {
 	end := len(source)
 	for end > 1 {
-		_, shorter := template.New("template").Funcs((&rendering{}).funcs()).Parse(source[:end-1])
-		if shorter == nil || cause(shorter) != cause(err) {
+		_, shorter := template.New("template").Funcs((&rendering{}).templateFuncs()).Parse(source[:end-1])
+		if shorter == nil || parseCause(shorter) != parseCause(err) {
 			break
 		}
 		end--
 	}
-	return position(source, end-1)
+	return lineAndColumn(source, end-1)
 }
 
-// position is the line and column of a byte, counted from 1.
-func position(source string, at int) (line, column int) {
+// lineAndColumn is the line and column of a byte, counted from 1.
+func lineAndColumn(source string, at int) (line, column int) {
 	before := source[:min(max(at, 0), len(source))]
 	return 1 + strings.Count(before, "\n"), len(before) - strings.LastIndexByte(before, '\n')
 }

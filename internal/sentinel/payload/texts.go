@@ -32,11 +32,11 @@ func (b *Builder) Conversions(raw []byte) ([]Conversion, error) {
 	if !slices.ContainsFunc(b.fields, field.hasPath) {
 		return nil, nil
 	}
-	resource, err := object.Parse(raw, b.needs.only())
+	resource, err := object.Parse(raw, b.needs.onlyFields())
 	if err != nil {
 		return nil, err
 	}
-	return conversions(b.fields, func(names []string) string { return typeOf(lookup(resource, names)) }), nil
+	return conversions(b.fields, func(names []string) string { return typeOf(lookUpPath(resource, names)) }), nil
 }
 
 // KnownConversions returns the values that send a field as a text which is a

@@ -82,13 +82,13 @@ func Handler(records map[string]*Record) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet && r.Method != http.MethodHead {
 			w.Header().Set("Allow", "GET, HEAD")
-			refuse(w, http.StatusMethodNotAllowed, "method_not_allowed", "only GET and HEAD are allowed")
+			writeProblem(w, http.StatusMethodNotAllowed, "method_not_allowed", "only GET and HEAD are allowed")
 			return
 		}
 		q := r.URL.Query()
 		limit, err := parseLimit(q.Get("limit"))
 		if err != nil {
-			refuse(w, http.StatusBadRequest, "invalid_query", err.Error())
+			writeProblem(w, http.StatusBadRequest, "invalid_query", err.Error())
 			return
 		}
 		answer := Answer{Time: time.Now().UTC().Truncate(time.Millisecond)}
@@ -96,16 +96,16 @@ func Handler(records map[string]*Record) http.Handler {
 			answer.Known += rec.Len()
 		}
 		if id := q.Get("id"); id != "" {
-			answer.Resources = find(records, id)
+			answer.Resources = findResource(records, id)
 		} else {
-			answer.Resources = latest(records, limit)
+			answer.Resources = latestDecisions(records, limit)
 		}
 		if q.Get("id") != "" && len(answer.Resources) == 0 {
-			refuse(w, http.StatusNotFound, CodeNothing, "no decisions recorded for this resource: it was not due since the sentinel started,"+
+			writeProblem(w, http.StatusNotFound, CodeNothing, "no decisions recorded for this resource: it was not due since the sentinel started,"+
 				" is not watched by this sentinel, or its history was evicted")
 			return
 		}
-		write(w, http.StatusOK, "application/json", answer)
+		writeResponse(w, http.StatusOK, "application/json", answer)
 	})
 }
 
@@ -120,18 +120,18 @@ func parseLimit(text string) (int, error) {
 	return n, nil
 }
 
-func find(records map[string]*Record, id string) []Decisions {
+func findResource(records map[string]*Record, id string) []Decisions {
 	var found []Decisions
 	for watch, rec := range records {
 		if entries := rec.Of(id); len(entries) > 0 {
-			found = append(found, served(watch, id, entries))
+			found = append(found, newDecisions(watch, id, entries))
 		}
 	}
 	slices.SortFunc(found, func(a, b Decisions) int { return b.Decisions[0].At.Compare(a.Decisions[0].At) })
 	return found
 }
 
-func latest(records map[string]*Record, limit int) []Decisions {
+func latestDecisions(records map[string]*Record, limit int) []Decisions {
 	type noted struct {
 		watch string
 		Resource
@@ -145,12 +145,12 @@ func latest(records map[string]*Record, limit int) []Decisions {
 	slices.SortStableFunc(all, func(a, b noted) int { return b.Noted.Compare(a.Noted) })
 	list := make([]Decisions, 0, min(limit, len(all)))
 	for _, n := range all[:cap(list)] {
-		list = append(list, served(n.watch, n.ID, n.Entries))
+		list = append(list, newDecisions(n.watch, n.ID, n.Entries))
 	}
 	return list
 }
 
-func served(watch, id string, entries []Entry) Decisions {
+func newDecisions(watch, id string, entries []Entry) Decisions {
 	d := Decisions{Watch: watch, ResourceID: id}
 	for _, e := range entries {
 		d.Decisions = append(d.Decisions, Decision{
@@ -163,13 +163,13 @@ func served(watch, id string, entries []Entry) Decisions {
 	return d
 }
 
-func refuse(w http.ResponseWriter, status int, code, detail string) {
-	write(w, status, "application/problem+json", v1.Problem{
+func writeProblem(w http.ResponseWriter, status int, code, detail string) {
+	writeResponse(w, status, "application/problem+json", v1.Problem{
 		Type: "about:blank", Title: http.StatusText(status), Status: status, Code: code, Detail: detail,
 	})
 }
 
-func write(w http.ResponseWriter, status int, contentType string, v any) {
+func writeResponse(w http.ResponseWriter, status int, contentType string, v any) {
 	h := w.Header()
 	h.Set("Content-Type", contentType)
 	h.Set("Cache-Control", "no-store")

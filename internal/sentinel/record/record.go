@@ -112,7 +112,7 @@ func (r *Record) Resize(limit int) {
 
 func (r *Record) forgetOldest() {
 	delete(r.byID, r.oldest.id)
-	r.unlink(r.oldest)
+	r.unlinkResource(r.oldest)
 }
 
 // Note adds a decision, and opens a record if the resource has none.
@@ -130,11 +130,11 @@ func (r *Record) Note(id []byte, e Entry) {
 		res = &resource{id: string(id)}
 		r.byID[res.id] = res
 	} else {
-		r.unlink(res)
+		r.unlinkResource(res)
 	}
-	r.link(res)
+	r.linkNewest(res)
 	res.noted = e.At.UnixMilli()
-	res.add(&e)
+	res.addEntry(&e)
 }
 
 // NoteIfKnown adds a decision if the resource has a record, and does not keep
@@ -144,26 +144,26 @@ func (r *Record) NoteIfKnown(id []byte, e Entry) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if res := r.byID[string(id)]; res != nil {
-		res.add(&e)
+		res.addEntry(&e)
 	}
 }
 
 // Confirmed notes that a broker has an event.
 func (r *Record) Confirmed(id, eventID string, at time.Time) {
-	r.outcome(id, eventID, func(d *decision) { d.confirmed, d.err = at.UnixMilli(), "" })
+	r.setOutcome(id, eventID, func(d *decision) { d.confirmed, d.err = at.UnixMilli(), "" })
 }
 
 // Failed notes why a broker does not have an event. An event that was
 // confirmed before stays so.
 func (r *Record) Failed(id, eventID string, at time.Time, err error) {
-	r.outcome(id, eventID, func(d *decision) {
-		if d.confirmed == none() {
-			d.err = clip(at.UTC().Format(time.RFC3339)+": "+err.Error(), maxErr)
+	r.setOutcome(id, eventID, func(d *decision) {
+		if d.confirmed == zeroMillis() {
+			d.err = truncateText(at.UTC().Format(time.RFC3339)+": "+err.Error(), maxErr)
 		}
 	})
 }
 
-func (r *Record) outcome(id, eventID string, set func(*decision)) {
+func (r *Record) setOutcome(id, eventID string, set func(*decision)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	res := r.byID[id]
@@ -191,7 +191,7 @@ func (r *Record) Of(id string) []Entry {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if res := r.byID[id]; res != nil {
-		return res.entries()
+		return res.listEntries()
 	}
 	return nil
 }
@@ -209,19 +209,19 @@ func (r *Record) Latest(limit int) []Resource {
 	defer r.mu.Unlock()
 	var list []Resource
 	for res := r.newest; res != nil && len(list) < limit; res = res.older {
-		list = append(list, Resource{ID: res.id, Noted: instant(res.noted), Entries: res.entries()})
+		list = append(list, Resource{ID: res.id, Noted: timeOfMillis(res.noted), Entries: res.listEntries()})
 	}
 	return list
 }
 
-// add continues what was decided last, if this is the same, or else begins a
+// addEntry continues what was decided last, if this is the same, or else begins a
 // new decision and forgets the oldest.
-func (res *resource) add(e *Entry) {
+func (res *resource) addEntry(e *Entry) {
 	next := decision{
 		at: e.At.UnixMilli(), first: e.At.UnixMilli(), lastUpdated: e.LastUpdated.UnixMilli(),
 		since: e.Since.UnixMilli(), next: e.Next.UnixMilli(), confirmed: e.Confirmed.UnixMilli(),
 		generation: e.Generation, observed: e.ObservedGeneration,
-		reason: e.Reason, phase: clip(e.Phase, maxPhase), eventID: e.EventID, err: clip(e.Err, maxErr),
+		reason: e.Reason, phase: truncateText(e.Phase, maxPhase), eventID: e.EventID, err: truncateText(e.Err, maxErr),
 		times: 1, published: e.Published,
 	}
 	n := len(res.decisions)
@@ -229,7 +229,7 @@ func (res *resource) add(e *Entry) {
 		last := &res.decisions[n-1]
 		if last.reason == next.reason && last.generation == next.generation && last.published == next.published {
 			next.first, next.times = last.first, last.times+1
-			if next.eventID == last.eventID && next.confirmed == none() {
+			if next.eventID == last.eventID && next.confirmed == zeroMillis() {
 				next.confirmed = last.confirmed // the same event once more
 				if next.err == "" {
 					next.err = last.err
@@ -246,22 +246,22 @@ func (res *resource) add(e *Entry) {
 	res.decisions = append(res.decisions, next)
 }
 
-func (res *resource) entries() []Entry {
+func (res *resource) listEntries() []Entry {
 	list := make([]Entry, 0, len(res.decisions))
 	for i := len(res.decisions) - 1; i >= 0; i-- {
 		d := &res.decisions[i]
 		list = append(list, Entry{
-			At: instant(d.at), First: instant(d.first), Times: d.times,
+			At: timeOfMillis(d.at), First: timeOfMillis(d.first), Times: d.times,
 			Reason: d.reason, Published: d.published,
 			Generation: d.generation, ObservedGeneration: d.observed, Phase: d.phase,
-			LastUpdated: instant(d.lastUpdated), Since: instant(d.since), Next: instant(d.next),
-			EventID: d.eventID, Confirmed: instant(d.confirmed), Err: d.err,
+			LastUpdated: timeOfMillis(d.lastUpdated), Since: timeOfMillis(d.since), Next: timeOfMillis(d.next),
+			EventID: d.eventID, Confirmed: timeOfMillis(d.confirmed), Err: d.err,
 		})
 	}
 	return list
 }
 
-func (r *Record) link(res *resource) {
+func (r *Record) linkNewest(res *resource) {
 	res.newer, res.older = nil, r.newest
 	if r.newest != nil {
 		r.newest.newer = res
@@ -271,7 +271,7 @@ func (r *Record) link(res *resource) {
 	r.newest = res
 }
 
-func (r *Record) unlink(res *resource) {
+func (r *Record) unlinkResource(res *resource) {
 	if res.newer != nil {
 		res.newer.older = res.older
 	} else {
@@ -284,19 +284,19 @@ func (r *Record) unlink(res *resource) {
 	}
 }
 
-// none is the zero time in milliseconds.
-func none() int64 { return time.Time{}.UnixMilli() }
+// zeroMillis is the zero time in milliseconds.
+func zeroMillis() int64 { return time.Time{}.UnixMilli() }
 
-// instant is a time of the years that RFC 3339 has digits for: a resource may
+// timeOfMillis is a time of the years that RFC 3339 has digits for: a resource may
 // claim any, and one from year 9999 falls due in the year after.
-func instant(ms int64) time.Time {
+func timeOfMillis(ms int64) time.Time {
 	first, last := time.Date(0, 1, 1, 0, 0, 0, 0, time.UTC), time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)
 	return time.UnixMilli(min(max(ms, first.UnixMilli()), last.UnixMilli())).UTC()
 }
 
-// clip cuts a text to so many bytes at most, and keeps nothing of a longer
+// truncateText cuts a text to so many bytes at most, and keeps nothing of a longer
 // one alive.
-func clip(text string, most int) string {
+func truncateText(text string, most int) string {
 	if len(text) <= most {
 		return text
 	}

@@ -63,7 +63,7 @@ func (s *Scanner) otherEras() {
 	g := &s.gathered
 	switch {
 	case g.unreadable:
-		s.fault(FaultStatus, "status.conditions")
+		s.noteFault(FaultStatus, "status.conditions")
 	case g.isToday:
 		// Its own generation is always that of the resource, and tells nothing.
 		s.mapCondition(&g.today)
@@ -82,7 +82,7 @@ func (s *Scanner) otherEras() {
 			r.LastUpdated = g.oldest
 		}
 	case g.listed > 0:
-		s.fault(FaultStatus, "status.conditions")
+		s.noteFault(FaultStatus, "status.conditions")
 	case s.needsNoAdapter():
 		// There is nothing to wait for, and only the age counts.
 		r.Phase, r.ObservedGeneration = phaseReady, r.Generation
@@ -123,8 +123,8 @@ func (s *Scanner) mapObserved(generation int64) {
 	}
 }
 
-// keep keeps a value to look into later. It is part of the page.
-func (s *Scanner) keep(to *[]byte) error {
+// keepValue keeps a value to look into later. It is part of the page.
+func (s *Scanner) keepValue(to *[]byte) error {
 	v, err := s.dec.ReadValue()
 	if err != nil || v.Kind() == 'n' {
 		return err
@@ -139,7 +139,7 @@ func (s *Scanner) keep(to *[]byte) error {
 func (s *Scanner) readConditions() {
 	page, outer := s.page, s.dec
 	s.page, s.dec, s.innerBuf = s.conditions, s.inner, *bytes.NewBuffer(s.conditions)
-	reset(s.inner, &s.innerBuf)
+	resetDecoder(s.inner, &s.innerBuf)
 	defer func() { s.page, s.dec, s.innerBuf = page, outer, bytes.Buffer{} }()
 
 	g := &s.gathered
@@ -155,15 +155,15 @@ func (s *Scanner) readConditions() {
 		g.listed++
 		if kind := s.dec.PeekKind(); kind != '{' && kind != 'n' {
 			g.unreadable = true
-			if s.skip() != nil {
+			if s.skipValue() != nil {
 				return
 			}
 			continue
 		}
-		if err := s.object("status.conditions", (*Scanner).conditionField); err != nil {
+		if err := s.readObject("status.conditions", (*Scanner).conditionField); err != nil {
 			return
 		}
-		s.gather()
+		s.gatherCondition()
 	}
 }
 
@@ -181,7 +181,7 @@ func (s *Scanner) conditionField(name []byte) (err error) {
 	case "last_transition_time", "lastTransitionTime":
 		c.transition, err = s.conditionText("last_transition_time")
 	default:
-		err = s.skip()
+		err = s.skipValue()
 	}
 	return err
 }
@@ -197,7 +197,7 @@ func (s *Scanner) conditionText(field string) ([]byte, error) {
 		}
 		return nil, nil
 	}
-	return s.unquote(v), nil
+	return s.unquoteString(v), nil
 }
 
 func (s *Scanner) conditionGeneration() error {
@@ -213,8 +213,8 @@ func (s *Scanner) conditionGeneration() error {
 	return nil
 }
 
-// gather takes a condition in. Those that play no part may hold anything.
-func (s *Scanner) gather() {
+// gatherCondition takes a condition in. Those that play no part may hold anything.
+func (s *Scanner) gatherCondition() {
 	c, g := &s.condition, &s.gathered
 	switch {
 	case string(c.kind) == summaryToday:
@@ -222,7 +222,7 @@ func (s *Scanner) gather() {
 	case string(c.kind) == summaryBefore:
 		g.before, g.wasBefore = *c, true
 	case len(c.kind) > len(ofAdapter) && bytes.HasSuffix(c.kind, []byte(ofAdapter)):
-		s.report(c)
+		s.readReport(c)
 	case c.wrong == "type":
 		g.unreadable = true // it might be any
 		return
@@ -230,12 +230,12 @@ func (s *Scanner) gather() {
 		return
 	}
 	if c.wrong != "" {
-		s.fault(FaultWrongType, "status.conditions."+c.wrong)
+		s.noteFault(FaultWrongType, "status.conditions."+c.wrong)
 	}
 }
 
-// report takes in what an adapter says.
-func (s *Scanner) report(c *condition) {
+// readReport takes in what an adapter says.
+func (s *Scanner) readReport(c *condition) {
 	g := &s.gathered
 	if !g.reported || c.observed < g.lowest {
 		g.lowest = c.observed

@@ -22,10 +22,10 @@ func (s *Scanner) readItem() error {
 
 	if s.dec.PeekKind() != '{' {
 		it.Fault = FaultNotObject
-		return s.skip()
+		return s.skipValue()
 	}
 	start := int(s.dec.InputOffset())
-	if err := s.object("", (*Scanner).itemField); err != nil {
+	if err := s.readObject("", (*Scanner).itemField); err != nil {
 		return err
 	}
 	it.Resource.Raw = trimLeft(s.page[start:s.dec.InputOffset()])
@@ -56,18 +56,18 @@ func trimLeft(raw []byte) []byte {
 	return raw
 }
 
-// object calls field for each name of the object that comes next. Null counts
+// readObject calls field for each name of the object that comes next. Null counts
 // as an object without fields; anything else is a fault of the item.
-func (s *Scanner) object(path string, field func(s *Scanner, name []byte) error) error {
+func (s *Scanner) readObject(path string, field func(s *Scanner, name []byte) error) error {
 	if kind := s.dec.PeekKind(); kind != '{' {
 		s.wrongUnless(kind == 'n', path)
-		return s.skip()
+		return s.skipValue()
 	}
 	if _, err := s.dec.ReadToken(); err != nil {
 		return err
 	}
 	for s.dec.PeekKind() != '}' {
-		name, err := s.name()
+		name, err := s.readName()
 		if err != nil {
 			return err
 		}
@@ -83,12 +83,12 @@ func (s *Scanner) itemField(name []byte) error {
 	r := &s.item.Resource
 	switch string(name) {
 	case "id":
-		return s.id()
+		return s.readID()
 	case "generation":
-		_, err := s.integer(&r.Generation, "generation")
+		_, err := s.readInteger(&r.Generation, "generation")
 		return err
 	case "status":
-		return s.object("status", (*Scanner).statusField)
+		return s.readObject("status", (*Scanner).statusField)
 	case "created_time", "createdTime":
 		return s.laterTime(&s.created, "created_time")
 	case "updated_time", "updatedTime":
@@ -99,56 +99,56 @@ func (s *Scanner) itemField(name []byte) error {
 		s.given.createdBy = true
 	case "labels":
 		if s.wantLabels {
-			return s.labels(&s.item.Labels.own, "labels")
+			return s.readLabels(&s.item.Labels.own, "labels")
 		}
 	case "metadata":
 		if s.wantLabels {
-			return s.object("metadata", (*Scanner).metadataField)
+			return s.readObject("metadata", (*Scanner).metadataField)
 		}
 	}
-	return s.skip()
+	return s.skipValue()
 }
 
 func (s *Scanner) statusField(name []byte) (err error) {
 	r := &s.item.Resource
 	switch string(name) {
 	case "phase":
-		return s.phase()
+		return s.readPhase()
 	case "observed_generation", "observedGeneration":
-		s.given.observed, err = s.integer(&r.ObservedGeneration, "status.observed_generation")
+		s.given.observed, err = s.readInteger(&r.ObservedGeneration, "status.observed_generation")
 		return err
 	case "last_updated_time", "lastUpdatedTime":
-		return s.time(&r.LastUpdated, "status.last_updated_time")
+		return s.readTime(&r.LastUpdated, "status.last_updated_time")
 	case "last_transition_time", "lastTransitionTime":
-		return s.time(&r.LastTransition, "status.last_transition_time")
+		return s.readTime(&r.LastTransition, "status.last_transition_time")
 	case "updated_at", "updatedAt":
 		return s.laterTime(&s.updatedAt, "status.updated_at")
 	case "conditions":
-		return s.keep(&s.conditions)
+		return s.keepValue(&s.conditions)
 	}
-	return s.skip()
+	return s.skipValue()
 }
 
 func (s *Scanner) metadataField(name []byte) error {
 	if string(name) == "labels" {
-		return s.labels(&s.item.Labels.meta, "metadata.labels")
+		return s.readLabels(&s.item.Labels.meta, "metadata.labels")
 	}
-	return s.skip()
+	return s.skipValue()
 }
 
-func (s *Scanner) id() (err error) {
-	s.item.ID, err = s.string("id")
+func (s *Scanner) readID() (err error) {
+	s.item.ID, err = s.readString("id")
 	return err
 }
 
-func (s *Scanner) phase() error {
-	v, err := s.string("status.phase")
-	s.item.Resource.Phase, s.given.phase = s.words.of(v), v != nil
+func (s *Scanner) readPhase() error {
+	v, err := s.readString("status.phase")
+	s.item.Resource.Phase, s.given.phase = s.words.intern(v), v != nil
 	return err
 }
 
-// string reads a string; null counts as the empty one.
-func (s *Scanner) string(path string) ([]byte, error) {
+// readString reads a string; null counts as the empty one.
+func (s *Scanner) readString(path string) ([]byte, error) {
 	v, err := s.dec.ReadValue()
 	if err != nil {
 		return nil, err
@@ -157,16 +157,16 @@ func (s *Scanner) string(path string) ([]byte, error) {
 		s.wrongUnless(k == 'n', path)
 		return nil, nil
 	}
-	text := s.unquote(v)
+	text := s.unquoteString(v)
 	if !utf8.Valid(text) {
-		text = unescape(v)
+		text = unescapeString(v)
 	}
 	return text, nil
 }
 
-// integer reads a whole number, and reports whether there is one; null is 0 and
+// readInteger reads a whole number, and reports whether there is one; null is 0 and
 // none.
-func (s *Scanner) integer(to *int64, path string) (given bool, err error) {
+func (s *Scanner) readInteger(to *int64, path string) (given bool, err error) {
 	v, err := s.dec.ReadValue()
 	if err != nil {
 		return false, err
@@ -193,8 +193,8 @@ func parseInt(v []byte) (int64, bool) {
 	return int64(f), true
 }
 
-func (s *Scanner) time(to *time.Time, path string) error {
-	v, err := s.string(path)
+func (s *Scanner) readTime(to *time.Time, path string) error {
+	v, err := s.readString(path)
 	*to = time.Time{} // of two values the last counts
 	if err == nil {
 		s.parseTime(to, v, path)
@@ -209,7 +209,7 @@ func (s *Scanner) parseTime(to *time.Time, v []byte, path string) {
 	}
 	var t time.Time
 	if t.UnmarshalText(v) != nil {
-		s.fault(FaultTime, path)
+		s.noteFault(FaultTime, path)
 		return
 	}
 	*to = t
@@ -217,31 +217,31 @@ func (s *Scanner) parseTime(to *time.Time, v []byte, path string) {
 
 // laterTime keeps a time for standIns.
 func (s *Scanner) laterTime(to *[]byte, path string) (err error) {
-	*to, err = s.string(path)
+	*to, err = s.readString(path)
 	return err
 }
 
-func (s *Scanner) labels(to *[]label, path string) error {
+func (s *Scanner) readLabels(to *[]label, path string) error {
 	s.item.HasLabels = true
 	*to = (*to)[:0]
 	s.into = to
-	return s.object(path, (*Scanner).labelField)
+	return s.readObject(path, (*Scanner).labelField)
 }
 
 func (s *Scanner) labelField(key []byte) error {
-	value, err := s.string("labels")
+	value, err := s.readString("labels")
 	*s.into = append(*s.into, label{key: key, value: value})
 	return err
 }
 
 func (s *Scanner) wrongUnless(ok bool, path string) {
 	if !ok {
-		s.fault(FaultWrongType, path)
+		s.noteFault(FaultWrongType, path)
 	}
 }
 
-// fault notes what is wrong. The first fault that skips the item is kept.
-func (s *Scanner) fault(f Fault, path string) {
+// noteFault notes what is wrong. The first fault that skips the item is kept.
+func (s *Scanner) noteFault(f Fault, path string) {
 	if !s.item.Fault.Skips() {
 		s.item.Fault, s.item.Field = f, path
 	}

@@ -16,7 +16,7 @@ func (l *Labels) Get(key string) (string, bool) {
 	for _, list := range [...][]label{l.own, l.meta} {
 		for _, found := range slices.Backward(list) { // of two values the last counts
 			if string(found.key) == key {
-				return l.words.of(found.value), true
+				return l.words.intern(found.value), true
 			}
 		}
 	}
@@ -35,7 +35,7 @@ const (
 	maxWord  = 64
 )
 
-func (w words) of(b []byte) string {
+func (w words) intern(b []byte) string {
 	if s, ok := w[string(b)]; ok {
 		return s
 	}

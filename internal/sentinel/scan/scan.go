@@ -157,80 +157,80 @@ func New(labels bool) *Scanner {
 // page says. It stops at the first error of visit and returns it. If the page
 // turns out to be broken, the items before that place have been visited.
 func (s *Scanner) Scan(page []byte, visit func(*Item) error) (Envelope, error) {
-	s.open(page)
-	defer s.close()
+	s.openText(page)
+	defer s.closeText()
 	env := Envelope{Total: -1, Sorted: true}
-	if err := s.list(&env, visit); err != nil {
+	if err := s.readList(&env, visit); err != nil {
 		return env, err
 	}
-	return env, s.end("list")
+	return env, s.expectEnd("list")
 }
 
 // ScanOne calls visit for one resource that stands alone, and returns its
 // error. What is no resource is visited with its fault; what is no JSON is an
 // error.
 func (s *Scanner) ScanOne(object []byte, visit func(*Item) error) error {
-	s.open(object)
-	defer s.close()
+	s.openText(object)
+	defer s.closeText()
 	if err := s.readItem(); err != nil {
 		return err
 	}
-	if err := s.end("resource"); err != nil {
+	if err := s.expectEnd("resource"); err != nil {
 		return err
 	}
 	return visit(&s.item)
 }
 
-func (s *Scanner) open(text []byte) {
+func (s *Scanner) openText(text []byte) {
 	s.page = text
 	s.buf = *bytes.NewBuffer(text)
-	reset(s.dec, &s.buf)
+	resetDecoder(s.dec, &s.buf)
 }
 
-func reset(dec *jsontext.Decoder, text *bytes.Buffer) {
+func resetDecoder(dec *jsontext.Decoder, text *bytes.Buffer) {
 	// Duplicate names are not our business, and looking for them is the
 	// larger part of what walking JSON costs. Text that is not Unicode, such
 	// as half a surrogate pair, is the matter of the one resource that has it.
 	dec.Reset(text, jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
 }
 
-func (s *Scanner) close() { s.page, s.buf = nil, bytes.Buffer{} }
+func (s *Scanner) closeText() { s.page, s.buf = nil, bytes.Buffer{} }
 
-func (s *Scanner) end(of string) error {
+func (s *Scanner) expectEnd(of string) error {
 	if _, err := s.dec.ReadToken(); !errors.Is(err, io.EOF) {
 		return fmt.Errorf("trailing data after the %s at byte %d", of, s.dec.InputOffset())
 	}
 	return nil
 }
 
-func (s *Scanner) list(env *Envelope, visit func(*Item) error) error {
+func (s *Scanner) readList(env *Envelope, visit func(*Item) error) error {
 	kind := s.dec.PeekKind()
 	if kind == '[' {
 		env.Bare = true
-		return s.items(env, visit)
+		return s.readItems(env, visit)
 	}
 	if kind == '{' {
-		return s.envelope(env, visit)
+		return s.readEnvelope(env, visit)
 	}
-	if err := s.skip(); err != nil {
+	if err := s.skipValue(); err != nil {
 		return err
 	}
 	return errNotList
 }
 
-func (s *Scanner) envelope(env *Envelope, visit func(*Item) error) error {
+func (s *Scanner) readEnvelope(env *Envelope, visit func(*Item) error) error {
 	if _, err := s.dec.ReadToken(); err != nil {
 		return err
 	}
 	hasItems := false
 	for s.dec.PeekKind() != '}' {
-		name, err := s.name()
+		name, err := s.readName()
 		if err != nil {
 			return err
 		}
 		if string(name) == "items" {
 			hasItems = true
-			err = s.items(env, visit)
+			err = s.readItems(env, visit)
 		} else {
 			err = s.envelopeField(env, string(name))
 		}
@@ -258,23 +258,23 @@ var (
 func (s *Scanner) envelopeField(env *Envelope, name string) error {
 	switch name {
 	case "continue":
-		return s.text(&env.Continue)
+		return s.readText(&env.Continue)
 	case "cursor":
-		return s.text(&env.Cursor)
+		return s.readText(&env.Cursor)
 	case "total":
-		return s.total(env)
+		return s.readTotal(env)
 	case "more":
-		return s.more(env)
+		return s.readMore(env)
 	case "removed":
 		return s.removedIDs(env)
 	}
-	return s.skip()
+	return s.skipValue()
 }
 
-// items reads the array of items; null is an empty one.
-func (s *Scanner) items(env *Envelope, visit func(*Item) error) error {
+// readItems reads the array of items; null is an empty one.
+func (s *Scanner) readItems(env *Envelope, visit func(*Item) error) error {
 	if kind := s.dec.PeekKind(); kind != '[' {
-		if err := s.skip(); err != nil || kind == 'n' {
+		if err := s.skipValue(); err != nil || kind == 'n' {
 			return err
 		}
 		return errNotItems
@@ -286,7 +286,7 @@ func (s *Scanner) items(env *Envelope, visit func(*Item) error) error {
 		if err := s.readItem(); err != nil {
 			return err
 		}
-		env.note(s.item.ID)
+		env.countItem(s.item.ID)
 		if err := visit(&s.item); err != nil {
 			return err
 		}
@@ -295,8 +295,8 @@ func (s *Scanner) items(env *Envelope, visit func(*Item) error) error {
 	return err
 }
 
-// note counts an item.
-func (e *Envelope) note(id []byte) {
+// countItem counts an item.
+func (e *Envelope) countItem(id []byte) {
 	if e.Items++; e.Items == 1 {
 		e.First = id
 	}
@@ -309,17 +309,17 @@ func (e *Envelope) note(id []byte) {
 	e.Last = id
 }
 
-// text reads a string, or passes over what is none.
-func (s *Scanner) text(to *string) error {
+// readText reads a string, or passes over what is none.
+func (s *Scanner) readText(to *string) error {
 	v, err := s.dec.ReadValue()
 	if err != nil || v.Kind() != '"' {
 		return err
 	}
-	*to = string(s.unquote(v))
+	*to = string(s.unquoteString(v))
 	return nil
 }
 
-func (s *Scanner) more(env *Envelope) error {
+func (s *Scanner) readMore(env *Envelope) error {
 	v, err := s.dec.ReadValue()
 	env.More = err == nil && v.Kind() == 't'
 	return err
@@ -330,7 +330,7 @@ func (s *Scanner) more(env *Envelope) error {
 func (s *Scanner) removedIDs(env *Envelope) error {
 	s.removed = s.removed[:0]
 	if s.dec.PeekKind() != '[' {
-		return s.skip()
+		return s.skipValue()
 	}
 	if _, err := s.dec.ReadToken(); err != nil {
 		return err
@@ -341,7 +341,7 @@ func (s *Scanner) removedIDs(env *Envelope) error {
 			return err
 		}
 		if v.Kind() == '"' {
-			s.removed = append(s.removed, s.unquote(v))
+			s.removed = append(s.removed, s.unquoteString(v))
 		}
 	}
 	env.Removed = s.removed
@@ -349,7 +349,7 @@ func (s *Scanner) removedIDs(env *Envelope) error {
 	return err
 }
 
-func (s *Scanner) total(env *Envelope) error {
+func (s *Scanner) readTotal(env *Envelope) error {
 	v, err := s.dec.ReadValue()
 	if err != nil {
 		return err
@@ -360,35 +360,35 @@ func (s *Scanner) total(env *Envelope) error {
 	return nil
 }
 
-// skip passes over the next value. Reading it whole is cheaper than walking
+// skipValue passes over the next value. Reading it whole is cheaper than walking
 // its tokens.
-func (s *Scanner) skip() error {
+func (s *Scanner) skipValue() error {
 	_, err := s.dec.ReadValue()
 	return err
 }
 
-// name reads the name of a field.
-func (s *Scanner) name() ([]byte, error) {
+// readName reads the name of a field.
+func (s *Scanner) readName() ([]byte, error) {
 	v, err := s.dec.ReadValue()
 	if err != nil {
 		return nil, err
 	}
-	return s.unquote(v), nil
+	return s.unquoteString(v), nil
 }
 
-// unquote gives the text of the string that was just read. It is part of the
+// unquoteString gives the text of the string that was just read. It is part of the
 // page, unless it had to be unescaped.
-func (s *Scanner) unquote(v jsontext.Value) []byte {
+func (s *Scanner) unquoteString(v jsontext.Value) []byte {
 	if bytes.IndexByte(v, '\\') >= 0 {
-		return unescape(v)
+		return unescapeString(v)
 	}
 	end := int(s.dec.InputOffset())
 	return s.page[end-len(v)+1 : end-1]
 }
 
-// unescape gives the text of a string, with U+FFFD for what is not Unicode in
+// unescapeString gives the text of a string, with U+FFFD for what is not Unicode in
 // it. That is the only error there can be, for the decoder has read it.
-func unescape(v jsontext.Value) []byte {
+func unescapeString(v jsontext.Value) []byte {
 	text, _ := jsontext.AppendUnquote(nil, v)
 	return text
 }

@@ -26,8 +26,8 @@ func (s *Scanner) ScanStream(head []byte, rest io.Reader, visit func(*Item) erro
 		Scanner: s, in: in, visit: visit, env: Envelope{Total: -1, Sorted: true},
 		dec: jsontext.NewDecoder(in, jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)),
 	}
-	defer s.close()
-	if err := st.list(); err != nil {
+	defer s.closeText()
+	if err := st.readList(); err != nil {
 		return st.env, err
 	}
 	if _, err := st.dec.ReadToken(); !errors.Is(err, io.EOF) {
@@ -50,29 +50,29 @@ type stream struct {
 	last  []byte // the id that env.Last refers to
 }
 
-// value reads the next value. It is valid until the next read.
-func (st *stream) value() (jsontext.Value, error) {
+// readValue reads the next value. It is valid until the next read.
+func (st *stream) readValue() (jsontext.Value, error) {
 	v, err := st.dec.ReadValue()
 	st.in.left = MaxValue
 	return v, err
 }
 
-func (st *stream) list() error {
+func (st *stream) readList() error {
 	kind := st.dec.PeekKind()
 	if kind == '[' {
 		st.env.Bare = true
-		return st.items()
+		return st.readItems()
 	}
 	if kind == '{' {
-		return st.envelope()
+		return st.readEnvelope()
 	}
-	if _, err := st.value(); err != nil {
+	if _, err := st.readValue(); err != nil {
 		return err
 	}
 	return errNotList
 }
 
-func (st *stream) envelope() error {
+func (st *stream) readEnvelope() error {
 	if _, err := st.dec.ReadToken(); err != nil {
 		return err
 	}
@@ -84,9 +84,9 @@ func (st *stream) envelope() error {
 		}
 		if name := name.String(); name == "items" {
 			hasItems = true
-			err = st.items()
+			err = st.readItems()
 		} else {
-			err = st.field(name)
+			err = st.readField(name)
 		}
 		if err != nil {
 			return err
@@ -101,19 +101,19 @@ func (st *stream) envelope() error {
 	return nil
 }
 
-// field reads a field beside the items, which outlives the value read.
-func (st *stream) field(name string) error {
-	v, err := st.value()
+// readField reads a field beside the items, which outlives the value read.
+func (st *stream) readField(name string) error {
+	v, err := st.readValue()
 	if err != nil {
 		return err
 	}
-	st.open(bytes.Clone(v))
+	st.openText(bytes.Clone(v))
 	return st.envelopeField(&st.env, name)
 }
 
-func (st *stream) items() error {
+func (st *stream) readItems() error {
 	if kind := st.dec.PeekKind(); kind != '[' {
-		if _, err := st.value(); err != nil || kind == 'n' {
+		if _, err := st.readValue(); err != nil || kind == 'n' {
 			return err
 		}
 		return errNotItems
@@ -122,15 +122,15 @@ func (st *stream) items() error {
 		return err
 	}
 	for st.dec.PeekKind() != ']' {
-		v, err := st.value()
+		v, err := st.readValue()
 		if err != nil {
 			return err
 		}
-		st.open(v)
+		st.openText(v)
 		if err := st.readItem(); err != nil {
 			return err
 		}
-		st.note()
+		st.countItem()
 		if err := st.visit(&st.item); err != nil {
 			return err
 		}
@@ -139,9 +139,9 @@ func (st *stream) items() error {
 	return err
 }
 
-// note counts the item, and keeps the ids that outlive it.
-func (st *stream) note() {
-	st.env.note(st.item.ID)
+// countItem counts the item, and keeps the ids that outlive it.
+func (st *stream) countItem() {
+	st.env.countItem(st.item.ID)
 	if st.env.Items == 1 {
 		st.env.First = bytes.Clone(st.env.First)
 	}

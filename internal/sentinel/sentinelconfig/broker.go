@@ -9,16 +9,16 @@ import (
 	"github.com/fleetloop/fleetloop/internal/settings"
 )
 
-// broker takes what the type of broker has a use for.
-func (t *translation) broker(b *v1alpha1.Broker) Broker {
+// translateBroker takes what the type of broker has a use for.
+func (t *translation) translateBroker(b *v1alpha1.Broker) Broker {
 	out := Broker{Type: b.Type, Topic: b.Topic}
-	t.named("spec.broker.topic", b.Topic)
+	t.requireName("spec.broker.topic", b.Topic)
 	oneOf(t, "spec.broker.type", b.Type, v1alpha1.BrokerPubSub, v1alpha1.BrokerRabbitMQ, v1alpha1.BrokerNATS)
 	switch b.Type {
 	case v1alpha1.BrokerPubSub:
 		out.ProjectID = b.ProjectID
 		if b.ProjectID == "" {
-			t.failf("spec.broker.projectID", "is required for type %s", b.Type)
+			t.addErrorf("spec.broker.projectID", "is required for type %s", b.Type)
 		}
 	case v1alpha1.BrokerRabbitMQ, v1alpha1.BrokerNATS:
 		out.URL = settings.Secret(b.URL)
@@ -26,17 +26,17 @@ func (t *translation) broker(b *v1alpha1.Broker) Broker {
 			out.Exchange = cmp.Or(b.Exchange, b.Topic)
 		}
 		if b.URL == "" && b.CredentialsSecretRef == nil {
-			t.failf("spec.broker.url", "is required for type %s, unless the Secret of credentialsSecretRef contains it", b.Type)
+			t.addErrorf("spec.broker.url", "is required for type %s, unless the Secret of credentialsSecretRef contains it", b.Type)
 		} else if b.URL != "" {
-			t.address("spec.broker.url", b.Type, b.URL)
+			t.checkAddress("spec.broker.url", b.Type, b.URL)
 		}
 	}
 	return out
 }
 
-// address checks the address of a broker. It never shows it, because it may
+// checkAddress checks the address of a broker. It never shows it, because it may
 // hold a password.
-func (t *translation) address(field string, typ v1alpha1.BrokerType, text string) {
+func (t *translation) checkAddress(field string, typ v1alpha1.BrokerType, text string) {
 	servers, ok := serversOf(typ, text)
 	for _, u := range servers {
 		ok = ok && u.Hostname() != "" && (typ != v1alpha1.BrokerRabbitMQ || u.Scheme == "amqp" || u.Scheme == "amqps")
@@ -44,9 +44,9 @@ func (t *translation) address(field string, typ v1alpha1.BrokerType, text string
 	switch {
 	case ok:
 	case typ == v1alpha1.BrokerRabbitMQ:
-		t.failf(field, "must be amqp://user:password@host:5672/vhost or amqps://… (the value is not shown)")
+		t.addErrorf(field, "must be amqp://user:password@host:5672/vhost or amqps://… (the value is not shown)")
 	default:
-		t.failf(field, "must be nats://user:password@host:4222, or a comma-separated list (the value is not shown)")
+		t.addErrorf(field, "must be nats://user:password@host:4222, or a comma-separated list (the value is not shown)")
 	}
 }
 

@@ -31,7 +31,7 @@ func Changes(before, after *v1alpha1.SentinelConfigSpec) ([]string, error) {
 		case strings.HasSuffix(path, ".url"):
 			changes = append(changes, path)
 		default:
-			changes = append(changes, fmt.Sprintf("%s: %s → %s", path, shown(old), shown(now)))
+			changes = append(changes, fmt.Sprintf("%s: %s → %s", path, formatValue(old), formatValue(now)))
 		}
 	}
 	if len(changes) == 0 {
@@ -40,8 +40,8 @@ func Changes(before, after *v1alpha1.SentinelConfigSpec) ([]string, error) {
 	return changes, nil
 }
 
-// shown is a value as a log line has it.
-func shown(value string) string {
+// formatValue is a value as a log line has it.
+func formatValue(value string) string {
 	const most = 100
 	switch {
 	case value == "":
@@ -59,11 +59,11 @@ func fieldsOf(spec *v1alpha1.SentinelConfigSpec) (map[string]string, error) {
 		return nil, fmt.Errorf("compare specs: %w", err)
 	}
 	fields := map[string]string{}
-	return fields, flatten(fields, "spec", text)
+	return fields, flattenJSON(fields, "spec", text)
 }
 
-// flatten adds the fields of a JSON value to others. Lists are one value.
-func flatten(fields map[string]string, path string, value json.RawMessage) error {
+// flattenJSON adds the fields of a JSON value to others. Lists are one value.
+func flattenJSON(fields map[string]string, path string, value json.RawMessage) error {
 	if len(value) == 0 || value[0] != '{' {
 		fields[path] = string(value)
 		return nil
@@ -73,7 +73,7 @@ func flatten(fields map[string]string, path string, value json.RawMessage) error
 		return fmt.Errorf("compare specs: %w", err)
 	}
 	for name, member := range members {
-		if err := flatten(fields, path+"."+name, member); err != nil {
+		if err := flattenJSON(fields, path+"."+name, member); err != nil {
 			return err
 		}
 	}

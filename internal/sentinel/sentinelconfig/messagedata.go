@@ -28,10 +28,10 @@ func (t *translation) messageData(raw *apiextensionsv1.JSON) settings.OrderedMap
 	}
 	d := &dataReader{t: t, json: jsontext.NewDecoder(bytes.NewReader(raw.Raw))}
 	if d.json.PeekKind() != jsontext.KindBeginObject {
-		t.failf(field, "must be a mapping")
+		t.addErrorf(field, "must be a mapping")
 		return nil
 	}
-	data, err := d.mapping(field, 1)
+	data, err := d.readMapping(field, 1)
 	if err == nil {
 		if _, err = d.json.ReadToken(); errors.Is(err, io.EOF) {
 			return data
@@ -39,11 +39,11 @@ func (t *translation) messageData(raw *apiextensionsv1.JSON) settings.OrderedMap
 	}
 	switch {
 	case errors.Is(err, errTooDeep), errors.Is(err, errTooMany):
-		t.failf(field, "%w", err)
+		t.addErrorf(field, "%w", err)
 	case err == nil:
-		t.failf(field, "is not valid JSON: trailing data after the mapping")
+		t.addErrorf(field, "is not valid JSON: trailing data after the mapping")
 	default:
-		t.failf(field, "is not valid JSON: %w", err)
+		t.addErrorf(field, "is not valid JSON: %w", err)
 	}
 	return nil
 }
@@ -60,9 +60,9 @@ var (
 	errTooMany = fmt.Errorf("has more than %d values", maxNodes)
 )
 
-// mapping reads one mapping. An error is of the JSON; what is wrong with a
+// readMapping reads one mapping. An error is of the JSON; what is wrong with a
 // value is noted.
-func (d *dataReader) mapping(path string, depth int) (settings.OrderedMap, error) {
+func (d *dataReader) readMapping(path string, depth int) (settings.OrderedMap, error) {
 	if depth > maxDepth {
 		return nil, errTooDeep
 	}
@@ -82,18 +82,18 @@ func (d *dataReader) mapping(path string, depth int) (settings.OrderedMap, error
 		e := settings.MapEntry{Key: key}
 		at := path + "." + key
 		if len(key) > maxKey {
-			d.t.failf(path, "has a key of more than %d bytes", maxKey)
+			d.t.addErrorf(path, "has a key of more than %d bytes", maxKey)
 		}
 		switch d.json.PeekKind() {
 		case jsontext.KindBeginObject:
-			e.Map, err = d.mapping(at, depth+1)
+			e.Map, err = d.readMapping(at, depth+1)
 		case jsontext.KindString, jsontext.KindNumber, jsontext.KindTrue, jsontext.KindFalse:
 			var value jsontext.Token
 			if value, err = d.json.ReadToken(); err == nil {
 				e.Value = value.String()
 			}
 		case jsontext.KindNull, jsontext.KindBeginArray:
-			d.t.failf(at, "must be a string or a mapping")
+			d.t.addErrorf(at, "must be a string or a mapping")
 			err = d.json.SkipValue()
 		case jsontext.KindInvalid, jsontext.KindEndObject, jsontext.KindEndArray:
 			_, err = d.json.ReadToken() // which says what is wrong

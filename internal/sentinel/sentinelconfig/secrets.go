@@ -39,18 +39,18 @@ func (s Settings) WithSecrets(secrets map[string]map[string][]byte) (Settings, e
 	t := &translation{}
 	if s.token.Name != "" {
 		const field = "spec.hyperfleetAPI.tokenSecretRef"
-		data, ok := t.secret(field, secrets, s.token.Name)
+		data, ok := t.findSecret(field, secrets, s.token.Name)
 		token := valueOf(data, s.token.Key)
 		if ok && !isHeader(token) {
-			t.failf(field, "Secret %q has no token in key %q", s.token.Name, s.token.Key)
+			t.addErrorf(field, "Secret %q has no token in key %q", s.token.Name, s.token.Key)
 		}
 		s.Sentinel.HyperfleetAPI.Token = settings.Secret(token)
 	}
 	if s.headers != "" {
-		s.Sentinel.HyperfleetAPI.Headers = t.headers(secrets, s.headers)
+		s.Sentinel.HyperfleetAPI.Headers = t.translateHeaders(secrets, s.headers)
 	}
 	if s.credentials != "" {
-		if data, ok := t.secret(credentialsField, secrets, s.credentials); ok {
+		if data, ok := t.findSecret(credentialsField, secrets, s.credentials); ok {
 			s.Broker = t.credentials(s.Broker, s.credentials, data)
 		}
 	}
@@ -60,15 +60,15 @@ func (s Settings) WithSecrets(secrets map[string]map[string][]byte) (Settings, e
 	return s, nil
 }
 
-// headers takes every value of a Secret as a header.
-func (t *translation) headers(secrets map[string]map[string][]byte, name string) map[string]settings.Secret {
+// translateHeaders takes every value of a Secret as a header.
+func (t *translation) translateHeaders(secrets map[string]map[string][]byte, name string) map[string]settings.Secret {
 	const field = "spec.hyperfleetAPI.headersSecretRef"
-	data, _ := t.secret(field, secrets, name)
+	data, _ := t.findSecret(field, secrets, name)
 	headers := make(map[string]settings.Secret, len(data))
 	for _, key := range slices.Sorted(maps.Keys(data)) {
 		value := valueOf(data, key)
 		if !isHeader(value) {
-			t.failf(field, "Secret %q: the value of key %q is not a valid header value", name, key)
+			t.addErrorf(field, "Secret %q: the value of key %q is not a valid header value", name, key)
 		}
 		headers[key] = settings.Secret(value)
 	}
@@ -83,10 +83,10 @@ func isHeader(value string) bool {
 
 const credentialsField = "spec.broker.credentialsSecretRef" //nolint:gosec // the path of a field
 
-func (t *translation) secret(field string, secrets map[string]map[string][]byte, name string) (map[string][]byte, bool) {
+func (t *translation) findSecret(field string, secrets map[string]map[string][]byte, name string) (map[string][]byte, bool) {
 	data, ok := secrets[name]
 	if !ok {
-		t.failf(field, "Secret %q not found in the namespace; create it, or remove the reference", name)
+		t.addErrorf(field, "Secret %q not found in the namespace; create it, or remove the reference", name)
 	}
 	return data, ok
 }
@@ -101,30 +101,30 @@ func (t *translation) credentials(b Broker, name string, data map[string][]byte)
 	if b.Type == v1alpha1.BrokerPubSub {
 		key := valueOf(data, keyJSON)
 		if !json.Valid([]byte(key)) {
-			t.failf(credentialsField, "Secret %q has no valid JSON in key %q", name, keyJSON)
+			t.addErrorf(credentialsField, "Secret %q has no valid JSON in key %q", name, keyJSON)
 		}
 		b.KeyJSON = settings.Secret(key)
 		return b
 	}
 	given := valueOf(data, keyURL)
 	if given != "" {
-		t.address(fmt.Sprintf("%s: key %q of Secret %q", credentialsField, keyURL, name), b.Type, given)
+		t.checkAddress(fmt.Sprintf("%s: key %q of Secret %q", credentialsField, keyURL, name), b.Type, given)
 		b.URL = settings.Secret(given)
 	}
 	if b.URL == "" {
-		t.failf(credentialsField, "Secret %q has no key %q, and spec.broker.url is not set", name, keyURL)
+		t.addErrorf(credentialsField, "Secret %q has no key %q, and spec.broker.url is not set", name, keyURL)
 		return b
 	}
 	user := userOf(b.Type, data)
 	switch {
 	case user == nil && given == "":
-		t.failf(credentialsField, "Secret %q must have the key %s, or the keys %s and %s", name, keyURL, keyUsername, keyPassword)
+		t.addErrorf(credentialsField, "Secret %q must have the key %s, or the keys %s and %s", name, keyURL, keyUsername, keyPassword)
 		return b
 	case user == nil:
 		return b
 	}
 	if _, ok := user.Password(); !ok && valueOf(data, keyUsername) != "" {
-		t.failf(credentialsField, "Secret %q has the key %s but not %s", name, keyUsername, keyPassword)
+		t.addErrorf(credentialsField, "Secret %q has the key %s but not %s", name, keyUsername, keyPassword)
 	}
 	servers, ok := serversOf(b.Type, b.URL.Reveal())
 	if !ok {

@@ -14,7 +14,7 @@ func (t *translation) matchLabels(labels map[string]string) []selector.Pair {
 	for _, label := range slices.Sorted(maps.Keys(labels)) {
 		pair := selector.Pair{Label: label, Value: labels[label]}
 		if _, err := selector.FromPairs([]selector.Pair{pair}); err != nil {
-			t.failf("spec.shardSelector.matchLabels", "%w", err)
+			t.addErrorf("spec.shardSelector.matchLabels", "%w", err)
 			continue
 		}
 		pairs = append(pairs, pair)
@@ -31,19 +31,19 @@ func (t *translation) matchExpressions(list []v1alpha1.LabelExpression) string {
 			"In": selector.In, "NotIn": selector.NotIn, "Exists": selector.Exists, "DoesNotExist": selector.NotExists,
 		}[e.Operator]
 		if !ok {
-			t.failf(field+".operator", "%q is invalid: must be In, NotIn, Exists or DoesNotExist", e.Operator)
+			t.addErrorf(field+".operator", "%q is invalid: must be In, NotIn, Exists or DoesNotExist", e.Operator)
 			continue
 		}
 		r := selector.Requirement{Key: e.Key, Op: op, Values: e.Values}
 		if _, err := selector.New(r); err != nil {
-			t.failf(field, "%w", err)
+			t.addErrorf(field, "%w", err)
 			continue
 		}
 		reqs = append(reqs, r)
 	}
 	sel, err := selector.New(reqs...)
 	if err != nil {
-		t.failf("spec.shardSelector.matchExpressions", "%w", err)
+		t.addErrorf("spec.shardSelector.matchExpressions", "%w", err)
 	}
 	return sel.String()
 }

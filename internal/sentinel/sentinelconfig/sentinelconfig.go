@@ -76,46 +76,46 @@ type Sharding struct {
 func Translate(spec *v1alpha1.SentinelConfigSpec) (Settings, error) {
 	t := &translation{}
 	s := Settings{
-		Sentinel: t.sentinel(spec),
-		Broker:   t.broker(&spec.Broker),
-		Sharding: t.sharding(spec.Sharding),
+		Sentinel: t.translateSpec(spec),
+		Broker:   t.translateBroker(&spec.Broker),
+		Sharding: t.translateSharding(spec.Sharding),
 	}
 	if ref := spec.Broker.CredentialsSecretRef; ref != nil {
-		s.credentials = t.named("spec.broker.credentialsSecretRef.name", ref.Name)
+		s.credentials = t.requireName("spec.broker.credentialsSecretRef.name", ref.Name)
 	}
 	if ref := spec.HyperfleetAPI.HeadersSecretRef; ref != nil {
-		s.headers = t.named("spec.hyperfleetAPI.headersSecretRef.name", ref.Name)
+		s.headers = t.requireName("spec.hyperfleetAPI.headersSecretRef.name", ref.Name)
 	}
 	if ref := spec.HyperfleetAPI.TokenSecretRef; ref != nil {
 		s.token = v1alpha1.SecretKeyRef{
-			Name: t.named("spec.hyperfleetAPI.tokenSecretRef.name", ref.Name),
+			Name: t.requireName("spec.hyperfleetAPI.tokenSecretRef.name", ref.Name),
 			Key:  cmp.Or(ref.Key, defaultTokenKey),
 		}
 	}
-	t.check(&s.Sentinel)
+	t.checkConfig(&s.Sentinel)
 	if err := errors.Join(t.errs...); err != nil {
 		return Settings{}, err
 	}
 	return s, nil
 }
 
-// sentinel is what the spec says of the engine. What is not given is zero.
-func (t *translation) sentinel(spec *v1alpha1.SentinelConfigSpec) sentinel.Config {
+// translateSpec is what the spec says of the engine. What is not given is zero.
+func (t *translation) translateSpec(spec *v1alpha1.SentinelConfigSpec) sentinel.Config {
 	api := spec.HyperfleetAPI
 	cfg := sentinel.Config{
 		ResourceType:   oneOf(t, "spec.resourceType", spec.ResourceType, "clusters", "nodepools"),
-		PollInterval:   t.duration("spec.pollInterval", spec.PollInterval),
-		MaxAgeNotReady: t.duration("spec.backoffNotReady", spec.BackoffNotReady),
-		MaxAgeReady:    t.duration("spec.backoffReady", spec.BackoffReady),
+		PollInterval:   t.parseDuration("spec.pollInterval", spec.PollInterval),
+		MaxAgeNotReady: t.parseDuration("spec.backoffNotReady", spec.BackoffNotReady),
+		MaxAgeReady:    t.parseDuration("spec.backoffReady", spec.BackoffReady),
 		HyperfleetAPI: sentinel.API{
-			Endpoint: t.endpoint(api.URL),
-			Timeout:  t.duration("spec.hyperfleetAPI.timeout", api.Timeout),
+			Endpoint: t.checkEndpoint(api.URL),
+			Timeout:  t.parseDuration("spec.hyperfleetAPI.timeout", api.Timeout),
 			Flavour: oneOf(t, "spec.hyperfleetAPI.flavour", cmp.Or(listing.Flavour(api.Flavour), listing.FlavourAuto),
 				listing.FlavourAuto, listing.FlavourFleetloop, listing.FlavourHyperfleet),
 		},
 		MessageData: t.messageData(spec.MessageData),
 		PayloadKeys: string(payload.CamelCase),
-		Decision:    t.decision(spec.Decision),
+		Decision:    t.translateDecision(spec.Decision),
 	}
 	if spec.ShardSelector != nil {
 		cfg.ResourceSelector = t.matchLabels(spec.ShardSelector.MatchLabels)
@@ -124,7 +124,7 @@ func (t *translation) sentinel(spec *v1alpha1.SentinelConfigSpec) sentinel.Confi
 	if spec.Source != nil {
 		cfg.Source.Mode = oneOf(t, "spec.source.mode", cmp.Or(sentinel.Mode(spec.Source.Mode), sentinel.ModeAuto),
 			sentinel.ModeAuto, sentinel.ModeSweep, sentinel.ModeETag, sentinel.ModeCursor, sentinel.ModeWatch)
-		cfg.Source.FullSweepInterval = t.duration("spec.source.fullSweepInterval", spec.Source.FullSweepInterval)
+		cfg.Source.FullSweepInterval = t.parseDuration("spec.source.fullSweepInterval", spec.Source.FullSweepInterval)
 	}
 	return cfg
 }
@@ -132,45 +132,45 @@ func (t *translation) sentinel(spec *v1alpha1.SentinelConfigSpec) sentinel.Confi
 // A translation collects what is wrong with a spec.
 type translation struct{ errs []error }
 
-func (t *translation) failf(field, format string, args ...any) {
+func (t *translation) addErrorf(field, format string, args ...any) {
 	t.errs = append(t.errs, fmt.Errorf("%s: %w", field, fmt.Errorf(format, args...)))
 }
 
-// duration reads a duration; one that is not given is zero.
-func (t *translation) duration(field string, text v1alpha1.Duration) time.Duration {
+// parseDuration reads a duration; one that is not given is zero.
+func (t *translation) parseDuration(field string, text v1alpha1.Duration) time.Duration {
 	if text == "" {
 		return 0
 	}
 	d, err := time.ParseDuration(string(text))
 	switch {
 	case err != nil:
-		t.failf(field, "%q is invalid: must be a duration such as 10s or 1h30m", text)
+		t.addErrorf(field, "%q is invalid: must be a duration such as 10s or 1h30m", text)
 		return 0
 	case d <= 0:
-		t.failf(field, "%q is invalid: must be positive", text)
+		t.addErrorf(field, "%q is invalid: must be positive", text)
 		return 0
 	}
 	return d
 }
 
-func (t *translation) endpoint(text string) string {
+func (t *translation) checkEndpoint(text string) string {
 	const field = "spec.hyperfleetAPI.url"
 	u, err := url.Parse(text)
 	switch {
 	case text == "":
-		t.failf(field, "is required")
+		t.addErrorf(field, "is required")
 	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "":
-		t.failf(field, "must be a URL such as http://hyperfleet-api:8080") // not shown, it may hold a password
+		t.addErrorf(field, "must be a URL such as http://hyperfleet-api:8080") // not shown, it may hold a password
 	case u.User != nil:
-		t.failf(field, "must not contain a user name or password; put a token in a Secret and reference it in spec.hyperfleetAPI.tokenSecretRef")
+		t.addErrorf(field, "must not contain a user name or password; put a token in a Secret and reference it in spec.hyperfleetAPI.tokenSecretRef")
 	}
 	return text
 }
 
-// named refuses a reference that names nothing.
-func (t *translation) named(field, name string) string {
+// requireName refuses a reference that names nothing.
+func (t *translation) requireName(field, name string) string {
 	if name == "" {
-		t.failf(field, "is required")
+		t.addErrorf(field, "is required")
 	}
 	return name
 }
@@ -178,13 +178,13 @@ func (t *translation) named(field, name string) string {
 // oneOf refuses what is not one of a closed set.
 func oneOf[T ~string](t *translation, field string, value T, set ...T) T {
 	if !slices.Contains(set, value) {
-		t.failf(field, "%q is invalid: must be one of %s", string(value), list(set))
+		t.addErrorf(field, "%q is invalid: must be one of %s", string(value), joinNames(set))
 	}
 	return value
 }
 
-// list names the members of a set.
-func list[T ~string](set []T) string {
+// joinNames names the members of a set.
+func joinNames[T ~string](set []T) string {
 	texts := make([]string, len(set))
 	for i, s := range set {
 		texts[i] = string(s)
@@ -192,7 +192,7 @@ func list[T ~string](set []T) string {
 	return strings.Join(texts, ", ")
 }
 
-func (t *translation) decision(d *v1alpha1.Decision) sentinel.Decision {
+func (t *translation) translateDecision(d *v1alpha1.Decision) sentinel.Decision {
 	if d == nil {
 		d = &v1alpha1.Decision{}
 	}
@@ -202,16 +202,16 @@ func (t *translation) decision(d *v1alpha1.Decision) sentinel.Decision {
 		Result: d.Result,
 	}
 	for i, p := range d.Params {
-		t.named(fmt.Sprintf("spec.decision.params[%d].name", i), p.Name)
-		t.named(fmt.Sprintf("spec.decision.params[%d].expr", i), p.Expr)
+		t.requireName(fmt.Sprintf("spec.decision.params[%d].name", i), p.Name)
+		t.requireName(fmt.Sprintf("spec.decision.params[%d].expr", i), p.Expr)
 		out.Params = append(out.Params, expression.Param{Name: p.Name, Expr: p.Expr})
 	}
 	return out
 }
 
-// check fills in the defaults that a configuration file would have, and finds
+// checkConfig fills in the defaults that a configuration file would have, and finds
 // what only compiling shows.
-func (t *translation) check(cfg *sentinel.Config) {
+func (t *translation) checkConfig(cfg *sentinel.Config) {
 	if len(t.errs) > 0 {
 		return // it would be said again in the file's words
 	}
@@ -220,7 +220,7 @@ func (t *translation) check(cfg *sentinel.Config) {
 		return
 	}
 	if m := cfg.Source.Mode; cfg.Decision.Profile == sentinel.ProfileExpression && m != sentinel.ModeAuto && m != sentinel.ModeSweep {
-		t.failf("spec.source.mode", "%q is invalid with the profile %q, which must evaluate every resource in every poll; use %q", m, sentinel.ProfileExpression, sentinel.ModeAuto)
+		t.addErrorf("spec.source.mode", "%q is invalid with the profile %q, which must evaluate every resource in every poll; use %q", m, sentinel.ProfileExpression, sentinel.ModeAuto)
 	}
 	_, errSelector := cfg.Selector()
 	_, errDecider := cfg.Decider()

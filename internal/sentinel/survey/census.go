@@ -68,24 +68,24 @@ func newCensus(endpoint []*Watch, collection string, configs map[*Watch]*Covered
 	}
 	slices.Sort(c.keys)
 	c.keys = slices.Compact(c.keys)
-	c.restart()
+	c.restartCount()
 	return c
 }
 
-func (c *census) restart() {
+func (c *census) restartCount() {
 	c.resources, c.unreadable, c.unwatched, c.overlapping = 0, 0, 0, 0
 	c.selected, c.alone = make([]int, len(c.watches)), make([]int, len(c.watches))
 	c.groups, c.odd, c.overflow = map[string]*group{}, map[string]*group{}, false
 }
 
-// visit counts a resource that the walk meets.
-func (c *census) visit(it *scan.Item, _ time.Time) {
+// visitItem counts a resource that the walk meets.
+func (c *census) visitItem(it *scan.Item, _ time.Time) {
 	c.resources++
 	if it.Fault.Skips() {
 		c.unreadable++
 		return
 	}
-	c.judge(it)
+	c.findWatches(it)
 	for _, i := range c.by {
 		c.selected[i]++
 	}
@@ -94,7 +94,7 @@ func (c *census) visit(it *scan.Item, _ time.Time) {
 		return
 	}
 	if c.odd[string(it.ID)] == nil { // pages may have shifted
-		c.add(it)
+		c.addOdd(it)
 	}
 }
 
@@ -102,23 +102,23 @@ func (c *census) visit(it *scan.Item, _ time.Time) {
 // overlaps alone.
 type recount census
 
-func (*recount) restart() {}
+func (*recount) restartCount() {}
 
-func (r *recount) visit(it *scan.Item, _ time.Time) {
+func (r *recount) visitItem(it *scan.Item, _ time.Time) {
 	c := (*census)(r)
 	if it.Fault.Skips() {
 		c.unreadable++ // once too often, if it was before
 		return
 	}
-	c.forget(it.ID)
-	c.judge(it)
+	c.forgetOdd(it.ID)
+	c.findWatches(it)
 	if len(c.by) != 1 {
-		c.add(it)
+		c.addOdd(it)
 	}
 }
 
-// judge finds the watches that select a resource.
-func (c *census) judge(it *scan.Item) {
+// findWatches finds the watches that select a resource.
+func (c *census) findWatches(it *scan.Item) {
 	c.by = c.by[:0]
 	for i, w := range c.watches {
 		if w.Selector.Matches(&it.Labels) {
@@ -127,9 +127,9 @@ func (c *census) judge(it *scan.Item) {
 	}
 }
 
-// add counts a resource that is odd, by what judge found.
-func (c *census) add(it *scan.Item) {
-	g := c.group(it)
+// addOdd counts a resource that is odd, by what judge found.
+func (c *census) addOdd(it *scan.Item) {
+	g := c.groupOf(it)
 	g.Resources++
 	if g.Example == "" {
 		g.Example = string(it.ID)
@@ -146,8 +146,8 @@ func (c *census) add(it *scan.Item) {
 	c.odd[string(it.ID)] = g
 }
 
-// forget takes back what a resource was counted as, if it was odd.
-func (c *census) forget(id []byte) {
+// forgetOdd takes back what a resource was counted as, if it was odd.
+func (c *census) forgetOdd(id []byte) {
 	g := c.odd[string(id)]
 	if g == nil {
 		return
@@ -164,8 +164,8 @@ func (c *census) forget(id []byte) {
 	}
 }
 
-// group finds the group of an odd resource, or makes it.
-func (c *census) group(it *scan.Item) *group {
+// groupOf finds the group of an odd resource, or makes it.
+func (c *census) groupOf(it *scan.Item) *group {
 	c.key = c.key[:0]
 	for _, i := range c.by {
 		c.key = binary.AppendVarint(c.key, int64(i)+1)
@@ -210,16 +210,16 @@ func (c *census) group(it *scan.Item) *group {
 	return g
 }
 
-// note keeps what the walk counted of each watch.
-func (c *census) note() {
+// noteCounts keeps what the walk counted of each watch.
+func (c *census) noteCounts() {
 	for i, w := range c.watches {
 		c.configs[w].Selected, c.configs[w].Alone = c.selected[i], c.alone[i]
 	}
 }
 
-func (c *census) report(r *CoveredCollection) {
+func (c *census) fillReport(r *CoveredCollection) {
 	r.Resources, r.Unreadable, r.Unwatched, r.Overlapping = c.resources, c.unreadable, c.unwatched, c.overlapping
-	c.examples()
+	c.setExamples()
 	for _, g := range slices.SortedFunc(maps.Values(c.groups), compareGroups) {
 		switch {
 		case g.Resources == 0:
@@ -231,8 +231,8 @@ func (c *census) report(r *CoveredCollection) {
 	}
 }
 
-// examples gives one to groups whose own has changed.
-func (c *census) examples() {
+// setExamples gives one to groups whose own has changed.
+func (c *census) setExamples() {
 	for id, g := range c.odd {
 		if g.Example == "" || g.Example > id && !c.overflow {
 			g.Example = id
@@ -251,12 +251,12 @@ func compareGroups(a, b *group) int {
 	return cmp.Or(
 		cmp.Compare(b.Resources, a.Resources),
 		slices.Compare(a.Configs, b.Configs),
-		slices.CompareFunc(a.Labels, b.Labels, func(x, y LabelValue) int { return cmp.Compare(text(x), text(y)) }),
+		slices.CompareFunc(a.Labels, b.Labels, func(x, y LabelValue) int { return cmp.Compare(labelText(x), labelText(y)) }),
 	)
 }
 
-// text is a label as people write it.
-func text(l LabelValue) string {
+// labelText is a label as people write it.
+func labelText(l LabelValue) string {
 	if l.Value == nil {
 		return l.Label + " missing"
 	}

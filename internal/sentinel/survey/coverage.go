@@ -106,7 +106,7 @@ type LabelValue struct {
 // each resource is selected by exactly one watch. Of a collection that an API
 // does not serve nothing is asked, unless a watch is of it.
 func Cover(ctx context.Context, watches []*Watch, collections []string, progress func(collection string, resources int)) (*CoverageReport, error) {
-	r := &CoverageReport{Proven: true, Began: stamp(time.Now())}
+	r := &CoverageReport{Proven: true, Began: reportTime(time.Now())}
 	configs := map[*Watch]*CoveredConfig{}
 	for _, w := range watches {
 		configs[w] = &CoveredConfig{Name: w.Name, Endpoint: w.Endpoint, Collection: w.Collection, Selector: w.Selector.String()}
@@ -114,7 +114,7 @@ func Cover(ctx context.Context, watches []*Watch, collections []string, progress
 	for _, endpoint := range endpoints(watches) {
 		for _, collection := range collections {
 			c := newCensus(endpoint, collection, configs)
-			found, err := c.take(ctx, func(n int) { progress(collection, n) })
+			found, err := c.takeCensus(ctx, func(n int) { progress(collection, n) })
 			if err != nil {
 				return nil, err
 			}
@@ -125,7 +125,7 @@ func Cover(ctx context.Context, watches []*Watch, collections []string, progress
 	for _, w := range watches {
 		r.Configs = append(r.Configs, *configs[w])
 	}
-	r.Ended = stamp(time.Now())
+	r.Ended = reportTime(time.Now())
 	return r, nil
 }
 
@@ -143,48 +143,48 @@ func endpoints(watches []*Watch) [][]*Watch {
 	return list
 }
 
-// take reads the collection, and then what changed meanwhile.
-func (c *census) take(ctx context.Context, progress func(int)) (*CoveredCollection, error) {
+// takeCensus reads the collection, and then what changed meanwhile.
+func (c *census) takeCensus(ctx context.Context, progress func(int)) (*CoveredCollection, error) {
 	r := &CoveredCollection{
 		Endpoint: c.reader.Endpoint, Collection: c.collection, Served: true,
-		Configs: []string{}, Gaps: []Group{}, Overlaps: []Group{}, Began: stamp(time.Now()),
+		Configs: []string{}, Gaps: []Group{}, Overlaps: []Group{}, Began: reportTime(time.Now()),
 	}
 	for _, w := range c.watches {
 		r.Configs = append(r.Configs, w.Name)
 	}
 	k := newWalk(c.reader, c.collection, progress)
-	cursor, err := k.run(ctx, c)
+	cursor, err := k.walkAll(ctx, c)
 	switch {
-	case status(err) == http.StatusNotFound && len(c.watches) == 0:
+	case statusOf(err) == http.StatusNotFound && len(c.watches) == 0:
 		r.Served = false
 	case err != nil:
 		return nil, fmt.Errorf("read %s of %s: %w", c.collection, c.reader.Endpoint, err)
 	default:
-		c.note()
-		r.At, r.WalkOnly = c.settle(ctx, k, cursor)
+		c.noteCounts()
+		r.At, r.WalkOnly = c.applyChanges(ctx, k, cursor)
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
 	}
-	r.Ended = stamp(time.Now())
-	c.report(r)
+	r.Ended = reportTime(time.Now())
+	c.fillReport(r)
 	return r, nil
 }
 
-// settle goes over what changed since the walk began, so that what was found
+// applyChanges goes over what changed since the walk began, so that what was found
 // holds at one instant, or says why it can not.
-func (c *census) settle(ctx context.Context, k *walk, cursor string) (at time.Time, whyNot string) {
+func (c *census) applyChanges(ctx context.Context, k *walk, cursor string) (at time.Time, whyNot string) {
 	switch {
 	case cursor == "":
 		return at, "the API has no change cursor"
 	case c.overflow:
 		return at, "too many gaps and overlaps to check again"
 	}
-	if err := k.changes(ctx, cursor, (*recount)(c), c.forget); err != nil {
+	if err := k.walkChanges(ctx, cursor, (*recount)(c), c.forgetOdd); err != nil {
 		return at, "reading the changes failed: " + err.Error()
 	}
 	if c.overflow {
 		return at, "too many gaps and overlaps to check again"
 	}
-	return stamp(time.Now()), ""
+	return reportTime(time.Now()), ""
 }

@@ -32,8 +32,8 @@ func newPayloadCheck(w *Watch) payloadCheck {
 	return payloadCheck{watch: w, empty: map[string]*EmptyField{}, texts: map[string]*TextField{}}
 }
 
-// check makes the payload that an event about a resource would have.
-func (c *payloadCheck) check(it *scan.Item, v decision.Verdict, now time.Time) error {
+// checkPayload makes the payload that an event about a resource would have.
+func (c *payloadCheck) checkPayload(it *scan.Item, v decision.Verdict, now time.Time) error {
 	data, problems, err := c.watch.Payload.AppendData(c.buf[:0], payload.Input{
 		Raw: it.Resource.Raw, ID: string(it.ID), Type: c.watch.Collection, Reason: v.Reason.String(), Now: now,
 	})
@@ -50,11 +50,11 @@ func (c *payloadCheck) check(it *scan.Item, v decision.Verdict, now time.Time) e
 	named := map[string]bool{}
 	for _, p := range problems {
 		named[p.Key] = true
-		c.note(p.Key, p.Err.Error(), it.ID)
+		c.noteProblem(p.Key, p.Err.Error(), it.ID)
 	}
 	return emptyTexts(data, func(key string) {
 		if !named[key] {
-			c.note(key, "the result is an empty string", it.ID)
+			c.noteProblem(key, "the result is an empty string", it.ID)
 		}
 	})
 }
@@ -79,7 +79,7 @@ func (c *payloadCheck) noteTexts(it *scan.Item) error {
 	return nil
 }
 
-func (c *payloadCheck) note(key, reason string, id []byte) {
+func (c *payloadCheck) noteProblem(key, reason string, id []byte) {
 	f := c.empty[key]
 	if f == nil {
 		if len(c.empty) >= maxKeys {

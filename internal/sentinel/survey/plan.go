@@ -171,10 +171,10 @@ type WarningCount struct {
 func Plan(ctx context.Context, w *Watch, limit int, progress func(resources int)) (*PlanReport, error) {
 	p := &planner{watch: w, limit: limit}
 	began := time.Now()
-	if _, err := newWalk(w, w.Collection, progress).run(ctx, p); err != nil {
+	if _, err := newWalk(w, w.Collection, progress).walkAll(ctx, p); err != nil {
 		return nil, err
 	}
-	return p.report(began, time.Now()), nil
+	return p.newReport(began, time.Now()), nil
 }
 
 // A planner counts what a walk meets.
@@ -193,14 +193,14 @@ type planner struct {
 	payloads   payloadCheck
 }
 
-func (p *planner) restart() {
+func (p *planner) restartCount() {
 	*p = planner{
 		watch: p.watch, limit: p.limit, phases: map[string]int{}, warnings: map[string]*WarningCount{},
 		payloads: newPayloadCheck(p.watch),
 	}
 }
 
-func (p *planner) visit(it *scan.Item, now time.Time) {
+func (p *planner) visitItem(it *scan.Item, now time.Time) {
 	p.now = now
 	p.onServer++
 	if it.Fault != scan.FaultNone {
@@ -208,7 +208,7 @@ func (p *planner) visit(it *scan.Item, now time.Time) {
 		if it.Fault.Skips() {
 			text += " (skipped)"
 		}
-		p.warn(text, it)
+		p.addWarning(text, it)
 		if it.Fault.Skips() {
 			return
 		}
@@ -217,15 +217,15 @@ func (p *planner) visit(it *scan.Item, now time.Time) {
 		return
 	}
 	p.matching++
-	count(p.phases, it.Resource.Phase)
-	v := p.watch.decide(it, p.now)
+	incrementCount(p.phases, it.Resource.Phase)
+	v := p.watch.decideResource(it, p.now)
 	p.reasons[v.Reason]++
-	p.rate(&it.Resource)
+	p.addSteadyRate(&it.Resource)
 	if v.Warning != decision.WarningNone {
-		p.warn(v.Warning.String(), it)
+		p.addWarning(v.Warning.String(), it)
 	}
 	if v.Err != nil {
-		p.warn(v.Reason.String()+", treated as due", it)
+		p.addWarning(v.Reason.String()+", treated as due", it)
 	}
 	if v.ShouldPublish {
 		p.due++
@@ -238,14 +238,14 @@ func (p *planner) visit(it *scan.Item, now time.Time) {
 		p.others++
 	}
 	p.checked++
-	if err := p.payloads.check(it, v, p.now); err != nil {
-		p.warn("building the payload failed, no event would be published", it)
+	if err := p.payloads.checkPayload(it, v, p.now); err != nil {
+		p.addWarning("building the payload failed, no event would be published", it)
 	}
 }
 
-// rate adds what a resource comes to in the steady state, in which its
+// addSteadyRate adds what a resource comes to in the steady state, in which its
 // generation is observed.
-func (p *planner) rate(r *decision.Resource) {
+func (p *planner) addSteadyRate(r *decision.Resource) {
 	ages := p.watch.Ages
 	perMinute := time.Minute.Seconds() / ages.Of(r).Seconds()
 	part := &p.events.NotReady
@@ -268,16 +268,16 @@ func (p *planner) noteDue(it *scan.Item, v decision.Verdict) {
 	if changed {
 		p.changed++
 	}
-	u := urgent{changed: changed, overdue: overdue(v, p.now), ever: due(v).IsZero(), DueResource: DueResource{
+	u := urgent{changed: changed, overdue: overdueFor(v, p.now), ever: dueSince(v).IsZero(), DueResource: DueResource{
 		ID: string(it.ID), Phase: it.Resource.Phase, Generation: it.Resource.Generation, ObservedGeneration: it.Resource.ObservedGeneration,
-		Reason: v.Reason.String(), Since: readable(v.Since),
+		Reason: v.Reason.String(), Since: jsonTime(v.Since),
 	}}
 	full := len(p.mostUrgent) == p.limit
 	if p.limit <= 0 || full && compareUrgency(u, p.mostUrgent[p.limit-1]) > 0 {
 		return
 	}
-	u.Name = name(it.Resource.Raw)
-	u.OverdueSeconds = seconds(u.overdue)
+	u.Name = nameOf(it.Resource.Raw)
+	u.OverdueSeconds = roundedSeconds(u.overdue)
 	u.EventID = decision.EventID(u.ID, u.Generation, v, p.now)
 	if full {
 		p.mostUrgent = p.mostUrgent[:p.limit-1]
@@ -286,7 +286,7 @@ func (p *planner) noteDue(it *scan.Item, v decision.Verdict) {
 	p.mostUrgent = slices.Insert(p.mostUrgent, i, u)
 }
 
-func (p *planner) warn(text string, it *scan.Item) {
+func (p *planner) addWarning(text string, it *scan.Item) {
 	w := p.warnings[text]
 	if w == nil {
 		if len(p.warnings) >= maxNames {
@@ -301,15 +301,15 @@ func (p *planner) warn(text string, it *scan.Item) {
 	w.Resources++
 }
 
-func (p *planner) report(began, ended time.Time) *PlanReport {
+func (p *planner) newReport(began, ended time.Time) *PlanReport {
 	w := p.watch
 	r := &PlanReport{
 		Config: w.Name, Endpoint: w.Endpoint, Collection: w.Collection, Selector: w.Selector.String(), Profile: w.Profile,
 		MaxAgeReadySeconds:    w.Ages.Of(&decision.Resource{Phase: "Ready"}).Seconds(),
 		MaxAgeNotReadySeconds: w.Ages.Of(&decision.Resource{}).Seconds(),
-		Began:                 stamp(began), Ended: stamp(ended),
+		Began:                 reportTime(began), Ended: reportTime(ended),
 		OnServer: p.onServer, Matching: p.matching, Due: p.due, Changed: p.changed,
-		Reasons: []Count{}, Phases: counts(p.phases), MostUrgent: []DueResource{}, Events: p.events,
+		Reasons: []Count{}, Phases: sortedCounts(p.phases), MostUrgent: []DueResource{}, Events: p.events,
 		EmptyFields: p.payloads.emptyFields(), PayloadsChecked: p.checked,
 		TextFields: p.payloads.textFields(), Payload: p.payloads.example, Warnings: []WarningCount{},
 	}
@@ -355,15 +355,15 @@ func compareUrgency(a, b urgent) int {
 	return cmp.Or(first(a.changed, b.changed), first(a.ever, b.ever), cmp.Compare(b.overdue, a.overdue), cmp.Compare(a.ID, b.ID))
 }
 
-// count adds one to a name, or to the others where there is no more room.
-func count(names map[string]int, name string) {
+// incrementCount adds one to a name, or to the others where there is no more room.
+func incrementCount(names map[string]int, name string) {
 	if _, known := names[name]; !known && len(names) >= maxNames {
 		name = others
 	}
 	names[name]++
 }
 
-func counts(names map[string]int) []Count {
+func sortedCounts(names map[string]int) []Count {
 	list := make([]Count, 0, len(names))
 	for n, c := range names {
 		list = append(list, Count{Name: n, Count: c})
@@ -372,8 +372,8 @@ func counts(names map[string]int) []Count {
 	return list
 }
 
-// name is what a resource calls itself; empty if it does not.
-func name(raw []byte) string {
+// nameOf is what a resource calls itself; empty if it does not.
+func nameOf(raw []byte) string {
 	m, err := object.Parse(raw, map[string]bool{"name": true, "metadata": true})
 	if err != nil {
 		return ""
@@ -386,15 +386,15 @@ func name(raw []byte) string {
 	return n
 }
 
-func seconds(d time.Duration) float64 { return d.Round(time.Millisecond).Seconds() }
+func roundedSeconds(d time.Duration) float64 { return d.Round(time.Millisecond).Seconds() }
 
-// stamp is a time as reports have it.
-func stamp(t time.Time) time.Time { return t.UTC().Truncate(time.Millisecond) }
+// reportTime is a time as reports have it.
+func reportTime(t time.Time) time.Time { return t.UTC().Truncate(time.Millisecond) }
 
-// readable is a time that JSON has a form for, or none.
-func readable(t time.Time) time.Time {
+// jsonTime is a time that JSON has a form for, or none.
+func jsonTime(t time.Time) time.Time {
 	if y := t.UTC().Year(); t.IsZero() || y < 0 || y > 9999 {
 		return time.Time{}
 	}
-	return stamp(t)
+	return reportTime(t)
 }

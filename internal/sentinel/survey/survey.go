@@ -77,27 +77,27 @@ type Count struct {
 // others is the name under which is counted what there is no more room for.
 const others = "others"
 
-// decide says what the watch makes of a resource, as a sentinel would that has
+// decideResource says what the watch makes of a resource, as a sentinel would that has
 // just started.
-func (w *Watch) decide(it *scan.Item, now time.Time) decision.Verdict {
+func (w *Watch) decideResource(it *scan.Item, now time.Time) decision.Verdict {
 	if w.Early != nil {
 		it.Resource.Early = w.Early(it.ID)
 	}
 	return w.Decider.Decide(&it.Resource, now)
 }
 
-// due is since when a resource is due that v calls due. The verdict's own time
+// dueSince is since when a resource is due that v calls due. The verdict's own time
 // allows for a clock that is ahead.
-func due(v decision.Verdict) time.Time {
+func dueSince(v decision.Verdict) time.Time {
 	if v.Since.After(v.Next) {
 		return v.Since
 	}
 	return v.Next
 }
 
-// overdue is for how long a resource has been due; 0 if nobody knows.
-func overdue(v decision.Verdict, now time.Time) time.Duration {
-	since := due(v)
+// overdueFor is for how long a resource has been due; 0 if nobody knows.
+func overdueFor(v decision.Verdict, now time.Time) time.Duration {
+	since := dueSince(v)
 	if !v.ShouldPublish || since.IsZero() {
 		return 0
 	}
@@ -123,26 +123,26 @@ func newWalk(w *Watch, collection string, progress func(int)) *walk {
 	}
 }
 
-// patience is how often in a row a request is made again, and the waits before.
-func patience() backoff.Policy {
+// retryPolicy is how often in a row a request is made again, and the waits before.
+func retryPolicy() backoff.Policy {
 	return backoff.Policy{Initial: 500 * time.Millisecond, Max: 5 * time.Second, MaxAttempts: 4}
 }
 
 // A visitor takes what a walk reads.
 type visitor interface {
-	// restart is called when the list begins, or begins again; then nothing
+	// restartCount is called when the list begins, or begins again; then nothing
 	// counts that was visited before.
-	restart()
+	restartCount()
 
-	// visit takes one resource, read at now. It is valid until visit returns.
-	visit(it *scan.Item, now time.Time)
+	// visitItem takes one resource, read at now. It is valid until visit returns.
+	visitItem(it *scan.Item, now time.Time)
 }
 
-// run shows every resource to v, and returns the cursor from which on changes
+// walkAll shows every resource to v, and returns the cursor from which on changes
 // may not have been seen, empty if the API has none. A page that does not come
 // is asked for again for a while, and the walk goes on where it was; but an API
 // that can not be reached to begin with is an error at once.
-func (k *walk) run(ctx context.Context, v visitor) (cursor string, err error) {
+func (k *walk) walkAll(ctx context.Context, v visitor) (cursor string, err error) {
 	w := listing.New(k.config, k.source)
 	s := scan.New(true)
 	var at listing.Place
@@ -151,11 +151,11 @@ func (k *walk) run(ctx context.Context, v visitor) (cursor string, err error) {
 		begins := pg.First
 		if begins {
 			met = 0
-			v.restart()
+			v.restartCount()
 		}
 		now := time.Now()
 		env, err := pg.Scan(s, func(it *scan.Item) error {
-			v.visit(it, now)
+			v.visitItem(it, now)
 			return nil
 		})
 		if unreadable = err; err != nil {
@@ -178,11 +178,11 @@ func (k *walk) run(ctx context.Context, v visitor) (cursor string, err error) {
 		}
 		at = stopped
 		failures++
-		if failures == patience().MaxAttempts {
+		if failures == retryPolicy().MaxAttempts {
 			return cursor, err
 		}
 		after, _ := backoff.RetryAfter(err)
-		if err := backoff.Sleep(ctx, max(patience().Delay(failures-1), min(after, backoff.MaxRetryAfter))); err != nil {
+		if err := backoff.Sleep(ctx, max(retryPolicy().Delay(failures-1), min(after, backoff.MaxRetryAfter))); err != nil {
 			return cursor, err
 		}
 	}
@@ -190,12 +190,12 @@ func (k *walk) run(ctx context.Context, v visitor) (cursor string, err error) {
 
 // isFinal reports whether the same request would be refused again.
 func isFinal(err error) bool {
-	code := status(err)
+	code := statusOf(err)
 	return code >= 400 && code < 500 && code != http.StatusTooManyRequests && code != http.StatusRequestTimeout
 }
 
-// status is the HTTP status that an error stands for, 0 if for none.
-func status(err error) int {
+// statusOf is the HTTP status that an error stands for, 0 if for none.
+func statusOf(err error) int {
 	if e, ok := errors.AsType[interface {
 		error
 		StatusCode() int
@@ -205,14 +205,14 @@ func status(err error) int {
 	return 0
 }
 
-// changes shows what changed since a cursor to v, and the ids of what is gone to
+// walkChanges shows what changed since a cursor to v, and the ids of what is gone to
 // removed, and returns when there was no more.
-func (k *walk) changes(ctx context.Context, cursor string, v visitor, removed func(id []byte)) error {
+func (k *walk) walkChanges(ctx context.Context, cursor string, v visitor, removed func(id []byte)) error {
 	const most = 10_000 // pages; a fleet that changes faster than it can be read never settles
 	s := scan.New(true)
 	var body []byte
 	for range most {
-		err := backoff.Retry(ctx, patience(), func(ctx context.Context) (err error) {
+		err := backoff.Retry(ctx, retryPolicy(), func(ctx context.Context) (err error) {
 			ctx, cancel := context.WithTimeoutCause(ctx, k.config.Timeout, errTimeout)
 			defer cancel()
 			body, err = k.source.ListPage(ctx, k.collection, url.Values{"changed_since": {cursor}, "limit": {"500"}}, body)
@@ -226,7 +226,7 @@ func (k *walk) changes(ctx context.Context, cursor string, v visitor, removed fu
 		}
 		now := time.Now()
 		env, err := s.Scan(body, func(it *scan.Item) error {
-			v.visit(it, now)
+			v.visitItem(it, now)
 			return nil
 		})
 		if err != nil {

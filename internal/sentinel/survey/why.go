@@ -147,23 +147,23 @@ func Why(ctx context.Context, w *Watch, id string, recorder Recorder) (*WhyRepor
 		Config: w.Name, Endpoint: w.Endpoint, Collection: w.Collection, Profile: w.Profile,
 		ID: id, Selector: w.Selector.String(), Requirements: []Requirement{}, Sentinel: Recorded{Watches: []record.Decisions{}},
 	}
-	raw, err := find(ctx, w, id)
+	raw, err := findResource(ctx, w, id)
 	if err != nil {
 		return nil, fmt.Errorf("find %q in %s of %s: %w", id, w.Collection, w.Endpoint, err)
 	}
-	r.Time = stamp(time.Now())
+	r.Time = reportTime(time.Now())
 	if raw == nil {
 		r.State, r.Rule = StateNotFound, "not found in "+w.Collection
-		r.ask(ctx, recorder)
+		r.askSentinel(ctx, recorder)
 		return r, nil
 	}
 	err = scan.New(true).ScanOne(raw, func(it *scan.Item) error {
 		if len(it.ID) > 0 {
 			r.ID = string(it.ID)
 		}
-		r.Name = name(raw)
-		r.ask(ctx, recorder)
-		r.explain(w, it)
+		r.Name = nameOf(raw)
+		r.askSentinel(ctx, recorder)
+		r.explainDecision(w, it)
 		return nil
 	})
 	if err != nil {
@@ -172,13 +172,13 @@ func Why(ctx context.Context, w *Watch, id string, recorder Recorder) (*WhyRepor
 	return r, nil
 }
 
-// find gets a resource by its id, or else by its name; nil if there is none.
-func find(ctx context.Context, w *Watch, id string) ([]byte, error) {
+// findResource gets a resource by its id, or else by its name; nil if there is none.
+func findResource(ctx context.Context, w *Watch, id string) ([]byte, error) {
 	raw, err := w.Source.ListPage(ctx, w.Collection+"/"+url.PathEscape(id), nil, nil)
 	switch {
 	case err == nil:
 		return raw, nil
-	case status(err) != http.StatusNotFound && status(err) != http.StatusBadRequest:
+	case statusOf(err) != http.StatusNotFound && statusOf(err) != http.StatusBadRequest:
 		return nil, err
 	}
 	if strings.ContainsAny(id, `'\`) {
@@ -191,7 +191,7 @@ func find(ctx context.Context, w *Watch, id string) ([]byte, error) {
 	var found []byte
 	var ids []string
 	_, err = scan.New(false).Scan(page, func(it *scan.Item) error {
-		if !it.Fault.Skips() && name(it.Resource.Raw) == id { // a server may not know the search
+		if !it.Fault.Skips() && nameOf(it.Resource.Raw) == id { // a server may not know the search
 			found, ids = slices.Clone(it.Resource.Raw), append(ids, string(it.ID))
 		}
 		return nil
@@ -202,8 +202,8 @@ func find(ctx context.Context, w *Watch, id string) ([]byte, error) {
 	return found, err
 }
 
-// ask asks the running sentinel.
-func (r *WhyReport) ask(ctx context.Context, recorder Recorder) {
+// askSentinel asks the running sentinel.
+func (r *WhyReport) askSentinel(ctx context.Context, recorder Recorder) {
 	r.Sentinel.URL = recorder.URL()
 	answer, err := recorder.Decisions(ctx, r.ID)
 	if err != nil {
@@ -220,8 +220,8 @@ func (r *WhyReport) ask(ctx context.Context, recorder Recorder) {
 	}
 }
 
-// explain decides about a resource and says by what.
-func (r *WhyReport) explain(w *Watch, it *scan.Item) {
+// explainDecision decides about a resource and says by what.
+func (r *WhyReport) explainDecision(w *Watch, it *scan.Item) {
 	selected := true
 	for _, req := range w.Selector.Requirements() {
 		alone, _ := selector.New(req) // it comes from a selector
@@ -238,23 +238,23 @@ func (r *WhyReport) explain(w *Watch, it *scan.Item) {
 		return
 	}
 	now := r.Time
-	v := w.decide(it, now)
+	v := w.decideResource(it, now)
 	res := &it.Resource
-	r.Inputs = inputs(w, it)
-	r.Decision = decided(it, v, now)
-	r.Rule = rule(w, res, v, now)
+	r.Inputs = newInputs(w, it)
+	r.Decision = newDecision(it, v, now)
+	r.Rule = explainRule(w, res, v, now)
 	held := v.Hold(res, r.announced(w, res.Generation), now)
 	switch {
 	case !selected:
 		r.State = StateNotWatched
-		r.Rule = "the selector does not match: " + unmet(r.Requirements)
+		r.Rule = "the selector does not match: " + listUnmet(r.Requirements)
 	case held.ShouldPublish:
 		r.State = StateDue
 	case v.ShouldPublish:
-		r.State, r.Next = StateHeld, readable(held.Next)
+		r.State, r.Next = StateHeld, jsonTime(held.Next)
 		r.Rule += fmt.Sprintf("; an event for generation %d was published, waiting for adapters", res.Generation)
 	default:
-		r.State, r.Next = StateWaiting, readable(v.Next)
+		r.State, r.Next = StateWaiting, jsonTime(v.Next)
 	}
 }
 
@@ -275,16 +275,16 @@ func (r *WhyReport) announced(w *Watch, generation int64) (last decision.Announc
 	return last
 }
 
-func inputs(w *Watch, it *scan.Item) *Inputs {
+func newInputs(w *Watch, it *scan.Item) *Inputs {
 	res := &it.Resource
 	age := w.Ages.Of(res)
 	whole := *res
 	whole.Early = 0
 	in := &Inputs{
 		Generation: res.Generation, ObservedGeneration: res.ObservedGeneration, Phase: res.Phase, Ready: res.Ready(),
-		CreatedTime: readable(res.Created), UpdatedTime: readable(res.Updated),
-		LastUpdatedTime: readable(res.LastUpdated), LastTransitionTime: readable(res.LastTransition),
-		MaxAgeSeconds: seconds(w.Ages.Of(&whole)), EarlySeconds: seconds(w.Ages.Of(&whole) - age),
+		CreatedTime: jsonTime(res.Created), UpdatedTime: jsonTime(res.Updated),
+		LastUpdatedTime: jsonTime(res.LastUpdated), LastTransitionTime: jsonTime(res.LastTransition),
+		MaxAgeSeconds: roundedSeconds(w.Ages.Of(&whole)), EarlySeconds: roundedSeconds(w.Ages.Of(&whole) - age),
 	}
 	if it.Fault != scan.FaultNone {
 		in.Fault = it.Fault.String() + " at " + it.Field
@@ -292,10 +292,10 @@ func inputs(w *Watch, it *scan.Item) *Inputs {
 	return in
 }
 
-func decided(it *scan.Item, v decision.Verdict, now time.Time) *Decision {
+func newDecision(it *scan.Item, v decision.Verdict, now time.Time) *Decision {
 	d := &Decision{
-		Due: v.ShouldPublish, Reason: v.Reason.String(), Since: readable(v.Since), Next: readable(due(v)),
-		IntervalSeconds: seconds(v.Interval), Warning: v.Warning.String(),
+		Due: v.ShouldPublish, Reason: v.Reason.String(), Since: jsonTime(v.Since), Next: jsonTime(dueSince(v)),
+		IntervalSeconds: roundedSeconds(v.Interval), Warning: v.Warning.String(),
 	}
 	if v.ShouldPublish {
 		d.EventID = decision.EventID(string(it.ID), it.Resource.Generation, v, now)
@@ -306,8 +306,8 @@ func decided(it *scan.Item, v decision.Verdict, now time.Time) *Decision {
 	return d
 }
 
-// rule says in a sentence which rule spoke, and by what.
-func rule(w *Watch, r *decision.Resource, v decision.Verdict, now time.Time) string {
+// explainRule says in a sentence which rule spoke, and by what.
+func explainRule(w *Watch, r *decision.Resource, v decision.Verdict, now time.Time) string {
 	text := v.Reason.String()
 	age := w.Ages.Of(r)
 	limit := "max_age_not_ready"
@@ -334,15 +334,15 @@ func rule(w *Watch, r *decision.Resource, v decision.Verdict, now time.Time) str
 	}
 	whole := *r
 	whole.Early = 0
-	text = fmt.Sprintf("%s: %s since %s, %s is %s", text, short(now.Sub(v.Since).Round(time.Second)), clock(w, r, v.Since), limit, short(w.Ages.Of(&whole)))
+	text = fmt.Sprintf("%s: %s since %s, %s is %s", text, shortDuration(now.Sub(v.Since).Round(time.Second)), nameAgeStart(w, r, v.Since), limit, shortDuration(w.Ages.Of(&whole)))
 	if early := w.Ages.Of(&whole) - age; early > 0 {
-		text += fmt.Sprintf(" less %s of jitter", short(early.Round(time.Millisecond)))
+		text += fmt.Sprintf(" less %s of jitter", shortDuration(early.Round(time.Millisecond)))
 	}
 	return text
 }
 
-// short is a duration without the units that are zero at its end.
-func short(d time.Duration) string {
+// shortDuration is a duration without the units that are zero at its end.
+func shortDuration(d time.Duration) string {
 	text := d.String()
 	for _, unit := range []string{"m0s", "h0m"} {
 		if strings.HasSuffix(text, unit) {
@@ -352,8 +352,8 @@ func short(d time.Duration) string {
 	return text
 }
 
-// clock names the time that a rule counted from.
-func clock(w *Watch, r *decision.Resource, since time.Time) string {
+// nameAgeStart names the time that a rule counted from.
+func nameAgeStart(w *Watch, r *decision.Resource, since time.Time) string {
 	switch {
 	case w.Profile == profileTransition && since.Equal(r.LastTransition):
 		return "last_transition_time"
@@ -366,8 +366,8 @@ func clock(w *Watch, r *decision.Resource, since time.Time) string {
 // profileTransition is the profile that does not look at reports.
 const profileTransition = "transition-age"
 
-// unmet lists the requirements that a resource does not meet.
-func unmet(list []Requirement) string {
+// listUnmet lists the requirements that a resource does not meet.
+func listUnmet(list []Requirement) string {
 	var parts []string
 	for _, r := range list {
 		if r.Met {

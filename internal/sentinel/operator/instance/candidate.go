@@ -14,17 +14,17 @@ type candidate struct {
 	wg     sync.WaitGroup
 }
 
-// answers is closed when all new connections have answered. No candidate has
+// answered is closed when all new connections have answered. No candidate has
 // none that could.
-func (c *candidate) answers() <-chan struct{} {
+func (c *candidate) answered() <-chan struct{} {
 	if c == nil {
 		return nil
 	}
 	return c.ready
 }
 
-// abandon ends the waiting.
-func (c *candidate) abandon() {
+// stopWaiting ends the waiting.
+func (c *candidate) stopWaiting() {
 	c.cancel()
 	c.wg.Wait()
 }
@@ -42,12 +42,12 @@ const (
 	firstPause, lastPause = 100 * time.Millisecond, 5 * time.Second
 )
 
-// await waits until the connections of p answer that are not those of current.
+// awaitConnections waits until the connections of p answer that are not those of current.
 // It gives nil if there is nothing to wait for. A connection that does not work
 // is none to hold on to until another does; then a new broker has a moment to
 // connect, so that the first events need not fail. tell is called with what does not
 // answer, after a while and whenever that changes.
-func (p *parts) await(ctx context.Context, current *running, tell func(Pending)) *candidate {
+func (p *parts) awaitConnections(ctx context.Context, current *running, tell func(Pending)) *candidate {
 	var waitAPI, waitBroker, connect bool
 	if current == nil || current.broken {
 		connect = true
@@ -67,16 +67,16 @@ func (p *parts) await(ctx context.Context, current *running, tell func(Pending))
 		defer cancel()
 		var all sync.WaitGroup
 		if waitAPI {
-			all.Go(func() { w.api(ctx, p) })
+			all.Go(func() { w.awaitAPI(ctx, p) })
 		}
 		if waitBroker {
-			all.Go(func() { w.broker(ctx, p) })
+			all.Go(func() { w.awaitBroker(ctx, p) })
 		}
 		if connect {
 			all.Go(func() {
 				bounded, done := context.WithTimeout(ctx, moment)
 				defer done()
-				w.broker(bounded, p)
+				w.awaitBroker(bounded, p)
 			})
 		}
 		all.Wait()
@@ -95,34 +95,34 @@ type waiting struct {
 	told Pending
 }
 
-// note keeps what is wrong, and tells it if that is worth it.
-func (w *waiting) note(change func(*Pending)) {
+// noteProblem keeps what is wrong, and tells it if that is worth it.
+func (w *waiting) noteProblem(change func(*Pending)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	before := w.told
 	change(&w.told)
-	if time.Since(w.told.Since) < patience || text(before.API) == text(w.told.API) && text(before.Broker) == text(w.told.Broker) {
+	if time.Since(w.told.Since) < patience || errorText(before.API) == errorText(w.told.API) && errorText(before.Broker) == errorText(w.told.Broker) {
 		return
 	}
 	w.tell(w.told)
 }
 
-func text(err error) string {
+func errorText(err error) string {
 	if err == nil {
 		return ""
 	}
 	return err.Error()
 }
 
-func (w *waiting) api(ctx context.Context, p *parts) {
+func (w *waiting) awaitAPI(ctx context.Context, p *parts) {
 	for pause := firstPause; ctx.Err() == nil; pause = min(2*pause, lastPause) {
-		err := p.api.probe(ctx, p.wanted.Settings.Sentinel)
+		err := p.api.probeAPI(ctx, p.wanted.Settings.Sentinel)
 		if err == nil {
-			w.note(func(p *Pending) { p.API = nil })
+			w.noteProblem(func(p *Pending) { p.API = nil })
 			return
 		}
-		if w.late() {
-			w.note(func(p *Pending) { p.API = err })
+		if w.isReportDue() {
+			w.noteProblem(func(p *Pending) { p.API = err })
 		}
 		timer := time.NewTimer(pause)
 		select {
@@ -133,17 +133,17 @@ func (w *waiting) api(ctx context.Context, p *parts) {
 	}
 }
 
-func (w *waiting) broker(ctx context.Context, p *parts) {
+func (w *waiting) awaitBroker(ctx context.Context, p *parts) {
 	ticker := time.NewTicker(glance)
 	defer ticker.Stop()
 	for ctx.Err() == nil {
 		err := p.broker.Ready()
 		if err == nil {
-			w.note(func(p *Pending) { p.Broker = nil })
+			w.noteProblem(func(p *Pending) { p.Broker = nil })
 			return
 		}
-		if w.late() {
-			w.note(func(p *Pending) { p.Broker = err })
+		if w.isReportDue() {
+			w.noteProblem(func(p *Pending) { p.Broker = err })
 		}
 		select {
 		case <-ctx.Done():
@@ -152,8 +152,8 @@ func (w *waiting) broker(ctx context.Context, p *parts) {
 	}
 }
 
-// late says whether it is time to tell.
-func (w *waiting) late() bool {
+// isReportDue says whether it is time to tell.
+func (w *waiting) isReportDue() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return time.Since(w.told.Since) >= patience

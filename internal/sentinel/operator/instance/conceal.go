@@ -18,8 +18,8 @@ type concealed struct {
 func (c *concealed) Error() string { return c.text }
 func (c *concealed) Unwrap() error { return c.err }
 
-// conceal takes secrets out of an error's text.
-func conceal(err error, secrets []string) error {
+// redactSecrets takes secrets out of an error's text.
+func redactSecrets(err error, secrets []string) error {
 	if err == nil {
 		return nil
 	}

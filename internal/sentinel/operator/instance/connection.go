@@ -49,8 +49,8 @@ type Group interface {
 // errPanic is what a dependency that panicked gives.
 var errPanic = errors.New("panic")
 
-// caught makes an error of what was recovered.
-func caught(what string, value any) error {
+// panicError makes an error of what was recovered.
+func panicError(what string, value any) error {
 	return fmt.Errorf("%w in %s: %v\n%s", errPanic, what, value, debug.Stack())
 }
 
@@ -61,24 +61,24 @@ type hook struct {
 	hidden []string // what no error of the connection may show
 }
 
-func (h *hook) set(report func(error)) { h.held.Store(&report) }
+func (h *hook) setReport(report func(error)) { h.held.Store(&report) }
 
-func (h *hook) report(err error) {
+func (h *hook) reportError(err error) {
 	if report := h.held.Load(); report != nil {
 		(*report)(err)
 	}
 }
 
-// catch is deferred around each call: a panic becomes an error, and errors
+// recoverAndRedact is deferred around each call: a panic becomes an error, and errors
 // show no secret.
-func (h *hook) catch(what string, err *error) {
+func (h *hook) recoverAndRedact(what string, err *error) {
 	value := recover()
 	if value != nil {
-		*err = caught(what, value)
+		*err = panicError(what, value)
 	}
-	*err = conceal(*err, h.hidden)
+	*err = redactSecrets(*err, h.hidden)
 	if value != nil {
-		h.report(*err)
+		h.reportError(*err)
 	}
 }
 
@@ -92,7 +92,7 @@ type apiConnection struct {
 
 // ListPage is the API's.
 func (c *apiConnection) ListPage(ctx context.Context, collection string, q url.Values, dst []byte) (page []byte, err error) {
-	defer c.catch("fleet API client", &err)
+	defer c.recoverAndRedact("fleet API client", &err)
 	return c.API.ListPage(ctx, collection, q, dst)
 }
 
@@ -100,21 +100,21 @@ func (c *apiConnection) ListPage(ctx context.Context, collection string, q url.V
 func (c *apiConnection) ListPageIf(
 	ctx context.Context, collection string, q url.Values, etag string, dst []byte,
 ) (body []byte, rest io.ReadCloser, tag string, err error) {
-	defer c.catch("fleet API client", &err)
+	defer c.recoverAndRedact("fleet API client", &err)
 	return c.API.ListPageIf(ctx, collection, q, etag, dst)
 }
 
 // Watch is the API's.
 func (c *apiConnection) Watch(ctx context.Context, collection string, q url.Values, handle func(v1.WatchEvent) error) (err error) {
-	defer c.catch("fleet API client", &err)
+	defer c.recoverAndRedact("fleet API client", &err)
 	return c.API.Watch(ctx, collection, q, handle)
 }
 
 // errAnswered ends a walk that has shown what it should.
 var errAnswered = errors.New("it answers")
 
-// probe asks for a page, and gives what is wrong with the API.
-func (c *apiConnection) probe(ctx context.Context, cfg sentinel.Config) error {
+// probeAPI asks for a page, and gives what is wrong with the API.
+func (c *apiConnection) probeAPI(ctx context.Context, cfg sentinel.Config) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, cmp.Or(cfg.HyperfleetAPI.Timeout, probeTimeout), errNoAnswer)
 	defer cancel()
 	w := listing.New(listing.Config{
@@ -146,17 +146,17 @@ type brokerConnection struct {
 
 // Publish is the broker's.
 func (c *brokerConnection) Publish(ctx context.Context, e *cloudevent.Event) (err error) {
-	defer c.catch("broker client", &err)
+	defer c.recoverAndRedact("broker client", &err)
 	return c.Broker.Publish(ctx, e)
 }
 
 // errEnded is why a broker that ended by itself is not ready.
 var errEnded = errors.New("broker client stopped unexpectedly")
 
-// run runs the broker until close, and tells if it ends before.
-func (c *brokerConnection) run(ctx context.Context) {
+// runBroker runs the broker until close, and tells if it ends before.
+func (c *brokerConnection) runBroker(ctx context.Context) {
 	defer close(c.done)
-	err := c.try(ctx)
+	err := c.runOnce(ctx)
 	if ctx.Err() != nil {
 		return
 	}
@@ -164,16 +164,16 @@ func (c *brokerConnection) run(ctx context.Context) {
 	c.mu.Lock()
 	c.ended = err
 	c.mu.Unlock()
-	c.report(err)
+	c.reportError(err)
 }
 
-func (c *brokerConnection) try(ctx context.Context) (err error) {
-	defer c.catch("broker client", &err)
+func (c *brokerConnection) runOnce(ctx context.Context) (err error) {
+	defer c.recoverAndRedact("broker client", &err)
 	return c.Run(ctx)
 }
 
-// end is why the broker ended by itself, or nil.
-func (c *brokerConnection) end() error {
+// endError is why the broker ended by itself, or nil.
+func (c *brokerConnection) endError() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.ended
@@ -181,22 +181,22 @@ func (c *brokerConnection) end() error {
 
 // Ready is the broker's.
 func (c *brokerConnection) Ready() (err error) {
-	if err := c.end(); err != nil {
+	if err := c.endError(); err != nil {
 		return err
 	}
-	defer c.catch("broker client", &err)
+	defer c.recoverAndRedact("broker client", &err)
 	return c.Broker.Ready()
 }
 
-// close ends the connection, and waits for that.
-func (c *brokerConnection) close() {
+// closeAndWait ends the connection, and waits for that.
+func (c *brokerConnection) closeAndWait() {
 	c.stop()
 	<-c.done
 }
 
-// open makes the connections for w, or takes those of current whose settings
+// openConnections makes the connections for w, or takes those of current whose settings
 // are the same.
-func (i *Instance) open(ctx context.Context, w *Wanted, current *running) (*parts, error) {
+func (i *Instance) openConnections(ctx context.Context, w *Wanted, current *running) (*parts, error) {
 	p := &parts{wanted: w, trouble: make(chan error, 1)}
 	if current != nil && !current.broken {
 		if reflect.DeepEqual(current.api.settings, w.Settings.Sentinel.HyperfleetAPI) {
@@ -216,12 +216,12 @@ func (i *Instance) open(ctx context.Context, w *Wanted, current *running) (*part
 	if p.broker == nil {
 		broker, err := i.deps.OpenBroker(w.Settings.Broker)
 		if err != nil {
-			p.release(current)
+			p.releaseConnections(current)
 			return nil, fmt.Errorf("spec.broker: %w", err)
 		}
 		ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
 		p.broker = &brokerConnection{Broker: broker, hook: hook{hidden: secretsOf(&w.Settings)}, settings: w.Settings.Broker, stop: stop, done: make(chan struct{})}
-		go p.broker.run(ctx)
+		go p.broker.runBroker(ctx)
 	}
 	return p, nil
 }

@@ -115,13 +115,15 @@ func New(deps Deps) *Instance {
 
 // Apply has the instance run w, as soon as it can. It does not wait for that.
 // The last call counts.
-func (i *Instance) Apply(w Wanted) { i.post(w.Generation, w.Settings.Sentinel.ResourceType, &w, nil) }
+func (i *Instance) Apply(w Wanted) {
+	i.postWanted(w.Generation, w.Settings.Sentinel.ResourceType, &w, nil)
+}
 
 // Refuse tells the instance that a generation can not be taken, and why. What
 // runs goes on.
-func (i *Instance) Refuse(r Refusal) { i.post(r.Generation, r.ResourceType, nil, &r) }
+func (i *Instance) Refuse(r Refusal) { i.postWanted(r.Generation, r.ResourceType, nil, &r) }
 
-func (i *Instance) post(generation int64, resourceType string, w *Wanted, r *Refusal) {
+func (i *Instance) postWanted(generation int64, resourceType string, w *Wanted, r *Refusal) {
 	i.mu.Lock()
 	i.seen, i.watches, i.wanted, i.refused = generation, resourceType, w, r
 	i.mu.Unlock()
@@ -134,106 +136,106 @@ func (i *Instance) post(generation int64, resourceType string, w *Wanted, r *Ref
 // Run does what is wanted until ctx ends, and returns when nothing of the
 // instance runs any more: no event is under way then.
 func (i *Instance) Run(ctx context.Context) error {
-	defer i.shut()
+	defer i.shutDown()
 	for ctx.Err() == nil {
-		i.step(ctx)
+		i.runStep(ctx)
 	}
 	return nil
 }
 
-// step waits for the next thing to do, and does it. A panic in it is a failure
+// runStep waits for the next thing to do, and does it. A panic in it is a failure
 // of this instance, and nothing to any other.
-func (i *Instance) step(ctx context.Context) {
+func (i *Instance) runStep(ctx context.Context) {
 	defer func() {
 		if value := recover(); value != nil {
-			i.recovered(ctx, caught("the instance", value))
+			i.recovered(ctx, panicError("the instance", value))
 		}
 	}()
 	select {
 	case <-ctx.Done():
 	case <-i.mail:
-		i.take(ctx)
-	case <-i.next.answers():
+		i.takeWanted(ctx)
+	case <-i.next.answered():
 		next := i.next
 		i.next = nil
-		next.abandon()
-		i.promote(ctx, next.parts)
-	case err := <-i.current.failed():
-		i.fail(ctx, err)
-	case err := <-i.group.failed():
-		i.fail(ctx, err)
+		next.stopWaiting()
+		i.promoteParts(ctx, next.parts)
+	case err := <-i.current.failures():
+		i.stopFailed(ctx, err)
+	case err := <-i.group.failures():
+		i.stopFailed(ctx, err)
 	case <-i.retry.C:
-		i.restart(ctx)
+		i.restartSentinel(ctx)
 	}
 }
 
 // recovered cleans up after a panic in a step, and has it tried again later.
 // What runs goes on.
 func (i *Instance) recovered(ctx context.Context, err error) {
-	i.drop()
-	if r := i.current; r == nil || r.stopped() {
+	i.dropCandidate()
+	if r := i.current; r == nil || r.hasStopped() {
 		if r != nil {
 			r.broken = true
 		}
-		i.scatter() // others look after its share until it is back
+		i.leaveGroup() // others look after its share until it is back
 	}
-	i.later(ctx, err)
+	i.scheduleRestart(ctx, err)
 }
 
-// later has restart called after a while.
-func (i *Instance) later(ctx context.Context, err error) {
-	err = i.conceal(err)
+// scheduleRestart has restart called after a while.
+func (i *Instance) scheduleRestart(ctx context.Context, err error) {
+	err = i.redactSecrets(err)
 	wait := i.deps.Retry.Delay(i.crashes)
 	i.crashes++
 	i.retry.Reset(wait)
 	i.log.ErrorContext(ctx, "sentinel failed, restarting", "in", wait, "err", err)
-	i.set(func(s *State) { s.Failure = err })
+	i.setState(func(s *State) { s.Failure = err })
 }
 
-// take looks at what is wanted now.
-func (i *Instance) take(ctx context.Context) {
+// takeWanted looks at what is wanted now.
+func (i *Instance) takeWanted(ctx context.Context) {
 	i.mu.Lock()
 	w, refused, current := i.wanted, i.refused, i.current
 	i.mu.Unlock()
 	if refused != nil {
-		i.drop()
-		i.refuse(*refused)
+		i.dropCandidate()
+		i.noteRefusal(*refused)
 		return
 	}
 	if w == nil {
 		return
 	}
 	if current != nil && reflect.DeepEqual(w.Settings, current.wanted.Settings) {
-		i.drop()
-		i.renumber(current, w)
+		i.dropCandidate()
+		i.updateGeneration(current, w)
 		return
 	}
-	if i.waits(w) {
+	if i.isWaitingFor(w) {
 		return
 	}
-	if err := i.try(w.Settings.Sentinel); err != nil {
-		i.drop()
-		i.refuse(Refusal{Generation: w.Generation, Reason: ReasonUnopenable, Err: sentinelconfig.Locate(err)})
+	if err := i.tryConfig(w.Settings.Sentinel); err != nil {
+		i.dropCandidate()
+		i.noteRefusal(Refusal{Generation: w.Generation, Reason: ReasonUnopenable, Err: sentinelconfig.Locate(err)})
 		return
 	}
-	parts, err := i.open(ctx, w, current)
-	i.drop() // after open, which may have taken over a connection
+	parts, err := i.openConnections(ctx, w, current)
+	i.dropCandidate() // after open, which may have taken over a connection
 	if err != nil {
-		i.refuse(Refusal{Generation: w.Generation, Reason: ReasonUnopenable, Err: err})
-		i.reopen()
+		i.noteRefusal(Refusal{Generation: w.Generation, Reason: ReasonUnopenable, Err: err})
+		i.retryWanted()
 		return
 	}
-	i.next = parts.await(ctx, current, func(p Pending) { i.set(func(s *State) { s.Pending = &p }) })
+	i.next = parts.awaitConnections(ctx, current, func(p Pending) { i.setState(func(s *State) { s.Pending = &p }) })
 	if i.next == nil {
-		i.promote(ctx, parts)
+		i.promoteParts(ctx, parts)
 		return
 	}
-	i.set(func(s *State) { s.Refusal = nil }) // of a generation before, which nobody wants any more
+	i.setState(func(s *State) { s.Refusal = nil }) // of a generation before, which nobody wants any more
 }
 
-// waits says whether w is what waits for its connections already. It goes on
+// isWaitingFor says whether w is what waits for its connections already. It goes on
 // waiting then.
-func (i *Instance) waits(w *Wanted) bool {
+func (i *Instance) isWaitingFor(w *Wanted) bool {
 	if i.next == nil || i.current != nil && i.current.broken {
 		return false
 	}
@@ -253,27 +255,27 @@ func (i *Instance) waits(w *Wanted) bool {
 // files that they need may be there by then.
 const untilReopened = 30 * time.Second
 
-// reopen has what is wanted tried again, unless a sentinel that failed is going
+// retryWanted has what is wanted tried again, unless a sentinel that failed is going
 // to be started before.
-func (i *Instance) reopen() {
+func (i *Instance) retryWanted() {
 	if r := i.current; r == nil || !r.broken {
 		i.retry.Reset(untilReopened)
 	}
 }
 
-// drop forgets a candidate, with the connections that are its alone.
-func (i *Instance) drop() {
+// dropCandidate forgets a candidate, with the connections that are its alone.
+func (i *Instance) dropCandidate() {
 	if i.next == nil {
 		return
 	}
-	i.next.abandon()
-	i.next.parts.release(i.current)
+	i.next.stopWaiting()
+	i.next.parts.releaseConnections(i.current)
 	i.next = nil
-	i.set(func(s *State) { s.Pending = nil })
+	i.setState(func(s *State) { s.Pending = nil })
 }
 
-// renumber notes that a generation says what is in force already.
-func (i *Instance) renumber(r *running, w *Wanted) {
+// updateGeneration notes that a generation says what is in force already.
+func (i *Instance) updateGeneration(r *running, w *Wanted) {
 	i.mu.Lock()
 	refused := i.state.Refusal != nil
 	i.mu.Unlock()
@@ -281,47 +283,47 @@ func (i *Instance) renumber(r *running, w *Wanted) {
 		r.sentinel.ConfigReloaded()
 		i.log.Info("configuration unchanged", "generation", w.Generation, "previous_generation", r.wanted.Generation)
 	}
-	i.set(func(s *State) {
+	i.setState(func(s *State) {
 		r.wanted.Generation = w.Generation
 		s.InForce, s.Refusal, s.Pending = w.Generation, nil, nil
 	})
 }
 
-func (i *Instance) refuse(r Refusal) {
-	r.Err = i.conceal(r.Err)
+func (i *Instance) noteRefusal(r Refusal) {
+	r.Err = i.redactSecrets(r.Err)
 	if i.current != nil {
 		i.current.sentinel.ConfigRefused()
 	}
 	i.NotLoaded()
 	tell := i.log.Warn
-	if before := i.State().Refusal; before != nil && before.Generation == r.Generation && text(before.Err) == text(r.Err) {
+	if before := i.State().Refusal; before != nil && before.Generation == r.Generation && errorText(before.Err) == errorText(r.Err) {
 		tell = i.log.Debug // it was only looked at again
 	}
 	tell("configuration rejected", "generation", r.Generation, "reason", string(r.Reason), "err", r.Err)
-	i.set(func(s *State) { s.Refusal, s.Pending = &r, nil })
+	i.setState(func(s *State) { s.Refusal, s.Pending = &r, nil })
 }
 
-// conceal takes the secrets of what is wanted, and of what is in force, out of
+// redactSecrets takes the secrets of what is wanted, and of what is in force, out of
 // an error.
-func (i *Instance) conceal(err error) error {
+func (i *Instance) redactSecrets(err error) error {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if i.wanted != nil {
-		err = conceal(err, secretsOf(&i.wanted.Settings))
+		err = redactSecrets(err, secretsOf(&i.wanted.Settings))
 	}
 	if i.current != nil {
-		err = conceal(err, secretsOf(&i.current.wanted.Settings))
+		err = redactSecrets(err, secretsOf(&i.current.wanted.Settings))
 	}
 	return err
 }
 
-// promote puts parts in force. The old sentinel has stopped when the new one
+// promoteParts puts parts in force. The old sentinel has stopped when the new one
 // begins.
-func (i *Instance) promote(ctx context.Context, p *parts) {
+func (i *Instance) promoteParts(ctx context.Context, p *parts) {
 	old := i.current
 	var predecessor *sentinel.Sentinel
 	if old != nil {
-		old.stop()
+		old.stopAndWait()
 		predecessor = old.sentinel
 		if old.broken {
 			old.sentinel.Close()
@@ -329,38 +331,38 @@ func (i *Instance) promote(ctx context.Context, p *parts) {
 		}
 	}
 	i.retry.Stop()
-	r, err := i.start(ctx, p, predecessor)
+	r, err := i.startSentinel(ctx, p, predecessor)
 	if err != nil && old != nil && !old.broken {
 		// It was tried before the old one stopped; whatever it is now, the old
 		// one goes on.
-		p.release(old)
-		i.refuse(Refusal{Generation: p.wanted.Generation, Reason: ReasonUnopenable, Err: err})
+		p.releaseConnections(old)
+		i.noteRefusal(Refusal{Generation: p.wanted.Generation, Reason: ReasonUnopenable, Err: err})
 		p = old.parts
-		r, err = i.start(ctx, p, predecessor)
+		r, err = i.startSentinel(ctx, p, predecessor)
 	}
 	if err != nil {
-		p.release(nil)
-		i.scatter() // others look after its share
-		i.refuse(Refusal{Generation: p.wanted.Generation, Reason: ReasonUnopenable, Err: err})
+		p.releaseConnections(nil)
+		i.leaveGroup() // others look after its share
+		i.noteRefusal(Refusal{Generation: p.wanted.Generation, Reason: ReasonUnopenable, Err: err})
 		if old == nil {
-			i.reopen()
+			i.retryWanted()
 			return
 		}
 		old.broken = true
-		i.later(ctx, err)
+		i.scheduleRestart(ctx, err)
 		return
 	}
 	if old != nil && p != old.parts {
-		old.release(r)
+		old.releaseConnections(r)
 	}
 	if old != nil && p.wanted.Settings.Sharding.Mode != shardingAuto {
-		i.scatter()
+		i.leaveGroup()
 	}
-	i.begun(r, old)
+	i.setRunning(r, old)
 }
 
-// begun notes which sentinel is in force.
-func (i *Instance) begun(r, old *running) {
+// setRunning notes which sentinel is in force.
+func (i *Instance) setRunning(r, old *running) {
 	changed := old == nil || old.wanted != r.wanted
 	if changed && old != nil {
 		r.sentinel.ConfigReloaded()
@@ -379,7 +381,7 @@ func (i *Instance) begun(r, old *running) {
 		r.sentinel.ConfigRefused() // its metrics may be new
 	}
 	sel, _ := r.wanted.Settings.Sentinel.Selector() // the sentinel has been made of it
-	i.set(func(s *State) {
+	i.setState(func(s *State) {
 		s.InForce, s.Pending, s.Failure, s.Begun = r.wanted.Generation, nil, nil, r.begun
 		s.Selector = sel.String()
 		if latest {
@@ -405,8 +407,8 @@ func (i *Instance) logChange(r, old *running) {
 	i.log.Info("configuration changed", "generation", r.wanted.Generation, "previous_generation", old.wanted.Generation, "changes", changes)
 }
 
-// fail stops a sentinel that can not go on by itself, to start it again later.
-func (i *Instance) fail(ctx context.Context, err error) {
+// stopFailed stops a sentinel that can not go on by itself, to start it again later.
+func (i *Instance) stopFailed(ctx context.Context, err error) {
 	r := i.current
 	if r.broken {
 		return // it has been stopped, and had more to say
@@ -415,57 +417,57 @@ func (i *Instance) fail(ctx context.Context, err error) {
 		i.crashes = 0
 	}
 	r.broken = true
-	r.stop()
-	i.scatter() // others look after its share until it is back
-	i.later(ctx, err)
+	r.stopAndWait()
+	i.leaveGroup() // others look after its share until it is back
+	i.scheduleRestart(ctx, err)
 }
 
 // steady is for how long a sentinel must have run for its next failure not to
 // count with those before.
 const steady = 10 * time.Minute
 
-// restart starts a sentinel anew after one that failed, with connections of
+// restartSentinel starts a sentinel anew after one that failed, with connections of
 // its own: nothing of the other is trusted.
-func (i *Instance) restart(ctx context.Context) {
+func (i *Instance) restartSentinel(ctx context.Context) {
 	r := i.current
 	i.mu.Lock()
 	wanted := i.wanted
 	i.mu.Unlock()
 	if r == nil || !r.broken {
-		i.set(func(s *State) { s.Failure = nil })
+		i.setState(func(s *State) { s.Failure = nil })
 		if wanted != nil {
-			i.take(ctx)
+			i.takeWanted(ctx)
 		}
 		return
 	}
 	// What waits may have connections of the one that failed, which end with
 	// it. It is taken again when the new one has had the time to connect.
-	i.drop()
-	p, err := i.open(ctx, r.wanted, nil)
+	i.dropCandidate()
+	p, err := i.openConnections(ctx, r.wanted, nil)
 	if err != nil {
-		i.later(ctx, err)
+		i.scheduleRestart(ctx, err)
 		return
 	}
-	i.promote(ctx, p)
+	i.promoteParts(ctx, p)
 	if wanted != nil && wanted != r.wanted && !i.current.broken {
 		i.retry.Reset(patience)
 	}
 }
 
-// shut stops everything, and takes the metrics away.
-func (i *Instance) shut() {
+// shutDown stops everything, and takes the metrics away.
+func (i *Instance) shutDown() {
 	i.retry.Stop()
-	i.drop()
+	i.dropCandidate()
 	if r := i.current; r != nil {
-		r.stop()
-		r.release(nil)
+		r.stopAndWait()
+		r.releaseConnections(nil)
 		r.sentinel.Close()
 	}
-	i.scatter()
+	i.leaveGroup()
 	i.mu.Lock()
 	i.current = nil
 	i.mu.Unlock()
-	i.set(func(s *State) { s.InForce, s.Stopped = 0, true })
+	i.setState(func(s *State) { s.InForce, s.Stopped = 0, true })
 	i.deps.LoadErrors.Clear()
 }
 

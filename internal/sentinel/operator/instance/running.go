@@ -12,8 +12,8 @@ import (
 
 const shardingAuto = v1alpha1.ShardingAuto
 
-// stopped says whether the sentinel has ended.
-func (r *running) stopped() bool {
+// hasStopped says whether the sentinel has ended.
+func (r *running) hasStopped() bool {
 	select {
 	case <-r.done:
 		return true
@@ -30,26 +30,26 @@ type parts struct {
 	trouble chan error // why the sentinel can not go on; the first word counts
 }
 
-// report says that the sentinel can not go on.
-func (p *parts) report(err error) {
+// reportFailure says that the sentinel can not go on.
+func (p *parts) reportFailure(err error) {
 	select {
 	case p.trouble <- err:
 	default:
 	}
 }
 
-// release lets go of the connections that kept does not have.
-func (p *parts) release(kept *running) {
+// releaseConnections lets go of the connections that kept does not have.
+func (p *parts) releaseConnections(kept *running) {
 	if p.api != nil && (kept == nil || kept.api != p.api) {
 		p.api.CloseIdle()
 	}
 	if p.broker != nil && (kept == nil || kept.broker != p.broker) {
-		p.broker.close()
+		p.broker.closeAndWait()
 	}
 }
 
-// failed has an element when the sentinel can not go on. None has none.
-func (r *running) failed() <-chan error {
+// failures has an element when the sentinel can not go on. None has none.
+func (r *running) failures() <-chan error {
 	if r == nil {
 		return nil
 	}
@@ -66,15 +66,15 @@ type running struct {
 	broken   bool // it failed and is not to be trusted
 }
 
-// stop ends the sentinel and waits for what it has under way. It may be called
+// stopAndWait ends the sentinel and waits for what it has under way. It may be called
 // again.
-func (r *running) stop() {
+func (r *running) stopAndWait() {
 	r.cancel()
 	<-r.done
 }
 
-// make makes a sentinel.
-func (i *Instance) make(ctx context.Context, p *parts, deps sentinel.Deps) (*sentinel.Sentinel, error) {
+// newSentinel makes a sentinel.
+func (i *Instance) newSentinel(ctx context.Context, p *parts, deps sentinel.Deps) (*sentinel.Sentinel, error) {
 	sharding := p.wanted.Settings.Sharding
 	switch sharding.Mode {
 	case v1alpha1.ShardingStatic:
@@ -84,7 +84,7 @@ func (i *Instance) make(ctx context.Context, p *parts, deps sentinel.Deps) (*sen
 		}
 		deps.Shard, deps.Part = part, fmt.Sprintf("part %d/%d", sharding.Index, sharding.Count)
 	case v1alpha1.ShardingAuto:
-		if err := i.gather(ctx); err != nil {
+		if err := i.joinGroup(ctx); err != nil {
 			return nil, err
 		}
 		deps.Shard = i.group.Group
@@ -92,15 +92,15 @@ func (i *Instance) make(ctx context.Context, p *parts, deps sentinel.Deps) (*sen
 	return sentinel.New(p.wanted.Settings.Sentinel, deps)
 }
 
-// try makes a sentinel that is not used, for what may be wrong with cfg.
-func (*Instance) try(cfg sentinel.Config) error {
+// tryConfig makes a sentinel that is not used, for what may be wrong with cfg.
+func (*Instance) tryConfig(cfg sentinel.Config) error {
 	_, err := sentinel.New(cfg, sentinel.Deps{API: &apiConnection{}, Publisher: &brokerConnection{}})
 	return err
 }
 
-// start makes the sentinel of p and runs it.
-func (i *Instance) start(ctx context.Context, p *parts, predecessor *sentinel.Sentinel) (*running, error) {
-	s, err := i.make(ctx, p, sentinel.Deps{
+// startSentinel makes the sentinel of p and runs it.
+func (i *Instance) startSentinel(ctx context.Context, p *parts, predecessor *sentinel.Sentinel) (*running, error) {
+	s, err := i.newSentinel(ctx, p, sentinel.Deps{
 		API:         p.api,
 		Publisher:   p.broker,
 		BrokerType:  string(p.wanted.Settings.Broker.Type),
@@ -114,10 +114,10 @@ func (i *Instance) start(ctx context.Context, p *parts, predecessor *sentinel.Se
 	if err != nil {
 		return nil, err
 	}
-	p.api.set(p.report)
-	p.broker.set(p.report)
-	if err := p.broker.end(); err != nil {
-		p.report(err)
+	p.api.setReport(p.reportFailure)
+	p.broker.setReport(p.reportFailure)
+	if err := p.broker.endError(); err != nil {
+		p.reportFailure(err)
 	}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	r := &running{parts: p, sentinel: s, begun: time.Now(), cancel: cancel, done: make(chan struct{})}
@@ -125,7 +125,7 @@ func (i *Instance) start(ctx context.Context, p *parts, predecessor *sentinel.Se
 		defer close(r.done)
 		defer func() {
 			if value := recover(); value != nil {
-				p.report(caught("the sentinel", value))
+				p.reportFailure(panicError("the sentinel", value))
 			}
 		}()
 		_ = s.Run(ctx) // it ends with ctx, and then without an error
@@ -141,8 +141,8 @@ type groupRun struct {
 	done  chan struct{}
 }
 
-// failed has an element when the group has ended by itself. None has none.
-func (g *groupRun) failed() <-chan error {
+// failures has an element when the group has ended by itself. None has none.
+func (g *groupRun) failures() <-chan error {
 	if g == nil {
 		return nil
 	}
@@ -152,8 +152,8 @@ func (g *groupRun) failed() <-chan error {
 // errGroupEnded is why a sentinel can not go on whose group has ended by itself.
 var errGroupEnded = errors.New("shard group stopped unexpectedly")
 
-// gather has this replica join the others, if it has not.
-func (i *Instance) gather(ctx context.Context) error {
+// joinGroup has this replica join the others, if it has not.
+func (i *Instance) joinGroup(ctx context.Context) error {
 	if i.group != nil {
 		return nil
 	}
@@ -165,7 +165,7 @@ func (i *Instance) gather(ctx context.Context) error {
 	g := &groupRun{Group: group, stop: stop, ended: make(chan error, 1), done: make(chan struct{})}
 	go func() {
 		defer close(g.done)
-		if err := g.run(ctx); ctx.Err() == nil {
+		if err := g.runGroup(ctx); ctx.Err() == nil {
 			g.ended <- errors.Join(errGroupEnded, err)
 		}
 	}()
@@ -175,18 +175,18 @@ func (i *Instance) gather(ctx context.Context) error {
 	return nil
 }
 
-// run is Run, of which a panic is an error.
-func (g *groupRun) run(ctx context.Context) (err error) {
+// runGroup is Run, of which a panic is an error.
+func (g *groupRun) runGroup(ctx context.Context) (err error) {
 	defer func() {
 		if value := recover(); value != nil {
-			err = caught("the group", value)
+			err = panicError("the group", value)
 		}
 	}()
 	return g.Run(ctx)
 }
 
-// scatter has this replica leave the others. Its sentinel has stopped.
-func (i *Instance) scatter() {
+// leaveGroup has this replica leave the others. Its sentinel has stopped.
+func (i *Instance) leaveGroup() {
 	if i.group == nil {
 		return
 	}

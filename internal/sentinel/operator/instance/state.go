@@ -100,8 +100,8 @@ func (i *Instance) State() State {
 	return s
 }
 
-// set changes the state and tells of it.
-func (i *Instance) set(change func(*State)) {
+// setState changes the state and tells of it.
+func (i *Instance) setState(change func(*State)) {
 	i.mu.Lock()
 	change(&i.state)
 	i.mu.Unlock()

@@ -40,7 +40,7 @@ func NewBrokers() *Brokers {
 	return &Brokers{state: map[string]*brokerState{}, runs: map[string]int{}}
 }
 
-func (b *Brokers) of(url string) *brokerState {
+func (b *Brokers) stateOf(url string) *brokerState {
 	s := b.state[url]
 	if s == nil {
 		s = &brokerState{end: make(chan error, 1)}
@@ -49,34 +49,34 @@ func (b *Brokers) of(url string) *brokerState {
 	return s
 }
 
-// set changes the state of a broker.
-func (b *Brokers) set(url string, change func(*brokerState)) {
+// setState changes the state of a broker.
+func (b *Brokers) setState(url string, change func(*brokerState)) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	change(b.of(url))
+	change(b.stateOf(url))
 }
 
 // SetAway takes a broker away, or brings it back.
 func (b *Brokers) SetAway(url string, away bool) {
-	b.set(url, func(s *brokerState) { s.away = away })
+	b.setState(url, func(s *brokerState) { s.away = away })
 }
 
 // SetPanic has the client of a broker panic when it publishes.
 func (b *Brokers) SetPanic(url string, panics bool) {
-	b.set(url, func(s *brokerState) { s.panics = panics })
+	b.setState(url, func(s *brokerState) { s.panics = panics })
 }
 
 // SetRefuse has no client made for a broker. The error holds its address.
 func (b *Brokers) SetRefuse(url string, refuse bool) {
-	b.set(url, func(s *brokerState) { s.refuses = refuse })
+	b.setState(url, func(s *brokerState) { s.refuses = refuse })
 }
 
 // Hold has a broker keep its confirms back until release is called.
 func (b *Brokers) Hold(url string) (release func()) {
 	held := make(chan struct{})
-	b.set(url, func(s *brokerState) { s.held = held })
+	b.setState(url, func(s *brokerState) { s.held = held })
 	return func() {
-		b.set(url, func(s *brokerState) { s.held = nil })
+		b.setState(url, func(s *brokerState) { s.held = nil })
 		close(held)
 	}
 }
@@ -85,14 +85,14 @@ func (b *Brokers) Hold(url string) (release func()) {
 func (b *Brokers) Waiting(url string) int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.of(url).waiting
+	return b.stateOf(url).waiting
 }
 
 // End ends the client of a broker with an error.
 func (b *Brokers) End(url string, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.of(url).end <- err
+	b.stateOf(url).end <- err
 }
 
 // Events are all that were confirmed, in order.
@@ -121,7 +121,7 @@ func (b *Brokers) Open(cfg sentinelconfig.Broker) (instance.Broker, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	url := cfg.URL.Reveal()
-	if b.of(url).refuses {
+	if b.stateOf(url).refuses {
 		return nil, fmt.Errorf("%q is no address", url)
 	}
 	b.opened = append(b.opened, url)
@@ -143,7 +143,7 @@ func (c *brokerClient) Run(ctx context.Context) error {
 	b.mu.Lock()
 	c.running = true
 	b.runs[c.url]++
-	end := b.of(c.url).end
+	end := b.stateOf(c.url).end
 	b.mu.Unlock()
 	defer func() {
 		b.mu.Lock()
@@ -167,7 +167,7 @@ func (c *brokerClient) Ready() error {
 	switch {
 	case !c.running:
 		return errNotRunning
-	case b.of(c.url).away:
+	case b.stateOf(c.url).away:
 		return fmt.Errorf("%s: %w", c.url, ErrAway)
 	}
 	return nil
@@ -188,7 +188,7 @@ func (c *brokerClient) Publish(ctx context.Context, e *cloudevent.Event) error {
 	b := c.brokers
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	s := b.of(c.url)
+	s := b.stateOf(c.url)
 	if s.panics {
 		panic("a client of " + c.url + " that panics")
 	}

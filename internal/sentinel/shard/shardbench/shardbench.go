@@ -149,7 +149,7 @@ func Await(ctx context.Context, members []*Member, ids [][]byte) error {
 // of a group's records, and a function that gives it up.
 func Failover(ctx context.Context, progress io.Writer, open func(group string) (leases shard.Leases, done func(), err error)) (longest time.Duration, err error) {
 	for round := range rounds {
-		took, err := failover(ctx, round, open)
+		took, err := measureFailover(ctx, round, open)
 		if err != nil {
 			return 0, err
 		}
@@ -159,7 +159,7 @@ func Failover(ctx context.Context, progress io.Writer, open func(group string) (
 	return longest, nil
 }
 
-func failover(ctx context.Context, round int, open func(group string) (shard.Leases, func(), error)) (took time.Duration, err error) {
+func measureFailover(ctx context.Context, round int, open func(group string) (shard.Leases, func(), error)) (took time.Duration, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
 	var members []*Member
@@ -186,7 +186,7 @@ func failover(ctx context.Context, round int, open func(group string) (shard.Lea
 		}
 		members = append(members, m)
 	}
-	if err := await(ctx, members); err != nil {
+	if err := awaitMembers(ctx, members); err != nil {
 		return 0, err
 	}
 	// At another moment between two of its writes in each round.
@@ -204,8 +204,8 @@ func failover(ctx context.Context, round int, open func(group string) (shard.Lea
 	return time.Since(begin), err
 }
 
-// await waits until members have shared out all ids, and each knows all.
-func await(ctx context.Context, members []*Member) error {
+// awaitMembers waits until members have shared out all ids, and each knows all.
+func awaitMembers(ctx context.Context, members []*Member) error {
 	for _, m := range members {
 		for len(m.Members()) != len(members) || m.Ready() != nil {
 			pause := time.NewTimer(poll)
