@@ -83,7 +83,7 @@ func New(cfg Config, deps Deps) (*API, error) {
 	if deps.Store == nil || deps.Log == nil || deps.Metrics == nil {
 		return nil, errors.New("make fleet API: needs a store, a log and a registry of metrics")
 	}
-	list, err := cfg.kinds()
+	list, err := cfg.newKinds()
 	if err != nil {
 		return nil, fmt.Errorf("make fleet API: %w", err)
 	}
@@ -116,13 +116,13 @@ func New(cfg Config, deps Deps) (*API, error) {
 	if err := a.addTimeline(cfg, deps); err != nil {
 		return nil, fmt.Errorf("make fleet API: %w", err)
 	}
-	a.resources = resources{store: nudging{deps.Store, a.nudge}, kinds: kinds, schemas: new(schemaCache)}
+	a.resources = resources{store: nudging{deps.Store, a.wakeSender}, kinds: kinds, schemas: new(schemaCache)}
 	build := version.Get()
 	a.version = build.Version + " " + build.Revision
 	if a.tracer == nil {
 		a.tracer = noop.NewTracerProvider().Tracer("")
 	}
-	a.handler = a.routes(list)
+	a.handler = a.newRoutes(list)
 	return a, nil
 }
 
@@ -135,13 +135,13 @@ type handler func(w http.ResponseWriter, r *http.Request, who auth.Principal) er
 // A route is what a path answers to, by method.
 type route map[string]handler
 
-func (a *API) routes(kinds []*kind) http.Handler {
+func (a *API) newRoutes(kinds []*kind) http.Handler {
 	mux := http.NewServeMux()
 	for _, k := range kinds {
 		base := v1.BasePath + "/" + k.collection
-		one := route{http.MethodGet: a.get(k), http.MethodPatch: a.patch(k), http.MethodDelete: a.remove(k)}
+		one := route{http.MethodGet: a.handleGet(k), http.MethodPatch: a.handlePatch(k), http.MethodDelete: a.handleDelete(k)}
 		reports := route{http.MethodGet: a.listReports(k), http.MethodPost: a.postReport(k), http.MethodPut: a.postReport(k)}
-		all := route{http.MethodGet: a.list(k), http.MethodPost: a.post(k)}
+		all := route{http.MethodGet: a.handleList(k), http.MethodPost: a.handlePost(k)}
 		force := route{http.MethodPost: a.forceDelete(k)}
 
 		prefixes := []string{base}
@@ -149,12 +149,12 @@ func (a *API) routes(kinds []*kind) http.Handler {
 			prefixes = append(prefixes, v1.BasePath+"/"+k.parent.collection+"/{parent}/"+k.collection)
 		}
 		for _, p := range prefixes {
-			a.handle(mux, p, all)
+			a.handleRoute(mux, p, all)
 			// No refusal for other methods: this is also the path of an id.
-			mux.Handle("POST "+p+"/bulk", a.observe(p+"/bulk", http.MethodPost, a.authenticated(a.load(k))))
-			a.handle(mux, p+"/{id}", one)
-			a.handle(mux, p+"/{id}/statuses", reports)
-			a.handle(mux, p+"/{id}/force-delete", force)
+			mux.Handle("POST "+p+"/bulk", a.observeRequest(p+"/bulk", http.MethodPost, a.authenticated(a.handleBulkLoad(k))))
+			a.handleRoute(mux, p+"/{id}", one)
+			a.handleRoute(mux, p+"/{id}/statuses", reports)
+			a.handleRoute(mux, p+"/{id}/force-delete", force)
 		}
 		if k.synced {
 			a.syncRoutes(mux, base, k)
@@ -162,13 +162,13 @@ func (a *API) routes(kinds []*kind) http.Handler {
 	}
 	a.schemaRoutes(mux)
 	if a.timeline != nil {
-		a.handle(mux, v1.ChangesPath, route{http.MethodGet: a.timeline.Get})
-		a.handle(mux, v1.ChangesPath+"/{cluster}", route{http.MethodPost: a.timeline.Post})
+		a.handleRoute(mux, v1.ChangesPath, route{http.MethodGet: a.timeline.Get})
+		a.handleRoute(mux, v1.ChangesPath+"/{cluster}", route{http.MethodPost: a.timeline.Post})
 	}
-	a.handle(mux, v1.WhoAmIPath, route{http.MethodGet: whoAmI})
-	mux.Handle("GET "+documentPath, document("application/yaml", v1.OpenAPIYAML()))
-	mux.Handle("GET "+documentPathJSON, document("application/json", v1.OpenAPIJSON()))
-	mux.Handle("/", a.observe("other", "other", func(http.ResponseWriter, *http.Request, auth.Principal) error {
+	a.handleRoute(mux, v1.WhoAmIPath, route{http.MethodGet: whoAmI})
+	mux.Handle("GET "+documentPath, serveDocument("application/yaml", v1.OpenAPIYAML()))
+	mux.Handle("GET "+documentPathJSON, serveDocument("application/json", v1.OpenAPIJSON()))
+	mux.Handle("/", a.observeRequest("other", "other", func(http.ResponseWriter, *http.Request, auth.Principal) error {
 		return problem.New(problem.NotFound, "no such path; %s lists the paths of this API", documentPath)
 	}))
 	return withoutTrailingSlash(mux)
@@ -191,18 +191,18 @@ func withoutTrailingSlash(next http.Handler) http.Handler {
 	})
 }
 
-// handle serves a route, and a refusal for the methods that it does not have.
-func (a *API) handle(mux *http.ServeMux, path string, methods route) {
+// handleRoute serves a route, and a refusal for the methods that it does not have.
+func (a *API) handleRoute(mux *http.ServeMux, path string, methods route) {
 	var allow []string
 	for method, h := range methods {
-		mux.Handle(method+" "+path, a.observe(path, method, a.authenticated(h)))
+		mux.Handle(method+" "+path, a.observeRequest(path, method, a.authenticated(h)))
 		allow = append(allow, method)
 		if method == http.MethodGet {
 			allow = append(allow, http.MethodHead)
 		}
 	}
 	slices.Sort(allow)
-	mux.Handle(path, a.observe(path, "other", func(_ http.ResponseWriter, r *http.Request, _ auth.Principal) error {
+	mux.Handle(path, a.observeRequest(path, "other", func(_ http.ResponseWriter, r *http.Request, _ auth.Principal) error {
 		e := problem.New(problem.MethodNotAllowed, "method %s is not allowed on this path; allowed: %s", r.Method, strings.Join(allow, ", "))
 		e.Allow = allow
 		return e
@@ -252,8 +252,8 @@ func whoAmI(w http.ResponseWriter, _ *http.Request, who auth.Principal) error {
 	return writeValue(w, http.StatusOK, identity)
 }
 
-// reads is what a principal may see.
-func reads(who auth.Principal) (Scope, error) {
+// readScope is what a principal may see.
+func readScope(who auth.Principal) (Scope, error) {
 	switch {
 	case who.ReadsAll():
 		return Scope{All: true}, nil
@@ -263,20 +263,20 @@ func reads(who auth.Principal) (Scope, error) {
 	return Scope{Tenant: who.Tenant}, nil
 }
 
-// steers is where a principal may steer the sync of clusters.
-func steers(who auth.Principal) (Scope, error) {
+// steerScope is where a principal may steer the sync of clusters.
+func steerScope(who auth.Principal) (Scope, error) {
 	if !who.Steers() {
-		return Scope{}, problem.New(problem.Forbidden, "%q has the role %s, which is read-only", who.Subject, joined(who.Roles))
+		return Scope{}, problem.New(problem.Forbidden, "%q has the role %s, which is read-only", who.Subject, joinWords(who.Roles))
 	}
-	return reads(who)
+	return readScope(who)
 }
 
-// writes is where a principal may create, change and delete resources.
-func writes(who auth.Principal) (author, error) {
+// writeScope is where a principal may create, change and delete resources.
+func writeScope(who auth.Principal) (author, error) {
 	if !who.Changes() {
-		return author{}, problem.New(problem.Forbidden, "%q has the role %s, which cannot change resources", who.Subject, joined(who.Roles))
+		return author{}, problem.New(problem.Forbidden, "%q has the role %s, which cannot change resources", who.Subject, joinWords(who.Roles))
 	}
-	scope, err := reads(who)
+	scope, err := readScope(who)
 	return author{scope: scope, subject: who.Subject, tenant: who.Tenant}, err
 }
 
@@ -285,5 +285,5 @@ func reportsAs(who auth.Principal) (Scope, error) {
 	if !who.Reports() {
 		return Scope{}, problem.New(problem.Forbidden, "reporting status needs the role %s, which %q does not have", auth.System, who.Subject)
 	}
-	return reads(who)
+	return readScope(who)
 }

@@ -47,8 +47,8 @@ func (a *API) EndWatches() {
 	}
 }
 
-// nudge says that something was committed, which may have told change events.
-func (a *API) nudge() {
+// wakeSender says that something was committed, which may have told change events.
+func (a *API) wakeSender() {
 	a.hub.Nudge()
 	if a.timeline != nil {
 		a.timeline.Nudge()

@@ -76,8 +76,8 @@ type kind struct {
 	minName, maxName int
 }
 
-// kinds makes the kinds that the configuration asks for.
-func (c Config) kinds() ([]*kind, error) {
+// newKinds makes the kinds that the configuration asks for.
+func (c Config) newKinds() ([]*kind, error) {
 	clusters := &kind{
 		name: v1.KindCluster, collection: v1.CollectionClusters, required: c.RequiredAdapters.Clusters,
 		children: true, synced: true, minName: 3, maxName: 53,

@@ -46,7 +46,7 @@ func parseFields(given []string) (fieldSet, error) {
 		if names++; names > maxFields {
 			return nil, problem.Query("fields", "max", "", "names more than %d fields", maxFields)
 		}
-		if !set.add(resourceFields(), strings.Split(strings.TrimSuffix(name, ".*"), ".")) {
+		if !set.addPath(resourceFields(), strings.Split(strings.TrimSuffix(name, ".*"), ".")) {
 			return nil, problem.Query("fields", "enum", name, "names %q, which is not a field of a resource", name)
 		}
 	}
@@ -56,8 +56,8 @@ func parseFields(given []string) (fieldSet, error) {
 	return set, nil
 }
 
-// add adds a path if it is one of those that are known.
-func (s fieldSet) add(known fieldSet, path []string) bool {
+// addPath adds a path if it is one of those that are known.
+func (s fieldSet) addPath(known fieldSet, path []string) bool {
 	below, ok := known[path[0]]
 	if !ok {
 		return false
@@ -71,7 +71,7 @@ func (s fieldSet) add(known fieldSet, path []string) bool {
 	if next == nil {
 		next = fieldSet{}
 	}
-	if !next.add(below, path[1:]) {
+	if !next.addPath(below, path[1:]) {
 		return false
 	}
 	if !had || len(old) > 0 { // else all of it is shown already

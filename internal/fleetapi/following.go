@@ -27,9 +27,9 @@ type following struct {
 	watch bool
 }
 
-// follows reports whether a request on a collection asks for changes and not
+// wantsChanges reports whether a request on a collection asks for changes and not
 // for a page.
-func follows(v url.Values) bool {
+func wantsChanges(v url.Values) bool {
 	watch, err := strconv.ParseBool(v.Get("watch"))
 	return v.Has("changed_since") || v.Has("watch") && (watch || err != nil)
 }
@@ -92,25 +92,25 @@ func (f *following) parseCursor(r *http.Request) error {
 	return nil
 }
 
-// follow answers with what changed.
-func (a *API) follow(w http.ResponseWriter, r *http.Request, k *kind, who auth.Principal) error {
+// serveChanges answers with what changed.
+func (a *API) serveChanges(w http.ResponseWriter, r *http.Request, k *kind, who auth.Principal) error {
 	f, err := parseFollowing(r, k)
 	if err != nil {
 		return err
 	}
-	if f.scope, err = reads(who); err != nil {
+	if f.scope, err = readScope(who); err != nil {
 		return err
 	}
 	if f.watch {
-		return a.watch(w, r, f, who)
+		return a.serveWatch(w, r, f, who)
 	}
 	c := changed{b: []byte(`{"items":[`), removed: []byte(`],"removed":[`)}
 	q := ChangeQuery{Kind: k.name, After: *f.after, Limit: f.limit}
-	next, more, err := a.store.Changes(r.Context(), f.scope, q, func(change *Change) error { return c.add(f, change) })
+	next, more, err := a.store.Changes(r.Context(), f.scope, q, func(change *Change) error { return c.addChange(f, change) })
 	if err != nil {
 		return expiredOr(err)
 	}
-	writeJSON(w, http.StatusOK, c.finish(next, more))
+	writeJSON(w, http.StatusOK, c.finishPage(next, more))
 	return nil
 }
 
@@ -128,8 +128,8 @@ type changed struct {
 	items, gone int
 }
 
-func (c *changed) add(f *following, change *Change) error {
-	is, err := f.sees(change)
+func (c *changed) addChange(f *following, change *Change) error {
+	is, err := f.visibility(change)
 	switch {
 	case err != nil:
 		return err
@@ -147,7 +147,7 @@ func (c *changed) add(f *following, change *Change) error {
 	return nil
 }
 
-func (c *changed) finish(next feed.Cursor, more bool) []byte {
+func (c *changed) finishPage(next feed.Cursor, more bool) []byte {
 	b := append(c.b, c.removed...)
 	b = strconv.AppendInt(append(b, `],"size":`...), int64(c.items), 10)
 	b = append(append(b, `,"cursor":"`...), next.String()...)
@@ -163,9 +163,9 @@ const (
 	seesItGo
 )
 
-// sees says what a change is to the one who asks. What does not match now may
+// visibility says what a change is to the one who asks. What does not match now may
 // have done so before only if its labels were others.
-func (f *following) sees(c *Change) (sight, error) {
+func (f *following) visibility(c *Change) (sight, error) {
 	if c.Record == nil {
 		return seesItGo, nil
 	}

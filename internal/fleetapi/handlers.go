@@ -21,9 +21,9 @@ import (
 	"github.com/fleetloop/fleetloop/internal/fleetapi/report"
 )
 
-func (a *API) get(k *kind) handler {
+func (a *API) handleGet(k *kind) handler {
 	return func(w http.ResponseWriter, r *http.Request, who auth.Principal) error {
-		scope, err := reads(who)
+		scope, err := readScope(who)
 		if err != nil {
 			return err
 		}
@@ -31,7 +31,7 @@ func (a *API) get(k *kind) handler {
 		if err != nil {
 			return err
 		}
-		rec, err := a.find(r, scope, k)
+		rec, err := a.findRecord(r, scope, k)
 		if err != nil {
 			return err
 		}
@@ -46,9 +46,9 @@ func (a *API) get(k *kind) handler {
 	}
 }
 
-func (a *API) post(k *kind) handler {
+func (a *API) handlePost(k *kind) handler {
 	return func(w http.ResponseWriter, r *http.Request, who auth.Principal) error {
-		by, err := writes(who)
+		by, err := writeScope(who)
 		if err != nil {
 			return err
 		}
@@ -61,10 +61,10 @@ func (a *API) post(k *kind) handler {
 		if e := body.Read(w, r, a.maxBody, &req); e != nil {
 			return e
 		}
-		if err := d.fill(k, &req); err != nil {
+		if err := d.fillFrom(k, &req); err != nil {
 			return err
 		}
-		rec, err := a.create(r.Context(), by, k, d)
+		rec, err := a.createResource(r.Context(), by, k, d)
 		if err != nil {
 			return err
 		}
@@ -88,9 +88,9 @@ func parentOf(r *http.Request, k *kind) (string, error) {
 	return parseID(k.parent, id)
 }
 
-func (a *API) patch(k *kind) handler {
+func (a *API) handlePatch(k *kind) handler {
 	return func(w http.ResponseWriter, r *http.Request, who auth.Principal) error {
-		by, err := writes(who)
+		by, err := writeScope(who)
 		if err != nil {
 			return err
 		}
@@ -102,12 +102,12 @@ func (a *API) patch(k *kind) handler {
 		if e := body.Read(w, r, a.maxBody, &req); e != nil {
 			return e
 		}
-		p, err := req.patch()
+		p, err := req.toPatch()
 		if err != nil {
 			return err
 		}
 		p.match = etag.Parse(r.Header.Values("If-Match"))
-		rec, err := a.update(r.Context(), by, k, id, p)
+		rec, err := a.updateResource(r.Context(), by, k, id, p)
 		if err != nil {
 			return err
 		}
@@ -116,9 +116,9 @@ func (a *API) patch(k *kind) handler {
 	}
 }
 
-func (a *API) remove(k *kind) handler {
+func (a *API) handleDelete(k *kind) handler {
 	return func(w http.ResponseWriter, r *http.Request, who auth.Principal) error {
-		by, err := writes(who)
+		by, err := writeScope(who)
 		if err != nil {
 			return err
 		}
@@ -126,7 +126,7 @@ func (a *API) remove(k *kind) handler {
 		if err != nil {
 			return err
 		}
-		rec, err := a.delete(r.Context(), by, k, id, etag.Parse(r.Header.Values("If-Match")))
+		rec, err := a.requestDeletion(r.Context(), by, k, id, etag.Parse(r.Header.Values("If-Match")))
 		if err != nil {
 			return err
 		}
@@ -137,7 +137,7 @@ func (a *API) remove(k *kind) handler {
 
 func (a *API) forceDelete(k *kind) handler {
 	return func(w http.ResponseWriter, r *http.Request, who auth.Principal) error {
-		by, err := writes(who)
+		by, err := writeScope(who)
 		if err != nil {
 			return err
 		}
@@ -159,7 +159,7 @@ func (a *API) forceDelete(k *kind) handler {
 		if constraint != "" {
 			return problem.Invalid([]v1.FieldError{{Field: "reason", Constraint: constraint, Message: "must give the reason for not waiting for the adapters, in 1 to 1024 characters"}})
 		}
-		if err := a.purge(r.Context(), by, k, id); err != nil {
+		if err := a.purgeResource(r.Context(), by, k, id); err != nil {
 			return err
 		}
 		a.log.InfoContext(r.Context(), "resource force-deleted", "kind", k.name, "resource_id", id, "subject", who.Subject, "reason", req.Reason)
@@ -188,11 +188,11 @@ func (a *API) postReport(k *kind) handler {
 		if len(fields) > 0 {
 			return problem.Invalid(fields)
 		}
-		status, verdict, err := a.report(r.Context(), scope, k, id, req)
+		status, verdict, err := a.storeReport(r.Context(), scope, k, id, req)
 		if err != nil {
 			return err
 		}
-		a.metrics.report(k.collection, verdict)
+		a.metrics.countReport(k.collection, verdict)
 		if verdict != report.Stored {
 			a.log.DebugContext(r.Context(), "report discarded", "kind", k.name, "resource_id", id, "adapter", req.Adapter, "verdict", string(verdict))
 			w.WriteHeader(http.StatusNoContent)
@@ -204,7 +204,7 @@ func (a *API) postReport(k *kind) handler {
 
 func (a *API) listReports(k *kind) handler {
 	return func(w http.ResponseWriter, r *http.Request, who auth.Principal) error {
-		scope, err := reads(who)
+		scope, err := readScope(who)
 		if err != nil {
 			return err
 		}
@@ -232,8 +232,8 @@ func (a *API) listReports(k *kind) handler {
 	}
 }
 
-// find reads the row that the path names.
-func (a *API) find(r *http.Request, scope Scope, k *kind) (Record, error) {
+// findRecord reads the row that the path names.
+func (a *API) findRecord(r *http.Request, scope Scope, k *kind) (Record, error) {
 	id, err := parseID(k, r.PathValue("id"))
 	if err != nil {
 		return Record{}, err
@@ -257,7 +257,7 @@ func (a *API) idUnder(r *http.Request, scope Scope, k *kind) (string, error) {
 	if r.PathValue("parent") == "" {
 		return parseID(k, r.PathValue("id"))
 	}
-	rec, err := a.find(r, scope, k)
+	rec, err := a.findRecord(r, scope, k)
 	return rec.ID, err
 }
 

@@ -40,7 +40,7 @@ func TestLineReader(t *testing.T) {
 			l := newLineReader(nopWriter{}, strings.NewReader(tc.body), 100)
 			var got []string
 			for {
-				line, err := l.next()
+				line, err := l.nextLine()
 				if p, ok := errors.AsType[*problem.Error](err); ok && p.Code == tc.code && l.number == len(got)+1 {
 					break
 				}
@@ -76,14 +76,14 @@ func TestLineReaderCutsOff(t *testing.T) {
 		server := &http.Server{ReadTimeout: time.Second, WriteTimeout: time.Second, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			began := time.Now()
 			lines := newLineReader(w, r.Body, 1000)
-			defer lines.stop()
+			defer lines.stopReading()
 			var res result
 			for {
-				if _, res.err = lines.next(); res.err != nil {
+				if _, res.err = lines.nextLine(); res.err != nil {
 					break
 				}
 				if res.lines++; res.lines == 5 {
-					lines.rest()
+					lines.pauseDeadline()
 					time.Sleep(time.Hour) // the database's time is not the client's
 				}
 			}

@@ -19,13 +19,13 @@ import (
 // maxKeptBuffer is how large a page's buffer may be to be used again.
 const maxKeptBuffer = 1 << 20
 
-func (a *API) list(k *kind) handler {
+func (a *API) handleList(k *kind) handler {
 	buffers := sync.Pool{New: func() any { return new([]byte) }}
 	return func(w http.ResponseWriter, r *http.Request, who auth.Principal) error {
-		if follows(r.URL.Query()) {
-			return a.follow(w, r, k, who)
+		if wantsChanges(r.URL.Query()) {
+			return a.serveChanges(w, r, k, who)
 		}
-		rd, err := a.reading(r, k, who)
+		rd, err := a.parsePage(r, k, who)
 		if err != nil {
 			return err
 		}
@@ -40,16 +40,16 @@ func (a *API) list(k *kind) handler {
 		}
 		buffer := buffers.Get().(*[]byte) //nolint:errcheck // nothing else is put in
 		p := page{b: append((*buffer)[:0], `{"items":[`...)}
-		err = a.read(r.Context(), rd, &p)
+		err = a.readRows(r.Context(), rd, &p)
 		if err == nil {
-			err = p.finish(rd)
+			err = p.finishPage(rd)
 		}
 		switch {
 		case err != nil:
 		case have.Any: // there is something, whatever it is
-			notModified(w, a.tag(rd, &p))
+			notModified(w, a.pageETag(rd, &p))
 		default:
-			w.Header().Set("Etag", a.tag(rd, &p))
+			w.Header().Set("Etag", a.pageETag(rd, &p))
 			writeJSON(w, http.StatusOK, p.b)
 		}
 		if cap(p.b) <= maxKeptBuffer {
@@ -88,17 +88,17 @@ type reading struct {
 	startAt string
 }
 
-// reading finds out which page a request asks for, and where that begins.
-func (a *API) reading(r *http.Request, k *kind, who auth.Principal) (*reading, error) {
+// parsePage finds out which page a request asks for, and where that begins.
+func (a *API) parsePage(r *http.Request, k *kind, who auth.Principal) (*reading, error) {
 	l, err := parseListing(k, r.URL.Query())
 	if err != nil {
 		return nil, err
 	}
-	if l.scope, err = reads(who); err != nil {
+	if l.scope, err = readScope(who); err != nil {
 		return nil, err
 	}
 	if parent := r.PathValue("parent"); parent != "" {
-		if err := a.narrow(r.Context(), l, parent); err != nil {
+		if err := a.narrowToParent(r.Context(), l, parent); err != nil {
 			return nil, err
 		}
 	}
@@ -112,7 +112,7 @@ func (a *API) reading(r *http.Request, k *kind, who auth.Principal) (*reading, e
 		rd.query.After, err = l.parseToken()
 	default:
 		rd.query.Limit, rd.query.Count = l.size, true
-		rd.who, rd.walk = walker{who.Subject, r.RemoteAddr}, l.digest(who.Subject)
+		rd.who, rd.walk = walker{who.Subject, r.RemoteAddr}, l.queryDigest(who.Subject)
 		rd.startAt, rd.walking = a.walks.Start(rd.walk, rd.who.addr, l.page, time.Now())
 		if rd.walking {
 			rd.start, _ = readPosition([]byte(rd.startAt), l.query.Order) // of the same order, which is part of the walk
@@ -124,8 +124,8 @@ func (a *API) reading(r *http.Request, k *kind, who auth.Principal) (*reading, e
 	return rd, err
 }
 
-// narrow takes only the children of a resource, which has to be there.
-func (a *API) narrow(ctx context.Context, l *listing, parent string) error {
+// narrowToParent takes only the children of a resource, which has to be there.
+func (a *API) narrowToParent(ctx context.Context, l *listing, parent string) error {
 	id, err := parseID(l.kind.parent, parent)
 	if err != nil {
 		return err
@@ -146,8 +146,8 @@ type page struct {
 	from Page
 }
 
-// read appends the rows of a page.
-func (a *API) read(ctx context.Context, rd *reading, p *page) (err error) {
+// readRows appends the rows of a page.
+func (a *API) readRows(ctx context.Context, rd *reading, p *page) (err error) {
 	if rd.walking {
 		p.last = rd.start
 	}
@@ -159,7 +159,7 @@ func (a *API) read(ctx context.Context, rd *reading, p *page) (err error) {
 			p.b = append(p.b, ',')
 		}
 		p.b = rd.fields.appendTo(p.b, r, rd.kind)
-		p.last = position(r, rd.query.Order)
+		p.last = recordPosition(r, rd.query.Order)
 		return nil
 	})
 	if err == nil && rd.page > 0 && (rd.walking || rd.page == 1 || p.rows > 0) {
@@ -168,8 +168,8 @@ func (a *API) read(ctx context.Context, rd *reading, p *page) (err error) {
 	return err
 }
 
-// finish appends what stands behind the rows.
-func (p *page) finish(rd *reading) error {
+// finishPage appends what stands behind the rows.
+func (p *page) finishPage(rd *reading) error {
 	p.b = append(p.b, ']')
 	if rd.page > 0 {
 		p.b = strconv.AppendInt(append(p.b, `,"page":`...), int64(rd.page), 10)
@@ -205,7 +205,7 @@ func (a *API) unchanged(ctx context.Context, rd *reading, have etag.List) (strin
 	if err != nil {
 		return "", err
 	}
-	prefix := a.digest(rd, &state)
+	prefix := a.pageDigest(rd, &state)
 	if have.Any && rd.page == 0 {
 		return etag.Quote(prefix), nil
 	}
@@ -233,20 +233,20 @@ func decodePosition(text string, order []Order) (position string, ok bool) {
 	return string(b), ok
 }
 
-// tag is the ETag of a page that was read. That of a numbered page also says
+// pageETag is the ETag of a page that was read. That of a numbered page also says
 // where it ended, because a client who asks for the next one goes on from there, though
 // this one was not read for it.
-func (a *API) tag(rd *reading, p *page) string {
-	tag := a.digest(rd, &p.from.State)
+func (a *API) pageETag(rd *reading, p *page) string {
+	tag := a.pageDigest(rd, &p.from.State)
 	if rd.page > 0 {
 		tag += "." + base64.RawURLEncoding.EncodeToString(appendPosition(nil, p.last))
 	}
 	return etag.Quote(tag)
 }
 
-// digest stands for everything that the bytes of a page depend on.
-func (a *API) digest(rd *reading, state *feed.State) string {
-	of := rd.digest("")
+// pageDigest stands for everything that the bytes of a page depend on.
+func (a *API) pageDigest(rd *reading, state *feed.State) string {
+	of := rd.queryDigest("")
 	d := paging.Digested(a.version, string(of[:]), rd.token, strconv.FormatBool(rd.keyset), strconv.Itoa(rd.page), strconv.Itoa(rd.size),
 		strconv.FormatBool(rd.walking), rd.startAt, string(state.Append(nil)))
 	return base64.RawURLEncoding.EncodeToString(d[:16])

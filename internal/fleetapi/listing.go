@@ -45,9 +45,9 @@ type listing struct {
 	selection []string
 }
 
-// digest stands for what is listed and in which order, for one subject or, if
+// queryDigest stands for what is listed and in which order, for one subject or, if
 // that is "", for everybody who sees the same rows.
-func (l *listing) digest(subject string) paging.Digest {
+func (l *listing) queryDigest(subject string) paging.Digest {
 	size := ""
 	if !l.keyset {
 		size = strconv.Itoa(l.size)
@@ -182,10 +182,10 @@ func (l *listing) parseToken() (Position, error) {
 		return Position{}, nil
 	}
 	if len(l.query.Order) == 0 {
-		id, err := paging.ParseToken(l.digest(""), l.token)
+		id, err := paging.ParseToken(l.queryDigest(""), l.token)
 		return Position{ID: id}, refusedToken("continue", l.token, err)
 	}
-	at, err := paging.ParsePlaceToken(l.digest(""), l.token)
+	at, err := paging.ParsePlaceToken(l.queryDigest(""), l.token)
 	p, ok := readPosition(at, l.query.Order)
 	if err == nil && (!ok || p.ID == "") {
 		err = paging.ErrMalformed
@@ -196,9 +196,9 @@ func (l *listing) parseToken() (Position, error) {
 // continueToken makes the token that continues the list behind a position.
 func (l *listing) continueToken(p Position) (string, error) {
 	if len(l.query.Order) == 0 {
-		return paging.Token(l.digest(""), p.ID)
+		return paging.Token(l.queryDigest(""), p.ID)
 	}
-	return paging.PlaceToken(l.digest(""), appendPosition(nil, p)), nil
+	return paging.PlaceToken(l.queryDigest(""), appendPosition(nil, p)), nil
 }
 
 // refusedToken says why a token does not continue a list, nil if it does.

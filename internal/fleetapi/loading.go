@@ -60,13 +60,13 @@ type Loader interface {
 	FirstMissing(ctx context.Context, b *Batch) (int, error)
 }
 
-// load creates a resource of every line of the body, batch by batch. What a
+// handleBulkLoad creates a resource of every line of the body, batch by batch. What a
 // batch made stays, whatever becomes of those behind it.
-func (a *API) load(k *kind) handler {
+func (a *API) handleBulkLoad(k *kind) handler {
 	return func(w http.ResponseWriter, r *http.Request, who auth.Principal) error {
 		l := loader{rs: &a.resources, kind: k}
 		var err error
-		if l.by, err = writes(who); err != nil {
+		if l.by, err = writeScope(who); err != nil {
 			return err
 		}
 		if l.parent, err = parentOf(r, k); err != nil {
@@ -80,12 +80,12 @@ func (a *API) load(k *kind) handler {
 		}
 		began := time.Now()
 		lines := newLineReader(w, r.Body, a.maxBody)
-		defer lines.stop()
-		err = l.run(r.Context(), lines)
+		defer lines.stopReading()
+		err = l.loadLines(r.Context(), lines)
 		a.log.InfoContext(r.Context(), "bulk load finished", "kind", k.name, "subject", who.Subject,
 			"created", l.result.Created, "skipped", l.result.Skipped, "took", time.Since(began), "complete", err == nil)
 		if err != nil {
-			return l.explain(err)
+			return l.explainPartial(err)
 		}
 		return writeValue(w, http.StatusOK, l.result)
 	}
@@ -119,15 +119,15 @@ type loader struct {
 	result v1.LoadResult
 }
 
-func (l *loader) run(ctx context.Context, lines *lineReader) error {
+func (l *loader) loadLines(ctx context.Context, lines *lineReader) error {
 	for {
-		line, err := lines.next()
+		line, err := lines.nextLine()
 		if errors.Is(err, io.EOF) {
-			lines.rest()
-			return l.flush(ctx)
+			lines.pauseDeadline()
+			return l.flushBatch(ctx)
 		}
 		if err == nil && len(bytes.TrimSpace(line)) > 0 {
-			err = l.add(line, lines.number)
+			err = l.addLine(line, lines.number)
 		}
 		if err != nil {
 			return atLine(lines.number, err)
@@ -135,21 +135,21 @@ func (l *loader) run(ctx context.Context, lines *lineReader) error {
 		if len(l.rows) < batchRows && l.size < batchBytes {
 			continue
 		}
-		lines.rest()
-		if err := l.flush(ctx); err != nil {
+		lines.pauseDeadline()
+		if err := l.flushBatch(ctx); err != nil {
 			return err
 		}
 	}
 }
 
-// add checks a line as the body of a request that creates one resource.
-func (l *loader) add(line []byte, number int) error {
+// addLine checks a line as the body of a request that creates one resource.
+func (l *loader) addLine(line []byte, number int) error {
 	var req v1.CreateRequest
 	if e := body.Decode("the line", line, &req); e != nil {
 		return e
 	}
 	var d draft
-	if err := d.fill(l.kind, &req); err != nil {
+	if err := d.fillFrom(l.kind, &req); err != nil {
 		return err
 	}
 	id, err := uuid.NewV7()
@@ -162,12 +162,12 @@ func (l *loader) add(line []byte, number int) error {
 	return nil
 }
 
-// flush creates what has been gathered, in one transaction.
-func (l *loader) flush(ctx context.Context) error {
+// flushBatch creates what has been gathered, in one transaction.
+func (l *loader) flushBatch(ctx context.Context) error {
 	if len(l.rows) == 0 {
 		return nil
 	}
-	guarded, err := l.rs.guards(ctx, l.kind)
+	guarded, err := l.rs.isGuarded(ctx, l.kind)
 	if err != nil {
 		return err
 	}
@@ -178,7 +178,7 @@ func (l *loader) flush(ctx context.Context) error {
 			return errors.New("the store does not support batches")
 		}
 		common := Locked{Now: now, Shoot: ShootState{Guarded: guarded}, Record: Record{ParentID: l.parent}}
-		err := l.rs.begin(ctx, tx, l.by, l.kind, &common)
+		err := l.rs.initRow(ctx, tx, l.by, l.kind, &common)
 		if err != nil {
 			return err
 		}
@@ -229,8 +229,8 @@ func atLine(number int, err error) error {
 	return &placed
 }
 
-// explain adds to a problem what was created before it.
-func (l *loader) explain(err error) error {
+// explainPartial adds to a problem what was created before it.
+func (l *loader) explainPartial(err error) error {
 	p, ok := errors.AsType[*problem.Error](err)
 	switch {
 	case ok:
@@ -285,9 +285,9 @@ func (t timed) Read(p []byte) (int, error) {
 	return t.src.Read(p)
 }
 
-// next gives the next line, which is valid until the following call. The last
+// nextLine gives the next line, which is valid until the following call. The last
 // one need not have an end.
-func (l *lineReader) next() ([]byte, error) {
+func (l *lineReader) nextLine() ([]byte, error) {
 	l.line = l.line[:0]
 	for {
 		part, err := l.src.ReadSlice('\n')
@@ -312,16 +312,16 @@ func (l *lineReader) next() ([]byte, error) {
 	}
 }
 
-// rest lifts the deadline while nothing is read: the work in between is not
+// pauseDeadline lifts the deadline while nothing is read: the work in between is not
 // the client's.
-func (l *lineReader) rest() {
+func (l *lineReader) pauseDeadline() {
 	l.waiting = 0
 	_ = l.control.SetReadDeadline(time.Time{})
 }
 
-// stop leaves the connection with the time for an answer, and none for what
+// stopReading leaves the connection with the time for an answer, and none for what
 // may be left of the body.
-func (l *lineReader) stop() {
+func (l *lineReader) stopReading() {
 	now := time.Now()
 	_ = l.control.SetWriteDeadline(now.Add(taken))
 	if !l.ended {

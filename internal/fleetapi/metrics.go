@@ -43,11 +43,11 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 	return m, nil
 }
 
-func (m *metrics) request(path, method string, status int, took time.Duration) {
+func (m *metrics) countRequest(path, method string, status int, took time.Duration) {
 	m.requests.WithLabelValues(path, method, strconv.Itoa(status/100)+"xx").Inc()
 	m.duration.WithLabelValues(path, method).Observe(took.Seconds())
 }
 
-func (m *metrics) report(collection string, v report.Verdict) {
+func (m *metrics) countReport(collection string, v report.Verdict) {
 	m.reports.WithLabelValues(collection, string(v)).Inc()
 }

@@ -25,10 +25,10 @@ const requestIDHeader = "X-Request-Id"
 // retryAfter is what a client is told to wait if something of ours is down.
 const retryAfter = 2 * time.Second
 
-// observe runs a handler for a path and a method, both as metrics name them.
+// observeRequest runs a handler for a path and a method, both as metrics name them.
 // It answers with the problem that the handler returns, turns a panic into
 // one, and counts, logs and traces the request.
-func (a *API) observe(path, method string, h handler) http.Handler {
+func (a *API) observeRequest(path, method string, h handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		began := time.Now()
 		ctx := telemetry.Extract(r.Context(), r.Header.Get("Traceparent"), r.Header.Get("Tracestate"))
@@ -42,7 +42,7 @@ func (a *API) observe(path, method string, h handler) http.Handler {
 		r = r.WithContext(ctx)
 		answer.answered = sync.OnceFunc(func() {
 			took := time.Since(began)
-			a.metrics.request(path, method, answer.status, took)
+			a.metrics.countRequest(path, method, answer.status, took)
 			span.SetAttributes(attribute.Int("http.response.status_code", answer.status))
 			if answer.status >= http.StatusInternalServerError {
 				span.SetStatus(codes.Error, http.StatusText(answer.status))
@@ -50,9 +50,9 @@ func (a *API) observe(path, method string, h handler) http.Handler {
 			span.End()
 			a.log.DebugContext(ctx, "request completed", "method", r.Method, "path", r.URL.Path, "status", answer.status, "took", took, "request_id", id)
 		})
-		err := guard(h, answer, r)
+		err := recoverPanic(h, answer, r)
 		if err != nil {
-			p := a.explain(ctx, err, id)
+			p := a.problemOf(ctx, err, id)
 			if !answer.begun {
 				problem.Write(answer, r, p, traceID(span, id))
 			}
@@ -69,7 +69,7 @@ type panicked struct {
 
 func (p *panicked) Error() string { return fmt.Sprintf("panic: %v\n%s", p.value, p.stack) }
 
-func guard(h handler, w http.ResponseWriter, r *http.Request) (err error) {
+func recoverPanic(h handler, w http.ResponseWriter, r *http.Request) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
 			if v == http.ErrAbortHandler { //nolint:errorlint // it is panicked with as it is
@@ -81,9 +81,9 @@ func guard(h handler, w http.ResponseWriter, r *http.Request) (err error) {
 	return h(w, r, auth.Principal{})
 }
 
-// explain turns an error into a problem. What is not the client's doing goes
+// problemOf turns an error into a problem. What is not the client's doing goes
 // into the log and not to the client.
-func (a *API) explain(ctx context.Context, err error, id string) *problem.Error {
+func (a *API) problemOf(ctx context.Context, err error, id string) *problem.Error {
 	p, ok := errors.AsType[*problem.Error](err)
 	switch {
 	case ok && p.Cause == nil:

@@ -11,9 +11,9 @@ const (
 	documentPathJSON = "/openapi.json"
 )
 
-// document serves a form of the OpenAPI document. It is the same for
+// serveDocument serves a form of the OpenAPI document. It is the same for
 // everybody and needs no token.
-func document(contentType, content string) http.Handler {
+func serveDocument(contentType, content string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", contentType)
 		_, _ = io.WriteString(w, content) // a client that is gone misses nothing

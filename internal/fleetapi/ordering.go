@@ -73,8 +73,8 @@ func addTerm(terms []Order, t Order) []Order {
 	return append(terms, t)
 }
 
-// position is where a record stands in an order.
-func position(r *Record, order []Order) Position {
+// recordPosition is where a record stands in an order.
+func recordPosition(r *Record, order []Order) Position {
 	p := Position{ID: r.ID}
 	for _, t := range order {
 		if t.Column != search.ID {

@@ -28,7 +28,7 @@ type patchBody struct {
 	Labels json.RawMessage `json:"labels"`
 }
 
-func (b *patchBody) patch() (patch, error) {
+func (b *patchBody) toPatch() (patch, error) {
 	var p patch
 	var errs []v1.FieldError
 	if b.Spec != nil {
@@ -46,8 +46,8 @@ func (b *patchBody) patch() (patch, error) {
 	return p, nil
 }
 
-// fill checks the request and takes over what it says.
-func (d *draft) fill(k *kind, req *v1.CreateRequest) error {
+// fillFrom checks the request and takes over what it says.
+func (d *draft) fillFrom(k *kind, req *v1.CreateRequest) error {
 	var errs []v1.FieldError
 	refuse := func(field, constraint, message string, value any) {
 		errs = append(errs, v1.FieldError{Field: field, Constraint: constraint, Message: message, Value: value})

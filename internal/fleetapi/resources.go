@@ -46,12 +46,12 @@ type draft struct {
 	spec        json.RawMessage
 }
 
-func (rs *resources) create(ctx context.Context, by author, k *kind, d draft) (Record, error) {
+func (rs *resources) createResource(ctx context.Context, by author, k *kind, d draft) (Record, error) {
 	id, err := uuid.NewV7()
 	if err != nil {
 		return Record{}, fmt.Errorf("make an id: %w", err)
 	}
-	guarded, err := rs.guards(ctx, k)
+	guarded, err := rs.isGuarded(ctx, k)
 	if err != nil {
 		return Record{}, err
 	}
@@ -65,7 +65,7 @@ func (rs *resources) create(ctx context.Context, by author, k *kind, d draft) (R
 			Labels:      d.labels,
 			Spec:        d.spec,
 		}}
-		if err := rs.begin(ctx, tx, by, k, &l); err != nil {
+		if err := rs.initRow(ctx, tx, by, k, &l); err != nil {
 			return err
 		}
 		if err := rs.schemas.checkSpec(ctx, tx, k, d.spec); err != nil {
@@ -81,9 +81,9 @@ func (rs *resources) create(ctx context.Context, by author, k *kind, d draft) (R
 	return created, err
 }
 
-// begin fills in what a new row has of itself and of its parent. The parent is
+// initRow fills in what a new row has of itself and of its parent. The parent is
 // locked, so that it stays until the row is there.
-func (rs *resources) begin(ctx context.Context, tx Tx, by author, k *kind, l *Locked) error {
+func (rs *resources) initRow(ctx context.Context, tx Tx, by author, k *kind, l *Locked) error {
 	r := &l.Record
 	r.Kind, r.Tenant = k.name, by.tenant
 	if k.parent != nil {
@@ -105,7 +105,7 @@ func (rs *resources) begin(ctx context.Context, tx Tx, by author, k *kind, l *Lo
 	r.Generation = 1
 	r.CreatedTime, r.UpdatedTime = l.Now, l.Now
 	r.CreatedBy, r.UpdatedBy = by.subject, by.subject
-	return k.restate(l)
+	return k.recomputeStatus(l)
 }
 
 // A patch holds what is to be replaced; nil is left as it is.
@@ -116,11 +116,11 @@ type patch struct {
 	match etag.List
 }
 
-// update replaces labels and spec. The generation rises if the spec says
+// updateResource replaces labels and spec. The generation rises if the spec says
 // something else than before; what changes nothing leaves no trace.
-func (rs *resources) update(ctx context.Context, by author, k *kind, id string, p patch) (Record, error) {
+func (rs *resources) updateResource(ctx context.Context, by author, k *kind, id string, p patch) (Record, error) {
 	var updated Record
-	err := rs.change(ctx, by.scope, k, id, func(ctx context.Context, tx Tx, t *target) error {
+	err := rs.changeLocked(ctx, by.scope, k, id, func(ctx context.Context, tx Tx, t *target) error {
 		r := &t.Record
 		if err := unchangedSince(r, p.match); err != nil {
 			return err
@@ -145,7 +145,7 @@ func (rs *resources) update(ctx context.Context, by author, k *kind, id string, 
 			r.Generation++
 		}
 		r.UpdatedTime, r.UpdatedBy = t.Now, by.subject
-		if err := k.restate(t.Locked); err != nil {
+		if err := k.recomputeStatus(t.Locked); err != nil {
 			return err
 		}
 		err := tx.Save(ctx, r, nil)
@@ -164,20 +164,20 @@ func unchangedSince(r *Record, match etag.List) error {
 	return problem.New(problem.PreconditionFailed, "%s %q has changed; read it again and retry", r.Kind, r.ID)
 }
 
-// delete asks for deletion. The row stays until its adapters have finalised
+// requestDeletion asks for deletion. The row stays until its adapters have finalised
 // and its children are gone, which may be at once. Asking again changes
 // nothing, but looks whether the row may go by now: the adapters that it
 // waited for may not be required any more.
-func (rs *resources) delete(ctx context.Context, by author, k *kind, id string, match etag.List) (Record, error) {
+func (rs *resources) requestDeletion(ctx context.Context, by author, k *kind, id string, match etag.List) (Record, error) {
 	var deleted Record
-	err := rs.change(ctx, by.scope, k, id, func(ctx context.Context, tx Tx, t *target) error {
+	err := rs.changeLocked(ctx, by.scope, k, id, func(ctx context.Context, tx Tx, t *target) error {
 		if err := unchangedSince(&t.Record, match); err != nil {
 			return err
 		}
 		deleted = t.Record
 		if t.Record.Deleting() {
 			if k.finalized(t.Locked) {
-				return rs.gone(ctx, tx, t)
+				return rs.removeRow(ctx, tx, t)
 			}
 			return nil
 		}
@@ -186,8 +186,8 @@ func (rs *resources) delete(ctx context.Context, by author, k *kind, id string, 
 				return err
 			}
 		}
-		mark(t.Locked, by)
-		if err := rs.settle(ctx, tx, k, t, nil); err != nil {
+		markDeleted(t.Locked, by)
+		if err := rs.updateStatus(ctx, tx, k, t, nil); err != nil {
 			return err
 		}
 		deleted = t.Record
@@ -214,25 +214,25 @@ func (rs *resources) deleteChildren(ctx context.Context, by author, tx Tx, paren
 		if child.Record.Deleting() {
 			continue
 		}
-		mark(child.Locked, by)
-		if err := rs.settle(ctx, tx, k, child, nil); err != nil {
+		markDeleted(child.Locked, by)
+		if err := rs.updateStatus(ctx, tx, k, child, nil); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// mark asks for the deletion of a row.
-func mark(l *Locked, by author) {
+// markDeleted asks for the deletion of a row.
+func markDeleted(l *Locked, by author) {
 	l.Record.Generation++
 	l.Record.DeletedTime, l.Record.DeletedBy = l.Now, by.subject
 	l.Record.UpdatedTime, l.Record.UpdatedBy = l.Now, by.subject
 }
 
-// purge removes a row that is being deleted, and its children, without
+// purgeResource removes a row that is being deleted, and its children, without
 // waiting for adapters any longer.
-func (rs *resources) purge(ctx context.Context, by author, k *kind, id string) error {
-	return rs.change(ctx, by.scope, k, id, func(ctx context.Context, tx Tx, t *target) error {
+func (rs *resources) purgeResource(ctx context.Context, by author, k *kind, id string) error {
+	return rs.changeLocked(ctx, by.scope, k, id, func(ctx context.Context, tx Tx, t *target) error {
 		if !t.Record.Deleting() {
 			return problem.New(problem.NotBeingDeleted, "%s %q is not being deleted; delete it first", k.name, id)
 		}
@@ -245,16 +245,16 @@ func (rs *resources) purge(ctx context.Context, by author, k *kind, id string) e
 				return err
 			}
 		}
-		return rs.gone(ctx, tx, t)
+		return rs.removeRow(ctx, tx, t)
 	})
 }
 
-// report takes an adapter's report, which is valid. The status is only worth
+// storeReport takes an adapter's report, which is valid. The status is only worth
 // reading if it was stored.
-func (rs *resources) report(ctx context.Context, scope Scope, k *kind, id string, r v1.Report) (v1.AdapterStatus, report.Verdict, error) {
+func (rs *resources) storeReport(ctx context.Context, scope Scope, k *kind, id string, r v1.Report) (v1.AdapterStatus, report.Verdict, error) {
 	var status v1.AdapterStatus
 	var verdict report.Verdict
-	err := rs.change(ctx, scope, k, id, func(ctx context.Context, tx Tx, t *target) error {
+	err := rs.changeLocked(ctx, scope, k, id, func(ctx context.Context, tx Tx, t *target) error {
 		var last *v1.AdapterStatus
 		for i := range t.Reports {
 			if t.Reports[i].Adapter == r.Adapter {
@@ -274,7 +274,7 @@ func (rs *resources) report(ctx context.Context, scope Scope, k *kind, id string
 		} else {
 			t.Reports = append(t.Reports, status)
 		}
-		return rs.settle(ctx, tx, k, t, &status)
+		return rs.updateStatus(ctx, tx, k, t, &status)
 	})
 	return status, verdict, err
 }
@@ -292,9 +292,9 @@ type parentFirstError struct{ parent string }
 
 func (parentFirstError) Error() string { return "the parent is locked first" }
 
-// change runs f with the row locked. It answers with a problem if there is no
+// changeLocked runs f with the row locked. It answers with a problem if there is no
 // such row.
-func (rs *resources) change(ctx context.Context, scope Scope, k *kind, id string, f func(context.Context, Tx, *target) error) error {
+func (rs *resources) changeLocked(ctx context.Context, scope Scope, k *kind, id string, f func(context.Context, Tx, *target) error) error {
 	lock := func(parent string) error {
 		return rs.store.Update(ctx, scope, func(ctx context.Context, tx Tx, _ time.Time) error {
 			var t target
@@ -331,21 +331,21 @@ func notFound(k *kind, id string) error {
 	return problem.New(problem.NotFound, "no %s %q", k.name, id)
 }
 
-// settle sums up the status of a changed row and saves it, or removes the row
+// updateStatus sums up the status of a changed row and saves it, or removes the row
 // if it was being deleted and nothing keeps it any more.
-func (rs *resources) settle(ctx context.Context, tx Tx, k *kind, t *target, r *v1.AdapterStatus) error {
-	if err := k.restate(t.Locked); err != nil {
+func (rs *resources) updateStatus(ctx context.Context, tx Tx, k *kind, t *target, r *v1.AdapterStatus) error {
+	if err := k.recomputeStatus(t.Locked); err != nil {
 		return err
 	}
 	if k.finalized(t.Locked) {
-		return rs.gone(ctx, tx, t)
+		return rs.removeRow(ctx, tx, t)
 	}
 	return tx.Save(ctx, &t.Record, r)
 }
 
-// gone removes the row and looks at its parent again, for which the row may
+// removeRow removes the row and looks at its parent again, for which the row may
 // have been the last thing to wait for.
-func (rs *resources) gone(ctx context.Context, tx Tx, t *target) error {
+func (rs *resources) removeRow(ctx context.Context, tx Tx, t *target) error {
 	if err := tx.Remove(ctx, t.Record.Key); err != nil {
 		return err
 	}
@@ -356,11 +356,11 @@ func (rs *resources) gone(ctx context.Context, tx Tx, t *target) error {
 	if !t.parent.Record.Deleting() {
 		return nil
 	}
-	return rs.settle(ctx, tx, rs.kinds[t.parent.Record.Kind], &target{Locked: t.parent}, nil)
+	return rs.updateStatus(ctx, tx, rs.kinds[t.parent.Record.Kind], &target{Locked: t.parent}, nil)
 }
 
-// restate sums up the status of a row.
-func (k *kind) restate(l *Locked) error {
+// recomputeStatus sums up the status of a row.
+func (k *kind) recomputeStatus(l *Locked) error {
 	r := &l.Record
 	previous := v1.Status{
 		Phase:              r.Status.Phase,
@@ -373,7 +373,7 @@ func (k *kind) restate(l *Locked) error {
 			return fmt.Errorf("read conditions of %s %q: %w", r.Kind, r.ID, err)
 		}
 	}
-	s := aggregate.Status(k.facts(l, previous))
+	s := aggregate.Status(k.newFacts(l, previous))
 	var conditions bytes.Buffer
 	e := json.NewEncoder(&conditions)
 	e.SetEscapeHTML(false)
@@ -387,9 +387,9 @@ func (k *kind) restate(l *Locked) error {
 }
 
 // finalized reports whether nothing keeps a row that is being deleted.
-func (k *kind) finalized(l *Locked) bool { return aggregate.Finalized(k.facts(l, v1.Status{})) }
+func (k *kind) finalized(l *Locked) bool { return aggregate.Finalized(k.newFacts(l, v1.Status{})) }
 
-func (k *kind) facts(l *Locked, previous v1.Status) aggregate.Facts {
+func (k *kind) newFacts(l *Locked, previous v1.Status) aggregate.Facts {
 	return aggregate.Facts{
 		Generation:  l.Record.Generation,
 		Deleting:    l.Record.Deleting(),

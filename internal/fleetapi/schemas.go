@@ -51,8 +51,8 @@ func managesSchemas(who auth.Principal) error {
 }
 
 func (a *API) schemaRoutes(mux *http.ServeMux) {
-	a.handle(mux, v1.SchemasPath, route{http.MethodGet: a.listSchemas})
-	a.handle(mux, v1.SchemasPath+"/{kind}", route{http.MethodGet: a.getSchema, http.MethodPut: a.putSchema, http.MethodDelete: a.deleteSchema})
+	a.handleRoute(mux, v1.SchemasPath, route{http.MethodGet: a.listSchemas})
+	a.handleRoute(mux, v1.SchemasPath+"/{kind}", route{http.MethodGet: a.getSchema, http.MethodPut: a.putSchema, http.MethodDelete: a.deleteSchema})
 }
 
 // schemaKind is the kind that the path names, by its name or its collection.

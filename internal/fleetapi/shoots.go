@@ -46,8 +46,8 @@ type ShootState struct {
 	Version int64
 }
 
-// guards reports whether new rows of a kind are guarded for the sake of their Shoot.
-func (rs *resources) guards(ctx context.Context, k *kind) (bool, error) {
+// isGuarded reports whether new rows of a kind are guarded for the sake of their Shoot.
+func (rs *resources) isGuarded(ctx context.Context, k *kind) (bool, error) {
 	if !k.synced {
 		return false, nil
 	}
@@ -160,8 +160,8 @@ func (a *API) settleSyncs(ctx context.Context) error {
 			return errors.Join(failures, err)
 		}
 		for _, id := range ids {
-			err := a.change(ctx, Scope{All: true}, k, id, func(ctx context.Context, tx Tx, t *target) error {
-				return a.settle(ctx, tx, k, t, nil)
+			err := a.changeLocked(ctx, Scope{All: true}, k, id, func(ctx context.Context, tx Tx, t *target) error {
+				return a.updateStatus(ctx, tx, k, t, nil)
 			})
 			if p, ok := errors.AsType[*problem.Error](err); !ok || p.Code != problem.NotFound {
 				failures = errors.Join(failures, err)

@@ -83,17 +83,17 @@ type Syncs interface {
 // syncRoutes serves the syncs of a kind. There is no refusal for other methods
 // on the list: its path is also that of an id.
 func (a *API) syncRoutes(mux *http.ServeMux, base string, k *kind) {
-	mux.Handle("GET "+base+"/sync", a.observe(base+"/sync", http.MethodGet, a.authenticated(a.listSyncs)))
+	mux.Handle("GET "+base+"/sync", a.observeRequest(base+"/sync", http.MethodGet, a.authenticated(a.listSyncs)))
 	one := base + "/{id}/sync"
-	a.handle(mux, one, route{http.MethodGet: a.getSync(k)})
+	a.handleRoute(mux, one, route{http.MethodGet: a.getSync(k)})
 	for _, action := range []SyncAction{SyncRetry, SyncPause, SyncResume} {
-		a.handle(mux, one+"/"+string(action), route{http.MethodPost: a.steerSync(k, action)})
+		a.handleRoute(mux, one+"/"+string(action), route{http.MethodPost: a.steerSync(k, action)})
 	}
 }
 
 func (a *API) getSync(k *kind) handler {
 	return func(w http.ResponseWriter, r *http.Request, who auth.Principal) error {
-		scope, err := reads(who)
+		scope, err := readScope(who)
 		if err != nil {
 			return err
 		}
@@ -116,7 +116,7 @@ func (a *API) getSync(k *kind) handler {
 // moving, which has the role system: nothing of the cluster itself changes by it.
 func (a *API) steerSync(k *kind, action SyncAction) handler {
 	return func(w http.ResponseWriter, r *http.Request, who auth.Principal) error {
-		scope, err := steers(who)
+		scope, err := steerScope(who)
 		if err != nil {
 			return err
 		}
@@ -143,7 +143,7 @@ func (a *API) steerSync(k *kind, action SyncAction) handler {
 }
 
 func (a *API) listSyncs(w http.ResponseWriter, r *http.Request, who auth.Principal) error {
-	scope, err := reads(who)
+	scope, err := readScope(who)
 	if err != nil {
 		return err
 	}
@@ -183,7 +183,7 @@ func parseSyncQuery(scope Scope, v url.Values) (q SyncQuery, query paging.Digest
 		switch {
 		case !v.Has("state"):
 		case !slices.Contains(all, state):
-			return q, query, problem.Query("state", "enum", name, "has the unknown value %q; use one of %s", name, joined(all))
+			return q, query, problem.Query("state", "enum", name, "has the unknown value %q; use one of %s", name, joinWords(all))
 		case !slices.Contains(q.States, state):
 			q.States = append(q.States, state)
 		}
@@ -200,7 +200,7 @@ func parseSyncQuery(scope Scope, v url.Values) (q SyncQuery, query paging.Digest
 	return q, query, refusedToken("continue", v.Get("continue"), err)
 }
 
-func joined[T ~string](words []T) string {
+func joinWords[T ~string](words []T) string {
 	names := make([]string, len(words))
 	for i, s := range words {
 		names[i] = string(s)

@@ -16,20 +16,20 @@ import (
 	"github.com/fleetloop/fleetloop/internal/selector"
 )
 
-// watch answers with what changes, for as long as the client listens.
-func (a *API) watch(w http.ResponseWriter, r *http.Request, f *following, who auth.Principal) error {
+// serveWatch answers with what changes, for as long as the client listens.
+func (a *API) serveWatch(w http.ResponseWriter, r *http.Request, f *following, who auth.Principal) error {
 	return sse.Serve(w, r, sse.Watch{
 		Hub: a.hub, Log: a.log, Expired: expiredOr,
 		Request: watch.Request{
 			Kind: f.kind.name, Tenant: f.scope.Tenant, All: f.scope.All, Labels: f.labels, After: f.after,
-			Until: sse.Until(time.Now(), who), Allowed: a.still(r.Header.Get("Authorization"), f.scope),
+			Until: sse.Until(time.Now(), who), Allowed: a.recheckAccess(r.Header.Get("Authorization"), f.scope),
 		},
 	})
 }
 
-// still asks whether whoever began a watch may see the same as then: a token
+// recheckAccess asks whether whoever began a watch may see the same as then: a token
 // may be taken away while it lasts.
-func (a *API) still(authorization string, scope Scope) func(context.Context) error {
+func (a *API) recheckAccess(authorization string, scope Scope) func(context.Context) error {
 	return func(ctx context.Context) error {
 		who, err := a.auth.Authenticate(ctx, authorization)
 		if errors.Is(err, auth.ErrUnavailable) {
@@ -38,7 +38,7 @@ func (a *API) still(authorization string, scope Scope) func(context.Context) err
 		if err != nil {
 			return unauthenticated(err)
 		}
-		now, err := reads(who)
+		now, err := readScope(who)
 		if err == nil && now != scope {
 			err = problem.New(problem.Forbidden, "the token's permissions have changed; watch again")
 		}

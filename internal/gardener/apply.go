@@ -29,29 +29,29 @@ const never = "1"
 // decides only which way is tried first.
 func (c *Client) ApplyShoot(ctx context.Context, m shoot.Manifest, seen bool) (shoot.Applied, error) {
 	m.Metadata.Namespace = c.namespace
-	applied, err := c.apply(ctx, m, seen)
-	return applied, explain(err, "apply Shoot %q", m.Metadata.Name)
+	applied, err := c.applyManifest(ctx, m, seen)
+	return applied, wrapRefusal(err, "apply Shoot %q", m.Metadata.Name)
 }
 
-func (c *Client) apply(ctx context.Context, m shoot.Manifest, seen bool) (applied shoot.Applied, err error) {
+func (c *Client) applyManifest(ctx context.Context, m shoot.Manifest, seen bool) (applied shoot.Applied, err error) {
 	if !seen {
-		if applied, err = c.create(ctx, m, never); !hasCode(err, http.StatusConflict) {
+		if applied, err = c.createShoot(ctx, m, never); !hasCode(err, http.StatusConflict) {
 			return applied, err
 		}
 	}
 	for try := range tries {
 		var live *found
-		switch live, err = c.find(ctx, m.Metadata.Name); {
+		switch live, err = c.findShoot(ctx, m.Metadata.Name); {
 		case errors.Is(err, shoot.ErrNotFound):
 			version := never
 			if try > 0 { // should a server ever refuse to make an object that is to have a version
 				version = ""
 			}
-			applied, err = c.create(ctx, m, version)
+			applied, err = c.createShoot(ctx, m, version)
 		case err != nil:
 			return shoot.Applied{}, err
 		default:
-			applied, err = c.update(ctx, m, live)
+			applied, err = c.updateShoot(ctx, m, live)
 		}
 		if !hasCode(err, http.StatusConflict) {
 			return applied, err
@@ -63,61 +63,61 @@ func (c *Client) apply(ctx context.Context, m shoot.Manifest, seen bool) (applie
 // PreflightShoot asks whether ApplyShoot would be refused. Nothing is stored.
 func (c *Client) PreflightShoot(ctx context.Context, m shoot.Manifest) error {
 	m.Metadata.Namespace = c.namespace
-	return explain(c.preflight(ctx, m), "check Shoot %q", m.Metadata.Name)
+	return wrapRefusal(c.preflight(ctx, m), "check Shoot %q", m.Metadata.Name)
 }
 
 func (c *Client) preflight(ctx context.Context, m shoot.Manifest) error {
-	live, err := c.find(ctx, m.Metadata.Name)
+	live, err := c.findShoot(ctx, m.Metadata.Name)
 	if errors.Is(err, shoot.ErrNotFound) {
-		_, err = c.write(ctx, body{Manifest: m, version: never}, option{"dryRun", "All"})
+		_, err = c.writeManifest(ctx, body{Manifest: m, version: never}, option{"dryRun", "All"})
 		return err
 	}
 	if err != nil {
 		return err
 	}
-	if m, err = plan.Apply(m, live.live()); err != nil {
+	if m, err = plan.Apply(m, live.toLive()); err != nil {
 		return err
 	}
 	// Pools that are to go and that others hold are left out of the question:
 	// they go by a request of their own.
 	m.Spec.Provider.Workers = slices.Concat(m.Spec.Provider.Workers, c.leftovers(m, live))
-	_, err = c.write(ctx, body{Manifest: m, uid: live.Metadata.UID, version: live.Metadata.ResourceVersion}, option{"force", "true"}, option{"dryRun", "All"})
+	_, err = c.writeManifest(ctx, body{Manifest: m, uid: live.Metadata.UID, version: live.Metadata.ResourceVersion}, option{"force", "true"}, option{"dryRun", "All"})
 	return err
 }
 
-// create makes a Shoot that is not there.
-func (c *Client) create(ctx context.Context, m shoot.Manifest, version string) (shoot.Applied, error) {
-	is, err := c.write(ctx, body{Manifest: m, version: version})
+// createShoot makes a Shoot that is not there.
+func (c *Client) createShoot(ctx context.Context, m shoot.Manifest, version string) (shoot.Applied, error) {
+	is, err := c.writeManifest(ctx, body{Manifest: m, version: version})
 	if err != nil {
 		return shoot.Applied{}, err
 	}
 	return shoot.Applied{UID: is.Metadata.UID, Generation: is.Metadata.Generation, Created: true, Changed: true}, nil
 }
 
-// update brings a Shoot that is there to what a manifest says.
-func (c *Client) update(ctx context.Context, m shoot.Manifest, was *found) (shoot.Applied, error) {
-	m, err := plan.Apply(m, was.live())
+// updateShoot brings a Shoot that is there to what a manifest says.
+func (c *Client) updateShoot(ctx context.Context, m shoot.Manifest, was *found) (shoot.Applied, error) {
+	m, err := plan.Apply(m, was.toLive())
 	if err != nil {
 		return shoot.Applied{}, err
 	}
 	all := m
 	all.Spec.Provider.Workers = slices.Concat(m.Spec.Provider.Workers, c.leftovers(m, was))
-	is, err := c.write(ctx, body{Manifest: all, uid: was.Metadata.UID, version: was.Metadata.ResourceVersion}, option{"force", "true"})
+	is, err := c.writeManifest(ctx, body{Manifest: all, uid: was.Metadata.UID, version: was.Metadata.ResourceVersion}, option{"force", "true"})
 	if err != nil {
 		return shoot.Applied{}, err
 	}
 	// Not before, since the pools that are left have to be enough for a Shoot.
-	if left := unwanted(m, is); len(left) > 0 {
-		if is, err = c.cut(ctx, is, left); err != nil {
+	if left := unwantedPools(m, is); len(left) > 0 {
+		if is, err = c.removePools(ctx, is, left); err != nil {
 			return shoot.Applied{}, err
 		}
 	}
-	return shoot.Applied{UID: is.Metadata.UID, Generation: is.Metadata.Generation, Changed: differ(m.Metadata, was, is)}, nil
+	return shoot.Applied{UID: is.Metadata.UID, Generation: is.Metadata.Generation, Changed: needsUpdate(m.Metadata, was, is)}, nil
 }
 
-// differ is whether a Shoot was not as it should be. That it was asked for again
+// needsUpdate is whether a Shoot was not as it should be. That it was asked for again
 // is noted in its annotations, and makes no difference.
-func differ(ours shoot.Metadata, was, is *found) bool {
+func needsUpdate(ours shoot.Metadata, was, is *found) bool {
 	notes := maps.Clone(ours.Annotations)
 	delete(notes, shoot.AnnotationGeneration)
 	return !bytes.Equal(was.Raw, is.Raw) ||
@@ -141,9 +141,9 @@ func otherwise(ours, was, is map[string]string) bool {
 	return false
 }
 
-// find is the Shoot of a name, shoot.ErrNotFound if there is none.
-func (c *Client) find(ctx context.Context, name string) (*found, error) {
-	a, err := c.get(ctx, name)
+// findShoot is the Shoot of a name, shoot.ErrNotFound if there is none.
+func (c *Client) findShoot(ctx context.Context, name string) (*found, error) {
+	a, err := c.getShoot(ctx, name)
 	if err != nil {
 		return nil, err
 	}
@@ -158,8 +158,8 @@ type body struct {
 
 type option struct{ name, value string }
 
-// write sends a manifest.
-func (c *Client) write(ctx context.Context, b body, options ...option) (*found, error) {
+// writeManifest sends a manifest.
+func (c *Client) writeManifest(ctx context.Context, b body, options ...option) (*found, error) {
 	type metadata struct {
 		shoot.Metadata
 		UID             string `json:"uid,omitempty"`
@@ -171,18 +171,18 @@ func (c *Client) write(ctx context.Context, b body, options ...option) (*found, 
 		Metadata   metadata   `json:"metadata"`
 		Spec       shoot.Spec `json:"spec"`
 	}{b.APIVersion, b.Kind, metadata{b.Metadata, b.uid, b.version}, b.Spec}
-	query := c.writing()
+	query := c.writeOptions()
 	for _, o := range options {
 		query.Set(o.name, o.value)
 	}
-	a, err := c.send(ctx, request{method: http.MethodPatch, path: c.shoot(b.Metadata.Name), query: query, content: applyContent, body: object})
+	a, err := c.sendRequest(ctx, request{method: http.MethodPatch, path: c.shootPath(b.Metadata.Name), query: query, content: applyContent, body: object})
 	if err != nil {
 		return nil, err
 	}
 	return decodeFound(a)
 }
 
-// writing are the options of everything that writes.
-func (c *Client) writing() url.Values {
+// writeOptions are the options of everything that writes.
+func (c *Client) writeOptions() url.Values {
 	return url.Values{"fieldManager": {c.manager}, "fieldValidation": {"Strict"}}
 }

@@ -51,7 +51,7 @@ func (c *Client) Check(ctx context.Context, binding string) []Finding {
 		return findings // it would only be said again and again
 	}
 	findings = append(findings, c.checkOurNamespace(ctx), c.checkBinding(ctx, binding))
-	for _, need := range needs() {
+	for _, need := range neededPermissions() {
 		findings = append(findings, c.checkRight(ctx, need))
 	}
 	return findings
@@ -59,8 +59,8 @@ func (c *Client) Check(ctx context.Context, binding string) []Finding {
 
 func (c *Client) checkAPI(ctx context.Context) Finding {
 	subject := "API " + shoot.APIVersion
-	if _, err := c.send(ctx, request{method: http.MethodGet, path: shootsAPI, unlimited: true}); err != nil {
-		return Finding{Broken, subject, explain(err, "request to Gardener").Error()}
+	if _, err := c.sendRequest(ctx, request{method: http.MethodGet, path: shootsAPI, unlimited: true}); err != nil {
+		return Finding{Broken, subject, wrapRefusal(err, "request to Gardener").Error()}
 	}
 	return Finding{Fine, subject, "reachable"}
 }
@@ -72,7 +72,7 @@ func (c *Client) checkOurNamespace(ctx context.Context) Finding {
 		return Finding{Worse, subject, "not permitted to get it; if it does not exist, every Shoot is treated as deleted"}
 	}
 	if err != nil {
-		return Finding{Broken, subject, explain(err, "get").Error()}
+		return Finding{Broken, subject, wrapRefusal(err, "get").Error()}
 	}
 	name, err := c.Project(ctx)
 	if err != nil {
@@ -87,7 +87,7 @@ func (c *Client) checkBinding(ctx context.Context, binding string) Finding {
 	}
 	subject := "credentials binding " + binding
 	path := bindingsAPI + "/namespaces/" + c.namespace + "/credentialsbindings/" + url.PathEscape(binding)
-	_, err := c.send(ctx, request{method: http.MethodGet, path: path, unlimited: true})
+	_, err := c.sendRequest(ctx, request{method: http.MethodGet, path: path, unlimited: true})
 	switch {
 	case err == nil:
 		return Finding{Fine, subject, "found"}
@@ -96,7 +96,7 @@ func (c *Client) checkBinding(ctx context.Context, binding string) Finding {
 	case hasCode(err, http.StatusForbidden):
 		return Finding{Worse, subject, "not permitted to get it"}
 	default:
-		return Finding{Broken, subject, explain(err, "get").Error()}
+		return Finding{Broken, subject, wrapRefusal(err, "get").Error()}
 	}
 }
 
@@ -107,7 +107,7 @@ type need struct {
 	without string
 }
 
-func needs() []need {
+func neededPermissions() []need {
 	return []need{
 		{"get", Broken, "Shoots cannot be updated or deleted"},
 		{"create", Broken, "Shoots cannot be created"},
@@ -120,7 +120,7 @@ func needs() []need {
 
 func (c *Client) checkRight(ctx context.Context, n need) Finding {
 	subject := "permission to " + n.verb + " shoots"
-	a, err := c.send(ctx, request{method: http.MethodPost, path: reviewsPath, unlimited: true, body: map[string]any{
+	a, err := c.sendRequest(ctx, request{method: http.MethodPost, path: reviewsPath, unlimited: true, body: map[string]any{
 		"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview",
 		"spec": map[string]any{"resourceAttributes": map[string]string{
 			"namespace": c.namespace, "verb": n.verb, "group": "core.gardener.cloud", "version": "v1beta1", "resource": "shoots",
@@ -133,11 +133,11 @@ func (c *Client) checkRight(ctx context.Context, n need) Finding {
 		} `json:"status"`
 	}
 	if err == nil {
-		err = decode(a, &review)
+		err = decodeObject(a, &review)
 	}
 	switch {
 	case err != nil:
-		return Finding{Worse, subject, explain(err, "check permission").Error()}
+		return Finding{Worse, subject, wrapRefusal(err, "check permission").Error()}
 	case !review.Status.Allowed:
 		return Finding{n.level, subject, "denied: " + n.without}
 	default:

@@ -38,7 +38,7 @@ func newRefusal(resp *http.Response, body []byte) *refusal {
 		r.status = metav1.Status{}
 		r.text = strings.TrimSpace(fmt.Sprintf("response %d %s", resp.StatusCode, http.StatusText(resp.StatusCode)))
 	} else {
-		r.text = words(r.status)
+		r.text = statusText(r.status)
 	}
 	if d := r.status.Details; d != nil {
 		r.after = time.Duration(d.RetryAfterSeconds) * time.Second
@@ -62,9 +62,9 @@ func hasCode(err error, code int) bool {
 	return errors.As(err, &r) && r.code == code
 }
 
-// explain makes an error of a request one that says what was to be done, and
+// wrapRefusal makes an error of a request one that says what was to be done, and
 // what is wrong. Nil stays nil.
-func explain(err error, format string, args ...any) error {
+func wrapRefusal(err error, format string, args ...any) error {
 	if err == nil {
 		return nil
 	}
@@ -73,14 +73,14 @@ func explain(err error, format string, args ...any) error {
 		return &shoot.Error{Class: known.Class, RetryAfter: known.RetryAfter, Err: fmt.Errorf("%s: %w", did, known.Err)}
 	}
 	if r, ok := errors.AsType[*refusal](err); ok {
-		return &shoot.Error{Class: classify(r), RetryAfter: r.after, Err: fmt.Errorf("%s: %w", did, err)}
+		return &shoot.Error{Class: classifyRefusal(r), RetryAfter: r.after, Err: fmt.Errorf("%s: %w", did, err)}
 	}
 	return &shoot.Error{Class: shoot.ClassUnavailable, Err: fmt.Errorf("%s: %w", did, undressed(err))}
 }
 
-// classify says what an answer means.
-func classify(r *refusal) shoot.Class {
-	switch said := says(r.text); {
+// classifyRefusal says what an answer means.
+func classifyRefusal(r *refusal) shoot.Class {
+	switch said := containsPattern(r.text); {
 	case r.code == http.StatusTooManyRequests:
 		return shoot.ClassThrottled
 	case r.code == http.StatusUnauthorized:
@@ -126,15 +126,15 @@ func classifyForbidden(r *refusal, said func(string) bool) shoot.Class {
 	}
 }
 
-func says(text string) func(pattern string) bool {
+func containsPattern(text string) func(pattern string) bool {
 	return func(pattern string) bool {
 		found, err := regexp.MatchString("(?i)"+pattern, text)
 		return err == nil && found
 	}
 }
 
-// words is what a status says, without what is known: which Shoot it is about.
-func words(s metav1.Status) string {
+// statusText is what a status says, without what is known: which Shoot it is about.
+func statusText(s metav1.Status) string {
 	const most = 2000
 	m := s.Message
 	for _, lead := range []string{" is forbidden: ", " is invalid: ", "Internal error occurred: "} {

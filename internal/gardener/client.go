@@ -101,7 +101,7 @@ func NewForConfig(rc *rest.Config, cfg Config, installation string) (*Client, er
 	hc.Timeout = 0 // or no watch would outlive it; calls have bounds of their own
 	timeout := cmp.Or(cfg.Timeout, DefaultTimeout)
 	return &Client{
-		namespace: cfg.Namespace, installation: installation, manager: manager(installation),
+		namespace: cfg.Namespace, installation: installation, manager: fieldManager(installation),
 		http: hc, base: base,
 		limiter: rate.NewLimiter(rate.Limit(cmp.Or(cfg.QPS, DefaultQPS)), cmp.Or(cfg.Burst, DefaultBurst)),
 		timeout: timeout, slow: &slowError{timeout},
@@ -109,8 +109,8 @@ func NewForConfig(rc *rest.Config, cfg Config, installation string) (*Client, er
 	}, nil
 }
 
-// manager is the installation's name among those who write fields.
-func manager(installation string) string {
+// fieldManager is the installation's name among those who write fields.
+func fieldManager(installation string) string {
 	const most = 8 // of a uuid are enough to tell installations apart
 	return "fleetloop-" + installation[:min(most, len(installation))]
 }
@@ -127,8 +127,8 @@ func (e *slowError) Error() string { return fmt.Sprintf("no data received for %s
 // Is reports that it is a context.DeadlineExceeded, which a cause hides.
 func (e *slowError) Is(target error) bool { return target == context.DeadlineExceeded }
 
-// bound is the context of one request.
-func (c *Client) bound(ctx context.Context) (context.Context, context.CancelFunc) {
+// withRequestTimeout is the context of one request.
+func (c *Client) withRequestTimeout(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeoutCause(ctx, c.timeout, c.slow)
 }
 
@@ -137,11 +137,11 @@ func (c *Client) bound(ctx context.Context) (context.Context, context.CancelFunc
 // per second, and waits for its answer as long as ctx allows: a late answer is one.
 func (c *Client) Probe(ctx context.Context) error {
 	const impossible = "no--shoot" // which Gardener allows no Shoot
-	_, err := c.send(ctx, request{method: http.MethodGet, path: c.shoot(impossible), unlimited: true, patient: true})
+	_, err := c.sendRequest(ctx, request{method: http.MethodGet, path: c.shootPath(impossible), unlimited: true, patient: true})
 	if isAbsent(err, "shoots") {
 		err = c.checkNamespace(ctx, true)
 	}
-	return explain(err, "request to Gardener")
+	return wrapRefusal(err, "request to Gardener")
 }
 
 // The paths of what we ask for.
@@ -152,9 +152,9 @@ const (
 	projects    = shootsAPI + "/projects"
 )
 
-func (c *Client) shoots() string { return shootsAPI + "/namespaces/" + c.namespace + "/shoots" }
+func (c *Client) shootsPath() string { return shootsAPI + "/namespaces/" + c.namespace + "/shoots" }
 
-func (c *Client) shoot(name string) string { return c.shoots() + "/" + url.PathEscape(name) }
+func (c *Client) shootPath(name string) string { return c.shootsPath() + "/" + url.PathEscape(name) }
 
 // A request is one to the API server.
 type request struct {
@@ -172,40 +172,40 @@ type answer struct {
 	body []byte
 }
 
-// send sends a request, within the time that one may take. Its error is a *refusal,
+// sendRequest sends a request, within the time that one may take. Its error is a *refusal,
 // or one of the way there.
-func (c *Client) send(ctx context.Context, r request) (answer, error) {
+func (c *Client) sendRequest(ctx context.Context, r request) (answer, error) {
 	if !r.patient {
 		var cancel context.CancelFunc
-		ctx, cancel = c.bound(ctx)
+		ctx, cancel = c.withRequestTimeout(ctx)
 		defer cancel()
 	}
-	resp, err := c.open(ctx, r)
+	resp, err := c.openResponse(ctx, r)
 	if err != nil {
 		return answer{}, err
 	}
 	defer func() { _ = resp.Body.Close() }()
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
 	if err != nil {
-		return answer{}, because(ctx, err)
+		return answer{}, withCause(ctx, err)
 	}
 	return answer{resp.StatusCode, body}, nil
 }
 
-// open sends a request, and leaves it to the caller to read the answer.
-func (c *Client) open(ctx context.Context, r request) (*http.Response, error) {
+// openResponse sends a request, and leaves it to the caller to read the answer.
+func (c *Client) openResponse(ctx context.Context, r request) (*http.Response, error) {
 	if !r.unlimited {
-		if err := c.wait(ctx); err != nil {
+		if err := c.waitForSlot(ctx); err != nil {
 			return nil, err
 		}
 	}
-	req, err := c.encode(ctx, r)
+	req, err := c.newRequest(ctx, r)
 	if err != nil {
 		return nil, err
 	}
 	resp, err := c.http.Do(req)
 	if err != nil {
-		return nil, because(ctx, err)
+		return nil, withCause(ctx, err)
 	}
 	if resp.StatusCode >= http.StatusOK && resp.StatusCode < http.StatusMultipleChoices {
 		return resp, nil
@@ -213,12 +213,12 @@ func (c *Client) open(ctx context.Context, r request) (*http.Response, error) {
 	defer func() { _ = resp.Body.Close() }()
 	text, err := io.ReadAll(io.LimitReader(resp.Body, maxErrorText))
 	if err != nil {
-		return nil, because(ctx, err)
+		return nil, withCause(ctx, err)
 	}
 	return nil, newRefusal(resp, text)
 }
 
-func (c *Client) encode(ctx context.Context, r request) (*http.Request, error) {
+func (c *Client) newRequest(ctx context.Context, r request) (*http.Request, error) {
 	u := *c.base
 	u.Path = strings.TrimSuffix(u.Path, "/") + r.path
 	u.RawQuery = r.query.Encode()
@@ -241,17 +241,17 @@ func (c *Client) encode(ctx context.Context, r request) (*http.Request, error) {
 	return req, nil
 }
 
-// because is an error of the way, or why we gave up on it.
-func because(ctx context.Context, err error) error {
+// withCause is an error of the way, or why we gave up on it.
+func withCause(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); cause != nil {
 		return cause
 	}
 	return err
 }
 
-// wait waits for the turn of a request. One that would come too late does not
+// waitForSlot waits for the turn of a request. One that would come too late does not
 // wait for that.
-func (c *Client) wait(ctx context.Context) error {
+func (c *Client) waitForSlot(ctx context.Context) error {
 	turn := c.limiter.Reserve()
 	d := turn.Delay()
 	if d == 0 {

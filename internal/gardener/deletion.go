@@ -13,15 +13,15 @@ import (
 // cluster that is meant. One that was made again for the same cluster, and so
 // has another UID, goes as well.
 func (c *Client) DeleteShoot(ctx context.Context, ref shoot.Ref) (shoot.Deletion, error) {
-	d, err := c.remove(ctx, ref)
-	return d, explain(err, "delete Shoot %q", ref.Name)
+	d, err := c.deleteShoot(ctx, ref)
+	return d, wrapRefusal(err, "delete Shoot %q", ref.Name)
 }
 
-func (c *Client) remove(ctx context.Context, ref shoot.Ref) (shoot.Deletion, error) {
+func (c *Client) deleteShoot(ctx context.Context, ref shoot.Ref) (shoot.Deletion, error) {
 	var err error
 	for range tries {
 		var live *found
-		live, err = c.find(ctx, ref.Name)
+		live, err = c.findShoot(ctx, ref.Name)
 		if errors.Is(err, shoot.ErrNotFound) {
 			return shoot.Deletion{Absent: true}, nil
 		}
@@ -46,8 +46,8 @@ func (c *Client) remove(ctx context.Context, ref shoot.Ref) (shoot.Deletion, err
 func (c *Client) confirmAndDelete(ctx context.Context, live *found) error {
 	m := live.Metadata
 	if m.Annotations[shoot.AnnotationConfirmDeletion] != "true" {
-		_, err := c.send(ctx, request{
-			method: http.MethodPatch, path: c.shoot(m.Name), query: c.writing(), content: "application/merge-patch+json",
+		_, err := c.sendRequest(ctx, request{
+			method: http.MethodPatch, path: c.shootPath(m.Name), query: c.writeOptions(), content: "application/merge-patch+json",
 			body: map[string]any{"metadata": map[string]any{
 				"uid": m.UID, "resourceVersion": m.ResourceVersion,
 				"annotations": map[string]string{shoot.AnnotationConfirmDeletion: "true"},
@@ -60,8 +60,8 @@ func (c *Client) confirmAndDelete(ctx context.Context, live *found) error {
 	if m.Deleted != nil {
 		return nil
 	}
-	_, err := c.send(ctx, request{
-		method: http.MethodDelete, path: c.shoot(m.Name),
+	_, err := c.sendRequest(ctx, request{
+		method: http.MethodDelete, path: c.shootPath(m.Name),
 		body: map[string]any{"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": map[string]string{"uid": m.UID}},
 	})
 	return err

@@ -13,11 +13,11 @@ import (
 // leftovers are the live pools that the manifest does not want and that an apply
 // would leave: those that somebody else has made, or applied as well.
 func (c *Client) leftovers(m shoot.Manifest, live *found) []shoot.Worker {
-	return slices.DeleteFunc(unwanted(m, live), func(w shoot.Worker) bool { return !c.othersHold(live, w.Name) })
+	return slices.DeleteFunc(unwantedPools(m, live), func(w shoot.Worker) bool { return !c.othersHold(live, w.Name) })
 }
 
-// unwanted are the live pools that the manifest does not want.
-func unwanted(m shoot.Manifest, live *found) []shoot.Worker {
+// unwantedPools are the live pools that the manifest does not want.
+func unwantedPools(m shoot.Manifest, live *found) []shoot.Worker {
 	return slices.DeleteFunc(slices.Clone(live.spec.Provider.Workers), func(w shoot.Worker) bool {
 		return slices.ContainsFunc(m.Spec.Provider.Workers, func(x shoot.Worker) bool { return x.Name == w.Name })
 	})
@@ -46,8 +46,8 @@ func (c *Client) othersHold(live *found, pool string) bool {
 	return false
 }
 
-// cut takes pools away by a request of its own.
-func (c *Client) cut(ctx context.Context, live *found, pools []shoot.Worker) (*found, error) {
+// removePools takes pools away by a request of its own.
+func (c *Client) removePools(ctx context.Context, live *found, pools []shoot.Worker) (*found, error) {
 	type op struct {
 		Op    string `json:"op"`
 		Path  string `json:"path"`
@@ -60,7 +60,7 @@ func (c *Client) cut(ctx context.Context, live *found, pools []shoot.Worker) (*f
 			patch = append(patch, op{Op: "remove", Path: fmt.Sprintf("/spec/provider/workers/%d", i)})
 		}
 	}
-	a, err := c.send(ctx, request{method: http.MethodPatch, path: c.shoot(live.Metadata.Name), query: c.writing(), content: "application/json-patch+json", body: patch})
+	a, err := c.sendRequest(ctx, request{method: http.MethodPatch, path: c.shootPath(live.Metadata.Name), query: c.writeOptions(), content: "application/json-patch+json", body: patch})
 	if err != nil {
 		return nil, err
 	}

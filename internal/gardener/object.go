@@ -56,8 +56,8 @@ type operation struct {
 	Updated     time.Time `json:"lastUpdateTime"`
 }
 
-// observed is what the Shoot says of itself.
-func (s *seen) observed() shoot.Observed {
+// toObserved is what the Shoot says of itself.
+func (s *seen) toObserved() shoot.Observed {
 	m := s.Metadata
 	o := shoot.Observed{
 		Name: m.Name, UID: m.UID, ResourceVersion: m.ResourceVersion, Created: m.Created,
@@ -93,14 +93,14 @@ type found struct {
 	spec shoot.Spec
 }
 
-// live is the Shoot as plans want it.
-func (f *found) live() plan.Live {
+// toLive is the Shoot as plans want it.
+func (f *found) toLive() plan.Live {
 	m := f.Metadata
 	return plan.Live{Labels: m.Labels, Annotations: m.Annotations, Deleting: m.Deleted != nil, Spec: f.spec}
 }
 
-// decode reads an answer that must be an object.
-func decode(a answer, into any) error {
+// decodeObject reads an answer that must be an object.
+func decodeObject(a answer, into any) error {
 	if err := json.Unmarshal(a.body, into); err != nil {
 		return &shoot.Error{Class: shoot.ClassUnavailable, Err: fmt.Errorf("invalid response: %w", err)}
 	}
@@ -109,10 +109,10 @@ func decode(a answer, into any) error {
 
 func decodeFound(a answer) (*found, error) {
 	f := &found{}
-	if err := decode(a, f); err != nil {
+	if err := decodeObject(a, f); err != nil {
 		return nil, err
 	}
-	if err := decode(answer{body: f.Raw}, &f.spec); err != nil {
+	if err := decodeObject(answer{body: f.Raw}, &f.spec); err != nil {
 		return nil, err
 	}
 	return f, nil

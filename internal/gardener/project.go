@@ -12,9 +12,9 @@ import (
 // labelProject is on the namespace of a project.
 const labelProject = "project.gardener.cloud/name"
 
-// project asks the namespace, then the projects, and guesses where it may ask
+// findProject asks the namespace, then the projects, and guesses where it may ask
 // neither.
-func (c *Client) project(ctx context.Context) (string, error) {
+func (c *Client) findProject(ctx context.Context) (string, error) {
 	ns, err := c.ourNamespace(ctx, false)
 	if err != nil && !hasCode(err, http.StatusForbidden) {
 		return "", err
@@ -22,8 +22,8 @@ func (c *Client) project(ctx context.Context) (string, error) {
 	if name := ns.Labels[labelProject]; name != "" {
 		return name, nil
 	}
-	a, err := c.send(ctx, request{method: http.MethodGet, path: projects, unlimited: true})
-	if err != nil && shoot.ClassOf(explain(err, "")) == shoot.ClassUnavailable && !hasCode(err, http.StatusNotFound) {
+	a, err := c.sendRequest(ctx, request{method: http.MethodGet, path: projects, unlimited: true})
+	if err != nil && shoot.ClassOf(wrapRefusal(err, "")) == shoot.ClassUnavailable && !hasCode(err, http.StatusNotFound) {
 		return "", err
 	}
 	var all struct {
@@ -35,7 +35,7 @@ func (c *Client) project(ctx context.Context) (string, error) {
 		} `json:"items"`
 	}
 	if err == nil {
-		if err := decode(a, &all); err != nil {
+		if err := decodeObject(a, &all); err != nil {
 			return "", err
 		}
 	}
@@ -56,7 +56,7 @@ func (c *Client) Garden(ctx context.Context) (string, error) {
 	case hasCode(err, http.StatusForbidden):
 		return c.base.Host + "/" + c.namespace, nil
 	case err != nil:
-		return "", explain(err, "get the namespace of the Shoots")
+		return "", wrapRefusal(err, "get the namespace of the Shoots")
 	}
 	return c.namespace + " (" + ns.UID + ")", nil
 }

@@ -13,24 +13,24 @@ import (
 // GetShoot is the Shoot of a name as it is now, shoot.ErrNotFound if there is
 // none.
 func (c *Client) GetShoot(ctx context.Context, name string) (shoot.Observed, error) {
-	a, err := c.get(ctx, name)
+	a, err := c.getShoot(ctx, name)
 	if errors.Is(err, shoot.ErrNotFound) {
 		return shoot.Observed{}, err
 	}
 	var s seen
 	if err == nil {
-		err = decode(a, &s)
+		err = decodeObject(a, &s)
 	}
 	if err != nil {
-		return shoot.Observed{}, explain(err, "get Shoot %q", name)
+		return shoot.Observed{}, wrapRefusal(err, "get Shoot %q", name)
 	}
-	return s.observed(), nil
+	return s.toObserved(), nil
 }
 
-// get asks for a Shoot. Without a resource version the answer is of now, not of
+// getShoot asks for a Shoot. Without a resource version the answer is of now, not of
 // some time ago.
-func (c *Client) get(ctx context.Context, name string) (answer, error) {
-	a, err := c.send(ctx, request{method: http.MethodGet, path: c.shoot(name)})
+func (c *Client) getShoot(ctx context.Context, name string) (answer, error) {
+	a, err := c.sendRequest(ctx, request{method: http.MethodGet, path: c.shootPath(name)})
 	if !isAbsent(err, "shoots") {
 		return a, err
 	}
@@ -58,7 +58,7 @@ func (c *Client) checkNamespace(ctx context.Context, patient bool) error {
 
 // ourNamespace is the namespace that the Shoots are in.
 func (c *Client) ourNamespace(ctx context.Context, patient bool) (meta, error) {
-	a, err := c.send(ctx, request{method: http.MethodGet, path: "/api/v1/namespaces/" + c.namespace, unlimited: true, patient: patient})
+	a, err := c.sendRequest(ctx, request{method: http.MethodGet, path: "/api/v1/namespaces/" + c.namespace, unlimited: true, patient: patient})
 	if isAbsent(err, "namespaces") {
 		return meta{}, shoot.Errorf(shoot.ClassUnavailable, "namespace %q not found", c.namespace)
 	}
@@ -68,12 +68,12 @@ func (c *Client) ourNamespace(ctx context.Context, patient bool) (meta, error) {
 	var ns struct {
 		Metadata meta `json:"metadata"`
 	}
-	err = decode(a, &ns)
+	err = decodeObject(a, &ns)
 	return ns.Metadata, err
 }
 
-// mine selects the Shoots of the installation.
-func (c *Client) mine() url.Values {
+// ownSelector selects the Shoots of the installation.
+func (c *Client) ownSelector() url.Values {
 	return url.Values{"labelSelector": {shoot.LabelInstallation + "=" + c.installation}}
 }
 
@@ -82,7 +82,7 @@ func (c *Client) ListShoots(ctx context.Context) (shoot.List, error) {
 	var err error
 	for range tries {
 		var l shoot.List
-		l, err = c.list(ctx)
+		l, err = c.listShoots(ctx)
 		if err == nil {
 			return l, nil
 		}
@@ -91,15 +91,15 @@ func (c *Client) ListShoots(ctx context.Context) (shoot.List, error) {
 			break
 		}
 	}
-	return shoot.List{}, explain(err, "list Shoots")
+	return shoot.List{}, wrapRefusal(err, "list Shoots")
 }
 
-func (c *Client) list(ctx context.Context) (shoot.List, error) {
+func (c *Client) listShoots(ctx context.Context) (shoot.List, error) {
 	l := shoot.List{Shoots: []shoot.Observed{}}
-	query := c.mine()
+	query := c.ownSelector()
 	query.Set("limit", strconv.Itoa(pageSize))
 	for {
-		next, err := c.page(ctx, query, &l)
+		next, err := c.listPage(ctx, query, &l)
 		if err != nil || next == "" {
 			return l, err
 		}
@@ -107,9 +107,9 @@ func (c *Client) list(ctx context.Context) (shoot.List, error) {
 	}
 }
 
-// page adds one page to a list.
-func (c *Client) page(ctx context.Context, query url.Values, l *shoot.List) (next string, err error) {
-	a, err := c.send(ctx, request{method: http.MethodGet, path: c.shoots(), query: query})
+// listPage adds one page to a list.
+func (c *Client) listPage(ctx context.Context, query url.Values, l *shoot.List) (next string, err error) {
+	a, err := c.sendRequest(ctx, request{method: http.MethodGet, path: c.shootsPath(), query: query})
 	if err != nil {
 		return "", err
 	}
@@ -120,14 +120,14 @@ func (c *Client) page(ctx context.Context, query url.Values, l *shoot.List) (nex
 		} `json:"metadata"`
 		Items []seen `json:"items"`
 	}
-	if err := decode(a, &page); err != nil {
+	if err := decodeObject(a, &page); err != nil {
 		return "", err
 	}
 	if page.Metadata.ResourceVersion == "" {
 		return "", shoot.Errorf(shoot.ClassUnavailable, "invalid response: list without a resource version")
 	}
 	for i := range page.Items {
-		l.Shoots = append(l.Shoots, page.Items[i].observed())
+		l.Shoots = append(l.Shoots, page.Items[i].toObserved())
 	}
 	l.ResourceVersion = page.Metadata.ResourceVersion // of all pages the same
 	return page.Metadata.Continue, nil
@@ -135,6 +135,6 @@ func (c *Client) page(ctx context.Context, query url.Values, l *shoot.List) (nex
 
 // Project is the name of the project whose namespace ours is.
 func (c *Client) Project(ctx context.Context) (string, error) {
-	p, err := c.project(ctx)
-	return p, explain(err, "find project of namespace %q", c.namespace)
+	p, err := c.findProject(ctx)
+	return p, wrapRefusal(err, "find project of namespace %q", c.namespace)
 }

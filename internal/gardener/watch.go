@@ -34,7 +34,7 @@ func (c *Client) WatchShoots(ctx context.Context, resourceVersion string, handle
 	for {
 		begun := time.Now()
 		handled := error(nil)
-		err := c.watch(ctx, at, func(e shoot.Event) error {
+		err := c.watchOnce(ctx, at, func(e shoot.Event) error {
 			if handled = handle(e); handled == nil {
 				at = e.Shoot.ResourceVersion
 			}
@@ -48,7 +48,7 @@ func (c *Client) WatchShoots(ctx context.Context, resourceVersion string, handle
 		case errors.Is(err, shoot.ErrExpired):
 			return err
 		case err != nil:
-			return explain(err, "watch Shoots")
+			return wrapRefusal(err, "watch Shoots")
 		}
 		// The server has ended it. One that does so at once is not to be asked
 		// all the time.
@@ -58,19 +58,19 @@ func (c *Client) WatchShoots(ctx context.Context, resourceVersion string, handle
 	}
 }
 
-// watch watches once. It gives no error when the server ends it.
-func (c *Client) watch(ctx context.Context, resourceVersion string, handle func(shoot.Event) error) error {
+// watchOnce watches once. It gives no error when the server ends it.
+func (c *Client) watchOnce(ctx context.Context, resourceVersion string, handle func(shoot.Event) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	dead := time.AfterFunc(c.timeout, func() { cancel(errSilent) })
 	defer dead.Stop()
 
-	query := c.mine()
+	query := c.ownSelector()
 	query.Set("watch", "true")
 	query.Set("allowWatchBookmarks", "true")
 	query.Set("resourceVersion", resourceVersion)
 	query.Set("timeoutSeconds", strconv.Itoa(int((watchTime + rand.N(watchTime)).Seconds()))) //nolint:gosec // to spread load
-	resp, err := c.open(ctx, request{method: http.MethodGet, path: c.shoots(), query: query})
+	resp, err := c.openResponse(ctx, request{method: http.MethodGet, path: c.shootsPath(), query: query})
 	if hasCode(err, http.StatusGone) {
 		return shoot.ErrExpired
 	}
@@ -88,10 +88,10 @@ func (c *Client) watch(ctx context.Context, resourceVersion string, handle func(
 		if err := lines.Decode(&line); errors.Is(err, io.EOF) {
 			return nil
 		} else if err != nil {
-			return because(ctx, err)
+			return withCause(ctx, err)
 		}
 		dead.Stop() // what the handler does is not the server's silence
-		e, err := event(line.Type, line.Object)
+		e, err := parseEvent(line.Type, line.Object)
 		if err != nil {
 			return err
 		}
@@ -101,8 +101,8 @@ func (c *Client) watch(ctx context.Context, resourceVersion string, handle func(
 	}
 }
 
-// event reads one message of a watch.
-func event(kind string, object json.RawMessage) (shoot.Event, error) {
+// parseEvent reads one message of a watch.
+func parseEvent(kind string, object json.RawMessage) (shoot.Event, error) {
 	if kind == "ERROR" {
 		return shoot.Event{}, watchError(object)
 	}
@@ -112,22 +112,22 @@ func event(kind string, object json.RawMessage) (shoot.Event, error) {
 		return shoot.Event{}, fmt.Errorf("unknown watch event type %q", kind)
 	}
 	var s seen
-	if err := decode(answer{body: object}, &s); err != nil {
+	if err := decodeObject(answer{body: object}, &s); err != nil {
 		return shoot.Event{}, err
 	}
 	if t == shoot.Mark {
 		return shoot.Event{Type: t, Shoot: shoot.Observed{ResourceVersion: s.Metadata.ResourceVersion}}, nil
 	}
-	return shoot.Event{Type: t, Shoot: s.observed()}, nil
+	return shoot.Event{Type: t, Shoot: s.toObserved()}, nil
 }
 
 func watchError(object json.RawMessage) error {
 	var s metav1.Status
-	if err := decode(answer{body: object}, &s); err != nil {
+	if err := decodeObject(answer{body: object}, &s); err != nil {
 		return err
 	}
 	if s.Code == http.StatusGone || s.Reason == metav1.StatusReasonExpired || s.Reason == metav1.StatusReasonGone {
 		return shoot.ErrExpired
 	}
-	return &refusal{code: int(s.Code), status: s, text: words(s)}
+	return &refusal{code: int(s.Code), status: s, text: statusText(s)}
 }

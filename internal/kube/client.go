@@ -10,7 +10,7 @@ import (
 // NewClient makes a client of the kinds of o, which reads from the host cluster
 // itself. It asks nothing of it yet.
 func NewClient(cfg *rest.Config, o Options) (client.Client, error) {
-	c, err := client.New(cfg, client.Options{Scheme: o.Scheme, Mapper: mapper(o.Namespaced, o.ClusterScoped)})
+	c, err := client.New(cfg, client.Options{Scheme: o.Scheme, Mapper: newRESTMapper(o.Namespaced, o.ClusterScoped)})
 	if err != nil {
 		return nil, fmt.Errorf("create Kubernetes client: %w", err)
 	}

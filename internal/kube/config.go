@@ -39,7 +39,7 @@ var errNoCluster = errors.New("no host cluster found: run in a pod, or set --kub
 // Connect finds the host cluster. It asks nothing of it. userAgent is how its
 // audit log calls us.
 func Connect(cfg Config, userAgent string) (*rest.Config, error) {
-	rc, err := cfg.find()
+	rc, err := cfg.findConfig()
 	if err != nil {
 		return nil, err
 	}
@@ -54,7 +54,7 @@ func Connect(cfg Config, userAgent string) (*rest.Config, error) {
 	return rc, nil
 }
 
-func (c Config) find() (*rest.Config, error) {
+func (c Config) findConfig() (*rest.Config, error) {
 	if c.Kubeconfig == "" {
 		rc, err := rest.InClusterConfig()
 		if err == nil {
@@ -64,7 +64,7 @@ func (c Config) find() (*rest.Config, error) {
 			return nil, fmt.Errorf("read the pod's service account: %w", err)
 		}
 	}
-	rc, err := c.loading().ClientConfig()
+	rc, err := c.newLoader().ClientConfig()
 	if clientcmd.IsEmptyConfig(err) {
 		return nil, errNoCluster
 	}
@@ -74,8 +74,8 @@ func (c Config) find() (*rest.Config, error) {
 	return rc, nil
 }
 
-// loading reads the kubeconfig.
-func (c Config) loading() clientcmd.ClientConfig {
+// newLoader reads the kubeconfig.
+func (c Config) newLoader() clientcmd.ClientConfig {
 	rules := &clientcmd.ClientConfigLoadingRules{}
 	switch files := filepath.SplitList(c.Kubeconfig); len(files) {
 	case 0:
@@ -100,7 +100,7 @@ func (c Config) Namespace(env func(string) (string, bool)) (string, error) {
 			return ns, nil
 		}
 	}
-	ns, _, err := c.loading().Namespace()
+	ns, _, err := c.newLoader().Namespace()
 	if err != nil && !clientcmd.IsEmptyConfig(err) {
 		return "", fmt.Errorf("read kubeconfig: %w", err)
 	}

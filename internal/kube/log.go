@@ -19,12 +19,12 @@ type quiet struct{ slog.Handler }
 
 // Enabled reports whether the handler wants what has become of a level.
 func (q quiet) Enabled(ctx context.Context, level slog.Level) bool {
-	return q.Handler.Enabled(ctx, lowered(level))
+	return q.Handler.Enabled(ctx, lowerLevel(level))
 }
 
 // Handle passes a record on.
 func (q quiet) Handle(ctx context.Context, r slog.Record) error {
-	r.Level = lowered(r.Level)
+	r.Level = lowerLevel(r.Level)
 	return q.Handler.Handle(ctx, r)
 }
 
@@ -34,7 +34,7 @@ func (q quiet) WithAttrs(attrs []slog.Attr) slog.Handler { return quiet{q.Handle
 // WithGroup is as quiet.
 func (q quiet) WithGroup(name string) slog.Handler { return quiet{q.Handler.WithGroup(name)} }
 
-func lowered(level slog.Level) slog.Level {
+func lowerLevel(level slog.Level) slog.Level {
 	if level >= slog.LevelWarn {
 		return level
 	}

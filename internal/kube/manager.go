@@ -70,10 +70,10 @@ func NewManager(cfg *rest.Config, o Options) (*Manager, error) {
 	yes, forever := true, time.Duration(-1)
 	options := manager.Options{
 		Scheme: o.Scheme,
-		Cache:  o.patient(),
+		Cache:  o.cacheOptions(),
 		Logger: Logger(o.Log),
 		MapperProvider: func(*rest.Config, *http.Client) (meta.RESTMapper, error) {
-			return mapper(o.Namespaced, o.ClusterScoped), nil
+			return newRESTMapper(o.Namespaced, o.ClusterScoped), nil
 		},
 		Metrics:                 metricsserver.Options{BindAddress: "0"},
 		HealthProbeBindAddress:  "0",
@@ -90,7 +90,7 @@ func NewManager(cfg *rest.Config, o Options) (*Manager, error) {
 		},
 	}
 	var m manager.Manager
-	err := o.Leader.elect(cfg, &options)
+	err := o.Leader.configureElection(cfg, &options)
 	if err == nil {
 		m, err = manager.New(cfg, options)
 	}
@@ -141,7 +141,7 @@ func (m *Manager) Start(ctx context.Context) error {
 	})
 	defer stop()
 	var leads atomic.Bool
-	waiting.Go(func() { leads.Store(m.leads(ctx)) })
+	waiting.Go(func() { leads.Store(m.waitForLeadership(ctx)) })
 	err := m.Manager.Start(ctx)
 	m.giveUp()
 	waiting.Wait()
@@ -151,9 +151,9 @@ func (m *Manager) Start(ctx context.Context) error {
 	return err
 }
 
-// leads waits for the turn of this replica, and says when it has come, which
+// waitForLeadership waits for the turn of this replica, and says when it has come, which
 // else only the Lease tells. It reports whether it has.
-func (m *Manager) leads(ctx context.Context) bool {
+func (m *Manager) waitForLeadership(ctx context.Context) bool {
 	if m.turn == nil {
 		return false
 	}
@@ -166,8 +166,8 @@ func (m *Manager) leads(ctx context.Context) bool {
 	return true
 }
 
-// patient are the options of a cache that waits for a host cluster that is away.
-func (o Options) patient() cache.Options {
+// cacheOptions are the options of a cache that waits for a host cluster that is away.
+func (o Options) cacheOptions() cache.Options {
 	c := o.Cache
 	c.NewInformer = func(lw toolscache.ListerWatcher, example runtime.Object, resync time.Duration, by toolscache.Indexers) toolscache.SharedIndexInformer {
 		return toolscache.NewSharedIndexInformer(Patient(lw, o.Log, o.OnTrouble), example, resync, by)
@@ -181,9 +181,9 @@ func (o Options) patient() cache.Options {
 	return c
 }
 
-// elect has a manager wait for its turn, if there are turns, and give it up when
+// configureElection has a manager wait for its turn, if there are turns, and give it up when
 // it is told to stop.
-func (l Leader) elect(cfg *rest.Config, o *manager.Options) error {
+func (l Leader) configureElection(cfg *rest.Config, o *manager.Options) error {
 	if l.Name == "" {
 		return nil
 	}
@@ -204,7 +204,7 @@ func (l Leader) elect(cfg *rest.Config, o *manager.Options) error {
 	return err
 }
 
-func mapper(namespaced, clusterScoped []schema.GroupVersionKind) meta.RESTMapper {
+func newRESTMapper(namespaced, clusterScoped []schema.GroupVersionKind) meta.RESTMapper {
 	var versions []schema.GroupVersion
 	for _, kind := range slices.Concat(namespaced, clusterScoped) {
 		versions = append(versions, kind.GroupVersion())

@@ -17,9 +17,9 @@ import (
 	"github.com/fleetloop/fleetloop/internal/backoff"
 )
 
-// outage is how often a Kubernetes API is asked that does not answer. A reflector
+// outagePolicy is how often a Kubernetes API is asked that does not answer. A reflector
 // left to itself would wait up to a minute after it is back.
-func outage() backoff.Policy {
+func outagePolicy() backoff.Policy {
 	return backoff.Policy{Initial: 500 * time.Millisecond, Max: 3 * time.Second}
 }
 
@@ -30,13 +30,13 @@ func Patient(lw toolscache.ListerWatcher, log *slog.Logger, note func(error)) to
 	if note == nil {
 		note = func(error) {}
 	}
-	return &patient{
+	return &retryingListWatcher{
 		inner: toolscache.ToListerWatcherWithContext(lw), log: log, note: note,
 		unsupported: watchlist.DoesClientNotSupportWatchListSemantics(lw),
 	}
 }
 
-type patient struct {
+type retryingListWatcher struct {
 	inner       toolscache.ListerWatcherWithContext
 	log         *slog.Logger
 	note        func(error)
@@ -45,30 +45,30 @@ type patient struct {
 }
 
 // IsWatchListSemanticsUnSupported says what the client says of itself.
-func (p *patient) IsWatchListSemanticsUnSupported() bool { return p.unsupported }
+func (p *retryingListWatcher) IsWatchListSemanticsUnSupported() bool { return p.unsupported }
 
 // List lists.
-func (p *patient) List(o metav1.ListOptions) (runtime.Object, error) {
+func (p *retryingListWatcher) List(o metav1.ListOptions) (runtime.Object, error) {
 	return p.ListWithContext(context.Background(), o)
 }
 
 // Watch watches.
-func (p *patient) Watch(o metav1.ListOptions) (watch.Interface, error) {
+func (p *retryingListWatcher) Watch(o metav1.ListOptions) (watch.Interface, error) {
 	return p.WatchWithContext(context.Background(), o)
 }
 
 // ListWithContext lists.
-func (p *patient) ListWithContext(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-	return insist(ctx, p, func() (runtime.Object, error) { return p.inner.ListWithContext(ctx, o) })
+func (p *retryingListWatcher) ListWithContext(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+	return retryUntilAnswer(ctx, p, func() (runtime.Object, error) { return p.inner.ListWithContext(ctx, o) })
 }
 
 // WatchWithContext watches.
-func (p *patient) WatchWithContext(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-	return insist(ctx, p, func() (watch.Interface, error) { return p.inner.WatchWithContext(ctx, o) })
+func (p *retryingListWatcher) WatchWithContext(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+	return retryUntilAnswer(ctx, p, func() (watch.Interface, error) { return p.inner.WatchWithContext(ctx, o) })
 }
 
-// insist asks until something answers.
-func insist[T any](ctx context.Context, p *patient, ask func() (T, error)) (T, error) {
+// retryUntilAnswer asks until something answers.
+func retryUntilAnswer[T any](ctx context.Context, p *retryingListWatcher, ask func() (T, error)) (T, error) {
 	for attempt := 0; ; attempt++ {
 		answer, err := ask()
 		var refusal apierrors.APIStatus
@@ -83,7 +83,7 @@ func insist[T any](ctx context.Context, p *patient, ask func() (T, error)) (T, e
 			p.log.WarnContext(ctx, "connection to the Kubernetes API failed, retrying", "err", err)
 		}
 		p.note(err)
-		if backoff.Sleep(ctx, outage().Delay(attempt)) != nil {
+		if backoff.Sleep(ctx, outagePolicy().Delay(attempt)) != nil {
 			return answer, err
 		}
 	}

@@ -53,9 +53,9 @@ func NewReader(cfg *rest.Config, o Options) (*Reader, error) {
 			told(err)
 		}
 	}
-	options := o.patient()
+	options := o.cacheOptions()
 	options.Scheme = o.Scheme
-	options.Mapper = mapper(o.Namespaced, o.ClusterScoped)
+	options.Mapper = newRESTMapper(o.Namespaced, o.ClusterScoped)
 	options.ReaderFailOnMissingInformer = true
 	r.kept = slices.SortedFunc(maps.Keys(options.ByObject), func(a, b client.Object) int {
 		return strings.Compare(reflect.TypeOf(a).String(), reflect.TypeOf(b).String())
@@ -89,7 +89,7 @@ func (r *Reader) List(ctx context.Context, list client.ObjectList, opts ...clien
 // Part keeps the memory up to date. on hear of each object of their kinds that
 // comes, changes or goes.
 func (r *Reader) Part(name string, on ...Handler) lifecycle.Part {
-	return lifecycle.Part{Name: name, Ready: r.Ready, Run: func(ctx context.Context) error { return r.run(ctx, on) }}
+	return lifecycle.Part{Name: name, Ready: r.Ready, Run: func(ctx context.Context) error { return r.runReader(ctx, on) }}
 }
 
 // A Handler hears of the objects of a kind.
@@ -98,12 +98,12 @@ type Handler struct {
 	Do   func(o client.Object, gone bool)
 }
 
-func (r *Reader) run(ctx context.Context, on []Handler) error {
+func (r *Reader) runReader(ctx context.Context, on []Handler) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	ended := make(chan error, 1)
 	go func() { ended <- r.cache.Start(ctx) }()
-	err := r.follow(ctx, on)
+	err := r.followObjects(ctx, on)
 	if err == nil {
 		<-ctx.Done()
 	} else if ctx.Err() != nil {
@@ -113,13 +113,13 @@ func (r *Reader) run(ctx context.Context, on []Handler) error {
 	return errors.Join(err, <-ended)
 }
 
-func (r *Reader) follow(ctx context.Context, on []Handler) error {
+func (r *Reader) followObjects(ctx context.Context, on []Handler) error {
 	for _, h := range on {
 		informer, err := r.cache.GetInformer(ctx, h.Kind, cache.BlockUntilSynced(false))
 		if err != nil {
 			return fmt.Errorf("watch %T: %w", h.Kind, err)
 		}
-		if _, err := informer.AddEventHandler(h.handler()); err != nil {
+		if _, err := informer.AddEventHandler(h.newEventHandler()); err != nil {
 			return fmt.Errorf("watch %T: %w", h.Kind, err)
 		}
 	}
@@ -131,7 +131,7 @@ func (r *Reader) follow(ctx context.Context, on []Handler) error {
 	return nil
 }
 
-func (h Handler) handler() toolscache.ResourceEventHandler {
+func (h Handler) newEventHandler() toolscache.ResourceEventHandler {
 	do := func(o any, gone bool) {
 		if last, missed := o.(toolscache.DeletedFinalStateUnknown); missed {
 			o = last.Obj

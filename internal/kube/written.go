@@ -29,7 +29,7 @@ func (w *Written) Note(o client.Object) {
 		w.version = map[types.NamespacedName]version{}
 	}
 	name := client.ObjectKeyFromObject(o)
-	if !newer(w.version[name], o) {
+	if !isNewerThan(w.version[name], o) {
 		w.version[name] = version{o.GetUID(), o.GetResourceVersion()}
 	}
 }
@@ -40,7 +40,7 @@ func (w *Written) After(o client.Object) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	name := client.ObjectKeyFromObject(o)
-	if newer(w.version[name], o) {
+	if isNewerThan(w.version[name], o) {
 		return true
 	}
 	delete(w.version, name)
@@ -54,8 +54,8 @@ func (w *Written) Forget(name types.NamespacedName) {
 	delete(w.version, name)
 }
 
-// newer says whether v is a later version of the same object.
-func newer(v version, o client.Object) bool {
+// isNewerThan says whether v is a later version of the same object.
+func isNewerThan(v version, o client.Object) bool {
 	if v.uid != o.GetUID() || v.uid == "" {
 		return false
 	}

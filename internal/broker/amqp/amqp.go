@@ -84,7 +84,7 @@ func (b *Broker) Run(ctx context.Context) error {
 // connected has one connection, from its beginning to its end. The error says
 // why there is none any more.
 func (b *Broker) connected(ctx context.Context) error {
-	s, err := b.open(ctx)
+	s, err := b.openSession(ctx)
 	if err != nil {
 		err = fmt.Errorf("not connected: %w", err)
 		b.status.Set(err)
@@ -93,7 +93,7 @@ func (b *Broker) connected(ctx context.Context) error {
 	b.log.InfoContext(ctx, "broker ready", "broker", "rabbitmq", "address", b.addr.String(), "exchange", b.cfg.Exchange)
 	b.status.Set(nil)
 	b.session.Store(s)
-	lost := s.serve(ctx)
+	lost := s.serveUntilLost(ctx)
 	if lost == nil { // we are to stop
 		drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), b.cfg.StopTimeout)
 		defer cancel()
@@ -105,7 +105,7 @@ func (b *Broker) connected(ctx context.Context) error {
 	err = fmt.Errorf("not connected: %w", lost)
 	b.session.Store(nil)
 	b.status.Set(err)
-	s.end()
+	s.endSession()
 	b.status.Set(err) // again: until its end, the session may have changed it
 	return err
 }
@@ -119,9 +119,9 @@ func (b *Broker) InFlight() int { return b.window.Len() }
 // Publish sends e and waits until the server has confirmed it. It may be
 // called by many goroutines; their number is the window of unconfirmed events.
 func (b *Broker) Publish(ctx context.Context, e *cloudevent.Event) error {
-	err := b.check(e)
+	err := b.checkEvent(e)
 	if err == nil {
-		err = b.publish(ctx, e)
+		err = b.publishOnce(ctx, e)
 	}
 	if err != nil {
 		return fmt.Errorf("publish cloud event %q: %w", e.ID, err)
@@ -129,8 +129,8 @@ func (b *Broker) Publish(ctx context.Context, e *cloudevent.Event) error {
 	return nil
 }
 
-// check refuses what no attempt can publish.
-func (b *Broker) check(e *cloudevent.Event) error {
+// checkEvent refuses what no attempt can publish.
+func (b *Broker) checkEvent(e *cloudevent.Event) error {
 	if err := e.Validate(); err != nil {
 		return backoff.Permanent(err)
 	}
@@ -140,7 +140,7 @@ func (b *Broker) check(e *cloudevent.Event) error {
 	return nil
 }
 
-func (b *Broker) publish(ctx context.Context, e *cloudevent.Event) error {
+func (b *Broker) publishOnce(ctx context.Context, e *cloudevent.Event) error {
 	if !b.window.Enter() {
 		return fmt.Errorf("%w: stopped", broker.ErrNotReady)
 	}

@@ -166,14 +166,14 @@ func (c Config) withDefaults() (Config, address, error) {
 	if c.BindingKey == NoKey {
 		c.BindingKey = ""
 	}
-	addr, err := c.address()
-	if err := errors.Join(append(c.problems(), err)...); err != nil {
+	addr, err := c.parseAddress()
+	if err := errors.Join(append(c.validateAll(), err)...); err != nil {
 		return c, addr, fmt.Errorf("configure rabbitmq: %w", err)
 	}
 	return c, addr, nil
 }
 
-func (c Config) problems() []error {
+func (c Config) validateAll() []error {
 	var errs []error
 	fail := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	switch c.ExchangeType {
@@ -206,9 +206,9 @@ func (c Config) problems() []error {
 	return append(errs, c.Mode.Validate())
 }
 
-// address reads where to connect to. Its errors never show the URL, which may
+// parseAddress reads where to connect to. Its errors never show the URL, which may
 // hold a password.
-func (c Config) address() (address, error) {
+func (c Config) parseAddress() (address, error) {
 	uri := amqp091.URI{Scheme: "amqp", Host: c.Host, Username: DefaultUsername, Password: DefaultUsername, Vhost: DefaultVHost}
 	switch {
 	case c.URL == "" && c.Host == "":

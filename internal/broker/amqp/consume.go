@@ -33,7 +33,7 @@ func (b *Broker) Consume(ctx context.Context, subscription string, handle func(c
 	policy := reconnects()
 	for attempt := 0; ; attempt++ {
 		began := time.Now()
-		err := b.consume(ctx, subscription, handle)
+		err := b.consumeOnce(ctx, subscription, handle)
 		if ctx.Err() != nil {
 			return nil //nolint:nilerr // told to stop
 		}
@@ -47,11 +47,11 @@ func (b *Broker) Consume(ctx context.Context, subscription string, handle func(c
 	}
 }
 
-// consume reads until the connection is lost.
-func (b *Broker) consume(ctx context.Context, subscription string, handle func(context.Context, cloudevent.Event) error) error {
+// consumeOnce reads until the connection is lost.
+func (b *Broker) consumeOnce(ctx context.Context, subscription string, handle func(context.Context, cloudevent.Event) error) error {
 	var deliveries <-chan amqp091.Delivery
 	queue := b.cfg.queueOf(subscription)
-	l, err := b.dial(ctx, b.cfg.ConnectionName+" "+subscription, func(l *link) error {
+	l, err := b.dialLink(ctx, b.cfg.ConnectionName+" "+subscription, func(l *link) error {
 		err := errors.Join(b.declareExchange(l.conn), b.declareQueue(l.conn, queue))
 		if err == nil {
 			deliveries, err = b.subscribe(l.channel, queue)
@@ -63,11 +63,11 @@ func (b *Broker) consume(ctx context.Context, subscription string, handle func(c
 	}
 	c := &consumer{broker: b, handle: handle, slots: make(chan struct{}, b.cfg.Concurrency)}
 	ctx, cancel := context.WithCancelCause(ctx)
-	c.work.Go(func() { cancel(l.lost(ctx)) })
-	c.read(ctx, deliveries)
+	c.work.Go(func() { cancel(l.waitLost(ctx)) })
+	c.readDeliveries(ctx, deliveries)
 	cancel(fmt.Errorf("server cancelled the subscription to queue %q; the queue may have been deleted", queue))
 	c.work.Wait() // while the connection lasts, what is done can still be acknowledged
-	l.close()
+	l.closeLink()
 	for range deliveries { // the client hands over what it holds before it lets go
 		continue
 	}
@@ -77,15 +77,15 @@ func (b *Broker) consume(ctx context.Context, subscription string, handle func(c
 // subscribe binds the queue and asks for its messages.
 func (b *Broker) subscribe(ch *amqp091.Channel, queue string) (<-chan amqp091.Delivery, error) {
 	if err := ch.QueueBind(queue, b.cfg.BindingKey, b.cfg.Exchange, noWait, nil); err != nil {
-		return nil, fmt.Errorf("bind queue %q to exchange %q: %w", queue, b.cfg.Exchange, explain(err))
+		return nil, fmt.Errorf("bind queue %q to exchange %q: %w", queue, b.cfg.Exchange, explainError(err))
 	}
 	if err := ch.Qos(prefetchFactor*b.cfg.Concurrency, 0, false); err != nil {
-		return nil, fmt.Errorf("limit deliveries of queue %q: %w", queue, explain(err))
+		return nil, fmt.Errorf("limit deliveries of queue %q: %w", queue, explainError(err))
 	}
 	const autoAck, noLocal = false, false
 	deliveries, err := ch.Consume(queue, "", autoAck, exclusive, noLocal, noWait, nil)
 	if err != nil {
-		return nil, fmt.Errorf("consume queue %q: %w", queue, explain(err))
+		return nil, fmt.Errorf("consume queue %q: %w", queue, explainError(err))
 	}
 	return deliveries, nil
 }
@@ -98,7 +98,7 @@ type consumer struct {
 	work   sync.WaitGroup
 }
 
-func (c *consumer) read(ctx context.Context, deliveries <-chan amqp091.Delivery) {
+func (c *consumer) readDeliveries(ctx context.Context, deliveries <-chan amqp091.Delivery) {
 	for {
 		select {
 		case c.slots <- struct{}{}:
@@ -110,26 +110,26 @@ func (c *consumer) read(ctx context.Context, deliveries <-chan amqp091.Delivery)
 			if !ok {
 				return
 			}
-			c.work.Go(func() { c.do(ctx, d) })
+			c.work.Go(func() { c.handleDelivery(ctx, d) })
 		case <-ctx.Done():
 			return
 		}
 	}
 }
 
-// do handles one delivery and settles it.
-func (c *consumer) do(ctx context.Context, d amqp091.Delivery) {
-	e, err := decode(&d)
+// handleDelivery handles one delivery and settles it.
+func (c *consumer) handleDelivery(ctx context.Context, d amqp091.Delivery) {
+	e, err := decodeDelivery(&d)
 	if err != nil {
 		<-c.slots
 		c.broker.log.ErrorContext(ctx, "message rejected, not a CloudEvent", "message_id", d.MessageId, "err", err)
-		c.settled(ctx, d.Reject(false))
+		c.noteAnswerError(ctx, d.Reject(false))
 		return
 	}
 	err = c.handle(ctx, e)
 	<-c.slots
 	if err == nil {
-		c.settled(ctx, d.Ack(false))
+		c.noteAnswerError(ctx, d.Ack(false))
 		return
 	}
 	if ctx.Err() == nil {
@@ -137,12 +137,12 @@ func (c *consumer) do(ctx context.Context, d amqp091.Delivery) {
 		c.broker.log.WarnContext(ctx, "event handling failed, redelivering", "event", e.ID, "delay", delay, "err", err)
 		_ = backoff.Sleep(ctx, delay) // cut short, the event goes back at once
 	}
-	c.settled(ctx, d.Nack(false, true))
+	c.noteAnswerError(ctx, d.Nack(false, true))
 }
 
-// settled notes that an answer could not be sent. The server then delivers the
+// noteAnswerError notes that an answer could not be sent. The server then delivers the
 // message again, which handlers have to stand anyway.
-func (c *consumer) settled(ctx context.Context, err error) {
+func (c *consumer) noteAnswerError(ctx context.Context, err error) {
 	if err != nil && !errors.Is(err, amqp091.ErrClosed) {
 		c.broker.log.DebugContext(ctx, "message acknowledgement failed, redelivering", "err", err)
 	}

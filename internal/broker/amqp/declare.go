@@ -29,7 +29,7 @@ func onChannel(conn *amqp091.Connection, declare func(*amqp091.Channel) error) (
 	if reason, ok := errors.AsType[*amqp091.Error](err); ok {
 		code = reason.Code
 	}
-	return code, explain(err)
+	return code, explainError(err)
 }
 
 // declareExchange makes sure of the exchange. Who may not declare it can still

@@ -57,8 +57,8 @@ func (b *Broker) newPublication(e *cloudevent.Event) *publication {
 	return p
 }
 
-// decode reads the event in a delivery.
-func decode(d *amqp091.Delivery) (cloudevent.Event, error) {
+// decodeDelivery reads the event in a delivery.
+func decodeDelivery(d *amqp091.Delivery) (cloudevent.Event, error) {
 	return cloudevent.Decode(d.ContentType, func(name string) (string, bool) {
 		for _, prefix := range []string{attributePrefix, altAttributePrefix} {
 			switch v := d.Headers[prefix+name].(type) {

@@ -36,8 +36,8 @@ type session struct {
 	unblocked chan struct{}  // closed while the server lets us publish
 }
 
-// open connects, declares the exchange and asks for confirms.
-func (b *Broker) open(ctx context.Context) (*session, error) {
+// openSession connects, declares the exchange and asks for confirms.
+func (b *Broker) openSession(ctx context.Context) (*session, error) {
 	s := &session{
 		broker:    b,
 		queue:     make(chan *publication, queueLength),
@@ -49,7 +49,7 @@ func (b *Broker) open(ctx context.Context) (*session, error) {
 	}
 	close(s.unblocked)
 	var err error
-	s.link, err = b.dial(ctx, b.cfg.ConnectionName, func(l *link) error {
+	s.link, err = b.dialLink(ctx, b.cfg.ConnectionName, func(l *link) error {
 		if err := b.declareExchange(l.conn); err != nil {
 			return err
 		}
@@ -64,23 +64,23 @@ func (b *Broker) open(ctx context.Context) (*session, error) {
 	return s, nil
 }
 
-// serve works until the connection is lost, and says why, or until ctx ends,
+// serveUntilLost works until the connection is lost, and says why, or until ctx ends,
 // and says nil; then the session still works until end is called.
-func (s *session) serve(ctx context.Context) error {
-	s.work.Go(s.write)
-	s.work.Go(s.settle)
+func (s *session) serveUntilLost(ctx context.Context) error {
+	s.work.Go(s.writeLoop)
+	s.work.Go(s.settleLoop)
 	s.work.Go(s.watchBlocks)
-	err := s.lost(ctx)
+	err := s.waitLost(ctx)
 	if ctx.Err() != nil {
 		return nil //nolint:nilerr // told to stop
 	}
 	return err
 }
 
-// end closes the connection and gives every event its outcome.
-func (s *session) end() {
+// endSession closes the connection and gives every event its outcome.
+func (s *session) endSession() {
 	close(s.stop)
-	s.close() // frees the writer if it is stuck, and closes the channels that the others read
+	s.closeLink() // frees the writer if it is stuck, and closes the channels that the others read
 	s.work.Wait()
 	s.mu.Lock()
 	lost := s.sent
@@ -92,10 +92,10 @@ func (s *session) end() {
 	close(s.ended)
 }
 
-// write is the only goroutine that publishes: a write that is stuck holds up
+// writeLoop is the only goroutine that publishes: a write that is stuck holds up
 // itself, and not the contexts of the callers. While the server blocks us
 // nothing begins, so that what waits has definitely not been sent.
-func (s *session) write() {
+func (s *session) writeLoop() {
 	for {
 		select {
 		case p := <-s.queue:
@@ -111,13 +111,13 @@ func (s *session) write() {
 
 // sendWith sends p, and with it what else is in the queue.
 func (s *session) sendWith(p *publication) {
-	s.socket.hold()
-	s.send(p)
+	s.socket.startBuffering()
+	s.sendPublication(p)
 	for range len(s.queue) { // this goroutine alone takes from it
-		s.send(<-s.queue)
+		s.sendPublication(<-s.queue)
 	}
-	if err := s.socket.release(); err != nil {
-		s.socket.kill() // the outcome of what was kept is unknown, like that of all that was sent
+	if err := s.socket.flushBuffered(); err != nil {
+		s.socket.killConnection() // the outcome of what was kept is unknown, like that of all that was sent
 	}
 }
 
@@ -134,7 +134,7 @@ func (s *session) awaitUnblocked() bool {
 	}
 }
 
-func (s *session) send(p *publication) {
+func (s *session) sendPublication(p *publication) {
 	defer s.broker.bodies.Put(p.body)
 	if !p.Begin() {
 		return
@@ -148,15 +148,15 @@ func (s *session) send(p *publication) {
 	if err := s.channel.Publish(s.broker.cfg.Exchange, p.key, mandatory, immediate, p.message); err != nil {
 		// Part of it may have left, and the client's count of tags is not ours
 		// any more: this connection is done for.
-		s.socket.kill()
+		s.socket.killConnection()
 	}
 }
 
-// settle hands out the server's answers until the channel is closed. It never
+// settleLoop hands out the server's answers until the channel is closed. It never
 // blocks, or the client would drop answers. An event that comes back does so
 // before its confirm, also in what the client has read for us: so the returns
 // are looked at before each confirm.
-func (s *session) settle() {
+func (s *session) settleLoop() {
 	returns := s.returns
 	for {
 		select {
@@ -183,7 +183,7 @@ func (s *session) settleOne(c amqp091.Confirmation) {
 	s.noteReturns()
 	if p := s.sent[c.DeliveryTag]; p != nil {
 		delete(s.sent, c.DeliveryTag)
-		p.Finish(s.outcome(p, c.Ack))
+		p.Finish(s.confirmOutcome(p, c.Ack))
 	}
 }
 
@@ -202,8 +202,8 @@ func (s *session) noteReturns() {
 	}
 }
 
-// outcome says what a confirm means. Call it with the lock held.
-func (s *session) outcome(p *publication, ack bool) error {
+// confirmOutcome says what a confirm means. Call it with the lock held.
+func (s *session) confirmOutcome(p *publication, ack bool) error {
 	switch {
 	case !ack:
 		return fmt.Errorf("%w: a queue is full (x-overflow reject-publish)", broker.ErrRefused)

@@ -41,7 +41,7 @@ const mostKept = 64 << 10
 func (s *socket) Read(b []byte) (int, error) {
 	n, err := s.Conn.Read(b)
 	if err != nil {
-		s.kill()
+		s.killConnection()
 	}
 	return n, err
 }
@@ -54,45 +54,45 @@ func (s *socket) Write(b []byte) (int, error) {
 		s.kept = append(s.kept, b...)
 		return len(b), nil
 	}
-	if err := s.flush(); err != nil {
+	if err := s.flushSocket(); err != nil {
 		return 0, err
 	}
-	return s.write(b)
+	return s.writeWithDeadline(b)
 }
 
-// hold begins to keep what is written.
-func (s *socket) hold() {
+// startBuffering begins to keep what is written.
+func (s *socket) startBuffering() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.held = true
 }
 
-// release writes what was kept.
-func (s *socket) release() error {
+// flushBuffered writes what was kept.
+func (s *socket) flushBuffered() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.held = false
-	return s.flush()
+	return s.flushSocket()
 }
 
-func (s *socket) flush() error {
+func (s *socket) flushSocket() error {
 	if len(s.kept) == 0 {
 		return nil
 	}
-	_, err := s.write(s.kept)
+	_, err := s.writeWithDeadline(s.kept)
 	s.kept = s.kept[:0]
 	return err
 }
 
-// write gives each write a deadline of its own.
-func (s *socket) write(b []byte) (int, error) {
+// writeWithDeadline gives each write a deadline of its own.
+func (s *socket) writeWithDeadline(b []byte) (int, error) {
 	if err := s.SetWriteDeadline(time.Now().Add(writeTimeout)); err != nil {
 		return 0, err
 	}
 	return s.Conn.Write(b)
 }
 
-func (s *socket) kill() { _ = s.Close() } // closing is all that we want of it
+func (s *socket) killConnection() { _ = s.Close() } // closing is all that we want of it
 
 // A link is one connection to the server with one channel, and what the
 // server says of them.
@@ -104,9 +104,9 @@ type link struct {
 	connClosed, channelClosed chan *amqp091.Error
 }
 
-// dial connects, opens a channel and prepares it. It ends early when ctx does,
+// dialLink connects, opens a channel and prepares it. It ends early when ctx does,
 // and in any case within ConnectTimeout.
-func (b *Broker) dial(ctx context.Context, name string, prepare func(*link) error) (*link, error) {
+func (b *Broker) dialLink(ctx context.Context, name string, prepare func(*link) error) (*link, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, b.cfg.ConnectTimeout, fmt.Errorf("no response within %s", b.cfg.ConnectTimeout))
 	defer cancel()
 	var mu sync.Mutex
@@ -115,7 +115,7 @@ func (b *Broker) dial(ctx context.Context, name string, prepare func(*link) erro
 		mu.Lock()
 		defer mu.Unlock()
 		if l.socket != nil {
-			l.socket.kill()
+			l.socket.killConnection()
 		}
 	})
 	cfg := amqp091.Config{
@@ -140,23 +140,23 @@ func (b *Broker) dial(ctx context.Context, name string, prepare func(*link) erro
 		}
 		cfg.TLSClientConfig = tls
 	}
-	err := l.open(b.addr.uri.String(), cfg, prepare)
+	err := l.openLink(b.addr.uri.String(), cfg, prepare)
 	if !kill() && err == nil { // it was on its way when we succeeded
 		err = context.Cause(ctx)
 	}
 	if err != nil {
 		if l.conn != nil {
-			l.close()
+			l.closeLink()
 		}
 		if ctx.Err() != nil {
 			err = context.Cause(ctx)
 		}
-		return nil, fmt.Errorf("connect to %s: %w", b.addr, explain(err))
+		return nil, fmt.Errorf("connect to %s: %w", b.addr, explainError(err))
 	}
 	return l, nil
 }
 
-func (l *link) open(url string, cfg amqp091.Config, prepare func(*link) error) error {
+func (l *link) openLink(url string, cfg amqp091.Config, prepare func(*link) error) error {
 	var err error
 	if l.conn, err = amqp091.DialConfig(url, cfg); err != nil {
 		l.conn = nil
@@ -170,16 +170,16 @@ func (l *link) open(url string, cfg amqp091.Config, prepare func(*link) error) e
 	return prepare(l)
 }
 
-// close closes the connection within a bound, by force if need be.
-func (l *link) close() {
-	force := time.AfterFunc(closeTimeout, l.socket.kill)
+// closeLink closes the connection within a bound, by force if need be.
+func (l *link) closeLink() {
+	force := time.AfterFunc(closeTimeout, l.socket.killConnection)
 	defer force.Stop()
 	_ = l.conn.CloseDeadline(time.Now().Add(closeTimeout)) // it is closed afterwards in any case
-	l.socket.kill()
+	l.socket.killConnection()
 }
 
-// lost waits until the connection or the channel ends and says why.
-func (l *link) lost(ctx context.Context) error {
+// waitLost waits until the connection or the channel ends and says why.
+func (l *link) waitLost(ctx context.Context) error {
 	var reason *amqp091.Error
 	select {
 	case reason = <-l.channelClosed:
@@ -190,11 +190,11 @@ func (l *link) lost(ctx context.Context) error {
 	if reason == nil {
 		return errors.New("connection closed")
 	}
-	return explain(reason)
+	return explainError(reason)
 }
 
-// explain says what the client's error means in one line.
-func explain(err error) error {
+// explainError says what the client's error means in one line.
+func explainError(err error) error {
 	e, ok := errors.AsType[*amqp091.Error](err)
 	if !ok {
 		return err

@@ -222,13 +222,13 @@ func Collect(t *testing.T, b Broker) *Collector {
 	t.Helper()
 	c := &Collector{got: map[string]cloudevent.Event{}}
 	StartConsumer(t, b, "collector", func(_ context.Context, e cloudevent.Event) error {
-		c.keep(e)
+		c.addEvent(e)
 		return nil
 	})
 	return c
 }
 
-func (c *Collector) keep(e cloudevent.Event) {
+func (c *Collector) addEvent(e cloudevent.Event) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.got[e.ID] = e
@@ -257,13 +257,13 @@ func StartConsumer(t *testing.T, b Broker, subscription string, handle func(cont
 	return stop
 }
 
-// ask adds what the server says that it has.
-func (c *Collector) ask() {
+// collectFromServer adds what the server says that it has.
+func (c *Collector) collectFromServer() {
 	if c.stored == nil {
 		return
 	}
 	for _, e := range c.stored() {
-		c.keep(e)
+		c.addEvent(e)
 	}
 }
 
@@ -290,7 +290,7 @@ func WantKept(t *testing.T, b Broker, l *Ledger, c *Collector) {
 	Eventually(t, "publish the last event", func() error { return Publish(t, b, last) })
 	l.Enter(last.ID, nil)
 	Eventually(t, "receive what was published", func() error {
-		c.ask()
+		c.collectFromServer()
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		for id := range l.published {

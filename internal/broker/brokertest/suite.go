@@ -16,8 +16,8 @@ import (
 	"github.com/fleetloop/fleetloop/internal/cloudevent"
 )
 
-// open gives an adapter that runs and is ready, and its subscription.
-func (bed *Bed) open(t *testing.T, mode cloudevent.Mode) (Broker, *Collector) {
+// openBroker gives an adapter that runs and is ready, and its subscription.
+func (bed *Bed) openBroker(t *testing.T, mode cloudevent.Mode) (Broker, *Collector) {
 	t.Helper()
 	b := bed.Open(t, mode)
 	Start(t, b)
@@ -57,7 +57,7 @@ func testBinary(t *testing.T, bed *Bed) {
 // testAttributes sends events with all that an event can have.
 func testAttributes(t *testing.T, bed *Bed, mode cloudevent.Mode) {
 	t.Helper()
-	b, c := bed.open(t, mode)
+	b, c := bed.openBroker(t, mode)
 	full := Event(1)
 	full.TraceParent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 	full.TraceState = "rojo=00f067aa0ba902b7,congo=t61rcWkgMzE"
@@ -88,7 +88,7 @@ func testAttributes(t *testing.T, bed *Bed, mode cloudevent.Mode) {
 // say so.
 func testInvalidEvent(t *testing.T, bed *Bed) {
 	t.Helper()
-	b, _ := bed.open(t, "")
+	b, _ := bed.openBroker(t, "")
 	e := Event(1)
 	e.Type = ""
 	if err := Publish(t, b, e); !backoff.IsPermanent(err) {
@@ -117,7 +117,7 @@ func publishOnce(t *testing.T, b Broker, l *Ledger, s stretch) {
 				err := Publish(t, b, e)
 				l.Enter(e.ID, err)
 				if err != nil {
-					pause(t, 50*time.Millisecond) // an outage does not use up all events
+					waitForFault(t, 50*time.Millisecond) // an outage does not use up all events
 				}
 			}
 		})
@@ -127,7 +127,7 @@ func publishOnce(t *testing.T, b Broker, l *Ledger, s stretch) {
 
 func testManyPublishers(t *testing.T, bed *Bed) {
 	t.Helper()
-	b, c := bed.open(t, "")
+	b, c := bed.openBroker(t, "")
 	l := NewLedger()
 	publishOnce(t, b, l, stretch{1, 3000, 200})
 	if published, refused, unknown := l.Counts(); refused+unknown != 0 {
@@ -148,7 +148,7 @@ func testRedelivery(t *testing.T, bed *Bed) {
 	e := Event(1)
 	StartConsumer(t, b, "fails-at-first", func(_ context.Context, got cloudevent.Event) error {
 		if got.ID != e.ID {
-			seen.keep(got)
+			seen.addEvent(got)
 			return nil
 		}
 		mu.Lock()
@@ -207,9 +207,9 @@ func testDownAtStart(t *testing.T, bed *Bed) {
 	}
 }
 
-// disturb publishes while faults happen, and checks that what is in the broker
+// publishDuringFaults publishes while faults happen, and checks that what is in the broker
 // afterwards is what was reported. Faults can wait until events are under way.
-func disturb(t *testing.T, b Broker, c *Collector, faults func(underWay func())) {
+func publishDuringFaults(t *testing.T, b Broker, c *Collector, faults func(underWay func())) {
 	t.Helper()
 	l := NewLedger()
 	calm, done := make(chan struct{}), make(chan struct{})
@@ -245,8 +245,8 @@ func disturb(t *testing.T, b Broker, c *Collector, faults func(underWay func()))
 	WantKept(t, b, l, c)
 }
 
-// pause waits for a fault to take effect.
-func pause(t *testing.T, d time.Duration) {
+// waitForFault waits for a fault to take effect.
+func waitForFault(t *testing.T, d time.Duration) {
 	t.Helper()
 	if err := backoff.Sleep(t.Context(), d); err != nil {
 		t.Error(err)
@@ -255,8 +255,8 @@ func pause(t *testing.T, d time.Duration) {
 
 func testConnectionCut(t *testing.T, bed *Bed) {
 	t.Helper()
-	b, c := bed.open(t, "")
-	disturb(t, b, c, func(underWay func()) {
+	b, c := bed.openBroker(t, "")
+	publishDuringFaults(t, b, c, func(underWay func()) {
 		for range 5 {
 			underWay()
 			bed.Proxy.Cut()
@@ -266,8 +266,8 @@ func testConnectionCut(t *testing.T, bed *Bed) {
 
 func testServerKilled(t *testing.T, bed *Bed) {
 	t.Helper()
-	b, c := bed.open(t, "")
-	disturb(t, b, c, func(underWay func()) {
+	b, c := bed.openBroker(t, "")
+	publishDuringFaults(t, b, c, func(underWay func()) {
 		underWay()
 		bed.Kill(t)
 		Eventually(t, "the loss to be noticed", func() error {
@@ -283,7 +283,7 @@ func testServerKilled(t *testing.T, bed *Bed) {
 // testSlowConfirms has many publishes share one slow round trip.
 func testSlowConfirms(t *testing.T, bed *Bed) {
 	t.Helper()
-	b, c := bed.open(t, "")
+	b, c := bed.openBroker(t, "")
 	const latency, events = 100 * time.Millisecond, 200
 	bed.Proxy.Delay(latency)
 	l := NewLedger()
@@ -299,7 +299,7 @@ func testSlowConfirms(t *testing.T, bed *Bed) {
 // testHungServer has a server that takes bytes and answers nothing.
 func testHungServer(t *testing.T, bed *Bed) {
 	t.Helper()
-	b, _ := bed.open(t, "")
+	b, _ := bed.openBroker(t, "")
 	bed.Proxy.Pause()
 	defer bed.Proxy.Resume()
 	var work sync.WaitGroup
@@ -366,7 +366,7 @@ func testQueueFull(t *testing.T, bed *Bed) {
 
 func testStopWhileDown(t *testing.T, bed *Bed) {
 	t.Helper()
-	b, _ := bed.open(t, "")
+	b, _ := bed.openBroker(t, "")
 	bed.Proxy.Refuse(true)
 	bed.Proxy.Cut()
 	Eventually(t, "the loss to be noticed", func() error {

@@ -121,10 +121,10 @@ func (c Config) withDefaults() (Config, error) {
 	if c.Mode == "" {
 		c.Mode = cloudevent.Structured
 	}
-	return c, c.validate()
+	return c, c.validateAll()
 }
 
-func (c Config) validate() error {
+func (c Config) validateAll() error {
 	var errs []error
 	fail := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	if !areServers(c.URL.Reveal()) {

@@ -66,28 +66,28 @@ func TestSubjectOf(t *testing.T) {
 func TestEscape(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		want := rapid.String().Draw(t, "value")
-		escaped := escape(want)
+		escaped := escapeHeader(want)
 		for _, c := range []byte(escaped) {
 			if c <= ' ' || c >= 0x7f || c == '"' {
 				t.Errorf("escape(%q) = %q, which has %q", want, escaped, c)
 			}
 		}
-		if got := unescape(escaped); got != want {
+		if got := unescapeHeader(escaped); got != want {
 			t.Errorf("unescape(escape(%q)) = %q", want, got)
 		}
 	})
-	if got := unescape("100% plain"); got != "100% plain" {
+	if got := unescapeHeader("100% plain"); got != "100% plain" {
 		t.Errorf("unescape(%q) = %q, want it as it is", "100% plain", got)
 	}
 }
 
 // TestDecodeWithoutHeaders reads what was sent before NATS had headers.
 func TestDecodeWithoutHeaders(t *testing.T) {
-	e, err := decode(nil, []byte(`{"specversion":"1.0","id":"1","source":"/s","type":"t"}`))
+	e, err := decodeMessage(nil, []byte(`{"specversion":"1.0","id":"1","source":"/s","type":"t"}`))
 	if err != nil || e.ID != "1" {
 		t.Errorf("decode() = %+v, %v, want the event", e, err)
 	}
-	e, err = decode(map[string][]string{"Content-Type": {"application/json"}, "Ce-Id": {"2"}, "CE-Type": {"t"}, "ce-source": {"/s"}, "ce-specversion": {"1.0"}}, []byte("{}"))
+	e, err = decodeMessage(map[string][]string{"Content-Type": {"application/json"}, "Ce-Id": {"2"}, "CE-Type": {"t"}, "ce-source": {"/s"}, "ce-specversion": {"1.0"}}, []byte("{}"))
 	if err != nil || e.ID != "2" {
 		t.Errorf("decode() = %+v, %v, want the event, whatever the case of its headers", e, err)
 	}

@@ -30,8 +30,8 @@ func reconnects() backoff.Policy {
 	return backoff.Policy{Initial: firstReconnect, Max: lastReconnect}
 }
 
-// connect makes the client, which then connects and reconnects on its own.
-func (b *Broker) connect(server Server) (*nats.Conn, error) {
+// newConnection makes the client, which then connects and reconnects on its own.
+func (b *Broker) newConnection(server Server) (*nats.Conn, error) {
 	policy := reconnects()
 	opts := []nats.Option{
 		nats.Name(clientName),
@@ -45,8 +45,8 @@ func (b *Broker) connect(server Server) (*nats.Conn, error) {
 		nats.ReconnectOnFlusherError(),
 		nats.PingInterval(pingInterval),
 		nats.MaxPingsOutstanding(pingsLost),
-		nats.ConnectHandler(func(*nats.Conn) { b.poke() }),
-		nats.ReconnectHandler(func(*nats.Conn) { b.poke() }),
+		nats.ConnectHandler(func(*nats.Conn) { b.signalWatch() }),
+		nats.ReconnectHandler(func(*nats.Conn) { b.signalWatch() }),
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) { b.disconnected(err) }),
 		nats.ReconnectErrHandler(func(_ *nats.Conn, err error) { b.disconnected(err) }),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
@@ -98,8 +98,8 @@ func (b *Broker) credentials(opts []nats.Option) ([]nats.Option, error) {
 	return opts, nil
 }
 
-// poke tells watch that the connection changed.
-func (b *Broker) poke() {
+// signalWatch tells watch that the connection changed.
+func (b *Broker) signalWatch() {
 	select {
 	case b.changed <- struct{}{}:
 	default:
@@ -114,7 +114,7 @@ func (b *Broker) disconnected(err error) {
 	}
 	b.status.Set(b.notConnected())
 	b.failSent(fmt.Errorf("%w: connection lost", broker.ErrUnknownOutcome))
-	b.poke()
+	b.signalWatch()
 }
 
 func (b *Broker) notConnected() error {
@@ -124,18 +124,18 @@ func (b *Broker) notConnected() error {
 	return errors.New("not connected")
 }
 
-// watch keeps the status up to date until ctx ends: after each change of the
+// watchConnection keeps the status up to date until ctx ends: after each change of the
 // connection it makes sure of the stream, and tries again while that fails.
-func (b *Broker) watch(ctx context.Context, conn *nats.Conn, server Server) {
+func (b *Broker) watchConnection(ctx context.Context, conn *nats.Conn, server Server) {
 	policy := reconnects()
 	var said string
 	for attempt := 0; ; attempt++ {
-		err := b.verify(ctx, conn, server)
+		err := b.verifyStream(ctx, conn, server)
 		if ctx.Err() != nil {
 			return
 		}
 		b.status.Set(err)
-		said = b.report(ctx, err, said)
+		said = b.logStatus(ctx, err, said)
 		again := time.NewTimer(policy.Delay(attempt))
 		if err == nil {
 			again.Stop()
@@ -153,8 +153,8 @@ func (b *Broker) watch(ctx context.Context, conn *nats.Conn, server Server) {
 	}
 }
 
-// report logs a change of the status, once.
-func (b *Broker) report(ctx context.Context, err error, said string) string {
+// logStatus logs a change of the status, once.
+func (b *Broker) logStatus(ctx context.Context, err error, said string) string {
 	text := "ready"
 	if err != nil {
 		text = err.Error()
@@ -169,9 +169,9 @@ func (b *Broker) report(ctx context.Context, err error, said string) string {
 	return text
 }
 
-// verify makes sure that we are connected and that our stream is there and
+// verifyStream makes sure that we are connected and that our stream is there and
 // keeps what it acknowledges.
-func (b *Broker) verify(ctx context.Context, conn *nats.Conn, server Server) error {
+func (b *Broker) verifyStream(ctx context.Context, conn *nats.Conn, server Server) error {
 	if conn.Status() != nats.CONNECTED {
 		return b.notConnected()
 	}
@@ -259,7 +259,7 @@ func (b *Broker) closeConn(conn *nats.Conn) {
 	select {
 	case <-closed:
 	case <-stuck.C:
-		b.raw.kill()
+		b.raw.killConnection()
 		<-closed
 	}
 }
@@ -284,7 +284,7 @@ func (r *rawConn) Dial(network, address string) (net.Conn, error) {
 	return conn, nil
 }
 
-func (r *rawConn) kill() {
+func (r *rawConn) killConnection() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.conn != nil {

@@ -30,7 +30,7 @@ func (b *Broker) Consume(ctx context.Context, subscription string, handle func(c
 	policy := reconnects()
 	for attempt := 0; ; attempt++ {
 		began := time.Now()
-		err := b.consume(ctx, subscription, handle)
+		err := b.consumeOnce(ctx, subscription, handle)
 		if ctx.Err() != nil {
 			return nil //nolint:nilerr // told to stop
 		}
@@ -58,8 +58,8 @@ func (Config) durableName(s string) string {
 	return string(out)
 }
 
-// consume reads until something fails.
-func (b *Broker) consume(ctx context.Context, subscription string, handle func(context.Context, cloudevent.Event) error) error {
+// consumeOnce reads until something fails.
+func (b *Broker) consumeOnce(ctx context.Context, subscription string, handle func(context.Context, cloudevent.Event) error) error {
 	if err := b.status.Err(); err != nil {
 		return fmt.Errorf("%w: %w", broker.ErrNotReady, err)
 	}
@@ -97,29 +97,29 @@ func (b *Broker) consume(ctx context.Context, subscription string, handle func(c
 		slots <- struct{}{}
 		work.Go(func() {
 			defer func() { <-slots }()
-			b.handle(ctx, m, handle)
+			b.handleMessage(ctx, m, handle)
 		})
 	}
 }
 
-// handle does one message and settles it. An acknowledgement that gets lost
+// handleMessage does one message and settles it. An acknowledgement that gets lost
 // brings the message again, which handlers have to stand anyway.
-func (b *Broker) handle(ctx context.Context, m jetstream.Msg, handle func(context.Context, cloudevent.Event) error) {
-	e, err := decode(m.Headers(), m.Data())
+func (b *Broker) handleMessage(ctx context.Context, m jetstream.Msg, handle func(context.Context, cloudevent.Event) error) {
+	e, err := decodeMessage(m.Headers(), m.Data())
 	if err != nil {
 		b.log.ErrorContext(ctx, "message dropped, not a CloudEvent", "subject", m.Subject(), "err", err)
-		b.settle(ctx, m.Term())
+		b.noteAnswerError(ctx, m.Term())
 		return
 	}
-	stop := b.keep(m)
+	stop := b.keepInProgress(m)
 	err = handle(ctx, e)
 	stop()
 	if err == nil {
-		b.settle(ctx, m.Ack())
+		b.noteAnswerError(ctx, m.Ack())
 		return
 	}
 	if ctx.Err() != nil {
-		b.settle(ctx, m.Nak()) // we are leaving: whoever else is there can have it now
+		b.noteAnswerError(ctx, m.Nak()) // we are leaving: whoever else is there can have it now
 		return
 	}
 	tries := uint64(1)
@@ -129,11 +129,11 @@ func (b *Broker) handle(ctx context.Context, m jetstream.Msg, handle func(contex
 	policy := backoff.Policy{Initial: b.cfg.RedeliveryDelay, Max: longestDelay}
 	delay := policy.Delay(int(min(tries, 64)) - 1)
 	b.log.WarnContext(ctx, "event handling failed, redelivering", "event", e.ID, "delay", delay, "err", err)
-	b.settle(ctx, m.NakWithDelay(delay))
+	b.noteAnswerError(ctx, m.NakWithDelay(delay))
 }
 
-// keep tells the server that work on m goes on, until stop is called.
-func (b *Broker) keep(m jetstream.Msg) (stop func()) {
+// keepInProgress tells the server that work on m goes on, until stop is called.
+func (b *Broker) keepInProgress(m jetstream.Msg) (stop func()) {
 	done := make(chan struct{})
 	var work sync.WaitGroup
 	work.Go(func() {
@@ -154,21 +154,21 @@ func (b *Broker) keep(m jetstream.Msg) (stop func()) {
 	}
 }
 
-func (b *Broker) settle(ctx context.Context, err error) {
+func (b *Broker) noteAnswerError(ctx context.Context, err error) {
 	if err != nil {
 		b.log.DebugContext(ctx, "message acknowledgement failed, redelivering", "err", err)
 	}
 }
 
-// decode reads the event in a message. One with neither a content type nor an
+// decodeMessage reads the event in a message. One with neither a content type nor an
 // attribute is structured, which is all that NATS had before it had headers.
-func decode(h nats.Header, body []byte) (cloudevent.Event, error) {
-	contentType, _ := lookup(h, contentTypeHeader)
-	if _, ok := lookup(h, attributePrefix+"specversion"); !ok && contentType == "" {
+func decodeMessage(h nats.Header, body []byte) (cloudevent.Event, error) {
+	contentType, _ := lookupHeader(h, contentTypeHeader)
+	if _, ok := lookupHeader(h, attributePrefix+"specversion"); !ok && contentType == "" {
 		contentType = cloudevent.ContentType
 	}
 	return cloudevent.Decode(contentType, func(name string) (string, bool) {
-		v, ok := lookup(h, attributePrefix+name)
-		return unescape(v), ok
+		v, ok := lookupHeader(h, attributePrefix+name)
+		return unescapeHeader(v), ok
 	}, body)
 }

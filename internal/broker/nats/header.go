@@ -15,9 +15,9 @@ const (
 	hexDigits       = "0123456789ABCDEF"
 )
 
-// escape writes s as the binding wants header values: what is not printable
+// escapeHeader writes s as the binding wants header values: what is not printable
 // ASCII, and blank, quote and percent, as percent and two digits.
-func escape(s string) string {
+func escapeHeader(s string) string {
 	plain := func(c byte) bool { return c > ' ' && c < 0x7f && c != '"' && c != '%' }
 	n := 0
 	for i := range len(s) {
@@ -42,18 +42,18 @@ func escape(s string) string {
 	return out.String()
 }
 
-// unescape undoes escape. A value that others wrote without escaping stays
+// unescapeHeader undoes escape. A value that others wrote without escaping stays
 // what it is.
-func unescape(s string) string {
+func unescapeHeader(s string) string {
 	if out, err := url.PathUnescape(s); err == nil {
 		return out
 	}
 	return s
 }
 
-// lookup finds a header whatever its case: NATS keeps cases apart, those who
+// lookupHeader finds a header whatever its case: NATS keeps cases apart, those who
 // write headers do not.
-func lookup(h nats.Header, name string) (string, bool) {
+func lookupHeader(h nats.Header, name string) (string, bool) {
 	if v := h[name]; len(v) > 0 {
 		return v[0], true
 	}

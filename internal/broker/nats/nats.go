@@ -114,7 +114,7 @@ func (b *Broker) Run(ctx context.Context) error {
 		b.addr = server.URL()
 		b.mu.Unlock()
 	}
-	conn, err := b.connect(server)
+	conn, err := b.newConnection(server)
 	if err != nil {
 		b.status.Set(err)
 		return err
@@ -123,8 +123,8 @@ func (b *Broker) Run(ctx context.Context) error {
 	// The writer outlives ctx, so that what is queued still goes out.
 	var work sync.WaitGroup
 	stop := make(chan struct{})
-	work.Go(func() { b.write(conn, stop) })
-	b.watch(ctx, conn, server)
+	work.Go(func() { b.writeLoop(conn, stop) })
+	b.watchConnection(ctx, conn, server)
 
 	drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), b.cfg.StopTimeout)
 	defer cancel()
@@ -159,13 +159,13 @@ func (b *Broker) Publish(ctx context.Context, e *cloudevent.Event) error {
 	if err := e.Validate(); err != nil {
 		return backoff.Permanent(fmt.Errorf("publish cloud event %q: %w", e.ID, err))
 	}
-	if err := b.publish(ctx, e); err != nil {
+	if err := b.publishOnce(ctx, e); err != nil {
 		return fmt.Errorf("publish cloud event %q: %w", e.ID, err)
 	}
 	return nil
 }
 
-func (b *Broker) publish(ctx context.Context, e *cloudevent.Event) error {
+func (b *Broker) publishOnce(ctx context.Context, e *cloudevent.Event) error {
 	if !b.window.Enter() {
 		return fmt.Errorf("%w: stopped", broker.ErrNotReady)
 	}
@@ -186,7 +186,7 @@ func (b *Broker) publish(ctx context.Context, e *cloudevent.Event) error {
 	}
 	err := p.Wait(ctx, b.stopped)
 	if errors.Is(err, broker.ErrUnknownOutcome) {
-		b.abandon(p)
+		b.abandonPublication(p)
 	}
 	return err
 }

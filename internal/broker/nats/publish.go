@@ -32,11 +32,11 @@ func (b *Broker) newPublication(e *cloudevent.Event) *publication {
 		header:  make(nats.Header, headersOfBinary),
 		body:    body,
 	}
-	p.header[nats.MsgIdHdr] = []string{escape(e.ID)}
+	p.header[nats.MsgIdHdr] = []string{escapeHeader(e.ID)}
 	if b.cfg.Mode == cloudevent.Binary {
 		p.header[contentTypeHeader] = []string{cloudevent.DataContentType}
 		for name, value := range e.Attributes {
-			p.header[attributePrefix+name] = []string{escape(value)}
+			p.header[attributePrefix+name] = []string{escapeHeader(value)}
 		}
 		*body = append((*body)[:0], e.Body()...)
 		return p
@@ -46,20 +46,20 @@ func (b *Broker) newPublication(e *cloudevent.Event) *publication {
 	return p
 }
 
-// write is the only goroutine that publishes on the connection: a write that
+// writeLoop is the only goroutine that publishes on the connection: a write that
 // is stuck holds up itself, and not the contexts of the callers.
-func (b *Broker) write(conn *nats.Conn, stop <-chan struct{}) {
+func (b *Broker) writeLoop(conn *nats.Conn, stop <-chan struct{}) {
 	for {
 		select {
 		case p := <-b.queue:
-			b.send(conn, p)
+			b.sendPublication(conn, p)
 		case <-stop:
 			return
 		}
 	}
 }
 
-func (b *Broker) send(conn *nats.Conn, p *publication) {
+func (b *Broker) sendPublication(conn *nats.Conn, p *publication) {
 	defer b.bodies.Put(p.body)
 	b.mu.Lock()
 	if !p.Begin() {
@@ -80,7 +80,7 @@ func (b *Broker) send(conn *nats.Conn, p *publication) {
 	if err == nil {
 		return
 	}
-	b.take(token)
+	b.takePublication(token)
 	switch {
 	case errors.Is(err, nats.ErrMaxPayload):
 		p.Finish(backoff.Permanent(fmt.Errorf("%w: %w", broker.ErrRefused, err)))
@@ -91,8 +91,8 @@ func (b *Broker) send(conn *nats.Conn, p *publication) {
 	}
 }
 
-// take removes a publication from those that wait for their acknowledgement.
-func (b *Broker) take(token uint64) *publication {
+// takePublication removes a publication from those that wait for their acknowledgement.
+func (b *Broker) takePublication(token uint64) *publication {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	p := b.sent[token]
@@ -100,16 +100,16 @@ func (b *Broker) take(token uint64) *publication {
 	return p
 }
 
-// abandon forgets a publication whose caller has waited long enough. A server
+// abandonPublication forgets a publication whose caller has waited long enough. A server
 // that is there and does not answer may never do so: its stream may be gone while
 // somebody else listens to the subject, which hides that. So it is looked at.
-func (b *Broker) abandon(p *publication) {
+func (b *Broker) abandonPublication(p *publication) {
 	b.mu.Lock()
 	_, waits := b.sent[p.token]
 	delete(b.sent, p.token)
 	b.mu.Unlock()
 	if waits {
-		b.poke()
+		b.signalWatch()
 	}
 }
 
@@ -131,15 +131,15 @@ func (b *Broker) acknowledge(m *nats.Msg) {
 	if err != nil {
 		return
 	}
-	if p := b.take(token); p != nil {
-		p.Finish(b.outcome(p.subject, m))
+	if p := b.takePublication(token); p != nil {
+		p.Finish(b.ackOutcome(p.subject, m))
 	}
 }
 
-// outcome reads the stream's answer.
-func (b *Broker) outcome(subject string, m *nats.Msg) error {
+// ackOutcome reads the stream's answer.
+func (b *Broker) ackOutcome(subject string, m *nats.Msg) error {
 	if len(m.Data) == 0 && m.Header.Get("Status") == "503" {
-		b.poke() // so that it is looked at, and created if it is gone
+		b.signalWatch() // so that it is looked at, and created if it is gone
 		return fmt.Errorf("%w: stream %q was deleted or no longer has the subject %q",
 			broker.ErrUnroutable, b.cfg.Stream, subject)
 	}

@@ -35,7 +35,7 @@ func (b *Broker) Consume(ctx context.Context, subscription string, handle func(c
 	policy := reconnects()
 	for attempt := 0; ; attempt++ {
 		began := time.Now()
-		err := b.consume(ctx, subscription, handle)
+		err := b.consumeOnce(ctx, subscription, handle)
 		if ctx.Err() != nil {
 			return nil //nolint:nilerr // told to stop
 		}
@@ -49,8 +49,8 @@ func (b *Broker) Consume(ctx context.Context, subscription string, handle func(c
 	}
 }
 
-// consume reads until something fails that the client does not mend by itself.
-func (b *Broker) consume(ctx context.Context, subscription string, handle func(context.Context, cloudevent.Event) error) error {
+// consumeOnce reads until something fails that the client does not mend by itself.
+func (b *Broker) consumeOnce(ctx context.Context, subscription string, handle func(context.Context, cloudevent.Event) error) error {
 	client, err := b.newClient(ctx)
 	if err != nil {
 		return err
@@ -67,7 +67,7 @@ func (b *Broker) consume(ctx context.Context, subscription string, handle func(c
 		Timeout:  b.cfg.StopTimeout,
 		Behavior: pubsub.ShutdownBehaviorNackImmediately,
 	}
-	if err := subscriber.Receive(ctx, c.do); err != nil {
+	if err := subscriber.Receive(ctx, c.handleMessage); err != nil {
 		return fmt.Errorf("receive from %q: %w", subscription, err)
 	}
 	return nil
@@ -91,7 +91,7 @@ func (b *Broker) subscribe(ctx context.Context, client *pubsub.Client, id string
 			EnableMessageOrdering: b.cfg.Ordering,
 		})
 		if s := b.session.Load(); s != nil {
-			s.worry() // it may have waited for a subscription
+			s.requestCheck() // it may have waited for a subscription
 		}
 	}
 	switch code := status.Code(err); {
@@ -112,15 +112,15 @@ type consumer struct {
 	slots  chan struct{}
 }
 
-// do handles one message and settles it.
-func (c *consumer) do(ctx context.Context, m *pubsub.Message) {
+// handleMessage handles one message and settles it.
+func (c *consumer) handleMessage(ctx context.Context, m *pubsub.Message) {
 	select {
 	case c.slots <- struct{}{}:
 	case <-ctx.Done():
 		m.Nack()
 		return
 	}
-	e, err := decode(m.Attributes, m.Data)
+	e, err := decodeMessage(m.Attributes, m.Data)
 	if err != nil {
 		<-c.slots
 		c.broker.log.ErrorContext(ctx, "message dropped, not a CloudEvent", "message_id", m.ID, "err", err)

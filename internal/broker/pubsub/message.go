@@ -54,8 +54,8 @@ func (b *Broker) newPublication(e *cloudevent.Event) *publication {
 	return p
 }
 
-// decode reads the event in a message.
-func decode(attributes map[string]string, data []byte) (cloudevent.Event, error) {
+// decodeMessage reads the event in a message.
+func decodeMessage(attributes map[string]string, data []byte) (cloudevent.Event, error) {
 	return cloudevent.Decode(attributes[contentTypeAttribute], func(name string) (string, bool) {
 		v, ok := attributes[attributePrefix+name]
 		return v, ok

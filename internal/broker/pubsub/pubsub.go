@@ -84,7 +84,7 @@ func (b *Broker) Run(ctx context.Context) error {
 			continue
 		}
 		attempt, said = 0, ""
-		s.run(ctx, client)
+		s.runSession(ctx, client)
 		if err := client.Close(); err != nil {
 			b.log.DebugContext(ctx, "close client failed", "err", err)
 		}
@@ -140,9 +140,9 @@ func (b *Broker) InFlight() int { return b.window.Len() }
 // Publish sends e and waits until the service has it. It may be called by many
 // goroutines; their number is the window of unconfirmed events.
 func (b *Broker) Publish(ctx context.Context, e *cloudevent.Event) error {
-	err := b.check(e)
+	err := b.checkEvent(e)
 	if err == nil {
-		err = b.publish(ctx, e)
+		err = b.publishOnce(ctx, e)
 	}
 	if err != nil {
 		return fmt.Errorf("publish cloud event %q: %w", e.ID, err)
@@ -150,8 +150,8 @@ func (b *Broker) Publish(ctx context.Context, e *cloudevent.Event) error {
 	return nil
 }
 
-// check refuses what no attempt can publish.
-func (b *Broker) check(e *cloudevent.Event) error {
+// checkEvent refuses what no attempt can publish.
+func (b *Broker) checkEvent(e *cloudevent.Event) error {
 	if err := e.Validate(); err != nil {
 		return backoff.Permanent(err)
 	}
@@ -163,7 +163,7 @@ func (b *Broker) check(e *cloudevent.Event) error {
 	return nil
 }
 
-func (b *Broker) publish(ctx context.Context, e *cloudevent.Event) error {
+func (b *Broker) publishOnce(ctx context.Context, e *cloudevent.Event) error {
 	if !b.window.Enter() {
 		return fmt.Errorf("%w: stopped", broker.ErrNotReady)
 	}

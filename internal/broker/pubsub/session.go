@@ -54,17 +54,17 @@ func newSession(b *Broker) *session {
 	}
 }
 
-// run works until ctx ends or the connection has to be given up. Then what is
+// runSession works until ctx ends or the connection has to be given up. Then what is
 // under way is awaited or broken off.
-func (s *session) run(ctx context.Context, client *pubsub.Client) {
+func (s *session) runSession(ctx context.Context, client *pubsub.Client) {
 	s.client = client
 	b := s.broker
 	requests, breakOff := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer breakOff(nil)
 	stop := make(chan struct{})
-	s.work.Go(func() { s.collect(requests, stop) })
+	s.work.Go(func() { s.collectBatches(requests, stop) })
 	b.session.Store(s)
-	lost := s.watch(ctx)
+	lost := s.watchTopic(ctx)
 	if lost == nil { // we are to stop
 		drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), b.cfg.StopTimeout)
 		defer cancel()
@@ -81,15 +81,15 @@ func (s *session) run(ctx context.Context, client *pubsub.Client) {
 	close(s.ended)
 }
 
-// watch keeps the status up to date until ctx ends, which it answers with nil,
+// watchTopic keeps the status up to date until ctx ends, which it answers with nil,
 // or the connection has to be given up, which it answers with the reason.
-func (s *session) watch(ctx context.Context) error {
+func (s *session) watchTopic(ctx context.Context) error {
 	b := s.broker
 	policy := reconnects()
 	said := ""
 	silent := 0
 	for attempt := 0; ; attempt++ {
-		err := s.look(ctx)
+		err := s.checkTopic(ctx)
 		if ctx.Err() != nil {
 			return nil //nolint:nilerr // told to stop
 		}
@@ -121,9 +121,9 @@ func (s *session) watch(ctx context.Context) error {
 	}
 }
 
-// look reports why the topic cannot be published to. Where we may publish but
+// checkTopic reports why the topic cannot be published to. Where we may publish but
 // not look, the answer itself shows that the service is there.
-func (s *session) look(ctx context.Context) error {
+func (s *session) checkTopic(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, s.broker.cfg.ConnectTimeout)
 	defer cancel()
 	topics := s.client.TopicAdminClient
@@ -151,8 +151,8 @@ func (s *session) look(ctx context.Context) error {
 	return nil
 }
 
-// collect makes batches of what is in the queue and sends them.
-func (s *session) collect(ctx context.Context, stop <-chan struct{}) {
+// collectBatches makes batches of what is in the queue and sends them.
+func (s *session) collectBatches(ctx context.Context, stop <-chan struct{}) {
 	for {
 		select {
 		case s.slots <- struct{}{}: // first, so that a batch grows while it has to wait
@@ -162,19 +162,19 @@ func (s *session) collect(ctx context.Context, stop <-chan struct{}) {
 		var batch []*publication
 		select {
 		case p := <-s.queue:
-			batch = s.fill(p)
+			batch = s.fillBatch(p)
 		case <-stop:
 			return
 		}
 		s.work.Go(func() {
 			defer func() { <-s.slots }()
-			s.send(ctx, batch)
+			s.sendBatch(ctx, batch)
 		})
 	}
 }
 
-// fill gives the batch that begins with p.
-func (s *session) fill(p *publication) []*publication {
+// fillBatch gives the batch that begins with p.
+func (s *session) fillBatch(p *publication) []*publication {
 	cfg := s.broker.cfg
 	batch, size := []*publication{p}, p.size
 	due := time.NewTimer(cfg.BatchDelay)
@@ -190,8 +190,8 @@ func (s *session) fill(p *publication) []*publication {
 	return batch
 }
 
-// send publishes a batch in one request, and tells each caller its outcome.
-func (s *session) send(ctx context.Context, batch []*publication) {
+// sendBatch publishes a batch in one request, and tells each caller its outcome.
+func (s *session) sendBatch(ctx context.Context, batch []*publication) {
 	messages := make([]*pubsubpb.PubsubMessage, 0, len(batch))
 	begun := batch[:0]
 	for _, p := range batch {
@@ -203,17 +203,17 @@ func (s *session) send(ctx context.Context, batch []*publication) {
 	if len(begun) == 0 {
 		return
 	}
-	err := s.request(ctx, messages)
+	err := s.sendRequest(ctx, messages)
 	if status.Code(err) == codes.InvalidArgument && len(begun) > 1 {
 		for _, p := range begun { // one of them is at fault, and not the others
-			s.finish(s.request(ctx, []*pubsubpb.PubsubMessage{p.message}), p)
+			s.finishPublications(s.sendRequest(ctx, []*pubsubpb.PubsubMessage{p.message}), p)
 		}
 		return
 	}
-	s.finish(err, begun...)
+	s.finishPublications(err, begun...)
 }
 
-func (s *session) request(ctx context.Context, messages []*pubsubpb.PubsubMessage) error {
+func (s *session) sendRequest(ctx context.Context, messages []*pubsubpb.PubsubMessage) error {
 	ctx, cancel := context.WithTimeout(ctx, s.broker.cfg.PublishTimeout)
 	defer cancel()
 	got, err := s.client.TopicAdminClient.Publish(ctx, &pubsubpb.PublishRequest{Topic: s.topic, Messages: messages})
@@ -223,9 +223,9 @@ func (s *session) request(ctx context.Context, messages []*pubsubpb.PubsubMessag
 	return err
 }
 
-// finish tells the callers what the answer to their request means.
-func (s *session) finish(err error, of ...*publication) {
-	outcome := s.outcome(err)
+// finishPublications tells the callers what the answer to their request means.
+func (s *session) finishPublications(err error, of ...*publication) {
+	outcome := s.requestOutcome(err)
 	for _, p := range of {
 		if !errors.Is(outcome, broker.ErrUnknownOutcome) {
 			s.broker.bodies.Put(p.body) // else the transport may still read it
@@ -234,23 +234,23 @@ func (s *session) finish(err error, of ...*publication) {
 	}
 }
 
-func (s *session) outcome(err error) error {
+func (s *session) requestOutcome(err error) error {
 	switch status.Code(err) {
 	case codes.OK:
 		return nil
 	case codes.InvalidArgument, codes.FailedPrecondition, codes.ResourceExhausted, codes.OutOfRange, codes.Unimplemented:
 		return fmt.Errorf("%w: %w", broker.ErrRefused, err)
 	case codes.NotFound, codes.PermissionDenied, codes.Unauthenticated:
-		s.worry()
+		s.requestCheck()
 		return fmt.Errorf("%w: topic %q: %w", broker.ErrRefused, s.topic, err)
 	case codes.Canceled, codes.Unknown, codes.DeadlineExceeded, codes.AlreadyExists, codes.Aborted, codes.Internal, codes.Unavailable, codes.DataLoss:
 	}
-	s.worry()
+	s.requestCheck()
 	return fmt.Errorf("%w: %w", broker.ErrUnknownOutcome, err)
 }
 
-// worry has the topic looked at now.
-func (s *session) worry() {
+// requestCheck has the topic looked at now.
+func (s *session) requestCheck() {
 	select {
 	case s.trouble <- struct{}{}:
 	default:
@@ -263,7 +263,7 @@ func (s *session) worry() {
 // HandleConn notes the end of a connection.
 func (s *session) HandleConn(_ context.Context, what stats.ConnStats) {
 	if _, ok := what.(*stats.ConnEnd); ok {
-		s.worry()
+		s.requestCheck()
 	}
 }
 

@@ -64,9 +64,9 @@ type Facts struct {
 // generation counts as observed, its last update is the owner's, and it has
 // no conditions.
 func Status(f Facts) v1.Status {
-	reports := f.required()
+	reports := f.requiredReports()
 	s := v1.Status{
-		Phase:              f.phase(reports),
+		Phase:              f.computePhase(reports),
 		ObservedGeneration: f.observedGeneration(reports),
 		LastUpdatedTime:    f.lastUpdated(reports),
 		LastTransitionTime: f.Previous.LastTransitionTime,
@@ -98,7 +98,7 @@ func Status(f Facts) v1.Status {
 // every required adapter has reported the current generation as finalized and
 // no child is left.
 func Finalized(f Facts) bool {
-	return f.Deleting && f.Children == 0 && f.all(f.required(), v1.ConditionFinalized)
+	return f.Deleting && f.Children == 0 && f.allMet(f.requiredReports(), v1.ConditionFinalized)
 }
 
 // SuccessfulType is the type of the condition that stands for an adapter:
@@ -111,8 +111,8 @@ func SuccessfulType(adapter string) string {
 	return b.String() + "Successful"
 }
 
-// required gives the report of each required adapter, nil where there is none.
-func (f *Facts) required() []*v1.AdapterStatus {
+// requiredReports gives the report of each required adapter, nil where there is none.
+func (f *Facts) requiredReports() []*v1.AdapterStatus {
 	out := make([]*v1.AdapterStatus, len(f.Required))
 	for i, name := range f.Required {
 		for j := range f.Reports {
@@ -124,7 +124,7 @@ func (f *Facts) required() []*v1.AdapterStatus {
 	return out
 }
 
-func (f *Facts) phase(reports []*v1.AdapterStatus) v1.Phase {
+func (f *Facts) computePhase(reports []*v1.AdapterStatus) v1.Phase {
 	if f.Deleting {
 		return v1.PhaseDeleting
 	}
@@ -134,7 +134,7 @@ func (f *Facts) phase(reports []*v1.AdapterStatus) v1.Phase {
 			continue
 		}
 		reported = true
-		if f.current(r) && condition(r, v1.ConditionHealth).Status == v1.ConditionFalse {
+		if f.isCurrent(r) && condition(r, v1.ConditionHealth).Status == v1.ConditionFalse {
 			unhealthy = true
 		}
 	}
@@ -143,7 +143,7 @@ func (f *Facts) phase(reports []*v1.AdapterStatus) v1.Phase {
 		return v1.PhasePending
 	case unhealthy:
 		return v1.PhaseFailed
-	case f.all(reports, v1.ConditionAvailable):
+	case f.allMet(reports, v1.ConditionAvailable):
 		return v1.PhaseReady
 	}
 	return v1.PhaseProvisioning
@@ -169,7 +169,7 @@ func (f *Facts) lastUpdated(reports []*v1.AdapterStatus) time.Time {
 		if r == nil {
 			return f.CreatedTime
 		}
-		oldest = earliest(oldest, r.LastReportTime)
+		oldest = earliestOf(oldest, r.LastReportTime)
 	}
 	return oldest
 }
@@ -184,10 +184,10 @@ func (f *Facts) reconciled(reports []*v1.AdapterStatus) v1.Condition {
 		Type:               v1.ConditionReconciled,
 		Status:             v1.ConditionFalse,
 		Reason:             ReasonMissingAdapters,
-		Message:            "waiting for " + strings.Join(f.missing(reports), ", "),
+		Message:            "waiting for " + strings.Join(f.missingAdapters(reports), ", "),
 		ObservedGeneration: f.Generation,
 	}
-	switch done := f.all(reports, f.goal()); {
+	switch done := f.allMet(reports, f.goalCondition()); {
 	case done && f.Deleting && f.Children > 0:
 		c.Reason, c.Message = ReasonWaitingForChildren, "waiting for the deletion of its child resources"
 	case done:
@@ -196,8 +196,8 @@ func (f *Facts) reconciled(reports []*v1.AdapterStatus) v1.Condition {
 
 	var oldest time.Time
 	for _, r := range reports {
-		if r != nil && f.current(r) {
-			oldest = earliest(oldest, r.LastReportTime)
+		if r != nil && f.isCurrent(r) {
+			oldest = earliestOf(oldest, r.LastReportTime)
 		}
 	}
 	if c.LastUpdatedTime = oldest; oldest.IsZero() {
@@ -221,7 +221,7 @@ func (f *Facts) lastKnownReconciled(reports []*v1.AdapterStatus) v1.Condition {
 		Reason:          ReasonMissingAdapters,
 		LastUpdatedTime: f.Now,
 	}
-	if p, ok := f.previous(c.Type); ok {
+	if p, ok := f.previousCondition(c.Type); ok {
 		c = p
 	}
 
@@ -243,7 +243,7 @@ func (f *Facts) lastKnownReconciled(reports []*v1.AdapterStatus) v1.Condition {
 		if status != v1.ConditionTrue || r.ObservedGeneration != generation {
 			together = false
 		}
-		oldest = earliest(oldest, r.LastReportTime)
+		oldest = earliestOf(oldest, r.LastReportTime)
 	}
 	switch {
 	case together:
@@ -272,7 +272,7 @@ func successful(r *v1.AdapterStatus) v1.Condition {
 // continued gives c the times of its predecessor; changed is when it changed
 // if it differs from that.
 func (f *Facts) continued(c v1.Condition, changed time.Time) v1.Condition {
-	p, ok := f.previous(c.Type)
+	p, ok := f.previousCondition(c.Type)
 	switch {
 	case !ok:
 		c.CreatedTime, c.LastTransitionTime = f.Now, f.Now
@@ -284,7 +284,7 @@ func (f *Facts) continued(c v1.Condition, changed time.Time) v1.Condition {
 	return c
 }
 
-func (f *Facts) previous(kind string) (v1.Condition, bool) {
+func (f *Facts) previousCondition(kind string) (v1.Condition, bool) {
 	for _, c := range f.Previous.Conditions {
 		if c.Type == kind {
 			return c, true
@@ -293,38 +293,38 @@ func (f *Facts) previous(kind string) (v1.Condition, bool) {
 	return v1.Condition{}, false
 }
 
-// goal is the condition that all required adapters must report as True.
-func (f *Facts) goal() string {
+// goalCondition is the condition that all required adapters must report as True.
+func (f *Facts) goalCondition() string {
 	if f.Deleting {
 		return v1.ConditionFinalized
 	}
 	return v1.ConditionAvailable
 }
 
-func (f *Facts) all(reports []*v1.AdapterStatus, want string) bool {
+func (f *Facts) allMet(reports []*v1.AdapterStatus, want string) bool {
 	for _, r := range reports {
-		if !f.met(r, want) {
+		if !f.isMet(r, want) {
 			return false
 		}
 	}
 	return true
 }
 
-func (f *Facts) missing(reports []*v1.AdapterStatus) []string {
+func (f *Facts) missingAdapters(reports []*v1.AdapterStatus) []string {
 	var names []string
 	for i, r := range reports {
-		if !f.met(r, f.goal()) {
+		if !f.isMet(r, f.goalCondition()) {
 			names = append(names, f.Required[i])
 		}
 	}
 	return names
 }
 
-func (f *Facts) met(r *v1.AdapterStatus, want string) bool {
-	return r != nil && f.current(r) && condition(r, want).Status == v1.ConditionTrue
+func (f *Facts) isMet(r *v1.AdapterStatus, want string) bool {
+	return r != nil && f.isCurrent(r) && condition(r, want).Status == v1.ConditionTrue
 }
 
-func (f *Facts) current(r *v1.AdapterStatus) bool { return r.ObservedGeneration == f.Generation }
+func (f *Facts) isCurrent(r *v1.AdapterStatus) bool { return r.ObservedGeneration == f.Generation }
 
 // condition finds a condition of a report; absent is the zero value, whose
 // status is neither True nor False.
@@ -337,8 +337,8 @@ func condition(r *v1.AdapterStatus, kind string) v1.AdapterCondition {
 	return v1.AdapterCondition{}
 }
 
-// earliest is the earlier of the two; a zero a is no time at all.
-func earliest(a, b time.Time) time.Time {
+// earliestOf is the earlier of the two; a zero a is no time at all.
+func earliestOf(a, b time.Time) time.Time {
 	if a.IsZero() || b.Before(a) {
 		return b
 	}

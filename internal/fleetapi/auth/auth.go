@@ -202,7 +202,7 @@ func (a *Authenticator) Authenticate(ctx context.Context, header string) (Princi
 		}
 	}
 	if i, ok := a.issuers[claimedIssuer(token)]; ok {
-		return i.verify(ctx, token)
+		return i.verifyToken(ctx, token)
 	}
 	return Principal{}, fmt.Errorf("%w: it matches no configured token and no configured issuer", ErrInvalidToken)
 }

@@ -73,7 +73,7 @@ func asymmetric() []string {
 	}
 }
 
-func (i *issuer) verify(ctx context.Context, token string) (Principal, error) {
+func (i *issuer) verifyToken(ctx context.Context, token string) (Principal, error) {
 	keys, err := i.keySet(ctx)
 	if err != nil {
 		return Principal{}, fmt.Errorf("%w: %w", ErrUnavailable, err)
@@ -139,13 +139,13 @@ func (i *issuer) principal(t *oidc.IDToken) (Principal, error) {
 	if !bearer.ValidName(p.Subject) {
 		return Principal{}, fmt.Errorf("%w: its subject is missing or invalid", ErrInvalidToken)
 	}
-	if tenant, ok := claim(claims, i.cfg.TenantClaim).(string); ok && tenant != "" {
+	if tenant, ok := findClaim(claims, i.cfg.TenantClaim).(string); ok && tenant != "" {
 		if !bearer.ValidName(tenant) {
 			return Principal{}, fmt.Errorf("%w: its tenant is invalid", ErrInvalidToken)
 		}
 		p.Tenant = tenant
 	}
-	given := words(claim(claims, i.cfg.RolesClaim))
+	given := splitWords(findClaim(claims, i.cfg.RolesClaim))
 	for _, r := range []struct {
 		called string
 		role   Role
@@ -157,21 +157,21 @@ func (i *issuer) principal(t *oidc.IDToken) (Principal, error) {
 	return p, nil
 }
 
-// claim follows a dotted path into the claims. A claim whose own name has the
+// findClaim follows a dotted path into the claims. A claim whose own name has the
 // dots, as namespaced ones do, comes first.
-func claim(claims map[string]any, path string) any {
+func findClaim(claims map[string]any, path string) any {
 	if v, ok := claims[path]; ok {
 		return v
 	}
 	head, rest, nested := strings.Cut(path, ".")
 	if inner, ok := claims[head].(map[string]any); ok && nested {
-		return claim(inner, rest)
+		return findClaim(inner, rest)
 	}
 	return nil
 }
 
-// words reads a list of texts, or one text with spaces between the words.
-func words(v any) []string {
+// splitWords reads a list of texts, or one text with spaces between the words.
+func splitWords(v any) []string {
 	switch v := v.(type) {
 	case string:
 		return strings.Fields(v)

@@ -42,14 +42,14 @@ func Read(w http.ResponseWriter, r *http.Request, limit int64, v any) *problem.E
 		return problem.New(problem.InvalidBody, "the body could not be read completely")
 	}
 	strict, err := strconv.ParseBool(r.URL.Query().Get("strict"))
-	return decode("the body", data, v, r.Method == http.MethodPatch || err == nil && strict)
+	return decodeJSON("the body", data, v, r.Method == http.MethodPatch || err == nil && strict)
 }
 
 // Decode reads one JSON value into v and refuses members that v does not have. A
 // refusal calls it what it is, "the body" or a part of that.
-func Decode(what string, data []byte, v any) *problem.Error { return decode(what, data, v, true) }
+func Decode(what string, data []byte, v any) *problem.Error { return decodeJSON(what, data, v, true) }
 
-func decode(what string, data []byte, v any, strict bool) *problem.Error {
+func decodeJSON(what string, data []byte, v any, strict bool) *problem.Error {
 	if len(bytes.TrimSpace(data)) == 0 {
 		return problem.New(problem.InvalidBody, "%s is empty; send a JSON object", what)
 	}
@@ -57,7 +57,7 @@ func decode(what string, data []byte, v any, strict bool) *problem.Error {
 		return err
 	}
 	if err := json.Unmarshal(data, v, json.RejectUnknownMembers(strict)); err != nil {
-		return explain(what, err)
+		return explainError(what, err)
 	}
 	return nil
 }
@@ -84,7 +84,7 @@ func checkDepth(what string, data []byte) *problem.Error {
 			if errors.Is(err, io.EOF) {
 				return nil
 			}
-			return explain(what, err)
+			return explainError(what, err)
 		}
 		if d.StackDepth() > MaxDepth {
 			return problem.New(problem.InvalidBody, "%s is nested deeper than %d levels", what, MaxDepth)
@@ -92,28 +92,28 @@ func checkDepth(what string, data []byte) *problem.Error {
 	}
 }
 
-// explain says in the client's terms what is wrong.
-func explain(what string, err error) *problem.Error {
+// explainError says in the client's terms what is wrong.
+func explainError(what string, err error) *problem.Error {
 	if s, ok := errors.AsType[*jsontext.SyntacticError](err); ok {
 		if errors.Is(err, jsontext.ErrDuplicateName) {
-			return problem.New(problem.InvalidBody, "%s occurs twice", place(what, s.JSONPointer))
+			return problem.New(problem.InvalidBody, "%s occurs twice", formatPointer(what, s.JSONPointer))
 		}
-		return problem.New(problem.InvalidBody, "%s is not valid JSON at byte %d, near %s: %s", what, s.ByteOffset, place(what, s.JSONPointer), reason(s.Err))
+		return problem.New(problem.InvalidBody, "%s is not valid JSON at byte %d, near %s: %s", what, s.ByteOffset, formatPointer(what, s.JSONPointer), parseReason(s.Err))
 	}
 	s, ok := errors.AsType[*json.SemanticError](err)
 	if !ok {
 		return problem.New(problem.InvalidBody, "%s is not valid JSON: it ends too early", what)
 	}
 	if errors.Is(err, json.ErrUnknownName) {
-		return problem.New(problem.InvalidBody, "%s is not a known field", place(what, s.JSONPointer))
+		return problem.New(problem.InvalidBody, "%s is not a known field", formatPointer(what, s.JSONPointer))
 	}
 	if s.Err != nil {
-		return problem.New(problem.InvalidBody, "%s is invalid: %s", place(what, s.JSONPointer), reason(s.Err))
+		return problem.New(problem.InvalidBody, "%s is invalid: %s", formatPointer(what, s.JSONPointer), parseReason(s.Err))
 	}
-	return problem.New(problem.InvalidBody, "%s must not be %s", place(what, s.JSONPointer), kind(s.JSONKind))
+	return problem.New(problem.InvalidBody, "%s must not be %s", formatPointer(what, s.JSONPointer), kindName(s.JSONKind))
 }
 
-func kind(k jsontext.Kind) string {
+func kindName(k jsontext.Kind) string {
 	switch k {
 	case jsontext.KindBeginObject:
 		return "an object"
@@ -132,10 +132,10 @@ func kind(k jsontext.Kind) string {
 	return "what it is"
 }
 
-func reason(err error) string { return strings.TrimPrefix(err.Error(), "jsontext: ") }
+func parseReason(err error) string { return strings.TrimPrefix(err.Error(), "jsontext: ") }
 
-// place names a spot.
-func place(what string, p jsontext.Pointer) string {
+// formatPointer names a spot.
+func formatPointer(what string, p jsontext.Pointer) string {
 	if p == "" {
 		return what
 	}

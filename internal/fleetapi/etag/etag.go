@@ -24,12 +24,12 @@ type tag struct {
 func Parse(lines []string) List {
 	l := List{Given: len(lines) > 0}
 	for _, rest := range lines {
-		for rest = skip(rest); rest != ""; rest = skip(rest) {
+		for rest = skipSeparators(rest); rest != ""; rest = skipSeparators(rest) {
 			if after, ok := strings.CutPrefix(rest, "*"); ok {
 				l.Any, rest = true, after
 				continue
 			}
-			t, after, ok := cut(rest)
+			t, after, ok := cutTag(rest)
 			if !ok {
 				break
 			}
@@ -39,11 +39,11 @@ func Parse(lines []string) List {
 	return l
 }
 
-// skip leaves out what stands between tags.
-func skip(s string) string { return strings.TrimLeft(s, " \t,") }
+// skipSeparators leaves out what stands between tags.
+func skipSeparators(s string) string { return strings.TrimLeft(s, " \t,") }
 
-// cut reads one tag. A comma may be part of it.
-func cut(s string) (t tag, rest string, ok bool) {
+// cutTag reads one tag. A comma may be part of it.
+func cutTag(s string) (t tag, rest string, ok bool) {
 	s, t.weak = strings.CutPrefix(s, "W/")
 	if s, ok = strings.CutPrefix(s, `"`); !ok {
 		return t, "", false

@@ -49,9 +49,9 @@ const (
 )
 
 // String is the cursor as clients have it.
-func (c Cursor) String() string { return base64.RawURLEncoding.EncodeToString(c.append(nil)) }
+func (c Cursor) String() string { return base64.RawURLEncoding.EncodeToString(c.appendTo(nil)) }
 
-func (c Cursor) append(b []byte) []byte {
+func (c Cursor) appendTo(b []byte) []byte {
 	b = append(b, version)
 	b = append(b, c.Epoch[:]...)
 	b = binary.BigEndian.AppendUint64(b, c.Xact)
@@ -98,7 +98,7 @@ func (s *State) Cursor() Cursor {
 
 // Append appends the state, one form for each.
 func (s *State) Append(b []byte) []byte {
-	b = Cursor{s.Epoch, s.Newest}.append(b)
+	b = Cursor{s.Epoch, s.Newest}.appendTo(b)
 	for _, xact := range s.Pending {
 		b = binary.BigEndian.AppendUint64(b, xact)
 	}

@@ -63,7 +63,7 @@ func Token(query Digest, id string) (string, error) {
 
 // ParseToken gives the id behind which the query continues.
 func ParseToken(query Digest, token string) (string, error) {
-	b, err := decode(query, token, version, tokenLen)
+	b, err := decodeToken(query, token, version, tokenLen)
 	if err != nil {
 		return "", err
 	}
@@ -88,7 +88,7 @@ func TimedToken(query Digest, at time.Time, id string) (string, error) {
 // ParseTimedToken gives the time and the id behind which the query continues.
 // The time is one that the database can hold, or zero.
 func ParseTimedToken(query Digest, token string) (at time.Time, id string, err error) {
-	b, err := decode(query, token, timed, tokenLen+timeLen)
+	b, err := decodeToken(query, token, timed, tokenLen+timeLen)
 	if err != nil {
 		return at, "", err
 	}
@@ -113,7 +113,7 @@ func NumberedToken(query Digest, at time.Time, number int64) string {
 // ParseNumberedToken gives the time and the number behind which the query
 // continues. The time is one that the database can hold.
 func ParseNumberedToken(query Digest, token string) (at time.Time, number int64, err error) {
-	b, err := decode(query, token, numbered, 1+timeLen+numberLen+digestLen)
+	b, err := decodeToken(query, token, numbered, 1+timeLen+numberLen+digestLen)
 	if err != nil {
 		return at, 0, err
 	}
@@ -139,11 +139,11 @@ func ParsePlaceToken(query Digest, token string) ([]byte, error) {
 	if length < 1+digestLen {
 		return nil, ErrMalformed
 	}
-	return decode(query, token, placed, length)
+	return decodeToken(query, token, placed, length)
 }
 
-// decode gives what stands between the version and the digest of a token.
-func decode(query Digest, token string, v byte, length int) ([]byte, error) {
+// decodeToken gives what stands between the version and the digest of a token.
+func decodeToken(query Digest, token string, v byte, length int) ([]byte, error) {
 	b, err := base64.RawURLEncoding.Strict().DecodeString(token)
 	if err != nil || len(b) != length || b[0] != v || strings.ContainsAny(token, "\r\n") {
 		return nil, ErrMalformed

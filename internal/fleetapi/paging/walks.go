@@ -49,7 +49,7 @@ func (w *Walks[P]) Start(query Digest, client string, page int, now time.Time) (
 	defer w.mu.Unlock()
 	var best *walk[P]
 	if e, ok := w.queries[query]; ok && page > 1 {
-		walks := of[P](e.Value).walks
+		walks := walkedOf[P](e.Value).walks
 		for i := range walks {
 			c := &walks[i]
 			if !c.leadsTo(page) || now.Sub(c.seen) > WalkAge {
@@ -59,7 +59,7 @@ func (w *Walks[P]) Start(query Digest, client string, page int, now time.Time) (
 			if c.page == page && c.start == counted {
 				continue
 			}
-			if best == nil || better(c, best, client) {
+			if best == nil || preferWalk(c, best, client) {
 				best = c
 			}
 		}
@@ -86,10 +86,10 @@ func (w *Walks[P]) Saw(query Digest, client string, page int, start, end P, now 
 			w.queries = make(map[Digest]*list.Element)
 		}
 		w.queries[query] = e
-		w.forget()
+		w.evictOldest()
 	}
 	w.recent.MoveToFront(e)
-	q := of[P](e.Value)
+	q := walkedOf[P](e.Value)
 	oldest := 0
 	for i := range q.walks {
 		if q.walks[i].client == client && (page == 1 || q.walks[i].leadsTo(page)) {
@@ -107,22 +107,22 @@ func (w *Walks[P]) Saw(query Digest, client string, page int, start, end P, now 
 	q.walks[oldest] = seen
 }
 
-func of[P comparable](v any) *walked[P] { return v.(*walked[P]) } //nolint:errcheck // nothing else is put in
+func walkedOf[P comparable](v any) *walked[P] { return v.(*walked[P]) } //nolint:errcheck // nothing else is put in
 
-// forget drops the query that was walked longest ago if there are too many.
-func (w *Walks[P]) forget() {
+// evictOldest drops the query that was walked longest ago if there are too many.
+func (w *Walks[P]) evictOldest() {
 	if w.recent.Len() <= maxQueries {
 		return
 	}
 	last := w.recent.Back()
-	delete(w.queries, of[P](w.recent.Remove(last)).query)
+	delete(w.queries, walkedOf[P](w.recent.Remove(last)).query)
 }
 
 // leadsTo reports whether the page is the next one, or the same again.
 func (c *walk[P]) leadsTo(page int) bool { return page == c.page+1 || page == c.page }
 
-// better prefers the client's own walk, then the one seen last.
-func better[P comparable](a, b *walk[P], client string) bool {
+// preferWalk prefers the client's own walk, then the one seen last.
+func preferWalk[P comparable](a, b *walk[P], client string) bool {
 	if (a.client == client) != (b.client == client) {
 		return a.client == client
 	}

@@ -43,13 +43,13 @@ func changesOf(q fleetapi.ChangeQuery) *clause {
 	c.args = []any{q.After.Xact, q.After.Seq, q.Limit}
 	of := ""
 	if q.Kind != "" {
-		of = " and kind = " + c.arg(q.Kind, "text")
+		of = " and kind = " + c.addArg(q.Kind, "text")
 	}
 	relabelled, row, still, also := "bool_or(labels_changed) over (partition by kind, id)", "kind, id", "", ""
 	if q.Stepwise {
 		relabelled, row, still, also = "labels_changed", "kind, id, tenant", " and tenant = of_tenant", " or relabelled_last"
 	}
-	c.write(fmt.Sprintf(changes, relabelled, row, of, still, shootOf("of_id", "of_kind = '"+v1.KindCluster+"'"), also))
+	c.writeSQL(fmt.Sprintf(changes, relabelled, row, of, still, shootOf("of_id", "of_kind = '"+v1.KindCluster+"'"), also))
 	return c
 }
 
@@ -65,11 +65,11 @@ var errOtherHistory = errors.New("the change feed belongs to another database")
 func (s *Store) Changes(ctx context.Context, scope fleetapi.Scope, q fleetapi.ChangeQuery, visit func(*fleetapi.Change) error) (next feed.Cursor, more bool, err error) {
 	// Most polls find nothing. To find that out takes a fifth of the time of
 	// reading nothing.
-	next, more, err = s.peek(ctx, q)
+	next, more, err = s.peekHorizon(ctx, q)
 	visiting := visitor[*fleetapi.Change]{visit: visit}
 	if err == nil && more {
 		err = s.onFeed(ctx, func() error {
-			next, more, err = s.read(ctx, scope, q, visiting.call)
+			next, more, err = s.readChanges(ctx, scope, q, visiting.visitItem)
 			return err
 		})
 	}
@@ -79,14 +79,14 @@ func (s *Store) Changes(ctx context.Context, scope fleetapi.Scope, q fleetapi.Ch
 	case errors.Is(err, fleetapi.ErrCursorExpired):
 		return feed.Cursor{}, false, fleetapi.ErrCursorExpired
 	case err != nil:
-		return feed.Cursor{}, false, failed(err, "read the changes")
+		return feed.Cursor{}, false, wrapError(err, "read the changes")
 	}
 	return next, more, nil
 }
 
-// peek gives the horizon, and says whether there is anything between it and
+// peekHorizon gives the horizon, and says whether there is anything between it and
 // the cursor of a query.
-func (s *Store) peek(ctx context.Context, q fleetapi.ChangeQuery) (next feed.Cursor, more bool, err error) {
+func (s *Store) peekHorizon(ctx context.Context, q fleetapi.ChangeQuery) (next feed.Cursor, more bool, err error) {
 	err = s.onFeed(ctx, func() error {
 		return s.pool.Read(ctx, scopeOf(fleetapi.Scope{}), func(b *pgx.Batch) {
 			boundsOf(b, q, func(bounds *db.FeedBoundsRow) (err error) {
@@ -99,8 +99,8 @@ func (s *Store) peek(ctx context.Context, q fleetapi.ChangeQuery) (next feed.Cur
 	return next, more, err
 }
 
-// read reads the changes behind the cursor of a query.
-func (s *Store) read(ctx context.Context, scope fleetapi.Scope, q fleetapi.ChangeQuery, visit func(*fleetapi.Change) error) (next feed.Cursor, more bool, err error) {
+// readChanges reads the changes behind the cursor of a query.
+func (s *Store) readChanges(ctx context.Context, scope fleetapi.Scope, q fleetapi.ChangeQuery, visit func(*fleetapi.Change) error) (next feed.Cursor, more bool, err error) {
 	statement := changesOf(q)
 	err = s.pool.ReadSnapshot(ctx, scopeOf(scope), func(b *pgx.Batch) {
 		boundsOf(b, q, func(bounds *db.FeedBoundsRow) (err error) {
@@ -123,13 +123,13 @@ func (s *Store) Horizon(ctx context.Context) (next feed.Cursor, err error) {
 	err = s.onFeed(ctx, func() error {
 		return s.pool.Read(ctx, scopeOf(fleetapi.Scope{}), func(b *pgx.Batch) {
 			boundsOf(b, fleetapi.ChangeQuery{}, func(bounds *db.FeedBoundsRow) (err error) {
-				next, err = horizon(bounds)
+				next, err = horizonCursor(bounds)
 				return err
 			})
 		})
 	})
 	if err != nil {
-		return feed.Cursor{}, failed(err, "read the bounds of the change feed")
+		return feed.Cursor{}, wrapError(err, "read the bounds of the change feed")
 	}
 	return next, nil
 }
@@ -140,7 +140,7 @@ func (s *Store) State(ctx context.Context, kind string) (state feed.State, err e
 		return s.pool.Read(ctx, scopeOf(fleetapi.Scope{}), func(b *pgx.Batch) { queueState(b, kind, &state) })
 	})
 	if err != nil {
-		return feed.State{}, failed(err, "read the state of the change feed")
+		return feed.State{}, wrapError(err, "read the state of the change feed")
 	}
 	return state, nil
 }
@@ -172,7 +172,7 @@ func queueState(b *pgx.Batch, kind string, state *feed.State) {
 		}
 		var err error
 		*state = feed.State{Newest: feed.Position{Xact: r.Xact, Seq: r.Seq}, Pending: r.Pending}
-		state.Epoch, err = epoch(r.Epoch, r.Current)
+		state.Epoch, err = parseEpoch(r.Epoch, r.Current)
 		return err
 	})
 }
@@ -188,16 +188,16 @@ func boundsOf(b *pgx.Batch, q fleetapi.ChangeQuery, use func(*db.FeedBoundsRow) 
 	})
 }
 
-// horizon is the last change before the oldest transaction that is still
+// horizonCursor is the last change before the oldest transaction that is still
 // running. What stands between the two was undone or changed nothing, and is no place
 // to name: a server that crashes may forget such transactions and give their
 // numbers to others. What a committed one logged, it keeps.
-func horizon(r *db.FeedBoundsRow) (feed.Cursor, error) {
-	id, err := epoch(r.Epoch, r.Current)
+func horizonCursor(r *db.FeedBoundsRow) (feed.Cursor, error) {
+	id, err := parseEpoch(r.Epoch, r.Current)
 	return feed.Cursor{Epoch: id, Position: feed.Position{Xact: r.LastXact, Seq: r.LastSeq}}, err
 }
 
-func epoch(text string, current bool) (uuid.UUID, error) {
+func parseEpoch(text string, current bool) (uuid.UUID, error) {
 	if !current {
 		return uuid.UUID{}, errOtherHistory
 	}
@@ -208,7 +208,7 @@ func epoch(text string, current bool) (uuid.UUID, error) {
 // from the cursor on are not all there, or the cursor is none that can have been
 // given away by now. (That of a page may be where a transaction is still running.)
 func horizonBehind(after feed.Cursor, r *db.FeedBoundsRow) (feed.Cursor, error) {
-	next, err := horizon(r)
+	next, err := horizonCursor(r)
 	pruned := feed.Position{Xact: r.PrunedXact, Seq: r.PrunedSeq}
 	if err == nil && (after.Epoch != next.Epoch || after.Compare(pruned) < 0 || after.Xact > r.Known) {
 		err = fleetapi.ErrCursorExpired
@@ -227,14 +227,14 @@ func eachChange(rows pgx.Rows, visit func(*fleetapi.Change) error) (last feed.Po
 	var rec fleetapi.Record
 	var c fleetapi.Change
 	of := []any{&c.At.Xact, &c.At.Seq, &c.Key.Kind, &c.Key.ID, &c.Tenant, &c.Relabelled, &read}
-	there := append(row.into(&rec), of...)
+	there := append(row.scanTargets(&rec), of...)
 	gone := append(make([]any, len(there)-len(of)), of...) // a column that has nowhere to go is left out
 	for rows.Next() {
 		c.Record = nil
 		if rows.RawValues()[0] == nil {
 			err = rows.Scan(gone...)
 		} else if err = rows.Scan(there...); err == nil {
-			row.fill(&rec)
+			row.fillRecord(&rec)
 			rec.Kind = c.Key.Kind
 			c.Record = &rec
 		}

@@ -1,4 +1,4 @@
 package pgstore
 
 // Round lets tests prune when they like.
-var Round = (*Pruner).round
+var Round = (*Pruner).pruneOnce

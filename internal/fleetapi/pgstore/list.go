@@ -66,7 +66,7 @@ func (s *Store) List(ctx context.Context, scope fleetapi.Scope, q fleetapi.Query
 				b.Queue(total.sql.String(), total.args...).QueryRow(func(row pgx.Row) error { return row.Scan(&page.Count) })
 			}
 			b.Queue(statement.sql.String(), statement.args...).Query(func(rows pgx.Rows) error {
-				return each(rows, q.Kind, visiting.call)
+				return visitRows(rows, q.Kind, visiting.visitItem)
 			})
 		})
 	})
@@ -74,7 +74,7 @@ func (s *Store) List(ctx context.Context, scope fleetapi.Scope, q fleetapi.Query
 	case visiting.err != nil:
 		return fleetapi.Page{}, visiting.err
 	case err != nil:
-		return fleetapi.Page{}, failed(err, "list %ss", q.Kind)
+		return fleetapi.Page{}, wrapError(err, "list %ss", q.Kind)
 	}
 	return page, nil
 }
@@ -85,7 +85,7 @@ type visitor[T any] struct {
 	err   error
 }
 
-func (v *visitor[T]) call(item T) error {
+func (v *visitor[T]) visitItem(item T) error {
 	v.err = v.visit(item)
 	return v.err
 }
@@ -97,19 +97,19 @@ func pageOf(scope fleetapi.Scope, q fleetapi.Query) *clause {
 	if q.Kind == v1.KindCluster {
 		shoot, join = shootColumns, shootOf("page.id", "true")
 	}
-	c.write("select page.*, ", shoot, " from (select ", pageColumns, " from ", tableOf(scope))
-	c.filter(q)
+	c.writeSQL("select page.*, ", shoot, " from (select ", pageColumns, " from ", tableOf(scope))
+	c.writeFilter(q)
 	terms := q.Terms()
 	if q.After.ID != "" {
-		c.write(" and ")
-		c.behind(terms, append(slices.Clone(q.After.Values), search.Value{Text: q.After.ID}))
+		c.writeSQL(" and ")
+		c.writeAfter(terms, append(slices.Clone(q.After.Values), search.Value{Text: q.After.ID}))
 	}
 	order := orderBy(terms)
-	c.write(order, " limit ", c.arg(q.Limit, "bigint"))
+	c.writeSQL(order, " limit ", c.addArg(q.Limit, "bigint"))
 	if q.Offset > 0 {
-		c.write(" offset ", c.arg(q.Offset, "bigint"))
+		c.writeSQL(" offset ", c.addArg(q.Offset, "bigint"))
 	}
-	c.write(") page", join, order)
+	c.writeSQL(") page", join, order)
 	return c
 }
 
@@ -130,13 +130,13 @@ func orderBy(terms []fleetapi.Order) string {
 	return " order by " + strings.Join(columns, ", ")
 }
 
-// behind holds for the rows that stand behind the values in an order. Where all
+// writeAfter holds for the rows that stand behind the values in an order. Where all
 // terms go one way and are never null, it is a comparison of rows, which an index
 // can answer.
-func (c *clause) behind(terms []fleetapi.Order, at []search.Value) {
+func (c *clause) writeAfter(terms []fleetapi.Order, at []search.Value) {
 	uniform := true
 	for _, t := range terms {
-		uniform = uniform && t.Desc == terms[0].Desc && !nullable(t.Column)
+		uniform = uniform && t.Desc == terms[0].Desc && !isNullable(t.Column)
 	}
 	if !uniform {
 		c.behindByTerm(terms, at)
@@ -144,9 +144,9 @@ func (c *clause) behind(terms []fleetapi.Order, at []search.Value) {
 	}
 	columns, values := make([]string, len(terms)), make([]string, len(terms))
 	for i, t := range terms {
-		columns[i], values[i] = plainColumn(t.Column), c.place(t.Column, at[i])
+		columns[i], values[i] = plainColumn(t.Column), c.orderValue(t.Column, at[i])
 	}
-	c.write("(", strings.Join(columns, ", "), ")", follows(terms[0]), "(", strings.Join(values, ", "), ")")
+	c.writeSQL("(", strings.Join(columns, ", "), ")", orderOperator(terms[0]), "(", strings.Join(values, ", "), ")")
 }
 
 // behindByTerm is behind for any terms. PostgreSQL takes null for the largest
@@ -154,40 +154,40 @@ func (c *clause) behind(terms []fleetapi.Order, at []search.Value) {
 func (c *clause) behindByTerm(terms []fleetapi.Order, at []search.Value) {
 	t, v := terms[0], at[0]
 	column, null := plainColumn(t.Column), v.Type == search.Absent
-	c.write("(")
+	c.writeSQL("(")
 	switch {
 	case null && t.Desc:
-		c.write(column, " is not null")
+		c.writeSQL(column, " is not null")
 	case null:
-		c.write("false")
+		c.writeSQL("false")
 	default:
-		c.write(column, follows(t), c.place(t.Column, v))
-		if nullable(t.Column) && !t.Desc {
-			c.write(" or ", column, " is null")
+		c.writeSQL(column, orderOperator(t), c.orderValue(t.Column, v))
+		if isNullable(t.Column) && !t.Desc {
+			c.writeSQL(" or ", column, " is null")
 		}
 	}
 	if len(terms) > 1 {
-		c.write(" or ", column)
+		c.writeSQL(" or ", column)
 		if null {
-			c.write(" is null")
+			c.writeSQL(" is null")
 		} else {
-			c.write(" = ", c.place(t.Column, v))
+			c.writeSQL(" = ", c.orderValue(t.Column, v))
 		}
-		c.write(" and ")
+		c.writeSQL(" and ")
 		c.behindByTerm(terms[1:], at[1:])
 	}
-	c.write(")")
+	c.writeSQL(")")
 }
 
-// place is the SQL of a value that a column is ordered by.
-func (c *clause) place(f search.Field, v search.Value) string {
+// orderValue is the SQL of a value that a column is ordered by.
+func (c *clause) orderValue(f search.Field, v search.Value) string {
 	if f == search.ID || f == search.OwnerID {
-		return c.arg(v.Text, "uuid")
+		return c.addArg(v.Text, "uuid")
 	}
-	return c.value(v)
+	return c.writeValue(v)
 }
 
-func follows(t fleetapi.Order) string {
+func orderOperator(t fleetapi.Order) string {
 	if t.Desc {
 		return " < "
 	}
@@ -197,23 +197,23 @@ func follows(t fleetapi.Order) string {
 // countOf is the statement that counts all matches.
 func countOf(scope fleetapi.Scope, q fleetapi.Query) *clause {
 	c := new(clause)
-	c.write("select count(*) from ", tableOf(scope))
-	c.filter(q)
+	c.writeSQL("select count(*) from ", tableOf(scope))
+	c.writeFilter(q)
 	return c
 }
 
-func (c *clause) filter(q fleetapi.Query) {
-	c.write(" where kind = ", c.arg(q.Kind, "text"))
+func (c *clause) writeFilter(q fleetapi.Query) {
+	c.writeSQL(" where kind = ", c.addArg(q.Kind, "text"))
 	if q.ParentID != "" {
-		c.write(" and owner_id = ", c.arg(q.ParentID, "uuid"))
+		c.writeSQL(" and owner_id = ", c.addArg(q.ParentID, "uuid"))
 	}
 	if q.IDs != nil {
-		c.write(" and id = any(", c.arg(q.IDs, "uuid[]"), ")")
+		c.writeSQL(" and id = any(", c.addArg(q.IDs, "uuid[]"), ")")
 	}
-	c.labels(q.Labels)
+	c.writeLabels(q.Labels)
 	if q.Search != nil {
-		c.write(" and ")
-		c.search(q.Search, false)
+		c.writeSQL(" and ")
+		c.writeSearch(q.Search, false)
 	}
 }
 
@@ -228,8 +228,8 @@ type pageRow struct {
 	shown
 }
 
-// into is where pageColumns are read to.
-func (row *pageRow) into(rec *fleetapi.Record) []any {
+// scanTargets is where pageColumns are read to.
+func (row *pageRow) scanTargets(rec *fleetapi.Record) []any {
 	return []any{
 		&rec.ID, &rec.Tenant, &rec.Name, &rec.DisplayName, &row.owner, &row.labels, &row.spec, &rec.Generation, &rec.Revision,
 		&rec.CreatedTime, &rec.UpdatedTime, &row.deleted, &rec.CreatedBy, &rec.UpdatedBy, &rec.DeletedBy,
@@ -238,8 +238,8 @@ func (row *pageRow) into(rec *fleetapi.Record) []any {
 	}
 }
 
-// fill completes a record whose columns were read.
-func (row *pageRow) fill(rec *fleetapi.Record) {
+// fillRecord completes a record whose columns were read.
+func (row *pageRow) fillRecord(rec *fleetapi.Record) {
 	rec.ParentID, rec.DeletedTime = "", time.Time{}
 	if row.owner.Valid {
 		rec.ParentID = row.owner.String()
@@ -250,19 +250,19 @@ func (row *pageRow) fill(rec *fleetapi.Record) {
 	rec.Status.Phase = v1.Phase(row.phase)
 	rec.Labels, rec.Spec = json.RawMessage(row.labels), json.RawMessage(row.spec)
 	rec.Status.Conditions = json.RawMessage(row.conditions)
-	row.shown.fill(rec)
+	row.shown.fillRecord(rec)
 }
 
-// each calls visit for every row. The record is used again for the next.
-func each(rows pgx.Rows, kind string, visit func(*fleetapi.Record) error) error {
+// visitRows calls visit for every row. The record is used again for the next.
+func visitRows(rows pgx.Rows, kind string, visit func(*fleetapi.Record) error) error {
 	var row pageRow
 	rec := fleetapi.Record{Key: fleetapi.Key{Kind: kind}}
-	into := row.into(&rec)
+	into := row.scanTargets(&rec)
 	for rows.Next() {
 		if err := rows.Scan(into...); err != nil {
 			return err
 		}
-		row.fill(&rec)
+		row.fillRecord(&rec)
 		if err := visit(&rec); err != nil {
 			return err
 		}

@@ -42,16 +42,16 @@ func (s *Store) Get(ctx context.Context, scope fleetapi.Scope, key fleetapi.Key)
 	}
 	var rows []shownRow
 	err := s.pool.Read(ctx, scopeOf(scope), func(b *pgx.Batch) {
-		collect(b.Queue(db.GetResource, key.ID, key.Kind), &rows)
+		collectRows(b.Queue(db.GetResource, key.ID, key.Kind), &rows)
 	})
 	if err != nil {
-		return fleetapi.Record{}, failed(err, "read %s %q", key.Kind, key.ID)
+		return fleetapi.Record{}, wrapError(err, "read %s %q", key.Kind, key.ID)
 	}
 	if len(rows) == 0 {
 		return fleetapi.Record{}, fleetapi.ErrNotFound
 	}
-	rec := record(&rows[0].Resource)
-	rows[0].fill(&rec)
+	rec := recordOf(&rows[0].Resource)
+	rows[0].fillRecord(&rec)
 	return rec, nil
 }
 
@@ -60,7 +60,7 @@ type shown struct {
 	ShootStatus, ShootMessage, SyncError *string
 }
 
-func (s *shown) fill(rec *fleetapi.Record) {
+func (s *shown) fillRecord(rec *fleetapi.Record) {
 	text := func(t *string) string {
 		if t == nil {
 			return ""
@@ -86,17 +86,17 @@ func (s *Store) Reports(ctx context.Context, scope fleetapi.Scope, key fleetapi.
 	var rows []db.AdapterReport
 	err := s.pool.ReadSnapshot(ctx, scopeOf(scope), func(b *pgx.Batch) {
 		b.Queue(db.ResourceExists, key.ID, key.Kind).QueryRow(func(row pgx.Row) error { return row.Scan(&found) })
-		collect(b.Queue(db.ListReports, key.ID, key.Kind), &rows)
+		collectRows(b.Queue(db.ListReports, key.ID, key.Kind), &rows)
 	})
 	if err != nil {
-		return nil, failed(err, "read the reports on %s %q", key.Kind, key.ID)
+		return nil, wrapError(err, "read the reports on %s %q", key.Kind, key.ID)
 	}
 	if !found {
 		return nil, fleetapi.ErrNotFound
 	}
 	list := make([]v1.AdapterStatus, len(rows))
 	for i := range rows {
-		if list[i], err = report(&rows[i]); err != nil {
+		if list[i], err = reportOf(&rows[i]); err != nil {
 			return nil, err
 		}
 	}
@@ -111,8 +111,8 @@ func scopeOf(s fleetapi.Scope) postgres.Scope {
 	return postgres.Scope{Tenant: s.Tenant}
 }
 
-// collect appends the rows that a queued statement gives to a list.
-func collect[T any](q *pgx.QueuedQuery, list *[]T) {
+// collectRows appends the rows that a queued statement gives to a list.
+func collectRows[T any](q *pgx.QueuedQuery, list *[]T) {
 	q.Query(func(rows pgx.Rows) error {
 		var err error
 		*list, err = pgx.AppendRows(*list, rows, pgx.RowToStructByPos[T])
@@ -127,9 +127,9 @@ func isID(id string) bool {
 	return len(id) == length && uuid.Validate(id) == nil
 }
 
-// failed adds what was tried, and marks errors of the connection for callers
+// wrapError adds what was tried, and marks errors of the connection for callers
 // that know nothing of PostgreSQL.
-func failed(err error, format string, args ...any) error {
+func wrapError(err error, format string, args ...any) error {
 	err = fmt.Errorf(format+": %w", append(args, err)...)
 	if errors.Is(err, postgres.ErrUnavailable) {
 		return fmt.Errorf("%w: %w", fleetapi.ErrUnavailable, err)
@@ -137,8 +137,8 @@ func failed(err error, format string, args ...any) error {
 	return err
 }
 
-// record copies a row into the API's own form.
-func record(r *db.Resource) fleetapi.Record {
+// recordOf copies a row into the API's own form.
+func recordOf(r *db.Resource) fleetapi.Record {
 	rec := fleetapi.Record{
 		Key:         fleetapi.Key{Kind: r.Kind, ID: r.ID},
 		Tenant:      r.Tenant,
@@ -170,8 +170,8 @@ func record(r *db.Resource) fleetapi.Record {
 	return rec
 }
 
-// report copies a report into the API's own form.
-func report(r *db.AdapterReport) (v1.AdapterStatus, error) {
+// reportOf copies a report into the API's own form.
+func reportOf(r *db.AdapterReport) (v1.AdapterStatus, error) {
 	s := v1.AdapterStatus{
 		Adapter:            r.Adapter,
 		ObservedGeneration: r.ObservedGeneration,

@@ -52,7 +52,7 @@ func NewPruner(pool *postgres.Pool, retention time.Duration, log *slog.Logger) *
 // tried again.
 func (p *Pruner) Run(ctx context.Context) error {
 	for backoff.Sleep(ctx, min(max(p.retention/pruneParts, pruneLeast), pruneMost)) == nil {
-		err := p.round(ctx, time.Now())
+		err := p.pruneOnce(ctx, time.Now())
 		switch {
 		case ctx.Err() != nil:
 		case err != nil && !p.failing:
@@ -65,8 +65,8 @@ func (p *Pruner) Run(ctx context.Context) error {
 	return nil
 }
 
-// round forgets what is old by now.
-func (p *Pruner) round(ctx context.Context, now time.Time) error {
+// pruneOnce forgets what is old by now.
+func (p *Pruner) pruneOnce(ctx context.Context, now time.Time) error {
 	for pruned := int32(pruneBatch); pruned == pruneBatch; {
 		var bounds db.FeedBoundsRow
 		err := p.pool.Read(ctx, scopeOf(fleetapi.Scope{All: true}), func(b *pgx.Batch) {
@@ -79,14 +79,14 @@ func (p *Pruner) round(ctx context.Context, now time.Time) error {
 		if err != nil {
 			return fmt.Errorf("prune changes: %w", err)
 		}
-		p.watch(ctx, &bounds, now)
+		p.warnLongTransaction(ctx, &bounds, now)
 	}
 	return nil
 }
 
-// watch tells, once, of a transaction that holds up the changes for long.
+// warnLongTransaction tells, once, of a transaction that holds up the changes for long.
 // It may be one of another database of the server.
-func (p *Pruner) watch(ctx context.Context, bounds *db.FeedBoundsRow, now time.Time) {
+func (p *Pruner) warnLongTransaction(ctx context.Context, bounds *db.FeedBoundsRow, now time.Time) {
 	if bounds.Settled != p.oldest || bounds.Settled == bounds.Known {
 		p.oldest, p.since, p.told = bounds.Settled, now, false
 		return

@@ -22,9 +22,9 @@ func everywhere() postgres.Scope { return scopeOf(fleetapi.Scope{All: true}) }
 // SpecSchemas reads all schemas, in the order of their kinds.
 func (s *Store) SpecSchemas(ctx context.Context) ([]v1.SpecSchema, error) {
 	var rows []db.ListSpecSchemasRow
-	err := s.pool.Read(ctx, everywhere(), func(b *pgx.Batch) { collect(b.Queue(db.ListSpecSchemas), &rows) })
+	err := s.pool.Read(ctx, everywhere(), func(b *pgx.Batch) { collectRows(b.Queue(db.ListSpecSchemas), &rows) })
 	if err != nil {
-		return nil, failed(err, "read the schemas of specs")
+		return nil, wrapError(err, "read the schemas of specs")
 	}
 	list := make([]v1.SpecSchema, len(rows))
 	for i, r := range rows {
@@ -41,7 +41,7 @@ func (s *Store) SetSpecSchema(ctx context.Context, kind string, schema json.RawM
 		return db.New(tx).SetSpecSchema(ctx, db.SetSpecSchemaParams{Kind: kind, Schema: schema, UpdatedTime: tx.Now, UpdatedBy: subject})
 	})
 	if err != nil {
-		return v1.SpecSchema{}, failed(err, "store the schema of %s specs", kind)
+		return v1.SpecSchema{}, wrapError(err, "store the schema of %s specs", kind)
 	}
 	return set, nil
 }
@@ -55,7 +55,7 @@ func (s *Store) DeleteSpecSchema(ctx context.Context, kind string) error {
 	})
 	switch {
 	case err != nil:
-		return failed(err, "delete the schema of %s specs", kind)
+		return wrapError(err, "delete the schema of %s specs", kind)
 	case deleted == 0:
 		return fleetapi.ErrNotFound
 	}

@@ -27,22 +27,22 @@ const syncColumns = `s.cluster_id, r.name, s.state, s.synced, r.deleted_time is 
 	(select to_json(o) from (select w.since, w.reason, w.worker as reported_by from tenant.cluster_worker_outages w
 		where w.until > statement_timestamp() order by w.since, w.worker limit 1) o)`
 
-// syncs is the table of syncs and the state of each, as v1.SyncState describes
+// syncTable is the table of syncs and the state of each, as v1.SyncState describes
 // it. A claim that has run out is none. The clock is that of the statement: it
 // is never behind what an earlier one of the transaction made due.
-func (c *clause) syncs() string {
+func (c *clause) syncTable() string {
 	return `(select s.*, case
 	when s.paused_at is not null then '` + string(v1.SyncPaused) + `'
 	when s.synced is not null then '` + string(v1.SyncSynced) + `'
 	when s.claim_token is not null and s.due_at > statement_timestamp() then '` + string(v1.SyncRunning) + `'
-	when s.sync_attempts >= ` + c.arg(v1.StuckAttempts, "integer") + ` then '` + string(v1.SyncStuck) + `'
+	when s.sync_attempts >= ` + c.addArg(v1.StuckAttempts, "integer") + ` then '` + string(v1.SyncStuck) + `'
 	when s.sync_attempts > 0 and s.due_at > statement_timestamp() then '` + string(v1.SyncBackingOff) + `'
 	else '` + string(v1.SyncPending) + `' end as state from tenant.cluster_sync s) s`
 }
 
-// clusters joins the cluster of a sync.
-func (c *clause) clusters() string {
-	return " join tenant.resources r on r.id = s.cluster_id and r.kind = " + c.arg(v1.KindCluster, "text")
+// joinClusters joins the cluster of a sync.
+func (c *clause) joinClusters() string {
+	return " join tenant.resources r on r.id = s.cluster_id and r.kind = " + c.addArg(v1.KindCluster, "text")
 }
 
 func scanSync(row pgx.CollectableRow) (v1.ClusterSync, error) {
@@ -89,7 +89,7 @@ func (s *Store) Sync(ctx context.Context, scope fleetapi.Scope, cluster string) 
 	err := s.pool.Read(ctx, scopeOf(scope), func(b *pgx.Batch) { collectSyncs(b, syncOf(cluster), &found) })
 	switch {
 	case err != nil:
-		return v1.ClusterSync{}, failed(err, "read the sync of cluster %q", cluster)
+		return v1.ClusterSync{}, wrapError(err, "read the sync of cluster %q", cluster)
 	case len(found) == 0:
 		return v1.ClusterSync{}, fleetapi.ErrNotFound
 	}
@@ -99,13 +99,13 @@ func (s *Store) Sync(ctx context.Context, scope fleetapi.Scope, cluster string) 
 // syncOf is the statement that reads one sync.
 func syncOf(cluster string) *clause {
 	c := new(clause)
-	c.write("select ", syncColumns, " from ", c.syncs(), c.clusters(), " where s.cluster_id = ", c.arg(cluster, "uuid"))
+	c.writeSQL("select ", syncColumns, " from ", c.syncTable(), c.joinClusters(), " where s.cluster_id = ", c.addArg(cluster, "uuid"))
 	return c
 }
 
 // SteerSync does what is asked. What is not taken leaves no trace.
 func (s *Store) SteerSync(ctx context.Context, scope fleetapi.Scope, cluster string, action fleetapi.SyncAction) (sync v1.ClusterSync, taken bool, err error) {
-	statement, err := steering(action)
+	statement, err := steerStatement(action)
 	switch {
 	case err != nil:
 		return sync, false, err
@@ -136,7 +136,7 @@ func (s *Store) SteerSync(ctx context.Context, scope fleetapi.Scope, cluster str
 	case errors.Is(err, fleetapi.ErrNotFound):
 		return v1.ClusterSync{}, false, err
 	case err != nil:
-		return v1.ClusterSync{}, false, failed(err, "%s the sync of cluster %q", action, cluster)
+		return v1.ClusterSync{}, false, wrapError(err, "%s the sync of cluster %q", action, cluster)
 	}
 	return sync, true, nil
 }
@@ -147,7 +147,7 @@ func (s *Store) HasClusterWorker(ctx context.Context) (registered bool, err erro
 		b.Queue(db.HasClusterWorker).QueryRow(func(row pgx.Row) error { return row.Scan(&registered) })
 	})
 	if err != nil {
-		return false, failed(err, "read whether a cluster-worker is registered")
+		return false, wrapError(err, "read whether a cluster-worker is registered")
 	}
 	return registered, nil
 }
@@ -162,7 +162,7 @@ func (s *Store) UnsettledSyncs(ctx context.Context, after string, limit int) (id
 		})
 	})
 	if err != nil {
-		return nil, failed(err, "list clusters with a changed sync state")
+		return nil, wrapError(err, "list clusters with a changed sync state")
 	}
 	return ids, nil
 }
@@ -170,8 +170,8 @@ func (s *Store) UnsettledSyncs(ctx context.Context, after string, limit int) (id
 // errNotTaken undoes what a retry has done to a sync that is not to be tried.
 var errNotTaken = errors.New("not taken")
 
-// steering is the statement that does what is asked.
-func steering(action fleetapi.SyncAction) (string, error) {
+// steerStatement is the statement that does what is asked.
+func steerStatement(action fleetapi.SyncAction) (string, error) {
 	switch action {
 	case fleetapi.SyncRetry:
 		return "select tenant.retry_cluster_sync($1::uuid)", nil
@@ -194,23 +194,23 @@ func (s *Store) ListSyncs(ctx context.Context, scope fleetapi.Scope, query fleet
 	var timed, rest []v1.ClusterSync
 	err := s.pool.ReadSnapshot(ctx, scopeOf(scope), func(b *pgx.Batch) {
 		b.Queue(uncompiled)
-		if q.wants(v1.SyncSynced, v1.SyncPaused) {
-			collectSyncs(b, q.others(), &rest)
+		if q.wantsState(v1.SyncSynced, v1.SyncPaused) {
+			collectSyncs(b, q.selectIdle(), &rest)
 		}
-		if !q.waits() && !q.wants(v1.SyncPaused) {
+		if !q.wantsWaiting() && !q.wantsState(v1.SyncPaused) {
 			return
 		}
-		collectSyncs(b, q.marked(), &rest)
-		if q.behind() {
+		collectSyncs(b, q.selectUndated(), &rest)
+		if q.isAfterWaiting() {
 			return
 		}
-		if q.waits() {
+		if q.wantsWaiting() {
 			b.Queue(inOrderOfTime)
 		}
-		collectSyncs(b, q.waiting(), &timed)
+		collectSyncs(b, q.selectWaiting(), &timed)
 	})
 	if err != nil {
-		return nil, failed(err, "list the syncs of clusters")
+		return nil, wrapError(err, "list the syncs of clusters")
 	}
 	slices.SortFunc(rest, func(a, b v1.ClusterSync) int { return strings.Compare(a.ClusterID, b.ClusterID) })
 	list := append(timed, rest...)
@@ -230,39 +230,39 @@ const inOrderOfTime = "select set_config('enable_sort', 'off', true)"
 // A syncQuery makes the statements that read a page.
 type syncQuery struct{ fleetapi.SyncQuery }
 
-// wants reports whether syncs in one of the states are wanted.
-func (q syncQuery) wants(states ...v1.SyncState) bool {
+// wantsState reports whether syncs in one of the states are wanted.
+func (q syncQuery) wantsState(states ...v1.SyncState) bool {
 	return len(q.States) == 0 || slices.ContainsFunc(states, func(s v1.SyncState) bool { return slices.Contains(q.States, s) })
 }
 
-// waits reports whether syncs are wanted that wait for a worker or have one.
-func (q syncQuery) waits() bool {
-	return q.wants(v1.SyncPending, v1.SyncRunning, v1.SyncBackingOff, v1.SyncStuck)
+// wantsWaiting reports whether syncs are wanted that wait for a worker or have one.
+func (q syncQuery) wantsWaiting() bool {
+	return q.wantsState(v1.SyncPending, v1.SyncRunning, v1.SyncBackingOff, v1.SyncStuck)
 }
 
-// behind reports whether the page stands behind all that wait since some time.
-func (q syncQuery) behind() bool { return q.After.ID != "" && q.After.Since.IsZero() }
+// isAfterWaiting reports whether the page stands behind all that wait since some time.
+func (q syncQuery) isAfterWaiting() bool { return q.After.ID != "" && q.After.Since.IsZero() }
 
-// waiting is the statement that reads what has something to do since some time.
-func (q syncQuery) waiting() *clause {
+// selectWaiting is the statement that reads what has something to do since some time.
+func (q syncQuery) selectWaiting() *clause {
 	c := new(clause)
-	page := c.syncs() + " where s.synced is null and s.unsynced_since is not null" + q.inStates(c)
+	page := c.syncTable() + " where s.synced is null and s.unsynced_since is not null" + q.inStates(c)
 	if q.After.ID != "" {
-		page += " and (s.unsynced_since, s.cluster_id) > (" + c.arg(q.After.Since, "timestamptz") + ", " + c.arg(q.After.ID, "uuid") + ")"
+		page += " and (s.unsynced_since, s.cluster_id) > (" + c.addArg(q.After.Since, "timestamptz") + ", " + c.addArg(q.After.ID, "uuid") + ")"
 	}
-	c.page(page, q.Limit)
+	c.selectPage(page, q.Limit)
 	return c
 }
 
-// marked is the statement that reads what has something to do, nobody knows
+// selectUndated is the statement that reads what has something to do, nobody knows
 // since when, because somebody marked it by hand.
-func (q syncQuery) marked() *clause {
+func (q syncQuery) selectUndated() *clause {
 	c := new(clause)
-	page := c.syncs() + " where s.synced is null and s.unsynced_since is null" + q.inStates(c)
-	if q.behind() {
-		page += " and s.cluster_id > " + c.arg(q.After.ID, "uuid")
+	page := c.syncTable() + " where s.synced is null and s.unsynced_since is null" + q.inStates(c)
+	if q.isAfterWaiting() {
+		page += " and s.cluster_id > " + c.addArg(q.After.ID, "uuid")
 	}
-	c.page(page, q.Limit)
+	c.selectPage(page, q.Limit)
 	return c
 }
 
@@ -271,41 +271,41 @@ func (q syncQuery) marked() *clause {
 func (q syncQuery) inStates(c *clause) string {
 	all := true
 	for _, state := range []v1.SyncState{v1.SyncPending, v1.SyncRunning, v1.SyncBackingOff, v1.SyncStuck} {
-		all = all && q.wants(state)
+		all = all && q.wantsState(state)
 	}
 	switch {
-	case all && q.wants(v1.SyncPaused):
+	case all && q.wantsState(v1.SyncPaused):
 		return ""
 	case all:
 		return " and s.paused_at is null"
-	case !q.waits():
+	case !q.wantsWaiting():
 		return " and s.paused_at is not null"
 	}
-	return " and s.state = any(" + c.arg(q.States, "text[]") + ")"
+	return " and s.state = any(" + c.addArg(q.States, "text[]") + ")"
 }
 
-// page selects syncs along the index of those with something to do, and looks up
+// selectPage selects syncs along the index of those with something to do, and looks up
 // the clusters of the page alone.
-func (c *clause) page(from string, limit int) {
+func (c *clause) selectPage(from string, limit int) {
 	const order = " order by s.unsynced_since, s.cluster_id"
-	c.write("select ", syncColumns, " from (select s.* from ", from, order, " limit ", c.arg(limit, "bigint"), ") s", c.clusters(), order)
+	c.writeSQL("select ", syncColumns, " from (select s.* from ", from, order, " limit ", c.addArg(limit, "bigint"), ") s", c.joinClusters(), order)
 }
 
-// others is the statement that reads what has nothing to do. A tenant's are
+// selectIdle is the statement that reads what has nothing to do. A tenant's are
 // found by its clusters.
-func (q syncQuery) others() *clause {
+func (q syncQuery) selectIdle() *clause {
 	c := new(clause)
-	c.write("select ", syncColumns, " from ", c.syncs(), c.clusters(), " where s.synced is not null")
+	c.writeSQL("select ", syncColumns, " from ", c.syncTable(), c.joinClusters(), " where s.synced is not null")
 	switch {
-	case !q.wants(v1.SyncSynced):
-		c.write(" and s.paused_at is not null")
-	case !q.wants(v1.SyncPaused):
-		c.write(" and s.paused_at is null")
+	case !q.wantsState(v1.SyncSynced):
+		c.writeSQL(" and s.paused_at is not null")
+	case !q.wantsState(v1.SyncPaused):
+		c.writeSQL(" and s.paused_at is null")
 	}
-	if q.behind() {
-		after := c.arg(q.After.ID, "uuid")
-		c.write(" and s.cluster_id > ", after, " and r.id > ", after)
+	if q.isAfterWaiting() {
+		after := c.addArg(q.After.ID, "uuid")
+		c.writeSQL(" and s.cluster_id > ", after, " and r.id > ", after)
 	}
-	c.write(" order by s.cluster_id limit ", c.arg(q.Limit, "bigint"))
+	c.writeSQL(" order by s.cluster_id limit ", c.addArg(q.Limit, "bigint"))
 	return c
 }

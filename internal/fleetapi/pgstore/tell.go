@@ -47,7 +47,7 @@ func (t *tx) tellInserted(ctx context.Context, r *fleetapi.Record) error {
 	if !told {
 		return nil
 	}
-	return t.tell(ctx, r, timeline.ResourceChange{Action: a.created, Who: r.CreatedBy, At: r.CreatedTime, Changes: diff(&fleetapi.Record{}, r)})
+	return t.recordChange(ctx, r, timeline.ResourceChange{Action: a.created, Who: r.CreatedBy, At: r.CreatedTime, Changes: diffRecords(&fleetapi.Record{}, r)})
 }
 
 // tellSaved tells of what owners change, and not of what adapters report.
@@ -67,14 +67,14 @@ func (t *tx) tellSaved(ctx context.Context, r, was *fleetapi.Record) error {
 	default:
 		return nil
 	}
-	return t.tell(ctx, r, timeline.ResourceChange{
+	return t.recordChange(ctx, r, timeline.ResourceChange{
 		Action: a.changed, Reason: reason, Who: r.UpdatedBy, At: r.UpdatedTime,
-		Changes: diff(was, r), DeletionRequested: r.Deleting() && !was.Deleting(),
+		Changes: diffRecords(was, r), DeletionRequested: r.Deleting() && !was.Deleting(),
 	})
 }
 
-// diff gives what owners changed of a row.
-func diff(was, is *fleetapi.Record) []changeevent.FieldChange {
+// diffRecords gives what owners changed of a row.
+func diffRecords(was, is *fleetapi.Record) []changeevent.FieldChange {
 	return append(timeline.DiffFields("spec", was.Spec, is.Spec), timeline.DiffFields("labels", was.Labels, is.Labels)...)
 }
 
@@ -85,7 +85,7 @@ func (t *tx) tellRemoved(ctx context.Context, key fleetapi.Key) error {
 	}
 	r := &t.was[key].locked.Record
 	// Not when this row was locked, which for a parent is before its children went.
-	return t.tell(ctx, r, timeline.ResourceChange{Action: a.deleted, Who: r.DeletedBy, At: t.clock, Changes: diff(r, &fleetapi.Record{})})
+	return t.recordChange(ctx, r, timeline.ResourceChange{Action: a.deleted, Who: r.DeletedBy, At: t.clock, Changes: diffRecords(r, &fleetapi.Record{})})
 }
 
 // tellLoaded tells of the rows of a batch that were added. It does not tell what
@@ -103,7 +103,7 @@ func (t *tx) tellLoaded(ctx context.Context, b *fleetapi.Batch, inserted []inser
 	events := make([]timeline.Event, len(inserted))
 	for i, row := range inserted {
 		r := fleetapi.Record{Key: fleetapi.Key{Kind: c.Kind, ID: row.ID}, Name: names[row.ID], ParentID: c.ParentID, Tenant: c.Tenant, Generation: c.Generation, Revision: row.Revision}
-		change, err := t.change(ctx, &r, timeline.ResourceChange{Action: a.created, Who: c.CreatedBy, At: c.CreatedTime})
+		change, err := t.completeChange(ctx, &r, timeline.ResourceChange{Action: a.created, Who: c.CreatedBy, At: c.CreatedTime})
 		if err != nil {
 			return err
 		}
@@ -114,8 +114,8 @@ func (t *tx) tellLoaded(ctx context.Context, b *fleetapi.Batch, inserted []inser
 	return timelinestore.Insert(ctx, t.tx, events)
 }
 
-func (t *tx) tell(ctx context.Context, r *fleetapi.Record, c timeline.ResourceChange) error {
-	c, err := t.change(ctx, r, c)
+func (t *tx) recordChange(ctx context.Context, r *fleetapi.Record, c timeline.ResourceChange) error {
+	c, err := t.completeChange(ctx, r, c)
 	if err != nil {
 		return err
 	}
@@ -126,8 +126,8 @@ func (t *tx) tell(ctx context.Context, r *fleetapi.Record, c timeline.ResourceCh
 	return timelinestore.Insert(ctx, t.tx, []timeline.Event{event})
 }
 
-// change fills in what a change has of its resource.
-func (t *tx) change(ctx context.Context, r *fleetapi.Record, c timeline.ResourceChange) (timeline.ResourceChange, error) {
+// completeChange fills in what a change has of its resource.
+func (t *tx) completeChange(ctx context.Context, r *fleetapi.Record, c timeline.ResourceChange) (timeline.ResourceChange, error) {
 	c.Kind, c.ID, c.Name, c.Cluster, c.Tenant = r.Kind, r.ID, r.Name, r.Name, r.Tenant
 	c.Generation, c.Revision = r.Generation, r.Revision
 	if r.ParentID == "" {

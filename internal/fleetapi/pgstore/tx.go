@@ -95,11 +95,11 @@ func (t *tx) Lock(ctx context.Context, key fleetapi.Key) (*fleetapi.Locked, erro
 	var rest db.CountChildrenRow
 	var shoot []db.ShootOfRow
 	var b pgx.Batch
-	collect(b.Queue(db.LockResource, key.ID, key.Kind), &rows)
+	collectRows(b.Queue(db.LockResource, key.ID, key.Kind), &rows)
 	if key.Kind == v1.KindCluster {
-		collect(b.Queue(db.ShootOf, key.ID), &shoot)
+		collectRows(b.Queue(db.ShootOf, key.ID), &shoot)
 	}
-	collect(b.Queue(db.ListReportConditions, key.ID), &reports)
+	collectRows(b.Queue(db.ListReportConditions, key.ID), &reports)
 	b.Queue(db.CountChildren, key.ID).QueryRow(func(row pgx.Row) error { return row.Scan(&rest.Children, &rest.Now) })
 	if err := t.tx.SendBatch(ctx, &b).Close(); err != nil {
 		return nil, fmt.Errorf("lock %s %q: %w", key.Kind, key.ID, err)
@@ -107,7 +107,7 @@ func (t *tx) Lock(ctx context.Context, key fleetapi.Key) (*fleetapi.Locked, erro
 	if len(rows) == 0 {
 		return nil, fleetapi.ErrNotFound
 	}
-	locked := t.locked(&rows[0], rest.Now)
+	locked := t.newLocked(&rows[0], rest.Now)
 	locked.Children = int(rest.Children)
 	if len(shoot) > 0 {
 		t.addShoot(locked, &shoot[0])
@@ -141,9 +141,9 @@ func (t *tx) LockChildren(ctx context.Context, key fleetapi.Key) ([]fleetapi.Loc
 	var counts []db.CountGrandchildrenRow
 	var now time.Time
 	var b pgx.Batch
-	collect(b.Queue(db.LockChildren, key.ID), &rows)
-	collect(b.Queue(db.ListChildReportConditions, key.ID), &reports)
-	collect(b.Queue(db.CountGrandchildren, key.ID), &counts)
+	collectRows(b.Queue(db.LockChildren, key.ID), &rows)
+	collectRows(b.Queue(db.ListChildReportConditions, key.ID), &reports)
+	collectRows(b.Queue(db.CountGrandchildren, key.ID), &counts)
 	b.Queue(db.Clock).QueryRow(func(row pgx.Row) error { return row.Scan(&now) })
 	if err := t.tx.SendBatch(ctx, &b).Close(); err != nil {
 		return nil, fmt.Errorf("lock the children of %s %q: %w", key.Kind, key.ID, err)
@@ -151,7 +151,7 @@ func (t *tx) LockChildren(ctx context.Context, key fleetapi.Key) ([]fleetapi.Loc
 	list := make([]fleetapi.Locked, len(rows))
 	at := make(map[string]*fleetapi.Locked, len(rows))
 	for i := range rows {
-		list[i] = *t.locked(&rows[i], now)
+		list[i] = *t.newLocked(&rows[i], now)
 		t.was[list[i].Record.Key].locked = &list[i]
 		at[rows[i].ID] = &list[i]
 	}
@@ -168,8 +168,8 @@ func (t *tx) LockChildren(ctx context.Context, key fleetapi.Key) ([]fleetapi.Loc
 	return list, nil
 }
 
-func (t *tx) locked(r *db.Resource, now time.Time) *fleetapi.Locked {
-	l := &fleetapi.Locked{Record: record(r), Now: now}
+func (t *tx) newLocked(r *db.Resource, now time.Time) *fleetapi.Locked {
+	l := &fleetapi.Locked{Record: recordOf(r), Now: now}
 	t.clock = now
 	was := &before{Record: l.Record, locked: l}
 	was.Spec = bytes.Clone(l.Record.Spec)
@@ -181,7 +181,7 @@ func addReport(l *fleetapi.Locked, r *db.ListChildReportConditionsRow) error {
 	if l == nil {
 		return fmt.Errorf("read the report of adapter %q: its resource %q is not locked", r.Adapter, r.ResourceID)
 	}
-	s, err := report(&db.AdapterReport{
+	s, err := reportOf(&db.AdapterReport{
 		ResourceID:         r.ResourceID,
 		Kind:               l.Record.Kind,
 		Adapter:            r.Adapter,

@@ -17,33 +17,33 @@ type clause struct {
 	args []any
 }
 
-// write adds SQL of our own.
-func (c *clause) write(parts ...string) {
+// writeSQL adds SQL of our own.
+func (c *clause) writeSQL(parts ...string) {
 	for _, p := range parts {
 		c.sql.WriteString(p)
 	}
 }
 
-// arg adds a value and gives the text that stands for it.
-func (c *clause) arg(v any, sqlType string) string {
+// addArg adds a value and gives the text that stands for it.
+func (c *clause) addArg(v any, sqlType string) string {
 	c.args = append(c.args, v)
 	return "$" + strconv.Itoa(len(c.args)) + "::" + sqlType
 }
 
-// labels adds the conditions of a selector.
-func (c *clause) labels(s selector.Selector) {
+// writeLabels adds the conditions of a selector.
+func (c *clause) writeLabels(s selector.Selector) {
 	for _, r := range s.Requirements() {
-		c.write(" and ")
+		c.writeSQL(" and ")
 		switch r.Op {
 		case selector.Equals, selector.In:
 			c.labelIn(r.Key, r.Values)
 		case selector.NotEquals, selector.NotIn:
-			c.write("not ")
+			c.writeSQL("not ")
 			c.labelIn(r.Key, r.Values)
 		case selector.Exists:
-			c.write("labels ? ", c.arg(r.Key, "text"))
+			c.writeSQL("labels ? ", c.addArg(r.Key, "text"))
 		case selector.NotExists:
-			c.write("not labels ? ", c.arg(r.Key, "text"))
+			c.writeSQL("not labels ? ", c.addArg(r.Key, "text"))
 		}
 	}
 }
@@ -53,18 +53,18 @@ func (c *clause) labels(s selector.Selector) {
 // planner knows how often they hold. It is never null, so its negation also holds for
 // rows without the label.
 func (c *clause) labelIn(key string, values []string) {
-	c.write("(")
+	c.writeSQL("(")
 	for i, v := range values {
 		if i > 0 {
-			c.write(" or ")
+			c.writeSQL(" or ")
 		}
-		c.write("labels @> ", c.arg(object(key, v), "jsonb"))
+		c.writeSQL("labels @> ", c.addArg(jsonObject(key, v), "jsonb"))
 	}
-	c.write(")")
+	c.writeSQL(")")
 }
 
-// object is the JSON object with the one member.
-func object(key, value string) string {
+// jsonObject is the JSON object with the one member.
+func jsonObject(key, value string) string {
 	b, err := json.Marshal(map[string]string{key: value})
 	if err != nil {
 		panic(err) // strings always marshal
@@ -72,63 +72,63 @@ func object(key, value string) string {
 	return string(b)
 }
 
-// search adds an expression. SQL has a third truth value for what is absent,
+// writeSearch adds an expression. SQL has a third truth value for what is absent,
 // which counts as false at the top and has to be made false below a not.
-func (c *clause) search(e search.Expr, negated bool) {
+func (c *clause) writeSearch(e search.Expr, negated bool) {
 	switch e := e.(type) {
 	case search.And:
-		c.pair(e.Left, " and ", e.Right, negated)
+		c.writePair(e.Left, " and ", e.Right, negated)
 	case search.Or:
-		c.pair(e.Left, " or ", e.Right, negated)
+		c.writePair(e.Left, " or ", e.Right, negated)
 	case search.Not:
-		c.write("not ")
-		c.search(e.X, true)
+		c.writeSQL("not ")
+		c.writeSearch(e.X, true)
 	case search.Compare:
-		c.leaf(e.Column, negated, func() { c.compare(e) })
+		c.writeLeaf(e.Column, negated, func() { c.writeCompare(e) })
 	case search.In:
-		c.leaf(e.Column, negated, func() { c.in(e) })
+		c.writeLeaf(e.Column, negated, func() { c.writeIn(e) })
 	case search.Like:
-		c.leaf(e.Column, negated, func() { c.write(c.column(e.Column), " like ", c.arg(e.Pattern, "text")) })
+		c.writeLeaf(e.Column, negated, func() { c.writeSQL(c.columnSQL(e.Column), " like ", c.addArg(e.Pattern, "text")) })
 	case search.Present:
-		c.write("(", c.column(e.Column), " is not null)")
+		c.writeSQL("(", c.columnSQL(e.Column), " is not null)")
 	default:
 		panic(fmt.Sprintf("pgstore: no SQL for %T", e)) // the set is closed
 	}
 }
 
-func (c *clause) pair(left search.Expr, op string, right search.Expr, negated bool) {
-	c.write("(")
-	c.search(left, negated)
-	c.write(op)
-	c.search(right, negated)
-	c.write(")")
+func (c *clause) writePair(left search.Expr, op string, right search.Expr, negated bool) {
+	c.writeSQL("(")
+	c.writeSearch(left, negated)
+	c.writeSQL(op)
+	c.writeSearch(right, negated)
+	c.writeSQL(")")
 }
 
-func (c *clause) leaf(col search.Column, negated bool, body func()) {
-	if negated && nullable(col.Field) {
-		c.write("coalesce(")
+func (c *clause) writeLeaf(col search.Column, negated bool, body func()) {
+	if negated && isNullable(col.Field) {
+		c.writeSQL("coalesce(")
 		body()
-		c.write(", false)")
+		c.writeSQL(", false)")
 		return
 	}
-	c.write("(")
+	c.writeSQL("(")
 	body()
-	c.write(")")
+	c.writeSQL(")")
 }
 
-func (c *clause) compare(e search.Compare) {
-	if e.Op == search.Equal && c.equal(e.Column, e.Value) {
+func (c *clause) writeCompare(e search.Compare) {
+	if e.Op == search.Equal && c.writeEquality(e.Column, e.Value) {
 		return
 	}
-	column, value := c.operands(e.Column, e.Value)
-	c.write(column, operator(e.Op), value)
+	column, value := c.operandsOf(e.Column, e.Value)
+	c.writeSQL(column, operatorSQL(e.Op), value)
 }
 
-// equal writes the equalities that have a better form than a comparison, and
+// writeEquality writes the equalities that have a better form than a comparison, and
 // reports whether it did.
-func (c *clause) equal(col search.Column, v search.Value) bool {
+func (c *clause) writeEquality(col search.Column, v search.Value) bool {
 	if col.Field == search.Label {
-		c.write("labels @> ", c.arg(object(col.Key, v.Text), "jsonb"))
+		c.writeSQL("labels @> ", c.addArg(jsonObject(col.Key, v.Text), "jsonb"))
 		return true
 	}
 	if col.Field == search.ConditionStatus {
@@ -136,64 +136,64 @@ func (c *clause) equal(col search.Column, v search.Value) bool {
 		if err != nil {
 			panic(err) // strings always marshal
 		}
-		c.write("conditions @> ", c.arg(string(b), "jsonb"))
+		c.writeSQL("conditions @> ", c.addArg(string(b), "jsonb"))
 		return true
 	}
 	return false
 }
 
-func (c *clause) in(e search.In) {
+func (c *clause) writeIn(e search.In) {
 	for i, v := range e.Values {
 		if i > 0 {
-			c.write(" or ")
+			c.writeSQL(" or ")
 		}
-		c.compare(search.Compare{Column: e.Column, Op: search.Equal, Value: v})
+		c.writeCompare(search.Compare{Column: e.Column, Op: search.Equal, Value: v})
 	}
 }
 
-// operands gives a column and a value that can be compared. Ids are compared
+// operandsOf gives a column and a value that can be compared. Ids are compared
 // as what they are where the value is one, because that can use the index;
 // other text has its place among them too.
-func (c *clause) operands(col search.Column, v search.Value) (column, value string) {
+func (c *clause) operandsOf(col search.Column, v search.Value) (column, value string) {
 	if (col.Field == search.ID || col.Field == search.OwnerID) && isID(v.Text) && v.Text == strings.ToLower(v.Text) {
-		return plainColumn(col.Field), c.arg(v.Text, "uuid")
+		return plainColumn(col.Field), c.addArg(v.Text, "uuid")
 	}
 	if v.Type == search.Number {
-		return "tenant.spec_number(spec, " + c.path(col.Key) + ")", c.value(v)
+		return "tenant.spec_number(spec, " + c.specPath(col.Key) + ")", c.writeValue(v)
 	}
-	return c.column(col), c.value(v)
+	return c.columnSQL(col), c.writeValue(v)
 }
 
-// path is the SQL of a path below the spec.
-func (c *clause) path(key string) string { return c.arg(strings.Split(key, "."), "text[]") }
+// specPath is the SQL of a path below the spec.
+func (c *clause) specPath(key string) string { return c.addArg(strings.Split(key, "."), "text[]") }
 
-func (c *clause) value(v search.Value) string {
+func (c *clause) writeValue(v search.Value) string {
 	switch v.Type {
 	case search.Text:
-		return c.arg(v.Text, "text")
+		return c.addArg(v.Text, "text")
 	case search.Integer:
-		return c.arg(v.Int, "bigint")
+		return c.addArg(v.Int, "bigint")
 	case search.Time:
-		return c.arg(v.Time, "timestamptz")
+		return c.addArg(v.Time, "timestamptz")
 	case search.Number:
-		return c.arg(v.Text, "numeric")
+		return c.addArg(v.Text, "numeric")
 	case search.Absent:
 	}
 	panic(fmt.Sprintf("pgstore: no SQL for a value of type %d", v.Type)) // the set is closed
 }
 
-// column is the SQL of a column, which is null where the column is absent.
+// columnSQL is the SQL of a column, which is null where the column is absent.
 // Text is ordered bytewise, whatever the database's collation.
-func (c *clause) column(col search.Column) string {
+func (c *clause) columnSQL(col search.Column) string {
 	switch col.Field {
 	case search.ID:
 		return `(id::text collate "C")`
 	case search.OwnerID:
 		return `(owner_id::text collate "C")`
 	case search.Spec:
-		return "tenant.spec_text(spec, " + c.path(col.Key) + `) collate "C"`
+		return "tenant.spec_text(spec, " + c.specPath(col.Key) + `) collate "C"`
 	case search.Label:
-		return "(labels ->> " + c.arg(col.Key, "text") + `) collate "C"`
+		return "(labels ->> " + c.addArg(col.Key, "text") + `) collate "C"`
 	case search.ConditionStatus:
 		return c.condition(col.Key, "status") + ` collate "C"`
 	case search.ConditionReason:
@@ -212,7 +212,7 @@ func (c *clause) column(col search.Column) string {
 }
 
 func (c *clause) condition(kind, member string) string {
-	return "(jsonb_path_query_first(conditions, '$[*] ? (@.type == $t)', jsonb_build_object('t', " + c.arg(kind, "text") + ")) ->> '" + member + "')"
+	return "(jsonb_path_query_first(conditions, '$[*] ? (@.type == $t)', jsonb_build_object('t', " + c.addArg(kind, "text") + ")) ->> '" + member + "')"
 }
 
 // plainColumn is the SQL of a field that is a column of its own.
@@ -254,8 +254,8 @@ func plainColumn(f search.Field) string {
 	panic(fmt.Sprintf("pgstore: field %d is not a column", f))
 }
 
-// nullable reports whether a row may lack the field.
-func nullable(f search.Field) bool {
+// isNullable reports whether a row may lack the field.
+func isNullable(f search.Field) bool {
 	switch f {
 	case search.ID, search.Name, search.Generation, search.CreatedTime, search.UpdatedTime, search.CreatedBy, search.UpdatedBy,
 		search.Kind, search.Phase, search.ObservedGeneration, search.LastUpdatedTime, search.LastTransitionTime:
@@ -266,7 +266,7 @@ func nullable(f search.Field) bool {
 	return true
 }
 
-func operator(op search.Op) string {
+func operatorSQL(op search.Op) string {
 	switch op {
 	case search.Equal:
 		return " = "

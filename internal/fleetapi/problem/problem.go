@@ -105,16 +105,16 @@ func New(code Code, format string, args ...any) *Error {
 
 // Invalid makes a problem of what is wrong with fields of the body.
 func Invalid(fields []v1.FieldError) *Error {
-	return &Error{Code: InvalidFields, Detail: sentence(fields), Fields: fields}
+	return &Error{Code: InvalidFields, Detail: joinFieldErrors(fields), Fields: fields}
 }
 
 // Query makes a problem of one wrong query parameter.
 func Query(parameter, constraint, value, format string, args ...any) *Error {
 	f := v1.FieldError{Field: parameter, Constraint: constraint, Message: fmt.Sprintf(format, args...), Value: value}
-	return &Error{Code: InvalidQuery, Detail: "query parameter " + sentence([]v1.FieldError{f}), Fields: []v1.FieldError{f}}
+	return &Error{Code: InvalidQuery, Detail: "query parameter " + joinFieldErrors([]v1.FieldError{f}), Fields: []v1.FieldError{f}}
 }
 
-func sentence(fields []v1.FieldError) string {
+func joinFieldErrors(fields []v1.FieldError) string {
 	parts := make([]string, len(fields))
 	for i, f := range fields {
 		parts[i] = f.Field + " " + f.Message

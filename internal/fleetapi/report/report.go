@@ -60,7 +60,7 @@ func Accept(r v1.Report, last *v1.AdapterStatus, generation int64, now time.Time
 	if r.ObservedTime != nil && r.ObservedTime.Before(now) {
 		observed = r.ObservedTime.UTC().Truncate(time.Microsecond)
 	}
-	if v := judge(r, last, generation, observed); v != Stored {
+	if v := classifyReport(r, last, generation, observed); v != Stored {
 		return v1.AdapterStatus{}, v
 	}
 
@@ -81,14 +81,14 @@ func Accept(r v1.Report, last *v1.AdapterStatus, generation int64, now time.Time
 	}
 	for i, c := range r.Conditions {
 		s.Conditions[i] = v1.AdapterCondition{ReportCondition: c, LastTransitionTime: s.LastReportTime}
-		if p, ok := previous(last, c.Type); ok && p.Status == c.Status {
+		if p, ok := previousCondition(last, c.Type); ok && p.Status == c.Status {
 			s.Conditions[i].LastTransitionTime = p.LastTransitionTime
 		}
 	}
 	return s, Stored
 }
 
-func judge(r v1.Report, last *v1.AdapterStatus, generation int64, observed time.Time) Verdict {
+func classifyReport(r v1.Report, last *v1.AdapterStatus, generation int64, observed time.Time) Verdict {
 	switch {
 	case r.ObservedGeneration > generation:
 		return Ahead
@@ -107,7 +107,7 @@ func judge(r v1.Report, last *v1.AdapterStatus, generation int64, observed time.
 	return Stored
 }
 
-func previous(last *v1.AdapterStatus, kind string) (v1.AdapterCondition, bool) {
+func previousCondition(last *v1.AdapterStatus, kind string) (v1.AdapterCondition, bool) {
 	if last != nil {
 		for _, c := range last.Conditions {
 			if c.Type == kind {

@@ -38,7 +38,7 @@ func (c Column) String() string {
 	if suffix, ok := conditionSuffix(c.Field); ok {
 		return conditionPrefix + c.Key + suffix
 	}
-	for _, p := range plain() {
+	for _, p := range plainColumns() {
 		if p.field == c.Field {
 			return p.name
 		}
@@ -51,8 +51,8 @@ type named struct {
 	field Field
 }
 
-// plain lists the columns without a key.
-func plain() []named {
+// plainColumns lists the columns without a key.
+func plainColumns() []named {
 	return []named{
 		{"id", ID},
 		{"name", Name},
@@ -93,15 +93,15 @@ func conditionSuffix(f Field) (string, bool) {
 	return "", false
 }
 
-// column reads a column. The key of a label may be quoted.
-func (p *parser) column() (Column, error) {
-	t := p.next()
+// parseColumn reads a column. The key of a label may be quoted.
+func (p *parser) parseColumn() (Column, error) {
+	t := p.nextToken()
 	if t.kind != word {
-		return Column{}, errorAt(t.column, "expected a column (%s), found %s", columns(), t)
+		return Column{}, errorAt(t.column, "expected a column (%s), found %s", listColumns(), t)
 	}
 	name := t.value
-	if quotedKey := p.peek(); quotedKey.kind == text && strings.HasSuffix(name, ".") {
-		name += p.next().value
+	if quotedKey := p.peekToken(); quotedKey.kind == text && strings.HasSuffix(name, ".") {
+		name += p.nextToken().value
 	}
 	if key, ok := strings.CutPrefix(name, labelPrefix); ok {
 		if errs := validation.IsQualifiedName(key); len(errs) > 0 {
@@ -110,24 +110,24 @@ func (p *parser) column() (Column, error) {
 		return Column{Field: Label, Key: key}, nil
 	}
 	if path, ok := strings.CutPrefix(name, specPrefix); ok {
-		return p.spec(t, path)
+		return p.parseSpecPath(t, path)
 	}
 	if rest, ok := strings.CutPrefix(name, conditionPrefix); ok {
 		return condition(t, rest)
 	}
-	for _, n := range plain() {
+	for _, n := range plainColumns() {
 		if n.name == name {
 			return Column{Field: n.field}, nil
 		}
 	}
-	return Column{}, errorAt(t.column, "unknown column %q; use one of %s", name, columns())
+	return Column{}, errorAt(t.column, "unknown column %q; use one of %s", name, listColumns())
 }
 
-// spec reads a path below the spec. The path leads through objects only.
-func (p *parser) spec(t token, path string) (Column, error) {
+// parseSpecPath reads a path below the spec. The path leads through objects only.
+func (p *parser) parseSpecPath(t token, path string) (Column, error) {
 	isPart := func(c byte) bool { return isLetter(c) || isDigit(c) || c == '_' || c == '-' }
 	for part := range strings.SplitSeq(path, ".") {
-		if part == "" || span(part, isPart) != len(part) {
+		if part == "" || spanLength(part, isPart) != len(part) {
 			return Column{}, errorAt(t.column, "%q is not a path in the spec; separate names with dots and use letters, digits, _ and -", path)
 		}
 	}
@@ -142,7 +142,7 @@ func condition(t token, rest string) (Column, error) {
 	if i := strings.IndexByte(rest, '.'); i >= 0 {
 		kind, part = rest[:i], rest[i:]
 	}
-	if kind == "" || span(kind, func(c byte) bool { return isLetter(c) || isDigit(c) }) != len(kind) {
+	if kind == "" || spanLength(kind, func(c byte) bool { return isLetter(c) || isDigit(c) }) != len(kind) {
 		return Column{}, errorAt(t.column, "%q is not the type of a condition", kind)
 	}
 	var parts []string
@@ -155,10 +155,10 @@ func condition(t token, rest string) (Column, error) {
 	return Column{}, errorAt(t.column, "a condition has no field %q; use %s", part[1:], strings.Join(parts[1:], ", "))
 }
 
-// columns lists all columns for an error.
-func columns() string {
+// listColumns lists all columns for an error.
+func listColumns() string {
 	var names []string
-	for _, n := range plain() {
+	for _, n := range plainColumns() {
 		names = append(names, n.name)
 	}
 	return strings.Join(append(names, "labels.<key>", "spec.<path>", "status.conditions.<type>"), ", ")
@@ -167,7 +167,7 @@ func columns() string {
 // Sortable gives the field that an order may name: any column without a key
 // but those of the status.
 func Sortable(name string) (Field, bool) {
-	for _, n := range plain() {
+	for _, n := range plainColumns() {
 		if n.name == name && !strings.HasPrefix(name, "status.") {
 			return n.field, true
 		}

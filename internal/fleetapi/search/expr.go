@@ -109,7 +109,7 @@ const (
 )
 
 // An Expr is one of And, Or, Not, Compare, In, Like and Present.
-type Expr interface{ expr() }
+type Expr interface{ isExpr() }
 
 type (
 	// And holds if both sides do.
@@ -149,10 +149,10 @@ type (
 	Present struct{ Column Column }
 )
 
-func (And) expr()     {}
-func (Or) expr()      {}
-func (Not) expr()     {}
-func (Compare) expr() {}
-func (In) expr()      {}
-func (Like) expr()    {}
-func (Present) expr() {}
+func (And) isExpr()     {}
+func (Or) isExpr()      {}
+func (Not) isExpr()     {}
+func (Compare) isExpr() {}
+func (In) isExpr()      {}
+func (Like) isExpr()    {}
+func (Present) isExpr() {}

@@ -37,13 +37,13 @@ func (t token) String() string {
 	return fmt.Sprintf("%q", t.value)
 }
 
-// is reports whether t is the keyword or symbol s.
-func (t token) is(s string) bool {
+// matches reports whether t is the keyword or symbol s.
+func (t token) matches(s string) bool {
 	return t.kind == symbol && t.value == s || t.kind == word && strings.EqualFold(t.value, s)
 }
 
-// lex cuts the query into tokens, the last of which is the end.
-func lex(query string) ([]token, error) {
+// tokenize cuts the query into tokens, the last of which is the end.
+func tokenize(query string) ([]token, error) {
 	var tokens []token
 	column := 1
 	for query != "" {
@@ -58,15 +58,15 @@ func lex(query string) ([]token, error) {
 		switch {
 		case c == '\'' || c == '"':
 			t.kind = text
-			t.value, n, err = quoted(query, column)
+			t.value, n, err = readQuoted(query, column)
 		case isDigit(c) || c == '-' && len(query) > 1 && isDigit(query[1]):
-			t.kind, n = integer, 1+span(query[1:], isDigit)
+			t.kind, n = integer, 1+spanLength(query[1:], isDigit)
 			if fraction := query[n:]; len(fraction) > 1 && fraction[0] == '.' && isDigit(fraction[1]) {
-				t.kind, n = decimal, n+1+span(fraction[1:], isDigit)
+				t.kind, n = decimal, n+1+spanLength(fraction[1:], isDigit)
 			}
 			t.value = query[:n]
 		case isLetter(c):
-			t.kind, n = word, span(query, isWord)
+			t.kind, n = word, spanLength(query, isWord)
 			t.value = query[:n]
 		default:
 			t.kind = symbol
@@ -83,8 +83,8 @@ func lex(query string) ([]token, error) {
 	return append(tokens, token{kind: end, column: column}), nil
 }
 
-// quoted reads a text and gives its meaning and its length.
-func quoted(query string, column int) (string, int, error) {
+// readQuoted reads a text and gives its meaning and its length.
+func readQuoted(query string, column int) (string, int, error) {
 	quote := query[:1]
 	var b strings.Builder
 	for i := 1; ; {
@@ -112,7 +112,7 @@ func symbolOf(query string, column int) (string, error) {
 	return "", errorAt(column, "unexpected %q; put strings in single quotes", r)
 }
 
-func span(s string, in func(byte) bool) int {
+func spanLength(s string, in func(byte) bool) int {
 	for i := range len(s) {
 		if !in(s[i]) {
 			return i

@@ -46,7 +46,7 @@ func Parse(query string) (Expr, error) {
 			return nil, errorAt(utf8.RuneCountInString(query[:i])+1, "invalid character")
 		}
 	}
-	tokens, err := lex(query)
+	tokens, err := tokenize(query)
 	if err != nil {
 		return nil, err
 	}
@@ -54,11 +54,11 @@ func Parse(query string) (Expr, error) {
 		return nil, nil
 	}
 	p := parser{tokens: tokens}
-	x, err := p.or(0)
+	x, err := p.parseOr(0)
 	if err != nil {
 		return nil, err
 	}
-	if t := p.peek(); t.kind != end {
+	if t := p.peekToken(); t.kind != end {
 		return nil, errorAt(t.column, "expected and, or, or the end of the query, found %s", t)
 	}
 	return x, nil
@@ -69,9 +69,9 @@ type parser struct {
 	specColumns int
 }
 
-func (p *parser) peek() token { return p.tokens[0] }
+func (p *parser) peekToken() token { return p.tokens[0] }
 
-func (p *parser) next() token {
+func (p *parser) nextToken() token {
 	t := p.tokens[0]
 	if t.kind != end {
 		p.tokens = p.tokens[1:]
@@ -79,164 +79,164 @@ func (p *parser) next() token {
 	return t
 }
 
-// take consumes the next token if it is s.
-func (p *parser) take(s string) bool {
-	if p.peek().is(s) {
-		p.next()
+// acceptToken consumes the next token if it is s.
+func (p *parser) acceptToken(s string) bool {
+	if p.peekToken().matches(s) {
+		p.nextToken()
 		return true
 	}
 	return false
 }
 
-func (p *parser) want(s string) error {
-	if t := p.peek(); !p.take(s) {
+func (p *parser) expectToken(s string) error {
+	if t := p.peekToken(); !p.acceptToken(s) {
 		return errorAt(t.column, "expected %q, found %s", s, t)
 	}
 	return nil
 }
 
-func (p *parser) or(depth int) (Expr, error) {
-	x, err := p.and(depth)
-	for err == nil && p.take("or") {
+func (p *parser) parseOr(depth int) (Expr, error) {
+	x, err := p.parseAnd(depth)
+	for err == nil && p.acceptToken("or") {
 		var right Expr
-		right, err = p.and(depth)
+		right, err = p.parseAnd(depth)
 		x = Or{x, right}
 	}
 	return x, err
 }
 
-func (p *parser) and(depth int) (Expr, error) {
-	x, err := p.not(depth)
-	for err == nil && p.take("and") {
+func (p *parser) parseAnd(depth int) (Expr, error) {
+	x, err := p.parseNot(depth)
+	for err == nil && p.acceptToken("and") {
 		var right Expr
-		right, err = p.not(depth)
+		right, err = p.parseNot(depth)
 		x = And{x, right}
 	}
 	return x, err
 }
 
-func (p *parser) not(depth int) (Expr, error) {
-	t := p.peek()
+func (p *parser) parseNot(depth int) (Expr, error) {
+	t := p.peekToken()
 	if depth > MaxDepth {
 		return nil, errorAt(t.column, "nested deeper than %d", MaxDepth)
 	}
 	switch {
-	case p.take("not"):
-		x, err := p.not(depth + 1)
+	case p.acceptToken("not"):
+		x, err := p.parseNot(depth + 1)
 		return Not{x}, err
-	case p.take("("):
-		x, err := p.or(depth + 1)
+	case p.acceptToken("("):
+		x, err := p.parseOr(depth + 1)
 		if err != nil {
 			return nil, err
 		}
-		return x, p.want(")")
+		return x, p.expectToken(")")
 	}
 	return p.comparison()
 }
 
 func (p *parser) comparison() (Expr, error) {
-	c, err := p.column()
+	c, err := p.parseColumn()
 	if err != nil {
 		return nil, err
 	}
-	if p.take("is") {
-		negated := p.take("not")
-		return negate(!negated, Present{c}), p.want("null")
+	if p.acceptToken("is") {
+		negated := p.acceptToken("not")
+		return negateExpr(!negated, Present{c}), p.expectToken("null")
 	}
-	t := p.next()
-	if negated := t.is("not"); negated {
-		t = p.next()
-		x, ok, err := p.set(c, t)
+	t := p.nextToken()
+	if negated := t.matches("not"); negated {
+		t = p.nextToken()
+		x, ok, err := p.parseSetOperator(c, t)
 		if err == nil && !ok {
 			err = errorAt(t.column, "expected in, like or between after not, found %s", t)
 		}
 		return Not{x}, err
 	}
-	if x, ok, err := p.set(c, t); ok || err != nil {
+	if x, ok, err := p.parseSetOperator(c, t); ok || err != nil {
 		return x, err
 	}
-	op, negated, ok := operator(t)
+	op, negated, ok := comparisonOperator(t)
 	if !ok {
 		return nil, errorAt(t.column, "expected a comparison (=, !=, <, <=, >, >=, in, like, between or is null), found %s", t)
 	}
-	v, err := p.literal(c)
-	return negate(negated, Compare{Column: c, Op: op, Value: v}), err
+	v, err := p.parseLiteral(c)
+	return negateExpr(negated, Compare{Column: c, Op: op, Value: v}), err
 }
 
-// set reads the rest of in, like and between, which t may be.
-func (p *parser) set(c Column, t token) (Expr, bool, error) {
+// parseSetOperator reads the rest of in, like and between, which t may be.
+func (p *parser) parseSetOperator(c Column, t token) (Expr, bool, error) {
 	switch {
-	case t.is("in"):
-		values, err := p.list(c)
+	case t.matches("in"):
+		values, err := p.parseList(c)
 		return In{Column: c, Values: values}, true, err
-	case t.is("like"):
-		pattern, err := p.pattern(c)
+	case t.matches("like"):
+		pattern, err := p.parsePattern(c)
 		return Like{Column: c, Pattern: pattern}, true, err
-	case t.is("between"):
-		low, err := p.literal(c)
+	case t.matches("between"):
+		low, err := p.parseLiteral(c)
 		if err != nil {
 			return nil, true, err
 		}
-		if err := p.want("and"); err != nil {
+		if err := p.expectToken("and"); err != nil {
 			return nil, true, err
 		}
-		high, err := p.literal(c)
+		high, err := p.parseLiteral(c)
 		return And{Compare{c, GreaterOrEqual, low}, Compare{c, LessOrEqual, high}}, true, err
 	}
 	return nil, false, nil
 }
 
-func negate(negated bool, x Expr) Expr {
+func negateExpr(negated bool, x Expr) Expr {
 	if negated {
 		return Not{x}
 	}
 	return x
 }
 
-func operator(t token) (op Op, negated, ok bool) {
+func comparisonOperator(t token) (op Op, negated, ok bool) {
 	switch {
-	case t.is("="):
+	case t.matches("="):
 		return Equal, false, true
-	case t.is("!="), t.is("<>"):
+	case t.matches("!="), t.matches("<>"):
 		return Equal, true, true
-	case t.is("<"):
+	case t.matches("<"):
 		return Less, false, true
-	case t.is("<="):
+	case t.matches("<="):
 		return LessOrEqual, false, true
-	case t.is(">"):
+	case t.matches(">"):
 		return Greater, false, true
-	case t.is(">="):
+	case t.matches(">="):
 		return GreaterOrEqual, false, true
 	}
 	return 0, false, false
 }
 
-func (p *parser) list(c Column) ([]Value, error) {
+func (p *parser) parseList(c Column) ([]Value, error) {
 	closing := "]"
-	switch t := p.next(); {
-	case t.is("["):
-	case t.is("("):
+	switch t := p.nextToken(); {
+	case t.matches("["):
+	case t.matches("("):
 		closing = ")"
 	default:
 		return nil, errorAt(t.column, `expected "[" or "(", found %s`, t)
 	}
 	var values []Value
 	for {
-		v, err := p.literal(c)
+		v, err := p.parseLiteral(c)
 		if err != nil {
 			return nil, err
 		}
 		values = append(values, v)
-		if t := p.next(); t.is(closing) {
+		if t := p.nextToken(); t.matches(closing) {
 			return values, nil
-		} else if !t.is(",") {
+		} else if !t.matches(",") {
 			return nil, errorAt(t.column, "expected \",\" or %q, found %s", closing, t)
 		}
 	}
 }
 
-func (p *parser) pattern(c Column) (string, error) {
-	t := p.next()
+func (p *parser) parsePattern(c Column) (string, error) {
+	t := p.nextToken()
 	if c.Field.Type() != Text {
 		return "", errorAt(t.column, "like is not supported for %s; compare it with a value", c)
 	}
@@ -249,9 +249,9 @@ func (p *parser) pattern(c Column) (string, error) {
 	return t.value, nil
 }
 
-// literal reads a value for c.
-func (p *parser) literal(c Column) (Value, error) {
-	t := p.next()
+// parseLiteral reads a value for c.
+func (p *parser) parseLiteral(c Column) (Value, error) {
+	t := p.nextToken()
 	switch c.Field.Type() {
 	case Integer:
 		return integerOf(c, t)
@@ -285,7 +285,7 @@ func specValue(c Column, t token) (Value, error) {
 		return Value{Type: Text, Text: t.value}, nil
 	case t.kind == integer, t.kind == decimal:
 		return Value{Type: Number, Text: t.value}, nil
-	case t.is("true"), t.is("false"):
+	case t.matches("true"), t.matches("false"):
 		return Value{Type: Text, Text: strings.ToLower(t.value)}, nil
 	}
 	return Value{}, errorAt(t.column, "%s must be compared with a quoted string, a number, true or false, found %s", c, t)

@@ -60,9 +60,9 @@ func Until(now time.Time, who auth.Principal) time.Time {
 // returns an error if the watch did not begin.
 func Serve(w http.ResponseWriter, r *http.Request, to Watch) error {
 	out := newStream(w, r)
-	defer out.end()
+	defer out.endStream()
 	if r.Method == http.MethodHead {
-		out.begin() // there is nothing that could follow
+		out.startStream() // there is nothing that could follow
 		return nil
 	}
 	err := to.Hub.Watch(r.Context(), to.Request, out)
@@ -70,16 +70,16 @@ func Serve(w http.ResponseWriter, r *http.Request, to Watch) error {
 	case err == nil:
 		return nil
 	case !out.begun:
-		return to.refused(err)
+		return to.startError(err)
 	case r.Context().Err() != nil || errors.Is(err, errNotTaken):
 		to.Log.DebugContext(r.Context(), "watch interrupted", "err", err)
 		return nil
 	}
-	return to.fail(r.Context(), out, err)
+	return to.endWithError(r.Context(), out, err)
 }
 
-// refused says why a watch did not begin.
-func (to *Watch) refused(err error) error {
+// startError says why a watch did not begin.
+func (to *Watch) startError(err error) error {
 	switch {
 	case errors.Is(err, watch.ErrTooMany):
 		return &problem.Error{Code: problem.Unavailable, Detail: "the maximum number of watches is open; retry later, or poll with changed_since", RetryAfter: retryFull}
@@ -89,8 +89,8 @@ func (to *Watch) refused(err error) error {
 	return to.Expired(err)
 }
 
-// fail tells the client why its watch ends.
-func (to *Watch) fail(ctx context.Context, out *stream, err error) error {
+// endWithError tells the client why its watch ends.
+func (to *Watch) endWithError(ctx context.Context, out *stream, err error) error {
 	p, ok := errors.AsType[*problem.Error](to.Expired(err))
 	if !ok {
 		to.Log.ErrorContext(ctx, "watch failed", "err", err)
@@ -128,10 +128,10 @@ func newStream(w http.ResponseWriter, r *http.Request) *stream {
 
 // Send writes a batch of events.
 func (s *stream) Send(ctx context.Context, events []byte) error {
-	release := s.bound(ctx)
+	release := s.startWriteDeadline(ctx)
 	defer release()
 	if !s.begun {
-		s.begin()
+		s.startStream()
 	}
 	if _, err := s.w.Write(events); err != nil {
 		return fmt.Errorf("%w: %w", errNotTaken, err)
@@ -142,17 +142,17 @@ func (s *stream) Send(ctx context.Context, events []byte) error {
 	return nil
 }
 
-// bound bounds how long a batch may take, until it is released. Between two
+// startWriteDeadline bounds how long a batch may take, until it is released. Between two
 // batches there is no bound.
-func (s *stream) bound(ctx context.Context) (release func()) {
-	s.within(taking)
+func (s *stream) startWriteDeadline(ctx context.Context) (release func()) {
+	s.setDeadline(taking)
 	if ctx.Err() != nil {
-		s.within(takingLast)
+		s.setDeadline(takingLast)
 	}
 	hurried := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(hurried)
-		s.within(takingLast)
+		s.setDeadline(takingLast)
 	})
 	return func() {
 		if !stop() {
@@ -162,12 +162,12 @@ func (s *stream) bound(ctx context.Context) (release func()) {
 	}
 }
 
-func (s *stream) within(d time.Duration) {
+func (s *stream) setDeadline(d time.Duration) {
 	// A connection that is gone has no deadlines, and says so when it is written to.
 	_ = s.control.SetWriteDeadline(time.Now().Add(d))
 }
 
-func (s *stream) begin() {
+func (s *stream) startStream() {
 	s.begun = true
 	h := s.w.Header()
 	h.Set("Content-Type", "text/event-stream")
@@ -184,9 +184,9 @@ func (s *stream) begin() {
 	}
 }
 
-// end bounds what the server writes behind the last event.
-func (s *stream) end() {
+// endStream bounds what the server writes behind the last event.
+func (s *stream) endStream() {
 	if s.begun {
-		s.within(takingLast)
+		s.setDeadline(takingLast)
 	}
 }

@@ -85,8 +85,8 @@ func (t *Timeline) Stop() { t.hub.Stop() }
 // Nudge says that something was appended. It never blocks.
 func (t *Timeline) Nudge() { t.hub.Nudge() }
 
-// reads is what a principal may see.
-func reads(who auth.Principal) (Scope, error) {
+// readScope is what a principal may see.
+func readScope(who auth.Principal) (Scope, error) {
 	switch {
 	case who.ReadsAll():
 		return Scope{All: true}, nil
@@ -99,8 +99,8 @@ func reads(who auth.Principal) (Scope, error) {
 // retryAfter is what a client is told to wait if something of ours is down.
 const retryAfter = 2 * time.Second
 
-// refused turns an error of the store into a problem.
-func refused(err error) error {
+// problemOf turns an error of the store into a problem.
+func problemOf(err error) error {
 	switch {
 	case errors.Is(err, ErrUnavailable):
 		return &problem.Error{Code: problem.Unavailable, Detail: "the database is unreachable; retry later", RetryAfter: retryAfter, Cause: err}

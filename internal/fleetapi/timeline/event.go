@@ -29,7 +29,7 @@ func newEvent(p changeevent.Payload, tenant, recordedBy string, trusted bool) (E
 		return Event{}, fmt.Errorf("write a change event: %w", err)
 	}
 	return Event{
-		Key: hashed(tenant, p.Cluster, p.Source, p.ID, strconv.FormatBool(trusted)), Digest: hashed(string(text)),
+		Key: hashTexts(tenant, p.Cluster, p.Source, p.ID, strconv.FormatBool(trusted)), Digest: hashTexts(string(text)),
 		At: at, Tenant: tenant, RecordedBy: recordedBy, Payload: text,
 		Facts: Facts{
 			Cluster: p.Cluster, Node: p.Node, Source: p.Source, Actor: cmp.Or(strings.TrimSpace(p.Details[DetailActor]), p.Source),
@@ -38,8 +38,8 @@ func newEvent(p changeevent.Payload, tenant, recordedBy string, trusted bool) (E
 	}, nil
 }
 
-// hashed is a hash of some texts.
-func hashed(parts ...string) uuid.UUID {
+// hashTexts is a hash of some texts.
+func hashTexts(parts ...string) uuid.UUID {
 	h := sha256.New()
 	var length [8]byte
 	for _, p := range parts {

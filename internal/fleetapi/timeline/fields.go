@@ -26,7 +26,7 @@ func DiffFields(root string, before, after json.RawMessage) []changeevent.FieldC
 		return []changeevent.FieldChange{{Field: root, Before: before, After: after}}
 	}
 	var d differ
-	d.compare(root, b, a)
+	d.compareValues(root, b, a)
 	return d.changes
 }
 
@@ -48,7 +48,7 @@ type unset struct{}
 // A differ collects the fields in which values differ.
 type differ struct{ changes []changeevent.FieldChange }
 
-func (d *differ) compare(path string, before, after any) {
+func (d *differ) compareValues(path string, before, after any) {
 	b, okBefore := membersOf(before)
 	a, okAfter := membersOf(after)
 	if okBefore && okAfter && len(b)+len(a) > 0 {
@@ -58,14 +58,14 @@ func (d *differ) compare(path string, before, after any) {
 		}
 		maps.Copy(all, b)
 		for _, key := range slices.Sorted(maps.Keys(all)) {
-			d.compare(path+"."+key, memberOf(b, key), memberOf(a, key))
+			d.compareValues(path+"."+key, memberOf(b, key), memberOf(a, key))
 		}
 		return
 	}
 	if lb, ok := before.([]any); ok {
 		if la, ok := after.([]any); ok && len(la) == len(lb) {
 			for i := range lb {
-				d.compare(path+"["+strconv.Itoa(i)+"]", lb[i], la[i])
+				d.compareValues(path+"["+strconv.Itoa(i)+"]", lb[i], la[i])
 			}
 			return
 		}

@@ -106,7 +106,7 @@ func parseFilter(v url.Values) (Filter, error) {
 	return Filter{
 		Cluster: v.Get("cluster"), Node: v.Get("node"), Subject: v.Get("subject"), Session: v.Get("session"),
 		Field:  fieldKey(v.Get("field")),
-		Actors: components(v.Get("actor")), Sources: components(v.Get("source")), Actions: words(v.Get("action")),
+		Actors: components(v.Get("actor")), Sources: components(v.Get("source")), Actions: splitList(v.Get("action")),
 	}, nil
 }
 
@@ -114,7 +114,7 @@ func parseFilter(v url.Values) (Filter, error) {
 // whose they are, fault-quarantine for nvsentinel/fault-quarantine.
 func components(text string) []string {
 	var list []string
-	for _, name := range words(text) {
+	for _, name := range splitList(text) {
 		list = append(list, name)
 		if !strings.Contains(name, "/") {
 			list = append(list, "nvsentinel/"+name, "fleetloop/"+name)
@@ -123,8 +123,8 @@ func components(text string) []string {
 	return list
 }
 
-// words are the parts of a list with commas.
-func words(text string) []string {
+// splitList are the parts of a list with commas.
+func splitList(text string) []string {
 	var list []string
 	for word := range strings.SplitSeq(text, ",") {
 		if word = strings.TrimSpace(word); word != "" {

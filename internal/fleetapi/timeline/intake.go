@@ -48,14 +48,14 @@ type group struct {
 
 func newIntake(store Store) *intake { return &intake{store: store, queues: map[Scope][]*group{}} }
 
-// append keeps events. It returns when they are durable, which the end of ctx
+// appendEvents keeps events. It returns when they are durable, which the end of ctx
 // does not hurry: by then others may count on this call.
-func (in *intake) append(ctx context.Context, scope Scope, events []Event) ([]Outcome, error) {
-	g, from := in.join(scope, events)
+func (in *intake) appendEvents(ctx context.Context, scope Scope, events []Event) ([]Outcome, error) {
+	g, from := in.joinGroup(scope, events)
 	select {
 	case <-g.done:
 	case <-g.lead:
-		in.run(ctx, scope, g)
+		in.appendGroup(ctx, scope, g)
 	}
 	if g.err == nil {
 		return g.outcomes[from : from+len(events)], nil
@@ -67,8 +67,8 @@ func (in *intake) append(ctx context.Context, scope Scope, events []Event) ([]Ou
 	return appendOnce(ctx, in.store, scope, events)
 }
 
-// join finds a group for events and gives where they are in it.
-func (in *intake) join(scope Scope, events []Event) (g *group, from int) {
+// joinGroup finds a group for events and gives where they are in it.
+func (in *intake) joinGroup(scope Scope, events []Event) (g *group, from int) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	queue, busy := in.queues[scope]
@@ -82,13 +82,13 @@ func (in *intake) join(scope Scope, events []Event) (g *group, from int) {
 	g.events = append(g.events, events...)
 	g.requests++
 	if !busy {
-		in.next(scope)
+		in.startNextGroup(scope)
 	}
 	return g, from
 }
 
-// next lets the group at the head of a queue be appended. The lock is held.
-func (in *intake) next(scope Scope) {
+// startNextGroup lets the group at the head of a queue be appended. The lock is held.
+func (in *intake) startNextGroup(scope Scope) {
 	queue := in.queues[scope]
 	if len(queue) == 0 {
 		delete(in.queues, scope)
@@ -97,8 +97,8 @@ func (in *intake) next(scope Scope) {
 	queue[0].lead <- struct{}{}
 }
 
-// run appends a group, and lets the next one be appended.
-func (in *intake) run(ctx context.Context, scope Scope, g *group) {
+// appendGroup appends a group, and lets the next one be appended.
+func (in *intake) appendGroup(ctx context.Context, scope Scope, g *group) {
 	in.mu.Lock()
 	in.queues[scope] = slices.Delete(in.queues[scope], 0, 1) // nobody joins it any more
 	in.mu.Unlock()
@@ -107,7 +107,7 @@ func (in *intake) run(ctx context.Context, scope Scope, g *group) {
 		close(g.done)
 		in.mu.Lock()
 		defer in.mu.Unlock()
-		in.next(scope)
+		in.startNextGroup(scope)
 	}()
 	if waited := time.Since(g.since); waited > appendBound {
 		g.err = fmt.Errorf("%w: the events waited %s in the queue", ErrUnavailable, waited.Round(time.Second))

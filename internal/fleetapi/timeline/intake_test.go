@@ -69,7 +69,7 @@ func (s *slowStore) Append(ctx context.Context, scope Scope, events []Event) ([]
 	return outcomes, nil
 }
 
-func named(name, says string) Event { return Event{Key: hashed(name), Digest: hashed(says)} }
+func named(name, says string) Event { return Event{Key: hashTexts(name), Digest: hashTexts(says)} }
 
 func TestACommitIsShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -79,7 +79,7 @@ func TestACommitIsShared(t *testing.T) {
 		var all sync.WaitGroup
 		for i := range 100 {
 			all.Go(func() {
-				got, err := in.append(t.Context(), Scope{All: true}, []Event{named(fmt.Sprint(i), ""), named(fmt.Sprint(i, "+"), "")})
+				got, err := in.appendEvents(t.Context(), Scope{All: true}, []Event{named(fmt.Sprint(i), ""), named(fmt.Sprint(i, "+"), "")})
 				if err != nil || !cmp.Equal(got, []Outcome{Stored, Stored}) {
 					t.Errorf("%v, %v", got, err)
 				}
@@ -111,7 +111,7 @@ func TestAGroupHasABound(t *testing.T) {
 				events[j] = named(fmt.Sprint(i, j), "")
 			}
 			all.Go(func() {
-				if got, err := in.append(t.Context(), Scope{}, events); err != nil || len(got) != n {
+				if got, err := in.appendEvents(t.Context(), Scope{}, events); err != nil || len(got) != n {
 					t.Errorf("%d, %v", len(got), err)
 				}
 			})
@@ -134,7 +134,7 @@ func TestCallersGiveUp(t *testing.T) {
 		for i := range 6 {
 			ctx, cancel := context.WithCancel(t.Context())
 			all.Go(func() {
-				if _, err := in.append(ctx, Scope{}, []Event{named(fmt.Sprint(i), "")}); err != nil {
+				if _, err := in.appendEvents(ctx, Scope{}, []Event{named(fmt.Sprint(i), "")}); err != nil {
 					t.Error(err)
 				}
 			})
@@ -180,7 +180,7 @@ func TestOthersFault(t *testing.T) {
 						e.Action = "bad"
 					}
 					all.Go(func() {
-						_, err := in.append(t.Context(), Scope{}, []Event{e})
+						_, err := in.appendEvents(t.Context(), Scope{}, []Event{e})
 						if bad := e.Action == "bad" || errors.Is(c.err, ErrUnavailable); bad != errors.Is(err, c.err) {
 							t.Errorf("event %d: %v", i, err)
 						}
@@ -218,7 +218,7 @@ func TestAStoreThatDoesNotAnswer(t *testing.T) {
 		var all sync.WaitGroup
 		for i := range 5 { // the first goes alone
 			all.Go(func() {
-				if _, err := in.append(t.Context(), Scope{}, []Event{named(fmt.Sprint(i), "")}); !errors.Is(err, ErrUnavailable) {
+				if _, err := in.appendEvents(t.Context(), Scope{}, []Event{named(fmt.Sprint(i), "")}); !errors.Is(err, ErrUnavailable) {
 					t.Error(err)
 				}
 			})
@@ -245,7 +245,7 @@ func TestNobodyWaitsForMoreThanTwo(t *testing.T) {
 			}
 			all.Go(func() {
 				began := time.Now()
-				if _, err := in.append(t.Context(), Scope{}, events); !errors.Is(err, ErrUnavailable) {
+				if _, err := in.appendEvents(t.Context(), Scope{}, events); !errors.Is(err, ErrUnavailable) {
 					t.Error(err)
 				}
 				if waited := time.Since(began); waited > 2*appendBound {
@@ -282,7 +282,7 @@ func TestTheSameAfterOthersFault(t *testing.T) {
 		var all sync.WaitGroup
 		for i, events := range [][]Event{{named("first", "")}, {bad}, {named("a", "x"), named("a", "x"), named("a", "y")}} {
 			all.Go(func() {
-				got, err := in.append(t.Context(), Scope{}, events)
+				got, err := in.appendEvents(t.Context(), Scope{}, events)
 				if i == 2 && (err != nil || !cmp.Equal(got, []Outcome{Stored, Known, Different})) {
 					t.Errorf("%v, %v", got, err)
 				}

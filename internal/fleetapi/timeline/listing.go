@@ -25,14 +25,14 @@ const (
 
 // Get lists change events, or streams them to who accepts a stream.
 func (t *Timeline) Get(w http.ResponseWriter, r *http.Request, who auth.Principal) error {
-	scope, err := reads(who)
+	scope, err := readScope(who)
 	if err != nil {
 		return err
 	}
 	if wantsStream(r) {
-		return t.stream(w, r, scope, who)
+		return t.streamEvents(w, r, scope, who)
 	}
-	return t.list(w, r, scope)
+	return t.listEvents(w, r, scope)
 }
 
 // wantsStream reports whether a stream is what the client asks for first.
@@ -125,8 +125,8 @@ func (l *listing) parseCursor(text string) error {
 	return nil
 }
 
-// list answers with a page.
-func (t *Timeline) list(w http.ResponseWriter, r *http.Request, scope Scope) error {
+// listEvents answers with a page.
+func (t *Timeline) listEvents(w http.ResponseWriter, r *http.Request, scope Scope) error {
 	l, err := t.parseListing(r, scope, time.Now())
 	if err != nil {
 		return err
@@ -148,7 +148,7 @@ func (t *Timeline) list(w http.ResponseWriter, r *http.Request, scope Scope) err
 		return err
 	})
 	if err != nil {
-		return refused(err)
+		return problemOf(err)
 	}
 	b = append(b, ']')
 	if more {

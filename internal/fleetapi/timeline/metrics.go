@@ -24,7 +24,7 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 	}, nil
 }
 
-func (m *metrics) count(outcomes []Outcome) {
+func (m *metrics) countOutcomes(outcomes []Outcome) {
 	for _, o := range outcomes {
 		switch o {
 		case Stored:

@@ -14,8 +14,8 @@ import (
 	"github.com/fleetloop/fleetloop/internal/fleetapi/watch"
 )
 
-// stream answers with what comes, for as long as the client listens.
-func (t *Timeline) stream(w http.ResponseWriter, r *http.Request, scope Scope, who auth.Principal) error {
+// streamEvents answers with what comes, for as long as the client listens.
+func (t *Timeline) streamEvents(w http.ResponseWriter, r *http.Request, scope Scope, who auth.Principal) error {
 	v := r.URL.Query()
 	if err := checkParameters(v, "cluster", "node", "subject", "session", "field", "actor", "source", "action", "after"); err != nil {
 		return err
@@ -37,7 +37,7 @@ func (t *Timeline) stream(w http.ResponseWriter, r *http.Request, scope Scope, w
 		Hub: t.hub, Log: t.log, Expired: asProblem,
 		Request: watch.Request{
 			Tenant: scope.Tenant, All: scope.All, Labels: &filter, After: after,
-			Until: sse.Until(time.Now(), who), Allowed: t.still(r.Header.Get("Authorization"), scope),
+			Until: sse.Until(time.Now(), who), Allowed: t.recheckAccess(r.Header.Get("Authorization"), scope),
 		},
 	})
 }
@@ -62,8 +62,8 @@ func parseAfter(r *http.Request) (*feed.Cursor, error) {
 	return nil, problem.Query("after", "format", text, "is not a cursor of this API; use the cursor of a list or the id of an event")
 }
 
-// still asks whether whoever began a stream may see the same as then.
-func (t *Timeline) still(authorization string, scope Scope) func(context.Context) error {
+// recheckAccess asks whether whoever began a stream may see the same as then.
+func (t *Timeline) recheckAccess(authorization string, scope Scope) func(context.Context) error {
 	return func(ctx context.Context) error {
 		who, err := t.authenticate(ctx, authorization)
 		if p, ok := errors.AsType[*problem.Error](err); ok && p.Code == problem.Unavailable {
@@ -72,7 +72,7 @@ func (t *Timeline) still(authorization string, scope Scope) func(context.Context
 		if err != nil {
 			return err
 		}
-		now, err := reads(who)
+		now, err := readScope(who)
 		if err == nil && now != scope {
 			err = problem.New(problem.Forbidden, "the token's permissions have changed; open the stream again")
 		}
@@ -83,7 +83,7 @@ func (t *Timeline) still(authorization string, scope Scope) func(context.Context
 // asProblem says in the client's terms why a stream ends.
 func asProblem(err error) error {
 	if errors.Is(err, watch.ErrExpired) {
-		return refused(ErrCursorExpired)
+		return problemOf(ErrCursorExpired)
 	}
 	return err
 }

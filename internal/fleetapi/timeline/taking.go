@@ -30,7 +30,7 @@ func (t *Timeline) Post(w http.ResponseWriter, r *http.Request, who auth.Princip
 	if !who.Steers() {
 		return problem.New(problem.Forbidden, "%q has the role %s, which cannot send change events", who.Subject, auth.Viewer)
 	}
-	scope, err := reads(who)
+	scope, err := readScope(who)
 	if err != nil {
 		return err
 	}
@@ -38,7 +38,7 @@ func (t *Timeline) Post(w http.ResponseWriter, r *http.Request, who auth.Princip
 	if err != nil {
 		return err
 	}
-	payloads, err := t.payloads(w, r)
+	payloads, err := t.readPayloads(w, r)
 	if err != nil {
 		return err
 	}
@@ -48,8 +48,8 @@ func (t *Timeline) Post(w http.ResponseWriter, r *http.Request, who auth.Princip
 		if payloads[i].Cluster == "" {
 			payloads[i].Cluster = cluster
 		}
-		if err := t.check(&payloads[i], now); err != nil {
-			return at(i, len(payloads), err)
+		if err := t.checkPayload(&payloads[i], now); err != nil {
+			return atIndex(i, len(payloads), err)
 		}
 		if events[i], err = newEvent(payloads[i], tenantOf(&payloads[i], who), who.Subject, servesAll(who)); err != nil {
 			return err
@@ -58,11 +58,11 @@ func (t *Timeline) Post(w http.ResponseWriter, r *http.Request, who auth.Princip
 	if err := t.checkClusters(r, scope, events); err != nil {
 		return err
 	}
-	outcomes, err := t.intake.append(r.Context(), scope, events)
+	outcomes, err := t.intake.appendEvents(r.Context(), scope, events)
 	if err != nil {
-		return refused(err)
+		return problemOf(err)
 	}
-	t.metrics.count(outcomes)
+	t.metrics.countOutcomes(outcomes)
 	taken := takenOf(payloads, outcomes)
 	if taken.Stored > 0 {
 		t.hub.Nudge()
@@ -105,8 +105,8 @@ func tenantOf(p *changeevent.Payload, who auth.Principal) string {
 // not, though the role system lets it see them.
 func servesAll(who auth.Principal) bool { return who.Unrestricted || who.Tenant == "" }
 
-// payloads reads the body.
-func (t *Timeline) payloads(w http.ResponseWriter, r *http.Request) ([]changeevent.Payload, error) {
+// readPayloads reads the body.
+func (t *Timeline) readPayloads(w http.ResponseWriter, r *http.Request) ([]changeevent.Payload, error) {
 	if e := r.Header.Get("Content-Encoding"); e != "" && !strings.EqualFold(e, "identity") {
 		return nil, problem.New(problem.UnsupportedMediaType, "content encoding %q is not supported; send the body without encoding", e)
 	}
@@ -140,8 +140,8 @@ func (t *Timeline) payloads(w http.ResponseWriter, r *http.Request) ([]changeeve
 	return list, nil
 }
 
-// check looks at what is not wrong in itself, but here.
-func (t *Timeline) check(p *changeevent.Payload, now time.Time) error {
+// checkPayload looks at what is not wrong in itself, but here.
+func (t *Timeline) checkPayload(p *changeevent.Payload, now time.Time) error {
 	if p.Source == changeevent.SourceFleetAPI {
 		return problem.New(problem.InvalidBody, "source %q is reserved: the fleet API records its own changes", p.Source)
 	}
@@ -158,8 +158,8 @@ func (t *Timeline) check(p *changeevent.Payload, now time.Time) error {
 	return nil
 }
 
-// at says which of several events a problem is about.
-func at(i, of int, err error) error {
+// atIndex says which of several events a problem is about.
+func atIndex(i, of int, err error) error {
 	p, ok := errors.AsType[*problem.Error](err)
 	if !ok || of == 1 {
 		return err
@@ -181,7 +181,7 @@ func (t *Timeline) checkClusters(r *http.Request, scope Scope, events []Event) e
 	slices.Sort(names)
 	unknown, err := t.store.UnknownClusters(r.Context(), scope, slices.Compact(names))
 	if err != nil {
-		return refused(err)
+		return problemOf(err)
 	}
 	if len(unknown) > 0 {
 		return problem.New(problem.NotFound, "there is no cluster %q; create it, or set timeline.known_clusters_only to false", unknown[0])

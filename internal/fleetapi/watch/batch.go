@@ -19,7 +19,7 @@ type batch struct {
 	changed, removed, bookmarks int
 }
 
-func (b *batch) add(frame []byte, removed bool) {
+func (b *batch) addFrame(frame []byte, removed bool) {
 	if b.b == nil {
 		b.b = (*b.hub.buffers.Get().(*[]byte))[:0] //nolint:errcheck // nothing else is put in
 	}
@@ -31,18 +31,18 @@ func (b *batch) add(frame []byte, removed bool) {
 	}
 }
 
-// send sends what there is, if anything.
-func (b *batch) send(ctx context.Context) error {
+// sendFrames sends what there is, if anything.
+func (b *batch) sendFrames(ctx context.Context) error {
 	if len(b.b) == 0 {
 		return nil
 	}
 	err := b.out.Send(ctx, b.b)
-	b.hub.metrics.sent(b)
-	b.release()
+	b.hub.metrics.countSent(b)
+	b.releaseFrames()
 	return err
 }
 
-func (b *batch) release() {
+func (b *batch) releaseFrames() {
 	if cap(b.b) > 0 && cap(b.b) <= keptBytes {
 		kept := b.b[:0]
 		b.hub.buffers.Put(&kept)

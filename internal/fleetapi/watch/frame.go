@@ -27,7 +27,7 @@ type entry struct {
 // included.
 const entryOverhead = 512
 
-func (e *entry) size() int { return len(e.changed) + len(e.removed) + entryOverhead }
+func (e *entry) sizeBytes() int { return len(e.changed) + len(e.removed) + entryOverhead }
 
 func newEntry(c *Change, cursor feed.Cursor) *entry {
 	e := &entry{at: c.At, kind: c.Kind, tenant: c.Tenant, labels: c.Labels}
@@ -42,8 +42,8 @@ func newEntry(c *Change, cursor feed.Cursor) *entry {
 	return e
 }
 
-// frame gives what a watcher is to be sent of a change, if anything.
-func (w *Request) frame(e *entry) (frame []byte, removed bool) {
+// frameFor gives what a watcher is to be sent of a change, if anything.
+func (w *Request) frameFor(e *entry) (frame []byte, removed bool) {
 	switch {
 	case e.kind != w.Kind, !w.All && e.tenant != w.Tenant:
 		return nil, false

@@ -188,7 +188,7 @@ func New(cfg Config, deps Deps) (*Hub, error) {
 }
 
 // Nudge says that something changed. It never blocks.
-func (h *Hub) Nudge() { signal(h.nudged) }
+func (h *Hub) Nudge() { signalChannel(h.nudged) }
 
 // Stop lets every watch say where it got to and end, and takes no new ones. It
 // does not wait for them.
@@ -211,16 +211,16 @@ func (h *Hub) Run(ctx context.Context) error {
 			return nil
 		case <-h.joined:
 		}
-		h.follow(ctx)
+		h.followFeed(ctx)
 	}
 }
 
-// follow reads the feed until nobody watches, or ctx ends.
-func (h *Hub) follow(ctx context.Context) {
-	defer h.ring.end()
+// followFeed reads the feed until nobody watches, or ctx ends.
+func (h *Hub) followFeed(ctx context.Context) {
+	defer h.ring.clearAll()
 	t := tail{Hub: h}
-	for failures := 0; ctx.Err() == nil && h.watched(); {
-		again, err := t.read(ctx)
+	for failures := 0; ctx.Err() == nil && h.hasWatchers(); {
+		again, err := t.readPage(ctx)
 		switch {
 		case ctx.Err() != nil:
 			return
@@ -228,8 +228,8 @@ func (h *Hub) follow(ctx context.Context) {
 			if failures == 0 {
 				h.log.WarnContext(ctx, "reading changes failed, retrying", "err", err)
 			}
-			h.ring.lose()
-			_ = backoff.Sleep(ctx, retries().Delay(failures)) // ctx is looked at above
+			h.ring.markUnavailable()
+			_ = backoff.Sleep(ctx, retryPolicy().Delay(failures)) // ctx is looked at above
 			failures++
 			continue
 		case failures > 0:
@@ -238,14 +238,14 @@ func (h *Hub) follow(ctx context.Context) {
 		}
 		h.metrics.lastRead.SetToCurrentTime()
 		if !again {
-			t.wait(ctx)
+			t.waitForChanges(ctx)
 		}
 	}
 }
 
-// retries says how long to wait for a feed that cannot be read. Who waits for
+// retryPolicy says how long to wait for a feed that cannot be read. Who waits for
 // it waits for changes, so it is asked often.
-func retries() backoff.Policy {
+func retryPolicy() backoff.Policy {
 	return backoff.Policy{Initial: 50 * time.Millisecond, Max: time.Second}
 }
 
@@ -259,21 +259,21 @@ type tail struct {
 	nudged bool // before the last read
 }
 
-// read reads one page and adds it to the ring. It says whether there is more.
-func (t *tail) read(ctx context.Context) (more bool, err error) {
+// readPage reads one page and adds it to the ring. It says whether there is more.
+func (t *tail) readPage(ctx context.Context) (more bool, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, longestRead, errNoAnswer)
 	defer cancel()
-	defer time.AfterFunc(slowRead, t.ring.lose).Stop()
+	defer time.AfterFunc(slowRead, t.ring.markUnavailable).Stop()
 	if !t.begun {
 		if t.at, err = t.source.Now(ctx); err != nil {
 			return false, err
 		}
 		t.begun, t.found = true, 0
-		t.ring.begin(t.at)
+		t.ring.resetAt(t.at)
 		return false, nil
 	}
 	var entries []*entry
-	next, more, err := t.page(ctx, Query{All: true, After: t.at}, tailBytes, func(e *entry) { entries = append(entries, e) })
+	next, more, err := t.readFeedPage(ctx, Query{All: true, After: t.at}, tailBytes, func(e *entry) { entries = append(entries, e) })
 	if errors.Is(err, ErrExpired) {
 		// Too much happened while the feed was away. We go on from now; each
 		// watcher who is behind finds out what it missed, or that it cannot.
@@ -283,12 +283,12 @@ func (t *tail) read(ctx context.Context) (more bool, err error) {
 		return false, err
 	}
 	t.found, t.at = len(entries), next
-	t.ring.add(entries, next)
+	t.ring.appendEntries(entries, next)
 	return more, nil
 }
 
-// wait waits until the feed is to be read again.
-func (t *tail) wait(ctx context.Context) {
+// waitForChanges waits until the feed is to be read again.
+func (t *tail) waitForChanges(ctx context.Context) {
 	least, most := gap, idleEvery
 	if t.found > 0 {
 		least = busyEvery
@@ -310,16 +310,16 @@ func (t *tail) wait(ctx context.Context) {
 	}
 }
 
-// watched says whether anybody watches.
-func (h *Hub) watched() bool {
+// hasWatchers says whether anybody watches.
+func (h *Hub) hasWatchers() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return len(h.watchers) > 0
 }
 
-// join counts a watcher in, until it leaves. The context that it gives ends
+// addWatcher counts a watcher in, until it leaves. The context that it gives ends
 // when the watch has to.
-func (h *Hub) join(ctx context.Context, w *watcher) (joined context.Context, leave func(), err error) {
+func (h *Hub) addWatcher(ctx context.Context, w *watcher) (joined context.Context, leave func(), err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	switch {
@@ -335,7 +335,7 @@ func (h *Hub) join(ctx context.Context, w *watcher) (joined context.Context, lea
 	ctx, end := context.WithCancelCause(ctx)
 	h.watchers[w] = end
 	h.metrics.watchers.Inc()
-	signal(h.joined)
+	signalChannel(h.joined)
 	return ctx, func() {
 		h.mu.Lock()
 		defer h.mu.Unlock()
@@ -346,16 +346,16 @@ func (h *Hub) join(ctx context.Context, w *watcher) (joined context.Context, lea
 	}, nil
 }
 
-// page reads a page of the feed. Records may be large, so it ends early when
+// readFeedPage reads a page of the feed. Records may be large, so it ends early when
 // the entries together have reached a size.
-func (h *Hub) page(ctx context.Context, q Query, most int, take func(*entry)) (next feed.Cursor, more bool, err error) {
+func (h *Hub) readFeedPage(ctx context.Context, q Query, most int, take func(*entry)) (next feed.Cursor, more bool, err error) {
 	q.Limit = pageLines
 	last, size := q.After, 0
 	next, more, err = h.source.Changes(ctx, q, func(c Change) error {
 		e := newEntry(&c, q.After)
 		take(e)
 		last.Position = c.At
-		if size += e.size(); size >= most {
+		if size += e.sizeBytes(); size >= most {
 			return errEnough
 		}
 		return nil
@@ -366,8 +366,8 @@ func (h *Hub) page(ctx context.Context, q Query, most int, take func(*entry)) (n
 	return next, more, err
 }
 
-// signal leaves a mark for whoever reads the channel next.
-func signal(c chan struct{}) {
+// signalChannel leaves a mark for whoever reads the channel next.
+func signalChannel(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
 	default:

@@ -48,9 +48,9 @@ func newMetrics(r prometheus.Registerer, prefix string) (*metrics, error) {
 	return m, nil
 }
 
-// sent counts what a batch holds. Each event by itself would be a word that
+// countSent counts what a batch holds. Each event by itself would be a word that
 // all watchers write.
-func (m *metrics) sent(b *batch) {
+func (m *metrics) countSent(b *batch) {
 	if b.changed > 0 {
 		m.changed.Add(float64(b.changed))
 	}

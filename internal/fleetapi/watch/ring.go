@@ -44,9 +44,9 @@ type view struct {
 	renewed <-chan struct{}
 }
 
-// view gives what comes behind a place, at most as many entries as fit into
+// viewAfter gives what comes behind a place, at most as many entries as fit into
 // the buffer, and no more than so many bytes but for the last one's.
-func (r *ring) view(at feed.Cursor, buffer []*entry, mostBytes int) view {
+func (r *ring) viewAfter(at feed.Cursor, buffer []*entry, mostBytes int) view {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	v := view{live: r.live, away: r.away, head: r.head, renewed: r.renewed}
@@ -71,24 +71,24 @@ func (r *ring) view(at feed.Cursor, buffer []*entry, mostBytes int) view {
 		}
 		buffer[n] = e
 		n++
-		size += e.size()
+		size += e.sizeBytes()
 	}
 	v.entries = buffer[:n]
 	return v
 }
 
-// begin empties the ring: the next changes added are those behind the
+// resetAt empties the ring: the next changes added are those behind the
 // place.
-func (r *ring) begin(at feed.Cursor) {
+func (r *ring) resetAt(at feed.Cursor) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.live, r.away, r.floor, r.head, r.list, r.bytes = true, false, at.Position, at, nil, 0
-	r.renew()
+	r.replaceChanged()
 }
 
-// add appends the changes up to a place, and drops the oldest ones that there
+// appendEntries appends the changes up to a place, and drops the oldest ones that there
 // is no room for.
-func (r *ring) add(entries []*entry, head feed.Cursor) {
+func (r *ring) appendEntries(entries []*entry, head feed.Cursor) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.away, r.head = false, head
@@ -97,33 +97,33 @@ func (r *ring) add(entries []*entry, head feed.Cursor) {
 	}
 	for _, e := range entries {
 		r.list = append(r.list, e)
-		r.bytes += e.size()
+		r.bytes += e.sizeBytes()
 	}
 	for len(r.list) > r.mostEntries || r.bytes > r.mostBytes {
 		r.floor = r.list[0].at
-		r.bytes -= r.list[0].size()
+		r.bytes -= r.list[0].sizeBytes()
 		r.list[0] = nil // the array behind the slice lives on
 		r.list = r.list[1:]
 	}
-	r.renew()
+	r.replaceChanged()
 }
 
-// lose says that the feed cannot be read for now.
-func (r *ring) lose() {
+// markUnavailable says that the feed cannot be read for now.
+func (r *ring) markUnavailable() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.away = true
 }
 
-// end lets go of everything: nobody watches.
-func (r *ring) end() {
+// clearAll lets go of everything: nobody watches.
+func (r *ring) clearAll() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.live, r.list, r.bytes = false, nil, 0
-	r.renew()
+	r.replaceChanged()
 }
 
-func (r *ring) renew() {
+func (r *ring) replaceChanged() {
 	close(r.renewed)
 	r.renewed = make(chan struct{})
 }

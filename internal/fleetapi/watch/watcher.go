@@ -76,15 +76,15 @@ type watcher struct {
 // anything is sent.
 func (h *Hub) Watch(ctx context.Context, r Request, out Stream) error {
 	w := &watcher{Hub: h, Request: r, batch: batch{hub: h, out: out}}
-	defer w.batch.release()
-	ctx, leave, err := h.join(ctx, w)
+	defer w.batch.releaseFrames()
+	ctx, leave, err := h.addWatcher(ctx, w)
 	if err != nil {
 		return err
 	}
 	defer leave()
 	begun := false
-	if err = w.begin(ctx); err == nil {
-		begun, err = true, w.run(ctx)
+	if err = w.findStart(ctx); err == nil {
+		begun, err = true, w.runWatch(ctx)
 	}
 	switch cause := context.Cause(ctx); {
 	case !errors.Is(cause, ErrStopping) && !errors.Is(cause, errOver):
@@ -92,17 +92,17 @@ func (h *Hub) Watch(ctx context.Context, r Request, out Stream) error {
 	case !begun:
 		return ErrStopping
 	}
-	return w.bookmark(ctx)
+	return w.sendBookmark(ctx)
 }
 
-// begin finds out where the watch begins, and whether all that changed since
+// findStart finds out where the watch begins, and whether all that changed since
 // then is still known.
-func (w *watcher) begin(ctx context.Context) (err error) {
+func (w *watcher) findStart(ctx context.Context) (err error) {
 	if w.After == nil {
 		if w.at, err = w.source.Now(ctx); err != nil {
 			return err
 		}
-		return w.bookmark(ctx)
+		return w.sendBookmark(ctx)
 	}
 	w.at, w.behind = *w.After, true
 	if err := w.readFeed(ctx); err != nil {
@@ -111,11 +111,11 @@ func (w *watcher) begin(ctx context.Context) (err error) {
 	return w.batch.out.Send(ctx, nil)
 }
 
-func (w *watcher) run(ctx context.Context) error {
+func (w *watcher) runWatch(ctx context.Context) error {
 	ticker := time.NewTicker(BookmarkEvery)
 	defer ticker.Stop()
 	for {
-		news, err := w.next(ctx)
+		news, err := w.sendNext(ctx)
 		if err != nil {
 			return err
 		}
@@ -123,7 +123,7 @@ func (w *watcher) run(ctx context.Context) error {
 		case <-ctx.Done():
 			return fmt.Errorf("watch: %w", context.Cause(ctx))
 		case <-ticker.C:
-			if err := w.allowed(ctx); err != nil {
+			if err := w.checkAccess(ctx); err != nil {
 				return err
 			}
 			w.ticked = true
@@ -132,22 +132,22 @@ func (w *watcher) run(ctx context.Context) error {
 	}
 }
 
-func (w *watcher) allowed(ctx context.Context) error {
+func (w *watcher) checkAccess(ctx context.Context) error {
 	if w.Allowed == nil {
 		return nil
 	}
 	return w.Allowed(ctx)
 }
 
-// next sends what comes next. It returns a channel that is closed when it is
+// sendNext sends what comes next. It returns a channel that is closed when it is
 // worth calling it again.
-func (w *watcher) next(ctx context.Context) (<-chan struct{}, error) {
-	v := w.ring.view(w.at, w.found[:], lookedAtBytes)
+func (w *watcher) sendNext(ctx context.Context) (<-chan struct{}, error) {
+	v := w.ring.viewAfter(w.at, w.found[:], lookedAtBytes)
 	news := v.renewed
 	switch {
 	case v.missed:
 		w.metrics.fallbacks.Inc()
-		if err := w.reread(ctx); err != nil {
+		if err := w.rereadFeed(ctx); err != nil {
 			return nil, err
 		}
 		news = w.ready
@@ -155,11 +155,11 @@ func (w *watcher) next(ctx context.Context) (<-chan struct{}, error) {
 		news = w.ready
 	}
 	for _, e := range v.entries {
-		w.take(e)
+		w.addChange(e)
 		if len(w.batch.b) < batchBytes {
 			continue
 		}
-		if err := w.batch.send(ctx); err != nil {
+		if err := w.batch.sendFrames(ctx); err != nil {
 			return nil, err
 		}
 	}
@@ -167,18 +167,18 @@ func (w *watcher) next(ctx context.Context) (<-chan struct{}, error) {
 	if v.live && !v.missed && !v.more && w.at.Compare(v.head.Position) < 0 {
 		w.at = v.head
 	}
-	return news, w.finish(ctx, &v)
+	return news, w.finishBatch(ctx, &v)
 }
 
-// finish sends the batch, with a word at its end on where the client is, if it
+// finishBatch sends the batch, with a word at its end on where the client is, if it
 // is time for that.
-func (w *watcher) finish(ctx context.Context, v *view) error {
+func (w *watcher) finishBatch(ctx context.Context, v *view) error {
 	blind := !v.live || v.away || w.failures > 0
 	upToDate := !blind && !v.missed && !v.more
 	switch {
 	case upToDate && (w.behind || w.ticked):
 		w.behind, w.ticked = false, false
-		return w.bookmark(ctx)
+		return w.sendBookmark(ctx)
 	case w.ticked && blind:
 		// A bookmark would not lie, but who gets it may think that nothing
 		// has changed.
@@ -186,34 +186,34 @@ func (w *watcher) finish(ctx context.Context, v *view) error {
 		w.batch.b = append(w.batch.b, ": the changes cannot be read\n\n"...)
 	case w.ticked:
 		w.ticked = false
-		return w.bookmark(ctx)
+		return w.sendBookmark(ctx)
 	}
-	return w.batch.send(ctx)
+	return w.batch.sendFrames(ctx)
 }
 
-// bookmark sends the batch and where it leads.
-func (w *watcher) bookmark(ctx context.Context) error {
+// sendBookmark sends the batch and where it leads.
+func (w *watcher) sendBookmark(ctx context.Context) error {
 	w.batch.b = appendFrame(w.batch.b, v1.WatchBookmark, w.at.String(), []byte("{}"))
 	w.batch.bookmarks++
-	return w.batch.send(ctx)
+	return w.batch.sendFrames(ctx)
 }
 
-// take puts a change into the batch if it is for this watcher.
-func (w *watcher) take(e *entry) {
+// addChange puts a change into the batch if it is for this watcher.
+func (w *watcher) addChange(e *entry) {
 	w.at.Position = e.at
-	if frame, removed := w.frame(e); frame != nil {
-		w.batch.add(frame, removed)
+	if frame, removed := w.frameFor(e); frame != nil {
+		w.batch.addFrame(frame, removed)
 	}
 }
 
-// reread reads a page of the feed. If the feed is away, it waits a little.
-func (w *watcher) reread(ctx context.Context) error {
+// rereadFeed reads a page of the feed. If the feed is away, it waits a little.
+func (w *watcher) rereadFeed(ctx context.Context) error {
 	err := w.readFeed(ctx)
 	if !errors.Is(err, ErrUnavailable) || ctx.Err() != nil {
 		w.failures = 0
 		return err
 	}
-	_ = backoff.Sleep(ctx, retries().Delay(w.failures)) // whoever called looks at ctx
+	_ = backoff.Sleep(ctx, retryPolicy().Delay(w.failures)) // whoever called looks at ctx
 	w.failures++
 	return nil
 }
@@ -230,7 +230,7 @@ func (w *watcher) readFeed(ctx context.Context) error {
 		return err
 	}
 	w.at, w.behind = next, w.behind || more
-	return w.batch.send(ctx)
+	return w.batch.sendFrames(ctx)
 }
 
 // readPage reads a page into the batch and makes room for others to read.
@@ -238,5 +238,5 @@ func (w *watcher) readFeed(ctx context.Context) error {
 func (w *watcher) readPage(ctx context.Context) (next feed.Cursor, more bool, err error) {
 	defer func() { <-w.reads }()
 	q := Query{Kind: w.Kind, Tenant: w.Tenant, All: w.All, After: w.at}
-	return w.page(ctx, q, ownBytes, w.take)
+	return w.readFeedPage(ctx, q, ownBytes, w.addChange)
 }

@@ -54,7 +54,7 @@ func Start(ctx context.Context, o Options) (*Bed, error) {
 			return nil, err
 		}
 	}
-	if _, err := os.Stat(b.program()); err != nil {
+	if _, err := os.Stat(b.programPath()); err != nil {
 		return nil, fmt.Errorf("start a garden: %w", err)
 	}
 	began := time.Now()
@@ -66,22 +66,22 @@ func Start(ctx context.Context, o Options) (*Bed, error) {
 			return nil, err
 		}
 	}
-	if err := b.start(ctx); err != nil {
+	if err := b.startPrograms(ctx); err != nil {
 		return nil, fmt.Errorf("start a garden: %w", errors.Join(err, b.Stop()))
 	}
 	b.log.InfoContext(ctx, "garden started", "url", b.kube.URL(), "project", DefaultProject, "took", time.Since(began).Round(time.Millisecond))
 	return b, nil
 }
 
-func (b *Bed) start(ctx context.Context) (err error) {
+func (b *Bed) startPrograms(ctx context.Context) (err error) {
 	if b.client, err = dynamic.NewForConfig(b.kube.Config()); err != nil {
 		return err
 	}
 	if err := b.startOnAPort(ctx); err != nil {
 		return err
 	}
-	err = b.apply(ctx, "garden", map[string]any{
-		"Host": b.kube.ListenAddress(), "Port": b.port, "CA": base64.StdEncoding.EncodeToString(b.kube.Config().CAData), "Groups": groups(),
+	err = b.applyTemplate(ctx, "garden", map[string]any{
+		"Host": b.kube.ListenAddress(), "Port": b.port, "CA": base64.StdEncoding.EncodeToString(b.kube.Config().CAData), "Groups": gardenerGroups(),
 	})
 	if err != nil {
 		return err
@@ -89,7 +89,7 @@ func (b *Bed) start(ctx context.Context) (err error) {
 	if err := b.awaitServed(ctx); err != nil {
 		return err
 	}
-	if err := b.apply(ctx, "offers", nil); err != nil {
+	if err := b.applyTemplate(ctx, "offers", nil); err != nil {
 		return err
 	}
 	_, err = b.NewProject(ctx, DefaultProject)
@@ -112,8 +112,8 @@ func (b *Bed) startOnAPort(ctx context.Context) error {
 	return err
 }
 
-// program is the path of the API server.
-func (b *Bed) program() string { return filepath.Join(b.assets, APIServer) }
+// programPath is the path of the API server.
+func (b *Bed) programPath() string { return filepath.Join(b.assets, APIServer) }
 
 // startProgram starts the API server on the bed's port.
 func (b *Bed) startProgram(ctx context.Context) error {
@@ -132,7 +132,7 @@ func (b *Bed) startProgram(ctx context.Context) error {
 	}
 	defer client.CloseIdleConnections()
 	return b.kube.StartProgram(ctx, kubebed.Program{
-		Path: b.program(),
+		Path: b.programPath(),
 		Args: append([]string{
 			"--etcd-servers=" + b.kube.EtcdURL(),
 			"--bind-address=" + b.kube.ListenAddress(),
@@ -146,7 +146,7 @@ func (b *Bed) startProgram(ctx context.Context) error {
 			"--workload-identity-token-issuer=https://issuer.invalid",
 			"--workload-identity-signing-key-file=" + key, // any will do: nobody is shown what it signs
 		}, b.args...),
-		Ready: func(ctx context.Context) error { return ask(ctx, client, url+"/readyz") },
+		Ready: func(ctx context.Context) error { return checkURL(ctx, client, url+"/readyz") },
 	})
 }
 

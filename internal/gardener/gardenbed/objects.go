@@ -28,16 +28,16 @@ var objects embed.FS
 func (b *Bed) NewProject(ctx context.Context, name string) (namespace string, err error) {
 	namespace = NamespaceOf(name)
 	values := map[string]any{"Project": name, "Namespace": namespace}
-	if err := b.apply(ctx, "project", values); err != nil {
+	if err := b.applyTemplate(ctx, "project", values); err != nil {
 		return "", err
 	}
-	probes, err := render("probe", values)
+	probes, err := renderTemplate("probe", values)
 	if err != nil {
 		return "", err
 	}
 	for _, probe := range probes {
-		err := b.poll(ctx, func(ctx context.Context) error {
-			_, err := b.resource(probe).Create(ctx, probe, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}, FieldValidation: metav1.FieldValidationStrict})
+		err := b.pollUntilOK(ctx, func(ctx context.Context) error {
+			_, err := b.resourceFor(probe).Create(ctx, probe, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}, FieldValidation: metav1.FieldValidationStrict})
 			return err
 		})
 		if err != nil {
@@ -47,16 +47,16 @@ func (b *Bed) NewProject(ctx context.Context, name string) (namespace string, er
 	return namespace, nil
 }
 
-// apply applies the objects of a template. What refuses them may not have heard
+// applyTemplate applies the objects of a template. What refuses them may not have heard
 // of the ones before yet, so that it is asked again for a while.
-func (b *Bed) apply(ctx context.Context, name string, values map[string]any) error {
-	list, err := render(name, values)
+func (b *Bed) applyTemplate(ctx context.Context, name string, values map[string]any) error {
+	list, err := renderTemplate(name, values)
 	if err != nil {
 		return err
 	}
 	for _, o := range list {
-		err := b.poll(ctx, func(ctx context.Context) error {
-			_, err := b.resource(o).Apply(ctx, o.GetName(), o, metav1.ApplyOptions{FieldManager: "gardenbed", Force: true})
+		err := b.pollUntilOK(ctx, func(ctx context.Context) error {
+			_, err := b.resourceFor(o).Apply(ctx, o.GetName(), o, metav1.ApplyOptions{FieldManager: "gardenbed", Force: true})
 			return err
 		})
 		if err != nil {
@@ -66,14 +66,14 @@ func (b *Bed) apply(ctx context.Context, name string, values map[string]any) err
 	return nil
 }
 
-// resource is where an object is, or will be.
-func (b *Bed) resource(o *unstructured.Unstructured) dynamic.ResourceInterface {
+// resourceFor is where an object is, or will be.
+func (b *Bed) resourceFor(o *unstructured.Unstructured) dynamic.ResourceInterface {
 	plural, _ := meta.UnsafeGuessKindToResource(o.GroupVersionKind()) // right for all that we have
 	return b.client.Resource(plural).Namespace(o.GetNamespace())
 }
 
-// render makes the objects of a template.
-func render(name string, values map[string]any) ([]*unstructured.Unstructured, error) {
+// renderTemplate makes the objects of a template.
+func renderTemplate(name string, values map[string]any) ([]*unstructured.Unstructured, error) {
 	text, err := objects.ReadFile("objects/" + name + ".yaml")
 	if err != nil {
 		return nil, err

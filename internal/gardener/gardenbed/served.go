@@ -15,8 +15,8 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// groups are what the API server of Gardener serves.
-func groups() []schema.GroupVersion {
+// gardenerGroups are what the API server of Gardener serves.
+func gardenerGroups() []schema.GroupVersion {
 	return []schema.GroupVersion{
 		{Group: "core.gardener.cloud", Version: "v1"},
 		{Group: "core.gardener.cloud", Version: "v1beta1"},
@@ -37,9 +37,9 @@ func (b *Bed) awaitServed(ctx context.Context) error {
 	}
 	defer client.CloseIdleConnections()
 	services := b.client.Resource(schema.GroupVersionResource{Group: "apiregistration.k8s.io", Version: "v1", Resource: "apiservices"})
-	for _, g := range groups() {
-		err := b.poll(ctx, func(ctx context.Context) error {
-			err := ask(ctx, client, b.kube.URL()+"/apis/"+g.String())
+	for _, g := range gardenerGroups() {
+		err := b.pollUntilOK(ctx, func(ctx context.Context) error {
+			err := checkURL(ctx, client, b.kube.URL()+"/apis/"+g.String())
 			if err == nil {
 				return nil
 			}
@@ -54,8 +54,8 @@ func (b *Bed) awaitServed(ctx context.Context) error {
 	return nil
 }
 
-// ask wants a good answer of a URL.
-func ask(ctx context.Context, client *http.Client, url string) error {
+// checkURL wants a good answer of a URL.
+func checkURL(ctx context.Context, client *http.Client, url string) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
 	if err != nil {
 		return err
@@ -76,9 +76,9 @@ func ask(ctx context.Context, client *http.Client, url string) error {
 	return nil
 }
 
-// poll calls check until it gives no error, as long as the programs run. What
+// pollUntilOK calls check until it gives no error, as long as the programs run. What
 // is wrong in itself is not tried again.
-func (b *Bed) poll(ctx context.Context, check func(context.Context) error) error {
+func (b *Bed) pollUntilOK(ctx context.Context, check func(context.Context) error) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, servedBound, errServedBound)
 	defer cancel()
 	ticker := time.NewTicker(pollEvery)

@@ -71,7 +71,7 @@ func Manifest(name string, generation int64) shoot.Manifest {
 		APIVersion: shoot.APIVersion, Kind: shoot.Kind,
 		Metadata: shoot.Metadata{
 			Name:   name,
-			Labels: map[string]string{shoot.LabelCluster: cluster(name), shoot.LabelInstallation: Installation},
+			Labels: map[string]string{shoot.LabelCluster: clusterID(name), shoot.LabelInstallation: Installation},
 			Annotations: map[string]string{
 				shoot.AnnotationGeneration: strconv.FormatInt(generation, 10),
 				shoot.AnnotationName:       "the cluster of " + name,
@@ -91,9 +91,9 @@ func Worker(name string) shoot.Worker {
 	return shoot.Worker{Name: name, Machine: shoot.Machine{Type: "local"}, Minimum: 1, Maximum: 3}
 }
 
-// ref is the Shoot that a Manifest is.
-func ref(name string) shoot.Ref {
-	return shoot.Ref{Name: name, Cluster: cluster(name), Installation: Installation}
+// shootRef is the Shoot that a Manifest is.
+func shootRef(name string) shoot.Ref {
+	return shoot.Ref{Name: name, Cluster: clusterID(name), Installation: Installation}
 }
 
-func cluster(name string) string { return "cluster-of-" + name }
+func clusterID(name string) string { return "cluster-of-" + name }

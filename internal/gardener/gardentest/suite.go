@@ -53,27 +53,27 @@ func Run(t *testing.T, open func(t *testing.T) *Bed) {
 	}
 }
 
-func (b *Bed) apply(t *testing.T, m shoot.Manifest, seen bool) shoot.Applied {
+func (b *Bed) mustApply(t *testing.T, m shoot.Manifest, seen bool) shoot.Applied {
 	t.Helper()
-	a, err := b.Garden.ApplyShoot(bounded(t), m, seen)
+	a, err := b.Garden.ApplyShoot(boundedContext(t), m, seen)
 	if err != nil {
 		t.Fatalf("apply %q: %v", m.Metadata.Name, err)
 	}
 	return a
 }
 
-func (b *Bed) get(t *testing.T, name string) shoot.Observed {
+func (b *Bed) mustGet(t *testing.T, name string) shoot.Observed {
 	t.Helper()
-	o, err := b.Garden.GetShoot(bounded(t), name)
+	o, err := b.Garden.GetShoot(boundedContext(t), name)
 	if err != nil {
 		t.Fatalf("get %q: %v", name, err)
 	}
 	return o
 }
 
-func (b *Bed) remove(t *testing.T, name string) shoot.Deletion {
+func (b *Bed) mustRemove(t *testing.T, name string) shoot.Deletion {
 	t.Helper()
-	d, err := b.Garden.DeleteShoot(bounded(t), ref(name))
+	d, err := b.Garden.DeleteShoot(boundedContext(t), shootRef(name))
 	if err != nil {
 		t.Fatalf("delete %q: %v", name, err)
 	}
@@ -83,7 +83,7 @@ func (b *Bed) remove(t *testing.T, name string) shoot.Deletion {
 // awaitGone waits until there is no Shoot of a name.
 func (b *Bed) awaitGone(t *testing.T, name string) {
 	t.Helper()
-	ctx := bounded(t)
+	ctx := boundedContext(t)
 	ticker := time.NewTicker(20 * time.Millisecond)
 	defer ticker.Stop()
 	for {
@@ -120,8 +120,8 @@ func wantPools(t *testing.T, s shoot.Spec, want ...string) {
 	}
 }
 
-// bounded is the test's context, for a time.
-func bounded(t *testing.T) context.Context {
+// boundedContext is the test's context, for a time.
+func boundedContext(t *testing.T) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	t.Cleanup(cancel)
@@ -130,28 +130,28 @@ func bounded(t *testing.T) context.Context {
 
 func testPreflight(t *testing.T, bed *Bed) {
 	t.Helper()
-	if err := bed.Garden.PreflightShoot(bounded(t), Manifest("a", 1)); err != nil {
+	if err := bed.Garden.PreflightShoot(boundedContext(t), Manifest("a", 1)); err != nil {
 		t.Errorf("a good Shoot: %v", err)
 	}
-	if _, err := bed.Garden.GetShoot(bounded(t), "a"); !errors.Is(err, shoot.ErrNotFound) {
+	if _, err := bed.Garden.GetShoot(boundedContext(t), "a"); !errors.Is(err, shoot.ErrNotFound) {
 		t.Errorf("it was stored: %v", err)
 	}
 	unknown := Manifest("a", 1)
 	unknown.Spec.Kubernetes.Version = "9.99"
-	wantClass(t, bed.Garden.PreflightShoot(bounded(t), unknown), shoot.ClassInvalid)
+	wantClass(t, bed.Garden.PreflightShoot(boundedContext(t), unknown), shoot.ClassInvalid)
 	bad := Manifest("a", 1)
 	bad.Spec.Provider.Workers[0].Minimum = 5
-	wantClass(t, bed.Garden.PreflightShoot(bounded(t), bad), shoot.ClassInvalid)
+	wantClass(t, bed.Garden.PreflightShoot(boundedContext(t), bad), shoot.ClassInvalid)
 
-	bed.apply(t, Manifest("a", 1), false)
-	was := bed.get(t, "a")
-	wantClass(t, bed.Garden.PreflightShoot(bounded(t), bad), shoot.ClassInvalid)
+	bed.mustApply(t, Manifest("a", 1), false)
+	was := bed.mustGet(t, "a")
+	wantClass(t, bed.Garden.PreflightShoot(boundedContext(t), bad), shoot.ClassInvalid)
 	good := Manifest("a", 2)
 	good.Spec.Provider.Workers[0].Maximum = 9
-	if err := bed.Garden.PreflightShoot(bounded(t), good); err != nil {
+	if err := bed.Garden.PreflightShoot(boundedContext(t), good); err != nil {
 		t.Errorf("a good change: %v", err)
 	}
-	if diff := cmp.Diff(was, bed.get(t, "a")); diff != "" {
+	if diff := cmp.Diff(was, bed.mustGet(t, "a")); diff != "" {
 		t.Errorf("it was stored: %s (-before +after)", diff)
 	}
 }
@@ -183,12 +183,12 @@ func testInvalid(t *testing.T, bed *Bed) {
 				m.Metadata.Name = test.name
 			}
 			test.edit(&m.Spec)
-			_, err := bed.Garden.ApplyShoot(bounded(t), m, false)
+			_, err := bed.Garden.ApplyShoot(boundedContext(t), m, false)
 			wantClass(t, err, shoot.ClassInvalid)
 			if !strings.Contains(err.Error(), test.says) {
 				t.Errorf("%s: got %q, want it to say %q", test.reason, err, test.says)
 			}
-			_, err = bed.Garden.GetShoot(bounded(t), m.Metadata.Name)
+			_, err = bed.Garden.GetShoot(boundedContext(t), m.Metadata.Name)
 			if !errors.Is(err, shoot.ErrNotFound) {
 				t.Errorf("it was stored: %v", err)
 			}
@@ -200,7 +200,7 @@ func testInvalid(t *testing.T, bed *Bed) {
 // invalidChanges are changes of a Shoot that is there.
 func invalidChanges(t *testing.T, bed *Bed) {
 	t.Helper()
-	bed.apply(t, Manifest("a", 1), false)
+	bed.mustApply(t, Manifest("a", 1), false)
 	for reason, edit := range map[string]func(*shoot.Spec){
 		"no workers any more": func(s *shoot.Spec) { s.Provider.Workers = nil },
 		"another network":     func(s *shoot.Spec) { s.Networking.Type = "cilium" },
@@ -209,21 +209,21 @@ func invalidChanges(t *testing.T, bed *Bed) {
 	} {
 		m := Manifest("a", 2)
 		edit(&m.Spec)
-		if _, err := bed.Garden.ApplyShoot(bounded(t), m, true); shoot.ClassOf(err) != shoot.ClassInvalid {
+		if _, err := bed.Garden.ApplyShoot(boundedContext(t), m, true); shoot.ClassOf(err) != shoot.ClassInvalid {
 			t.Errorf("%s: got %v (%s)", reason, err, shoot.ClassOf(err))
 		}
 	}
-	if got := bed.get(t, "a"); got.Generation != 1 || got.SentGeneration != 1 {
+	if got := bed.mustGet(t, "a"); got.Generation != 1 || got.SentGeneration != 1 {
 		t.Errorf("after changes that were refused the Shoot is at generation %d, by ours %d", got.Generation, got.SentGeneration)
 	}
 }
 
 func testProbeAndProject(t *testing.T, bed *Bed) {
 	t.Helper()
-	if err := bed.Garden.Probe(bounded(t)); err != nil {
+	if err := bed.Garden.Probe(boundedContext(t)); err != nil {
 		t.Errorf("probe: %v", err)
 	}
-	if got, err := bed.Garden.Project(bounded(t)); err != nil || got != bed.Project {
+	if got, err := bed.Garden.Project(boundedContext(t)); err != nil || got != bed.Project {
 		t.Errorf("the project is %q, %v, want %q", got, err, bed.Project)
 	}
 }

@@ -20,7 +20,7 @@ type view struct {
 	gone    []string
 }
 
-func (v *view) take(e shoot.Event) {
+func (v *view) applyEvent(e shoot.Event) {
 	v.version = e.Shoot.ResourceVersion
 	switch e.Type {
 	case shoot.Seen:
@@ -32,11 +32,11 @@ func (v *view) take(e shoot.Event) {
 	}
 }
 
-// until watches from where the view is until it is as wanted.
-func (v *view) until(t *testing.T, bed *Bed, enough func() bool) {
+// watchUntil watches from where the view is until it is as wanted.
+func (v *view) watchUntil(t *testing.T, bed *Bed, enough func() bool) {
 	t.Helper()
-	err := bed.Garden.WatchShoots(bounded(t), v.version, func(e shoot.Event) error {
-		v.take(e)
+	err := bed.Garden.WatchShoots(boundedContext(t), v.version, func(e shoot.Event) error {
+		v.applyEvent(e)
 		if enough() {
 			return errEnough
 		}
@@ -49,15 +49,15 @@ func (v *view) until(t *testing.T, bed *Bed, enough func() bool) {
 
 func testWatch(t *testing.T, bed *Bed) {
 	t.Helper()
-	bed.apply(t, Manifest("before", 1), false)
-	l, err := bed.Garden.ListShoots(bounded(t))
+	bed.mustApply(t, Manifest("before", 1), false)
+	l, err := bed.Garden.ListShoots(boundedContext(t))
 	if err != nil {
 		t.Fatal(err)
 	}
 	v := &view{shoots: map[string]shoot.Observed{}, version: l.ResourceVersion}
 
 	made := make(chan error, 1)
-	ctx := bounded(t)
+	ctx := boundedContext(t)
 	go func() {
 		for i := range 10 {
 			if _, err := bed.Garden.ApplyShoot(ctx, Manifest(fmt.Sprintf("s%02d", i), 1), false); err != nil {
@@ -70,12 +70,12 @@ func testWatch(t *testing.T, bed *Bed) {
 		_, err := bed.Garden.ApplyShoot(ctx, m, true)
 		made <- err
 	}()
-	v.until(t, bed, func() bool { return len(v.shoots) == 11 && v.shoots["before"].SentGeneration == 2 })
+	v.watchUntil(t, bed, func() bool { return len(v.shoots) == 11 && v.shoots["before"].SentGeneration == 2 })
 	if err := <-made; err != nil {
 		t.Fatal(err)
 	}
 	for name, o := range v.shoots {
-		if diff := cmp.Diff(bed.get(t, name), o); diff != "" {
+		if diff := cmp.Diff(bed.mustGet(t, name), o); diff != "" {
 			t.Errorf("%s was told of otherwise than it is: %s (-is +told)", name, diff)
 		}
 	}
@@ -84,10 +84,10 @@ func testWatch(t *testing.T, bed *Bed) {
 	foreign := Manifest("foreign", 1)
 	foreign.Metadata.Labels = nil
 	bed.Put(t, foreign)
-	bed.remove(t, "s03")
+	bed.mustRemove(t, "s03")
 	bed.awaitGone(t, "s03")
-	bed.apply(t, Manifest("last", 1), false)
-	v.until(t, bed, func() bool { return len(v.gone) > 0 && v.shoots["last"].Name != "" })
+	bed.mustApply(t, Manifest("last", 1), false)
+	v.watchUntil(t, bed, func() bool { return len(v.gone) > 0 && v.shoots["last"].Name != "" })
 	if diff := cmp.Diff([]string{"s03"}, v.gone); diff != "" {
 		t.Errorf("gone: %s (-want +got)", diff)
 	}
@@ -98,8 +98,8 @@ func testWatch(t *testing.T, bed *Bed) {
 
 func testWatchExpired(t *testing.T, bed *Bed) {
 	t.Helper()
-	bed.apply(t, Manifest("a", 1), false)
-	err := bed.Garden.WatchShoots(bounded(t), bed.Forgotten(t), func(shoot.Event) error { return nil })
+	bed.mustApply(t, Manifest("a", 1), false)
+	err := bed.Garden.WatchShoots(boundedContext(t), bed.Forgotten(t), func(shoot.Event) error { return nil })
 	if !errors.Is(err, shoot.ErrExpired) {
 		t.Errorf("from a version of long ago: got %v", err)
 	}
@@ -107,16 +107,16 @@ func testWatchExpired(t *testing.T, bed *Bed) {
 
 func testWatchEndsWithItsHandler(t *testing.T, bed *Bed) {
 	t.Helper()
-	l, err := bed.Garden.ListShoots(bounded(t))
+	l, err := bed.Garden.ListShoots(boundedContext(t))
 	if err != nil {
 		t.Fatal(err)
 	}
-	bed.apply(t, Manifest("a", 1), false)
-	err = bed.Garden.WatchShoots(bounded(t), l.ResourceVersion, func(shoot.Event) error { return errEnough })
+	bed.mustApply(t, Manifest("a", 1), false)
+	err = bed.Garden.WatchShoots(boundedContext(t), l.ResourceVersion, func(shoot.Event) error { return errEnough })
 	if !errors.Is(err, errEnough) {
 		t.Errorf("got %v, want the handler's error", err)
 	}
-	ctx, cancel := context.WithCancelCause(bounded(t))
+	ctx, cancel := context.WithCancelCause(boundedContext(t))
 	cancel(errEnough)
 	err = bed.Garden.WatchShoots(ctx, l.ResourceVersion, func(shoot.Event) error { return nil })
 	if !errors.Is(err, errEnough) && !errors.Is(err, context.Canceled) {

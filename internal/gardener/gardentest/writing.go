@@ -14,13 +14,13 @@ import (
 
 func testCreate(t *testing.T, bed *Bed) {
 	t.Helper()
-	got := bed.apply(t, Manifest("a", 7), false)
+	got := bed.mustApply(t, Manifest("a", 7), false)
 	if !got.Created || !got.Changed || got.UID == "" || got.Generation != 1 {
 		t.Errorf("got %+v", got)
 	}
-	o := bed.get(t, "a")
+	o := bed.mustGet(t, "a")
 	want := shoot.Observed{
-		Name: "a", UID: got.UID, Cluster: cluster("a"), Installation: Installation, SentGeneration: 7, Generation: 1, Version: "1.34.2",
+		Name: "a", UID: got.UID, Cluster: clusterID("a"), Installation: Installation, SentGeneration: 7, Generation: 1, Version: "1.34.2",
 	}
 	if o.Created.IsZero() || o.ResourceVersion == "" {
 		t.Errorf("it has no time or no version: %+v", o)
@@ -35,55 +35,55 @@ func testCreate(t *testing.T, bed *Bed) {
 
 func testAppliedAgain(t *testing.T, bed *Bed) {
 	t.Helper()
-	first := bed.apply(t, Manifest("a", 1), false)
+	first := bed.mustApply(t, Manifest("a", 1), false)
 	var was shoot.Observed
 	for i, seen := range []bool{true, true, false} { // false is after an answer that was lost
-		got := bed.apply(t, Manifest("a", 1), seen)
+		got := bed.mustApply(t, Manifest("a", 1), seen)
 		want := shoot.Applied{UID: first.UID, Generation: first.Generation}
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("seen %t: %s (-want +got)", seen, diff)
 		}
 		if i == 0 { // Gardener may have put off some of its own labels until now
-			was = bed.get(t, "a")
+			was = bed.mustGet(t, "a")
 		}
 	}
-	if diff := cmp.Diff(was, bed.get(t, "a")); diff != "" {
+	if diff := cmp.Diff(was, bed.mustGet(t, "a")); diff != "" {
 		t.Errorf("it was written to: %s (-want +got)", diff)
 	}
 }
 
 func testOnlyNotedAgain(t *testing.T, bed *Bed) {
 	t.Helper()
-	first := bed.apply(t, Manifest("a", 1), false)
-	got := bed.apply(t, Manifest("a", 2), true)
+	first := bed.mustApply(t, Manifest("a", 1), false)
+	got := bed.mustApply(t, Manifest("a", 2), true)
 	if diff := cmp.Diff(shoot.Applied{UID: first.UID, Generation: first.Generation}, got); diff != "" {
 		t.Errorf("only our own generation changed: %s (-want +got)", diff)
 	}
-	if got := bed.get(t, "a").SentGeneration; got != 2 {
+	if got := bed.mustGet(t, "a").SentGeneration; got != 2 {
 		t.Errorf("generation %d is noted, want 2", got)
 	}
 }
 
 func testUpdate(t *testing.T, bed *Bed) {
 	t.Helper()
-	first := bed.apply(t, Manifest("a", 1), false)
+	first := bed.mustApply(t, Manifest("a", 1), false)
 	m := Manifest("a", 2)
 	m.Spec.Kubernetes.Version = "1.34.3"
 	m.Spec.Provider.Workers[0].Maximum = 9
 	m.Spec.Provider.Workers = append(m.Spec.Provider.Workers, Worker("more"))
-	got := bed.apply(t, m, true)
+	got := bed.mustApply(t, m, true)
 	if diff := cmp.Diff(shoot.Applied{UID: first.UID, Generation: 2, Changed: true}, got); diff != "" {
 		t.Errorf("%s (-want +got)", diff)
 	}
 	s := bed.Spec(t, "a")
 	wantPools(t, s, "default", "more")
-	if s.Kubernetes.Version != "1.34.3" || maximum(s) != 9 {
+	if s.Kubernetes.Version != "1.34.3" || maximumOf(s) != 9 {
 		t.Errorf("the change is not there: %+v", s)
 	}
 }
 
-// maximum is that of the pool that every Shoot here has.
-func maximum(s shoot.Spec) int32 {
+// maximumOf is that of the pool that every Shoot here has.
+func maximumOf(s shoot.Spec) int32 {
 	for _, w := range s.Provider.Workers {
 		if w.Name == "default" {
 			return w.Maximum
@@ -96,32 +96,32 @@ func testPoolRemoved(t *testing.T, bed *Bed) {
 	t.Helper()
 	m := Manifest("a", 1)
 	m.Spec.Provider.Workers = append(m.Spec.Provider.Workers, Worker("more"))
-	bed.apply(t, m, false)
+	bed.mustApply(t, m, false)
 	m = Manifest("a", 2)
 	m.Spec.Provider.Workers = []shoot.Worker{Worker("other")}
-	bed.apply(t, m, true)
+	bed.mustApply(t, m, true)
 	wantPools(t, bed.Spec(t, "a"), "other")
 }
 
 // What somebody else adds goes, even if it is added again, and all at once.
 func testOthersPool(t *testing.T, bed *Bed) {
 	t.Helper()
-	bed.apply(t, Manifest("a", 1), false)
+	bed.mustApply(t, Manifest("a", 1), false)
 	bed.Edit(t, "a", func(s *shoot.Spec) { s.Provider.Workers = append(s.Provider.Workers, Worker("more"), Worker("most")) })
 	m := Manifest("a", 2)
 	m.Spec.Provider.Workers = []shoot.Worker{Worker("other"), Worker("most")}
-	if err := bed.Garden.PreflightShoot(bounded(t), m); err != nil {
+	if err := bed.Garden.PreflightShoot(boundedContext(t), m); err != nil {
 		t.Errorf("preflight: %v", err)
 	}
-	if got := bed.apply(t, m, true); !got.Changed {
+	if got := bed.mustApply(t, m, true); !got.Changed {
 		t.Errorf("got %+v, want a change", got)
 	}
 	wantPools(t, bed.Spec(t, "a"), "most", "other")
 
 	m = Manifest("a", 3) // without a pool that somebody else made and we took over
-	bed.apply(t, m, true)
+	bed.mustApply(t, m, true)
 	wantPools(t, bed.Spec(t, "a"), "default")
-	if got := bed.apply(t, m, true); got.Changed {
+	if got := bed.mustApply(t, m, true); got.Changed {
 		t.Errorf("applied again: %+v", got)
 	}
 }
@@ -134,7 +134,7 @@ func testPoolRemovedThatOthersChanged(t *testing.T, bed *Bed) {
 	for i := range m.Spec.Provider.Workers {
 		m.Spec.Provider.Workers[i].Machine.Image = &shoot.Image{Name: "local", Version: "1.0.0"}
 	}
-	bed.apply(t, m, false)
+	bed.mustApply(t, m, false)
 	bed.Edit(t, "a", func(s *shoot.Spec) {
 		for i := range s.Provider.Workers {
 			s.Provider.Workers[i].Machine.Image.Version = "1.1.0"
@@ -142,20 +142,20 @@ func testPoolRemovedThatOthersChanged(t *testing.T, bed *Bed) {
 	})
 	m = Manifest("a", 2)
 	m.Spec.Provider.Workers = []shoot.Worker{Worker("default"), Worker("other")}
-	if err := bed.Garden.PreflightShoot(bounded(t), m); err != nil {
+	if err := bed.Garden.PreflightShoot(boundedContext(t), m); err != nil {
 		t.Errorf("preflight: %v", err)
 	}
-	bed.apply(t, m, true)
+	bed.mustApply(t, m, true)
 	wantPools(t, bed.Spec(t, "a"), "default", "other")
 
 	m = Manifest("a", 3)
 	m.Spec.Provider.Workers = []shoot.Worker{Worker("last")}
-	got := bed.apply(t, m, true)
+	got := bed.mustApply(t, m, true)
 	wantPools(t, bed.Spec(t, "a"), "last")
-	if o := bed.get(t, "a"); !got.Changed || got.Generation != o.Generation || o.SentGeneration != 3 {
+	if o := bed.mustGet(t, "a"); !got.Changed || got.Generation != o.Generation || o.SentGeneration != 3 {
 		t.Errorf("applied %+v, but it is at generation %d, by ours %d", got, o.Generation, o.SentGeneration)
 	}
-	if again := bed.apply(t, m, true); again.Changed {
+	if again := bed.mustApply(t, m, true); again.Changed {
 		t.Error("applied again, it changed again")
 	}
 }
@@ -164,58 +164,58 @@ func testLabelRemoved(t *testing.T, bed *Bed) {
 	t.Helper()
 	m := Manifest("a", 1)
 	m.Metadata.Labels["team"] = "blue"
-	bed.apply(t, m, false)
-	if got := bed.apply(t, Manifest("a", 1), true); !got.Changed || got.Generation != 1 {
+	bed.mustApply(t, m, false)
+	if got := bed.mustApply(t, Manifest("a", 1), true); !got.Changed || got.Generation != 1 {
 		t.Errorf("without a label that it had: %+v", got)
 	}
-	if got := bed.apply(t, m, true); !got.Changed || got.Generation != 1 {
+	if got := bed.mustApply(t, m, true); !got.Changed || got.Generation != 1 {
 		t.Errorf("with it again: %+v", got)
 	}
-	if got := bed.apply(t, m, true); got.Changed {
+	if got := bed.mustApply(t, m, true); got.Changed {
 		t.Errorf("with it still: %+v", got)
 	}
 }
 
 func testOthersEdit(t *testing.T, bed *Bed) {
 	t.Helper()
-	bed.apply(t, Manifest("a", 1), false)
+	bed.mustApply(t, Manifest("a", 1), false)
 	bed.Edit(t, "a", func(s *shoot.Spec) { s.Provider.Workers[0].Maximum = 50 })
-	got := bed.apply(t, Manifest("a", 1), true)
+	got := bed.mustApply(t, Manifest("a", 1), true)
 	if !got.Changed || got.Generation != 3 {
 		t.Errorf("got %+v, want a change and generation 3", got)
 	}
-	if got := maximum(bed.Spec(t, "a")); got != 3 {
+	if got := maximumOf(bed.Spec(t, "a")); got != 3 {
 		t.Errorf("the maximum is %d, want ours, 3", got)
 	}
 }
 
 func testOthersFields(t *testing.T, bed *Bed) {
 	t.Helper()
-	bed.apply(t, Manifest("a", 1), false)
+	bed.mustApply(t, Manifest("a", 1), false)
 	bed.Edit(t, "a", func(s *shoot.Spec) {
 		s.Provider.Workers[0].Machine.Image = &shoot.Image{Name: "local", Version: "1.1.0"}
 	})
 	m := Manifest("a", 2)
 	m.Spec.Provider.Workers[0].Maximum = 4
-	bed.apply(t, m, true)
+	bed.mustApply(t, m, true)
 	s := bed.Spec(t, "a")
 	if i := s.Provider.Workers[0].Machine.Image; i == nil || i.Version != "1.1.0" {
 		t.Errorf("the image that somebody else chose is now %+v", i)
 	}
-	if got := maximum(s); got != 4 {
+	if got := maximumOf(s); got != 4 {
 		t.Errorf("the maximum is %d, want 4", got)
 	}
 }
 
 func testVersionNeverLowered(t *testing.T, bed *Bed) {
 	t.Helper()
-	bed.apply(t, Manifest("a", 1), false)
+	bed.mustApply(t, Manifest("a", 1), false)
 	bed.Edit(t, "a", func(s *shoot.Spec) { s.Kubernetes.Version = "1.34.3" })
 	for i, version := range []string{"1.34.2", "1.34", ""} {
 		m := Manifest("a", int64(i)+2)
 		m.Spec.Kubernetes.Version = version
-		bed.apply(t, m, true)
-		if got := bed.get(t, "a").Version; got != "1.34.3" {
+		bed.mustApply(t, m, true)
+		if got := bed.mustGet(t, "a").Version; got != "1.34.3" {
 			t.Errorf("with %q asked for it is %q, want 1.34.3", version, got)
 		}
 	}
@@ -225,10 +225,10 @@ func testImageNeverLowered(t *testing.T, bed *Bed) {
 	t.Helper()
 	m := Manifest("a", 1)
 	m.Spec.Provider.Workers[0].Machine.Image = &shoot.Image{Name: "local", Version: "1.0.0"}
-	bed.apply(t, m, false)
+	bed.mustApply(t, m, false)
 	bed.Edit(t, "a", func(s *shoot.Spec) { s.Provider.Workers[0].Machine.Image.Version = "1.1.0" })
 	m.Spec.Provider.Workers[0].Maximum = 4
-	bed.apply(t, m, true)
+	bed.mustApply(t, m, true)
 	if got := bed.Spec(t, "a").Provider.Workers[0].Machine.Image.Version; got != "1.1.0" {
 		t.Errorf("the image is %s, want 1.1.0", got)
 	}
@@ -236,14 +236,14 @@ func testImageNeverLowered(t *testing.T, bed *Bed) {
 
 func testStaleGeneration(t *testing.T, bed *Bed) {
 	t.Helper()
-	bed.apply(t, Manifest("a", 5), false)
+	bed.mustApply(t, Manifest("a", 5), false)
 	for _, seen := range []bool{true, false} {
 		m := Manifest("a", 4)
 		m.Spec.Provider.Workers[0].Maximum = 9
-		_, err := bed.Garden.ApplyShoot(bounded(t), m, seen)
+		_, err := bed.Garden.ApplyShoot(boundedContext(t), m, seen)
 		wantClass(t, err, shoot.ClassConflict)
 	}
-	if got := bed.get(t, "a"); got.SentGeneration != 5 || got.Generation != 1 {
+	if got := bed.mustGet(t, "a"); got.SentGeneration != 5 || got.Generation != 1 {
 		t.Errorf("it was written to: generation %d, by ours %d", got.Generation, got.SentGeneration)
 	}
 }
@@ -259,15 +259,15 @@ func testForeignShoot(t *testing.T, bed *Bed) {
 	for _, foreign := range []shoot.Manifest{nobodys, another, elsewhere} {
 		name := foreign.Metadata.Name
 		bed.Put(t, foreign)
-		was := bed.get(t, name)
+		was := bed.mustGet(t, name)
 		for _, seen := range []bool{true, false} {
-			_, err := bed.Garden.ApplyShoot(bounded(t), Manifest(name, 9), seen) // of the same spec, even
+			_, err := bed.Garden.ApplyShoot(boundedContext(t), Manifest(name, 9), seen) // of the same spec, even
 			wantClass(t, err, shoot.ClassForeign)
 		}
-		_, err := bed.Garden.DeleteShoot(bounded(t), ref(name))
+		_, err := bed.Garden.DeleteShoot(boundedContext(t), shootRef(name))
 		wantClass(t, err, shoot.ClassForeign)
-		wantClass(t, bed.Garden.PreflightShoot(bounded(t), Manifest(name, 9)), shoot.ClassForeign)
-		if diff := cmp.Diff(was, bed.get(t, name)); diff != "" {
+		wantClass(t, bed.Garden.PreflightShoot(boundedContext(t), Manifest(name, 9)), shoot.ClassForeign)
+		if diff := cmp.Diff(was, bed.mustGet(t, name)); diff != "" {
 			t.Errorf("%s was written to: %s (-before +after)", name, diff)
 		}
 	}
@@ -275,10 +275,10 @@ func testForeignShoot(t *testing.T, bed *Bed) {
 
 func testGoneAndMadeAgain(t *testing.T, bed *Bed) {
 	t.Helper()
-	first := bed.apply(t, Manifest("a", 1), false)
-	bed.remove(t, "a")
+	first := bed.mustApply(t, Manifest("a", 1), false)
+	bed.mustRemove(t, "a")
 	bed.awaitGone(t, "a")
-	got := bed.apply(t, Manifest("a", 1), true)
+	got := bed.mustApply(t, Manifest("a", 1), true)
 	if !got.Created || got.UID == first.UID {
 		t.Errorf("got %+v, want another Shoot than %s", got, first.UID)
 	}
@@ -295,7 +295,7 @@ func testManyAtOnce(t *testing.T, bed *Bed) {
 		calls.Go(func() {
 			m := Manifest("a", i+1)
 			m.Spec.Provider.Workers[0].Maximum = int32(i) + 10 //nolint:gosec // small
-			a, err := bed.Garden.ApplyShoot(bounded(t), m, i%2 == 0)
+			a, err := bed.Garden.ApplyShoot(boundedContext(t), m, i%2 == 0)
 			if err != nil && shoot.ClassOf(err) != shoot.ClassConflict {
 				t.Errorf("generation %d: %v", i+1, err)
 				return
@@ -314,52 +314,52 @@ func testManyAtOnce(t *testing.T, bed *Bed) {
 	if created != 1 {
 		t.Errorf("it was created %d times", created)
 	}
-	if got := bed.get(t, "a").SentGeneration; got != newest {
+	if got := bed.mustGet(t, "a").SentGeneration; got != newest {
 		t.Errorf("it is at generation %d, but %d was taken", got, newest)
 	}
-	if got, want := maximum(bed.Spec(t, "a")), int32(newest)+9; got != want {
+	if got, want := maximumOf(bed.Spec(t, "a")), int32(newest)+9; got != want {
 		t.Errorf("the maximum is %d, want %d, that of the newest", got, want)
 	}
 }
 
 func testDeleteAbsent(t *testing.T, bed *Bed) {
 	t.Helper()
-	if got := bed.remove(t, "a"); !got.Absent {
+	if got := bed.mustRemove(t, "a"); !got.Absent {
 		t.Errorf("got %+v, want it absent", got)
 	}
 }
 
 func testDeleteLingering(t *testing.T, bed *Bed) {
 	t.Helper()
-	bed.apply(t, Manifest("a", 1), false)
+	bed.mustApply(t, Manifest("a", 1), false)
 	bed.Linger(t, "a", true)
 	for range 3 {
-		if got := bed.remove(t, "a"); got.Absent {
+		if got := bed.mustRemove(t, "a"); got.Absent {
 			t.Errorf("got %+v, but it is still there", got)
 		}
-		if !bed.get(t, "a").Deleting {
+		if !bed.mustGet(t, "a").Deleting {
 			t.Error("it is not being deleted")
 		}
 	}
 	bed.Linger(t, "a", false)
 	bed.awaitGone(t, "a")
-	if got := bed.remove(t, "a"); !got.Absent {
+	if got := bed.mustRemove(t, "a"); !got.Absent {
 		t.Errorf("got %+v, want it absent", got)
 	}
 }
 
 func testApplyWhileDeleting(t *testing.T, bed *Bed) {
 	t.Helper()
-	bed.apply(t, Manifest("a", 1), false)
+	bed.mustApply(t, Manifest("a", 1), false)
 	bed.Linger(t, "a", true)
-	bed.remove(t, "a")
+	bed.mustRemove(t, "a")
 	for _, seen := range []bool{true, false} {
-		_, err := bed.Garden.ApplyShoot(bounded(t), Manifest("a", 2), seen)
+		_, err := bed.Garden.ApplyShoot(boundedContext(t), Manifest("a", 2), seen)
 		wantClass(t, err, shoot.ClassConflict)
 	}
 	bed.Linger(t, "a", false)
 	bed.awaitGone(t, "a")
-	if got := bed.apply(t, Manifest("a", 2), true); !got.Created {
+	if got := bed.mustApply(t, Manifest("a", 2), true); !got.Created {
 		t.Errorf("got %+v, want it made again", got)
 	}
 }
@@ -367,10 +367,10 @@ func testApplyWhileDeleting(t *testing.T, bed *Bed) {
 // A Shoot may have been made again without our having heard of it.
 func testDeleteOtherUID(t *testing.T, bed *Bed) {
 	t.Helper()
-	bed.apply(t, Manifest("a", 1), false)
-	r := ref("a")
+	bed.mustApply(t, Manifest("a", 1), false)
+	r := shootRef("a")
 	r.UID = "8c0cb5b5-98ac-4fa3-a4a5-3fc3b3a52ea3"
-	if _, err := bed.Garden.DeleteShoot(bounded(t), r); err != nil {
+	if _, err := bed.Garden.DeleteShoot(boundedContext(t), r); err != nil {
 		t.Fatal(err)
 	}
 	bed.awaitGone(t, "a")
@@ -378,27 +378,27 @@ func testDeleteOtherUID(t *testing.T, bed *Bed) {
 
 func testList(t *testing.T, bed *Bed) {
 	t.Helper()
-	l, err := bed.Garden.ListShoots(bounded(t))
+	l, err := bed.Garden.ListShoots(boundedContext(t))
 	if err != nil || len(l.Shoots) != 0 || l.ResourceVersion == "" {
 		t.Fatalf("an empty garden lists %+v, %v", l, err)
 	}
 	want := []string{}
 	for i := range 12 {
 		name := fmt.Sprintf("s%02d", i)
-		bed.apply(t, Manifest(name, 1), false)
+		bed.mustApply(t, Manifest(name, 1), false)
 		want = append(want, name)
 	}
 	foreign := Manifest("foreign", 1)
 	foreign.Metadata.Labels = nil
 	bed.Put(t, foreign)
-	l, err = bed.Garden.ListShoots(bounded(t))
+	l, err = bed.Garden.ListShoots(boundedContext(t))
 	if err != nil {
 		t.Fatal(err)
 	}
 	got := []string{}
 	for _, o := range l.Shoots {
 		got = append(got, o.Name)
-		if diff := cmp.Diff(bed.get(t, o.Name), o); diff != "" {
+		if diff := cmp.Diff(bed.mustGet(t, o.Name), o); diff != "" {
 			t.Errorf("%s is listed otherwise than it is: %s (-is +listed)", o.Name, diff)
 		}
 	}
@@ -406,7 +406,7 @@ func testList(t *testing.T, bed *Bed) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("%s (-want +got)", diff)
 	}
-	if _, err := bed.Garden.GetShoot(bounded(t), "none"); !errors.Is(err, shoot.ErrNotFound) {
+	if _, err := bed.Garden.GetShoot(boundedContext(t), "none"); !errors.Is(err, shoot.ErrNotFound) {
 		t.Errorf("a Shoot that is not there: %v", err)
 	}
 }

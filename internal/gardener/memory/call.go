@@ -9,26 +9,26 @@ import (
 	"github.com/fleetloop/fleetloop/internal/shoot"
 )
 
-// call does one call under the lock, with all that can go wrong around it.
-func call[T any](ctx context.Context, g *Garden, v Verb, name string, do func(now time.Time) (T, error)) (T, error) {
-	g.begin(v, name)
-	answer, err := attempt(ctx, g, v, name, do)
-	g.end(v, name, err)
+// callLocked does one call under the lock, with all that can go wrong around it.
+func callLocked[T any](ctx context.Context, g *Garden, v Verb, name string, do func(now time.Time) (T, error)) (T, error) {
+	g.noteCallStart(v, name)
+	answer, err := attemptCall(ctx, g, v, name, do)
+	g.noteCallEnd(v, name, err)
 	return answer, err
 }
 
-func attempt[T any](ctx context.Context, g *Garden, v Verb, name string, do func(now time.Time) (T, error)) (answer T, err error) {
-	if err := g.before(ctx, v, name); err != nil {
+func attemptCall[T any](ctx context.Context, g *Garden, v Verb, name string, do func(now time.Time) (T, error)) (answer T, err error) {
+	if err := g.delayOrFail(ctx, v, name); err != nil {
 		return answer, err
 	}
 	g.mu.Lock()
 	now := time.Now()
-	g.advance(now)
+	g.advanceTo(now)
 	if g.outage { // it may have begun while the call was under way
-		err = down()
+		err = outageError()
 	} else {
 		answer, err = do(now)
-		err = explain(err, v, name)
+		err = wrapCallError(err, v, name)
 	}
 	g.mu.Unlock()
 	if err == nil && g.o.Lose != nil {
@@ -39,9 +39,9 @@ func attempt[T any](ctx context.Context, g *Garden, v Verb, name string, do func
 	return answer, err
 }
 
-// explain says in an error what was to be done, as the client of a real Gardener
+// wrapCallError says in an error what was to be done, as the client of a real Gardener
 // does.
-func explain(err error, v Verb, name string) error {
+func wrapCallError(err error, v Verb, name string) error {
 	e, ok := errors.AsType[*shoot.Error](err)
 	if !ok {
 		return err
@@ -53,9 +53,9 @@ func explain(err error, v Verb, name string) error {
 	return &shoot.Error{Class: e.Class, RetryAfter: e.RetryAfter, Err: fmt.Errorf("%s Shoot %q: %w", did, name, e.Err)}
 }
 
-// before is what happens to a call on its way.
-func (g *Garden) before(ctx context.Context, v Verb, name string) error {
-	if err := pause(ctx, g.o.Latency); err != nil {
+// delayOrFail is what happens to a call on its way.
+func (g *Garden) delayOrFail(ctx context.Context, v Verb, name string) error {
+	if err := sleepFor(ctx, g.o.Latency); err != nil {
 		return err
 	}
 	if g.o.Fail != nil {
@@ -74,8 +74,8 @@ func (g *Garden) before(ctx context.Context, v Verb, name string) error {
 	return nil
 }
 
-// pause lets the time of a call pass.
-func pause(ctx context.Context, d time.Duration) error {
+// sleepFor lets the time of a call pass.
+func sleepFor(ctx context.Context, d time.Duration) error {
 	if ctx.Err() == nil && d > 0 {
 		timer := time.NewTimer(d)
 		defer timer.Stop()
@@ -91,11 +91,11 @@ func pause(ctx context.Context, d time.Duration) error {
 	return &shoot.Error{Class: shoot.ClassUnavailable, Err: context.Cause(ctx)}
 }
 
-// down is the error of every call during an outage.
-func down() error { return shoot.Errorf(shoot.ClassUnavailable, "connection refused") }
+// outageError is the error of every call during an outage.
+func outageError() error { return shoot.Errorf(shoot.ClassUnavailable, "connection refused") }
 
-// begin counts a call in.
-func (g *Garden) begin(v Verb, name string) {
+// noteCallStart counts a call in.
+func (g *Garden) noteCallStart(v Verb, name string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.counts.Calls[v]++
@@ -109,8 +109,8 @@ func (g *Garden) begin(v Verb, name string) {
 	g.counts.MaxInFlight = max(g.counts.MaxInFlight, len(g.busy))
 }
 
-// end counts it out.
-func (g *Garden) end(v Verb, name string, err error) {
+// noteCallEnd counts it out.
+func (g *Garden) noteCallEnd(v Verb, name string, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if err != nil && !errors.Is(err, shoot.ErrNotFound) {

@@ -16,8 +16,8 @@ const (
 	maxWorker = 15
 )
 
-// newest is the newest version that there is.
-func (g *Garden) newest() string {
+// newestVersion is the newest version that there is.
+func (g *Garden) newestVersion() string {
 	best := ""
 	for _, v := range g.o.Versions {
 		if plan.Newer(v, best) {
@@ -29,22 +29,22 @@ func (g *Garden) newest() string {
 
 // checkNew is what Gardener has against a new Shoot.
 func (g *Garden) checkNew(m shoot.Manifest) error {
-	return refusal(slices.Concat(g.nameFaults(m.Metadata.Name), g.specFaults(m.Spec)))
+	return invalidError(slices.Concat(g.nameFaults(m.Metadata.Name), g.specFaults(m.Spec)))
 }
 
 // checkChange gives what would be applied to a Shoot, or what is against it.
 func (g *Garden) checkChange(m shoot.Manifest, it *item) (shoot.Manifest, error) {
-	m, err := plan.Apply(m, it.live())
+	m, err := plan.Apply(m, it.toLive())
 	if err != nil {
 		return m, err
 	}
-	return m, refusal(slices.Concat(g.specFaults(m.Spec), changeFaults(m.Spec, it.spec)))
+	return m, invalidError(slices.Concat(g.specFaults(m.Spec), changeFaults(m.Spec, it.spec)))
 }
 
 // checkDelete is what is against a deletion.
 func checkDelete(ref shoot.Ref, it *item) error { return plan.Owned(ref, it.labels) }
 
-func refusal(faults []string) error {
+func invalidError(faults []string) error {
 	if len(faults) == 0 {
 		return nil
 	}
@@ -125,9 +125,9 @@ func changeFaults(s, old shoot.Spec) []string {
 	for _, fixed := range []struct{ path, is, was string }{
 		{"spec.region", s.Region, old.Region},
 		{"spec.provider.type", s.Provider.Type, old.Provider.Type},
-		{"spec.networking.type", network(s).Type, network(old).Type},
-		{"spec.networking.pods", network(s).Pods, network(old).Pods},
-		{"spec.networking.services", network(s).Services, network(old).Services},
+		{"spec.networking.type", networkOf(s).Type, networkOf(old).Type},
+		{"spec.networking.pods", networkOf(s).Pods, networkOf(old).Pods},
+		{"spec.networking.services", networkOf(s).Services, networkOf(old).Services},
 	} {
 		if fixed.is != fixed.was && fixed.was != "" {
 			faults = append(faults, fmt.Sprintf("%s: Invalid value: %q: field is immutable", fixed.path, fixed.is))
@@ -142,7 +142,7 @@ func changeFaults(s, old shoot.Spec) []string {
 	return faults
 }
 
-func network(s shoot.Spec) shoot.Networking {
+func networkOf(s shoot.Spec) shoot.Networking {
 	if s.Networking == nil {
 		return shoot.Networking{}
 	}

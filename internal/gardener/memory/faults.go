@@ -44,7 +44,7 @@ func (g *Garden) History(name string) []int64 {
 func (g *Garden) Names() []string {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.advance(time.Now())
+	g.advanceTo(time.Now())
 	return slices.Sorted(maps.Keys(g.shoots))
 }
 
@@ -52,12 +52,12 @@ func (g *Garden) Names() []string {
 func (g *Garden) Spec(name string) (shoot.Spec, bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.advance(time.Now())
+	g.advanceTo(time.Now())
 	it, ok := g.shoots[name]
 	if !ok {
 		return shoot.Spec{}, false
 	}
-	return clone(it.spec), true
+	return cloneSpec(it.spec), true
 }
 
 // SetOutage begins or ends a time in which every call is refused. Watches end
@@ -66,7 +66,7 @@ func (g *Garden) SetOutage(on bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.outage = on
-	g.wake()
+	g.wakeWatchers()
 }
 
 // Break makes the next operations of a Shoot fail, so many times, or for good if
@@ -75,7 +75,7 @@ func (g *Garden) SetOutage(on bool) {
 func (g *Garden) Break(name string, times int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.advance(time.Now())
+	g.advanceTo(time.Now())
 	if it, ok := g.shoots[name]; ok {
 		it.breaks = times
 		return
@@ -88,12 +88,12 @@ func (g *Garden) Put(m shoot.Manifest) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	now := time.Now()
-	g.advance(now)
+	g.advanceTo(now)
 	if it, ok := g.shoots[m.Metadata.Name]; ok {
 		it.lingers = false
-		g.vanish(it)
+		g.finishDeletion(it)
 	}
-	it := g.create(m, now)
+	it := g.createItem(m, now)
 	it.ours = shoot.Manifest{}
 }
 
@@ -102,15 +102,15 @@ func (g *Garden) Edit(name string, edit func(*shoot.Spec)) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	now := time.Now()
-	g.advance(now)
+	g.advanceTo(now)
 	it, ok := g.shoots[name]
 	if !ok {
 		return fmt.Errorf("edit Shoot %q: %w", name, shoot.ErrNotFound)
 	}
-	it.spec = clone(it.spec)
+	it.spec = cloneSpec(it.spec)
 	edit(&it.spec)
 	it.generation++
-	g.start(it, it.op.next(), now)
+	g.startOperation(it, it.op.nextType(), now)
 	return nil
 }
 
@@ -119,7 +119,7 @@ func (g *Garden) Linger(name string, on bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	now := time.Now()
-	g.advance(now)
+	g.advanceTo(now)
 	it, ok := g.shoots[name]
 	if !ok {
 		return
@@ -127,7 +127,7 @@ func (g *Garden) Linger(name string, on bool) {
 	it.lingers = on
 	if !on && it.deleting && it.op.due.IsZero() {
 		it.op.due = now
-		g.run(it, now)
+		g.runDueSteps(it, now)
 	}
 }
 
@@ -135,9 +135,9 @@ func (g *Garden) Linger(name string, on bool) {
 func (g *Garden) Remove(name string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.advance(time.Now())
+	g.advanceTo(time.Now())
 	if it, ok := g.shoots[name]; ok {
 		it.lingers = false
-		g.vanish(it)
+		g.finishDeletion(it)
 	}
 }

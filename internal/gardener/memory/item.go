@@ -32,34 +32,34 @@ type item struct {
 	at     int // its place in the schedule, -1 if it has none
 }
 
-// sent is the generation that was sent last.
-func (it *item) sent() int64 { return plan.Generation(it.annotations) }
+// lastSentGeneration is the generation that was sent last.
+func (it *item) lastSentGeneration() int64 { return plan.Generation(it.annotations) }
 
-// live is the Shoot as plans want it.
-func (it *item) live() plan.Live {
+// toLive is the Shoot as plans want it.
+func (it *item) toLive() plan.Live {
 	return plan.Live{Labels: it.labels, Annotations: it.annotations, Deleting: it.deleting, Spec: it.spec}
 }
 
-// observed is what the Shoot says of itself.
-func (it *item) observed() shoot.Observed {
+// toObserved is what the Shoot says of itself.
+func (it *item) toObserved() shoot.Observed {
 	return shoot.Observed{
 		Name: it.name, UID: it.uid, ResourceVersion: strconv.FormatUint(it.version, 10), Created: it.created,
-		Cluster: it.labels[shoot.LabelCluster], Installation: it.labels[shoot.LabelInstallation], SentGeneration: it.sent(),
+		Cluster: it.labels[shoot.LabelCluster], Installation: it.labels[shoot.LabelInstallation], SentGeneration: it.lastSentGeneration(),
 		Generation: it.generation, ObservedGeneration: it.observedGeneration, Deleting: it.deleting, Version: it.spec.Kubernetes.Version,
-		LastOperation: it.op.last(), LastErrors: it.op.errors, Conditions: it.op.conditions(),
+		LastOperation: it.op.lastOperation(), LastErrors: it.op.errors, Conditions: it.op.conditions(),
 	}
 }
 
-// create makes a new Shoot.
-func (g *Garden) create(m shoot.Manifest, now time.Time) *item {
+// createItem makes a new Shoot.
+func (g *Garden) createItem(m shoot.Manifest, now time.Time) *item {
 	g.born++
 	it := &item{
-		name: m.Metadata.Name, uid: g.uid(g.born), created: now,
-		labels: maps.Clone(m.Metadata.Labels), annotations: maps.Clone(m.Metadata.Annotations), spec: clone(m.Spec),
-		ours: owned(m), generation: 1, at: -1,
+		name: m.Metadata.Name, uid: g.newUID(g.born), created: now,
+		labels: maps.Clone(m.Metadata.Labels), annotations: maps.Clone(m.Metadata.Annotations), spec: cloneSpec(m.Spec),
+		ours: cloneManifest(m), generation: 1, at: -1,
 	}
 	if it.spec.Kubernetes.Version == "" {
-		it.spec.Kubernetes.Version = g.newest()
+		it.spec.Kubernetes.Version = g.newestVersion()
 	}
 	if n, ok := g.breaks[it.name]; ok {
 		it.breaks = n
@@ -68,39 +68,39 @@ func (g *Garden) create(m shoot.Manifest, now time.Time) *item {
 		it.breaks = g.o.Breaks(it.name)
 	}
 	g.shoots[it.name] = it
-	g.start(it, opCreate, now)
+	g.startOperation(it, opCreate, now)
 	return it
 }
 
-// uid numbers the Shoots of a garden.
-func (g *Garden) uid(n uint64) string {
+// newUID numbers the Shoots of a garden.
+func (g *Garden) newUID(n uint64) string {
 	id := g.uids
 	binary.BigEndian.PutUint64(id[8:], binary.BigEndian.Uint64(id[8:])+n)
 	id[8] = id[8]&0x3f | 0x80 // still a UUID
 	return id.String()
 }
 
-// change brings a Shoot to what a manifest says, and tells whether it was not so
+// changeItem brings a Shoot to what a manifest says, and tells whether it was not so
 // before. That it was asked for again is noted in its annotations and is no
 // change.
-func (g *Garden) change(it *item, m shoot.Manifest, now time.Time) bool {
-	labels := replaced(it.labels, it.ours.Metadata.Labels, m.Metadata.Labels)
-	annotations := replaced(it.annotations, it.ours.Metadata.Annotations, m.Metadata.Annotations)
-	spec := kept(m.Spec, it.ours.Spec, it.spec)
+func (g *Garden) changeItem(it *item, m shoot.Manifest, now time.Time) bool {
+	labels := replaceOwned(it.labels, it.ours.Metadata.Labels, m.Metadata.Labels)
+	annotations := replaceOwned(it.annotations, it.ours.Metadata.Annotations, m.Metadata.Annotations)
+	spec := mergeSpec(m.Spec, it.ours.Spec, it.spec)
 	rest := !maps.Equal(labels, it.labels) || !sameButGeneration(annotations, it.annotations)
 	noted := !maps.Equal(annotations, it.annotations)
 
-	it.labels, it.annotations, it.ours = labels, annotations, owned(m)
+	it.labels, it.annotations, it.ours = labels, annotations, cloneManifest(m)
 	switch {
 	case !reflect.DeepEqual(spec, it.spec):
 		it.spec = spec
 		it.generation++
-		g.start(it, it.op.next(), now)
+		g.startOperation(it, it.op.nextType(), now)
 	case rest:
-		g.changed(it)
+		g.bumpVersion(it)
 	default:
 		if noted {
-			g.changed(it)
+			g.bumpVersion(it)
 		}
 		g.counts.Unchanged++
 		return false
@@ -109,23 +109,23 @@ func (g *Garden) change(it *item, m shoot.Manifest, now time.Time) bool {
 	return true
 }
 
-// remove begins the deletion of a Shoot.
-func (g *Garden) remove(it *item, now time.Time) {
+// startDeletion begins the deletion of a Shoot.
+func (g *Garden) startDeletion(it *item, now time.Time) {
 	it.deleting = true
 	it.generation++
-	it.annotations = replaced(it.annotations, nil, map[string]string{shoot.AnnotationConfirmDeletion: "true"})
-	g.start(it, opDelete, now)
+	it.annotations = replaceOwned(it.annotations, nil, map[string]string{shoot.AnnotationConfirmDeletion: "true"})
+	g.startOperation(it, opDelete, now)
 }
 
-// owned is what a manifest says, which stays its owner's.
-func owned(m shoot.Manifest) shoot.Manifest {
+// cloneManifest is what a manifest says, which stays its owner's.
+func cloneManifest(m shoot.Manifest) shoot.Manifest {
 	m.Metadata.Labels, m.Metadata.Annotations = maps.Clone(m.Metadata.Labels), maps.Clone(m.Metadata.Annotations)
-	m.Spec = clone(m.Spec)
+	m.Spec = cloneSpec(m.Spec)
 	return m
 }
 
-// replaced is what is there without what was ours and with what is.
-func replaced(there, was, is map[string]string) map[string]string {
+// replaceOwned is what is there without what was ours and with what is.
+func replaceOwned(there, was, is map[string]string) map[string]string {
 	m := make(map[string]string, len(there)+len(is))
 	for k, v := range there {
 		if _, ours := was[k]; !ours {
@@ -136,24 +136,24 @@ func replaced(there, was, is map[string]string) map[string]string {
 	return m
 }
 
-// kept is the spec wanted, with what is live where neither it nor the last one
+// mergeSpec is the spec wanted, with what is live where neither it nor the last one
 // said anything: that was set by others.
-func kept(wanted, was, live shoot.Spec) shoot.Spec {
-	s := clone(wanted)
+func mergeSpec(wanted, was, live shoot.Spec) shoot.Spec {
+	s := cloneSpec(wanted)
 	if s.Networking == nil && was.Networking == nil {
-		s.Networking = pointer(live.Networking)
+		s.Networking = pointerTo(live.Networking)
 	}
 	for i := range s.Provider.Workers {
 		w := &s.Provider.Workers[i]
-		if w.Volume == nil && worker(was, w.Name).Volume == nil {
-			w.Volume = pointer(worker(live, w.Name).Volume)
+		if w.Volume == nil && findWorker(was, w.Name).Volume == nil {
+			w.Volume = pointerTo(findWorker(live, w.Name).Volume)
 		}
 	}
 	return s
 }
 
-// worker is that of a name, empty if there is none.
-func worker(s shoot.Spec, name string) shoot.Worker {
+// findWorker is that of a name, empty if there is none.
+func findWorker(s shoot.Spec, name string) shoot.Worker {
 	for _, w := range s.Provider.Workers {
 		if w.Name == name {
 			return w
@@ -175,16 +175,16 @@ func sameButGeneration(a, b map[string]string) bool {
 	return true
 }
 
-// clone copies a spec, which stays its owner's.
-func clone(s shoot.Spec) shoot.Spec {
-	s.Networking = pointer(s.Networking)
+// cloneSpec copies a spec, which stays its owner's.
+func cloneSpec(s shoot.Spec) shoot.Spec {
+	s.Networking = pointerTo(s.Networking)
 	s.Provider.InfrastructureConfig = slices.Clone(s.Provider.InfrastructureConfig)
 	s.Provider.ControlPlaneConfig = slices.Clone(s.Provider.ControlPlaneConfig)
 	s.Provider.Workers = slices.Clone(s.Provider.Workers)
 	for i := range s.Provider.Workers {
 		w := &s.Provider.Workers[i]
-		w.Machine.Image = pointer(w.Machine.Image)
-		w.Volume = pointer(w.Volume)
+		w.Machine.Image = pointerTo(w.Machine.Image)
+		w.Volume = pointerTo(w.Volume)
 		w.Zones = slices.Clone(w.Zones)
 		w.Labels = maps.Clone(w.Labels)
 		w.Taints = slices.Clone(w.Taints)
@@ -192,7 +192,7 @@ func clone(s shoot.Spec) shoot.Spec {
 	return s
 }
 
-func pointer[T any](p *T) *T {
+func pointerTo[T any](p *T) *T {
 	if p == nil {
 		return nil
 	}

@@ -77,7 +77,7 @@ const (
 	DefaultBookmarkTime = time.Minute
 )
 
-func (o Options) backlog() uint64 { return uint64(o.Backlog) } //nolint:gosec // New sees to it that it is positive
+func (o Options) backlogSize() uint64 { return uint64(o.Backlog) } //nolint:gosec // New sees to it that it is positive
 
 // A Verb is a kind of call.
 type Verb string
@@ -140,14 +140,14 @@ func New(o Options) *Garden {
 // ApplyShoot makes the Shoot what the manifest says.
 func (g *Garden) ApplyShoot(ctx context.Context, m shoot.Manifest, _ bool) (shoot.Applied, error) {
 	name := m.Metadata.Name
-	return call(ctx, g, Apply, name, func(now time.Time) (shoot.Applied, error) {
+	return callLocked(ctx, g, Apply, name, func(now time.Time) (shoot.Applied, error) {
 		it, ok := g.shoots[name]
 		if !ok {
 			if err := g.checkNew(m); err != nil {
 				return shoot.Applied{}, err
 			}
-			it = g.create(m, now)
-			g.note(name, it)
+			it = g.createItem(m, now)
+			g.noteApplied(name, it)
 			g.counts.Created++
 			return shoot.Applied{UID: it.uid, Generation: it.generation, Created: true, Changed: true}, nil
 		}
@@ -155,15 +155,15 @@ func (g *Garden) ApplyShoot(ctx context.Context, m shoot.Manifest, _ bool) (shoo
 		if err != nil {
 			return shoot.Applied{}, err
 		}
-		changed := g.change(it, m, now)
-		g.note(name, it)
+		changed := g.changeItem(it, m, now)
+		g.noteApplied(name, it)
 		return shoot.Applied{UID: it.uid, Generation: it.generation, Changed: changed}, nil
 	})
 }
 
 // PreflightShoot says whether ApplyShoot would be refused, and stores nothing.
 func (g *Garden) PreflightShoot(ctx context.Context, m shoot.Manifest) error {
-	_, err := call(ctx, g, Preflight, m.Metadata.Name, func(time.Time) (struct{}, error) {
+	_, err := callLocked(ctx, g, Preflight, m.Metadata.Name, func(time.Time) (struct{}, error) {
 		it, ok := g.shoots[m.Metadata.Name]
 		if !ok {
 			return struct{}{}, g.checkNew(m)
@@ -176,7 +176,7 @@ func (g *Garden) PreflightShoot(ctx context.Context, m shoot.Manifest) error {
 
 // DeleteShoot asks for the deletion of a Shoot.
 func (g *Garden) DeleteShoot(ctx context.Context, ref shoot.Ref) (shoot.Deletion, error) {
-	return call(ctx, g, Delete, ref.Name, func(now time.Time) (shoot.Deletion, error) {
+	return callLocked(ctx, g, Delete, ref.Name, func(now time.Time) (shoot.Deletion, error) {
 		it, ok := g.shoots[ref.Name]
 		if !ok {
 			return shoot.Deletion{Absent: true}, nil
@@ -186,7 +186,7 @@ func (g *Garden) DeleteShoot(ctx context.Context, ref shoot.Ref) (shoot.Deletion
 		}
 		if !it.deleting {
 			g.counts.Deleted++
-			g.remove(it, now)
+			g.startDeletion(it, now)
 		}
 		return shoot.Deletion{}, nil
 	})
@@ -194,28 +194,28 @@ func (g *Garden) DeleteShoot(ctx context.Context, ref shoot.Ref) (shoot.Deletion
 
 // Probe asks for as little as possible.
 func (g *Garden) Probe(ctx context.Context) error {
-	_, err := call(ctx, g, Probe, "", func(time.Time) (struct{}, error) { return struct{}{}, nil })
+	_, err := callLocked(ctx, g, Probe, "", func(time.Time) (struct{}, error) { return struct{}{}, nil })
 	return err
 }
 
 // GetShoot is the Shoot of a name, shoot.ErrNotFound if there is none.
 func (g *Garden) GetShoot(ctx context.Context, name string) (shoot.Observed, error) {
-	return call(ctx, g, Get, name, func(time.Time) (shoot.Observed, error) {
+	return callLocked(ctx, g, Get, name, func(time.Time) (shoot.Observed, error) {
 		it, ok := g.shoots[name]
 		if !ok {
 			return shoot.Observed{}, shoot.ErrNotFound
 		}
-		return it.observed(), nil
+		return it.toObserved(), nil
 	})
 }
 
 // ListShoots are the Shoots of the installation.
 func (g *Garden) ListShoots(ctx context.Context) (shoot.List, error) {
-	return call(ctx, g, List, "", func(time.Time) (shoot.List, error) {
+	return callLocked(ctx, g, List, "", func(time.Time) (shoot.List, error) {
 		l := shoot.List{Shoots: make([]shoot.Observed, 0, len(g.shoots)), ResourceVersion: strconv.FormatUint(g.version, 10)}
 		for _, it := range g.shoots {
-			if g.lists(it) {
-				l.Shoots = append(l.Shoots, it.observed())
+			if g.isListed(it) {
+				l.Shoots = append(l.Shoots, it.toObserved())
 			}
 		}
 		return l, nil
@@ -225,14 +225,14 @@ func (g *Garden) ListShoots(ctx context.Context) (shoot.List, error) {
 // Project is the name of the garden's project.
 func (g *Garden) Project(context.Context) (string, error) { return g.o.Project, nil }
 
-// lists is whether a Shoot is listed and watched.
-func (g *Garden) lists(it *item) bool {
+// isListed is whether a Shoot is listed and watched.
+func (g *Garden) isListed(it *item) bool {
 	return g.o.Installation == "" || it.labels[shoot.LabelInstallation] == g.o.Installation
 }
 
-// note keeps what was applied.
-func (g *Garden) note(name string, it *item) {
+// noteApplied keeps what was applied.
+func (g *Garden) noteApplied(name string, it *item) {
 	if g.o.History {
-		g.history[name] = append(g.history[name], it.sent())
+		g.history[name] = append(g.history[name], it.lastSentGeneration())
 	}
 }

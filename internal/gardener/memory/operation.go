@@ -40,16 +40,16 @@ type operation struct {
 	ready   bool // a creation succeeded
 }
 
-// next is which operation a change asks for.
-func (o operation) next() string {
+// nextType is which operation a change asks for.
+func (o operation) nextType() string {
 	if !o.ready {
 		return opCreate
 	}
 	return opReconcile
 }
 
-// last is the operation as the Shoot tells of it.
-func (o operation) last() *shoot.Operation {
+// lastOperation is the operation as the Shoot tells of it.
+func (o operation) lastOperation() *shoot.Operation {
 	l := &shoot.Operation{Type: o.kind, State: o.state, Progress: o.step * 100 / steps, Updated: o.updated}
 	switch o.state {
 	case statePending:
@@ -81,8 +81,8 @@ func (o operation) conditions() []shoot.Condition {
 	return cs
 }
 
-// start begins an operation, in place of one that is under way.
-func (g *Garden) start(it *item, kind string, now time.Time) {
+// startOperation begins an operation, in place of one that is under way.
+func (g *Garden) startOperation(it *item, kind string, now time.Time) {
 	total := map[string]time.Duration{opCreate: g.o.CreateTime, opReconcile: g.o.UpdateTime, opDelete: g.o.DeleteTime}[kind]
 	it.op = operation{
 		kind: kind, state: statePending, took: total / (steps + 1), updated: now, errors: it.op.errors,
@@ -90,30 +90,30 @@ func (g *Garden) start(it *item, kind string, now time.Time) {
 	}
 	it.op.due = now.Add(it.op.took)
 	if it.op.took > 0 {
-		g.changed(it)
-		g.schedule.put(it)
+		g.bumpVersion(it)
+		g.schedule.putItem(it)
 		return
 	}
-	g.run(it, now)
+	g.runDueSteps(it, now)
 }
 
-// run does all steps that are due at a time, and tells of the Shoot after each
+// runDueSteps does all steps that are due at a time, and tells of the Shoot after each
 // that takes time.
-func (g *Garden) run(it *item, now time.Time) {
+func (g *Garden) runDueSteps(it *item, now time.Time) {
 	for !it.op.due.IsZero() && !it.op.due.After(now) {
 		at := it.op.due
-		if gone := g.step(it, at); gone {
+		if gone := g.runStep(it, at); gone {
 			return
 		}
 		if it.op.took > 0 || it.op.due.IsZero() || it.op.due.After(now) {
-			g.changed(it)
+			g.bumpVersion(it)
 		}
 	}
-	g.schedule.put(it)
+	g.schedule.putItem(it)
 }
 
-// step does one step at a time, and tells whether the Shoot went with it.
-func (g *Garden) step(it *item, at time.Time) (gone bool) {
+// runStep does one step at a time, and tells whether the Shoot went with it.
+func (g *Garden) runStep(it *item, at time.Time) (gone bool) {
 	o := &it.op
 	o.updated, o.due = at, at.Add(o.took)
 	switch {
@@ -122,11 +122,11 @@ func (g *Garden) step(it *item, at time.Time) (gone bool) {
 	case o.state == statePending, o.state == stateError:
 		o.state, it.observedGeneration = stateProcessing, it.generation
 	case o.step == steps/2 && it.breaks != 0:
-		g.fail(it, at)
+		g.failOperation(it, at)
 	case o.step < steps:
 		o.step++
 	case o.kind == opDelete:
-		return g.vanish(it)
+		return g.finishDeletion(it)
 	default:
 		o.state, o.errors = stateSucceeded, nil
 		if o.healthy || o.took == 0 {
@@ -137,8 +137,8 @@ func (g *Garden) step(it *item, at time.Time) (gone bool) {
 	return false
 }
 
-// fail is an operation that does not succeed this time.
-func (g *Garden) fail(it *item, at time.Time) {
+// failOperation is an operation that does not succeed this time.
+func (g *Garden) failOperation(it *item, at time.Time) {
 	o := &it.op
 	o.errors = []shoot.LastError{{
 		Description: fmt.Sprintf("could not create the machines of Shoot %q: injected fault", it.name),
@@ -152,14 +152,14 @@ func (g *Garden) fail(it *item, at time.Time) {
 	o.state, o.due = stateError, at.Add(g.o.RetryTime)
 }
 
-// vanish ends a deletion, unless a finalizer is left.
-func (g *Garden) vanish(it *item) bool {
+// finishDeletion ends a deletion, unless a finalizer is left.
+func (g *Garden) finishDeletion(it *item) bool {
 	if it.lingers {
 		it.op.due = time.Time{}
 		return false
 	}
-	g.schedule.drop(it)
+	g.schedule.dropItem(it)
 	delete(g.shoots, it.name)
-	g.tell(it, true)
+	g.recordChange(it, true)
 	return true
 }

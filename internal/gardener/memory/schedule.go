@@ -11,26 +11,26 @@ import (
 // A schedule has the Shoots that change by themselves, the next one first.
 type schedule struct{ items items }
 
-// put notes when the Shoot changes next, if it does.
-func (s *schedule) put(it *item) {
+// putItem notes when the Shoot changes next, if it does.
+func (s *schedule) putItem(it *item) {
 	switch due := !it.op.due.IsZero(); {
 	case due && it.at < 0:
 		heap.Push(&s.items, it)
 	case due:
 		heap.Fix(&s.items, it.at)
 	default:
-		s.drop(it)
+		s.dropItem(it)
 	}
 }
 
-func (s *schedule) drop(it *item) {
+func (s *schedule) dropItem(it *item) {
 	if it.at >= 0 {
 		heap.Remove(&s.items, it.at)
 	}
 }
 
-// next is the time of the next change, zero if there is none.
-func (s *schedule) next() time.Time {
+// nextTime is the time of the next change, zero if there is none.
+func (s *schedule) nextTime() time.Time {
 	if len(s.items) == 0 {
 		return time.Time{}
 	}
@@ -63,15 +63,15 @@ func (h *items) Pop() any {
 	return it
 }
 
-// advance makes up for the time since the last call.
-func (g *Garden) advance(now time.Time) {
+// advanceTo makes up for the time since the last call.
+func (g *Garden) advanceTo(now time.Time) {
 	for {
-		next := g.schedule.next()
+		next := g.schedule.nextTime()
 		if next.IsZero() || next.After(now) {
 			return
 		}
 		// One step of one Shoot, so that what happens to all is told in order.
-		g.run(g.schedule.items[0], next)
+		g.runDueSteps(g.schedule.items[0], next)
 	}
 }
 
@@ -83,10 +83,10 @@ type change struct {
 	gone    bool
 }
 
-// changed gives a Shoot its next version.
-func (g *Garden) changed(it *item) { g.tell(it, false) }
+// bumpVersion gives a Shoot its next version.
+func (g *Garden) bumpVersion(it *item) { g.recordChange(it, false) }
 
-func (g *Garden) tell(it *item, gone bool) {
+func (g *Garden) recordChange(it *item, gone bool) {
 	g.version++
 	it.version = g.version
 	g.log = append(g.log, change{g.version, it, gone})
@@ -97,20 +97,20 @@ func (g *Garden) tell(it *item, gone bool) {
 		clear(g.log[n:])
 		g.log = g.log[:n]
 	}
-	g.wake()
+	g.wakeWatchers()
 }
 
-// wake wakes those who watch.
-func (g *Garden) wake() {
+// wakeWatchers wakes those who watch.
+func (g *Garden) wakeWatchers() {
 	if g.grown != nil {
 		close(g.grown)
 		g.grown = nil
 	}
 }
 
-// event is what a watch tells of a change.
-func (c change) event() shoot.Event {
-	e := shoot.Event{Type: shoot.Seen, Shoot: c.it.observed()}
+// toEvent is what a watch tells of a change.
+func (c change) toEvent() shoot.Event {
+	e := shoot.Event{Type: shoot.Seen, Shoot: c.it.toObserved()}
 	if c.gone {
 		e.Type = shoot.Gone
 	}

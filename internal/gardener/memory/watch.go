@@ -13,7 +13,7 @@ import (
 // ctx ends, handle gives an error, or an outage begins. A Shoot that changed
 // more than once before that could be told is told of once.
 func (g *Garden) WatchShoots(ctx context.Context, resourceVersion string, handle func(shoot.Event) error) error {
-	after, err := call(ctx, g, Watch, "", func(time.Time) (uint64, error) {
+	after, err := callLocked(ctx, g, Watch, "", func(time.Time) (uint64, error) {
 		after, err := strconv.ParseUint(resourceVersion, 10, 64)
 		if err != nil || after > g.version { // of another garden
 			return 0, shoot.ErrExpired
@@ -25,34 +25,34 @@ func (g *Garden) WatchShoots(ctx context.Context, resourceVersion string, handle
 	}
 	told := after // the version that the watcher knows of
 	for {
-		n, err := g.since(after)
+		n, err := g.changesSince(after)
 		if err != nil {
 			return err
 		}
-		if err := n.tell(handle); err != nil {
+		if err := n.deliverTo(handle); err != nil {
 			return err
 		}
 		after = n.version
 		if len(n.events) > 0 {
 			told = after
 		}
-		quiet, err := g.wait(ctx, n)
+		quiet, err := g.waitForChanges(ctx, n)
 		if err != nil {
 			return err
 		}
 		// Without a mark it would expire if all that happens is others'.
-		if !quiet && after-told < g.o.backlog()/2 {
+		if !quiet && after-told < g.o.backlogSize()/2 {
 			continue
 		}
 		told = after
-		if err := handle(mark(after)); err != nil {
+		if err := handle(bookmarkEvent(after)); err != nil {
 			return err
 		}
 	}
 }
 
-// mark tells a watcher where it is.
-func mark(version uint64) shoot.Event {
+// bookmarkEvent tells a watcher where it is.
+func bookmarkEvent(version uint64) shoot.Event {
 	return shoot.Event{Type: shoot.Mark, Shoot: shoot.Observed{ResourceVersion: strconv.FormatUint(version, 10)}}
 }
 
@@ -64,7 +64,7 @@ type news struct {
 	next    time.Time       // when there will be by itself, zero if not
 }
 
-func (n news) tell(handle func(shoot.Event) error) error {
+func (n news) deliverTo(handle func(shoot.Event) error) error {
 	for _, e := range n.events {
 		if err := handle(e); err != nil {
 			return err
@@ -76,17 +76,17 @@ func (n news) tell(handle func(shoot.Event) error) error {
 // atOnce is how many changes are handed over at a time.
 const atOnce = 1000
 
-func (g *Garden) since(after uint64) (news, error) {
+func (g *Garden) changesSince(after uint64) (news, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.outage {
-		return news{}, down()
+		return news{}, outageError()
 	}
-	g.advance(time.Now())
+	g.advanceTo(time.Now())
 	if after < g.dropped {
 		return news{}, shoot.ErrExpired
 	}
-	n := news{version: g.version, grown: g.more(), next: g.schedule.next()}
+	n := news{version: g.version, grown: g.changesSignal(), next: g.schedule.nextTime()}
 	from, _ := slices.BinarySearchFunc(g.log, after+1, func(c change, v uint64) int {
 		if c.version < v {
 			return -1
@@ -95,18 +95,18 @@ func (g *Garden) since(after uint64) (news, error) {
 	})
 	for _, c := range g.log[from:] {
 		if len(n.events) == atOnce {
-			n.version, n.grown = c.version-1, closed()
+			n.version, n.grown = c.version-1, closedChannel()
 			break
 		}
-		if g.lists(c.it) && c.version == c.it.version {
-			n.events = append(n.events, c.event())
+		if g.isListed(c.it) && c.version == c.it.version {
+			n.events = append(n.events, c.toEvent())
 		}
 	}
 	return n, nil
 }
 
-// wait waits until there is more, or for the time of a bookmark.
-func (g *Garden) wait(ctx context.Context, n news) (quiet bool, err error) {
+// waitForChanges waits until there is more, or for the time of a bookmark.
+func (g *Garden) waitForChanges(ctx context.Context, n news) (quiet bool, err error) {
 	d := g.o.BookmarkTime
 	due := false
 	if !n.next.IsZero() {
@@ -126,15 +126,15 @@ func (g *Garden) wait(ctx context.Context, n news) (quiet bool, err error) {
 	}
 }
 
-// more is closed when there is more. The caller has the lock.
-func (g *Garden) more() <-chan struct{} {
+// changesSignal is closed when there is more. The caller has the lock.
+func (g *Garden) changesSignal() <-chan struct{} {
 	if g.grown == nil {
 		g.grown = make(chan struct{})
 	}
 	return g.grown
 }
 
-func closed() <-chan struct{} {
+func closedChannel() <-chan struct{} {
 	c := make(chan struct{})
 	close(c)
 	return c

@@ -35,8 +35,8 @@ func Apply(m shoot.Manifest, live Live) (shoot.Manifest, error) {
 	if live.Deleting {
 		return m, shoot.Errorf(shoot.ClassConflict, "the Shoot is being deleted and can be created again afterwards")
 	}
-	m.Spec.Kubernetes.Version = higher(m.Spec.Kubernetes.Version, live.Spec.Kubernetes.Version)
-	m.Spec.Provider.Workers = workers(m.Spec.Provider.Workers, live.Spec.Provider.Workers)
+	m.Spec.Kubernetes.Version = higherVersion(m.Spec.Kubernetes.Version, live.Spec.Kubernetes.Version)
+	m.Spec.Provider.Workers = planWorkers(m.Spec.Provider.Workers, live.Spec.Provider.Workers)
 	return m, nil
 }
 
@@ -59,10 +59,10 @@ func Generation(annotations map[string]string) int64 {
 	return n
 }
 
-// workers are those wanted, with the live image where no newer one is wanted. It
+// planWorkers are those wanted, with the live image where no newer one is wanted. It
 // is sent even if none is wanted: Gardener raises its version, and would keep half
 // an image if we took back the half that we once wrote.
-func workers(wanted, live []shoot.Worker) []shoot.Worker {
+func planWorkers(wanted, live []shoot.Worker) []shoot.Worker {
 	wanted = slices.Clone(wanted)
 	for i, w := range wanted {
 		at := slices.IndexFunc(live, func(l shoot.Worker) bool { return l.Name == w.Name })

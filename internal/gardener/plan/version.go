@@ -9,11 +9,11 @@ import (
 // the other, as 1.34 does beside 1.34.2, is below it; the empty one is below all.
 // Whatever is no version is above none, so that Gardener says what is wrong.
 func Newer(a, b string) bool {
-	return isVersion(a) && (b == "" || isVersion(b)) && compare(a, b) > 0
+	return isVersion(a) && (b == "" || isVersion(b)) && compareVersions(a, b) > 0
 }
 
-// higher is the version wanted, or the live one if that is above it.
-func higher(wanted, live string) string {
+// higherVersion is the version wanted, or the live one if that is above it.
+func higherVersion(wanted, live string) string {
 	if Newer(live, wanted) {
 		return live
 	}
@@ -26,10 +26,10 @@ func isVersion(v string) bool {
 	return v != "" && v[0] >= '0' && v[0] <= '9'
 }
 
-func compare(a, b string) int {
-	a, preA := split(a)
-	b, preB := split(b)
-	if c := dotted(a, b); c != 0 {
+func compareVersions(a, b string) int {
+	a, preA := splitVersion(a)
+	b, preB := splitVersion(b)
+	if c := compareDotted(a, b); c != 0 {
 		return c
 	}
 	switch {
@@ -40,33 +40,33 @@ func compare(a, b string) int {
 	case preB == "":
 		return -1
 	default:
-		return dotted(preA, preB)
+		return compareDotted(preA, preB)
 	}
 }
 
-// split takes a version apart into its numbers and what stands before a release
+// splitVersion takes a version apart into its numbers and what stands before a release
 // of these numbers. How it was built does not matter.
-func split(v string) (numbers, pre string) {
+func splitVersion(v string) (numbers, pre string) {
 	v, _, _ = strings.Cut(strings.TrimPrefix(v, "v"), "+")
 	numbers, pre, _ = strings.Cut(v, "-")
 	return numbers, pre
 }
 
-// dotted compares part by part. Numbers are compared as such, however long, and
+// compareDotted compares part by part. Numbers are compared as such, however long, and
 // are below words.
-func dotted(a, b string) int {
+func compareDotted(a, b string) int {
 	for a != "" || b != "" {
 		var x, y string
 		x, a, _ = strings.Cut(a, ".")
 		y, b, _ = strings.Cut(b, ".")
-		if c := part(x, y); c != 0 {
+		if c := comparePart(x, y); c != 0 {
 			return c
 		}
 	}
 	return 0
 }
 
-func part(x, y string) int {
+func comparePart(x, y string) int {
 	nx, ny := isNumber(x), isNumber(y)
 	switch {
 	case nx && ny:

@@ -65,14 +65,14 @@ func Start(ctx context.Context, o Options) (*Bed, error) {
 		return nil, fmt.Errorf("start control plane: %w", err)
 	}
 	began := time.Now()
-	if err := b.start(ctx); err != nil {
+	if err := b.startPrograms(ctx); err != nil {
 		return nil, fmt.Errorf("start control plane: %w", errors.Join(err, b.Stop()))
 	}
 	o.Log.InfoContext(ctx, "control plane started", "url", b.URL(), "dir", b.folder.Path, "took", time.Since(began).Round(time.Millisecond))
 	return b, nil
 }
 
-func (b *Bed) start(ctx context.Context) (err error) {
+func (b *Bed) startPrograms(ctx context.Context) (err error) {
 	if b.authority, err = openAuthority(b.folder.Join("pki"), mainAuthority); err != nil {
 		return err
 	}
@@ -85,7 +85,7 @@ func (b *Bed) start(ctx context.Context) (err error) {
 	if err := b.startOnAPort(ctx); err != nil {
 		return err
 	}
-	if err := b.settle(ctx); err != nil {
+	if err := b.waitForDefaults(ctx); err != nil {
 		return err
 	}
 	if err := b.startControllers(); err != nil {
@@ -126,7 +126,7 @@ func (b *Bed) startOnAPort(ctx context.Context) error {
 // port and the same data, and returns when it answers. It does nothing when
 // the server runs.
 func (b *Bed) StartAPIServer(ctx context.Context) error {
-	if b.process(APIServer) != nil {
+	if b.findProcess(APIServer) != nil {
 		return nil
 	}
 	client, err := rest.HTTPClientFor(b.anonymous())
@@ -135,7 +135,7 @@ func (b *Bed) StartAPIServer(ctx context.Context) error {
 	}
 	defer client.CloseIdleConnections()
 	err = b.launchUntilReady(ctx, filepath.Join(b.assets, APIServer), apiServerArgs(b.options, b.port), func(ctx context.Context) error {
-		return ask(ctx, client, b.URL()+"/readyz")
+		return checkURL(ctx, client, b.URL()+"/readyz")
 	})
 	if errors.Is(err, ErrPortTaken) {
 		err = fmt.Errorf("%w: %d", err, b.port)
@@ -145,10 +145,10 @@ func (b *Bed) StartAPIServer(ctx context.Context) error {
 
 // StopAPIServer ends the API server at once, as a power failure would: its
 // connections break, and new ones are refused until StartAPIServer.
-func (b *Bed) StopAPIServer() error { return b.halt(APIServer) }
+func (b *Bed) StopAPIServer() error { return b.haltProcess(APIServer) }
 
-// ask wants a good answer of a URL.
-func ask(ctx context.Context, client *http.Client, url string) error {
+// checkURL wants a good answer of a URL.
+func checkURL(ctx context.Context, client *http.Client, url string) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
 	if err != nil {
 		return err
@@ -168,15 +168,15 @@ func ask(ctx context.Context, client *http.Client, url string) error {
 	return nil
 }
 
-// settle waits for what the API server makes some moments after it is ready.
-func (b *Bed) settle(ctx context.Context) error {
+// waitForDefaults waits for what the API server makes some moments after it is ready.
+func (b *Bed) waitForDefaults(ctx context.Context) error {
 	client, err := kubernetes.NewForConfig(b.admin)
 	if err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, startBound, errStartBound)
 	defer cancel()
-	return poll(ctx, func(ctx context.Context) error {
+	return pollUntilOK(ctx, func(ctx context.Context) error {
 		_, err := client.CoreV1().Namespaces().Get(ctx, corev1.NamespaceDefault, metav1.GetOptions{})
 		return err
 	})
@@ -214,7 +214,7 @@ func (b *Bed) awaitControllers(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, startBound, errStartBound)
 	defer cancel()
-	return poll(ctx, func(ctx context.Context) error {
+	return pollUntilOK(ctx, func(ctx context.Context) error {
 		if err := b.Ready(); err != nil {
 			return finalError{err}
 		}
@@ -256,7 +256,7 @@ func (b *Bed) Stop() error {
 		if p.name == Etcd && !b.folder.Temporary {
 			sig = syscall.SIGTERM
 		}
-		errs = append(errs, p.stop(sig))
+		errs = append(errs, p.stopWith(sig))
 	}
 	b.following.Wait()
 	return errors.Join(append(errs, b.folder.Close())...)

@@ -60,7 +60,7 @@ func openAuthority(dir, name string) (*authority, error) {
 		IsCA:                  true,
 		BasicConstraintsValid: true,
 	}
-	p, err := sign(template, template, &a.key.PublicKey, a.key)
+	p, err := signCertificate(template, template, &a.key.PublicKey, a.key)
 	if err != nil {
 		return nil, err
 	}
@@ -99,18 +99,18 @@ func readAuthority(certPath, keyPath string) (*authority, error) {
 	return &authority{cert: cert, key: key, pem: certText}, nil
 }
 
-// client makes a certificate for a user of some groups.
-func (a *authority) client(name string, groups []string) (pair, error) {
-	return a.issue(&x509.Certificate{
+// newClientPair makes a certificate for a user of some groups.
+func (a *authority) newClientPair(name string, groups []string) (pair, error) {
+	return a.issuePair(&x509.Certificate{
 		Subject:     pkix.Name{CommonName: name, Organization: groups},
 		KeyUsage:    x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	})
 }
 
-// server makes a certificate for a server with some addresses.
-func (a *authority) server(name string, names []string, addresses []net.IP) (pair, error) {
-	return a.issue(&x509.Certificate{
+// newServerPair makes a certificate for a server with some addresses.
+func (a *authority) newServerPair(name string, names []string, addresses []net.IP) (pair, error) {
+	return a.issuePair(&x509.Certificate{
 		Subject:     pkix.Name{CommonName: name},
 		DNSNames:    names,
 		IPAddresses: addresses,
@@ -119,12 +119,12 @@ func (a *authority) server(name string, names []string, addresses []net.IP) (pai
 	})
 }
 
-func (a *authority) issue(template *x509.Certificate) (pair, error) {
+func (a *authority) issuePair(template *x509.Certificate) (pair, error) {
 	key, err := newKey()
 	if err != nil {
 		return pair{}, err
 	}
-	cert, err := sign(template, a.cert, &key.PublicKey, a.key)
+	cert, err := signCertificate(template, a.cert, &key.PublicKey, a.key)
 	if err != nil {
 		return pair{}, err
 	}
@@ -134,7 +134,7 @@ func (a *authority) issue(template *x509.Certificate) (pair, error) {
 
 func newKey() (*ecdsa.PrivateKey, error) { return ecdsa.GenerateKey(elliptic.P256(), rand.Reader) }
 
-func sign(template, parent *x509.Certificate, public *ecdsa.PublicKey, by *ecdsa.PrivateKey) ([]byte, error) {
+func signCertificate(template, parent *x509.Certificate, public *ecdsa.PublicKey, by *ecdsa.PrivateKey) ([]byte, error) {
 	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
 	if err != nil {
 		return nil, err

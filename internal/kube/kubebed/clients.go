@@ -40,7 +40,7 @@ func (b *Bed) Config() *rest.Config { return rest.CopyConfig(b.admin) }
 // User is how a user of some groups reaches the API server. Users exist by
 // having a certificate; what they may do is said by roles.
 func (b *Bed) User(name string, groups ...string) (*rest.Config, error) {
-	p, err := b.authority.client(name, groups)
+	p, err := b.authority.newClientPair(name, groups)
 	if err != nil {
 		return nil, fmt.Errorf("create user %q: %w", name, err)
 	}

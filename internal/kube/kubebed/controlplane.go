@@ -26,8 +26,8 @@ const (
 	issuer = "https://kubernetes.default.svc.cluster.local" // of tokens
 )
 
-// pki is the path of a file of keys or certificates, for a program.
-func pki(name string) string { return filepath.Join("pki", name) }
+// pkiPath is the path of a file of keys or certificates, for a program.
+func pkiPath(name string) string { return filepath.Join("pki", name) }
 
 func etcdArgs(temporary bool) []string {
 	args := []string{
@@ -50,23 +50,23 @@ func apiServerArgs(o Options, port int) []string {
 		"--bind-address=" + o.ListenAddress,
 		"--secure-port=" + strconv.Itoa(port),
 		"--cert-dir=pki",
-		"--tls-cert-file=" + pki("server.crt"),
-		"--tls-private-key-file=" + pki("server.key"),
-		"--client-ca-file=" + pki("ca.crt"),
-		"--requestheader-client-ca-file=" + pki(proxyAuthority+".crt"),
+		"--tls-cert-file=" + pkiPath("server.crt"),
+		"--tls-private-key-file=" + pkiPath("server.key"),
+		"--client-ca-file=" + pkiPath("ca.crt"),
+		"--requestheader-client-ca-file=" + pkiPath(proxyAuthority+".crt"),
 		"--requestheader-allowed-names=" + proxyName,
 		"--requestheader-username-headers=X-Remote-User",
 		"--requestheader-uid-headers=X-Remote-Uid",
 		"--requestheader-group-headers=X-Remote-Group",
 		"--requestheader-extra-headers-prefix=X-Remote-Extra-",
-		"--proxy-client-cert-file=" + pki(proxyName+".crt"),
-		"--proxy-client-key-file=" + pki(proxyName+".key"),
-		"--kubelet-client-certificate=" + pki("kubelet-client.crt"),
-		"--kubelet-client-key=" + pki("kubelet-client.key"),
+		"--proxy-client-cert-file=" + pkiPath(proxyName+".crt"),
+		"--proxy-client-key-file=" + pkiPath(proxyName+".key"),
+		"--kubelet-client-certificate=" + pkiPath("kubelet-client.crt"),
+		"--kubelet-client-key=" + pkiPath("kubelet-client.key"),
 		"--kubelet-preferred-address-types=InternalIP", // the names of Nodes resolve nowhere
 		"--service-account-issuer=" + issuer,
-		"--service-account-key-file=" + pki(tokenPublicKey),
-		"--service-account-signing-key-file=" + pki(tokenKey),
+		"--service-account-key-file=" + pkiPath(tokenPublicKey),
+		"--service-account-signing-key-file=" + pkiPath(tokenKey),
 		"--service-cluster-ip-range=" + o.ServiceRange,
 		"--authorization-mode=Node,RBAC",
 		"--enable-admission-plugins=NodeRestriction",
@@ -83,8 +83,8 @@ func controllerManagerArgs(o Options, kubeconfig string) []string {
 		"--kubeconfig=" + kubeconfig,
 		"--leader-elect=false",
 		"--secure-port=0",
-		"--root-ca-file=" + pki("ca.crt"),
-		"--service-account-private-key-file=" + pki(tokenKey),
+		"--root-ca-file=" + pkiPath("ca.crt"),
+		"--service-account-private-key-file=" + pkiPath(tokenKey),
 		"--controllers=" + strings.Join(o.Controllers, ","),
 	}, o.Args[ControllerManager]...)
 }
@@ -100,13 +100,13 @@ func writeServerFiles(f *folder, a *authority, o Options) error {
 		return fmt.Errorf("service range: %w", err)
 	}
 	service := prefix.Masked().Addr().Next() // of the Service "kubernetes"
-	server, err := a.server(APIServer,
+	server, err := a.newServerPair(APIServer,
 		[]string{"localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local"},
 		[]net.IP{net.ParseIP(o.ListenAddress), net.ParseIP(loopback), service.AsSlice()})
 	if err != nil {
 		return err
 	}
-	kubelet, err := a.client("kube-apiserver-kubelet-client", []string{administrators})
+	kubelet, err := a.newClientPair("kube-apiserver-kubelet-client", []string{administrators})
 	if err != nil {
 		return err
 	}
@@ -114,7 +114,7 @@ func writeServerFiles(f *folder, a *authority, o Options) error {
 	if err != nil {
 		return err
 	}
-	proxy, err := proxies.client(proxyName, nil)
+	proxy, err := proxies.newClientPair(proxyName, nil)
 	if err != nil {
 		return err
 	}
@@ -125,6 +125,6 @@ func writeServerFiles(f *folder, a *authority, o Options) error {
 // writePair writes a certificate, with that of the authority that signed it,
 // and its key.
 func (f *folder) writePair(name string, by *authority, p pair) error {
-	return errors.Join(os.WriteFile(f.Join(pki(name+".crt")), slices.Concat(p.cert, by.pem), 0o600),
-		os.WriteFile(f.Join(pki(name+".key")), p.key, 0o600))
+	return errors.Join(os.WriteFile(f.Join(pkiPath(name+".crt")), slices.Concat(p.cert, by.pem), 0o600),
+		os.WriteFile(f.Join(pkiPath(name+".key")), p.key, 0o600))
 }

@@ -33,7 +33,7 @@ func (b *Bed) InstallCRDs(ctx context.Context, paths ...string) error {
 	if err != nil {
 		return fmt.Errorf("install CRDs: %w", err)
 	}
-	return b.install(ctx, crds)
+	return b.installCRDs(ctx, crds)
 }
 
 // InstallCRDText is InstallCRDs for those of a YAML text.
@@ -42,10 +42,10 @@ func (b *Bed) InstallCRDText(ctx context.Context, text []byte) error {
 	if err != nil {
 		return fmt.Errorf("install CRDs: %w", err)
 	}
-	return b.install(ctx, crds)
+	return b.installCRDs(ctx, crds)
 }
 
-func (b *Bed) install(ctx context.Context, crds []*unstructured.Unstructured) error {
+func (b *Bed) installCRDs(ctx context.Context, crds []*unstructured.Unstructured) error {
 	client, err := dynamic.NewForConfig(b.admin)
 	if err != nil {
 		return err
@@ -60,12 +60,12 @@ func (b *Bed) install(ctx context.Context, crds []*unstructured.Unstructured) er
 	ctx, cancel := context.WithTimeoutCause(ctx, startBound, errCRDBound)
 	defer cancel()
 	for _, crd := range crds {
-		err := poll(ctx, func(ctx context.Context) error {
+		err := pollUntilOK(ctx, func(ctx context.Context) error {
 			now, err := resource.Get(ctx, crd.GetName(), metav1.GetOptions{})
 			if err != nil {
 				return err
 			}
-			return served(ctx, b.admin, now)
+			return checkServed(ctx, b.admin, now)
 		})
 		if err != nil {
 			return fmt.Errorf("wait for CRD %q: %w", crd.GetName(), err)
@@ -76,8 +76,8 @@ func (b *Bed) install(ctx context.Context, crds []*unstructured.Unstructured) er
 
 var errCRDBound = fmt.Errorf("not served within %s", startBound)
 
-// served says why a CRD's versions are not served yet.
-func served(ctx context.Context, cfg *rest.Config, crd *unstructured.Unstructured) error {
+// checkServed says why a CRD's versions are not served yet.
+func checkServed(ctx context.Context, cfg *rest.Config, crd *unstructured.Unstructured) error {
 	if err := established(crd); err != nil {
 		return err
 	}

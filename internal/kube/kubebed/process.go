@@ -28,12 +28,12 @@ type process struct {
 	ending error         // how it ended, set before done is closed
 }
 
-// launch starts the program at path in the folder dir.
+// launchProcess starts the program at path in the folder dir.
 //
 // The thread that forks must live as long as the child, because the kernel
 // sends the parent-death signal when that thread ends, not the process. So one
 // goroutine, locked to its thread, starts the child and waits for it.
-func launch(path, dir string, args []string) (*process, error) {
+func launchProcess(path, dir string, args []string) (*process, error) {
 	name := filepath.Base(path)
 	logFile, err := os.OpenFile(filepath.Join(dir, logFolder, name+".log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600) //nolint:gosec // in the bed's folder
 	if err != nil {
@@ -81,17 +81,17 @@ func (p *process) hasEnded() error {
 	if p.ending != nil {
 		how = p.ending.Error()
 	}
-	return fmt.Errorf("%s exited: %s; its output:\n%s", p.name, how, p.said())
+	return fmt.Errorf("%s exited: %s; its output:\n%s", p.name, how, p.lastOutput())
 }
 
-// said is the end of what this run wrote.
-func (p *process) said() string {
+// lastOutput is the end of what this run wrote.
+func (p *process) lastOutput() string {
 	const lines = 20
 	return lastLines(textFrom(p.log, p.from), lines)
 }
 
-// stop ends the program by sig, and insists when it does not.
-func (p *process) stop(sig syscall.Signal) error {
+// stopWith ends the program by sig, and insists when it does not.
+func (p *process) stopWith(sig syscall.Signal) error {
 	p.told.Store(true)
 	for _, s := range []syscall.Signal{sig, syscall.SIGKILL} {
 		if err := p.cmd.Process.Signal(s); err != nil && !errors.Is(err, os.ErrProcessDone) {

@@ -27,7 +27,7 @@ type Program struct {
 // brought it about, Stop ends it, and so does the end of this process. It does
 // nothing when the program runs.
 func (b *Bed) StartProgram(ctx context.Context, p Program) error {
-	if b.process(filepath.Base(p.Path)) != nil {
+	if b.findProcess(filepath.Base(p.Path)) != nil {
 		return nil
 	}
 	if p.Ready == nil {
@@ -38,10 +38,10 @@ func (b *Bed) StartProgram(ctx context.Context, p Program) error {
 
 // StopProgram ends a program at once, as a power failure would. It does nothing
 // when the program does not run.
-func (b *Bed) StopProgram(name string) error { return b.halt(name) }
+func (b *Bed) StopProgram(name string) error { return b.haltProcess(name) }
 
 // Runs is whether a program was started and has not been stopped.
-func (b *Bed) Runs(name string) bool { return b.process(name) != nil }
+func (b *Bed) Runs(name string) bool { return b.findProcess(name) != nil }
 
 // EtcdURL is where a program of the bed, which runs in Dir, reaches etcd. It has
 // no password: give each program a prefix of its own.
@@ -54,12 +54,12 @@ func (b *Bed) ListenAddress() string { return b.options.ListenAddress }
 // address, signed by the authority that Config trusts, and gives its file and
 // that of its key.
 func (b *Bed) ServerCertificate(name string, names ...string) (cert, key string, err error) {
-	p, err := b.authority.server(name, names, []net.IP{net.ParseIP(b.options.ListenAddress)})
+	p, err := b.authority.newServerPair(name, names, []net.IP{net.ParseIP(b.options.ListenAddress)})
 	if err == nil {
 		err = b.folder.writePair(name, b.authority, p)
 	}
 	if err != nil {
 		return "", "", fmt.Errorf("create certificate of %s: %w", name, err)
 	}
-	return b.folder.Join(pki(name + ".crt")), b.folder.Join(pki(name + ".key")), nil
+	return b.folder.Join(pkiPath(name + ".crt")), b.folder.Join(pkiPath(name + ".key")), nil
 }

@@ -11,14 +11,14 @@ import (
 	"time"
 )
 
-// launch starts a program.
-func (b *Bed) launch(path string, args []string) (*process, error) {
+// launchProgram starts a program.
+func (b *Bed) launchProgram(path string, args []string) (*process, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.stopped {
 		return nil, fmt.Errorf("start %s: control plane stopped", filepath.Base(path))
 	}
-	p, err := launch(path, b.folder.Path, args)
+	p, err := launchProcess(path, b.folder.Path, args)
 	if err != nil {
 		return nil, err
 	}
@@ -26,13 +26,13 @@ func (b *Bed) launch(path string, args []string) (*process, error) {
 	return p, nil
 }
 
-// follow watches a program that has started well: when it ends without being
+// watchProcess watches a program that has started well: when it ends without being
 // told to, the bed cannot be used any more.
-func (b *Bed) follow(p *process) {
+func (b *Bed) watchProcess(p *process) {
 	b.following.Go(func() {
 		<-p.done
 		if !p.told.Load() {
-			b.fail(p.hasEnded())
+			b.noteFailure(p.hasEnded())
 		}
 	})
 }
@@ -40,9 +40,9 @@ func (b *Bed) follow(p *process) {
 // launchAndFollow starts a program that answers nobody who could ask whether
 // it started well.
 func (b *Bed) launchAndFollow(name string, args []string) error {
-	p, err := b.launch(filepath.Join(b.assets, name), args)
+	p, err := b.launchProgram(filepath.Join(b.assets, name), args)
 	if err == nil {
-		b.follow(p)
+		b.watchProcess(p)
 	}
 	return err
 }
@@ -50,27 +50,27 @@ func (b *Bed) launchAndFollow(name string, args []string) error {
 // launchUntilReady starts a program and returns when it is ready. One that
 // never gets there is ended.
 func (b *Bed) launchUntilReady(ctx context.Context, path string, args []string, ready func(context.Context) error) error {
-	p, err := b.launch(path, args)
+	p, err := b.launchProgram(path, args)
 	if err != nil {
 		return err
 	}
-	if err = b.await(ctx, p, ready); err == nil {
-		b.follow(p)
+	if err = b.awaitReady(ctx, p, ready); err == nil {
+		b.watchProcess(p)
 		return nil
 	}
 	if p.hasEnded() != nil && strings.Contains(textFrom(p.log, p.from), "address already in use") {
 		err = fmt.Errorf("start %s: %w", p.name, ErrPortTaken)
 	}
-	return errors.Join(err, b.halt(p.name))
+	return errors.Join(err, b.haltProcess(p.name))
 }
 
-// await waits until a program is ready, as long as it and those that it needs
+// awaitReady waits until a program is ready, as long as it and those that it needs
 // run.
-func (b *Bed) await(ctx context.Context, p *process, ready func(context.Context) error) error {
+func (b *Bed) awaitReady(ctx context.Context, p *process, ready func(context.Context) error) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, startBound, errStartBound)
 	defer cancel()
-	return poll(ctx, func(ctx context.Context) error {
-		for _, needed := range []*process{b.process(Etcd), b.process(APIServer), p} {
+	return pollUntilOK(ctx, func(ctx context.Context) error {
+		for _, needed := range []*process{b.findProcess(Etcd), b.findProcess(APIServer), p} {
 			if needed == nil {
 				continue
 			}
@@ -82,8 +82,8 @@ func (b *Bed) await(ctx context.Context, p *process, ready func(context.Context)
 	})
 }
 
-// fail notes the first death of a program.
-func (b *Bed) fail(err error) {
+// noteFailure notes the first death of a program.
+func (b *Bed) noteFailure(err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.death == nil {
@@ -92,8 +92,8 @@ func (b *Bed) fail(err error) {
 	}
 }
 
-// process is the program of that name, or nil when it does not run.
-func (b *Bed) process(name string) *process {
+// findProcess is the program of that name, or nil when it does not run.
+func (b *Bed) findProcess(name string) *process {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, p := range b.running {
@@ -104,13 +104,13 @@ func (b *Bed) process(name string) *process {
 	return nil
 }
 
-// halt ends a program at once.
-func (b *Bed) halt(name string) error {
-	p := b.process(name)
+// haltProcess ends a program at once.
+func (b *Bed) haltProcess(name string) error {
+	p := b.findProcess(name)
 	if p == nil {
 		return nil
 	}
-	err := p.stop(syscall.SIGKILL)
+	err := p.stopWith(syscall.SIGKILL)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.running = slices.DeleteFunc(b.running, func(other *process) bool { return other == p })
@@ -148,8 +148,8 @@ type finalError struct{ error }
 
 func (e finalError) Unwrap() error { return e.error }
 
-// poll calls check until it gives no error, or a final one.
-func poll(ctx context.Context, check func(context.Context) error) error {
+// pollUntilOK calls check until it gives no error, or a final one.
+func pollUntilOK(ctx context.Context, check func(context.Context) error) error {
 	ticker := time.NewTicker(startPoll)
 	defer ticker.Stop()
 	for {

@@ -32,9 +32,9 @@ const (
 	Includes = "fleetloop.io/shard-includes"
 )
 
-// label makes a label's value of a name; a long one, or one with characters
+// labelValue makes a label's value of a name; a long one, or one with characters
 // that no label may have, is cut and gets a part of its hash.
-func label(name string) string {
+func labelValue(name string) string {
 	if len(validation.IsValidLabelValue(name)) == 0 {
 		return name
 	}
@@ -48,8 +48,8 @@ func label(name string) string {
 	return strings.TrimLeft(string(readable)+"-"+hex.EncodeToString(sum[:4]), "-")
 }
 
-// encode makes a Lease of r.
-func (l *Leases) encode(r member.Record) *coordinationv1.Lease {
+// encodeLease makes a Lease of r.
+func (l *Leases) encodeLease(r member.Record) *coordinationv1.Lease {
 	var includes []string
 	for _, name := range slices.Sorted(maps.Keys(r.Includes)) {
 		includes = append(includes, fmt.Sprint(name, "/", r.Includes[name]))
@@ -66,8 +66,8 @@ func (l *Leases) encode(r member.Record) *coordinationv1.Lease {
 			HolderIdentity:       new(r.Identity),
 			LeaseDurationSeconds: new(int32(min(math.Ceil(max(r.Duration.Seconds(), 1)), math.MaxInt32))),
 			LeaseTransitions:     new(int32(min(r.Epoch, math.MaxInt32))),
-			AcquireTime:          moment(r.Since),
-			RenewTime:            moment(r.Renewed),
+			AcquireTime:          microTime(r.Since),
+			RenewTime:            microTime(r.Renewed),
 		},
 	}
 	if r.Version > 0 {
@@ -81,18 +81,18 @@ func (l *Leases) encode(r member.Record) *coordinationv1.Lease {
 	return lease
 }
 
-func moment(t time.Time) *metav1.MicroTime {
+func microTime(t time.Time) *metav1.MicroTime {
 	if t.IsZero() {
 		return nil
 	}
 	return new(metav1.NewMicroTime(t))
 }
 
-// decode reads a record of a Lease. What is missing or of no meaning, in a
+// decodeLease reads a record of a Lease. What is missing or of no meaning, in a
 // Lease that somebody else made, is left out: a record that counts nobody in
 // and that nobody renews is declared lost after a while.
-func decode(lease *coordinationv1.Lease) (member.Record, error) {
-	v, err := version(lease.ResourceVersion)
+func decodeLease(lease *coordinationv1.Lease) (member.Record, error) {
+	v, err := parseVersion(lease.ResourceVersion)
 	if err != nil {
 		return member.Record{}, fmt.Errorf("lease %q: %w", lease.Name, err)
 	}

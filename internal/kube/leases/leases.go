@@ -74,7 +74,7 @@ func New(cfg *rest.Config, namespace, group string) (*Leases, error) {
 	if err != nil {
 		return nil, fmt.Errorf("manage leases of group %q: %w", group, err)
 	}
-	return &Leases{client: c.Leases(namespace), group: label(group), close: hc.CloseIdleConnections}, nil
+	return &Leases{client: c.Leases(namespace), group: labelValue(group), close: hc.CloseIdleConnections}, nil
 }
 
 // Close lets go of connections that are not in use.
@@ -92,11 +92,11 @@ func (l *Leases) Watch(ctx context.Context, handle func(member.Change)) error {
 		return fmt.Errorf("list: %w", err)
 	}
 	all := member.Change{All: true}
-	if all.Version, err = version(list.ResourceVersion); err != nil {
+	if all.Version, err = parseVersion(list.ResourceVersion); err != nil {
 		return err
 	}
 	for i := range list.Items {
-		r, err := decode(&list.Items[i])
+		r, err := decodeLease(&list.Items[i])
 		if err != nil {
 			return err
 		}
@@ -119,7 +119,7 @@ func (l *Leases) Watch(ctx context.Context, handle func(member.Change)) error {
 			if !ok {
 				return errors.New("watch closed by the API server")
 			}
-			c, err := change(e)
+			c, err := changeOf(e)
 			if err != nil {
 				return err
 			}
@@ -128,8 +128,8 @@ func (l *Leases) Watch(ctx context.Context, handle func(member.Change)) error {
 	}
 }
 
-// change is what an event of a watch tells.
-func change(e watch.Event) (c member.Change, err error) {
+// changeOf is what an event of a watch tells.
+func changeOf(e watch.Event) (c member.Change, err error) {
 	if e.Type == watch.Error {
 		return c, apierrors.FromObject(e.Object)
 	}
@@ -143,7 +143,7 @@ func change(e watch.Event) (c member.Change, err error) {
 	case e.Type == watch.Deleted:
 		c.Gone = []string{lease.Name}
 	case e.Type != watch.Bookmark:
-		r, err := decode(lease)
+		r, err := decodeLease(lease)
 		if err != nil {
 			return c, err
 		}
@@ -154,7 +154,7 @@ func change(e watch.Event) (c member.Change, err error) {
 
 // Put writes r, for its version.
 func (l *Leases) Put(ctx context.Context, r member.Record) (member.Record, error) {
-	lease := l.encode(r)
+	lease := l.encodeLease(r)
 	var err error
 	if r.Version == 0 {
 		lease, err = l.client.Create(ctx, lease, metav1.CreateOptions{})
@@ -162,9 +162,9 @@ func (l *Leases) Put(ctx context.Context, r member.Record) (member.Record, error
 		lease, err = l.client.Update(ctx, lease, metav1.UpdateOptions{})
 	}
 	if err != nil {
-		return member.Record{}, refused(ctx, r, err)
+		return member.Record{}, classifyError(ctx, r, err)
 	}
-	return decode(lease)
+	return decodeLease(lease)
 }
 
 // Delete deletes the Lease of r, at its version.
@@ -172,13 +172,13 @@ func (l *Leases) Delete(ctx context.Context, r member.Record) error {
 	at, uid := strconv.FormatUint(r.Version, 10), types.UID(r.Object)
 	err := l.client.Delete(ctx, r.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{ResourceVersion: &at, UID: &uid}})
 	if err != nil {
-		return refused(ctx, r, err)
+		return classifyError(ctx, r, err)
 	}
 	return nil
 }
 
-// refused makes of err what callers branch on.
-func refused(ctx context.Context, r member.Record, err error) error {
+// classifyError makes of err what callers branch on.
+func classifyError(ctx context.Context, r member.Record, err error) error {
 	switch {
 	case apierrors.IsNotFound(err) && r.Version > 0:
 		err = member.ErrGone
@@ -200,12 +200,12 @@ func versionOf(o runtime.Object) (uint64, error) {
 	if err != nil {
 		return 0, fmt.Errorf("read lease change: %w", err)
 	}
-	return version(m.GetResourceVersion())
+	return parseVersion(m.GetResourceVersion())
 }
 
-// version reads a resource version, which is a number that rises with every
+// parseVersion reads a resource version, which is a number that rises with every
 // write.
-func version(text string) (uint64, error) {
+func parseVersion(text string) (uint64, error) {
 	v, err := strconv.ParseUint(text, 10, 64)
 	if err != nil {
 		return 0, fmt.Errorf("resource version %q is not a number and cannot be compared", text)

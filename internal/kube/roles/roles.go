@@ -56,26 +56,26 @@ type Sentinel struct {
 // Roles are a role for each feature in use, FeatureBase first.
 func (s Sentinel) Roles() []*rbacv1.Role {
 	s = s.withDefaults()
-	list := []*rbacv1.Role{s.role(FeatureBase,
-		rule("hyperfleet.redhat.com", "sentinelconfigs", "get", "list", "watch"),
+	list := []*rbacv1.Role{s.newRole(FeatureBase,
+		policyRule("hyperfleet.redhat.com", "sentinelconfigs", "get", "list", "watch"),
 		// Status is written by server-side apply.
-		rule("hyperfleet.redhat.com", "sentinelconfigs/status", "get", "patch"),
+		policyRule("hyperfleet.redhat.com", "sentinelconfigs/status", "get", "patch"),
 		// What comes again adds to an event that there is.
-		rule("events.k8s.io", "events", "create", "patch"),
+		policyRule("events.k8s.io", "events", "create", "patch"),
 	)}
 	if s.AllSecrets || len(s.Secrets) > 0 {
-		secrets := rule(corev1.GroupName, "secrets", "get", "list", "watch")
+		secrets := policyRule(corev1.GroupName, "secrets", "get", "list", "watch")
 		if !s.AllSecrets {
 			// A list and a watch are let through if their field selector asks
 			// for one of the names.
 			secrets.ResourceNames = slices.Compact(slices.Sorted(slices.Values(s.Secrets)))
 		}
-		list = append(list, s.role(FeatureSecrets, secrets))
+		list = append(list, s.newRole(FeatureSecrets, secrets))
 	}
 	if s.Sharding {
-		list = append(list, s.role(FeatureSharding,
+		list = append(list, s.newRole(FeatureSharding,
 			// By names no more can be said: they are made at run time.
-			rule("coordination.k8s.io", "leases", "list", "watch", "create", "update", "delete")))
+			policyRule("coordination.k8s.io", "leases", "list", "watch", "create", "update", "delete")))
 	}
 	return list
 }
@@ -88,7 +88,7 @@ func (s Sentinel) Objects() []runtime.Object {
 		ObjectMeta: metav1.ObjectMeta{Name: s.Account, Namespace: s.Namespace},
 	}}
 	for _, role := range s.Roles() {
-		list = append(list, role, s.binding(role))
+		list = append(list, role, s.newBinding(role))
 	}
 	return list
 }
@@ -99,7 +99,7 @@ func (s Sentinel) withDefaults() Sentinel {
 	return s
 }
 
-func (s Sentinel) role(feature string, rules ...rbacv1.PolicyRule) *rbacv1.Role {
+func (s Sentinel) newRole(feature string, rules ...rbacv1.PolicyRule) *rbacv1.Role {
 	name := s.Account
 	if feature != FeatureBase {
 		name += "-" + feature
@@ -111,7 +111,7 @@ func (s Sentinel) role(feature string, rules ...rbacv1.PolicyRule) *rbacv1.Role 
 	}
 }
 
-func (s Sentinel) binding(role *rbacv1.Role) *rbacv1.RoleBinding {
+func (s Sentinel) newBinding(role *rbacv1.Role) *rbacv1.RoleBinding {
 	return &rbacv1.RoleBinding{
 		TypeMeta:   metav1.TypeMeta{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "RoleBinding"},
 		ObjectMeta: metav1.ObjectMeta{Name: role.Name, Namespace: s.Namespace},
@@ -120,6 +120,6 @@ func (s Sentinel) binding(role *rbacv1.Role) *rbacv1.RoleBinding {
 	}
 }
 
-func rule(group, resource string, verbs ...string) rbacv1.PolicyRule {
+func policyRule(group, resource string, verbs ...string) rbacv1.PolicyRule {
 	return rbacv1.PolicyRule{APIGroups: []string{group}, Resources: []string{resource}, Verbs: verbs}
 }

@@ -52,14 +52,14 @@ func Open(ctx context.Context, queueType string) (*Bed, error) {
 		return nil, err
 	}
 	b := &Bed{server: server, stop: func() {}}
-	if err := b.connect(ctx, queueType); err != nil {
+	if err := b.connectBroker(ctx, queueType); err != nil {
 		b.Close()
 		return nil, err
 	}
 	return b, nil
 }
 
-func (b *Bed) connect(ctx context.Context, queueType string) error {
+func (b *Bed) connectBroker(ctx context.Context, queueType string) error {
 	var err error
 	if b.conn, err = amqp091.Dial(b.server.URL()); err != nil {
 		return fmt.Errorf("connect: %w", err)
@@ -122,7 +122,7 @@ func (b *Bed) Raw(ctx context.Context, n, window int) error {
 		return nil
 	}
 	const mandatory, immediate = true, false
-	for i, m := range messages(n) {
+	for i, m := range newMessages(n) {
 		if i >= window {
 			if err := take(); err != nil {
 				return err
@@ -140,8 +140,8 @@ func (b *Bed) Raw(ctx context.Context, n, window int) error {
 	return nil
 }
 
-// messages are events as the adapter lays them out.
-func messages(n int) []amqp091.Publishing {
+// newMessages are events as the adapter lays them out.
+func newMessages(n int) []amqp091.Publishing {
 	out := make([]amqp091.Publishing, n)
 	for i := range out {
 		e := bench.Event(i)

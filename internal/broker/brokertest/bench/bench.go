@@ -111,11 +111,11 @@ func (m Match) Run(ctx context.Context) (Result, error) {
 	theirEvents, theirWindow := cmp.Or(m.TheirEvents, events), cmp.Or(m.TheirWindow, Window)
 	var ratios, ours, theirs []float64
 	for turn := -1; turn < Turns; turn++ { // the first warms up
-		a, err := m.rate(ctx, m.Ours, events, Window)
+		a, err := m.measureRate(ctx, m.Ours, events, Window)
 		if err != nil {
 			return Result{}, fmt.Errorf("%s, ours: %w", m.Name, err)
 		}
-		b, err := m.rate(ctx, m.Theirs, theirEvents, theirWindow)
+		b, err := m.measureRate(ctx, m.Theirs, theirEvents, theirWindow)
 		if err != nil {
 			return Result{}, fmt.Errorf("%s, theirs: %w", m.Name, err)
 		}
@@ -125,13 +125,13 @@ func (m Match) Run(ctx context.Context) (Result, error) {
 	}
 	slices.Sort(ratios)
 	return Result{
-		Name: m.Name, Want: m.Want, Value: median(ratios),
-		Detail: fmt.Sprintf("%.0f against %.0f events/s, ratios %.2f to %.2f in %d turns", median(ours), median(theirs), ratios[0], ratios[Turns-1], Turns),
+		Name: m.Name, Want: m.Want, Value: medianOf(ratios),
+		Detail: fmt.Sprintf("%.0f against %.0f events/s, ratios %.2f to %.2f in %d turns", medianOf(ours), medianOf(theirs), ratios[0], ratios[Turns-1], Turns),
 	}, nil
 }
 
-// rate is events per second.
-func (m Match) rate(ctx context.Context, side Side, n, window int) (float64, error) {
+// measureRate is events per second.
+func (m Match) measureRate(ctx context.Context, side Side, n, window int) (float64, error) {
 	begin := time.Now()
 	if err := side(ctx, n, window); err != nil {
 		return 0, err
@@ -145,7 +145,7 @@ func (m Match) rate(ctx context.Context, side Side, n, window int) (float64, err
 	return float64(n) / took.Seconds(), nil
 }
 
-func median(of []float64) float64 {
+func medianOf(of []float64) float64 {
 	sorted := slices.Sorted(slices.Values(of))
 	return sorted[len(sorted)/2]
 }

@@ -34,7 +34,7 @@ func Start(target string) (*Proxy, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	p := &Proxy{listener: listener, ctx: ctx, cancel: cancel, target: target, halted: make(chan struct{}), conns: make(map[net.Conn]struct{})}
 	close(p.halted)
-	p.work.Go(p.accept)
+	p.work.Go(p.acceptLoop)
 	return p, nil
 }
 
@@ -54,7 +54,7 @@ func (p *Proxy) Cut() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for c := range p.conns {
-		reset(c)
+		resetConn(c)
 		delete(p.conns, c)
 	}
 }
@@ -95,27 +95,27 @@ func (p *Proxy) Resume() {
 	}
 }
 
-func (p *Proxy) accept() {
+func (p *Proxy) acceptLoop() {
 	for {
 		client, err := p.listener.Accept()
 		if err != nil {
 			return
 		}
-		p.work.Go(func() { p.serve(client) })
+		p.work.Go(func() { p.serveClient(client) })
 	}
 }
 
-func (p *Proxy) serve(client net.Conn) {
-	defer p.drop(client)
-	if !p.keep(client) {
+func (p *Proxy) serveClient(client net.Conn) {
+	defer p.dropConn(client)
+	if !p.trackConn(client) {
 		return
 	}
 	server, err := (&net.Dialer{Timeout: 5 * time.Second}).DialContext(p.ctx, "tcp", p.target)
 	if err != nil {
 		return
 	}
-	defer p.drop(server)
-	if !p.keep(server) {
+	defer p.dropConn(server)
+	if !p.trackConn(server) {
 		return
 	}
 	ctx, cancel := context.WithCancel(p.ctx)
@@ -123,17 +123,17 @@ func (p *Proxy) serve(client net.Conn) {
 	var both sync.WaitGroup
 	for _, way := range [][2]net.Conn{{client, server}, {server, client}} {
 		both.Go(func() {
-			defer p.drop(client)
-			defer p.drop(server)
+			defer p.dropConn(client)
+			defer p.dropConn(server)
 			defer cancel()
-			p.pass(ctx, way[0], way[1])
+			p.copyDelayed(ctx, way[0], way[1])
 		})
 	}
 	both.Wait()
 }
 
-// keep remembers a connection, so that Cut finds it.
-func (p *Proxy) keep(c net.Conn) bool {
+// trackConn remembers a connection, so that Cut finds it.
+func (p *Proxy) trackConn(c net.Conn) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.refuse || p.ctx.Err() != nil {
@@ -143,14 +143,14 @@ func (p *Proxy) keep(c net.Conn) bool {
 	return true
 }
 
-func (p *Proxy) drop(c net.Conn) {
+func (p *Proxy) dropConn(c net.Conn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	reset(c)
+	resetConn(c)
 	delete(p.conns, c)
 }
 
-func reset(c net.Conn) {
+func resetConn(c net.Conn) {
 	if tcp, ok := c.(*net.TCPConn); ok {
 		_ = tcp.SetLinger(0) // it may be closed already
 	}
@@ -162,9 +162,9 @@ type piece struct {
 	due   time.Time
 }
 
-// pass copies from one side to the other. Pieces wait in a queue for their
+// copyDelayed copies from one side to the other. Pieces wait in a queue for their
 // time, so that latency does not limit throughput.
-func (p *Proxy) pass(ctx context.Context, from, to net.Conn) {
+func (p *Proxy) copyDelayed(ctx context.Context, from, to net.Conn) {
 	pieces := make(chan piece, 1024)
 	var reader sync.WaitGroup
 	defer reader.Wait()
@@ -175,7 +175,7 @@ func (p *Proxy) pass(ctx context.Context, from, to net.Conn) {
 			n, err := from.Read(buf)
 			if n > 0 {
 				select {
-				case pieces <- piece{buf[:n], time.Now().Add(p.delay())}:
+				case pieces <- piece{buf[:n], time.Now().Add(p.currentDelay())}:
 				case <-ctx.Done():
 					return
 				}
@@ -185,9 +185,9 @@ func (p *Proxy) pass(ctx context.Context, from, to net.Conn) {
 			}
 		}
 	})
-	defer reset(from) // so that the reader ends
+	defer resetConn(from) // so that the reader ends
 	for piece := range pieces {
-		if !wait(ctx, time.Until(piece.due)) || !p.gate(ctx) {
+		if !waitFor(ctx, time.Until(piece.due)) || !p.waitWhilePaused(ctx) {
 			return
 		}
 		if _, err := to.Write(piece.bytes); err != nil {
@@ -196,13 +196,13 @@ func (p *Proxy) pass(ctx context.Context, from, to net.Conn) {
 	}
 }
 
-func (p *Proxy) delay() time.Duration {
+func (p *Proxy) currentDelay() time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.latency
 }
 
-func wait(ctx context.Context, d time.Duration) bool {
+func waitFor(ctx context.Context, d time.Duration) bool {
 	if d <= 0 {
 		return ctx.Err() == nil
 	}
@@ -216,8 +216,8 @@ func wait(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// gate waits while the proxy is paused.
-func (p *Proxy) gate(ctx context.Context) bool {
+// waitWhilePaused waits while the proxy is paused.
+func (p *Proxy) waitWhilePaused(ctx context.Context) bool {
 	p.mu.Lock()
 	halted := p.halted
 	p.mu.Unlock()

@@ -48,7 +48,7 @@ func Start(ctx context.Context, opts Options) (*Server, error) {
 	if opts.Bin == "" {
 		opts.Bin, _ = settings.OSEnv("RABBITMQ_BIN")
 	}
-	bin, err := find(opts.Bin)
+	bin, err := findPrograms(opts.Bin)
 	if err != nil {
 		return nil, err
 	}
@@ -61,10 +61,10 @@ func Start(ctx context.Context, opts Options) (*Server, error) {
 		return nil, fmt.Errorf("start rabbitmq: %w", err)
 	}
 	s := &Server{bin: bin, dir: dir, port: ports[0]}
-	if err := s.prepare(ports); err != nil {
+	if err := s.writeConfig(ports); err != nil {
 		return nil, fmt.Errorf("start rabbitmq: %w", errors.Join(err, os.RemoveAll(dir)))
 	}
-	if err := s.watch(context.WithoutCancel(ctx)); err != nil {
+	if err := s.startWatchdog(context.WithoutCancel(ctx)); err != nil {
 		return nil, fmt.Errorf("start rabbitmq: %w", errors.Join(err, os.RemoveAll(dir)))
 	}
 	if err := s.Restart(ctx); err != nil {
@@ -74,8 +74,8 @@ func Start(ctx context.Context, opts Options) (*Server, error) {
 	return s, nil
 }
 
-// find gives the folder of the server's programs.
-func find(bin string) (string, error) {
+// findPrograms gives the folder of the server's programs.
+func findPrograms(bin string) (string, error) {
 	const advice = "rabbitmq-server not found: run make setup, run apt-get install rabbitmq-server, or set RABBITMQ_BIN to its directory"
 	for _, dir := range []string{bin, "/usr/lib/rabbitmq/bin"} {
 		if dir == "" {
@@ -113,8 +113,8 @@ func freePorts(ctx context.Context, n int) ([]int, error) {
 	return ports, nil
 }
 
-// prepare writes the configuration and the environment.
-func (s *Server) prepare(ports []int) error {
+// writeConfig writes the configuration and the environment.
+func (s *Server) writeConfig(ports []int) error {
 	files := map[string]string{
 		"rabbitmq.conf": fmt.Sprintf("listeners.tcp.1 = 127.0.0.1:%d\nlog.console = true\nlog.file = false\n", ports[0]),
 		"plugins":       "[].\n",
@@ -143,10 +143,10 @@ func (s *Server) prepare(ports []int) error {
 
 func (s *Server) pidFile() string { return filepath.Join(s.dir, "pid") }
 
-// watch starts a shell that waits for the end of its input, which the end of
+// startWatchdog starts a shell that waits for the end of its input, which the end of
 // this process brings about, and then ends the server, its port mapper and its
 // folder.
-func (s *Server) watch(ctx context.Context) error {
+func (s *Server) startWatchdog(ctx context.Context) error {
 	read, write, err := os.Pipe()
 	if err != nil {
 		return err
@@ -183,18 +183,18 @@ func (s *Server) Restart(ctx context.Context) error {
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("start rabbitmq: %w", err)
 	}
-	err = backoff.Retry(ctx, backoff.Policy{Initial: 50 * time.Millisecond, Max: 200 * time.Millisecond, MaxElapsed: startBound}, s.hello)
+	err = backoff.Retry(ctx, backoff.Policy{Initial: 50 * time.Millisecond, Max: 200 * time.Millisecond, MaxElapsed: startBound}, s.checkProtocol)
 	if err != nil {
 		log, _ := os.ReadFile(out.Name()) // it only makes the error better
-		return fmt.Errorf("start rabbitmq: no response on %s within %s: %w; output:\n%s", s.Addr(), startBound, err, tail(log, 2000))
+		return fmt.Errorf("start rabbitmq: no response on %s within %s: %w; output:\n%s", s.Addr(), startBound, err, lastBytes(log, 2000))
 	}
 	return nil
 }
 
-func tail(b []byte, n int) []byte { return bytes.TrimSpace(b[max(0, len(b)-n):]) }
+func lastBytes(b []byte, n int) []byte { return bytes.TrimSpace(b[max(0, len(b)-n):]) }
 
-// hello checks that the server speaks AMQP.
-func (s *Server) hello(ctx context.Context) error {
+// checkProtocol checks that the server speaks AMQP.
+func (s *Server) checkProtocol(ctx context.Context) error {
 	conn, err := (&net.Dialer{Timeout: time.Second}).DialContext(ctx, "tcp", s.Addr())
 	if err != nil {
 		return err
@@ -238,7 +238,7 @@ func (s *Server) Ctl(ctx context.Context, args ...string) (string, error) {
 	cmd.Env, cmd.Dir = s.env, s.dir
 	out, err := cmd.CombinedOutput()
 	if err != nil {
-		return "", fmt.Errorf("rabbitmqctl %s: %w: %s", strings.Join(args, " "), err, tail(out, 2000))
+		return "", fmt.Errorf("rabbitmqctl %s: %w: %s", strings.Join(args, " "), err, lastBytes(out, 2000))
 	}
 	return string(out), nil
 }

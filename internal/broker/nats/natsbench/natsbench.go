@@ -39,26 +39,26 @@ type Bed struct {
 // Open starts the server in a folder, which is not removed, and connects.
 func Open(ctx context.Context, dir string) (*Bed, error) {
 	b := &Bed{}
-	if err := b.connect(ctx, dir); err != nil {
+	if err := b.connectServer(ctx, dir); err != nil {
 		b.Close()
 		return nil, err
 	}
 	return b, nil
 }
 
-func (b *Bed) connect(ctx context.Context, dir string) error {
+func (b *Bed) connectServer(ctx context.Context, dir string) error {
 	log := slog.New(slog.DiscardHandler)
 	var err error
 	if b.owner, err = natsserver.NewBroker(natsserver.Config{Dir: dir}, nats.Config{}, log); err != nil {
 		return err
 	}
-	if err := b.start(ctx, b.owner); err != nil {
+	if err := b.startBroker(ctx, b.owner); err != nil {
 		return err
 	}
 	if b.broker, err = nats.New(nats.Config{URL: settings.Secret(b.owner.URL())}, log); err != nil {
 		return err
 	}
-	if err := b.start(ctx, b.broker); err != nil {
+	if err := b.startBroker(ctx, b.broker); err != nil {
 		return err
 	}
 	if b.conn, err = natsgo.Connect(b.owner.URL()); err != nil {
@@ -68,7 +68,7 @@ func (b *Bed) connect(ctx context.Context, dir string) error {
 	return err
 }
 
-func (b *Bed) start(ctx context.Context, broker *nats.Broker) error {
+func (b *Bed) startBroker(ctx context.Context, broker *nats.Broker) error {
 	stop, err := bench.Start(ctx, broker)
 	if err != nil {
 		return err

@@ -100,7 +100,7 @@ func Start(cfg Config, log *slog.Logger) (*Server, error) {
 		if s.server.ReadyForConnections(startPoll) && s.server.JetStreamEnabled() {
 			return s, nil
 		}
-		if err := logs.reason(); err != nil || time.Now().After(end) {
+		if err := logs.lastReason(); err != nil || time.Now().After(end) {
 			s.Stop()
 			return fail(cmp.Or(err, fmt.Errorf("server not ready within %s", startTimeout)))
 		}
@@ -153,7 +153,7 @@ type serverLog struct {
 	fatal error
 }
 
-func (l *serverLog) reason() error {
+func (l *serverLog) lastReason() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.fatal

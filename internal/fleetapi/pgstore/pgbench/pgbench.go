@@ -56,14 +56,14 @@ func (f Fleet) Tenant(i int) string { return fmt.Sprintf("t%d", i%f.withDefaults
 func (f Fleet) ID(i int) uuid.UUID {
 	var id uuid.UUID
 	// Version 7: 48 bits of milliseconds, then 74 bits of our choice.
-	binary.BigEndian.PutUint64(id[:8], uint64(epoch().UnixMilli()+int64(i))<<16) //nolint:gosec // of this century
-	binary.BigEndian.PutUint64(id[8:], uint64(i))                                //nolint:gosec // never negative
+	binary.BigEndian.PutUint64(id[:8], uint64(epochTime().UnixMilli()+int64(i))<<16) //nolint:gosec // of this century
+	binary.BigEndian.PutUint64(id[8:], uint64(i))                                    //nolint:gosec // never negative
 	id[6] = id[6]&0x0f | 0x70
 	id[8] = id[8]&0x3f | 0x80
 	return id
 }
 
-func epoch() time.Time { return time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC) }
+func epochTime() time.Time { return time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC) }
 
 // Load fills an empty, migrated database as its owner.
 func Load(ctx context.Context, url string, f Fleet) error {
@@ -102,13 +102,13 @@ func (f Fleet) copyPart(ctx context.Context, url string, part int) error {
 			return nil, nil
 		}
 		next += loaders
-		return f.row(i), nil
+		return f.rowValues(i), nil
 	}))
 	return err
 }
 
-func (f Fleet) row(i int) []any {
-	created := epoch().Add(time.Duration(i) * time.Millisecond)
+func (f Fleet) rowValues(i int) []any {
+	created := epochTime().Add(time.Duration(i) * time.Millisecond)
 	reported := created
 	if !f.Reported.IsZero() {
 		reported = f.Reported.Add(-time.Duration(i%1500) * time.Second)

@@ -108,7 +108,7 @@ func (k *Keeper) Round(ctx context.Context) error {
 		k.log.InfoContext(ctx, "expired partitions dropped", "partitions", dropped)
 	}
 	for what, statement := range map[string]string{"keys": db.ForgetKeys, "changed fields": db.ForgetFields} {
-		if err := k.forget(ctx, statement); err != nil {
+		if err := k.deleteExpired(ctx, statement); err != nil {
 			return fmt.Errorf("delete the %s of expired change events: %w", what, err)
 		}
 	}
@@ -116,9 +116,9 @@ func (k *Keeper) Round(ctx context.Context) error {
 	return nil
 }
 
-// forget removes what a statement finds that is older than the retention, batch
+// deleteExpired removes what a statement finds that is older than the retention, batch
 // by batch.
-func (k *Keeper) forget(ctx context.Context, statement string) error {
+func (k *Keeper) deleteExpired(ctx context.Context, statement string) error {
 	for gone := int32(forgetBatch); gone == forgetBatch; {
 		err := k.pool.Read(ctx, scopeOf(timeline.Scope{All: true}), func(b *pgx.Batch) {
 			b.Queue(statement, k.retention, forgetBatch).QueryRow(func(row pgx.Row) error { return row.Scan(&gone) })

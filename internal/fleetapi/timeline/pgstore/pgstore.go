@@ -74,8 +74,8 @@ const insertOwn = given + `, stored as (` + stored + returned + `) ` + changed
 // digests are those of events that were known.
 const digests = `select key::text, k.digest::text from timeline.change_key k join unnest($1::uuid[], $2::text[]) as g (key, tenant) using (key, tenant)`
 
-// columns are the parameters of insert.
-func columns(events []timeline.Event) []any {
+// insertParams are the parameters of insert.
+func insertParams(events []timeline.Event) []any {
 	n := len(events)
 	keys, digests, at := make([]string, n), make([]string, n), make([]time.Time, n)
 	var texts [11][]string
@@ -102,21 +102,21 @@ func columns(events []timeline.Event) []any {
 // Append keeps events, whose keys differ, and says what became of each.
 func (s *Store) Append(ctx context.Context, scope timeline.Scope, events []timeline.Event) ([]timeline.Outcome, error) {
 	fresh := make(map[string]bool, len(events))
-	err := s.insert(ctx, scope, events, fresh)
+	err := s.insertEvents(ctx, scope, events, fresh)
 	for range maxRouted {
 		if !routedAnew(err) {
 			break
 		}
-		err = s.insert(ctx, scope, events, fresh)
+		err = s.insertEvents(ctx, scope, events, fresh)
 	}
 	if err != nil {
-		return nil, failed(err, "append %d change events", len(events))
+		return nil, wrapError(err, "append %d change events", len(events))
 	}
 	outcomes := make([]timeline.Outcome, len(events))
 	if len(fresh) == len(events) {
 		return outcomes, nil
 	}
-	kept, err := s.digests(ctx, scope, events, fresh)
+	kept, err := s.storedDigests(ctx, scope, events, fresh)
 	if err != nil {
 		return nil, err
 	}
@@ -132,11 +132,11 @@ func (s *Store) Append(ctx context.Context, scope timeline.Scope, events []timel
 	return outcomes, nil
 }
 
-// insert adds events and notes the keys of those that are fresh. That is one
+// insertEvents adds events and notes the keys of those that are fresh. That is one
 // round trip, and so one transaction. It may be sent twice if a connection was dead,
 // which the keys allow.
-func (s *Store) insert(ctx context.Context, scope timeline.Scope, events []timeline.Event, fresh map[string]bool) error {
-	args := columns(events)
+func (s *Store) insertEvents(ctx context.Context, scope timeline.Scope, events []timeline.Event, fresh map[string]bool) error {
+	args := insertParams(events)
 	return s.pool.Read(ctx, scopeOf(scope), func(b *pgx.Batch) {
 		clear(fresh)
 		b.Queue(insert, args...).Query(func(rows pgx.Rows) error {
@@ -155,8 +155,8 @@ func routedAnew(err error) bool {
 	return postgres.Code(err) == checkViolation && postgres.Constraint(err) == ""
 }
 
-// digests are those of the events that are not fresh, as they are kept.
-func (s *Store) digests(ctx context.Context, scope timeline.Scope, events []timeline.Event, fresh map[string]bool) (map[string]string, error) {
+// storedDigests are those of the events that are not fresh, as they are kept.
+func (s *Store) storedDigests(ctx context.Context, scope timeline.Scope, events []timeline.Event, fresh map[string]bool) (map[string]string, error) {
 	var keys, tenants []string
 	for i := range events {
 		if key := events[i].Key.String(); !fresh[key] {
@@ -171,7 +171,7 @@ func (s *Store) digests(ctx context.Context, scope timeline.Scope, events []time
 		})
 	})
 	if err != nil {
-		return nil, failed(err, "find duplicates of %d change events", len(keys))
+		return nil, wrapError(err, "find duplicates of %d change events", len(keys))
 	}
 	return kept, nil
 }
@@ -182,7 +182,7 @@ func Insert(ctx context.Context, tx pgx.Tx, events []timeline.Event) error {
 	if len(events) == 0 {
 		return nil
 	}
-	if _, err := tx.Exec(ctx, insertOwn, columns(events)...); err != nil {
+	if _, err := tx.Exec(ctx, insertOwn, insertParams(events)...); err != nil {
 		return fmt.Errorf("store %d change events: %w", len(events), err)
 	}
 	return nil
@@ -198,7 +198,7 @@ func (s *Store) UnknownClusters(ctx context.Context, scope timeline.Scope, names
 		})
 	})
 	if err != nil {
-		return nil, failed(err, "find %d clusters", len(names))
+		return nil, wrapError(err, "find %d clusters", len(names))
 	}
 	return unknown, nil
 }
@@ -220,9 +220,9 @@ func eachOf[T any](rows pgx.Rows, to pgx.RowToFunc[T], visit func(T)) error {
 	return err
 }
 
-// failed adds what was tried, and marks errors of the connection for callers
+// wrapError adds what was tried, and marks errors of the connection for callers
 // that know nothing of PostgreSQL.
-func failed(err error, format string, args ...any) error {
+func wrapError(err error, format string, args ...any) error {
 	err = fmt.Errorf(format+": %w", append(args, err)...)
 	if errors.Is(err, postgres.ErrUnavailable) {
 		return fmt.Errorf("%w: %w", timeline.ErrUnavailable, err)
@@ -234,7 +234,7 @@ func failed(err error, format string, args ...any) error {
 // database than this one.
 var errOtherHistory = errors.New("the timeline belongs to another database")
 
-func epoch(text string, current bool) (uuid.UUID, error) {
+func parseEpoch(text string, current bool) (uuid.UUID, error) {
 	if !current {
 		return uuid.UUID{}, errOtherHistory
 	}

@@ -33,15 +33,15 @@ type clause struct {
 	args []any
 }
 
-// write adds SQL of our own.
-func (c *clause) write(parts ...string) {
+// writeSQL adds SQL of our own.
+func (c *clause) writeSQL(parts ...string) {
 	for _, p := range parts {
 		c.sql.WriteString(p)
 	}
 }
 
-// arg adds a value and gives the text that stands for it.
-func (c *clause) arg(v any, sqlType string) string {
+// addArg adds a value and gives the text that stands for it.
+func (c *clause) addArg(v any, sqlType string) string {
 	c.args = append(c.args, v)
 	return "$" + strconv.Itoa(len(c.args)) + "::" + sqlType
 }
@@ -53,21 +53,21 @@ func pageOf(q *timeline.Query) *clause {
 	if q.Since.After(from) {
 		from = q.Since
 	}
-	c.write(selected)
+	c.writeSQL(selected)
 	of := "e." // the table whose index gives the order
 	if q.Field != "" {
 		of = "f."
-		c.write(byField)
+		c.writeSQL(byField)
 	}
-	c.write(" where ", of, "at >= ", c.arg(from, "timestamptz"))
+	c.writeSQL(" where ", of, "at >= ", c.addArg(from, "timestamptz"))
 	if q.Field != "" {
-		c.write(" and f.field = ", c.arg(q.Field, "text"))
+		c.writeSQL(" and f.field = ", c.addArg(q.Field, "text"))
 	}
 	if !q.Until.IsZero() {
-		c.write(" and ", of, "at < ", c.arg(q.Until, "timestamptz"))
+		c.writeSQL(" and ", of, "at < ", c.addArg(q.Until, "timestamptz"))
 	}
 	if q.After != (timeline.Place{}) {
-		c.write(" and (", of, "at, ", of, "seq) < (", c.arg(q.After.At, "timestamptz"), ", ", c.arg(q.After.Seq, "bigint"), ")")
+		c.writeSQL(" and (", of, "at, ", of, "seq) < (", c.addArg(q.After.At, "timestamptz"), ", ", c.addArg(q.After.Seq, "bigint"), ")")
 	}
 	for _, f := range []struct {
 		column, want string
@@ -76,9 +76,9 @@ func pageOf(q *timeline.Query) *clause {
 		if f.want == "" {
 			continue
 		}
-		c.write(" and e.", f.column, " = ", c.arg(f.want, "text"))
+		c.writeSQL(" and e.", f.column, " = ", c.addArg(f.want, "text"))
 		if f.partial {
-			c.write(" and e.", f.column, " <> ''")
+			c.writeSQL(" and e.", f.column, " <> ''")
 		}
 	}
 	for _, f := range []struct {
@@ -86,10 +86,10 @@ func pageOf(q *timeline.Query) *clause {
 		want   []string
 	}{{"actor", q.Actors}, {"source", q.Sources}, {"action", q.Actions}} {
 		if len(f.want) > 0 {
-			c.write(" and e.", f.column, " = any(", c.arg(f.want, "text[]"), ")")
+			c.writeSQL(" and e.", f.column, " = any(", c.addArg(f.want, "text[]"), ")")
 		}
 	}
-	c.write(" order by ", of, "at desc, ", of, "seq desc limit ", c.arg(q.Limit, "bigint"))
+	c.writeSQL(" order by ", of, "at desc, ", of, "seq desc limit ", c.addArg(q.Limit, "bigint"))
 	return c
 }
 
@@ -101,14 +101,14 @@ func (s *Store) List(ctx context.Context, scope timeline.Scope, q timeline.Query
 		return s.pool.ReadSnapshot(ctx, scopeOf(scope), func(b *pgx.Batch) {
 			queueHorizon(b, &live)
 			b.Queue(inOrder)
-			b.Queue(statement.sql.String(), statement.args...).Query(v.each)
+			b.Queue(statement.sql.String(), statement.args...).Query(v.visitRows)
 		})
 	})
 	switch {
 	case v.err != nil:
 		return feed.Cursor{}, v.err
 	case err != nil:
-		return feed.Cursor{}, failed(err, "list change events")
+		return feed.Cursor{}, wrapError(err, "list change events")
 	}
 	return live, nil
 }
@@ -133,7 +133,7 @@ func (s *Store) Changes(ctx context.Context, scope timeline.Scope, after feed.Cu
 			queueBounds(b, after, &there)
 			queueHorizon(b, &horizon)
 			b.Queue(changes, after.Xact, after.Seq, limit).Query(func(rows pgx.Rows) error {
-				if err := v.each(rows); err != nil {
+				if err := v.visitRows(rows); err != nil {
 					return err
 				}
 				if more = v.rows == limit; more {
@@ -151,7 +151,7 @@ func (s *Store) Changes(ctx context.Context, scope timeline.Scope, after feed.Cu
 	case errors.Is(err, timeline.ErrCursorExpired), errors.Is(err, errOtherHistory):
 		return feed.Cursor{}, false, timeline.ErrCursorExpired
 	case err != nil:
-		return feed.Cursor{}, false, failed(err, "read new change events")
+		return feed.Cursor{}, false, wrapError(err, "read new change events")
 	}
 	return next, more, nil
 }
@@ -162,7 +162,7 @@ func (s *Store) Horizon(ctx context.Context) (at feed.Cursor, err error) {
 		return s.pool.Read(ctx, scopeOf(timeline.Scope{}), func(b *pgx.Batch) { queueHorizon(b, &at) })
 	})
 	if err != nil {
-		return feed.Cursor{}, failed(err, "read the bounds of the change events")
+		return feed.Cursor{}, wrapError(err, "read the bounds of the change events")
 	}
 	return at, nil
 }
@@ -174,7 +174,7 @@ func queueHorizon(b *pgx.Batch, into *feed.Cursor) {
 		if err := row.Scan(&r.Epoch, &r.Current, &r.Xact, &r.Seq); err != nil {
 			return err
 		}
-		id, err := epoch(r.Epoch, r.Current)
+		id, err := parseEpoch(r.Epoch, r.Current)
 		*into = feed.Cursor{Epoch: id, Position: feed.Position{Xact: r.Xact, Seq: r.Seq}}
 		return err
 	})
@@ -188,7 +188,7 @@ func queueBounds(b *pgx.Batch, after feed.Cursor, more *bool) {
 		if err := row.Scan(&r.Epoch, &r.Current, &r.Settled, &r.Known, &r.More); err != nil {
 			return err
 		}
-		id, err := epoch(r.Epoch, r.Current)
+		id, err := parseEpoch(r.Epoch, r.Current)
 		if err == nil && (after.Epoch != id || after.Xact > r.Known) {
 			err = timeline.ErrCursorExpired
 		}
@@ -205,8 +205,8 @@ type visitor struct {
 	last  feed.Position
 }
 
-// each calls visit for every row. The row is used again for the next.
-func (v *visitor) each(rows pgx.Rows) error {
+// visitRows calls visit for every row. The row is used again for the next.
+func (v *visitor) visitRows(rows pgx.Rows) error {
 	var row timeline.Row
 	var payload pgtype.DriverBytes
 	into := []any{

@@ -100,9 +100,9 @@ func (g *Gardenlet) Fault(name string, f Fault) {
 func (g *Gardenlet) Run(ctx context.Context) error {
 	var working sync.WaitGroup
 	defer working.Wait()
-	working.Go(func() { g.work(ctx) })
+	working.Go(func() { g.workLoop(ctx) })
 	for {
-		err := g.follow(ctx)
+		err := g.followShoots(ctx)
 		timer := time.NewTimer(retry)
 		select {
 		case <-ctx.Done():
@@ -114,14 +114,14 @@ func (g *Gardenlet) Run(ctx context.Context) error {
 	}
 }
 
-// follow learns of all Shoots, and of their changes until that fails.
-func (g *Gardenlet) follow(ctx context.Context) error {
+// followShoots learns of all Shoots, and of their changes until that fails.
+func (g *Gardenlet) followShoots(ctx context.Context) error {
 	shoots := g.shoots.Namespace(g.options.Namespace)
 	list, err := shoots.List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return err
 	}
-	g.replace(list.Items)
+	g.replaceShoots(list.Items)
 	changes, err := shoots.Watch(ctx, metav1.ListOptions{ResourceVersion: list.GetResourceVersion()})
 	if err != nil {
 		return err
@@ -133,15 +133,15 @@ func (g *Gardenlet) follow(ctx context.Context) error {
 		case e.Type == watch.Error || !ok:
 			return apierrors.FromObject(e.Object)
 		case e.Type == watch.Deleted:
-			g.forget(s)
+			g.removeShoot(s)
 		default:
-			g.learn(s)
+			g.storeShoot(s)
 		}
 	}
 	return ctx.Err()
 }
 
-func (g *Gardenlet) replace(list []unstructured.Unstructured) {
+func (g *Gardenlet) replaceShoots(list []unstructured.Unstructured) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	clear(g.known)
@@ -151,8 +151,8 @@ func (g *Gardenlet) replace(list []unstructured.Unstructured) {
 	}
 }
 
-// learn notes a Shoot, unless a newer one is known.
-func (g *Gardenlet) learn(s *unstructured.Unstructured) {
+// storeShoot notes a Shoot, unless a newer one is known.
+func (g *Gardenlet) storeShoot(s *unstructured.Unstructured) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	k := keyOf(s)
@@ -164,7 +164,7 @@ func (g *Gardenlet) learn(s *unstructured.Unstructured) {
 	g.known[k], g.due[k] = s, true
 }
 
-func (g *Gardenlet) forget(s *unstructured.Unstructured) {
+func (g *Gardenlet) removeShoot(s *unstructured.Unstructured) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if before := g.known[keyOf(s)]; before != nil && before.GetUID() == s.GetUID() {
@@ -172,8 +172,8 @@ func (g *Gardenlet) forget(s *unstructured.Unstructured) {
 	}
 }
 
-// work does one step of every Shoot that has one to do, over and over.
-func (g *Gardenlet) work(ctx context.Context) {
+// workLoop does one step of every Shoot that has one to do, over and over.
+func (g *Gardenlet) workLoop(ctx context.Context) {
 	ticker := time.NewTicker(g.options.Step)
 	defer ticker.Stop()
 	free := make(chan struct{}, atOnce)
@@ -184,11 +184,11 @@ func (g *Gardenlet) work(ctx context.Context) {
 		case <-ticker.C:
 		}
 		var writing sync.WaitGroup
-		for _, c := range g.round() {
+		for _, c := range g.nextChanges() {
 			free <- struct{}{}
 			writing.Go(func() {
 				defer func() { <-free }()
-				g.write(ctx, c)
+				g.writeChange(ctx, c)
 			})
 		}
 		writing.Wait()
@@ -201,9 +201,9 @@ type change struct {
 	part  part
 }
 
-// round gives the changes of a round. A Shoot without one is looked at again
+// nextChanges gives the changes of a round. A Shoot without one is looked at again
 // when it has changed.
-func (g *Gardenlet) round() []change {
+func (g *Gardenlet) nextChanges() []change {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	var list []change
@@ -214,7 +214,7 @@ func (g *Gardenlet) round() []change {
 			continue
 		}
 		f := cmp.Or(g.faults[k.name], Fault(s.GetAnnotations()[FaultAnnotation]))
-		if next, part := step(s, f, time.Now()); part == nothing {
+		if next, part := nextState(s, f, time.Now()); part == nothing {
 			delete(g.due, k)
 		} else {
 			list = append(list, change{next, part})
@@ -223,9 +223,9 @@ func (g *Gardenlet) round() []change {
 	return list
 }
 
-// write writes a change. One that is refused, because the Shoot has changed,
+// writeChange writes a change. One that is refused, because the Shoot has changed,
 // comes again in another round.
-func (g *Gardenlet) write(ctx context.Context, c change) {
+func (g *Gardenlet) writeChange(ctx context.Context, c change) {
 	shoots := g.shoots.Namespace(c.shoot.GetNamespace())
 	op := operationOf(c.shoot)
 	log := g.options.Log.With("shoot", c.shoot.GetName(), "type", op.kind, "state", op.state, "progress", op.progress)
@@ -238,14 +238,14 @@ func (g *Gardenlet) write(ctx context.Context, c change) {
 	}
 	switch {
 	case apierrors.IsNotFound(err):
-		g.forget(c.shoot)
+		g.removeShoot(c.shoot)
 	case err != nil:
 		log.DebugContext(ctx, "shoot not written", "err", err)
 	case now.GetDeletionTimestamp() != nil && len(now.GetFinalizers()) == 0:
-		g.forget(now)
+		g.removeShoot(now)
 		log.DebugContext(ctx, "shoot gone")
 	default:
-		g.learn(now)
+		g.storeShoot(now)
 		log.DebugContext(ctx, "shoot written")
 	}
 }

@@ -48,8 +48,8 @@ const (
 	status
 )
 
-// step gives a Shoot as it is to be next, and which part of it has changed.
-func step(s *unstructured.Unstructured, f Fault, now time.Time) (*unstructured.Unstructured, part) {
+// nextState gives a Shoot as it is to be next, and which part of it has changed.
+func nextState(s *unstructured.Unstructured, f Fault, now time.Time) (*unstructured.Unstructured, part) {
 	s = s.DeepCopy()
 	deleting, held := s.GetDeletionTimestamp() != nil, slices.Contains(s.GetFinalizers(), finalizer)
 	op := operationOf(s)
@@ -63,10 +63,10 @@ func step(s *unstructured.Unstructured, f Fault, now time.Time) (*unstructured.U
 		s.SetFinalizers(append(s.GetFinalizers(), finalizer))
 		return s, metadata
 	case op.state == "" || op.generation != s.GetGeneration() || deleting != (op.kind == typeDelete):
-		begin(s, op.after(deleting), now)
+		startOperation(s, op.nextType(deleting), now)
 		return s, status
 	}
-	return proceed(s, op, f, now)
+	return advanceOperation(s, op, f, now)
 }
 
 // An operation is what the status says of it.
@@ -85,8 +85,8 @@ func operationOf(s *unstructured.Unstructured) operation {
 	return op
 }
 
-// after is the type of the operation that follows.
-func (op operation) after(deleting bool) string {
+// nextType is the type of the operation that follows.
+func (op operation) nextType(deleting bool) string {
 	switch {
 	case deleting:
 		return typeDelete
@@ -96,65 +96,65 @@ func (op operation) after(deleting bool) string {
 	return typeReconcile
 }
 
-// in is the operation in another state.
-func (op operation) in(state string, progress int64) operation {
+// withState is the operation in another state.
+func (op operation) withState(state string, progress int64) operation {
 	op.state, op.progress = state, progress
 	return op
 }
 
-// begin begins an operation.
-func begin(s *unstructured.Unstructured, kind string, now time.Time) {
-	set(s, s.GetGeneration(), "observedGeneration")
-	set(s, "shoot--"+s.GetNamespace()+"--"+s.GetName(), "technicalID")
-	set(s, string(s.GetUID()), "uid")
-	set(s, map[string]any{"id": "gardenbed", "name": "gardenlet", "version": "v1.0.0"}, "gardener")
+// startOperation begins an operation.
+func startOperation(s *unstructured.Unstructured, kind string, now time.Time) {
+	setStatusField(s, s.GetGeneration(), "observedGeneration")
+	setStatusField(s, "shoot--"+s.GetNamespace()+"--"+s.GetName(), "technicalID")
+	setStatusField(s, string(s.GetUID()), "uid")
+	setStatusField(s, map[string]any{"id": "gardenbed", "name": "gardenlet", "version": "v1.0.0"}, "gardener")
 	if kind == typeCreate {
-		set(s, conditions("Progressing", now), "conditions")
+		setStatusField(s, conditions("Progressing", now), "conditions")
 	}
-	say(s, operation{kind: kind, state: statePending}, "It waits for its turn.", now)
+	setLastOperation(s, operation{kind: kind, state: statePending}, "It waits for its turn.", now)
 }
 
-// proceed takes an operation on.
-func proceed(s *unstructured.Unstructured, op operation, f Fault, now time.Time) (*unstructured.Unstructured, part) {
+// advanceOperation takes an operation on.
+func advanceOperation(s *unstructured.Unstructured, op operation, f Fault, now time.Time) (*unstructured.Unstructured, part) {
 	at := op.progress >= faultAt
 	switch {
 	case op.state == stateFailed, op.state == stateError && f == Error, op.state == stateProcessing && at && f == Stuck:
 		return s, nothing
 	case op.state == stateProcessing && at && f == Error:
-		set(s, lastErrors("The quota of the cloud account is used up.", "ERR_INFRA_QUOTA_EXCEEDED", now), "lastErrors")
-		say(s, op.in(stateError, op.progress), "It will be tried again.", now)
+		setStatusField(s, lastErrors("The quota of the cloud account is used up.", "ERR_INFRA_QUOTA_EXCEEDED", now), "lastErrors")
+		setLastOperation(s, op.withState(stateError, op.progress), "It will be tried again.", now)
 	case op.state == stateProcessing && at && f == Failed:
-		set(s, lastErrors("The configuration can not be used.", "ERR_CONFIGURATION_PROBLEM", now), "lastErrors")
-		say(s, op.in(stateFailed, op.progress), "It was tried for too long.", now)
+		setStatusField(s, lastErrors("The configuration can not be used.", "ERR_CONFIGURATION_PROBLEM", now), "lastErrors")
+		setLastOperation(s, op.withState(stateFailed, op.progress), "It was tried for too long.", now)
 	case op.state == stateSucceeded:
-		if healthOf(s) == health(f) {
+		if healthOf(s) == nodesCondition(f) {
 			return s, nothing
 		}
-		set(s, conditions(health(f), now), "conditions")
+		setStatusField(s, conditions(nodesCondition(f), now), "conditions")
 	case op.state == stateProcessing && op.progress+stride >= done:
 		unstructured.RemoveNestedField(s.Object, "status", "lastErrors")
-		set(s, conditions(health(f), now), "conditions")
-		say(s, op.in(stateSucceeded, done), "It is done.", now)
+		setStatusField(s, conditions(nodesCondition(f), now), "conditions")
+		setLastOperation(s, op.withState(stateSucceeded, done), "It is done.", now)
 	case op.state == stateProcessing:
-		say(s, op.in(stateProcessing, op.progress+stride), fmt.Sprintf("%d of 4 tasks are done.", (op.progress+stride)/stride), now)
+		setLastOperation(s, op.withState(stateProcessing, op.progress+stride), fmt.Sprintf("%d of 4 tasks are done.", (op.progress+stride)/stride), now)
 	default: // it waited, or failed and is tried again
-		say(s, op.in(stateProcessing, op.progress), "It has begun.", now)
+		setLastOperation(s, op.withState(stateProcessing, op.progress), "It has begun.", now)
 	}
 	return s, status
 }
 
-// say writes the last operation.
-func say(s *unstructured.Unstructured, op operation, text string, now time.Time) {
-	set(s, map[string]any{"type": op.kind, "state": op.state, "progress": op.progress, "description": text, "lastUpdateTime": stamp(now)}, "lastOperation")
+// setLastOperation writes the last operation.
+func setLastOperation(s *unstructured.Unstructured, op operation, text string, now time.Time) {
+	setStatusField(s, map[string]any{"type": op.kind, "state": op.state, "progress": op.progress, "description": text, "lastUpdateTime": formatTime(now)}, "lastOperation")
 }
 
-// set sets a field of the status, which the API always gives as an object.
-func set(s *unstructured.Unstructured, value any, field string) {
+// setStatusField sets a field of the status, which the API always gives as an object.
+func setStatusField(s *unstructured.Unstructured, value any, field string) {
 	_ = unstructured.SetNestedField(s.Object, value, "status", field)
 }
 
 func lastErrors(text, code string, now time.Time) []any {
-	return []any{map[string]any{"description": text, "codes": []any{code}, "lastUpdateTime": stamp(now)}}
+	return []any{map[string]any{"description": text, "codes": []any{code}, "lastUpdateTime": formatTime(now)}}
 }
 
 const nodesReady = "EveryNodeReady"
@@ -169,14 +169,14 @@ func conditions(nodes string, now time.Time) []any {
 		}
 		list = append(list, map[string]any{
 			"type": kind, "status": is, "reason": kind + is, "message": "gardenbed says so.",
-			"lastTransitionTime": stamp(now), "lastUpdateTime": stamp(now),
+			"lastTransitionTime": formatTime(now), "lastUpdateTime": formatTime(now),
 		})
 	}
 	return list
 }
 
-// health is the status of the condition of the nodes.
-func health(f Fault) string {
+// nodesCondition is the status of the condition of the nodes.
+func nodesCondition(f Fault) string {
 	if f == Unhealthy {
 		return "False"
 	}
@@ -194,4 +194,4 @@ func healthOf(s *unstructured.Unstructured) string {
 	return ""
 }
 
-func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
+func formatTime(t time.Time) string { return t.UTC().Format(time.RFC3339) }

@@ -29,7 +29,7 @@ func walk(t *testing.T, s *unstructured.Unstructured, f Fault) (*unstructured.Un
 	t.Helper()
 	var told []string
 	for range 20 {
-		next, part := step(s, f, now())
+		next, part := nextState(s, f, now())
 		switch part {
 		case nothing:
 			return s, told

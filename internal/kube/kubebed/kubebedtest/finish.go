@@ -36,7 +36,7 @@ func FinishPods(tb testing.TB, bed *kubebed.Bed, namespace string) {
 		ticker := time.NewTicker(poll)
 		defer ticker.Stop()
 		for {
-			if err := finish(ctx, client, namespace); err != nil && ctx.Err() == nil {
+			if err := finishPending(ctx, client, namespace); err != nil && ctx.Err() == nil {
 				tb.Logf("finish pods: %v", err) // the API server may be away for a while
 			}
 			select {
@@ -52,8 +52,8 @@ func FinishPods(tb testing.TB, bed *kubebed.Bed, namespace string) {
 	})
 }
 
-// finish marks the Pods that are pending now.
-func finish(ctx context.Context, client kubernetes.Interface, namespace string) error {
+// finishPending marks the Pods that are pending now.
+func finishPending(ctx context.Context, client kubernetes.Interface, namespace string) error {
 	pods, err := client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return err
@@ -62,7 +62,7 @@ func finish(ctx context.Context, client kubernetes.Interface, namespace string) 
 		if p.Status.Phase != corev1.PodPending || p.DeletionTimestamp != nil {
 			continue
 		}
-		patch, err := json.Marshal(map[string]any{"status": outcome(p)})
+		patch, err := json.Marshal(map[string]any{"status": podOutcome(p)})
 		if err != nil {
 			return err
 		}
@@ -74,8 +74,8 @@ func finish(ctx context.Context, client kubernetes.Interface, namespace string) 
 	return nil
 }
 
-// outcome is the status that a Pod is given.
-func outcome(p corev1.Pod) corev1.PodStatus {
+// podOutcome is the status that a Pod is given.
+func podOutcome(p corev1.Pod) corev1.PodStatus {
 	now := metav1.Now()
 	s := corev1.PodStatus{Phase: corev1.PodSucceeded, StartTime: &now}
 	state := corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{StartedAt: now, FinishedAt: now}}

@@ -109,12 +109,12 @@ func Bed(tb testing.TB) *kubebed.Bed {
 // failed at its end. Bed and Namespace do so already.
 func ShowLogs(tb testing.TB, bed *kubebed.Bed) {
 	tb.Helper()
-	begin := sizes(bed)
+	begin := logSizes(bed)
 	tb.Cleanup(func() {
 		if !tb.Failed() {
 			return
 		}
-		for path := range sizes(bed) {
+		for path := range logSizes(bed) {
 			text, err := os.ReadFile(path) //nolint:gosec // a log file of the bed
 			if err != nil {
 				tb.Logf("read what a program said: %v", err)
@@ -126,8 +126,8 @@ func ShowLogs(tb testing.TB, bed *kubebed.Bed) {
 	})
 }
 
-// sizes are the lengths of the log files.
-func sizes(bed *kubebed.Bed) map[string]int {
+// logSizes are the lengths of the log files.
+func logSizes(bed *kubebed.Bed) map[string]int {
 	files, _ := filepath.Glob(filepath.Join(bed.Dir(), "logs", "*.log")) // its only error is a bad pattern
 	lengths := make(map[string]int)
 	for _, path := range files {
@@ -146,7 +146,7 @@ func Namespace(tb testing.TB) string {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	ns, err := client.CoreV1().Namespaces().Create(tb.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: prefix(tb.Name())}}, metav1.CreateOptions{})
+	ns, err := client.CoreV1().Namespaces().Create(tb.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: namespacePrefix(tb.Name())}}, metav1.CreateOptions{})
 	if err != nil {
 		tb.Fatalf("make a namespace: %v", err)
 	}
@@ -166,8 +166,8 @@ func Namespace(tb testing.TB) string {
 	return ns.Name
 }
 
-// prefix makes the name of a test one that a namespace can begin with.
-func prefix(test string) string {
+// namespacePrefix makes the name of a test one that a namespace can begin with.
+func namespacePrefix(test string) string {
 	const most = 40 // of the 63 that there are, less those made at random
 	p := regexp.MustCompile(`[^a-z0-9]+`).ReplaceAllString(strings.ToLower(test), "-")
 	return strings.Trim(p[:min(len(p), most)], "-") + "-"

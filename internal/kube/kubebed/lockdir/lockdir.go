@@ -37,7 +37,7 @@ func Open(path, prefix string) (*Dir, error) {
 	d := &Dir{Path: path, Temporary: path == ""}
 	var err error
 	if d.Temporary {
-		sweep(os.TempDir(), prefix)
+		removeStale(os.TempDir(), prefix)
 		d.Path, err = os.MkdirTemp("", prefix)
 	} else if d.Path, err = filepath.Abs(path); err == nil {
 		err = os.MkdirAll(d.Path, 0o700)
@@ -48,7 +48,7 @@ func Open(path, prefix string) (*Dir, error) {
 	if d.lock, err = os.OpenFile(d.Join(lockName), os.O_RDWR|os.O_CREATE, 0o600); err != nil {
 		return nil, err
 	}
-	if err := take(d.lock); err != nil {
+	if err := tryLock(d.lock); err != nil {
 		if errors.Is(err, syscall.EWOULDBLOCK) {
 			err = errors.New("in use by another process")
 		}
@@ -71,11 +71,13 @@ func (d *Dir) Close() error {
 	return errors.Join(err, d.lock.Close()) // which gives the lock back
 }
 
-func take(lock *os.File) error { return syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) }
+func tryLock(lock *os.File) error {
+	return syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+}
 
-// sweep removes the folders of processes that were killed. What it can not
+// removeStale removes the folders of processes that were killed. What it can not
 // remove, or what has no lock, is somebody else's.
-func sweep(tmp, prefix string) {
+func removeStale(tmp, prefix string) {
 	entries, _ := os.ReadDir(tmp)
 	for _, e := range entries {
 		info, err := e.Info()
@@ -87,7 +89,7 @@ func sweep(tmp, prefix string) {
 		if err != nil {
 			continue
 		}
-		if take(lock) == nil {
+		if tryLock(lock) == nil {
 			_ = os.RemoveAll(dir)
 		}
 		_ = lock.Close()

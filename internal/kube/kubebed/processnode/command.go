@@ -30,7 +30,7 @@ func (w *worker) commandOf(ctx context.Context, c *container) (sandbox.Command, 
 	if err != nil {
 		return sandbox.Command{}, err
 	}
-	argv, err := w.node.argv(c.spec, env)
+	argv, err := w.node.commandLine(c.spec, env)
 	if err != nil {
 		return sandbox.Command{}, err
 	}
@@ -38,22 +38,22 @@ func (w *worker) commandOf(ctx context.Context, c *container) (sandbox.Command, 
 	if err != nil {
 		return sandbox.Command{}, err
 	}
-	mounts, err := w.mounts(c, env)
+	mounts, err := w.containerMounts(c, env)
 	if err != nil {
 		return sandbox.Command{}, err
 	}
 	setDefault(env, "HOME", work)
-	if !hides(mounts, w.dir) {
-		setDefault(env, "TMPDIR", w.path("tmp"))
+	if !isHidden(mounts, w.dir) {
+		setDefault(env, "TMPDIR", w.podPath("tmp"))
 	}
-	command := sandbox.Command{Argv: argv, Dir: c.spec.WorkingDir, Hostname: w.hostname(), Mounts: mounts, Scratch: w.path("tmp")}
+	command := sandbox.Command{Argv: argv, Dir: c.spec.WorkingDir, Hostname: w.podHostname(), Mounts: mounts, Scratch: w.podPath("tmp")}
 	if w.node.sandbox.Namespaces() != nil {
 		if err := w.withoutMounts(&command, env); err != nil {
 			return sandbox.Command{}, err
 		}
 	}
 	if command.Dir == "" {
-		if command.Dir = work; hides(command.Mounts, work) && w.node.sandbox.Namespaces() == nil {
+		if command.Dir = work; isHidden(command.Mounts, work) && w.node.sandbox.Namespaces() == nil {
 			command.Dir = "/"
 		}
 	}
@@ -67,14 +67,14 @@ func setDefault(env map[string]string, name, value string) {
 	}
 }
 
-func (w *worker) hostname() string {
+func (w *worker) podHostname() string {
 	return cmp.Or(w.pod.Spec.Hostname, w.pod.Name)
 }
 
-// argv is the command line: the container's own command, or the program that
+// commandLine is the command line: the container's own command, or the program that
 // stands for its image, and the arguments.
-func (n *Node) argv(c *corev1.Container, env map[string]string) ([]string, error) {
-	program := n.program(c.Image)
+func (n *Node) commandLine(c *corev1.Container, env map[string]string) ([]string, error) {
+	program := n.findProgram(c.Image)
 	argv := slices.Clone(program)
 	if len(c.Command) > 0 {
 		argv = nil
@@ -94,9 +94,9 @@ func (n *Node) argv(c *corev1.Container, env map[string]string) ([]string, error
 	return argv, nil
 }
 
-// program finds what stands for an image, by its whole name or by the one without
+// findProgram finds what stands for an image, by its whole name or by the one without
 // tag and digest.
-func (n *Node) program(image string) []string {
+func (n *Node) findProgram(image string) []string {
 	if p, ok := n.o.Images[image]; ok {
 		return p
 	}
@@ -110,9 +110,9 @@ func (n *Node) program(image string) []string {
 	return n.o.Images[image]
 }
 
-// mounts are a container's volumes and its termination log, outer folders
+// containerMounts are a container's volumes and its termination log, outer folders
 // before what is mounted in them.
-func (w *worker) mounts(c *container, env map[string]string) ([]sandbox.Mount, error) {
+func (w *worker) containerMounts(c *container, env map[string]string) ([]sandbox.Mount, error) {
 	var out []sandbox.Mount
 	for i := range c.spec.VolumeMounts {
 		m := &c.spec.VolumeMounts[i]
@@ -125,33 +125,33 @@ func (w *worker) mounts(c *container, env map[string]string) ([]sandbox.Mount, e
 	if path := c.spec.TerminationMessagePath; path != "" {
 		out = append(out, sandbox.Mount{Source: w.messageFile(c), Target: filepath.Join("/", path)})
 	}
-	slices.SortStableFunc(out, func(a, b sandbox.Mount) int { return cmp.Compare(depth(a.Target), depth(b.Target)) })
-	if dir := c.spec.WorkingDir; dir != "" && !covered(out, dir) {
+	slices.SortStableFunc(out, func(a, b sandbox.Mount) int { return cmp.Compare(pathDepth(a.Target), pathDepth(b.Target)) })
+	if dir := c.spec.WorkingDir; dir != "" && !isCovered(out, dir) {
 		if _, err := os.Stat(dir); errors.Is(err, os.ErrNotExist) { // runtimes make it
-			out = append(out, sandbox.Mount{Source: w.path("work", c.spec.Name), Target: filepath.Join("/", dir)})
+			out = append(out, sandbox.Mount{Source: w.podPath("work", c.spec.Name), Target: filepath.Join("/", dir)})
 		}
 	}
 	return out, nil
 }
 
-func depth(path string) int { return strings.Count(path, "/") }
+func pathDepth(path string) int { return strings.Count(path, "/") }
 
-// covered reports whether a path is in one of the mounts.
-func covered(mounts []sandbox.Mount, path string) bool {
-	return slices.ContainsFunc(mounts, func(m sandbox.Mount) bool { return within(path, m.Target) })
+// isCovered reports whether a path is in one of the mounts.
+func isCovered(mounts []sandbox.Mount, path string) bool {
+	return slices.ContainsFunc(mounts, func(m sandbox.Mount) bool { return isWithin(path, m.Target) })
 }
 
-// hides reports whether a folder of the machine cannot be seen for the mounts.
-func hides(mounts []sandbox.Mount, folder string) bool { return covered(mounts, folder) }
+// isHidden reports whether a folder of the machine cannot be seen for the mounts.
+func isHidden(mounts []sandbox.Mount, folder string) bool { return isCovered(mounts, folder) }
 
-func within(path, folder string) bool {
+func isWithin(path, folder string) bool {
 	rel, err := filepath.Rel(folder, path)
 	return err == nil && filepath.IsLocal(rel)
 }
 
 // withoutMounts says where the volumes are, as far as that can be said.
 func (w *worker) withoutMounts(c *sandbox.Command, env map[string]string) error {
-	where := moves(c.Mounts)
+	where := volumeMoves(c.Mounts)
 	for i := range c.Argv {
 		c.Argv[i] = podinput.Rewrite(c.Argv[i], where)
 	}
@@ -163,7 +163,7 @@ func (w *worker) withoutMounts(c *sandbox.Command, env map[string]string) error 
 		if m.Target != accountPath {
 			continue
 		}
-		path := w.path("kubeconfig")
+		path := w.podPath("kubeconfig")
 		if err := w.writeKubeconfig(path, m.Source); err != nil {
 			return err
 		}

@@ -62,8 +62,8 @@ func (w *worker) newContainer(spec *corev1.Container, statuses []corev1.Containe
 
 func (c *container) succeeded() bool { return c.ended != nil && c.ended.ExitCode == 0 }
 
-// wait says why a container that has not begun does not run yet.
-func (c *container) wait(reason, message string) {
+// setWaiting says why a container that has not begun does not run yet.
+func (c *container) setWaiting(reason, message string) {
 	c.waiting = corev1.ContainerStateWaiting{Reason: reason, Message: message}
 }
 
@@ -87,7 +87,7 @@ func (w *worker) messageFile(c *container) string {
 	return filepath.Join(w.dir, "logs", c.spec.Name, "termination")
 }
 
-func (w *worker) path(parts ...string) string {
+func (w *worker) podPath(parts ...string) string {
 	return filepath.Join(append([]string{w.dir}, parts...)...)
 }
 
@@ -106,18 +106,18 @@ func (w *worker) ensureRunning(ctx context.Context, c *container, now time.Time)
 		if errors.Is(err, errNoProgram) {
 			reason = reasonImageMissing
 		}
-		c.wait(reason, err.Error())
+		c.setWaiting(reason, err.Error())
 		return retryStart
 	}
-	if err := w.launch(ctx, c, s); err != nil {
-		c.wait(reasonConfigError, err.Error())
+	if err := w.launchContainer(ctx, c, s); err != nil {
+		c.setWaiting(reasonConfigError, err.Error())
 		return retryStart
 	}
 	return never
 }
 
-// launch starts a life of the container.
-func (w *worker) launch(ctx context.Context, c *container, command sandbox.Command) error {
+// launchContainer starts a life of the container.
+func (w *worker) launchContainer(ctx context.Context, c *container, command sandbox.Command) error {
 	life := c.restarts
 	if c.ended != nil {
 		life++
@@ -137,23 +137,23 @@ func (w *worker) launch(ctx context.Context, c *container, command sandbox.Comma
 	}
 	c.restarts, c.ended, c.startAt, c.killedAt = life, nil, metav1.Now(), time.Time{}
 	if err != nil {
-		w.finish(c, sandbox.ExitUnstartable, time.Now())
-		w.changed()
+		w.recordExit(c, sandbox.ExitUnstartable, time.Now())
+		w.signalChange()
 		return nil //nolint:nilerr // it is how the container ended: its log says it
 	}
 	c.proc = proc
-	w.node.logs.begin(out.Name())
-	w.node.log.InfoContext(ctx, "container started", "pod", w.name(), "container", c.spec.Name, "pid", proc.PID(), "restarts", life)
-	c.probes = startProbes(context.WithoutCancel(ctx), c.spec, proc.Done(), w.changed)
+	w.node.logs.noteWriting(out.Name())
+	w.node.log.InfoContext(ctx, "container started", "pod", w.podName(), "container", c.spec.Name, "pid", proc.PID(), "restarts", life)
+	c.probes = startProbes(context.WithoutCancel(ctx), c.spec, proc.Done(), w.signalChange)
 	go func() {
 		<-proc.Done()
-		w.changed()
+		w.signalChange()
 	}()
 	return nil
 }
 
-// collect notices that a container has ended.
-func (w *worker) collect(c *container, now time.Time) {
+// collectExit notices that a container has ended.
+func (w *worker) collectExit(c *container, now time.Time) {
 	if c.proc == nil {
 		return
 	}
@@ -162,14 +162,14 @@ func (w *worker) collect(c *container, now time.Time) {
 	default:
 		return
 	}
-	c.probes.wait()
-	w.node.logs.end(logFile(w.dir, c.spec.Name, c.restarts))
-	w.finish(c, c.proc.ExitCode(), now)
+	c.probes.waitForProbes()
+	w.node.logs.noteClosed(logFile(w.dir, c.spec.Name, c.restarts))
+	w.recordExit(c, c.proc.ExitCode(), now)
 	c.proc, c.probes = nil, noProbes()
 }
 
-// finish keeps how a life of the container ended, and when the next may begin.
-func (w *worker) finish(c *container, code int, now time.Time) {
+// recordExit keeps how a life of the container ended, and when the next may begin.
+func (w *worker) recordExit(c *container, code int, now time.Time) {
 	reason := reasonCompleted
 	if code != 0 {
 		reason = reasonError
@@ -184,7 +184,7 @@ func (w *worker) finish(c *container, code int, now time.Time) {
 	}
 	c.notBefore = now.Add(c.backoff)
 	c.backoff = max(w.node.o.RestartBackoff, min(2*c.backoff, maxBackoff))
-	c.wait(reasonCrashLoop, fmt.Sprintf("back-off %s restarting container %q", c.notBefore.Sub(now), c.spec.Name))
+	c.setWaiting(reasonCrashLoop, fmt.Sprintf("back-off %s restarting container %q", c.notBefore.Sub(now), c.spec.Name))
 }
 
 // containerScheme begins the containers' ids; the process's number follows.
@@ -212,21 +212,21 @@ func PID(s corev1.ContainerStatus) (int, bool) {
 // enforceLiveness ends a container whose liveness or startup probe failed; the
 // restart policy says what follows.
 func (w *worker) enforceLiveness(ctx context.Context, c *container, now time.Time) time.Duration {
-	if !c.probes.dead() {
+	if !c.probes.failedLiveness() {
 		return never
 	}
-	grace := time.Duration(w.grace()) * time.Second
+	grace := time.Duration(w.gracePeriod()) * time.Second
 	var err error
 	switch {
 	case c.killedAt.IsZero():
 		c.killedAt = now
-		w.node.log.WarnContext(ctx, "liveness probe failed, stopping container", "pod", w.name(), "container", c.spec.Name)
+		w.node.log.WarnContext(ctx, "liveness probe failed, stopping container", "pod", w.podName(), "container", c.spec.Name)
 		err = c.proc.Signal(syscall.SIGTERM)
 	case now.Sub(c.killedAt) >= grace:
 		err = c.proc.Kill()
 	}
 	if err != nil {
-		w.node.log.ErrorContext(ctx, "stop container failed", "pod", w.name(), "container", c.spec.Name, "err", err)
+		w.node.log.ErrorContext(ctx, "stop container failed", "pod", w.podName(), "container", c.spec.Name, "err", err)
 	}
 	return max(c.killedAt.Add(grace).Sub(now), retryStart)
 }
@@ -240,19 +240,19 @@ const (
 
 // terminationMessage is what the container left for its status.
 func (w *worker) terminationMessage(c *container, code int) string {
-	if text := tail(w.messageFile(c), maxMessage); text != "" {
+	if text := fileTail(w.messageFile(c), maxMessage); text != "" {
 		return text
 	}
 	if code == 0 || c.spec.TerminationMessagePolicy != corev1.TerminationMessageFallbackToLogsOnError {
 		return ""
 	}
-	text := tail(logFile(w.dir, c.spec.Name, c.restarts), maxMessageLog)
+	text := fileTail(logFile(w.dir, c.spec.Name, c.restarts), maxMessageLog)
 	lines := strings.SplitAfter(text, "\n")
 	return strings.Join(lines[max(0, len(lines)-1-maxMessageLines):], "")
 }
 
-// tail is the end of a file, as valid text; a file that is not there is empty.
-func tail(path string, most int) string {
+// fileTail is the end of a file, as valid text; a file that is not there is empty.
+func fileTail(path string, most int) string {
 	text, err := os.ReadFile(path) //nolint:gosec // in the pod's folder
 	if err != nil {
 		return ""
@@ -263,7 +263,7 @@ func tail(path string, most int) string {
 // makeFolders makes what a life of the container needs, anew where it must be
 // empty.
 func (w *worker) makeFolders(c *container) (work string, err error) {
-	work = w.path("work", c.spec.Name)
+	work = w.podPath("work", c.spec.Name)
 	err = errors.Join(
 		os.MkdirAll(filepath.Dir(w.messageFile(c)), 0o700),
 		os.WriteFile(w.messageFile(c), nil, 0o600),
@@ -272,8 +272,8 @@ func (w *worker) makeFolders(c *container) (work string, err error) {
 	return work, err
 }
 
-// moves are the paths that a container was promised and where they are.
-func moves(mounts []sandbox.Mount) []podinput.Move {
+// volumeMoves are the paths that a container was promised and where they are.
+func volumeMoves(mounts []sandbox.Mount) []podinput.Move {
 	out := make([]podinput.Move, 0, len(mounts))
 	for _, m := range mounts {
 		out = append(out, podinput.Move{From: m.Target, To: m.Source})

@@ -49,7 +49,7 @@ func serveLogs(ctx context.Context) (*logServer, error) {
 	}
 	l := &logServer{listener: listener, done: make(chan struct{}), dirs: map[string]string{}, open: map[string]bool{}}
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /containerLogs/{namespace}/{pod}/{container}", l.answer)
+	mux.HandleFunc("GET /containerLogs/{namespace}/{pod}/{container}", l.serveLog)
 	l.server = &http.Server{
 		Handler: mux, ReadHeaderTimeout: 10 * time.Second,
 		TLSConfig: &tls.Config{Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS12},
@@ -75,13 +75,13 @@ func selfSigned() (tls.Certificate, error) {
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, err
 }
 
-func (l *logServer) close() error {
+func (l *logServer) closeServer() error {
 	err := l.server.Close()
 	<-l.done
 	return err
 }
 
-func (l *logServer) port() int32 {
+func (l *logServer) listenPort() int32 {
 	a, ok := l.listener.Addr().(*net.TCPAddr)
 	if !ok {
 		return 0
@@ -89,14 +89,14 @@ func (l *logServer) port() int32 {
 	return int32(a.Port) //nolint:gosec // a port
 }
 
-func (l *logServer) add(pod *corev1.Pod, dir string) {
+func (l *logServer) addPod(pod *corev1.Pod, dir string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.dirs[pod.Namespace+"/"+pod.Name] = dir
 }
 
-// remove forgets a pod, unless another of its name has come.
-func (l *logServer) remove(pod *corev1.Pod, dir string) {
+// removePod forgets a pod, unless another of its name has come.
+func (l *logServer) removePod(pod *corev1.Pod, dir string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if key := pod.Namespace + "/" + pod.Name; l.dirs[key] == dir {
@@ -104,7 +104,7 @@ func (l *logServer) remove(pod *corev1.Pod, dir string) {
 	}
 }
 
-func (l *logServer) answer(rw http.ResponseWriter, r *http.Request) {
+func (l *logServer) serveLog(rw http.ResponseWriter, r *http.Request) {
 	l.mu.Lock()
 	dir, ok := l.dirs[r.PathValue("namespace")+"/"+r.PathValue("pod")]
 	l.mu.Unlock()
@@ -127,7 +127,7 @@ func (l *logServer) answer(rw http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer func() { _ = f.Close() }()
-	if err := l.copy(rw, r, f); err != nil && r.Context().Err() == nil {
+	if err := l.copyLog(rw, r, f); err != nil && r.Context().Err() == nil {
 		http.Error(rw, "read log: "+err.Error(), http.StatusInternalServerError)
 	}
 }
@@ -149,27 +149,27 @@ func latestLife(dir, name string) (int32, error) {
 	return latest, nil
 }
 
-// begin says that a container writes a log now, and end that it does no more.
-func (l *logServer) begin(file string) {
+// noteWriting says that a container writes a log now, and end that it does no more.
+func (l *logServer) noteWriting(file string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.open[file] = true
 }
 
-func (l *logServer) end(file string) {
+func (l *logServer) noteClosed(file string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.open, file)
 }
 
-func (l *logServer) written(file string) bool {
+func (l *logServer) isBeingWritten(file string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.open[file]
 }
 
-// copy sends a log as the request wants it.
-func (l *logServer) copy(rw http.ResponseWriter, r *http.Request, f *os.File) error {
+// copyLog sends a log as the request wants it.
+func (l *logServer) copyLog(rw http.ResponseWriter, r *http.Request, f *os.File) error {
 	if lines, err := strconv.Atoi(r.FormValue("tailLines")); err == nil {
 		if err := seekLines(f, lines); err != nil {
 			return err
@@ -183,7 +183,7 @@ func (l *logServer) copy(rw http.ResponseWriter, r *http.Request, f *os.File) er
 	tick := time.NewTicker(followEvery)
 	defer tick.Stop()
 	for {
-		more := l.written(f.Name()) && r.FormValue("follow") == "true" // asked before the last bytes are read
+		more := l.isBeingWritten(f.Name()) && r.FormValue("follow") == "true" // asked before the last bytes are read
 		n, err := io.CopyN(rw, f, left)
 		if left -= n; err != nil && !errors.Is(err, io.EOF) {
 			return err

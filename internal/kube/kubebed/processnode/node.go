@@ -198,7 +198,7 @@ func (n *Node) Run(ctx context.Context) (err error) {
 	if n.logs, err = serveLogs(ctx); err != nil {
 		return fmt.Errorf("run node %q: serve logs: %w", n.o.NodeName, err)
 	}
-	defer func() { err = errors.Join(err, n.logs.close()) }()
+	defer func() { err = errors.Join(err, n.logs.closeServer()) }()
 
 	var wg sync.WaitGroup
 	defer wg.Wait()

@@ -21,9 +21,9 @@ func (n *Node) runPods(ctx context.Context) {
 		ListerWatcher: source,
 		ObjectType:    &corev1.Pod{},
 		Handler: cache.ResourceEventHandlerFuncs{
-			AddFunc:    func(o any) { d.seen(ctx, o) },
-			UpdateFunc: func(_, o any) { d.seen(ctx, o) },
-			DeleteFunc: d.gone,
+			AddFunc:    func(o any) { d.podSeen(ctx, o) },
+			UpdateFunc: func(_, o any) { d.podSeen(ctx, o) },
+			DeleteFunc: d.podGone,
 		},
 	})
 	informer.RunWithContext(ctx)
@@ -37,7 +37,7 @@ type dispatcher struct {
 	wg      sync.WaitGroup
 }
 
-func (d *dispatcher) seen(ctx context.Context, o any) {
+func (d *dispatcher) podSeen(ctx context.Context, o any) {
 	pod, ok := o.(*corev1.Pod)
 	if !ok {
 		return
@@ -46,13 +46,13 @@ func (d *dispatcher) seen(ctx context.Context, o any) {
 	if w == nil {
 		w = newWorker(d.node, pod)
 		d.workers[pod.UID] = w
-		d.wg.Go(func() { w.run(ctx) })
+		d.wg.Go(func() { w.runPod(ctx) })
 		return
 	}
-	w.update(pod)
+	w.updatePod(pod)
 }
 
-func (d *dispatcher) gone(o any) {
+func (d *dispatcher) podGone(o any) {
 	if last, ok := o.(cache.DeletedFinalStateUnknown); ok {
 		o = last.Obj
 	}

@@ -27,12 +27,12 @@ type probes struct {
 
 func noProbes() *probes { return &probes{isStarted: true, isReady: true} }
 
-func (p *probes) started() bool { p.mu.Lock(); defer p.mu.Unlock(); return p.isStarted }
-func (p *probes) ready() bool   { p.mu.Lock(); defer p.mu.Unlock(); return p.isReady }
-func (p *probes) dead() bool    { p.mu.Lock(); defer p.mu.Unlock(); return p.isDead }
+func (p *probes) passedStartup() bool   { p.mu.Lock(); defer p.mu.Unlock(); return p.isStarted }
+func (p *probes) passedReadiness() bool { p.mu.Lock(); defer p.mu.Unlock(); return p.isReady }
+func (p *probes) failedLiveness() bool  { p.mu.Lock(); defer p.mu.Unlock(); return p.isDead }
 
-// wait waits until nobody asks any more; the container must have ended.
-func (p *probes) wait() { p.wg.Wait() }
+// waitForProbes waits until nobody asks any more; the container must have ended.
+func (p *probes) waitForProbes() { p.wg.Wait() }
 
 // startProbes asks until done is closed, which ends before ctx, and calls changed when an answer
 // changes something.
@@ -61,7 +61,7 @@ func startProbes(ctx context.Context, c *corev1.Container, done <-chan struct{},
 	} else {
 		p.wg.Go(func() {
 			var once sync.Once
-			probe(ctx, c, c.StartupProbe, func(well bool) bool {
+			runProbe(ctx, c, c.StartupProbe, func(well bool) bool {
 				if !well {
 					set(&p.isDead, true)
 					return false
@@ -82,7 +82,7 @@ func startProbes(ctx context.Context, c *corev1.Container, done <-chan struct{},
 				return
 			case <-after:
 			}
-			probe(ctx, c, how, func(well bool) bool { tell(well); return true })
+			runProbe(ctx, c, how, func(well bool) bool { tell(well); return true })
 		})
 	}
 	follow(c.ReadinessProbe, func(well bool) { set(&p.isReady, well) })
@@ -94,9 +94,9 @@ func startProbes(ctx context.Context, c *corev1.Container, done <-chan struct{},
 	return p
 }
 
-// probe asks until ctx ends or tell returns false. tell hears each answer that
+// runProbe asks until ctx ends or tell returns false. tell hears each answer that
 // came often enough in a row.
-func probe(ctx context.Context, c *corev1.Container, how *corev1.Probe, tell func(well bool) bool) {
+func runProbe(ctx context.Context, c *corev1.Container, how *corev1.Probe, tell func(well bool) bool) {
 	pause := time.Duration(how.InitialDelaySeconds) * time.Second
 	var well, ill int32
 	for {
@@ -108,7 +108,7 @@ func probe(ctx context.Context, c *corev1.Container, how *corev1.Probe, tell fun
 		case <-t.C:
 		}
 		pause = time.Duration(max(how.PeriodSeconds, 1)) * time.Second
-		if ask(ctx, c, how) {
+		if probeOnce(ctx, c, how) {
 			well, ill = well+1, 0
 		} else {
 			well, ill = 0, ill+1
@@ -124,7 +124,7 @@ func probe(ctx context.Context, c *corev1.Container, how *corev1.Probe, tell fun
 	}
 }
 
-func ask(ctx context.Context, c *corev1.Container, how *corev1.Probe) bool {
+func probeOnce(ctx context.Context, c *corev1.Container, how *corev1.Probe) bool {
 	limit := time.Duration(max(how.TimeoutSeconds, 1)) * time.Second
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("the probe of container %q took longer than %s", c.Name, limit))
 	defer cancel()
@@ -136,7 +136,7 @@ func ask(ctx context.Context, c *corev1.Container, how *corev1.Probe) bool {
 		}
 		return err == nil
 	}
-	return get(ctx, c, how.HTTPGet)
+	return probeHTTP(ctx, c, how.HTTPGet)
 }
 
 func hostOr(host string) string {
@@ -155,7 +155,7 @@ func portOf(c *corev1.Container, port intstr.IntOrString) string {
 	return port.String()
 }
 
-func get(ctx context.Context, c *corev1.Container, to *corev1.HTTPGetAction) bool {
+func probeHTTP(ctx context.Context, c *corev1.Container, to *corev1.HTTPGetAction) bool {
 	path, query, _ := strings.Cut(to.Path, "?")
 	u := url.URL{Scheme: "http", Host: net.JoinHostPort(hostOr(to.Host), portOf(c, to.Port)), Path: path, RawQuery: query}
 	if to.Scheme == corev1.URISchemeHTTPS {

@@ -50,7 +50,7 @@ func (n *Node) ensureNode(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("register node %q: %w", n.o.NodeName, err)
 	}
-	if !ready(node) || node.Status.DaemonEndpoints.KubeletEndpoint.Port != n.logs.port() {
+	if !isNodeReady(node) || node.Status.DaemonEndpoints.KubeletEndpoint.Port != n.logs.listenPort() {
 		node = node.DeepCopy()
 		n.fillStatus(node)
 		if node, err = nodes.UpdateStatus(ctx, node, metav1.UpdateOptions{}); err != nil {
@@ -84,7 +84,7 @@ func (n *Node) newNode() *corev1.Node {
 	}
 }
 
-func ready(node *corev1.Node) bool {
+func isNodeReady(node *corev1.Node) bool {
 	for _, c := range node.Status.Conditions {
 		if c.Type == corev1.NodeReady {
 			return c.Status == corev1.ConditionTrue
@@ -99,7 +99,7 @@ func (n *Node) fillStatus(node *corev1.Node) {
 	s.Capacity, s.Allocatable = n.o.Capacity, n.o.Capacity
 	// An address and no name: API servers try names first.
 	s.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: address}}
-	s.DaemonEndpoints.KubeletEndpoint.Port = n.logs.port()
+	s.DaemonEndpoints.KubeletEndpoint.Port = n.logs.listenPort()
 	s.NodeInfo.OperatingSystem, s.NodeInfo.Architecture = runtime.GOOS, runtime.GOARCH
 	s.NodeInfo.OSImage = "processes of " + runtime.GOOS
 	s.NodeInfo.ContainerRuntimeVersion = containerScheme + runtime.Version()

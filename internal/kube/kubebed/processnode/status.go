@@ -14,10 +14,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// report tells the API server what the pod's status is, and that a pod which
+// reportStatus tells the API server what the pod's status is, and that a pod which
 // was to be deleted has ended.
-func (w *worker) report(ctx context.Context) error {
-	if status := w.status(); !equality.Semantic.DeepEqual(status, w.sent) {
+func (w *worker) reportStatus(ctx context.Context) error {
+	if status := w.podStatus(); !equality.Semantic.DeepEqual(status, w.sent) {
 		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": w.pod.UID}, "status": status})
 		if err != nil {
 			return err
@@ -28,7 +28,7 @@ func (w *worker) report(ctx context.Context) error {
 			return nil
 		}
 		if err != nil {
-			return fmt.Errorf("update status of pod %q: %w", w.name(), err)
+			return fmt.Errorf("update status of pod %q: %w", w.podName(), err)
 		}
 		w.sent = status
 	}
@@ -40,18 +40,18 @@ func (w *worker) report(ctx context.Context) error {
 		GracePeriodSeconds: &now, Preconditions: metav1.NewUIDPreconditions(string(w.pod.UID)),
 	})
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
-		return fmt.Errorf("delete pod %q: %w", w.name(), err)
+		return fmt.Errorf("delete pod %q: %w", w.podName(), err)
 	}
 	w.removed = true
 	return nil
 }
 
-// status is the pod's status as this node sees it. Conditions of others are
+// podStatus is the pod's status as this node sees it. Conditions of others are
 // not in it: the patch leaves them alone.
-func (w *worker) status() corev1.PodStatus {
+func (w *worker) podStatus() corev1.PodStatus {
 	s := corev1.PodStatus{
 		ObservedGeneration: w.pod.Generation,
-		Phase:              w.phase(), Reason: w.reason, Message: w.message,
+		Phase:              w.podPhase(), Reason: w.reason, Message: w.message,
 		HostIP: address, HostIPs: []corev1.HostIP{{IP: address}},
 		PodIP: address, PodIPs: []corev1.PodIP{{IP: address}},
 		StartTime: &w.started, QOSClass: w.pod.Status.QOSClass,
@@ -66,8 +66,8 @@ func (w *worker) status() corev1.PodStatus {
 	return s
 }
 
-// phase is the kubelet's: what has not all ended runs, once it has begun.
-func (w *worker) phase() corev1.PodPhase {
+// podPhase is the kubelet's: what has not all ended runs, once it has begun.
+func (w *worker) podPhase() corev1.PodPhase {
 	if w.over && (w.sent.Phase == corev1.PodSucceeded || w.sent.Phase == corev1.PodFailed) {
 		return w.sent.Phase
 	}
@@ -90,7 +90,7 @@ func (w *worker) phase() corev1.PodPhase {
 			running++
 		case c.ended == nil:
 			waiting++
-		case !w.over && w.restarts(c):
+		case !w.over && w.shouldRestart(c):
 			running++ // soon again
 		case !c.succeeded():
 			failed++
@@ -117,9 +117,9 @@ func (w *worker) containerStatus(c *container, init bool) corev1.ContainerStatus
 	switch {
 	case c.proc != nil:
 		s.State.Running = &corev1.ContainerStateRunning{StartedAt: c.startAt}
-		started = c.probes.started()
-		s.Ready = started && c.probes.ready() && !init
-	case c.ended != nil && !w.over && !init && w.restarts(c), c.ended != nil && !w.over && init && !c.succeeded() && w.pod.Spec.RestartPolicy != corev1.RestartPolicyNever:
+		started = c.probes.passedStartup()
+		s.Ready = started && c.probes.passedReadiness() && !init
+	case c.ended != nil && !w.over && !init && w.shouldRestart(c), c.ended != nil && !w.over && init && !c.succeeded() && w.pod.Spec.RestartPolicy != corev1.RestartPolicyNever:
 		s.State.Waiting = &c.waiting
 		s.LastTerminationState.Terminated = c.ended
 	case c.ended != nil:
@@ -163,7 +163,7 @@ func (w *worker) conditions(phase corev1.PodPhase, statuses []corev1.ContainerSt
 		initReason = reasonNotInitalized
 	}
 	return []corev1.PodCondition{
-		w.condition(corev1.PodReadyToStartContainers, w.begun() && !w.over, "", ""),
+		w.condition(corev1.PodReadyToStartContainers, w.hasBegun() && !w.over, "", ""),
 		w.condition(corev1.PodInitialized, initialized, initReason, ""),
 		w.condition(corev1.PodReady, readyReason == "", readyReason, readyMessage),
 		w.condition(corev1.ContainersReady, ready, reason, message),

@@ -16,9 +16,9 @@ type stop struct {
 	asked  bool      // SIGTERM was sent
 }
 
-// stopping ends the pod where that is due. It reports whether it is, and when
+// stopIfDue ends the pod where that is due. It reports whether it is, and when
 // to look again.
-func (w *worker) stopping(ctx context.Context, now time.Time) (time.Duration, bool) {
+func (w *worker) stopIfDue(ctx context.Context, now time.Time) (time.Duration, bool) {
 	switch {
 	case w.pod.DeletionTimestamp != nil:
 		grace := int64(corev1.DefaultTerminationGracePeriodSeconds)
@@ -28,20 +28,20 @@ func (w *worker) stopping(ctx context.Context, now time.Time) (time.Duration, bo
 		w.beginStop(now, grace)
 	case w.stop == nil && w.untilDeadline(now) <= 0:
 		w.reason, w.message = reasonDeadline, "Pod was active on the node longer than the specified deadline"
-		w.beginStop(now, w.grace())
+		w.beginStop(now, w.gracePeriod())
 	case w.stop == nil:
 		return 0, false
 	}
 	left := false
-	for _, c := range w.all() {
+	for _, c := range w.allContainers() {
 		if c.proc != nil {
 			left = true
-			w.end(ctx, c, now)
+			w.signalContainer(ctx, c, now)
 		}
 	}
 	if !left {
 		w.over = true
-		for _, c := range w.all() {
+		for _, c := range w.allContainers() {
 			c.neverRan(now)
 		}
 		return 0, true
@@ -56,7 +56,7 @@ func (w *worker) stopping(ctx context.Context, now time.Time) (time.Duration, bo
 	return retryStart, true // killed; the kernel may take a moment
 }
 
-func (w *worker) grace() int64 {
+func (w *worker) gracePeriod() int64 {
 	if g := w.pod.Spec.TerminationGracePeriodSeconds; g != nil {
 		return *g
 	}
@@ -70,7 +70,7 @@ func (w *worker) beginStop(now time.Time, graceSeconds int64) {
 		w.stop = &stop{began: now, termAt: now, killAt: now.Add(grace)}
 		for i := range w.pod.Spec.Containers {
 			if l := w.pod.Spec.Containers[i].Lifecycle; l != nil && l.PreStop != nil && l.PreStop.Sleep != nil {
-				w.stop.termAt = later(w.stop.termAt, now.Add(time.Duration(l.PreStop.Sleep.Seconds)*time.Second))
+				w.stop.termAt = laterOf(w.stop.termAt, now.Add(time.Duration(l.PreStop.Sleep.Seconds)*time.Second))
 			}
 		}
 	}
@@ -79,15 +79,15 @@ func (w *worker) beginStop(now time.Time, graceSeconds int64) {
 	}
 }
 
-func later(a, b time.Time) time.Time {
+func laterOf(a, b time.Time) time.Time {
 	if b.After(a) {
 		return b
 	}
 	return a
 }
 
-// end sends a container the signal that is due.
-func (w *worker) end(ctx context.Context, c *container, now time.Time) {
+// signalContainer sends a container the signal that is due.
+func (w *worker) signalContainer(ctx context.Context, c *container, now time.Time) {
 	var err error
 	switch {
 	case !now.Before(w.stop.killAt):
@@ -96,6 +96,6 @@ func (w *worker) end(ctx context.Context, c *container, now time.Time) {
 		err = c.proc.Signal(syscall.SIGTERM)
 	}
 	if err != nil {
-		w.node.log.ErrorContext(ctx, "stop container failed", "pod", w.name(), "container", c.spec.Name, "err", err)
+		w.node.log.ErrorContext(ctx, "stop container failed", "pod", w.podName(), "container", c.spec.Name, "err", err)
 	}
 }

@@ -70,14 +70,14 @@ func newWorker(n *Node, pod *corev1.Pod) *worker {
 		updates: make(chan *corev1.Pod, 1), deleted: make(chan struct{}), poke: make(chan struct{}, 1),
 	}
 	w.forget = sync.OnceFunc(func() { close(w.deleted) })
-	w.volumes = n.source.NewVolumes(w.path("volumes"))
-	w.restore()
-	n.logs.add(pod, w.dir)
+	w.volumes = n.source.NewVolumes(w.podPath("volumes"))
+	w.restoreStatus()
+	n.logs.addPod(pod, w.dir)
 	return w
 }
 
-// restore takes over what an earlier agent reported. What it ran has died with it.
-func (w *worker) restore() {
+// restoreStatus takes over what an earlier agent reported. What it ran has died with it.
+func (w *worker) restoreStatus() {
 	w.started = metav1.Now().Rfc3339Copy()
 	if t := w.pod.Status.StartTime; t != nil {
 		w.started = *t
@@ -92,8 +92,8 @@ func (w *worker) restore() {
 	}
 }
 
-// update hands over what the pod is now; only the latest counts.
-func (w *worker) update(pod *corev1.Pod) {
+// updatePod hands over what the pod is now; only the latest counts.
+func (w *worker) updatePod(pod *corev1.Pod) {
 	for {
 		select {
 		case w.updates <- pod:
@@ -107,21 +107,21 @@ func (w *worker) update(pod *corev1.Pod) {
 	}
 }
 
-func (w *worker) changed() {
+func (w *worker) signalChange() {
 	select {
 	case w.poke <- struct{}{}:
 	default:
 	}
 }
 
-// run runs the pod until it is gone or ctx ends. No process of it is left.
-func (w *worker) run(ctx context.Context) {
+// runPod runs the pod until it is gone or ctx ends. No process of it is left.
+func (w *worker) runPod(ctx context.Context) {
 	defer w.cleanUp(ctx)
 	for {
-		pause := w.step(ctx)
-		if err := w.report(ctx); err != nil {
+		pause := w.runStep(ctx)
+		if err := w.reportStatus(ctx); err != nil {
 			if ctx.Err() == nil {
-				w.node.log.WarnContext(ctx, "update pod status failed, retrying", "pod", w.name(), "err", err)
+				w.node.log.WarnContext(ctx, "update pod status failed, retrying", "pod", w.podName(), "err", err)
 			}
 			pause = min(pause, retryAPI)
 		}
@@ -141,37 +141,37 @@ func (w *worker) run(ctx context.Context) {
 	}
 }
 
-func (w *worker) name() string { return w.pod.Namespace + "/" + w.pod.Name }
+func (w *worker) podName() string { return w.pod.Namespace + "/" + w.pod.Name }
 
 // cleanUp ends what still runs, at once, and removes the pod's folder.
 func (w *worker) cleanUp(ctx context.Context) {
-	for _, c := range w.all() {
+	for _, c := range w.allContainers() {
 		if c.proc == nil {
 			continue
 		}
 		if err := c.proc.Kill(); err != nil {
-			w.node.log.ErrorContext(ctx, "kill container failed", "pod", w.name(), "container", c.spec.Name, "err", err)
+			w.node.log.ErrorContext(ctx, "kill container failed", "pod", w.podName(), "container", c.spec.Name, "err", err)
 			continue
 		}
 		<-c.proc.Done()
-		c.probes.wait()
-		w.node.logs.end(logFile(w.dir, c.spec.Name, c.restarts))
+		c.probes.waitForProbes()
+		w.node.logs.noteClosed(logFile(w.dir, c.spec.Name, c.restarts))
 	}
-	w.node.logs.remove(w.pod, w.dir)
+	w.node.logs.removePod(w.pod, w.dir)
 	if err := os.RemoveAll(w.dir); err != nil {
-		w.node.log.ErrorContext(ctx, "remove pod directory failed", "pod", w.name(), "err", err)
+		w.node.log.ErrorContext(ctx, "remove pod directory failed", "pod", w.podName(), "err", err)
 	}
 }
 
-func (w *worker) all() []*container {
+func (w *worker) allContainers() []*container {
 	return append(append([]*container(nil), w.inits...), w.containers...)
 }
 
-// step does what can be done now and returns when to look again, at the latest.
-func (w *worker) step(ctx context.Context) time.Duration {
+// runStep does what can be done now and returns when to look again, at the latest.
+func (w *worker) runStep(ctx context.Context) time.Duration {
 	now := time.Now()
-	for _, c := range w.all() {
-		w.collect(c, now)
+	for _, c := range w.allContainers() {
+		w.collectExit(c, now)
 	}
 	if w.over {
 		return never
@@ -180,10 +180,10 @@ func (w *worker) step(ctx context.Context) time.Duration {
 		w.over, w.reason, w.message = true, reasonUnsupported, "process node does not support this pod: "+err.Error()
 		return never
 	}
-	if pause, stopping := w.stopping(ctx, now); stopping {
+	if pause, stopping := w.stopIfDue(ctx, now); stopping {
 		return pause
 	}
-	if pause, ok := w.prepare(ctx, now); !ok {
+	if pause, ok := w.prepareVolumes(ctx, now); !ok {
 		return pause
 	}
 	pause := min(w.untilDeadline(now), w.refreshAt.Sub(now))
@@ -192,33 +192,33 @@ func (w *worker) step(ctx context.Context) time.Duration {
 	if initialized {
 		pause = min(pause, w.runContainers(ctx, now))
 	}
-	w.over = w.phase() == corev1.PodSucceeded || w.phase() == corev1.PodFailed
+	w.over = w.podPhase() == corev1.PodSucceeded || w.podPhase() == corev1.PodFailed
 	return pause
 }
 
-// prepare makes the pod's volumes, and brings them up to date from time to time.
-func (w *worker) prepare(ctx context.Context, now time.Time) (time.Duration, bool) {
+// prepareVolumes makes the pod's volumes, and brings them up to date from time to time.
+func (w *worker) prepareVolumes(ctx context.Context, now time.Time) (time.Duration, bool) {
 	if now.Before(w.refreshAt) {
 		return 0, true
 	}
-	err := errors.Join(os.MkdirAll(w.path("tmp"), 0o700), w.volumes.Sync(ctx, w.pod))
+	err := errors.Join(os.MkdirAll(w.podPath("tmp"), 0o700), w.volumes.Sync(ctx, w.pod))
 	if err == nil {
 		w.refreshAt = now.Add(podinput.RefreshEvery)
 		return 0, true
 	}
-	if w.begun() { // what it has is good for a while yet
+	if w.hasBegun() { // what it has is good for a while yet
 		w.refreshAt = now.Add(retryStart)
-		w.node.log.WarnContext(ctx, "update pod volumes failed, retrying", "pod", w.name(), "err", err)
+		w.node.log.WarnContext(ctx, "update pod volumes failed, retrying", "pod", w.podName(), "err", err)
 		return 0, true
 	}
-	for _, c := range w.all() {
-		c.wait(reasonCreating, "volumes not ready: "+err.Error())
+	for _, c := range w.allContainers() {
+		c.setWaiting(reasonCreating, "volumes not ready: "+err.Error())
 	}
 	return min(retryStart, w.untilDeadline(now)), false
 }
 
-func (w *worker) begun() bool {
-	for _, c := range w.all() {
+func (w *worker) hasBegun() bool {
+	for _, c := range w.allContainers() {
 		if c.proc != nil || c.ended != nil || c.restarts > 0 {
 			return true
 		}
@@ -244,7 +244,7 @@ func (w *worker) runInits(ctx context.Context, now time.Time) (bool, time.Durati
 func (w *worker) runContainers(ctx context.Context, now time.Time) time.Duration {
 	pause := never
 	for _, c := range w.containers {
-		if c.ended != nil && !w.restarts(c) {
+		if c.ended != nil && !w.shouldRestart(c) {
 			continue
 		}
 		pause = min(pause, w.ensureRunning(ctx, c, now))
@@ -252,8 +252,8 @@ func (w *worker) runContainers(ctx context.Context, now time.Time) time.Duration
 	return pause
 }
 
-// restarts reports whether a container that ended is started again.
-func (w *worker) restarts(c *container) bool {
+// shouldRestart reports whether a container that ended is started again.
+func (w *worker) shouldRestart(c *container) bool {
 	switch w.pod.Spec.RestartPolicy {
 	case corev1.RestartPolicyNever:
 		return false

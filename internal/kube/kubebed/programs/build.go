@@ -17,10 +17,10 @@ import (
 	"github.com/fleetloop/fleetloop/internal/settings"
 )
 
-// build builds the programs from Go modules. The Go build cache is our own:
+// buildPrograms builds the programs from Go modules. The Go build cache is our own:
 // it outlives a build that was interrupted, so that the next goes on from
 // there, and is removed when the programs are in their place.
-func build(ctx context.Context, c *cache, dir string) error {
+func buildPrograms(ctx context.Context, c *cache, dir string) error {
 	if _, err := exec.LookPath("go"); err != nil {
 		return fmt.Errorf("build requires Go: %w", err)
 	}
@@ -37,11 +37,11 @@ func build(ctx context.Context, c *cache, dir string) error {
 	}
 	b := &building{cache: c, source: source}
 	began := time.Now()
-	c.log.InfoContext(ctx, "building programs from Go modules (once)", "of", c.set.title, "version", c.set.version(), "takes", c.set.time, "dir", c.base)
-	if err := b.run(ctx, filepath.Join(dir, c.set.binary)); err != nil {
+	c.log.InfoContext(ctx, "building programs from Go modules (once)", "of", c.set.title, "version", c.set.releaseVersion(), "takes", c.set.time, "dir", c.base)
+	if err := b.buildBinary(ctx, filepath.Join(dir, c.set.binary)); err != nil {
 		return err
 	}
-	for _, name := range c.set.links() {
+	for _, name := range c.set.linkNames() {
 		if err := os.Symlink(c.set.binary, filepath.Join(dir, name)); err != nil {
 			return err
 		}
@@ -69,20 +69,20 @@ type building struct {
 	built  atomic.Int64 // packages
 }
 
-// run builds the binary.
+// buildBinary builds the binary.
 //
 // Less work for the collector and no debug data take a third less time. The
 // versions are what the programs say of themselves: without them the server is a
 // v0.0.0, which clients stumble over.
-func (b *building) run(ctx context.Context, out string) error {
-	total, err := b.packages(ctx)
+func (b *building) buildBinary(ctx context.Context, out string) error {
+	total, err := b.countPackages(ctx)
 	if err != nil {
 		return err
 	}
-	version := b.set.version()
+	version := b.set.releaseVersion()
 	v := strings.SplitN(version, ".", 3)
 	const variable = " -X k8s.io/component-base/version."
-	cmd := b.command(ctx, "build", "-v", "-buildvcs=false", "-trimpath", "-gcflags=all=-dwarf=false", "-o", out,
+	cmd := b.goCommand(ctx, "build", "-v", "-buildvcs=false", "-trimpath", "-gcflags=all=-dwarf=false", "-o", out,
 		"-ldflags", "-s -w"+variable+"gitVersion=v"+version+variable+"gitMajor="+v[0]+variable+"gitMinor="+v[1], ".")
 	stderr, err := cmd.StderrPipe()
 	if err != nil {
@@ -95,9 +95,9 @@ func (b *building) run(ctx context.Context, out string) error {
 	told := make(chan struct{})
 	go func() {
 		defer close(told)
-		b.tell(ctx, total, stop)
+		b.logProgress(ctx, total, stop)
 	}()
-	said := b.listen(stderr)
+	said := b.countProgress(stderr)
 	err = cmd.Wait()
 	close(stop)
 	<-told
@@ -107,9 +107,9 @@ func (b *building) run(ctx context.Context, out string) error {
 	return nil
 }
 
-// command is a go command in the programs' module, untouched by what the
+// goCommand is a go command in the programs' module, untouched by what the
 // environment says of the module that we are called from.
-func (b *building) command(ctx context.Context, args ...string) *exec.Cmd {
+func (b *building) goCommand(ctx context.Context, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, "go", args...) //nolint:gosec // our own arguments
 	cmd.Dir = b.source
 	cmd.Env = append(os.Environ(), "GOCACHE="+b.buildCache(), "GOGC=400", "CGO_ENABLED=0", "GOFLAGS=", "GOWORK=off", "GOOS=", "GOARCH=", "PWD="+b.source)
@@ -118,22 +118,22 @@ func (b *building) command(ctx context.Context, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// packages counts what is to be compiled, and downloads the modules for it.
-func (b *building) packages(ctx context.Context) (int, error) {
+// countPackages counts what is to be compiled, and downloads the modules for it.
+func (b *building) countPackages(ctx context.Context) (int, error) {
 	b.log.InfoContext(ctx, "downloading modules", "of", b.set.title)
-	cmd := b.command(ctx, "list", "-deps", ".")
+	cmd := b.goCommand(ctx, "list", "-deps", ".")
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
 	if err != nil {
-		return 0, fmt.Errorf("go list: %w\n%s", errors.Join(err, context.Cause(ctx)), tail(stderr.String()))
+		return 0, fmt.Errorf("go list: %w\n%s", errors.Join(err, context.Cause(ctx)), endOf(stderr.String()))
 	}
 	return bytes.Count(out, []byte("\n")), nil
 }
 
-// listen counts the packages that go build names, and gives the end of what
+// countProgress counts the packages that go build names, and gives the end of what
 // else it says.
-func (b *building) listen(r io.Reader) string {
+func (b *building) countProgress(r io.Reader) string {
 	var said strings.Builder
 	lines := bufio.NewScanner(r)
 	for lines.Scan() {
@@ -144,11 +144,11 @@ func (b *building) listen(r io.Reader) string {
 			b.built.Add(1)
 		}
 	}
-	return tail(said.String())
+	return endOf(said.String())
 }
 
-// tell logs how far the build is, until stop is closed.
-func (b *building) tell(ctx context.Context, total int, stop <-chan struct{}) {
+// logProgress logs how far the build is, until stop is closed.
+func (b *building) logProgress(ctx context.Context, total int, stop <-chan struct{}) {
 	ticker := time.NewTicker(tellEvery)
 	defer ticker.Stop()
 	for {
@@ -161,8 +161,8 @@ func (b *building) tell(ctx context.Context, total int, stop <-chan struct{}) {
 	}
 }
 
-// tail is the end of a text.
-func tail(s string) string {
+// endOf is the end of a text.
+func endOf(s string) string {
 	const enough = 4000
 	return strings.TrimSpace(s[max(0, len(s)-enough):])
 }

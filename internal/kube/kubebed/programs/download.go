@@ -40,7 +40,7 @@ type releases struct {
 	client           *http.Client
 }
 
-func released() releases {
+func releaseSources() releases {
 	return releases{
 		kubernetes: "https://dl.k8s.io/release",
 		etcd:       "https://github.com/etcd-io/etcd/releases/download",
@@ -54,9 +54,9 @@ func released() releases {
 	}
 }
 
-// download fetches the released programs, each checked against the checksum
+// downloadPrograms fetches the released programs, each checked against the checksum
 // that is published with it.
-func download(ctx context.Context, c *cache, from releases, dir string) error {
+func downloadPrograms(ctx context.Context, c *cache, from releases, dir string) error {
 	if from.goos != "linux" {
 		return fmt.Errorf("no kube-apiserver release for %s", from.goos)
 	}
@@ -72,14 +72,14 @@ func download(ctx context.Context, c *cache, from releases, dir string) error {
 			err = from.fetchProgram(ctx, name, dir)
 		}
 		if err != nil {
-			return errors.Join(err, ignoring(context.Cause(ctx), context.Canceled))
+			return errors.Join(err, ignoreIfOnly(context.Cause(ctx), context.Canceled))
 		}
 	}
 	return nil
 }
 
-// ignoring is err, unless it is one that says nothing more.
-func ignoring(err, nothingMore error) error {
+// ignoreIfOnly is err, unless it is one that says nothing more.
+func ignoreIfOnly(err, nothingMore error) error {
 	if errors.Is(err, nothingMore) {
 		return nil
 	}
@@ -88,26 +88,26 @@ func ignoring(err, nothingMore error) error {
 
 func (r releases) fetchProgram(ctx context.Context, name, dir string) error {
 	url := strings.Join([]string{r.kubernetes, "v" + Version(), "bin", "linux", runtime.GOARCH, name}, "/")
-	sum, err := r.text(ctx, url+".sha256")
+	sum, err := r.fetchText(ctx, url+".sha256")
 	if err != nil {
 		return err
 	}
-	return r.file(ctx, url, strings.TrimSpace(sum), filepath.Join(dir, name))
+	return r.fetchFile(ctx, url, strings.TrimSpace(sum), filepath.Join(dir, name))
 }
 
 // fetchEtcd takes etcd out of its archive.
 func (r releases) fetchEtcd(ctx context.Context, dir string) (err error) {
-	version := kubernetes().required("go.etcd.io/etcd/server/v3")
+	version := kubernetes().requiredVersion("go.etcd.io/etcd/server/v3")
 	archive := fmt.Sprintf("etcd-v%s-linux-%s.tar.gz", version, runtime.GOARCH)
-	sums, err := r.text(ctx, r.etcd+"/v"+version+"/SHA256SUMS")
+	sums, err := r.fetchText(ctx, r.etcd+"/v"+version+"/SHA256SUMS")
 	if err != nil {
 		return err
 	}
 	local := filepath.Join(dir, archive)
-	if err := r.file(ctx, r.etcd+"/v"+version+"/"+archive, sumOf(sums, archive), local); err != nil {
+	if err := r.fetchFile(ctx, r.etcd+"/v"+version+"/"+archive, sumOf(sums, archive), local); err != nil {
 		return err
 	}
-	return errors.Join(unpack(local, "etcd", filepath.Join(dir, "etcd")), os.Remove(local))
+	return errors.Join(unpackProgram(local, "etcd", filepath.Join(dir, "etcd")), os.Remove(local))
 }
 
 // sumOf is the checksum of one file in a list of them.
@@ -120,8 +120,8 @@ func sumOf(list, file string) string {
 	return ""
 }
 
-// get opens a URL that has something.
-func (r releases) get(ctx context.Context, url string) (io.ReadCloser, error) {
+// openURL opens a URL that has something.
+func (r releases) openURL(ctx context.Context, url string) (io.ReadCloser, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
 	if err != nil {
 		return nil, err
@@ -136,8 +136,8 @@ func (r releases) get(ctx context.Context, url string) (io.ReadCloser, error) {
 	return resp.Body, nil
 }
 
-func (r releases) text(ctx context.Context, url string) (string, error) {
-	body, err := r.get(ctx, url)
+func (r releases) fetchText(ctx context.Context, url string) (string, error) {
+	body, err := r.openURL(ctx, url)
 	if err != nil {
 		return "", err
 	}
@@ -147,9 +147,9 @@ func (r releases) text(ctx context.Context, url string) (string, error) {
 	return text.String(), err
 }
 
-// file fetches a URL into a program's file, and wants its checksum.
-func (r releases) file(ctx context.Context, url, want, to string) (err error) {
-	body, err := r.get(ctx, url)
+// fetchFile fetches a URL into a program's file, and wants its checksum.
+func (r releases) fetchFile(ctx context.Context, url, want, to string) (err error) {
+	body, err := r.openURL(ctx, url)
 	if err != nil {
 		return err
 	}
@@ -176,8 +176,8 @@ func writeProgram(to string, content io.Reader) error {
 	return errors.Join(err, f.Close())
 }
 
-// unpack takes a program out of a gzipped tar archive.
-func unpack(archive, name, to string) error {
+// unpackProgram takes a program out of a gzipped tar archive.
+func unpackProgram(archive, name, to string) error {
 	f, err := os.Open(archive) //nolint:gosec // a file of ours
 	if err != nil {
 		return err

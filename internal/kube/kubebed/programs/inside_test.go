@@ -80,7 +80,7 @@ func TestFolderIsFilledOnce(t *testing.T) {
 	var asking sync.WaitGroup
 	for range 4 {
 		asking.Go(func() {
-			dir, err := c.folder(t.Context())
+			dir, err := c.findFolder(t.Context())
 			if err != nil || !isComplete(dir) {
 				t.Errorf("folder() = %q, %v", dir, err)
 			}
@@ -90,7 +90,7 @@ func TestFolderIsFilledOnce(t *testing.T) {
 	if calls.Load() != 1 {
 		t.Errorf("the folder was filled %d times", calls.Load())
 	}
-	k, err := c.set.key()
+	k, err := c.set.cacheKey()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -117,7 +117,7 @@ func TestSourcesAreTriedInOrder(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			c := newCache(t, tc.sources...)
-			dir, err := c.folder(t.Context())
+			dir, err := c.findFolder(t.Context())
 			if err != nil {
 				if !strings.Contains(err.Error(), tc.want) {
 					t.Errorf("%s: got %v, want %q in it", tc.reason, err, tc.want)
@@ -146,7 +146,7 @@ func TestWhatWasLeftIsRemoved(t *testing.T) {
 	if err := os.MkdirAll(filepath.Join(c.buildCache(), "00"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	dir, err := c.folder(t.Context())
+	dir, err := c.findFolder(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -164,21 +164,21 @@ func TestWaitingEnds(t *testing.T) {
 	if err := os.MkdirAll(c.base, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	unlock, err := c.lock(t.Context())
+	unlock, err := c.lockCache(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	enough := errors.New("enough")
 	ctx, cancel := context.WithTimeoutCause(t.Context(), 3*lockPoll, enough)
 	defer cancel()
-	if _, err := c.folder(ctx); !errors.Is(err, enough) {
+	if _, err := c.findFolder(ctx); !errors.Is(err, enough) {
 		t.Errorf("while another fills the cache: %v", err)
 	}
 	if !strings.Contains(said.String(), "waiting for another process") {
 		t.Errorf("it said %q", said.String())
 	}
 	unlock()
-	if _, err := c.folder(t.Context()); err != nil || calls.Load() != 1 {
+	if _, err := c.findFolder(t.Context()); err != nil || calls.Load() != 1 {
 		t.Errorf("afterwards: %v, filled %d times", err, calls.Load())
 	}
 }
@@ -213,7 +213,7 @@ func TestDownload(t *testing.T) {
 	const notFound = "404"
 	archive := string(etcdArchive(t, "etcd"))
 	list := func(content string) string {
-		return "0000  other\n" + sumText([]byte(content)) + "  etcd-v" + kubernetes().required("go.etcd.io/etcd/server/v3") + "-linux-" + runtime.GOARCH + ".tar.gz\n"
+		return "0000  other\n" + sumText([]byte(content)) + "  etcd-v" + kubernetes().requiredVersion("go.etcd.io/etcd/server/v3") + "-linux-" + runtime.GOARCH + ".tar.gz\n"
 	}
 	published := func(path string) string {
 		switch {
@@ -257,7 +257,7 @@ func TestDownload(t *testing.T) {
 			}))
 			defer server.Close()
 			dir := t.TempDir()
-			err := download(t.Context(), newCache(t), releases{kubernetes: server.URL, etcd: server.URL, goos: "linux", client: server.Client()}, dir)
+			err := downloadPrograms(t.Context(), newCache(t), releases{kubernetes: server.URL, etcd: server.URL, goos: "linux", client: server.Client()}, dir)
 			if tc.want != "" {
 				if err == nil || !strings.Contains(err.Error(), tc.want) {
 					t.Errorf("%s: got %v, want %q in it", tc.reason, err, tc.want)
@@ -294,20 +294,20 @@ func TestDownloadGivesUp(t *testing.T) {
 	defer close(release)
 	client := server.Client()
 	client.Transport.(*http.Transport).ResponseHeaderTimeout = 100 * time.Millisecond //nolint:errcheck,forcetypeassert // httptest's is one
-	err := download(t.Context(), newCache(t), releases{kubernetes: server.URL, etcd: server.URL, goos: "linux", client: client}, t.TempDir())
+	err := downloadPrograms(t.Context(), newCache(t), releases{kubernetes: server.URL, etcd: server.URL, goos: "linux", client: client}, t.TempDir())
 	if err == nil || !strings.Contains(err.Error(), "timeout") {
 		t.Errorf("got %v, want a timeout", err)
 	}
-	if r := released(); r.client.Transport.(*http.Transport).ResponseHeaderTimeout == 0 { //nolint:errcheck,forcetypeassert // released makes one
+	if r := releaseSources(); r.client.Transport.(*http.Transport).ResponseHeaderTimeout == 0 { //nolint:errcheck,forcetypeassert // released makes one
 		t.Error("the real client waits for ever")
 	}
 }
 
 func TestDownloadOnOtherSystems(t *testing.T) {
 	t.Parallel()
-	r := released()
+	r := releaseSources()
 	r.goos = "darwin"
-	if err := download(t.Context(), newCache(t), r, t.TempDir()); err == nil || !strings.Contains(err.Error(), "darwin") {
+	if err := downloadPrograms(t.Context(), newCache(t), r, t.TempDir()); err == nil || !strings.Contains(err.Error(), "darwin") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -315,8 +315,8 @@ func TestDownloadOnOtherSystems(t *testing.T) {
 // TestBuildNeedsGo holds that a machine without Go is told so.
 func TestBuildNeedsGo(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
-	c := newCache(t, source{"build", build})
-	if _, err := c.folder(t.Context()); err == nil || !strings.Contains(err.Error(), "build requires Go") {
+	c := newCache(t, source{"build", buildPrograms})
+	if _, err := c.findFolder(t.Context()); err == nil || !strings.Contains(err.Error(), "build requires Go") {
 		t.Errorf("got %v", err)
 	}
 	wantOnly(t, c)
@@ -334,8 +334,8 @@ func TestBuildFails(t *testing.T) {
 	t.Setenv("PATH", bin)
 	t.Setenv("GOFLAGS", "-mod=vendor")
 	t.Setenv("GOOS", "plan9")
-	c := newCache(t, source{"build", build})
-	_, err := c.folder(t.Context())
+	c := newCache(t, source{"build", buildPrograms})
+	_, err := c.findFolder(t.Context())
 	if err == nil || !strings.Contains(err.Error(), "main.go:1: no such thing") || strings.Contains(err.Error(), "k8s.io/one") {
 		t.Errorf("got %v, want the complaint alone", err)
 	}
@@ -377,7 +377,7 @@ func TestEnvironment(t *testing.T) {
 	for _, tc := range []struct {
 		set    *set
 		folder func(context.Context, *slog.Logger) (string, error)
-	}{{kubernetes(), Folder}, {gardener(), GardenFolder}} {
+	}{{kubernetes(), Folder}, {gardenerSet(), GardenFolder}} {
 		want := inCache(t, tc.set)
 		if got, err := tc.folder(t.Context(), slog.New(slog.DiscardHandler)); got != want || err != nil {
 			t.Errorf("got %q, %v, want the cache %q", got, err, want)
@@ -392,7 +392,7 @@ func inCache(t *testing.T, s *set) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	k, err := s.key()
+	k, err := s.cacheKey()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,9 +15,9 @@ const (
 	tellEvery = 30 * time.Second
 )
 
-// lock waits until no other process fills the cache. The kernel gives the
+// lockCache waits until no other process fills the cache. The kernel gives the
 // lock back however we end.
-func (c *cache) lock(ctx context.Context) (unlock func(), err error) {
+func (c *cache) lockCache(ctx context.Context) (unlock func(), err error) {
 	f, err := os.OpenFile(filepath.Join(c.base, "lock"), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, err

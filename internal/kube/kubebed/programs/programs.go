@@ -62,10 +62,10 @@ func Names() []string {
 func Folder(ctx context.Context, log *slog.Logger) (string, error) {
 	dir, _ := settings.OSEnv(AssetsVariable)
 	if dir != "" {
-		return given(AssetsVariable, dir, "kube-apiserver", "etcd")
+		return folderFromEnv(AssetsVariable, dir, "kube-apiserver", "etcd")
 	}
 	source, _ := settings.OSEnv(SourceVariable)
-	dir, err := cached(ctx, log, kubernetes(), source)
+	dir, err := cachedFolder(ctx, log, kubernetes(), source)
 	if err != nil {
 		return "", fmt.Errorf("find Kubernetes programs: %w", err)
 	}
@@ -76,17 +76,17 @@ func Folder(ctx context.Context, log *slog.Logger) (string, error) {
 func GardenFolder(ctx context.Context, log *slog.Logger) (string, error) {
 	dir, _ := settings.OSEnv(GardenAssetsVariable)
 	if dir != "" {
-		return given(GardenAssetsVariable, dir, GardenerAPIServer)
+		return folderFromEnv(GardenAssetsVariable, dir, GardenerAPIServer)
 	}
-	dir, err := cached(ctx, log, gardener(), "build")
+	dir, err := cachedFolder(ctx, log, gardenerSet(), "build")
 	if err != nil {
 		return "", fmt.Errorf("find Gardener programs: %w", err)
 	}
 	return dir, nil
 }
 
-// given is the folder that the environment names.
-func given(variable, dir string, wanted ...string) (string, error) {
+// folderFromEnv is the folder that the environment names.
+func folderFromEnv(variable, dir string, wanted ...string) (string, error) {
 	dir, err := filepath.Abs(dir) // programs are started in folders of their own
 	if err != nil {
 		return "", err
@@ -97,17 +97,17 @@ func given(variable, dir string, wanted ...string) (string, error) {
 	return dir, nil
 }
 
-// cached is the folder of a set in the cache.
-func cached(ctx context.Context, log *slog.Logger, s *set, from string) (string, error) {
+// cachedFolder is the folder of a set in the cache.
+func cachedFolder(ctx context.Context, log *slog.Logger, s *set, from string) (string, error) {
 	base, err := cacheFolder()
 	if err != nil {
 		return "", err
 	}
 	c := cache{set: s, base: base, log: log, sources: allSources()}
-	if c.order, err = order(from); err != nil {
+	if c.order, err = sourceOrder(from); err != nil {
 		return "", err
 	}
-	dir, err := c.folder(ctx)
+	dir, err := c.findFolder(ctx)
 	if err != nil {
 		return "", fmt.Errorf("%w; set %s to a directory with these programs", err, s.assets)
 	}
@@ -127,10 +127,10 @@ func cacheFolder() (string, error) {
 }
 
 // Version is the release of Kubernetes, such as 1.37.1.
-func Version() string { return kubernetes().version() }
+func Version() string { return kubernetes().releaseVersion() }
 
 // GardenVersion is the release of Gardener, such as 1.138.0.
-func GardenVersion() string { return gardener().version() }
+func GardenVersion() string { return gardenerSet().releaseVersion() }
 
 // A source fills an empty folder with the programs.
 type source struct {
@@ -140,13 +140,15 @@ type source struct {
 
 func allSources() []source {
 	return []source{
-		{"download", func(ctx context.Context, c *cache, dir string) error { return download(ctx, c, released(), dir) }},
-		{"build", build},
+		{"download", func(ctx context.Context, c *cache, dir string) error {
+			return downloadPrograms(ctx, c, releaseSources(), dir)
+		}},
+		{"build", buildPrograms},
 	}
 }
 
-// order gives the names of the sources to try.
-func order(variable string) ([]string, error) {
+// sourceOrder gives the names of the sources to try.
+func sourceOrder(variable string) ([]string, error) {
 	switch variable {
 	case "", "auto":
 		return []string{"download", "build"}, nil
@@ -166,8 +168,8 @@ type cache struct {
 	log     *slog.Logger
 }
 
-func (c *cache) folder(ctx context.Context) (string, error) {
-	k, err := c.set.key()
+func (c *cache) findFolder(ctx context.Context) (string, error) {
+	k, err := c.set.cacheKey()
 	if err != nil {
 		return "", err
 	}
@@ -178,7 +180,7 @@ func (c *cache) folder(ctx context.Context) (string, error) {
 	if err := os.MkdirAll(c.base, 0o755); err != nil { //nolint:gosec // programs, which a server's user may run
 		return "", err
 	}
-	unlock, err := c.lock(ctx)
+	unlock, err := c.lockCache(ctx)
 	if err != nil {
 		return "", err
 	}
@@ -186,7 +188,7 @@ func (c *cache) folder(ctx context.Context) (string, error) {
 	if isComplete(dir) { // another process filled it while we waited
 		return dir, nil
 	}
-	return dir, c.fill(ctx, dir)
+	return dir, c.fillFolder(ctx, dir)
 }
 
 func isComplete(dir string) bool {
@@ -197,8 +199,8 @@ func isComplete(dir string) bool {
 // unfinished begins the names of folders that are being filled.
 const unfinished = "new-"
 
-// fill makes the folder from the first source that gives all programs.
-func (c *cache) fill(ctx context.Context, dir string) error {
+// fillFolder makes the folder from the first source that gives all programs.
+func (c *cache) fillFolder(ctx context.Context, dir string) error {
 	left, _ := filepath.Glob(filepath.Join(c.base, unfinished+"*")) // its only error is a bad pattern
 	for _, l := range left {                                        // we hold the lock: they were left by killed processes
 		if err := os.RemoveAll(l); err != nil {

@@ -38,19 +38,19 @@ func kubernetes() *set {
 	}
 }
 
-// gardener is the API server of Gardener.
-func gardener() *set {
+// gardenerSet is the API server of Gardener.
+func gardenerSet() *set {
 	return &set{
 		title: "gardener", dir: "garden", of: "github.com/gardener/gardener", prefix: "gardener-", binary: GardenerAPIServer,
 		names: []string{GardenerAPIServer}, time: "2 to 8 minutes on two cores", assets: GardenAssetsVariable,
 	}
 }
 
-// version is the release of what the set is of, such as 1.37.1.
-func (s *set) version() string { return s.required(s.of) }
+// releaseVersion is the release of what the set is of, such as 1.37.1.
+func (s *set) releaseVersion() string { return s.requiredVersion(s.of) }
 
-// required is the version of a module that the set's module requires.
-func (s *set) required(name string) string {
+// requiredVersion is the version of a module that the set's module requires.
+func (s *set) requiredVersion(name string) string {
 	text, err := modules.ReadFile(s.dir + "/go.mod.txt")
 	if err != nil {
 		panic(err) // it is embedded
@@ -62,8 +62,8 @@ func (s *set) required(name string) string {
 	return string(m[1])
 }
 
-// key names everything that the programs are made of.
-func (s *set) key() (string, error) {
+// cacheKey names everything that the programs are made of.
+func (s *set) cacheKey() (string, error) {
 	sum := sha256.New()
 	err := s.eachFile(func(name string, content []byte) error {
 		_, err := fmt.Fprintf(sum, "%s %d\n%s", name, len(content), content)
@@ -72,7 +72,7 @@ func (s *set) key() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return s.prefix + strings.Join([]string{s.version(), runtime.GOOS, runtime.GOARCH, hex.EncodeToString(sum.Sum(nil))[:12]}, "-"), nil
+	return s.prefix + strings.Join([]string{s.releaseVersion(), runtime.GOOS, runtime.GOARCH, hex.EncodeToString(sum.Sum(nil))[:12]}, "-"), nil
 }
 
 // eachFile calls f with each file of the set's module, in order, under the
@@ -94,7 +94,7 @@ func (s *set) eachFile(f func(name string, content []byte) error) error {
 	return nil
 }
 
-// links are the programs that are links to the binary.
-func (s *set) links() []string {
+// linkNames are the programs that are links to the binary.
+func (s *set) linkNames() []string {
 	return slices.DeleteFunc(slices.Clone(s.names), func(name string) bool { return name == s.binary })
 }

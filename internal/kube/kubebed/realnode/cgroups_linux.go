@@ -64,14 +64,14 @@ func removeCgroups() {
 	for _, dir := range cgroupFolders(cgroupPrefix + "*") {
 		rest, _ := strings.CutPrefix(dir[strings.Index(dir, cgroupPrefix):], cgroupPrefix)
 		owner, _, _ := strings.Cut(rest, "/")
-		if pid, err := strconv.Atoi(owner); err != nil || pid != os.Getpid() && alive(pid) {
+		if pid, err := strconv.Atoi(owner); err != nil || pid != os.Getpid() && isAlive(pid) {
 			continue
 		}
 		_ = os.Remove(dir) // those that stay are looked for, and reported
 	}
 }
 
-func alive(pid int) bool {
+func isAlive(pid int) bool {
 	_, err := os.Stat(fmt.Sprintf("/proc/%d", pid))
 	return err == nil
 }

@@ -29,7 +29,7 @@ const stateDir = "/run/fleetloop-node"
 // are any other processes.
 func Isolate(ctx context.Context, log *slog.Logger) (inside bool, code int, err error) {
 	if name, _ := settings.OSEnv(insideVariable); name != "" {
-		return true, 0, prepare(ctx)
+		return true, 0, prepareNamespaces(ctx)
 	}
 	if err := Possible(); err != nil {
 		return false, 0, err
@@ -87,8 +87,8 @@ func runInside(ctx context.Context, assets string) (int, error) {
 	return 0, nil
 }
 
-// prepare makes what the node and the bed need in the namespaces.
-func prepare(ctx context.Context) error {
+// prepareNamespaces makes what the node and the bed need in the namespaces.
+func prepareNamespaces(ctx context.Context) error {
 	steps := []struct {
 		what           string
 		source, target string

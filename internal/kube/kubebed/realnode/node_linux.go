@@ -41,7 +41,7 @@ const (
 	poll       = 50 * time.Millisecond
 )
 
-func start(ctx context.Context, bed *kubebed.Bed, o Options) (*Node, error) {
+func startNode(ctx context.Context, bed *kubebed.Bed, o Options) (*Node, error) {
 	cgroup, _ := settings.OSEnv(insideVariable)
 	if cgroup == "" {
 		return nil, errors.New("start real node: process has no separate namespaces: call Isolate first")
@@ -49,7 +49,7 @@ func start(ctx context.Context, bed *kubebed.Bed, o Options) (*Node, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, startBound, fmt.Errorf("node not ready within %s", startBound))
 	defer cancel()
 	n := &Node{dir: stateDir}
-	err := n.start(ctx, bed, o, cgroup)
+	err := n.startPrograms(ctx, bed, o, cgroup)
 	if err != nil {
 		if cause := context.Cause(ctx); cause != nil {
 			err = errors.Join(err, cause)
@@ -59,7 +59,7 @@ func start(ctx context.Context, bed *kubebed.Bed, o Options) (*Node, error) {
 	return n, nil
 }
 
-func (n *Node) start(ctx context.Context, bed *kubebed.Bed, o Options, cgroup string) error {
+func (n *Node) startPrograms(ctx context.Context, bed *kubebed.Bed, o Options, cgroup string) error {
 	if err := errors.Join(n.writeFiles(cgroup), makeCgroups(cgroup)); err != nil {
 		return err
 	}
@@ -67,14 +67,14 @@ func (n *Node) start(ctx context.Context, bed *kubebed.Bed, o Options, cgroup st
 	if err != nil {
 		return err
 	}
-	if err := n.run("containerd", "--config", n.path("containerd.toml")); err != nil {
+	if err := n.runProgram("containerd", "--config", n.nodePath("containerd.toml")); err != nil {
 		return err
 	}
-	if err := n.untilDone(ctx, func() error { return n.ctr(ctx, "version") }); err != nil {
+	if err := n.untilDone(ctx, func() error { return n.runCtr(ctx, "version") }); err != nil {
 		return err
 	}
 	for _, archive := range append([]string{pause}, o.Images...) {
-		if err := n.ctr(ctx, "-n", "k8s.io", "images", "import", archive); err != nil {
+		if err := n.runCtr(ctx, "-n", "k8s.io", "images", "import", archive); err != nil {
 			return err
 		}
 	}
@@ -82,9 +82,9 @@ func (n *Node) start(ctx context.Context, bed *kubebed.Bed, o Options, cgroup st
 	if err != nil {
 		return err
 	}
-	err = n.run(filepath.Join(bed.Assets(), "kubelet"),
-		"--config="+n.path("kubelet.yaml"), "--kubeconfig="+kubeconfig, "--root-dir="+n.path("kubelet"),
-		"--cert-dir="+n.path("pki"), "--hostname-override="+Name, "--node-ip="+Address)
+	err = n.runProgram(filepath.Join(bed.Assets(), "kubelet"),
+		"--config="+n.nodePath("kubelet.yaml"), "--kubeconfig="+kubeconfig, "--root-dir="+n.nodePath("kubelet"),
+		"--cert-dir="+n.nodePath("pki"), "--hostname-override="+Name, "--node-ip="+Address)
 	if err != nil {
 		return err
 	}
@@ -92,10 +92,10 @@ func (n *Node) start(ctx context.Context, bed *kubebed.Bed, o Options, cgroup st
 	if err != nil {
 		return err
 	}
-	return n.untilDone(ctx, func() error { return ready(ctx, client) })
+	return n.untilDone(ctx, func() error { return checkReady(ctx, client) })
 }
 
-func (n *Node) path(name string) string { return filepath.Join(n.dir, name) }
+func (n *Node) nodePath(name string) string { return filepath.Join(n.dir, name) }
 
 // writeFiles fills in the files for this node.
 func (n *Node) writeFiles(cgroup string) error {
@@ -114,22 +114,22 @@ func (n *Node) writeFiles(cgroup string) error {
 		if err := t.Execute(&text, values); err != nil {
 			return err
 		}
-		if err := os.MkdirAll(filepath.Dir(n.path(to)), 0o700); err != nil {
+		if err := os.MkdirAll(filepath.Dir(n.nodePath(to)), 0o700); err != nil {
 			return err
 		}
-		if err := os.WriteFile(n.path(to), []byte(text.String()), 0o700); err != nil { //nolint:gosec // one of them is a program
+		if err := os.WriteFile(n.nodePath(to), []byte(text.String()), 0o700); err != nil { //nolint:gosec // one of them is a program
 			return err
 		}
 	}
-	if err := os.Symlink("fleetloop", n.path("cni/loopback")); err != nil && !errors.Is(err, os.ErrExist) {
+	if err := os.Symlink("fleetloop", n.nodePath("cni/loopback")); err != nil && !errors.Is(err, os.ErrExist) {
 		return err
 	}
-	return os.MkdirAll(n.path("logs"), 0o700)
+	return os.MkdirAll(n.nodePath("logs"), 0o700)
 }
 
 // buildPause makes the image that holds pods' namespaces, and returns its archive.
 func (n *Node) buildPause(ctx context.Context) (string, error) {
-	source, program, archive := n.path("pause.go"), n.path("pause"), n.path("pause.tar")
+	source, program, archive := n.nodePath("pause.go"), n.nodePath("pause"), n.nodePath("pause.tar")
 	if err := os.WriteFile(source, pauseSource, 0o600); err != nil {
 		return "", err
 	}
@@ -146,15 +146,15 @@ func (n *Node) buildPause(ctx context.Context) (string, error) {
 	return archive, errors.Join(image.Write(f, pauseImage, program), f.Close())
 }
 
-func (n *Node) ctr(ctx context.Context, args ...string) error {
-	args = append([]string{"--address", n.path("containerd.sock")}, args...)
+func (n *Node) runCtr(ctx context.Context, args ...string) error {
+	args = append([]string{"--address", n.nodePath("containerd.sock")}, args...)
 	if out, err := exec.CommandContext(ctx, "ctr", args...).CombinedOutput(); err != nil { //nolint:gosec // our own
 		return fmt.Errorf("ctr %s: %w: %s", strings.Join(args, " "), err, out)
 	}
 	return nil
 }
 
-func ready(ctx context.Context, client kubernetes.Interface) error {
+func checkReady(ctx context.Context, client kubernetes.Interface) error {
 	node, err := client.CoreV1().Nodes().Get(ctx, Name, metav1.GetOptions{})
 	if err != nil {
 		return err
@@ -197,11 +197,11 @@ type program struct {
 	done chan struct{}
 }
 
-// run starts a program. It needs no tie to this process: process 1 takes all
+// runProgram starts a program. It needs no tie to this process: process 1 takes all
 // others with it.
-func (n *Node) run(path string, args ...string) error {
+func (n *Node) runProgram(path string, args ...string) error {
 	p := &program{name: filepath.Base(path), cmd: exec.Command(path, args...), done: make(chan struct{})} //nolint:gosec,noctx // it outlives the start
-	log, err := os.OpenFile(n.path(p.name+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	log, err := os.OpenFile(n.nodePath(p.name+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
 	}
@@ -223,7 +223,7 @@ func (n *Node) Said() string {
 	const most = 6000
 	var out strings.Builder
 	for _, p := range n.programs {
-		text, err := os.ReadFile(n.path(p.name + ".log"))
+		text, err := os.ReadFile(n.nodePath(p.name + ".log"))
 		if err != nil {
 			fmt.Fprintf(&out, "---- %s: %v\n", p.name, err)
 			continue

@@ -56,5 +56,5 @@ type Node struct {
 // Start starts a node for a bed made with BedOptions, in the namespaces of
 // Isolate, and returns when it is Ready. One node at a time.
 func Start(ctx context.Context, bed *kubebed.Bed, o Options) (*Node, error) {
-	return start(ctx, bed, o)
+	return startNode(ctx, bed, o)
 }

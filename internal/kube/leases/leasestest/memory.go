@@ -34,16 +34,16 @@ func NewMemory() *Memory {
 
 // Put writes r.
 func (s *Memory) Put(ctx context.Context, r member.Record) (member.Record, error) {
-	if err := s.before(ctx, "put"); err != nil {
+	if err := s.checkRequest(ctx, "put"); err != nil {
 		return member.Record{}, err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err := s.check(r, r.Version > 0); err != nil {
+	if err := s.checkRecord(r, r.Version > 0); err != nil {
 		return member.Record{}, err
 	}
 	if old, ok := s.records[r.Name]; ok && reflect.DeepEqual(old, r) {
-		return copied(r), nil // as the API server does
+		return copyRecord(r), nil // as the API server does
 	}
 	s.version++
 	if r.Version == 0 {
@@ -52,23 +52,23 @@ func (s *Memory) Put(ctx context.Context, r member.Record) (member.Record, error
 	r.Version = s.version
 	r.Includes = maps.Clone(r.Includes)
 	s.records[r.Name] = r
-	s.tell(member.Change{Version: s.version, Records: []member.Record{r}})
-	return copied(r), nil
+	s.notifyWatchers(member.Change{Version: s.version, Records: []member.Record{r}})
+	return copyRecord(r), nil
 }
 
 // Delete deletes the record of r's name.
 func (s *Memory) Delete(ctx context.Context, r member.Record) error {
-	if err := s.before(ctx, "delete"); err != nil {
+	if err := s.checkRequest(ctx, "delete"); err != nil {
 		return err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err := s.check(r, true); err != nil {
+	if err := s.checkRecord(r, true); err != nil {
 		return err
 	}
 	s.version++
 	delete(s.records, r.Name)
-	s.tell(member.Change{Version: s.version, Gone: []string{r.Name}})
+	s.notifyWatchers(member.Change{Version: s.version, Gone: []string{r.Name}})
 	return nil
 }
 
@@ -84,24 +84,24 @@ func (s *Memory) Remove(ctx context.Context, name string) error {
 func (s *Memory) Records() []member.Record {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.all()
+	return s.allRecords()
 }
 
-func (s *Memory) all() []member.Record {
+func (s *Memory) allRecords() []member.Record {
 	var all []member.Record
 	for _, name := range slices.Sorted(maps.Keys(s.records)) {
-		all = append(all, copied(s.records[name]))
+		all = append(all, copyRecord(s.records[name]))
 	}
 	return all
 }
 
 // Watch tells of all records, and then of changes, until ctx ends.
 func (s *Memory) Watch(ctx context.Context, handle func(member.Change)) error {
-	if err := s.before(ctx, "watch"); err != nil {
+	if err := s.checkRequest(ctx, "watch"); err != nil {
 		return err
 	}
 	s.mu.Lock()
-	all, told, version := s.all(), len(s.log), s.version
+	all, told, version := s.allRecords(), len(s.log), s.version
 	s.mu.Unlock()
 	handle(member.Change{Version: version, All: true, Records: all})
 	for {
@@ -126,7 +126,7 @@ func (s *Memory) Watch(ctx context.Context, handle func(member.Change)) error {
 	}
 }
 
-func (s *Memory) before(ctx context.Context, request string) error {
+func (s *Memory) checkRequest(ctx context.Context, request string) error {
 	if s.Before != nil {
 		if err := s.Before(ctx, request); err != nil {
 			return err
@@ -135,7 +135,7 @@ func (s *Memory) before(ctx context.Context, request string) error {
 	return context.Cause(ctx)
 }
 
-func (s *Memory) check(r member.Record, there bool) error {
+func (s *Memory) checkRecord(r member.Record, there bool) error {
 	now, ok := s.records[r.Name]
 	switch {
 	case there && !ok:
@@ -146,13 +146,13 @@ func (s *Memory) check(r member.Record, there bool) error {
 	return nil
 }
 
-func (s *Memory) tell(c member.Change) {
+func (s *Memory) notifyWatchers(c member.Change) {
 	s.log = append(s.log, c)
 	close(s.grown)
 	s.grown = make(chan struct{})
 }
 
-func copied(r member.Record) member.Record {
+func copyRecord(r member.Record) member.Record {
 	r.Includes = maps.Clone(r.Includes)
 	return r
 }

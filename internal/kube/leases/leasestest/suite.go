@@ -56,7 +56,7 @@ func newRecord(name string) member.Record {
 	}
 }
 
-func put(t *testing.T, l Leases, r member.Record) member.Record {
+func mustPut(t *testing.T, l Leases, r member.Record) member.Record {
 	t.Helper()
 	written, err := l.Put(t.Context(), r)
 	if err != nil {
@@ -76,24 +76,24 @@ func testKeepsAll(t *testing.T, client func() Leases) {
 	t.Helper()
 	l := client()
 	want := newRecord("a")
-	written := put(t, l, want)
+	written := mustPut(t, l, want)
 	if written.Version == 0 {
 		t.Error("a record that was written has no version")
 	}
 	want.Version, want.Object = written.Version, written.Object
 	wantRecord(t, written, want)
 	w := newWatch(t, client())
-	wantRecord(t, w.record("a"), want)
+	wantRecord(t, w.awaitRecord("a"), want)
 
 	want.Epoch, want.State, want.Includes = 4, member.Joining, nil
 	want.Renewed = want.Renewed.Add(time.Second)
-	want = put(t, l, want)
-	wantRecord(t, w.until("a", want.Version), want)
+	want = mustPut(t, l, want)
+	wantRecord(t, w.awaitVersion("a", want.Version), want)
 
 	lost := want
 	lost.State, lost.Identity = member.Lost, ""
-	lost = put(t, l, lost)
-	wantRecord(t, w.until("a", lost.Version), lost)
+	lost = mustPut(t, l, lost)
+	wantRecord(t, w.awaitVersion("a", lost.Version), lost)
 }
 
 func wantErr(t *testing.T, what string, err, want error) {
@@ -106,26 +106,26 @@ func wantErr(t *testing.T, what string, err, want error) {
 func testOneWrite(t *testing.T, client func() Leases) {
 	t.Helper()
 	l, other := client(), client()
-	first := put(t, l, newRecord("a"))
+	first := mustPut(t, l, newRecord("a"))
 	_, err := other.Put(t.Context(), newRecord("a"))
 	wantErr(t, "create what is there", err, member.ErrConflict)
 	changed := first
 	changed.Identity = "another"
-	second := put(t, other, changed)
+	second := mustPut(t, other, changed)
 	if second.Version <= first.Version {
 		t.Errorf("version %d comes after %d", second.Version, first.Version)
 	}
 	_, err = l.Put(t.Context(), first)
 	wantErr(t, "write at a version that has passed", err, member.ErrConflict)
 	wantErr(t, "delete at a version that has passed", l.Delete(t.Context(), first), member.ErrConflict)
-	if b := put(t, l, newRecord("b")); b.Version <= second.Version {
+	if b := mustPut(t, l, newRecord("b")); b.Version <= second.Version {
 		t.Errorf("version %d of another record comes after %d", b.Version, second.Version)
 	}
 }
 
 func testManyWriters(t *testing.T, client func() Leases) {
 	t.Helper()
-	first := put(t, client(), newRecord("a"))
+	first := mustPut(t, client(), newRecord("a"))
 	var wins []uint64
 	var mu sync.Mutex
 	var writers sync.WaitGroup
@@ -153,12 +153,12 @@ func testGone(t *testing.T, client func() Leases) {
 	t.Helper()
 	l := client()
 	w := newWatch(t, client())
-	r := put(t, l, newRecord("a"))
-	w.until("a", r.Version)
+	r := mustPut(t, l, newRecord("a"))
+	w.awaitVersion("a", r.Version)
 	if err := l.Delete(t.Context(), r); err != nil {
 		t.Fatalf("Delete() = %v", err)
 	}
-	if version := w.gone("a"); version <= r.Version {
+	if version := w.awaitGone("a"); version <= r.Version {
 		t.Errorf("it is gone at version %d, and was there at %d", version, r.Version)
 	}
 	wantErr(t, "delete what is gone", l.Delete(t.Context(), r), member.ErrGone)
@@ -167,7 +167,7 @@ func testGone(t *testing.T, client func() Leases) {
 	if _, err := l.Put(t.Context(), changed); !errors.Is(err, member.ErrGone) && !errors.Is(err, member.ErrConflict) {
 		t.Errorf("write what is gone: %v, want %v, or %v", err, member.ErrGone, member.ErrConflict)
 	}
-	again := put(t, l, newRecord("a"))
+	again := mustPut(t, l, newRecord("a"))
 	if again.Version <= r.Version || again.Object == r.Object {
 		t.Errorf("made anew it is %s at %d, before that it was %s at %d", again.Object, again.Version, r.Object, r.Version)
 	}
@@ -182,7 +182,7 @@ func testWatchBegins(t *testing.T, client func() Leases) {
 	l := client()
 	var last member.Record
 	for i := range 5 {
-		last = put(t, l, newRecord(fmt.Sprint("r-", i)))
+		last = mustPut(t, l, newRecord(fmt.Sprint("r-", i)))
 	}
 	first := <-newWatch(t, client()).changes
 	if !first.All || first.Version < last.Version || len(first.Records) != 5 {
@@ -213,7 +213,7 @@ func testWatchOrder(t *testing.T, client func() Leases) {
 	writers.Wait()
 	var horizon uint64
 	for told := 0; told < 4*each; {
-		c := w.next()
+		c := w.nextChange()
 		if c.Version < horizon || !c.All && c.Version == horizon && len(c.Records) > 0 {
 			t.Fatalf("version %d is told after %d", c.Version, horizon)
 		}
@@ -249,7 +249,7 @@ func testRequestEnds(t *testing.T, client func() Leases) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	l := client()
-	r := put(t, l, newRecord("a"))
+	r := mustPut(t, l, newRecord("a"))
 	if _, err := l.Put(ctx, r); err == nil || errors.Is(err, member.ErrConflict) || errors.Is(err, member.ErrGone) {
 		t.Errorf("Put after its time = %v, want another error", err)
 	}
@@ -293,7 +293,7 @@ func newWatch(t *testing.T, l Leases) *watching {
 	return w
 }
 
-func (w *watching) next() member.Change {
+func (w *watching) nextChange() member.Change {
 	w.t.Helper()
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
@@ -306,17 +306,17 @@ func (w *watching) next() member.Change {
 	}
 }
 
-// record is the first that is told under a name.
-func (w *watching) record(name string) member.Record {
+// awaitRecord is the first that is told under a name.
+func (w *watching) awaitRecord(name string) member.Record {
 	w.t.Helper()
-	return w.until(name, 1)
+	return w.awaitVersion(name, 1)
 }
 
-// until waits for a record at a version or a later one.
-func (w *watching) until(name string, version uint64) member.Record {
+// awaitVersion waits for a record at a version or a later one.
+func (w *watching) awaitVersion(name string, version uint64) member.Record {
 	w.t.Helper()
 	for {
-		for _, r := range w.next().Records {
+		for _, r := range w.nextChange().Records {
 			if r.Name == name && r.Version >= version {
 				return r
 			}
@@ -324,11 +324,11 @@ func (w *watching) until(name string, version uint64) member.Record {
 	}
 }
 
-// gone waits until a name is gone, and gives the version.
-func (w *watching) gone(name string) uint64 {
+// awaitGone waits until a name is gone, and gives the version.
+func (w *watching) awaitGone(name string) uint64 {
 	w.t.Helper()
 	for {
-		c := w.next()
+		c := w.nextChange()
 		if slices.Contains(c.Gone, name) {
 			return c.Version
 		}

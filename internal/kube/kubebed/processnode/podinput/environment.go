@@ -37,7 +37,7 @@ func (s *Source) Environment(ctx context.Context, pod *corev1.Pod, c *corev1.Con
 	}
 	for i := range c.Env {
 		e := &c.Env[i]
-		value, ok, err := s.value(ctx, pod, c.Name, e)
+		value, ok, err := s.envValue(ctx, pod, c.Name, e)
 		if err != nil {
 			return nil, fmt.Errorf("variable %q: %w", e.Name, err)
 		}
@@ -60,9 +60,9 @@ func List(env map[string]string) []string {
 	return out
 }
 
-// value is what a variable is set to. It is not set where it refers to
+// envValue is what a variable is set to. It is not set where it refers to
 // something optional that is missing.
-func (s *Source) value(ctx context.Context, pod *corev1.Pod, container string, e *corev1.EnvVar) (string, bool, error) {
+func (s *Source) envValue(ctx context.Context, pod *corev1.Pod, container string, e *corev1.EnvVar) (string, bool, error) {
 	from := e.ValueFrom
 	var value string
 	var err error
@@ -70,7 +70,7 @@ func (s *Source) value(ctx context.Context, pod *corev1.Pod, container string, e
 	case from == nil:
 		return "", true, nil
 	case from.FieldRef != nil:
-		value, err = field(pod, from.FieldRef.FieldPath)
+		value, err = fieldValue(pod, from.FieldRef.FieldPath)
 	case from.ResourceFieldRef != nil:
 		value, err = s.resourceField(pod, container, from.ResourceFieldRef)
 	case from.ConfigMapKeyRef != nil:
@@ -79,7 +79,7 @@ func (s *Source) value(ctx context.Context, pod *corev1.Pod, container string, e
 		return keyOf(data, missing, ref.Key, isTrue(ref.Optional))
 	case from.SecretKeyRef != nil:
 		ref := from.SecretKeyRef
-		data, missing := s.secret(ctx, pod.Namespace, ref.Name)
+		data, missing := s.getSecret(ctx, pod.Namespace, ref.Name)
 		return keyOf(data, missing, ref.Key, isTrue(ref.Optional))
 	default:
 		err = fmt.Errorf("unsupported source: use fieldRef, resourceFieldRef, configMapKeyRef or secretKeyRef")
@@ -112,7 +112,7 @@ func (s *Source) allOf(ctx context.Context, namespace string, from corev1.EnvFro
 		data, err = s.configMap(ctx, namespace, from.ConfigMapRef.Name)
 	case from.SecretRef != nil:
 		optional = isTrue(from.SecretRef.Optional)
-		data, err = s.secret(ctx, namespace, from.SecretRef.Name)
+		data, err = s.getSecret(ctx, namespace, from.SecretRef.Name)
 	}
 	if err != nil && (!optional || !apierrors.IsNotFound(err)) {
 		return nil, err
@@ -142,7 +142,7 @@ func (s *Source) configMap(ctx context.Context, namespace, name string) (map[str
 	return data, nil
 }
 
-func (s *Source) secret(ctx context.Context, namespace, name string) (map[string][]byte, error) {
+func (s *Source) getSecret(ctx context.Context, namespace, name string) (map[string][]byte, error) {
 	o, err := s.Client.CoreV1().Secrets(namespace).Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("read Secret %q: %w", name, err)

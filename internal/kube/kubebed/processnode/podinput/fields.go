@@ -11,8 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// field is the value of a field of the pod, as the downward API gives it.
-func field(pod *corev1.Pod, path string) (string, error) {
+// fieldValue is the value of a field of the pod, as the downward API gives it.
+func fieldValue(pod *corev1.Pod, path string) (string, error) {
 	if key, ok := subscript(path, "metadata.labels"); ok {
 		return pod.Labels[key], nil
 	}
@@ -27,9 +27,9 @@ func field(pod *corev1.Pod, path string) (string, error) {
 	case "metadata.uid":
 		return string(pod.UID), nil
 	case "metadata.labels":
-		return pairs(pod.Labels), nil
+		return formatPairs(pod.Labels), nil
 	case "metadata.annotations":
-		return pairs(pod.Annotations), nil
+		return formatPairs(pod.Annotations), nil
 	case "spec.nodeName":
 		return pod.Spec.NodeName, nil
 	case "spec.serviceAccountName":
@@ -50,7 +50,7 @@ func subscript(path, name string) (string, bool) {
 	return strings.CutSuffix(rest, "']")
 }
 
-func pairs(m map[string]string) string {
+func formatPairs(m map[string]string) string {
 	var b strings.Builder
 	for _, k := range slices.Sorted(maps.Keys(m)) {
 		fmt.Fprintf(&b, "%s=%q\n", k, m[k])

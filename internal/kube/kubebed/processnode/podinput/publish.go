@@ -12,14 +12,14 @@ import (
 // they change as one.
 const current = "..data"
 
-// publish puts files in a folder, in place of those that it put there before.
+// publishFiles puts files in a folder, in place of those that it put there before.
 // A reader sees all of the old ones or all of the new ones.
-func publish(dir string, files fileSet) error {
+func publishFiles(dir string, files fileSet) error {
 	old, err := os.Readlink(filepath.Join(dir, current))
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
-	if old != "" && holds(filepath.Join(dir, old), files) {
+	if old != "" && holdsFiles(filepath.Join(dir, old), files) {
 		return nil
 	}
 	fresh, err := os.MkdirTemp(dir, "..data-")
@@ -36,7 +36,7 @@ func publish(dir string, files fileSet) error {
 	if err := os.Rename(next, filepath.Join(dir, current)); err != nil {
 		return err
 	}
-	if err := link(dir, files); err != nil {
+	if err := linkFiles(dir, files); err != nil {
 		return err
 	}
 	if old == "" {
@@ -45,7 +45,7 @@ func publish(dir string, files fileSet) error {
 	return os.RemoveAll(filepath.Join(dir, old))
 }
 
-func holds(dir string, files fileSet) bool {
+func holdsFiles(dir string, files fileSet) bool {
 	have := fileSet{}
 	err := filepath.Walk(dir, func(path string, info os.FileInfo, err error) error {
 		if err != nil || info.IsDir() {
@@ -59,7 +59,7 @@ func holds(dir string, files fileSet) bool {
 		have[rel] = file{data, info.Mode().Perm()}
 		return err
 	})
-	return err == nil && have.equal(files)
+	return err == nil && have.equalTo(files)
 }
 
 func writeAll(dir string, files fileSet) error {
@@ -78,8 +78,8 @@ func writeAll(dir string, files fileSet) error {
 	return nil
 }
 
-// link makes the names that are seen, and removes those that are no more.
-func link(dir string, files fileSet) error {
+// linkFiles makes the names that are seen, and removes those that are no more.
+func linkFiles(dir string, files fileSet) error {
 	names := map[string]bool{}
 	for path := range files {
 		top, _, _ := strings.Cut(path, string(filepath.Separator))

@@ -41,14 +41,14 @@ const RefreshEvery = 30 * time.Second
 func (v *Volumes) Sync(ctx context.Context, pod *corev1.Pod) error {
 	for i := range pod.Spec.Volumes {
 		volume := &pod.Spec.Volumes[i]
-		if err := v.sync(ctx, pod, volume); err != nil {
+		if err := v.syncVolume(ctx, pod, volume); err != nil {
 			return fmt.Errorf("volume %q: %w", volume.Name, err)
 		}
 	}
 	return nil
 }
 
-func (v *Volumes) sync(ctx context.Context, pod *corev1.Pod, volume *corev1.Volume) error {
+func (v *Volumes) syncVolume(ctx context.Context, pod *corev1.Pod, volume *corev1.Volume) error {
 	if volume.HostPath != nil {
 		return ensureHostPath(volume.HostPath)
 	}
@@ -59,11 +59,11 @@ func (v *Volumes) sync(ctx context.Context, pod *corev1.Pod, volume *corev1.Volu
 	if volume.EmptyDir != nil {
 		return os.Chmod(dir, 0o777) //nolint:gosec // as the kubelet makes it
 	}
-	files, err := v.files(ctx, pod, volume)
+	files, err := v.volumeFiles(ctx, pod, volume)
 	if err != nil {
 		return err
 	}
-	return publish(dir, files)
+	return publishFiles(dir, files)
 }
 
 func ensureHostPath(h *corev1.HostPathVolumeSource) error {
@@ -108,8 +108,8 @@ func (v *Volumes) Path(pod *corev1.Pod, m *corev1.VolumeMount, env map[string]st
 	return filepath.EvalSymlinks(path) // as it is now: it is not brought up to date
 }
 
-// files are the files of a volume that is made of objects.
-func (v *Volumes) files(ctx context.Context, pod *corev1.Pod, volume *corev1.Volume) (fileSet, error) {
+// volumeFiles are the files of a volume that is made of objects.
+func (v *Volumes) volumeFiles(ctx context.Context, pod *corev1.Pod, volume *corev1.Volume) (fileSet, error) {
 	files := fileSet{}
 	switch {
 	case volume.ConfigMap != nil:
@@ -118,14 +118,14 @@ func (v *Volumes) files(ctx context.Context, pod *corev1.Pod, volume *corev1.Vol
 		return files, files.addKeys(data, err, selection{c.Items, c.DefaultMode, isTrue(c.Optional)})
 	case volume.Secret != nil:
 		c := volume.Secret
-		data, err := v.source.secret(ctx, pod.Namespace, c.SecretName)
+		data, err := v.source.getSecret(ctx, pod.Namespace, c.SecretName)
 		return files, files.addKeys(data, err, selection{c.Items, c.DefaultMode, isTrue(c.Optional)})
 	case volume.DownwardAPI != nil:
 		return files, v.addFields(files, pod, volume.DownwardAPI.Items, volume.DownwardAPI.DefaultMode)
 	case volume.Projected != nil:
 		for i := range volume.Projected.Sources {
 			key := fmt.Sprintf("%s/%d", volume.Name, i)
-			if err := v.project(ctx, files, pod, projection{key, &volume.Projected.Sources[i], volume.Projected.DefaultMode}); err != nil {
+			if err := v.projectSource(ctx, files, pod, projection{key, &volume.Projected.Sources[i], volume.Projected.DefaultMode}); err != nil {
 				return nil, err
 			}
 		}
@@ -141,22 +141,22 @@ type projection struct {
 	mode   *int32
 }
 
-func (v *Volumes) project(ctx context.Context, files fileSet, pod *corev1.Pod, p projection) error {
+func (v *Volumes) projectSource(ctx context.Context, files fileSet, pod *corev1.Pod, p projection) error {
 	switch s := p.source; {
 	case s.ConfigMap != nil:
 		data, err := v.source.configMap(ctx, pod.Namespace, s.ConfigMap.Name)
 		return files.addKeys(data, err, selection{s.ConfigMap.Items, p.mode, isTrue(s.ConfigMap.Optional)})
 	case s.Secret != nil:
-		data, err := v.source.secret(ctx, pod.Namespace, s.Secret.Name)
+		data, err := v.source.getSecret(ctx, pod.Namespace, s.Secret.Name)
 		return files.addKeys(data, err, selection{s.Secret.Items, p.mode, isTrue(s.Secret.Optional)})
 	case s.DownwardAPI != nil:
 		return v.addFields(files, pod, s.DownwardAPI.Items, p.mode)
 	case s.ServiceAccountToken != nil:
-		text, err := v.token(ctx, pod, p.key, s.ServiceAccountToken)
+		text, err := v.requestToken(ctx, pod, p.key, s.ServiceAccountToken)
 		if err != nil {
 			return err
 		}
-		return files.add(s.ServiceAccountToken.Path, []byte(text), p.mode)
+		return files.addFile(s.ServiceAccountToken.Path, []byte(text), p.mode)
 	}
 	return errors.New("unsupported volume source")
 }
@@ -169,20 +169,20 @@ func (v *Volumes) addFields(files fileSet, pod *corev1.Pod, items []corev1.Downw
 		if item.ResourceFieldRef != nil {
 			value, err = v.source.resourceField(pod, item.ResourceFieldRef.ContainerName, item.ResourceFieldRef)
 		} else {
-			value, err = field(pod, item.FieldRef.FieldPath)
+			value, err = fieldValue(pod, item.FieldRef.FieldPath)
 		}
 		if err != nil {
 			return err
 		}
-		if err := files.add(item.Path, []byte(value), first(item.Mode, mode)); err != nil {
+		if err := files.addFile(item.Path, []byte(value), firstNonNil(item.Mode, mode)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// token is a service account's token that ends with the pod.
-func (v *Volumes) token(ctx context.Context, pod *corev1.Pod, key string, p *corev1.ServiceAccountTokenProjection) (string, error) {
+// requestToken is a service account's token that ends with the pod.
+func (v *Volumes) requestToken(ctx context.Context, pod *corev1.Pod, key string, p *corev1.ServiceAccountTokenProjection) (string, error) {
 	now := time.Now()
 	if t, ok := v.tokens[key]; ok && now.Before(t.renew) {
 		return t.text, nil
@@ -225,7 +225,7 @@ type file struct {
 	mode os.FileMode
 }
 
-func (f fileSet) equal(o fileSet) bool {
+func (f fileSet) equalTo(o fileSet) bool {
 	if len(f) != len(o) {
 		return false
 	}
@@ -237,7 +237,7 @@ func (f fileSet) equal(o fileSet) bool {
 	return true
 }
 
-func (f fileSet) add(path string, data []byte, mode *int32) error {
+func (f fileSet) addFile(path string, data []byte, mode *int32) error {
 	if !filepath.IsLocal(path) {
 		return fmt.Errorf("path %q is outside the volume", path)
 	}
@@ -258,7 +258,7 @@ func (f fileSet) addKeys(data map[string][]byte, missing error, s selection) err
 	}
 	if s.items == nil {
 		for key, value := range data {
-			if err := f.add(key, value, s.mode); err != nil {
+			if err := f.addFile(key, value, s.mode); err != nil {
 				return err
 			}
 		}
@@ -272,14 +272,14 @@ func (f fileSet) addKeys(data map[string][]byte, missing error, s selection) err
 			}
 			return fmt.Errorf("key %q not found", item.Key)
 		}
-		if err := f.add(item.Path, value, first(item.Mode, s.mode)); err != nil {
+		if err := f.addFile(item.Path, value, firstNonNil(item.Mode, s.mode)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func first(a, b *int32) *int32 {
+func firstNonNil(a, b *int32) *int32 {
 	if a != nil {
 		return a
 	}

@@ -18,15 +18,15 @@ func init() { //nolint:gochecknoinits // before main, which knows nothing of it
 		return
 	}
 	runtime.LockOSThread() // rights belong to threads
-	if err := inside(os.Args[1]); err != nil {
+	if err := runPlan(os.Args[1]); err != nil {
 		_, _ = fmt.Fprintln(os.Stderr, err)
 		syscall.Exit(ExitUnstartable) // this is another process's beginning
 	}
 	syscall.Exit(0) // it was only tried
 }
 
-// inside carries out a plan and becomes its command.
-func inside(planFile string) error {
+// runPlan carries out a plan and becomes its command.
+func runPlan(planFile string) error {
 	text, err := os.ReadFile(planFile) //nolint:gosec // written by Start
 	if err != nil {
 		return fmt.Errorf("read process plan: %w", err)
@@ -67,12 +67,12 @@ func inside(planFile string) error {
 	if len(p.Argv) == 0 {
 		return nil
 	}
-	return become(p.Argv, p.Env, program)
+	return execProgram(p.Argv, p.Env, program)
 }
 
-// become runs a program in our place, without the rights that we had in the
+// execProgram runs a program in our place, without the rights that we had in the
 // namespace. The descriptor is for a program that the mounts have hidden.
-func become(argv, env []string, program int) error {
+func execProgram(argv, env []string, program int) error {
 	const prCapAmbient, prCapAmbientClearAll = 47, 4
 	if _, _, errno := syscall.RawSyscall6(syscall.SYS_PRCTL, prCapAmbient, prCapAmbientClearAll, 0, 0, 0, 0); errno != 0 {
 		return fmt.Errorf("drop privileges: %w", errno)

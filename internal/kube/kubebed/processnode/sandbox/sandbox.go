@@ -89,7 +89,7 @@ func (s *Sandbox) Start(c Command) (*Process, error) {
 	if len(c.Argv) == 0 {
 		return nil, errors.New("start process: no command")
 	}
-	cmd, err := s.command(c)
+	cmd, err := s.newCommand(c)
 	if err != nil {
 		return nil, fmt.Errorf("start %q: %w", c.Argv[0], err)
 	}
@@ -98,7 +98,7 @@ func (s *Sandbox) Start(c Command) (*Process, error) {
 	}
 	p := &Process{cmd: cmd, alone: s.refused == nil, done: make(chan struct{})}
 	started := make(chan error, 1)
-	go p.live(started)
+	go p.runAndWait(started)
 	if err := <-started; err != nil {
 		return nil, fmt.Errorf("start %q: %w", c.Argv[0], err)
 	}
@@ -109,7 +109,7 @@ func (s *Sandbox) Start(c Command) (*Process, error) {
 // started in its namespaces.
 const ExitUnstartable = 127
 
-func (s *Sandbox) command(c Command) (*exec.Cmd, error) {
+func (s *Sandbox) newCommand(c Command) (*exec.Cmd, error) {
 	if s.refused == nil {
 		return namespaced(c)
 	}
@@ -128,9 +128,9 @@ func (s *Sandbox) command(c Command) (*exec.Cmd, error) {
 	return cmd, nil
 }
 
-// live starts the process and waits for it on one thread: the kernel sends the
+// runAndWait starts the process and waits for it on one thread: the kernel sends the
 // parent-death signal when that thread ends.
-func (p *Process) live(started chan<- error) {
+func (p *Process) runAndWait(started chan<- error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	err := p.cmd.Start()
@@ -178,10 +178,10 @@ func (p *Process) ExitCode() int { return p.code }
 // firstSteps is how long a process may take until it runs its command.
 const firstSteps = 5 * time.Second
 
-// insist ends a process that was sent sig while it took its first steps, and
+// repeatSignal ends a process that was sent sig while it took its first steps, and
 // runs its command nevertheless: the kernel drops a signal that comes while the one
 // becomes the other.
-func (p *Process) insist(sig syscall.Signal) {
+func (p *Process) repeatSignal(sig syscall.Signal) {
 	ticker := time.NewTicker(10 * time.Millisecond)
 	defer ticker.Stop()
 	limit := time.NewTimer(firstSteps)
@@ -208,7 +208,7 @@ func (p *Process) Signal(sig syscall.Signal) error {
 	deadly := sig == syscall.SIGTERM || sig == syscall.SIGINT || sig == syscall.SIGHUP
 	if p.alone && deadly {
 		if beginning(p.PID()) {
-			go p.insist(sig)
+			go p.repeatSignal(sig)
 		} else if undecided(p.PID(), sig) {
 			p.ended.Store(int32(sig)) //nolint:gosec // below 65
 			sig = syscall.SIGKILL

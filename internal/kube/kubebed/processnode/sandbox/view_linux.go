@@ -23,7 +23,7 @@ func buildView(root string, mounts []Mount) error {
 		return fmt.Errorf("make mounts private: %w", err)
 	}
 	v := &view{root: root}
-	if err := v.mirror("/", "/"); err != nil {
+	if err := v.mirrorFolder("/", "/"); err != nil {
 		return err
 	}
 	// One that shows this PID namespace; where that is refused, the machine's
@@ -33,16 +33,16 @@ func buildView(root string, mounts []Mount) error {
 		return fmt.Errorf("mount /proc: %w", err)
 	}
 	for _, m := range mounts {
-		if err := v.add(m); err != nil {
+		if err := v.addMount(m); err != nil {
 			return fmt.Errorf("mount %q at %q: %w", m.Source, m.Target, err)
 		}
 	}
 	return nil
 }
 
-// mirror puts a folder of ours over the folder at seen, with every entry of
+// mirrorFolder puts a folder of ours over the folder at seen, with every entry of
 // source in it.
-func (v *view) mirror(source, seen string) error {
+func (v *view) mirrorFolder(source, seen string) error {
 	// The descriptor leads below the new mount even when both are one folder.
 	dir, err := os.Open(source) //nolint:gosec // a folder of the machine
 	if err != nil {
@@ -76,11 +76,11 @@ func mirrorEntry(source, target string, kind os.FileMode) error {
 		}
 		return os.Symlink(to, target)
 	}
-	return bind(source, target, kind.IsDir())
+	return bindMount(source, target, kind.IsDir())
 }
 
-// bind makes target and mounts source there, with what is mounted in it.
-func bind(source, target string, folder bool) error {
+// bindMount makes target and mounts source there, with what is mounted in it.
+func bindMount(source, target string, folder bool) error {
 	if folder {
 		if err := os.Mkdir(target, 0o755); err != nil && !errors.Is(err, os.ErrExist) { //nolint:gosec // covered by the mount
 			return err
@@ -97,12 +97,12 @@ func bind(source, target string, folder bool) error {
 	return syscall.Mount(source, target, "", syscall.MS_BIND|syscall.MS_REC, "")
 }
 
-func (v *view) add(m Mount) error {
+func (v *view) addMount(m Mount) error {
 	info, err := os.Stat(m.Source)
 	if err != nil {
 		return err
 	}
-	seen, err := v.ensure(filepath.Clean(m.Target), info.IsDir())
+	seen, err := v.ensurePath(filepath.Clean(m.Target), info.IsDir())
 	if err != nil {
 		return err
 	}
@@ -131,9 +131,9 @@ func remountReadOnly(target string) error {
 	return syscall.Mount("", target, "", flags, "")
 }
 
-// ensure makes path in the view, as a folder or a file, and returns it with its
+// ensurePath makes path in the view, as a folder or a file, and returns it with its
 // links resolved.
-func (v *view) ensure(path string, folder bool) (string, error) {
+func (v *view) ensurePath(path string, folder bool) (string, error) {
 	const mostLinks = 40
 	links := 0
 	seen := "/"
@@ -145,7 +145,7 @@ func (v *view) ensure(path string, folder bool) (string, error) {
 		info, err := os.Lstat(filepath.Join(v.root, next))
 		switch {
 		case errors.Is(err, os.ErrNotExist):
-			if err := v.make(next, folder || len(rest) > 0); err != nil {
+			if err := v.makePath(next, folder || len(rest) > 0); err != nil {
 				return "", err
 			}
 			seen = next
@@ -170,11 +170,11 @@ func (v *view) ensure(path string, folder bool) (string, error) {
 	return seen, nil
 }
 
-// make makes a name in the view, in a folder of our own.
-func (v *view) make(path string, folder bool) error {
+// makePath makes a name in the view, in a folder of our own.
+func (v *view) makePath(path string, folder bool) error {
 	parent := filepath.Dir(path)
-	if !v.owns(parent) {
-		if err := v.mirror(filepath.Join(v.root, parent), parent); err != nil {
+	if !v.isOwned(parent) {
+		if err := v.mirrorFolder(filepath.Join(v.root, parent), parent); err != nil {
 			return err
 		}
 	}
@@ -189,9 +189,9 @@ func (v *view) make(path string, folder bool) error {
 	return f.Close()
 }
 
-// owns reports whether names can be made in a folder: the nearest thing mounted
+// isOwned reports whether names can be made in a folder: the nearest thing mounted
 // above it is ours. A name that we made in one of ours is ours too.
-func (v *view) owns(folder string) bool {
+func (v *view) isOwned(folder string) bool {
 	for _, o := range v.own {
 		if folder == o {
 			return true

@@ -22,17 +22,17 @@ const Program = "/app"
 // import" and "docker load" read it. The program runs as its entry point, by
 // user 65532; name has a tag, as in localhost/fleetloop/sentinel:1.
 func Write(w io.Writer, name, program string) error {
-	return write(w, name, map[string]string{Program: program}, map[string]any{"Entrypoint": []string{Program}, "Env": []string{"PATH=/"}, "User": "65532:65532"})
+	return writeImage(w, name, map[string]string{Program: program}, map[string]any{"Entrypoint": []string{Program}, "Env": []string{"PATH=/"}, "User": "65532:65532"})
 }
 
 // WriteFiles writes an image that has programs of this machine, by where they
 // are to stand, and nothing that runs by itself. What they need to be loaded has
 // to be among them. They run by whatever user the pod says.
 func WriteFiles(w io.Writer, name string, files map[string]string) error {
-	return write(w, name, files, map[string]any{"Env": []string{"PATH=/bin"}})
+	return writeImage(w, name, files, map[string]any{"Env": []string{"PATH=/bin"}})
 }
 
-func write(w io.Writer, name string, files map[string]string, how map[string]any) error {
+func writeImage(w io.Writer, name string, files map[string]string, how map[string]any) error {
 	var all []file
 	for _, at := range slices.Sorted(maps.Keys(files)) {
 		text, err := os.ReadFile(files[at])
@@ -41,7 +41,7 @@ func write(w io.Writer, name string, files map[string]string, how map[string]any
 		}
 		all = append(all, file{at[1:], text})
 	}
-	layer, err := archive(0o755, all...)
+	layer, err := newArchive(0o755, all...)
 	if err != nil {
 		return fmt.Errorf("write image %q: %w", name, err)
 	}
@@ -56,7 +56,7 @@ func write(w io.Writer, name string, files map[string]string, how map[string]any
 	if err != nil {
 		return err
 	}
-	out, err := archive(0o644, file{"manifest.json", manifest}, file{"config.json", config}, file{"layer.tar", layer})
+	out, err := newArchive(0o644, file{"manifest.json", manifest}, file{"config.json", config}, file{"layer.tar", layer})
 	if err != nil {
 		return fmt.Errorf("write image %q: %w", name, err)
 	}
@@ -69,7 +69,7 @@ type file struct {
 	text []byte
 }
 
-func archive(mode int64, files ...file) ([]byte, error) {
+func newArchive(mode int64, files ...file) ([]byte, error) {
 	var b bytes.Buffer
 	w := tar.NewWriter(&b)
 	for _, f := range files {
