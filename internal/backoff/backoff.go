@@ -82,13 +82,13 @@ func (p Policy) withDefaults() Policy {
 // jitter, however large the attempt.
 func (p Policy) Delay(attempt int) time.Duration {
 	p = p.withDefaults()
-	d := p.grown(max(attempt, 0))
+	d := p.delayWithoutJitter(max(attempt, 0))
 	//nolint:gosec // where a delay falls within its spread is no secret
 	return d - time.Duration(p.Jitter*rand.Float64()*float64(d))
 }
 
-// grown is the delay without jitter.
-func (p Policy) grown(attempt int) time.Duration {
+// delayWithoutJitter is the delay without jitter.
+func (p Policy) delayWithoutJitter(attempt int) time.Duration {
 	d := float64(p.Initial) * math.Pow(p.Factor, float64(attempt))
 	// Compared as float: past the maximum the conversion would overflow.
 	if d >= float64(p.Max) {
@@ -114,7 +114,7 @@ func Retry(ctx context.Context, p Policy, op func(context.Context) error) error 
 			return nil
 		}
 		if IsPermanent(err) {
-			return spent(err)
+			return unwrapMark(err)
 		}
 		if ctx.Err() != nil {
 			return interrupted(ctx, err)
@@ -177,8 +177,8 @@ func Permanent(err error) error {
 	return &permanentError{err: err}
 }
 
-// spent takes off a mark around err.
-func spent(err error) error {
+// unwrapMark takes off a mark around err.
+func unwrapMark(err error) error {
 	if marked, ok := err.(*permanentError); ok { //nolint:errorlint // the outermost alone
 		return marked.err
 	}

@@ -38,8 +38,8 @@ type Hash [sha256.Size]byte
 // HashOf gives the hash of a token.
 func HashOf(token string) Hash { return sha256.Sum256([]byte(token)) }
 
-// hash gives the hash of a token, or says what is wrong with it.
-func (t Token[Owner]) hash() (Hash, error) {
+// hashToken gives the hash of a token, or says what is wrong with it.
+func (t Token[Owner]) hashToken() (Hash, error) {
 	switch {
 	case (t.Plain == "") == (t.SHA256 == ""):
 		return Hash{}, errors.New("must have exactly one of token and sha256")
@@ -57,13 +57,13 @@ func (t Token[Owner]) hash() (Hash, error) {
 	return Hash(raw), nil
 }
 
-// hashed gives the tokens by which callers are found: an error says which one
+// hashTokens gives the tokens by which callers are found: an error says which one
 // cannot be taken, by its place and its subject.
-func hashed[Owner any](tokens []Token[Owner]) ([]known[Owner], error) {
+func hashTokens[Owner any](tokens []Token[Owner]) ([]known[Owner], error) {
 	out := make([]known[Owner], 0, len(tokens))
 	taken := make(map[Hash]bool, len(tokens))
 	for i, t := range tokens {
-		hash, err := t.hash()
+		hash, err := t.hashToken()
 		if err == nil && taken[hash] {
 			err = errors.New("the token is listed twice")
 		}

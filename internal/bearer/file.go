@@ -37,7 +37,7 @@ func Open[Owner any](path string, read Reader[Owner], log *slog.Logger) (*File[O
 	if err != nil {
 		return nil, fmt.Errorf("read token file: %w", err)
 	}
-	if f.tokens, err = f.load(); err != nil {
+	if f.tokens, err = f.loadTokens(); err != nil {
 		return nil, err
 	}
 	f.seen = info
@@ -48,7 +48,7 @@ func Open[Owner any](path string, read Reader[Owner], log *slog.Logger) (*File[O
 // time.
 func (f *File[Owner]) Lookup(ctx context.Context, hash Hash) (owner Owner, ok bool) {
 	match := -1
-	tokens := f.current(ctx)
+	tokens := f.currentTokens(ctx)
 	for i := range tokens {
 		match = subtle.ConstantTimeSelect(subtle.ConstantTimeCompare(hash[:], tokens[i].hash[:]), i, match)
 	}
@@ -58,9 +58,9 @@ func (f *File[Owner]) Lookup(ctx context.Context, hash Hash) (owner Owner, ok bo
 	return tokens[match].owner, true
 }
 
-// current gives the tokens and reads the file again if it was written or
+// currentTokens gives the tokens and reads the file again if it was written or
 // replaced.
-func (f *File[Owner]) current(ctx context.Context) []known[Owner] {
+func (f *File[Owner]) currentTokens(ctx context.Context) []known[Owner] {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	info, err := os.Stat(f.path)
@@ -75,7 +75,7 @@ func (f *File[Owner]) current(ctx context.Context) []known[Owner] {
 		return f.tokens
 	}
 	f.seen = info
-	tokens, err := f.load()
+	tokens, err := f.loadTokens()
 	if err != nil {
 		f.log.ErrorContext(ctx, "token file unreadable, keeping the last tokens", "path", f.path, "err", err)
 		return f.tokens
@@ -85,12 +85,12 @@ func (f *File[Owner]) current(ctx context.Context) []known[Owner] {
 	return f.tokens
 }
 
-func (f *File[Owner]) load() ([]known[Owner], error) {
+func (f *File[Owner]) loadTokens() ([]known[Owner], error) {
 	tokens, err := f.read(f.path)
 	if err != nil {
 		return nil, fmt.Errorf("read token file: %w", err)
 	}
-	out, err := hashed(tokens)
+	out, err := hashTokens(tokens)
 	if err != nil {
 		return nil, fmt.Errorf("read token file %q: %w", f.path, err)
 	}

@@ -36,7 +36,7 @@ func Parse(b []byte) (Event, error) {
 	if err := json.Unmarshal(b, &w); err != nil {
 		return Event{}, fmt.Errorf("parse CloudEvent: %w", err)
 	}
-	data, err := w.data()
+	data, err := w.eventData()
 	if err != nil {
 		return Event{}, fmt.Errorf("parse CloudEvent %q: %w", w.ID, err)
 	}
@@ -44,7 +44,7 @@ func Parse(b []byte) (Event, error) {
 		ID: w.ID, Source: w.Source, Type: w.Type, Subject: w.Subject,
 		Data: data, TraceParent: w.TraceParent, TraceState: w.TraceState,
 	}
-	return complete(e, w.SpecVersion, w.Time, w.DataContentType)
+	return completeEvent(e, w.SpecVersion, w.Time, w.DataContentType)
 }
 
 // FromAttributes reads an event in binary mode: the attributes from get, by
@@ -55,7 +55,7 @@ func FromAttributes(get func(name string) (string, bool), data []byte) (Event, e
 		ID: attr("id"), Source: attr("source"), Type: attr("type"), Subject: attr("subject"),
 		Data: withoutNull(data), TraceParent: attr("traceparent"), TraceState: attr("tracestate"),
 	}
-	return complete(e, attr("specversion"), attr("time"), attr("datacontenttype"))
+	return completeEvent(e, attr("specversion"), attr("time"), attr("datacontenttype"))
 }
 
 // Decode reads an event from a message in either mode, which the content type
@@ -75,8 +75,8 @@ func Decode(contentType string, get func(name string) (string, bool), body []byt
 	return FromAttributes(get, body)
 }
 
-// complete fills in the attributes that need parsing and checks the whole.
-func complete(e Event, version, at, contentType string) (Event, error) {
+// completeEvent fills in the attributes that need parsing and checks the whole.
+func completeEvent(e Event, version, at, contentType string) (Event, error) {
 	fail := func(format string, args ...any) (Event, error) {
 		return Event{}, fmt.Errorf("parse CloudEvent %q: "+format, append([]any{e.ID}, args...)...)
 	}
@@ -99,7 +99,7 @@ func complete(e Event, version, at, contentType string) (Event, error) {
 	return e, nil
 }
 
-func (w *wire) data() ([]byte, error) {
+func (w *wire) eventData() ([]byte, error) {
 	data := withoutNull(w.Data)
 	if w.DataBase64 == nil {
 		return data, nil

@@ -26,7 +26,7 @@ type ChangeEventsQuery struct {
 	PageSize int
 }
 
-func (q *ChangeEventsQuery) values() url.Values {
+func (q *ChangeEventsQuery) urlValues() url.Values {
 	v := url.Values{}
 	for name, value := range map[string]string{
 		"cluster": q.Cluster, "node": q.Node, "subject": q.Subject, "session": q.Session, "field": q.Field,
@@ -42,7 +42,7 @@ func (q *ChangeEventsQuery) values() url.Values {
 // ChangeEventsPage reads one page of change events, the newest first, behind the
 // page that had cursor as its Next; "" is the first.
 func (c *Client) ChangeEventsPage(ctx context.Context, q ChangeEventsQuery, cursor string) (v1.ChangeEventList, error) {
-	v := q.values()
+	v := q.urlValues()
 	v.Set("limit", strconv.Itoa(orDefault(q.PageSize, DefaultPageSize)))
 	for name, at := range map[string]time.Time{"since": q.Since, "until": q.Until} {
 		if !at.IsZero() {
@@ -53,7 +53,7 @@ func (c *Client) ChangeEventsPage(ctx context.Context, q ChangeEventsQuery, curs
 		v.Set("continue", cursor)
 	}
 	var page v1.ChangeEventList
-	_, err := c.call(ctx, request{method: http.MethodGet, root: v1.ChangesPath, query: v}, nil, &page)
+	_, err := c.callJSON(ctx, request{method: http.MethodGet, root: v1.ChangesPath, query: v}, nil, &page)
 	return page, err
 }
 
@@ -75,9 +75,9 @@ func (c *Client) ChangeEvents(ctx context.Context, q ChangeEventsQuery) iter.Seq
 // if that is "", from now on, for as long as the stream lives. The times of q have
 // no part in it. It ends as Watch does.
 func (c *Client) WatchChangeEvents(ctx context.Context, q ChangeEventsQuery, after string, handle func(v1.WatchEvent) error) error {
-	v := q.values()
+	v := q.urlValues()
 	if after != "" {
 		v.Set("after", after)
 	}
-	return c.stream(ctx, request{method: http.MethodGet, root: v1.ChangesPath, query: v}, handle)
+	return c.streamEvents(ctx, request{method: http.MethodGet, root: v1.ChangesPath, query: v}, handle)
 }

@@ -35,11 +35,11 @@ func newEventReader(src io.Reader, limit int64) *eventReader {
 	return &eventReader{src: bufio.NewReaderSize(src, 64<<10), limit: limit}
 }
 
-// next gives the next event that has data; its Data are valid until the next
+// nextEvent gives the next event that has data; its Data are valid until the next
 // call. It ends with io.EOF between two events, and with io.ErrUnexpectedEOF
 // within one.
-func (r *eventReader) next() (v1.WatchEvent, error) {
-	r.reset()
+func (r *eventReader) nextEvent() (v1.WatchEvent, error) {
+	r.resetEvent()
 	for {
 		line, err := r.readLine()
 		if err != nil {
@@ -49,7 +49,7 @@ func (r *eventReader) next() (v1.WatchEvent, error) {
 			return v1.WatchEvent{}, err
 		}
 		if len(line) > 0 {
-			if err := r.field(line); err != nil {
+			if err := r.parseField(line); err != nil {
 				return v1.WatchEvent{}, err
 			}
 			continue
@@ -57,16 +57,16 @@ func (r *eventReader) next() (v1.WatchEvent, error) {
 		if r.hasData {
 			return v1.WatchEvent{Type: r.kind, Cursor: r.cursor, Data: r.data}, nil
 		}
-		r.reset()
+		r.resetEvent()
 	}
 }
 
-func (r *eventReader) reset() {
+func (r *eventReader) resetEvent() {
 	r.data, r.kind, r.hasData, r.open = r.data[:0], "message", false, false
 }
 
-// field takes one line that is not empty.
-func (r *eventReader) field(line []byte) error {
+// parseField takes one line that is not empty.
+func (r *eventReader) parseField(line []byte) error {
 	name, value, _ := bytes.Cut(line, []byte{':'})
 	if len(name) == 0 {
 		return nil // a comment

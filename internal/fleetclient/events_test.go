@@ -19,7 +19,7 @@ type event struct{ Type, Cursor, Data string }
 func readAll(src io.Reader, limit int64) (all []event, err error) {
 	r := newEventReader(src, limit)
 	for {
-		e, err := r.next()
+		e, err := r.nextEvent()
 		if err != nil {
 			return all, err
 		}
@@ -83,7 +83,7 @@ func TestLoneCRNeedsNoMore(t *testing.T) {
 	src, w := io.Pipe()
 	defer func() { _ = src.Close() }()
 	go func() { _, _ = io.WriteString(w, "data: x\r\r") }()
-	if e, err := newEventReader(src, 100).next(); err != nil || string(e.Data) != "x" {
+	if e, err := newEventReader(src, 100).nextEvent(); err != nil || string(e.Data) != "x" {
 		t.Errorf("got %+v, %v", e, err)
 	}
 }
@@ -101,7 +101,7 @@ func TestKeptCursors(t *testing.T) {
 	r := newEventReader(strings.NewReader(stream.String()), 1000)
 	var got []string
 	for {
-		e, err := r.next()
+		e, err := r.nextEvent()
 		if err != nil {
 			break
 		}
@@ -128,7 +128,7 @@ func TestEventsCostNoAllocation(t *testing.T) {
 	src := &endless{text: "event: changed\nid: djEuMTIz\ndata: " + strings.Repeat("x", 700) + "\n\nevent: bookmark\nid: djEuMTI0\ndata: {}\n\n"}
 	r := newEventReader(src, 1<<20)
 	if n := testing.AllocsPerRun(10_000, func() {
-		if _, err := r.next(); err != nil {
+		if _, err := r.nextEvent(); err != nil {
 			t.Fatal(err)
 		}
 	}); n > 0 {
@@ -142,7 +142,7 @@ func BenchmarkEvents(b *testing.B) {
 	b.SetBytes(int64(len(text)))
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := r.next(); err != nil {
+		if _, err := r.nextEvent(); err != nil {
 			b.Fatal(err)
 		}
 	}

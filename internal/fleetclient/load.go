@@ -53,15 +53,15 @@ func (c *Client) Load(ctx context.Context, collection string, lines io.Reader, o
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	src := newSupply(lines, cancel)
-	defer src.end()
+	defer src.endBody()
 	r.stream = src
 
-	resp, err := c.exchange(ctx, r)
+	resp, err := c.sendWithToken(ctx, r)
 	if err != nil {
 		return 0, 0, c.unreachable(ctx, r, err)
 	}
 	defer closeStream(resp, cancel)
-	body, _, err := c.read(ctx, r, resp, nil)
+	body, _, err := c.readBody(ctx, r, resp, nil)
 	if err != nil {
 		if refusal, ok := errors.AsType[*Error](err); ok && refusal.Problem.Loaded != nil {
 			return refusal.Problem.Loaded.Created, refusal.Problem.Loaded.Skipped, err
@@ -69,7 +69,7 @@ func (c *Client) Load(ctx context.Context, collection string, lines io.Reader, o
 		return 0, 0, err
 	}
 	var out v1.LoadResult
-	err = decode(r, body, &out)
+	err = decodeBody(r, body, &out)
 	return out.Created, out.Skipped, err
 }
 
@@ -108,7 +108,7 @@ func (s *supply) untouched() bool {
 	return !s.begun
 }
 
-func (s *supply) end() {
+func (s *supply) endBody() {
 	s.mu.Lock()
 	s.src = nil
 	s.mu.Unlock()

@@ -22,7 +22,7 @@ func (c *Client) doInParts(ctx context.Context, r request, dst []byte) (body []b
 		timer.Stop()
 		cancel(nil)
 	}
-	resp, err := c.exchange(ctx, r)
+	resp, err := c.sendWithToken(ctx, r)
 	if err != nil {
 		err = c.unreachable(ctx, r, err) // reads why ctx ended, before end does
 		end()
@@ -30,7 +30,7 @@ func (c *Client) doInParts(ctx context.Context, r request, dst []byte) (body []b
 	}
 	whole := resp.Body
 	resp.Body, resp.ContentLength = io.NopCloser(io.LimitReader(whole, MaxHead)), min(resp.ContentLength, MaxHead)
-	body, a, err = c.read(ctx, r, resp, dst)
+	body, a, err = c.readBody(ctx, r, resp, dst)
 	resp.Body = whole
 	if err != nil || len(body) < MaxHead {
 		closeBody(resp)

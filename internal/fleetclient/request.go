@@ -29,7 +29,7 @@ type request struct {
 	header map[string]string
 }
 
-func (r request) op() string {
+func (r request) operation() string {
 	if r.root != "" {
 		return r.method + " " + r.root
 	}
@@ -48,61 +48,61 @@ type answer struct {
 	tag    string // its ETag
 }
 
-// do sends a request and reads the answer's body into dst, whose content is
+// sendAndRead sends a request and reads the answer's body into dst, whose content is
 // overwritten and whose room is used. The answer is a success, or there is an
 // error; the buffer comes back empty then, so that its room is not lost.
-func (c *Client) do(ctx context.Context, r request, dst []byte) (body []byte, a answer, err error) {
+func (c *Client) sendAndRead(ctx context.Context, r request, dst []byte) (body []byte, a answer, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, c.timeout, errTimeout)
 	defer cancel()
 
-	resp, err := c.exchange(ctx, r)
+	resp, err := c.sendWithToken(ctx, r)
 	if err != nil {
 		return dst[:0], a, c.unreachable(ctx, r, err)
 	}
 	defer closeBody(resp)
-	return c.read(ctx, r, resp, dst)
+	return c.readBody(ctx, r, resp, dst)
 }
 
-// read reads an answer's body into dst, as do describes.
-func (c *Client) read(ctx context.Context, r request, resp *http.Response, dst []byte) (body []byte, a answer, err error) {
+// readBody reads an answer's body into dst, as do describes.
+func (c *Client) readBody(ctx context.Context, r request, resp *http.Response, dst []byte) (body []byte, a answer, err error) {
 	a = answer{status: resp.StatusCode, tag: resp.Header.Get("Etag")}
 	if !r.succeeded(a.status) {
 		body, _ = readInto(dst, io.LimitReader(resp.Body, maxErrorBody), -1, maxErrorBody)
-		return body[:0], a, newError(r.op(), resp, body, time.Now())
+		return body[:0], a, newError(r.operation(), resp, body, time.Now())
 	}
 	if a.status == http.StatusNoContent || a.status == http.StatusNotModified {
 		return dst[:0], a, nil
 	}
 	if kind := resp.Header.Get("Content-Type"); isForeign(kind) {
-		return dst[:0], a, fmt.Errorf("%s: %w: content type %s, want JSON; check that %s is a fleet API", r.op(), ErrBadAnswer, kind, c.base)
+		return dst[:0], a, fmt.Errorf("%s: %w: content type %s, want JSON; check that %s is a fleet API", r.operation(), ErrBadAnswer, kind, c.base)
 	}
 	body, err = readInto(dst, resp.Body, resp.ContentLength, c.maxBody)
 	switch {
 	case errors.Is(err, errTooLarge):
-		return body[:0], a, fmt.Errorf("%s: %w: its body is larger than %d bytes", r.op(), ErrBadAnswer, c.maxBody)
+		return body[:0], a, fmt.Errorf("%s: %w: its body is larger than %d bytes", r.operation(), ErrBadAnswer, c.maxBody)
 	case err != nil:
 		return body[:0], a, c.unreachable(ctx, r, fmt.Errorf("read the response: %w", err))
 	}
 	return body, a, nil
 }
 
-// exchange sends a request, and once more if the server refuses a token that
+// sendWithToken sends a request, and once more if the server refuses a token that
 // has been replaced.
-func (c *Client) exchange(ctx context.Context, r request) (*http.Response, error) {
-	token := c.token.current()
-	resp, err := c.send(ctx, r, token)
+func (c *Client) sendWithToken(ctx context.Context, r request) (*http.Response, error) {
+	token := c.token.currentToken()
+	resp, err := c.sendOnce(ctx, r, token)
 	if err != nil || resp.StatusCode != http.StatusUnauthorized || r.stream != nil && !r.stream.untouched() {
 		return resp, err
 	}
-	renewed, other := c.token.renew(token)
+	renewed, other := c.token.renewToken(token)
 	if !other {
 		return resp, nil
 	}
 	closeBody(resp)
-	return c.send(ctx, r, renewed)
+	return c.sendOnce(ctx, r, renewed)
 }
 
-func (c *Client) send(ctx context.Context, r request, token string) (*http.Response, error) {
+func (c *Client) sendOnce(ctx context.Context, r request, token string) (*http.Response, error) {
 	target := c.base + "/" + r.path
 	if r.root != "" {
 		target = strings.TrimSuffix(c.base, v1.BasePath) + r.root
@@ -155,9 +155,9 @@ func (c *Client) unreachable(ctx context.Context, r request, err error) error {
 	case errors.Is(cause, errSilence), errors.Is(cause, errStuck):
 		err = cause
 	case cause != nil:
-		return fmt.Errorf("%s: %w", r.op(), cause)
+		return fmt.Errorf("%s: %w", r.operation(), cause)
 	}
-	return fmt.Errorf("%s: %w: %s: %w", r.op(), ErrUnreachable, c.base, err)
+	return fmt.Errorf("%s: %w: %s: %w", r.operation(), ErrUnreachable, c.base, err)
 }
 
 var errTooLarge = errors.New("too large")
@@ -208,27 +208,27 @@ func isJSON(contentType string) bool {
 	return err == nil && (kind == "application/json" || strings.HasSuffix(kind, "+json"))
 }
 
-// call sends a request with in as its body, unless in is nil, and decodes the
+// callJSON sends a request with in as its body, unless in is nil, and decodes the
 // answer into out. Only 202 and 204 may come without a body.
-func (c *Client) call(ctx context.Context, r request, in, out any) (a answer, err error) {
+func (c *Client) callJSON(ctx context.Context, r request, in, out any) (a answer, err error) {
 	if in != nil {
 		if r.body, err = json.Marshal(in); err != nil {
-			return a, fmt.Errorf("%s: encode the request: %w", r.op(), err)
+			return a, fmt.Errorf("%s: encode the request: %w", r.operation(), err)
 		}
 	}
-	body, a, err := c.do(ctx, r, nil)
+	body, a, err := c.sendAndRead(ctx, r, nil)
 	if err != nil {
 		return a, err
 	}
 	if len(body) == 0 && (a.status == http.StatusNoContent || a.status == http.StatusAccepted) {
 		return a, nil
 	}
-	return a, decode(r, body, out)
+	return a, decodeBody(r, body, out)
 }
 
-func decode(r request, body []byte, out any) error {
+func decodeBody(r request, body []byte, out any) error {
 	if err := json.Unmarshal(body, out); err != nil {
-		return fmt.Errorf("%s: %w: decode %d bytes: %w", r.op(), ErrBadAnswer, len(body), err)
+		return fmt.Errorf("%s: %w: decode %d bytes: %w", r.operation(), ErrBadAnswer, len(body), err)
 	}
 	return nil
 }

@@ -45,7 +45,7 @@ func (q Query) Values() url.Values {
 // dst, whose content is overwritten and whose room is used; with an error the
 // buffer comes back empty.
 func (c *Client) ListPage(ctx context.Context, collection string, q url.Values, dst []byte) ([]byte, error) {
-	body, _, err := c.do(ctx, request{method: http.MethodGet, path: collection, query: q}, dst)
+	body, _, err := c.sendAndRead(ctx, request{method: http.MethodGet, path: collection, query: q}, dst)
 	return body, err
 }
 
@@ -81,9 +81,9 @@ func (c *Client) ListPageIf(
 func (c *Client) Changes(ctx context.Context, collection string, q url.Values) (v1.Changes, error) {
 	var out v1.Changes
 	r := request{method: http.MethodGet, path: collection, query: q}
-	_, err := c.call(ctx, r, nil, &out)
+	_, err := c.callJSON(ctx, r, nil, &out)
 	if err == nil && out.Cursor == "" {
-		err = fmt.Errorf("%s: %w: the server returned a list; it does not support changed_since", r.op(), errors.ErrUnsupported)
+		err = fmt.Errorf("%s: %w: the server returned a list; it does not support changed_since", r.operation(), errors.ErrUnsupported)
 	}
 	return out, err
 }
@@ -94,7 +94,7 @@ func (c *Client) GetRaw(ctx context.Context, collection, id string) ([]byte, err
 	if err != nil {
 		return nil, err
 	}
-	body, _, err := c.do(ctx, request{method: http.MethodGet, path: path}, nil)
+	body, _, err := c.sendAndRead(ctx, request{method: http.MethodGet, path: path}, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -103,7 +103,7 @@ func (c *Client) GetRaw(ctx context.Context, collection, id string) ([]byte, err
 
 // Get reads one resource.
 func (c *Client) Get(ctx context.Context, collection, id string) (v1.Resource, error) {
-	return c.item(ctx, http.MethodGet, collection, id, nil)
+	return c.callItem(ctx, http.MethodGet, collection, id, nil)
 }
 
 // GetTagged is Get with the ETag that PatchIf takes. A server that has no such
@@ -113,7 +113,7 @@ func (c *Client) GetTagged(ctx context.Context, collection, id string) (r v1.Res
 	if err != nil {
 		return r, "", err
 	}
-	a, err := c.call(ctx, request{method: http.MethodGet, path: path}, nil, &r)
+	a, err := c.callJSON(ctx, request{method: http.MethodGet, path: path}, nil, &r)
 	return r, a.tag, err
 }
 
@@ -125,7 +125,7 @@ func (c *Client) List(ctx context.Context, collection string, q Query) iter.Seq2
 		for {
 			var page v1.List
 			r := request{method: http.MethodGet, path: collection, query: values}
-			if _, err := c.call(ctx, r, nil, &page); err != nil {
+			if _, err := c.callJSON(ctx, r, nil, &page); err != nil {
 				yield(v1.Resource{}, err)
 				return
 			}
@@ -138,7 +138,7 @@ func (c *Client) List(ctx context.Context, collection string, q Query) iter.Seq2
 				return
 			}
 			if page.Continue == values.Get("continue") {
-				yield(v1.Resource{}, fmt.Errorf("%s: %w: the server returned the same page again", r.op(), ErrBadAnswer))
+				yield(v1.Resource{}, fmt.Errorf("%s: %w: the server returned the same page again", r.operation(), ErrBadAnswer))
 				return
 			}
 			values.Set("continue", page.Continue)
@@ -150,13 +150,13 @@ func (c *Client) List(ctx context.Context, collection string, q Query) iter.Seq2
 // collection that Nested names.
 func (c *Client) Create(ctx context.Context, collection string, in v1.CreateRequest) (v1.Resource, error) {
 	var out v1.Resource
-	_, err := c.call(ctx, request{method: http.MethodPost, path: collection}, in, &out)
+	_, err := c.callJSON(ctx, request{method: http.MethodPost, path: collection}, in, &out)
 	return out, err
 }
 
 // Patch replaces the spec, the labels, or both.
 func (c *Client) Patch(ctx context.Context, collection, id string, in v1.PatchRequest) (v1.Resource, error) {
-	return c.item(ctx, http.MethodPatch, collection, id, in)
+	return c.callItem(ctx, http.MethodPatch, collection, id, in)
 }
 
 // PatchIf is Patch of a resource that still has the tag; of any other it is an
@@ -171,14 +171,14 @@ func (c *Client) PatchIf(ctx context.Context, collection, id, tag string, in v1.
 	if tag != "" {
 		r.header = map[string]string{"If-Match": tag}
 	}
-	_, err = c.call(ctx, r, in, &out)
+	_, err = c.callJSON(ctx, r, in, &out)
 	return out, err
 }
 
 // Delete asks for the deletion of a resource. It stays, with a deleted time,
 // until its adapters have finalised; without any it is gone at once.
 func (c *Client) Delete(ctx context.Context, collection, id string) (v1.Resource, error) {
-	return c.item(ctx, http.MethodDelete, collection, id, nil)
+	return c.callItem(ctx, http.MethodDelete, collection, id, nil)
 }
 
 // Report tells what an adapter observed. A report that is older than what the
@@ -189,7 +189,7 @@ func (c *Client) Report(ctx context.Context, collection, id string, in v1.Report
 		return false, err
 	}
 	var out v1.AdapterStatus
-	a, err := c.call(ctx, request{method: http.MethodPut, path: path + "/statuses"}, in, &out)
+	a, err := c.callJSON(ctx, request{method: http.MethodPut, path: path + "/statuses"}, in, &out)
 	return err == nil && a.status != http.StatusNoContent, err
 }
 
@@ -204,7 +204,7 @@ func (c *Client) Statuses(ctx context.Context, collection, id string) ([]v1.Adap
 	for number := 1; ; number++ {
 		var page v1.AdapterStatusList
 		q := url.Values{"page": {strconv.Itoa(number)}, "size": {strconv.Itoa(size)}}
-		if _, err := c.call(ctx, request{method: http.MethodGet, path: path + "/statuses", query: q}, nil, &page); err != nil {
+		if _, err := c.callJSON(ctx, request{method: http.MethodGet, path: path + "/statuses", query: q}, nil, &page); err != nil {
 			return nil, err
 		}
 		all = append(all, page.Items...)
@@ -214,13 +214,13 @@ func (c *Client) Statuses(ctx context.Context, collection, id string) ([]v1.Adap
 	}
 }
 
-func (c *Client) item(ctx context.Context, method, collection, id string, in any) (v1.Resource, error) {
+func (c *Client) callItem(ctx context.Context, method, collection, id string, in any) (v1.Resource, error) {
 	path, err := itemPath(collection, id)
 	if err != nil {
 		return v1.Resource{}, err
 	}
 	var out v1.Resource
-	_, err = c.call(ctx, request{method: method, path: path}, in, &out)
+	_, err = c.callJSON(ctx, request{method: method, path: path}, in, &out)
 	return out, err
 }
 

@@ -13,29 +13,29 @@ const schemas = "schemas"
 // Schemas reads the schemas that specs have to meet, in the order of their kinds.
 func (c *Client) Schemas(ctx context.Context) ([]v1.SpecSchema, error) {
 	var list v1.SpecSchemaList
-	_, err := c.call(ctx, request{method: http.MethodGet, path: schemas}, nil, &list)
+	_, err := c.callJSON(ctx, request{method: http.MethodGet, path: schemas}, nil, &list)
 	return list.Items, err
 }
 
 // Schema reads the schema of a kind, which is named by its collection. An error
 // that IsNotFound knows means that there is none.
 func (c *Client) Schema(ctx context.Context, collection string) (v1.SpecSchema, error) {
-	return c.schema(ctx, http.MethodGet, collection, nil)
+	return c.callSchema(ctx, http.MethodGet, collection, nil)
 }
 
 // SetSchema registers a schema, and tells which resources violate it.
 func (c *Client) SetSchema(ctx context.Context, collection string, schema json.RawMessage) (v1.SpecSchema, error) {
-	return c.schema(ctx, http.MethodPut, collection, schema)
+	return c.callSchema(ctx, http.MethodPut, collection, schema)
 }
 
 // DeleteSchema removes the schema of a kind.
 func (c *Client) DeleteSchema(ctx context.Context, collection string) error {
-	_, err := c.call(ctx, request{method: http.MethodDelete, path: schemas + "/" + collection}, nil, nil)
+	_, err := c.callJSON(ctx, request{method: http.MethodDelete, path: schemas + "/" + collection}, nil, nil)
 	return err
 }
 
-func (c *Client) schema(ctx context.Context, method, collection string, in any) (v1.SpecSchema, error) {
+func (c *Client) callSchema(ctx context.Context, method, collection string, in any) (v1.SpecSchema, error) {
 	var out v1.SpecSchema
-	_, err := c.call(ctx, request{method: method, path: schemas + "/" + collection}, in, &out)
+	_, err := c.callJSON(ctx, request{method: method, path: schemas + "/" + collection}, in, &out)
 	return out, err
 }

@@ -22,7 +22,7 @@ type SyncQuery struct {
 	PageSize int
 }
 
-func (q SyncQuery) values() url.Values {
+func (q SyncQuery) urlValues() url.Values {
 	v := url.Values{"limit": {strconv.Itoa(orDefault(q.PageSize, DefaultPageSize))}}
 	if len(q.States) > 0 {
 		names := make([]string, len(q.States))
@@ -36,33 +36,33 @@ func (q SyncQuery) values() url.Values {
 
 // ClusterSync reads how the sync of a cluster to Gardener stands.
 func (c *Client) ClusterSync(ctx context.Context, id string) (v1.ClusterSync, error) {
-	return c.sync(ctx, http.MethodGet, id, "")
+	return c.callSync(ctx, http.MethodGet, id, "")
 }
 
 // SyncRetry has a cluster brought to Gardener at once instead of when its
 // time has come. An error that IsConflict knows means that a worker is at it
 // just now, or that it is paused.
 func (c *Client) SyncRetry(ctx context.Context, id string) (v1.ClusterSync, error) {
-	return c.sync(ctx, http.MethodPost, id, "/retry")
+	return c.callSync(ctx, http.MethodPost, id, "/retry")
 }
 
 // SyncPause leaves the Shoot of a cluster alone until SyncResume.
 func (c *Client) SyncPause(ctx context.Context, id string) (v1.ClusterSync, error) {
-	return c.sync(ctx, http.MethodPost, id, "/pause")
+	return c.callSync(ctx, http.MethodPost, id, "/pause")
 }
 
 // SyncResume ends a pause.
 func (c *Client) SyncResume(ctx context.Context, id string) (v1.ClusterSync, error) {
-	return c.sync(ctx, http.MethodPost, id, "/resume")
+	return c.callSync(ctx, http.MethodPost, id, "/resume")
 }
 
-func (c *Client) sync(ctx context.Context, method, id, action string) (v1.ClusterSync, error) {
+func (c *Client) callSync(ctx context.Context, method, id, action string) (v1.ClusterSync, error) {
 	var out v1.ClusterSync
 	path, err := itemPath(v1.CollectionClusters, id)
 	if err != nil {
 		return out, err
 	}
-	_, err = c.call(ctx, request{method: method, path: path + "/sync" + action}, nil, &out)
+	_, err = c.callJSON(ctx, request{method: method, path: path + "/sync" + action}, nil, &out)
 	return out, err
 }
 
@@ -70,10 +70,10 @@ func (c *Client) sync(ctx context.Context, method, id, action string) (v1.Cluste
 // what waits longest first. It ends with the first error.
 func (c *Client) ClusterSyncs(ctx context.Context, q SyncQuery) iter.Seq2[v1.ClusterSync, error] {
 	return func(yield func(v1.ClusterSync, error) bool) {
-		r := request{method: http.MethodGet, path: v1.CollectionClusters + "/sync", query: q.values()}
+		r := request{method: http.MethodGet, path: v1.CollectionClusters + "/sync", query: q.urlValues()}
 		for {
 			var page v1.ClusterSyncList
-			if _, err := c.call(ctx, r, nil, &page); err != nil {
+			if _, err := c.callJSON(ctx, r, nil, &page); err != nil {
 				yield(v1.ClusterSync{}, err)
 				return
 			}
@@ -86,7 +86,7 @@ func (c *Client) ClusterSyncs(ctx context.Context, q SyncQuery) iter.Seq2[v1.Clu
 				return
 			}
 			if page.Continue == r.query.Get("continue") {
-				yield(v1.ClusterSync{}, fmt.Errorf("%s: %w: the server returned the same page again", r.op(), ErrBadAnswer))
+				yield(v1.ClusterSync{}, fmt.Errorf("%s: %w: the server returned the same page again", r.operation(), ErrBadAnswer))
 				return
 			}
 			r.query.Set("continue", page.Continue)

@@ -30,25 +30,25 @@ func newTokenSource(token settings.Secret, file string) (*tokenSource, error) {
 	if file == "" {
 		return t, checkToken(t.token)
 	}
-	if err := t.read(); err != nil {
+	if err := t.readFile(); err != nil {
 		return nil, err
 	}
 	return t, nil
 }
 
-// current gives the token to send with a request; empty means none.
-func (t *tokenSource) current() string {
+// currentToken gives the token to send with a request; empty means none.
+func (t *tokenSource) currentToken() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.file != "" && t.changed() {
-		_ = t.read() // the last token stays in force until the server refuses it
+	if t.file != "" && t.fileChanged() {
+		_ = t.readFile() // the last token stays in force until the server refuses it
 	}
 	return t.token
 }
 
-// renew gives the token after the server refused the one that was sent, and
+// renewToken gives the token after the server refused the one that was sent, and
 // whether it is another one, so that another try makes sense.
-func (t *tokenSource) renew(refused string) (string, bool) {
+func (t *tokenSource) renewToken(refused string) (string, bool) {
 	if t.file == "" {
 		return "", false
 	}
@@ -56,11 +56,11 @@ func (t *tokenSource) renew(refused string) (string, bool) {
 	defer t.mu.Unlock()
 	// Read without asking for changes: a file may be rewritten in place
 	// within the resolution of its time, at the same length.
-	_ = t.read()
+	_ = t.readFile()
 	return t.token, t.token != refused
 }
 
-func (t *tokenSource) changed() bool {
+func (t *tokenSource) fileChanged() bool {
 	info, err := os.Stat(t.file)
 	if err != nil {
 		return false
@@ -68,7 +68,7 @@ func (t *tokenSource) changed() bool {
 	return t.seen == nil || !os.SameFile(info, t.seen) || !info.ModTime().Equal(t.seen.ModTime()) || info.Size() != t.seen.Size()
 }
 
-func (t *tokenSource) read() error {
+func (t *tokenSource) readFile() error {
 	// The state is taken before the content: a change in between is then
 	// noticed by the next request.
 	info, err := os.Stat(t.file)

@@ -33,11 +33,11 @@ func (c *Client) Watch(ctx context.Context, collection string, q url.Values, han
 	r := request{method: http.MethodGet, path: collection, query: make(url.Values, len(q)+1)}
 	maps.Copy(r.query, q)
 	r.query.Set("watch", "true")
-	return c.stream(ctx, r, handle)
+	return c.streamEvents(ctx, r, handle)
 }
 
-// stream hands over the events of a stream, as Watch describes.
-func (c *Client) stream(ctx context.Context, r request, handle func(v1.WatchEvent) error) error {
+// streamEvents hands over the events of a stream, as Watch describes.
+func (c *Client) streamEvents(ctx context.Context, r request, handle func(v1.WatchEvent) error) error {
 	r.header = map[string]string{
 		"Accept":        eventStream + ", application/problem+json",
 		"Cache-Control": "no-store",
@@ -45,7 +45,7 @@ func (c *Client) stream(ctx context.Context, r request, handle func(v1.WatchEven
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	late := time.AfterFunc(c.timeout, func() { cancel(errTimeout) })
-	resp, err := c.exchange(ctx, r)
+	resp, err := c.sendWithToken(ctx, r)
 	late.Stop()
 	if err != nil {
 		return c.unreachable(ctx, r, err)
@@ -55,15 +55,15 @@ func (c *Client) stream(ctx context.Context, r request, handle func(v1.WatchEven
 	if !r.succeeded(resp.StatusCode) {
 		late.Reset(c.timeout)
 		defer late.Stop()
-		_, _, err := c.read(ctx, r, resp, nil)
+		_, _, err := c.readBody(ctx, r, resp, nil)
 		return err
 	}
 	if kind := resp.Header.Get("Content-Type"); !isEventStream(kind) {
-		return fmt.Errorf("%s: %w: the response is %q, not an event stream; the server does not support watch", r.op(), errors.ErrUnsupported, kind)
+		return fmt.Errorf("%s: %w: the response is %q, not an event stream; the server does not support watch", r.operation(), errors.ErrUnsupported, kind)
 	}
 	body := newWary(resp.Body, cancel)
-	defer body.stop()
-	return c.follow(ctx, r, newEventReader(body, c.maxBody), handle)
+	defer body.stopTimer()
+	return c.readEvents(ctx, r, newEventReader(body, c.maxBody), handle)
 }
 
 const eventStream = "text/event-stream"
@@ -73,21 +73,21 @@ func isEventStream(contentType string) bool {
 	return err == nil && kind == eventStream
 }
 
-// follow hands over events until something ends them.
-func (c *Client) follow(ctx context.Context, r request, events *eventReader, handle func(v1.WatchEvent) error) error {
+// readEvents hands over events until something ends them.
+func (c *Client) readEvents(ctx context.Context, r request, events *eventReader, handle func(v1.WatchEvent) error) error {
 	for {
-		e, err := events.next()
+		e, err := events.nextEvent()
 		switch {
 		case ctx.Err() != nil: // before anything that came after it
 			return c.unreachable(ctx, r, context.Cause(ctx))
 		case errors.Is(err, io.EOF):
 			return io.EOF
 		case errors.Is(err, errTooLarge):
-			return fmt.Errorf("%s: %w: an event is larger than %d bytes", r.op(), ErrBadAnswer, c.maxBody)
+			return fmt.Errorf("%s: %w: an event is larger than %d bytes", r.operation(), ErrBadAnswer, c.maxBody)
 		case err != nil:
 			return c.unreachable(ctx, r, fmt.Errorf("read the stream: %w", err))
 		case e.Type == v1.WatchError:
-			return streamError(r.op(), e.Data)
+			return streamError(r.operation(), e.Data)
 		}
 		if err := handle(e); err != nil {
 			return err
@@ -132,4 +132,4 @@ func (w *wary) Read(p []byte) (int, error) {
 	return w.src.Read(p)
 }
 
-func (w *wary) stop() { w.timer.Stop() }
+func (w *wary) stopTimer() { w.timer.Stop() }

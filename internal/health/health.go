@@ -33,12 +33,12 @@ type Check struct {
 // and with ?verbose.
 func Handler(live func() error, checks ...Check) http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle("GET /healthz", serve("healthz", []Check{{Name: "ping", Ready: live}}))
-	mux.Handle("GET /readyz", serve("readyz", checks))
+	mux.Handle("GET /healthz", serveChecks("healthz", []Check{{Name: "ping", Ready: live}}))
+	mux.Handle("GET /readyz", serveChecks("readyz", checks))
 	mux.HandleFunc("GET /readyz/{name}", func(w http.ResponseWriter, r *http.Request) {
 		for _, c := range checks {
 			if c.Name == r.PathValue("name") {
-				serve("readyz", []Check{c}).ServeHTTP(w, r)
+				serveChecks("readyz", []Check{c}).ServeHTTP(w, r)
 				return
 			}
 		}
@@ -47,12 +47,12 @@ func Handler(live func() error, checks ...Check) http.Handler {
 	return mux
 }
 
-func serve(endpoint string, checks []Check) http.HandlerFunc {
+func serveChecks(endpoint string, checks []Check) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		var list strings.Builder
 		failed, warned := false, false
 		for _, c := range checks {
-			warning, err := c.run()
+			warning, err := c.runCheck()
 			switch {
 			case err != nil:
 				failed = true
@@ -80,8 +80,8 @@ func serve(endpoint string, checks []Check) http.HandlerFunc {
 	}
 }
 
-// run is the check's verdict; a panic is one.
-func (c Check) run() (warning string, err error) {
+// runCheck is the check's verdict; a panic is one.
+func (c Check) runCheck() (warning string, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("check panicked: %v", p)

@@ -99,7 +99,7 @@ func New(ctx context.Context, cfg Config, h http.Handler, log *slog.Logger) (*Se
 		WriteTimeout:      orDefault(cfg.WriteTimeout, DefaultWriteTimeout),
 		IdleTimeout:       orDefault(cfg.IdleTimeout, DefaultIdleTimeout),
 		MaxHeaderBytes:    orDefault(cfg.MaxHeaderBytes, DefaultMaxHeaderBytes),
-		ConnState:         s.silent.note,
+		ConnState:         s.silent.trackState,
 		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelWarn),
 		BaseContext:       func(net.Listener) context.Context { return context.WithoutCancel(ctx) },
 	}
@@ -153,7 +153,7 @@ func (s *Server) Ready() error {
 func (s *Server) Run(ctx context.Context) error {
 	served := make(chan error, 1)
 	s.state.Store(serving)
-	go func() { served <- s.serve() }()
+	go func() { served <- s.serveConns() }()
 	select {
 	case err := <-served:
 		s.state.Store(stopped)
@@ -164,7 +164,7 @@ func (s *Server) Run(ctx context.Context) error {
 	s.state.Store(stopped)
 	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), s.bound, errShutdownTimeout)
 	defer cancel()
-	defer time.AfterFunc(silentGrace, s.silent.close).Stop()
+	defer time.AfterFunc(silentGrace, s.silent.closeAll).Stop()
 	err := s.http.Shutdown(ctx)
 	if err != nil && ctx.Err() != nil {
 		s.log.WarnContext(ctx, "running requests aborted", "addr", s.Addr(), "after", s.bound)
@@ -177,7 +177,7 @@ func (s *Server) Run(ctx context.Context) error {
 	return nil
 }
 
-func (s *Server) serve() error {
+func (s *Server) serveConns() error {
 	if s.tls {
 		return s.http.ServeTLS(s.listener, "", "")
 	}

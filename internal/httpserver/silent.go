@@ -18,8 +18,8 @@ type silent struct {
 	conns map[net.Conn]struct{}
 }
 
-// note is the server's ConnState.
-func (s *silent) note(c net.Conn, state http.ConnState) {
+// trackState is the server's ConnState.
+func (s *silent) trackState(c net.Conn, state http.ConnState) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if state != http.StateNew {
@@ -32,8 +32,8 @@ func (s *silent) note(c net.Conn, state http.ConnState) {
 	s.conns[c] = struct{}{}
 }
 
-// close closes those that there are.
-func (s *silent) close() {
+// closeAll closes those that there are.
+func (s *silent) closeAll() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for c := range s.conns {

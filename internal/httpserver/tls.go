@@ -17,12 +17,12 @@ func newTLSConfig(certFile, keyFile string, log *slog.Logger) (*tls.Config, erro
 		return nil, errors.New("serve TLS: certificate and key are both required, but only one file is set")
 	}
 	c := &certificate{certFile: certFile, keyFile: keyFile, log: log}
-	if err := c.load(); err != nil {
+	if err := c.loadFiles(); err != nil {
 		return nil, err
 	}
 	return &tls.Config{
 		MinVersion:     tls.VersionTLS12,
-		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return c.current(), nil },
+		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return c.currentCertificate(), nil },
 	}, nil
 }
 
@@ -42,13 +42,13 @@ type stamp struct {
 	size     int64
 }
 
-// current is the certificate as the files have it now. While they do not fit
+// currentCertificate is the certificate as the files have it now. While they do not fit
 // together, as in the middle of a renewal, the last good one stays.
-func (c *certificate) current() *tls.Certificate {
+func (c *certificate) currentCertificate() *tls.Certificate {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.stat() != c.stamps {
-		if err := c.load(); err != nil {
+	if c.fileStamps() != c.stamps {
+		if err := c.loadFiles(); err != nil {
 			c.log.Warn("certificate reload failed, using the last one", "err", err)
 		} else {
 			c.log.Info("certificate reloaded", "file", c.certFile)
@@ -57,7 +57,7 @@ func (c *certificate) current() *tls.Certificate {
 	return c.cert
 }
 
-func (c *certificate) stat() [2]stamp {
+func (c *certificate) fileStamps() [2]stamp {
 	var out [2]stamp
 	for i, name := range []string{c.certFile, c.keyFile} {
 		if info, err := os.Stat(name); err == nil {
@@ -67,10 +67,10 @@ func (c *certificate) stat() [2]stamp {
 	return out
 }
 
-// load reads the files. The stamps are of before, so that a change during the
+// loadFiles reads the files. The stamps are of before, so that a change during the
 // reading is seen the next time.
-func (c *certificate) load() error {
-	c.stamps = c.stat()
+func (c *certificate) loadFiles() error {
+	c.stamps = c.fileStamps()
 	cert, err := tls.LoadX509KeyPair(c.certFile, c.keyFile)
 	if err != nil {
 		return fmt.Errorf("read certificate %q with key %q: %w", c.certFile, c.keyFile, err)

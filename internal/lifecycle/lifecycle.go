@@ -98,7 +98,7 @@ func Run(ctx context.Context, opts Options, parts ...Part) error {
 
 	var errs []error
 	for _, r := range slices.Backward(list) {
-		if err := r.halt(opts.StopTimeout); err != nil {
+		if err := r.stopWithin(opts.StopTimeout); err != nil {
 			errs = append(errs, err)
 		}
 	}
@@ -120,7 +120,7 @@ func Discard(parts ...Part) error {
 	return errors.Join(errs...)
 }
 
-func (r *running) halt(bound time.Duration) error {
+func (r *running) stopWithin(bound time.Duration) error {
 	r.stop()
 	timer := time.NewTimer(bound)
 	defer timer.Stop()

@@ -11,7 +11,7 @@ import (
 // is asked again. The time is the one exception: it is the one that the caller
 // names.
 func policyCapabilities() *ast.Capabilities {
-	return without(func(b *ast.Builtin) bool {
+	return capabilitiesWithout(func(b *ast.Builtin) bool {
 		switch b.Name {
 		case ast.NowNanos.Name:
 			return false
@@ -50,7 +50,7 @@ func conditionBuiltins() []string {
 	}
 }
 
-func without(drop func(*ast.Builtin) bool) *ast.Capabilities {
+func capabilitiesWithout(drop func(*ast.Builtin) bool) *ast.Capabilities {
 	caps := ast.CapabilitiesForThisVersion()
 	caps.Builtins = slices.DeleteFunc(caps.Builtins, drop)
 	caps.AllowNet = []string{} // nil would be any host

@@ -94,7 +94,7 @@ func Compile(ctx context.Context, files map[string]string, o Options) (*Set, err
 		return nil, fmt.Errorf("compile policies: %w", err)
 	}
 	s.unseen = s.shape.Unseen(compiler)
-	if s.query, err = prepare(ctx, compiler, DecisionPath); err != nil {
+	if s.query, err = prepareQuery(ctx, compiler, DecisionPath); err != nil {
 		return nil, fmt.Errorf("compile policies: %w", err)
 	}
 	ctx, done := withCPUTime(ctx, o.TrialCPUTime)
@@ -122,27 +122,27 @@ func (s *Set) Hash() string { return s.hash }
 // Decide decides about an input, see ExampleInput. An error means that there is
 // no decision, which is never a leave.
 func (s *Set) Decide(ctx context.Context, input json.RawMessage, now time.Time) (Decision, error) {
-	d, _, err := s.decide(ctx, input, now)
+	d, _, err := s.decideWithInput(ctx, input, now)
 	return d, err
 }
 
-// decide gives the input as well, for those who count.
-func (s *Set) decide(ctx context.Context, input []byte, now time.Time) (Decision, ast.Value, error) {
+// decideWithInput gives the input as well, for those who count.
+func (s *Set) decideWithInput(ctx context.Context, input []byte, now time.Time) (Decision, ast.Value, error) {
 	v, err := s.shape.Read(input, s.unseen)
 	if err != nil {
 		return Decision{}, nil, err
 	}
-	raw, err := s.ask(ctx, v, now, s.timeout)
+	raw, err := s.evaluateDecision(ctx, v, now, s.timeout)
 	if err != nil {
 		return Decision{}, v, fmt.Errorf("evaluate %s: %w", DecisionPath, err)
 	}
-	return raw.under(s.mode), v, nil
+	return raw.inMode(s.mode), v, nil
 }
 
-// ask gives the decision as the set has it, in whatever mode. It may take most;
+// evaluateDecision gives the decision as the set has it, in whatever mode. It may take most;
 // zero leaves that to ctx.
-func (s *Set) ask(ctx context.Context, input ast.Value, now time.Time, most time.Duration) (Decision, error) {
-	t, err := s.query.eval(ctx, input, now, most)
+func (s *Set) evaluateDecision(ctx context.Context, input ast.Value, now time.Time, most time.Duration) (Decision, error) {
+	t, err := s.query.evaluateQuery(ctx, input, now, most)
 	if err != nil {
 		return Decision{}, err
 	}
@@ -187,9 +187,9 @@ func isTest(name string) bool {
 	return strings.HasSuffix(name, "_test.rego") || strings.HasSuffix(name, "_test.v0.rego")
 }
 
-// parse makes modules of files. They belong to whoever compiles them: a
+// parseModules makes modules of files. They belong to whoever compiles them: a
 // compiler writes into them.
-func parse(files map[string]string, caps *ast.Capabilities) (map[string]*ast.Module, error) {
+func parseModules(files map[string]string, caps *ast.Capabilities) (map[string]*ast.Module, error) {
 	modules := map[string]*ast.Module{}
 	var errs []error
 	for _, name := range slices.Sorted(maps.Keys(files)) {
@@ -200,7 +200,7 @@ func parse(files map[string]string, caps *ast.Capabilities) (map[string]*ast.Mod
 		m, err := ast.ParseModuleWithOpts(name, files[name], ast.ParserOptions{RegoVersion: version, Capabilities: caps})
 		switch {
 		case err != nil:
-			errs = append(errs, tell(err))
+			errs = append(errs, explainErrors(err))
 		case m == nil:
 			errs = append(errs, fmt.Errorf("%s is empty", name))
 		default:
@@ -216,13 +216,13 @@ func compilePolicies(files map[string]string, s *document.Shape) (*ast.Compiler,
 	policies := maps.Clone(files)
 	maps.DeleteFunc(policies, func(name, _ string) bool { return isTest(name) })
 	caps := policyCapabilities()
-	modules, err := parse(policies, caps)
+	modules, err := parseModules(policies, caps)
 	if err != nil {
 		return nil, err
 	}
 	c := newCompiler(caps, s)
 	if c.Compile(modules); c.Failed() {
-		return nil, tell(c.Errors)
+		return nil, explainErrors(c.Errors)
 	}
 	if len(c.GetRulesExact(ast.MustParseRef(DecisionPath))) == 0 {
 		return nil, fmt.Errorf("no module defines the rule %s", DecisionPath)
@@ -236,8 +236,8 @@ func newCompiler(caps *ast.Capabilities, s *document.Shape) *ast.Compiler {
 	return ast.NewCompiler().WithCapabilities(caps).WithSchemas(s.Schemas()).WithStrict(true)
 }
 
-// tell puts what is wrong into few lines, each with file and line.
-func tell(err error) error {
+// explainErrors puts what is wrong into few lines, each with file and line.
+func explainErrors(err error) error {
 	var all ast.Errors
 	if !errors.As(err, &all) {
 		return err

@@ -56,7 +56,7 @@ func (c *Condition) Evaluate(ctx context.Context, input json.RawMessage, now tim
 	if err != nil {
 		return false, "", err
 	}
-	t, err := c.allow.eval(ctx, v, now, 0)
+	t, err := c.allow.evaluateQuery(ctx, v, now, 0)
 	if err != nil {
 		return false, "", fmt.Errorf("evaluate allow: %w", err)
 	}
@@ -64,20 +64,20 @@ func (c *Condition) Evaluate(ctx context.Context, input json.RawMessage, now tim
 	if !ok {
 		return false, "", fmt.Errorf("evaluate allow: got %s, want a boolean", ast.ValueName(t.Value))
 	}
-	message, err = c.say(ctx, v, now)
+	message, err = c.evaluateMessage(ctx, v, now)
 	if err != nil {
 		return false, "", fmt.Errorf("evaluate message: %w", err)
 	}
 	return bool(allow), message, nil
 }
 
-// say gives the message. One that is undefined is none: rules often have
+// evaluateMessage gives the message. One that is undefined is none: rules often have
 // something to say in one case only.
-func (c *Condition) say(ctx context.Context, input ast.Value, now time.Time) (string, error) {
+func (c *Condition) evaluateMessage(ctx context.Context, input ast.Value, now time.Time) (string, error) {
 	if c.message == nil {
 		return "", nil
 	}
-	t, err := c.message.eval(ctx, input, now, 0)
+	t, err := c.message.evaluateQuery(ctx, input, now, 0)
 	if errors.Is(err, errUndefined) {
 		return "", nil
 	}
@@ -88,24 +88,24 @@ func (c *Condition) say(ctx context.Context, input ast.Value, now time.Time) (st
 	if !ok {
 		return "", fmt.Errorf("got %s, want a string", ast.ValueName(t.Value))
 	}
-	return cut(string(s), maxMessageText), nil
+	return truncateText(string(s), maxMessageText), nil
 }
 
 func compileCondition(ctx context.Context, module string, s *document.Shape) (c *Condition, err error) {
-	defer caught(&err)
+	defer recoverError(&err)
 	if len(module) > maxConditionBytes {
 		return nil, fmt.Errorf("the module has %d bytes, at most %d are allowed", len(module), maxConditionBytes)
 	}
 	const name = "condition"
 	caps := conditionCapabilities()
-	modules, err := parse(map[string]string{name: module}, caps)
+	modules, err := parseModules(map[string]string{name: module}, caps)
 	if err != nil {
 		return nil, err
 	}
 	path := modules[name].Package.Path
 	compiler := newCompiler(caps, s).WithStrict(false)
 	if compiler.Compile(modules); compiler.Failed() {
-		return nil, tell(compiler.Errors)
+		return nil, explainErrors(compiler.Errors)
 	}
 	has := func(rule string) (string, bool) {
 		ref := path.Append(ast.StringTerm(rule))
@@ -116,11 +116,11 @@ func compileCondition(ctx context.Context, module string, s *document.Shape) (c 
 		return nil, fmt.Errorf("package %s has no rule allow", path)
 	}
 	c = &Condition{shape: s, unseen: s.Unseen(compiler)}
-	if c.allow, err = prepare(ctx, compiler, allow); err != nil {
+	if c.allow, err = prepareQuery(ctx, compiler, allow); err != nil {
 		return nil, err
 	}
 	if message, ok := has("message"); ok {
-		c.message, err = prepare(ctx, compiler, message)
+		c.message, err = prepareQuery(ctx, compiler, message)
 	}
 	return c, err
 }

@@ -61,8 +61,8 @@ type Approvals struct {
 	FourEyes bool
 }
 
-// under gives the decision as it counts in a mode.
-func (d Decision) under(m Mode) Decision {
+// inMode gives the decision as it counts in a mode.
+func (d Decision) inMode(m Mode) Decision {
 	d.Mode = string(m)
 	if d.Allow || m == Enforce {
 		return d
@@ -83,21 +83,21 @@ func decodeDecision(v ast.Value) (Decision, error) {
 	}
 	f := fields{object: o, of: "the decision"}
 	d := Decision{
-		Allow:           f.boolean("allow", true),
-		Violations:      messages(f.texts("violations", true)),
-		Warnings:        messages(f.texts("warnings", false)),
-		RequireDryRun:   f.boolean("requireDryRun", true),
-		RequireApproval: f.boolean("requireApproval", true),
-		PolicyName:      f.text("policyName", true),
+		Allow:           f.readBool("allow", true),
+		Violations:      limitMessages(f.readTexts("violations", true)),
+		Warnings:        limitMessages(f.readTexts("warnings", false)),
+		RequireDryRun:   f.readBool("requireDryRun", true),
+		RequireApproval: f.readBool("requireApproval", true),
+		PolicyName:      f.readText("policyName", true),
 	}
-	if t := f.get("approvals", false); t != nil {
+	if t := f.getField("approvals", false); t != nil {
 		sub, ok := t.Value.(ast.Object)
 		if !ok {
 			return Decision{}, fmt.Errorf("approvals is %s, want an object", ast.ValueName(t.Value))
 		}
 		a := fields{object: sub, of: "approvals"}
-		d.Approvals = Approvals{Count: a.count("count"), Groups: a.texts("groups", false), FourEyes: a.boolean("fourEyes", false)}
-		if err := a.end(); err != nil {
+		d.Approvals = Approvals{Count: a.readCount("count"), Groups: a.readTexts("groups", false), FourEyes: a.readBool("fourEyes", false)}
+		if err := a.joinErrors(); err != nil {
 			return Decision{}, err
 		}
 		if n := len(d.Approvals.Groups); n > maxGroups {
@@ -109,7 +109,7 @@ func decodeDecision(v ast.Value) (Decision, error) {
 			}
 		}
 	}
-	if err := f.end(); err != nil {
+	if err := f.joinErrors(); err != nil {
 		return Decision{}, err
 	}
 	switch {
@@ -135,59 +135,59 @@ type fields struct {
 	err    error
 }
 
-func (f *fields) get(name string, required bool) *ast.Term {
+func (f *fields) getField(name string, required bool) *ast.Term {
 	f.known = append(f.known, name)
 	t := f.object.Get(ast.InternedTerm(name))
 	if t == nil && required {
-		f.fail("%s lacks %q", f.of, name)
+		f.addErrorf("%s lacks %q", f.of, name)
 	}
 	return t
 }
 
-func (f *fields) fail(format string, args ...any) {
+func (f *fields) addErrorf(format string, args ...any) {
 	if f.err == nil {
 		f.err = fmt.Errorf(format, args...)
 	}
 }
 
-func (f *fields) end() error {
+func (f *fields) joinErrors() error {
 	if f.err == nil && f.object.Len() > 0 {
 		f.object.Foreach(func(k, _ *ast.Term) {
 			name, ok := k.Value.(ast.String)
 			if !ok || !slices.Contains(f.known, string(name)) {
-				f.fail("%s has the unknown field %s: want %s", f.of, k.Value, strings.Join(f.known, ", "))
+				f.addErrorf("%s has the unknown field %s: want %s", f.of, k.Value, strings.Join(f.known, ", "))
 			}
 		})
 	}
 	return f.err
 }
 
-func (f *fields) boolean(name string, required bool) bool {
-	t := f.get(name, required)
+func (f *fields) readBool(name string, required bool) bool {
+	t := f.getField(name, required)
 	if t == nil {
 		return false
 	}
 	b, ok := t.Value.(ast.Boolean)
 	if !ok {
-		f.fail("%s is %s, want a boolean", name, ast.ValueName(t.Value))
+		f.addErrorf("%s is %s, want a boolean", name, ast.ValueName(t.Value))
 	}
 	return bool(b)
 }
 
-func (f *fields) text(name string, required bool) string {
-	t := f.get(name, required)
+func (f *fields) readText(name string, required bool) string {
+	t := f.getField(name, required)
 	if t == nil {
 		return ""
 	}
 	s, ok := t.Value.(ast.String)
 	if !ok {
-		f.fail("%s is %s, want a string", name, ast.ValueName(t.Value))
+		f.addErrorf("%s is %s, want a string", name, ast.ValueName(t.Value))
 	}
 	return string(s)
 }
 
-func (f *fields) count(name string) int {
-	t := f.get(name, false)
+func (f *fields) readCount(name string) int {
+	t := f.getField(name, false)
 	if t == nil {
 		return 0
 	}
@@ -197,15 +197,15 @@ func (f *fields) count(name string) int {
 		i, whole = n.Int()
 	}
 	if !whole || i < 0 || i > maxApprovals {
-		f.fail("%s is %s, want a number from 0 to %d", name, t.Value, maxApprovals)
+		f.addErrorf("%s is %s, want a number from 0 to %d", name, t.Value, maxApprovals)
 		return 0
 	}
 	return i
 }
 
-// texts reads a set or a list of strings, in the order of the alphabet.
-func (f *fields) texts(name string, required bool) []string {
-	t := f.get(name, required)
+// readTexts reads a set or a list of strings, in the order of the alphabet.
+func (f *fields) readTexts(name string, required bool) []string {
+	t := f.getField(name, required)
 	if t == nil {
 		return nil
 	}
@@ -213,7 +213,7 @@ func (f *fields) texts(name string, required bool) []string {
 	each := func(t *ast.Term) {
 		s, ok := t.Value.(ast.String)
 		if !ok {
-			f.fail("%s contains %s, want strings", name, ast.ValueName(t.Value))
+			f.addErrorf("%s contains %s, want strings", name, ast.ValueName(t.Value))
 			return
 		}
 		all = append(all, string(s))
@@ -224,26 +224,26 @@ func (f *fields) texts(name string, required bool) []string {
 	case *ast.Array:
 		v.Foreach(each)
 	default:
-		f.fail("%s is %s, want a set or a list of strings", name, ast.ValueName(t.Value))
+		f.addErrorf("%s is %s, want a set or a list of strings", name, ast.ValueName(t.Value))
 		return nil
 	}
 	slices.Sort(all)
 	return all
 }
 
-// messages keeps what is said to what a status has room for.
-func messages(all []string) []string {
+// limitMessages keeps what is said to what a status has room for.
+func limitMessages(all []string) []string {
 	if len(all) > maxMessages {
 		all = append(all[:maxMessages-1], fmt.Sprintf("and %d more", len(all)-maxMessages+1))
 	}
 	for i, s := range all {
-		all[i] = cut(s, maxMessageBytes)
+		all[i] = truncateText(s, maxMessageBytes)
 	}
 	return all
 }
 
-// cut keeps a text to so many bytes.
-func cut(s string, most int) string {
+// truncateText keeps a text to so many bytes.
+func truncateText(s string, most int) string {
 	if len(s) <= most {
 		return s
 	}

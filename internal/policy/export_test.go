@@ -39,7 +39,7 @@ func NewOracle() (func(context.Context, json.RawMessage) (string, error), error)
 // Canaries are the names of the requests that no set may allow.
 func Canaries() []string {
 	var names []string
-	for _, c := range canaries() {
+	for _, c := range canaryInputs() {
 		names = append(names, c.name)
 	}
 	return names

@@ -16,12 +16,14 @@ func ExampleInput() json.RawMessage { return slices.Clone(document.Example) }
 
 // CheckInput says what is wrong with an input of policies: a field too many or
 // too few, or of another type than the schema says.
-func CheckInput(input json.RawMessage) error { return check(document.ForPolicies, input) }
+func CheckInput(input json.RawMessage) error { return checkInput(document.ForPolicies, input) }
 
 // CheckConditionInput is CheckInput for the input of conditions.
-func CheckConditionInput(input json.RawMessage) error { return check(document.ForConditions, input) }
+func CheckConditionInput(input json.RawMessage) error {
+	return checkInput(document.ForConditions, input)
+}
 
-func check(shape func() (*document.Shape, error), input json.RawMessage) error {
+func checkInput(shape func() (*document.Shape, error), input json.RawMessage) error {
 	s, err := shape()
 	if err != nil {
 		return err

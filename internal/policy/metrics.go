@@ -58,7 +58,7 @@ func NewMetrics(reg prometheus.Registerer) (*Metrics, error) {
 	return m, errors.Join(errs...)
 }
 
-func (m *Metrics) decided(d Decision, input ast.Value, err error, took time.Duration) {
+func (m *Metrics) observeDecision(d Decision, input ast.Value, err error, took time.Duration) {
 	if m == nil {
 		return
 	}
@@ -93,7 +93,7 @@ func actionOf(input ast.Value) string {
 	return string(s)
 }
 
-func (m *Metrics) reloaded(s *Set, err error) {
+func (m *Metrics) observeReload(s *Set, err error) {
 	if m == nil {
 		return
 	}
@@ -106,8 +106,8 @@ func (m *Metrics) reloaded(s *Set, err error) {
 	m.info.WithLabelValues(s.hash).Set(1)
 }
 
-// unloaded says that there are no policies.
-func (m *Metrics) unloaded() {
+// noteUnloaded says that there are no policies.
+func (m *Metrics) noteUnloaded() {
 	if m != nil {
 		m.info.Reset()
 	}

@@ -20,8 +20,8 @@ var (
 // A query is one document of compiled modules.
 type query struct{ prepared rego.PreparedEvalQuery }
 
-func prepare(ctx context.Context, c *ast.Compiler, path string) (q *query, err error) {
-	defer caught(&err)
+func prepareQuery(ctx context.Context, c *ast.Compiler, path string) (q *query, err error) {
+	defer recoverError(&err)
 	prepared, err := rego.New(
 		rego.Compiler(c),
 		rego.Query(path),
@@ -29,15 +29,15 @@ func prepare(ctx context.Context, c *ast.Compiler, path string) (q *query, err e
 		rego.GenerateJSON(func(t *ast.Term, _ *rego.EvalContext) (any, error) { return t, nil }),
 	).PrepareForEval(ctx)
 	if err != nil {
-		return nil, tell(err)
+		return nil, explainErrors(err)
 	}
 	return &query{prepared: prepared}, nil
 }
 
-// eval gives the document for an input. now is what time.now_ns answers, and most
+// evaluateQuery gives the document for an input. now is what time.now_ns answers, and most
 // how long it may take; zero leaves that to ctx.
-func (q *query) eval(ctx context.Context, input ast.Value, now time.Time, most time.Duration) (t *ast.Term, err error) {
-	defer caught(&err)
+func (q *query) evaluateQuery(ctx context.Context, input ast.Value, now time.Time, most time.Duration) (t *ast.Term, err error) {
+	defer recoverError(&err)
 	if ctx.Err() != nil {
 		return nil, fmt.Errorf("%w: %w", errStopped, context.Cause(ctx))
 	}
@@ -70,9 +70,9 @@ func (q *query) eval(ctx context.Context, input ast.Value, now time.Time, most t
 	return t, nil
 }
 
-// caught makes an error of a panic: no text that somebody wrote into an object
+// recoverError makes an error of a panic: no text that somebody wrote into an object
 // of the cluster may end the process.
-func caught(err *error) {
+func recoverError(err *error) {
 	if p := recover(); p != nil {
 		*err = fmt.Errorf("panic in Open Policy Agent: %v", p)
 	}

@@ -20,14 +20,14 @@ import (
 // are. The error names those that fail.
 func runTests(ctx context.Context, files map[string]string, s *document.Shape) (int, error) {
 	caps := policyCapabilities()
-	modules, err := parse(files, caps)
+	modules, err := parseModules(files, caps)
 	if err != nil {
 		return 0, err
 	}
 	runner := tester.NewRunner().SetCompiler(newCompiler(caps, s).WithStrict(false)).SetModules(modules).SetTimeout(24 * time.Hour).RaiseBuiltinErrors(true)
 	results, err := runner.RunTests(ctx, nil)
 	if err != nil {
-		return 0, tell(err)
+		return 0, explainErrors(err)
 	}
 	n := 0
 	var failed []error
@@ -35,7 +35,7 @@ func runTests(ctx context.Context, files map[string]string, s *document.Shape) (
 		n++
 		switch {
 		case r.Error != nil:
-			failed = append(failed, fmt.Errorf("%s: %s.%s: %w", r.Location, r.Package, r.Name, tell(r.Error)))
+			failed = append(failed, fmt.Errorf("%s: %s.%s: %w", r.Location, r.Package, r.Name, explainErrors(r.Error)))
 		case r.Fail:
 			failed = append(failed, fmt.Errorf("%s: %s.%s fails", r.Location, r.Package, r.Name))
 		}
@@ -59,7 +59,7 @@ type canary struct {
 	set map[string]any
 }
 
-func canaries() []canary {
+func canaryInputs() []canary {
 	protected := func(namespace string) map[string]any {
 		return map[string]any{
 			"target.namespace": namespace, "namespace.name": namespace, "request.parameters.namespace": namespace,
@@ -96,12 +96,12 @@ func canaries() []canary {
 // a set in which nothing is defined denies nothing, it is only broken.
 func (s *Set) runCanaries(ctx context.Context) error {
 	var problems []error
-	for _, c := range canaries() {
-		input, err := c.input()
+	for _, c := range canaryInputs() {
+		input, err := c.buildInput()
 		if err != nil {
 			return err
 		}
-		d, err := s.ask(ctx, input, time.Unix(0, 0), 0)
+		d, err := s.evaluateDecision(ctx, input, time.Unix(0, 0), 0)
 		switch {
 		case err != nil:
 			return fmt.Errorf("self-test with %s: no decision: %w", c.name, err) // nor have the others, as a rule
@@ -112,7 +112,7 @@ func (s *Set) runCanaries(ctx context.Context) error {
 	return errors.Join(problems...)
 }
 
-func (c canary) input() (ast.Value, error) {
+func (c canary) buildInput() (ast.Value, error) {
 	if c.set == nil {
 		return ast.NewObject(), nil
 	}

@@ -56,13 +56,13 @@ func (st *Store) Load(ctx context.Context, files map[string]string, mode Mode) e
 	if err != nil {
 		st.err.Store(&err)
 		if !errors.Is(ctx.Err(), context.Canceled) { // as the end of the process does
-			st.metrics.reloaded(nil, err)
+			st.metrics.observeReload(nil, err)
 		}
 		return err
 	}
 	st.now.Store(&loaded{set: set, at: time.Now()})
 	st.err.Store(nil)
-	st.metrics.reloaded(set, nil)
+	st.metrics.observeReload(set, nil)
 	return nil
 }
 
@@ -77,7 +77,7 @@ func (st *Store) Unload() {
 	gone := ErrTakenAway
 	st.now.Store(nil)
 	st.err.Store(&gone)
-	st.metrics.unloaded()
+	st.metrics.noteUnloaded()
 }
 
 // Decide asks the set, and gives the hash of the one that it asked. An error
@@ -90,11 +90,11 @@ func (st *Store) Decide(ctx context.Context, input json.RawMessage, now time.Tim
 		if why := st.err.Load(); why != nil {
 			err = fmt.Errorf("%w: %w", ErrNoPolicy, *why)
 		}
-		st.metrics.decided(Decision{}, nil, err, time.Since(begin))
+		st.metrics.observeDecision(Decision{}, nil, err, time.Since(begin))
 		return Decision{}, "", err
 	}
-	d, v, err := l.set.decide(ctx, input, now)
-	st.metrics.decided(d, v, err, time.Since(begin))
+	d, v, err := l.set.decideWithInput(ctx, input, now)
+	st.metrics.observeDecision(d, v, err, time.Since(begin))
 	return d, l.set.hash, err
 }
 

@@ -89,14 +89,14 @@ func (c Config) withDefaults() Config {
 func (c Config) poolConfig() (*pgxpool.Config, error) {
 	pc, err := pgxpool.ParseConfig(c.URL.Reveal())
 	if err != nil {
-		return nil, fmt.Errorf("read the database URL: %w", plain(err))
+		return nil, fmt.Errorf("read the database URL: %w", redactConnString(err))
 	}
 	pc.MaxConns = int32(c.MaxConns) //nolint:gosec // validated
 	pc.MaxConnIdleTime = maxConnIdle
 	pc.MaxConnLifetime = maxConnLifetime
 	pc.MaxConnLifetimeJitter = lifetimeJitter
-	c.adapt(pc.ConnConfig)
-	c.work(pc.ConnConfig)
+	c.configureConn(pc.ConnConfig)
+	c.configureWorkConn(pc.ConnConfig)
 	pc.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
 		conn.TypeMap().RegisterType(&pgtype.Type{
 			Name: "timestamptz", OID: pgtype.TimestamptzOID, Codec: &pgtype.TimestamptzCodec{ScanLocation: time.UTC},
@@ -112,15 +112,15 @@ func (c Config) ConnConfig() (*pgx.ConnConfig, error) {
 	c = c.withDefaults()
 	cc, err := pgx.ParseConfig(c.URL.Reveal())
 	if err != nil {
-		return nil, fmt.Errorf("read the database URL: %w", plain(err))
+		return nil, fmt.Errorf("read the database URL: %w", redactConnString(err))
 	}
-	c.adapt(cc)
-	c.work(cc)
+	c.configureConn(cc)
+	c.configureWorkConn(cc)
 	return cc, nil
 }
 
-// work applies what the connections share that work as the role.
-func (c Config) work(cc *pgx.ConnConfig) {
+// configureWorkConn applies what the connections share that work as the role.
+func (c Config) configureWorkConn(cc *pgx.ConnConfig) {
 	if cc.DefaultQueryExecMode != pgx.QueryExecModeCacheStatement {
 		return // there may be a pooler
 	}
@@ -135,9 +135,9 @@ func (c Config) work(cc *pgx.ConnConfig) {
 	cc.RuntimeParams["plan_cache_mode"] = "force_custom_plan"
 }
 
-// adapt applies what every connection of ours shares, those for migrations
+// configureConn applies what every connection of ours shares, those for migrations
 // included.
-func (c Config) adapt(cc *pgx.ConnConfig) {
+func (c Config) configureConn(cc *pgx.ConnConfig) {
 	cc.ConnectTimeout = c.ConnectTimeout
 	cc.RuntimeParams["application_name"] = c.ApplicationName
 	cc.RuntimeParams["timezone"] = "UTC"
@@ -172,8 +172,8 @@ func checkRole(ctx context.Context, conn *pgx.Conn) error {
 
 func milliseconds(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
 
-// plain hides what pgx may repeat of a connection string with a password.
-func plain(err error) error {
+// redactConnString hides what pgx may repeat of a connection string with a password.
+func redactConnString(err error) error {
 	if parse, ok := errors.AsType[*pgconn.ParseConfigError](err); ok && parse.Unwrap() != nil {
 		err = parse.Unwrap()
 	}

@@ -51,14 +51,14 @@ func Constraint(err error) string {
 // unavailable marks an error of the connection, as opposed to the answer of a
 // server that understood us.
 func unavailable(ctx context.Context, err error) error {
-	if err == nil || errors.Is(err, ErrUnavailable) || !lost(ctx, err) {
+	if err == nil || errors.Is(err, ErrUnavailable) || !isConnectionLost(ctx, err) {
 		return err
 	}
 	return fmt.Errorf("%w: %w", ErrUnavailable, err)
 }
 
-// lost reports whether err means that the connection is of no use any more.
-func lost(ctx context.Context, err error) bool {
+// isConnectionLost reports whether err means that the connection is of no use any more.
+func isConnectionLost(ctx context.Context, err error) bool {
 	if ctx.Err() != nil {
 		return false // the caller gave up; that says nothing of the server
 	}

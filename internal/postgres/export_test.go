@@ -1,7 +1,7 @@
 package postgres
 
 // MigrateFiles is Migrate with migrations of the test's own.
-var MigrateFiles = migrate
+var MigrateFiles = runMigrations
 
 // MigrationLockTimeout is how long a migration waits for a lock.
 const MigrationLockTimeout = migrationLockTimeout

@@ -157,7 +157,7 @@ func (l fingerprintLocker) SessionLock(ctx context.Context, conn *sql.Conn) erro
 	if err := l.locker.SessionLock(ctx, conn); err != nil {
 		return err
 	}
-	if err := l.prepare(ctx, conn); err != nil {
+	if err := l.storeFingerprints(ctx, conn); err != nil {
 		return errors.Join(err, l.SessionUnlock(context.WithoutCancel(ctx), conn))
 	}
 	return nil
@@ -168,8 +168,8 @@ func (l fingerprintLocker) SessionUnlock(ctx context.Context, conn *sql.Conn) er
 	return l.locker.SessionUnlock(ctx, conn)
 }
 
-// prepare records the fingerprints of the migrations that have not run yet.
-func (l fingerprintLocker) prepare(ctx context.Context, conn *sql.Conn) error {
+// storeFingerprints records the fingerprints of the migrations that have not run yet.
+func (l fingerprintLocker) storeFingerprints(ctx context.Context, conn *sql.Conn) error {
 	have, err := readApplied(ctx, conn)
 	if err == nil {
 		err = compareFingerprints(have, l.want)

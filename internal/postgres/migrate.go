@@ -60,10 +60,10 @@ func (p *Pool) CheckSchema(ctx context.Context) error {
 // Migrate brings the schema up to date. Any number of processes may call it
 // at once: one works, the others wait and find it done.
 func Migrate(ctx context.Context, cfg Config, log *slog.Logger) error {
-	return migrate(ctx, cfg, migrations.FS, log)
+	return runMigrations(ctx, cfg, migrations.FS, log)
 }
 
-func migrate(ctx context.Context, cfg Config, files fs.FS, log *slog.Logger) error {
+func runMigrations(ctx context.Context, cfg Config, files fs.FS, log *slog.Logger) error {
 	cfg = cfg.withDefaults()
 	url := cfg.MigrationURL
 	if url == "" {
@@ -71,9 +71,9 @@ func migrate(ctx context.Context, cfg Config, files fs.FS, log *slog.Logger) err
 	}
 	cc, err := pgx.ParseConfig(url.Reveal())
 	if err != nil {
-		return fmt.Errorf("read the migration URL: %w", plain(err))
+		return fmt.Errorf("read the migration URL: %w", redactConnString(err))
 	}
-	cfg.adapt(cc)
+	cfg.configureConn(cc)
 	cc.RuntimeParams["lock_timeout"] = milliseconds(migrationLockTimeout)
 	db := stdlib.OpenDB(*cc)
 	defer func() { _ = db.Close() }()

@@ -70,7 +70,7 @@ func (p *Pool) Ready() error { return p.state.Load().err }
 func (p *Pool) Run(ctx context.Context) error {
 	defer p.Close()
 	w := watcher{cfg: p.pool.Config().ConnConfig}
-	defer w.close(ctx)
+	defer w.closeConn(ctx)
 
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -80,11 +80,11 @@ func (p *Pool) Run(ctx context.Context) error {
 			return nil
 		case <-timer.C:
 		}
-		err := w.probe(ctx)
+		err := w.probeServer(ctx)
 		if ctx.Err() != nil {
 			return nil
 		}
-		p.note(ctx, err)
+		p.noteProbe(ctx, err)
 		timer.Reset(p.probeEvery)
 		if err != nil {
 			timer.Reset(probeAgain)
@@ -92,8 +92,8 @@ func (p *Pool) Run(ctx context.Context) error {
 	}
 }
 
-// note keeps what a probe found, and logs the changes.
-func (p *Pool) note(ctx context.Context, err error) {
+// noteProbe keeps what a probe found, and logs the changes.
+func (p *Pool) noteProbe(ctx context.Context, err error) {
 	before := p.state.Swap(&state{err: err}).err
 	switch {
 	case err != nil && (before == nil || before.Error() != err.Error()):
@@ -110,12 +110,12 @@ type watcher struct {
 	conn *pgx.Conn
 }
 
-func (w *watcher) probe(ctx context.Context) error {
+func (w *watcher) probeServer(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, probeTimeout, fmt.Errorf("no response within %s", probeTimeout))
 	defer cancel()
-	err := w.ask(ctx)
+	err := w.pingServer(ctx)
 	if err != nil {
-		w.close(ctx)
+		w.closeConn(ctx)
 		if ctx.Err() != nil {
 			err = context.Cause(ctx)
 		}
@@ -124,7 +124,7 @@ func (w *watcher) probe(ctx context.Context) error {
 	return nil
 }
 
-func (w *watcher) ask(ctx context.Context) error {
+func (w *watcher) pingServer(ctx context.Context) error {
 	if w.conn == nil {
 		conn, err := pgx.ConnectConfig(ctx, w.cfg.Copy())
 		if err != nil {
@@ -143,7 +143,7 @@ func (w *watcher) ask(ctx context.Context) error {
 	return nil
 }
 
-func (w *watcher) close(ctx context.Context) {
+func (w *watcher) closeConn(ctx context.Context) {
 	if w.conn == nil {
 		return
 	}

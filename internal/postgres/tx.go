@@ -44,8 +44,8 @@ const (
 	rollbackTimeout = 5 * time.Second
 )
 
-// queue adds the statement that brings the scope into force to a batch.
-func (s Scope) queue(b *pgx.Batch, now *time.Time) {
+// queueScope adds the statement that brings the scope into force to a batch.
+func (s Scope) queueScope(b *pgx.Batch, now *time.Time) {
 	var discard string
 	if s.Role == "" {
 		b.Queue(setScope, s.Tenant).QueryRow(func(row pgx.Row) error { return row.Scan(&discard, now) })
@@ -60,35 +60,35 @@ func (s Scope) queue(b *pgx.Batch, now *time.Time) {
 // A connection that turns out to be dead is replaced once, so fill may be
 // called twice; its callbacks have not been called by then.
 func (p *Pool) Read(ctx context.Context, s Scope, fill func(*pgx.Batch)) error {
-	return p.read(ctx, func(b *pgx.Batch, now *time.Time) {
-		s.queue(b, now)
+	return p.runRead(ctx, func(b *pgx.Batch, now *time.Time) {
+		s.queueScope(b, now)
 		fill(b)
 	})
 }
 
 // ReadSnapshot is Read with one snapshot for all statements.
 func (p *Pool) ReadSnapshot(ctx context.Context, s Scope, fill func(*pgx.Batch)) error {
-	return p.read(ctx, func(b *pgx.Batch, now *time.Time) {
+	return p.runRead(ctx, func(b *pgx.Batch, now *time.Time) {
 		b.Queue("begin isolation level repeatable read read only")
-		s.queue(b, now)
+		s.queueScope(b, now)
 		fill(b)
 		b.Queue("commit")
 	})
 }
 
-func (p *Pool) read(ctx context.Context, fill func(*pgx.Batch, *time.Time)) error {
+func (p *Pool) runRead(ctx context.Context, fill func(*pgx.Batch, *time.Time)) error {
 	for again := false; ; again = true {
 		var now time.Time // set by the first answer, before any callback of the caller
 		var b pgx.Batch
 		fill(&b, &now)
-		err := p.send(ctx, &b)
-		if err == nil || again || !now.IsZero() || !p.forget(ctx, err) {
+		err := p.sendBatch(ctx, &b)
+		if err == nil || again || !now.IsZero() || !p.dropIdleConns(ctx, err) {
 			return unavailable(ctx, err)
 		}
 	}
 }
 
-func (p *Pool) send(ctx context.Context, b *pgx.Batch) error {
+func (p *Pool) sendBatch(ctx context.Context, b *pgx.Batch) error {
 	conn, err := p.pool.Acquire(ctx)
 	if err != nil {
 		return fmt.Errorf("connect to the database: %w", err)
@@ -110,9 +110,9 @@ func (p *Pool) InTx(ctx context.Context, s Scope, fn func(context.Context, Tx) e
 }
 
 func (p *Pool) tryTx(ctx context.Context, s Scope, fn func(context.Context, Tx) error) error {
-	tx, err := p.begin(ctx, s)
-	if err != nil && p.forget(ctx, err) {
-		tx, err = p.begin(ctx, s)
+	tx, err := p.beginTx(ctx, s)
+	if err != nil && p.dropIdleConns(ctx, err) {
+		tx, err = p.beginTx(ctx, s)
 	}
 	if err != nil {
 		return err
@@ -123,39 +123,39 @@ func (p *Pool) tryTx(ctx context.Context, s Scope, fn func(context.Context, Tx) 
 	}
 	if err != nil {
 		// Also after a failed commit: it does nothing if there is nothing to undo.
-		rollback(ctx, tx)
-		p.forget(ctx, err)
+		rollbackTx(ctx, tx)
+		p.dropIdleConns(ctx, err)
 	}
 	return err
 }
 
-func (p *Pool) begin(ctx context.Context, s Scope) (Tx, error) {
+func (p *Pool) beginTx(ctx context.Context, s Scope) (Tx, error) {
 	tx, err := p.pool.Begin(ctx)
 	if err != nil {
 		return Tx{}, fmt.Errorf("begin transaction: %w", err)
 	}
 	t := Tx{Tx: tx}
 	var b pgx.Batch
-	s.queue(&b, &t.Now)
+	s.queueScope(&b, &t.Now)
 	if err := tx.SendBatch(ctx, &b).Close(); err != nil {
-		rollback(ctx, tx)
+		rollbackTx(ctx, tx)
 		return Tx{}, fmt.Errorf("set the scope of a transaction: %w", err)
 	}
 	return t, nil
 }
 
-// rollback ends a transaction that failed. A connection that cannot is closed,
+// rollbackTx ends a transaction that failed. A connection that cannot is closed,
 // so its error says no more.
-func rollback(ctx context.Context, tx pgx.Tx) {
+func rollbackTx(ctx context.Context, tx pgx.Tx) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollbackTimeout)
 	defer cancel()
 	_ = tx.Rollback(ctx)
 }
 
-// forget closes the idle connections when err says that the server they led
+// dropIdleConns closes the idle connections when err says that the server they led
 // to is gone, and reports whether it did: where one is dead, all are.
-func (p *Pool) forget(ctx context.Context, err error) bool {
-	if !lost(ctx, err) {
+func (p *Pool) dropIdleConns(ctx context.Context, err error) bool {
+	if !isConnectionLost(ctx, err) {
 		return false
 	}
 	p.pool.Reset()

@@ -193,7 +193,7 @@ func (a *Adapter) Resume() { a.setPaused(false) }
 
 // Paused reports whether the adapter is paused.
 func (a *Adapter) Paused() bool {
-	paused, _ := a.state()
+	paused, _ := a.pausedState()
 	return paused
 }
 
@@ -209,8 +209,8 @@ func (a *Adapter) setPaused(paused bool) {
 	a.metrics.setPaused(paused)
 }
 
-// state also gives what will be closed when it is no longer true.
-func (a *Adapter) state() (paused bool, changed <-chan struct{}) {
+// pausedState also gives what will be closed when it is no longer true.
+func (a *Adapter) pausedState() (paused bool, changed <-chan struct{}) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.paused, a.changed
@@ -220,7 +220,7 @@ func (a *Adapter) state() (paused bool, changed <-chan struct{}) {
 // end. It returns early only with an error of the consumer.
 func (a *Adapter) Run(ctx context.Context) error {
 	for ctx.Err() == nil {
-		paused, changed := a.state()
+		paused, changed := a.pausedState()
 		if paused {
 			a.log.InfoContext(ctx, "paused")
 			select {
@@ -243,7 +243,7 @@ func (a *Adapter) consumeUntil(ctx context.Context, stop <-chan struct{}) error 
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	done := make(chan error, 1)
-	go func() { done <- a.deps.Consumer.Consume(ctx, a.cfg.Subscription, a.bounded) }()
+	go func() { done <- a.deps.Consumer.Consume(ctx, a.cfg.Subscription, a.handleWithTimeout) }()
 	select {
 	case <-stop:
 		cancel()
@@ -260,18 +260,18 @@ func (a *Adapter) consumeUntil(ctx context.Context, stop <-chan struct{}) error 
 	}
 }
 
-func (a *Adapter) bounded(ctx context.Context, e cloudevent.Event) error {
+func (a *Adapter) handleWithTimeout(ctx context.Context, e cloudevent.Event) error {
 	select {
 	case a.slots <- struct{}{}:
 		defer func() { <-a.slots }()
-		return a.handle(ctx, e)
+		return a.handleEvent(ctx, e)
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
 }
 
-// work plays the work on one resource and reports whether it succeeded.
-func (a *Adapter) work(ctx context.Context) (ok bool, err error) {
+// simulateWork plays the work on one resource and reports whether it succeeded.
+func (a *Adapter) simulateWork(ctx context.Context) (ok bool, err error) {
 	a.mu.Lock()
 	stretch, luck := 0.5+a.chance.Float64(), a.chance.Float64()
 	a.mu.Unlock()

@@ -15,45 +15,45 @@ import (
 // errNotOurs is a cloud event that no redelivery will make one for us.
 var errNotOurs = errors.New("not an event of a resource")
 
-// handle brings one cloud event to its end: nil acknowledges it, an error
+// handleEvent brings one cloud event to its end: nil acknowledges it, an error
 // lets it come back.
-func (a *Adapter) handle(ctx context.Context, e cloudevent.Event) error {
+func (a *Adapter) handleEvent(ctx context.Context, e cloudevent.Event) error {
 	collection, id, err := subjectOf(e)
 	if err != nil {
-		a.metrics.count(resultIgnored)
+		a.metrics.countResult(resultIgnored)
 		a.log.WarnContext(ctx, "cloud event ignored", "event_id", e.ID, "event_type", e.Type, "err", err)
 		return nil
 	}
 	log := a.log.With("event_id", e.ID, "collection", collection, "resource_id", id)
-	said, stored, err := a.look(ctx, collection, id)
+	said, stored, err := a.reconcileResource(ctx, collection, id)
 	switch {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	case isGone(err):
-		a.metrics.count(resultGone)
+		a.metrics.countResult(resultGone)
 		log.DebugContext(ctx, "resource not found")
 		return nil
 	case isRefused(err):
 		// It would be refused again; the sentinel asks again in its own time.
-		a.metrics.count(resultRefused)
+		a.metrics.countResult(resultRefused)
 		log.ErrorContext(ctx, "request rejected", "err", err)
 		return nil
 	case err != nil:
-		a.metrics.count(resultFailed)
+		a.metrics.countResult(resultFailed)
 		return err
 	case !stored:
-		a.metrics.count(resultDiscarded)
+		a.metrics.countResult(resultDiscarded)
 		log.DebugContext(ctx, "report discarded", "outcome", string(said))
 		return nil
 	}
 	a.noteReport()
-	a.metrics.count(result(said))
+	a.metrics.countResult(result(said))
 	log.DebugContext(ctx, "reported", "outcome", string(said))
 	return nil
 }
 
-// look reads a resource, does what there is to do, and reports.
-func (a *Adapter) look(ctx context.Context, collection, id string) (said outcome, stored bool, err error) {
+// reconcileResource reads a resource, does what there is to do, and reports.
+func (a *Adapter) reconcileResource(ctx context.Context, collection, id string) (said outcome, stored bool, err error) {
 	r, err := a.deps.Fleet.Get(ctx, collection, id)
 	if err != nil {
 		return "", false, fmt.Errorf("get resource: %w", err)
@@ -62,7 +62,7 @@ func (a *Adapter) look(ctx context.Context, collection, id string) (said outcome
 	if err != nil {
 		return "", false, fmt.Errorf("get reports: %w", err)
 	}
-	said, err = a.do(ctx, decide(a.cfg, r, statuses))
+	said, err = a.runStep(ctx, decideStep(a.cfg, r, statuses))
 	if err != nil {
 		return "", false, err
 	}
@@ -73,7 +73,7 @@ func (a *Adapter) look(ctx context.Context, collection, id string) (said outcome
 	return said, stored, nil
 }
 
-func (a *Adapter) do(ctx context.Context, s step) (outcome, error) {
+func (a *Adapter) runStep(ctx context.Context, s step) (outcome, error) {
 	var done outcome
 	switch s {
 	case stepWait:
@@ -87,7 +87,7 @@ func (a *Adapter) do(ctx context.Context, s step) (outcome, error) {
 	case stepFinalize:
 		done = outcomeFinalized
 	}
-	ok, err := a.work(ctx)
+	ok, err := a.simulateWork(ctx)
 	if err != nil {
 		return "", err
 	}

@@ -56,7 +56,7 @@ func newMetrics(reg prometheus.Registerer, adapter string) (metrics, error) {
 	return m, nil
 }
 
-func (m metrics) count(r result) { m.events.WithLabelValues(string(r)).Inc() }
+func (m metrics) countResult(r result) { m.events.WithLabelValues(string(r)).Inc() }
 
 func (m metrics) setPaused(paused bool) {
 	if paused {

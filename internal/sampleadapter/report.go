@@ -34,26 +34,26 @@ const (
 	outcomeFinalized outcome = "finalized"
 )
 
-// decide says what cfg's adapter has to do about a resource, given the last
+// decideStep says what cfg's adapter has to do about a resource, given the last
 // report of every adapter.
-func decide(cfg Config, r v1.Resource, statuses []v1.AdapterStatus) step {
+func decideStep(cfg Config, r v1.Resource, statuses []v1.AdapterStatus) step {
 	switch {
-	case r.DeletedTime != nil && reported(statuses, cfg.Name, v1.ConditionFinalized, r.Generation):
+	case r.DeletedTime != nil && hasReported(statuses, cfg.Name, v1.ConditionFinalized, r.Generation):
 		return stepConfirmFinal
 	case r.DeletedTime != nil:
 		return stepFinalize
-	case cfg.After != "" && !reported(statuses, cfg.After, v1.ConditionAvailable, r.Generation):
+	case cfg.After != "" && !hasReported(statuses, cfg.After, v1.ConditionAvailable, r.Generation):
 		return stepWait
-	case reported(statuses, cfg.Name, v1.ConditionAvailable, r.Generation):
+	case hasReported(statuses, cfg.Name, v1.ConditionAvailable, r.Generation):
 		return stepConfirm
 	}
 	return stepWork
 }
 
-// reported says whether an adapter's last report is of this generation and
+// hasReported says whether an adapter's last report is of this generation and
 // holds the condition to be true. A report of an older generation is of
 // another spec and says nothing about this one.
-func reported(statuses []v1.AdapterStatus, adapter, condition string, generation int64) bool {
+func hasReported(statuses []v1.AdapterStatus, adapter, condition string, generation int64) bool {
 	for _, s := range statuses {
 		if s.Adapter != adapter || s.ObservedGeneration != generation {
 			continue

@@ -45,7 +45,7 @@ func TestDecide(t *testing.T) {
 		"FinalizedOld":   {"a report on an older generation finalises nothing", dns, v1.Resource{Generation: 3, DeletedTime: &deleted}, []v1.AdapterStatus{statusOn(DNS, 2, "Finalized", "True")}, stepFinalize},
 	}
 	for name, tc := range cases {
-		if got := decide(tc.cfg, tc.resource, tc.statuses); got != tc.want {
+		if got := decideStep(tc.cfg, tc.resource, tc.statuses); got != tc.want {
 			t.Errorf("%s: %s: got step %d, want %d", name, tc.reason, got, tc.want)
 		}
 	}

@@ -83,13 +83,13 @@ type Selector struct {
 func New(reqs ...Requirement) (Selector, error) {
 	list := make([]Requirement, 0, len(reqs))
 	for _, r := range reqs {
-		if _, err := labels.NewRequirement(r.Key, r.Op.upstream(), r.Values); err != nil {
+		if _, err := labels.NewRequirement(r.Key, r.Op.upstreamOperator(), r.Values); err != nil {
 			return Selector{}, fmt.Errorf("select by label %q: %w", r.Key, err)
 		}
 		list = append(list, r.canonical())
 	}
-	slices.SortFunc(list, compare)
-	return Selector{reqs: slices.CompactFunc(list, equal)}, nil
+	slices.SortFunc(list, compareRequirements)
+	return Selector{reqs: slices.CompactFunc(list, equalRequirements)}, nil
 }
 
 // FromPairs makes a selector that wants every pair. Two values for one label
@@ -117,7 +117,7 @@ func Parse(s string) (Selector, error) {
 	}
 	parsed, err := labels.ParseToRequirements(s)
 	if err != nil {
-		column, cause := locate(s, err)
+		column, cause := locateError(s, err)
 		return Selector{}, fmt.Errorf("parse selector %q: column %d: %w", s, column, cause)
 	}
 	reqs := make([]Requirement, 0, len(parsed))
@@ -135,7 +135,7 @@ func Parse(s string) (Selector, error) {
 // nothing.
 func (s Selector) Matches(l Labels) bool {
 	for i := range s.reqs {
-		if !matches(&s.reqs[i], l) {
+		if !matchesRequirement(&s.reqs[i], l) {
 			return false
 		}
 	}
@@ -178,7 +178,7 @@ func (r Requirement) String() string {
 	return fmt.Sprintf("%s %q %q", r.Key, string(r.Op), r.Values)
 }
 
-func matches(r *Requirement, l Labels) bool {
+func matchesRequirement(r *Requirement, l Labels) bool {
 	v, ok := l.Get(r.Key)
 	switch r.Op {
 	case Equals, In:
@@ -208,7 +208,7 @@ func (r Requirement) canonical() Requirement {
 	return r
 }
 
-func compare(a, b Requirement) int {
+func compareRequirements(a, b Requirement) int {
 	if c := strings.Compare(a.Key, b.Key); c != 0 {
 		return c
 	}
@@ -218,10 +218,10 @@ func compare(a, b Requirement) int {
 	return slices.Compare(a.Values, b.Values)
 }
 
-func equal(a, b Requirement) bool { return compare(a, b) == 0 }
+func equalRequirements(a, b Requirement) bool { return compareRequirements(a, b) == 0 }
 
-// upstream is the operator's name in the wrapped library.
-func (o Op) upstream() selection.Operator {
+// upstreamOperator is the operator's name in the wrapped library.
+func (o Op) upstreamOperator() selection.Operator {
 	if o == NotExists {
 		return selection.DoesNotExist
 	}
@@ -248,9 +248,9 @@ func downstream(o selection.Operator) (Op, bool) {
 	return "", false
 }
 
-// locate finds the requirement in s that the parser refused, which the parser
+// locateError finds the requirement in s that the parser refused, which the parser
 // does not say: it tries them one by one.
-func locate(s string, err error) (column int, cause error) {
+func locateError(s string, err error) (column int, cause error) {
 	start, depth := 0, 0
 	for i := 0; i <= len(s); i++ {
 		switch {
@@ -266,15 +266,15 @@ func locate(s string, err error) (column int, cause error) {
 				return column, errors.New("a requirement is missing")
 			}
 			if _, err := labels.ParseToRequirements(text); err != nil {
-				return column, trim(err)
+				return column, trimPrefix(err)
 			}
 			start = i + 1
 		}
 	}
-	return 1, trim(err)
+	return 1, trimPrefix(err)
 }
 
-// trim drops the parser's own introduction.
-func trim(err error) error {
+// trimPrefix drops the parser's own introduction.
+func trimPrefix(err error) error {
 	return errors.New(strings.TrimPrefix(err.Error(), "unable to parse requirement: "))
 }

@@ -35,23 +35,23 @@ func (l *loader) readFile(root reflect.Value) error {
 	if len(data) > maxFile {
 		return fmt.Errorf("read configuration file %s: more than %d bytes", l.src.File, maxFile)
 	}
-	doc, err := parse(data)
+	doc, err := parseYAML(data)
 	if err != nil {
 		return fmt.Errorf("%s:%w", l.src.File, err)
 	}
 	if doc == nil {
 		return nil
 	}
-	l.decode(doc, l.root, root, "")
+	l.decodeNode(doc, l.root, root, "")
 	if l.nodes > maxNodes {
 		return fmt.Errorf("read configuration file %s: more than %d values, aliases included", l.src.File, maxNodes)
 	}
 	return nil
 }
 
-// parse reads one YAML document; an empty one is nil. The error begins with
+// parseYAML reads one YAML document; an empty one is nil. The error begins with
 // the line.
-func parse(data []byte) (*yaml.Node, error) {
+func parseYAML(data []byte) (*yaml.Node, error) {
 	dec := yaml.NewDecoder(bytes.NewReader(data))
 	var doc, second yaml.Node
 	switch err := dec.Decode(&doc); {
@@ -89,13 +89,13 @@ func syntaxError(err error) error {
 	return fmt.Errorf("%d: not valid YAML: %s", line, text)
 }
 
-// decode reads a node into v. It notes the place of the value under path.
-func (l *loader) decode(n *yaml.Node, s *shape, v reflect.Value, path string) {
+// decodeNode reads a node into v. It notes the place of the value under path.
+func (l *loader) decodeNode(n *yaml.Node, s *shape, v reflect.Value, path string) {
 	at := place{n.Line, n.Column}
-	if !l.enter(at, path) {
+	if !l.enterNode(at, path) {
 		return
 	}
-	defer l.leave()
+	defer l.leaveNode()
 	if n.Kind == yaml.AliasNode {
 		n = n.Alias
 	}
@@ -115,13 +115,13 @@ func (l *loader) decode(n *yaml.Node, s *shape, v reflect.Value, path string) {
 	case s.kind == ordered && n.Kind == yaml.MappingNode:
 		v.Set(reflect.ValueOf(l.decodeOrdered(n, path)))
 	default:
-		l.failAt(at, path, "must be %s, not %s", s.written(), written(n))
+		l.failAt(at, path, "must be %s, not %s", s.syntax(), nodeKind(n))
 	}
 }
 
-// enter notes the place of a value, and says whether it is still within
+// enterNode notes the place of a value, and says whether it is still within
 // bounds. If it is, leave must follow.
-func (l *loader) enter(at place, path string) bool {
+func (l *loader) enterNode(at place, path string) bool {
 	if l.nodes++; l.nodes > maxNodes {
 		return false
 	}
@@ -134,19 +134,19 @@ func (l *loader) enter(at place, path string) bool {
 	return true
 }
 
-func (l *loader) leave() { l.depth-- }
+func (l *loader) leaveNode() { l.depth-- }
 
 // decodeScalar reads a text. A string takes any scalar as it is written, so
 // that `value: 1.10` stays 1.10; everything else takes its own type alone.
 func (l *loader) decodeScalar(n *yaml.Node, s *shape, v reflect.Value, path string) {
 	at := l.places[path]
 	tag := n.ShortTag()
-	name := s.name()
+	name := s.typeName()
 	switch {
 	case name == "boolean" && tag != "!!bool",
 		name == "integer" && tag != "!!int",
 		name == "number" && tag != "!!int" && tag != "!!float":
-		l.failAt(at, path, "must be %s, not %s", s.written(), written(n))
+		l.failAt(at, path, "must be %s, not %s", s.syntax(), nodeKind(n))
 		return
 	case n.Style&yaml.TaggedStyle != 0 && tag != "!!str":
 		l.failAt(at, path, "has the tag %s, which is not supported", tag)
@@ -160,13 +160,13 @@ func (l *loader) decodeScalar(n *yaml.Node, s *shape, v reflect.Value, path stri
 func (l *loader) decodeSection(n *yaml.Node, s *shape, v reflect.Value, path string) {
 	given := map[*field]*yaml.Node{}
 	l.eachKey(n, path, func(kn, vn *yaml.Node) {
-		f := s.named(kn.Value)
+		f := s.findField(kn.Value)
 		if f == nil {
-			l.unknown(kn, s, path)
+			l.noteUnknownKey(kn, s, path)
 			return
 		}
 		at := place{kn.Line, kn.Column}
-		key := join(path, f.key)
+		key := joinPath(path, f.key)
 		if other := given[f]; other != nil {
 			l.failAt(at, key, "is set here as %q and at line %d as %q; remove one of them", kn.Value, other.Line, other.Value)
 			return
@@ -176,7 +176,7 @@ func (l *loader) decodeSection(n *yaml.Node, s *shape, v reflect.Value, path str
 		if kn.Value == f.fileKey {
 			l.decodeFile(vn, f, fv, key)
 		} else {
-			l.decode(vn, f.shape, fv, key)
+			l.decodeNode(vn, f.shape, fv, key)
 		}
 		if _, ok := l.origins[key]; ok && !isEmpty(vn) {
 			l.origins[key] = Origin{Key: key, Source: FromFile, Name: l.src.File, Line: kn.Line, Column: kn.Column}
@@ -188,12 +188,12 @@ func (l *loader) decodeSection(n *yaml.Node, s *shape, v reflect.Value, path str
 // relative path is relative to the configuration file.
 func (l *loader) decodeFile(n *yaml.Node, f *field, v reflect.Value, path string) {
 	at := place{n.Line, n.Column}
-	if !l.enter(at, path) {
+	if !l.enterNode(at, path) {
 		return
 	}
-	defer l.leave()
+	defer l.leaveNode()
 	if n.Kind != yaml.ScalarNode || n.Value == "" {
-		l.failAt(at, path, "must have a file path as %q, not %s", f.fileKey, written(n))
+		l.failAt(at, path, "must have a file path as %q, not %s", f.fileKey, nodeKind(n))
 		return
 	}
 	name := n.Value
@@ -209,7 +209,7 @@ func (l *loader) decodeList(n *yaml.Node, s *shape, v reflect.Value, path string
 	out := reflect.MakeSlice(s.typ, len(n.Content), len(n.Content))
 	for i, en := range n.Content {
 		setDefaults(s.elem, out.Index(i))
-		l.decode(en, s.elem, out.Index(i), path+"["+strconv.Itoa(i)+"]")
+		l.decodeNode(en, s.elem, out.Index(i), path+"["+strconv.Itoa(i)+"]")
 	}
 	v.Set(out)
 }
@@ -219,7 +219,7 @@ func (l *loader) decodeMapping(n *yaml.Node, s *shape, v reflect.Value, path str
 	l.eachKey(n, path, func(kn, vn *yaml.Node) {
 		ev := reflect.New(s.elem.typ).Elem()
 		setDefaults(s.elem, ev)
-		l.decode(vn, s.elem, ev, path+"["+kn.Value+"]")
+		l.decodeNode(vn, s.elem, ev, path+"["+kn.Value+"]")
 		out.SetMapIndex(reflect.ValueOf(kn.Value).Convert(s.typ.Key()), ev)
 	})
 	v.Set(out)
@@ -228,12 +228,12 @@ func (l *loader) decodeMapping(n *yaml.Node, s *shape, v reflect.Value, path str
 func (l *loader) decodeOrdered(n *yaml.Node, path string) OrderedMap {
 	out := make(OrderedMap, 0, len(n.Content)/2)
 	l.eachKey(n, path, func(kn, vn *yaml.Node) {
-		key := join(path, kn.Value)
+		key := joinPath(path, kn.Value)
 		e := MapEntry{Key: kn.Value, Line: vn.Line, Column: vn.Column}
-		if !l.enter(place{vn.Line, vn.Column}, key) {
+		if !l.enterNode(place{vn.Line, vn.Column}, key) {
 			return
 		}
-		defer l.leave()
+		defer l.leaveNode()
 		if vn.Kind == yaml.AliasNode {
 			vn = vn.Alias
 		}
@@ -243,7 +243,7 @@ func (l *loader) decodeOrdered(n *yaml.Node, path string) OrderedMap {
 		case vn.Kind == yaml.ScalarNode && !isEmpty(vn):
 			e.Value = vn.Value
 		default:
-			l.failAt(place{e.Line, e.Column}, key, "must be a string or a mapping, not %s", written(vn))
+			l.failAt(place{e.Line, e.Column}, key, "must be a string or a mapping, not %s", nodeKind(vn))
 			return
 		}
 		out = append(out, e)
@@ -260,7 +260,7 @@ func (l *loader) eachKey(n *yaml.Node, path string, do func(kn, vn *yaml.Node)) 
 		at := place{kn.Line, kn.Column}
 		switch {
 		case kn.Kind != yaml.ScalarNode || isEmpty(kn):
-			l.failAt(at, path, "must have string keys, not %s", written(kn))
+			l.failAt(at, path, "must have string keys, not %s", nodeKind(kn))
 			continue
 		case kn.ShortTag() == "!!merge":
 			l.failAt(at, path, "has a merge key (<<), which is not supported; write the keys out")
@@ -269,7 +269,7 @@ func (l *loader) eachKey(n *yaml.Node, path string, do func(kn, vn *yaml.Node)) 
 			l.failAt(at, path, "has a key of more than %d bytes", maxKey)
 			continue
 		case lines[kn.Value] != 0:
-			l.failAt(at, join(path, kn.Value), "is set twice, first at line %d", lines[kn.Value])
+			l.failAt(at, joinPath(path, kn.Value), "is set twice, first at line %d", lines[kn.Value])
 			continue
 		}
 		lines[kn.Value] = kn.Line
@@ -277,30 +277,30 @@ func (l *loader) eachKey(n *yaml.Node, path string, do func(kn, vn *yaml.Node)) 
 	}
 }
 
-// unknown notes a key that there is not, with what was probably meant.
-func (l *loader) unknown(kn *yaml.Node, s *shape, path string) {
+// noteUnknownKey notes a key that there is not, with what was probably meant.
+func (l *loader) noteUnknownKey(kn *yaml.Node, s *shape, path string) {
 	var names []string
 	for _, f := range s.fields {
-		names = append(names, f.names()...)
+		names = append(names, f.keyNames()...)
 	}
 	hint := ""
 	if best := Nearest(kn.Value, names); best != "" {
-		hint = fmt.Sprintf("; did you mean %q?", join(path, best))
+		hint = fmt.Sprintf("; did you mean %q?", joinPath(path, best))
 	} else if where := l.root.elsewhere(kn.Value); where != "" {
 		hint = fmt.Sprintf("; did you mean %q?", where)
 	}
-	l.add(place{kn.Line, kn.Column}, fmt.Errorf("%s:%d:%d: unknown key %q%s",
-		l.src.File, kn.Line, kn.Column, join(path, kn.Value), hint))
+	l.addProblem(place{kn.Line, kn.Column}, fmt.Errorf("%s:%d:%d: unknown key %q%s",
+		l.src.File, kn.Line, kn.Column, joinPath(path, kn.Value), hint))
 }
 
 func (l *loader) failAt(at place, path, format string, args ...any) {
-	l.fail(Origin{Key: path, Source: FromFile, Name: l.src.File, Line: at.line, Column: at.column}, format, args...)
+	l.addProblemf(Origin{Key: path, Source: FromFile, Name: l.src.File, Line: at.line, Column: at.column}, format, args...)
 }
 
-// named finds the field with a key, an alias or a file key.
-func (s *shape) named(key string) *field {
+// findField finds the field with a key, an alias or a file key.
+func (s *shape) findField(key string) *field {
 	for _, f := range s.fields {
-		if slices.Contains(f.names(), key) {
+		if slices.Contains(f.keyNames(), key) {
 			return f
 		}
 	}
@@ -309,7 +309,7 @@ func (s *shape) named(key string) *field {
 
 // elsewhere finds the path of a key in any section.
 func (s *shape) elsewhere(key string) string {
-	if f := s.named(key); f != nil {
+	if f := s.findField(key); f != nil {
 		return f.path
 	}
 	for _, f := range s.fields {
@@ -326,8 +326,8 @@ func isEmpty(n *yaml.Node) bool {
 	return n.Kind == yaml.ScalarNode && n.ShortTag() == "!!null"
 }
 
-// written is how a value of the shape is written in the file.
-func (s *shape) written() string {
+// syntax is how a value of the shape is written in the file.
+func (s *shape) syntax() string {
 	switch s.kind {
 	case section, mapping, ordered:
 		return "a mapping"
@@ -335,7 +335,7 @@ func (s *shape) written() string {
 		return "a list"
 	case scalar:
 	}
-	switch s.name() {
+	switch s.typeName() {
 	case "boolean":
 		return "true or false"
 	case "integer":
@@ -348,9 +348,9 @@ func (s *shape) written() string {
 	return "a string"
 }
 
-// written is what a node is, for an error that does not show its content,
+// nodeKind is what a node is, for an error that does not show its content,
 // which may be secret.
-func written(n *yaml.Node) string {
+func nodeKind(n *yaml.Node) string {
 	switch n.Kind {
 	case yaml.MappingNode:
 		return "a mapping"

@@ -15,8 +15,8 @@ import (
 // other that is there already makes pflag panic.
 func AddFlags(fs *pflag.FlagSet, cfg any) {
 	root := structOf(cfg)
-	setDefaults(describe(root.Type()), root)
-	for f, v := range leaves(describe(root.Type()), root) {
+	setDefaults(readShape(root.Type()), root)
+	for f, v := range allSettings(readShape(root.Type()), root) {
 		if f.flag == "" {
 			continue
 		}
@@ -31,7 +31,7 @@ func AddFlags(fs *pflag.FlagSet, cfg any) {
 			usage += " (env " + strings.Join(f.env, ", ") + ")"
 		}
 		flag := fs.VarPF(value, f.flag, "", usage)
-		if f.shape.name() == "boolean" {
+		if f.shape.typeName() == "boolean" {
 			flag.NoOptDefVal = "true"
 		}
 	}
@@ -62,9 +62,9 @@ func (f *flagValue) String() string { return strings.Join(f.texts, ",") }
 
 // Type is the word for the value in the help.
 func (f *flagValue) Type() string {
-	switch name := f.shape.name(); {
+	switch name := f.shape.typeName(); {
 	case f.shape.kind == list:
-		return f.shape.elem.name() + "s"
+		return f.shape.elem.typeName() + "s"
 	case f.shape.kind == mapping:
 		return "key=value,..."
 	case name == "boolean":

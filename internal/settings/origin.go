@@ -47,8 +47,8 @@ func (o Origin) String() string {
 	return string(FromDefault)
 }
 
-// wrap says of which setting, and of which place, an error is.
-func (o Origin) wrap(err error) error {
+// wrapError says of which setting, and of which place, an error is.
+func (o Origin) wrapError(err error) error {
 	switch o.Source {
 	case FromFile:
 		return fmt.Errorf("%s:%d:%d: key %q: %w", o.Name, o.Line, o.Column, o.Key, err)

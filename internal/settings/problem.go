@@ -19,18 +19,18 @@ type problem struct {
 	err   error
 }
 
-// fail notes what is wrong with the value that came from o.
-func (l *loader) fail(o Origin, format string, args ...any) {
+// addProblemf notes what is wrong with the value that came from o.
+func (l *loader) addProblemf(o Origin, format string, args ...any) {
 	l.bad[o.Key] = true
-	l.add(place{o.Line, o.Column}, o.wrap(fmt.Errorf(format, args...)))
+	l.addProblem(place{o.Line, o.Column}, o.wrapError(fmt.Errorf(format, args...)))
 }
 
-func (l *loader) add(p place, err error) {
+func (l *loader) addProblem(p place, err error) {
 	l.problems = append(l.problems, problem{p, err})
 }
 
-// err joins the problems: those of the file in its order, then the others.
-func (ps problems) err() error {
+// joinErrors joins the problems: those of the file in its order, then the others.
+func (ps problems) joinErrors() error {
 	slices.SortStableFunc(ps, func(a, b problem) int {
 		if (a.place.line == 0) != (b.place.line == 0) {
 			return cmp.Compare(b.place.line, a.place.line)

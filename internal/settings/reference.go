@@ -41,8 +41,8 @@ type Entry struct {
 // those within lists and maps included.
 func Reference(cfg any) []Entry {
 	root := structOf(cfg)
-	setDefaults(describe(root.Type()), root)
-	return entriesOf(describe(root.Type()), root)
+	setDefaults(readShape(root.Type()), root)
+	return entriesOf(readShape(root.Type()), root)
 }
 
 func entriesOf(s *shape, v reflect.Value) []Entry {
@@ -55,7 +55,7 @@ func entriesOf(s *shape, v reflect.Value) []Entry {
 		}
 		e := Entry{
 			Key: f.path, Aliases: f.aliases, FileKey: f.fileKey,
-			Type: f.shape.name(), Env: f.env, Flag: f.flag, Doc: f.doc,
+			Type: f.shape.typeName(), Env: f.env, Flag: f.flag, Doc: f.doc,
 			Required: strings.HasPrefix(f.rules+",", "required,") && !f.hasDefault,
 		}
 		if f.shape.hasText() && (f.hasDefault || !fv.IsZero()) {
@@ -84,10 +84,10 @@ func WriteMarkdown(w io.Writer, entries []Entry) error {
 		}
 		flag := ""
 		if e.Flag != "" {
-			flag = code("--" + e.Flag)
+			flag = codeSpan("--" + e.Flag)
 		}
 		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s |\n",
-			code(e.Key), e.Type, e.standard(), codes(env), flag, cell(e.meaning()))
+			codeSpan(e.Key), e.Type, e.defaultText(), codeSpans(env), flag, tableCell(e.description()))
 	}
 	if _, err := io.WriteString(w, b.String()); err != nil {
 		return fmt.Errorf("write reference: %w", err)
@@ -95,10 +95,10 @@ func WriteMarkdown(w io.Writer, entries []Entry) error {
 	return nil
 }
 
-func (e Entry) standard() string {
+func (e Entry) defaultText() string {
 	switch {
 	case e.Default != "":
-		return code(e.Default)
+		return codeSpan(e.Default)
 	case e.Required:
 		return "required"
 	default:
@@ -106,28 +106,28 @@ func (e Entry) standard() string {
 	}
 }
 
-func (e Entry) meaning() string {
+func (e Entry) description() string {
 	text := e.Doc
 	if len(e.Aliases) > 0 {
-		text += " Also " + codes(e.Aliases) + "."
+		text += " Also " + codeSpans(e.Aliases) + "."
 	}
 	if e.FileKey != "" {
-		text += " Alternative: " + code(e.FileKey) + ", a file with the value."
+		text += " Alternative: " + codeSpan(e.FileKey) + ", a file with the value."
 	}
 	return text
 }
 
-func code(text string) string { return "`" + cell(text) + "`" }
+func codeSpan(text string) string { return "`" + tableCell(text) + "`" }
 
-func codes(texts []string) string {
+func codeSpans(texts []string) string {
 	out := make([]string, len(texts))
 	for i, text := range texts {
-		out[i] = code(text)
+		out[i] = codeSpan(text)
 	}
 	return strings.Join(out, ", ")
 }
 
-// cell keeps a text from ending its cell or its row.
-func cell(text string) string {
+// tableCell keeps a text from ending its cell or its row.
+func tableCell(text string) string {
 	return strings.NewReplacer("|", `\|`, "\n", " ").Replace(text)
 }

@@ -24,11 +24,11 @@ type Report struct {
 // Origins lists every setting in the order of the struct.
 func (r *Report) Origins() []Origin {
 	var out []Origin
-	for f, v := range leaves(r.root, r.value) {
+	for f, v := range allSettings(r.root, r.value) {
 		o := r.origins[f.path]
 		if f.shape.hasText() {
 			o.Value = strings.Join(textsOf(f.shape, v), ",")
-		} else if text, err := yaml.Marshal(flow(nodeOf(f.shape, v))); err == nil {
+		} else if text, err := yaml.Marshal(flowStyle(nodeOf(f.shape, v))); err == nil {
 			o.Value = strings.TrimSpace(string(text))
 		}
 		out = append(out, o)
@@ -51,7 +51,7 @@ func (r *Report) Wrap(key string, err error) error {
 		o = Origin{Source: FromDefault}
 	}
 	o.Key = key
-	return o.wrap(err)
+	return o.wrapError(err)
 }
 
 // Write writes the configuration in force as YAML, with secrets as "***".
@@ -143,7 +143,7 @@ func scalarNode(s *shape, v reflect.Value) *yaml.Node {
 		return nil
 	}
 	text := textOf(s, v)
-	switch s.name() {
+	switch s.typeName() {
 	case "boolean", "integer", "number":
 		return &yaml.Node{Kind: yaml.ScalarNode, Value: text}
 	}
@@ -196,8 +196,8 @@ func flowIfEmpty(n *yaml.Node) *yaml.Node {
 	return n
 }
 
-// flow writes a node and all below on one line.
-func flow(n *yaml.Node) *yaml.Node {
+// flowStyle writes a node and all below on one line.
+func flowStyle(n *yaml.Node) *yaml.Node {
 	n.Style |= yaml.FlowStyle
 	return n
 }

@@ -20,8 +20,8 @@ const durationPattern = `^[+-]?(0|(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms
 // number where the schema wants a string.
 func Schema(cfg any, title string) ([]byte, error) {
 	root := structOf(cfg)
-	setDefaults(describe(root.Type()), root)
-	s := schemaOf(describe(root.Type()), root)
+	setDefaults(readShape(root.Type()), root)
+	s := schemaOf(readShape(root.Type()), root)
 	s.Schema = "https://json-schema.org/draft/2020-12/schema"
 	s.Title = title
 	out, err := json.MarshalIndent(s, "", "  ")
@@ -44,8 +44,8 @@ func schemaOf(s *shape, v reflect.Value) *jsonschema.Schema {
 		return &jsonschema.Schema{Type: "object", AdditionalProperties: &jsonschema.Schema{Types: []string{"string", "number", "boolean", "object"}}}
 	case scalar:
 	}
-	out := &jsonschema.Schema{Type: s.name(), WriteOnly: s.secret}
-	switch s.name() {
+	out := &jsonschema.Schema{Type: s.typeName(), WriteOnly: s.secret}
+	switch s.typeName() {
 	case "secret":
 		out.Type = "string"
 	case "duration":
@@ -69,7 +69,7 @@ func sectionSchema(s *shape, v reflect.Value) *jsonschema.Schema {
 		p := schemaOf(f.shape, fv)
 		p.Description = f.doc
 		p.Default = f.shape.jsonOf(fv)
-		rule(p, strings.Split(f.rules, ","))
+		addRules(p, strings.Split(f.rules, ","))
 		put(f.key, p)
 		for _, alias := range f.aliases {
 			other := *p
@@ -90,7 +90,7 @@ func sectionSchema(s *shape, v reflect.Value) *jsonschema.Schema {
 // can give it.
 func onlyInFile(f *field) bool {
 	required := strings.HasPrefix(f.rules+",", "required,")
-	return required && len(f.env) == 0 && f.flag == "" && !f.hasDefault && len(f.names()) == 1
+	return required && len(f.env) == 0 && f.flag == "" && !f.hasDefault && len(f.keyNames()) == 1
 }
 
 // jsonOf is a default as JSON; nil if there is nothing to say.
@@ -99,7 +99,7 @@ func (s *shape) jsonOf(v reflect.Value) json.RawMessage {
 		return nil
 	}
 	text := textOf(s, v)
-	switch s.name() {
+	switch s.typeName() {
 	case "boolean", "integer", "number":
 		return json.RawMessage(text)
 	}
@@ -110,8 +110,8 @@ func (s *shape) jsonOf(v reflect.Value) json.RawMessage {
 	return out
 }
 
-// rule adds the rules that JSON Schema has words for.
-func rule(p *jsonschema.Schema, rules []string) {
+// addRules adds the rules that JSON Schema has words for.
+func addRules(p *jsonschema.Schema, rules []string) {
 	for i, r := range rules {
 		name, param, _ := strings.Cut(r, "=")
 		switch name {
@@ -119,7 +119,7 @@ func rule(p *jsonschema.Schema, rules []string) {
 			return // a zero value passes whatever follows
 		case "dive":
 			if elem := cmp.Or(p.Items, p.AdditionalProperties); elem != nil {
-				rule(elem, rules[i+1:])
+				addRules(elem, rules[i+1:])
 			}
 			return
 		case "oneof":
@@ -128,7 +128,7 @@ func rule(p *jsonschema.Schema, rules []string) {
 			}
 		case "gt", "gte", "min", "lt", "lte", "max", "len":
 			if n, err := strconv.Atoi(param); err == nil {
-				limit(p, name, n)
+				addLimit(p, name, n)
 			}
 		}
 	}
@@ -142,8 +142,8 @@ func enumValue(p *jsonschema.Schema, text string) any {
 	return json.RawMessage(text)
 }
 
-// limit adds a bound of the value or of its length.
-func limit(p *jsonschema.Schema, name string, n int) {
+// addLimit adds a bound of the value or of its length.
+func addLimit(p *jsonschema.Schema, name string, n int) {
 	switch name {
 	case "gt":
 		if p.Type == "integer" || p.Type == "number" {
@@ -163,21 +163,21 @@ func limit(p *jsonschema.Schema, name string, n int) {
 	switch {
 	case p.Pattern != "": // a duration; its size has no words in a schema
 	case p.Type == "integer" || p.Type == "number":
-		set(&p.Minimum, float64(n), low)
-		set(&p.Maximum, float64(n), high)
+		setIf(&p.Minimum, float64(n), low)
+		setIf(&p.Maximum, float64(n), high)
 	case p.Type == "string":
-		set(&p.MinLength, n, low)
-		set(&p.MaxLength, n, high)
+		setIf(&p.MinLength, n, low)
+		setIf(&p.MaxLength, n, high)
 	case p.Type == "array":
-		set(&p.MinItems, n, low)
-		set(&p.MaxItems, n, high)
+		setIf(&p.MinItems, n, low)
+		setIf(&p.MaxItems, n, high)
 	case p.Type == "object":
-		set(&p.MinProperties, n, low)
-		set(&p.MaxProperties, n, high)
+		setIf(&p.MinProperties, n, low)
+		setIf(&p.MaxProperties, n, high)
 	}
 }
 
-func set[T any](p **T, v T, on bool) {
+func setIf[T any](p **T, v T, on bool) {
 	if on {
 		*p = &v
 	}

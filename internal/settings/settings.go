@@ -72,24 +72,24 @@ func Load(cfg any, src Source) (*Report, error) {
 	root := structOf(cfg)
 	l := &loader{
 		src:     src,
-		root:    describe(root.Type()),
+		root:    readShape(root.Type()),
 		origins: map[string]Origin{},
 		places:  map[string]place{},
 		bad:     map[string]bool{},
 	}
 	setDefaults(l.root, root)
-	for f := range leaves(l.root, root) {
+	for f := range allSettings(l.root, root) {
 		l.origins[f.path] = Origin{Key: f.path, Source: FromDefault}
 	}
 	if err := l.readFile(root); err != nil {
 		return nil, err
 	}
-	for f, v := range leaves(l.root, root) {
+	for f, v := range allSettings(l.root, root) {
 		l.readEnv(f, v)
 		l.readFlag(f, v)
 	}
-	l.validate(root)
-	if err := l.problems.err(); err != nil {
+	l.validateRules(root)
+	if err := l.problems.joinErrors(); err != nil {
 		return nil, err
 	}
 	return &Report{file: src.File, root: l.root, value: root, origins: l.origins, places: l.places}, nil
@@ -121,7 +121,7 @@ type loader struct {
 
 // setDefaults gives every zero setting below s the default of its tag.
 func setDefaults(s *shape, v reflect.Value) {
-	for f, fv := range leaves(s, v) {
+	for f, fv := range allSettings(s, v) {
 		if f.hasDefault && fv.IsZero() {
 			if err := setText(f.shape, fv, f.def); err != nil {
 				panic(fmt.Sprintf("settings: default of %q: %v", f.path, err))
@@ -143,13 +143,13 @@ func (l *loader) readEnv(f *field, v reflect.Value) {
 		}
 		o := Origin{Key: f.path, Source: FromEnv, Name: name}
 		if given != "" {
-			l.fail(o, "is also set by %s; unset one of them", given)
+			l.addProblemf(o, "is also set by %s; unset one of them", given)
 			return
 		}
 		given = name
-		l.override(o)
+		l.noteOverride(o)
 		if err := set(text); err != nil {
-			l.fail(o, "%v", err)
+			l.addProblemf(o, "%v", err)
 		}
 	}
 	for _, name := range f.env {
@@ -170,7 +170,7 @@ func (l *loader) readFlag(f *field, v reflect.Value) {
 		return
 	}
 	o := Origin{Key: f.path, Source: FromFlag, Name: "--" + f.flag}
-	l.override(o)
+	l.noteOverride(o)
 	var err error
 	if list, ok := flag.Value.(pflag.SliceValue); ok {
 		err = setTexts(f.shape, v, list.GetSlice())
@@ -178,12 +178,12 @@ func (l *loader) readFlag(f *field, v reflect.Value) {
 		err = setText(f.shape, v, flag.Value.String())
 	}
 	if err != nil {
-		l.fail(o, "%v", err)
+		l.addProblemf(o, "%v", err)
 	}
 }
 
-// override notes that a setting has its value from o, whatever the file said.
-func (l *loader) override(o Origin) {
+// noteOverride notes that a setting has its value from o, whatever the file said.
+func (l *loader) noteOverride(o Origin) {
 	l.origins[o.Key] = o
 	maps.DeleteFunc(l.places, func(path string, _ place) bool {
 		rest, ok := strings.CutPrefix(path, o.Key)

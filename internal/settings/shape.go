@@ -51,8 +51,8 @@ type field struct {
 // reaches it.
 const maxNesting = 16
 
-// describe reads the tags of a struct type.
-func describe(t reflect.Type) *shape { return describeType(t, "", 0) }
+// readShape reads the tags of a struct type.
+func readShape(t reflect.Type) *shape { return describeType(t, "", 0) }
 
 func describeType(t reflect.Type, path string, depth int) *shape {
 	if depth > maxNesting {
@@ -98,14 +98,14 @@ func describeFields(t reflect.Type, path string, index []int, depth int) []*fiel
 		case ok && !sf.IsExported():
 			panic(fmt.Sprintf("settings: %s.%s has a key but is not exported", t, sf.Name))
 		case ok:
-			fields = append(fields, describeField(sf, join(path, key), at, depth))
+			fields = append(fields, describeField(sf, joinPath(path, key), at, depth))
 		}
 	}
 	names := map[string]bool{}
 	for _, f := range fields {
-		for _, name := range f.names() {
+		for _, name := range f.keyNames() {
 			if names[name] {
-				panic(fmt.Sprintf("settings: %s has two fields for key %q", t, join(path, name)))
+				panic(fmt.Sprintf("settings: %s has two fields for key %q", t, joinPath(path, name)))
 			}
 			names[name] = true
 		}
@@ -117,8 +117,8 @@ func describeField(sf reflect.StructField, path string, index []int, depth int) 
 	f := &field{
 		path:    path,
 		key:     sf.Tag.Get("key"),
-		aliases: split(sf.Tag.Get("alias")),
-		env:     split(sf.Tag.Get("env")),
+		aliases: splitTag(sf.Tag.Get("alias")),
+		env:     splitTag(sf.Tag.Get("env")),
 		flag:    sf.Tag.Get("flag"),
 		doc:     sf.Tag.Get("doc"),
 		rules:   sf.Tag.Get("validate"),
@@ -129,12 +129,12 @@ func describeField(sf reflect.StructField, path string, index []int, depth int) 
 	}
 	f.def, f.hasDefault = sf.Tag.Lookup("default")
 	f.shape.secret = f.shape.secret || sf.Tag.Get("secret") == "true"
-	f.check()
+	f.checkTags()
 	return f
 }
 
-// check refuses tags that could not work.
-func (f *field) check() {
+// checkTags refuses tags that could not work.
+func (f *field) checkTags() {
 	element := strings.Contains(f.path, "[")
 	switch {
 	case element && (len(f.env) > 0 || f.flag != "" || f.fileKey != ""):
@@ -150,8 +150,8 @@ func (f *field) check() {
 	}
 }
 
-// names are the keys that the file may use for f.
-func (f *field) names() []string {
+// keyNames are the keys that the file may use for f.
+func (f *field) keyNames() []string {
 	names := append([]string{f.key}, f.aliases...)
 	if f.fileKey != "" {
 		names = append(names, f.fileKey)
@@ -171,18 +171,18 @@ func (s *shape) hasRules() bool {
 	})
 }
 
-// leaves are the settings below a section, in order, with their values.
-func leaves(s *shape, v reflect.Value) iter.Seq2[*field, reflect.Value] {
+// allSettings are the settings below a section, in order, with their values.
+func allSettings(s *shape, v reflect.Value) iter.Seq2[*field, reflect.Value] {
 	return func(yield func(*field, reflect.Value) bool) {
-		walk(s, v, yield)
+		walkShape(s, v, yield)
 	}
 }
 
-func walk(s *shape, v reflect.Value, yield func(*field, reflect.Value) bool) bool {
+func walkShape(s *shape, v reflect.Value, yield func(*field, reflect.Value) bool) bool {
 	for _, f := range s.fields {
 		fv := v.FieldByIndex(f.index)
 		if f.shape.kind == section {
-			if !walk(f.shape, fv, yield) {
+			if !walkShape(f.shape, fv, yield) {
 				return false
 			}
 		} else if !yield(f, fv) {
@@ -192,8 +192,8 @@ func walk(s *shape, v reflect.Value, yield func(*field, reflect.Value) bool) boo
 	return true
 }
 
-// name is what documentation calls the type.
-func (s *shape) name() string {
+// typeName is what documentation calls the type.
+func (s *shape) typeName() string {
 	t := s.typ
 	if t.Kind() == reflect.Pointer {
 		t = t.Elem()
@@ -204,9 +204,9 @@ func (s *shape) name() string {
 	case s.kind == ordered:
 		return "mapping"
 	case s.kind == list:
-		return "list of " + s.elem.name()
+		return "list of " + s.elem.typeName()
 	case s.kind == mapping:
-		return "map of " + s.elem.name()
+		return "map of " + s.elem.typeName()
 	case s.secret:
 		return "secret"
 	case t == reflect.TypeFor[time.Duration]():
@@ -222,15 +222,15 @@ func (s *shape) name() string {
 	}
 }
 
-func join(path, key string) string {
+func joinPath(path, key string) string {
 	if path == "" {
 		return key
 	}
 	return path + "." + key
 }
 
-// split reads a list by comma from a tag.
-func split(tag string) []string {
+// splitTag reads a list by comma from a tag.
+func splitTag(tag string) []string {
 	if tag == "" {
 		return nil
 	}

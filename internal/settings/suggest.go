@@ -10,23 +10,23 @@ func Nearest(text string, candidates []string) string {
 	if len(text) > longest {
 		return ""
 	}
-	folded := fold(text)
+	folded := foldKey(text)
 	best, fewest := "", min(3, len(folded)/3)+1
 	for _, c := range candidates {
-		if d := distance(folded, fold(c)); d < fewest {
+		if d := editDistance(folded, foldKey(c)); d < fewest {
 			best, fewest = c, d
 		}
 	}
 	return best
 }
 
-func fold(s string) string {
+func foldKey(s string) string {
 	return strings.NewReplacer("_", "", "-", "").Replace(strings.ToLower(s))
 }
 
-// distance counts the bytes to insert, delete, change, or swap with their
+// editDistance counts the bytes to insert, delete, change, or swap with their
 // neighbour to make b of a.
-func distance(a, b string) int {
+func editDistance(a, b string) int {
 	rows := [3][]int{make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)}
 	before, last, row := rows[0], rows[1], rows[2]
 	for j := range last {

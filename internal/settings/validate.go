@@ -15,9 +15,9 @@ import (
 // the paths that it gives.
 const inlined = "~."
 
-// validate checks the rules of the tags. What has a problem already is not
+// validateRules checks the rules of the tags. What has a problem already is not
 // named again.
-func (l *loader) validate(root reflect.Value) {
+func (l *loader) validateRules(root reflect.Value) {
 	v := validator.New(validator.WithRequiredStructEnabled())
 	v.RegisterTagNameFunc(func(sf reflect.StructField) string {
 		key := sf.Tag.Get("key")
@@ -36,14 +36,14 @@ func (l *loader) validate(root reflect.Value) {
 			path = path[len(name)+1:]
 		}
 		path = strings.ReplaceAll(path, inlined, "")
-		if !l.broken(path) {
-			l.fail(l.originOf(path), "%s", l.explain(e, path))
+		if !l.hasProblem(path) {
+			l.addProblemf(l.originOf(path), "%s", l.explainRule(e, path))
 		}
 	}
 }
 
-// broken reports whether a path, or something around it, has a problem.
-func (l *loader) broken(path string) bool {
+// hasProblem reports whether a path, or something around it, has a problem.
+func (l *loader) hasProblem(path string) bool {
 	for {
 		if l.bad[path] {
 			return true
@@ -75,10 +75,10 @@ func (l *loader) originOf(path string) Origin {
 	}
 }
 
-// explain says in our own words which rule is broken.
-func (l *loader) explain(e validator.FieldError, path string) string {
-	f := l.root.at(path)
-	say := requirement(e, func(goName string) string { return l.root.sibling(path, goName) })
+// explainRule says in our own words which rule is broken.
+func (l *loader) explainRule(e validator.FieldError, path string) string {
+	f := l.root.fieldAt(path)
+	say := requirement(e, func(goName string) string { return l.root.siblingKey(path, goName) })
 	if strings.HasPrefix(e.Tag(), "required") {
 		return say + howToSet(f)
 	}
@@ -111,15 +111,15 @@ func requirement(e validator.FieldError, keyOf func(goName string) string) strin
 	case "required":
 		return "is required"
 	case "required_with", "required_with_all":
-		return "is required together with " + keys(param, keyOf)
+		return "is required together with " + keyNamesOf(param, keyOf)
 	case "required_without", "required_without_all":
-		return "is required without " + keys(param, keyOf)
+		return "is required without " + keyNamesOf(param, keyOf)
 	case "required_if":
 		return "is required when " + conditions(param, keyOf)
 	case "required_unless":
 		return "is required unless " + conditions(param, keyOf)
 	case "excluded_with", "excluded_with_all":
-		return "cannot be set together with " + keys(param, keyOf)
+		return "cannot be set together with " + keyNamesOf(param, keyOf)
 	case "excluded_if":
 		return "cannot be set when " + conditions(param, keyOf)
 	case "excluded_unless":
@@ -127,9 +127,9 @@ func requirement(e validator.FieldError, keyOf func(goName string) string) strin
 	case "oneof":
 		return "must be one of " + strings.Join(strings.Fields(param), ", ")
 	case "gtfield", "gtefield", "ltfield", "ltefield", "eqfield", "nefield":
-		return fmt.Sprintf("must be %s %s", comparison(strings.TrimSuffix(e.Tag(), "field")), keys(param, keyOf))
+		return fmt.Sprintf("must be %s %s", comparison(strings.TrimSuffix(e.Tag(), "field")), keyNamesOf(param, keyOf))
 	case "gt", "gte", "min", "lt", "lte", "max", "eq", "ne", "len":
-		return bound(e)
+		return boundText(e)
 	case "url", "uri", "http_url":
 		return `must be a URL such as "http://host:8080"`
 	case "hostname_port":
@@ -143,8 +143,8 @@ func requirement(e validator.FieldError, keyOf func(goName string) string) strin
 	return fmt.Sprintf("must satisfy the rule %s=%s", e.Tag(), param)
 }
 
-// bound is a comparison with a constant: of the value, or of its length.
-func bound(e validator.FieldError) string {
+// boundText is a comparison with a constant: of the value, or of its length.
+func boundText(e validator.FieldError) string {
 	what := comparison(e.Tag())
 	if k := e.Kind(); k == reflect.String {
 		return fmt.Sprintf("must have %s %s characters", what, e.Param())
@@ -175,8 +175,8 @@ func comparison(tag string) string {
 	}
 }
 
-// keys names the fields of a rule's parameter.
-func keys(param string, keyOf func(string) string) string {
+// keyNamesOf names the fields of a rule's parameter.
+func keyNamesOf(param string, keyOf func(string) string) string {
 	var out []string
 	for goName := range strings.FieldsSeq(param) {
 		out = append(out, fmt.Sprintf("%q", keyOf(goName)))
@@ -212,15 +212,15 @@ func howToSet(f *field) string {
 
 func isSecret(f *field) bool { return f != nil && f.shape.secret }
 
-// at finds the field that a path leads to, past the indexes of lists and
+// fieldAt finds the field that a path leads to, past the indexes of lists and
 // maps; nil if there is none.
-func (s *shape) at(path string) *field {
+func (s *shape) fieldAt(path string) *field {
 	var f *field
 	for key := range strings.SplitSeq(withoutIndexes(path), ".") {
 		for s.kind == list || s.kind == mapping {
 			s = s.elem
 		}
-		if f = s.named(key); f == nil {
+		if f = s.findField(key); f == nil {
 			return nil
 		}
 		s = f.shape
@@ -228,10 +228,10 @@ func (s *shape) at(path string) *field {
 	return f
 }
 
-// sibling is the key of the field with a Go name beside the one at path.
-func (s *shape) sibling(path, goName string) string {
+// siblingKey is the key of the field with a Go name beside the one at path.
+func (s *shape) siblingKey(path, goName string) string {
 	if i := strings.LastIndexByte(withoutIndexes(path), '.'); i >= 0 {
-		if f := s.at(withoutIndexes(path)[:i]); f != nil {
+		if f := s.fieldAt(withoutIndexes(path)[:i]); f != nil {
 			s = f.shape
 		}
 	}

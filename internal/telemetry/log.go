@@ -39,7 +39,7 @@ func NewLogger(w io.Writer, cfg LogConfig) (*slog.Logger, error) {
 		v = new(slog.LevelVar)
 	}
 	v.Set(level)
-	opts := &slog.HandlerOptions{Level: v, ReplaceAttr: replace}
+	opts := &slog.HandlerOptions{Level: v, ReplaceAttr: replaceAttr}
 	switch cfg.Format {
 	case "", "json":
 		return slog.New(slog.NewJSONHandler(w, opts)), nil
@@ -64,7 +64,7 @@ func ParseLevel(name string) (slog.Level, error) {
 	return 0, fmt.Errorf("unknown log level %q: use debug, info, warn or error", name)
 }
 
-func replace(groups []string, a slog.Attr) slog.Attr {
+func replaceAttr(groups []string, a slog.Attr) slog.Attr {
 	if a.Value.Kind() == slog.KindDuration {
 		// JSON would have nanoseconds, with no unit to tell.
 		a.Value = slog.StringValue(a.Value.Duration().String())

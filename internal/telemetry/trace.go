@@ -40,8 +40,8 @@ type TraceConfig struct {
 	Log *slog.Logger
 }
 
-// url is where spans go, or empty.
-func (c TraceConfig) url() (string, error) {
+// endpointURL is where spans go, or empty.
+func (c TraceConfig) endpointURL() (string, error) {
 	if c.TracesEndpoint != "" || c.Endpoint == "" {
 		return c.TracesEndpoint, nil
 	}
@@ -62,7 +62,7 @@ type Tracing struct {
 // sent in batches in the background, from now until Run ends, and are lost,
 // with a log line, if the collector does not take them.
 func NewTracing(ctx context.Context, cfg TraceConfig, component string) (*Tracing, error) {
-	endpoint, err := cfg.url()
+	endpoint, err := cfg.endpointURL()
 	if err != nil {
 		return nil, err
 	}

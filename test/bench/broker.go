@@ -15,7 +15,7 @@ import (
 func amqpBench() bench {
 	return bench{names: []string{"broker.amqp_vs_raw", "broker.amqp_vs_one_at_a_time"}, run: func(ctx context.Context, progress io.Writer) ([]line, error) {
 		results, err := amqpbench.Run(ctx, io.Discard)
-		return lines(progress, results), err
+		return toLines(progress, results), err
 	}}
 }
 
@@ -28,12 +28,12 @@ func natsBench() bench {
 		}
 		defer func() { _ = os.RemoveAll(dir) }()
 		results, err := natsbench.Run(ctx, dir, io.Discard)
-		return lines(progress, results), err
+		return toLines(progress, results), err
 	}}
 }
 
-// lines are the results as lines; how fast both sides were is told on the way.
-func lines(progress io.Writer, results []brokers.Result) []line {
+// toLines are the results as lines; how fast both sides were is told on the way.
+func toLines(progress io.Writer, results []brokers.Result) []line {
 	var out []line
 	for _, r := range results {
 		_, _ = fmt.Fprintf(progress, "%s: %s\n", r.Name, r.Detail)

@@ -41,7 +41,7 @@ func changeeventBench() bench {
 		if err != nil {
 			return nil, err
 		}
-		defer func() { err = errors.Join(err, sink.stop()) }()
+		defer func() { err = errors.Join(err, sink.stopSink()) }()
 		ns, err := sink.sendAlone(ctx)
 		if err != nil {
 			return nil, err
@@ -52,11 +52,11 @@ func changeeventBench() bench {
 		}
 		var ratios []float64
 		for range changeRounds {
-			raw, err := sink.raw(ctx)
+			raw, err := sink.measureRaw(ctx)
 			if err != nil {
 				return nil, err
 			}
-			delivered, err := sink.deliver(ctx)
+			delivered, err := sink.measureDelivery(ctx)
 			if err != nil {
 				return nil, err
 			}
@@ -66,7 +66,7 @@ func changeeventBench() bench {
 		return []line{
 			{kind: "value", name: alone, value: ns, unit: "ns", op: "<=", want: 500},
 			{kind: "value", name: crowd, value: us, unit: "us", op: "<=", want: 10},
-			{kind: "ratio", name: rate, value: median(ratios), op: ">=", want: 0.8},
+			{kind: "ratio", name: rate, value: medianOf(ratios), op: ">=", want: 0.8},
 		}, nil
 	}}
 }
@@ -100,7 +100,7 @@ func newChangeSink(ctx context.Context) (*changeSink, error) {
 	return s, nil
 }
 
-func (s *changeSink) stop() error {
+func (s *changeSink) stopSink() error {
 	err := s.server.Close()
 	if served := <-s.served; !errors.Is(served, http.ErrServerClosed) {
 		err = errors.Join(err, served)
@@ -108,8 +108,8 @@ func (s *changeSink) stop() error {
 	return err
 }
 
-// client is one with metrics and a log, as a component has it.
-func (s *changeSink) client() (changeevent.Client, error) {
+// newClient is one with metrics and a log, as a component has it.
+func (s *changeSink) newClient() (changeevent.Client, error) {
 	return changeevent.NewClient(changeevent.Config{
 		Enabled: true, Endpoint: s.endpoint, ClusterName: "my-cluster-name", AuthToken: "Bearer token",
 		Source: changeevent.SourceFaultQuarantine, Registerer: prometheus.NewRegistry(),
@@ -127,7 +127,7 @@ func changeEventOf(node int) changeevent.ChangeEvent {
 // sendAlone is the median of what a send takes, in nanoseconds, with nobody else
 // sending and room for what is sent.
 func (s *changeSink) sendAlone(ctx context.Context) (float64, error) {
-	client, err := s.client() //nolint:contextcheck // its workers outlive the call
+	client, err := s.newClient() //nolint:contextcheck // its workers outlive the call
 	if err != nil {
 		return 0, err
 	}
@@ -149,13 +149,13 @@ func (s *changeSink) sendAlone(ctx context.Context) (float64, error) {
 	if stats, _ := changeevent.StatsOf(client); stats.Succeeded != changeBurst*changeBursts {
 		return 0, fmt.Errorf("the sink was to have all events: %+v", stats)
 	}
-	return median(took), nil
+	return medianOf(took), nil
 }
 
 // sendTogether is how long the slowest hundredth of sends takes at least, in
 // microseconds, when all senders send all the time.
 func (s *changeSink) sendTogether(ctx context.Context, progress io.Writer) (float64, error) {
-	client, err := s.client() //nolint:contextcheck // its workers outlive the call
+	client, err := s.newClient() //nolint:contextcheck // its workers outlive the call
 	if err != nil {
 		return 0, err
 	}
@@ -183,9 +183,9 @@ func (s *changeSink) sendTogether(ctx context.Context, progress io.Writer) (floa
 	return at(0.99), nil
 }
 
-// raw is how many requests a second there can be: what the client has sent last,
+// measureRaw is how many requests a second there can be: what the client has sent last,
 // again and again, over as many connections.
-func (s *changeSink) raw(ctx context.Context) (float64, error) {
+func (s *changeSink) measureRaw(ctx context.Context) (float64, error) {
 	transport := &http.Transport{MaxConnsPerHost: changeConns, MaxIdleConnsPerHost: changeConns, DisableCompression: true}
 	defer transport.CloseIdleConnections()
 	client := &http.Client{Transport: transport}
@@ -223,10 +223,10 @@ func postChange(ctx context.Context, client *http.Client, url string, header htt
 	return resp.Body.Close()
 }
 
-// deliver is how many events a second arrive, of a sender that keeps some on
+// measureDelivery is how many events a second arrive, of a sender that keeps some on
 // their way.
-func (s *changeSink) deliver(ctx context.Context) (float64, error) {
-	client, err := s.client() //nolint:contextcheck // its workers outlive the call
+func (s *changeSink) measureDelivery(ctx context.Context) (float64, error) {
+	client, err := s.newClient() //nolint:contextcheck // its workers outlive the call
 	if err != nil {
 		return 0, err
 	}

@@ -48,7 +48,7 @@ func startSync(ctx context.Context, clusters int) (b *syncBed, err error) {
 	b = &syncBed{}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, b.stop())
+			err = errors.Join(err, b.stopBed())
 		}
 	}()
 	dir, remove, err := tempDir()
@@ -59,7 +59,7 @@ func startSync(ctx context.Context, clusters int) (b *syncBed, err error) {
 	if b.db, err = startDatabase(ctx, dir, true); err != nil {
 		return b, err
 	}
-	b.onStop(b.db.stop)
+	b.onStop(b.db.stopServer)
 	if b.owner, err = pgbench.Open(ctx, b.db.server.URL()); err != nil {
 		return b, err
 	}
@@ -69,11 +69,11 @@ func startSync(ctx context.Context, clusters int) (b *syncBed, err error) {
 	}
 	b.cfg = b.db.cfg
 	b.cfg.Role, b.cfg.MaxConns, b.cfg.ApplicationName = migrations.RoleClusterWorker, workerConns, workerName
-	return b, b.open(ctx)
+	return b, b.openStore(ctx)
 }
 
-// open connects what the workers share, as their process would.
-func (b *syncBed) open(ctx context.Context) error {
+// openStore connects what the workers share, as their process would.
+func (b *syncBed) openStore(ctx context.Context) error {
 	log := slog.New(slog.DiscardHandler)
 	pool, err := postgres.New(b.cfg, log) //nolint:contextcheck // the pool outlives the call
 	if err != nil {
@@ -91,7 +91,7 @@ func (b *syncBed) open(ctx context.Context) error {
 
 func (b *syncBed) onStop(end func() error) { b.end = append([]func() error{end}, b.end...) }
 
-func (b *syncBed) stop() error {
+func (b *syncBed) stopBed() error {
 	var errs []error
 	for _, end := range b.end {
 		errs = append(errs, end())
@@ -99,8 +99,8 @@ func (b *syncBed) stop() error {
 	return errors.Join(errs...)
 }
 
-// start starts a worker. stop waits until it has ended.
-func (b *syncBed) start(ctx context.Context, slots int, store clusterworker.Store, garden clusterworker.Garden, shoots manifest.Config) (stop func() error, err error) {
+// startWorker starts a worker. stop waits until it has ended.
+func (b *syncBed) startWorker(ctx context.Context, slots int, store clusterworker.Store, garden clusterworker.Garden, shoots manifest.Config) (stop func() error, err error) {
 	maker, err := manifest.New(shoots, b.installation, memory.DefaultProject, 21)
 	if err != nil {
 		return nil, err
@@ -121,11 +121,11 @@ func (b *syncBed) start(ctx context.Context, slots int, store clusterworker.Stor
 	}, nil
 }
 
-// drain has a new worker sync what is due, which must be so many rows, and gives
+// measureDrain has a new worker sync what is due, which must be so many rows, and gives
 // how many it did in a second: from its first claim until all is written.
-func (b *syncBed) drain(ctx context.Context, rows, slots int, garden clusterworker.Garden, shoots manifest.Config) (perSecond float64, err error) {
+func (b *syncBed) measureDrain(ctx context.Context, rows, slots int, garden clusterworker.Garden, shoots manifest.Config) (perSecond float64, err error) {
 	store := &countedStore{Store: b.store, want: int64(rows), done: make(chan struct{})}
-	stop, err := b.start(ctx, slots, store, garden, shoots)
+	stop, err := b.startWorker(ctx, slots, store, garden, shoots)
 	if err != nil {
 		return 0, err
 	}

@@ -45,8 +45,8 @@ func commitTaxBench() bench {
 		if err != nil {
 			return nil, err
 		}
-		ratio, err := (&taxed{bed: bed}).measure(ctx, progress)
-		return []line{{kind: "ratio", name: name, value: ratio, op: ">=", want: 0.85}}, errors.Join(err, bed.stop())
+		ratio, err := (&taxed{bed: bed}).measureRatio(ctx, progress)
+		return []line{{kind: "ratio", name: name, value: ratio, op: ">=", want: 0.85}}, errors.Join(err, bed.stopBed())
 	}}
 }
 
@@ -58,7 +58,7 @@ type taxed struct {
 	turn    int
 }
 
-func (x *taxed) measure(ctx context.Context, progress io.Writer) (ratio float64, err error) {
+func (x *taxed) measureRatio(ctx context.Context, progress io.Writer) (ratio float64, err error) {
 	for range taxWriters {
 		w, err := pgbench.Open(ctx, x.bed.db.server.URL())
 		if err != nil {
@@ -76,23 +76,23 @@ func (x *taxed) measure(ctx context.Context, progress io.Writer) (ratio float64,
 	defer pool.Close()
 	x.api = fleetpgstore.New(pool)
 
-	all := x.way("changes by the fleet API", x.change, true, true)
-	free := x.way("changes by the fleet API without the triggers", x.change, false, true)
-	bareAll := x.way("changes by one statement", x.edit, true, true)
-	bareSilent := x.way("changes by one statement without notifications", x.edit, true, false)
-	bareFree := x.way("changes by one statement without the triggers", x.edit, false, true)
+	all := x.runWay("changes by the fleet API", x.changeByAPI, true, true)
+	free := x.runWay("changes by the fleet API without the triggers", x.changeByAPI, false, true)
+	bareAll := x.runWay("changes by one statement", x.updateCluster, true, true)
+	bareSilent := x.runWay("changes by one statement without notifications", x.updateCluster, true, false)
+	bareFree := x.runWay("changes by one statement without the triggers", x.updateCluster, false, true)
 	before := x.bed.listener.Notifications()
 	// The rows are synced before each turn, as if a worker had kept up.
 	if err := alternate(ctx, taxTurns, progress, x.bed.owner.Sync, all, free, bareAll, bareSilent, bareFree); err != nil {
 		return 0, err
 	}
 	_, _ = fmt.Fprintf(progress, "%d notifications for %d changes\n", x.bed.listener.Notifications()-before, 2*(taxTurns+1)*taxRows)
-	_, _ = fmt.Fprintf(progress, "of single statements the triggers leave %.2f, and %.2f without notifications\n", over(bareAll, bareFree), over(bareSilent, bareFree))
-	return over(all, free), nil
+	_, _ = fmt.Fprintf(progress, "of single statements the triggers leave %.2f, and %.2f without notifications\n", medianRatio(bareAll, bareFree), medianRatio(bareSilent, bareFree))
+	return medianRatio(all, free), nil
 }
 
-// way changes every cluster once, with triggers and notifications or without.
-func (x *taxed) way(name string, change func(ctx context.Context, writer, i int) error, triggers, notifications bool) *way {
+// runWay changes every cluster once, with triggers and notifications or without.
+func (x *taxed) runWay(name string, change func(ctx context.Context, writer, i int) error, triggers, notifications bool) *way {
 	return &way{name: name, run: func(ctx context.Context) (float64, error) {
 		err := errors.Join(x.bed.owner.Triggers(ctx, triggers), x.bed.owner.Notifications(ctx, notifications))
 		if err != nil {
@@ -116,13 +116,13 @@ func (x *taxed) way(name string, change func(ctx context.Context, writer, i int)
 	}}
 }
 
-// edit changes a cluster by one statement.
-func (x *taxed) edit(ctx context.Context, writer, i int) error {
+// updateCluster changes a cluster by one statement.
+func (x *taxed) updateCluster(ctx context.Context, writer, i int) error {
 	return x.writers[writer].Edit(ctx, i, x.turn)
 }
 
-// change changes a cluster as the fleet API does for a request.
-func (x *taxed) change(ctx context.Context, _, i int) error {
+// changeByAPI changes a cluster as the fleet API does for a request.
+func (x *taxed) changeByAPI(ctx context.Context, _, i int) error {
 	return x.api.Update(ctx, fleetapi.Scope{All: true}, func(ctx context.Context, tx fleetapi.Tx, _ time.Time) error {
 		l, err := tx.Lock(ctx, fleetapi.Key{Kind: v1.KindCluster, ID: pgbench.ID(i).String()})
 		if err != nil {
@@ -154,14 +154,14 @@ func commitToCallBench() bench {
 			return nil, err
 		}
 		p99, err := bed.measureWake(ctx, progress)
-		err = errors.Join(err, bed.stop())
+		err = errors.Join(err, bed.stopBed())
 		return []line{{kind: "value", name: name, value: float64(p99) / float64(time.Millisecond), unit: "ms", op: "<=", want: 30}}, err
 	}}
 }
 
 func (b *syncBed) measureWake(ctx context.Context, progress io.Writer) (p99 time.Duration, err error) {
 	garden := &watchedGarden{Garden: memory.New(memory.Options{}), begun: make(chan time.Time, wakeRows)}
-	stop, err := b.start(ctx, gardenSlots, b.store, garden, manifest.Config{})
+	stop, err := b.startWorker(ctx, gardenSlots, b.store, garden, manifest.Config{})
 	if err != nil {
 		return 0, err
 	}

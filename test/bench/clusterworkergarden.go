@@ -45,8 +45,8 @@ func realGardenBench() bench {
 		if err != nil {
 			return nil, errors.Join(err, garden.Stop())
 		}
-		ratio, err := (&gardenRace{bed: bed, garden: garden}).measure(ctx, progress)
-		err = errors.Join(err, bed.stop(), garden.Stop())
+		ratio, err := (&gardenRace{bed: bed, garden: garden}).measureRatio(ctx, progress)
+		err = errors.Join(err, bed.stopBed(), garden.Stop())
 		return []line{{kind: "ratio", name: name, value: ratio, op: ">=", want: 0.5}}, err
 	}}
 }
@@ -60,24 +60,24 @@ type gardenRace struct {
 	made     [][]byte // what a worker made last, and how
 }
 
-func (r *gardenRace) measure(ctx context.Context, progress io.Writer) (float64, error) {
-	worker := &way{name: fmt.Sprintf("worker with %d slots", gardenSlots), run: r.worker}
-	raw := &way{name: fmt.Sprintf("%d callers without a worker", gardenCallers), run: r.raw}
+func (r *gardenRace) measureRatio(ctx context.Context, progress io.Writer) (float64, error) {
+	worker := &way{name: fmt.Sprintf("worker with %d slots", gardenSlots), run: r.measureWorker}
+	raw := &way{name: fmt.Sprintf("%d callers without a worker", gardenCallers), run: r.measureRaw}
 	if err := alternate(ctx, gardenTurns, progress, func(context.Context) error { return nil }, worker, raw); err != nil {
 		return 0, err
 	}
-	return over(worker, raw), nil
+	return medianRatio(worker, raw), nil
 }
 
-// project makes a project.
-func (r *gardenRace) project(ctx context.Context) (namespace string, err error) {
+// createProject makes a project.
+func (r *gardenRace) createProject(ctx context.Context) (namespace string, err error) {
 	r.projects++
 	return r.garden.NewProject(ctx, fmt.Sprintf("race%d", r.projects))
 }
 
-// worker has a worker sync clusters that are new.
-func (r *gardenRace) worker(ctx context.Context) (perSecond float64, err error) {
-	namespace, err := r.project(ctx)
+// measureWorker has a worker sync clusters that are new.
+func (r *gardenRace) measureWorker(ctx context.Context) (perSecond float64, err error) {
+	namespace, err := r.createProject(ctx)
 	if err != nil {
 		return 0, err
 	}
@@ -91,7 +91,7 @@ func (r *gardenRace) worker(ctx context.Context) (perSecond float64, err error) 
 	}
 	r.clusters += gardenShoots
 	recorded := &recordedGarden{Garden: client}
-	perSecond, err = r.bed.drain(ctx, gardenShoots, gardenSlots, recorded, manifest.Config{Namespace: namespace, CredentialsBindingName: "local"})
+	perSecond, err = r.bed.measureDrain(ctx, gardenShoots, gardenSlots, recorded, manifest.Config{Namespace: namespace, CredentialsBindingName: "local"})
 	r.made = recorded.made
 	return perSecond, err
 }
@@ -115,9 +115,9 @@ func (g *recordedGarden) ApplyShoot(ctx context.Context, m shoot.Manifest, seen 
 	return g.Garden.ApplyShoot(ctx, m, seen)
 }
 
-// raw creates what the worker made last, in another project.
-func (r *gardenRace) raw(ctx context.Context) (perSecond float64, err error) {
-	from, err := r.project(ctx)
+// measureRaw creates what the worker made last, in another project.
+func (r *gardenRace) measureRaw(ctx context.Context) (perSecond float64, err error) {
+	from, err := r.createProject(ctx)
 	if err != nil {
 		return 0, err
 	}
@@ -145,7 +145,7 @@ func (r *gardenRace) raw(ctx context.Context) (perSecond float64, err error) {
 	for range gardenCallers {
 		g.Go(func() error {
 			for text := range next {
-				if err := post(ctx, client, url, text); err != nil {
+				if err := postObject(ctx, client, url, text); err != nil {
 					return err
 				}
 			}
@@ -156,8 +156,8 @@ func (r *gardenRace) raw(ctx context.Context) (perSecond float64, err error) {
 	return float64(len(r.made)) / time.Since(begin).Seconds(), err
 }
 
-// post creates one object, and reads the answer.
-func post(ctx context.Context, client *http.Client, url string, text []byte) error {
+// postObject creates one object, and reads the answer.
+func postObject(ctx context.Context, client *http.Client, url string, text []byte) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(text))
 	if err != nil {
 		return err

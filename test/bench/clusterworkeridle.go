@@ -34,7 +34,7 @@ func idleBench() bench {
 			return nil, err
 		}
 		perSecond, err := bed.measureIdle(ctx, progress)
-		return []line{{kind: "value", name: name, value: perSecond, op: "<=", want: 1}}, errors.Join(err, bed.stop())
+		return []line{{kind: "value", name: name, value: perSecond, op: "<=", want: 1}}, errors.Join(err, bed.stopBed())
 	}}
 }
 
@@ -47,7 +47,7 @@ func (b *syncBed) measureIdle(ctx context.Context, progress io.Writer) (perSecon
 	if err != nil {
 		return 0, err
 	}
-	defer func() { err = errors.Join(err, between.stop()) }()
+	defer func() { err = errors.Join(err, between.waitClosed()) }()
 	target.Host = between.l.Addr().String()
 	env := map[string]string{
 		"DATABASE_URL": target.String(), "METRICS_BIND_ADDRESS": "127.0.0.1:0", "HEALTH_PROBE_BIND_ADDRESS": "127.0.0.1:0",
@@ -102,21 +102,21 @@ func startTap(ctx context.Context, target string) (*tap, error) {
 			if err != nil {
 				return
 			}
-			t.conns.Go(func() { t.serve(ctx, conn) })
+			t.conns.Go(func() { t.serveConn(ctx, conn) })
 		}
 	}()
 	return t, nil
 }
 
-// stop waits until every connection has been closed by its client.
-func (t *tap) stop() error {
+// waitClosed waits until every connection has been closed by its client.
+func (t *tap) waitClosed() error {
 	err := t.l.Close()
 	<-t.ended
 	t.conns.Wait()
 	return err
 }
 
-func (t *tap) serve(ctx context.Context, client net.Conn) {
+func (t *tap) serveConn(ctx context.Context, client net.Conn) {
 	defer func() { _ = client.Close() }()
 	server, err := (&net.Dialer{}).DialContext(ctx, "tcp", t.target)
 	if err != nil {
@@ -127,7 +127,7 @@ func (t *tap) serve(ctx context.Context, client net.Conn) {
 		_, _ = io.Copy(client, server)
 		_ = client.Close()
 	})
-	_ = t.forward(server, client)
+	_ = t.forwardMessages(server, client)
 	_ = server.Close()
 	back.Wait()
 }
@@ -138,9 +138,9 @@ const (
 	messageExecute = 'E'
 )
 
-// forward copies what a client says, message by message: a byte that says of what
+// forwardMessages copies what a client says, message by message: a byte that says of what
 // kind, but for the first one, and the length.
-func (t *tap) forward(server io.Writer, client io.Reader) error {
+func (t *tap) forwardMessages(server io.Writer, client io.Reader) error {
 	for first := true; ; first = false {
 		head := make([]byte, 5)
 		if first {

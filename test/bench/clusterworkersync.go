@@ -43,7 +43,7 @@ func syncBench() bench {
 			return nil, err
 		}
 		overBare, overRows, err := bed.measureSync(ctx, progress)
-		if err = errors.Join(err, bed.stop()); err != nil {
+		if err = errors.Join(err, bed.stopBed()); err != nil {
 			return nil, err
 		}
 		return []line{
@@ -60,8 +60,8 @@ type way struct {
 	seen []float64
 }
 
-// timed is a way that says how many rows there were.
-func timed(name string, want int, run func(context.Context) (rows int, err error)) *way {
+// newTimedWay is a way that says how many rows there were.
+func newTimedWay(name string, want int, run func(context.Context) (rows int, err error)) *way {
 	return &way{name: name, run: func(ctx context.Context) (float64, error) {
 		begin := time.Now()
 		rows, err := run(ctx)
@@ -98,19 +98,19 @@ func alternate(ctx context.Context, turns int, progress io.Writer, prepare func(
 	return nil
 }
 
-// over is the median of the ratios of two ways' turns.
-func over(a, b *way) float64 {
+// medianRatio is the median of the ratios of two ways' turns.
+func medianRatio(a, b *way) float64 {
 	ratios := make([]float64, len(a.seen))
 	for i := range ratios {
 		ratios[i] = a.seen[i] / b.seen[i]
 	}
-	return median(ratios)
+	return medianOf(ratios)
 }
 
 func (b *syncBed) measureSync(ctx context.Context, progress io.Writer) (overBare, overRows float64, err error) {
 	garden := memory.New(memory.Options{})
 	worker := &way{name: fmt.Sprintf("worker with %d slots", syncSlots), run: func(ctx context.Context) (float64, error) {
-		return b.drain(ctx, syncRows, syncSlots, garden, manifest.Config{})
+		return b.measureDrain(ctx, syncRows, syncSlots, garden, manifest.Config{})
 	}}
 	first, err := worker.run(ctx)
 	if err != nil {
@@ -128,14 +128,14 @@ func (b *syncBed) measureSync(ctx context.Context, progress io.Writer) (overBare
 		return 0, 0, err
 	}
 	defer func() { err = errors.Join(err, many.Close(ctx)) }()
-	bare := timed(fmt.Sprintf("the bare statements for %d rows at a time", syncBatch), syncRows, func(ctx context.Context) (int, error) { return one.Drain(ctx, syncBatch) })
-	rows := timed("a transaction for each row", syncRows, func(ctx context.Context) (int, error) {
+	bare := newTimedWay(fmt.Sprintf("the bare statements for %d rows at a time", syncBatch), syncRows, func(ctx context.Context) (int, error) { return one.Drain(ctx, syncBatch) })
+	rows := newTimedWay("a transaction for each row", syncRows, func(ctx context.Context) (int, error) {
 		return many.DrainRows(ctx, syncRows, func(context.Context) error { return nil })
 	})
 	if err := alternate(ctx, syncTurns, progress, b.owner.Unsync, worker, bare, rows); err != nil {
 		return 0, 0, err
 	}
-	return over(worker, bare), over(worker, rows), nil
+	return medianRatio(worker, bare), medianRatio(worker, rows), nil
 }
 
 const (
@@ -159,7 +159,7 @@ func slowCallBench() bench {
 			return nil, err
 		}
 		ratio, err := bed.measureSlowCalls(ctx, progress)
-		return []line{{kind: "ratio", name: name, value: ratio, op: ">=", want: 20}}, errors.Join(err, bed.stop())
+		return []line{{kind: "ratio", name: name, value: ratio, op: ">=", want: 20}}, errors.Join(err, bed.stopBed())
 	}}
 }
 
@@ -175,10 +175,10 @@ func (b *syncBed) measureSlowCalls(ctx context.Context, progress io.Writer) (rat
 	// A slot costs a goroutine, and no connection, so that there can be as many as
 	// Gardener takes calls.
 	worker := &way{name: fmt.Sprintf("worker with %d slots, for each connection", slowCallSlots), run: func(ctx context.Context) (float64, error) {
-		perSecond, err := b.drain(ctx, slowRows, slowCallSlots, garden, manifest.Config{})
+		perSecond, err := b.measureDrain(ctx, slowRows, slowCallSlots, garden, manifest.Config{})
 		return b.perConnection(ctx, perSecond, workerName, progress, err)
 	}}
-	locked := timed("", slowLockRows, func(ctx context.Context) (int, error) {
+	locked := newTimedWay("", slowLockRows, func(ctx context.Context) (int, error) {
 		return many.DrainRows(ctx, slowLockRows, func(ctx context.Context) error { return backoff.Sleep(ctx, slowCall) })
 	})
 	locks := &way{name: "a lock during each call, for each connection", run: func(ctx context.Context) (float64, error) {
@@ -188,7 +188,7 @@ func (b *syncBed) measureSlowCalls(ctx context.Context, progress io.Writer) (rat
 	if err := alternate(ctx, slowTurns, progress, b.owner.Unsync, worker, locks); err != nil {
 		return 0, err
 	}
-	return over(worker, locks), nil
+	return medianRatio(worker, locks), nil
 }
 
 // perConnection is a rate over the connections that an application has. All stay

@@ -47,9 +47,9 @@ func startDatabase(ctx context.Context, dir string, durable bool) (*database, er
 		err = postgres.Migrate(ctx, d.cfg, log)
 	}
 	if err != nil {
-		return nil, errors.Join(err, d.stop())
+		return nil, errors.Join(err, d.stopServer())
 	}
 	return d, nil
 }
 
-func (d *database) stop() error { return d.server.Close() }
+func (d *database) stopServer() error { return d.server.Close() }

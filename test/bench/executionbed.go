@@ -73,7 +73,7 @@ type executionBed struct {
 
 func (b *executionBed) onStop(end func() error) { b.end = append([]func() error{end}, b.end...) }
 
-func (b *executionBed) stop() error {
+func (b *executionBed) stopBed() error {
 	var errs []error
 	for _, end := range b.end {
 		errs = append(errs, end())
@@ -88,7 +88,7 @@ func startExecutions(ctx context.Context, progress io.Writer, o executionOptions
 	b = &executionBed{}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, b.stop())
+			err = errors.Join(err, b.stopBed())
 		}
 	}()
 	dir, remove, err := tempDir()
@@ -106,11 +106,11 @@ func startExecutions(ctx context.Context, progress io.Writer, o executionOptions
 	if err != nil {
 		return b, err
 	}
-	b.onStop(db.stop)
+	b.onStop(db.stopServer)
 	if err := b.startCluster(ctx, o); err != nil {
 		return b, err
 	}
-	if err := b.install(ctx); err != nil {
+	if err := b.installObjects(ctx); err != nil {
 		return b, err
 	}
 	return b, b.startController(ctx, db.server.URL(), o)
@@ -123,7 +123,7 @@ func (b *executionBed) startCluster(ctx context.Context, o executionOptions) (er
 		if b.trail, err = newTrail(b.dir, trailPolicy); err != nil {
 			return err
 		}
-		options.Args = map[string][]string{kubebed.APIServer: b.trail.args()}
+		options.Args = map[string][]string{kubebed.APIServer: b.trail.apiServerArgs()}
 	}
 	if o.jobs {
 		options.Controllers, options.Scheduler = kubebed.JobControllers(), true
@@ -137,7 +137,7 @@ func (b *executionBed) startCluster(ctx context.Context, o executionOptions) (er
 			return err
 		}
 	}
-	if b.admin, err = b.as("root", "system:masters"); err != nil {
+	if b.admin, err = b.clientAs("root", "system:masters"); err != nil {
 		return err
 	}
 	// What is served comes a moment later to be among what there is.
@@ -163,7 +163,7 @@ func (b *executionBed) startNode(ctx context.Context) error {
 	return nil
 }
 
-func (b *executionBed) as(user string, groups ...string) (client.WithWatch, error) {
+func (b *executionBed) clientAs(user string, groups ...string) (client.WithWatch, error) {
 	cfg, err := b.bed.User(user, groups...)
 	if err != nil {
 		return nil, err
@@ -176,8 +176,8 @@ func (b *executionBed) as(user string, groups ...string) (client.WithWatch, erro
 	return client.NewWithWatch(cfg, client.Options{Scheme: scheme})
 }
 
-// install puts in what executions need, and who asks and approves.
-func (b *executionBed) install(ctx context.Context) (err error) {
+// installObjects puts in what executions need, and who asks and approves.
+func (b *executionBed) installObjects(ctx context.Context) (err error) {
 	cfg := executionapp.Defaults().Part
 	if _, err := settings.Load(&cfg, settings.Source{}); err != nil {
 		return err
@@ -208,23 +208,23 @@ func (b *executionBed) install(ctx context.Context) (err error) {
 			}
 		}
 	}
-	if b.requester, err = b.as(requester); err != nil {
+	if b.requester, err = b.clientAs(requester); err != nil {
 		return err
 	}
-	if b.approver, err = b.as(approver); err != nil {
+	if b.approver, err = b.clientAs(approver); err != nil {
 		return err
 	}
-	return b.eventually(ctx, b.guarded)
+	return b.eventually(ctx, b.checkGuarded)
 }
 
-// guarded says why it is not checked yet who asks and who approves: policies are
+// checkGuarded says why it is not checked yet who asks and who approves: policies are
 // in force a moment after they are made.
-func (b *executionBed) guarded(ctx context.Context) error {
-	honest := scaling("guarded", cheap, "none", "")
+func (b *executionBed) checkGuarded(ctx context.Context) error {
+	honest := newScaling("guarded", cheap, "none", "")
 	if err := b.requester.Create(ctx, honest, client.DryRunAll); err != nil || honest.Spec.RequestedBy != requester {
 		return fmt.Errorf("%q may not ask: %w", requester, err)
 	}
-	forged := scaling("guarded", cheap, "none", "")
+	forged := newScaling("guarded", cheap, "none", "")
 	forged.Spec.Approvals = []v1alpha1.Approval{{Approver: approver, Decision: v1alpha1.Approve, PlanHash: "none"}}
 	if err := b.requester.Create(ctx, forged, client.DryRunAll); !apierrors.IsForbidden(err) {
 		return fmt.Errorf("an invalid approval is not rejected: %w", err)
@@ -275,17 +275,17 @@ func (b *executionBed) startController(ctx context.Context, database string, o e
 	return b.eventually(ctx, func(ctx context.Context) error {
 		select {
 		case err := <-b.ended:
-			return finalError{fmt.Errorf("the controller has ended: %w: %s", err, b.said())}
+			return finalError{fmt.Errorf("the controller has ended: %w: %s", err, b.logTail())}
 		default:
-			return b.ready(ctx)
+			return b.checkReady(ctx)
 		}
 	})
 }
 
 const executorGroup = "system:serviceaccounts:" + executor
 
-// said is the end of the controller's log.
-func (b *executionBed) said() string {
+// logTail is the end of the controller's log.
+func (b *executionBed) logTail() string {
 	const most = 4000
 	text, err := os.ReadFile(filepath.Join(b.dir, "controller.log"))
 	if err != nil {
@@ -294,8 +294,8 @@ func (b *executionBed) said() string {
 	return string(text[max(0, len(text)-most):])
 }
 
-// ready asks the controller, where it says that it listens.
-func (b *executionBed) ready(ctx context.Context) error {
+// checkReady asks the controller, where it says that it listens.
+func (b *executionBed) checkReady(ctx context.Context) error {
 	text, err := os.ReadFile(filepath.Join(b.dir, "controller.log"))
 	if err != nil {
 		return err
@@ -337,13 +337,13 @@ func (b *executionBed) eventually(ctx context.Context, check func(context.Contex
 			return final.error
 		}
 		if stopped := backoff.Sleep(ctx, every); stopped != nil {
-			return fmt.Errorf("%w; at last: %w; the controller said: %s", stopped, err, b.said())
+			return fmt.Errorf("%w; at last: %w; the controller said: %s", stopped, err, b.logTail())
 		}
 	}
 }
 
-// targets makes Deployments. Nothing runs for them.
-func (b *executionBed) targets(ctx context.Context, namespace string, n int) ([]string, error) {
+// createTargets makes Deployments. Nothing runs for them.
+func (b *executionBed) createTargets(ctx context.Context, namespace string, n int) ([]string, error) {
 	var names []string
 	for i := range n {
 		names = append(names, fmt.Sprintf("target-%04d", i))
@@ -363,8 +363,8 @@ func (b *executionBed) targets(ctx context.Context, namespace string, n int) ([]
 	})
 }
 
-// scaling is an execution that scales a target.
-func scaling(name, namespace, target string, mode v1alpha1.ExecutionMode) *v1alpha1.KubernetesExecution {
+// newScaling is an execution that scales a target.
+func newScaling(name, namespace, target string, mode v1alpha1.ExecutionMode) *v1alpha1.KubernetesExecution {
 	return &v1alpha1.KubernetesExecution{
 		ObjectMeta: metav1.ObjectMeta{Namespace: executor, Name: name},
 		Spec: v1alpha1.KubernetesExecutionSpec{
@@ -374,8 +374,8 @@ func scaling(name, namespace, target string, mode v1alpha1.ExecutionMode) *v1alp
 	}
 }
 
-// approve approves the plan of an execution.
-func (b *executionBed) approve(ctx context.Context, ke *v1alpha1.KubernetesExecution) error {
+// approvePlan approves the plan of an execution.
+func (b *executionBed) approvePlan(ctx context.Context, ke *v1alpha1.KubernetesExecution) error {
 	return b.approver.Patch(ctx, ke, mergeOf(`{"spec":{"approvals":[{"approver":%q,"decision":"Approve","planHash":%q}]}}`, approver, ke.Status.Plan.Hash))
 }
 

@@ -34,9 +34,9 @@ type follower struct {
 // no others has the API server tell half as much.
 const settled = "status.phase!=,status.phase!=executing"
 
-// follow watches until the bed stops, of executions those that a field selector
+// followExecutions watches until the bed stops, of executions those that a field selector
 // selects.
-func (b *executionBed) follow(ctx context.Context, only string) (*follower, error) {
+func (b *executionBed) followExecutions(ctx context.Context, only string) (*follower, error) {
 	selector, err := fields.ParseSelector(only)
 	if err != nil {
 		return nil, err
@@ -53,7 +53,7 @@ func (b *executionBed) follow(ctx context.Context, only string) (*follower, erro
 		watches.Go(func() {
 			for err == nil {
 				for e := range w.ResultChan() {
-					f.take(e.Object)
+					f.handleObject(e.Object)
 				}
 				if watching.Err() != nil {
 					return
@@ -61,15 +61,15 @@ func (b *executionBed) follow(ctx context.Context, only string) (*follower, erro
 				// An API server may end a watch, and tells the next one all there is.
 				w, err = b.admin.Watch(watching, list, client.InNamespace(executor), client.MatchingFieldsSelector{Selector: of})
 			}
-			f.fail(err)
+			f.failWaiters(err)
 		})
 	}
 	b.onStop(func() error { cancel(); watches.Wait(); return nil })
 	return f, nil
 }
 
-// fail has everybody know who waits.
-func (f *follower) fail(err error) {
+// failWaiters has everybody know who waits.
+func (f *follower) failWaiters(err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.failed = err
@@ -77,23 +77,23 @@ func (f *follower) fail(err error) {
 	f.moved = make(chan struct{})
 }
 
-func (f *follower) take(o runtime.Object) {
+func (f *follower) handleObject(o runtime.Object) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	switch o := o.(type) {
 	case *v1alpha1.KubernetesExecution:
 		f.executions[o.Name] = o
-		f.mark(o.Name + "/" + string(o.Status.Phase))
+		f.markSeen(o.Name + "/" + string(o.Status.Phase))
 		if o.Status.Phase == v1alpha1.PhaseFailed {
 			f.failed = fmt.Errorf("execution %q failed: %s: %s", o.Name, o.Status.ReasonDetail, o.Status.Message)
 		}
 		if meta.IsStatusConditionTrue(o.Status.Conditions, v1alpha1.ConditionAuditRecorded) && len(o.Finalizers) == 0 {
-			f.mark(o.Name + "/" + recorded)
+			f.markSeen(o.Name + "/" + recorded)
 		}
 	case *batchv1.Job:
 		for _, c := range o.Status.Conditions {
 			if c.Status == corev1.ConditionTrue {
-				f.mark(o.Name + "/" + string(c.Type))
+				f.markSeen(o.Name + "/" + string(c.Type))
 			}
 			if c.Status == corev1.ConditionTrue && c.Type == batchv1.JobFailed {
 				f.failed = fmt.Errorf("the Job %q failed: %s", o.Name, c.Message)
@@ -102,7 +102,7 @@ func (f *follower) take(o runtime.Object) {
 	}
 }
 
-func (f *follower) mark(what string) {
+func (f *follower) markSeen(what string) {
 	if _, known := f.at[what]; known {
 		return
 	}
@@ -111,8 +111,8 @@ func (f *follower) mark(what string) {
 	f.moved = make(chan struct{})
 }
 
-// await gives when something was seen first, such as name/completed.
-func (f *follower) await(ctx context.Context, what string) (time.Time, error) {
+// awaitSeen gives when something was seen first, such as name/completed.
+func (f *follower) awaitSeen(ctx context.Context, what string) (time.Time, error) {
 	for {
 		f.mu.Lock()
 		at, moved, failed := f.at[what], f.moved, f.failed

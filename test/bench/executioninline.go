@@ -38,7 +38,7 @@ func executionInlineBench() bench {
 			return nil, err
 		}
 		took, bare, used, err := b.measureInline(ctx)
-		if err = errors.Join(err, b.stop()); err != nil {
+		if err = errors.Join(err, b.stopBed()); err != nil {
 			return nil, err
 		}
 		_, _ = fmt.Fprintf(progress, "%d executions in %s, for which the controller used %s of CPU; the same requests from loops that check nothing: %s\n", inlineMeasured, took, used, bare)
@@ -50,27 +50,27 @@ func executionInlineBench() bench {
 }
 
 func (b *executionBed) measureInline(ctx context.Context) (took, bare, used time.Duration, err error) {
-	f, err := b.follow(ctx, settled)
+	f, err := b.followExecutions(ctx, settled)
 	if err != nil {
 		return 0, 0, 0, err
 	}
-	targets, err := b.targets(ctx, cheap, inlineWarm+inlineMeasured)
+	targets, err := b.createTargets(ctx, cheap, inlineWarm+inlineMeasured)
 	if err != nil {
 		return 0, 0, 0, err
 	}
-	if err := b.inline(ctx, f, targets[:inlineWarm]); err != nil {
+	if err := b.runInline(ctx, f, targets[:inlineWarm]); err != nil {
 		return 0, 0, 0, err
 	}
-	before, err := b.cpu()
+	before, err := b.controllerCPU()
 	if err != nil {
 		return 0, 0, 0, err
 	}
 	began := time.Now()
-	if err := b.inline(ctx, f, targets[inlineWarm:]); err != nil {
+	if err := b.runInline(ctx, f, targets[inlineWarm:]); err != nil {
 		return 0, 0, 0, err
 	}
 	took = time.Since(began)
-	after, err := b.cpu()
+	after, err := b.controllerCPU()
 	if err != nil {
 		return 0, 0, 0, err
 	}
@@ -78,17 +78,17 @@ func (b *executionBed) measureInline(ctx context.Context) (took, bare, used time
 	return took, bare, after - before, err
 }
 
-// inline executes for each target, and returns when all is over.
-func (b *executionBed) inline(ctx context.Context, f *follower, targets []string) error {
+// runInline executes for each target, and returns when all is over.
+func (b *executionBed) runInline(ctx context.Context, f *follower, targets []string) error {
 	err := inParallel(targets, func(target string) error {
-		return b.requester.Create(ctx, scaling(target, cheap, target, ""))
+		return b.requester.Create(ctx, newScaling(target, cheap, target, ""))
 	})
 	if err != nil {
 		return err
 	}
 	for _, target := range targets {
-		if _, err := f.await(ctx, target+"/"+recorded); err != nil {
-			return fmt.Errorf("%w: %s", err, b.said())
+		if _, err := f.awaitSeen(ctx, target+"/"+recorded); err != nil {
+			return fmt.Errorf("%w: %s", err, b.logTail())
 		}
 		if ended := f.execution(target).Status; ended.Phase != v1alpha1.PhaseCompleted || ended.Outcome != v1alpha1.OutcomeSucceeded {
 			return fmt.Errorf("execution %q is %q, want it completed", target, ended.Phase)

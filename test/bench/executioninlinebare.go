@@ -25,7 +25,7 @@ func (b *executionBed) bareInline(ctx context.Context, targets []string, model *
 		return 0, err
 	}
 	<-b.ended
-	writer, err := b.as(controllerUser, "system:serviceaccounts", executorGroup)
+	writer, err := b.clientAs(controllerUser, "system:serviceaccounts", executorGroup)
 	if err != nil {
 		return 0, err
 	}
@@ -39,7 +39,7 @@ func (b *executionBed) bareInline(ctx context.Context, targets []string, model *
 		delete(course.begun, later)
 	}
 	began := time.Now()
-	err = inParallel(targets, func(target string) error { return course.run(ctx, target) })
+	err = inParallel(targets, func(target string) error { return course.runCourse(ctx, target) })
 	return time.Since(began), err
 }
 
@@ -50,8 +50,8 @@ type bareCourse struct {
 	begun, ended map[string]any // statuses
 }
 
-func (c bareCourse) run(ctx context.Context, target string) error {
-	ke := scaling("bare-"+target, cheap, target, "")
+func (c bareCourse) runCourse(ctx context.Context, target string) error {
+	ke := newScaling("bare-"+target, cheap, target, "")
 	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: cheap, Name: target}}
 	scale := func(o ...client.SubResourcePatchOption) error {
 		return c.bed.admin.SubResource("scale").Patch(ctx, d.DeepCopy(), mergeOf(`{"spec":{"replicas":%d}}`, replicasBefore), o...)
@@ -68,12 +68,12 @@ func (c bareCourse) run(ctx context.Context, target string) error {
 		func() error { return c.bed.admin.Get(ctx, client.ObjectKeyFromObject(d), d) },
 		func() error { return scale(client.DryRunAll) },
 		func() error { return held(fmt.Sprintf("[%q]", v1alpha1.Finalizer)) },
-		func() error { return c.apply(ctx, ke, c.begun, "bare") },
+		func() error { return c.applyStatus(ctx, ke, c.begun, "bare") },
 		func() error { return c.bed.admin.Get(ctx, client.ObjectKeyFromObject(d), d) },
 		func() error { return scale() },
-		func() error { return c.apply(ctx, ke, c.ended, "bare") },
-		func() error { return c.tell(ctx, ke) },
-		func() error { return c.apply(ctx, ke, audited, "bare-audit") },
+		func() error { return c.applyStatus(ctx, ke, c.ended, "bare") },
+		func() error { return c.createEvent(ctx, ke) },
+		func() error { return c.applyStatus(ctx, ke, audited, "bare-audit") },
 		func() error { return held("null") },
 	} {
 		if err := step(); err != nil {
@@ -83,7 +83,7 @@ func (c bareCourse) run(ctx context.Context, target string) error {
 	return nil
 }
 
-func (c bareCourse) apply(ctx context.Context, ke *v1alpha1.KubernetesExecution, status map[string]any, owner client.FieldOwner) error {
+func (c bareCourse) applyStatus(ctx context.Context, ke *v1alpha1.KubernetesExecution, status map[string]any, owner client.FieldOwner) error {
 	o := &unstructured.Unstructured{Object: map[string]any{"status": runtime.DeepCopyJSON(status)}}
 	o.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(v1alpha1.Kind))
 	o.SetNamespace(ke.Namespace)
@@ -94,7 +94,7 @@ func (c bareCourse) apply(ctx context.Context, ke *v1alpha1.KubernetesExecution,
 	return err
 }
 
-func (c bareCourse) tell(ctx context.Context, ke *v1alpha1.KubernetesExecution) error {
+func (c bareCourse) createEvent(ctx context.Context, ke *v1alpha1.KubernetesExecution) error {
 	return c.writer.Create(ctx, &eventsv1.Event{
 		ObjectMeta: metav1.ObjectMeta{Namespace: ke.Namespace, Name: ke.Name}, EventTime: metav1.NowMicro(), ReportingController: "bare", ReportingInstance: "bare",
 		Action: "Execute", Reason: "ExecutionCompletedPermanent", Type: corev1.EventTypeNormal, Note: "it goes back",

@@ -43,14 +43,14 @@ func executionJobsBench() bench {
 			return nil, err
 		}
 		ours, bare, woken, err := b.measureJobs(ctx)
-		if err = errors.Join(err, b.stop()); err != nil {
+		if err = errors.Join(err, b.stopBed()); err != nil {
 			return nil, err
 		}
 		_, _ = fmt.Fprintf(progress, "%d executions: median %.0f ms to completed, bare Jobs %.0f ms to Complete; Pods' ends to results: median %.1f ms, longest %.1f ms\n",
-			len(ours), median(ours), median(bare), median(woken), woken[len(woken)-1])
+			len(ours), medianOf(ours), medianOf(bare), medianOf(woken), woken[len(woken)-1])
 		return []line{
-			{kind: "value", name: overhead, value: median(ours) - median(bare), unit: "ms", op: "<=", want: 500},
-			{kind: "value", name: wake, value: median(woken), unit: "ms", op: "<=", want: 100},
+			{kind: "value", name: overhead, value: medianOf(ours) - medianOf(bare), unit: "ms", op: "<=", want: 500},
+			{kind: "value", name: wake, value: medianOf(woken), unit: "ms", op: "<=", want: 100},
 		}, nil
 	}}
 }
@@ -59,59 +59,59 @@ func executionJobsBench() bench {
 func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
 func (b *executionBed) measureJobs(ctx context.Context) (ours, bare, woken []float64, err error) {
-	f, err := b.follow(ctx, "")
+	f, err := b.followExecutions(ctx, "")
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	targets, err := b.targets(ctx, cheap, jobsWarm+jobsMeasured)
+	targets, err := b.createTargets(ctx, cheap, jobsWarm+jobsMeasured)
 	if err != nil {
 		return nil, nil, nil, err
 	}
 	for i, target := range targets {
 		if i == jobsWarm {
 			ours, bare = nil, nil
-			if _, err := b.trail.next(); err != nil {
+			if _, err := b.trail.nextWrites(); err != nil {
 				return nil, nil, nil, err
 			}
 		}
-		took, err := b.takes(ctx, f, scaling(target, cheap, target, ""), string(v1alpha1.PhaseCompleted))
+		took, err := b.measureCreation(ctx, f, newScaling(target, cheap, target, ""), string(v1alpha1.PhaseCompleted))
 		if err != nil {
 			return nil, nil, nil, err
 		}
 		ours = append(ours, took)
-		if _, err := f.await(ctx, target+"/"+recorded); err != nil { // it is not to be in the way of the next
+		if _, err := f.awaitSeen(ctx, target+"/"+recorded); err != nil { // it is not to be in the way of the next
 			return nil, nil, nil, err
 		}
-		again, err := b.bare(ctx, target, job.Name(f.execution(target).UID, v1alpha1.PurposeExecute, 1))
+		again, err := b.resetAndCopyJob(ctx, target, job.Name(f.execution(target).UID, v1alpha1.PurposeExecute, 1))
 		if err != nil {
 			return nil, nil, nil, err
 		}
-		took, err = b.takes(ctx, f, again, string(batchv1.JobComplete))
+		took, err = b.measureCreation(ctx, f, again, string(batchv1.JobComplete))
 		if err != nil {
 			return nil, nil, nil, err
 		}
 		bare = append(bare, took)
-		if err := b.did(ctx, target); err != nil {
+		if err := b.checkEffect(ctx, target); err != nil {
 			return nil, nil, nil, err
 		}
 	}
-	woken, err = b.wakes(f, targets[jobsWarm:])
+	woken, err = b.measureWakes(f, targets[jobsWarm:])
 	return ours, bare, woken, err
 }
 
-// takes creates an object, and gives how long it is until it is as wanted.
-func (b *executionBed) takes(ctx context.Context, f *follower, o client.Object, state string) (ms float64, err error) {
+// measureCreation creates an object, and gives how long it is until it is as wanted.
+func (b *executionBed) measureCreation(ctx context.Context, f *follower, o client.Object, state string) (ms float64, err error) {
 	began := time.Now()
 	if err := b.admin.Create(ctx, o); err != nil {
 		return 0, err
 	}
-	ended, err := f.await(ctx, o.GetName()+"/"+state)
+	ended, err := f.awaitSeen(ctx, o.GetName()+"/"+state)
 	return milliseconds(ended.Sub(began)), err
 }
 
-// bare takes back what a Job did, and gives one of the same Pod that nobody
+// resetAndCopyJob takes back what a Job did, and gives one of the same Pod that nobody
 // follows.
-func (b *executionBed) bare(ctx context.Context, target, name string) (*batchv1.Job, error) {
+func (b *executionBed) resetAndCopyJob(ctx context.Context, target, name string) (*batchv1.Job, error) {
 	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: cheap, Name: target}}
 	err := b.admin.Patch(ctx, d, mergeOf(`{"metadata":{"annotations":{%q:null}},"spec":{"replicas":%d}}`, v1alpha1.AnnotationLastExecution, replicasBefore))
 	if err != nil {
@@ -127,8 +127,8 @@ func (b *executionBed) bare(ctx context.Context, target, name string) (*batchv1.
 	return again, nil
 }
 
-// did checks that a bare Job has done the same.
-func (b *executionBed) did(ctx context.Context, target string) error {
+// checkEffect checks that a bare Job has done the same.
+func (b *executionBed) checkEffect(ctx context.Context, target string) error {
 	var d appsv1.Deployment
 	if err := b.admin.Get(ctx, client.ObjectKey{Namespace: cheap, Name: target}, &d); err != nil {
 		return err
@@ -139,9 +139,9 @@ func (b *executionBed) did(ctx context.Context, target string) error {
 	return nil
 }
 
-// wakes are how long it took from the ends of Pods to the results of executions.
-func (b *executionBed) wakes(f *follower, names []string) (ms []float64, err error) {
-	writes, err := b.trail.next()
+// measureWakes are how long it took from the ends of Pods to the results of executions.
+func (b *executionBed) measureWakes(f *follower, names []string) (ms []float64, err error) {
+	writes, err := b.trail.nextWrites()
 	if err != nil {
 		return nil, err
 	}
@@ -150,9 +150,9 @@ func (b *executionBed) wakes(f *follower, names []string) (ms []float64, err err
 		var ended, stored time.Time
 		for _, w := range writes {
 			switch {
-			case ended.IsZero() && w.what() == "patch pods/status" && strings.HasPrefix(w.name(), pod) && w.RequestObject.Status.Phase == "Succeeded":
+			case ended.IsZero() && w.writeKind() == "patch pods/status" && strings.HasPrefix(w.objectName(), pod) && w.RequestObject.Status.Phase == "Succeeded":
 				ended = w.Answered
-			case stored.IsZero() && w.what() == "patch kubernetesexecutions/status" && w.name() == name && w.RequestObject.Status.Phase == string(v1alpha1.PhaseCompleted):
+			case stored.IsZero() && w.writeKind() == "patch kubernetesexecutions/status" && w.objectName() == name && w.RequestObject.Status.Phase == string(v1alpha1.PhaseCompleted):
 				stored = w.Answered
 			}
 		}

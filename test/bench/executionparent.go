@@ -34,11 +34,11 @@ func executionParentBench() bench {
 			return nil, err
 		}
 		took, err := b.measureParents(ctx)
-		if err = errors.Join(err, b.stop()); err != nil {
+		if err = errors.Join(err, b.stopBed()); err != nil {
 			return nil, err
 		}
-		_, _ = fmt.Fprintf(progress, "%d parents: woken after %.1f ms (median), %.1f ms at the most\n", len(took), median(took), slices.Max(took))
-		return []line{{kind: "value", name: name, value: median(took), unit: "ms", op: "<=", want: 1000}}, nil
+		_, _ = fmt.Fprintf(progress, "%d parents: woken after %.1f ms (median), %.1f ms at the most\n", len(took), medianOf(took), slices.Max(took))
+		return []line{{kind: "value", name: name, value: medianOf(took), unit: "ms", op: "<=", want: 1000}}, nil
 	}}
 }
 
@@ -51,12 +51,12 @@ func (b *executionBed) measureParents(ctx context.Context) (ms []float64, err er
 	done := make(chan error, 1)
 	go func() { done <- m.Start(running) }()
 	b.onStop(func() error { cancel(); return <-done })
-	targets, err := b.targets(ctx, cheap, parentsWarm+parentsMeasured)
+	targets, err := b.createTargets(ctx, cheap, parentsWarm+parentsMeasured)
 	if err != nil {
 		return nil, err
 	}
 	for i, target := range targets {
-		took, err := b.parent(ctx, target)
+		took, err := b.measureParent(ctx, target)
 		if err != nil {
 			return nil, err
 		}
@@ -67,8 +67,8 @@ func (b *executionBed) measureParents(ctx context.Context) (ms []float64, err er
 	return ms, nil
 }
 
-// parent gives how long after the end of its execution a parent noticed.
-func (b *executionBed) parent(ctx context.Context, target string) (ms float64, err error) {
+// measureParent gives how long after the end of its execution a parent noticed.
+func (b *executionBed) measureParent(ctx context.Context, target string) (ms float64, err error) {
 	rr := &remediation.Request{
 		ObjectMeta: metav1.ObjectMeta{Namespace: executor, Name: target},
 		Spec: remediation.Spec{

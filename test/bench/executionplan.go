@@ -43,14 +43,14 @@ func executionPlanBench() bench {
 			return nil, err
 		}
 		alone, took, bare, err := b.measurePlans(ctx)
-		if err = errors.Join(err, b.stop()); err != nil {
+		if err = errors.Join(err, b.stopBed()); err != nil {
 			return nil, err
 		}
 		slices.Sort(took)
 		slices.Sort(bare)
 		p99, bareP99 := took[len(took)*99/100], bare[len(bare)*99/100]
 		_, _ = fmt.Fprintf(progress, "%d plans, %d at once: median %.0f ms, 99th percentile %.0f ms, longest %.0f ms; one by one: median %.1f ms\n",
-			len(took), plansAtOnce, took[len(took)/2], p99, took[len(took)-1], median(alone))
+			len(took), plansAtOnce, took[len(took)/2], p99, took[len(took)-1], medianOf(alone))
 		_, _ = fmt.Fprintf(progress, "the same requests from a loop that checks nothing: median %.0f ms, 99th percentile %.0f ms\n", bare[len(bare)/2], bareP99)
 		return []line{
 			{kind: "value", name: name, value: p99, unit: "ms", op: "<=", want: 100},
@@ -60,7 +60,7 @@ func executionPlanBench() bench {
 }
 
 func (b *executionBed) measurePlans(ctx context.Context) (alone, together, bare []float64, err error) {
-	targets, err := b.targets(ctx, dear, plansAtOnce)
+	targets, err := b.createTargets(ctx, dear, plansAtOnce)
 	if err != nil {
 		return nil, nil, nil, err
 	}
@@ -99,7 +99,7 @@ func (b *executionBed) barePlans(ctx context.Context, targets []string) (ms []fl
 		return nil, err
 	}
 	<-b.ended
-	writer, err := b.as(controllerUser, "system:serviceaccounts", executorGroup)
+	writer, err := b.clientAs(controllerUser, "system:serviceaccounts", executorGroup)
 	if err != nil {
 		return nil, err
 	}
@@ -138,13 +138,13 @@ func (b *executionBed) barePlans(ctx context.Context, targets []string) (ms []fl
 // an approval, and gives how long each was without a plan. Unless it is nil, plan
 // is who makes the plan of a created execution.
 func (b *executionBed) plans(ctx context.Context, prefix string, targets []string, plan func(target string, ke *v1alpha1.KubernetesExecution) error) (ms []float64, err error) {
-	if _, err := b.trail.next(); err != nil {
+	if _, err := b.trail.nextWrites(); err != nil {
 		return nil, err
 	}
 	errs := make(chan error)
 	for _, target := range targets {
 		go func() {
-			ke := scaling(prefix+target, dear, target, "")
+			ke := newScaling(prefix+target, dear, target, "")
 			err := b.requester.Create(ctx, ke)
 			if err == nil && plan != nil {
 				err = plan(target, ke)
@@ -158,7 +158,7 @@ func (b *executionBed) plans(ctx context.Context, prefix string, targets []strin
 	if err != nil {
 		return nil, err
 	}
-	created, validated, err := b.planned(ctx, len(targets))
+	created, validated, err := b.awaitPlanned(ctx, len(targets))
 	if err != nil {
 		return nil, err
 	}
@@ -172,25 +172,25 @@ func (b *executionBed) plans(ctx context.Context, prefix string, targets []strin
 	return ms, nil
 }
 
-// planned waits until executions wait for an approval, and says when each was
+// awaitPlanned waits until executions wait for an approval, and says when each was
 // created and when it was validated.
-func (b *executionBed) planned(ctx context.Context, n int) (created, validated map[string]time.Time, err error) {
+func (b *executionBed) awaitPlanned(ctx context.Context, n int) (created, validated map[string]time.Time, err error) {
 	created, validated = map[string]time.Time{}, map[string]time.Time{}
 	for len(validated) < n || len(created) < n { // a write may be logged after what follows it
 		if err := backoff.Sleep(ctx, 20*time.Millisecond); err != nil {
-			return nil, nil, fmt.Errorf("%d of %d executions wait for an approval: %w: %s", len(validated), n, err, b.said())
+			return nil, nil, fmt.Errorf("%d of %d executions wait for an approval: %w: %s", len(validated), n, err, b.logTail())
 		}
-		writes, err := b.trail.next()
+		writes, err := b.trail.nextWrites()
 		if err != nil {
 			return nil, nil, err
 		}
 		for _, w := range writes {
 			switch {
-			case w.what() == "create kubernetesexecutions":
-				created[w.name()] = w.Answered
-			case w.what() != "patch kubernetesexecutions/status":
+			case w.writeKind() == "create kubernetesexecutions":
+				created[w.objectName()] = w.Answered
+			case w.writeKind() != "patch kubernetesexecutions/status":
 			case w.RequestObject.Status.Phase == string(v1alpha1.PhaseWaitingApproval):
-				validated[w.name()] = w.Answered
+				validated[w.objectName()] = w.Answered
 			}
 		}
 	}

@@ -45,11 +45,11 @@ rules:
 func newTrail(dir, policy string) (*trail, error) {
 	t := &trail{dir: dir}
 	const mode = 0o600
-	if err := os.WriteFile(t.path("policy.yaml"), []byte(policy), mode); err != nil {
+	if err := os.WriteFile(t.filePath("policy.yaml"), []byte(policy), mode); err != nil {
 		return nil, err
 	}
 	// The API server adds to what is there.
-	file, err := os.OpenFile(t.path("log"), os.O_CREATE|os.O_RDONLY, mode)
+	file, err := os.OpenFile(t.filePath("log"), os.O_CREATE|os.O_RDONLY, mode)
 	if err != nil {
 		return nil, err
 	}
@@ -57,10 +57,10 @@ func newTrail(dir, policy string) (*trail, error) {
 	return t, nil
 }
 
-func (t *trail) path(name string) string { return filepath.Join(t.dir, "audit-"+name) }
+func (t *trail) filePath(name string) string { return filepath.Join(t.dir, "audit-"+name) }
 
-func (t *trail) args() []string {
-	return []string{"--audit-policy-file=" + t.path("policy.yaml"), "--audit-log-path=" + t.path("log"), "--audit-log-maxsize=1000"}
+func (t *trail) apiServerArgs() []string {
+	return []string{"--audit-policy-file=" + t.filePath("policy.yaml"), "--audit-log-path=" + t.filePath("log"), "--audit-log-maxsize=1000"}
 }
 
 // A write is one request that the API server has answered.
@@ -79,8 +79,8 @@ type write struct {
 	Answered time.Time `json:"stageTimestamp"`
 }
 
-// what is the kind of a write.
-func (w write) what() string {
+// writeKind is the kind of a write.
+func (w write) writeKind() string {
 	text := w.Verb + " " + w.ObjectRef.Resource
 	if w.ObjectRef.Subresource != "" {
 		text += "/" + w.ObjectRef.Subresource
@@ -91,17 +91,17 @@ func (w write) what() string {
 	return text
 }
 
-// name is that of the object.
-func (w write) name() string {
+// objectName is that of the object.
+func (w write) objectName() string {
 	if w.ObjectRef.Name != "" {
 		return w.ObjectRef.Name
 	}
 	return w.RequestObject.Metadata.Name
 }
 
-// next are the writes since the last call. The API server has logged a write
+// nextWrites are the writes since the last call. The API server has logged a write
 // when, or a moment after, it was answered.
-func (t *trail) next() ([]write, error) {
+func (t *trail) nextWrites() ([]write, error) {
 	var writes []write
 	for {
 		text, err := t.read.ReadString('\n')

@@ -33,7 +33,7 @@ func executionWaitingBench() bench {
 			return nil, err
 		}
 		share, err := b.measureWaiting(ctx, progress)
-		if err = errors.Join(err, b.stop()); err != nil {
+		if err = errors.Join(err, b.stopBed()); err != nil {
 			return nil, err
 		}
 		return []line{{kind: "value", name: name, value: share, unit: "cores", op: "<=", want: 0.02}}, nil
@@ -41,7 +41,7 @@ func executionWaitingBench() bench {
 }
 
 func (b *executionBed) measureWaiting(ctx context.Context, progress io.Writer) (share float64, err error) {
-	targets, err := b.targets(ctx, dear, waitingTargets)
+	targets, err := b.createTargets(ctx, dear, waitingTargets)
 	if err != nil {
 		return 0, err
 	}
@@ -53,7 +53,7 @@ func (b *executionBed) measureWaiting(ctx context.Context, progress io.Writer) (
 	began := time.Now()
 	go func() {
 		created <- inParallel(numbers, func(i int) error {
-			return b.requester.Create(ctx, scaling(fmt.Sprintf("waiting-%d", i), dear, targets[i%len(targets)], ""))
+			return b.requester.Create(ctx, newScaling(fmt.Sprintf("waiting-%d", i), dear, targets[i%len(targets)], ""))
 		})
 	}()
 	if err := b.awaitWaiting(ctx, waitingExecutions, created); err != nil {
@@ -63,7 +63,7 @@ func (b *executionBed) measureWaiting(ctx context.Context, progress io.Writer) (
 	if err := backoff.Sleep(ctx, 10*time.Second); err != nil { // events, the audit and the collector of garbage come to an end
 		return 0, err
 	}
-	before, err := b.cpu()
+	before, err := b.controllerCPU()
 	if err != nil {
 		return 0, err
 	}
@@ -71,7 +71,7 @@ func (b *executionBed) measureWaiting(ctx context.Context, progress io.Writer) (
 	if err := backoff.Sleep(ctx, waitingTime); err != nil {
 		return 0, err
 	}
-	after, err := b.cpu()
+	after, err := b.controllerCPU()
 	took := time.Since(began)
 	_, _ = fmt.Fprintf(progress, "the controller used %s of CPU in %s\n", after-before, took)
 	return float64(after-before) / float64(took), err
@@ -90,23 +90,23 @@ func (b *executionBed) awaitWaiting(ctx context.Context, want int, created <-cha
 		default:
 		}
 		if err := backoff.Sleep(ctx, 100*time.Millisecond); err != nil {
-			return fmt.Errorf("%d of %d executions wait for an approval: %w: %s", len(waiting), want, err, b.said())
+			return fmt.Errorf("%d of %d executions wait for an approval: %w: %s", len(waiting), want, err, b.logTail())
 		}
-		writes, err := b.trail.next()
+		writes, err := b.trail.nextWrites()
 		if err != nil {
 			return err
 		}
 		for _, w := range writes {
-			if w.what() == "patch kubernetesexecutions/status" && w.RequestObject.Status.Phase == string(v1alpha1.PhaseWaitingApproval) {
-				waiting[w.name()] = true
+			if w.writeKind() == "patch kubernetesexecutions/status" && w.RequestObject.Status.Phase == string(v1alpha1.PhaseWaitingApproval) {
+				waiting[w.objectName()] = true
 			}
 		}
 	}
 	return nil
 }
 
-// cpu is what the controller has used.
-func (b *executionBed) cpu() (time.Duration, error) {
+// controllerCPU is what the controller has used.
+func (b *executionBed) controllerCPU() (time.Duration, error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", b.controller.Process.Pid))
 	if err != nil {
 		return 0, err

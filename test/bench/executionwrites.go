@@ -42,7 +42,7 @@ func executionWritesBench() bench {
 			return nil, err
 		}
 		counts, err := b.measureWrites(ctx, progress)
-		if err = errors.Join(err, b.stop()); err != nil {
+		if err = errors.Join(err, b.stopBed()); err != nil {
 			return nil, err
 		}
 		return []line{
@@ -53,11 +53,11 @@ func executionWritesBench() bench {
 }
 
 func (b *executionBed) measureWrites(ctx context.Context, progress io.Writer) (map[v1alpha1.ExecutionMode]float64, error) {
-	f, err := b.follow(ctx, "")
+	f, err := b.followExecutions(ctx, "")
 	if err != nil {
 		return nil, err
 	}
-	targets, err := b.targets(ctx, dear, 2*(writesWarm+writesCounted))
+	targets, err := b.createTargets(ctx, dear, 2*(writesWarm+writesCounted))
 	if err != nil {
 		return nil, err
 	}
@@ -72,13 +72,13 @@ func (b *executionBed) measureWrites(ctx context.Context, progress io.Writer) (m
 			return nil, err
 		}
 		targets = targets[writesWarm+writesCounted:]
-		asked := float64(count(warm, write.asks)+count(writes, write.asks)) / (writesWarm + writesCounted)
+		asked := float64(countWrites(warm, write.isReview)+countWrites(writes, write.isReview)) / (writesWarm + writesCounted)
 		each := func(what func(write) bool) float64 {
-			return float64(count(writes, func(w write) bool { return what(w) && !w.asks() })) / writesCounted
+			return float64(countWrites(writes, func(w write) bool { return what(w) && !w.isReview() })) / writesCounted
 		}
-		counts[mode] = each(write.own) + asked
+		counts[mode] = each(write.isOwn) + asked
 		_, _ = fmt.Fprintf(progress, "%d executions, %s: each %.2f writes as the controller, reviews and tokens %.2f of them, and %.2f as the account of the action:\n%s",
-			writesCounted, mode, counts[mode], asked, each(write.borrowed), tally(writes))
+			writesCounted, mode, counts[mode], asked, each(write.isImpersonated), summarizeWrites(writes))
 	}
 	return counts, nil
 }
@@ -86,7 +86,7 @@ func (b *executionBed) measureWrites(ctx context.Context, progress io.Writer) (m
 // writesOf are the writes of the controller's process for one execution for each
 // target.
 func (b *executionBed) writesOf(ctx context.Context, f *follower, mode v1alpha1.ExecutionMode, targets []string) (ours []write, err error) {
-	if _, err := b.trail.next(); err != nil {
+	if _, err := b.trail.nextWrites(); err != nil {
 		return nil, err
 	}
 	for some := range slices.Chunk(targets, writesAtOnce) {
@@ -99,11 +99,11 @@ func (b *executionBed) writesOf(ctx context.Context, f *follower, mode v1alpha1.
 		if err := backoff.Sleep(ctx, 2*time.Second); err != nil {
 			return nil, err
 		}
-		writes, err := b.trail.next()
+		writes, err := b.trail.nextWrites()
 		if err != nil {
 			return nil, err
 		}
-		more := slices.DeleteFunc(writes, func(w write) bool { return !w.own() && !w.borrowed() })
+		more := slices.DeleteFunc(writes, func(w write) bool { return !w.isOwn() && !w.isImpersonated() })
 		if len(more) == 0 {
 			return ours, nil
 		}
@@ -113,20 +113,20 @@ func (b *executionBed) writesOf(ctx context.Context, f *follower, mode v1alpha1.
 
 // executeApproved has an execution be approved and end.
 func (b *executionBed) executeApproved(ctx context.Context, f *follower, mode v1alpha1.ExecutionMode, target string) error {
-	if err := b.requester.Create(ctx, scaling(target, dear, target, mode)); err != nil {
+	if err := b.requester.Create(ctx, newScaling(target, dear, target, mode)); err != nil {
 		return err
 	}
-	if _, err := f.await(ctx, target+"/"+string(v1alpha1.PhaseWaitingApproval)); err != nil {
+	if _, err := f.awaitSeen(ctx, target+"/"+string(v1alpha1.PhaseWaitingApproval)); err != nil {
 		return err
 	}
-	if err := b.approve(ctx, f.execution(target).DeepCopy()); err != nil {
+	if err := b.approvePlan(ctx, f.execution(target).DeepCopy()); err != nil {
 		return err
 	}
-	_, err := f.await(ctx, target+"/"+recorded)
+	_, err := f.awaitSeen(ctx, target+"/"+recorded)
 	return err
 }
 
-func count(writes []write, what func(write) bool) (n int) {
+func countWrites(writes []write, what func(write) bool) (n int) {
 	for _, w := range writes {
 		if what(w) {
 			n++
@@ -138,31 +138,31 @@ func count(writes []write, what func(write) bool) (n int) {
 // runnerAgent is how runners in Jobs call themselves.
 const runnerAgent = "fleetloop-action-runner"
 
-// own says whether the controller wrote it as itself, for an execution.
-func (w write) own() bool {
+// isOwn says whether the controller wrote it as itself, for an execution.
+func (w write) isOwn() bool {
 	return w.User.Username == controllerUser && w.ObjectRef.Resource != "leases"
 }
 
-// borrowed says whether the controller's process wrote it as the account of an
+// isImpersonated says whether the controller's process wrote it as the account of an
 // action, as which the runners in Jobs write as well.
-func (w write) borrowed() bool {
+func (w write) isImpersonated() bool {
 	return w.User.Username != controllerUser && strings.HasPrefix(w.User.Username, "system:serviceaccount:"+executor+":") && !strings.HasPrefix(w.UserAgent, runnerAgent)
 }
 
-// asks says whether it is a question, whose answer does for a while.
-func (w write) asks() bool {
+// isReview says whether it is a question, whose answer does for a while.
+func (w write) isReview() bool {
 	return w.ObjectRef.Resource == "subjectaccessreviews" || w.ObjectRef.Subresource == "token"
 }
 
-// tally tells of writes by their kinds.
-func tally(writes []write) string {
+// summarizeWrites tells of writes by their kinds.
+func summarizeWrites(writes []write) string {
 	counts := map[string]int{}
 	for _, w := range writes {
 		who := "as the controller"
-		if w.borrowed() {
+		if w.isImpersonated() {
 			who = "as the account of the action"
 		}
-		counts[w.what()+" "+who]++
+		counts[w.writeKind()+" "+who]++
 	}
 	var b strings.Builder
 	for _, what := range slices.Sorted(maps.Keys(counts)) {

@@ -49,9 +49,9 @@ func (f *fleetLines) appendLine(b []byte, i int) []byte {
 		region, region, region, region, i%9, i%256, 3+i%20, i%24)
 }
 
-// tell tells every five seconds how far the lines were read, until the
+// reportProgress tells every five seconds how far the lines were read, until the
 // function that it gives is called.
-func (f *fleetLines) tell(w io.Writer) (end func()) {
+func (f *fleetLines) reportProgress(w io.Writer) (end func()) {
 	var g sync.WaitGroup
 	done := make(chan struct{})
 	g.Go(func() {

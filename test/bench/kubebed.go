@@ -56,7 +56,7 @@ func measureKubebedStart(ctx context.Context, progress io.Writer) (seconds float
 		}
 	}
 	_, _ = fmt.Fprintf(progress, "a control plane answers after %.2f s\n", took)
-	return median(took), nil
+	return medianOf(took), nil
 }
 
 // kubebedColdBench measures how long it takes to build the programs of a

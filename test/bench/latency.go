@@ -40,8 +40,8 @@ func latencyBench() bench {
 		if err != nil {
 			return nil, err
 		}
-		tell(progress, "the API's answer", took.answer)
-		p99 := tell(progress, "the broker's confirm", took.event)
+		reportDelays(progress, "the API's answer", took.answer)
+		p99 := reportDelays(progress, "the broker's confirm", took.event)
 		return []line{{kind: "value", name: name, value: float64(p99) / float64(time.Millisecond), unit: "ms", op: "<=", want: 50}}, nil
 	}}
 }
@@ -50,8 +50,8 @@ func latencyBench() bench {
 // the events about them confirmed.
 type delays struct{ answer, event []time.Duration }
 
-// tell tells of delays, and gives the 99th percentile.
-func tell(progress io.Writer, to string, took []time.Duration) time.Duration {
+// reportDelays tells of delays, and gives the 99th percentile.
+func reportDelays(progress io.Writer, to string, took []time.Duration) time.Duration {
 	slices.Sort(took)
 	p99 := took[len(took)*99/100]
 	_, _ = fmt.Fprintf(progress, "%d changes, %d a second, to %s: median %s, 90th percentile %s, 99th %s, longest %s\n",
@@ -70,7 +70,7 @@ func measureLatency(ctx context.Context, progress io.Writer) (took delays, err e
 	if err != nil {
 		return took, err
 	}
-	defer func() { err = errors.Join(err, db.stop()) }()
+	defer func() { err = errors.Join(err, db.stopServer()) }()
 	fleet := pgbench.Fleet{Rows: watched, Reported: time.Now()}
 	if err := pgbench.Load(ctx, db.server.URL(), fleet); err != nil {
 		return took, err
@@ -87,13 +87,13 @@ func measureLatency(ctx context.Context, progress io.Writer) (took delays, err e
 	defer func() { err = errors.Join(err, stop()) }()
 	seen := confirmed{at: map[string]time.Time{}}
 	watcher, err := child.Start(ctx, configFor(client.Endpoint())+"source: {mode: watch}\n", child.Options{
-		Broker: broker.URL(), Topic: broker.Topic(), OnEvent: seen.note,
+		Broker: broker.URL(), Topic: broker.Topic(), OnEvent: seen.noteEvent,
 	})
 	if err != nil {
 		return took, err
 	}
 	defer func() { err = errors.Join(err, watcher.Stop()) }()
-	return (&changer{client: client, fleet: fleet, seen: &seen}).measure(ctx, progress)
+	return (&changer{client: client, fleet: fleet, seen: &seen}).measureDelays(ctx, progress)
 }
 
 // startAPI runs the fleet API as its binary does, and waits until it answers.
@@ -141,7 +141,7 @@ type confirmed struct {
 	at map[string]time.Time // the first such event
 }
 
-func (c *confirmed) note(e child.Event) {
+func (c *confirmed) noteEvent(e child.Event) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if _, ok := c.at[e.ResourceID]; !ok && e.Generation > 1 {
@@ -149,7 +149,7 @@ func (c *confirmed) note(e child.Event) {
 	}
 }
 
-func (c *confirmed) when(id string) (time.Time, bool) {
+func (c *confirmed) confirmedAt(id string) (time.Time, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	at, ok := c.at[id]
@@ -164,18 +164,18 @@ type changer struct {
 	next   int // change
 }
 
-// id is the resource that is changed by change n: each one is another, from
+// resourceID is the resource that is changed by change n: each one is another, from
 // all over the list.
-func (c *changer) id(n int) string { return c.fleet.ID(n * 7919 % watched).String() }
+func (c *changer) resourceID(n int) string { return c.fleet.ID(n * 7919 % watched).String() }
 
-func (c *changer) change(ctx context.Context, n int) error {
+func (c *changer) changeSpec(ctx context.Context, n int) error {
 	spec := fmt.Appendf(nil, `{"provider":{"type":"aws","region":"eu-1"},"nodes":{"minimum":3,"maximum":%d}}`, 100+n)
-	_, err := c.client.Patch(ctx, v1.CollectionClusters, c.id(n), v1.PatchRequest{Spec: json.RawMessage(spec)})
+	_, err := c.client.Patch(ctx, v1.CollectionClusters, c.resourceID(n), v1.PatchRequest{Spec: json.RawMessage(spec)})
 	return err
 }
 
-// measure changes specs on time and gives how long each took to its event.
-func (c *changer) measure(ctx context.Context, progress io.Writer) (took delays, err error) {
+// measureDelays changes specs on time and gives how long each took to its event.
+func (c *changer) measureDelays(ctx context.Context, progress io.Writer) (took delays, err error) {
 	if err := c.awaitWatch(ctx); err != nil {
 		return took, err
 	}
@@ -191,7 +191,7 @@ func (c *changer) measure(ctx context.Context, progress io.Writer) (took delays,
 			return took, err
 		}
 		sent.Go(func() {
-			errs[i] = c.change(ctx, first+i)
+			errs[i] = c.changeSpec(ctx, first+i)
 			answered[i] = time.Since(at)
 		})
 	}
@@ -201,7 +201,7 @@ func (c *changer) measure(ctx context.Context, progress io.Writer) (took delays,
 	}
 	took.answer = answered[warmUp:]
 	for i := warmUp; i < len(errs); i++ {
-		at, err := c.event(ctx, first+i, 10*time.Second)
+		at, err := c.awaitEvent(ctx, first+i, 10*time.Second)
 		if err != nil {
 			return took, err
 		}
@@ -216,22 +216,22 @@ func (c *changer) awaitWatch(ctx context.Context) error {
 	for {
 		n, begin := c.next, time.Now()
 		c.next++
-		if err := c.change(ctx, n); err != nil {
+		if err := c.changeSpec(ctx, n); err != nil {
 			return err
 		}
-		at, err := c.event(ctx, n, time.Minute)
+		at, err := c.awaitEvent(ctx, n, time.Minute)
 		if err != nil || at.Sub(begin) < 100*time.Millisecond {
 			return err
 		}
 	}
 }
 
-// event waits for the event about a change.
-func (c *changer) event(ctx context.Context, n int, patience time.Duration) (time.Time, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("no event about %s within %s", c.id(n), patience))
+// awaitEvent waits for the event about a change.
+func (c *changer) awaitEvent(ctx context.Context, n int, patience time.Duration) (time.Time, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("no event about %s within %s", c.resourceID(n), patience))
 	defer cancel()
 	for {
-		if at, ok := c.seen.when(c.id(n)); ok {
+		if at, ok := c.seen.confirmedAt(c.resourceID(n)); ok {
 			return at, nil
 		}
 		if err := backoff.Sleep(ctx, time.Millisecond); err != nil {

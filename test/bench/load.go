@@ -52,13 +52,13 @@ func measureLoad(ctx context.Context, dir, dump string, progress io.Writer) (too
 	if err != nil {
 		return 0, err
 	}
-	defer func() { err = errors.Join(err, db.stop()) }()
+	defer func() { err = errors.Join(err, db.stopServer()) }()
 	client, stop, err := serveAPI(ctx, db.cfg)
 	if err != nil {
 		return 0, err
 	}
 	lines := newFleetLines(loadRows)
-	told := lines.tell(progress)
+	told := lines.reportProgress(progress)
 	begin := time.Now()
 	created, _, err := client.Load(ctx, v1.CollectionClusters, lines)
 	took = time.Since(begin)
@@ -87,7 +87,7 @@ func measureCopy(ctx context.Context, dir, dump string) (took time.Duration, err
 	if err != nil {
 		return 0, err
 	}
-	defer func() { err = errors.Join(err, db.stop()) }()
+	defer func() { err = errors.Join(err, db.stopServer()) }()
 	file, err := os.Open(dump) //nolint:gosec // a file of our own
 	if err != nil {
 		return 0, err

@@ -31,17 +31,17 @@ type line struct {
 	want  float64
 }
 
-func (l line) good() bool {
+func (l line) meetsWant() bool {
 	if l.op == "<=" {
 		return l.value <= l.want
 	}
 	return l.value >= l.want
 }
 
-// write prints l in the documented form; a missed want is marked behind it.
-func (l line) write(w io.Writer) {
+// writeTo prints l in the documented form; a missed want is marked behind it.
+func (l line) writeTo(w io.Writer) {
 	missed := ""
-	if !l.good() {
+	if !l.meetsWant() {
 		missed = " MISSED"
 	}
 	unit := ""
@@ -57,7 +57,7 @@ type bench struct {
 	run   func(ctx context.Context, progress io.Writer) ([]line, error)
 }
 
-func benches() []bench {
+func allBenches() []bench {
 	list := []bench{decodeBench(), indexBench(), cpuBench(), scaleBench(), manyBench(), reconfigureBench(), latencyBench(), amqpBench(), natsBench(), pageBench(), loadBench(), fanoutBench(), timelineBench()}
 	list = append(append(append(list, failoverBench()), clusterworkerBenches()...), kubebedBenches()...)
 	return append(append(list, executionBenches()...), changeeventBench(), drainBench(), cordonBench())
@@ -90,7 +90,7 @@ func main() {
 // run runs the benchmarks that have a line whose name begins with only.
 func run(ctx context.Context, only string) (missed int, err error) {
 	found := false
-	for _, b := range benches() {
+	for _, b := range allBenches() {
 		wanted := func(name string) bool { return strings.HasPrefix(name, only) }
 		if !slices.ContainsFunc(b.names, wanted) {
 			continue
@@ -105,8 +105,8 @@ func run(ctx context.Context, only string) (missed int, err error) {
 			if !wanted(l.name) {
 				continue
 			}
-			l.write(os.Stdout)
-			if !l.good() {
+			l.writeTo(os.Stdout)
+			if !l.meetsWant() {
 				missed++
 			}
 		}
@@ -117,8 +117,8 @@ func run(ctx context.Context, only string) (missed int, err error) {
 	return missed, nil
 }
 
-// median gives the middle of values, which it sorts.
-func median(values []float64) float64 {
+// medianOf gives the middle of values, which it sorts.
+func medianOf(values []float64) float64 {
 	slices.Sort(values)
 	return values[len(values)/2]
 }

@@ -60,7 +60,7 @@ type faultBed struct {
 
 func (b *faultBed) onStop(end func() error) { b.end = append([]func() error{end}, b.end...) }
 
-func (b *faultBed) stop() error {
+func (b *faultBed) stopBed() error {
 	var errs []error
 	for _, end := range b.end {
 		errs = append(errs, end())
@@ -75,7 +75,7 @@ func startFaults(ctx context.Context, progress io.Writer, pools map[string]int) 
 	b = &faultBed{ended: make(chan error, 1)}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, b.stop())
+			err = errors.Join(err, b.stopBed())
 		}
 	}()
 	dir, remove, err := tempDir()
@@ -92,12 +92,12 @@ func startFaults(ctx context.Context, progress io.Writer, pools map[string]int) 
 	if b.sink, err = newChangeSink(ctx); err != nil {
 		return b, err
 	}
-	b.onStop(b.sink.stop)
+	b.onStop(b.sink.stopSink)
 	if err := b.startCluster(ctx); err != nil {
 		return b, err
 	}
 	for pool, n := range pools {
-		if err := b.register(ctx, pool, n); err != nil {
+		if err := b.createNodes(ctx, pool, n); err != nil {
 			return b, err
 		}
 	}
@@ -119,7 +119,7 @@ func (b *faultBed) startCluster(ctx context.Context) (err error) {
 	if b.trail, err = newTrail(b.dir, faultTrailPolicy); err != nil {
 		return err
 	}
-	if b.bed, err = kubebed.Start(ctx, kubebed.Options{Args: map[string][]string{kubebed.APIServer: b.trail.args()}}); err != nil {
+	if b.bed, err = kubebed.Start(ctx, kubebed.Options{Args: map[string][]string{kubebed.APIServer: b.trail.apiServerArgs()}}); err != nil {
 		return err
 	}
 	b.onStop(b.bed.Stop)
@@ -133,11 +133,11 @@ func (b *faultBed) startCluster(ctx context.Context) (err error) {
 	if b.nodes, err = kubernetes.NewForConfig(cfg); err != nil {
 		return err
 	}
-	return b.install(ctx)
+	return b.installRoles(ctx)
 }
 
-// install gives the controller its rights.
-func (b *faultBed) install(ctx context.Context) error {
+// installRoles gives the controller its rights.
+func (b *faultBed) installRoles(ctx context.Context) error {
 	admin, err := client.New(b.bed.Config(), client.Options{Scheme: clientgoscheme.Scheme})
 	if err != nil {
 		return err
@@ -155,8 +155,8 @@ func (b *faultBed) install(ctx context.Context) error {
 	return nil
 }
 
-// register makes the nodes of a pool, as large as those of clusters are.
-func (b *faultBed) register(ctx context.Context, pool string, n int) error {
+// createNodes makes the nodes of a pool, as large as those of clusters are.
+func (b *faultBed) createNodes(ctx context.Context, pool string, n int) error {
 	return inParallel(nodesOf(pool, n), func(name string) error {
 		_, err := b.nodes.CoreV1().Nodes().Create(ctx, newNode(pool, name), metav1.CreateOptions{})
 		return err
@@ -213,7 +213,7 @@ func (b *faultBed) startController(ctx context.Context) error {
 	if err := os.WriteFile(tokens, []byte("tokens:\n- {token: "+faultToken+", subject: monitor}\n"), mode); err != nil {
 		return err
 	}
-	logged, err := os.Create(b.log())
+	logged, err := os.Create(b.logText())
 	if err != nil {
 		return err
 	}
@@ -236,14 +236,14 @@ func (b *faultBed) startController(ctx context.Context) error {
 		<-b.ended
 		return nil
 	})
-	return b.eventually(ctx, b.listens)
+	return b.eventually(ctx, b.checkListening)
 }
 
-func (b *faultBed) log() string { return filepath.Join(b.dir, "controller.log") }
+func (b *faultBed) logText() string { return filepath.Join(b.dir, "controller.log") }
 
-// listens says why no reports can be sent yet.
-func (b *faultBed) listens(context.Context) error {
-	text, err := os.ReadFile(b.log())
+// checkListening says why no reports can be sent yet.
+func (b *faultBed) checkListening(context.Context) error {
+	text, err := os.ReadFile(b.logText())
 	if err != nil {
 		return err
 	}
@@ -274,13 +274,13 @@ func (b *faultBed) eventually(ctx context.Context, check func(context.Context) e
 				continue
 			}
 		}
-		said, _ := os.ReadFile(b.log())
+		said, _ := os.ReadFile(b.logText())
 		return fmt.Errorf("%w; the controller said: %s", err, said[max(0, len(said)-most):])
 	}
 }
 
-// report sends one report of a fatal fault for each node, in one request.
-func (b *faultBed) report(ctx context.Context, nodes []string) error {
+// reportFaults sends one report of a fatal fault for each node, in one request.
+func (b *faultBed) reportFaults(ctx context.Context, nodes []string) error {
 	var events []map[string]any
 	for _, name := range nodes {
 		events = append(events, map[string]any{
@@ -318,7 +318,7 @@ func (b *faultBed) ownWrites(ctx context.Context) (all []write, err error) {
 		if err := backoff.Sleep(ctx, quiet); err != nil {
 			return nil, err
 		}
-		more, err := b.trail.next()
+		more, err := b.trail.nextWrites()
 		if err != nil {
 			return nil, err
 		}

@@ -48,16 +48,16 @@ func cordonBench() bench {
 		if err != nil {
 			return nil, err
 		}
-		defer func() { err = errors.Join(err, b.stop()) }()
+		defer func() { err = errors.Join(err, b.stopBed()) }()
 		seen, err := b.watchCordons(ctx)
 		if err != nil {
 			return nil, err
 		}
-		p99, each, err := b.trickle(ctx, progress, seen)
+		p99, each, err := b.measureTrickle(ctx, progress, seen)
 		if err != nil {
 			return nil, err
 		}
-		perSecond, err := b.storm(ctx, progress, seen)
+		perSecond, err := b.measureStorm(ctx, progress, seen)
 		if err != nil {
 			return nil, err
 		}
@@ -69,10 +69,10 @@ func cordonBench() bench {
 	}}
 }
 
-// trickle has one node after the other fail. It gives how long it took until
+// measureTrickle has one node after the other fail. It gives how long it took until
 // they were cordoned, all but one in a hundred, in milliseconds, and how many
 // writes each was.
-func (b *faultBed) trickle(ctx context.Context, progress io.Writer, seen *cordons) (p99, each float64, err error) {
+func (b *faultBed) measureTrickle(ctx context.Context, progress io.Writer, seen *cordons) (p99, each float64, err error) {
 	names := nodesOf(tricklePool, trickleWarm+trickleCount)
 	var took []time.Duration
 	for i, name := range names {
@@ -83,10 +83,10 @@ func (b *faultBed) trickle(ctx context.Context, progress io.Writer, seen *cordon
 			took = nil
 		}
 		began := time.Now()
-		if err := b.report(ctx, []string{name}); err != nil {
+		if err := b.reportFaults(ctx, []string{name}); err != nil {
 			return 0, 0, err
 		}
-		at, err := seen.await(ctx, b, func(at map[string]time.Time) (time.Time, bool) { t, is := at[name]; return t, is })
+		at, err := seen.awaitCordons(ctx, b, func(at map[string]time.Time) (time.Time, bool) { t, is := at[name]; return t, is })
 		if err != nil {
 			return 0, 0, err
 		}
@@ -99,7 +99,7 @@ func (b *faultBed) trickle(ctx context.Context, progress io.Writer, seen *cordon
 	if err != nil {
 		return 0, 0, err
 	}
-	counted := float64(count(all, write.cordons)) / trickleCount
+	counted := float64(countWrites(all, write.isCordon)) / trickleCount
 	slices.Sort(took)
 	slow := took[len(took)*99/100-1]
 	_, _ = fmt.Fprintf(progress, "%d nodes, one a second: cordoned within %s, half of them %s, the slowest %s; the writes of the controller, %.2f each for the cordon:\n%s",
@@ -108,14 +108,14 @@ func (b *faultBed) trickle(ctx context.Context, progress io.Writer, seen *cordon
 	return slow.Seconds() * milliseconds, counted, nil
 }
 
-// storm has all nodes of the large pool fail at once, and gives how many of them
+// measureStorm has all nodes of the large pool fail at once, and gives how many of them
 // are cordoned in a second.
-func (b *faultBed) storm(ctx context.Context, progress io.Writer, seen *cordons) (float64, error) {
+func (b *faultBed) measureStorm(ctx context.Context, progress io.Writer, seen *cordons) (float64, error) {
 	stored := make(chan error, stormNodes)
 	began, requests := time.Now(), 0
 	for some := range slices.Chunk(nodesOf(stormPool, stormNodes), stormReport) {
 		requests++
-		go func() { stored <- b.report(ctx, some) }()
+		go func() { stored <- b.reportFaults(ctx, some) }()
 	}
 	done := make(chan error, 1)
 	var reported time.Duration
@@ -128,7 +128,7 @@ func (b *faultBed) storm(ctx context.Context, progress io.Writer, seen *cordons)
 		done <- errors.Join(errs...)
 	}()
 	const allowed = stormNodes / 2
-	last, err := seen.await(ctx, b, func(at map[string]time.Time) (time.Time, bool) {
+	last, err := seen.awaitCordons(ctx, b, func(at map[string]time.Time) (time.Time, bool) {
 		var times []time.Time
 		for name, t := range at {
 			if strings.HasPrefix(name, stormPool) {
@@ -145,7 +145,7 @@ func (b *faultBed) storm(ctx context.Context, progress io.Writer, seen *cordons)
 		return 0, err
 	}
 	took := last.Sub(began)
-	all, err := b.trail.next()
+	all, err := b.trail.nextWrites()
 	if err != nil {
 		return 0, err
 	}
@@ -174,7 +174,7 @@ func (b *faultBed) watchCordons(ctx context.Context) (*cordons, error) {
 		defer close(done)
 		for ctx.Err() == nil {
 			for e := range w.ResultChan() {
-				c.take(e)
+				c.handleEvent(e)
 			}
 			// An API server may end a watch, and tells the next one all there is.
 			if again, err := b.nodes.CoreV1().Nodes().Watch(ctx, metav1.ListOptions{}); err == nil {
@@ -186,7 +186,7 @@ func (b *faultBed) watchCordons(ctx context.Context) (*cordons, error) {
 	return c, nil
 }
 
-func (c *cordons) take(e watch.Event) {
+func (c *cordons) handleEvent(e watch.Event) {
 	now := time.Now()
 	node, is := e.Object.(*corev1.Node)
 	if !is || !node.Spec.Unschedulable {
@@ -202,8 +202,8 @@ func (c *cordons) take(e watch.Event) {
 	c.moved = make(chan struct{})
 }
 
-// await waits until what was seen is enough, and gives when it was.
-func (c *cordons) await(ctx context.Context, b *faultBed, enough func(map[string]time.Time) (time.Time, bool)) (at time.Time, err error) {
+// awaitCordons waits until what was seen is enough, and gives when it was.
+func (c *cordons) awaitCordons(ctx context.Context, b *faultBed, enough func(map[string]time.Time) (time.Time, bool)) (at time.Time, err error) {
 	for {
 		c.mu.Lock()
 		at, done := enough(c.at)
@@ -228,8 +228,8 @@ const (
 	byOutbox = "fieldManager=fleetloop-node-fault-outbox"
 )
 
-// cordons says whether a write is neither of a report nor of how far sinks are.
-func (w write) cordons() bool {
+// isCordon says whether a write is neither of a report nor of how far sinks are.
+func (w write) isCordon() bool {
 	return !strings.Contains(w.RequestURI, byIntake) && !strings.Contains(w.RequestURI, byOutbox)
 }
 
@@ -237,7 +237,7 @@ func (w write) cordons() bool {
 func cordonTally(writes []write) string {
 	counts := map[string]int{}
 	for _, w := range writes {
-		what := w.what()
+		what := w.writeKind()
 		switch {
 		case strings.Contains(w.RequestURI, byIntake):
 			what += ", a report"

@@ -72,7 +72,7 @@ func measureDrain(ctx context.Context, bed *kubebed.Bed) (took time.Duration, ev
 	began := time.Now()
 	errs := make(chan error, len(b.nodes))
 	for _, n := range b.nodes {
-		go func() { errs <- b.drain(ctx, d, n) }()
+		go func() { errs <- b.drainNode(ctx, d, n) }()
 	}
 	for range b.nodes {
 		err = errors.Join(err, <-errs)
@@ -90,8 +90,8 @@ func measureDrain(ctx context.Context, bed *kubebed.Bed) (took time.Duration, ev
 	return took, evicted, nil
 }
 
-// drain takes the steps of one node until it is drained.
-func (b *drainBed) drain(ctx context.Context, d *drain.Drainer, fault *v1alpha1.NodeFault) error {
+// drainNode takes the steps of one node until it is drained.
+func (b *drainBed) drainNode(ctx context.Context, d *drain.Drainer, fault *v1alpha1.NodeFault) error {
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: fault.Name, UID: fault.Status.NodeUID}}
 	for {
 		after, err := d.Step(ctx, node, &fault.Status, time.Now())
@@ -140,7 +140,7 @@ func fillDrainBed(ctx context.Context, bed *kubebed.Bed) (b *drainBed, err error
 	for i := range drainPods {
 		names = append(names, fmt.Sprintf("app-%02d", i))
 	}
-	if err := inParallel(names, func(app string) error { return b.deploy(ctx, app) }); err != nil {
+	if err := inParallel(names, func(app string) error { return b.deployPods(ctx, app) }); err != nil {
 		return nil, err
 	}
 	for i := range drainNodes {
@@ -151,14 +151,14 @@ func fillDrainBed(ctx context.Context, bed *kubebed.Bed) (b *drainBed, err error
 		fault.Status = v1alpha1.NodeFaultStatus{NodeUID: types.UID("uid-" + fault.Name), Session: "bench", DesiredActions: &v1alpha1.DesiredActions{Drain: true}}
 		b.nodes = append(b.nodes, fault)
 	}
-	return b, b.counted(ctx)
+	return b, b.awaitBudgets(ctx)
 }
 
 func drainedName(i int) string { return fmt.Sprintf("node-%02d", i) }
 
-// deploy makes a pod on each node, which is ready and ends at once, and a budget
+// deployPods makes a pod on each node, which is ready and ends at once, and a budget
 // that lets them all go.
-func (b *drainBed) deploy(ctx context.Context, app string) error {
+func (b *drainBed) deployPods(ctx context.Context, app string) error {
 	var none int64
 	yes, labels, all := true, map[string]string{"app": app}, intstr.FromInt32(0)
 	_, err := b.pods.PolicyV1().PodDisruptionBudgets(drained).Create(ctx, &policyv1.PodDisruptionBudget{
@@ -185,8 +185,8 @@ func (b *drainBed) deploy(ctx context.Context, app string) error {
 	return err
 }
 
-// counted waits until all budgets have counted their pods.
-func (b *drainBed) counted(ctx context.Context) error {
+// awaitBudgets waits until all budgets have counted their pods.
+func (b *drainBed) awaitBudgets(ctx context.Context) error {
 	const every = 100 * time.Millisecond
 	for {
 		list, err := b.pods.PolicyV1().PodDisruptionBudgets(drained).List(ctx, metav1.ListOptions{})

@@ -46,7 +46,7 @@ func measurePages(ctx context.Context, progress io.Writer) (ratio float64, err e
 	if err != nil {
 		return 0, err
 	}
-	defer func() { _ = db.stop() }()
+	defer func() { _ = db.stopServer() }()
 	_, _ = fmt.Fprintf(progress, "loading %d rows\n", pageRows)
 	fleet := pgbench.Fleet{Rows: pageRows}
 	if err := pgbench.Load(ctx, db.server.URL(), fleet); err != nil {
@@ -75,7 +75,7 @@ func comparePages(ctx context.Context, client *fleetclient.Client, bare *pgbench
 			query: url.Values{"labels": {"shard=" + shard}, "limit": {strconv.Itoa(pageLimit)}},
 		}
 		for range pagesEach {
-			if err := w.step(ctx); err != nil {
+			if err := w.readStep(ctx); err != nil {
 				return 0, err
 			}
 		}
@@ -83,7 +83,7 @@ func comparePages(ctx context.Context, client *fleetclient.Client, bare *pgbench
 			ratios = append(ratios, percentile99(w.overHTTP)/percentile99(w.bareSQL))
 		}
 	}
-	return median(ratios), nil
+	return medianOf(ratios), nil
 }
 
 // A walk reads the pages of a shard one after the other, each both ways: by
@@ -100,7 +100,7 @@ type walk struct {
 	overHTTP, bareSQL []float64 // seconds
 }
 
-func (w *walk) step(ctx context.Context) error {
+func (w *walk) readStep(ctx context.Context) error {
 	ways := []func(context.Context) error{w.bareStep, w.httpStep}
 	if len(w.overHTTP)%2 == 1 {
 		slices.Reverse(ways)
@@ -110,7 +110,7 @@ func (w *walk) step(ctx context.Context) error {
 			return err
 		}
 	}
-	return w.turn()
+	return w.nextPage()
 }
 
 func (w *walk) bareStep(ctx context.Context) error {
@@ -127,8 +127,8 @@ func (w *walk) httpStep(ctx context.Context) (err error) {
 	return err
 }
 
-// turn goes on to the next page.
-func (w *walk) turn() (err error) {
+// nextPage goes on to the next page.
+func (w *walk) nextPage() (err error) {
 	var page v1.List
 	if err := json.Unmarshal(w.body, &page); err != nil {
 		return err

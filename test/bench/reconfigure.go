@@ -51,8 +51,8 @@ func reconfigureBench() bench {
 			}
 		}
 		_, _ = fmt.Fprintf(progress, "%d changes: median %.1f ms on the same broker, %.1f ms to another, longest %.1f ms\n",
-			len(took), median(same), median(moved), slices.Max(took))
-		return []line{{kind: "value", name: name, value: median(took), unit: "ms", op: "<=", want: 500}}, nil
+			len(took), medianOf(same), medianOf(moved), slices.Max(took))
+		return []line{{kind: "value", name: name, value: medianOf(took), unit: "ms", op: "<=", want: 500}}, nil
 	}}
 }
 
@@ -136,7 +136,7 @@ func reconfigure(ctx context.Context, host *rest.Config, endpoint string, broker
 	if err := api.Create(ctx, sc); err != nil {
 		return nil, err
 	}
-	if _, err := seen.await(ctx, "change=0"); err != nil {
+	if _, err := seen.awaitAnswer(ctx, "change=0"); err != nil {
 		return nil, err
 	}
 	var took []float64
@@ -149,7 +149,7 @@ func reconfigure(ctx context.Context, host *rest.Config, endpoint string, broker
 		if err := api.Patch(ctx, sc, client.MergeFrom(before)); err != nil {
 			return nil, err
 		}
-		end, err := seen.await(ctx, "change="+change)
+		end, err := seen.awaitAnswer(ctx, "change="+change)
 		if err != nil {
 			return nil, err
 		}
@@ -180,8 +180,8 @@ func (s *selected) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// await waits until a selector has been answered, and gives when that was.
-func (s *selected) await(ctx context.Context, labels string) (time.Time, error) {
+// awaitAnswer waits until a selector has been answered, and gives when that was.
+func (s *selected) awaitAnswer(ctx context.Context, labels string) (time.Time, error) {
 	for {
 		s.mu.Lock()
 		at, moved := s.at[labels], s.moved

@@ -95,7 +95,7 @@ func measureSweeps(ctx context.Context, progress io.Writer, s sweeps) (sweepsToo
 	if err != nil {
 		return sweepsTook{}, err
 	}
-	defer b.close()
+	defer b.closeBed()
 	first, err := b.usedWhen(ctx, func(c sentinelbench.Counts) bool { return c.Sweeps > 1 })
 	begin := time.Now()
 	if err != nil {
@@ -124,7 +124,7 @@ func measureCursor(ctx context.Context, progress io.Writer, resources int) (roun
 	if err != nil {
 		return 0, 0, err
 	}
-	defer b.close()
+	defer b.closeBed()
 	if err := b.fleet.Await(ctx, func(c sentinelbench.Counts) bool { return c.Swept > 0 }); err != nil {
 		return 0, 0, err
 	}
@@ -182,7 +182,7 @@ func (b *bed) usedWhen(ctx context.Context, done func(sentinelbench.Counts) bool
 	return b.child.Used()
 }
 
-func (b *bed) close() {
+func (b *bed) closeBed() {
 	_ = b.child.Stop() // what went wrong, the measurement tells
 	b.web.Close()
 }

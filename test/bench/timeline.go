@@ -62,7 +62,7 @@ func measureIngest(ctx context.Context, dir string, keys, events io.Writer) (arr
 	if err != nil {
 		return 0, 0, err
 	}
-	defer func() { err = errors.Join(err, db.stop()) }()
+	defer func() { err = errors.Join(err, db.stopServer()) }()
 	client, stop, err := serveAPI(ctx, db.cfg)
 	if err != nil {
 		return 0, 0, err
@@ -165,7 +165,7 @@ func measureTimelineCopy(ctx context.Context, dir string, keys, events io.Reader
 	if err != nil {
 		return 0, err
 	}
-	defer func() { err = errors.Join(err, db.stop()) }()
+	defer func() { err = errors.Join(err, db.stopServer()) }()
 	begin := time.Now()
 	rows, err := pgbench.Restore(ctx, db.server.URL(), keys, events)
 	if err == nil && rows != timelineEvents {

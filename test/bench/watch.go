@@ -41,7 +41,7 @@ func measureFanout(ctx context.Context, progress io.Writer) (ratio float64, err 
 	if err != nil {
 		return 0, err
 	}
-	defer func() { err = errors.Join(err, db.stop()) }()
+	defer func() { err = errors.Join(err, db.stopServer()) }()
 	client, stop, err := serveAPI(ctx, db.cfg)
 	if err != nil {
 		return 0, err
@@ -51,11 +51,11 @@ func measureFanout(ctx context.Context, progress io.Writer) (ratio float64, err 
 	f := &fanout{client: client}
 	var ratios []float64
 	for round := range fanoutRounds + 1 {
-		one, err := f.round(ctx, 1)
+		one, err := f.measureRound(ctx, 1)
 		if err != nil {
 			return 0, err
 		}
-		many, err := f.round(ctx, fanoutWatchers)
+		many, err := f.measureRound(ctx, fanoutWatchers)
 		if err != nil {
 			return 0, err
 		}
@@ -64,7 +64,7 @@ func measureFanout(ctx context.Context, progress io.Writer) (ratio float64, err 
 			ratios = append(ratios, many/one)
 		}
 	}
-	return median(ratios), nil
+	return medianOf(ratios), nil
 }
 
 // A fanout makes changes and has them watched.
@@ -73,15 +73,15 @@ type fanout struct {
 	made   int
 }
 
-// round loads clusters and gives how many a second reached every watcher.
-func (f *fanout) round(ctx context.Context, watchers int) (perSecond float64, err error) {
+// measureRound loads clusters and gives how many a second reached every watcher.
+func (f *fanout) measureRound(ctx context.Context, watchers int) (perSecond float64, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	var all sync.WaitGroup
 	defer all.Wait()
 	defer cancel()
 	ready, done := make(chan error, watchers), make(chan error, watchers)
 	for range watchers {
-		all.Go(func() { done <- f.watch(ctx, ready) })
+		all.Go(func() { done <- f.watchChanges(ctx, ready) })
 	}
 	for range watchers {
 		if err := <-ready; err != nil {
@@ -102,10 +102,10 @@ func (f *fanout) round(ctx context.Context, watchers int) (perSecond float64, er
 	return fanoutChanges / time.Since(began).Seconds(), nil
 }
 
-// watch watches until every change has come. It looks at the bytes only as far
+// watchChanges watches until every change has come. It looks at the bytes only as far
 // as to count the events: what clients make of them is their own business, and
 // they do not share two cores with the server.
-func (f *fanout) watch(ctx context.Context, ready chan<- error) error {
+func (f *fanout) watchChanges(ctx context.Context, ready chan<- error) error {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, f.client.Endpoint()+"/"+v1.CollectionClusters+"?watch=true", http.NoBody)
 	if err != nil {
 		ready <- err

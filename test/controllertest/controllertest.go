@@ -59,7 +59,7 @@ func Start(tb testing.TB, binary string, env map[string]string, args ...string) 
 	tb.Cleanup(func() {
 		p.Kill()
 		if tb.Failed() {
-			tb.Logf("the controller said:\n%s", p.tail())
+			tb.Logf("the controller said:\n%s", p.logTail())
 		}
 	})
 	return p
@@ -98,7 +98,7 @@ func (p *Process) Says(text string) error {
 	return nil
 }
 
-func (p *Process) tail() string {
+func (p *Process) logTail() string {
 	const most = 20_000
 	text := p.log.String()
 	return text[max(0, len(text)-most):]
@@ -141,7 +141,7 @@ func (p *Process) WantReady() {
 			p.tb.Fatalf("the controller has ended: %s", p.cmd.ProcessState)
 		default:
 		}
-		code, body, err := p.get(ctx, "health", "/readyz")
+		code, body, err := p.getPath(ctx, "health", "/readyz")
 		if err == nil && code != http.StatusOK {
 			err = fmt.Errorf("the controller is not ready: %d %s", code, body)
 		}
@@ -152,14 +152,14 @@ func (p *Process) WantReady() {
 // Metrics are the process's metrics as it serves them.
 func (p *Process) Metrics() string {
 	p.tb.Helper()
-	_, body, err := p.get(p.tb.Context(), "metrics", "/metrics")
+	_, body, err := p.getPath(p.tb.Context(), "metrics", "/metrics")
 	if err != nil {
 		p.tb.Fatal(err)
 	}
 	return body
 }
 
-func (p *Process) get(ctx context.Context, purpose, path string) (code int, body string, err error) {
+func (p *Process) getPath(ctx context.Context, purpose, path string) (code int, body string, err error) {
 	address, err := p.Address(purpose)
 	if err != nil {
 		return 0, "", err

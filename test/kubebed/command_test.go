@@ -19,7 +19,7 @@ const patience = 2 * time.Minute
 func TestCommandOnIt(t *testing.T) {
 	t.Parallel()
 	var stdout, stderr logtest.Buffer
-	cmd := command(&stdout, &stderr)
+	cmd := newCommand(&stdout, &stderr)
 	cmd.SetArgs([]string{
 		"--node", "process", "--image", "demo=/bin/echo it is",
 		"--", "sh", "-c", `kubectl create job done --image=demo -- echo ran && kubectl wait --for=condition=complete job/done --timeout=60s && kubectl logs job/done && exit 7`,
@@ -40,7 +40,7 @@ func TestRelativeImage(t *testing.T) {
 	t.Parallel()
 	program := filepath.Join("testdata", "hello.sh")
 	var stdout, stderr logtest.Buffer
-	cmd := command(&stdout, &stderr)
+	cmd := newCommand(&stdout, &stderr)
 	cmd.SetArgs([]string{
 		"--node", "process", "--image", "demo=" + program + " from",
 		"--", "sh", "-c", `kubectl create -f testdata/job.yaml && kubectl wait --for=condition=complete job/hello --timeout=60s && kubectl logs job/hello`,
@@ -74,7 +74,7 @@ spec:
 		t.Fatal(err)
 	}
 	var stdout, stderr logtest.Buffer
-	cmd := command(&stdout, &stderr)
+	cmd := newCommand(&stdout, &stderr)
 	cmd.SetArgs([]string{"--garden", "--garden-step", "10ms", "--", "sh", "-c", `export KUBECONFIG=$GARDENER_KUBECONFIG; kubectl() { command kubectl -n $GARDENER_NAMESPACE "$@"; }
 kubectl create -f ` + manifest + ` && kubectl wait --for=jsonpath='{.status.lastOperation.state}'=Succeeded shoot/one --timeout=60s`})
 	if err := cmd.ExecuteContext(t.Context()); err != nil {
@@ -90,7 +90,7 @@ kubectl create -f ` + manifest + ` && kubectl wait --for=jsonpath='{.status.last
 func TestUntilToldToEnd(t *testing.T) {
 	t.Parallel()
 	var stdout, stderr logtest.Buffer
-	cmd := command(&stdout, &stderr)
+	cmd := newCommand(&stdout, &stderr)
 	cmd.SetArgs([]string{"--dir", filepath.Join(t.TempDir(), "bed")})
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
@@ -132,7 +132,7 @@ func TestCommandRefuses(t *testing.T) {
 		"--image demo has no":          {"--node", "process", "--image", "demo="},
 		`version "2.0" must look like`: {"pin", "2.0"},
 	} {
-		cmd := command(&bytes.Buffer{}, &bytes.Buffer{})
+		cmd := newCommand(&bytes.Buffer{}, &bytes.Buffer{})
 		cmd.SetArgs(args)
 		if err := cmd.ExecuteContext(t.Context()); err == nil || !strings.Contains(err.Error(), name) {
 			t.Errorf("%v: got %v, want %q in it", args, err, name)

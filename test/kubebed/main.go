@@ -22,7 +22,7 @@ import (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := command(os.Stdout, os.Stderr).ExecuteContext(ctx)
+	err := newCommand(os.Stdout, os.Stderr).ExecuteContext(ctx)
 	stop()
 	var exit interface { // *exec.ExitError, of the command that was run on it, or exitError
 		error
@@ -37,7 +37,7 @@ func main() {
 	}
 }
 
-func command(stdout, stderr io.Writer) *cobra.Command {
+func newCommand(stdout, stderr io.Writer) *cobra.Command {
 	r := &run{stdout: stdout, stderr: stderr, log: slog.New(slog.NewTextHandler(stderr, nil))}
 	root := &cobra.Command{
 		Use:   "kubebed [flags] [-- COMMAND [ARG...]]",
@@ -60,7 +60,7 @@ from Go modules that takes minutes.`,
   go run ./test/kubebed --garden -- kubectl get cloudprofiles`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
-		RunE:          func(cmd *cobra.Command, args []string) error { return r.run(cmd.Context(), args) },
+		RunE:          func(cmd *cobra.Command, args []string) error { return r.runCommand(cmd.Context(), args) },
 	}
 	flags := root.Flags()
 	flags.StringSliceVar(&r.controllers, "controllers", nil, `controllers to run: "all", "job" (for Jobs and their Pods), or controller names`)

@@ -40,9 +40,9 @@ func pinCommand(stderr io.Writer) *cobra.Command {
 			if garden {
 				// The types are a module of their own, which Gardener points at a
 				// folder that its archive does not hold.
-				return pin(cmd.Context(), stderr, gardenerDir, source{gardener, version, "./", version})
+				return pinModules(cmd.Context(), stderr, gardenerDir, source{gardener, version, "./", version})
 			}
-			return pin(cmd.Context(), stderr, moduleDir, source{kubernetes, version, "./staging/", "0." + minor})
+			return pinModules(cmd.Context(), stderr, moduleDir, source{kubernetes, version, "./staging/", "0." + minor})
 		},
 	}
 	cmd.Flags().BoolVar(&garden, "garden", false, "Gardener release, such as 1.138.0")
@@ -57,11 +57,11 @@ type source struct {
 	published       string // the version that they are published at
 }
 
-// pin writes go.mod and go.sum into dir, which has the other files.
+// pinModules writes go.mod and go.sum into dir, which has the other files.
 //
 // Kubernetes and Gardener require their libraries at v0.0.0 and point them at
 // folders; our replacements point them at their releases.
-func pin(ctx context.Context, stderr io.Writer, dir string, from source) (err error) {
+func pinModules(ctx context.Context, stderr io.Writer, dir string, from source) (err error) {
 	tmp, err := os.MkdirTemp("", "kubebed-pin-")
 	if err != nil {
 		return err
@@ -84,7 +84,7 @@ func pin(ctx context.Context, stderr io.Writer, dir string, from source) (err er
 	if err := os.WriteFile(filepath.Join(tmp, "go.mod"), text, 0o600); err != nil {
 		return err
 	}
-	programs, err := sources(dir)
+	programs, err := goFiles(dir)
 	if err != nil {
 		return err
 	}
@@ -97,8 +97,8 @@ func pin(ctx context.Context, stderr io.Writer, dir string, from source) (err er
 	return copyFiles(tmp, "", dir, ".txt", "go.mod", "go.sum")
 }
 
-// sources are the Go files of a module's folder.
-func sources(dir string) ([]string, error) {
+// goFiles are the Go files of a module's folder.
+func goFiles(dir string) ([]string, error) {
 	found, err := filepath.Glob(filepath.Join(dir, "*.go.txt"))
 	for i, path := range found {
 		found[i] = strings.TrimSuffix(filepath.Base(path), ".txt")

@@ -45,7 +45,7 @@ const (
 	realNode    = "real"
 )
 
-func (r *run) run(ctx context.Context, args []string) error {
+func (r *run) runCommand(ctx context.Context, args []string) error {
 	if r.garden { // before the network is one of its own, where nothing can be built
 		if _, err := gardenbed.Assets(ctx, r.log); err != nil {
 			return err
@@ -53,14 +53,14 @@ func (r *run) run(ctx context.Context, args []string) error {
 	}
 	switch r.node {
 	case noNode, processNode:
-		return r.serve(ctx, args)
+		return r.serveUntilDone(ctx, args)
 	case realNode:
 		inside, code, err := realnode.Isolate(ctx, r.log)
 		switch {
 		case err != nil:
 			return err
 		case inside:
-			return r.serve(ctx, args)
+			return r.serveUntilDone(ctx, args)
 		case code != 0:
 			return exitError(code)
 		}
@@ -77,8 +77,8 @@ func (e exitError) Error() string { return fmt.Sprintf("exit status %d", int(e))
 // ExitCode is the code.
 func (e exitError) ExitCode() int { return int(e) }
 
-// options say what is started.
-func (r *run) options() kubebed.Options {
+// bedOptions say what is started.
+func (r *run) bedOptions() kubebed.Options {
 	var o kubebed.Options
 	switch r.node {
 	case realNode:
@@ -99,10 +99,10 @@ func (r *run) options() kubebed.Options {
 	return o
 }
 
-// serve starts the control plane and its node, and runs until ctx ends, the
+// serveUntilDone starts the control plane and its node, and runs until ctx ends, the
 // command does, or one of them.
-func (r *run) serve(ctx context.Context, args []string) error {
-	bed, err := kubebed.Start(ctx, r.options())
+func (r *run) serveUntilDone(ctx context.Context, args []string) error {
+	bed, err := kubebed.Start(ctx, r.bedOptions())
 	if err != nil {
 		return err
 	}
@@ -125,7 +125,7 @@ func (r *run) serve(ctx context.Context, args []string) error {
 		args = []string{"sh"}
 	}
 	if len(args) == 0 {
-		r.tell(bed)
+		r.printAccess(bed)
 		return lifecycle.Run(ctx, lifecycle.Options{}, parts...)
 	}
 	var ended error
@@ -157,7 +157,7 @@ func (r *run) startNode(ctx context.Context, bed *kubebed.Bed) (lifecycle.Part, 
 	images := make(map[string][]string)
 	for name, program := range r.images {
 		var err error
-		if images[name], err = located(name, program); err != nil {
+		if images[name], err = absoluteProgram(name, program); err != nil {
 			return lifecycle.Part{}, err
 		}
 	}
@@ -168,9 +168,9 @@ func (r *run) startNode(ctx context.Context, bed *kubebed.Bed) (lifecycle.Part, 
 	return lifecycle.Part{Name: "process node", Run: node.Run, Ready: node.Ready}, nil
 }
 
-// located is a program and its arguments, as they are found from any folder:
+// absoluteProgram is a program and its arguments, as they are found from any folder:
 // containers begin in others than the one that the user typed it in.
-func located(image, program string) ([]string, error) {
+func absoluteProgram(image, program string) ([]string, error) {
 	words := strings.Fields(program)
 	if len(words) == 0 {
 		return nil, fmt.Errorf("--image %s has no program: use %s=PROGRAM", image, image)
@@ -209,8 +209,8 @@ func (r *run) gardenVariables(bed *kubebed.Bed) []string {
 	return []string{"GARDENER_KUBECONFIG=" + bed.AdminKubeconfig(), "GARDENER_NAMESPACE=" + gardenbed.NamespaceOf(gardenbed.DefaultProject)}
 }
 
-// tell prints how the control plane is reached, for a shell to take over.
-func (r *run) tell(bed *kubebed.Bed) {
+// printAccess prints how the control plane is reached, for a shell to take over.
+func (r *run) printAccess(bed *kubebed.Bed) {
 	_, _ = fmt.Fprintf(r.stdout, "export KUBECONFIG=%s\nexport PATH=$PATH:%s\n", bed.AdminKubeconfig(), bed.Assets())
 	for _, v := range r.gardenVariables(bed) {
 		_, _ = fmt.Fprintln(r.stdout, "export "+v)

@@ -110,8 +110,8 @@ func Play(ctx context.Context, w World, planted Planted) (*history.History, hist
 	parts.Go(func() { server.Play(ctx) })
 	active, rest := context.WithDeadline(ctx, s.begin.Add(w.Active))
 	defer rest()
-	s.owners(active, &parts)
-	err = s.members(ctx, active, &parts)
+	s.runOwners(active, &parts)
+	err = s.runSentinels(ctx, active, &parts)
 	adapters.Close()
 	server.Close()
 	_ = s.network.Close()
@@ -119,8 +119,8 @@ func Play(ctx context.Context, w World, planted Planted) (*history.History, hist
 	return s.history, promise, err
 }
 
-// owners do their steps, and the API's clock jumps.
-func (s *stage) owners(ctx context.Context, parts *sync.WaitGroup) {
+// runOwners do their steps, and the API's clock jumps.
+func (s *stage) runOwners(ctx context.Context, parts *sync.WaitGroup) {
 	owners := &model.Owners{
 		Fleet: s.fleet, Demote: s.Demote,
 		In: map[string]string{region: "east"}, Out: map[string]string{region: "north"},
@@ -142,8 +142,8 @@ func (s *stage) owners(ctx context.Context, parts *sync.WaitGroup) {
 	}
 }
 
-// members runs all sentinels until ctx ends.
-func (s *stage) members(ctx, active context.Context, parts *sync.WaitGroup) error {
+// runSentinels runs all sentinels until ctx ends.
+func (s *stage) runSentinels(ctx, active context.Context, parts *sync.WaitGroup) error {
 	if len(s.Others) > 0 {
 		s.division = model.NewDivision(s.IDs, s.history)
 		for _, after := range s.Shuffles {
@@ -154,12 +154,12 @@ func (s *stage) members(ctx, active context.Context, parts *sync.WaitGroup) erro
 			})
 		}
 	}
-	all := s.World.members()
+	all := s.World.memberEnds()
 	errs := make([]error, len(all))
 	var running sync.WaitGroup
 	for i, ends := range all {
 		one := *s
-		running.Go(func() { errs[i] = one.lives(ctx, fmt.Sprint("sentinel-", i), ends) })
+		running.Go(func() { errs[i] = one.runLives(ctx, fmt.Sprint("sentinel-", i), ends) })
 	}
 	running.Wait()
 	return errors.Join(errs...)
@@ -168,14 +168,14 @@ func (s *stage) members(ctx, active context.Context, parts *sync.WaitGroup) erro
 // missed is after how long a sentinel that crashed is missed by the others.
 const missed = 6 * time.Second
 
-// lives runs one sentinel after another until ctx ends.
-func (s *stage) lives(ctx context.Context, name string, ends []End) error {
+// runLives runs one sentinel after another until ctx ends.
+func (s *stage) runLives(ctx context.Context, name string, ends []End) error {
 	var last *lived
 	for _, e := range ends {
 		if time.Since(s.begin) >= e.After {
 			continue
 		}
-		it, err := s.life(ctx, s.begin.Add(e.After), e, s.join(name, last))
+		it, err := s.runLife(ctx, s.begin.Add(e.After), e, s.joinDivision(name, last))
 		if err != nil {
 			return err
 		}
@@ -192,7 +192,7 @@ func (s *stage) lives(ctx context.Context, name string, ends []End) error {
 		}
 		_ = backoff.Sleep(ctx, down) // active is over before ctx is
 	}
-	_, err := s.life(ctx, s.begin.Add(time.Hour), End{}, s.join(name, last))
+	_, err := s.runLife(ctx, s.begin.Add(time.Hour), End{}, s.joinDivision(name, last))
 	return err
 }
 
@@ -204,9 +204,9 @@ type lived struct {
 	share    *model.Share
 }
 
-// join gives a sentinel a share of the resources, if they are divided and it has
+// joinDivision gives a sentinel a share of the resources, if they are divided and it has
 // none of the one that it goes on from.
-func (s *stage) join(name string, from *lived) *lived {
+func (s *stage) joinDivision(name string, from *lived) *lived {
 	if from != nil {
 		return from
 	}
@@ -217,9 +217,9 @@ func (s *stage) join(name string, from *lived) *lived {
 	return from
 }
 
-// life runs a sentinel until it is to end in some way, or ctx ends. It goes on
+// runLife runs a sentinel until it is to end in some way, or ctx ends. It goes on
 // from another if there is one.
-func (s *stage) life(ctx context.Context, until time.Time, end End, from *lived) (*lived, error) {
+func (s *stage) runLife(ctx context.Context, until time.Time, end End, from *lived) (*lived, error) {
 	life := s.history.Start(from.life)
 	defer s.history.End(life)
 	transport := &http.Transport{DialContext: s.network.Dial, DisableCompression: true, MaxIdleConnsPerHost: 16}
@@ -251,7 +251,7 @@ func (s *stage) life(ctx context.Context, until time.Time, end End, from *lived)
 	defer stop()
 	done := make(chan error, 1)
 	go func() { done <- it.Run(running) }()
-	s.attend(ctx, it, until)
+	s.waitUntil(ctx, it, until)
 
 	if from.share != nil && !end.Crash && end.Change == nil && ctx.Err() == nil {
 		s.division.Leave(from.share)
@@ -271,9 +271,9 @@ func (s *stage) life(ctx context.Context, until time.Time, end End, from *lived)
 	return &lived{it, life, from.share}, nil
 }
 
-// attend waits until a time or the end of ctx, and asks now and then whether
+// waitUntil waits until a time or the end of ctx, and asks now and then whether
 // the sentinel says that it lives.
-func (s *stage) attend(ctx context.Context, it *sentinel.Sentinel, until time.Time) {
+func (s *stage) waitUntil(ctx context.Context, it *sentinel.Sentinel, until time.Time) {
 	const every = 10 * time.Second
 	for {
 		err := backoff.Sleep(ctx, min(every, time.Until(until)))

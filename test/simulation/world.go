@@ -63,8 +63,8 @@ func (e End) String() string {
 		e.After, e.Change.PollInterval, e.Change.HyperfleetAPI.PageSize, e.Change.Publish.Window, e.Change.Source.Mode)
 }
 
-// members are the ends of each sentinel.
-func (w *World) members() [][]End { return append([][]End{w.Ends}, w.Others...) }
+// memberEnds are the ends of each sentinel.
+func (w *World) memberEnds() [][]End { return append([][]End{w.Ends}, w.Others...) }
 
 // region is the label that the selector looks at.
 const region = "region"
@@ -75,7 +75,7 @@ func NewWorld(seed uint64) World {
 	dice := model.Dice(seed).For("world")
 	w := World{
 		Seed:     seed,
-		Features: features(dice),
+		Features: randomFeatures(dice),
 		API:      model.OneOf(dice, 4*time.Millisecond, 40*time.Millisecond),
 		Broker:   model.OneOf(dice, 2*time.Millisecond, 50*time.Millisecond),
 		Late:     dice.IntN(4),
@@ -84,33 +84,35 @@ func NewWorld(seed uint64) World {
 		IDs:      model.UUIDs(dice, 5+dice.IntN(30)),
 		Active:   model.Between(dice, time.Minute, 3*time.Minute),
 	}
-	w.Config = config(dice)
-	w.steps(dice)
+	w.Config = randomConfig(dice)
+	w.addSteps(dice)
 	if seed%5 != 0 {
-		w.faults(dice)
-		w.ends(dice)
-		w.clock(dice)
+		w.addFaults(dice)
+		w.addEnds(dice)
+		w.addClockJumps(dice)
 	}
-	w.changes(model.Dice(seed).For("changes"))
-	w.others(model.Dice(seed).For("others"))
+	w.addChanges(model.Dice(seed).For("changes"))
+	w.addOthers(model.Dice(seed).For("others"))
 	return w
 }
 
 // Calm reports whether nothing goes wrong. That the configuration changes is
 // nothing wrong.
-func (w *World) Calm() bool { return len(w.Faults)+len(w.Clock)+len(w.Others) == 0 && !w.ended() }
+func (w *World) Calm() bool {
+	return len(w.Faults)+len(w.Clock)+len(w.Others) == 0 && !w.restartsSentinel()
+}
 
-// ended reports whether the sentinel has to begin anew.
-func (w *World) ended() bool {
+// restartsSentinel reports whether the sentinel has to begin anew.
+func (w *World) restartsSentinel() bool {
 	return slices.ContainsFunc(w.Ends, func(e End) bool { return e.Change == nil })
 }
 
-// changed reports whether the configuration changes.
-func (w *World) changed() bool {
+// changesConfig reports whether the configuration changes.
+func (w *World) changesConfig() bool {
 	return slices.ContainsFunc(w.Ends, func(e End) bool { return e.Change != nil })
 }
 
-func features(dice *rand.Rand) model.Features {
+func randomFeatures(dice *rand.Rand) model.Features {
 	level := dice.IntN(5)
 	return model.Features{
 		Keyset: level >= 1, ETag: level >= 2, Cursor: level >= 3, Watch: level >= 4,
@@ -118,7 +120,7 @@ func features(dice *rand.Rand) model.Features {
 	}
 }
 
-func config(dice *rand.Rand) sentinel.Config {
+func randomConfig(dice *rand.Rand) sentinel.Config {
 	return sentinel.Config{
 		ResourceType:   "clusters",
 		PollInterval:   model.OneOf(dice, time.Second, 2*time.Second, 5*time.Second, 5*time.Second),
@@ -155,8 +157,8 @@ func config(dice *rand.Rand) sentinel.Config {
 	}
 }
 
-// steps are what the owners do.
-func (w *World) steps(dice *rand.Rand) {
+// addSteps are what the owners do.
+func (w *World) addSteps(dice *rand.Rand) {
 	at := func() time.Duration { return model.Between(dice, 0, w.Active) }
 	for _, id := range w.IDs {
 		born := model.Step{Deed: model.Create, Resource: id}
@@ -189,8 +191,8 @@ func (w *World) steps(dice *rand.Rand) {
 	}
 }
 
-// faults are what goes wrong: some episodes of one or two kinds each.
-func (w *World) faults(dice *rand.Rand) {
+// addFaults are what goes wrong: some episodes of one or two kinds each.
+func (w *World) addFaults(dice *rand.Rand) {
 	for range 1 + dice.IntN(6) {
 		from := model.Between(dice, 0, w.Active)
 		length := model.Between(dice, 100*time.Millisecond, 25*time.Second)
@@ -212,8 +214,8 @@ func (w *World) faults(dice *rand.Rand) {
 	}
 }
 
-// ends are the stops and crashes.
-func (w *World) ends(dice *rand.Rand) {
+// addEnds are the stops and crashes.
+func (w *World) addEnds(dice *rand.Rand) {
 	after := time.Duration(0)
 	for range dice.IntN(4) {
 		after += model.Between(dice, 0, w.Active/3)
@@ -221,9 +223,9 @@ func (w *World) ends(dice *rand.Rand) {
 	}
 }
 
-// changes are those of the configuration, in a third of the worlds. They make
+// addChanges are those of the configuration, in a third of the worlds. They make
 // nothing slower, so that what is promised for the first one holds for all.
-func (w *World) changes(dice *rand.Rand) {
+func (w *World) addChanges(dice *rand.Rand) {
 	if dice.IntN(3) > 0 {
 		return
 	}
@@ -238,9 +240,9 @@ func (w *World) changes(dice *rand.Rand) {
 	slices.SortStableFunc(w.Ends, func(a, b End) int { return cmp.Compare(a.After, b.After) })
 }
 
-// others divide the resources with the first sentinel, in a third of the worlds
+// addOthers divide the resources with the first sentinel, in a third of the worlds
 // in which something goes wrong.
-func (w *World) others(dice *rand.Rand) {
+func (w *World) addOthers(dice *rand.Rand) {
 	if w.Seed%5 == 0 || dice.IntN(3) > 0 {
 		return
 	}
@@ -258,8 +260,8 @@ func (w *World) others(dice *rand.Rand) {
 	}
 }
 
-// clock is how the API's clock goes wrong.
-func (w *World) clock(dice *rand.Rand) {
+// addClockJumps is how the API's clock goes wrong.
+func (w *World) addClockJumps(dice *rand.Rand) {
 	if model.Chance(dice, 0.5) {
 		return
 	}
@@ -319,7 +321,7 @@ func (w *World) Promise(begin time.Time) history.Promise {
 		Calm:  w.Calm(), Clocks: len(w.Clock) > 0,
 		Drifts: !w.Features.Keyset || w.withdraws(func(f model.Features) bool { return !f.Keyset }),
 	}
-	if p.Calm && !w.changed() && w.Features.Watch && (cfg.Source.Mode == sentinel.ModeAuto || cfg.Source.Mode == sentinel.ModeWatch) {
+	if p.Calm && !w.changesConfig() && w.Features.Watch && (cfg.Source.Mode == sentinel.ModeAuto || cfg.Source.Mode == sentinel.ModeWatch) {
 		p.Swift, p.Settled = 2*confirms+100*time.Millisecond, begin.Add(2*round+time.Second)
 	}
 	if !p.Calm {
@@ -346,7 +348,7 @@ func (w *World) String() string {
 	fmt.Fprintf(&b, "features %+v, source %+v, jitter %v, poll %s, ages %s and %s, selector %q, timeout %s, page size %d, publish %+v\n",
 		w.Features, c.Source, c.Jitter, c.PollInterval, c.MaxAgeNotReady, c.MaxAgeReady, c.LabelSelector, c.HyperfleetAPI.Timeout, c.HyperfleetAPI.PageSize, c.Publish)
 	fmt.Fprintf(&b, "%d resources, %d/10 adapters late and %d/10 silent, active for %s, clock %v\n", len(w.IDs), w.Late, w.Never, w.Active, w.Clock)
-	for i, ends := range w.members() {
+	for i, ends := range w.memberEnds() {
 		for _, e := range ends {
 			fmt.Fprintf(&b, "sentinel %d: %s\n", i, e)
 		}

@@ -55,15 +55,15 @@ type options struct {
 }
 
 func run(ctx context.Context, args []string, log io.Writer) error {
-	o, err := parse(args, log)
+	o, err := parseArgs(args, log)
 	if err != nil {
 		return err
 	}
 	b := builder{log: log, epoch: o.epoch}
-	if b.root, err = root(ctx); err != nil {
+	if b.root, err = moduleRoot(ctx); err != nil {
 		return err
 	}
-	if b.roots, err = roots(ctx, b.root); err != nil {
+	if b.roots, err = certificateRoots(ctx, b.root); err != nil {
 		return err
 	}
 	dir, err := os.MkdirTemp("", "fleetloop-images-")
@@ -91,7 +91,7 @@ func run(ctx context.Context, args []string, log io.Writer) error {
 	return nil
 }
 
-func parse(args []string, log io.Writer) (options, error) {
+func parseArgs(args []string, log io.Writer) (options, error) {
 	o := options{log: log}
 	flags := flag.NewFlagSet("images", flag.ContinueOnError)
 	flags.SetOutput(log)
@@ -133,7 +133,7 @@ type builder struct {
 func (b builder) writeLayout(ctx context.Context, dir, binary string, architectures []string) (version string, err error) {
 	programs := make([]*image.Program, 0, len(architectures))
 	for _, architecture := range architectures {
-		p, err := b.program(ctx, binary, architecture)
+		p, err := b.buildProgram(ctx, binary, architecture)
 		if err != nil {
 			return "", err
 		}
@@ -166,7 +166,7 @@ func (b builder) writeLayout(ctx context.Context, dir, binary string, architectu
 
 // writeFiles writes what the image of a binary holds to dir.
 func (b builder) writeFiles(ctx context.Context, dir, binary string) error {
-	p, err := b.program(ctx, binary, runtime.GOARCH)
+	p, err := b.buildProgram(ctx, binary, runtime.GOARCH)
 	if err != nil {
 		return err
 	}
@@ -191,9 +191,9 @@ func (b builder) writeFiles(ctx context.Context, dir, binary string) error {
 	return nil
 }
 
-// program builds a binary as it is shipped. Without its table of symbols and
+// buildProgram builds a binary as it is shipped. Without its table of symbols and
 // what a debugger reads it is a third smaller; stack traces keep their lines.
-func (b builder) program(ctx context.Context, binary, architecture string) (*image.Program, error) {
+func (b builder) buildProgram(ctx context.Context, binary, architecture string) (*image.Program, error) {
 	out := filepath.Join(b.dir, architecture, binary)
 	_, _ = fmt.Fprintf(b.log, "build %s for linux/%s\n", binary, architecture)
 	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=auto", "-ldflags=-s -w", "-o", out, "./cmd/"+binary) //nolint:gosec // a binary of ours
@@ -205,28 +205,28 @@ func (b builder) program(ctx context.Context, binary, architecture string) (*ima
 	return image.Open(out, b.roots, b.epoch)
 }
 
-// root is the folder of the module that the working directory is in.
-func root(ctx context.Context) (string, error) {
+// moduleRoot is the folder of the module that the working directory is in.
+func moduleRoot(ctx context.Context) (string, error) {
 	out, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "github.com/fleetloop/fleetloop").Output()
 	if err != nil {
-		return "", fmt.Errorf("find source: %w", describe(err))
+		return "", fmt.Errorf("find source: %w", withOutput(err))
 	}
 	return strings.TrimSpace(string(out)), nil
 }
 
-// roots runs the module that knows which certificate authorities to trust.
-func roots(ctx context.Context, source string) (image.Roots, error) {
+// certificateRoots runs the module that knows which certificate authorities to trust.
+func certificateRoots(ctx context.Context, source string) (image.Roots, error) {
 	cmd := exec.CommandContext(ctx, "go", "run", ".")
 	cmd.Dir = filepath.Join(source, "tools", "images", "roots")
 	out, err := cmd.Output()
 	if err != nil {
-		return image.Roots{}, fmt.Errorf("list CA certificates: %w", describe(err))
+		return image.Roots{}, fmt.Errorf("list CA certificates: %w", withOutput(err))
 	}
 	return image.ParseRoots(out)
 }
 
-// describe adds what a command said.
-func describe(err error) error {
+// withOutput adds what a command said.
+func withOutput(err error) error {
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
 		return fmt.Errorf("%w: %s", err, strings.TrimSpace(string(exit.Stderr)))
 	}

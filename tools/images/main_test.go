@@ -268,11 +268,11 @@ func TestSBOM(t *testing.T) {
 // TestRoots: the authorities are certificates, and enough of them to reach
 // the services of the large clouds.
 func TestRoots(t *testing.T) {
-	source, err := root(t.Context())
+	source, err := moduleRoot(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	list, err := roots(t.Context(), source)
+	list, err := certificateRoots(t.Context(), source)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -355,7 +355,7 @@ func hashOf(t *testing.T, path string) string {
 
 func TestParse(t *testing.T) {
 	t.Setenv("SOURCE_DATE_EPOCH", "1772366400")
-	o, err := parse([]string{"-arch", "arm64", "sentinel"}, io.Discard)
+	o, err := parseArgs([]string{"-arch", "arm64", "sentinel"}, io.Discard)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -367,12 +367,12 @@ func TestParse(t *testing.T) {
 		"FilesOfTwo":  {"-files", "x", "sentinel", "fleet-api"},
 		"UnknownFlag": {"-push", "sentinel"},
 	} {
-		if _, err := parse(args, io.Discard); err == nil {
+		if _, err := parseArgs(args, io.Discard); err == nil {
 			t.Errorf("%s: was taken", name)
 		}
 	}
 	t.Setenv("SOURCE_DATE_EPOCH", "yesterday")
-	if _, err := parse([]string{"sentinel"}, io.Discard); err == nil || !strings.Contains(err.Error(), "SOURCE_DATE_EPOCH") {
+	if _, err := parseArgs([]string{"sentinel"}, io.Discard); err == nil || !strings.Contains(err.Error(), "SOURCE_DATE_EPOCH") {
 		t.Errorf("a time that is none: %v", err)
 	}
 }

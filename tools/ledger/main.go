@@ -16,7 +16,7 @@ import (
 
 func main() {
 	for _, binary := range os.Args[1:] {
-		text, err := list(context.Background(), binary)
+		text, err := listPackages(context.Background(), binary)
 		if err == nil {
 			err = os.WriteFile(filepath.Join("tools", "deps", binary+".txt"), text, 0o644) //nolint:gosec // a file of the repository, for everyone to read
 		}
@@ -27,9 +27,9 @@ func main() {
 	}
 }
 
-// list gives the packages outside the standard library that binary links,
+// listPackages gives the packages outside the standard library that binary links,
 // one a line, sorted as go list sorts them by import path.
-func list(ctx context.Context, binary string) ([]byte, error) {
+func listPackages(ctx context.Context, binary string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, "go", "list", "-deps", "-f", `{{if not .Standard}}{{.ImportPath}}{{end}}`, "./cmd/"+binary) //nolint:gosec // the binary's name is ours
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH=amd64")
 	cmd.Stderr = os.Stderr

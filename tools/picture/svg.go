@@ -36,15 +36,15 @@ func chooseFrame(typescript string, share float64) ([][]span, error) {
 	for _, part := range strings.Split(typescript, frameBegin)[1:] {
 		frame, _, complete := strings.Cut(part, frameEnd)
 		plain := withoutEscapes(frame)
-		total, now := number(clusters, plain), number(ready, plain)
+		total, now := parseNumber(clusters, plain), parseNumber(ready, plain)
 		if complete && total > 0 && float64(now) >= share*float64(total) {
-			return parse(frame), nil
+			return parseFrame(frame), nil
 		}
 	}
 	return nil, fmt.Errorf("no frame shows %.0f%% of the clusters as Ready", 100*share)
 }
 
-func number(pattern *regexp.Regexp, text string) int {
+func parseNumber(pattern *regexp.Regexp, text string) int {
 	m := pattern.FindStringSubmatch(text)
 	if m == nil {
 		return 0
@@ -53,18 +53,18 @@ func number(pattern *regexp.Regexp, text string) int {
 	return n
 }
 
-func escapes() *regexp.Regexp { return regexp.MustCompile(`\x1b\[([?0-9;]*)([A-Za-z])`) }
+func escapePattern() *regexp.Regexp { return regexp.MustCompile(`\x1b\[([?0-9;]*)([A-Za-z])`) }
 
-func withoutEscapes(text string) string { return escapes().ReplaceAllString(text, "") }
+func withoutEscapes(text string) string { return escapePattern().ReplaceAllString(text, "") }
 
-// parse splits a frame into lines and spans.
-func parse(frame string) [][]span {
+// parseFrame splits a frame into lines and spans.
+func parseFrame(frame string) [][]span {
 	var lines [][]span
 	for line := range strings.SplitSeq(strings.ReplaceAll(frame, "\r", ""), "\n") {
 		var spans []span
 		style, rest := span{}, line
 		for rest != "" {
-			at := escapes().FindStringSubmatchIndex(rest)
+			at := escapePattern().FindStringSubmatchIndex(rest)
 			text := rest
 			if at != nil {
 				text = rest[:at[0]]
@@ -76,7 +76,7 @@ func parse(frame string) [][]span {
 				break
 			}
 			if rest[at[4]:at[5]] == "m" {
-				style = restyle(style, rest[at[2]:at[3]])
+				style = applyStyle(style, rest[at[2]:at[3]])
 			}
 			rest = rest[at[1]:]
 		}
@@ -88,8 +88,8 @@ func parse(frame string) [][]span {
 	return lines
 }
 
-// restyle applies one parameter of the sequence that selects a style.
-func restyle(s span, code string) span {
+// applyStyle applies one parameter of the sequence that selects a style.
+func applyStyle(s span, code string) span {
 	switch code {
 	case "1":
 		s.bold = true
@@ -123,7 +123,7 @@ func drawSVG(lines [][]span, columns int) string {
 			n := utf8.RuneCountInString(s.text)
 			if strings.TrimSpace(s.text) != "" {
 				fmt.Fprintf(&b, `<text x="%.1f" y="%d" textLength="%.1f"%s>%s</text>`+"\n",
-					padding+float64(column)*charWidth, padding+i*lineHeight+14, float64(n)*charWidth, attributes(s), escape(s.text))
+					padding+float64(column)*charWidth, padding+i*lineHeight+14, float64(n)*charWidth, attributes(s), escapeXML(s.text))
 			}
 			column += n
 		}
@@ -146,6 +146,6 @@ func attributes(s span) string {
 	return text
 }
 
-func escape(text string) string {
+func escapeXML(text string) string {
 	return strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;").Replace(text)
 }

@@ -23,15 +23,15 @@ import (
 
 func main() {
 	for _, path := range os.Args[1:] {
-		if err := generate(context.Background(), path); err != nil {
+		if err := generateFile(context.Background(), path); err != nil {
 			fmt.Fprintf(os.Stderr, "protos: %v\n", err)
 			os.Exit(1)
 		}
 	}
 }
 
-// generate writes the code of one file.
-func generate(ctx context.Context, path string) error {
+// generateFile writes the code of one file.
+func generateFile(ctx context.Context, path string) error {
 	dir, name := filepath.Split(path)
 	compiler := protocompile.Compiler{
 		Resolver:       protocompile.WithStandardImports(&protocompile.SourceResolver{ImportPaths: []string{dir}}),

@@ -19,15 +19,15 @@ Parameters are flat: ` + "`parameters: {deployment: web, namespace: shop, replic
 
 `
 
-// actions describes the catalogue.
-func actions() ([]byte, error) {
+// writeActions describes the catalogue.
+func writeActions() ([]byte, error) {
 	var buf bytes.Buffer
 	buf.WriteString(generated + aboutActions)
 	buf.WriteString("| Action | Description | Target | Risk | Rollback | Timeout | Retries |\n|---|---|---|---|---|---|---|\n")
 	all := action.Catalogue()
 	for _, a := range all {
 		fmt.Fprintf(&buf, "| [%s](#%s) | %s | %s | %s | %s | %s | %d |\n",
-			a.Name, a.Name, cell(a.Summary), cell(kinds(a)), a.Risk, cell(wayBack(a)), duration(a.Timeout), a.Retries)
+			a.Name, a.Name, tableCell(a.Summary), tableCell(kindList(a)), a.Risk, tableCell(wayBack(a)), formatDuration(a.Timeout), a.Retries)
 	}
 	for _, a := range all {
 		writeAction(&buf, a)
@@ -36,25 +36,25 @@ func actions() ([]byte, error) {
 }
 
 func writeAction(buf *bytes.Buffer, a *action.Action) {
-	fmt.Fprintf(buf, "\n## %s\n\n%s\n", a.Name, sentence(a.Summary))
+	fmt.Fprintf(buf, "\n## %s\n\n%s\n", a.Name, firstSentence(a.Summary))
 	if a.Kubectl != "" {
 		fmt.Fprintf(buf, "\n    %s\n", a.Kubectl)
 	}
 	buf.WriteString("\n| | |\n|---|---|\n")
-	row := func(name, text string) { fmt.Fprintf(buf, "| %s | %s |\n", name, cell(text)) }
+	row := func(name, text string) { fmt.Fprintf(buf, "| %s | %s |\n", name, tableCell(text)) }
 	if len(a.Aliases) > 0 {
 		row("Aliases", quotedList(a.Aliases))
 	}
-	row("Target", kinds(a))
-	row("Service account", account(a))
+	row("Target", kindList(a))
+	row("Service account", accountText(a))
 	row("Risk", string(a.Risk))
 	row("Rollback", wayBack(a))
-	row("Timeout", fmt.Sprintf("%s, at most %s", duration(a.Timeout), duration(a.MaxTimeout)))
-	row("Retries", retries(a))
+	row("Timeout", fmt.Sprintf("%s, at most %s", formatDuration(a.Timeout), formatDuration(a.MaxTimeout)))
+	row("Retries", retryText(a))
 
 	buf.WriteString("\n| Parameter | Type | Default | Description |\n|---|---|---|---|\n")
 	for _, p := range a.Parameters() {
-		fmt.Fprintf(buf, "| %s | %s | %s | %s |\n", quoted(p.Name), p.Type, need(p), cell(meaning(p)))
+		fmt.Fprintf(buf, "| %s | %s | %s | %s |\n", codeSpan(p.Name), p.Type, requirement(p), tableCell(parameterText(p)))
 	}
 	if len(a.Permissions) == 0 {
 		return
@@ -65,11 +65,11 @@ func writeAction(buf *bytes.Buffer, a *action.Action) {
 		if p.Subresource != "" {
 			resource += "/" + p.Subresource
 		}
-		fmt.Fprintf(buf, "| %s | %s | %s | %s |\n", strings.Join(p.Verbs, ", "), quoted(resource), where(p), cell(p.Why))
+		fmt.Fprintf(buf, "| %s | %s | %s | %s |\n", strings.Join(p.Verbs, ", "), codeSpan(resource), permissionScope(p), tableCell(p.Why))
 	}
 }
 
-func kinds(a *action.Action) string {
+func kindList(a *action.Action) string {
 	if len(a.Kinds) > 0 {
 		return strings.Join(a.Kinds, ", ")
 	}
@@ -79,11 +79,11 @@ func kinds(a *action.Action) string {
 	return "kinds that the installation allows"
 }
 
-func account(a *action.Action) string {
+func accountText(a *action.Action) string {
 	if a.NoJob {
 		return "none: it has no Job"
 	}
-	return quoted(a.ServiceAccount())
+	return codeSpan(a.ServiceAccount())
 }
 
 func wayBack(a *action.Action) string {
@@ -96,27 +96,27 @@ func wayBack(a *action.Action) string {
 	return a.Rollback
 }
 
-func retries(a *action.Action) string {
+func retryText(a *action.Action) string {
 	if !a.Idempotent {
 		return "none: the action is not idempotent"
 	}
 	return fmt.Sprint(a.Retries)
 }
 
-// need returns "required" or the default of a parameter.
-func need(p action.Parameter) string {
+// requirement returns "required" or the default of a parameter.
+func requirement(p action.Parameter) string {
 	switch {
 	case p.Required:
 		return "required"
 	case p.Default != "":
-		return quoted(p.Default)
+		return codeSpan(p.Default)
 	}
 	return ""
 }
 
-// meaning returns the description of a parameter with its allowed values.
-func meaning(p action.Parameter) string {
-	text := sentence(p.Doc)
+// parameterText returns the description of a parameter with its allowed values.
+func parameterText(p action.Parameter) string {
+	text := firstSentence(p.Doc)
 	if len(p.Enum) > 0 {
 		text += " One of " + quotedList(p.Enum) + "."
 	}
@@ -131,7 +131,7 @@ func meaning(p action.Parameter) string {
 	return text
 }
 
-func where(p action.Permission) string {
+func permissionScope(p action.Permission) string {
 	switch {
 	case p.Executor:
 		return "namespace of executions"
@@ -141,20 +141,20 @@ func where(p action.Permission) string {
 	return "namespace of the target"
 }
 
-func sentence(text string) string { return strings.TrimSuffix(text, ".") + "." }
+func firstSentence(text string) string { return strings.TrimSuffix(text, ".") + "." }
 
-func cell(text string) string { return strings.ReplaceAll(text, "|", "\\|") }
+func tableCell(text string) string { return strings.ReplaceAll(text, "|", "\\|") }
 
 func quotedList(words []string) string {
 	list := make([]string, 0, len(words))
 	for _, w := range words {
-		list = append(list, quoted(w))
+		list = append(list, codeSpan(w))
 	}
 	return strings.Join(list, ", ")
 }
 
-// duration is a time as people write it: 5m rather than 5m0s.
-func duration(d time.Duration) string {
+// formatDuration is a time as people write it: 5m rather than 5m0s.
+func formatDuration(d time.Duration) string {
 	text := d.String()
 	if strings.HasSuffix(text, "m0s") {
 		text = strings.TrimSuffix(text, "0s")

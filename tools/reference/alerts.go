@@ -66,8 +66,8 @@ func combinations() []struct {
 	}
 }
 
-// alerts describes the alerting rules.
-func alerts() ([]byte, error) {
+// writeAlerts describes the alerting rules.
+func writeAlerts() ([]byte, error) {
 	paths, err := filepath.Glob(rulesPattern)
 	if err != nil {
 		return nil, err

@@ -38,28 +38,28 @@ func main() {
 
 func run() error {
 	files := map[string]func() ([]byte, error){
-		"docs/reference/config.md":                config,
-		"docs/reference/metrics.md":               metrics,
-		"docs/reference/fleetloop.md":             func() ([]byte, error) { return commands(fleetloop()) },
-		"docs/reference/fleet-api.md":             func() ([]byte, error) { return commands(apiapp.Command(nil, nil, noEnv)) },
-		"docs/reference/sentinel.md":              func() ([]byte, error) { return commands(sentinelapp.Command(nil, nil, noEnv)) },
-		"docs/reference/cluster-worker.md":        func() ([]byte, error) { return commands(clusterworkerapp.Command(nil, nil, noEnv)) },
-		"docs/reference/execution-controller.md":  func() ([]byte, error) { return commands(executionapp.Command(nil, nil, noEnv)) },
-		"docs/reference/node-fault-controller.md": func() ([]byte, error) { return commands(nodefaultapp.Command(nil, nil, noEnv)) },
-		"docs/reference/actions.md":               actions,
-		"docs/reference/alerts.md":                alerts,
+		"docs/reference/config.md":                writeConfig,
+		"docs/reference/metrics.md":               writeMetrics,
+		"docs/reference/fleetloop.md":             func() ([]byte, error) { return writeCommands(fleetloop()) },
+		"docs/reference/fleet-api.md":             func() ([]byte, error) { return writeCommands(apiapp.Command(nil, nil, noEnv)) },
+		"docs/reference/sentinel.md":              func() ([]byte, error) { return writeCommands(sentinelapp.Command(nil, nil, noEnv)) },
+		"docs/reference/cluster-worker.md":        func() ([]byte, error) { return writeCommands(clusterworkerapp.Command(nil, nil, noEnv)) },
+		"docs/reference/execution-controller.md":  func() ([]byte, error) { return writeCommands(executionapp.Command(nil, nil, noEnv)) },
+		"docs/reference/node-fault-controller.md": func() ([]byte, error) { return writeCommands(nodefaultapp.Command(nil, nil, noEnv)) },
+		"docs/reference/actions.md":               writeActions,
+		"docs/reference/alerts.md":                writeAlerts,
 		"docs/reference/sentinelconfig.md":        sentinelConfig,
 		"docs/adr/README.md":                      decisions,
 		"docs/schema/sentinelconfig.schema.json":  sentinelConfigSchema,
-		"docs/schema/fleet-api.schema.json":       func() ([]byte, error) { return schema(new(apiapp.Defaults()), "fleet-api") },
-		"docs/schema/cluster-worker.schema.json":  func() ([]byte, error) { return schema(new(clusterworkerapp.Defaults()), "cluster-worker") },
+		"docs/schema/fleet-api.schema.json":       func() ([]byte, error) { return writeSchema(new(apiapp.Defaults()), "fleet-api") },
+		"docs/schema/cluster-worker.schema.json":  func() ([]byte, error) { return writeSchema(new(clusterworkerapp.Defaults()), "cluster-worker") },
 		"docs/schema/execution-controller.schema.json": func() ([]byte, error) {
-			return schema(new(executionapp.Defaults()), "execution-controller")
+			return writeSchema(new(executionapp.Defaults()), "execution-controller")
 		},
 		"docs/schema/node-fault-controller.schema.json": func() ([]byte, error) {
-			return schema(new(nodefaultapp.Defaults()), "node-fault-controller")
+			return writeSchema(new(nodefaultapp.Defaults()), "node-fault-controller")
 		},
-		"docs/schema/sentinel.schema.json": func() ([]byte, error) { return schema(new(sentinelapp.Defaults()), "sentinel") },
+		"docs/schema/sentinel.schema.json": func() ([]byte, error) { return writeSchema(new(sentinelapp.Defaults()), "sentinel") },
 	}
 	for name, write := range files {
 		text, err := write()
@@ -87,12 +87,12 @@ func fleetloop() *cobra.Command {
 	return root
 }
 
-func schema(cfg any, title string) ([]byte, error) {
+func writeSchema(cfg any, title string) ([]byte, error) {
 	text, err := settings.Schema(cfg, title)
 	return append(bytes.TrimRight(text, "\n"), '\n'), err
 }
 
-func config() ([]byte, error) {
+func writeConfig() ([]byte, error) {
 	var buf bytes.Buffer
 	buf.WriteString(generated + "# Configuration\n\nLater sources override earlier ones: default, file, environment, flag.\nSecrets come from the file, the environment, or a file that a `_FILE` variable names, and never from a flag.\n")
 	for _, section := range []struct {
@@ -118,8 +118,8 @@ func config() ([]byte, error) {
 	return buf.Bytes(), nil
 }
 
-// commands writes one binary's command line.
-func commands(root *cobra.Command) ([]byte, error) {
+// writeCommands writes one binary's command line.
+func writeCommands(root *cobra.Command) ([]byte, error) {
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
 	var buf bytes.Buffer
@@ -129,7 +129,7 @@ func commands(root *cobra.Command) ([]byte, error) {
 		if c.Hidden || c.Name() == "help" || c.Name() == "completion" {
 			return
 		}
-		fmt.Fprintf(&buf, "\n## %s\n\n%s\n\n```\n%s\n```\n", c.CommandPath(), orShort(c), strings.TrimSpace(usage(c)))
+		fmt.Fprintf(&buf, "\n## %s\n\n%s\n\n```\n%s\n```\n", c.CommandPath(), orShort(c), strings.TrimSpace(usageText(c)))
 		for _, sub := range c.Commands() {
 			walk(sub)
 		}
@@ -145,8 +145,8 @@ func orShort(c *cobra.Command) string {
 	return c.Short + "."
 }
 
-// usage is the command's line, examples and flags.
-func usage(c *cobra.Command) string {
+// usageText is the command's line, examples and flags.
+func usageText(c *cobra.Command) string {
 	text := c.UseLine() + "\n"
 	if c.HasExample() {
 		text += "\nExamples:\n" + c.Example + "\n"

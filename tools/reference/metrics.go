@@ -16,8 +16,8 @@ import (
 // A metric is one row of the table.
 type metric struct{ name, kind, labels, help string }
 
-// metrics lists what a process that runs everything registers.
-func metrics() ([]byte, error) {
+// writeMetrics lists what a process that runs everything registers.
+func writeMetrics() ([]byte, error) {
 	reg := &recorder{}
 	if err := allinone.Describe(reg); err != nil {
 		return nil, err
@@ -43,7 +43,7 @@ func (r *recorder) Register(c prometheus.Collector) error {
 	c.Describe(descs)
 	close(descs)
 	for d := range descs {
-		m := parse(d.String(), kindOf(c))
+		m := parseDesc(d.String(), kindOf(c))
 		if m.kind == "gauge" && strings.HasSuffix(m.name, "_total") { // of a collector that has several
 			m.kind = "counter"
 		}
@@ -75,8 +75,8 @@ func kindOf(c prometheus.Collector) string {
 	return "gauge"
 }
 
-// parse takes a Desc's text apart, which is all that it tells of itself.
-func parse(text, kind string) metric {
+// parseDesc takes a Desc's text apart, which is all that it tells of itself.
+func parseDesc(text, kind string) metric {
 	field := func(name string) string {
 		m := regexp.MustCompile(name + `: "((?:[^"\\]|\\.)*)"`).FindStringSubmatch(text)
 		if m == nil {

@@ -37,7 +37,7 @@ func sentinelConfig() ([]byte, error) {
 	var buf bytes.Buffer
 	names := crd.Spec.Names
 	buf.WriteString(generated)
-	fmt.Fprintf(&buf, aboutSentinelConfig, crd.Spec.Group, version.Name, quoted(names.Plural), quoted(names.ShortNames[0]), quoted(names.ShortNames[0]+"."+crd.Spec.Group))
+	fmt.Fprintf(&buf, aboutSentinelConfig, crd.Spec.Group, version.Name, codeSpan(names.Plural), codeSpan(names.ShortNames[0]), codeSpan(names.ShortNames[0]+"."+crd.Spec.Group))
 	root := version.Schema.OpenAPIV3Schema
 	for _, section := range []struct{ key, title string }{{"spec", "Spec"}, {"status", "Status"}} {
 		fmt.Fprintf(&buf, "## %s\n\n| Field | Type | Default | Description |\n|---|---|---|---|\n", section.title)
@@ -56,7 +56,7 @@ func sentinelConfig() ([]byte, error) {
 		if c.Priority > 0 {
 			wide = "with `-o wide`"
 		}
-		fmt.Fprintf(&buf, "| %s | %s | %s |\n", c.Name, quoted(c.JSONPath), wide)
+		fmt.Fprintf(&buf, "| %s | %s | %s |\n", c.Name, codeSpan(c.JSONPath), wide)
 	}
 	return buf.Bytes(), nil
 }
@@ -107,11 +107,11 @@ func fieldRows(buf *bytes.Buffer, path string, s *apiextensionsv1.JSONSchemaProp
 		def := ""
 		switch {
 		case field.Default != nil:
-			def = quoted(strings.Trim(string(field.Default.Raw), `"`))
+			def = codeSpan(strings.Trim(string(field.Default.Raw), `"`))
 		case slices.Contains(s.Required, key):
 			def = "required"
 		}
-		fmt.Fprintf(buf, "| %s | %s | %s | %s |\n", quoted(path+"."+key), typeOf(&field), def, meaningOf(&field))
+		fmt.Fprintf(buf, "| %s | %s | %s | %s |\n", codeSpan(path+"."+key), typeOf(&field), def, meaningOf(&field))
 		if key == "conditions" {
 			continue // they have what all conditions have
 		}
@@ -141,7 +141,7 @@ func meaningOf(s *apiextensionsv1.JSONSchemaProps) string {
 	if len(s.Enum) > 0 {
 		var values []string
 		for _, v := range s.Enum {
-			values = append(values, quoted(strings.Trim(string(v.Raw), `"`)))
+			values = append(values, codeSpan(strings.Trim(string(v.Raw), `"`)))
 		}
 		parts = append(parts, "One of "+strings.Join(values, ", ")+".")
 	}
@@ -177,7 +177,7 @@ func rulesOf(path string, s *apiextensionsv1.JSONSchemaProps, list []rule) []rul
 		if i < 0 {
 			i, list = len(list), append(list, rule{message: v.Message})
 		}
-		list[i].fields = append(list[i].fields, quoted(path+v.FieldPath))
+		list[i].fields = append(list[i].fields, codeSpan(path+v.FieldPath))
 	}
 	for _, key := range slices.Sorted(maps.Keys(s.Properties)) {
 		field := s.Properties[key]
@@ -205,7 +205,7 @@ func closeObjects(s *apiextensionsv1.JSONSchemaProps) {
 	}
 }
 
-// quoted is a text as code, fit for a cell.
-func quoted(text string) string {
+// codeSpan is a text as code, fit for a cell.
+func codeSpan(text string) string {
 	return "`" + strings.ReplaceAll(strings.Join(strings.Fields(text), " "), "|", `\|`) + "`"
 }

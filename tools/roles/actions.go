@@ -50,7 +50,7 @@ func writeActions() error {
 		{"actions-controller.yaml", "Service account and permissions of the execution controller.", roles.Controller{}.Objects()},
 		{"actions-people.yaml", "Roles for users, to be bound in the namespace of executions: viewer, approver, administrator, and\n# requesters of actions up to a risk.", people},
 	} {
-		if err := write(f); err != nil {
+		if err := writeFile(f); err != nil {
 			return fmt.Errorf("write %s: %w", f.name, err)
 		}
 	}

@@ -37,7 +37,7 @@ func writeGuard() error {
 			}
 			f.objects[i] = bare
 		}
-		if err := write(f); err != nil {
+		if err := writeFile(f); err != nil {
 			return fmt.Errorf("write %s: %w", f.name, err)
 		}
 	}

@@ -28,7 +28,7 @@ func writeNodeFaults() error {
 		{"node-faults-execution.yaml", "Needed in addition to node-faults.yaml if KubernetesExecutions reboot and terminate nodes. List the\n# allowed actions in resourceNames.", with(roles.Execution)},
 		{"node-faults-people.yaml", "Roles for you to bind: for monitors that report faults, for viewers, and for operators who release\n# and reboot nodes.", people},
 	} {
-		if err := write(f); err != nil {
+		if err := writeFile(f); err != nil {
 			return fmt.Errorf("write %s: %w", f.name, err)
 		}
 	}

@@ -18,8 +18,8 @@ import (
 	"strings"
 )
 
-// starters are the packages whose import means that a server is started.
-func starters() []string {
+// starterPackages are the packages whose import means that a server is started.
+func starterPackages() []string {
 	return []string{
 		"github.com/fleetloop/fleetloop/internal/postgres/pgtest",
 		"github.com/fleetloop/fleetloop/internal/postgres/pgserver",
@@ -76,6 +76,6 @@ func run(ctx context.Context, patterns []string, out io.Writer) error {
 func startsServer(deps []string) bool {
 	return slices.ContainsFunc(deps, func(d string) bool {
 		name, _, _ := strings.Cut(d, " ")
-		return slices.Contains(starters(), name)
+		return slices.Contains(starterPackages(), name)
 	})
 }

@@ -67,8 +67,8 @@ type piece struct {
 	first, after string
 }
 
-// pieces are in the order of the specifications.
-func pieces() []piece {
+// allPieces are in the order of the specifications.
+func allPieces() []piece {
 	const operator, service = "000_", "001_"
 	return []piece{
 		{file: "operator/sentinelconfig.yaml", spec: operator, block: 4},
@@ -93,7 +93,7 @@ func pieces() []piece {
 func cutAll(from string) (map[string][]byte, error) {
 	texts := map[string][]byte{}
 	cut := map[string][]byte{}
-	for _, p := range pieces() {
+	for _, p := range allPieces() {
 		if texts[p.spec] == nil {
 			text, err := readSpecification(from, p.spec)
 			if err != nil {
@@ -101,7 +101,7 @@ func cutAll(from string) (map[string][]byte, error) {
 			}
 			texts[p.spec] = text
 		}
-		text, err := p.cut(texts[p.spec])
+		text, err := p.cutText(texts[p.spec])
 		if err != nil {
 			return nil, fmt.Errorf("cut %s: %w", p.file, err)
 		}
@@ -125,7 +125,7 @@ func readSpecification(from, begin string) ([]byte, error) {
 	return text, nil
 }
 
-func (p piece) cut(text []byte) ([]byte, error) {
+func (p piece) cutText(text []byte) ([]byte, error) {
 	if p.first != "" {
 		return cutLines(text, p.first, p.after)
 	}

@@ -33,7 +33,7 @@ func TestCommitted(t *testing.T) {
 // else.
 func TestEveryPieceIsCommitted(t *testing.T) {
 	var want []string
-	for _, p := range pieces() {
+	for _, p := range allPieces() {
 		want = append(want, p.file)
 	}
 	slices.Sort(want)
@@ -86,7 +86,7 @@ func TestCut(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			got, err := tc.piece.cut([]byte(text))
+			got, err := tc.piece.cutText([]byte(text))
 			if string(got) != tc.want || (err != nil) != tc.fails {
 				t.Errorf("%s: got %q and %v, want %q", tc.reason, got, err, tc.want)
 			}

@@ -31,7 +31,7 @@ func (s *Shape) Read(input []byte, unseen *Shape) (ast.Value, error) {
 		return nil, fmt.Errorf("read input: %d bytes, at most %d are allowed", len(input), MaxBytes)
 	}
 	r := reader{text: string(input), dec: jsontext.NewDecoder(bytes.NewBuffer(input)), free: &Shape{}, unseen: unseen}
-	v, err := r.value(s)
+	v, err := r.readValue(s)
 	if err != nil {
 		return nil, fmt.Errorf("read input: %w", err)
 	}
@@ -53,7 +53,7 @@ type reader struct {
 	terms  []*ast.Term    // of the lists
 }
 
-func (r *reader) term(v ast.Value) *ast.Term {
+func (r *reader) readTerm(v ast.Value) *ast.Term {
 	if len(r.chunk) == 0 {
 		r.chunk = make([]ast.Term, 64)
 	}
@@ -63,18 +63,18 @@ func (r *reader) term(v ast.Value) *ast.Term {
 	return t
 }
 
-func (r *reader) value(s *Shape) (ast.Value, error) {
+func (r *reader) readValue(s *Shape) (ast.Value, error) {
 	switch byte(r.dec.PeekKind()) {
 	case '{':
-		if !s.is("object") {
-			return nil, r.mismatch(s, "an object")
+		if !s.hasType("object") {
+			return nil, r.mismatchError(s, "an object")
 		}
-		return r.object(s)
+		return r.readObject(s)
 	case '[':
-		if !s.is("array") {
-			return nil, r.mismatch(s, "a list")
+		if !s.hasType("array") {
+			return nil, r.mismatchError(s, "a list")
 		}
-		return r.array(s)
+		return r.readArray(s)
 	}
 	raw, err := r.dec.ReadValue()
 	if err != nil {
@@ -82,12 +82,12 @@ func (r *reader) value(s *Shape) (ast.Value, error) {
 	}
 	switch byte(raw.Kind()) {
 	case '"':
-		return r.string(s, raw)
+		return r.readString(s, raw)
 	case '0':
-		return r.number(s, raw)
+		return r.readNumber(s, raw)
 	case 't', 'f':
-		if !s.is("boolean") {
-			return nil, r.mismatch(s, "a boolean")
+		if !s.hasType("boolean") {
+			return nil, r.mismatchError(s, "a boolean")
 		}
 		return ast.InternedValue(raw[0] == 't'), nil
 	}
@@ -96,17 +96,17 @@ func (r *reader) value(s *Shape) (ast.Value, error) {
 	case "":
 		return ast.NullValue, nil
 	case "object":
-		return s.complete(r, ast.NewObject())
+		return s.checkComplete(r, ast.NewObject())
 	case "array":
 		return ast.NewArray(), nil
 	}
-	return nil, r.mismatch(s, "null")
+	return nil, r.mismatchError(s, "null")
 }
 
-func (s *Shape) is(typ string) bool { return s.Type == "" || s.Type == typ }
+func (s *Shape) hasType(typ string) bool { return s.Type == "" || s.Type == typ }
 
-// unquote gives the text of the string that was read last.
-func (r *reader) unquote(raw jsontext.Value) (string, error) {
+// unquoteString gives the text of the string that was read last.
+func (r *reader) unquoteString(raw jsontext.Value) (string, error) {
 	if bytes.IndexByte(raw, '\\') < 0 {
 		end := r.dec.InputOffset()
 		return r.text[end-int64(len(raw))+1 : end-1], nil
@@ -115,27 +115,27 @@ func (r *reader) unquote(raw jsontext.Value) (string, error) {
 	return string(b), err
 }
 
-func (r *reader) string(s *Shape, raw jsontext.Value) (ast.Value, error) {
-	text, err := r.unquote(raw)
+func (r *reader) readString(s *Shape, raw jsontext.Value) (ast.Value, error) {
+	text, err := r.unquoteString(raw)
 	if err != nil {
 		return nil, err
 	}
-	if !s.is("string") {
-		return nil, r.mismatch(s, "a string")
+	if !s.hasType("string") {
+		return nil, r.mismatchError(s, "a string")
 	}
 	if s.Const != "" && text != s.Const {
-		return nil, fmt.Errorf("%s is %q, want %q", r.where(), text, s.Const)
+		return nil, fmt.Errorf("%s is %q, want %q", r.currentPath(), text, s.Const)
 	}
 	return ast.InternedValue(text), nil
 }
 
-func (r *reader) number(s *Shape, raw jsontext.Value) (ast.Value, error) {
+func (r *reader) readNumber(s *Shape, raw jsontext.Value) (ast.Value, error) {
 	text := string(raw)
-	if !s.is("number") && (s.Type != "integer" || strings.ContainsAny(text, ".eE")) {
-		return nil, r.mismatch(s, "the number "+text)
+	if !s.hasType("number") && (s.Type != "integer" || strings.ContainsAny(text, ".eE")) {
+		return nil, r.mismatchError(s, "the number "+text)
 	}
 	if !calculable(text) {
-		return nil, fmt.Errorf("%s is %s, which is out of range", r.where(), text)
+		return nil, fmt.Errorf("%s is %s, which is out of range", r.currentPath(), text)
 	}
 	if t := ast.InternedIntNumberTermFromString(text); t != nil {
 		return t.Value, nil
@@ -154,8 +154,8 @@ func calculable(n string) bool {
 	return err == nil && -maxExponent <= exp && exp <= maxExponent
 }
 
-// enter begins an object or a list.
-func (r *reader) enter() error {
+// enterValue begins an object or a list.
+func (r *reader) enterValue() error {
 	if _, err := r.dec.ReadToken(); err != nil {
 		return err
 	}
@@ -165,11 +165,11 @@ func (r *reader) enter() error {
 	return nil
 }
 
-func (r *reader) object(s *Shape) (ast.Value, error) {
+func (r *reader) readObject(s *Shape) (ast.Value, error) {
 	if s == r.unseen {
 		return ast.NewObject(), r.dec.SkipValue()
 	}
-	if err := r.enter(); err != nil {
+	if err := r.enterValue(); err != nil {
 		return nil, err
 	}
 	begin, missing := len(r.pairs), len(s.required)
@@ -178,22 +178,22 @@ func (r *reader) object(s *Shape) (ast.Value, error) {
 		if err != nil {
 			return nil, err
 		}
-		name, err := r.unquote(raw)
+		name, err := r.unquoteString(raw)
 		if err != nil {
 			return nil, err
 		}
-		key, sub, err := r.field(s, name)
+		key, sub, err := r.readField(s, name)
 		if err != nil {
 			return nil, err
 		}
 		if s.required[name] {
 			missing--
 		}
-		v, err := r.value(sub)
+		v, err := r.readValue(sub)
 		if err != nil {
 			return nil, err
 		}
-		r.pairs = append(r.pairs, [2]*ast.Term{key, r.term(v)})
+		r.pairs = append(r.pairs, [2]*ast.Term{key, r.readTerm(v)})
 	}
 	if _, err := r.dec.ReadToken(); err != nil {
 		return nil, err
@@ -201,37 +201,37 @@ func (r *reader) object(s *Shape) (ast.Value, error) {
 	o := ast.NewObject(r.pairs[begin:]...)
 	r.pairs = r.pairs[:begin]
 	if missing > 0 {
-		return s.complete(r, o)
+		return s.checkComplete(r, o)
 	}
 	return o, nil
 }
 
-// field gives the key of a field, and what is to be in it.
-func (r *reader) field(s *Shape, name string) (*ast.Term, *Shape, error) {
+// readField gives the key of a field, and what is to be in it.
+func (r *reader) readField(s *Shape, name string) (*ast.Term, *Shape, error) {
 	if key, ok := s.keys[name]; ok {
 		return key, s.Properties[name], nil
 	}
 	switch {
 	case s.closed:
-		return nil, nil, fmt.Errorf("%s is unknown: want %s", r.where(), strings.Join(slices.Sorted(maps.Keys(s.Properties)), ", "))
+		return nil, nil, fmt.Errorf("%s is unknown: want %s", r.currentPath(), strings.Join(slices.Sorted(maps.Keys(s.Properties)), ", "))
 	case s.rest != nil:
 		return ast.InternedTerm(name), s.rest, nil
 	}
 	return ast.InternedTerm(name), r.free, nil
 }
 
-// complete is o, or says which field it lacks.
-func (s *Shape) complete(r *reader, o ast.Object) (ast.Value, error) {
+// checkComplete is o, or says which field it lacks.
+func (s *Shape) checkComplete(r *reader, o ast.Object) (ast.Value, error) {
 	for _, name := range s.Required {
 		if o.Get(s.keys[name]) == nil {
-			return nil, fmt.Errorf("%s lacks %q", r.where(), name)
+			return nil, fmt.Errorf("%s lacks %q", r.currentPath(), name)
 		}
 	}
 	return o, nil
 }
 
-func (r *reader) array(s *Shape) (ast.Value, error) {
-	if err := r.enter(); err != nil {
+func (r *reader) readArray(s *Shape) (ast.Value, error) {
+	if err := r.enterValue(); err != nil {
 		return nil, err
 	}
 	items := s.Items
@@ -240,11 +240,11 @@ func (r *reader) array(s *Shape) (ast.Value, error) {
 	}
 	begin := len(r.terms)
 	for byte(r.dec.PeekKind()) != ']' {
-		v, err := r.value(items)
+		v, err := r.readValue(items)
 		if err != nil {
 			return nil, err
 		}
-		r.terms = append(r.terms, r.term(v))
+		r.terms = append(r.terms, r.readTerm(v))
 	}
 	if _, err := r.dec.ReadToken(); err != nil {
 		return nil, err
@@ -254,12 +254,12 @@ func (r *reader) array(s *Shape) (ast.Value, error) {
 	return a, nil
 }
 
-func (r *reader) mismatch(s *Shape, got string) error {
-	return fmt.Errorf("%s is %s, want %s", r.where(), got, s.Type)
+func (r *reader) mismatchError(s *Shape, got string) error {
+	return fmt.Errorf("%s is %s, want %s", r.currentPath(), got, s.Type)
 }
 
-// where names the place, as policies write it.
-func (r *reader) where() string {
+// currentPath names the place, as policies write it.
+func (r *reader) currentPath() string {
 	var b strings.Builder
 	b.WriteString("input")
 	for token := range r.dec.StackPointer().Tokens() {

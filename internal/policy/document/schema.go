@@ -82,11 +82,11 @@ func parseShape(schema []byte) (*Shape, error) {
 	if err := json.Unmarshal(schema, &s); err != nil {
 		return nil, fmt.Errorf("parse schema of the input: %w", err)
 	}
-	return &s, s.prepare()
+	return &s, s.prepareSchema()
 }
 
-// prepare makes of a schema what reading needs.
-func (s *Shape) prepare() error {
+// prepareSchema makes of a schema what reading needs.
+func (s *Shape) prepareSchema() error {
 	switch string(s.Additional) {
 	case "", "true":
 	case "false":
@@ -108,7 +108,7 @@ func (s *Shape) prepare() error {
 		if sub == nil {
 			continue
 		}
-		if err := sub.prepare(); err != nil {
+		if err := sub.prepareSchema(); err != nil {
 			return err
 		}
 	}
@@ -118,11 +118,11 @@ func (s *Shape) prepare() error {
 // Schemas is the same for the type checker of Open Policy Agent.
 func (s *Shape) Schemas() *ast.SchemaSet {
 	set := ast.NewSchemaSet()
-	set.Put(ast.SchemaRootRef, s.plain())
+	set.Put(ast.SchemaRootRef, s.plainSchema())
 	return set
 }
 
-func (s *Shape) plain() map[string]any {
+func (s *Shape) plainSchema() map[string]any {
 	m := map[string]any{}
 	if s.Type != "" {
 		m["type"] = s.Type
@@ -131,13 +131,13 @@ func (s *Shape) plain() map[string]any {
 		props := map[string]any{}
 		for key, sub := range s.Properties {
 			if !sub.hidden {
-				props[key] = sub.plain()
+				props[key] = sub.plainSchema()
 			}
 		}
 		m["properties"] = props
 	}
 	if s.Items != nil {
-		m["items"] = s.Items.plain()
+		m["items"] = s.Items.plainSchema()
 	}
 	return m
 }

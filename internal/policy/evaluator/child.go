@@ -76,16 +76,16 @@ func answerTo(ctx context.Context, q question) answer {
 	c, err := policy.CompileCondition(ctx, q.Module)
 	never := (*policy.CompileError)(nil)
 	if errors.As(err, &never) {
-		return answer{Never: true, Error: bounded(never.Err.Error())}
+		return answer{Never: true, Error: truncateText(never.Err.Error())}
 	}
 	var a answer
 	if err == nil && q.Input != nil {
 		a.Passed, a.Message, err = c.Evaluate(ctx, q.Input, q.Now)
 	}
 	if err != nil {
-		return answer{Error: bounded(err.Error())}
+		return answer{Error: truncateText(err.Error())}
 	}
 	return a
 }
 
-func bounded(s string) string { return s[:min(len(s), maxText)] }
+func truncateText(s string) string { return s[:min(len(s), maxText)] }

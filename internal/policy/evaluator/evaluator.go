@@ -100,7 +100,7 @@ type Place struct {
 // place in all, so that nobody has more by not saying who asks. Without a free one there
 // is a *RetryError. Whoever then enters at its time keeps the turn.
 func (e *Evaluator) Enter(requester string) (*Place, error) {
-	after, ok := e.shares.take(requester, time.Now())
+	after, ok := e.shares.acquireSlot(requester, time.Now())
 	if !ok {
 		return nil, &RetryError{after, errors.New("all evaluator processes are busy")}
 	}
@@ -108,12 +108,12 @@ func (e *Evaluator) Enter(requester string) (*Place, error) {
 }
 
 // Leave gives the place to the next one. It is called once.
-func (p *Place) Leave() { p.of.shares.give(p.requester) }
+func (p *Place) Leave() { p.of.shares.releaseSlot(p.requester) }
 
 // Compile says why a module can never be evaluated, as a *policy.CompileError or a
 // *KilledError. A *RetryError is that this is not known.
 func (p *Place) Compile(ctx context.Context, module string) error {
-	_, _, err := p.of.ask(ctx, question{Module: module})
+	_, _, err := p.of.askProcess(ctx, question{Module: module})
 	return err
 }
 
@@ -122,15 +122,15 @@ func (p *Place) Compile(ctx context.Context, module string) error {
 // a *RetryError, which is that no process started or got CPU time, or why there is
 // no answer for this input.
 func (p *Place) Evaluate(ctx context.Context, module string, input json.RawMessage, now time.Time) (passed bool, message string, err error) {
-	return p.of.ask(ctx, question{Module: module, Input: input, Now: now})
+	return p.of.askProcess(ctx, question{Module: module, Input: input, Now: now})
 }
 
-func (e *Evaluator) ask(ctx context.Context, q question) (passed bool, message string, err error) {
+func (e *Evaluator) askProcess(ctx context.Context, q question) (passed bool, message string, err error) {
 	text, err := json.Marshal(q)
 	if err != nil {
 		return false, "", fmt.Errorf("encode condition input: %w", err)
 	}
-	a, err := e.run(ctx, text)
+	a, err := e.runProcess(ctx, text)
 	switch {
 	case err != nil:
 		return false, "", err
@@ -142,8 +142,8 @@ func (e *Evaluator) ask(ctx context.Context, q question) (passed bool, message s
 	return a.Passed, a.Message, nil
 }
 
-// run has a process of its own answer a question.
-func (e *Evaluator) run(ctx context.Context, question []byte) (answer, error) {
+// runProcess has a process of its own answer a question.
+func (e *Evaluator) runProcess(ctx context.Context, question []byte) (answer, error) {
 	// The process ends with the thread that started it, see process.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -169,7 +169,7 @@ func (e *Evaluator) run(ctx context.Context, question []byte) (answer, error) {
 	case ctx.Err() != nil:
 		return answer{}, fmt.Errorf("evaluate a condition: %w", context.Cause(ctx))
 	case cmd.ProcessState == nil || !started:
-		return answer{}, &RetryError{retryAfter, fmt.Errorf("start a process for a condition: %w: %s", errors.Join(err, bound.Err()), report.line())}
+		return answer{}, &RetryError{retryAfter, fmt.Errorf("start a process for a condition: %w: %s", errors.Join(err, bound.Err()), report.firstLine())}
 	}
 	used := cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
 	status, _ := cmd.ProcessState.Sys().(syscall.WaitStatus)
@@ -183,7 +183,7 @@ func (e *Evaluator) run(ctx context.Context, question []byte) (answer, error) {
 	case status.Signaled():
 		return answer{}, &KilledError{fmt.Sprintf("it was ended by signal %q, for example because of a memory or CPU time limit", status.Signal())}
 	}
-	return answer{}, &KilledError{fmt.Sprintf("it ended with %v: %s", err, report.line())}
+	return answer{}, &KilledError{fmt.Sprintf("it ended with %v: %s", err, report.firstLine())}
 }
 
 // outOfMemory says whether a process ended for lack of memory. With cgo the stack
@@ -205,8 +205,8 @@ func (h *head) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// line is the first line.
-func (h *head) line() string {
+// firstLine is the first line.
+func (h *head) firstLine() string {
 	first, _, _ := strings.Cut(h.kept.String(), "\n")
 	return strings.ToValidUTF8(first, "")
 }

@@ -33,8 +33,8 @@ type share struct {
 
 func newShares() *shares { return &shares{of: map[string]*share{}} }
 
-// take takes a place for a requester, or says after what time to ask again.
-func (s *shares) take(requester string, now time.Time) (after time.Duration, ok bool) {
+// acquireSlot takes a place for a requester, or says after what time to ask again.
+func (s *shares) acquireSlot(requester string, now time.Time) (after time.Duration, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	mine := s.of[requester]
@@ -75,8 +75,8 @@ func (s *shares) take(requester string, now time.Time) (after time.Duration, ok 
 	return mine.next.Sub(now), false
 }
 
-// give gives a place back.
-func (s *shares) give(requester string) {
+// releaseSlot gives a place back.
+func (s *shares) releaseSlot(requester string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.running--

@@ -12,7 +12,7 @@ func TestShares(t *testing.T) {
 	takes := func(requester string, want bool) time.Duration {
 		t.Helper()
 		now = now.Add(time.Millisecond)
-		after, ok := s.take(requester, now)
+		after, ok := s.acquireSlot(requester, now)
 		if ok != want || ok != (after == 0) {
 			t.Fatalf("%s takes a process: %v, to come back after %s, want %v", requester, ok, after, want)
 		}
@@ -35,26 +35,26 @@ func TestShares(t *testing.T) {
 	}
 	takes("c", false)
 	takes("d", false)
-	s.give("a")
+	s.releaseSlot("a")
 	takes("a", false) // it is for c
 	takes("d", false)
 	takes("c", true)
-	s.give("b")
+	s.releaseSlot("b")
 	takes("b", false)
 	takes("d", true)
 
 	takes("e", false)
-	s.give("a")
+	s.releaseSlot("a")
 	now = now.Add(most + grace) // e was deleted
 	takes("a", true)
 	for requester, n := range map[string]int{"a": 1, "b": 1, "c": 1, "d": 1} {
 		for range n {
-			s.give(requester)
+			s.releaseSlot(requester)
 		}
 	}
 	now = now.Add(most + grace)
 	takes("f", true)
-	s.give("f")
+	s.releaseSlot("f")
 	if s.running != 0 || len(s.of) != 0 {
 		t.Errorf("%d run, and %d requesters are known, want none", s.running, len(s.of))
 	}
@@ -64,17 +64,17 @@ func TestShares(t *testing.T) {
 func TestSharesOfWhoIsLate(t *testing.T) {
 	s, now := newShares(), time.Unix(1763805600, 0)
 	for _, requester := range []string{"a", "a", "b", "b"} {
-		if _, ok := s.take(requester, now); !ok {
+		if _, ok := s.acquireSlot(requester, now); !ok {
 			t.Fatalf("%s has no place", requester)
 		}
 	}
-	after, _ := s.take("c", now)
+	after, _ := s.acquireSlot("c", now)
 	now = now.Add(after + 5*time.Second) // a busy operator is as late as that
-	s.give("a")
-	if _, ok := s.take("d", now); ok {
+	s.releaseSlot("a")
+	if _, ok := s.acquireSlot("d", now); ok {
 		t.Error("the place was for c, and d has it")
 	}
-	if _, ok := s.take("c", now); !ok {
+	if _, ok := s.acquireSlot("c", now); !ok {
 		t.Error("c lost its turn")
 	}
 }
@@ -83,7 +83,7 @@ func TestSharesOfWhoIsLate(t *testing.T) {
 func TestShareOfNobody(t *testing.T) {
 	s, now := newShares(), time.Unix(1763805600, 0)
 	for i, want := range []bool{true, false} {
-		if _, ok := s.take("", now); ok != want {
+		if _, ok := s.acquireSlot("", now); ok != want {
 			t.Errorf("take %d: %v, want %v", i+1, ok, want)
 		}
 	}

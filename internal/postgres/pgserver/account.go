@@ -75,8 +75,8 @@ func (h *home) credential() *syscall.Credential {
 	return &syscall.Credential{Uid: h.user.uid, Gid: h.user.gid}
 }
 
-// give makes a file the server's own.
-func (h *home) give(path string) error {
+// chownToServer makes a file the server's own.
+func (h *home) chownToServer(path string) error {
 	if h.user == nil {
 		return nil
 	}
@@ -127,7 +127,7 @@ func elsewhere(link string) (string, error) {
 	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
 		return "", err
 	}
-	if err := sweep(rootDataDir); err != nil {
+	if err := removeStale(rootDataDir); err != nil {
 		return "", err
 	}
 	dir, err := os.MkdirTemp(rootDataDir, "of-")
@@ -142,9 +142,9 @@ func elsewhere(link string) (string, error) {
 	)
 }
 
-// sweep removes the folders under base whose link is gone, unless a server
+// removeStale removes the folders under base whose link is gone, unless a server
 // still runs there.
-func sweep(base string) error {
+func removeStale(base string) error {
 	entries, err := os.ReadDir(base)
 	if err != nil {
 		return err

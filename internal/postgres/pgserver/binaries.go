@@ -22,8 +22,8 @@ type binaries struct {
 	major   int
 }
 
-func (b binaries) postgres() string { return filepath.Join(b.dir, "postgres") }
-func (b binaries) initdb() string   { return filepath.Join(b.dir, "initdb") }
+func (b binaries) postgresPath() string { return filepath.Join(b.dir, "postgres") }
+func (b binaries) initdbPath() string   { return filepath.Join(b.dir, "initdb") }
 
 const howToInstall = "install it (Debian, Ubuntu: apt-get install postgresql; Fedora: dnf install postgresql-server; macOS: brew install postgresql@17) or give the folder of its binaries"
 
@@ -31,11 +31,11 @@ const howToInstall = "install it (Debian, Ubuntu: apt-get install postgresql; Fe
 // version, or any new enough when major is 0.
 func findBinaries(ctx context.Context, cfg Config, major int, log *slog.Logger) (binaries, error) {
 	if cfg.BinDir != "" {
-		b, err := inspect(ctx, cfg.BinDir)
+		b, err := readVersion(ctx, cfg.BinDir)
 		if err != nil {
 			return binaries{}, err
 		}
-		return fit([]binaries{b}, major, cfg.Dir)
+		return pickUsable([]binaries{b}, major, cfg.Dir)
 	}
 	cache, err := cacheDir(cfg.CacheDir)
 	if err != nil {
@@ -45,26 +45,26 @@ func findBinaries(ctx context.Context, cfg Config, major int, log *slog.Logger) 
 	if ctx.Err() != nil {
 		return binaries{}, fmt.Errorf("find PostgreSQL: %w", context.Cause(ctx))
 	}
-	if b, err := fit(found, major, cfg.Dir); err == nil || len(found) > 0 && major != 0 {
+	if b, err := pickUsable(found, major, cfg.Dir); err == nil || len(found) > 0 && major != 0 {
 		return b, err
 	}
-	fetched, err := fetch(ctx, cache, cfg.Repository, log)
+	fetched, err := fetchBinaries(ctx, cache, cfg.Repository, log)
 	if err != nil {
 		return binaries{}, errNoBinaries(err)
 	}
-	b, err := inspect(ctx, fetched)
+	b, err := readVersion(ctx, fetched)
 	if err != nil {
 		return binaries{}, err
 	}
-	return fit([]binaries{b}, major, cfg.Dir)
+	return pickUsable([]binaries{b}, major, cfg.Dir)
 }
 
 func errNoBinaries(fetching error) error {
 	return fmt.Errorf("PostgreSQL %d or newer is not installed and could not be downloaded (%w): %s", MinMajor, fetching, howToInstall)
 }
 
-// fit picks the first of the list that can be used.
-func fit(list []binaries, major int, dir string) (binaries, error) {
+// pickUsable picks the first of the list that can be used.
+func pickUsable(list []binaries, major int, dir string) (binaries, error) {
 	var names []string
 	for _, b := range list {
 		if b.major >= MinMajor && (major == 0 || b.major == major) {
@@ -87,7 +87,7 @@ func installed(ctx context.Context, further ...string) []binaries {
 		if resolved, err := filepath.EvalSymlinks(path); err == nil {
 			path = resolved // the package's own folder, where initdb stands too
 		}
-		if b, err := inspect(ctx, filepath.Dir(path)); err == nil {
+		if b, err := readVersion(ctx, filepath.Dir(path)); err == nil {
 			first = append(first, b)
 		}
 	}
@@ -100,33 +100,33 @@ func installed(ctx context.Context, further ...string) []binaries {
 	} {
 		dirs, _ := filepath.Glob(pattern) // its only error is a bad pattern
 		for _, dir := range dirs {
-			if b, err := inspect(ctx, dir); err == nil {
+			if b, err := readVersion(ctx, dir); err == nil {
 				rest = append(rest, b)
 			}
 		}
 	}
 	slices.SortFunc(rest, func(a, b binaries) int { return cmp.Compare(b.major, a.major) })
 	for _, dir := range further {
-		if b, err := inspect(ctx, dir); err == nil {
+		if b, err := readVersion(ctx, dir); err == nil {
 			last = append(last, b)
 		}
 	}
 	return slices.Concat(first, rest, last)
 }
 
-// inspect reads the version of the binaries in dir.
-func inspect(ctx context.Context, dir string) (binaries, error) {
+// readVersion reads the version of the binaries in dir.
+func readVersion(ctx context.Context, dir string) (binaries, error) {
 	b := binaries{dir: dir}
-	if _, err := os.Stat(b.initdb()); err != nil {
+	if _, err := os.Stat(b.initdbPath()); err != nil {
 		return b, fmt.Errorf("find the PostgreSQL binaries: %w", err)
 	}
-	out, err := exec.CommandContext(ctx, b.postgres(), "--version").Output() //nolint:gosec // a folder that we or the user named
+	out, err := exec.CommandContext(ctx, b.postgresPath(), "--version").Output() //nolint:gosec // a folder that we or the user named
 	if err != nil {
-		return b, fmt.Errorf("read the version of %q: %w", b.postgres(), err)
+		return b, fmt.Errorf("read the version of %q: %w", b.postgresPath(), err)
 	}
 	m := regexp.MustCompile(`PostgreSQL\) ((\d+)\S*)`).FindStringSubmatch(string(out))
 	if m == nil {
-		return b, fmt.Errorf("read the version of %q: unexpected output %q", b.postgres(), out)
+		return b, fmt.Errorf("read the version of %q: unexpected output %q", b.postgresPath(), out)
 	}
 	b.version = m[1]
 	b.major, err = strconv.Atoi(m[2])

@@ -21,13 +21,13 @@ func fetchedDir(cache string) string {
 	return filepath.Join(cache, "postgresql-"+string(fetchVersion), "bin")
 }
 
-// fetch downloads binaries into the cache and returns their folder.
+// fetchBinaries downloads binaries into the cache and returns their folder.
 //
 // The library has no call for that alone: it downloads and unpacks on the way
 // to a server of its own. So it is asked for one that no initdb makes, by when the
 // binaries are there. It unpacks file by file, so they are put in their place
 // when all are there: half a PostgreSQL would be taken for one the next time.
-func fetch(ctx context.Context, cache, repository string, log *slog.Logger) (string, error) {
+func fetchBinaries(ctx context.Context, cache, repository string, log *slog.Logger) (string, error) {
 	bin := fetchedDir(cache)
 	log.InfoContext(ctx, "downloading postgres", "version", string(fetchVersion), "dir", filepath.Dir(bin))
 	if err := os.MkdirAll(cache, 0o755); err != nil { //nolint:gosec // programs that the server's user runs

@@ -54,14 +54,14 @@ func openHome(dir string) (*home, error) {
 	if h.lock, err = lockFile(filepath.Join(dir, "lock")); err != nil {
 		return nil, err
 	}
-	if err := h.settle(); err != nil {
-		return nil, errors.Join(err, h.close())
+	if err := h.prepareDir(); err != nil {
+		return nil, errors.Join(err, h.closeHome())
 	}
 	return h, nil
 }
 
-// settle finds out where the data stands and what the password is.
-func (h *home) settle() error {
+// prepareDir finds out where the data stands and what the password is.
+func (h *home) prepareDir() error {
 	data, err := h.dataFolder()
 	if err != nil {
 		return err
@@ -75,7 +75,7 @@ func (h *home) settle() error {
 	return err
 }
 
-func (h *home) close() error {
+func (h *home) closeHome() error {
 	if h.lock == nil {
 		return nil
 	}
@@ -135,7 +135,7 @@ func (h *home) initData(ctx context.Context, bins binaries, throwaway bool) erro
 	if err := os.Mkdir(fresh, 0o700); err != nil {
 		return fmt.Errorf("create the data folder: %w", err)
 	}
-	if err := h.give(fresh); err != nil {
+	if err := h.chownToServer(fresh); err != nil {
 		return err
 	}
 	args := []string{"-D", fresh, "-U", SuperUser, "-E", "UTF8", "--locale=C"}
@@ -149,7 +149,7 @@ func (h *home) initData(ctx context.Context, bins binaries, throwaway bool) erro
 		defer func() { _ = os.Remove(file) }()
 		args = append(args, "--auth=scram-sha-256", "--pwfile="+file)
 	}
-	cmd := exec.CommandContext(ctx, bins.initdb(), args...) //nolint:gosec // the path was found by us
+	cmd := exec.CommandContext(ctx, bins.initdbPath(), args...) //nolint:gosec // the path was found by us
 	cmd.Env = h.environment()
 	cmd.Dir = "/"
 	cmd.SysProcAttr = h.attributes(syscall.SIGKILL)
@@ -188,7 +188,7 @@ func (h *home) makePassword() (string, error) {
 	if err := os.WriteFile(readable, []byte(h.password+"\n"), 0o600); err != nil {
 		return "", err
 	}
-	return readable, h.give(readable)
+	return readable, h.chownToServer(readable)
 }
 
 // environment keeps the variables of our own process, PGDATA and PGPORT among

@@ -44,11 +44,11 @@ func mustStart(t *testing.T, dir string) *Server {
 func TestAServerLeftBehindIsStopped(t *testing.T) {
 	dir := newTestDir(t)
 	orphan := mustStart(t, dir)
-	if err := orphan.home.close(); err != nil { // as if its master had died
+	if err := orphan.home.closeHome(); err != nil { // as if its master had died
 		t.Fatal(err)
 	}
 	next := mustStart(t, dir)
-	if err := syscall.Kill(orphan.proc.pid(), 0); !errors.Is(err, syscall.ESRCH) {
+	if err := syscall.Kill(orphan.proc.processID(), 0); !errors.Is(err, syscall.ESRCH) {
 		t.Errorf("the old server is still there: %v", err)
 	}
 	if next.PID() == orphan.PID() {
@@ -110,11 +110,11 @@ func TestBinariesAreFetchedOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 {
-		dir, err := fetch(t.Context(), cache, repository.URL, slog.New(slog.DiscardHandler))
+		dir, err := fetchBinaries(t.Context(), cache, repository.URL, slog.New(slog.DiscardHandler))
 		if err != nil {
 			t.Fatal(err)
 		}
-		b, err := inspect(t.Context(), dir)
+		b, err := readVersion(t.Context(), dir)
 		if err != nil || b.major != 17 {
 			t.Errorf("found %+v, %v", b, err)
 		}
@@ -140,7 +140,7 @@ func TestWithoutBinariesTheErrorSaysWhatToInstall(t *testing.T) {
 			t.Errorf("got %v", err)
 		}
 	}
-	_, err := fetch(t.Context(), cfg.CacheDir, cfg.Repository, slog.New(slog.DiscardHandler))
+	_, err := fetchBinaries(t.Context(), cfg.CacheDir, cfg.Repository, slog.New(slog.DiscardHandler))
 	if err == nil {
 		t.Fatal("fetched from a repository that has nothing")
 	}
@@ -160,7 +160,7 @@ func TestFetchEndsWithItsContext(t *testing.T) {
 	defer close(release)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := fetch(ctx, newTestDir(t), repository.URL, slog.New(slog.DiscardHandler)); !errors.Is(err, context.Canceled) {
+	if _, err := fetchBinaries(ctx, newTestDir(t), repository.URL, slog.New(slog.DiscardHandler)); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)
 	}
 }
@@ -180,7 +180,7 @@ func TestWhichBinariesFit(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			got, err := fit(tc.list, tc.major, "folder")
+			got, err := pickUsable(tc.list, tc.major, "folder")
 			if got.dir != tc.want || (err == nil) != (tc.err == "") || err != nil && !strings.Contains(err.Error(), tc.err) {
 				t.Errorf("got %q, %v: %s", got.dir, err, tc.reason)
 			}

@@ -68,7 +68,7 @@ func awaitGone(ctx context.Context, pid int, bound time.Duration) (bool, error) 
 		if errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) {
 			return true, nil
 		}
-		if err := pause(ctx, readyPoll); err != nil {
+		if err := sleepFor(ctx, readyPoll); err != nil {
 			return false, err
 		}
 	}

@@ -118,13 +118,13 @@ func Start(ctx context.Context, cfg Config, log *slog.Logger) (*Server, error) {
 		return nil, fmt.Errorf("open postgres folder %q: %w", cfg.Dir, err)
 	}
 	s := &Server{cfg: cfg, home: h, log: log}
-	if err := s.start(ctx); err != nil {
-		return nil, errors.Join(err, h.close())
+	if err := s.startServer(ctx); err != nil {
+		return nil, errors.Join(err, h.closeHome())
 	}
 	return s, nil
 }
 
-func (s *Server) start(ctx context.Context) error {
+func (s *Server) startServer(ctx context.Context) error {
 	major, err := s.home.dataMajor()
 	if err != nil {
 		return err
@@ -144,7 +144,7 @@ func (s *Server) start(ctx context.Context) error {
 		return err
 	}
 	if err := s.ensureDatabase(ctx); err != nil {
-		return errors.Join(err, s.halt())
+		return errors.Join(err, s.haltServer())
 	}
 	s.log.InfoContext(ctx, "postgres started", "port", s.port, "dir", s.cfg.Dir, "version", s.bins.version)
 	return nil
@@ -161,21 +161,21 @@ func (s *Server) launchOnAPort(ctx context.Context) error {
 				return fmt.Errorf("find a free port for postgres: %w", err)
 			}
 		}
-		if err = s.launch(ctx); err == nil || s.cfg.Port != 0 || !errors.Is(err, errPortTaken) {
+		if err = s.launchProcess(ctx); err == nil || s.cfg.Port != 0 || !errors.Is(err, errPortTaken) {
 			return err
 		}
 	}
 	return err
 }
 
-// launch starts the process and waits until it takes connections.
-func (s *Server) launch(ctx context.Context) error {
+// launchProcess starts the process and waits until it takes connections.
+func (s *Server) launchProcess(ctx context.Context) error {
 	p, err := startProcess(s.bins, s.home, s.arguments())
 	if err != nil {
 		return err
 	}
 	if err := s.awaitReady(ctx, p); err != nil {
-		return errors.Join(err, p.stop(s.stopSignal(), killTimeout))
+		return errors.Join(err, p.stopWith(s.stopSignal(), killTimeout))
 	}
 	s.mu.Lock()
 	closed := s.closed
@@ -184,7 +184,7 @@ func (s *Server) launch(ctx context.Context) error {
 	}
 	s.mu.Unlock()
 	if closed {
-		return errors.Join(errClosed, p.stop(s.stopSignal(), stopTimeout))
+		return errors.Join(errClosed, p.stopWith(s.stopSignal(), stopTimeout))
 	}
 	return nil
 }
@@ -216,7 +216,7 @@ func (s *Server) PID() int {
 	if s.proc == nil {
 		return 0
 	}
-	return s.proc.pid()
+	return s.proc.processID()
 }
 
 // Ready reports why the server cannot be used just now, or nil.
@@ -230,7 +230,7 @@ func (s *Server) Ready() error {
 func (s *Server) Run(ctx context.Context) error {
 	var deaths []time.Time
 	for {
-		p := s.current()
+		p := s.currentProcess()
 		if p == nil {
 			return errClosed
 		}
@@ -252,25 +252,25 @@ func (s *Server) Run(ctx context.Context) error {
 			return errors.Join(fmt.Errorf("postgres exited %d times within %s: %w", len(deaths), deathsWithin, died), s.Close())
 		}
 		s.log.ErrorContext(ctx, "postgres exited unexpectedly, restarting it", "err", died)
-		if err := s.relaunch(ctx, died); err != nil && ctx.Err() == nil {
+		if err := s.restartDead(ctx, died); err != nil && ctx.Err() == nil {
 			return errors.Join(err, s.Close())
 		}
 	}
 }
 
-// relaunch starts a dead server again on its old port. Backends of the dead
+// restartDead starts a dead server again on its old port. Backends of the dead
 // one may hold its shared memory for a moment, hence the tries.
-func (s *Server) relaunch(ctx context.Context, died error) error {
+func (s *Server) restartDead(ctx context.Context, died error) error {
 	const tries = 10
 	s.mu.Lock()
 	s.down = died
 	s.mu.Unlock()
 	var err error
 	for range tries {
-		if err := pause(ctx, restartPause); err != nil {
+		if err := sleepFor(ctx, restartPause); err != nil {
 			return err
 		}
-		if err = s.launch(ctx); err == nil || errors.Is(err, errClosed) {
+		if err = s.launchProcess(ctx); err == nil || errors.Is(err, errClosed) {
 			return err
 		}
 	}
@@ -287,10 +287,10 @@ func (s *Server) Close() error {
 	if again {
 		return nil
 	}
-	return errors.Join(s.halt(), s.home.close())
+	return errors.Join(s.haltServer(), s.home.closeHome())
 }
 
-func (s *Server) halt() error {
+func (s *Server) haltServer() error {
 	s.mu.Lock()
 	p := s.proc
 	s.proc, s.down = nil, errors.New("postgres is stopped")
@@ -298,10 +298,10 @@ func (s *Server) halt() error {
 	if p == nil {
 		return nil
 	}
-	return p.stop(s.stopSignal(), stopTimeout)
+	return p.stopWith(s.stopSignal(), stopTimeout)
 }
 
-func (s *Server) current() *process {
+func (s *Server) currentProcess() *process {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.proc
@@ -314,7 +314,7 @@ func (s *Server) awaitReady(ctx context.Context, p *process) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, readyTimeout, fmt.Errorf("not ready within %s", readyTimeout))
 	defer cancel()
 	for {
-		if pid, state := readPIDFile(s.home.data); pid == p.pid() && state == "ready" {
+		if pid, state := readPIDFile(s.home.data); pid == p.processID() && state == "ready" {
 			return nil
 		}
 		select {
@@ -322,7 +322,7 @@ func (s *Server) awaitReady(ctx context.Context, p *process) error {
 			return s.home.startError(p.exitError())
 		default:
 		}
-		if err := pause(ctx, readyPoll); err != nil {
+		if err := sleepFor(ctx, readyPoll); err != nil {
 			return fmt.Errorf("wait for postgres on port %d: %w", s.port, err)
 		}
 	}
@@ -358,7 +358,7 @@ func freePort(ctx context.Context) (int, error) {
 	return addr.Port, l.Close()
 }
 
-func pause(ctx context.Context, d time.Duration) error {
+func sleepFor(ctx context.Context, d time.Duration) error {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {

@@ -30,7 +30,7 @@ func startProcess(bins binaries, h *home, args []string) (*process, error) {
 	if err != nil {
 		return nil, err
 	}
-	cmd := exec.Command(bins.postgres(), args...) //nolint:gosec,noctx // the path was found by us; the process outlives any one context
+	cmd := exec.Command(bins.postgresPath(), args...) //nolint:gosec,noctx // the path was found by us; the process outlives any one context
 	cmd.Env = h.environment()
 	cmd.Dir = "/"
 	cmd.Stdout, cmd.Stderr = logFile, logFile
@@ -52,12 +52,12 @@ func startProcess(bins binaries, h *home, args []string) (*process, error) {
 		close(p.done)
 	}()
 	if err := <-started; err != nil {
-		return nil, fmt.Errorf("start %q: %w", bins.postgres(), err)
+		return nil, fmt.Errorf("start %q: %w", bins.postgresPath(), err)
 	}
 	return p, nil
 }
 
-func (p *process) pid() int { return p.cmd.Process.Pid }
+func (p *process) processID() int { return p.cmd.Process.Pid }
 
 // exitError says how the process ended; call it only after done.
 func (p *process) exitError() error {
@@ -67,14 +67,14 @@ func (p *process) exitError() error {
 	return p.err
 }
 
-// stop asks the postmaster to end by sig, and insists when it does not.
-func (p *process) stop(sig syscall.Signal, bound time.Duration) error {
+// stopWith asks the postmaster to end by sig, and insists when it does not.
+func (p *process) stopWith(sig syscall.Signal, bound time.Duration) error {
 	for _, step := range []struct {
 		sig   syscall.Signal
 		bound time.Duration
 	}{{sig, bound}, {syscall.SIGQUIT, killTimeout}, {syscall.SIGKILL, killTimeout}} {
 		if err := p.cmd.Process.Signal(step.sig); err != nil && !errors.Is(err, os.ErrProcessDone) {
-			return fmt.Errorf("stop postgres (pid %d): %w", p.pid(), err)
+			return fmt.Errorf("stop postgres (pid %d): %w", p.processID(), err)
 		}
 		t := time.NewTimer(step.bound)
 		select {
@@ -84,7 +84,7 @@ func (p *process) stop(sig syscall.Signal, bound time.Duration) error {
 		case <-t.C:
 		}
 	}
-	return fmt.Errorf("stop postgres (pid %d): still running %s after SIGKILL", p.pid(), killTimeout)
+	return fmt.Errorf("stop postgres (pid %d): still running %s after SIGKILL", p.processID(), killTimeout)
 }
 
 // The postmaster's signals: SIGINT ends sessions, writes a checkpoint and

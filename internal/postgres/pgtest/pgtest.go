@@ -68,7 +68,7 @@ type runner struct{ m goleak.TestingM }
 // looked for.
 func (r runner) Run() int {
 	code := r.m.Run()
-	if err := shared.stop(); err != nil {
+	if err := shared.stopServer(); err != nil {
 		slog.New(slog.NewTextHandler(os.Stderr, nil)).Error("stop the test database", "err", err)
 		return max(code, 1)
 	}
@@ -102,23 +102,23 @@ func Config(databaseURL string) postgres.Config {
 // security does not bind.
 func URL(tb testing.TB) string {
 	tb.Helper()
-	name, err := shared.clone(tb.Context(), template)
+	name, err := shared.cloneDatabase(tb.Context(), template)
 	if err != nil {
 		tb.Fatal(err)
 	}
 	dropLater(tb, name)
-	return shared.url(name)
+	return shared.databaseURL(name)
 }
 
 // EmptyURL is URL for a database without any schema.
 func EmptyURL(tb testing.TB) string {
 	tb.Helper()
-	name, err := shared.clone(tb.Context(), "template0")
+	name, err := shared.cloneDatabase(tb.Context(), "template0")
 	if err != nil {
 		tb.Fatal(err)
 	}
 	dropLater(tb, name)
-	return shared.url(name)
+	return shared.databaseURL(name)
 }
 
 func dropLater(tb testing.TB, name string) {
@@ -126,21 +126,21 @@ func dropLater(tb testing.TB, name string) {
 	tb.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(tb.Context()), dropBound)
 		defer cancel()
-		if err := shared.exec(ctx, "drop database if exists "+name+" with (force)"); err != nil {
+		if err := shared.execSQL(ctx, "drop database if exists "+name+" with (force)"); err != nil {
 			tb.Error(err)
 		}
 	})
 }
 
-func (b *bed) clone(ctx context.Context, from string) (string, error) {
+func (b *bed) cloneDatabase(ctx context.Context, from string) (string, error) {
 	if err := b.start(); err != nil {
 		return "", fmt.Errorf("start a PostgreSQL for the tests: %w", err)
 	}
 	name := fmt.Sprintf("clone_%d", b.clones.Add(1))
-	return name, b.exec(ctx, "create database "+name+" template "+from)
+	return name, b.execSQL(ctx, "create database "+name+" template "+from)
 }
 
-func (b *bed) url(database string) string {
+func (b *bed) databaseURL(database string) string {
 	u, err := url.Parse(b.server.URL())
 	if err != nil {
 		panic(err) // we made it ourselves
@@ -149,7 +149,7 @@ func (b *bed) url(database string) string {
 	return u.String()
 }
 
-func (b *bed) exec(ctx context.Context, sql string) error {
+func (b *bed) execSQL(ctx context.Context, sql string) error {
 	conn, err := pgx.Connect(ctx, b.server.URL())
 	if err != nil {
 		return err
@@ -162,7 +162,7 @@ func (b *bed) exec(ctx context.Context, sql string) error {
 }
 
 func (b *bed) startServer() error {
-	sweep(os.TempDir())
+	removeStale(os.TempDir())
 	dir, err := os.MkdirTemp("", dirPrefix)
 	if err != nil {
 		return err
@@ -173,22 +173,22 @@ func (b *bed) startServer() error {
 	if err != nil {
 		return errors.Join(err, os.RemoveAll(dir))
 	}
-	if err := b.exec(ctx, "create database "+template); err != nil {
+	if err := b.execSQL(ctx, "create database "+template); err != nil {
 		return err
 	}
-	return postgres.Migrate(ctx, postgres.Config{URL: settings.Secret(b.url(template))}, log)
+	return postgres.Migrate(ctx, postgres.Config{URL: settings.Secret(b.databaseURL(template))}, log)
 }
 
-func (b *bed) stop() error {
+func (b *bed) stopServer() error {
 	if b.server == nil {
 		return nil
 	}
 	return errors.Join(b.server.Close(), os.RemoveAll(b.dir))
 }
 
-// sweep removes the folders of test processes that were killed. What it
+// removeStale removes the folders of test processes that were killed. What it
 // cannot remove is somebody else's.
-func sweep(tmp string) {
+func removeStale(tmp string) {
 	entries, _ := os.ReadDir(tmp)
 	for _, e := range entries {
 		info, err := e.Info()

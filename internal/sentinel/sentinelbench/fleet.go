@@ -53,7 +53,7 @@ const spread = 1500
 // minutes of now.
 func NewFleet(n int, now time.Time) *Fleet {
 	now = now.UTC().Truncate(time.Second).Add(123456 * time.Microsecond) // so that all times are equally long
-	template, err := json.Marshal(resource(0, now))
+	template, err := json.Marshal(newResource(0, now))
 	if err != nil {
 		panic(err) // a value made here that can not be marshalled
 	}
@@ -61,14 +61,14 @@ func NewFleet(n int, now time.Time) *Fleet {
 	for i := range f.reported {
 		f.reported[i] = now.Add(-time.Duration(i) * time.Second).Format(time.RFC3339Nano)
 	}
-	f.ids = places(template, "-000000000000", 1)
-	f.names = places(template, "cluster-000000", len("cluster-"))
-	f.reports = places(template, f.reported[0], 0)
+	f.ids = findAll(template, "-000000000000", 1)
+	f.names = findAll(template, "cluster-000000", len("cluster-"))
+	f.reports = findAll(template, f.reported[0], 0)
 	return f
 }
 
-// places are where a text stands, and so many bytes behind.
-func places(in []byte, text string, behind int) (at []int) {
+// findAll are where a text stands, and so many bytes behind.
+func findAll(in []byte, text string, behind int) (at []int) {
 	for from := 0; ; {
 		i := bytes.Index(in[from:], []byte(text))
 		if i < 0 {
@@ -103,7 +103,7 @@ func (f *Fleet) Counts() Counts {
 	return f.counts
 }
 
-func (f *Fleet) count(change func(*Counts)) {
+func (f *Fleet) updateCounts(change func(*Counts)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	change(&f.counts)
@@ -122,9 +122,9 @@ func (f *Fleet) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case q.Has("changed_since"):
 		body = []byte(`{"items":[],"removed":[],"size":0,"cursor":"Y3Vyc29y","more":false}`)
-		f.count(func(c *Counts) { c.Polls++ })
+		f.updateCounts(func(c *Counts) { c.Polls++ })
 	case q.Has("ids"):
-		body = f.some(strings.Split(q.Get("ids"), ","))
+		body = f.lookUpIDs(strings.Split(q.Get("ids"), ","))
 	default:
 		from, _ := strconv.Atoi(q.Get("continue"))
 		limit, err := strconv.Atoi(q.Get("limit"))
@@ -132,14 +132,14 @@ func (f *Fleet) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			http.Error(w, "want a limit", http.StatusBadRequest)
 			return
 		}
-		body = f.page(from, limit)
+		body = f.listPage(from, limit)
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
 	_, _ = w.Write(body) //nolint:gosec // JSON; whoever has gone asks again
 }
 
-func (f *Fleet) page(from, limit int) []byte {
+func (f *Fleet) listPage(from, limit int) []byte {
 	to := min(from+limit, f.n)
 	body := make([]byte, 0, (to-from)*len(f.template)+100)
 	body = append(body, `{"items":[`...)
@@ -150,7 +150,7 @@ func (f *Fleet) page(from, limit int) []byte {
 	if to < f.n {
 		body = fmt.Appendf(body, `,"continue":"%d"`, to)
 	}
-	f.count(func(c *Counts) {
+	f.updateCounts(func(c *Counts) {
 		if from == 0 {
 			c.Sweeps++
 		}
@@ -161,7 +161,7 @@ func (f *Fleet) page(from, limit int) []byte {
 	return append(body, '}')
 }
 
-func (f *Fleet) some(ids []string) []byte {
+func (f *Fleet) lookUpIDs(ids []string) []byte {
 	body := []byte(`{"items":[`)
 	n := 0
 	for _, id := range ids {
@@ -171,7 +171,7 @@ func (f *Fleet) some(ids []string) []byte {
 			n++
 		}
 	}
-	f.count(func(c *Counts) { c.IDs += n })
+	f.updateCounts(func(c *Counts) { c.IDs += n })
 	return fmt.Appendf(bytes.TrimSuffix(body, []byte(",")), `],"size":%d}`, n)
 }
 

@@ -25,7 +25,7 @@ import (
 func Page(n int, now time.Time) []byte {
 	list := v1.List{Size: n, Continue: "bmV4dA"}
 	for i := range n {
-		list.Items = append(list.Items, resource(i, now))
+		list.Items = append(list.Items, newResource(i, now))
 	}
 	page, err := json.Marshal(list)
 	if err != nil {
@@ -34,7 +34,7 @@ func Page(n int, now time.Time) []byte {
 	return page
 }
 
-func resource(i int, now time.Time) v1.Resource {
+func newResource(i int, now time.Time) v1.Resource {
 	id := fmt.Sprintf("019a8e30-7c40-7b21-9d0e-%012x", i)
 	name := fmt.Sprintf("cluster-%06d", i)
 	labels := map[string]string{"region": []string{"us-east", "us-west", "eu-west"}[i%3], "environment": "production"}

@@ -42,7 +42,7 @@ type spec struct {
 	count  int // of sentinels, all of that file
 }
 
-func (s spec) args() []string {
+func (s spec) commandArgs() []string {
 	return []string{Argument, s.file, s.broker, s.topic, strconv.Itoa(s.count)}
 }
 
@@ -75,7 +75,7 @@ func run(ctx context.Context, s spec, in io.Reader, out io.Writer) error {
 	registry := prometheus.NewRegistry()
 	var loops []*sentinel.Sentinel
 	for i := range s.count {
-		loop, err := s.sentinel(sentinel.Deps{
+		loop, err := s.newSentinel(sentinel.Deps{
 			Publisher: to, BrokerType: "rabbitmq", Log: log,
 			Registerer: prometheus.WrapRegistererWith(prometheus.Labels{"config": strconv.Itoa(i)}, registry),
 			OnPublished: func(p sentinel.Published) {
@@ -92,7 +92,7 @@ func run(ctx context.Context, s spec, in io.Reader, out io.Writer) error {
 	go func() {
 		defer cancel()
 		for lines := bufio.NewScanner(in); lines.Scan(); {
-			used, err := used()
+			used, err := measureUsage()
 			if err != nil {
 				say("%s %v", lineError, err)
 			}
@@ -108,8 +108,8 @@ func run(ctx context.Context, s spec, in io.Reader, out io.Writer) error {
 	return errors.Join(errs...)
 }
 
-// sentinel makes one as the binary does, with a client of its own.
-func (s spec) sentinel(deps sentinel.Deps) (*sentinel.Sentinel, error) {
+// newSentinel makes one as the binary does, with a client of its own.
+func (s spec) newSentinel(deps sentinel.Deps) (*sentinel.Sentinel, error) {
 	cfg := sentinelapp.Defaults()
 	if _, err := settings.Load(&cfg, settings.Source{File: "sentinel.yaml", FileData: []byte(s.file)}); err != nil {
 		return nil, err
@@ -160,8 +160,8 @@ func (nowhere) InFlight() int { return 0 }
 // Ready is always nil.
 func (nowhere) Ready() error { return nil }
 
-// used asks the system what this process has used.
-func used() (Used, error) {
+// measureUsage asks the system what this process has used.
+func measureUsage() (Used, error) {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
 		return Used{}, err
@@ -175,5 +175,5 @@ func used() (Used, error) {
 	if _, err := fmt.Sscan(after, &kilobytes); !found || err != nil {
 		return Used{}, errors.New("read the peak of the memory: no line VmHWM")
 	}
-	return Used{CPU: cpu(u), Peak: kilobytes << 10}, nil
+	return Used{CPU: cpuTime(u), Peak: kilobytes << 10}, nil
 }

@@ -20,7 +20,7 @@ type Used struct {
 	Peak int // of the memory in use, in bytes, its program included
 }
 
-func cpu(u syscall.Rusage) time.Duration { return time.Duration(u.Utime.Nano() + u.Stime.Nano()) }
+func cpuTime(u syscall.Rusage) time.Duration { return time.Duration(u.Utime.Nano() + u.Stime.Nano()) }
 
 // An Event is one that the broker has confirmed.
 type Event struct {
@@ -74,7 +74,7 @@ func Start(ctx context.Context, file string, o Options) (*Process, error) {
 	}
 	p := &Process{onEvent: o.OnEvent, used: make(chan Used), done: make(chan error, 1)}
 	// It is asked to end first, and so may be told to by ctx only when it does not.
-	p.cmd = exec.CommandContext(ctx, program, spec{file: file, broker: o.Broker, topic: o.Topic, count: max(1, o.Sentinels)}.args()...) //nolint:gosec // this program
+	p.cmd = exec.CommandContext(ctx, program, spec{file: file, broker: o.Broker, topic: o.Topic, count: max(1, o.Sentinels)}.commandArgs()...) //nolint:gosec // this program
 	p.cmd.Env = append(os.Environ(), memoryLimit(cmp.Or(o.Memory, podMemory)), processors)
 	p.cmd.Stderr = os.Stderr
 	if p.in, err = p.cmd.StdinPipe(); err != nil {
@@ -87,21 +87,21 @@ func Start(ctx context.Context, file string, o Options) (*Process, error) {
 	if err := p.cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start a child: %w", err)
 	}
-	go p.listen(out)
+	go p.readOutput(out)
 	return p, nil
 }
 
-// listen reads what the child says until it ends.
-func (p *Process) listen(out io.Reader) {
+// readOutput reads what the child says until it ends.
+func (p *Process) readOutput(out io.Reader) {
 	var err error
 	for lines := bufio.NewScanner(out); err == nil && lines.Scan(); {
-		err = p.take(lines.Text())
+		err = p.handleLine(lines.Text())
 	}
 	p.done <- errors.Join(err, p.cmd.Wait())
 	close(p.used)
 }
 
-func (p *Process) take(line string) error {
+func (p *Process) handleLine(line string) error {
 	kind, rest, _ := strings.Cut(line, " ")
 	switch kind {
 	case lineUsed:

@@ -13,8 +13,8 @@ import (
 	"github.com/fleetloop/fleetloop/test/execution/fleettest"
 )
 
-// rego is a condition on how many replicas the target is to have.
-func rego(kind string, replicas int, required bool, timeout time.Duration) v1alpha1.Condition {
+// replicasCondition is a condition on how many replicas the target is to have.
+func replicasCondition(kind string, replicas int, required bool, timeout time.Duration) v1alpha1.Condition {
 	return v1alpha1.Condition{
 		Type: kind, Required: required, Timeout: &metav1.Duration{Duration: timeout},
 		Rego: fmt.Sprintf("package %s\n\ndefault allow := false\n\nallow if input.target.object.spec.replicas == %d\n\nmessage := \"the replicas are others\"\n", kind, replicas),
@@ -22,9 +22,9 @@ func rego(kind string, replicas int, required bool, timeout time.Duration) v1alp
 }
 
 func preconditionFails(f *fleettest.Fleet) {
-	name := target(f)
+	name := newTarget(f)
 	fromThree(f, f.Cheap, name, func(s *v1alpha1.KubernetesExecutionSpec) {
-		s.PreConditions = []v1alpha1.Condition{rego("four", 4, true, time.Second), rego("three", 3, true, time.Second)}
+		s.PreConditions = []v1alpha1.Condition{replicasCondition("four", 4, true, time.Second), replicasCondition("three", 3, true, time.Second)}
 	})
 	ke := f.Fails(name, v1alpha1.ReasonValidationError, v1alpha1.DetailPreConditionFailed)
 	if got := ke.Status.ValidationResults.PreConditionResults; len(got) != 2 || got[0].Passed || !got[1].Passed || got[0].ErrorMessage == "" {
@@ -35,13 +35,13 @@ func preconditionFails(f *fleettest.Fleet) {
 
 // neverHolds fails at once where no time helps, and before anything is done.
 func neverHolds(f *fleettest.Fleet) {
-	name := target(f)
+	name := newTarget(f)
 	broken := v1alpha1.Condition{Type: "broken", Rego: "package condition\n\nallow if {", Required: true, Timeout: &metav1.Duration{Duration: time.Hour}}
 	for kind, change := range map[string]func(*v1alpha1.KubernetesExecutionSpec){
 		"pre":  func(s *v1alpha1.KubernetesExecutionSpec) { s.PreConditions = []v1alpha1.Condition{broken} },
 		"post": func(s *v1alpha1.KubernetesExecutionSpec) { s.PostConditions = []v1alpha1.Condition{broken} },
 	} {
-		ke := scaling(f.Cheap, name, change)
+		ke := newScaling(f.Cheap, name, change)
 		ke.Name += "-" + kind
 		f.Ask(alice, ke)
 		ke = f.Fails(ke.Name, v1alpha1.ReasonValidationError, "")
@@ -56,9 +56,9 @@ func neverHolds(f *fleettest.Fleet) {
 // preconditionWaits holds back an execution until somebody else has done
 // something.
 func preconditionWaits(f *fleettest.Fleet) {
-	name := target(f)
+	name := newTarget(f)
 	fromThree(f, f.Cheap, name, func(s *v1alpha1.KubernetesExecutionSpec) {
-		s.PreConditions = []v1alpha1.Condition{rego("four", 4, true, 2*time.Minute)}
+		s.PreConditions = []v1alpha1.Condition{replicasCondition("four", 4, true, 2*time.Minute)}
 	})
 	f.Becomes(name, func(ke *v1alpha1.KubernetesExecution) error {
 		if v := ke.Status.ValidationResults; v == nil || len(v.PreConditionResults) == 0 {
@@ -77,9 +77,9 @@ func preconditionWaits(f *fleettest.Fleet) {
 }
 
 func postconditionFails(f *fleettest.Fleet) {
-	name := target(f)
+	name := newTarget(f)
 	fromThree(f, f.Cheap, name, func(s *v1alpha1.KubernetesExecutionSpec) {
-		s.PostConditions = []v1alpha1.Condition{rego("six", 6, true, time.Second), rego("five", 5, true, time.Second)}
+		s.PostConditions = []v1alpha1.Condition{replicasCondition("six", 6, true, time.Second), replicasCondition("five", 5, true, time.Second)}
 	})
 	ke := f.Reaches(name, v1alpha1.PhaseRollbackReady)
 	if ke.Status.Outcome != v1alpha1.OutcomeFailed || ke.Status.Reason != v1alpha1.ReasonPostConditionFailed || !ke.Status.RollbackInformation.Available {
@@ -95,11 +95,11 @@ func postconditionFails(f *fleettest.Fleet) {
 	f.Fails(name, v1alpha1.ReasonPostConditionFailed, "")
 }
 
-func optional(f *fleettest.Fleet) {
-	name := target(f)
+func checkOptional(f *fleettest.Fleet) {
+	name := newTarget(f)
 	fromThree(f, f.Cheap, name, func(s *v1alpha1.KubernetesExecutionSpec) {
-		s.PreConditions = []v1alpha1.Condition{rego("four", 4, false, time.Second)}
-		s.PostConditions = []v1alpha1.Condition{rego("six", 6, false, time.Second)}
+		s.PreConditions = []v1alpha1.Condition{replicasCondition("four", 4, false, time.Second)}
+		s.PostConditions = []v1alpha1.Condition{replicasCondition("six", 6, false, time.Second)}
 	})
 	if ke := f.Reaches(name, v1alpha1.PhaseRollbackReady); ke.Status.Outcome != v1alpha1.OutcomePartial {
 		f.Errorf("outcome %q, want a partial success", ke.Status.Outcome)

@@ -24,9 +24,9 @@ func Run(t *testing.T) {
 	t.Helper()
 	f := fleettest.Start(t, fleettest.Options{})
 	for name, test := range map[string]func(*fleettest.Fleet){
-		"Scale":              scale,
-		"Approval":           approval,
-		"Boolean":            boolean,
+		"Scale":              checkScale,
+		"Approval":           checkApproval,
+		"Boolean":            checkBoolean,
 		"FourEyes":           fourEyes,
 		"Rejection":          rejection,
 		"ApprovalTimeout":    approvalTimeout,
@@ -38,15 +38,15 @@ func Run(t *testing.T) {
 		"PreconditionWaits":  preconditionWaits,
 		"NeverHolds":         neverHolds,
 		"PostconditionFails": postconditionFails,
-		"Optional":           optional,
+		"Optional":           checkOptional,
 		"InvalidSecrets":     invalidSecrets,
 		"SecretsUnknown":     secretsUnknown,
 		"PermissionsOK":      permissionsOK,
 		"NothingIsTold":      nothingIsTold,
-		"Rollback":           rollback,
+		"Rollback":           checkRollback,
 		"RollbackRefused":    rollbackRefused,
 		"CancelWaiting":      cancelWaiting,
-		"Finalize":           finalize,
+		"Finalize":           checkFinalize,
 		"NoWayBack":          noWayBack,
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -62,33 +62,33 @@ const (
 	carol = fleettest.Other
 )
 
-// own is a name that no other of the tests has.
-func own(f *fleettest.Fleet) string {
+// uniqueName is a name that no other of the tests has.
+func uniqueName(f *fleettest.Fleet) string {
 	name := f.Name()
 	return strings.ToLower(name[strings.LastIndexByte(name, '/')+1:])
 }
 
-// target makes a Deployment with three replicas, where mistakes are cheap.
-func target(f *fleettest.Fleet) string {
+// newTarget makes a Deployment with three replicas, where mistakes are cheap.
+func newTarget(f *fleettest.Fleet) string {
 	f.Helper()
-	f.Deployment(f.Cheap, own(f), 3)
-	return own(f)
+	f.Deployment(f.Cheap, uniqueName(f), 3)
+	return uniqueName(f)
 }
 
-// dear makes a Deployment with three replicas, where changes need an approval.
-func dear(f *fleettest.Fleet) string {
+// newProtectedTarget makes a Deployment with three replicas, where changes need an approval.
+func newProtectedTarget(f *fleettest.Fleet) string {
 	f.Helper()
-	f.Deployment(f.Dear, own(f), 3)
-	return own(f)
+	f.Deployment(f.Dear, uniqueName(f), 3)
+	return uniqueName(f)
 }
 
 // fromThree asks for five replicas where there are three.
 func fromThree(f *fleettest.Fleet, namespace, name string, change func(*v1alpha1.KubernetesExecutionSpec)) {
 	f.Helper()
-	f.Ask(alice, scaling(namespace, name, change))
+	f.Ask(alice, newScaling(namespace, name, change))
 }
 
-func scaling(namespace, name string, change func(*v1alpha1.KubernetesExecutionSpec)) *v1alpha1.KubernetesExecution {
+func newScaling(namespace, name string, change func(*v1alpha1.KubernetesExecutionSpec)) *v1alpha1.KubernetesExecution {
 	ke := &v1alpha1.KubernetesExecution{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: v1alpha1.KubernetesExecutionSpec{
@@ -110,8 +110,8 @@ func wantNoJob(f *fleettest.Fleet, name string) {
 	}
 }
 
-func scale(f *fleettest.Fleet) {
-	name := target(f)
+func checkScale(f *fleettest.Fleet) {
+	name := newTarget(f)
 	f.Does(alice, cli.CodeOK, fleettest.Scale(f.Cheap, name, 5, "--name="+name, "--wait"), "rollback_ready", "replicas: 3 -> replicas: 5")
 	ke := f.Reaches(name, v1alpha1.PhaseRollbackReady)
 	f.WantReplicas(f.Cheap, name, 5)
@@ -150,8 +150,8 @@ func scale(f *fleettest.Fleet) {
 	f.WantEvent(name, "ExecutionCompleted", "Normal")
 }
 
-func approval(f *fleettest.Fleet) {
-	name := dear(f)
+func checkApproval(f *fleettest.Fleet) {
+	name := newProtectedTarget(f)
 	f.Does(alice, cli.CodePrecondition, fleettest.Scale(f.Dear, name, 5, "--name="+name, "--wait"), "is waiting for approval", "fleetloop approve")
 	wantNoJob(f, name)
 	f.WantReplicas(f.Dear, name, 3)
@@ -170,28 +170,28 @@ func approval(f *fleettest.Fleet) {
 	}
 }
 
-// boolean approves as the specification has it: spec.approvalReceived.
-func boolean(f *fleettest.Fleet) {
-	name := dear(f)
+// checkBoolean approves as the specification has it: spec.approvalReceived.
+func checkBoolean(f *fleettest.Fleet) {
+	name := newProtectedTarget(f)
 	fromThree(f, f.Dear, name, nil)
 	ke := f.Reaches(name, v1alpha1.PhaseWaitingApproval)
-	if err := f.As(bob).Patch(f.Context(), ke, merge(`{"spec":{"approvalReceived":true}}`)); err != nil {
+	if err := f.As(bob).Patch(f.Context(), ke, mergePatch(`{"spec":{"approvalReceived":true}}`)); err != nil {
 		f.Fatal(err)
 	}
 	f.Reaches(name, v1alpha1.PhaseRollbackReady)
 	f.WantReplicas(f.Dear, name, 5)
 }
 
-func merge(text string) client.Patch {
+func mergePatch(text string) client.Patch {
 	return client.RawPatch("application/merge-patch+json", []byte(text))
 }
 
 func fourEyes(f *fleettest.Fleet) {
-	name := dear(f)
+	name := newProtectedTarget(f)
 	fromThree(f, f.Dear, name, nil)
 	ke := f.Reaches(name, v1alpha1.PhaseWaitingApproval)
 	f.Does(alice, cli.CodePrecondition, []string{"approve", name, "--yes"}, "the requester is excluded from approving", "ask another person to approve")
-	if err := f.As(alice).Patch(f.Context(), ke, merge(`{"spec":{"approvalReceived":true}}`)); err == nil {
+	if err := f.As(alice).Patch(f.Context(), ke, mergePatch(`{"spec":{"approvalReceived":true}}`)); err == nil {
 		f.Error("whoever asked could approve by the boolean")
 	}
 	if ke = f.Get(name); ke.Status.Phase != v1alpha1.PhaseWaitingApproval || len(ke.Spec.Approvals) > 0 {
@@ -202,7 +202,7 @@ func fourEyes(f *fleettest.Fleet) {
 }
 
 func rejection(f *fleettest.Fleet) {
-	name := dear(f)
+	name := newProtectedTarget(f)
 	fromThree(f, f.Dear, name, nil)
 	f.Reaches(name, v1alpha1.PhaseWaitingApproval)
 	f.Does(bob, cli.CodeOK, []string{"reject", name, "--reason=not now"})
@@ -216,7 +216,7 @@ func rejection(f *fleettest.Fleet) {
 }
 
 func approvalTimeout(f *fleettest.Fleet) {
-	name := dear(f)
+	name := newProtectedTarget(f)
 	begin := time.Now()
 	fromThree(f, f.Dear, name, func(s *v1alpha1.KubernetesExecutionSpec) {
 		s.ApprovalTimeout = &metav1.Duration{Duration: 2 * time.Second}
@@ -230,7 +230,7 @@ func approvalTimeout(f *fleettest.Fleet) {
 }
 
 func dryRunOnly(f *fleettest.Fleet) {
-	name := target(f)
+	name := newTarget(f)
 	f.Does(alice, cli.CodeOK, fleettest.Scale(f.Cheap, name, 5, "--name="+name, "--dry-run=only", "--wait"), "nothing was changed")
 	ke := f.Reaches(name, v1alpha1.PhaseCompleted)
 	if d := ke.Status.ValidationResults.DryRunResults; !d.Performed || !d.Success || ke.Status.Plan == nil || ke.Status.ExecutionResults != nil {
@@ -241,7 +241,7 @@ func dryRunOnly(f *fleettest.Fleet) {
 }
 
 func policyDenial(f *fleettest.Fleet) {
-	name := target(f)
+	name := newTarget(f)
 	f.Does(alice, cli.CodeFailed, fleettest.Scale(f.Cheap, name, 21, "--name="+name, "--wait"), "failed")
 	ke := f.Fails(name, v1alpha1.ReasonValidationError, v1alpha1.DetailPolicyDenied)
 	if p := ke.Status.ValidationResults.PolicyValidation; p.Allowed || len(p.Violations) != 1 || !strings.Contains(p.Violations[0], "21 replicas") || p.PolicyName == "" {
@@ -252,17 +252,17 @@ func policyDenial(f *fleettest.Fleet) {
 }
 
 func targetMissing(f *fleettest.Fleet) {
-	fromThree(f, f.Cheap, own(f), nil)
-	if ke := f.Fails(own(f), v1alpha1.ReasonValidationError, v1alpha1.DetailTargetNotFound); ke.Status.ValidationResults.ResourceExists {
+	fromThree(f, f.Cheap, uniqueName(f), nil)
+	if ke := f.Fails(uniqueName(f), v1alpha1.ReasonValidationError, v1alpha1.DetailTargetNotFound); ke.Status.ValidationResults.ResourceExists {
 		f.Errorf("checks %+v", ke.Status.ValidationResults)
 	}
-	wantNoJob(f, own(f))
+	wantNoJob(f, uniqueName(f))
 }
 
 func protected(f *fleettest.Fleet) {
-	name := target(f)
+	name := newTarget(f)
 	d := f.Deployment(f.Cheap, name+"-2", 3)
-	if err := f.Client.Patch(f.Context(), d, merge(`{"metadata":{"labels":{"kubernaut.io/protected":"true"}}}`)); err != nil {
+	if err := f.Client.Patch(f.Context(), d, mergePatch(`{"metadata":{"labels":{"kubernaut.io/protected":"true"}}}`)); err != nil {
 		f.Fatal(err)
 	}
 	fromThree(f, f.Cheap, name+"-2", nil)
@@ -270,8 +270,8 @@ func protected(f *fleettest.Fleet) {
 	f.WantReplicas(f.Cheap, name+"-2", 3)
 }
 
-func rollback(f *fleettest.Fleet) {
-	name := target(f)
+func checkRollback(f *fleettest.Fleet) {
+	name := newTarget(f)
 	f.Does(alice, cli.CodeOK, fleettest.Scale(f.Cheap, name, 5, "--name="+name, "--wait"))
 	f.Does(alice, cli.CodeOK, []string{"rollback", name, "--name=" + name + "-back", "--wait"}, "replicas: 5 -> replicas: 3")
 	f.WantReplicas(f.Cheap, name, 3)
@@ -282,7 +282,7 @@ func rollback(f *fleettest.Fleet) {
 
 // rollbackRefused leaves alone what somebody else has changed since.
 func rollbackRefused(f *fleettest.Fleet) {
-	name := target(f)
+	name := newTarget(f)
 	f.Does(alice, cli.CodeOK, fleettest.Scale(f.Cheap, name, 5, "--name="+name, "--wait"))
 	f.Patch(f.Cheap, name, `{"spec":{"replicas":7}}`)
 	f.Does(alice, cli.CodeFailed, []string{"rollback", name, "--name=" + name + "-back", "--wait"}, "replicas")
@@ -291,7 +291,7 @@ func rollbackRefused(f *fleettest.Fleet) {
 }
 
 func cancelWaiting(f *fleettest.Fleet) {
-	name := dear(f)
+	name := newProtectedTarget(f)
 	fromThree(f, f.Dear, name, nil)
 	f.Reaches(name, v1alpha1.PhaseWaitingApproval)
 	f.Does(bob, cli.CodeOK, []string{"exec", "cancel", name})
@@ -299,8 +299,8 @@ func cancelWaiting(f *fleettest.Fleet) {
 	wantNoJob(f, name)
 }
 
-func finalize(f *fleettest.Fleet) {
-	name := target(f)
+func checkFinalize(f *fleettest.Fleet) {
+	name := newTarget(f)
 	f.Does(alice, cli.CodeOK, fleettest.Scale(f.Cheap, name, 5, "--name="+name, "--wait"))
 	f.Does(alice, cli.CodeOK, []string{"exec", "finalize", name})
 	if ke := f.Reaches(name, v1alpha1.PhaseCompleted); ke.Status.Outcome != v1alpha1.OutcomeSucceeded {
@@ -317,7 +317,7 @@ func finalize(f *fleettest.Fleet) {
 
 // noWayBack ends as completed what cannot be taken back.
 func noWayBack(f *fleettest.Fleet) {
-	name := target(f)
+	name := newTarget(f)
 	f.Does(alice, cli.CodeOK, []string{"exec", "rollout_restart", "namespace=" + f.Cheap, "kind=Deployment", "name=" + name, "--name=" + name, "--wait"}, "completed")
 	if ke := f.Get(name); ke.Status.RollbackInformation == nil || ke.Status.RollbackInformation.Available {
 		f.Errorf("way back %+v", ke.Status.RollbackInformation)

@@ -39,7 +39,7 @@ func wantsSecrets(f *fleettest.Fleet, namespace, target, name string) {
 	if err := yaml.UnmarshalStrict([]byte(imagesPullable), &c); err != nil {
 		f.Fatal(err)
 	}
-	ke := scaling(namespace, target, func(s *v1alpha1.KubernetesExecutionSpec) { s.PreConditions = []v1alpha1.Condition{c} })
+	ke := newScaling(namespace, target, func(s *v1alpha1.KubernetesExecutionSpec) { s.PreConditions = []v1alpha1.Condition{c} })
 	ke.Name = name
 	f.Ask(alice, ke)
 }
@@ -48,7 +48,7 @@ func wantsSecrets(f *fleettest.Fleet, namespace, target, name string) {
 // password from another.
 func withSecrets(f *fleettest.Fleet, namespace string) string {
 	f.Helper()
-	name := own(f)
+	name := uniqueName(f)
 	d := f.Deployment(namespace, name, 3)
 	d.Spec.Template.Spec.ImagePullSecrets = []corev1.LocalObjectReference{{Name: name + "-registry"}}
 	d.Spec.Template.Spec.Containers[0].EnvFrom = []corev1.EnvFromSource{{SecretRef: &corev1.SecretEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: name + "-db"}}}}
@@ -58,7 +58,7 @@ func withSecrets(f *fleettest.Fleet, namespace string) string {
 	return name
 }
 
-func secret(f *fleettest.Fleet, namespace, name string, kind corev1.SecretType, key string) {
+func checkSecret(f *fleettest.Fleet, namespace, name string, kind corev1.SecretType, key string) {
 	f.Helper()
 	err := f.Client.Create(f.Context(), &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Type: kind, Data: map[string][]byte{key: []byte(`{"auths":{}}`)},
@@ -72,7 +72,7 @@ func secret(f *fleettest.Fleet, namespace, name string, kind corev1.SecretType, 
 // there, are missing, and are of a type that no image can be pulled with.
 func invalidSecrets(f *fleettest.Fleet) {
 	name := withSecrets(f, f.Cheap)
-	secret(f, f.Cheap, name+"-db", corev1.SecretTypeOpaque, "password")
+	checkSecret(f, f.Cheap, name+"-db", corev1.SecretTypeOpaque, "password")
 	registry := client.ObjectKey{Namespace: f.Cheap, Name: name + "-registry"}
 	fails := func(execution string) {
 		f.Helper()
@@ -84,12 +84,12 @@ func invalidSecrets(f *fleettest.Fleet) {
 		wantNoJob(f, execution)
 	}
 	fails(name + "-missing")
-	secret(f, registry.Namespace, registry.Name, corev1.SecretTypeOpaque, corev1.DockerConfigJsonKey)
+	checkSecret(f, registry.Namespace, registry.Name, corev1.SecretTypeOpaque, corev1.DockerConfigJsonKey)
 	fails(name + "-opaque")
 	if err := f.Client.Delete(f.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: registry.Namespace, Name: registry.Name}}); err != nil {
 		f.Fatal(err)
 	}
-	secret(f, registry.Namespace, registry.Name, corev1.SecretTypeDockerConfigJson, corev1.DockerConfigJsonKey)
+	checkSecret(f, registry.Namespace, registry.Name, corev1.SecretTypeDockerConfigJson, corev1.DockerConfigJsonKey)
 	wantsSecrets(f, f.Cheap, name, name+"-there")
 	ke := f.Reaches(name+"-there", v1alpha1.PhaseRollbackReady)
 	if got := ke.Status.ValidationResults.PreConditionResults; len(got) != 1 || !got[0].Evaluated || !got[0].Passed {
@@ -122,7 +122,7 @@ func permissionsOK(f *fleettest.Fleet) {
 	const permitted = "package precondition\nimport future.keywords.if\nallow if { input.serviceAccount.permissionsOk }\n"
 	ask := func(name string) {
 		f.Helper()
-		ke := scaling(namespace, "web", func(s *v1alpha1.KubernetesExecutionSpec) {
+		ke := newScaling(namespace, "web", func(s *v1alpha1.KubernetesExecutionSpec) {
 			s.PreConditions = []v1alpha1.Condition{{Type: "permitted", Rego: permitted, Required: true, Timeout: &metav1.Duration{Duration: time.Second}}}
 		})
 		ke.Name = name
@@ -188,7 +188,7 @@ func awaitRights(f *fleettest.Fleet, act *action.Action, namespace string, allow
 // nothingIsTold has a condition print all that it is told: in the status, in the
 // events and in the log there is nothing that alice may not read.
 func nothingIsTold(f *fleettest.Fleet) {
-	name := own(f)
+	name := uniqueName(f)
 	const password = "hunter2-of-the-shop"
 	d := f.Deployment(f.Cheap, name, 3)
 	d.Annotations = map[string]string{"note": password}

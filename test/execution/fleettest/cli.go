@@ -33,10 +33,10 @@ type User struct {
 // Run runs a command of fleetloop as a user.
 func (f *Fleet) Run(user string, args ...string) Answer {
 	f.Helper()
-	return f.run(User{Name: user}, args...)
+	return f.runCommand(User{Name: user}, args...)
 }
 
-func (f *Fleet) run(user User, args ...string) Answer {
+func (f *Fleet) runCommand(user User, args ...string) Answer {
 	f.Helper()
 	path := filepath.Join(f.TempDir(), "kubeconfig")
 	const mode = 0o600
@@ -66,7 +66,7 @@ func (f *Fleet) Does(user string, code int, args []string, says ...string) Answe
 // DoesAs is Does of a user in groups.
 func (f *Fleet) DoesAs(user User, code int, args []string, says ...string) Answer {
 	f.Helper()
-	a := f.run(user, args...)
+	a := f.runCommand(user, args...)
 	if a.Code != code {
 		f.Errorf("fleetloop %s: exit code %d, want %d\n%s%s", strings.Join(args, " "), a.Code, code, a.Out, a.Err)
 	}

@@ -64,7 +64,7 @@ type closing struct{ *testing.M }
 // Run runs the tests.
 func (c closing) Run() int {
 	code := c.M.Run()
-	if err := current.close(); err != nil {
+	if err := current.closeAll(); err != nil {
 		slog.New(slog.NewTextHandler(os.Stderr, nil)).Error("end what the tests share", "err", err)
 		return max(code, 1)
 	}
@@ -90,17 +90,17 @@ type shared struct {
 
 func newShared(kind Kind) *shared {
 	s := &shared{kind: kind, said: func() string { return "" }}
-	s.start = sync.OnceValue(s.begin)
+	s.start = sync.OnceValue(s.startCluster)
 	return s
 }
 
-func (s *shared) later(f func() error) {
+func (s *shared) addCleanup(f func() error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closers = append(s.closers, f)
 }
 
-func (s *shared) close() error {
+func (s *shared) closeAll() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var first error
@@ -112,11 +112,11 @@ func (s *shared) close() error {
 	return first
 }
 
-// begin starts the cluster and its node.
-func (s *shared) begin() error {
+// startCluster starts the cluster and its node.
+func (s *shared) startCluster() error {
 	ctx := context.Background()
 	kube.TakeLogs(slog.New(slog.DiscardHandler))
-	if err := s.build(ctx); err != nil {
+	if err := s.buildBinaries(ctx); err != nil {
 		return err
 	}
 	// A first build of Kubernetes takes minutes, which should not look like a hang.
@@ -137,7 +137,7 @@ func (s *shared) begin() error {
 	if s.bed, err = kubebed.Start(ctx, o); err != nil {
 		return err
 	}
-	s.later(s.bed.Stop)
+	s.addCleanup(s.bed.Stop)
 	for _, crd := range [][]byte{crds.KubernetesExecutions, remediation.CRD} {
 		if err := s.bed.InstallCRDText(ctx, crd); err != nil {
 			return err
@@ -153,16 +153,16 @@ func (s *shared) begin() error {
 	return nil
 }
 
-// build builds the binaries as they are shipped.
-func (s *shared) build(ctx context.Context) (err error) {
+// buildBinaries builds the binaries as they are shipped.
+func (s *shared) buildBinaries(ctx context.Context) (err error) {
 	if s.dir, err = os.MkdirTemp("", "fleetloop-executions-"); err != nil {
 		return err
 	}
-	s.later(func() error { return os.RemoveAll(s.dir) })
+	s.addCleanup(func() error { return os.RemoveAll(s.dir) })
 	return controllertest.Build(ctx, s.dir, "execution-controller", "action-runner")
 }
 
-func (s *shared) binary(name string) string { return filepath.Join(s.dir, name) }
+func (s *shared) binaryPath(name string) string { return filepath.Join(s.dir, name) }
 
 // realNode starts a kubelet.
 func (s *shared) realNode(ctx context.Context) error {
@@ -171,7 +171,7 @@ func (s *shared) realNode(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	err = image.Write(f, Runner, s.binary("action-runner"))
+	err = image.Write(f, Runner, s.binaryPath("action-runner"))
 	if closed := f.Close(); err == nil {
 		err = closed
 	}
@@ -183,7 +183,7 @@ func (s *shared) realNode(ctx context.Context) error {
 		return err
 	}
 	s.said = node.Said
-	s.later(node.Stop)
+	s.addCleanup(node.Stop)
 	return nil
 }
 
@@ -193,7 +193,7 @@ func (s *shared) processNode() error {
 	if err != nil {
 		return err
 	}
-	runner := s.binary("action-runner")
+	runner := s.binaryPath("action-runner")
 	images := map[string][]string{Runner: {runner}}
 	for name, play := range map[string]string{Gated: playGated, Flaky: playFlaky, Failing: playFailing, Endless: playEndless} {
 		images[name] = []string{self, play, s.dir, runner}
@@ -209,7 +209,7 @@ func (s *shared) runNode(cfg *rest.Config, o processnode.Options) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- node.Run(ctx) }()
-	s.later(func() error {
+	s.addCleanup(func() error {
 		cancel()
 		return <-ended
 	})

@@ -97,7 +97,7 @@ func Start(tb testing.TB, o Options) *Fleet {
 		tb.Fatal(err)
 	}
 	f := &Fleet{TB: tb, Client: c, Namespace: name, Cheap: name + "-cheap", Dear: name + "-dear", s: s, o: o, Database: pgtest.URL(tb)}
-	f.install()
+	f.installAll()
 	switch {
 	case o.NoController:
 	case o.NoGuard:
@@ -118,26 +118,26 @@ func Scheme(tb testing.TB) *runtime.Scheme {
 	return scheme
 }
 
-// install makes the namespaces and all that is in them.
-func (f *Fleet) install() {
+// installAll makes the namespaces and all that is in them.
+func (f *Fleet) installAll() {
 	f.Helper()
 	f.namespace(f.Namespace, nil)
 	f.namespace(f.Cheap, map[string]string{"environment": "development"})
 	f.namespace(f.Dear, map[string]string{"environment": "production"})
 	for _, o := range (roles.Controller{Namespace: f.Namespace}).Objects() {
-		f.apply(o)
+		f.applyObject(o)
 	}
 	accounts := roles.Actions{Namespace: f.Namespace}
 	for _, a := range action.Catalogue() {
 		for _, o := range append(accounts.Base(a), accounts.InNamespaces(a, f.Cheap, f.Dear)...) {
-			f.apply(o)
+			f.applyObject(o)
 		}
 	}
 	for _, o := range append(accounts.SecretLookup(), accounts.SecretLookupIn(f.Cheap)...) {
-		f.apply(o)
+		f.applyObject(o)
 	}
-	f.people()
-	f.apply(f.policies(f.o.Policies))
+	f.bindPeople()
+	f.applyObject(f.policyConfigMap(f.o.Policies))
 	if !f.o.NoGuard {
 		f.InstallGuard()
 	}
@@ -160,7 +160,7 @@ func (f *Fleet) InstallGuard() {
 	f.Helper()
 	o := guard.Options{Namespace: f.Namespace}
 	for _, o := range append(guard.Objects(o), guard.Stamps(o)...) {
-		f.apply(o)
+		f.applyObject(o)
 	}
 	forged := &v1alpha1.KubernetesExecution{
 		ObjectMeta: metav1.ObjectMeta{Namespace: f.Namespace, Name: "forged"},
@@ -181,8 +181,8 @@ func (f *Fleet) InstallGuard() {
 	})
 }
 
-// policies are the shipped ones with others over them.
-func (f *Fleet) policies(over map[string]string) *corev1.ConfigMap {
+// policyConfigMap are the shipped ones with others over them.
+func (f *Fleet) policyConfigMap(over map[string]string) *corev1.ConfigMap {
 	f.Helper()
 	files, err := policies.Files()
 	if err != nil {
@@ -197,20 +197,20 @@ func (f *Fleet) policies(over map[string]string) *corev1.ConfigMap {
 // takes one away.
 func (f *Fleet) SetPolicies(over map[string]string) {
 	f.Helper()
-	if err := f.Client.Update(f.Context(), f.policies(over)); err != nil {
+	if err := f.Client.Update(f.Context(), f.policyConfigMap(over)); err != nil {
 		f.Fatal(err)
 	}
 }
 
-// people binds the roles of the users.
-func (f *Fleet) people() {
+// bindPeople binds the roles of the users.
+func (f *Fleet) bindPeople() {
 	f.Helper()
 	users := map[string][]string{roles.ApproverRole: {Requester, Approver, Other}}
 	for _, role := range roles.Requesters() {
-		f.apply(role)
+		f.applyObject(role)
 		users[role.Name] = []string{Requester}
 	}
-	f.apply(roles.Approver())
+	f.applyObject(roles.Approver())
 	for role, names := range users {
 		b := &rbacv1.RoleBinding{
 			ObjectMeta: metav1.ObjectMeta{Namespace: f.Namespace, Name: role},
@@ -219,7 +219,7 @@ func (f *Fleet) people() {
 		for _, name := range names {
 			b.Subjects = append(b.Subjects, rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: name})
 		}
-		f.apply(b)
+		f.applyObject(b)
 	}
 }
 
@@ -228,8 +228,8 @@ func (f *Fleet) people() {
 func (f *Fleet) Grant(user string, verbs ...string) {
 	f.Helper()
 	meta := metav1.ObjectMeta{Namespace: f.Namespace, Name: "only-" + user}
-	f.apply(&rbacv1.Role{ObjectMeta: meta, Rules: []rbacv1.PolicyRule{{APIGroups: []string{v1alpha1.GroupVersion.Group}, Resources: []string{v1alpha1.Resource}, Verbs: verbs}}})
-	f.apply(&rbacv1.RoleBinding{
+	f.applyObject(&rbacv1.Role{ObjectMeta: meta, Rules: []rbacv1.PolicyRule{{APIGroups: []string{v1alpha1.GroupVersion.Group}, Resources: []string{v1alpha1.Resource}, Verbs: verbs}}})
+	f.applyObject(&rbacv1.RoleBinding{
 		ObjectMeta: meta,
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: meta.Name},
 		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: user}},
@@ -250,12 +250,12 @@ func (f *Fleet) Grant(user string, verbs ...string) {
 
 func (f *Fleet) namespace(name string, labels map[string]string) {
 	f.Helper()
-	f.apply(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}})
+	f.applyObject(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}})
 }
 
-// apply makes an object, unless another fleet has made the same. What is outside
+// applyObject makes an object, unless another fleet has made the same. What is outside
 // of namespaces goes when the test ends; the roles of actions stay for others.
-func (f *Fleet) apply(o runtime.Object) {
+func (f *Fleet) applyObject(o runtime.Object) {
 	f.Helper()
 	object, ok := o.DeepCopyObject().(client.Object)
 	if !ok {
@@ -324,7 +324,7 @@ func (f *Fleet) LaunchController(args ...string) *controllertest.Process {
 		"--admission-policy-propagation-delay=10ms", // the one API server goes by the guard: see InstallGuard
 	}
 	all = append(append(all, f.o.Args...), args...)
-	f.controller = controllertest.Start(f, f.s.binary("execution-controller"), map[string]string{"DATABASE_URL": f.Database, "LOG_FORMAT": "json"}, all...)
+	f.controller = controllertest.Start(f, f.s.binaryPath("execution-controller"), map[string]string{"DATABASE_URL": f.Database, "LOG_FORMAT": "json"}, all...)
 	return f.controller
 }
 
@@ -374,7 +374,7 @@ func (f *Fleet) Open(name string) {
 func (f *Fleet) OpenFor(ke *v1alpha1.KubernetesExecution) {
 	f.Helper()
 	const mode = 0o600
-	if err := os.WriteFile(file(f.s.dir, "open", string(ke.UID)), nil, mode); err != nil {
+	if err := os.WriteFile(filePath(f.s.dir, "open", string(ke.UID)), nil, mode); err != nil {
 		f.Fatal(err)
 	}
 }

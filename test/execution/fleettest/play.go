@@ -30,7 +30,7 @@ func Play(args []string) (code int, played bool) {
 		return 0, false
 	}
 	f, ok := map[string]func(dir string) (code int, then bool){
-		playGated: waitForGate, playFlaky: failOnce, playFailing: fail, playEndless: endless,
+		playGated: waitForGate, playFlaky: failOnce, playFailing: failPlan, playEndless: endlessPlan,
 	}[args[1]]
 	if !ok {
 		return 0, false
@@ -43,10 +43,10 @@ func Play(args []string) (code int, played bool) {
 	return int(action.CodeInvalid), true
 }
 
-// file is one about the execution that this process is for.
-func file(dir, about, uid string) string { return filepath.Join(dir, about+"-"+uid) }
+// filePath is one about the execution that this process is for.
+func filePath(dir, about, uid string) string { return filepath.Join(dir, about+"-"+uid) }
 
-func exists(path string) bool {
+func pathExists(path string) bool {
 	_, err := os.Stat(path)
 	return err == nil
 }
@@ -56,7 +56,7 @@ func waitForGate(dir string) (code int, then bool) {
 	defer stop()
 	ticker := time.NewTicker(controllertest.PollEvery)
 	defer ticker.Stop()
-	for !exists(file(dir, "open", os.Getenv("EXECUTION_UID"))) {
+	for !pathExists(filePath(dir, "open", os.Getenv("EXECUTION_UID"))) {
 		select {
 		case <-ctx.Done():
 			return int(action.CodeCancelled), false
@@ -67,8 +67,8 @@ func waitForGate(dir string) (code int, then bool) {
 }
 
 func failOnce(dir string) (code int, then bool) {
-	mark := file(dir, "tried", os.Getenv("EXECUTION_UID"))
-	if exists(mark) {
+	mark := filePath(dir, "tried", os.Getenv("EXECUTION_UID"))
+	if pathExists(mark) {
 		return 0, true
 	}
 	const mode = 0o600
@@ -78,9 +78,9 @@ func failOnce(dir string) (code int, then bool) {
 	return int(action.CodeTransient), false
 }
 
-func fail(string) (code int, then bool) { return int(action.CodeTransient), false }
+func failPlan(string) (code int, then bool) { return int(action.CodeTransient), false }
 
-func endless(string) (code int, then bool) {
+func endlessPlan(string) (code int, then bool) {
 	signal.Ignore(syscall.SIGTERM)
 	for {
 		time.Sleep(time.Hour) //nolint:forbidigo // it is what this is about

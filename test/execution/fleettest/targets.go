@@ -29,11 +29,11 @@ func (f *Fleet) Deployment(namespace, name string, replicas int32) *appsv1.Deplo
 	if err := f.Client.Create(f.Context(), d); err != nil {
 		f.Fatal(err)
 	}
-	return f.seen(d)
+	return f.awaitObserved(d)
 }
 
-// seen waits until a Deployment's controller has seen its latest change.
-func (f *Fleet) seen(d *appsv1.Deployment) *appsv1.Deployment {
+// awaitObserved waits until a Deployment's controller has seen its latest change.
+func (f *Fleet) awaitObserved(d *appsv1.Deployment) *appsv1.Deployment {
 	f.Helper()
 	controllertest.Eventually(f, func(ctx context.Context) error {
 		if err := f.Client.Get(ctx, client.ObjectKeyFromObject(d), d); err != nil {
@@ -72,5 +72,5 @@ func (f *Fleet) Patch(namespace, name, patch string) {
 	if err := f.Client.Patch(f.Context(), d, client.RawPatch("application/merge-patch+json", []byte(patch))); err != nil {
 		f.Fatal(err)
 	}
-	f.seen(d)
+	f.awaitObserved(d)
 }

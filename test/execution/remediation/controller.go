@@ -68,7 +68,7 @@ func New(cfg *rest.Config, o Options) (manager.Manager, error) {
 	err = ctrl.NewControllerManagedBy(m).
 		Named("remediation").
 		For(&Request{}).
-		Watches(&v1alpha1.KubernetesExecution{}, handler.EnqueueRequestsFromMapFunc(parent)).
+		Watches(&v1alpha1.KubernetesExecution{}, handler.EnqueueRequestsFromMapFunc(parentRequest)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: o.Concurrency}).
 		Complete(reconcile.AsReconciler(m.GetClient(), r))
 	if err != nil {
@@ -77,8 +77,8 @@ func New(cfg *rest.Config, o Options) (manager.Manager, error) {
 	return m, nil
 }
 
-// parent is the request that an execution is a step of.
-func parent(_ context.Context, o client.Object) []reconcile.Request {
+// parentRequest is the request that an execution is a step of.
+func parentRequest(_ context.Context, o client.Object) []reconcile.Request {
 	ke, ok := o.(*v1alpha1.KubernetesExecution)
 	if !ok || ke.Spec.RemediationRequestRef == nil {
 		return nil
@@ -104,7 +104,7 @@ func (r *reconciler) Reconcile(ctx context.Context, rr *Request) (ctrl.Result, e
 		return ctrl.Result{}, nil
 	}
 	before := rr.DeepCopy()
-	after, err := r.step(ctx, rr)
+	after, err := r.runStep(ctx, rr)
 	if rr.Status.ExecutionPhase != before.Status.ExecutionPhase {
 		rr.Status.ObservedAt = &woken
 	}
@@ -114,14 +114,14 @@ func (r *reconciler) Reconcile(ctx context.Context, rr *Request) (ctrl.Result, e
 	return ctrl.Result{RequeueAfter: after}, client.IgnoreNotFound(err)
 }
 
-func (r *reconciler) step(ctx context.Context, rr *Request) (after time.Duration, err error) {
+func (r *reconciler) runStep(ctx context.Context, rr *Request) (after time.Duration, err error) {
 	rr.Status.OverallPhase, rr.Status.Execution = PhaseExecuting, rr.Name+"-step-1"
 	ke, err := r.execution(ctx, rr, rr.Status.Execution)
 	if err != nil {
 		return 0, err
 	}
 	if ke == nil {
-		return 0, r.ask(ctx, rr, rr.Status.Execution, &v1alpha1.KubernetesExecutionSpec{
+		return 0, r.createExecution(ctx, rr, rr.Status.Execution, &v1alpha1.KubernetesExecutionSpec{
 			Action: rr.Spec.Action, Parameters: rr.Spec.Parameters, PostConditions: rr.Spec.PostConditions,
 		})
 	}
@@ -132,24 +132,24 @@ func (r *reconciler) step(ctx context.Context, rr *Request) (after time.Duration
 	case ke.Status.Phase == v1alpha1.PhaseFailed:
 		rr.Status.OverallPhase, rr.Status.Message = PhaseFailed, ke.Status.Message
 	case ke.Status.Phase != v1alpha1.PhaseRollbackReady:
-		return r.deadline(ctx, rr, ke)
+		return r.enforceDeadline(ctx, rr, ke)
 	case ke.Status.Outcome == v1alpha1.OutcomeFailed && rr.Spec.Rollback:
 		return 0, r.takeBack(ctx, rr, ke)
 	default:
-		return 0, r.set(ctx, ke, "finalize", ke.Spec.Finalize)
+		return 0, r.setSpecField(ctx, ke, "finalize", ke.Spec.Finalize)
 	}
 	return 0, nil
 }
 
-// deadline cancels an execution that takes too long.
-func (r *reconciler) deadline(ctx context.Context, rr *Request, ke *v1alpha1.KubernetesExecution) (time.Duration, error) {
+// enforceDeadline cancels an execution that takes too long.
+func (r *reconciler) enforceDeadline(ctx context.Context, rr *Request, ke *v1alpha1.KubernetesExecution) (time.Duration, error) {
 	if rr.Spec.Timeout == nil || ke.Spec.Cancel {
 		return 0, nil
 	}
 	if left := time.Until(rr.CreationTimestamp.Add(rr.Spec.Timeout.Duration)); left > 0 {
 		return left, nil
 	}
-	return 0, r.set(ctx, ke, "cancel", ke.Spec.Cancel)
+	return 0, r.setSpecField(ctx, ke, "cancel", ke.Spec.Cancel)
 }
 
 // takeBack asks for the execution that takes another back, and leaves it at
@@ -157,7 +157,7 @@ func (r *reconciler) deadline(ctx context.Context, rr *Request, ke *v1alpha1.Kub
 func (r *reconciler) takeBack(ctx context.Context, rr *Request, ke *v1alpha1.KubernetesExecution) error {
 	back := ke.Status.RollbackInformation
 	if back == nil || !back.Available {
-		return r.set(ctx, ke, "finalize", ke.Spec.Finalize)
+		return r.setSpecField(ctx, ke, "finalize", ke.Spec.Finalize)
 	}
 	rr.Status.Rollback = rr.Name + "-rollback-1"
 	undo, err := r.execution(ctx, rr, rr.Status.Rollback)
@@ -165,23 +165,23 @@ func (r *reconciler) takeBack(ctx context.Context, rr *Request, ke *v1alpha1.Kub
 		return err
 	}
 	if undo == nil {
-		return r.ask(ctx, rr, rr.Status.Rollback, &v1alpha1.KubernetesExecutionSpec{
+		return r.createExecution(ctx, rr, rr.Status.Rollback, &v1alpha1.KubernetesExecutionSpec{
 			Action: back.RollbackAction, Parameters: back.RollbackParameters,
 			RollbackOf: &v1alpha1.ObjectReference{Name: ke.Name, UID: ke.UID},
 		})
 	}
 	switch undo.Status.Phase {
 	case v1alpha1.PhaseRollbackReady:
-		return r.set(ctx, undo, "finalize", undo.Spec.Finalize)
+		return r.setSpecField(ctx, undo, "finalize", undo.Spec.Finalize)
 	case v1alpha1.PhaseCompleted, v1alpha1.PhaseFailed:
-		return r.set(ctx, ke, "finalize", ke.Spec.Finalize)
+		return r.setSpecField(ctx, ke, "finalize", ke.Spec.Finalize)
 	case v1alpha1.PhaseNew, v1alpha1.PhaseValidating, v1alpha1.PhaseValidated, v1alpha1.PhaseWaitingApproval, v1alpha1.PhaseExecuting:
 	}
 	return nil
 }
 
-// ask makes an execution. One that is there already has not come to the cache yet.
-func (r *reconciler) ask(ctx context.Context, rr *Request, name string, spec *v1alpha1.KubernetesExecutionSpec) error {
+// createExecution makes an execution. One that is there already has not come to the cache yet.
+func (r *reconciler) createExecution(ctx context.Context, rr *Request, name string, spec *v1alpha1.KubernetesExecutionSpec) error {
 	yes := true
 	spec.RequestedBy = r.o.RequestedBy
 	spec.RemediationRequestRef = &v1alpha1.ObjectReference{Namespace: rr.Namespace, Name: rr.Name, UID: rr.UID}
@@ -217,8 +217,8 @@ func (r *reconciler) execution(ctx context.Context, rr *Request, name string) (*
 	return &ke, nil
 }
 
-// set sets one of the fields with which a parent steers an execution.
-func (r *reconciler) set(ctx context.Context, ke *v1alpha1.KubernetesExecution, field string, already bool) error {
+// setSpecField sets one of the fields with which a parent steers an execution.
+func (r *reconciler) setSpecField(ctx context.Context, ke *v1alpha1.KubernetesExecution, field string, already bool) error {
 	if already {
 		return nil
 	}

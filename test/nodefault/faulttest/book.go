@@ -31,7 +31,7 @@ func (c *Cluster) Book() *Book {
 	keeping.Go(func() {
 		for e := range written.ResultChan() {
 			if n, is := e.Object.(*corev1.Node); is {
-				b.note(n, e.Type == watch.Deleted)
+				b.noteNode(n, e.Type == watch.Deleted)
 			}
 		}
 	})
@@ -43,7 +43,7 @@ func (c *Cluster) Book() *Book {
 	return b
 }
 
-func (b *Book) note(n *corev1.Node, gone bool) {
+func (b *Book) noteNode(n *corev1.Node, gone bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	is := open

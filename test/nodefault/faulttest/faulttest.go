@@ -73,18 +73,18 @@ func MainOn(m *testing.M, o kubebed.Options) {
 // which pods are healthy.
 func Controllers() []string { return []string{"disruption-controller", "namespace-controller"} }
 
-// binary builds the controller as it is shipped.
-func binary(tb testing.TB) string {
+// buildBinary builds the controller as it is shipped.
+func buildBinary(tb testing.TB) string {
 	tb.Helper()
-	shared.once.Do(func() { shared.dir, shared.err = build() })
+	shared.once.Do(func() { shared.dir, shared.err = buildOnce() })
 	if shared.err != nil {
 		tb.Fatal(shared.err)
 	}
 	return filepath.Join(shared.dir, "node-fault-controller")
 }
 
-// build outlives the test that asks first.
-func build() (dir string, err error) {
+// buildOnce outlives the test that asks first.
+func buildOnce() (dir string, err error) {
 	if dir, err = os.MkdirTemp("", "fleetloop-nodefault-"); err == nil {
 		err = controllertest.Build(context.Background(), dir, "node-fault-controller")
 	}
@@ -128,7 +128,7 @@ func Start(tb testing.TB) *Cluster {
 	if err := c.Create(tb.Context(), ns); err != nil && !apierrors.IsAlreadyExists(err) {
 		tb.Fatal(err)
 	}
-	tb.Cleanup(t.clean)
+	tb.Cleanup(t.deleteAll)
 	t.runKubelet()
 	return t
 }
@@ -141,8 +141,8 @@ func (c *Cluster) For(tb testing.TB) *Cluster {
 	return &within
 }
 
-// clean takes away what the test has made.
-func (c *Cluster) clean() {
+// deleteAll takes away what the test has made.
+func (c *Cluster) deleteAll() {
 	if c.process != nil {
 		c.process.Kill()
 	}
@@ -185,7 +185,7 @@ func (c *Cluster) StartController(env map[string]string, args ...string) *contro
 		"NODE_FAULT_BUDGET_MAX_PERCENT": "100", "NODE_FAULT_BUDGET_WINDOW": "0s", "NODE_FAULT_HEALTHY_FOR": "1s",
 	}
 	maps.Copy(all, env)
-	c.process = controllertest.Start(c, binary(c), all, args...)
+	c.process = controllertest.Start(c, buildBinary(c), all, args...)
 	c.process.WantReady()
 	return c.process
 }
@@ -195,7 +195,7 @@ func (c *Cluster) StartController(env map[string]string, args ...string) *contro
 func (c *Cluster) Run(args ...string) string {
 	c.Helper()
 	file := c.File("kubeconfig-of-a-person", controllertest.Kubeconfig(c, c.Host))
-	out, err := exec.CommandContext(c.Context(), binary(c), append(args, "--kubeconfig", file)...).CombinedOutput() //nolint:gosec // our own program
+	out, err := exec.CommandContext(c.Context(), buildBinary(c), append(args, "--kubeconfig", file)...).CombinedOutput() //nolint:gosec // our own program
 	if err != nil {
 		c.Fatalf("%v: %v\n%s", args, err, out)
 	}
@@ -372,17 +372,17 @@ func (c *Cluster) Send(ctx context.Context, r Report) error {
 	if err != nil {
 		return err
 	}
-	return c.post(ctx, "/v1/health-events", nil, body)
+	return c.postJSON(ctx, "/v1/health-events", nil, body)
 }
 
 // Post sends a report as it is, and wants it taken. Without a content type it is
 // JSON.
 func (c *Cluster) Post(path string, header http.Header, body string) {
 	c.Helper()
-	controllertest.Eventually(c, func(ctx context.Context) error { return c.post(ctx, path, header, []byte(body)) })
+	controllertest.Eventually(c, func(ctx context.Context) error { return c.postJSON(ctx, path, header, []byte(body)) })
 }
 
-func (c *Cluster) post(ctx context.Context, path string, header http.Header, body []byte) error {
+func (c *Cluster) postJSON(ctx context.Context, path string, header http.Header, body []byte) error {
 	address, err := c.process.Logged("listening for fault reports", "address")
 	if err != nil {
 		return err

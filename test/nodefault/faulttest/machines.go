@@ -72,7 +72,7 @@ func (m *Machines) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if r.URL.Path == "/status" {
-		_ = json.NewEncoder(w).Encode(provider.WebhookStatus{State: m.state(q)})
+		_ = json.NewEncoder(w).Encode(provider.WebhookStatus{State: m.stateOf(q)})
 		return
 	}
 	if q.Node == nil {
@@ -86,7 +86,7 @@ func (m *Machines) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	if die == nil || answered {
 		// A machine goes on when the one that asked for it has died.
-		if err := m.do(context.WithoutCancel(r.Context()), q); err != nil {
+		if err := m.runAction(context.WithoutCancel(r.Context()), q); err != nil {
 			m.cluster.Errorf("%s %s: %v", q.Action, q.Node.Name, err)
 		}
 	}
@@ -97,7 +97,7 @@ func (m *Machines) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(provider.WebhookAnswer{RequestID: "machine-of-" + q.Node.Name})
 }
 
-func (m *Machines) state(q provider.WebhookRequest) provider.State {
+func (m *Machines) stateOf(q provider.WebhookRequest) provider.State {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	switch {
@@ -109,8 +109,8 @@ func (m *Machines) state(q provider.WebhookRequest) provider.State {
 	return provider.StateRunning
 }
 
-// do does what was asked for, once for each key.
-func (m *Machines) do(ctx context.Context, q provider.WebhookRequest) error {
+// runAction does what was asked for, once for each key.
+func (m *Machines) runAction(ctx context.Context, q provider.WebhookRequest) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	what := string(q.Action) + " " + q.Node.Name
@@ -125,11 +125,11 @@ func (m *Machines) do(ctx context.Context, q provider.WebhookRequest) error {
 		m.gone["machine-of-"+q.Node.Name] = true
 		return nil
 	}
-	return m.cluster.boot(ctx, q.Node.Name, fmt.Sprintf("boot-%d-%s", 1+len(m.done[what]), q.IdempotencyKey))
+	return m.cluster.bootNode(ctx, q.Node.Name, fmt.Sprintf("boot-%d-%s", 1+len(m.done[what]), q.IdempotencyKey))
 }
 
-// boot has a node run in another boot, and Ready.
-func (c *Cluster) boot(ctx context.Context, name, id string) error {
+// bootNode has a node run in another boot, and Ready.
+func (c *Cluster) bootNode(ctx context.Context, name, id string) error {
 	for {
 		var n corev1.Node
 		if err := c.Client.Get(ctx, types.NamespacedName{Name: name}, &n); err != nil {

@@ -28,7 +28,7 @@ type Sink struct {
 func NewSink(tb testing.TB) *Sink {
 	tb.Helper()
 	s := &Sink{}
-	s.server = httptest.NewServer(http.HandlerFunc(s.take))
+	s.server = httptest.NewServer(http.HandlerFunc(s.handleRequest))
 	tb.Cleanup(s.server.Close)
 	return s
 }
@@ -36,7 +36,7 @@ func NewSink(tb testing.TB) *Sink {
 // URL is its endpoint.
 func (s *Sink) URL() string { return s.server.URL + "/changes" }
 
-func (s *Sink) take(w http.ResponseWriter, r *http.Request) {
+func (s *Sink) handleRequest(w http.ResponseWriter, r *http.Request) {
 	var p changeevent.Payload
 	if err := json.NewDecoder(r.Body).Decode(&p); err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)

@@ -115,7 +115,7 @@ func (w *Way) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	}
 	die, answered := w.Writes(kindOf(r), r.URL.Path, body)
 	if die != nil && answered {
-		w.exchange(r, body)
+		w.loseAnswer(r, body)
 	}
 	if die != nil {
 		die()
@@ -142,8 +142,8 @@ func (w *Way) Writes(kind, path string, body []byte) (die func(), answered bool)
 	return w.kill, at.Answered
 }
 
-// exchange makes a write whose answer nobody hears.
-func (w *Way) exchange(r *http.Request, body []byte) {
+// loseAnswer makes a write whose answer nobody hears.
+func (w *Way) loseAnswer(r *http.Request, body []byte) {
 	out := r.Clone(r.Context())
 	out.URL.Scheme, out.URL.Host, out.Host, out.RequestURI = w.to.Scheme, w.to.Host, w.to.Host, ""
 	out.Body = io.NopCloser(bytes.NewReader(body))

@@ -54,8 +54,8 @@ type Promise struct {
 // skew is how far ahead the API's clock may be and still be believed.
 const skew = time.Minute
 
-// early is an age less the part by which a resource falls due early.
-func (p *Promise) early(resource string, age time.Duration) time.Duration {
+// earlyAge is an age less the part by which a resource falls due early.
+func (p *Promise) earlyAge(resource string, age time.Duration) time.Duration {
 	if p.Early == nil {
 		return age
 	}
@@ -78,14 +78,14 @@ func (h *History) Check(p Promise) []Breach {
 		c.of[e.Resource] = append(c.of[e.Resource], e)
 	}
 	for _, text := range h.faults {
-		c.breach(h.begin, "", "%s", text)
+		c.addBreach(h.begin, "", "%s", text)
 	}
-	c.stops()
-	c.identity()
+	c.checkStops()
+	c.checkIDs()
 	for resource, versions := range h.versions {
 		c.generations(resource, versions)
-		c.ages(resource, versions)
-		c.repeats(resource)
+		c.checkAges(resource, versions)
+		c.checkRepeats(resource)
 	}
 	for _, e := range h.events {
 		c.justified(e)
@@ -105,11 +105,11 @@ func (h *History) allStrikes(drifts bool) []Strike {
 		if !l.Started.Before(gone) {
 			all = append(all, Strike{What: "no sentinel", From: gone, To: l.Started})
 		}
-		gone = later(gone, l.Told)
+		gone = laterOf(gone, l.Told)
 	}
 	for _, versions := range h.versions {
 		for i := 1; drifts && i < len(versions); i++ {
-			if at := versions[i].At; versions[i-1].watched() && !versions[i].watched() {
+			if at := versions[i].At; versions[i-1].isWatched() && !versions[i].isWatched() {
 				all = append(all, Strike{What: "pages drift", From: at, To: at})
 			}
 		}
@@ -126,13 +126,13 @@ type checker struct {
 	breaches []Breach
 }
 
-func (c *checker) breach(at time.Time, resource, format string, args ...any) {
+func (c *checker) addBreach(at time.Time, resource, format string, args ...any) {
 	c.breaches = append(c.breaches, Breach{At: at, Resource: resource, What: fmt.Sprintf(format, args...)})
 }
 
-// deadline is when what fell due at a time must have been published if it may
+// deadlineFor is when what fell due at a time must have been published if it may
 // wait for so long: faults that struck before that put it off.
-func (c *checker) deadline(due time.Time, wait time.Duration) time.Time {
+func (c *checker) deadlineFor(due time.Time, wait time.Duration) time.Time {
 	d := due.Add(wait)
 	for _, s := range c.strikes {
 		if s.From.After(d) {
@@ -145,11 +145,11 @@ func (c *checker) deadline(due time.Time, wait time.Duration) time.Time {
 	return d
 }
 
-// stops holds the time that each stop took against its bound.
-func (c *checker) stops() {
+// checkStops holds the time that each stop took against its bound.
+func (c *checker) checkStops() {
 	for _, l := range c.lives {
 		if took := l.Ended.Sub(l.Told); !l.Told.IsZero() && took > c.promise.Stop {
-			c.breach(l.Ended, "", "life %d took %s to stop", l.Number, took)
+			c.addBreach(l.Ended, "", "life %d took %s to stop", l.Number, took)
 		}
 	}
 }
@@ -159,30 +159,30 @@ func (c *checker) stops() {
 // been published.
 func (c *checker) generations(resource string, versions []Version) {
 	for i, v := range versions {
-		if !v.watched() || !v.ahead() || i > 0 && versions[i-1].watched() && versions[i-1].Generation == v.Generation {
+		if !v.isWatched() || !v.isUnobserved() || i > 0 && versions[i-1].isWatched() && versions[i-1].Generation == v.Generation {
 			continue
 		}
 		wait := c.promise.Wait
 		if c.promise.Swift > 0 && v.At.After(c.promise.Settled) {
 			wait = c.promise.Swift
 		}
-		deadline := c.deadline(v.At, wait)
-		if deadline.After(c.promise.Until) || c.over(versions[i+1:], deadline) {
+		deadline := c.deadlineFor(v.At, wait)
+		if deadline.After(c.promise.Until) || c.hasCeased(versions[i+1:], deadline) {
 			continue
 		}
 		if !slices.ContainsFunc(c.of[resource], func(e *Event) bool { return e.Generation >= v.Generation && !e.At.After(deadline) }) {
-			c.breach(deadline, resource, "generation %d, there since %s, is not published by %s", v.Generation, c.since(v.At), c.since(deadline))
+			c.addBreach(deadline, resource, "generation %d, there since %s, is not published by %s", v.Generation, c.secondsSince(v.At), c.secondsSince(deadline))
 		}
 	}
 }
 
-// over reports whether a resource has ceased to wait for an event by a time.
-func (c *checker) over(later []Version, by time.Time) bool {
+// hasCeased reports whether a resource has ceased to wait for an event by a time.
+func (c *checker) hasCeased(later []Version, by time.Time) bool {
 	for _, v := range later {
 		if v.At.After(by) {
 			return false
 		}
-		if !v.watched() || !v.ahead() {
+		if !v.isWatched() || !v.isUnobserved() {
 			return true
 		}
 	}
@@ -196,48 +196,48 @@ type span struct {
 	hold     time.Duration
 }
 
-// ages looks for resources that were due and of which nothing was said for
+// checkAges looks for resources that were due and of which nothing was said for
 // longer than one event holds.
-func (c *checker) ages(resource string, versions []Version) {
-	for _, s := range c.spans(versions) {
+func (c *checker) checkAges(resource string, versions []Version) {
+	for _, s := range c.dueSpans(versions) {
 		from := s.from
 		for _, e := range c.of[resource] {
 			if e.At.After(s.to) {
 				break
 			}
 			if holds := e.At.Add(s.hold); holds.After(from) {
-				if c.late(resource, s, from, e.At) {
+				if c.checkLate(resource, s, from, e.At) {
 					return
 				}
 				from = holds
 			}
 		}
-		if c.late(resource, s, from, s.to) {
+		if c.checkLate(resource, s, from, s.to) {
 			return
 		}
 	}
 }
 
-// late reports a breach if a resource that may be held back until a time was
+// checkLate reports a breach if a resource that may be held back until a time was
 // not published by its deadline, but at another time.
-func (c *checker) late(resource string, s span, from, at time.Time) bool {
-	deadline := c.deadline(from, c.promise.Wait+c.promise.Patience)
+func (c *checker) checkLate(resource string, s span, from, at time.Time) bool {
+	deadline := c.deadlineFor(from, c.promise.Wait+c.promise.Patience)
 	if !at.After(deadline) || deadline.After(c.promise.Until) {
 		return false
 	}
-	c.breach(deadline, resource, "due since %s, nothing said of it from %s to %s", c.since(s.from), c.since(from), c.since(deadline))
+	c.addBreach(deadline, resource, "due since %s, nothing said of it from %s to %s", c.secondsSince(s.from), c.secondsSince(from), c.secondsSince(deadline))
 	return true
 }
 
-// spans are the times in which a resource is due.
-func (c *checker) spans(versions []Version) []span {
+// dueSpans are the times in which a resource is due.
+func (c *checker) dueSpans(versions []Version) []span {
 	var all []span
 	for i, v := range versions {
 		to := c.promise.Until
 		if i+1 < len(versions) {
 			to = versions[i+1].At
 		}
-		for _, s := range c.due(&v, to) {
+		for _, s := range c.dueTimes(&v, to) {
 			if last := len(all) - 1; last >= 0 && all[last].to.Equal(s.from) {
 				all[last].to, all[last].hold = s.to, max(all[last].hold, s.hold)
 				continue
@@ -248,38 +248,38 @@ func (c *checker) spans(versions []Version) []span {
 	return all
 }
 
-// due are the times at which a version of a resource is due, as long as there
+// dueTimes are the times at which a version of a resource is due, as long as there
 // is no other: one, or two if the API's clock is so far ahead that the time of
 // the last report is not believed at first.
-func (c *checker) due(v *Version, to time.Time) []span {
-	if !v.watched() {
+func (c *checker) dueTimes(v *Version, to time.Time) []span {
+	if !v.isWatched() {
 		return nil
 	}
 	spans := []span{{from: v.At, to: to}}
-	if !v.ahead() {
-		spans[0].to = earlier(to, v.LastUpdated.Add(-skew))
-		spans = append(spans, span{from: later(v.At, v.LastUpdated.Add(c.age(v))), to: to})
+	if !v.isUnobserved() {
+		spans[0].to = earlierOf(to, v.LastUpdated.Add(-skew))
+		spans = append(spans, span{from: laterOf(v.At, v.LastUpdated.Add(c.maxAge(v))), to: to})
 	}
 	spans = slices.DeleteFunc(spans, func(s span) bool { return !s.from.Before(s.to) })
 	for i := range spans {
-		spans[i].hold = 2 * c.interval(v)
+		spans[i].hold = 2 * c.eventInterval(v)
 	}
 	return spans
 }
 
-func (c *checker) age(v *Version) time.Duration {
+func (c *checker) maxAge(v *Version) time.Duration {
 	if v.Phase == "Ready" {
 		return c.promise.Ready
 	}
 	return c.promise.NotReady
 }
 
-// interval is how long one event about a version holds.
-func (c *checker) interval(v *Version) time.Duration {
-	if v.ahead() {
+// eventInterval is how long one event about a version holds.
+func (c *checker) eventInterval(v *Version) time.Duration {
+	if v.isUnobserved() {
 		return c.promise.NotReady
 	}
-	return c.age(v)
+	return c.maxAge(v)
 }
 
 // justified holds an event against what the resource was like when the
@@ -293,7 +293,7 @@ func (c *checker) justified(e *Event) {
 			break
 		}
 		gone := i+1 < len(versions) && versions[i+1].At.Before(e.Decided.Add(-c.promise.Stale))
-		if gone || !v.watched() || v.Generation != e.Generation || !v.LastUpdated.Equal(e.LastUpdated) {
+		if gone || !v.isWatched() || v.Generation != e.Generation || !v.LastUpdated.Equal(e.LastUpdated) {
 			continue
 		}
 		seen = true
@@ -302,27 +302,27 @@ func (c *checker) justified(e *Event) {
 		}
 	}
 	if seen {
-		c.breach(e.At, e.Resource, "%s is about a resource that was not due at %s", e.ID, c.since(e.Decided))
+		c.addBreach(e.At, e.Resource, "%s is about a resource that was not due at %s", e.ID, c.secondsSince(e.Decided))
 		return
 	}
-	c.breach(e.At, e.Resource, "%s is about what the resource was not at %s: gone, not selected, or never so", e.ID, c.since(e.Decided))
+	c.addBreach(e.At, e.Resource, "%s is about what the resource was not at %s: gone, not selected, or never so", e.ID, c.secondsSince(e.Decided))
 }
 
 // isDue reports whether a version of a resource is due at a time, a little
 // before its age if that is so configured.
 func (c *checker) isDue(v *Version, at time.Time) bool {
-	early := v.LastUpdated.Add(c.promise.early(v.Resource, c.age(v)))
-	return v.ahead() || v.LastUpdated.After(at.Add(skew)) || !early.After(at)
+	early := v.LastUpdated.Add(c.promise.earlyAge(v.Resource, c.maxAge(v)))
+	return v.isUnobserved() || v.LastUpdated.After(at.Add(skew)) || !early.After(at)
 }
 
-func earlier(a, b time.Time) time.Time {
+func earlierOf(a, b time.Time) time.Time {
 	if b.Before(a) {
 		return b
 	}
 	return a
 }
 
-func later(a, b time.Time) time.Time {
+func laterOf(a, b time.Time) time.Time {
 	if b.After(a) {
 		return b
 	}

@@ -31,11 +31,11 @@ type Version struct {
 	LastUpdated time.Time
 }
 
-// ahead reports whether no adapter has observed the generation.
-func (v *Version) ahead() bool { return v.Generation > v.Observed }
+// isUnobserved reports whether no adapter has observed the generation.
+func (v *Version) isUnobserved() bool { return v.Generation > v.Observed }
 
-// watched reports whether the resource is the sentinel's business.
-func (v *Version) watched() bool { return !v.Gone && v.Matches }
+// isWatched reports whether the resource is the sentinel's business.
+func (v *Version) isWatched() bool { return !v.Gone && v.Matches }
 
 // An Event is one cloud event as the broker stored it.
 type Event struct {
@@ -112,7 +112,7 @@ func (h *History) Commit(v Version, why string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.versions[v.Resource] = append(h.versions[v.Resource], v)
-	h.note(v.Resource, "%s: generation %d observed %d %s matches=%t gone=%t reported %s", why, v.Generation, v.Observed, v.Phase, v.Matches, v.Gone, h.since(v.LastUpdated))
+	h.addNote(v.Resource, "%s: generation %d observed %d %s matches=%t gone=%t reported %s", why, v.Generation, v.Observed, v.Phase, v.Matches, v.Gone, h.secondsSince(v.LastUpdated))
 }
 
 // Store takes down an event that the broker has; Confirm that the sentinel
@@ -121,7 +121,7 @@ func (h *History) Store(e *Event) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.events = append(h.events, e)
-	h.note(e.Resource, "stored %s of life %d: generation %d, %s", e.ID, e.Life, e.Generation, e.Reason)
+	h.addNote(e.Resource, "stored %s of life %d: generation %d, %s", e.ID, e.Life, e.Generation, e.Reason)
 }
 
 // Confirm takes down that the sentinel heard of an event that was stored.
@@ -136,7 +136,7 @@ func (h *History) Hand(resource string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.handed[resource] = append(h.handed[resource], time.Now())
-	h.note(resource, "another sentinel's")
+	h.addNote(resource, "another sentinel's")
 }
 
 // Strike takes down a fault that did harm.
@@ -144,7 +144,7 @@ func (h *History) Strike(what string, from, to time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.strikes = append(h.strikes, Strike{What: what, From: from, To: to})
-	h.note("", "strike: %s, over at %s", what, h.since(to))
+	h.addNote("", "strike: %s, over at %s", what, h.secondsSince(to))
 }
 
 // Start takes down that a sentinel begins, and whether it goes on from another.
@@ -156,7 +156,7 @@ func (h *History) Start(from *Life) *Life {
 		l.Line = from.Line
 	}
 	h.lives = append(h.lives, l)
-	h.note("", "life %d begins, of the line of %d", l.Number, l.Line)
+	h.addNote("", "life %d begins, of the line of %d", l.Number, l.Line)
 	return l
 }
 
@@ -165,7 +165,7 @@ func (h *History) Tell(l *Life, crash bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	l.Told, l.Crash = time.Now(), crash
-	h.note("", "life %d is told to stop, crash=%t", l.Number, crash)
+	h.addNote("", "life %d is told to stop, crash=%t", l.Number, crash)
 }
 
 // End takes down that a sentinel has ended.
@@ -173,7 +173,7 @@ func (h *History) End(l *Life) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	l.Ended = time.Now()
-	h.note("", "life %d has ended", l.Number)
+	h.addNote("", "life %d has ended", l.Number)
 }
 
 // Fault takes down something that is wrong whatever the checker finds.
@@ -182,25 +182,25 @@ func (h *History) Fault(format string, args ...any) {
 	defer h.mu.Unlock()
 	text := fmt.Sprintf(format, args...)
 	h.faults = append(h.faults, text)
-	h.note("", "wrong: %s", text)
+	h.addNote("", "wrong: %s", text)
 }
 
 // Note takes down something to read when a promise was broken.
 func (h *History) Note(resource, format string, args ...any) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.note(resource, format, args...)
+	h.addNote(resource, format, args...)
 }
 
-func (h *History) note(resource, format string, args ...any) {
+func (h *History) addNote(resource, format string, args ...any) {
 	if h.quiet {
 		return
 	}
 	h.lines = append(h.lines, line{at: time.Now(), resource: resource, text: fmt.Sprintf(format, args...)})
 }
 
-// since is a time as the history shows it: seconds from its beginning.
-func (h *History) since(t time.Time) string {
+// secondsSince is a time as the history shows it: seconds from its beginning.
+func (h *History) secondsSince(t time.Time) string {
 	if t.IsZero() {
 		return "never"
 	}
@@ -224,7 +224,7 @@ func (h *History) Tail(resource string, until time.Time, lines int) string {
 		if l.at.After(until) || l.resource != "" && resource != "" && l.resource != resource {
 			continue
 		}
-		if tail = append(tail, fmt.Sprintf("%10s %.8s %s", h.since(l.at), l.resource, l.text)); len(tail) == lines {
+		if tail = append(tail, fmt.Sprintf("%10s %.8s %s", h.secondsSince(l.at), l.resource, l.text)); len(tail) == lines {
 			break
 		}
 	}

@@ -13,34 +13,34 @@ const (
 	reasonNotReady   = "max age expired (not ready)"
 )
 
-// repeats looks for events that say the same before its time: two about one
+// checkRepeats looks for events that say the same before its time: two about one
 // generation of a resource within the interval of the second.
-func (c *checker) repeats(resource string) {
+func (c *checker) checkRepeats(resource string) {
 	last := map[int64]*Event{}
 	for _, e := range c.of[resource] {
 		before := last[e.Generation]
 		last[e.Generation] = e
-		if before != nil && e.Decided.Before(before.At.Add(c.holds(e))) && !c.excused(before, e) {
-			c.breach(e.At, resource, "%s and %s are about generation %d and within %s", before.ID, e.ID, e.Generation, e.At.Sub(before.At))
+		if before != nil && e.Decided.Before(before.At.Add(c.holdTime(e))) && !c.isExcused(before, e) {
+			c.addBreach(e.At, resource, "%s and %s are about generation %d and within %s", before.ID, e.ID, e.Generation, e.At.Sub(before.At))
 		}
 	}
 }
 
-// excused reports whether an event may follow one about the same generation so
+// isExcused reports whether an event may follow one about the same generation so
 // soon: the resource was none of the sentinel's business in between, or has
 // become another's, who does not know what was said of it; or the sentinel never
 // heard that the first one was stored, or began since and does not go on from it;
 // or the second is about a report that the first did not know of.
-func (c *checker) excused(before, e *Event) bool {
+func (c *checker) isExcused(before, e *Event) bool {
 	switch {
-	case c.left(e.Resource, before.Decided, e.Decided):
+	case c.wasUnwatched(e.Resource, before.Decided, e.Decided):
 		return true
 	case slices.ContainsFunc(c.handed[e.Resource], func(at time.Time) bool { return !at.Before(before.Decided) && !at.After(e.Decided) }):
 		return true
 	case c.promise.Calm:
 		return false
 	}
-	return before.Confirmed.IsZero() || c.restarted(before, e) || c.reported(before, e)
+	return before.Confirmed.IsZero() || c.restarted(before, e) || c.followsReport(before, e)
 }
 
 // restarted reports whether one of two sentinels began after an event of the other,
@@ -50,54 +50,54 @@ func (c *checker) restarted(before, e *Event) bool {
 	return first.Line != second.Line && c.lives[second.Line-1].Started.After(before.Attempted)
 }
 
-// reported reports whether an event is about a report that counts from before
+// followsReport reports whether an event is about a report that counts from before
 // the event that it follows: because that one was late, or by the API's clock
 // if that is not ours.
-func (c *checker) reported(before, e *Event) bool {
+func (c *checker) followsReport(before, e *Event) bool {
 	if e.LastUpdated.Equal(before.LastUpdated) {
 		return false
 	}
 	return c.promise.Clocks || e.LastUpdated.Before(before.At)
 }
 
-// left reports whether a resource was not watched at some time.
-func (c *checker) left(resource string, from, to time.Time) bool {
+// wasUnwatched reports whether a resource was not watched at some time.
+func (c *checker) wasUnwatched(resource string, from, to time.Time) bool {
 	return slices.ContainsFunc(c.versions[resource], func(v Version) bool {
-		return !v.watched() && v.At.After(from) && v.At.Before(to)
+		return !v.isWatched() && v.At.After(from) && v.At.Before(to)
 	})
 }
 
-// holds is the interval of an event.
-func (c *checker) holds(e *Event) time.Duration {
+// holdTime is the interval of an event.
+func (c *checker) holdTime(e *Event) time.Duration {
 	switch e.Reason {
 	case reasonReady:
-		return c.promise.early(e.Resource, c.promise.Ready)
+		return c.promise.earlyAge(e.Resource, c.promise.Ready)
 	case reasonNotReady:
-		return c.promise.early(e.Resource, c.promise.NotReady)
+		return c.promise.earlyAge(e.Resource, c.promise.NotReady)
 	}
 	return c.promise.NotReady
 }
 
-// identity holds the ids of events against what they are about: the same nudge
+// checkIDs holds the ids of events against what they are about: the same nudge
 // has the same id whoever sends it and however often, and another has another.
 // A nudge is a resource, its generation, the reason, the time that it counts
 // from, and the number of whole intervals since the resource fell due.
-func (c *checker) identity() {
+func (c *checker) checkIDs() {
 	ids, nudges := map[string]string{}, map[string]string{}
 	for _, e := range c.events {
-		nudge := c.nudge(e)
+		nudge := c.eventKey(e)
 		if was, ok := ids[nudge]; ok && was != e.ID {
-			c.breach(e.At, e.Resource, "%s says what %s has said: %s", e.ID, was, nudge)
+			c.addBreach(e.At, e.Resource, "%s says what %s has said: %s", e.ID, was, nudge)
 		}
 		if was, ok := nudges[e.ID]; ok && was != nudge {
-			c.breach(e.At, e.Resource, "%s names two nudges: %s and %s", e.ID, was, nudge)
+			c.addBreach(e.At, e.Resource, "%s names two nudges: %s and %s", e.ID, was, nudge)
 		}
 		ids[nudge], nudges[e.ID] = e.ID, nudge
 	}
 }
 
-func (c *checker) nudge(e *Event) string {
-	interval := c.holds(e)
+func (c *checker) eventKey(e *Event) string {
+	interval := c.holdTime(e)
 	since, due := e.LastUpdated, e.LastUpdated.Add(interval)
 	switch {
 	case e.Reason == reasonGeneration:

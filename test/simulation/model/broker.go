@@ -85,8 +85,8 @@ func (p *Publisher) Ready() error {
 	return nil
 }
 
-// begin counts an attempt.
-func (p *Publisher) begin(id string) (attempt int, first time.Time) {
+// beginAttempt counts an attempt.
+func (p *Publisher) beginAttempt(id string) (attempt int, first time.Time) {
 	p.mu.Lock()
 	p.inFlight++
 	p.most = max(p.most, p.inFlight)
@@ -107,7 +107,7 @@ func (p *Publisher) Publish(ctx context.Context, e *cloudevent.Event) error {
 		p.broker.history.Fault("event that is none: %v", err)
 		return err
 	}
-	attempt, first := p.begin(e.ID)
+	attempt, first := p.beginAttempt(e.ID)
 	defer func() {
 		p.mu.Lock()
 		defer p.mu.Unlock()
@@ -122,37 +122,37 @@ func (p *Publisher) Publish(ctx context.Context, e *cloudevent.Event) error {
 		b.history.Note(e.Subject, "%s: attempt %d of %s", fault.Kind, attempt, e.ID)
 		defer func() { b.history.Strike(fault.Kind.String(), begin, time.Now()) }()
 	}
-	if err := p.hinder(ctx, fault, struck, latency/2); err != nil {
+	if err := p.applyFault(ctx, fault, struck, latency/2); err != nil {
 		return err
 	}
-	if err := p.sleep(ctx, latency/2); err != nil {
+	if err := p.sleepFor(ctx, latency/2); err != nil {
 		return err
 	}
-	stored := b.store(p.life, first, e)
+	stored := b.storeEvent(p.life, first, e)
 	if struck && fault.Kind == BrokerLosesConfirm {
 		// The connection breaks, or stays and says nothing.
-		if err := p.sleep(ctx, Between(dice, 0, 4*time.Second)); err != nil {
+		if err := p.sleepFor(ctx, Between(dice, 0, 4*time.Second)); err != nil {
 			return err
 		}
 		return errLost
 	}
-	if err := p.sleep(ctx, latency/2); err != nil {
+	if err := p.sleepFor(ctx, latency/2); err != nil {
 		return err // the broker has it, and nobody knows
 	}
 	b.history.Confirm(stored, time.Now())
 	return nil
 }
 
-// hinder does what keeps an event from being stored.
-func (p *Publisher) hinder(ctx context.Context, f Fault, struck bool, latency time.Duration) error {
+// applyFault does what keeps an event from being stored.
+func (p *Publisher) applyFault(ctx context.Context, f Fault, struck bool, latency time.Duration) error {
 	if !struck {
 		return nil
 	}
 	switch f.Kind {
 	case BrokerBlocks:
-		return p.sleep(ctx, p.broker.cfg.Schedule.left(f))
+		return p.sleepFor(ctx, p.broker.cfg.Schedule.remaining(f))
 	case BrokerRefuses:
-		return errors.Join(errRefusedEvent, p.sleep(ctx, latency))
+		return errors.Join(errRefusedEvent, p.sleepFor(ctx, latency))
 	case BrokerAway:
 		return errLost
 	case APIError, APIBusy, APIGone, APISlow, APIReset, APIGarbage, APIDown, StreamCut, StreamDead, StreamEnd,
@@ -161,8 +161,8 @@ func (p *Publisher) hinder(ctx context.Context, f Fault, struck bool, latency ti
 	return nil
 }
 
-// sleep waits, and ends early with ctx or the process.
-func (p *Publisher) sleep(ctx context.Context, d time.Duration) error {
+// sleepFor waits, and ends early with ctx or the process.
+func (p *Publisher) sleepFor(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
@@ -175,8 +175,8 @@ func (p *Publisher) sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// store takes an event down.
-func (b *Broker) store(life int, first time.Time, e *cloudevent.Event) *history.Event {
+// storeEvent takes an event down.
+func (b *Broker) storeEvent(life int, first time.Time, e *cloudevent.Event) *history.Event {
 	var data struct {
 		Generation  int64     `json:"generation,string"`
 		Reason      string    `json:"reason"`

@@ -46,12 +46,12 @@ func NewDivision(ids []string, h *history.History) *Division {
 // Join gives a sentinel its share.
 func (d *Division) Join(name string) *Share {
 	s := &Share{Division: d, name: name, owned: map[string]bool{}, held: map[string]int{}, changed: make(chan struct{})}
-	d.divide(func() { d.shares = append(d.shares, s) })
+	d.redistribute(func() { d.shares = append(d.shares, s) })
 	return s
 }
 
 // Leave gives a share to the others.
-func (d *Division) Leave(s *Share) { d.divide(func() { d.without(s) }) }
+func (d *Division) Leave(s *Share) { d.redistribute(func() { d.removeShare(s) }) }
 
 // Miss gives the share of a sentinel to the others that crashed at a time.
 func (d *Division) Miss(s *Share, since time.Time) {
@@ -60,15 +60,15 @@ func (d *Division) Miss(s *Share, since time.Time) {
 }
 
 // Shuffle divides anew, although nobody came or went.
-func (d *Division) Shuffle() { d.divide(func() { d.epoch++ }) }
+func (d *Division) Shuffle() { d.redistribute(func() { d.epoch++ }) }
 
-func (d *Division) without(s *Share) {
+func (d *Division) removeShare(s *Share) {
 	d.shares = slices.DeleteFunc(d.shares, func(other *Share) bool { return other == s })
 }
 
-// divide takes from each what it is to lose, waits for what is under way, and
+// redistribute takes from each what it is to lose, waits for what is under way, and
 // gives to each what it is to have.
-func (d *Division) divide(change func()) {
+func (d *Division) redistribute(change func()) {
 	d.dividing <- struct{}{}
 	defer func() { <-d.dividing }()
 	begin := time.Now()
@@ -87,7 +87,7 @@ func (d *Division) divide(change func()) {
 				delete(s.owned, id)
 			}
 		}
-		s.tell()
+		s.signalChange()
 	}
 	for _, s := range before {
 		for slices.ContainsFunc(d.ids, func(id string) bool { return owners[id] != s && s.held[id] > 0 }) {
@@ -100,7 +100,7 @@ func (d *Division) divide(change func()) {
 		}
 	}
 	for _, s := range d.shares {
-		s.tell()
+		s.signalChange()
 	}
 	d.history.Strike("divided anew", begin, time.Now())
 }
@@ -118,7 +118,7 @@ func (d *Division) ownerOf(id string) (owner *Share) {
 	return owner
 }
 
-func (s *Share) tell() {
+func (s *Share) signalChange() {
 	close(s.changed)
 	s.changed = make(chan struct{})
 }

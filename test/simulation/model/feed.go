@@ -15,13 +15,13 @@ var (
 	errNoCursor      = errors.New("this is no cursor of this API")
 )
 
-// cursor names a place in the sequence.
-func cursor(epoch int, seq int64) string {
+// formatCursor names a place in the sequence.
+func formatCursor(epoch int, seq int64) string {
 	return base64.RawURLEncoding.EncodeToString(fmt.Appendf(nil, "1.%d.%d", epoch, seq))
 }
 
-// place reads a cursor.
-func (f *Fleet) place(text string) (int64, error) {
+// parseCursor reads a cursor.
+func (f *Fleet) parseCursor(text string) (int64, error) {
 	raw, err := base64.RawURLEncoding.DecodeString(text)
 	var epoch int
 	var seq int64
@@ -55,17 +55,17 @@ type batch struct {
 	wake <-chan struct{} // closed when there may be more
 }
 
-// since gives up to limit changes after a place. Each resource stands there
+// changesSince gives up to limit changes after a place. Each resource stands there
 // once, as it is now.
-func (f *Fleet) since(sel selector.Selector, from int64, limit int) (batch, error) {
+func (f *Fleet) changesSince(sel selector.Selector, from int64, limit int) (batch, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if from < f.oldest {
 		return batch{}, errCursorExpired
 	}
 	b := batch{seq: f.seq, wake: f.wake}
-	relabeled, last := f.touched(from)
-	for _, c := range f.log[f.position(from):] {
+	relabeled, last := f.touchedSince(from)
+	for _, c := range f.log[f.logPosition(from):] {
 		if last[c.id] != c.seq || f.Late > 0 && time.Since(c.at) < f.Late && c.seq%2 == 0 {
 			continue
 		}
@@ -85,8 +85,8 @@ func (f *Fleet) since(sel selector.Selector, from int64, limit int) (batch, erro
 	return b, nil
 }
 
-// position is where in the log the changes after a place begin.
-func (f *Fleet) position(from int64) int {
+// logPosition is where in the log the changes after a place begin.
+func (f *Fleet) logPosition(from int64) int {
 	low, high := 0, len(f.log)
 	for low < high {
 		if mid := (low + high) / 2; f.log[mid].seq <= from {
@@ -98,11 +98,11 @@ func (f *Fleet) position(from int64) int {
 	return low
 }
 
-// touched says of the resources that changed after a place which were
+// touchedSince says of the resources that changed after a place which were
 // relabelled or are gone, and which of their changes was the last.
-func (f *Fleet) touched(from int64) (relabeled map[string]bool, last map[string]int64) {
+func (f *Fleet) touchedSince(from int64) (relabeled map[string]bool, last map[string]int64) {
 	relabeled, last = map[string]bool{}, map[string]int64{}
-	for _, c := range f.log[f.position(from):] {
+	for _, c := range f.log[f.logPosition(from):] {
 		last[c.id] = c.seq
 		if c.relabeled {
 			relabeled[c.id] = true

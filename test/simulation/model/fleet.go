@@ -51,8 +51,8 @@ func NewFleet(sel selector.Selector, h *history.History) *Fleet {
 	return &Fleet{selector: sel, history: h, rows: map[string]*row{}, wake: make(chan struct{})}
 }
 
-// now is the time by the API's clock, in the digits that a database keeps.
-func (f *Fleet) now() time.Time { return time.Now().Add(f.offset).UTC().Truncate(time.Microsecond) }
+// apiNow is the time by the API's clock, in the digits that a database keeps.
+func (f *Fleet) apiNow() time.Time { return time.Now().Add(f.offset).UTC().Truncate(time.Microsecond) }
 
 // SetClock puts the API's clock ahead of ours, or behind.
 func (f *Fleet) SetClock(offset time.Duration) {
@@ -68,7 +68,7 @@ func (f *Fleet) Create(id string, labels map[string]string) bool {
 	if f.rows[id] != nil {
 		return false
 	}
-	now := f.now()
+	now := f.apiNow()
 	r := &row{Resource: v1.Resource{
 		ID: id, Kind: v1.KindCluster, Name: "c-" + id, Href: v1.BasePath + "/clusters/" + id,
 		Labels: labels, Spec: json.RawMessage(`{}`), Generation: 1, CreatedTime: now, UpdatedTime: now,
@@ -78,7 +78,7 @@ func (f *Fleet) Create(id string, labels map[string]string) bool {
 	f.rows[id] = r
 	at, _ := slices.BinarySearch(f.ids, id)
 	f.ids = slices.Insert(f.ids, at, id)
-	f.commit(r, true, "created")
+	f.commitChange(r, true, "created")
 	return true
 }
 
@@ -87,7 +87,7 @@ func (f *Fleet) Create(id string, labels map[string]string) bool {
 func (f *Fleet) Load(ids []string, edit func(i int, r *v1.Resource)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	now := f.now()
+	now := f.apiNow()
 	f.ids = slices.Clone(ids)
 	for i, id := range ids {
 		r := &row{Resource: v1.Resource{
@@ -102,22 +102,22 @@ func (f *Fleet) Load(ids []string, edit func(i int, r *v1.Resource)) {
 	f.oldest = f.seq
 }
 
-// edit changes a resource that is there.
-func (f *Fleet) edit(id, why string, change func(r *row, now time.Time) (relabeled bool)) bool {
+// editResource changes a resource that is there.
+func (f *Fleet) editResource(id, why string, change func(r *row, now time.Time) (relabeled bool)) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	r := f.rows[id]
 	if r == nil {
 		return false
 	}
-	relabeled := change(r, f.now())
-	f.commit(r, relabeled, why)
+	relabeled := change(r, f.apiNow())
+	f.commitChange(r, relabeled, why)
 	return true
 }
 
 // Patch changes the spec of a resource. Demote says whether its phase shows so.
 func (f *Fleet) Patch(id string, demote bool) bool {
-	return f.edit(id, "patched", func(r *row, now time.Time) bool {
+	return f.editResource(id, "patched", func(r *row, now time.Time) bool {
 		r.Generation++
 		r.UpdatedTime = now
 		if demote && r.Status.Phase == v1.PhaseReady {
@@ -129,7 +129,7 @@ func (f *Fleet) Patch(id string, demote bool) bool {
 
 // Relabel replaces the labels of a resource.
 func (f *Fleet) Relabel(id string, labels map[string]string) bool {
-	return f.edit(id, "relabelled", func(r *row, now time.Time) bool {
+	return f.editResource(id, "relabelled", func(r *row, now time.Time) bool {
 		r.Labels, r.Metadata.Labels, r.UpdatedTime = labels, labels, now
 		return true
 	})
@@ -146,7 +146,7 @@ func (f *Fleet) Report(id string, observed int64, well bool) bool {
 	if finalized {
 		return f.Remove(id)
 	}
-	return f.edit(id, "reported", func(r *row, now time.Time) bool {
+	return f.editResource(id, "reported", func(r *row, now time.Time) bool {
 		r.Status.ObservedGeneration = max(r.Status.ObservedGeneration, min(observed, r.Generation))
 		r.Status.LastUpdatedTime = now
 		switch {
@@ -170,7 +170,7 @@ func (r *row) setPhase(p v1.Phase, now time.Time) {
 
 // Delete asks for the end of a resource, which its adapters have to agree to.
 func (f *Fleet) Delete(id string) bool {
-	return f.edit(id, "deletion asked for", func(r *row, now time.Time) bool {
+	return f.editResource(id, "deletion asked for", func(r *row, now time.Time) bool {
 		if r.DeletedTime == nil {
 			r.Generation++
 			r.DeletedTime, r.UpdatedTime = &now, now
@@ -191,12 +191,12 @@ func (f *Fleet) Remove(id string) bool {
 	delete(f.rows, id)
 	at, _ := slices.BinarySearch(f.ids, id)
 	f.ids = slices.Delete(f.ids, at, at+1)
-	f.commit(r, true, "removed")
+	f.commitChange(r, true, "removed")
 	return true
 }
 
-// commit gives the next number of the sequence to a change.
-func (f *Fleet) commit(r *row, relabeled bool, why string) {
+// commitChange gives the next number of the sequence to a change.
+func (f *Fleet) commitChange(r *row, relabeled bool, why string) {
 	f.seq++
 	r.seq = f.seq
 	f.log = append(f.log, change{seq: f.seq, at: time.Now(), id: r.ID, relabeled: relabeled})
@@ -239,8 +239,8 @@ func (f *Fleet) ForgetCursors() {
 	f.log = nil
 }
 
-// page gives a page of what a selector selects, in order of id.
-func (f *Fleet) page(sel selector.Selector, after string, limit int) (items []v1.Resource, more bool, seq int64) {
+// pageAfter gives a page of what a selector selects, in order of id.
+func (f *Fleet) pageAfter(sel selector.Selector, after string, limit int) (items []v1.Resource, more bool, seq int64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	from, found := slices.BinarySearch(f.ids, after)
@@ -260,8 +260,8 @@ func (f *Fleet) page(sel selector.Selector, after string, limit int) (items []v1
 	return items, false, f.seq
 }
 
-// numbered gives a page by its number, and how many resources there are in all.
-func (f *Fleet) numbered(sel selector.Selector, page, size int) (items []v1.Resource, total int64) {
+// numberedPage gives a page by its number, and how many resources there are in all.
+func (f *Fleet) numberedPage(sel selector.Selector, page, size int) (items []v1.Resource, total int64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	from := int64(page-1) * int64(size)
@@ -278,8 +278,8 @@ func (f *Fleet) numbered(sel selector.Selector, page, size int) (items []v1.Reso
 	return items, total
 }
 
-// tag names the state of the fleet.
-func (f *Fleet) tag() (epoch int, seq int64) {
+// stateTag names the state of the fleet.
+func (f *Fleet) stateTag() (epoch int, seq int64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.epoch, f.seq

@@ -77,5 +77,5 @@ func (s *Schedule) Struck(r *rand.Rand, kinds ...Kind) (Fault, bool) {
 	return Fault{}, false
 }
 
-// left is how long a fault goes on.
-func (s *Schedule) left(f Fault) time.Duration { return time.Until(s.Begin.Add(f.To)) }
+// remaining is how long a fault goes on.
+func (s *Schedule) remaining(f Fault) time.Duration { return time.Until(s.Begin.Add(f.To)) }

@@ -69,8 +69,8 @@ func (s *Server) Serve() { _ = s.http.Serve(s.net) }
 // Close ends the server and all connections.
 func (s *Server) Close() { _ = s.http.Close() }
 
-// features are those of the moment.
-func (s *Server) features() Features {
+// currentFeatures are those of the moment.
+func (s *Server) currentFeatures() Features {
 	if f, ok := s.cfg.Schedule.Struck(s.cfg.Dice.For("withdrawn"), Withdrawn); ok {
 		return f.Features
 	}
@@ -90,14 +90,14 @@ type request struct {
 // ServeHTTP answers, or what goes wrong does.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	q := &request{
-		w: w, r: r, features: s.features(), begin: time.Now(),
+		w: w, r: r, features: s.currentFeatures(), begin: time.Now(),
 		dice: s.cfg.Dice.For("request", r.URL.RequestURI(), time.Since(s.cfg.Schedule.Begin)),
 	}
 	path, ok := strings.CutPrefix(r.URL.Path, v1.BasePath+"/"+v1.CollectionClusters)
 	s.history.Note("", "GET …%s?%.90s", path, r.URL.RawQuery)
 	var err error
 	if q.selector, err = selector.Parse(r.URL.Query().Get("labels")); err != nil || !ok {
-		s.problem(q, http.StatusBadRequest, "bad_request")
+		s.sendProblem(q, http.StatusBadRequest, "bad_request")
 		return
 	}
 	if err := backoff.Sleep(r.Context(), Between(q.dice, s.cfg.Latency/4, s.cfg.Latency)); err != nil {
@@ -108,59 +108,59 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		kinds = append(kinds, APIGone) // only a place can be gone
 	}
 	fault, struck := s.cfg.Schedule.Struck(q.dice, kinds...)
-	if struck && s.fail(r.Context(), q, fault) {
+	if struck && s.applyFault(r.Context(), q, fault) {
 		return
 	}
 	switch params := r.URL.Query(); {
 	case path != "":
-		s.single(q, strings.TrimPrefix(path, "/"))
+		s.serveResource(q, strings.TrimPrefix(path, "/"))
 	case q.features.Watch && params.Get("watch") == "true":
-		s.watch(r.Context(), q)
+		s.serveWatch(r.Context(), q)
 	case q.features.Cursor && params.Has("ids"):
 		s.byIDs(q, strings.Split(params.Get("ids"), ","))
 	case q.features.Cursor && params.Has("changed_since"):
-		s.changes(q)
+		s.serveChanges(q)
 	default:
-		s.list(q)
+		s.serveList(q)
 	}
 }
 
-// fail does what goes wrong with a request, and reports whether that was all.
-func (s *Server) fail(ctx context.Context, q *request, f Fault) bool {
+// applyFault does what goes wrong with a request, and reports whether that was all.
+func (s *Server) applyFault(ctx context.Context, q *request, f Fault) bool {
 	over := time.Now()
 	defer func() { s.history.Strike(f.Kind.String(), q.begin, over) }()
 	switch f.Kind {
 	case APIError:
-		s.problem(q, OneOf(q.dice, http.StatusInternalServerError, http.StatusBadGateway, http.StatusServiceUnavailable), "internal")
+		s.sendProblem(q, OneOf(q.dice, http.StatusInternalServerError, http.StatusBadGateway, http.StatusServiceUnavailable), "internal")
 	case APIBusy:
 		wait := time.Duration(1+q.dice.IntN(8)) * time.Second
 		over = over.Add(wait)
 		q.w.Header().Set("Retry-After", strconv.Itoa(int(wait/time.Second)))
-		s.problem(q, http.StatusTooManyRequests, "too_many_requests")
+		s.sendProblem(q, http.StatusTooManyRequests, "too_many_requests")
 	case APIGone:
-		s.problem(q, http.StatusGone, OneOf(q.dice, "cursor_expired", "gone"))
+		s.sendProblem(q, http.StatusGone, OneOf(q.dice, "cursor_expired", "gone"))
 	case APISlow:
 		_ = backoff.Sleep(ctx, Between(q.dice, 0, 5*time.Second))
 		over = time.Now()
 		return ctx.Err() != nil
 	case APIReset, APIGarbage:
-		s.spoil(q, f.Kind)
+		s.sendGarbage(q, f.Kind)
 	case APIDown, StreamCut, StreamDead, StreamEnd, CursorGone, Withdrawn,
 		BrokerLosesConfirm, BrokerRefuses, BrokerBlocks, BrokerAway, NumKinds:
 	}
 	return true
 }
 
-// spoil sends a part of a list, or none.
-func (s *Server) spoil(q *request, kind Kind) {
-	items, _, _ := s.fleet.page(q.selector, "", 5)
+// sendGarbage sends a part of a list, or none.
+func (s *Server) sendGarbage(q *request, kind Kind) {
+	items, _, _ := s.fleet.pageAfter(q.selector, "", 5)
 	body, _ := json.Marshal(v1.List{Items: items, Size: len(items)})
 	body = body[:q.dice.IntN(len(body))]
 	if kind == APIGarbage {
 		if Chance(q.dice, 0.3) {
 			body = []byte(`{"items":[{"id":` + string(body))
 		}
-		q.answer(body)
+		q.sendBody(body)
 		return
 	}
 	q.w.Header().Set("Content-Type", "application/json")
@@ -170,13 +170,13 @@ func (s *Server) spoil(q *request, kind Kind) {
 	panic(http.ErrAbortHandler)
 }
 
-// answer sends a body.
-func (q *request) answer(body []byte) {
+// sendBody sends a body.
+func (q *request) sendBody(body []byte) {
 	q.w.Header().Set("Content-Type", "application/json")
 	_, _ = q.w.Write(body)
 }
 
-func (s *Server) problem(q *request, status int, code string) {
+func (s *Server) sendProblem(q *request, status int, code string) {
 	body, _ := json.Marshal(v1.Problem{Type: "about:blank", Title: http.StatusText(status), Status: status, Code: code})
 	s.history.Note("", "answers %d %s", status, code)
 	q.w.Header().Set("Content-Type", "application/problem+json")
@@ -184,21 +184,21 @@ func (s *Server) problem(q *request, status int, code string) {
 	_, _ = q.w.Write(body)
 }
 
-// single answers for one resource.
-func (s *Server) single(q *request, id string) {
+// serveResource answers for one resource.
+func (s *Server) serveResource(q *request, id string) {
 	r, ok := s.fleet.Get(id)
 	if !ok {
-		s.problem(q, http.StatusNotFound, "not_found")
+		s.sendProblem(q, http.StatusNotFound, "not_found")
 		return
 	}
 	body, err := json.Marshal(r)
-	s.send(q, body, err)
+	s.sendResult(q, body, err)
 }
 
 // byIDs answers with those of some resources that there are.
 func (s *Server) byIDs(q *request, ids []string) {
 	if len(ids) > 100 {
-		s.problem(q, http.StatusBadRequest, "bad_request")
+		s.sendProblem(q, http.StatusBadRequest, "bad_request")
 		return
 	}
 	items := []v1.Resource{}
@@ -208,13 +208,13 @@ func (s *Server) byIDs(q *request, ids []string) {
 		}
 	}
 	body, err := json.Marshal(v1.List{Items: items, Size: len(items)})
-	s.send(q, body, err)
+	s.sendResult(q, body, err)
 }
 
-// list answers with a page, by key or by number.
-func (s *Server) list(q *request) {
+// serveList answers with a page, by key or by number.
+func (s *Server) serveList(q *request) {
 	if q.features.ETag {
-		epoch, seq := s.fleet.tag()
+		epoch, seq := s.fleet.stateTag()
 		tag := fmt.Sprintf("%q", fmt.Sprintf("%d.%d.%x", epoch, seq, s.cfg.Dice.For(q.r.URL.RawQuery).Uint32()))
 		q.w.Header().Set("ETag", tag)
 		if q.r.Header.Get("If-None-Match") == tag {
@@ -226,11 +226,11 @@ func (s *Server) list(q *request) {
 	if limit, err := strconv.Atoi(params.Get("limit")); err == nil && limit > 0 && q.features.Keyset {
 		after, err := base64.RawURLEncoding.DecodeString(params.Get("continue"))
 		if err != nil {
-			s.problem(q, http.StatusGone, "continue_expired")
+			s.sendProblem(q, http.StatusGone, "continue_expired")
 			return
 		}
 		body, err := s.keysetPage(q, string(after), min(limit, q.features.Most))
-		s.send(q, body, err)
+		s.sendResult(q, body, err)
 		return
 	}
 	number := func(name string, otherwise int) int {
@@ -241,30 +241,30 @@ func (s *Server) list(q *request) {
 	}
 	l := v1.List{Page: number("page", 1)}
 	var total int64
-	l.Items, total = s.fleet.numbered(q.selector, l.Page, min(number("size", 20), q.features.Most))
-	l.Items = s.without(l.Items)
+	l.Items, total = s.fleet.numberedPage(q.selector, l.Page, min(number("size", 20), q.features.Most))
+	l.Items = s.hidePlanted(l.Items)
 	l.Size, l.Total = len(l.Items), &total
 	body, err := json.Marshal(l)
-	s.send(q, body, err)
+	s.sendResult(q, body, err)
 }
 
 // keysetPage writes a page with what stands behind its items in the order
 // that the contract says.
 func (s *Server) keysetPage(q *request, after string, limit int) ([]byte, error) {
-	items, more, seq := s.fleet.page(q.selector, after, limit)
+	items, more, seq := s.fleet.pageAfter(q.selector, after, limit)
 	next := ""
 	if more {
 		next = base64.RawURLEncoding.EncodeToString([]byte(items[len(items)-1].ID))
 	}
-	items = s.without(items)
+	items = s.hidePlanted(items)
 	raw, err := json.Marshal(items)
 	if items == nil {
 		raw = []byte("[]")
 	}
 	body := fmt.Appendf(nil, `{"items":%s,"size":%d`, raw, len(items))
 	if q.features.Cursor {
-		epoch, _ := s.fleet.tag()
-		body = fmt.Appendf(body, `,"cursor":%q`, cursor(epoch, seq))
+		epoch, _ := s.fleet.stateTag()
+		body = fmt.Appendf(body, `,"cursor":%q`, formatCursor(epoch, seq))
 	}
 	if more {
 		body = fmt.Appendf(body, `,"continue":%q`, next)
@@ -272,28 +272,28 @@ func (s *Server) keysetPage(q *request, after string, limit int) ([]byte, error)
 	return append(body, '}'), err
 }
 
-// without leaves out what a planted fault hides.
-func (s *Server) without(items []v1.Resource) []v1.Resource {
+// hidePlanted leaves out what a planted fault hides.
+func (s *Server) hidePlanted(items []v1.Resource) []v1.Resource {
 	if s.cfg.Skip == "" {
 		return items
 	}
 	return slices.DeleteFunc(items, func(r v1.Resource) bool { return r.ID == s.cfg.Skip })
 }
 
-// changes answers with what changed since a cursor.
-func (s *Server) changes(q *request) {
+// serveChanges answers with what changed since a cursor.
+func (s *Server) serveChanges(q *request) {
 	params := q.r.URL.Query()
 	limit, err := strconv.Atoi(params.Get("limit"))
 	if err != nil || limit < 1 {
 		limit = 500
 	}
-	from, err := s.fleet.place(params.Get("changed_since"))
+	from, err := s.fleet.parseCursor(params.Get("changed_since"))
 	var b batch
 	if err == nil {
-		b, err = s.fleet.since(q.selector, from, min(limit, q.features.Most))
+		b, err = s.fleet.changesSince(q.selector, from, min(limit, q.features.Most))
 	}
 	if err != nil {
-		s.refuse(q, err)
+		s.refuseCursor(q, err)
 		return
 	}
 	out := v1.Changes{Items: []v1.Resource{}, Removed: []string{}, More: b.more}
@@ -304,27 +304,27 @@ func (s *Server) changes(q *request) {
 			out.Removed = append(out.Removed, n.id)
 		}
 	}
-	epoch, _ := s.fleet.tag()
-	out.Size, out.Cursor = len(out.Items), cursor(epoch, b.seq)
+	epoch, _ := s.fleet.stateTag()
+	out.Size, out.Cursor = len(out.Items), formatCursor(epoch, b.seq)
 	body, err := json.Marshal(out)
-	s.send(q, body, err)
+	s.sendResult(q, body, err)
 }
 
-// refuse answers to a cursor that is of no use.
-func (s *Server) refuse(q *request, err error) {
+// refuseCursor answers to a cursor that is of no use.
+func (s *Server) refuseCursor(q *request, err error) {
 	if errors.Is(err, errNoCursor) {
-		s.problem(q, http.StatusBadRequest, "bad_request")
+		s.sendProblem(q, http.StatusBadRequest, "bad_request")
 		return
 	}
 	s.history.Strike("cursor too old", q.begin, time.Now())
-	s.problem(q, http.StatusGone, "cursor_expired")
+	s.sendProblem(q, http.StatusGone, "cursor_expired")
 }
 
-func (s *Server) send(q *request, body []byte, err error) {
+func (s *Server) sendResult(q *request, body []byte, err error) {
 	if err != nil {
 		s.history.Fault("encode an answer: %v", err)
 	}
-	q.answer(body)
+	q.sendBody(body)
 }
 
 // Play makes what the schedule says of the network and of cursors come true,
@@ -332,12 +332,12 @@ func (s *Server) send(q *request, body []byte, err error) {
 func (s *Server) Play(ctx context.Context) {
 	var play sync.WaitGroup
 	for _, f := range s.cfg.Schedule.Faults {
-		play.Go(func() { s.play(ctx, f) })
+		play.Go(func() { s.playFault(ctx, f) })
 	}
 	play.Wait()
 }
 
-func (s *Server) play(ctx context.Context, f Fault) {
+func (s *Server) playFault(ctx context.Context, f Fault) {
 	begin := s.cfg.Schedule.Begin.Add(f.From)
 	if f.Kind != APIDown && f.Kind != CursorGone && f.Kind != Withdrawn || backoff.Sleep(ctx, time.Until(begin)) != nil {
 		return
@@ -350,12 +350,12 @@ func (s *Server) play(ctx context.Context, f Fault) {
 		s.net.SetDown(true)
 		defer s.net.SetDown(false)
 		s.history.Strike(f.Kind.String(), begin, s.cfg.Schedule.Begin.Add(f.To))
-		_ = backoff.Sleep(ctx, s.cfg.Schedule.left(f))
+		_ = backoff.Sleep(ctx, s.cfg.Schedule.remaining(f))
 	case Withdrawn:
 		// A rollback restarts the servers, and so does what follows it.
 		s.history.Strike(f.Kind.String(), begin, begin)
 		s.net.Cut()
-		if backoff.Sleep(ctx, s.cfg.Schedule.left(f)) == nil {
+		if backoff.Sleep(ctx, s.cfg.Schedule.remaining(f)) == nil {
 			s.history.Strike("features back", time.Now(), time.Now())
 			s.net.Cut()
 		}

@@ -27,17 +27,17 @@ type stream struct {
 	marked time.Time
 }
 
-// watch sends what changed since a cursor, and then what changes.
-func (s *Server) watch(ctx context.Context, q *request) {
+// serveWatch sends what changed since a cursor, and then what changes.
+func (s *Server) serveWatch(ctx context.Context, q *request) {
 	from := q.r.Header.Get("Last-Event-ID")
 	if from == "" {
 		from = q.r.URL.Query().Get("changed_since")
 	}
-	_, at := s.fleet.tag()
+	_, at := s.fleet.stateTag()
 	if from != "" {
 		var err error
-		if at, err = s.fleet.place(from); err != nil {
-			s.refuse(q, err)
+		if at, err = s.fleet.parseCursor(from); err != nil {
+			s.refuseCursor(q, err)
 			return
 		}
 	}
@@ -47,52 +47,52 @@ func (s *Server) watch(ctx context.Context, q *request) {
 	s.mu.Unlock()
 	q.w.Header().Set("Content-Type", "text/event-stream")
 	q.w.WriteHeader(http.StatusOK)
-	w.flush()
-	for w.step(ctx) {
+	w.flushEvents()
+	for w.sendStep(ctx) {
 	}
 	s.history.Note("", "watch %d has ended", w.number)
 }
 
-// step sends what there is to send and waits for more. It is false when the
+// sendStep sends what there is to send and waits for more. It is false when the
 // watch is over.
-func (w *stream) step(ctx context.Context) bool {
+func (w *stream) sendStep(ctx context.Context) bool {
 	f, struck := w.server.cfg.Schedule.Struck(
 		w.server.cfg.Dice.For("stream", w.number, time.Since(w.server.cfg.Schedule.Begin)), StreamCut, StreamDead, StreamEnd)
 	if struck {
-		return w.fail(ctx, f)
+		return w.applyFault(ctx, f)
 	}
-	b, err := w.server.fleet.since(w.selector, w.at, 500)
+	b, err := w.server.fleet.changesSince(w.selector, w.at, 500)
 	if err != nil {
 		problem, _ := json.Marshal(v1.Problem{Type: "about:blank", Title: "Gone", Status: http.StatusGone, Code: "cursor_expired"})
-		w.event(v1.WatchError, problem)
-		w.flush()
+		w.writeEvent(v1.WatchError, problem)
+		w.flushEvents()
 		return false
 	}
 	for _, n := range b.news {
 		w.at = n.seq
 		if n.resource == nil {
-			w.event(v1.WatchRemoved, fmt.Appendf(nil, `{"id":%q}`, n.id))
+			w.writeEvent(v1.WatchRemoved, fmt.Appendf(nil, `{"id":%q}`, n.id))
 			continue
 		}
 		data, err := json.Marshal(n.resource)
 		if err != nil {
 			w.server.history.Fault("encode an event: %v", err)
 		}
-		w.event(v1.WatchChanged, data)
+		w.writeEvent(v1.WatchChanged, data)
 	}
 	w.at = b.seq
 	if !b.more && time.Since(w.marked) >= bookmarkEvery {
 		w.marked = time.Now()
-		w.event(v1.WatchBookmark, []byte("{}"))
+		w.writeEvent(v1.WatchBookmark, []byte("{}"))
 	}
-	if !w.flush() {
+	if !w.flushEvents() {
 		return false
 	}
-	return b.more || w.wait(ctx, b.wake)
+	return b.more || w.waitForChange(ctx, b.wake)
 }
 
-// wait is until something changed or the next bookmark is due.
-func (w *stream) wait(ctx context.Context, wake <-chan struct{}) bool {
+// waitForChange is until something changed or the next bookmark is due.
+func (w *stream) waitForChange(ctx context.Context, wake <-chan struct{}) bool {
 	timer := time.NewTimer(time.Until(w.marked.Add(bookmarkEvery)))
 	defer timer.Stop()
 	select {
@@ -104,15 +104,15 @@ func (w *stream) wait(ctx context.Context, wake <-chan struct{}) bool {
 	return true
 }
 
-func (w *stream) event(kind v1.WatchEventType, data []byte) {
-	epoch, _ := w.server.fleet.tag()
-	_, _ = fmt.Fprintf(w.w, "event: %s\nid: %s\ndata: %s\n\n", kind, cursor(epoch, w.at), data)
+func (w *stream) writeEvent(kind v1.WatchEventType, data []byte) {
+	epoch, _ := w.server.fleet.stateTag()
+	_, _ = fmt.Fprintf(w.w, "event: %s\nid: %s\ndata: %s\n\n", kind, formatCursor(epoch, w.at), data)
 }
 
-func (w *stream) flush() bool { return http.NewResponseController(w.w).Flush() == nil }
+func (w *stream) flushEvents() bool { return http.NewResponseController(w.w).Flush() == nil }
 
-// fail does what goes wrong with a watch, which ends it.
-func (w *stream) fail(ctx context.Context, f Fault) bool {
+// applyFault does what goes wrong with a watch, which ends it.
+func (w *stream) applyFault(ctx context.Context, f Fault) bool {
 	begin := time.Now()
 	switch f.Kind {
 	case StreamDead:
@@ -123,12 +123,12 @@ func (w *stream) fail(ctx context.Context, f Fault) bool {
 	case StreamCut:
 		w.server.history.Strike(f.Kind.String(), begin, begin)
 		_, _ = fmt.Fprintf(w.w, "event: changed\nid: ")
-		w.flush()
+		w.flushEvents()
 		panic(http.ErrAbortHandler)
 	case StreamEnd:
 		w.server.history.Strike(f.Kind.String(), begin, begin)
-		w.event(v1.WatchBookmark, []byte("{}"))
-		w.flush()
+		w.writeEvent(v1.WatchBookmark, []byte("{}"))
+		w.flushEvents()
 	case APIError, APIBusy, APIGone, APISlow, APIReset, APIGarbage, APIDown, CursorGone, Withdrawn,
 		BrokerLosesConfirm, BrokerRefuses, BrokerBlocks, BrokerAway, NumKinds:
 	}

@@ -58,7 +58,7 @@ func (p *Program) Files() []File {
 
 // Image makes the image of one program.
 func (p *Program) Image() (v1.Image, error) {
-	layer, err := p.layer()
+	layer, err := p.newLayer()
 	if err != nil {
 		return nil, fmt.Errorf("create layer of %q: %w", p.Name, err)
 	}
@@ -106,8 +106,8 @@ func (p *Program) Labels() map[string]string {
 	return labels
 }
 
-// layer is a tar of the files, in their order, all of one time.
-func (p *Program) layer() (v1.Layer, error) {
+// newLayer is a tar of the files, in their order, all of one time.
+func (p *Program) newLayer() (v1.Layer, error) {
 	var archive bytes.Buffer
 	w := tar.NewWriter(&archive)
 	for _, f := range p.Files() {

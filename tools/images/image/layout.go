@@ -45,7 +45,7 @@ func Index(programs ...*Program) (v1.ImageIndex, error) {
 		if err != nil {
 			return nil, err
 		}
-		list, err := p.artifact(img)
+		list, err := p.addSBOM(img)
 		if err != nil {
 			return nil, err
 		}
@@ -65,8 +65,8 @@ func (p *Program) SBOM() ([]byte, error) {
 	return sbom.Write(sbom.Subject{Name: p.Name, Data: p.data, Build: p.build, Created: p.Created, Beside: []debug.Module{p.roots.Module}})
 }
 
-// artifact makes the SBOM of img an artifact.
-func (p *Program) artifact(img v1.Image) (v1.Image, error) {
+// addSBOM makes the SBOM of img an artifact.
+func (p *Program) addSBOM(img v1.Image) (v1.Image, error) {
 	text, err := p.SBOM()
 	if err != nil {
 		return nil, err
@@ -146,7 +146,7 @@ func WriteLayout(dir, tag string, index v1.ImageIndex) error {
 	if err := path.AppendIndex(index, layout.WithAnnotations(map[string]string{"org.opencontainers.image.ref.name": tag})); err != nil {
 		return fmt.Errorf("write layout %q: %w", dir, err)
 	}
-	if err := readable(temporary); err != nil {
+	if err := makeReadable(temporary); err != nil {
 		return fmt.Errorf("write layout %q: %w", dir, err)
 	}
 	if err := os.RemoveAll(dir); err != nil {
@@ -158,9 +158,9 @@ func WriteLayout(dir, tag string, index v1.ImageIndex) error {
 	return nil
 }
 
-// readable lets everyone read what is in dir: some of it is made by way of
+// makeReadable lets everyone read what is in dir: some of it is made by way of
 // temporary files, which only their owner may read.
-func readable(dir string) error {
+func makeReadable(dir string) error {
 	return filepath.WalkDir(dir, func(path string, entry os.DirEntry, err error) error {
 		if err != nil {
 			return err

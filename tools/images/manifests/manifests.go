@@ -46,7 +46,7 @@ func Write(src, dst, release string) error {
 		if err != nil {
 			return err
 		}
-		return os.WriteFile(to, stamp(rel, text, release), 0o644) //nolint:gosec // for everyone to read
+		return os.WriteFile(to, stampVersion(rel, text, release), 0o644) //nolint:gosec // for everyone to read
 	})
 	if err != nil {
 		return fmt.Errorf("copy manifests of %q to %q: %w", src, dst, err)
@@ -70,18 +70,18 @@ func checkApart(a, b string) error {
 	return nil
 }
 
-// stamp replaces the version in a file. The chart's templates have none.
-func stamp(path string, text []byte, release string) []byte {
+// stampVersion replaces the version in a file. The chart's templates have none.
+func stampVersion(path string, text []byte, release string) []byte {
 	if release == version.Development || !strings.HasSuffix(path, ".yaml") {
 		return text
 	}
 	if filepath.Base(path) == "Chart.yaml" {
-		text = replace(text, `^((?:v|appV)ersion: ).*$`, `${1}"`+release+`"`)
+		text = replaceAll(text, `^((?:v|appV)ersion: ).*$`, `${1}"`+release+`"`)
 	}
-	text = replace(text, `^( *app\.kubernetes\.io/version: )`+version.Development+`$`, `${1}`+release)
-	return replace(text, `(\bfleetloop/[a-z-]+:)`+version.Development+`$`, `${1}`+release)
+	text = replaceAll(text, `^( *app\.kubernetes\.io/version: )`+version.Development+`$`, `${1}`+release)
+	return replaceAll(text, `(\bfleetloop/[a-z-]+:)`+version.Development+`$`, `${1}`+release)
 }
 
-func replace(text []byte, pattern, with string) []byte {
+func replaceAll(text []byte, pattern, with string) []byte {
 	return regexp.MustCompile(`(?m)`+pattern).ReplaceAll(text, []byte(with))
 }

@@ -110,12 +110,12 @@ func Write(s Subject) ([]byte, error) {
 		Packages:      []pkg{program},
 		Relationships: []relationship{{Element: documentID, Type: "DESCRIBES", Related: program.ID}},
 	}
-	doc.add("DEPENDS_ON", goPackage(s.Build.GoVersion))
-	for _, m := range sorted(s.Build.Deps) {
-		doc.add("DEPENDS_ON", modulePackage(m, "LIBRARY"))
+	doc.addPackage("DEPENDS_ON", goPackage(s.Build.GoVersion))
+	for _, m := range sortedModules(s.Build.Deps) {
+		doc.addPackage("DEPENDS_ON", modulePackage(m, "LIBRARY"))
 	}
 	for _, m := range s.Beside {
-		doc.add("RUNTIME_DEPENDENCY_OF", modulePackage(m, "LIBRARY"))
+		doc.addPackage("RUNTIME_DEPENDENCY_OF", modulePackage(m, "LIBRARY"))
 	}
 	text, err := json.MarshalIndent(doc, "", "  ")
 	if err != nil {
@@ -124,9 +124,9 @@ func Write(s Subject) ([]byte, error) {
 	return append(text, '\n'), nil
 }
 
-// add lists p and how it stands to the program: what the program depends on
+// addPackage lists p and how it stands to the program: what the program depends on
 // is named by the program, what serves it names it.
-func (d *document) add(kind string, p pkg) {
+func (d *document) addPackage(kind string, p pkg) {
 	program := d.Packages[0].ID
 	r := relationship{Element: program, Type: kind, Related: p.ID}
 	if strings.HasSuffix(kind, "_OF") {
@@ -136,9 +136,9 @@ func (d *document) add(kind string, p pkg) {
 	d.Relationships = append(d.Relationships, r)
 }
 
-// sorted gives the modules that were linked, each as the one that replaced
+// sortedModules gives the modules that were linked, each as the one that replaced
 // it, by path.
-func sorted(deps []*debug.Module) []debug.Module {
+func sortedModules(deps []*debug.Module) []debug.Module {
 	list := make([]debug.Module, 0, len(deps))
 	for _, m := range deps {
 		if m.Replace != nil {
@@ -154,7 +154,7 @@ func sorted(deps []*debug.Module) []debug.Module {
 
 func modulePackage(m debug.Module, purpose string) pkg {
 	p := pkg{
-		ID: id(m.Path, m.Version), Name: m.Path, Version: m.Version, Purpose: purpose,
+		ID: spdxID(m.Path, m.Version), Name: m.Path, Version: m.Version, Purpose: purpose,
 		DownloadLocation: noAssertion, LicenseConcluded: noAssertion, LicenseDeclared: noAssertion, Copyright: noAssertion,
 		References: reference(m.Path, m.Version),
 	}
@@ -172,11 +172,11 @@ func goPackage(version string) pkg {
 }
 
 func reference(path, version string) []external {
-	return []external{{Category: "PACKAGE-MANAGER", Type: "purl", Locator: purl(path, version)}}
+	return []external{{Category: "PACKAGE-MANAGER", Type: "purl", Locator: packageURL(path, version)}}
 }
 
-// purl is a module's package URL; its type asks for lower case.
-func purl(path, version string) string {
+// packageURL is a module's package URL; its type asks for lower case.
+func packageURL(path, version string) string {
 	parts := strings.Split(strings.ToLower(path), "/")
 	for i, p := range parts {
 		parts[i] = url.PathEscape(p)
@@ -188,9 +188,9 @@ func purl(path, version string) string {
 	return s
 }
 
-// id is a name that SPDX takes: letters, digits, dots and dashes. What it
+// spdxID is a name that SPDX takes: letters, digits, dots and dashes. What it
 // does not take is spelled out, so that two modules never share one.
-func id(path, version string) string {
+func spdxID(path, version string) string {
 	return "SPDXRef-Module-" + regexp.MustCompile(`[^A-Za-z0-9.-]`).ReplaceAllStringFunc(path+"-"+version, func(s string) string {
 		if s == "/" {
 			return "-"
