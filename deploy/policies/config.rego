@@ -24,11 +24,12 @@ dry_run_min_risk := "medium"
 
 approval_min_risk := {"production": "medium", "non_production": "critical"}
 
-# Number of required approvals, and groups of the approvers: an empty list means
-# all approvers. With fourEyes, the requester cannot approve.
+# count is the number of required approvals. Each approver must be in one of the
+# groups; an empty list means no restriction. With requesterCannotApprove, the user
+# who requests the execution can neither approve nor reject it.
 approvals := {
-	"production": {"count": 1, "groups": [], "fourEyes": true},
-	"non_production": {"count": 1, "groups": [], "fourEyes": false},
+	"production": {"count": 1, "groups": [], "requesterCannotApprove": true},
+	"non_production": {"count": 1, "groups": [], "requesterCannotApprove": false},
 }
 
 # Maximum number of replicas, and minimum for workloads with the label

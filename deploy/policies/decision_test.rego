@@ -70,14 +70,14 @@ test_production_needs_a_second_person if {
 		d.allow
 		d.requireApproval
 		d.requireDryRun
-		d.approvals == {"count": 1, "groups": [], "fourEyes": true}
+		d.approvals == {"count": 1, "groups": [], "requesterCannotApprove": true}
 	}
 }
 
 test_critical_risk_needs_an_approval_elsewhere if {
 	d := asked(base, {"action": {"risk": "critical"}})
 	d.requireApproval
-	not d.approvals.fourEyes
+	not d.approvals.requesterCannotApprove
 	not asked(base, {"action": {"risk": "high"}}).requireApproval
 }
 
@@ -92,7 +92,7 @@ test_a_rollback_needs_the_same if {
 	d := asked(production, {"request": {"rollback": true}})
 	d.requireApproval
 	d.requireDryRun
-	d.approvals.fourEyes
+	d.approvals.requesterCannotApprove
 }
 
 test_unknown_environments_are_production if {

@@ -80,9 +80,9 @@ type Decision struct {
 
 // Approvals are whose leave is needed. The zero value is one of anyone's who may.
 type Approvals struct {
-	Count    int32
-	Groups   []string
-	FourEyes bool // not of whoever asked
+	Count                  int32
+	Groups                 []string
+	RequesterCannotApprove bool // not of whoever asked
 }
 
 // InputVersion is the version of Input that policies see.
@@ -116,7 +116,7 @@ type InputRequest struct {
 	Labels        map[string]string `json:"labels"`
 	Annotations   map[string]string `json:"annotations"`
 	CorrelationID string            `json:"correlationID"`
-	DryRun        string            `json:"dryRun"`
+	DryRunMode    string            `json:"dryRunMode"`
 	Rollback      bool              `json:"rollback"`
 
 	// RequestedEnvironment is the environment that the request itself names.

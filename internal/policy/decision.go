@@ -56,9 +56,9 @@ type Decision struct {
 
 // Approvals are whose leave is needed, where one is.
 type Approvals struct {
-	Count    int
-	Groups   []string
-	FourEyes bool
+	Count                  int
+	Groups                 []string
+	RequesterCannotApprove bool
 }
 
 // inMode gives the decision as it counts in a mode.
@@ -96,7 +96,9 @@ func decodeDecision(v ast.Value) (Decision, error) {
 			return Decision{}, fmt.Errorf("approvals is %s, want an object", ast.ValueName(t.Value))
 		}
 		a := fields{object: sub, of: "approvals"}
-		d.Approvals = Approvals{Count: a.readCount("count"), Groups: a.readTexts("groups", false), FourEyes: a.readBool("fourEyes", false)}
+		d.Approvals = Approvals{
+			Count: a.readCount("count"), Groups: a.readTexts("groups", false), RequesterCannotApprove: a.readBool("requesterCannotApprove", false),
+		}
 		if err := a.joinErrors(); err != nil {
 			return Decision{}, err
 		}

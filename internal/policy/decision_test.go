@@ -40,7 +40,7 @@ func TestDecisionsAreReadStrictly(t *testing.T) {
 		"Contradiction":  {`{"allow": true, "violations": ["x"], "requireDryRun": false, "requireApproval": false, "policyName": "p"}`, `allow is true, but there is a violation: x`},
 		"WarningsObject": {`{` + good + `, "warnings": {"a": "b"}}`, `warnings is object, want a set or a list`},
 		"Approvals":      {`{` + good + `, "approvals": 2}`, `approvals is number, want an object`},
-		"ApprovalsField": {`{` + good + `, "approvals": {"four_eyes": true}}`, `approvals has the unknown field "four_eyes": want count, groups, fourEyes`},
+		"ApprovalsField": {`{` + good + `, "approvals": {"four_eyes": true}}`, `approvals has the unknown field "four_eyes": want count, groups, requesterCannotApprove`},
 		"CountText":      {`{` + good + `, "approvals": {"count": "2"}}`, `count is "2", want a number from 0 to 16`},
 		"CountFraction":  {`{` + good + `, "approvals": {"count": 1.5}}`, `count is 1.5, want a number`},
 		"CountNegative":  {`{` + good + `, "approvals": {"count": -1}}`, `count is -1, want a number`},
@@ -70,8 +70,8 @@ func TestDecisions(t *testing.T) {
 	}{
 		"Full": {
 			reason:   "sets and lists, sorted",
-			document: `{"allow": true, "violations": [], "warnings": {"b", "a"}, "requireDryRun": true, "requireApproval": true, "approvals": {"count": 2, "groups": ["sre", "dba"], "fourEyes": true}, "policyName": "p"}`,
-			want:     policy.Decision{Allow: true, Warnings: []string{"a", "b"}, RequireDryRun: true, RequireApproval: true, Approvals: policy.Approvals{Count: 2, Groups: []string{"dba", "sre"}, FourEyes: true}},
+			document: `{"allow": true, "violations": [], "warnings": {"b", "a"}, "requireDryRun": true, "requireApproval": true, "approvals": {"count": 2, "groups": ["sre", "dba"], "requesterCannotApprove": true}, "policyName": "p"}`,
+			want:     policy.Decision{Allow: true, Warnings: []string{"a", "b"}, RequireDryRun: true, RequireApproval: true, Approvals: policy.Approvals{Count: 2, Groups: []string{"dba", "sre"}, RequesterCannotApprove: true}},
 		},
 		"Least": {
 			reason:   "warnings and approvals can be left out",

@@ -28,7 +28,7 @@ func TestShippedPolicies(t *testing.T) {
 		"Example": {
 			reason: "medium risk in production",
 			want: policy.Decision{
-				Allow: true, RequireDryRun: true, RequireApproval: true, Approvals: policy.Approvals{Count: 1, FourEyes: true},
+				Allow: true, RequireDryRun: true, RequireApproval: true, Approvals: policy.Approvals{Count: 1, RequesterCannotApprove: true},
 			},
 		},
 		"Development": {
@@ -41,21 +41,21 @@ func TestShippedPolicies(t *testing.T) {
 			set:    map[string]any{"request.parameters.replicas": 0},
 			want: policy.Decision{
 				Violations: []string{"web is critical and must not be scaled to zero"}, RequireDryRun: true, RequireApproval: true,
-				Approvals: policy.Approvals{Count: 1, FourEyes: true},
+				Approvals: policy.Approvals{Count: 1, RequesterCannotApprove: true},
 			},
 		},
 		"FirstEvaluation": {
 			reason: "there is no plan yet",
 			set:    map[string]any{"plan": removed},
 			want: policy.Decision{
-				Allow: true, RequireDryRun: true, RequireApproval: true, Approvals: policy.Approvals{Count: 1, FourEyes: true},
+				Allow: true, RequireDryRun: true, RequireApproval: true, Approvals: policy.Approvals{Count: 1, RequesterCannotApprove: true},
 			},
 		},
 		"NullMaps": {
 			reason: "Go writes a map that is not there as null",
 			set:    map[string]any{"target.labels": nil, "namespace.labels": nil, "target.ownerChain": nil, "inflight.byAction": nil},
 			want: policy.Decision{
-				Allow: true, RequireDryRun: true, RequireApproval: true, Approvals: policy.Approvals{Count: 1, FourEyes: true},
+				Allow: true, RequireDryRun: true, RequireApproval: true, Approvals: policy.Approvals{Count: 1, RequesterCannotApprove: true},
 			},
 		},
 	}

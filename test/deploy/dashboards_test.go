@@ -254,7 +254,7 @@ func TestDashboardsShow(t *testing.T) {
 			"lost_leases_total", "fence_rejections_total", "shoot_status_lag_seconds_bucket", "reports_total", "leader", "orphan_shoots", "listener_down",
 		},
 		"executions": {
-			"execution_active", "oldest_phase_age_seconds", "start_blocked_total", "approvals_pending", "approval_decisions_total", "action_execution_total", "failures_total",
+			"execution_active", "phase_max_age_seconds", "start_blocked_total", "approvals_pending", "approval_decisions_total", "action_execution_total", "failures_total",
 			"action_execution_duration_seconds_bucket", "policy_evaluation_total", "policy_denials_total", "policy_reload_failures_total", "policy_info",
 			"audit_lag_seconds", "audit_storage_failures_total", "audit_verification_failed", "job_creation_total", "dryrun_validation_total", "rollback_prepared_total",
 			"condition_evaluations_total", "blocked_by_precondition_total", "failed_by_postcondition_total", "result_parse_failures_total", "api_writes_total", "admission_policies_missing",

@@ -170,7 +170,7 @@ func TestApprovalForgedInAGap(t *testing.T) {
 		}
 		return nil
 	})
-	if s := again.Status; s.Phase != v1alpha1.PhaseWaitingApproval || s.Approval.State != v1alpha1.ApprovalPending || len(s.Approval.Received) > 0 || len(f.Jobs("web")) > 0 {
+	if s := again.Status; s.Phase != v1alpha1.PhaseWaitingApproval || s.Approval.State != v1alpha1.ApprovalPending || len(s.Approval.CountedDecisions) > 0 || len(f.Jobs("web")) > 0 {
 		t.Fatalf("it is %s with %+v", s.Phase, s.Approval)
 	}
 	f.WantReplicas(f.Dear, "web", 3)

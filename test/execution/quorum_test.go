@@ -33,7 +33,7 @@ func newDesk(t *testing.T) desk {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const shipped, wanted = `{"count": 1, "groups": [], "fourEyes": true}`, `{"count": 2, "groups": ["sre", "leads"], "fourEyes": true}`
+	const shipped, wanted = `{"count": 1, "groups": [], "requesterCannotApprove": true}`, `{"count": 2, "groups": ["sre", "leads"], "requesterCannotApprove": true}`
 	over := map[string]string{}
 	for _, name := range []string{"config.rego", "decision_test.rego"} { // what it is, and what is held of it
 		over[name] = strings.Replace(files[name], shipped, wanted, 1)
@@ -66,7 +66,7 @@ func (d desk) asks(name string) {
 	d.Deployment(d.Dear, name, 3)
 	d.Does(alice, cli.CodeOK, fleettest.Scale(d.Dear, name, 5, "--name="+name))
 	ke := d.Reaches(name, v1alpha1.PhaseWaitingApproval)
-	if a := ke.Status.Approval; a.RequiredCount != 2 || !slices.Equal(a.Groups, []string{"leads", "sre"}) || !a.FourEyes {
+	if a := ke.Status.Approval; a.RequiredCount != 2 || !slices.Equal(a.Groups, []string{"leads", "sre"}) || !a.RequesterCannotApprove {
 		d.Fatalf("approval %+v", a)
 	}
 }
@@ -77,8 +77,8 @@ func (d desk) wantApproved(n int) {
 	d.Helper()
 	const name = "web"
 	ke := d.Becomes(name, func(ke *v1alpha1.KubernetesExecution) error {
-		if a := ke.Status.Approval; len(a.Received) != n || len(ke.Spec.Approvals) != n || ke.Status.ObservedGeneration < ke.Generation {
-			return fmt.Errorf("the controller counts %d of %d approvals, want %d", len(a.Received), len(ke.Spec.Approvals), n)
+		if a := ke.Status.Approval; len(a.CountedDecisions) != n || len(ke.Spec.Approvals) != n || ke.Status.ObservedGeneration < ke.Generation {
+			return fmt.Errorf("the controller counts %d of %d approvals, want %d", len(a.CountedDecisions), len(ke.Spec.Approvals), n)
 		}
 		return nil
 	})
@@ -114,7 +114,7 @@ func TestQuorumOfGroups(t *testing.T) {
 	d.WantReplicas(d.Dear, "web", 5)
 	want := []string{"dana", "frank"}
 	var counted, recorded []string
-	for _, a := range ke.Status.Approval.Received {
+	for _, a := range ke.Status.Approval.CountedDecisions {
 		counted = append(counted, a.Approver)
 	}
 	d.Until(func() error {

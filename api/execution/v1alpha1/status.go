@@ -382,7 +382,7 @@ type Plan struct {
 	// +optional
 	Before *runtime.RawExtension `json:"before,omitempty"`
 
-	// Requests to the API server, in order.
+	// Requests that the action sends to the API server, in this order.
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
 	Steps []PlanStep `json:"steps"`
@@ -434,36 +434,46 @@ type PlanTarget struct {
 	Generation int64 `json:"generation,omitempty"`
 }
 
-// PlanStep is one request to the API server.
+// PlanStep is one request that the action sends to the API server. A step that evicts
+// the Pods of a Node stands for one request for each Pod.
 type PlanStep struct {
-	// Description, for example "scale Deployment shop/web from 3 to 5 replicas".
+	// What the request does, in one sentence. Example: "scale Deployment shop/web from
+	// 3 to 5 replicas".
 	// +kubebuilder:validation:MaxLength=512
 	Description string `json:"description"`
 
-	// Verb: get, create, update, patch, delete, evict or wait.
+	// What the request does to the object: create, patch, delete or evict. patch also
+	// stands for server-side apply. evict creates the subresource eviction of a Pod.
 	Verb string `json:"verb"`
-	// API group and version of the request.
+	// API group and version of the resource, as group/version. Example: apps/v1. The
+	// core group has the version alone: v1.
 	// +optional
 	APIVersion string `json:"apiVersion,omitempty"`
-	// Plural name of the resource.
+	// Name of the resource as in the URL of the API: plural, lower case, without group
+	// and version. Example: deployments.
 	// +optional
 	Resource string `json:"resource,omitempty"`
-	// Subresource, for example scale.
+	// Subresource of the object that the request is sent to. Example: scale. Empty if
+	// the request is sent to the object itself.
 	// +optional
 	Subresource string `json:"subresource,omitempty"`
-	// Namespace of the object.
+	// Namespace of the object. Empty for cluster-scoped objects, and for a step that
+	// evicts the Pods of a Node.
 	// +optional
 	Namespace string `json:"namespace,omitempty"`
-	// Name of the object.
+	// Name of the object. Empty for a step that evicts the Pods of a Node.
 	// +optional
 	Name string `json:"name,omitempty"`
-	// UID that the object must have.
+	// UID of the object when the controller made the plan. The action does not change
+	// an object with another UID. Empty if the request creates the object.
 	// +optional
 	UID types.UID `json:"uid,omitempty"`
-	// Media type of a patch.
+	// Media type of the patch. Example: application/merge-patch+json. Empty for other
+	// verbs.
 	// +optional
 	PatchType string `json:"patchType,omitempty"`
-	// Body of the request.
+	// Body of the request, as JSON. In a step that evicts the Pods of a Node:
+	// the namespaces whose Pods stay.
 	// +kubebuilder:validation:MaxLength=16384
 	// +optional
 	Body string `json:"body,omitempty"`
@@ -475,28 +485,32 @@ type ApprovalStatus struct {
 	State string `json:"state"`
 	// True if an approval is required.
 	Required bool `json:"required"`
-	// Number of required approvals.
+	// Number of approvals that the plan needs.
 	// +optional
 	RequiredCount int32 `json:"requiredCount,omitempty"`
-	// If true, the requester cannot approve (four-eyes principle).
+	// If true, the user in spec.requestedBy can neither approve nor reject the plan:
+	// the policies require the approval of another user (four-eyes principle).
 	// +optional
-	FourEyes bool `json:"fourEyes,omitempty"`
-	// Approvers must be a member of one of these groups. Empty means no restriction.
+	RequesterCannotApprove bool `json:"requesterCannotApprove,omitempty"`
+	// Each approver must be a member of one of these groups. Empty means no
+	// restriction.
 	// +listType=atomic
 	// +optional
 	Groups []string `json:"groups,omitempty"`
-	// Valid approvals, or the rejection that decided.
+	// Entries of spec.approvals that count for the current plan: the entry that rejected
+	// the plan if the state is Rejected, and all valid approvals otherwise.
 	// +listType=atomic
 	// +optional
-	Received []Approval `json:"received,omitempty"`
-	// True if spec.approvalReceived was set before approval was requested, and is
-	// therefore ignored.
+	CountedDecisions []Approval `json:"countedDecisions,omitempty"`
+	// True if a user set spec.approvalReceived before the controller requested the
+	// approval. The controller then ignores spec.approvalReceived.
 	// +optional
 	ReceivedTooEarly bool `json:"receivedTooEarly,omitempty"`
-	// Time at which the execution fails unless all required approvals were given.
+	// Time at which the execution fails if it does not have all required approvals.
+	// Unset if no approval is required.
 	// +optional
 	Deadline *metav1.Time `json:"deadline,omitempty"`
-	// Time of the decision.
+	// Time at which the state became Approved, Rejected or Expired.
 	// +optional
 	DecidedAt *metav1.Time `json:"decidedAt,omitempty"`
 }

@@ -47,8 +47,8 @@ func (in *ApprovalStatus) DeepCopyInto(out *ApprovalStatus) {
 		*out = make([]string, len(*in))
 		copy(*out, *in)
 	}
-	if in.Received != nil {
-		in, out := &in.Received, &out.Received
+	if in.CountedDecisions != nil {
+		in, out := &in.CountedDecisions, &out.CountedDecisions
 		*out = make([]Approval, len(*in))
 		copy(*out, *in)
 	}

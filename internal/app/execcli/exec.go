@@ -175,7 +175,7 @@ func (o *execOptions) fill(cmd *cobra.Command, spec *v1alpha1.KubernetesExecutio
 	modes := map[string]v1alpha1.DryRunMode{"policy": v1alpha1.DryRunPolicy, "always": v1alpha1.DryRunAlways, "only": v1alpha1.DryRunOnly}
 	places := map[string]v1alpha1.ExecutionMode{"": "", "job": v1alpha1.ExecuteInJob, "inline": v1alpha1.ExecuteInline}
 	var known bool
-	if spec.DryRun, known = modes[strings.ToLower(o.dryRun)]; !known {
+	if spec.DryRunMode, known = modes[strings.ToLower(o.dryRun)]; !known {
 		return usagef(cmd, "invalid --dry-run %q: want policy, always or only", o.dryRun)
 	}
 	if spec.ExecutionMode, known = places[strings.ToLower(o.mode)]; !known {

@@ -111,7 +111,7 @@ func TestExecAsksInOnesOwnName(t *testing.T) {
 	got := ke.Spec
 	got.Parameters = nil
 	wantSpec := v1alpha1.KubernetesExecutionSpec{
-		Action: "scale_deployment", RequestedBy: "alice", RequesterGroups: []string{"system:masters", "system:authenticated"}, Reason: "more traffic", DryRun: v1alpha1.DryRunAlways,
+		Action: "scale_deployment", RequestedBy: "alice", RequesterGroups: []string{"system:masters", "system:authenticated"}, Reason: "more traffic", DryRunMode: v1alpha1.DryRunAlways,
 		Timeout: got.Timeout, ApprovalTimeout: got.ApprovalTimeout, MaxRetries: new(int32(0)), ExecutionMode: v1alpha1.ExecuteInJob,
 		Environment: "test", CorrelationID: "inc-7", TTLSecondsAfterFinished: new(int32(3600)),
 	}

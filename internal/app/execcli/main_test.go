@@ -220,7 +220,7 @@ func waits(plan string, count int32) func(*v1alpha1.KubernetesExecutionStatus) {
 			Steps:  []v1alpha1.PlanStep{{Verb: "patch", Resource: "deployments", Subresource: "scale", Namespace: "shop", Name: "web", Description: "scale Deployment shop/web"}},
 			Impact: v1alpha1.EstimatedImpact{ResourcesAffected: 1, ReplicasChanged: "3 -> 5"},
 		}
-		s.Approval = &v1alpha1.ApprovalStatus{State: v1alpha1.ApprovalPending, Required: true, RequiredCount: count, FourEyes: true}
+		s.Approval = &v1alpha1.ApprovalStatus{State: v1alpha1.ApprovalPending, Required: true, RequiredCount: count, RequesterCannotApprove: true}
 	}
 }
 

@@ -84,7 +84,7 @@ func wayBack(ke *v1alpha1.KubernetesExecution, o rollbackOptions) *v1alpha1.Kube
 			Action: r.RollbackAction, Parameters: r.RollbackParameters,
 			RollbackOf:  &v1alpha1.ObjectReference{Name: ke.Name, UID: ke.UID},
 			Environment: ke.Spec.Environment, CorrelationID: ke.Spec.CorrelationID,
-			Reason: cmp.Or(o.reason, "roll back "+ke.Name), DryRun: v1alpha1.DryRunPolicy,
+			Reason: cmp.Or(o.reason, "roll back "+ke.Name), DryRunMode: v1alpha1.DryRunPolicy,
 		},
 	}
 	if o.objectName == "" {

@@ -214,7 +214,7 @@ func TestRollback(t *testing.T) {
 	back, s1 := f.get("back"), f.get("s1")
 	want := v1alpha1.KubernetesExecutionSpec{
 		Action: "scale_deployment", RollbackOf: &v1alpha1.ObjectReference{Name: "s1", UID: s1.UID},
-		RequestedBy: "bob", RequesterGroups: []string{"system:masters", "system:authenticated"}, Reason: "too slow", Environment: "test", CorrelationID: "inc-7", DryRun: v1alpha1.DryRunPolicy,
+		RequestedBy: "bob", RequesterGroups: []string{"system:masters", "system:authenticated"}, Reason: "too slow", Environment: "test", CorrelationID: "inc-7", DryRunMode: v1alpha1.DryRunPolicy,
 	}
 	got := back.Spec
 	if text := string(got.Parameters.Raw); !strings.Contains(text, `"replicas":3`) {

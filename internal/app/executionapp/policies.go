@@ -130,7 +130,7 @@ func (p *laws) Decide(ctx context.Context, in *execution.Input) (execution.Decis
 		RequireDryRun: d.RequireDryRun, RequireApproval: d.RequireApproval,
 		Approvals: execution.Approvals{
 			Count:  int32(d.Approvals.Count), //nolint:gosec // bounded by the decision's schema
-			Groups: d.Approvals.Groups, FourEyes: d.Approvals.FourEyes,
+			Groups: d.Approvals.Groups, RequesterCannotApprove: d.Approvals.RequesterCannotApprove,
 		},
 		PolicyName: d.PolicyName, PolicyHash: hash, Mode: d.Mode,
 	}, nil

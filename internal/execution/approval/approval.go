@@ -30,12 +30,12 @@ func Begin(d execution.Decision, deadline *metav1.Time) v1alpha1.ApprovalStatus 
 		return v1alpha1.ApprovalStatus{State: v1alpha1.ApprovalNotRequired}
 	}
 	return v1alpha1.ApprovalStatus{
-		State:         v1alpha1.ApprovalPending,
-		Required:      true,
-		RequiredCount: max(d.Approvals.Count, 1),
-		FourEyes:      d.Approvals.FourEyes,
-		Groups:        slices.Clone(d.Approvals.Groups),
-		Deadline:      deadline.DeepCopy(),
+		State:                  v1alpha1.ApprovalPending,
+		Required:               true,
+		RequiredCount:          max(d.Approvals.Count, 1),
+		RequesterCannotApprove: d.Approvals.RequesterCannotApprove,
+		Groups:                 slices.Clone(d.Approvals.Groups),
+		Deadline:               deadline.DeepCopy(),
 	}
 }
 
@@ -47,7 +47,7 @@ func Stricter(a v1alpha1.ApprovalStatus, d execution.Decision) bool {
 	}
 	now := Begin(d, nil)
 	others := len(now.Groups) > 0 && (len(a.Groups) == 0 || slices.ContainsFunc(a.Groups, func(g string) bool { return !slices.Contains(now.Groups, g) }))
-	return now.RequiredCount > max(a.RequiredCount, 1) || now.FourEyes && !a.FourEyes || others
+	return now.RequiredCount > max(a.RequiredCount, 1) || now.RequesterCannotApprove && !a.RequesterCannotApprove || others
 }
 
 // Decide says what the approvals of an execution come to at now, and until when
@@ -64,10 +64,10 @@ func Decide(ke *v1alpha1.KubernetesExecution, guardMissing error, now time.Time)
 		return a, failure(ke, a, guardMissing), time.Time{}
 	}
 	rejection, rejected := rejectionOf(ke)
-	a.Received = counted(ke, a)
+	a.CountedDecisions = counted(ke, a)
 	switch {
 	case rejected && guardMissing == nil:
-		a.State, a.Received = v1alpha1.ApprovalRejected, []v1alpha1.Approval{rejection}
+		a.State, a.CountedDecisions = v1alpha1.ApprovalRejected, []v1alpha1.Approval{rejection}
 	case a.Deadline != nil && !now.Before(a.Deadline.Time):
 		a.State = v1alpha1.ApprovalExpired
 	case guardMissing == nil && enough(ke, a):
@@ -97,7 +97,7 @@ func Waiting(ke *v1alpha1.KubernetesExecution, guardMissing error) (v1alpha1.Det
 	if len(a.Groups) > 0 {
 		text += ", approvers must be in group " + strings.Join(a.Groups, " or ")
 	}
-	if a.FourEyes {
+	if a.RequesterCannotApprove {
 		text += fmt.Sprintf(", the requester %s cannot approve", ke.Spec.RequestedBy)
 	}
 	if a.Deadline != nil {
@@ -143,7 +143,7 @@ func counted(ke *v1alpha1.KubernetesExecution, a v1alpha1.ApprovalStatus) []v1al
 		if one.Decision != v1alpha1.Approve || one.PlanHash != plan || known || one.Approver == "" {
 			continue
 		}
-		if a.FourEyes && one.Approver == ke.Spec.RequestedBy {
+		if a.RequesterCannotApprove && one.Approver == ke.Spec.RequestedBy {
 			continue
 		}
 		list = append(list, one)
@@ -153,7 +153,7 @@ func counted(ke *v1alpha1.KubernetesExecution, a v1alpha1.ApprovalStatus) []v1al
 
 // enough says whether as many approve as have to.
 func enough(ke *v1alpha1.KubernetesExecution, a v1alpha1.ApprovalStatus) bool {
-	return len(a.Received)+bare(ke, a) >= int(max(a.RequiredCount, 1))
+	return len(a.CountedDecisions)+bare(ke, a) >= int(max(a.RequiredCount, 1))
 }
 
 // bare is 1 if approvalReceived is an approval. It names neither person nor
@@ -169,13 +169,13 @@ func bare(ke *v1alpha1.KubernetesExecution, a v1alpha1.ApprovalStatus) int {
 // unknownRequester says that nobody can tell whether whoever approves is whoever
 // asked.
 func unknownRequester(ke *v1alpha1.KubernetesExecution, a v1alpha1.ApprovalStatus) bool {
-	return a.FourEyes && ke.Spec.RequestedBy == ""
+	return a.RequesterCannotApprove && ke.Spec.RequestedBy == ""
 }
 
 // withoutGuard takes back what was counted although nobody checked it.
 func withoutGuard(a v1alpha1.ApprovalStatus, guardMissing error) v1alpha1.ApprovalStatus {
 	if guardMissing != nil {
-		a.Received = nil
+		a.CountedDecisions = nil
 	}
 	return a
 }
@@ -185,8 +185,8 @@ func failure(ke *v1alpha1.KubernetesExecution, a v1alpha1.ApprovalStatus, guardM
 	switch a.State {
 	case v1alpha1.ApprovalRejected:
 		by, _ := rejectionOf(ke)
-		if len(a.Received) > 0 {
-			by = a.Received[0]
+		if len(a.CountedDecisions) > 0 {
+			by = a.CountedDecisions[0]
 		}
 		text := fmt.Sprintf("%s rejected plan %s", cmp.Or(by.Approver, "somebody"), short(by.PlanHash))
 		if by.Reason != "" {

@@ -64,9 +64,9 @@ func TestBegin(t *testing.T) {
 		"Negative":    {"is no approval less than one", execution.Decision{RequireApproval: true, Approvals: execution.Approvals{Count: -1}}, nil, v1alpha1.ApprovalStatus{State: "Pending", Required: true, RequiredCount: 1}},
 		"All": {
 			"what the policy wants",
-			execution.Decision{RequireApproval: true, Approvals: execution.Approvals{Count: 3, Groups: []string{"oncall"}, FourEyes: true}},
+			execution.Decision{RequireApproval: true, Approvals: execution.Approvals{Count: 3, Groups: []string{"oncall"}, RequesterCannotApprove: true}},
 			&deadline,
-			v1alpha1.ApprovalStatus{State: "Pending", Required: true, RequiredCount: 3, Groups: []string{"oncall"}, FourEyes: true, Deadline: &deadline},
+			v1alpha1.ApprovalStatus{State: "Pending", Required: true, RequiredCount: 3, Groups: []string{"oncall"}, RequesterCannotApprove: true, Deadline: &deadline},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -115,15 +115,19 @@ func TestDecide(t *testing.T) {
 		"Twice": {"one person", func(ke *ke) {
 			ke.Status.Approval.RequiredCount, ke.Spec.Approvals = 2, []v1alpha1.Approval{yes("adam"), yes("adam")}
 		}, nil, 0, "Pending", 1, "", "1 of 2 approvals"},
-		"Requester":         {"two eyes will do", func(ke *ke) { ke.Spec.Approvals = []v1alpha1.Approval{yes("rita")} }, nil, 0, "Approved", 1, "", ""},
-		"FourEyes":          {"not these two", func(ke *ke) { ke.Status.Approval.FourEyes, ke.Spec.Approvals = true, []v1alpha1.Approval{yes("rita")} }, nil, 0, "Pending", 0, "", "the requester rita cannot approve"},
-		"FourEyesOfAnother": {"these", func(ke *ke) { ke.Status.Approval.FourEyes, ke.Spec.Approvals = true, []v1alpha1.Approval{yes("adam")} }, nil, 0, "Approved", 1, "", ""},
+		"Requester": {"two eyes will do", func(ke *ke) { ke.Spec.Approvals = []v1alpha1.Approval{yes("rita")} }, nil, 0, "Approved", 1, "", ""},
+		"FourEyes": {"not these two", func(ke *ke) {
+			ke.Status.Approval.RequesterCannotApprove, ke.Spec.Approvals = true, []v1alpha1.Approval{yes("rita")}
+		}, nil, 0, "Pending", 0, "", "the requester rita cannot approve"},
+		"FourEyesOfAnother": {"these", func(ke *ke) {
+			ke.Status.Approval.RequesterCannotApprove, ke.Spec.Approvals = true, []v1alpha1.Approval{yes("adam")}
+		}, nil, 0, "Approved", 1, "", ""},
 		"FourEyesOfNobody": {"adam may be who asked", func(ke *ke) {
-			ke.Spec.RequestedBy, ke.Status.Approval.FourEyes, ke.Spec.Approvals = "", true, []v1alpha1.Approval{yes("adam")}
+			ke.Spec.RequestedBy, ke.Status.Approval.RequesterCannotApprove, ke.Spec.Approvals = "", true, []v1alpha1.Approval{yes("adam")}
 		}, nil, 0, "Pending", 0, "", "spec.requestedBy is empty"},
-		"FourEyesOfATick": {"the guard knows who it was", func(ke *ke) { ke.Status.Approval.FourEyes, ke.Spec.ApprovalReceived = true, true }, nil, 0, "Approved", 0, "", ""},
+		"FourEyesOfATick": {"the guard knows who it was", func(ke *ke) { ke.Status.Approval.RequesterCannotApprove, ke.Spec.ApprovalReceived = true, true }, nil, 0, "Approved", 0, "", ""},
 		"FourEyesTickOfNo": {"and not who asked", func(ke *ke) {
-			ke.Spec.RequestedBy, ke.Status.Approval.FourEyes, ke.Spec.ApprovalReceived = "", true, true
+			ke.Spec.RequestedBy, ke.Status.Approval.RequesterCannotApprove, ke.Spec.ApprovalReceived = "", true, true
 		}, nil, 0, "Pending", 0, "", "spec.requestedBy"},
 		"Groups":          {"the guard has checked them", func(ke *ke) { ke.Status.Approval.Groups = []string{"oncall", "leads"} }, nil, 0, "Pending", 0, "", "approvers must be in group oncall or leads"},
 		"Rejected":        {"one no", func(ke *ke) { ke.Spec.Approvals = []v1alpha1.Approval{no()} }, nil, 0, "Rejected", 1, "approval_rejected", "anna rejected plan 111111111111: not on a Friday"},
@@ -163,8 +167,8 @@ func TestDecide(t *testing.T) {
 			if diff := cmp.Diff(before, ke); diff != "" {
 				t.Errorf("the execution was changed: %s", diff)
 			}
-			if got.State != tc.state || len(got.Received) != tc.received {
-				t.Errorf("%s: %s with %d approvals, want %s with %d", tc.reason, got.State, len(got.Received), tc.state, tc.received)
+			if got.State != tc.state || len(got.CountedDecisions) != tc.received {
+				t.Errorf("%s: %s with %d approvals, want %s with %d", tc.reason, got.State, len(got.CountedDecisions), tc.state, tc.received)
 			}
 			var reason v1alpha1.Reason
 			_, text := approval.Waiting(ke, tc.missing)
@@ -216,7 +220,7 @@ func TestNothingForged(t *testing.T) {
 		ke := waiting(func(ke *v1alpha1.KubernetesExecution) {
 			ke.Spec.RequestedBy = people.Draw(t, "requester")
 			begun := approval.Begin(execution.Decision{RequireApproval: true, Approvals: execution.Approvals{
-				Count: rapid.Int32Range(0, 3).Draw(t, "count"), FourEyes: rapid.Bool().Draw(t, "fourEyes"),
+				Count: rapid.Int32Range(0, 3).Draw(t, "count"), RequesterCannotApprove: rapid.Bool().Draw(t, "requesterCannotApprove"),
 			}}, &deadline)
 			ke.Status.Approval = &begun
 		})
@@ -272,7 +276,7 @@ func check(t *rapid.T, ke *v1alpha1.KubernetesExecution, got v1alpha1.ApprovalSt
 		if a.Decision == v1alpha1.Reject && a.PlanHash == current {
 			t.Errorf("approved although %s rejected", a.Approver)
 		}
-		if a.PlanHash == current && a.Approver != "" && (!got.FourEyes || a.Approver != ke.Spec.RequestedBy) {
+		if a.PlanHash == current && a.Approver != "" && (!got.RequesterCannotApprove || a.Approver != ke.Spec.RequestedBy) {
 			good[a.Approver] = true
 		}
 	}
@@ -282,7 +286,7 @@ func check(t *rapid.T, ke *v1alpha1.KubernetesExecution, got v1alpha1.ApprovalSt
 	switch {
 	case current == "":
 		t.Errorf("approved without a plan")
-	case got.FourEyes && ke.Spec.RequestedBy == "":
+	case got.RequesterCannotApprove && ke.Spec.RequestedBy == "":
 		t.Errorf("approved by whoever asked, perhaps")
 	case len(good) < int(got.RequiredCount):
 		t.Errorf("approved by %v, of %d", good, got.RequiredCount)
@@ -301,7 +305,7 @@ func TestStricter(t *testing.T) {
 		"None":       {"it needs none any more", asked, execution.Decision{}, false},
 		"Fewer":      {"one would have done", asked, execution.Decision{RequireApproval: true, Approvals: execution.Approvals{Count: 1}}, false},
 		"More":       {"there is one too few", asked, execution.Decision{RequireApproval: true, Approvals: execution.Approvals{Count: 3}}, true},
-		"FourEyes":   {"whoever asked may have approved", asked, execution.Decision{RequireApproval: true, Approvals: execution.Approvals{FourEyes: true}}, true},
+		"FourEyes":   {"whoever asked may have approved", asked, execution.Decision{RequireApproval: true, Approvals: execution.Approvals{RequesterCannotApprove: true}}, true},
 		"FewerMayBe": {"somebody of sre may have approved", asked, execution.Decision{RequireApproval: true, Approvals: execution.Approvals{Groups: []string{"leads"}}}, true},
 		"NotAnybody": {"somebody of no group may have", v1alpha1.ApprovalStatus{Required: true}, execution.Decision{RequireApproval: true, Approvals: execution.Approvals{Groups: []string{"leads"}}}, true},
 		"MoreMayBe":  {"those who were asked are among them", asked, execution.Decision{RequireApproval: true, Approvals: execution.Approvals{Groups: []string{"leads", "sre", "dba"}}}, false},

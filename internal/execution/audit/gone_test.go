@@ -41,7 +41,7 @@ func TestWhatIsRecordedOfOneThatIsGone(t *testing.T) {
 		enter(ke, v1alpha1.PhaseValidating, 1)
 		check(ke, true)
 		enter(ke, v1alpha1.PhaseWaitingApproval, 2)
-		ke.Status.Approval = &v1alpha1.ApprovalStatus{State: v1alpha1.ApprovalPending, Required: true, RequiredCount: 2, Received: []v1alpha1.Approval{decision("bob", v1alpha1.Approve)}}
+		ke.Status.Approval = &v1alpha1.ApprovalStatus{State: v1alpha1.ApprovalPending, Required: true, RequiredCount: 2, CountedDecisions: []v1alpha1.Approval{decision("bob", v1alpha1.Approve)}}
 	}
 	for name, tc := range map[string]struct {
 		reason  string

@@ -112,7 +112,7 @@ func (s *story) requestPayload() object {
 		"parameters":  s.redact.parameters(spec.Parameters),
 		"reason":      spec.Reason,
 		"environment": spec.Environment,
-		"dryRun":      string(spec.DryRun),
+		"dryRunMode":  string(spec.DryRunMode),
 		"mode":        string(spec.ExecutionMode),
 	}
 	if spec.RollbackOf != nil {
@@ -180,7 +180,7 @@ func approvalPayload(a *v1alpha1.ApprovalStatus) object {
 	if a == nil {
 		return object{}
 	}
-	o := object{"count": a.RequiredCount, "groups": a.Groups, "fourEyes": a.FourEyes}
+	o := object{"count": a.RequiredCount, "groups": a.Groups, "requesterCannotApprove": a.RequesterCannotApprove}
 	if a.Deadline != nil {
 		o["deadline"] = a.Deadline.Time
 	}

@@ -211,7 +211,7 @@ func (s *story) decided(status *v1alpha1.ApprovalStatus) time.Time {
 
 // decisions are the approvals that counted, or all when one was a rejection.
 func (s *story) decisions(status *v1alpha1.ApprovalStatus) []v1alpha1.Approval {
-	list := slices.Clone(status.Received)
+	list := slices.Clone(status.CountedDecisions)
 	if status.State == v1alpha1.ApprovalApproved && len(list) == 0 {
 		list = append(list, v1alpha1.Approval{Decision: v1alpha1.Approve}) // the bare approvalReceived
 	}

@@ -66,7 +66,7 @@ func finish(ke *v1alpha1.KubernetesExecution, success bool, retries int32, secon
 func approve(ke *v1alpha1.KubernetesExecution, state string, second int, decisions ...v1alpha1.Approval) {
 	at := metav1.NewTime(begin.Add(time.Duration(second) * time.Second))
 	ke.Spec.Approvals = decisions
-	ke.Status.Approval.State, ke.Status.Approval.DecidedAt, ke.Status.Approval.Received = state, &at, decisions
+	ke.Status.Approval.State, ke.Status.Approval.DecidedAt, ke.Status.Approval.CountedDecisions = state, &at, decisions
 }
 
 func decision(who string, what v1alpha1.ApprovalDecision) v1alpha1.Approval {
@@ -123,7 +123,7 @@ func TestTheRecordsOfAnExecution(t *testing.T) {
 		}, slices.Concat(checked, []string{"72 finalized +3s " + controller + " Succeeded//plan-1"})},
 		"OneOfTwoApproved": {"another may yet come before it", func(ke *v1alpha1.KubernetesExecution) {
 			toWaiting(ke)
-			ke.Status.Approval.Received = []v1alpha1.Approval{decision("bob", v1alpha1.Approve)}
+			ke.Status.Approval.CountedDecisions = []v1alpha1.Approval{decision("bob", v1alpha1.Approve)}
 		}, waiting},
 		"Approved": {"by both, by name, when it was decided", func(ke *v1alpha1.KubernetesExecution) {
 			toWaiting(ke)
@@ -144,18 +144,18 @@ func TestTheRecordsOfAnExecution(t *testing.T) {
 			forged := decision("bob", v1alpha1.Approve)
 			forged.PlanHash = "plan-0"
 			approve(ke, v1alpha1.ApprovalRejected, 8, forged, decision("carol", v1alpha1.Reject))
-			ke.Status.Approval.Received = ke.Status.Approval.Received[1:]
+			ke.Status.Approval.CountedDecisions = ke.Status.Approval.CountedDecisions[1:]
 			fail(ke, v1alpha1.ReasonApprovalRejected, 8)
 		}, slices.Concat(waiting, []string{"10 rejected +8s user:carol //plan-1", "72 failed +8s " + controller + " Failed/approval_rejected/plan-1"})},
 		"Rejected": {"who approved before is there as well", func(ke *v1alpha1.KubernetesExecution) {
 			toWaiting(ke)
 			approve(ke, v1alpha1.ApprovalRejected, 8, decision("bob", v1alpha1.Approve), decision("carol", v1alpha1.Reject))
-			ke.Status.Approval.Received = ke.Status.Approval.Received[1:]
+			ke.Status.Approval.CountedDecisions = ke.Status.Approval.CountedDecisions[1:]
 			fail(ke, v1alpha1.ReasonApprovalRejected, 8)
 		}, slices.Concat(waiting, []string{"10 approved +8s user:bob //plan-1", "11 rejected +8s user:carol //plan-1", "72 failed +8s " + controller + " Failed/approval_rejected/plan-1"})},
 		"Cancelled": {"one approval was there, and nothing was decided", func(ke *v1alpha1.KubernetesExecution) {
 			toWaiting(ke)
-			ke.Status.Approval.Received = []v1alpha1.Approval{decision("bob", v1alpha1.Approve)}
+			ke.Status.Approval.CountedDecisions = []v1alpha1.Approval{decision("bob", v1alpha1.Approve)}
 			fail(ke, v1alpha1.ReasonCancelled, 9)
 		}, slices.Concat(waiting, []string{"10 approved +9s user:bob //plan-1", "72 failed +9s " + controller + " Failed/cancelled/plan-1"})},
 		"Retried": {"the attempts, and the way back", func(ke *v1alpha1.KubernetesExecution) {
@@ -258,7 +258,7 @@ func (w *walk) step() {
 		}
 	}
 	if st.Phase == v1alpha1.PhaseWaitingApproval && st.Approval.State == v1alpha1.ApprovalPending && w.yes("approves") {
-		st.Approval.Received = append(st.Approval.Received, decision(fmt.Sprintf("user-%d", w.second), v1alpha1.Approve))
+		st.Approval.CountedDecisions = append(st.Approval.CountedDecisions, decision(fmt.Sprintf("user-%d", w.second), v1alpha1.Approve))
 		return
 	}
 	if st.Phase == v1alpha1.PhaseExecuting && st.ExecutionResults != nil && st.ExecutionResults.EndTime == nil && w.yes("retries") && st.ExecutionResults.RetriesAttempted < 5 {
@@ -282,7 +282,7 @@ func (w *walk) step() {
 		if to == v1alpha1.PhaseFailed {
 			state = v1alpha1.ApprovalExpired
 		}
-		approve(w.ke, state, w.second, st.Approval.Received...)
+		approve(w.ke, state, w.second, st.Approval.CountedDecisions...)
 	}
 	if from == v1alpha1.PhaseExecuting {
 		retries := int32(0)

@@ -12,7 +12,7 @@ import (
 func TestAScaleThatMayBe(t *testing.T) {
 	r := newRig(t, scale)
 	d := r.deploy(t, nil)
-	ke := r.execution(scale, func(ke *v1alpha1.KubernetesExecution) { ke.Spec.DryRun = v1alpha1.DryRunAlways })
+	ke := r.execution(scale, func(ke *v1alpha1.KubernetesExecution) { ke.Spec.DryRunMode = v1alpha1.DryRunAlways })
 	out := r.check(t, ke, begun.Add(time.Second))
 	wantPassed(t, out)
 	if diff := cmp.Diff(&v1alpha1.DryRunResults{
@@ -37,7 +37,7 @@ func TestAScaleThatMayBe(t *testing.T) {
 func TestACheckCostsTwoRequests(t *testing.T) {
 	r := newRig(t, scale)
 	r.deploy(t, nil)
-	ke := r.execution(scale, func(ke *v1alpha1.KubernetesExecution) { ke.Spec.DryRun = v1alpha1.DryRunAlways })
+	ke := r.execution(scale, func(ke *v1alpha1.KubernetesExecution) { ke.Spec.DryRunMode = v1alpha1.DryRunAlways })
 	wantPassed(t, r.check(t, ke, begun))
 	r.requests.take()
 	wantPassed(t, r.check(t, ke, begun))

@@ -19,7 +19,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/kube/kubebed/kubebedtest"
 )
 
-func always(ke *v1alpha1.KubernetesExecution) { ke.Spec.DryRun = v1alpha1.DryRunAlways }
+func always(ke *v1alpha1.KubernetesExecution) { ke.Spec.DryRunMode = v1alpha1.DryRunAlways }
 
 // refuse has the API server refuse, or warn of, five replicas in a namespace.
 func (r *rig) refuse(t *testing.T, do admissionv1.ValidationAction, reason metav1.StatusReason) {
@@ -141,7 +141,7 @@ func TestWhoAsksForADryRun(t *testing.T) {
 				d.Allow, d.RequireDryRun = true, d.RequireDryRun || c.later && in.Plan != nil && !in.Plan.DryRunPerformed
 				return d, nil
 			}}
-			out := r.check(t, r.execution(c.does, func(ke *v1alpha1.KubernetesExecution) { ke.Spec.DryRun = c.mode }), begun)
+			out := r.check(t, r.execution(c.does, func(ke *v1alpha1.KubernetesExecution) { ke.Spec.DryRunMode = c.mode }), begun)
 			wantPassed(t, out)
 			d := out.Results.DryRunResults
 			if d.Performed != c.want || d.Success != c.want || d.Warnings == nil || d.EstimatedImpact == nil {

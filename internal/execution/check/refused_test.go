@@ -159,7 +159,7 @@ func TestRightsThatGoMeanwhile(t *testing.T) {
 		t.Parallel()
 		r := newRig(t, scale)
 		r.deploy(t, nil)
-		ke := r.execution(scale, func(ke *v1alpha1.KubernetesExecution) { ke.Spec.DryRun = v1alpha1.DryRunAlways })
+		ke := r.execution(scale, func(ke *v1alpha1.KubernetesExecution) { ke.Spec.DryRunMode = v1alpha1.DryRunAlways })
 		wantPassed(t, r.check(t, ke, begun))
 		a, _ := action.Find(scale)
 		if err := r.admin.RbacV1().RoleBindings(r.shop).Delete(t.Context(), a.ServiceAccount(), metav1.DeleteOptions{}); err != nil {
@@ -176,7 +176,7 @@ func TestRightsThatGoMeanwhile(t *testing.T) {
 		t.Parallel()
 		r := newRig(t, scale)
 		r.deploy(t, nil)
-		ke := r.execution(scale, func(ke *v1alpha1.KubernetesExecution) { ke.Spec.DryRun = v1alpha1.DryRunAlways })
+		ke := r.execution(scale, func(ke *v1alpha1.KubernetesExecution) { ke.Spec.DryRunMode = v1alpha1.DryRunAlways })
 		wantPassed(t, r.check(t, ke, begun))
 		a, _ := action.Find(scale)
 		roles := r.admin.RbacV1().Roles(r.shop)

@@ -269,7 +269,7 @@ var begun = time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC) // of all executions
 func (r *rig) execution(name string, change func(*v1alpha1.KubernetesExecution)) *v1alpha1.KubernetesExecution {
 	ke := &v1alpha1.KubernetesExecution{
 		ObjectMeta: metav1.ObjectMeta{Namespace: r.executor, Name: "scale-web", UID: types.UID("uid-1"), CreationTimestamp: metav1.NewTime(begun)},
-		Spec:       v1alpha1.KubernetesExecutionSpec{Action: name, Parameters: parameters(name, r.shop), DryRun: v1alpha1.DryRunPolicy, RequestedBy: "jane"},
+		Spec:       v1alpha1.KubernetesExecutionSpec{Action: name, Parameters: parameters(name, r.shop), DryRunMode: v1alpha1.DryRunPolicy, RequestedBy: "jane"},
 		Status: v1alpha1.KubernetesExecutionStatus{
 			Phase: v1alpha1.PhaseValidating, VerifiedRequest: &v1alpha1.VerifiedRequest{AdmissionPolicyPeriod: "a"},
 			PhaseTransitions: []v1alpha1.PhaseTransition{{Phase: v1alpha1.PhaseValidating, At: metav1.NewMicroTime(begun)}},

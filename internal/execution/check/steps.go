@@ -158,7 +158,7 @@ func (r *round) dryRun(ctx context.Context) error {
 	r.out.Plan = r.plan
 	impact := r.plan.Impact
 	r.out.Results.DryRunResults = &v1alpha1.DryRunResults{EstimatedImpact: &impact, Warnings: []string{}}
-	asked := r.out.Decision.RequireDryRun || r.ke.Spec.DryRun == v1alpha1.DryRunAlways || r.ke.Spec.DryRun == v1alpha1.DryRunOnly
+	asked := r.out.Decision.RequireDryRun || r.ke.Spec.DryRunMode == v1alpha1.DryRunAlways || r.ke.Spec.DryRunMode == v1alpha1.DryRunOnly
 	if !asked || !r.triable() {
 		return nil
 	}

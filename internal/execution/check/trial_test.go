@@ -12,7 +12,7 @@ func TestHowLongATrialTook(t *testing.T) {
 	r := newRig(t, scale)
 	r.deploy(t, nil)
 	for mode, want := range map[v1alpha1.DryRunMode]bool{v1alpha1.DryRunAlways: true, v1alpha1.DryRunOnly: true, "": false} {
-		out := r.check(t, r.execution(scale, func(ke *v1alpha1.KubernetesExecution) { ke.Spec.DryRun = mode }), begun)
+		out := r.check(t, r.execution(scale, func(ke *v1alpha1.KubernetesExecution) { ke.Spec.DryRunMode = mode }), begun)
 		if out.Failed != nil {
 			t.Fatalf("%q failed: %s", mode, out.Failed.Message)
 		}

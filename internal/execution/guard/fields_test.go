@@ -59,7 +59,7 @@ func valuesOf(field string) []any {
 		"requesterGroups":         {nil, []any{}, []any{"a"}, []any{"b"}, []any{"a", "b"}},
 		"reason":                  text,
 		"correlationID":           text,
-		"dryRun":                  {"Policy", "Always", "Only"},
+		"dryRunMode":              {"Policy", "Always", "Only"},
 		"executionMode":           {nil, "Job", "Inline"},
 		"ttlSecondsAfterFinished": append(number, int64(0)),
 	}[field]

@@ -87,7 +87,7 @@ func (g given) make(w *world) string {
 func (g given) status(phase string) map[string]any {
 	status := map[string]any{
 		"phase":    phase,
-		"approval": map[string]any{"state": v1alpha1.ApprovalPending, "required": true, "requiredCount": int64(2), "fourEyes": g.fourEyes, "groups": append([]string{}, g.groups...)},
+		"approval": map[string]any{"state": v1alpha1.ApprovalPending, "required": true, "requiredCount": int64(2), "requesterCannotApprove": g.fourEyes, "groups": append([]string{}, g.groups...)},
 	}
 	if !g.noPlan {
 		status["plan"] = map[string]any{

@@ -124,7 +124,7 @@ func (o Options) approvals() *admissionv1.ValidatingAdmissionPolicy {
 		{Name: "named", Expression: "oldObject.metadata.name"},
 		{Name: "phase", Expression: "oldObject.?status.phase.orValue('')"},
 		{Name: "plan", Expression: "oldObject.?status.plan.hash.orValue('')"},
-		{Name: "fourEyes", Expression: "oldObject.?status.approval.fourEyes.orValue(false)"},
+		{Name: "requesterCannotApprove", Expression: "oldObject.?status.approval.requesterCannotApprove.orValue(false)"},
 		{Name: "groups", Expression: "oldObject.?status.approval.groups.orValue([])"},
 		{Name: "requester", Expression: "oldObject.spec.?requestedBy.orValue('')"},
 		{Name: "trusted", Expression: listOf(o.TrustedRequesters)},
@@ -145,7 +145,7 @@ func (o Options) approvals() *admissionv1.ValidatingAdmissionPolicy {
 			"variables.plan == '' ? variables.named + ' has no plan to approve yet: wait for status.plan' : 'the approval is for a different plan than the current one of ' + variables.named + ': review status.plan and approve its hash, ' + variables.plan",
 		},
 		rule{
-			unless + "!variables.fourEyes || variables.requester != '' && variables.requester != " + user + " && !(" + user + " in variables.trusted)",
+			unless + "!variables.requesterCannotApprove || variables.requester != '' && variables.requester != " + user + " && !(" + user + " in variables.trusted)",
 			"variables.requester == '' ? 'the requester is excluded from approving, but ' + variables.named + ' has no spec.requestedBy: create it again with spec.requestedBy' : 'the requester is excluded from approving ' + variables.named + ', and ' + " + user + " + (variables.requester == " + user + " ? ' requested it' : ' is a trusted requester') + ': ask another person to approve'",
 		},
 		rule{

@@ -96,7 +96,7 @@ func attacksOnStatus() map[string]attack {
 		},
 		"StatusOfAnotherGroup": {
 			"another word for the plan that is approved", &given{fourEyes: true, by: rosa},
-			merges(eve, `{"status":{"approval":{"state":"Pending","required":true,"fourEyes":false}}}`, "status"), merges(controller, `{"status":{"message":"x"}}`, "status"),
+			merges(eve, `{"status":{"approval":{"state":"Pending","required":true,"requesterCannotApprove":false}}}`, "status"), merges(controller, `{"status":{"message":"x"}}`, "status"),
 			[]string{"status/controller"},
 			"is not the controller",
 		},

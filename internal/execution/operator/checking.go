@@ -116,7 +116,7 @@ func (r *reconciler) valid(ctx context.Context, t *turn, out check.Outcome) erro
 	switch { // where nothing is done before the next write, that is this one
 	case asksFirst(t.ke):
 		r.ask(t)
-	case t.ke.Spec.DryRun == v1alpha1.DryRunOnly:
+	case t.ke.Spec.DryRunMode == v1alpha1.DryRunOnly:
 		tried(t)
 	case r.inProcess(t.ke):
 		t.checked = true
@@ -332,7 +332,7 @@ func (r *reconciler) proceed(ctx context.Context, t *turn) error {
 		return err
 	}
 	switch {
-	case t.ke.Spec.DryRun == v1alpha1.DryRunOnly:
+	case t.ke.Spec.DryRunMode == v1alpha1.DryRunOnly:
 		tried(t)
 	case asksFirst(t.ke):
 		r.ask(t)
@@ -345,7 +345,7 @@ func (r *reconciler) proceed(ctx context.Context, t *turn) error {
 // asksFirst says whether what is validated waits for an approval next.
 func asksFirst(ke *v1alpha1.KubernetesExecution) bool {
 	a := ke.Status.Approval
-	return ke.Spec.DryRun != v1alpha1.DryRunOnly && a != nil && a.Required && a.State != v1alpha1.ApprovalApproved
+	return ke.Spec.DryRunMode != v1alpha1.DryRunOnly && a != nil && a.Required && a.State != v1alpha1.ApprovalApproved
 }
 
 // ask asks for an approval: for the first time, or again where the guard had a gap
@@ -357,7 +357,7 @@ func (r *reconciler) ask(t *turn) {
 	s.Plan.AdmissionPolicyPeriod = period.ID
 	s.Plan.Hash = action.Hash(s.Plan)
 	a := s.Approval
-	a.State, a.Received, a.DecidedAt, a.ReceivedTooEarly = v1alpha1.ApprovalPending, nil, nil, t.ke.Spec.ApprovalReceived
+	a.State, a.CountedDecisions, a.DecidedAt, a.ReceivedTooEarly = v1alpha1.ApprovalPending, nil, nil, t.ke.Spec.ApprovalReceived
 	timeout := r.cfg.ApprovalTimeout
 	if own := t.ke.Spec.ApprovalTimeout; own != nil && own.Duration > 0 {
 		timeout = own.Duration

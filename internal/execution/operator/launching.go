@@ -70,7 +70,7 @@ func planOf(j *batchv1.Job) (*v1alpha1.Plan, error) {
 // launch has the action be done, when it is its turn and the plan still holds.
 func (r *reconciler) launch(ctx context.Context, t *turn) error {
 	s := &t.ke.Status
-	if t.ke.Spec.DryRun == v1alpha1.DryRunOnly { // as the whole controller may have been told meanwhile
+	if t.ke.Spec.DryRunMode == v1alpha1.DryRunOnly { // as the whole controller may have been told meanwhile
 		tried(t)
 		return nil
 	}

@@ -69,7 +69,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		jobTook:      prometheus.NewHistogram(prometheus.HistogramOpts{Name: "kubernetesexecution_job_creation_duration_seconds", Help: "Duration of requests that create Jobs in seconds, including failed requests.", Buckets: prometheus.ExponentialBuckets(0.001, 2, 15)}),
 		unreadable:   prometheus.NewCounter(prometheus.CounterOpts{Name: "kubernetesexecution_result_parse_failures_total", Help: "Total number of Jobs that ended without a readable result."}),
 		created:      prometheus.NewCounter(prometheus.CounterOpts{Name: "kubernetesexecution_created_total", Help: "Total number of executions accepted by the controller."}),
-		deleted:      prometheus.NewCounter(prometheus.CounterOpts{Name: "kubernetesexecution_deleted_total", Help: "Total number of finished executions that the controller deleted at the end of their retention period."}),
+		deleted:      prometheus.NewCounter(prometheus.CounterOpts{Name: "kubernetesexecution_retention_deletions_total", Help: "Total number of finished executions that the controller deleted at the end of their retention period."}),
 	}
 	reg.MustRegister(m.approvalWait, m.lockWait, m.lifecycle, m.jobTook, m.unreadable, m.created, m.deleted)
 	return m
@@ -189,7 +189,7 @@ func newPhaseGauges(e executions, log *slog.Logger) *phaseGauges {
 		executions: e,
 		log:        log,
 		active:     prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "kubernetesexecution_active", Help: "Number of executions currently in each phase."}, []string{"phase"}),
-		oldest:     prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "kubernetesexecution_oldest_phase_age_seconds", Help: "Longest time that any execution has been in its current phase, in seconds, by phase."}, []string{"phase"}),
+		oldest:     prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "kubernetesexecution_phase_max_age_seconds", Help: "Longest time that any execution has been in its current phase, in seconds, by phase."}, []string{"phase"}),
 		pending:    prometheus.NewGauge(prometheus.GaugeOpts{Name: "kubernetesexecution_approvals_pending", Help: "Number of executions currently waiting for approval."}),
 	}
 }

@@ -92,7 +92,7 @@ func TestMetrics(t *testing.T) {
 			w.now = w.now.Add(24 * time.Hour)
 			w.look(r)
 		}, map[string]string{
-			"created_total": "1", "deleted_total": "1", "action_execution_total" + scale + " succeeded": "1", "failures_total": "",
+			"created_total": "1", "retention_deletions_total": "1", "action_execution_total" + scale + " succeeded": "1", "failures_total": "",
 			"phase_duration_seconds executing": "3s in 1", "phase_duration_seconds rollback_ready": "300s in 1",
 			"lifecycle_duration_seconds": "303s in 1", "rollback_prepared_total" + scale: "1",
 			"job_creation_total created": "1", "job_creation_duration_seconds": "0s in 1", "result_parse_failures_total": "",
@@ -138,7 +138,7 @@ func TestMetrics(t *testing.T) {
 			r.changing(w, func(out *check.Outcome) {
 				out.TrialTook, out.Results.DryRunResults = 2*time.Second, &v1alpha1.DryRunResults{Performed: true, Success: true}
 			})
-			w.create("a", "web", func(ke *v1alpha1.KubernetesExecution) { ke.Spec.DryRun = v1alpha1.DryRunOnly })
+			w.create("a", "web", func(ke *v1alpha1.KubernetesExecution) { ke.Spec.DryRunMode = v1alpha1.DryRunOnly })
 			w.look(r)
 		}, map[string]string{
 			"dryrun_validation_duration_seconds" + scale: "2s in 1", "dryrun_validation_total" + scale + " success": "1",
@@ -245,25 +245,25 @@ func TestPhaseGauges(t *testing.T) {
 		w := newWorld()
 		w.now, w.approval = time.Now(), true
 		r, reg := w.counted(Config{})
-		wantSeries(t, reg, "nothing is there", map[string]string{"approvals_pending": "", "active waiting_approval": "", "oldest_phase_age_seconds waiting_approval": ""})
+		wantSeries(t, reg, "nothing is there", map[string]string{"approvals_pending": "", "active waiting_approval": "", "phase_max_age_seconds waiting_approval": ""})
 		for _, name := range []string{"a", "b"} {
 			w.now = time.Now()
 			w.create(name, "web", nil)
 			w.must(t, r, name)
 			time.Sleep(30 * time.Second)
 		}
-		wantSeries(t, reg, "the older one counts", map[string]string{"approvals_pending": "2", "active waiting_approval": "2", "oldest_phase_age_seconds waiting_approval": "60", "active executing": ""})
+		wantSeries(t, reg, "the older one counts", map[string]string{"approvals_pending": "2", "active waiting_approval": "2", "phase_max_age_seconds waiting_approval": "60", "active executing": ""})
 		w.now = time.Now()
 		w.edit("a", approve("bob"))
 		w.must(t, r, "a")
 		time.Sleep(10 * time.Second)
 		wantSeries(t, reg, "a goes on", map[string]string{
-			"approvals_pending": "1", "active waiting_approval": "1", "oldest_phase_age_seconds waiting_approval": "40",
-			"active executing": "1", "oldest_phase_age_seconds executing": "10",
+			"approvals_pending": "1", "active waiting_approval": "1", "phase_max_age_seconds waiting_approval": "40",
+			"active executing": "1", "phase_max_age_seconds executing": "10",
 		})
 		w.now = time.Now()
 		w.end("a", action.CodeOK)
 		w.must(t, r, "a")
-		wantSeries(t, reg, "and has ended", map[string]string{"active executing": "", "oldest_phase_age_seconds executing": "", "active rollback_ready": "1"})
+		wantSeries(t, reg, "and has ended", map[string]string{"active executing": "", "phase_max_age_seconds executing": "", "active rollback_ready": "1"})
 	})
 }

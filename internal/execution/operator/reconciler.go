@@ -139,7 +139,7 @@ func (r *reconciler) step(ctx context.Context, ke *v1alpha1.KubernetesExecution)
 	t := &turn{ke: ke, now: r.now()}
 	before := ke.DeepCopy()
 	if r.cfg.DryRun {
-		ke.Spec.DryRun = v1alpha1.DryRunOnly
+		ke.Spec.DryRunMode = v1alpha1.DryRunOnly
 	}
 	if r.halted.Load() && ke.Status.Phase == v1alpha1.PhaseExecuting {
 		ke.Spec.Cancel = true

@@ -88,7 +88,7 @@ func TestOneWrite(t *testing.T) {
 	})
 	t.Run("DryRun", func(t *testing.T) {
 		w := newWorld()
-		w.create("a", "web", func(ke *v1alpha1.KubernetesExecution) { ke.Spec.DryRun = v1alpha1.DryRunOnly })
+		w.create("a", "web", func(ke *v1alpha1.KubernetesExecution) { ke.Spec.DryRunMode = v1alpha1.DryRunOnly })
 		w.must(t, w.newReconciler(Config{}), "a")
 		wantWrites(t, w, "status completed")
 		wantPhases(t, w, v1alpha1.PhaseValidating, v1alpha1.PhaseValidated, v1alpha1.PhaseCompleted)
@@ -367,7 +367,7 @@ func wantSame(t *testing.T, want, w *world) {
 	if len(w.effects) != 1 || len(w.jobs) != 1 {
 		t.Errorf("%d Jobs were made", len(w.effects))
 	}
-	if a := w.get("a").Status.Approval; a.State != v1alpha1.ApprovalApproved || len(a.Received) != 1 {
+	if a := w.get("a").Status.Approval; a.State != v1alpha1.ApprovalApproved || len(a.CountedDecisions) != 1 {
 		t.Errorf("it was done, and its approval is %+v", a)
 	}
 	if !recorded(w.get("a")) || len(w.get("a").Finalizers) > 0 {

@@ -137,7 +137,7 @@ func TestGapOfTheGuard(t *testing.T) {
 			w.must(t, r, "a")
 			wantPhase(t, w, "a", v1alpha1.PhaseWaitingApproval, "")
 			s := w.get("a").Status
-			if len(w.effects) > 0 || s.Approval.State != v1alpha1.ApprovalPending || len(s.Approval.Received) > 0 {
+			if len(w.effects) > 0 || s.Approval.State != v1alpha1.ApprovalPending || len(s.Approval.CountedDecisions) > 0 {
 				t.Fatalf("%s: %d Jobs, %+v", tc.reason, len(w.effects), s.Approval)
 			}
 			if s.Plan.Hash == old.Plan.Hash || s.Plan.AdmissionPolicyPeriod != "period-2" || !s.Approval.Deadline.After(old.Approval.Deadline.Time) {

@@ -104,7 +104,7 @@ func TestAtOnce(t *testing.T) {
 	w := newWorld()
 	r := w.newReconciler(Config{})
 	w.create("a", "web", func(ke *v1alpha1.KubernetesExecution) {
-		ke.Spec.TTLSecondsAfterFinished, ke.Spec.DryRun = new(int32(0)), v1alpha1.DryRunOnly
+		ke.Spec.TTLSecondsAfterFinished, ke.Spec.DryRunMode = new(int32(0)), v1alpha1.DryRunOnly
 	})
 	w.must(t, r, "a")
 	if w.get("a") != nil {

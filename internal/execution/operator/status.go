@@ -190,7 +190,7 @@ func approvalOf(d execution.Decision) v1alpha1.ApprovalStatus { return approval.
 // approvedBy says who gave leave.
 func approvedBy(s v1alpha1.ApprovalStatus) string {
 	var names []string
-	for _, a := range s.Received {
+	for _, a := range s.CountedDecisions {
 		names = append(names, a.Approver)
 	}
 	if len(names) == 0 {

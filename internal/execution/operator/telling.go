@@ -100,7 +100,7 @@ func (r *reconciler) report(t *turn, what execution.ChangeAction, by, message st
 	s := &t.ke.Status
 	t.events = append(t.events, v1alpha1.PendingChangeEvent{
 		Action: string(what), At: outbox.At(t.now), By: by, Reason: string(s.ReasonDetail), Message: bounded(message, maxMessage),
-		DryRun: t.ke.Spec.DryRun == v1alpha1.DryRunOnly && s.ExecutionResults == nil,
+		DryRun: t.ke.Spec.DryRunMode == v1alpha1.DryRunOnly && s.ExecutionResults == nil,
 	})
 }
 
@@ -138,7 +138,7 @@ func decision(s *v1alpha1.KubernetesExecutionStatus, d v1alpha1.ApprovalDecision
 	if s.Approval == nil {
 		return by, said
 	}
-	for _, received := range s.Approval.Received {
+	for _, received := range s.Approval.CountedDecisions {
 		if received.Decision == d {
 			by, said = received.Approver, received.Reason
 		}

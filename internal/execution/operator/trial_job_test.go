@@ -133,7 +133,7 @@ func TestTriedOutInAJob(t *testing.T) {
 			c := &trials{checks: checks{w}}
 			r := w.newReconciler(Config{})
 			r.check = c
-			w.create("a", "web", func(ke *v1alpha1.KubernetesExecution) { ke.Spec.DryRun = tc.mode })
+			w.create("a", "web", func(ke *v1alpha1.KubernetesExecution) { ke.Spec.DryRunMode = tc.mode })
 			if tc.dies != "" {
 				w.once(tc.dies, false, func() error { panic(errCrash) })
 				func() {

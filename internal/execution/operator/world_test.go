@@ -391,7 +391,7 @@ func (c checks) Check(ctx context.Context, ke *v1alpha1.KubernetesExecution, _ *
 	return check.Outcome{
 		Results:  v1alpha1.ValidationResults{ParameterValidation: true, RBACValidation: true, ResourceExists: true},
 		Plan:     c.w.plan(ctx, ke),
-		Decision: execution.Decision{Allow: true, RequireApproval: c.w.approval, Approvals: execution.Approvals{Count: 1, FourEyes: true}, PolicyHash: c.w.policy},
+		Decision: execution.Decision{Allow: true, RequireApproval: c.w.approval, Approvals: execution.Approvals{Count: 1, RequesterCannotApprove: true}, PolicyHash: c.w.policy},
 	}, nil
 }
 

@@ -47,7 +47,7 @@ func TestExecution(t *testing.T) {
 	ke := &all.Items[0]
 	name, key := r.By.Name, string(r.Key)
 	spec, _, _ := unstructured.NestedMap(ke.Object, "spec")
-	delete(spec, "dryRun") // a default
+	delete(spec, "dryRunMode") // a default
 	got, _ := json.Marshal(spec)
 	wanted := `{"action":"notify_only","correlationID":"` + name + `","parameters":{"deep":{"list":["` + key + `",3,true]},"force":"false","message":"reboot n (aws:///eu/i-1)"},` +
 		`"reason":"RebootNode ` + name + ` requests to reboot node n","timeout":"1m0s"}`

@@ -146,9 +146,9 @@ func executions() map[string][]scenario {
 			{
 				reason: "one waits for its turn for ever, and another runs for ever; both replicas see it",
 				series: `
-  kubernetesexecution_oldest_phase_age_seconds{namespace="kubernaut-executor",job="execution-controller",instance="a",phase="validated"} 0+60x99
-  kubernetesexecution_oldest_phase_age_seconds{namespace="kubernaut-executor",job="execution-controller",instance="b",phase="validated"} 0+60x99
-  kubernetesexecution_oldest_phase_age_seconds{namespace="kubernaut-executor",job="execution-controller",instance="a",phase="executing"} 0+60x99
+  kubernetesexecution_phase_max_age_seconds{namespace="kubernaut-executor",job="execution-controller",instance="a",phase="validated"} 0+60x99
+  kubernetesexecution_phase_max_age_seconds{namespace="kubernaut-executor",job="execution-controller",instance="b",phase="validated"} 0+60x99
+  kubernetesexecution_phase_max_age_seconds{namespace="kubernaut-executor",job="execution-controller",instance="a",phase="executing"} 0+60x99
 `,
 				want: map[int][]alert{
 					25: nil,
@@ -162,9 +162,9 @@ func executions() map[string][]scenario {
 			{
 				reason: "the longest drain that there can be, an approval that nobody gives, and many that come and go",
 				series: `
-  kubernetesexecution_oldest_phase_age_seconds{namespace="kubernaut-executor",job="execution-controller",instance="a",phase="executing"} 0+60x60 0x39
-  kubernetesexecution_oldest_phase_age_seconds{namespace="kubernaut-executor",job="execution-controller",instance="a",phase="waiting_approval"} 0+60x99
-  kubernetesexecution_oldest_phase_age_seconds{namespace="kubernaut-executor",job="execution-controller",instance="a",phase="validating"} 0+60x15 0+60x15 0+60x15
+  kubernetesexecution_phase_max_age_seconds{namespace="kubernaut-executor",job="execution-controller",instance="a",phase="executing"} 0+60x60 0x39
+  kubernetesexecution_phase_max_age_seconds{namespace="kubernaut-executor",job="execution-controller",instance="a",phase="waiting_approval"} 0+60x99
+  kubernetesexecution_phase_max_age_seconds{namespace="kubernaut-executor",job="execution-controller",instance="a",phase="validating"} 0+60x15 0+60x15 0+60x15
 `,
 				want: map[int][]alert{30: nil, 60: nil, 99: nil},
 			},
@@ -173,8 +173,8 @@ func executions() map[string][]scenario {
 			{
 				reason: "nobody looks",
 				series: `
-  kubernetesexecution_oldest_phase_age_seconds{namespace="kubernaut-executor",job="execution-controller",instance="a",phase="waiting_approval"} 0+60x59 0x9
-  kubernetesexecution_oldest_phase_age_seconds{namespace="kubernaut-executor",job="execution-controller",instance="b",phase="waiting_approval"} 0+60x59 0x9
+  kubernetesexecution_phase_max_age_seconds{namespace="kubernaut-executor",job="execution-controller",instance="a",phase="waiting_approval"} 0+60x59 0x9
+  kubernetesexecution_phase_max_age_seconds{namespace="kubernaut-executor",job="execution-controller",instance="b",phase="waiting_approval"} 0+60x59 0x9
 `,
 				want: map[int][]alert{
 					31: nil,
@@ -184,7 +184,7 @@ func executions() map[string][]scenario {
 			},
 			{
 				reason: "each is looked at within a quarter of an hour",
-				series: `  kubernetesexecution_oldest_phase_age_seconds{namespace="kubernaut-executor",job="execution-controller",instance="a",phase="waiting_approval"} 0+60x14 0+60x14 0+60x14
+				series: `  kubernetesexecution_phase_max_age_seconds{namespace="kubernaut-executor",job="execution-controller",instance="a",phase="waiting_approval"} 0+60x14 0+60x14 0+60x14
 `,
 				want: map[int][]alert{14: nil, 44: nil},
 			},

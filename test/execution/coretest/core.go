@@ -165,7 +165,7 @@ func checkApproval(f *fleettest.Fleet) {
 	if ke.Status.ExecutionResults == nil {
 		f.Fatalf("status %+v", ke.Status)
 	}
-	if a := ke.Status.Approval; a.State != v1alpha1.ApprovalApproved || len(a.Received) != 1 || a.Received[0].Approver != bob || a.Received[0].PlanHash != ke.Status.ExecutionResults.PlanHash {
+	if a := ke.Status.Approval; a.State != v1alpha1.ApprovalApproved || len(a.CountedDecisions) != 1 || a.CountedDecisions[0].Approver != bob || a.CountedDecisions[0].PlanHash != ke.Status.ExecutionResults.PlanHash {
 		f.Errorf("approval %+v of the plan %s", a, ke.Status.ExecutionResults.PlanHash)
 	}
 }

@@ -241,10 +241,10 @@ func (l *lane) check(ended *v1alpha1.KubernetesExecution, plan string, retries i
 	hashes := map[string]string{"of the status": s.Plan.Hash, "that ran": r.PlanHash}
 	if l.course.approval {
 		a := s.Approval
-		if a == nil || a.State != v1alpha1.ApprovalApproved || len(a.Received) != 1 || a.Received[0].Approver != fleettest.Approver {
+		if a == nil || a.State != v1alpha1.ApprovalApproved || len(a.CountedDecisions) != 1 || a.CountedDecisions[0].Approver != fleettest.Approver {
 			l.Fatalf("approval %+v", a)
 		}
-		hashes["that was approved"] = a.Received[0].PlanHash
+		hashes["that was approved"] = a.CountedDecisions[0].PlanHash
 	}
 	if !l.course.inline {
 		hashes["of the Job"] = l.checkJob(ended)

@@ -59,7 +59,7 @@ func (p *page) head(ke *v1alpha1.KubernetesExecution) {
 			p.field(f.name, f.value)
 		}
 	}
-	if spec.DryRun == v1alpha1.DryRunOnly {
+	if spec.DryRunMode == v1alpha1.DryRunOnly {
 		p.field("Dry run", "only, changes nothing")
 	}
 	p.styled("Phase", p.phase(ke), PhaseStyle(ke))

@@ -194,7 +194,7 @@ func wanted(ke *v1alpha1.KubernetesExecution, o Options) string {
 	if len(status.Groups) > 0 {
 		text += " from members of " + strings.Join(status.Groups, " or ")
 	}
-	if status.FourEyes {
+	if status.RequesterCannotApprove {
 		text += ", not from " + cmp.Or(ke.Spec.RequestedBy, "the requester")
 	}
 	if already := approvers(status); len(already) > 0 {
@@ -264,7 +264,7 @@ func back(ke *v1alpha1.KubernetesExecution) bool {
 func completed(a *Advice, ke *v1alpha1.KubernetesExecution, o Options) {
 	if ConditionReasonDryRun(ke) {
 		a.say("The dry run passed. Nothing was changed.")
-		if ke.Spec.DryRun != v1alpha1.DryRunOnly {
+		if ke.Spec.DryRunMode != v1alpha1.DryRunOnly {
 			a.say("The controller runs with --dry-run: it does not change anything.")
 		}
 		return
@@ -278,7 +278,7 @@ func completed(a *Advice, ke *v1alpha1.KubernetesExecution, o Options) {
 // ConditionReasonDryRun says whether an execution has done no more than try out: because that
 // was asked for, or because its controller executes nothing.
 func ConditionReasonDryRun(ke *v1alpha1.KubernetesExecution) bool {
-	return ke.Spec.DryRun == v1alpha1.DryRunOnly || slices.ContainsFunc(ke.Status.Conditions, func(c metav1.Condition) bool {
+	return ke.Spec.DryRunMode == v1alpha1.DryRunOnly || slices.ContainsFunc(ke.Status.Conditions, func(c metav1.Condition) bool {
 		return c.Type == v1alpha1.ConditionSucceeded && c.Reason == "DryRun"
 	})
 }

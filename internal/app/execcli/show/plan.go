@@ -115,7 +115,7 @@ func (p *page) approvals(ke *v1alpha1.KubernetesExecution) {
 		text += fmt.Sprintf(", %d of %d received", len(approvers(a)), needed(a))
 	}
 	p.field("Approvals", text)
-	if a.FourEyes {
+	if a.RequesterCannotApprove {
 		p.block("  ", "not from "+cmp.Or(ke.Spec.RequestedBy, "the requester"))
 	}
 	if len(a.Groups) > 0 {
@@ -158,7 +158,7 @@ func given(ke *v1alpha1.KubernetesExecution) []givenApproval {
 	var list []givenApproval
 	counted := map[string]bool{}
 	if ke.Status.Approval != nil {
-		for _, a := range ke.Status.Approval.Received {
+		for _, a := range ke.Status.Approval.CountedDecisions {
 			counted[a.Approver] = true
 			list = append(list, givenApproval{a, true})
 		}
@@ -173,7 +173,7 @@ func given(ke *v1alpha1.KubernetesExecution) []givenApproval {
 
 func approvers(a *v1alpha1.ApprovalStatus) []string {
 	var list []string
-	for _, r := range a.Received {
+	for _, r := range a.CountedDecisions {
 		if r.Decision == v1alpha1.Approve {
 			list = append(list, r.Approver)
 		}

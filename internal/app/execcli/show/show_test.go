@@ -61,7 +61,7 @@ func fresh() *v1alpha1.KubernetesExecution {
 		},
 		Spec: v1alpha1.KubernetesExecutionSpec{
 			Action: "scale_deployment", Parameters: raw(`{"replicas":5,"deployment":"web","namespace":"shop"}`),
-			RequestedBy: "alice", Reason: "more traffic", DryRun: v1alpha1.DryRunPolicy,
+			RequestedBy: "alice", Reason: "more traffic", DryRunMode: v1alpha1.DryRunPolicy,
 		},
 	}
 }
@@ -114,8 +114,8 @@ func asked() *v1alpha1.KubernetesExecution {
 	bob := v1alpha1.Approval{Approver: "bob", Decision: v1alpha1.Approve, Reason: "seen it", PlanHash: hash}
 	ke.Spec.Approvals = []v1alpha1.Approval{bob, {Approver: "carol", Decision: v1alpha1.Approve, PlanHash: strings.Repeat("0", 64)}}
 	ke.Status.Approval = &v1alpha1.ApprovalStatus{
-		State: v1alpha1.ApprovalPending, Required: true, RequiredCount: 2, FourEyes: true, Groups: []string{"sre", "platform"},
-		Received: []v1alpha1.Approval{bob}, Deadline: &metav1.Time{Time: now.Add(58 * time.Minute)},
+		State: v1alpha1.ApprovalPending, Required: true, RequiredCount: 2, RequesterCannotApprove: true, Groups: []string{"sre", "platform"},
+		CountedDecisions: []v1alpha1.Approval{bob}, Deadline: &metav1.Time{Time: now.Add(58 * time.Minute)},
 	}
 	return ke
 }
@@ -129,7 +129,7 @@ func ran(phase v1alpha1.Phase) *v1alpha1.KubernetesExecution {
 	reached(ke, time.Minute, phase)
 	dora := v1alpha1.Approval{Approver: "dora", Decision: v1alpha1.Approve, PlanHash: hash}
 	ke.Spec.Approvals = append(ke.Spec.Approvals, dora)
-	ke.Status.Approval.Received = append(ke.Status.Approval.Received, dora)
+	ke.Status.Approval.CountedDecisions = append(ke.Status.Approval.CountedDecisions, dora)
 	ke.Status.Approval.State, ke.Status.Approval.DecidedAt = v1alpha1.ApprovalApproved, agoP(90*time.Second)
 	ke.Status.JobName = "kx-0123456789abcdef-run-0"
 	ke.Status.Outcome = v1alpha1.OutcomeSucceeded
@@ -387,7 +387,7 @@ func TestTextIsHarmless(t *testing.T) {
 		ke.Status.Phase, ke.Status.Outcome = phase, v1alpha1.Outcome(evil)
 		ke.Status.ReasonDetail, ke.Status.Reason = v1alpha1.Detail(evil), v1alpha1.Reason(evil)
 		ke.Status.Approval.Groups, ke.Status.Approval.State = []string{evil}, evil
-		ke.Status.Approval.Received[0] = v1alpha1.Approval{Approver: evil, Reason: evil, PlanHash: evil, Decision: v1alpha1.ApprovalDecision(evil)}
+		ke.Status.Approval.CountedDecisions[0] = v1alpha1.Approval{Approver: evil, Reason: evil, PlanHash: evil, Decision: v1alpha1.ApprovalDecision(evil)}
 		ke.Status.ValidationResults.PolicyValidation = &v1alpha1.PolicyValidation{PolicyName: evil, Violations: []string{evil}, Warnings: []string{evil}, PolicyHash: evil, Mode: evil}
 		ke.Status.ValidationResults.DryRunResults = &v1alpha1.DryRunResults{Errors: []string{evil}, Warnings: []string{evil}}
 		ke.Status.ValidationResults.PreConditionResults = []v1alpha1.ConditionResult{{ConditionType: evil, ErrorMessage: evil, Required: true}}

@@ -93,7 +93,7 @@ func requestInput(ke *v1alpha1.KubernetesExecution, request action.Request) exec
 		Labels:        texts(ke.Labels),
 		Annotations:   annotations(ke.Annotations),
 		CorrelationID: ke.Spec.CorrelationID,
-		DryRun:        string(cmp.Or(ke.Spec.DryRun, v1alpha1.DryRunPolicy)),
+		DryRunMode:    string(cmp.Or(ke.Spec.DryRunMode, v1alpha1.DryRunPolicy)),
 		Rollback:      ke.Spec.RollbackOf != nil,
 
 		RequestedEnvironment: ke.Spec.Environment,

@@ -120,7 +120,7 @@ func TestInputOfAScale(t *testing.T) {
 			Name: "scale-web", Namespace: "kubernaut-executor", UID: "uid-1", Action: "scale_deployment",
 			Parameters:  json.RawMessage(`{"deployment":"web","namespace":"shop","replicas":5}`),
 			RequestedBy: execution.InputUser{Username: "jane", Groups: []string{}},
-			Environment: "production", Labels: map[string]string{}, Annotations: map[string]string{}, DryRun: "Policy",
+			Environment: "production", Labels: map[string]string{}, Annotations: map[string]string{}, DryRunMode: "Policy",
 		},
 		Action: execution.InputAction{
 			Name: "scale_deployment", Risk: "medium", Idempotent: true, Reversible: true, Scope: "Namespaced",
