@@ -104,7 +104,7 @@ func Told(st *v1alpha1.NodeFaultStatus, id string) bool {
 // Settled is the number up to which every sink has come: all, if there is none.
 func Settled(st *v1alpha1.NodeFaultStatus) int64 {
 	settled := st.LastSequence
-	for _, d := range st.Deliveries {
+	for _, d := range st.SinkDeliveries {
 		settled = min(settled, d.ProcessedSequence)
 	}
 	return settled

@@ -52,7 +52,7 @@ func TestHistory(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		st := &v1alpha1.NodeFaultStatus{NodeUID: "n", Session: "s"}
 		if rapid.Bool().Draw(t, "a sink") {
-			st.Deliveries = map[string]v1alpha1.DeliveryStatus{"pager": {}}
+			st.SinkDeliveries = map[string]v1alpha1.DeliveryStatus{"pager": {}}
 		}
 		told := 0
 		for i := range rapid.IntRange(1, 150).Draw(t, "records") {
@@ -62,9 +62,9 @@ func TestHistory(t *testing.T) {
 				told++
 			}
 			nodefault.Tell(st, r)
-			if d, is := st.Deliveries["pager"]; is && rapid.Bool().Draw(t, "taken") {
+			if d, is := st.SinkDeliveries["pager"]; is && rapid.Bool().Draw(t, "taken") {
 				d.ProcessedSequence = min(st.LastSequence, d.ProcessedSequence+int64(rapid.IntRange(0, 5).Draw(t, "so many")))
-				st.Deliveries["pager"] = d
+				st.SinkDeliveries["pager"] = d
 			}
 		}
 		if st.LastSequence != int64(told) || len(st.History) > 64 {

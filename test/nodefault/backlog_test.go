@@ -54,7 +54,7 @@ func TestSinkThatWaitsForItsSecret(t *testing.T) {
 	sessions(c, node, 0, some)
 	c.Want(node, "all records kept that a sink waits for", func(f *v1alpha1.NodeFault) bool {
 		n := int64(len(f.Status.History))
-		return f.Status.LastSequence > 32 && f.Status.LastSequence <= 64 && n == f.Status.LastSequence && f.Status.Dropped == 0 && f.Status.Deliveries["default"].ProcessedSequence == f.Status.LastSequence
+		return f.Status.LastSequence > 32 && f.Status.LastSequence <= 64 && n == f.Status.LastSequence && f.Status.Dropped == 0 && f.Status.SinkDeliveries["default"].ProcessedSequence == f.Status.LastSequence
 	})
 	p.Kill()
 	c.StartController(fastEnv(), "--config="+c.File("config.yaml", sinksFile("", fmt.Sprintf("name: second\nendpoint: %s\nauth_token_file: %s", second.URL(), token))))
@@ -68,7 +68,7 @@ func TestSinkThatWaitsForItsSecret(t *testing.T) {
 	f = c.Want(node, "everything delivered or counted as dropped", func(now *v1alpha1.NodeFault) bool {
 		return now.Status.LastSequence == f.Status.LastSequence && settled("default", "second")(now)
 	})
-	dropped := f.Status.Deliveries["second"].Dropped
+	dropped := f.Status.SinkDeliveries["second"].Dropped
 	if told := len(second.Taken(node, false)); int64(told)+dropped != f.Status.LastSequence || dropped == 0 {
 		t.Errorf("of %d records the sink was told %d, and %d count as dropped", f.Status.LastSequence, told, dropped)
 	}
@@ -110,9 +110,9 @@ func TestMendedSinkHearsWhatItMissed(t *testing.T) {
 	sessions(c, "node-before", 1, 2)
 	c.Sink.WantTold(t, "node-while-broken", sick)
 	c.Want("node-while-broken", "three records that wait for a sink that cannot work", func(f *v1alpha1.NodeFault) bool {
-		return f.Status.Undelivered == 3 && f.Status.Deliveries["second"].LastError == "invalid_sink" && f.Status.Deliveries["default"].ProcessedSequence == f.Status.LastSequence
+		return f.Status.UndeliveredChangeEvents == 3 && f.Status.SinkDeliveries["second"].LastError == "invalid_sink" && f.Status.SinkDeliveries["default"].ProcessedSequence == f.Status.LastSequence
 	})
-	if got := p.Metrics(); !strings.Contains(got, `fleetloop_change_events_sink_usable{sink="second"} 0`) || !strings.Contains(got, `fleetloop_change_events_sink_usable{sink="default"} 1`) {
+	if got := p.Metrics(); !strings.Contains(got, `fleetloop_change_events_sink_config_valid{sink="second"} 0`) || !strings.Contains(got, `fleetloop_change_events_sink_config_valid{sink="default"} 1`) {
 		t.Error("no metric says that the sink cannot work")
 	}
 
@@ -126,11 +126,11 @@ func TestMendedSinkHearsWhatItMissed(t *testing.T) {
 	start("", sink("third", third.URL()))
 	sessions(c, "node-while-out", 0, 1)
 	c.Want("node-while-out", "the sink that is not configured forgotten", func(f *v1alpha1.NodeFault) bool {
-		_, is := f.Status.Deliveries["second"]
+		_, is := f.Status.SinkDeliveries["second"]
 		return !is && settled("default", "third")(f)
 	})
 	c.Want("node-before", "the sink that is not configured forgotten", func(f *v1alpha1.NodeFault) bool {
-		_, is := f.Status.Deliveries["second"]
+		_, is := f.Status.SinkDeliveries["second"]
 		return !is && settled("default", "third")(f)
 	})
 
@@ -239,8 +239,8 @@ func TestStopRepeatsNothing(t *testing.T) {
 	if !strings.Contains(metrics, `nvsentinel_change_events_failed_total{action="cordon",error="server_error"} 1`) {
 		t.Error("the try that failed is counted nowhere")
 	}
-	if f, err := c.Fault(t.Context(), node); err != nil || f.Status.Deliveries["default"].ProcessedSequence != 3 {
-		t.Errorf("the last answer is not written down: %v %+v", err, f.Status.Deliveries)
+	if f, err := c.Fault(t.Context(), node); err != nil || f.Status.SinkDeliveries["default"].ProcessedSequence != 3 {
+		t.Errorf("the last answer is not written down: %v %+v", err, f.Status.SinkDeliveries)
 	}
 	c.Sink.Answer(nil)
 	c.StartController(nil)

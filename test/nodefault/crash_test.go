@@ -156,8 +156,8 @@ func (m *matrix) over(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	told := f.Status.Deliveries["default"]
-	if f.Status.Phase != v1alpha1.PhaseHealthy || f.Status.Undelivered != 0 || told.ProcessedSequence != f.Status.LastSequence || len(f.Spec.Faults) != 0 {
+	told := f.Status.SinkDeliveries["default"]
+	if f.Status.Phase != v1alpha1.PhaseHealthy || f.Status.UndeliveredChangeEvents != 0 || told.ProcessedSequence != f.Status.LastSequence || len(f.Spec.Faults) != 0 {
 		return fmt.Errorf("node %q is %s (%s) with %d faults; %d of %d records are told", name, f.Status.Phase, f.Status.Message, len(f.Spec.Faults), told.ProcessedSequence, f.Status.LastSequence)
 	}
 	return nil

@@ -59,8 +59,8 @@ func TestBrokenSink(t *testing.T) {
 			c.WantPhase(node, v1alpha1.PhaseRemediating)
 			second.WantTold(t, node, begun)
 			c.Want(node, string(tc.class)+" of three records", func(f *v1alpha1.NodeFault) bool {
-				d := f.Status.Deliveries["default"]
-				return d.LastError == string(tc.class) && d.LastFailedAt != nil && d.ProcessedSequence == 0 && f.Status.Undelivered == 3 && len(d.Rejected) == 0
+				d := f.Status.SinkDeliveries["default"]
+				return d.LastError == string(tc.class) && d.LastFailedAt != nil && d.ProcessedSequence == 0 && f.Status.UndeliveredChangeEvents == 3 && len(d.Rejected) == 0
 			})
 			if got := c.Sink.Actions(node); got != "" {
 				t.Errorf("%s: it took %s", tc.reason, got)
@@ -88,8 +88,8 @@ func TestRefusedAndSentAgain(t *testing.T) {
 	})
 	c.Report(faulttest.Xid(node))
 	c.Want(node, "two refused records of three", func(f *v1alpha1.NodeFault) bool {
-		d := f.Status.Deliveries["default"]
-		return d.ProcessedSequence == 3 && fmt.Sprint(d.Rejected) == "[1 3]" && d.LastError == string(changeevent.ClassClientError) && f.Status.Undelivered == 0
+		d := f.Status.SinkDeliveries["default"]
+		return d.ProcessedSequence == 3 && fmt.Sprint(d.Rejected) == "[1 3]" && d.LastError == string(changeevent.ClassClientError) && f.Status.UndeliveredChangeEvents == 0
 	})
 	c.Sink.WantTold(t, node, "drain-completed")
 	second.WantTold(t, node, begun)
@@ -98,7 +98,7 @@ func TestRefusedAndSentAgain(t *testing.T) {
 	c.EditFault(node, func(f *v1alpha1.NodeFault) { f.Annotations = map[string]string{v1alpha1.AnnotationResend: again} })
 	c.Sink.WantTold(t, node, "drain-completed cordon reboot-requested")
 	c.Want(node, "nothing refused any more", func(f *v1alpha1.NodeFault) bool {
-		return len(f.Status.Deliveries["default"].Rejected) == 0 && f.Status.LastResendRequest == again && settled("default", "second")(f)
+		return len(f.Status.SinkDeliveries["default"].Rejected) == 0 && f.Status.LastResendRequest == again && settled("default", "second")(f)
 	})
 	if all := second.Taken(node, false); len(all) != 3 {
 		t.Errorf("the other sink was told %d times", len(all))
@@ -109,11 +109,11 @@ func TestRefusedAndSentAgain(t *testing.T) {
 func settled(sinks ...string) func(*v1alpha1.NodeFault) bool {
 	return func(f *v1alpha1.NodeFault) bool {
 		for _, s := range sinks {
-			if d := f.Status.Deliveries[s]; d.ProcessedSequence != f.Status.LastSequence || d.LastError != "" {
+			if d := f.Status.SinkDeliveries[s]; d.ProcessedSequence != f.Status.LastSequence || d.LastError != "" {
 				return false
 			}
 		}
-		return f.Status.Undelivered == 0
+		return f.Status.UndeliveredChangeEvents == 0
 	}
 }
 
@@ -128,7 +128,7 @@ func TestToldAsItWas(t *testing.T) {
 	c.Sink.Answer(func(context.Context, changeevent.Payload) int { return http.StatusServiceUnavailable })
 	c.Report(faulttest.Fatal(done, "disk"))
 	c.Want(done, "a cordon that is not told yet", func(f *v1alpha1.NodeFault) bool {
-		return f.Status.Phase == v1alpha1.PhaseQuarantined && f.Status.Deliveries["default"].LastError != ""
+		return f.Status.Phase == v1alpha1.PhaseQuarantined && f.Status.SinkDeliveries["default"].LastError != ""
 	})
 	first.Kill()
 	c.StartController(map[string]string{"DRY_RUN": "true"}, "--config="+impatience)

@@ -131,11 +131,11 @@ type NodeFaultStatus struct {
 
 	// Delivery state of this node's change events, by sink name.
 	// +optional
-	Deliveries map[string]DeliveryStatus `json:"deliveries,omitempty"`
+	SinkDeliveries map[string]DeliveryStatus `json:"sinkDeliveries,omitempty"`
 
-	// Number of records waiting for delivery to at least one sink.
+	// Number of change events that wait for delivery to at least one sink.
 	// +optional
-	Undelivered int32 `json:"undelivered,omitempty"`
+	UndeliveredChangeEvents int32 `json:"undeliveredChangeEvents,omitempty"`
 
 	// Value of the annotation fleetloop.io/resend-change-events that was processed
 	// last.

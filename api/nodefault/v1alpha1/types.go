@@ -19,7 +19,7 @@ import (
 // +kubebuilder:printcolumn:name="Phase Age",type=date,JSONPath=`.status.phaseChangedAt`
 // +kubebuilder:printcolumn:name="Message",type=string,JSONPath=`.status.message`
 // +kubebuilder:printcolumn:name="Session",type=string,priority=1,JSONPath=`.status.session`
-// +kubebuilder:printcolumn:name="Undelivered",type=integer,priority=1,JSONPath=`.status.undelivered`
+// +kubebuilder:printcolumn:name="Undelivered Events",type=integer,priority=1,JSONPath=`.status.undeliveredChangeEvents`
 // +kubebuilder:selectablefield:JSONPath=`.status.phase`
 type NodeFault struct {
 	metav1.TypeMeta   `json:",inline"`

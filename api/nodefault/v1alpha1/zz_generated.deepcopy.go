@@ -272,8 +272,8 @@ func (in *NodeFaultStatus) DeepCopyInto(out *NodeFaultStatus) {
 			(*in)[i].DeepCopyInto(&(*out)[i])
 		}
 	}
-	if in.Deliveries != nil {
-		in, out := &in.Deliveries, &out.Deliveries
+	if in.SinkDeliveries != nil {
+		in, out := &in.SinkDeliveries, &out.SinkDeliveries
 		*out = make(map[string]DeliveryStatus, len(*in))
 		for key, val := range *in {
 			(*out)[key] = *val.DeepCopy()

@@ -86,8 +86,8 @@ type sinkState struct {
 func survey(list []v1alpha1.NodeFault) (sinks []sinkState, events []undelivered) {
 	states := map[string]*sinkState{}
 	for _, f := range list {
-		for _, name := range slices.Sorted(maps.Keys(f.Status.Deliveries)) {
-			d := f.Status.Deliveries[name]
+		for _, name := range slices.Sorted(maps.Keys(f.Status.SinkDeliveries)) {
+			d := f.Status.SinkDeliveries[name]
 			if states[name] == nil {
 				states[name] = &sinkState{Sink: name}
 			}
@@ -168,7 +168,7 @@ func (s *session) deliveries(cmd *cobra.Command, args []string, format string) e
 	}
 	sinks, events := survey(list)
 	if isData(format) {
-		err = show.Value(s.env.Stdout, format, map[string]any{"sinks": nonNil(sinks), "undelivered": nonNil(events)})
+		err = show.Value(s.env.Stdout, format, map[string]any{"sinks": nonNil(sinks), "undeliveredChangeEvents": nonNil(events)})
 	} else {
 		err = s.showDeliveries(sinks, events, lost(list), format == show.Wide)
 	}
@@ -266,8 +266,8 @@ func (s *session) resend(cmd *cobra.Command, args []string) error {
 // refusing are the sinks that have refused something that is still kept.
 func refusing(st *v1alpha1.NodeFaultStatus) []string {
 	var names []string
-	for _, name := range slices.Sorted(maps.Keys(st.Deliveries)) {
-		kept := func(r v1alpha1.Record) bool { return slices.Contains(st.Deliveries[name].Rejected, r.Sequence) }
+	for _, name := range slices.Sorted(maps.Keys(st.SinkDeliveries)) {
+		kept := func(r v1alpha1.Record) bool { return slices.Contains(st.SinkDeliveries[name].Rejected, r.Sequence) }
 		if slices.ContainsFunc(st.History, kept) {
 			names = append(names, name)
 		}

@@ -22,7 +22,7 @@ func TestDeliveries(t *testing.T) {
 			{Sequence: 7, ID: "id-7", Action: "uncordon", Source: "nvsentinel/fault-quarantine", At: metav1.NewMicroTime(now.Add(-time.Hour))},
 		},
 		LastSequence: 7, Dropped: 2,
-		Deliveries: map[string]v1alpha1.DeliveryStatus{
+		SinkDeliveries: map[string]v1alpha1.DeliveryStatus{
 			"default": {ProcessedSequence: 7, LastDeliveredAt: before(time.Minute), LastFailedAt: before(time.Hour), LastError: "timeout"},
 			"on-call": {ProcessedSequence: 7, LastDeliveredAt: before(time.Hour), Rejected: []int64{3}, Dropped: 2}, // of which none is kept
 		},
@@ -58,13 +58,13 @@ func TestDeliveries(t *testing.T) {
 			Sink             string
 			Waiting, Refused int
 		}
-		Undelivered []struct{ Node, Sink, State, Action, ID string }
+		UndeliveredChangeEvents []struct{ Node, Sink, State, Action, ID string }
 	}
 	data := does(t, 0, "", "changes", "deliveries", "told-a", "-o", "json")
-	if err := json.Unmarshal([]byte(data.out), &got); err != nil || len(got.Sinks) != 3 || len(got.Undelivered) != 2 || got.Undelivered[1].ID != "id-2" {
+	if err := json.Unmarshal([]byte(data.out), &got); err != nil || len(got.Sinks) != 3 || len(got.UndeliveredChangeEvents) != 2 || got.UndeliveredChangeEvents[1].ID != "id-2" {
 		t.Errorf("JSON: %v, %+v\n%s", err, got, data.out)
 	}
-	if none := does(t, 0, "", "changes", "deliveries", "told-c", "-o", "json"); !strings.Contains(none.out, `"undelivered": []`) {
+	if none := does(t, 0, "", "changes", "deliveries", "told-c", "-o", "json"); !strings.Contains(none.out, `"undeliveredChangeEvents": []`) {
 		t.Errorf("none is not an empty list:\n%s", none.out)
 	}
 }

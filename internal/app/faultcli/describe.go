@@ -308,7 +308,7 @@ func (p *page) history(st *v1alpha1.NodeFaultStatus) {
 // told is how many sinks have taken a record, of those that were there then.
 func told(st *v1alpha1.NodeFaultStatus, r v1alpha1.Record) string {
 	n, owed := 0, 0
-	for _, d := range st.Deliveries {
+	for _, d := range st.SinkDeliveries {
 		if d.EnabledAt != nil && r.At.Time.Before(d.EnabledAt.Time) {
 			continue
 		}
@@ -324,7 +324,7 @@ func told(st *v1alpha1.NodeFaultStatus, r v1alpha1.Record) string {
 }
 
 func (p *page) sinks(st *v1alpha1.NodeFaultStatus) {
-	if len(st.Deliveries) == 0 {
+	if len(st.SinkDeliveries) == 0 {
 		return
 	}
 	p.section("Sinks of change events", sinkRows(p.now, st))

@@ -44,12 +44,12 @@ func draining() v1alpha1.NodeFaultStatus {
 			{Sequence: 2, ID: "id-2", Action: "drain-started", Source: "nvsentinel/node-drainer", At: metav1.NewMicroTime(now.Add(-9 * time.Minute)), Session: "k3f9c2ab", Outcome: "succeeded"},
 		},
 		LastSequence: 2,
-		Deliveries: map[string]v1alpha1.DeliveryStatus{
+		SinkDeliveries: map[string]v1alpha1.DeliveryStatus{
 			"default": {ProcessedSequence: 2, LastDeliveredAt: before(9 * time.Minute)},
 			"on-call": {ProcessedSequence: 1, LastError: "server_error", LastFailedAt: before(time.Minute), Rejected: []int64{1}},
 			"added":   {ProcessedSequence: 2, LastDeliveredAt: before(9 * time.Minute), EnabledAt: before(9*time.Minute + 30*time.Second)},
 		},
-		Undelivered: 1,
+		UndeliveredChangeEvents: 1,
 	}
 }
 

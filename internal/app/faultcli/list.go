@@ -85,14 +85,14 @@ func nameOf(f *v1alpha1.NodeFault) string {
 func (s *session) table(list []v1alpha1.NodeFault, wide bool) error {
 	heads := []string{"NODE", "PHASE", "FAULT", "REMEDY", "PODS LEFT", "PHASE AGE", "MESSAGE"}
 	if wide {
-		heads = append(heads[:len(heads)-1], "SESSION", "UNDELIVERED", "MESSAGE")
+		heads = append(heads[:len(heads)-1], "SESSION", "UNDELIVERED EVENTS", "MESSAGE")
 	}
 	rows := [][]string{heads}
 	for i := range list {
 		st := &list[i].Status
 		row := []string{list[i].Name, string(st.Phase), faultOf(&list[i]), remedyOf(st.Remediation), podsOf(st.Drain), since(s.env.Now(), st.PhaseChangedAt)}
 		if wide {
-			row = append(row, st.Session, fmt.Sprint(st.Undelivered))
+			row = append(row, st.Session, fmt.Sprint(st.UndeliveredChangeEvents))
 		}
 		rows = append(rows, append(row, st.Message))
 	}

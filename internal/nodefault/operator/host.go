@@ -163,7 +163,7 @@ const mostAcknowledged = 3
 // sameBut says whether a NodeFault is as it was, but for what the outbox writes.
 func sameBut(before, now *v1alpha1.NodeFault) bool {
 	then := before.Status.DeepCopy()
-	then.Deliveries, then.Undelivered, then.LastResendRequest = now.Status.Deliveries, now.Status.Undelivered, now.Status.LastResendRequest
+	then.SinkDeliveries, then.UndeliveredChangeEvents, then.LastResendRequest = now.Status.SinkDeliveries, now.Status.UndeliveredChangeEvents, now.Status.LastResendRequest
 	return before.UID == now.UID && before.Generation == now.Generation && before.DeletionTimestamp.IsZero() == now.DeletionTimestamp.IsZero() &&
 		equality.Semantic.DeepEqual(then, &now.Status)
 }
@@ -171,7 +171,7 @@ func sameBut(before, now *v1alpha1.NodeFault) bool {
 func (h hostFaults) writeStatus(ctx context.Context, before, after *v1alpha1.NodeFault, places map[string]v1alpha1.DeliveryStatus) error {
 	from, to := before.DeepCopy(), before.DeepCopy()
 	to.Status = *after.Status.DeepCopy()
-	to.Status.Deliveries, to.Status.Undelivered, to.Status.LastResendRequest = withPlaces(from.Status.Deliveries, places), from.Status.Undelivered, from.Status.LastResendRequest
+	to.Status.SinkDeliveries, to.Status.UndeliveredChangeEvents, to.Status.LastResendRequest = withPlaces(from.Status.SinkDeliveries, places), from.Status.UndeliveredChangeEvents, from.Status.LastResendRequest
 	if err := h.patch(ctx, to, client.MergeFromWithOptions(from, client.MergeFromWithOptimisticLock{}), true); err != nil {
 		return err
 	}
@@ -183,9 +183,9 @@ func (h hostFaults) writeStatus(ctx context.Context, before, after *v1alpha1.Nod
 // newPlaces are the places of sinks that had none before. They are written with
 // the first record that those sinks are owed.
 func newPlaces(before, after *v1alpha1.NodeFault) map[string]v1alpha1.DeliveryStatus {
-	places := maps.Clone(after.Status.Deliveries)
+	places := maps.Clone(after.Status.SinkDeliveries)
 	maps.DeleteFunc(places, func(name string, _ v1alpha1.DeliveryStatus) bool {
-		_, was := before.Status.Deliveries[name]
+		_, was := before.Status.SinkDeliveries[name]
 		return was
 	})
 	return places
@@ -286,9 +286,9 @@ func progress(p outbox.Progress) map[string]any {
 		}
 		sinks[name] = sink
 	}
-	status := map[string]any{"deliveries": sinks}
+	status := map[string]any{"sinkDeliveries": sinks}
 	if p.Untold >= 0 {
-		status["undelivered"] = p.Untold
+		status["undeliveredChangeEvents"] = p.Untold
 	}
 	if p.Resent != "" {
 		status["lastResendRequest"] = p.Resent

@@ -37,7 +37,7 @@ func TestProgressTakesAway(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			want := `{"deliveries":{"default":` + tc.want + `},"lastResendRequest":"x","undelivered":1}`
+			want := `{"lastResendRequest":"x","sinkDeliveries":{"default":` + tc.want + `},"undeliveredChangeEvents":1}`
 			if diff := cmp.Diff(want, string(got)); diff != "" {
 				t.Errorf("%s: (-want +got)\n%s", tc.reason, diff)
 			}

@@ -170,7 +170,7 @@ func (r *reconciler) step(ctx context.Context, t *turn) (moved bool, after time.
 	st.ObservedGeneration = t.fault.Generation
 	r.describe(&before.Status, st, s, t.now)
 	if st.LastSequence == before.Status.LastSequence { // nothing was added that a sink is owed
-		st.Deliveries = before.Status.Deliveries
+		st.SinkDeliveries = before.Status.SinkDeliveries
 	}
 	if equality.Semantic.DeepEqual(&before.Status, st) {
 		kept, err := r.cleanUp(ctx, t)
@@ -361,7 +361,7 @@ func (r *reconciler) cleanUp(ctx context.Context, t *turn) (time.Duration, error
 	if left := st.PhaseChangedAt.Add(r.cfg.TTL).Sub(t.now); left > 0 {
 		return left, nil
 	}
-	if st.Undelivered > 0 { // its sinks are waited for, until what they are to be told is too old
+	if st.UndeliveredChangeEvents > 0 { // its sinks are waited for, until what they are to be told is too old
 		return r.cfg.TTL, nil
 	}
 	if asked, err := r.asked(ctx, t.fault.Name); err != nil || asked {

@@ -25,7 +25,7 @@ func TestSentAgain(t *testing.T) {
 			r.sinks[0].answer(class)
 		}
 		r.look(t)
-		if d := b.fault.Status.Deliveries["pager"]; !slices.Equal(d.Rejected, []int64{1, 3}) {
+		if d := b.fault.Status.SinkDeliveries["pager"]; !slices.Equal(d.Rejected, []int64{1, 3}) {
 			t.Fatalf("refused %v", d.Rejected)
 		}
 		b.fault.Annotations = map[string]string{v1alpha1.AnnotationResend: "once"}
@@ -40,7 +40,7 @@ func TestSentAgain(t *testing.T) {
 			t.Errorf("sent again (-want +got):\n%s", diff)
 		}
 		st := b.fault.Status
-		if d := st.Deliveries["pager"]; !slices.Equal(d.Rejected, []int64{3}) || d.ProcessedSequence != 3 || st.LastResendRequest != "once" {
+		if d := st.SinkDeliveries["pager"]; !slices.Equal(d.Rejected, []int64{3}) || d.ProcessedSequence != 3 || st.LastResendRequest != "once" {
 			t.Errorf("written: %+v, resent %q", d, st.LastResendRequest)
 		}
 		r.look(t)
@@ -77,7 +77,7 @@ func TestSentAgainTwice(t *testing.T) {
 		if diff := cmp.Diff(want, r.sinks[0].sent); diff != "" {
 			t.Errorf("sent (-want +got):\n%s", diff)
 		}
-		d := b.fault.Status.Deliveries["pager"]
+		d := b.fault.Status.SinkDeliveries["pager"]
 		if !slices.Equal(d.Rejected, []int64{1, 2}) || d.ProcessedSequence != 3 {
 			t.Errorf("written: %+v", d)
 		}

@@ -140,15 +140,15 @@ func New(cfg Config, sinks []Sink, faults Faults, metrics *Metrics, wake func(na
 // are added, so that a sink is owed what is done from then on.
 func (o *Outbox) Enroll(st *v1alpha1.NodeFaultStatus, now time.Time) {
 	before := *st
-	st.Deliveries = maps.Clone(st.Deliveries)
+	st.SinkDeliveries = maps.Clone(st.SinkDeliveries)
 	for _, s := range o.sinks {
-		if _, is := st.Deliveries[s.Name]; is {
+		if _, is := st.SinkDeliveries[s.Name]; is {
 			continue
 		}
-		if st.Deliveries == nil {
-			st.Deliveries = map[string]v1alpha1.DeliveryStatus{}
+		if st.SinkDeliveries == nil {
+			st.SinkDeliveries = map[string]v1alpha1.DeliveryStatus{}
 		}
-		st.Deliveries[s.Name] = o.place(&before, s, now)
+		st.SinkDeliveries[s.Name] = o.place(&before, s, now)
 	}
 }
 
@@ -159,10 +159,10 @@ func (o *Outbox) place(st *v1alpha1.NodeFaultStatus, s Sink, now time.Time) v1al
 	switch {
 	case s.Replay:
 		first = 0
-	case !slices.ContainsFunc(slices.Collect(maps.Values(st.Deliveries)), hasPlace):
+	case !slices.ContainsFunc(slices.Collect(maps.Values(st.SinkDeliveries)), hasPlace):
 		// An earlier release gave no place to a sink that had taken nothing yet.
 		// Untold was how many records waited.
-		first -= int64(st.Undelivered)
+		first -= int64(st.UndeliveredChangeEvents)
 	}
 	for i := range st.History {
 		if r := &st.History[i]; r.Sequence >= first && now.Sub(r.At.Time) <= o.cfg.MaxAge {
@@ -187,7 +187,7 @@ func (o *Outbox) Reconcile(ctx context.Context, req reconcile.Request) (reconcil
 		return reconcile.Result{}, nil
 	}
 	p, after := o.look(ctx, f, o.now())
-	if len(p.Sinks) > 0 || p.Untold != f.Status.Undelivered || p.Resent != f.Status.LastResendRequest {
+	if len(p.Sinks) > 0 || p.Untold != f.Status.UndeliveredChangeEvents || p.Resent != f.Status.LastResendRequest {
 		// What a sink has answered is written down also while the process ends.
 		if err := o.faults.Delivered(context.WithoutCancel(ctx), f, p); err != nil {
 			return reconcile.Result{}, fmt.Errorf("write delivery state of NodeFault %q: %w", f.Name, err)
@@ -200,14 +200,14 @@ func (o *Outbox) Reconcile(ctx context.Context, req reconcile.Request) (reconcil
 // again.
 func (o *Outbox) look(ctx context.Context, f *v1alpha1.NodeFault, now time.Time) (p Progress, after time.Duration) {
 	p = Progress{Sinks: map[string]*v1alpha1.DeliveryStatus{}, Resent: f.Status.LastResendRequest}
-	for name := range f.Status.Deliveries {
+	for name := range f.Status.SinkDeliveries {
 		if !slices.ContainsFunc(o.sinks, func(s Sink) bool { return s.Name == name }) {
 			p.Sinks[name] = nil // it is told no more, and must not be waited for
 		}
 	}
 	done, expected := true, prompt
 	for _, s := range o.sinks {
-		before, known := f.Status.Deliveries[s.Name]
+		before, known := f.Status.SinkDeliveries[s.Name]
 		if !known && f.Status.LastSequence == 0 {
 			continue // it gets its place with the first record
 		}
@@ -227,8 +227,8 @@ func (o *Outbox) look(ctx context.Context, f *v1alpha1.NodeFault, now time.Time)
 		p.Resent = again
 	}
 	o.metrics.see(f.Name, p.Untold)
-	if p.Untold > f.Status.Undelivered && len(p.Sinks) == 0 && expected > 0 {
-		p.Untold, after = f.Status.Undelivered, sooner(after, expected)
+	if p.Untold > f.Status.UndeliveredChangeEvents && len(p.Sinks) == 0 && expected > 0 {
+		p.Untold, after = f.Status.UndeliveredChangeEvents, sooner(after, expected)
 	}
 	return p, after
 }
@@ -259,7 +259,7 @@ func (o *Outbox) advance(ctx context.Context, f *v1alpha1.NodeFault, s Sink, now
 		st = &state{uid: f.UID}
 		o.lines[l] = st
 	}
-	d, known := f.Status.Deliveries[s.Name]
+	d, known := f.Status.SinkDeliveries[s.Name]
 	switch {
 	case !known:
 		d = o.place(&f.Status, s, now)

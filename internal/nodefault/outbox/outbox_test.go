@@ -50,18 +50,18 @@ func (b *board) Delivered(_ context.Context, _ *v1alpha1.NodeFault, p outbox.Pro
 	}
 	b.writes++
 	st := &b.fault.Status
-	if st.Deliveries == nil {
-		st.Deliveries = map[string]v1alpha1.DeliveryStatus{}
+	if st.SinkDeliveries == nil {
+		st.SinkDeliveries = map[string]v1alpha1.DeliveryStatus{}
 	}
 	for name, d := range p.Sinks {
 		if d == nil {
-			delete(st.Deliveries, name)
+			delete(st.SinkDeliveries, name)
 			continue
 		}
-		st.Deliveries[name] = *d
+		st.SinkDeliveries[name] = *d
 	}
 	if st.LastResendRequest = p.Resent; p.Untold >= 0 {
-		st.Undelivered = p.Untold
+		st.UndeliveredChangeEvents = p.Untold
 	}
 	return nil
 }
@@ -133,9 +133,9 @@ func (b *board) open(t interface{ Fatal(...any) }, sinks ...outbox.Sink) *rig {
 // it is the first.
 func (b *board) openWith(t interface{ Fatal(...any) }, cfg outbox.Config, sinks ...outbox.Sink) *rig {
 	if b.box == nil {
-		b.fault.Status.Deliveries = map[string]v1alpha1.DeliveryStatus{}
+		b.fault.Status.SinkDeliveries = map[string]v1alpha1.DeliveryStatus{}
 		for _, s := range sinks {
-			b.fault.Status.Deliveries[s.Name] = v1alpha1.DeliveryStatus{EnabledAt: &metav1.Time{Time: time.Now()}}
+			b.fault.Status.SinkDeliveries[s.Name] = v1alpha1.DeliveryStatus{EnabledAt: &metav1.Time{Time: time.Now()}}
 		}
 	}
 	return b.openAnew(t, cfg, sinks...)
@@ -198,7 +198,7 @@ func TestInOrderOneAtATime(t *testing.T) {
 		if got := r.sinks[0].sent; len(got) != i+1 || got[i] != want {
 			t.Fatalf("sent %v, want %q as number %d", got, want, i+1)
 		}
-		if got := b.fault.Status.Undelivered; i > 0 && got != int32(3-i) {
+		if got := b.fault.Status.UndeliveredChangeEvents; i > 0 && got != int32(3-i) {
 			t.Errorf("%d are left, want %d", got, 3-i)
 		}
 		r.sinks[0].answer("")
@@ -207,8 +207,8 @@ func TestInOrderOneAtATime(t *testing.T) {
 		}
 	}
 	r.look(t)
-	if d := b.fault.Status.Deliveries["pager"]; d.ProcessedSequence != 3 || d.LastDeliveredAt == nil || b.fault.Status.Undelivered != 0 {
-		t.Errorf("written: %+v, untold %d", d, b.fault.Status.Undelivered)
+	if d := b.fault.Status.SinkDeliveries["pager"]; d.ProcessedSequence != 3 || d.LastDeliveredAt == nil || b.fault.Status.UndeliveredChangeEvents != 0 {
+		t.Errorf("written: %+v, untold %d", d, b.fault.Status.UndeliveredChangeEvents)
 	}
 	writes := b.writes
 	if after := r.look(t); after != 0 || b.writes != writes {
@@ -232,14 +232,14 @@ func TestOneWriteForAnAnswer(t *testing.T) {
 				if slow {
 					writes++
 					time.Sleep(after)
-					if after := r.look(t); after != 0 || b.fault.Status.Undelivered != 1 {
-						t.Errorf("without an answer %d are left, and it looks again after %s", b.fault.Status.Undelivered, after)
+					if after := r.look(t); after != 0 || b.fault.Status.UndeliveredChangeEvents != 1 {
+						t.Errorf("without an answer %d are left, and it looks again after %s", b.fault.Status.UndeliveredChangeEvents, after)
 					}
 				}
 				r.sinks[0].answer("")
 				r.look(t)
-				if b.writes != writes || b.fault.Status.Undelivered != 0 || b.fault.Status.Deliveries["pager"].ProcessedSequence != 1 {
-					t.Errorf("%d were written, want %d: %+v, %d are left", b.writes, writes, b.fault.Status.Deliveries, b.fault.Status.Undelivered)
+				if b.writes != writes || b.fault.Status.UndeliveredChangeEvents != 0 || b.fault.Status.SinkDeliveries["pager"].ProcessedSequence != 1 {
+					t.Errorf("%d were written, want %d: %+v, %d are left", b.writes, writes, b.fault.Status.SinkDeliveries, b.fault.Status.UndeliveredChangeEvents)
 				}
 			})
 		})
@@ -277,7 +277,7 @@ func TestWhatASinkDoes(t *testing.T) {
 				if diff := cmp.Diff(want, r.sinks[0].sent); diff != "" {
 					t.Errorf("%s (-want +got):\n%s", test.reason, diff)
 				}
-				d := b.fault.Status.Deliveries["pager"]
+				d := b.fault.Status.SinkDeliveries["pager"]
 				if diff := cmp.Diff(test.refused, d.Rejected); diff != "" {
 					t.Errorf("refused (-want +got):\n%s", diff)
 				}
@@ -307,7 +307,7 @@ func TestPatience(t *testing.T) {
 		b.tell("cordon", time.Now())
 		r := b.open(t, outbox.Sink{Name: "pager"})
 		var waits []time.Duration
-		for b.fault.Status.Deliveries["pager"].ProcessedSequence == 0 {
+		for b.fault.Status.SinkDeliveries["pager"].ProcessedSequence == 0 {
 			r.look(t)
 			if !r.sinks[0].answer(changeevent.ClassServerError) {
 				break
@@ -320,9 +320,9 @@ func TestPatience(t *testing.T) {
 		if waits[0] != time.Second || waits[1] != 2*time.Second || slices.Max(waits) != 5*time.Minute {
 			t.Errorf("waits %s, then %s, and %s at most", waits[0], waits[1], slices.Max(waits))
 		}
-		d := b.fault.Status.Deliveries["pager"]
-		if d.LastError != "expired" || !slices.Equal(d.Rejected, []int64{1}) || b.fault.Status.Undelivered != 0 {
-			t.Errorf("after 12 hours: %+v, untold %d", d, b.fault.Status.Undelivered)
+		d := b.fault.Status.SinkDeliveries["pager"]
+		if d.LastError != "expired" || !slices.Equal(d.Rejected, []int64{1}) || b.fault.Status.UndeliveredChangeEvents != 0 {
+			t.Errorf("after 12 hours: %+v, untold %d", d, b.fault.Status.UndeliveredChangeEvents)
 		}
 	})
 }
@@ -344,12 +344,12 @@ func TestSinksDoNotWaitForEachOther(t *testing.T) {
 	if diff := cmp.Diff([]string{"cordon"}, r.sinks[0].sent); diff != "" {
 		t.Errorf("one that hangs (-want +got):\n%s", diff)
 	}
-	if got := nodefault.Settled(&b.fault.Status); got != 3 && b.fault.Status.Undelivered != 3 {
-		t.Errorf("settled up to %d, untold %d", got, b.fault.Status.Undelivered)
+	if got := nodefault.Settled(&b.fault.Status); got != 3 && b.fault.Status.UndeliveredChangeEvents != 3 {
+		t.Errorf("settled up to %d, untold %d", got, b.fault.Status.UndeliveredChangeEvents)
 	}
 	again := b.open(t, outbox.Sink{Name: "pager"})
 	again.look(t)
-	if _, left := b.fault.Status.Deliveries["hangs"]; left {
+	if _, left := b.fault.Status.SinkDeliveries["hangs"]; left {
 		t.Error("a sink that is no longer there is waited for")
 	}
 }
@@ -412,8 +412,8 @@ func TestAtLeastOnceInOrder(t *testing.T) {
 		}
 		r.look(t)
 		flush()
-		if b.fault.Status.Undelivered != 0 {
-			t.Fatalf("%d are left of %v, taken %v", b.fault.Status.Undelivered, told, taken)
+		if b.fault.Status.UndeliveredChangeEvents != 0 {
+			t.Fatalf("%d are left of %v, taken %v", b.fault.Status.UndeliveredChangeEvents, told, taken)
 		}
 		next := 0
 		for _, a := range taken {

@@ -40,13 +40,13 @@ func TestWhereASinkBegins(t *testing.T) {
 		"New":        {reason: "it hears what is done from now on", want: "after"},
 		"Replay":     {reason: "somebody asked for it", replay: true, want: "a0 a1 a2 after"},
 		"ReplayOld":  {reason: "what is too old is not told, and no failure either", replay: true, ages: []time.Duration{13 * time.Hour, time.Hour, 0}, want: "a1 a2 after"},
-		"Earlier":    {reason: "an earlier release gave no place to a sink that waited", before: v1alpha1.NodeFaultStatus{Undelivered: 2}, want: "a1 a2 after"},
-		"EarlierToo": {reason: "also beside others", before: v1alpha1.NodeFaultStatus{Undelivered: 3, Deliveries: map[string]v1alpha1.DeliveryStatus{"other": {ProcessedSequence: 3}}}, want: "a0 a1 a2 after"},
+		"Earlier":    {reason: "an earlier release gave no place to a sink that waited", before: v1alpha1.NodeFaultStatus{UndeliveredChangeEvents: 2}, want: "a1 a2 after"},
+		"EarlierToo": {reason: "also beside others", before: v1alpha1.NodeFaultStatus{UndeliveredChangeEvents: 3, SinkDeliveries: map[string]v1alpha1.DeliveryStatus{"other": {ProcessedSequence: 3}}}, want: "a0 a1 a2 after"},
 		"BesideOthers": {
 			reason: "what others wait for is not for it", want: "after",
-			before: v1alpha1.NodeFaultStatus{Undelivered: 3, Deliveries: map[string]v1alpha1.DeliveryStatus{"other": {EnabledAt: &metav1.Time{}}}},
+			before: v1alpha1.NodeFaultStatus{UndeliveredChangeEvents: 3, SinkDeliveries: map[string]v1alpha1.DeliveryStatus{"other": {EnabledAt: &metav1.Time{}}}},
 		},
-		"HasOne": {reason: "it goes on", before: v1alpha1.NodeFaultStatus{Deliveries: map[string]v1alpha1.DeliveryStatus{"pager": {ProcessedSequence: 1}}}, want: "a1 a2 after"},
+		"HasOne": {reason: "it goes on", before: v1alpha1.NodeFaultStatus{SinkDeliveries: map[string]v1alpha1.DeliveryStatus{"pager": {ProcessedSequence: 1}}}, want: "a1 a2 after"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -59,14 +59,14 @@ func TestWhereASinkBegins(t *testing.T) {
 					}
 					b.tell(fmt.Sprintf("a%d", i), at)
 				}
-				b.fault.Status.Undelivered, b.fault.Status.Deliveries = test.before.Undelivered, test.before.Deliveries
+				b.fault.Status.UndeliveredChangeEvents, b.fault.Status.SinkDeliveries = test.before.UndeliveredChangeEvents, test.before.SinkDeliveries
 				r := b.openAnew(t, outbox.Config{}, outbox.Sink{Name: "pager", Replay: test.replay}, outbox.Sink{Name: "other"})
 				r.look(t)
 				b.tell("after", time.Now())
 				if got := strings.Join(r.drainAll(t, 0), " "); got != test.want {
 					t.Errorf("%s: it was sent %q, want %q", test.reason, got, test.want)
 				}
-				d := b.fault.Status.Deliveries["pager"]
+				d := b.fault.Status.SinkDeliveries["pager"]
 				if d.ProcessedSequence != 4 || d.EnabledAt == nil || len(d.Rejected) > 0 || d.Dropped > 0 {
 					t.Errorf("written: %+v", d)
 				}
@@ -105,11 +105,11 @@ func TestEveryRecordIsAccountedFor(t *testing.T) {
 			t.Errorf("%d records: %d count as dropped, want %d", n, got, want)
 		}
 		told := len(r.drainAll(t, 0))
-		d := b.fault.Status.Deliveries["waits"]
+		d := b.fault.Status.SinkDeliveries["waits"]
 		if int64(told)+d.Dropped != int64(n) || told < 64 && n >= 64 || d.ProcessedSequence != int64(n) {
 			t.Errorf("%d records: the sink was told %d, and %d count as dropped: %+v", n, told, d.Dropped, d)
 		}
-		if p := b.fault.Status.Deliveries["pager"]; p.Dropped != 0 || len(r.sinks[1].taken) != n {
+		if p := b.fault.Status.SinkDeliveries["pager"]; p.Dropped != 0 || len(r.sinks[1].taken) != n {
 			t.Errorf("%d records: the other sink was told %d, and %d count as dropped", n, len(r.sinks[1].taken), p.Dropped)
 		}
 	}
@@ -130,8 +130,8 @@ func TestSinkThatCannotWork(t *testing.T) {
 		time.Sleep(11 * time.Hour)
 		b.tell("a1", time.Now())
 		after := r.look(t)
-		if d := b.fault.Status.Deliveries["pager"]; d.LastError != "invalid_sink" || d.LastFailedAt == nil || d.ProcessedSequence != 0 || b.fault.Status.Undelivered != 2 || after == 0 {
-			t.Errorf("written: %+v, %d wait, and it looks again after %s", d, b.fault.Status.Undelivered, after)
+		if d := b.fault.Status.SinkDeliveries["pager"]; d.LastError != "invalid_sink" || d.LastFailedAt == nil || d.ProcessedSequence != 0 || b.fault.Status.UndeliveredChangeEvents != 2 || after == 0 {
+			t.Errorf("written: %+v, %d wait, and it looks again after %s", d, b.fault.Status.UndeliveredChangeEvents, after)
 		}
 		writes := b.writes
 		if r.look(t); b.writes != writes {
@@ -139,15 +139,15 @@ func TestSinkThatCannotWork(t *testing.T) {
 		}
 		time.Sleep(after)
 		r.look(t)
-		if d := b.fault.Status.Deliveries["pager"]; d.ProcessedSequence != 1 || len(d.Rejected) != 1 || b.fault.Status.Undelivered != 1 {
-			t.Errorf("after 12 hours: %+v, %d wait", d, b.fault.Status.Undelivered)
+		if d := b.fault.Status.SinkDeliveries["pager"]; d.ProcessedSequence != 1 || len(d.Rejected) != 1 || b.fault.Status.UndeliveredChangeEvents != 1 {
+			t.Errorf("after 12 hours: %+v, %d wait", d, b.fault.Status.UndeliveredChangeEvents)
 		}
 		r = b.openAnew(t, outbox.Config{}, outbox.Sink{Name: "pager"})
 		if diff := cmp.Diff([]string{"a1"}, r.drainAll(t, 0)); diff != "" {
 			t.Errorf("mended, it is sent (-want +got):\n%s", diff)
 		}
-		if d := b.fault.Status.Deliveries["pager"]; d.LastError != "" || b.fault.Status.Undelivered != 0 {
-			t.Errorf("mended: %+v, %d wait", d, b.fault.Status.Undelivered)
+		if d := b.fault.Status.SinkDeliveries["pager"]; d.LastError != "" || b.fault.Status.UndeliveredChangeEvents != 0 {
+			t.Errorf("mended: %+v, %d wait", d, b.fault.Status.UndeliveredChangeEvents)
 		}
 	})
 }
@@ -175,7 +175,7 @@ func TestDrain(t *testing.T) {
 				}
 				err := <-ended
 				r.look(t)
-				d, took := b.fault.Status.Deliveries["pager"], time.Since(began)
+				d, took := b.fault.Status.SinkDeliveries["pager"], time.Since(began)
 				if want := map[bool]int64{true: 1}[answered]; d.ProcessedSequence != want || (err == nil) != answered {
 					t.Errorf("the sink is at %d, want %d; it ends with %v", d.ProcessedSequence, want, err)
 				}
@@ -195,14 +195,14 @@ func TestDrain(t *testing.T) {
 func TestStatusFitsItsObject(t *testing.T) {
 	const limit, sinks = 1 << 20, 50 // etcd takes 1.5 MiB
 	long := func(n int) string { return strings.Repeat("x", n) }
-	st := &v1alpha1.NodeFaultStatus{NodeUID: "n", Deliveries: map[string]v1alpha1.DeliveryStatus{}}
+	st := &v1alpha1.NodeFaultStatus{NodeUID: "n", SinkDeliveries: map[string]v1alpha1.DeliveryStatus{}}
 	now := metav1.Now()
 	for i := range sinks {
 		d := v1alpha1.DeliveryStatus{EnabledAt: &now, LastDeliveredAt: &now, LastFailedAt: &now, LastError: string(changeevent.ClassUnauthorized)}
 		for k := range 16 {
 			d.Rejected = append(d.Rejected, 1<<40+int64(k))
 		}
-		st.Deliveries[fmt.Sprintf("%s%02d", long(61), i)] = d
+		st.SinkDeliveries[fmt.Sprintf("%s%02d", long(61), i)] = d
 	}
 	codes := make([]string, 16)
 	for i := range codes {

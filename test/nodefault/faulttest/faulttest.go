@@ -291,7 +291,7 @@ func (c *Cluster) Want(name, what string, is func(*v1alpha1.NodeFault) bool) *v1
 	var f *v1alpha1.NodeFault
 	controllertest.Eventually(c, func(ctx context.Context) (err error) {
 		if f, err = c.Fault(ctx, name); err == nil && !is(f) {
-			err = fmt.Errorf("node %q: want %s; %d faults, %s (%s), delivered %+v, %d untold", name, what, len(f.Spec.Faults), f.Status.Phase, f.Status.Message, f.Status.Deliveries, f.Status.Undelivered)
+			err = fmt.Errorf("node %q: want %s; %d faults, %s (%s), delivered %+v, %d untold", name, what, len(f.Spec.Faults), f.Status.Phase, f.Status.Message, f.Status.SinkDeliveries, f.Status.UndeliveredChangeEvents)
 		}
 		return err
 	})
