@@ -79,7 +79,7 @@ func TestLogIsNotFilled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log logged
 		cfg := once(&script{answer: answers(http.StatusNotFound)})
-		cfg.Logger, cfg.Shards = log.logger(), 1
+		cfg.Logger, cfg.MaxConcurrentRequests = log.logger(), 1
 		c := start(t, cfg)
 		send := func(n int) {
 			for range n {

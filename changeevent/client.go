@@ -105,9 +105,9 @@ func newClient(cfg Config) (*client, error) {
 	}
 	c.root, c.cancel = context.WithCancelCause(context.Background())
 	if cfg.SenderRetries { // events of a node come one by one, so any worker may take one
-		c.shards = []*shard{newShard(cfg.QueueSize*cfg.Shards, cfg.Shards)}
+		c.shards = []*shard{newShard(cfg.QueueSize*cfg.MaxConcurrentRequests, cfg.MaxConcurrentRequests)}
 	} else {
-		for range cfg.Shards {
+		for range cfg.MaxConcurrentRequests {
 			c.shards = append(c.shards, newShard(cfg.QueueSize, 1))
 		}
 	}

@@ -210,8 +210,8 @@ func TestSinkThatHangsHoldsNobodyUp(t *testing.T) {
 			t.Errorf("%d goroutines became %d", before, after)
 		}
 		s := statsOf(t, c)
-		if s.Pending > DefaultQueueSize+DefaultShards {
-			t.Errorf("%d events are held, want at most %d", s.Pending, DefaultQueueSize+DefaultShards)
+		if s.Pending > DefaultQueueSize+DefaultMaxConcurrentRequests {
+			t.Errorf("%d events are held, want at most %d", s.Pending, DefaultQueueSize+DefaultMaxConcurrentRequests)
 		}
 		if uint64(told.Load()) != s.Dropped || s.Dropped == 0 || s.LastErrorClass != ClassQueueFull {
 			t.Errorf("told of %d while %d had to make way", told.Load(), s.Dropped)
@@ -235,7 +235,7 @@ func TestOldestMakesWay(t *testing.T) {
 		}}
 		var log logged
 		cfg := enabled(sink)
-		cfg.Shards, cfg.QueueSize, cfg.Logger = 1, 3, log.logger()
+		cfg.MaxConcurrentRequests, cfg.QueueSize, cfg.Logger = 1, 3, log.logger()
 		c := start(t, cfg)
 		var told deliveries
 		send := func(id string) {
@@ -283,7 +283,7 @@ func TestContextIsForItsValuesAlone(t *testing.T) {
 		}}
 		var traces traceHandler
 		cfg := once(sink)
-		cfg.Timeout, cfg.Shards, cfg.Logger = 2*time.Second, 1, slog.New(&traces)
+		cfg.Timeout, cfg.MaxConcurrentRequests, cfg.Logger = 2*time.Second, 1, slog.New(&traces)
 		c := start(t, cfg)
 		var told deliveries
 		send := func(ctx context.Context) {

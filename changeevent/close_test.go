@@ -80,7 +80,7 @@ func TestClose(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				reg := prometheus.NewRegistry()
 				cfg := enabled(&script{answer: tc.answer})
-				cfg.Shards, cfg.Registerer = 1, reg
+				cfg.MaxConcurrentRequests, cfg.Registerer = 1, reg
 				if tc.change != nil {
 					tc.change(&cfg)
 				}

@@ -10,14 +10,14 @@ import (
 
 // Default values for zero fields of Config and Retry.
 const (
-	DefaultTimeout           = 10 * time.Second
-	DefaultShutdownTimeout   = 10 * time.Second
-	DefaultName              = "default"
-	DefaultShards            = 4
-	DefaultSenderRetryShards = 16   // with SenderRetries
-	DefaultQueueSize         = 1024 // of all shards together
-	DefaultMaxAge            = 12 * time.Hour
-	DefaultBatchWait         = time.Second // of FormatSlack
+	DefaultTimeout                          = 10 * time.Second
+	DefaultShutdownTimeout                  = 10 * time.Second
+	DefaultName                             = "default"
+	DefaultMaxConcurrentRequests            = 4
+	DefaultSenderRetryMaxConcurrentRequests = 16   // with SenderRetries
+	DefaultQueueSize                        = 1024 // events in all queues together
+	DefaultMaxAge                           = 12 * time.Hour
+	DefaultBatchWait                        = time.Second // of FormatSlack
 
 	DefaultRetryInitialInterval = time.Second
 	DefaultRetryMaxInterval     = 30 * time.Second
@@ -112,24 +112,27 @@ type Config struct {
 	// HMAC-SHA256 of that number, a dot and the body.
 	SigningKeyFile string
 
-	// QueueSize is the number of events that each shard can queue, in addition to
-	// the one being sent. If the queue is full, the oldest event is dropped. Zero
-	// means DefaultQueueSize divided by Shards.
+	// QueueSize is the number of events that each queue holds, in addition to the
+	// event that the client is sending. The client has one queue for each concurrent
+	// request. When a queue is full, the client drops the oldest event of the queue.
+	// Zero means DefaultQueueSize divided by MaxConcurrentRequests.
 	QueueSize int
 
-	// Shards is the maximum number of concurrent requests. All events of a node (or
-	// subject) belong to one shard, which sends them in order, unless SenderRetries
-	// is set. Zero means DefaultShards, DefaultSenderRetryShards with SenderRetries,
-	// or 1 with BatchWait.
-	Shards int
+	// MaxConcurrentRequests is the maximum number of concurrent requests, 1 to 64.
+	// All events of a node (or subject) are in one queue. The client sends them in
+	// order, unless SenderRetries is set. Zero means 1 with BatchWait,
+	// DefaultSenderRetryMaxConcurrentRequests with SenderRetries, and
+	// DefaultMaxConcurrentRequests otherwise.
+	MaxConcurrentRequests int
 
 	// SenderRetries leaves retries to the sender. The sender stores each event until
 	// OnDelivery reports the result, sends no other event of the same node or subject
 	// before, and sends the event again if the error is not permanent.
 	//
 	// The client then sends each event once, and a failed or slow request delays no
-	// other node: all Shards workers share one queue. Each failed attempt is counted
-	// as a failure; the event is counted when it is delivered or dropped.
+	// other node: all concurrent requests share one queue, whose size is the sum of
+	// their queues. Each failed attempt is counted as a failure; the event is counted
+	// when it is delivered or dropped.
 	SenderRetries bool
 
 	// Retry configures retries of failed requests.

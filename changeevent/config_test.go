@@ -41,7 +41,7 @@ func TestConfigIsRefused(t *testing.T) {
 		"Shutdown":       {"Close would wait for nothing", func(c *Config) { c.ShutdownTimeout = -1 }, "ShutdownTimeout"},
 		"Interval":       {"there is no such wait", func(c *Config) { c.Retry.InitialInterval = -1 }, "InitialInterval"},
 		"Attempts":       {"there are none below zero", func(c *Config) { c.Retry.MaxAttempts = -1 }, "MaxAttempts"},
-		"Shards":         {"connections are bounded", func(c *Config) { c.Shards = 65 }, "Shards"},
+		"Concurrency":    {"connections are bounded", func(c *Config) { c.MaxConcurrentRequests = 65 }, "MaxConcurrentRequests"},
 		"Queue":          {"memory is bounded", func(c *Config) { c.QueueSize = 1 << 20 }, "Queue"},
 		"Format":         {"a misspelt format is not the default one", func(c *Config) { c.Format = "pagerdoody" }, "unknown"},
 		"BatchWait":      {"there is no request for several", func(c *Config) { c.BatchWait = time.Second }, "BatchWait"},
@@ -94,7 +94,7 @@ func TestDefaults(t *testing.T) {
 			cfg:    Config{},
 			want: Config{
 				Name: "default", Source: SourceFaultQuarantine, Format: FormatJSON, Timeout: 10 * time.Second, ShutdownTimeout: 10 * time.Second,
-				Shards: 4, QueueSize: 256, MaxAge: 12 * time.Hour,
+				MaxConcurrentRequests: 4, QueueSize: 256, MaxAge: 12 * time.Hour,
 				Retry: Retry{InitialInterval: time.Second, MaxInterval: 30 * time.Second, MaxElapsedTime: 5 * time.Minute},
 			},
 		},
@@ -103,17 +103,17 @@ func TestDefaults(t *testing.T) {
 			cfg:    Config{Format: FormatSlack},
 			want: Config{
 				Name: "default", Source: SourceFaultQuarantine, Format: FormatSlack, Timeout: 10 * time.Second, ShutdownTimeout: 10 * time.Second,
-				Shards: 1, QueueSize: 1024, MaxAge: 12 * time.Hour, BatchWait: time.Second,
+				MaxConcurrentRequests: 1, QueueSize: 1024, MaxAge: 12 * time.Hour, BatchWait: time.Second,
 				Retry: Retry{InitialInterval: time.Second, MaxInterval: 30 * time.Second, MaxElapsedTime: 5 * time.Minute},
 			},
 		},
 		"Grafana": {
 			reason: "the token of a service account is a bearer's",
-			cfg:    Config{Format: FormatGrafana, AuthToken: "t", Shards: 2},
+			cfg:    Config{Format: FormatGrafana, AuthToken: "t", MaxConcurrentRequests: 2},
 			want: Config{
 				Name: "default", Source: SourceFaultQuarantine, Format: FormatGrafana, Timeout: 10 * time.Second, ShutdownTimeout: 10 * time.Second,
 				AuthHeader: "Authorization", AuthScheme: "Bearer", AuthToken: "t",
-				Shards: 2, QueueSize: 512, MaxAge: 12 * time.Hour,
+				MaxConcurrentRequests: 2, QueueSize: 512, MaxAge: 12 * time.Hour,
 				Retry: Retry{InitialInterval: time.Second, MaxInterval: 30 * time.Second, MaxElapsedTime: 5 * time.Minute},
 			},
 		},
@@ -123,7 +123,7 @@ func TestDefaults(t *testing.T) {
 			want: Config{
 				Name: "default", Source: SourceFaultQuarantine, Format: FormatDatadog, Timeout: time.Second, ShutdownTimeout: 10 * time.Second,
 				AuthHeader: "Dd-Api-Key", AuthToken: "t",
-				Shards: 4, QueueSize: 256, MaxAge: 12 * time.Hour,
+				MaxConcurrentRequests: 4, QueueSize: 256, MaxAge: 12 * time.Hour,
 				Retry: Retry{MaxAttempts: 1, InitialInterval: time.Second, MaxInterval: 30 * time.Second, MaxElapsedTime: 5 * time.Minute},
 			},
 		},
@@ -132,7 +132,7 @@ func TestDefaults(t *testing.T) {
 			cfg:    Config{Format: FormatPagerDuty, AuthToken: strings.Repeat("k", 32)},
 			want: Config{
 				Name: "default", Source: SourceFaultQuarantine, Format: FormatPagerDuty, Timeout: 10 * time.Second, ShutdownTimeout: 10 * time.Second,
-				RoutingKey: Secret(strings.Repeat("k", 32)), Shards: 4, QueueSize: 256, MaxAge: 12 * time.Hour,
+				RoutingKey: Secret(strings.Repeat("k", 32)), MaxConcurrentRequests: 4, QueueSize: 256, MaxAge: 12 * time.Hour,
 				Retry: Retry{InitialInterval: time.Second, MaxInterval: 30 * time.Second, MaxElapsedTime: 5 * time.Minute},
 			},
 		},

@@ -167,7 +167,7 @@ func TestSecretsAreNotTold(t *testing.T) {
 			return resp, nil
 		}}
 		cfg := once(sink)
-		cfg.Shards, cfg.Endpoint, cfg.AuthScheme, cfg.AuthToken, cfg.Logger = 1, "https://hooks.example.com/services/hunter2", "Bearer", "hunter3", log.logger()
+		cfg.MaxConcurrentRequests, cfg.Endpoint, cfg.AuthScheme, cfg.AuthToken, cfg.Logger = 1, "https://hooks.example.com/services/hunter2", "Bearer", "hunter3", log.logger()
 		c := start(t, cfg)
 		for range 4 {
 			c.SendChangeEvent(t.Context(), ChangeEvent{Action: ActionCordon})

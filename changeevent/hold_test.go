@@ -160,7 +160,9 @@ func TestTLSTries(t *testing.T) {
 // if the client is closed meanwhile or it would be too old.
 func TestHoldOfAnother(t *testing.T) {
 	const hold, soon, later = time.Hour, 10 * time.Millisecond, 20 * time.Millisecond
-	gather := func(c *Config) { c.Format, c.BatchWait, c.Shards = FormatCloudEventsBatch, time.Second, 4 }
+	gather := func(c *Config) {
+		c.Format, c.BatchWait, c.MaxConcurrentRequests = FormatCloudEventsBatch, time.Second, 4
+	}
 	cases := map[string]struct {
 		reason string
 		config func(*Config)

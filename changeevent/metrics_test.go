@@ -19,7 +19,7 @@ func TestMetricsAsTheDecisionRecordHasThem(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	sink := &script{answer: answers(http.StatusOK, http.StatusForbidden)}
 	cfg := once(sink)
-	cfg.Registerer, cfg.Shards = reg, 1
+	cfg.Registerer, cfg.MaxConcurrentRequests = reg, 1
 	c := start(t, cfg)
 	for range 2 {
 		c.SendChangeEvent(t.Context(), ChangeEvent{Action: ActionCordon})
@@ -84,7 +84,7 @@ func TestGaugesSayHowASinkStands(t *testing.T) {
 			}
 		}
 		cfg := enabled(&script{answer: after(10*time.Second, http.StatusOK)})
-		cfg.Registerer, cfg.Name, cfg.Shards, cfg.Timeout, cfg.ShutdownTimeout = reg, "pager", 1, time.Minute, time.Minute
+		cfg.Registerer, cfg.Name, cfg.MaxConcurrentRequests, cfg.Timeout, cfg.ShutdownTimeout = reg, "pager", 1, time.Minute, time.Minute
 		c := start(t, cfg)
 		want("nothing yet", 0, 0, 0)
 		c.SendChangeEvent(t.Context(), ChangeEvent{Action: ActionCordon})
@@ -156,7 +156,7 @@ func TestNothingIsLostCountOf(t *testing.T) {
 			}}
 			reg := prometheus.NewRegistry()
 			cfg := enabled(sink)
-			cfg.Registerer, cfg.Shards, cfg.QueueSize, cfg.Format = reg, shards, queue, format
+			cfg.Registerer, cfg.MaxConcurrentRequests, cfg.QueueSize, cfg.Format = reg, shards, queue, format
 			c := start(t, cfg)
 			told := map[string]int{}
 			var d deliveries

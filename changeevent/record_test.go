@@ -133,7 +133,7 @@ func TestProductIsASetting(t *testing.T) {
 func TestStrictSink(t *testing.T) {
 	sink := newWire(t)
 	client, err := changeevent.NewClient(changeevent.Config{
-		Enabled: true, Endpoint: sink.URL + "/changes", ClusterName: "my-cluster-name", AuthToken: "t", BaseFieldsOnly: true, Shards: 1,
+		Enabled: true, Endpoint: sink.URL + "/changes", ClusterName: "my-cluster-name", AuthToken: "t", BaseFieldsOnly: true, MaxConcurrentRequests: 1,
 		Links: []changeevent.LinkTemplate{{Href: "https://runbooks.example.com/{action}"}},
 	})
 	if err != nil {

@@ -36,7 +36,7 @@ func TestNoNodeWaitsForAnother(t *testing.T) {
 		cfg.Timeout = time.Hour
 		c := start(t, cfg)
 		var sick, told deliveries
-		for i := range DefaultSenderRetryShards - 1 {
+		for i := range DefaultSenderRetryMaxConcurrentRequests - 1 {
 			c.SendChangeEvent(t.Context(), ChangeEvent{ID: "sick" + strconv.Itoa(i), Action: ActionCordon, NodeName: "s" + strconv.Itoa(i), OnDelivery: sick.add})
 		}
 		for i := range nodes {
@@ -47,11 +47,11 @@ func TestNoNodeWaitsForAnother(t *testing.T) {
 			t.Errorf("%d of %d events are delivered while some hang, and %d of those that hang", got, nodes, len(sick.got()))
 		}
 		time.Sleep(time.Minute)
-		if s := statsOf(t, c); s.Pending != DefaultSenderRetryShards-1 || s.OldestPendingAge != time.Minute {
+		if s := statsOf(t, c); s.Pending != DefaultSenderRetryMaxConcurrentRequests-1 || s.OldestPendingAge != time.Minute {
 			t.Errorf("%d are pending, the oldest for %s", s.Pending, s.OldestPendingAge)
 		}
 		time.Sleep(time.Hour)
-		if got := len(sick.got()); got != DefaultSenderRetryShards-1 {
+		if got := len(sick.got()); got != DefaultSenderRetryMaxConcurrentRequests-1 {
 			t.Errorf("%d of those that hang are given up", got)
 		}
 	})

@@ -15,8 +15,8 @@ import (
 
 // The bounds of what a client holds and opens.
 const (
-	maxShards = 64
-	maxQueue  = 1 << 16
+	maxConcurrentRequests = 64
+	maxQueue              = 1 << 16
 )
 
 // resolve checks a configuration that is enabled, and fills in what it leaves
@@ -65,21 +65,21 @@ func resolveNumbers(cfg *Config) error {
 	if cfg.BatchWait > 0 && dialectOf(cfg.Format).batch == 1 {
 		return fmt.Errorf("BatchWait is not supported: format %q has one event per request", cfg.Format)
 	}
-	if cfg.Shards == 0 {
+	if cfg.MaxConcurrentRequests == 0 {
 		switch {
 		case cfg.BatchWait > 0:
-			cfg.Shards = 1
+			cfg.MaxConcurrentRequests = 1
 		case cfg.SenderRetries:
-			cfg.Shards = DefaultSenderRetryShards
+			cfg.MaxConcurrentRequests = DefaultSenderRetryMaxConcurrentRequests
 		default:
-			cfg.Shards = DefaultShards
+			cfg.MaxConcurrentRequests = DefaultMaxConcurrentRequests
 		}
 	}
-	if cfg.Shards < 1 || cfg.Shards > maxShards {
-		return fmt.Errorf("field Shards (concurrent requests) is %d, must be 1 to %d", cfg.Shards, maxShards)
+	if cfg.MaxConcurrentRequests < 1 || cfg.MaxConcurrentRequests > maxConcurrentRequests {
+		return fmt.Errorf("field MaxConcurrentRequests is %d, must be 1 to %d", cfg.MaxConcurrentRequests, maxConcurrentRequests)
 	}
 	if cfg.QueueSize == 0 {
-		cfg.QueueSize = DefaultQueueSize / cfg.Shards
+		cfg.QueueSize = DefaultQueueSize / cfg.MaxConcurrentRequests
 	}
 	if cfg.QueueSize < 1 || cfg.QueueSize > maxQueue {
 		return fmt.Errorf("QueueSize is %d, must be 1 to %d", cfg.QueueSize, maxQueue)

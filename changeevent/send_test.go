@@ -68,7 +68,7 @@ func TestPanicCostsOneEvent(t *testing.T) {
 	}}
 	var log logged
 	cfg := enabled(sink)
-	cfg.Shards, cfg.Logger = 1, log.logger()
+	cfg.MaxConcurrentRequests, cfg.Logger = 1, log.logger()
 	c := start(t, cfg)
 	var told deliveries
 	for range 2 {
@@ -173,7 +173,7 @@ func TestSendAllocatesNothingOfItsOwn(t *testing.T) {
 	release := make(chan struct{})
 	sink := &script{answer: func(int, *http.Request) (*http.Response, error) { <-release; return status(http.StatusOK), nil }}
 	cfg := enabled(sink)
-	cfg.Shards, cfg.QueueSize = 1, 64
+	cfg.MaxConcurrentRequests, cfg.QueueSize = 1, 64
 	c := start(t, cfg)
 	e := ChangeEvent{Action: ActionCordon, NodeName: "n", CheckName: "c", ErrorCode: "e", Message: "m"}
 	for range 200 { // the queue has grown, and overflows

@@ -210,7 +210,7 @@ func TestGuard(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tr, err := newTransport(Config{Timeout: time.Minute, Shards: 1})
+	tr, err := newTransport(Config{Timeout: time.Minute, MaxConcurrentRequests: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -247,7 +247,7 @@ func TestGuard(t *testing.T) {
 // address by plain http, and that this lets nothing else through.
 func TestAllowedHost(t *testing.T) {
 	const service = "fleet-api.fleet-system:8080"
-	cfg := Config{Timeout: time.Minute, Shards: 1, AllowHosts: []string{service}}
+	cfg := Config{Timeout: time.Minute, MaxConcurrentRequests: 1, AllowHosts: []string{service}}
 	tr, err := newTransport(cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -313,8 +313,8 @@ func TestConnectionsAreFew(t *testing.T) {
 		c.SendChangeEvent(t.Context(), ChangeEvent{Action: ActionCordon, NodeName: fmt.Sprint(i)})
 	}
 	stop(t, c)
-	if n := opened.Load(); n > DefaultShards {
-		t.Errorf("%d connections for 500 events, want at most %d", n, DefaultShards)
+	if n := opened.Load(); n > DefaultMaxConcurrentRequests {
+		t.Errorf("%d connections for 500 events, want at most %d", n, DefaultMaxConcurrentRequests)
 	}
 }
 
@@ -374,7 +374,7 @@ func TestCloseEndsConnections(t *testing.T) {
 	for _, endpoint := range []string{"http://" + addr, "https://" + addr} {
 		reg := prometheus.NewRegistry()
 		cfg := genuine(endpoint)
-		cfg.ShutdownTimeout, cfg.Timeout, cfg.Registerer, cfg.Shards = 20*time.Millisecond, time.Hour, reg, 1
+		cfg.ShutdownTimeout, cfg.Timeout, cfg.Registerer, cfg.MaxConcurrentRequests = 20*time.Millisecond, time.Hour, reg, 1
 		c := start(t, cfg)
 		c.SendChangeEvent(t.Context(), ChangeEvent{Action: ActionCordon})
 		if err := c.Close(); err == nil {

@@ -138,7 +138,7 @@ func TestWaitingIsBounded(t *testing.T) {
 				var told deliveries
 				sink, reg := new(script), prometheus.NewRegistry()
 				cfg := enabled(sink)
-				cfg.AuthTokenFile, cfg.Shards, cfg.QueueSize, cfg.MaxAge, cfg.Registerer, cfg.Logger = file, 1, 4, time.Hour, reg, log.logger()
+				cfg.AuthTokenFile, cfg.MaxConcurrentRequests, cfg.QueueSize, cfg.MaxAge, cfg.Registerer, cfg.Logger = file, 1, 4, time.Hour, reg, log.logger()
 				c := start(t, cfg)
 				sendMany(t, c, 6, &told)
 				time.Sleep(tc.wait)

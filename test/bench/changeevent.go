@@ -27,7 +27,7 @@ const (
 	changeSenders = 64
 	changeSends   = 20_000 // of each sender
 	changeFlight  = 256    // delivered_vs_raw keeps so many on their way
-	changeConns   = changeevent.DefaultShards
+	changeConns   = changeevent.DefaultMaxConcurrentRequests
 	changeFor     = 2 * time.Second
 	changeRounds  = 5
 )
