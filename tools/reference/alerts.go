@@ -58,7 +58,7 @@ func combinations() []struct {
 		{[]string{"SentinelNoSuccessfulPoll", "SentinelAPIErrors"}, "The fleet API is unreachable or fails."},
 		{[]string{"SentinelNoSuccessfulPoll", "SentinelBrokerErrors"}, "The broker is unreachable or rejects events."},
 		{[]string{"SentinelConfigLoadErrors", "SentinelReplicaFenced"}, "The Kubernetes API server is unreachable."},
-		{[]string{"ClusterWorkerDatabaseErrors", "FleetAPIErrors"}, "The database is down or overloaded."},
+		{[]string{"ClusterWorkerClusterCountFailing", "FleetAPIErrors"}, "The database is down or overloaded."},
 		{[]string{"ClusterWorkerGardenerDown", "ClusterWorkerShootWatchErrors"}, "Gardener, or the network path to it, is down."},
 		{[]string{"ExecutionAuditDelayed", "ExecutionControllerMissing"}, "The database is down. An execution controller that starts without it is not ready."},
 		{[]string{"NodeFaultBudgetExhausted", "NodeFaultStuck"}, "Many nodes share a cause that a reboot does not fix."},

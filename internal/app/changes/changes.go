@@ -98,7 +98,7 @@ func New(cfg Config, source string, p *process.Process, options ...Option) (*Sin
 		}
 		s.list = append(s.list, Sink{c.Name, client, c.wants})
 	}
-	if err := p.Metrics.Register(usable{s}); err != nil {
+	if err := p.Metrics.Register(sinkConfigValid{s}); err != nil {
 		return nil, errors.Join(fmt.Errorf("register metrics of change event sinks: %w", err), s.closeAll())
 	}
 	s.close = sync.OnceValue(s.closeAll)
@@ -251,7 +251,7 @@ func Describe(reg prometheus.Registerer) error {
 	if err != nil {
 		return err
 	}
-	err = reg.Register(usable{&Sinks{}})
+	err = reg.Register(sinkConfigValid{&Sinks{}})
 	if _, there := errors.AsType[prometheus.AlreadyRegisteredError](err); there {
 		err = nil
 	}

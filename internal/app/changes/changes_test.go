@@ -196,7 +196,7 @@ func TestBroken(t *testing.T) {
 			if each := s.Each(); len(each) != 1 || each[0].Client != nil || each[0].Name != changes.DefaultSink {
 				t.Errorf("%s: the sinks are %+v, want one without a client", tc.reason, each)
 			}
-			wantUsable(t, p, map[string]float64{changes.DefaultSink: 0})
+			wantConfigValid(t, p, map[string]float64{changes.DefaultSink: 0})
 		})
 	}
 
@@ -206,7 +206,7 @@ func TestBroken(t *testing.T) {
 	s, p, _ := newSinks(t, cfg)
 	s.SendChangeEvent(t.Context(), cordon)
 	good.next(t)
-	wantUsable(t, p, map[string]float64{changes.DefaultSink: 0, "good": 1})
+	wantConfigValid(t, p, map[string]float64{changes.DefaultSink: 0, "good": 1})
 	shown := debug(t, s)
 	for _, want := range []string{`"invalidSinks"`, `"sink": "default"`, `"sink": "good"`} {
 		if !strings.Contains(shown, want) {
@@ -245,12 +245,12 @@ func TestMissingFile(t *testing.T) {
 	if err := testutil.GatherAndCompare(p.Metrics, strings.NewReader(metric), "fleetloop_change_events_sink_file_unreadable"); err != nil {
 		t.Error(err)
 	}
-	wantUsable(t, p, map[string]float64{changes.DefaultSink: 0})
+	wantConfigValid(t, p, map[string]float64{changes.DefaultSink: 0})
 	if err := os.WriteFile(file, []byte("token"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	place.next(t)
-	wantUsable(t, p, map[string]float64{changes.DefaultSink: 1})
+	wantConfigValid(t, p, map[string]float64{changes.DefaultSink: 1})
 }
 
 // TestNames holds that sinks can be told apart, by what metrics and NodeFaults

@@ -10,8 +10,8 @@ import (
 	"github.com/fleetloop/fleetloop/internal/app/process"
 )
 
-// wantUsable holds which sinks a process says that it can tell anything.
-func wantUsable(t *testing.T, p *process.Process, want map[string]float64) {
+// wantConfigValid holds which sinks a process reports with a valid configuration.
+func wantConfigValid(t *testing.T, p *process.Process, want map[string]float64) {
 	t.Helper()
 	families, err := p.Metrics.Gather()
 	if err != nil {
@@ -19,14 +19,14 @@ func wantUsable(t *testing.T, p *process.Process, want map[string]float64) {
 	}
 	got := map[string]float64{}
 	for _, f := range families {
-		if f.GetName() == "fleetloop_change_events_sink_usable" {
+		if f.GetName() == "fleetloop_change_events_sink_config_valid" {
 			for _, m := range f.GetMetric() {
 				got[m.GetLabel()[0].GetValue()] = m.GetGauge().GetValue()
 			}
 		}
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("usable sinks (-want +got):\n%s", diff)
+		t.Errorf("sinks with a valid configuration (-want +got):\n%s", diff)
 	}
 }
 

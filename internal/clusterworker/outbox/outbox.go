@@ -110,8 +110,8 @@ func New(deps Deps) (*Outbox, error) {
 	o := &Outbox{
 		deps: deps, wake: make(chan struct{}, 1), inFlight: map[int64]Pending{},
 		givenUp: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "fleetloop_clusterworker_change_events_dropped_total",
-			Help: "Total number of change events dropped without delivery to a sink, by error: rejected for their content, or expired.",
+			Name: "fleetloop_clusterworker_change_events_undeliverable_total",
+			Help: "Total number of change events that a sink did not receive and that the cluster-worker does not retry, by error: rejected for their content (client_error, encode), or older than 12 hours (expired).",
 		}, []string{"error"}),
 		sending: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "fleetloop_clusterworker_change_events_in_flight",

@@ -258,7 +258,7 @@ func sum(t *testing.T, reg *prometheus.Registry) float64 {
 	}
 	n := 0.0
 	for _, f := range families {
-		if f.GetName() != "fleetloop_clusterworker_change_events_dropped_total" {
+		if f.GetName() != "fleetloop_clusterworker_change_events_undeliverable_total" {
 			continue
 		}
 		for _, m := range f.GetMetric() {

@@ -131,29 +131,29 @@ func repairs() map[string][]scenario {
 		"NodeFaultRepairsFailing": {
 			{
 				reason: "three of four reboots time out",
-				series: "  fleetloop_node_actions_total" + janitor + ",action=\"reboot\",result=\"timeout\"} 0+0.3x300\n  fleetloop_node_actions_total" + janitor + ",action=\"reboot\",result=\"succeeded\"} 0+0.1x300\n",
+				series: "  fleetloop_janitor_actions_total" + janitor + ",action=\"reboot\",result=\"timeout\"} 0+0.3x300\n  fleetloop_janitor_actions_total" + janitor + ",action=\"reboot\",result=\"succeeded\"} 0+0.1x300\n",
 				want:   map[int][]alert{4: nil, 120: {{labels: ofJanitor("action", "reboot"), summary: "75% of the reboot actions on nodes failed in the last 6 hours."}}},
 			},
 			{
 				reason: "one fails, which says little, and many succeed",
-				series: "  fleetloop_node_actions_total" + janitor + ",action=\"terminate\",result=\"failed\"} 0x9 1x300\n  fleetloop_node_actions_total" + janitor + ",action=\"reboot\",result=\"succeeded\"} 0+1x300\n  fleetloop_node_actions_total" + janitor + ",action=\"reboot\",result=\"failed\"} 0+0.2x300\n",
+				series: "  fleetloop_janitor_actions_total" + janitor + ",action=\"terminate\",result=\"failed\"} 0x9 1x300\n  fleetloop_janitor_actions_total" + janitor + ",action=\"reboot\",result=\"succeeded\"} 0+1x300\n  fleetloop_janitor_actions_total" + janitor + ",action=\"reboot\",result=\"failed\"} 0+0.2x300\n",
 				want:   map[int][]alert{60: nil, 200: nil},
 			},
 		},
 		"NodeFaultProviderErrors": {
 			{
 				reason: "each request is answered with an error",
-				series: "  fleetloop_node_action_provider_requests_total" + janitor + ",action=\"reboot\",result=\"error\"} 0x5 0+2x60\n",
+				series: "  fleetloop_janitor_action_provider_requests_total" + janitor + ",action=\"reboot\",result=\"error\"} 0x5 0+2x60\n",
 				want:   map[int][]alert{5: nil, 30: {{labels: ofJanitor(), summary: "The provider that reboots or terminates nodes returns errors."}}},
 			},
 			{
 				reason: "nobody can say how far it is",
-				series: "  fleetloop_node_action_status_checks_failed_total" + janitor + "} 0+2x60\n",
+				series: "  fleetloop_janitor_action_status_checks_failed_total" + janitor + "} 0+2x60\n",
 				want:   map[int][]alert{30: {{labels: ofJanitor(), summary: "The provider that reboots or terminates nodes returns errors."}}},
 			},
 			{
 				reason: "a person is waited for, and one request went wrong",
-				series: "  fleetloop_node_action_provider_requests_total" + janitor + ",action=\"reboot\",result=\"pending\"} 0+6x60\n  fleetloop_node_action_provider_requests_total" + janitor + ",action=\"reboot\",result=\"error\"} 0x9 1x60\n",
+				series: "  fleetloop_janitor_action_provider_requests_total" + janitor + ",action=\"reboot\",result=\"pending\"} 0+6x60\n  fleetloop_janitor_action_provider_requests_total" + janitor + ",action=\"reboot\",result=\"error\"} 0x9 1x60\n",
 				want:   map[int][]alert{30: nil},
 			},
 		},
@@ -222,11 +222,11 @@ func changeEvents() map[string][]scenario {
 				want:   map[int][]alert{12: nil, 20: nil},
 			},
 		},
-		"ChangeEventsSinkUnusable": {
+		"ChangeEventsSinkConfigInvalid": {
 			{
 				reason: "the URL of one sink cannot work, and then it is mended; the other is well",
-				series: "  fleetloop_change_events_sink_usable" + worker + ",sink=\"chat\"} 0x9 1x20\n" +
-					"  fleetloop_change_events_sink_usable" + worker + ",sink=\"default\"} 1x30\n",
+				series: "  fleetloop_change_events_sink_config_valid" + worker + ",sink=\"chat\"} 0x9 1x20\n" +
+					"  fleetloop_change_events_sink_config_valid" + worker + ",sink=\"default\"} 1x30\n",
 				want: map[int][]alert{
 					4:  nil,
 					5:  {{labels: of("sink", "chat"), summary: "cluster-worker sends no change events to the sink chat, because its configuration is invalid."}},
@@ -235,14 +235,14 @@ func changeEvents() map[string][]scenario {
 			},
 			{
 				reason: "its Secret is not there, which another alert says",
-				series: "  fleetloop_change_events_sink_usable" + worker + ",sink=\"default\"} 0x30\n" +
+				series: "  fleetloop_change_events_sink_config_valid" + worker + ",sink=\"default\"} 0x30\n" +
 					"  fleetloop_change_events_sink_file_unreadable" + worker + ",sink=\"default\",file=\"auth_token\"} 1x30\n",
 				want: map[int][]alert{20: nil},
 			},
 			{
 				reason: "one of two replicas has the wrong settings",
-				series: "  fleetloop_change_events_sink_usable" + worker + ",sink=\"default\"} 1x30\n" +
-					"  fleetloop_change_events_sink_usable" + strings.Replace(worker, `"a"`, `"b"`, 1) + ",sink=\"default\"} 0x30\n",
+				series: "  fleetloop_change_events_sink_config_valid" + worker + ",sink=\"default\"} 1x30\n" +
+					"  fleetloop_change_events_sink_config_valid" + strings.Replace(worker, `"a"`, `"b"`, 1) + ",sink=\"default\"} 0x30\n",
 				want: map[int][]alert{20: {{labels: of("sink", "default"), summary: "cluster-worker sends no change events to the sink default, because its configuration is invalid."}}},
 			},
 		},

@@ -33,7 +33,7 @@ func worker() map[string][]scenario {
 `,
 				want: map[int][]alert{
 					8:  nil,
-					9:  {{labels: service(), summary: "Gardener is unavailable to 2 cluster-worker pods."}},
+					9:  {{labels: service(), summary: "Gardener is unavailable. Number of affected cluster-worker pods: 2."}},
 					26: nil,
 				},
 			},
@@ -43,7 +43,7 @@ func worker() map[string][]scenario {
   fleetloop_clusterworker_circuit_breaker_open{namespace="fleet",job="cluster-worker",instance="a"} 1x20
   fleetloop_clusterworker_circuit_breaker_open{namespace="fleet",job="cluster-worker",instance="b"} 0x20
 `,
-				want: map[int][]alert{5: {{labels: service(), summary: "Gardener is unavailable to 1 cluster-worker pods."}}},
+				want: map[int][]alert{5: {{labels: service(), summary: "Gardener is unavailable. Number of affected cluster-worker pods: 1."}}},
 			},
 			{
 				reason: "it was updated, and away for four minutes",
@@ -105,7 +105,7 @@ func worker() map[string][]scenario {
 				want: map[int][]alert{20: nil, 40: nil},
 			},
 		},
-		"ClusterWorkerDatabaseErrors": {
+		"ClusterWorkerClusterCountFailing": {
 			{
 				reason: "no count succeeds",
 				series: `  fleetloop_clusterworker_cluster_count_errors_total{namespace="fleet",job="cluster-worker",instance="a"} 0+2x30
@@ -128,7 +128,7 @@ func worker() map[string][]scenario {
 `,
 				want: map[int][]alert{
 					4:  nil,
-					5:  {{labels: service(), summary: "The LISTEN connection of 1 cluster-worker pods is down."}},
+					5:  {{labels: service(), summary: "Number of cluster-worker pods without a LISTEN connection to PostgreSQL: 1."}},
 					21: nil,
 				},
 			},
