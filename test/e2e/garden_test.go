@@ -184,7 +184,7 @@ func TestPreflight(t *testing.T) {
 	if code := good.cmd.ProcessState.ExitCode(); code != 0 {
 		t.Errorf("it ended with %d", code)
 	}
-	for _, want := range []string{"ok", "1 clusters checked, 0 would be rejected"} {
+	for _, want := range []string{"ok", "clusters checked: 1, would be rejected: 0"} {
 		if err := good.log.mentions(want); err != nil {
 			t.Error(err)
 		}

@@ -274,13 +274,13 @@ func TestPreflight(t *testing.T) {
 	if err := c.Wait(t); err == nil {
 		t.Error("a cluster would be refused, and it ended well")
 	}
-	for _, want := range []string{"error   cluster bad (" + bad + "): ", "spec.version", "2 clusters checked, 1 would be rejected"} {
+	for _, want := range []string{"error   cluster bad (" + bad + "): ", "spec.version", "clusters checked: 2, would be rejected: 1"} {
 		if !strings.Contains(c.Stdout.String(), want) {
 			t.Errorf("it lacks %q:\n%s", want, c.Stdout.String())
 		}
 	}
 	c = start(t, env, "preflight", "good")
-	if err := c.Wait(t); err != nil || !strings.Contains(c.Stdout.String(), "1 clusters checked, 0 would be rejected") {
+	if err := c.Wait(t); err != nil || !strings.Contains(c.Stdout.String(), "clusters checked: 1, would be rejected: 0") {
 		t.Errorf("the good one alone: %v:\n%s", err, c.Stdout.String())
 	}
 	c = start(t, env, "preflight", "nobody")

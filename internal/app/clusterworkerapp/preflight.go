@@ -197,7 +197,7 @@ func (c *checker) tell() error {
 			_, _ = fmt.Fprintf(c.out, "error   cluster %s: not found, or being deleted\n", terminal.Clean(name))
 		}
 	}
-	_, _ = fmt.Fprintf(c.out, "%d clusters checked, %d would be rejected\n", c.checked, c.refused)
+	_, _ = fmt.Fprintf(c.out, "clusters checked: %d, would be rejected: %d\n", c.checked, c.refused)
 	if c.refused > 0 {
 		return errPreflight
 	}

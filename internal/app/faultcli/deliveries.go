@@ -204,7 +204,7 @@ func (s *session) showDeliveries(sinks []sinkState, events []undelivered, lost i
 		return err
 	}
 	if lost > 0 {
-		s.note("%d events were dropped, because too many were pending.", lost)
+		s.note("Events dropped because too many were pending: %d.", lost)
 	}
 	if len(events) == 0 {
 		s.note("All events are delivered.")

@@ -252,7 +252,7 @@ func (p *page) drain(d *v1alpha1.DrainStatus) {
 		return
 	}
 	p.line("")
-	text := fmt.Sprintf("%s: %d pods left, %d of them terminating, %d evicted", strings.ToLower(string(d.State)), d.Remaining, d.Terminating, d.Evicted)
+	text := fmt.Sprintf("%s; pods left: %d, terminating: %d, evicted: %d", strings.ToLower(string(d.State)), d.Remaining, d.Terminating, d.Evicted)
 	p.field("Drain", text)
 	p.field("Started", p.when(&d.StartedAt))
 	if d.FinishedAt == nil {

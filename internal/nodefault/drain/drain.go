@@ -152,7 +152,7 @@ func (d *Drainer) begin(ctx context.Context, node *corev1.Node, st *v1alpha1.Nod
 		return Never, nil
 	}
 	began.Remaining = count(len(going))
-	began.Message = fmt.Sprintf("%d pods to evict", len(going))
+	began.Message = fmt.Sprintf("pods to evict: %d", len(going))
 	d.tell(st, changeevent.ActionDrainStarted, began.Message, now)
 	return 0, nil
 }
@@ -231,7 +231,7 @@ func (d *Drainer) complete(st *v1alpha1.NodeFaultStatus, now time.Time) {
 
 func (d *Drainer) fail(st *v1alpha1.NodeFaultStatus, now time.Time) {
 	took := st.Drain.Deadline.Sub(st.Drain.StartedAt.Time).Round(time.Second)
-	reason := fmt.Sprintf("%d pods left after %s: %s", st.Drain.Remaining, took, names(st.Drain.BlockedPods, int(st.Drain.Remaining)))
+	reason := fmt.Sprintf("pods left after %s (%d): %s", took, st.Drain.Remaining, names(st.Drain.BlockedPods, int(st.Drain.Remaining)))
 	blocked, remaining, terminating := st.Drain.BlockedPods, st.Drain.Remaining, st.Drain.Terminating
 	d.end(st, v1alpha1.DrainFailed, reason, now)
 	st.Drain.BlockedPods, st.Drain.Remaining, st.Drain.Terminating = blocked, remaining, terminating
@@ -275,7 +275,7 @@ func (d *Drainer) tellDry(ctx context.Context, node *corev1.Node, st *v1alpha1.N
 	if len(going) == 0 {
 		return nil
 	}
-	r.DryRun, r.Reason = true, fmt.Sprintf("%d pods would be evicted", len(going))
+	r.DryRun, r.Reason = true, fmt.Sprintf("pods that a drain would evict: %d", len(going))
 	nodefault.Tell(st, r)
 	return nil
 }

@@ -33,7 +33,7 @@ func TestFromTheFirstToTheLast(t *testing.T) {
 	if r.st.Drain.Remaining != 3 || r.st.Drain.Deadline.Sub(r.st.Drain.StartedAt.Time) != 30*time.Minute {
 		t.Errorf("it begins with %+v", r.st.Drain)
 	}
-	if got := r.st.History[0].Reason; got != "3 pods to evict" {
+	if got := r.st.History[0].Reason; got != "pods to evict: 3" {
 		t.Errorf("drain-started says %q", got)
 	}
 	r.step(later)
@@ -159,7 +159,7 @@ func TestTerminatingIsNotGone(t *testing.T) {
 	r.want(v1alpha1.DrainFailed, "drain-started", "drain-failed")
 	r.wantBlockers("guarded by db-pdb", "slow by terminating")
 	told := r.st.History[1]
-	want := "2 pods left after 5m0s: " + r.ns + "/guarded (" + r.ns + "/db-pdb), " + r.ns + "/slow (terminating)"
+	want := "pods left after 5m0s (2): " + r.ns + "/guarded (" + r.ns + "/db-pdb), " + r.ns + "/slow (terminating)"
 	if told.Outcome != "failed" || told.Reason != want {
 		t.Errorf("drain-failed says %q %q, want %q", told.Outcome, told.Reason, want)
 	}
@@ -335,7 +335,7 @@ func TestDryRun(t *testing.T) {
 	r.step(Never)
 	r.step(Never)
 	r.wantPods("a")
-	if r.st.Drain != nil || len(r.st.History) != 1 || !r.st.History[0].DryRun || r.st.History[0].Reason != "1 pods would be evicted" {
+	if r.st.Drain != nil || len(r.st.History) != 1 || !r.st.History[0].DryRun || r.st.History[0].Reason != "pods that a drain would evict: 1" {
 		t.Errorf("it tells %+v", r.st.History)
 	}
 }

@@ -51,7 +51,7 @@ func (d *Drainer) report(st *v1alpha1.NodeFaultStatus, going []item, m memory, n
 
 // message says how far a drain is.
 func message(s *v1alpha1.DrainStatus, blocked int) string {
-	text := fmt.Sprintf("%d pods left, %d of them terminating", s.Remaining, s.Terminating)
+	text := fmt.Sprintf("pods left: %d, terminating: %d", s.Remaining, s.Terminating)
 	if blocked > 0 {
 		text += "; blocked: " + names(s.BlockedPods, blocked)
 	}
