@@ -42,19 +42,19 @@ type metrics struct {
 func newMetrics(reg prometheus.Registerer, sink string, c *client) (*metrics, error) {
 	events, errEvents := shared(reg, prometheus.NewCounterVec(prometheus.CounterOpts{
 		Namespace: namespacePipeline, Subsystem: subsystem, Name: "total",
-		Help: "Total number of change events, by action and status: success, failed (request failed) or dropped (discarded before a response).",
+		Help: "Total number of change events that this process had to deliver, by action (such as cordon) and status: success, failed (the request failed) or dropped (discarded before a response).",
 	}, []string{"action", "status"}))
 	failures, errFailures := shared(reg, prometheus.NewCounterVec(prometheus.CounterOpts{
 		Namespace: namespacePipeline, Subsystem: subsystem, Name: "failed_total",
-		Help: "Total number of failed deliveries of change events, by action and error. Counts each event with status failed or dropped, and each failed attempt of an event that its sender retries.",
+		Help: "Total number of failed deliveries of change events, by action and error. The counter includes each event with status failed or dropped, and each failed attempt that the sender retries.",
 	}, []string{"action", "error"}))
 	retries, errRetries := shared(reg, prometheus.NewCounterVec(prometheus.CounterOpts{
 		Namespace: namespaceClient, Subsystem: subsystem, Name: "retries_total",
-		Help: "Total number of retried requests to a sink.",
+		Help: "Total number of HTTP requests to a sink that repeated a failed request. A sink is the HTTP endpoint that receives change events.",
 	}, []string{"sink"}))
 	took, errTook := shared(reg, prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Namespace: namespaceClient, Subsystem: subsystem, Name: "send_duration_seconds",
-		Help:    "Duration of requests to a sink in seconds, whatever the response.",
+		Help:    "Duration of HTTP requests to a sink in seconds, including failed requests. A sink is the HTTP endpoint that receives change events.",
 		Buckets: []float64{0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30},
 	}, []string{"sink"}))
 	q, errQueues := shared(reg, newQueues())
@@ -135,11 +135,11 @@ func newQueues() *queues {
 		return prometheus.NewDesc(prometheus.BuildFQName(namespaceClient, subsystem, name), help, []string{"sink"}, nil)
 	}
 	return &queues{
-		length:  desc("queue_length", "Number of change events currently queued or being sent to a sink."),
-		oldest:  desc("oldest_pending_age_seconds", "Age of the oldest undelivered change event of a sink, in seconds; 0 if there is none."),
-		success: desc("last_success_timestamp_seconds", "Unix time of the last successful delivery to a sink, in seconds; absent before the first."),
+		length:  desc("queue_length", "Number of change events that are currently queued for a sink or being sent to it. A sink is the HTTP endpoint that receives change events."),
+		oldest:  desc("oldest_pending_age_seconds", "Age of the oldest change event that this process has not delivered to the sink yet, in seconds; 0 if none is pending. A sink is the HTTP endpoint that receives change events."),
+		success: desc("last_success_timestamp_seconds", "Unix time of the last change event that a sink accepted, in seconds; absent before the first. A sink is the HTTP endpoint that receives change events."),
 		unreadable: prometheus.NewDesc(prometheus.BuildFQName(namespaceClient, subsystem, "sink_file_unreadable"),
-			"1 if a file of a sink cannot be read, 0 otherwise. The label file is its content: endpoint, auth_token, routing_key, signing_key or ca. The last content that was read stays in use; without it, events wait.", []string{"sink", "file"}, nil),
+			"1 if this process cannot read a file that a sink needs, 0 otherwise. The label file says what the file contains: endpoint, auth_token, routing_key, signing_key or ca. The process continues with the content that it read last. If it never read the file, change events wait.", []string{"sink", "file"}, nil),
 		sinks: make(map[*client]string),
 	}
 }

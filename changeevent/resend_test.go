@@ -92,12 +92,12 @@ func TestGivenBackOnce(t *testing.T) {
 			t.Errorf("the sender hears (-want +got):\n%s", diff)
 		}
 		const metrics = `
-			# HELP nvsentinel_change_events_failed_total Total number of failed deliveries of change events, by action and error. Counts each event with status failed or dropped, and each failed attempt of an event that its sender retries.
+			# HELP nvsentinel_change_events_failed_total Total number of failed deliveries of change events, by action and error. The counter includes each event with status failed or dropped, and each failed attempt that the sender retries.
 			# TYPE nvsentinel_change_events_failed_total counter
 			nvsentinel_change_events_failed_total{action="cordon",error="client_error"} 1
 			nvsentinel_change_events_failed_total{action="cordon",error="rate_limited"} 1
 			nvsentinel_change_events_failed_total{action="cordon",error="unauthorized"} 1
-			# HELP nvsentinel_change_events_total Total number of change events, by action and status: success, failed (request failed) or dropped (discarded before a response).
+			# HELP nvsentinel_change_events_total Total number of change events that this process had to deliver, by action (such as cordon) and status: success, failed (the request failed) or dropped (discarded before a response).
 			# TYPE nvsentinel_change_events_total counter
 			nvsentinel_change_events_total{action="cordon",status="failed"} 1
 			nvsentinel_change_events_total{action="cordon",status="success"} 1

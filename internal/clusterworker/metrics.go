@@ -58,34 +58,34 @@ type registrar struct {
 func newMetrics(reg prometheus.Registerer, w *Worker) (*metrics, error) {
 	r := &registrar{reg: reg}
 	m := &metrics{
-		rowsPerClaim: r.histogram("rows_per_claim", "Number of clusters returned by one claim.", prometheus.ExponentialBuckets(1, 2, 11)),
-		attempts:     r.histogram("sync_consecutive_failures", "Consecutive failures of a cluster's sync, observed at each failure.", []float64{1, 2, 3, 4, 5, 6, 7, 8, 12, 24, 96, 672}),
-		synced:       r.counter("syncs_succeeded_total", "Total number of successful syncs, including deletions."),
-		latency:      r.histogram("sync_latency_seconds", "Time from a cluster's change until its sync is recorded, in seconds.", prometheus.ExponentialBuckets(0.005, 2, 20)),
-		forgone:      r.counter("lost_leases_total", "Total number of claims abandoned because the lease expired, could not be renewed, or another call for the cluster was still running."),
-		renewals:     r.counter("lease_renewals_total", "Total number of lease renewals during long calls."),
-		fenced:       r.counter("fence_rejections_total", "Total number of results discarded because another worker had claimed the cluster."),
-		outages:      r.counter("gardener_outages_total", "Total number of Gardener outages detected."),
-		breaker:      r.gauge("circuit_breaker_open", "1 if Gardener is unavailable and sync is paused, 0 otherwise."),
-		dbOutages:    r.counter("database_outages_total", "Total number of database outages detected."),
-		panics:       r.counter("panics_total", "Total number of panics from which the worker recovered. Each is recorded as the sync error of a cluster."),
-		tallyFails:   r.counter("cluster_count_errors_total", "Total number of failed attempts to count the clusters in the database. After a failed attempt the counts are absent until the next success."),
+		rowsPerClaim: r.histogram("rows_per_claim", "Number of clusters that the cluster-worker claimed in one database query.", prometheus.ExponentialBuckets(1, 2, 11)),
+		attempts:     r.histogram("sync_consecutive_failures", "Number of consecutive failures of the sync of a cluster to Gardener. The cluster-worker observes one value at each failure.", []float64{1, 2, 3, 4, 5, 6, 7, 8, 12, 24, 96, 672}),
+		synced:       r.counter("syncs_succeeded_total", "Total number of successful syncs of clusters to Gardener, including deletions."),
+		latency:      r.histogram("sync_latency_seconds", "Time from a change to a cluster until the cluster-worker records its successful sync to Gardener, in seconds.", prometheus.ExponentialBuckets(0.005, 2, 20)),
+		forgone:      r.counter("lost_leases_total", "Total number of clusters that this cluster-worker claimed but did not sync, because its lease on the cluster expired, could not be renewed, or another call for the cluster was still running."),
+		renewals:     r.counter("lease_renewals_total", "Total number of times that this cluster-worker extended its lease on a cluster because a call to Gardener took long."),
+		fenced:       r.counter("fence_rejections_total", "Total number of sync results that the database rejected because another cluster-worker had claimed the cluster in the meantime."),
+		outages:      r.counter("gardener_outages_total", "Total number of times that this cluster-worker found Gardener unavailable and paused the sync of all clusters."),
+		breaker:      r.gauge("circuit_breaker_open", "1 if this cluster-worker has paused all calls that create, change or delete Shoots because Gardener is unavailable, 0 otherwise."),
+		dbOutages:    r.counter("database_outages_total", "Total number of times that this cluster-worker lost its database."),
+		panics:       r.counter("panics_total", "Total number of panics from which the cluster-worker recovered. The worker records each panic as the sync error of a cluster."),
+		tallyFails:   r.counter("cluster_count_errors_total", "Total number of failed queries that count the clusters in the database. After a failed query, the metrics of these counts are absent until the next query succeeds."),
 	}
-	claims := r.counters("claims_total", "Total number of claims that returned clusters, by cause.", "cause")
-	empty := r.counters("empty_claims_total", "Total number of claims that returned no clusters, by cause.", "cause")
+	claims := r.counters("claims_total", "Total number of database queries in which this cluster-worker claimed at least one cluster to sync, by cause: notify (PostgreSQL notification), drain (the last claim was full), retry (a retry was due) or poll (the poll interval passed).", "cause")
+	empty := r.counters("empty_claims_total", "Total number of database queries in which this cluster-worker looked for clusters to sync and found none, by cause: notify, drain, retry or poll.", "cause")
 	m.claims, m.emptyClaims = map[cause]prometheus.Counter{}, map[cause]prometheus.Counter{}
 	for _, c := range []cause{causeNotify, causeDrain, causeRetry, causePoll} {
 		m.claims[c], m.emptyClaims[c] = claims.WithLabelValues(string(c)), empty.WithLabelValues(string(c))
 	}
 	m.callMetrics(r)
-	r.add(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: metricsPrefix + "gardener_calls_in_flight", Help: "Number of calls to Gardener currently running."}, func() float64 {
+	r.add(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: metricsPrefix + "gardener_calls_in_flight", Help: "Number of calls to Gardener that currently run in this cluster-worker."}, func() float64 {
 		running, _, _ := w.floor.busy()
 		return float64(running)
 	}))
-	r.add(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: metricsPrefix + "max_concurrent_syncs", Help: "Maximum number of clusters synced concurrently."}, func() float64 {
+	r.add(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: metricsPrefix + "max_concurrent_syncs", Help: "Maximum number of clusters that this cluster-worker syncs concurrently."}, func() float64 {
 		return float64(w.cfg.Slots)
 	}))
-	r.add(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: metricsPrefix + "listener_down", Help: "1 if the LISTEN connection is down and the database is polled instead, 0 otherwise or if listen is off."}, func() float64 {
+	r.add(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: metricsPrefix + "listener_down", Help: "1 if this cluster-worker has no LISTEN connection to PostgreSQL and polls the database for changed clusters instead, 0 otherwise or if listen is disabled."}, func() float64 {
 		if w.waker != nil && w.waker.Ready() != nil {
 			return 1
 		}
@@ -99,11 +99,11 @@ func newMetrics(reg prometheus.Registerer, w *Worker) (*metrics, error) {
 
 func (m *metrics) callMetrics(r *registrar) {
 	calls := prometheus.NewHistogramVec(prometheus.HistogramOpts{
-		Name: metricsPrefix + "gardener_call_duration_seconds", Help: "Duration of calls to Gardener in seconds, by verb and result.",
+		Name: metricsPrefix + "gardener_call_duration_seconds", Help: "Duration of calls to Gardener that apply or delete Shoots in seconds, by verb and result.",
 		Buckets: prometheus.ExponentialBuckets(0.001, 2, 15),
 	}, []string{"verb", "result"})
 	r.add(calls)
-	failures := r.counters("sync_failures_total", "Total number of failed syncs, by error class.", "class")
+	failures := r.counters("sync_failures_total", "Total number of failed attempts to sync a cluster to Gardener, by error class.", "class")
 	results := []string{resultOK, resultStopped, string(ClassPanic), string(ClassTimeout)}
 	m.failures = map[ErrorClass]prometheus.Counter{}
 	for _, c := range []ErrorClass{ClassBadSpec, ClassPanic, ClassTimeout} {

@@ -199,7 +199,7 @@ func TestTally(t *testing.T) {
 		failed := prometheus.NewCounter(prometheus.CounterOpts{Name: "x_total", Help: "Failures."})
 		c := newTallyCollector(f, failed)
 		want := `
-# HELP fleetloop_clusterworker_clusters Number of clusters by sync state.
+# HELP fleetloop_clusterworker_clusters Number of clusters in the database, by state of their sync to Gardener.
 # TYPE fleetloop_clusterworker_clusters gauge
 fleetloop_clusterworker_clusters{state="backing_off"} 3
 fleetloop_clusterworker_clusters{state="paused"} 5

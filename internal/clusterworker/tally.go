@@ -41,10 +41,10 @@ func newTallyCollector(t Tallier, failed prometheus.Counter) *tallyCollector {
 	}
 	return &tallyCollector{
 		tallier: t, failed: failed,
-		rows:              desc("clusters", "Number of clusters by sync state.", "state"),
-		oldestDue:         desc("oldest_pending_cluster_age_seconds", "Time since the oldest pending cluster became due, in seconds; 0 if none is pending."),
-		deadRows:          desc("sync_table_dead_rows", "Number of dead rows in tenant.cluster_sync, which slow down claims."),
-		oldestTransaction: desc("database_oldest_transaction_age_seconds", "Age of the oldest open database transaction, in seconds; it prevents vacuum of dead rows."),
+		rows:              desc("clusters", "Number of clusters in the database, by state of their sync to Gardener.", "state"),
+		oldestDue:         desc("oldest_pending_cluster_age_seconds", "Longest time that any cluster has been waiting for its sync since the sync became due, in seconds; 0 if no cluster is waiting."),
+		deadRows:          desc("sync_table_dead_rows", "Number of dead rows in the table tenant.cluster_sync. Dead rows slow down the queries of the cluster-worker until PostgreSQL vacuums the table."),
+		oldestTransaction: desc("database_oldest_transaction_age_seconds", "Age of the oldest open transaction in the PostgreSQL database, in seconds. PostgreSQL cannot vacuum rows that died after this transaction started."),
 	}
 }
 

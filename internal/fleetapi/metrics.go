@@ -23,16 +23,16 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 	m := &metrics{
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "fleetloop_api_requests_total",
-			Help: "Total number of HTTP requests, by path, method and status class.",
+			Help: "Total number of HTTP requests to the fleet API, by path, method and status class (2xx to 5xx).",
 		}, []string{"path", "method", "code"}),
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "fleetloop_api_request_duration_seconds",
-			Help:    "Duration of HTTP requests in seconds, from arrival to the end of the response.",
+			Help:    "Duration of HTTP requests to the fleet API in seconds, from the arrival of the request to the end of the response.",
 			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10},
 		}, []string{"path", "method"}),
 		reports: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "fleetloop_api_status_reports_total",
-			Help: "Total number of valid status reports from adapters, by resource type and result.",
+			Help: "Total number of valid status reports that adapters sent to the fleet API, by resource type and result. Adapters are the controllers that reconcile clusters and node pools.",
 		}, []string{"resource_type", "result"}),
 	}
 	for _, c := range []prometheus.Collector{m.requests, m.duration, m.reports} {

@@ -35,17 +35,17 @@ type Metrics struct {
 func NewMetrics(reg prometheus.Registerer) (*Metrics, error) {
 	m := &Metrics{
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: metricsPrefix + "evaluation_duration_seconds", Help: "Duration of policy evaluations in seconds, by result.", Buckets: prometheus.ExponentialBuckets(25e-6, 2, 16),
+			Name: metricsPrefix + "evaluation_duration_seconds", Help: "Duration of safety policy evaluations in seconds, by result.", Buckets: prometheus.ExponentialBuckets(25e-6, 2, 16),
 		}, []string{"result"}),
 		evaluations: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: metricsPrefix + "evaluation_total", Help: "Total number of policy evaluations, by result: allowed, denied, not_enforced (denied, but the mode is warn or audit), or error (treated as denied).",
+			Name: metricsPrefix + "evaluation_total", Help: "Total number of safety policy evaluations, by result: allowed, denied, not_enforced (a policy denied the execution, but its mode is warn or audit) or error (the controller treats an error as a denial).",
 		}, []string{"result"}),
 		denials: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: metricsPrefix + "denials_total", Help: "Total number of policy denials, by policy and action.",
+			Name: metricsPrefix + "denials_total", Help: "Total number of executions that a safety policy denied, by policy and action.",
 		}, []string{"policy", "action"}),
-		reloads:        prometheus.NewCounter(prometheus.CounterOpts{Name: metricsPrefix + "reloads_total", Help: "Total number of policy sets loaded."}),
-		reloadFailures: prometheus.NewCounter(prometheus.CounterOpts{Name: metricsPrefix + "reload_failures_total", Help: "Total number of policy sets that failed to load, or whose tests did not finish in time. The last valid set stays active."}),
-		info:           prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: metricsPrefix + "info", Help: "1 for the active policy set, labelled with its hash."}, []string{"hash"}),
+		reloads:        prometheus.NewCounter(prometheus.CounterOpts{Name: metricsPrefix + "reloads_total", Help: "Total number of times that the controller loaded changed safety policies."}),
+		reloadFailures: prometheus.NewCounter(prometheus.CounterOpts{Name: metricsPrefix + "reload_failures_total", Help: "Total number of times that the controller could not load changed safety policies, or that their tests did not finish in time. The last valid policies stay active."}),
+		info:           prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: metricsPrefix + "info", Help: "1 for the safety policies that are currently active. The label hash identifies them."}, []string{"hash"}),
 	}
 	var errs []error
 	for _, c := range []prometheus.Collector{m.duration, m.evaluations, m.denials, m.reloads, m.reloadFailures, m.info} {

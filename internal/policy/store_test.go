@@ -84,22 +84,22 @@ func TestStore(t *testing.T) {
 	}
 
 	want := `
-# HELP kubernetes_executor_policy_denials_total Total number of policy denials, by policy and action.
+# HELP kubernetes_executor_policy_denials_total Total number of executions that a safety policy denied, by policy and action.
 # TYPE kubernetes_executor_policy_denials_total counter
 kubernetes_executor_policy_denials_total{action="scale_deployment",policy="smallest"} 1
-# HELP kubernetes_executor_policy_evaluation_total Total number of policy evaluations, by result: allowed, denied, not_enforced (denied, but the mode is warn or audit), or error (treated as denied).
+# HELP kubernetes_executor_policy_evaluation_total Total number of safety policy evaluations, by result: allowed, denied, not_enforced (a policy denied the execution, but its mode is warn or audit) or error (the controller treats an error as a denial).
 # TYPE kubernetes_executor_policy_evaluation_total counter
 kubernetes_executor_policy_evaluation_total{result="allowed"} 2
 kubernetes_executor_policy_evaluation_total{result="denied"} 1
 kubernetes_executor_policy_evaluation_total{result="error"} 3
 kubernetes_executor_policy_evaluation_total{result="not_enforced"} 1
-# HELP kubernetes_executor_policy_info 1 for the active policy set, labelled with its hash.
+# HELP kubernetes_executor_policy_info 1 for the safety policies that are currently active. The label hash identifies them.
 # TYPE kubernetes_executor_policy_info gauge
 kubernetes_executor_policy_info{hash="` + second.Hash + `"} 1
-# HELP kubernetes_executor_policy_reload_failures_total Total number of policy sets that failed to load, or whose tests did not finish in time. The last valid set stays active.
+# HELP kubernetes_executor_policy_reload_failures_total Total number of times that the controller could not load changed safety policies, or that their tests did not finish in time. The last valid policies stay active.
 # TYPE kubernetes_executor_policy_reload_failures_total counter
 kubernetes_executor_policy_reload_failures_total 3
-# HELP kubernetes_executor_policy_reloads_total Total number of policy sets loaded.
+# HELP kubernetes_executor_policy_reloads_total Total number of times that the controller loaded changed safety policies.
 # TYPE kubernetes_executor_policy_reloads_total counter
 kubernetes_executor_policy_reloads_total 3
 `

@@ -116,38 +116,38 @@ func newMetrics(reg prometheus.Registerer, key metricsKey) (*metrics, error) {
 	api := f.apiErrors()
 	m := &metrics{
 		key: key, reg: reg,
-		broker: f.newCounterVec("broker_errors_total", "Total number of events that failed to publish after all attempts of a poll. They are retried in the next poll.", "broker_type"),
+		broker: f.newCounterVec("broker_errors_total", "Total number of CloudEvents that the sentinel could not publish to the message broker after all attempts of a poll. The sentinel tries again in the next poll.", "broker_type"),
 
-		pending:      f.newGauge("pending_resources", "Number of resources in this shard, as of the last completed poll."),
-		published:    f.newCounter("events_published_total", "Total number of events that the broker confirmed."),
-		deferredNow:  f.newGauge("deferred_resources", "Number of due resources that were deferred to a later poll by the publish budget, as of the last completed poll."),
-		duration:     f.histogram("reconcile_duration_seconds", "Duration of a poll in seconds.", prometheus.ExponentialBuckets(0.01, 2, 16)),
+		pending:      f.newGauge("pending_resources", "Number of resources that this shard watches, as of the last completed poll."),
+		published:    f.newCounter("events_published_total", "Total number of CloudEvents that the sentinel published and the message broker confirmed."),
+		deferredNow:  f.newGauge("deferred_resources", "Number of resources that needed an event in the last completed poll but were deferred to a later poll by the limit on events per second."),
+		duration:     f.histogram("reconcile_duration_seconds", "Duration of polls in seconds. In a poll the sentinel reads resources from the fleet API and publishes events for those that need one.", prometheus.ExponentialBuckets(0.01, 2, 16)),
 		apiErrors:    api.WithLabelValues(opFetchResources),
 		configErrors: api.WithLabelValues(opConfigLoad), // of the custom resource; there from the start
 
-		oldestUnreconciled: f.newGauge("oldest_unreconciled_generation_seconds", "Age of the oldest generation that the adapters have not observed, in seconds; 0 if all are observed."),
-		lastGoodRound:      f.newGauge("last_successful_poll_timestamp_seconds", "Unix time of the last poll that read all resources and published at least one of its events, or had none to publish."),
-		overruns:           f.newCounter("poll_overruns_total", "Total number of polls that took longer than the poll interval."),
-		publishDuration:    f.histogram("publish_duration_seconds", "Duration from the first publish attempt to the confirmation of the broker, in seconds.", prometheus.ExponentialBuckets(0.0005, 2, 16)),
-		retries:            f.newCounter("publish_retries_total", "Total number of publish attempts after the first."),
-		payloadProblems:    f.newCounter("payload_field_errors_total", "Total number of message_data fields that could not be evaluated, for example because the resource lacks the field."),
-		duplicates:         f.newCounter("duplicate_resources_total", "Total number of due resources that appeared twice in one list."),
-		unselected:         f.newCounter("selector_mismatches_total", "Total number of resources that the API returned although they do not match the selector."),
-		memoryEntries:      f.newGauge("published_cache_entries", "Number of resources in the cache of published events, which prevents repeated events until an adapter reports."),
-		indexBytes:         f.newGauge("schedule_index_bytes", "Memory used by the index of due times, in bytes; 0 in source mode sweep."),
-		lastFullSweep:      f.newGauge("last_full_sweep_timestamp_seconds", "Unix time of the last complete list of all resources."),
-		budget:             f.newGauge("publish_budget_events_per_second", "Current limit for events published because of their age, in events per second. Changed generations are not limited."),
-		changes:            f.newCounter("changes_received_total", "Total number of changes received from the API, by a watch or a change cursor."),
-		reconnects:         f.newCounter("watch_reconnects_total", "Total number of watches that ended and were restarted."),
-		resyncs:            f.newCounter("resyncs_total", "Total number of times that all resources were listed again because the change cursor was lost."),
-		reloads:            f.newCounter("config_reloads_total", "Total number of SentinelConfig reloads."),
-		lastReload:         f.newGauge("config_last_reload_successful", "1 if the last configuration reload succeeded, 0 if it was rejected and the previous configuration is still active."),
+		oldestUnreconciled: f.newGauge("oldest_unreconciled_generation_seconds", "Age of the oldest generation of a resource that its adapters have not observed yet, in seconds; 0 if they have observed all. Adapters are the controllers that reconcile the resource."),
+		lastGoodRound:      f.newGauge("last_successful_poll_timestamp_seconds", "Unix time of the last poll in which the sentinel read all resources and published at least one event or had none to publish, in seconds."),
+		overruns:           f.newCounter("poll_overruns_total", "Total number of polls that took longer than the poll interval of the sentinel."),
+		publishDuration:    f.histogram("publish_duration_seconds", "Time from the first attempt to publish a CloudEvent until the message broker confirms the event, in seconds.", prometheus.ExponentialBuckets(0.0005, 2, 16)),
+		retries:            f.newCounter("publish_retries_total", "Total number of repeated attempts of the sentinel to publish a CloudEvent to the message broker."),
+		payloadProblems:    f.newCounter("payload_field_errors_total", "Total number of messageData fields that the sentinel could not evaluate for a CloudEvent, for example because the resource lacks the field."),
+		duplicates:         f.newCounter("duplicate_resources_total", "Total number of resources that needed an event and appeared twice in one list of the fleet API."),
+		unselected:         f.newCounter("selector_mismatches_total", "Total number of resources that the fleet API returned although they do not match the label selector of the sentinel."),
+		memoryEntries:      f.newGauge("published_cache_entries", "Number of resources in the sentinel's cache of recently published events. The cache prevents a second event before an adapter reports."),
+		indexBytes:         f.newGauge("schedule_index_bytes", "Memory of the index that holds the time of the next event of each resource, in bytes; 0 in source mode sweep."),
+		lastFullSweep:      f.newGauge("last_full_sweep_timestamp_seconds", "Unix time at which the sentinel last completed a list of all resources, in seconds."),
+		budget:             f.newGauge("publish_budget_events_per_second", "Current limit on the events that the sentinel publishes because the last event of a resource is too old, in events per second. The limit does not apply to changed resources."),
+		changes:            f.newCounter("changes_received_total", "Total number of resource changes that the sentinel received from the fleet API in the source modes watch and cursor."),
+		reconnects:         f.newCounter("watch_reconnects_total", "Total number of times that a watch of the sentinel on the fleet API ended and the sentinel restarted it."),
+		resyncs:            f.newCounter("resyncs_total", "Total number of times that the sentinel listed all resources again because the fleet API no longer had the changes since its last read."),
+		reloads:            f.newCounter("config_reloads_total", "Total number of times that the sentinel reloaded its SentinelConfig."),
+		lastReload:         f.newGauge("config_last_reload_successful", "1 if the sentinel accepted the latest configuration, 0 if it rejected the latest configuration and the previous one is still active."),
 		modes:              map[Mode]prometheus.Gauge{},
 	}
-	m.skippedReady, m.skippedOthers = f.byReadyState("resources_skipped_total", "Total number of resources skipped because they were not due.")
-	m.deferredReady, m.deferredOther = f.byReadyState("resources_deferred_total", "Total number of due resources deferred to a later poll by the publish budget, counted once in each poll.")
+	m.skippedReady, m.skippedOthers = f.byReadyState("resources_skipped_total", "Total number of resources for which the sentinel published no event because none was needed yet.")
+	m.deferredReady, m.deferredOther = f.byReadyState("resources_deferred_total", "Total number of resources that needed an event but were deferred to a later poll by the limit on events per second. The sentinel counts a deferred resource in each poll.")
 	m.lastReload.Set(1)
-	f.register(prometheus.NewGaugeFunc(prometheus.GaugeOpts(f.newOpts("in_flight_events", "Number of events sent to the broker and not confirmed yet.")),
+	f.register(prometheus.NewGaugeFunc(prometheus.GaugeOpts(f.newOpts("in_flight_events", "Number of CloudEvents that the sentinel has sent and the message broker has not confirmed yet.")),
 		func() float64 { return float64((*m.inFlight.Load())()) }))
 
 	m.addVectors(f)
@@ -162,24 +162,24 @@ func newMetrics(reg prometheus.Registerer, key metricsKey) (*metrics, error) {
 // addVectors makes the metrics with a label from a closed set, each with all its
 // series.
 func (m *metrics) addVectors(f *factory) {
-	modes := prometheus.NewGaugeVec(prometheus.GaugeOpts(f.newOpts("source_mode", "1 for the active source mode, which is how changes are read from the API, 0 for the other modes.")), []string{"mode"})
+	modes := prometheus.NewGaugeVec(prometheus.GaugeOpts(f.newOpts("source_mode", "1 for the mode in which the sentinel currently reads resources from the fleet API (sweep, etag, cursor or watch), 0 for the other modes.")), []string{"mode"})
 	f.register(modes)
 	for _, mode := range []Mode{ModeSweep, ModeETag, ModeCursor, ModeWatch} {
 		m.modes[mode] = modes.WithLabelValues(string(mode))
 	}
-	decisions := f.newCounterVec("decisions_total", "Total number of decisions about resources, by reason.", "reason")
-	publishedBy := f.newCounterVec("events_published_by_reason_total", "Total number of events that the broker confirmed, by the reason for publishing.", "reason")
+	decisions := f.newCounterVec("decisions_total", "Total number of decisions of the sentinel whether to publish an event for a resource, by reason.", "reason")
+	publishedBy := f.newCounterVec("events_published_by_reason_total", "Total number of CloudEvents that the sentinel published and the message broker confirmed, by reason for publishing.", "reason")
 	for r := range decision.NumReasons {
 		m.decisions[r] = decisions.WithLabelValues(r.String())
 		if r.Publishes() {
 			m.publishedBy[r] = publishedBy.WithLabelValues(r.String())
 		}
 	}
-	warnings := f.newCounterVec("resource_warnings_total", "Total number of anomalies in resources, by warning. The sentinel made a decision about the resource in spite of the anomaly.", "warning")
+	warnings := f.newCounterVec("resource_warnings_total", "Total number of resources with unexpected content, such as an invalid timestamp, by warning. The sentinel still decides whether to publish an event for them.", "warning")
 	for w := decision.WarningNone + 1; w < decision.NumWarnings; w++ {
 		m.warnings[w] = warnings.WithLabelValues(w.String())
 	}
-	faults := f.newCounterVec("decode_errors_total", "Total number of resources that could not be decoded, or only partly.", "reason")
+	faults := f.newCounterVec("decode_errors_total", "Total number of resources in API responses that the sentinel could not decode completely, by reason.", "reason")
 	for fault := scan.FaultNone + 1; fault < scan.NumFaults; fault++ {
 		m.faults[fault] = faults.WithLabelValues(fault.String())
 	}
@@ -193,7 +193,7 @@ func (f *factory) byReadyState(name, help string) (ready, others prometheus.Coun
 
 // apiErrors makes the counter that a sentinel and LoadErrors share.
 func (f *factory) apiErrors() *prometheus.CounterVec {
-	return f.newCounterVec("api_errors_total", "Total number of errors of the fleet API and of loading the configuration, by operation.", "operation")
+	return f.newCounterVec("api_errors_total", "Total number of failed requests of the sentinel, by operation: fetch_resources (requests to the fleet API) or config_load (reads of its SentinelConfig or Secrets).", "operation")
 }
 
 // unregister takes the metrics away.

@@ -238,7 +238,7 @@ func TestMissingFile(t *testing.T) {
 		}
 	}
 	const metric = `
-		# HELP fleetloop_change_events_sink_file_unreadable 1 if a file of a sink cannot be read, 0 otherwise. The label file is its content: endpoint, auth_token, routing_key, signing_key or ca. The last content that was read stays in use; without it, events wait.
+		# HELP fleetloop_change_events_sink_file_unreadable 1 if this process cannot read a file that a sink needs, 0 otherwise. The label file says what the file contains: endpoint, auth_token, routing_key, signing_key or ca. The process continues with the content that it read last. If it never read the file, change events wait.
 		# TYPE fleetloop_change_events_sink_file_unreadable gauge
 		fleetloop_change_events_sink_file_unreadable{file="auth_token",sink="default"} 1
 	`

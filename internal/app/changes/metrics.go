@@ -11,7 +11,7 @@ type sinkConfigValid struct{ sinks *Sinks }
 
 //nolint:gochecknoglobals // a description, made once
 var sinkConfigValidDesc = prometheus.NewDesc("fleetloop_change_events_sink_config_valid",
-	"1 if the configuration of a sink is valid and each required file has been readable, 0 otherwise.", []string{"sink"}, nil)
+	"1 if this process can send change events to a sink, 0 if the configuration of the sink is invalid or the process has never been able to read a required file.", []string{"sink"}, nil)
 
 // Describe is that of prometheus.Collector.
 func (sinkConfigValid) Describe(ch chan<- *prometheus.Desc) { ch <- sinkConfigValidDesc }

@@ -15,11 +15,11 @@ func measure(l *pgstore.Listener, reg prometheus.Registerer) error {
 	return errors.Join(
 		reg.Register(prometheus.NewCounterFunc(prometheus.CounterOpts{
 			Name: "fleetloop_clusterworker_notifications_total",
-			Help: "Total number of notifications received about changed clusters.",
+			Help: "Total number of PostgreSQL notifications about changed clusters that this cluster-worker received.",
 		}, func() float64 { return float64(l.Notifications()) })),
 		reg.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "fleetloop_clusterworker_listener_last_ping_age_seconds",
-			Help: "Time since the listener last received its own test notification, in seconds; +Inf before the first.",
+			Help: "Time since this cluster-worker last received its own test notification over the LISTEN connection to PostgreSQL, in seconds; +Inf before the first.",
 		}, func() float64 {
 			if at := l.LastPing(); !at.IsZero() {
 				return time.Since(at).Seconds()

@@ -56,7 +56,7 @@ func newSchemaCheck(host *rest.Config, reg prometheus.Registerer, log *slog.Logg
 func watchSchema(reg prometheus.Registerer, outdated func() error) error {
 	return reg.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "kubernetesexecution_crd_outdated",
-		Help: "1 if the installed CustomResourceDefinition lacks fields of this controller version, so that approvals are not accepted, 0 otherwise.",
+		Help: "1 if the installed CustomResourceDefinition of KubernetesExecution lacks fields of this controller version, 0 otherwise. The controller accepts no approvals while the value is 1.",
 	}, func() float64 {
 		if outdated() != nil {
 			return 1

@@ -15,7 +15,7 @@ import (
 func watchGuard(reg prometheus.Registerer, missing func() error) error {
 	return reg.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "kubernetesexecution_admission_policies_missing",
-		Help: "1 if approvals are not accepted, because the admission policies that verify requesters and approvers are missing, changed, disabled or not checked yet, 0 otherwise.",
+		Help: "1 if the controller accepts no approvals because the ValidatingAdmissionPolicies that verify requesters and approvers are missing, changed, disabled or not checked yet, 0 otherwise.",
 	}, func() float64 {
 		if missing() != nil {
 			return 1
@@ -34,7 +34,7 @@ type timed struct {
 func newTimed(reg prometheus.Registerer, of execution.Conditions) (timed, error) {
 	c := timed{of, prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name: "kubernetesexecution_condition_evaluation_duration_seconds",
-		Help: "Duration of condition evaluations in seconds, by result: passed, failed, error, killed (exceeded its CPU or memory limit), or deferred (all evaluator processes were busy).", Buckets: prometheus.ExponentialBuckets(1e-3, 2, 14),
+		Help: "Duration of evaluations of preconditions and postconditions in seconds, by result: passed, failed, error, killed (the evaluation exceeded its CPU or memory limit) or deferred (all evaluator processes were busy).", Buckets: prometheus.ExponentialBuckets(1e-3, 2, 14),
 	}, []string{"result"})}
 	return c, reg.Register(c.took)
 }

@@ -53,12 +53,12 @@ func aliases() []alias {
 	reason := func(of map[string]string) (string, bool) { return of["reason"], true }
 	return []alias{
 		{name: "pending_resources", of: "published_cache_entries", help: "Number of due resources with a published event and no adapter report since."},
-		{name: "events_published_total", of: "events_published_by_reason_total", help: "Total number of events that the broker confirmed.", label: "reason", value: reason},
+		{name: "events_published_total", of: "events_published_by_reason_total", help: "Total number of CloudEvents that the sentinel published and the message broker confirmed.", label: "reason", value: reason},
 		{
 			name: "resources_skipped_total", of: "decisions_total", help: "Total number of decisions not to publish an event.", label: "reason",
 			value: func(of map[string]string) (string, bool) { return of["reason"], skips(of["reason"]) },
 		},
-		{name: "poll_duration_seconds", of: "reconcile_duration_seconds", help: "Duration of a poll in seconds."},
+		{name: "poll_duration_seconds", of: "reconcile_duration_seconds", help: "Duration of polls in seconds. In a poll the sentinel reads resources from the fleet API and publishes events for those that need one."},
 		{
 			name: "api_errors_total", of: "api_errors_total", help: "Total number of errors of the fleet API.", label: "error_type",
 			value: func(of map[string]string) (string, bool) { return "fetch_error", of["operation"] == "fetch_resources" },

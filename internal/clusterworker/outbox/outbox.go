@@ -111,11 +111,11 @@ func New(deps Deps) (*Outbox, error) {
 		deps: deps, wake: make(chan struct{}, 1), inFlight: map[int64]Pending{},
 		givenUp: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "fleetloop_clusterworker_change_events_undeliverable_total",
-			Help: "Total number of change events that a sink did not receive and that the cluster-worker does not retry, by error: rejected for their content (client_error, encode), or older than 12 hours (expired).",
+			Help: "Total number of change events that the cluster-worker dropped without delivery to a sink, by error: the sink rejected the content, or the event expired.",
 		}, []string{"error"}),
 		sending: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "fleetloop_clusterworker_change_events_in_flight",
-			Help: "Number of change events sent by this process that no sink has acknowledged yet.",
+			Help: "Number of change events that this cluster-worker has sent and that no sink has acknowledged yet.",
 		}),
 	}
 	for _, s := range deps.Sinks {

@@ -42,22 +42,22 @@ func statuses() []v1.ShootStatus {
 
 func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	m := &metrics{
-		leader:         gauge("leader", "1 if this process is the leader, which watches the Shoots for all workers, 0 otherwise."),
-		termLosses:     counter("leadership_losses_total", "Total number of times this process lost leadership without shutting down."),
-		shoots:         prometheus.NewGaugeVec(prometheus.GaugeOpts(opts("shoots", "Number of clusters by status of their Shoot, as of the last list; 0 unless this process is the leader.")), []string{"status"}),
-		changes:        prometheus.NewCounterVec(prometheus.CounterOpts(opts("shoot_status_changes_total", "Total number of recorded Shoot status changes, by new status.")), []string{"status"}),
-		lag:            prometheus.NewHistogram(prometheus.HistogramOpts{Namespace: namespace, Subsystem: subsystem, Name: "shoot_status_lag_seconds", Help: "Time from a status change in Gardener until it is recorded, in seconds. Gardener's timestamps have a resolution of one second.", Buckets: prometheus.ExponentialBuckets(0.05, 2, 14)}),
-		watchRestarts:  counter("shoot_watch_restarts_total", "Total number of Shoot watches that ended."),
-		relists:        counter("shoot_relists_total", "Total number of full lists of Shoots."),
-		polls:          counter("shoot_poll_rounds_total", "Total number of polling rounds, in which Shoots are looked up one by one."),
-		looks:          counter("shoot_lookups_total", "Total number of Shoots looked up individually."),
-		drift:          prometheus.NewCounterVec(prometheus.CounterOpts(opts("shoot_drift_total", "Total number of Shoots that differed from the applied spec and were applied again, by reason.")), []string{"reason"}),
-		missing:        counter("missing_sync_rows_total", "Total number of clusters that had no row in the sync table, for which the worker added one."),
-		orphans:        gauge("orphan_shoots", "Number of Shoots of this installation without a cluster, as of the last list; 0 unless this process is the leader."),
-		strays:         gauge("duplicate_shoots", "Number of Shoots whose cluster has another Shoot, as of the last list; 0 unless this process is the leader."),
-		orphanHalts:    counter("orphan_cleanup_blocked_total", "Total number of lists after which orphan handling was blocked because the database may be the wrong one."),
-		orphansDeleted: counter("orphan_shoots_deleted_total", "Total number of orphan Shoots deleted."),
-		errors:         prometheus.NewCounterVec(prometheus.CounterOpts(opts("shoot_watch_errors_total", "Total number of errors while watching Shoots and recording their status, by error class.")), []string{"class"}),
+		leader:         gauge("leader", "1 if this cluster-worker is the leader, the only process that watches the Shoots in Gardener, 0 otherwise."),
+		termLosses:     counter("leadership_losses_total", "Total number of times that this cluster-worker lost the leadership without shutting down."),
+		shoots:         prometheus.NewGaugeVec(prometheus.GaugeOpts(opts("shoots", "Number of clusters by status of their Shoot, as of the last list of Shoots; 0 on all processes except the leader.")), []string{"status"}),
+		changes:        prometheus.NewCounterVec(prometheus.CounterOpts(opts("shoot_status_changes_total", "Total number of Shoot status changes that the cluster-worker recorded in the database, by new status.")), []string{"status"}),
+		lag:            prometheus.NewHistogram(prometheus.HistogramOpts{Namespace: namespace, Subsystem: subsystem, Name: "shoot_status_lag_seconds", Help: "Time from a status change of a Shoot in Gardener until the cluster-worker records the change in the database, in seconds. Gardener's timestamps have a resolution of one second.", Buckets: prometheus.ExponentialBuckets(0.05, 2, 14)}),
+		watchRestarts:  counter("shoot_watch_restarts_total", "Total number of times that the watch of Shoots ended. The cluster-worker restarts the watch."),
+		relists:        counter("shoot_relists_total", "Total number of times that the cluster-worker listed all Shoots."),
+		polls:          counter("shoot_poll_rounds_total", "Total number of rounds in which the cluster-worker got the Shoots one by one instead of watching them."),
+		looks:          counter("shoot_lookups_total", "Total number of GET requests for a single Shoot."),
+		drift:          prometheus.NewCounterVec(prometheus.CounterOpts(opts("shoot_drift_total", "Total number of Shoots that differed from the last applied spec, by kind of difference. The cluster-worker applied the spec of these Shoots again.")), []string{"reason"}),
+		missing:        counter("missing_sync_rows_total", "Total number of clusters without a row in the table tenant.cluster_sync. The cluster-worker added the row."),
+		orphans:        gauge("orphan_shoots", "Number of Shoots that this installation created and that have no cluster in the database, as of the last list of Shoots; 0 on all processes except the leader."),
+		strays:         gauge("duplicate_shoots", "Number of Shoots whose cluster already has another Shoot, as of the last list of Shoots; 0 on all processes except the leader."),
+		orphanHalts:    counter("orphan_cleanup_blocked_total", "Total number of times that the cluster-worker handled no orphan Shoots because the database may be the wrong one: it has no clusters, or too many Shoots have no cluster."),
+		orphansDeleted: counter("orphan_shoots_deleted_total", "Total number of Shoots that the cluster-worker deleted because they had no cluster in the database."),
+		errors:         prometheus.NewCounterVec(prometheus.CounterOpts(opts("shoot_watch_errors_total", "Total number of errors in the cluster-worker while it watched Shoots and recorded their status, by error class.")), []string{"class"}),
 	}
 	for _, st := range statuses() {
 		m.changes.WithLabelValues(string(st))

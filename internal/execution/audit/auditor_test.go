@@ -128,7 +128,7 @@ func TestAStoreThatIsAway(t *testing.T) {
 			time.Sleep(10 * time.Second)
 		}
 		wantMetric(t, reg, "storage_failures_total", `
-			# HELP kubernetesexecution_audit_storage_failures_total Total number of failed audit writes, by type of error. Failed writes are retried.
+			# HELP kubernetesexecution_audit_storage_failures_total Total number of failed writes to the audit database, by type of error. The controller retries failed writes.
 			# TYPE kubernetesexecution_audit_storage_failures_total counter
 			kubernetesexecution_audit_storage_failures_total{error_type="refused"} 0
 			kubernetesexecution_audit_storage_failures_total{error_type="timeout"} 0
@@ -137,12 +137,12 @@ func TestAStoreThatIsAway(t *testing.T) {
 		pending := func(records, lag int) {
 			t.Helper()
 			wantMetric(t, reg, "pending_records", fmt.Sprintf(`
-				# HELP kubernetesexecution_audit_pending_records Number of audit records currently waiting to be written.
+				# HELP kubernetesexecution_audit_pending_records Number of audit records that are currently waiting to be written to the audit database.
 				# TYPE kubernetesexecution_audit_pending_records gauge
 				kubernetesexecution_audit_pending_records %d
 			`, records))
 			wantMetric(t, reg, "lag_seconds", fmt.Sprintf(`
-				# HELP kubernetesexecution_audit_lag_seconds Age of the oldest audit record that is not written yet, in seconds; 0 if there is none.
+				# HELP kubernetesexecution_audit_lag_seconds Age of the oldest audit record that the controller has not written to the audit database yet, in seconds; 0 if there is none.
 				# TYPE kubernetesexecution_audit_lag_seconds gauge
 				kubernetesexecution_audit_lag_seconds %d
 			`, lag))
@@ -181,7 +181,7 @@ func TestAStoreThatDoesNotAnswer(t *testing.T) {
 			t.Errorf("took %s", took)
 		}
 		wantMetric(t, reg, "storage_failures_total", `
-			# HELP kubernetesexecution_audit_storage_failures_total Total number of failed audit writes, by type of error. Failed writes are retried.
+			# HELP kubernetesexecution_audit_storage_failures_total Total number of failed writes to the audit database, by type of error. The controller retries failed writes.
 			# TYPE kubernetesexecution_audit_storage_failures_total counter
 			kubernetesexecution_audit_storage_failures_total{error_type="refused"} 0
 			kubernetesexecution_audit_storage_failures_total{error_type="timeout"} 1
@@ -345,7 +345,7 @@ func TestTheStoreIsLookedAfter(t *testing.T) {
 		time.Sleep(time.Hour)
 		looked(4, "position=3 kind=changed")
 		wantMetric(t, reg, "broken", `
-			# HELP kubernetesexecution_audit_verification_failed 1 if the last verification of the audit's hash chain failed, 0 otherwise.
+			# HELP kubernetesexecution_audit_verification_failed 1 if the last verification found changed, removed or inserted records in the audit database, 0 otherwise.
 			# TYPE kubernetesexecution_audit_verification_failed gauge
 			kubernetesexecution_audit_verification_failed 1
 		`)

@@ -94,7 +94,7 @@ func TestGoneWhileTheStoreIsAway(t *testing.T) {
 	s := newStore()
 	a, reg := newAuditor(t, s)
 	const pending = `
-		# HELP kubernetesexecution_audit_pending_records Number of audit records currently waiting to be written.
+		# HELP kubernetesexecution_audit_pending_records Number of audit records that are currently waiting to be written to the audit database.
 		# TYPE kubernetesexecution_audit_pending_records gauge
 		kubernetesexecution_audit_pending_records %d
 	`

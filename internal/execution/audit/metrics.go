@@ -61,28 +61,28 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 		failures: map[failureClass]prometheus.Counter{},
 		waiting:  map[string]wait{},
 		duration: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: metricsPrefix + "storage_duration_seconds", Help: "Duration of audit writes in seconds, including failed writes.",
+			Name: metricsPrefix + "storage_duration_seconds", Help: "Duration of writes to the audit database in seconds, including failed writes.",
 			Buckets: prometheus.ExponentialBuckets(0.001, 2, 15),
 		}),
 		broken: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: metricsPrefix + "verification_failed", Help: "1 if the last verification of the audit's hash chain failed, 0 otherwise.",
+			Name: metricsPrefix + "verification_failed", Help: "1 if the last verification found changed, removed or inserted records in the audit database, 0 otherwise.",
 		}),
 	}
 	attempts := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: metricsPrefix + "storage_attempts_total", Help: "Total number of audit writes, by result. One write holds the records of one or more executions.",
+		Name: metricsPrefix + "storage_attempts_total", Help: "Total number of writes to the audit database, by result. One write contains the records of one or more KubernetesExecutions.",
 	}, []string{"status"})
 	failures := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: metricsPrefix + "storage_failures_total", Help: "Total number of failed audit writes, by type of error. Failed writes are retried.",
+		Name: metricsPrefix + "storage_failures_total", Help: "Total number of failed writes to the audit database, by type of error. The controller retries failed writes.",
 	}, []string{"error_type"})
 	m.attempts[true], m.attempts[false] = attempts.WithLabelValues("success"), attempts.WithLabelValues("failure")
 	for _, c := range failureClasses() {
 		m.failures[c] = failures.WithLabelValues(string(c))
 	}
 	pending := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: metricsPrefix + "pending_records", Help: "Number of audit records currently waiting to be written.",
+		Name: metricsPrefix + "pending_records", Help: "Number of audit records that are currently waiting to be written to the audit database.",
 	}, func() float64 { records, _ := m.pending(); return float64(records) })
 	lag := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: metricsPrefix + "lag_seconds", Help: "Age of the oldest audit record that is not written yet, in seconds; 0 if there is none.",
+		Name: metricsPrefix + "lag_seconds", Help: "Age of the oldest audit record that the controller has not written to the audit database yet, in seconds; 0 if there is none.",
 	}, func() float64 { _, longest := m.pending(); return longest.Seconds() })
 	var errs []error
 	for _, c := range []prometheus.Collector{attempts, failures, m.duration, m.broken, pending, lag} {

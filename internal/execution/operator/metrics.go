@@ -50,26 +50,26 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	waits := prometheus.ExponentialBuckets(1, 4, 8) // to 4.5 hours
 	runs := prometheus.ExponentialBuckets(0.5, 2, 12)
 	m := &metrics{
-		executions:   counter("kubernetesexecution_action_execution_total", "Total number of finished executions, by outcome and action.", "status", "action"),
-		duration:     histogram("kubernetesexecution_action_execution_duration_seconds", "Duration of actions in seconds, by action.", runs, "action"),
-		phases:       histogram("kubernetesexecution_phase_duration_seconds", "Time that executions spent in each phase, in seconds.", prometheus.ExponentialBuckets(0.01, 4, 12), "phase"),
-		dryRuns:      counter("kubernetesexecution_dryrun_validation_total", "Total number of dry runs, by result and action.", "status", "action"),
-		jobs:         counter("kubernetesexecution_job_creation_total", "Total number of Job creations, by result.", "status"),
-		failures:     counter("kubernetesexecution_failures_total", "Total number of failed executions, by reason and detail.", "reason", "detail"),
-		decisions:    counter("kubernetesexecution_approval_decisions_total", "Total number of approval decisions: approved, rejected or expired.", "decision"),
-		rollbacks:    counter("kubernetesexecution_rollback_prepared_total", "Total number of executions that can be rolled back, by action.", "action"),
-		refusals:     counter("kubernetesexecution_start_blocked_total", "Total number of executions that were queued or timed out in the queue, by reason.", "reason"),
-		approvalWait: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "kubernetesexecution_approval_wait_seconds", Help: "Time from the approval request to the decision, in seconds.", Buckets: waits}),
-		lockWait:     prometheus.NewHistogram(prometheus.HistogramOpts{Name: "kubernetesexecution_queue_duration_seconds", Help: "Time that queued executions waited before they started, in seconds.", Buckets: waits}),
-		lifecycle:    prometheus.NewHistogram(prometheus.HistogramOpts{Name: "kubernetesexecution_lifecycle_duration_seconds", Help: "Time from the creation to the end of executions, in seconds.", Buckets: waits}),
-		conditions:   counter("kubernetesexecution_condition_evaluations_total", "Total number of condition evaluations, by kind (precondition or postcondition) and result: passed, failed, or error (treated as failed).", "kind", "result"),
-		blocked:      counter("kubernetesexecution_blocked_by_precondition_total", "Total number of executions that failed because of a required precondition, by action.", "action"),
-		unmet:        counter("kubernetesexecution_failed_by_postcondition_total", "Total number of executions that failed because of a required postcondition, by action.", "action"),
-		dryRunTook:   histogram("kubernetesexecution_dryrun_validation_duration_seconds", "Duration of dry runs in seconds, by action. For a dry run in a Job, measured from the start of the runner.", prometheus.ExponentialBuckets(0.001, 2, 15), "action"),
-		jobTook:      prometheus.NewHistogram(prometheus.HistogramOpts{Name: "kubernetesexecution_job_creation_duration_seconds", Help: "Duration of requests that create Jobs in seconds, including failed requests.", Buckets: prometheus.ExponentialBuckets(0.001, 2, 15)}),
-		unreadable:   prometheus.NewCounter(prometheus.CounterOpts{Name: "kubernetesexecution_result_parse_failures_total", Help: "Total number of Jobs that ended without a readable result."}),
-		created:      prometheus.NewCounter(prometheus.CounterOpts{Name: "kubernetesexecution_created_total", Help: "Total number of executions accepted by the controller."}),
-		deleted:      prometheus.NewCounter(prometheus.CounterOpts{Name: "kubernetesexecution_retention_deletions_total", Help: "Total number of finished executions that the controller deleted at the end of their retention period."}),
+		executions:   counter("kubernetesexecution_action_execution_total", "Total number of KubernetesExecutions that ended, by outcome and action.", "status", "action"),
+		duration:     histogram("kubernetesexecution_action_execution_duration_seconds", "Duration of the actions of KubernetesExecutions in seconds, by action.", runs, "action"),
+		phases:       histogram("kubernetesexecution_phase_duration_seconds", "Time that KubernetesExecutions spent in each phase, in seconds.", prometheus.ExponentialBuckets(0.01, 4, 12), "phase"),
+		dryRuns:      counter("kubernetesexecution_dryrun_validation_total", "Total number of dry runs of KubernetesExecutions, by result and action.", "status", "action"),
+		jobs:         counter("kubernetesexecution_job_creation_total", "Total number of requests that create the Jobs of KubernetesExecutions, by result.", "status"),
+		failures:     counter("kubernetesexecution_failures_total", "Total number of KubernetesExecutions that failed, by reason (status.reason) and detail (status.reasonDetail).", "reason", "detail"),
+		decisions:    counter("kubernetesexecution_approval_decisions_total", "Total number of decisions about approvals of KubernetesExecutions: approved, rejected or expired (no decision before the deadline).", "decision"),
+		rollbacks:    counter("kubernetesexecution_rollback_prepared_total", "Total number of KubernetesExecutions for which the controller prepared a rollback, by action.", "action"),
+		refusals:     counter("kubernetesexecution_start_blocked_total", "Total number of KubernetesExecutions that could not start at once and were queued, or that timed out in the queue, by reason.", "reason"),
+		approvalWait: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "kubernetesexecution_approval_wait_seconds", Help: "Time from the request for approval of a KubernetesExecution until the decision, in seconds.", Buckets: waits}),
+		lockWait:     prometheus.NewHistogram(prometheus.HistogramOpts{Name: "kubernetesexecution_queue_duration_seconds", Help: "Time that queued KubernetesExecutions waited until their action started, in seconds.", Buckets: waits}),
+		lifecycle:    prometheus.NewHistogram(prometheus.HistogramOpts{Name: "kubernetesexecution_lifecycle_duration_seconds", Help: "Time from the creation of a KubernetesExecution until it ends, in seconds.", Buckets: waits}),
+		conditions:   counter("kubernetesexecution_condition_evaluations_total", "Total number of evaluations of preconditions and postconditions, by kind (precondition or postcondition) and result: passed, failed or error (the controller treats an error as a failure).", "kind", "result"),
+		blocked:      counter("kubernetesexecution_blocked_by_precondition_total", "Total number of KubernetesExecutions that failed because a required precondition did not pass, by action.", "action"),
+		unmet:        counter("kubernetesexecution_failed_by_postcondition_total", "Total number of KubernetesExecutions that failed because a required postcondition did not pass, by action.", "action"),
+		dryRunTook:   histogram("kubernetesexecution_dryrun_validation_duration_seconds", "Duration of dry runs of KubernetesExecutions in seconds, by action. For a dry run in a Job, the duration starts with the start of the program in the Job.", prometheus.ExponentialBuckets(0.001, 2, 15), "action"),
+		jobTook:      prometheus.NewHistogram(prometheus.HistogramOpts{Name: "kubernetesexecution_job_creation_duration_seconds", Help: "Duration of requests that create the Jobs of KubernetesExecutions in seconds, including failed requests.", Buckets: prometheus.ExponentialBuckets(0.001, 2, 15)}),
+		unreadable:   prometheus.NewCounter(prometheus.CounterOpts{Name: "kubernetesexecution_result_parse_failures_total", Help: "Total number of Jobs of KubernetesExecutions that ended without a result that the controller could read."}),
+		created:      prometheus.NewCounter(prometheus.CounterOpts{Name: "kubernetesexecution_created_total", Help: "Total number of KubernetesExecutions that the controller accepted."}),
+		deleted:      prometheus.NewCounter(prometheus.CounterOpts{Name: "kubernetesexecution_retention_deletions_total", Help: "Total number of finished KubernetesExecutions that the controller deleted because their retention period was over."}),
 	}
 	reg.MustRegister(m.approvalWait, m.lockWait, m.lifecycle, m.jobTook, m.unreadable, m.created, m.deleted)
 	return m
@@ -188,9 +188,9 @@ func newPhaseGauges(e executions, log *slog.Logger) *phaseGauges {
 	return &phaseGauges{
 		executions: e,
 		log:        log,
-		active:     prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "kubernetesexecution_active", Help: "Number of executions currently in each phase."}, []string{"phase"}),
-		oldest:     prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "kubernetesexecution_phase_max_age_seconds", Help: "Longest time that any execution has been in its current phase, in seconds, by phase."}, []string{"phase"}),
-		pending:    prometheus.NewGauge(prometheus.GaugeOpts{Name: "kubernetesexecution_approvals_pending", Help: "Number of executions currently waiting for approval."}),
+		active:     prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "kubernetesexecution_active", Help: "Number of KubernetesExecution objects that are currently in each phase."}, []string{"phase"}),
+		oldest:     prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "kubernetesexecution_phase_max_age_seconds", Help: "Longest time that any KubernetesExecution has been in its current phase, in seconds, by phase."}, []string{"phase"}),
+		pending:    prometheus.NewGauge(prometheus.GaugeOpts{Name: "kubernetesexecution_approvals_pending", Help: "Number of KubernetesExecutions that are currently waiting for approval."}),
 	}
 }
 

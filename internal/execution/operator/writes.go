@@ -15,7 +15,7 @@ type writes struct{ total *prometheus.CounterVec }
 func newWrites(reg prometheus.Registerer) (*writes, error) {
 	w := &writes{prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "kubernetesexecution_api_writes_total",
-		Help: "Total number of write requests to the Kubernetes API for executions, Jobs, Pods, events and the Lease, including failed ones. Requests made with the service account of an action are not counted.",
+		Help: "Total number of write requests of the controller to the Kubernetes API, including failed requests, by resource and verb. Requests that use the ServiceAccount of an action are not counted.",
 	}, []string{"resource", "verb"})}
 	return w, reg.Register(w.total)
 }

@@ -22,10 +22,10 @@ func newMetrics(reg prometheus.Registerer, pending func() float64) (*metrics, er
 	m := &metrics{
 		dropped: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "kubernetesexecution_change_events_undeliverable_total",
-			Help: "Total number of undeliverable change events of executions, by error: the sink rejected the event (client_error, encode), the event is older than 12 hours (expired), the queue was full (dropped), or its execution was deleted and the controller stopped (deleted).",
+			Help: "Total number of change events about KubernetesExecutions that a sink did not receive and that the controller does not retry, by error: the sink rejected the event (client_error, encode), the event is older than 12 hours (expired), the queue was full (dropped), or the KubernetesExecution was deleted and the controller stopped (deleted).",
 		}, []string{"error"}),
 		pending: prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "kubernetesexecution_change_events_pending", Help: "Number of change events of executions that at least one sink has not acknowledged yet.",
+			Name: "kubernetesexecution_change_events_pending", Help: "Number of change events about KubernetesExecutions that at least one sink has not acknowledged yet. A sink is the HTTP endpoint that receives change events.",
 		}, pending),
 	}
 	for _, e := range []string{errorOverflow, errorDeleted, "expired", "client_error", "encode"} {

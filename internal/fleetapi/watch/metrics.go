@@ -22,19 +22,19 @@ func newMetrics(r prometheus.Registerer, prefix string) (*metrics, error) {
 	m := &metrics{
 		watchers: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: prefix + "_watchers",
-			Help: "Number of watches currently open.",
+			Help: "Number of watch requests that clients currently have open.",
 		}),
 		events: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: prefix + "_watch_events_total",
-			Help: "Total number of events sent to watchers, by type.",
+			Help: "Total number of events that the server sent to clients with an open watch request, by event type.",
 		}, []string{"type"}),
 		fallbacks: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: prefix + "_watch_cache_misses_total",
-			Help: "Total number of pages of changes read from the database for a single watcher because the shared cache did not reach back far enough.",
+			Help: "Total number of database reads that served only one watch request, because the watch had to start at a change older than the server's cache of changes.",
 		}),
 		lastRead: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: prefix + "_watch_last_poll_timestamp_seconds",
-			Help: "Unix time of the last shared poll of changes for all watchers, in seconds; it does not advance while no watch is open.",
+			Help: "Unix time of the last database poll that looked for changes for all open watch requests, in seconds. The time does not advance while no watch request is open.",
 		}),
 	}
 	for _, c := range []prometheus.Collector{m.watchers, m.events, m.fallbacks, m.lastRead} {

@@ -22,11 +22,11 @@ func newMetrics(b *Budget, reg prometheus.Registerer) (*metrics, error) {
 	}
 	m := &metrics{
 		budget:    b,
-		denials:   prometheus.NewCounterVec(prometheus.CounterOpts{Name: prefix + "denials_total", Help: "Total number of times that the budget denied taking a node out of service, by reason. A node that waits is counted at every retry."}, []string{"reason"}),
-		nodes:     gauge(prefix+"nodes", "Number of nodes that the budget covers, by state. A node is in service, quarantined, cordoned by others, or not ready.", "state"),
-		limits:    gauge(prefix+"limit_nodes", "Maximum number of nodes that may be out of service (out_of_service), and that may be taken out of service within the window (window).", "limit"),
-		recent:    gauge(prefix+"window_nodes", "Number of nodes taken out of service within the window."),
-		exhausted: gauge(prefix+"exhausted_pools", "Number of pools with an exhausted budget, by whether a person must reset it.", "manual_reset"),
+		denials:   prometheus.NewCounterVec(prometheus.CounterOpts{Name: prefix + "denials_total", Help: "Total number of times that node-fault-controller left a faulty node in service because too many nodes are already out of service, by reason. The controller counts a waiting node at every retry."}, []string{"reason"}),
+		nodes:     gauge(prefix+"nodes", "Number of nodes that count for the limits of node-fault-controller, by state: in_service, quarantined (cordoned by the controller), cordoned_by_others or not_ready.", "state"),
+		limits:    gauge(prefix+"limit_nodes", "Maximum number of nodes that may be out of service at the same time (limit=\"out_of_service\"), and that node-fault-controller may take out of service within the budget window (limit=\"window\").", "limit"),
+		recent:    gauge(prefix+"window_nodes", "Number of nodes that node-fault-controller took out of service within the budget window, a configured time span that ends now."),
+		exhausted: gauge(prefix+"exhausted_pools", "Number of node pools in which node-fault-controller takes no further node out of service, because too many nodes are already out of service. With manual_reset=\"true\", a person must reset the pool.", "manual_reset"),
 	}
 	for _, r := range reasons() {
 		m.denials.WithLabelValues(string(r))

@@ -29,7 +29,7 @@ type Metrics struct {
 func NewMetrics(reg prometheus.Registerer) *Metrics {
 	m := &Metrics{reports: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "fleetloop_node_fault_reports_total",
-		Help: "Total number of fault reports received, by kind of source and result.",
+		Help: "Total number of reports about node faults that node-fault-controller received, by kind of source (conditions, health_events, alertmanager or grpc) and result.",
 	}, []string{"source_kind", "result"})}
 	if reg != nil {
 		reg.MustRegister(m.reports)

@@ -19,12 +19,12 @@ type Metrics struct {
 func NewMetrics(reg prometheus.Registerer) (*Metrics, error) {
 	m := &Metrics{
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "fleetloop_node_fault_change_events_undeliverable_total", Help: "Total number of node change events that a sink did not receive and that are not retried: rejected, expired or dropped from a full queue.",
+			Name: "fleetloop_node_fault_change_events_undeliverable_total", Help: "Total number of change events about nodes that a sink did not receive and that node-fault-controller does not retry, by error: the sink rejected the event, the event expired, or the queue was full.",
 		}, []string{"error"}),
 		nodes: map[string]int32{},
 	}
 	m.untold = prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "fleetloop_node_fault_change_events_pending", Help: "Number of node change events waiting for delivery to at least one sink.",
+		Name: "fleetloop_node_fault_change_events_pending", Help: "Number of change events about nodes that at least one sink has not received yet. A sink is the HTTP endpoint that receives change events.",
 	}, m.pending)
 	if err := reg.Register(m.refused); err != nil {
 		return nil, err

@@ -37,7 +37,7 @@ type configs struct{ count func() census }
 
 //nolint:gochecknoglobals // it is a constant
 var configsDesc = prometheus.NewDesc("hyperfleet_sentinel_configs",
-	"Number of SentinelConfigs assigned to this process, by state: running (a sentinel runs with the current or an earlier generation) or not_running.",
+	"Number of SentinelConfigs assigned to this process, by state: running (a sentinel runs with the current or an earlier generation of the SentinelConfig) or not_running.",
 	[]string{"shard", "resource_type", "state"}, nil)
 
 // Describe sends the description of the metric.
@@ -55,7 +55,7 @@ func (c configs) Collect(to chan<- prometheus.Metric) {
 func newEventCounter() *prometheus.CounterVec {
 	return prometheus.NewCounterVec(prometheus.CounterOpts{
 		Namespace: "hyperfleet", Subsystem: "sentinel", Name: "config_events_total",
-		Help: "Total number of SentinelConfig events, by the reason of the Kubernetes event. Counted even if the sentinel has no permission to write Kubernetes events.",
+		Help: "Total number of Kubernetes events that the sentinel recorded about SentinelConfigs, by reason. The sentinel counts events even if it has no permission to write them.",
 	}, []string{"shard", "resource_type", "reason"})
 }
 

@@ -18,8 +18,8 @@ func newMetrics(fenced func() bool) *metrics {
 		return prometheus.GaugeOpts{Namespace: "hyperfleet", Subsystem: "sentinel", Name: name, Help: help}
 	}
 	return &metrics{
-		members: prometheus.NewGauge(opts("shard_members", "Number of sentinel replicas among which the resources are divided, including this one; 0 if unknown.")),
-		fenced: prometheus.NewGaugeFunc(opts("shard_fenced", "1 if this replica is fenced: it publishes nothing because its shard assignment is not confirmed; 0 otherwise."), func() float64 {
+		members: prometheus.NewGauge(opts("shard_members", "Number of sentinel replicas that divide the resources of a SentinelConfig among themselves, including this one; 0 if unknown.")),
+		fenced: prometheus.NewGaugeFunc(opts("shard_fenced", "1 if this sentinel replica publishes no events because its share of the resources is not confirmed through Leases, 0 otherwise."), func() float64 {
 			if fenced() {
 				return 1
 			}

@@ -47,11 +47,11 @@ func NewKeeper(pool *postgres.Pool, retention time.Duration, log *slog.Logger, r
 	k := &Keeper{pool: pool, retention: cmp.Or(retention, timeline.DefaultRetention), log: log, metrics: keeperMetrics{
 		kept: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "fleetloop_timeline_last_maintenance_timestamp_seconds",
-			Help: "Unix time of the last successful maintenance of the timeline's partitions, by this process or another, in seconds; 0 before the first.",
+			Help: "Unix time at which any process last created and dropped the weekly partitions of the change event table without an error, in seconds; 0 before the first time.",
 		}),
 		overdue: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "fleetloop_timeline_expired_partitions",
-			Help: "Number of weekly timeline partitions older than the retention that could not be dropped.",
+			Help: "Number of weekly partitions of the change event table that are older than the retention period and that the fleet API could not drop.",
 		}),
 	}}
 	if err := errors.Join(reg.Register(k.metrics.kept), reg.Register(k.metrics.overdue)); err != nil {
