@@ -19,13 +19,13 @@ func controller() map[string][]scenario {
 			{
 				reason: "nothing is scraped for five minutes",
 				series: "  up 1x10\n",
-				want:   map[int][]alert{4: nil, 5: {{labels: map[string]string{}, summary: "No execution controller is running."}}},
+				want:   map[int][]alert{4: nil, 5: {{labels: map[string]string{}, summary: "Prometheus has no metrics of an execution controller."}}},
 			},
 			{
 				reason: "one runs, and has never listed executions",
 				series: `  kubernetesexecution_created_total{namespace="kubernaut-executor",job="execution-controller",instance="a"} 0x10
 `,
-				want: map[int][]alert{5: {{labels: map[string]string{}, summary: "No execution controller is running."}}},
+				want: map[int][]alert{5: {{labels: map[string]string{}, summary: "Prometheus has no metrics of an execution controller."}}},
 			},
 			{
 				reason: "one of two was restarted",
@@ -44,7 +44,7 @@ func controller() map[string][]scenario {
   kubernetesexecution_created_total{namespace="kubernaut-executor",job="execution-controller",instance="b"} 0x20
   kubernetes_executor_policy_info{namespace="kubernaut-executor",job="execution-controller",instance="a",hash="11"} 1x20
 `,
-				want: map[int][]alert{4: nil, 5: {{labels: acting(), summary: "Execution controllers without safety policies: 1."}}},
+				want: map[int][]alert{4: nil, 5: {{labels: acting(), summary: "1 execution controller pods run without safety policies."}}},
 			},
 			{
 				reason: "another set is taken",
@@ -66,7 +66,7 @@ func controller() map[string][]scenario {
 `,
 				want: map[int][]alert{
 					4:  nil,
-					6:  {{labels: acting(), summary: "A change of the safety policies was rejected."}},
+					6:  {{labels: acting(), summary: "The execution controller rejected changed safety policies 1 times in 30 minutes."}},
 					36: nil,
 				},
 			},
@@ -88,7 +88,7 @@ func controller() map[string][]scenario {
 `,
 				want: map[int][]alert{
 					8:  nil,
-					9:  {{labels: acting(), summary: "The admission policies of executions are not in force."}},
+					9:  {{labels: acting(), summary: "The ValidatingAdmissionPolicies that protect KubernetesExecutions are not in force."}},
 					16: nil,
 				},
 			},
@@ -110,7 +110,7 @@ func controller() map[string][]scenario {
 `,
 				want: map[int][]alert{
 					11: nil,
-					12: {{labels: acting(), summary: "Audit records of executions have been pending for 11m 0s."}},
+					12: {{labels: acting(), summary: "An audit record of a KubernetesExecution has waited for 11m 0s to be written."}},
 				},
 			},
 			{
@@ -127,7 +127,7 @@ func controller() map[string][]scenario {
   kubernetesexecution_audit_verification_failed{namespace="kubernaut-executor",job="execution-controller",instance="a"} 0x3 1x20
   kubernetesexecution_audit_verification_failed{namespace="kubernaut-executor",job="execution-controller",instance="b"} 0x23
 `,
-				want: map[int][]alert{4: nil, 5: {{labels: acting(), summary: "Verification of the execution audit failed."}}},
+				want: map[int][]alert{4: nil, 5: {{labels: acting(), summary: "The audit database of KubernetesExecutions contains changed, removed or inserted records."}}},
 			},
 			{
 				reason: "it holds",
@@ -152,10 +152,10 @@ func executions() map[string][]scenario {
 `,
 				want: map[int][]alert{
 					25: nil,
-					26: {{labels: acting("phase", "validated"), summary: "An execution has been in phase validated for 26m 0s."}},
+					26: {{labels: acting("phase", "validated"), summary: "A KubernetesExecution has been in phase validated for 26m 0s."}},
 					81: {
-						{labels: acting("phase", "executing"), summary: "An execution has been in phase executing for 1h 21m 0s."},
-						{labels: acting("phase", "validated"), summary: "An execution has been in phase validated for 1h 21m 0s."},
+						{labels: acting("phase", "executing"), summary: "A KubernetesExecution has been in phase executing for 1h 21m 0s."},
+						{labels: acting("phase", "validated"), summary: "A KubernetesExecution has been in phase validated for 1h 21m 0s."},
 					},
 				},
 			},
@@ -178,7 +178,7 @@ func executions() map[string][]scenario {
 `,
 				want: map[int][]alert{
 					31: nil,
-					32: {{labels: acting(), summary: "An execution has been waiting for approval for 32m 0s."}},
+					32: {{labels: acting(), summary: "A KubernetesExecution has been waiting for approval for 32m 0s."}},
 					62: nil,
 				},
 			},
@@ -201,7 +201,7 @@ func executions() map[string][]scenario {
 `,
 				want: map[int][]alert{
 					5:  nil,
-					70: {{labels: acting(), summary: "25% of the executions of the last hour failed."}},
+					70: {{labels: acting(), summary: "25% of the KubernetesExecutions of the last hour failed."}},
 				},
 			},
 			{
@@ -215,7 +215,7 @@ func executions() map[string][]scenario {
 `,
 				want: map[int][]alert{
 					5:  nil,
-					70: {{labels: acting(), summary: "50% of the executions of the last hour failed."}},
+					70: {{labels: acting(), summary: "50% of the KubernetesExecutions of the last hour failed."}},
 				},
 			},
 			{
@@ -228,7 +228,7 @@ func executions() map[string][]scenario {
 `,
 				want: map[int][]alert{
 					5:  nil,
-					70: {{labels: acting(), summary: "50% of the executions of the last hour failed."}},
+					70: {{labels: acting(), summary: "50% of the KubernetesExecutions of the last hour failed."}},
 				},
 			},
 			{
@@ -239,7 +239,7 @@ func executions() map[string][]scenario {
 `,
 				want: map[int][]alert{
 					5:  nil,
-					70: {{labels: acting(), summary: "100% of the executions of the last hour failed."}},
+					70: {{labels: acting(), summary: "100% of the KubernetesExecutions of the last hour failed."}},
 				},
 			},
 			{
@@ -295,8 +295,8 @@ func executions() map[string][]scenario {
 `,
 				want: map[int][]alert{
 					9:  nil,
-					11: {{labels: acting(), summary: "Executions of the last hour with an unknown result: 1."}},
-					68: {{labels: acting(), summary: "Executions of the last hour with an unknown result: 1."}},
+					11: {{labels: acting(), summary: "1 KubernetesExecutions of the last hour have an unknown result."}},
+					68: {{labels: acting(), summary: "1 KubernetesExecutions of the last hour have an unknown result."}},
 					72: nil,
 				},
 			},
@@ -306,7 +306,7 @@ func executions() map[string][]scenario {
 `,
 				want: map[int][]alert{
 					99:  nil,
-					130: {{labels: acting(), summary: "Executions of the last hour with an unknown result: 2."}},
+					130: {{labels: acting(), summary: "2 KubernetesExecutions of the last hour have an unknown result."}},
 				},
 			},
 		},
@@ -317,7 +317,7 @@ func executions() map[string][]scenario {
 `,
 				want: map[int][]alert{
 					4:  nil,
-					7:  {{labels: acting(), summary: "The API server rejects Jobs of executions."}},
+					7:  {{labels: acting(), summary: "The API server rejected 19 Jobs of KubernetesExecutions in 10 minutes."}},
 					30: nil,
 				},
 			},
@@ -335,7 +335,7 @@ func executions() map[string][]scenario {
 				reason: "a sink takes nothing",
 				series: `  kubernetesexecution_change_events_pending{namespace="kubernaut-executor",job="execution-controller",instance="a"} 0x4 3x60
 `,
-				want: map[int][]alert{30: nil, 40: {{labels: acting(), summary: "Execution change events that wait for delivery: 3."}}},
+				want: map[int][]alert{30: nil, 40: {{labels: acting(), summary: "3 change events about KubernetesExecutions wait for delivery."}}},
 			},
 			{
 				reason: "there is always something, and it goes",
@@ -351,7 +351,7 @@ func executions() map[string][]scenario {
 `,
 				want: map[int][]alert{
 					5:  nil,
-					8:  {{labels: acting("error", "client_error"), summary: "Change events of executions are undeliverable (client_error)."}},
+					8:  {{labels: acting("error", "client_error"), summary: "1 change events about KubernetesExecutions were lost in the last hour (client_error)."}},
 					70: nil,
 				},
 			},

@@ -12,7 +12,7 @@ func configurations() map[string][]scenario {
 `,
 				want: map[int][]alert{
 					9:  nil,
-					10: {{labels: clusters, summary: "The latest configuration of clusters (us) was rejected."}},
+					10: {{labels: clusters, summary: "The sentinel rejected the latest configuration for clusters (us)."}},
 					17: nil,
 				},
 			},
@@ -22,7 +22,7 @@ func configurations() map[string][]scenario {
   hyperfleet_sentinel_config_last_reload_successful{namespace="fleet",job="sentinel",config="one",instance="a",shard="us",resource_type="clusters"} 1x20
   hyperfleet_sentinel_config_last_reload_successful{namespace="fleet",job="sentinel",config="one",instance="b",shard="us",resource_type="clusters"} 0x20
 `,
-				want: map[int][]alert{5: {{labels: clusters, summary: "The latest configuration of clusters (us) was rejected."}}},
+				want: map[int][]alert{5: {{labels: clusters, summary: "The sentinel rejected the latest configuration for clusters (us)."}}},
 			},
 		},
 		"SentinelConfigLoadErrors": {
@@ -36,7 +36,7 @@ func configurations() map[string][]scenario {
 					10: nil,
 					11: {{
 						labels:  clusters,
-						summary: "The SentinelConfig of clusters (us), or a Secret of it, cannot be loaded.",
+						summary: "The sentinel cannot load the SentinelConfig for clusters (us), or a Secret that it references.",
 					}},
 				},
 			},
@@ -49,7 +49,7 @@ func configurations() map[string][]scenario {
 					10: nil,
 					11: {{
 						labels:  map[string]string{"namespace": "fleet", "job": "sentinel", "config": "one", "shard": "not loaded", "resource_type": "clusters"},
-						summary: "The SentinelConfig of clusters (not loaded), or a Secret of it, cannot be loaded.",
+						summary: "The sentinel cannot load the SentinelConfig for clusters (not loaded), or a Secret that it references.",
 					}},
 				},
 			},
@@ -113,7 +113,7 @@ func groups() map[string][]scenario {
 `,
 				want: map[int][]alert{
 					6: nil,
-					7: {{labels: group, summary: "All replicas of SentinelConfig one are fenced, so no events are published."}},
+					7: {{labels: group, summary: "No replica of SentinelConfig one publishes events, because all replicas are fenced."}},
 				},
 			},
 			{
@@ -136,8 +136,8 @@ func groups() map[string][]scenario {
 				want: map[int][]alert{
 					4: nil,
 					5: {
-						{labels: map[string]string{"namespace": "fleet", "job": "sentinel", "config": "one", "instance": "b:8080"}, summary: "Replica b:8080 of SentinelConfig one is fenced."},
-						{labels: map[string]string{"namespace": "fleet", "job": "sentinel", "config": "one", "pod": "sentinel-0", "instance": "a"}, summary: "Replica sentinel-0 of SentinelConfig one is fenced."},
+						{labels: map[string]string{"namespace": "fleet", "job": "sentinel", "config": "one", "instance": "b:8080"}, summary: "Replica b:8080 of SentinelConfig one is fenced and publishes no events."},
+						{labels: map[string]string{"namespace": "fleet", "job": "sentinel", "config": "one", "pod": "sentinel-0", "instance": "a"}, summary: "Replica sentinel-0 of SentinelConfig one is fenced and publishes no events."},
 					},
 				},
 			},
@@ -155,7 +155,7 @@ func groups() map[string][]scenario {
   hyperfleet_sentinel_shard_members{namespace="fleet",job="sentinel",config="one",instance="b"} 2x20
   hyperfleet_sentinel_shard_members{namespace="fleet",job="sentinel",config="one",instance="c"} 1x20
 `,
-				want: map[int][]alert{4: nil, 5: {{labels: group, summary: "The replicas of SentinelConfig one disagree about their number."}}},
+				want: map[int][]alert{4: nil, 5: {{labels: group, summary: "The replicas of SentinelConfig one disagree about the number of replicas."}}},
 			},
 			{
 				reason: "they agree",

@@ -24,7 +24,7 @@ func faults() map[string][]scenario {
 			{
 				reason: "nothing is scraped for five minutes",
 				series: "  up 1x10\n",
-				want:   map[int][]alert{4: nil, 5: {{labels: map[string]string{}, summary: "node-fault-controller is down."}}},
+				want:   map[int][]alert{4: nil, 5: {{labels: map[string]string{}, summary: "Prometheus has no metrics of node-fault-controller."}}},
 			},
 			{
 				reason: "one of two was restarted",
@@ -36,7 +36,7 @@ func faults() map[string][]scenario {
 			{
 				reason: "the API server is away: the first that are refused, and more",
 				series: "  fleetloop_node_fault_reports_total" + ofNodes + ",source_kind=\"health_events\",result=\"unavailable\"} _x4 1+6x30\n",
-				want:   map[int][]alert{4: nil, 12: {{labels: repairing("result", "unavailable"), summary: "Fault reports cannot be stored (unavailable)."}}},
+				want:   map[int][]alert{4: nil, 12: {{labels: repairing("result", "unavailable"), summary: "node-fault-controller could not store 49 fault reports (unavailable)."}}},
 			},
 			{
 				reason: "they are stored, or their senders' fault",
@@ -60,7 +60,7 @@ func faults() map[string][]scenario {
 			{
 				reason: "each look at a node fails",
 				series: "  fleetloop_node_fault_rule_errors_total" + ofNodes + "} 0x5 0+1x30\n",
-				want:   map[int][]alert{5: nil, 15: {{labels: repairing(), summary: "A node fault rule fails to evaluate."}}},
+				want:   map[int][]alert{5: nil, 15: {{labels: repairing(), summary: "node-fault-controller failed 9 times in 10 minutes to evaluate a rule."}}},
 			},
 			{
 				reason: "it was mended",
@@ -72,7 +72,7 @@ func faults() map[string][]scenario {
 			{
 				reason: "two nodes wait for a person; both replicas see them, and one is behind",
 				series: "  fleetloop_node_faults" + ofNodes + ",phase=\"Stuck\"} 0x4 2x60\n  fleetloop_node_faults{namespace=\"fleet\",job=\"node-fault-controller\",instance=\"b\",phase=\"Stuck\"} 0x6 2x60\n",
-				want:   map[int][]alert{19: nil, 20: {{labels: repairing(), summary: "Nodes that need manual repair: 2."}}},
+				want:   map[int][]alert{19: nil, 20: {{labels: repairing(), summary: "2 nodes need manual repair."}}},
 			},
 			{
 				reason: "nodes come and go, and those that are drained are no matter",
@@ -84,7 +84,7 @@ func faults() map[string][]scenario {
 			{
 				reason: "one pool, latched, as the one that acts sees it",
 				series: "  fleetloop_node_fault_budget_exhausted_pools" + ofNodes + ",manual_reset=\"true\"} 0x4 1x60\n  fleetloop_node_fault_budget_exhausted_pools" + ofNodes + ",manual_reset=\"false\"} 0x60\n  fleetloop_node_fault_budget_exhausted_pools{namespace=\"fleet\",job=\"node-fault-controller\",instance=\"b\",manual_reset=\"true\"} 0x60\n",
-				want:   map[int][]alert{34: nil, 35: {{labels: repairing(), summary: "Node pools with an exhausted fault budget: 1."}}},
+				want:   map[int][]alert{34: nil, 35: {{labels: repairing(), summary: "1 node pools have too many nodes out of service."}}},
 			},
 			{
 				reason: "a quarter of an hour of waiting for a turn",
@@ -108,7 +108,7 @@ func faults() map[string][]scenario {
 			{
 				reason: "one did; an hour later it is history",
 				series: "  fleetloop_node_fault_drains_total" + ofNodes + ",state=\"Failed\"} 0x9 1x90\n",
-				want:   map[int][]alert{9: nil, 12: {{labels: repairing(), summary: "Node drains that failed in the last hour: 1."}}, 80: nil},
+				want:   map[int][]alert{9: nil, 12: {{labels: repairing(), summary: "1 node drains failed in the last hour."}}, 80: nil},
 			},
 			{
 				reason: "others ended well, or were called off",
@@ -144,12 +144,12 @@ func repairs() map[string][]scenario {
 			{
 				reason: "each request is answered with an error",
 				series: "  fleetloop_janitor_action_provider_requests_total" + janitor + ",action=\"reboot\",result=\"error\"} 0x5 0+2x60\n",
-				want:   map[int][]alert{5: nil, 30: {{labels: ofJanitor(), summary: "The provider that reboots or terminates nodes returns errors."}}},
+				want:   map[int][]alert{5: nil, 30: {{labels: ofJanitor(), summary: "30 requests to the provider that reboots or terminates nodes failed in 15 minutes."}}},
 			},
 			{
 				reason: "nobody can say how far it is",
 				series: "  fleetloop_janitor_action_status_checks_failed_total" + janitor + "} 0+2x60\n",
-				want:   map[int][]alert{30: {{labels: ofJanitor(), summary: "The provider that reboots or terminates nodes returns errors."}}},
+				want:   map[int][]alert{30: {{labels: ofJanitor(), summary: "30 requests to the provider that reboots or terminates nodes failed in 15 minutes."}}},
 			},
 			{
 				reason: "a person is waited for, and one request went wrong",
@@ -161,7 +161,7 @@ func repairs() map[string][]scenario {
 			{
 				reason: "a sink takes nothing",
 				series: "  fleetloop_node_fault_change_events_pending" + ofNodes + "} 0x4 3x60\n",
-				want:   map[int][]alert{30: nil, 40: {{labels: repairing(), summary: "Node change events that wait for delivery: 3."}}},
+				want:   map[int][]alert{30: nil, 40: {{labels: repairing(), summary: "3 change events about nodes wait for delivery."}}},
 			},
 			{
 				reason: "there is always something, and it goes",
@@ -173,7 +173,7 @@ func repairs() map[string][]scenario {
 			{
 				reason: "the first that a sink refuses",
 				series: "  fleetloop_node_fault_change_events_undeliverable_total" + ofNodes + ",error=\"client_error\"} _x5 1x30\n",
-				want:   map[int][]alert{5: nil, 8: {{labels: repairing("error", "client_error"), summary: "Change events of nodes are undeliverable (client_error)."}}},
+				want:   map[int][]alert{5: nil, 8: {{labels: repairing("error", "client_error"), summary: "1 change events about nodes were lost in the last hour (client_error)."}}},
 			},
 			{
 				reason: "it was long ago",
@@ -250,7 +250,7 @@ func changeEvents() map[string][]scenario {
 			{
 				reason: "the sink does not answer",
 				series: "  fleetloop_change_events_oldest_pending_age_seconds" + worker + ",sink=\"default\"} 0x4 0+60x60\n",
-				want:   map[int][]alert{6: nil, 13: {{labels: of("sink", "default"), summary: "cluster-worker delivers change events to the sink default with a delay."}}},
+				want:   map[int][]alert{6: nil, 13: {{labels: of("sink", "default"), summary: "The oldest change event of cluster-worker for the sink default has waited for 8m 0s."}}},
 			},
 			{
 				reason: "it answers after a minute",

@@ -30,7 +30,7 @@ func loop() map[string][]scenario {
 			{
 				reason: "nothing is scraped for five minutes",
 				series: "  up 1x10\n",
-				want:   map[int][]alert{4: nil, 5: {{labels: map[string]string{}, summary: "Prometheus scrapes no sentinel."}}},
+				want:   map[int][]alert{4: nil, 5: {{labels: map[string]string{}, summary: "Prometheus has no metrics of a sentinel."}}},
 			},
 			{
 				reason: "it was only restarted",
@@ -73,7 +73,7 @@ func loop() map[string][]scenario {
 					8: nil, // for less than a minute
 					9: {{
 						labels:  map[string]string{"namespace": "fleet", "job": "sentinel", "shard": "us", "resource_type": "clusters"},
-						summary: "No successful poll of clusters (us) for 4m 0s.",
+						summary: "The sentinel has had no successful poll of clusters (us) for 4m 0s.",
 					}},
 				},
 			},
@@ -83,7 +83,7 @@ func loop() map[string][]scenario {
   hyperfleet_sentinel_last_successful_poll_timestamp_seconds{namespace="fleet",job="sentinel",config="one",instance="a",shard="us",resource_type="clusters"} 0+60x20
   hyperfleet_sentinel_last_successful_poll_timestamp_seconds{namespace="fleet",job="sentinel",config="one",instance="b",shard="us",resource_type="clusters"} 60x20
 `,
-				want: map[int][]alert{3: nil, 5: {{labels: clusters, summary: "No successful poll of clusters (us) for 4m 0s."}}},
+				want: map[int][]alert{3: nil, 5: {{labels: clusters, summary: "The sentinel has had no successful poll of clusters (us) for 4m 0s."}}},
 			},
 			{
 				reason: "no round has ever ended well: since the process began",
@@ -91,7 +91,7 @@ func loop() map[string][]scenario {
   hyperfleet_sentinel_last_successful_poll_timestamp_seconds{namespace="fleet",job="sentinel",config="one",instance="a",shard="us",resource_type="clusters"} _x9 0x20
   process_start_time_seconds{namespace="fleet",job="sentinel",instance="a"} _x9 600x20
 `,
-				want: map[int][]alert{13: nil, 14: {{labels: clusters, summary: "No successful poll of clusters (us) for 4m 0s."}}},
+				want: map[int][]alert{13: nil, 14: {{labels: clusters, summary: "The sentinel has had no successful poll of clusters (us) for 4m 0s."}}},
 			},
 			{
 				reason: "its first round ends after a minute",
@@ -107,7 +107,7 @@ func loop() map[string][]scenario {
   hyperfleet_sentinel_last_successful_poll_timestamp_seconds{namespace="fleet",job="sentinel",config="one",instance="a",shard="us",resource_type="clusters"} 0+60x20
   hyperfleet_sentinel_last_successful_poll_timestamp_seconds{namespace="fleet",job="sentinel",config="two",instance="a",shard="us",resource_type="clusters"} 60x20
 `,
-				want: map[int][]alert{5: {{labels: with("config", "two"), summary: "No successful poll of clusters (us) for 4m 0s."}}},
+				want: map[int][]alert{5: {{labels: with("config", "two"), summary: "The sentinel has had no successful poll of clusters (us) for 4m 0s."}}},
 			},
 		},
 		"SentinelPollOverruns": {
@@ -143,7 +143,7 @@ func sweeps() map[string][]scenario {
 `,
 				want: map[int][]alert{
 					61: nil, 66: nil,
-					67: {{labels: clusters, summary: "No full sweep of clusters (us) for 1h 6m 0s."}},
+					67: {{labels: clusters, summary: "The sentinel has not listed all clusters (us) for 1h 6m 0s."}},
 				},
 			},
 			{
@@ -152,7 +152,7 @@ func sweeps() map[string][]scenario {
   hyperfleet_sentinel_last_full_sweep_timestamp_seconds{namespace="fleet",job="sentinel",config="one",instance="a",shard="us",resource_type="clusters"} 0x100
   process_start_time_seconds{namespace="fleet",job="sentinel",instance="a"} 60x100
 `,
-				want: map[int][]alert{66: nil, 67: {{labels: clusters, summary: "No full sweep of clusters (us) for 1h 6m 0s."}}},
+				want: map[int][]alert{66: nil, 67: {{labels: clusters, summary: "The sentinel has not listed all clusters (us) for 1h 6m 0s."}}},
 			},
 			{
 				reason: "it lists every ten minutes",
@@ -172,7 +172,7 @@ func sweeps() map[string][]scenario {
 `,
 				want: map[int][]alert{
 					15: nil, 20: nil,
-					21: {{labels: clusters, summary: "A changed spec in clusters (us) is unreconciled for 21m 0s."}},
+					21: {{labels: clusters, summary: "Adapters have not reconciled a change to clusters (us) for 21m 0s."}},
 				},
 			},
 			{
@@ -199,8 +199,8 @@ func dependencies() map[string][]scenario {
 `,
 				want: map[int][]alert{
 					5:  nil,
-					6:  {{labels: with("broker_type", "rabbitmq"), summary: "Events for clusters (us) do not reach the broker (rabbitmq)."}},
-					20: {{labels: with("broker_type", "rabbitmq"), summary: "Events for clusters (us) do not reach the broker (rabbitmq)."}},
+					6:  {{labels: with("broker_type", "rabbitmq"), summary: "The sentinel could not publish 15 events for clusters (us) to the broker (rabbitmq) in 5 minutes."}},
+					20: {{labels: with("broker_type", "rabbitmq"), summary: "The sentinel could not publish 15 events for clusters (us) to the broker (rabbitmq) in 5 minutes."}},
 				},
 			},
 			{

@@ -20,7 +20,7 @@ func timeline() map[string][]scenario {
 	}
 	silent := []alert{{
 		labels:  map[string]string{"namespace": "fleet", "job": "cluster-worker"},
-		summary: "The timeline has received no change events for 30 minutes, while cluster-worker fails to deliver them.",
+		summary: "The fleet API has received no change events for 30 minutes, while cluster-worker fails to deliver them.",
 	}}
 	return map[string][]scenario{
 		"TimelineIngestFailing": {
@@ -29,7 +29,7 @@ func timeline() map[string][]scenario {
 				series: told("2xx", "0+9x20") + told("5xx", "0+1x20") +
 					`  fleetloop_api_requests_total{namespace="fleet",job="fleet-api",instance="a",path="/x",method="GET",code="2xx"} 0+1000x20
 `,
-				want: map[int][]alert{5: nil, 6: {{labels: service, summary: "10% of the requests to store change events fail."}}},
+				want: map[int][]alert{5: nil, 6: {{labels: service, summary: "10% of the requests that store change events in the fleet API fail."}}},
 			},
 			{
 				reason: "all is refused, which is the senders' fault",
@@ -81,13 +81,13 @@ func timeline() map[string][]scenario {
 				series: kept("a", "0+60x10 600x80") + kept("b", "0+60x4 240x86"),
 				want: map[int][]alert{
 					75: nil,
-					76: {{labels: service, summary: "The partitions of the timeline have not been maintained for 1h 6m 0s."}},
+					76: {{labels: service, summary: "The fleet API has not maintained the partitions of its change event table for 1h 6m 0s."}},
 				},
 			},
 			{
 				reason: "one never could since it began",
 				series: kept("a", "0x80") + "  process_start_time_seconds{namespace=\"fleet\",job=\"fleet-api\",instance=\"a\"} 0x80\n",
-				want:   map[int][]alert{65: nil, 66: {{labels: service, summary: "The partitions of the timeline have not been maintained for 1h 6m 0s."}}},
+				want:   map[int][]alert{65: nil, 66: {{labels: service, summary: "The fleet API has not maintained the partitions of its change event table for 1h 6m 0s."}}},
 			},
 			{
 				reason: "one does what another cannot",
@@ -99,7 +99,7 @@ func timeline() map[string][]scenario {
 			{
 				reason: "somebody has left a transaction open",
 				series: overdue("0x4 1x800"),
-				want:   map[int][]alert{724: nil, 725: {{labels: service, summary: "1 weekly partitions of the timeline are older than the retention and cannot be dropped."}}},
+				want:   map[int][]alert{724: nil, 725: {{labels: service, summary: "1 weekly partitions of the change event table are older than the retention period and cannot be dropped."}}},
 			},
 			{
 				reason: "a backup takes the night",

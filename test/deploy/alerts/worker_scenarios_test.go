@@ -13,7 +13,7 @@ func worker() map[string][]scenario {
 			{
 				reason: "nothing is scraped for five minutes",
 				series: "  up 1x10\n",
-				want:   map[int][]alert{4: nil, 5: {{labels: map[string]string{}, summary: "Prometheus scrapes no cluster-worker."}}},
+				want:   map[int][]alert{4: nil, 5: {{labels: map[string]string{}, summary: "Prometheus has no metrics of a cluster-worker."}}},
 			},
 			{
 				reason: "one of two was restarted",
@@ -63,7 +63,7 @@ func worker() map[string][]scenario {
 `,
 				want: map[int][]alert{
 					15: nil,
-					16: {{labels: service(), summary: "A cluster has been waiting for a worker for 16m 0s."}},
+					16: {{labels: service(), summary: "A cluster has been waiting for its sync to Gardener for 16m 0s."}},
 				},
 			},
 			{
@@ -110,7 +110,7 @@ func worker() map[string][]scenario {
 				reason: "no count succeeds",
 				series: `  fleetloop_clusterworker_cluster_count_errors_total{namespace="fleet",job="cluster-worker",instance="a"} 0+2x30
 `,
-				want: map[int][]alert{5: nil, 6: {{labels: service(), summary: "The cluster-worker cannot count clusters in its database."}}},
+				want: map[int][]alert{5: nil, 6: {{labels: service(), summary: "The cluster-worker failed 10 times in 5 minutes to count clusters in its database."}}},
 			},
 			{
 				reason: "the database failed over",
@@ -148,7 +148,7 @@ func worker() map[string][]scenario {
 `,
 				want: map[int][]alert{
 					4:  nil,
-					5:  {{labels: service(), summary: "The cluster-worker recovered from a panic."}},
+					5:  {{labels: service(), summary: "The cluster-worker recovered from 1 panics in 15 minutes."}},
 					25: nil,
 				},
 			},
@@ -158,7 +158,7 @@ func worker() map[string][]scenario {
   fleetloop_clusterworker_panics_total{namespace="fleet",job="cluster-worker",instance="a"} 0x33
   fleetloop_clusterworker_shoot_watch_errors_total{namespace="fleet",job="cluster-worker",instance="a",class="panic"} 0x3 1x30
 `,
-				want: map[int][]alert{5: {{labels: service(), summary: "The cluster-worker recovered from a panic."}}},
+				want: map[int][]alert{5: {{labels: service(), summary: "The cluster-worker recovered from 1 panics in 15 minutes."}}},
 			},
 			{
 				reason: "there was one long ago",
@@ -233,7 +233,7 @@ func shoots() map[string][]scenario {
 `,
 				want: map[int][]alert{
 					10: nil,
-					11: {{labels: service(), summary: "The fleet API accepts no status reports of the cluster-worker."}},
+					11: {{labels: service(), summary: "The fleet API stored no status report of the cluster-worker: 100 reports failed in 10 minutes."}},
 				},
 			},
 			{
@@ -261,7 +261,7 @@ func shoots() map[string][]scenario {
   fleetloop_clusterworker_shoots{namespace="fleet",job="cluster-worker",instance="b",status="error"} 0x40
   fleetloop_clusterworker_shoots{namespace="fleet",job="cluster-worker",instance="a",status="ready"} 50x40
 `,
-				want: map[int][]alert{29: nil, 30: {{labels: service(), summary: "The Shoots of 2 clusters are in error."}}},
+				want: map[int][]alert{29: nil, 30: {{labels: service(), summary: "Gardener reports an error for the Shoots of 2 clusters."}}},
 			},
 			{
 				reason: "Gardener recovers within a quarter of an hour",
@@ -297,7 +297,7 @@ func shoots() map[string][]scenario {
 `,
 				want: map[int][]alert{
 					9:  nil,
-					11: {{labels: service(), summary: "The database of the cluster-worker does not match the Shoots."}},
+					11: {{labels: service(), summary: "The cluster-worker blocked the cleanup of orphan Shoots 2 times in 15 minutes: its database may be the wrong one."}},
 				},
 			},
 			{
