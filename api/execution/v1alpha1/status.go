@@ -85,15 +85,20 @@ const (
 
 // KubernetesExecutionStatus is the observed state of an execution.
 type KubernetesExecutionStatus struct {
-	// Phase of the execution.
+	// Current step of the execution: validating (the controller runs the checks),
+	// validated (the checks passed, the action waits to start), waiting_approval,
+	// executing (the action runs), rollback_ready (the action succeeded and can be rolled
+	// back), completed or failed. Empty for a new execution.
 	// +optional
 	Phase Phase `json:"phase,omitempty"`
 
-	// Reason of the failure.
+	// Why the execution failed, as one of a fixed set of values, for example
+	// approval_timeout. Set only in phase failed.
 	// +optional
 	Reason Reason `json:"reason,omitempty"`
 
-	// Detailed reason of the failure or of the wait.
+	// Detailed reason why the execution failed or waits, for example policy_denied or
+	// target_busy. Equals reason if there is no further detail.
 	// +optional
 	ReasonDetail Detail `json:"reasonDetail,omitempty"`
 
@@ -103,83 +108,90 @@ type KubernetesExecutionStatus struct {
 	// +optional
 	Message string `json:"message,omitempty"`
 
-	// Result of the execution.
+	// Result of the execution: Succeeded, PartiallySucceeded (an optional condition
+	// failed) or Failed. Empty until the execution ends.
 	// +optional
 	Outcome Outcome `json:"outcome,omitempty"`
 
-	// Target object as kind/namespace/name.
+	// Object that the action changes, as kind/namespace/name.
 	// +kubebuilder:validation:MaxLength=512
 	// +optional
 	Target string `json:"target,omitempty"`
 
-	// Set if the admission policies verified the requester and the parameters.
+	// Proof that the ValidatingAdmissionPolicies of the controller verified the requester
+	// and the parameters. Unset if they did not.
 	// +optional
 	// +structType=atomic
 	VerifiedRequest *VerifiedRequest `json:"verifiedRequest,omitempty"`
 
-	// Time at which the checks finished.
+	// Time at which the controller finished the checks before the action.
 	// +optional
 	ValidationTime *metav1.Time `json:"validationTime,omitempty"`
 
-	// Results of the checks.
+	// Results of the checks before and after the action.
 	// +optional
 	// +structType=atomic
 	ValidationResults *ValidationResults `json:"validationResults,omitempty"`
 
-	// The plan: the exact requests that approvers approve and the action sends.
+	// Exact requests that the action will send to the API server. The controller creates
+	// the plan during validation; approvers approve the hash of the plan.
 	// +optional
 	// +structType=atomic
 	Plan *Plan `json:"plan,omitempty"`
 
-	// State of the approval.
+	// Progress of the approval of the plan.
 	// +optional
 	// +structType=atomic
 	Approval *ApprovalStatus `json:"approval,omitempty"`
 
-	// Name of the Job that runs the action.
+	// Name of the Job that runs the action. Empty if the action runs in the controller.
 	// +optional
 	JobName string `json:"jobName,omitempty"`
 
-	// Results of the action.
+	// Results of the action. Set when the action ends.
 	// +optional
 	// +structType=atomic
 	ExecutionResults *ExecutionResults `json:"executionResults,omitempty"`
 
-	// How to roll back the execution.
+	// Whether and how the change of this execution can be reverted. Set after the action
+	// succeeded.
 	// +optional
 	// +structType=atomic
 	RollbackInformation *RollbackInformation `json:"rollbackInformation,omitempty"`
 
-	// Start time of each phase.
+	// Phases that the execution entered and the start time of each, oldest first.
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
 	// +optional
 	PhaseTransitions []PhaseTransition `json:"phaseTransitions,omitempty"`
 
-	// Change events that some sink has not acknowledged yet, oldest first.
+	// Change events that at least one sink has not acknowledged yet, oldest first. A sink
+	// is the HTTP endpoint that receives change events.
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
 	// +optional
 	PendingChangeEvents []PendingChangeEvent `json:"pendingChangeEvents,omitempty"`
 
-	// Conditions of the execution. Succeeded is the summary.
+	// Conditions of the execution: Validated, Approved, Queued, Executed,
+	// PostConditionsMet, RollbackAvailable, AuditRecorded and Succeeded. Succeeded
+	// summarizes the result.
 	// +listType=map
 	// +listMapKey=type
 	// +optional
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 
-	// Generation of the spec that the status is based on.
+	// Value of metadata.generation of the spec that the controller last processed.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 }
 
 // VerifiedRequest is a request that the admission policies verified.
 type VerifiedRequest struct {
-	// ID of the uninterrupted period with the admission policies in force in which the
-	// execution was created.
+	// ID of the period in which the execution was created. The controller starts a new
+	// period, with a new ID, each time that the admission policies come into force again.
 	AdmissionPolicyPeriod string `json:"admissionPolicyPeriod"`
 
-	// SHA-256 of the requested parameters.
+	// SHA-256 of the parameters in the verified request.
 	// +optional
 	ParametersHash string `json:"parametersHash,omitempty"`
 }
@@ -187,21 +199,22 @@ type VerifiedRequest struct {
 // MaxPendingChangeEvents is the maximum number of change events that an execution stores for its sinks.
 const MaxPendingChangeEvents = 16
 
-// PendingChangeEvent is a change event that some sink has not acknowledged yet.
+// PendingChangeEvent is a change event that at least one sink has not acknowledged
+// yet.
 type PendingChangeEvent struct {
-	// Action of the event, for example execution-started.
+	// What happened, for example execution-started.
 	// +kubebuilder:validation:MaxLength=63
 	Action string `json:"action"`
 
-	// Time of the action.
+	// Time at which it happened.
 	At metav1.MicroTime `json:"at"`
 
-	// User who requested, approved or rejected the execution. Unset for actions of
-	// the controller.
+	// User who requested, approved or rejected the execution. Unset if the controller
+	// acted.
 	// +optional
 	By string `json:"by,omitempty"`
 
-	// Value of status.reasonDetail at that time.
+	// Value of status.reasonDetail at the time of the event.
 	// +optional
 	Reason string `json:"reason,omitempty"`
 
@@ -210,11 +223,11 @@ type PendingChangeEvent struct {
 	// +optional
 	Message string `json:"message,omitempty"`
 
-	// True for a dry run.
+	// True if the event is about a dry run, which changes nothing.
 	// +optional
 	DryRun bool `json:"dryRun,omitempty"`
 
-	// Sinks that have not acknowledged the event.
+	// Names of the sinks that have not acknowledged the event.
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
 	Sinks []string `json:"sinks"`
@@ -222,9 +235,9 @@ type PendingChangeEvent struct {
 
 // PhaseTransition is the start of a phase.
 type PhaseTransition struct {
-	// Phase that was entered.
+	// Phase that the execution entered.
 	Phase Phase `json:"phase"`
-	// Time at which the phase was entered.
+	// Time at which the execution entered the phase.
 	At metav1.MicroTime `json:"at"`
 }
 
@@ -232,37 +245,38 @@ type PhaseTransition struct {
 type ValidationResults struct {
 	// True if the parameters are valid for the action.
 	ParameterValidation bool `json:"parameterValidation"`
-	// True if the ServiceAccount of the action has the required permissions.
+	// True if the ServiceAccount of the action has the permissions that the action needs.
 	RBACValidation bool `json:"rbacValidation"`
-	// True if the target exists.
+	// True if the target object exists.
 	ResourceExists bool `json:"resourceExists"`
 
-	// Decision of the safety policies.
+	// Decision of the safety policies, the Rego rules that allow or deny actions.
 	// +optional
 	PolicyValidation *PolicyValidation `json:"policyValidation,omitempty"`
 
-	// Result of the dry run.
+	// Result of the dry run, in which the API server checks the requests of the plan
+	// without persisting them.
 	// +optional
 	DryRunResults *DryRunResults `json:"dryRunResults,omitempty"`
 
-	// Time of the last validation.
+	// Time of the last check.
 	// +optional
 	ValidationTime *metav1.Time `json:"validationTime,omitempty"`
 
-	// Results of the preconditions.
+	// Results of the conditions in spec.preConditions.
 	// +listType=atomic
 	// +optional
 	PreConditionResults []ConditionResult `json:"preConditionResults,omitempty"`
 
-	// Results of the postconditions.
+	// Results of the conditions in spec.postConditions.
 	// +listType=atomic
 	// +optional
 	PostConditionResults []ConditionResult `json:"postConditionResults,omitempty"`
 }
 
-// PolicyValidation is the decision of the policy.
+// PolicyValidation is the decision of the safety policies.
 type PolicyValidation struct {
-	// Name of the policy.
+	// Name of the safety policy that decided.
 	// +optional
 	PolicyName string `json:"policyName,omitempty"`
 	// True if the policies allow the execution.
@@ -272,45 +286,46 @@ type PolicyValidation struct {
 	// True if the policies require a dry run.
 	RequiredDryRun bool `json:"requiredDryRun"`
 
-	// Violations, one entry for each violated rule.
+	// Rules that the execution violates, one entry for each rule.
 	// +listType=atomic
 	// +optional
 	Violations []string `json:"violations,omitempty"`
 
-	// Warnings of the policy.
+	// Warnings of the safety policies. They do not prevent the execution.
 	// +listType=atomic
 	// +optional
 	Warnings []string `json:"warnings,omitempty"`
 
-	// SHA-256 of the evaluated policies.
+	// SHA-256 of the safety policies that the controller evaluated.
 	// +optional
 	PolicyHash string `json:"policyHash,omitempty"`
 
-	// Time of the evaluation.
+	// Time at which the controller evaluated the safety policies.
 	// +optional
 	EvaluatedAt *metav1.Time `json:"evaluatedAt,omitempty"`
 
-	// Effect of a denial: enforce, warn or audit.
+	// Effect of a denial: enforce (the execution fails), warn (only a warning) or audit
+	// (only an audit record).
 	// +optional
 	Mode string `json:"mode,omitempty"`
 }
 
 // DryRunResults are the results of the dry run.
 type DryRunResults struct {
-	// True if a dry run was performed.
+	// True if the controller performed a dry run.
 	Performed bool `json:"performed"`
 	// True if the dry run succeeded.
 	Success bool `json:"success"`
 
-	// Expected effect of the action.
+	// Expected effect of the action on the cluster.
 	// +optional
 	EstimatedImpact *EstimatedImpact `json:"estimatedImpact,omitempty"`
 
-	// Warnings of the API server.
+	// Warnings that the API server returned in the dry run.
 	// +listType=atomic
 	Warnings []string `json:"warnings"`
 
-	// Errors of the dry run.
+	// Errors that the API server returned in the dry run.
 	// +listType=atomic
 	// +optional
 	Errors []string `json:"errors,omitempty"`
@@ -318,66 +333,67 @@ type DryRunResults struct {
 
 // EstimatedImpact is the expected effect of a plan.
 type EstimatedImpact struct {
-	// Number of objects that change.
+	// Number of objects that the action will change.
 	ResourcesAffected int32 `json:"resourcesAffected"`
 
-	// Change of the number of replicas, for example "3 -> 5".
+	// Number of replicas before and after the action, for example "3 -> 5".
 	// +optional
 	ReplicasChanged string `json:"replicasChanged,omitempty"`
 
-	// Description of the effect.
+	// Description of the effect for people.
 	// +kubebuilder:validation:MaxLength=1024
 	// +optional
 	Description string `json:"description,omitempty"`
 }
 
-// ConditionResult is the result of a condition.
+// ConditionResult is the result of one precondition or postcondition.
 type ConditionResult struct {
-	// Type of the condition, as in the spec.
+	// Name of the condition, copied from its field type in the spec.
 	ConditionType string `json:"conditionType"`
-	// True if the condition was evaluated without an error.
+	// True if the evaluation of the condition ended without an error.
 	Evaluated bool `json:"evaluated"`
-	// True if the condition is met. False also after an error.
+	// True if the condition passed. False if it failed or its evaluation had an error.
 	Passed bool `json:"passed"`
-	// True if a failure of the condition prevents or fails the execution.
+	// True if a failure of this condition prevents the action (precondition) or fails the
+	// execution (postcondition).
 	Required bool `json:"required"`
 
-	// Error of the evaluation, or the reason why the condition is not met.
+	// Why the condition failed, or the error of its evaluation.
 	// +kubebuilder:validation:MaxLength=1024
 	// +optional
 	ErrorMessage string `json:"errorMessage,omitempty"`
 
-	// Time of the evaluation.
+	// Time of the last evaluation.
 	// +optional
 	EvaluationTime *metav1.Time `json:"evaluationTime,omitempty"`
 
-	// True if the evaluation was killed because it exceeded its CPU or memory limit.
-	// A killed evaluation is not repeated.
+	// True if the controller killed the evaluation because it exceeded its CPU or memory
+	// limit. The controller does not repeat a killed evaluation.
 	// +optional
 	Killed bool `json:"killed,omitempty"`
 
-	// Number of evaluations.
+	// Number of times that the controller evaluated the condition.
 	// +optional
 	Attempts int32 `json:"attempts,omitempty"`
 }
 
-// Plan is the exact change that the action makes. Its hash covers everything except
-// createdAt and diff.
+// Plan is the exact change that the action makes. Its hash covers all fields except
+// createdAt and diff, and the resourceVersion and generation of the target.
 type Plan struct {
-	// SHA-256 of the plan, in hexadecimal.
+	// SHA-256 of the plan, in hexadecimal. Approvers name this hash to approve the plan.
 	Hash string `json:"hash"`
 
-	// The action.
+	// Name of the action.
 	Action string `json:"action"`
-	// Parameters of the action, with defaults.
+	// Parameters of the action, including default values.
 	// +kubebuilder:pruning:PreserveUnknownFields
 	// +optional
 	Parameters *runtime.RawExtension `json:"parameters,omitempty"`
 
-	// Target object at the time of planning.
+	// Target object as the controller found it when it created the plan.
 	Target PlanTarget `json:"target"`
 
-	// Values before the action, as needed for the rollback.
+	// Values of the target object before the action. A rollback restores these values.
 	// +kubebuilder:pruning:PreserveUnknownFields
 	// +optional
 	Before *runtime.RawExtension `json:"before,omitempty"`
@@ -387,49 +403,50 @@ type Plan struct {
 	// +kubebuilder:validation:MaxItems=64
 	Steps []PlanStep `json:"steps"`
 
-	// Diff of the target object.
+	// Difference between the target object before and after the action, for people.
 	// +kubebuilder:validation:MaxLength=8192
 	// +optional
 	Diff string `json:"diff,omitempty"`
 
-	// Expected effect of the plan.
+	// Expected effect of the plan on the cluster.
 	Impact EstimatedImpact `json:"impact"`
 
-	// The rollback of this plan, if possible.
+	// Action that reverts this plan. Unset if the plan cannot be reverted.
 	// +optional
 	Rollback *RollbackInformation `json:"rollback,omitempty"`
 
-	// SHA-256 of the policies that allowed the plan.
+	// SHA-256 of the safety policies that allowed the plan.
 	// +optional
 	PolicyHash string `json:"policyHash,omitempty"`
 
-	// ID of the uninterrupted period with the admission policies in force in which
-	// approval is requested. After an interruption the ID and the hash of the plan
-	// change, so that earlier approvals are no longer valid.
+	// ID of the period in which the controller requests approval. The controller starts a
+	// new period, with a new ID, each time that the admission policies come into force
+	// again. A new ID changes the hash of the plan, so earlier approvals become invalid.
 	// +optional
 	AdmissionPolicyPeriod string `json:"admissionPolicyPeriod,omitempty"`
 
-	// Time at which the plan was created.
+	// Time at which the controller created the plan.
 	CreatedAt metav1.Time `json:"createdAt"`
 }
 
-// PlanTarget is the target object at the time of planning.
+// PlanTarget is the target object as the controller found it when it created the plan.
 type PlanTarget struct {
-	// API group and version of the target.
+	// API group and version of the target, for example apps/v1.
 	APIVersion string `json:"apiVersion"`
 	// Kind of the target, for example Deployment.
 	Kind string `json:"kind"`
-	// Namespace of the target.
+	// Namespace of the target. Empty for cluster-scoped objects.
 	// +optional
 	Namespace string `json:"namespace,omitempty"`
 	// Name of the target.
 	Name string `json:"name"`
+	// UID of the target.
 	// +optional
 	UID types.UID `json:"uid,omitempty"`
-	// Not part of the plan's hash.
+	// Resource version of the target. The hash of the plan does not cover it.
 	// +optional
 	ResourceVersion string `json:"resourceVersion,omitempty"`
-	// Not part of the plan's hash.
+	// Generation of the target. The hash of the plan does not cover it.
 	// +optional
 	Generation int64 `json:"generation,omitempty"`
 }
@@ -481,9 +498,10 @@ type PlanStep struct {
 
 // ApprovalStatus is the state of the approval of a plan.
 type ApprovalStatus struct {
-	// State: NotRequired, Pending, Approved, Rejected or Expired.
+	// State of the approval: NotRequired, Pending, Approved, Rejected or Expired (not
+	// enough approvals before the deadline).
 	State string `json:"state"`
-	// True if an approval is required.
+	// True if the safety policies or the action require an approval.
 	Required bool `json:"required"`
 	// Number of approvals that the plan needs.
 	// +optional
@@ -528,14 +546,16 @@ const (
 type ExecutionResults struct {
 	// True if the action succeeded.
 	Success bool `json:"success"`
-	// Name of the Job that ran the action.
+	// Name of the Job that ran the action. Empty if the action ran in the controller.
 	// +optional
 	JobName string `json:"jobName,omitempty"`
+	// UID of the Job that ran the action.
 	// +optional
 	JobUID types.UID `json:"jobUID,omitempty"`
+	// Where the action ran: Job (in a separate Job) or Inline (in the controller).
 	// +optional
 	Mode ExecutionMode `json:"mode,omitempty"`
-	// Hash of the executed plan.
+	// Hash of the plan that the action executed.
 	// +optional
 	PlanHash string `json:"planHash,omitempty"`
 	// Time at which the action started.
@@ -547,29 +567,30 @@ type ExecutionResults struct {
 	// Duration between startTime and endTime, for example 15s.
 	// +optional
 	Duration string `json:"duration,omitempty"`
-	// Changed objects, at most 50.
+	// Objects that the action changed. At most 50 are listed.
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=50
 	// +optional
 	ResourcesAffected []AffectedResource `json:"resourcesAffected,omitempty"`
-	// Number of changed objects, including those that are not listed.
+	// Number of objects that the action changed, including those that resourcesAffected
+	// does not list.
 	// +optional
 	ResourcesAffectedCount int32 `json:"resourcesAffectedCount,omitempty"`
-	// Last part of the log of the action.
+	// Last lines of the log of the action.
 	// +optional
 	PodLogs string `json:"podLogs,omitempty"`
-	// True if the beginning of podLogs is cut off.
+	// True if podLogs lacks the beginning of the log.
 	// +optional
 	PodLogsTruncated bool `json:"podLogsTruncated,omitempty"`
-	// Number of retries.
+	// Number of times that the controller retried the action.
 	RetriesAttempted int32 `json:"retriesAttempted"`
-	// Error of the action.
+	// Error that made the action fail.
 	// +kubebuilder:validation:MaxLength=2048
 	// +optional
 	ErrorMessage string `json:"errorMessage,omitempty"`
 }
 
-// AffectedResource is a changed object.
+// AffectedResource is an object that the action changed.
 type AffectedResource struct {
 	// Kind of the object.
 	Kind string `json:"kind"`
@@ -578,7 +599,7 @@ type AffectedResource struct {
 	Namespace string `json:"namespace,omitempty"`
 	// Name of the object.
 	Name string `json:"name"`
-	// Change: scaled, restarted, patched, …
+	// What the action did to the object, for example scaled, restarted or patched.
 	Action string `json:"action"`
 	// Value before the action, for example "replicas: 3".
 	// +optional
@@ -586,38 +607,39 @@ type AffectedResource struct {
 	// Value after the action, for example "replicas: 5".
 	// +optional
 	After string `json:"after,omitempty"`
+	// UID of the object.
 	// +optional
 	UID types.UID `json:"uid,omitempty"`
-	// Resource version before the action.
+	// Resource version of the object before the action.
 	// +optional
 	ResourceVersionBefore string `json:"resourceVersionBefore,omitempty"`
-	// Resource version after the action.
+	// Resource version of the object after the action.
 	// +optional
 	ResourceVersionAfter string `json:"resourceVersionAfter,omitempty"`
 }
 
-// RollbackInformation is the action that rolls back an execution.
+// RollbackInformation says whether and how the change of an execution can be reverted.
 type RollbackInformation struct {
 	// True if the execution can be rolled back.
 	Available bool `json:"available"`
 
-	// Reason if no rollback is available.
+	// Why the execution cannot be rolled back. Empty if available is true.
 	// +optional
 	Reason string `json:"reason,omitempty"`
 
-	// Action that performs the rollback.
+	// Name of the action that reverts the change, for example scale_deployment.
 	// +optional
 	RollbackAction string `json:"rollbackAction,omitempty"`
-	// Parameters of the rollback action.
+	// Parameters for the action in rollbackAction.
 	// +kubebuilder:pruning:PreserveUnknownFields
 	// +optional
 	RollbackParameters *runtime.RawExtension `json:"rollbackParameters,omitempty"`
-	// Estimated duration, for example 10s.
+	// Expected duration of the rollback, for example 10s.
 	// +optional
 	EstimatedRollbackDuration string `json:"estimatedRollbackDuration,omitempty"`
 
-	// Values that the target has after the action. A rollback fails if the target no
-	// longer has them.
+	// Values that the target object had directly after the action. The rollback fails if
+	// the object has other values by then, so that it does not overwrite a later change.
 	// +kubebuilder:pruning:PreserveUnknownFields
 	// +optional
 	ExpectedCurrentValues *runtime.RawExtension `json:"expectedCurrentValues,omitempty"`

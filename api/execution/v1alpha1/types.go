@@ -6,7 +6,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// KubernetesExecution requests one action on one object.
+// KubernetesExecution requests one action on one Kubernetes object, for example to
+// scale a Deployment.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -31,7 +32,8 @@ type KubernetesExecution struct {
 	// +required
 	Spec KubernetesExecutionSpec `json:"spec"`
 
-	// The observed state: checks, decisions and result. Only the controller writes it.
+	// The observed state of the execution: checks, decisions and result. Only the
+	// execution controller writes the status.
 	// +optional
 	Status KubernetesExecutionStatus `json:"status,omitempty"`
 }
@@ -58,126 +60,137 @@ type KubernetesExecutionSpec struct {
 	// fields that they look up. So the one about all fields asks first whether any has
 	// changed, and a rule about the values of one field is at that field.
 
-	// Name of the action, for example scale_deployment. The action reference lists all
-	// actions.
+	// Name of the action to run, for example scale_deployment. The command "fleetloop
+	// actions" lists all actions.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
 	Action string `json:"action"`
 
-	// Parameters of the action. The action reference lists them.
+	// Parameters of the action as an object, for example {"namespace": "shop",
+	// "deployment": "web", "replicas": 5}. Each action defines its own parameters.
 	// +kubebuilder:pruning:PreserveUnknownFields
 	// +optional
 	Parameters *runtime.RawExtension `json:"parameters,omitempty"`
 
-	// Namespace of the target object. Derived from the parameters; must match them if
-	// set.
+	// Namespace of the target object. Optional, because the controller derives the
+	// namespace from the parameters. If set, it must match the parameters.
 	// +kubebuilder:validation:MaxLength=63
 	// +optional
 	TargetNamespace string `json:"targetNamespace,omitempty"`
 
-	// Name of the target object. Derived from the parameters; must match them if set.
+	// Name of the target object. Optional, because the controller derives the name from
+	// the parameters. If set, it must match the parameters.
 	// +kubebuilder:validation:MaxLength=253
 	// +optional
 	ResourceName string `json:"resourceName,omitempty"`
 
-	// The target object. Derived from the parameters; must match them if set. With uid
-	// or resourceVersion, the execution fails if the object has another one.
+	// The object that the action changes. Optional, because the controller derives the
+	// object from the parameters. If set, it must match the parameters. If uid or
+	// resourceVersion is set and the object in the cluster has another value, the
+	// execution fails.
 	// +optional
 	Target *Target `json:"target,omitempty"`
 
-	// Name of the target cluster. Defaults to the cluster of the controller, the only
-	// one supported.
+	// Name of the cluster with the target object. Defaults to the cluster of the
+	// controller, which is the only supported value.
 	// +kubebuilder:validation:MaxLength=253
 	// +optional
 	TargetCluster string `json:"targetCluster,omitempty"`
 
-	// Maximum number of retries. The default depends on the action: 2 for most
-	// idempotent actions, 0 for all other actions.
+	// Maximum number of times that the controller retries a failed action, from 0 to 5.
+	// The default depends on the action: 2 for most idempotent actions, 0 for all other
+	// actions.
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=5
 	// +optional
 	MaxRetries *int32 `json:"maxRetries,omitempty"`
 
-	// Timeout of the action, including all retries. The default and the maximum depend
-	// on the action: for most actions, the default is 5m and the maximum is 15m.
+	// Maximum duration of the action, including all retries. The action fails after this
+	// time. The default and the maximum depend on the action: for most actions, the
+	// default is 5m and the maximum is 15m.
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('5s') && duration(self) <= duration('1h')",message="must be from 5s to 1h"
 	// +optional
 	Timeout *metav1.Duration `json:"timeout,omitempty"`
 
-	// Set to true to approve the current plan without an entry in approvals. Counts as
-	// one approval by the user who sets it.
+	// Set to true to approve the current plan without an entry in approvals. The
+	// controller counts it as one approval by the user who sets it.
 	// +optional
 	ApprovalReceived bool `json:"approvalReceived,omitempty"`
 
-	// Time to wait for approval. Unset or 0s means the default of the controller, 1h.
+	// How long the execution waits for approval before it fails. Unset or 0s means the
+	// default of the controller, which is 1h.
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('0s')",message="must not be negative"
 	// +optional
 	ApprovalTimeout *metav1.Duration `json:"approvalTimeout,omitempty"`
 
-	// Approvals and rejections. Each approver adds one entry with the own user name,
-	// and can replace it only for a new plan.
+	// Approvals and rejections of the plan in status.plan. Each approver adds one entry
+	// under their own user name, and can replace it only if the plan has changed.
 	// +listType=map
 	// +listMapKey=approver
 	// +kubebuilder:validation:MaxItems=16
 	// +optional
 	Approvals []Approval `json:"approvals,omitempty"`
 
-	// Conditions that must pass before the action starts.
+	// Conditions that the controller checks before the action starts. The action does not
+	// start if a required condition fails.
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
 	// +optional
 	PreConditions []Condition `json:"preConditions,omitempty"`
 
-	// Conditions that must pass after the action.
+	// Conditions that the controller checks after the action. The execution fails if a
+	// required condition fails.
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
 	// +optional
 	PostConditions []Condition `json:"postConditions,omitempty"`
 
-	// The RemediationRequest to which this execution belongs.
+	// RemediationRequest object that caused this execution. For information only.
 	// +optional
 	RemediationRequestRef *ObjectReference `json:"remediationRequestRef,omitempty"`
 
-	// The WorkflowExecution to which this execution belongs.
+	// WorkflowExecution object that caused this execution. For information only.
 	// +optional
 	WorkflowExecutionRef *ObjectReference `json:"workflowExecutionRef,omitempty"`
 
-	// Number of the workflow step.
+	// Number of the workflow step that this execution runs, starting at 1. For information
+	// only.
 	// +kubebuilder:validation:Minimum=1
 	// +optional
 	StepNumber *int32 `json:"stepNumber,omitempty"`
 
-	// The execution that this execution rolls back.
+	// Earlier KubernetesExecution whose change this execution reverts.
 	// +optional
 	RollbackOf *ObjectReference `json:"rollbackOf,omitempty"`
 
-	// Environment of the target, for policies. Defaults to the environment label of
-	// the target's namespace, or production without one.
+	// Environment of the target, for example staging. Safety policies can read it.
+	// Defaults to the environment label of the namespace of the target, or to production
+	// if the namespace has no such label.
 	// +kubebuilder:validation:MaxLength=63
 	// +optional
 	Environment string `json:"environment,omitempty"`
 
-	// User who requests the execution. Must be the user who creates the object, except
-	// for trusted requesters.
+	// User who requests the execution. Must be the user who creates the object. Only users
+	// that the controller configuration trusts may name another user.
 	// +kubebuilder:validation:MaxLength=253
 	// +optional
 	RequestedBy string `json:"requestedBy,omitempty"`
 
-	// Groups of the requester. Before the action, the controller checks again with
-	// these groups whether the requester is allowed to request it. Must be groups of
-	// the user who creates the object.
+	// Groups of the user who requests the execution. Must be groups of the user who
+	// creates the object. Before the action starts, the controller uses these groups to
+	// check again that the user may request the action.
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=64
 	// +kubebuilder:validation:items:MaxLength=253
 	// +optional
 	RequesterGroups []string `json:"requesterGroups,omitempty"`
 
-	// Reason of the request, for approvers and the audit.
+	// Why the user requests the execution. Approvers and the audit see this text.
 	// +kubebuilder:validation:MaxLength=1024
 	// +optional
 	Reason string `json:"reason,omitempty"`
 
-	// ID of a related incident or alert.
+	// ID of a related incident or alert. For information only.
 	// +kubebuilder:validation:MaxLength=253
 	// +optional
 	CorrelationID string `json:"correlationID,omitempty"`
@@ -189,28 +202,33 @@ type KubernetesExecutionSpec struct {
 	// +optional
 	DryRunMode DryRunMode `json:"dryRunMode,omitempty"`
 
-	// Where the action runs: in a separate Job (Job), or in the controller with a
-	// short-lived token of the action's service account (Inline), which the controller
-	// must allow. Defaults to the setting of the controller.
+	// Where the action runs: Job runs it in a separate Job, Inline runs it in the
+	// controller with a short-lived token of the action's ServiceAccount. Inline requires
+	// that the controller configuration allows it. Defaults to the setting of the
+	// controller.
 	// +optional
 	ExecutionMode ExecutionMode `json:"executionMode,omitempty"`
 
-	// Set to true to cancel the execution. A running action is asked to stop.
+	// Set to true to cancel the execution. The controller does not start the action, or
+	// asks a running action to stop. Cannot be reset to false.
 	// +optional
 	Cancel bool `json:"cancel,omitempty"`
 
-	// User who cancelled. Must be the user who sets cancel; immutable afterwards.
+	// User who cancelled the execution. Must be the user who sets cancel. Immutable
+	// afterwards.
 	// +kubebuilder:validation:MaxLength=253
 	// +optional
 	CancelledBy string `json:"cancelledBy,omitempty"`
 
-	// Set to true to end the phase rollback_ready before the end of the rollback
-	// window.
+	// Set to true to complete the execution now. Without it, an execution that can be
+	// rolled back stays in phase rollback_ready until the time for a rollback is over.
+	// Cannot be reset to false.
 	// +optional
 	Finalize bool `json:"finalize,omitempty"`
 
-	// Retention of the object after its end, in seconds, once its audit is written.
-	// Defaults to the setting of the controller, 24 hours.
+	// How long the controller keeps the object after the execution has finished, in
+	// seconds. The controller deletes the object only after its audit is written. Defaults
+	// to the setting of the controller, which is 24 hours.
 	// +kubebuilder:validation:Minimum=0
 	// +optional
 	TTLSecondsAfterFinished *int32 `json:"ttlSecondsAfterFinished,omitempty"`
@@ -241,26 +259,27 @@ const (
 
 // Target is the object that an action changes.
 type Target struct {
-	// API group and version of the target, for example apps/v1.
+	// API group and version of the object, for example apps/v1.
 	// +kubebuilder:validation:MaxLength=253
 	// +optional
 	APIVersion string `json:"apiVersion,omitempty"`
-	// Kind of the target, for example Deployment.
+	// Kind of the object, for example Deployment.
 	// +kubebuilder:validation:MaxLength=63
 	// +optional
 	Kind string `json:"kind,omitempty"`
-	// Namespace of the target. Empty for cluster-scoped objects.
+	// Namespace of the object. Empty for cluster-scoped objects.
 	// +kubebuilder:validation:MaxLength=63
 	// +optional
 	Namespace string `json:"namespace,omitempty"`
-	// Name of the target.
+	// Name of the object.
 	// +kubebuilder:validation:MaxLength=253
 	// +optional
 	Name string `json:"name,omitempty"`
-	// UID that the object must have.
+	// UID that the object must have. If the object has another UID, the execution fails.
 	// +optional
 	UID types.UID `json:"uid,omitempty"`
-	// Resource version that the object must have.
+	// Resource version that the object must have. If the object has another one, the
+	// execution fails.
 	// +kubebuilder:validation:MaxLength=128
 	// +optional
 	ResourceVersion string `json:"resourceVersion,omitempty"`
@@ -271,10 +290,11 @@ type ObjectReference struct {
 	// Name of the object.
 	// +kubebuilder:validation:MaxLength=253
 	Name string `json:"name"`
-	// Namespace. Defaults to the namespace of the execution.
+	// Namespace of the object. Defaults to the namespace of the execution.
 	// +kubebuilder:validation:MaxLength=63
 	// +optional
 	Namespace string `json:"namespace,omitempty"`
+	// UID of the object. Distinguishes it from another object with the same name.
 	// +optional
 	UID types.UID `json:"uid,omitempty"`
 }
@@ -286,15 +306,18 @@ type Approval struct {
 	// +kubebuilder:validation:MaxLength=253
 	Approver string `json:"approver"`
 
+	// Decision of the approver: Approve or Reject. One rejection is enough to end the
+	// execution.
 	// +kubebuilder:validation:Enum=Approve;Reject
 	Decision ApprovalDecision `json:"decision"`
 
-	// Reason for the decision.
+	// Why the approver decided so. The audit records this text.
 	// +kubebuilder:validation:MaxLength=1024
 	// +optional
 	Reason string `json:"reason,omitempty"`
 
-	// Hash of the reviewed plan, from status.plan.hash.
+	// Hash of the plan that the approver reviewed, copied from status.plan.hash. The
+	// approval is valid only for this plan.
 	// +kubebuilder:validation:MaxLength=128
 	PlanHash string `json:"planHash"`
 }
@@ -310,29 +333,31 @@ const (
 
 // Condition is a Rego rule that is evaluated before or after the action.
 type Condition struct {
-	// Name of the condition in results, events and logs.
+	// Name of the condition. It appears in the results, in Kubernetes events and in logs.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
 	Type string `json:"type"`
 
-	// Description for people. It has no effect on the evaluation.
+	// Description of the condition for people. It has no effect on the evaluation.
 	// +kubebuilder:validation:MaxLength=1024
 	// +optional
 	Description string `json:"description,omitempty"`
 
-	// Rego module. The condition passes if the rule `allow` evaluates to true. The
-	// optional rule `message` states why the condition failed.
+	// Rego module that decides whether the condition passes. The condition passes if the
+	// rule `allow` evaluates to true. The optional rule `message` says why the condition
+	// failed.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=32768
 	Rego string `json:"rego"`
 
-	// If true, a failed precondition prevents the action and a failed postcondition
-	// fails the execution. If false, a failure is only a warning.
+	// Effect of a failure. If true, a failed precondition prevents the action and a failed
+	// postcondition fails the execution. If false, a failure is only a warning. Defaults
+	// to false.
 	// +optional
 	Required bool `json:"required,omitempty"`
 
-	// Time to wait for the condition to pass. Defaults to 30s for preconditions and 2m
-	// for postconditions.
+	// How long the controller repeats the evaluation until the condition passes, from 0s
+	// to 1h. Defaults to 30s for preconditions and 2m for postconditions.
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('0s') && duration(self) <= duration('1h')",message="must be from 0s to 1h"
 	// +optional

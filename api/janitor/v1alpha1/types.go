@@ -41,7 +41,8 @@ const (
 	ReasonWaiting   = "Waiting"
 )
 
-// RebootNode requests one reboot of one node.
+// RebootNode requests one reboot of one node. The janitor, the controller that reboots
+// and terminates nodes, performs it.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -55,7 +56,9 @@ type RebootNode struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
+	// The node to reboot. Immutable.
 	Spec NodeActionSpec `json:"spec"`
+	// Progress of the reboot. Only the janitor writes the status.
 	// +optional
 	Status NodeActionStatus `json:"status,omitempty"`
 }
@@ -70,7 +73,8 @@ type RebootNodeList struct {
 	Items []RebootNode `json:"items"`
 }
 
-// TerminateNode requests the termination of one node and its machine.
+// TerminateNode requests the termination of one node and its machine. The janitor, the
+// controller that reboots and terminates nodes, performs it.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -84,7 +88,9 @@ type TerminateNode struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
+	// The node to terminate. Immutable.
 	Spec NodeActionSpec `json:"spec"`
+	// Progress of the termination. Only the janitor writes the status.
 	// +optional
 	Status NodeActionStatus `json:"status,omitempty"`
 }
@@ -103,52 +109,56 @@ type TerminateNodeList struct {
 //
 // +kubebuilder:validation:XValidation:rule="self == oldSelf",message="spec is immutable: create another object"
 type NodeActionSpec struct {
-	// Name of the node.
+	// Name of the Node object to reboot or terminate.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	NodeName string `json:"nodeName"`
 
-	// If true, does not wait until the pods have left the node. Also passed to the
-	// provider. It does not select a hard reset.
+	// If true, the janitor does not wait until the pods have left the node, and passes
+	// force to the provider. It does not select a hard reset. Defaults to false.
 	// +optional
 	Force bool `json:"force,omitempty"`
 }
 
-// NodeActionStatus is the progress of the action.
+// NodeActionStatus is the progress of a reboot or termination.
 type NodeActionStatus struct {
-	// Start of the action.
+	// Time at which the janitor started the reboot or termination.
 	// +optional
 	StartTime *metav1.Time `json:"startTime,omitempty"`
-	// End of the action, whether it succeeded or failed.
+	// Time at which the reboot or termination succeeded or failed. Unset until then.
 	// +optional
 	CompletionTime *metav1.Time `json:"completionTime,omitempty"`
 
-	// Conditions: SignalSent, and NodeReady or NodeTerminated.
+	// Conditions of the action: SignalSent (the provider accepted the request), and
+	// NodeReady (the node is back after a reboot) or NodeTerminated (the node and its
+	// machine no longer exist).
 	// +listType=map
 	// +listMapKey=type
 	// +optional
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 
-	// UID of the node.
+	// UID of the Node object when the janitor started the action.
 	// +optional
 	NodeUID types.UID `json:"nodeUID,omitempty"`
-	// Boot ID of the node before the reboot. A new boot ID proves the reboot.
+	// Boot ID of the node before the reboot. The reboot succeeded when the node reports
+	// another boot ID.
 	// +optional
 	PreviousBootID string `json:"previousBootID,omitempty"`
 
-	// Provider that performs the action.
+	// Name of the provider that performs the action: the system, such as a cloud API, that
+	// reboots or replaces machines.
 	// +optional
 	Provider string `json:"provider,omitempty"`
-	// ID of the request at the provider.
+	// ID that the provider assigned to the request.
 	// +kubebuilder:validation:MaxLength=512
 	// +optional
 	ProviderRequestID string `json:"providerRequestID,omitempty"`
 
-	// Time after which the action fails.
+	// Time at which the action fails if it has not succeeded.
 	// +optional
 	Deadline *metav1.Time `json:"deadline,omitempty"`
 
-	// Progress, or the cause of a failure.
+	// Progress of the action, or why it failed.
 	// +kubebuilder:validation:MaxLength=1024
 	// +optional
 	Message string `json:"message,omitempty"`

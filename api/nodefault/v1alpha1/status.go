@@ -50,82 +50,95 @@ const (
 	ConditionBudgetDenied = "BudgetDenied"
 )
 
-// NodeFaultStatus is the state of the repair of a node.
+// NodeFaultStatus is the progress of the repair of a node.
 type NodeFaultStatus struct {
-	// UID of the node. A new node with the same name has another UID.
+	// UID of the Node object. A new node with the same name has another UID, and starts a
+	// new repair.
 	// +optional
 	NodeUID types.UID `json:"nodeUID,omitempty"`
 
-	// ID of the repair session, which lasts from the first fault to the release.
+	// ID of the current repair session. A session lasts from the first fault that requires
+	// an action until the node returns to service.
 	// +optional
 	Session string `json:"session,omitempty"`
 
-	// Phase of the repair.
+	// Current step of the repair: Observed (no action is required), Pending (a limit
+	// blocks the quarantine), DryRun (actions are only reported), Quarantined (cordoned),
+	// Draining, Remediating (reboot or termination runs), Recovering (no fault is left),
+	// Held (an annotation keeps the node out of service), Overridden (a person uncordoned
+	// the node), Stuck (a person must repair the node), Healthy or Gone (the node was
+	// deleted).
 	// +optional
 	Phase Phase `json:"phase,omitempty"`
 
-	// Time of the last phase change.
+	// Time at which the phase last changed.
 	// +optional
 	PhaseChangedAt *metav1.Time `json:"phaseChangedAt,omitempty"`
 
-	// Cause of the phase: what the controller waits for, and how to unblock it.
+	// Why the node is in this phase: what the controller waits for, and what a person can
+	// do.
 	// +kubebuilder:validation:MaxLength=1024
 	// +optional
 	Message string `json:"message,omitempty"`
 
-	// Error codes of the fault that started the session, or else its check.
+	// Error codes of the fault that started the session, or the name of its check if it
+	// has no error codes.
 	// +kubebuilder:validation:MaxLength=256
 	// +optional
 	FaultCode string `json:"faultCode,omitempty"`
 
-	// Fault that started the session.
+	// Copy of the fault that started the session.
 	// +optional
 	TriggeredBy *Fault `json:"triggeredBy,omitempty"`
 
-	// Actions that the rules require, as of the last evaluation.
+	// Actions that the rules require for the active faults, as of the last evaluation.
 	// +optional
 	DesiredActions *DesiredActions `json:"desiredActions,omitempty"`
 
-	// Changes of the controller that are on the node.
+	// Changes that node-fault-controller made to the node and has not reverted yet.
 	// +optional
 	Owned *Owned `json:"owned,omitempty"`
 
-	// Progress of the drain.
+	// Progress of the drain of the node.
 	// +optional
 	Drain *DrainStatus `json:"drain,omitempty"`
 
-	// Progress of the remediation.
+	// Progress of the current or last reboot or termination, or of the request to support.
 	// +optional
 	Remediation *RemediationStatus `json:"remediation,omitempty"`
 
-	// Time since which no fault requires an action.
+	// Time since which no fault requires an action. The node returns to service after it
+	// has been healthy for the configured time.
 	// +optional
 	HealthySince *metav1.Time `json:"healthySince,omitempty"`
 
-	// Manual override: a person has uncordoned the node. It ends with a new fault,
-	// with the removal of its annotation from the node, or after
+	// Set if a person uncordoned the node during the repair. Meanwhile the controller does
+	// not cordon the node again. This state ends with a new fault, with the removal of the
+	// annotation fleetloop.io/node-fault-overridden from the node, or after the time in
 	// quarantine.override_ttl.
 	// +optional
 	Overridden *Overridden `json:"overridden,omitempty"`
 
-	// Conditions: Quarantined, Drained, Remediated, Overridden and BudgetDenied.
+	// Conditions of the node: Quarantined, Drained, Remediated, Overridden (a person
+	// uncordoned the node) and BudgetDenied (too many nodes are out of service).
 	// +listType=map
 	// +listMapKey=type
 	// +optional
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 
-	// Generation that the controller last processed.
+	// Value of metadata.generation of the spec that the controller last processed.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
-	// Past actions, oldest first. The last 32 are retained, and undelivered ones
-	// up to 64 in total.
+	// Past actions on the node, oldest first. The controller keeps the last 32 records,
+	// and records that a sink has not received yet up to 64 in total. A sink is the HTTP
+	// endpoint that receives change events.
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
 	// +optional
 	History []Record `json:"history,omitempty"`
 
-	// Sequence number of the last record in the history.
+	// Sequence number of the newest record in history.
 	// +optional
 	LastSequence int64 `json:"lastSequence,omitempty"`
 
@@ -137,37 +150,40 @@ type NodeFaultStatus struct {
 	// +optional
 	UndeliveredChangeEvents int32 `json:"undeliveredChangeEvents,omitempty"`
 
-	// Value of the annotation fleetloop.io/resend-change-events that was processed
-	// last.
+	// Last value of the annotation fleetloop.io/resend-change-events that the controller
+	// processed. A new value of the annotation makes the controller send rejected records
+	// again.
 	// +optional
 	LastResendRequest string `json:"lastResendRequest,omitempty"`
 
-	// Number of records removed from the history before every sink received them.
+	// Number of records that the controller removed from history before every sink had
+	// received them.
 	// +optional
 	Dropped int64 `json:"dropped,omitempty"`
 }
 
-// DesiredActions are the actions that the rules require.
+// DesiredActions are the actions that the rules require for a node.
 type DesiredActions struct {
-	// Names of the rules that matched.
+	// Names of the rules that matched the active faults.
 	// +listType=atomic
 	// +optional
 	MatchedRules []string `json:"matchedRules,omitempty"`
-	// Whether to cordon the node.
+	// True if the rules require to cordon the node.
 	// +optional
 	Cordon bool `json:"cordon,omitempty"`
-	// Whether to drain the node.
+	// True if the rules require to drain the node.
 	// +optional
 	Drain bool `json:"drain,omitempty"`
-	// Taints to add to the node.
+	// Taints that the rules require on the node.
 	// +listType=atomic
 	// +optional
 	Taints []corev1.Taint `json:"taints,omitempty"`
-	// Remedies to try, in this order.
+	// Remedies that the controller tries in this order: reboot, terminate, or support (a
+	// person repairs the node).
 	// +listType=atomic
 	// +optional
 	Remedies []Remedy `json:"remedies,omitempty"`
-	// Whether the actions are only reported, and not performed.
+	// True if the controller only reports these actions and does not perform them.
 	// +optional
 	DryRun bool `json:"dryRun,omitempty"`
 }
@@ -185,19 +201,19 @@ const (
 	RemedySupport Remedy = "support"
 )
 
-// Owned lists the changes of the controller to a node. The annotation
+// Owned lists the changes that the controller made to a node. The annotation
 // fleetloop.io/node-fault-owned of the node is authoritative.
 type Owned struct {
-	// ID of the session that made the changes.
+	// ID of the repair session in which the controller made the changes.
 	Session string `json:"session"`
-	// Whether the controller cordoned the node. It is false if the node was
-	// cordoned before.
+	// True if the controller cordoned the node. False if the node was cordoned before; the
+	// controller then does not uncordon it.
 	Cordon bool `json:"cordon"`
-	// Taints that the controller added.
+	// Taints that the controller added to the node.
 	// +listType=atomic
 	// +optional
 	Taints []corev1.Taint `json:"taints,omitempty"`
-	// Time of the changes.
+	// Time at which the controller made the changes.
 	AppliedAt metav1.MicroTime `json:"appliedAt"`
 }
 
@@ -216,40 +232,41 @@ const (
 
 // DrainStatus is the progress of a drain.
 type DrainStatus struct {
-	// State of the drain.
+	// State of the drain: Running, Completed, Failed (the deadline passed) or Cancelled.
 	State DrainState `json:"state"`
-	// Start of the drain.
+	// Time at which the drain started.
 	StartedAt metav1.Time `json:"startedAt"`
-	// Time after which the drain fails.
+	// Time at which the drain fails if pods are left on the node.
 	Deadline metav1.Time `json:"deadline"`
-	// End of the drain.
+	// Time at which the drain ended. Unset while it runs.
 	// +optional
 	FinishedAt *metav1.Time `json:"finishedAt,omitempty"`
 	// Number of pods that must still leave the node.
 	Remaining int32 `json:"remaining"`
-	// Number of remaining pods that are terminating.
+	// Number of the remaining pods that are already terminating.
 	Terminating int32 `json:"terminating,omitempty"`
-	// Number of accepted evictions.
+	// Number of evictions that the API server accepted.
 	Evicted int32 `json:"evicted,omitempty"`
-	// Pods that cannot be evicted yet. At most eight are listed.
+	// Pods that the controller cannot evict yet, with the cause. At most eight are listed.
 	// +listType=atomic
 	// +optional
 	BlockedPods []BlockedPod `json:"blockedPods,omitempty"`
-	// Summary of the progress.
+	// Summary of the progress of the drain.
 	// +kubebuilder:validation:MaxLength=512
 	// +optional
 	Message string `json:"message,omitempty"`
 }
 
-// BlockedPod is a pod that cannot be evicted yet.
+// BlockedPod is a pod that the controller cannot evict yet.
 type BlockedPod struct {
-	// Pod, as namespace/name.
+	// Namespace and name of the pod, as namespace/name.
 	Pod string `json:"pod"`
-	// Blocking PodDisruptionBudget (namespace/name), or one of terminating,
-	// bare-pod, empty-dir, waiting, disruption-budget, namespace-terminating,
-	// rejected and api-error.
+	// What blocks the eviction: the PodDisruptionBudget as namespace/name, or one of
+	// terminating, bare-pod (no controller would create the pod again), empty-dir (the pod
+	// would lose local data), waiting, disruption-budget, namespace-terminating, rejected
+	// and api-error.
 	BlockedBy string `json:"blockedBy"`
-	// Detail, such as the answer of the API server.
+	// Details, such as the response of the API server.
 	// +kubebuilder:validation:MaxLength=256
 	// +optional
 	Message string `json:"message,omitempty"`
@@ -269,106 +286,111 @@ const (
 	RemedyExhausted RemedyState = "Exhausted"
 )
 
-// RemediationStatus is the progress of the remediation.
+// RemediationStatus is the progress of one attempt to repair the node.
 type RemediationStatus struct {
-	// State of the current attempt.
+	// State of the current attempt: Running, Succeeded, Failed (the next attempt follows)
+	// or Exhausted (no remedy is left).
 	State RemedyState `json:"state"`
-	// Remedy of the current attempt.
+	// Remedy of the current attempt: reboot, terminate or support.
 	Action Remedy `json:"action"`
-	// Index of the remedy in desiredActions.remedies, from 0.
+	// Position of the remedy in desiredActions.remedies, starting at 0.
 	RemedyIndex int32 `json:"remedyIndex"`
-	// Number of the attempt within the session, from 1.
+	// Number of the attempt in this session, starting at 1.
 	Attempt int32 `json:"attempt"`
-	// Start of the attempt.
+	// Time at which the attempt started.
 	StartedAt metav1.Time `json:"startedAt"`
-	// Time after which the attempt fails.
+	// Time at which the attempt fails if it has not succeeded.
 	Deadline metav1.Time `json:"deadline"`
-	// End of the attempt.
+	// Time at which the attempt ended. Unset while it runs.
 	// +optional
 	FinishedAt *metav1.Time `json:"finishedAt,omitempty"`
-	// Kind of the object that performs the remedy: RebootNode, TerminateNode, or
-	// Job for the verification.
+	// Kind of the object that performs the attempt: RebootNode, TerminateNode, or Job for
+	// the verification of the repair.
 	// +optional
 	ObjectKind string `json:"objectKind,omitempty"`
-	// Name of the object that performs the remedy.
+	// Name of the object that performs the attempt.
 	// +optional
 	ObjectName string `json:"objectName,omitempty"`
-	// Boot ID of the node before the reboot. A new boot ID proves the reboot.
+	// Boot ID of the node before the reboot. The reboot succeeded when the node reports
+	// another boot ID.
 	// +optional
 	PreviousBootID string `json:"previousBootID,omitempty"`
-	// Progress, or the cause of a failure.
+	// Progress of the attempt, or why it failed.
 	// +kubebuilder:validation:MaxLength=512
 	// +optional
 	Message string `json:"message,omitempty"`
 }
 
-// Overridden is a manual override of a session.
+// Overridden records that a person uncordoned the node during a repair.
 type Overridden struct {
-	// ID of the overridden session.
+	// ID of the repair session that the person interrupted.
 	Session string `json:"session"`
-	// Time the override was detected.
+	// Time at which the controller noticed that a person had uncordoned the node.
 	DetectedAt metav1.Time `json:"detectedAt"`
-	// Faults covered by the override, as source/check/entity.
+	// Active faults at that time, as source/check/entity. The controller ignores these
+	// faults; a new fault starts the repair again.
 	// +listType=atomic
 	// +optional
 	Faults []string `json:"faults,omitempty"`
 }
 
-// Record is one action in the history. Each record becomes a change event.
+// Record is one past action on the node. The controller sends a change event for each
+// record.
 type Record struct {
-	// Sequence number of the record.
+	// Number of the record. It increases by 1 with each record of the NodeFault.
 	Sequence int64 `json:"sequence"`
-	// ID of the change event.
+	// ID of the change event that the controller sends for the record.
 	ID string `json:"id"`
-	// Action that was performed, such as cordon or drain-started.
+	// Action on the node, such as cordon or drain-started.
 	Action string `json:"action"`
-	// Component that performed the action.
+	// Name of the component that performed the action.
 	Source string `json:"source"`
-	// Time of the action.
+	// Time at which the component performed the action.
 	At metav1.MicroTime `json:"at"`
-	// ID of the session.
+	// ID of the repair session.
 	Session string `json:"session,omitempty"`
-	// Outcome: succeeded or failed.
+	// Result of the action: succeeded or failed.
 	// +optional
 	Outcome string `json:"outcome,omitempty"`
-	// Reason of the action, or cause of a failure.
+	// Why the component performed the action, or why the action failed.
 	// +kubebuilder:validation:MaxLength=512
 	// +optional
 	Reason string `json:"reason,omitempty"`
-	// Check of the fault that started the session.
+	// Name of the check of the fault that started the session.
 	// +optional
 	Check string `json:"check,omitempty"`
-	// Error codes of that fault.
+	// Error codes of the fault that started the session.
 	// +listType=atomic
 	// +optional
 	ErrorCodes []string `json:"errorCodes,omitempty"`
-	// Agent that reported that fault.
+	// Name of the agent that reported the fault that started the session.
 	// +optional
 	Agent string `json:"agent,omitempty"`
-	// Whether that fault is fatal.
+	// True if the fault that started the session prevents the node from running workloads.
 	// +optional
 	Fatal bool `json:"fatal,omitempty"`
-	// Message of that fault.
+	// Description of the fault that started the session.
 	// +kubebuilder:validation:MaxLength=512
 	// +optional
 	Message string `json:"message,omitempty"`
-	// Whether the action was only reported, and not performed.
+	// True if the component only reported the action and did not perform it.
 	// +optional
 	DryRun bool `json:"dryRun,omitempty"`
-	// Object of the action, such as rebootnodes/gpu-node-01-k3f9c2-1.
+	// Object that performed the action, such as rebootnodes/gpu-node-01-k3f9c2-1.
 	// +optional
 	Object string `json:"object,omitempty"`
 }
 
-// DeliveryStatus is the delivery state of a change event sink.
+// DeliveryStatus is the progress of the delivery of change events to one sink.
 type DeliveryStatus struct {
-	// Sequence number up to which every record is delivered, rejected, dropped,
-	// or older than the sink.
+	// Sequence number of the last record that the controller has finished for the sink. It
+	// has delivered, dropped or skipped this record and all earlier ones, or the sink
+	// rejected them.
 	ProcessedSequence int64 `json:"processedSequence"`
-	// Time from which records are sent to the sink.
+	// Time from which the sink receives records. The controller skips older records.
 	// +optional
 	EnabledAt *metav1.Time `json:"enabledAt,omitempty"`
-	// Time of the last successful delivery.
+	// Time at which the sink last accepted a record.
 	// +optional
 	LastDeliveredAt *metav1.Time `json:"lastDeliveredAt,omitempty"`
 	// Error of the last failed delivery.
@@ -377,12 +399,13 @@ type DeliveryStatus struct {
 	// Time of the last failed delivery.
 	// +optional
 	LastFailedAt *metav1.Time `json:"lastFailedAt,omitempty"`
-	// Sequence numbers of records that the sink rejected or that expired. The last
-	// 16 are listed.
+	// Sequence numbers of records that the sink rejected or that expired before delivery.
+	// The last 16 are listed.
 	// +listType=atomic
 	// +optional
 	Rejected []int64 `json:"rejected,omitempty"`
-	// Number of records dropped because too many were waiting.
+	// Number of records that the controller dropped because too many were waiting for this
+	// sink.
 	// +optional
 	Dropped int64 `json:"dropped,omitempty"`
 }

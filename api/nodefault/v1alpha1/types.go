@@ -4,9 +4,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// NodeFault records the faults of one node and the actions that repair it. It
-// has the same name as the node, and is kept after the node is deleted, until
-// its change events are delivered.
+// NodeFault records the faults of one node and the actions that repair the node. It
+// has the same name as the Node object. After the deletion of the node,
+// node-fault-controller keeps the NodeFault until all its change events are delivered.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -25,11 +25,11 @@ type NodeFault struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// Faults of the node. Each source applies its own entries.
+	// Faults of the node. Each source, such as a health monitor, writes its own entries.
 	// +optional
 	Spec NodeFaultSpec `json:"spec,omitempty"`
 
-	// State of the repair. Only node-fault-controller writes it.
+	// Progress of the repair of the node. Only node-fault-controller writes the status.
 	// +optional
 	Status NodeFaultStatus `json:"status,omitempty"`
 }
@@ -46,9 +46,9 @@ type NodeFaultList struct {
 
 // NodeFaultSpec lists the faults of a node.
 type NodeFaultSpec struct {
-	// Active faults. An entry is removed when its source reports the node as
-	// healthy. Each entry has a separate field manager, so that sources do not
-	// overwrite each other.
+	// Faults that are currently active. The entry of a fault is removed when its source
+	// reports that the fault is over. Each entry has its own field manager, so that
+	// sources do not overwrite each other.
 	// +listType=map
 	// +listMapKey=source
 	// +listMapKey=check
@@ -60,61 +60,64 @@ type NodeFaultSpec struct {
 
 // Fault is one fault of a node.
 type Fault struct {
-	// Agent that reported the fault, such as syslog-health-monitor.
+	// Name of the agent that reported the fault, such as syslog-health-monitor.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=128
 	Source string `json:"source"`
 
-	// Check that failed, such as xid-check or KernelDeadlock.
+	// Name of the check that failed, such as xid-check or KernelDeadlock.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=128
 	Check string `json:"check"`
 
-	// Affected part of the node, such as GPU/3. Empty means the whole node.
-	// Several parts are separated by commas.
+	// Affected part of the node, such as GPU/3, or several parts separated by commas.
+	// Empty means the whole node.
 	// +kubebuilder:default=""
 	// +kubebuilder:validation:MaxLength=256
 	Entity string `json:"entity"`
 
-	// Class of the affected component, such as GPU or NIC.
+	// Class of the affected hardware, such as GPU or NIC.
 	// +kubebuilder:validation:MaxLength=64
 	// +optional
 	ComponentClass string `json:"componentClass,omitempty"`
 
-	// Error codes, such as XID-79.
+	// Error codes of the fault, such as XID-79. Rules can match them.
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
 	// +kubebuilder:validation:items:MaxLength=64
 	// +optional
 	ErrorCodes []string `json:"errorCodes,omitempty"`
 
-	// Whether the node cannot run workloads.
+	// True if the node cannot run workloads because of the fault.
 	// +optional
 	Fatal bool `json:"fatal,omitempty"`
 
-	// Description of the fault, from its source.
+	// Description of the fault from the agent that reported it.
 	// +kubebuilder:validation:MaxLength=1024
 	// +optional
 	Message string `json:"message,omitempty"`
 
-	// Action that the source recommends, such as RESTART_VM.
+	// Action that the agent recommends, such as RESTART_VM. Rules can match it; it has no
+	// effect of its own.
 	// +optional
 	RecommendedAction RecommendedAction `json:"recommendedAction,omitempty"`
 
-	// If true, the fault is only recorded, and no rule acts on it.
+	// If true, node-fault-controller records the fault and performs no action because of
+	// it. Defaults to false.
 	// +optional
 	ObserveOnly bool `json:"observeOnly,omitempty"`
 
-	// Overrides the rules for the cordon: force cordons the node, skip leaves it
-	// schedulable.
+	// Overrides the rules that decide about the cordon: force cordons the node, skip does
+	// not. Empty means that the rules decide.
 	// +optional
 	QuarantineOverride Override `json:"quarantineOverride,omitempty"`
 
-	// Overrides the rules for the drain: force drains the node, skip does not.
+	// Overrides the rules that decide about the drain: force drains the node, skip does
+	// not. Empty means that the rules decide.
 	// +optional
 	DrainOverride Override `json:"drainOverride,omitempty"`
 
-	// Time the fault was detected.
+	// Time at which the agent detected the fault.
 	DetectedAt metav1.MicroTime `json:"detectedAt"`
 }
 

@@ -5,8 +5,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// SentinelConfig configures one sentinel: the resources it watches, when a
-// resource is due for an event, and where its CloudEvents go.
+// SentinelConfig configures one sentinel. A sentinel watches resources in the fleet
+// API and publishes a CloudEvent when a resource needs work. The adapters, which are
+// controllers, receive the CloudEvents.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -25,12 +26,11 @@ type SentinelConfig struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// Desired configuration of the sentinel. Durations use the Go format: 10s,
-	// 30m, 1h30m.
+	// Desired configuration of the sentinel. Durations use the Go format: 10s, 30m, 1h30m.
 	// +required
 	Spec SentinelConfigSpec `json:"spec"`
 
-	// Observed state of the sentinel.
+	// Observed state of the sentinel. Only the sentinel writes the status.
 	// +optional
 	Status SentinelConfigStatus `json:"status,omitempty"`
 }
@@ -74,10 +74,10 @@ type SentinelConfigSpec struct {
 	// +optional
 	ShardSelector *ShardSelector `json:"shardSelector,omitempty"`
 
-	// Connection to the HyperFleet API.
+	// Connection to the HyperFleet API, from which the sentinel reads the resources.
 	HyperfleetAPI HyperfleetAPI `json:"hyperfleetAPI"`
 
-	// Message broker that receives the CloudEvents.
+	// Message broker to which the sentinel publishes CloudEvents.
 	Broker Broker `json:"broker"`
 
 	// How often to poll HyperFleet API
@@ -85,35 +85,39 @@ type SentinelConfigSpec struct {
 	// +optional
 	PollInterval Duration `json:"pollInterval,omitempty"`
 
-	// Data of the CloudEvents: paths, Go templates or CEL expressions by key,
-	// nested as needed. By default the data is resourceType, resourceId and reason.
+	// Content of the field data in each CloudEvent. Each value is a path, a Go template or
+	// a CEL expression that the sentinel evaluates on the resource; values can be nested.
+	// Defaults to resourceType, resourceId and reason.
 	// +kubebuilder:pruning:PreserveUnknownFields
 	// +kubebuilder:validation:Type=object
 	// +kubebuilder:validation:Schemaless
 	// +optional
 	MessageData *apiextensionsv1.JSON `json:"messageData,omitempty"`
 
-	// Rules that decide when a resource is due for an event.
+	// Rules that decide when the sentinel publishes an event for a resource. Defaults to
+	// the profile transition-age.
 	// +optional
 	Decision *Decision `json:"decision,omitempty"`
 
-	// How changes are read from the API.
+	// How the sentinel reads resources from the API.
 	// +optional
 	Source *Source `json:"source,omitempty"`
 
-	// Division of the selected resources among sentinels, by a hash of the resource id.
+	// How several sentinels divide the selected resources among themselves. The sentinel
+	// assigns each resource by a hash of its ID. By default one sentinel watches all
+	// selected resources.
 	// +optional
 	Sharding *Sharding `json:"sharding,omitempty"`
 }
 
-// ShardSelector is a Kubernetes label selector. All requirements must match; an
-// empty selector selects every resource.
+// ShardSelector is a Kubernetes label selector. A resource must match all
+// requirements. An empty selector selects every resource.
 type ShardSelector struct {
-	// Labels and values that a resource must have.
+	// Labels and values that a resource must have. All must match.
 	// +optional
 	MatchLabels map[string]string `json:"matchLabels,omitempty"`
 
-	// Label requirements. All must match.
+	// Requirements on the labels of a resource. All must match.
 	// +kubebuilder:validation:MaxItems=1000
 	// +optional
 	MatchExpressions []LabelExpression `json:"matchExpressions,omitempty"`
@@ -130,12 +134,13 @@ type LabelExpression struct {
 	// +optional
 	Key string `json:"key,omitempty"`
 
-	// In, NotIn, Exists or DoesNotExist. NotIn also selects resources without
-	// the label.
+	// How to compare the label with values: In, NotIn, Exists or DoesNotExist. NotIn also
+	// selects resources without the label.
 	// +optional
 	Operator string `json:"operator,omitempty"`
 
-	// Values for In and NotIn, at least one. Must be empty for Exists and DoesNotExist.
+	// Values of the label, at least one for In and NotIn. Must be empty for Exists and
+	// DoesNotExist.
 	// +optional
 	Values []string `json:"values,omitempty"`
 }
@@ -152,30 +157,31 @@ type HyperfleetAPI struct {
 	// +kubebuilder:validation:MaxLength=2048
 	URL string `json:"url"`
 
-	// Timeout of one request.
+	// Maximum duration of one request to the API. The request fails after this time.
 	// +kubebuilder:default="10s"
 	// +optional
 	Timeout Duration `json:"timeout,omitempty"`
 
-	// Secret in the same namespace with the bearer token, by default in the key
-	// "token". It is read again when it changes.
+	// Secret in the same namespace that contains the bearer token for the API. The
+	// sentinel reads the Secret again when it changes. By default the sentinel sends no
+	// token.
 	// +optional
 	TokenSecretRef *SecretKeyRef `json:"tokenSecretRef,omitempty"`
 
-	// Secret in the same namespace with additional headers of every request,
-	// for example for an API gateway. Its keys are the header names. It is read
-	// again when it changes.
+	// Secret in the same namespace with additional HTTP headers for every request, for
+	// example for an API gateway. The keys of the Secret are the names of the headers. The
+	// sentinel reads the Secret again when it changes.
 	// +optional
 	HeadersSecretRef *SecretRef `json:"headersSecretRef,omitempty"`
 
-	// Variant of the API: fleetloop, hyperfleet (the public API), or auto, which
-	// detects it.
+	// Variant of the API: fleetloop, hyperfleet (the public API), or auto, with which the
+	// sentinel detects the variant. Defaults to auto.
 	// +kubebuilder:validation:Enum=auto;fleetloop;hyperfleet
 	// +optional
 	Flavour string `json:"flavour,omitempty"`
 }
 
-// Broker is the message broker that receives the CloudEvents.
+// Broker is the message broker to which the sentinel publishes CloudEvents.
 //
 // +kubebuilder:validation:XValidation:rule="self.type != 'gcp-pubsub' || has(self.projectID) && size(self.projectID) > 0",message="is required for type gcp-pubsub",fieldPath=".projectID",reason=FieldValueRequired
 // +kubebuilder:validation:XValidation:rule="!(self.type in ['rabbitmq', 'nats']) || has(self.credentialsSecretRef) || has(self.url) && size(self.url) > 0",message="is required for types rabbitmq and nats, here or in the Secret of credentialsSecretRef",fieldPath=".url",reason=FieldValueRequired
@@ -201,10 +207,10 @@ type Broker struct {
 	// +optional
 	Exchange string `json:"exchange,omitempty"`
 
-	// Secret in the same namespace with the credentials of the broker. Its keys
-	// are url, or username and password (rabbitmq and nats), token (nats), or
-	// key.json (gcp-pubsub). They override the credentials in url, and are read
-	// again when they change.
+	// Secret in the same namespace with the credentials of the broker. The keys of the
+	// Secret are url, or username and password (rabbitmq and nats), token (nats), or
+	// key.json (gcp-pubsub). They override the credentials in url. The sentinel reads the
+	// Secret again when it changes.
 	// +optional
 	CredentialsSecretRef *SecretRef `json:"credentialsSecretRef,omitempty"`
 }
@@ -232,55 +238,62 @@ type SecretKeyRef struct {
 	// +kubebuilder:validation:MinLength=1
 	Name string `json:"name"`
 
-	// Key in the Secret.
+	// Key in the Secret that contains the value.
 	// +kubebuilder:default=token
 	// +optional
 	Key string `json:"key,omitempty"`
 }
 
-// Decision holds the rules that decide when a resource is due for an event.
+// Decision holds the rules that decide when the sentinel publishes an event for a
+// resource.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.profile) || self.profile != 'expression' || has(self.result) && size(self.result) > 0",message="is required for the profile expression",fieldPath=".result",reason=FieldValueRequired
 // +kubebuilder:validation:XValidation:rule="has(self.profile) && self.profile == 'expression' || (!has(self.result) || size(self.result) == 0) && (!has(self.params) || size(self.params) == 0)",message="params and result require the profile expression"
 type Decision struct {
-	// Rules: transition-age (phase and lastTransitionTime only),
-	// generation-then-age (a changed generation first), or expression.
+	// Which rules to use: transition-age (only the phase of the resource and the time of
+	// its last transition), generation-then-age (first a changed generation, then the age)
+	// or expression (the CEL expressions in params and result).
 	// +kubebuilder:validation:Enum=transition-age;generation-then-age;expression
 	// +kubebuilder:default=transition-age
 	// +optional
 	Profile string `json:"profile,omitempty"`
 
-	// Named CEL expressions for the profile expression. Each can use those before it.
+	// Named CEL expressions, only for the profile expression. An expression can use the
+	// names of earlier ones.
 	// +listType=atomic
 	// +optional
 	Params []Param `json:"params,omitempty"`
 
-	// CEL expression for the profile expression. The resource is due if it is true.
+	// CEL expression, only for the profile expression. The sentinel publishes an event for
+	// a resource if the expression is true.
 	// +optional
 	Result string `json:"result,omitempty"`
 }
 
 // Param is a named CEL expression.
 type Param struct {
-	// Name of the value in later expressions.
+	// Name under which later expressions use the value.
 	// +kubebuilder:validation:MinLength=1
 	Name string `json:"name"`
 
-	// CEL expression. It can use resource, now, condition(type) and earlier params.
+	// CEL expression that computes the value. It can use resource, now, condition(type)
+	// and the names of earlier params.
 	// +kubebuilder:validation:MinLength=1
 	Expr string `json:"expr"`
 }
 
-// Source is how changes are read from the API.
+// Source is how the sentinel reads resources from the API.
 type Source struct {
-	// How to read changes: sweep (list everything in every poll), etag (the same,
-	// but unchanged pages are not transferred), cursor (list what changed), watch
-	// (stream changes), or auto, the best mode that the API offers.
+	// How the sentinel reads resources: sweep (lists all in every poll), etag (also lists
+	// all, but the API does not send unchanged pages), cursor (lists only changed
+	// resources), watch (receives a stream of changes), or auto, which selects the best
+	// mode that the API supports. Defaults to auto.
 	// +kubebuilder:validation:Enum=auto;sweep;etag;cursor;watch
 	// +optional
 	Mode string `json:"mode,omitempty"`
 
-	// How often to list everything in the modes etag, cursor and watch.
+	// How often the sentinel lists all resources in the modes etag, cursor and watch, to
+	// find changes that it missed.
 	// +optional
 	FullSweepInterval Duration `json:"fullSweepInterval,omitempty"`
 }
@@ -292,21 +305,22 @@ type Source struct {
 // +kubebuilder:validation:XValidation:rule="!has(self.count) || !has(self.index) || self.index < self.count",message="must be less than count: the first index is 0",fieldPath=".index"
 // +kubebuilder:validation:XValidation:rule="!has(self.mode) || self.mode != 'auto' || !has(self.count) && !has(self.index)",message="count and index must not be set for the mode auto"
 type Sharding struct {
-	// static: this sentinel owns the shard index of count shards. auto: the
-	// replicas that run this configuration coordinate through Leases and divide
-	// the resources among themselves.
+	// How sentinels divide the resources. static: this sentinel watches the shard with
+	// number index out of count shards. auto: the replicas that run this SentinelConfig
+	// coordinate through Leases and divide the resources among themselves.
 	// +kubebuilder:validation:Enum=static;auto
 	// +kubebuilder:default=static
 	// +optional
 	Mode ShardingMode `json:"mode,omitempty"`
 
-	// Number of shards.
+	// Number of shards, from 1 to 1024. Required for the mode static.
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=1024
 	// +optional
 	Count *int32 `json:"count,omitempty"`
 
-	// Index of the shard of this sentinel, starting at 0.
+	// Number of the shard that this sentinel watches, starting at 0. Required for the mode
+	// static.
 	// +kubebuilder:validation:Minimum=0
 	// +optional
 	Index *int32 `json:"index,omitempty"`
@@ -337,50 +351,55 @@ const (
 
 // SentinelConfigStatus is the observed state of the sentinel.
 type SentinelConfigStatus struct {
-	// Generation of the active spec. It is behind metadata.generation while a
-	// change is invalid or not applied yet.
+	// Value of metadata.generation of the spec that is active. Less than
+	// metadata.generation while the latest spec is invalid or the sentinel has not applied
+	// it yet.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
-	// Conditions: Ready, ConfigValid, APIReachable and BrokerReachable.
+	// Conditions of the sentinel: Ready, ConfigValid (the latest spec is valid),
+	// APIReachable (requests to the API succeed) and BrokerReachable (the sentinel is
+	// connected to the broker).
 	// +listType=map
 	// +listMapKey=type
 	// +optional
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 
-	// Time of the last completed poll.
+	// Time of the last completed poll. In a poll the sentinel reads resources and
+	// publishes events.
 	// +optional
 	LastPollTime *metav1.Time `json:"lastPollTime,omitempty"`
 
-	// Active label selector; empty if all resources are watched.
+	// Label selector that is active. Empty if the sentinel watches all resources.
 	// +optional
 	Selector string `json:"selector,omitempty"`
 
-	// Number of selected resources, as of the last completed poll.
+	// Number of resources that match the selector, as of the last completed poll.
 	// +optional
 	ResourcesWatched int64 `json:"resourcesWatched,omitempty"`
 
-	// Number of events that the broker confirmed since the process started.
+	// Number of CloudEvents that the broker has confirmed since the sentinel started.
 	// +optional
 	EventsPublished int64 `json:"eventsPublished,omitempty"`
 
-	// Replicas that share the resources, for the sharding mode auto.
+	// Sentinel replicas that divide the resources among themselves. Set only in the
+	// sharding mode auto.
 	// +listType=map
 	// +listMapKey=name
 	// +optional
 	Replicas []ReplicaStatus `json:"replicas,omitempty"`
 }
 
-// ReplicaStatus is the observed state of one replica.
+// ReplicaStatus is the observed state of one sentinel replica.
 type ReplicaStatus struct {
 	// Name of the pod of the replica.
 	Name string `json:"name"`
 
-	// Number of selected resources that this replica owns.
+	// Number of resources that this replica watches.
 	// +optional
 	ResourcesOwned int64 `json:"resourcesOwned,omitempty"`
 
-	// Number of events of this replica that the broker confirmed.
+	// Number of CloudEvents from this replica that the broker has confirmed.
 	// +optional
 	EventsPublished int64 `json:"eventsPublished,omitempty"`
 
