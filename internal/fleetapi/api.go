@@ -225,13 +225,13 @@ func unauthenticated(err error) error {
 	const challenge = `Bearer realm="fleet-api"`
 	switch {
 	case errors.Is(err, auth.ErrUnavailable):
-		return &problem.Error{Code: problem.Unavailable, Detail: "the token's issuer is unreachable; retry later", RetryAfter: retryAfter, Cause: err}
+		return &problem.Error{Code: problem.Unavailable, Detail: "the fleet API cannot reach the issuer of the token to verify it; retry later", RetryAfter: retryAfter, Cause: err}
 	case errors.Is(err, auth.ErrNoToken):
-		return &problem.Error{Code: problem.Unauthenticated, Detail: "the request has no bearer token", Challenge: challenge}
+		return &problem.Error{Code: problem.Unauthenticated, Detail: "the request has no bearer token; send the header Authorization: Bearer TOKEN", Challenge: challenge}
 	case errors.Is(err, auth.ErrExpired):
-		return &problem.Error{Code: problem.Unauthenticated, Detail: "the bearer token has expired", Challenge: challenge + `, error="invalid_token", error_description="expired"`}
+		return &problem.Error{Code: problem.Unauthenticated, Detail: "the bearer token has expired; send a new token", Challenge: challenge + `, error="invalid_token", error_description="expired"`}
 	}
-	return &problem.Error{Code: problem.Unauthenticated, Detail: "the bearer token is not valid", Challenge: challenge + `, error="invalid_token"`, Cause: err}
+	return &problem.Error{Code: problem.Unauthenticated, Detail: "the bearer token is not valid; send a token from the issuer that the fleet API trusts", Challenge: challenge + `, error="invalid_token"`, Cause: err}
 }
 
 // whoAmI answers with who asks.

@@ -93,10 +93,10 @@ func (a *API) problemOf(ctx context.Context, err error, id string) *problem.Erro
 		return p
 	case ok:
 	case errors.Is(err, ErrUnavailable):
-		p = &problem.Error{Code: problem.Unavailable, Detail: "the database is unreachable", RetryAfter: retryAfter}
+		p = &problem.Error{Code: problem.Unavailable, Detail: "the fleet API cannot reach its database; retry later", RetryAfter: retryAfter}
 	case ctx.Err() != nil:
 		// Whoever asked has gone, or the time for an answer is over.
-		return &problem.Error{Code: problem.Unavailable, Detail: "the request timed out", RetryAfter: retryAfter}
+		return &problem.Error{Code: problem.Unavailable, Detail: "the fleet API could not answer the request in time; retry later", RetryAfter: retryAfter}
 	default:
 		p = &problem.Error{Code: problem.Internal, Detail: "internal error; look for the trace id in the log of the fleet API"}
 	}

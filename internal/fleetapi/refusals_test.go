@@ -253,7 +253,7 @@ func TestStoreFails(t *testing.T) {
 
 	store.fail = func() error { return fmt.Errorf("%w: connection refused to 10.0.0.7", fleetapi.ErrUnavailable) }
 	a := f.do("GET", path, nil)
-	p := a.problem(503, "unavailable", "the database is unreachable")
+	p := a.problem(503, "unavailable", "the fleet API cannot reach its database; retry later")
 	if a.header.Get("Retry-After") != "2" || strings.Contains(string(a.body), "10.0.0.7") {
 		t.Errorf("got %v %s", a.header, a.body)
 	}

@@ -84,7 +84,7 @@ func TestUp(t *testing.T) {
 		"NotReady": {
 			"a script can tell",
 			[]string{"--demo", "--exit-when-ready", "--demo-clusters", "1", "--timeout", "1s", "--adapters=false"},
-			0, 1, "demo fleet not ready",
+			0, 1, "the demo fleet is not Ready",
 		},
 		"Terminated": {"it was asked to", []string{"--data-dir", t.TempDir()}, syscall.SIGTERM, 0, "msg=stopped"},
 	}

@@ -61,7 +61,7 @@ type KubernetesExecutionSpec struct {
 	// changed, and a rule about the values of one field is at that field.
 
 	// Name of the action to run, for example scale_deployment. The command "fleetloop
-	// actions" lists all actions.
+	// exec actions" lists all actions.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
 	Action string `json:"action"`

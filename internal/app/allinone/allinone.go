@@ -185,4 +185,4 @@ func (l *loop) demo(ctx context.Context, cfg DemoConfig, done context.CancelCaus
 }
 
 // errNotReadyInTime is why --exit-when-ready failed.
-var errNotReadyInTime = errors.New("demo fleet not ready")
+var errNotReadyInTime = errors.New("the demo fleet is not Ready")

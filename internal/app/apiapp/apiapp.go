@@ -84,7 +84,7 @@ func Parts(ctx context.Context, p *process.Process, cfg Part) (parts []lifecycle
 	server, err := httpserver.New(ctx, cfg.Server, api.Handler(), p.Log)
 	if err != nil {
 		pool.Close()
-		return nil, "", fmt.Errorf("serve the fleet API (--listen-address or LISTEN_ADDRESS): %w", err)
+		return nil, "", fmt.Errorf("listen for requests to the fleet API (--listen-address or LISTEN_ADDRESS): %w", err)
 	}
 
 	server.OnShutdown(api.EndWatches)

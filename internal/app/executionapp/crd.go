@@ -31,7 +31,7 @@ const (
 	maxMissingFields   = 5 // that are named
 )
 
-var errNoSchema = errors.New("the API server did not answer in time")
+var errNoSchema = errors.New("the API server did not respond in time")
 
 // A schemaCheck knows whether the API server stores all fields of executions. One with
 // an older CustomResourceDefinition drops some without an error, and then no approval

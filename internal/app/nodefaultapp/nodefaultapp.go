@@ -211,7 +211,7 @@ func (a *app) budget(m *kube.Manager, seen view) (quarantine.Budget, error) {
 	}
 	keeper := latch.New(allowance, a.core.CoordinationV1(), a.cfg.Namespace, a.p.Log)
 	if err := m.Add(keeper); err != nil {
-		return nil, fmt.Errorf("keep the budget: %w", err)
+		return nil, fmt.Errorf("start the budget of nodes out of service: %w", err)
 	}
 	return keeper, nil
 }

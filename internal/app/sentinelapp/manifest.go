@@ -48,7 +48,7 @@ func readManifest(file string) (*manifest, error) {
 		return nil, fmt.Errorf("read %s: %w", file, err)
 	}
 	if s := m.settings.Sharding; s.Mode == v1alpha1.ShardingStatic {
-		return nil, fmt.Errorf("read %s: spec.sharding: this command does not support one of %d parts; remove the field to check all resources", file, s.Count)
+		return nil, fmt.Errorf("read %s: spec.sharding: this command does not support a shard (count is %d); remove spec.sharding to check all resources", file, s.Count)
 	}
 	return m, nil
 }

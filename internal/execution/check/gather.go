@@ -29,7 +29,7 @@ const (
 	maxOwners = 5
 )
 
-var errNoAnswer = errors.New("the Kubernetes API did not answer in time")
+var errNoAnswer = errors.New("the Kubernetes API did not respond in time")
 
 // gather reads what the policy is told of beside the target.
 func (r *round) gather(ctx context.Context) error {

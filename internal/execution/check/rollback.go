@@ -27,7 +27,7 @@ func (r *round) rollback(ctx context.Context) error {
 		return fmt.Errorf("read execution %s: %w", name, err)
 	}
 	if original.Name == "" || ref.UID != "" && ref.UID != original.UID {
-		r.fail(v1alpha1.DetailInvalidParameters, "rollbackOf: execution %s does not exist any more", name)
+		r.fail(v1alpha1.DetailInvalidParameters, "rollbackOf: execution %s does not exist any more, so its rollback is unknown: omit rollbackOf to run the action anyway", name)
 		return nil
 	}
 	back := original.Status.RollbackInformation

@@ -118,7 +118,7 @@ func (r *round) decide(ctx context.Context) error {
 			return fmt.Errorf("evaluate policy: %w", err)
 		}
 		r.out.Results.PolicyValidation = &v1alpha1.PolicyValidation{EvaluatedAt: moment(r.now)}
-		r.fail(v1alpha1.DetailPolicyUnavailable, "the policy returned no decision, so the execution is denied: %v", err)
+		r.fail(v1alpha1.DetailPolicyUnavailable, "the policy returned no decision, so the controller denies the execution: %v", err)
 		return nil
 	}
 	d.RequireDryRun = d.RequireDryRun || r.out.Decision.RequireDryRun
@@ -276,7 +276,7 @@ func (r *round) policyOfPlan(ctx context.Context) error {
 			return err
 		}
 		if dry = r.out.Results.DryRunResults; dry == nil || !dry.Performed { // it cannot be asked for ever
-			r.failFor(v1alpha1.ReasonDryRunFailed, "", "the required dry run of %s is missing", r.request.Action.Name)
+			r.failFor(v1alpha1.ReasonDryRunFailed, "", "the policy requires a dry run of %s, but its result is missing: create the execution again", r.request.Action.Name)
 			return nil
 		}
 	}

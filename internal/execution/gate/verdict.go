@@ -22,11 +22,11 @@ func (g *Gate) refusal(m *member, now time.Time) Verdict {
 	v := Verdict{After: left}
 	switch {
 	case g.stopped:
-		v.Detail, v.Message = v1alpha1.DetailEmergencyStop, "emergency stop active, no execution can start: "+g.reason
+		v.Detail, v.Message = v1alpha1.DetailEmergencyStop, "emergency stop active, no execution can start until ConfigMap emergency-stop is deleted: "+g.reason
 	case m.state == stateHead:
 		cooldown := g.cooldown(m, now)
 		v.Detail, v.After = v1alpha1.DetailCooldown, min(left, cooldown)
-		v.Message = fmt.Sprintf("cooldown: %s ended recently on %s, next start at %s", m.Action, m.Target, now.Add(cooldown).UTC().Format(time.RFC3339))
+		v.Message = fmt.Sprintf("cooldown: %s ended recently on %s and can start again at %s", m.Action, m.Target, now.Add(cooldown).UTC().Format(time.RFC3339))
 	case m.state == stateReady:
 		v.Detail, v.Message = v1alpha1.DetailBudgetExceeded, g.budget.short(m)
 	case len(m.target.inside) > 0:

@@ -25,7 +25,7 @@ const (
 	tokenLeft = 30 * time.Second
 )
 
-var errNoAnswer = errors.New("the Kubernetes API did not answer in time")
+var errNoAnswer = errors.New("the Kubernetes API did not respond in time")
 
 // An account is the service account of an action.
 type account struct {

@@ -154,7 +154,7 @@ func (r *reconciler) uncheckable(ctx context.Context, t *turn, err error) error 
 	if known != nil && known.Reason == reason && !t.now.Before(known.LastTransitionTime.Add(r.cfg.CheckTimeout)) {
 		fail(t, execution.Failure{
 			Reason: v1alpha1.ReasonValidationError, Detail: detail,
-			Message: fmt.Sprintf("checks could not run for %s: %v", r.cfg.CheckTimeout, err),
+			Message: fmt.Sprintf("the controller failed for %s to run the checks: %v", r.cfg.CheckTimeout, err),
 		})
 		return nil
 	}
@@ -167,7 +167,7 @@ func (r *reconciler) uncheckable(ctx context.Context, t *turn, err error) error 
 	r.log.WarnContext(ctx, "execution check failed, retrying", "execution", key(t.ke), "err", err)
 	if known == nil || known.Reason != reason { // once: each look would be a write
 		dropCondition(&t.ke.Status, v1alpha1.ConditionValidated) // its time is when the trouble began
-		t.ke.Status.ReasonDetail, t.ke.Status.Message = detail, bounded("checks could not run, retrying: "+err.Error(), maxMessage)
+		t.ke.Status.ReasonDetail, t.ke.Status.Message = detail, bounded("the controller failed to run the checks and retries: "+err.Error(), maxMessage)
 		setCondition(t, v1alpha1.ConditionValidated, metav1.ConditionUnknown, reason, t.ke.Status.Message)
 	}
 	t.wait(againAfter(err))

@@ -30,7 +30,7 @@ func (r *reconciler) watch(ctx context.Context, t *turn) error {
 	case results == nil: // somebody else wrote the status
 		fail(t, execution.Failure{
 			Reason: v1alpha1.ReasonExecutionFailed, Detail: v1alpha1.DetailResultUnknown,
-			Message: "the status does not name the running action: another client wrote it. Check the target before you retry",
+			Message: "another client changed the status, so the controller does not know the running action. Check the target before you retry",
 		})
 		return nil
 	case results.EndTime != nil:
@@ -157,7 +157,7 @@ func (r *reconciler) suspend(ctx context.Context, j *batchv1.Job) error {
 func (r *reconciler) vanished(ctx context.Context, t *turn) error {
 	return r.ended(ctx, t, job.Observation{State: job.Failed, Failure: &execution.Failure{
 		Reason: v1alpha1.ReasonExecutionFailed, Detail: v1alpha1.DetailResultUnknown,
-		Message: fmt.Sprintf("Job %q was deleted before its result was read. The result is unknown and the action is not retried: check %s", t.ke.Status.ExecutionResults.JobName, t.ke.Status.Target),
+		Message: fmt.Sprintf("Job %q was deleted before the controller read its result. The result is unknown, and the controller does not retry the action: check %s", t.ke.Status.ExecutionResults.JobName, t.ke.Status.Target),
 	}})
 }
 

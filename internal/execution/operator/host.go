@@ -25,7 +25,7 @@ import (
 // requestTimeout bounds each request to the host cluster.
 const requestTimeout = 30 * time.Second
 
-var errNoAnswer = errors.New("the Kubernetes API did not answer in time")
+var errNoAnswer = errors.New("the Kubernetes API did not respond in time")
 
 // executions are the objects that are carried out.
 type executions interface {

@@ -91,7 +91,7 @@ func (r *reconciler) unheard(t *turn, f execution.Failure) *execution.Failure {
 func (r *reconciler) mayNotRun(t *turn, a *action.Action, untouched bool) *execution.Failure {
 	unknown := execution.Failure{
 		Reason: v1alpha1.ReasonExecutionFailed, Detail: v1alpha1.DetailResultUnknown,
-		Message: fmt.Sprintf("the action started and its result is unknown. It is not retried: check %s", t.ke.Status.Target),
+		Message: fmt.Sprintf("the action started, but its result is unknown. The controller does not retry the action: check %s", t.ke.Status.Target),
 	}
 	started := t.ke.Status.ExecutionResults.StartTime
 	switch {

@@ -126,7 +126,7 @@ func (r *reconciler) start(ctx context.Context, t *turn) (started bool, err erro
 	case a == nil:
 		fail(t, execution.Failure{
 			Reason: v1alpha1.ReasonValidationError, Detail: v1alpha1.DetailUnknownAction,
-			Message: fmt.Sprintf("action %q is no longer in the catalogue", t.ke.Spec.Action),
+			Message: fmt.Sprintf("this version of the controller has no action %q: 'fleetloop exec actions' lists the available actions", t.ke.Spec.Action),
 		})
 		return false, nil
 	case r.notInline(t.ke) != nil: // the controller was told otherwise meanwhile

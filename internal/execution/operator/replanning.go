@@ -21,7 +21,7 @@ func (r *reconciler) stillHolds(ctx context.Context, t *turn) (bool, error) {
 	s := &t.ke.Status
 	out, err := r.check.Replan(ctx, t.ke, t.now)
 	if err != nil {
-		return false, r.unavailable(ctx, t, fmt.Errorf("the plan cannot be recomputed: %w", err))
+		return false, r.unavailable(ctx, t, fmt.Errorf("compute the plan again: %w", err))
 	}
 	if out.Failed == nil {
 		keepKilled(s, out.Results.PreConditionResults, nil)

@@ -94,7 +94,7 @@ func (to *Watch) endWithError(ctx context.Context, out *stream, err error) error
 	p, ok := errors.AsType[*problem.Error](to.Expired(err))
 	if !ok {
 		to.Log.ErrorContext(ctx, "watch failed", "err", err)
-		p = &problem.Error{Code: problem.Unavailable, Detail: "the changes cannot be read; watch again from the last cursor"}
+		p = &problem.Error{Code: problem.Unavailable, Detail: "the fleet API cannot read the changes; watch again from the last cursor"}
 	}
 	status := p.Code.Status()
 	data, err := json.Marshal(v1.Problem{

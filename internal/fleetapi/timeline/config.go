@@ -103,7 +103,7 @@ const retryAfter = 2 * time.Second
 func problemOf(err error) error {
 	switch {
 	case errors.Is(err, ErrUnavailable):
-		return &problem.Error{Code: problem.Unavailable, Detail: "the database is unreachable; retry later", RetryAfter: retryAfter, Cause: err}
+		return &problem.Error{Code: problem.Unavailable, Detail: "the fleet API cannot reach its database; retry later", RetryAfter: retryAfter, Cause: err}
 	case errors.Is(err, ErrCursorExpired):
 		return problem.New(problem.CursorExpired, "the cursor is older than the last restore of the database; list again and continue from the cursor of that list")
 	}

@@ -268,7 +268,7 @@ func TestHoldGoesOnWhenAFifthIsFree(t *testing.T) {
 	give := func(n *corev1.Node) { n.Annotations, n.Spec.Unschedulable = nil, false }
 	give(nodes[0])
 	_, denial := b.Reserve(nodes[20], noon())
-	if want := "budget exhausted: 9 of 100 nodes are out of service (9 quarantined) in the cluster; the budget of 10 resumes at 8"; denial != want {
+	if want := "budget exhausted: 9 of 100 nodes are out of service (9 quarantined) in the cluster, at most 10 allowed; further nodes wait until at most 8 are out of service"; denial != want {
 		t.Errorf("it says %q, want %q", denial, want)
 	}
 	if s := b.Status(noon()); !s[0].Exhausted || s[0].Latched {

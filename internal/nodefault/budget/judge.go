@@ -35,7 +35,7 @@ func (b *Budget) judge(pool string, c count, now time.Time) (why reason, denial 
 	case b.cfg.Window > 0 && c.recent+1 > rate:
 		why, denial = reasonRate, fmt.Sprintf("budget exhausted: %d nodes of %s were taken out of service within %s, at most %d allowed", c.recent, title(pool), b.cfg.Window, rate)
 	case is && tripped.why == reasonLevel && c.others() > resume(level):
-		return reasonHeld, fmt.Sprintf("budget exhausted: %s in %s; the budget of %d resumes at %d", c, title(pool), level, max(0, resume(level)))
+		return reasonHeld, fmt.Sprintf("budget exhausted: %s in %s, at most %d allowed; further nodes wait until at most %d are out of service", c, title(pool), level, max(0, resume(level)))
 	default:
 		delete(b.trips, pool)
 		return "", ""

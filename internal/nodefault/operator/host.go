@@ -25,7 +25,7 @@ import (
 const requestTimeout = 30 * time.Second
 
 var (
-	errNoAnswer = errors.New("the Kubernetes API did not answer in time")
+	errNoAnswer = errors.New("the Kubernetes API did not respond in time")
 	// errBehind is that the cache does not yet show what was written here.
 	errBehind = errors.New("cache is older than the last write")
 )

@@ -191,7 +191,7 @@ func (o *Operator) Ready() error {
 	if o.synced.Load() {
 		return nil
 	}
-	return errors.New("nodes and NodeFaults not listed yet: are the CRDs installed, and may this ServiceAccount list them?")
+	return errors.New("nodes and NodeFaults not listed yet: check that the CRDs are installed and that the ServiceAccount may list nodes and nodefaults")
 }
 
 // behindIsNoError looks again soon at what a cache does not show yet.

@@ -248,7 +248,7 @@ func (r *reconciler) explain(ctx context.Context, t *turn, s quarantine.Step, re
 	if st.Phase != t.before.Status.Phase {
 		st.PhaseChangedAt = &metav1.Time{Time: t.now.Truncate(time.Second)}
 	}
-	st.Message = nodefault.Cut("the API server rejects a change of the Node, retrying: "+refusal.Error(), maxMessage)
+	st.Message = nodefault.Cut("the API server rejects a change to the Node, and the controller retries: "+refusal.Error(), maxMessage)
 	if equality.Semantic.DeepEqual(&t.before.Status, st) {
 		return nil
 	}
@@ -344,7 +344,7 @@ func ended(why quarantine.Situation) (string, bool) {
 	case quarantine.Recovering, quarantine.Released, quarantine.Held:
 		return "the node is healthy again", true
 	case quarantine.Observing:
-		return "no rule requires it any more", true
+		return "no rule requires the action any more", true
 	case quarantine.Denied, quarantine.DryRun, quarantine.Ours, quarantine.Foreign:
 	}
 	return "", false

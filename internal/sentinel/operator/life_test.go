@@ -18,7 +18,7 @@ func TestLifeOfAnObject(t *testing.T) {
 	h := newHost(t)
 	r := h.start(t, "one", "us")
 	eventually(t, func() error {
-		if err := r.Ready(); err == nil || !strings.Contains(err.Error(), "the SentinelConfig does not exist") {
+		if err := r.Ready(); err == nil || !strings.Contains(err.Error(), "the SentinelConfig does not exist; create it, or check --config and --namespace") {
 			return fmt.Errorf("ready does not say that there is no object: %w", err)
 		}
 		return nil

@@ -103,4 +103,4 @@ func (r *reconciler) loadSettings(ctx context.Context, sc *v1alpha1.SentinelConf
 	return &instance.Wanted{Generation: sc.Generation, Settings: settings, Spec: *sc.Spec.DeepCopy()}, nil
 }
 
-var errGone = errors.New("the SentinelConfig does not exist")
+var errGone = errors.New("the SentinelConfig does not exist; create it, or check --config and --namespace")

@@ -107,7 +107,7 @@ func reachable(before *v1alpha1.SentinelConfigStatus, s instance.State, now time
 func readyCondition(s instance.State, api, broker verdict) verdict {
 	switch {
 	case s.Failure != nil:
-		return verdict{metav1.ConditionFalse, reasonFailed, fmt.Sprintf("the sentinel failed and is being restarted: %v", firstLine(s.Failure))}
+		return verdict{metav1.ConditionFalse, reasonFailed, fmt.Sprintf("the sentinel failed, and the process restarts it: %v", firstLine(s.Failure))}
 	case s.InForce == 0 && s.Refusal != nil:
 		return verdict{metav1.ConditionFalse, string(s.Refusal.Reason), s.Refusal.Err.Error()}
 	case s.InForce == 0:
@@ -121,7 +121,7 @@ func readyCondition(s instance.State, api, broker verdict) verdict {
 	case s.Grouped && s.Group != nil:
 		return verdict{metav1.ConditionFalse, reasonUngrouped, s.Group.Error()}
 	case api.status == metav1.ConditionTrue && broker.status == metav1.ConditionTrue:
-		return verdict{metav1.ConditionTrue, reasonRuns, fmt.Sprintf("generation %d is watching and publishing", s.InForce)}
+		return verdict{metav1.ConditionTrue, reasonRuns, fmt.Sprintf("the sentinel watches resources and publishes events with generation %d of the spec", s.InForce)}
 	}
 	return verdict{metav1.ConditionFalse, reasonStarting, "connecting"}
 }

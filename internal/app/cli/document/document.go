@@ -356,7 +356,7 @@ func (c content) ref() (r lookup.Ref, err error) {
 		return r, err
 	}
 	if r.Name == "" {
-		return r, errors.New("name is missing")
+		return r, errors.New("name is missing; add, for example, name: eu-1")
 	}
 	r.Parent = c.Cluster
 	for _, o := range []owner{c.OwnerResource, c.OwnerReferences} {

@@ -31,7 +31,7 @@ func TestParse(t *testing.T) {
 		"Anchors":        {"what is said once", "kind: Cluster\nname: a\nspec: {x: &x {a: 1}, y: {<<: *x, b: 2}}\n", 1, ""},
 		"NoKind":         {"of what", "name: a\n", 0, "f:1: kind is missing"},
 		"NoSuchKind":     {"of what", "kind: Pod\nname: a\n", 0, `unknown resource kind "Pod"`},
-		"NoName":         {"which", "kind: Cluster\n", 0, "name is missing"},
+		"NoName":         {"which", "kind: Cluster\n", 0, "name is missing; add, for example, name: eu-1"},
 		"TwoNames":       {"which", "kind: Cluster\nname: a\nmetadata: {name: b}\n", 0, `name is given twice, as "a" and "b"`},
 		"TwoLabels":      {"which", "kind: Cluster\nname: a\nlabels: {a: b}\nmetadata: {labels: {a: c}}\n", 0, "labels and metadata.labels differ"},
 		"TwoOwners":      {"whose", "kind: NodePool\nname: a\ncluster: x\nownerResource: {id: y}\n", 0, "the parent is given twice"},

@@ -36,7 +36,7 @@ func ParseLabels(changes []string) (set map[string]string, remove []string, err 
 func CheckPatch(patch string) error {
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal([]byte(patch), &fields); err != nil || fields == nil {
-		return errors.New("not a JSON object")
+		return errors.New("not a JSON object such as {\"key\": \"value\"}")
 	}
 	return nil
 }

@@ -84,7 +84,7 @@ func (sel Selection) decode(body []byte, query url.Values) (items []Item, next s
 		return nil, "", err
 	}
 	if page.Continue != "" && page.Continue == query.Get("continue") {
-		return nil, "", fmt.Errorf("the server returned the same page again")
+		return nil, "", fmt.Errorf("the fleet API returned the same page twice, so the list is incomplete; retry, or upgrade the fleet API")
 	}
 	for _, raw := range page.Items {
 		i, err := NewItem(sel.Kind, raw)

@@ -92,7 +92,7 @@ const (
 )
 
 var (
-	errNoAnswer = errors.New("the Kubernetes API did not answer in time")
+	errNoAnswer = errors.New("the Kubernetes API did not respond in time")
 	errTooMany  = errors.New("too many invalid tokens")
 )
 

@@ -212,7 +212,7 @@ func (s *Store) withdraw(l *line, c *call) bool {
 }
 
 // errTimeout is why storing was given up.
-var errTimeout = errors.New("the Kubernetes API did not answer in time")
+var errTimeout = errors.New("the Kubernetes API did not respond in time")
 
 // storeAll stores what waits about a node. It is not one caller's alone, so no
 // caller's end has a part in it.

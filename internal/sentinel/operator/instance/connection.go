@@ -151,7 +151,7 @@ func (c *brokerConnection) Publish(ctx context.Context, e *cloudevent.Event) (er
 }
 
 // errEnded is why a broker that ended by itself is not ready.
-var errEnded = errors.New("broker client stopped unexpectedly")
+var errEnded = errors.New("the client of the message broker stopped unexpectedly; see the log of the sentinel")
 
 // runBroker runs the broker until close, and tells if it ends before.
 func (c *brokerConnection) runBroker(ctx context.Context) {
