@@ -266,7 +266,7 @@ func readScope(who auth.Principal) (Scope, error) {
 // steerScope is where a principal may steer the sync of clusters.
 func steerScope(who auth.Principal) (Scope, error) {
 	if !who.Steers() {
-		return Scope{}, problem.New(problem.Forbidden, "%q has the role %s, which is read-only", who.Subject, joinWords(who.Roles))
+		return Scope{}, problem.New(problem.Forbidden, "%q has the role %s, which can read resources but not change them", who.Subject, joinWords(who.Roles))
 	}
 	return readScope(who)
 }

@@ -124,7 +124,7 @@ func TestListRefuses(t *testing.T) {
 		"SizeZero":         {[]string{"size", "0"}, "size", "min", "at least 1"},
 		"SizeLarge":        {[]string{"size", "501"}, "size", "max", "at most 500"},
 		"PageSizeLarge":    {[]string{"pageSize", "501"}, "pageSize", "max", "at most 500"},
-		"SizesDiffer":      {[]string{"size", "10", "pageSize", "20"}, "pageSize", "format", "differs from size"},
+		"SizesDiffer":      {[]string{"size", "10", "pageSize", "20"}, "pageSize", "format", "differs from size; give only one of the two"},
 		"LimitLarge":       {[]string{"limit", "501"}, "limit", "max", "at most 500"},
 		"LimitZero":        {[]string{"limit", "0"}, "limit", "min", "at least 1"},
 		"LimitAndPage":     {[]string{"limit", "5", "page", "2"}, "page", "format", "cannot be combined with"},

@@ -233,7 +233,7 @@ func parsePage(v url.Values) (page, size int, err error) {
 		name = "pageSize"
 	}
 	if v.Has("size") && v.Has("pageSize") && v.Get("size") != v.Get("pageSize") {
-		return 0, 0, problem.Query("pageSize", "format", v.Get("pageSize"), "differs from size")
+		return 0, 0, problem.Query("pageSize", "format", v.Get("pageSize"), "differs from size; give only one of the two")
 	}
 	page, err = parseNumber(v, "page", maxPage, 1)
 	if err != nil {

@@ -305,7 +305,7 @@ func (l *lineReader) nextLine() ([]byte, error) {
 			}
 		case err != nil:
 			l.number++
-			return nil, problem.New(problem.InvalidBody, "the line could not be read completely")
+			return nil, problem.New(problem.InvalidBody, "the fleet API could not read the whole line; send the request again")
 		}
 		l.number++
 		return l.line, nil

@@ -92,7 +92,7 @@ func TestFailuresHaveANextStep(t *testing.T) {
 		"Broken":       {"the server's fault", problem(500), CodeFailed, []string{"500", "because"}},
 		"NoFleetAPI":   {"another server", func(f *fakeAPI) { f.before = answering(200, "hello") }, CodeFailed, []string{"invalid response", "which server is used"}},
 		"BadItem":      {"a resource that is none", func(f *fakeAPI) { f.before = answering(200, map[string]any{"items": []any{7}}) }, CodeFailed, []string{"invalid response", "cluster"}},
-		"Circle":       {"a list without an end", func(f *fakeAPI) { f.before = answering(200, map[string]any{"items": []any{}, "continue": "x"}) }, CodeFailed, []string{"the same page again"}},
+		"Circle":       {"a list without an end", func(f *fakeAPI) { f.before = answering(200, map[string]any{"items": []any{}, "continue": "x"}) }, CodeFailed, []string{"the same page twice"}},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

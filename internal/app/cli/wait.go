@@ -54,9 +54,9 @@ func (s *session) wait(cmd *cobra.Command, args []string, o waitOptions) error {
 	}
 	switch {
 	case o.timeout < 0:
-		return usagef(cmd, "--timeout %s is negative", o.timeout)
+		return usagef(cmd, "--timeout %s is negative; use a duration such as 10m", o.timeout)
 	case o.interval <= 0:
-		return usagef(cmd, "--interval %s is not positive", o.interval)
+		return usagef(cmd, "--interval %s is not positive; use a duration such as 2s", o.interval)
 	}
 	what, err := o.target(cmd, args)
 	if err != nil {

@@ -50,7 +50,7 @@ func (s *session) watch(cmd *cobra.Command, args []string, o getOptions) error {
 	}
 	switch {
 	case o.interval <= 0:
-		return usagef(cmd, "--interval %s is not positive", o.interval)
+		return usagef(cmd, "--interval %s is not positive; use a duration such as 2s", o.interval)
 	case o.limit != 0:
 		return usagef(cmd, "--limit cannot be combined with --watch")
 	}
@@ -60,7 +60,7 @@ func (s *session) watch(cmd *cobra.Command, args []string, o getOptions) error {
 	}
 	for _, r := range what.refs {
 		if r.Kind != what.kind {
-			return usagef(cmd, "a watch is limited to one kind; got %s and %s", what.kind.Collection, r.Kind.Collection)
+			return usagef(cmd, "--watch supports one kind of resource, but %s and %s are given; watch them one after the other", what.kind.Collection, r.Kind.Collection)
 		}
 	}
 	client, err := s.connect(cmd)

@@ -47,7 +47,7 @@ type engine struct {
 }
 
 // errWaits is why an engine that has begun to run is not at work yet.
-var errWaits = errors.New("installation id not read from database yet")
+var errWaits = errors.New("the cluster-worker has not read the installation ID from its database yet")
 
 // Ready says why clusters can not be claimed, or nil. A Gardener that does not
 // answer is no reason: nothing that could be done to this process would help.

@@ -61,7 +61,7 @@ func (s *session) rejectCommand() *cobra.Command {
 		ValidArgsFunction: s.completeNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if o.reason == "" {
-				return usagef(cmd, "--reason is required, for the requester")
+				return usagef(cmd, "--reason is required; the requester of the execution sees it")
 			}
 			return s.decide(cmd, args[0], o)
 		},
@@ -77,7 +77,7 @@ func (s *session) decide(cmd *cobra.Command, name string, o decideOptions) error
 	case err != nil:
 		return err
 	case o.plan != "" && len(o.plan) < shortest:
-		return usagef(cmd, "--plan %s is too short: want at least %d digits", o.plan, shortest)
+		return usagef(cmd, "--plan %s is too short: give at least %d digits of the hash of the plan", o.plan, shortest)
 	case !o.yes && !s.env.Interactive:
 		return cli.Usage(errors.New("no terminal for the confirmation prompt"), "fleetloop exec describe "+name+"   shows the plan; --yes --plan=HASH approves it without a prompt")
 	}

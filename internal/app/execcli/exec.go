@@ -183,7 +183,7 @@ func (o *execOptions) fill(cmd *cobra.Command, spec *v1alpha1.KubernetesExecutio
 	}
 	switch {
 	case o.timeout < 0 || o.approvalTimeout < 0 || o.keep < 0 || o.waiting.timeout < 0:
-		return usagef(cmd, "durations must not be negative")
+		return usagef(cmd, "a duration flag is negative: use a duration such as 5m")
 	case o.retriesSet && o.retries < 0:
 		return usagef(cmd, "invalid --retries %d: must not be negative", o.retries)
 	}

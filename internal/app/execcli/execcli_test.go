@@ -41,7 +41,7 @@ func TestMistakes(t *testing.T) {
 		"describe-what":   {"not by accident", []string{"exec", "describe"}},
 		"cancel-what":     {"not by accident", []string{"exec", "cancel"}},
 		"stop-why":        {"others will have to know", []string{"exec", "stop"}},
-		"reject-why":      {"--reason is required, for the requester", []string{"reject", "x"}},
+		"reject-why":      {"--reason is required; the requester of the execution sees it", []string{"reject", "x"}},
 		"approve-nobody":  {"there is nobody to ask", []string{"approve", "x"}},
 		"approve-short":   {"not just any plan that begins so", []string{"approve", "x", "--yes", "--plan=3f"}},
 		"actions-unknown": {"what there is", []string{"exec", "actions", "scale_deploymnet"}},

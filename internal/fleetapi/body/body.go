@@ -39,7 +39,7 @@ func Read(w http.ResponseWriter, r *http.Request, limit int64, v any) *problem.E
 		if tooLarge, ok := errors.AsType[*http.MaxBytesError](err); ok {
 			return problem.New(problem.BodyTooLarge, "the body is larger than %d bytes", tooLarge.Limit)
 		}
-		return problem.New(problem.InvalidBody, "the body could not be read completely")
+		return problem.New(problem.InvalidBody, "the fleet API could not read the whole body; send the request again")
 	}
 	strict, err := strconv.ParseBool(r.URL.Query().Get("strict"))
 	return decodeJSON("the body", data, v, r.Method == http.MethodPatch || err == nil && strict)

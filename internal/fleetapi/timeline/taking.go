@@ -121,7 +121,7 @@ func (t *Timeline) readPayloads(w http.ResponseWriter, r *http.Request) ([]chang
 		return nil, problem.New(problem.BodyTooLarge, "the body is larger than %d bytes; send fewer events at once", tooLarge.Limit)
 	}
 	if err != nil {
-		return nil, problem.New(problem.InvalidBody, "the body could not be read completely")
+		return nil, problem.New(problem.InvalidBody, "the fleet API could not read the whole body; send the request again")
 	}
 	var list []changeevent.Payload
 	if cloud {

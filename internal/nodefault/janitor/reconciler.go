@@ -181,4 +181,4 @@ func (r *reconciler) keep(ctx context.Context, t *turn) error {
 }
 
 // errNoAnswer is why a call was given up.
-var errNoAnswer = errors.New("the provider did not answer in time")
+var errNoAnswer = errors.New("the provider did not respond in time")

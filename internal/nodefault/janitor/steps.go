@@ -70,7 +70,7 @@ func (r *reconciler) refuses(t *turn) string {
 // excludes says why a node is left alone.
 func (c Config) excludes(n *corev1.Node) string {
 	if n.Labels[faults.LabelOptOut] == faults.OptedOut {
-		return fmt.Sprintf("node %q has the label %s=%s", n.Name, faults.LabelOptOut, faults.OptedOut)
+		return fmt.Sprintf("node %q has the label %s=%s, which forbids actions on it", n.Name, faults.LabelOptOut, faults.OptedOut)
 	}
 	excluded := c.Excluded
 	if !c.ControlPlane {
@@ -79,7 +79,7 @@ func (c Config) excludes(n *corev1.Node) string {
 	for _, label := range excluded {
 		key, want, valued := strings.Cut(label, "=")
 		if value, has := n.Labels[key]; has && (!valued || value == want) {
-			return fmt.Sprintf("node %q has the excluded label %s", n.Name, label)
+			return fmt.Sprintf("node %q has the label %s, which excludes it from reboot and termination", n.Name, label)
 		}
 	}
 	return ""
@@ -104,7 +104,7 @@ func (r *reconciler) step(ctx context.Context, t *turn) error {
 	}
 	switch {
 	case late:
-		return r.giveUp(ctx, t, v1alpha1.ReasonTimeout, strings.TrimSpace("deadline exceeded. "+t.status.Message))
+		return r.giveUp(ctx, t, v1alpha1.ReasonTimeout, strings.TrimSpace("the action did not finish before its deadline. "+t.status.Message))
 	case r.sending(t):
 		return r.send(ctx, t)
 	}

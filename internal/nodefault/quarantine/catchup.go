@@ -26,14 +26,14 @@ func (q *Quarantine) leftOver(v *view) (Step, bool) {
 	}
 	t := v.takeOff(reasonLeftOver, false)
 	if overridden == nil {
-		return v.released(t, Released, "removing the remaining changes of an earlier quarantine"), true
+		return v.released(t, Released, "the controller removes the remaining changes of an earlier quarantine"), true
 	}
 	if !t.uncordoned {
 		delete(t.node.Annotations, v1alpha1.AnnotationReleased) // it was not us
 	}
 	o := override{UID: v.Node.UID, Session: overridden.Session, At: micro(overridden.DetectedAt.Time), Since: v.mark.AppliedAt, Faults: overridden.Faults}
 	write(t.node, v1alpha1.AnnotationOverridden, o.short())
-	return Step{Node: t.node, Why: Overridden, After: AtOnce, Message: "removing the remaining changes of an earlier quarantine", Settle: func(st *v1alpha1.NodeFaultStatus) {
+	return Step{Node: t.node, Why: Overridden, After: AtOnce, Message: "the controller removes the remaining changes of an earlier quarantine", Settle: func(st *v1alpha1.NodeFaultStatus) {
 		if t.uncordoned {
 			tell(st, changeevent.ActionUncordon, reasonLeftOver, v.Now)
 		}
@@ -44,7 +44,7 @@ func (q *Quarantine) leftOver(v *view) (Step, bool) {
 // though we died before it could be.
 func (q *Quarantine) caughtUp(v *view) (Step, bool) {
 	st := v.Status
-	step := Step{After: AtOnce, Message: "recording the changes of the node"}
+	step := Step{After: AtOnce, Message: "the controller records its changes to the node"}
 	switch {
 	case v.mark != nil && !sameOwned(st.Owned, &v.mark.Owned):
 		// What was begun in the session goes on.
@@ -176,7 +176,7 @@ func (q *Quarantine) reclaimed(v *view) (Step, bool) {
 			v.mark.AppliedAt = micro(v.since)
 		}
 		v.changed = true
-		return v.flush(Step{Why: Ours, After: AtOnce, Message: "restoring the annotation of our cordon"}), true
+		return v.flush(Step{Why: Ours, After: AtOnce, Message: "the controller restores the annotation that marks its cordon"}), true
 	}
 	return Step{}, false
 }

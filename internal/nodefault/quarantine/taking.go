@@ -98,20 +98,20 @@ func (q *Quarantine) recovered(v *view) (Step, bool) {
 	case v.mark == nil && !open(v.Status):
 		return v.observing(), true
 	case v.Verdict.Unsure:
-		step := Step{Why: v.situation(), Act: v.Busy && v.mark != nil, Settle: v.settleHealth(), Message: "rule evaluation failed: the health of the node is unknown"}
+		step := Step{Why: v.situation(), Act: v.Busy && v.mark != nil, Settle: v.settleHealth(), Message: "rule evaluation failed: the health of the node is unknown; see the log of node-fault-controller"}
 		return v.flush(step), true
 	}
 	step := Step{Why: Recovering, Settle: v.settleHealth(), Act: v.Busy}
 	left := q.healthyIn(v)
 	switch {
 	case v.Busy:
-		step.Message = "no fault left; waiting for the remedy to finish"
+		step.Message = "no fault is left; waiting for the remedy (reboot, terminate or support) to finish"
 	case left > 0:
-		step.After, step.Message = left, "no fault left; the node is released after being healthy for "+q.cfg.HealthyFor.String()
+		step.After, step.Message = left, "no fault is left; the node returns to service after it has been healthy for "+q.cfg.HealthyFor.String()
 	case v.mark == nil:
 		return v.closed(), true
 	case v.held():
-		step.Why, step.Message = Held, "healthy, but the release is blocked by the annotation "+v1alpha1.AnnotationHold
+		step.Why, step.Message = Held, "the node is healthy, but stays out of service until you remove its annotation "+v1alpha1.AnnotationHold
 	default:
 		return v.released(v.takeOff(reasonHealthy, false), Released, reasonHealthy), true
 	}
@@ -239,7 +239,7 @@ func (v *view) take(next mark, cordons bool) Step {
 	setLabel(node, "quarantined")
 	v.mark = &next
 	settle := v.settleMark(func(st *v1alpha1.NodeFaultStatus) { st.HealthySince = nil })
-	return Step{Node: node, Settle: settle, After: AtOnce, Why: v.situation(), Message: "quarantining the node"}
+	return Step{Node: node, Settle: settle, After: AtOnce, Why: v.situation(), Message: "the controller quarantines the node"}
 }
 
 // grown is the mark with all that is wished, whether that takes a cordon, and
@@ -281,7 +281,7 @@ func (v *view) kept() Step {
 			step.Settle = func(st *v1alpha1.NodeFaultStatus) { begin(st, session, f) }
 		}
 	case v.mark.Foreign:
-		step.Message = "the node is quarantined; it was cordoned by someone else and stays cordoned"
+		step.Message = "the node is quarantined; another client had cordoned it before, so it stays cordoned after its release"
 	case !v.mark.Cordon:
 		step.Message = "the node is tainted"
 	}

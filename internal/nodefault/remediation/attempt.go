@@ -103,7 +103,7 @@ func (r *Remediator) ask(ctx context.Context, l look) (time.Duration, error) {
 		case there:
 			return r.adopt(ctx, l)
 		case late:
-			why := strings.TrimSpace("the request could not be created before its deadline. " + m.Message)
+			why := strings.TrimSpace("node-fault-controller could not create the request before its deadline. " + m.Message)
 			r.tellFailed(l.st, m, why, l.now)
 			settle(m, faults.RemedyFailed, why, l.now)
 		case l.node == nil:
@@ -140,7 +140,7 @@ func (r *Remediator) adopt(ctx context.Context, l look) (time.Duration, error) {
 		return soon, nil
 	}
 	if has := a.GetLabels(); has[LabelSession] != l.st.Session || has[LabelAttempt] != strconv.Itoa(int(m.Attempt)) {
-		settle(m, faults.RemedyFailed, fmt.Sprintf("%s %q already exists and belongs to someone else", m.ObjectKind, m.ObjectName), l.now)
+		settle(m, faults.RemedyFailed, fmt.Sprintf("%s %q already exists, but node-fault-controller did not create it: delete it", m.ObjectKind, m.ObjectName), l.now)
 		m.ObjectName = ""
 		return 0, nil
 	}
@@ -218,7 +218,7 @@ func (r *Remediator) missing(ctx context.Context, l look) (time.Duration, error)
 	case l.node == nil:
 		settle(m, faults.RemedyFailed, "the node was deleted", l.now)
 	default:
-		r.exhaust(l, m.Action, int(m.RemedyIndex), fmt.Sprintf("%s %s was deleted by someone else, which ends the remediation", m.ObjectKind, m.ObjectName))
+		r.exhaust(l, m.Action, int(m.RemedyIndex), fmt.Sprintf("another client deleted %s %s, which ends the automatic repair", m.ObjectKind, m.ObjectName))
 	}
 	return 0, nil
 }
@@ -320,7 +320,7 @@ func (a *action) message() string {
 	if c := a.final(); c != nil && c.Message != "" {
 		return c.Message
 	}
-	return "no cause given"
+	return "the janitor gave no cause"
 }
 
 // refused says whether another one like it would fare no better.

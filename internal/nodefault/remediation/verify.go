@@ -37,7 +37,7 @@ const leastTrial = 10 * time.Minute
 // beginVerification writes down that the node will be tried out.
 func (r *Remediator) beginVerification(l look) {
 	m := l.st.Remediation
-	m.State, m.ObjectKind, m.Message = faults.RemedyRunning, kindVerification, "testing the node before its release"
+	m.State, m.ObjectKind, m.Message = faults.RemedyRunning, kindVerification, "a Job tests the node before it returns to service"
 	m.ObjectName = "verify-" + l.st.Session + "-" + strconv.Itoa(int(m.Attempt))
 	m.Deadline, m.FinishedAt = metav1.NewTime(l.now.Add(max(r.cfg.VerifyTimeout, leastTrial))), nil
 }

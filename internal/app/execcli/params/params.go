@@ -90,7 +90,7 @@ func (r *reading) word(word string) error {
 		return r.entry(p, key, text, hasValue)
 	}
 	if r.given[name] && p.Type != "array" {
-		return fmt.Errorf("%s is given twice", name)
+		return fmt.Errorf("parameter %s is given twice; give it once", name)
 	}
 	raw, err := r.value(p, text)
 	if err != nil {
@@ -140,7 +140,7 @@ func (r *reading) entry(p action.Parameter, key, text string, hasValue bool) err
 	}
 	whole := p.Name + "." + key
 	if r.given[p.Name] || r.given[whole] {
-		return fmt.Errorf("%s is given twice", whole)
+		return fmt.Errorf("parameter %s is given twice; give it once", whole)
 	}
 	r.given[whole] = true
 	object := map[string]json.RawMessage{}
