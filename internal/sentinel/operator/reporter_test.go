@@ -283,7 +283,7 @@ func TestConditions(t *testing.T) {
 			func(s *instance.State) { settled(s); s.Begun = now.Add(-time.Second); s.Stats.BrokerErr = boom },
 			"False Starting", "True", "True", "Unknown Starting",
 		},
-		"Failed":  {"it panicked", func(s *instance.State) { settled(s); s.Failure = errors.New("panic: x\nstack") }, "False SentinelFailed the sentinel failed and is being restarted: panic: x", "True", "True", "True"},
+		"Failed":  {"it panicked", func(s *instance.State) { settled(s); s.Failure = errors.New("panic: x\nstack") }, "False SentinelFailed the sentinel failed, and the process restarts it: panic: x", "True", "True", "True"},
 		"Stuck":   {"it makes no progress", func(s *instance.State) { settled(s); s.Live = boom }, "False PollLoopStalled boom", "True", "True", "True"},
 		"NoGroup": {"it owns nothing", func(s *instance.State) { settled(s); s.Grouped, s.Group = true, boom }, "False ReplicaFenced boom", "True", "True", "True"},
 	}
