@@ -43,8 +43,8 @@ func NewMetrics(reg prometheus.Registerer) (*Metrics, error) {
 		denials: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: metricsPrefix + "denials_total", Help: "Total number of executions that a safety policy denied, by policy and action.",
 		}, []string{"policy", "action"}),
-		reloads:        prometheus.NewCounter(prometheus.CounterOpts{Name: metricsPrefix + "reloads_total", Help: "Total number of times that the controller loaded changed safety policies."}),
-		reloadFailures: prometheus.NewCounter(prometheus.CounterOpts{Name: metricsPrefix + "reload_failures_total", Help: "Total number of times that the controller could not load changed safety policies, or that their tests did not finish in time. The last valid policies stay active."}),
+		reloads:        prometheus.NewCounter(prometheus.CounterOpts{Name: metricsPrefix + "reloads_total", Help: "Total number of times that the execution controller loaded changed safety policies."}),
+		reloadFailures: prometheus.NewCounter(prometheus.CounterOpts{Name: metricsPrefix + "reload_failures_total", Help: "Total number of times that the execution controller could not load changed safety policies, or that their tests did not finish in time. The last valid policies stay active."}),
 		info:           prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: metricsPrefix + "info", Help: "1 for the safety policies that are currently active. The label hash identifies them."}, []string{"hash"}),
 	}
 	var errs []error

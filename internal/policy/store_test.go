@@ -96,10 +96,10 @@ kubernetes_executor_policy_evaluation_total{result="not_enforced"} 1
 # HELP kubernetes_executor_policy_info 1 for the safety policies that are currently active. The label hash identifies them.
 # TYPE kubernetes_executor_policy_info gauge
 kubernetes_executor_policy_info{hash="` + second.Hash + `"} 1
-# HELP kubernetes_executor_policy_reload_failures_total Total number of times that the controller could not load changed safety policies, or that their tests did not finish in time. The last valid policies stay active.
+# HELP kubernetes_executor_policy_reload_failures_total Total number of times that the execution controller could not load changed safety policies, or that their tests did not finish in time. The last valid policies stay active.
 # TYPE kubernetes_executor_policy_reload_failures_total counter
 kubernetes_executor_policy_reload_failures_total 3
-# HELP kubernetes_executor_policy_reloads_total Total number of times that the controller loaded changed safety policies.
+# HELP kubernetes_executor_policy_reloads_total Total number of times that the execution controller loaded changed safety policies.
 # TYPE kubernetes_executor_policy_reloads_total counter
 kubernetes_executor_policy_reloads_total 3
 `

@@ -223,12 +223,12 @@ func TestTimeout(t *testing.T) {
 			}
 			w.now = w.now.Add(time.Second)
 			w.provider.answer = func(provider.Request) error { return nil }
-			w.want(w.look(o), tc.sent, timeout, "deadline exceeded")
+			w.want(w.look(o), tc.sent, timeout, "did not finish before its deadline")
 			if w.provider.withdrawn[o.GetUID()] != 1 {
 				t.Errorf("%s: it may happen later", tc.reason)
 			}
 			w.report("boot-2", corev1.ConditionTrue)
-			w.want(w.look(o), tc.sent, timeout, "deadline exceeded") // for ever
+			w.want(w.look(o), tc.sent, timeout, "did not finish before its deadline") // for ever
 			if tc.answer != nil && len(w.provider.asked) > 0 {
 				t.Errorf("%s: it was asked for after all", tc.reason)
 			}

@@ -218,7 +218,7 @@ func (r *Remediator) missing(ctx context.Context, l look) (time.Duration, error)
 	case l.node == nil:
 		settle(m, faults.RemedyFailed, "the node was deleted", l.now)
 	default:
-		r.exhaust(l, m.Action, int(m.RemedyIndex), fmt.Sprintf("another client deleted %s %s, which ends the automatic repair", m.ObjectKind, m.ObjectName))
+		r.exhaust(l, m.Action, int(m.RemedyIndex), fmt.Sprintf("%s %s was deleted by another client, which ends the automatic repair", m.ObjectKind, m.ObjectName))
 	}
 	return 0, nil
 }
