@@ -235,7 +235,7 @@ func (l *loader) explainPartial(err error) error {
 	switch {
 	case ok:
 	case errors.Is(err, ErrUnavailable):
-		p = &problem.Error{Code: problem.Unavailable, Detail: "the fleet API cannot reach its database; retry later", RetryAfter: retryAfter, Cause: err}
+		p = &problem.Error{Code: problem.Unavailable, Detail: "the fleet API cannot reach its database", RetryAfter: retryAfter, Cause: err}
 	default:
 		return err
 	}

@@ -228,7 +228,7 @@ func TestLoadWhileTheDatabaseGoesAway(t *testing.T) {
 	}})
 	away.Store(true)
 	a := f.load("clusters/bulk", clusters(4500))
-	a.problem(http.StatusServiceUnavailable, "unavailable", "the database is unreachable; created before the error: 2000")
+	a.problem(http.StatusServiceUnavailable, "unavailable", "the fleet API cannot reach its database; created before the error: 2000")
 	if a.header.Get("Retry-After") == "" || f.total("clusters") != 2000 {
 		t.Errorf("%d clusters, header %v", f.total("clusters"), a.header)
 	}
