@@ -288,7 +288,7 @@ func TestPodsAreLeft(t *testing.T) {
 	pod("done", nil, corev1.PodSucceeded)
 	web := pod("web", nil, corev1.PodRunning)
 	a := w.look(w.ask(v1alpha1.KindReboot, "a", false))
-	w.want(a, "False/Waiting", waiting, "1 pods are left on the node, for example "+ns+"/web")
+	w.want(a, "False/Waiting", waiting, "number of pods left on the node: 1, for example "+ns+"/web")
 	if len(w.provider.asked) > 0 {
 		t.Fatal("the provider was asked")
 	}

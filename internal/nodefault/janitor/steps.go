@@ -192,7 +192,7 @@ func (r *reconciler) podsOn(ctx context.Context, node string) (string, error) {
 	if count == 0 {
 		return "", nil
 	}
-	return fmt.Sprintf("%d pods are left on the node, for example %s", count, one), nil
+	return fmt.Sprintf("number of pods left on the node: %d, for example %s", count, one), nil
 }
 
 // bounded is a context for one call of a provider.
