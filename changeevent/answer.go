@@ -151,11 +151,11 @@ func isOf[E error](err error) bool {
 	return ok
 }
 
-// quote makes a line for the log of what others have written.
-func quote(text string) string {
+// quoteLine makes a line for the log of what others have written.
+func quoteLine(text string) string {
 	text = mendLine(text)
 	if utf8.RuneCountInString(text) <= maxQuoted {
 		return text
 	}
-	return cut(text, maxQuoted)
+	return truncateText(text, maxQuoted)
 }

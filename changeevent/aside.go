@@ -15,10 +15,10 @@ type notice struct {
 	at      time.Time
 }
 
-// An aside takes what senders leave to another goroutine, because a callback or
+// An callbackQueue takes what senders leave to another goroutine, because a callback or
 // a log may take its time and they must not. It holds what callers have asked to
 // be told, and nothing of other events.
-type aside struct {
+type callbackQueue struct {
 	mu      sync.Mutex
 	notices []notice
 
@@ -29,11 +29,11 @@ type aside struct {
 	ended chan struct{}  // closed when nothing is left
 }
 
-func (a *aside) start() {
+func (a *callbackQueue) startQueue() {
 	a.wake, a.idle, a.ended = make(chan struct{}, 1), make(chan struct{}), make(chan struct{})
 }
 
-func (a *aside) add(n notice) {
+func (a *callbackQueue) addNotice(n notice) {
 	if n.event != nil {
 		a.mu.Lock()
 		a.notices = append(a.notices, n)
@@ -44,7 +44,7 @@ func (a *aside) add(n notice) {
 	}
 }
 
-func (a *aside) take() []notice {
+func (a *callbackQueue) takeNotices() []notice {
 	a.awake.Store(false)
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -53,35 +53,35 @@ func (a *aside) take() []notice {
 	return notices
 }
 
-// overflow counts an event that had to make way, and leaves the rest aside. It
+// noteOverflow counts an event that had to make way, and leaves the rest aside. It
 // was reckoned with in owed.
-func (c *client) overflow(lost notice, now time.Time) {
+func (c *client) noteOverflow(lost notice, now time.Time) {
 	defer c.aside.owed.Done()
 	lost.verdict, lost.at = verdict{class: ClassQueueFull}, now
-	c.count(lost.action, lost.verdict, now)
-	c.aside.add(lost)
+	c.countEvent(lost.action, lost.verdict, now)
+	c.aside.addNotice(lost)
 }
 
-// pass tells whoever asked that the sink does not want an event.
-func (c *client) pass(e *ChangeEvent, now time.Time) {
+// notifySkipped tells whoever asked that the sink does not want an event.
+func (c *client) notifySkipped(e *ChangeEvent, now time.Time) {
 	if e.OnDelivery == nil {
 		return
 	}
 	s := c.shardOf(e)
-	s.lock()
+	s.lockShard()
 	closed := s.closed
 	if !closed {
 		c.aside.owed.Add(1)
 	}
 	s.mu.Unlock()
 	if !closed {
-		c.aside.add(notice{event: new(*e), action: e.Action, at: now})
+		c.aside.addNotice(notice{event: new(*e), action: e.Action, at: now})
 		c.aside.owed.Done()
 	}
 }
 
-// mind tells what senders have left aside, until nothing can come any more.
-func (c *client) mind() {
+// runCallbacks tells what senders have left aside, until nothing can come any more.
+func (c *client) runCallbacks() {
 	defer close(c.aside.ended)
 	var logged uint64
 	for over := false; !over; {
@@ -91,8 +91,8 @@ func (c *client) mind() {
 			c.aside.owed.Wait()
 			over = true
 		}
-		for _, n := range c.aside.take() {
-			c.tell(n.event, n.verdict, n.at)
+		for _, n := range c.aside.takeNotices() {
+			c.notifySender(n.event, n.verdict, n.at)
 		}
 		logged = c.reportFull(logged)
 	}
@@ -105,10 +105,10 @@ func (c *client) reportFull(before uint64) uint64 {
 	if n == before {
 		return n
 	}
-	if _, ok := c.lines.allow(ClassQueueFull, time.Now()); !ok {
+	if _, ok := c.lines.allowLine(ClassQueueFull, time.Now()); !ok {
 		return before
 	}
 	c.log.ErrorContext(c.root, "change events not delivered",
-		"reason", explain(ClassQueueFull), "error_class", ClassQueueFull, "count", n-before)
+		"reason", explainClass(ClassQueueFull), "error_class", ClassQueueFull, "count", n-before)
 	return n
 }

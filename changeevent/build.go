@@ -42,22 +42,22 @@ func NewPayload(e ChangeEvent) Payload { return payloadOf(encoding{}, &e) }
 func payloadOf(cfg encoding, e *ChangeEvent) Payload {
 	fields, omitted := fieldsOf(e)
 	p := Payload{
-		Action: label(e.Action), Timestamp: CanonicalTime(e.Timestamp), Source: label(e.Source),
-		Cluster: label(e.Cluster), Node: label(e.NodeName), HealthEvent: healthOf(e), DryRun: e.DryRun,
-		ID: idOf(e), Subject: label(e.Subject), Summary: summaryOf(e, cfg.product), Outcome: OutcomeSucceeded,
-		Reason: cut(mend(e.Reason), maxReason), Session: label(e.Session),
+		Action: shortLabel(e.Action), Timestamp: CanonicalTime(e.Timestamp), Source: shortLabel(e.Source),
+		Cluster: shortLabel(e.Cluster), Node: shortLabel(e.NodeName), HealthEvent: healthOf(e), DryRun: e.DryRun,
+		ID: idOf(e), Subject: shortLabel(e.Subject), Summary: summaryOf(e, cfg.product), Outcome: OutcomeSucceeded,
+		Reason: truncateText(sanitizeText(e.Reason), maxReason), Session: shortLabel(e.Session),
 		Links: linksOf(cfg.links, e), Details: detailsOf(e), Changes: fields, ChangesOmitted: omitted,
 	}
 	if e.Outcome == OutcomeFailed {
 		p.Outcome = OutcomeFailed
 	}
-	shrink(&p, cmp.Or(cfg.room, maxText))
+	shrinkPayload(&p, cmp.Or(cfg.room, maxText))
 	return p
 }
 
-// shrink takes from a payload what can be done without, one after the other,
+// shrinkPayload takes from a payload what can be done without, one after the other,
 // until its text is within room: what is left then fits everywhere.
-func shrink(p *Payload, room int) {
+func shrinkPayload(p *Payload, room int) {
 	if textOf(p) > room {
 		p.Details = nil
 	}
@@ -73,11 +73,11 @@ func shrink(p *Payload, room int) {
 			h.ErrorCodes = nil
 		}
 		if textOf(p) > room {
-			h.Message, h.ErrorCode = cut(h.Message, maxLinkText), cut(h.ErrorCode, maxLinkText)
+			h.Message, h.ErrorCode = truncateText(h.Message, maxLinkText), truncateText(h.ErrorCode, maxLinkText)
 		}
 	}
 	if textOf(p) > room {
-		p.Reason, p.Summary = cut(p.Reason, maxLinkText), cut(p.Summary, maxName)
+		p.Reason, p.Summary = truncateText(p.Reason, maxLinkText), truncateText(p.Summary, maxName)
 	}
 }
 
@@ -121,7 +121,7 @@ func CanonicalTime(t time.Time) string {
 func ID(e ChangeEvent) string { return idOf(&e) }
 
 func idOf(e *ChangeEvent) string {
-	if id := label(e.ID); id != "" {
+	if id := shortLabel(e.ID); id != "" {
 		if id == e.ID {
 			return id
 		}
@@ -151,13 +151,13 @@ func codeOf(e *ChangeEvent) string {
 func healthOf(e *ChangeEvent) *HealthEvent {
 	var codes []string
 	for _, code := range e.ErrorCodes[:min(len(e.ErrorCodes), maxCodes)] {
-		if code = label(code); code != "" {
+		if code = shortLabel(code); code != "" {
 			codes = append(codes, code)
 		}
 	}
 	h := &HealthEvent{
-		CheckName: label(e.CheckName), ErrorCode: cut(cmp.Or(mendLine(e.ErrorCode), strings.Join(codes, ",")), maxReason), Agent: label(e.Agent),
-		IsFatal: e.IsFatal, Message: cut(mend(e.Message), maxMessage), ErrorCodes: codes,
+		CheckName: shortLabel(e.CheckName), ErrorCode: truncateText(cmp.Or(mendLine(e.ErrorCode), strings.Join(codes, ",")), maxReason), Agent: shortLabel(e.Agent),
+		IsFatal: e.IsFatal, Message: truncateText(sanitizeText(e.Message), maxMessage), ErrorCodes: codes,
 	}
 	if h.CheckName == "" && h.Agent == "" && h.Message == "" && h.ErrorCode == "" && !h.IsFatal && len(codes) == 0 {
 		return nil
@@ -175,7 +175,7 @@ func summaryOf(e *ChangeEvent, product string) string {
 	if e.DryRun && !strings.HasPrefix(own, dryRunMark) {
 		own = dryRunMark + own
 	}
-	return cut(own, maxSummary)
+	return truncateText(own, maxSummary)
 }
 
 // detailsOf is a copy of the details within bounds: the first by name, if there
@@ -189,8 +189,8 @@ func detailsOf(e *ChangeEvent) map[string]string {
 		if len(details) == maxDetails {
 			break
 		}
-		if k := label(key); k != "" {
-			details[k] = cut(mend(e.Details[key]), maxValue)
+		if k := shortLabel(key); k != "" {
+			details[k] = truncateText(sanitizeText(e.Details[key]), maxValue)
 		}
 	}
 	if len(details) == 0 {
@@ -199,10 +199,10 @@ func detailsOf(e *ChangeEvent) map[string]string {
 	return details
 }
 
-// label is a short text on one line.
-func label(text string) string {
-	if len(text) <= maxName && utf8.ValidString(text) && clean(text) {
+// shortLabel is a short text on one line.
+func shortLabel(text string) string {
+	if len(text) <= maxName && utf8.ValidString(text) && isClean(text) {
 		return mendLine(text)
 	}
-	return cut(mendLine(text), maxName)
+	return truncateText(mendLine(text), maxName)
 }

@@ -127,7 +127,7 @@ func TestPayloadIsBounded(t *testing.T) {
 			t.Fatal(err)
 		}
 		p := NewPayload(*e)
-		body, err := marshal(p)
+		body, err := marshalJSON(p)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -183,15 +183,15 @@ func TestCut(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			if got := cut(tc.text, tc.limit); got != tc.want {
+			if got := truncateText(tc.text, tc.limit); got != tc.want {
 				t.Errorf("%s: cut(%q, %d) = %q, want %q", tc.reason, tc.text, tc.limit, got, tc.want)
 			}
 		})
 	}
 	rapid.Check(t, func(t *rapid.T) {
 		text, limit := rapid.String().Draw(t, "text"), rapid.IntRange(0, 40).Draw(t, "limit")
-		got := cut(text, limit)
-		if !utf8.ValidString(got) || utf16Len(got) > limit || cut(got, limit) != got {
+		got := truncateText(text, limit)
+		if !utf8.ValidString(got) || utf16Len(got) > limit || truncateText(got, limit) != got {
 			t.Fatalf("cut(%q, %d) = %q", text, limit, got)
 		}
 		if utf16Len(text) <= limit && got != text {
@@ -204,7 +204,7 @@ func TestMend(t *testing.T) {
 	for in, want := range map[string]string{
 		"plain": "plain", "a\tb\nc": "a\tb\nc", "a\r\nb": "a\nb", "a\x00b\x7fc\u0085d": "a b c d", "\xffx": "\uFFFDx", "\u2028": " ", "a\ufffeb\ufdd0": "a\uFFFDb\uFFFD", "é": "é",
 	} {
-		if got := mend(in); got != want {
+		if got := sanitizeText(in); got != want {
 			t.Errorf("mend(%q) = %q, want %q", in, got, want)
 		}
 	}
@@ -213,7 +213,7 @@ func TestMend(t *testing.T) {
 	}
 	rapid.Check(t, func(t *rapid.T) {
 		text := string(rapid.SliceOf(rapid.Byte()).Draw(t, "bytes"))
-		if got := mend(text); !utf8.ValidString(got) || mend(got) != got {
+		if got := sanitizeText(text); !utf8.ValidString(got) || sanitizeText(got) != got {
 			t.Fatalf("mend(%q) = %q", text, got)
 		}
 		if got := mendLine(text); strings.ContainsAny(got, "\r\n\t") || mendLine(got) != got {

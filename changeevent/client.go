@@ -28,7 +28,7 @@ func NewClient(cfg Config) (Client, error) {
 	if err != nil {
 		return nop{}, err
 	}
-	c.start()
+	c.startWorkers()
 	return c, nil
 }
 
@@ -62,7 +62,7 @@ type client struct {
 
 	seed   maphash.Seed
 	shards []*shard
-	aside  aside
+	aside  callbackQueue
 
 	root    context.Context //nolint:containedctx // it ends what is still under way when Close has waited long enough
 	cancel  context.CancelCauseFunc
@@ -85,7 +85,7 @@ func (c *client) Format(f fmt.State, _ rune) {
 }
 
 func newClient(cfg Config) (*client, error) {
-	cfg, err := resolve(cfg)
+	cfg, err := resolveConfig(cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -100,7 +100,7 @@ func newClient(cfg Config) (*client, error) {
 	if cfg.AppendCluster != nil {
 		c.cluster = *cfg.AppendCluster
 	}
-	if err := c.connect(); err != nil {
+	if err := c.connectSink(); err != nil {
 		return nil, fmt.Errorf("configure change events of sink %q: %w", cfg.Name, err)
 	}
 	c.root, c.cancel = context.WithCancelCause(context.Background())
@@ -118,9 +118,9 @@ func newClient(cfg Config) (*client, error) {
 	return c, nil
 }
 
-// connect reads the credentials and makes the way to the sink, unless the
+// connectSink reads the credentials and makes the way to the sink, unless the
 // configuration has one.
-func (c *client) connect() (err error) {
+func (c *client) connectSink() (err error) {
 	if c.http != nil {
 		c.keys, err = newCredentials(c.cfg, c.log, nil)
 		return err
@@ -132,7 +132,7 @@ func (c *client) connect() (err error) {
 	c.http, c.own = own, own
 	var trust func() error
 	if c.cfg.CAFile != "" {
-		trust = own.trust
+		trust = own.loadRoots
 	}
 	if c.keys, err = newCredentials(c.cfg, c.log, trust); err != nil {
 		return err
@@ -145,27 +145,27 @@ func (c *client) connect() (err error) {
 	if err != nil {
 		return nil //nolint:nilerr // its file is not there yet
 	}
-	return own.check(u)
+	return own.checkEndpoint(u)
 }
 
-// start starts the workers of the shards, one for what senders leave aside, and
+// startWorkers starts the workers of the shards, one for what senders leave aside, and
 // one that looks after files. There are no others, however many events there
 // are.
-func (c *client) start() {
-	c.aside.start()
+func (c *client) startWorkers() {
+	c.aside.startQueue()
 	for _, s := range c.shards {
 		c.working.Add(int64(len(s.hands)))
 	}
 	for _, s := range c.shards {
 		for i := range s.hands {
-			go c.work(s, &s.hands[i])
+			go c.runWorker(s, &s.hands[i])
 		}
 	}
-	if c.keys.follows() {
+	if c.keys.hasFiles() {
 		c.working.Add(1)
-		go c.follow()
+		go c.followFiles()
 	}
-	go c.mind()
+	go c.runCallbacks()
 }
 
 // Check returns an error if a configuration is invalid or one of its files cannot
@@ -181,7 +181,7 @@ func Check(cfg Config) error {
 	}
 	c.cancel(errEnded)
 	if failed := c.keys.trouble.Load(); failed != nil {
-		return fmt.Errorf("configure change events of sink %q: %w", c.cfg.Name, failed.err())
+		return fmt.Errorf("configure change events of sink %q: %w", c.cfg.Name, failed.currentError())
 	}
 	return nil
 }
@@ -202,8 +202,8 @@ func (c *client) SendChangeEvent(ctx context.Context, event ChangeEvent) {
 		event.Cluster = c.cfg.ClusterName
 	}
 	event.DryRun = event.DryRun || c.cfg.DryRun
-	if !c.wants(event.Action) {
-		c.pass(&event, now)
+	if !c.wantsAction(event.Action) {
+		c.notifySkipped(&event, now)
 		return
 	}
 	// The rest are values, which the caller cannot change any more.
@@ -219,21 +219,21 @@ func (c *client) SendChangeEvent(ctx context.Context, event ChangeEvent) {
 	if event.Details != nil {
 		event.Details = maps.Clone(event.Details)
 	}
-	c.put(ctx, &event, now)
+	c.enqueueEvent(ctx, &event, now)
 }
 
-// put puts an event into its shard, in place of the oldest if it is full.
-func (c *client) put(ctx context.Context, event *ChangeEvent, now time.Time) {
+// enqueueEvent puts an event into its shard, in place of the oldest if it is full.
+func (c *client) enqueueEvent(ctx context.Context, event *ChangeEvent, now time.Time) {
 	s := c.shardOf(event)
-	s.lock()
+	s.lockShard()
 	s.offered++
 	if s.closed {
 		s.mu.Unlock()
-		c.count(event.Action, verdict{class: ClassClosed}, now)
+		c.countEvent(event.Action, verdict{class: ClassClosed}, now)
 		return
 	}
 	var lost notice
-	place, full := s.waiting.add()
+	place, full := s.waiting.addSlot()
 	if full {
 		lost = notice{action: place.event.Action}
 		if place.event.OnDelivery != nil {
@@ -245,10 +245,10 @@ func (c *client) put(ctx context.Context, event *ChangeEvent, now time.Time) {
 	idle := s.idle > 0
 	s.mu.Unlock()
 	if idle {
-		s.rouse()
+		s.wakeWorker()
 	}
 	if full {
-		c.overflow(lost, now)
+		c.noteOverflow(lost, now)
 	}
 }
 
@@ -262,8 +262,8 @@ func (c *client) shardOf(e *ChangeEvent) *shard {
 	return c.shards[maphash.String(c.seed, about)%uint64(len(c.shards))]
 }
 
-// wants says whether the sink is to have the events of an action.
-func (c *client) wants(action string) bool {
+// wantsAction says whether the sink is to have the events of an action.
+func (c *client) wantsAction(action string) bool {
 	if len(c.cfg.Actions) > 0 {
 		return slices.Contains(c.cfg.Actions, action)
 	}
@@ -276,7 +276,7 @@ func (c *client) Close() error {
 		return nil
 	}
 	if !c.ending.Swap(true) {
-		c.err = c.close()
+		c.err = c.closeClient()
 		close(c.closed)
 	}
 	<-c.closed
@@ -287,26 +287,26 @@ func (c *client) Close() error {
 // or a RoundTripper that blocks takes longer.
 const grace = 100 * time.Millisecond
 
-func (c *client) close() error {
+func (c *client) closeClient() error {
 	c.endsAt = time.Now().Add(c.cfg.ShutdownTimeout)
 	close(c.closing)
 	for _, s := range c.shards {
-		s.close()
+		s.closeShard()
 	}
-	_, before := c.left()
+	_, before := c.countEvents()
 	timer := time.NewTimer(c.cfg.ShutdownTimeout)
 	defer timer.Stop()
 	pending := 0
 	select {
 	case <-c.aside.ended:
 	case <-timer.C:
-		pending, _ = c.left()
+		pending, _ = c.countEvents()
 	}
 	// Those that could not be sent at all were not delivered, either.
 	forgone := int(c.tally.classes[ClassShutdown].n.Load()) //nolint:gosec // nobody sends 2^63 events
 	var err error
 	if n := pending + forgone; n > 0 {
-		_, settled := c.left()
+		_, settled := c.countEvents()
 		err = fmt.Errorf("close change events of sink %q: %d events not delivered within %s, %d delivered",
 			c.cfg.Name, n, c.cfg.ShutdownTimeout, settled-before-forgone)
 	}
@@ -319,14 +319,14 @@ func (c *client) close() error {
 	if c.own != nil {
 		c.own.CloseIdleConnections() // and those that are being made, for nobody any more
 	}
-	c.metrics.forget(c)
+	c.metrics.removeClient(c)
 	return err
 }
 
-// left is how many events are pending, and how many are not any more.
-func (c *client) left() (pending, settled int) {
+// countEvents is how many events are pending, and how many are not any more.
+func (c *client) countEvents() (pending, settled int) {
 	for _, s := range c.shards {
-		n, _, offered := s.pending(time.Time{})
+		n, _, offered := s.pendingStats(time.Time{})
 		pending, settled = pending+n, settled+int(offered)-n //nolint:gosec // nobody sends 2^63 events
 	}
 	return pending, settled

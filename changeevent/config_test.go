@@ -140,7 +140,7 @@ func TestDefaults(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			tc.cfg.Endpoint, tc.cfg.ClusterName = "https://events.example.com", "c"
-			got, err := resolve(tc.cfg)
+			got, err := resolveConfig(tc.cfg)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -212,7 +212,7 @@ func FuzzCluster(f *testing.F) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			u, err := target(endpoint, segment)
+			u, err := endpointURL(endpoint, segment)
 			if err != nil {
 				t.Fatalf("%q: %v", name, err)
 			}

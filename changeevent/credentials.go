@@ -53,7 +53,7 @@ func (f followed) String() string {
 // configuration has in their place.
 type trouble [nFollowed]error
 
-func (t *trouble) err() error { return errors.Join(t[:]...) }
+func (t *trouble) currentError() error { return errors.Join(t[:]...) }
 
 // credentials give the keys in force, and follow their files.
 type credentials struct {
@@ -73,7 +73,7 @@ type credentials struct {
 // for; what the configuration itself has must be right.
 func newCredentials(cfg Config, log *slog.Logger, trust func() error) (*credentials, error) {
 	c := &credentials{cfg: cfg, log: log, trust: trust, there: make(chan struct{})}
-	k, failed := c.read(new(keys))
+	k, failed := c.readKeys(new(keys))
 	c.looked.Store(time.Now().UnixNano())
 	if failed == nil {
 		c.current.Store(k)
@@ -81,17 +81,17 @@ func newCredentials(cfg Config, log *slog.Logger, trust func() error) (*credenti
 		return c, nil
 	}
 	for f, err := range failed {
-		if err != nil && c.file(followed(f)) == "" {
-			return nil, failed.err()
+		if err != nil && c.filePath(followed(f)) == "" {
+			return nil, failed.currentError()
 		}
 	}
 	c.trouble.Store(failed)
-	log.Error("sink credential unreadable, events wait", "err", failed.err())
+	log.Error("sink credential unreadable, events wait", "err", failed.currentError())
 	return c, nil
 }
 
-// file is the path of a file, or "" if there is none.
-func (c *credentials) file(f followed) string {
+// filePath is the path of a file, or "" if there is none.
+func (c *credentials) filePath(f followed) string {
 	ca := c.cfg.CAFile
 	if c.trust == nil {
 		ca = ""
@@ -99,10 +99,10 @@ func (c *credentials) file(f followed) string {
 	return [nFollowed]string{c.cfg.EndpointFile, c.cfg.AuthTokenFile, c.cfg.RoutingKeyFile, c.cfg.SigningKeyFile, ca}[f]
 }
 
-// follows says whether there is any file.
-func (c *credentials) follows() bool {
+// hasFiles says whether there is any file.
+func (c *credentials) hasFiles() bool {
 	for f := range nFollowed {
-		if c.file(f) != "" {
+		if c.filePath(f) != "" {
 			return true
 		}
 	}
@@ -115,7 +115,7 @@ func (c *credentials) unreadable() map[followed]error {
 	var out map[followed]error
 	failed := c.trouble.Load()
 	for f := range nFollowed {
-		if c.file(f) == "" {
+		if c.filePath(f) == "" {
 			continue
 		}
 		if out == nil {
@@ -129,76 +129,76 @@ func (c *credentials) unreadable() map[followed]error {
 	return out
 }
 
-// why says why there are no keys.
-func (c *credentials) why() string {
+// missingReason says why there are no keys.
+func (c *credentials) missingReason() string {
 	if failed := c.trouble.Load(); failed != nil {
-		return failed.err().Error()
+		return failed.currentError().Error()
 	}
 	return ""
 }
 
-// get gives the keys in force, of files as they were a few seconds ago at most.
+// currentKeys gives the keys in force, of files as they were a few seconds ago at most.
 // It is for those who have seen that they are there.
-func (c *credentials) get(ctx context.Context) *keys {
-	if c.follows() {
+func (c *credentials) currentKeys(ctx context.Context) *keys {
+	if c.hasFiles() {
 		c.lookIfDue(ctx)
 	}
 	return c.current.Load()
 }
 
 func (c *credentials) lookIfDue(ctx context.Context) {
-	if !c.due() {
+	if !c.isReadDue() {
 		return
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.due() {
-		c.look(ctx)
+	if c.isReadDue() {
+		c.rereadFiles(ctx)
 	}
 }
 
-// due says that the files are to be looked at again, also if the clock was set
+// isReadDue says that the files are to be looked at again, also if the clock was set
 // back since they last were.
-func (c *credentials) due() bool {
+func (c *credentials) isReadDue() bool {
 	since := time.Now().UnixNano() - c.looked.Load()
 	return since >= int64(lookEvery) || since < 0
 }
 
-// renew gives the keys after those that were used were refused, and whether
+// renewKeys gives the keys after those that were used were refused, and whether
 // they are others, so that another try makes sense.
-func (c *credentials) renew(ctx context.Context, refused *keys) (k *keys, renewed bool) {
+func (c *credentials) renewKeys(ctx context.Context, refused *keys) (k *keys, renewed bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.current.Load() == refused {
-		c.look(ctx)
+		c.rereadFiles(ctx)
 	}
 	k = c.current.Load()
 	return k, k != refused
 }
 
-// arrived looks once more whether the files are there, and says so.
-func (c *credentials) arrived(ctx context.Context) bool {
+// checkArrived looks once more whether the files are there, and says so.
+func (c *credentials) checkArrived(ctx context.Context) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.current.Load() == nil {
-		c.look(ctx)
+		c.rereadFiles(ctx)
 	}
 	return c.current.Load() != nil
 }
 
-// look reads the files again. While one cannot be read, as happens when it is
+// rereadFiles reads the files again. While one cannot be read, as happens when it is
 // being replaced, what is in force stays.
-func (c *credentials) look(ctx context.Context) {
+func (c *credentials) rereadFiles(ctx context.Context) {
 	defer c.looked.Store(time.Now().UnixNano()) // afterwards: who asks meanwhile waits for what is read
 	old := c.current.Load()
-	k, failed := c.read(cmp.Or(old, new(keys)))
+	k, failed := c.readKeys(cmp.Or(old, new(keys)))
 	before := c.trouble.Swap(failed)
 	switch {
-	case failed != nil && before != nil && failed.err().Error() == before.err().Error(): // it was said
+	case failed != nil && before != nil && failed.currentError().Error() == before.currentError().Error(): // it was said
 	case failed != nil && old == nil:
-		c.log.ErrorContext(ctx, "sink credential unreadable, events wait", "err", failed.err())
+		c.log.ErrorContext(ctx, "sink credential unreadable, events wait", "err", failed.currentError())
 	case failed != nil:
-		c.log.WarnContext(ctx, "sink credential unreadable, using the last one", "err", failed.err())
+		c.log.WarnContext(ctx, "sink credential unreadable, using the last one", "err", failed.currentError())
 	case old == nil:
 		c.current.Store(k)
 		close(c.there)
@@ -209,8 +209,8 @@ func (c *credentials) look(ctx context.Context) {
 	}
 }
 
-// read gives the keys as they are now: old itself, if nothing has changed.
-func (c *credentials) read(old *keys) (*keys, *trouble) {
+// readKeys gives the keys as they are now: old itself, if nothing has changed.
+func (c *credentials) readKeys(old *keys) (*keys, *trouble) {
 	var k keys
 	var failed trouble
 	k.texts[fileEndpoint], failed[fileEndpoint] = oneOf("Endpoint", c.cfg.Endpoint, c.cfg.EndpointFile)
@@ -227,7 +227,7 @@ func (c *credentials) read(old *keys) (*keys, *trouble) {
 		failed[fileCA] = c.trust()
 	}
 	switch {
-	case failed.err() != nil:
+	case failed.currentError() != nil:
 		return nil, &failed
 	case k.texts == old.texts:
 		return old, nil
@@ -276,9 +276,9 @@ func readFile(name string) ([]byte, error) {
 	return data, nil
 }
 
-// redact takes the credentials out of a text that a sink, a proxy or a library
+// redactKeys takes the credentials out of a text that a sink, a proxy or a library
 // has made.
-func (k *keys) redact(text string) string {
+func (k *keys) redactKeys(text string) string {
 	_, token, _ := strings.Cut(k.auth, " ")
 	secrets := []string{k.auth, k.texts[fileToken], token, k.body, string(k.signing)}
 	if len(k.endpoint.EscapedPath()) > 1 {

@@ -46,7 +46,7 @@ func Decode(data []byte) (Payload, error) {
 	if err := unmarshal(data, &p); err != nil {
 		return Payload{}, err
 	}
-	return complete(p)
+	return completePayload(p)
 }
 
 // DecodeAll parses one payload or an array of payloads. It returns all of them or
@@ -103,12 +103,12 @@ func ParseTime(text string) (time.Time, error) {
 			return t.UTC(), nil
 		}
 	}
-	return time.Time{}, fmt.Errorf("time %q is not RFC 3339 (example: 2025-08-26T14:42:58.315Z)", cut(mendLine(text), maxLinkText))
+	return time.Time{}, fmt.Errorf("time %q is not RFC 3339 (example: 2025-08-26T14:42:58.315Z)", truncateText(mendLine(text), maxLinkText))
 }
 
-// complete checks a payload from elsewhere and fills in what follows from the
+// completePayload checks a payload from elsewhere and fills in what follows from the
 // rest.
-func complete(p Payload) (Payload, error) {
+func completePayload(p Payload) (Payload, error) {
 	e, err := eventOf(p)
 	if err != nil {
 		return Payload{}, err
@@ -159,7 +159,7 @@ func checkName(field, value string) error {
 	case len(value) > maxName && utf8.RuneCountInString(value) > maxName:
 		return fmt.Errorf("%s is longer than %d characters", field, maxName)
 	case mendLine(value) != value:
-		return fmt.Errorf("%s %q has control characters or extra spaces", field, cut(value, maxLinkText))
+		return fmt.Errorf("%s %q has control characters or extra spaces", field, truncateText(value, maxLinkText))
 	}
 	return nil
 }

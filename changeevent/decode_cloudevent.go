@@ -94,7 +94,7 @@ func decodeStructured(body []byte) (Payload, error) {
 		}
 		data = event.DataBase64
 	}
-	return event.payload(data)
+	return event.toPayload(data)
 }
 
 func decodeBinary(header http.Header, body []byte) (Payload, error) {
@@ -111,13 +111,13 @@ func decodeBinary(header http.Header, body []byte) (Payload, error) {
 		}
 		*into = value
 	}
-	return a.payload(body)
+	return a.toPayload(body)
 }
 
-// payload is the payload of the data of an event.
-func (a attributes) payload(data []byte) (Payload, error) {
+// toPayload is the payload of the data of an event.
+func (a attributes) toPayload(data []byte) (Payload, error) {
 	if a.SpecVersion != "1.0" {
-		return Payload{}, fmt.Errorf("specversion is %q, must be 1.0", cut(mendLine(a.SpecVersion), maxLinkText))
+		return Payload{}, fmt.Errorf("specversion is %q, must be 1.0", truncateText(mendLine(a.SpecVersion), maxLinkText))
 	}
 	for name, value := range map[string]string{"id": a.ID, "source": a.Source, "type": a.Type} {
 		if strings.TrimSpace(value) == "" {
@@ -131,18 +131,18 @@ func (a attributes) payload(data []byte) (Payload, error) {
 	if err := unmarshal(data, &p); err != nil {
 		return Payload{}, fmt.Errorf("data: %w", err)
 	}
-	p.ID = cmp.Or(p.ID, a.digest())
+	p.ID = cmp.Or(p.ID, a.eventDigest())
 	p.Timestamp = cmp.Or(p.Timestamp, a.Time)
-	p.Source = cmp.Or(p.Source, label(a.Source))
+	p.Source = cmp.Or(p.Source, shortLabel(a.Source))
 	if p.Node == "" && p.Subject == "" {
 		p.Subject = a.Subject
 	}
-	return complete(p)
+	return completePayload(p)
 }
 
-// digest is an id of an event whose data have none: its own is unique only
+// eventDigest is an id of an event whose data have none: its own is unique only
 // among those of its source.
-func (a attributes) digest() string {
+func (a attributes) eventDigest() string {
 	sum := sha256.Sum256([]byte(a.Source + "\x00" + a.ID))
 	return hex.EncodeToString(sum[:16])
 }

@@ -121,13 +121,13 @@ func TestDecodeAll(t *testing.T) {
 func TestDecodeReadsWhatIsSent(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		e := anEvent(t)
-		if label(e.Action) == "" {
+		if shortLabel(e.Action) == "" {
 			e.Action = ActionCordon
 		}
 		e.Timestamp = e.Timestamp.UTC()
 		want := NewPayload(*e)
 		for _, f := range []Format{FormatJSON, FormatCloudEvents, FormatCloudEventsBinary, FormatCloudEventsBatch} {
-			req, err := encode(f, encoding{}, []*ChangeEvent{e})
+			req, err := encodeEvents(f, encoding{}, []*ChangeEvent{e})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -239,10 +239,10 @@ func TestDecodeCloudEvent(t *testing.T) {
 func TestCloudEventsAreValid(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		e := anEvent(t)
-		if label(e.Action) == "" {
+		if shortLabel(e.Action) == "" {
 			e.Action = ActionCordon
 		}
-		req, err := encode(FormatCloudEvents, encoding{}, []*ChangeEvent{e})
+		req, err := encodeEvents(FormatCloudEvents, encoding{}, []*ChangeEvent{e})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -291,7 +291,7 @@ func FuzzDecodeCloudEvent(f *testing.F) {
 func wantStable(t *testing.T, payloads []Payload) {
 	t.Helper()
 	for _, p := range payloads {
-		text, err := marshal(p)
+		text, err := marshalJSON(p)
 		if err != nil {
 			t.Fatal(err)
 		}

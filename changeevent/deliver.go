@@ -24,9 +24,9 @@ type verdict struct {
 	text      string
 }
 
-// final says that nothing more becomes of an event that its sender would send
+// isFinal says that nothing more becomes of an event that its sender would send
 // again: it was taken, will never be taken, or is too old.
-func (v verdict) final() bool {
+func (v verdict) isFinal() bool {
 	switch v.class {
 	case "", ClassClientError, ClassEncode, ClassExpired:
 		return true
@@ -36,9 +36,9 @@ func (v verdict) final() bool {
 	return false
 }
 
-// dropped says that it was the client that gave up an event, and not the sink,
+// isDropped says that it was the client that gave up an event, and not the sink,
 // nor the way there.
-func (v verdict) dropped() bool {
+func (v verdict) isDropped() bool {
 	switch v.class {
 	case ClassQueueFull, ClassClosed, ClassShutdown, ClassExpired:
 		return true
@@ -48,41 +48,41 @@ func (v verdict) dropped() bool {
 	return false
 }
 
-// work delivers what comes into a shard, one request after the other, until the
+// runWorker delivers what comes into a shard, one request after the other, until the
 // shard is closed and empty. What it has in hand is in h.
-func (c *client) work(s *shard, h *hand) {
-	defer c.ended()
+func (c *client) runWorker(s *shard, h *hand) {
+	defer c.workerEnded()
 	limit := dialectOf(c.cfg.Format).batch
 	batch := make([]item, 0, limit)
-	for s.await() {
-		ready := c.ready(s, h) && c.resume(func() { c.expireWaiting(s, h) })
+	for s.awaitItems() {
+		ready := c.awaitReady(s, h) && c.awaitResume(func() { c.expireWaiting(s, h) })
 		if ready && c.cfg.BatchWait > 0 {
-			c.pause(c.cfg.BatchWait)
+			c.pauseUntilClose(c.cfg.BatchWait)
 		}
-		batch = s.take(h, batch[:0], limit, c.cluster)
-		switch fresh := c.expire(batch); {
+		batch = s.takeBatch(h, batch[:0], limit, c.cluster)
+		switch fresh := c.expireItems(batch); {
 		case len(fresh) == 0:
 		case ready:
-			c.send(fresh)
+			c.sendBatch(fresh)
 		default:
-			c.settle(fresh, verdict{class: ClassShutdown, text: c.whyNotReady()})
+			c.reportResults(fresh, verdict{class: ClassShutdown, text: c.whyNotReady()})
 		}
-		s.sent(h)
+		s.noteSent(h)
 		clear(batch)
 	}
 }
 
-// ended says that one who works has.
-func (c *client) ended() {
+// workerEnded says that one who works has.
+func (c *client) workerEnded() {
 	if c.working.Add(-1) == 0 {
 		close(c.aside.idle)
 	}
 }
 
-// ready waits until there are credentials, and says false if the client is
+// awaitReady waits until there are credentials, and says false if the client is
 // closed before. Until then events stay in the shard, where the newest find a
 // place, and those that grow too old are given up.
-func (c *client) ready(s *shard, h *hand) bool {
+func (c *client) awaitReady(s *shard, h *hand) bool {
 	select {
 	case <-c.keys.there:
 		return true
@@ -95,7 +95,7 @@ func (c *client) ready(s *shard, h *hand) bool {
 		case <-c.keys.there:
 			return true
 		case <-c.closing:
-			return c.keys.arrived(c.root)
+			return c.keys.checkArrived(c.root)
 		case <-tick.C:
 			c.expireWaiting(s, h)
 		}
@@ -105,15 +105,15 @@ func (c *client) ready(s *shard, h *hand) bool {
 // expireWaiting gives up what has become too old in a shard.
 func (c *client) expireWaiting(s *shard, h *hand) {
 	if stale := s.takeOlder(h, time.Now().Add(-c.cfg.MaxAge)); len(stale) > 0 {
-		c.settle(stale, verdict{class: ClassExpired, permanent: true})
-		s.sent(h)
+		c.reportResults(stale, verdict{class: ClassExpired, permanent: true})
+		s.noteSent(h)
 	}
 }
 
-// follow looks after files that could not be read, whether or not there is
+// followFiles looks after files that could not be read, whether or not there is
 // something to send, so that it is known when they can.
-func (c *client) follow() {
-	defer c.ended()
+func (c *client) followFiles() {
+	defer c.workerEnded()
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
 	for {
@@ -128,25 +128,25 @@ func (c *client) follow() {
 	}
 }
 
-// send delivers a batch and settles it. Of one that was refused for what is in
+// sendBatch delivers a batch and settles it. Of one that was refused for what is in
 // it, each half is sent by itself: the others are not to pay for one event. None
 // is sent while the sink asks to be left alone.
-func (c *client) send(batch []item) {
-	if !c.resume(func() { batch = c.expire(batch) }) {
-		c.settle(batch, verdict{class: ClassShutdown, text: c.whyNotReady()})
+func (c *client) sendBatch(batch []item) {
+	if !c.awaitResume(func() { batch = c.expireItems(batch) }) {
+		c.reportResults(batch, verdict{class: ClassShutdown, text: c.whyNotReady()})
 		return
 	}
-	if batch = c.expire(batch); len(batch) == 0 { // the half before may have waited
+	if batch = c.expireItems(batch); len(batch) == 0 { // the half before may have waited
 		return
 	}
-	v := c.deliver(batch)
+	v := c.deliverBatch(batch)
 	if len(batch) > 1 && c.forOne(v) {
 		half := len(batch) / 2
-		c.send(batch[:half])
-		c.send(batch[half:])
+		c.sendBatch(batch[:half])
+		c.sendBatch(batch[half:])
 		return
 	}
-	c.settle(batch, v)
+	c.reportResults(batch, v)
 }
 
 // forOne says that a batch may have been refused for one of its events: it could
@@ -156,13 +156,13 @@ func (c *client) forOne(v verdict) bool {
 	return v.class == ClassEncode || v.class == ClassClientError && c.cfg.Format == FormatCloudEventsBatch
 }
 
-// expire gives up what is too old, and leaves the rest.
-func (c *client) expire(batch []item) []item {
+// expireItems gives up what is too old, and leaves the rest.
+func (c *client) expireItems(batch []item) []item {
 	fresh := batch[:0]
 	oldest := time.Now().Add(-c.cfg.MaxAge)
 	for i := range batch {
 		if batch[i].event.Timestamp.Before(oldest) {
-			c.settle(batch[i:i+1], verdict{class: ClassExpired, permanent: true})
+			c.reportResults(batch[i:i+1], verdict{class: ClassExpired, permanent: true})
 			continue
 		}
 		fresh = append(fresh, batch[i])
@@ -181,89 +181,89 @@ type sending struct {
 	tries  int
 }
 
-// deliver sends a request until it is taken or there is no sense in going on.
+// deliverBatch sends a request until it is taken or there is no sense in going on.
 // Whatever panics on the way, in an event that nobody thought of or in a
 // RoundTripper, costs the events and nothing else.
-func (c *client) deliver(batch []item) (v verdict) {
+func (c *client) deliverBatch(batch []item) (v verdict) {
 	s := &sending{client: c, ctx: detached{c.root, batch[0].ctx}, began: time.Now(), events: make([]*ChangeEvent, len(batch))}
 	defer func() {
 		if p := recover(); p != nil {
-			v = verdict{class: ClassEncode, permanent: true, attempts: s.tries, text: "panic: " + c.keys.current.Load().redact(fmt.Sprint(p))}
+			v = verdict{class: ClassEncode, permanent: true, attempts: s.tries, text: "panic: " + c.keys.current.Load().redactKeys(fmt.Sprint(p))}
 		}
 	}()
 	for i := range batch {
 		s.events[i] = &batch[i].event
 		s.events[i].ID = idOf(s.events[i])
 	}
-	s.keys = c.keys.get(s.ctx)
-	if err := s.encode(); err != nil {
+	s.keys = c.keys.currentKeys(s.ctx)
+	if err := s.encodeBody(); err != nil {
 		return verdict{class: ClassEncode, permanent: true, text: err.Error()}
 	}
-	return s.run()
+	return s.runAttempts()
 }
 
-func (s *sending) encode() (err error) {
-	s.req, err = encode(s.cfg.Format, encoding{cluster: s.cluster, key: s.keys.body, links: s.cfg.Links, product: s.cfg.Product, strict: s.cfg.BaseFieldsOnly}, s.events)
+func (s *sending) encodeBody() (err error) {
+	s.req, err = encodeEvents(s.cfg.Format, encoding{cluster: s.cluster, key: s.keys.body, links: s.cfg.Links, product: s.cfg.Product, strict: s.cfg.BaseFieldsOnly}, s.events)
 	return err
 }
 
-func (s *sending) run() verdict {
+func (s *sending) runAttempts() verdict {
 	renewed := false
 	for {
 		if s.root.Err() != nil {
 			return verdict{class: ClassShutdown, attempts: s.tries, text: errEnded.Error()}
 		}
 		s.tries++
-		a := s.attempt()
-		v := verdict{class: a.class, permanent: a.permanent, status: a.status, attempts: s.tries, text: s.keys.redact(a.text)}
+		a := s.sendOnce()
+		v := verdict{class: a.class, permanent: a.permanent, status: a.status, attempts: s.tries, text: s.keys.redactKeys(a.text)}
 		if a.class == "" || s.tries == s.cfg.Retry.MaxAttempts {
 			return v
 		}
 		if a.renewable() && !renewed {
-			keys, changed := s.client.keys.renew(s.ctx, s.keys)
+			keys, changed := s.client.keys.renewKeys(s.ctx, s.keys)
 			if renewed = changed; changed {
-				if v, ok := s.anew(a, v, keys); !ok {
+				if v, ok := s.retryWithNewKeys(a, v, keys); !ok {
 					return v
 				}
 				continue
 			}
 		}
-		if !a.retry || !s.again(a) {
+		if !a.retry || !s.awaitRetry(a) {
 			return v
 		}
 	}
 }
 
-// anew has the next attempt made with other keys, once the sink may be asked. It
+// retryWithNewKeys has the next attempt made with other keys, once the sink may be asked. It
 // says false, and what becomes of the events, if there is to be none.
-func (s *sending) anew(a answer, v verdict, with *keys) (verdict, bool) {
-	if !s.rest(a, 0) {
+func (s *sending) retryWithNewKeys(a answer, v verdict, with *keys) (verdict, bool) {
+	if !s.waitBeforeRetry(a, 0) {
 		return v, false
 	}
 	s.keys = with
-	if err := s.encode(); err != nil {
+	if err := s.encodeBody(); err != nil {
 		return verdict{class: ClassEncode, permanent: true, attempts: s.tries, text: err.Error()}, false
 	}
-	s.retried()
+	s.countRetry()
 	return verdict{}, true
 }
 
-// again waits for the next attempt. It says false if there is to be none.
-func (s *sending) again(a answer) bool {
+// awaitRetry waits for the next attempt. It says false if there is to be none.
+func (s *sending) awaitRetry(a answer) bool {
 	select {
 	case <-s.closing:
 		return false
 	default:
 	}
-	if time.Since(s.began) >= s.cfg.Retry.MaxElapsedTime || !s.rest(a, s.backoff()) {
+	if time.Since(s.began) >= s.cfg.Retry.MaxElapsedTime || !s.waitBeforeRetry(a, s.nextBackoff()) {
 		return false
 	}
-	s.retried()
+	s.countRetry()
 	return true
 }
 
-// oldest returns the time of the oldest event of the request.
-func (s *sending) oldest() time.Time {
+// oldestEventTime returns the time of the oldest event of the request.
+func (s *sending) oldestEventTime() time.Time {
 	oldest := s.events[0].Timestamp
 	for _, e := range s.events[1:] {
 		if e.Timestamp.Before(oldest) {
@@ -273,14 +273,14 @@ func (s *sending) oldest() time.Time {
 	return oldest
 }
 
-func (s *sending) retried() {
+func (s *sending) countRetry() {
 	s.metrics.retries.Inc()
 	s.tally.retries.Add(1)
 }
 
-// backoff is how long to wait before the next attempt: anything up to a bound
+// nextBackoff is how long to wait before the next attempt: anything up to a bound
 // that doubles, so that those who failed together do not come back together.
-func (s *sending) backoff() time.Duration {
+func (s *sending) nextBackoff() time.Duration {
 	bound := s.cfg.Retry.InitialInterval
 	for range s.tries - 1 {
 		if bound >= s.cfg.Retry.MaxInterval {
@@ -292,8 +292,8 @@ func (s *sending) backoff() time.Duration {
 	return rand.N(bound + 1) //nolint:gosec // when a request comes is no secret
 }
 
-// pause waits, but not for longer than until Close.
-func (c *client) pause(d time.Duration) {
+// pauseUntilClose waits, but not for longer than until Close.
+func (c *client) pauseUntilClose(d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
@@ -302,8 +302,8 @@ func (c *client) pause(d time.Duration) {
 	}
 }
 
-// attempt sends the request once.
-func (s *sending) attempt() answer {
+// sendOnce sends the request once.
+func (s *sending) sendOnce() answer {
 	ctx, cancel := context.WithTimeoutCause(s.ctx, s.cfg.Timeout, errTimeout)
 	defer cancel()
 	began := time.Now()
@@ -318,12 +318,12 @@ func (s *sending) attempt() answer {
 	}
 	defer func() { _ = resp.Body.Close() }()
 	a := answerOf(resp, time.Now())
-	s.hold(a.after)
+	s.holdSink(a.after)
 	return a
 }
 
 func (s *sending) newRequest(ctx context.Context) (*http.Request, error) {
-	url, err := target(s.keys.endpoint, s.req.path)
+	url, err := endpointURL(s.keys.endpoint, s.req.path)
 	if err != nil {
 		return nil, err
 	}
@@ -336,7 +336,7 @@ func (s *sending) newRequest(ctx context.Context) (*http.Request, error) {
 	}
 	body := s.req.body
 	if len(s.keys.signing) > 0 {
-		header["X-Fleetloop-Signature"] = []string{sign(s.keys.signing, time.Now(), body)}
+		header["X-Fleetloop-Signature"] = []string{signBody(s.keys.signing, time.Now(), body)}
 	}
 	return (&http.Request{
 		Method: http.MethodPost, URL: url, Host: url.Host, Header: header,
@@ -347,9 +347,9 @@ func (s *sending) newRequest(ctx context.Context) (*http.Request, error) {
 	}).WithContext(ctx), nil
 }
 
-// sign is the value of X-Fleetloop-Signature. The time is signed as well, so
+// signBody is the value of X-Fleetloop-Signature. The time is signed as well, so
 // that a sink can refuse what somebody has kept and sends again.
-func sign(key []byte, now time.Time, body []byte) string {
+func signBody(key []byte, now time.Time, body []byte) string {
 	t := strconv.FormatInt(now.Unix(), 10)
 	mac := hmac.New(sha256.New, key)
 	mac.Write([]byte(t + "."))

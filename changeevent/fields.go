@@ -46,7 +46,7 @@ func fieldsOf(e *ChangeEvent) ([]FieldChange, int) {
 	var kept []FieldChange // nil without any, as the events that Decode returns
 	for i := range e.Changes {
 		c := &e.Changes[i]
-		field := label(c.Field)
+		field := shortLabel(c.Field)
 		if field == "" || len(kept) == maxFields {
 			omitted++
 			continue
@@ -74,18 +74,18 @@ func boundValue(raw json.RawMessage, secret bool) json.RawMessage {
 	}
 	value = redactValue(value)
 	if text, ok := value.(string); ok {
-		return encodeValue(cut(mend(text), maxFieldValue))
+		return encodeValue(truncateText(sanitizeText(text), maxFieldValue))
 	}
 	out := encodeValue(value)
 	if len(out) > maxFieldValue {
-		return encodeValue(cut(mend(string(out)), maxFieldValue))
+		return encodeValue(truncateText(sanitizeText(string(out)), maxFieldValue))
 	}
 	return out
 }
 
 // encodeValue writes a value of decoded JSON, which always succeeds.
 func encodeValue(value any) json.RawMessage {
-	out, err := marshal(value)
+	out, err := marshalJSON(value)
 	if err != nil {
 		return nil
 	}
@@ -181,5 +181,5 @@ func valueText(raw json.RawMessage) string {
 	if text == "" {
 		return `""`
 	}
-	return cut(mendLine(text), maxSummaryValue)
+	return truncateText(mendLine(text), maxSummaryValue)
 }

@@ -140,13 +140,13 @@ var (
 	errManyPlaces = errors.New("events of different clusters cannot share a request with the cluster in its path")
 )
 
-// encode writes the events of the batch, which the client has completed: each
+// encodeEvents writes the events of the batch, which the client has completed: each
 // has its time, and the source, the cluster and the dry run of the
 // configuration. The events are not changed and nothing of them is kept.
 //
 // Text is made valid and cut to what the format allows, so that no event is
 // refused by a sink for what a monitor wrote into its message.
-func encode(f Format, cfg encoding, batch []*ChangeEvent) (request, error) {
+func encodeEvents(f Format, cfg encoding, batch []*ChangeEvent) (request, error) {
 	if len(batch) == 0 {
 		return request{}, errNoEvent
 	}
@@ -154,7 +154,7 @@ func encode(f Format, cfg encoding, batch []*ChangeEvent) (request, error) {
 		return request{}, errTooMany
 	}
 	for _, e := range batch {
-		if label(e.Action) == "" {
+		if shortLabel(e.Action) == "" {
 			return request{}, errNoAction
 		}
 	}
@@ -228,16 +228,16 @@ func encodeJSON(cfg encoding, e *ChangeEvent) (request, error) {
 	if cfg.strict {
 		p = strictPayload(p)
 	}
-	body, err := marshal(p)
+	body, err := marshalJSON(p)
 	if err != nil {
 		return request{}, err
 	}
 	return request{body: body, contentType: typeJSON, header: header}, nil
 }
 
-// marshal is JSON as people would write it, without escapes for HTML, which
+// marshalJSON is JSON as people would write it, without escapes for HTML, which
 // the summary of an event with an ampersand would be full of.
-func marshal(v any) ([]byte, error) {
+func marshalJSON(v any) ([]byte, error) {
 	var buf bytes.Buffer
 	buf.Grow(1024)
 	enc := json.NewEncoder(&buf)

@@ -62,7 +62,7 @@ func sourceURI(p Payload) string {
 
 func encodeCloudEvent(cfg encoding, e *ChangeEvent) (request, error) {
 	event := newCloudEvent(cfg, e)
-	body, err := marshal(event)
+	body, err := marshalJSON(event)
 	if err != nil {
 		return request{}, err
 	}
@@ -71,7 +71,7 @@ func encodeCloudEvent(cfg encoding, e *ChangeEvent) (request, error) {
 
 func encodeCloudEventBinary(cfg encoding, e *ChangeEvent) (request, error) {
 	event := newCloudEvent(cfg, e)
-	body, err := marshal(event.Data)
+	body, err := marshalJSON(event.Data)
 	if err != nil {
 		return request{}, err
 	}
@@ -93,7 +93,7 @@ func encodeCloudEventBatch(cfg encoding, batch []*ChangeEvent) (request, error) 
 	for _, e := range batch {
 		events = append(events, newCloudEvent(cfg, e))
 	}
-	body, err := marshal(events)
+	body, err := marshalJSON(events)
 	if err != nil {
 		return request{}, err
 	}

@@ -53,14 +53,14 @@ func encodeDatadog(cfg encoding, e *ChangeEvent) (request, error) {
 	p := payloadOf(cfg, e)
 	change := datadogChange{
 		// Of the types that Datadog has a node is the nearest to a configuration.
-		Resource: datadogName{Type: "configuration", Name: cut(cmp.Or(p.Node, p.Subject, p.Cluster, p.Action), datadogResource)},
-		Author:   datadogName{Type: "system", Name: cut(cmp.Or(p.Source, productOf(cfg.product, "")), datadogResource)},
-		Metadata: facts(p),
+		Resource: datadogName{Type: "configuration", Name: truncateText(cmp.Or(p.Node, p.Subject, p.Cluster, p.Action), datadogResource)},
+		Author:   datadogName{Type: "system", Name: truncateText(cmp.Or(p.Source, productOf(cfg.product, "")), datadogResource)},
+		Metadata: flatFields(p),
 	}
 	change.Before, change.After = schedulable(p)
-	body, err := marshal(datadogEvent{Data: datadogData{Type: "event", Attributes: datadogAttributes{
-		Category: "change", Title: cut(p.Summary, datadogTitle), Message: cut(story(p), datadogMessage), Host: p.Node,
-		Timestamp: p.Timestamp, Tags: datadogTags(p), AggregationKey: cut(cmp.Or(p.Session, p.ID), datadogKey),
+	body, err := marshalJSON(datadogEvent{Data: datadogData{Type: "event", Attributes: datadogAttributes{
+		Category: "change", Title: truncateText(p.Summary, datadogTitle), Message: truncateText(detailText(p), datadogMessage), Host: p.Node,
+		Timestamp: p.Timestamp, Tags: datadogTags(p), AggregationKey: truncateText(cmp.Or(p.Session, p.ID), datadogKey),
 		IntegrationID: "custom-events", Attributes: change,
 	}}})
 	if err != nil {
@@ -88,7 +88,7 @@ func schedulable(p Payload) (before, after map[string]any) {
 func datadogTags(p Payload) []string {
 	tags := make([]string, 0, 8)
 	for _, tag := range tagsOf(p) {
-		tags = append(tags, cut(tag, datadogTag))
+		tags = append(tags, truncateText(tag, datadogTag))
 	}
 	return tags
 }
@@ -112,9 +112,9 @@ func tagsOf(p Payload) []string {
 	return tags
 }
 
-// story is what a summary has no room for: the reason, the message and the
+// detailText is what a summary has no room for: the reason, the message and the
 // links, each on a line of its own.
-func story(p Payload) string {
+func detailText(p Payload) string {
 	var lines []string
 	if p.Reason != "" {
 		lines = append(lines, p.Reason)

@@ -28,15 +28,15 @@ type grafanaAnnotation struct {
 func encodeGrafana(cfg encoding, e *ChangeEvent) (request, error) {
 	p := payloadOf(cfg, e)
 	at := e.Timestamp.UnixMilli()
-	note := grafanaAnnotation{Time: at, Tags: []string{cut(strings.ToLower(productOf(cfg.product, p.Source)), grafanaTag), cut(p.Action, grafanaTag)}}
+	note := grafanaAnnotation{Time: at, Tags: []string{truncateText(strings.ToLower(productOf(cfg.product, p.Source)), grafanaTag), truncateText(p.Action, grafanaTag)}}
 	if began, err := time.Parse(time.RFC3339Nano, p.Details[detailBegan]); err == nil && began.Before(e.Timestamp) {
 		note.Time, note.TimeEnd = began.UnixMilli(), at
 	}
 	for _, tag := range tagsOf(p)[1:] { // the action stands there by its name
-		note.Tags = append(note.Tags, cut(tag, grafanaTag))
+		note.Tags = append(note.Tags, truncateText(tag, grafanaTag))
 	}
 	note.Text = grafanaHTML(p)
-	body, err := marshal(note)
+	body, err := marshalJSON(note)
 	if err != nil {
 		return request{}, err
 	}

@@ -41,10 +41,10 @@ func encodePagerDuty(cfg encoding, e *ChangeEvent) (request, error) {
 		return request{}, err
 	}
 	p := payloadOf(cfg, e)
-	body, err := marshal(pagerDutyEvent{
+	body, err := marshalJSON(pagerDutyEvent{
 		RoutingKey: cfg.key,
 		Payload: pagerDutyPayload{
-			Summary: p.Summary, Source: cmp.Or(p.Node, p.Subject, p.Cluster), Timestamp: p.Timestamp, Details: facts(p),
+			Summary: p.Summary, Source: cmp.Or(p.Node, p.Subject, p.Cluster), Timestamp: p.Timestamp, Details: flatFields(p),
 		},
 		Links: p.Links,
 	})
@@ -54,10 +54,10 @@ func encodePagerDuty(cfg encoding, e *ChangeEvent) (request, error) {
 	return request{body: body, contentType: typeJSON}, nil
 }
 
-// facts are the fields of a payload under flat names, for sinks that show a
+// flatFields are the fields of a payload under flat names, for sinks that show a
 // table of names and values. The details of the event come first and lose
 // against a field of the same name.
-func facts(p Payload) map[string]any {
+func flatFields(p Payload) map[string]any {
 	all := make(map[string]any, 16+len(p.Details))
 	for key, value := range p.Details {
 		all[key] = value

@@ -41,7 +41,7 @@ func encodeSlack(cfg encoding, batch []*ChangeEvent) (request, error) {
 	} else {
 		message = slackMany(cfg, batch)
 	}
-	body, err := marshal(message)
+	body, err := marshalJSON(message)
 	if err != nil {
 		return request{}, err
 	}
@@ -81,7 +81,7 @@ func slackOne(p Payload, e *ChangeEvent) slackMessage {
 // slackMany tells of several changes in one message, a line for each, because a
 // channel takes one message per second.
 func slackMany(cfg encoding, batch []*ChangeEvent) slackMessage {
-	blocks := []slackBlock{slackSection("*" + slackEscape(headline(batch)) + "*")}
+	blocks := []slackBlock{slackSection("*" + slackEscape(summaryLine(batch)) + "*")}
 	var lines strings.Builder
 	flush := func() {
 		if lines.Len() > 0 {
@@ -97,11 +97,11 @@ func slackMany(cfg encoding, batch []*ChangeEvent) slackMessage {
 		lines.WriteString(line)
 	}
 	flush()
-	return slackMessage{Text: slackEscape(headline(batch)), Blocks: blocks}
+	return slackMessage{Text: slackEscape(summaryLine(batch)), Blocks: blocks}
 }
 
-// headline is "12 changes in my-cluster", where all are in one.
-func headline(batch []*ChangeEvent) string {
+// summaryLine is "12 changes in my-cluster", where all are in one.
+func summaryLine(batch []*ChangeEvent) string {
 	text := strconv.Itoa(len(batch)) + " changes"
 	cluster := batch[0].Cluster
 	for _, e := range batch {
@@ -112,7 +112,7 @@ func headline(batch []*ChangeEvent) string {
 	if cluster == "" {
 		return text
 	}
-	return text + " in " + label(cluster)
+	return text + " in " + shortLabel(cluster)
 }
 
 func slackSection(text string) slackBlock {

@@ -20,7 +20,7 @@ func newEvent() *ChangeEvent {
 }
 
 func TestEncodeJSON(t *testing.T) {
-	req, err := encode(FormatJSON, encoding{cluster: true}, []*ChangeEvent{newEvent()})
+	req, err := encodeEvents(FormatJSON, encoding{cluster: true}, []*ChangeEvent{newEvent()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,7 +68,7 @@ func TestEncodeRefuses(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			_, err := encode(tc.format, tc.cfg, tc.batch)
+			_, err := encodeEvents(tc.format, tc.cfg, tc.batch)
 			if err == nil || !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("%s: error %v, want one with %q", tc.reason, err, tc.want)
 			}
@@ -83,7 +83,7 @@ func TestClusterIsOneSegment(t *testing.T) {
 	for name, want := range map[string]string{"a": "a", "a/b": "a%2Fb", "a b": "a%20b", "x?y#z": "x%3Fy%23z", "...": "...", "é": "%C3%A9", "a%2f": "a%252f"} {
 		e := newEvent()
 		e.Cluster = name
-		if req, err := encode(FormatJSON, encoding{cluster: true}, []*ChangeEvent{e}); err != nil || req.path != want {
+		if req, err := encodeEvents(FormatJSON, encoding{cluster: true}, []*ChangeEvent{e}); err != nil || req.path != want {
 			t.Errorf("cluster %q: path %q, %v; want %q", name, req.path, err, want)
 		}
 	}
@@ -115,7 +115,7 @@ func TestOnlyWhatWasDone(t *testing.T) {
 	body := func(f Format, change func(e *ChangeEvent)) string {
 		e := newEvent()
 		change(e)
-		req, err := encode(f, encoding{}, []*ChangeEvent{e})
+		req, err := encodeEvents(f, encoding{}, []*ChangeEvent{e})
 		if err != nil {
 			t.Fatal(err)
 		}

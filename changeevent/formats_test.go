@@ -170,20 +170,20 @@ func TestSinksTakeAnything(t *testing.T) {
 			rapid.Check(t, func(t *rapid.T) {
 				batch := rapid.SliceOfN(rapid.Custom(anEvent), 1, dialectOf(f).batch).Draw(t, "batch")
 				for _, e := range batch {
-					if e.Cluster = batch[0].Cluster; label(e.Action) == "" {
+					if e.Cluster = batch[0].Cluster; shortLabel(e.Action) == "" {
 						e.Action = ActionCordon
 					}
 				}
 				cfg := encoding{cluster: dialectOf(f).cluster, key: "0123456789abcdef0123456789abcdef"}
 				if cfg.cluster {
 					for _, e := range batch {
-						e.Cluster = label(e.Cluster)
+						e.Cluster = shortLabel(e.Cluster)
 					}
 					if checkCluster(batch[0].Cluster) != nil {
 						t.Skip("not a name of a cluster")
 					}
 				}
-				req, err := encode(f, cfg, batch)
+				req, err := encodeEvents(f, cfg, batch)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -250,7 +250,7 @@ func TestSinkRulesRefuse(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			rapid.Check(t, func(t *rapid.T) {
 				rule := sinkRules()[tc.format]
-				req, err := encode(tc.format, encoding{cluster: dialectOf(tc.format).cluster, key: "0123456789abcdef0123456789abcdef"}, []*ChangeEvent{newEvent()})
+				req, err := encodeEvents(tc.format, encoding{cluster: dialectOf(tc.format).cluster, key: "0123456789abcdef0123456789abcdef"}, []*ChangeEvent{newEvent()})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -274,7 +274,7 @@ func BenchmarkFormats(b *testing.B) {
 			cfg := encoding{cluster: dialectOf(f).cluster, key: "0123456789abcdef0123456789abcdef"}
 			b.ReportAllocs()
 			for b.Loop() {
-				if _, err := encode(f, cfg, batch); err != nil {
+				if _, err := encodeEvents(f, cfg, batch); err != nil {
 					b.Fatal(err)
 				}
 			}

@@ -2,10 +2,10 @@ package changeevent
 
 import "time"
 
-// hold has all workers leave the sink alone for as long as it asks. No request
+// holdSink has all workers leave the sink alone for as long as it asks. No request
 // is sent before, whichever event it is of. MaxAge bounds it: nothing that waits
 // now would be sent after that.
-func (c *client) hold(asked time.Duration) {
+func (c *client) holdSink(asked time.Duration) {
 	if asked <= 0 {
 		return
 	}
@@ -18,22 +18,22 @@ func (c *client) hold(asked time.Duration) {
 	}
 }
 
-// held returns until when the sink asks to be left alone, and whether that is
+// heldOff returns until when the sink asks to be left alone, and whether that is
 // still to come.
-func (c *client) held() (until time.Time, ok bool) {
+func (c *client) heldOff() (until time.Time, ok bool) {
 	until = unixNano(c.heldUntil.Load())
 	return until, time.Now().Before(until)
 }
 
-// resume waits until the sink may be asked again, and meanwhile has what grows
+// awaitResume waits until the sink may be asked again, and meanwhile has what grows
 // too old given up by expire. It reports false if the client ends before.
-func (c *client) resume(expire func()) bool {
+func (c *client) awaitResume(expire func()) bool {
 	for {
-		until, ok := c.held()
+		until, ok := c.heldOff()
 		if !ok {
 			return true
 		}
-		if !c.outwait(min(time.Until(until), lookEvery), time.Time{}) {
+		if !c.waitAtLeast(min(time.Until(until), lookEvery), time.Time{}) {
 			return false
 		}
 		select {
@@ -47,35 +47,35 @@ func (c *client) resume(expire func()) bool {
 	}
 }
 
-// rest waits for the next attempt: for as long as the sink asks for, in this
+// waitBeforeRetry waits for the next attempt: for as long as the sink asks for, in this
 // answer or in that to any other request, also if that one comes meanwhile. Up to
 // spread more is waited while MaxElapsedTime lasts: all who were told the same time
 // would otherwise come back at the same time. It reports false, as early as it
 // can, if the events would be too old by then or the client ends before.
-func (s *sending) rest(a answer, spread time.Duration) bool {
+func (s *sending) waitBeforeRetry(a answer, spread time.Duration) bool {
 	after := a.after
 	for {
-		until, _ := s.held()
+		until, _ := s.heldOff()
 		after = max(after, time.Until(until))
 		wait := max(after, min(after+spread, s.cfg.Retry.MaxElapsedTime-time.Since(s.began)))
-		if time.Now().Add(wait).After(s.oldest().Add(s.cfg.MaxAge)) {
+		if time.Now().Add(wait).After(s.oldestEventTime().Add(s.cfg.MaxAge)) {
 			return false
 		}
 		s.log.DebugContext(s.ctx, "change event delivery failed, retrying", "error_class", a.class, "status", a.status, "attempts", s.tries, "wait", wait)
-		if !s.outwait(wait, time.Now().Add(after)) {
+		if !s.waitAtLeast(wait, time.Now().Add(after)) {
 			return false
 		}
-		if _, held := s.held(); !held {
+		if _, held := s.heldOff(); !held {
 			return true
 		}
 		after = 0
 	}
 }
 
-// outwait waits so long. Close ends the wait, but not before notBefore, which the
+// waitAtLeast waits so long. Close ends the wait, but not before notBefore, which the
 // sink asked for: it reports false if Close does not wait that long.
-func (c *client) outwait(wait time.Duration, notBefore time.Time) bool {
-	c.pause(wait)
+func (c *client) waitAtLeast(wait time.Duration, notBefore time.Time) bool {
+	c.pauseUntilClose(wait)
 	if !time.Now().Before(notBefore) {
 		return true
 	}
@@ -100,8 +100,8 @@ func (c *client) sleepUntil(when time.Time) bool {
 
 // whyNotReady says why events were not sent before the client ended.
 func (c *client) whyNotReady() string {
-	if until, ok := c.held(); ok && c.keys.current.Load() != nil {
+	if until, ok := c.heldOff(); ok && c.keys.current.Load() != nil {
 		return "the sink asked for no requests until " + CanonicalTime(until)
 	}
-	return c.keys.why()
+	return c.keys.missingReason()
 }

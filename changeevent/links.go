@@ -200,7 +200,7 @@ func linksOf(templates []LinkTemplate, e *ChangeEvent) []Link {
 	add := func(l Link) {
 		same := func(other Link) bool { return other.Href == l.Href }
 		if len(l.Href) <= maxHref && !slices.ContainsFunc(links, same) && len(links) < maxLinks {
-			links = append(links, Link{Href: l.Href, Text: cut(mendLine(l.Text), maxLinkText)})
+			links = append(links, Link{Href: l.Href, Text: truncateText(mendLine(l.Text), maxLinkText)})
 		}
 	}
 	for _, l := range e.Links {

@@ -40,33 +40,33 @@ type metrics struct {
 
 // newMetrics makes the metrics of a client, and registers what is not yet.
 func newMetrics(reg prometheus.Registerer, sink string, c *client) (*metrics, error) {
-	events, errEvents := shared(reg, prometheus.NewCounterVec(prometheus.CounterOpts{
+	events, errEvents := registerShared(reg, prometheus.NewCounterVec(prometheus.CounterOpts{
 		Namespace: namespacePipeline, Subsystem: subsystem, Name: "total",
 		Help: "Total number of change events that this process had to deliver, by action (such as cordon) and status: success, failed (the request failed) or dropped (discarded before a response).",
 	}, []string{"action", "status"}))
-	failures, errFailures := shared(reg, prometheus.NewCounterVec(prometheus.CounterOpts{
+	failures, errFailures := registerShared(reg, prometheus.NewCounterVec(prometheus.CounterOpts{
 		Namespace: namespacePipeline, Subsystem: subsystem, Name: "failed_total",
 		Help: "Total number of failed deliveries of change events, by action and error. The counter includes each event with status failed or dropped, and each failed attempt that the sender retries.",
 	}, []string{"action", "error"}))
-	retries, errRetries := shared(reg, prometheus.NewCounterVec(prometheus.CounterOpts{
+	retries, errRetries := registerShared(reg, prometheus.NewCounterVec(prometheus.CounterOpts{
 		Namespace: namespaceClient, Subsystem: subsystem, Name: "retries_total",
 		Help: "Total number of HTTP requests to a sink that repeated a failed request. A sink is the HTTP endpoint that receives change events.",
 	}, []string{"sink"}))
-	took, errTook := shared(reg, prometheus.NewHistogramVec(prometheus.HistogramOpts{
+	took, errTook := registerShared(reg, prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Namespace: namespaceClient, Subsystem: subsystem, Name: "send_duration_seconds",
 		Help:    "Duration of HTTP requests to a sink in seconds, including failed requests. A sink is the HTTP endpoint that receives change events.",
 		Buckets: []float64{0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30},
 	}, []string{"sink"}))
-	q, errQueues := shared(reg, newQueues())
+	q, errQueues := registerShared(reg, newQueues())
 	if err := errors.Join(errEvents, errFailures, errRetries, errTook, errQueues); err != nil {
 		return nil, err
 	}
-	q.add(sink, c)
+	q.addClient(sink, c)
 	return &metrics{events: events, failures: failures, retries: retries.WithLabelValues(sink), took: took.WithLabelValues(sink), queues: q}, nil
 }
 
-// shared registers a collector, or gives the one that is registered already.
-func shared[C prometheus.Collector](reg prometheus.Registerer, c C) (C, error) {
+// registerShared registers a collector, or gives the one that is registered already.
+func registerShared[C prometheus.Collector](reg prometheus.Registerer, c C) (C, error) {
 	if reg == nil {
 		return c, nil
 	}
@@ -79,14 +79,14 @@ func shared[C prometheus.Collector](reg prometheus.Registerer, c C) (C, error) {
 	return c, err
 }
 
-func (m *metrics) count(action string, v verdict, returned bool) {
+func (m *metrics) countResult(action string, v verdict, returned bool) {
 	action = actionLabel(action)
 	switch {
 	case returned:
 	case v.class == "":
 		m.events.WithLabelValues(action, statusSuccess).Inc()
 		return
-	case v.dropped():
+	case v.isDropped():
 		m.events.WithLabelValues(action, statusDropped).Inc()
 	default:
 		m.events.WithLabelValues(action, statusFailed).Inc()
@@ -94,8 +94,8 @@ func (m *metrics) count(action string, v verdict, returned bool) {
 	m.failures.WithLabelValues(action, string(v.class)).Inc()
 }
 
-// forget leaves a client that was closed out of what is collected.
-func (m *metrics) forget(c *client) { m.queues.remove(c) }
+// removeClient leaves a client that was closed out of what is collected.
+func (m *metrics) removeClient(c *client) { m.queues.removeClient(c) }
 
 // actionLabel is an action that this package names, or other: there is no end to
 // what callers can think of, and each would be a series.
@@ -144,13 +144,13 @@ func newQueues() *queues {
 	}
 }
 
-func (q *queues) add(sink string, c *client) {
+func (q *queues) addClient(sink string, c *client) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.sinks[c] = sink
 }
 
-func (q *queues) remove(c *client) {
+func (q *queues) removeClient(c *client) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	delete(q.sinks, c)
@@ -171,7 +171,7 @@ func (q *queues) Collect(ch chan<- prometheus.Metric) {
 	files := make(map[[2]string]float64) // by sink and file
 	now := time.Now()
 	for c, sink := range q.sinks {
-		all, one := bySink[sink], c.stats(now)
+		all, one := bySink[sink], c.currentStats(now)
 		all.Pending += one.Pending
 		all.OldestPendingAge = max(all.OldestPendingAge, one.OldestPendingAge)
 		if one.LastSuccess.After(all.LastSuccess) {

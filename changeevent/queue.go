@@ -23,34 +23,34 @@ type ring struct {
 
 const firstRing = 16
 
-// add gives the place for one more item. If there is none left, that is the
+// addSlot gives the place for one more item. If there is none left, that is the
 // place of the oldest, which full says; it is to be read before it is written.
-func (r *ring) add() (place *item, full bool) {
+func (r *ring) addSlot() (place *item, full bool) {
 	if r.n == r.capacity {
 		place = &r.items[r.first]
 		r.first = (r.first + 1) % len(r.items)
 		return place, true
 	}
 	if r.n == len(r.items) {
-		r.grow()
+		r.growBuffer()
 	}
 	place = &r.items[(r.first+r.n)%len(r.items)]
 	r.n++
 	return place, false
 }
 
-func (r *ring) grow() {
+func (r *ring) growBuffer() {
 	grown := make([]item, min(max(firstRing, 2*len(r.items)), r.capacity))
 	copied := copy(grown, r.items[r.first:])
 	copy(grown[copied:], r.items[:r.first])
 	r.items, r.first = grown, 0
 }
 
-// oldest is the item that is taken next. There must be one.
-func (r *ring) oldest() *item { return &r.items[r.first] }
+// oldestItem is the item that is taken next. There must be one.
+func (r *ring) oldestItem() *item { return &r.items[r.first] }
 
-// take moves the oldest item out. There must be one.
-func (r *ring) take() item {
+// takeOldest moves the oldest item out. There must be one.
+func (r *ring) takeOldest() item {
 	it := r.items[r.first]
 	r.items[r.first] = item{} // or it would keep alive what it refers to
 	r.first = (r.first + 1) % len(r.items)
@@ -86,7 +86,7 @@ func newShard(capacity, workers int) *shard {
 // in line on a busy machine is back only when all others had their turn.
 const spins = 128
 
-func (s *shard) lock() {
+func (s *shard) lockShard() {
 	for range spins {
 		if s.mu.TryLock() {
 			return
@@ -95,9 +95,9 @@ func (s *shard) lock() {
 	s.mu.Lock()
 }
 
-// await waits for something to take. It says false when there will be nothing
+// awaitItems waits for something to take. It says false when there will be nothing
 // any more.
-func (s *shard) await() bool {
+func (s *shard) awaitItems() bool {
 	for {
 		s.mu.Lock()
 		ready, closed := s.waiting.n > 0, s.closed
@@ -107,7 +107,7 @@ func (s *shard) await() bool {
 		s.mu.Unlock()
 		if ready || closed {
 			if closed {
-				s.rouse() // the others end, too
+				s.wakeWorker() // the others end, too
 			}
 			return ready
 		}
@@ -118,18 +118,18 @@ func (s *shard) await() bool {
 	}
 }
 
-// take moves at most limit of the oldest items to batch, for h to send. With
+// takeBatch moves at most limit of the oldest items to batch, for h to send. With
 // together, only as many as are of the same cluster.
-func (s *shard) take(h *hand, batch []item, limit int, together bool) []item {
+func (s *shard) takeBatch(h *hand, batch []item, limit int, together bool) []item {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for len(batch) < limit && s.waiting.n > 0 {
-		if together && len(batch) > 0 && s.waiting.oldest().event.Cluster != batch[0].event.Cluster {
+		if together && len(batch) > 0 && s.waiting.oldestItem().event.Cluster != batch[0].event.Cluster {
 			break
 		}
-		batch = append(batch, s.waiting.take())
+		batch = append(batch, s.waiting.takeOldest())
 	}
-	s.hold(h, batch)
+	s.noteInFlight(h, batch)
 	return batch
 }
 
@@ -138,55 +138,55 @@ func (s *shard) takeOlder(h *hand, than time.Time) []item {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var older []item
-	for s.waiting.n > 0 && s.waiting.oldest().event.Timestamp.Before(than) {
-		older = append(older, s.waiting.take())
+	for s.waiting.n > 0 && s.waiting.oldestItem().event.Timestamp.Before(than) {
+		older = append(older, s.waiting.takeOldest())
 	}
-	s.hold(h, older)
+	s.noteInFlight(h, older)
 	return older
 }
 
-// hold notes what a worker sends, and has another worker look at what is left.
-func (s *shard) hold(h *hand, items []item) {
+// noteInFlight notes what a worker sends, and has another worker look at what is left.
+func (s *shard) noteInFlight(h *hand, items []item) {
 	h.n, h.since = len(items), time.Time{}
 	if len(items) > 0 {
 		h.since = items[0].at
 	}
 	if s.waiting.n > 0 && s.idle > 0 {
-		s.rouse()
+		s.wakeWorker()
 	}
 }
 
-// sent says that a worker has nothing in hand any more.
-func (s *shard) sent(h *hand) {
+// noteSent says that a worker has nothing in hand any more.
+func (s *shard) noteSent(h *hand) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	*h = hand{}
 }
 
-// close lets nothing more in.
-func (s *shard) close() {
+// closeShard lets nothing more in.
+func (s *shard) closeShard() {
 	s.mu.Lock()
 	s.closed = true
 	s.mu.Unlock()
-	s.rouse()
+	s.wakeWorker()
 }
 
-// rouse wakes a worker, or sees that the next does not fall asleep.
-func (s *shard) rouse() {
+// wakeWorker wakes a worker, or sees that the next does not fall asleep.
+func (s *shard) wakeWorker() {
 	select {
 	case s.wake <- struct{}{}:
 	default:
 	}
 }
 
-// pending is how many events wait or are being sent, how long the oldest has
+// pendingStats is how many events wait or are being sent, how long the oldest has
 // been there, and how many there were.
-func (s *shard) pending(now time.Time) (n int, oldest time.Duration, offered uint64) {
+func (s *shard) pendingStats(now time.Time) (n int, oldest time.Duration, offered uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n = s.waiting.n
 	if n > 0 {
-		oldest = now.Sub(s.waiting.oldest().at)
+		oldest = now.Sub(s.waiting.oldestItem().at)
 	}
 	for _, h := range s.hands {
 		if h.n > 0 {

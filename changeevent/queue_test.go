@@ -14,17 +14,17 @@ func TestRingIsAQueueThatForgets(t *testing.T) {
 		var want []string
 		for i := range rapid.IntRange(0, 300).Draw(t, "steps") {
 			if len(want) > 0 && rapid.IntRange(0, 2).Draw(t, "take") == 0 {
-				if got := r.oldest().event.NodeName; got != want[0] {
+				if got := r.oldestItem().event.NodeName; got != want[0] {
 					t.Fatalf("the oldest is %q, want %q", got, want[0])
 				}
-				if got := r.take().event.NodeName; got != want[0] {
+				if got := r.takeOldest().event.NodeName; got != want[0] {
 					t.Fatalf("took %q, want %q", got, want[0])
 				}
 				want = want[1:]
 				continue
 			}
 			name := strconv.Itoa(i)
-			place, full := r.add()
+			place, full := r.addSlot()
 			if full != (len(want) == r.capacity) {
 				t.Fatalf("full is %t with %d of %d", full, len(want), r.capacity)
 			}
@@ -45,9 +45,9 @@ func TestRingIsAQueueThatForgets(t *testing.T) {
 
 func TestRingKeepsNothingThatWasTaken(t *testing.T) {
 	r := ring{capacity: 4}
-	place, _ := r.add()
+	place, _ := r.addSlot()
 	place.event = ChangeEvent{NodeName: "node", Details: map[string]string{"a": "b"}}
-	r.take()
+	r.takeOldest()
 	for i := range r.items {
 		if r.items[i].event.Details != nil || r.items[i].ctx != nil {
 			t.Errorf("place %d still refers to what was taken", i)

@@ -19,9 +19,9 @@ const (
 	maxQueue              = 1 << 16
 )
 
-// resolve checks a configuration that is enabled, and fills in what it leaves
+// resolveConfig checks a configuration that is enabled, and fills in what it leaves
 // out. It reads no file.
-func resolve(cfg Config) (Config, error) {
+func resolveConfig(cfg Config) (Config, error) {
 	var errs []error
 	refuse := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	if (cfg.Endpoint == "") == (cfg.EndpointFile == "") {
@@ -221,9 +221,9 @@ func isLoopback(host string) bool {
 	return err == nil && addr.Unmap().IsLoopback()
 }
 
-// target is the endpoint with one more segment, which is escaped already. An
+// endpointURL is the endpoint with one more segment, which is escaped already. An
 // empty one leaves it as it is.
-func target(endpoint *url.URL, segment string) (*url.URL, error) {
+func endpointURL(endpoint *url.URL, segment string) (*url.URL, error) {
 	if segment == "" {
 		return endpoint, nil
 	}

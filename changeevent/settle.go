@@ -8,27 +8,27 @@ import (
 	"time"
 )
 
-// settle counts, logs and reports the result of each event once.
-func (c *client) settle(batch []item, v verdict) {
+// reportResults counts, logs and reports the result of each event once.
+func (c *client) reportResults(batch []item, v verdict) {
 	now := time.Now()
 	for i := range batch {
 		e := &batch[i].event
-		c.count(e.Action, v, now)
-		c.report(detached{c.root, batch[i].ctx}, e, v)
-		c.tell(e, v, now)
+		c.countEvent(e.Action, v, now)
+		c.logResult(detached{c.root, batch[i].ctx}, e, v)
+		c.notifySender(e, v, now)
 	}
 }
 
-// count counts one event. One that its sender sends again is counted then, and
+// countEvent counts one event. One that its sender sends again is counted then, and
 // its failure now.
-func (c *client) count(action string, v verdict, now time.Time) {
-	returned := c.cfg.SenderRetries && !v.final()
-	c.tally.count(v, returned, now)
-	c.metrics.count(action, v, returned)
+func (c *client) countEvent(action string, v verdict, now time.Time) {
+	returned := c.cfg.SenderRetries && !v.isFinal()
+	c.tally.countResult(v, returned, now)
+	c.metrics.countResult(action, v, returned)
 }
 
-// tell calls back whoever sent an event.
-func (c *client) tell(e *ChangeEvent, v verdict, now time.Time) {
+// notifySender calls back whoever sent an event.
+func (c *client) notifySender(e *ChangeEvent, v verdict, now time.Time) {
 	if e.OnDelivery == nil {
 		return
 	}
@@ -40,9 +40,9 @@ func (c *client) tell(e *ChangeEvent, v verdict, now time.Time) {
 	e.OnDelivery(Delivery{ID: idOf(e), Class: v.class, Permanent: v.permanent, Status: v.status, Attempts: v.attempts, At: now})
 }
 
-// report logs what became of an event: each that was delivered at debug, and of
+// logResult logs what became of an event: each that was delivered at debug, and of
 // those that were not, as many as somebody reads.
-func (c *client) report(ctx context.Context, e *ChangeEvent, v verdict) {
+func (c *client) logResult(ctx context.Context, e *ChangeEvent, v verdict) {
 	if v.class == "" {
 		if c.log.Enabled(ctx, slog.LevelDebug) {
 			c.log.DebugContext(ctx, "change event delivered",
@@ -50,17 +50,17 @@ func (c *client) report(ctx context.Context, e *ChangeEvent, v verdict) {
 		}
 		return
 	}
-	unsaid, ok := c.lines.allow(v.class, time.Now())
+	unsaid, ok := c.lines.allowLine(v.class, time.Now())
 	if !ok {
 		return
 	}
 	c.log.ErrorContext(ctx, "change event not delivered",
-		"reason", explain(v.class), "error_class", v.class, "action", e.Action, "cluster", e.Cluster, "node", e.NodeName, "subject", e.Subject,
-		"event_id", idOf(e), "status", v.status, "attempts", v.attempts, "response", quote(v.text), "suppressed", unsaid)
+		"reason", explainClass(v.class), "error_class", v.class, "action", e.Action, "cluster", e.Cluster, "node", e.NodeName, "subject", e.Subject,
+		"event_id", idOf(e), "status", v.status, "attempts", v.attempts, "response", quoteLine(v.text), "suppressed", unsaid)
 }
 
-// explain is a class in the words of whoever has to mend it.
-func explain(class Class) string {
+// explainClass is a class in the words of whoever has to mend it.
+func explainClass(class Class) string {
 	switch class {
 	case ClassRedirect:
 		return "the sink redirects; redirects are not followed"
@@ -119,8 +119,8 @@ type lineCount struct {
 	said, unsaid int
 }
 
-// allow says whether there may be a line, and how many there were not before.
-func (l *limiter) allow(class Class, now time.Time) (unsaid int, ok bool) {
+// allowLine says whether there may be a line, and how many there were not before.
+func (l *limiter) allowLine(class Class, now time.Time) (unsaid int, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.classes == nil {

@@ -54,17 +54,17 @@ func StatsOf(c Client) (Stats, bool) {
 	if !ok || own == nil {
 		return Stats{}, false
 	}
-	return own.stats(time.Now()), true
+	return own.currentStats(time.Now()), true
 }
 
-func (c *client) stats(now time.Time) Stats {
+func (c *client) currentStats(now time.Time) Stats {
 	t := c.tally
 	s := Stats{
 		Sink: c.cfg.Name, Format: c.cfg.Format,
 		Succeeded: t.succeeded.Load(), Failed: t.failed.Load(), Dropped: t.dropped.Load(), ReturnedToSender: t.returned.Load(), Retries: t.retries.Load(),
 		LastSuccess: unixNano(t.lastSuccess.Load()), WaitingForFiles: c.keys.current.Load() == nil,
 	}
-	if until, ok := c.held(); ok {
+	if until, ok := c.heldOff(); ok {
 		s.PausedUntil = until
 	}
 	for f, err := range c.keys.unreadable() {
@@ -90,7 +90,7 @@ func (c *client) stats(now time.Time) Stats {
 		}
 	}
 	for _, shard := range c.shards {
-		n, oldest, sent := shard.pending(now)
+		n, oldest, sent := shard.pendingStats(now)
 		s.Pending, s.OldestPendingAge, s.Sent = s.Pending+n, max(s.OldestPendingAge, oldest), s.Sent+sent
 	}
 	return s
@@ -132,7 +132,7 @@ func Classes() []Class {
 	}
 }
 
-func (t *tally) count(v verdict, returned bool, now time.Time) {
+func (t *tally) countResult(v verdict, returned bool, now time.Time) {
 	switch {
 	case v.class == "":
 		t.lastSuccess.Store(now.UnixNano())
@@ -140,7 +140,7 @@ func (t *tally) count(v verdict, returned bool, now time.Time) {
 		return
 	case returned:
 		t.returned.Add(1)
-	case v.dropped():
+	case v.isDropped():
 		t.dropped.Add(1)
 	default:
 		t.failed.Add(1)

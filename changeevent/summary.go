@@ -53,7 +53,7 @@ func summarize(e *ChangeEvent, product string) string {
 		line.WriteString(" " + object)
 	}
 	line.WriteString(s.why(e))
-	return cut(mendLine(line.String()), maxSummary)
+	return truncateText(mendLine(line.String()), maxSummary)
 }
 
 // actorOf returns who did it: the system that the sentence names, the person if
@@ -64,7 +64,7 @@ func actorOf(e *ChangeEvent, s sentence, product string) string {
 	}
 	if s.byPerson {
 		if who := mendLine(e.Details[DetailActor]); who != "" {
-			return cut(who, maxName)
+			return truncateText(who, maxName)
 		}
 	}
 	return productOf(product, e.Source)
@@ -336,4 +336,4 @@ func whyBy(e *ChangeEvent) string {
 	return text
 }
 
-func quoteWhy(why string) string { return cut(mendLine(why), maxWhy) }
+func quoteWhy(why string) string { return truncateText(mendLine(why), maxWhy) }

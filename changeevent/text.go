@@ -9,16 +9,16 @@ import (
 // ellipsis marks text that was cut.
 const ellipsis = "…"
 
-// cut shortens text to at most limit characters, whichever way a sink counts
+// truncateText shortens text to at most limit characters, whichever way a sink counts
 // them: a rune outside the basic plane counts as two, as in UTF-16. What was
 // cut ends with an ellipsis, and no rune is cut in two.
-func cut(text string, limit int) string {
+func truncateText(text string, limit int) string {
 	if len(text) <= limit { // there are never more characters than bytes
 		return text
 	}
 	used, kept := 0, 0 // kept ends what fits beside an ellipsis
 	for i, r := range text {
-		used += width(r)
+		used += runeWidth(r)
 		if used > limit {
 			if limit < 1 {
 				return ""
@@ -36,7 +36,7 @@ func cut(text string, limit int) string {
 // left after it was escaped, and no escape is cut in two.
 func cutEscaped(text string, limit int, escape func(string) string) string {
 	for room := limit; ; room /= 2 {
-		if escaped := escape(cut(text, room)); room <= 1 || len(escaped) <= limit || utf16Len(escaped) <= limit {
+		if escaped := escape(truncateText(text, room)); room <= 1 || len(escaped) <= limit || utf16Len(escaped) <= limit {
 			return escaped
 		}
 	}
@@ -45,22 +45,22 @@ func cutEscaped(text string, limit int, escape func(string) string) string {
 func utf16Len(text string) int {
 	n := 0
 	for _, r := range text {
-		n += width(r)
+		n += runeWidth(r)
 	}
 	return n
 }
 
-func width(r rune) int {
+func runeWidth(r rune) int {
 	if r > 0xFFFF {
 		return 2
 	}
 	return 1
 }
 
-// mend makes text valid: no broken UTF-8, no control character but line breaks
+// sanitizeText makes text valid: no broken UTF-8, no control character but line breaks
 // and tabs, no noncharacter. JSON, headers and people all stumble over those.
-func mend(text string) string {
-	if clean(text) {
+func sanitizeText(text string) string {
+	if isClean(text) {
 		return text
 	}
 	return strings.Map(mendRune, strings.ToValidUTF8(text, string(utf8.RuneError)))
@@ -69,15 +69,15 @@ func mend(text string) string {
 // mendLine is mend for one line, with one blank between words and none at either
 // end.
 func mendLine(text string) string {
-	if clean(text) && !strings.ContainsAny(text, "\n\t") && !strings.Contains(text, "  ") {
+	if isClean(text) && !strings.ContainsAny(text, "\n\t") && !strings.Contains(text, "  ") {
 		return strings.TrimSpace(text)
 	}
-	return strings.Join(strings.Fields(mend(text)), " ")
+	return strings.Join(strings.Fields(sanitizeText(text)), " ")
 }
 
-// clean says that text is of ASCII without controls that mend would replace:
+// isClean says that text is of ASCII without controls that mend would replace:
 // nearly all of it is.
-func clean(text string) bool {
+func isClean(text string) bool {
 	for i := range len(text) {
 		if b := text[i]; b >= 0x7F || b < ' ' && b != '\n' && b != '\t' {
 			return false

@@ -60,7 +60,7 @@ func newTransport(cfg Config) (*transport, error) {
 			}
 			return u, err
 		},
-		DialContext:            t.dial,
+		DialContext:            t.dialAllowed,
 		TLSClientConfig:        &tls.Config{MinVersion: tls.VersionTLS12},
 		TLSHandshakeTimeout:    cfg.Timeout,
 		DisableCompression:     true,
@@ -73,9 +73,9 @@ func newTransport(cfg Config) (*transport, error) {
 	return t, nil
 }
 
-// trust reads the certificates that the sink's must lead to, unless it has. It
+// loadRoots reads the certificates that the sink's must lead to, unless it has. It
 // is to be called before the first request, and by one at a time.
-func (t *transport) trust() error {
+func (t *transport) loadRoots() error {
 	if t.TLSClientConfig.RootCAs != nil {
 		return nil
 	}
@@ -87,9 +87,9 @@ func (t *transport) trust() error {
 	return nil
 }
 
-// check says whether an endpoint could ever be reached, so that an address that
+// checkEndpoint says whether an endpoint could ever be reached, so that an address that
 // is refused is told when the client is made and not at each event.
-func (t *transport) check(endpoint *url.URL) error {
+func (t *transport) checkEndpoint(endpoint *url.URL) error {
 	addr, err := netip.ParseAddr(endpoint.Hostname())
 	if err != nil {
 		return nil //nolint:nilerr // it is a name, which may lead elsewhere each time
@@ -111,8 +111,8 @@ func (t *transport) guardOf(host, port string) egress.Guard {
 	return t.guard
 }
 
-// dial connects to an address that the guard lets through, or to the proxy.
-func (t *transport) dial(ctx context.Context, network, addr string) (net.Conn, error) {
+// dialAllowed connects to an address that the guard lets through, or to the proxy.
+func (t *transport) dialAllowed(ctx context.Context, network, addr string) (net.Conn, error) {
 	d := net.Dialer{Timeout: t.timeout, KeepAlive: 15 * time.Second}
 	if proxy := t.proxy.Load(); proxy == nil || *proxy != addr {
 		host, port, err := net.SplitHostPort(addr)

@@ -222,7 +222,7 @@ func TestGuard(t *testing.T) {
 		}
 	}
 	for _, addr := range []string{"10.0.0.1:80", "169.254.169.254:80", "[::ffff:10.0.0.1]:80", "[fd00::1]:80", "[fe80::1%lo]:80"} {
-		conn, err := tr.dial(t.Context(), "tcp", addr)
+		conn, err := tr.dialAllowed(t.Context(), "tcp", addr)
 		if a := failureOf(t.Context(), err); err == nil || a.class != ClassAddressDenied {
 			t.Errorf("%s: dialled %v, %v; want that it is refused before there is a packet", addr, conn, err)
 		}

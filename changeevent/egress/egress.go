@@ -109,21 +109,21 @@ func (g Guard) Control(network, address string, _ syscall.RawConn) error {
 
 // Check returns a *DeniedError for an address that is not allowed.
 func (g Guard) Check(a netip.Addr) error {
-	reason := g.refuse(a.Unmap().WithZone(""))
+	reason := g.refusalReason(a.Unmap().WithZone(""))
 	if reason == "" {
 		return nil
 	}
 	return &DeniedError{Address: a, Reason: reason}
 }
 
-// refuse is why an address is refused, or "". The address is not one of IPv4
+// refusalReason is why an address is refused, or "". The address is not one of IPv4
 // within IPv6, and has no zone.
-func (g Guard) refuse(a netip.Addr) string {
+func (g Guard) refusalReason(a netip.Addr) string {
 	if !a.IsValid() {
 		return "it is not a valid address"
 	}
 	host := netip.PrefixFrom(a, a.BitLen())
-	inner, how, within := embedded(a)
+	inner, how, within := embeddedIPv4(a)
 	secret := isMetadata(a) || within && isMetadata(inner)
 	for _, p := range g.Allow {
 		if p.Contains(a) && (!secret || p == host) {
@@ -133,26 +133,26 @@ func (g Guard) refuse(a netip.Addr) string {
 	if secret {
 		return "it is a cloud metadata address"
 	}
-	for _, s := range special() {
+	for _, s := range specialBlocks() {
 		if s.prefix.Contains(a) {
 			return fmt.Sprintf("it is in the %s range (%s)", s.what, s.prefix)
 		}
 	}
 	if within {
-		if reason := g.refuse(inner); reason != "" {
+		if reason := g.refusalReason(inner); reason != "" {
 			return fmt.Sprintf("it maps to %s by %s, and %s", inner, how, reason)
 		}
 		return ""
 	}
-	if a.Is6() && !unicast().Contains(a) {
+	if a.Is6() && !unicastPrefix().Contains(a) {
 		return "it is not a public address"
 	}
 	return ""
 }
 
-// embedded is the address of IPv4 that one of IPv6 leads to, where a gateway
+// embeddedIPv4 is the address of IPv4 that one of IPv6 leads to, where a gateway
 // translates or tunnels.
-func embedded(a netip.Addr) (inner netip.Addr, how string, ok bool) {
+func embeddedIPv4(a netip.Addr) (inner netip.Addr, how string, ok bool) {
 	if !a.Is6() {
 		return netip.Addr{}, "", false
 	}
@@ -169,4 +169,4 @@ func embedded(a netip.Addr) (inner netip.Addr, how string, ok bool) {
 
 func nat64() netip.Prefix { return netip.MustParsePrefix("64:ff9b::/96") }
 
-func unicast() netip.Prefix { return netip.MustParsePrefix("2000::/3") }
+func unicastPrefix() netip.Prefix { return netip.MustParsePrefix("2000::/3") }

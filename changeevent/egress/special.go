@@ -11,9 +11,9 @@ type block struct {
 	what   string
 }
 
-// special are the blocks that IANA keeps for special purposes and that are not
+// specialBlocks are the blocks that IANA keeps for special purposes and that are not
 // globally reachable, and those through which old tunnels lead elsewhere.
-func special() []block {
+func specialBlocks() []block {
 	of := func(what string, prefixes ...string) []block {
 		blocks := make([]block, 0, len(prefixes))
 		for _, p := range prefixes {

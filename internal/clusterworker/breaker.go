@@ -45,9 +45,9 @@ func newBreaker(probe func(context.Context) error, changed func(context.Context,
 	return &breaker{probe: probe, changed: changed, opened: make(chan struct{}, 1)}
 }
 
-// down reports whether Gardener is down. Its error is that of ctx, if that
+// isDown reports whether Gardener is down. Its error is that of ctx, if that
 // ended before it was known.
-func (b *breaker) down(ctx context.Context) (bool, error) {
+func (b *breaker) isDown(ctx context.Context) (bool, error) {
 	for {
 		b.mu.Lock()
 		if b.open {
@@ -62,7 +62,7 @@ func (b *breaker) down(ctx context.Context) (bool, error) {
 		}
 		b.mu.Unlock()
 		if mine {
-			b.inquire(ctx, q)
+			b.probeOnce(ctx, q)
 		}
 		select {
 		case <-q.done:
@@ -78,8 +78,8 @@ func (b *breaker) down(ctx context.Context) (bool, error) {
 	}
 }
 
-// inquire probes once, and opens the breaker if that fails.
-func (b *breaker) inquire(ctx context.Context, q *inquiry) {
+// probeOnce probes once, and opens the breaker if that fails.
+func (b *breaker) probeOnce(ctx context.Context, q *inquiry) {
 	q.err = b.probe(ctx)
 	q.void = q.err != nil && ctx.Err() != nil // that says nothing of Gardener
 	opens := q.err != nil && !q.void
@@ -160,12 +160,12 @@ func (b *breaker) isOpen() bool {
 	return b.open
 }
 
-// outage is since when and why the breaker is open, zero if it is not.
-func (b *breaker) outage() Outage {
+// currentOutage is since when and why the breaker is open, zero if it is not.
+func (b *breaker) currentOutage() Outage {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if !b.open {
 		return Outage{}
 	}
-	return Outage{Since: b.since, Reason: plain(b.reason.Error())}
+	return Outage{Since: b.since, Reason: sanitizeText(b.reason.Error())}
 }

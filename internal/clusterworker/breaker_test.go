@@ -70,7 +70,7 @@ func wantDown(t *testing.T, b *breaker, want bool) {
 	answers := make(chan error, 20)
 	for range cap(answers) {
 		go func() {
-			down, err := b.down(t.Context())
+			down, err := b.isDown(t.Context())
 			if err == nil && down != want {
 				err = fmt.Errorf("down: %t", down)
 			}
@@ -103,7 +103,7 @@ func TestBreaker(t *testing.T) {
 		}
 		p.set(nil)
 		time.Sleep(time.Second)
-		if b.isOpen() || !b.outage().Since.IsZero() {
+		if b.isOpen() || !b.currentOutage().Since.IsZero() {
 			t.Error("it does not close")
 		}
 		p.probes()
@@ -141,10 +141,10 @@ func TestBreakerOfOneWhoIsStopped(t *testing.T) {
 		p.set(errDown)
 		ctx, stop := context.WithCancel(t.Context())
 		stopped := make(chan error, 1)
-		go func() { _, err := b.down(ctx); stopped <- err }()
+		go func() { _, err := b.isDown(ctx); stopped <- err }()
 		synctest.Wait()
 		other := make(chan bool, 1)
-		go func() { down, _ := b.down(t.Context()); other <- down }()
+		go func() { down, _ := b.isDown(t.Context()); other <- down }()
 		synctest.Wait()
 		stop()
 		if err := <-stopped; !errors.Is(err, context.Canceled) {

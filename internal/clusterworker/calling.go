@@ -29,43 +29,43 @@ type outcome struct {
 	result Result // of fateResult
 }
 
-func written(t ticket, r Result) outcome { return outcome{ticket: t, result: r} }
-func givenBack(t ticket) outcome         { return outcome{ticket: t, fate: fateBack} }
-func forgone(t ticket) outcome           { return outcome{ticket: t, fate: fateForgone} }
+func outcomeOf(t ticket, r Result) outcome { return outcome{ticket: t, result: r} }
+func givenBack(t ticket) outcome           { return outcome{ticket: t, fate: fateBack} }
+func expiredOutcome(t ticket) outcome      { return outcome{ticket: t, fate: fateForgone} }
 
-// submit hands an outcome to whoever writes it.
-func (w *Worker) submit(o outcome) {
+// submitOutcome hands an outcome to whoever writes it.
+func (w *Worker) submitOutcome(o outcome) {
 	w.outcomes <- o
-	w.floor.known()
-	w.nudge()
+	w.floor.noteOutcome()
+	w.wakeClaimer()
 }
 
-// call tries one row.
-func (w *Worker) call(ctx context.Context, t ticket) {
-	ctx, held := w.leases.hold(ctx, t)
-	o := w.try(ctx, t)
-	o.Until = w.leases.release(held)
-	w.floor.leave(t.ClusterID)
-	w.submit(o)
+// syncRow tries one row.
+func (w *Worker) syncRow(ctx context.Context, t ticket) {
+	ctx, held := w.leases.holdLease(ctx, t)
+	o := w.trySync(ctx, t)
+	o.Until = w.leases.releaseLease(held)
+	w.floor.endCall(t.ClusterID)
+	w.submitOutcome(o)
 }
 
-// try makes what is to be sent, sends it, and says what became of it.
-func (w *Worker) try(ctx context.Context, t ticket) outcome {
-	m, err := w.manifest(ctx, t.Claim)
+// trySync makes what is to be sent, sends it, and says what became of it.
+func (w *Worker) trySync(ctx context.Context, t ticket) outcome {
+	m, err := w.buildManifest(ctx, t.Claim)
 	if err != nil {
-		return written(t, judge(t.Claim, err, false))
+		return outcomeOf(t, classifyFailure(t.Claim, err, false))
 	}
 	// The last moment: a process that was stopped for a minute would begin its
 	// call while another worker is at the row.
 	if !t.hasTime(w.cfg.Lease / leaseStart) {
-		return forgone(t)
+		return expiredOutcome(t)
 	}
 	if ctx.Err() != nil {
 		return cutOff(ctx, t)
 	}
 	r := newResult(t.Claim)
-	if err = w.send(ctx, t.Claim, m, &r); err == nil {
-		return written(t, r)
+	if err = w.sendToGardener(ctx, t.Claim, m, &r); err == nil {
+		return outcomeOf(t, r)
 	}
 	if ctx.Err() != nil {
 		return cutOff(ctx, t)
@@ -73,30 +73,30 @@ func (w *Worker) try(ctx context.Context, t ticket) outcome {
 	outage := false
 	if class := classOf(err); class == ErrorClass(shoot.ClassUnavailable) || class == ClassTimeout {
 		var stopped error
-		if outage, stopped = w.breaker.down(ctx); stopped != nil {
+		if outage, stopped = w.breaker.isDown(ctx); stopped != nil {
 			return cutOff(ctx, t)
 		}
 	} else if class == ErrorClass(shoot.ClassThrottled) {
-		w.throttle.extend(time.Now().Add(min(throttleOf(err), maxPause)))
+		w.throttle.extendUntil(time.Now().Add(min(throttleOf(err), maxPause)))
 	}
-	return written(t, judge(t.Claim, err, outage))
+	return outcomeOf(t, classifyFailure(t.Claim, err, outage))
 }
 
 // cutOff is the outcome of a call that we ended. A row whose lease could not be renewed
 // is not given back: another worker may be at it.
 func cutOff(ctx context.Context, t ticket) outcome {
 	if errors.Is(context.Cause(ctx), errLeaseOver) {
-		return forgone(t)
+		return expiredOutcome(t)
 	}
 	return givenBack(t)
 }
 
-// manifest is what is to be sent, if not the deletion.
-func (w *Worker) manifest(ctx context.Context, c Claim) (m shoot.Manifest, err error) {
+// buildManifest is what is to be sent, if not the deletion.
+func (w *Worker) buildManifest(ctx context.Context, c Claim) (m shoot.Manifest, err error) {
 	if c.Deleting {
 		return m, nil
 	}
-	err = w.guard(ctx, "build Shoot", c.ClusterID, func() error {
+	err = w.recoverPanic(ctx, "build Shoot", c.ClusterID, func() error {
 		made, err := w.maker.Make(c)
 		if err != nil {
 			return &rowError{class: ClassBadSpec, err: err}
@@ -107,8 +107,8 @@ func (w *Worker) manifest(ctx context.Context, c Claim) (m shoot.Manifest, err e
 	return m, err
 }
 
-// send asks Gardener for what the claim is about, and notes in r what it did.
-func (w *Worker) send(ctx context.Context, c Claim, m shoot.Manifest, r *Result) error {
+// sendToGardener asks Gardener for what the claim is about, and notes in r what it did.
+func (w *Worker) sendToGardener(ctx context.Context, c Claim, m shoot.Manifest, r *Result) error {
 	callCtx, cancel := context.WithTimeoutCause(ctx, w.cfg.callBound(), errCallTimeout)
 	defer cancel()
 	v, what, ask := verbApply, "apply Shoot", func() (err error) {
@@ -124,7 +124,7 @@ func (w *Worker) send(ctx context.Context, c Claim, m shoot.Manifest, r *Result)
 		}
 	}
 	begin := time.Now()
-	err := w.guard(ctx, what, c.ClusterID, ask)
+	err := w.recoverPanic(ctx, what, c.ClusterID, ask)
 	result := resultOK
 	switch {
 	case err != nil && ctx.Err() != nil:
@@ -132,12 +132,12 @@ func (w *Worker) send(ctx context.Context, c Claim, m shoot.Manifest, r *Result)
 	case err != nil:
 		result = string(classOf(err))
 	}
-	w.metrics.called(v, result, time.Since(begin))
+	w.metrics.observeCall(v, result, time.Since(begin))
 	return err
 }
 
-// guard makes a panic in do an error of the cluster's.
-func (w *Worker) guard(ctx context.Context, what, clusterID string, do func() error) (err error) {
+// recoverPanic makes a panic in do an error of the cluster's.
+func (w *Worker) recoverPanic(ctx context.Context, what, clusterID string, do func() error) (err error) {
 	defer func() {
 		if value := recover(); value != nil {
 			w.metrics.panics.Inc()
@@ -148,13 +148,13 @@ func (w *Worker) guard(ctx context.Context, what, clusterID string, do func() er
 	return do()
 }
 
-// probe gives an error if Gardener does not answer within the time that a request of
+// probeGardener gives an error if Gardener does not answer within the time that a request of
 // a call may take.
-func (w *Worker) probe(ctx context.Context) error {
+func (w *Worker) probeGardener(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, w.cfg.CallTimeout, errCallTimeout)
 	defer cancel()
-	err := w.guard(ctx, "probe Gardener", "", func() error { return w.garden.Probe(ctx) })
-	if answers(err) {
+	err := w.recoverPanic(ctx, "probe Gardener", "", func() error { return w.garden.Probe(ctx) })
+	if gardenerAnswers(err) {
 		return nil
 	}
 	return err
@@ -166,11 +166,11 @@ func (w *Worker) breakerChanged(ctx context.Context, reason error, after time.Du
 		w.metrics.outages.Inc()
 		w.metrics.breaker.Set(1)
 		w.log.ErrorContext(ctx, "gardener unavailable, sync paused", "err", reason)
-		w.outages.wake()
+		w.outages.requestReport()
 		return
 	}
 	w.metrics.breaker.Set(0)
 	w.log.InfoContext(ctx, "gardener available again, sync resumed", "after", after.Round(time.Millisecond))
-	w.outages.wake()
-	w.nudge()
+	w.outages.requestReport()
+	w.wakeClaimer()
 }

@@ -166,10 +166,10 @@ func goWrong(t *testing.T, seed uint64) {
 		if s := r.worker.Stats(); s.InFlight != 0 || s.Unwritten != 0 {
 			t.Errorf("not at rest: %+v", s)
 		}
-		if err := errors.Join(r.worker.Live(), r.worker.claims.err()); err != nil {
+		if err := errors.Join(r.worker.Live(), r.worker.claims.checkHealth()); err != nil {
 			t.Error(err)
 		}
 		r.stop()
 	}
-	garden.wantSound(t, 3*newFloor(8).most())
+	garden.wantSound(t, 3*newFloor(8).maxCalls())
 }

@@ -49,21 +49,21 @@ func newClaimer(w *Worker) *claimer {
 	return c
 }
 
-// run claims until ctx ends. Calls run under calls; hard bounds what the
+// runClaims claims until ctx ends. Calls run under calls; hard bounds what the
 // database is asked, so that a claim which is under way at the end is not
 // lost for the time of its lease.
-func (c *claimer) run(ctx, calls, hard context.Context) {
-	defer c.claimPulse.rest()
+func (c *claimer) runClaims(ctx, calls, hard context.Context) {
+	defer c.claimPulse.noteIdle()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for ctx.Err() == nil {
-		c.claimPulse.beat()
+		c.claimPulse.noteProgress()
 		select {
 		case _, open := <-c.wakes:
-			c.heard(open)
+			c.noteNotification(open)
 		default:
 		}
-		wait := c.step(ctx, calls, hard)
+		wait := c.claimIfDue(ctx, calls, hard)
 		if wait <= 0 {
 			continue
 		}
@@ -71,57 +71,57 @@ func (c *claimer) run(ctx, calls, hard context.Context) {
 		select {
 		case <-ctx.Done():
 		case _, open := <-c.wakes:
-			c.heard(open)
+			c.noteNotification(open)
 		case <-c.nudges:
 		case <-timer.C:
 		}
 	}
 }
 
-// heard notes a notification.
-func (c *claimer) heard(open bool) {
+// noteNotification notes a notification.
+func (c *claimer) noteNotification(open bool) {
 	if !open {
 		c.wakes = nil
 		return
 	}
 	now := time.Now()
-	c.schedule.wake(now)
-	c.woken.set(now)
+	c.schedule.noteNotification(now)
+	c.woken.setTime(now)
 }
 
-// step claims if it is time, and gives how long to wait for that otherwise.
-func (c *claimer) step(ctx, calls, hard context.Context) time.Duration {
+// claimIfDue claims if it is time, and gives how long to wait for that otherwise.
+func (c *claimer) claimIfDue(ctx, calls, hard context.Context) time.Duration {
 	now := time.Now()
 	listening := c.listening()
 	if !listening {
 		c.schedule.pollBy(now.Add(c.blindInterval()))
 	}
-	room, freed, more := c.floor.room()
+	room, freed, more := c.floor.freeRoom()
 	if room.Slots == 0 || c.breaker.isOpen() {
-		c.claims.expect(c.cfg.PollInterval) // none is owed
+		c.claims.expectWithin(c.cfg.PollInterval) // none is owed
 		if !more.IsZero() {
 			return min(tick, max(time.Millisecond, more.Sub(now)))
 		}
 		return tick // what ends that wakes us
 	}
-	if throttled := c.throttle.get().Sub(now); throttled > 0 {
-		c.claims.expect(c.cfg.PollInterval)
+	if throttled := c.throttle.notBefore().Sub(now); throttled > 0 {
+		c.claims.expectWithin(c.cfg.PollInterval)
 		return throttled
 	}
 	c.awaitLeases(hard, now)
-	at, why := c.schedule.next(room, freed)
+	at, why := c.schedule.nextClaim(room, freed)
 	if c.hold.After(at) {
 		at = c.hold
 	}
 	if at.After(now) {
 		return at.Sub(now)
 	}
-	tickets, err := c.claim(hard, room)
+	tickets, err := c.claimBatch(hard, room)
 	if err != nil {
 		c.hold = time.Now().Add(dbRetry().Delay(c.failed))
 		c.failed++
 		// It may have been carried out, and only its answer is lost.
-		c.alarms.set(time.Now().Add(c.cfg.Lease))
+		c.alarms.setAlarm(time.Now().Add(c.cfg.Lease))
 		return time.Until(c.hold)
 	}
 	c.failed = 0
@@ -129,15 +129,15 @@ func (c *claimer) step(ctx, calls, hard context.Context) time.Duration {
 	if !listening { // asked before the claim: what came before that is in it
 		interval = c.blindInterval()
 	}
-	c.schedule.claimed(now, fills(tickets, room), interval)
-	c.claims.expect(interval)
-	c.metrics.claimed(why, len(tickets))
-	c.dispatch(ctx, calls, hard, tickets)
+	c.schedule.noteClaim(now, filledCauses(tickets, room), interval)
+	c.claims.expectWithin(interval)
+	c.metrics.countClaim(why, len(tickets))
+	c.dispatchRows(ctx, calls, hard, tickets)
 	return 0
 }
 
-// fills says of which rows a claim got all that it asked for.
-func fills(tickets []ticket, room Room) filled {
+// filledCauses says of which rows a claim got all that it asked for.
+func filledCauses(tickets []ticket, room Room) filled {
 	n := 0
 	for _, t := range tickets {
 		if t.LastClass == ClassTimeout {
@@ -157,24 +157,24 @@ func (c *claimer) awaitLeases(hard context.Context, now time.Time) {
 	ctx, cancel := context.WithTimeoutCause(hard, storeTimeout, errStoreTimeout)
 	defer cancel()
 	in, ok, err := c.store.NextLease(ctx, c.owner)
-	c.db.note(hard, toFindLease, err)
+	c.db.noteRequest(hard, toFindLease, err)
 	if err != nil || !ok {
 		return
 	}
 	ends := now.Add(in)
-	c.alarms.set(ends)
+	c.alarms.setAlarm(ends)
 	if again := ends.Add(grain); again.Before(c.leases) {
 		c.leases = again // the one after it
 	}
 }
 
-// claim takes up to room rows.
-func (c *claimer) claim(hard context.Context, room Room) ([]ticket, error) {
+// claimBatch takes up to room rows.
+func (c *claimer) claimBatch(hard context.Context, room Room) ([]ticket, error) {
 	began := time.Now()
-	c.claims.begin()
+	c.claims.noteClaimStart()
 	rows, err := c.claimRows(hard, room)
-	c.claims.end(err)
-	c.db.note(hard, toClaim, err)
+	c.claims.noteClaimEnd(err)
+	c.db.noteRequest(hard, toClaim, err)
 	if err != nil {
 		return nil, err
 	}
@@ -182,7 +182,7 @@ func (c *claimer) claim(hard context.Context, room Room) ([]ticket, error) {
 	for i, row := range rows {
 		tickets[i] = ticket{Claim: row, claimed: began}
 	}
-	c.floor.admit(len(tickets))
+	c.floor.admitClaims(len(tickets))
 	c.counts.claimed.Add(uint64(len(tickets)))
 	return tickets, nil
 }
@@ -213,17 +213,17 @@ func (w *Worker) blindInterval() time.Duration {
 	return d*8/10 + rand.N(d*4/10+1) //nolint:gosec // when a poll is made is no secret
 }
 
-// dispatch has rows called for: first those that have a name.
-func (c *claimer) dispatch(ctx, calls, hard context.Context, tickets []ticket) {
+// dispatchRows has rows called for: first those that have a name.
+func (c *claimer) dispatchRows(ctx, calls, hard context.Context, tickets []ticket) {
 	var nameless []ticket
 	for _, t := range tickets {
 		switch {
 		case ctx.Err() != nil:
-			c.submit(givenBack(t))
+			c.submitOutcome(givenBack(t))
 		case t.ShootName == "":
 			nameless = append(nameless, t)
 		default:
-			c.begin(calls, t)
+			c.startCall(calls, t)
 		}
 	}
 	for n := 0; len(nameless) > 0; n++ {
@@ -231,11 +231,11 @@ func (c *claimer) dispatch(ctx, calls, hard context.Context, tickets []ticket) {
 	}
 }
 
-// begin has one row called for.
-func (w *Worker) begin(calls context.Context, t ticket) {
-	if !w.floor.enter(t) {
-		w.submit(forgone(t))
+// startCall has one row called for.
+func (w *Worker) startCall(calls context.Context, t ticket) {
+	if !w.floor.beginCall(t) {
+		w.submitOutcome(expiredOutcome(t))
 		return
 	}
-	go w.call(calls, t)
+	go w.syncRow(calls, t)
 }

@@ -28,33 +28,33 @@ type writer struct {
 	timer   *time.Timer
 }
 
-// complete writes outcomes until all are written and there will be no more, or
+// writeOutcomes writes outcomes until all are written and there will be no more, or
 // ctx ends.
-func (w *Worker) complete(ctx context.Context) {
+func (w *Worker) writeOutcomes(ctx context.Context) {
 	c := &writer{Worker: w, batch: maxBatch, timer: time.NewTimer(0)}
 	defer c.timer.Stop()
-	defer c.writePulse.rest()
-	for c.await(ctx) {
-		c.writePulse.beat()
-		c.collect(ctx)
-		if c.write(ctx) != nil {
+	defer c.writePulse.noteIdle()
+	for c.awaitOutcome(ctx) {
+		c.writePulse.noteProgress()
+		c.collectMore(ctx)
+		if c.writeBatch(ctx) != nil {
 			_ = backoff.Sleep(ctx, dbRetry().Delay(c.failed))
 			c.failed++
 		}
 	}
-	c.release(ctx)
+	c.releaseUnfinished(ctx)
 	if n := len(c.pending); n > 0 {
 		c.log.WarnContext(ctx, "results not written before shutdown, clusters will be retried", "results", n)
 	}
 }
 
-// await waits until there is something to write, and reports whether there is.
-func (c *writer) await(ctx context.Context) bool {
+// awaitOutcome waits until there is something to write, and reports whether there is.
+func (c *writer) awaitOutcome(ctx context.Context) bool {
 	for len(c.pending) == 0 {
-		c.writePulse.rest()
+		c.writePulse.noteIdle()
 		select {
 		case o := <-c.outcomes:
-			c.take(ctx, o)
+			c.sortOutcome(ctx, o)
 		case <-c.ended:
 			// All that will ever come is there.
 			if c.takeAll(ctx); len(c.pending) == 0 {
@@ -67,8 +67,8 @@ func (c *writer) await(ctx context.Context) bool {
 	return ctx.Err() == nil
 }
 
-// take sorts an outcome.
-func (c *writer) take(ctx context.Context, o outcome) {
+// sortOutcome sorts an outcome.
+func (c *writer) sortOutcome(ctx context.Context, o outcome) {
 	switch o.fate {
 	case fateResult:
 		c.pending = append(c.pending, o)
@@ -79,8 +79,8 @@ func (c *writer) take(ctx context.Context, o outcome) {
 		c.metrics.forgone.Inc()
 		c.log.DebugContext(ctx, "claim abandoned", "cluster_id", o.ClusterID)
 		c.lookAgain(o)
-		c.floor.settle(1)
-		c.nudge()
+		c.floor.settleClaims(1)
+		c.wakeClaimer()
 	}
 }
 
@@ -89,38 +89,38 @@ func (c *writer) takeAll(ctx context.Context) {
 	for len(c.pending) < maxBatch {
 		select {
 		case o := <-c.outcomes:
-			c.take(ctx, o)
+			c.sortOutcome(ctx, o)
 		default:
 			return
 		}
 	}
 }
 
-// collect waits a little for more results, if more are to be expected.
-func (c *writer) collect(ctx context.Context) {
+// collectMore waits a little for more results, if more are to be expected.
+func (c *writer) collectMore(ctx context.Context) {
 	c.takeAll(ctx)
 	c.timer.Reset(c.cfg.CompleteDelay)
 	for len(c.pending) < maxBatch {
-		if running, _, _ := c.floor.busy(); running == 0 {
+		if running, _, _ := c.floor.currentLoad(); running == 0 {
 			c.takeAll(ctx)
 			return
 		}
 		select {
 		case o := <-c.outcomes:
-			c.take(ctx, o)
+			c.sortOutcome(ctx, o)
 		case <-c.timer.C:
 			return
 		}
 	}
 }
 
-// write writes one batch.
-func (c *writer) write(ctx context.Context) error {
-	results := c.next()
+// writeBatch writes one batch.
+func (c *writer) writeBatch(ctx context.Context) error {
+	results := c.nextBatch()
 	n := len(results)
 	now := c.pending[:n]
 	lost, err := c.completeOnce(ctx, results)
-	c.db.note(ctx, toComplete, err)
+	c.db.noteRequest(ctx, toComplete, err)
 	if err != nil {
 		c.batch = max(1, n/2)
 		c.putOff(ctx, n)
@@ -134,20 +134,20 @@ func (c *writer) write(ctx context.Context) error {
 	}
 	for _, o := range now {
 		if gone[o.ClusterID] {
-			c.lost(ctx, o)
+			c.noteLost(ctx, o)
 		} else {
-			c.done(ctx, o)
+			c.noteWritten(ctx, o)
 		}
 	}
-	c.floor.settle(n)
+	c.floor.settleClaims(n)
 	c.pending = slices.Delete(c.pending, 0, n)
-	c.nudge()
+	c.wakeClaimer()
 	return nil
 }
 
-// next are the results of the next batch, of each cluster at most one: a claim
+// nextBatch are the results of the next batch, of each cluster at most one: a claim
 // that was lost to a later one of ours is told from that by the cluster.
-func (c *writer) next() []Result {
+func (c *writer) nextBatch() []Result {
 	most := min(c.batch, len(c.pending))
 	results := make([]Result, 0, most)
 	clusters := make(map[string]struct{}, most)
@@ -182,14 +182,14 @@ func (c *writer) putOff(ctx context.Context, n int) {
 			c.pending = append(c.pending, o)
 			continue
 		}
-		c.lost(ctx, o)
-		c.floor.settle(1)
-		c.nudge()
+		c.noteLost(ctx, o)
+		c.floor.settleClaims(1)
+		c.wakeClaimer()
 	}
 }
 
-// lost counts a result about which nothing was written.
-func (c *writer) lost(ctx context.Context, o outcome) {
+// noteLost counts a result about which nothing was written.
+func (c *writer) noteLost(ctx context.Context, o outcome) {
 	c.counts.lost.Add(1)
 	c.metrics.fenced.Inc()
 	c.log.WarnContext(ctx, "claim lost, result discarded", "cluster_id", o.ClusterID, "token", o.Token)
@@ -197,23 +197,23 @@ func (c *writer) lost(ctx context.Context, o outcome) {
 }
 
 // lookAgain has the row claimed when its lease has ended, unless somebody did.
-func (c *writer) lookAgain(o outcome) { c.alarms.set(o.Until.Add(time.Second)) }
+func (c *writer) lookAgain(o outcome) { c.alarms.setAlarm(o.Until.Add(time.Second)) }
 
-// done tells of a result that was written.
-func (c *writer) done(ctx context.Context, o outcome) {
+// noteWritten tells of a result that was written.
+func (c *writer) noteWritten(ctx context.Context, o outcome) {
 	now := time.Now()
 	c.metrics.completed(o.ticket, o.result)
 	switch {
 	case o.result.Err != nil:
 		c.counts.failed.Add(1)
-		c.alarms.set(now.Add(o.result.Delay))
+		c.alarms.setAlarm(now.Add(o.result.Delay))
 		c.logFailure(ctx, o)
 	default:
 		c.counts.synced.Add(1)
 		c.log.DebugContext(ctx, "cluster synced", "cluster_id", o.ClusterID, "shoot", o.ShootName, "generation", o.Generation, "deleting", o.Deleting)
 	}
-	if c.woken.unheard(o.claimed, now) {
-		c.alarms.set(now)
+	if c.woken.missedNotification(o.claimed, now) {
+		c.alarms.setAlarm(now)
 	}
 	if o.result.Change != nil {
 		c.recorder.Record(ctx, *o.result.Change)
@@ -223,7 +223,7 @@ func (c *writer) done(ctx context.Context, o outcome) {
 // logFailure logs the first failure of a row and the one that makes it stuck,
 // and the others only for who looks closely.
 func (c *writer) logFailure(ctx context.Context, o outcome) {
-	r, n := o.result, failures(o.Claim)
+	r, n := o.result, failureCount(o.Claim)
 	level, log := slog.LevelDebug, c.log
 	if r.Spend && (n == 1 || n == v1.StuckAttempts) {
 		if omitted, ok := c.sampler.Allow(string(r.Class)); ok {
@@ -237,8 +237,8 @@ func (c *writer) logFailure(ctx context.Context, o outcome) {
 		"err", r.Err, "failures", n, "counts", r.Spend, "retry_in", r.Delay.Round(time.Second))
 }
 
-// release gives back what was not finished, until it is taken or ctx ends.
-func (c *writer) release(ctx context.Context) {
+// releaseUnfinished gives back what was not finished, until it is taken or ctx ends.
+func (c *writer) releaseUnfinished(ctx context.Context) {
 	if len(c.back) == 0 {
 		return
 	}
@@ -247,11 +247,11 @@ func (c *writer) release(ctx context.Context) {
 		claims[i] = o.Claim
 	}
 	for failed := 0; ctx.Err() == nil; failed++ {
-		c.writePulse.beat()
+		c.writePulse.noteProgress()
 		err := c.releaseOnce(ctx, claims)
-		c.db.note(ctx, toRelease, err)
+		c.db.noteRequest(ctx, toRelease, err)
 		if err == nil {
-			c.floor.settle(len(claims))
+			c.floor.settleClaims(len(claims))
 			c.counts.released.Add(uint64(len(claims)))
 			return
 		}

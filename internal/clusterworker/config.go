@@ -74,5 +74,5 @@ const requestsPerCall = 4
 // callBound is the bound of a whole call, all of its requests together.
 func (c Config) callBound() time.Duration { return requestsPerCall * c.CallTimeout }
 
-// reserve is the part of the time to stop that is left for writing.
-func (c Config) reserve() time.Duration { return min(5*time.Second, c.StopTimeout/4) }
+// writeReserve is the part of the time to stop that is left for writing.
+func (c Config) writeReserve() time.Duration { return min(5*time.Second, c.StopTimeout/4) }

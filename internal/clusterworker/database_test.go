@@ -170,23 +170,23 @@ func TestDatabaseWorksAgain(t *testing.T) {
 		want := func(reason string, outages, ends int, failing ...string) {
 			t.Helper()
 			n := strings.Count(log.String(), "available again")
-			if diff := cmp.Diff(failing, d.kinds()); began != outages || n != ends || diff != "" {
+			if diff := cmp.Diff(failing, d.failingKinds()); began != outages || n != ends || diff != "" {
 				t.Errorf("%s: %d outages, %d ends: %s", reason, began, n, diff)
 			}
 		}
-		d.note(t.Context(), toClaim, nil)
+		d.noteRequest(t.Context(), toClaim, nil)
 		want("nothing is wrong", 0, 0)
-		d.note(t.Context(), toClaim, errDown)
-		d.note(t.Context(), toName, errDown)
-		d.note(t.Context(), toClaim, errDown)
+		d.noteRequest(t.Context(), toClaim, errDown)
+		d.noteRequest(t.Context(), toName, errDown)
+		d.noteRequest(t.Context(), toClaim, errDown)
 		want("one outage for all", 1, 0, "claim", "name")
-		d.note(t.Context(), toClaim, nil)
+		d.noteRequest(t.Context(), toClaim, nil)
 		want("something still fails", 1, 0, "name")
 		time.Sleep(notNeeded + time.Second)
-		d.note(t.Context(), toClaim, nil)
+		d.noteRequest(t.Context(), toClaim, nil)
 		want("nothing has been named for long", 1, 1)
-		d.note(t.Context(), toName, errDown)
-		d.note(t.Context(), toName, nil)
+		d.noteRequest(t.Context(), toName, errDown)
+		d.noteRequest(t.Context(), toName, nil)
 		want("another outage", 2, 2)
 	})
 }

@@ -192,7 +192,7 @@ func TestThrottlingWithinReason(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			r := judge(Claim{}, &shoot.Error{Class: shoot.ClassThrottled, RetryAfter: tc.asked, Err: errDown}, false)
+			r := classifyFailure(Claim{}, &shoot.Error{Class: shoot.ClassThrottled, RetryAfter: tc.asked, Err: errDown}, false)
 			if r.Delay != tc.want || r.Spend {
 				t.Errorf("%s: %s, counts: %t", tc.reason, r.Delay, r.Spend)
 			}

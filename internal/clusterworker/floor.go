@@ -32,10 +32,10 @@ const (
 	timedOutShare = 4
 )
 
-// A floor is where calls run: so many at a time, and one of each cluster. It
+// A callLimiter is where calls run: so many at a time, and one of each cluster. It
 // also counts the claims about which nothing is written yet, which bounds how
 // far calls can get ahead of a slow database.
-type floor struct {
+type callLimiter struct {
 	slots, hanging, timedOut, limit int
 
 	mu        sync.Mutex
@@ -51,20 +51,20 @@ type running struct {
 	timedOut bool // the row's last try timed out
 }
 
-func newFloor(slots int) *floor {
+func newFloor(slots int) *callLimiter {
 	hanging := hangingPerSlot * slots
-	return &floor{
+	return &callLimiter{
 		slots: slots, hanging: hanging, timedOut: max(1, slots/timedOutShare), limit: slots + hanging + 2*maxBatch,
 		running: map[string]running{},
 	}
 }
 
-// room is how many rows may be claimed, since when there is any, and when there may
+// freeRoom is how many rows may be claimed, since when there is any, and when there may
 // be more without a call that ends, zero if that is not to be expected.
-func (f *floor) room() (r Room, freed, more time.Time) {
+func (f *callLimiter) freeRoom() (r Room, freed, more time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	free, more := f.free(time.Now())
+	free, more := f.freeSlots(time.Now())
 	r.Slots = max(0, min(free, f.limit-f.unsettled))
 	r.TimedOut = f.timedOut
 	for _, c := range f.running {
@@ -76,9 +76,9 @@ func (f *floor) room() (r Room, freed, more time.Time) {
 	return r, f.freed, more
 }
 
-// free is how many slots no call holds, and when the next call frees its slot by
+// freeSlots is how many slots no call holds, and when the next call frees its slot by
 // hanging.
-func (f *floor) free(now time.Time) (free int, more time.Time) {
+func (f *callLimiter) freeSlots(now time.Time) (free int, more time.Time) {
 	holding := 0
 	for _, c := range f.running {
 		hangs := c.began.Add(hangsAfter)
@@ -97,8 +97,8 @@ func (f *floor) free(now time.Time) (free int, more time.Time) {
 	return f.slots - holding - max(0, over), more
 }
 
-// admit counts claims in.
-func (f *floor) admit(n int) {
+// admitClaims counts claims in.
+func (f *callLimiter) admitClaims(n int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.unsettled += n
@@ -106,27 +106,27 @@ func (f *floor) admit(n int) {
 	f.freed = time.Time{}
 }
 
-// enter begins a call. There is none for a cluster whose last one has not ended, which can
+// beginCall begins a call. There is none for a cluster whose last one has not ended, which can
 // outlast its lease if it heeds no deadline.
-func (f *floor) enter(t ticket) bool {
+func (f *callLimiter) beginCall(t ticket) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	now := time.Now()
 	if _, ok := f.running[t.ClusterID]; ok {
 		return false
 	}
-	if free, _ := f.free(now); free <= 0 {
+	if free, _ := f.freeSlots(now); free <= 0 {
 		return false
 	}
 	f.running[t.ClusterID] = running{began: now, timedOut: t.LastClass == ClassTimeout}
 	return true
 }
 
-// most is how many calls there can be at a time.
-func (f *floor) most() int { return f.slots + f.hanging }
+// maxCalls is how many calls there can be at a time.
+func (f *callLimiter) maxCalls() int { return f.slots + f.hanging }
 
-// leave ends a call.
-func (f *floor) leave(clusterID string) {
+// endCall ends a call.
+func (f *callLimiter) endCall(clusterID string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	delete(f.running, clusterID)
@@ -135,23 +135,23 @@ func (f *floor) leave(clusterID string) {
 	}
 }
 
-// known notes that the outcome of a claim is on its way to be written.
-func (f *floor) known() {
+// noteOutcome notes that the outcome of a claim is on its way to be written.
+func (f *callLimiter) noteOutcome() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.under--
 }
 
-// settle counts claims out.
-func (f *floor) settle(n int) {
+// settleClaims counts claims out.
+func (f *callLimiter) settleClaims(n int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.unsettled -= n
 }
 
-// busy is how many calls run, how many claims have no outcome yet, and how many
+// currentLoad is how many calls run, how many claims have no outcome yet, and how many
 // are not settled.
-func (f *floor) busy() (running, under, unsettled int) {
+func (f *callLimiter) currentLoad() (running, under, unsettled int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return len(f.running), f.under, f.unsettled

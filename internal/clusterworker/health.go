@@ -16,9 +16,9 @@ import (
 // ready.
 var errNotClaimed = errors.New("no response from database yet")
 
-// A pulse says whether a loop makes progress. The zero value is one that does
+// A heartbeat says whether a loop makes progress. The zero value is one that does
 // not run, and lives.
-type pulse struct {
+type heartbeat struct {
 	// next is when progress is due at the latest, nil while nothing runs.
 	next atomic.Pointer[time.Time]
 }
@@ -27,16 +27,16 @@ type pulse struct {
 // timeout within it.
 const allowance = time.Minute
 
-// beat notes progress.
-func (p *pulse) beat() {
+// noteProgress notes progress.
+func (p *heartbeat) noteProgress() {
 	next := time.Now().Add(allowance)
 	p.next.Store(&next)
 }
 
-// rest notes that there is nothing to do.
-func (p *pulse) rest() { p.next.Store(nil) }
+// noteIdle notes that there is nothing to do.
+func (p *heartbeat) noteIdle() { p.next.Store(nil) }
 
-func (p *pulse) err() error {
+func (p *heartbeat) checkProgress() error {
 	next := p.next.Load()
 	if next == nil || time.Now().Before(*next) {
 		return nil
@@ -48,10 +48,10 @@ func (p *pulse) err() error {
 // is down is no reason to restart them.
 func (w *Worker) Live() error {
 	var errs []error
-	if err := w.claimPulse.err(); err != nil {
+	if err := w.claimPulse.checkProgress(); err != nil {
 		errs = append(errs, fmt.Errorf("claim clusters: %w", err))
 	}
-	if err := w.writePulse.err(); err != nil {
+	if err := w.writePulse.checkProgress(); err != nil {
 		errs = append(errs, fmt.Errorf("write results: %w", err))
 	}
 	return errors.Join(errs...)
@@ -67,7 +67,7 @@ func (w *Worker) Ready() error {
 			errs = append(errs, fmt.Errorf("listen for notifications: %w", err))
 		}
 	}
-	if err := w.claims.err(); err != nil {
+	if err := w.claims.checkHealth(); err != nil {
 		errs = append(errs, fmt.Errorf("claim clusters: %w", err))
 	}
 	return errors.Join(errs...)
@@ -76,7 +76,7 @@ func (w *Worker) Ready() error {
 // Warning says what does not make the worker unready and holds clusters up, empty if
 // nothing does.
 func (w *Worker) Warning() string {
-	o := w.breaker.outage()
+	o := w.breaker.currentOutage()
 	if o.Since.IsZero() {
 		return ""
 	}
@@ -95,15 +95,15 @@ type claimHealth struct {
 	overdue time.Time // when the next one should have begun at the latest, and some
 }
 
-// begin notes a claim that begins.
-func (h *claimHealth) begin() {
+// noteClaimStart notes a claim that begins.
+func (h *claimHealth) noteClaimStart() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.since = time.Now()
 }
 
-// end notes how it ended.
-func (h *claimHealth) end(err error) {
+// noteClaimEnd notes how it ended.
+func (h *claimHealth) noteClaimEnd(err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.since, h.last = time.Time{}, err
@@ -112,14 +112,14 @@ func (h *claimHealth) end(err error) {
 	}
 }
 
-// expect notes when the next one is due at the latest, by what is known now.
-func (h *claimHealth) expect(within time.Duration) {
+// expectWithin notes when the next one is due at the latest, by what is known now.
+func (h *claimHealth) expectWithin(within time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.overdue = time.Now().Add(within + allowance)
 }
 
-func (h *claimHealth) err() error {
+func (h *claimHealth) checkHealth() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	now := time.Now()
@@ -158,8 +158,8 @@ type dbWatch struct {
 // needed any more.
 const notNeeded = 5 * time.Minute
 
-// note notes how a request went. Its kinds are a closed set.
-func (d *dbWatch) note(ctx context.Context, kind request, err error) {
+// noteRequest notes how a request went. Its kinds are a closed set.
+func (d *dbWatch) noteRequest(ctx context.Context, kind request, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	now := time.Now()
@@ -182,8 +182,8 @@ func (d *dbWatch) note(ctx context.Context, kind request, err error) {
 	}
 }
 
-// kinds are the requests that fail.
-func (d *dbWatch) kinds() []string {
+// failingKinds are the requests that fail.
+func (d *dbWatch) failingKinds() []string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	var list []string
@@ -217,12 +217,12 @@ type Stats struct {
 
 // Stats says what the worker is at.
 func (w *Worker) Stats() Stats {
-	running, _, unsettled := w.floor.busy()
+	running, _, unsettled := w.floor.currentLoad()
 	return Stats{
 		Slots: w.cfg.Slots, InFlight: running, Unwritten: unsettled,
 		Claimed: w.counts.claimed.Load(), Synced: w.counts.synced.Load(), Failed: w.counts.failed.Load(),
 		Lost: w.counts.lost.Load(), Forgone: w.counts.forgone.Load(), Released: w.counts.released.Load(),
-		LastClaim: w.claims.lastGood(), OutageSince: w.breaker.outage().Since, DatabaseFails: w.db.kinds(),
+		LastClaim: w.claims.lastGood(), OutageSince: w.breaker.currentOutage().Since, DatabaseFails: w.db.failingKinds(),
 	}
 }
 

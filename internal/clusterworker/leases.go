@@ -35,9 +35,9 @@ type heldLease struct {
 	timer  *time.Timer // calls cancel
 }
 
-// hold keeps the lease of a row until release. The context ends before a lease that
+// holdLease keeps the lease of a row until release. The context ends before a lease that
 // could not be renewed does.
-func (k *leaseKeeper) hold(ctx context.Context, t ticket) (context.Context, *heldLease) {
+func (k *leaseKeeper) holdLease(ctx context.Context, t ticket) (context.Context, *heldLease) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	cfg := k.worker.cfg
 	// A call may be followed by a probe.
@@ -54,8 +54,8 @@ func (k *leaseKeeper) untilCut(h *heldLease) time.Duration {
 	return time.Until(h.claim.Until) - k.worker.cfg.Lease/leaseMargin
 }
 
-// release ends the keeping of a lease, and gives when the lease ends.
-func (k *leaseKeeper) release(h *heldLease) time.Time {
+// releaseLease ends the keeping of a lease, and gives when the lease ends.
+func (k *leaseKeeper) releaseLease(h *heldLease) time.Time {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	delete(k.held, h.claim.ClusterID)
@@ -64,8 +64,8 @@ func (k *leaseKeeper) release(h *heldLease) time.Time {
 	return h.claim.Until
 }
 
-// run renews leases until there are no more calls or ctx ends.
-func (k *leaseKeeper) run(ctx context.Context) {
+// renewUntilDone renews leases until there are no more calls or ctx ends.
+func (k *leaseKeeper) renewUntilDone(ctx context.Context) {
 	ticker := time.NewTicker(max(time.Millisecond, k.worker.cfg.Lease/leaseChecks))
 	defer ticker.Stop()
 	for {
@@ -75,14 +75,14 @@ func (k *leaseKeeper) run(ctx context.Context) {
 		case <-k.worker.ended:
 			return
 		case <-ticker.C:
-			k.renew(ctx)
+			k.renewLeases(ctx)
 		}
 	}
 }
 
-// renew renews the leases of which a quarter is over. One that fails is tried again
+// renewLeases renews the leases of which a quarter is over. One that fails is tried again
 // at the next check.
-func (k *leaseKeeper) renew(ctx context.Context) {
+func (k *leaseKeeper) renewLeases(ctx context.Context) {
 	w := k.worker
 	began := time.Now()
 	claims := k.dueForRenewal(began)
@@ -92,7 +92,7 @@ func (k *leaseKeeper) renew(ctx context.Context) {
 	ctx, cancel := context.WithTimeoutCause(ctx, min(storeTimeout, w.cfg.Lease/4), errStoreTimeout)
 	defer cancel()
 	renewed, err := w.store.Renew(ctx, claims, w.cfg.Lease)
-	w.db.note(ctx, toRenew, err)
+	w.db.noteRequest(ctx, toRenew, err)
 	if err != nil {
 		return
 	}

@@ -60,32 +60,32 @@ func newMetrics(reg prometheus.Registerer, w *Worker) (*metrics, error) {
 	m := &metrics{
 		rowsPerClaim: r.histogram("rows_per_claim", "Number of clusters that the cluster-worker claimed in one database query.", prometheus.ExponentialBuckets(1, 2, 11)),
 		attempts:     r.histogram("sync_consecutive_failures", "Number of consecutive failures of the sync of a cluster to Gardener. The cluster-worker observes one value at each failure.", []float64{1, 2, 3, 4, 5, 6, 7, 8, 12, 24, 96, 672}),
-		synced:       r.counter("syncs_succeeded_total", "Total number of successful syncs of clusters to Gardener, including deletions."),
+		synced:       r.newCounter("syncs_succeeded_total", "Total number of successful syncs of clusters to Gardener, including deletions."),
 		latency:      r.histogram("sync_latency_seconds", "Time from a change to a cluster until the cluster-worker records its successful sync to Gardener, in seconds.", prometheus.ExponentialBuckets(0.005, 2, 20)),
-		forgone:      r.counter("lost_leases_total", "Total number of clusters that this cluster-worker claimed but did not sync, because its lease on the cluster expired, could not be renewed, or another call for the cluster was still running."),
-		renewals:     r.counter("lease_renewals_total", "Total number of times that this cluster-worker extended its lease on a cluster because a call to Gardener took long."),
-		fenced:       r.counter("fence_rejections_total", "Total number of sync results that the database rejected because another cluster-worker had claimed the cluster in the meantime."),
-		outages:      r.counter("gardener_outages_total", "Total number of times that this cluster-worker found Gardener unavailable and paused the sync of all clusters."),
-		breaker:      r.gauge("circuit_breaker_open", "1 if this cluster-worker has paused all calls that create, change or delete Shoots because Gardener is unavailable, 0 otherwise."),
-		dbOutages:    r.counter("database_outages_total", "Total number of times that this cluster-worker lost its database."),
-		panics:       r.counter("panics_total", "Total number of panics from which the cluster-worker recovered. The worker records each panic as the sync error of a cluster."),
-		tallyFails:   r.counter("cluster_count_errors_total", "Total number of failed queries that count the clusters in the database. After a failed query, the metrics of these counts are absent until the next query succeeds."),
+		forgone:      r.newCounter("lost_leases_total", "Total number of clusters that this cluster-worker claimed but did not sync, because its lease on the cluster expired, could not be renewed, or another call for the cluster was still running."),
+		renewals:     r.newCounter("lease_renewals_total", "Total number of times that this cluster-worker extended its lease on a cluster because a call to Gardener took long."),
+		fenced:       r.newCounter("fence_rejections_total", "Total number of sync results that the database rejected because another cluster-worker had claimed the cluster in the meantime."),
+		outages:      r.newCounter("gardener_outages_total", "Total number of times that this cluster-worker found Gardener unavailable and paused the sync of all clusters."),
+		breaker:      r.newGauge("circuit_breaker_open", "1 if this cluster-worker has paused all calls that create, change or delete Shoots because Gardener is unavailable, 0 otherwise."),
+		dbOutages:    r.newCounter("database_outages_total", "Total number of times that this cluster-worker lost its database."),
+		panics:       r.newCounter("panics_total", "Total number of panics from which the cluster-worker recovered. The worker records each panic as the sync error of a cluster."),
+		tallyFails:   r.newCounter("cluster_count_errors_total", "Total number of failed queries that count the clusters in the database. After a failed query, the metrics of these counts are absent until the next query succeeds."),
 	}
-	claims := r.counters("claims_total", "Total number of database queries in which this cluster-worker claimed at least one cluster to sync, by cause: notify (PostgreSQL notification), drain (the last claim was full), retry (a retry was due) or poll (the poll interval passed).", "cause")
-	empty := r.counters("empty_claims_total", "Total number of database queries in which this cluster-worker looked for clusters to sync and found none, by cause: notify, drain, retry or poll.", "cause")
+	claims := r.newCounterVec("claims_total", "Total number of database queries in which this cluster-worker claimed at least one cluster to sync, by cause: notify (PostgreSQL notification), drain (the last claim was full), retry (a retry was due) or poll (the poll interval passed).", "cause")
+	empty := r.newCounterVec("empty_claims_total", "Total number of database queries in which this cluster-worker looked for clusters to sync and found none, by cause: notify, drain, retry or poll.", "cause")
 	m.claims, m.emptyClaims = map[cause]prometheus.Counter{}, map[cause]prometheus.Counter{}
 	for _, c := range []cause{causeNotify, causeDrain, causeRetry, causePoll} {
 		m.claims[c], m.emptyClaims[c] = claims.WithLabelValues(string(c)), empty.WithLabelValues(string(c))
 	}
 	m.callMetrics(r)
-	r.add(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: metricsPrefix + "gardener_calls_in_flight", Help: "Number of calls to Gardener that currently run in this cluster-worker."}, func() float64 {
-		running, _, _ := w.floor.busy()
+	r.register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: metricsPrefix + "gardener_calls_in_flight", Help: "Number of calls to Gardener that currently run in this cluster-worker."}, func() float64 {
+		running, _, _ := w.floor.currentLoad()
 		return float64(running)
 	}))
-	r.add(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: metricsPrefix + "max_concurrent_syncs", Help: "Maximum number of clusters that this cluster-worker syncs concurrently."}, func() float64 {
+	r.register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: metricsPrefix + "max_concurrent_syncs", Help: "Maximum number of clusters that this cluster-worker syncs concurrently."}, func() float64 {
 		return float64(w.cfg.Slots)
 	}))
-	r.add(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: metricsPrefix + "listener_down", Help: "1 if this cluster-worker has no LISTEN connection to PostgreSQL and polls the database for changed clusters instead, 0 otherwise or if listen is disabled."}, func() float64 {
+	r.register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: metricsPrefix + "listener_down", Help: "1 if this cluster-worker has no LISTEN connection to PostgreSQL and polls the database for changed clusters instead, 0 otherwise or if listen is disabled."}, func() float64 {
 		if w.waker != nil && w.waker.Ready() != nil {
 			return 1
 		}
@@ -102,8 +102,8 @@ func (m *metrics) callMetrics(r *registrar) {
 		Name: metricsPrefix + "gardener_call_duration_seconds", Help: "Duration of calls to Gardener that apply or delete Shoots in seconds, by verb and result.",
 		Buckets: prometheus.ExponentialBuckets(0.001, 2, 15),
 	}, []string{"verb", "result"})
-	r.add(calls)
-	failures := r.counters("sync_failures_total", "Total number of failed attempts to sync a cluster to Gardener, by error class.", "class")
+	r.register(calls)
+	failures := r.newCounterVec("sync_failures_total", "Total number of failed attempts to sync a cluster to Gardener, by error class.", "class")
 	results := []string{resultOK, resultStopped, string(ClassPanic), string(ClassTimeout)}
 	m.failures = map[ErrorClass]prometheus.Counter{}
 	for _, c := range []ErrorClass{ClassBadSpec, ClassPanic, ClassTimeout} {
@@ -122,38 +122,38 @@ func (m *metrics) callMetrics(r *registrar) {
 	}
 }
 
-func (r *registrar) add(c prometheus.Collector) {
+func (r *registrar) register(c prometheus.Collector) {
 	if err := r.reg.Register(c); err != nil {
 		r.errs = append(r.errs, err)
 	}
 }
 
-func (r *registrar) gauge(name, help string) prometheus.Gauge {
+func (r *registrar) newGauge(name, help string) prometheus.Gauge {
 	g := prometheus.NewGauge(prometheus.GaugeOpts{Name: metricsPrefix + name, Help: help})
-	r.add(g)
+	r.register(g)
 	return g
 }
 
-func (r *registrar) counter(name, help string) prometheus.Counter {
+func (r *registrar) newCounter(name, help string) prometheus.Counter {
 	c := prometheus.NewCounter(prometheus.CounterOpts{Name: metricsPrefix + name, Help: help})
-	r.add(c)
+	r.register(c)
 	return c
 }
 
-func (r *registrar) counters(name, help, label string) *prometheus.CounterVec {
+func (r *registrar) newCounterVec(name, help, label string) *prometheus.CounterVec {
 	c := prometheus.NewCounterVec(prometheus.CounterOpts{Name: metricsPrefix + name, Help: help}, []string{label})
-	r.add(c)
+	r.register(c)
 	return c
 }
 
 func (r *registrar) histogram(name, help string, buckets []float64) prometheus.Histogram {
 	h := prometheus.NewHistogram(prometheus.HistogramOpts{Name: metricsPrefix + name, Help: help, Buckets: buckets})
-	r.add(h)
+	r.register(h)
 	return h
 }
 
-// claimed counts a claim.
-func (m *metrics) claimed(c cause, rows int) {
+// countClaim counts a claim.
+func (m *metrics) countClaim(c cause, rows int) {
 	if rows == 0 {
 		m.emptyClaims[c].Inc()
 		return
@@ -162,8 +162,8 @@ func (m *metrics) claimed(c cause, rows int) {
 	m.rowsPerClaim.Observe(float64(rows))
 }
 
-// called counts a call.
-func (m *metrics) called(v verb, result string, took time.Duration) {
+// observeCall counts a call.
+func (m *metrics) observeCall(v verb, result string, took time.Duration) {
 	m.calls[v][result].Observe(took.Seconds())
 }
 
@@ -179,6 +179,6 @@ func (m *metrics) completed(t ticket, r Result) {
 	}
 	m.failures[r.Class].Inc()
 	if r.Spend {
-		m.attempts.Observe(float64(failures(t.Claim)))
+		m.attempts.Observe(float64(failureCount(t.Claim)))
 	}
 }

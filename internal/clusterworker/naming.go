@@ -22,9 +22,9 @@ func (c *claimer) nameAndBegin(ctx, calls, hard context.Context, tickets []ticke
 	names := make([]Naming, 0, len(tickets))
 	asked := tickets[:0:0]
 	for _, t := range tickets {
-		name, err := c.choose(ctx, t.Claim, n)
+		name, err := c.chooseName(ctx, t.Claim, n)
 		if err != nil {
-			c.submit(written(t, judge(t.Claim, err, false)))
+			c.submitOutcome(outcomeOf(t, classifyFailure(t.Claim, err, false)))
 			continue
 		}
 		t.ShootName = name
@@ -35,24 +35,24 @@ func (c *claimer) nameAndBegin(ctx, calls, hard context.Context, tickets []ticke
 	for _, t := range asked {
 		switch {
 		case ctx.Err() != nil:
-			c.submit(givenBack(t))
+			c.submitOutcome(givenBack(t))
 		case !ok:
-			c.submit(forgone(t))
+			c.submitOutcome(expiredOutcome(t))
 		case taken[t.ClusterID]:
 			again = append(again, t)
 		default:
-			c.begin(calls, t)
+			c.startCall(calls, t)
 		}
 	}
 	return again
 }
 
-// choose is the nth choice for the name of a claim's Shoot.
-func (c *claimer) choose(ctx context.Context, claim Claim, n int) (name string, err error) {
+// chooseName is the nth choice for the name of a claim's Shoot.
+func (c *claimer) chooseName(ctx context.Context, claim Claim, n int) (name string, err error) {
 	if n >= nameChoices {
 		return "", errNoName
 	}
-	err = c.guard(ctx, "name Shoot", claim.ClusterID, func() error {
+	err = c.recoverPanic(ctx, "name Shoot", claim.ClusterID, func() error {
 		if name = c.maker.Name(claim, n); name == "" {
 			return &rowError{class: ClassBadSpec, err: errors.New("no Shoot name can be derived from the cluster name")}
 		}
@@ -68,9 +68,9 @@ func (c *claimer) storeNames(ctx, hard context.Context, tickets []ticket, names 
 		return nil, true
 	}
 	for failed := 0; ; failed++ {
-		c.claimPulse.beat()
+		c.claimPulse.noteProgress()
 		list, err := c.storeNamesOnce(hard, names)
-		c.db.note(hard, toName, err)
+		c.db.noteRequest(hard, toName, err)
 		if err == nil {
 			taken = make(map[string]bool, len(list))
 			for _, n := range list {

@@ -22,16 +22,16 @@ type outageReporter struct {
 	noted   bool          // whether the database may have a note
 }
 
-// wake has the reporter look at the breaker.
-func (r *outageReporter) wake() {
+// requestReport has the reporter look at the breaker.
+func (r *outageReporter) requestReport() {
 	select {
 	case r.changed <- struct{}{}:
 	default:
 	}
 }
 
-// run keeps the note as the breaker is, until ctx ends. What fails is tried again.
-func (r *outageReporter) run(ctx context.Context) {
+// reportUntilDone keeps the note as the breaker is, until ctx ends. What fails is tried again.
+func (r *outageReporter) reportUntilDone(ctx context.Context) {
 	if r.store == nil {
 		return
 	}
@@ -44,12 +44,12 @@ func (r *outageReporter) run(ctx context.Context) {
 		case <-r.changed:
 		case <-ticker.C:
 		}
-		r.report(ctx)
+		r.writeReport(ctx)
 	}
 }
 
-func (r *outageReporter) report(ctx context.Context) {
-	o := r.worker.breaker.outage()
+func (r *outageReporter) writeReport(ctx context.Context) {
+	o := r.worker.breaker.currentOutage()
 	open := !o.Since.IsZero()
 	if !open && !r.noted {
 		return
@@ -57,6 +57,6 @@ func (r *outageReporter) report(ctx context.Context) {
 	ctx, cancel := context.WithTimeoutCause(ctx, storeTimeout, errStoreTimeout)
 	defer cancel()
 	err := r.store.SetOutage(ctx, r.worker.owner, o, outageTTL)
-	r.worker.db.note(ctx, toNoteOutage, err)
+	r.worker.db.noteRequest(ctx, toNoteOutage, err)
 	r.noted = open || err != nil
 }

@@ -91,7 +91,7 @@ func TestConfig(t *testing.T) {
 func TestPlainText(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		in := string(rapid.SliceOfN(rapid.Byte(), 0, 2*maxMessage).Draw(t, "text"))
-		out := plain(in)
+		out := sanitizeText(in)
 		if !utf8.ValidString(out) || strings.ContainsRune(out, 0) || len(out) > maxMessage {
 			t.Errorf("%q", out)
 		}
@@ -99,7 +99,7 @@ func TestPlainText(t *testing.T) {
 			t.Errorf("%q became %q", in, out)
 		}
 	})
-	if got := plain(strings.Repeat("ä", maxMessage)); len(got) < maxMessage-4 {
+	if got := sanitizeText(strings.Repeat("ä", maxMessage)); len(got) < maxMessage-4 {
 		t.Errorf("cut to %d bytes", len(got))
 	}
 }
@@ -119,7 +119,7 @@ func TestAnswers(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			if got := answers(tc.err); got != tc.want {
+			if got := gardenerAnswers(tc.err); got != tc.want {
 				t.Errorf("%s: %t", tc.reason, got)
 			}
 		})
@@ -132,33 +132,33 @@ func TestSchedule(t *testing.T) {
 		start := time.Now()
 		want := func(reason string, room int, freed, after time.Duration, why cause) {
 			t.Helper()
-			at, c := s.next(Room{Slots: room, TimedOut: room / timedOutShare}, start.Add(freed))
+			at, c := s.nextClaim(Room{Slots: room, TimedOut: room / timedOutShare}, start.Add(freed))
 			if got := at.Sub(start); got != after || c != why {
 				t.Errorf("%s: after %s for %s, want %s for %s", reason, got, c, after, why)
 			}
 		}
-		if at, _ := s.next(Room{Slots: 32}, start); at.After(start) {
+		if at, _ := s.nextClaim(Room{Slots: 32}, start); at.After(start) {
 			t.Errorf("the first claim is at %s", at)
 		}
-		s.claimed(start, filled{}, 30*time.Second)
+		s.noteClaim(start, filled{}, 30*time.Second)
 		want("nothing happens", 32, 0, 30*time.Second, causePoll)
-		s.alarms.set(start.Add(7 * time.Second))
+		s.alarms.setAlarm(start.Add(7 * time.Second))
 		want("a row will be due", 32, 0, 7*time.Second, causeRetry)
 		s.pollBy(start.Add(250 * time.Millisecond))
 		want("nobody listens any more", 32, 0, 250*time.Millisecond, causePoll)
-		s.wake(start.Add(30 * time.Millisecond))
+		s.noteNotification(start.Add(30 * time.Millisecond))
 		want("a notification", 1, 0, 30*time.Millisecond, causeNotify)
-		s.claimed(start.Add(30*time.Millisecond), filled{}, 30*time.Second)
+		s.noteClaim(start.Add(30*time.Millisecond), filled{}, 30*time.Second)
 		want("others may have been left out", 32, 0, 80*time.Millisecond, causeNotify)
-		s.claimed(start.Add(990*time.Millisecond), filled{}, 30*time.Second)
+		s.noteClaim(start.Add(990*time.Millisecond), filled{}, 30*time.Second)
 		want("the burst is over", 32, 0, 7*time.Second, causeRetry)
-		s.claimed(start.Add(2*time.Second), filled{all: true}, 30*time.Second)
+		s.noteClaim(start.Add(2*time.Second), filled{all: true}, 30*time.Second)
 		want("there may be more, and room for it", 16, 0, 2*time.Second, causeDrain)
 		want("there may be more, and little room", 15, 3*time.Second, 3010*time.Millisecond, causeDrain)
-		s.claimed(start.Add(2*time.Second), filled{timedOut: true}, 30*time.Second)
+		s.noteClaim(start.Add(2*time.Second), filled{timedOut: true}, 30*time.Second)
 		want("there may be more that timed out, and no room for such", 3, 3*time.Second, 7*time.Second, causeRetry)
 		want("there may be more that timed out, and room", 4, 3*time.Second, 3010*time.Millisecond, causeDrain)
-		s.claimed(start.Add(7*time.Second), filled{}, 30*time.Second)
+		s.noteClaim(start.Add(7*time.Second), filled{}, 30*time.Second)
 		want("the alarm is past", 32, 0, 37*time.Second, causePoll)
 	})
 }
@@ -168,14 +168,14 @@ func TestAlarms(t *testing.T) {
 		a := newAlarms()
 		asked := rapid.SliceOfN(rapid.Int64Range(0, int64(15*time.Minute)), 1, 200).Draw(t, "after")
 		for _, d := range asked {
-			a.set(a.base.Add(time.Duration(d)))
+			a.setAlarm(a.base.Add(time.Duration(d)))
 		}
 		for len(asked) > 0 {
-			first, ok := a.first()
+			first, ok := a.firstAlarm()
 			if !ok {
 				t.Fatal("an alarm is missing")
 			}
-			a.passed(first)
+			a.removePassed(first)
 			left := asked[:0]
 			for _, d := range asked {
 				switch at := a.base.Add(time.Duration(d)); {
@@ -187,7 +187,7 @@ func TestAlarms(t *testing.T) {
 			}
 			asked = left
 		}
-		if _, ok := a.first(); ok {
+		if _, ok := a.firstAlarm(); ok {
 			t.Error("an alarm that nobody asked for")
 		}
 	})
@@ -286,15 +286,15 @@ func TestReady(t *testing.T) {
 func TestHealthOfClaims(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var h claimHealth
-		h.begin()
-		h.end(nil)
-		h.expect(30 * time.Second)
+		h.noteClaimStart()
+		h.noteClaimEnd(nil)
+		h.expectWithin(30 * time.Second)
 		time.Sleep(89 * time.Second)
-		if err := h.err(); err != nil {
+		if err := h.checkHealth(); err != nil {
 			t.Error(err)
 		}
 		time.Sleep(2 * time.Second)
-		if err := h.err(); err == nil || !strings.Contains(err.Error(), "last successful claim at") {
+		if err := h.checkHealth(); err == nil || !strings.Contains(err.Error(), "last successful claim at") {
 			t.Errorf("long after the next claim was due: %v", err)
 		}
 	})
@@ -303,8 +303,8 @@ func TestHealthOfClaims(t *testing.T) {
 func TestPulse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, newFakeStore(), newFakeGarden(), nil)
-		for name, p := range map[string]*pulse{"claim clusters": &r.worker.claimPulse, "write results": &r.worker.writePulse} {
-			p.beat()
+		for name, p := range map[string]*heartbeat{"claim clusters": &r.worker.claimPulse, "write results": &r.worker.writePulse} {
+			p.noteProgress()
 			time.Sleep(59 * time.Second)
 			if err := r.worker.Live(); err != nil {
 				t.Error(err)
@@ -313,7 +313,7 @@ func TestPulse(t *testing.T) {
 			if err := r.worker.Live(); err == nil || !strings.Contains(err.Error(), name) {
 				t.Errorf("a loop that hangs: %v", err)
 			}
-			p.rest()
+			p.noteIdle()
 		}
 	})
 }
@@ -338,11 +338,11 @@ func TestBatchesHaveEachClusterOnce(t *testing.T) {
 	for _, id := range []string{"a", "b", "c", "a", "d"} {
 		w.pending = append(w.pending, outcome{ticket: ticket{Claim: Claim{ClusterID: id}}, result: Result{ClusterID: id}})
 	}
-	if got := w.next(); len(got) != 3 || got[2].ClusterID != "c" {
+	if got := w.nextBatch(); len(got) != 3 || got[2].ClusterID != "c" {
 		t.Errorf("%v", got)
 	}
 	w.batch = 2
-	if got := w.next(); len(got) != 2 {
+	if got := w.nextBatch(); len(got) != 2 {
 		t.Errorf("%v", got)
 	}
 }

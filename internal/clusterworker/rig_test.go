@@ -38,7 +38,7 @@ func bubble(t *testing.T, change func(*Config), test func(r *rig)) {
 		if r.done != nil {
 			r.stop()
 		}
-		r.garden.wantSound(t, r.worker.floor.most())
+		r.garden.wantSound(t, r.worker.floor.maxCalls())
 	})
 }
 

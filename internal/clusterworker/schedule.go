@@ -49,8 +49,8 @@ type schedule struct {
 	moreTimedOut bool
 }
 
-// wake notes a notification.
-func (s *schedule) wake(now time.Time) {
+// noteNotification notes a notification.
+func (s *schedule) noteNotification(now time.Time) {
 	if s.woken.IsZero() {
 		s.woken = now
 	}
@@ -65,27 +65,27 @@ func (s *schedule) pollBy(at time.Time) {
 	}
 }
 
-// claimed notes a claim that began at some time, and whether it got all it asked
+// noteClaim notes a claim that began at some time, and whether it got all it asked
 // for, and all rows that timed out. The next poll is an interval later.
-func (s *schedule) claimed(began time.Time, full filled, interval time.Duration) {
+func (s *schedule) noteClaim(began time.Time, full filled, interval time.Duration) {
 	s.last, s.pollAt, s.woken = began, began.Add(interval), time.Time{}
 	s.more, s.moreTimedOut = full.all, full.timedOut
-	s.alarms.passed(began)
+	s.alarms.removePassed(began)
 }
 
 // A filled says whether a claim got all that there was room for.
 type filled struct{ all, timedOut bool }
 
-// next is when to claim again and why, if there is room for some rows and the
+// nextClaim is when to claim again and why, if there is room for some rows and the
 // first of the slots became free at some time.
-func (s *schedule) next(room Room, freed time.Time) (time.Time, cause) {
+func (s *schedule) nextClaim(room Room, freed time.Time) (time.Time, cause) {
 	at, why := s.pollAt, causePoll
 	consider := func(t time.Time, c cause) {
 		if t.Before(at) {
 			at, why = t, c
 		}
 	}
-	if first, ok := s.alarms.first(); ok {
+	if first, ok := s.alarms.firstAlarm(); ok {
 		consider(first, causeRetry)
 	}
 	switch t := s.last.Add(burstInterval); {
@@ -115,8 +115,8 @@ type alarms struct {
 
 func newAlarms() *alarms { return &alarms{base: time.Now()} }
 
-// set adds an alarm, up to a grain later than asked for and never earlier.
-func (a *alarms) set(at time.Time) {
+// setAlarm adds an alarm, up to a grain later than asked for and never earlier.
+func (a *alarms) setAlarm(at time.Time) {
 	if past := at.Sub(a.base) % grain; past > 0 {
 		at = at.Add(grain - past)
 	}
@@ -127,8 +127,8 @@ func (a *alarms) set(at time.Time) {
 	}
 }
 
-// first is the earliest alarm.
-func (a *alarms) first() (time.Time, bool) {
+// firstAlarm is the earliest alarm.
+func (a *alarms) firstAlarm() (time.Time, bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if len(a.times) == 0 {
@@ -137,8 +137,8 @@ func (a *alarms) first() (time.Time, bool) {
 	return a.times[0], true
 }
 
-// passed removes the alarms up to now.
-func (a *alarms) passed(now time.Time) {
+// removePassed removes the alarms up to now.
+func (a *alarms) removePassed(now time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	i, found := slices.BinarySearchFunc(a.times, now, time.Time.Compare)

@@ -57,7 +57,7 @@ func (c *tallyCollector) Describe(ch chan<- *prometheus.Desc) {
 
 // Collect tells the metrics.
 func (c *tallyCollector) Collect(ch chan<- prometheus.Metric) {
-	t, ok := c.tally()
+	t, ok := c.cachedTally()
 	if !ok {
 		return
 	}
@@ -74,9 +74,9 @@ func (c *tallyCollector) Collect(ch chan<- prometheus.Metric) {
 	gauge(c.oldestTransaction, t.OldestTransaction.Seconds())
 }
 
-// tally is the last one, or a new one if that is too old. Whoever asks while
+// cachedTally is the last one, or a new one if that is too old. Whoever asks while
 // the rows are counted waits for it.
-func (c *tallyCollector) tally() (Tally, bool) {
+func (c *tallyCollector) cachedTally() (Tally, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.at.IsZero() && time.Since(c.at) < tallyAge {

@@ -57,10 +57,10 @@ func classOf(err error) ErrorClass {
 	}
 }
 
-// answers reports whether Gardener answers, going by what became of a probe. A
+// gardenerAnswers reports whether Gardener answers, going by what became of a probe. A
 // refusal is an answer: otherwise a right that only the probe lacks would
 // keep everything from going on.
-func answers(err error) bool {
+func gardenerAnswers(err error) bool {
 	if err == nil {
 		return true
 	}
@@ -80,12 +80,12 @@ func newResult(c Claim) Result {
 	}
 }
 
-// judge makes the result of a try that failed. Whose fault it is decides
+// classifyFailure makes the result of a try that failed. Whose fault it is decides
 // whether it counts: neither an outage nor a server that asks to wait does.
-func judge(c Claim, err error, outage bool) Result {
+func classifyFailure(c Claim, err error, outage bool) Result {
 	r := newResult(c)
 	r.Class = classOf(err)
-	r.Err = &plainError{text: plain(err.Error()), err: err}
+	r.Err = &plainError{text: sanitizeText(err.Error()), err: err}
 	switch {
 	case r.Class == ErrorClass(shoot.ClassThrottled):
 		r.Delay = throttleOf(err)
@@ -94,7 +94,7 @@ func judge(c Claim, err error, outage bool) Result {
 		r.Delay = rand.N(outageSpread)               //nolint:gosec // when a row is tried again is no secret
 	default:
 		r.Spend = true
-		r.Delay = Delay(failures(c))
+		r.Delay = Delay(failureCount(c))
 	}
 	return r
 }
@@ -104,8 +104,8 @@ func throttleOf(err error) time.Duration {
 	return min(max(shoot.RetryAfter(err), minThrottle), backoff.MaxRetryAfter)
 }
 
-// failures is how many tries of a claim have failed if this one does.
-func failures(c Claim) int { return min(max(c.Attempts, 0), 1<<30) + 1 }
+// failureCount is how many tries of a claim have failed if this one does.
+func failureCount(c Claim) int { return min(max(c.Attempts, 0), 1<<30) + 1 }
 
 // A timeoutError is the cause of a context that ended by a time limit of ours.
 type timeoutError string
@@ -126,8 +126,8 @@ type plainError struct {
 func (e *plainError) Error() string { return e.text }
 func (e *plainError) Unwrap() error { return e.err }
 
-// plain is text in valid UTF-8 without NUL and not too long.
-func plain(text string) string {
+// sanitizeText is text in valid UTF-8 without NUL and not too long.
+func sanitizeText(text string) string {
 	text = strings.ReplaceAll(strings.ToValidUTF8(text, "\uFFFD"), "\x00", "\uFFFD")
 	if len(text) <= maxMessage {
 		return text

@@ -79,7 +79,7 @@ type Worker struct {
 	askInstallation func(context.Context) (string, error)
 	installation    string // set before the first call
 
-	floor    *floor
+	floor    *callLimiter
 	leases   *leaseKeeper
 	outages  *outageReporter
 	breaker  *breaker
@@ -95,7 +95,7 @@ type Worker struct {
 	ended    chan struct{} // closed when there will be no more outcomes
 
 	claims                 claimHealth
-	claimPulse, writePulse pulse
+	claimPulse, writePulse heartbeat
 	counts                 counts
 	running                atomic.Bool
 }
@@ -122,7 +122,7 @@ func New(cfg Config, deps Deps) (*Worker, error) {
 	w.outcomes = make(chan outcome, w.floor.limit)
 	w.leases = &leaseKeeper{worker: w, held: map[string]*heldLease{}}
 	w.outages = &outageReporter{worker: w, store: deps.Outages, changed: make(chan struct{}, 1)}
-	w.breaker = newBreaker(w.probe, w.breakerChanged)
+	w.breaker = newBreaker(w.probeGardener, w.breakerChanged)
 	if w.metrics, err = newMetrics(deps.Registerer, w); err != nil {
 		return nil, err
 	}
@@ -165,19 +165,19 @@ func (w *Worker) Run(ctx context.Context) error {
 	w.log.InfoContext(ctx, "cluster-worker started", "owner", w.owner, "max_concurrent_syncs", w.cfg.Slots, "lease_duration", w.cfg.Lease,
 		"call_timeout", w.cfg.CallTimeout, "poll_interval", w.cfg.PollInterval, "listen", w.waker != nil)
 	// Calls end first, then nobody waits for them any longer, then writing ends.
-	hard, release := outlive(ctx, w.cfg.StopTimeout)
+	hard, release := withGracePeriod(ctx, w.cfg.StopTimeout)
 	defer release()
-	calls, releaseCalls := outlive(ctx, w.cfg.StopTimeout-w.cfg.reserve())
+	calls, releaseCalls := withGracePeriod(ctx, w.cfg.StopTimeout-w.cfg.writeReserve())
 	defer releaseCalls()
-	patience, releasePatience := outlive(ctx, w.cfg.StopTimeout-w.cfg.reserve()/2)
+	patience, releasePatience := withGracePeriod(ctx, w.cfg.StopTimeout-w.cfg.writeReserve()/2)
 	defer releasePatience()
 
 	var loops sync.WaitGroup
 	loops.Go(func() { w.breaker.Run(ctx) })
-	loops.Go(func() { w.complete(hard) })
-	loops.Go(func() { w.leases.run(hard) })
-	loops.Go(func() { w.outages.run(ctx) })
-	newClaimer(w).run(ctx, calls, hard)
+	loops.Go(func() { w.writeOutcomes(hard) })
+	loops.Go(func() { w.leases.renewUntilDone(hard) })
+	loops.Go(func() { w.outages.reportUntilDone(ctx) })
+	newClaimer(w).runClaims(ctx, calls, hard)
 	left := w.awaitCalls(patience)
 	close(w.ended)
 	loops.Wait()
@@ -193,7 +193,7 @@ func (w *Worker) Run(ctx context.Context) error {
 // back could be called for by another worker at the same time.
 func (w *Worker) awaitCalls(ctx context.Context) int {
 	for {
-		_, under, _ := w.floor.busy()
+		_, under, _ := w.floor.currentLoad()
 		if under == 0 {
 			return 0
 		}
@@ -205,17 +205,17 @@ func (w *Worker) awaitCalls(ctx context.Context) int {
 	}
 }
 
-// nudge has the claimer look again.
-func (w *Worker) nudge() {
+// wakeClaimer has the claimer look again.
+func (w *Worker) wakeClaimer() {
 	select {
 	case w.nudges <- struct{}{}:
 	default:
 	}
 }
 
-// outlive gives a context that ends some time after ctx does. What it holds is
+// withGracePeriod gives a context that ends some time after ctx does. What it holds is
 // released by the func.
-func outlive(ctx context.Context, by time.Duration) (context.Context, func()) {
+func withGracePeriod(ctx context.Context, by time.Duration) (context.Context, func()) {
 	longer, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	unhook := context.AfterFunc(ctx, func() {
 		_ = backoff.Sleep(longer, by) // whoever has it may be done earlier
@@ -233,8 +233,8 @@ type throttle struct {
 	until time.Time
 }
 
-// extend has it be no earlier than until.
-func (t *throttle) extend(until time.Time) {
+// extendUntil has it be no earlier than until.
+func (t *throttle) extendUntil(until time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if until.After(t.until) {
@@ -242,7 +242,7 @@ func (t *throttle) extend(until time.Time) {
 	}
 }
 
-func (t *throttle) get() time.Time {
+func (t *throttle) notBefore() time.Time {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.until
@@ -251,16 +251,16 @@ func (t *throttle) get() time.Time {
 // A lastWake is when the last notification came.
 type lastWake struct{ at atomic.Pointer[time.Time] }
 
-func (l *lastWake) set(now time.Time) { l.at.Store(&now) }
+func (l *lastWake) setTime(now time.Time) { l.at.Store(&now) }
 
 // wakeSlack is by how much a change may follow a notification that it has none
 // of its own.
 const wakeSlack = 2 * burstInterval
 
-// unheard reports whether a row may have changed since it was claimed without
+// missedNotification reports whether a row may have changed since it was claimed without
 // anything to come that would have us look at it: a claimed row that changes
 // is due when its result is written, and that notifies nobody.
-func (l *lastWake) unheard(claimed, now time.Time) bool {
+func (l *lastWake) missedNotification(claimed, now time.Time) bool {
 	at := l.at.Load()
 	return at != nil && at.Add(wakeSlack).After(claimed) && now.After(at.Add(burst-burstInterval))
 }

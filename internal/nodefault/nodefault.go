@@ -47,17 +47,17 @@ func CodeOf(f v1alpha1.Fault) string {
 
 // NewSession names what begins with a fault on a node at a time.
 func NewSession(node types.UID, f v1alpha1.Fault, at time.Time) string {
-	return digest(string(node), KeyOf(f), at.UTC().Format(time.RFC3339Nano))[:8]
+	return digestOf(string(node), KeyOf(f), at.UTC().Format(time.RFC3339Nano))[:8]
 }
 
 // RecordID is the id of the change event of an action: the same whenever the
 // same action of the same session is told again. The attempt, or whatever else
 // tells two of a kind apart, is ordinal.
 func RecordID(node types.UID, session, action, ordinal string) string {
-	return digest(string(node), session, action, ordinal)[:32]
+	return digestOf(string(node), session, action, ordinal)[:32]
 }
 
-func digest(parts ...string) string {
+func digestOf(parts ...string) string {
 	h := sha256.New()
 	for _, p := range parts {
 		_, _ = fmt.Fprintf(h, "%d:%s", len(p), p) // a hash takes everything

@@ -151,11 +151,11 @@ func (b *Bridge) Nudge() {
 func (b *Bridge) Run(ctx context.Context) error {
 	policy := backoff.Policy{Initial: time.Second, Max: 10 * time.Second}
 	for failures := 0; ctx.Err() == nil; {
-		if !b.leads() {
-			b.wait(ctx, idle)
+		if !b.isLeading() {
+			b.waitForWake(ctx, idle)
 			continue
 		}
-		more, answered, err := b.round(ctx)
+		more, answered, err := b.reportDueRows(ctx)
 		switch {
 		case ctx.Err() != nil:
 		case err != nil:
@@ -169,14 +169,14 @@ func (b *Bridge) Run(ctx context.Context) error {
 			b.log.InfoContext(ctx, "fleet API accepts reports again", "failures", failures)
 			failures = 0
 		case !more:
-			b.wait(ctx, idle)
+			b.waitForWake(ctx, idle)
 		}
 	}
 	return nil
 }
 
-// leads reports whether this process observes, and keeps since when.
-func (b *Bridge) leads() bool {
+// isLeading reports whether this process observes, and keeps since when.
+func (b *Bridge) isLeading() bool {
 	switch leads := b.deps.Observer.Leads(); {
 	case !leads:
 		b.leadsSince = time.Time{}
@@ -186,8 +186,8 @@ func (b *Bridge) leads() bool {
 	return !b.leadsSince.IsZero()
 }
 
-// wait waits until it is nudged, at most for a while.
-func (b *Bridge) wait(ctx context.Context, most time.Duration) {
+// waitForWake waits until it is nudged, at most for a while.
+func (b *Bridge) waitForWake(ctx context.Context, most time.Duration) {
 	timer := time.NewTimer(most)
 	defer timer.Stop()
 	select {

@@ -19,8 +19,8 @@ const (
 	resultUntried result = "never_synced"
 )
 
-// answered is whether the fleet API gave an answer that makes sense.
-func (r result) answered() bool {
+// hasAnswer is whether the fleet API gave an answer that makes sense.
+func (r result) hasAnswer() bool {
 	return r == resultStored || r == resultIgnored || r == resultRefused || r == resultGone
 }
 
@@ -43,8 +43,8 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	return m, nil
 }
 
-// count counts a result; none is a report that was not made because we stop.
-func (m *metrics) count(r result) {
+// countResult counts a result; none is a report that was not made because we stop.
+func (m *metrics) countResult(r result) {
 	if r != "" {
 		m.reports.WithLabelValues(string(r)).Inc()
 	}

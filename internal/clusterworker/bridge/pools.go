@@ -18,15 +18,15 @@ func PoolReport(row *clusterworker.Row, pool clusterworker.PoolSent, now time.Ti
 	now = now.UTC()
 	r := v1.Report{
 		Adapter: Adapter, ObservedGeneration: pool.Generation, ObservedTime: &now,
-		Conditions: []v1.ReportCondition{available(row), appliedTo(row), health(row)},
-		Data:       data(row),
+		Conditions: []v1.ReportCondition{available(row), appliedTo(row), healthCondition(row)},
+		Data:       reportData(row),
 	}
 	if !pool.Deleting {
 		return r
 	}
 	r.Conditions[0] = condition(v1.ConditionAvailable, false, "PoolDeleting", "The node pool is being deleted")
 	switch {
-	case gone(row):
+	case isGone(row):
 		return withFinalized(r, true, "ShootDeleted", "The cluster and its machines are deleted")
 	case isReady(row):
 		return withFinalized(r, true, "PoolDeleted", "The cluster is fully operational without the node pool")

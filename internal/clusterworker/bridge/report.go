@@ -37,8 +37,8 @@ func Report(row clusterworker.Row, now time.Time) (v1.Report, bool) {
 	now = now.UTC()
 	r := v1.Report{
 		Adapter: Adapter, ObservedGeneration: row.ClusterGeneration, ObservedTime: &now,
-		Conditions: []v1.ReportCondition{available(&row), appliedTo(&row), health(&row)},
-		Data:       data(&row),
+		Conditions: []v1.ReportCondition{available(&row), appliedTo(&row), healthCondition(&row)},
+		Data:       reportData(&row),
 	}
 	if row.Deleting {
 		r.Conditions = append(r.Conditions, finalized(&row))
@@ -46,20 +46,20 @@ func Report(row clusterworker.Row, now time.Time) (v1.Report, bool) {
 	return r, true
 }
 
-func gone(row *clusterworker.Row) bool { return row.Deleting && row.Status == v1.ShootDeleted }
+func isGone(row *clusterworker.Row) bool { return row.Deleting && row.Status == v1.ShootDeleted }
 
-// applied is whether Gardener took what was last tried. What could not be sent
+// isApplied is whether Gardener took what was last tried. What could not be sent
 // again, because it was to be mended, was taken nevertheless.
-func applied(row *clusterworker.Row) bool {
+func isApplied(row *clusterworker.Row) bool {
 	return row.SyncedGeneration > 0 && (row.SyncError == "" || row.SyncedGeneration == row.Generation)
 }
 
 func isReady(row *clusterworker.Row) bool {
-	return row.Status == v1.ShootReady && applied(row) && !row.Deleting
+	return row.Status == v1.ShootReady && isApplied(row) && !row.Deleting
 }
 
 func condition(kind string, is bool, reason, message string) v1.ReportCondition {
-	c := v1.ReportCondition{Type: kind, Status: v1.ConditionFalse, Reason: reason, Message: clip(message)}
+	c := v1.ReportCondition{Type: kind, Status: v1.ConditionFalse, Reason: reason, Message: truncateMessage(message)}
 	if is {
 		c.Status = v1.ConditionTrue
 	}
@@ -67,18 +67,18 @@ func condition(kind string, is bool, reason, message string) v1.ReportCondition 
 }
 
 func available(row *clusterworker.Row) v1.ReportCondition {
-	if !applied(row) && !row.Deleting {
+	if !isApplied(row) && !row.Deleting {
 		return condition(v1.ConditionAvailable, false, "SyncFailed", "Gardener does not have the current cluster spec: "+row.SyncError)
 	}
-	reason, message := standing(row.Status)
+	reason, message := conditionOf(row.Status)
 	if row.StatusMessage != "" {
 		message = row.StatusMessage
 	}
 	return condition(v1.ConditionAvailable, isReady(row), reason, message)
 }
 
-// standing is a status in the words of a condition.
-func standing(status v1.ShootStatus) (reason, message string) {
+// conditionOf is a status in the words of a condition.
+func conditionOf(status v1.ShootStatus) (reason, message string) {
 	switch status {
 	case v1.ShootPending:
 		return "ShootPending", "The Shoot is not visible in Gardener yet"
@@ -98,9 +98,9 @@ func standing(status v1.ShootStatus) (reason, message string) {
 
 func appliedTo(row *clusterworker.Row) v1.ReportCondition {
 	switch {
-	case gone(row):
+	case isGone(row):
 		return condition(v1.ConditionApplied, false, "ShootDeleted", "The cluster is deleted")
-	case applied(row):
+	case isApplied(row):
 		return condition(v1.ConditionApplied, true, "Synced", "Gardener has the current cluster spec")
 	case row.SyncError != "":
 		return condition(v1.ConditionApplied, false, reasonOf(row.ErrorClass), row.SyncError)
@@ -108,7 +108,7 @@ func appliedTo(row *clusterworker.Row) v1.ReportCondition {
 	return condition(v1.ConditionApplied, false, "Syncing", "The cluster is being synced to Gardener")
 }
 
-func health(row *clusterworker.Row) v1.ReportCondition {
+func healthCondition(row *clusterworker.Row) v1.ReportCondition {
 	switch {
 	case row.SyncError != "" && row.Attempts > 0:
 		return condition(v1.ConditionHealth, false, reasonOf(row.ErrorClass), row.SyncError)
@@ -119,7 +119,7 @@ func health(row *clusterworker.Row) v1.ReportCondition {
 }
 
 func finalized(row *clusterworker.Row) v1.ReportCondition {
-	if gone(row) {
+	if isGone(row) {
 		return condition(v1.ConditionFinalized, true, "ShootDeleted", "The deletion of the Shoot is confirmed")
 	}
 	return condition(v1.ConditionFinalized, false, "ShootExists", "The deletion of the Shoot is not confirmed yet")
@@ -139,8 +139,8 @@ func reasonOf(class clusterworker.ErrorClass) string {
 	return b.String()
 }
 
-// data is what the conditions do not say.
-func data(row *clusterworker.Row) json.RawMessage {
+// reportData is what the conditions do not say.
+func reportData(row *clusterworker.Row) json.RawMessage {
 	if row.ShootName == "" {
 		return nil
 	}
@@ -155,8 +155,8 @@ func data(row *clusterworker.Row) json.RawMessage {
 	return text
 }
 
-// clip shortens what the fleet API would refuse.
-func clip(message string) string {
+// truncateMessage shortens what the fleet API would refuse.
+func truncateMessage(message string) string {
 	message = strings.ReplaceAll(strings.ToValidUTF8(message, "?"), "\x00", "")
 	if len(message) <= maxMessage {
 		return message

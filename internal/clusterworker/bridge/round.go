@@ -22,12 +22,12 @@ type outcome struct {
 	away error
 }
 
-// round makes the reports that are due. more is whether others may be, and
+// reportDueRows makes the reports that are due. more is whether others may be, and
 // answered whether the fleet API answered. Its error is one of the database, or
 // of a fleet API that takes no report at all.
-func (b *Bridge) round(ctx context.Context) (more, answered bool, err error) {
+func (b *Bridge) reportDueRows(ctx context.Context) (more, answered bool, err error) {
 	now := time.Now()
-	rows, err := b.due(ctx)
+	rows, err := b.listDue(ctx)
 	if err != nil || len(rows) == 0 {
 		return false, false, err
 	}
@@ -42,8 +42,8 @@ func (b *Bridge) round(ctx context.Context) (more, answered bool, err error) {
 		}
 		wg.Go(func() {
 			defer func() { <-slots }()
-			outcomes[i] = b.tell(ctx, rows[i], now)
-			b.metrics.count(outcomes[i].result)
+			outcomes[i] = b.reportRow(ctx, rows[i], now)
+			b.metrics.countResult(outcomes[i].result)
 		})
 	}
 	wg.Wait()
@@ -54,12 +54,12 @@ func (b *Bridge) round(ctx context.Context) (more, answered bool, err error) {
 		if o.next > 0 {
 			notes = append(notes, clusterworker.Reported{ClusterID: rows[i].ClusterID, Version: rows[i].ReportVersion, Next: o.next})
 		}
-		answered = answered || o.result.answered()
+		answered = answered || o.result.hasAnswer()
 		if o.away != nil {
 			away = o.away
 		}
 	}
-	if err := b.note(ctx, notes); err != nil {
+	if err := b.saveReported(ctx, notes); err != nil {
 		return false, false, err
 	}
 	if away != nil && !answered {
@@ -68,7 +68,7 @@ func (b *Bridge) round(ctx context.Context) (more, answered bool, err error) {
 	return len(rows) == batch, answered, nil
 }
 
-func (b *Bridge) due(ctx context.Context) ([]clusterworker.Row, error) {
+func (b *Bridge) listDue(ctx context.Context) ([]clusterworker.Row, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, queryTimeout, errors.New("database request timed out"))
 	defer cancel()
 	rows, err := b.deps.Store.DueReports(ctx, batch)
@@ -78,9 +78,9 @@ func (b *Bridge) due(ctx context.Context) ([]clusterworker.Row, error) {
 	return rows, nil
 }
 
-// note notes reports that were made even if we are to stop: otherwise they were
+// saveReported notes reports that were made even if we are to stop: otherwise they were
 // made again.
-func (b *Bridge) note(ctx context.Context, notes []clusterworker.Reported) error {
+func (b *Bridge) saveReported(ctx context.Context, notes []clusterworker.Reported) error {
 	if len(notes) == 0 {
 		return nil
 	}
@@ -92,8 +92,8 @@ func (b *Bridge) note(ctx context.Context, notes []clusterworker.Reported) error
 	return nil
 }
 
-// tell reports on one row, as it was read at some time.
-func (b *Bridge) tell(ctx context.Context, row clusterworker.Row, now time.Time) outcome {
+// reportRow reports on one row, as it was read at some time.
+func (b *Bridge) reportRow(ctx context.Context, row clusterworker.Row, now time.Time) outcome {
 	next, ready := nextOthers, isReady(&row)
 	if ready {
 		next = nextReady
@@ -122,7 +122,7 @@ func (b *Bridge) tell(ctx context.Context, row clusterworker.Row, now time.Time)
 	case err != nil && ctx.Err() != nil:
 		return outcome{}
 	case err != nil:
-		return b.refused(ctx, &row, err)
+		return b.handleRefusal(ctx, &row, err)
 	case !stored:
 		return outcome{result: resultIgnored, next: nextOthers}
 	case next == nextReady:
@@ -132,8 +132,8 @@ func (b *Bridge) tell(ctx context.Context, row clusterworker.Row, now time.Time)
 	return outcome{result: resultStored, next: next}
 }
 
-// refused says what to do about a report that was not taken.
-func (b *Bridge) refused(ctx context.Context, row *clusterworker.Row, err error) outcome {
+// handleRefusal says what to do about a report that was not taken.
+func (b *Bridge) handleRefusal(ctx context.Context, row *clusterworker.Row, err error) outcome {
 	switch code := statusOf(err); {
 	case code == http.StatusNotFound:
 		b.log.DebugContext(ctx, "cluster not found in fleet API, report skipped", "cluster_id", row.ClusterID)

@@ -55,7 +55,7 @@ type settled struct {
 	infrastructure, controlPlane json.RawMessage
 }
 
-func (c Config) settle() (settled, error) {
+func (c Config) resolveConfig() (settled, error) {
 	s := settled{Config: c}
 	orDefault(&s.Namespace, "garden-fundament")
 	orDefault(&s.ProviderType, providerLocal)
@@ -90,7 +90,7 @@ func (c Config) settle() (settled, error) {
 		errs = append(errs, err)
 	}
 	for _, key := range slices.Sorted(maps.Keys(c.Annotations)) {
-		if reserved(key) {
+		if isReserved(key) {
 			errs = append(errs, fmt.Errorf("annotation %q is reserved: Fleetloop or Gardener uses it", key))
 		}
 	}
@@ -99,8 +99,8 @@ func (c Config) settle() (settled, error) {
 
 func orDefault(field *string, value string) { *field = cmp.Or(*field, value) }
 
-// reserved reports whether an annotation would interfere with what is sent.
-func reserved(key string) bool {
+// isReserved reports whether an annotation would interfere with what is sent.
+func isReserved(key string) bool {
 	own, _, _ := strings.Cut(shoot.AnnotationGeneration, "/")
 	confirmation, _, _ := strings.Cut(shoot.AnnotationConfirmDeletion, "/")
 	domain, name, _ := strings.Cut(key, "/")

@@ -44,7 +44,7 @@ type Maker struct {
 // project the name of the Gardener project and maxName how long the names of
 // Shoots can be as far as the operator is concerned.
 func New(cfg Config, installation, project string, maxName int) (*Maker, error) {
-	s, err := cfg.settle()
+	s, err := cfg.resolveConfig()
 	limit, errLimit := naming.Limit(maxName, project)
 	if installation == "" {
 		err = errors.Join(err, errors.New("installation id is empty"))
@@ -67,10 +67,10 @@ func (m *Maker) Make(c clusterworker.Claim) (shoot.Manifest, error) {
 		return shoot.Manifest{}, errors.New("name of the Shoot is empty")
 	}
 	p := &problems{}
-	spec := open(p, "spec", c.Spec)
-	region := cmp.Or(spec.text("region"), m.Region)
+	spec := openObject(p, "spec", c.Spec)
+	region := cmp.Or(spec.readText("region"), m.Region)
 	if region == "" {
-		spec.missing("region", "no default region is configured")
+		spec.addMissing("region", "no default region is configured")
 	}
 	made := shoot.Manifest{
 		APIVersion: shoot.APIVersion,
@@ -85,13 +85,13 @@ func (m *Maker) Make(c clusterworker.Claim) (shoot.Manifest, error) {
 			CloudProfile:           shoot.CloudProfile{Name: m.CloudProfile, Kind: m.CloudProfileKind},
 			CredentialsBindingName: m.CredentialsBindingName,
 			Region:                 region,
-			Kubernetes:             shoot.Kubernetes{Version: m.version(spec)},
+			Kubernetes:             shoot.Kubernetes{Version: m.kubernetesVersion(spec)},
 			Networking:             m.networking(spec),
-			Provider:               m.provider(spec),
+			Provider:               m.newProvider(spec),
 		},
 	}
-	made.Spec.Provider.Workers = m.workers(p, c.Pools, region)
-	if err := p.err(); err != nil {
+	made.Spec.Provider.Workers = m.newWorkers(p, c.Pools, region)
+	if err := p.joinErrors(); err != nil {
 		return shoot.Manifest{}, err
 	}
 	return made, nil
@@ -108,15 +108,15 @@ func (m *Maker) annotations(c clusterworker.Claim) map[string]string {
 	return out
 }
 
-// version is empty if Gardener is to choose.
-func (m *Maker) version(spec object) string {
-	v, nested := spec.text("version"), spec.object("kubernetes").text("version")
+// kubernetesVersion is empty if Gardener is to choose.
+func (m *Maker) kubernetesVersion(spec object) string {
+	v, nested := spec.readText("version"), spec.readObject("kubernetes").readText("version")
 	if v != "" && nested != "" && v != nested {
-		spec.p.add("%s and %s have different values; set only one of them", spec.at("version"), spec.at("kubernetes.version"))
+		spec.p.addf("%s and %s have different values; set only one of them", spec.pathOf("version"), spec.pathOf("kubernetes.version"))
 	}
 	v = strings.TrimPrefix(cmp.Or(v, nested, m.KubernetesVersion), "v")
 	if v != "" && !validVersion(v) {
-		spec.p.add("%s is %q, not a Kubernetes version; use the form 1.34 or 1.34.1", spec.at("version"), v)
+		spec.p.addf("%s is %q, not a Kubernetes version; use the form 1.34 or 1.34.1", spec.pathOf("version"), v)
 	}
 	return v
 }
@@ -137,22 +137,22 @@ func validVersion(v string) bool {
 }
 
 func (m *Maker) networking(spec object) *shoot.Networking {
-	network := spec.object("network")
+	network := spec.readObject("network")
 	cidr := func(otherwise string, spellings ...string) string {
-		given := network.text(spellings...)
+		given := network.readText(spellings...)
 		if what := wrongCIDR(given); what != "" {
-			network.p.add("%s is %q, which %s", network.at(spellings[0]), given, what)
+			network.p.addf("%s is %q, which %s", network.pathOf(spellings[0]), given, what)
 		}
 		return cmp.Or(given, otherwise)
 	}
 	n := &shoot.Networking{
-		Type:     cmp.Or(network.text("type"), m.NetworkingType),
+		Type:     cmp.Or(network.readText("type"), m.NetworkingType),
 		Nodes:    cidr(m.NodeCIDR, "nodeCIDR", "node_cidr"),
 		Pods:     cidr(m.PodCIDR, "podCIDR", "pod_cidr"),
 		Services: cidr(m.ServiceCIDR, "serviceCIDR", "service_cidr"),
 	}
 	if n.Nodes == "" && m.needs.nodes {
-		network.missing("nodeCIDR", m.needed())
+		network.addMissing("nodeCIDR", m.requiredReason())
 	}
 	return n
 }
@@ -172,12 +172,12 @@ func wrongCIDR(cidr string) string {
 	}
 }
 
-func (m *Maker) provider(spec object) shoot.Provider {
-	config := spec.object("provider")
+func (m *Maker) newProvider(spec object) shoot.Provider {
+	config := spec.readObject("provider")
 	out := shoot.Provider{
 		Type:                 m.ProviderType,
-		InfrastructureConfig: config.opaque("infrastructureConfig", "infrastructure_config"),
-		ControlPlaneConfig:   config.opaque("controlPlaneConfig", "control_plane_config"),
+		InfrastructureConfig: config.readOpaque("infrastructureConfig", "infrastructure_config"),
+		ControlPlaneConfig:   config.readOpaque("controlPlaneConfig", "control_plane_config"),
 	}
 	if out.InfrastructureConfig == nil {
 		out.InfrastructureConfig = slices.Clone(m.infrastructure)
@@ -186,12 +186,12 @@ func (m *Maker) provider(spec object) shoot.Provider {
 		out.ControlPlaneConfig = slices.Clone(m.controlPlane)
 	}
 	if out.InfrastructureConfig == nil && m.needs.infrastructure {
-		config.missing("infrastructureConfig", m.needed())
+		config.addMissing("infrastructureConfig", m.requiredReason())
 	}
 	return out
 }
 
-// needed is why something must not be missing.
-func (m *Maker) needed() string {
+// requiredReason is why something must not be missing.
+func (m *Maker) requiredReason() string {
 	return fmt.Sprintf("the provider %s requires it and no default is configured", m.ProviderType)
 }

@@ -23,12 +23,12 @@ type problems struct {
 	list  []string
 }
 
-func (p *problems) add(format string, args ...any) {
+func (p *problems) addf(format string, args ...any) {
 	p.list = append(p.list, p.where+fmt.Sprintf(format, args...))
 }
 
-// err is nil if nothing is wrong.
-func (p *problems) err() error {
+// joinErrors is nil if nothing is wrong.
+func (p *problems) joinErrors() error {
 	if len(p.list) == 0 {
 		return nil
 	}
@@ -82,32 +82,32 @@ type object struct {
 	p    *problems
 }
 
-// open reads an object; one that is absent has no keys.
-func open(p *problems, path string, raw json.RawMessage) object {
+// openObject reads an object; one that is absent has no keys.
+func openObject(p *problems, path string, raw json.RawMessage) object {
 	o := object{path: path, p: p}
 	if len(raw) == 0 {
 		return o
 	}
 	if !json.Valid(raw) {
-		p.add("%s is not valid JSON", path)
+		p.addf("%s is not valid JSON", path)
 		return o
 	}
 	if k := kindOf(raw); k != anObject && k != nothing {
-		p.add("%s must be an object, not %s", path, k)
+		p.addf("%s must be an object, not %s", path, k)
 		return o
 	}
 	if err := json.Unmarshal(raw, &o.keys); err != nil {
-		p.add("%s cannot be read: %v", path, err)
+		p.addf("%s cannot be read: %v", path, err)
 	}
 	return o
 }
 
-// at is the path of a key.
-func (o object) at(key string) string { return o.path + "." + key }
+// pathOf is the path of a key.
+func (o object) pathOf(key string) string { return o.path + "." + key }
 
-// value finds what a key has under any of its spellings. Two that differ are a
+// findValue finds what a key has under any of its spellings. Two that differ are a
 // problem: nobody could say which one is meant.
-func (o object) value(spellings []string) (key string, raw json.RawMessage) {
+func (o object) findValue(spellings []string) (key string, raw json.RawMessage) {
 	key = spellings[0]
 	for _, s := range spellings {
 		v, ok := o.keys[s]
@@ -115,135 +115,135 @@ func (o object) value(spellings []string) (key string, raw json.RawMessage) {
 		case !ok || kindOf(v) == nothing:
 		case raw == nil:
 			key, raw = s, v
-		case !same(raw, v):
-			o.p.add("%s and %s have different values; set only one of them", o.at(key), o.at(s))
+		case !equalJSON(raw, v):
+			o.p.addf("%s and %s have different values; set only one of them", o.pathOf(key), o.pathOf(s))
 		}
 	}
 	return key, raw
 }
 
-func same(a, b json.RawMessage) bool {
+func equalJSON(a, b json.RawMessage) bool {
 	x, errX := canonical(a)
 	y, errY := canonical(b)
 	return errX == nil && errY == nil && string(x) == string(y)
 }
 
-// wrong notes that a value is not what it must be.
-func (o object) wrong(key string, want, got kind) {
+// addWrongType notes that a value is not what it must be.
+func (o object) addWrongType(key string, want, got kind) {
 	hint := ""
 	if want == aString && got == aNumber {
 		hint = "; put it in quotes" // 1.30 would become 1.3
 	}
-	o.p.add("%s must be %s, not %s%s", o.at(key), want, got, hint)
+	o.p.addf("%s must be %s, not %s%s", o.pathOf(key), want, got, hint)
 }
 
-// missing notes that there is nothing where something has to be.
-func (o object) missing(key, why string) { o.p.add("%s is missing: %s", o.at(key), why) }
+// addMissing notes that there is nothing where something has to be.
+func (o object) addMissing(key, why string) { o.p.addf("%s is missing: %s", o.pathOf(key), why) }
 
-// text reads a string.
-func (o object) text(spellings ...string) string {
-	key, raw := o.value(spellings)
+// readText reads a string.
+func (o object) readText(spellings ...string) string {
+	key, raw := o.findValue(spellings)
 	if raw == nil {
 		return ""
 	}
 	var s string
 	if k := kindOf(raw); k != aString || json.Unmarshal(raw, &s) != nil {
-		o.wrong(key, aString, k)
+		o.addWrongType(key, aString, k)
 	}
 	return s
 }
 
-// count reads a number of things, and whether there is one.
-func (o object) count(spellings ...string) (n int32, ok bool) {
-	key, raw := o.value(spellings)
+// readCount reads a number of things, and whether there is one.
+func (o object) readCount(spellings ...string) (n int32, ok bool) {
+	key, raw := o.findValue(spellings)
 	if raw == nil {
 		return 0, false
 	}
 	if k := kindOf(raw); k != aNumber {
-		o.wrong(key, aNumber, k)
+		o.addWrongType(key, aNumber, k)
 		return 0, false
 	}
 	i, err := strconv.ParseInt(strings.TrimSpace(string(raw)), 10, 32)
 	switch {
 	case errors.Is(err, strconv.ErrRange) && i > 0:
-		o.p.add("%s is too large", o.at(key))
+		o.p.addf("%s is too large", o.pathOf(key))
 	case i < 0:
-		o.p.add("%s must not be negative", o.at(key))
+		o.p.addf("%s must not be negative", o.pathOf(key))
 	case err != nil:
-		o.p.add("%s must be a whole number", o.at(key))
+		o.p.addf("%s must be a whole number", o.pathOf(key))
 	default:
 		return int32(i), true
 	}
 	return 0, false
 }
 
-// object reads an object.
-func (o object) object(spellings ...string) object {
-	key, raw := o.value(spellings)
-	return open(o.p, o.at(key), raw)
+// readObject reads an object.
+func (o object) readObject(spellings ...string) object {
+	key, raw := o.findValue(spellings)
+	return openObject(o.p, o.pathOf(key), raw)
 }
 
-// opaque reads an object that is passed on.
-func (o object) opaque(spellings ...string) json.RawMessage {
-	key, raw := o.value(spellings)
+// readOpaque reads an object that is passed on.
+func (o object) readOpaque(spellings ...string) json.RawMessage {
+	key, raw := o.findValue(spellings)
 	if raw == nil {
 		return nil
 	}
 	if k := kindOf(raw); k != anObject {
-		o.wrong(key, anObject, k)
+		o.addWrongType(key, anObject, k)
 		return nil
 	}
 	out, err := canonical(raw)
 	if err != nil {
-		o.p.add("%s cannot be read: %v", o.at(key), err)
+		o.p.addf("%s cannot be read: %v", o.pathOf(key), err)
 	}
 	return out
 }
 
-// list reads a list.
-func (o object) list(key string) []json.RawMessage {
-	key, raw := o.value([]string{key})
+// readList reads a list.
+func (o object) readList(key string) []json.RawMessage {
+	key, raw := o.findValue([]string{key})
 	if raw == nil {
 		return nil
 	}
 	var values []json.RawMessage
 	if k := kindOf(raw); k != aList || json.Unmarshal(raw, &values) != nil {
-		o.wrong(key, aList, k)
+		o.addWrongType(key, aList, k)
 	}
 	return values
 }
 
-// texts reads a list of strings.
-func (o object) texts(key string) []string {
+// readTexts reads a list of strings.
+func (o object) readTexts(key string) []string {
 	var out []string
-	for i, v := range o.list(key) {
+	for i, v := range o.readList(key) {
 		var s string
 		if k := kindOf(v); k != aString || json.Unmarshal(v, &s) != nil {
-			o.wrong(fmt.Sprintf("%s[%d]", key, i), aString, k)
+			o.addWrongType(fmt.Sprintf("%s[%d]", key, i), aString, k)
 		}
 		out = append(out, s)
 	}
 	return out
 }
 
-// objects reads a list of objects.
-func (o object) objects(key string) []object {
+// readObjects reads a list of objects.
+func (o object) readObjects(key string) []object {
 	var out []object
-	for i, v := range o.list(key) {
-		out = append(out, open(o.p, fmt.Sprintf("%s[%d]", o.at(key), i), v))
+	for i, v := range o.readList(key) {
+		out = append(out, openObject(o.p, fmt.Sprintf("%s[%d]", o.pathOf(key), i), v))
 	}
 	return out
 }
 
 // textMap reads an object whose values are strings.
 func (o object) textMap(key string) map[string]string {
-	in := o.object(key)
+	in := o.readObject(key)
 	if len(in.keys) == 0 {
 		return nil
 	}
 	out := make(map[string]string, len(in.keys))
 	for _, k := range slices.Sorted(maps.Keys(in.keys)) {
-		out[k] = in.text(k)
+		out[k] = in.readText(k)
 	}
 	return out
 }

@@ -62,21 +62,21 @@ func Name(cluster, id string, n, limit int) string {
 	if limit >= roomy {
 		length = longHash
 	}
-	h := hash(id, n)
+	h := hashName(id, n)
 	room := min(limit, MaxLabel) - length - len("-")
 	if room < 1 {
 		return letterFirst(h)[:length]
 	}
-	r := readable(cluster)
+	r := readablePart(cluster)
 	if r = strings.TrimRight(r[:min(room, len(r))], "-"); r == "" {
 		return letterFirst(h)[:length]
 	}
 	return r + "-" + h[:length]
 }
 
-// hash is 52 characters, of which every one of the first ones is as good as
+// hashName is 52 characters, of which every one of the first ones is as good as
 // any other.
-func hash(id string, n int) string {
+func hashName(id string, n int) string {
 	sum := sha256.Sum256([]byte(strconv.Itoa(n) + "/" + id))
 	return strings.ToLower(base32.StdEncoding.WithPadding(base32.NoPadding).EncodeToString(sum[:]))
 }
@@ -89,9 +89,9 @@ func letterFirst(h string) string {
 	return h
 }
 
-// readable is what can be used of a cluster's name. The API has it valid
+// readablePart is what can be used of a cluster's name. The API has it valid
 // already but for a digit in front and hyphens in a row; that is not relied on.
-func readable(cluster string) string {
+func readablePart(cluster string) string {
 	var b strings.Builder
 	for _, c := range []byte(strings.ToLower(cluster)) {
 		letter, digit := 'a' <= c && c <= 'z', '0' <= c && c <= '9'

@@ -147,13 +147,13 @@ func (o *Outbox) Run(ctx context.Context) error {
 		now := time.Now()
 		if now.Sub(expired) >= expireEvery {
 			expired = now
-			o.expire(ctx)
+			o.dropExpired(ctx)
 		}
 		if now.Sub(renewed) >= renewEvery {
 			renewed = now
-			o.renew(ctx, lease)
+			o.renewLeases(ctx, lease)
 		}
-		o.round(ctx)
+		o.runOnce(ctx)
 		_ = backoff.Sleep(ctx, breath) // the end of ctx is seen below
 		select {
 		case <-ctx.Done():
@@ -161,16 +161,16 @@ func (o *Outbox) Run(ctx context.Context) error {
 		case <-tick.C:
 		}
 	}
-	o.finish(context.WithoutCancel(ctx))
+	o.sendUntilEmpty(context.WithoutCancel(ctx))
 	return nil
 }
 
-// finish tells what is due, as long as sinks take it, and leaves the rest for
+// sendUntilEmpty tells what is due, as long as sinks take it, and leaves the rest for
 // another process.
-func (o *Outbox) finish(ctx context.Context) {
+func (o *Outbox) sendUntilEmpty(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, lastWords)
 	defer cancel()
-	for (o.round(ctx) || len(o.inFlight) > 0) && backoff.Sleep(ctx, breath) == nil {
+	for (o.runOnce(ctx) || len(o.inFlight) > 0) && backoff.Sleep(ctx, breath) == nil {
 		select {
 		case <-o.wake:
 		case <-ctx.Done():
@@ -178,23 +178,23 @@ func (o *Outbox) finish(ctx context.Context) {
 	}
 	rest, stop := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
 	defer stop()
-	o.settle(rest)
-	o.renew(rest, o.deps.Closing+slack)
+	o.saveAnswers(rest)
+	o.renewLeases(rest, o.deps.Closing+slack)
 	if n := len(o.inFlight); n > 0 {
 		o.deps.Log.WarnContext(rest, "change events not delivered before shutdown, retained in database", "count", n)
 	}
 }
 
-// round settles what was answered and sends what is due. It reports whether there
+// runOnce settles what was answered and sends what is due. It reports whether there
 // was anything to send.
-func (o *Outbox) round(ctx context.Context) (sent bool) {
-	o.settle(ctx)
+func (o *Outbox) runOnce(ctx context.Context) (sent bool) {
+	o.saveAnswers(ctx)
 	under := map[string]int{}
 	for _, p := range o.inFlight {
 		under[p.Sink]++
 	}
 	for _, s := range o.sinks {
-		if room := mostAtATime - under[s.Name]; room > 0 && o.fill(ctx, s, room) {
+		if room := mostAtATime - under[s.Name]; room > 0 && o.fillSink(ctx, s, room) {
 			sent = true
 		}
 	}
@@ -202,22 +202,22 @@ func (o *Outbox) round(ctx context.Context) (sent bool) {
 	return sent
 }
 
-// fill sends to one sink what is due, as much as there is room for.
-func (o *Outbox) fill(ctx context.Context, s Sink, room int) bool {
+// fillSink sends to one sink what is due, as much as there is room for.
+func (o *Outbox) fillSink(ctx context.Context, s Sink, room int) bool {
 	var due []Pending
 	// If it fails there is nothing to send.
-	_ = o.ask(ctx, "claim due change events", func(ctx context.Context) (err error) {
+	_ = o.askStore(ctx, "claim due change events", func(ctx context.Context) (err error) {
 		due, err = o.deps.Store.ClaimChanges(ctx, s.Name, room, lease)
 		return err
 	})
 	for _, p := range due {
-		o.send(ctx, s, p)
+		o.sendToSink(ctx, s, p)
 	}
 	return len(due) > 0
 }
 
-// send hands a change to the client of its sink, which calls back once.
-func (o *Outbox) send(ctx context.Context, s Sink, p Pending) {
+// sendToSink hands a change to the client of its sink, which calls back once.
+func (o *Outbox) sendToSink(ctx context.Context, s Sink, p Pending) {
 	if _, ok := o.inFlight[p.Seq]; ok {
 		return // its lease could not be renewed in time, and the client still has it
 	}
@@ -232,8 +232,8 @@ func (o *Outbox) send(ctx context.Context, s Sink, p Pending) {
 	s.Client.SendChangeEvent(ctx, e)
 }
 
-// settle writes down what was answered.
-func (o *Outbox) settle(ctx context.Context) {
+// saveAnswers writes down what was answered.
+func (o *Outbox) saveAnswers(ctx context.Context) {
 	o.mu.Lock()
 	answered := o.answered
 	o.answered = nil
@@ -259,10 +259,10 @@ func (o *Outbox) settle(ctx context.Context) {
 	}
 	if len(done) > 0 {
 		// If it fails they are sent again when their leases end, with the same ids.
-		_ = o.ask(ctx, "delete delivered change events", func(ctx context.Context) error { return o.deps.Store.RemoveChanges(ctx, done) })
+		_ = o.askStore(ctx, "delete delivered change events", func(ctx context.Context) error { return o.deps.Store.RemoveChanges(ctx, done) })
 	}
 	if len(failed) > 0 {
-		_ = o.ask(ctx, "reschedule change events", func(ctx context.Context) error { return o.deps.Store.PutOffChanges(ctx, failed) })
+		_ = o.askStore(ctx, "reschedule change events", func(ctx context.Context) error { return o.deps.Store.PutOffChanges(ctx, failed) })
 	}
 	o.sending.Set(float64(len(o.inFlight)))
 }
@@ -273,8 +273,8 @@ func isFinal(c changeevent.Class) bool {
 	return c == changeevent.ClassClientError || c == changeevent.ClassEncode || c == changeevent.ClassExpired
 }
 
-// renew keeps the leases of what a client has: it may wait for a sink for long.
-func (o *Outbox) renew(ctx context.Context, lease time.Duration) {
+// renewLeases keeps the leases of what a client has: it may wait for a sink for long.
+func (o *Outbox) renewLeases(ctx context.Context, lease time.Duration) {
 	if len(o.inFlight) == 0 {
 		return
 	}
@@ -282,15 +282,15 @@ func (o *Outbox) renew(ctx context.Context, lease time.Duration) {
 	for seq := range o.inFlight {
 		seqs = append(seqs, seq)
 	}
-	_ = o.ask(ctx, "renew leases of change events", func(ctx context.Context) error { return o.deps.Store.RenewChanges(ctx, seqs, lease) })
+	_ = o.askStore(ctx, "renew leases of change events", func(ctx context.Context) error { return o.deps.Store.RenewChanges(ctx, seqs, lease) })
 }
 
-// expire gives up what nobody wants to hear any more.
-func (o *Outbox) expire(ctx context.Context) {
+// dropExpired gives up what nobody wants to hear any more.
+func (o *Outbox) dropExpired(ctx context.Context) {
 	for n := mostExpired; n == mostExpired; {
 		n = 0
 		// What is left after an error is removed the next time.
-		_ = o.ask(ctx, "delete expired change events", func(ctx context.Context) (err error) {
+		_ = o.askStore(ctx, "delete expired change events", func(ctx context.Context) (err error) {
 			n, err = o.deps.Store.ExpireChanges(ctx, MaxAge, mostExpired)
 			return err
 		})
@@ -301,8 +301,8 @@ func (o *Outbox) expire(ctx context.Context) {
 	}
 }
 
-// ask asks the store once. What fails is tried again in a later round.
-func (o *Outbox) ask(ctx context.Context, what string, do func(context.Context) error) error {
+// askStore asks the store once. What fails is tried again in a later round.
+func (o *Outbox) askStore(ctx context.Context, what string, do func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	err := do(ctx)

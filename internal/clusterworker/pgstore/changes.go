@@ -21,7 +21,7 @@ func encodeChange(c *clusterworker.Change) (string, error) {
 		return "", nil
 	}
 	bounded := *c
-	bounded.Message = text(c.Message)
+	bounded.Message = sanitizeText(c.Message)
 	data, err := json.Marshal(bounded)
 	if err != nil {
 		return "", fmt.Errorf("encode change event of cluster %q: %w", c.ClusterID, err)
@@ -33,9 +33,9 @@ func encodeChange(c *clusterworker.Change) (string, error) {
 // because a newer version wrote it, is left to that.
 func (s *Store) ClaimChanges(ctx context.Context, sink string, most int, lease time.Duration) ([]outbox.Pending, error) {
 	var rows []db.ClaimChangesRow
-	err := s.send(ctx, func(b *pgx.Batch) {
+	err := s.sendBatch(ctx, func(b *pgx.Batch) {
 		b.Queue(byIndex)
-		collect(b.Queue(db.ClaimChanges, lease, sink, int64(most)), &rows)
+		collectRows(b.Queue(db.ClaimChanges, lease, sink, int64(most)), &rows)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("claim change events of sink %q: %w", sink, err)
@@ -53,12 +53,12 @@ func (s *Store) ClaimChanges(ctx context.Context, sink string, most int, lease t
 
 // RenewChanges has leases end so long from now.
 func (s *Store) RenewChanges(ctx context.Context, seqs []int64, lease time.Duration) error {
-	return s.exec(ctx, "renew leases of change events", db.RenewChanges, lease, seqs)
+	return s.execStatement(ctx, "renew leases of change events", db.RenewChanges, lease, seqs)
 }
 
 // RemoveChanges removes changes that need nothing more.
 func (s *Store) RemoveChanges(ctx context.Context, seqs []int64) error {
-	return s.exec(ctx, "delete change events", db.RemoveChanges, seqs)
+	return s.execStatement(ctx, "delete change events", db.RemoveChanges, seqs)
 }
 
 // PutOffChanges counts a failure of each change, and makes it due again after its
@@ -68,20 +68,20 @@ func (s *Store) PutOffChanges(ctx context.Context, delays map[int64]time.Duratio
 	for seq, delay := range delays {
 		seqs, micros = append(seqs, seq), append(micros, delay.Microseconds())
 	}
-	return s.exec(ctx, "reschedule change events", db.PutOffChanges, seqs, micros)
+	return s.execStatement(ctx, "reschedule change events", db.PutOffChanges, seqs, micros)
 }
 
 // ExpireChanges removes changes that are older and that nobody is sending, so many at
 // most, and gives how many those were.
 func (s *Store) ExpireChanges(ctx context.Context, age time.Duration, most int) (n int, err error) {
-	if err := s.send(ctx, func(b *pgx.Batch) { count(b.Queue(db.ExpireChanges, age, int64(most)), &n) }); err != nil {
+	if err := s.sendBatch(ctx, func(b *pgx.Batch) { readCount(b.Queue(db.ExpireChanges, age, int64(most)), &n) }); err != nil {
 		return 0, fmt.Errorf("delete expired change events: %w", err)
 	}
 	return n, nil
 }
 
-func (s *Store) exec(ctx context.Context, what, statement string, args ...any) error {
-	if err := s.send(ctx, func(b *pgx.Batch) { b.Queue(statement, args...) }); err != nil {
+func (s *Store) execStatement(ctx context.Context, what, statement string, args ...any) error {
+	if err := s.sendBatch(ctx, func(b *pgx.Batch) { b.Queue(statement, args...) }); err != nil {
 		return fmt.Errorf("%s: %w", what, err)
 	}
 	return nil

@@ -32,12 +32,12 @@ func (s *Store) Clusters(ctx context.Context, after string, limit int) ([]cluste
 		after = firstID
 	}
 	var rows []db.ReadClaimedRow
-	if err := s.send(ctx, func(b *pgx.Batch) { collect(b.Queue(readClusters, after, int64(limit)), &rows) }); err != nil {
+	if err := s.sendBatch(ctx, func(b *pgx.Batch) { collectRows(b.Queue(readClusters, after, int64(limit)), &rows) }); err != nil {
 		return nil, fmt.Errorf("read clusters: %w", err)
 	}
 	claims := make([]clusterworker.Claim, len(rows))
 	for i := range rows {
-		claims[i] = claim(&rows[i])
+		claims[i] = claimOf(&rows[i])
 	}
 	return claims, nil
 }

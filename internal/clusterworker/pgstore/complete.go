@@ -29,13 +29,13 @@ func (s *Store) Complete(ctx context.Context, results []clusterworker.Result) (l
 	if len(left) == 0 {
 		return nil, nil
 	}
-	err = s.persist(ctx, func(ctx context.Context) (int, error) {
+	err = s.retryLocked(ctx, func(ctx context.Context) (int, error) {
 		a, err := completeArgs(left)
 		if err != nil {
 			return 0, err
 		}
 		var written []int64
-		err = s.send(ctx, func(b *pgx.Batch) {
+		err = s.sendBatch(ctx, func(b *pgx.Batch) {
 			b.Queue(byIndex)
 			collectScalars(b.Queue(db.Complete, a.IDs, a.Tokens, a.Generations, a.ClusterGenerations, a.Failed, a.Errors, a.Classes, a.Spend,
 				a.Delays, a.Deleting, a.Absent, a.ShootUIDs, a.ShootGenerations, a.Changes, s.sinks), &written)
@@ -67,7 +67,7 @@ func (s *Store) stillClaimed(ctx context.Context, results []clusterworker.Result
 	for i := range results {
 		ids[i], tokens[i] = results[i].ClusterID, results[i].Token
 	}
-	err = s.send(ctx, func(b *pgx.Batch) { count(b.Queue(db.CountClaimed, ids, tokens), &standing) })
+	err = s.sendBatch(ctx, func(b *pgx.Batch) { readCount(b.Queue(db.CountClaimed, ids, tokens), &standing) })
 	return standing, err
 }
 
@@ -86,21 +86,21 @@ func completeArgs(results []clusterworker.Result) (a db.CompleteParams, err erro
 		r := &results[i]
 		a.IDs[i], a.Tokens[i], a.Generations[i], a.ClusterGenerations[i] = r.ClusterID, r.Token, r.Generation, r.ClusterGeneration
 		a.Spend[i], a.Deleting[i], a.Absent[i] = r.Spend, r.Deleting, r.Absent
-		a.ShootUIDs[i], a.ShootGenerations[i] = text(r.Applied.UID), r.Applied.Generation
+		a.ShootUIDs[i], a.ShootGenerations[i] = sanitizeText(r.Applied.UID), r.Applied.Generation
 		if a.Changes[i], err = encodeChange(r.Change); err != nil {
 			return a, err
 		}
 		if r.Err != nil {
-			a.Failed[i], a.Errors[i], a.Classes[i] = true, text(r.Err.Error()), text(string(r.Class))
+			a.Failed[i], a.Errors[i], a.Classes[i] = true, sanitizeText(r.Err.Error()), sanitizeText(string(r.Class))
 			a.Delays[i] = min(max(r.Delay, 0), maxDelay).Microseconds()
 		}
 	}
 	return a, nil
 }
 
-// text is a string that PostgreSQL takes, however odd it was and long: one
+// sanitizeText is a string that PostgreSQL takes, however odd it was and long: one
 // that it refuses would hold up all that is written with it.
-func text(s string) string {
+func sanitizeText(s string) string {
 	s = strings.ToValidUTF8(strings.ReplaceAll(s, "\x00", ""), "\uFFFD")
 	if len(s) <= maxText {
 		return s

@@ -17,7 +17,7 @@ const (
 // Register records that this installation has a cluster-worker. From then on the
 // database keeps the row of a cluster until its Shoot is confirmed gone.
 func (s *Store) Register(ctx context.Context) error {
-	if err := s.send(ctx, func(b *pgx.Batch) { b.Queue(register) }); err != nil {
+	if err := s.sendBatch(ctx, func(b *pgx.Batch) { b.Queue(register) }); err != nil {
 		return fmt.Errorf("register cluster-worker: %w", err)
 	}
 	return nil
@@ -37,7 +37,7 @@ type Unregistration struct {
 // observes the Shoots or, unless abandon is set, while a cluster has a Shoot that is not
 // confirmed gone.
 func (s *Store) Unregister(ctx context.Context, abandon bool) (u Unregistration, err error) {
-	err = s.send(ctx, func(b *pgx.Batch) {
+	err = s.sendBatch(ctx, func(b *pgx.Batch) {
 		b.Queue(unregister, abandon).QueryRow(func(row pgx.Row) error { return row.Scan(&u.Removed, &u.Running, &u.Guarded) })
 	})
 	if err != nil {
@@ -49,7 +49,7 @@ func (s *Store) Unregister(ctx context.Context, abandon bool) (u Unregistration,
 // TakeGarden says where the Shoots of this database are, if nobody has yet or if
 // they are to be made anew there, and gives what holds from now on.
 func (s *Store) TakeGarden(ctx context.Context, garden string, anew bool) (holds string, err error) {
-	err = s.send(ctx, func(b *pgx.Batch) {
+	err = s.sendBatch(ctx, func(b *pgx.Batch) {
 		b.Queue(takeGarden, garden, anew)
 		b.Queue(readGarden).QueryRow(func(row pgx.Row) error { return row.Scan(&holds) })
 	})
@@ -61,7 +61,7 @@ func (s *Store) TakeGarden(ctx context.Context, garden string, anew bool) (holds
 
 // Garden is where the Shoots of this database are, "" if no worker has said.
 func (s *Store) Garden(ctx context.Context) (garden string, err error) {
-	err = s.send(ctx, func(b *pgx.Batch) {
+	err = s.sendBatch(ctx, func(b *pgx.Batch) {
 		b.Queue(readGarden).QueryRow(func(row pgx.Row) error { return row.Scan(&garden) })
 	})
 	if err != nil {

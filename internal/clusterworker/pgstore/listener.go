@@ -85,30 +85,30 @@ func (l *Listener) Run(ctx context.Context) error {
 	again := backoff.Policy{Initial: 100 * time.Millisecond, Max: 3 * time.Second}
 	for failed := 0; ctx.Err() == nil; failed++ {
 		before := l.Ready()
-		err := l.listen(ctx, cc.Copy())
+		err := l.listenOnce(ctx, cc.Copy())
 		if l.Ready() == nil {
 			failed = 0
 		}
 		if ctx.Err() == nil && (l.Ready() == nil || before.Error() != err.Error()) {
 			l.log.WarnContext(ctx, "LISTEN connection lost, reconnecting", "err", err)
 		}
-		l.note(err)
+		l.noteError(err)
 		_ = backoff.Sleep(ctx, again.Delay(failed))
 	}
 	return nil
 }
 
-func (l *Listener) note(err error) { l.err.Store(&err) }
+func (l *Listener) noteError(err error) { l.err.Store(&err) }
 
-func (l *Listener) wake() {
+func (l *Listener) wakeWorker() {
 	select {
 	case l.wakes <- struct{}{}:
 	default: // there is one already
 	}
 }
 
-// listen serves one connection until it breaks.
-func (l *Listener) listen(ctx context.Context, cc *pgx.ConnConfig) error {
+// listenOnce serves one connection until it breaks.
+func (l *Listener) listenOnce(ctx context.Context, cc *pgx.ConnConfig) error {
 	conn, err := pgx.ConnectConfig(ctx, cc)
 	if err != nil {
 		return fmt.Errorf("connect: %w", err)
@@ -121,36 +121,36 @@ func (l *Listener) listen(ctx context.Context, cc *pgx.ConnConfig) error {
 	begin, cancel := context.WithTimeoutCause(ctx, pingTimeout, errNoPing)
 	defer cancel()
 	if _, err := conn.Exec(begin, "listen "+Channel+"; listen "+pgx.Identifier{l.pings}.Sanitize()); err != nil {
-		return fmt.Errorf("listen: %w", cause(begin, err))
+		return fmt.Errorf("listen: %w", contextCause(begin, err))
 	}
 	// What was committed before is not told of.
-	l.wake()
+	l.wakeWorker()
 	for {
-		if err := l.ping(ctx, conn, cc.Copy()); err != nil {
+		if err := l.pingSelf(ctx, conn, cc.Copy()); err != nil {
 			return err
 		}
 		if l.Ready() != nil {
 			l.log.InfoContext(ctx, "LISTEN connection established")
-			l.note(nil)
+			l.noteError(nil)
 		}
 		next := time.Now().Add(l.pingEvery)
 		for time.Now().Before(next) {
-			if _, err := l.hear(ctx, conn, next); err != nil {
+			if _, err := l.waitNotification(ctx, conn, next); err != nil {
 				return err
 			}
 		}
 	}
 }
 
-// ping notifies ourselves from another connection, and waits until that is heard. On
+// pingSelf notifies ourselves from another connection, and waits until that is heard. On
 // the same one a pooler gives back what it would not bring from others.
-func (l *Listener) ping(ctx context.Context, conn *pgx.Conn, cc *pgx.ConnConfig) error {
-	if err := l.notify(ctx, cc); err != nil {
+func (l *Listener) pingSelf(ctx context.Context, conn *pgx.Conn, cc *pgx.ConnConfig) error {
+	if err := l.notifySelf(ctx, cc); err != nil {
 		return err
 	}
 	deadline := time.Now().Add(pingTimeout)
 	for time.Now().Before(deadline) {
-		channel, err := l.hear(ctx, conn, deadline)
+		channel, err := l.waitNotification(ctx, conn, deadline)
 		if err != nil {
 			return err
 		}
@@ -163,13 +163,13 @@ func (l *Listener) ping(ctx context.Context, conn *pgx.Conn, cc *pgx.ConnConfig)
 	return errNoPing
 }
 
-// notify sends a notification to ourselves on a connection that is closed again.
-func (l *Listener) notify(ctx context.Context, cc *pgx.ConnConfig) error {
+// notifySelf sends a notification to ourselves on a connection that is closed again.
+func (l *Listener) notifySelf(ctx context.Context, cc *pgx.ConnConfig) error {
 	within, cancel := context.WithTimeoutCause(ctx, pingTimeout, errNotNotified)
 	defer cancel()
 	conn, err := pgx.ConnectConfig(within, cc)
 	if err != nil {
-		return fmt.Errorf("connect to notify: %w", cause(within, err))
+		return fmt.Errorf("connect to notify: %w", contextCause(within, err))
 	}
 	defer func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
@@ -177,14 +177,14 @@ func (l *Listener) notify(ctx context.Context, cc *pgx.ConnConfig) error {
 		_ = conn.Close(ctx) // it is not needed any more
 	}()
 	if _, err := conn.Exec(within, "notify "+pgx.Identifier{l.pings}.Sanitize()); err != nil {
-		return fmt.Errorf("notify: %w", cause(within, err))
+		return fmt.Errorf("notify: %w", contextCause(within, err))
 	}
 	return nil
 }
 
-// hear waits for one notification, which may have come long before, and tells
+// waitNotification waits for one notification, which may have come long before, and tells
 // its channel; "" if there is none until a time.
-func (l *Listener) hear(ctx context.Context, conn *pgx.Conn, until time.Time) (channel string, err error) {
+func (l *Listener) waitNotification(ctx context.Context, conn *pgx.Conn, until time.Time) (channel string, err error) {
 	within, cancel := context.WithDeadline(ctx, until)
 	defer cancel()
 	n, err := conn.WaitForNotification(within)
@@ -197,13 +197,13 @@ func (l *Listener) hear(ctx context.Context, conn *pgx.Conn, until time.Time) (c
 	}
 	if n.Channel == Channel {
 		l.notifications.Add(1)
-		l.wake()
+		l.wakeWorker()
 	}
 	return n.Channel, nil
 }
 
-// cause tells why a context ended rather than that it did.
-func cause(ctx context.Context, err error) error {
+// contextCause tells why a context ended rather than that it did.
+func contextCause(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}

@@ -20,7 +20,7 @@ const firstID = "00000000-0000-0000-0000-000000000000"
 func (s *Store) Lead(ctx context.Context, owner string, ttl time.Duration) (clusterworker.Term, error) {
 	until := time.Now().Add(ttl)
 	var fences []int64
-	err := s.send(ctx, func(b *pgx.Batch) { collectScalars(b.Queue(db.Lead, text(owner), ttl), &fences) })
+	err := s.sendBatch(ctx, func(b *pgx.Batch) { collectScalars(b.Queue(db.Lead, sanitizeText(owner), ttl), &fences) })
 	switch {
 	case err != nil:
 		return clusterworker.Term{}, fmt.Errorf("acquire leadership: %w", err)
@@ -32,7 +32,7 @@ func (s *Store) Lead(ctx context.Context, owner string, ttl time.Duration) (clus
 
 // Resign ends a term early.
 func (s *Store) Resign(ctx context.Context, fence int64) error {
-	if err := s.send(ctx, func(b *pgx.Batch) { b.Queue(db.Resign, fence) }); err != nil {
+	if err := s.sendBatch(ctx, func(b *pgx.Batch) { b.Queue(db.Resign, fence) }); err != nil {
 		return fmt.Errorf("release leadership: %w", err)
 	}
 	return nil
@@ -42,7 +42,7 @@ func (s *Store) Resign(ctx context.Context, fence int64) error {
 // the original.
 func (s *Store) Installation(ctx context.Context) (string, error) {
 	var id string
-	err := s.send(ctx, func(b *pgx.Batch) {
+	err := s.sendBatch(ctx, func(b *pgx.Batch) {
 		b.Queue(db.Installation).QueryRow(func(row pgx.Row) error { return row.Scan(&id) })
 	})
 	if err != nil {
@@ -53,7 +53,7 @@ func (s *Store) Installation(ctx context.Context) (string, error) {
 
 // AddMissing makes the rows of up to limit clusters that have none.
 func (s *Store) AddMissing(ctx context.Context, limit int) (clusterIDs []string, err error) {
-	err = s.send(ctx, func(b *pgx.Batch) { collectScalars(b.Queue(db.AddMissing, int32(limit)), &clusterIDs) }) //nolint:gosec // a limit of ours
+	err = s.sendBatch(ctx, func(b *pgx.Batch) { collectScalars(b.Queue(db.AddMissing, int32(limit)), &clusterIDs) }) //nolint:gosec // a limit of ours
 	if err != nil {
 		return nil, fmt.Errorf("add missing sync rows: %w", err)
 	}
@@ -65,17 +65,17 @@ func (s *Store) Rows(ctx context.Context, after string, limit int) ([]clusterwor
 	if after == "" {
 		after = firstID
 	}
-	return s.rows(ctx, db.Rows, after, int64(limit))
+	return s.queryRows(ctx, db.Rows, after, int64(limit))
 }
 
 // RowsOf gives the rows of some clusters.
 func (s *Store) RowsOf(ctx context.Context, clusterIDs []string) ([]clusterworker.Row, error) {
-	return s.rows(ctx, db.RowsOf, clusterIDs)
+	return s.queryRows(ctx, db.RowsOf, clusterIDs)
 }
 
 // StalestRows gives the rows that were looked at longest ago.
 func (s *Store) StalestRows(ctx context.Context, limit int) ([]clusterworker.Row, error) {
-	return s.rows(ctx, db.StalestRows, int64(limit))
+	return s.queryRows(ctx, db.StalestRows, int64(limit))
 }
 
 // A syncRow is what the statements that read rows give.
@@ -86,21 +86,21 @@ type syncRow struct {
 	Deleting bool
 }
 
-// rows reads with one of the statements that give a syncRow.
-func (s *Store) rows(ctx context.Context, statement string, args ...any) ([]clusterworker.Row, error) {
+// queryRows reads with one of the statements that give a syncRow.
+func (s *Store) queryRows(ctx context.Context, statement string, args ...any) ([]clusterworker.Row, error) {
 	var found []syncRow
-	if err := s.send(ctx, func(b *pgx.Batch) { collect(b.Queue(statement, args...), &found) }); err != nil {
+	if err := s.sendBatch(ctx, func(b *pgx.Batch) { collectRows(b.Queue(statement, args...), &found) }); err != nil {
 		return nil, fmt.Errorf("read sync rows: %w", err)
 	}
 	list := make([]clusterworker.Row, len(found))
 	for i := range found {
-		list[i] = found[i].row()
+		list[i] = found[i].toRow()
 	}
 	return list, nil
 }
 
-// row copies a row into the worker's own form.
-func (r *syncRow) row() clusterworker.Row {
+// toRow copies a row into the worker's own form.
+func (r *syncRow) toRow() clusterworker.Row {
 	return clusterworker.Row{
 		ClusterID:         r.ClusterID,
 		Tenant:            r.Tenant,
@@ -150,32 +150,32 @@ func (s *Store) SaveStatus(ctx context.Context, fence int64, changes []clusterwo
 	}
 	for i := range changes {
 		c := &changes[i]
-		a.IDs[i], a.WasStatuses[i], a.WasDeleting[i] = c.ClusterID, text(string(c.WasStatus)), c.WasDeleting
-		a.Statuses[i], a.Messages[i], a.ShootUIDs[i] = text(string(c.Status)), text(c.Message), text(c.ShootUID)
+		a.IDs[i], a.WasStatuses[i], a.WasDeleting[i] = c.ClusterID, sanitizeText(string(c.WasStatus)), c.WasDeleting
+		a.Statuses[i], a.Messages[i], a.ShootUIDs[i] = sanitizeText(string(c.Status)), sanitizeText(c.Message), sanitizeText(c.ShootUID)
 		if a.Changes[i], err = encodeChange(c.Change); err != nil {
 			return nil, err
 		}
 	}
-	return s.observed(ctx, "save status of Shoots",
+	return s.queryObserved(ctx, "save status of Shoots",
 		db.SaveStatus, a.Fence, a.IDs, a.WasStatuses, a.WasDeleting, a.Statuses, a.Messages, a.ShootUIDs, a.Changes, s.sinks)
 }
 
 // Touch notes that rows were looked at.
 func (s *Store) Touch(ctx context.Context, fence int64, clusterIDs []string) error {
-	_, err := s.observed(ctx, "record check of Shoots", db.Touch, fence, clusterIDs)
+	_, err := s.queryObserved(ctx, "record check of Shoots", db.Touch, fence, clusterIDs)
 	return err
 }
 
 // Requeue makes synced rows due again. Workers are notified.
 func (s *Store) Requeue(ctx context.Context, fence int64, clusterIDs []string) (requeued []string, err error) {
-	return s.observed(ctx, "requeue clusters", db.Requeue, fence, clusterIDs)
+	return s.queryObserved(ctx, "requeue clusters", db.Requeue, fence, clusterIDs)
 }
 
-// observed runs a statement that says whether the term was ours, and which
+// queryObserved runs a statement that says whether the term was ours, and which
 // rows it wrote.
-func (s *Store) observed(ctx context.Context, what, statement string, args ...any) (written []string, err error) {
+func (s *Store) queryObserved(ctx context.Context, what, statement string, args ...any) (written []string, err error) {
 	var held bool
-	err = s.send(ctx, func(b *pgx.Batch) {
+	err = s.sendBatch(ctx, func(b *pgx.Batch) {
 		b.Queue(statement, args...).QueryRow(func(row pgx.Row) error { return row.Scan(&held, &written) })
 	})
 	if err == nil && !held {

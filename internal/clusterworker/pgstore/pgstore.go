@@ -51,20 +51,20 @@ func New(pool *postgres.Pool, sinks ...string) *Store { return &Store{pool: pool
 // Claim takes due rows for the time of a lease, as many as there is room for.
 func (s *Store) Claim(ctx context.Context, owner string, room clusterworker.Room, lease time.Duration) ([]clusterworker.Claim, error) {
 	lease = lease.Truncate(time.Microsecond)
-	owner = text(owner)
+	owner = sanitizeText(owner)
 	until := time.Now().Add(lease)
 	var rows []db.ReadClaimedRow
-	err := s.send(ctx, func(b *pgx.Batch) {
+	err := s.sendBatch(ctx, func(b *pgx.Batch) {
 		b.Queue(byIndex)
 		b.Queue(db.ClaimDue, lease, owner, int64(room.Slots), int64(room.TimedOut))
-		collect(b.Queue(db.ReadClaimed, lease, owner), &rows)
+		collectRows(b.Queue(db.ReadClaimed, lease, owner), &rows)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("claim clusters: %w", err)
 	}
 	claims := make([]clusterworker.Claim, len(rows))
 	for i := range rows {
-		claims[i] = claim(&rows[i])
+		claims[i] = claimOf(&rows[i])
 		claims[i].Until = until
 	}
 	return claims, nil
@@ -77,9 +77,9 @@ func (s *Store) Claim(ctx context.Context, owner string, room clusterworker.Room
 const byIndex = "select set_config('enable_bitmapscan', 'off', true), set_config('enable_hashjoin', 'off', true), " +
 	"set_config('enable_mergejoin', 'off', true), set_config('jit', 'off', true)"
 
-// claim copies a row into the worker's own form. Nothing is parsed, so that
+// claimOf copies a row into the worker's own form. Nothing is parsed, so that
 // there is no row that could not be read.
-func claim(r *db.ReadClaimedRow) clusterworker.Claim {
+func claimOf(r *db.ReadClaimedRow) clusterworker.Claim {
 	c := clusterworker.Claim{
 		ClusterID:         r.ClusterID,
 		Token:             r.Token,
@@ -108,14 +108,14 @@ func claim(r *db.ReadClaimedRow) clusterworker.Claim {
 // is told of as if its name were taken: whoever has it may choose another.
 func (s *Store) Name(ctx context.Context, names []clusterworker.Naming) (taken []clusterworker.Naming, err error) {
 	left := slices.Clone(names)
-	err = s.persist(ctx, func(ctx context.Context) (int, error) {
-		ids, tokens, shoots := split(left)
+	err = s.retryLocked(ctx, func(ctx context.Context) (int, error) {
+		ids, tokens, shoots := splitNamings(left)
 		var named []string
 		var busy int
-		err := s.send(ctx, func(b *pgx.Batch) {
+		err := s.sendBatch(ctx, func(b *pgx.Batch) {
 			b.Queue(byIndex)
 			collectScalars(b.Queue(db.Name, ids, tokens, shoots), &named)
-			count(b.Queue(db.CountUnnamed, ids, tokens, shoots), &busy)
+			readCount(b.Queue(db.CountUnnamed, ids, tokens, shoots), &busy)
 		})
 		switch {
 		case postgres.Code(err) == codeUniqueViolation:
@@ -138,11 +138,11 @@ const codeUniqueViolation = "23505"
 // until its lease ends.
 func (s *Store) Release(ctx context.Context, claims []clusterworker.Claim) error {
 	ids, tokens := tokensOf(claims)
-	err := s.persist(ctx, func(ctx context.Context) (busy int, err error) {
-		err = s.send(ctx, func(b *pgx.Batch) {
+	err := s.retryLocked(ctx, func(ctx context.Context) (busy int, err error) {
+		err = s.sendBatch(ctx, func(b *pgx.Batch) {
 			b.Queue(byIndex)
 			b.Queue(db.Release, ids, tokens)
-			count(b.Queue(db.CountClaimed, ids, tokens), &busy)
+			readCount(b.Queue(db.CountClaimed, ids, tokens), &busy)
 		})
 		return busy, err
 	})
@@ -164,7 +164,7 @@ func tokensOf(claims []clusterworker.Claim) (ids []string, tokens []int64) {
 // not among those that it gives.
 func (s *Store) Renew(ctx context.Context, claims []clusterworker.Claim, lease time.Duration) (renewed []string, err error) {
 	ids, tokens := tokensOf(claims)
-	err = s.send(ctx, func(b *pgx.Batch) {
+	err = s.sendBatch(ctx, func(b *pgx.Batch) {
 		b.Queue(byIndex)
 		collectScalars(b.Queue(db.Renew, lease.Truncate(time.Microsecond), ids, tokens), &renewed)
 	})
@@ -177,9 +177,9 @@ func (s *Store) Renew(ctx context.Context, claims []clusterworker.Claim, lease t
 // NextLease gives the time until the first lease of another owner ends.
 func (s *Store) NextLease(ctx context.Context, owner string) (in time.Duration, ok bool, err error) {
 	var ends []time.Duration
-	err = s.send(ctx, func(b *pgx.Batch) {
+	err = s.sendBatch(ctx, func(b *pgx.Batch) {
 		b.Queue(byIndex)
-		collectScalars(b.Queue(db.NextLease, text(owner)), &ends)
+		collectScalars(b.Queue(db.NextLease, sanitizeText(owner)), &ends)
 	})
 	if err != nil {
 		return 0, false, fmt.Errorf("find next lease to expire: %w", err)
@@ -192,12 +192,12 @@ func (s *Store) NextLease(ctx context.Context, owner string) (in time.Duration, 
 
 // SetOutage notes the outage that a worker sees, or removes the note.
 func (s *Store) SetOutage(ctx context.Context, owner string, o clusterworker.Outage, ttl time.Duration) error {
-	err := s.send(ctx, func(b *pgx.Batch) {
+	err := s.sendBatch(ctx, func(b *pgx.Batch) {
 		if o.Since.IsZero() {
-			b.Queue(db.EndOutage, text(owner))
+			b.Queue(db.EndOutage, sanitizeText(owner))
 			return
 		}
-		b.Queue(db.SetOutage, text(owner), time.Since(o.Since), text(o.Reason), ttl)
+		b.Queue(db.SetOutage, sanitizeText(owner), time.Since(o.Since), sanitizeText(o.Reason), ttl)
 	})
 	if err != nil {
 		return fmt.Errorf("record Gardener outage: %w", err)
@@ -205,9 +205,9 @@ func (s *Store) SetOutage(ctx context.Context, owner string, o clusterworker.Out
 	return nil
 }
 
-// persist calls work, which says how many rows somebody else has locked, until
+// retryLocked calls work, which says how many rows somebody else has locked, until
 // there are none or patience ends.
-func (s *Store) persist(ctx context.Context, work func(context.Context) (busy int, err error)) error {
+func (s *Store) retryLocked(ctx context.Context, work func(context.Context) (busy int, err error)) error {
 	again := backoff.Policy{Initial: time.Millisecond, Max: 100 * time.Millisecond}
 	begin := time.Now()
 	for try := 0; ; try++ {
@@ -221,21 +221,21 @@ func (s *Store) persist(ctx context.Context, work func(context.Context) (busy in
 	}
 }
 
-// send runs statements in one round trip and one transaction. The policies of
+// sendBatch runs statements in one round trip and one transaction. The policies of
 // our role know of no tenant.
-func (s *Store) send(ctx context.Context, fill func(*pgx.Batch)) error {
+func (s *Store) sendBatch(ctx context.Context, fill func(*pgx.Batch)) error {
 	return s.pool.Read(ctx, postgres.Scope{}, fill)
 }
 
-func split(names []clusterworker.Naming) (ids []string, tokens []int64, shoots []string) {
+func splitNamings(names []clusterworker.Naming) (ids []string, tokens []int64, shoots []string) {
 	for _, n := range names {
-		ids, tokens, shoots = append(ids, n.ClusterID), append(tokens, n.Token), append(shoots, text(n.ShootName))
+		ids, tokens, shoots = append(ids, n.ClusterID), append(tokens, n.Token), append(shoots, sanitizeText(n.ShootName))
 	}
 	return ids, tokens, shoots
 }
 
-// collect appends the rows that a queued statement gives to a list.
-func collect[T any](q *pgx.QueuedQuery, list *[]T) {
+// collectRows appends the rows that a queued statement gives to a list.
+func collectRows[T any](q *pgx.QueuedQuery, list *[]T) {
 	q.Query(func(rows pgx.Rows) error {
 		var err error
 		*list, err = pgx.AppendRows((*list)[:0], rows, pgx.RowToStructByPos[T])
@@ -252,7 +252,7 @@ func collectScalars[T any](q *pgx.QueuedQuery, list *[]T) {
 	})
 }
 
-// count reads the only value that a queued statement gives.
-func count(q *pgx.QueuedQuery, n *int) {
+// readCount reads the only value that a queued statement gives.
+func readCount(q *pgx.QueuedQuery, n *int) {
 	q.QueryRow(func(row pgx.Row) error { return row.Scan(n) })
 }

@@ -21,7 +21,7 @@ order by n.id`
 // are and nothing has happened to the cluster's sync since its row was read.
 func (s *Store) PoolsSent(ctx context.Context, row *clusterworker.Row) ([]clusterworker.PoolSent, error) {
 	var pools []clusterworker.PoolSent
-	err := s.send(ctx, func(b *pgx.Batch) { collect(b.Queue(readPools, row.ClusterID, row.ReportVersion), &pools) })
+	err := s.sendBatch(ctx, func(b *pgx.Batch) { collectRows(b.Queue(readPools, row.ClusterID, row.ReportVersion), &pools) })
 	if err != nil {
 		return nil, fmt.Errorf("read node pools: %w", err)
 	}

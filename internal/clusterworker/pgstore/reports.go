@@ -13,7 +13,7 @@ import (
 
 // DueReports gives rows whose report is due.
 func (s *Store) DueReports(ctx context.Context, limit int) ([]clusterworker.Row, error) {
-	return s.rows(ctx, db.DueReports, int64(limit))
+	return s.queryRows(ctx, db.DueReports, int64(limit))
 }
 
 // Reported notes reports. One on a row that somebody else has locked is made
@@ -24,7 +24,7 @@ func (s *Store) Reported(ctx context.Context, reports []clusterworker.Reported) 
 	for i, r := range reports {
 		ids[i], versions[i], nexts[i] = r.ClusterID, r.Version, min(max(r.Next, 0), maxDelay).Microseconds()
 	}
-	if err := s.send(ctx, func(b *pgx.Batch) { b.Queue(db.Reported, ids, versions, nexts) }); err != nil {
+	if err := s.sendBatch(ctx, func(b *pgx.Batch) { b.Queue(db.Reported, ids, versions, nexts) }); err != nil {
 		return fmt.Errorf("record reports: %w", err)
 	}
 	return nil
@@ -33,7 +33,7 @@ func (s *Store) Reported(ctx context.Context, reports []clusterworker.Reported) 
 // Tally counts the rows by their state. It reads the whole table.
 func (s *Store) Tally(ctx context.Context) (clusterworker.Tally, error) {
 	var t clusterworker.Tally
-	err := s.send(ctx, func(b *pgx.Batch) {
+	err := s.sendBatch(ctx, func(b *pgx.Batch) {
 		b.Queue(db.Tally, int32(v1.StuckAttempts)).QueryRow(func(row pgx.Row) error {
 			return row.Scan(&t.Due, &t.Leased, &t.BackingOff, &t.Stuck, &t.Paused, &t.Synced, &t.OldestDue, &t.DeadRows, &t.OldestTransaction)
 		})

@@ -9,10 +9,10 @@ import (
 	"github.com/fleetloop/fleetloop/internal/shoot"
 )
 
-// A book remembers each row as it was read or written last, and what of its
+// A statusCache remembers each row as it was read or written last, and what of its
 // Shoot that was about. It holds the rows of the last list and those that came
 // since, without those whose Shoot is deleted. Others may read it.
-type book struct {
+type statusCache struct {
 	mu      sync.Mutex
 	entries map[string]entry
 }
@@ -26,15 +26,15 @@ type entry struct {
 	operated   time.Time // when Gardener last did something with it
 }
 
-func (b *book) get(cluster string) (entry, bool) {
+func (b *statusCache) getEntry(cluster string) (entry, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	e, ok := b.entries[cluster]
 	return e, ok
 }
 
-// put remembers a row and its Shoot, nil if there is none.
-func (b *book) put(row *clusterworker.Row, o *shoot.Observed) {
+// putEntry remembers a row and its Shoot, nil if there is none.
+func (b *statusCache) putEntry(row *clusterworker.Row, o *shoot.Observed) {
 	e := entry{row: *row}
 	if o != nil {
 		e.uid, e.generation = o.UID, o.Generation
@@ -53,21 +53,21 @@ func (b *book) put(row *clusterworker.Row, o *shoot.Observed) {
 
 // isNews reports whether Gardener did something with a known Shoot that it had
 // not done when it was last seen.
-func (b *book) isNews(cluster string, operated time.Time) bool {
+func (b *statusCache) isNews(cluster string, operated time.Time) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	e, ok := b.entries[cluster]
 	return ok && operated.After(e.operated)
 }
 
-func (b *book) forget(cluster string) {
+func (b *statusCache) removeEntry(cluster string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	delete(b.entries, cluster)
 }
 
-// keep forgets all but some.
-func (b *book) keep(clusters map[string]bool) {
+// retainOnly forgets all but some.
+func (b *statusCache) retainOnly(clusters map[string]bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for id := range b.entries {
@@ -77,8 +77,8 @@ func (b *book) keep(clusters map[string]bool) {
 	}
 }
 
-// tally counts the rows by status.
-func (b *book) tally() map[v1.ShootStatus]int {
+// countByStatus counts the rows by status.
+func (b *statusCache) countByStatus() map[v1.ShootStatus]int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	counts := map[v1.ShootStatus]int{}

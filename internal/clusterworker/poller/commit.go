@@ -23,7 +23,7 @@ type batch struct {
 type cause struct {
 	row  clusterworker.Row
 	seen *shoot.Observed // nil if it was not there
-	from sighting
+	from observation
 	// began is when Gardener began what a watch told of; zero if it told of
 	// nothing that Gardener did since the last time.
 	began time.Time
@@ -34,17 +34,17 @@ type drifted struct {
 	shoot string
 }
 
-func (b *batch) requeue(d Drift, row *clusterworker.Row) {
+func (b *batch) addRequeue(d Drift, row *clusterworker.Row) {
 	if b.drifts == nil {
 		b.drifts = map[string]drifted{}
 	}
 	b.drifts[row.ClusterID] = drifted{d, row.ShootName}
 }
 
-// commit writes a batch.
-func (s *session) commit(ctx context.Context, b *batch) error {
+// commitBatch writes a batch.
+func (s *session) commitBatch(ctx context.Context, b *batch) error {
 	if len(b.changes) > 0 {
-		n, err := s.save(ctx, b)
+		n, err := s.saveChanges(ctx, b)
 		if err != nil {
 			return err
 		}
@@ -53,12 +53,12 @@ func (s *session) commit(ctx context.Context, b *batch) error {
 		}
 	}
 	if len(b.drifts) > 0 {
-		if err := s.requeue(ctx, b.drifts); err != nil {
+		if err := s.requeueDrifted(ctx, b.drifts); err != nil {
 			return err
 		}
 	}
 	for part := range slices.Chunk(b.touch, maxBatch) {
-		err := s.tenure.write(ctx, func(ctx context.Context, fence int64) error {
+		err := s.tenure.writeFenced(ctx, func(ctx context.Context, fence int64) error {
 			return s.deps.Store.Touch(ctx, fence, part)
 		})
 		if err != nil {
@@ -68,19 +68,19 @@ func (s *session) commit(ctx context.Context, b *batch) error {
 	return nil
 }
 
-// save writes the changes of a batch, and gives how many rows were as expected.
+// saveChanges writes the changes of a batch, and gives how many rows were as expected.
 // The others have changed since they were read, or somebody is changing them,
 // and are looked at again.
-func (s *session) save(ctx context.Context, b *batch) (int, error) {
+func (s *session) saveChanges(ctx context.Context, b *batch) (int, error) {
 	var saved []string
 	now := time.Now()
 	for i := range b.changes {
 		c := &b.changes[i]
 		// Until it is known what was written, nothing is known.
-		s.book.forget(c.ClusterID)
+		s.book.removeEntry(c.ClusterID)
 		c.Change = toldOf(c, &b.causes[i].row, now)
 	}
-	err := s.tenure.write(ctx, func(ctx context.Context, fence int64) (err error) {
+	err := s.tenure.writeFenced(ctx, func(ctx context.Context, fence int64) (err error) {
 		saved, err = s.deps.Store.SaveStatus(ctx, fence, b.changes)
 		return err
 	})
@@ -95,7 +95,7 @@ func (s *session) save(ctx context.Context, b *batch) (int, error) {
 	for i := range b.changes {
 		c := &b.causes[i]
 		if written[c.row.ClusterID] {
-			s.saved(ctx, &b.changes[i], c, now)
+			s.noteSaved(ctx, &b.changes[i], c, now)
 			continue
 		}
 		s.comeBack(key{c.row.ClusterID, c.row.ShootName}, c.from, databasePolicy().Delay(c.from.tries))
@@ -103,8 +103,8 @@ func (s *session) save(ctx context.Context, b *batch) (int, error) {
 	return len(saved), nil
 }
 
-// saved remembers and tells what was written.
-func (s *session) saved(ctx context.Context, c *clusterworker.StatusChange, by *cause, now time.Time) {
+// noteSaved remembers and tells what was written.
+func (s *session) noteSaved(ctx context.Context, c *clusterworker.StatusChange, by *cause, now time.Time) {
 	was := by.row.Status
 	row := by.row
 	row.Status, row.StatusMessage, row.ReadyOnce = c.Status, c.Message, row.ReadyOnce || c.Status == v1.ShootReady
@@ -115,14 +115,14 @@ func (s *session) saved(ctx context.Context, c *clusterworker.StatusChange, by *
 		s.metrics.lag.Observe(max(0, now.Sub(by.began)).Seconds())
 	}
 	if c.Status == v1.ShootDeleted {
-		s.book.forget(c.ClusterID)
+		s.book.removeEntry(c.ClusterID)
 	} else {
-		s.book.put(&row, by.seen)
+		s.book.putEntry(&row, by.seen)
 	}
 	if c.Status == was {
 		return
 	}
-	s.metrics.changed(c.Status)
+	s.metrics.countChange(c.Status)
 	s.log.DebugContext(ctx, "shoot status changed", "cluster_id", c.ClusterID, "shoot", row.ShootName, "was", was, "is", c.Status, "message", c.Message)
 	if c.Change == nil {
 		return
@@ -160,14 +160,14 @@ func actionOf(st v1.ShootStatus) (clusterworker.Action, bool) {
 	return "", false
 }
 
-// requeue has Shoots sent again that are not as they were sent.
-func (s *session) requeue(ctx context.Context, all map[string]drifted) error {
+// requeueDrifted has Shoots sent again that are not as they were sent.
+func (s *session) requeueDrifted(ctx context.Context, all map[string]drifted) error {
 	ids := make([]string, 0, len(all))
 	for id := range all {
 		ids = append(ids, id)
 	}
 	var requeued []string
-	err := s.tenure.write(ctx, func(ctx context.Context, fence int64) (err error) {
+	err := s.tenure.writeFenced(ctx, func(ctx context.Context, fence int64) (err error) {
 		requeued, err = s.deps.Store.Requeue(ctx, fence, ids)
 		return err
 	})
@@ -180,7 +180,7 @@ func (s *session) requeue(ctx context.Context, all map[string]drifted) error {
 		counts[d.drift]++
 		s.log.DebugContext(ctx, "shoot drifted, cluster requeued", "cluster_id", id, "shoot", d.shoot, "reason", d.drift)
 	}
-	for _, d := range drifts() {
+	for _, d := range allDrifts() {
 		if n := counts[d]; n > 0 {
 			s.metrics.drift.WithLabelValues(string(d)).Add(float64(n))
 			s.log.InfoContext(ctx, "shoots drifted, clusters requeued", "reason", d, "shoots", n)

@@ -13,11 +13,11 @@ import (
 	"github.com/fleetloop/fleetloop/internal/shoot"
 )
 
-// flush makes what follows from all that came.
-func (s *session) flush(ctx context.Context) {
+// processInbox makes what follows from all that came.
+func (s *session) processInbox(ctx context.Context) {
 	s.flushing = false
-	part := make(map[key]sighting, maxBatch)
-	rest := s.inbox.take()
+	part := make(map[key]observation, maxBatch)
+	rest := s.inbox.takeAll()
 	for k, n := range rest {
 		delete(s.later, k) // which is older
 		switch {
@@ -37,7 +37,7 @@ func (s *session) flush(ctx context.Context) {
 			part[k] = n
 		}
 		if err := s.settleAll(ctx, part); err != nil {
-			s.inbox.back(rest)
+			s.inbox.putBack(rest)
 			if ctx.Err() == nil {
 				s.databaseFailed(ctx, "save status of Shoots", err)
 				s.flushSoon(databasePolicy().Delay(s.dbFailures))
@@ -61,38 +61,38 @@ func isID(cluster string) bool {
 // unchanged reports whether an event changes nothing, by what is remembered of
 // the row. That a Shoot is gone always changes something, and so may whatever
 // was asked for.
-func (s *session) unchanged(k key, n *sighting) bool {
+func (s *session) unchanged(k key, n *observation) bool {
 	if !n.told || n.thorough || n.shoot == nil {
 		return false
 	}
-	e, ok := s.book.get(k.cluster)
+	e, ok := s.book.getEntry(k.cluster)
 	if !ok || e.row.ShootName != k.name {
 		return false
 	}
-	j, ok := s.judged(&e.row, n)
+	j, ok := s.classifySafely(&e.row, n)
 	if !ok || j != (judgement{}) {
 		return false
 	}
-	s.book.put(&e.row, n.shoot)
+	s.book.putEntry(&e.row, n.shoot)
 	return true
 }
 
-// judged judges, and survives a Shoot that this fails with: the others are not
+// classifySafely judges, and survives a Shoot that this fails with: the others are not
 // to suffer from it.
-func (s *session) judged(row *clusterworker.Row, n *sighting) (j judgement, ok bool) {
+func (s *session) classifySafely(row *clusterworker.Row, n *observation) (j judgement, ok bool) {
 	defer func() {
 		if v := recover(); v != nil {
-			s.metrics.failed(classPanic)
+			s.metrics.countFailure(classPanic)
 			s.log.Error("panic recovered, shoot skipped", "cluster_id", row.ClusterID, "shoot", row.ShootName, "err", fmt.Sprint(v), "stack", string(debug.Stack()))
 			j, ok = judgement{}, false
 		}
 	}()
-	return judge(row, s.installation, n), true
+	return classifyRow(row, s.installation, n), true
 }
 
 // settleAll makes what follows from some sightings, with the rows as they are
 // now.
-func (s *session) settleAll(ctx context.Context, part map[key]sighting) error {
+func (s *session) settleAll(ctx context.Context, part map[key]observation) error {
 	ids := make([]string, 0, len(part))
 	for k := range part {
 		ids = append(ids, k.cluster)
@@ -106,12 +106,12 @@ func (s *session) settleAll(ctx context.Context, part map[key]sighting) error {
 		row, ok := rows[k.cluster]
 		switch {
 		case !ok:
-			s.book.forget(k.cluster)
+			s.book.removeEntry(k.cluster)
 		case row.ShootName == k.name:
-			s.settle(&b, row, n, n.polled)
+			s.addToBatch(&b, row, n, n.polled)
 		}
 	}
-	return s.commit(ctx, &b)
+	return s.commitBatch(ctx, &b)
 }
 
 // rowsOf reads the rows of some clusters, of those that are there.
@@ -129,24 +129,24 @@ func (s *session) rowsOf(ctx context.Context, ids []string) (map[string]*cluster
 	return rows, nil
 }
 
-// settle adds to a batch what follows from a sighting for a row. touch is
+// addToBatch adds to a batch what follows from a sighting for a row. touch is
 // whether to note the time even if nothing has changed.
-func (s *session) settle(b *batch, row *clusterworker.Row, n sighting, touch bool) {
-	j, ok := s.judged(row, &n)
+func (s *session) addToBatch(b *batch, row *clusterworker.Row, n observation, touch bool) {
+	j, ok := s.classifySafely(row, &n)
 	if !ok {
 		return
 	}
-	o := ours(row, s.installation, n.shoot)
+	o := ownShoot(row, s.installation, n.shoot)
 	k := key{row.ClusterID, row.ShootName}
 	switch {
 	case j.look && n.tries > maxTries:
 		s.comeBack(k, n, databasePolicy().Delay(n.tries))
 	case j.look:
 		asked := *row
-		s.inbox.ask(look{key: k, asked: &asked, thorough: n.thorough, polled: n.polled, tries: n.tries + 1})
+		s.inbox.requestRead(liveRead{key: k, asked: &asked, thorough: n.thorough, polled: n.polled, tries: n.tries + 1})
 	}
 	if j.drift != DriftNone {
-		b.requeue(j.drift, row)
+		b.addRequeue(j.drift, row)
 	}
 	if j.change != nil {
 		b.changes = append(b.changes, *j.change)
@@ -157,7 +157,7 @@ func (s *session) settle(b *batch, row *clusterworker.Row, n sighting, touch boo
 		b.causes = append(b.causes, c)
 		return
 	}
-	s.book.put(row, o)
+	s.book.putEntry(row, o)
 	if touch && !j.look && row.ShootName != "" {
 		b.touch = append(b.touch, row.ClusterID)
 	}
@@ -165,7 +165,7 @@ func (s *session) settle(b *batch, row *clusterworker.Row, n sighting, touch boo
 
 // lookFailed has another look be had later. A poll comes by again by itself,
 // and lets others go first.
-func (s *session) lookFailed(ctx context.Context, k key, n sighting) {
+func (s *session) lookFailed(ctx context.Context, k key, n observation) {
 	s.gardenerFailed(ctx, "get Shoot", n.err)
 	if n.polled {
 		s.passOver(k)
@@ -177,7 +177,7 @@ func (s *session) lookFailed(ctx context.Context, k key, n sighting) {
 
 // comeBack has a sighting looked at again after a while, unless something newer
 // comes before. It confirms nothing by then.
-func (s *session) comeBack(k key, n sighting, after time.Duration) {
+func (s *session) comeBack(k key, n observation, after time.Duration) {
 	n.tries++
 	n.asked, n.err = nil, nil
 	at := time.Now().Add(after)
@@ -190,7 +190,7 @@ func (s *session) comeBack(k key, n sighting, after time.Duration) {
 
 // bringBack has sightings looked at again whose time has come.
 func (s *session) bringBack() {
-	due, now := map[key]sighting{}, time.Now()
+	due, now := map[key]observation{}, time.Now()
 	s.nextBack = time.Time{}
 	for k, d := range s.later {
 		switch {
@@ -201,7 +201,7 @@ func (s *session) bringBack() {
 			s.nextBack = d.at
 		}
 	}
-	s.inbox.back(due)
+	s.inbox.putBack(due)
 	if !s.nextBack.IsZero() {
 		s.laterAt.Reset(time.Until(s.nextBack))
 	}

@@ -12,8 +12,8 @@ import (
 // label must not be mistaken for it.
 type key struct{ cluster, name string }
 
-// A sighting is what was seen of a Shoot.
-type sighting struct {
+// A observation is what was seen of a Shoot.
+type observation struct {
 	// shoot is nil if there was none.
 	shoot *shoot.Observed
 	// err is why a look saw nothing at all.
@@ -33,8 +33,8 @@ type sighting struct {
 	tries int
 }
 
-// A look is a live look that is to be had.
-type look struct {
+// A liveRead is a live look that is to be had.
+type liveRead struct {
 	key
 	asked    *clusterworker.Row
 	thorough bool
@@ -51,10 +51,10 @@ type inbox struct {
 
 	mu      sync.Mutex
 	epoch   int // rises with every list; what comes from before it is forgotten
-	news    map[key]sighting
-	queue   []look
-	waiting *sync.Cond   // for the queue
-	asked   map[key]look // and not answered
+	news    map[key]observation
+	queue   []liveRead
+	waiting *sync.Cond       // for the queue
+	asked   map[key]liveRead // and not answered
 	tickets uint64
 	// during are the Shoots that something came of since a list was begun: what
 	// the list says of them may be older.
@@ -62,21 +62,21 @@ type inbox struct {
 }
 
 func newInbox() *inbox {
-	b := &inbox{wake: make(chan struct{}, 1), news: map[key]sighting{}, asked: map[key]look{}}
+	b := &inbox{wake: make(chan struct{}, 1), news: map[key]observation{}, asked: map[key]liveRead{}}
 	b.waiting = sync.NewCond(&b.mu)
 	return b
 }
 
-// listing notes that a list begins.
-func (b *inbox) listing() {
+// noteListing notes that a list begins.
+func (b *inbox) noteListing() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.during = map[key]bool{}
 }
 
-// reset forgets everything, as a list has come, and gives the epoch that begins
+// resetEpoch forgets everything, as a list has come, and gives the epoch that begins
 // and the Shoots of which the list may be older than what came before it.
-func (b *inbox) reset() (epoch int, during map[key]bool) {
+func (b *inbox) resetEpoch() (epoch int, during map[key]bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.epoch++
@@ -87,16 +87,16 @@ func (b *inbox) reset() (epoch int, during map[key]bool) {
 	return b.epoch, during
 }
 
-// current is the epoch that is.
-func (b *inbox) current() int {
+// currentEpoch is the epoch that is.
+func (b *inbox) currentEpoch() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.epoch
 }
 
-// tell puts in what a watch of an epoch says. It is newer than whatever a look
+// putWatched puts in what a watch of an epoch says. It is newer than whatever a look
 // finds that was begun before.
-func (b *inbox) tell(epoch int, k key, s sighting) {
+func (b *inbox) putWatched(epoch int, k key, s observation) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if epoch != b.epoch {
@@ -106,30 +106,30 @@ func (b *inbox) tell(epoch int, k key, s sighting) {
 		s.thorough = l.thorough
 		delete(b.asked, k)
 	}
-	b.note(k)
-	b.put(k, s)
+	b.noteShoot(k)
+	b.putObservation(k, s)
 }
 
-// back puts sightings back that nothing could be made of yet, unless something
+// putBack puts sightings back that nothing could be made of yet, unless something
 // newer has come.
-func (b *inbox) back(all map[key]sighting) {
+func (b *inbox) putBack(all map[key]observation) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for k, s := range all {
 		if _, ok := b.news[k]; !ok {
-			b.put(k, s)
+			b.putObservation(k, s)
 		}
 	}
 }
 
-// note notes that something came of a Shoot while a list is under way.
-func (b *inbox) note(k key) {
+// noteShoot notes that something came of a Shoot while a list is under way.
+func (b *inbox) noteShoot(k key) {
 	if b.during != nil {
 		b.during[k] = true
 	}
 }
 
-func (b *inbox) put(k key, s sighting) {
+func (b *inbox) putObservation(k key, s observation) {
 	s.thorough = s.thorough || b.news[k].thorough
 	b.news[k] = s
 	select {
@@ -138,17 +138,17 @@ func (b *inbox) put(k key, s sighting) {
 	}
 }
 
-// take gives all that has come, and empties the inbox.
-func (b *inbox) take() map[key]sighting {
+// takeAll gives all that has come, and empties the inbox.
+func (b *inbox) takeAll() map[key]observation {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	all := b.news
-	b.news = map[key]sighting{}
+	b.news = map[key]observation{}
 	return all
 }
 
-// ask has a look be had, unless one was already asked for.
-func (b *inbox) ask(l look) bool {
+// requestRead has a look be had, unless one was already asked for.
+func (b *inbox) requestRead(l liveRead) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if _, ok := b.asked[l.key]; ok {
@@ -169,9 +169,9 @@ func (b *inbox) outstanding() int {
 	return len(b.asked)
 }
 
-// next gives the next look to be had, and waits for one. It is not ok when ctx
+// nextRead gives the next look to be had, and waits for one. It is not ok when ctx
 // has ended.
-func (b *inbox) next(ctx context.Context) (look, bool) {
+func (b *inbox) nextRead(ctx context.Context) (liveRead, bool) {
 	stop := context.AfterFunc(ctx, func() {
 		b.mu.Lock()
 		defer b.mu.Unlock()
@@ -190,17 +190,17 @@ func (b *inbox) next(ctx context.Context) (look, bool) {
 		}
 		b.waiting.Wait()
 	}
-	return look{}, false
+	return liveRead{}, false
 }
 
-// answer puts in what a look has found, unless something newer is known.
-func (b *inbox) answer(l look, s sighting) {
+// putRead puts in what a look has found, unless something newer is known.
+func (b *inbox) putRead(l liveRead, s observation) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.asked[l.key].ticket != l.ticket {
 		return
 	}
 	delete(b.asked, l.key)
-	b.note(l.key)
-	b.put(l.key, s)
+	b.noteShoot(l.key)
+	b.putObservation(l.key, s)
 }

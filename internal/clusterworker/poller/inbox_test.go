@@ -12,7 +12,7 @@ import (
 // names are the Shoots that an inbox tells of, by version.
 func (b *inbox) versions() map[string]string {
 	all := map[string]string{}
-	for k, s := range b.take() {
+	for k, s := range b.takeAll() {
 		all[k.name] = ""
 		if s.shoot != nil {
 			all[k.name] = s.shoot.ResourceVersion
@@ -21,8 +21,8 @@ func (b *inbox) versions() map[string]string {
 	return all
 }
 
-func at(version string) sighting {
-	return sighting{shoot: &shoot.Observed{ResourceVersion: version}, told: true}
+func at(version string) observation {
+	return observation{shoot: &shoot.Observed{ResourceVersion: version}, told: true}
 }
 
 // TestInbox: the newest of each Shoot counts, however it came.
@@ -34,44 +34,44 @@ func TestInbox(t *testing.T) {
 		want   map[string]string
 	}{
 		"Newest": {"events come in order", func(_ *testing.T, b *inbox) {
-			b.tell(0, a, at("1"))
-			b.tell(0, a, at("2"))
+			b.putWatched(0, a, at("1"))
+			b.putWatched(0, a, at("2"))
 		}, map[string]string{"a": "2"}},
 		"LastEpoch": {"what an old watch tells late is older than the list", func(_ *testing.T, b *inbox) {
-			b.reset()
-			b.tell(0, a, at("1"))
+			b.resetEpoch()
+			b.putWatched(0, a, at("1"))
 		}, map[string]string{}},
 		"Reset": {"what was not read before a list is older than it", func(_ *testing.T, b *inbox) {
-			b.tell(0, a, at("1"))
-			b.reset()
+			b.putWatched(0, a, at("1"))
+			b.resetEpoch()
 		}, map[string]string{}},
 		"Back": {"what is put back is older than what came since", func(_ *testing.T, b *inbox) {
-			b.tell(0, a, at("2"))
-			b.back(map[key]sighting{a: at("1"), {name: "b"}: at("1")})
+			b.putWatched(0, a, at("2"))
+			b.putBack(map[key]observation{a: at("1"), {name: "b"}: at("1")})
 		}, map[string]string{"a": "2", "b": "1"}},
 		"LookBeforeEvent": {"an event is newer than a look that began before it", func(t *testing.T, b *inbox) {
 			t.Helper()
-			l := asked(t, b, look{key: a})
-			b.tell(0, a, at("2"))
-			b.take()
-			b.answer(l, at("1"))
+			l := asked(t, b, liveRead{key: a})
+			b.putWatched(0, a, at("2"))
+			b.takeAll()
+			b.putRead(l, at("1"))
 		}, map[string]string{}},
 		"LookBeforeList": {"so is a list", func(t *testing.T, b *inbox) {
 			t.Helper()
-			l := asked(t, b, look{key: a})
-			b.reset()
-			b.answer(l, at("1"))
+			l := asked(t, b, liveRead{key: a})
+			b.resetEpoch()
+			b.putRead(l, at("1"))
 		}, map[string]string{}},
 		"OldLook": {"a look for an older question answers no newer one", func(t *testing.T, b *inbox) {
 			t.Helper()
-			l := asked(t, b, look{key: a})
-			b.reset()
-			asked(t, b, look{key: a})
-			b.answer(l, at("1"))
+			l := asked(t, b, liveRead{key: a})
+			b.resetEpoch()
+			asked(t, b, liveRead{key: a})
+			b.putRead(l, at("1"))
 		}, map[string]string{}},
 		"Look": {"otherwise it counts", func(t *testing.T, b *inbox) {
 			t.Helper()
-			b.answer(asked(t, b, look{key: a}), at("1"))
+			b.putRead(asked(t, b, liveRead{key: a}), at("1"))
 		}, map[string]string{"a": "1"}},
 	}
 	for name, tc := range cases {
@@ -86,12 +86,12 @@ func TestInbox(t *testing.T) {
 }
 
 // asked asks for a look, and takes it to have it.
-func asked(t *testing.T, b *inbox, l look) look {
+func asked(t *testing.T, b *inbox, l liveRead) liveRead {
 	t.Helper()
-	if !b.ask(l) {
+	if !b.requestRead(l) {
 		t.Fatal("a look was not asked for")
 	}
-	got, ok := b.next(t.Context())
+	got, ok := b.nextRead(t.Context())
 	if !ok || got.key != l.key {
 		t.Fatalf("got the look %v", got)
 	}
@@ -103,21 +103,21 @@ func asked(t *testing.T, b *inbox, l look) look {
 // that takes the place of its look.
 func TestLooks(t *testing.T) {
 	b := newInbox()
-	l := look{key: key{name: "a"}, thorough: true}
-	if !b.ask(l) || b.ask(l) || b.outstanding() != 1 {
+	l := liveRead{key: key{name: "a"}, thorough: true}
+	if !b.requestRead(l) || b.requestRead(l) || b.outstanding() != 1 {
 		t.Error("it was asked for twice")
 	}
-	b.tell(0, l.key, at("1"))
+	b.putWatched(0, l.key, at("1"))
 	if b.outstanding() != 0 {
 		t.Error("it is still asked for")
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if got, ok := b.next(ctx); ok {
+	if got, ok := b.nextRead(ctx); ok {
 		t.Errorf("%v was to be looked up", got)
 	}
-	b.tell(0, l.key, at("2"))
-	if s := b.take()[l.key]; !s.thorough {
+	b.putWatched(0, l.key, at("2"))
+	if s := b.takeAll()[l.key]; !s.thorough {
 		t.Error("what was asked is forgotten")
 	}
 }

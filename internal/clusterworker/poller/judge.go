@@ -25,7 +25,7 @@ const (
 	DriftChanged Drift = "changed"
 )
 
-func drifts() []Drift { return []Drift{DriftMissing, DriftUndeleted, DriftBehind, DriftChanged} }
+func allDrifts() []Drift { return []Drift{DriftMissing, DriftUndeleted, DriftBehind, DriftChanged} }
 
 // DriftOf says how a Shoot, nil if there is none, is not as the row says that
 // it was sent. A row that is not synced is about to be sent anyhow.
@@ -49,10 +49,10 @@ func DriftOf(row *clusterworker.Row, o *shoot.Observed) Drift {
 	return DriftNone
 }
 
-// pressing is whether a drift is to be mended at once. What somebody else has
+// isUrgent is whether a drift is to be mended at once. What somebody else has
 // changed is sent again with the next list at the earliest: two who change it
 // in turns would otherwise do so as fast as they can.
-func (d Drift) pressing() bool { return d == DriftMissing || d == DriftUndeleted }
+func (d Drift) isUrgent() bool { return d == DriftMissing || d == DriftUndeleted }
 
 // A judgement is what follows from a sighting for a row.
 type judgement struct {
@@ -64,18 +64,18 @@ type judgement struct {
 	look bool
 }
 
-// judge says what follows from a sighting for a row, as it was read after that.
+// classifyRow says what follows from a sighting for a row, as it was read after that.
 // It is pure.
-func judge(row *clusterworker.Row, installation string, s *sighting) judgement {
-	o := ours(row, installation, s.shoot)
+func classifyRow(row *clusterworker.Row, installation string, s *observation) judgement {
+	o := ownShoot(row, installation, s.shoot)
 	if o == nil && neverAsked(row) {
 		return judgement{}
 	}
 	j := judgement{change: changeOf(row, o), drift: DriftOf(row, o)}
-	if !s.thorough && !j.drift.pressing() {
+	if !s.thorough && !j.drift.isUrgent() {
 		j.drift = DriftNone
 	}
-	if confirms(s, row) {
+	if isConfirmedBy(s, row) {
 		return j
 	}
 	// A Shoot that is there is believed; that there is none, or not as it was
@@ -117,21 +117,21 @@ func everSeen(row *clusterworker.Row) bool {
 	return row.ShootUID != "" || row.ReadyOnce || row.Status != "" && row.Status != v1.ShootPending
 }
 
-// confirms reports whether a sighting is a live look that counts for the row:
+// isConfirmedBy reports whether a sighting is a live look that counts for the row:
 // the row, as it was read before the look and after it, is the same in what the
 // look is about. Otherwise a Shoot that was made during the look would be
 // missing, and one that was deleted before its cluster was made again deleted
 // for good.
-func confirms(s *sighting, row *clusterworker.Row) bool {
+func isConfirmedBy(s *observation, row *clusterworker.Row) bool {
 	a := s.asked
 	return a != nil && a.ShootName == row.ShootName && a.Generation == row.Generation && a.Synced == row.Synced &&
 		a.SyncedGeneration == row.SyncedGeneration && a.ShootGeneration == row.ShootGeneration &&
 		a.Deleting == row.Deleting && a.DeletionSent == row.DeletionSent
 }
 
-// ours gives the Shoot if it is the row's, and nil if another has its name. One
+// ownShoot gives the Shoot if it is the row's, and nil if another has its name. One
 // that was seen before stays the row's, whatever became of its labels.
-func ours(row *clusterworker.Row, installation string, o *shoot.Observed) *shoot.Observed {
+func ownShoot(row *clusterworker.Row, installation string, o *shoot.Observed) *shoot.Observed {
 	switch {
 	case o == nil || o.Name != row.ShootName:
 		return nil

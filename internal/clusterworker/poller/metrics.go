@@ -35,34 +35,34 @@ type metrics struct {
 	errors         *prometheus.CounterVec
 }
 
-// statuses are those that a row can have.
-func statuses() []v1.ShootStatus {
+// allStatuses are those that a row can have.
+func allStatuses() []v1.ShootStatus {
 	return []v1.ShootStatus{v1.ShootPending, v1.ShootProgressing, v1.ShootReady, v1.ShootError, v1.ShootDeleting, v1.ShootDeleted}
 }
 
 func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	m := &metrics{
-		leader:         gauge("leader", "1 if this cluster-worker is the leader, the only process that watches the Shoots in Gardener, 0 otherwise."),
-		termLosses:     counter("leadership_losses_total", "Total number of times that this cluster-worker lost the leadership without shutting down."),
-		shoots:         prometheus.NewGaugeVec(prometheus.GaugeOpts(opts("shoots", "Number of clusters by status of their Shoot, as of the last list of Shoots; 0 on all processes except the leader.")), []string{"status"}),
-		changes:        prometheus.NewCounterVec(prometheus.CounterOpts(opts("shoot_status_changes_total", "Total number of Shoot status changes that the cluster-worker recorded in the database, by new status.")), []string{"status"}),
+		leader:         newGauge("leader", "1 if this cluster-worker is the leader, the only process that watches the Shoots in Gardener, 0 otherwise."),
+		termLosses:     newCounter("leadership_losses_total", "Total number of times that this cluster-worker lost the leadership without shutting down."),
+		shoots:         prometheus.NewGaugeVec(prometheus.GaugeOpts(newOpts("shoots", "Number of clusters by status of their Shoot, as of the last list of Shoots; 0 on all processes except the leader.")), []string{"status"}),
+		changes:        prometheus.NewCounterVec(prometheus.CounterOpts(newOpts("shoot_status_changes_total", "Total number of Shoot status changes that the cluster-worker recorded in the database, by new status.")), []string{"status"}),
 		lag:            prometheus.NewHistogram(prometheus.HistogramOpts{Namespace: namespace, Subsystem: subsystem, Name: "shoot_status_lag_seconds", Help: "Time from a status change of a Shoot in Gardener until the cluster-worker records the change in the database, in seconds. Gardener's timestamps have a resolution of one second.", Buckets: prometheus.ExponentialBuckets(0.05, 2, 14)}),
-		watchRestarts:  counter("shoot_watch_restarts_total", "Total number of times that the watch of Shoots ended. The cluster-worker restarts the watch."),
-		relists:        counter("shoot_relists_total", "Total number of times that the cluster-worker listed all Shoots."),
-		polls:          counter("shoot_poll_rounds_total", "Total number of rounds in which the cluster-worker got the Shoots one by one instead of watching them."),
-		looks:          counter("shoot_lookups_total", "Total number of GET requests for a single Shoot."),
-		drift:          prometheus.NewCounterVec(prometheus.CounterOpts(opts("shoot_drift_total", "Total number of Shoots that differed from the last applied spec, by kind of difference. The cluster-worker applied the spec of these Shoots again.")), []string{"reason"}),
-		missing:        counter("missing_sync_rows_total", "Total number of clusters without a row in the table tenant.cluster_sync. The cluster-worker added the row."),
-		orphans:        gauge("orphan_shoots", "Number of Shoots that this installation created and that have no cluster in the database, as of the last list of Shoots; 0 on all processes except the leader."),
-		strays:         gauge("duplicate_shoots", "Number of Shoots whose cluster already has another Shoot, as of the last list of Shoots; 0 on all processes except the leader."),
-		orphanHalts:    counter("orphan_cleanup_blocked_total", "Total number of times that the cluster-worker handled no orphan Shoots because the database may be the wrong one: it has no clusters, or too many Shoots have no cluster."),
-		orphansDeleted: counter("orphan_shoots_deleted_total", "Total number of Shoots that the cluster-worker deleted because they had no cluster in the database."),
-		errors:         prometheus.NewCounterVec(prometheus.CounterOpts(opts("shoot_watch_errors_total", "Total number of errors in the cluster-worker while it watched Shoots and recorded their status, by error class.")), []string{"class"}),
+		watchRestarts:  newCounter("shoot_watch_restarts_total", "Total number of times that the watch of Shoots ended. The cluster-worker restarts the watch."),
+		relists:        newCounter("shoot_relists_total", "Total number of times that the cluster-worker listed all Shoots."),
+		polls:          newCounter("shoot_poll_rounds_total", "Total number of rounds in which the cluster-worker got the Shoots one by one instead of watching them."),
+		looks:          newCounter("shoot_lookups_total", "Total number of GET requests for a single Shoot."),
+		drift:          prometheus.NewCounterVec(prometheus.CounterOpts(newOpts("shoot_drift_total", "Total number of Shoots that differed from the last applied spec, by kind of difference. The cluster-worker applied the spec of these Shoots again.")), []string{"reason"}),
+		missing:        newCounter("missing_sync_rows_total", "Total number of clusters without a row in the table tenant.cluster_sync. The cluster-worker added the row."),
+		orphans:        newGauge("orphan_shoots", "Number of Shoots that this installation created and that have no cluster in the database, as of the last list of Shoots; 0 on all processes except the leader."),
+		strays:         newGauge("duplicate_shoots", "Number of Shoots whose cluster already has another Shoot, as of the last list of Shoots; 0 on all processes except the leader."),
+		orphanHalts:    newCounter("orphan_cleanup_blocked_total", "Total number of times that the cluster-worker handled no orphan Shoots because the database may be the wrong one: it has no clusters, or too many Shoots have no cluster."),
+		orphansDeleted: newCounter("orphan_shoots_deleted_total", "Total number of Shoots that the cluster-worker deleted because they had no cluster in the database."),
+		errors:         prometheus.NewCounterVec(prometheus.CounterOpts(newOpts("shoot_watch_errors_total", "Total number of errors in the cluster-worker while it watched Shoots and recorded their status, by error class.")), []string{"class"}),
 	}
-	for _, st := range statuses() {
+	for _, st := range allStatuses() {
 		m.changes.WithLabelValues(string(st))
 	}
-	for _, d := range drifts() {
+	for _, d := range allDrifts() {
 		m.drift.WithLabelValues(string(d))
 	}
 	for _, c := range shoot.Classes() {
@@ -70,7 +70,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	}
 	m.errors.WithLabelValues(classDatabase)
 	m.errors.WithLabelValues(classPanic)
-	m.deposed()
+	m.clearLeaderMetrics()
 	if reg == nil {
 		return m, nil
 	}
@@ -92,33 +92,33 @@ const (
 	subsystem = "clusterworker"
 )
 
-func opts(name, help string) prometheus.Opts {
+func newOpts(name, help string) prometheus.Opts {
 	return prometheus.Opts{Namespace: namespace, Subsystem: subsystem, Name: name, Help: help}
 }
 
-func gauge(name, help string) prometheus.Gauge {
-	return prometheus.NewGauge(prometheus.GaugeOpts(opts(name, help)))
+func newGauge(name, help string) prometheus.Gauge {
+	return prometheus.NewGauge(prometheus.GaugeOpts(newOpts(name, help)))
 }
 
-func counter(name, help string) prometheus.Counter {
-	return prometheus.NewCounter(prometheus.CounterOpts(opts(name, help)))
+func newCounter(name, help string) prometheus.Counter {
+	return prometheus.NewCounter(prometheus.CounterOpts(newOpts(name, help)))
 }
 
-// deposed takes back what only whoever observes can say, so that the sum over
+// clearLeaderMetrics takes back what only whoever observes can say, so that the sum over
 // all processes is right.
-func (m *metrics) deposed() {
+func (m *metrics) clearLeaderMetrics() {
 	m.leader.Set(0)
 	m.orphans.Set(0)
 	m.strays.Set(0)
-	m.tally(nil)
+	m.setCounts(nil)
 }
 
-func (m *metrics) tally(counts map[v1.ShootStatus]int) {
-	for _, st := range statuses() {
+func (m *metrics) setCounts(counts map[v1.ShootStatus]int) {
+	for _, st := range allStatuses() {
 		m.shoots.WithLabelValues(string(st)).Set(float64(counts[st]))
 	}
 }
 
-func (m *metrics) changed(st v1.ShootStatus) { m.changes.WithLabelValues(string(st)).Inc() }
+func (m *metrics) countChange(st v1.ShootStatus) { m.changes.WithLabelValues(string(st)).Inc() }
 
-func (m *metrics) failed(class string) { m.errors.WithLabelValues(class).Inc() }
+func (m *metrics) countFailure(class string) { m.errors.WithLabelValues(class).Inc() }

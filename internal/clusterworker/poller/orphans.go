@@ -101,18 +101,18 @@ func (s *session) seeToOrphans(ctx context.Context, c Census) {
 	s.wg.Go(func() {
 		defer s.reaping.Unlock()
 		for i := range p.Delete {
-			s.reap(ctx, &p.Delete[i])
+			s.deleteOrphan(ctx, &p.Delete[i])
 		}
 	})
 }
 
-// reap deletes an orphan, if it still is one.
-func (s *session) reap(ctx context.Context, o *shoot.Observed) {
+// deleteOrphan deletes an orphan, if it still is one.
+func (s *session) deleteOrphan(ctx context.Context, o *shoot.Observed) {
 	still, err := s.isOrphan(ctx, o)
 	if err == nil && still {
 		dctx, cancel := context.WithTimeoutCause(ctx, s.cfg.CallTimeout, errTimeout)
 		defer cancel()
-		err = s.tenure.write(dctx, func(ctx context.Context, _ int64) error {
+		err = s.tenure.writeFenced(dctx, func(ctx context.Context, _ int64) error {
 			_, err := s.deps.Remover.DeleteShoot(ctx, shoot.Ref{Name: o.Name, UID: o.UID, Cluster: o.Cluster, Installation: s.installation})
 			return err
 		})
@@ -120,7 +120,7 @@ func (s *session) reap(ctx context.Context, o *shoot.Observed) {
 	switch {
 	case ctx.Err() != nil:
 	case err != nil:
-		s.metrics.failed(string(shoot.ClassOf(err)))
+		s.metrics.countFailure(string(shoot.ClassOf(err)))
 		s.log.WarnContext(ctx, "orphan shoot not deleted", "shoot", o.Name, "cluster_id", o.Cluster, "err", err)
 	case still:
 		s.metrics.orphansDeleted.Inc()
@@ -130,7 +130,7 @@ func (s *session) reap(ctx context.Context, o *shoot.Observed) {
 
 // isOrphan has a last look at both sides.
 func (s *session) isOrphan(ctx context.Context, o *shoot.Observed) (bool, error) {
-	live, err := s.get(ctx, o.Name)
+	live, err := s.getShoot(ctx, o.Name)
 	if err != nil || live == nil || live.UID != o.UID || live.Cluster != o.Cluster || live.Installation != s.installation || live.Deleting {
 		return false, err
 	}

@@ -9,11 +9,11 @@ import (
 	"github.com/fleetloop/fleetloop/internal/shoot"
 )
 
-// pass holds all rows against a list of all Shoots. The list is older than the
+// compareWithList holds all rows against a list of all Shoots. The list is older than the
 // rows: a cluster that is made meanwhile has no Shoot in it, but no Shoot in it
 // is without its row for that reason. Of the Shoots that something came of while
 // they were listed the list may be older than what was written.
-func (s *session) pass(ctx context.Context, list *shoot.List, during map[key]bool) error {
+func (s *session) compareWithList(ctx context.Context, list *shoot.List, during map[key]bool) error {
 	began := time.Now()
 	byName := make(map[string]*shoot.Observed, len(list.Shoots))
 	for i := range list.Shoots {
@@ -22,7 +22,7 @@ func (s *session) pass(ctx context.Context, list *shoot.List, during map[key]boo
 	clusters := map[string]bool{} // all that were read
 	claimed := map[string]bool{}  // names of Shoots that are some row's
 	for after := ""; ; {
-		rows, err := s.page(ctx, after)
+		rows, err := s.readPage(ctx, after)
 		if err != nil {
 			return fmt.Errorf("read sync rows: %w", err)
 		}
@@ -31,12 +31,12 @@ func (s *session) pass(ctx context.Context, list *shoot.List, during map[key]boo
 			row := &rows[i]
 			o := byName[row.ShootName]
 			clusters[row.ClusterID] = true
-			if ours(row, s.installation, o) != nil {
+			if ownShoot(row, s.installation, o) != nil {
 				claimed[row.ShootName] = true
 			}
-			s.settle(&b, row, sighting{shoot: o, thorough: true, doubtful: during[key{row.ClusterID, row.ShootName}]}, true)
+			s.addToBatch(&b, row, observation{shoot: o, thorough: true, doubtful: during[key{row.ClusterID, row.ShootName}]}, true)
 		}
-		if err := s.commit(ctx, &b); err != nil {
+		if err := s.commitBatch(ctx, &b); err != nil {
 			return err
 		}
 		if len(rows) < maxBatch {
@@ -44,19 +44,19 @@ func (s *session) pass(ctx context.Context, list *shoot.List, during map[key]boo
 		}
 		after = rows[len(rows)-1].ClusterID
 	}
-	s.book.keep(clusters)
+	s.book.retainOnly(clusters)
 	var strangers []shoot.Observed
 	for i := range list.Shoots {
 		if !claimed[list.Shoots[i].Name] {
 			strangers = append(strangers, list.Shoots[i])
 		}
 	}
-	if err := s.sort(ctx, strangers, Census{Listed: len(list.Shoots), Clusters: len(clusters)}); err != nil {
+	if err := s.handleStrangers(ctx, strangers, Census{Listed: len(list.Shoots), Clusters: len(clusters)}); err != nil {
 		return err
 	}
-	counts := s.book.tally()
-	s.metrics.tally(counts)
-	s.state.listed(time.Now(), counts)
+	counts := s.book.countByStatus()
+	s.metrics.setCounts(counts)
+	s.state.noteListed(time.Now(), counts)
 	s.log.InfoContext(ctx, "shoots compared with database", "shoots", len(list.Shoots), "rows", len(clusters), "took", time.Since(began).Round(time.Millisecond))
 	return nil
 }
@@ -94,7 +94,7 @@ func (s *session) addMissingBatch(ctx context.Context) ([]string, error) {
 func (s *session) forgetGone(ctx context.Context) {
 	there := map[string]bool{}
 	for after := ""; ; {
-		rows, err := s.page(ctx, after)
+		rows, err := s.readPage(ctx, after)
 		if err != nil {
 			if ctx.Err() == nil {
 				s.databaseFailed(ctx, "read cluster ids", err)
@@ -109,18 +109,18 @@ func (s *session) forgetGone(ctx context.Context) {
 		}
 		after = rows[len(rows)-1].ClusterID
 	}
-	s.book.keep(there)
+	s.book.retainOnly(there)
 }
 
-func (s *session) page(ctx context.Context, after string) ([]clusterworker.Row, error) {
+func (s *session) readPage(ctx context.Context, after string) ([]clusterworker.Row, error) {
 	ctx, cancel := queryTime(ctx)
 	defer cancel()
 	return s.deps.Store.Rows(ctx, after, maxBatch)
 }
 
-// sort sees to Shoots that no row has that was read: that of a row which is new,
+// handleStrangers sees to Shoots that no row has that was read: that of a row which is new,
 // or which is said to be deleted, is looked at; the others are orphans.
-func (s *session) sort(ctx context.Context, strangers []shoot.Observed, census Census) error {
+func (s *session) handleStrangers(ctx context.Context, strangers []shoot.Observed, census Census) error {
 	census.Installation, census.Before = s.installation, s.orphans
 	census.Now, census.MinAge, census.Delete = time.Now(), s.cfg.OrphanAge, s.cfg.DeleteOrphans
 	for len(strangers) > 0 {
@@ -139,7 +139,7 @@ func (s *session) sort(ctx context.Context, strangers []shoot.Observed, census C
 				return err
 			}
 		}
-		known := map[key]sighting{}
+		known := map[key]observation{}
 		for i := range part {
 			o := &part[i]
 			row, ok := rows[o.Cluster]
@@ -147,13 +147,13 @@ func (s *session) sort(ctx context.Context, strangers []shoot.Observed, census C
 			case !ok:
 				census.Orphans = append(census.Orphans, *o)
 			case row.ShootName == o.Name:
-				known[key{o.Cluster, o.Name}] = sighting{shoot: o, thorough: true, doubtful: true}
+				known[key{o.Cluster, o.Name}] = observation{shoot: o, thorough: true, doubtful: true}
 			default:
 				census.Strays = append(census.Strays, *o)
 			}
 		}
 		census.Clusters += len(rows)
-		s.inbox.back(known)
+		s.inbox.putBack(known)
 	}
 	s.seeToOrphans(ctx, census)
 	return nil

@@ -13,9 +13,9 @@ const (
 	passOverRounds = 10
 )
 
-// poll begins to look Shoots up one by one, as there is no watch. why is nil if
+// startPolling begins to look Shoots up one by one, as there is no watch. why is nil if
 // that was asked for.
-func (s *session) poll(ctx context.Context, why error) {
+func (s *session) startPolling(ctx context.Context, why error) {
 	if s.polling {
 		return
 	}
@@ -63,7 +63,7 @@ func (s *session) pollRound(ctx context.Context) {
 		if room == 0 {
 			break
 		}
-		if s.inbox.ask(look{key: k, asked: row, thorough: true, polled: true}) {
+		if s.inbox.requestRead(liveRead{key: k, asked: row, thorough: true, polled: true}) {
 			room--
 		}
 	}

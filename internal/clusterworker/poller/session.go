@@ -37,13 +37,13 @@ func databasePolicy() backoff.Policy {
 // to the goroutine of run.
 type session struct {
 	*Poller
-	tenure *tenure  // shared
-	inbox  *inbox   // shared
-	lists  chan any // of capacity 1: a shoot.List, or the error instead
+	tenure *leadership // shared
+	inbox  *inbox      // shared
+	lists  chan any    // of capacity 1: a shoot.List, or the error instead
 	ends   chan watchEnd
 
 	installation string
-	book         *book
+	book         *statusCache
 	polling      bool // whether a watch is not to be had
 	listing      bool // whether a list is under way
 	flushing     bool // whether flushAt has a time
@@ -71,10 +71,10 @@ type watchEnd struct {
 // delayed is a sighting that is to be looked at again later.
 type delayed struct {
 	at time.Time
-	s  sighting
+	s  observation
 }
 
-func newSession(p *Poller, t *tenure, b *book) *session {
+func newSession(p *Poller, t *leadership, b *statusCache) *session {
 	return &session{
 		Poller: p, tenure: t, inbox: newInbox(),
 		lists: make(chan any, 1), ends: make(chan watchEnd, 1),
@@ -83,28 +83,28 @@ func newSession(p *Poller, t *tenure, b *book) *session {
 	}
 }
 
-// stopped is a timer that does not run.
-func stopped() *time.Timer {
+// stoppedTimer is a timer that does not run.
+func stoppedTimer() *time.Timer {
 	t := time.NewTimer(time.Hour)
 	t.Stop()
 	return t
 }
 
-// run observes until ctx ends, and returns when all that it began has ended.
-func (s *session) run(ctx context.Context) {
+// runSession observes until ctx ends, and returns when all that it began has ended.
+func (s *session) runSession(ctx context.Context) {
 	defer s.wg.Wait()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	if !s.identify(ctx) {
+	if !s.identifyInstallation(ctx) {
 		return
 	}
-	s.relist, s.flushAt, s.pollAt, s.laterAt = time.NewTimer(0), stopped(), stopped(), stopped()
+	s.relist, s.flushAt, s.pollAt, s.laterAt = time.NewTimer(0), stoppedTimer(), stoppedTimer(), stoppedTimer()
 	defer s.relist.Stop()
 	defer s.flushAt.Stop()
 	defer s.pollAt.Stop()
 	defer s.laterAt.Stop()
 	if s.cfg.PollOnly {
-		s.poll(ctx, nil)
+		s.startPolling(ctx, nil)
 	}
 	for range lookers {
 		s.wg.Go(func() { s.lookUp(ctx) })
@@ -113,15 +113,15 @@ func (s *session) run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 		case <-s.relist.C:
-			s.list(ctx)
+			s.startList(ctx)
 		case l := <-s.lists:
-			s.listed(ctx, l)
+			s.handleList(ctx, l)
 		case e := <-s.ends:
-			s.ended(ctx, e)
+			s.handleWatchEnd(ctx, e)
 		case <-s.inbox.wake:
 			s.flushSoon(collect)
 		case <-s.flushAt.C:
-			s.flush(ctx)
+			s.processInbox(ctx)
 		case <-s.laterAt.C:
 			s.bringBack()
 		case <-s.pollAt.C:
@@ -130,8 +130,8 @@ func (s *session) run(ctx context.Context) {
 	}
 }
 
-// identify learns whose Shoots are to be observed.
-func (s *session) identify(ctx context.Context) bool {
+// identifyInstallation learns whose Shoots are to be observed.
+func (s *session) identifyInstallation(ctx context.Context) bool {
 	for attempt := 0; ctx.Err() == nil; attempt++ {
 		id, err := s.deps.Store.Installation(ctx)
 		if err == nil {
@@ -156,14 +156,14 @@ func (s *session) flushSoon(after time.Duration) {
 	}
 }
 
-// list begins to list all Shoots. What came before goes on meanwhile.
-func (s *session) list(ctx context.Context) {
+// startList begins to list all Shoots. What came before goes on meanwhile.
+func (s *session) startList(ctx context.Context) {
 	if s.listing {
 		return
 	}
 	s.addMissing(ctx) // before the list, or their Shoots would have no cluster
 	s.listing = true
-	s.inbox.listing()
+	s.inbox.noteListing()
 	s.metrics.relists.Inc()
 	if s.state.isWatching() {
 		s.failures = 0
@@ -180,9 +180,9 @@ func (s *session) list(ctx context.Context) {
 	})
 }
 
-// listed makes of a list what follows from it: a new epoch, with a watch that
+// handleList makes of a list what follows from it: a new epoch, with a watch that
 // goes on from it, and every row as it should be.
-func (s *session) listed(ctx context.Context, result any) {
+func (s *session) handleList(ctx context.Context, result any) {
 	s.listing = false
 	if err, ok := result.(error); ok {
 		if ctx.Err() == nil {
@@ -191,17 +191,17 @@ func (s *session) listed(ctx context.Context, result any) {
 		return
 	}
 	list, _ := result.(shoot.List)
-	s.state.gardener(nil)
+	s.state.noteGardener(nil)
 	s.stopWatch()
-	epoch, during := s.inbox.reset()
+	epoch, during := s.inbox.resetEpoch()
 	clear(s.later)
 	if s.cfg.PollOnly {
-		s.poll(ctx, nil)
+		s.startPolling(ctx, nil)
 	} else {
 		s.polling = false
-		s.follow(ctx, epoch, list.ResourceVersion)
+		s.watchFrom(ctx, epoch, list.ResourceVersion)
 	}
-	if err := s.pass(ctx, &list, during); err != nil {
+	if err := s.compareWithList(ctx, &list, during); err != nil {
 		if ctx.Err() == nil {
 			s.databaseFailed(ctx, "compare Shoots with database", err)
 			s.relist.Reset(databasePolicy().Delay(s.dbFailures))
@@ -216,7 +216,7 @@ func (s *session) listFailed(ctx context.Context, err error) {
 	s.gardenerFailed(ctx, "list", err)
 	if shoot.ClassOf(err) == shoot.ClassForbidden {
 		s.forgetGone(ctx)
-		s.poll(ctx, err)
+		s.startPolling(ctx, err)
 		s.relist.Reset(s.cfg.ReconcileInterval)
 		return
 	}
@@ -233,8 +233,8 @@ func (s *session) relistAfterFailure(err error) {
 // gardenerFailed tells of the first of a row of failures, and counts all.
 func (s *session) gardenerFailed(ctx context.Context, doing string, err error) {
 	class := shoot.ClassOf(err)
-	s.metrics.failed(string(class))
-	if first := s.state.gardener(err); first {
+	s.metrics.countFailure(string(class))
+	if first := s.state.noteGardener(err); first {
 		s.log.WarnContext(ctx, "read shoot status failed, retrying", "doing", doing, "err", err, "class", class)
 	}
 }
@@ -245,7 +245,7 @@ func (s *session) databaseFailed(ctx context.Context, doing string, err error) {
 	if errors.Is(err, errTermOver) || errors.Is(err, clusterworker.ErrFenced) {
 		return
 	}
-	s.metrics.failed(classDatabase)
+	s.metrics.countFailure(classDatabase)
 	if s.dbFailures == 0 {
 		s.log.WarnContext(ctx, "save shoot status failed, retrying", "doing", doing, "err", err)
 	}

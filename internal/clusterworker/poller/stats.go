@@ -29,30 +29,30 @@ type Stats struct {
 // state is what others may ask of a poller.
 type state struct {
 	mu     sync.Mutex
-	tenure *tenure
-	book   *book
+	tenure *leadership
+	book   *statusCache
 	stats  Stats
 }
 
-// begin notes a term, and gives the book that is kept during it.
-func (s *state) begin(t *tenure) *book {
+// beginTerm notes a term, and gives the book that is kept during it.
+func (s *state) beginTerm(t *leadership) *statusCache {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.tenure, s.book = t, &book{entries: map[string]entry{}}
+	s.tenure, s.book = t, &statusCache{entries: map[string]entry{}}
 	s.stats = Stats{Fence: t.fence}
 	return s.book
 }
 
-func (s *state) end() {
+func (s *state) endTerm() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.tenure, s.book = nil, nil
 	s.stats = Stats{Fence: s.stats.Fence, GardenerErr: s.stats.GardenerErr}
 }
 
-// gardener notes what Gardener failed with, or that it answers, and reports
+// noteGardener notes what Gardener failed with, or that it answers, and reports
 // whether it is the first of a row of failures.
-func (s *state) gardener(err error) (first bool) {
+func (s *state) noteGardener(err error) (first bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	first = err != nil && s.stats.GardenerErr == nil
@@ -72,7 +72,7 @@ func (s *state) isWatching() bool {
 	return s.stats.Watching
 }
 
-func (s *state) listed(at time.Time, counts map[v1.ShootStatus]int) {
+func (s *state) noteListed(at time.Time, counts map[v1.ShootStatus]int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.stats.LastList, s.stats.Shoots = at, counts
@@ -84,8 +84,10 @@ func (s *state) setOrphans(n int) {
 	s.stats.Orphans = n
 }
 
-// leads reports whether the term is ours and not over.
-func (s *state) leads() bool { return s.tenure != nil && time.Now().Before(s.tenure.end()) }
+// isLeading reports whether the term is ours and not over.
+func (s *state) isLeading() bool {
+	return s.tenure != nil && time.Now().Before(s.tenure.writeDeadline())
+}
 
 // Stats are how the poller is doing. It may be called at any time.
 func (p *Poller) Stats() Stats {
@@ -93,7 +95,7 @@ func (p *Poller) Stats() Stats {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.stats
-	now.Leads = s.leads()
+	now.Leads = s.isLeading()
 	return now
 }
 
@@ -101,7 +103,7 @@ func (p *Poller) Stats() Stats {
 func (p *Poller) Leads() bool {
 	p.state.mu.Lock()
 	defer p.state.mu.Unlock()
-	return p.state.leads()
+	return p.state.isLeading()
 }
 
 // Current reports whether a row's status is about the Shoot as it was sent last,
@@ -114,7 +116,7 @@ func (p *Poller) Current(row *clusterworker.Row) (current, known bool) {
 	if b == nil {
 		return false, false
 	}
-	e, ok := b.get(row.ClusterID)
+	e, ok := b.getEntry(row.ClusterID)
 	switch {
 	case !ok:
 		return false, false

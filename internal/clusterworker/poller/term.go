@@ -20,16 +20,16 @@ const renewals = 3
 // or a Gardener that is away is tried again.
 func (p *Poller) Run(ctx context.Context) error {
 	for failing := false; ctx.Err() == nil; {
-		failing = p.try(ctx, failing)
+		failing = p.tryLead(ctx, failing)
 		_ = backoff.Sleep(ctx, p.cfg.Term/renewals)
 	}
 	return nil
 }
 
-// try asks for the term and observes if it is ours. It reports whether the
+// tryLead asks for the term and observes if it is ours. It reports whether the
 // database failed, which it tells of once.
-func (p *Poller) try(ctx context.Context, failing bool) bool {
-	term, err := p.lead(ctx)
+func (p *Poller) tryLead(ctx context.Context, failing bool) bool {
+	term, err := p.requestTerm(ctx)
 	switch {
 	case err != nil:
 		if !failing && ctx.Err() == nil {
@@ -37,57 +37,57 @@ func (p *Poller) try(ctx context.Context, failing bool) bool {
 		}
 		return true
 	case term.Held && ctx.Err() != nil:
-		p.resign(ctx, term.Fence)
+		p.releaseTerm(ctx, term.Fence)
 	case term.Held:
-		p.reign(ctx, term)
+		p.observeTerm(ctx, term)
 	}
 	return false
 }
 
-// lead asks for a term, or for more of ours.
-func (p *Poller) lead(ctx context.Context) (clusterworker.Term, error) {
+// requestTerm asks for a term, or for more of ours.
+func (p *Poller) requestTerm(ctx context.Context) (clusterworker.Term, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, p.cfg.Term/renewals, errors.New("database request timed out"))
 	defer cancel()
 	return p.deps.Store.Lead(ctx, p.cfg.Owner, p.cfg.Term)
 }
 
-// reign observes until the term is over.
-func (p *Poller) reign(ctx context.Context, term clusterworker.Term) {
+// observeTerm observes until the term is over.
+func (p *Poller) observeTerm(ctx context.Context, term clusterworker.Term) {
 	p.log.InfoContext(ctx, "leadership acquired", "fence", term.Fence)
 	sctx, cancel := context.WithCancelCause(ctx)
-	t := &tenure{fence: term.Fence, margin: p.cfg.Term / 10, over: cancel}
-	t.extend(term.Until)
+	t := &leadership{fence: term.Fence, margin: p.cfg.Term / 10, over: cancel}
+	t.extendUntil(term.Until)
 	p.metrics.leader.Set(1)
 
-	s := newSession(p, t, p.state.begin(t))
+	s := newSession(p, t, p.state.beginTerm(t))
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		s.run(sctx)
+		s.runSession(sctx)
 	}()
-	p.keep(sctx, t)
+	p.renewTerm(sctx, t)
 	cancel(errTermOver)
 	<-done
-	p.state.end()
-	p.metrics.deposed()
+	p.state.endTerm()
+	p.metrics.clearLeaderMetrics()
 
 	if ctx.Err() != nil {
-		p.resign(ctx, term.Fence)
+		p.releaseTerm(ctx, term.Fence)
 		return
 	}
 	p.metrics.termLosses.Inc()
 	p.log.WarnContext(ctx, "leadership lost", "fence", term.Fence, "reason", context.Cause(sctx))
 }
 
-// keep renews the term until it is lost or ctx ends.
-func (p *Poller) keep(ctx context.Context, t *tenure) {
+// renewTerm renews the term until it is lost or ctx ends.
+func (p *Poller) renewTerm(ctx context.Context, t *leadership) {
 	pause := p.cfg.Term / renewals
-	for backoff.Sleep(ctx, min(pause, time.Until(t.end()))) == nil {
-		if !time.Now().Before(t.end()) {
+	for backoff.Sleep(ctx, min(pause, time.Until(t.writeDeadline()))) == nil {
+		if !time.Now().Before(t.writeDeadline()) {
 			t.over(errTermOver)
 			return
 		}
-		term, err := p.lead(ctx)
+		term, err := p.requestTerm(ctx)
 		switch {
 		case err != nil:
 			pause = p.cfg.Term / (4 * renewals) // as long as there is time
@@ -97,14 +97,14 @@ func (p *Poller) keep(ctx context.Context, t *tenure) {
 			t.over(clusterworker.ErrFenced)
 			return
 		default:
-			t.extend(term.Until)
+			t.extendUntil(term.Until)
 			pause = p.cfg.Term / renewals
 		}
 	}
 }
 
-// resign lets another worker go on at once.
-func (p *Poller) resign(ctx context.Context, fence int64) {
+// releaseTerm lets another worker go on at once.
+func (p *Poller) releaseTerm(ctx context.Context, fence int64) {
 	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), 2*time.Second, errors.New("database request timed out"))
 	defer cancel()
 	if err := p.deps.Store.Resign(ctx, fence); err != nil && !errors.Is(err, clusterworker.ErrFenced) {
@@ -112,8 +112,8 @@ func (p *Poller) resign(ctx context.Context, fence int64) {
 	}
 }
 
-// A tenure is our term: what may be written, and until when.
-type tenure struct {
+// A leadership is our term: what may be written, and until when.
+type leadership struct {
 	fence  int64
 	margin time.Duration
 	over   context.CancelCauseFunc // ends the session
@@ -122,22 +122,22 @@ type tenure struct {
 	until time.Time
 }
 
-func (t *tenure) extend(until time.Time) {
+func (t *leadership) extendUntil(until time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.until = until.Add(-t.margin)
 }
 
-// end is when we stop writing.
-func (t *tenure) end() time.Time {
+// writeDeadline is when we stop writing.
+func (t *leadership) writeDeadline() time.Time {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.until
 }
 
-// write does what must not be done after the term.
-func (t *tenure) write(ctx context.Context, do func(ctx context.Context, fence int64) error) error {
-	until := t.end()
+// writeFenced does what must not be done after the term.
+func (t *leadership) writeFenced(ctx context.Context, do func(ctx context.Context, fence int64) error) error {
+	until := t.writeDeadline()
 	if !time.Now().Before(until) {
 		t.over(errTermOver)
 		return errTermOver

@@ -16,9 +16,9 @@ const (
 	rewatch = time.Second
 )
 
-// follow watches from a resource version on, in its own goroutine, until
+// watchFrom watches from a resource version on, in its own goroutine, until
 // stopWatch or until it needs a new list.
-func (s *session) follow(ctx context.Context, epoch int, version string) {
+func (s *session) watchFrom(ctx context.Context, epoch int, version string) {
 	ctx, cancel := context.WithCancel(ctx)
 	s.stopWatch = cancel
 	s.state.setWatching(true)
@@ -27,7 +27,7 @@ func (s *session) follow(ctx context.Context, epoch int, version string) {
 		w := &watcher{inbox: s.inbox, epoch: epoch, installation: s.installation, version: version}
 		for ctx.Err() == nil {
 			began := time.Now()
-			err := s.deps.Viewer.WatchShoots(ctx, w.version, w.handle)
+			err := s.deps.Viewer.WatchShoots(ctx, w.version, w.handleEvent)
 			if ctx.Err() != nil {
 				return
 			}
@@ -47,9 +47,9 @@ func (s *session) follow(ctx context.Context, epoch int, version string) {
 	})
 }
 
-// ended sees to a watch that can not go on.
-func (s *session) ended(ctx context.Context, e watchEnd) {
-	if e.epoch != s.inbox.current() {
+// handleWatchEnd sees to a watch that can not go on.
+func (s *session) handleWatchEnd(ctx context.Context, e watchEnd) {
+	if e.epoch != s.inbox.currentEpoch() {
 		return // a newer one has begun
 	}
 	s.state.setWatching(false)
@@ -61,8 +61,8 @@ func (s *session) ended(ctx context.Context, e watchEnd) {
 		s.log.InfoContext(ctx, "shoot watch interrupted, relisting", "reason", e.err)
 		s.relistAfterFailure(nil)
 	case shoot.ClassOf(e.err) == shoot.ClassForbidden:
-		s.metrics.failed(string(shoot.ClassForbidden))
-		s.poll(ctx, e.err)
+		s.metrics.countFailure(string(shoot.ClassForbidden))
+		s.startPolling(ctx, e.err)
 	default:
 		s.gardenerFailed(ctx, "watch", e.err)
 		s.relistAfterFailure(e.err)
@@ -77,8 +77,8 @@ type watcher struct {
 	version      string
 }
 
-// handle takes one event. It never waits.
-func (w *watcher) handle(e shoot.Event) error {
+// handleEvent takes one event. It never waits.
+func (w *watcher) handleEvent(e shoot.Event) error {
 	if e.Shoot.ResourceVersion != "" {
 		w.version = e.Shoot.ResourceVersion
 	}
@@ -86,9 +86,9 @@ func (w *watcher) handle(e shoot.Event) error {
 	switch e.Type {
 	case shoot.Seen:
 		o := e.Shoot
-		w.inbox.tell(w.epoch, k, sighting{shoot: &o, told: true})
+		w.inbox.putWatched(w.epoch, k, observation{shoot: &o, told: true})
 	case shoot.Gone:
-		w.inbox.tell(w.epoch, k, sighting{told: true})
+		w.inbox.putWatched(w.epoch, k, observation{told: true})
 	case shoot.Mark:
 	}
 	return nil
@@ -97,21 +97,21 @@ func (w *watcher) handle(e shoot.Event) error {
 // lookUp has one look after the other, until ctx ends.
 func (s *session) lookUp(ctx context.Context) {
 	for {
-		l, ok := s.inbox.next(ctx)
+		l, ok := s.inbox.nextRead(ctx)
 		if !ok {
 			return
 		}
-		found := sighting{asked: l.asked, thorough: l.thorough, polled: l.polled, tries: l.tries}
-		found.shoot, found.err = s.get(ctx, l.name)
+		found := observation{asked: l.asked, thorough: l.thorough, polled: l.polled, tries: l.tries}
+		found.shoot, found.err = s.getShoot(ctx, l.name)
 		if ctx.Err() != nil {
 			return
 		}
-		s.inbox.answer(l, found)
+		s.inbox.putRead(l, found)
 	}
 }
 
-// get looks a Shoot up; nil is that there is none.
-func (s *session) get(ctx context.Context, name string) (*shoot.Observed, error) {
+// getShoot looks a Shoot up; nil is that there is none.
+func (s *session) getShoot(ctx context.Context, name string) (*shoot.Observed, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, s.cfg.CallTimeout, errTimeout)
 	defer cancel()
 	s.metrics.looks.Inc()

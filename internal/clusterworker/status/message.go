@@ -19,9 +19,9 @@ const (
 	maxErrors = 1200
 )
 
-// work is what an operation does to a cluster: what Gardener is at, and what it
+// operationText is what an operation does to a cluster: what Gardener is at, and what it
 // failed at.
-func work(op *shoot.Operation) (doing, to string) {
+func operationText(op *shoot.Operation) (doing, to string) {
 	switch op.Type {
 	case "Create":
 		return "creating the cluster", "create the cluster"
@@ -34,49 +34,49 @@ func work(op *shoot.Operation) (doing, to string) {
 	case "Restore":
 		return "restoring the cluster's control plane", "restore the cluster's control plane"
 	default:
-		return "running an operation (" + quoted(op.Type) + ")", "complete an operation (" + quoted(op.Type) + ")"
+		return "running an operation (" + quoteText(op.Type) + ")", "complete an operation (" + quoteText(op.Type) + ")"
 	}
 }
 
 // atWork is what Gardener is at, and how far.
 func atWork(op *shoot.Operation) string {
-	doing, _ := work(op)
-	return fmt.Sprintf("Gardener is %s (%d %%)%s", doing, op.Progress, ending(quotation(op.Description)))
+	doing, _ := operationText(op)
+	return fmt.Sprintf("Gardener is %s (%d %%)%s", doing, op.Progress, endSentence(quotation(op.Description)))
 }
 
 func triesAgain(o *shoot.Observed) string {
-	_, to := work(o.LastOperation)
-	return fmt.Sprintf("Gardener failed to %s (%d %%) and retries%s", to, o.LastOperation.Progress, ending(why(o)))
+	_, to := operationText(o.LastOperation)
+	return fmt.Sprintf("Gardener failed to %s (%d %%) and retries%s", to, o.LastOperation.Progress, endSentence(failureText(o)))
 }
 
 func gaveUp(o *shoot.Observed) string {
-	_, to := work(o.LastOperation)
-	return fmt.Sprintf("Gardener failed to %s (%d %%) and stopped retrying%s", to, o.LastOperation.Progress, ending(why(o)))
+	_, to := operationText(o.LastOperation)
+	return fmt.Sprintf("Gardener failed to %s (%d %%) and stopped retrying%s", to, o.LastOperation.Progress, endSentence(failureText(o)))
 }
 
-// deletion is how far a deletion is, with the last error, if there is one.
-func deletion(o *shoot.Observed) string {
+// deletionText is how far a deletion is, with the last error, if there is one.
+func deletionText(o *shoot.Observed) string {
 	if o.LastOperation == nil || o.LastOperation.Type != operationDelete {
 		return "Gardener has not started to delete the cluster yet."
 	}
 	text := atWork(o.LastOperation)
 	if errs := errorsOf(o); errs != "" {
-		text += " Last error" + ending(errs)
+		text += " Last error" + endSentence(errs)
 	}
 	return text
 }
 
-// unasked is what comes before whatever is said of a deletion that was not
+// unrequestedPrefix is what comes before whatever is said of a deletion that was not
 // asked for here.
-func unasked(k Known) string {
+func unrequestedPrefix(k Known) string {
 	if k.DeletionWanted {
 		return ""
 	}
 	return "The Shoot was deleted directly in Gardener. "
 }
 
-// why is what Gardener says of an operation that did not succeed.
-func why(o *shoot.Observed) string {
+// failureText is what Gardener says of an operation that did not succeed.
+func failureText(o *shoot.Observed) string {
 	return cmp.Or(errorsOf(o), quotation(o.LastOperation.Description))
 }
 
@@ -92,7 +92,7 @@ func errorsOf(o *shoot.Observed) string {
 			out = append(out, text)
 		}
 	}
-	return clip(strings.Join(out, "; "), maxErrors)
+	return truncateText(strings.Join(out, "; "), maxErrors)
 }
 
 // conditions are conditions by name, with what they say.
@@ -108,8 +108,8 @@ func conditions(list []shoot.Condition) string {
 	return strings.Join(out, ", ") + "."
 }
 
-// ending ends a sentence, with a quotation if there is one.
-func ending(quote string) string {
+// endSentence ends a sentence, with a quotation if there is one.
+func endSentence(quote string) string {
 	if quote == "" {
 		return "."
 	}
@@ -118,18 +118,18 @@ func ending(quote string) string {
 
 // quotation is a text of others on one line and not too long.
 func quotation(text string) string {
-	return clip(strings.Join(strings.Fields(text), " "), maxQuote)
+	return truncateText(strings.Join(strings.Fields(text), " "), maxQuote)
 }
 
-func quoted(text string) string { return strconv.Quote(quotation(text)) }
+func quoteText(text string) string { return strconv.Quote(quotation(text)) }
 
-// storable is a message as the database takes it.
-func storable(message string) string {
-	return clip(strings.ReplaceAll(strings.ToValidUTF8(message, "?"), "\x00", ""), maxMessage)
+// sanitizeMessage is a message as the database takes it.
+func sanitizeMessage(message string) string {
+	return truncateText(strings.ReplaceAll(strings.ToValidUTF8(message, "?"), "\x00", ""), maxMessage)
 }
 
-// clip shortens a text to some bytes, and shows that it did.
-func clip(text string, limit int) string {
+// truncateText shortens a text to some bytes, and shows that it did.
+func truncateText(text string, limit int) string {
 	const dots = "…"
 	if len(text) <= limit {
 		return text

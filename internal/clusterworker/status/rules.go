@@ -23,18 +23,18 @@ const (
 	conditionFalse = "False"
 )
 
-// absent are the rules for a Shoot that is not there.
-func absent() []rule { return []rule{gone, unconfirmed, notSeen, missing} }
+// absentRules are the rules for a Shoot that is not there.
+func absentRules() []rule { return []rule{goneRule, unconfirmed, notSeen, missingRule} }
 
-// present are the rules for one that is.
-func present() []rule {
+// presentRules are the rules for one that is.
+func presentRules() []rule {
 	return []rule{
-		deletionFailed, deleting, unscheduled, outdated, operating, retrying, failed,
-		migrated, hibernated, unhealthy, unsettled, healthy, strange,
+		deletionFailed, deletingRule, unscheduled, outdatedRule, operating, retryingRule, failedRule,
+		migratedRule, hibernated, unhealthy, unsettled, healthyRule, unknownRule,
 	}
 }
 
-func gone(_ *shoot.Observed, k Known) (Verdict, bool) {
+func goneRule(_ *shoot.Observed, k Known) (Verdict, bool) {
 	return Verdict{Status: v1.ShootDeleted, Reason: ReasonGone, Message: "Gardener has deleted the cluster."},
 		k.DeletionWanted && k.DeletionSent && k.Confirmed
 }
@@ -50,7 +50,7 @@ func notSeen(_ *shoot.Observed, k Known) (Verdict, bool) {
 	return Verdict{Status: v1.ShootPending, Reason: ReasonNotSeen, Message: "The Shoot is not visible in Gardener yet."}, !k.EverSeen
 }
 
-func missing(*shoot.Observed, Known) (Verdict, bool) {
+func missingRule(*shoot.Observed, Known) (Verdict, bool) {
 	return Verdict{Status: v1.ShootError, Reason: ReasonMissing, Missing: true, Message: "The Shoot disappeared from Gardener without a delete request. It is being created again."}, true
 }
 
@@ -60,12 +60,12 @@ func deletionFailed(o *shoot.Observed, k Known) (Verdict, bool) {
 	}
 	return Verdict{
 		Status: v1.ShootError, Reason: ReasonDeletionFailed, ForceDeletable: forceDeletable(o.LastErrors),
-		Message: unasked(k) + gaveUp(o),
+		Message: unrequestedPrefix(k) + gaveUp(o),
 	}, true
 }
 
-func deleting(o *shoot.Observed, k Known) (Verdict, bool) {
-	return Verdict{Status: v1.ShootDeleting, Reason: ReasonDeleting, Message: unasked(k) + deletion(o)}, o.Deleting
+func deletingRule(o *shoot.Observed, k Known) (Verdict, bool) {
+	return Verdict{Status: v1.ShootDeleting, Reason: ReasonDeleting, Message: unrequestedPrefix(k) + deletionText(o)}, o.Deleting
 }
 
 func unscheduled(o *shoot.Observed, _ Known) (Verdict, bool) {
@@ -73,9 +73,9 @@ func unscheduled(o *shoot.Observed, _ Known) (Verdict, bool) {
 		o.LastOperation == nil
 }
 
-// outdated stands before all rules that look at the last operation: until the
+// outdatedRule stands before all rules that look at the last operation: until the
 // change is picked up, that was about what the Shoot should be before.
-func outdated(o *shoot.Observed, _ Known) (Verdict, bool) {
+func outdatedRule(o *shoot.Observed, _ Known) (Verdict, bool) {
 	return Verdict{Status: v1.ShootProgressing, Reason: ReasonOutdated, Message: "Gardener has not picked up the last change yet."},
 		o.Generation > o.ObservedGeneration
 }
@@ -87,22 +87,22 @@ func operating(o *shoot.Observed, _ Known) (Verdict, bool) {
 	return Verdict{Status: v1.ShootProgressing, Reason: ReasonOperating, Message: atWork(o.LastOperation)}, true
 }
 
-func retrying(o *shoot.Observed, _ Known) (Verdict, bool) {
+func retryingRule(o *shoot.Observed, _ Known) (Verdict, bool) {
 	if o.LastOperation.State != stateError {
 		return Verdict{}, false
 	}
 	return Verdict{Status: v1.ShootError, Reason: ReasonRetrying, Retrying: true, Message: triesAgain(o)}, true
 }
 
-func failed(o *shoot.Observed, _ Known) (Verdict, bool) {
+func failedRule(o *shoot.Observed, _ Known) (Verdict, bool) {
 	if s := o.LastOperation.State; s != stateFailed && s != stateAborted {
 		return Verdict{}, false
 	}
 	return Verdict{Status: v1.ShootError, Reason: ReasonFailed, Message: gaveUp(o) + " Change the cluster to trigger a retry."}, true
 }
 
-// migrated: the control plane has left one place and is not at the other yet.
-func migrated(o *shoot.Observed, _ Known) (Verdict, bool) {
+// migratedRule: the control plane has left one place and is not at the other yet.
+func migratedRule(o *shoot.Observed, _ Known) (Verdict, bool) {
 	return Verdict{Status: v1.ShootProgressing, Reason: ReasonMigrated, Message: "Gardener is migrating the control plane; it is not restored on the new seed yet."},
 		succeeded(o) && o.LastOperation.Type == operationMigrate
 }
@@ -114,7 +114,7 @@ func hibernated(o *shoot.Observed, _ Known) (Verdict, bool) {
 }
 
 func unhealthy(o *shoot.Observed, k Known) (Verdict, bool) {
-	bad := those(o, func(status string) bool { return status == conditionFalse })
+	bad := conditionsWith(o, func(status string) bool { return status == conditionFalse })
 	if !succeeded(o) || len(bad) == 0 {
 		return Verdict{}, false
 	}
@@ -127,7 +127,7 @@ func unhealthy(o *shoot.Observed, k Known) (Verdict, bool) {
 // unsettled: Gardener has conditions wait for a while before it calls them
 // False. What was ready stays so for as long.
 func unsettled(o *shoot.Observed, k Known) (Verdict, bool) {
-	open := those(o, func(status string) bool { return status != conditionTrue && status != conditionFalse })
+	open := conditionsWith(o, func(status string) bool { return status != conditionTrue && status != conditionFalse })
 	if !succeeded(o) || len(open) == 0 {
 		return Verdict{}, false
 	}
@@ -137,20 +137,20 @@ func unsettled(o *shoot.Observed, k Known) (Verdict, bool) {
 	return Verdict{Status: v1.ShootReady, Reason: ReasonUnsettled, Degraded: true, Message: "The health of the cluster is not known: " + conditions(open)}, true
 }
 
-func healthy(o *shoot.Observed, _ Known) (Verdict, bool) {
+func healthyRule(o *shoot.Observed, _ Known) (Verdict, bool) {
 	return Verdict{Status: v1.ShootReady, Reason: ReasonHealthy}, succeeded(o)
 }
 
-// strange is for states that no Gardener that we know has.
-func strange(o *shoot.Observed, _ Known) (Verdict, bool) {
-	return Verdict{Status: v1.ShootProgressing, Reason: ReasonStrange, Message: "Gardener reports an unknown state, " + quoted(o.LastOperation.State) + ": " + atWork(o.LastOperation)}, true
+// unknownRule is for states that no Gardener that we know has.
+func unknownRule(o *shoot.Observed, _ Known) (Verdict, bool) {
+	return Verdict{Status: v1.ShootProgressing, Reason: ReasonStrange, Message: "Gardener reports an unknown state, " + quoteText(o.LastOperation.State) + ": " + atWork(o.LastOperation)}, true
 }
 
 func succeeded(o *shoot.Observed) bool { return o.LastOperation.State == stateSucceeded }
 
-// those are the conditions of a Shoot with such a status. A Shoot without
+// conditionsWith are the conditions of a Shoot with such a status. A Shoot without
 // workers has fewer; one that is absent says nothing.
-func those(o *shoot.Observed, status func(string) bool) []shoot.Condition {
+func conditionsWith(o *shoot.Observed, status func(string) bool) []shoot.Condition {
 	return slices.DeleteFunc(slices.Clone(o.Conditions), func(c shoot.Condition) bool { return !status(c.Status) })
 }
 

@@ -90,18 +90,18 @@ func Reasons() []Reason {
 // is none.
 func Derive(o *shoot.Observed, k Known) Verdict {
 	if o == nil {
-		return first(absent(), &shoot.Observed{}, k)
+		return firstMatch(absentRules(), &shoot.Observed{}, k)
 	}
-	return first(present(), o, k)
+	return firstMatch(presentRules(), o, k)
 }
 
 // A rule gives a verdict if it matches.
 type rule func(o *shoot.Observed, k Known) (Verdict, bool)
 
-func first(rules []rule, o *shoot.Observed, k Known) Verdict {
+func firstMatch(rules []rule, o *shoot.Observed, k Known) Verdict {
 	for _, match := range rules {
 		if v, ok := match(o, k); ok {
-			v.Message = storable(v.Message)
+			v.Message = sanitizeMessage(v.Message)
 			return v
 		}
 	}

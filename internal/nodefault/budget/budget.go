@@ -58,7 +58,7 @@ func Default() Config {
 	return Config{MaxPercent: 10, MinAllowedNodes: 1, Window: 5 * time.Minute, WindowMaxPercent: 5, WindowMinAllowedNodes: 1, OnExhausted: AutoResume}
 }
 
-func (c Config) check() (selector.Selector, error) {
+func (c Config) validateConfig() (selector.Selector, error) {
 	var errs []error
 	for what, percent := range map[string]int{"max_percent": c.MaxPercent, "window_max_percent": c.WindowMaxPercent} {
 		if percent < 0 || percent > 100 {
@@ -75,16 +75,16 @@ func (c Config) check() (selector.Selector, error) {
 	return nodes, errors.Join(append(errs, err)...)
 }
 
-// most are how many of so many nodes may be out of service, and how many of
+// limitsFor are how many of so many nodes may be out of service, and how many of
 // them may be taken out within the window.
-func (c Config) most(members int) (level, rate int) {
+func (c Config) limitsFor(members int) (level, rate int) {
 	return max(c.MinAllowedNodes, members*c.MaxPercent/100), max(c.WindowMinAllowedNodes, members*c.WindowMaxPercent/100)
 }
 
-// resume is with how many nodes out of service a budget that was exhausted
+// resumeLevel is with how many nodes out of service a budget that was exhausted
 // grants again: a fifth of it has to be free, and one at least, lest every node
 // that comes back has the next one go.
-func resume(level int) int { return level - max(1, (level+4)/5) }
+func resumeLevel(level int) int { return level - max(1, (level+4)/5) }
 
 // patience is how long a grant counts that the nodes never showed: no cache lags
 // so far behind. It matters when a node was changed twice before it was seen.
@@ -132,7 +132,7 @@ type Budget struct {
 // New makes a budget. nodes gives all nodes as a cache has them, and none of
 // them is changed. A nil registerer is no metrics.
 func New(cfg Config, nodes func() []*corev1.Node, reg prometheus.Registerer) (*Budget, error) {
-	chosen, err := cfg.check()
+	chosen, err := cfg.validateConfig()
 	if err != nil {
 		return nil, fmt.Errorf("budget: %w", err)
 	}
@@ -154,26 +154,26 @@ func New(cfg Config, nodes func() []*corev1.Node, reg prometheus.Registerer) (*B
 func (b *Budget) Reserve(node *corev1.Node, now time.Time) (release func(), denial string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if ours(node) {
+	if isOurs(node) {
 		return func() {}, ""
 	}
-	if !b.counts(node) {
-		b.metrics.denied(reasonForeign)
+	if !b.countsNode(node) {
+		b.metrics.countDenial(reasonForeign)
 		return func() {}, fmt.Sprintf("node %q is not covered by the budget: budget.selector or budget.control_plane excludes it", node.Name)
 	}
-	pool := b.pool(node)
-	c := b.count(node, now)[pool]
-	if why, text := b.judge(pool, c, now); text != "" {
-		b.metrics.denied(why)
+	pool := b.poolOf(node)
+	c := b.countByPool(node, now)[pool]
+	if why, text := b.denialReason(pool, c, now); text != "" {
+		b.metrics.countDenial(why)
 		return func() {}, text
 	}
-	return b.grant(node.UID, pool, now), ""
+	return b.grantNode(node.UID, pool, now), ""
 }
 
-// grant counts a node as taken out. One that was granted and not seen yet may be
+// grantNode counts a node as taken out. One that was granted and not seen yet may be
 // asked for again by who has not seen it either: that it comes to nothing this
 // time says nothing of the first time.
-func (b *Budget) grant(uid types.UID, pool string, now time.Time) (release func()) {
+func (b *Budget) grantNode(uid types.UID, pool string, now time.Time) (release func()) {
 	if _, stands := b.grants[uid]; stands {
 		return func() {}
 	}

@@ -23,10 +23,10 @@ type count struct {
 	itself                   int // 1 if the node that it is about is among those out of service
 }
 
-func (c count) out() int { return c.ours + c.cordoned + c.notReady }
+func (c count) outOfService() int { return c.ours + c.cordoned + c.notReady }
 
-// others are out of service besides the node that it is about.
-func (c count) others() int { return c.out() - c.itself }
+// othersOut are out of service besides the node that it is about.
+func (c count) othersOut() int { return c.outOfService() - c.itself }
 
 // String says who is out of service, as a denial begins.
 func (c count) String() string {
@@ -43,24 +43,24 @@ func (c count) String() string {
 	if len(parts) > 0 {
 		split = " (" + strings.Join(parts, ", ") + ")"
 	}
-	return fmt.Sprintf("%d of %d nodes are out of service%s", c.out(), c.members, split)
+	return fmt.Sprintf("%d of %d nodes are out of service%s", c.outOfService(), c.members, split)
 }
 
-// count counts the nodes by pool. The node that somebody asks for is taken as
+// countByPool counts the nodes by pool. The node that somebody asks for is taken as
 // he has it, which is no older than the cache's. nil is nobody.
-func (b *Budget) count(asked *corev1.Node, now time.Time) map[string]count {
+func (b *Budget) countByPool(asked *corev1.Node, now time.Time) map[string]count {
 	counts := map[string]count{}
 	b.looks++
 	for _, n := range b.nodes() {
 		if asked != nil && n.UID == asked.UID {
 			continue
 		}
-		b.add(counts, n, now, false)
+		b.addNode(counts, n, now, false)
 	}
 	if asked != nil {
-		b.add(counts, asked, now, true)
+		b.addNode(counts, asked, now, true)
 	}
-	b.forget(now)
+	b.forgetExpired(now)
 	for uid, t := range b.takings {
 		if asked != nil && uid == asked.UID {
 			continue
@@ -73,33 +73,33 @@ func (b *Budget) count(asked *corev1.Node, now time.Time) map[string]count {
 	return counts
 }
 
-// add counts a node.
-func (b *Budget) add(counts map[string]count, n *corev1.Node, now time.Time, asked bool) {
-	b.meet(n.UID)
-	if !b.counts(n) {
+// addNode counts a node.
+func (b *Budget) addNode(counts map[string]count, n *corev1.Node, now time.Time, asked bool) {
+	b.noteExists(n.UID)
+	if !b.countsNode(n) {
 		return
 	}
-	pool := b.pool(n)
+	pool := b.poolOf(n)
 	c := counts[pool]
 	c.members++
-	before := c.out()
-	granted := b.seen(n, now)
+	before := c.outOfService()
+	granted := b.observeNode(n, now)
 	switch {
-	case granted || ours(n):
+	case granted || isOurs(n):
 		c.ours++
 	case n.Spec.Unschedulable:
 		c.cordoned++
-	case !ready(n):
+	case !isReady(n):
 		c.notReady++
 	}
 	if asked {
-		c.itself = c.out() - before
+		c.itself = c.outOfService() - before
 	}
 	counts[pool] = c
 }
 
-// meet notes that there is a node: what is remembered of it is kept.
-func (b *Budget) meet(uid types.UID) {
+// noteExists notes that there is a node: what is remembered of it is kept.
+func (b *Budget) noteExists(uid types.UID) {
 	if g, is := b.grants[uid]; is {
 		g.look = b.looks
 		b.grants[uid] = g
@@ -110,12 +110,12 @@ func (b *Budget) meet(uid types.UID) {
 	}
 }
 
-// seen takes note of what a node shows, and says whether it is granted and does
+// observeNode takes note of what a node shows, and says whether it is granted and does
 // not show it yet.
-func (b *Budget) seen(n *corev1.Node, now time.Time) (granted bool) {
+func (b *Budget) observeNode(n *corev1.Node, now time.Time) (granted bool) {
 	taken, known := b.takenAt(n)
 	if last, is := b.takings[n.UID]; known && now.Sub(taken) < b.cfg.Window && (!is || taken.After(last.at)) {
-		b.takings[n.UID] = taking{pool: b.pool(n), at: taken}
+		b.takings[n.UID] = taking{pool: b.poolOf(n), at: taken}
 	}
 	g, granted := b.grants[n.UID]
 	if !granted {
@@ -149,8 +149,8 @@ func givenBack(n *corev1.Node, g grant) bool {
 	return false
 }
 
-// forget drops what is of nodes that are no more, and what is before the window.
-func (b *Budget) forget(now time.Time) {
+// forgetExpired drops what is of nodes that are no more, and what is before the window.
+func (b *Budget) forgetExpired(now time.Time) {
 	maps.DeleteFunc(b.grants, func(_ types.UID, g grant) bool { return g.look != b.looks || now.Sub(g.at) > patience })
 	maps.DeleteFunc(b.read, func(_ types.UID, s stamp) bool { return s.look != b.looks })
 	maps.DeleteFunc(b.takings, func(_ types.UID, t taking) bool { return now.Sub(t.at) >= b.cfg.Window })
@@ -192,14 +192,14 @@ func (b *Budget) takenAt(n *corev1.Node) (at time.Time, known bool) {
 	return time.Time{}, false
 }
 
-// ours is whether something of ours is on a node.
-func ours(n *corev1.Node) bool {
+// isOurs is whether something of ours is on a node.
+func isOurs(n *corev1.Node) bool {
 	_, is := n.Annotations[v1alpha1.AnnotationOwned]
 	return is
 }
 
-// ready is whether a node is, as far as anybody has said.
-func ready(n *corev1.Node) bool {
+// isReady is whether a node is, as far as anybody has said.
+func isReady(n *corev1.Node) bool {
 	for _, c := range n.Status.Conditions {
 		if c.Type == corev1.NodeReady {
 			return c.Status == corev1.ConditionTrue
@@ -208,8 +208,8 @@ func ready(n *corev1.Node) bool {
 	return true
 }
 
-// counts is whether the budget is for a node.
-func (b *Budget) counts(n *corev1.Node) bool {
+// countsNode is whether the budget is for a node.
+func (b *Budget) countsNode(n *corev1.Node) bool {
 	if !b.cfg.ControlPlane {
 		for _, role := range []string{"node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master"} {
 			if _, is := n.Labels[role]; is {
@@ -220,11 +220,11 @@ func (b *Budget) counts(n *corev1.Node) bool {
 	return b.chosen.Matches(selector.Map(n.Labels))
 }
 
-func (b *Budget) pool(n *corev1.Node) string {
+func (b *Budget) poolOf(n *corev1.Node) string {
 	if b.cfg.Pool == "" {
 		return ""
 	}
 	return n.Labels[b.cfg.Pool]
 }
 
-func sorted(counts map[string]count) []string { return slices.Sorted(maps.Keys(counts)) }
+func sortedPools(counts map[string]count) []string { return slices.Sorted(maps.Keys(counts)) }

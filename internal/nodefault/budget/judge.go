@@ -17,25 +17,25 @@ const (
 	reasonForeign reason = "not_selected"
 )
 
-func reasons() []reason {
+func allReasons() []reason {
 	return []reason{reasonLevel, reasonHeld, reasonRate, reasonLatched, reasonForeign}
 }
 
-// judge says why no other node of a pool may be taken out of service, and
+// denialReason says why no other node of a pool may be taken out of service, and
 // remembers that the budget is exhausted, or no longer is.
-func (b *Budget) judge(pool string, c count, now time.Time) (why reason, denial string) {
-	level, rate := b.cfg.most(c.members)
+func (b *Budget) denialReason(pool string, c count, now time.Time) (why reason, denial string) {
+	level, rate := b.cfg.limitsFor(c.members)
 	tripped, is := b.trips[pool]
 	if is && tripped.latched {
-		return reasonLatched, fmt.Sprintf("the budget of %s was exhausted at %s and waits for a manual reset: %s", title(pool), stampOf(tripped.since), c)
+		return reasonLatched, fmt.Sprintf("the budget of %s was exhausted at %s and waits for a manual reset: %s", poolTitle(pool), stampOf(tripped.since), c)
 	}
 	switch {
-	case c.others()+1 > level:
-		why, denial = reasonLevel, fmt.Sprintf("budget exhausted: %s in %s, at most %d allowed", c, title(pool), level)
+	case c.othersOut()+1 > level:
+		why, denial = reasonLevel, fmt.Sprintf("budget exhausted: %s in %s, at most %d allowed", c, poolTitle(pool), level)
 	case b.cfg.Window > 0 && c.recent+1 > rate:
-		why, denial = reasonRate, fmt.Sprintf("budget exhausted: %d nodes of %s were taken out of service within %s, at most %d allowed", c.recent, title(pool), b.cfg.Window, rate)
-	case is && tripped.why == reasonLevel && c.others() > resume(level):
-		return reasonHeld, fmt.Sprintf("budget exhausted: %s in %s, at most %d allowed; further nodes wait until at most %d are out of service", c, title(pool), level, max(0, resume(level)))
+		why, denial = reasonRate, fmt.Sprintf("budget exhausted: %d nodes of %s were taken out of service within %s, at most %d allowed", c.recent, poolTitle(pool), b.cfg.Window, rate)
+	case is && tripped.why == reasonLevel && c.othersOut() > resumeLevel(level):
+		return reasonHeld, fmt.Sprintf("budget exhausted: %s in %s, at most %d allowed; further nodes wait until at most %d are out of service", c, poolTitle(pool), level, max(0, resumeLevel(level)))
 	default:
 		delete(b.trips, pool)
 		return "", ""
@@ -46,8 +46,8 @@ func (b *Budget) judge(pool string, c count, now time.Time) (why reason, denial 
 	return why, denial
 }
 
-// title is a pool as a denial has it.
-func title(pool string) string {
+// poolTitle is a pool as a denial has it.
+func poolTitle(pool string) string {
 	if pool == "" {
 		return "the cluster"
 	}
@@ -98,14 +98,14 @@ func (p Pool) Out() int { return p.Ours + p.Cordoned + p.NotReady }
 func (b *Budget) Status(now time.Time) []Pool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	counts := b.count(nil, now)
+	counts := b.countByPool(nil, now)
 	var pools []Pool
-	for _, name := range sorted(counts) {
+	for _, name := range sortedPools(counts) {
 		c := counts[name]
 		p := Pool{Name: name, Members: c.members, Ours: c.ours, Cordoned: c.cordoned, NotReady: c.notReady, Recent: c.recent}
-		p.Most, p.MostRecent = b.cfg.most(c.members)
+		p.Most, p.MostRecent = b.cfg.limitsFor(c.members)
 		if t, is := b.trips[name]; is {
-			over := t.why == reasonLevel && p.Out() > resume(p.Most) || t.why == reasonRate && p.Recent >= p.MostRecent
+			over := t.why == reasonLevel && p.Out() > resumeLevel(p.Most) || t.why == reasonRate && p.Recent >= p.MostRecent
 			if !t.latched && !over {
 				delete(b.trips, name)
 			} else {

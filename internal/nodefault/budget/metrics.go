@@ -28,7 +28,7 @@ func newMetrics(b *Budget, reg prometheus.Registerer) (*metrics, error) {
 		recent:    gauge(prefix+"window_nodes", "Number of nodes that node-fault-controller took out of service within the budget window, a configured time span that ends now."),
 		exhausted: gauge(prefix+"exhausted_pools", "Number of node pools in which node-fault-controller takes no further node out of service, because too many nodes are already out of service. With manual_reset=\"true\", a person must reset the pool.", "manual_reset"),
 	}
-	for _, r := range reasons() {
+	for _, r := range allReasons() {
 		m.denials.WithLabelValues(string(r))
 	}
 	if reg == nil {
@@ -37,7 +37,7 @@ func newMetrics(b *Budget, reg prometheus.Registerer) (*metrics, error) {
 	return m, reg.Register(m)
 }
 
-func (m *metrics) denied(why reason) { m.denials.WithLabelValues(string(why)).Inc() }
+func (m *metrics) countDenial(why reason) { m.denials.WithLabelValues(string(why)).Inc() }
 
 // Describe names the metrics.
 func (m *metrics) Describe(ch chan<- *prometheus.Desc) {

@@ -64,14 +64,14 @@ func (w *world) one(t *rapid.T) int { return rapid.IntRange(0, len(w.real)-1).Dr
 // reserve asks for a node as the cache has it, as a reconciler does.
 func (w *world) reserve(t *rapid.T) {
 	i := w.one(t)
-	if _, is := w.granted[i]; is || ours(w.cached[i]) {
+	if _, is := w.granted[i]; is || isOurs(w.cached[i]) {
 		return // one worker at a time has a node
 	}
 	release, denial := w.b.Reserve(w.cached[i], w.now)
 	if denial == "" {
 		w.granted[i], w.at[i] = release, w.now
 		w.before[i] = w.recent[i]
-		if !ours(w.real[i]) { // else it is not seen yet, and was granted then
+		if !isOurs(w.real[i]) { // else it is not seen yet, and was granted then
 			w.recent[i] = w.now
 		}
 	}
@@ -81,7 +81,7 @@ func (w *world) reserve(t *rapid.T) {
 // of an older node.
 func (w *world) write(t *rapid.T) {
 	for i, release := range w.granted {
-		if ours(w.real[i]) || w.real[i].ResourceVersion != w.cached[i].ResourceVersion {
+		if isOurs(w.real[i]) || w.real[i].ResourceVersion != w.cached[i].ResourceVersion {
 			w.release(i, release)
 		} else {
 			take(w.at[i], w.real[i])
@@ -114,7 +114,7 @@ func (w *world) calm(t *rapid.T) {
 	w.real = newNodes(len(w.real))
 	w.cached = copies(w.real)
 	w.now = w.now.Add(time.Hour)
-	most, rate := w.cfg.most(len(w.real))
+	most, rate := w.cfg.limitsFor(len(w.real))
 	release, denial := w.b.Reserve(w.cached[0], w.now)
 	release()
 	if may := most > 0 && rate > 0; may != (denial == "") {
@@ -133,7 +133,7 @@ func (w *world) see(t *rapid.T) {
 
 func (w *world) giveBack(t *rapid.T) {
 	i := w.one(t)
-	if ours(w.cached[i]) && w.real[i].ResourceVersion == w.cached[i].ResourceVersion {
+	if isOurs(w.cached[i]) && w.real[i].ResourceVersion == w.cached[i].ResourceVersion {
 		w.real[i].Annotations, w.real[i].Spec.Unschedulable = nil, false
 		w.change(i)
 	}
@@ -160,7 +160,7 @@ func (w *world) restart(t *rapid.T) {
 	clear(w.granted)
 	clear(w.recent)
 	for i, n := range w.real {
-		if ours(n) {
+		if isOurs(n) {
 			w.recent[i] = w.written[i]
 		}
 	}
@@ -169,10 +169,10 @@ func (w *world) restart(t *rapid.T) {
 }
 
 func (w *world) check(t *rapid.T) {
-	most, rate := w.cfg.most(len(w.real))
+	most, rate := w.cfg.limitsFor(len(w.real))
 	out := 0
 	for i, n := range w.real {
-		if _, is := w.granted[i]; is || ours(n) {
+		if _, is := w.granted[i]; is || isOurs(n) {
 			out++
 		}
 	}

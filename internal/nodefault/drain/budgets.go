@@ -29,7 +29,7 @@ func (d *Drainer) budgetsOf(ctx context.Context, pod *corev1.Pod, known map[stri
 	}
 	var names []string
 	for i := range budgets {
-		if covers(&budgets[i], pod) {
+		if pdbCovers(&budgets[i], pod) {
 			names = append(names, pod.Namespace+"/"+budgets[i].Name)
 		}
 	}
@@ -40,8 +40,8 @@ func (d *Drainer) budgetsOf(ctx context.Context, pod *corev1.Pod, known map[stri
 	return strings.Join(names, ", ")
 }
 
-// covers is whether a budget is for a pod.
-func covers(b *policyv1.PodDisruptionBudget, pod *corev1.Pod) bool {
+// pdbCovers is whether a budget is for a pod.
+func pdbCovers(b *policyv1.PodDisruptionBudget, pod *corev1.Pod) bool {
 	chosen, err := metav1.LabelSelectorAsSelector(b.Spec.Selector)
 	return err == nil && chosen.Matches(labelsOf{selector.Map(pod.Labels)})
 }
@@ -58,8 +58,8 @@ func (l labelsOf) Get(key string) string { return l.Map[key] }
 // Lookup gives the value of a label, and whether it is there.
 func (l labelsOf) Lookup(key string) (string, bool) { return l.Map.Get(key) }
 
-// said is what the API server says of why it refuses.
-func said(err error) string {
+// apiMessage is what the API server says of why it refuses.
+func apiMessage(err error) string {
 	status, is := errors.AsType[*apierrors.StatusError](err)
 	if !is {
 		return err.Error()

@@ -64,7 +64,7 @@ func (p *Pattern) UnmarshalText(text []byte) error {
 	return nil
 }
 
-func (p Pattern) matches(name string) bool {
+func (p Pattern) matchesName(name string) bool {
 	is, err := path.Match(string(p), name)
 	return is && err == nil
 }
@@ -85,10 +85,10 @@ func (c Config) Leaves() bool {
 		slices.ContainsFunc(c.Namespaces, func(n Namespace) bool { return n.Mode == ModeSkip })
 }
 
-// of is how the pods of a namespace are treated.
-func (c Config) of(namespace string) Namespace {
+// namespaceConfig is how the pods of a namespace are treated.
+func (c Config) namespaceConfig(namespace string) Namespace {
 	for _, n := range c.Namespaces {
-		if n.Pattern.matches(namespace) {
+		if n.Pattern.matchesName(namespace) {
 			n.Mode = cmp.Or(n.Mode, ModeEvict)
 			return n
 		}

@@ -89,8 +89,8 @@ func (d *Drainer) Step(ctx context.Context, node *corev1.Node, st *v1alpha1.Node
 		return 0, fmt.Errorf("drain node %q: its UID is %s, want %s", node.Name, node.UID, st.NodeUID)
 	}
 	switch {
-	case over(st.Drain):
-		d.yield(st.NodeUID)
+	case hasEnded(st.Drain):
+		d.releaseSlot(st.NodeUID)
 		return d.lookBack(ctx, node, st, now)
 	case st.DesiredActions == nil || !st.DesiredActions.Drain:
 		d.Cancel(st, "no rule requires the drain any more", now)
@@ -98,24 +98,24 @@ func (d *Drainer) Step(ctx context.Context, node *corev1.Node, st *v1alpha1.Node
 	case st.DesiredActions.DryRun:
 		return Never, d.tellDry(ctx, node, st, now)
 	case st.Drain == nil || st.Drain.State == v1alpha1.DrainCancelled:
-		return d.begin(ctx, node, st, now)
+		return d.beginDrain(ctx, node, st, now)
 	}
 	return d.goOn(ctx, node, st, now)
 }
 
-// over is whether a drain has come to its end. One that was cancelled may be
+// hasEnded is whether a drain has come to its end. One that was cancelled may be
 // asked for again within its session.
-func over(s *v1alpha1.DrainStatus) bool {
+func hasEnded(s *v1alpha1.DrainStatus) bool {
 	return s != nil && (s.State == v1alpha1.DrainCompleted || s.State == v1alpha1.DrainFailed)
 }
 
 // Cancel ends a drain that is under way. Any other stays as it is.
 func (d *Drainer) Cancel(st *v1alpha1.NodeFaultStatus, reason string, now time.Time) {
-	d.yield(st.NodeUID)
+	d.releaseSlot(st.NodeUID)
 	if st.Drain == nil || st.Drain.State != v1alpha1.DrainRunning {
 		return
 	}
-	d.end(st, v1alpha1.DrainCancelled, reason, now)
+	d.endDrain(st, v1alpha1.DrainCancelled, reason, now)
 	r := nodefault.RecordOf(st, changeevent.SourceNodeDrainer, changeevent.ActionDrainCancelled, "", now)
 	r.Reason = nodefault.Cut(reason, maxText)
 	nodefault.Tell(st, r)
@@ -132,28 +132,28 @@ func (d *Drainer) Message(st *v1alpha1.NodeFaultStatus) string {
 	return fmt.Sprintf("waiting for a drain slot: at most %d nodes are drained at a time", d.cfg.MaxNodes)
 }
 
-// begin writes down that a drain begins, once it is the node's turn.
-func (d *Drainer) begin(ctx context.Context, node *corev1.Node, st *v1alpha1.NodeFaultStatus, now time.Time) (time.Duration, error) {
-	if !d.turn(st.NodeUID, now) {
+// beginDrain writes down that a drain begins, once it is the node's turn.
+func (d *Drainer) beginDrain(ctx context.Context, node *corev1.Node, st *v1alpha1.NodeFaultStatus, now time.Time) (time.Duration, error) {
+	if !d.acquireSlot(st.NodeUID, now) {
 		return turnPause, nil
 	}
-	pods, err := d.pods(ctx, node.Name, fresh)
+	pods, err := d.podsOf(ctx, node.Name, fresh)
 	if err != nil {
-		d.yield(st.NodeUID)
+		d.releaseSlot(st.NodeUID)
 		return 0, err
 	}
 	began := &v1alpha1.DrainStatus{
 		State: v1alpha1.DrainRunning, StartedAt: metav1.NewTime(now), Deadline: metav1.NewTime(now.Add(d.cfg.Deadline)),
 	}
-	going := d.sort(node, began, pods, now)
+	going := d.sortPods(node, began, pods, now)
 	st.Drain = began
 	if len(going) == 0 {
-		d.complete(st, now)
+		d.completeDrain(st, now)
 		return Never, nil
 	}
-	began.Remaining = count(len(going))
+	began.Remaining = toInt32(len(going))
 	began.Message = fmt.Sprintf("pods to evict: %d", len(going))
-	d.tell(st, changeevent.ActionDrainStarted, began.Message, now)
+	d.recordAction(st, changeevent.ActionDrainStarted, began.Message, now)
 	return 0, nil
 }
 
@@ -162,41 +162,41 @@ func (d *Drainer) lookBack(ctx context.Context, node *corev1.Node, st *v1alpha1.
 	if st.Drain.State != v1alpha1.DrainFailed {
 		return Never, nil
 	}
-	pods, err := d.pods(ctx, node.Name, fresh)
+	pods, err := d.podsOf(ctx, node.Name, fresh)
 	if err != nil {
 		return 0, err
 	}
-	if len(d.sort(node, &v1alpha1.DrainStatus{StartedAt: st.Drain.StartedAt}, pods, now)) > 0 {
+	if len(d.sortPods(node, &v1alpha1.DrainStatus{StartedAt: st.Drain.StartedAt}, pods, now)) > 0 {
 		return failedLook, nil
 	}
-	d.complete(st, now)
+	d.completeDrain(st, now)
 	return Never, nil
 }
 
 // goOn evicts what may go now.
 func (d *Drainer) goOn(ctx context.Context, node *corev1.Node, st *v1alpha1.NodeFaultStatus, now time.Time) (time.Duration, error) {
-	d.hold(st.NodeUID, now)
+	d.keepSlot(st.NodeUID, now)
 	late := !now.Before(st.Drain.Deadline.Time)
 	going, err := d.remaining(ctx, node, st, now, late)
 	if err != nil {
 		return 0, err
 	}
-	m := d.memory(st.NodeUID, going)
+	m := d.podMemory(st.NodeUID, going)
 	if len(going) == 0 {
-		d.complete(st, now)
+		d.completeDrain(st, now)
 		return Never, nil
 	}
 	if late {
-		d.report(st, going, m, now)
-		d.fail(st, now)
+		d.reportProgress(st, going, m, now)
+		d.failDrain(st, now)
 		return Never, nil
 	}
-	err = d.send(ctx, st, going, m, now)
-	d.report(st, going, m, now)
+	err = d.sendEvictions(ctx, st, going, m, now)
+	d.reportProgress(st, going, m, now)
 	if err != nil {
 		return 0, err
 	}
-	return d.next(st, going, m, now), nil
+	return d.nextCheck(st, going, m, now), nil
 }
 
 // remaining are the pods that have to go. That there are none is never taken
@@ -206,52 +206,52 @@ func (d *Drainer) remaining(ctx context.Context, node *corev1.Node, st *v1alpha1
 	if late {
 		how = fresh
 	}
-	pods, err := d.pods(ctx, node.Name, how)
+	pods, err := d.podsOf(ctx, node.Name, how)
 	if err != nil {
 		return nil, err
 	}
-	going := d.sort(node, st.Drain, pods, now)
+	going := d.sortPods(node, st.Drain, pods, now)
 	if len(going) > 0 || late {
 		return going, nil
 	}
-	if pods, err = d.pods(ctx, node.Name, fresh); err != nil {
+	if pods, err = d.podsOf(ctx, node.Name, fresh); err != nil {
 		return nil, err
 	}
-	return d.sort(node, st.Drain, pods, now), nil
+	return d.sortPods(node, st.Drain, pods, now), nil
 }
 
-func (d *Drainer) complete(st *v1alpha1.NodeFaultStatus, now time.Time) {
+func (d *Drainer) completeDrain(st *v1alpha1.NodeFaultStatus, now time.Time) {
 	message := "no pods to evict"
 	if nodefault.Told(st, nodefault.RecordID(st.NodeUID, st.Session, changeevent.ActionDrainStarted, "")) {
 		message = fmt.Sprintf("all pods have left the node, %d were evicted", st.Drain.Evicted)
 	}
-	d.end(st, v1alpha1.DrainCompleted, message, now)
-	d.tell(st, changeevent.ActionDrainCompleted, message, now)
+	d.endDrain(st, v1alpha1.DrainCompleted, message, now)
+	d.recordAction(st, changeevent.ActionDrainCompleted, message, now)
 }
 
-func (d *Drainer) fail(st *v1alpha1.NodeFaultStatus, now time.Time) {
+func (d *Drainer) failDrain(st *v1alpha1.NodeFaultStatus, now time.Time) {
 	took := st.Drain.Deadline.Sub(st.Drain.StartedAt.Time).Round(time.Second)
-	reason := fmt.Sprintf("pods left after %s (%d): %s", took, st.Drain.Remaining, names(st.Drain.BlockedPods, int(st.Drain.Remaining)))
+	reason := fmt.Sprintf("pods left after %s (%d): %s", took, st.Drain.Remaining, blockerNames(st.Drain.BlockedPods, int(st.Drain.Remaining)))
 	blocked, remaining, terminating := st.Drain.BlockedPods, st.Drain.Remaining, st.Drain.Terminating
-	d.end(st, v1alpha1.DrainFailed, reason, now)
+	d.endDrain(st, v1alpha1.DrainFailed, reason, now)
 	st.Drain.BlockedPods, st.Drain.Remaining, st.Drain.Terminating = blocked, remaining, terminating
 	r := nodefault.RecordOf(st, changeevent.SourceNodeDrainer, changeevent.ActionDrainFailed, "", now)
 	r.Outcome, r.Reason = changeevent.OutcomeFailed, nodefault.Cut(reason, maxText)
 	nodefault.Tell(st, r)
 }
 
-// end writes down that a drain is over.
-func (d *Drainer) end(st *v1alpha1.NodeFaultStatus, state v1alpha1.DrainState, message string, now time.Time) {
+// endDrain writes down that a drain is over.
+func (d *Drainer) endDrain(st *v1alpha1.NodeFaultStatus, state v1alpha1.DrainState, message string, now time.Time) {
 	at := metav1.NewTime(now)
 	st.Drain.State, st.Drain.FinishedAt, st.Drain.Message = state, &at, nodefault.Cut(message, maxText)
 	st.Drain.Remaining, st.Drain.Terminating, st.Drain.BlockedPods = 0, 0, nil
-	d.metrics.ended(state)
-	d.yield(st.NodeUID)
+	d.metrics.countEnd(state)
+	d.releaseSlot(st.NodeUID)
 }
 
-// tell records what was done. What was told of this session before is not told
+// recordAction records what was done. What was told of this session before is not told
 // again.
-func (d *Drainer) tell(st *v1alpha1.NodeFaultStatus, action, reason string, now time.Time) {
+func (d *Drainer) recordAction(st *v1alpha1.NodeFaultStatus, action, reason string, now time.Time) {
 	r := nodefault.RecordOf(st, changeevent.SourceNodeDrainer, action, "", now)
 	r.Reason = nodefault.Cut(reason, maxText)
 	nodefault.Tell(st, r)
@@ -267,11 +267,11 @@ func (d *Drainer) tellDry(ctx context.Context, node *corev1.Node, st *v1alpha1.N
 	if nodefault.Told(st, r.ID) {
 		return nil
 	}
-	pods, err := d.pods(ctx, node.Name, lagging)
+	pods, err := d.podsOf(ctx, node.Name, lagging)
 	if err != nil {
 		return err
 	}
-	going := d.sort(node, &v1alpha1.DrainStatus{StartedAt: metav1.NewTime(now)}, pods, now)
+	going := d.sortPods(node, &v1alpha1.DrainStatus{StartedAt: metav1.NewTime(now)}, pods, now)
 	if len(going) == 0 {
 		return nil
 	}

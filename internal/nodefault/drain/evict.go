@@ -19,8 +19,8 @@ import (
 	"github.com/fleetloop/fleetloop/internal/nodefault"
 )
 
-// again is when a pod that was refused is asked for again.
-func again() backoff.Policy { return backoff.Policy{Initial: time.Second, Max: 30 * time.Second} }
+// retryPolicy is when a pod that was refused is asked for again.
+func retryPolicy() backoff.Policy { return backoff.Policy{Initial: time.Second, Max: 30 * time.Second} }
 
 // A result is what became of asking a pod to go. There are no others: it is a
 // metric's label.
@@ -34,7 +34,7 @@ const (
 	failed   result = "failed"         // there was no answer, or none to go by
 )
 
-func results() []result { return []result{accepted, gone, kept, refused, failed} }
+func allResults() []result { return []result{accepted, gone, kept, refused, failed} }
 
 // A way is how a pod is told to go. It is a metric's label.
 type way string
@@ -45,7 +45,7 @@ const (
 	dropped way = "force_delete" // without time to end
 )
 
-func ways() []way { return []way{evicted, deleted, dropped} }
+func allWays() []way { return []way{evicted, deleted, dropped} }
 
 // An order is a pod that is told to go, and what became of it.
 type order struct {
@@ -54,10 +54,10 @@ type order struct {
 	err error
 }
 
-// send tells pods to go, as many as there may be at a time. Of what is refused it
+// sendEvictions tells pods to go, as many as there may be at a time. Of what is refused it
 // remembers when to ask again.
-func (d *Drainer) send(ctx context.Context, st *v1alpha1.NodeFaultStatus, going []item, m memory, now time.Time) error {
-	orders := d.orders(st.Drain, going, m, now)
+func (d *Drainer) sendEvictions(ctx context.Context, st *v1alpha1.NodeFaultStatus, going []item, m memory, now time.Time) error {
+	orders := d.nextEvictions(st.Drain, going, m, now)
 	d.carryOut(ctx, orders)
 	if err := context.Cause(ctx); err != nil {
 		return err
@@ -65,7 +65,7 @@ func (d *Drainer) send(ctx context.Context, st *v1alpha1.NodeFaultStatus, going 
 	budgets := map[string][]policyv1.PodDisruptionBudget{}
 	for _, o := range orders {
 		r := resultOf(o.err)
-		d.metrics.asked(o.how, r)
+		d.metrics.countRequest(o.how, r)
 		t := m[o.pod.UID]
 		switch r {
 		case accepted:
@@ -76,19 +76,19 @@ func (d *Drainer) send(ctx context.Context, st *v1alpha1.NodeFaultStatus, going 
 		case gone:
 			m[o.pod.UID] = try{accepted: now}
 		case kept, refused, failed:
-			wait := again().Delay(t.refusals)
+			wait := retryPolicy().Delay(t.refusals)
 			if seconds, asks := apierrors.SuggestsClientDelay(o.err); asks {
 				wait = max(wait, min(time.Duration(seconds)*time.Second, backoff.MaxRetryAfter))
 			}
-			m[o.pod.UID] = try{refusals: t.refusals + 1, next: now.Add(wait), blocker: d.blocker(ctx, o, r, budgets)}
+			m[o.pod.UID] = try{refusals: t.refusals + 1, next: now.Add(wait), blocker: d.findBlocker(ctx, o, r, budgets)}
 		}
 	}
 	return nil
 }
 
-// orders are the pods that are told to go now: those first that were refused the
+// nextEvictions are the pods that are told to go now: those first that were refused the
 // fewest times, as far as the rate allows.
-func (d *Drainer) orders(s *v1alpha1.DrainStatus, going []item, m memory, now time.Time) []*order {
+func (d *Drainer) nextEvictions(s *v1alpha1.DrainStatus, going []item, m memory, now time.Time) []*order {
 	var orders []*order
 	for _, it := range going {
 		if how, due := dueNow(s, it, m[it.pod.UID], now); due {
@@ -172,7 +172,7 @@ func resultOf(err error) result {
 		return gone
 	case apierrors.HasStatusCause(err, policyv1.DisruptionBudgetCause), manyBudgets(err):
 		return kept
-	case apierrors.ReasonForError(err) != metav1.StatusReasonUnknown && !apierrors.IsTooManyRequests(err) && !passing(err):
+	case apierrors.ReasonForError(err) != metav1.StatusReasonUnknown && !apierrors.IsTooManyRequests(err) && !isTransient(err):
 		return refused
 	}
 	return failed
@@ -185,14 +185,14 @@ func manyBudgets(err error) bool {
 	return is && s.ErrStatus.Code == http.StatusInternalServerError && s.ErrStatus.Reason == ""
 }
 
-// passing is whether an answer is about the API server, and not about the pod.
-func passing(err error) bool {
+// isTransient is whether an answer is about the API server, and not about the pod.
+func isTransient(err error) bool {
 	return apierrors.IsServerTimeout(err) || apierrors.IsTimeout(err) || apierrors.IsServiceUnavailable(err) || apierrors.IsInternalError(err) || apierrors.IsUnexpectedServerError(err)
 }
 
-// blocker says what keeps a pod that was told to go.
-func (d *Drainer) blocker(ctx context.Context, o *order, r result, budgets map[string][]policyv1.PodDisruptionBudget) v1alpha1.BlockedPod {
-	b := v1alpha1.BlockedPod{Pod: nameOf(o.pod), Message: nodefault.Cut(said(o.err), maxBlocker)}
+// findBlocker says what keeps a pod that was told to go.
+func (d *Drainer) findBlocker(ctx context.Context, o *order, r result, budgets map[string][]policyv1.PodDisruptionBudget) v1alpha1.BlockedPod {
+	b := v1alpha1.BlockedPod{Pod: nameOf(o.pod), Message: nodefault.Cut(apiMessage(o.err), maxBlocker)}
 	switch {
 	case r == kept:
 		b.BlockedBy = d.budgetsOf(ctx, o.pod, budgets)

@@ -143,7 +143,7 @@ func TestTheLeastImportantGoesFirst(t *testing.T) {
 	s := &v1alpha1.DrainStatus{StartedAt: metav1.NewTime(at)}
 	var got []string
 	m := memory{"a": try{refusals: 2}, "cheap": try{refusals: 1}}
-	for _, o := range d.orders(s, d.sort(&corev1.Node{}, s, pods, at), m, at) {
+	for _, o := range d.nextEvictions(s, d.sortPods(&corev1.Node{}, s, pods, at), m, at) {
 		got = append(got, o.pod.Name)
 	}
 	if diff := cmp.Diff([]string{"b", "critical", "cheap", "a"}, got); diff != "" {
@@ -159,7 +159,7 @@ func TestAStatusHasEightBlockers(t *testing.T) {
 	for i := range 30 {
 		pods = append(pods, corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: strings.Repeat("n", 63), Name: fmt.Sprintf("%s-%02d", strings.Repeat("p", 250), i)}})
 	}
-	d.report(st, d.sort(&corev1.Node{}, st.Drain, pods, at), memory{}, at)
+	d.reportProgress(st, d.sortPods(&corev1.Node{}, st.Drain, pods, at), memory{}, at)
 	if len(st.Drain.BlockedPods) != 8 || st.Drain.Remaining != 30 {
 		t.Errorf("%d of %d are named, want 8 of 30", len(st.Drain.BlockedPods), st.Drain.Remaining)
 	}

@@ -23,8 +23,8 @@ func newMetrics() *metrics {
 		ends:  prometheus.NewCounterVec(prometheus.CounterOpts{Name: prefix + "drains_total", Help: "Total number of node drains that ended, by final state: Completed, Failed (deadline reached) or Cancelled."}, []string{"state"}),
 		nodes: prometheus.NewGauge(prometheus.GaugeOpts{Name: prefix + "draining_nodes", Help: "Number of nodes that node-fault-controller is currently draining."}),
 	}
-	for _, w := range ways() {
-		for _, r := range results() {
+	for _, w := range allWays() {
+		for _, r := range allResults() {
 			m.pods.WithLabelValues(string(w), string(r))
 		}
 	}
@@ -39,6 +39,8 @@ func (d *Drainer) Register(reg prometheus.Registerer) error {
 	return errors.Join(reg.Register(d.metrics.pods), reg.Register(d.metrics.ends), reg.Register(d.metrics.nodes))
 }
 
-func (m *metrics) asked(how way, r result)         { m.pods.WithLabelValues(string(how), string(r)).Inc() }
-func (m *metrics) ended(state v1alpha1.DrainState) { m.ends.WithLabelValues(string(state)).Inc() }
-func (m *metrics) draining(n int)                  { m.nodes.Set(float64(n)) }
+func (m *metrics) countRequest(how way, r result) {
+	m.pods.WithLabelValues(string(how), string(r)).Inc()
+}
+func (m *metrics) countEnd(state v1alpha1.DrainState) { m.ends.WithLabelValues(string(state)).Inc() }
+func (m *metrics) setDraining(n int)                  { m.nodes.Set(float64(n)) }

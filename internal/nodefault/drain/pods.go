@@ -35,8 +35,8 @@ const (
 	lagging freshness = "0" // as the API server has it at hand
 )
 
-// pods are the pods of a node.
-func (d *Drainer) pods(ctx context.Context, node string, how freshness) ([]corev1.Pod, error) {
+// podsOf are the pods of a node.
+func (d *Drainer) podsOf(ctx context.Context, node string, how freshness) ([]corev1.Pod, error) {
 	ctx, cancel := context.WithTimeout(ctx, callBound)
 	defer cancel()
 	list, err := d.client.CoreV1().Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{
@@ -68,8 +68,8 @@ type item struct {
 	until   time.Time
 }
 
-// sort gives the pods that have to go: the least important first.
-func (d *Drainer) sort(node *corev1.Node, s *v1alpha1.DrainStatus, pods []corev1.Pod, now time.Time) []item {
+// sortPods gives the pods that have to go: the least important first.
+func (d *Drainer) sortPods(node *corev1.Node, s *v1alpha1.DrainStatus, pods []corev1.Pod, now time.Time) []item {
 	var going []item
 	for i := range pods {
 		if it := d.fateOf(node, s, &pods[i], now); it.fate != stays {
@@ -77,12 +77,12 @@ func (d *Drainer) sort(node *corev1.Node, s *v1alpha1.DrainStatus, pods []corev1
 		}
 	}
 	slices.SortFunc(going, func(a, b item) int {
-		return cmp.Or(cmp.Compare(priority(a.pod), priority(b.pod)), cmp.Compare(a.pod.Namespace, b.pod.Namespace), cmp.Compare(a.pod.Name, b.pod.Name))
+		return cmp.Or(cmp.Compare(priorityOf(a.pod), priorityOf(b.pod)), cmp.Compare(a.pod.Namespace, b.pod.Namespace), cmp.Compare(a.pod.Name, b.pod.Name))
 	})
 	return going
 }
 
-func priority(pod *corev1.Pod) int32 {
+func priorityOf(pod *corev1.Pod) int32 {
 	if pod.Spec.Priority == nil {
 		return 0
 	}
@@ -91,9 +91,9 @@ func priority(pod *corev1.Pod) int32 {
 
 // fateOf says what becomes of a pod.
 func (d *Drainer) fateOf(node *corev1.Node, s *v1alpha1.DrainStatus, pod *corev1.Pod, now time.Time) item {
-	it := item{pod: pod, rule: d.cfg.of(pod.Namespace), fate: stays}
+	it := item{pod: pod, rule: d.cfg.namespaceConfig(pod.Namespace), fate: stays}
 	switch {
-	case it.rule.Mode == ModeSkip, mirrored(pod), finished(pod), belongs(pod, node):
+	case it.rule.Mode == ModeSkip, isMirror(pod), isFinished(pod), isOfDaemonSet(pod, node):
 		return it
 	case pod.DeletionTimestamp != nil:
 		it.fate = ending
@@ -105,35 +105,35 @@ func (d *Drainer) fateOf(node *corev1.Node, s *v1alpha1.DrainStatus, pod *corev1
 		it.fate, it.by, it.until = waits, byWaiting, s.StartedAt.Add(it.rule.EvictAfter)
 		it.why = "drain mode wait-then-evict: eviction at " + it.until.UTC().Format(time.RFC3339)
 		return it
-	case bare(pod) && d.cfg.BarePods != TreatEvict:
-		return it.treat(d.cfg.BarePods, byBarePod, "the pod has no controller that would recreate it")
-	case scratch(pod) && d.cfg.EmptyDir != TreatEvict:
-		return it.treat(d.cfg.EmptyDir, byEmptyDir, "the data of its emptyDir volume would be lost")
+	case isUnmanaged(pod) && d.cfg.BarePods != TreatEvict:
+		return it.setTreatment(d.cfg.BarePods, byBarePod, "the pod has no controller that would recreate it")
+	case hasLocalStorage(pod) && d.cfg.EmptyDir != TreatEvict:
+		return it.setTreatment(d.cfg.EmptyDir, byEmptyDir, "the data of its emptyDir volume would be lost")
 	}
 	it.fate = goes
 	return it
 }
 
-func (it item) treat(how Treatment, by, why string) item {
+func (it item) setTreatment(how Treatment, by, why string) item {
 	if how == TreatWait {
 		it.fate, it.by, it.why = waits, by, why
 	}
 	return it
 }
 
-// mirrored is whether a pod shows what the kubelet runs from a file.
-func mirrored(pod *corev1.Pod) bool {
+// isMirror is whether a pod shows what the kubelet runs from a file.
+func isMirror(pod *corev1.Pod) bool {
 	_, is := pod.Annotations[corev1.MirrorPodAnnotationKey]
 	return is
 }
 
-func finished(pod *corev1.Pod) bool {
+func isFinished(pod *corev1.Pod) bool {
 	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
 }
 
-// belongs is whether a pod is of a DaemonSet, which would make it again on this
+// isOfDaemonSet is whether a pod is of a DaemonSet, which would make it again on this
 // node whatever its taints.
-func belongs(pod *corev1.Pod, node *corev1.Node) bool {
+func isOfDaemonSet(pod *corev1.Pod, node *corev1.Node) bool {
 	owner := metav1.GetControllerOf(pod)
 	if owner == nil || owner.Kind != "DaemonSet" {
 		return false
@@ -153,11 +153,11 @@ func belongs(pod *corev1.Pod, node *corev1.Node) bool {
 	return true
 }
 
-// bare is whether nothing would make a pod again.
-func bare(pod *corev1.Pod) bool { return metav1.GetControllerOf(pod) == nil }
+// isUnmanaged is whether nothing would make a pod again.
+func isUnmanaged(pod *corev1.Pod) bool { return metav1.GetControllerOf(pod) == nil }
 
-// scratch is whether a pod keeps something on the disk of the node.
-func scratch(pod *corev1.Pod) bool {
+// hasLocalStorage is whether a pod keeps something on the disk of the node.
+func hasLocalStorage(pod *corev1.Pod) bool {
 	return slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool {
 		return v.EmptyDir != nil && v.EmptyDir.Medium != corev1.StorageMediumMemory
 	})

@@ -106,7 +106,7 @@ func (w *world) try(t *rapid.T, written bool) time.Duration {
 			}
 		}
 	}
-	if over(w.stored.Drain) && st.Drain.State != w.stored.Drain.State {
+	if hasEnded(w.stored.Drain) && st.Drain.State != w.stored.Drain.State {
 		t.Fatal("a drain that was over is not any more")
 	}
 	if written {
@@ -128,7 +128,7 @@ func (w *world) check(t *rapid.T) {
 		}
 	}
 	ends := slices.Contains(told, changeevent.ActionDrainCompleted) || slices.Contains(told, changeevent.ActionDrainFailed)
-	if ends != over(w.stored.Drain) {
+	if ends != hasEnded(w.stored.Drain) {
 		t.Fatalf("told %v, and it is %+v", told, w.stored.Drain)
 	}
 	if i := slices.Index(told, changeevent.ActionDrainStarted); i > 0 {
@@ -160,7 +160,7 @@ func (w *world) wait(t *rapid.T) {
 }
 
 func (w *world) rules(t *rapid.T) {
-	if !over(w.stored.Drain) {
+	if !hasEnded(w.stored.Drain) {
 		w.stored.DesiredActions.Drain = rapid.Bool().Draw(t, "drain")
 	}
 }
@@ -172,7 +172,7 @@ func (w *world) finish(t *rapid.T) {
 	for range 100 {
 		after := w.try(t, true)
 		if after == Never || after == failedLook && w.stored.Drain.State == v1alpha1.DrainFailed {
-			if !over(w.stored.Drain) {
+			if !hasEnded(w.stored.Drain) {
 				t.Fatalf("nobody looks again, and it is %+v", w.stored.Drain)
 			}
 			return

@@ -18,10 +18,10 @@ const (
 	maxNames    = 4   // that a message has
 )
 
-// report writes into the status how far the drain is.
-func (d *Drainer) report(st *v1alpha1.NodeFaultStatus, going []item, m memory, now time.Time) {
+// reportProgress writes into the status how far the drain is.
+func (d *Drainer) reportProgress(st *v1alpha1.NodeFaultStatus, going []item, m memory, now time.Time) {
 	s := st.Drain
-	s.Remaining, s.Terminating, s.BlockedPods = count(len(going)), 0, nil
+	s.Remaining, s.Terminating, s.BlockedPods = toInt32(len(going)), 0, nil
 	type ranked struct {
 		v1alpha1.BlockedPod
 		rank int
@@ -46,20 +46,20 @@ func (d *Drainer) report(st *v1alpha1.NodeFaultStatus, going []item, m memory, n
 	for _, b := range blockers[:min(len(blockers), maxBlockers)] {
 		s.BlockedPods = append(s.BlockedPods, b.BlockedPod)
 	}
-	s.Message = message(s, len(blockers))
+	s.Message = progressMessage(s, len(blockers))
 }
 
-// message says how far a drain is.
-func message(s *v1alpha1.DrainStatus, blocked int) string {
+// progressMessage says how far a drain is.
+func progressMessage(s *v1alpha1.DrainStatus, blocked int) string {
 	text := fmt.Sprintf("pods left: %d, terminating: %d", s.Remaining, s.Terminating)
 	if blocked > 0 {
-		text += "; blocked: " + names(s.BlockedPods, blocked)
+		text += "; blocked: " + blockerNames(s.BlockedPods, blocked)
 	}
 	return nodefault.Cut(text, maxText)
 }
 
-// names are some of so many pods, with what keeps them.
-func names(blockers []v1alpha1.BlockedPod, all int) string {
+// blockerNames are some of so many pods, with what keeps them.
+func blockerNames(blockers []v1alpha1.BlockedPod, all int) string {
 	var list []string
 	for _, b := range blockers[:min(len(blockers), maxNames)] {
 		list = append(list, b.Pod+" ("+b.BlockedBy+")")
@@ -73,10 +73,10 @@ func names(blockers []v1alpha1.BlockedPod, all int) string {
 	return strings.Join(list, ", ")
 }
 
-func count(n int) int32 { return int32(min(n, math.MaxInt32)) } //nolint:gosec // it is bounded in the same line
+func toInt32(n int) int32 { return int32(min(n, math.MaxInt32)) } //nolint:gosec // it is bounded in the same line
 
-// next is when to look again.
-func (d *Drainer) next(st *v1alpha1.NodeFaultStatus, going []item, m memory, now time.Time) time.Duration {
+// nextCheck is when to look again.
+func (d *Drainer) nextCheck(st *v1alpha1.NodeFaultStatus, going []item, m memory, now time.Time) time.Duration {
 	at := now.Add(idleLook)
 	sooner := func(t time.Time) {
 		if t.Before(at) {

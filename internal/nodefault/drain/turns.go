@@ -21,8 +21,8 @@ type try struct {
 	blocker  v1alpha1.BlockedPod
 }
 
-// memory is what is remembered of those pods of a node that have still to go.
-func (d *Drainer) memory(node types.UID, going []item) memory {
+// podMemory is what is remembered of those pods of a node that have still to go.
+func (d *Drainer) podMemory(node types.UID, going []item) memory {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	m, is := d.nodes[node]
@@ -38,12 +38,12 @@ func (d *Drainer) memory(node types.UID, going []item) memory {
 	return m
 }
 
-// turn asks to drain another node, and says whether it may be drained now.
-func (d *Drainer) turn(node types.UID, now time.Time) bool {
+// acquireSlot asks to drain another node, and says whether it may be drained now.
+func (d *Drainer) acquireSlot(node types.UID, now time.Time) bool {
 	running := d.draining()
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.tidy(now)
+	d.releaseStaleSlots(now)
 	busy := maps.Clone(d.turns)
 	for _, other := range running {
 		busy[other] = now
@@ -53,31 +53,31 @@ func (d *Drainer) turn(node types.UID, now time.Time) bool {
 		return false
 	}
 	d.turns[node] = now
-	d.metrics.draining(len(d.turns))
+	d.metrics.setDraining(len(d.turns))
 	return true
 }
 
-// hold keeps the turn of a node that is being drained.
-func (d *Drainer) hold(node types.UID, now time.Time) {
+// keepSlot keeps the turn of a node that is being drained.
+func (d *Drainer) keepSlot(node types.UID, now time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.turns[node] = now
-	d.tidy(now)
+	d.releaseStaleSlots(now)
 }
 
-// yield gives the turn of a node to others.
-func (d *Drainer) yield(node types.UID) {
+// releaseSlot gives the turn of a node to others.
+func (d *Drainer) releaseSlot(node types.UID) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	delete(d.turns, node)
 	delete(d.nodes, node)
-	d.metrics.draining(len(d.turns))
+	d.metrics.setDraining(len(d.turns))
 }
 
-// tidy takes their turn from nodes that nobody has stepped for long: they are no
+// releaseStaleSlots takes their turn from nodes that nobody has stepped for long: they are no
 // more, or nobody wants them drained.
-func (d *Drainer) tidy(now time.Time) {
+func (d *Drainer) releaseStaleSlots(now time.Time) {
 	maps.DeleteFunc(d.turns, func(_ types.UID, last time.Time) bool { return now.Sub(last) > turnTerm })
 	maps.DeleteFunc(d.nodes, func(node types.UID, _ memory) bool { _, is := d.turns[node]; return !is })
-	d.metrics.draining(len(d.turns))
+	d.metrics.setDraining(len(d.turns))
 }

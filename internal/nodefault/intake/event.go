@@ -69,22 +69,22 @@ func (e Event) Report(now time.Time) (nodefault.Report, error) {
 	fail := func(err error) (nodefault.Report, error) {
 		return nodefault.Report{}, fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
-	if err := e.named(); err != nil {
+	if err := e.checkNames(); err != nil {
 		return fail(err)
 	}
-	action, err := e.action()
+	action, err := e.parseAction()
 	if err != nil {
 		return fail(err)
 	}
-	quarantine, err := e.Quarantine.override("quarantineOverrides")
+	quarantine, err := e.Quarantine.overrideFor("quarantineOverrides")
 	if err != nil {
 		return fail(err)
 	}
-	drain, err := e.Drain.override("drainOverrides")
+	drain, err := e.Drain.overrideFor("drainOverrides")
 	if err != nil {
 		return fail(err)
 	}
-	entity, err := joined(e.Entities)
+	entity, err := joinEntities(e.Entities)
 	if err != nil {
 		return fail(err)
 	}
@@ -94,25 +94,25 @@ func (e Event) Report(now time.Time) (nodefault.Report, error) {
 	}
 	return nodefault.Report{Node: e.Node, Healthy: e.Healthy, Fault: v1alpha1.Fault{
 		Source: e.Agent, Check: e.Check, Entity: entity,
-		ComponentClass: short(e.ComponentClass, maxClass), ErrorCodes: codes(e.ErrorCodes), Fatal: e.Fatal,
-		Message: short(e.Message, maxMessage), RecommendedAction: action, ObserveOnly: e.ObserveOnly,
+		ComponentClass: truncateText(e.ComponentClass, maxClass), ErrorCodes: normalizeCodes(e.ErrorCodes), Fatal: e.Fatal,
+		Message: truncateText(e.Message, maxMessage), RecommendedAction: action, ObserveOnly: e.ObserveOnly,
 		QuarantineOverride: quarantine, DrainOverride: drain,
 		DetectedAt: metav1.NewMicroTime(at.UTC().Truncate(time.Microsecond)), // as it can be stored
 	}}, nil
 }
 
-// named checks what tells faults apart.
-func (e Event) named() error {
+// checkNames checks what tells faults apart.
+func (e Event) checkNames() error {
 	if !NodeName(e.Node) {
 		if e.Node == "" {
 			return errors.New("nodeName missing: set it to the name of the Node object")
 		}
 		return fmt.Errorf("nodeName %q is not a valid node name", e.Node)
 	}
-	if err := name("agent", e.Agent); err != nil {
+	if err := checkName("agent", e.Agent); err != nil {
 		return err
 	}
-	return name("checkName", e.Check)
+	return checkName("checkName", e.Check)
 }
 
 // NodeName says whether a text can be the name of a node.
@@ -120,7 +120,7 @@ func NodeName(s string) bool {
 	return len(validation.IsDNS1123Subdomain(s)) == 0
 }
 
-func name(field, value string) error {
+func checkName(field, value string) error {
 	switch {
 	case value == "":
 		return fmt.Errorf("%s missing: it identifies the fault", field)
@@ -136,7 +136,7 @@ func printable(s string) bool {
 	return utf8.ValidString(s) && strings.IndexFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) < 0
 }
 
-func (e Event) action() (v1alpha1.RecommendedAction, error) {
+func (e Event) parseAction() (v1alpha1.RecommendedAction, error) {
 	action, field := e.Action, "recommendedAction"
 	if action == ActionCustom {
 		if action, field = e.CustomAction, "customRecommendedAction"; action == "" {
@@ -149,7 +149,7 @@ func (e Event) action() (v1alpha1.RecommendedAction, error) {
 	return cmp.Or(v1alpha1.RecommendedAction(action), v1alpha1.ActionNone), nil
 }
 
-func (o Overrides) override(field string) (v1alpha1.Override, error) {
+func (o Overrides) overrideFor(field string) (v1alpha1.Override, error) {
 	switch {
 	case o.Force && o.Skip:
 		return "", fmt.Errorf("%s sets both force and skip: set one", field)
@@ -161,8 +161,8 @@ func (o Overrides) override(field string) (v1alpha1.Override, error) {
 	return "", nil
 }
 
-// joined writes entities as a fault has them: always the same for the same.
-func joined(entities []Entity) (string, error) {
+// joinEntities writes entities as a fault has them: always the same for the same.
+func joinEntities(entities []Entity) (string, error) {
 	var all []string
 	for _, e := range entities {
 		text := strings.ReplaceAll(e.Value, separator, ";")
@@ -178,17 +178,17 @@ func joined(entities []Entity) (string, error) {
 		all = append(all, text)
 	}
 	slices.Sort(all)
-	return fitted(slices.Compact(all)), nil
+	return joinWithLimit(slices.Compact(all)), nil
 }
 
-// fitted joins as many as have room. The hash of those that have none tells
+// joinWithLimit joins as many as have room. The hash of those that have none tells
 // different ones apart.
-func fitted(all []string) string {
+func joinWithLimit(all []string) string {
 	whole := strings.Join(all, separator)
 	if utf8.RuneCountInString(whole) <= maxEntity {
 		return whole
 	}
-	tail := "#" + hash(whole)
+	tail := "#" + shortHash(whole)
 	room, n := maxEntity-len(separator)-len(tail), 0
 	var kept []string
 	for _, e := range all {
@@ -200,19 +200,19 @@ func fitted(all []string) string {
 	return strings.Join(append(kept, tail), separator)
 }
 
-// codes are those of the error without blanks and repeats.
-func codes(in []string) []string {
+// normalizeCodes are those of the error without blanks and repeats.
+func normalizeCodes(in []string) []string {
 	var out []string
 	for _, c := range in {
-		if c = strings.TrimSpace(short(c, maxCode)); c != "" && !slices.Contains(out, c) && len(out) < maxCodes {
+		if c = strings.TrimSpace(truncateText(c, maxCode)); c != "" && !slices.Contains(out, c) && len(out) < maxCodes {
 			out = append(out, c)
 		}
 	}
 	return out
 }
 
-// short makes a text fit that is for people.
-func short(text string, most int) string {
+// truncateText makes a text fit that is for people.
+func truncateText(text string, most int) string {
 	text = strings.TrimSpace(strings.Map(func(r rune) rune {
 		if r != '\n' && r != '\t' && !unicode.IsPrint(r) {
 			return -1

@@ -5,8 +5,8 @@ import (
 	"encoding/hex"
 )
 
-// hash is short, and differs for different texts.
-func hash(text string) string {
+// shortHash is short, and differs for different texts.
+func shortHash(text string) string {
 	const kept = 8
 	sum := sha256.Sum256([]byte(text))
 	return hex.EncodeToString(sum[:kept])

@@ -39,7 +39,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 
 // Refused counts reports that never came to a store.
 func (m *Metrics) Refused(kind Kind, err error) {
-	m.reports.WithLabelValues(string(kind), result(err)).Inc()
+	m.reports.WithLabelValues(string(kind), resultLabel(err)).Inc()
 }
 
 // Counted is a store that counts what comes to it by one way.
@@ -55,13 +55,13 @@ type counted struct {
 func (c *counted) Apply(ctx context.Context, reports []nodefault.Report) error {
 	err := c.store.Apply(ctx, reports)
 	for _, e := range Each(err, len(reports)) {
-		c.metrics.reports.WithLabelValues(string(c.kind), result(e)).Inc()
+		c.metrics.reports.WithLabelValues(string(c.kind), resultLabel(e)).Inc()
 	}
 	return err //nolint:wrapcheck // it is a store like the one within
 }
 
-// result is the error as a label.
-func result(err error) string {
+// resultLabel is the error as a label.
+func resultLabel(err error) string {
 	switch {
 	case err == nil:
 		return "stored"

@@ -10,30 +10,30 @@ import (
 	"github.com/fleetloop/fleetloop/internal/nodefault"
 )
 
-func at(t time.Time) *metav1.Time { return &metav1.Time{Time: t.Truncate(time.Second)} }
+func metaTime(t time.Time) *metav1.Time { return &metav1.Time{Time: t.Truncate(time.Second)} }
 
-// set sets a condition.
-func (t *turn) set(name string, status metav1.ConditionStatus, reason, message string) {
+// setCondition sets a condition.
+func (t *turn) setCondition(name string, status metav1.ConditionStatus, reason, message string) {
 	meta.SetStatusCondition(&t.status.Conditions, metav1.Condition{
 		Type: name, Status: status, Reason: reason, Message: message,
-		ObservedGeneration: t.object.GetGeneration(), LastTransitionTime: *at(t.now),
+		ObservedGeneration: t.object.GetGeneration(), LastTransitionTime: *metaTime(t.now),
 	})
 }
 
-// wait says what is waited for.
-func (t *turn) wait(message string) { t.status.Message = nodefault.Cut(message, maxMessage) }
+// setWaiting says what is waited for.
+func (t *turn) setWaiting(message string) { t.status.Message = nodefault.Cut(message, maxMessage) }
 
-// end ends an action, for ever.
-func (t *turn) end(k kind, reason, message string) {
-	t.wait(message)
-	t.status.CompletionTime = at(t.now)
+// endAction ends an action, for ever.
+func (t *turn) endAction(k kind, reason, message string) {
+	t.setWaiting(message)
+	t.status.CompletionTime = metaTime(t.now)
 	status := metav1.ConditionFalse
 	if reason == v1alpha1.ReasonSucceeded {
 		status = metav1.ConditionTrue
 	}
-	t.set(k.final, status, reason, t.status.Message)
+	t.setCondition(k.final, status, reason, t.status.Message)
 	if c := meta.FindStatusCondition(t.status.Conditions, v1alpha1.ConditionSignalSent); c == nil || c.Status != metav1.ConditionTrue {
-		t.set(v1alpha1.ConditionSignalSent, metav1.ConditionFalse, reason, t.status.Message)
+		t.setCondition(v1alpha1.ConditionSignalSent, metav1.ConditionFalse, reason, t.status.Message)
 	}
 }
 

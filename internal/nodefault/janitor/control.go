@@ -25,15 +25,15 @@ import (
 // waits for a provider.
 const workers = 8
 
-// patience is how soon something is looked at again that failed.
-func patience() workqueue.TypedRateLimiter[reconcile.Request] {
+// rateLimiter is how soon something is looked at again that failed.
+func rateLimiter() workqueue.TypedRateLimiter[reconcile.Request] {
 	const soonest, latest = 50 * time.Millisecond, 15 * time.Second
 	return workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](soonest, latest)
 }
 
-// control has the reconciler called for what changes: its objects, the nodes
+// setupController has the reconciler called for what changes: its objects, the nodes
 // that they are about, and the objects of the other kind that they wait for.
-func (r *reconciler) control(m manager.Manager) error {
+func (r *reconciler) setupController(m manager.Manager) error {
 	other := client.Object(&v1alpha1.TerminateNode{})
 	if r.kind.action == provider.ActionTerminate {
 		other = &v1alpha1.RebootNode{}
@@ -43,10 +43,10 @@ func (r *reconciler) control(m manager.Manager) error {
 	return ctrl.NewControllerManagedBy(m).
 		Named("janitor-"+string(r.kind.action)).
 		For(r.kind.empty(), builder.WithPredicates(predicate.Or[client.Object](predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}))). // not what is written here
-		Watches(r.kind.empty(), waiting, builder.WithPredicates(endings())).
-		Watches(other, waiting, builder.WithPredicates(endings())).
+		Watches(r.kind.empty(), waiting, builder.WithPredicates(actionEnded())).
+		Watches(other, waiting, builder.WithPredicates(actionEnded())).
 		Watches(&corev1.Node{}, ofNode, builder.WithPredicates(nodeNews())).
-		WithOptions(controller.Options{MaxConcurrentReconciles: workers, RateLimiter: patience()}).
+		WithOptions(controller.Options{MaxConcurrentReconciles: workers, RateLimiter: rateLimiter()}).
 		Complete(r)
 }
 
@@ -58,19 +58,19 @@ func (r *reconciler) onNode(ctx context.Context, node string) []reconcile.Reques
 	}
 	var found []reconcile.Request
 	for _, o := range all {
-		if kindOf(o) == r.kind.name && !over(o) {
+		if kindOf(o) == r.kind.name && !hasEnded(o) {
 			found = append(found, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(o)})
 		}
 	}
 	return found
 }
 
-// endings lets through that an action has ended or is gone: another may go.
-func endings() predicate.Predicate {
+// actionEnded lets through that an action has ended or is gone: another may go.
+func actionEnded() predicate.Predicate {
 	no := func(event.CreateEvent) bool { return false }
 	return predicate.Funcs{
 		CreateFunc: no,
-		UpdateFunc: func(e event.UpdateEvent) bool { return !over(e.ObjectOld) && over(e.ObjectNew) },
+		UpdateFunc: func(e event.UpdateEvent) bool { return !hasEnded(e.ObjectOld) && hasEnded(e.ObjectNew) },
 	}
 }
 
@@ -81,12 +81,12 @@ func nodeNews() predicate.Predicate {
 		UpdateFunc: func(e event.UpdateEvent) bool {
 			before, ok := e.ObjectOld.(*corev1.Node)
 			now, isOne := e.ObjectNew.(*corev1.Node)
-			return ok && isOne && (before.UID != now.UID || before.Status.NodeInfo.BootID != now.Status.NodeInfo.BootID || ready(before) != ready(now))
+			return ok && isOne && (before.UID != now.UID || before.Status.NodeInfo.BootID != now.Status.NodeInfo.BootID || isReady(before) != isReady(now))
 		},
 	}
 }
 
-func ready(n *corev1.Node) bool {
+func isReady(n *corev1.Node) bool {
 	return slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
 		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
 	})

@@ -77,7 +77,7 @@ func crash(w *world, kind string, n int, after bool) {
 		w.provider.progress = provider.Progress{State: provider.StateDone}
 	}
 	o := w.ask(kind, "a", false)
-	k := reboots
+	k := newRebootKind
 	if kind == v1alpha1.KindTerminate {
 		k = terminations
 	}

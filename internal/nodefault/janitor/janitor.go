@@ -108,12 +108,12 @@ func Add(m manager.Manager, cfg Config, p Providers) error {
 		p.Terminate = fallback
 	}
 	turns := &turns{live: m.GetAPIReader()}
-	for _, k := range []kind{reboots(cfg, p), terminations(cfg, p)} {
+	for _, k := range []kind{newRebootKind(cfg, p), terminations(cfg, p)} {
 		r := &reconciler{
 			kind: k, cfg: cfg, client: m.GetClient(), live: m.GetAPIReader(), turns: turns,
 			written: &kube.Written{}, metrics: metrics, log: cfg.Log, now: time.Now,
 		}
-		if err := r.control(m); err != nil {
+		if err := r.setupController(m); err != nil {
 			return fmt.Errorf("add janitor of %s: %w", k.name, err)
 		}
 	}
@@ -130,7 +130,7 @@ type kind struct {
 	empty          func() client.Object
 }
 
-func reboots(cfg Config, p Providers) kind {
+func newRebootKind(cfg Config, p Providers) kind {
 	return kind{
 		name: v1alpha1.KindReboot, resource: v1alpha1.ResourceReboot, final: v1alpha1.ConditionNodeReady,
 		action: provider.ActionReboot, deadline: cfg.RebootDeadline, provider: p.Reboot,
@@ -146,17 +146,17 @@ func terminations(cfg Config, p Providers) kind {
 	}
 }
 
-// ask calls the provider.
-func (k kind) ask(ctx context.Context, r provider.Request) (string, error) {
+// callProvider calls the provider.
+func (k kind) callProvider(ctx context.Context, r provider.Request) (string, error) {
 	if k.action == provider.ActionTerminate {
 		return k.provider.Terminate(ctx, r)
 	}
 	return k.provider.Reboot(ctx, r)
 }
 
-// parts are the spec and the status of an object, which are the same type in
+// specAndStatus are the spec and the status of an object, which are the same type in
 // both kinds; nil are those of another.
-func parts(o client.Object) (*v1alpha1.NodeActionSpec, *v1alpha1.NodeActionStatus) {
+func specAndStatus(o client.Object) (*v1alpha1.NodeActionSpec, *v1alpha1.NodeActionStatus) {
 	switch o := o.(type) {
 	case *v1alpha1.RebootNode:
 		return &o.Spec, &o.Status

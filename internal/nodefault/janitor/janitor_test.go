@@ -33,10 +33,10 @@ func TestRebootIsProven(t *testing.T) {
 	node := w.addNode(nil)
 	o := w.look(w.ask(v1alpha1.KindReboot, "a", false))
 	w.want(o, sent, waiting, "not rebooted yet")
-	_, status := parts(o)
+	_, status := specAndStatus(o)
 	want := v1alpha1.NodeActionStatus{
-		StartTime: at(w.now), NodeUID: node.UID, PreviousBootID: "boot-1", Provider: "machinery", ProviderRequestID: "request of " + o.GetName(),
-		Deadline: at(w.now.Add(30 * time.Minute)), Conditions: status.Conditions, Message: status.Message,
+		StartTime: metaTime(w.now), NodeUID: node.UID, PreviousBootID: "boot-1", Provider: "machinery", ProviderRequestID: "request of " + o.GetName(),
+		Deadline: metaTime(w.now.Add(30 * time.Minute)), Conditions: status.Conditions, Message: status.Message,
 	}
 	if diff := cmp.Diff(&want, status); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
@@ -126,7 +126,7 @@ func TestBootIDIsWaitedFor(t *testing.T) {
 		}
 		w.report("boot-7", corev1.ConditionTrue)
 		w.want(w.look(o), sent, waiting, "not rebooted yet")
-		if _, status := parts(o); status.PreviousBootID != "boot-7" {
+		if _, status := specAndStatus(o); status.PreviousBootID != "boot-7" {
 			t.Errorf("the boot that is to end is %q", status.PreviousBootID)
 		}
 		w.report("boot-8", corev1.ConditionTrue)
@@ -173,7 +173,7 @@ func TestOneAtATime(t *testing.T) {
 	w.report("boot-2", corev1.ConditionTrue)
 	w.want(w.look(first), sent, succeeded, "")
 	next, last := second, third // in whose second they were made
-	if older(third, second) {
+	if isOlder(third, second) {
 		next, last = third, second
 	}
 	w.want(w.look(last), "", "", next.GetName())
@@ -218,7 +218,7 @@ func TestTimeout(t *testing.T) {
 				w.want(o, "Unknown/Sending", waiting, tc.answer.Error())
 			}
 			w.now = w.now.Add(30*time.Minute - time.Second)
-			if _, status := parts(w.look(o)); status.CompletionTime != nil {
+			if _, status := specAndStatus(w.look(o)); status.CompletionTime != nil {
 				t.Errorf("%s: it was given up too early: %s", tc.reason, status.Message)
 			}
 			w.now = w.now.Add(time.Second)

@@ -51,12 +51,12 @@ type turn struct {
 
 func newTurn(o client.Object, now time.Time) *turn {
 	t := &turn{object: o, now: now}
-	t.spec, t.status = parts(o)
+	t.spec, t.status = specAndStatus(o)
 	return t
 }
 
-// until has it looked at again after d, or when the deadline has passed.
-func (t *turn) until(d time.Duration) {
+// requeueAfter has it looked at again after d, or when the deadline has passed.
+func (t *turn) requeueAfter(d time.Duration) {
 	if left := t.status.Deadline.Sub(t.now); left < d {
 		d = left
 	}
@@ -78,7 +78,7 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		return reconcile.Result{RequeueAfter: soon}, nil
 	}
 	for range mostSteps {
-		moved, again, err := r.once(ctx, o)
+		moved, again, err := r.reconcileOnce(ctx, o)
 		if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
 			return reconcile.Result{RequeueAfter: soon}, nil
 		}
@@ -89,31 +89,31 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	return reconcile.Result{RequeueAfter: soon}, nil
 }
 
-// once looks once, and writes what came of it. It says whether the action has
+// reconcileOnce looks once, and writes what came of it. It says whether the action has
 // moved on; o is what is stored then.
-func (r *reconciler) once(ctx context.Context, o client.Object) (moved bool, again time.Duration, err error) {
+func (r *reconciler) reconcileOnce(ctx context.Context, o client.Object) (moved bool, again time.Duration, err error) {
 	if o.GetDeletionTimestamp() != nil {
 		return false, 0, nil
 	}
 	t := newTurn(o, r.now())
 	if t.status.CompletionTime != nil {
-		return false, t.left(r.cfg.TTL), r.keep(ctx, t)
+		return false, t.timeLeft(r.cfg.TTL), r.deleteExpired(ctx, t)
 	}
 	before := t.status.DeepCopy()
-	t.node, err = r.node(ctx, t)
+	t.node, err = r.getNode(ctx, t)
 	if err != nil {
 		return false, 0, err
 	}
 	if t.status.StartTime == nil {
-		return r.begin(ctx, t)
+		return r.beginAction(ctx, t)
 	}
-	if err := r.step(ctx, t); err != nil {
+	if err := r.advanceAction(ctx, t); err != nil {
 		return false, 0, err
 	}
 	if equality.Semantic.DeepEqual(before, t.status) {
 		return false, t.again, nil
 	}
-	if err := r.write(ctx, t); err != nil {
+	if err := r.writeStatus(ctx, t); err != nil {
 		return false, 0, err
 	}
 	// What only says something else of what is waited for is no step.
@@ -121,17 +121,17 @@ func (r *reconciler) once(ctx context.Context, o client.Object) (moved bool, aga
 	return moved, t.again, nil
 }
 
-// node is the node that an action is about: nil if it is gone, or if there is
+// getNode is the node that an action is about: nil if it is gone, or if there is
 // another one of its name by now.
-func (r *reconciler) node(ctx context.Context, t *turn) (*corev1.Node, error) {
+func (r *reconciler) getNode(ctx context.Context, t *turn) (*corev1.Node, error) {
 	var n corev1.Node
 	name := client.ObjectKey{Name: t.spec.NodeName}
 	err := r.client.Get(ctx, name, &n)
-	if apierrors.IsNotFound(err) || err == nil && r.another(t, &n) { // which the cache may not know well enough
+	if apierrors.IsNotFound(err) || err == nil && r.isReplaced(t, &n) { // which the cache may not know well enough
 		n = corev1.Node{}
 		err = r.live.Get(ctx, name, &n)
 	}
-	if apierrors.IsNotFound(err) || err == nil && r.another(t, &n) {
+	if apierrors.IsNotFound(err) || err == nil && r.isReplaced(t, &n) {
 		return nil, nil //nolint:nilnil // one that is gone is no error
 	}
 	if err != nil {
@@ -140,12 +140,12 @@ func (r *reconciler) node(ctx context.Context, t *turn) (*corev1.Node, error) {
 	return &n, nil
 }
 
-func (*reconciler) another(t *turn, n *corev1.Node) bool {
+func (*reconciler) isReplaced(t *turn, n *corev1.Node) bool {
 	return t.status.NodeUID != "" && t.status.NodeUID != n.UID
 }
 
-// write stores the status, and counts and logs what ended with it.
-func (r *reconciler) write(ctx context.Context, t *turn) error {
+// writeStatus stores the status, and counts and logs what ended with it.
+func (r *reconciler) writeStatus(ctx context.Context, t *turn) error {
 	if err := r.client.Status().Update(ctx, t.object); err != nil {
 		return fmt.Errorf("write status of %s %q: %w", r.kind.name, t.object.GetName(), err)
 	}
@@ -162,13 +162,13 @@ func (r *reconciler) write(ctx context.Context, t *turn) error {
 	return nil
 }
 
-// left is how much is left of a time that began with the end of the action.
-func (t *turn) left(d time.Duration) time.Duration {
+// timeLeft is how much is left of a time that began with the end of the action.
+func (t *turn) timeLeft(d time.Duration) time.Duration {
 	return max(soon, t.status.CompletionTime.Add(d).Sub(t.now))
 }
 
-// keep deletes an action whose time is over.
-func (r *reconciler) keep(ctx context.Context, t *turn) error {
+// deleteExpired deletes an action whose time is over.
+func (r *reconciler) deleteExpired(ctx context.Context, t *turn) error {
 	if t.status.CompletionTime.Add(r.cfg.TTL).After(t.now) {
 		return nil
 	}

@@ -29,46 +29,46 @@ const (
 	maxReference = 512
 )
 
-// begin takes an action up when it is its turn.
-func (r *reconciler) begin(ctx context.Context, t *turn) (moved bool, again time.Duration, err error) {
-	if why := r.refuses(t); why != "" {
-		t.status.StartTime = at(t.now)
-		t.end(r.kind, v1alpha1.ReasonFailed, why)
-		return true, soon, r.write(ctx, t)
+// beginAction takes an action up when it is its turn.
+func (r *reconciler) beginAction(ctx context.Context, t *turn) (moved bool, again time.Duration, err error) {
+	if why := r.refusalReason(t); why != "" {
+		t.status.StartTime = metaTime(t.now)
+		t.endAction(r.kind, v1alpha1.ReasonFailed, why)
+		return true, soon, r.writeStatus(ctx, t)
 	}
-	before, err := r.turns.take(ctx, t.object, func() error {
-		t.status.StartTime, t.status.Deadline = at(t.now), at(t.now.Add(r.kind.deadline))
+	before, err := r.turns.takeTurn(ctx, t.object, func() error {
+		t.status.StartTime, t.status.Deadline = metaTime(t.now), metaTime(t.now.Add(r.kind.deadline))
 		t.status.NodeUID, t.status.PreviousBootID = t.node.UID, t.node.Status.NodeInfo.BootID
 		t.status.Provider = r.kind.provider.Name()
 		t.status.Message = ""
-		t.set(v1alpha1.ConditionSignalSent, metav1.ConditionFalse, v1alpha1.ReasonWaiting, "")
-		t.set(r.kind.final, metav1.ConditionUnknown, v1alpha1.ReasonWaiting, "")
-		return r.write(ctx, t)
+		t.setCondition(v1alpha1.ConditionSignalSent, metav1.ConditionFalse, v1alpha1.ReasonWaiting, "")
+		t.setCondition(r.kind.final, metav1.ConditionUnknown, v1alpha1.ReasonWaiting, "")
+		return r.writeStatus(ctx, t)
 	})
 	if err != nil || before == "" {
 		return err == nil, 0, err
 	}
 	if t.status.Message != before {
 		t.status.Message = before
-		err = r.write(ctx, t)
+		err = r.writeStatus(ctx, t)
 	}
 	return false, r.cfg.Poll, err
 }
 
-// refuses says why an action will not be carried out, which is nothing that
+// refusalReason says why an action will not be carried out, which is nothing that
 // changes: whoever wants it makes another when it has.
-func (r *reconciler) refuses(t *turn) string {
+func (r *reconciler) refusalReason(t *turn) string {
 	switch {
 	case t.node == nil:
 		return fmt.Sprintf("node %q not found", t.spec.NodeName)
 	case t.node.CreationTimestamp.After(t.object.GetCreationTimestamp().Time): // whoever asked meant the one before
 		return fmt.Sprintf("node %q was created after this request: create another request if this node is meant", t.node.Name)
 	}
-	return r.cfg.excludes(t.node)
+	return r.cfg.exclusionReason(t.node)
 }
 
-// excludes says why a node is left alone.
-func (c Config) excludes(n *corev1.Node) string {
+// exclusionReason says why a node is left alone.
+func (c Config) exclusionReason(n *corev1.Node) string {
 	if n.Labels[faults.LabelOptOut] == faults.OptedOut {
 		return fmt.Sprintf("node %q has the label %s=%s, which forbids actions on it", n.Name, faults.LabelOptOut, faults.OptedOut)
 	}
@@ -85,17 +85,17 @@ func (c Config) excludes(n *corev1.Node) string {
 	return ""
 }
 
-// step moves on an action that was taken up. One that has succeeded in the end
+// advanceAction moves on an action that was taken up. One that has succeeded in the end
 // has done so, however late it is noticed.
-func (r *reconciler) step(ctx context.Context, t *turn) error {
+func (r *reconciler) advanceAction(ctx context.Context, t *turn) error {
 	if t.status.Deadline == nil { // of another janitor
-		t.status.Deadline = at(t.status.StartTime.Add(r.kind.deadline))
+		t.status.Deadline = metaTime(t.status.StartTime.Add(r.kind.deadline))
 	}
 	late := !t.now.Before(t.status.Deadline.Time)
 	if meta.IsStatusConditionTrue(t.status.Conditions, v1alpha1.ConditionSignalSent) {
-		err := r.follow(ctx, t)
+		err := r.followAction(ctx, t)
 		if err != nil && late { // it is told, and no longer waited for
-			t.wait(err.Error())
+			t.setWaiting(err.Error())
 			err = nil
 		}
 		if err != nil || t.status.CompletionTime != nil || !late {
@@ -105,37 +105,37 @@ func (r *reconciler) step(ctx context.Context, t *turn) error {
 	switch {
 	case late:
 		return r.giveUp(ctx, t, v1alpha1.ReasonTimeout, strings.TrimSpace("the action did not finish before its deadline. "+t.status.Message))
-	case r.sending(t):
-		return r.send(ctx, t)
+	case r.mayHaveSent(t):
+		return r.sendRequest(ctx, t)
 	}
-	return r.announce(ctx, t)
+	return r.announceRequest(ctx, t)
 }
 
-func (r *reconciler) follow(ctx context.Context, t *turn) error {
+func (r *reconciler) followAction(ctx context.Context, t *turn) error {
 	if r.kind.action == provider.ActionTerminate {
 		return r.followEnd(ctx, t)
 	}
 	return r.followReboot(ctx, t)
 }
 
-// sending says whether the provider may have been asked.
-func (r *reconciler) sending(t *turn) bool {
+// mayHaveSent says whether the provider may have been asked.
+func (r *reconciler) mayHaveSent(t *turn) bool {
 	c := meta.FindStatusCondition(t.status.Conditions, v1alpha1.ConditionSignalSent)
 	return c != nil && c.Reason == reasonSending
 }
 
-// announce writes down that the provider is about to be asked, once nothing
+// announceRequest writes down that the provider is about to be asked, once nothing
 // speaks against it.
-func (r *reconciler) announce(ctx context.Context, t *turn) error {
+func (r *reconciler) announceRequest(ctx context.Context, t *turn) error {
 	if t.node == nil {
-		t.end(r.kind, v1alpha1.ReasonFailed, fmt.Sprintf("node %q was deleted before the request was sent", t.spec.NodeName))
+		t.endAction(r.kind, v1alpha1.ReasonFailed, fmt.Sprintf("node %q was deleted before the request was sent", t.spec.NodeName))
 		return nil
 	}
-	if why := r.cfg.excludes(t.node); why != "" {
-		t.end(r.kind, v1alpha1.ReasonFailed, why)
+	if why := r.cfg.exclusionReason(t.node); why != "" {
+		t.endAction(r.kind, v1alpha1.ReasonFailed, why)
 		return nil
 	}
-	if !r.provable(t) {
+	if !r.canProveReboot(t) {
 		return nil
 	}
 	if !t.spec.Force {
@@ -144,30 +144,30 @@ func (r *reconciler) announce(ctx context.Context, t *turn) error {
 			return err
 		}
 		if left != "" {
-			t.wait(left + ": drain the node, or set spec.force")
-			t.until(r.cfg.Poll)
+			t.setWaiting(left + ": drain the node, or set spec.force")
+			t.requeueAfter(r.cfg.Poll)
 			return nil
 		}
 	}
 	t.status.PreviousBootID = t.node.Status.NodeInfo.BootID // the boot that is to end, whatever went before
 	t.status.Message = ""
-	t.set(v1alpha1.ConditionSignalSent, metav1.ConditionUnknown, reasonSending, "")
+	t.setCondition(v1alpha1.ConditionSignalSent, metav1.ConditionUnknown, reasonSending, "")
 	return nil
 }
 
-// provable says whether there will be something by which a reboot can be told.
+// canProveReboot says whether there will be something by which a reboot can be told.
 // A node that has just come says a while later in which boot it is.
-func (r *reconciler) provable(t *turn) bool {
+func (r *reconciler) canProveReboot(t *turn) bool {
 	if r.kind.action != provider.ActionReboot || t.node.Status.NodeInfo.BootID != "" {
 		return true
 	}
 	left := t.status.StartTime.Add(r.cfg.BootIDWait).Sub(t.now)
 	if left <= 0 {
-		t.end(r.kind, v1alpha1.ReasonFailed, fmt.Sprintf("node %q has reported no boot ID for %s, so that its reboot could not be verified", t.node.Name, r.cfg.BootIDWait))
+		t.endAction(r.kind, v1alpha1.ReasonFailed, fmt.Sprintf("node %q has reported no boot ID for %s, so that its reboot could not be verified", t.node.Name, r.cfg.BootIDWait))
 		return false
 	}
-	t.wait(fmt.Sprintf("waiting for the boot ID of node %q until %s; it is needed to verify the reboot", t.node.Name, t.now.Add(left).UTC().Format(time.TimeOnly)))
-	t.until(min(r.cfg.Poll, left))
+	t.setWaiting(fmt.Sprintf("waiting for the boot ID of node %q until %s; it is needed to verify the reboot", t.node.Name, t.now.Add(left).UTC().Format(time.TimeOnly)))
+	t.requeueAfter(min(r.cfg.Poll, left))
 	return false
 }
 
@@ -195,13 +195,13 @@ func (r *reconciler) podsOn(ctx context.Context, node string) (string, error) {
 	return fmt.Sprintf("number of pods left on the node: %d, for example %s", count, one), nil
 }
 
-// bounded is a context for one call of a provider.
-func (r *reconciler) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
+// withCallTimeout is a context for one call of a provider.
+func (r *reconciler) withCallTimeout(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeoutCause(ctx, r.cfg.CallTimeout, errNoAnswer)
 }
 
-// request is what a provider is asked.
-func (r *reconciler) request(t *turn) provider.Request {
+// providerRequest is what a provider is asked.
+func (r *reconciler) providerRequest(t *turn) provider.Request {
 	return provider.Request{
 		Key: t.object.GetUID(), Action: r.kind.action, Node: t.node, BootID: t.status.PreviousBootID, Force: t.spec.Force, Deadline: t.status.Deadline.Time,
 		By: provider.Object{
@@ -211,51 +211,51 @@ func (r *reconciler) request(t *turn) provider.Request {
 	}
 }
 
-// send asks the provider, which may have been asked before by a janitor that
+// sendRequest asks the provider, which may have been asked before by a janitor that
 // died. What has happened on the node meanwhile says that it was.
-func (r *reconciler) send(ctx context.Context, t *turn) error {
+func (r *reconciler) sendRequest(ctx context.Context, t *turn) error {
 	switch {
-	case t.node == nil && r.kind.action == provider.ActionTerminate, t.node != nil && r.rebooted(t):
-		t.set(v1alpha1.ConditionSignalSent, metav1.ConditionTrue, v1alpha1.ReasonSucceeded, "already done")
+	case t.node == nil && r.kind.action == provider.ActionTerminate, t.node != nil && r.hasRebooted(t):
+		t.setCondition(v1alpha1.ConditionSignalSent, metav1.ConditionTrue, v1alpha1.ReasonSucceeded, "already done")
 		return nil
 	case t.node == nil:
 		return r.giveUp(ctx, t, v1alpha1.ReasonFailed, fmt.Sprintf("node %q was deleted", t.spec.NodeName))
 	}
-	calling, cancel := r.bounded(ctx)
+	calling, cancel := r.withCallTimeout(ctx)
 	defer cancel()
-	reference, err := r.kind.ask(calling, r.request(t))
+	reference, err := r.kind.callProvider(calling, r.providerRequest(t))
 	var waiting *provider.WaitingError
 	var permanent *provider.PermanentError
 	switch {
 	case errors.As(err, &waiting):
-		r.count("pending")
-		t.wait(waiting.Message)
+		r.countRequest("pending")
+		t.setWaiting(waiting.Message)
 	case errors.As(err, &permanent):
-		r.count("rejected")
+		r.countRequest("rejected")
 		return r.giveUp(ctx, t, v1alpha1.ReasonFailed, err.Error())
 	case err != nil:
-		r.count("error")
+		r.countRequest("error")
 		if cause := context.Cause(calling); cause != nil && ctx.Err() == nil {
 			err = cause
 		}
 		r.log.WarnContext(ctx, "provider request failed", "kind", r.kind.name, "object", t.object.GetName(), "err", err)
-		t.wait(err.Error())
+		t.setWaiting(err.Error())
 	default:
-		r.count("accepted")
+		r.countRequest("accepted")
 		t.status.ProviderRequestID = nodefault.Cut(reference, maxReference)
 		t.status.Message = ""
-		t.set(v1alpha1.ConditionSignalSent, metav1.ConditionTrue, v1alpha1.ReasonSucceeded, "")
+		t.setCondition(v1alpha1.ConditionSignalSent, metav1.ConditionTrue, v1alpha1.ReasonSucceeded, "")
 	}
-	t.until(r.cfg.Poll)
+	t.requeueAfter(r.cfg.Poll)
 	return nil
 }
 
-func (r *reconciler) count(answer string) {
+func (r *reconciler) countRequest(answer string) {
 	r.metrics.asked.WithLabelValues(string(r.kind.action), answer).Inc()
 }
 
-// rebooted says whether a node is in another boot than the one that was to end.
-func (r *reconciler) rebooted(t *turn) bool {
+// hasRebooted says whether a node is in another boot than the one that was to end.
+func (r *reconciler) hasRebooted(t *turn) bool {
 	id := t.node.Status.NodeInfo.BootID
 	return r.kind.action == provider.ActionReboot && id != "" && t.status.PreviousBootID != "" && id != t.status.PreviousBootID
 }
@@ -265,31 +265,31 @@ func (r *reconciler) followReboot(ctx context.Context, t *turn) error {
 	switch {
 	case t.node == nil:
 		return r.giveUp(ctx, t, v1alpha1.ReasonFailed, fmt.Sprintf("node %q was deleted", t.spec.NodeName))
-	case r.rebooted(t) && ready(t.node):
-		t.end(r.kind, v1alpha1.ReasonSucceeded, "node is Ready with a new boot ID")
+	case r.hasRebooted(t) && isReady(t.node):
+		t.endAction(r.kind, v1alpha1.ReasonSucceeded, "node is Ready with a new boot ID")
 		return nil
-	case r.rebooted(t):
-		t.wait("node has rebooted and is not Ready yet")
-		t.until(r.cfg.Poll)
+	case r.hasRebooted(t):
+		t.setWaiting("node has rebooted and is not Ready yet")
+		t.requeueAfter(r.cfg.Poll)
 		return nil
 	}
-	p := r.look(ctx, t)
+	p := r.checkProgress(ctx, t)
 	if p.State == provider.StateFailed {
 		return r.giveUp(ctx, t, v1alpha1.ReasonFailed, p.Message)
 	}
-	t.wait(strings.TrimSpace("node has not rebooted yet. " + p.Message))
-	t.until(r.cfg.Poll)
+	t.setWaiting(strings.TrimSpace("node has not rebooted yet. " + p.Message))
+	t.requeueAfter(r.cfg.Poll)
 	return nil
 }
 
 // followEnd waits until the machine is gone, and takes its Node away then.
 func (r *reconciler) followEnd(ctx context.Context, t *turn) error {
-	p := r.look(ctx, t)
+	p := r.checkProgress(ctx, t)
 	switch {
 	case p.State == provider.StateFailed:
 		return r.giveUp(ctx, t, v1alpha1.ReasonFailed, p.Message)
 	case p.State == provider.StateDone && t.node == nil:
-		t.end(r.kind, v1alpha1.ReasonSucceeded, "machine and node are deleted")
+		t.endAction(r.kind, v1alpha1.ReasonSucceeded, "machine and node are deleted")
 		return nil
 	case p.State == provider.StateDone:
 		uid := t.node.UID
@@ -297,22 +297,22 @@ func (r *reconciler) followEnd(ctx context.Context, t *turn) error {
 		if err != nil && !apierrors.IsNotFound(err) {
 			return fmt.Errorf("delete node %q: %w", t.node.Name, err)
 		}
-		t.wait("machine is deleted, Node is being deleted")
+		t.setWaiting("machine is deleted, Node is being deleted")
 	default:
-		t.wait(p.Message)
+		t.setWaiting(p.Message)
 	}
-	t.until(r.cfg.Poll)
+	t.requeueAfter(r.cfg.Poll)
 	return nil
 }
 
-// look asks the provider how far it is. One that cannot say is asked again.
-func (r *reconciler) look(ctx context.Context, t *turn) provider.Progress {
+// checkProgress asks the provider how far it is. One that cannot say is asked again.
+func (r *reconciler) checkProgress(ctx context.Context, t *turn) provider.Progress {
 	if t.status.ProviderRequestID == "" && t.node == nil { // it was gone before the provider had answered: nobody can be asked for it
 		return provider.Progress{State: provider.StateDone}
 	}
-	calling, cancel := r.bounded(ctx)
+	calling, cancel := r.withCallTimeout(ctx)
 	defer cancel()
-	p, err := r.kind.provider.Look(calling, r.request(t), t.status.ProviderRequestID)
+	p, err := r.kind.provider.Look(calling, r.providerRequest(t), t.status.ProviderRequestID)
 	if err != nil {
 		r.metrics.failed.Inc()
 		r.log.WarnContext(ctx, "provider status check failed", "kind", r.kind.name, "object", t.object.GetName(), "err", err)
@@ -326,12 +326,12 @@ func (r *reconciler) look(ctx context.Context, t *turn) provider.Progress {
 // worse than one that does not.
 func (r *reconciler) giveUp(ctx context.Context, t *turn, reason, message string) error {
 	if w, can := r.kind.provider.(provider.Withdrawer); can {
-		calling, cancel := r.bounded(ctx)
+		calling, cancel := r.withCallTimeout(ctx)
 		defer cancel()
-		if err := w.Withdraw(calling, r.request(t)); err != nil {
+		if err := w.Withdraw(calling, r.providerRequest(t)); err != nil {
 			return fmt.Errorf("cancel request of %s %q: %w", r.kind.name, t.object.GetName(), err)
 		}
 	}
-	t.end(r.kind, reason, message)
+	t.endAction(r.kind, reason, message)
 	return nil
 }

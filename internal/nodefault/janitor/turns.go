@@ -10,11 +10,11 @@ import (
 	"github.com/fleetloop/fleetloop/api/janitor/v1alpha1"
 )
 
-// take calls begin if it is the turn of o: nothing else is under way on its
+// takeTurn calls begin if it is the turn of o: nothing else is under way on its
 // node, and nothing that waits is older. Else it says what is waited for. What
 // is under way is asked of the API server itself, and nobody else begins
 // meanwhile: a cache would let two go that came together.
-func (t *turns) take(ctx context.Context, o client.Object, begin func() error) (before string, err error) {
+func (t *turns) takeTurn(ctx context.Context, o client.Object, begin func() error) (before string, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	others, err := actionsOf(ctx, t.live, nodeOf(o))
@@ -22,10 +22,10 @@ func (t *turns) take(ctx context.Context, o client.Object, begin func() error) (
 		return "", err
 	}
 	for _, other := range others {
-		if other.GetUID() == o.GetUID() || over(other) {
+		if other.GetUID() == o.GetUID() || hasEnded(other) {
 			continue
 		}
-		if _, status := parts(other); status.StartTime != nil || older(other, o) {
+		if _, status := specAndStatus(other); status.StartTime != nil || isOlder(other, o) {
 			return fmt.Sprintf("waiting for %s %q to finish", kindOf(other), other.GetName()), nil
 		}
 	}
@@ -57,7 +57,7 @@ func actionsOf(ctx context.Context, r client.Reader, node string) ([]client.Obje
 }
 
 func nodeOf(o client.Object) string {
-	spec, _ := parts(o)
+	spec, _ := specAndStatus(o)
 	return spec.NodeName
 }
 
@@ -68,20 +68,20 @@ func kindOf(o client.Object) string {
 	return v1alpha1.KindReboot
 }
 
-// over says whether an action has ended, or is about to be gone.
-func over(o client.Object) bool {
-	_, status := parts(o)
+// hasEnded says whether an action has ended, or is about to be gone.
+func hasEnded(o client.Object) bool {
+	_, status := specAndStatus(o)
 	return status.CompletionTime != nil || o.GetDeletionTimestamp() != nil
 }
 
-// older says who was made first. Of two within a second it is the one whose UID
+// isOlder says who was made first. Of two within a second it is the one whose UID
 // comes first, so that each gives way to the same one.
-func older(a, b client.Object) bool {
+func isOlder(a, b client.Object) bool {
 	x, y := a.GetCreationTimestamp(), b.GetCreationTimestamp()
 	if !x.Equal(&y) {
 		return x.Before(&y)
 	}
-	return less(a.GetUID(), b.GetUID())
+	return lessUID(a.GetUID(), b.GetUID())
 }
 
-func less(a, b types.UID) bool { return a < b }
+func lessUID(a, b types.UID) bool { return a < b }

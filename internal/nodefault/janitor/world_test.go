@@ -194,7 +194,7 @@ func (w *world) ask(kind, name string, force bool) client.Object {
 // look has an object looked at, and reads it again; nil is gone.
 func (w *world) look(o client.Object) client.Object {
 	w.Helper()
-	k := reboots
+	k := newRebootKind
 	if kindOf(o) == v1alpha1.KindTerminate {
 		k = terminations
 	}
@@ -221,7 +221,7 @@ func (w *world) read(o client.Object) client.Object {
 // its message.
 func (w *world) want(o client.Object, sent, final, message string) {
 	w.Helper()
-	_, status := parts(o)
+	_, status := specAndStatus(o)
 	last := v1alpha1.ConditionNodeReady
 	if kindOf(o) == v1alpha1.KindTerminate {
 		last = v1alpha1.ConditionNodeTerminated

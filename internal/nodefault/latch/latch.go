@@ -64,24 +64,24 @@ func New(b Budget, leases typed.LeasesGetter, namespace string, log *slog.Logger
 // Reserve asks the budget. It denies while it is not known whether a person has
 // to open it first.
 func (k *Keeper) Reserve(node *corev1.Node, now time.Time) (release func(), denial string) {
-	if err := k.restore(); err != nil {
+	if err := k.restoreClosed(); err != nil {
 		return nil, fmt.Sprintf("cannot read whether the budget waits for a manual reset: %v", err)
 	}
 	release, denial = k.budget.Reserve(node, now)
-	if denial != "" && k.closed() {
+	if denial != "" && k.isClosed() {
 		denial += "; to reset it: kubectl delete lease -n " + k.namespace + " " + Name
 	}
 	return release, denial
 }
 
-func (k *Keeper) closed() bool {
+func (k *Keeper) isClosed() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return len(k.known) > 0
 }
 
-// restore closes what was closed, once.
-func (k *Keeper) restore() error {
+// restoreClosed closes what was closed, once.
+func (k *Keeper) restoreClosed() error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.known != nil {
@@ -89,7 +89,7 @@ func (k *Keeper) restore() error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
 	defer cancel()
-	_, stored, err := k.read(ctx)
+	_, stored, err := k.readLease(ctx)
 	if err != nil {
 		return err
 	}
@@ -100,8 +100,8 @@ func (k *Keeper) restore() error {
 	return nil
 }
 
-// read gives what is written: none if there is no Lease.
-func (k *Keeper) read(ctx context.Context) (*coordinationv1.Lease, map[string]time.Time, error) {
+// readLease gives what is written: none if there is no Lease.
+func (k *Keeper) readLease(ctx context.Context) (*coordinationv1.Lease, map[string]time.Time, error) {
 	stored := map[string]time.Time{}
 	lease, err := k.leases.Get(ctx, Name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
@@ -125,7 +125,7 @@ func (k *Keeper) Start(ctx context.Context) error {
 	defer ticker.Stop()
 	failing := false
 	for {
-		err := k.look(ctx, time.Now())
+		err := k.refreshLease(ctx, time.Now())
 		if err != nil && !failing && ctx.Err() == nil {
 			k.log.WarnContext(ctx, "store exhausted budget failed, it would be lost at a restart", "err", err)
 		}
@@ -138,13 +138,13 @@ func (k *Keeper) Start(ctx context.Context) error {
 	}
 }
 
-func (k *Keeper) look(ctx context.Context, now time.Time) error {
-	if err := k.restore(); err != nil { //nolint:contextcheck // Reserve, which does it too, has none
+func (k *Keeper) refreshLease(ctx context.Context, now time.Time) error {
+	if err := k.restoreClosed(); err != nil { //nolint:contextcheck // Reserve, which does it too, has none
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	lease, stored, err := k.read(ctx)
+	lease, stored, err := k.readLease(ctx)
 	if err != nil {
 		return err
 	}
@@ -164,7 +164,7 @@ func (k *Keeper) look(ctx context.Context, now time.Time) error {
 		closed[p.Name] = p.Since.UTC()
 	}
 	if !maps.EqualFunc(closed, stored, time.Time.Equal) {
-		if err := k.write(ctx, lease, closed); err != nil {
+		if err := k.writeLease(ctx, lease, closed); err != nil {
 			return err
 		}
 	}
@@ -172,7 +172,7 @@ func (k *Keeper) look(ctx context.Context, now time.Time) error {
 	return nil
 }
 
-func (k *Keeper) write(ctx context.Context, lease *coordinationv1.Lease, closed map[string]time.Time) error {
+func (k *Keeper) writeLease(ctx context.Context, lease *coordinationv1.Lease, closed map[string]time.Time) error {
 	text, err := json.Marshal(closed)
 	if err != nil {
 		return fmt.Errorf("write Lease %q: %w", Name, err)

@@ -55,9 +55,9 @@ type faults interface {
 	Delete(ctx context.Context, f *v1alpha1.NodeFault) error
 }
 
-// slim leaves of a Node what is looked at: a fleet has many, and the images on
+// slimNode leaves of a Node what is looked at: a fleet has many, and the images on
 // them are the largest part.
-func slim(o any) (any, error) {
+func slimNode(o any) (any, error) {
 	if n, ok := o.(*corev1.Node); ok {
 		n.Status.Images, n.Status.VolumesInUse, n.Status.VolumesAttached = nil, nil, nil
 	}
@@ -73,15 +73,15 @@ type hostNodes struct {
 // Get reads the cache.
 func (h hostNodes) Get(ctx context.Context, name string) (*corev1.Node, error) {
 	var n corev1.Node
-	found, err := read(ctx, h.client, h.written, name, &n)
+	found, err := readCached(ctx, h.client, h.written, name, &n)
 	if err != nil || !found {
 		return nil, err
 	}
 	return &n, nil
 }
 
-// read reads the cache; false is that there is no such object.
-func read(ctx context.Context, from client.Reader, written *kube.Written, name string, o client.Object) (bool, error) {
+// readCached reads the cache; false is that there is no such object.
+func readCached(ctx context.Context, from client.Reader, written *kube.Written, name string, o client.Object) (bool, error) {
 	key := types.NamespacedName{Name: name}
 	err := from.Get(ctx, key, o)
 	if apierrors.IsNotFound(err) {
@@ -116,7 +116,7 @@ type hostFaults struct {
 // Get reads the cache.
 func (h hostFaults) Get(ctx context.Context, name string) (*v1alpha1.NodeFault, error) {
 	var f v1alpha1.NodeFault
-	found, err := read(ctx, h.client, h.written, name, &f)
+	found, err := readCached(ctx, h.client, h.written, name, &f)
 	if err != nil || !found {
 		return nil, err
 	}
@@ -172,7 +172,7 @@ func (h hostFaults) writeStatus(ctx context.Context, before, after *v1alpha1.Nod
 	from, to := before.DeepCopy(), before.DeepCopy()
 	to.Status = *after.Status.DeepCopy()
 	to.Status.SinkDeliveries, to.Status.UndeliveredChangeEvents, to.Status.LastResendRequest = withPlaces(from.Status.SinkDeliveries, places), from.Status.UndeliveredChangeEvents, from.Status.LastResendRequest
-	if err := h.patch(ctx, to, client.MergeFromWithOptions(from, client.MergeFromWithOptimisticLock{}), true); err != nil {
+	if err := h.patchStatus(ctx, to, client.MergeFromWithOptions(from, client.MergeFromWithOptimisticLock{}), true); err != nil {
 		return err
 	}
 	to.ManagedFields = nil
@@ -207,7 +207,7 @@ func withPlaces(written, places map[string]v1alpha1.DeliveryStatus) map[string]v
 	return all
 }
 
-func (h hostFaults) patch(ctx context.Context, f *v1alpha1.NodeFault, patch client.Patch, status bool) (err error) {
+func (h hostFaults) patchStatus(ctx context.Context, f *v1alpha1.NodeFault, patch client.Patch, status bool) (err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, requestTimeout, errNoAnswer)
 	defer cancel()
 	if status {
@@ -226,7 +226,7 @@ func (h hostFaults) patch(ctx context.Context, f *v1alpha1.NodeFault, patch clie
 func (h hostFaults) Keep(ctx context.Context, f *v1alpha1.NodeFault, keep []v1alpha1.Fault) error {
 	to := f.DeepCopy()
 	to.Spec.Faults = keep
-	if err := h.patch(ctx, to, client.MergeFromWithOptions(f, client.MergeFromWithOptimisticLock{}), false); err != nil {
+	if err := h.patchStatus(ctx, to, client.MergeFromWithOptions(f, client.MergeFromWithOptimisticLock{}), false); err != nil {
 		return err
 	}
 	to.ManagedFields = nil
@@ -248,7 +248,7 @@ func (h hostFaults) Delete(ctx context.Context, f *v1alpha1.NodeFault) error {
 // Delivered is a merge patch of what nobody else writes, whatever has changed
 // beside it.
 func (h hostFaults) Delivered(ctx context.Context, f *v1alpha1.NodeFault, p outbox.Progress) error {
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": f.UID}, "status": progress(p)})
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": f.UID}, "status": progressPatch(p)})
 	if err != nil {
 		return fmt.Errorf("write NodeFault %q: %w", f.Name, err)
 	}
@@ -262,9 +262,9 @@ func (h hostFaults) Delivered(ctx context.Context, f *v1alpha1.NodeFault, p outb
 	return nil
 }
 
-// progress is what an outbox writes, as a merge patch has it: what is over is
+// progressPatch is what an outbox writes, as a merge patch has it: what is over is
 // said to be null, as what is left out stays as it was.
-func progress(p outbox.Progress) map[string]any {
+func progressPatch(p outbox.Progress) map[string]any {
 	sinks := make(map[string]any, len(p.Sinks))
 	for name, d := range p.Sinks {
 		if d == nil {
@@ -299,8 +299,8 @@ func progress(p outbox.Progress) map[string]any {
 // hostActions are the RebootNodes and TerminateNodes of a host cluster.
 type hostActions struct{ client client.Reader }
 
-// asked reads the cache.
-func (h hostActions) asked(ctx context.Context, node string) (bool, error) {
+// hasAction reads the cache.
+func (h hostActions) hasAction(ctx context.Context, node string) (bool, error) {
 	var reboots janitor.RebootNodeList
 	if err := h.client.List(ctx, &reboots, client.UnsafeDisableDeepCopy); err != nil {
 		return false, fmt.Errorf("list RebootNodes: %w", err)

@@ -33,7 +33,7 @@ func TestProgressTakesAway(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got, err := json.Marshal(progress(outbox.Progress{Sinks: map[string]*v1alpha1.DeliveryStatus{"default": tc.sink}, Untold: 1, Resent: "x"}))
+			got, err := json.Marshal(progressPatch(outbox.Progress{Sinks: map[string]*v1alpha1.DeliveryStatus{"default": tc.sink}, Untold: 1, Resent: "x"}))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -60,7 +60,7 @@ func TestRefused(t *testing.T) {
 		"Late":      {"the API server gave up waiting: it may be stored", apierrors.NewServerTimeout(group, "patch", 1), false},
 		"Store":     {"what it stores in did not answer: it may be stored", apierrors.NewInternalError(errors.New("etcdserver: request timed out")), false},
 	} {
-		if got := refused(fmt.Errorf("write Node: %w", tc.err)); got != tc.want {
+		if got := isRefused(fmt.Errorf("write Node: %w", tc.err)); got != tc.want {
 			t.Errorf("%s: %s: refused is %t", name, tc.reason, got)
 		}
 	}

@@ -72,8 +72,8 @@ func (g phaseGauges) Describe(ch chan<- *prometheus.Desc) {
 	g.oldest.Describe(ch)
 }
 
-// phases are all there are: a gauge that vanishes cannot be alerted on.
-func phases() []v1alpha1.Phase {
+// allPhases are all there are: a gauge that vanishes cannot be alerted on.
+func allPhases() []v1alpha1.Phase {
 	return []v1alpha1.Phase{
 		v1alpha1.PhaseObserved, v1alpha1.PhasePending, v1alpha1.PhaseDryRun, v1alpha1.PhaseQuarantined, v1alpha1.PhaseDraining, v1alpha1.PhaseRemediating,
 		v1alpha1.PhaseRecovering, v1alpha1.PhaseHeld, v1alpha1.PhaseOverridden, v1alpha1.PhaseStuck, v1alpha1.PhaseHealthy, v1alpha1.PhaseGone,
@@ -96,7 +96,7 @@ func (g phaseGauges) Collect(ch chan<- prometheus.Metric) {
 			oldest[st.Phase] = max(oldest[st.Phase], time.Since(st.PhaseChangedAt.Time).Seconds())
 		}
 	}
-	for _, p := range phases() {
+	for _, p := range allPhases() {
 		g.count.WithLabelValues(string(p)).Set(count[p])
 		g.oldest.WithLabelValues(string(p)).Set(oldest[p])
 	}

@@ -90,13 +90,13 @@ func Kinds() []schema.GroupVersionKind {
 // Cache is what a manager keeps of them.
 func Cache() map[client.Object]cache.ByObject {
 	return map[client.Object]cache.ByObject{
-		&corev1.Node{}:        {Transform: slim},
+		&corev1.Node{}:        {Transform: slimNode},
 		&v1alpha1.NodeFault{}: {Transform: cache.TransformStripManagedFields()},
 	}
 }
 
-// patience is how soon something is looked at again that failed.
-func patience() workqueue.TypedRateLimiter[reconcile.Request] {
+// rateLimiter is how soon something is looked at again that failed.
+func rateLimiter() workqueue.TypedRateLimiter[reconcile.Request] {
 	return workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](50*time.Millisecond, 15*time.Second)
 }
 
@@ -124,7 +124,7 @@ func Add(m manager.Manager, cfg Config, deps Deps) (*Operator, error) {
 	box := outbox.New(cfg.Outbox, deps.Sinks, stored, told, func(name string) { waker.Wake(types.NamespacedName{Name: name}) })
 	r := &reconciler{
 		cfg: cfg, nodes: hostNodes{m.GetClient(), &kube.Written{}}, faults: stored,
-		rules: deps.Rules, quarantine: deps.Quarantine, drain: deps.Drain, remedy: deps.Remedy, enroll: box.Enroll, asked: hostActions{m.GetClient()}.asked, metrics: counted, log: deps.Log, now: time.Now,
+		rules: deps.Rules, quarantine: deps.Quarantine, drain: deps.Drain, remedy: deps.Remedy, enroll: box.Enroll, asked: hostActions{m.GetClient()}.hasAction, metrics: counted, log: deps.Log, now: time.Now,
 	}
 	err = ctrl.NewControllerManagedBy(m).
 		Named("node-fault").
@@ -132,7 +132,7 @@ func Add(m manager.Manager, cfg Config, deps Deps) (*Operator, error) {
 		Watches(&corev1.Node{}, &handler.EnqueueRequestForObject{}, builder.WithPredicates(nodeNews())).
 		Watches(&janitor.RebootNode{}, handler.EnqueueRequestsFromMapFunc(nodeOfAction)).
 		Watches(&janitor.TerminateNode{}, handler.EnqueueRequestsFromMapFunc(nodeOfAction)).
-		WithOptions(controller.Options{MaxConcurrentReconciles: workers, RateLimiter: patience()}).
+		WithOptions(controller.Options{MaxConcurrentReconciles: workers, RateLimiter: rateLimiter()}).
 		Complete(r)
 	if err != nil {
 		return nil, fmt.Errorf("add node controller: %w", err)
@@ -141,12 +141,12 @@ func Add(m manager.Manager, cfg Config, deps Deps) (*Operator, error) {
 		Named("node-fault-outbox").
 		For(&v1alpha1.NodeFault{}, builder.WithPredicates(outboxNews())).
 		WatchesRawSource(waker.Source()).
-		WithOptions(controller.Options{MaxConcurrentReconciles: tellers, RateLimiter: patience()}).
+		WithOptions(controller.Options{MaxConcurrentReconciles: tellers, RateLimiter: rateLimiter()}).
 		Complete(behindIsNoError(box))
 	if err != nil {
 		return nil, fmt.Errorf("add change event outbox: %w", err)
 	}
-	if err := m.Add(draining(box, deps.Log)); err != nil {
+	if err := m.Add(waitForSinks(box, deps.Log)); err != nil {
 		return nil, fmt.Errorf("add change event outbox: %w", err)
 	}
 	o := &Operator{}
@@ -166,9 +166,9 @@ func Add(m manager.Manager, cfg Config, deps Deps) (*Operator, error) {
 	return o, err
 }
 
-// draining waits for the answers of sinks when the manager ends, before another
+// waitForSinks waits for the answers of sinks when the manager ends, before another
 // replica may lead: it would send again what is on its way.
-func draining(box *outbox.Outbox, log *slog.Logger) manager.RunnableFunc {
+func waitForSinks(box *outbox.Outbox, log *slog.Logger) manager.RunnableFunc {
 	return func(ctx context.Context) error {
 		<-ctx.Done()
 		log.InfoContext(ctx, "waiting for pending change events")
@@ -198,7 +198,7 @@ func (o *Operator) Ready() error {
 func behindIsNoError(box *outbox.Outbox) reconcile.Reconciler {
 	return reconcile.Func(func(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 		got, err := box.Reconcile(ctx, req)
-		return again(got.RequeueAfter, err)
+		return resultOf(got.RequeueAfter, err)
 	})
 }
 

@@ -401,7 +401,7 @@ func TestNothingGoesTooFar(t *testing.T) {
 		for i := range nodes {
 			name := nodeName(i)
 			n := w.nodes[name]
-			if n.Spec.Unschedulable != theirs[name] || marked(n) {
+			if n.Spec.Unschedulable != theirs[name] || hasMark(n) {
 				t.Fatalf("node %q is left unschedulable: %t (a person wants %t), ours: %s", name, n.Spec.Unschedulable, theirs[name], n.Annotations[v1alpha1.AnnotationOwned])
 			}
 			note(name)

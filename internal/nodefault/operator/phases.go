@@ -17,9 +17,9 @@ import (
 // maxMessage is how long a message may be, as the schema says.
 const maxMessage = 1024
 
-// describe says where the node stands: phase, message and conditions follow from
+// describeNode says where the node stands: phase, message and conditions follow from
 // what the stages have found, and from nothing else.
-func (r *reconciler) describe(before, st *v1alpha1.NodeFaultStatus, s quarantine.Step, now time.Time) {
+func (r *reconciler) describeNode(before, st *v1alpha1.NodeFaultStatus, s quarantine.Step, now time.Time) {
 	st.Phase = phaseOf(st, s.Why)
 	if st.Phase != before.Phase || st.PhaseChangedAt == nil {
 		st.PhaseChangedAt = &metav1.Time{Time: now.Truncate(time.Second)}
@@ -133,9 +133,9 @@ func conditionsOf(st *v1alpha1.NodeFaultStatus, s quarantine.Step) []metav1.Cond
 		all = append(all, c)
 	}
 	quarantined := st.Owned != nil
-	set(v1alpha1.ConditionQuarantined, quarantined, choose(quarantined, choose(s.Why == quarantine.Foreign, "CordonedByOthers", "Cordoned"), "Released"), "")
-	set(v1alpha1.ConditionBudgetDenied, s.Why == quarantine.Denied, choose(s.Why == quarantine.Denied, "BudgetExhausted", "WithinBudget"), choose(s.Why == quarantine.Denied, st.Message, ""))
-	set(v1alpha1.ConditionOverridden, st.Overridden != nil, choose(st.Overridden != nil, "ManuallyUncordoned", "OverrideEnded"), "")
+	set(v1alpha1.ConditionQuarantined, quarantined, chooseText(quarantined, chooseText(s.Why == quarantine.Foreign, "CordonedByOthers", "Cordoned"), "Released"), "")
+	set(v1alpha1.ConditionBudgetDenied, s.Why == quarantine.Denied, chooseText(s.Why == quarantine.Denied, "BudgetExhausted", "WithinBudget"), chooseText(s.Why == quarantine.Denied, st.Message, ""))
+	set(v1alpha1.ConditionOverridden, st.Overridden != nil, chooseText(st.Overridden != nil, "ManuallyUncordoned", "OverrideEnded"), "")
 	drained := st.Drain != nil && st.Drain.State == v1alpha1.DrainCompleted
 	reason := "NotDrained"
 	if st.Drain != nil {
@@ -151,7 +151,7 @@ func conditionsOf(st *v1alpha1.NodeFaultStatus, s quarantine.Step) []metav1.Cond
 	return all
 }
 
-func choose(is bool, yes, no string) string {
+func chooseText(is bool, yes, no string) string {
 	if is {
 		return yes
 	}

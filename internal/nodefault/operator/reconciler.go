@@ -82,21 +82,21 @@ type turn struct {
 
 // Reconcile moves a node on as far as it goes.
 func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
-	t, err := r.read(ctx, req.Name)
+	t, err := r.readState(ctx, req.Name)
 	if err != nil || t == nil {
-		return again(0, err)
+		return resultOf(0, err)
 	}
 	for range mostSteps {
-		moved, after, err := r.step(ctx, t)
+		moved, after, err := r.reconcileOnce(ctx, t)
 		if err != nil || !moved {
-			return again(after, err)
+			return resultOf(after, err)
 		}
 	}
 	return reconcile.Result{RequeueAfter: soon}, nil
 }
 
-// again is the result of a look. What was read and is no longer so is no error.
-func again(after time.Duration, err error) (reconcile.Result, error) {
+// resultOf is the result of a look. What was read and is no longer so is no error.
+func resultOf(after time.Duration, err error) (reconcile.Result, error) {
 	switch {
 	case errors.Is(err, errBehind), apierrors.IsConflict(err), apierrors.IsNotFound(err):
 		return reconcile.Result{RequeueAfter: soon}, nil
@@ -106,8 +106,8 @@ func again(after time.Duration, err error) (reconcile.Result, error) {
 	return reconcile.Result{RequeueAfter: after}, nil
 }
 
-// read gives what there is to look at: nil is nothing.
-func (r *reconciler) read(ctx context.Context, name string) (*turn, error) {
+// readState gives what there is to look at: nil is nothing.
+func (r *reconciler) readState(ctx context.Context, name string) (*turn, error) {
 	node, err := r.nodes.Get(ctx, name)
 	if err != nil {
 		return nil, err
@@ -119,7 +119,7 @@ func (r *reconciler) read(ctx context.Context, name string) (*turn, error) {
 	if fault == nil {
 		// Something of ours on a node, or a reboot that somebody asked for, is told
 		// although no fault is known.
-		needed := node != nil && marked(node)
+		needed := node != nil && hasMark(node)
 		if !needed {
 			if needed, err = r.asked(ctx, name); err != nil {
 				return nil, err
@@ -135,10 +135,10 @@ func (r *reconciler) read(ctx context.Context, name string) (*turn, error) {
 	return &turn{node: node, fault: fault.DeepCopy()}, nil
 }
 
-// step looks once and writes what came of it: to the Node, if it must, and then
+// reconcileOnce looks once and writes what came of it: to the Node, if it must, and then
 // to the NodeFault. It reports whether something was written, and when to look
 // again if not.
-func (r *reconciler) step(ctx context.Context, t *turn) (moved bool, after time.Duration, err error) {
+func (r *reconciler) reconcileOnce(ctx context.Context, t *turn) (moved bool, after time.Duration, err error) {
 	if dropped, err := r.dropOld(ctx, t); dropped || err != nil {
 		return dropped, 0, err
 	}
@@ -156,30 +156,30 @@ func (r *reconciler) step(ctx context.Context, t *turn) (moved bool, after time.
 	if err != nil {
 		return false, 0, fmt.Errorf("decide for node %q: %w", t.fault.Name, err)
 	}
-	if err := r.write(ctx, t, s); err != nil {
-		return false, 0, errors.Join(err, r.explain(ctx, t, s, err))
+	if err := r.writeNode(ctx, t, s); err != nil {
+		return false, 0, errors.Join(err, r.explainRefusal(ctx, t, s, err))
 	}
-	if why, is := ended(s.Why); is { // told with what it was about, and before the end
+	if why, is := endReason(s.Why); is { // told with what it was about, and before the end
 		r.drain.Cancel(st, why, t.now)
 	}
 	s.Settle(st)
-	after, err = r.act(ctx, t, s)
+	after, err = r.drainAndRepair(ctx, t, s)
 	if err != nil {
 		return false, 0, err
 	}
 	st.ObservedGeneration = t.fault.Generation
-	r.describe(&before.Status, st, s, t.now)
+	r.describeNode(&before.Status, st, s, t.now)
 	if st.LastSequence == before.Status.LastSequence { // nothing was added that a sink is owed
 		st.SinkDeliveries = before.Status.SinkDeliveries
 	}
 	if equality.Semantic.DeepEqual(&before.Status, st) {
 		kept, err := r.cleanUp(ctx, t)
-		return false, sooner(after, s.After, t.verdict.After, kept), err
+		return false, soonerOf(after, s.After, t.verdict.After, kept), err
 	}
 	if err := r.faults.WriteStatus(ctx, before, t.fault); err != nil {
 		return false, 0, err
 	}
-	r.tell(ctx, &before.Status, t.fault)
+	r.reportChanges(ctx, &before.Status, t.fault)
 	return true, 0, nil
 }
 
@@ -209,14 +209,14 @@ func (r *reconciler) dropOld(ctx context.Context, t *turn) (bool, error) {
 	return true, nil
 }
 
-// write writes the Node if it has to be, and takes the reservation back if it
+// writeNode writes the Node if it has to be, and takes the reservation back if it
 // was not.
-func (r *reconciler) write(ctx context.Context, t *turn, s quarantine.Step) error {
+func (r *reconciler) writeNode(ctx context.Context, t *turn, s quarantine.Step) error {
 	if s.Node == nil {
 		return nil
 	}
 	if err := r.nodes.Write(ctx, t.node, s.Node); err != nil {
-		if refused(err) {
+		if isRefused(err) {
 			s.Undo()
 		}
 		return err
@@ -225,17 +225,17 @@ func (r *reconciler) write(ctx context.Context, t *turn, s quarantine.Step) erro
 	return nil
 }
 
-// refused says whether a write was not made. An answer that did not come may hide
+// isRefused says whether a write was not made. An answer that did not come may hide
 // one that was, and so may an API server that did not get one itself.
-func refused(err error) bool {
+func isRefused(err error) bool {
 	unknown := []metav1.StatusReason{metav1.StatusReasonUnknown, metav1.StatusReasonTimeout, metav1.StatusReasonServerTimeout, metav1.StatusReasonInternalError}
 	return !slices.Contains(unknown, apierrors.ReasonForError(err))
 }
 
-// explain says in the NodeFault that the API server refuses the write of a Node,
+// explainRefusal says in the NodeFault that the API server refuses the write of a Node,
 // and why. Nothing else of the status changes: nothing was done.
-func (r *reconciler) explain(ctx context.Context, t *turn, s quarantine.Step, refusal error) error {
-	if !lasts(refusal) {
+func (r *reconciler) explainRefusal(ctx context.Context, t *turn, s quarantine.Step, refusal error) error {
+	if !isPersistent(refusal) {
 		return nil
 	}
 	st := &t.fault.Status
@@ -255,13 +255,13 @@ func (r *reconciler) explain(ctx context.Context, t *turn, s quarantine.Step, re
 	if err := r.faults.WriteStatus(ctx, t.before, t.fault); err != nil {
 		return err
 	}
-	r.tell(ctx, &t.before.Status, t.fault)
+	r.reportChanges(ctx, &t.before.Status, t.fault)
 	return nil
 }
 
-// lasts says whether somebody has to see to it that a write is not refused again:
+// isPersistent says whether somebody has to see to it that a write is not refused again:
 // a role, a policy or a webhook of the cluster.
-func lasts(err error) bool {
+func isPersistent(err error) bool {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {
 		return false
@@ -274,9 +274,9 @@ func lasts(err error) bool {
 	}
 }
 
-// act has the pods of a node in quarantine go and the node be repaired, or stops
+// drainAndRepair has the pods of a node in quarantine go and the node be repaired, or stops
 // that. It gives when to look again.
-func (r *reconciler) act(ctx context.Context, t *turn, s quarantine.Step) (time.Duration, error) {
+func (r *reconciler) drainAndRepair(ctx context.Context, t *turn, s quarantine.Step) (time.Duration, error) {
 	st := &t.fault.Status
 	var after time.Duration
 	pretends := s.Why == quarantine.DryRun && st.DesiredActions != nil && st.DesiredActions.DryRun
@@ -285,13 +285,13 @@ func (r *reconciler) act(ctx context.Context, t *turn, s quarantine.Step) (time.
 		if err != nil {
 			return 0, fmt.Errorf("drain node %q: %w", t.fault.Name, err)
 		}
-		after = sooner(after, wait)
+		after = soonerOf(after, wait)
 	}
-	wait, err := r.repair(ctx, t, s)
+	wait, err := r.repairNode(ctx, t, s)
 	if err != nil {
 		return 0, fmt.Errorf("repair node %q: %w", t.fault.Name, err)
 	}
-	return sooner(after, wait), nil
+	return soonerOf(after, wait), nil
 }
 
 // drainedAtOnce says that a node that was just taken has nothing that would have
@@ -311,11 +311,11 @@ func (r *reconciler) drainedAtOnce(ctx context.Context, t *turn, s quarantine.St
 	return true
 }
 
-// repair goes on with the remedies. Without leave to act none is begun, and what
+// repairNode goes on with the remedies. Without leave to act none is begun, and what
 // is under way is followed to its end, unless a person has taken the node.
-func (r *reconciler) repair(ctx context.Context, t *turn, s quarantine.Step) (time.Duration, error) {
+func (r *reconciler) repairNode(ctx context.Context, t *turn, s quarantine.Step) (time.Duration, error) {
 	st := &t.fault.Status
-	if why, is := ended(s.Why); is && (s.Why == quarantine.Overridden || s.Why == quarantine.OptedOut) {
+	if why, is := endReason(s.Why); is && (s.Why == quarantine.Overridden || s.Why == quarantine.OptedOut) {
 		if err := r.remedy.Cancel(ctx, st, why, t.now); err != nil {
 			return 0, err
 		}
@@ -326,14 +326,14 @@ func (r *reconciler) repair(ctx context.Context, t *turn, s quarantine.Step) (ti
 	return 0, r.remedy.Observe(ctx, t.node, st)
 }
 
-// marked says whether something on a node says that it is ours.
-func marked(node *corev1.Node) bool {
+// hasMark says whether something on a node says that it is ours.
+func hasMark(node *corev1.Node) bool {
 	_, is := node.Annotations[v1alpha1.AnnotationOwned]
 	return is
 }
 
-// ended is why what was begun is not gone on with, if it is not.
-func ended(why quarantine.Situation) (string, bool) {
+// endReason is why what was begun is not gone on with, if it is not.
+func endReason(why quarantine.Situation) (string, bool) {
 	switch why {
 	case quarantine.Overridden:
 		return "a person has uncordoned the node", true
@@ -355,7 +355,7 @@ func (r *reconciler) cleanUp(ctx context.Context, t *turn) (time.Duration, error
 	st := &t.fault.Status
 	over := st.Phase == v1alpha1.PhaseHealthy || st.Phase == v1alpha1.PhaseGone || st.Phase == v1alpha1.PhaseObserved
 	never := t.node == nil && st.NodeUID == "" // nobody has seen the node that its faults are of
-	if !over || len(t.fault.Spec.Faults) > 0 && !never || st.Overridden != nil || st.PhaseChangedAt == nil || t.node != nil && marked(t.node) {
+	if !over || len(t.fault.Spec.Faults) > 0 && !never || st.Overridden != nil || st.PhaseChangedAt == nil || t.node != nil && hasMark(t.node) {
 		return 0, nil
 	}
 	if left := st.PhaseChangedAt.Add(r.cfg.TTL).Sub(t.now); left > 0 {
@@ -370,8 +370,8 @@ func (r *reconciler) cleanUp(ctx context.Context, t *turn) (time.Duration, error
 	return 0, r.faults.Delete(ctx, t.fault)
 }
 
-// tell logs and counts what was done, once it is written down.
-func (r *reconciler) tell(ctx context.Context, before *v1alpha1.NodeFaultStatus, f *v1alpha1.NodeFault) {
+// reportChanges logs and counts what was done, once it is written down.
+func (r *reconciler) reportChanges(ctx context.Context, before *v1alpha1.NodeFaultStatus, f *v1alpha1.NodeFault) {
 	for i := range f.Status.History {
 		h := &f.Status.History[i]
 		if h.Sequence <= before.LastSequence {
@@ -396,8 +396,8 @@ func outcomeOf(h *v1alpha1.Record) string {
 	return h.Outcome
 }
 
-// sooner is the first of some waits; those of 0, and those for ever, are none.
-func sooner(waits ...time.Duration) time.Duration {
+// soonerOf is the first of some waits; those of 0, and those for ever, are none.
+func soonerOf(waits ...time.Duration) time.Duration {
 	var first time.Duration
 	for _, w := range waits {
 		if w > 0 && w != drain.Never && (first == 0 || w < first) {

@@ -21,7 +21,7 @@ var errDrained = errors.New("timeout waiting for sinks")
 func (o *Outbox) Drain(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), o.cfg.Drain, errDrained)
 	defer cancel()
-	for left := o.end(); left > 0; left = o.end() {
+	for left := o.endSending(); left > 0; left = o.endSending() {
 		select {
 		case <-o.settled:
 		case <-ctx.Done():
@@ -31,8 +31,8 @@ func (o *Outbox) Drain(ctx context.Context) error {
 	return o.writeAnswers(ctx)
 }
 
-// end lets nothing more be sent, and counts what is not answered yet.
-func (o *Outbox) end() (left int) {
+// endSending lets nothing more be sent, and counts what is not answered yet.
+func (o *Outbox) endSending() (left int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.ending = true
@@ -44,8 +44,8 @@ func (o *Outbox) end() (left int) {
 	return left
 }
 
-// note has Drain look again.
-func (o *Outbox) note() {
+// wakeDrain has Drain look again.
+func (o *Outbox) wakeDrain() {
 	select {
 	case o.settled <- struct{}{}:
 	default:
@@ -66,7 +66,7 @@ func (o *Outbox) writeAnswers(ctx context.Context) error {
 			continue
 		}
 		d := *st.latest.DeepCopy()
-		o.settle(st, &d, now)
+		o.applyAnswer(st, &d, now)
 		st.latest = &d
 		p := nodes[l.node]
 		if p == nil {

@@ -25,15 +25,15 @@ func NewMetrics(reg prometheus.Registerer) (*Metrics, error) {
 	}
 	m.untold = prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "fleetloop_node_fault_change_events_pending", Help: "Number of change events about nodes that at least one sink has not received yet. A sink is the HTTP endpoint that receives change events.",
-	}, m.pending)
+	}, m.totalPending)
 	if err := reg.Register(m.refused); err != nil {
 		return nil, err
 	}
 	return m, reg.Register(m.untold)
 }
 
-// see remembers how much a node has that is not told.
-func (m *Metrics) see(node string, untold int32) {
+// setUndelivered remembers how much a node has that is not told.
+func (m *Metrics) setUndelivered(node string, untold int32) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if untold == 0 {
@@ -43,7 +43,7 @@ func (m *Metrics) see(node string, untold int32) {
 	m.nodes[node] = untold
 }
 
-func (m *Metrics) pending() float64 {
+func (m *Metrics) totalPending() float64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var n int32

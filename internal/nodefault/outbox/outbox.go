@@ -43,7 +43,7 @@ type Sink struct {
 	Replay bool
 }
 
-func (s Sink) wants(action string) bool { return s.Wants == nil || s.Wants(action) }
+func (s Sink) wantsAction(action string) bool { return s.Wants == nil || s.Wants(action) }
 
 // Config says how patient an outbox is.
 type Config struct {
@@ -148,12 +148,12 @@ func (o *Outbox) Enroll(st *v1alpha1.NodeFaultStatus, now time.Time) {
 		if st.SinkDeliveries == nil {
 			st.SinkDeliveries = map[string]v1alpha1.DeliveryStatus{}
 		}
-		st.SinkDeliveries[s.Name] = o.place(&before, s, now)
+		st.SinkDeliveries[s.Name] = o.startPosition(&before, s, now)
 	}
 }
 
-// place is where a sink begins that has no place yet.
-func (o *Outbox) place(st *v1alpha1.NodeFaultStatus, s Sink, now time.Time) v1alpha1.DeliveryStatus {
+// startPosition is where a sink begins that has no place yet.
+func (o *Outbox) startPosition(st *v1alpha1.NodeFaultStatus, s Sink, now time.Time) v1alpha1.DeliveryStatus {
 	d := v1alpha1.DeliveryStatus{ProcessedSequence: st.LastSequence, EnabledAt: &metav1.Time{Time: now}}
 	first := st.LastSequence + 1
 	switch {
@@ -183,10 +183,10 @@ func (o *Outbox) Reconcile(ctx context.Context, req reconcile.Request) (reconcil
 		return reconcile.Result{}, fmt.Errorf("read NodeFault %q: %w", req.Name, err)
 	}
 	if f == nil {
-		o.forget(req.Name)
+		o.forgetNode(req.Name)
 		return reconcile.Result{}, nil
 	}
-	p, after := o.look(ctx, f, o.now())
+	p, after := o.advanceSinks(ctx, f, o.now())
 	if len(p.Sinks) > 0 || p.Untold != f.Status.UndeliveredChangeEvents || p.Resent != f.Status.LastResendRequest {
 		// What a sink has answered is written down also while the process ends.
 		if err := o.faults.Delivered(context.WithoutCancel(ctx), f, p); err != nil {
@@ -196,9 +196,9 @@ func (o *Outbox) Reconcile(ctx context.Context, req reconcile.Request) (reconcil
 	return reconcile.Result{RequeueAfter: after}, nil
 }
 
-// look brings all sinks on, and gives what is to be written and when to look
+// advanceSinks brings all sinks on, and gives what is to be written and when to look
 // again.
-func (o *Outbox) look(ctx context.Context, f *v1alpha1.NodeFault, now time.Time) (p Progress, after time.Duration) {
+func (o *Outbox) advanceSinks(ctx context.Context, f *v1alpha1.NodeFault, now time.Time) (p Progress, after time.Duration) {
 	p = Progress{Sinks: map[string]*v1alpha1.DeliveryStatus{}, Resent: f.Status.LastResendRequest}
 	for name := range f.Status.SinkDeliveries {
 		if !slices.ContainsFunc(o.sinks, func(s Sink) bool { return s.Name == name }) {
@@ -211,14 +211,14 @@ func (o *Outbox) look(ctx context.Context, f *v1alpha1.NodeFault, now time.Time)
 		if !known && f.Status.LastSequence == 0 {
 			continue // it gets its place with the first record
 		}
-		d, wait, left := o.advance(ctx, f, s, now)
-		after = sooner(after, wait)
+		d, wait, left := o.advanceSink(ctx, f, s, now)
+		after = soonerOf(after, wait)
 		if left > 0 {
-			expected = min(expected, o.expected(line{f.Name, s.Name}, now))
+			expected = min(expected, o.promptWait(line{f.Name, s.Name}, now))
 		}
-		done = done && !o.repeats(line{f.Name, s.Name})
+		done = done && !o.retriesRefused(line{f.Name, s.Name})
 		p.Untold = max(p.Untold, left)
-		if known && same(before, d) {
+		if known && equalStatus(before, d) {
 			continue
 		}
 		p.Sinks[s.Name] = &d
@@ -226,31 +226,31 @@ func (o *Outbox) look(ctx context.Context, f *v1alpha1.NodeFault, now time.Time)
 	if again := f.Annotations[v1alpha1.AnnotationResend]; again != "" && done {
 		p.Resent = again
 	}
-	o.metrics.see(f.Name, p.Untold)
+	o.metrics.setUndelivered(f.Name, p.Untold)
 	if p.Untold > f.Status.UndeliveredChangeEvents && len(p.Sinks) == 0 && expected > 0 {
-		p.Untold, after = f.Status.UndeliveredChangeEvents, sooner(after, expected)
+		p.Untold, after = f.Status.UndeliveredChangeEvents, soonerOf(after, expected)
 	}
 	return p, after
 }
 
-// sooner is the first of two waits; 0 is none.
-func sooner(a, b time.Duration) time.Duration {
+// soonerOf is the first of two waits; 0 is none.
+func soonerOf(a, b time.Duration) time.Duration {
 	if a == 0 || b > 0 && b < a {
 		return b
 	}
 	return a
 }
 
-// same says that there is nothing to write.
-func same(a, b v1alpha1.DeliveryStatus) bool {
+// equalStatus says that there is nothing to write.
+func equalStatus(a, b v1alpha1.DeliveryStatus) bool {
 	return a.ProcessedSequence == b.ProcessedSequence && a.LastError == b.LastError && a.Dropped == b.Dropped && hasPlace(a) == hasPlace(b) && slices.Equal(a.Rejected, b.Rejected)
 }
 
-// advance brings a sink on as far as it goes: it takes what was answered and
+// advanceSink brings a sink on as far as it goes: it takes what was answered and
 // hands the next record to the client. It gives how far the sink is, how long to
 // wait for the next try (0: the client's answer is what is waited for), and how
 // many records are left.
-func (o *Outbox) advance(ctx context.Context, f *v1alpha1.NodeFault, s Sink, now time.Time) (d v1alpha1.DeliveryStatus, wait time.Duration, left int32) {
+func (o *Outbox) advanceSink(ctx context.Context, f *v1alpha1.NodeFault, s Sink, now time.Time) (d v1alpha1.DeliveryStatus, wait time.Duration, left int32) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	l := line{f.Name, s.Name}
@@ -262,7 +262,7 @@ func (o *Outbox) advance(ctx context.Context, f *v1alpha1.NodeFault, s Sink, now
 	d, known := f.Status.SinkDeliveries[s.Name]
 	switch {
 	case !known:
-		d = o.place(&f.Status, s, now)
+		d = o.startPosition(&f.Status, s, now)
 	case !hasPlace(d): // of before there were places
 		d.EnabledAt = &metav1.Time{Time: now}
 	}
@@ -271,7 +271,7 @@ func (o *Outbox) advance(ctx context.Context, f *v1alpha1.NodeFault, s Sink, now
 	}
 	d.Rejected = slices.Clone(d.Rejected)
 	if st.answered != nil {
-		o.settle(st, &d, now)
+		o.applyAnswer(st, &d, now)
 	}
 	if asked := f.Annotations[v1alpha1.AnnotationResend]; asked != "" && asked != f.Status.LastResendRequest && asked != st.asked {
 		st.asked, st.again = asked, slices.Clone(d.Rejected)
@@ -279,14 +279,14 @@ func (o *Outbox) advance(ctx context.Context, f *v1alpha1.NodeFault, s Sink, now
 	if st.inFlight == 0 && !o.ending {
 		if wait = st.next.Sub(now); wait <= 0 {
 			wait = 0
-			o.drop(f, st, &d, now)
-			next := o.pick(f, s, st, &d, now)
+			o.dropMissing(f, st, &d, now)
+			next := o.pickNext(f, s, st, &d, now)
 			switch {
 			case s.Client == nil:
-				wait = o.keep(&d, next, now)
+				wait = o.handleUndeliverable(&d, next, now)
 			case next != nil:
 				st.inFlight, st.sent = next.Sequence, now
-				o.send(ctx, l, s, *next)
+				o.sendRecord(ctx, l, s, *next)
 			}
 		}
 	}
@@ -294,7 +294,7 @@ func (o *Outbox) advance(ctx context.Context, f *v1alpha1.NodeFault, s Sink, now
 	st.latest = &latest
 	left = int32(len(st.again)) //nolint:gosec // at most maxRefused
 	for i := range f.Status.History {
-		if r := &f.Status.History[i]; r.Sequence > d.ProcessedSequence && s.wants(r.Action) {
+		if r := &f.Status.History[i]; r.Sequence > d.ProcessedSequence && s.wantsAction(r.Action) {
 			left++
 		}
 	}
@@ -304,9 +304,9 @@ func (o *Outbox) advance(ctx context.Context, f *v1alpha1.NodeFault, s Sink, now
 	return d, wait, left
 }
 
-// keep says what becomes of the next record of a sink that cannot work: it waits.
+// handleUndeliverable says what becomes of the next record of a sink that cannot work: it waits.
 // It gives for how long.
-func (o *Outbox) keep(d *v1alpha1.DeliveryStatus, next *v1alpha1.Record, now time.Time) time.Duration {
+func (o *Outbox) handleUndeliverable(d *v1alpha1.DeliveryStatus, next *v1alpha1.Record, now time.Time) time.Duration {
 	switch {
 	case next == nil && d.LastError == errorUnusable:
 		d.LastError, d.LastFailedAt = "", nil
@@ -320,8 +320,8 @@ func (o *Outbox) keep(d *v1alpha1.DeliveryStatus, next *v1alpha1.Record, now tim
 	return 0
 }
 
-// drop passes over records that are no longer kept, and counts them.
-func (o *Outbox) drop(f *v1alpha1.NodeFault, st *state, d *v1alpha1.DeliveryStatus, now time.Time) {
+// dropMissing passes over records that are no longer kept, and counts them.
+func (o *Outbox) dropMissing(f *v1alpha1.NodeFault, st *state, d *v1alpha1.DeliveryStatus, now time.Time) {
 	kept := f.Status.LastSequence
 	if len(f.Status.History) > 0 {
 		kept = f.Status.History[0].Sequence - 1
@@ -333,8 +333,8 @@ func (o *Outbox) drop(f *v1alpha1.NodeFault, st *state, d *v1alpha1.DeliveryStat
 	}
 }
 
-// pick gives the record that is next, and passes over those that are not sent.
-func (o *Outbox) pick(f *v1alpha1.NodeFault, s Sink, st *state, d *v1alpha1.DeliveryStatus, now time.Time) *v1alpha1.Record {
+// pickNext gives the record that is next, and passes over those that are not sent.
+func (o *Outbox) pickNext(f *v1alpha1.NodeFault, s Sink, st *state, d *v1alpha1.DeliveryStatus, now time.Time) *v1alpha1.Record {
 	for len(st.again) > 0 {
 		i := slices.IndexFunc(f.Status.History, func(r v1alpha1.Record) bool { return r.Sequence == st.again[0] })
 		if i >= 0 {
@@ -346,10 +346,10 @@ func (o *Outbox) pick(f *v1alpha1.NodeFault, s Sink, st *state, d *v1alpha1.Deli
 		r := &f.Status.History[i]
 		switch {
 		case r.Sequence <= d.ProcessedSequence:
-		case !s.wants(r.Action):
+		case !s.wantsAction(r.Action):
 			d.ProcessedSequence = r.Sequence
 		case now.Sub(r.At.Time) > o.cfg.MaxAge:
-			o.refuse(d, r.Sequence, changeevent.ClassExpired, now)
+			o.noteRefused(d, r.Sequence, changeevent.ClassExpired, now)
 		default:
 			return r
 		}
@@ -357,9 +357,9 @@ func (o *Outbox) pick(f *v1alpha1.NodeFault, s Sink, st *state, d *v1alpha1.Deli
 	return nil
 }
 
-// expected is for how long an answer may still come promptly: 0 if none is waited
+// promptWait is for how long an answer may still come promptly: 0 if none is waited
 // for, or for long.
-func (o *Outbox) expected(l line, now time.Time) time.Duration {
+func (o *Outbox) promptWait(l line, now time.Time) time.Duration {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if st := o.lines[l]; st != nil && st.inFlight != 0 {
@@ -368,16 +368,16 @@ func (o *Outbox) expected(l line, now time.Time) time.Duration {
 	return 0
 }
 
-// repeats says whether refused records are still to be sent again.
-func (o *Outbox) repeats(l line) bool {
+// retriesRefused says whether refused records are still to be sent again.
+func (o *Outbox) retriesRefused(l line) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	st := o.lines[l]
 	return st != nil && len(st.again) > 0
 }
 
-// send hands a record to the client, which calls back once.
-func (o *Outbox) send(ctx context.Context, l line, s Sink, r v1alpha1.Record) {
+// sendRecord hands a record to the client, which calls back once.
+func (o *Outbox) sendRecord(ctx context.Context, l line, s Sink, r v1alpha1.Record) {
 	e := Event(l.node, r)
 	e.OnDelivery = func(d changeevent.Delivery) {
 		o.mu.Lock()
@@ -391,7 +391,7 @@ func (o *Outbox) send(ctx context.Context, l line, s Sink, r v1alpha1.Record) {
 		switch {
 		case !wanted:
 		case ending:
-			o.note()
+			o.wakeDrain()
 		default:
 			o.wake(l.node)
 		}
@@ -402,8 +402,8 @@ func (o *Outbox) send(ctx context.Context, l line, s Sink, r v1alpha1.Record) {
 	s.Client.SendChangeEvent(ctx, e)
 }
 
-// settle takes what was answered to the record in flight.
-func (o *Outbox) settle(st *state, d *v1alpha1.DeliveryStatus, now time.Time) {
+// applyAnswer takes what was answered to the record in flight.
+func (o *Outbox) applyAnswer(st *state, d *v1alpha1.DeliveryStatus, now time.Time) {
 	a, seq := *st.answered, st.inFlight
 	st.answered, st.inFlight = nil, 0
 	refused := ofTheEvent(a.Class) || a.Class == changeevent.ClassExpired
@@ -422,7 +422,7 @@ func (o *Outbox) settle(st *state, d *v1alpha1.DeliveryStatus, now time.Time) {
 	case refused && repeated:
 		d.LastError, d.LastFailedAt = string(a.Class), &metav1.Time{Time: now}
 	case refused:
-		o.refuse(d, seq, a.Class, now)
+		o.noteRefused(d, seq, a.Class, now)
 	default:
 		d.ProcessedSequence, d.LastDeliveredAt, d.LastError, d.LastFailedAt = max(d.ProcessedSequence, seq), &metav1.Time{Time: now}, "", nil
 		d.Rejected = slices.DeleteFunc(d.Rejected, func(r int64) bool { return r == seq })
@@ -436,7 +436,7 @@ func ofTheEvent(c changeevent.Class) bool {
 	return c == changeevent.ClassClientError || c == changeevent.ClassEncode
 }
 
-func (o *Outbox) refuse(d *v1alpha1.DeliveryStatus, seq int64, c changeevent.Class, now time.Time) {
+func (o *Outbox) noteRefused(d *v1alpha1.DeliveryStatus, seq int64, c changeevent.Class, now time.Time) {
 	d.ProcessedSequence, d.LastError, d.LastFailedAt = seq, string(c), &metav1.Time{Time: now}
 	d.Rejected = append(d.Rejected, seq)
 	if n := len(d.Rejected); n > maxRefused {
@@ -445,12 +445,12 @@ func (o *Outbox) refuse(d *v1alpha1.DeliveryStatus, seq int64, c changeevent.Cla
 	o.metrics.refused.WithLabelValues(string(c)).Inc()
 }
 
-// forget is for a NodeFault that is gone.
-func (o *Outbox) forget(name string) {
+// forgetNode is for a NodeFault that is gone.
+func (o *Outbox) forgetNode(name string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for _, s := range o.sinks {
 		delete(o.lines, line{name, s.Name})
 	}
-	o.metrics.see(name, 0)
+	o.metrics.setUndelivered(name, 0)
 }

@@ -56,19 +56,19 @@ func (*execution) Name() string { return string(KindExecution) }
 
 // Reboot makes the execution, and waits until it is being executed.
 func (e *execution) Reboot(ctx context.Context, r Request) (string, error) {
-	return e.ask(ctx, r, e.cfg.Reboot)
+	return e.requestExecution(ctx, r, e.cfg.Reboot)
 }
 
 // Terminate makes the execution, and waits until it is being executed.
 func (e *execution) Terminate(ctx context.Context, r Request) (string, error) {
-	return e.ask(ctx, r, e.cfg.Terminate)
+	return e.requestExecution(ctx, r, e.cfg.Terminate)
 }
 
-func (e *execution) ask(ctx context.Context, r Request, t ExecutionTemplate) (string, error) {
+func (e *execution) requestExecution(ctx context.Context, r Request, t ExecutionTemplate) (string, error) {
 	if t.Action == "" {
 		return "", permanentf("no execution configured to %s nodes", r.Action)
 	}
-	ke, err := e.client.Create(ctx, e.build(r, t), metav1.CreateOptions{FieldManager: fieldManager})
+	ke, err := e.client.Create(ctx, e.newExecution(r, t), metav1.CreateOptions{FieldManager: fieldManager})
 	switch {
 	case apierrors.IsAlreadyExists(err):
 		ke, err = e.client.Get(ctx, nameOf(r), metav1.GetOptions{})
@@ -87,10 +87,10 @@ func (e *execution) ask(ctx context.Context, r Request, t ExecutionTemplate) (st
 	case v1alpha1.PhaseExecuting, v1alpha1.PhaseRollbackReady, v1alpha1.PhaseCompleted:
 		return reference, nil
 	case v1alpha1.PhaseFailed:
-		return "", permanentf("execution %s failed: %s", reference, s.why())
+		return "", permanentf("execution %s failed: %s", reference, s.shortReason())
 	case v1alpha1.PhaseNew, v1alpha1.PhaseValidating, v1alpha1.PhaseValidated, v1alpha1.PhaseWaitingApproval:
 	}
-	return "", waitingf("execution %s is %s", reference, s.why())
+	return "", waitingf("execution %s is %s", reference, s.shortReason())
 }
 
 // Look says what became of the execution.
@@ -103,12 +103,12 @@ func (e *execution) Look(ctx context.Context, r Request, reference string) (Prog
 		return Progress{}, fmt.Errorf("read execution %s: %w", reference, err)
 	}
 	s := statusOf(ke)
-	message := "execution " + reference + " is " + s.why()
+	message := "execution " + reference + " is " + s.shortReason()
 	switch {
 	case s.tried:
 		return Progress{State: StateFailed, Message: onlyTried(reference)}, nil
 	case s.phase == v1alpha1.PhaseFailed, s.outcome == v1alpha1.OutcomeFailed:
-		return Progress{State: StateFailed, Message: "execution " + reference + " failed: " + s.why()}, nil
+		return Progress{State: StateFailed, Message: "execution " + reference + " failed: " + s.shortReason()}, nil
 	case s.phase == v1alpha1.PhaseRollbackReady, s.phase == v1alpha1.PhaseCompleted:
 		return Progress{State: StateDone, Message: message}, nil
 	}
@@ -124,10 +124,10 @@ func (e *execution) Withdraw(ctx context.Context, r Request) error {
 	return nil
 }
 
-// build makes the execution, which goes when the object goes that asked for it.
-func (e *execution) build(r Request, t ExecutionTemplate) *unstructured.Unstructured {
+// newExecution makes the execution, which goes when the object goes that asked for it.
+func (e *execution) newExecution(r Request, t ExecutionTemplate) *unstructured.Unstructured {
 	spec := map[string]any{
-		"action": t.Action, "parameters": filled(t.Parameters, r),
+		"action": t.Action, "parameters": fillParameters(t.Parameters, r),
 		"reason":        fmt.Sprintf("%s %s requests to %s node %s", r.By.Kind, r.By.Name, r.Action, r.Node.Name),
 		"correlationID": r.By.Name,
 	}
@@ -141,12 +141,12 @@ func (e *execution) build(r Request, t ExecutionTemplate) *unstructured.Unstruct
 	ke.SetNamespace(e.cfg.Namespace)
 	ke.SetLabels(map[string]string{labelAction: string(r.Action), labelManagedBy: managedBy})
 	ke.SetAnnotations(map[string]string{annotationNode: r.Node.Name})
-	ke.SetOwnerReferences([]metav1.OwnerReference{owner(r)})
+	ke.SetOwnerReferences([]metav1.OwnerReference{ownerReference(r)})
 	return ke
 }
 
-// filled is a copy of parameters in which every text is filled.
-func filled(parameters map[string]any, r Request) map[string]any {
+// fillParameters is a copy of parameters in which every text is filled.
+func fillParameters(parameters map[string]any, r Request) map[string]any {
 	copied := make(map[string]any, len(parameters))
 	for name, value := range parameters {
 		copied[name] = filledValue(value, r)
@@ -157,9 +157,9 @@ func filled(parameters map[string]any, r Request) map[string]any {
 func filledValue(value any, r Request) any {
 	switch v := value.(type) {
 	case string:
-		return fill(v, r)
+		return fillTemplate(v, r)
 	case map[string]any:
-		return filled(v, r)
+		return fillParameters(v, r)
 	case []any:
 		all := make([]any, len(v))
 		for i := range v {
@@ -188,13 +188,13 @@ func statusOf(ke *unstructured.Unstructured) executionStatus {
 		s, _, _ := unstructured.NestedString(ke.Object, "status", field) // one that is no text is left out
 		return s
 	}
-	return executionStatus{v1alpha1.Phase(text("phase")), v1alpha1.Outcome(text("outcome")), text("reason"), text("message"), tried(ke)}
+	return executionStatus{v1alpha1.Phase(text("phase")), v1alpha1.Outcome(text("outcome")), text("reason"), text("message"), wasDryRun(ke)}
 }
 
-// tried says whether an execution was tried out, which all are where the
+// wasDryRun says whether an execution was tried out, which all are where the
 // controller of executions is in dry run. Taken for one that was carried out, it
 // would have the Node deleted of a machine that runs.
-func tried(ke *unstructured.Unstructured) bool {
+func wasDryRun(ke *unstructured.Unstructured) bool {
 	conditions, _, _ := unstructured.NestedSlice(ke.Object, "status", "conditions") // what is no list is left out
 	return slices.ContainsFunc(conditions, func(c any) bool {
 		condition, _ := c.(map[string]any) // likewise
@@ -202,8 +202,8 @@ func tried(ke *unstructured.Unstructured) bool {
 	})
 }
 
-// why is what it says of itself, in a few words.
-func (s executionStatus) why() string {
+// shortReason is what it says of itself, in a few words.
+func (s executionStatus) shortReason() string {
 	text := string(s.phase)
 	if s.phase == v1alpha1.PhaseNew {
 		text = "new"

@@ -99,7 +99,7 @@ func (*job) Terminate(context.Context, Request) (string, error) {
 
 // Reboot makes the Job, and waits for its pod to start.
 func (j *job) Reboot(ctx context.Context, r Request) (string, error) {
-	made, err := j.client.BatchV1().Jobs(j.cfg.Namespace).Create(ctx, j.build(r), metav1.CreateOptions{})
+	made, err := j.client.BatchV1().Jobs(j.cfg.Namespace).Create(ctx, j.newJob(r), metav1.CreateOptions{})
 	switch {
 	case apierrors.IsAlreadyExists(err):
 		made, err = j.client.BatchV1().Jobs(j.cfg.Namespace).Get(ctx, nameOf(r), metav1.GetOptions{})
@@ -110,11 +110,11 @@ func (j *job) Reboot(ctx context.Context, r Request) (string, error) {
 		return "", fmt.Errorf("create Job: %w", err)
 	}
 	reference := made.Namespace + "/" + made.Name
-	pods, err := j.pods(ctx, made.Name)
+	pods, err := j.listPods(ctx, made.Name)
 	if err != nil {
 		return "", err
 	}
-	if slices.ContainsFunc(pods, started) {
+	if slices.ContainsFunc(pods, hasStarted) {
 		return reference, nil
 	}
 	if i := slices.IndexFunc(pods, func(p corev1.Pod) bool { return p.Status.Phase == corev1.PodFailed }); i >= 0 {
@@ -126,12 +126,12 @@ func (j *job) Reboot(ctx context.Context, r Request) (string, error) {
 // Look says what became of the Job's pod. One that ended without a word is what
 // a reboot leaves behind, and no failure.
 func (j *job) Look(ctx context.Context, r Request, reference string) (Progress, error) {
-	pods, err := j.pods(ctx, nameOf(r))
+	pods, err := j.listPods(ctx, nameOf(r))
 	if err != nil {
 		return Progress{}, err
 	}
 	for i := range pods {
-		switch end := ended(&pods[i]); {
+		switch end := terminatedState(&pods[i]); {
 		case end == nil:
 		case end.ExitCode == 0:
 			return Progress{State: StateDone, Message: "Job " + reference + " completed"}, nil
@@ -154,7 +154,7 @@ func (j *job) Withdraw(ctx context.Context, r Request) error {
 	return nil
 }
 
-func (j *job) pods(ctx context.Context, name string) ([]corev1.Pod, error) {
+func (j *job) listPods(ctx context.Context, name string) ([]corev1.Pod, error) {
 	pods, err := j.client.CoreV1().Pods(j.cfg.Namespace).List(ctx, metav1.ListOptions{LabelSelector: batchv1.JobNameLabel + "=" + name})
 	if err != nil {
 		return nil, fmt.Errorf("list pods of Job %q: %w", name, err)
@@ -162,13 +162,13 @@ func (j *job) pods(ctx context.Context, name string) ([]corev1.Pod, error) {
 	return pods.Items, nil
 }
 
-func started(p corev1.Pod) bool {
+func hasStarted(p corev1.Pod) bool {
 	return slices.ContainsFunc(p.Status.ContainerStatuses, func(c corev1.ContainerStatus) bool {
 		return c.State.Running != nil || c.State.Terminated != nil || c.LastTerminationState.Terminated != nil
 	})
 }
 
-func ended(p *corev1.Pod) *corev1.ContainerStateTerminated {
+func terminatedState(p *corev1.Pod) *corev1.ContainerStateTerminated {
 	for i := range p.Status.ContainerStatuses {
 		if t := p.Status.ContainerStatuses[i].State.Terminated; t != nil {
 			return t
@@ -177,9 +177,9 @@ func ended(p *corev1.Pod) *corev1.ContainerStateTerminated {
 	return nil
 }
 
-// build makes the Job. It has one pod and no second chance, and is bound to the
+// newJob makes the Job. It has one pod and no second chance, and is bound to the
 // node by its name: no scheduler would put it on one that is cordoned.
-func (j *job) build(r Request) *batchv1.Job {
+func (j *job) newJob(r Request) *batchv1.Job {
 	labels := map[string]string{labelAction: string(r.Action), labelManagedBy: managedBy}
 	annotations := map[string]string{annotationNode: r.Node.Name}
 	secrets := make([]corev1.LocalObjectReference, 0, len(j.cfg.PullSecrets))
@@ -189,7 +189,7 @@ func (j *job) build(r Request) *batchv1.Job {
 	return &batchv1.Job{
 		ObjectMeta: metav1.ObjectMeta{
 			Name: nameOf(r), Namespace: j.cfg.Namespace, Labels: labels, Annotations: annotations,
-			OwnerReferences: []metav1.OwnerReference{owner(r)},
+			OwnerReferences: []metav1.OwnerReference{ownerReference(r)},
 		},
 		Spec: batchv1.JobSpec{
 			Parallelism: new(int32(1)), Completions: new(int32(1)), BackoffLimit: new(int32(0)),
@@ -229,7 +229,7 @@ func (j *job) container(r Request) corev1.Container {
 	}
 }
 
-// owner has what is made for a request go with the object that asked.
-func owner(r Request) metav1.OwnerReference {
+// ownerReference has what is made for a request go with the object that asked.
+func ownerReference(r Request) metav1.OwnerReference {
 	return metav1.OwnerReference{APIVersion: r.By.APIVersion, Kind: r.By.Kind, Name: r.By.Name, UID: r.Key, Controller: new(true)}
 }

@@ -113,7 +113,7 @@ func settled(ctx context.Context, ns string, deps Deps) error {
 		return err
 	}
 	for i := range pods.Items {
-		if ended(&pods.Items[i]) != nil {
+		if terminatedState(&pods.Items[i]) != nil {
 			return nil
 		}
 	}
@@ -188,7 +188,7 @@ func TestJobByDefault(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := p.build(request(ActionReboot, "n")).Spec.Template.Spec.Containers[0]
+	c := p.newJob(request(ActionReboot, "n")).Spec.Template.Spec.Containers[0]
 	script := c.Command[len(c.Command)-1]
 	if s, b := strings.Index(script, "echo s >"), strings.Index(script, "echo b > /proc/sysrq-trigger"); s < 0 || b < s {
 		t.Errorf("the script is %q", script)

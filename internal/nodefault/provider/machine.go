@@ -65,7 +65,7 @@ func (*machine) Name() string { return string(KindMachine) }
 // Reboot annotates the Machine. What was asked stands on it in the same
 // request: Cluster API takes its own annotation away when it is done.
 func (m *machine) Reboot(ctx context.Context, r Request) (string, error) {
-	found, err := m.find(ctx, r.Node)
+	found, err := m.findMachine(ctx, r.Node)
 	if err != nil {
 		return "", err
 	}
@@ -90,7 +90,7 @@ func (m *machine) Reboot(ctx context.Context, r Request) (string, error) {
 // Terminate deletes the Machine. A node whose Machine is not found is not taken
 // for one that is gone: another namespace or cluster may have it.
 func (m *machine) Terminate(ctx context.Context, r Request) (string, error) {
-	found, err := m.find(ctx, r.Node)
+	found, err := m.findMachine(ctx, r.Node)
 	if err != nil {
 		return "", err
 	}
@@ -127,8 +127,8 @@ func (m *machine) Look(ctx context.Context, r Request, reference string) (Progre
 	return Progress{State: StateRunning, Message: strings.TrimSpace(fmt.Sprintf("Machine %s/%s in progress %s", namespace, name, phase))}, nil
 }
 
-// find finds the Machine of a node by what Cluster API wrote on the node.
-func (m *machine) find(ctx context.Context, node *corev1.Node) (*unstructured.Unstructured, error) {
+// findMachine finds the Machine of a node by what Cluster API wrote on the node.
+func (m *machine) findMachine(ctx context.Context, node *corev1.Node) (*unstructured.Unstructured, error) {
 	name := node.Annotations[machineOfNode]
 	namespace := cmp.Or(node.Annotations[namespaceOfNode], m.cfg.Namespace)
 	if name == "" || namespace == "" {

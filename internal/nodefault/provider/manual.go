@@ -20,12 +20,12 @@ type Manual struct{}
 func (Manual) Name() string { return string(KindManual) }
 
 // Reboot waits until a person says that the machine was rebooted.
-func (m Manual) Reboot(_ context.Context, r Request) (string, error) { return m.ask(r) }
+func (m Manual) Reboot(_ context.Context, r Request) (string, error) { return m.requestManual(r) }
 
 // Terminate waits until a person says that the machine is gone.
-func (m Manual) Terminate(_ context.Context, r Request) (string, error) { return m.ask(r) }
+func (m Manual) Terminate(_ context.Context, r Request) (string, error) { return m.requestManual(r) }
 
-func (Manual) ask(r Request) (string, error) {
+func (Manual) requestManual(r Request) (string, error) {
 	if why, failed := r.By.Annotations[AnnotationFailed]; failed {
 		return "", permanentf("marked as failed by a person: %s", why)
 	}

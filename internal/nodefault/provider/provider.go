@@ -217,9 +217,9 @@ func nameOf(r Request) string {
 	return "node-" + string(r.Action) + "-" + hex.EncodeToString(sum[:8])
 }
 
-// fill puts what a request is about in the place of {node}, {node_uid},
+// fillTemplate puts what a request is about in the place of {node}, {node_uid},
 // {provider_id}, {boot_id}, {idempotency_key}, {action}, {object} and {force}.
-func fill(text string, r Request) string {
+func fillTemplate(text string, r Request) string {
 	var node, uid, provider string
 	if r.Node != nil {
 		node, uid, provider = r.Node.Name, string(r.Node.UID), r.Node.Spec.ProviderID

@@ -112,13 +112,17 @@ func newWebhook(cfg WebhookConfig, deps Deps) (*webhook, error) {
 func (*webhook) Name() string { return string(KindWebhook) }
 
 // Reboot asks for it.
-func (w *webhook) Reboot(ctx context.Context, r Request) (string, error) { return w.ask(ctx, r) }
+func (w *webhook) Reboot(ctx context.Context, r Request) (string, error) {
+	return w.requestWebhook(ctx, r)
+}
 
 // Terminate asks for it.
-func (w *webhook) Terminate(ctx context.Context, r Request) (string, error) { return w.ask(ctx, r) }
+func (w *webhook) Terminate(ctx context.Context, r Request) (string, error) {
+	return w.requestWebhook(ctx, r)
+}
 
-func (w *webhook) ask(ctx context.Context, r Request) (string, error) {
-	body, err := w.post(ctx, w.cfg.URL, r, "")
+func (w *webhook) requestWebhook(ctx context.Context, r Request) (string, error) {
+	body, err := w.postRequest(ctx, w.cfg.URL, r, "")
 	if err != nil {
 		return "", err
 	}
@@ -133,9 +137,9 @@ func (w *webhook) ask(ctx context.Context, r Request) (string, error) {
 // Look asks how far it is, where somebody can be asked.
 func (w *webhook) Look(ctx context.Context, r Request, reference string) (Progress, error) {
 	if w.cfg.StatusURL == "" {
-		return w.guess(r), nil
+		return w.guessProgress(r), nil
 	}
-	body, err := w.post(ctx, w.cfg.StatusURL, r, reference)
+	body, err := w.postRequest(ctx, w.cfg.StatusURL, r, reference)
 	if err != nil {
 		return Progress{}, err
 	}
@@ -150,12 +154,12 @@ func (w *webhook) Look(ctx context.Context, r Request, reference string) (Progre
 	return Progress{}, fmt.Errorf("webhook status has unknown state %q: want %s, %s or %s", s.State, StateRunning, StateDone, StateFailed)
 }
 
-// guess is what the node shows.
-func (w *webhook) guess(r Request) Progress {
+// guessProgress is what the node shows.
+func (w *webhook) guessProgress(r Request) Progress {
 	switch {
 	case r.Action == ActionTerminate && r.Node == nil:
 		return Progress{State: StateDone, Message: "webhook accepted the request, and the node is deleted"}
-	case r.Action == ActionTerminate && w.cfg.NotReadyMeansTerminated && !ready(r.Node):
+	case r.Action == ActionTerminate && w.cfg.NotReadyMeansTerminated && !isReady(r.Node):
 		return Progress{State: StateDone, Message: "webhook accepted the request, and the node is not Ready"}
 	case r.Action == ActionTerminate:
 		return Progress{State: StateRunning, Message: "webhook accepted the request; waiting for the Node to be deleted with its machine"}
@@ -163,7 +167,7 @@ func (w *webhook) guess(r Request) Progress {
 	return Progress{State: StateRunning, Message: "webhook accepted the request"}
 }
 
-func (w *webhook) post(ctx context.Context, to string, r Request, reference string) ([]byte, error) {
+func (w *webhook) postRequest(ctx context.Context, to string, r Request, reference string) ([]byte, error) {
 	payload, err := json.Marshal(WebhookRequest{
 		IdempotencyKey: r.Key, Action: r.Action, Object: r.By.Kind + "/" + r.By.Name, Force: r.Force,
 		Deadline: r.Deadline.UTC(), RequestID: reference, Node: webhookNode(r),
@@ -195,7 +199,7 @@ func (w *webhook) post(ctx context.Context, to string, r Request, reference stri
 	if err != nil {
 		return nil, fmt.Errorf("read webhook response: %w", err)
 	}
-	return body, judge(resp, body)
+	return body, classifyResponse(resp, body)
 }
 
 func (w *webhook) authorize(req *http.Request) error {
@@ -210,9 +214,9 @@ func (w *webhook) authorize(req *http.Request) error {
 	return nil
 }
 
-// judge says what an answer means. A wrong address or token is not the
+// classifyResponse says what an answer means. A wrong address or token is not the
 // request's fault: somebody mends it, and then it works.
-func judge(resp *http.Response, body []byte) error {
+func classifyResponse(resp *http.Response, body []byte) error {
 	if resp.StatusCode/100 == 2 { //nolint:mnd // the class of success
 		return nil
 	}
@@ -240,7 +244,7 @@ func webhookNode(r Request) *WebhookNode {
 	}
 }
 
-func ready(n *corev1.Node) bool {
+func isReady(n *corev1.Node) bool {
 	for i := range n.Status.Conditions {
 		if c := &n.Status.Conditions[i]; c.Type == corev1.NodeReady {
 			return c.Status == corev1.ConditionTrue

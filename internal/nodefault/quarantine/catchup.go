@@ -14,7 +14,7 @@ import (
 // leftOver takes off what is of a session that is over: the node was given the
 // annotation again, or is seen as it was, and then the write fails.
 func (q *Quarantine) leftOver(v *view) (Step, bool) {
-	if v.mark == nil || !over(v.Status, v.mark.Session) {
+	if v.mark == nil || !hasEnded(v.Status, v.mark.Session) {
 		return Step{}, false
 	}
 	overridden := v.Status.Overridden
@@ -26,16 +26,16 @@ func (q *Quarantine) leftOver(v *view) (Step, bool) {
 	}
 	t := v.takeOff(reasonLeftOver, false)
 	if overridden == nil {
-		return v.released(t, Released, "the controller removes the remaining changes of an earlier quarantine"), true
+		return v.releaseStep(t, Released, "the controller removes the remaining changes of an earlier quarantine"), true
 	}
 	if !t.uncordoned {
 		delete(t.node.Annotations, v1alpha1.AnnotationReleased) // it was not us
 	}
-	o := override{UID: v.Node.UID, Session: overridden.Session, At: micro(overridden.DetectedAt.Time), Since: v.mark.AppliedAt, Faults: overridden.Faults}
-	write(t.node, v1alpha1.AnnotationOverridden, o.short())
+	o := override{UID: v.Node.UID, Session: overridden.Session, At: microTime(overridden.DetectedAt.Time), Since: v.mark.AppliedAt, Faults: overridden.Faults}
+	writeAnnotation(t.node, v1alpha1.AnnotationOverridden, o.shortened())
 	return Step{Node: t.node, Why: Overridden, After: AtOnce, Message: "the controller removes the remaining changes of an earlier quarantine", Settle: func(st *v1alpha1.NodeFaultStatus) {
 		if t.uncordoned {
-			tell(st, changeevent.ActionUncordon, reasonLeftOver, v.Now)
+			recordAction(st, changeevent.ActionUncordon, reasonLeftOver, v.Now)
 		}
 	}}, true
 }
@@ -49,17 +49,17 @@ func (q *Quarantine) caughtUp(v *view) (Step, bool) {
 	case v.mark != nil && !sameOwned(st.Owned, &v.mark.Owned):
 		// What was begun in the session goes on.
 		known := st.Owned != nil && st.Session == v.mark.Session
-		step.Why, step.Settle, step.Act = v.situation(), v.settleMark(nil), known && v.cordoned() && v.wantsReal()
-	case v.mark == nil && v.tomb.ends(st):
+		step.Why, step.Settle, step.Act = v.situation(), v.settleMark(nil), known && v.isCordoned() && v.wantsReal()
+	case v.mark == nil && v.tomb.endsSession(st):
 		step.Why, step.Settle, step.Node = Released, v.settleTombstone(), v.withoutRest()
 		if step.Node != nil && q.cfg.DryRun {
 			step = Step{Why: DryRun, Message: "dry run keeps the remaining changes of a release"}
 		}
-	case v.mark == nil && v.over != nil && (st.Owned == nil || st.Owned.Session == v.over.Session) && !overriddenIn(st, v.over.Session) && !over(st, v.over.Session):
+	case v.mark == nil && v.over != nil && (st.Owned == nil || st.Owned.Session == v.over.Session) && !overriddenIn(st, v.over.Session) && !hasEnded(st, v.over.Session):
 		step.Why, step.Settle = Overridden, v.settleOverride()
 	case v.mark == nil && v.over == nil && !v.stop && st.Overridden != nil && !q.cfg.DryRun:
 		// A person has taken the annotation away: we may act again.
-		step.Why, step.Settle = Observing, func(st *v1alpha1.NodeFaultStatus) { end(st) }
+		step.Why, step.Settle = Observing, func(st *v1alpha1.NodeFaultStatus) { endSession(st) }
 	default:
 		return Step{}, false
 	}
@@ -72,12 +72,12 @@ func (v *view) settleMark(then func(*v1alpha1.NodeFaultStatus)) func(*v1alpha1.N
 	m := *v.mark
 	owned := m.Owned
 	return func(st *v1alpha1.NodeFaultStatus) {
-		if st.Session != m.Session || !open(st) {
-			begin(st, m.Session, m.Fault.fault())
+		if st.Session != m.Session || !isOpen(st) {
+			beginSession(st, m.Session, m.Fault.toFault())
 		}
 		told := st.Owned != nil && st.Owned.Session == m.Session && st.Owned.Cordon
 		if m.Cordon && !told {
-			tell(st, changeevent.ActionCordon, "", m.AppliedAt.Time)
+			recordAction(st, changeevent.ActionCordon, "", m.AppliedAt.Time)
 		}
 		st.Owned = owned.DeepCopy()
 		if then != nil {
@@ -91,16 +91,16 @@ func (v *view) settleTombstone() func(*v1alpha1.NodeFaultStatus) {
 	t, o := *v.tomb, v.over
 	return func(st *v1alpha1.NodeFaultStatus) {
 		if t.Cordon && (st.Owned == nil || !st.Owned.Cordon) { // it began and ended before it was written down
-			tell(st, changeevent.ActionCordon, "", t.Since.Time)
+			recordAction(st, changeevent.ActionCordon, "", t.Since.Time)
 		}
 		if t.Cordon {
-			tell(st, changeevent.ActionUncordon, t.Reason, t.At.Time)
+			recordAction(st, changeevent.ActionUncordon, t.Reason, t.At.Time)
 		}
 		if o != nil && o.Session == t.Session { // a person has released it, for good
-			st.Owned, st.HealthySince, st.Overridden = nil, nil, v.remember(o)
+			st.Owned, st.HealthySince, st.Overridden = nil, nil, v.recordOverride(o)
 			return
 		}
-		end(st)
+		endSession(st)
 	}
 }
 
@@ -123,22 +123,22 @@ func (v *view) settleOverride() func(*v1alpha1.NodeFaultStatus) {
 	return func(st *v1alpha1.NodeFaultStatus) {
 		known := st.Session == o.Session
 		if !known {
-			end(st)
+			endSession(st)
 			st.Session = o.Session
 		}
 		if known && !byRelease {
-			tell(st, changeevent.ActionOverrideDetected, reasonUncordoned, o.At.Time)
+			recordAction(st, changeevent.ActionOverrideDetected, reasonUncordoned, o.At.Time)
 		}
-		st.Owned, st.HealthySince, st.Overridden = nil, nil, v.remember(o)
+		st.Owned, st.HealthySince, st.Overridden = nil, nil, v.recordOverride(o)
 	}
 }
 
-// remember is an override with the faults that it is about.
-func (v *view) remember(o *override) *v1alpha1.Overridden {
+// recordOverride is an override with the faults that it is about.
+func (v *view) recordOverride(o *override) *v1alpha1.Overridden {
 	r := o.overridden()
 	for _, f := range v.Faults {
 		key := nodefault.KeyOf(f)
-		if o.All && o.covers(key, f.DetectedAt.Time) {
+		if o.All && o.coversFault(key, f.DetectedAt.Time) {
 			r.Faults = append(r.Faults, key)
 		}
 	}
@@ -154,13 +154,13 @@ func (q *Quarantine) reclaimed(v *view) (Step, bool) {
 		return Step{}, false
 	}
 	st := v.Status
-	mine := v.cordoned() && v.holds == us
+	mine := v.isCordoned() && v.holds == us
 	switch {
-	case st.Owned != nil && open(st):
+	case st.Owned != nil && isOpen(st):
 		v.mark = &mark{UID: v.Node.UID, Owned: *st.Owned.DeepCopy(), Fault: openerOf(*st.TriggeredBy)}
 		// A cordon that was wished, and was not ours, was somebody else's.
 		v.mark.Foreign = !st.Owned.Cordon && st.DesiredActions != nil && st.DesiredActions.Cordon
-		if v.cordoned() && !mine {
+		if v.isCordoned() && !mine {
 			v.mark.Foreign, v.mark.Cordon = true, false
 		}
 		for _, t := range v.Verdict.DesiredActions.Taints {
@@ -170,21 +170,21 @@ func (q *Quarantine) reclaimed(v *view) (Step, bool) {
 		}
 		v.changed = true
 	case mine:
-		f := v.opened()
-		v.mark = &mark{UID: v.Node.UID, Fault: openerOf(f), Owned: v1alpha1.Owned{Session: v.session(), Cordon: true, AppliedAt: micro(v.Now)}}
+		f := v.openingFault()
+		v.mark = &mark{UID: v.Node.UID, Fault: openerOf(f), Owned: v1alpha1.Owned{Session: v.sessionName(), Cordon: true, AppliedAt: microTime(v.Now)}}
 		if !v.since.IsZero() {
-			v.mark.AppliedAt = micro(v.since)
+			v.mark.AppliedAt = microTime(v.since)
 		}
 		v.changed = true
-		return v.flush(Step{Why: Ours, After: AtOnce, Message: "the controller restores the annotation that marks its cordon"}), true
+		return v.flushMark(Step{Why: Ours, After: AtOnce, Message: "the controller restores the annotation that marks its cordon"}), true
 	}
 	return Step{}, false
 }
 
-// opened is the fault with which a session is opened, or was.
-func (v *view) opened() v1alpha1.Fault {
+// openingFault is the fault with which a session is opened, or was.
+func (v *view) openingFault() v1alpha1.Fault {
 	switch {
-	case open(v.Status):
+	case isOpen(v.Status):
 		return *v.Status.TriggeredBy.DeepCopy()
 	case v.Verdict.Opened != nil:
 		return *v.Verdict.Opened.DeepCopy()

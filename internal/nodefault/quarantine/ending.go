@@ -26,33 +26,33 @@ type takenOff struct {
 // takeOff takes from a node exactly what is ours, and leaves a tombstone.
 func (v *view) takeOff(reason string, orphan bool) takenOff {
 	t := takenOff{node: v.Node.DeepCopy(), session: v.mark.Session, reason: reason}
-	t.uncordoned = v.mark.Cordon && v.cordoned() && v.holds != others
+	t.uncordoned = v.mark.Cordon && v.isCordoned() && v.holds != others
 	if t.uncordoned {
 		t.node.Spec.Unschedulable = false
 	}
 	t.node.Spec.Taints = slices.DeleteFunc(t.node.Spec.Taints, func(o corev1.Taint) bool { return hasTaint(v.mark.Taints, o) })
 	delete(t.node.Annotations, v1alpha1.AnnotationOwned)
 	delete(t.node.Labels, v1alpha1.LabelPhase)
-	write(t.node, v1alpha1.AnnotationReleased, tombstone{
-		UID: v.Node.UID, Session: t.session, At: micro(v.Now), Since: v.mark.AppliedAt, Cordon: t.uncordoned, Reason: nodefault.Cut(reason, 256), Orphan: orphan,
+	writeAnnotation(t.node, v1alpha1.AnnotationReleased, tombstone{
+		UID: v.Node.UID, Session: t.session, At: microTime(v.Now), Since: v.mark.AppliedAt, Cordon: t.uncordoned, Reason: nodefault.Cut(reason, 256), Orphan: orphan,
 	})
 	return t
 }
 
-// released is the step that writes a node without what was ours, and ends the
+// releaseStep is the step that writes a node without what was ours, and ends the
 // session.
-func (v *view) released(t takenOff, why Situation, message string) Step {
+func (v *view) releaseStep(t takenOff, why Situation, message string) Step {
 	return Step{Node: t.node, Why: why, After: AtOnce, Message: message, Settle: func(st *v1alpha1.NodeFaultStatus) {
 		if t.uncordoned {
-			tell(st, changeevent.ActionUncordon, t.reason, v.Now)
+			recordAction(st, changeevent.ActionUncordon, t.reason, v.Now)
 		}
-		end(st)
+		endSession(st)
 	}}
 }
 
-// excluded leaves alone what is not to be touched. What is ours on such a node
+// stepIfExcluded leaves alone what is not to be touched. What is ours on such a node
 // is taken off once.
-func (q *Quarantine) excluded(v *view) (Step, bool) {
+func (q *Quarantine) stepIfExcluded(v *view) (Step, bool) {
 	reason := ""
 	switch {
 	case v.Node.Labels[v1alpha1.LabelOptOut] == v1alpha1.OptedOut:
@@ -66,7 +66,7 @@ func (q *Quarantine) excluded(v *view) (Step, bool) {
 	case v.mark != nil && q.cfg.DryRun:
 		return Step{Why: OptedOut, Message: reason + "; dry run keeps the changes of the controller"}, true
 	case v.mark != nil:
-		return v.released(v.takeOff(reason, false), OptedOut, reason), true
+		return v.releaseStep(v.takeOff(reason, false), OptedOut, reason), true
 	}
 	return Step{Why: OptedOut, Message: reason, Settle: func(st *v1alpha1.NodeFaultStatus) {
 		if !unwritten(st) {
@@ -75,7 +75,7 @@ func (q *Quarantine) excluded(v *view) (Step, bool) {
 		if toldDry(st, changeevent.ActionCordon) {
 			tellDry(st, changeevent.ActionUncordon, reason, v.Now)
 		}
-		end(st)
+		endSession(st)
 	}}, true
 }
 
@@ -91,38 +91,38 @@ func controlPlane(node *corev1.Node) bool {
 // maxFaults is how many faults a node has at most.
 const maxFaults = 64
 
-// undone ends the session if a person has undone it: the node was uncordoned,
+// stepIfUndone ends the session if a person has undone it: the node was uncordoned,
 // or all that we had were taints and they are gone. What else is ours goes too.
-func (q *Quarantine) undone(v *view) (Step, bool) {
+func (q *Quarantine) stepIfUndone(v *view) (Step, bool) {
 	if v.mark == nil {
 		return Step{}, false
 	}
 	reason := ""
 	switch {
-	case !v.cordoned() && (v.mark.Cordon || v.mark.Foreign):
+	case !v.isCordoned() && (v.mark.Cordon || v.mark.Foreign):
 		reason = reasonUncordoned
 	case !v.mark.Cordon && !v.mark.Foreign && len(v.mark.Taints) > 0 && !slices.ContainsFunc(v.mark.Taints, v.hasOn):
 		reason = reasonUntainted
 	default:
-		v.account()
+		v.adoptChanges()
 		return Step{}, false
 	}
 	// Whoever has undone it knew of the fault that it was for, though that may
 	// have gone since.
-	o := override{UID: v.Node.UID, Session: v.mark.Session, At: micro(v.Now), Since: v.mark.AppliedAt, Faults: []string{nodefault.KeyOf(v.mark.Fault.fault())}}
+	o := override{UID: v.Node.UID, Session: v.mark.Session, At: microTime(v.Now), Since: v.mark.AppliedAt, Faults: []string{nodefault.KeyOf(v.mark.Fault.toFault())}}
 	for _, f := range v.Faults[:min(len(v.Faults), maxFaults)] {
 		if key := nodefault.KeyOf(f); !slices.Contains(o.Faults, key) {
 			o.Faults = append(o.Faults, key)
 		}
 	}
 	step := Step{Why: Overridden, Message: reason + ": the quarantine ends, and does not restart for the same faults", Settle: func(st *v1alpha1.NodeFaultStatus) {
-		tell(st, changeevent.ActionOverrideDetected, reason, v.Now)
+		recordAction(st, changeevent.ActionOverrideDetected, reason, v.Now)
 		st.Owned, st.HealthySince, st.Overridden = nil, nil, o.overridden()
 	}}
 	if !q.cfg.DryRun {
 		t := v.takeOff(reason, false)
 		delete(t.node.Annotations, v1alpha1.AnnotationReleased) // it was not us
-		write(t.node, v1alpha1.AnnotationOverridden, o.short())
+		writeAnnotation(t.node, v1alpha1.AnnotationOverridden, o.shortened())
 		step.Node, step.After = t.node, AtOnce
 	}
 	return step, true
@@ -130,10 +130,10 @@ func (q *Quarantine) undone(v *view) (Step, bool) {
 
 func (v *view) hasOn(t corev1.Taint) bool { return hasTaint(v.Node.Spec.Taints, t) }
 
-// account brings the mark in line with what others did to the node: a taint
+// adoptChanges brings the mark in line with what others did to the node: a taint
 // that was taken off or changed is not ours any more, and is not put back; a
 // cordon that somebody else has set again is theirs.
-func (v *view) account() {
+func (v *view) adoptChanges() {
 	m := *v.mark
 	m.Taints = nil
 	for _, t := range v.mark.Taints {
@@ -162,7 +162,7 @@ func (q *Quarantine) overridden(v *view) (Step, bool) {
 	case v.stop:
 		return Step{Why: Overridden, Message: "a person has set the annotation fleetloop.io/node-fault-overridden", Settle: func(st *v1alpha1.NodeFaultStatus) {
 			if unwritten(st) {
-				end(st)
+				endSession(st)
 			}
 		}}, true
 	case v.over == nil:
@@ -177,12 +177,12 @@ func (q *Quarantine) overridden(v *view) (Step, bool) {
 	}
 	node := v.Node.DeepCopy()
 	delete(node.Annotations, v1alpha1.AnnotationOverridden)
-	return Step{Node: node, Why: Released, After: AtOnce, Message: forgotten, Settle: end}, true
+	return Step{Node: node, Why: Released, After: AtOnce, Message: forgotten, Settle: endSession}, true
 }
 
 // forgotten says why an override does not count any more, or how long it does.
 func (q *Quarantine) forgotten(v *view) (why string, after time.Duration) {
-	if over(v.Status, v.over.Session) && v.Status.Overridden == nil {
+	if hasEnded(v.Status, v.over.Session) && v.Status.Overridden == nil {
 		return "the override has ended before", 0
 	}
 	left := v.over.At.Add(q.cfg.OverrideTTL).Sub(v.Now)
@@ -193,7 +193,7 @@ func (q *Quarantine) forgotten(v *view) (why string, after time.Duration) {
 		for _, f := range v.Verdict.Matched {
 			key := nodefault.KeyOf(f)
 			known := overriddenIn(v.Status, v.over.Session) && slices.Contains(v.Status.Overridden.Faults, key)
-			if !known && !v.over.covers(key, f.DetectedAt.Time) {
+			if !known && !v.over.coversFault(key, f.DetectedAt.Time) {
 				return "new fault after the override: " + key, 0
 			}
 		}

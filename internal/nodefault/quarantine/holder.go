@@ -50,13 +50,13 @@ func holderOf(node *corev1.Node) (h holder, since time.Time) {
 	return h, since
 }
 
-// tracked says whether the API server keeps who writes a node. It does not where
+// isTracked says whether the API server keeps who writes a node. It does not where
 // the managed fields are empty, whoever writes.
-func tracked(node *corev1.Node) bool { return len(node.ManagedFields) > 0 }
+func isTracked(node *corev1.Node) bool { return len(node.ManagedFields) > 0 }
 
-// track has it keep that we have cordoned the node, and who writes it from then
+// trackCordon has it keep that we have cordoned the node, and who writes it from then
 // on: a person who uncordons and cordons it would else not be told from us.
-func track(node *corev1.Node, now time.Time) {
+func trackCordon(node *corev1.Node, now time.Time) {
 	at := metav1.NewTime(now)
 	node.ManagedFields = []metav1.ManagedFieldsEntry{{
 		Manager: v1alpha1.FieldManager, Operation: metav1.ManagedFieldsOperationUpdate, APIVersion: "v1", Time: &at,

@@ -91,11 +91,11 @@ var (
 // cannot be ours is an error, and nothing is ours by it.
 func readMark(node *corev1.Node) (*mark, error) {
 	var m mark
-	found, err := read(node, v1alpha1.AnnotationOwned, &m)
+	found, err := readAnnotation(node, v1alpha1.AnnotationOwned, &m)
 	if err != nil || !found {
 		return nil, err
 	}
-	if err := valid(node, m.UID, m.Session, m.AppliedAt); err != nil {
+	if err := isValidMark(node, m.UID, m.Session, m.AppliedAt); err != nil {
 		return nil, err
 	}
 	for _, t := range m.Taints {
@@ -103,17 +103,17 @@ func readMark(node *corev1.Node) (*mark, error) {
 			return nil, fmt.Errorf("taint %q has no key or effect", t.ToString())
 		}
 	}
-	m.Fault = m.Fault.fitting(m.AppliedAt)
+	m.Fault = m.Fault.truncated(m.AppliedAt)
 	return &m, nil
 }
 
 func readTombstone(node *corev1.Node) (*tombstone, error) {
 	var t tombstone
-	found, err := read(node, v1alpha1.AnnotationReleased, &t)
+	found, err := readAnnotation(node, v1alpha1.AnnotationReleased, &t)
 	if err != nil || !found {
 		return nil, err
 	}
-	if err := valid(node, t.UID, t.Session, t.At); err != nil {
+	if err := isValidMark(node, t.UID, t.Session, t.At); err != nil {
 		return nil, err
 	}
 	return &t, nil
@@ -121,17 +121,17 @@ func readTombstone(node *corev1.Node) (*tombstone, error) {
 
 func readOverride(node *corev1.Node) (*override, error) {
 	var o override
-	found, err := read(node, v1alpha1.AnnotationOverridden, &o)
+	found, err := readAnnotation(node, v1alpha1.AnnotationOverridden, &o)
 	if err != nil || !found {
 		return nil, err
 	}
-	if err := valid(node, o.UID, o.Session, o.At); err != nil {
+	if err := isValidMark(node, o.UID, o.Session, o.At); err != nil {
 		return nil, err
 	}
 	return &o, nil
 }
 
-func read(node *corev1.Node, key string, into any) (bool, error) {
+func readAnnotation(node *corev1.Node, key string, into any) (bool, error) {
 	text, there := node.Annotations[key]
 	switch {
 	case !there:
@@ -145,7 +145,7 @@ func read(node *corev1.Node, key string, into any) (bool, error) {
 	return true, nil
 }
 
-func valid(node *corev1.Node, uid types.UID, session string, at metav1.MicroTime) error {
+func isValidMark(node *corev1.Node, uid types.UID, session string, at metav1.MicroTime) error {
 	switch {
 	case uid != node.UID:
 		return errOtherNode
@@ -157,8 +157,8 @@ func valid(node *corev1.Node, uid types.UID, session string, at metav1.MicroTime
 	return nil
 }
 
-// write puts an annotation on a node.
-func write(node *corev1.Node, key string, value any) {
+// writeAnnotation puts an annotation on a node.
+func writeAnnotation(node *corev1.Node, key string, value any) {
 	text, err := json.Marshal(value)
 	if err != nil {
 		// Texts, times and flags of ours: there is no value that JSON lacks.
@@ -186,10 +186,10 @@ func openerOf(f v1alpha1.Fault) opener {
 	}
 }
 
-// fitting is an opener that a status can have: one that somebody has taken the
+// truncated is an opener that a status can have: one that somebody has taken the
 // fault out of, or made longer, would else have every status refused, and the
 // node be kept as it is.
-func (o opener) fitting(at metav1.MicroTime) opener {
+func (o opener) truncated(at metav1.MicroTime) opener {
 	const name, entity, code, codes, message, action = 128, 256, 64, 16, 1024, 64 // as the schema has them
 	long := func(text string, most int) bool { return utf8.RuneCountInString(text) > most }
 	if o.Source == "" || o.Check == "" || long(o.Source, name) || long(o.Check, name) || long(o.Entity, entity) || long(o.Message, message) ||
@@ -202,7 +202,7 @@ func (o opener) fitting(at metav1.MicroTime) opener {
 	return o
 }
 
-func (o opener) fault() v1alpha1.Fault {
+func (o opener) toFault() v1alpha1.Fault {
 	return v1alpha1.Fault{
 		Source: o.Source, Check: o.Check, Entity: o.Entity, ErrorCodes: slices.Clone(o.Codes), Fatal: o.Fatal,
 		Message: o.Message, RecommendedAction: o.Action, DetectedAt: o.Since,
@@ -218,8 +218,8 @@ func (o *override) overridden() *v1alpha1.Overridden {
 // watcher of nodes gets them.
 const maxKeys = 8 << 10
 
-// short is the override as the node has it. The status has all that it lists.
-func (o *override) short() override {
+// shortened is the override as the node has it. The status has all that it lists.
+func (o *override) shortened() override {
 	short, size := *o, 0
 	for _, key := range o.Faults {
 		size += len(key)
@@ -230,14 +230,14 @@ func (o *override) short() override {
 	return short
 }
 
-// covers says whether a fault is one that the person knew of.
-func (o *override) covers(key string, since time.Time) bool {
+// coversFault says whether a fault is one that the person knew of.
+func (o *override) coversFault(key string, since time.Time) bool {
 	return slices.Contains(o.Faults, key) || o.All && !since.Truncate(time.Microsecond).After(o.At.Time)
 }
 
-// ends says whether the tombstone is of the session that is under way.
-func (t *tombstone) ends(st *v1alpha1.NodeFaultStatus) bool {
-	if t == nil || !open(st) {
+// endsSession says whether the tombstone is of the session that is under way.
+func (t *tombstone) endsSession(st *v1alpha1.NodeFaultStatus) bool {
+	if t == nil || !isOpen(st) {
 		return false
 	}
 	return t.Session == st.Session || t.Orphan && st.Owned != nil && !t.At.Before(&st.Owned.AppliedAt)

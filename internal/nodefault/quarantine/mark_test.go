@@ -32,7 +32,7 @@ func fullMark() mark {
 func TestMarkRoundTrip(t *testing.T) {
 	want := fullMark()
 	node := marked("")
-	write(node, v1alpha1.AnnotationOwned, want)
+	writeAnnotation(node, v1alpha1.AnnotationOwned, want)
 	got, err := readMark(node)
 	if err != nil {
 		t.Fatal(err)
@@ -106,12 +106,12 @@ func TestMarkWithoutItsFault(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			m, node := fullMark(), marked("")
 			tc.change(&m.Fault)
-			write(node, v1alpha1.AnnotationOwned, m)
+			writeAnnotation(node, v1alpha1.AnnotationOwned, m)
 			got, err := readMark(node)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(tc.want, got.Fault.fault()); diff != "" {
+			if diff := cmp.Diff(tc.want, got.Fault.toFault()); diff != "" {
 				t.Errorf("%s (-want +got)\n%s", tc.reason, diff)
 			}
 		})
@@ -131,7 +131,7 @@ func TestLargestMark(t *testing.T) {
 		m.Undone = append(m.Undone, strings.Repeat("k", 317)+":PreferNoSchedule")
 	}
 	node := marked("")
-	write(node, v1alpha1.AnnotationOwned, m)
+	writeAnnotation(node, v1alpha1.AnnotationOwned, m)
 	if size := len(node.Annotations[v1alpha1.AnnotationOwned]); size > maxAnnotation/2 {
 		t.Errorf("the mark has %d bytes", size)
 	}
@@ -143,11 +143,11 @@ func TestLargestMark(t *testing.T) {
 	for range maxFaults {
 		o.Faults = append(o.Faults, f.Source+"/"+f.Check+"/"+f.Entity)
 	}
-	write(node, v1alpha1.AnnotationOverridden, o.short())
+	writeAnnotation(node, v1alpha1.AnnotationOverridden, o.shortened())
 	if size := len(node.Annotations[v1alpha1.AnnotationOverridden]); size > maxAnnotation/2 {
 		t.Errorf("the override has %d bytes", size)
 	}
-	if read, err := readOverride(node); err != nil || !read.covers(o.Faults[0], at().Time) {
+	if read, err := readOverride(node); err != nil || !read.coversFault(o.Faults[0], at().Time) {
 		t.Errorf("the override does not cover what it is about: %+v, err %v", read, err)
 	}
 }
@@ -208,7 +208,7 @@ func FuzzAnnotations(f *testing.F) {
 		}
 		if m != nil {
 			again := marked("")
-			write(again, v1alpha1.AnnotationOwned, m)
+			writeAnnotation(again, v1alpha1.AnnotationOwned, m)
 			if same, err := readMark(again); err != nil || !cmp.Equal(m.Owned, same.Owned) {
 				t.Fatalf("written and read again, %+v became %+v, err %v", m, same, err)
 			}

@@ -171,42 +171,42 @@ func (q *Quarantine) Step(l Look) (Step, error) {
 	case l.Status == nil:
 		return Step{}, errNoStatus
 	case l.Node == nil:
-		return gone(), nil
+		return goneStep(), nil
 	case l.Status.NodeUID != "" && l.Status.NodeUID != l.Node.UID:
-		return replaced(l), nil
+		return replacedStep(l), nil
 	}
 	l.Now = l.Now.Truncate(time.Microsecond) // as it is written, and read again
-	v := see(l)
+	v := newView(l)
 	for _, decide := range []func(*view) (Step, bool){
-		q.leftOver, q.caughtUp, q.reclaimed, q.excluded, q.undone, q.overridden, q.pretended, q.recovered,
+		q.leftOver, q.caughtUp, q.reclaimed, q.stepIfExcluded, q.stepIfUndone, q.overridden, q.pretended, q.recovered,
 	} {
 		if step, ok := decide(v); ok {
-			return v.finish(step, q.cfg.DryRun), nil
+			return v.finishStep(step, q.cfg.DryRun), nil
 		}
 	}
-	return v.finish(q.taken(v), q.cfg.DryRun), nil
+	return v.finishStep(q.takeStep(v), q.cfg.DryRun), nil
 }
 
-// gone ends what concerned a node that is no more. The session stays, for what
+// goneStep ends what concerned a node that is no more. The session stays, for what
 // is still to be told of it.
-func gone() Step {
+func goneStep() Step {
 	return Step{Why: Gone, Undo: func() {}, Message: "the node was deleted", Settle: func(st *v1alpha1.NodeFaultStatus) {
 		st.Owned, st.DesiredActions, st.HealthySince, st.Overridden = nil, nil, nil, nil
 	}}
 }
 
-// replaced is for another node of the same name: the session of the old one
+// replacedStep is for another node of the same name: the session of the old one
 // ends, and when nothing of it is under way any more, the new one begins with
 // nothing.
-func replaced(l Look) Step {
-	step := gone()
+func replacedStep(l Look) Step {
+	step := goneStep()
 	step.Message = "the node was replaced by another node with the same name"
 	if l.Busy {
 		return step
 	}
 	step.After = AtOnce
 	step.Settle = func(st *v1alpha1.NodeFaultStatus) {
-		end(st)
+		endSession(st)
 		st.NodeUID, st.Session, st.Drain, st.Remediation = l.Node.UID, "", nil, nil
 	}
 	return step

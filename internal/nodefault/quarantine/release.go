@@ -16,25 +16,25 @@ import (
 // that runs does not take the node at once again.
 func Release(node *corev1.Node, now time.Time, reason string, override bool) (*corev1.Node, bool) {
 	now = now.Truncate(time.Microsecond)
-	v := see(Look{Now: now, Node: node, Status: &v1alpha1.NodeFaultStatus{}})
+	v := newView(Look{Now: now, Node: node, Status: &v1alpha1.NodeFaultStatus{}})
 	orphan := v.mark == nil
 	if orphan {
-		if !v.cordoned() || v.holds != us {
-			return forget(node, override)
+		if !v.isCordoned() || v.holds != us {
+			return clearOverride(node, override)
 		}
-		f := v.opened()
+		f := v.openingFault()
 		v.mark = &mark{UID: node.UID, Owned: v1alpha1.Owned{Session: nodefault.NewSession(node.UID, f, now), Cordon: true}}
 	}
 	t := v.takeOff(reason, orphan)
 	if override {
-		write(t.node, v1alpha1.AnnotationOverridden, overrideOf(v.mark, now))
+		writeAnnotation(t.node, v1alpha1.AnnotationOverridden, overrideOf(v.mark, now))
 	}
 	return t.node, true
 }
 
-// forget has a controller act again on a node that was taken from it, unless
+// clearOverride has a controller act again on a node that was taken from it, unless
 // that is to be remembered.
-func forget(node *corev1.Node, override bool) (*corev1.Node, bool) {
+func clearOverride(node *corev1.Node, override bool) (*corev1.Node, bool) {
 	if _, is := node.Annotations[v1alpha1.AnnotationOverridden]; override || !is {
 		return node, false
 	}
@@ -44,5 +44,5 @@ func forget(node *corev1.Node, override bool) (*corev1.Node, bool) {
 }
 
 func overrideOf(m *mark, now time.Time) override {
-	return override{UID: m.UID, Session: m.Session, At: micro(now), Since: m.AppliedAt, All: true}
+	return override{UID: m.UID, Session: m.Session, At: microTime(now), Since: m.AppliedAt, All: true}
 }

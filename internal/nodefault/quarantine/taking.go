@@ -28,7 +28,7 @@ func (v *view) situation() Situation {
 func (q *Quarantine) pretended(v *view) (Step, bool) {
 	nothing := rules.Empty(v.Verdict.DesiredActions)
 	switch {
-	case q.cfg.DryRun && (!nothing || open(v.Status)):
+	case q.cfg.DryRun && (!nothing || isOpen(v.Status)):
 	case v.mark == nil && !nothing && v.Verdict.DesiredActions.DryRun:
 	default:
 		return Step{}, false
@@ -40,10 +40,10 @@ func (q *Quarantine) pretended(v *view) (Step, bool) {
 	if nothing {
 		return q.pretendRecovery(v, step), true
 	}
-	session, f, flips := v.session(), v.opened(), v.Verdict.DesiredActions.Cordon && !v.cordoned() && v.mark == nil && v.Status.Owned == nil
+	session, f, flips := v.sessionName(), v.openingFault(), v.Verdict.DesiredActions.Cordon && !v.isCordoned() && v.mark == nil && v.Status.Owned == nil
 	step.Settle = func(st *v1alpha1.NodeFaultStatus) {
-		if !open(st) {
-			begin(st, session, f)
+		if !isOpen(st) {
+			beginSession(st, session, f)
 		}
 		st.HealthySince = nil
 		if flips {
@@ -68,7 +68,7 @@ func (q *Quarantine) pretendRecovery(v *view, step Step) Step {
 			tellDry(st, changeevent.ActionUncordon, reasonHealthy, v.Now)
 		}
 		if !written {
-			end(st)
+			endSession(st)
 		}
 	}
 	if !written {
@@ -77,15 +77,15 @@ func (q *Quarantine) pretendRecovery(v *view, step Step) Step {
 	return step
 }
 
-// session is the name of the session that is open, or to be opened.
-func (v *view) session() string {
+// sessionName is the name of the session that is open, or to be opened.
+func (v *view) sessionName() string {
 	switch {
 	case v.mark != nil:
 		return v.mark.Session
-	case open(v.Status):
+	case isOpen(v.Status):
 		return v.Status.Session
 	default:
-		return nodefault.NewSession(v.Node.UID, v.opened(), v.Now)
+		return nodefault.NewSession(v.Node.UID, v.openingFault(), v.Now)
 	}
 }
 
@@ -95,11 +95,11 @@ func (q *Quarantine) recovered(v *view) (Step, bool) {
 	switch {
 	case v.wantsReal():
 		return Step{}, false
-	case v.mark == nil && !open(v.Status):
+	case v.mark == nil && !isOpen(v.Status):
 		return v.observing(), true
 	case v.Verdict.Unsure:
 		step := Step{Why: v.situation(), Act: v.Busy && v.mark != nil, Settle: v.settleHealth(), Message: "rule evaluation failed: the health of the node is unknown; see the log of node-fault-controller"}
-		return v.flush(step), true
+		return v.flushMark(step), true
 	}
 	step := Step{Why: Recovering, Settle: v.settleHealth(), Act: v.Busy}
 	left := q.healthyIn(v)
@@ -109,27 +109,27 @@ func (q *Quarantine) recovered(v *view) (Step, bool) {
 	case left > 0:
 		step.After, step.Message = left, "no fault is left; the node returns to service after it has been healthy for "+q.cfg.HealthyFor.String()
 	case v.mark == nil:
-		return v.closed(), true
-	case v.held():
+		return v.closeStep(), true
+	case v.isHeld():
 		step.Why, step.Message = Held, "the node is healthy, but stays out of service until you remove its annotation "+v1alpha1.AnnotationHold
 	default:
-		return v.released(v.takeOff(reasonHealthy, false), Released, reasonHealthy), true
+		return v.releaseStep(v.takeOff(reasonHealthy, false), Released, reasonHealthy), true
 	}
-	return v.flush(step), true
+	return v.flushMark(step), true
 }
 
-func (v *view) held() bool {
+func (v *view) isHeld() bool {
 	_, held := v.Node.Annotations[v1alpha1.AnnotationHold]
 	return held
 }
 
-// closed ends a session of which nothing was written.
-func (v *view) closed() Step {
+// closeStep ends a session of which nothing was written.
+func (v *view) closeStep() Step {
 	return Step{Why: Released, Message: reasonHealthy, Settle: func(st *v1alpha1.NodeFaultStatus) {
 		if toldDry(st, changeevent.ActionCordon) {
 			tellDry(st, changeevent.ActionUncordon, reasonHealthy, v.Now)
 		}
-		end(st)
+		endSession(st)
 	}}
 }
 
@@ -140,13 +140,13 @@ func (v *view) observing() Step {
 	return Step{Why: Observing, Message: "no rule requires an action"}
 }
 
-// flush writes the mark and the label if they are not what they should be, and
+// flushMark writes the mark and the label if they are not what they should be, and
 // has the API server keep who writes the node.
-func (v *view) flush(step Step) Step {
+func (v *view) flushMark(step Step) Step {
 	if v.mark == nil {
 		return step
 	}
-	untracked := v.mark.Cordon && v.cordoned() && !tracked(v.Node) && !v.mark.Tracked
+	untracked := v.mark.Cordon && v.isCordoned() && !isTracked(v.Node) && !v.mark.Tracked
 	if untracked {
 		v.mark.Tracked, v.changed = true, true
 	}
@@ -158,13 +158,13 @@ func (v *view) flush(step Step) Step {
 	step.Node = v.Node.DeepCopy()
 	if v.changed {
 		step.Settle = v.settleMark(step.Settle)
-		write(step.Node, v1alpha1.AnnotationOwned, v.mark)
+		writeAnnotation(step.Node, v1alpha1.AnnotationOwned, v.mark)
 	}
 	if relabel {
 		setLabel(step.Node, label)
 	}
 	if untracked {
-		track(step.Node, v.Now)
+		trackCordon(step.Node, v.Now)
 	}
 	return step
 }
@@ -176,12 +176,12 @@ func setLabel(node *corev1.Node, value string) {
 	node.Labels[v1alpha1.LabelPhase] = value
 }
 
-// taken is the node in quarantine, as far as it is wished and the budget
+// takeStep is the node in quarantine, as far as it is wished and the budget
 // allows.
-func (q *Quarantine) taken(v *view) Step {
-	next, cordons, more := v.grown()
+func (q *Quarantine) takeStep(v *view) Step {
+	next, cordons, more := v.grownMark()
 	if !more {
-		return v.kept()
+		return v.unchangedStep()
 	}
 	if v.Node.DeletionTimestamp != nil && v.mark == nil {
 		return Step{Why: Observing, Message: "the node is being deleted"}
@@ -191,50 +191,50 @@ func (q *Quarantine) taken(v *view) Step {
 	if first { // more on a node that is out of service already takes no place
 		given, denial := q.budget.Reserve(v.Node, v.Now)
 		if denial != "" {
-			return v.denied(denial)
+			return v.deniedStep(denial)
 		}
 		if given != nil {
 			release = given
 		}
 	}
-	next.Session, next.UID = v.session(), v.Node.UID
+	next.Session, next.UID = v.sessionName(), v.Node.UID
 	if v.mark == nil {
-		next.Fault = openerOf(v.opened())
+		next.Fault = openerOf(v.openingFault())
 	}
 	if first {
-		next.AppliedAt = micro(v.Now)
+		next.AppliedAt = microTime(v.Now)
 	}
-	step := v.take(next, cordons)
+	step := v.writeDesired(next, cordons)
 	step.Undo = release
 	return step
 }
 
-// denied waits for a place.
-func (v *view) denied(denial string) Step {
-	session, f := v.session(), v.opened()
-	return v.flush(Step{Why: Denied, After: deniedFor, Message: denial, Settle: func(st *v1alpha1.NodeFaultStatus) {
-		if !open(st) {
-			begin(st, session, f)
+// deniedStep waits for a place.
+func (v *view) deniedStep(denial string) Step {
+	session, f := v.sessionName(), v.openingFault()
+	return v.flushMark(Step{Why: Denied, After: deniedFor, Message: denial, Settle: func(st *v1alpha1.NodeFaultStatus) {
+		if !isOpen(st) {
+			beginSession(st, session, f)
 		}
 		st.HealthySince = nil
-		tell(st, changeevent.ActionBudgetExhausted, denial, v.Now)
+		recordAction(st, changeevent.ActionBudgetExhausted, denial, v.Now)
 	}})
 }
 
-// take writes what is wished, and that it is ours, in one request.
-func (v *view) take(next mark, cordons bool) Step {
+// writeDesired writes what is wished, and that it is ours, in one request.
+func (v *view) writeDesired(next mark, cordons bool) Step {
 	node := v.Node.DeepCopy()
 	node.Spec.Unschedulable = node.Spec.Unschedulable || cordons
-	if cordons && !tracked(node) {
+	if cordons && !isTracked(node) {
 		next.Tracked = true
-		track(node, v.Now)
+		trackCordon(node, v.Now)
 	}
 	for _, t := range next.Taints {
 		if !hasTaint(node.Spec.Taints, t) {
 			node.Spec.Taints = append(node.Spec.Taints, t)
 		}
 	}
-	write(node, v1alpha1.AnnotationOwned, next)
+	writeAnnotation(node, v1alpha1.AnnotationOwned, next)
 	delete(node.Annotations, v1alpha1.AnnotationReleased)
 	setLabel(node, "quarantined")
 	v.mark = &next
@@ -242,10 +242,10 @@ func (v *view) take(next mark, cordons bool) Step {
 	return Step{Node: node, Settle: settle, After: AtOnce, Why: v.situation(), Message: "the controller quarantines the node"}
 }
 
-// grown is the mark with all that is wished, whether that takes a cordon, and
+// grownMark is the mark with all that is wished, whether that takes a cordon, and
 // whether it is more than what is there. It never becomes less while a session
 // lasts: what one fault has asked for stays until all are gone.
-func (v *view) grown() (next mark, cordons, more bool) {
+func (v *view) grownMark() (next mark, cordons, more bool) {
 	wish := v.Verdict.DesiredActions
 	if v.mark != nil {
 		next = *v.mark
@@ -253,7 +253,7 @@ func (v *view) grown() (next mark, cordons, more bool) {
 	}
 	more = v.mark == nil && (wish.Cordon || len(wish.Taints) > 0)
 	if wish.Cordon && !next.Cordon && !next.Foreign {
-		cordons = !v.cordoned()
+		cordons = !v.isCordoned()
 		next.Cordon, next.Foreign = cordons, !cordons
 		more = true
 	}
@@ -267,23 +267,23 @@ func (v *view) grown() (next mark, cordons, more bool) {
 	return next, cordons, more
 }
 
-// kept is a node that has all that is wished.
-func (v *view) kept() Step {
+// unchangedStep is a node that has all that is wished.
+func (v *view) unchangedStep() Step {
 	step := Step{Why: v.situation(), Act: true, Message: "the node is quarantined", Settle: func(st *v1alpha1.NodeFaultStatus) { st.HealthySince = nil }}
 	switch {
 	case v.mark == nil:
 		// Nothing is to be written on the node, so that the session begins in the
 		// status alone.
 		step.Message = "the node stays in service, as the rules require"
-		if !open(v.Status) {
-			session, f := v.session(), v.opened()
+		if !isOpen(v.Status) {
+			session, f := v.sessionName(), v.openingFault()
 			step.Act, step.After = false, AtOnce
-			step.Settle = func(st *v1alpha1.NodeFaultStatus) { begin(st, session, f) }
+			step.Settle = func(st *v1alpha1.NodeFaultStatus) { beginSession(st, session, f) }
 		}
 	case v.mark.Foreign:
 		step.Message = "the node is quarantined; another client had cordoned it before, so it stays cordoned after its release"
 	case !v.mark.Cordon:
 		step.Message = "the node is tainted"
 	}
-	return v.flush(step)
+	return v.flushMark(step)
 }

@@ -29,7 +29,7 @@ type view struct {
 	changed bool
 }
 
-func see(l Look) *view {
+func newView(l Look) *view {
 	v := &view{Look: l}
 	v.holds, v.since = holderOf(l.Node)
 	var err error
@@ -50,9 +50,9 @@ func (v *view) cannotRead(annotation string, err error) {
 	v.odd = append(v.odd, fmt.Sprintf("annotation %s ignored: %v", annotation, err))
 }
 
-// finish adds what every step has.
-func (v *view) finish(s Step, dryRun bool) Step {
-	settle, wish := s.Settle, v.wish(dryRun)
+// finishStep adds what every step has.
+func (v *view) finishStep(s Step, dryRun bool) Step {
+	settle, wish := s.Settle, v.desiredActions(dryRun)
 	s.Settle = func(st *v1alpha1.NodeFaultStatus) {
 		st.NodeUID = v.Node.UID
 		if settle != nil {
@@ -64,13 +64,13 @@ func (v *view) finish(s Step, dryRun bool) Step {
 		s.Undo = func() {}
 	}
 	if v.Verdict.After > 0 {
-		s.After = sooner(s.After, v.Verdict.After)
+		s.After = soonerOf(s.After, v.Verdict.After)
 	}
 	s.Message = strings.Join(append([]string{s.Message}, v.odd...), "; ")
 	return s
 }
 
-func (v *view) wish(dryRun bool) *v1alpha1.DesiredActions {
+func (v *view) desiredActions(dryRun bool) *v1alpha1.DesiredActions {
 	if rules.Empty(v.Verdict.DesiredActions) {
 		return nil
 	}
@@ -79,52 +79,52 @@ func (v *view) wish(dryRun bool) *v1alpha1.DesiredActions {
 	return w
 }
 
-// sooner is the earlier of two times to look again; 0 is never.
-func sooner(a, b time.Duration) time.Duration {
+// soonerOf is the earlier of two times to look again; 0 is never.
+func soonerOf(a, b time.Duration) time.Duration {
 	if a == 0 || b > 0 && b < a {
 		return b
 	}
 	return a
 }
 
-// open says whether a session is under way.
-func open(st *v1alpha1.NodeFaultStatus) bool {
+// isOpen says whether a session is under way.
+func isOpen(st *v1alpha1.NodeFaultStatus) bool {
 	return st.Session != "" && st.TriggeredBy != nil && !overriddenIn(st, st.Session)
 }
 
-// over says whether a session was under way, and is no more.
-func over(st *v1alpha1.NodeFaultStatus, session string) bool {
-	return st.Session == session && !open(st)
+// hasEnded says whether a session was under way, and is no more.
+func hasEnded(st *v1alpha1.NodeFaultStatus, session string) bool {
+	return st.Session == session && !isOpen(st)
 }
 
 // unwritten says whether a session is under way of which nothing stands on the
 // node.
-func unwritten(st *v1alpha1.NodeFaultStatus) bool { return open(st) && st.Owned == nil }
+func unwritten(st *v1alpha1.NodeFaultStatus) bool { return isOpen(st) && st.Owned == nil }
 
 func overriddenIn(st *v1alpha1.NodeFaultStatus, session string) bool {
 	return st.Overridden != nil && st.Overridden.Session == session
 }
 
-func (v *view) cordoned() bool { return v.Node.Spec.Unschedulable }
+func (v *view) isCordoned() bool { return v.Node.Spec.Unschedulable }
 
-// begin opens a session in the status.
-func begin(st *v1alpha1.NodeFaultStatus, session string, f v1alpha1.Fault) {
-	end(st)
+// beginSession opens a session in the status.
+func beginSession(st *v1alpha1.NodeFaultStatus, session string, f v1alpha1.Fault) {
+	endSession(st)
 	st.Session, st.TriggeredBy, st.FaultCode = session, &f, nodefault.Cut(nodefault.CodeOf(f), 256)
 	st.Drain, st.Remediation = nil, nil
 }
 
-// end closes the session in the status. Its name stays: a look at a node as it
+// endSession closes the session in the status. Its name stays: a look at a node as it
 // was must not open it again.
-func end(st *v1alpha1.NodeFaultStatus) {
+func endSession(st *v1alpha1.NodeFaultStatus) {
 	st.TriggeredBy, st.FaultCode, st.Owned, st.DesiredActions, st.HealthySince, st.Overridden = nil, "", nil, nil, nil, nil
 }
 
 // ordinalDryRun tells what would be done from what is done.
 const ordinalDryRun = "dry-run"
 
-// tell records an action of the session that the status has.
-func tell(st *v1alpha1.NodeFaultStatus, action, reason string, at time.Time) {
+// recordAction records an action of the session that the status has.
+func recordAction(st *v1alpha1.NodeFaultStatus, action, reason string, at time.Time) {
 	r := nodefault.RecordOf(st, changeevent.SourceFaultQuarantine, action, "", at)
 	r.Reason = nodefault.Cut(reason, 512)
 	nodefault.Tell(st, r)
@@ -164,4 +164,4 @@ func sameOwned(a, b *v1alpha1.Owned) bool {
 	return a != nil && b != nil && a.Session == b.Session && a.Cordon == b.Cordon && slices.EqualFunc(a.Taints, b.Taints, sameTaint)
 }
 
-func micro(t time.Time) metav1.MicroTime { return metav1.NewMicroTime(t) }
+func microTime(t time.Time) metav1.MicroTime { return metav1.NewMicroTime(t) }

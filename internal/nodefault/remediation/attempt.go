@@ -33,35 +33,35 @@ func objectName(node, session string, attempt int32) string {
 	return node + tail
 }
 
-// follow moves the attempt on that is under way.
-func (r *Remediator) follow(ctx context.Context, l look) (time.Duration, error) {
+// followAttempt moves the attempt on that is under way.
+func (r *Remediator) followAttempt(ctx context.Context, l look) (time.Duration, error) {
 	m := l.st.Remediation
-	if !told(l.st, words(m.ObjectKind).requested, strconv.Itoa(int(m.Attempt))) {
-		return r.ask(ctx, l)
+	if !wasRecorded(l.st, vocabularyOf(m.ObjectKind).requested, strconv.Itoa(int(m.Attempt))) {
+		return r.createAction(ctx, l)
 	}
-	a, err := r.get(ctx, m)
+	a, err := r.getAction(ctx, m)
 	if err != nil {
 		return 0, err
 	}
 	if a == nil {
-		return r.missing(ctx, l)
+		return r.handleMissing(ctx, l)
 	}
 	if m.PreviousBootID == "" {
 		m.PreviousBootID = a.bootBefore(l.node)
 	}
-	switch done, ok, why := a.ended(); {
+	switch done, ok, why := a.endState(); {
 	case done && ok:
 		return r.succeeded(l, a)
 	case done:
-		settle(m, faults.RemedyFailed, why, l.now)
+		endAttempt(m, faults.RemedyFailed, why, l.now)
 		return 0, nil
 	case !l.now.Before(m.Deadline.Time):
-		if err := r.withdraw(ctx, m); err != nil {
+		if err := r.deleteAction(ctx, m); err != nil {
 			return 0, err
 		}
 		why := strings.TrimSpace(fmt.Sprintf("%s %s was not completed before its deadline: is a janitor running? %s", m.ObjectKind, m.ObjectName, a.status.Message))
 		r.tellFailed(l.st, m, why, l.now)
-		settle(m, faults.RemedyFailed, why, l.now)
+		endAttempt(m, faults.RemedyFailed, why, l.now)
 		return 0, nil
 	}
 	m.Message = nodefault.Cut(a.status.Message, maxText)
@@ -82,43 +82,43 @@ func (r *Remediator) succeeded(l look, a *action) (time.Duration, error) {
 	if m.Action == faults.RemedyReboot && l.node != nil && m.PreviousBootID != "" && l.node.Status.NodeInfo.BootID == m.PreviousBootID {
 		why := "the janitor reports a reboot, but the boot ID is unchanged"
 		r.tellFailed(l.st, m, why, l.now)
-		settle(m, faults.RemedyFailed, why, l.now)
+		endAttempt(m, faults.RemedyFailed, why, l.now)
 		return 0, nil
 	}
-	settle(m, faults.RemedySucceeded, a.status.Message, l.now)
+	endAttempt(m, faults.RemedySucceeded, a.status.Message, l.now)
 	return 0, nil
 }
 
-// ask makes the object of an attempt that was written down, unless it is not
+// createAction makes the object of an attempt that was written down, unless it is not
 // wanted any more. It may have been made already, and what was written about
 // that be lost.
-func (r *Remediator) ask(ctx context.Context, l look) (time.Duration, error) {
+func (r *Remediator) createAction(ctx context.Context, l look) (time.Duration, error) {
 	m := l.st.Remediation
 	late := !l.now.Before(m.Deadline.Time)
-	if late || !l.wanted() {
-		there, err := r.exists(ctx, l)
+	if late || !l.isWanted() {
+		there, err := r.actionExists(ctx, l)
 		switch {
 		case err != nil:
 			return 0, err
 		case there:
-			return r.adopt(ctx, l)
+			return r.adoptAction(ctx, l)
 		case late:
 			why := strings.TrimSpace("node-fault-controller could not create the request before its deadline. " + m.Message)
 			r.tellFailed(l.st, m, why, l.now)
-			settle(m, faults.RemedyFailed, why, l.now)
+			endAttempt(m, faults.RemedyFailed, why, l.now)
 		case l.node == nil:
-			settle(m, faults.RemedyFailed, "the node was deleted", l.now)
+			endAttempt(m, faults.RemedyFailed, "the node was deleted", l.now)
 		default:
-			settle(m, faults.RemedyFailed, "not needed any more", l.now)
+			endAttempt(m, faults.RemedyFailed, "not needed any more", l.now)
 		}
 		return 0, nil
 	}
-	o := r.build(l)
+	o := r.newAction(l)
 	err := r.client.Create(ctx, o)
 	if apierrors.IsAlreadyExists(err) {
-		return r.adopt(ctx, l)
+		return r.adoptAction(ctx, l)
 	}
-	if cannot(err) {
+	if isPermanent(err) {
 		m.Message = nodefault.Cut(fmt.Sprintf("cannot create %s: %v", m.ObjectKind, err), maxText)
 		return r.cfg.Poll, nil
 	}
@@ -129,10 +129,10 @@ func (r *Remediator) ask(ctx context.Context, l look) (time.Duration, error) {
 	return 0, nil
 }
 
-// adopt takes the object that is there already, if it is ours.
-func (r *Remediator) adopt(ctx context.Context, l look) (time.Duration, error) {
+// adoptAction takes the object that is there already, if it is ours.
+func (r *Remediator) adoptAction(ctx context.Context, l look) (time.Duration, error) {
 	m := l.st.Remediation
-	a, err := r.get(ctx, m)
+	a, err := r.getAction(ctx, m)
 	if err != nil {
 		return 0, err
 	}
@@ -140,24 +140,24 @@ func (r *Remediator) adopt(ctx context.Context, l look) (time.Duration, error) {
 		return soon, nil
 	}
 	if has := a.GetLabels(); has[LabelSession] != l.st.Session || has[LabelAttempt] != strconv.Itoa(int(m.Attempt)) {
-		settle(m, faults.RemedyFailed, fmt.Sprintf("%s %q already exists, but node-fault-controller did not create it: delete it", m.ObjectKind, m.ObjectName), l.now)
+		endAttempt(m, faults.RemedyFailed, fmt.Sprintf("%s %q already exists, but node-fault-controller did not create it: delete it", m.ObjectKind, m.ObjectName), l.now)
 		m.ObjectName = ""
 		return 0, nil
 	}
-	r.requested(l, next(l.st, a.GetCreationTimestamp().Time))
+	r.requested(l, nextEvent(l.st, a.GetCreationTimestamp().Time))
 	return 0, nil
 }
 
-// exists says whether the object of an attempt is there, as the API server has
+// actionExists says whether the object of an attempt is there, as the API server has
 // it: it is asked whether it would make one, and makes none.
-func (r *Remediator) exists(ctx context.Context, l look) (bool, error) {
+func (r *Remediator) actionExists(ctx context.Context, l look) (bool, error) {
 	m := l.st.Remediation
-	if a, err := r.get(ctx, m); err != nil || a != nil {
+	if a, err := r.getAction(ctx, m); err != nil || a != nil {
 		return a != nil, err
 	}
-	err := r.client.Create(ctx, r.build(l), client.DryRunAll)
+	err := r.client.Create(ctx, r.newAction(l), client.DryRunAll)
 	switch {
-	case err == nil, cannot(err): // what may not be made was not made here
+	case err == nil, isPermanent(err): // what may not be made was not made here
 		return false, nil
 	case apierrors.IsAlreadyExists(err):
 		return true, nil
@@ -165,9 +165,9 @@ func (r *Remediator) exists(ctx context.Context, l look) (bool, error) {
 	return false, fmt.Errorf("look for %s %q: %w", m.ObjectKind, m.ObjectName, err)
 }
 
-// cannot says whether an object will not be made before somebody has seen to it:
+// isPermanent says whether an object will not be made before somebody has seen to it:
 // there is no right, no definition or no namespace for it, or it is wrong.
-func cannot(err error) bool {
+func isPermanent(err error) bool {
 	return apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsNotFound(err)
 }
 
@@ -178,16 +178,16 @@ const soon = 250 * time.Millisecond
 func (r *Remediator) requested(l look, when time.Time) {
 	m := l.st.Remediation
 	m.Message = ""
-	w := words(m.ObjectKind)
+	w := vocabularyOf(m.ObjectKind)
 	record := nodefault.RecordOf(l.st, sourceRemediation, w.requested, strconv.Itoa(int(m.Attempt)), when)
 	record.Object = w.resource + "/" + m.ObjectName
 	nodefault.Tell(l.st, record)
 }
 
-// build makes the object of an attempt. Pods that are left on the node are no
+// newAction makes the object of an attempt. Pods that are left on the node are no
 // reason not to, where nobody wanted them to go or they would not, or where some
 // are left on purpose.
-func (r *Remediator) build(l look) client.Object {
+func (r *Remediator) newAction(l look) client.Object {
 	m := l.st.Remediation
 	undrained := r.cfg.PodsStay || l.st.Drain == nil || l.st.Drain.State != faults.DrainCompleted
 	spec := v1alpha1.NodeActionSpec{NodeName: m.ObjectName, Force: undrained} // of a node that is gone it is only tried whether it is there
@@ -204,28 +204,28 @@ func (r *Remediator) build(l look) client.Object {
 	return &v1alpha1.RebootNode{ObjectMeta: about, Spec: spec}
 }
 
-// missing is what follows when the object is not in the cache.
-func (r *Remediator) missing(ctx context.Context, l look) (time.Duration, error) {
+// handleMissing is what follows when the object is not in the cache.
+func (r *Remediator) handleMissing(ctx context.Context, l look) (time.Duration, error) {
 	m := l.st.Remediation
-	there, err := r.exists(ctx, l)
+	there, err := r.actionExists(ctx, l)
 	switch {
 	case err != nil:
 		return 0, err
 	case there: // the cache has still to hear of it
 		return soon, nil
 	case l.node == nil && m.Action == faults.RemedyTerminate: // its object was cleaned up after the node
-		settle(m, faults.RemedySucceeded, "the node was deleted", l.now)
+		endAttempt(m, faults.RemedySucceeded, "the node was deleted", l.now)
 	case l.node == nil:
-		settle(m, faults.RemedyFailed, "the node was deleted", l.now)
+		endAttempt(m, faults.RemedyFailed, "the node was deleted", l.now)
 	default:
-		r.exhaust(l, m.Action, int(m.RemedyIndex), fmt.Sprintf("%s %s was deleted by another client, which ends the automatic repair", m.ObjectKind, m.ObjectName))
+		r.endExhausted(l, m.Action, int(m.RemedyIndex), fmt.Sprintf("%s %s was deleted by another client, which ends the automatic repair", m.ObjectKind, m.ObjectName))
 	}
 	return 0, nil
 }
 
-// withdraw deletes the object of an attempt that nobody waits for any more, so
+// deleteAction deletes the object of an attempt that nobody waits for any more, so
 // that it is not carried out later.
-func (r *Remediator) withdraw(ctx context.Context, m *faults.RemediationStatus) error {
+func (r *Remediator) deleteAction(ctx context.Context, m *faults.RemediationStatus) error {
 	o := emptyOf(m.ObjectKind)
 	o.SetName(m.ObjectName)
 	if err := r.client.Delete(ctx, o); err != nil && !apierrors.IsNotFound(err) {
@@ -234,8 +234,8 @@ func (r *Remediator) withdraw(ctx context.Context, m *faults.RemediationStatus) 
 	return nil
 }
 
-// get reads the object of an attempt; nil is none.
-func (r *Remediator) get(ctx context.Context, m *faults.RemediationStatus) (*action, error) {
+// getAction reads the object of an attempt; nil is none.
+func (r *Remediator) getAction(ctx context.Context, m *faults.RemediationStatus) (*action, error) {
 	o := emptyOf(m.ObjectKind)
 	err := r.client.Get(ctx, client.ObjectKey{Name: m.ObjectName}, o)
 	if apierrors.IsNotFound(err) {
@@ -279,8 +279,8 @@ func kindFor(a faults.Remedy) string {
 	return v1alpha1.KindReboot
 }
 
-// sent says whether the provider has accepted it, or may have.
-func (a *action) sent() bool {
+// wasSent says whether the provider has accepted it, or may have.
+func (a *action) wasSent() bool {
 	c := meta.FindStatusCondition(a.status.Conditions, v1alpha1.ConditionSignalSent)
 	return c != nil && c.Status != metav1.ConditionFalse
 }
@@ -289,42 +289,42 @@ func (a *action) sent() bool {
 // when it was asked for: what the janitor has written down, or what the node
 // reports while nobody was asked yet.
 func (a *action) bootBefore(n *corev1.Node) string {
-	if a.kind != v1alpha1.KindReboot || a.status.PreviousBootID != "" || n == nil || a.sent() {
+	if a.kind != v1alpha1.KindReboot || a.status.PreviousBootID != "" || n == nil || a.wasSent() {
 		return a.status.PreviousBootID
 	}
 	return n.Status.NodeInfo.BootID
 }
 
-// final is the condition that says how it ended.
-func (a *action) final() *metav1.Condition {
-	return meta.FindStatusCondition(a.status.Conditions, words(a.kind).final)
+// finalCondition is the condition that says how it ended.
+func (a *action) finalCondition() *metav1.Condition {
+	return meta.FindStatusCondition(a.status.Conditions, vocabularyOf(a.kind).final)
 }
 
-// ended says whether an action is over, how, and why not well.
-func (a *action) ended() (done, ok bool, why string) {
-	c := a.final()
+// endState says whether an action is over, how, and why not well.
+func (a *action) endState() (done, ok bool, why string) {
+	c := a.finalCondition()
 	switch {
 	case c != nil && c.Status == metav1.ConditionTrue:
 		return true, true, ""
 	case c != nil && c.Status == metav1.ConditionFalse && (c.Reason == v1alpha1.ReasonFailed || c.Reason == v1alpha1.ReasonTimeout),
 		a.status.CompletionTime != nil:
-		return true, false, strings.TrimSpace(fmt.Sprintf("%s %s failed: %s", a.kind, a.GetName(), a.message()))
+		return true, false, strings.TrimSpace(fmt.Sprintf("%s %s failed: %s", a.kind, a.GetName(), a.statusMessage()))
 	}
 	return false, false, ""
 }
 
-func (a *action) message() string {
+func (a *action) statusMessage() string {
 	if a.status.Message != "" {
 		return a.status.Message
 	}
-	if c := a.final(); c != nil && c.Message != "" {
+	if c := a.finalCondition(); c != nil && c.Message != "" {
 		return c.Message
 	}
 	return "the janitor gave no cause"
 }
 
-// refused says whether another one like it would fare no better.
-func (a *action) refused() bool {
-	c := a.final()
+// wasRefused says whether another one like it would fare no better.
+func (a *action) wasRefused() bool {
+	c := a.finalCondition()
 	return c != nil && c.Status == metav1.ConditionFalse && c.Reason == v1alpha1.ReasonFailed
 }

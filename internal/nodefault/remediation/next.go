@@ -16,8 +16,8 @@ import (
 	"github.com/fleetloop/fleetloop/internal/nodefault"
 )
 
-// prove waits, after a remedy that succeeded, for the faults to go.
-func (r *Remediator) prove(ctx context.Context, l look) (time.Duration, error) {
+// awaitFaultsGone waits, after a remedy that succeeded, for the faults to go.
+func (r *Remediator) awaitFaultsGone(ctx context.Context, l look) (time.Duration, error) {
 	m := l.st.Remediation
 	if l.node == nil || m.Action == faults.RemedyTerminate {
 		return 0, nil // there is nothing left to prove
@@ -32,56 +32,56 @@ func (r *Remediator) prove(ctx context.Context, l look) (time.Duration, error) {
 		m.Message = "the node was rebooted; waiting for its faults to disappear"
 		return min(left, r.cfg.Poll), nil
 	}
-	return r.next(ctx, l)
+	return r.nextAttempt(ctx, l)
 }
 
-// next begins the attempt after one that did not help: the same remedy again, if
+// nextAttempt begins the attempt after one that did not help: the same remedy again, if
 // it may be, else the one after it.
-func (r *Remediator) next(ctx context.Context, l look) (time.Duration, error) {
-	if !l.wanted() {
+func (r *Remediator) nextAttempt(ctx context.Context, l look) (time.Duration, error) {
+	if !l.isWanted() {
 		return 0, nil
 	}
 	m, remedies := l.st.Remediation, l.st.DesiredActions.Remedies
 	step := slices.Index(remedies, m.Action)
 	if step < 0 { // the rules wish for something else by now
-		return r.begin(l, 0), nil
+		return r.beginAttempt(l, 0), nil
 	}
 	if at := int(m.RemedyIndex); at < len(remedies) && remedies[at] == m.Action {
 		step = at
 	}
-	refused, err := r.refused(ctx, m)
+	refused, err := r.wasRefused(ctx, m)
 	if err != nil {
 		return 0, err
 	}
-	if refused || tries(l.st, m.Action) >= r.attempts(m.Action) {
+	if refused || countAttempts(l.st, m.Action) >= r.maxAttempts(m.Action) {
 		step++
 	}
-	return r.begin(l, step), nil
+	return r.beginAttempt(l, step), nil
 }
 
-// refused says whether the attempt was refused for good.
-func (r *Remediator) refused(ctx context.Context, m *faults.RemediationStatus) (bool, error) {
+// wasRefused says whether the attempt was refused for good.
+func (r *Remediator) wasRefused(ctx context.Context, m *faults.RemediationStatus) (bool, error) {
 	if m.ObjectName == "" || m.ObjectKind != kindFor(m.Action) {
 		return false, nil
 	}
-	a, err := r.get(ctx, m)
-	return a != nil && a.refused(), err
+	a, err := r.getAction(ctx, m)
+	return a != nil && a.wasRefused(), err
 }
 
-// tries is how often a remedy was asked for in this session, or could not be: an
+// countAttempts is how often a remedy was asked for in this session, or could not be: an
 // object may be gone by now, but what was told of it stays.
-func tries(st *faults.NodeFaultStatus, a faults.Remedy) int {
-	w, count := words(kindFor(a)), 0
+func countAttempts(st *faults.NodeFaultStatus, a faults.Remedy) int {
+	w, count := vocabularyOf(kindFor(a)), 0
 	for attempt := range st.Remediation.Attempt {
 		ordinal := strconv.Itoa(int(attempt) + 1)
-		if told(st, w.requested, ordinal) || told(st, w.failed, ordinal) {
+		if wasRecorded(st, w.requested, ordinal) || wasRecorded(st, w.failed, ordinal) {
 			count++
 		}
 	}
 	return count
 }
 
-func told(st *faults.NodeFaultStatus, action, ordinal string) bool {
+func wasRecorded(st *faults.NodeFaultStatus, action, ordinal string) bool {
 	return nodefault.Told(st, nodefault.RecordID(st.NodeUID, st.Session, action, ordinal))
 }
 
@@ -89,18 +89,18 @@ func told(st *faults.NodeFaultStatus, action, ordinal string) bool {
 // was a person, or the drain had failed, and that is no longer so.
 func (r *Remediator) reconsider(l look) (time.Duration, error) {
 	m := l.st.Remediation
-	if !l.wanted() || m.Action != faults.RemedySupport && m.ObjectKind != "" {
+	if !l.isWanted() || m.Action != faults.RemedySupport && m.ObjectKind != "" {
 		return 0, nil
 	}
 	first := l.st.DesiredActions.Remedies[0]
-	if ready, _ := r.drained(l, first); !ready || first == faults.RemedySupport || tries(l.st, first) > 0 {
+	if ready, _ := r.checkDrained(l, first); !ready || first == faults.RemedySupport || countAttempts(l.st, first) > 0 {
 		return 0, nil
 	}
-	return r.begin(l, 0), nil
+	return r.beginAttempt(l, 0), nil
 }
 
-// exhaust ends the remediation: a person is needed, and is told so.
-func (r *Remediator) exhaust(l look, action faults.Remedy, step int, why string) {
+// endExhausted ends the remediation: a person is needed, and is told so.
+func (r *Remediator) endExhausted(l look, action faults.Remedy, step int, why string) {
 	m := l.st.Remediation
 	if m == nil || action == faults.RemedySupport && m.Action != faults.RemedySupport {
 		attempt := int32(0)
@@ -110,7 +110,7 @@ func (r *Remediator) exhaust(l look, action faults.Remedy, step int, why string)
 		m = &faults.RemediationStatus{Action: action, Attempt: attempt, StartedAt: metav1.NewTime(l.now), Deadline: metav1.NewTime(l.now)}
 	}
 	m.RemedyIndex = int32(step) //nolint:gosec // there are few remedies
-	settle(m, faults.RemedyExhausted, why, l.now)
+	endAttempt(m, faults.RemedyExhausted, why, l.now)
 	l.st.Remediation = m
 	ordinal := "" // for nothing was tried
 	if m.Attempt > 0 {
@@ -121,8 +121,8 @@ func (r *Remediator) exhaust(l look, action faults.Remedy, step int, why string)
 	nodefault.Tell(l.st, record)
 }
 
-// actions are the objects of a kind, not to be changed.
-func (r *Remediator) actions(ctx context.Context, kind string, o ...client.ListOption) ([]*action, error) {
+// listActions are the objects of a kind, not to be changed.
+func (r *Remediator) listActions(ctx context.Context, kind string, o ...client.ListOption) ([]*action, error) {
 	o = append(o, client.UnsafeDisableDeepCopy)
 	var all []*action
 	if kind == v1alpha1.KindTerminate {

@@ -27,7 +27,7 @@ type vocabulary struct {
 	requested, sent, executed, failed string
 }
 
-func words(kind string) vocabulary {
+func vocabularyOf(kind string) vocabulary {
 	if kind == v1alpha1.KindTerminate {
 		return vocabulary{
 			v1alpha1.ResourceTerminate, v1alpha1.ConditionNodeTerminated,
@@ -47,22 +47,22 @@ func words(kind string) vocabulary {
 // there is nothing else to do about. A node that is gone is nil.
 func (r *Remediator) Observe(ctx context.Context, node *corev1.Node, st *faults.NodeFaultStatus) error {
 	for _, kind := range []string{v1alpha1.KindReboot, v1alpha1.KindTerminate} {
-		all, err := r.actions(ctx, kind)
+		all, err := r.listActions(ctx, kind)
 		if err != nil {
 			return err
 		}
 		for _, a := range all {
-			if concerns(a, node, st) {
-				observe(node, st, a)
+			if concernsNode(a, node, st) {
+				observeNode(node, st, a)
 			}
 		}
 	}
 	return nil
 }
 
-// concerns says whether an action is on the node that st is about: not on one
+// concernsNode says whether an action is on the node that st is about: not on one
 // that had its name before.
-func concerns(a *action, node *corev1.Node, st *faults.NodeFaultStatus) bool {
+func concernsNode(a *action, node *corev1.Node, st *faults.NodeFaultStatus) bool {
 	if uid := a.status.NodeUID; uid != "" && st.NodeUID != "" {
 		return uid == st.NodeUID
 	}
@@ -72,30 +72,30 @@ func concerns(a *action, node *corev1.Node, st *faults.NodeFaultStatus) bool {
 	return node != nil && a.spec.NodeName == node.Name && !a.GetCreationTimestamp().Time.Before(node.CreationTimestamp.Time)
 }
 
-func observe(node *corev1.Node, st *faults.NodeFaultStatus, a *action) {
-	w := words(a.kind)
+func observeNode(node *corev1.Node, st *faults.NodeFaultStatus, a *action) {
+	w := vocabularyOf(a.kind)
 	sent := meta.FindStatusCondition(a.status.Conditions, v1alpha1.ConditionSignalSent)
 	accepted := sent != nil && sent.Status == metav1.ConditionTrue
-	done, ok, why := a.ended()
+	done, ok, why := a.endState()
 	if done || accepted {
 		tellRequested(st, a)
 	}
 	if accepted && !toldOf(st, a, w.executed) && !toldOf(st, a, w.failed) { // an earlier version told the end alone
-		tell(st, a, w.sent, sent.LastTransitionTime.Time, "")
+		recordAction(st, a, w.sent, sent.LastTransitionTime.Time, "")
 	}
 	switch {
 	case !done:
 	case !ok:
-		tell(st, a, w.failed, a.endedAt(), why)
-	case a.kind == v1alpha1.KindTerminate || rebooted(node, st, a):
-		tell(st, a, w.executed, a.endedAt(), "")
+		recordAction(st, a, w.failed, a.endedAt(), why)
+	case a.kind == v1alpha1.KindTerminate || hasRebooted(node, st, a):
+		recordAction(st, a, w.executed, a.endedAt(), "")
 	}
 }
 
-// rebooted says whether a reboot that the janitor calls done is proven: the node
+// hasRebooted says whether a reboot that the janitor calls done is proven: the node
 // is in another boot than before. Our janitor writes down which boot that was;
 // for another's, what was known when the attempt began counts.
-func rebooted(node *corev1.Node, st *faults.NodeFaultStatus, a *action) bool {
+func hasRebooted(node *corev1.Node, st *faults.NodeFaultStatus, a *action) bool {
 	before := a.status.PreviousBootID
 	if m := st.Remediation; before == "" && m != nil && m.ObjectKind == a.kind && m.ObjectName == a.GetName() {
 		before = m.PreviousBootID
@@ -111,7 +111,7 @@ func (a *action) endedAt() time.Time {
 	if t := a.status.CompletionTime; t != nil {
 		return t.Time
 	}
-	if c := a.final(); c != nil {
+	if c := a.finalCondition(); c != nil {
 		return c.LastTransitionTime.Time
 	}
 	return a.GetCreationTimestamp().Time
@@ -124,15 +124,15 @@ func tellRequested(st *faults.NodeFaultStatus, a *action) {
 	if labels[LabelSession] != st.Session || st.Session == "" || labels[LabelAttempt] == "" || forgotten(st, when) {
 		return
 	}
-	w := words(a.kind)
-	record := nodefault.RecordOf(st, sourceRemediation, w.requested, labels[LabelAttempt], next(st, when))
+	w := vocabularyOf(a.kind)
+	record := nodefault.RecordOf(st, sourceRemediation, w.requested, labels[LabelAttempt], nextEvent(st, when))
 	record.Object = w.resource + "/" + a.GetName()
 	nodefault.Tell(st, record)
 }
 
-// next is when something has happened that objects have the second of: if the
+// nextEvent is when something has happened that objects have the second of: if the
 // last record is of the same second, it was after that.
-func next(st *faults.NodeFaultStatus, when time.Time) time.Time {
+func nextEvent(st *faults.NodeFaultStatus, when time.Time) time.Time {
 	if len(st.History) == 0 {
 		return when
 	}
@@ -149,16 +149,16 @@ func forgotten(st *faults.NodeFaultStatus, when time.Time) bool {
 	return len(st.History) > 0 && st.History[0].Sequence > 1 && when.Before(st.History[0].At.Time)
 }
 
-// tell tells of one once. What belongs to the session is told as a part of it;
+// recordAction tells of one once. What belongs to the session is told as a part of it;
 // what somebody else asked for is known by its UID. What was told and has been
 // dropped from the history since is not told again.
-func tell(st *faults.NodeFaultStatus, a *action, what string, when time.Time, failure string) {
+func recordAction(st *faults.NodeFaultStatus, a *action, what string, when time.Time, failure string) {
 	if forgotten(st, when) {
 		return
 	}
-	about, ordinal := identity(st, a)
-	record := nodefault.RecordOf(about, sourceJanitor, what, ordinal, next(st, when))
-	record.Object = words(a.kind).resource + "/" + a.GetName()
+	about, ordinal := recordKey(st, a)
+	record := nodefault.RecordOf(about, sourceJanitor, what, ordinal, nextEvent(st, when))
+	record.Object = vocabularyOf(a.kind).resource + "/" + a.GetName()
 	if failure != "" {
 		record.Outcome, record.Reason = changeevent.OutcomeFailed, nodefault.Cut(failure, maxText)
 	}
@@ -167,13 +167,13 @@ func tell(st *faults.NodeFaultStatus, a *action, what string, when time.Time, fa
 
 // toldOf says whether that was told of an action.
 func toldOf(st *faults.NodeFaultStatus, a *action, what string) bool {
-	about, ordinal := identity(st, a)
+	about, ordinal := recordKey(st, a)
 	return nodefault.Told(st, nodefault.RecordID(about.NodeUID, about.Session, what, ordinal))
 }
 
-// identity is what the records of an action are known by: the session that it
+// recordKey is what the records of an action are known by: the session that it
 // belongs to, and the number of its attempt; else its UID.
-func identity(st *faults.NodeFaultStatus, a *action) (about *faults.NodeFaultStatus, ordinal string) {
+func recordKey(st *faults.NodeFaultStatus, a *action) (about *faults.NodeFaultStatus, ordinal string) {
 	labels := a.GetLabels()
 	about, ordinal = st, labels[LabelAttempt]
 	if labels[LabelSession] != st.Session || st.Session == "" || ordinal == "" {
@@ -187,7 +187,7 @@ func identity(st *faults.NodeFaultStatus, a *action) (about *faults.NodeFaultSta
 
 // tellFailed tells of an attempt that the janitor says nothing of.
 func (r *Remediator) tellFailed(st *faults.NodeFaultStatus, m *faults.RemediationStatus, why string, now time.Time) {
-	w := words(m.ObjectKind)
+	w := vocabularyOf(m.ObjectKind)
 	record := nodefault.RecordOf(st, sourceRemediation, w.failed, strconv.Itoa(int(m.Attempt)), now)
 	record.Outcome, record.Reason = changeevent.OutcomeFailed, nodefault.Cut(why, maxText)
 	if m.ObjectName != "" {

@@ -44,16 +44,16 @@ func TestRemediation(t *testing.T) {
 				} else if w.node != nil {
 					w.boots()
 				}
-				w.says(a, words(a.kind).final, metav1.ConditionTrue, v1alpha1.ReasonSucceeded)
+				w.says(a, vocabularyOf(a.kind).final, metav1.ConditionTrue, v1alpha1.ReasonSucceeded)
 			},
 			"fail": func(t *rapid.T) {
 				a := w.underWay(t)
 				reason := rapid.SampledFrom([]string{v1alpha1.ReasonFailed, v1alpha1.ReasonTimeout}).Draw(t, "reason")
-				w.says(a, words(a.kind).final, metav1.ConditionFalse, reason)
+				w.says(a, vocabularyOf(a.kind).final, metav1.ConditionFalse, reason)
 			},
 			"delete": func(t *rapid.T) {
 				a := w.underWay(t)
-				if !slices.Contains(w.told(), words(a.kind).requested+" "+words(a.kind).resource+"/"+a.GetName()) {
+				if !slices.Contains(w.told(), vocabularyOf(a.kind).requested+" "+vocabularyOf(a.kind).resource+"/"+a.GetName()) {
 					t.Skip("its making is not stored: nobody can know that it was there")
 				}
 				if err := w.client.Delete(t.Context(), a.Object); err != nil {
@@ -83,12 +83,12 @@ func TestRemediation(t *testing.T) {
 // underWay is an object that has not ended.
 func (w *world) underWay(t *rapid.T) *action {
 	for _, kind := range []string{v1alpha1.KindReboot, v1alpha1.KindTerminate} {
-		all, err := w.r.actions(context.Background(), kind)
+		all, err := w.r.listActions(context.Background(), kind)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, a := range all {
-			if done, _, _ := a.ended(); !done {
+			if done, _, _ := a.endState(); !done {
 				return a
 			}
 		}
@@ -100,12 +100,12 @@ func (w *world) underWay(t *rapid.T) *action {
 func (w *world) wantSound(t *rapid.T) {
 	open := 0
 	for _, kind := range []string{v1alpha1.KindReboot, v1alpha1.KindTerminate} {
-		all, err := w.r.actions(context.Background(), kind)
+		all, err := w.r.listActions(context.Background(), kind)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, a := range all {
-			if done, _, _ := a.ended(); !done {
+			if done, _, _ := a.endState(); !done {
 				open++
 			}
 		}
@@ -135,7 +135,7 @@ func (w *world) wantTold(t *rapid.T, accepted map[string]bool) {
 	told := w.told()
 	for _, c := range w.created {
 		kind, name, _ := strings.Cut(c, " ")
-		v := words(kind)
+		v := vocabularyOf(kind)
 		if !slices.Contains(told, v.requested+" "+v.resource+"/"+name) {
 			t.Fatalf("%s was made, and not told: %v", c, told)
 		}

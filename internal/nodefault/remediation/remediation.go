@@ -123,18 +123,18 @@ func (r *Remediator) Step(ctx context.Context, node *corev1.Node, st *faults.Nod
 	l := look{node, st, now}
 	m := st.Remediation
 	if m == nil {
-		return r.first(l)
+		return r.firstAttempt(l)
 	}
 	switch m.State {
 	case faults.RemedyRunning:
 		if m.ObjectKind == kindVerification {
-			return r.verify(ctx, l)
+			return r.awaitVerification(ctx, l)
 		}
-		return r.follow(ctx, l)
+		return r.followAttempt(ctx, l)
 	case faults.RemedySucceeded:
-		return r.prove(ctx, l)
+		return r.awaitFaultsGone(ctx, l)
 	case faults.RemedyFailed:
-		return r.next(ctx, l)
+		return r.nextAttempt(ctx, l)
 	case faults.RemedyExhausted:
 		return r.reconsider(l)
 	}
@@ -166,28 +166,28 @@ func (r *Remediator) Cancel(ctx context.Context, st *faults.NodeFaultStatus, rea
 		return nil
 	}
 	if m.ObjectKind != kindVerification {
-		a, err := r.get(ctx, m)
-		if err == nil && (a == nil || !a.sent()) { // the cache may have still to hear of it
-			err = r.withdraw(ctx, m)
+		a, err := r.getAction(ctx, m)
+		if err == nil && (a == nil || !a.wasSent()) { // the cache may have still to hear of it
+			err = r.deleteAction(ctx, m)
 		}
 		if err != nil {
 			return err
 		}
 	}
-	settle(m, faults.RemedyFailed, "cancelled: "+reason, now)
+	endAttempt(m, faults.RemedyFailed, "cancelled: "+reason, now)
 	return nil
 }
 
-// wanted says whether a remedy is to be tried now: the rules wish for one, there
+// isWanted says whether a remedy is to be tried now: the rules wish for one, there
 // are faults, and there is a node.
-func (l look) wanted() bool {
+func (l look) isWanted() bool {
 	w := l.st.DesiredActions
 	return w != nil && !w.DryRun && len(w.Remedies) > 0 && l.st.HealthySince == nil && l.node != nil
 }
 
-// drained says whether a remedy that the rules wish for may begin, and if it may
+// checkDrained says whether a remedy that the rules wish for may begin, and if it may
 // not, whether it never will.
-func (r *Remediator) drained(l look, remedy faults.Remedy) (yes, never bool) {
+func (r *Remediator) checkDrained(l look, remedy faults.Remedy) (yes, never bool) {
 	d := l.st.Drain
 	switch {
 	case !l.st.DesiredActions.Drain:
@@ -197,15 +197,15 @@ func (r *Remediator) drained(l look, remedy faults.Remedy) (yes, never bool) {
 	case d.State == faults.DrainCompleted:
 		return true, false
 	case d.State == faults.DrainFailed:
-		stuck := d.Remaining > 0 && d.Remaining == d.Terminating && silent(l.node) // all were told to go, and nobody is there to end them
+		stuck := d.Remaining > 0 && d.Remaining == d.Terminating && isSilent(l.node) // all were told to go, and nobody is there to end them
 		may := r.cfg.AfterFailedDrain || r.cfg.RebootUnreachable && stuck && remedy != faults.RemedyTerminate
 		return may, !may
 	}
 	return false, false
 }
 
-// silent says whether a node's kubelet has gone without a word.
-func silent(node *corev1.Node) bool {
+// isSilent says whether a node's kubelet has gone without a word.
+func isSilent(node *corev1.Node) bool {
 	for _, c := range node.Status.Conditions {
 		if c.Type == corev1.NodeReady {
 			return c.Status == corev1.ConditionUnknown
@@ -214,44 +214,44 @@ func silent(node *corev1.Node) bool {
 	return false
 }
 
-// first begins the first remedy of the session.
-func (r *Remediator) first(l look) (time.Duration, error) {
-	if !l.wanted() {
+// firstAttempt begins the first remedy of the session.
+func (r *Remediator) firstAttempt(l look) (time.Duration, error) {
+	if !l.isWanted() {
 		return 0, nil
 	}
-	return r.begin(l, 0), nil
+	return r.beginAttempt(l, 0), nil
 }
 
-// begin writes down that the remedy of a step will be tried, or that there is
+// beginAttempt writes down that the remedy of a step will be tried, or that there is
 // none.
-func (r *Remediator) begin(l look, step int) time.Duration {
+func (r *Remediator) beginAttempt(l look, step int) time.Duration {
 	remedies := l.st.DesiredActions.Remedies
 	remedy := remedies[min(step, len(remedies)-1)]
-	ready, never := r.drained(l, remedy)
+	ready, never := r.checkDrained(l, remedy)
 	attempt := int32(1)
 	if m := l.st.Remediation; m != nil {
 		attempt = m.Attempt + 1
 	}
 	switch {
 	case never:
-		r.exhaust(l, remedy, step, whyNever(l, remedy))
+		r.endExhausted(l, remedy, step, whyNever(l, remedy))
 		return 0
 	case !ready:
 		return r.cfg.Poll
 	case step >= len(remedies):
-		r.exhaust(l, remedy, len(remedies)-1, "all remedies were tried, but the faults persist: "+messageOf(l.st.Remediation))
+		r.endExhausted(l, remedy, len(remedies)-1, "all remedies were tried, but the faults persist: "+messageOf(l.st.Remediation))
 		return 0
 	case remedy == faults.RemedySupport:
 		why := "the rules request manual repair (remedy support)"
 		if l.st.Remediation != nil {
 			why = "the remedies did not help: " + messageOf(l.st.Remediation)
 		}
-		r.exhaust(l, faults.RemedySupport, step, why)
+		r.endExhausted(l, faults.RemedySupport, step, why)
 		return 0
 	}
 	m := &faults.RemediationStatus{
 		State: faults.RemedyRunning, Action: remedy, RemedyIndex: int32(step), Attempt: attempt, //nolint:gosec // there are few remedies
-		StartedAt: metav1.NewTime(l.now), Deadline: metav1.NewTime(l.now.Add(r.timeout(remedy))),
+		StartedAt: metav1.NewTime(l.now), Deadline: metav1.NewTime(l.now.Add(r.timeoutOf(remedy))),
 		ObjectKind: kindFor(remedy), ObjectName: objectName(l.node.Name, l.st.Session, attempt), PreviousBootID: l.node.Status.NodeInfo.BootID,
 	}
 	l.st.Remediation = m
@@ -272,22 +272,22 @@ func whyNever(l look, remedy faults.Remedy) string {
 	return left + "delete them (kubectl get pods -A --field-selector spec.nodeName=" + l.node.Name + "), or set " + settings
 }
 
-func (r *Remediator) timeout(a faults.Remedy) time.Duration {
+func (r *Remediator) timeoutOf(a faults.Remedy) time.Duration {
 	if a == faults.RemedyTerminate {
 		return r.cfg.TerminateTimeout
 	}
 	return r.cfg.RebootTimeout
 }
 
-func (r *Remediator) attempts(a faults.Remedy) int {
+func (r *Remediator) maxAttempts(a faults.Remedy) int {
 	if a == faults.RemedyTerminate {
 		return r.cfg.TerminateAttempts
 	}
 	return r.cfg.RebootAttempts
 }
 
-// settle ends an attempt.
-func settle(m *faults.RemediationStatus, state faults.RemedyState, message string, now time.Time) {
+// endAttempt ends an attempt.
+func endAttempt(m *faults.RemediationStatus, state faults.RemedyState, message string, now time.Time) {
 	const most = 512
 	m.State, m.Message = state, nodefault.Cut(message, most)
 	m.FinishedAt = &metav1.Time{Time: now}

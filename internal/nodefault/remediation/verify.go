@@ -42,19 +42,19 @@ func (r *Remediator) beginVerification(l look) {
 	m.Deadline, m.FinishedAt = metav1.NewTime(l.now.Add(max(r.cfg.VerifyTimeout, leastTrial))), nil
 }
 
-// verify waits for what comes of it. A node that does not pass although nobody
+// awaitVerification waits for what comes of it. A node that does not pass although nobody
 // finds a fault is for a person.
-func (r *Remediator) verify(ctx context.Context, l look) (time.Duration, error) {
+func (r *Remediator) awaitVerification(ctx context.Context, l look) (time.Duration, error) {
 	m := l.st.Remediation
 	switch {
 	case l.node == nil:
-		settle(m, faults.RemedyFailed, "the node was deleted", l.now)
+		endAttempt(m, faults.RemedyFailed, "the node was deleted", l.now)
 		return 0, nil
 	case r.cfg.Verifier == nil: // it is not asked for any more
-		settle(m, faults.RemedySucceeded, "the node was rebooted", l.now)
+		endAttempt(m, faults.RemedySucceeded, "the node was rebooted", l.now)
 		return 0, nil
 	case !l.now.Before(m.Deadline.Time):
-		r.exhaust(l, m.Action, int(m.RemedyIndex), "the node could not be tested before the deadline: "+m.Message)
+		r.endExhausted(l, m.Action, int(m.RemedyIndex), "the node could not be tested before the deadline: "+m.Message)
 		return 0, nil
 	}
 	v, err := r.cfg.Verifier.Verify(ctx, l.node, m.ObjectName)
@@ -62,10 +62,10 @@ func (r *Remediator) verify(ctx context.Context, l look) (time.Duration, error) 
 	case err != nil:
 		return 0, fmt.Errorf("verify node %q: %w", l.node.Name, err)
 	case v.Done && v.Passed:
-		settle(m, faults.RemedySucceeded, "the node was rebooted and passed its test", l.now)
+		endAttempt(m, faults.RemedySucceeded, "the node was rebooted and passed its test", l.now)
 		return 0, nil
 	case v.Done:
-		r.exhaust(l, m.Action, int(m.RemedyIndex), "the node was rebooted but failed its test: "+v.Message)
+		r.endExhausted(l, m.Action, int(m.RemedyIndex), "the node was rebooted but failed its test: "+v.Message)
 		return 0, nil
 	}
 	m.Message = nodefault.Cut(v.Message, maxText)

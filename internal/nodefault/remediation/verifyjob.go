@@ -60,12 +60,12 @@ func (v *JobVerifier) Verify(ctx context.Context, node *corev1.Node, name string
 	jobs := v.client.BatchV1().Jobs(v.cfg.Namespace)
 	job, err := jobs.Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		job, err = jobs.Create(ctx, v.build(node, name), metav1.CreateOptions{})
+		job, err = jobs.Create(ctx, v.newJob(node, name), metav1.CreateOptions{})
 	}
 	if apierrors.IsInvalid(err) {
 		return Verdict{Done: true, Message: err.Error()}, nil
 	}
-	if cannot(err) { // somebody may see to it in time
+	if isPermanent(err) { // somebody may see to it in time
 		return Verdict{Message: fmt.Sprintf("cannot create Job %s/%s: %v", v.cfg.Namespace, name, err)}, nil
 	}
 	if err != nil {
@@ -84,9 +84,9 @@ func (v *JobVerifier) Verify(ctx context.Context, node *corev1.Node, name string
 	return Verdict{Message: where + " is running"}, nil
 }
 
-// build makes the Job. It is bound to the node by its name: no scheduler would
+// newJob makes the Job. It is bound to the node by its name: no scheduler would
 // put it on one that is cordoned.
-func (v *JobVerifier) build(node *corev1.Node, name string) *batchv1.Job {
+func (v *JobVerifier) newJob(node *corev1.Node, name string) *batchv1.Job {
 	return &batchv1.Job{
 		ObjectMeta: metav1.ObjectMeta{
 			Name: name, Namespace: v.cfg.Namespace,

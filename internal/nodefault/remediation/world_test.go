@@ -215,7 +215,7 @@ func (w *world) accepted() {
 func (w *world) ends(status metav1.ConditionStatus, reason string) {
 	w.Helper()
 	a := w.current()
-	w.says(a, words(a.kind).final, status, reason)
+	w.says(a, vocabularyOf(a.kind).final, status, reason)
 }
 
 // boots has the node be in another boot.

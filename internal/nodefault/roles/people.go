@@ -21,18 +21,18 @@ const (
 func People() []*rbacv1.ClusterRole {
 	look := []string{"get", "list", "watch"}
 	return []*rbacv1.ClusterRole{
-		ClusterRole(ReporterRole, rules(rule(faultGroup, faults, "create"))),
-		ClusterRole(ViewerRole, rules(
-			rule(faultGroup, faults, look...),
-			rule(janitorGroup, resourceReboots, look...),
-			rule(janitorGroup, resourceEnds, look...),
+		ClusterRole(ReporterRole, policyRules(policyRule(faultGroup, faults, "create"))),
+		ClusterRole(ViewerRole, policyRules(
+			policyRule(faultGroup, faults, look...),
+			policyRule(janitorGroup, resourceReboots, look...),
+			policyRule(janitorGroup, resourceEnds, look...),
 		)),
-		ClusterRole(OperatorRole, rules(
+		ClusterRole(OperatorRole, policyRules(
 			// An annotation has change events sent again.
-			rule(faultGroup, faults, "get", "list", "watch", "patch"),
-			rule(janitorGroup, resourceReboots, "get", "list", "watch", "create", "patch", "delete"),
-			rule(janitorGroup, resourceEnds, "get", "list", "watch", "create", "patch", "delete"),
-			rule(corev1.GroupName, nodes, "get", "list", "patch", "update"),
+			policyRule(faultGroup, faults, "get", "list", "watch", "patch"),
+			policyRule(janitorGroup, resourceReboots, "get", "list", "watch", "create", "patch", "delete"),
+			policyRule(janitorGroup, resourceEnds, "get", "list", "watch", "create", "patch", "delete"),
+			policyRule(corev1.GroupName, nodes, "get", "list", "patch", "update"),
 			// Whoever deletes it opens the budget.
 			rbacv1.PolicyRule{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, ResourceNames: []string{BudgetLease}, Verbs: []string{"get", "delete"}},
 		)),

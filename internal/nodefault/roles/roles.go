@@ -111,63 +111,63 @@ func GrantOf(f Feature, actions ...string) Grant {
 	case Controller:
 		return controller()
 	case ManualReset:
-		return Grant{Place: PlaceOwn, Inside: lease(BudgetLease)}
+		return Grant{Place: PlaceOwn, Inside: leaseRules(BudgetLease)}
 	case Deletion:
-		return Grant{Cluster: rules(rule(corev1.GroupName, "pods", "delete"))}
+		return Grant{Cluster: policyRules(policyRule(corev1.GroupName, "pods", "delete"))}
 	case Verification:
-		return Grant{Place: PlaceOwn, Inside: rules(rule("batch", "jobs", "get", "create"))}
+		return Grant{Place: PlaceOwn, Inside: policyRules(policyRule("batch", "jobs", "get", "create"))}
 	case Intake:
-		return Grant{Cluster: rules(
-			rule(corev1.GroupName, nodes, "get"), // a fault of no node is refused
+		return Grant{Cluster: policyRules(
+			policyRule(corev1.GroupName, nodes, "get"), // a fault of no node is refused
 			// Server-side apply of an object that is not there is a create as
 			// well. Update is for a fault that others have a hand in.
-			rule(faultGroup, faults, "get", "create", "patch", "update"),
+			policyRule(faultGroup, faults, "get", "create", "patch", "update"),
 		)}
 	case Reviews:
-		return Grant{Cluster: rules(
-			rule("authentication.k8s.io", "tokenreviews", "create"),
-			rule("authorization.k8s.io", "subjectaccessreviews", "create"),
+		return Grant{Cluster: policyRules(
+			policyRule("authentication.k8s.io", "tokenreviews", "create"),
+			policyRule("authorization.k8s.io", "subjectaccessreviews", "create"),
 		)}
 	case Janitor, Termination, Job, MachineReboot, MachineTermination, Execution:
-		return repairs(f, actions)
+		return repairRoles(f, actions)
 	}
 	return Grant{}
 }
 
 func controller() Grant {
 	return Grant{
-		Cluster: rules(
+		Cluster: policyRules(
 			// One that is not in memory is asked for before a report is refused.
-			rule(corev1.GroupName, nodes, "get", "list", "watch", "patch"),
-			rule(faultGroup, faults, "get", "list", "watch", "create", "patch", "update", "delete"),
-			rule(faultGroup, faults+"/status", "patch"),
+			policyRule(corev1.GroupName, nodes, "get", "list", "watch", "patch"),
+			policyRule(faultGroup, faults, "get", "list", "watch", "create", "patch", "update", "delete"),
+			policyRule(faultGroup, faults+"/status", "patch"),
 			// Delete is for those that nobody waits for any more.
-			rule(janitorGroup, resourceReboots, "list", "watch", "create", "delete"),
-			rule(janitorGroup, resourceEnds, "list", "watch", "create", "delete"),
-			rule(corev1.GroupName, "pods", "list"),
-			rule(corev1.GroupName, "pods/eviction", "create"),
+			policyRule(janitorGroup, resourceReboots, "list", "watch", "create", "delete"),
+			policyRule(janitorGroup, resourceEnds, "list", "watch", "create", "delete"),
+			policyRule(corev1.GroupName, "pods", "list"),
+			policyRule(corev1.GroupName, "pods/eviction", "create"),
 			// To say which one keeps a pod.
-			rule("policy", "poddisruptionbudgets", "list"),
+			policyRule("policy", "poddisruptionbudgets", "list"),
 		),
-		Place: PlaceOwn, Inside: lease(ControllerLease),
+		Place: PlaceOwn, Inside: leaseRules(ControllerLease),
 	}
 }
 
-// repairs are those of what reboots and terminates.
-func repairs(f Feature, actions []string) Grant {
+// repairRoles are those of what reboots and terminates.
+func repairRoles(f Feature, actions []string) Grant {
 	switch f {
 	case Termination:
-		return Grant{Cluster: rules(rule(corev1.GroupName, nodes, "delete"))}
+		return Grant{Cluster: policyRules(policyRule(corev1.GroupName, nodes, "delete"))}
 	case Job:
-		return Grant{Place: PlaceJobs, Inside: rules(rule("batch", "jobs", "get", "create", "delete"))}
+		return Grant{Place: PlaceJobs, Inside: policyRules(policyRule("batch", "jobs", "get", "create", "delete"))}
 	case MachineReboot:
-		return Grant{Cluster: rules(rule(machineGroup, "machines", "get", "patch"))}
+		return Grant{Cluster: policyRules(policyRule(machineGroup, "machines", "get", "patch"))}
 	case MachineTermination:
-		return Grant{Cluster: rules(rule(machineGroup, "machines", "get", "delete"))}
+		return Grant{Cluster: policyRules(policyRule(machineGroup, "machines", "get", "delete"))}
 	case Execution:
-		g := Grant{Place: PlaceExecutions, Inside: rules(rule(executionGroup, executions, "get", "create", "patch"))} // patch is to cancel
-		if len(actions) > 0 {                                                                                         // without names it would be all
-			ask := rule(executionGroup, executions, verbExecute)
+		g := Grant{Place: PlaceExecutions, Inside: policyRules(policyRule(executionGroup, executions, "get", "create", "patch"))} // patch is to cancel
+		if len(actions) > 0 {                                                                                                     // without names it would be all
+			ask := policyRule(executionGroup, executions, verbExecute)
 			ask.ResourceNames = actions
 			g.Inside = append(g.Inside, ask)
 		}
@@ -175,24 +175,24 @@ func repairs(f Feature, actions []string) Grant {
 	case Janitor, Controller, ManualReset, Deletion, Verification, Intake, Reviews:
 	}
 	return Grant{
-		Cluster: rules(
-			rule(corev1.GroupName, nodes, "get", "list", "watch"),
-			rule(janitorGroup, resourceReboots, "list", "watch", "delete"),
-			rule(janitorGroup, resourceEnds, "list", "watch", "delete"),
-			rule(janitorGroup, resourceReboots+"/status", "update"),
-			rule(janitorGroup, resourceEnds+"/status", "update"),
-			rule(corev1.GroupName, "pods", "list"), // what is left on a node
+		Cluster: policyRules(
+			policyRule(corev1.GroupName, nodes, "get", "list", "watch"),
+			policyRule(janitorGroup, resourceReboots, "list", "watch", "delete"),
+			policyRule(janitorGroup, resourceEnds, "list", "watch", "delete"),
+			policyRule(janitorGroup, resourceReboots+"/status", "update"),
+			policyRule(janitorGroup, resourceEnds+"/status", "update"),
+			policyRule(corev1.GroupName, "pods", "list"), // what is left on a node
 		),
-		Place: PlaceOwn, Inside: lease(JanitorLease),
+		Place: PlaceOwn, Inside: leaseRules(JanitorLease),
 	}
 }
 
-// lease are the rights of who keeps one: a leader, or the budget. One that is to
+// leaseRules are the rights of who keeps one: a leader, or the budget. One that is to
 // be made has no name yet.
-func lease(name string) []rbacv1.PolicyRule {
-	keep := rule(coordination, "leases", "get", "update")
+func leaseRules(name string) []rbacv1.PolicyRule {
+	keep := policyRule(coordination, "leases", "get", "update")
 	keep.ResourceNames = []string{name}
-	return rules(rule(coordination, "leases", "create"), keep)
+	return policyRules(policyRule(coordination, "leases", "create"), keep)
 }
 
 // A Process is one account and what it is for. The zero value of each field but
@@ -232,11 +232,11 @@ func (p Process) Rights() []runtime.Object {
 				TypeMeta:   metav1.TypeMeta{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "ClusterRoleBinding"},
 				ObjectMeta: metav1.ObjectMeta{Name: name},
 				RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name},
-				Subjects:   p.subjects(),
+				Subjects:   p.roleSubjects(),
 			})
 		}
 		if len(g.Inside) > 0 {
-			at := p.at(g.Place)
+			at := p.nameIn(g.Place)
 			list = append(list, &rbacv1.Role{
 				TypeMeta:   metav1.TypeMeta{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "Role"},
 				ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: at},
@@ -245,7 +245,7 @@ func (p Process) Rights() []runtime.Object {
 				TypeMeta:   metav1.TypeMeta{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "RoleBinding"},
 				ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: at},
 				RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: name},
-				Subjects:   p.subjects(),
+				Subjects:   p.roleSubjects(),
 			})
 		}
 	}
@@ -260,7 +260,7 @@ func (p Process) withDefaults() Process {
 	return p
 }
 
-func (p Process) at(place Place) string {
+func (p Process) nameIn(place Place) string {
 	switch place {
 	case PlaceJobs:
 		return p.JobNamespace
@@ -271,7 +271,7 @@ func (p Process) at(place Place) string {
 	return p.Namespace
 }
 
-func (p Process) subjects() []rbacv1.Subject {
+func (p Process) roleSubjects() []rbacv1.Subject {
 	return []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Name: p.Account, Namespace: p.Namespace}}
 }
 
@@ -284,8 +284,8 @@ func ClusterRole(name string, list []rbacv1.PolicyRule) *rbacv1.ClusterRole {
 	}
 }
 
-func rule(group, resource string, verbs ...string) rbacv1.PolicyRule {
+func policyRule(group, resource string, verbs ...string) rbacv1.PolicyRule {
 	return rbacv1.PolicyRule{APIGroups: []string{group}, Resources: []string{resource}, Verbs: verbs}
 }
 
-func rules(list ...rbacv1.PolicyRule) []rbacv1.PolicyRule { return list }
+func policyRules(list ...rbacv1.PolicyRule) []rbacv1.PolicyRule { return list }

@@ -30,13 +30,13 @@ func Compile(cfg Config) (*Set, error) {
 	var errs []error
 	seen := map[string]bool{}
 	for i, c := range cfg {
-		r, err := env.rule(c)
+		r, err := env.compileRule(c)
 		if seen[c.Name] {
 			err = errors.Join(err, errors.New("duplicate name"))
 		}
 		seen[c.Name] = true
 		if err != nil {
-			errs = append(errs, name(i, c.Name, err))
+			errs = append(errs, nameRule(i, c.Name, err))
 			continue
 		}
 		s.rules = append(s.rules, r)
@@ -47,27 +47,27 @@ func Compile(cfg Config) (*Set, error) {
 	return s, nil
 }
 
-// name says which rule each part of an error is about.
-func name(i int, rule string, err error) error {
+// nameRule says which rule each part of an error is about.
+func nameRule(i int, rule string, err error) error {
 	var errs []error
-	for _, e := range parts(err) {
+	for _, e := range errorParts(err) {
 		errs = append(errs, fmt.Errorf("rule %d, %q: %w", i+1, rule, e))
 	}
 	return errors.Join(errs...)
 }
 
-func parts(err error) []error {
+func errorParts(err error) []error {
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		var all []error
 		for _, e := range joined.Unwrap() {
-			all = append(all, parts(e)...)
+			all = append(all, errorParts(e)...)
 		}
 		return all
 	}
 	return []error{err}
 }
 
-func (e *environment) rule(c Rule) (rule, error) {
+func (e *environment) compileRule(c Rule) (rule, error) {
 	r := rule{
 		name: c.Name, lasting: c.For, remedies: slices.Clone(c.Remedies), dryRun: c.DryRun, priority: c.Priority,
 		cordon: c.Cordon == nil || *c.Cordon, drain: c.Drain != nil && *c.Drain,
@@ -91,7 +91,7 @@ func (e *environment) rule(c Rule) (rule, error) {
 				refuse("%s requires drain: pods would be killed with the node", remedy)
 			}
 		default:
-			refuse("unknown remedy %q%s", remedy, meant(string(remedy), remedies()))
+			refuse("unknown remedy %q%s", remedy, suggestName(string(remedy), allRemedies()))
 		}
 	}
 	if i := slices.Index(c.Remedies, v1alpha1.RemedyTerminate); i >= 0 && slices.Contains(c.Remedies[i:], v1alpha1.RemedyReboot) {
@@ -105,13 +105,13 @@ func (e *environment) rule(c Rule) (rule, error) {
 		r.taints = append(r.taints, t)
 	}
 	var err error
-	if r.match, err = e.compile(c.Match); err != nil {
+	if r.match, err = e.compileExpr(c.Match); err != nil {
 		errs = append(errs, err)
 	}
 	return r, errors.Join(errs...)
 }
 
-func remedies() []string {
+func allRemedies() []string {
 	return []string{string(v1alpha1.RemedyReboot), string(v1alpha1.RemedyTerminate), string(v1alpha1.RemedySupport)}
 }
 
@@ -132,12 +132,12 @@ func parseTaint(text string) (corev1.Taint, error) {
 	if domain, _, _ := strings.Cut(key, "/"); domain == "node.kubernetes.io" || strings.HasSuffix(domain, ".node.kubernetes.io") {
 		return t, fmt.Errorf("taint %q: taints of node.kubernetes.io are reserved for Kubernetes", text)
 	}
-	if !slices.Contains(effects(), effect) {
-		return t, fmt.Errorf("taint %q: unknown effect %q%s", text, effect, meant(effect, effects()))
+	if !slices.Contains(allEffects(), effect) {
+		return t, fmt.Errorf("taint %q: unknown effect %q%s", text, effect, suggestName(effect, allEffects()))
 	}
 	return t, nil
 }
 
-func effects() []string {
+func allEffects() []string {
 	return []string{string(corev1.TaintEffectNoSchedule), string(corev1.TaintEffectPreferNoSchedule), string(corev1.TaintEffectNoExecute)}
 }

@@ -135,13 +135,13 @@ func pathOf(e ast.Expr) string {
 // A program is a compiled expression.
 type program struct{ prg cel.Program }
 
-func (e *environment) compile(expr string) (program, error) {
+func (e *environment) compileExpr(expr string) (program, error) {
 	checked, issues := e.env.Compile(expr)
 	if issues.Err() != nil {
 		var errs []error
 		for _, issue := range issues.Errors() {
 			line, column := issue.Location.Line(), issue.Location.Column()
-			errs = append(errs, fmt.Errorf("line %d, column %d: %s", line, column+1, explain(issue.Message, expr, line, column)))
+			errs = append(errs, fmt.Errorf("line %d, column %d: %s", line, column+1, explainPath(issue.Message, expr, line, column)))
 		}
 		return program{}, errors.Join(errs...)
 	}
@@ -162,9 +162,9 @@ func (e *environment) compile(expr string) (program, error) {
 	return program{prg: prg}, nil
 }
 
-// explain names the whole path where CEL finds that its beginning is not
+// explainPath names the whole path where CEL finds that its beginning is not
 // known, and what was probably meant.
-func explain(message, expr string, line, column int) string {
+func explainPath(message, expr string, line, column int) string {
 	if !strings.HasPrefix(message, "undeclared reference to '") {
 		return message
 	}
@@ -187,12 +187,12 @@ func explain(message, expr string, line, column int) string {
 	if path == "" {
 		return message
 	}
-	return fmt.Sprintf("undeclared reference to '%s'%s", path, meant(path, known))
+	return fmt.Sprintf("undeclared reference to '%s'%s", path, suggestName(path, known))
 }
 
-// eval says whether a fault matches, and whether that depends on how old it is,
+// evalProgram says whether a fault matches, and whether that depends on how old it is,
 // so that it may come out otherwise though nothing has changed.
-func (p program) eval(vars map[string]any) (matches, aging bool, err error) {
+func (p program) evalProgram(vars map[string]any) (matches, aging bool, err error) {
 	seen := &reading{vars: vars}
 	out, _, err := p.prg.Eval(seen)
 	if err != nil {
@@ -230,18 +230,18 @@ func subjectOf(node *corev1.Node) subject {
 		taints = append(taints, map[string]string{"key": t.Key, "value": t.Value, "effect": string(t.Effect)})
 	}
 	return subject{
-		varNodeName: node.Name, varReady: ready(node), varTaints: taints,
+		varNodeName: node.Name, varReady: isReady(node), varTaints: taints,
 		varLabels: textsOf(node.Labels), varAnnotations: textsOf(node.Annotations),
 	}
 }
 
-func ready(node *corev1.Node) bool {
+func isReady(node *corev1.Node) bool {
 	return slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
 		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
 	})
 }
 
-func (s subject) with(f *v1alpha1.Fault, age time.Duration) map[string]any {
+func (s subject) withFault(f *v1alpha1.Fault, age time.Duration) map[string]any {
 	vars := maps.Clone(s)
 	vars[varSource], vars[varCheck], vars[varEntity] = f.Source, f.Check, f.Entity
 	vars[varComponentClass], vars[varErrorCodes], vars[varFatal] = f.ComponentClass, f.ErrorCodes, f.Fatal

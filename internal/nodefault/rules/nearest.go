@@ -5,19 +5,19 @@ import (
 	"strings"
 )
 
-// meant is what to say of a name that is not known, if one of those that are
+// suggestName is what to say of a name that is not known, if one of those that are
 // is close to it.
-func meant(text string, known []string) string {
-	if best := nearest(text, known); best != "" {
+func suggestName(text string, known []string) string {
+	if best := nearestName(text, known); best != "" {
 		return fmt.Sprintf("; did you mean %q?", best)
 	}
 	return ""
 }
 
-// nearest is the known name that was probably meant, or "". Case does not
+// nearestName is the known name that was probably meant, or "". Case does not
 // count; beyond that, a third of the letters may be wrong, but no more than
 // three.
-func nearest(text string, known []string) string {
+func nearestName(text string, known []string) string {
 	const longest = 64 // no name is; and the cost is quadratic
 	if len(text) > longest {
 		return ""
@@ -25,15 +25,15 @@ func nearest(text string, known []string) string {
 	folded := strings.ToLower(text)
 	best, fewest := "", min(3, len(folded)/3)+1
 	for _, name := range known {
-		if d := distance(folded, strings.ToLower(name)); d < fewest {
+		if d := editDistance(folded, strings.ToLower(name)); d < fewest {
 			best, fewest = name, d
 		}
 	}
 	return best
 }
 
-// distance counts the bytes to insert, delete or change to make b of a.
-func distance(a, b string) int {
+// editDistance counts the bytes to insert, delete or change to make b of a.
+func editDistance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {
 		row[j] = j

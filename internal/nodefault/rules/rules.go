@@ -107,9 +107,9 @@ func (s *Set) Decide(node *corev1.Node, faults []v1alpha1.Fault, now time.Time) 
 	d := deciding{now: now}
 	subject := subjectOf(node)
 	for i := range faults {
-		d.judge(s, subject, &faults[i])
+		d.judgeFault(s, subject, &faults[i])
 	}
-	return d.verdict(), errors.Join(d.errs...)
+	return d.mergeVerdict(), errors.Join(d.errs...)
 }
 
 // A deciding is one decision under way: a hit for each fault and rule.
@@ -132,7 +132,7 @@ type hit struct {
 // drain. No rule can have the name.
 const ruleOfSource = "(source)"
 
-func (d *deciding) judge(s *Set, subject subject, f *v1alpha1.Fault) {
+func (d *deciding) judgeFault(s *Set, subject subject, f *v1alpha1.Fault) {
 	if f.ObserveOnly || f.QuarantineOverride == v1alpha1.OverrideSkip {
 		return
 	}
@@ -142,9 +142,9 @@ func (d *deciding) judge(s *Set, subject subject, f *v1alpha1.Fault) {
 		d.hits = append(d.hits, hit{fault: f, rule: r, place: len(s.rules)})
 	}
 	age := max(0, d.now.Sub(f.DetectedAt.Time))
-	vars := subject.with(f, age)
+	vars := subject.withFault(f, age)
 	for i, r := range s.rules {
-		matches, aging, err := r.match.eval(vars)
+		matches, aging, err := r.match.evalProgram(vars)
 		switch {
 		case err != nil:
 			d.unsure = true
@@ -169,8 +169,8 @@ func (d *deciding) lookAfter(after time.Duration) {
 	}
 }
 
-// verdict unites the hits.
-func (d *deciding) verdict() Verdict {
+// mergeVerdict unites the hits.
+func (d *deciding) mergeVerdict() Verdict {
 	v := Verdict{After: d.after, Unsure: d.unsure}
 	hits := slices.DeleteFunc(d.hits, func(h hit) bool { return h.rule.wishesNothing() })
 	if firm := slices.DeleteFunc(slices.Clone(hits), func(h hit) bool { return h.rule.dryRun }); len(firm) > 0 {

@@ -52,8 +52,8 @@ func (b *Bare) Close(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// each does something on every connection at the same time.
-func (b *Bare) each(ctx context.Context, do func(context.Context, *pgx.Conn) error) error {
+// forEachConn does something on every connection at the same time.
+func (b *Bare) forEachConn(ctx context.Context, do func(context.Context, *pgx.Conn) error) error {
 	g, ctx := errgroup.WithContext(ctx)
 	for _, conn := range b.conns {
 		g.Go(func() error { return do(ctx, conn) })
@@ -65,9 +65,9 @@ func (b *Bare) each(ctx context.Context, do func(context.Context, *pgx.Conn) err
 // many rows at a time on each connection, and gives how many there were.
 func (b *Bare) Drain(ctx context.Context, batch int) (rows int, err error) {
 	var sum atomic.Int64
-	err = b.each(ctx, func(ctx context.Context, conn *pgx.Conn) error {
+	err = b.forEachConn(ctx, func(ctx context.Context, conn *pgx.Conn) error {
 		for {
-			n, err := round(ctx, conn, batch)
+			n, err := claimAndComplete(ctx, conn, batch)
 			sum.Add(int64(n))
 			if n == 0 || err != nil {
 				return err
@@ -77,8 +77,8 @@ func (b *Bare) Drain(ctx context.Context, batch int) (rows int, err error) {
 	return int(sum.Load()), err
 }
 
-// round claims and completes once.
-func round(ctx context.Context, conn *pgx.Conn, batch int) (rows int, err error) {
+// claimAndComplete claims and completes once.
+func claimAndComplete(ctx context.Context, conn *pgx.Conn, batch int) (rows int, err error) {
 	var done db.CompleteParams
 	var claim pgx.Batch
 	claim.Queue(db.ClaimDue, lease, owner, int64(batch), int64(batch))
@@ -91,7 +91,7 @@ func round(ctx context.Context, conn *pgx.Conn, batch int) (rows int, err error)
 			if err := rows.Scan(dest...); err != nil {
 				return err
 			}
-			add(&done, id.String(), token, generation)
+			addSuccess(&done, id.String(), token, generation)
 		}
 		return rows.Err()
 	})
@@ -111,8 +111,8 @@ func round(ctx context.Context, conn *pgx.Conn, batch int) (rows int, err error)
 	return len(done.IDs), nil
 }
 
-// add adds a success.
-func add(p *db.CompleteParams, id string, token, generation int64) {
+// addSuccess adds a success.
+func addSuccess(p *db.CompleteParams, id string, token, generation int64) {
 	p.IDs, p.Tokens, p.Generations = append(p.IDs, id), append(p.Tokens, token), append(p.Generations, generation)
 	p.ClusterGenerations = append(p.ClusterGenerations, generation)
 	p.Failed, p.Errors, p.Classes = append(p.Failed, false), append(p.Errors, ""), append(p.Classes, "")
@@ -137,7 +137,7 @@ order by s.due_at limit 1 for update of s skip locked`
 // for it, mark it and commit. It ends after most rows, or when none is due.
 func (b *Bare) DrainRows(ctx context.Context, most int, call func(context.Context) error) (rows int, err error) {
 	var begun, sum atomic.Int64
-	err = b.each(ctx, func(ctx context.Context, conn *pgx.Conn) error {
+	err = b.forEachConn(ctx, func(ctx context.Context, conn *pgx.Conn) error {
 		for begun.Add(1) <= int64(most) {
 			found, err := drainRow(ctx, conn, call)
 			if !found || err != nil {

@@ -60,7 +60,7 @@ func (o *Owner) Load(ctx context.Context, first, end int) error {
 		return err
 	}
 	err := load("Cluster", func(i int) (uuid.UUID, string, string, any, any) {
-		return ID(i), fmt.Sprintf("cluster-%07d", i), spec(0), nil, nil
+		return ID(i), fmt.Sprintf("cluster-%07d", i), newSpec(0), nil, nil
 	})
 	if err == nil {
 		err = load("NodePool", func(i int) (uuid.UUID, string, string, any, any) {
@@ -70,40 +70,40 @@ func (o *Owner) Load(ctx context.Context, first, end int) error {
 	if err != nil {
 		return fmt.Errorf("load %d clusters: %w", end-first, err)
 	}
-	return o.exec(ctx, "vacuum (analyze) tenant.clusters, tenant.nodepools, tenant.cluster_sync")
+	return o.execSQL(ctx, "vacuum (analyze) tenant.clusters, tenant.nodepools, tenant.cluster_sync")
 }
 
-func spec(edit int) string {
+func newSpec(edit int) string {
 	return fmt.Sprintf(`{"region":"local","version":"1.34.2","network":{"type":"calico"},"team":"team-%d","edit":%d}`, edit%97, edit)
 }
 
 // Unsync has every cluster be due as if each had been changed, by one statement,
 // and leaves the table as a quiet day would.
 func (o *Owner) Unsync(ctx context.Context) error {
-	err := o.exec(ctx, "checkpoint") // so that none falls in what is measured
+	err := o.execSQL(ctx, "checkpoint") // so that none falls in what is measured
 	if err == nil {
-		err = o.exec(ctx, `update tenant.cluster_sync set generation = generation + 1, synced = null, sync_attempts = 0,
+		err = o.execSQL(ctx, `update tenant.cluster_sync set generation = generation + 1, synced = null, sync_attempts = 0,
 			unsynced_since = now(), due_at = now(), claim_token = null, claimed_by = null`)
 	}
 	if err != nil {
 		return err
 	}
-	return o.exec(ctx, "vacuum (analyze) tenant.cluster_sync")
+	return o.execSQL(ctx, "vacuum (analyze) tenant.cluster_sync")
 }
 
 // Sync has every cluster be synced, without a Gardener.
 func (o *Owner) Sync(ctx context.Context) error {
-	err := o.exec(ctx, `update tenant.cluster_sync set synced = now(), synced_generation = generation, cluster_generation = generation,
+	err := o.execSQL(ctx, `update tenant.cluster_sync set synced = now(), synced_generation = generation, cluster_generation = generation,
 		unsynced_since = null, claim_token = null, claimed_by = null, shoot_name = coalesce(shoot_name, 'shoot-' || right(cluster_id::text, 12))`)
 	if err != nil {
 		return err
 	}
-	return o.exec(ctx, "vacuum (analyze) tenant.cluster_sync, tenant.clusters, tenant.nodepools")
+	return o.execSQL(ctx, "vacuum (analyze) tenant.cluster_sync, tenant.clusters, tenant.nodepools")
 }
 
 // Edit changes what cluster i should be, in a transaction of its own.
 func (o *Owner) Edit(ctx context.Context, i, edit int) error {
-	tag, err := o.conn.Exec(ctx, "update tenant.resources set spec = $2::text::json, generation = generation + 1, updated_time = now() where id = $1 and kind = 'Cluster'", ID(i), spec(edit))
+	tag, err := o.conn.Exec(ctx, "update tenant.resources set spec = $2::text::json, generation = generation + 1, updated_time = now() where id = $1 and kind = 'Cluster'", ID(i), newSpec(edit))
 	if err == nil && tag.RowsAffected() != 1 {
 		err = fmt.Errorf("there is no cluster %d", i)
 	}
@@ -113,17 +113,17 @@ func (o *Owner) Edit(ctx context.Context, i, edit int) error {
 // Triggers switches on or off what is done for the sync whenever a cluster changes.
 func (o *Owner) Triggers(ctx context.Context, on bool) error {
 	if on {
-		return o.exec(ctx, "alter table tenant.clusters enable trigger cluster_changed")
+		return o.execSQL(ctx, "alter table tenant.clusters enable trigger cluster_changed")
 	}
-	return o.exec(ctx, "alter table tenant.clusters disable trigger cluster_changed")
+	return o.execSQL(ctx, "alter table tenant.clusters disable trigger cluster_changed")
 }
 
 // Notifications switches on or off that workers are told, and nothing else.
 func (o *Owner) Notifications(ctx context.Context, on bool) error {
 	if on {
-		return o.exec(ctx, "alter table tenant.cluster_sync enable trigger notify")
+		return o.execSQL(ctx, "alter table tenant.cluster_sync enable trigger notify")
 	}
-	return o.exec(ctx, "alter table tenant.cluster_sync disable trigger notify")
+	return o.execSQL(ctx, "alter table tenant.cluster_sync disable trigger notify")
 }
 
 // Unsynced is how many clusters there is something to do for.
@@ -144,7 +144,7 @@ func (o *Owner) Connections(ctx context.Context, application string) (n int, err
 	return n, err
 }
 
-func (o *Owner) exec(ctx context.Context, sql string) error {
+func (o *Owner) execSQL(ctx context.Context, sql string) error {
 	_, err := o.conn.Exec(ctx, sql)
 	return err
 }

@@ -211,7 +211,7 @@ func (g *Guard) ofCluster(ctx context.Context, f flight) (string, error) {
 		}
 		ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), reviewTimeout, errNoAnswer)
 		defer cancel()
-		caller, err := g.review(ctx, f.token)
+		caller, err := g.reviewToken(ctx, f.token)
 		switch {
 		case err == nil:
 			g.known.Add(f.hash, answer{caller: caller}, g.cfg.CacheTTL)
@@ -229,9 +229,9 @@ func (g *Guard) ofCluster(ctx context.Context, f flight) (string, error) {
 	}
 }
 
-// review asks the API server whose a token is, and whether that one may create
+// reviewToken asks the API server whose a token is, and whether that one may create
 // NodeFaults.
-func (g *Guard) review(ctx context.Context, token string) (string, error) {
+func (g *Guard) reviewToken(ctx context.Context, token string) (string, error) {
 	t, err := g.client.AuthenticationV1().TokenReviews().Create(ctx, &authenticationv1.TokenReview{
 		Spec: authenticationv1.TokenReviewSpec{Token: token, Audiences: g.cfg.Audiences},
 	}, metav1.CreateOptions{})

@@ -86,11 +86,11 @@ func (s *Set) Look(node *corev1.Node, now time.Time, short Shortages) (reports [
 	}
 	for _, t := range slices.Sorted(maps.Keys(s.conditions)) {
 		if !seen[t] {
-			l.healthy(SourceConditions, string(t)) // whoever reported it has taken it away
+			l.reportHealthy(SourceConditions, string(t)) // whoever reported it has taken it away
 		}
 	}
 	for _, r := range s.resources {
-		l.resource(r, short)
+		l.reportResource(r, short)
 	}
 	slices.SortFunc(l.reports, func(a, b nodefault.Report) int {
 		return strings.Compare(nodefault.KeyOf(a.Fault), nodefault.KeyOf(b.Fault))
@@ -106,12 +106,12 @@ type look struct {
 	after   time.Duration
 }
 
-func (l *look) healthy(source, check string) {
+func (l *look) reportHealthy(source, check string) {
 	l.reports = append(l.reports, nodefault.Report{Node: l.node.Name, Healthy: true, Fault: v1alpha1.Fault{Source: source, Check: check, DetectedAt: metav1.NewMicroTime(l.now)}})
 }
 
-// bad reports a fault if it has lasted, and else looks again when it will have.
-func (l *look) bad(f v1alpha1.Fault, since time.Time, wait time.Duration) {
+// reportFault reports a fault if it has lasted, and else looks again when it will have.
+func (l *look) reportFault(f v1alpha1.Fault, since time.Time, wait time.Duration) {
 	if rest := wait - l.now.Sub(since); rest > 0 {
 		if l.after == 0 || rest < l.after {
 			l.after = rest
@@ -131,7 +131,7 @@ func (l *look) condition(c corev1.NodeCondition, rule Condition) {
 	case c.Status == corev1.ConditionUnknown:
 		return
 	default:
-		l.healthy(SourceConditions, string(c.Type))
+		l.reportHealthy(SourceConditions, string(c.Type))
 		return
 	}
 	code := rule.ErrorCode
@@ -140,37 +140,37 @@ func (l *look) condition(c corev1.NodeCondition, rule Condition) {
 	}
 	f := v1alpha1.Fault{
 		Source: SourceConditions, Check: string(c.Type), ComponentClass: rule.ComponentClass,
-		Fatal: rule.Fatal, Message: text(c.Message, mostMessage), RecommendedAction: rule.RecommendedAction,
+		Fatal: rule.Fatal, Message: truncateText(c.Message, mostMessage), RecommendedAction: rule.RecommendedAction,
 	}
 	if code != "" {
-		f.ErrorCodes = []string{text(code, mostCode)}
+		f.ErrorCodes = []string{truncateText(code, mostCode)}
 	}
-	since, wait := l.since(c), rule.For
+	since, wait := l.conditionSince(c), rule.For
 	if since.IsZero() {
 		since, wait = l.now, 0
 	}
-	l.bad(f, since, wait)
+	l.reportFault(f, since, wait)
 }
 
 // skew is how far the clocks of nodes may be ahead of ours.
 const skew = time.Minute
 
-// since is when a condition became what it is, zero if that is not known. The
+// conditionSince is when a condition became what it is, zero if that is not known. The
 // clock of a node that is ill may be wrong: what will only begin is not waited for.
-func (l *look) since(c corev1.NodeCondition) time.Time {
+func (l *look) conditionSince(c corev1.NodeCondition) time.Time {
 	if at := c.LastTransitionTime.Time; !at.After(l.now.Add(skew)) {
 		return at
 	}
 	return time.Time{}
 }
 
-func (l *look) resource(r Resource, short Shortages) {
+func (l *look) reportResource(r Resource, short Shortages) {
 	missing, known := shortfall(l.node, r.Resource)
 	if !known {
 		return
 	}
 	if missing == "" {
-		l.healthy(SourceResources, string(r.Resource))
+		l.reportHealthy(SourceResources, string(r.Resource))
 		return
 	}
 	since, ok := short[r.Resource]
@@ -184,14 +184,14 @@ func (l *look) resource(r Resource, short Shortages) {
 	if r.ErrorCode != "" {
 		f.ErrorCodes = []string{r.ErrorCode}
 	}
-	l.bad(f, since, r.For)
+	l.reportFault(f, since, r.For)
 }
 
 // What a fault has room for, in characters.
 const mostMessage, mostCode = 1024, 64
 
-// text makes a text fit into a fault.
-func text(message string, most int) string {
+// truncateText makes a text fit into a fault.
+func truncateText(message string, most int) string {
 	message = strings.ToValidUTF8(message, "")
 	if r := []rune(message); len(r) > most {
 		return string(r[:most-1]) + "…"

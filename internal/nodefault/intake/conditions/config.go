@@ -66,7 +66,7 @@ func New(cfg Config) (*Set, error) {
 			s.connector = true
 			continue
 		}
-		list, err := preset(name)
+		list, err := presetConditions(name)
 		if err != nil {
 			return nil, err
 		}
@@ -77,7 +77,7 @@ func New(cfg Config) (*Set, error) {
 	var errs []error
 	own := map[string]bool{}
 	for i, c := range cfg.Conditions {
-		if err := c.check(own); err != nil {
+		if err := c.validateCondition(own); err != nil {
 			errs = append(errs, fmt.Errorf("conditions[%d]: %w", i, err))
 		}
 		s.conditions[corev1.NodeConditionType(c.Type)] = c
@@ -91,7 +91,7 @@ func New(cfg Config) (*Set, error) {
 	return s, errors.Join(errs...)
 }
 
-func (c Condition) check(own map[string]bool) error {
+func (c Condition) validateCondition(own map[string]bool) error {
 	statuses := []corev1.ConditionStatus{corev1.ConditionTrue, corev1.ConditionFalse, corev1.ConditionUnknown}
 	switch {
 	case c.Type == "":
@@ -113,11 +113,11 @@ func (c Condition) check(own map[string]bool) error {
 // nvsentinel is the preset that goes by what its connector writes.
 const nvsentinel = "nvsentinel"
 
-// preset gives a list by its name.
-func preset(name string) ([]Condition, error) {
+// presetConditions gives a list by its name.
+func presetConditions(name string) ([]Condition, error) {
 	switch name {
 	case "kubelet":
-		return kubelet(), nil
+		return kubeletConditions(), nil
 	case "npd":
 		return problemDetector(), nil
 	case "eks":
@@ -132,13 +132,13 @@ const (
 	short  = 5 * time.Minute
 )
 
-func when(s ...corev1.ConditionStatus) []corev1.ConditionStatus { return s }
+func statusSet(s ...corev1.ConditionStatus) []corev1.ConditionStatus { return s }
 
-// kubelet are the conditions that every node has.
-func kubelet() []Condition {
-	bad := when(corev1.ConditionTrue)
+// kubeletConditions are the conditions that every node has.
+func kubeletConditions() []Condition {
+	bad := statusSet(corev1.ConditionTrue)
 	return []Condition{
-		{Type: "Ready", UnhealthyStatus: when(corev1.ConditionFalse, corev1.ConditionUnknown), For: medium, Fatal: true, RecommendedAction: v1alpha1.ActionRestartVM},
+		{Type: "Ready", UnhealthyStatus: statusSet(corev1.ConditionFalse, corev1.ConditionUnknown), For: medium, Fatal: true, RecommendedAction: v1alpha1.ActionRestartVM},
 		{Type: "NetworkUnavailable", UnhealthyStatus: bad, For: medium, Fatal: true, RecommendedAction: v1alpha1.ActionRestartVM, ComponentClass: "Network"},
 		{Type: "MemoryPressure", UnhealthyStatus: bad, For: medium, ComponentClass: "Memory"},
 		{Type: "DiskPressure", UnhealthyStatus: bad, For: medium, ComponentClass: "Storage"},
@@ -148,7 +148,7 @@ func kubelet() []Condition {
 
 // problemDetector are the conditions that node problem detector is shipped with.
 func problemDetector() []Condition {
-	bad := when(corev1.ConditionTrue)
+	bad := statusSet(corev1.ConditionTrue)
 	return []Condition{
 		{Type: "KernelDeadlock", UnhealthyStatus: bad, Fatal: true, RecommendedAction: v1alpha1.ActionRestartVM, ComponentClass: "Kernel"},
 		{Type: "ReadonlyFilesystem", UnhealthyStatus: bad, Fatal: true, RecommendedAction: v1alpha1.ActionRestartVM, ComponentClass: "Storage"},
@@ -167,7 +167,7 @@ func problemDetector() []Condition {
 // monitoringAgent are the conditions of the agent of EKS, which are good when
 // True.
 func monitoringAgent() []Condition {
-	bad := when(corev1.ConditionFalse)
+	bad := statusSet(corev1.ConditionFalse)
 	return []Condition{
 		{Type: "AcceleratedHardwareReady", UnhealthyStatus: bad, For: medium, Fatal: true, RecommendedAction: v1alpha1.ActionRestartVM, ComponentClass: "GPU"},
 		{Type: "ContainerRuntimeReady", UnhealthyStatus: bad, For: long, Fatal: true, RecommendedAction: v1alpha1.ActionRestartVM},

@@ -24,25 +24,25 @@ func (l *look) connector(c corev1.NodeCondition) {
 	switch {
 	case c.Status == corev1.ConditionTrue && c.Reason == string(c.Type)+unhealthySuffix:
 	case c.Status == corev1.ConditionFalse && c.Reason == string(c.Type)+healthySuffix:
-		l.healthy(SourceConditions, string(c.Type))
+		l.reportHealthy(SourceConditions, string(c.Type))
 		return
 	default:
 		return
 	}
-	codes, action := detail(c.Message)
-	since := l.since(c)
+	codes, action := parseCodes(c.Message)
+	since := l.conditionSince(c)
 	if since.IsZero() {
 		since = l.now
 	}
-	l.bad(v1alpha1.Fault{
+	l.reportFault(v1alpha1.Fault{
 		Source: SourceConditions, Check: string(c.Type), ErrorCodes: codes, Fatal: true,
-		Message: text(c.Message, mostMessage), RecommendedAction: action,
+		Message: truncateText(c.Message, mostMessage), RecommendedAction: action,
 	}, since, 0)
 }
 
-// detail reads the codes of the errors in a message of the connector, and the
+// parseCodes reads the codes of the errors in a message of the connector, and the
 // action that helps with most of them.
-func detail(message string) ([]string, v1alpha1.RecommendedAction) {
+func parseCodes(message string) ([]string, v1alpha1.RecommendedAction) {
 	const most, longest = 16, 64
 	var codes []string
 	for _, m := range regexp.MustCompile(`ErrorCode:([^\s;]+)`).FindAllStringSubmatch(message, -1) {

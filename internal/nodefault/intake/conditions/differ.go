@@ -11,30 +11,30 @@ import (
 	"github.com/fleetloop/fleetloop/internal/nodefault"
 )
 
-// differ gives the reports that change something of what is known of a node, and
+// diffReports gives the reports that change something of what is known of a node, and
 // ends faults of ours about which nothing will be reported any more.
-func (s *Set) differ(node *corev1.Node, faults []v1alpha1.Fault, reports []nodefault.Report) []nodefault.Report {
+func (s *Set) diffReports(node *corev1.Node, faults []v1alpha1.Fault, reports []nodefault.Report) []nodefault.Report {
 	var out []nodefault.Report
 	told := map[string]bool{}
 	for _, r := range reports {
 		key := nodefault.KeyOf(r.Fault)
 		told[key] = true
 		i := slices.IndexFunc(faults, func(f v1alpha1.Fault) bool { return nodefault.KeyOf(f) == key })
-		if r.Healthy && i >= 0 || !r.Healthy && (i < 0 || !same(faults[i], r.Fault)) {
+		if r.Healthy && i >= 0 || !r.Healthy && (i < 0 || !equalFault(faults[i], r.Fault)) {
 			out = append(out, r)
 		}
 	}
 	for _, f := range faults {
-		if !told[nodefault.KeyOf(f)] && s.orphan(node, f) {
+		if !told[nodefault.KeyOf(f)] && s.isOrphan(node, f) {
 			out = append(out, nodefault.Report{Node: node.Name, Healthy: true, Fault: f})
 		}
 	}
 	return out
 }
 
-// same says whether a fault need not be written. The messages of conditions tell
+// equalFault says whether a fault need not be written. The messages of conditions tell
 // times, ages and counts, so that another message alone is no news.
-func same(was, f v1alpha1.Fault) bool {
+func equalFault(was, f v1alpha1.Fault) bool {
 	if f.Source == SourceConditions {
 		was.Message = f.Message
 	}
@@ -42,9 +42,9 @@ func same(was, f v1alpha1.Fault) bool {
 	return equality.Semantic.DeepEqual(was, f)
 }
 
-// orphan says whether a fault was found here but nobody looks for it any more,
+// isOrphan says whether a fault was found here but nobody looks for it any more,
 // or it is one of another node that had the name.
-func (s *Set) orphan(node *corev1.Node, f v1alpha1.Fault) bool {
+func (s *Set) isOrphan(node *corev1.Node, f v1alpha1.Fault) bool {
 	switch f.Source {
 	case SourceConditions:
 		_, wanted := s.conditions[corev1.NodeConditionType(f.Check)]

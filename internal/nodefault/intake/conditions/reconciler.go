@@ -37,7 +37,7 @@ func Add(m manager.Manager, set *Set, store intake.Store, log *slog.Logger) erro
 	r := &reconciler{set: set, reader: m.GetClient(), store: store, log: log, now: time.Now, short: map[string]Shortages{}}
 	err := ctrl.NewControllerManagedBy(m).
 		Named("node-conditions").
-		For(&corev1.Node{}, builder.WithPredicates(news())).
+		For(&corev1.Node{}, builder.WithPredicates(relevantChange())).
 		Watches(&v1alpha1.NodeFault{}, &handler.EnqueueRequestForObject{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		WithOptions(controller.Options{MaxConcurrentReconciles: workers}).
 		Complete(r)
@@ -47,9 +47,9 @@ func Add(m manager.Manager, set *Set, store intake.Store, log *slog.Logger) erro
 	return nil
 }
 
-// news lets through what is looked at. A heartbeat is none, and there is one for
+// relevantChange lets through what is looked at. A heartbeat is none, and there is one for
 // each node every few minutes.
-func news() predicate.Predicate {
+func relevantChange() predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		before, ok := e.ObjectOld.(*corev1.Node)
 		now, isOne := e.ObjectNew.(*corev1.Node)
@@ -84,7 +84,7 @@ type reconciler struct {
 func (r *reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	var node corev1.Node
 	if err := r.reader.Get(ctx, req.NamespacedName, &node); err != nil {
-		r.remember(req.Name, nil)
+		r.setShortages(req.Name, nil)
 		return ctrl.Result{}, client.IgnoreNotFound(err) // what was wrong with one that is gone stays known
 	}
 	var nf v1alpha1.NodeFault
@@ -93,9 +93,9 @@ func (r *reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	}
 	now := r.now()
 	short := r.set.Short(&node, r.shortages(node.Name), now)
-	r.remember(node.Name, short)
+	r.setShortages(node.Name, short)
 	reports, after := r.set.Look(&node, now, short)
-	changed := r.set.differ(&node, nf.Spec.Faults, reports)
+	changed := r.set.diffReports(&node, nf.Spec.Faults, reports)
 	if len(changed) == 0 {
 		return ctrl.Result{RequeueAfter: after}, nil
 	}
@@ -106,13 +106,13 @@ func (r *reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		}
 		if e != nil {
 			r.log.WarnContext(ctx, "store fault failed", "node", node.Name, "check", changed[i].Fault.Check, "err", e)
-			after = sooner(after, afterRefusal)
+			after = soonerOf(after, afterRefusal)
 		}
 	}
 	return ctrl.Result{RequeueAfter: after}, nil
 }
 
-func sooner(a, b time.Duration) time.Duration {
+func soonerOf(a, b time.Duration) time.Duration {
 	if a == 0 {
 		return b
 	}
@@ -125,7 +125,7 @@ func (r *reconciler) shortages(node string) Shortages {
 	return r.short[node]
 }
 
-func (r *reconciler) remember(node string, s Shortages) {
+func (r *reconciler) setShortages(node string, s Shortages) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if s == nil {

@@ -222,7 +222,7 @@ func TestNews(t *testing.T) {
 			before := newNode("True", noon())
 			after := before.DeepCopy()
 			tc.change(after)
-			if got := news().Update(event.UpdateEvent{ObjectOld: before, ObjectNew: after}); got != tc.want {
+			if got := relevantChange().Update(event.UpdateEvent{ObjectOld: before, ObjectNew: after}); got != tc.want {
 				t.Errorf("%s: got %v, want %v", tc.reason, got, tc.want)
 			}
 		})
@@ -232,7 +232,7 @@ func TestNews(t *testing.T) {
 func FuzzDetail(f *testing.F) {
 	f.Add("ErrorCode:119,79 PCI:0002:00:00 Recommended Action=COMPONENT_RESET;ErrorCode:\xff Recommended Action=X;")
 	f.Fuzz(func(t *testing.T, message string) {
-		codes, action := detail(message)
+		codes, action := parseCodes(message)
 		if len(codes) > 16 || action == "" || len(action) > 64 {
 			t.Fatalf("%d codes, action %q", len(codes), action)
 		}

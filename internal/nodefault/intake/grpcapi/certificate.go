@@ -21,30 +21,30 @@ type certificate struct {
 
 func newCertificate(certFile, keyFile string, log *slog.Logger) (*certificate, error) {
 	c := &certificate{certFile: certFile, keyFile: keyFile, log: log}
-	if err := c.load(); err != nil {
+	if err := c.loadFiles(); err != nil {
 		return nil, err
 	}
 	return c, nil
 }
 
-func (c *certificate) config() *tls.Config {
-	return &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return c.current(), nil }}
+func (c *certificate) tlsConfig() *tls.Config {
+	return &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return c.currentCertificate(), nil }}
 }
 
-// current is the certificate as the files have it now. While they do not fit
+// currentCertificate is the certificate as the files have it now. While they do not fit
 // together, as in the middle of a renewal, the last good one stays.
-func (c *certificate) current() *tls.Certificate {
+func (c *certificate) currentCertificate() *tls.Certificate {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.stat() != c.modified {
-		if err := c.load(); err != nil {
+	if c.fileTimes() != c.modified {
+		if err := c.loadFiles(); err != nil {
 			c.log.Warn("reload certificate failed, keeping the previous one", "err", err)
 		}
 	}
 	return c.cert
 }
 
-func (c *certificate) stat() (out [2]time.Time) {
+func (c *certificate) fileTimes() (out [2]time.Time) {
 	for i, name := range []string{c.certFile, c.keyFile} {
 		if info, err := os.Stat(name); err == nil {
 			out[i] = info.ModTime()
@@ -53,10 +53,10 @@ func (c *certificate) stat() (out [2]time.Time) {
 	return out
 }
 
-// load reads the files. The times are of before, so that a change during the
+// loadFiles reads the files. The times are of before, so that a change during the
 // reading is seen the next time.
-func (c *certificate) load() error {
-	c.modified = c.stat()
+func (c *certificate) loadFiles() error {
+	c.modified = c.fileTimes()
 	cert, err := tls.LoadX509KeyPair(c.certFile, c.keyFile)
 	if err != nil {
 		return fmt.Errorf("read certificate %q with key %q: %w", c.certFile, c.keyFile, err)

@@ -48,15 +48,15 @@ func (s *service) HealthEventOccurredV1(ctx context.Context, in *datamodels.Heal
 			errs[places[n]] = err
 		}
 	}
-	if err := s.conclude(ctx, errs); err != nil {
+	if err := s.statusOf(ctx, errs); err != nil {
 		return nil, err
 	}
 	return &emptypb.Empty{}, nil
 }
 
-// conclude makes one status of what became of the events. What may be stored
+// statusOf makes one status of what became of the events. What may be stored
 // later counts most: the caller then sends all of them again.
-func (s *service) conclude(ctx context.Context, errs []error) error {
+func (s *service) statusOf(ctx context.Context, errs []error) error {
 	refused, place := 0, -1
 	for i, err := range errs {
 		if err == nil {

@@ -123,7 +123,7 @@ func New(ctx context.Context, cfg Config, deps Deps) (*Server, error) {
 		if err != nil {
 			return nil, err
 		}
-		s.add(l, svc, recovered(deps.Log), intercept(func(context.Context) error { return allowed(deps.Callers, ofSocket) }))
+		s.addListener(l, svc, recovered(deps.Log), intercept(func(context.Context) error { return checkRate(deps.Callers, ofSocket) }))
 	}
 	if cfg.Addr != "" {
 		if err := s.addAddress(ctx, svc, deps); err != nil {
@@ -141,23 +141,23 @@ func (s *Server) addAddress(ctx context.Context, svc *service, deps Deps) error 
 		if err != nil {
 			return err
 		}
-		options = append(options, grpc.Creds(credentials.NewTLS(c.config())))
+		options = append(options, grpc.Creds(credentials.NewTLS(c.tlsConfig())))
 	}
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", s.cfg.Addr)
 	if err != nil {
 		return fmt.Errorf("listen for gRPC on %q (--grpc-listen-address or NODE_FAULT_GRPC_ADDRESS): %w", s.cfg.Addr, err)
 	}
-	s.add(l, svc, append(options, recovered(deps.Log), intercept(func(ctx context.Context) error {
+	s.addListener(l, svc, append(options, recovered(deps.Log), intercept(func(ctx context.Context) error {
 		caller, err := authenticate(ctx, deps.Auth, deps.Log)
 		if err != nil {
 			return err
 		}
-		return allowed(deps.Callers, caller)
+		return checkRate(deps.Callers, caller)
 	}))...)
 	return nil
 }
 
-func (s *Server) add(l net.Listener, svc *service, options ...grpc.ServerOption) {
+func (s *Server) addListener(l net.Listener, svc *service, options ...grpc.ServerOption) {
 	server := grpc.NewServer(append(options,
 		grpc.MaxRecvMsgSize(s.cfg.MaxMessageBytes), grpc.MaxConcurrentStreams(maxStreams), grpc.ConnectionTimeout(connectTimeout), grpc.WaitForHandlers(true),
 		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: idle}),
@@ -226,14 +226,14 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 	s.serving.Store(false)
 	for _, e := range s.ends {
-		serving.Go(func() { s.stop(e) })
+		serving.Go(func() { s.stopGracefully(e) })
 	}
 	serving.Wait()
 	return err
 }
 
-// stop lets calls finish, for a while.
-func (s *Server) stop(e end) {
+// stopGracefully lets calls finish, for a while.
+func (s *Server) stopGracefully(e end) {
 	e.health.Shutdown()
 	late := time.AfterFunc(s.cfg.ShutdownTimeout, e.server.Stop)
 	defer late.Stop()

@@ -70,8 +70,8 @@ func authenticate(ctx context.Context, a authenticator, log *slog.Logger) (calle
 // ofSocket is whoever comes by the socket. No token has such an owner.
 const ofSocket = "unix socket"
 
-// allowed refuses a caller who sends too much, for now.
-func allowed(limits *callers.Limits, caller string) error {
+// checkRate refuses a caller who sends too much, for now.
+func checkRate(limits *callers.Limits, caller string) error {
 	if limits.Allow(caller, time.Now()) {
 		return nil
 	}

@@ -76,12 +76,12 @@ func decodeAlerts(body []byte) ([]alert, error) {
 	return n.Alerts, nil
 }
 
-// event makes a health event of an alert.
-func (c AlertConfig) event(a alert) (intake.Event, error) {
+// toEvent makes a health event of an alert.
+func (c AlertConfig) toEvent(a alert) (intake.Event, error) {
 	e := intake.Event{
-		Agent: c.Source, Check: a.Labels["alertname"], ComponentClass: a.first(c.ClassLabels), Action: a.first(c.ActionLabels),
-		Fatal:   slices.Contains(c.FatalSeverities, a.first([]string{c.SeverityLabel})),
-		Message: a.message(), Entities: c.entities(a), At: a.StartsAt.Time,
+		Agent: c.Source, Check: a.Labels["alertname"], ComponentClass: a.firstLabel(c.ClassLabels), Action: a.firstLabel(c.ActionLabels),
+		Fatal:   slices.Contains(c.FatalSeverities, a.firstLabel([]string{c.SeverityLabel})),
+		Message: a.messageText(), Entities: c.entitiesOf(a), At: a.StartsAt.Time,
 	}
 	switch a.Status {
 	case "firing":
@@ -94,18 +94,18 @@ func (c AlertConfig) event(a alert) (intake.Event, error) {
 		return e, fmt.Errorf("%w: alert has no label alertname", intake.ErrInvalid)
 	}
 	e.ErrorCodes = []string{e.Check}
-	if code := a.first(c.CodeLabels); code != "" {
+	if code := a.firstLabel(c.CodeLabels); code != "" {
 		e.ErrorCodes = strings.Split(code, ",")
 	}
-	if e.Node = host(a.first(c.NodeLabels)); e.Node == "" {
+	if e.Node = stripPort(a.firstLabel(c.NodeLabels)); e.Node == "" {
 		return e, fmt.Errorf("%w: alert %q has none of the labels %s that name a node", intake.ErrInvalid, e.Check, strings.Join(c.NodeLabels, ", "))
 	}
 	return e, nil
 }
 
-// entities tell the alerts of one name on one node apart: the end of one must not
+// entitiesOf tell the alerts of one name on one node apart: the end of one must not
 // be that of another.
-func (c AlertConfig) entities(a alert) []intake.Entity {
+func (c AlertConfig) entitiesOf(a alert) []intake.Entity {
 	var out []intake.Entity
 	for _, name := range c.EntityLabels {
 		if v := a.Labels[name]; v != "" {
@@ -130,8 +130,8 @@ func fingerprint(labels map[string]string) string {
 	return hex.EncodeToString(h.Sum(nil)[:kept])
 }
 
-// first is the value of the first label that the alert has.
-func (a alert) first(names []string) string {
+// firstLabel is the value of the first label that the alert has.
+func (a alert) firstLabel(names []string) string {
 	for _, from := range []map[string]string{a.Labels, a.Annotations} {
 		for _, name := range names {
 			if v := from[name]; v != "" {
@@ -142,7 +142,7 @@ func (a alert) first(names []string) string {
 	return ""
 }
 
-func (a alert) message() string {
+func (a alert) messageText() string {
 	var parts []string
 	for _, name := range []string{"summary", "description", "message"} {
 		if v := strings.TrimSpace(a.Annotations[name]); v != "" && !slices.Contains(parts, v) {
@@ -152,16 +152,16 @@ func (a alert) message() string {
 	return strings.Join(parts, ": ")
 }
 
-// host takes the port off a value of the label instance.
-func host(value string) string {
+// stripPort takes the port off a value of the label instance.
+func stripPort(value string) string {
 	if h, _, err := net.SplitHostPort(value); err == nil {
 		return h
 	}
 	return strings.Trim(value, "[]")
 }
 
-// named puts the name of a node in the place of its address.
-func named(ctx context.Context, e intake.Event, nodeAt func(context.Context, string) (string, error)) (intake.Event, error) {
+// resolveNode puts the name of a node in the place of its address.
+func resolveNode(ctx context.Context, e intake.Event, nodeAt func(context.Context, string) (string, error)) (intake.Event, error) {
 	if nodeAt == nil || net.ParseIP(e.Node) == nil {
 		return e, nil
 	}
@@ -173,17 +173,17 @@ func named(ctx context.Context, e intake.Event, nodeAt func(context.Context, str
 	return e, nil
 }
 
-// elements are the alerts as events.
-func (c AlertConfig) elements(ctx context.Context, body []byte, nodeAt func(context.Context, string) (string, error)) ([]element, error) {
+// toElements are the alerts as events.
+func (c AlertConfig) toElements(ctx context.Context, body []byte, nodeAt func(context.Context, string) (string, error)) ([]element, error) {
 	alerts, err := decodeAlerts(body)
 	if err != nil {
 		return nil, err
 	}
 	out := make([]element, len(alerts))
 	for i, a := range alerts {
-		out[i].event, out[i].err = c.event(a)
+		out[i].event, out[i].err = c.toEvent(a)
 		if out[i].err == nil {
-			out[i].event, out[i].err = named(ctx, out[i].event, nodeAt)
+			out[i].event, out[i].err = resolveNode(ctx, out[i].event, nodeAt)
 		}
 	}
 	return out, nil

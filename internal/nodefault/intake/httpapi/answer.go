@@ -39,19 +39,19 @@ type refusal struct {
 	Detail string `json:"detail"`
 }
 
-func answer(w http.ResponseWriter, p problem) {
+func writeProblem(w http.ResponseWriter, p problem) {
 	p.Title = http.StatusText(p.Status)
-	send(w, "application/problem+json", p.Status, p)
+	writeBody(w, "application/problem+json", p.Status, p)
 }
 
-func send(w http.ResponseWriter, contentType string, status int, body any) {
+func writeBody(w http.ResponseWriter, contentType string, status int, body any) {
 	w.Header().Set("Content-Type", contentType)
 	w.WriteHeader(status)
 	_ = json.NewEncoder(w).Encode(body) // the caller has gone, and learns by that
 }
 
-// conclude answers for the elements of a request.
-func (h *handler) conclude(w http.ResponseWriter, r *http.Request, kind intake.Kind, verdicts []verdict, caller string) {
+// writeResult answers for the elements of a request.
+func (h *handler) writeResult(w http.ResponseWriter, r *http.Request, kind intake.Kind, verdicts []verdict, caller string) {
 	var refused []refusal
 	var transient error
 	for i, v := range verdicts {
@@ -70,22 +70,22 @@ func (h *handler) conclude(w http.ResponseWriter, r *http.Request, kind intake.K
 	stored := len(verdicts) - len(refused)
 	switch {
 	case len(refused) == 0:
-		send(w, "application/json", http.StatusAccepted, receipt{Stored: stored})
+		writeBody(w, "application/json", http.StatusAccepted, receipt{Stored: stored})
 	case transient != nil:
 		h.deps.Log.WarnContext(r.Context(), "reports not stored", "source_kind", kind, "caller", caller, "stored", stored, "rejected", len(refused), "err", transient)
 		w.Header().Set("Retry-After", retryAfter)
-		answer(w, problem{Status: http.StatusServiceUnavailable, Detail: "some reports could not be stored: send the same request again", Stored: stored, Refused: refused})
+		writeProblem(w, problem{Status: http.StatusServiceUnavailable, Detail: "some reports could not be stored: send the same request again", Stored: stored, Refused: refused})
 	case stored > 0:
 		h.deps.Log.InfoContext(r.Context(), "reports rejected", "source_kind", kind, "caller", caller, "stored", stored, "rejected", len(refused), "first_rejection", refused[0].Detail)
-		send(w, "application/json", http.StatusMultiStatus, receipt{stored, refused})
+		writeBody(w, "application/json", http.StatusMultiStatus, receipt{stored, refused})
 	default:
 		h.deps.Log.InfoContext(r.Context(), "reports rejected", "source_kind", kind, "caller", caller, "stored", stored, "rejected", len(refused), "first_rejection", refused[0].Detail)
-		answer(w, problem{Status: common(refused), Detail: first(refused), Refused: refused})
+		writeProblem(w, problem{Status: commonStatus(refused), Detail: firstRefusal(refused), Refused: refused})
 	}
 }
 
-// common is the status of all of them, or the one that says that it is theirs.
-func common(refused []refusal) int {
+// commonStatus is the status of all of them, or the one that says that it is theirs.
+func commonStatus(refused []refusal) int {
 	status := refused[0].Status
 	for _, r := range refused {
 		if r.Status != status {
@@ -95,7 +95,7 @@ func common(refused []refusal) int {
 	return status
 }
 
-func first(refused []refusal) string {
+func firstRefusal(refused []refusal) string {
 	if len(refused) == 1 {
 		return refused[0].Detail
 	}
@@ -122,11 +122,11 @@ func unreadable(w http.ResponseWriter, err error) {
 	var large *http.MaxBytesError
 	switch {
 	case errors.As(err, &large):
-		answer(w, problem{Status: http.StatusRequestEntityTooLarge, Detail: fmt.Sprintf("body is larger than %d bytes: split the events into several requests", large.Limit)})
+		writeProblem(w, problem{Status: http.StatusRequestEntityTooLarge, Detail: fmt.Sprintf("body is larger than %d bytes: split the events into several requests", large.Limit)})
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		answer(w, problem{Status: http.StatusRequestTimeout, Detail: "timeout reading the body"})
+		writeProblem(w, problem{Status: http.StatusRequestTimeout, Detail: "timeout reading the body"})
 	default:
-		answer(w, problem{Status: http.StatusBadRequest, Detail: "cannot read the body"})
+		writeProblem(w, problem{Status: http.StatusBadRequest, Detail: "cannot read the body"})
 	}
 }
 
@@ -134,11 +134,11 @@ func unreadable(w http.ResponseWriter, err error) {
 func undecodable(w http.ResponseWriter, err error) {
 	switch {
 	case errors.Is(err, errMedia):
-		answer(w, problem{Status: http.StatusUnsupportedMediaType, Detail: err.Error()})
+		writeProblem(w, problem{Status: http.StatusUnsupportedMediaType, Detail: err.Error()})
 	case errors.Is(err, errMany):
-		answer(w, problem{Status: http.StatusRequestEntityTooLarge, Detail: err.Error()})
+		writeProblem(w, problem{Status: http.StatusRequestEntityTooLarge, Detail: err.Error()})
 	default:
-		answer(w, problem{Status: http.StatusBadRequest, Detail: err.Error()})
+		writeProblem(w, problem{Status: http.StatusBadRequest, Detail: err.Error()})
 	}
 }
 

@@ -41,15 +41,15 @@ func decodeEvents(header http.Header, body []byte) ([]element, error) {
 	}
 	switch {
 	case media == cloudevent.ContentType:
-		return envelope(cloudevent.Parse(body))
+		return readEnvelope(cloudevent.Parse(body))
 	case media == "application/cloudevents-batch+json":
-		return batch(body)
+		return readBatch(body)
 	case strings.HasPrefix(media, "application/cloudevents"):
 		return nil, errMedia
 	case media != "" && media != "application/json" && media != "text/json" && !strings.HasSuffix(media, "+json"):
 		return nil, errMedia
 	case header.Get("Ce-Specversion") != "":
-		return envelope(cloudevent.FromAttributes(func(name string) (string, bool) {
+		return readEnvelope(cloudevent.FromAttributes(func(name string) (string, bool) {
 			if name == "datacontenttype" {
 				return media, true
 			}
@@ -60,23 +60,23 @@ func decodeEvents(header http.Header, body []byte) ([]element, error) {
 	return decodeData(body, time.Time{})
 }
 
-// envelope reads the events in a CloudEvent.
-func envelope(e cloudevent.Event, err error) ([]element, error) {
+// readEnvelope reads the events in a CloudEvent.
+func readEnvelope(e cloudevent.Event, err error) ([]element, error) {
 	if err != nil {
 		return nil, err
 	}
 	return decodeData(e.Data, e.Time)
 }
 
-// batch reads a list of CloudEvents.
-func batch(body []byte) ([]element, error) {
-	list, err := split(body)
+// readBatch reads a list of CloudEvents.
+func readBatch(body []byte) ([]element, error) {
+	list, err := splitArray(body)
 	if err != nil {
 		return nil, err
 	}
 	var out []element
 	for _, one := range list {
-		inner, err := envelope(cloudevent.Parse(one))
+		inner, err := readEnvelope(cloudevent.Parse(one))
 		if err != nil {
 			inner = []element{{err: fmt.Errorf("%w: %w", intake.ErrInvalid, err)}}
 		}
@@ -95,7 +95,7 @@ func decodeData(body []byte, at time.Time) ([]element, error) {
 		return nil, errEmpty
 	} else if trimmed[0] == '[' {
 		var err error
-		if list, err = split(body); err != nil {
+		if list, err = splitArray(body); err != nil {
 			return nil, err
 		}
 	} else if !jsontext.Value(body).IsValid() {
@@ -112,8 +112,8 @@ func decodeData(body []byte, at time.Time) ([]element, error) {
 	return out, nil
 }
 
-// split takes a list apart.
-func split(body []byte) ([]jsontext.Value, error) {
+// splitArray takes a list apart.
+func splitArray(body []byte) ([]jsontext.Value, error) {
 	var list []jsontext.Value
 	if err := json.Unmarshal(body, &list); err != nil {
 		return nil, fmt.Errorf("body is not a JSON list: %w", err)

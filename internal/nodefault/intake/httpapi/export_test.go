@@ -20,7 +20,7 @@ func DecodeEvents(header http.Header, body []byte) ([]Element, error) {
 
 // DecodeAlerts reads alerts.
 func DecodeAlerts(ctx context.Context, body []byte) ([]Element, error) {
-	return exported(DefaultAlerts().elements(ctx, body, nil))
+	return exported(DefaultAlerts().toElements(ctx, body, nil))
 }
 
 func exported(elements []element, err error) ([]Element, error) {

@@ -80,17 +80,17 @@ func New(cfg Config, deps Deps) (http.Handler, error) {
 	}
 	h := &handler{cfg: cfg, deps: deps}
 	mux := http.NewServeMux()
-	mux.HandleFunc(PathHealthEvents, h.take(intake.KindHealthEvents, func(r *http.Request, body []byte) ([]element, error) {
+	mux.HandleFunc(PathHealthEvents, h.handlePath(intake.KindHealthEvents, func(r *http.Request, body []byte) ([]element, error) {
 		return decodeEvents(r.Header, body)
 	}))
-	mux.HandleFunc(PathAlertmanager, h.take(intake.KindAlertmanager, func(r *http.Request, body []byte) ([]element, error) {
+	mux.HandleFunc(PathAlertmanager, h.handlePath(intake.KindAlertmanager, func(r *http.Request, body []byte) ([]element, error) {
 		if !isJSON(r.Header.Get("Content-Type")) {
 			return nil, errMedia
 		}
-		return cfg.Alerts.elements(r.Context(), body, deps.NodeAt)
+		return cfg.Alerts.toElements(r.Context(), body, deps.NodeAt)
 	}))
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		answer(w, problem{Status: http.StatusNotFound, Detail: fmt.Sprintf("path %s not found: use %s or %s", r.URL.Path, PathHealthEvents, PathAlertmanager)})
+		writeProblem(w, problem{Status: http.StatusNotFound, Detail: fmt.Sprintf("path %s not found: use %s or %s", r.URL.Path, PathHealthEvents, PathAlertmanager)})
 	})
 	return mux, nil
 }
@@ -100,23 +100,23 @@ type handler struct {
 	deps Deps
 }
 
-// take handles one path.
-func (h *handler) take(kind intake.Kind, decode func(*http.Request, []byte) ([]element, error)) http.HandlerFunc {
+// handlePath handles one path.
+func (h *handler) handlePath(kind intake.Kind, decode func(*http.Request, []byte) ([]element, error)) http.HandlerFunc {
 	store := h.deps.Metrics.Counted(kind, h.deps.Store)
 	return func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodPost {
 			w.Header().Set("Allow", http.MethodPost)
-			answer(w, problem{Status: http.StatusMethodNotAllowed, Detail: "method not allowed: use POST"})
+			writeProblem(w, problem{Status: http.StatusMethodNotAllowed, Detail: "method not allowed: use POST"})
 			return
 		}
 		caller, err := h.deps.Auth.Authenticate(r.Context(), r.Header.Get("Authorization"), r.RemoteAddr)
 		if err != nil {
-			h.refuse(w, r, err)
+			h.refuseRequest(w, r, err)
 			return
 		}
 		if !h.deps.Callers.Allow(caller, time.Now()) {
 			w.Header().Set("Retry-After", retryAfter)
-			answer(w, problem{Status: http.StatusTooManyRequests, Detail: fmt.Sprintf("more than %g requests per second: send several events per request", h.deps.Callers.PerSecond())})
+			writeProblem(w, problem{Status: http.StatusTooManyRequests, Detail: fmt.Sprintf("more than %g requests per second: send several events per request", h.deps.Callers.PerSecond())})
 			return
 		}
 		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, h.cfg.MaxBodyBytes))
@@ -130,13 +130,13 @@ func (h *handler) take(kind intake.Kind, decode func(*http.Request, []byte) ([]e
 			undecodable(w, err)
 			return
 		}
-		h.conclude(w, r, kind, keep(r.Context(), store, elements), caller)
+		h.writeResult(w, r, kind, storeElements(r.Context(), store, elements), caller)
 	}
 }
 
-// keep stores what can be stored, and says what became of each element. Those
+// storeElements stores what can be stored, and says what became of each element. Those
 // that never came to the store are marked so.
-func keep(ctx context.Context, store intake.Store, elements []element) []verdict {
+func storeElements(ctx context.Context, store intake.Store, elements []element) []verdict {
 	now := time.Now()
 	out := make([]verdict, len(elements))
 	var reports []nodefault.Report
@@ -168,20 +168,20 @@ type verdict struct {
 	early bool // it never came to the store
 }
 
-// refuse answers one that may not come in.
-func (h *handler) refuse(w http.ResponseWriter, r *http.Request, err error) {
+// refuseRequest answers one that may not come in.
+func (h *handler) refuseRequest(w http.ResponseWriter, r *http.Request, err error) {
 	switch {
 	case errors.Is(err, auth.ErrForbidden):
-		answer(w, problem{Status: http.StatusForbidden, Detail: err.Error() + ": bind a ClusterRole with this permission, such as fleetloop-node-fault-reporter"})
+		writeProblem(w, problem{Status: http.StatusForbidden, Detail: err.Error() + ": bind a ClusterRole with this permission, such as fleetloop-node-fault-reporter"})
 	case errors.Is(err, auth.ErrNoToken), errors.Is(err, auth.ErrInvalidToken):
 		w.Header().Set("WWW-Authenticate", "Bearer")
-		answer(w, problem{Status: http.StatusUnauthorized, Detail: err.Error() + ": send the header Authorization: Bearer with a Kubernetes token or a token of the token file"})
+		writeProblem(w, problem{Status: http.StatusUnauthorized, Detail: err.Error() + ": send the header Authorization: Bearer with a Kubernetes token or a token of the token file"})
 	case errors.Is(err, auth.ErrTooMany):
 		w.Header().Set("Retry-After", retryAfter)
-		answer(w, problem{Status: http.StatusTooManyRequests, Detail: err.Error()})
+		writeProblem(w, problem{Status: http.StatusTooManyRequests, Detail: err.Error()})
 	default:
 		h.deps.Log.WarnContext(r.Context(), "authenticate caller failed", "err", err)
 		w.Header().Set("Retry-After", retryAfter)
-		answer(w, problem{Status: http.StatusServiceUnavailable, Detail: auth.ErrUnavailable.Error()})
+		writeProblem(w, problem{Status: http.StatusServiceUnavailable, Detail: auth.ErrUnavailable.Error()})
 	}
 }

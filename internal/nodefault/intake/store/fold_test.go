@@ -27,15 +27,15 @@ func drawReport(t *rapid.T) nodefault.Report {
 // by itself, no fault twice, nothing written that stands there.
 func TestFoldAndChanges(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		before := fold(nil, rapid.SliceOfN(rapid.Custom(drawReport), 0, 6).Draw(t, "before"))
+		before := foldReports(nil, rapid.SliceOfN(rapid.Custom(drawReport), 0, 6).Draw(t, "before"))
 		reports := rapid.SliceOfN(rapid.Custom(drawReport), 0, 8).Draw(t, "reports")
-		after := fold(before, reports)
+		after := foldReports(before, reports)
 
 		one := before
 		for _, r := range reports {
-			one = fold(one, []nodefault.Report{r})
+			one = foldReports(one, []nodefault.Report{r})
 		}
-		if len(changes(one, after)) != 0 {
+		if len(diffFaults(one, after)) != 0 {
 			t.Fatalf("one by one: %+v, together: %+v", one, after)
 		}
 		keys := map[string]bool{}
@@ -49,7 +49,7 @@ func TestFoldAndChanges(t *testing.T) {
 			last(t, after, reports[len(reports)-1])
 		}
 		applied := before
-		for _, c := range changes(before, after) {
+		for _, c := range diffFaults(before, after) {
 			var next []v1alpha1.Fault
 			for _, f := range applied {
 				if nodefault.KeyOf(f) != nodefault.KeyOf(c.fault) {
@@ -61,10 +61,10 @@ func TestFoldAndChanges(t *testing.T) {
 			}
 			applied = next
 		}
-		if len(changes(applied, after)) != 0 {
+		if len(diffFaults(applied, after)) != 0 {
 			t.Fatalf("the changes make %+v of %+v, want %+v", applied, before, after)
 		}
-		if len(changes(after, fold(after, nil))) != 0 {
+		if len(diffFaults(after, foldReports(after, nil))) != 0 {
 			t.Fatal("nothing reported changes something")
 		}
 	})
@@ -72,7 +72,7 @@ func TestFoldAndChanges(t *testing.T) {
 
 // last shows that the last report has had its way.
 func last(t *rapid.T, after []v1alpha1.Fault, r nodefault.Report) {
-	f := find(after, r.Fault)
+	f := findFault(after, r.Fault)
 	if !r.Healthy {
 		if f == nil || f.ObserveOnly && !r.Fault.ObserveOnly || f.ObserveOnly == r.Fault.ObserveOnly && r.Fault.DetectedAt.Before(&f.DetectedAt) {
 			t.Fatalf("after %+v there is %+v", r.Fault, f)
@@ -117,7 +117,7 @@ func TestFit(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			kept, left := fit(tc.was, append(slices.Clone(tc.was), tc.come...))
+			kept, left := fitFaults(tc.was, append(slices.Clone(tc.was), tc.come...))
 			var keys []string
 			for _, f := range left {
 				keys = append(keys, nodefault.KeyOf(f))

@@ -94,10 +94,10 @@ func New(cfg Config, deps Deps) (*Store, error) {
 
 // Apply stores reports, and returns when each is durable or refused.
 func (s *Store) Apply(ctx context.Context, reports []nodefault.Report) error {
-	if !s.admit(len(reports)) {
+	if !s.admitReports(len(reports)) {
 		return intake.ErrBusy
 	}
-	defer s.leave(len(reports))
+	defer s.leaveReports(len(reports))
 
 	places := map[string][]int{}
 	var order []string
@@ -118,7 +118,7 @@ func (s *Store) Apply(ctx context.Context, reports []nodefault.Report) error {
 			for _, i := range places[node] {
 				c.reports = append(c.reports, reports[i])
 			}
-			s.store(ctx, node, c)
+			s.storeCall(ctx, node, c)
 			for n, i := range places[node] {
 				errs[i] = c.errs[n]
 			}
@@ -128,7 +128,7 @@ func (s *Store) Apply(ctx context.Context, reports []nodefault.Report) error {
 	return intake.Collect(errs)
 }
 
-func (s *Store) admit(n int) bool {
+func (s *Store) admitReports(n int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.pending > 0 && s.pending+n > s.cfg.QueueSize {
@@ -138,26 +138,26 @@ func (s *Store) admit(n int) bool {
 	return true
 }
 
-func (s *Store) leave(n int) {
+func (s *Store) leaveReports(n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.pending -= n
 }
 
-// store has a call done, by itself or by the one whose turn it is.
-func (s *Store) store(ctx context.Context, node string, c *call) {
-	l := s.join(node, c)
-	defer s.part(node, l)
+// storeCall has a call done, by itself or by the one whose turn it is.
+func (s *Store) storeCall(ctx context.Context, node string, c *call) {
+	l := s.joinQueue(node, c)
+	defer s.leaveQueue(node, l)
 	select {
 	case <-c.done:
 	case l.turn <- struct{}{}:
 		defer func() { <-l.turn }()
-		if calls := s.take(l); len(calls) > 0 {
+		if calls := s.takeQueued(l); len(calls) > 0 {
 			s.storeAll(ctx, node, calls)
 		}
 		<-c.done // it was among them, or among those of the last turn
 	case <-ctx.Done():
-		if !s.withdraw(l, c) {
+		if !s.withdrawCall(l, c) {
 			<-c.done // being stored: its end is near, and what comes of it is known then
 			return
 		}
@@ -169,7 +169,7 @@ func (s *Store) store(ctx context.Context, node string, c *call) {
 	}
 }
 
-func (s *Store) join(node string, c *call) *line {
+func (s *Store) joinQueue(node string, c *call) *line {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	l, ok := s.nodes[node]
@@ -182,7 +182,7 @@ func (s *Store) join(node string, c *call) *line {
 	return l
 }
 
-func (s *Store) part(node string, l *line) {
+func (s *Store) leaveQueue(node string, l *line) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if l.users--; l.users == 0 {
@@ -190,7 +190,7 @@ func (s *Store) part(node string, l *line) {
 	}
 }
 
-func (s *Store) take(l *line) []*call {
+func (s *Store) takeQueued(l *line) []*call {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	calls := l.calls
@@ -198,8 +198,8 @@ func (s *Store) take(l *line) []*call {
 	return calls
 }
 
-// withdraw takes a call out of the line, unless somebody has taken it up.
-func (s *Store) withdraw(l *line, c *call) bool {
+// withdrawCall takes a call out of the line, unless somebody has taken it up.
+func (s *Store) withdrawCall(l *line, c *call) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i := range l.calls {
@@ -223,7 +223,7 @@ func (s *Store) storeAll(ctx context.Context, node string, calls []*call) {
 	for _, c := range calls {
 		all = append(all, c.reports...)
 	}
-	errs := s.write(ctx, node, all)
+	errs := s.writeReports(ctx, node, all)
 	for _, c := range calls {
 		c.errs, errs = errs[:len(c.reports)], errs[len(c.reports):]
 		close(c.done)

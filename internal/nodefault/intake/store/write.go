@@ -47,11 +47,11 @@ func overtaken(err error) bool {
 	return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || apierrors.HasStatusCause(err, metav1.CauseTypeTooMany)
 }
 
-// write stores reports about one node and says what became of each.
-func (s *Store) write(ctx context.Context, node string, reports []nodefault.Report) []error {
+// writeReports stores reports about one node and says what became of each.
+func (s *Store) writeReports(ctx context.Context, node string, reports []nodefault.Report) []error {
 	errs := make([]error, len(reports))
 	if slices.ContainsFunc(reports, func(r nodefault.Report) bool { return !r.Healthy }) {
-		if err := s.known(ctx, node); err != nil {
+		if err := s.checkNode(ctx, node); err != nil {
 			for i, r := range reports {
 				if !r.Healthy {
 					errs[i] = err
@@ -68,14 +68,14 @@ func (s *Store) write(ctx context.Context, node string, reports []nodefault.Repo
 	if len(taken) == 0 {
 		return errs
 	}
-	failed, err := s.settle(ctx, node, taken)
+	failed, err := s.applyReports(ctx, node, taken)
 	for i, r := range reports {
 		switch {
 		case errs[i] != nil:
 		case err != nil:
 			errs[i] = err
 		default:
-			errs[i] = blame(r, failed)
+			errs[i] = findFailure(r, failed)
 		}
 	}
 	return errs
@@ -87,19 +87,19 @@ type failure struct {
 	err   error
 }
 
-// blame finds what kept a report from being stored.
-func blame(r nodefault.Report, failed []failure) error {
+// findFailure finds what kept a report from being stored.
+func findFailure(r nodefault.Report, failed []failure) error {
 	var all []error
 	for _, f := range failed {
-		if r.Healthy && over(f.fault, r) || !r.Healthy && nodefault.KeyOf(r.Fault) == nodefault.KeyOf(f.fault) {
+		if r.Healthy && endsFault(f.fault, r) || !r.Healthy && nodefault.KeyOf(r.Fault) == nodefault.KeyOf(f.fault) {
 			all = append(all, f.err)
 		}
 	}
 	return errors.Join(all...)
 }
 
-// known asks whether there is such a node.
-func (s *Store) known(ctx context.Context, node string) error {
+// checkNode asks whether there is such a node.
+func (s *Store) checkNode(ctx context.Context, node string) error {
 	key := types.NamespacedName{Name: node}
 	err := s.deps.Nodes.Get(ctx, key, &corev1.Node{})
 	if err != nil && s.deps.Nodes != s.deps.Live {
@@ -111,9 +111,9 @@ func (s *Store) known(ctx context.Context, node string) error {
 	return unavailable(ctx, err)
 }
 
-// settle writes what reports change of a NodeFault, and looks anew when it was
+// applyReports writes what reports change of a NodeFault, and looks anew when it was
 // overtaken. The error is of all of them.
-func (s *Store) settle(ctx context.Context, node string, reports []nodefault.Report) ([]failure, error) {
+func (s *Store) applyReports(ctx context.Context, node string, reports []nodefault.Report) ([]failure, error) {
 	for attempt := 0; ; attempt++ {
 		failed, err := s.settleOnce(ctx, node, reports)
 		if !overtaken(err) || attempt == attempts {
@@ -131,14 +131,14 @@ func (s *Store) settleOnce(ctx context.Context, node string, reports []nodefault
 	if client.IgnoreNotFound(err) != nil {
 		return nil, err
 	}
-	kept, left := fit(nf.Spec.Faults, fold(nf.Spec.Faults, reports))
+	kept, left := fitFaults(nf.Spec.Faults, foldReports(nf.Spec.Faults, reports))
 	var failed []failure
 	for _, f := range left {
 		failed = append(failed, failure{f, intake.ErrFull})
 	}
-	for _, c := range changes(nf.Spec.Faults, kept) {
-		err := s.change(ctx, node, nf.UID, c)
-		if invalid := refused(err); invalid != nil {
+	for _, c := range diffFaults(nf.Spec.Faults, kept) {
+		err := s.applyFault(ctx, node, nf.UID, c)
+		if invalid := refusedError(err); invalid != nil {
 			failed = append(failed, failure{c.fault, invalid})
 			continue
 		}
@@ -149,8 +149,8 @@ func (s *Store) settleOnce(ctx context.Context, node string, reports []nodefault
 	return failed, nil
 }
 
-// change writes one fault, or takes it away.
-func (s *Store) change(ctx context.Context, node string, uid types.UID, c change) error {
+// applyFault writes one fault, or takes it away.
+func (s *Store) applyFault(ctx context.Context, node string, uid types.UID, c change) error {
 	object := &unstructured.Unstructured{Object: map[string]any{}}
 	object.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(v1alpha1.Kind))
 	object.SetName(node)
@@ -165,7 +165,7 @@ func (s *Store) change(ctx context.Context, node string, uid types.UID, c change
 		object.Object["spec"] = map[string]any{"faults": []any{fault}}
 	}
 	err := s.deps.Write.Apply(ctx, client.ApplyConfigurationFromUnstructured(object),
-		client.FieldOwner(manager(c.fault)), client.ForceOwnership)
+		client.FieldOwner(fieldManager(c.fault)), client.ForceOwnership)
 	var nf v1alpha1.NodeFault
 	switch {
 	case c.gone && apierrors.IsInvalid(err):
@@ -180,28 +180,28 @@ func (s *Store) change(ctx context.Context, node string, uid types.UID, c change
 	if err != nil {
 		return client.IgnoreNotFound(err)
 	}
-	return s.purge(ctx, &nf, c.fault)
+	return s.purgeFault(ctx, &nf, c.fault)
 }
 
-// purge takes away a fault that is still there after its manager has let go of
+// purgeFault takes away a fault that is still there after its manager has let go of
 // it: somebody else has a hand in it, such as a person with an editor.
-func (s *Store) purge(ctx context.Context, nf *v1alpha1.NodeFault, f v1alpha1.Fault) error {
-	if find(nf.Spec.Faults, f) == nil {
+func (s *Store) purgeFault(ctx context.Context, nf *v1alpha1.NodeFault, f v1alpha1.Fault) error {
+	if findFault(nf.Spec.Faults, f) == nil {
 		return nil
 	}
 	nf.Spec.Faults = slices.DeleteFunc(nf.Spec.Faults, func(o v1alpha1.Fault) bool { return nodefault.KeyOf(o) == nodefault.KeyOf(f) })
-	return s.deps.Write.Update(ctx, nf, client.FieldOwner(manager(f)))
+	return s.deps.Write.Update(ctx, nf, client.FieldOwner(fieldManager(f)))
 }
 
-// manager is who has a fault: itself.
-func manager(f v1alpha1.Fault) string {
+// fieldManager is who has a fault: itself.
+func fieldManager(f v1alpha1.Fault) string {
 	const kept = 16
 	sum := sha256.Sum256([]byte(nodefault.KeyOf(f)))
 	return "fleetloop-fault-" + hex.EncodeToString(sum[:kept])
 }
 
-// refused is an error that says that a fault can not be stored as it is.
-func refused(err error) error {
+// refusedError is an error that says that a fault can not be stored as it is.
+func refusedError(err error) error {
 	switch {
 	case err == nil, overtaken(err):
 	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err), apierrors.IsRequestEntityTooLargeError(err):
