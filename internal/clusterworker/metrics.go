@@ -67,7 +67,7 @@ func newMetrics(reg prometheus.Registerer, w *Worker) (*metrics, error) {
 		fenced:       r.newCounter("fence_rejections_total", "Total number of sync results that the database rejected because another cluster-worker had claimed the cluster in the meantime."),
 		outages:      r.newCounter("gardener_outages_total", "Total number of times that this cluster-worker found Gardener unavailable and paused the sync of all clusters."),
 		breaker:      r.newGauge("circuit_breaker_open", "1 if this cluster-worker has paused all calls that create, change or delete Shoots because Gardener is unavailable, 0 otherwise."),
-		dbOutages:    r.newCounter("database_outages_total", "Total number of times that this cluster-worker lost its database."),
+		dbOutages:    r.newCounter("database_outages_total", "Total number of times that the connection of this cluster-worker to its database failed."),
 		panics:       r.newCounter("panics_total", "Total number of panics from which the cluster-worker recovered. The worker records each panic as the sync error of a cluster."),
 		tallyFails:   r.newCounter("cluster_count_errors_total", "Total number of failed queries that count the clusters in the database. After a failed query, the metrics of these counts are absent until the next query succeeds."),
 	}

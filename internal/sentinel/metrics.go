@@ -139,7 +139,7 @@ func newMetrics(reg prometheus.Registerer, key metricsKey) (*metrics, error) {
 		budget:             f.newGauge("publish_budget_events_per_second", "Current limit on the events that the sentinel publishes because the last event of a resource is too old, in events per second. The limit does not apply to changed resources."),
 		changes:            f.newCounter("changes_received_total", "Total number of resource changes that the sentinel received from the fleet API in the source modes watch and cursor."),
 		reconnects:         f.newCounter("watch_reconnects_total", "Total number of times that a watch of the sentinel on the fleet API ended and the sentinel restarted it."),
-		resyncs:            f.newCounter("resyncs_total", "Total number of times that the sentinel listed all resources again because the fleet API no longer had the changes since its last read."),
+		resyncs:            f.newCounter("resyncs_total", "Total number of times that the sentinel listed all resources again because the fleet API no longer had the changes since the last read of the sentinel."),
 		reloads:            f.newCounter("config_reloads_total", "Total number of times that the sentinel reloaded its SentinelConfig."),
 		lastReload:         f.newGauge("config_last_reload_successful", "1 if the sentinel accepted the latest configuration, 0 if it rejected the latest configuration and the previous one is still active."),
 		modes:              map[Mode]prometheus.Gauge{},
@@ -167,7 +167,7 @@ func (m *metrics) addVectors(f *factory) {
 	for _, mode := range []Mode{ModeSweep, ModeETag, ModeCursor, ModeWatch} {
 		m.modes[mode] = modes.WithLabelValues(string(mode))
 	}
-	decisions := f.newCounterVec("decisions_total", "Total number of decisions of the sentinel whether to publish an event for a resource, by reason.", "reason")
+	decisions := f.newCounterVec("decisions_total", "Total number of times that the sentinel decided to publish or to skip an event for a resource, by reason.", "reason")
 	publishedBy := f.newCounterVec("events_published_by_reason_total", "Total number of CloudEvents that the sentinel published and the message broker confirmed, by reason for publishing.", "reason")
 	for r := range decision.NumReasons {
 		m.decisions[r] = decisions.WithLabelValues(r.String())

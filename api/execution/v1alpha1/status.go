@@ -383,7 +383,7 @@ type Plan struct {
 	// SHA-256 of the plan, in hexadecimal. Approvers name this hash to approve the plan.
 	Hash string `json:"hash"`
 
-	// Name of the action.
+	// Name of the action that the plan runs, for example scale_deployment.
 	Action string `json:"action"`
 	// Parameters of the action, including default values.
 	// +kubebuilder:pruning:PreserveUnknownFields
@@ -438,9 +438,9 @@ type PlanTarget struct {
 	// Namespace of the target. Empty for cluster-scoped objects.
 	// +optional
 	Namespace string `json:"namespace,omitempty"`
-	// Name of the target.
+	// Name of the target, as in metadata.name.
 	Name string `json:"name"`
-	// UID of the target.
+	// UID of the target when the controller created the plan.
 	// +optional
 	UID types.UID `json:"uid,omitempty"`
 	// Resource version of the target. The hash of the plan does not cover it.
@@ -592,12 +592,12 @@ type ExecutionResults struct {
 
 // AffectedResource is an object that the action changed.
 type AffectedResource struct {
-	// Kind of the object.
+	// Kind of the changed object, for example Deployment.
 	Kind string `json:"kind"`
-	// Namespace of the object.
+	// Namespace of the changed object. Empty for cluster-scoped objects.
 	// +optional
 	Namespace string `json:"namespace,omitempty"`
-	// Name of the object.
+	// Name of the changed object.
 	Name string `json:"name"`
 	// What the action did to the object, for example scaled, restarted or patched.
 	Action string `json:"action"`
@@ -607,7 +607,7 @@ type AffectedResource struct {
 	// Value after the action, for example "replicas: 5".
 	// +optional
 	After string `json:"after,omitempty"`
-	// UID of the object.
+	// UID of the changed object.
 	// +optional
 	UID types.UID `json:"uid,omitempty"`
 	// Resource version of the object before the action.

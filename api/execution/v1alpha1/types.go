@@ -271,7 +271,7 @@ type Target struct {
 	// +kubebuilder:validation:MaxLength=63
 	// +optional
 	Namespace string `json:"namespace,omitempty"`
-	// Name of the object.
+	// Name of the object, as in metadata.name.
 	// +kubebuilder:validation:MaxLength=253
 	// +optional
 	Name string `json:"name,omitempty"`
@@ -287,7 +287,8 @@ type Target struct {
 
 // ObjectReference names an object.
 type ObjectReference struct {
-	// Name of the object.
+	// Name of the object that is referred to, for example the KubernetesExecution that
+	// spec.rollbackOf reverts.
 	// +kubebuilder:validation:MaxLength=253
 	Name string `json:"name"`
 	// Namespace of the object. Defaults to the namespace of the execution.

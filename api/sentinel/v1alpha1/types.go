@@ -305,9 +305,10 @@ type Source struct {
 // +kubebuilder:validation:XValidation:rule="!has(self.count) || !has(self.index) || self.index < self.count",message="must be less than count: the first index is 0",fieldPath=".index"
 // +kubebuilder:validation:XValidation:rule="!has(self.mode) || self.mode != 'auto' || !has(self.count) && !has(self.index)",message="count and index must not be set for the mode auto"
 type Sharding struct {
-	// How sentinels divide the resources. static: this sentinel watches the shard with
-	// number index out of count shards. auto: the replicas that run this SentinelConfig
-	// coordinate through Leases and divide the resources among themselves.
+	// How sentinels divide the resources. static: the field count says into how many shards
+	// the resources are divided, and the field index says which shard this sentinel watches.
+	// auto: the replicas that run this SentinelConfig coordinate through Leases and divide
+	// the resources among themselves.
 	// +kubebuilder:validation:Enum=static;auto
 	// +kubebuilder:default=static
 	// +optional

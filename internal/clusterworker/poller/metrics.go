@@ -50,7 +50,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 		watchRestarts:  newCounter("shoot_watch_restarts_total", "Total number of times that the watch of Shoots ended. The cluster-worker restarts the watch."),
 		relists:        newCounter("shoot_relists_total", "Total number of times that the cluster-worker listed all Shoots."),
 		polls:          newCounter("shoot_poll_rounds_total", "Total number of rounds in which the cluster-worker got the Shoots one by one instead of watching them."),
-		looks:          newCounter("shoot_lookups_total", "Total number of GET requests for a single Shoot."),
+		looks:          newCounter("shoot_lookups_total", "Total number of GET requests that this cluster-worker sent to Gardener to read one Shoot. List and watch requests are not counted."),
 		drift:          prometheus.NewCounterVec(prometheus.CounterOpts(newOpts("shoot_drift_total", "Total number of Shoots that differed from the last applied spec, by kind of difference. The cluster-worker applied the spec of these Shoots again.")), []string{"reason"}),
 		missing:        newCounter("missing_sync_rows_total", "Total number of clusters without a row in the table tenant.cluster_sync. The cluster-worker added the row."),
 		orphans:        newGauge("orphan_shoots", "Number of Shoots that this installation created and that have no cluster in the database, as of the last list of Shoots; 0 on all processes except the leader."),

@@ -58,7 +58,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		failures:     counter("kubernetesexecution_failures_total", "Total number of KubernetesExecutions that failed, by reason (status.reason) and detail (status.reasonDetail).", "reason", "detail"),
 		decisions:    counter("kubernetesexecution_approval_decisions_total", "Total number of decisions about approvals of KubernetesExecutions: approved, rejected or expired (no decision before the deadline).", "decision"),
 		rollbacks:    counter("kubernetesexecution_rollback_prepared_total", "Total number of KubernetesExecutions for which the controller prepared a rollback, by action.", "action"),
-		refusals:     counter("kubernetesexecution_start_blocked_total", "Total number of KubernetesExecutions that could not start at once and were queued, or that timed out in the queue, by reason.", "reason"),
+		refusals:     counter("kubernetesexecution_start_blocked_total", "Total number of times that a KubernetesExecution was queued because it could not start immediately, or timed out in the queue, by reason.", "reason"),
 		approvalWait: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "kubernetesexecution_approval_wait_seconds", Help: "Time from the request for approval of a KubernetesExecution until the decision, in seconds.", Buckets: waits}),
 		lockWait:     prometheus.NewHistogram(prometheus.HistogramOpts{Name: "kubernetesexecution_queue_duration_seconds", Help: "Time that queued KubernetesExecutions waited until their action started, in seconds.", Buckets: waits}),
 		lifecycle:    prometheus.NewHistogram(prometheus.HistogramOpts{Name: "kubernetesexecution_lifecycle_duration_seconds", Help: "Time from the creation of a KubernetesExecution until it ends, in seconds.", Buckets: waits}),

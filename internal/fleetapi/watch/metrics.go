@@ -30,7 +30,7 @@ func newMetrics(r prometheus.Registerer, prefix string) (*metrics, error) {
 		}, []string{"type"}),
 		fallbacks: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: prefix + "_watch_cache_misses_total",
-			Help: "Total number of database reads that served only one watch request, because the watch had to start at a change older than the server's cache of changes.",
+			Help: "Total number of times that the server read the database for a single watch request, because the watch asked for changes older than those in the cache that all watch requests share.",
 		}),
 		lastRead: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: prefix + "_watch_last_poll_timestamp_seconds",

@@ -19,7 +19,7 @@ type metrics struct {
 func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	m := &metrics{
 		ended: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "fleetloop_janitor_actions_total", Help: "Total number of finished RebootNodes and TerminateNodes, by action and result.",
+			Name: "fleetloop_janitor_actions_total", Help: "Total number of RebootNode and TerminateNode objects that the janitor finished, by action and result.",
 		}, []string{"action", "result"}),
 		took: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "fleetloop_janitor_action_duration_seconds", Help: "Duration of successful reboots and terminations of nodes, in seconds.",

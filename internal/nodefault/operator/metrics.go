@@ -28,7 +28,7 @@ func newMetrics(reg prometheus.Registerer, l lister) (*metrics, error) {
 			Name: "fleetloop_node_fault_cordon_delay_seconds", Help: "Time from the detection of a fault until node-fault-controller cordons the node, in seconds.", Buckets: prometheus.ExponentialBuckets(0.01, 3, 12),
 		}),
 		ruleErrors: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "fleetloop_node_fault_rule_errors_total", Help: "Total number of rules that node-fault-controller could not evaluate. Rules decide which action a node fault requires.",
+			Name: "fleetloop_node_fault_rule_errors_total", Help: "Total number of evaluations of node fault rules that failed. Rules decide which action a node fault requires.",
 		}),
 	}
 	return m, errors.Join(reg.Register(m.actions), reg.Register(m.toCordon), reg.Register(m.ruleErrors), reg.Register(newPhaseGauges(l)))
