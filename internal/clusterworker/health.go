@@ -131,7 +131,7 @@ func (h *claimHealth) checkHealth() error {
 	case !h.since.IsZero() && now.Sub(h.since) > claimHangs:
 		return fmt.Errorf("no response from database for %s", now.Sub(h.since).Round(time.Second))
 	case now.After(h.overdue):
-		return fmt.Errorf("last successful claim at %s", h.good.UTC().Format(time.RFC3339))
+		return fmt.Errorf("no claim has started since the last successful one at %s, the claim loop does not run", h.good.UTC().Format(time.RFC3339))
 	}
 	return nil
 }

@@ -294,7 +294,7 @@ func TestHealthOfClaims(t *testing.T) {
 			t.Error(err)
 		}
 		time.Sleep(2 * time.Second)
-		if err := h.checkHealth(); err == nil || !strings.Contains(err.Error(), "last successful claim at") {
+		if err := h.checkHealth(); err == nil || !strings.Contains(err.Error(), "since the last successful one at") {
 			t.Errorf("long after the next claim was due: %v", err)
 		}
 	})

@@ -179,7 +179,7 @@ func (m *metrics) addVectors(f *factory) {
 	for w := decision.WarningNone + 1; w < decision.NumWarnings; w++ {
 		m.warnings[w] = warnings.WithLabelValues(w.String())
 	}
-	faults := f.newCounterVec("decode_errors_total", "Total number of resources in API responses that the sentinel could not decode completely, by reason.", "reason")
+	faults := f.newCounterVec("decode_errors_total", "Total number of resources in API responses that the sentinel could not decode completely, by reason. The sentinel skips the resource, except for the reasons invalid_time and unknown_status.", "reason")
 	for fault := scan.FaultNone + 1; fault < scan.NumFaults; fault++ {
 		m.faults[fault] = faults.WithLabelValues(fault.String())
 	}

@@ -49,7 +49,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 		lag:            prometheus.NewHistogram(prometheus.HistogramOpts{Namespace: namespace, Subsystem: subsystem, Name: "shoot_status_lag_seconds", Help: "Time from a status change of a Shoot in Gardener until the cluster-worker records the change in the database, in seconds. Gardener's timestamps have a resolution of one second.", Buckets: prometheus.ExponentialBuckets(0.05, 2, 14)}),
 		watchRestarts:  newCounter("shoot_watch_restarts_total", "Total number of times that the watch of Shoots ended. The cluster-worker restarts the watch."),
 		relists:        newCounter("shoot_relists_total", "Total number of times that the cluster-worker listed all Shoots."),
-		polls:          newCounter("shoot_poll_rounds_total", "Total number of rounds in which the cluster-worker got the Shoots one by one instead of watching them."),
+		polls:          newCounter("shoot_poll_rounds_total", "Total number of batches of Shoots that the cluster-worker read one by one because it cannot watch them. A batch has the Shoots that were read longest ago."),
 		looks:          newCounter("shoot_lookups_total", "Total number of GET requests that this cluster-worker sent to Gardener to read one Shoot. List and watch requests are not counted."),
 		drift:          prometheus.NewCounterVec(prometheus.CounterOpts(newOpts("shoot_drift_total", "Total number of Shoots that differed from the last applied spec, by kind of difference. The cluster-worker applied the spec of these Shoots again.")), []string{"reason"}),
 		missing:        newCounter("missing_sync_rows_total", "Total number of clusters without a row in the table tenant.cluster_sync. The cluster-worker added the row."),

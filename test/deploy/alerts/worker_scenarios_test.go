@@ -205,7 +205,7 @@ func shoots() map[string][]scenario {
 `,
 				want: map[int][]alert{
 					15: nil,
-					30: {{labels: service(), summary: "Watching Shoots failed 10 times in 10 minutes."}},
+					30: {{labels: service(), summary: "Watching Shoots or recording their status failed 10 times in 10 minutes."}},
 				},
 			},
 			{
