@@ -137,7 +137,7 @@ func newQueues() *queues {
 	return &queues{
 		length:  desc("queue_length", "Number of change events that are currently queued for a sink or being sent to it. A sink is the HTTP endpoint that receives change events."),
 		oldest:  desc("oldest_pending_age_seconds", "Age of the oldest change event that this process has not delivered to the sink yet, in seconds; 0 if none is pending. A sink is the HTTP endpoint that receives change events."),
-		success: desc("last_success_timestamp_seconds", "Unix time of the last change event that a sink accepted, in seconds; absent before the first. A sink is the HTTP endpoint that receives change events."),
+		success: desc("last_success_timestamp_seconds", "Unix time at which a sink last accepted a change event, in seconds; absent before the first. A sink is the HTTP endpoint that receives change events."),
 		unreadable: prometheus.NewDesc(prometheus.BuildFQName(namespaceClient, subsystem, "sink_file_unreadable"),
 			"1 if this process cannot read a file that a sink needs, 0 otherwise. The label file says what the file contains: endpoint, auth_token, routing_key, signing_key or ca. The process continues with the content that it read last. If it never read the file, change events wait.", []string{"sink", "file"}, nil),
 		sinks: make(map[*client]string),

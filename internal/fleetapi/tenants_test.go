@@ -81,7 +81,7 @@ func TestIssuerThatIsDown(t *testing.T) {
 	f := newFixtureWith(t, o)
 	claims := base64.RawURLEncoding.EncodeToString([]byte(`{"iss":"` + down.URL + `"}`))
 	a := f.as("e30."+claims+".e30").do("GET", "clusters", nil)
-	a.problem(503, "unavailable", "the token's issuer is unreachable")
+	a.problem(503, "unavailable", "cannot reach the issuer of the token")
 	wantEqual(t, "Retry-After", "2", a.header.Get("Retry-After"))
 }
 

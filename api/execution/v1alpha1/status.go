@@ -340,7 +340,7 @@ type EstimatedImpact struct {
 	// +optional
 	ReplicasChanged string `json:"replicasChanged,omitempty"`
 
-	// Description of the effect for people.
+	// Description of the effect in words. Approvers read it before they approve the plan.
 	// +kubebuilder:validation:MaxLength=1024
 	// +optional
 	Description string `json:"description,omitempty"`
@@ -403,7 +403,7 @@ type Plan struct {
 	// +kubebuilder:validation:MaxItems=64
 	Steps []PlanStep `json:"steps"`
 
-	// Difference between the target object before and after the action, for people.
+	// Difference between the target object before and after the action, as readable text.
 	// +kubebuilder:validation:MaxLength=8192
 	// +optional
 	Diff string `json:"diff,omitempty"`
@@ -638,8 +638,9 @@ type RollbackInformation struct {
 	// +optional
 	EstimatedRollbackDuration string `json:"estimatedRollbackDuration,omitempty"`
 
-	// Values that the target object had directly after the action. The rollback fails if
-	// the object has other values by then, so that it does not overwrite a later change.
+	// Values that the target object had directly after the action. If the object has other
+	// values when the rollback starts, the rollback fails, so that it does not overwrite a
+	// later change.
 	// +kubebuilder:pruning:PreserveUnknownFields
 	// +optional
 	ExpectedCurrentValues *runtime.RawExtension `json:"expectedCurrentValues,omitempty"`

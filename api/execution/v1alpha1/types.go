@@ -176,9 +176,9 @@ type KubernetesExecutionSpec struct {
 	// +optional
 	RequestedBy string `json:"requestedBy,omitempty"`
 
-	// Groups of the user who requests the execution. Must be groups of the user who
-	// creates the object. Before the action starts, the controller uses these groups to
-	// check again that the user may request the action.
+	// Groups of the user who creates this object. The user must be a member of each group.
+	// Before the action starts, the controller uses these groups to check again that the
+	// user may request the action.
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=64
 	// +kubebuilder:validation:items:MaxLength=253
@@ -339,7 +339,7 @@ type Condition struct {
 	// +kubebuilder:validation:MaxLength=63
 	Type string `json:"type"`
 
-	// Description of the condition for people. It has no effect on the evaluation.
+	// Description of the condition, shown to users. It has no effect on the evaluation.
 	// +kubebuilder:validation:MaxLength=1024
 	// +optional
 	Description string `json:"description,omitempty"`

@@ -122,7 +122,7 @@ type NodeActionSpec struct {
 
 // NodeActionStatus is the progress of a reboot or termination.
 type NodeActionStatus struct {
-	// Time at which the janitor started the reboot or termination.
+	// Time at which the janitor started the action on the node.
 	// +optional
 	StartTime *metav1.Time `json:"startTime,omitempty"`
 	// Time at which the reboot or termination succeeded or failed. Unset until then.

@@ -213,7 +213,7 @@ type Owned struct {
 	// +listType=atomic
 	// +optional
 	Taints []corev1.Taint `json:"taints,omitempty"`
-	// Time at which the controller made the changes.
+	// Time at which the controller cordoned the node or added the taints.
 	AppliedAt metav1.MicroTime `json:"appliedAt"`
 }
 
@@ -356,7 +356,8 @@ type Record struct {
 	// +kubebuilder:validation:MaxLength=512
 	// +optional
 	Reason string `json:"reason,omitempty"`
-	// Name of the check of the fault that started the session.
+	// Name of the health check that reported the fault with which the repair session began.
+	// A repair session lasts until the node is back in service.
 	// +optional
 	Check string `json:"check,omitempty"`
 	// Error codes of the fault that started the session.

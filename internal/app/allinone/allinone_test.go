@@ -59,7 +59,7 @@ func TestDemo(t *testing.T) {
 func TestDemoNotReadyInTime(t *testing.T) {
 	t.Parallel()
 	r := launch(t, nil, "--data-dir", t.TempDir(), "--demo", "--exit-when-ready", "--demo-clusters", "1", "--timeout", "1500ms", "--adapters=false", "--gardener=false")
-	if err := r.wait(t); err == nil || !strings.Contains(err.Error(), "demo fleet not ready within 1.5s") {
+	if err := r.wait(t); err == nil || !strings.Contains(err.Error(), "the demo fleet is not Ready within 1.5s") {
 		t.Errorf("got %v, want an error that says so", err)
 	}
 	for _, want := range []string{"Clusters     1       0", "cluster/us-east-01 is not ready for ", "(Pending)"} {

@@ -23,8 +23,8 @@ func newMetrics(b *Budget, reg prometheus.Registerer) (*metrics, error) {
 	m := &metrics{
 		budget:    b,
 		denials:   prometheus.NewCounterVec(prometheus.CounterOpts{Name: prefix + "denials_total", Help: "Total number of times that node-fault-controller left a faulty node in service because too many nodes are already out of service, by reason. The controller counts a waiting node at every retry."}, []string{"reason"}),
-		nodes:     gauge(prefix+"nodes", "Number of nodes that count for the limits of node-fault-controller, by state: in_service, quarantined (cordoned by the controller), cordoned_by_others or not_ready.", "state"),
-		limits:    gauge(prefix+"limit_nodes", "Maximum number of nodes that may be out of service at the same time (limit=\"out_of_service\"), and that node-fault-controller may take out of service within the budget window (limit=\"window\").", "limit"),
+		nodes:     gauge(prefix+"nodes", "Number of nodes that node-fault-controller takes into account for its limits on nodes out of service, by state: in_service, quarantined (cordoned by the controller), cordoned_by_others or not_ready.", "state"),
+		limits:    gauge(prefix+"limit_nodes", "Maximum number of nodes, by limit: out_of_service (nodes that may be out of service at the same time) or window (nodes that node-fault-controller may take out of service within the time window of the budget).", "limit"),
 		recent:    gauge(prefix+"window_nodes", "Number of nodes that node-fault-controller took out of service within the budget window, a configured time span that ends now."),
 		exhausted: gauge(prefix+"exhausted_pools", "Number of node pools in which node-fault-controller takes no further node out of service, because too many nodes are already out of service. With manual_reset=\"true\", a person must reset the pool.", "manual_reset"),
 	}

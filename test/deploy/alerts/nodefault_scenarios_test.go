@@ -144,12 +144,12 @@ func repairs() map[string][]scenario {
 			{
 				reason: "each request is answered with an error",
 				series: "  fleetloop_janitor_action_provider_requests_total" + janitor + ",action=\"reboot\",result=\"error\"} 0x5 0+2x60\n",
-				want:   map[int][]alert{5: nil, 30: {{labels: ofJanitor(), summary: "30 requests to the provider that reboots or terminates nodes failed in 15 minutes."}}},
+				want:   map[int][]alert{5: nil, 30: {{labels: ofJanitor(), summary: "30 requests to reboot or terminate nodes failed in 15 minutes."}}},
 			},
 			{
 				reason: "nobody can say how far it is",
 				series: "  fleetloop_janitor_action_status_checks_failed_total" + janitor + "} 0+2x60\n",
-				want:   map[int][]alert{30: {{labels: ofJanitor(), summary: "30 requests to the provider that reboots or terminates nodes failed in 15 minutes."}}},
+				want:   map[int][]alert{30: {{labels: ofJanitor(), summary: "30 requests to reboot or terminate nodes failed in 15 minutes."}}},
 			},
 			{
 				reason: "a person is waited for, and one request went wrong",
