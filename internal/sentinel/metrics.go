@@ -144,7 +144,7 @@ func newMetrics(reg prometheus.Registerer, key metricsKey) (*metrics, error) {
 		lastReload:         f.newGauge("config_last_reload_successful", "1 if the sentinel accepted the latest configuration, 0 if it rejected the latest configuration and the previous one is still active."),
 		modes:              map[Mode]prometheus.Gauge{},
 	}
-	m.skippedReady, m.skippedOthers = f.byReadyState("resources_skipped_total", "Total number of resources for which the sentinel published no event because none was needed yet.")
+	m.skippedReady, m.skippedOthers = f.byReadyState("resources_skipped_total", "Total number of times that the sentinel checked a resource and published no event because none was due yet.")
 	m.deferredReady, m.deferredOther = f.byReadyState("resources_deferred_total", "Total number of resources that needed an event but were deferred to a later poll by the limit on events per second. The sentinel counts a deferred resource in each poll.")
 	m.lastReload.Set(1)
 	f.register(prometheus.NewGaugeFunc(prometheus.GaugeOpts(f.newOpts("in_flight_events", "Number of CloudEvents that the sentinel has sent and the message broker has not confirmed yet.")),

@@ -187,8 +187,9 @@ type KubernetesExecutionStatus struct {
 
 // VerifiedRequest is a request that the admission policies verified.
 type VerifiedRequest struct {
-	// ID of the period in which the execution was created. The controller starts a new
-	// period, with a new ID, each time that the admission policies come into force again.
+	// ID of the period in which the execution was created. A period is a time in which the
+	// admission policies are in force without interruption. When they come into force
+	// again, the controller starts a new period with a new ID.
 	AdmissionPolicyPeriod string `json:"admissionPolicyPeriod"`
 
 	// SHA-256 of the parameters in the verified request.
@@ -419,9 +420,9 @@ type Plan struct {
 	// +optional
 	PolicyHash string `json:"policyHash,omitempty"`
 
-	// ID of the period in which the controller requests approval. The controller starts a
-	// new period, with a new ID, each time that the admission policies come into force
-	// again. A new ID changes the hash of the plan, so earlier approvals become invalid.
+	// ID of the period in which the controller requests approval. A period is a time in
+	// which the admission policies are in force without interruption. When they come into
+	// force again, the controller starts a new period with a new ID. A new ID changes the hash of the plan, so earlier approvals become invalid.
 	// +optional
 	AdmissionPolicyPeriod string `json:"admissionPolicyPeriod,omitempty"`
 

@@ -291,7 +291,8 @@ type ObjectReference struct {
 	// spec.rollbackOf reverts.
 	// +kubebuilder:validation:MaxLength=253
 	Name string `json:"name"`
-	// Namespace of the object. Defaults to the namespace of the execution.
+	// Namespace of the object that is referred to. Defaults to the namespace of this
+	// KubernetesExecution.
 	// +kubebuilder:validation:MaxLength=63
 	// +optional
 	Namespace string `json:"namespace,omitempty"`

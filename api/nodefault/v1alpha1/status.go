@@ -308,7 +308,8 @@ type RemediationStatus struct {
 	// the verification of the repair.
 	// +optional
 	ObjectKind string `json:"objectKind,omitempty"`
-	// Name of the object that performs the attempt.
+	// Name of the object that performs the repair attempt, for example of a RebootNode or
+	// TerminateNode.
 	// +optional
 	ObjectName string `json:"objectName,omitempty"`
 	// Boot ID of the node before the reboot. The reboot succeeded when the node reports
@@ -360,7 +361,7 @@ type Record struct {
 	// A repair session lasts until the node is back in service.
 	// +optional
 	Check string `json:"check,omitempty"`
-	// Error codes of the fault that started the session.
+	// Error codes of the fault with which the repair session of the node began.
 	// +listType=atomic
 	// +optional
 	ErrorCodes []string `json:"errorCodes,omitempty"`

@@ -70,7 +70,8 @@ type SentinelConfigSpec struct {
 	// +optional
 	BackoffReady Duration `json:"backoffReady,omitempty"`
 
-	// Label selector for resource sharding
+	// Label selector for resource sharding: the sentinel watches only resources whose labels
+	// match. By default it watches all resources.
 	// +optional
 	ShardSelector *ShardSelector `json:"shardSelector,omitempty"`
 

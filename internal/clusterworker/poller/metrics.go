@@ -55,7 +55,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 		missing:        newCounter("missing_sync_rows_total", "Total number of clusters without a row in the table tenant.cluster_sync. The cluster-worker added the row."),
 		orphans:        newGauge("orphan_shoots", "Number of Shoots that this installation created and that have no cluster in the database, as of the last list of Shoots; 0 on all processes except the leader."),
 		strays:         newGauge("duplicate_shoots", "Number of Shoots whose cluster already has another Shoot, as of the last list of Shoots; 0 on all processes except the leader."),
-		orphanHalts:    newCounter("orphan_cleanup_blocked_total", "Total number of times that the cluster-worker handled no orphan Shoots because the database may be the wrong one: it has no clusters, or too many Shoots have no cluster."),
+		orphanHalts:    newCounter("orphan_cleanup_blocked_total", "Total number of times that the cluster-worker skipped the cleanup of orphan Shoots because its database may be the wrong one: it has no clusters, or too many Shoots have no cluster in it."),
 		orphansDeleted: newCounter("orphan_shoots_deleted_total", "Total number of Shoots that the cluster-worker deleted because they had no cluster in the database."),
 		errors:         prometheus.NewCounterVec(prometheus.CounterOpts(newOpts("shoot_watch_errors_total", "Total number of errors in the cluster-worker while it watched Shoots and recorded their status, by error class.")), []string{"class"}),
 	}

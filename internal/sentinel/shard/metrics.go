@@ -19,7 +19,7 @@ func newMetrics(fenced func() bool) *metrics {
 	}
 	return &metrics{
 		members: prometheus.NewGauge(opts("shard_members", "Number of sentinel replicas that divide the resources of a SentinelConfig among themselves, including this one; 0 if unknown.")),
-		fenced: prometheus.NewGaugeFunc(opts("shard_fenced", "1 if this sentinel replica publishes no events because its share of the resources is not confirmed through Leases, 0 otherwise."), func() float64 {
+		fenced: prometheus.NewGaugeFunc(opts("shard_fenced", "1 if this sentinel replica has stopped publishing because it cannot confirm through Kubernetes Leases which resources belong to it, 0 otherwise."), func() float64 {
 			if fenced() {
 				return 1
 			}

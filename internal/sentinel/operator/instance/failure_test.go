@@ -97,7 +97,7 @@ func TestFailures(t *testing.T) {
 		"Ends": {
 			"the client of the broker ends",
 			func(r *rig) { r.brokers.End(brokerA, errors.New("for no reason at "+brokerA)) }, func(*rig) {},
-			"broker client stopped unexpectedly\nfor no reason at ***",
+			"the client of the message broker stopped unexpectedly; see the log of the sentinel\nfor no reason at ***",
 		},
 	}
 	for name, tc := range cases {
