@@ -129,9 +129,11 @@ func TestStopMidRound(t *testing.T) {
 	const clusters = 120
 	p := newProxied(t, "poll_interval: 50ms\npublish: {max_in_flight: 16}\n", nil)
 	p.brokerWay.Delay(150 * time.Millisecond)
+	p.brokerWay.Pause() // until all clusters are there: on a busy machine, creating them takes longer than publishing
 	for i := range clusters {
 		p.create(t, fmt.Sprintf("cluster-%d", i), "")
 	}
+	p.brokerWay.Resume()
 	wantMetric(t, p.sentinel, "hyperfleet_sentinel_events_published_total", 20)
 	if code := p.sentinel.stop(t, syscall.SIGTERM, 15*time.Second); code != 0 {
 		t.Errorf("exit code %d, want 0", code)
