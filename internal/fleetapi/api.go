@@ -1,24 +1,22 @@
-// Package fleetapi serves the fleet: clusters, node pools and what else
-// adapters work on, over HTTP and JSON.
+// Package fleetapi serves clusters, node pools and the other resources of the fleet over HTTP and
+// JSON.
 //
-// It keeps what owners want and sums up what adapters report. It promises that
-// a generation rises with the spec and with nothing else, that a late report
-// never overwrites a newer one, that deleted resources stay until their
-// adapters have finalised and their children are gone, and that a tenant sees
-// its own rows only. Every change is one transaction under the row's lock; the
-// rules are plain functions that run inside it.
+// It stores the specs of owners and aggregates the reports of adapters. A generation rises when the
+// spec changes, and only then. A late report never overwrites a newer one. A deleted resource stays
+// until its adapters have finalised and its children are gone. A tenant sees only its own rows.
+// Every change is one transaction under the row's lock; the rules are plain functions that run
+// inside it.
 //
-// Lists are paged by keyset (limit and continue) or by number (page and size).
-// By keyset, a row that matches from the first page to the last is listed
-// exactly once, whatever else comes and goes. By number the same holds for a
-// client that asks for one page after the other within two minutes: the API
-// remembers where its last page ended. It remembers that in this process only,
-// and for orders by id, name or creation; behind a balancer, or to be certain,
-// page by keyset. A page asked for out of turn is counted from the beginning.
+// Lists are paged by keyset (limit and continue) or by number (page and size). By keyset, a row
+// that matches from the first page to the last is listed exactly once, whatever other rows come and
+// go. By number the same holds for a client that requests consecutive pages within two minutes: the
+// API remembers where the client's last page ended. This memory is per process, and covers only
+// orders by id, name or creation; behind a balancer, or for a guarantee, page by keyset. A page
+// requested out of sequence is counted from the beginning.
 //
-// Watches are told what changes by package watch, for which RunWatches reads the
-// changes while there are any. Beside that, the package has no goroutines and no
-// state beside the store's, but for where walks have got to and the token file.
+// Package watch delivers changes to watches; RunWatches reads the changes for it. Apart from that,
+// the package runs no goroutines. Its only state outside the store is the progress of numbered
+// lists and the token file.
 package fleetapi
 
 import (
@@ -43,21 +41,20 @@ import (
 	"github.com/fleetloop/fleetloop/internal/version"
 )
 
-// Deps are what the API works with.
+// Deps holds the dependencies of the API.
 type Deps struct {
 	Store Store
-	// Timeline keeps change events. Nil is an API that neither takes nor lists
-	// them.
+	// Timeline stores change events. If nil, the API neither accepts nor lists change events.
 	Timeline timeline.Store
 	Log      *slog.Logger
-	// Metrics takes the API's metrics.
+	// Metrics registers the API's metrics.
 	Metrics prometheus.Registerer
-	// Tracer makes the spans of requests; nil makes none.
+	// Tracer creates the spans of requests. Nil disables tracing.
 	Tracer trace.Tracer
-	// ListenAddr is where the handler will be served. Without authentication
-	// it has to be a loopback address.
+	// ListenAddr is the address at which the handler will be served. Without authentication it must
+	// be a loopback address.
 	ListenAddr string
-	// Client fetches the keys of token issuers. Nil is one with a timeout.
+	// Client fetches the keys of token issuers. Nil means a client with a timeout.
 	Client *http.Client
 }
 
@@ -70,15 +67,15 @@ type API struct {
 	metrics *metrics
 	walks   paging.Walks[string]
 	hub     *watch.Hub
-	// timeline is nil if there is none.
+	// timeline is nil if the API has no timeline.
 	timeline *timeline.Timeline
 
 	maxBody int64
-	version string // of the program
+	version string // version of the program
 	handler http.Handler
 }
 
-// New makes an API. It checks the configuration and starts nothing.
+// New returns an API. It checks the configuration and starts nothing.
 func New(cfg Config, deps Deps) (*API, error) {
 	if deps.Store == nil || deps.Log == nil || deps.Metrics == nil {
 		return nil, errors.New("make fleet API: needs a store, a log and a registry of metrics")
@@ -126,13 +123,13 @@ func New(cfg Config, deps Deps) (*API, error) {
 	return a, nil
 }
 
-// Handler answers requests on the paths of the API and its OpenAPI document.
+// Handler returns the handler for the paths of the API and its OpenAPI document.
 func (a *API) Handler() http.Handler { return a.handler }
 
-// A handler answers one request or returns why not.
+// A handler answers one request, or returns an error that explains the failure.
 type handler func(w http.ResponseWriter, r *http.Request, who auth.Principal) error
 
-// A route is what a path answers to, by method.
+// A route maps the methods of a path to handlers.
 type route map[string]handler
 
 func (a *API) newRoutes(kinds []*kind) http.Handler {
@@ -150,7 +147,7 @@ func (a *API) newRoutes(kinds []*kind) http.Handler {
 		}
 		for _, p := range prefixes {
 			a.handleRoute(mux, p, all)
-			// No refusal for other methods: this is also the path of an id.
+			// Other methods are not refused here: this path is also that of an id.
 			mux.Handle("POST "+p+"/bulk", a.observeRequest(p+"/bulk", http.MethodPost, a.authenticated(a.handleBulkLoad(k))))
 			a.handleRoute(mux, p+"/{id}", one)
 			a.handleRoute(mux, p+"/{id}/statuses", reports)
@@ -174,8 +171,7 @@ func (a *API) newRoutes(kinds []*kind) http.Handler {
 	return withoutTrailingSlash(mux)
 }
 
-// withoutTrailingSlash takes one slash off the end of a path, as the public
-// HyperFleet API does.
+// withoutTrailingSlash removes one slash from the end of a path, as the public HyperFleet API does.
 func withoutTrailingSlash(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		path := strings.TrimSuffix(r.URL.Path, "/")
@@ -191,7 +187,7 @@ func withoutTrailingSlash(next http.Handler) http.Handler {
 	})
 }
 
-// handleRoute serves a route, and a refusal for the methods that it does not have.
+// handleRoute serves a route, and refuses the methods that it does not have.
 func (a *API) handleRoute(mux *http.ServeMux, path string, methods route) {
 	var allow []string
 	for method, h := range methods {
@@ -209,7 +205,7 @@ func (a *API) handleRoute(mux *http.ServeMux, path string, methods route) {
 	}))
 }
 
-// authenticated lets a handler know who asks.
+// authenticated passes the authenticated principal to a handler.
 func (a *API) authenticated(h handler) handler {
 	return func(w http.ResponseWriter, r *http.Request, _ auth.Principal) error {
 		who, err := a.auth.Authenticate(r.Context(), r.Header.Get("Authorization"))
@@ -220,7 +216,7 @@ func (a *API) authenticated(h handler) handler {
 	}
 }
 
-// unauthenticated says why nobody knows who asks.
+// unauthenticated converts an authentication error into a problem.
 func unauthenticated(err error) error {
 	const challenge = `Bearer realm="fleet-api"`
 	switch {
@@ -234,7 +230,7 @@ func unauthenticated(err error) error {
 	return &problem.Error{Code: problem.Unauthenticated, Detail: "the bearer token is not valid; send a token from the issuer that the fleet API trusts", Challenge: challenge + `, error="invalid_token"`, Cause: err}
 }
 
-// whoAmI answers with who asks.
+// whoAmI answers with the identity of the caller.
 func whoAmI(w http.ResponseWriter, _ *http.Request, who auth.Principal) error {
 	identity := v1.Identity{Subject: who.Subject, Tenant: who.Tenant, Roles: []string{}, ReadScope: v1.ScopeNone, WriteScope: v1.ScopeNone, CanReportStatus: who.Reports()}
 	for _, role := range who.Roles {
@@ -252,7 +248,7 @@ func whoAmI(w http.ResponseWriter, _ *http.Request, who auth.Principal) error {
 	return writeValue(w, http.StatusOK, identity)
 }
 
-// readScope is what a principal may see.
+// readScope returns the scope in which a principal may read.
 func readScope(who auth.Principal) (Scope, error) {
 	switch {
 	case who.ReadsAll():
@@ -263,7 +259,7 @@ func readScope(who auth.Principal) (Scope, error) {
 	return Scope{Tenant: who.Tenant}, nil
 }
 
-// steerScope is where a principal may steer the sync of clusters.
+// steerScope returns the scope in which a principal may control the sync of clusters.
 func steerScope(who auth.Principal) (Scope, error) {
 	if !who.Steers() {
 		return Scope{}, problem.New(problem.Forbidden, "%q has the role %s, which can read resources but not change them", who.Subject, joinWords(who.Roles))
@@ -271,7 +267,8 @@ func steerScope(who auth.Principal) (Scope, error) {
 	return readScope(who)
 }
 
-// writeScope is where a principal may create, change and delete resources.
+// writeScope returns the author with whose scope a principal may create, change and delete
+// resources.
 func writeScope(who auth.Principal) (author, error) {
 	if !who.Changes() {
 		return author{}, problem.New(problem.Forbidden, "%q has the role %s, which cannot change resources", who.Subject, joinWords(who.Roles))
@@ -280,7 +277,7 @@ func writeScope(who auth.Principal) (author, error) {
 	return author{scope: scope, subject: who.Subject, tenant: who.Tenant}, err
 }
 
-// reportsAs is where a principal may report.
+// reportsAs returns the scope in which a principal may report status.
 func reportsAs(who auth.Principal) (Scope, error) {
 	if !who.Reports() {
 		return Scope{}, problem.New(problem.Forbidden, "reporting status needs the role %s, which %q does not have", auth.System, who.Subject)

@@ -9,7 +9,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/fleetapi/timeline"
 )
 
-// addTimeline makes the timeline, if there is a store for it.
+// addTimeline creates the timeline if there is a store for it.
 func (a *API) addTimeline(cfg Config, deps Deps) (err error) {
 	if deps.Timeline == nil {
 		return nil
@@ -27,7 +27,7 @@ func (a *API) addTimeline(cfg Config, deps Deps) (err error) {
 	return err
 }
 
-// RunWatches reads what changes for those who watch, until ctx ends.
+// RunWatches reads changes for the open watches until ctx ends.
 func (a *API) RunWatches(ctx context.Context) error {
 	if a.timeline == nil {
 		return a.hub.Run(ctx)
@@ -38,8 +38,8 @@ func (a *API) RunWatches(ctx context.Context) error {
 	return g.Wait()
 }
 
-// EndWatches lets the watches end, and takes no new ones. A server that stops
-// would wait for them.
+// EndWatches closes the open watches and refuses new ones. Without it, a server that stops would
+// wait for them.
 func (a *API) EndWatches() {
 	a.hub.Stop()
 	if a.timeline != nil {
@@ -47,7 +47,7 @@ func (a *API) EndWatches() {
 	}
 }
 
-// wakeSender says that something was committed, which may have told change events.
+// wakeSender wakes the watches after a commit, which may have recorded change events.
 func (a *API) wakeSender() {
 	a.hub.Nudge()
 	if a.timeline != nil {

@@ -16,13 +16,13 @@ import (
 
 // Defaults of the configuration.
 const (
-	// DefaultMaxBody is how large a request's body may be.
+	// DefaultMaxBody is the maximum size of a request body in bytes.
 	DefaultMaxBody = 1 << 20
-	// DefaultChangeRetention is how long changes are kept.
+	// DefaultChangeRetention is the retention of changes.
 	DefaultChangeRetention = time.Hour
 )
 
-// Config is what an operator settles about the API.
+// Config is the configuration of the API.
 type Config struct {
 	Auth auth.Config `key:"auth"`
 
@@ -39,9 +39,9 @@ type Config struct {
 	ChangeRetention time.Duration `key:"change_retention" env:"FLEET_API_CHANGE_RETENTION" flag:"change-retention" default:"1h" validate:"gt=0" doc:"Retention of changes for watches and changed_since. A client whose cursor is older must list everything again."`
 }
 
-// RequiredAdapters are, for each kind, the adapters whose reports make up the
-// status, and that must have finalised before a resource is gone. A resource
-// whose list changes has its status summed up anew with the next report.
+// RequiredAdapters lists, for each kind, the adapters whose reports make up the status. A deleted
+// resource is removed only after these adapters have finalised. If the list changes, the status of
+// a resource is computed again with its next report.
 type RequiredAdapters struct {
 	Clusters  []string `key:"clusters" env:"FLEET_API_REQUIRED_ADAPTERS_CLUSTERS" flag:"required-adapters-clusters" default:"validation,dns,provisioning" doc:"Adapters required to report on a cluster."`
 	NodePools []string `key:"nodepools" env:"FLEET_API_REQUIRED_ADAPTERS_NODEPOOLS" flag:"required-adapters-nodepools" default:"validation,provisioning" doc:"Adapters required to report on a node pool."`
@@ -49,7 +49,7 @@ type RequiredAdapters struct {
 	Workloads []string `key:"workloads" env:"FLEET_API_REQUIRED_ADAPTERS_WORKLOADS" flag:"required-adapters-workloads" doc:"Adapters required to report on a workload."`
 }
 
-// A ParentPolicy says what deleting a resource does to its children.
+// A ParentPolicy defines how deleting a resource affects its children.
 type ParentPolicy string
 
 // The policies.
@@ -68,15 +68,15 @@ type kind struct {
 	// parent is nil for a top-level kind.
 	parent         *kind
 	onParentDelete ParentPolicy
-	// children says whether other kinds have this one as their parent.
+	// children reports whether other kinds have this one as their parent.
 	children bool
-	// synced says whether Gardener is told of resources of this kind.
+	// synced reports whether resources of this kind are synced to Gardener.
 	synced bool
 
 	minName, maxName int
 }
 
-// newKinds makes the kinds that the configuration asks for.
+// newKinds returns the kinds that the configuration describes.
 func (c Config) newKinds() ([]*kind, error) {
 	clusters := &kind{
 		name: v1.KindCluster, collection: v1.CollectionClusters, required: c.RequiredAdapters.Clusters,

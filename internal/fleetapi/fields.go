@@ -12,11 +12,11 @@ import (
 	"github.com/fleetloop/fleetloop/internal/fleetapi/problem"
 )
 
-// A fieldSet is which members of an object are shown, each with those of its own
-// that are. An empty set below a member is all of it. The nil set is everything.
+// A fieldSet holds the members of an object that are shown, each with the shown members below it.
+// An empty set below a member shows all of it. The nil set shows everything.
 type fieldSet map[string]fieldSet
 
-// resourceFields are the fields that a resource can be asked for.
+// resourceFields returns the fields that a request can select from a resource.
 func resourceFields() fieldSet {
 	reference := func() fieldSet { return fieldSet{"id": {}, "kind": {}, "href": {}} }
 	return fieldSet{
@@ -34,9 +34,9 @@ func resourceFields() fieldSet {
 	}
 }
 
-// parseFields reads the parameter fields: names with commas between them, with
-// dots into objects. A name with .* behind it is all of that. The id is always
-// among them. No names are all fields.
+// parseFields parses the parameter fields: names separated by commas, with dots into objects. A
+// name followed by .* selects the whole object. The id is always included. No names select all
+// fields.
 func parseFields(given []string) (fieldSet, error) {
 	set, names := fieldSet{"id": {}}, 0
 	for name := range strings.SplitSeq(strings.Join(given, ","), ",") {
@@ -56,7 +56,7 @@ func parseFields(given []string) (fieldSet, error) {
 	return set, nil
 }
 
-// addPath adds a path if it is one of those that are known.
+// addPath adds a path if it is a known one.
 func (s fieldSet) addPath(known fieldSet, path []string) bool {
 	below, ok := known[path[0]]
 	if !ok {
@@ -74,13 +74,13 @@ func (s fieldSet) addPath(known fieldSet, path []string) bool {
 	if !next.addPath(below, path[1:]) {
 		return false
 	}
-	if !had || len(old) > 0 { // else all of it is shown already
+	if !had || len(old) > 0 { // otherwise all of it is shown already
 		s[path[0]] = next
 	}
 	return true
 }
 
-// String is the set in its one form.
+// String returns the set in canonical form.
 func (s fieldSet) String() string {
 	var b strings.Builder
 	for _, name := range slices.Sorted(maps.Keys(s)) {
@@ -89,7 +89,7 @@ func (s fieldSet) String() string {
 	return b.String()
 }
 
-// appendTo appends what the set shows of a record.
+// appendTo appends the fields of a record that the set shows.
 func (s fieldSet) appendTo(b []byte, r *Record, k *kind) []byte {
 	if s == nil {
 		return appendRecord(b, r, k)
@@ -102,8 +102,8 @@ func (s fieldSet) appendTo(b []byte, r *Record, k *kind) []byte {
 	return shown
 }
 
-// appendValue appends what the set shows of the value that the decoder is at. Of a
-// list it shows the same of each element.
+// appendValue appends the shown part of the decoder's next value. It applies the set to each
+// element of a list.
 func (s fieldSet) appendValue(b []byte, d *jsontext.Decoder) ([]byte, error) {
 	switch {
 	case len(s) > 0 && d.PeekKind() == jsontext.KindBeginObject:

@@ -15,15 +15,15 @@ import (
 	"github.com/fleetloop/fleetloop/internal/selector"
 )
 
-// A following is a request for changes that was understood.
+// A following is a parsed request for changes.
 type following struct {
 	kind   *kind
 	scope  Scope
 	labels selector.Selector
-	// after is where to begin, nil for now.
+	// after is the cursor to begin after, nil for now.
 	after *feed.Cursor
 	limit int
-	// watch says that the client also wants what changes from now on.
+	// watch reports whether the client also wants future changes.
 	watch bool
 }
 
@@ -34,9 +34,8 @@ func wantsChanges(v url.Values) bool {
 	return v.Has("changed_since") || v.Has("watch") && (watch || err != nil)
 }
 
-// parseFollowing reads the parameters of a request for changes. A parameter
-// that has no effect on changes is refused: the answer would not be what was
-// asked for.
+// parseFollowing parses the parameters of a request for changes. It refuses a parameter that has no
+// effect on changes, because the answer would not match the request.
 func parseFollowing(r *http.Request, k *kind) (*following, error) {
 	v := r.URL.Query()
 	if err := checkParameters(v, "labels", "changed_since", "watch", "limit"); err != nil {
@@ -70,8 +69,8 @@ func parseFollowing(r *http.Request, k *kind) (*following, error) {
 	return f, f.parseCursor(r)
 }
 
-// parseCursor reads where to begin. What a client of server-sent events saw
-// last counts for more than what it once began with.
+// parseCursor parses the cursor to begin after. The last event id of a server-sent events client
+// takes precedence over the cursor in the URL.
 func (f *following) parseCursor(r *http.Request) error {
 	text, given := r.URL.Query().Get("changed_since"), r.URL.Query().Has("changed_since")
 	header := f.watch && r.Header.Get(sse.LastEventID) != ""
@@ -92,7 +91,7 @@ func (f *following) parseCursor(r *http.Request) error {
 	return nil
 }
 
-// serveChanges answers with what changed.
+// serveChanges answers with the changes of a collection.
 func (a *API) serveChanges(w http.ResponseWriter, r *http.Request, k *kind, who auth.Principal) error {
 	f, err := parseFollowing(r, k)
 	if err != nil {
@@ -114,7 +113,7 @@ func (a *API) serveChanges(w http.ResponseWriter, r *http.Request, k *kind, who 
 	return nil
 }
 
-// expiredOr turns an expired cursor into a problem.
+// expiredOr converts an expired cursor into a problem.
 func expiredOr(err error) error {
 	if errors.Is(err, ErrCursorExpired) {
 		return problem.New(problem.CursorExpired, "the changes since this cursor are no longer retained; list everything again and continue from the cursor of that list")
@@ -122,7 +121,7 @@ func expiredOr(err error) error {
 	return err
 }
 
-// changed is a v1.Changes while it is written.
+// changed builds a v1.Changes.
 type changed struct {
 	b, removed  []byte
 	items, gone int
@@ -154,7 +153,7 @@ func (c *changed) finishPage(next feed.Cursor, more bool) []byte {
 	return append(strconv.AppendBool(append(b, `","more":`...), more), '}')
 }
 
-// A sight is what a change is to someone with a selector.
+// A sight classifies a change for a client with a selector.
 type sight int
 
 const (
@@ -163,8 +162,8 @@ const (
 	seesItGo
 )
 
-// visibility says what a change is to the one who asks. What does not match now may
-// have done so before only if its labels were others.
+// visibility classifies a change for the client. A row that does not match now can have matched
+// before only if its labels changed.
 func (f *following) visibility(c *Change) (sight, error) {
 	if c.Record == nil {
 		return seesItGo, nil

@@ -74,8 +74,7 @@ func (a *API) handlePost(k *kind) handler {
 	}
 }
 
-// parentOf gives the id under which a resource is created, "" for a top-level
-// kind.
+// parentOf returns the id under which a resource is created, "" for a top-level kind.
 func parentOf(r *http.Request, k *kind) (string, error) {
 	id := r.PathValue("parent")
 	switch {
@@ -251,8 +250,8 @@ func (a *API) findRecord(r *http.Request, scope Scope, k *kind) (Record, error) 
 	return rec, nil
 }
 
-// idUnder gives the id that the path names. On a nested path it looks whether
-// the row belongs there, which never changes.
+// idUnder returns the id that the path names. On a nested path it checks that the row has this
+// parent, which never changes.
 func (a *API) idUnder(r *http.Request, scope Scope, k *kind) (string, error) {
 	if r.PathValue("parent") == "" {
 		return parseID(k, r.PathValue("id"))
@@ -261,7 +260,7 @@ func (a *API) idUnder(r *http.Request, scope Scope, k *kind) (string, error) {
 	return rec.ID, err
 }
 
-// parseID reads an id. What is no id names nothing.
+// parseID parses an id. A malformed id is answered as not found.
 func parseID(k *kind, s string) (string, error) {
 	id, err := uuid.Parse(s)
 	if err != nil || len(s) != len(id.String()) {
@@ -270,8 +269,8 @@ func parseID(k *kind, s string) (string, error) {
 	return id.String(), nil
 }
 
-// revisionTag is the tag of a resource. What is shown of a cluster's Shoot changes
-// without the row, so the tag includes it.
+// revisionTag returns the entity tag of a resource. The displayed state of a cluster's Shoot
+// changes without the row, so the tag includes it.
 func revisionTag(r *Record) string {
 	tag := strconv.FormatInt(r.Revision, 10)
 	s := &r.Status
@@ -280,12 +279,12 @@ func revisionTag(r *Record) string {
 	}
 	h := fnv.New64a()
 	for _, shown := range []string{string(s.ShootStatus), s.ShootMessage, s.SyncError} {
-		_, _ = io.WriteString(h, shown+"\x00") // a hash takes everything
+		_, _ = io.WriteString(h, shown+"\x00") // a hash accepts every write
 	}
 	return tag + "-" + strconv.FormatUint(h.Sum64(), 36)
 }
 
-// writeRecord answers with a resource as it is.
+// writeRecord answers with the current state of a resource.
 func writeRecord(w http.ResponseWriter, status int, r *Record, k *kind) {
 	w.Header().Set("Etag", etag.Quote(revisionTag(r)))
 	writeJSON(w, status, appendRecord(nil, r, k))

@@ -10,9 +10,8 @@ import (
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
 )
 
-// appendRecord appends a record as clients see it, a v1.Resource. It is
-// written by hand because a page is a hundred of them: what the store keeps as
-// JSON is copied and not parsed.
+// appendRecord appends a record in the form of a v1.Resource. It is written by hand because a page
+// has hundreds of records: stored JSON is copied without parsing.
 func appendRecord(b []byte, r *Record, k *kind) []byte {
 	b = append(b, `{"id":"`...)
 	b = append(b, r.ID...)
@@ -83,8 +82,7 @@ func appendOwner(b []byte, r *Record, parent *kind) []byte {
 	return append(b, `"}`...)
 }
 
-// appendHref appends the path of a record, which for a child leads through
-// its parent.
+// appendHref appends the path of a record; the path of a child leads through its parent.
 func appendHref(b []byte, r *Record, k *kind) []byte {
 	if k.parent == nil {
 		return appendPath(b, k, r.ID)
@@ -112,7 +110,7 @@ func appendOptional(b []byte, key, value string) []byte {
 }
 
 func appendText(b []byte, s string) []byte {
-	b, _ = jsontext.AppendQuote(b, s) // it fails for invalid UTF-8, which it replaces, and the store has none
+	b, _ = jsontext.AppendQuote(b, s) // it fails only for invalid UTF-8, which it replaces; the store has none
 	return b
 }
 
@@ -122,25 +120,24 @@ func appendTime(b []byte, t time.Time) []byte {
 	return append(b, '"')
 }
 
-// sameJSON reports whether two JSON values, both valid, say the same: the
-// order of members, white space, escapes and how a number is written do not
-// count. Numbers are compared as decimals of any size and never rounded.
+// sameJSON reports whether two valid JSON values are equal. It ignores the order of members, white
+// space, escapes and the notation of numbers. Numbers are compared as decimals of any size and
+// never rounded.
 func sameJSON(a, b []byte) bool {
 	return bytes.Equal(a, b) || bytes.Equal(canonical(a), canonical(b))
 }
 
-// canonical writes a value in its one form, or as it is if it is not valid.
+// canonical returns a value in canonical form, or unchanged if it is not valid.
 func canonical(v []byte) []byte {
 	c := jsontext.Value(bytes.Clone(v))
-	// The numbers are left alone here: as doubles, different ones could turn
-	// into the same.
+	// Numbers stay unchanged here: different ones could become equal as doubles.
 	if c.Format(jsontext.ReorderRawObjects(true), jsontext.CanonicalizeRawInts(false), jsontext.CanonicalizeRawFloats(false)) != nil {
 		return v
 	}
 	return canonicalNumbers(c)
 }
 
-// canonicalNumbers rewrites the numbers of a valid value.
+// canonicalNumbers rewrites the numbers of a valid value in canonical form.
 func canonicalNumbers(v []byte) []byte {
 	out := make([]byte, 0, len(v))
 	for i := 0; i < len(v); {
@@ -176,8 +173,8 @@ func stringLen(v []byte) int {
 	return len(v)
 }
 
-// appendDecimal appends a number as digits without zeros at either end and a
-// power of ten. An exponent that does not fit into 32 bits is left as it is.
+// appendDecimal appends a number as digits without zeros at either end, and a power of ten. A
+// number whose exponent does not fit into 32 bits stays unchanged.
 func appendDecimal(b, number []byte) []byte {
 	mantissa, exponent := number, 0
 	if i := bytes.IndexAny(number, "eE"); i >= 0 {

@@ -16,7 +16,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/fleetapi/paging"
 )
 
-// maxKeptBuffer is how large a page's buffer may be to be used again.
+// maxKeptBuffer is the maximum size of a page buffer that is reused.
 const maxKeptBuffer = 1 << 20
 
 func (a *API) handleList(k *kind) handler {
@@ -46,7 +46,7 @@ func (a *API) handleList(k *kind) handler {
 		}
 		switch {
 		case err != nil:
-		case have.Any: // there is something, whatever it is
+		case have.Any: // any existing page matches
 			notModified(w, a.pageETag(rd, &p))
 		default:
 			w.Header().Set("Etag", a.pageETag(rd, &p))
@@ -60,35 +60,35 @@ func (a *API) handleList(k *kind) handler {
 	}
 }
 
-// notModified says that the client has what it would be sent.
+// notModified answers that the client's page is current.
 func notModified(w http.ResponseWriter, tag string) {
 	w.Header().Set("Etag", tag)
 	w.Header().Set("Cache-Control", "no-store")
 	w.WriteHeader(http.StatusNotModified)
 }
 
-// A walker is a client that counts pages.
+// A walker identifies a client that pages by number.
 type walker struct{ subject, addr string }
 
-// A reading is a page that is to be read.
+// A reading is a page read in progress.
 type reading struct {
 	*listing
 
 	query Query
-	// show is how many rows go into the page.
+	// show is the maximum number of rows in the page.
 	show int
 
-	// Of a numbered page: who asks, and where it begins if that is where the
-	// walker's last page ended.
+	// For a numbered page: the client, and where the page begins if the walker's last page ended
+	// there.
 	who     walker
 	walk    paging.Digest
 	walking bool
 	start   Position
-	// startAt is the start in the form of appendPosition.
+	// startAt is start as encoded by appendPosition.
 	startAt string
 }
 
-// parsePage finds out which page a request asks for, and where that begins.
+// parsePage determines the page that a request selects, and where it begins.
 func (a *API) parsePage(r *http.Request, k *kind, who auth.Principal) (*reading, error) {
 	l, err := parseListing(k, r.URL.Query())
 	if err != nil {
@@ -108,14 +108,14 @@ func (a *API) parsePage(r *http.Request, k *kind, who auth.Principal) (*reading,
 		rd.show = len(l.query.IDs)
 		rd.query.Limit = rd.show
 	case l.keyset:
-		rd.query.Limit = l.size + 1 // the one more tells whether there is another page
+		rd.query.Limit = l.size + 1 // the extra row shows whether there is another page
 		rd.query.After, err = l.parseToken()
 	default:
 		rd.query.Limit, rd.query.Count = l.size, true
 		rd.who, rd.walk = walker{who.Subject, r.RemoteAddr}, l.queryDigest(who.Subject)
 		rd.startAt, rd.walking = a.walks.Start(rd.walk, rd.who.addr, l.page, time.Now())
 		if rd.walking {
-			rd.start, _ = readPosition([]byte(rd.startAt), l.query.Order) // of the same order, which is part of the walk
+			rd.start, _ = readPosition([]byte(rd.startAt), l.query.Order) // the order is part of the walk, so it matches
 			rd.query.After = rd.start
 		} else {
 			rd.query.Offset = int64(l.page-1) * int64(l.size)
@@ -124,7 +124,7 @@ func (a *API) parsePage(r *http.Request, k *kind, who auth.Principal) (*reading,
 	return rd, err
 }
 
-// narrowToParent takes only the children of a resource, which has to be there.
+// narrowToParent limits a list to the children of a resource, which must exist.
 func (a *API) narrowToParent(ctx context.Context, l *listing, parent string) error {
 	id, err := parseID(l.kind.parent, parent)
 	if err != nil {
@@ -138,7 +138,7 @@ func (a *API) narrowToParent(ctx context.Context, l *listing, parent string) err
 	return err
 }
 
-// A page is a page while it is written.
+// A page is a page under construction.
 type page struct {
 	b    []byte
 	rows int
@@ -168,7 +168,7 @@ func (a *API) readRows(ctx context.Context, rd *reading, p *page) (err error) {
 	return err
 }
 
-// finishPage appends what stands behind the rows.
+// finishPage appends the members that follow the rows.
 func (p *page) finishPage(rd *reading) error {
 	p.b = append(p.b, ']')
 	if rd.page > 0 {
@@ -194,9 +194,8 @@ func (p *page) finishPage(rd *reading) error {
 	return nil
 }
 
-// unchanged gives the tag of a page that the client has, or "". It looks at
-// the changes alone, not at the page: what that would be follows from them, from
-// where it begins, and from how this program writes it.
+// unchanged returns the tag of a page that the client already has, or "". It reads only the changes
+// and not the page: the page follows from the changes, its start, and the program version.
 func (a *API) unchanged(ctx context.Context, rd *reading, have etag.List) (string, error) {
 	if !have.Given {
 		return "", nil
@@ -223,8 +222,8 @@ func (a *API) unchanged(ctx context.Context, rd *reading, have etag.List) (strin
 	return etag.Quote(tag), nil
 }
 
-// decodePosition gives the position at the end of a tag in the form of
-// appendPosition. A tag that is not one of ours has none.
+// decodePosition returns the position at the end of a tag, as encoded by appendPosition. A tag that
+// this API did not issue has none.
 func decodePosition(text string, order []Order) (position string, ok bool) {
 	b, err := base64.RawURLEncoding.DecodeString(text)
 	if err == nil {
@@ -233,9 +232,8 @@ func decodePosition(text string, order []Order) (position string, ok bool) {
 	return string(b), ok
 }
 
-// pageETag is the ETag of a page that was read. That of a numbered page also says
-// where it ended, because a client who asks for the next one goes on from there, though
-// this one was not read for it.
+// pageETag returns the ETag of a page. The tag of a numbered page includes where the page ended, so
+// that a client that has this page can continue from there without reading it again.
 func (a *API) pageETag(rd *reading, p *page) string {
 	tag := a.pageDigest(rd, &p.from.State)
 	if rd.page > 0 {
@@ -244,7 +242,7 @@ func (a *API) pageETag(rd *reading, p *page) string {
 	return etag.Quote(tag)
 }
 
-// pageDigest stands for everything that the bytes of a page depend on.
+// pageDigest returns a digest of everything that the bytes of a page depend on.
 func (a *API) pageDigest(rd *reading, state *feed.State) string {
 	of := rd.queryDigest("")
 	d := paging.Digested(a.version, string(of[:]), rd.token, strconv.FormatBool(rd.keyset), strconv.Itoa(rd.page), strconv.Itoa(rd.size),

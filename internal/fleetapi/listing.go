@@ -24,29 +24,29 @@ const (
 	maxFields   = 64
 )
 
-// A listing is a list request that was understood.
+// A listing is a parsed list request.
 type listing struct {
 	kind  *kind
 	scope Scope
 	query Query
 
-	// ids says that the client names the resources; keyset, that it pages by
-	// token. Otherwise it pages by number, and page is not 0.
+	// ids reports whether the client names the resources; keyset, whether it pages by token.
+	// Otherwise it pages by number, and page is not 0.
 	ids    bool
 	keyset bool
 	token  string
 	page   int
 	size   int
 
-	// fields are what is shown of each resource, nil for all.
+	// fields are the shown fields of each resource, nil for all.
 	fields fieldSet
 
-	// selection is what the client asked for, in one form.
+	// selection holds the selecting parameters of the client in canonical form.
 	selection []string
 }
 
-// queryDigest stands for what is listed and in which order, for one subject or, if
-// that is "", for everybody who sees the same rows.
+// queryDigest returns the digest of the listed rows and their order. It is specific to a subject;
+// "" covers all subjects that see the same rows.
 func (l *listing) queryDigest(subject string) paging.Digest {
 	size := ""
 	if !l.keyset {
@@ -57,7 +57,7 @@ func (l *listing) queryDigest(subject string) paging.Digest {
 	}, l.selection...)...)
 }
 
-// parseListing reads the parameters of a list request.
+// parseListing parses the parameters of a list request.
 func parseListing(k *kind, v url.Values) (*listing, error) {
 	if err := checkParameters(v, "labels", "search", "fields", "page", "size", "pageSize", "order", "orderBy", "limit", "continue", "ids", "changed_since", "watch"); err != nil {
 		return nil, err
@@ -92,8 +92,8 @@ func parseListing(k *kind, v url.Values) (*listing, error) {
 	return l, err
 }
 
-// parseIDs reads the ids of a request for certain resources. One that can be
-// nobody's is left out, as is one that is nobody's.
+// parseIDs parses the ids of a request for given resources. Malformed ids are omitted, like ids
+// that do not exist.
 func (l *listing) parseIDs(v url.Values) error {
 	for name := range v {
 		if name != "ids" && name != "strict" {
@@ -117,9 +117,8 @@ func (l *listing) parseIDs(v url.Values) error {
 	return nil
 }
 
-// checkParameters refuses a parameter that is there twice and, if the client
-// asks for strictness, one that nobody knows. Otherwise those are ignored, as
-// the public API does.
+// checkParameters refuses a repeated parameter and, if the client requests strictness, an unknown
+// one. Without strictness it ignores unknown parameters, as the public API does.
 func checkParameters(v url.Values, known ...string) error {
 	known = append(known, "strict")
 	strict := false
@@ -175,8 +174,7 @@ func (l *listing) parseKeyset(v url.Values) error {
 	return err
 }
 
-// parseToken gives the position that the token names, the zero value if there
-// is no token.
+// parseToken returns the position that the token names, the zero value if there is no token.
 func (l *listing) parseToken() (Position, error) {
 	if l.token == "" {
 		return Position{}, nil
@@ -193,7 +191,7 @@ func (l *listing) parseToken() (Position, error) {
 	return p, refusedToken("continue", l.token, err)
 }
 
-// continueToken makes the token that continues the list behind a position.
+// continueToken returns the token that continues the list after a position.
 func (l *listing) continueToken(p Position) (string, error) {
 	if len(l.query.Order) == 0 {
 		return paging.Token(l.queryDigest(""), p.ID)
@@ -201,7 +199,7 @@ func (l *listing) continueToken(p Position) (string, error) {
 	return paging.PlaceToken(l.queryDigest(""), appendPosition(nil, p)), nil
 }
 
-// refusedToken says why a token does not continue a list, nil if it does.
+// refusedToken converts a token error into a problem, nil into nil.
 func refusedToken(parameter, token string, err error) error {
 	switch {
 	case err == nil:
@@ -218,15 +216,15 @@ func (l *listing) parseNumbered(v url.Values) error {
 		return err
 	}
 	terms := v["order"]
-	if v.Has("orderBy") { // the column, and order has the direction
+	if v.Has("orderBy") { // orderBy has the column, and order the direction
 		terms = []string{v.Get("orderBy") + " " + v.Get("order")}
 	}
 	l.query.Order, err = parseOrder(terms, "created_time desc")
 	return err
 }
 
-// parsePage reads page and size. Older clients call the size pageSize; one
-// that does not know what it talks to sends both.
+// parsePage parses page and size. Older clients call the size pageSize; a client that supports both
+// APIs sends both.
 func parsePage(v url.Values) (page, size int, err error) {
 	name := "size"
 	if !v.Has(name) && v.Has("pageSize") {
@@ -243,7 +241,7 @@ func parsePage(v url.Values) (page, size int, err error) {
 	return page, size, err
 }
 
-// parseNumber reads a number of at least 1.
+// parseNumber parses a number of at least 1.
 func parseNumber(v url.Values, name string, most, otherwise int) (int, error) {
 	if !v.Has(name) {
 		return otherwise, nil

@@ -20,28 +20,27 @@ import (
 	"github.com/fleetloop/fleetloop/internal/fleetapi/problem"
 )
 
-// Bounds of a bulk load. The number of lines has none.
+// Bounds of a bulk load. The number of lines is unlimited.
 const (
-	// A batch is as large as one of these lets it be. Beyond a thousand rows
-	// the cost of a transaction is lost among that of its rows.
+	// A batch ends at the first of these limits. Beyond a thousand rows, the cost of a transaction
+	// is negligible next to that of its rows.
 	batchRows  = 2000
 	batchBytes = 4 << 20
 
-	// stalled is how long a client may take for one line.
+	// stalled is the maximum time a client may take to send one line.
 	stalled = 30 * time.Second
-	// taken is how long a client may take for the answer.
+	// taken is the maximum time a client may take to receive the answer.
 	taken = time.Minute
 )
 
-// A Batch is many new rows that have everything in common but what their
-// owner said.
+// A Batch is a set of new rows that differ only in what their owner gave.
 type Batch struct {
-	// Common is what they share. Its id, names, labels and spec are not used.
+	// Common is the shared part of the rows. Its id, names, labels and spec are not used.
 	Common Record
 	Rows   []BatchRow
 }
 
-// A BatchRow is what a row of a batch has of its own.
+// A BatchRow is the individual part of a row of a batch.
 type BatchRow struct {
 	ID          string
 	Name        string
@@ -50,18 +49,17 @@ type BatchRow struct {
 	Spec        json.RawMessage
 }
 
-// A Loader is a Tx that takes batches.
+// A Loader is a Tx that inserts batches.
 type Loader interface {
-	// InsertBatch adds the rows whose names are not in use, and returns how
-	// many there were.
+	// InsertBatch inserts the rows whose names are not in use, and returns how many it inserted.
 	InsertBatch(ctx context.Context, b *Batch) (created int, err error)
 
-	// FirstMissing returns which row of a batch was not added.
+	// FirstMissing returns the index of the first row of a batch that was not inserted.
 	FirstMissing(ctx context.Context, b *Batch) (int, error)
 }
 
-// handleBulkLoad creates a resource of every line of the body, batch by batch. What a
-// batch made stays, whatever becomes of those behind it.
+// handleBulkLoad creates a resource from each line of the body, batch by batch. A created batch
+// stays, even if a later one fails.
 func (a *API) handleBulkLoad(k *kind) handler {
 	return func(w http.ResponseWriter, r *http.Request, who auth.Principal) error {
 		l := loader{rs: &a.resources, kind: k}
@@ -104,7 +102,7 @@ func parseExisting(v url.Values) (skip bool, err error) {
 	return false, problem.Query("if_exists", "enum", v.Get("if_exists"), "must be %s or %s", v1.IfExistsFail, v1.IfExistsSkip)
 }
 
-// A loader is one bulk load on its way.
+// A loader is a bulk load in progress.
 type loader struct {
 	rs     *resources
 	kind   *kind
@@ -113,7 +111,7 @@ type loader struct {
 	skip   bool
 
 	rows  []BatchRow
-	lines []int // where each row stands in the body
+	lines []int // the line number of each row in the body
 	size  int   // of the rows in bytes
 
 	result v1.LoadResult
@@ -142,7 +140,7 @@ func (l *loader) loadLines(ctx context.Context, lines *lineReader) error {
 	}
 }
 
-// addLine checks a line as the body of a request that creates one resource.
+// addLine validates a line like the body of a request that creates one resource.
 func (l *loader) addLine(line []byte, number int) error {
 	var req v1.CreateRequest
 	if e := body.Decode("the line", line, &req); e != nil {
@@ -162,7 +160,7 @@ func (l *loader) addLine(line []byte, number int) error {
 	return nil
 }
 
-// flushBatch creates what has been gathered, in one transaction.
+// flushBatch creates the collected resources in one transaction.
 func (l *loader) flushBatch(ctx context.Context) error {
 	if len(l.rows) == 0 {
 		return nil
@@ -218,7 +216,7 @@ func (l *loader) checkSpecs(ctx context.Context, tx Tx) error {
 	return nil
 }
 
-// atLine says where in the body a problem is.
+// atLine adds the line number to a problem.
 func atLine(number int, err error) error {
 	p, ok := errors.AsType[*problem.Error](err)
 	if !ok {
@@ -229,7 +227,7 @@ func atLine(number int, err error) error {
 	return &placed
 }
 
-// explainPartial adds to a problem what was created before it.
+// explainPartial adds the number of resources created before it to a problem.
 func (l *loader) explainPartial(err error) error {
 	p, ok := errors.AsType[*problem.Error](err)
 	switch {
@@ -248,29 +246,28 @@ func (l *loader) explainPartial(err error) error {
 	return &counted
 }
 
-// A lineReader reads a body of any length line by line. Each line has its own
-// time to arrive, so that a client may take as long as it needs and yet be cut
-// off when it stalls.
+// A lineReader reads a body of any length line by line. Each line has its own read deadline, so a
+// long load may take as long as it needs, but a stalled client is cut off.
 type lineReader struct {
 	src     *bufio.Reader
 	control *http.ResponseController
 	limit   int64
 	line    []byte
-	number  int // of the line that was read last, from 1
-	waiting int // the number of the line whose time is running
+	number  int // of the last line read, from 1
+	waiting int // the number of the line whose deadline is running
 	ended   bool
 }
 
 func newLineReader(w http.ResponseWriter, src io.Reader, limit int64) *lineReader {
 	l := &lineReader{control: http.NewResponseController(w), limit: limit}
 	l.src = bufio.NewReaderSize(timed{src, l}, 64<<10)
-	// The server's bound on a request is for those of a known size, and over
-	// HTTP/2 it ends them when it passes.
+	// The server's deadline for a request is meant for requests of bounded size, and over HTTP/2 it
+	// ends the request.
 	_ = l.control.SetWriteDeadline(time.Time{}) // every connection of a server has deadlines
 	return l
 }
 
-// timed reads under the deadline of the line.
+// timed reads under the deadline of the current line.
 type timed struct {
 	src   io.Reader
 	lines *lineReader
@@ -285,8 +282,8 @@ func (t timed) Read(p []byte) (int, error) {
 	return t.src.Read(p)
 }
 
-// nextLine gives the next line, which is valid until the following call. The last
-// one need not have an end.
+// nextLine returns the next line, which is valid until the following call. The last line may lack a
+// newline.
 func (l *lineReader) nextLine() ([]byte, error) {
 	l.line = l.line[:0]
 	for {
@@ -312,15 +309,14 @@ func (l *lineReader) nextLine() ([]byte, error) {
 	}
 }
 
-// pauseDeadline lifts the deadline while nothing is read: the work in between is not
-// the client's.
+// pauseDeadline removes the deadline while nothing is read: the client does not pay for the
+// server's work.
 func (l *lineReader) pauseDeadline() {
 	l.waiting = 0
 	_ = l.control.SetReadDeadline(time.Time{})
 }
 
-// stopReading leaves the connection with the time for an answer, and none for what
-// may be left of the body.
+// stopReading leaves time for an answer, and none for any rest of the body.
 func (l *lineReader) stopReading() {
 	now := time.Now()
 	_ = l.control.SetWriteDeadline(now.Add(taken))

@@ -10,9 +10,8 @@ import (
 	"github.com/fleetloop/fleetloop/internal/fleetapi/report"
 )
 
-// metrics are what the API counts. Labels come from closed sets: the paths as
-// they were registered, their methods, the classes of status, the kinds and
-// the verdicts.
+// metrics holds the metrics of the API. Labels come from closed sets: the registered paths, their
+// methods, the status classes, the kinds and the verdicts.
 type metrics struct {
 	requests *prometheus.CounterVec
 	duration *prometheus.HistogramVec

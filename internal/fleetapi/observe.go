@@ -19,15 +19,15 @@ import (
 	"github.com/fleetloop/fleetloop/internal/telemetry"
 )
 
-// requestIDHeader names a request, so that it is found in the logs.
+// requestIDHeader is the header with the id of a request, under which the logs show it.
 const requestIDHeader = "X-Request-Id"
 
-// retryAfter is what a client is told to wait if something of ours is down.
+// retryAfter is the retry delay sent to clients when a dependency is unavailable.
 const retryAfter = 2 * time.Second
 
-// observeRequest runs a handler for a path and a method, both as metrics name them.
-// It answers with the problem that the handler returns, turns a panic into
-// one, and counts, logs and traces the request.
+// observeRequest runs a handler for a path and a method, which the metrics use as labels. It
+// answers with the problem that the handler returns, turns a panic into one, and counts, logs and
+// traces the request.
 func (a *API) observeRequest(path, method string, h handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		began := time.Now()
@@ -61,7 +61,7 @@ func (a *API) observeRequest(path, method string, h handler) http.Handler {
 	})
 }
 
-// A panicked is what a handler panicked with.
+// A panicked is a recovered panic.
 type panicked struct {
 	value any
 	stack []byte
@@ -81,8 +81,8 @@ func recoverPanic(h handler, w http.ResponseWriter, r *http.Request) (err error)
 	return h(w, r, auth.Principal{})
 }
 
-// problemOf turns an error into a problem. What is not the client's doing goes
-// into the log and not to the client.
+// problemOf converts an error into a problem. Errors that the client did not cause go into the log
+// and not to the client.
 func (a *API) problemOf(ctx context.Context, err error, id string) *problem.Error {
 	p, ok := errors.AsType[*problem.Error](err)
 	switch {
@@ -95,7 +95,7 @@ func (a *API) problemOf(ctx context.Context, err error, id string) *problem.Erro
 	case errors.Is(err, ErrUnavailable):
 		p = &problem.Error{Code: problem.Unavailable, Detail: "the fleet API cannot reach its database; retry later", RetryAfter: retryAfter}
 	case ctx.Err() != nil:
-		// Whoever asked has gone, or the time for an answer is over.
+		// The client has gone, or the time for an answer is over.
 		return &problem.Error{Code: problem.Unavailable, Detail: "the fleet API could not answer the request in time; retry later", RetryAfter: retryAfter}
 	default:
 		p = &problem.Error{Code: problem.Internal, Detail: "internal error; look for the trace id in the log of the fleet API"}
@@ -104,8 +104,7 @@ func (a *API) problemOf(ctx context.Context, err error, id string) *problem.Erro
 	return p
 }
 
-// requestID takes the caller's name for the request, if that can be logged as
-// it is, or makes one.
+// requestID returns the caller's request id if it is safe to log, or a new one.
 func requestID(r *http.Request) string {
 	const longest = 128
 	id := r.Header.Get(requestIDHeader)
@@ -119,8 +118,8 @@ func requestID(r *http.Request) string {
 	return uuid.NewString()
 }
 
-// traceID is what the client and the logs have in common: the trace, or the
-// request's id where nothing is traced.
+// traceID returns the id that the client and the logs share: the trace id, or the request id where
+// the request is not traced.
 func traceID(span trace.Span, id string) string {
 	if t := span.SpanContext().TraceID(); t.IsValid() {
 		return t.String()
@@ -128,7 +127,7 @@ func traceID(span trace.Span, id string) string {
 	return id
 }
 
-// A response remembers what was answered.
+// A response records the status of the answer.
 type response struct {
 	http.ResponseWriter
 
@@ -137,11 +136,11 @@ type response struct {
 	answered func()
 }
 
-// Opened says that the answer is one that may not end for long. For metrics,
-// traces and the log the request is over: it was answered with a stream.
+// Opened marks the answer as a long-lived stream. For metrics, traces and the log, the request ends
+// here.
 func (w *response) Opened() { w.answered() }
 
-// WriteHeader passes the status on.
+// WriteHeader records the status and passes it on.
 func (w *response) WriteHeader(status int) {
 	if !w.begun {
 		w.status, w.begun = status, true
@@ -155,5 +154,5 @@ func (w *response) Write(b []byte) (int, error) {
 	return w.ResponseWriter.Write(b)
 }
 
-// Unwrap lets http.ResponseController reach the connection.
+// Unwrap gives http.ResponseController access to the connection.
 func (w *response) Unwrap() http.ResponseWriter { return w.ResponseWriter }

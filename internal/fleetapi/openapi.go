@@ -11,8 +11,8 @@ const (
 	documentPathJSON = "/openapi.json"
 )
 
-// serveDocument serves a form of the OpenAPI document. It is the same for
-// everybody and needs no token.
+// serveDocument serves a form of the OpenAPI document. It is the same for all clients and needs no
+// token.
 func serveDocument(contentType, content string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", contentType)

@@ -14,10 +14,9 @@ import (
 	"github.com/fleetloop/fleetloop/internal/fleetapi/search"
 )
 
-// parseOrder reads the terms of an order, "kind asc,name desc" say, or those of
-// otherwise if there are none. Terms that change nothing are left out: the kind,
-// of which a list has one, columns that stand before, and what follows the id. The
-// order by id, ascending, is no terms.
+// parseOrder parses the terms of an order, such as "kind asc,name desc"; without any, it parses
+// otherwise. Terms without effect are omitted: the kind, which is the same in the whole list,
+// columns that already occurred, and terms after the id. The order by ascending id has no terms.
 func parseOrder(given []string, otherwise string) ([]Order, error) {
 	text := strings.Join(given, ",")
 	var terms []Order
@@ -45,8 +44,8 @@ func parseOrder(given []string, otherwise string) ([]Order, error) {
 	return terms, nil
 }
 
-// orderColumns gives the columns that a name in an order stands for. A link is the
-// owner's id and the own one behind what all have in common.
+// orderColumns returns the columns that a name in an order stands for. The links of a list share a
+// prefix, so a link is ordered by the owner's id and then the id.
 func orderColumns(name string) ([]search.Field, bool) {
 	if name == "href" {
 		return []search.Field{search.OwnerID, search.ID}, true
@@ -73,7 +72,7 @@ func addTerm(terms []Order, t Order) []Order {
 	return append(terms, t)
 }
 
-// recordPosition is where a record stands in an order.
+// recordPosition returns the position of a record in an order.
 func recordPosition(r *Record, order []Order) Position {
 	p := Position{ID: r.ID}
 	for _, t := range order {
@@ -117,14 +116,14 @@ func orderValue(r *Record, column search.Field) search.Value {
 	return v
 }
 
-// The lengths of the parts of a position in bytes.
+// Lengths of the parts of a position in bytes.
 const (
 	idLen   = 36
 	longLen = 8
 )
 
-// appendPosition appends a position: the id, and each value with its type and, if
-// it is text, its length before it. The zero position is nothing.
+// appendPosition encodes a position: the id, then each value after its type and, for text, its
+// length. The zero position is empty.
 func appendPosition(b []byte, p Position) []byte {
 	b = append(b, p.ID...)
 	for _, v := range p.Values {
@@ -142,8 +141,8 @@ func appendPosition(b []byte, p Position) []byte {
 	return b
 }
 
-// readPosition reads what appendPosition wrote for an order. Clients hand it back
-// to us, so the values may be any; ok means that the database can compare with them.
+// readPosition decodes the output of appendPosition for an order. Clients send it back, so the
+// values are untrusted; ok means that the database can compare with them.
 func readPosition(b []byte, order []Order) (p Position, ok bool) {
 	if len(b) == 0 {
 		return p, true

@@ -16,13 +16,13 @@ import (
 	"github.com/fleetloop/fleetloop/internal/fleetapi/problem"
 )
 
-// Bounds of what an owner may give.
+// Bounds of the fields that an owner may set.
 const (
 	maxLabels      = 64
 	maxDisplayName = 255
 )
 
-// patchBody is a v1.PatchRequest whose null can be told from what is absent.
+// patchBody is a v1.PatchRequest that distinguishes null from absent.
 type patchBody struct {
 	Spec   json.RawMessage `json:"spec"`
 	Labels json.RawMessage `json:"labels"`
@@ -46,7 +46,7 @@ func (b *patchBody) toPatch() (patch, error) {
 	return p, nil
 }
 
-// fillFrom checks the request and takes over what it says.
+// fillFrom validates the request and copies its fields.
 func (d *draft) fillFrom(k *kind, req *v1.CreateRequest) error {
 	var errs []v1.FieldError
 	refuse := func(field, constraint, message string, value any) {
@@ -95,8 +95,7 @@ func checkName(k *kind, name string) []v1.FieldError {
 	}}
 }
 
-// checkLabels wants labels in the form of Kubernetes, so that every label can
-// be selected.
+// checkLabels requires labels in the form of Kubernetes, so that every label can be selected.
 func checkLabels(field string, labels map[string]string) []v1.FieldError {
 	if len(labels) > maxLabels {
 		return []v1.FieldError{{Field: field, Constraint: "max", Message: fmt.Sprintf("must be at most %d", maxLabels), Value: len(labels)}}
@@ -137,8 +136,8 @@ func labelsJSON(labels map[string]string) json.RawMessage {
 	return append(b, '}')
 }
 
-// checkObject wants an object, and takes the white space out of it. Null is
-// as good as absent where nothing is required.
+// checkObject requires an object, and removes its white space. If the object is not required, null
+// counts as absent.
 func checkObject(field string, raw *json.RawMessage, required bool) []v1.FieldError {
 	if !required && (len(*raw) == 0 || string(*raw) == "null") {
 		*raw = nil

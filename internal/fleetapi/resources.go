@@ -18,26 +18,26 @@ import (
 	"github.com/fleetloop/fleetloop/internal/fleetapi/report"
 )
 
-// maxAdapters is how many adapters may report on one resource. Whoever may
-// report could else fill the table with names.
+// maxAdapters limits the adapters that report on one resource. Without it, a reporter could fill
+// the table with names.
 const maxAdapters = 64
 
-// resources are the rules by which rows come, change and go. The store
-// carries them out.
+// resources implements the rules by which rows are created, changed and removed. The store carries
+// them out.
 type resources struct {
 	store   Store
 	kinds   map[string]*kind // by name
 	schemas *schemaCache
 }
 
-// An author is who changes rows, and where what it creates belongs.
+// An author is the caller who changes rows, with the tenant of the rows it creates.
 type author struct {
 	scope   Scope
 	subject string
 	tenant  string
 }
 
-// A draft is what a resource is created from.
+// A draft holds the fields of a resource to create.
 type draft struct {
 	parent      string // the owner's id, "" for a top-level kind
 	name        string
@@ -81,8 +81,8 @@ func (rs *resources) createResource(ctx context.Context, by author, k *kind, d d
 	return created, err
 }
 
-// initRow fills in what a new row has of itself and of its parent. The parent is
-// locked, so that it stays until the row is there.
+// initRow sets the fields that a new row takes from its kind and its parent. It locks the parent,
+// so that the parent stays until the row exists.
 func (rs *resources) initRow(ctx context.Context, tx Tx, by author, k *kind, l *Locked) error {
 	r := &l.Record
 	r.Kind, r.Tenant = k.name, by.tenant
@@ -108,16 +108,16 @@ func (rs *resources) initRow(ctx context.Context, tx Tx, by author, k *kind, l *
 	return k.recomputeStatus(l)
 }
 
-// A patch holds what is to be replaced; nil is left as it is.
+// A patch holds the new values of a resource; nil leaves a value unchanged.
 type patch struct {
 	labels json.RawMessage
 	spec   json.RawMessage
-	// match is what the row has to be now.
+	// match is the condition on the current revision of the row.
 	match etag.List
 }
 
-// updateResource replaces labels and spec. The generation rises if the spec says
-// something else than before; what changes nothing leaves no trace.
+// updateResource replaces labels and spec. The generation rises if the meaning of the spec changes.
+// An update that changes nothing writes nothing.
 func (rs *resources) updateResource(ctx context.Context, by author, k *kind, id string, p patch) (Record, error) {
 	var updated Record
 	err := rs.changeLocked(ctx, by.scope, k, id, func(ctx context.Context, tx Tx, t *target) error {
@@ -155,8 +155,7 @@ func (rs *resources) updateResource(ctx context.Context, by author, k *kind, id 
 	return updated, err
 }
 
-// unchangedSince refuses to change a row that is another by now than the one
-// that the client has seen.
+// unchangedSince refuses to change a row that differs from the revision the client has seen.
 func unchangedSince(r *Record, match etag.List) error {
 	if match.Allows(revisionTag(r)) {
 		return nil
@@ -164,10 +163,10 @@ func unchangedSince(r *Record, match etag.List) error {
 	return problem.New(problem.PreconditionFailed, "%s %q has changed; read it again and retry", r.Kind, r.ID)
 }
 
-// requestDeletion asks for deletion. The row stays until its adapters have finalised
-// and its children are gone, which may be at once. Asking again changes
-// nothing, but looks whether the row may go by now: the adapters that it
-// waited for may not be required any more.
+// requestDeletion requests the deletion of a resource. The row stays until its adapters have
+// finalised and its children are gone, which may be at once. A repeated request changes nothing,
+// but checks whether the row can be removed now, because the adapters it waited for may no longer
+// be required.
 func (rs *resources) requestDeletion(ctx context.Context, by author, k *kind, id string, match etag.List) (Record, error) {
 	var deleted Record
 	err := rs.changeLocked(ctx, by.scope, k, id, func(ctx context.Context, tx Tx, t *target) error {
@@ -222,15 +221,15 @@ func (rs *resources) deleteChildren(ctx context.Context, by author, tx Tx, paren
 	return nil
 }
 
-// markDeleted asks for the deletion of a row.
+// markDeleted requests the deletion of a row.
 func markDeleted(l *Locked, by author) {
 	l.Record.Generation++
 	l.Record.DeletedTime, l.Record.DeletedBy = l.Now, by.subject
 	l.Record.UpdatedTime, l.Record.UpdatedBy = l.Now, by.subject
 }
 
-// purgeResource removes a row that is being deleted, and its children, without
-// waiting for adapters any longer.
+// purgeResource removes a row that is being deleted, and its children, without waiting for
+// adapters.
 func (rs *resources) purgeResource(ctx context.Context, by author, k *kind, id string) error {
 	return rs.changeLocked(ctx, by.scope, k, id, func(ctx context.Context, tx Tx, t *target) error {
 		if !t.Record.Deleting() {
@@ -249,8 +248,8 @@ func (rs *resources) purgeResource(ctx context.Context, by author, k *kind, id s
 	})
 }
 
-// storeReport takes an adapter's report, which is valid. The status is only worth
-// reading if it was stored.
+// storeReport stores a valid report of an adapter. The returned status is meaningful only if the
+// report was stored.
 func (rs *resources) storeReport(ctx context.Context, scope Scope, k *kind, id string, r v1.Report) (v1.AdapterStatus, report.Verdict, error) {
 	var status v1.AdapterStatus
 	var verdict report.Verdict
@@ -279,21 +278,20 @@ func (rs *resources) storeReport(ctx context.Context, scope Scope, k *kind, id s
 	return status, verdict, err
 }
 
-// A target is a locked row and, if the row is being deleted and has one, its
-// locked parent: when the row goes, the parent may have to go with it.
+// A target is a locked row. If the row is being deleted, parent is its locked parent, because the
+// removal of the row may allow that of the parent.
 type target struct {
 	*Locked
 
 	parent *Locked
 }
 
-// parentFirstError says that a parent has to be locked before its child.
+// parentFirstError means that a parent must be locked before its child.
 type parentFirstError struct{ parent string }
 
 func (parentFirstError) Error() string { return "the parent is locked first" }
 
-// changeLocked runs f with the row locked. It answers with a problem if there is no
-// such row.
+// changeLocked runs f with the row locked. It returns a problem if there is no such row.
 func (rs *resources) changeLocked(ctx context.Context, scope Scope, k *kind, id string, f func(context.Context, Tx, *target) error) error {
 	lock := func(parent string) error {
 		return rs.store.Update(ctx, scope, func(ctx context.Context, tx Tx, _ time.Time) error {
@@ -331,8 +329,8 @@ func notFound(k *kind, id string) error {
 	return problem.New(problem.NotFound, "no %s %q", k.name, id)
 }
 
-// updateStatus sums up the status of a changed row and saves it, or removes the row
-// if it was being deleted and nothing keeps it any more.
+// updateStatus computes and saves the status of a changed row, or removes the row if its deletion
+// is complete.
 func (rs *resources) updateStatus(ctx context.Context, tx Tx, k *kind, t *target, r *v1.AdapterStatus) error {
 	if err := k.recomputeStatus(t.Locked); err != nil {
 		return err
@@ -343,8 +341,8 @@ func (rs *resources) updateStatus(ctx context.Context, tx Tx, k *kind, t *target
 	return tx.Save(ctx, &t.Record, r)
 }
 
-// removeRow removes the row and looks at its parent again, for which the row may
-// have been the last thing to wait for.
+// removeRow removes the row. It then checks its parent, whose deletion may have waited only for
+// this row.
 func (rs *resources) removeRow(ctx context.Context, tx Tx, t *target) error {
 	if err := tx.Remove(ctx, t.Record.Key); err != nil {
 		return err
@@ -359,7 +357,7 @@ func (rs *resources) removeRow(ctx context.Context, tx Tx, t *target) error {
 	return rs.updateStatus(ctx, tx, rs.kinds[t.parent.Record.Kind], &target{Locked: t.parent}, nil)
 }
 
-// recomputeStatus sums up the status of a row.
+// recomputeStatus computes the status of a row.
 func (k *kind) recomputeStatus(l *Locked) error {
 	r := &l.Record
 	previous := v1.Status{
@@ -386,7 +384,7 @@ func (k *kind) recomputeStatus(l *Locked) error {
 	return nil
 }
 
-// finalized reports whether nothing keeps a row that is being deleted.
+// finalized reports whether the deletion of a row is complete.
 func (k *kind) finalized(l *Locked) bool { return aggregate.Finalized(k.newFacts(l, v1.Status{})) }
 
 func (k *kind) newFacts(l *Locked, previous v1.Status) aggregate.Facts {

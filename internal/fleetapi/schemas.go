@@ -16,17 +16,16 @@ import (
 	"github.com/fleetloop/fleetloop/internal/fleetapi/specschema"
 )
 
-// maxSchemaWarnings is how many resources that violate a new schema are named.
+// maxSchemaWarnings limits the resources that are listed as violating a new schema.
 const maxSchemaWarnings = 20
 
-// Schemas keep the schemas that specs have to meet, at most one for each kind. They
-// hold for all tenants.
+// Schemas stores the schemas of specs, at most one for each kind. They apply to all tenants.
 type Schemas interface {
-	// SpecSchemas reads all, in the order of their kinds.
+	// SpecSchemas returns all schemas, ordered by kind.
 	SpecSchemas(ctx context.Context) ([]v1.SpecSchema, error)
 
-	// SetSpecSchema puts a schema in the place of the kind's last one, if there
-	// is one, and gives what is stored.
+	// SetSpecSchema sets the schema of a kind, replacing any previous one, and returns the stored
+	// schema.
 	SetSpecSchema(ctx context.Context, kind string, schema json.RawMessage, subject string) (v1.SpecSchema, error)
 
 	// DeleteSpecSchema removes the schema of a kind. It returns ErrNotFound if
@@ -36,13 +35,13 @@ type Schemas interface {
 
 // A SchemaReader is a Tx that reads schemas.
 type SchemaReader interface {
-	// SpecSchema reads the schema of a kind and its revision, 0 if there is none.
-	// The schema is left out if its revision is the one that the caller has.
+	// SpecSchema returns the schema of a kind and its revision, 0 if there is none. It omits the
+	// schema if the caller already has that revision.
 	SpecSchema(ctx context.Context, kind string, have int64) (revision int64, schema json.RawMessage, err error)
 }
 
-// managesSchemas is whether a principal may register what the specs of all tenants
-// have to meet.
+// managesSchemas returns an error unless a principal may register schemas, which apply to all
+// tenants.
 func managesSchemas(who auth.Principal) error {
 	if who.Unrestricted || who.Has(auth.Operator) {
 		return nil
@@ -55,7 +54,7 @@ func (a *API) schemaRoutes(mux *http.ServeMux) {
 	a.handleRoute(mux, v1.SchemasPath+"/{kind}", route{http.MethodGet: a.getSchema, http.MethodPut: a.putSchema, http.MethodDelete: a.deleteSchema})
 }
 
-// schemaKind is the kind that the path names, by its name or its collection.
+// schemaKind returns the kind that the path names, by its name or its collection.
 func (a *API) schemaKind(r *http.Request) (*kind, error) {
 	name := r.PathValue("kind")
 	for _, k := range a.kinds {
@@ -98,8 +97,8 @@ func (a *API) getSchema(w http.ResponseWriter, r *http.Request, _ auth.Principal
 	return noSchema(k)
 }
 
-// putSchema stores a schema, so that from then on nothing new violates it, and then
-// reads which resources do.
+// putSchema stores a schema, which applies to new specs from then on, and then finds the resources
+// that violate it.
 func (a *API) putSchema(w http.ResponseWriter, r *http.Request, who auth.Principal) error {
 	if err := managesSchemas(who); err != nil {
 		return err
@@ -125,7 +124,7 @@ func (a *API) putSchema(w http.ResponseWriter, r *http.Request, who auth.Princip
 		return err
 	}
 	control := http.NewResponseController(w)
-	_ = control.SetWriteDeadline(time.Time{}) // a fleet takes longer to read than a request may take
+	_ = control.SetWriteDeadline(time.Time{}) // reading a fleet takes longer than the deadline of a request
 	stored.Existing, err = a.findViolations(r.Context(), k, schema)
 	_ = control.SetWriteDeadline(time.Now().Add(taken))
 	if err != nil {
@@ -136,7 +135,7 @@ func (a *API) putSchema(w http.ResponseWriter, r *http.Request, who auth.Princip
 	return writeValue(w, http.StatusOK, stored)
 }
 
-// findViolations reads all resources of a kind, but those that are being deleted.
+// findViolations reads all resources of a kind, except those that are being deleted.
 func (a *API) findViolations(ctx context.Context, k *kind, schema *specschema.Schema) (*v1.SchemaWarnings, error) {
 	found := &v1.SchemaWarnings{Examples: []v1.SchemaWarning{}}
 	q := Query{Kind: k.name, Limit: maxSize}
@@ -184,7 +183,7 @@ func (a *API) deleteSchema(w http.ResponseWriter, r *http.Request, who auth.Prin
 	return nil
 }
 
-// A schemaCache keeps compiled schemas by kind. The zero value is ready to use.
+// A schemaCache caches compiled schemas by kind. The zero value is ready to use.
 type schemaCache struct {
 	mu    sync.Mutex
 	kinds map[string]compiledSchema
@@ -196,8 +195,8 @@ type compiledSchema struct {
 	schema   *specschema.Schema
 }
 
-// schemaOf gives the schema that specs of a kind have to meet, nil for none. The
-// transaction reads which one holds.
+// schemaOf returns the schema of a kind's specs, nil for none. The transaction reads the current
+// revision.
 func (c *schemaCache) schemaOf(ctx context.Context, tx Tx, kind string) (*specschema.Schema, error) {
 	reader, ok := tx.(SchemaReader)
 	if !ok {

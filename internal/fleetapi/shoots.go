@@ -13,40 +13,40 @@ import (
 	"github.com/fleetloop/fleetloop/internal/fleetapi/problem"
 )
 
-// adapterGardener is the adapter that the cluster-worker reports as.
+// adapterGardener is the adapter name of the cluster-worker.
 const adapterGardener = "gardener"
 
 const (
-	// unsettledEvery is how often clusters are looked for whose sync has changed.
+	// unsettledEvery is the interval of the search for clusters whose sync has changed.
 	unsettledEvery = time.Second
-	// unsettledBatch is how many of them are read at a time.
+	// unsettledBatch is the number of clusters read at a time.
 	unsettledBatch = 100
 )
 
-// ErrShootExists means that the row of a cluster cannot be removed, because its
-// Shoot is not confirmed gone.
+// ErrShootExists means that the row of a cluster cannot be removed, because its Shoot is not
+// confirmed gone.
 var ErrShootExists = errors.New("the deletion of the cluster's Shoot is not confirmed")
 
-// A ShootState is what the database knows of the Shoot of a locked cluster. The
-// zero value is that of a cluster in an installation without a cluster-worker.
+// A ShootState is the recorded state of the Shoot of a locked cluster. The zero value is that of an
+// installation without a cluster-worker.
 type ShootState struct {
-	// Guarded says that a cluster-worker is registered: the row of the cluster
-	// stays until its Shoot is confirmed gone.
+	// Guarded reports whether a cluster-worker is registered: the row of the cluster stays until
+	// its Shoot is confirmed gone.
 	Guarded bool
-	// Gone says that a cluster-worker has confirmed that there is no Shoot, and
-	// none to come. It is true only of a cluster that is being deleted.
+	// Gone reports whether a cluster-worker has confirmed that the Shoot does not exist and will
+	// not be created. It is true only while the cluster is being deleted.
 	Gone bool
-	// Synced says that Gardener has the cluster as it is.
+	// Synced reports whether Gardener has the current spec of the cluster.
 	Synced bool
-	// Attempts is how often in a row the sync has failed.
+	// Attempts is the number of consecutive failures of the sync.
 	Attempts int
-	// Generation is that of the cluster that was tried last, 0 before the first try.
+	// Generation is the cluster's generation at the last attempt, 0 before the first one.
 	Generation int64
-	// Version rises with every change that the status of the cluster includes.
+	// Version rises with every change that affects the status of the cluster.
 	Version int64
 }
 
-// isGuarded reports whether new rows of a kind are guarded for the sake of their Shoot.
+// isGuarded reports whether new rows of a kind are guarded by their Shoot.
 func (rs *resources) isGuarded(ctx context.Context, k *kind) (bool, error) {
 	if !k.synced {
 		return false, nil
@@ -54,8 +54,8 @@ func (rs *resources) isGuarded(ctx context.Context, k *kind) (bool, error) {
 	return rs.store.HasClusterWorker(ctx)
 }
 
-// requiredOf gives the adapters that count for a row. A registered
-// cluster-worker counts as the adapter gardener, whatever is configured.
+// requiredOf returns the required adapters of a row. A registered cluster-worker counts as the
+// adapter gardener, whatever is configured.
 func (k *kind) requiredOf(l *Locked) []string {
 	if !l.Shoot.Guarded || slices.Contains(k.required, adapterGardener) {
 		return k.required
@@ -63,9 +63,9 @@ func (k *kind) requiredOf(l *Locked) []string {
 	return append(slices.Clone(k.required), adapterGardener)
 }
 
-// reportsOn gives the reports on a row. While a cluster is being deleted, the
-// database and not the adapter gardener says whether the Shoot is gone. Before that,
-// the sync stands in for the adapter where the worker does not report to the API.
+// reportsOn returns the reports on a row. While a cluster is being deleted, the database, not the
+// adapter gardener, decides whether the Shoot is gone. Before that, the sync stands in for the
+// adapter if the worker does not report to the API.
 func (l *Locked) reportsOn(previous v1.Status) []v1.AdapterStatus {
 	isGardener := func(r v1.AdapterStatus) bool { return r.Adapter == adapterGardener }
 	reported := slices.ContainsFunc(l.Reports, isGardener)
@@ -75,7 +75,7 @@ func (l *Locked) reportsOn(previous v1.Status) []v1.AdapterStatus {
 	return append(slices.DeleteFunc(slices.Clone(l.Reports), isGardener), l.shootReport(previous))
 }
 
-// shootReport is what the adapter gardener would report of the sync.
+// shootReport returns the report of the adapter gardener that corresponds to the sync.
 func (l *Locked) shootReport(previous v1.Status) v1.AdapterStatus {
 	s, shown := l.Shoot, l.Record.Status
 	r := v1.AdapterStatus{Adapter: adapterGardener, ObservedGeneration: s.Generation, CreatedTime: l.Now, LastReportTime: l.Now}
@@ -84,7 +84,7 @@ func (l *Locked) shootReport(previous v1.Status) v1.AdapterStatus {
 	available := v1.AdapterCondition{LastTransitionTime: l.Now}
 	available.Type, available.Status = v1.ConditionAvailable, conditionStatus(ready)
 	if l.Record.Deleting() {
-		r.ObservedGeneration = l.Record.Generation // whether the Shoot is gone is about the deletion
+		r.ObservedGeneration = l.Record.Generation // the absence of the Shoot concerns the deletion
 	}
 	switch {
 	case s.Gone:
@@ -130,9 +130,9 @@ func conditionStatus(is bool) v1.ConditionStatus {
 	return v1.ConditionFalse
 }
 
-// FollowSyncs brings what a cluster-worker found out about Shoots into the status
-// of their clusters, and removes deleted clusters whose Shoot was the last thing they
-// waited for, until ctx ends. A database that is away is tried again.
+// FollowSyncs updates the status of clusters from the sync of their Shoots until ctx ends. It also
+// removes deleted clusters that waited only for their Shoot. It retries while the database is
+// unavailable.
 func (a *API) FollowSyncs(ctx context.Context) error {
 	failing := false
 	for backoff.Sleep(ctx, unsettledEvery) == nil {
@@ -149,8 +149,8 @@ func (a *API) FollowSyncs(ctx context.Context) error {
 	return nil
 }
 
-// settleSyncs sums up the status of all clusters whose sync has changed. A
-// cluster that fails does not hold up the others.
+// settleSyncs computes the status of all clusters whose sync has changed. A failing cluster does
+// not hold up the others.
 func (a *API) settleSyncs(ctx context.Context) error {
 	k := a.kinds[v1.KindCluster]
 	var failures error

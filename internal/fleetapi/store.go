@@ -13,21 +13,20 @@ import (
 	"github.com/fleetloop/fleetloop/internal/selector"
 )
 
-// Errors of a store that its callers branch on. Any other error is a failure
-// of the store itself.
+// Errors of a store on which callers branch. Any other error is a failure of the store itself.
 var (
 	// ErrNotFound means that no such row is visible in the scope.
 	ErrNotFound = errors.New("not found")
-	// ErrNameTaken means that a row of the same tenant, kind and parent, whose
-	// deletion was not asked for, already bears the name.
+	// ErrNameTaken means that another row of the same tenant, kind and parent has the name. Rows
+	// whose deletion was requested do not count.
 	ErrNameTaken = errors.New("name taken")
-	// ErrUnavailable means that the store cannot be reached just now. What was
-	// asked may be asked again; a change that fails so may yet have happened.
+	// ErrUnavailable means that the store is unreachable. The caller may retry; a change that
+	// failed with this error may still have been committed.
 	ErrUnavailable = errors.New("store unavailable")
 )
 
-// A Scope says whose rows a call may see and touch. The zero value sees
-// nothing, so that a forgotten scope is an empty answer and not a leak.
+// A Scope selects the rows that a call may read and change. The zero value sees nothing, so a
+// missing scope gives an empty answer and not a leak.
 type Scope struct {
 	// Tenant limits the call to the rows of one tenant.
 	Tenant string
@@ -41,9 +40,8 @@ type Key struct {
 	ID   string
 }
 
-// A Record is one resource as the store keeps it. JSON columns stay text, so
-// that a page is served without being decoded. All times are UTC and whole
-// microseconds.
+// A Record is one resource as the store keeps it. JSON columns stay text, so that a page is served
+// without decoding them. All times are UTC, in whole microseconds.
 type Record struct {
 	Key
 
@@ -61,11 +59,11 @@ type Record struct {
 	Spec json.RawMessage
 
 	Generation int64
-	// Revision is another one after every change of the row. The store gives it.
+	// Revision differs after every change of the row. The store assigns it.
 	Revision    int64
 	CreatedTime time.Time
 	UpdatedTime time.Time
-	// DeletedTime is zero until deletion is asked for.
+	// DeletedTime is the time of the deletion request, zero before it.
 	DeletedTime time.Time
 
 	CreatedBy string
@@ -75,7 +73,7 @@ type Record struct {
 	Status Status
 }
 
-// Deleting reports whether deletion was asked for.
+// Deleting reports whether deletion was requested.
 func (r *Record) Deleting() bool { return !r.DeletedTime.IsZero() }
 
 // Status is the aggregated status as the store keeps it.
@@ -87,16 +85,15 @@ type Status struct {
 	// Conditions is a JSON array of v1.Condition, `[]` when there are none.
 	Conditions json.RawMessage
 
-	// ShootStatus, ShootMessage and SyncError are of the cluster's sync and not
-	// of the row itself: they are read with it and never saved.
+	// ShootStatus, ShootMessage and SyncError belong to the cluster's sync and not to the row. They
+	// are read with the row and never saved.
 	ShootStatus  v1.ShootStatus
 	ShootMessage string
 	SyncError    string
 }
 
-// A Locked is a row under its lock. All of it is what was committed when the
-// lock was held: a snapshot from before the wait for the lock would miss what
-// the one before us did.
+// A Locked is a locked row. All of its data was read after the lock was acquired: a snapshot from
+// before the wait would miss the changes of the previous holder.
 type Locked struct {
 	Record Record
 
@@ -104,45 +101,44 @@ type Locked struct {
 	// and Metadata are left out.
 	Reports []v1.AdapterStatus
 
-	// Children counts the rows that name this one as their parent, those
-	// being deleted included.
+	// Children is the number of rows that name this one as their parent, including those being
+	// deleted.
 	Children int
 
-	// Shoot is what is known of a cluster's Shoot.
+	// Shoot is the recorded state of a cluster's Shoot.
 	Shoot ShootState
 
-	// Now is the store's clock, read after the lock was held, so that what
-	// two writers of one row write is never out of order.
+	// Now is the time of the store's clock after the lock was acquired. The times written by
+	// successive writers of a row are therefore in order.
 	Now time.Time
 }
 
-// A Query selects one page of a kind. The order is total: the id, in the
-// direction of the last term of the order, breaks ties.
+// A Query selects one page of a kind. The order is total: the id breaks ties, in the direction of
+// the last term.
 type Query struct {
 	Kind     string
 	ParentID string // "" is any parent
-	// IDs are the rows that are wanted. Nil is any, and empty is none.
+	// IDs restricts the query to the rows with these ids. Nil means all rows, and empty means none.
 	IDs []string
 
 	Labels selector.Selector
 	Search search.Expr // nil selects everything
 
-	// Order are the terms to sort by, the first of which counts most. None is by
-	// id, ascending, which is the order of creation.
+	// Order holds the terms to sort by, the most significant first. If empty, rows are sorted by
+	// ascending id, which is the order of creation.
 	Order []Order
-	// After starts the page behind a row; the zero value starts at the
+	// After is the position of the row after which the page begins. The zero value starts at the
 	// beginning.
 	After Position
-	// Offset skips rows, counted from After.
+	// Offset is the number of rows skipped, counted from After.
 	Offset int64
 	Limit  int
 
-	// Count asks for the number of all matches, whatever After, Offset and
-	// Limit say.
+	// Count requests the number of all matches, regardless of After, Offset and Limit.
 	Count bool
 }
 
-// Terms are the terms of the order with the id behind them, which makes it total.
+// Terms returns the terms of the order followed by the id, which makes the order total.
 func (q *Query) Terms() []Order {
 	n := len(q.Order)
 	switch {
@@ -154,86 +150,81 @@ func (q *Query) Terms() []Order {
 	return append(slices.Clone(q.Order), Order{Column: search.ID, Desc: q.Order[n-1].Desc})
 }
 
-// An Order sorts by one column. Rows that do not have it stand behind the
-// others, and before them in descending order.
+// An Order sorts by one column. Rows without a value come last, and first in descending order.
 type Order struct {
-	// Column is one that search.Sortable gives.
+	// Column is a column that search.Sortable returns.
 	Column search.Field
 	Desc   bool
 }
 
-// A Position is where a row stands in an order: its value for each term and its
-// id. The zero value stands before every row.
+// A Position is the place of a row in an order: its value for each term, and its id. The zero value
+// comes before every row.
 type Position struct {
-	// Values are of the types of the terms' columns, or search.Absent. There is
-	// one for each term but the id.
+	// Values holds one value for each term except the id. Its types are those of the terms'
+	// columns, or search.Absent.
 	Values []search.Value
 	ID     string
 }
 
-// A Page says what a page was read from.
+// A Page describes the snapshot from which a page was read.
 type Page struct {
-	// Count is how many rows match, if the query asks for it.
+	// Count is the number of matching rows, if the query requests it.
 	Count int64
-	// State is what was visible of the kind's changes. It, the count and the
-	// rows are one snapshot.
+	// State is the visible state of the kind's changes. It is of the same snapshot as the count and
+	// the rows.
 	State feed.State
 }
 
 // A Reader reads resources and the reports on them.
 type Reader interface {
-	// Get reads one row. It returns ErrNotFound if there is none.
+	// Get returns one row. It returns ErrNotFound if the row does not exist.
 	Get(ctx context.Context, scope Scope, key Key) (Record, error)
 
-	// List calls visit for the rows of a page, in order. The record and what
-	// it points to are valid only until visit returns; an error of visit ends
-	// the list and is returned.
+	// List calls visit for the rows of a page, in order. The record and the data it points to are
+	// valid only until visit returns; an error of visit ends the list and is returned.
 	List(ctx context.Context, scope Scope, q Query, visit func(*Record) error) (Page, error)
 
-	// Reports reads all reports on one row, ordered by adapter. It returns
-	// ErrNotFound if there is no such row.
+	// Reports returns all reports on one row, ordered by adapter. It returns ErrNotFound if the row
+	// does not exist.
 	Reports(ctx context.Context, scope Scope, key Key) ([]v1.AdapterStatus, error)
 }
 
-// A Store keeps resources and the adapters' reports on them, and tells what
-// changed and how the sync of clusters stands. Every method answers within the
-// scope as if other rows did not exist.
+// A Store keeps resources and the adapters' reports on them. It also reads their changes and the
+// sync state of clusters. Every method answers within the scope as if other rows did not exist.
 type Store interface {
 	Reader
 	Feed
 	Syncs
 	Schemas
 
-	// Update runs change in one transaction and commits if it returns nil.
-	// now is the store's clock when the transaction began. A transaction that
-	// the database gave up for reasons of its own (serialization, deadlock)
-	// is run again from the start, so change must hold no state of its own.
+	// Update runs change in one transaction and commits if it returns nil. now is the time of the
+	// store's clock when the transaction began. A transaction that the database aborts
+	// (serialization, deadlock) is run again from the start, so change must keep no state between
+	// runs.
 	Update(ctx context.Context, scope Scope, change func(ctx context.Context, tx Tx, now time.Time) error) error
 }
 
-// A Tx is a transaction in which rows change. Locks are taken from parent to
-// child, never the other way round.
+// A Tx is a transaction that changes rows. Locks are taken from parent to child, never the other
+// way round.
 type Tx interface {
-	// Insert adds a row and notes its revision in r. It returns ErrNameTaken if
-	// its name is in use.
+	// Insert adds a row and sets its revision in r. It returns ErrNameTaken if its name is in use.
 	Insert(ctx context.Context, r *Record) error
 
-	// Lock reads one row for changing it; nobody else locks it until the
-	// transaction ends. It returns ErrNotFound if there is none.
+	// Lock locks and returns one row. Other transactions cannot lock it until this one ends. It
+	// returns ErrNotFound if the row does not exist.
 	Lock(ctx context.Context, key Key) (*Locked, error)
 
 	// LockChildren locks all rows whose parent is key, ordered by id. Their
 	// kinds may differ.
 	LockChildren(ctx context.Context, key Key) ([]Locked, error)
 
-	// Save writes what may change of a locked row: display name, labels,
-	// spec, generation, times, authors and status. A report that is not nil
-	// replaces that adapter's last one. The new revision is noted in r. The status
-	// counts as including the sync as it was when the row was locked.
+	// Save writes the mutable parts of a locked row: display name, labels, spec, generation, times,
+	// authors and status. A report that is not nil replaces that adapter's last one. Save sets the
+	// new revision in r. The saved status counts as including the sync state at the time of the
+	// lock.
 	Save(ctx context.Context, r *Record, report *v1.AdapterStatus) error
 
-	// Remove deletes a locked row and its reports for good. The row has no
-	// children. It returns ErrShootExists if the database keeps the row for the sake
-	// of its Shoot.
+	// Remove permanently deletes a locked row and its reports. The row has no children. It returns
+	// ErrShootExists if the database keeps the row because of its Shoot.
 	Remove(ctx context.Context, key Key) error
 }

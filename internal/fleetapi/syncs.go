@@ -15,40 +15,39 @@ import (
 	"github.com/fleetloop/fleetloop/internal/fleetapi/problem"
 )
 
-// A SyncAction is what somebody asks of the sync of a cluster.
+// A SyncAction is a manual action on the sync of a cluster.
 type SyncAction string
 
 // The actions.
 const (
-	// SyncRetry makes it due at once.
+	// SyncRetry makes the sync due at once.
 	SyncRetry SyncAction = "retry"
-	// SyncPause keeps workers away from it.
+	// SyncPause prevents workers from syncing the cluster.
 	SyncPause SyncAction = "pause"
 	// SyncResume ends a pause.
 	SyncResume SyncAction = "resume"
 )
 
-// A SyncQuery selects one page of syncs: those that have something to do since
-// some time, the one that waits longest first, and behind them the others by id.
+// A SyncQuery selects one page of syncs. Syncs with work since a known time come first, the longest
+// wait first; the others follow by id.
 type SyncQuery struct {
-	// States are those that are wanted; none means all.
+	// States restricts the query to syncs in these states; empty means all.
 	States []v1.SyncState
-	// After starts the page behind a sync; the zero value starts at the
+	// After is the position of the sync after which the page begins. The zero value starts at the
 	// beginning.
 	After SyncPosition
 	Limit int
 }
 
-// A SyncPosition is where a sync stands in the order. The zero value stands
-// before every one.
+// A SyncPosition is the place of a sync in the order. The zero value comes before every sync.
 type SyncPosition struct {
-	// Since is since when there is something to do, zero if there is not or if
-	// nobody knows.
+	// Since is the time since which the sync has work. It is zero if the sync has none or the time
+	// is unknown.
 	Since time.Time
 	ID    string
 }
 
-// positionOf is where a sync stands in the order.
+// positionOf returns the position of a sync in the order.
 func positionOf(s *v1.ClusterSync) SyncPosition {
 	p := SyncPosition{ID: s.ClusterID}
 	if s.Synced == nil && s.UnsyncedSince != nil {
@@ -57,31 +56,29 @@ func positionOf(s *v1.ClusterSync) SyncPosition {
 	return p
 }
 
-// Syncs tell how the sync of clusters to Gardener stands, and steer it. The
-// rows are the cluster-worker's.
+// Syncs reads and controls the sync of clusters to Gardener. The rows belong to the cluster-worker.
 type Syncs interface {
-	// Sync reads that of one cluster. It returns ErrNotFound if there is none.
+	// Sync returns the sync of one cluster. It returns ErrNotFound if the sync does not exist.
 	Sync(ctx context.Context, scope Scope, cluster string) (v1.ClusterSync, error)
 
-	// ListSyncs reads a page.
+	// ListSyncs returns a page of syncs.
 	ListSyncs(ctx context.Context, scope Scope, q SyncQuery) ([]v1.ClusterSync, error)
 
-	// SteerSync does what is asked and tells how the sync stands afterwards. A
-	// retry is not taken if a worker is at it, or if it is paused or synced,
-	// which then is its state. It returns ErrNotFound if there is none.
+	// SteerSync applies an action and returns the resulting sync. taken is false for a retry if a
+	// worker is syncing the cluster, or if the sync is paused or done; the state of the sync shows
+	// which. It returns ErrNotFound if the sync does not exist.
 	SteerSync(ctx context.Context, scope Scope, cluster string, action SyncAction) (sync v1.ClusterSync, taken bool, err error)
 
 	// HasClusterWorker reports whether a cluster-worker is registered.
 	HasClusterWorker(ctx context.Context) (bool, error)
 
-	// UnsettledSyncs gives the ids, behind one and in their order, of up to limit
-	// clusters of all tenants whose sync changed after their status was saved. After
-	// "" it begins with the first.
+	// UnsettledSyncs returns the ids of up to limit clusters of all tenants whose sync changed
+	// after their status was saved. The ids are sorted and follow after; "" starts at the first.
 	UnsettledSyncs(ctx context.Context, after string, limit int) ([]string, error)
 }
 
-// syncRoutes serves the syncs of a kind. There is no refusal for other methods
-// on the list: its path is also that of an id.
+// syncRoutes serves the syncs of a kind. Other methods on the list are not refused: its path is
+// also that of an id.
 func (a *API) syncRoutes(mux *http.ServeMux, base string, k *kind) {
 	mux.Handle("GET "+base+"/sync", a.observeRequest(base+"/sync", http.MethodGet, a.authenticated(a.listSyncs)))
 	one := base + "/{id}/sync"
@@ -112,8 +109,8 @@ func (a *API) getSync(k *kind) handler {
 	}
 }
 
-// steerSync is for those who may change the cluster and for what keeps the fleet
-// moving, which has the role system: nothing of the cluster itself changes by it.
+// steerSync is open to callers who may change the cluster, and to the role system, which drives the
+// fleet: the cluster itself does not change.
 func (a *API) steerSync(k *kind, action SyncAction) handler {
 	return func(w http.ResponseWriter, r *http.Request, who auth.Principal) error {
 		scope, err := steerScope(who)
@@ -152,7 +149,7 @@ func (a *API) listSyncs(w http.ResponseWriter, r *http.Request, who auth.Princip
 		return err
 	}
 	limit := q.Limit
-	q.Limit++ // one more tells whether there is another page
+	q.Limit++ // the extra row shows whether there is another page
 	syncs, err := a.store.ListSyncs(r.Context(), scope, q)
 	if err != nil {
 		return err
@@ -167,8 +164,7 @@ func (a *API) listSyncs(w http.ResponseWriter, r *http.Request, who auth.Princip
 	return writeValue(w, http.StatusOK, page)
 }
 
-// parseSyncQuery reads the parameters of a list of syncs. The digest stands
-// for what is listed.
+// parseSyncQuery parses the parameters of a list of syncs. The digest identifies the query.
 func parseSyncQuery(scope Scope, v url.Values) (q SyncQuery, query paging.Digest, err error) {
 	if err = checkParameters(v, "state", "limit", "continue"); err != nil {
 		return q, query, err

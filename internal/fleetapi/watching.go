@@ -16,7 +16,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/selector"
 )
 
-// serveWatch answers with what changes, for as long as the client listens.
+// serveWatch streams changes to the client for as long as it listens.
 func (a *API) serveWatch(w http.ResponseWriter, r *http.Request, f *following, who auth.Principal) error {
 	return sse.Serve(w, r, sse.Watch{
 		Hub: a.hub, Log: a.log, Expired: expiredOr,
@@ -27,13 +27,13 @@ func (a *API) serveWatch(w http.ResponseWriter, r *http.Request, f *following, w
 	})
 }
 
-// recheckAccess asks whether whoever began a watch may see the same as then: a token
-// may be taken away while it lasts.
+// recheckAccess returns a check that the token of a watch still has the same scope: access may be
+// withdrawn while a watch is open.
 func (a *API) recheckAccess(authorization string, scope Scope) func(context.Context) error {
 	return func(ctx context.Context) error {
 		who, err := a.auth.Authenticate(ctx, authorization)
 		if errors.Is(err, auth.ErrUnavailable) {
-			return nil // it was good a while ago, and is looked at again
+			return nil // it was valid before, and is checked again later
 		}
 		if err != nil {
 			return unauthenticated(err)
@@ -46,26 +46,26 @@ func (a *API) recheckAccess(authorization string, scope Scope) func(context.Cont
 	}
 }
 
-// watched is the store as watches see it.
+// watched adapts the store to package watch.
 type watched struct {
 	store Feed
 	kinds map[string]*kind
 }
 
-// Now is the place behind all that is settled.
+// Now returns the cursor after all settled changes.
 func (s watched) Now(ctx context.Context) (feed.Cursor, error) {
 	at, err := s.store.Horizon(ctx)
 	return at, forWatch(err)
 }
 
-// Changes reads what changed.
+// Changes reads the changes for watches.
 func (s watched) Changes(ctx context.Context, q watch.Query, visit func(watch.Change) error) (next feed.Cursor, more bool, err error) {
 	scope := Scope{Tenant: q.Tenant, All: q.All}
 	var record []byte
 	next, more, err = s.store.Changes(ctx, scope, ChangeQuery{Kind: q.Kind, After: q.After, Limit: q.Limit, Stepwise: true}, func(c *Change) error {
 		k := s.kinds[c.Key.Kind]
 		if k == nil {
-			return nil // of another version of the program
+			return nil // a kind of another version of the program
 		}
 		change := watch.Change{At: c.At, Kind: c.Key.Kind, ID: c.Key.ID, Tenant: c.Tenant, Relabelled: c.Relabelled}
 		if c.Record != nil {
@@ -81,7 +81,7 @@ func (s watched) Changes(ctx context.Context, q watch.Query, visit func(watch.Ch
 	return next, more, forWatch(err)
 }
 
-// forWatch says errors of the store in the words of watches.
+// forWatch converts errors of the store into those of package watch.
 func forWatch(err error) error {
 	switch {
 	case errors.Is(err, ErrCursorExpired):
@@ -92,14 +92,14 @@ func forWatch(err error) error {
 	return err
 }
 
-// nudging is a store that tells watches when something was committed.
+// nudging is a store that wakes watches after a commit.
 type nudging struct {
 	Store
 
 	nudge func()
 }
 
-// Update runs a change.
+// Update runs a change and wakes the watches if it commits.
 func (s nudging) Update(ctx context.Context, scope Scope, change func(context.Context, Tx, time.Time) error) error {
 	err := s.Store.Update(ctx, scope, change)
 	if err == nil {

@@ -1,11 +1,9 @@
-// Package aggregate sums up what adapters report on a resource.
+// Package aggregate computes the status of a resource from the reports of its adapters.
 //
-// Status is one pure function: the same facts give the same status, in
-// whatever order the reports came. It promises that the observed generation is
-// true (the lowest that a required adapter has looked at), that one silent
-// adapter shows in the time of the last update, and that the time of the last
-// transition moves with the phase and with nothing else. It keeps nothing and
-// cannot fail.
+// Status is a pure function: the same facts give the same status, in whatever order the reports
+// came. The observed generation is the lowest that a required adapter has observed. One silent
+// adapter shows in the time of the last update. The time of the last transition changes with the
+// phase, and only then. The package keeps no state and cannot fail.
 package aggregate
 
 import (
@@ -22,25 +20,25 @@ const (
 	ReasonWaitingForChildren = "ReconciledWaitingForChildren"
 )
 
-// Facts are all that a status depends on.
+// Facts is the complete input of a status.
 type Facts struct {
 	Generation int64
-	// Deleting says that deletion was asked for.
+	// Deleting reports whether deletion was requested.
 	Deleting bool
-	// Children counts the resources that belong to this one. They matter only
-	// while it is being deleted.
+	// Children is the number of children of the resource. It matters only while the resource is
+	// being deleted.
 	Children int
 
 	CreatedTime time.Time
-	// UpdatedTime is when the owner last changed the resource.
+	// UpdatedTime is the time of the owner's last change.
 	UpdatedTime time.Time
 
-	// Required are the adapters that count. Reports of others change nothing.
+	// Required lists the adapters that count. Reports of others have no effect.
 	Required []string
-	// Reports are the last reports, at most one of each adapter, in any order.
+	// Reports holds the last reports, at most one of each adapter, in any order.
 	Reports []v1.AdapterStatus
 
-	// Previous is the status before, the zero value for a new resource.
+	// Previous is the previous status, the zero value for a new resource.
 	Previous v1.Status
 	Now      time.Time
 }
@@ -85,8 +83,7 @@ func Status(f Facts) v1.Status {
 		if r == nil {
 			continue
 		}
-		// A condition of a resource is True or False: an adapter that does not know
-		// has none yet.
+		// A condition of a resource is True or False: an adapter that reports Unknown has none yet.
 		if c := successful(r); c.Status == v1.ConditionTrue || c.Status == v1.ConditionFalse {
 			s.Conditions = append(s.Conditions, c)
 		}
@@ -94,15 +91,14 @@ func Status(f Facts) v1.Status {
 	return s
 }
 
-// Finalized reports whether nothing keeps a resource that is being deleted:
-// every required adapter has reported the current generation as finalized and
-// no child is left.
+// Finalized reports whether the deletion of a resource is complete: every required adapter has
+// reported the current generation as finalized, and no child is left.
 func Finalized(f Facts) bool {
 	return f.Deleting && f.Children == 0 && f.allMet(f.requiredReports(), v1.ConditionFinalized)
 }
 
-// SuccessfulType is the type of the condition that stands for an adapter:
-// ClusterValidationSuccessful for cluster-validation.
+// SuccessfulType returns the condition type for an adapter: ClusterValidationSuccessful for
+// cluster-validation.
 func SuccessfulType(adapter string) string {
 	var b strings.Builder
 	for word := range strings.FieldsFuncSeq(adapter, func(r rune) bool { return r == '-' }) {
@@ -111,7 +107,7 @@ func SuccessfulType(adapter string) string {
 	return b.String() + "Successful"
 }
 
-// requiredReports gives the report of each required adapter, nil where there is none.
+// requiredReports returns the report of each required adapter, nil where it is missing.
 func (f *Facts) requiredReports() []*v1.AdapterStatus {
 	out := make([]*v1.AdapterStatus, len(f.Required))
 	for i, name := range f.Required {
@@ -174,11 +170,11 @@ func (f *Facts) lastUpdated(reports []*v1.AdapterStatus) time.Time {
 	return oldest
 }
 
-// reconciled is the state of the whole, as the public API has it. Its observed
-// generation is that of the resource: the condition states how far that one is.
-// The public sentinel's rules rely on this. With the adapters' generation they
-// make an event by every poll until all adapters have reported. The generation
-// that adapters have observed is in Status and in their own conditions.
+// reconciled returns the condition of the whole resource, as the public API defines it. Its
+// observed generation is that of the resource: the condition states how far that one is. The public
+// sentinel's rules rely on this. With the adapters' generation, they publish an event at every poll
+// until all adapters have reported. The generation that adapters have observed is in Status and in
+// their own conditions.
 func (f *Facts) reconciled(reports []*v1.AdapterStatus) v1.Condition {
 	c := v1.Condition{
 		Type:               v1.ConditionReconciled,
@@ -206,14 +202,13 @@ func (f *Facts) reconciled(reports []*v1.AdapterStatus) v1.Condition {
 
 	changed := f.Now
 	if c.Status == v1.ConditionFalse && oldest.IsZero() {
-		changed = f.UpdatedTime // it is the new generation that undid it
+		changed = f.UpdatedTime // the new generation caused the change
 	}
 	return f.continued(c, changed)
 }
 
-// lastKnownReconciled is True from the moment all required adapters were
-// available at one generation, and stays so through newer generations until
-// one of them takes it back for that same generation.
+// lastKnownReconciled is True once all required adapters were available at one generation. It stays
+// so through newer generations until an adapter withdraws its availability for that generation.
 func (f *Facts) lastKnownReconciled(reports []*v1.AdapterStatus) v1.Condition {
 	c := v1.Condition{
 		Type:            v1.ConditionLastKnownReconciled,
@@ -269,8 +264,8 @@ func successful(r *v1.AdapterStatus) v1.Condition {
 	}
 }
 
-// continued gives c the times of its predecessor; changed is when it changed
-// if it differs from that.
+// continued returns c with the times of its predecessor; changed is the transition time if the
+// status differs.
 func (f *Facts) continued(c v1.Condition, changed time.Time) v1.Condition {
 	p, ok := f.previousCondition(c.Type)
 	switch {
@@ -293,7 +288,7 @@ func (f *Facts) previousCondition(kind string) (v1.Condition, bool) {
 	return v1.Condition{}, false
 }
 
-// goalCondition is the condition that all required adapters must report as True.
+// goalCondition returns the condition that all required adapters must report as True.
 func (f *Facts) goalCondition() string {
 	if f.Deleting {
 		return v1.ConditionFinalized
@@ -326,8 +321,8 @@ func (f *Facts) isMet(r *v1.AdapterStatus, want string) bool {
 
 func (f *Facts) isCurrent(r *v1.AdapterStatus) bool { return r.ObservedGeneration == f.Generation }
 
-// condition finds a condition of a report; absent is the zero value, whose
-// status is neither True nor False.
+// condition returns a condition of a report. If it is absent, the zero value's status is neither
+// True nor False.
 func condition(r *v1.AdapterStatus, kind string) v1.AdapterCondition {
 	for _, c := range r.Conditions {
 		if c.Type == kind {
@@ -337,7 +332,7 @@ func condition(r *v1.AdapterStatus, kind string) v1.AdapterCondition {
 	return v1.AdapterCondition{}
 }
 
-// earliestOf is the earlier of the two; a zero a is no time at all.
+// earliestOf returns the earlier of the two; a zero a counts as absent.
 func earliestOf(a, b time.Time) time.Time {
 	if a.IsZero() || b.Before(a) {
 		return b

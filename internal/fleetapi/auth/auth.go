@@ -1,15 +1,13 @@
-// Package auth tells who a request comes from.
+// Package auth authenticates requests.
 //
-// There are two modes. In none everybody is the same principal, which is for
-// one machine alone: New refuses it unless the listener is on loopback. In
-// bearer a request carries a token of one of two sorts, either or both of
-// which may be set up: fixed tokens from a file that is read again when it
-// changes, and JWTs of OpenID Connect issuers, checked for signature, issuer,
-// audience and time.
+// There are two modes. In mode none, all requests have the same principal; it is meant for a single
+// machine, and New refuses it unless the listener is on loopback. In mode bearer, a request carries
+// a token of one of two sorts, either or both of which may be set up: static tokens from a file
+// that is reloaded when it changes, and JWTs of OpenID Connect issuers, checked for signature,
+// issuer, audience and time.
 //
-// An issuer that is down does not keep the process from starting. Tokens whose
-// keys are known go on working; others are answered with ErrUnavailable, which
-// is not the same as being refused.
+// An unavailable issuer does not keep the process from starting. Tokens whose keys are known remain
+// valid; others fail with ErrUnavailable, which is not a rejection.
 package auth
 
 import (
@@ -24,35 +22,33 @@ import (
 	"github.com/fleetloop/fleetloop/internal/bearer"
 )
 
-// A Role lets a principal do what others may not. The set is closed.
+// A Role grants additional permissions to a principal. The set is closed.
 type Role string
 
-// The roles. Those of one principal add up. A principal without a role is a user
-// of its tenant: it reads and changes the resources of that tenant.
+// The roles. The permissions of a principal's roles add up. A principal without a role is a user of
+// its tenant: it reads and changes the resources of that tenant.
 const (
-	// System is the role of sentinels and adapters: they read the resources of all
-	// tenants, steer their sync and write reports, and nothing else.
+	// System is the role of sentinels and adapters. They read the resources of all tenants, control
+	// their sync and write reports, and nothing else.
 	System Role = "system"
-	// Viewer is the role of people who read the resources of all tenants and change
-	// nothing, of their own tenant neither.
+	// Viewer is the role of people who read the resources of all tenants. They change nothing, not
+	// even in their own tenant.
 	Viewer Role = "viewer"
-	// Operator is the role of people who read and change the resources of all
-	// tenants. What they create belongs to their own tenant, if they have one, or to
-	// the tenant of its owner.
+	// Operator is the role of people who read and change the resources of all tenants. The
+	// resources they create belong to their own tenant or, without one, to the tenant of the owner.
 	Operator Role = "operator"
 )
 
-// A Principal is who a request comes from.
+// A Principal is the authenticated sender of a request.
 type Principal struct {
 	Subject string
-	// Tenant owns what the principal creates, and bounds what it sees unless
-	// it is unrestricted or has a role.
+	// Tenant owns the resources that the principal creates. It also limits what the principal sees,
+	// unless the principal is unrestricted or has a role.
 	Tenant string
 	Roles  []Role
-	// Expires is when the token ends, zero if it does not.
+	// Expires is the expiry of the token, zero if it does not expire.
 	Expires time.Time
-	// Unrestricted is set where there is no authentication: the principal may
-	// do all that any other may.
+	// Unrestricted is set without authentication: the principal has all permissions.
 	Unrestricted bool
 }
 
@@ -64,27 +60,27 @@ func (p Principal) ReadsAll() bool {
 	return p.Unrestricted || p.Has(System) || p.Has(Viewer) || p.Has(Operator)
 }
 
-// Changes reports whether the principal creates, changes and deletes what it sees.
+// Changes reports whether the principal may create, change and delete the resources it sees.
 func (p Principal) Changes() bool {
 	return p.Unrestricted || p.Has(Operator) || !p.ReadsAll()
 }
 
-// Steers reports whether the principal steers the sync of the clusters that it
-// sees, and tells of changes of them.
+// Steers reports whether the principal may control the sync of the clusters it sees, and submit
+// change events for them.
 func (p Principal) Steers() bool { return p.Changes() || p.Has(System) }
 
-// Reports reports whether the principal writes the reports of adapters.
+// Reports reports whether the principal may write the reports of adapters.
 func (p Principal) Reports() bool { return p.Unrestricted || p.Has(System) }
 
-// Errors that tell how a request is refused.
+// Errors of Authenticate.
 var (
 	// ErrNoToken means that the request has no bearer token.
 	ErrNoToken = errors.New("no bearer token")
-	// ErrInvalidToken means that the token is not one that we know or trust.
+	// ErrInvalidToken means that the token is unknown or not trusted.
 	ErrInvalidToken = errors.New("invalid bearer token")
-	// ErrExpired is an ErrInvalidToken that was valid once.
+	// ErrExpired is an ErrInvalidToken for a token that was once valid.
 	ErrExpired = fmt.Errorf("%w: expired", ErrInvalidToken)
-	// ErrUnavailable means that the token cannot be judged just now.
+	// ErrUnavailable means that the token cannot be verified at present.
 	ErrUnavailable = errors.New("the token's issuer is unreachable")
 )
 
@@ -94,10 +90,10 @@ const (
 	ModeBearer = "bearer"
 )
 
-// DefaultTenant owns what is created without authentication.
+// DefaultTenant owns the resources that are created without authentication.
 const DefaultTenant = "default"
 
-// Config says who is let in.
+// Config is the configuration of authentication.
 type Config struct {
 	Mode string `key:"mode" env:"FLEET_API_AUTH_MODE" flag:"auth-mode" default:"none" validate:"oneof=none bearer" doc:"Authentication mode: none (no authentication, only on a loopback address) or bearer (tokens)."`
 
@@ -106,7 +102,7 @@ type Config struct {
 	Issuers []Issuer `key:"issuers" validate:"dive" doc:"OpenID Connect issuers whose tokens are accepted."`
 }
 
-// An Issuer is one OpenID Connect provider whose tokens are taken.
+// An Issuer is one OpenID Connect provider whose tokens are accepted.
 type Issuer struct {
 	Issuer string `key:"issuer" validate:"required,url" doc:"URL of the issuer, exactly as in the iss claim of its tokens."`
 
@@ -127,25 +123,23 @@ type Issuer struct {
 	OperatorRole string `key:"operator_role" doc:"Value of the roles claim for the role operator, which reads and changes all tenants; empty disables the role for this issuer."`
 }
 
-// Deps are what an Authenticator works with.
+// Deps holds the dependencies of an Authenticator.
 type Deps struct {
-	// ListenAddr is where requests come in. ModeNone wants it on loopback.
+	// ListenAddr is the listen address of the server. ModeNone requires a loopback address.
 	ListenAddr string
-	// Client fetches issuers' keys. Nil is one with a timeout.
+	// Client fetches issuers' keys. Nil means a client with a timeout.
 	Client *http.Client
 	Log    *slog.Logger
 }
 
-// An Authenticator tells who requests come from. It is safe for concurrent
-// use.
+// An Authenticator authenticates requests. It is safe for concurrent use.
 type Authenticator struct {
 	anonymous bool
 	tokens    *bearer.File[Principal] // nil without a file
 	issuers   map[string]*issuer      // by issuer URL
 }
 
-// New checks the configuration and reads the token file. It does not talk to
-// the issuers.
+// New checks the configuration and reads the token file. It does not contact the issuers.
 func New(cfg Config, deps Deps) (*Authenticator, error) {
 	configured := cfg.TokenFile != "" || len(cfg.Issuers) > 0
 	switch cfg.Mode {
@@ -186,8 +180,8 @@ func New(cfg Config, deps Deps) (*Authenticator, error) {
 	return a, nil
 }
 
-// Authenticate tells who sent a request with the given Authorization header.
-// Its errors are, or wrap, those of this package.
+// Authenticate returns the principal of a request with the given Authorization header. Its errors
+// are, or wrap, those of this package.
 func (a *Authenticator) Authenticate(ctx context.Context, header string) (Principal, error) {
 	if a.anonymous {
 		return Principal{Subject: "anonymous", Tenant: DefaultTenant, Unrestricted: true}, nil

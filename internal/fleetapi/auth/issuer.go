@@ -21,19 +21,19 @@ import (
 
 const (
 	fetchTimeout = 10 * time.Second
-	// A token with an unknown key makes us ask its issuer for new keys, and
-	// anybody can make up such tokens.
+	// A token with an unknown key triggers a request for the issuer's new keys, and any client can
+	// forge such tokens.
 	fetchesPerSecond = 1
 	fetchBurst       = 4
 )
 
-// An issuer checks the tokens of one OpenID Connect provider.
+// An issuer verifies the tokens of one OpenID Connect provider.
 type issuer struct {
 	cfg    Issuer
 	client *http.Client
 	fetch  *fetcher
 
-	discovering chan struct{} // holds one; whoever takes it may set keys
+	discovering chan struct{} // holds one; its holder may set keys
 	keys        atomic.Pointer[oidc.RemoteKeySet]
 }
 
@@ -64,8 +64,8 @@ func newIssuer(cfg Issuer, client *http.Client) (*issuer, error) {
 	return &issuer{cfg: cfg, client: &own, fetch: f, discovering: make(chan struct{}, 1)}, nil
 }
 
-// asymmetric lists the algorithms whose keys an issuer can publish. A
-// symmetric one would make a secret of a public key.
+// asymmetric returns the algorithms whose keys an issuer can publish. A symmetric one would use a
+// public key as a secret.
 func asymmetric() []string {
 	return []string{
 		oidc.RS256, oidc.RS384, oidc.RS512, oidc.PS256, oidc.PS384, oidc.PS512,
@@ -95,7 +95,7 @@ func (i *issuer) verifyToken(ctx context.Context, token string) (Principal, erro
 	return i.principal(t)
 }
 
-// keySet finds the issuer's keys when the first token of it comes in.
+// keySet returns the issuer's keys. It discovers them at the first token of the issuer.
 func (i *issuer) keySet(ctx context.Context) (*oidc.RemoteKeySet, error) {
 	if k := i.keys.Load(); k != nil {
 		return k, nil
@@ -109,7 +109,7 @@ func (i *issuer) keySet(ctx context.Context) (*oidc.RemoteKeySet, error) {
 	if k := i.keys.Load(); k != nil {
 		return k, nil
 	}
-	// The keys outlive the request that asked for them first.
+	// The keys outlive the request that discovered them.
 	ctx = oidc.ClientContext(ctx, i.client)
 	url := i.cfg.KeysURL
 	if url == "" {
@@ -157,8 +157,8 @@ func (i *issuer) principal(t *oidc.IDToken) (Principal, error) {
 	return p, nil
 }
 
-// findClaim follows a dotted path into the claims. A claim whose own name has the
-// dots, as namespaced ones do, comes first.
+// findClaim follows a dotted path into the claims. A claim whose name contains the dots, as
+// namespaced ones do, takes precedence.
 func findClaim(claims map[string]any, path string) any {
 	if v, ok := claims[path]; ok {
 		return v
@@ -170,7 +170,7 @@ func findClaim(claims map[string]any, path string) any {
 	return nil
 }
 
-// splitWords reads a list of texts, or one text with spaces between the words.
+// splitWords parses a list of texts, or one text of words separated by spaces.
 func splitWords(v any) []string {
 	switch v := v.(type) {
 	case string:
@@ -187,8 +187,8 @@ func splitWords(v any) []string {
 	return nil
 }
 
-// claimedIssuer is the issuer that a JWT names, before anything of it is
-// checked; "" if the token is no JWT. It only chooses who has to check it.
+// claimedIssuer returns the unverified issuer of a JWT, "" if the token is no JWT. It only selects
+// the issuer that verifies the token.
 func claimedIssuer(token string) string {
 	parts := strings.Split(token, ".")
 	if len(parts) != 3 {
@@ -209,15 +209,14 @@ func claimedIssuer(token string) string {
 
 var errTooManyFetches = errors.New("the issuer's keys were requested too often; retry later")
 
-// A fetcher carries requests to an issuer, not too many of them, and
-// counts those that failed.
+// A fetcher sends rate-limited requests to an issuer and counts failures.
 type fetcher struct {
 	next     http.RoundTripper
 	limit    *rate.Limiter
 	failures atomic.Int64
 }
 
-// RoundTrip carries one request.
+// RoundTrip sends one request.
 func (f *fetcher) RoundTrip(r *http.Request) (*http.Response, error) {
 	if !f.limit.Allow() {
 		f.failures.Add(1)

@@ -8,13 +8,12 @@ import (
 	"github.com/fleetloop/fleetloop/internal/settings"
 )
 
-// A tokenList is what a token file holds.
+// A tokenList is the content of a token file.
 type tokenList struct {
 	Tokens []entry `key:"tokens" validate:"dive" doc:"Accepted tokens."`
 }
 
-// An entry is one token. Of Token and SHA256, the hexadecimal hash of the
-// token, exactly one is given.
+// An entry is one token. Exactly one of Token and SHA256, the token's hexadecimal hash, is set.
 type entry struct {
 	Token   settings.Secret `key:"token" doc:"The token."`
 	SHA256  string          `key:"sha256" doc:"SHA-256 of the token in hexadecimal, so that the file holds no secret."`

@@ -1,6 +1,6 @@
-// Package body reads the JSON of a request. What is wrong in it is refused, and
-// the refusal says where. Members that are not known are ignored as the public
-// HyperFleet API does, but for PATCH, and for requests that ask for strictness.
+// Package body decodes the JSON bodies of requests. It refuses invalid JSON, and the refusal names
+// the place. Unknown members are ignored, as in the public HyperFleet API, except in PATCH and in
+// requests that ask for strictness.
 package body
 
 import (
@@ -19,13 +19,12 @@ import (
 	"github.com/fleetloop/fleetloop/internal/fleetapi/problem"
 )
 
-// MaxDepth is how deep arrays and objects may nest.
+// MaxDepth is the maximum nesting depth of arrays and objects.
 const MaxDepth = 64
 
-// Read reads the body into v. The body is one JSON value of at most limit
-// bytes. Members that are there twice are errors. Members that v does not have,
-// names in the wrong case among them, are errors of a PATCH and of a request with
-// the parameter strict=true, and ignored otherwise.
+// Read decodes the body into v. The body is one JSON value of at most limit bytes. Duplicate
+// members are errors. Unknown members, including names in the wrong case, are errors in a PATCH and
+// in a request with the parameter strict=true, and ignored otherwise.
 func Read(w http.ResponseWriter, r *http.Request, limit int64, v any) *problem.Error {
 	types := []string{"application/json"}
 	if r.Method == http.MethodPatch {
@@ -45,8 +44,8 @@ func Read(w http.ResponseWriter, r *http.Request, limit int64, v any) *problem.E
 	return decodeJSON("the body", data, v, r.Method == http.MethodPatch || err == nil && strict)
 }
 
-// Decode reads one JSON value into v and refuses members that v does not have. A
-// refusal calls it what it is, "the body" or a part of that.
+// Decode decodes one JSON value into v and refuses unknown members. A refusal names the value by
+// the text in the first argument, such as "the body".
 func Decode(what string, data []byte, v any) *problem.Error { return decodeJSON(what, data, v, true) }
 
 func decodeJSON(what string, data []byte, v any, strict bool) *problem.Error {
@@ -62,9 +61,8 @@ func decodeJSON(what string, data []byte, v any, strict bool) *problem.Error {
 	return nil
 }
 
-// CheckType wants one of some media types to be announced, or none at all. A
-// request without a type is refused where a browser sends it on behalf of a page
-// of another site: it is one that such a page can send without asking us first.
+// CheckType requires one of the media types, or no type at all. A request without a type is refused
+// if a browser sends it for a page of another site: such a request needs no preflight.
 func CheckType(r *http.Request, types ...string) *problem.Error {
 	if e := r.Header.Get("Content-Encoding"); e != "" && !strings.EqualFold(e, "identity") {
 		return problem.New(problem.UnsupportedMediaType, "content encoding %q is not supported; send the body without encoding", e)
@@ -92,7 +90,7 @@ func checkDepth(what string, data []byte) *problem.Error {
 	}
 }
 
-// explainError says in the client's terms what is wrong.
+// explainError converts a decoding error into a problem for the client.
 func explainError(what string, err error) *problem.Error {
 	if s, ok := errors.AsType[*jsontext.SyntacticError](err); ok {
 		if errors.Is(err, jsontext.ErrDuplicateName) {
@@ -134,7 +132,7 @@ func kindName(k jsontext.Kind) string {
 
 func parseReason(err error) string { return strings.TrimPrefix(err.Error(), "jsontext: ") }
 
-// formatPointer names a spot.
+// formatPointer names the place of an error.
 func formatPointer(what string, p jsontext.Pointer) string {
 	if p == "" {
 		return what

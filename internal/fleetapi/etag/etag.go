@@ -1,15 +1,14 @@
-// Package etag reads the conditions of requests: If-Match and If-None-Match,
-// as RFC 9110 has them.
+// Package etag parses the conditions of requests: If-Match and If-None-Match, as defined by RFC
+// 9110.
 package etag
 
 import "strings"
 
-// A List is what a condition names. The zero value is that of a request
-// without one.
+// A List holds the tags of a condition. The zero value stands for a request without a condition.
 type List struct {
-	// Given says that there is a condition, be it one that cannot be read.
+	// Given reports whether there is a condition, even one that cannot be parsed.
 	Given bool
-	// Any stands for whatever there is.
+	// Any matches any existing resource.
 	Any  bool
 	tags []tag
 }
@@ -19,8 +18,8 @@ type tag struct {
 	weak  bool
 }
 
-// Parse reads the lines of a header. What cannot be read names nothing: so a
-// conditional answer is a full one, and a conditional change is refused.
+// Parse parses the lines of a header. Malformed input matches no tag: a conditional read is then
+// answered in full, and a conditional change is refused.
 func Parse(lines []string) List {
 	l := List{Given: len(lines) > 0}
 	for _, rest := range lines {
@@ -39,10 +38,10 @@ func Parse(lines []string) List {
 	return l
 }
 
-// skipSeparators leaves out what stands between tags.
+// skipSeparators skips the separators between tags.
 func skipSeparators(s string) string { return strings.TrimLeft(s, " \t,") }
 
-// cutTag reads one tag. A comma may be part of it.
+// cutTag parses one tag. A tag may contain commas.
 func cutTag(s string) (t tag, rest string, ok bool) {
 	s, t.weak = strings.CutPrefix(s, "W/")
 	if s, ok = strings.CutPrefix(s, `"`); !ok {
@@ -52,11 +51,11 @@ func cutTag(s string) (t tag, rest string, ok bool) {
 	return t, rest, ok
 }
 
-// Quote is the tag as a header has it.
+// Quote returns the tag in the form of a header.
 func Quote(value string) string { return `"` + value + `"` }
 
-// Find gives the first tag that is one of those that is looks for. A weak tag is as
-// good as any, which is right for If-None-Match.
+// Find returns the first tag that satisfies is. Weak tags match too, which is right for
+// If-None-Match.
 func (l List) Find(is func(value string) bool) (string, bool) {
 	for _, t := range l.tags {
 		if is(t.value) {
@@ -66,9 +65,8 @@ func (l List) Find(is func(value string) bool) (string, bool) {
 	return "", false
 }
 
-// Allows reports whether something that has the tag may be changed, which is
-// what If-Match says: there is no condition, or it names the tag, and not
-// as a weak one.
+// Allows reports whether If-Match allows a change of something with the tag: there is no condition,
+// or it contains the tag, and not as a weak one.
 func (l List) Allows(value string) bool {
 	if !l.Given || l.Any {
 		return true

@@ -1,12 +1,11 @@
-// Package feed says where a change stands among all changes, and makes the
-// cursors by which clients follow them.
+// Package feed defines the positions of changes in the change feed, and the cursors by which
+// clients follow it.
 //
-// Changes are ordered by the transaction that made them, and within it by a
-// sequence. A transaction that is still running has its place already, so a
-// feed is read only up to the oldest of those: what is before that is settled, and
-// no change can turn up there any more. (A sequence alone would not do: who
-// takes the lower number may commit later, and a reader who has passed the higher one
-// would never see it.)
+// Changes are ordered by the transaction that made them, and within it by a sequence. A running
+// transaction already has its place, so a feed is read only up to the oldest running transaction.
+// The changes before that are settled: no change can appear among them any more. (A sequence alone
+// would not suffice: the transaction with the lower number may commit later, and a reader that has
+// passed the higher one would never see it.)
 package feed
 
 import (
@@ -19,11 +18,11 @@ import (
 	"github.com/google/uuid"
 )
 
-// A Position is where a change stands. The zero value is before all changes,
-// and one with the sequence 0 before all changes of its transaction.
+// A Position is the place of a change. The zero value is before all changes. A position with the
+// sequence 0 is before all changes of its transaction.
 type Position struct {
-	Xact uint64 // the transaction
-	Seq  int64  // within all changes, ascending in a transaction
+	Xact uint64 // the transaction id
+	Seq  int64  // unique among all changes, ascending in a transaction
 }
 
 // Compare orders positions.
@@ -31,11 +30,11 @@ func (p Position) Compare(q Position) int {
 	return cmp.Or(cmp.Compare(p.Xact, q.Xact), cmp.Compare(p.Seq, q.Seq))
 }
 
-// A Cursor is a place between two changes: all up to and including its
-// position are behind it. It is good for every kind, tenant and selector.
+// A Cursor is a place between two changes: all changes up to and including its position are behind
+// it. It is valid for every kind, tenant and selector.
 type Cursor struct {
-	// Epoch is the life of the feed in which the position means something. A
-	// restored database begins another one.
+	// Epoch identifies the history in which the position is meaningful. A restored database begins
+	// a new epoch.
 	Epoch uuid.UUID
 	Position
 }
@@ -48,7 +47,7 @@ const (
 	cursorLen = 1 + len(uuid.UUID{}) + 8 + 8
 )
 
-// String is the cursor as clients have it.
+// String returns the cursor in the form that clients receive.
 func (c Cursor) String() string { return base64.RawURLEncoding.EncodeToString(c.appendTo(nil)) }
 
 func (c Cursor) appendTo(b []byte) []byte {
@@ -58,7 +57,7 @@ func (c Cursor) appendTo(b []byte) []byte {
 	return binary.BigEndian.AppendUint64(b, uint64(c.Seq)) //nolint:gosec // never negative
 }
 
-// Parse reads what String gave.
+// Parse parses the output of String.
 func Parse(s string) (Cursor, error) {
 	b, err := base64.RawURLEncoding.Strict().DecodeString(s)
 	if err != nil || len(b) != cursorLen || b[0] != version || strings.ContainsAny(s, "\r\n") {
@@ -71,23 +70,21 @@ func Parse(s string) (Cursor, error) {
 	return c, nil
 }
 
-// A State is what one look at the database sees of the changes of a kind. Two
-// looks with the same state see the same resources: between them, nothing can
-// have been committed but transactions that changed no resource of the kind,
-// those that stand behind Newest being no part of either. The other way round it
-// does not hold: transactions that have nothing to do with the kind are among the Pending.
+// A State is the state of a kind's changes in one snapshot of the database. Two snapshots with the
+// same state contain the same resources: between them, only transactions that changed no resource
+// of the kind can have committed. Changes after Newest are in neither snapshot. The reverse does
+// not hold: the Pending include transactions that are unrelated to the kind.
 type State struct {
 	Epoch uuid.UUID
-	// Newest is the last change that is visible.
+	// Newest is the position of the last visible change.
 	Newest Position
-	// Pending are the transactions before Newest that are still running, in
-	// ascending order. What they change is not visible yet.
+	// Pending lists the running transactions before Newest, in ascending order. Their changes are
+	// not visible yet.
 	Pending []uint64
 }
 
-// Cursor is the place up to which all changes of whatever kind are visible. It
-// follows from the state alone, so that a page that bears it is the same
-// while the state is.
+// Cursor returns the cursor up to which all changes of every kind are visible. It depends on the
+// state alone, so a page that contains it stays the same while the state does.
 func (s *State) Cursor() Cursor {
 	c := Cursor{Epoch: s.Epoch, Position: s.Newest}
 	if len(s.Pending) > 0 {
@@ -96,7 +93,7 @@ func (s *State) Cursor() Cursor {
 	return c
 }
 
-// Append appends the state, one form for each.
+// Append appends an encoding of the state, which is unique to it.
 func (s *State) Append(b []byte) []byte {
 	b = Cursor{s.Epoch, s.Newest}.appendTo(b)
 	for _, xact := range s.Pending {

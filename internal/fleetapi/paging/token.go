@@ -1,5 +1,5 @@
-// Package paging remembers where a list was left: in a token that the client
-// hands back, or, for a client that only counts pages, on its behalf.
+// Package paging records where a list was left. The place is in a token that the client sends back,
+// or in memory for a client that only counts pages.
 package paging
 
 import (
@@ -14,11 +14,11 @@ import (
 	"github.com/google/uuid"
 )
 
-// A Digest stands for a query: two queries that ask for the same rows in the
-// same order have the same one.
+// A Digest identifies a query: two queries for the same rows in the same order have the same
+// digest.
 type Digest [sha256.Size]byte
 
-// Digested makes the digest of what a query consists of.
+// Digested returns the digest of the parts of a query.
 func Digested(parts ...string) Digest {
 	var d Digest
 	var b []byte
@@ -40,15 +40,15 @@ const (
 	version   = 1  // an id
 	timed     = 2  // a time and an id
 	numbered  = 3  // a time and a number
-	placed    = 4  // a place that only the caller can read
-	digestLen = 16 // of a Digest, enough to tell queries apart
+	placed    = 4  // a place that only the caller can decode
+	digestLen = 16 // of a Digest, enough to distinguish queries
 	tokenLen  = 1 + 16 + digestLen
 	timeLen   = 8
 	numberLen = 8
 )
 
-// Token makes the token that continues a query behind the row with the id,
-// which is a UUID. Tokens do not age: the row may be gone by then.
+// Token returns the token that continues a query after the row with the id, which is a UUID. Tokens
+// do not expire; the row may no longer exist.
 func Token(query Digest, id string) (string, error) {
 	u, err := uuid.Parse(id)
 	if err != nil {
@@ -61,7 +61,7 @@ func Token(query Digest, id string) (string, error) {
 	return base64.RawURLEncoding.EncodeToString(b), nil
 }
 
-// ParseToken gives the id behind which the query continues.
+// ParseToken returns the id after which the query continues.
 func ParseToken(query Digest, token string) (string, error) {
 	b, err := decodeToken(query, token, version, tokenLen)
 	if err != nil {
@@ -70,8 +70,8 @@ func ParseToken(query Digest, token string) (string, error) {
 	return uuid.UUID(b).String(), nil
 }
 
-// TimedToken makes the token that continues a query in an order by a time,
-// which may be zero, and an id.
+// TimedToken returns the token that continues a query ordered by a time, which may be zero, and an
+// id.
 func TimedToken(query Digest, at time.Time, id string) (string, error) {
 	u, err := uuid.Parse(id)
 	if err != nil {
@@ -85,8 +85,8 @@ func TimedToken(query Digest, at time.Time, id string) (string, error) {
 	return base64.RawURLEncoding.EncodeToString(b), nil
 }
 
-// ParseTimedToken gives the time and the id behind which the query continues.
-// The time is one that the database can hold, or zero.
+// ParseTimedToken returns the time and the id after which the query continues. The time is zero or
+// one that the database can hold.
 func ParseTimedToken(query Digest, token string) (at time.Time, id string, err error) {
 	b, err := decodeToken(query, token, timed, tokenLen+timeLen)
 	if err != nil {
@@ -99,8 +99,7 @@ func ParseTimedToken(query Digest, token string) (at time.Time, id string, err e
 	return at, uuid.UUID(b[:16]).String(), nil
 }
 
-// NumberedToken makes the token that continues a query in an order by a time
-// and a number.
+// NumberedToken returns the token that continues a query ordered by a time and a number.
 func NumberedToken(query Digest, at time.Time, number int64) string {
 	b := make([]byte, 0, 1+timeLen+numberLen+digestLen)
 	b = append(b, numbered)
@@ -110,8 +109,8 @@ func NumberedToken(query Digest, at time.Time, number int64) string {
 	return base64.RawURLEncoding.EncodeToString(b)
 }
 
-// ParseNumberedToken gives the time and the number behind which the query
-// continues. The time is one that the database can hold.
+// ParseNumberedToken returns the time and the number after which the query continues. The database
+// can hold the time.
 func ParseNumberedToken(query Digest, token string) (at time.Time, number int64, err error) {
 	b, err := decodeToken(query, token, numbered, 1+timeLen+numberLen+digestLen)
 	if err != nil {
@@ -124,16 +123,15 @@ func ParseNumberedToken(query Digest, token string) (at time.Time, number int64,
 	return at, int64(binary.BigEndian.Uint64(b[timeLen:])), nil //nolint:gosec // as it was put in
 }
 
-// PlaceToken makes the token that continues a query behind a place, which the
-// caller has put into bytes.
+// PlaceToken returns the token that continues a query after a place, which the caller has encoded.
 func PlaceToken(query Digest, place []byte) string {
 	b := make([]byte, 0, 1+len(place)+digestLen)
 	b = append(append(append(b, placed), place...), query[:digestLen]...)
 	return base64.RawURLEncoding.EncodeToString(b)
 }
 
-// ParsePlaceToken gives the place behind which the query continues. The digest
-// tells queries apart and proves nothing: the caller checks the bytes.
+// ParsePlaceToken returns the place after which the query continues. The digest only distinguishes
+// queries and authenticates nothing: the caller validates the bytes.
 func ParsePlaceToken(query Digest, token string) ([]byte, error) {
 	length := base64.RawURLEncoding.DecodedLen(len(token))
 	if length < 1+digestLen {
@@ -142,7 +140,7 @@ func ParsePlaceToken(query Digest, token string) ([]byte, error) {
 	return decodeToken(query, token, placed, length)
 }
 
-// decodeToken gives what stands between the version and the digest of a token.
+// decodeToken returns the bytes between the version and the digest of a token.
 func decodeToken(query Digest, token string, v byte, length int) ([]byte, error) {
 	b, err := base64.RawURLEncoding.Strict().DecodeString(token)
 	if err != nil || len(b) != length || b[0] != v || strings.ContainsAny(token, "\r\n") {

@@ -6,26 +6,25 @@ import (
 	"time"
 )
 
-// Bounds of what Walks remembers.
+// Bounds of the memory of Walks.
 const (
-	// WalkAge is how long a client may take from one page to the next.
+	// WalkAge is the maximum time between two pages of a walk.
 	WalkAge = 2 * time.Minute
 
 	maxQueries = 4096
-	maxClients = 16 // of one query at the same time
+	maxClients = 16 // simultaneous clients of one query
 )
 
-// Walks remembers where the clients that ask for page after page by number
-// have got to, so that the next page begins where the last one ended, whatever
-// rows have come or gone in between. A page that nobody came to by walking has
-// no such place and is counted from the beginning.
+// Walks remembers the last page of clients that request consecutive numbered pages. The next page
+// then begins where the last one ended, whatever rows have come or gone in between. A page that a
+// client did not reach by such a walk has no recorded start and is counted from the beginning.
 //
-// P is a position in an order; its zero value is the beginning. The zero value
-// is ready to use. It holds a bounded number of positions and forgets the oldest.
+// P is a position in an order; its zero value is the beginning. The zero value is ready to use. It
+// holds a bounded number of positions and evicts the oldest.
 type Walks[P comparable] struct {
 	mu      sync.Mutex
 	queries map[Digest]*list.Element // of *walked[P]
-	recent  list.List                // the one used last in front
+	recent  list.List                // the most recently used in front
 }
 
 type walked[P comparable] struct {
@@ -33,7 +32,7 @@ type walked[P comparable] struct {
 	walks []walk[P]
 }
 
-// A walk is the last page that a client has seen.
+// A walk records the last page that a client received.
 type walk[P comparable] struct {
 	client     string
 	page       int
@@ -41,9 +40,9 @@ type walk[P comparable] struct {
 	seen       time.Time
 }
 
-// Start tells behind which position a page begins. The client, an address say,
-// tells walks of the same query apart; a client that changed its address is
-// taken for the last one that saw the page before.
+// Start returns the position after which a page begins. The client, such as an address,
+// distinguishes walks of the same query; a client whose address changed continues the walk that
+// most recently saw the previous page.
 func (w *Walks[P]) Start(query Digest, client string, page int, now time.Time) (P, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -55,7 +54,7 @@ func (w *Walks[P]) Start(query Digest, client string, page int, now time.Time) (
 			if !c.leadsTo(page) || now.Sub(c.seen) > WalkAge {
 				continue
 			}
-			var counted P // where it began nobody knows
+			var counted P // its start is unknown
 			if c.page == page && c.start == counted {
 				continue
 			}
@@ -74,7 +73,7 @@ func (w *Walks[P]) Start(query Digest, client string, page int, now time.Time) (
 	return best.end, true
 }
 
-// Saw notes that a client was given a page, where it began and where it ended.
+// Saw records that a client received a page, with the start and the end of the page.
 func (w *Walks[P]) Saw(query Digest, client string, page int, start, end P, now time.Time) { //nolint:revive // the arguments are the fields of one walk
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -109,7 +108,7 @@ func (w *Walks[P]) Saw(query Digest, client string, page int, start, end P, now 
 
 func walkedOf[P comparable](v any) *walked[P] { return v.(*walked[P]) } //nolint:errcheck // nothing else is put in
 
-// evictOldest drops the query that was walked longest ago if there are too many.
+// evictOldest evicts the least recently used query if there are too many.
 func (w *Walks[P]) evictOldest() {
 	if w.recent.Len() <= maxQueries {
 		return

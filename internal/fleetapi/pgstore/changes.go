@@ -14,12 +14,11 @@ import (
 	"github.com/fleetloop/fleetloop/internal/fleetapi/pgstore/db"
 )
 
-// changes reads the log behind a position up to the horizon, drops all but the
-// last change of a row (and, stepwise, the last that relabelled it), and looks
-// up what the row is now; stepwise, if it still is that tenant's, because a row may
-// have moved and watches sort by the tenant of the change. The limit is one of the
-// log, so that an answer costs the same whatever it is about. Each row is looked up
-// by its key: a join that reads the whole table would never pay.
+// changes selects the changes after a position up to the horizon. It keeps only the last change of
+// a row (stepwise, also the last that relabelled it), and joins the current row. Stepwise, the
+// current row must still belong to that tenant, because a row may have moved and watches sort by
+// the tenant of the change. The limit counts log entries, so that an answer costs the same whatever
+// it contains. Each row is looked up by its key: a join that reads the whole table would never pay.
 const changes = `select ` + pageColumns + `, ` + shootColumns + `, at_xact, at_seq, of_kind, of_id, of_tenant, was_relabelled, total
 from (
 	select xact as at_xact, seq as at_seq, kind as of_kind, id as of_id, tenant as of_tenant,
@@ -37,7 +36,7 @@ left join lateral (select * from tenant.resources where id = of_id and kind = of
 where age = 1%s
 order by at_xact, at_seq`
 
-// changesOf makes the statement for one kind, or for all.
+// changesOf returns the statement for one kind, or for all.
 func changesOf(q fleetapi.ChangeQuery) *clause {
 	c := new(clause)
 	c.args = []any{q.After.Xact, q.After.Seq, q.Limit}
@@ -53,18 +52,15 @@ func changesOf(q fleetapi.ChangeQuery) *clause {
 	return c
 }
 
-// renewBatch is how many changes of another history are dropped in one
-// transaction.
+// renewBatch is the number of changes of another history that are deleted in one transaction.
 const renewBatch = 100_000
 
-// errOtherHistory means that the feed belongs to another history of the
-// database than this one.
+// errOtherHistory means that the feed belongs to another history of the database.
 var errOtherHistory = errors.New("the change feed belongs to another database")
 
-// Changes calls visit for the settled changes behind a cursor.
+// Changes calls visit for the settled changes after a cursor.
 func (s *Store) Changes(ctx context.Context, scope fleetapi.Scope, q fleetapi.ChangeQuery, visit func(*fleetapi.Change) error) (next feed.Cursor, more bool, err error) {
-	// Most polls find nothing. To find that out takes a fifth of the time of
-	// reading nothing.
+	// Most polls find nothing. Peeking first takes a fifth of the time of reading an empty result.
 	next, more, err = s.peekHorizon(ctx, q)
 	visiting := visitor[*fleetapi.Change]{visit: visit}
 	if err == nil && more {
@@ -84,8 +80,8 @@ func (s *Store) Changes(ctx context.Context, scope fleetapi.Scope, q fleetapi.Ch
 	return next, more, nil
 }
 
-// peekHorizon gives the horizon, and says whether there is anything between it and
-// the cursor of a query.
+// peekHorizon returns the horizon, and whether there are changes between the cursor of a query and
+// the horizon.
 func (s *Store) peekHorizon(ctx context.Context, q fleetapi.ChangeQuery) (next feed.Cursor, more bool, err error) {
 	err = s.onFeed(ctx, func() error {
 		return s.pool.Read(ctx, scopeOf(fleetapi.Scope{}), func(b *pgx.Batch) {
@@ -99,7 +95,7 @@ func (s *Store) peekHorizon(ctx context.Context, q fleetapi.ChangeQuery) (next f
 	return next, more, err
 }
 
-// readChanges reads the changes behind the cursor of a query.
+// readChanges reads the changes after the cursor of a query.
 func (s *Store) readChanges(ctx context.Context, scope fleetapi.Scope, q fleetapi.ChangeQuery, visit func(*fleetapi.Change) error) (next feed.Cursor, more bool, err error) {
 	statement := changesOf(q)
 	err = s.pool.ReadSnapshot(ctx, scopeOf(scope), func(b *pgx.Batch) {
@@ -118,7 +114,7 @@ func (s *Store) readChanges(ctx context.Context, scope fleetapi.Scope, q fleetap
 	return next, more, err
 }
 
-// Horizon is the place behind all changes that are settled by now.
+// Horizon returns the cursor after all changes that are settled now.
 func (s *Store) Horizon(ctx context.Context) (next feed.Cursor, err error) {
 	err = s.onFeed(ctx, func() error {
 		return s.pool.Read(ctx, scopeOf(fleetapi.Scope{}), func(b *pgx.Batch) {
@@ -134,7 +130,7 @@ func (s *Store) Horizon(ctx context.Context) (next feed.Cursor, err error) {
 	return next, nil
 }
 
-// State is what is visible just now of the changes of a kind.
+// State returns the visible state of the changes of a kind.
 func (s *Store) State(ctx context.Context, kind string) (state feed.State, err error) {
 	err = s.onFeed(ctx, func() error {
 		return s.pool.Read(ctx, scopeOf(fleetapi.Scope{}), func(b *pgx.Batch) { queueState(b, kind, &state) })
@@ -145,8 +141,8 @@ func (s *Store) State(ctx context.Context, kind string) (state feed.State, err e
 	return state, nil
 }
 
-// onFeed runs a read of the feed. If the database turns out to have been
-// restored since, the feed begins a new epoch and the read is run again.
+// onFeed runs a read of the feed. If the database has been restored since, the feed begins a new
+// epoch and the read runs again.
 func (s *Store) onFeed(ctx context.Context, read func() error) error {
 	err := read()
 	if !errors.Is(err, errOtherHistory) {
@@ -163,7 +159,7 @@ func (s *Store) onFeed(ctx context.Context, read func() error) error {
 	return read()
 }
 
-// queueState has the state of a kind read with what else a batch reads.
+// queueState adds the read of a kind's state to a batch.
 func queueState(b *pgx.Batch, kind string, state *feed.State) {
 	b.Queue(db.FeedState, kind).QueryRow(func(row pgx.Row) error {
 		var r db.FeedStateRow
@@ -177,7 +173,7 @@ func queueState(b *pgx.Batch, kind string, state *feed.State) {
 	})
 }
 
-// boundsOf has the bounds of a query read with what else a batch reads.
+// boundsOf adds the read of a query's bounds to a batch.
 func boundsOf(b *pgx.Batch, q fleetapi.ChangeQuery, use func(*db.FeedBoundsRow) error) {
 	b.Queue(db.FeedBounds, q.Kind, q.After.Xact, q.After.Seq).QueryRow(func(row pgx.Row) error {
 		var r db.FeedBoundsRow
@@ -188,10 +184,10 @@ func boundsOf(b *pgx.Batch, q fleetapi.ChangeQuery, use func(*db.FeedBoundsRow) 
 	})
 }
 
-// horizonCursor is the last change before the oldest transaction that is still
-// running. What stands between the two was undone or changed nothing, and is no place
-// to name: a server that crashes may forget such transactions and give their
-// numbers to others. What a committed one logged, it keeps.
+// horizonCursor returns the position of the last change before the oldest running transaction.
+// Transactions between the two were rolled back or changed nothing, and must not be used as
+// positions: after a crash the server may reuse their numbers. The number of a committed
+// transaction with changes is never reused.
 func horizonCursor(r *db.FeedBoundsRow) (feed.Cursor, error) {
 	id, err := parseEpoch(r.Epoch, r.Current)
 	return feed.Cursor{Epoch: id, Position: feed.Position{Xact: r.LastXact, Seq: r.LastSeq}}, err
@@ -204,9 +200,9 @@ func parseEpoch(text string, current bool) (uuid.UUID, error) {
 	return uuid.Parse(text)
 }
 
-// horizonBehind is the horizon or the cursor, whichever is later, unless the changes
-// from the cursor on are not all there, or the cursor is none that can have been
-// given away by now. (That of a page may be where a transaction is still running.)
+// horizonBehind returns the later of the horizon and the cursor. It fails if changes after the
+// cursor were pruned, or if the cursor cannot have been issued by now. (The cursor of a page may be
+// at a running transaction.)
 func horizonBehind(after feed.Cursor, r *db.FeedBoundsRow) (feed.Cursor, error) {
 	next, err := horizonCursor(r)
 	pruned := feed.Position{Xact: r.PrunedXact, Seq: r.PrunedSeq}
@@ -219,16 +215,15 @@ func horizonBehind(after feed.Cursor, r *db.FeedBoundsRow) (feed.Cursor, error) 
 	return next, err
 }
 
-// eachChange calls visit for every change. The change and its record are used
-// again for the next. It returns where the last one stands, and how many changes
-// of the log they were.
+// eachChange calls visit for every change. The change and its record are reused for the next one.
+// It returns the position of the last change, and the number of log entries.
 func eachChange(rows pgx.Rows, visit func(*fleetapi.Change) error) (last feed.Position, read int, err error) {
 	var row pageRow
 	var rec fleetapi.Record
 	var c fleetapi.Change
 	of := []any{&c.At.Xact, &c.At.Seq, &c.Key.Kind, &c.Key.ID, &c.Tenant, &c.Relabelled, &read}
 	there := append(row.scanTargets(&rec), of...)
-	gone := append(make([]any, len(there)-len(of)), of...) // a column that has nowhere to go is left out
+	gone := append(make([]any, len(there)-len(of)), of...) // columns without a target are skipped
 	for rows.Next() {
 		c.Record = nil
 		if rows.RawValues()[0] == nil {

@@ -15,32 +15,31 @@ import (
 	"github.com/fleetloop/fleetloop/internal/fleetapi/search"
 )
 
-// pageColumns are the columns of a Record, in the order that each reads them.
+// pageColumns are the columns of a Record, in the order of the scan targets.
 const pageColumns = `id, tenant, name, display_name, owner_id, labels, spec, generation, revision,
 	created_time, updated_time, deleted_time, created_by, updated_by, deleted_by,
 	phase, observed_generation, last_updated_time, last_transition_time, conditions`
 
-// shootColumns are the columns behind pageColumns: what is shown of the sync of a
-// cluster. They are looked up for the rows of a page alone, by key: a join that reads
-// the whole table would never pay.
+// shootColumns are the columns after pageColumns: the displayed part of a cluster's sync. They are
+// looked up by key, only for the rows of a page: a join that reads the whole table would never pay.
 const (
 	shootColumns = `shoot_status, shoot_status_message, sync_error`
 	noShoot      = `null::text, null::text, null::text`
 )
 
-// shootOf joins shootColumns for the cluster of an id, where a condition holds.
+// shootOf returns the join of shootColumns for the cluster with an id, where a condition holds.
 func shootOf(id, condition string) string {
 	return " left join lateral (select " + shootColumns + " from tenant.cluster_sync where cluster_id = " + id + " limit 1) shoot on " + condition
 }
 
-// inOrder has a tenant's list read along the index that has its order, until
-// the page is full. The planner takes every filter on labels for a rare
-// match, see tableOf, and would rather collect and sort all rows of the tenant.
+// inOrder makes a tenant's list use the index with the order of the list until the page is full.
+// The planner estimates every filter on labels as rarely matching, see tableOf, and would otherwise
+// collect and sort all rows of the tenant.
 const inOrder = "select set_config('enable_bitmapscan', 'off', true)"
 
-// tableOf is what a scope lists from. For all tenants it is a view that
-// row-level security does not bind, which only their role may read: so the planner
-// knows which labels are rare.
+// tableOf returns the table from which a scope lists. For all tenants it is a view without
+// row-level security, which only the all-tenants role may read: without it, the planner cannot
+// estimate which labels are rare.
 func tableOf(s fleetapi.Scope) string {
 	if s.All {
 		return "tenant.all_resources"
@@ -51,7 +50,7 @@ func tableOf(s fleetapi.Scope) string {
 // List calls visit for the rows of a page, in order.
 func (s *Store) List(ctx context.Context, scope fleetapi.Scope, q fleetapi.Query, visit func(*fleetapi.Record) error) (page fleetapi.Page, err error) {
 	if q.ParentID != "" && !isID(q.ParentID) || q.After.ID != "" && !isID(q.After.ID) {
-		return page, nil // nothing has such a parent, and nothing stands behind such a row
+		return page, nil // no row has such a parent, and no row follows such a row
 	}
 	visiting := visitor[*fleetapi.Record]{visit: visit}
 	statement := pageOf(scope, q)
@@ -79,7 +78,7 @@ func (s *Store) List(ctx context.Context, scope fleetapi.Scope, q fleetapi.Query
 	return page, nil
 }
 
-// A visitor keeps the error of a visit apart from those of the database.
+// A visitor distinguishes the error of a visit from those of the database.
 type visitor[T any] struct {
 	visit func(T) error
 	err   error
@@ -90,7 +89,7 @@ func (v *visitor[T]) visitItem(item T) error {
 	return v.err
 }
 
-// pageOf is the statement that reads a page.
+// pageOf returns the statement that reads a page.
 func pageOf(scope fleetapi.Scope, q fleetapi.Query) *clause {
 	c := new(clause)
 	shoot, join := noShoot, ""
@@ -130,9 +129,8 @@ func orderBy(terms []fleetapi.Order) string {
 	return " order by " + strings.Join(columns, ", ")
 }
 
-// writeAfter holds for the rows that stand behind the values in an order. Where all
-// terms go one way and are never null, it is a comparison of rows, which an index
-// can answer.
+// writeAfter writes the condition that a row comes after the values in an order. If all terms have
+// one direction and are never null, it is a row comparison, which an index can answer.
 func (c *clause) writeAfter(terms []fleetapi.Order, at []search.Value) {
 	uniform := true
 	for _, t := range terms {
@@ -149,8 +147,8 @@ func (c *clause) writeAfter(terms []fleetapi.Order, at []search.Value) {
 	c.writeSQL("(", strings.Join(columns, ", "), ")", orderOperator(terms[0]), "(", strings.Join(values, ", "), ")")
 }
 
-// behindByTerm is behind for any terms. PostgreSQL takes null for the largest
-// value.
+// behindByTerm writes the condition of writeAfter for any terms. PostgreSQL sorts null as the
+// largest value.
 func (c *clause) behindByTerm(terms []fleetapi.Order, at []search.Value) {
 	t, v := terms[0], at[0]
 	column, null := plainColumn(t.Column), v.Type == search.Absent
@@ -179,7 +177,7 @@ func (c *clause) behindByTerm(terms []fleetapi.Order, at []search.Value) {
 	c.writeSQL(")")
 }
 
-// orderValue is the SQL of a value that a column is ordered by.
+// orderValue returns the SQL of a value of an ordered column.
 func (c *clause) orderValue(f search.Field, v search.Value) string {
 	if f == search.ID || f == search.OwnerID {
 		return c.addArg(v.Text, "uuid")
@@ -194,7 +192,7 @@ func orderOperator(t fleetapi.Order) string {
 	return " > "
 }
 
-// countOf is the statement that counts all matches.
+// countOf returns the statement that counts all matches.
 func countOf(scope fleetapi.Scope, q fleetapi.Query) *clause {
 	c := new(clause)
 	c.writeSQL("select count(*) from ", tableOf(scope))
@@ -217,8 +215,7 @@ func (c *clause) writeFilter(q fleetapi.Query) {
 	}
 }
 
-// A pageRow is where the columns of a row go. Text that is long stays in the
-// connection's buffer.
+// A pageRow holds the scanned columns of a row. Long text stays in the connection's buffer.
 type pageRow struct {
 	owner                    pgtype.UUID
 	deleted                  *time.Time
@@ -228,7 +225,7 @@ type pageRow struct {
 	shown
 }
 
-// scanTargets is where pageColumns are read to.
+// scanTargets returns the targets into which pageColumns are scanned.
 func (row *pageRow) scanTargets(rec *fleetapi.Record) []any {
 	return []any{
 		&rec.ID, &rec.Tenant, &rec.Name, &rec.DisplayName, &row.owner, &row.labels, &row.spec, &rec.Generation, &rec.Revision,
@@ -253,7 +250,7 @@ func (row *pageRow) fillRecord(rec *fleetapi.Record) {
 	row.shown.fillRecord(rec)
 }
 
-// visitRows calls visit for every row. The record is used again for the next.
+// visitRows calls visit for every row. The record is reused for the next one.
 func visitRows(rows pgx.Rows, kind string, visit func(*fleetapi.Record) error) error {
 	var row pageRow
 	rec := fleetapi.Record{Key: fleetapi.Key{Kind: kind}}

@@ -9,10 +9,10 @@ import (
 	"github.com/fleetloop/fleetloop/internal/fleetapi"
 )
 
-// insertBatch adds rows whose names are not in use, whoever takes them at the
-// same time. It takes them in the order of the names, so that batches with the
-// same ones wait for each other and never in a circle. COPY would be faster, but row-level security does not bind it, so
-// PostgreSQL refuses it to our role.
+// insertBatch inserts the rows whose names are not in use, even by concurrent transactions. It
+// inserts them ordered by name, so that batches with the same names wait for each other without
+// deadlock. COPY would be faster, but PostgreSQL refuses it to a role that row-level security
+// binds.
 const insertBatch = `insert into tenant.resources (
 	id, kind, tenant, name, display_name, owner_id, owner_kind, labels, spec, generation,
 	created_time, updated_time, created_by, updated_by,
@@ -25,15 +25,14 @@ order by r.name collate "C", r.place
 on conflict (tenant, owner_id, name, kind) where deleted_time is null do nothing
 returning id, revision`
 
-// firstMissing is which of some ids is no row's, counted from zero.
+// firstMissing selects the index of the first id without a row, from zero.
 const firstMissing = `select u.place - 1 from unnest($1::uuid[]) with ordinality as u (id, place)
 where not exists (select from tenant.resources r where r.id = u.id and r.kind = $2)
 order by u.place limit 1`
 
 var _ fleetapi.Loader = (*tx)(nil)
 
-// InsertBatch adds the rows of a batch and returns how many there were whose
-// names were free.
+// InsertBatch inserts the rows of a batch whose names are free, and returns their number.
 func (t *tx) InsertBatch(ctx context.Context, b *fleetapi.Batch) (int, error) {
 	n := len(b.Rows)
 	ids, names, displayNames := make([]string, n), make([]string, n), make([]string, n)
@@ -58,14 +57,14 @@ func (t *tx) InsertBatch(ctx context.Context, b *fleetapi.Batch) (int, error) {
 	return len(inserted), t.tellLoaded(ctx, b, inserted)
 }
 
-// An insertedRow is one that was added.
+// An insertedRow is a row that was inserted.
 type insertedRow struct {
 	ID       string
 	Revision int64
 }
 
-// FirstMissing returns which row of a batch was not inserted, because its name
-// is in use.
+// FirstMissing returns the index of the first row of a batch that was not inserted, because its
+// name is in use.
 func (t *tx) FirstMissing(ctx context.Context, b *fleetapi.Batch) (int, error) {
 	ids := make([]string, len(b.Rows))
 	for i := range b.Rows {

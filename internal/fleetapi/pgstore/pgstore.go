@@ -1,12 +1,10 @@
-// Package pgstore keeps the fleet API's resources in PostgreSQL.
+// Package pgstore stores the fleet API's resources in PostgreSQL.
 //
-// Every call runs as a role that row-level security binds, with the caller's
-// scope set for its transaction alone: what is out of scope does not exist,
-// whatever a statement says. Reads take one round trip. Writers of one row
-// wait for each other; see Tx.
+// Every call runs as a role that row-level security binds, with the caller's scope set for its
+// transaction only: rows out of scope do not exist, whatever a statement asks for. Reads take one
+// round trip. Writers of one row wait for each other; see Tx.
 //
-// A call fails with fleetapi.ErrUnavailable while the database is away, and
-// may be tried again.
+// A call fails with fleetapi.ErrUnavailable while the database is unavailable, and may be retried.
 package pgstore
 
 import (
@@ -25,14 +23,14 @@ import (
 	"github.com/fleetloop/fleetloop/internal/postgres/migrations"
 )
 
-// A Store keeps resources in PostgreSQL.
+// A Store stores resources in PostgreSQL.
 type Store struct {
 	pool *postgres.Pool
 }
 
 var _ fleetapi.Store = (*Store)(nil)
 
-// New makes a store on a pool whose schema is migrated.
+// New returns a store on a pool whose schema is migrated.
 func New(pool *postgres.Pool) *Store { return &Store{pool: pool} }
 
 // Get reads one row.
@@ -55,7 +53,7 @@ func (s *Store) Get(ctx context.Context, scope fleetapi.Scope, key fleetapi.Key)
 	return rec, nil
 }
 
-// A shown is what is shown of the sync of a cluster beside the row.
+// A shown holds the displayed part of a cluster's sync.
 type shown struct {
 	ShootStatus, ShootMessage, SyncError *string
 }
@@ -71,7 +69,7 @@ func (s *shown) fillRecord(rec *fleetapi.Record) {
 	rec.Status.ShootMessage, rec.Status.SyncError = text(s.ShootMessage), text(s.SyncError)
 }
 
-// A shownRow is what GetResource reads.
+// A shownRow is a row of GetResource.
 type shownRow struct {
 	db.Resource
 	shown
@@ -103,7 +101,7 @@ func (s *Store) Reports(ctx context.Context, scope fleetapi.Scope, key fleetapi.
 	return list, nil
 }
 
-// scopeOf is the scope in the database's words.
+// scopeOf converts a scope into that of package postgres.
 func scopeOf(s fleetapi.Scope) postgres.Scope {
 	if s.All {
 		return postgres.Scope{Role: migrations.RoleAllTenants}
@@ -111,7 +109,7 @@ func scopeOf(s fleetapi.Scope) postgres.Scope {
 	return postgres.Scope{Tenant: s.Tenant}
 }
 
-// collectRows appends the rows that a queued statement gives to a list.
+// collectRows appends the rows of a queued statement to a list.
 func collectRows[T any](q *pgx.QueuedQuery, list *[]T) {
 	q.Query(func(rows pgx.Rows) error {
 		var err error
@@ -120,15 +118,15 @@ func collectRows[T any](q *pgx.QueuedQuery, list *[]T) {
 	})
 }
 
-// isID reports whether id can be the id of a row, which is a UUID in its usual
-// form. To the database, others would be an error.
+// isID reports whether id can be the id of a row, which is a UUID in canonical length. The database
+// would fail on other text.
 func isID(id string) bool {
 	const length = 36
 	return len(id) == length && uuid.Validate(id) == nil
 }
 
-// wrapError adds what was tried, and marks errors of the connection for callers
-// that know nothing of PostgreSQL.
+// wrapError adds the attempted operation to an error. It also marks connection errors, so that
+// callers need not know PostgreSQL.
 func wrapError(err error, format string, args ...any) error {
 	err = fmt.Errorf(format+": %w", append(args, err)...)
 	if errors.Is(err, postgres.ErrUnavailable) {
@@ -137,7 +135,7 @@ func wrapError(err error, format string, args ...any) error {
 	return err
 }
 
-// recordOf copies a row into the API's own form.
+// recordOf converts a row into a Record.
 func recordOf(r *db.Resource) fleetapi.Record {
 	rec := fleetapi.Record{
 		Key:         fleetapi.Key{Kind: r.Kind, ID: r.ID},
@@ -170,7 +168,7 @@ func recordOf(r *db.Resource) fleetapi.Record {
 	return rec
 }
 
-// reportOf copies a report into the API's own form.
+// reportOf converts a row into an AdapterStatus.
 func reportOf(r *db.AdapterReport) (v1.AdapterStatus, error) {
 	s := v1.AdapterStatus{
 		Adapter:            r.Adapter,

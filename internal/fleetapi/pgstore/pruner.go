@@ -15,32 +15,32 @@ import (
 )
 
 const (
-	// pruneBatch is how many changes are forgotten in one transaction.
+	// pruneBatch is the number of changes deleted in one transaction.
 	pruneBatch = 5000
-	// pruneParts is in how many parts the changes of the retention go.
+	// pruneParts is the number of pruning rounds per retention.
 	pruneParts = 60
 	pruneMost  = time.Minute
 	pruneLeast = time.Second
-	// heldUpAfter is how long a transaction may run before the log says that
-	// everybody who follows changes waits for it.
+	// heldUpAfter is the age of a transaction after which a warning reports that it delays all
+	// change feeds.
 	heldUpAfter = time.Minute
 )
 
-// A Pruner forgets old changes. Any number of them may work on one database:
-// while one does, the others have nothing to do.
+// A Pruner deletes old changes. Any number of pruners may work on one database: while one is
+// pruning, the others have nothing to do.
 type Pruner struct {
 	pool      *postgres.Pool
 	retention time.Duration
 	log       *slog.Logger
 
 	failing bool
-	oldest  uint64    // the transaction that holds up the changes
+	oldest  uint64    // the transaction that delays the changes
 	since   time.Time // when it was first seen
 	told    bool
 }
 
-// NewPruner makes a pruner of changes that are older than the retention. Zero
-// means fleetapi.DefaultChangeRetention.
+// NewPruner returns a pruner of changes that are older than the retention. Zero means
+// fleetapi.DefaultChangeRetention.
 func NewPruner(pool *postgres.Pool, retention time.Duration, log *slog.Logger) *Pruner {
 	if retention == 0 {
 		retention = fleetapi.DefaultChangeRetention
@@ -48,8 +48,7 @@ func NewPruner(pool *postgres.Pool, retention time.Duration, log *slog.Logger) *
 	return &Pruner{pool: pool, retention: retention, log: log}
 }
 
-// Run prunes from time to time, until ctx ends. A database that is away is
-// tried again.
+// Run prunes periodically until ctx ends. It retries while the database is unavailable.
 func (p *Pruner) Run(ctx context.Context) error {
 	for backoff.Sleep(ctx, min(max(p.retention/pruneParts, pruneLeast), pruneMost)) == nil {
 		err := p.pruneOnce(ctx, time.Now())
@@ -65,7 +64,7 @@ func (p *Pruner) Run(ctx context.Context) error {
 	return nil
 }
 
-// pruneOnce forgets what is old by now.
+// pruneOnce deletes the changes that are older than the retention.
 func (p *Pruner) pruneOnce(ctx context.Context, now time.Time) error {
 	for pruned := int32(pruneBatch); pruned == pruneBatch; {
 		var bounds db.FeedBoundsRow
@@ -84,8 +83,8 @@ func (p *Pruner) pruneOnce(ctx context.Context, now time.Time) error {
 	return nil
 }
 
-// warnLongTransaction tells, once, of a transaction that holds up the changes for long.
-// It may be one of another database of the server.
+// warnLongTransaction logs one warning for a transaction that delays the changes for long. The
+// transaction may belong to another database of the server.
 func (p *Pruner) warnLongTransaction(ctx context.Context, bounds *db.FeedBoundsRow, now time.Time) {
 	if bounds.Settled != p.oldest || bounds.Settled == bounds.Known {
 		p.oldest, p.since, p.told = bounds.Settled, now, false

@@ -16,10 +16,10 @@ import (
 
 var _ fleetapi.SchemaReader = (*tx)(nil)
 
-// everywhere is the scope of what holds for all tenants.
+// everywhere returns the scope of objects that apply to all tenants.
 func everywhere() postgres.Scope { return scopeOf(fleetapi.Scope{All: true}) }
 
-// SpecSchemas reads all schemas, in the order of their kinds.
+// SpecSchemas returns all schemas, ordered by kind.
 func (s *Store) SpecSchemas(ctx context.Context) ([]v1.SpecSchema, error) {
 	var rows []db.ListSpecSchemasRow
 	err := s.pool.Read(ctx, everywhere(), func(b *pgx.Batch) { collectRows(b.Queue(db.ListSpecSchemas), &rows) })

@@ -18,8 +18,8 @@ import (
 	"github.com/fleetloop/fleetloop/internal/postgres"
 )
 
-// syncColumns are the columns of a sync, in the order that scanSync reads
-// them. Only there the state is read, and only here it is made.
+// syncColumns are the columns of a sync, in the order in which scanSync reads them. They include
+// the state, which syncTable computes.
 const syncColumns = `s.cluster_id, r.name, s.state, s.synced, r.deleted_time is not null, s.unsynced_since,
 	s.sync_attempts, s.sync_last_attempt, coalesce(s.sync_error, ''), coalesce(s.error_class, ''), s.due_at, coalesce(s.claimed_by, ''), s.paused_at,
 	s.generation, s.synced_generation,
@@ -27,9 +27,9 @@ const syncColumns = `s.cluster_id, r.name, s.state, s.synced, r.deleted_time is 
 	(select to_json(o) from (select w.since, w.reason, w.worker as reported_by from tenant.cluster_worker_outages w
 		where w.until > statement_timestamp() order by w.since, w.worker limit 1) o)`
 
-// syncTable is the table of syncs and the state of each, as v1.SyncState describes
-// it. A claim that has run out is none. The clock is that of the statement: it
-// is never behind what an earlier one of the transaction made due.
+// syncTable returns the table of syncs with the state of each, as v1.SyncState describes it. An
+// expired claim does not count. The clock is that of the statement: it is never behind a due time
+// set earlier in the transaction.
 func (c *clause) syncTable() string {
 	return `(select s.*, case
 	when s.paused_at is not null then '` + string(v1.SyncPaused) + `'
@@ -40,7 +40,7 @@ func (c *clause) syncTable() string {
 	else '` + string(v1.SyncPending) + `' end as state from tenant.cluster_sync s) s`
 }
 
-// joinClusters joins the cluster of a sync.
+// joinClusters returns the join of the cluster of a sync.
 func (c *clause) joinClusters() string {
 	return " join tenant.resources r on r.id = s.cluster_id and r.kind = " + c.addArg(v1.KindCluster, "text")
 }
@@ -61,7 +61,7 @@ func scanSync(row pgx.CollectableRow) (v1.ClusterSync, error) {
 		s.Waiting = outage
 	}
 	if s.State != v1.SyncRunning {
-		s.ClaimedBy = "" // who was at it last is nobody's business any more
+		s.ClaimedBy = "" // the last worker is irrelevant when none is at work
 	}
 	for _, t := range []*time.Time{s.Synced, s.UnsyncedSince, s.LastAttempt, s.NextAttempt, s.PausedAt, s.ShootStatusUpdated} {
 		if t != nil {
@@ -71,7 +71,7 @@ func scanSync(row pgx.CollectableRow) (v1.ClusterSync, error) {
 	return s, err
 }
 
-// collectSyncs appends the syncs that a queued statement gives to a list.
+// collectSyncs appends the syncs of a queued statement to a list.
 func collectSyncs(b *pgx.Batch, c *clause, list *[]v1.ClusterSync) {
 	b.Queue(c.sql.String(), c.args...).Query(func(rows pgx.Rows) error {
 		var err error
@@ -80,7 +80,7 @@ func collectSyncs(b *pgx.Batch, c *clause, list *[]v1.ClusterSync) {
 	})
 }
 
-// Sync reads how the sync of one cluster stands.
+// Sync returns the sync of one cluster.
 func (s *Store) Sync(ctx context.Context, scope fleetapi.Scope, cluster string) (v1.ClusterSync, error) {
 	if !isID(cluster) {
 		return v1.ClusterSync{}, fleetapi.ErrNotFound
@@ -96,14 +96,14 @@ func (s *Store) Sync(ctx context.Context, scope fleetapi.Scope, cluster string) 
 	return found[0], nil
 }
 
-// syncOf is the statement that reads one sync.
+// syncOf returns the statement that reads one sync.
 func syncOf(cluster string) *clause {
 	c := new(clause)
 	c.writeSQL("select ", syncColumns, " from ", c.syncTable(), c.joinClusters(), " where s.cluster_id = ", c.addArg(cluster, "uuid"))
 	return c
 }
 
-// SteerSync does what is asked. What is not taken leaves no trace.
+// SteerSync applies an action. An action that is not taken is rolled back.
 func (s *Store) SteerSync(ctx context.Context, scope fleetapi.Scope, cluster string, action fleetapi.SyncAction) (sync v1.ClusterSync, taken bool, err error) {
 	statement, err := steerStatement(action)
 	switch {
@@ -114,7 +114,7 @@ func (s *Store) SteerSync(ctx context.Context, scope fleetapi.Scope, cluster str
 	}
 	err = s.pool.InTx(ctx, scopeOf(scope), func(ctx context.Context, tx postgres.Tx) error {
 		var found []v1.ClusterSync
-		// The first locks the row, so the second sees what the first left.
+		// The first statement locks the row, so the second sees the result of the first.
 		var b pgx.Batch
 		b.Queue(statement, cluster)
 		collectSyncs(&b, syncOf(cluster), &found)
@@ -152,7 +152,7 @@ func (s *Store) HasClusterWorker(ctx context.Context) (registered bool, err erro
 	return registered, nil
 }
 
-// UnsettledSyncs gives the clusters whose sync changed after their status was saved.
+// UnsettledSyncs returns the clusters whose sync changed after their status was saved.
 func (s *Store) UnsettledSyncs(ctx context.Context, after string, limit int) (ids []string, err error) {
 	after = cmp.Or(after, uuid.Nil.String())
 	err = s.pool.Read(ctx, scopeOf(fleetapi.Scope{All: true}), func(b *pgx.Batch) {
@@ -167,10 +167,10 @@ func (s *Store) UnsettledSyncs(ctx context.Context, after string, limit int) (id
 	return ids, nil
 }
 
-// errNotTaken undoes what a retry has done to a sync that is not to be tried.
+// errNotTaken rolls back the retry of a sync that cannot be retried now.
 var errNotTaken = errors.New("not taken")
 
-// steerStatement is the statement that does what is asked.
+// steerStatement returns the statement of an action.
 func steerStatement(action fleetapi.SyncAction) (string, error) {
 	switch action {
 	case fleetapi.SyncRetry:
@@ -183,13 +183,12 @@ func steerStatement(action fleetapi.SyncAction) (string, error) {
 	return "", fmt.Errorf("unknown sync action %q", action)
 }
 
-// ListSyncs reads a page. It is put together of what has something to do, which
-// indexes have apart, and of the rest, so that it takes no longer because a
-// million others are synced.
+// ListSyncs returns a page. It combines the syncs with work, which have partial indexes, with the
+// rest, so that a million synced clusters do not slow it down.
 func (s *Store) ListSyncs(ctx context.Context, scope fleetapi.Scope, query fleetapi.SyncQuery) ([]v1.ClusterSync, error) {
 	q := syncQuery{query}
 	if q.After.ID != "" && !isID(q.After.ID) {
-		return nil, nil // nothing stands behind such a row
+		return nil, nil // no row follows such a row
 	}
 	var timed, rest []v1.ClusterSync
 	err := s.pool.ReadSnapshot(ctx, scopeOf(scope), func(b *pgx.Batch) {
@@ -217,33 +216,32 @@ func (s *Store) ListSyncs(ctx context.Context, scope fleetapi.Scope, query fleet
 	return list[:min(q.Limit, len(list))], nil
 }
 
-// uncompiled has statements run as they are: what row-level security adds makes
-// them look so dear that the server would compile them, for longer than they run.
+// uncompiled disables just-in-time compilation. Row-level security makes the statements look so
+// expensive that the server would compile them, for longer than they run.
 const uncompiled = "select set_config('jit', 'off', true)"
 
-// inOrderOfTime has what waits read along the index that has the order of the
-// list, until the page is full. The planner takes every state for a rare one,
-// and would rather collect and sort all that waits. The few that are paused have
-// an index of their own, and are to be sorted.
+// inOrderOfTime makes the list of waiting syncs use the index with its order until the page is
+// full. The planner estimates every state as rare, and would otherwise collect and sort all waiting
+// syncs. The few paused ones have a separate index, and must be sorted.
 const inOrderOfTime = "select set_config('enable_sort', 'off', true)"
 
-// A syncQuery makes the statements that read a page.
+// A syncQuery builds the statements that read a page.
 type syncQuery struct{ fleetapi.SyncQuery }
 
-// wantsState reports whether syncs in one of the states are wanted.
+// wantsState reports whether the query includes one of the states.
 func (q syncQuery) wantsState(states ...v1.SyncState) bool {
 	return len(q.States) == 0 || slices.ContainsFunc(states, func(s v1.SyncState) bool { return slices.Contains(q.States, s) })
 }
 
-// wantsWaiting reports whether syncs are wanted that wait for a worker or have one.
+// wantsWaiting reports whether the query includes syncs that wait for a worker or have one.
 func (q syncQuery) wantsWaiting() bool {
 	return q.wantsState(v1.SyncPending, v1.SyncRunning, v1.SyncBackingOff, v1.SyncStuck)
 }
 
-// isAfterWaiting reports whether the page stands behind all that wait since some time.
+// isAfterWaiting reports whether the page begins after all syncs that wait since a known time.
 func (q syncQuery) isAfterWaiting() bool { return q.After.ID != "" && q.After.Since.IsZero() }
 
-// selectWaiting is the statement that reads what has something to do since some time.
+// selectWaiting returns the statement that reads the syncs with work since a known time.
 func (q syncQuery) selectWaiting() *clause {
 	c := new(clause)
 	page := c.syncTable() + " where s.synced is null and s.unsynced_since is not null" + q.inStates(c)
@@ -254,8 +252,8 @@ func (q syncQuery) selectWaiting() *clause {
 	return c
 }
 
-// selectUndated is the statement that reads what has something to do, nobody knows
-// since when, because somebody marked it by hand.
+// selectUndated returns the statement that reads syncs with work since an unknown time, because
+// they were marked by hand.
 func (q syncQuery) selectUndated() *clause {
 	c := new(clause)
 	page := c.syncTable() + " where s.synced is null and s.unsynced_since is null" + q.inStates(c)
@@ -266,8 +264,8 @@ func (q syncQuery) selectUndated() *clause {
 	return c
 }
 
-// inStates is the condition that a sync with something to do is in one of the
-// wanted states. What it can say without the state the planner understands.
+// inStates returns the condition that a sync with work is in one of the wanted states. Where
+// possible it avoids the computed state, so that the planner understands it.
 func (q syncQuery) inStates(c *clause) string {
 	all := true
 	for _, state := range []v1.SyncState{v1.SyncPending, v1.SyncRunning, v1.SyncBackingOff, v1.SyncStuck} {
@@ -284,15 +282,15 @@ func (q syncQuery) inStates(c *clause) string {
 	return " and s.state = any(" + c.addArg(q.States, "text[]") + ")"
 }
 
-// selectPage selects syncs along the index of those with something to do, and looks up
-// the clusters of the page alone.
+// selectPage selects syncs along the index of those with work, and joins only the clusters of the
+// page.
 func (c *clause) selectPage(from string, limit int) {
 	const order = " order by s.unsynced_since, s.cluster_id"
 	c.writeSQL("select ", syncColumns, " from (select s.* from ", from, order, " limit ", c.addArg(limit, "bigint"), ") s", c.joinClusters(), order)
 }
 
-// selectIdle is the statement that reads what has nothing to do. A tenant's are
-// found by its clusters.
+// selectIdle returns the statement that reads the syncs without work. Those of a tenant are found
+// through its clusters.
 func (q syncQuery) selectIdle() *clause {
 	c := new(clause)
 	c.writeSQL("select ", syncColumns, " from ", c.syncTable(), c.joinClusters(), " where s.synced is not null")

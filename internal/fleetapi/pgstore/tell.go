@@ -15,23 +15,23 @@ import (
 	timelinestore "github.com/fleetloop/fleetloop/internal/fleetapi/timeline/pgstore"
 )
 
-// What happens to a cluster or a node pool is told to the timeline in the
-// transaction in which it happens, so that neither is there without the other.
+// Changes of clusters and node pools are recorded in the timeline in the same transaction, so that
+// neither exists without the other.
 
 // before is a row as it was when it was locked.
 type before struct {
 	fleetapi.Record
 
-	// locked is what the caller was given, who may have changed it since.
+	// locked is the row as given to the caller, who may have changed it since.
 	locked *fleetapi.Locked
-	// unsettled says that the saved status of a cluster does not include its sync.
+	// unsettled reports whether the saved status of a cluster lacks the current sync.
 	unsettled bool
 }
 
-// actions are what to call the changes of a kind.
+// actions names the change events of a kind.
 type actions struct{ created, changed, deleted string }
 
-// actionsOf are the actions of a kind, and whether its changes are told at all.
+// actionsOf returns the actions of a kind, and whether its changes are recorded at all.
 func actionsOf(kind string) (actions, bool) {
 	switch kind {
 	case v1.KindCluster:
@@ -50,7 +50,7 @@ func (t *tx) tellInserted(ctx context.Context, r *fleetapi.Record) error {
 	return t.recordChange(ctx, r, timeline.ResourceChange{Action: a.created, Who: r.CreatedBy, At: r.CreatedTime, Changes: diffRecords(&fleetapi.Record{}, r)})
 }
 
-// tellSaved tells of what owners change, and not of what adapters report.
+// tellSaved records the changes of owners, and not the reports of adapters.
 func (t *tx) tellSaved(ctx context.Context, r, was *fleetapi.Record) error {
 	a, told := actionsOf(r.Kind)
 	if !told {
@@ -73,7 +73,7 @@ func (t *tx) tellSaved(ctx context.Context, r, was *fleetapi.Record) error {
 	})
 }
 
-// diffRecords gives what owners changed of a row.
+// diffRecords returns the fields of a row that owners changed.
 func diffRecords(was, is *fleetapi.Record) []changeevent.FieldChange {
 	return append(timeline.DiffFields("spec", was.Spec, is.Spec), timeline.DiffFields("labels", was.Labels, is.Labels)...)
 }
@@ -84,12 +84,13 @@ func (t *tx) tellRemoved(ctx context.Context, key fleetapi.Key) error {
 		return nil
 	}
 	r := &t.was[key].locked.Record
-	// Not when this row was locked, which for a parent is before its children went.
+	// The time is that of the last lock: this row may have been locked before its children were
+	// removed.
 	return t.recordChange(ctx, r, timeline.ResourceChange{Action: a.deleted, Who: r.DeletedBy, At: t.clock, Changes: diffRecords(r, &fleetapi.Record{})})
 }
 
-// tellLoaded tells of the rows of a batch that were added. It does not tell what
-// they have: there may be a million of them, and the rows are there to be read.
+// tellLoaded records the inserted rows of a batch. It omits their content: there may be a million
+// rows, and they can be read from the API.
 func (t *tx) tellLoaded(ctx context.Context, b *fleetapi.Batch, inserted []insertedRow) error {
 	a, told := actionsOf(b.Common.Kind)
 	if !told || len(inserted) == 0 {
@@ -126,7 +127,7 @@ func (t *tx) recordChange(ctx context.Context, r *fleetapi.Record, c timeline.Re
 	return timelinestore.Insert(ctx, t.tx, []timeline.Event{event})
 }
 
-// completeChange fills in what a change has of its resource.
+// completeChange sets the fields of a change that describe its resource.
 func (t *tx) completeChange(ctx context.Context, r *fleetapi.Record, c timeline.ResourceChange) (timeline.ResourceChange, error) {
 	c.Kind, c.ID, c.Name, c.Cluster, c.Tenant = r.Kind, r.ID, r.Name, r.Name, r.Tenant
 	c.Generation, c.Revision = r.Generation, r.Revision
@@ -140,7 +141,7 @@ func (t *tx) completeChange(ctx context.Context, r *fleetapi.Record, c timeline.
 	}
 	err := t.tx.QueryRow(ctx, "select name from tenant.resources where id = $1 and kind = $2", parent.ID, parent.Kind).Scan(&c.Cluster)
 	if errors.Is(err, pgx.ErrNoRows) {
-		c.Cluster = "" // a row that others have put there
+		c.Cluster = "" // a row inserted by other software
 		err = nil
 	}
 	if err != nil {

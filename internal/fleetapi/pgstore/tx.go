@@ -19,10 +19,10 @@ import (
 
 const (
 	codeUniqueViolation = "23505"
-	// nameKey ends the name of the constraint on names; each partition has one
-	// of its own.
+	// nameKey is the suffix of the unique constraint on names; each partition has its own.
 	nameKey = "_name_kind_key"
-	// shootGuard keeps the row of a cluster whose Shoot is not confirmed gone.
+	// shootGuard is the constraint that keeps the row of a cluster whose Shoot is not confirmed
+	// gone.
 	shootGuard = "clusters_shoot_guard"
 )
 
@@ -37,19 +37,18 @@ func (s *Store) Update(ctx context.Context, scope fleetapi.Scope, change func(co
 	return err
 }
 
-// A tx is one transaction. Its row locks also keep out new rows that would
-// refer to the locked one as their parent, so a count of children holds until
-// the transaction ends.
+// A tx is one transaction. Its row locks also block new rows that would refer to the locked one as
+// their parent, so a count of children holds until the transaction ends.
 type tx struct {
 	tx postgres.Tx
 	q  *db.Queries
-	// was are the rows that were locked, as the database has them.
+	// was holds the locked rows as stored in the database.
 	was map[fleetapi.Key]*before
-	// clock is when a row was locked last.
+	// clock is the time of the last row lock.
 	clock time.Time
 }
 
-// Insert adds a row.
+// Insert adds a row and sets its revision.
 func (t *tx) Insert(ctx context.Context, r *fleetapi.Record) error {
 	revision, err := t.q.InsertResource(ctx, db.InsertResourceParams{
 		ID:                 r.ID,
@@ -83,13 +82,13 @@ func (t *tx) Insert(ctx context.Context, r *fleetapi.Record) error {
 	return t.tellInserted(ctx, r)
 }
 
-// Lock reads one row for changing it.
+// Lock locks and returns one row.
 func (t *tx) Lock(ctx context.Context, key fleetapi.Key) (*fleetapi.Locked, error) {
 	if !isID(key.ID) {
 		return nil, fleetapi.ErrNotFound
 	}
-	// Each statement has its own snapshot: those behind the lock see what was
-	// written while it was waited for.
+	// Each statement has its own snapshot: those after the lock see the writes of previous lock
+	// holders.
 	var rows []db.Resource
 	var reports []db.ListReportConditionsRow
 	var rest db.CountChildrenRow
@@ -120,7 +119,7 @@ func (t *tx) Lock(ctx context.Context, key fleetapi.Key) (*fleetapi.Locked, erro
 	return locked, nil
 }
 
-// addShoot adds what is known of the Shoot of a cluster.
+// addShoot adds the recorded state of a cluster's Shoot.
 func (t *tx) addShoot(l *fleetapi.Locked, s *db.ShootOfRow) {
 	l.Shoot = fleetapi.ShootState{
 		Guarded: s.Guarded, Gone: s.Gone, Synced: s.Synced, Attempts: int(s.Attempts), Generation: s.Generation, Version: s.Version,
@@ -130,8 +129,8 @@ func (t *tx) addShoot(l *fleetapi.Locked, s *db.ShootOfRow) {
 	t.was[l.Record.Key].unsettled = s.Version != s.Settled
 }
 
-// LockChildren locks all rows whose parent is key, ordered by id. The caller
-// holds the parent, so that there are none to come.
+// LockChildren locks all rows whose parent is key, ordered by id. The caller holds the lock of the
+// parent, so no new children can appear.
 func (t *tx) LockChildren(ctx context.Context, key fleetapi.Key) ([]fleetapi.Locked, error) {
 	if !isID(key.ID) {
 		return nil, nil
@@ -194,7 +193,7 @@ func addReport(l *fleetapi.Locked, r *db.ListChildReportConditionsRow) error {
 	return err
 }
 
-// Save writes what may change of a locked row, and a report on it.
+// Save writes the mutable parts of a locked row, and a report on it.
 func (t *tx) Save(ctx context.Context, r *fleetapi.Record, adapterReport *v1.AdapterStatus) error {
 	was, ok := t.was[r.Key]
 	if !ok {
@@ -259,7 +258,7 @@ func (t *tx) saveReport(ctx context.Context, r *fleetapi.Record, s *v1.AdapterSt
 	return nil
 }
 
-// Remove deletes a locked row and its reports for good.
+// Remove permanently deletes a locked row and its reports.
 func (t *tx) Remove(ctx context.Context, key fleetapi.Key) error {
 	if t.was[key] == nil {
 		if _, err := t.Lock(ctx, key); err != nil {
@@ -282,7 +281,7 @@ func changedOne(n int64, err error) error {
 	return err
 }
 
-// orNull is nil for a zero value, which is how the API says absent.
+// orNull returns nil for a zero value, which the API uses for absent.
 func orNull[T comparable](v T) *T {
 	var zero T
 	if v == zero {

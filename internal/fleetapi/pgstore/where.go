@@ -10,27 +10,27 @@ import (
 	"github.com/fleetloop/fleetloop/internal/selector"
 )
 
-// A clause is a piece of SQL in the making, with its parameters. Values come
-// in as parameters alone, so nothing that a caller says is ever SQL.
+// A clause is a piece of SQL under construction, with its parameters. Values are only passed as
+// parameters, so the caller's input never becomes SQL.
 type clause struct {
 	sql  strings.Builder
 	args []any
 }
 
-// writeSQL adds SQL of our own.
+// writeSQL appends trusted SQL.
 func (c *clause) writeSQL(parts ...string) {
 	for _, p := range parts {
 		c.sql.WriteString(p)
 	}
 }
 
-// addArg adds a value and gives the text that stands for it.
+// addArg adds a parameter and returns its placeholder.
 func (c *clause) addArg(v any, sqlType string) string {
 	c.args = append(c.args, v)
 	return "$" + strconv.Itoa(len(c.args)) + "::" + sqlType
 }
 
-// writeLabels adds the conditions of a selector.
+// writeLabels appends the conditions of a selector.
 func (c *clause) writeLabels(s selector.Selector) {
 	for _, r := range s.Requirements() {
 		c.writeSQL(" and ")
@@ -48,10 +48,9 @@ func (c *clause) writeLabels(s selector.Selector) {
 	}
 }
 
-// labelIn holds if the label has one of the values. It is written as one
-// containment for each, which the index on labels can answer and of which the
-// planner knows how often they hold. It is never null, so its negation also holds for
-// rows without the label.
+// labelIn writes the condition that the label has one of the values. It uses one containment for
+// each value, which the index on labels can answer and whose frequency the planner knows. The
+// condition is never null, so its negation also holds for rows without the label.
 func (c *clause) labelIn(key string, values []string) {
 	c.writeSQL("(")
 	for i, v := range values {
@@ -63,7 +62,7 @@ func (c *clause) labelIn(key string, values []string) {
 	c.writeSQL(")")
 }
 
-// jsonObject is the JSON object with the one member.
+// jsonObject returns a JSON object with one member.
 func jsonObject(key, value string) string {
 	b, err := json.Marshal(map[string]string{key: value})
 	if err != nil {
@@ -72,8 +71,8 @@ func jsonObject(key, value string) string {
 	return string(b)
 }
 
-// writeSearch adds an expression. SQL has a third truth value for what is absent,
-// which counts as false at the top and has to be made false below a not.
+// writeSearch appends an expression. SQL has a third truth value for absent data, which counts as
+// false at the top level and must be made false below a not.
 func (c *clause) writeSearch(e search.Expr, negated bool) {
 	switch e := e.(type) {
 	case search.And:
@@ -124,8 +123,8 @@ func (c *clause) writeCompare(e search.Compare) {
 	c.writeSQL(column, operatorSQL(e.Op), value)
 }
 
-// writeEquality writes the equalities that have a better form than a comparison, and
-// reports whether it did.
+// writeEquality writes the equalities that have a better form than a comparison, and reports
+// whether it wrote one.
 func (c *clause) writeEquality(col search.Column, v search.Value) bool {
 	if col.Field == search.Label {
 		c.writeSQL("labels @> ", c.addArg(jsonObject(col.Key, v.Text), "jsonb"))
@@ -151,9 +150,8 @@ func (c *clause) writeIn(e search.In) {
 	}
 }
 
-// operandsOf gives a column and a value that can be compared. Ids are compared
-// as what they are where the value is one, because that can use the index;
-// other text has its place among them too.
+// operandsOf returns a column and a value that can be compared. An id is compared as a UUID if the
+// value is one, because that can use the index. Other text is compared with the text of ids.
 func (c *clause) operandsOf(col search.Column, v search.Value) (column, value string) {
 	if (col.Field == search.ID || col.Field == search.OwnerID) && isID(v.Text) && v.Text == strings.ToLower(v.Text) {
 		return plainColumn(col.Field), c.addArg(v.Text, "uuid")
@@ -164,7 +162,7 @@ func (c *clause) operandsOf(col search.Column, v search.Value) (column, value st
 	return c.columnSQL(col), c.writeValue(v)
 }
 
-// specPath is the SQL of a path below the spec.
+// specPath returns the SQL of a path below the spec.
 func (c *clause) specPath(key string) string { return c.addArg(strings.Split(key, "."), "text[]") }
 
 func (c *clause) writeValue(v search.Value) string {
@@ -182,8 +180,8 @@ func (c *clause) writeValue(v search.Value) string {
 	panic(fmt.Sprintf("pgstore: no SQL for a value of type %d", v.Type)) // the set is closed
 }
 
-// columnSQL is the SQL of a column, which is null where the column is absent.
-// Text is ordered bytewise, whatever the database's collation.
+// columnSQL returns the SQL of a column, which is null where the column is absent. Text is ordered
+// bytewise, whatever the database's collation.
 func (c *clause) columnSQL(col search.Column) string {
 	switch col.Field {
 	case search.ID:
@@ -215,7 +213,7 @@ func (c *clause) condition(kind, member string) string {
 	return "(jsonb_path_query_first(conditions, '$[*] ? (@.type == $t)', jsonb_build_object('t', " + c.addArg(kind, "text") + ")) ->> '" + member + "')"
 }
 
-// plainColumn is the SQL of a field that is a column of its own.
+// plainColumn returns the SQL of a field that has its own column.
 func plainColumn(f search.Field) string {
 	switch f {
 	case search.ID:

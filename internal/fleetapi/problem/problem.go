@@ -1,6 +1,6 @@
-// Package problem is how the API says no: answers of type
-// application/problem+json, as RFC 9457 has them, each with a code from a
-// closed set on which a client may branch.
+// Package problem defines the error answers of the API. They have the type
+// application/problem+json, as defined by RFC 9457, and a code from a closed set on which a client
+// may branch.
 package problem
 
 import (
@@ -14,10 +14,10 @@ import (
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
 )
 
-// ContentType is the media type of the answers.
+// ContentType is the media type of error answers.
 const ContentType = "application/problem+json"
 
-// A Code names a kind of problem. The set is closed.
+// A Code identifies a kind of problem. The set is closed.
 type Code string
 
 // The codes.
@@ -47,7 +47,7 @@ const (
 	Unavailable          Code = "unavailable"
 )
 
-// Status is the HTTP status of answers with the code.
+// Status returns the HTTP status of answers with the code.
 func (c Code) Status() int {
 	switch c {
 	case InvalidBody, InvalidFields, InvalidQuery:
@@ -79,36 +79,36 @@ func (c Code) Status() int {
 	return http.StatusInternalServerError
 }
 
-// An Error is a problem on its way to the client.
+// An Error is a problem to answer with.
 type Error struct {
 	Code Code
 	// Detail is a sentence for the client.
 	Detail string
-	// Fields says what is wrong where, for InvalidFields and InvalidQuery.
+	// Fields lists the invalid fields of InvalidFields and InvalidQuery.
 	Fields []v1.FieldError
-	// RetryAfter, if set, is when it is worth trying again.
+	// RetryAfter, if set, is the delay after which the client should retry.
 	RetryAfter time.Duration
-	// Allow are the methods of MethodNotAllowed.
+	// Allow lists the allowed methods of MethodNotAllowed.
 	Allow []string
-	// Challenge is what an Unauthenticated client is asked for.
+	// Challenge is the authentication challenge of Unauthenticated.
 	Challenge string
-	// Loaded is what a bulk load had done before.
+	// Loaded is the progress of a bulk load before the problem.
 	Loaded *v1.LoadResult
-	// Cause is for the log and not for the client.
+	// Cause is logged and not sent to the client.
 	Cause error
 }
 
-// New makes a problem with a detail.
+// New returns a problem with a detail.
 func New(code Code, format string, args ...any) *Error {
 	return &Error{Code: code, Detail: fmt.Sprintf(format, args...)}
 }
 
-// Invalid makes a problem of what is wrong with fields of the body.
+// Invalid returns the problem of invalid fields in the body.
 func Invalid(fields []v1.FieldError) *Error {
 	return &Error{Code: InvalidFields, Detail: joinFieldErrors(fields), Fields: fields}
 }
 
-// Query makes a problem of one wrong query parameter.
+// Query returns the problem of one invalid query parameter.
 func Query(parameter, constraint, value, format string, args ...any) *Error {
 	f := v1.FieldError{Field: parameter, Constraint: constraint, Message: fmt.Sprintf(format, args...), Value: value}
 	return &Error{Code: InvalidQuery, Detail: "query parameter " + joinFieldErrors([]v1.FieldError{f}), Fields: []v1.FieldError{f}}
@@ -122,7 +122,7 @@ func joinFieldErrors(fields []v1.FieldError) string {
 	return strings.Join(parts, "; ")
 }
 
-// Error is the detail, and the cause if there is one.
+// Error returns the detail, and the cause if there is one.
 func (e *Error) Error() string {
 	if e.Cause != nil {
 		return fmt.Sprintf("%s: %v", e.Detail, e.Cause)
@@ -130,11 +130,10 @@ func (e *Error) Error() string {
 	return e.Detail
 }
 
-// Unwrap gives the cause.
+// Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Cause }
 
-// Write answers with the problem. The trace tells the client what to ask for
-// in the logs.
+// Write answers with the problem. The trace is the id under which the logs show the request.
 func Write(w http.ResponseWriter, r *http.Request, e *Error, trace string) {
 	status := e.Code.Status()
 	body, err := json.Marshal(v1.Problem{
@@ -148,7 +147,7 @@ func Write(w http.ResponseWriter, r *http.Request, e *Error, trace string) {
 		Errors:   e.Fields,
 		Loaded:   e.Loaded,
 	})
-	if err != nil { // a value in Fields that JSON has no form for
+	if err != nil { // a value in Fields that JSON cannot represent
 		body = []byte(`{"type":"about:blank","title":"Internal Server Error","status":500,"code":"internal"}`)
 		status = http.StatusInternalServerError
 	}

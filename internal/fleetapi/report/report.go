@@ -1,8 +1,8 @@
-// Package report decides what becomes of an adapter's report.
+// Package report validates the reports of adapters and decides whether to store them.
 //
-// Validate refuses what no adapter may send; Accept tells a report that is to
-// be kept from one that comes too late, or too early, to count. Both are pure.
-// What Accept keeps never goes back: not in generation, not in time.
+// Validate refuses invalid reports. Accept distinguishes a report to store from one that is too
+// late, or too early, to count. Both are pure. The stored reports never go back: not in generation,
+// not in time.
 package report
 
 import (
@@ -18,9 +18,9 @@ import (
 
 // Bounds of a report.
 const (
-	// MaxAhead is how far an adapter's clock may be ahead of ours.
+	// MaxAhead is how far an adapter's clock may be ahead of the server's.
 	MaxAhead = 5 * time.Minute
-	// MaxAge is how old an observation may be.
+	// MaxAge is the maximum age of an observation.
 	MaxAge = 30 * time.Minute
 
 	maxConditions = 32
@@ -29,32 +29,29 @@ const (
 	maxMessage    = 32768
 )
 
-// A Verdict says what became of a report. The set is closed, so that it can
-// be a metric's label.
+// A Verdict is the decision on a report. The set is closed, so that it can be a metric's label.
 type Verdict string
 
-// The verdicts. Only a Stored report changes anything.
+// The verdicts. Only a Stored report has an effect.
 const (
 	Stored Verdict = "stored"
-	// Ahead is a report on a generation that the resource has not reached.
+	// Ahead is the verdict on a report for a generation that the resource has not reached.
 	Ahead Verdict = "generation_ahead"
-	// Behind is a report on an older generation than the adapter's last.
+	// Behind is the verdict on a report for an older generation than the adapter's last.
 	Behind Verdict = "generation_behind"
-	// Stale is a report on the same generation, observed before the last.
+	// Stale is the verdict on a report for the same generation, observed before the last.
 	Stale Verdict = "observed_before_last"
-	// Unknown is a report, not the adapter's first, that does not know
-	// whether the resource is available.
+	// Unknown is the verdict on a report, not the adapter's first, whose availability is Unknown.
 	Unknown Verdict = "availability_unknown"
 )
 
-// Accept decides about a valid report on a resource at the given generation.
-// last is the same adapter's last report, nil if there is none. The status is
-// what to keep, and only worth reading for Stored.
+// Accept decides about a valid report on a resource at the given generation. last is the same
+// adapter's last report, nil if there is none. The returned status is the one to store, and is
+// meaningful only for Stored.
 //
-// The time of the report is that of the observation, now if the report does
-// not say. An observation later than now is an adapter's clock running ahead
-// and counts as now; otherwise that adapter's next reports, sent with a
-// corrected clock, would be stale.
+// The time of the report is that of the observation, or now if the report has none. An observation
+// later than now comes from an adapter's clock that runs ahead, and counts as now; otherwise that
+// adapter's next reports, sent with a corrected clock, would be stale.
 func Accept(r v1.Report, last *v1.AdapterStatus, generation int64, now time.Time) (v1.AdapterStatus, Verdict) {
 	observed := now
 	if r.ObservedTime != nil && r.ObservedTime.Before(now) {
@@ -76,7 +73,7 @@ func Accept(r v1.Report, last *v1.AdapterStatus, generation int64, now time.Time
 	if last != nil {
 		s.CreatedTime = last.CreatedTime
 		if last.LastReportTime.After(observed) {
-			s.LastReportTime = last.LastReportTime // a newer generation, looked at earlier
+			s.LastReportTime = last.LastReportTime // a newer generation, observed earlier
 		}
 	}
 	for i, c := range r.Conditions {
@@ -118,12 +115,12 @@ func previousCondition(last *v1.AdapterStatus, kind string) (v1.AdapterCondition
 	return v1.AdapterCondition{}, false
 }
 
-// ValidName reports whether an adapter may bear the name: a lower-case DNS
-// label, as the name becomes part of a condition's type.
+// ValidName reports whether an adapter may have the name: a lower-case DNS label, because the name
+// becomes part of a condition's type.
 func ValidName(name string) bool { return len(validation.IsDNS1123Label(name)) == 0 }
 
-// Validate lists what is wrong with a report, nothing if it is sound. now is
-// the server's clock.
+// Validate returns the errors of a report, nil if it is valid. now is the time of the server's
+// clock.
 func Validate(r v1.Report, now time.Time) []v1.FieldError {
 	var errs []v1.FieldError
 	refuse := func(field, constraint string, value any, format string, args ...any) {

@@ -14,7 +14,7 @@ const (
 	conditionPrefix = "status.conditions."
 )
 
-// Type is the type of the field's values.
+// Type returns the type of the field's values.
 func (f Field) Type() Type {
 	switch f {
 	case Generation, ObservedGeneration, ConditionObservedGeneration:
@@ -27,7 +27,7 @@ func (f Field) Type() Type {
 	return Text
 }
 
-// String is the column as a query spells it.
+// String returns the column as a query spells it.
 func (c Column) String() string {
 	switch c.Field { //nolint:exhaustive // the others are looked up below
 	case Label:
@@ -51,7 +51,7 @@ type named struct {
 	field Field
 }
 
-// plainColumns lists the columns without a key.
+// plainColumns returns the columns without a key.
 func plainColumns() []named {
 	return []named{
 		{"id", ID},
@@ -72,7 +72,7 @@ func plainColumns() []named {
 	}
 }
 
-// ofCondition lists what a column can read of a condition.
+// ofCondition returns the column suffixes of a condition.
 func ofCondition() []named {
 	return []named{
 		{"", ConditionStatus},
@@ -93,7 +93,7 @@ func conditionSuffix(f Field) (string, bool) {
 	return "", false
 }
 
-// parseColumn reads a column. The key of a label may be quoted.
+// parseColumn parses a column. The key of a label may be quoted.
 func (p *parser) parseColumn() (Column, error) {
 	t := p.nextToken()
 	if t.kind != word {
@@ -123,7 +123,7 @@ func (p *parser) parseColumn() (Column, error) {
 	return Column{}, errorAt(t.column, "unknown column %q; use one of %s", name, listColumns())
 }
 
-// parseSpecPath reads a path below the spec. The path leads through objects only.
+// parseSpecPath parses a path below the spec. The path leads through objects only.
 func (p *parser) parseSpecPath(t token, path string) (Column, error) {
 	isPart := func(c byte) bool { return isLetter(c) || isDigit(c) || c == '_' || c == '-' }
 	for part := range strings.SplitSeq(path, ".") {
@@ -155,7 +155,7 @@ func condition(t token, rest string) (Column, error) {
 	return Column{}, errorAt(t.column, "a condition has no field %q; use %s", part[1:], strings.Join(parts[1:], ", "))
 }
 
-// listColumns lists all columns for an error.
+// listColumns returns all columns for an error message.
 func listColumns() string {
 	var names []string
 	for _, n := range plainColumns() {
@@ -164,8 +164,8 @@ func listColumns() string {
 	return strings.Join(append(names, "labels.<key>", "spec.<path>", "status.conditions.<type>"), ", ")
 }
 
-// Sortable gives the field that an order may name: any column without a key
-// but those of the status.
+// Sortable returns the field with a name, if an order may use it: any column without a key, except
+// those of the status.
 func Sortable(name string) (Field, bool) {
 	for _, n := range plainColumns() {
 		if n.name == name && !strings.HasPrefix(name, "status.") {

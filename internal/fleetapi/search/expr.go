@@ -35,7 +35,7 @@ package search
 
 import "time"
 
-// A Field is what a column reads from a resource.
+// A Field is a value of a resource that a column can select.
 type Field uint8
 
 // The fields. Label, Spec and the Condition fields need a key, which is the name
@@ -46,12 +46,12 @@ const (
 	Generation
 	CreatedTime
 	UpdatedTime
-	DeletedTime // absent unless deletion was asked for
+	DeletedTime // absent unless deletion was requested
 	CreatedBy
 	UpdatedBy
-	DeletedBy // absent unless deletion was asked for
+	DeletedBy // absent unless deletion was requested
 	Kind
-	OwnerID // absent where nothing owns the resource
+	OwnerID // absent if the resource has no owner
 	Phase
 	ObservedGeneration
 	LastUpdatedTime
@@ -79,16 +79,14 @@ const (
 	Text Type = iota
 	Integer
 	Time
-	// Number is a decimal number, kept as text. Only values of Spec have it.
+	// Number is a decimal number, stored as text. Only values of Spec have this type.
 	Number
-	// Absent is the value of a column that a row does not have. No literal has
-	// it; it marks a place in an order.
+	// Absent is the type of a missing value. No literal has it; it marks a position in an order.
 	Absent
 )
 
-// A Value is one literal. Only the member that Type names is set; that of a
-// Number is Text. A UUID that an ID or an OwnerID is compared with is in its
-// canonical form.
+// A Value is one literal. Only the member that Type names is set; a Number uses Text. A UUID that
+// is compared with an ID or an OwnerID is in canonical form.
 type Value struct {
 	Type Type
 	Text string
@@ -112,40 +110,39 @@ const (
 type Expr interface{ isExpr() }
 
 type (
-	// And holds if both sides do.
+	// And holds if both sides hold.
 	And struct{ Left, Right Expr }
 
-	// Or holds if one side does.
+	// Or holds if at least one side holds.
 	Or struct{ Left, Right Expr }
 
-	// Not holds if X does not.
+	// Not holds if X does not hold.
 	Not struct{ X Expr }
 
-	// Compare holds if the column is there and compares so. The value has
-	// the column's type; that of Spec is Text or Number.
+	// Compare holds if the column is present and the comparison is true. The value has the column's
+	// type; that of Spec is Text or Number.
 	Compare struct {
 		Column Column
 		Op     Op
 		Value  Value
 	}
 
-	// In holds if the column is there and equals one of the values, of which
-	// there is at least one. They have the column's type.
+	// In holds if the column is present and equals one of the values. There is at least one value,
+	// and all have the column's type.
 	In struct {
 		Column Column
 		Values []Value
 	}
 
-	// Like holds if the column, of type Text, is there and matches the pattern
-	// as SQL has it: % is any run, _ any one character, and a backslash takes
-	// the meaning off the character behind it. A pattern never ends in a lone
-	// backslash.
+	// Like holds if the column, of type Text, is present and matches the SQL pattern: % is any run,
+	// _ any one character, and a backslash escapes the character after it. A pattern never ends in
+	// a lone backslash.
 	Like struct {
 		Column  Column
 		Pattern string
 	}
 
-	// Present holds if the column is there.
+	// Present holds if the column is present.
 	Present struct{ Column Column }
 )
 

@@ -17,15 +17,15 @@ const (
 	symbol
 )
 
-// A token is a piece of the query. Its value is what it means: a text without
-// its quotes, a keyword in lower case where the parser asks for one.
+// A token is a lexical element of the query. Its value is the decoded one: a text without its
+// quotes, a keyword in lower case where the parser requires one.
 type token struct {
 	kind   tokenKind
 	value  string
 	column int // counted in characters from 1
 }
 
-// String is how errors call the token.
+// String returns the token in the form of error messages.
 func (t token) String() string {
 	switch t.kind {
 	case end:
@@ -42,7 +42,7 @@ func (t token) matches(s string) bool {
 	return t.kind == symbol && t.value == s || t.kind == word && strings.EqualFold(t.value, s)
 }
 
-// tokenize cuts the query into tokens, the last of which is the end.
+// tokenize splits the query into tokens; the last one is the end.
 func tokenize(query string) ([]token, error) {
 	var tokens []token
 	column := 1
@@ -53,7 +53,7 @@ func tokenize(query string) ([]token, error) {
 			continue
 		}
 		t := token{column: column}
-		var n int // bytes of it
+		var n int // length in bytes
 		var err error
 		switch {
 		case c == '\'' || c == '"':
@@ -83,7 +83,7 @@ func tokenize(query string) ([]token, error) {
 	return append(tokens, token{kind: end, column: column}), nil
 }
 
-// readQuoted reads a text and gives its meaning and its length.
+// readQuoted parses a quoted text and returns its value and its length in the query.
 func readQuoted(query string, column int) (string, int, error) {
 	quote := query[:1]
 	var b strings.Builder
@@ -124,8 +124,8 @@ func spanLength(s string, in func(byte) bool) int {
 func isDigit(c byte) bool  { return c >= '0' && c <= '9' }
 func isLetter(c byte) bool { return c|0x20 >= 'a' && c|0x20 <= 'z' }
 
-// isWord holds for what label keys are made of, so that they need no quotes:
-// there is no arithmetic that a hyphen or a slash could mean.
+// isWord reports whether c may be part of an unquoted word. Words include the characters of label
+// keys, because the language has no arithmetic in which a hyphen or a slash would be an operator.
 func isWord(c byte) bool {
 	return isLetter(c) || isDigit(c) || c == '_' || c == '-' || c == '.' || c == '/'
 }

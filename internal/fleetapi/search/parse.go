@@ -12,31 +12,31 @@ import (
 
 // Bounds of a query.
 const (
-	// MaxLength is the number of characters.
+	// MaxLength is the maximum length in characters.
 	MaxLength = 4096
-	// MaxDepth is how deep parentheses and negations nest.
+	// MaxDepth is the maximum nesting depth of parentheses and negations.
 	MaxDepth = 32
-	// MaxSpecColumns is how often a query may name a column of the spec. Each
-	// is read from the text of every row that the rest of the query leaves.
+	// MaxSpecColumns limits the spec columns in a query. Each is read from the text of every row
+	// that passes the rest of the query.
 	MaxSpecColumns = 8
 )
 
-// An Error says what is wrong with a query, and where.
+// An Error is a syntax or type error at a place in the query.
 type Error struct {
 	// Column counts characters from 1.
 	Column  int
 	Message string
 }
 
-// Error names the column and what was expected there.
+// Error returns the message with its column.
 func (e *Error) Error() string { return fmt.Sprintf("column %d: %s", e.Column, e.Message) }
 
 func errorAt(column int, format string, args ...any) error {
 	return &Error{Column: column, Message: fmt.Sprintf(format, args...)}
 }
 
-// Parse reads a query. One that holds nothing but blanks selects everything
-// and is nil. Every error is an *Error.
+// Parse parses a query. A query of blanks selects everything and gives nil. Every error is an
+// *Error.
 func Parse(query string) (Expr, error) {
 	if n := utf8.RuneCountInString(query); n > MaxLength {
 		return nil, errorAt(MaxLength+1, "a query can have at most %d characters; this one has %d", MaxLength, n)
@@ -163,7 +163,7 @@ func (p *parser) comparison() (Expr, error) {
 	return negateExpr(negated, Compare{Column: c, Op: op, Value: v}), err
 }
 
-// parseSetOperator reads the rest of in, like and between, which t may be.
+// parseSetOperator parses the rest of in, like and between, if t is one of them.
 func (p *parser) parseSetOperator(c Column, t token) (Expr, bool, error) {
 	switch {
 	case t.matches("in"):
@@ -249,7 +249,7 @@ func (p *parser) parsePattern(c Column) (string, error) {
 	return t.value, nil
 }
 
-// parseLiteral reads a value for c.
+// parseLiteral parses a literal for c.
 func (p *parser) parseLiteral(c Column) (Value, error) {
 	t := p.nextToken()
 	switch c.Field.Type() {
@@ -278,7 +278,7 @@ func (p *parser) parseLiteral(c Column) (Value, error) {
 	return Value{Type: Text, Text: t.value}, nil
 }
 
-// specValue reads a value of the spec, which may be of any type.
+// specValue parses a value of the spec, which may be of any type.
 func specValue(c Column, t token) (Value, error) {
 	switch {
 	case t.kind == text:

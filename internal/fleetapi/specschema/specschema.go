@@ -1,8 +1,8 @@
 // Package specschema checks specs against JSON Schemas that operators register.
 //
-// A schema is one document: references lead to places within it and to the
-// drafts of JSON Schema, and nothing is fetched. The draft is 2020-12 unless
-// "$schema" names another. As in that draft, "format" is a note and no rule.
+// A schema is one document: references lead to places within it and to the drafts of JSON Schema,
+// and nothing is fetched. The draft is 2020-12 unless "$schema" names another. As in that draft,
+// "format" is an annotation and is not checked.
 package specschema
 
 import (
@@ -16,13 +16,13 @@ import (
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
 )
 
-// maxErrors is how many violations of one spec are told.
+// maxErrors is the maximum number of violations reported for one spec.
 const maxErrors = 32
 
-// A Schema is ready to check specs. It is safe for concurrent use.
+// A Schema is a compiled schema. It is safe for concurrent use.
 type Schema struct{ schema *jsonschema.Schema }
 
-// noLoader fetches nothing.
+// noLoader refuses to fetch documents.
 type noLoader struct{}
 
 // Load implements jsonschema.URLLoader.
@@ -30,8 +30,8 @@ func (noLoader) Load(url string) (any, error) {
 	return nil, fmt.Errorf("%s refers to another document; only references inside the schema are supported", url)
 }
 
-// Compile reads a schema, which is a JSON object. The error says what is wrong
-// with it, in words for the person who wrote it.
+// Compile compiles a schema, which is a JSON object. The error explains the mistake to the author
+// of the schema.
 func Compile(raw []byte) (*Schema, error) {
 	document, err := jsonschema.UnmarshalJSON(bytes.NewReader(raw))
 	if err != nil {
@@ -53,7 +53,7 @@ func Compile(raw []byte) (*Schema, error) {
 	return &Schema{schema}, nil
 }
 
-// Check lists what violates the schema in a spec, nothing if it meets it.
+// Check returns the violations of a spec, nil if it conforms.
 func (s *Schema) Check(spec []byte) []v1.FieldError {
 	value, err := jsonschema.UnmarshalJSON(bytes.NewReader(spec))
 	if err != nil {
@@ -80,14 +80,15 @@ func (s *Schema) Check(spec []byte) []v1.FieldError {
 	return list
 }
 
-// violation names a place of the spec as other refusals do, and by its pointer.
+// violation returns a field error that names a place of the spec by its field path and its JSON
+// pointer.
 func violation(pointer, constraint, message string) v1.FieldError {
 	unescape := strings.NewReplacer("~1", "/", "~0", "~")
 	field := "spec" + unescape.Replace(strings.ReplaceAll(pointer, "/", "."))
 	return v1.FieldError{Field: field, Pointer: "/spec" + pointer, Constraint: constraint, Message: message}
 }
 
-// constraint is a keyword in the words of the API's refusals.
+// constraint maps a schema keyword to the constraint name in the API's errors.
 func constraint(keyword string) string {
 	switch keyword {
 	case "required", "dependentRequired":

@@ -17,37 +17,36 @@ import (
 	"github.com/fleetloop/fleetloop/internal/fleetapi/watch"
 )
 
-// LastEventID is the header in which a client of server-sent events repeats
-// the id of the last event that it has seen.
+// LastEventID is the header in which a server-sent events client repeats the id of the last event
+// it received.
 const LastEventID = "Last-Event-ID"
 
 const (
-	// longestWatch is how long a watch lasts at most. A client that comes back
-	// may be sent to another server, which balances them.
+	// longestWatch is the maximum duration of a watch. A client that reconnects may reach another
+	// server, which balances the load.
 	longestWatch = time.Hour
-	// taking is how long a client may take for a batch of events, and
-	// takingLast for the last one when the watch has to end.
+	// taking is the maximum time a client may take to receive a batch of events. takingLast applies
+	// instead when the watch ends.
 	taking     = 30 * time.Second
 	takingLast = 500 * time.Millisecond
 
-	// retryAfter is what a client is told to wait if something of ours is down,
-	// and retryFull if there is no room for it.
+	// retryAfter is the retry delay sent to clients when a dependency is unavailable, and retryFull
+	// the delay when the maximum number of watches is open.
 	retryAfter = 2 * time.Second
 	retryFull  = 10 * time.Second
 )
 
-// A Watch is one that is to be served.
+// A Watch is a watch to serve.
 type Watch struct {
 	Hub     *watch.Hub
 	Request watch.Request
 	Log     *slog.Logger
-	// Expired turns an error that says that a cursor has expired into a problem,
-	// and leaves others alone.
+	// Expired converts an expired-cursor error into a problem, and returns others unchanged.
 	Expired func(error) error
 }
 
-// Until is when a watch has to end: at the end of the token, and not when all
-// others do.
+// Until returns the end of a watch: the expiry of the token, or a randomized limit so that watches
+// do not all end at once.
 func Until(now time.Time, who auth.Principal) time.Time {
 	until := now.Add(longestWatch - rand.N(longestWatch/6)) //nolint:gosec // spreads load and hides nothing
 	if !who.Expires.IsZero() && who.Expires.Before(until) {
@@ -56,13 +55,13 @@ func Until(now time.Time, who auth.Principal) time.Time {
 	return until
 }
 
-// Serve answers with the events of a watch, for as long as the client listens. It
-// returns an error if the watch did not begin.
+// Serve streams the events of a watch until the client disconnects or the watch ends. It returns an
+// error if the watch did not begin.
 func Serve(w http.ResponseWriter, r *http.Request, to Watch) error {
 	out := newStream(w, r)
 	defer out.endStream()
 	if r.Method == http.MethodHead {
-		out.startStream() // there is nothing that could follow
+		out.startStream() // a HEAD answer has no body
 		return nil
 	}
 	err := to.Hub.Watch(r.Context(), to.Request, out)
@@ -78,7 +77,7 @@ func Serve(w http.ResponseWriter, r *http.Request, to Watch) error {
 	return to.endWithError(r.Context(), out, err)
 }
 
-// startError says why a watch did not begin.
+// startError converts the error of a watch that did not begin.
 func (to *Watch) startError(err error) error {
 	switch {
 	case errors.Is(err, watch.ErrTooMany):
@@ -89,7 +88,7 @@ func (to *Watch) startError(err error) error {
 	return to.Expired(err)
 }
 
-// endWithError tells the client why its watch ends.
+// endWithError sends the reason of the end to the client.
 func (to *Watch) endWithError(ctx context.Context, out *stream, err error) error {
 	p, ok := errors.AsType[*problem.Error](to.Expired(err))
 	if !ok {
@@ -103,15 +102,14 @@ func (to *Watch) endWithError(ctx context.Context, out *stream, err error) error
 	if err != nil {
 		return err
 	}
-	_ = out.Send(ctx, watch.ErrorEvent(data)) // it is over either way
+	_ = out.Send(ctx, watch.ErrorEvent(data)) // the watch ends either way
 	return nil
 }
 
-// An Opener is an http.ResponseWriter that is told that an answer has begun that
-// may not end for long.
+// An Opener is an http.ResponseWriter that is notified when a long-lived answer begins.
 type Opener interface{ Opened() }
 
-// errNotTaken means that a client is gone, or too slow.
+// errNotTaken means that a client has gone, or is too slow.
 var errNotTaken = errors.New("the client stopped reading events")
 
 // A stream is the answer to a watch.
@@ -142,8 +140,8 @@ func (s *stream) Send(ctx context.Context, events []byte) error {
 	return nil
 }
 
-// startWriteDeadline bounds how long a batch may take, until it is released. Between two
-// batches there is no bound.
+// startWriteDeadline limits the time to write a batch, until it is released. Between two batches
+// there is no limit.
 func (s *stream) startWriteDeadline(ctx context.Context) (release func()) {
 	s.setDeadline(taking)
 	if ctx.Err() != nil {
@@ -156,14 +154,15 @@ func (s *stream) startWriteDeadline(ctx context.Context) (release func()) {
 	})
 	return func() {
 		if !stop() {
-			<-hurried // or it would bound what comes after us on this connection
+			<-hurried // otherwise it would set a deadline for later requests on this connection
 		}
-		_ = s.control.SetWriteDeadline(time.Time{}) // as in within
+		_ = s.control.SetWriteDeadline(time.Time{}) // ignored as in setDeadline
 	}
 }
 
 func (s *stream) setDeadline(d time.Duration) {
-	// A connection that is gone has no deadlines, and says so when it is written to.
+	// The error is ignored: a closed connection supports no deadlines, and the next write reports
+	// it.
 	_ = s.control.SetWriteDeadline(time.Now().Add(d))
 }
 
@@ -173,9 +172,9 @@ func (s *stream) startStream() {
 	h.Set("Content-Type", "text/event-stream")
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Cache-Control", "no-store")
-	h.Set("X-Accel-Buffering", "no") // nginx would hold events back
+	h.Set("X-Accel-Buffering", "no") // stops nginx from buffering events
 	if s.oldHTTP {
-		// A balancer may then send whoever comes back elsewhere.
+		// When the client reconnects, a balancer may then choose another server.
 		h.Set("Connection", "close")
 	}
 	s.w.WriteHeader(http.StatusOK)
@@ -184,7 +183,7 @@ func (s *stream) startStream() {
 	}
 }
 
-// endStream bounds what the server writes behind the last event.
+// endStream limits the time that the server takes to finish the answer.
 func (s *stream) endStream() {
 	if s.begun {
 		s.setDeadline(takingLast)

@@ -16,32 +16,31 @@ import (
 	"github.com/fleetloop/fleetloop/internal/fleetapi/watch"
 )
 
-// DefaultRetention is how long events are kept.
+// DefaultRetention is the default retention of events.
 const DefaultRetention = 90 * 24 * time.Hour
 
-// Config is what an operator settles about the timeline.
+// Config is the configuration of the timeline.
 type Config struct {
 	Retention time.Duration `key:"retention" env:"FLEET_API_TIMELINE_RETENTION" flag:"timeline-retention" default:"2160h" validate:"min=1h" doc:"Retention of change events, by their timestamp. Older events are rejected, and deleted week by week."`
 
 	KnownClustersOnly bool `key:"known_clusters_only" env:"FLEET_API_TIMELINE_KNOWN_CLUSTERS_ONLY" flag:"timeline-known-clusters-only" doc:"Reject change events of clusters that do not exist in the fleet API with 404. By default any cluster name is accepted."`
 }
 
-// Deps are what a timeline works with.
+// Deps holds the dependencies of a timeline.
 type Deps struct {
 	Store   Store
 	Log     *slog.Logger
 	Metrics prometheus.Registerer
-	// Authenticate says who an Authorization header is of. Streams ask it again
-	// from time to time.
+	// Authenticate returns the principal of an Authorization header. Streams repeat the check
+	// periodically.
 	Authenticate func(ctx context.Context, authorization string) (auth.Principal, error)
-	// MaxBody bounds the body of a request in bytes.
+	// MaxBody is the maximum size of a request body in bytes.
 	MaxBody int64
-	// MaxStreams bounds the streams that are open at once.
+	// MaxStreams is the maximum number of open streams.
 	MaxStreams int
 }
 
-// A Timeline answers requests for change events, and takes them. It is safe for
-// concurrent use.
+// A Timeline serves and accepts change events. It is safe for concurrent use.
 type Timeline struct {
 	store        Store
 	intake       *intake
@@ -55,7 +54,7 @@ type Timeline struct {
 	maxBody   int64
 }
 
-// New makes a timeline. It starts nothing.
+// New returns a timeline. It starts nothing.
 func New(cfg Config, deps Deps) (*Timeline, error) {
 	if deps.Store == nil || deps.Log == nil || deps.Metrics == nil || deps.Authenticate == nil || deps.MaxBody <= 0 {
 		return nil, errors.New("make the timeline: a store, a log, a metrics registry, a body limit and an authenticator are required")
@@ -76,16 +75,16 @@ func New(cfg Config, deps Deps) (*Timeline, error) {
 	}, nil
 }
 
-// Run reads what comes for those who stream, until ctx ends.
+// Run reads new events for the open streams until ctx ends.
 func (t *Timeline) Run(ctx context.Context) error { return t.hub.Run(ctx) }
 
-// Stop lets the streams end, and takes no new ones.
+// Stop ends the open streams and refuses new ones.
 func (t *Timeline) Stop() { t.hub.Stop() }
 
-// Nudge says that something was appended. It never blocks.
+// Nudge signals that events were appended. It never blocks.
 func (t *Timeline) Nudge() { t.hub.Nudge() }
 
-// readScope is what a principal may see.
+// readScope returns the scope in which a principal may read.
 func readScope(who auth.Principal) (Scope, error) {
 	switch {
 	case who.ReadsAll():
@@ -96,10 +95,10 @@ func readScope(who auth.Principal) (Scope, error) {
 	return Scope{Tenant: who.Tenant}, nil
 }
 
-// retryAfter is what a client is told to wait if something of ours is down.
+// retryAfter is the retry delay sent to clients when a dependency is unavailable.
 const retryAfter = 2 * time.Second
 
-// problemOf turns an error of the store into a problem.
+// problemOf converts an error of the store into a problem.
 func problemOf(err error) error {
 	switch {
 	case errors.Is(err, ErrUnavailable):

@@ -16,9 +16,9 @@ import (
 	"github.com/fleetloop/fleetloop/changeevent"
 )
 
-// newEvent is the event that a payload tells, which changeevent has made or
-// checked. Trusted says that who tells it serves all tenants: a tenant who foresees
-// an id cannot take the place of what a component tells of it.
+// newEvent returns the event of a payload that changeevent has created or validated. trusted means
+// that the sender serves all tenants. The key depends on it, so that a tenant who guesses an id
+// cannot preempt the event of a component.
 func newEvent(p changeevent.Payload, tenant, recordedBy string, trusted bool) (Event, error) {
 	at, err := changeevent.ParseTime(p.Timestamp)
 	if err != nil {
@@ -38,7 +38,7 @@ func newEvent(p changeevent.Payload, tenant, recordedBy string, trusted bool) (E
 	}, nil
 }
 
-// hashTexts is a hash of some texts.
+// hashTexts returns a hash of the texts.
 func hashTexts(parts ...string) uuid.UUID {
 	h := sha256.New()
 	var length [8]byte
@@ -50,41 +50,40 @@ func hashTexts(parts ...string) uuid.UUID {
 	return uuid.UUID(h.Sum(nil)[:16])
 }
 
-// A ResourceChange is a change that the fleet API itself has made to a resource.
+// A ResourceChange is a change of a resource by the fleet API itself.
 type ResourceChange struct {
-	Kind string // Cluster, NodePool
+	Kind string // Cluster or NodePool
 	ID   string
 	Name string
-	// Cluster is the name of the cluster that it is, or that it belongs to.
+	// Cluster is the name of the cluster, or of the cluster that the resource belongs to.
 	Cluster string
 	Tenant  string
 
 	Action string
 	Reason string
-	// Who is the identity that the request was authenticated as.
+	// Who is the authenticated identity of the request.
 	Who string
-	// Changes are the fields that were changed or, of a resource that was created
-	// or deleted, all that it had.
+	// Changes lists the changed fields or, for a created or deleted resource, all its fields.
 	Changes []changeevent.FieldChange
-	// DeletionRequested says that the change was the request to delete it.
+	// DeletionRequested reports whether the change was the deletion request.
 	DeletionRequested bool
 	At                time.Time
 	Generation        int64
-	// Revision is another one after every change.
+	// Revision differs after every change.
 	Revision int64
 }
 
-// The actions on node pools. Those on clusters are of changeevent.
+// The actions on node pools. Package changeevent defines those on clusters.
 const (
 	ActionNodePoolCreated = "nodepool-created"
 	ActionNodePoolChanged = "nodepool-changed"
 	ActionNodePoolDeleted = "nodepool-deleted"
 )
 
-// Event is the event that tells of the change.
+// Event returns the change event of the change.
 func (c *ResourceChange) Event() (Event, error) {
 	subject := v1.CollectionClusters + "/" + c.Name
-	if c.Kind == v1.KindNodePool { // which may have the name of its cluster
+	if c.Kind == v1.KindNodePool { // it may have the name of its cluster
 		subject = v1.CollectionNodePools + "/" + c.Name
 	}
 	details := map[string]string{"id": c.ID, "generation": strconv.FormatInt(c.Generation, 10)}
@@ -101,8 +100,8 @@ func (c *ResourceChange) Event() (Event, error) {
 	}
 	made, err := newEvent(changeevent.NewPayload(e), c.Tenant, "", true)
 	if !strings.HasSuffix(c.Action, "-changed") {
-		made.Fields = nil // it has, or had, these fields, and nobody changed them
+		made.Fields = nil // no field was changed: all of them are, or were, present
 	}
-	made.At = c.At // to the microsecond, so that changes in a row stay in a row
+	made.At = c.At // in microseconds, so that consecutive changes stay in order
 	return made, err
 }

@@ -12,10 +12,9 @@ import (
 	"github.com/fleetloop/fleetloop/changeevent"
 )
 
-// DiffFields gives the fields in which two JSON objects differ, by path. Root
-// begins each path. Lists of the same length are compared item by item; other
-// lists are one field. An empty object stands for none. Values that are no JSON
-// are one field.
+// DiffFields returns the fields in which two JSON objects differ, by path. Root begins each path.
+// Lists of the same length are compared item by item; other lists are one field. An empty object
+// counts as absent. Values that are not JSON are one field.
 func DiffFields(root string, before, after json.RawMessage) []changeevent.FieldChange {
 	if bytes.Equal(before, after) {
 		return nil
@@ -30,7 +29,7 @@ func DiffFields(root string, before, after json.RawMessage) []changeevent.FieldC
 	return d.changes
 }
 
-// decodeObject decodes a value with its numbers as they are written.
+// decodeObject decodes a value and keeps its numbers as written.
 func decodeObject(raw json.RawMessage) (any, error) {
 	if len(raw) == 0 {
 		return map[string]any{}, nil
@@ -42,7 +41,7 @@ func decodeObject(raw json.RawMessage) (any, error) {
 	return value, err
 }
 
-// unset is the value of a field that is not there. JSON has no such value.
+// unset is the value of an absent field. JSON has no such value.
 type unset struct{}
 
 // A differ collects the fields in which values differ.
@@ -75,7 +74,7 @@ func (d *differ) compareValues(path string, before, after any) {
 	}
 }
 
-// membersOf gives the members of an object. What is not set has none.
+// membersOf returns the members of an object, none for unset.
 func membersOf(value any) (map[string]any, bool) {
 	if (value == unset{}) {
 		return nil, true
@@ -84,7 +83,7 @@ func membersOf(value any) (map[string]any, bool) {
 	return object, ok
 }
 
-// memberOf gives a member of an object, or unset.
+// memberOf returns a member of an object, or unset.
 func memberOf(object map[string]any, key string) any {
 	if value, ok := object[key]; ok {
 		return value
@@ -92,24 +91,24 @@ func memberOf(object map[string]any, key string) any {
 	return unset{}
 }
 
-// encodeField writes a decoded value again; one that is not set is empty.
+// encodeField encodes a decoded value; unset is empty.
 func encodeField(value any) json.RawMessage {
 	if (value == unset{}) {
 		return nil
 	}
 	raw, err := json.Marshal(value)
-	if err != nil { // never: it was decoded from JSON
+	if err != nil { // impossible: it was decoded from JSON
 		return nil
 	}
 	return raw
 }
 
-// maxKeyDepth is how many steps of a path are found by themselves. A longer path
-// is found by its first steps, and whole.
+// maxKeyDepth limits the prefixes of a path that are indexed. A longer path is found by its first
+// steps, and as a whole.
 const maxKeyDepth = 16
 
-// fieldKeys gives what changed fields are found by: their paths, and the paths of
-// what they are within, without positions in lists.
+// fieldKeys returns the search keys of changed fields: their paths and the paths of the enclosing
+// fields, without list positions.
 func fieldKeys(changes []changeevent.FieldChange) []string {
 	var keys []string
 	for i := range changes {
@@ -130,7 +129,7 @@ func fieldKeys(changes []changeevent.FieldChange) []string {
 	return slices.DeleteFunc(slices.Compact(keys), func(key string) bool { return key == "" })
 }
 
-// fieldKey is a path without positions in lists: spec.workers for spec.workers[0].
+// fieldKey returns a path without list positions: spec.workers for spec.workers[0].
 func fieldKey(path string) string {
 	var key strings.Builder
 	for path != "" {

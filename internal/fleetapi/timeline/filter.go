@@ -12,27 +12,24 @@ import (
 	"github.com/fleetloop/fleetloop/internal/selector"
 )
 
-// A Filter selects events. Each field that is set has to match; the zero value
-// selects all.
+// A Filter selects events. All fields that are set must match; the zero value selects all.
 type Filter struct {
 	Cluster string
 	Node    string
 	Subject string
 	Session string
-	// Field is the path of a field that was changed, or of what such a field is
-	// within, without positions in lists.
+	// Field is the path of a changed field, or of a field around it, without list positions.
 	Field string
-	// Actors, Sources and Actions are alternatives.
+	// Actors, Sources and Actions each list alternatives.
 	Actors  []string
 	Sources []string
 	Actions []string
-	// Since and Until bound when it was done: from Since on, and before Until.
+	// Since and Until limit the time of the event: at or after Since, and before Until.
 	Since time.Time
 	Until time.Time
 }
 
-// Get gives a fact by the name that it has in a query, so that facts can be
-// matched as labels are.
+// Get returns a fact by its name in a query, so that facts can be matched like labels.
 func (f *Facts) Get(name string) (string, bool) {
 	switch name {
 	case "cluster":
@@ -56,11 +53,11 @@ func (f *Facts) Get(name string) (string, bool) {
 	return "", false
 }
 
-// fieldFact begins the name of the fact that a field was changed, in the same
-// way as a label is there or not.
+// fieldFact is the prefix of the fact that a field was changed. Such a fact is present or absent,
+// like a label.
 const fieldFact = "field "
 
-// Matches reports whether the filter, but for its times, selects facts.
+// Matches reports whether the facts satisfy the filter, except for its times.
 func (f *Filter) Matches(facts selector.Labels) bool {
 	one := func(name, want string) bool {
 		value, _ := facts.Get(name)
@@ -79,7 +76,7 @@ func (f *Filter) Matches(facts selector.Labels) bool {
 		either("actor", f.Actors) && either("source", f.Sources) && either("action", f.Actions)
 }
 
-// selection is the filter in one form, for the digest of a query.
+// selection returns the filter in canonical form, for the digest of a query.
 func (f *Filter) selection() []string {
 	return []string{
 		f.Cluster, f.Node, f.Subject, f.Session, f.Field, strings.Join(f.Actors, ","), strings.Join(f.Sources, ","), strings.Join(f.Actions, ","),
@@ -87,10 +84,10 @@ func (f *Filter) selection() []string {
 	}
 }
 
-// longestValue is how long the value of a parameter may be.
+// longestValue is the maximum length of a parameter value.
 const longestValue = 1024
 
-// parseFilter reads the parameters that select events, but for the times.
+// parseFilter parses the parameters that select events, except for the times.
 func parseFilter(v url.Values) (Filter, error) {
 	for _, name := range []string{"cluster", "node", "subject", "session", "field", "actor", "source", "action"} {
 		value := v.Get(name)
@@ -110,8 +107,8 @@ func parseFilter(v url.Values) (Filter, error) {
 	}, nil
 }
 
-// components are who may be meant by a name: components may be called without
-// whose they are, fault-quarantine for nvsentinel/fault-quarantine.
+// components returns the component names that a name may stand for. The prefix may be omitted:
+// fault-quarantine for nvsentinel/fault-quarantine.
 func components(text string) []string {
 	var list []string
 	for _, name := range splitList(text) {
@@ -123,7 +120,7 @@ func components(text string) []string {
 	return list
 }
 
-// splitList are the parts of a list with commas.
+// splitList splits a list at commas.
 func splitList(text string) []string {
 	var list []string
 	for word := range strings.SplitSeq(text, ",") {
@@ -134,7 +131,7 @@ func splitList(text string) []string {
 	return list
 }
 
-// parseTime reads a bound in time: a time, a day, or an age such as 90m or 7d.
+// parseTime parses a time limit: a time, a day, or an age such as 90m or 7d.
 func parseTime(v url.Values, name string, now time.Time) (time.Time, error) {
 	text := v.Get(name)
 	if text == "" {

@@ -12,44 +12,43 @@ import (
 )
 
 const (
-	// groupEvents is how many events are appended in one transaction, but for a
-	// request that has more by itself.
+	// groupEvents is the maximum number of events appended in one transaction, except for a single
+	// request that has more.
 	groupEvents = 2000
-	// appendBound is how long one transaction may take, and how long a group may
-	// wait for its turn: one whose turn comes later is not appended. So nobody waits
-	// for longer than twice that, and what waits does not pile up behind a database
-	// that is slow, for callers who have gone.
+	// appendBound limits the duration of a transaction, and the wait of a group for it: a group
+	// that waited longer is not appended. No caller waits for longer than twice that, and work for
+	// callers who have gone does not pile up behind a slow database.
 	appendBound = 15 * time.Second
 )
 
-// An intake appends events for many callers at once: what arrives while a
-// transaction is under way goes together into the next one. So a commit, which
-// takes as long as a disk does, is shared by all that wait for it.
+// An intake appends the events of many callers in shared transactions. Events that arrive during a
+// transaction go together into the next one, so concurrent callers share a commit, which takes as
+// long as a disk write.
 //
-// It has no goroutine. The first caller appends for those who came with it, and
-// then hands over to one of those who came after.
+// It starts no goroutine. The first caller of a group appends it, and then hands over to a caller
+// of the next group.
 type intake struct {
 	store Store
 
 	mu     sync.Mutex
-	queues map[Scope][]*group // those that wait; there is an entry while one is under way
+	queues map[Scope][]*group // the waiting groups; the entry exists while a group is being appended
 }
 
-// A group is the events that go into one transaction.
+// A group holds the events of one transaction.
 type group struct {
 	events   []Event
 	requests int
-	since    time.Time     // when the first of them came
-	lead     chan struct{} // holds one: whoever takes it appends the group
-	done     chan struct{} // closed when the rest is set
+	since    time.Time     // when the first of them arrived
+	lead     chan struct{} // holds one: the caller who receives it appends the group
+	done     chan struct{} // closed when outcomes and err are set
 	outcomes []Outcome
 	err      error
 }
 
 func newIntake(store Store) *intake { return &intake{store: store, queues: map[Scope][]*group{}} }
 
-// appendEvents keeps events. It returns when they are durable, which the end of ctx
-// does not hurry: by then others may count on this call.
+// appendEvents appends events. It returns when they are durable. The end of ctx does not interrupt
+// it, because other callers may depend on this one.
 func (in *intake) appendEvents(ctx context.Context, scope Scope, events []Event) ([]Outcome, error) {
 	g, from := in.joinGroup(scope, events)
 	select {
@@ -63,11 +62,11 @@ func (in *intake) appendEvents(ctx context.Context, scope Scope, events []Event)
 	if g.requests == 1 || errors.Is(g.err, ErrUnavailable) {
 		return nil, g.err
 	}
-	// It may have been the others' fault.
+	// The cause may be the events of other callers.
 	return appendOnce(ctx, in.store, scope, events)
 }
 
-// joinGroup finds a group for events and gives where they are in it.
+// joinGroup adds events to a group and returns their index in it.
 func (in *intake) joinGroup(scope Scope, events []Event) (g *group, from int) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -87,7 +86,7 @@ func (in *intake) joinGroup(scope Scope, events []Event) (g *group, from int) {
 	return g, from
 }
 
-// startNextGroup lets the group at the head of a queue be appended. The lock is held.
+// startNextGroup lets a caller append the group at the head of a queue. The lock is held.
 func (in *intake) startNextGroup(scope Scope) {
 	queue := in.queues[scope]
 	if len(queue) == 0 {
@@ -97,10 +96,10 @@ func (in *intake) startNextGroup(scope Scope) {
 	queue[0].lead <- struct{}{}
 }
 
-// appendGroup appends a group, and lets the next one be appended.
+// appendGroup appends a group, and starts the next one.
 func (in *intake) appendGroup(ctx context.Context, scope Scope, g *group) {
 	in.mu.Lock()
-	in.queues[scope] = slices.Delete(in.queues[scope], 0, 1) // nobody joins it any more
+	in.queues[scope] = slices.Delete(in.queues[scope], 0, 1) // no more callers join it
 	in.mu.Unlock()
 
 	defer func() { // also if the store panics: others wait
@@ -117,15 +116,14 @@ func (in *intake) appendGroup(ctx context.Context, scope Scope, g *group) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), appendBound)
 	defer cancel()
 	g.outcomes, g.err = appendOnce(ctx, in.store, scope, g.events)
-	if g.err != nil && ctx.Err() != nil { // it is nobody's fault, and each by itself would take as long
+	if g.err != nil && ctx.Err() != nil { // the store was slow, and separate appends would take as long each
 		g.err = fmt.Errorf("%w: %w", ErrUnavailable, g.err)
 	}
 }
 
-// appendOnce appends events whose keys may be the same. The first one of a key
-// counts.
+// appendOnce appends events whose keys may repeat. The first event of a key counts.
 func appendOnce(ctx context.Context, store Store, scope Scope, events []Event) ([]Outcome, error) {
-	first := make(map[uuid.UUID]int, len(events)) // by key, its place among the unique ones
+	first := make(map[uuid.UUID]int, len(events)) // by key, its index among the unique ones
 	unique := make([]Event, 0, len(events))
 	for i := range events {
 		if _, there := first[events[i].Key]; !there {
@@ -139,7 +137,7 @@ func appendOnce(ctx context.Context, store Store, scope Scope, events []Event) (
 	}
 	outcomes := make([]Outcome, len(events))
 	told := make([]bool, len(unique))
-	var rest []Event // of which what was found out says nothing
+	var rest []Event // the repeated events, which have no outcome yet
 	var places []int
 	for i := range events {
 		u := first[events[i].Key]

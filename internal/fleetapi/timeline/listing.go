@@ -17,13 +17,12 @@ import (
 const (
 	defaultLimit = 100
 	maxLimit     = 1000
-	// pageBytes is how large a page gets: it is made in memory, and clients read
-	// one of no more than some of these. Only events with long texts make one that
-	// ends before its limit.
+	// pageBytes limits the size of a page, which is built in memory; clients read pages up to a
+	// multiple of it. Only events with long texts make a page that ends before its limit.
 	pageBytes = 8 << 20
 )
 
-// Get lists change events, or streams them to who accepts a stream.
+// Get lists change events, or streams them to a client that accepts a stream.
 func (t *Timeline) Get(w http.ResponseWriter, r *http.Request, who auth.Principal) error {
 	scope, err := readScope(who)
 	if err != nil {
@@ -35,7 +34,7 @@ func (t *Timeline) Get(w http.ResponseWriter, r *http.Request, who auth.Principa
 	return t.listEvents(w, r, scope)
 }
 
-// wantsStream reports whether a stream is what the client asks for first.
+// wantsStream reports whether the client prefers a stream.
 func wantsStream(r *http.Request) bool {
 	for _, accept := range r.Header.Values("Accept") {
 		for part := range strings.SplitSeq(accept, ",") {
@@ -52,8 +51,7 @@ func wantsStream(r *http.Request) bool {
 	return false
 }
 
-// checkParameters refuses parameters that nobody would look at, if the client
-// is strict.
+// checkParameters refuses unknown parameters, if the client is strict.
 func checkParameters(v url.Values, known ...string) error {
 	strict, err := strconv.ParseBool(v.Get("strict"))
 	if v.Has("strict") && err != nil {
@@ -74,12 +72,12 @@ func checkParameters(v url.Values, known ...string) error {
 	return nil
 }
 
-// A listing is a list that was understood.
+// A listing is a parsed list request.
 type listing struct {
 	scope Scope
 	query Query
-	// selection is what the client asked for, in the client's words: an age is
-	// another time on the next page.
+	// digest identifies the query by the parameters as the client wrote them: an age is another
+	// time on the next page.
 	digest paging.Digest
 }
 
@@ -132,7 +130,7 @@ func (t *Timeline) listEvents(w http.ResponseWriter, r *http.Request, scope Scop
 		return err
 	}
 	q := l.query
-	q.Limit++ // the one more tells whether there is another page
+	q.Limit++ // the extra row shows whether there is another page
 	b := []byte(`{"items":[`)
 	rows, more := 0, false
 	var last Place
@@ -159,8 +157,8 @@ func (t *Timeline) listEvents(w http.ResponseWriter, r *http.Request, scope Scop
 	return nil
 }
 
-// appendRow appends an event as clients see it, a v1.ChangeEvent: what became of
-// it here, and behind that its payload as it is.
+// appendRow appends an event in the form of a v1.ChangeEvent: the fields that the API recorded,
+// followed by the unchanged payload.
 func appendRow(b []byte, row *Row) ([]byte, error) {
 	head, err := json.Marshal(struct {
 		Actor      string    `json:"actor"`

@@ -6,7 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// metrics are what the timeline counts. The outcomes are a closed set.
+// metrics holds the metrics of the timeline. The outcomes are a closed set.
 type metrics struct {
 	stored, known, different prometheus.Counter
 }

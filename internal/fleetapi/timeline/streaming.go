@@ -14,7 +14,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/fleetapi/watch"
 )
 
-// streamEvents answers with what comes, for as long as the client listens.
+// streamEvents streams new events to the client for as long as it listens.
 func (t *Timeline) streamEvents(w http.ResponseWriter, r *http.Request, scope Scope, who auth.Principal) error {
 	v := r.URL.Query()
 	if err := checkParameters(v, "cluster", "node", "subject", "session", "field", "actor", "source", "action", "after"); err != nil {
@@ -42,8 +42,8 @@ func (t *Timeline) streamEvents(w http.ResponseWriter, r *http.Request, scope Sc
 	})
 }
 
-// parseAfter reads where a stream begins: behind the last event that the client
-// has seen, else behind what it asks for, else now.
+// parseAfter parses the start of a stream: the client's last event, else the parameter after, else
+// now.
 func parseAfter(r *http.Request) (*feed.Cursor, error) {
 	text, header := r.Header.Get(sse.LastEventID), true
 	if text == "" {
@@ -62,12 +62,12 @@ func parseAfter(r *http.Request) (*feed.Cursor, error) {
 	return nil, problem.Query("after", "format", text, "is not a cursor of this API; use the cursor of a list or the id of an event")
 }
 
-// recheckAccess asks whether whoever began a stream may see the same as then.
+// recheckAccess returns a check that the token of a stream still has the same scope.
 func (t *Timeline) recheckAccess(authorization string, scope Scope) func(context.Context) error {
 	return func(ctx context.Context) error {
 		who, err := t.authenticate(ctx, authorization)
 		if p, ok := errors.AsType[*problem.Error](err); ok && p.Code == problem.Unavailable {
-			return nil // it was good a while ago, and is looked at again
+			return nil // it was valid before, and is checked again later
 		}
 		if err != nil {
 			return err
@@ -80,7 +80,7 @@ func (t *Timeline) recheckAccess(authorization string, scope Scope) func(context
 	}
 }
 
-// asProblem says in the client's terms why a stream ends.
+// asProblem converts the error that ends a stream into a problem.
 func asProblem(err error) error {
 	if errors.Is(err, watch.ErrExpired) {
 		return problemOf(ErrCursorExpired)
@@ -88,16 +88,16 @@ func asProblem(err error) error {
 	return err
 }
 
-// streamed is the store as streams see it.
+// streamed adapts the store to package watch.
 type streamed struct{ store Store }
 
-// Now is the place behind all that is settled.
+// Now returns the cursor after all settled events.
 func (s streamed) Now(ctx context.Context) (feed.Cursor, error) {
 	at, err := s.store.Horizon(ctx)
 	return at, forWatch(err)
 }
 
-// Changes reads what has come.
+// Changes reads the new events for streams.
 func (s streamed) Changes(ctx context.Context, q watch.Query, visit func(watch.Change) error) (next feed.Cursor, more bool, err error) {
 	var record []byte
 	scope := Scope{Tenant: q.Tenant, All: q.All}
@@ -112,7 +112,7 @@ func (s streamed) Changes(ctx context.Context, q watch.Query, visit func(watch.C
 	return next, more, forWatch(err)
 }
 
-// forWatch says errors of the store in the words of watches.
+// forWatch converts errors of the store into those of package watch.
 func forWatch(err error) error {
 	switch {
 	case errors.Is(err, ErrCursorExpired):

@@ -18,14 +18,14 @@ import (
 	"github.com/fleetloop/fleetloop/internal/fleetapi/problem"
 )
 
-// ahead is how far a sender's clock may be before ours.
+// ahead is how far a sender's clock may be ahead of the server's.
 const ahead = time.Hour
 
-// maxName is how long the name of a cluster or a tenant may be.
+// maxName is the maximum length of the name of a cluster or a tenant.
 const maxName = 253
 
-// Post takes change events: a payload or an array of them, or CloudEvents. It
-// takes all of a request or nothing.
+// Post accepts change events: a payload or an array of them, or CloudEvents. It stores all events
+// of a request or none.
 func (t *Timeline) Post(w http.ResponseWriter, r *http.Request, who auth.Principal) error {
 	if !who.Steers() {
 		return problem.New(problem.Forbidden, "%q has the role %s, which cannot send change events", who.Subject, auth.Viewer)
@@ -75,7 +75,7 @@ func (t *Timeline) Post(w http.ResponseWriter, r *http.Request, who auth.Princip
 	return nil
 }
 
-// clusterOf reads the name of the cluster in the path.
+// clusterOf returns the cluster name in the path.
 func clusterOf(r *http.Request) (string, error) {
 	name := r.PathValue("cluster")
 	if !validName(name) {
@@ -89,8 +89,8 @@ func validName(name string) bool {
 		strings.TrimSpace(name) == name && !strings.ContainsFunc(name, func(c rune) bool { return c < ' ' || c >= 0x7f && c < 0xa0 || c == '\u2028' || c == '\u2029' })
 }
 
-// tenantOf is whose an event is: the tenant's who tells it. A component that
-// serves all tenants says whose cluster it is.
+// tenantOf returns the tenant of an event: the tenant of its sender. A component that serves all
+// tenants names the tenant of the cluster.
 func tenantOf(p *changeevent.Payload, who auth.Principal) string {
 	if !servesAll(who) {
 		return who.Tenant
@@ -101,11 +101,11 @@ func tenantOf(p *changeevent.Payload, who auth.Principal) string {
 	return who.Tenant
 }
 
-// servesAll says that somebody tells events of all tenants. One of a tenant may
-// not, though the role system lets it see them.
+// servesAll reports whether the principal may send events for all tenants. A principal of one
+// tenant may not, though the role system lets it read them.
 func servesAll(who auth.Principal) bool { return who.Unrestricted || who.Tenant == "" }
 
-// readPayloads reads the body.
+// readPayloads decodes the body.
 func (t *Timeline) readPayloads(w http.ResponseWriter, r *http.Request) ([]changeevent.Payload, error) {
 	if e := r.Header.Get("Content-Encoding"); e != "" && !strings.EqualFold(e, "identity") {
 		return nil, problem.New(problem.UnsupportedMediaType, "content encoding %q is not supported; send the body without encoding", e)
@@ -113,7 +113,8 @@ func (t *Timeline) readPayloads(w http.ResponseWriter, r *http.Request) ([]chang
 	media, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	cloud := changeevent.IsCloudEvent(r.Header)
 	if !cloud && (err != nil || media != "application/json") {
-		// A request without a type is one that a foreign web page can make a browser send.
+		// A request without a type is refused, because a foreign web page can make a browser send
+		// one.
 		return nil, problem.New(problem.UnsupportedMediaType, "content type %q is not supported; send application/json, or CloudEvents as application/cloudevents+json or application/cloudevents-batch+json", r.Header.Get("Content-Type"))
 	}
 	data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, t.maxBody))
@@ -140,7 +141,7 @@ func (t *Timeline) readPayloads(w http.ResponseWriter, r *http.Request) ([]chang
 	return list, nil
 }
 
-// checkPayload looks at what is not wrong in itself, but here.
+// checkPayload checks the rules that apply in this API and not to payloads in general.
 func (t *Timeline) checkPayload(p *changeevent.Payload, now time.Time) error {
 	if p.Source == changeevent.SourceFleetAPI {
 		return problem.New(problem.InvalidBody, "source %q is reserved: the fleet API records its own changes", p.Source)
@@ -158,7 +159,7 @@ func (t *Timeline) checkPayload(p *changeevent.Payload, now time.Time) error {
 	return nil
 }
 
-// atIndex says which of several events a problem is about.
+// atIndex adds the index of an event to a problem.
 func atIndex(i, of int, err error) error {
 	p, ok := errors.AsType[*problem.Error](err)
 	if !ok || of == 1 {
@@ -169,7 +170,7 @@ func atIndex(i, of int, err error) error {
 	return &placed
 }
 
-// checkClusters wants the clusters of events to be there, if it has to be so.
+// checkClusters requires that the clusters of events exist, if so configured.
 func (t *Timeline) checkClusters(r *http.Request, scope Scope, events []Event) error {
 	if !t.knownOnly {
 		return nil
@@ -189,7 +190,7 @@ func (t *Timeline) checkClusters(r *http.Request, scope Scope, events []Event) e
 	return nil
 }
 
-// takenOf says what became of events.
+// takenOf counts the outcomes of events.
 func takenOf(payloads []changeevent.Payload, outcomes []Outcome) v1.ChangesAccepted {
 	taken := v1.ChangesAccepted{Conflicts: []string{}}
 	for i, o := range outcomes {

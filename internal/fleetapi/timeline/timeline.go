@@ -1,18 +1,17 @@
-// Package timeline keeps change events: what was done to the nodes and clusters
-// of a fleet, by whom and why, as the components of the fleet and others tell it.
+// Package timeline stores change events. They record the changes of the nodes and clusters of a
+// fleet, with actor and reason, as sent by the components of the fleet and others.
 //
-// An event is taken when it is durable, and kept once: told again, by the same
-// tenant, of the same cluster and source, with the same id, it changes nothing,
-// whatever it says then. It stays until it is older than the retention.
+// An event is accepted when it is durable, and stored once. A repeated event, from the same tenant,
+// for the same cluster and source, with the same id, has no effect, whatever its content. Events
+// are kept until they are older than the retention.
 //
-// There are two ways to read. A list goes from the newest event to the oldest, by
-// when things were done. A stream tells what comes, in the order in which it
-// comes, which is another one: some events are told late. Whoever comes back to a
-// stream with the id of the last event that it saw misses none and sees none
-// twice.
+// There are two ways to read. A list goes from the newest event to the oldest, by the time of the
+// change. A stream sends new events in the order of arrival, which differs because some events
+// arrive late. A client that resumes a stream with the id of its last event misses none and
+// receives none twice.
 //
-// Tenants see their own events. Events of no tenant, which the installation's own
-// components tell of clusters that are nobody's, are for those who see all.
+// Tenants see their own events. Events without a tenant come from the installation's components,
+// for clusters that belong to no tenant; only principals who see all tenants see them.
 package timeline
 
 import (
@@ -27,26 +26,26 @@ import (
 	"github.com/fleetloop/fleetloop/internal/fleetapi/feed"
 )
 
-// Errors of a store that its callers branch on.
+// Errors of a store on which callers branch.
 var (
-	// ErrUnavailable means that the store cannot be reached just now. What was to
-	// be appended may be there all the same, and may be appended again.
+	// ErrUnavailable means that the store is unreachable. The events of a failed append may still
+	// have been stored, and may be appended again.
 	ErrUnavailable = errors.New("timeline unavailable")
-	// ErrCursorExpired means that a cursor is of another feed, or of the future:
-	// the database was restored since it was given.
+	// ErrCursorExpired means that a cursor is of another feed, or of the future: the database was
+	// restored since the cursor was issued.
 	ErrCursorExpired = errors.New("cursor expired")
 )
 
-// The names of details that mean something here.
+// Names of details with a meaning in this package.
 const (
-	// DetailActor is the person who did it, or had it done.
+	// DetailActor is the person who made the change or requested it.
 	DetailActor = changeevent.DetailActor
-	// DetailTenant is the tenant whose cluster it was done to. It counts if a
-	// component tells it that serves all tenants.
+	// DetailTenant is the tenant of the cluster. It counts if the sender is a component that serves
+	// all tenants.
 	DetailTenant = "tenant"
 )
 
-// A Scope says whose events a call is about. The zero value is about nobody's.
+// A Scope selects the tenants of a call. The zero value selects none.
 type Scope struct {
 	// Tenant limits the call to one tenant.
 	Tenant string
@@ -54,44 +53,44 @@ type Scope struct {
 	All bool
 }
 
-// An Event is a change event to be kept.
+// An Event is a change event to store.
 type Event struct {
-	// Key is the same for the same event told again.
+	// Key identifies the event; repeated events have the same key.
 	Key uuid.UUID
-	// Digest is that of all that it says.
+	// Digest is the hash of the whole content.
 	Digest uuid.UUID
-	// At is when it was done.
+	// At is the time of the change.
 	At time.Time
-	// Tenant is whose it is, "" if nobody's.
+	// Tenant is the owner of the event, "" for none.
 	Tenant string
-	// RecordedBy is who told it, as its token says.
+	// RecordedBy is the sender, by its token.
 	RecordedBy string
 
 	Facts
 
-	// Payload is all of it, a JSON object of changeevent.Payload.
+	// Payload is the complete event, a JSON object of changeevent.Payload.
 	Payload json.RawMessage
 }
 
-// Facts are what events are selected by.
+// Facts are the properties by which events are selected.
 type Facts struct {
 	Cluster string
 	Node    string
 	Source  string
-	Actor   string // who did it, else the source
+	Actor   string // the actor, else the source
 	Action  string
 	Subject string
 	Session string
-	// Fields are the paths of the fields that were changed, and of what those are
-	// within, without positions in lists.
+	// Fields are the paths of the changed fields and of the fields around them, without list
+	// positions.
 	Fields []string
 }
 
-// A Row is an event that is kept.
+// A Row is a stored event.
 type Row struct {
-	// Arrival is where it stands among all that came.
+	// Arrival is the position of the event in the order of arrival.
 	Arrival feed.Position
-	// At and Seq are where it stands in a list.
+	// At and Seq are the position of the event in a list.
 	At  time.Time
 	Seq int64
 
@@ -104,57 +103,55 @@ type Row struct {
 	Payload json.RawMessage
 }
 
-// A Place is where a list goes on: behind it, with what is older. The zero value
-// is before the newest.
+// A Place is the position in a list after which the older events follow. The zero value is before
+// the newest.
 type Place struct {
 	At  time.Time
 	Seq int64
 }
 
-// A Query asks for a page of a list, from the newest.
+// A Query selects a page of a list, from the newest event.
 type Query struct {
 	Filter
 
-	// NotBefore bounds the list by the retention.
+	// NotBefore limits the list to the retention.
 	NotBefore time.Time
 	After     Place
 	Limit     int
 }
 
-// An Outcome is what became of an event that was to be appended.
+// An Outcome is the result of appending an event.
 type Outcome int
 
 // The outcomes.
 const (
-	// Stored means that it is kept now.
+	// Stored means that the event was stored.
 	Stored Outcome = iota
-	// Known means that it was kept already.
+	// Known means that the event was already stored.
 	Known
-	// Different means that another event of the same key is kept, and this one is not.
+	// Different means that another event with the same key is stored, and this one is not.
 	Different
 )
 
-// A Store keeps events.
+// A Store stores events.
 type Store interface {
-	// Append keeps events, whose keys differ, and says what became of each. They
-	// are durable when it returns.
+	// Append stores events, whose keys differ, and returns the outcome of each. They are durable
+	// when it returns.
 	Append(ctx context.Context, scope Scope, events []Event) ([]Outcome, error)
 
-	// UnknownClusters are those of some names that no cluster in the scope has.
+	// UnknownClusters returns the names that no cluster in the scope has.
 	UnknownClusters(ctx context.Context, scope Scope, names []string) ([]string, error)
 
-	// List calls visit for the events of a page. The row and what it points to are
-	// valid only until visit returns; an error of visit ends the list and is
-	// returned. It returns where a stream begins that tells what is not in the
-	// list yet.
+	// List calls visit for the events of a page. The row and the data it points to are valid only
+	// until visit returns; an error of visit ends the list and is returned. It returns the cursor
+	// of a stream of the events that are not yet in the list.
 	List(ctx context.Context, scope Scope, q Query, visit func(*Row) error) (feed.Cursor, error)
 
-	// Changes calls visit for the settled events behind a cursor, in the order in
-	// which they came, as List does. It returns where to go on, and whether there
-	// may be more. It returns ErrCursorExpired, without a visit, for a cursor of
-	// another feed.
+	// Changes calls visit for the settled events after a cursor, in the order of arrival, like
+	// List. It returns the cursor to resume from, and whether there may be more. It returns
+	// ErrCursorExpired, without a visit, for a cursor of another feed.
 	Changes(ctx context.Context, scope Scope, after feed.Cursor, limit int, visit func(*Row) error) (next feed.Cursor, more bool, err error)
 
-	// Horizon is the place behind all events that are settled by now.
+	// Horizon returns the cursor after all events that are settled now.
 	Horizon(ctx context.Context) (feed.Cursor, error)
 }

@@ -3,14 +3,14 @@ package watch
 import "context"
 
 const (
-	// batchBytes is how large a batch is when it is sent.
+	// batchBytes is the size at which a batch is sent.
 	batchBytes = 64 << 10
-	// keptBytes is how large a buffer may be to be used again.
+	// keptBytes is the maximum size of a buffer that is reused.
 	keptBytes = 512 << 10
 )
 
-// A batch is events that are sent together. It has a buffer only while it has
-// events: most watchers wait most of the time.
+// A batch collects events that are sent together. It holds a buffer only while it has events,
+// because most watchers are idle most of the time.
 type batch struct {
 	hub *Hub
 	out Stream
@@ -31,7 +31,7 @@ func (b *batch) addFrame(frame []byte, removed bool) {
 	}
 }
 
-// sendFrames sends what there is, if anything.
+// sendFrames sends the batch unless it is empty.
 func (b *batch) sendFrames(ctx context.Context) error {
 	if len(b.b) == 0 {
 		return nil

@@ -8,23 +8,22 @@ import (
 	"github.com/fleetloop/fleetloop/internal/selector"
 )
 
-// An entry is one change with the bytes that watchers are sent for it, which
-// are made once for all of them.
+// An entry is one change with the encoded events for watchers, which are encoded once for all of
+// them.
 type entry struct {
 	at     feed.Position
 	kind   string
 	tenant string
 	labels selector.Labels
 
-	changed []byte // nil if the resource is gone
-	// removed is for those whose selector does not match, or not any more. It
-	// is nil if the resource is there and its labels have not changed, so that
-	// a watcher whom it does not match was never told of it.
+	changed []byte // nil if the resource no longer exists
+	// removed is the event for watchers whose selector does not match, or no longer. It is nil if
+	// the resource exists and its labels have not changed, because a watcher whose selector does
+	// not match it never received it.
 	removed []byte
 }
 
-// entryOverhead is about what an entry takes beside its bytes, labels
-// included.
+// entryOverhead is the approximate size of an entry without its encoded events, labels included.
 const entryOverhead = 512
 
 func (e *entry) sizeBytes() int { return len(e.changed) + len(e.removed) + entryOverhead }
@@ -42,7 +41,8 @@ func newEntry(c *Change, cursor feed.Cursor) *entry {
 	return e
 }
 
-// frameFor gives what a watcher is to be sent of a change, if anything.
+// frameFor returns the event of a change for a watcher, nil if the watcher must not or need not
+// receive it.
 func (w *Request) frameFor(e *entry) (frame []byte, removed bool) {
 	switch {
 	case e.kind != w.Kind, !w.All && e.tenant != w.Tenant:
@@ -53,9 +53,8 @@ func (w *Request) frameFor(e *entry) (frame []byte, removed bool) {
 	return e.removed, true
 }
 
-// appendFrame appends a server-sent event. The data are one line: outside of
-// strings a line break in JSON is as good as a blank, and within them there is
-// none.
+// appendFrame appends a server-sent event. The data must be one line: JSON needs no line breaks
+// outside of strings and has none within them.
 func appendFrame(b []byte, event v1.WatchEventType, cursor string, data []byte) []byte {
 	const between = "event: \nid: \ndata: \n\n"
 	if b == nil {
@@ -81,8 +80,8 @@ func appendFrame(b []byte, event v1.WatchEventType, cursor string, data []byte) 
 	return append(b, "\n\n"...)
 }
 
-// ErrorEvent is the event that ends a watch with a problem. It has no cursor,
-// so that a client goes on from the one before, if it can.
+// ErrorEvent returns the event that ends a watch with a problem. It has no cursor, so the client
+// resumes from the previous one, if it can.
 func ErrorEvent(problem []byte) []byte {
 	b := append([]byte("event: "), v1.WatchError...)
 	b = append(b, "\ndata: "...)

@@ -1,18 +1,15 @@
-// Package watch tells many watchers what changes and reads the changes once
-// for all of them.
+// Package watch streams changes to many watchers and reads the changes once for all of them.
 //
-// While there are watchers, a Hub reads the feed of all kinds and tenants at a
-// short interval, and at once when it is nudged. Each change is turned into the
-// bytes of its event once and kept in a ring of bounded size. Each watcher
-// holds a position, takes from the ring what comes behind it, leaves out what
-// it did not ask for or may not see, and sends the rest in batches, at its own
-// pace. One whose position is not in the ring any more, or not yet, reads the
-// feed itself until it is. So a slow watcher costs itself time and the others
-// nothing, and nothing queues up for it.
+// While there are watchers, a Hub reads the feed of all kinds and tenants at a short interval, and
+// at once when it is nudged. Each change is encoded as an event once and kept in a ring of bounded
+// size. Each watcher has a position and takes the later changes from the ring. It skips those that
+// it did not ask for or may not see, and sends the rest in batches, at its own pace. A watcher
+// whose position is no longer, or not yet, in the ring reads the feed itself until it is. So a slow
+// watcher delays only itself, and nothing queues up for it.
 //
-// A watcher is sent every settled change behind its position, in the order of
-// the feed; what changed several times in between is told once. While the feed
-// cannot be read, watches stay open and say nothing but that they live.
+// A watcher receives every settled change after its position, in the order of the feed; several
+// changes of a resource in between are sent as one. While the feed cannot be read, watches stay
+// open and send only keep-alives.
 package watch
 
 import (
@@ -31,27 +28,27 @@ import (
 	"github.com/fleetloop/fleetloop/internal/selector"
 )
 
-// DefaultMaxWatches is how many watches may be open at once.
+// DefaultMaxWatches is the default for the maximum number of open watches.
 const DefaultMaxWatches = 1000
 
-// DefaultMetricPrefix begins the names of the metrics.
+// DefaultMetricPrefix is the default prefix of the metric names.
 const DefaultMetricPrefix = "fleetloop_api"
 
-// How often the feed is read.
+// Intervals of reading the feed.
 const (
-	// idleEvery is the interval while nothing comes.
+	// idleEvery is the interval while there are no changes.
 	idleEvery = 25 * time.Millisecond
-	// busyEvery is the interval while changes come. They are the better for
-	// being sent together, so a nudge does not shorten it.
+	// busyEvery is the interval while there are changes. A nudge does not shorten it, because it is
+	// better to send changes together.
 	busyEvery = 10 * time.Millisecond
-	// gap is the least time from a read that found nothing to the next. A
-	// change that was nudged for may not be settled yet, and many may be.
+	// gap is the minimum time from a read that found nothing to the next. A nudged change may not
+	// be settled yet, and nudges may be many.
 	gap = 2 * time.Millisecond
-	// slowRead is how long a read may take, which needs milliseconds, until
-	// nobody is called up to date any more.
+	// slowRead is the duration of a read, which normally takes milliseconds, after which watchers
+	// no longer count as up to date.
 	slowRead = 2 * time.Second
-	// longestRead is when a read is given up. A database would have given up
-	// the statement before, so nobody is at the other end of the connection.
+	// longestRead is the timeout of a read. The database would have cancelled the statement before,
+	// so the connection is dead.
 	longestRead = time.Minute
 )
 
@@ -59,36 +56,36 @@ const (
 const (
 	ringEntries = 8192
 	ringBytes   = 32 << 20
-	// A page of the feed ends at a number of changes, or when it is as large
-	// as this: for all watchers, and for one that reads by itself.
+	// A page of the feed ends at a number of changes, or at a size: tailBytes for the shared read,
+	// and ownBytes for a watcher that reads itself.
 	pageLines = 500
 	tailBytes = 4 << 20
 	ownBytes  = 256 << 10
-	// readsAtOnce is how many watchers may read the feed by themselves at a
-	// time. It leaves connections to the database for ordinary requests.
+	// readsAtOnce is the maximum number of watchers that read the feed themselves at the same time.
+	// It leaves database connections for ordinary requests.
 	readsAtOnce = 4
 )
 
-// Errors that a source returns and a watch ends with.
+// Errors that a source returns and that end a watch.
 var (
 	// ErrExpired means that the changes behind the cursor are not known.
 	ErrExpired = errors.New("the changes after the cursor are no longer retained")
-	// ErrUnavailable means that the feed cannot be read just now.
+	// ErrUnavailable means that the feed cannot be read at present.
 	ErrUnavailable = errors.New("the changes cannot be read")
 )
 
 // Errors of a watch that cannot begin.
 var (
-	// ErrTooMany means that as many watches are open as may be.
+	// ErrTooMany means that the maximum number of watches is open.
 	ErrTooMany = errors.New("too many watches are open")
-	// ErrStopping means that the hub ends.
+	// ErrStopping means that the hub is stopping.
 	ErrStopping = errors.New("the server is shutting down")
 )
 
-// errNoAnswer is the cause that ends a read.
+// errNoAnswer is the cause of a read that timed out.
 var errNoAnswer = fmt.Errorf("no response within %s", longestRead)
 
-// errEnough ends the reading of a page that is large enough.
+// errEnough ends the read of a page that is large enough.
 var errEnough = errors.New("enough")
 
 // A Change is a resource that changed.
@@ -98,15 +95,14 @@ type Change struct {
 	ID     string
 	Tenant string
 	Labels selector.Labels
-	// Relabelled says that this changed the labels, so that a selector may have
+	// Relabelled reports whether this change affected the labels, so that a selector may have
 	// matched before.
 	Relabelled bool
-	// Record is the resource as JSON, nil if it is gone.
+	// Record is the resource as JSON, nil if it no longer exists.
 	Record []byte
 }
 
-// A Query asks a Source for the changes of one kind ("" is all) that a tenant
-// may see, behind a cursor.
+// A Query selects the changes of one kind ("" is all) after a cursor that a tenant may see.
 type Query struct {
 	Kind   string
 	Tenant string
@@ -115,29 +111,27 @@ type Query struct {
 	Limit  int
 }
 
-// A Source is where the changes come from.
+// A Source reads changes.
 type Source interface {
-	// Changes calls visit for the settled changes, in order. It may leave out
-	// changes of a resource that changes again behind them, but for the last that
-	// relabelled it. Records are valid until visit returns; an error of visit
-	// ends it and is returned. It returns where to go on, and whether there may
-	// be more.
+	// Changes calls visit for the settled changes, in order. It may omit changes of a resource that
+	// changes again later, except for the last that relabelled it. Records are valid until visit
+	// returns; an error of visit ends the call and is returned. It returns the cursor to resume
+	// from, and whether there may be more.
 	Changes(ctx context.Context, q Query, visit func(Change) error) (next feed.Cursor, more bool, err error)
-	// Now is the place behind all that is settled.
+	// Now returns the cursor after all settled changes.
 	Now(ctx context.Context) (feed.Cursor, error)
 }
 
-// Config is what an operator settles.
+// Config is the configuration of a Hub.
 type Config struct {
-	// MaxWatches bounds the watches that are open at once. Zero means
-	// DefaultMaxWatches.
+	// MaxWatches is the maximum number of open watches. Zero means DefaultMaxWatches.
 	MaxWatches int
-	// MetricPrefix begins the names of the metrics. Empty means
-	// DefaultMetricPrefix; two hubs of a process need different ones.
+	// MetricPrefix is the prefix of the metric names. Empty means DefaultMetricPrefix; two hubs of
+	// a process need different ones.
 	MetricPrefix string
 }
 
-// Deps are what a Hub works with.
+// Deps holds the dependencies of a Hub.
 type Deps struct {
 	Source  Source
 	Log     *slog.Logger
@@ -152,18 +146,18 @@ type Hub struct {
 	most    int
 
 	ring    *ring
-	reads   chan struct{} // holds those who read the feed by themselves
+	reads   chan struct{} // holds one item for each watcher that reads the feed itself
 	buffers sync.Pool
 	nudged  chan struct{} // holds one
 	joined  chan struct{} // holds one
-	ready   chan struct{} // is closed
+	ready   chan struct{} // always closed
 
 	mu       sync.Mutex
 	watchers map[*watcher]context.CancelCauseFunc
 	stopping bool
 }
 
-// New makes a hub. It starts nothing.
+// New returns a hub. It starts nothing.
 func New(cfg Config, deps Deps) (*Hub, error) {
 	m, err := newMetrics(deps.Metrics, cmp.Or(cfg.MetricPrefix, DefaultMetricPrefix))
 	if err != nil {
@@ -187,11 +181,10 @@ func New(cfg Config, deps Deps) (*Hub, error) {
 	return h, nil
 }
 
-// Nudge says that something changed. It never blocks.
+// Nudge signals that something changed. It never blocks.
 func (h *Hub) Nudge() { signalChannel(h.nudged) }
 
-// Stop lets every watch say where it got to and end, and takes no new ones. It
-// does not wait for them.
+// Stop ends every watch with a final cursor, and refuses new ones. It does not wait for them.
 func (h *Hub) Stop() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -201,8 +194,8 @@ func (h *Hub) Stop() {
 	}
 }
 
-// Run reads the feed while there are watchers, until ctx ends. No watch
-// outlives it for long: nobody would feed it.
+// Run reads the feed while there are watchers, until ctx ends. Then it stops all watches, because
+// they would receive nothing.
 func (h *Hub) Run(ctx context.Context) error {
 	defer h.Stop()
 	for {
@@ -215,7 +208,7 @@ func (h *Hub) Run(ctx context.Context) error {
 	}
 }
 
-// followFeed reads the feed until nobody watches, or ctx ends.
+// followFeed reads the feed until there are no watchers, or ctx ends.
 func (h *Hub) followFeed(ctx context.Context) {
 	defer h.ring.clearAll()
 	t := tail{Hub: h}
@@ -229,7 +222,7 @@ func (h *Hub) followFeed(ctx context.Context) {
 				h.log.WarnContext(ctx, "reading changes failed, retrying", "err", err)
 			}
 			h.ring.markUnavailable()
-			_ = backoff.Sleep(ctx, retryPolicy().Delay(failures)) // ctx is looked at above
+			_ = backoff.Sleep(ctx, retryPolicy().Delay(failures)) // the loop checks ctx
 			failures++
 			continue
 		case failures > 0:
@@ -243,23 +236,23 @@ func (h *Hub) followFeed(ctx context.Context) {
 	}
 }
 
-// retryPolicy says how long to wait for a feed that cannot be read. Who waits for
-// it waits for changes, so it is asked often.
+// retryPolicy returns the delays between retries of a failing feed. They are short because watchers
+// wait for changes.
 func retryPolicy() backoff.Policy {
 	return backoff.Policy{Initial: 50 * time.Millisecond, Max: time.Second}
 }
 
-// A tail is what reads the feed for all watchers.
+// A tail is the shared reader of the feed.
 type tail struct {
 	*Hub
 
 	begun  bool
 	at     feed.Cursor
-	found  int  // by the last read
+	found  int  // number of changes in the last read
 	nudged bool // before the last read
 }
 
-// readPage reads one page and adds it to the ring. It says whether there is more.
+// readPage reads one page and adds it to the ring. It reports whether there is more.
 func (t *tail) readPage(ctx context.Context) (more bool, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, longestRead, errNoAnswer)
 	defer cancel()
@@ -275,8 +268,8 @@ func (t *tail) readPage(ctx context.Context) (more bool, err error) {
 	var entries []*entry
 	next, more, err := t.readFeedPage(ctx, Query{All: true, After: t.at}, tailBytes, func(e *entry) { entries = append(entries, e) })
 	if errors.Is(err, ErrExpired) {
-		// Too much happened while the feed was away. We go on from now; each
-		// watcher who is behind finds out what it missed, or that it cannot.
+		// Too many changes were made while the feed was unavailable. The tail continues from now;
+		// each watcher that is behind rereads what it missed, or finds that it cannot.
 		t.begun = false
 	}
 	if err != nil {
@@ -287,7 +280,7 @@ func (t *tail) readPage(ctx context.Context) (more bool, err error) {
 	return more, nil
 }
 
-// waitForChanges waits until the feed is to be read again.
+// waitForChanges waits until the next read is due.
 func (t *tail) waitForChanges(ctx context.Context) {
 	least, most := gap, idleEvery
 	if t.found > 0 {
@@ -310,15 +303,15 @@ func (t *tail) waitForChanges(ctx context.Context) {
 	}
 }
 
-// hasWatchers says whether anybody watches.
+// hasWatchers reports whether there are watchers.
 func (h *Hub) hasWatchers() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return len(h.watchers) > 0
 }
 
-// addWatcher counts a watcher in, until it leaves. The context that it gives ends
-// when the watch has to.
+// addWatcher registers a watcher until leave is called. The returned context ends when the watch
+// must end.
 func (h *Hub) addWatcher(ctx context.Context, w *watcher) (joined context.Context, leave func(), err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -346,8 +339,8 @@ func (h *Hub) addWatcher(ctx context.Context, w *watcher) (joined context.Contex
 	}, nil
 }
 
-// readFeedPage reads a page of the feed. Records may be large, so it ends early when
-// the entries together have reached a size.
+// readFeedPage reads a page of the feed. Records may be large, so the page ends early when its
+// entries have reached a total size.
 func (h *Hub) readFeedPage(ctx context.Context, q Query, most int, take func(*entry)) (next feed.Cursor, more bool, err error) {
 	q.Limit = pageLines
 	last, size := q.After, 0
@@ -366,7 +359,7 @@ func (h *Hub) readFeedPage(ctx context.Context, q Query, most int, take func(*en
 	return next, more, err
 }
 
-// signalChannel leaves a mark for whoever reads the channel next.
+// signalChannel leaves a signal for the next receiver and never blocks.
 func signalChannel(c chan struct{}) {
 	select {
 	case c <- struct{}{}:

@@ -48,8 +48,8 @@ func newMetrics(r prometheus.Registerer, prefix string) (*metrics, error) {
 	return m, nil
 }
 
-// countSent counts what a batch holds. Each event by itself would be a word that
-// all watchers write.
+// countSent counts the events of a batch. Counting each event separately would make all watchers
+// contend for one memory word.
 func (m *metrics) countSent(b *batch) {
 	if b.changed > 0 {
 		m.changed.Add(float64(b.changed))

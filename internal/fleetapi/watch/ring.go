@@ -7,45 +7,43 @@ import (
 	"github.com/fleetloop/fleetloop/internal/fleetapi/feed"
 )
 
-// A ring is the last changes of the feed, without a gap between them. Who is
-// behind its floor has missed some and reads the feed.
+// A ring holds the latest changes of the feed, without a gap. A watcher behind its floor has missed
+// some and reads the feed.
 type ring struct {
 	mostEntries, mostBytes int
 
 	mu      sync.Mutex
-	live    bool          // somebody reads the feed and adds what comes
-	away    bool          // the feed cannot be read just now
-	floor   feed.Position // all changes behind it, up to head, are in the list
+	live    bool          // a tail reads the feed and adds changes
+	away    bool          // the feed cannot be read at present
+	floor   feed.Position // all changes after it, up to head, are in the list
 	head    feed.Cursor
 	list    []*entry // by position
 	bytes   int
-	renewed chan struct{} // closed when there is something new
+	renewed chan struct{} // closed when the ring changes
 }
 
 func newRing(mostEntries, mostBytes int) *ring {
 	return &ring{mostEntries: mostEntries, mostBytes: mostBytes, renewed: make(chan struct{})}
 }
 
-// A view is what a watcher finds in the ring.
+// A view is the state of the ring for a watcher.
 type view struct {
-	// live is false while nobody reads the feed.
+	// live reports whether a tail reads the feed.
 	live bool
-	// missed says that changes are gone that the watcher has not seen.
+	// missed reports whether changes that the watcher has not seen are no longer in the ring.
 	missed bool
-	// away says that the feed cannot be read, so that head says nothing about
-	// what is true now.
+	// away reports whether the feed cannot be read, so that head may be out of date.
 	away bool
-	// entries are the next ones. They lead to the head unless there are more
-	// than were asked for.
+	// entries holds the next entries. They reach the head unless more is set.
 	entries []*entry
 	head    feed.Cursor
 	more    bool
-	// renewed is closed when it is worth looking again.
+	// renewed is closed when the ring changes.
 	renewed <-chan struct{}
 }
 
-// viewAfter gives what comes behind a place, at most as many entries as fit into
-// the buffer, and no more than so many bytes but for the last one's.
+// viewAfter returns the entries after a place: at most as many as fit into the buffer, and at most
+// mostBytes without the last entry.
 func (r *ring) viewAfter(at feed.Cursor, buffer []*entry, mostBytes int) view {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -77,8 +75,7 @@ func (r *ring) viewAfter(at feed.Cursor, buffer []*entry, mostBytes int) view {
 	return v
 }
 
-// resetAt empties the ring: the next changes added are those behind the
-// place.
+// resetAt empties the ring: the next changes added are those after the place.
 func (r *ring) resetAt(at feed.Cursor) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -86,14 +83,14 @@ func (r *ring) resetAt(at feed.Cursor) {
 	r.replaceChanged()
 }
 
-// appendEntries appends the changes up to a place, and drops the oldest ones that there
-// is no room for.
+// appendEntries appends the changes up to a place, and drops the oldest ones that exceed the
+// limits.
 func (r *ring) appendEntries(entries []*entry, head feed.Cursor) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.away, r.head = false, head
 	if len(entries) == 0 {
-		return // nobody has to wake up for this
+		return // no watcher needs to wake up for this
 	}
 	for _, e := range entries {
 		r.list = append(r.list, e)
@@ -102,20 +99,20 @@ func (r *ring) appendEntries(entries []*entry, head feed.Cursor) {
 	for len(r.list) > r.mostEntries || r.bytes > r.mostBytes {
 		r.floor = r.list[0].at
 		r.bytes -= r.list[0].sizeBytes()
-		r.list[0] = nil // the array behind the slice lives on
+		r.list[0] = nil // the array behind the slice stays in memory
 		r.list = r.list[1:]
 	}
 	r.replaceChanged()
 }
 
-// markUnavailable says that the feed cannot be read for now.
+// markUnavailable marks the feed as unreadable until the next append.
 func (r *ring) markUnavailable() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.away = true
 }
 
-// clearAll lets go of everything: nobody watches.
+// clearAll empties the ring when there are no watchers.
 func (r *ring) clearAll() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -12,68 +12,65 @@ import (
 	"github.com/fleetloop/fleetloop/internal/selector"
 )
 
-// BookmarkEvery is how often a watcher is told where it is.
+// BookmarkEvery is the interval at which a watcher receives its position.
 const BookmarkEvery = 10 * time.Second
 
-// lookedAtOnce is how many changes of the ring a watcher looks at before it
-// sends what it found, and lookedAtBytes how large they are together. While its
-// client is slow to take them it holds them, though the ring may have gone on.
+// lookedAtOnce limits the changes that a watcher takes from the ring before it sends, and
+// lookedAtBytes their total size. While its client is slow, the watcher keeps them in memory, even
+// if the ring has dropped them.
 const (
 	lookedAtOnce  = 256
 	lookedAtBytes = 4 * batchBytes
 )
 
-// errOver is the cause that ends a watch whose time is over.
+// errOver is the cause that ends a watch at its time limit.
 var errOver = errors.New("the watch reached its maximum duration")
 
-// A Request is what a watcher wants to know and may.
+// A Request describes the changes that a watcher wants and may see.
 type Request struct {
 	Kind   string
 	Tenant string
 	All    bool // tenants
-	// Labels is what the changes are to match, nil for all.
+	// Labels selects the changes by label, nil for all.
 	Labels Matcher
-	// After is where to begin: behind it. Nil begins now.
+	// After is the cursor after which the watch begins. Nil begins now.
 	After *feed.Cursor
-	// Until is when the watch ends by itself; zero is never.
+	// Until is the time limit of the watch; zero means none.
 	Until time.Time
-	// Allowed is asked as often as there are bookmarks whether the watch may
-	// go on. It ends with the error, and sends nothing more. Nil is always.
+	// Allowed is called at every bookmark and returns an error if access has ended. The watch then
+	// ends with that error and sends nothing more. Nil always allows.
 	Allowed func(context.Context) error
 }
 
-// A Matcher says whether a watcher wants to know of what has some labels. A
-// selector.Selector is one.
+// A Matcher selects changes by their labels. A selector.Selector is one.
 type Matcher interface {
 	Matches(labels selector.Labels) bool
 }
 
-// A Stream takes events on their way to a client.
+// A Stream sends events to a client.
 type Stream interface {
-	// Send returns when the events are on their way, or cannot be sent any
-	// more. Once ctx has ended it does not wait long for that. Nil begins the
-	// answer, so that the client knows that it watches.
+	// Send returns when the events are written or cannot be written. Once ctx has ended it does not
+	// wait long. Nil events begin the answer, so that the client knows that the watch is open.
 	Send(ctx context.Context, events []byte) error
 }
 
-// A watcher is a watch while it is open.
+// A watcher is an open watch.
 type watcher struct {
 	*Hub
 	Request
 
 	batch batch
-	at    feed.Cursor // everything up to here is sent or in the batch
-	// behind says that the client has to be told when it is up to date, ticked
-	// that it has to be told something.
+	at    feed.Cursor // all changes up to here are sent or in the batch
+	// behind means that the client must receive a bookmark when it is up to date, and ticked that
+	// it must receive a sign of life.
 	behind, ticked bool
-	failures       int // to read the feed, in a row
+	failures       int // consecutive failures to read the feed
 	found          [lookedAtOnce]*entry
 }
 
-// Watch sends events until ctx ends, the hub is stopped, the time of the
-// request is over or something fails. The error is nil if nothing is wrong and
-// the client knows where to go on. A watch that cannot begin fails before
-// anything is sent.
+// Watch sends events until ctx ends, the hub stops, the time limit of the request passes, or an
+// error occurs. The error is nil if the client can resume from its last cursor. A watch that cannot
+// begin fails before it sends anything.
 func (h *Hub) Watch(ctx context.Context, r Request, out Stream) error {
 	w := &watcher{Hub: h, Request: r, batch: batch{hub: h, out: out}}
 	defer w.batch.releaseFrames()
@@ -95,8 +92,7 @@ func (h *Hub) Watch(ctx context.Context, r Request, out Stream) error {
 	return w.sendBookmark(ctx)
 }
 
-// findStart finds out where the watch begins, and whether all that changed since
-// then is still known.
+// findStart finds the start of the watch, and checks that all changes since then are still known.
 func (w *watcher) findStart(ctx context.Context) (err error) {
 	if w.After == nil {
 		if w.at, err = w.source.Now(ctx); err != nil {
@@ -139,8 +135,8 @@ func (w *watcher) checkAccess(ctx context.Context) error {
 	return w.Allowed(ctx)
 }
 
-// sendNext sends what comes next. It returns a channel that is closed when it is
-// worth calling it again.
+// sendNext sends the next changes. It returns a channel that is closed when it should be called
+// again.
 func (w *watcher) sendNext(ctx context.Context) (<-chan struct{}, error) {
 	v := w.ring.viewAfter(w.at, w.found[:], lookedAtBytes)
 	news := v.renewed
@@ -170,8 +166,7 @@ func (w *watcher) sendNext(ctx context.Context) (<-chan struct{}, error) {
 	return news, w.finishBatch(ctx, &v)
 }
 
-// finishBatch sends the batch, with a word at its end on where the client is, if it
-// is time for that.
+// finishBatch sends the batch, followed by a bookmark if one is due.
 func (w *watcher) finishBatch(ctx context.Context, v *view) error {
 	blind := !v.live || v.away || w.failures > 0
 	upToDate := !blind && !v.missed && !v.more
@@ -180,8 +175,7 @@ func (w *watcher) finishBatch(ctx context.Context, v *view) error {
 		w.behind, w.ticked = false, false
 		return w.sendBookmark(ctx)
 	case w.ticked && blind:
-		// A bookmark would not lie, but who gets it may think that nothing
-		// has changed.
+		// A bookmark would be correct, but the client could conclude that nothing has changed.
 		w.ticked = false
 		w.batch.b = append(w.batch.b, ": the changes cannot be read\n\n"...)
 	case w.ticked:
@@ -191,14 +185,14 @@ func (w *watcher) finishBatch(ctx context.Context, v *view) error {
 	return w.batch.sendFrames(ctx)
 }
 
-// sendBookmark sends the batch and where it leads.
+// sendBookmark sends the batch followed by the current position.
 func (w *watcher) sendBookmark(ctx context.Context) error {
 	w.batch.b = appendFrame(w.batch.b, v1.WatchBookmark, w.at.String(), []byte("{}"))
 	w.batch.bookmarks++
 	return w.batch.sendFrames(ctx)
 }
 
-// addChange puts a change into the batch if it is for this watcher.
+// addChange adds a change to the batch if the watcher should receive it.
 func (w *watcher) addChange(e *entry) {
 	w.at.Position = e.at
 	if frame, removed := w.frameFor(e); frame != nil {
@@ -206,14 +200,14 @@ func (w *watcher) addChange(e *entry) {
 	}
 }
 
-// rereadFeed reads a page of the feed. If the feed is away, it waits a little.
+// rereadFeed reads a page of the feed. If the feed is unavailable, it waits for a short time.
 func (w *watcher) rereadFeed(ctx context.Context) error {
 	err := w.readFeed(ctx)
 	if !errors.Is(err, ErrUnavailable) || ctx.Err() != nil {
 		w.failures = 0
 		return err
 	}
-	_ = backoff.Sleep(ctx, retryPolicy().Delay(w.failures)) // whoever called looks at ctx
+	_ = backoff.Sleep(ctx, retryPolicy().Delay(w.failures)) // the caller checks ctx
 	w.failures++
 	return nil
 }
@@ -233,8 +227,8 @@ func (w *watcher) readFeed(ctx context.Context) error {
 	return w.batch.sendFrames(ctx)
 }
 
-// readPage reads a page into the batch and makes room for others to read.
-// Nothing is sent before that: a slow client would hold them up.
+// readPage reads a page into the batch, and frees the read slot before anything is sent, because a
+// slow client would hold up other readers.
 func (w *watcher) readPage(ctx context.Context) (next feed.Cursor, more bool, err error) {
 	defer func() { <-w.reads }()
 	q := Query{Kind: w.Kind, Tenant: w.Tenant, All: w.All, After: w.at}

@@ -8,11 +8,11 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// copied are the columns that an insert gives; the others have defaults.
+// copied are the columns that an insert sets; the others have defaults.
 const copied = `id, kind, tenant, name, display_name, labels, spec, generation, created_time, updated_time,
 	created_by, updated_by, phase, observed_generation, last_updated_time, last_transition_time, conditions`
 
-// Dump writes all clusters as COPY has them, in the order of ids.
+// Dump writes all clusters in the format of COPY, ordered by id.
 func Dump(ctx context.Context, url string, w io.Writer) (rows int64, err error) {
 	conn, err := pgx.Connect(ctx, url)
 	if err != nil {
@@ -26,8 +26,8 @@ func Dump(ctx context.Context, url string, w io.Writer) (rows int64, err error) 
 	return tag.RowsAffected(), nil
 }
 
-// Restore reads what Dump wrote into a migrated database, as its owner: the
-// shortest way into the table as it is.
+// Restore reads the output of Dump into a migrated database, as its owner: the fastest way into the
+// table.
 func Restore(ctx context.Context, url string, r io.Reader) (rows int64, err error) {
 	conn, err := pgx.Connect(ctx, url)
 	if err != nil {

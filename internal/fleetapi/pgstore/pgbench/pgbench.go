@@ -1,5 +1,5 @@
-// Package pgbench fills a database with a fleet to measure against, and reads
-// pages of it the shortest way there is, without a store.
+// Package pgbench fills a database with a fleet for benchmarks. It also reads pages of it with a
+// bare statement, without a store, as a baseline.
 package pgbench
 
 import (
@@ -13,16 +13,16 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// A Fleet says what to load. The zero value of a field is its default.
+// A Fleet describes the data to load. The zero value of a field means its default.
 type Fleet struct {
-	// Rows is how many clusters there are. Default a million.
+	// Rows is the number of clusters. Default a million.
 	Rows int
-	// Shards is how many values the label "shard" has, evenly spread. Default 8.
+	// Shards is the number of values of the label "shard", evenly spread. Default 8.
 	Shards int
-	// Tenants is how many tenants the rows belong to, by turns. Default 1.
+	// Tenants is the number of tenants among which the rows alternate. Default 1.
 	Tenants int
-	// Reported is when the last adapters reported; those of other clusters did
-	// so within 25 minutes before. Default is when each was created.
+	// Reported is the time of the latest reports of adapters; those of other clusters are up to 25
+	// minutes older. The default is the creation time of each cluster.
 	Reported time.Time
 }
 
@@ -46,16 +46,16 @@ func (f Fleet) withDefaults() Fleet {
 	return f
 }
 
-// Label is the value of the label "shard" of row i.
+// Label returns the value of the label "shard" of row i.
 func (f Fleet) Label(i int) string { return fmt.Sprintf("s%d", i%f.withDefaults().Shards) }
 
-// Tenant is the tenant of row i.
+// Tenant returns the tenant of row i.
 func (f Fleet) Tenant(i int) string { return fmt.Sprintf("t%d", i%f.withDefaults().Tenants) }
 
-// ID is the id of row i. It sorts as i does.
+// ID returns the id of row i. Ids sort in the order of i.
 func (f Fleet) ID(i int) uuid.UUID {
 	var id uuid.UUID
-	// Version 7: 48 bits of milliseconds, then 74 bits of our choice.
+	// Version 7: 48 bits of milliseconds, then 74 arbitrary bits.
 	binary.BigEndian.PutUint64(id[:8], uint64(epochTime().UnixMilli()+int64(i))<<16) //nolint:gosec // of this century
 	binary.BigEndian.PutUint64(id[8:], uint64(i))                                    //nolint:gosec // never negative
 	id[6] = id[6]&0x0f | 0x70
@@ -80,8 +80,8 @@ func Load(ctx context.Context, url string, f Fleet) error {
 		return err
 	}
 	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
-	// A table in use has been vacuumed: its rows are known to be visible, and
-	// the index on labels has taken in what waited to be sorted.
+	// A table in use has been vacuumed: its rows are known to be visible, and the pending entries
+	// of the index on labels have been merged.
 	_, err = conn.Exec(ctx, "vacuum (analyze) tenant.resources")
 	return err
 }
@@ -135,7 +135,7 @@ const barePage = `select id, tenant, name, display_name, owner_id, labels, spec,
 	phase, observed_generation, last_updated_time, last_transition_time, conditions
 from tenant.clusters where labels @> $1::jsonb and id > $2::uuid order by id limit $3`
 
-// A Reader reads pages on a connection of its own.
+// A Reader reads pages on its own connection.
 type Reader struct{ conn *pgx.Conn }
 
 // Open connects a reader as the owner of the table.
@@ -150,8 +150,8 @@ func Open(ctx context.Context, url string) (*Reader, error) {
 // Close disconnects.
 func (r *Reader) Close(ctx context.Context) error { return r.conn.Close(ctx) }
 
-// Page reads the columns of one page of a shard's clusters behind an id with
-// one bare statement, and does nothing with them. It returns how many rows and bytes there were.
+// Page reads the columns of one page of a shard's clusters after an id, with one bare statement,
+// and discards them. It returns the number of rows and bytes.
 func (r *Reader) Page(ctx context.Context, shard string, after uuid.UUID, limit int) (count, size int, err error) {
 	rows, err := r.conn.Query(ctx, barePage, `{"shard":"`+shard+`"}`, after, limit)
 	if err != nil {

@@ -18,16 +18,17 @@ import (
 )
 
 const (
-	// keepEvery is how often a keeper works, and keepAgain how soon after it could
-	// not, which doubles: what it waits for, others wait for behind it.
+	// keepEvery is the interval of a keeper, and keepAgain its first retry delay after a failure,
+	// which doubles. Failed rounds are not retried at once, because other transactions wait behind
+	// the locks that a round waits for.
 	keepEvery = 10 * time.Minute
 	keepAgain = 10 * time.Second
-	// forgetBatch is how many keys, or fields, are forgotten in one transaction.
+	// forgetBatch is the number of keys, or fields, deleted in one transaction.
 	forgetBatch = 5000
 )
 
-// A Keeper makes room for the events to come, and lets go of those that are older
-// than the retention. Any number of them may work on one database.
+// A Keeper creates the partitions for future events, and drops those that are older than the
+// retention. Any number of keepers may work on one database.
 type Keeper struct {
 	pool      *postgres.Pool
 	retention time.Duration
@@ -37,12 +38,12 @@ type Keeper struct {
 	failures int
 }
 
-// keeperMetrics say whether keepers work.
+// keeperMetrics holds the metrics of keepers.
 type keeperMetrics struct {
 	kept, overdue prometheus.Gauge
 }
 
-// NewKeeper makes a keeper. A retention of zero means timeline.DefaultRetention.
+// NewKeeper returns a keeper. A retention of zero means timeline.DefaultRetention.
 func NewKeeper(pool *postgres.Pool, retention time.Duration, log *slog.Logger, reg prometheus.Registerer) (*Keeper, error) {
 	k := &Keeper{pool: pool, retention: cmp.Or(retention, timeline.DefaultRetention), log: log, metrics: keeperMetrics{
 		kept: prometheus.NewGauge(prometheus.GaugeOpts{
@@ -60,8 +61,8 @@ func NewKeeper(pool *postgres.Pool, retention time.Duration, log *slog.Logger, r
 	return k, nil
 }
 
-// Run works from time to time, at once at first, until ctx ends. A database that
-// is away is tried again.
+// Run runs a round at once and then periodically, until ctx ends. It retries while the database is
+// unavailable.
 func (k *Keeper) Run(ctx context.Context) error {
 	for pause := time.Duration(0); backoff.Sleep(ctx, pause) == nil; {
 		pause = keepEvery
@@ -70,7 +71,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 		case ctx.Err() != nil:
 		case err != nil:
 			pause = backoff.Policy{Initial: keepAgain, Max: keepEvery}.Delay(k.failures)
-			// Where the schema is made by another, the first tries come too early.
+			// If another process creates the schema, the first rounds run too early.
 			if k.failures++; k.failures == 2 {
 				k.log.WarnContext(ctx, "timeline maintenance failed, retrying", "err", err)
 			}
@@ -84,10 +85,10 @@ func (k *Keeper) Run(ctx context.Context) error {
 	return nil
 }
 
-// Round does once what there is to do.
+// Round runs one round of maintenance.
 func (k *Keeper) Round(ctx context.Context) error {
-	// In a database that was restored the feed begins anew, the sooner the better:
-	// what is told before that is told to nobody who follows.
+	// A restored database starts a new feed, the sooner the better: events stored before that do
+	// not reach streams.
 	if _, err := New(k.pool).Horizon(ctx); err != nil {
 		return err
 	}
@@ -116,8 +117,7 @@ func (k *Keeper) Round(ctx context.Context) error {
 	return nil
 }
 
-// deleteExpired removes what a statement finds that is older than the retention, batch
-// by batch.
+// deleteExpired runs a statement that deletes entries older than the retention, batch by batch.
 func (k *Keeper) deleteExpired(ctx context.Context, statement string) error {
 	for gone := int32(forgetBatch); gone == forgetBatch; {
 		err := k.pool.Read(ctx, scopeOf(timeline.Scope{All: true}), func(b *pgx.Batch) {

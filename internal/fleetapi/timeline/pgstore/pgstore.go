@@ -1,8 +1,8 @@
-// Package pgstore keeps change events in PostgreSQL.
+// Package pgstore stores change events in PostgreSQL.
 //
-// Every call runs as a role that row-level security binds, with the caller's
-// scope set for its transaction alone. A call fails with timeline.ErrUnavailable
-// while the database is away, and may be tried again.
+// Every call runs as a role that row-level security binds, with the caller's scope set for its
+// transaction only. A call fails with timeline.ErrUnavailable while the database is unavailable,
+// and may be retried.
 package pgstore
 
 import (
@@ -21,18 +21,18 @@ import (
 	"github.com/fleetloop/fleetloop/internal/postgres/migrations"
 )
 
-// A Store keeps change events in PostgreSQL.
+// A Store stores change events in PostgreSQL.
 type Store struct {
 	pool *postgres.Pool
 }
 
 var _ timeline.Store = (*Store)(nil)
 
-// New makes a store on a pool whose schema is migrated.
+// New returns a store on a pool whose schema is migrated.
 func New(pool *postgres.Pool) *Store { return &Store{pool: pool} }
 
-// given are events as parameters, and stored puts them into the table, numbered
-// in their order.
+// given is a table of events from parameters, and stored inserts them into the table, numbered in
+// their order.
 const (
 	given = `with given as (
 	select * from unnest($1::uuid[], $2::uuid[], $3::timestamptz[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[],
@@ -43,19 +43,17 @@ const (
 	select (select f.no from timeline.feed f), g.at, nullif(g.tenant, ''), g.recorded_by,
 		g.cluster, g.node, g.source, g.actor, g.action, g.subject, g.session, g.payload::json, string_to_array(g.fields, E'\n')
 	from given g`
-	// changed makes events findable by the fields that they name. It reads what
-	// stored returns.
+	// changed indexes events by the fields that they name. It reads the rows that stored returns.
 	changed  = `insert into timeline.changed_field (field, at, seq, tenant) select unnest(s.fields), s.at, s.seq, s.tenant from stored s`
 	returned = ` order by g.place returning at, seq, tenant, fields`
 )
 
-// fieldSeparator joins the fields of an event into one parameter. No field has it
-// in its name, which is one line.
+// fieldSeparator joins the fields of an event into one parameter. No field name contains it,
+// because names are one line.
 const fieldSeparator = "\n"
 
-// insert adds events whose keys are not known yet, and gives the keys of those
-// that it added. Keys are taken in their order, so that two that have the same ones
-// wait for each other and never in a circle.
+// insert inserts the events whose keys are new, and returns these keys. Keys are inserted in order,
+// so that transactions with the same keys wait for each other without deadlock.
 const insert = given + `, fresh as (
 	insert into timeline.change_key (key, tenant, digest, at)
 	select g.key, g.tenant, g.digest, g.at from given g order by g.key
@@ -68,13 +66,13 @@ const insert = given + `, fresh as (
 )
 select key::text from fresh`
 
-// insertOwn adds events that nobody tells a second time.
+// insertOwn inserts events that are never repeated.
 const insertOwn = given + `, stored as (` + stored + returned + `) ` + changed
 
-// digests are those of events that were known.
+// digests selects the stored digests of known events.
 const digests = `select key::text, k.digest::text from timeline.change_key k join unnest($1::uuid[], $2::text[]) as g (key, tenant) using (key, tenant)`
 
-// insertParams are the parameters of insert.
+// insertParams returns the parameters of insert.
 func insertParams(events []timeline.Event) []any {
 	n := len(events)
 	keys, digests, at := make([]string, n), make([]string, n), make([]time.Time, n)
@@ -99,7 +97,7 @@ func insertParams(events []timeline.Event) []any {
 	return args
 }
 
-// Append keeps events, whose keys differ, and says what became of each.
+// Append stores events, whose keys differ, and returns the outcome of each.
 func (s *Store) Append(ctx context.Context, scope timeline.Scope, events []timeline.Event) ([]timeline.Outcome, error) {
 	fresh := make(map[string]bool, len(events))
 	err := s.insertEvents(ctx, scope, events, fresh)
@@ -132,9 +130,8 @@ func (s *Store) Append(ctx context.Context, scope timeline.Scope, events []timel
 	return outcomes, nil
 }
 
-// insertEvents adds events and notes the keys of those that are fresh. That is one
-// round trip, and so one transaction. It may be sent twice if a connection was dead,
-// which the keys allow.
+// insertEvents inserts events and records which keys are fresh. It takes one round trip and is one
+// transaction. It may be sent twice after a dead connection, which is safe because of the keys.
 func (s *Store) insertEvents(ctx context.Context, scope timeline.Scope, events []timeline.Event, fresh map[string]bool) error {
 	args := insertParams(events)
 	return s.pool.Read(ctx, scopeOf(scope), func(b *pgx.Batch) {
@@ -145,17 +142,17 @@ func (s *Store) insertEvents(ctx context.Context, scope timeline.Scope, events [
 	})
 }
 
-// maxRouted is how often an insert is tried that lost its partition.
+// maxRouted is the maximum number of retries of an insert whose partition changed.
 const maxRouted = 5
 
-// routedAnew reports whether an event was on its way to the default partition
-// when its own was made. The constraint that says so has no name.
+// routedAnew reports whether an event was routed to the default partition while its own partition
+// was created. The constraint in this error has no name.
 func routedAnew(err error) bool {
 	const checkViolation = "23514"
 	return postgres.Code(err) == checkViolation && postgres.Constraint(err) == ""
 }
 
-// storedDigests are those of the events that are not fresh, as they are kept.
+// storedDigests returns the stored digests of the events that are not fresh.
 func (s *Store) storedDigests(ctx context.Context, scope timeline.Scope, events []timeline.Event, fresh map[string]bool) (map[string]string, error) {
 	var keys, tenants []string
 	for i := range events {
@@ -176,8 +173,8 @@ func (s *Store) storedDigests(ctx context.Context, scope timeline.Scope, events 
 	return kept, nil
 }
 
-// Insert adds events in a transaction of the caller's, which is within a scope
-// that has them. Nobody may tell them again: their keys are not kept.
+// Insert inserts events in a transaction of the caller, whose scope must include them. Their keys
+// are not stored, because these events are never repeated.
 func Insert(ctx context.Context, tx pgx.Tx, events []timeline.Event) error {
 	if len(events) == 0 {
 		return nil
@@ -188,7 +185,7 @@ func Insert(ctx context.Context, tx pgx.Tx, events []timeline.Event) error {
 	return nil
 }
 
-// UnknownClusters are those of some names that no cluster in the scope has.
+// UnknownClusters returns the names that no cluster in the scope has.
 func (s *Store) UnknownClusters(ctx context.Context, scope timeline.Scope, names []string) ([]string, error) {
 	var unknown []string
 	err := s.pool.Read(ctx, scopeOf(scope), func(b *pgx.Batch) {
@@ -203,7 +200,7 @@ func (s *Store) UnknownClusters(ctx context.Context, scope timeline.Scope, names
 	return unknown, nil
 }
 
-// scopeOf is the scope in the database's words.
+// scopeOf converts a scope into that of package postgres.
 func scopeOf(s timeline.Scope) postgres.Scope {
 	if s.All {
 		return postgres.Scope{Role: migrations.RoleAllTenants}
@@ -220,8 +217,8 @@ func eachOf[T any](rows pgx.Rows, to pgx.RowToFunc[T], visit func(T)) error {
 	return err
 }
 
-// wrapError adds what was tried, and marks errors of the connection for callers
-// that know nothing of PostgreSQL.
+// wrapError adds the attempted operation to an error. It also marks connection errors, so that
+// callers need not know PostgreSQL.
 func wrapError(err error, format string, args ...any) error {
 	err = fmt.Errorf(format+": %w", append(args, err)...)
 	if errors.Is(err, postgres.ErrUnavailable) {
@@ -230,8 +227,7 @@ func wrapError(err error, format string, args ...any) error {
 	return err
 }
 
-// errOtherHistory means that the feed belongs to another history of the
-// database than this one.
+// errOtherHistory means that the feed belongs to another history of the database.
 var errOtherHistory = errors.New("the timeline belongs to another database")
 
 func parseEpoch(text string, current bool) (uuid.UUID, error) {
@@ -241,8 +237,8 @@ func parseEpoch(text string, current bool) (uuid.UUID, error) {
 	return uuid.Parse(text)
 }
 
-// onFeed runs a read of the feed. If the database turns out to have been
-// restored since, the feed begins anew and the read is run again.
+// onFeed runs a read of the feed. If the database has been restored since, it starts a new feed and
+// runs the read again.
 func (s *Store) onFeed(ctx context.Context, read func() error) error {
 	err := read()
 	if !errors.Is(err, errOtherHistory) {

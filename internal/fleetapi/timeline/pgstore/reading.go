@@ -15,38 +15,38 @@ import (
 	"github.com/fleetloop/fleetloop/internal/fleetapi/timeline/pgstore/db"
 )
 
-// selected are the columns of a row.
+// selected selects the columns of a row.
 const selected = `select e.xact, e.seq, e.at, e.recorded_at, e.recorded_by, coalesce(e.tenant, ''),
 	e.cluster, e.node, e.source, e.actor, e.action, e.subject, e.session, e.payload, e.fields from timeline.change_event e`
 
-// byField has events found by a field that they say was changed. It joins rather
-// than asks whether there is one, so that the index of the fields gives the order.
+// byField joins the events to a field that they changed. It is a join and not an exists, so that
+// the index of the fields gives the order.
 const byField = ` join timeline.changed_field f on f.at = e.at and f.seq = e.seq`
 
-// inOrder has a page read along the index that has its order, until it is full.
-// The planner would rather collect all events of a node and sort them.
+// inOrder makes a page use the index with its order until the page is full. The planner would
+// otherwise collect and sort all events of a node.
 const inOrder = "select set_config('enable_bitmapscan', 'off', true)"
 
-// A clause is a piece of SQL in the making, with its parameters.
+// A clause is a piece of SQL under construction, with its parameters.
 type clause struct {
 	sql  strings.Builder
 	args []any
 }
 
-// writeSQL adds SQL of our own.
+// writeSQL appends trusted SQL.
 func (c *clause) writeSQL(parts ...string) {
 	for _, p := range parts {
 		c.sql.WriteString(p)
 	}
 }
 
-// addArg adds a value and gives the text that stands for it.
+// addArg adds a parameter and returns its placeholder.
 func (c *clause) addArg(v any, sqlType string) string {
 	c.args = append(c.args, v)
 	return "$" + strconv.Itoa(len(c.args)) + "::" + sqlType
 }
 
-// pageOf is the statement that reads a page.
+// pageOf returns the statement that reads a page.
 func pageOf(q *timeline.Query) *clause {
 	c := new(clause)
 	from := q.NotBefore
@@ -71,7 +71,7 @@ func pageOf(q *timeline.Query) *clause {
 	}
 	for _, f := range []struct {
 		column, want string
-		partial      bool // the index is of those that are not empty
+		partial      bool // the index covers only values that are not empty
 	}{{"cluster", q.Cluster, false}, {"node", q.Node, true}, {"subject", q.Subject, true}, {"session", q.Session, true}} {
 		if f.want == "" {
 			continue
@@ -113,16 +113,15 @@ func (s *Store) List(ctx context.Context, scope timeline.Scope, q timeline.Query
 	return live, nil
 }
 
-// changes reads what came behind a place, as far as it is settled.
+// changes selects the settled events after a position.
 const changes = selected + ` where e.feed = (select f.no from timeline.feed f) and (e.xact, e.seq) > ($1, $2)
 	and e.xact < pg_snapshot_xmin(pg_current_snapshot()) order by e.feed, e.xact, e.seq limit $3`
 
-// Changes calls visit for the settled events behind a cursor, in the order in
-// which they came.
+// Changes calls visit for the settled events after a cursor, in the order of arrival.
 func (s *Store) Changes(ctx context.Context, scope timeline.Scope, after feed.Cursor, limit int, visit func(*timeline.Row) error) (next feed.Cursor, more bool, err error) {
 	v := visitor{visit: visit}
 	next = after
-	// Most polls find nothing, which costs less to find out than to read.
+	// Most polls find nothing, and checking costs less than reading.
 	err = s.onFeed(ctx, func() error {
 		return s.pool.Read(ctx, scopeOf(timeline.Scope{}), func(b *pgx.Batch) { queueBounds(b, after, &more) })
 	})
@@ -139,7 +138,7 @@ func (s *Store) Changes(ctx context.Context, scope timeline.Scope, after feed.Cu
 				if more = v.rows == limit; more {
 					next.Position = v.last
 				} else if next.Compare(horizon.Position) < 0 {
-					next.Position = horizon.Position // beyond what the scope does not have
+					next.Position = horizon.Position // past the events of other scopes
 				}
 				return nil
 			})
@@ -156,7 +155,7 @@ func (s *Store) Changes(ctx context.Context, scope timeline.Scope, after feed.Cu
 	return next, more, nil
 }
 
-// Horizon is the place behind all events that are settled by now.
+// Horizon returns the cursor after all events that are settled now.
 func (s *Store) Horizon(ctx context.Context) (at feed.Cursor, err error) {
 	err = s.onFeed(ctx, func() error {
 		return s.pool.Read(ctx, scopeOf(timeline.Scope{}), func(b *pgx.Batch) { queueHorizon(b, &at) })
@@ -167,7 +166,7 @@ func (s *Store) Horizon(ctx context.Context) (at feed.Cursor, err error) {
 	return at, nil
 }
 
-// queueHorizon has the horizon read with what else a batch reads.
+// queueHorizon adds the read of the horizon to a batch.
 func queueHorizon(b *pgx.Batch, into *feed.Cursor) {
 	b.Queue(db.Horizon).QueryRow(func(row pgx.Row) error {
 		var r db.HorizonRow
@@ -180,8 +179,8 @@ func queueHorizon(b *pgx.Batch, into *feed.Cursor) {
 	})
 }
 
-// queueBounds has it looked at whether there is anything behind a cursor, and
-// whether the cursor is one that can have been given by now.
+// queueBounds adds a check to a batch: whether there are events after a cursor. It fails for a
+// cursor that cannot have been issued by now.
 func queueBounds(b *pgx.Batch, after feed.Cursor, more *bool) {
 	b.Queue(db.Bounds, after.Xact, after.Seq).QueryRow(func(row pgx.Row) error {
 		var r db.BoundsRow
@@ -197,7 +196,7 @@ func queueBounds(b *pgx.Batch, after feed.Cursor, more *bool) {
 	})
 }
 
-// A visitor keeps the error of a visit apart from those of the database.
+// A visitor distinguishes the error of a visit from those of the database.
 type visitor struct {
 	visit func(*timeline.Row) error
 	err   error
@@ -205,7 +204,7 @@ type visitor struct {
 	last  feed.Position
 }
 
-// visitRows calls visit for every row. The row is used again for the next.
+// visitRows calls visit for every row. The row is reused for the next one.
 func (v *visitor) visitRows(rows pgx.Rows) error {
 	var row timeline.Row
 	var payload pgtype.DriverBytes

@@ -1,5 +1,5 @@
-// Package pgbench copies a timeline from one database into another the shortest
-// way there is, to measure against.
+// Package pgbench copies a timeline between databases in the fastest way, as a baseline for
+// benchmarks.
 package pgbench
 
 import (
@@ -10,10 +10,10 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// copied are the columns that an append gives; the others have defaults.
+// copied are the columns that an append sets; the others have defaults.
 const copied = `at, feed, tenant, recorded_by, cluster, node, source, actor, action, subject, session, payload, fields`
 
-// Dump writes all change events, and their keys, as COPY has them.
+// Dump writes all change events, and their keys, in the format of COPY.
 func Dump(ctx context.Context, url string, keys, events io.Writer) (rows int64, err error) {
 	conn, err := pgx.Connect(ctx, url)
 	if err != nil {
@@ -30,7 +30,7 @@ func Dump(ctx context.Context, url string, keys, events io.Writer) (rows int64, 
 	return tag.RowsAffected(), nil
 }
 
-// Restore reads what Dump wrote into a migrated database, as its owner.
+// Restore reads the output of Dump into a migrated database, as its owner.
 func Restore(ctx context.Context, url string, keys, events io.Reader) (rows int64, err error) {
 	conn, err := pgx.Connect(ctx, url)
 	if err != nil {
