@@ -1,10 +1,8 @@
-// Package broker holds what all broker adapters share: what can become of a
-// published event, the reason why a broker is not ready, the count of
-// publishes under way, and TLS files.
+// Package broker holds the common parts of the broker adapters: the outcomes of a publish, the
+// readiness status, the count of publishes in progress, and TLS files.
 //
-// The adapters themselves are its subpackages. They do not know each other;
-// a component names the one or two methods that it needs, and internal/app
-// chooses the adapter.
+// The adapters are its subpackages and do not depend on each other. A component declares the one or
+// two methods that it needs, and internal/app chooses the adapter.
 package broker
 
 import (
@@ -18,31 +16,28 @@ import (
 	"sync/atomic"
 )
 
-// What becomes of an event that was not confirmed. Every error of an
-// adapter's Publish wraps one of these, or is permanent as package backoff
-// defines it because the event itself is unfit, or is the context's cause and
-// then nothing was sent.
+// Outcomes of an event that was not confirmed. Every error of an adapter's Publish is one of three
+// kinds. It wraps one of these errors. Or it is permanent as defined by package backoff, because
+// the event itself is invalid. Or it is the context's cause, and nothing was sent.
 var (
-	// ErrNotReady says that nothing was sent: there is no connection, or the
-	// broker at its other end cannot take events. Ready says why.
+	// ErrNotReady means that nothing was sent: there is no connection, or the connected broker
+	// cannot accept events. Ready returns the reason.
 	ErrNotReady = errors.New("broker not ready")
 
-	// ErrRefused says that the broker answered, and does not have the event.
+	// ErrRefused means that the broker answered, and does not have the event.
 	ErrRefused = errors.New("rejected by the broker")
 
-	// ErrUnroutable says that the broker took the event and found no queue for
-	// it, so that nobody would ever have received it. It is a kind of
-	// ErrRefused.
+	// ErrUnroutable means that the broker accepted the event but found no queue for it, so that no
+	// consumer would have received it. It is a kind of ErrRefused.
 	ErrUnroutable = fmt.Errorf("%w: no queue accepts the event", ErrRefused)
 
-	// ErrUnknownOutcome says that the event was sent and no answer came. The
-	// broker may have it; publishing the same event again is safe, because it
-	// keeps its id.
+	// ErrUnknownOutcome means that the event was sent and no answer came. The broker may have it;
+	// publishing the same event again is safe, because it keeps its id.
 	ErrUnknownOutcome = errors.New("broker did not confirm the event; it may or may not have been published")
 )
 
-// NotReady is ErrNotReady with the reason, if there still is one: by the time
-// that it is asked for, the connection may be there.
+// NotReady returns ErrNotReady with the reason. The reason may be nil, because the connection may
+// have been restored in the meantime.
 func NotReady(reason error) error {
 	if reason == nil {
 		return ErrNotReady
@@ -50,16 +45,16 @@ func NotReady(reason error) error {
 	return fmt.Errorf("%w: %w", ErrNotReady, reason)
 }
 
-// A Status is why a broker cannot publish just now. It is safe for concurrent
-// use; the zero value says that the broker was not started.
+// A Status holds the reason why a broker cannot publish at present. It is safe for concurrent use;
+// the zero value means that the broker was not started.
 type Status struct {
 	held atomic.Pointer[error]
 }
 
-// Set keeps the reason; nil means that publishing works.
+// Set stores the reason; nil means that the broker can publish.
 func (s *Status) Set(reason error) { s.held.Store(&reason) }
 
-// Err is the reason, or nil.
+// Err returns the reason, or nil.
 func (s *Status) Err() error {
 	if p := s.held.Load(); p != nil {
 		return *p
@@ -67,16 +62,16 @@ func (s *Status) Err() error {
 	return errors.New("not connected: not started")
 }
 
-// A Window counts the publishes under way, so that a broker that stops can
-// wait for them. The zero value is open and empty.
+// A Window counts the publishes in progress, so that a stopping broker can wait for them. The zero
+// value is open and empty.
 type Window struct {
 	mu     sync.Mutex
 	n      int
 	closed bool
-	idle   chan struct{} // made by Drain, closed when the last one left
+	idle   chan struct{} // created by Drain, closed when the last publish leaves
 }
 
-// Enter counts one publish more, unless Drain was called.
+// Enter adds a publish and returns true, unless Drain was called.
 func (w *Window) Enter() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -87,7 +82,7 @@ func (w *Window) Enter() bool {
 	return true
 }
 
-// Leave counts one publish less.
+// Leave removes a publish.
 func (w *Window) Leave() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -98,14 +93,14 @@ func (w *Window) Leave() {
 	}
 }
 
-// Len is how many publishes are under way.
+// Len returns the number of publishes in progress.
 func (w *Window) Len() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.n
 }
 
-// Drain closes the window for ever and waits until it is empty or ctx ends.
+// Drain closes the window permanently and waits until it is empty or ctx ends.
 func (w *Window) Drain(ctx context.Context) error {
 	w.mu.Lock()
 	w.closed = true
@@ -126,30 +121,29 @@ func (w *Window) Drain(ctx context.Context) error {
 	}
 }
 
-// TLS says whether a connection is encrypted, and with which files.
+// TLS is the TLS configuration of a connection.
 type TLS struct {
-	// On encrypts. A broker URL whose scheme says so, or any of the fields
-	// below, does the same.
+	// On enables TLS. A broker URL with a TLS scheme, or any of the fields below, also enables it.
 	On bool `key:"enabled" env:"BROKER_TLS_ENABLED" flag:"broker-tls" default:"false" doc:"use TLS for the broker connection; implied by a TLS file setting or a TLS URL scheme"`
 
-	// CAFile holds the certificates that the broker's must descend from.
-	// Empty means those of the operating system.
+	// CAFile holds the CA certificates that the broker's certificate must chain to. Empty means
+	// those of the operating system.
 	CAFile string `key:"ca_file" env:"BROKER_TLS_CA_FILE" flag:"broker-tls-ca-file" doc:"PEM file with the CA certificates for the broker (default: those of the system)"`
 
-	// CertFile and KeyFile show the broker who we are. Both or neither.
+	// CertFile and KeyFile authenticate the client to the broker. Both or neither must be set.
 	CertFile string `key:"cert_file" env:"BROKER_TLS_CERT_FILE" flag:"broker-tls-cert-file" doc:"PEM file with the client certificate, for brokers that require one"`
 	KeyFile  string `key:"key_file" env:"BROKER_TLS_KEY_FILE" flag:"broker-tls-key-file" doc:"PEM file with the private key of the client certificate"`
 
-	// ServerName is the name in the broker's certificate where it is not the
-	// host that we connect to.
+	// ServerName is the name in the broker's certificate if it differs from the host of the
+	// connection.
 	ServerName string `key:"server_name" env:"BROKER_TLS_SERVER_NAME" flag:"broker-tls-server-name" doc:"server name in the broker's certificate (default: the host)"`
 }
 
-// Enabled reports whether anything is set.
+// Enabled reports whether any field is set.
 func (t TLS) Enabled() bool { return t != TLS{} }
 
-// Client reads the files. Call it for each connection: certificates are
-// renewed on disk.
+// Client returns the client configuration and reads the files. Call it for each connection:
+// certificates are renewed on disk.
 func (t TLS) Client() (*tls.Config, error) {
 	cfg := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: t.ServerName}
 	if t.CAFile != "" {

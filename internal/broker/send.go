@@ -6,31 +6,30 @@ import (
 	"sync/atomic"
 )
 
-// The life of a Send: who moves it out of queued decides what its caller may
-// say of it.
+// States of a Send. The side that moves it out of queued decides which outcome the caller may
+// report.
 const (
 	queued int32 = iota
 	sent
 	abandoned
 )
 
-// A Send is one event between the goroutine that publishes it and the one
-// that owns the connection. It settles the one question that matters when a
-// caller gives up: whether the event may have left.
+// A Send is one event between the goroutine that publishes it and the one that owns the connection.
+// It decides whether the event may have been sent when a caller gives up.
 type Send struct {
 	state atomic.Int32
 	done  chan error
 }
 
-// NewSend gives a send that is queued.
+// NewSend returns a queued send.
 func NewSend() *Send { return &Send{done: make(chan error, 1)} }
 
-// Begin is called by the connection's goroutine just before it writes. It
-// reports false if the caller has given up: then nothing is to be written.
+// Begin is called by the connection's goroutine just before it writes. It returns false if the
+// caller has given up, in which case nothing may be written.
 func (s *Send) Begin() bool { return s.state.CompareAndSwap(queued, sent) }
 
-// Finish tells the caller the outcome. It never blocks; only the first
-// outcome of a send counts.
+// Finish reports the outcome to the caller. It never blocks; only the first outcome of a send
+// counts.
 func (s *Send) Finish(outcome error) {
 	select {
 	case s.done <- outcome:
@@ -38,9 +37,9 @@ func (s *Send) Finish(outcome error) {
 	}
 }
 
-// Wait waits for the outcome. If ctx ends first, the error says whether the
-// event may have left. If closed is closed, nobody will take a queued send
-// any more, and whoever took it will finish it.
+// Wait waits for the outcome. If ctx ends first, the error shows whether the event may have been
+// sent. Once closed is closed, queued sends are no longer accepted, and sends that have begun still
+// get an outcome.
 func (s *Send) Wait(ctx context.Context, closed <-chan struct{}) error {
 	select {
 	case err := <-s.done:
@@ -62,7 +61,7 @@ func (s *Send) Wait(ctx context.Context, closed <-chan struct{}) error {
 
 func (s *Send) giveUp(ctx context.Context) error {
 	select {
-	case err := <-s.done: // it came at the same moment, and is worth more
+	case err := <-s.done: // an outcome that arrives at the same moment takes precedence
 		return err
 	default:
 	}

@@ -1,14 +1,11 @@
-// Package amqp publishes and receives cloud events through RabbitMQ, by AMQP
-// 0-9-1.
+// Package amqp publishes and receives cloud events through RabbitMQ, by AMQP 0-9-1.
 //
-// Publish returns nil only after the server confirmed the event, which it does
-// when the event is in every queue that it belongs to, on disk where the queue
-// is durable. An event that belongs to no queue is not published: it comes
-// back, and Publish says that a queue has to be bound. A server that is down
-// or that blocks publishers is not an error: the broker reconnects for ever
-// and says in Ready why it cannot publish. While there is no connection,
-// publishes fail at once; while the server blocks, they wait as long as their
-// context allows.
+// Publish returns nil only after the server confirmed the event, which it does when the event is in
+// every queue that it is routed to, on disk where the queue is durable. An event that is routed to
+// no queue is not published: the server returns it, and the error of Publish asks to bind a queue.
+// A server that is down or that blocks publishers is not an error: the broker reconnects until it
+// is stopped, and Ready returns why it cannot publish. While there is no connection, publishes fail
+// at once; while the server blocks, they wait as long as their context allows.
 package amqp
 
 import (
@@ -25,7 +22,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/cloudevent"
 )
 
-// How often a new connection is tried.
+// Delays between attempts to connect.
 const (
 	firstReconnect = 100 * time.Millisecond
 	lastReconnect  = 10 * time.Second
@@ -47,7 +44,7 @@ type Broker struct {
 	bodies  sync.Pool               // of *[]byte
 }
 
-// New checks the configuration. It starts nothing.
+// New returns a broker after checking the configuration. It starts nothing.
 func New(cfg Config, log *slog.Logger) (*Broker, error) {
 	cfg, addr, err := cfg.withDefaults()
 	if err != nil {
@@ -56,8 +53,8 @@ func New(cfg Config, log *slog.Logger) (*Broker, error) {
 	return &Broker{cfg: cfg, addr: addr, log: log, bodies: sync.Pool{New: func() any { return new([]byte) }}}, nil
 }
 
-// Run connects, reconnects, and stops when ctx ends: publishes under way are
-// awaited for StopTimeout, then the connection is closed. It is called once.
+// Run connects and reconnects until ctx ends. Then it waits up to StopTimeout for publishes in
+// progress and closes the connection. It is called once.
 func (b *Broker) Run(ctx context.Context) error {
 	defer b.status.Set(errors.New("not connected: stopped"))
 	policy := reconnects()
@@ -71,18 +68,17 @@ func (b *Broker) Run(ctx context.Context) error {
 		if time.Since(began) > lastReconnect {
 			attempt, said = 0, ""
 		}
-		if text := err.Error(); text != said { // an outage is told once
+		if text := err.Error(); text != said { // an outage is logged once
 			b.log.WarnContext(ctx, "broker not ready", "broker", "rabbitmq", "err", err)
 			said = text
 		}
-		_ = backoff.Sleep(ctx, policy.Delay(attempt)) // the loop asks ctx itself
+		_ = backoff.Sleep(ctx, policy.Delay(attempt)) // the loop checks ctx
 	}
-	// Nothing is under way without a connection; this refuses what comes.
+	// No publish is in progress without a connection; this refuses new ones.
 	return b.window.Drain(context.WithoutCancel(ctx))
 }
 
-// connected has one connection, from its beginning to its end. The error says
-// why there is none any more.
+// connected runs one connection from its beginning to its end. The error is the reason of the end.
 func (b *Broker) connected(ctx context.Context) error {
 	s, err := b.openSession(ctx)
 	if err != nil {
@@ -94,7 +90,7 @@ func (b *Broker) connected(ctx context.Context) error {
 	b.status.Set(nil)
 	b.session.Store(s)
 	lost := s.serveUntilLost(ctx)
-	if lost == nil { // we are to stop
+	if lost == nil { // ctx has ended
 		drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), b.cfg.StopTimeout)
 		defer cancel()
 		if err := b.window.Drain(drain); err != nil {
@@ -106,18 +102,18 @@ func (b *Broker) connected(ctx context.Context) error {
 	b.session.Store(nil)
 	b.status.Set(err)
 	s.endSession()
-	b.status.Set(err) // again: until its end, the session may have changed it
+	b.status.Set(err) // again: the session may have changed it until its end
 	return err
 }
 
-// Ready reports why events cannot be published just now, or nil.
+// Ready returns why events cannot be published at present, or nil.
 func (b *Broker) Ready() error { return b.status.Err() }
 
-// InFlight is how many publishes wait for their confirm.
+// InFlight returns the number of publishes that wait for their confirm.
 func (b *Broker) InFlight() int { return b.window.Len() }
 
-// Publish sends e and waits until the server has confirmed it. It may be
-// called by many goroutines; their number is the window of unconfirmed events.
+// Publish sends e and waits until the server has confirmed it. It may be called by many goroutines;
+// their number limits the unconfirmed events.
 func (b *Broker) Publish(ctx context.Context, e *cloudevent.Event) error {
 	err := b.checkEvent(e)
 	if err == nil {
@@ -129,7 +125,7 @@ func (b *Broker) Publish(ctx context.Context, e *cloudevent.Event) error {
 	return nil
 }
 
-// checkEvent refuses what no attempt can publish.
+// checkEvent refuses an event that no attempt can publish.
 func (b *Broker) checkEvent(e *cloudevent.Event) error {
 	if err := e.Validate(); err != nil {
 		return backoff.Permanent(err)

@@ -15,7 +15,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/settings"
 )
 
-// What the zero fields of a Config mean.
+// Defaults of the zero fields of a Config.
 const (
 	DefaultTopic           = "hyperfleet-events"
 	DefaultPort            = 5672
@@ -30,47 +30,45 @@ const (
 	DefaultRedeliveryDelay = time.Second
 )
 
-// An ExchangeType is how an exchange chooses the queues for an event.
+// An ExchangeType determines how an exchange selects the queues for an event.
 type ExchangeType string
 
-// The types that RabbitMQ has without plugins.
+// The exchange types that RabbitMQ supports without plugins.
 const (
-	// Fanout gives every event to every queue, whatever its routing key.
+	// Fanout routes every event to every queue, whatever its routing key.
 	Fanout ExchangeType = "fanout"
-	// Topic gives it to the queues whose pattern fits the routing key.
+	// Topic routes an event to the queues whose pattern matches the routing key.
 	Topic ExchangeType = "topic"
-	// Direct gives it to the queues that are bound with the same routing key.
+	// Direct routes an event to the queues that are bound with the same routing key.
 	Direct ExchangeType = "direct"
-	// Headers gives it to the queues whose arguments fit the event's headers.
+	// Headers routes an event to the queues whose arguments match the event's headers.
 	Headers ExchangeType = "headers"
 )
 
-// A Config says where RabbitMQ is and how events are routed. Exactly one of
-// URL and Host is given; the zero value of every other field is usable.
+// A Config describes the RabbitMQ server and the routing of events. Exactly one of URL and Host
+// must be set; the zero value of every other field is usable.
 type Config struct {
-	// URL gives address, credentials and virtual host at once:
-	// amqp://user:password@host:5672/vhost, or amqps:// with TLS.
+	// URL combines address, credentials and virtual host: amqp://user:password@host:5672/vhost, or
+	// amqps:// with TLS.
 	URL settings.Secret `key:"url" file:"url_file" env:"BROKER_URL" secret:"true" doc:"URL of RabbitMQ, amqp://user:password@host:5672/vhost or amqps://…"`
 
-	// Host, Port and VHost give the address piece by piece.
+	// Host, Port and VHost are the parts of the address.
 	Host  string `key:"host" env:"BROKER_HOST" flag:"broker-host" doc:"host of RabbitMQ, if url is not set"`
 	Port  int    `key:"port" env:"BROKER_PORT" flag:"broker-port" default:"0" doc:"port of RabbitMQ (default: 5672, or 5671 with TLS)"`
 	VHost string `key:"vhost" env:"BROKER_VHOST" flag:"broker-vhost" doc:"virtual host (default: from url, or /)"`
 
-	// Username and Password stand for those of the URL. A password alone is that
-	// of the URL's user.
+	// Username and Password override those of the URL. A password alone belongs to the URL's user.
 	Username string          `key:"username" env:"BROKER_USERNAME" flag:"broker-username" doc:"user name (default: from url, or guest)"`
 	Password settings.Secret `key:"password" file:"password_file" env:"BROKER_PASSWORD" secret:"true" doc:"password (default: from url, or guest)"`
 
 	// TLS is used if the URL begins with amqps:// or any of its fields is set.
 	TLS broker.TLS `key:"tls"`
 
-	// Topic is the exchange where no Exchange is given. Empty means
-	// DefaultTopic.
+	// Topic is the exchange if Exchange is empty. Empty means DefaultTopic.
 	Topic string `key:"topic" env:"BROKER_TOPIC" flag:"broker-topic" default:"hyperfleet-events" doc:"name of the exchange, if exchange is not set"`
 
-	// Exchange is declared durable. If we lack the right to declare it, it is
-	// enough that it exists.
+	// Exchange is declared durable. Without the right to declare it, an existing exchange is
+	// sufficient.
 	Exchange string `key:"exchange" env:"BROKER_EXCHANGE" flag:"broker-exchange" doc:"name of the exchange (default: the topic)"`
 
 	// ExchangeType is the type of the exchange.
@@ -85,47 +83,45 @@ type Config struct {
 	// the empty key.
 	BindingKey string `key:"binding_key" env:"BROKER_BINDING_KEY" doc:"binding key of a consumer's queue (default: the routing key, or # on a topic exchange)"`
 
-	// QueueType is the type of the queue that Consume declares. Empty leaves
-	// it to the server, which is also what other clients of the same queue do.
+	// QueueType is the type of the queue that Consume declares. Empty leaves the choice to the
+	// server, as other clients of the same queue do.
 	QueueType string `key:"queue_type" env:"BROKER_QUEUE_TYPE" doc:"type of a consumer's queue: classic or quorum (default: the default of the server)"`
 
-	// Mode is how an event is laid out in a message.
+	// Mode is the CloudEvents content mode of messages.
 	Mode cloudevent.Mode `key:"event_mode" env:"BROKER_EVENT_MODE" flag:"broker-event-mode" default:"structured" doc:"CloudEvents content mode: structured or binary"`
 
-	// Heartbeat is how often a silent connection shows that it lives; half as
-	// long again without a sign and it counts as lost.
+	// Heartbeat is the heartbeat interval of an idle connection. After one and a half intervals
+	// without a sign of life, the connection counts as lost.
 	Heartbeat time.Duration `key:"heartbeat" env:"BROKER_HEARTBEAT" default:"10s" doc:"AMQP heartbeat interval"`
 
-	// ConnectTimeout bounds one attempt to connect.
+	// ConnectTimeout is the timeout of one attempt to connect.
 	ConnectTimeout time.Duration `key:"connect_timeout" env:"BROKER_CONNECT_TIMEOUT" default:"5s" doc:"timeout for one connection attempt"`
 
-	// StopTimeout bounds the wait for unconfirmed events when Run is told to
-	// stop.
+	// StopTimeout is the timeout of the wait for unconfirmed events when Run stops.
 	StopTimeout time.Duration `key:"stop_timeout" env:"BROKER_STOP_TIMEOUT" default:"5s" doc:"how long to wait for publisher confirms at shutdown"`
 
-	// ConnectionName is how the server lists the connection.
+	// ConnectionName is the name of the connection in the server's lists.
 	ConnectionName string `key:"connection_name" env:"BROKER_CONNECTION_NAME" default:"fleetloop" doc:"connection name that RabbitMQ shows"`
 
-	// Concurrency is how many events of one subscription are handled at once.
+	// Concurrency is the number of events of one subscription that are handled concurrently.
 	Concurrency int `key:"concurrency" env:"BROKER_CONCURRENCY" default:"8" doc:"number of events that one subscription handles concurrently"`
 
-	// RedeliveryDelay is the wait before an event whose handling failed goes
-	// back to its queue.
+	// RedeliveryDelay is the delay before an event whose handling failed returns to its queue.
 	RedeliveryDelay time.Duration `key:"redelivery_delay" env:"BROKER_REDELIVERY_DELAY" default:"1s" doc:"delay before a failed event is redelivered"`
 }
 
-// An address is where we connect to, without credentials.
+// An address is the address of the server, without credentials.
 type address struct {
 	uri   amqp091.URI
 	vhost string
 }
 
-// String is the address as it may be shown.
+// String returns the address in a form that is safe to log.
 func (a address) String() string {
 	return fmt.Sprintf("%s://%s%s", a.uri.Scheme, net.JoinHostPort(a.uri.Host, strconv.Itoa(a.uri.Port)), "/"+strings.TrimPrefix(a.vhost, "/"))
 }
 
-// withDefaults fills in the zero fields and checks the rest.
+// withDefaults sets defaults for the zero fields and validates the others.
 func (c Config) withDefaults() (Config, address, error) {
 	for p, d := range map[*time.Duration]time.Duration{
 		&c.Heartbeat:       DefaultHeartbeat,
@@ -206,8 +202,7 @@ func (c Config) validateAll() []error {
 	return append(errs, c.Mode.Validate())
 }
 
-// parseAddress reads where to connect to. Its errors never show the URL, which may
-// hold a password.
+// parseAddress parses the address. Its errors never contain the URL, which may hold a password.
 func (c Config) parseAddress() (address, error) {
 	uri := amqp091.URI{Scheme: "amqp", Host: c.Host, Username: DefaultUsername, Password: DefaultUsername, Vhost: DefaultVHost}
 	switch {
@@ -249,17 +244,16 @@ func (c Config) parseAddress() (address, error) {
 	return address{uri: uri, vhost: uri.Vhost}, nil
 }
 
-// longestName is how many bytes AMQP allows in a name.
+// longestName is the maximum length of a name in AMQP, in bytes.
 const longestName = 255
 
-// queueOf is the queue of a subscription.
+// queueOf returns the queue of a subscription.
 func (c Config) queueOf(subscription string) string { return c.Exchange + "-" + subscription }
 
-// NoKey stands for the empty key, because an empty setting is one that is not
-// given.
+// NoKey stands for the empty key, because an empty setting counts as unset.
 const NoKey = "none"
 
-// routingKeyOf is the routing key of events of a type.
+// routingKeyOf returns the routing key of events of a type.
 func (c Config) routingKeyOf(eventType string) string {
 	switch c.RoutingKey {
 	case "":

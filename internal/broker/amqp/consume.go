@@ -13,19 +13,18 @@ import (
 	"github.com/fleetloop/fleetloop/internal/cloudevent"
 )
 
-// prefetchFactor is how many events are with us for each that is handled:
-// those that wait for their redelivery must not hold up the others.
+// prefetchFactor is the number of prefetched events for each concurrent one: events that wait for
+// their redelivery must not hold up the others.
 const prefetchFactor = 8
 
-// Consume hands the events of a durable queue to handle, Concurrency at once,
-// until ctx ends. The queue is named <exchange>-<subscription>, is created and
-// bound if need be, and is shared by all who use its name. An event is done
-// when handle returned nil; after an error it goes back to the queue, after
-// RedeliveryDelay. A message that is not an event is logged and rejected,
-// which drops it unless the queue has a dead-letter exchange.
+// Consume passes the events of a durable queue to handle, Concurrency at once, until ctx ends. The
+// queue is named <exchange>-<subscription>. It is created and bound if necessary, and shared by all
+// consumers that use its name. An event is done when handle returns nil; after an error it returns
+// to the queue, after RedeliveryDelay. A message that is not an event is logged and rejected, which
+// drops it unless the queue has a dead-letter exchange.
 //
-// Each call has a connection of its own: the server blocks connections that
-// publish, and acknowledgements must not wait for that.
+// Each call has a separate connection: the server blocks connections that publish, and
+// acknowledgements must not wait for that.
 func (b *Broker) Consume(ctx context.Context, subscription string, handle func(context.Context, cloudevent.Event) error) error {
 	if subscription == "" || len(b.cfg.queueOf(subscription)) > longestName {
 		return fmt.Errorf("consume %q: a name is required, with the exchange name at most %d bytes", subscription, longestName)
@@ -47,7 +46,7 @@ func (b *Broker) Consume(ctx context.Context, subscription string, handle func(c
 	}
 }
 
-// consumeOnce reads until the connection is lost.
+// consumeOnce consumes until the connection is lost.
 func (b *Broker) consumeOnce(ctx context.Context, subscription string, handle func(context.Context, cloudevent.Event) error) error {
 	var deliveries <-chan amqp091.Delivery
 	queue := b.cfg.queueOf(subscription)
@@ -66,15 +65,15 @@ func (b *Broker) consumeOnce(ctx context.Context, subscription string, handle fu
 	c.work.Go(func() { cancel(l.waitLost(ctx)) })
 	c.readDeliveries(ctx, deliveries)
 	cancel(fmt.Errorf("server cancelled the subscription to queue %q; the queue may have been deleted", queue))
-	c.work.Wait() // while the connection lasts, what is done can still be acknowledged
+	c.work.Wait() // results can be acknowledged while the connection lasts
 	l.closeLink()
-	for range deliveries { // the client hands over what it holds before it lets go
+	for range deliveries { // the client delivers its buffered messages before it closes the channel
 		continue
 	}
 	return context.Cause(ctx)
 }
 
-// subscribe binds the queue and asks for its messages.
+// subscribe binds the queue and starts its delivery.
 func (b *Broker) subscribe(ch *amqp091.Channel, queue string) (<-chan amqp091.Delivery, error) {
 	if err := ch.QueueBind(queue, b.cfg.BindingKey, b.cfg.Exchange, noWait, nil); err != nil {
 		return nil, fmt.Errorf("bind queue %q to exchange %q: %w", queue, b.cfg.Exchange, explainError(err))
@@ -117,7 +116,7 @@ func (c *consumer) readDeliveries(ctx context.Context, deliveries <-chan amqp091
 	}
 }
 
-// handleDelivery handles one delivery and settles it.
+// handleDelivery handles one delivery and acknowledges or rejects it.
 func (c *consumer) handleDelivery(ctx context.Context, d amqp091.Delivery) {
 	e, err := decodeDelivery(&d)
 	if err != nil {
@@ -135,13 +134,13 @@ func (c *consumer) handleDelivery(ctx context.Context, d amqp091.Delivery) {
 	if ctx.Err() == nil {
 		delay := c.broker.cfg.RedeliveryDelay
 		c.broker.log.WarnContext(ctx, "event handling failed, redelivering", "event", e.ID, "delay", delay, "err", err)
-		_ = backoff.Sleep(ctx, delay) // cut short, the event goes back at once
+		_ = backoff.Sleep(ctx, delay) // if interrupted, the event returns at once
 	}
 	c.noteAnswerError(ctx, d.Nack(false, true))
 }
 
-// noteAnswerError notes that an answer could not be sent. The server then delivers the
-// message again, which handlers have to stand anyway.
+// noteAnswerError logs that an acknowledgement could not be sent. The server then delivers the
+// message again, which handlers must tolerate anyway.
 func (c *consumer) noteAnswerError(ctx context.Context, err error) {
 	if err != nil && !errors.Is(err, amqp091.ErrClosed) {
 		c.broker.log.DebugContext(ctx, "message acknowledgement failed, redelivering", "err", err)

@@ -7,7 +7,7 @@ import (
 	amqp091 "github.com/rabbitmq/amqp091-go"
 )
 
-// What the exchange and the queues are declared as.
+// Arguments of the declarations of the exchange and the queues.
 const (
 	durable    = true
 	autoDelete = false
@@ -16,8 +16,8 @@ const (
 	noWait     = false
 )
 
-// onChannel runs declare on a channel of its own, because a refusal closes the
-// channel. The code is the server's, or 0.
+// onChannel runs declare on a separate channel, because a refusal closes the channel. The code is
+// the server's, or 0.
 func onChannel(conn *amqp091.Connection, declare func(*amqp091.Channel) error) (code int, err error) {
 	ch, err := conn.Channel()
 	if err != nil {
@@ -32,8 +32,8 @@ func onChannel(conn *amqp091.Connection, declare func(*amqp091.Channel) error) (
 	return code, explainError(err)
 }
 
-// declareExchange makes sure of the exchange. Who may not declare it can still
-// use it if it is there.
+// declareExchange declares the exchange. Without the right to declare it, an existing exchange is
+// used.
 func (b *Broker) declareExchange(conn *amqp091.Connection) error {
 	exchange, kind := b.cfg.Exchange, string(b.cfg.ExchangeType)
 	code, err := onChannel(conn, func(ch *amqp091.Channel) error {
@@ -58,8 +58,8 @@ func (b *Broker) declareExchange(conn *amqp091.Connection) error {
 	return nil
 }
 
-// declareQueue makes sure of a consumer's queue. One that others declared in
-// another way, with a length limit for example, is taken as it is.
+// declareQueue declares a consumer's queue. A queue that exists with other arguments, such as a
+// length limit, is used unchanged.
 func (b *Broker) declareQueue(conn *amqp091.Connection, queue string) error {
 	var args amqp091.Table
 	if b.cfg.QueueType != "" {

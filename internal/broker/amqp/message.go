@@ -11,8 +11,8 @@ import (
 	"github.com/fleetloop/fleetloop/internal/cloudevent"
 )
 
-// The prefixes of attributes in headers: the one of the binding, which we
-// write, and the one for those who cannot have a colon in a name.
+// Prefixes of attributes in headers: the one of the binding, which this package writes, and the one
+// for clients that cannot use a colon in a name.
 const (
 	attributePrefix    = "cloudEvents:"
 	altAttributePrefix = "cloudEvents_"
@@ -27,9 +27,9 @@ type publication struct {
 	body    *[]byte
 }
 
-// newPublication lays e out as a message, in a body of the pool.
+// newPublication encodes e as a message, in a body of the pool.
 func (b *Broker) newPublication(e *cloudevent.Event) *publication {
-	body, _ := b.bodies.Get().(*[]byte) // the pool holds nothing else
+	body, _ := b.bodies.Get().(*[]byte) // the pool has no other type
 	p := &publication{
 		Send: broker.NewSend(),
 		id:   e.ID,
@@ -57,7 +57,7 @@ func (b *Broker) newPublication(e *cloudevent.Event) *publication {
 	return p
 }
 
-// decodeDelivery reads the event in a delivery.
+// decodeDelivery decodes the event of a delivery.
 func decodeDelivery(d *amqp091.Delivery) (cloudevent.Event, error) {
 	return cloudevent.Decode(d.ContentType, func(name string) (string, bool) {
 		for _, prefix := range []string{attributePrefix, altAttributePrefix} {
@@ -65,7 +65,7 @@ func decodeDelivery(d *amqp091.Delivery) (cloudevent.Event, error) {
 			case nil:
 			case string:
 				return v, true
-			case time.Time: // the binding's native form, to the second
+			case time.Time: // the binding's native form, in seconds
 				return v.UTC().Format(time.RFC3339), true
 			default:
 				return strings.TrimSpace(fmt.Sprint(v)), true

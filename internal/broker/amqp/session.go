@@ -10,13 +10,12 @@ import (
 	"github.com/fleetloop/fleetloop/internal/broker"
 )
 
-// queueLength lets the callers run ahead of the goroutine that writes, and the
-// server's answers ahead of the one that reads them.
+// queueLength is the capacity of the queues between the callers, the writing goroutine and the
+// reader of the server's answers.
 const queueLength = 256
 
-// A session is one connection in confirm mode and the events sent on it. A
-// delivery tag means something within its session alone, which is why the
-// table of what was sent lives and dies with it.
+// A session is one connection in confirm mode and the events sent on it. A delivery tag is valid
+// only in its session, so the table of sent events belongs to the session.
 type session struct {
 	*link
 	broker *Broker
@@ -32,11 +31,11 @@ type session struct {
 	mu        sync.Mutex
 	tag       uint64
 	sent      map[uint64]*publication
-	returned  map[string]int // by event id, what came back and is not confirmed yet
-	unblocked chan struct{}  // closed while the server lets us publish
+	returned  map[string]int // by event id, the returned events that are not confirmed yet
+	unblocked chan struct{}  // closed while the server allows publishing
 }
 
-// openSession connects, declares the exchange and asks for confirms.
+// openSession connects, declares the exchange and enables confirms.
 func (b *Broker) openSession(ctx context.Context) (*session, error) {
 	s := &session{
 		broker:    b,
@@ -64,8 +63,8 @@ func (b *Broker) openSession(ctx context.Context) (*session, error) {
 	return s, nil
 }
 
-// serveUntilLost works until the connection is lost, and says why, or until ctx ends,
-// and says nil; then the session still works until end is called.
+// serveUntilLost runs the session until the connection is lost, and returns the reason, or until
+// ctx ends, and returns nil. In the latter case the session continues until endSession is called.
 func (s *session) serveUntilLost(ctx context.Context) error {
 	s.work.Go(s.writeLoop)
 	s.work.Go(s.settleLoop)
@@ -77,10 +76,10 @@ func (s *session) serveUntilLost(ctx context.Context) error {
 	return err
 }
 
-// endSession closes the connection and gives every event its outcome.
+// endSession closes the connection and sets the outcome of every event.
 func (s *session) endSession() {
 	close(s.stop)
-	s.closeLink() // frees the writer if it is stuck, and closes the channels that the others read
+	s.closeLink() // unblocks the writer, and closes the channels that the others read
 	s.work.Wait()
 	s.mu.Lock()
 	lost := s.sent
@@ -92,9 +91,9 @@ func (s *session) endSession() {
 	close(s.ended)
 }
 
-// writeLoop is the only goroutine that publishes: a write that is stuck holds up
-// itself, and not the contexts of the callers. While the server blocks us
-// nothing begins, so that what waits has definitely not been sent.
+// writeLoop is the only goroutine that publishes: a blocked write delays only this goroutine, and
+// not the contexts of the callers. While the server blocks publishers no send begins, so queued
+// events are known not to be sent.
 func (s *session) writeLoop() {
 	for {
 		select {
@@ -109,19 +108,20 @@ func (s *session) writeLoop() {
 	}
 }
 
-// sendWith sends p, and with it what else is in the queue.
+// sendWith sends p together with the rest of the queue.
 func (s *session) sendWith(p *publication) {
 	s.socket.startBuffering()
 	s.sendPublication(p)
-	for range len(s.queue) { // this goroutine alone takes from it
+	for range len(s.queue) { // only this goroutine receives from it
 		s.sendPublication(<-s.queue)
 	}
 	if err := s.socket.flushBuffered(); err != nil {
-		s.socket.killConnection() // the outcome of what was kept is unknown, like that of all that was sent
+		s.socket.killConnection() // the outcome of the buffered events is unknown, like that of all sent events
 	}
 }
 
-// awaitUnblocked reports false if the session ends first.
+// awaitUnblocked waits until the server allows publishing. It returns false if the session ends
+// first.
 func (s *session) awaitUnblocked() bool {
 	s.mu.Lock()
 	unblocked := s.unblocked
@@ -146,16 +146,15 @@ func (s *session) sendPublication(p *publication) {
 	s.mu.Unlock()
 	const mandatory, immediate = true, false
 	if err := s.channel.Publish(s.broker.cfg.Exchange, p.key, mandatory, immediate, p.message); err != nil {
-		// Part of it may have left, and the client's count of tags is not ours
-		// any more: this connection is done for.
+		// Part of the message may have been sent, and the client's count of tags may differ: this
+		// connection cannot be used any more.
 		s.socket.killConnection()
 	}
 }
 
-// settleLoop hands out the server's answers until the channel is closed. It never
-// blocks, or the client would drop answers. An event that comes back does so
-// before its confirm, also in what the client has read for us: so the returns
-// are looked at before each confirm.
+// settleLoop processes the server's answers until the channel is closed. It never blocks, or the
+// client would drop answers. A returned event comes before its confirm, also in the client's
+// buffers, so returns are read before each confirm.
 func (s *session) settleLoop() {
 	returns := s.returns
 	for {
@@ -187,7 +186,7 @@ func (s *session) settleOne(c amqp091.Confirmation) {
 	}
 }
 
-// noteReturns takes what came back so far. Call it with the lock held.
+// noteReturns reads the returned events so far. The caller holds the lock.
 func (s *session) noteReturns() {
 	for {
 		select {
@@ -202,7 +201,7 @@ func (s *session) noteReturns() {
 	}
 }
 
-// confirmOutcome says what a confirm means. Call it with the lock held.
+// confirmOutcome returns the outcome of a confirm. The caller holds the lock.
 func (s *session) confirmOutcome(p *publication, ack bool) error {
 	switch {
 	case !ack:
@@ -217,8 +216,8 @@ func (s *session) confirmOutcome(p *publication, ack bool) error {
 		broker.ErrUnroutable, s.broker.cfg.Exchange, p.key, s.broker.adviseOnKey())
 }
 
-// adviseOnKey says which setting decides the queues. A fanout exchange does not
-// look at routing keys.
+// adviseOnKey returns a hint at the setting that selects the queues. A fanout exchange ignores
+// routing keys.
 func (b *Broker) adviseOnKey() string {
 	if b.cfg.ExchangeType == Fanout {
 		return ""
@@ -226,8 +225,7 @@ func (b *Broker) adviseOnKey() string {
 	return ", or set BROKER_ROUTING_KEY to the binding key of the queues (none means the empty key)"
 }
 
-// watchBlocks follows the server's blocking of publishers until the connection
-// is closed.
+// watchBlocks follows whether the server blocks publishers, until the connection is closed.
 func (s *session) watchBlocks() {
 	for block := range s.blocks {
 		s.mu.Lock()

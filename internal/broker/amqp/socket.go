@@ -11,21 +11,20 @@ import (
 	amqp091 "github.com/rabbitmq/amqp091-go"
 )
 
-// writeTimeout is how long a write may stand still. The server pushes back by
-// not reading, so it is long; but without it a dead peer holds the writer for
-// ever, and with it the client's lock.
+// writeTimeout is the maximum duration of a write without progress. It is long because the server
+// applies back pressure by not reading. Without it, a dead peer would block the writer
+// indefinitely, and with it the client's lock.
 const writeTimeout = 15 * time.Second
 
-// closeTimeout is how long a connection may take to say goodbye.
+// closeTimeout is the timeout of closing a connection cleanly.
 const closeTimeout = time.Second
 
-// A socket is the network connection below the client. The client holds a
-// lock while it writes and takes the same lock to shut down, so a writer that
-// is stuck has to be freed from below: by its deadline, by a failed read (the
-// heartbeat's deadline ends one), or by kill.
+// A socket is the network connection below the client. The client holds a lock while it writes and
+// takes the same lock to shut down, so a blocked writer must be unblocked from below: by its
+// deadline, by a failed read (the heartbeat's deadline causes one), or by killConnection.
 //
-// The client writes each message by itself. Between hold and release a socket
-// keeps what is written, so that many messages share one write.
+// The client writes each message separately. Between startBuffering and flushBuffered a socket
+// buffers the writes, so that many messages share one write.
 type socket struct {
 	net.Conn
 
@@ -34,10 +33,10 @@ type socket struct {
 	kept []byte
 }
 
-// mostKept is how much a socket keeps.
+// mostKept is the maximum number of buffered bytes.
 const mostKept = 64 << 10
 
-// Read ends the connection when it fails.
+// Read closes the connection if it fails.
 func (s *socket) Read(b []byte) (int, error) {
 	n, err := s.Conn.Read(b)
 	if err != nil {
@@ -46,7 +45,7 @@ func (s *socket) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// Write writes, or keeps what is to be written.
+// Write writes or buffers the bytes.
 func (s *socket) Write(b []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -60,14 +59,14 @@ func (s *socket) Write(b []byte) (int, error) {
 	return s.writeWithDeadline(b)
 }
 
-// startBuffering begins to keep what is written.
+// startBuffering starts to buffer writes.
 func (s *socket) startBuffering() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.held = true
 }
 
-// flushBuffered writes what was kept.
+// flushBuffered writes the buffered bytes and ends buffering.
 func (s *socket) flushBuffered() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -84,7 +83,7 @@ func (s *socket) flushSocket() error {
 	return err
 }
 
-// writeWithDeadline gives each write a deadline of its own.
+// writeWithDeadline sets a new deadline for each write.
 func (s *socket) writeWithDeadline(b []byte) (int, error) {
 	if err := s.SetWriteDeadline(time.Now().Add(writeTimeout)); err != nil {
 		return 0, err
@@ -92,10 +91,9 @@ func (s *socket) writeWithDeadline(b []byte) (int, error) {
 	return s.Conn.Write(b)
 }
 
-func (s *socket) killConnection() { _ = s.Close() } // closing is all that we want of it
+func (s *socket) killConnection() { _ = s.Close() } // an error does not matter
 
-// A link is one connection to the server with one channel, and what the
-// server says of them.
+// A link is one connection to the server with one channel, and their notifications from the server.
 type link struct {
 	conn    *amqp091.Connection
 	channel *amqp091.Channel
@@ -104,8 +102,8 @@ type link struct {
 	connClosed, channelClosed chan *amqp091.Error
 }
 
-// dialLink connects, opens a channel and prepares it. It ends early when ctx does,
-// and in any case within ConnectTimeout.
+// dialLink connects, opens a channel and prepares it. It ends early when ctx ends, and at the
+// latest after ConnectTimeout.
 func (b *Broker) dialLink(ctx context.Context, name string, prepare func(*link) error) (*link, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, b.cfg.ConnectTimeout, fmt.Errorf("no response within %s", b.cfg.ConnectTimeout))
 	defer cancel()
@@ -141,7 +139,7 @@ func (b *Broker) dialLink(ctx context.Context, name string, prepare func(*link) 
 		cfg.TLSClientConfig = tls
 	}
 	err := l.openLink(b.addr.uri.String(), cfg, prepare)
-	if !kill() && err == nil { // it was on its way when we succeeded
+	if !kill() && err == nil { // the kill was already running when dialing succeeded
 		err = context.Cause(ctx)
 	}
 	if err != nil {
@@ -170,15 +168,15 @@ func (l *link) openLink(url string, cfg amqp091.Config, prepare func(*link) erro
 	return prepare(l)
 }
 
-// closeLink closes the connection within a bound, by force if need be.
+// closeLink closes the connection within closeTimeout, by force if necessary.
 func (l *link) closeLink() {
 	force := time.AfterFunc(closeTimeout, l.socket.killConnection)
 	defer force.Stop()
-	_ = l.conn.CloseDeadline(time.Now().Add(closeTimeout)) // it is closed afterwards in any case
+	_ = l.conn.CloseDeadline(time.Now().Add(closeTimeout)) // the socket is closed afterwards in any case
 	l.socket.killConnection()
 }
 
-// waitLost waits until the connection or the channel ends and says why.
+// waitLost waits until the connection or the channel ends and returns the reason.
 func (l *link) waitLost(ctx context.Context) error {
 	var reason *amqp091.Error
 	select {
@@ -193,7 +191,7 @@ func (l *link) waitLost(ctx context.Context) error {
 	return explainError(reason)
 }
 
-// explainError says what the client's error means in one line.
+// explainError formats the client's error in one line.
 func explainError(err error) error {
 	e, ok := errors.AsType[*amqp091.Error](err)
 	if !ok {

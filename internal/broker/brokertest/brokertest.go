@@ -1,10 +1,8 @@
-// Package brokertest is the suite that every broker adapter passes, with the
-// faults that brokers have: servers that die, hang, answer late or are full,
-// and connections that break.
+// Package brokertest is the test suite for broker adapters. It includes the faults of brokers:
+// servers that die, hang, answer late or are full, and connections that break.
 //
-// One sentence is checked throughout: an event that was reported published is
-// in the broker, one that was definitely not published is not, and only of one
-// whose outcome is unknown may either be true.
+// All tests check one rule. An event that was reported published is in the broker. An event that
+// was reported as not published is not. Only an event whose outcome is unknown may or may not be.
 package brokertest
 
 import (
@@ -30,34 +28,32 @@ type Broker interface {
 	InFlight() int
 }
 
-// A Bed is a broker's server for one test, with a topic of its own.
+// A Bed is the broker server of one test, with a separate topic.
 type Bed struct {
-	// Open gives an adapter that is not running yet and reaches the server
-	// through Proxy. Its StopTimeout is StopTimeout.
+	// Open returns an adapter that is not running yet and connects through Proxy. Its StopTimeout
+	// is StopTimeout.
 	Open func(t *testing.T, mode cloudevent.Mode) Broker
 
-	// OpenBounded is Open for a queue that takes n events and refuses more
-	// until Free is called. Nil if the broker knows no such queue.
+	// OpenBounded is like Open, for a queue that accepts n events and refuses more. Nil if the
+	// broker has no such queues.
 	OpenBounded func(t *testing.T, n int) Broker
 
-	// Proxy stands between the adapters and the server.
+	// Proxy is the proxy between the adapters and the server.
 	Proxy *faultproxy.Proxy
 
-	// Stored lists the events that the server has taken, for a server that can
-	// be asked and is too slow in delivering them. Nil: what is delivered
-	// counts.
+	// Stored returns the events that the server has stored. It is for servers that deliver too
+	// slowly but can be queried; nil means that delivered events count.
 	Stored func() []cloudevent.Event
 
-	// Kill ends the server without warning, Restart starts it again on the
-	// same data.
+	// Kill ends the server without warning, Restart starts it again on the same data.
 	Kill, Restart func(t *testing.T)
 }
 
-// StopTimeout is what beds give their adapters, and half of what Run may take
-// to stop from any state.
+// StopTimeout is the StopTimeout of adapters. Run may take twice as long, plus a margin, to stop
+// from any state.
 const StopTimeout = 2 * time.Second
 
-// What the suite waits for at most. The machine may be busy.
+// Timeouts of the suite. They are long because the machine may be busy.
 const (
 	patience    = 60 * time.Second
 	stopBound   = 2*StopTimeout + 3*time.Second
@@ -91,7 +87,7 @@ func Run(t *testing.T, open func(t *testing.T) *Bed) {
 	}
 }
 
-// Log writes an adapter's log to the test's.
+// Log returns a logger that writes to the test's log.
 func Log(tb testing.TB) *slog.Logger {
 	tb.Helper()
 	return slog.New(slog.NewTextHandler(testWriter{tb}, &slog.HandlerOptions{Level: slog.LevelInfo}))
@@ -99,13 +95,13 @@ func Log(tb testing.TB) *slog.Logger {
 
 type testWriter struct{ tb testing.TB }
 
-// Write is what io.Writer wants.
+// Write implements io.Writer.
 func (w testWriter) Write(b []byte) (int, error) {
 	w.tb.Logf("%s", b)
 	return len(b), nil
 }
 
-// Event gives the n-th event of a test.
+// Event returns the n-th event of a test.
 func Event(n int) *cloudevent.Event {
 	return &cloudevent.Event{
 		ID:      fmt.Sprintf("event-%05d", n),
@@ -117,8 +113,8 @@ func Event(n int) *cloudevent.Event {
 	}
 }
 
-// Start runs b and gives the func that stops it, which fails the test if that
-// takes too long. It is called at the end of the test if not before.
+// Start runs b and returns the func that stops it, which fails the test if that takes too long. It
+// is called at the end of the test if not before.
 func Start(t *testing.T, b Broker) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
@@ -141,7 +137,7 @@ func Start(t *testing.T, b Broker) (stop func()) {
 	return stop
 }
 
-// Eventually waits until cond gives nil.
+// Eventually waits until cond returns nil.
 func Eventually(t *testing.T, what string, cond func() error) {
 	t.Helper()
 	bound := time.NewTimer(patience)
@@ -167,7 +163,7 @@ func WantReady(t *testing.T, b Broker) {
 	Eventually(t, "ready", b.Ready)
 }
 
-// Publish publishes e with a bound.
+// Publish publishes e with a timeout.
 func Publish(t *testing.T, b Broker, e *cloudevent.Event) error {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), publishTime)
@@ -175,7 +171,7 @@ func Publish(t *testing.T, b Broker, e *cloudevent.Event) error {
 	return b.Publish(ctx, e)
 }
 
-// A Ledger holds what became of each event, by id.
+// A Ledger records the outcome of each event, by id.
 type Ledger struct {
 	mu        sync.Mutex
 	published map[string]bool
@@ -183,12 +179,12 @@ type Ledger struct {
 	unknown   map[string]bool
 }
 
-// NewLedger gives an empty one.
+// NewLedger returns an empty ledger.
 func NewLedger() *Ledger {
 	return &Ledger{published: map[string]bool{}, refused: map[string]error{}, unknown: map[string]bool{}}
 }
 
-// Enter notes the outcome of one publish.
+// Enter records the outcome of one publish.
 func (l *Ledger) Enter(id string, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -202,14 +198,14 @@ func (l *Ledger) Enter(id string, err error) {
 	}
 }
 
-// Counts tells how many events had each outcome.
+// Counts returns the number of events with each outcome.
 func (l *Ledger) Counts() (published, refused, unknown int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return len(l.published), len(l.refused), len(l.unknown)
 }
 
-// A Collector is a subscription whose events are kept.
+// A Collector records the events of a subscription.
 type Collector struct {
 	stored func() []cloudevent.Event
 
@@ -234,7 +230,7 @@ func (c *Collector) addEvent(e cloudevent.Event) {
 	c.got[e.ID] = e
 }
 
-// StartConsumer consumes until the end of the test.
+// StartConsumer consumes until stop is called or the test ends.
 func StartConsumer(t *testing.T, b Broker, subscription string, handle func(context.Context, cloudevent.Event) error) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
@@ -257,7 +253,7 @@ func StartConsumer(t *testing.T, b Broker, subscription string, handle func(cont
 	return stop
 }
 
-// collectFromServer adds what the server says that it has.
+// collectFromServer adds the events that the server reports as stored.
 func (c *Collector) collectFromServer() {
 	if c.stored == nil {
 		return
@@ -267,7 +263,7 @@ func (c *Collector) collectFromServer() {
 	}
 }
 
-// Get gives an event that came.
+// Get returns a received event.
 func (c *Collector) Get(id string) (cloudevent.Event, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -275,15 +271,15 @@ func (c *Collector) Get(id string) (cloudevent.Event, bool) {
 	return e, ok
 }
 
-// Len is how many different events came.
+// Len returns the number of different events received.
 func (c *Collector) Len() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return len(c.got)
 }
 
-// WantKept checks the sentence of the suite: it waits for what was published,
-// then for a last event of its own, and looks for what must not have come.
+// WantKept checks the rule of the suite. It waits for the published events, then publishes and
+// awaits a last event, and checks that no refused event was received.
 func WantKept(t *testing.T, b Broker, l *Ledger, c *Collector) {
 	t.Helper()
 	last := Event(99999)

@@ -16,7 +16,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/cloudevent"
 )
 
-// openBroker gives an adapter that runs and is ready, and its subscription.
+// openBroker returns a running, ready adapter and its subscription.
 func (bed *Bed) openBroker(t *testing.T, mode cloudevent.Mode) (Broker, *Collector) {
 	t.Helper()
 	b := bed.Open(t, mode)
@@ -27,8 +27,8 @@ func (bed *Bed) openBroker(t *testing.T, mode cloudevent.Mode) (Broker, *Collect
 	return b, c
 }
 
-// WantSubscribed waits until an event goes all the way, which also means that
-// a broker that returns what has no queue has one.
+// WantSubscribed waits until an event is received. A broker that returns events without a queue
+// then has one.
 func WantSubscribed(t *testing.T, b Broker, c *Collector) {
 	t.Helper()
 	WantReady(t, b)
@@ -54,7 +54,7 @@ func testBinary(t *testing.T, bed *Bed) {
 	testAttributes(t, bed, cloudevent.Binary)
 }
 
-// testAttributes sends events with all that an event can have.
+// testAttributes sends events with all, no and unusual attributes.
 func testAttributes(t *testing.T, bed *Bed, mode cloudevent.Mode) {
 	t.Helper()
 	b, c := bed.openBroker(t, mode)
@@ -84,8 +84,7 @@ func testAttributes(t *testing.T, bed *Bed, mode cloudevent.Mode) {
 	}
 }
 
-// testInvalidEvent wants an event that cannot be repaired by trying again to
-// say so.
+// testInvalidEvent requires a permanent error for an event that no retry can publish.
 func testInvalidEvent(t *testing.T, bed *Bed) {
 	t.Helper()
 	b, _ := bed.openBroker(t, "")
@@ -101,10 +100,10 @@ func testInvalidEvent(t *testing.T, bed *Bed) {
 	}
 }
 
-// A stretch is a number of events and how many goroutines publish them.
+// A stretch is a range of events and the number of goroutines that publish them.
 type stretch struct{ from, to, publishers int }
 
-// publishOnce publishes each event once and enters its outcome.
+// publishOnce publishes each event once and records its outcome.
 func publishOnce(t *testing.T, b Broker, l *Ledger, s stretch) {
 	t.Helper()
 	var work sync.WaitGroup
@@ -117,7 +116,7 @@ func publishOnce(t *testing.T, b Broker, l *Ledger, s stretch) {
 				err := Publish(t, b, e)
 				l.Enter(e.ID, err)
 				if err != nil {
-					waitForFault(t, 50*time.Millisecond) // an outage does not use up all events
+					waitForFault(t, 50*time.Millisecond) // so that an outage does not use up all events
 				}
 			}
 		})
@@ -136,7 +135,7 @@ func testManyPublishers(t *testing.T, bed *Bed) {
 	WantKept(t, b, l, c)
 }
 
-// testRedelivery has a handler that fails at first.
+// testRedelivery uses a handler that fails at first.
 func testRedelivery(t *testing.T, bed *Bed) {
 	t.Helper()
 	b := bed.Open(t, "")
@@ -179,7 +178,7 @@ func testRedelivery(t *testing.T, bed *Bed) {
 	}
 }
 
-// testDownAtStart wants a broker that waits for its server and says so.
+// testDownAtStart requires a broker to wait for its server and to report that in Ready.
 func testDownAtStart(t *testing.T, bed *Bed) {
 	t.Helper()
 	bed.Proxy.Refuse(true)
@@ -207,8 +206,8 @@ func testDownAtStart(t *testing.T, bed *Bed) {
 	}
 }
 
-// publishDuringFaults publishes while faults happen, and checks that what is in the broker
-// afterwards is what was reported. Faults can wait until events are under way.
+// publishDuringFaults publishes while faults occur, and checks that the content of the broker
+// afterwards matches the reported outcomes. Faults can wait until events are in progress.
 func publishDuringFaults(t *testing.T, b Broker, c *Collector, faults func(underWay func())) {
 	t.Helper()
 	l := NewLedger()
@@ -280,7 +279,7 @@ func testServerKilled(t *testing.T, bed *Bed) {
 	})
 }
 
-// testSlowConfirms has many publishes share one slow round trip.
+// testSlowConfirms checks that many publishes share one slow round trip.
 func testSlowConfirms(t *testing.T, bed *Bed) {
 	t.Helper()
 	b, c := bed.openBroker(t, "")
@@ -296,7 +295,7 @@ func testSlowConfirms(t *testing.T, bed *Bed) {
 	WantKept(t, b, l, c)
 }
 
-// testHungServer has a server that takes bytes and answers nothing.
+// testHungServer uses a server that accepts bytes and never answers.
 func testHungServer(t *testing.T, bed *Bed) {
 	t.Helper()
 	b, _ := bed.openBroker(t, "")
@@ -309,7 +308,7 @@ func testHungServer(t *testing.T, bed *Bed) {
 			ctx, cancel := context.WithTimeout(t.Context(), bound)
 			defer cancel()
 			e := Event(n + 1)
-			e.Data = fmt.Appendf(nil, `"%050000d"`, 1) // more than the sockets hold
+			e.Data = fmt.Appendf(nil, `"%050000d"`, 1) // more than the socket buffers hold
 			begin := time.Now()
 			err := b.Publish(ctx, e)
 			if err == nil {
@@ -327,7 +326,7 @@ func testHungServer(t *testing.T, bed *Bed) {
 	// The clean-up stops the adapter while the server still hangs.
 }
 
-// testQueueFull wants what a full queue refuses to be reported so.
+// testQueueFull requires that refusals of a full queue are reported as such.
 func testQueueFull(t *testing.T, bed *Bed) {
 	t.Helper()
 	if bed.OpenBounded == nil {
@@ -378,7 +377,7 @@ func testStopWhileDown(t *testing.T, bed *Bed) {
 	// The clean-up stops the adapter.
 }
 
-// testStopAwaitsConfirms tells the adapter to stop while events are under way.
+// testStopAwaitsConfirms stops the adapter while events are in progress.
 func testStopAwaitsConfirms(t *testing.T, bed *Bed) {
 	t.Helper()
 	b := bed.Open(t, "")
@@ -411,7 +410,7 @@ func testStopAwaitsConfirms(t *testing.T, bed *Bed) {
 	}
 }
 
-// testNotStarted wants an adapter that was not started to say so, not to wait.
+// testNotStarted requires an adapter that was not started to fail at once.
 func testNotStarted(t *testing.T, bed *Bed) {
 	t.Helper()
 	b := bed.Open(t, "")

@@ -12,7 +12,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/settings"
 )
 
-// What the zero fields of a Config mean.
+// Defaults of the zero fields of a Config.
 const (
 	DefaultTopic           = "hyperfleet-events"
 	DefaultMaxAge          = 24 * time.Hour
@@ -24,28 +24,26 @@ const (
 	DefaultRedeliveryDelay = time.Second
 )
 
-// leastAckWait leaves time to tell the server, a third of it before its end, that
-// work goes on.
+// leastAckWait leaves time for progress reports to the server, which are sent every third of it.
 const leastAckWait = 100 * time.Millisecond
 
-// A Config says where the JetStream is and how its stream is kept. URL is
-// given unless the server is within this process; the zero value of every
-// other field is usable.
+// A Config describes the JetStream server and the stream. URL is required unless the server is in
+// this process; the zero value of every other field is usable.
 type Config struct {
-	// URL is a server, or several with commas between: nats://host:4222.
+	// URL is a server, or several separated by commas: nats://host:4222.
 	URL settings.Secret `key:"url" file:"url_file" env:"BROKER_URL" secret:"true" doc:"URL of the NATS server, nats://user:password@host:4222; separate several URLs with commas"`
 
-	// CredentialsFile, Token, or Username with Password say who we are.
+	// CredentialsFile, Token, or Username with Password authenticate the client.
 	CredentialsFile string          `key:"credentials_file" env:"BROKER_CREDENTIALS_FILE" flag:"broker-credentials-file" doc:"NATS credentials file (JWT and seed)"`
 	Token           settings.Secret `key:"token" file:"token_file" env:"BROKER_TOKEN" secret:"true" doc:"NATS token"`
 	Username        string          `key:"username" env:"BROKER_USERNAME" flag:"broker-username" doc:"user name"`
 	Password        settings.Secret `key:"password" file:"password_file" env:"BROKER_PASSWORD" secret:"true" doc:"password"`
 
-	// TLS is used if the URL begins with tls:// or any of its files is given.
+	// TLS is used if the URL begins with tls:// or any of its files is set.
 	TLS broker.TLS `key:"tls"`
 
-	// Topic is the first part of every subject, and the stream's name unless
-	// Stream is given. Empty means DefaultTopic.
+	// Topic is the first part of every subject, and the stream's name unless Stream is set. Empty
+	// means DefaultTopic.
 	Topic string `key:"topic" env:"BROKER_TOPIC" flag:"broker-topic" default:"hyperfleet-events" doc:"name of the stream, and prefix of the subjects"`
 
 	// Stream is the name of the stream. It is created if it does not exist,
@@ -56,44 +54,42 @@ type Config struct {
 	// the event's type.
 	Subject string `key:"subject" env:"BROKER_ROUTING_KEY" flag:"broker-routing-key" doc:"subject of all events (default: <topic>.<event type>)"`
 
-	// Replicas is on how many servers a new stream lives. Zero means one.
+	// Replicas is the number of servers that store a new stream. Zero means one.
 	Replicas int `key:"replicas" env:"BROKER_REPLICAS" default:"1" doc:"number of stream replicas; used when the stream is created"`
 
-	// MaxAge, MaxBytes and MaxMessages bound a new stream. When it is full it
-	// refuses what is new, so that nothing is lost in silence. Zero means
-	// DefaultMaxAge and no other bound.
+	// MaxAge, MaxBytes and MaxMessages limit a new stream. A full stream refuses new events, so
+	// that nothing is lost silently. Zero means DefaultMaxAge and no other limit.
 	MaxAge      time.Duration `key:"max_age" env:"BROKER_MAX_AGE" default:"24h" doc:"maximum age of events in the stream; used when the stream is created"`
 	MaxBytes    int64         `key:"max_bytes" env:"BROKER_MAX_BYTES" default:"0" doc:"maximum size of the stream; a full stream rejects events; 0 means no limit; used when the stream is created"`
 	MaxMessages int64         `key:"max_messages" env:"BROKER_MAX_MESSAGES" default:"0" doc:"maximum number of events in the stream; a full stream rejects events; 0 means no limit; used when the stream is created"`
 
-	// DuplicateWindow is how long a new stream remembers the ids of events. An
-	// event that comes again within it is confirmed and not stored twice.
+	// DuplicateWindow is the time for which a new stream remembers the ids of events. An event that
+	// is repeated within it is confirmed and not stored twice.
 	DuplicateWindow time.Duration `key:"duplicate_window" env:"BROKER_DUPLICATE_WINDOW" default:"2m" doc:"deduplication window for events that are published again; used when the stream is created"`
 
-	// Mode is how an event is laid out in a message.
+	// Mode is the CloudEvents content mode of messages.
 	Mode cloudevent.Mode `key:"event_mode" env:"BROKER_EVENT_MODE" flag:"broker-event-mode" default:"structured" doc:"CloudEvents content mode: structured or binary"`
 
-	// ConnectTimeout bounds one attempt to connect.
+	// ConnectTimeout is the timeout of one attempt to connect.
 	ConnectTimeout time.Duration `key:"connect_timeout" env:"BROKER_CONNECT_TIMEOUT" default:"5s" doc:"timeout for one connection attempt"`
 
-	// StopTimeout bounds the wait for unconfirmed events when Run is told to
-	// stop.
+	// StopTimeout is the timeout of the wait for unconfirmed events when Run stops.
 	StopTimeout time.Duration `key:"stop_timeout" env:"BROKER_STOP_TIMEOUT" default:"5s" doc:"how long to wait for publisher confirms at shutdown"`
 
-	// Concurrency is how many events of one subscription are handled at once.
+	// Concurrency is the number of events of one subscription that are handled concurrently.
 	Concurrency int `key:"concurrency" env:"BROKER_CONCURRENCY" default:"8" doc:"number of events that one subscription handles concurrently"`
 
-	// AckWait is after which silence an event is delivered again: its consumer
-	// died, or the connection broke with the event on its way. Handling may
-	// take longer; meanwhile the server is told that work goes on.
+	// AckWait is the silence after which an event is delivered again, because its consumer died or
+	// the connection broke during delivery. Handling may take longer; meanwhile the consumer sends
+	// progress reports to the server.
 	AckWait time.Duration `key:"ack_wait" env:"BROKER_ACK_WAIT" default:"30s" doc:"time without acknowledgement after which an event is redelivered, to another consumer if this one is gone"`
 
-	// RedeliveryDelay is the wait before an event whose handling failed comes
-	// again the first time; it doubles with each failure, up to a minute.
+	// RedeliveryDelay is the delay before the first redelivery of an event whose handling failed;
+	// it doubles with each failure, up to a minute.
 	RedeliveryDelay time.Duration `key:"redelivery_delay" env:"BROKER_REDELIVERY_DELAY" default:"1s" doc:"delay before a failed event is redelivered"`
 }
 
-// withDefaults fills in the zero fields and checks the rest.
+// withDefaults sets defaults for the zero fields and validates the others.
 func (c Config) withDefaults() (Config, error) {
 	def := func(p *time.Duration, d time.Duration) {
 		if *p == 0 {
@@ -172,8 +168,8 @@ func (c Config) validateAll() error {
 	return nil
 }
 
-// areServers reports whether the client can read s. Its own error would show
-// the password that may be in it.
+// areServers reports whether the client can parse s. The client's own error would show the password
+// that s may contain.
 func areServers(s string) bool {
 	for one := range strings.SplitSeq(s, ",") {
 		one = strings.TrimSpace(one)
@@ -187,7 +183,7 @@ func areServers(s string) bool {
 	return true
 }
 
-// isSubject reports whether s can be published to.
+// isSubject reports whether s is a subject that events can be published to.
 func isSubject(s string) bool {
 	if s == "" || strings.ContainsAny(s, " *>\t\r\n\x00") {
 		return false
@@ -195,8 +191,8 @@ func isSubject(s string) bool {
 	return !strings.HasPrefix(s, ".") && !strings.HasSuffix(s, ".") && !strings.Contains(s, "..")
 }
 
-// subjectOf is the subject of events of a type: what the type has that a
-// subject cannot have becomes "_".
+// subjectOf returns the subject of events of a type. Characters of the type that are invalid in a
+// subject become "_".
 func (c Config) subjectOf(eventType string) string {
 	if c.Subject != "" {
 		return c.Subject
@@ -221,7 +217,7 @@ func (c Config) subjectOf(eventType string) string {
 	return strings.Join(words, ".")
 }
 
-// streamSubjects are what a new stream takes.
+// streamSubjects returns the subjects of a new stream.
 func (c Config) streamSubjects() []string {
 	if c.Subject != "" {
 		return []string{c.Subject}

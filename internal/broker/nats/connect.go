@@ -16,7 +16,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/broker"
 )
 
-// How a dead connection is noticed and how often a new one is tried.
+// How a dead connection is detected, and how often a new one is tried.
 const (
 	pingInterval   = 5 * time.Second
 	pingsLost      = 2
@@ -30,7 +30,7 @@ func reconnects() backoff.Policy {
 	return backoff.Policy{Initial: firstReconnect, Max: lastReconnect}
 }
 
-// newConnection makes the client, which then connects and reconnects on its own.
+// newConnection creates the client, which then connects and reconnects on its own.
 func (b *Broker) newConnection(server Server) (*nats.Conn, error) {
 	policy := reconnects()
 	opts := []nats.Option{
@@ -38,8 +38,8 @@ func (b *Broker) newConnection(server Server) (*nats.Conn, error) {
 		nats.RetryOnFailedConnect(true),
 		nats.MaxReconnects(-1),
 		nats.CustomReconnectDelay(policy.Delay),
-		nats.IgnoreAuthErrorAbort(), // rights can be given while we wait
-		nats.ReconnectBufSize(-1),   // what cannot be sent now is the caller's to send again
+		nats.IgnoreAuthErrorAbort(), // rights can be granted while the client waits
+		nats.ReconnectBufSize(-1),   // the caller retries events that cannot be sent now
 		nats.Timeout(b.cfg.ConnectTimeout),
 		nats.FlusherTimeout(b.cfg.ConnectTimeout),
 		nats.ReconnectOnFlusherError(),
@@ -98,7 +98,7 @@ func (b *Broker) credentials(opts []nats.Option) ([]nats.Option, error) {
 	return opts, nil
 }
 
-// signalWatch tells watch that the connection changed.
+// signalWatch signals watchConnection that the connection changed.
 func (b *Broker) signalWatch() {
 	select {
 	case b.changed <- struct{}{}:
@@ -106,8 +106,7 @@ func (b *Broker) signalWatch() {
 	}
 }
 
-// disconnected is called when the connection breaks and after each attempt to
-// have a new one.
+// disconnected is called when the connection breaks and after each attempt to reconnect.
 func (b *Broker) disconnected(err error) {
 	if err != nil {
 		b.lost.Store(&err)
@@ -124,8 +123,8 @@ func (b *Broker) notConnected() error {
 	return errors.New("not connected")
 }
 
-// watchConnection keeps the status up to date until ctx ends: after each change of the
-// connection it makes sure of the stream, and tries again while that fails.
+// watchConnection keeps the status up to date until ctx ends. After each change of the connection
+// it verifies the stream, and retries while that fails.
 func (b *Broker) watchConnection(ctx context.Context, conn *nats.Conn, server Server) {
 	policy := reconnects()
 	var said string
@@ -153,7 +152,7 @@ func (b *Broker) watchConnection(ctx context.Context, conn *nats.Conn, server Se
 	}
 }
 
-// logStatus logs a change of the status, once.
+// logStatus logs a change of the status once.
 func (b *Broker) logStatus(ctx context.Context, err error, said string) string {
 	text := "ready"
 	if err != nil {
@@ -169,8 +168,8 @@ func (b *Broker) logStatus(ctx context.Context, err error, said string) string {
 	return text
 }
 
-// verifyStream makes sure that we are connected and that our stream is there and
-// keeps what it acknowledges.
+// verifyStream checks the connection. It creates the stream if it is missing, and checks that the
+// stream stores the events it acknowledges.
 func (b *Broker) verifyStream(ctx context.Context, conn *nats.Conn, server Server) error {
 	if conn.Status() != nats.CONNECTED {
 		return b.notConnected()
@@ -187,8 +186,8 @@ func (b *Broker) verifyStream(ctx context.Context, conn *nats.Conn, server Serve
 			return fmt.Errorf("stream %q: data in %q is corrupt: move the directory away, or restore a backup",
 				b.cfg.Stream, server.Dir())
 		}
-		// Not by ctx: a server of our own that is stopped while it makes the
-		// stream lets go of it, and it goes on writing to the folder.
+		// Not ctx: if an embedded server is stopped while it creates the stream, it abandons the
+		// stream and goes on writing to the folder.
 		making, done := context.WithTimeout(context.WithoutCancel(ctx), b.cfg.ConnectTimeout)
 		defer done()
 		stream, err = js.CreateStream(making, b.streamConfig())
@@ -221,8 +220,8 @@ func (b *Broker) streamConfig() jetstream.StreamConfig {
 	}
 }
 
-// checkStream refuses a stream whose acknowledgement would not mean that it
-// has the event, and warns of one that can lose it later.
+// checkStream refuses a stream whose acknowledgement does not mean that it stored the event, and
+// warns about one that can lose it later.
 func (b *Broker) checkStream(ctx context.Context, js jetstream.JetStream, have jetstream.StreamConfig) error {
 	sample := b.cfg.subjectOf("com.redhat.hyperfleet.cluster.reconcile")
 	owner, err := js.StreamNameBySubject(ctx, sample)
@@ -246,8 +245,8 @@ func (b *Broker) checkStream(ctx context.Context, js jetstream.JetStream, have j
 	return nil
 }
 
-// closeConn closes the connection. The client holds a lock while it writes, so
-// a write that is stuck has to be broken off first.
+// closeConn closes the connection. The client holds a lock while it writes, so a blocked write must
+// be broken off first.
 func (b *Broker) closeConn(conn *nats.Conn) {
 	closed := make(chan struct{})
 	go func() {
@@ -264,7 +263,7 @@ func (b *Broker) closeConn(conn *nats.Conn) {
 	}
 }
 
-// A rawConn knows the socket below the client.
+// A rawConn gives access to the socket below the client.
 type rawConn struct {
 	dialer net.Dialer
 
@@ -272,7 +271,7 @@ type rawConn struct {
 	conn net.Conn
 }
 
-// Dial is what nats.CustomDialer wants.
+// Dial implements nats.CustomDialer.
 func (r *rawConn) Dial(network, address string) (net.Conn, error) {
 	conn, err := r.dialer.Dial(network, address)
 	if err != nil {
@@ -288,6 +287,6 @@ func (r *rawConn) killConnection() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.conn != nil {
-		_ = r.conn.Close() // closing is all that we want of it
+		_ = r.conn.Close() // an error does not matter
 	}
 }

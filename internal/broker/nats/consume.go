@@ -15,14 +15,14 @@ import (
 	"github.com/fleetloop/fleetloop/internal/cloudevent"
 )
 
-// longestDelay is how late a failed event comes again at most.
+// longestDelay is the maximum delay of a failed event's redelivery.
 const longestDelay = time.Minute
 
-// Consume hands the events of the stream to handle, Concurrency at once, until
-// ctx ends. The subscription is durable: it begins with the oldest event that
-// the stream has, goes on where it was left, and is shared by all who use its
-// name. An event is done when handle returned nil; after an error it comes
-// again, later each time. A message that is not an event is logged and dropped.
+// Consume passes the events of the stream to handle, Concurrency at once, until ctx ends. The
+// subscription is durable: it begins with the oldest event of the stream, resumes where it stopped,
+// and is shared by all consumers that use its name. An event is done when handle returns nil; after
+// an error it is redelivered, later each time. A message that is not an event is logged and
+// dropped.
 func (b *Broker) Consume(ctx context.Context, subscription string, handle func(context.Context, cloudevent.Event) error) error {
 	if subscription == "" || b.cfg.durableName(subscription) != subscription {
 		return fmt.Errorf("consume %q: a subscription name must have only letters, digits, - and _", subscription)
@@ -37,7 +37,7 @@ func (b *Broker) Consume(ctx context.Context, subscription string, handle func(c
 		if time.Since(began) > lastReconnect {
 			attempt = 0
 		}
-		if !errors.Is(err, broker.ErrNotReady) { // of that Run tells already
+		if !errors.Is(err, broker.ErrNotReady) { // which Run logs already
 			b.log.WarnContext(ctx, "subscription interrupted, reconnecting", "subscription", subscription, "err", err)
 		}
 		if err := backoff.Sleep(ctx, policy.Delay(attempt)); err != nil {
@@ -46,8 +46,7 @@ func (b *Broker) Consume(ctx context.Context, subscription string, handle func(c
 	}
 }
 
-// durableName is s with the characters that a durable name cannot have taken
-// out.
+// durableName replaces the characters of s that are invalid in a durable name.
 func (Config) durableName(s string) string {
 	out := []rune(s)
 	for i, r := range out {
@@ -58,7 +57,7 @@ func (Config) durableName(s string) string {
 	return string(out)
 }
 
-// consumeOnce reads until something fails.
+// consumeOnce consumes until an error occurs.
 func (b *Broker) consumeOnce(ctx context.Context, subscription string, handle func(context.Context, cloudevent.Event) error) error {
 	if err := b.status.Err(); err != nil {
 		return fmt.Errorf("%w: %w", broker.ErrNotReady, err)
@@ -102,8 +101,8 @@ func (b *Broker) consumeOnce(ctx context.Context, subscription string, handle fu
 	}
 }
 
-// handleMessage does one message and settles it. An acknowledgement that gets lost
-// brings the message again, which handlers have to stand anyway.
+// handleMessage handles one message and acknowledges it. If the acknowledgement is lost, the
+// message comes again, which handlers must tolerate anyway.
 func (b *Broker) handleMessage(ctx context.Context, m jetstream.Msg, handle func(context.Context, cloudevent.Event) error) {
 	e, err := decodeMessage(m.Headers(), m.Data())
 	if err != nil {
@@ -119,7 +118,7 @@ func (b *Broker) handleMessage(ctx context.Context, m jetstream.Msg, handle func
 		return
 	}
 	if ctx.Err() != nil {
-		b.noteAnswerError(ctx, m.Nak()) // we are leaving: whoever else is there can have it now
+		b.noteAnswerError(ctx, m.Nak()) // this consumer stops: others can have it now
 		return
 	}
 	tries := uint64(1)
@@ -132,7 +131,7 @@ func (b *Broker) handleMessage(ctx context.Context, m jetstream.Msg, handle func
 	b.noteAnswerError(ctx, m.NakWithDelay(delay))
 }
 
-// keepInProgress tells the server that work on m goes on, until stop is called.
+// keepInProgress reports to the server that m is being handled, until stop is called.
 func (b *Broker) keepInProgress(m jetstream.Msg) (stop func()) {
 	done := make(chan struct{})
 	var work sync.WaitGroup
@@ -142,7 +141,7 @@ func (b *Broker) keepInProgress(m jetstream.Msg) (stop func()) {
 		for {
 			select {
 			case <-tick.C:
-				_ = m.InProgress() // if it gets lost, the next one counts
+				_ = m.InProgress() // if it is lost, the next one counts
 			case <-done:
 				return
 			}
@@ -160,8 +159,8 @@ func (b *Broker) noteAnswerError(ctx context.Context, err error) {
 	}
 }
 
-// decodeMessage reads the event in a message. One with neither a content type nor an
-// attribute is structured, which is all that NATS had before it had headers.
+// decodeMessage decodes the event of a message. A message with neither a content type nor an
+// attribute is structured, the only mode of NATS before it had headers.
 func decodeMessage(h nats.Header, body []byte) (cloudevent.Event, error) {
 	contentType, _ := lookupHeader(h, contentTypeHeader)
 	if _, ok := lookupHeader(h, attributePrefix+"specversion"); !ok && contentType == "" {

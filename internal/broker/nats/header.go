@@ -10,13 +10,13 @@ import (
 const (
 	contentTypeHeader = "content-type"
 	attributePrefix   = "ce-"
-	// headersOfBinary is how many headers a message has at most.
+	// headersOfBinary is the maximum number of headers of a message.
 	headersOfBinary = 10
 	hexDigits       = "0123456789ABCDEF"
 )
 
-// escapeHeader writes s as the binding wants header values: what is not printable
-// ASCII, and blank, quote and percent, as percent and two digits.
+// escapeHeader escapes s as the binding requires for header values. Everything but printable ASCII,
+// and blank, quote and percent, becomes percent and two digits.
 func escapeHeader(s string) string {
 	plain := func(c byte) bool { return c > ' ' && c < 0x7f && c != '"' && c != '%' }
 	n := 0
@@ -42,8 +42,8 @@ func escapeHeader(s string) string {
 	return out.String()
 }
 
-// unescapeHeader undoes escape. A value that others wrote without escaping stays
-// what it is.
+// unescapeHeader reverses escapeHeader. A value that other clients wrote without escaping stays
+// unchanged.
 func unescapeHeader(s string) string {
 	if out, err := url.PathUnescape(s); err == nil {
 		return out
@@ -51,8 +51,7 @@ func unescapeHeader(s string) string {
 	return s
 }
 
-// lookupHeader finds a header whatever its case: NATS keeps cases apart, those who
-// write headers do not.
+// lookupHeader finds a header in any case: NATS distinguishes cases, but its clients do not.
 func lookupHeader(h nats.Header, name string) (string, bool) {
 	if v := h[name]; len(v) > 0 {
 		return v[0], true

@@ -1,13 +1,11 @@
-// Package nats publishes and receives cloud events through NATS JetStream,
-// on a server elsewhere or on one within this process.
+// Package nats publishes and receives cloud events through NATS JetStream, on an external server or
+// on one in this process.
 //
-// Publish returns nil only after the stream acknowledged the event; with the
-// embedded server that means that it is synced to disk. The event's id is the
-// message's id, so an event that is published again within the stream's
-// duplicate window is acknowledged and stored once. A stream that is full
-// refuses new events. A server that is down is not an error: the broker
-// reconnects for ever, says in Ready why it cannot publish, and fails
-// publishes at once.
+// Publish returns nil only after the stream acknowledged the event; with the embedded server that
+// means that it is synced to disk. The event's id is the message's id, so an event that is
+// published again within the stream's duplicate window is acknowledged and stored once. A full
+// stream refuses new events. A server that is down is not an error: the broker reconnects until it
+// is stopped. Meanwhile Ready returns why it cannot publish, and publishes fail at once.
 package nats
 
 import (
@@ -28,13 +26,13 @@ import (
 // A Broker is one connection to a JetStream.
 type Broker struct {
 	cfg   Config
-	start func() (Server, error) // nil for a server elsewhere
+	start func() (Server, error) // nil for an external server
 	log   *slog.Logger
 
 	status  broker.Status
 	window  broker.Window
 	queue   chan *publication
-	stopped chan struct{} // closed when nobody takes from queue any more
+	stopped chan struct{} // closed when queued publications are no longer accepted
 	changed chan struct{} // has an element when the connection changed
 	bodies  sync.Pool     // of *[]byte
 
@@ -44,13 +42,12 @@ type Broker struct {
 	sent map[uint64]*publication
 	next uint64
 
-	prefix string // of the subjects on which acknowledgements come
+	prefix string // of the reply subjects of acknowledgements
 	raw    rawConn
 	lost   atomic.Pointer[error] // why there is no connection
 }
 
-// A Server is a NATS server within this process, as package natsserver starts
-// one.
+// A Server is a NATS server in this process, as started by package natsserver.
 type Server interface {
 	nats.InProcessConnProvider
 	URL() string
@@ -59,7 +56,7 @@ type Server interface {
 	Stop()
 }
 
-// New checks the configuration. It starts nothing.
+// New returns a broker after checking the configuration. It starts nothing.
 func New(cfg Config, log *slog.Logger) (*Broker, error) {
 	if cfg.URL == "" {
 		return nil, errors.New("url is required (BROKER_URL)")
@@ -67,8 +64,8 @@ func New(cfg Config, log *slog.Logger) (*Broker, error) {
 	return newBroker(cfg, nil, log)
 }
 
-// NewEmbedded is New for a server within this process. Run starts it, and
-// stops it in the end.
+// NewEmbedded is like New, for a server in this process. Run starts the server, and stops it at the
+// end.
 func NewEmbedded(cfg Config, start func() (Server, error), log *slog.Logger) (*Broker, error) {
 	if cfg.URL != "" {
 		return nil, errors.New("url is set: use either an external or an embedded server")
@@ -93,13 +90,12 @@ func newBroker(cfg Config, start func() (Server, error), log *slog.Logger) (*Bro
 	}, nil
 }
 
-// queueLength lets the callers run ahead of the goroutine that writes.
+// queueLength is the capacity of the queue between the callers and the writing goroutine.
 const queueLength = 256
 
-// Run connects, keeps the connection and the stream, and stops when ctx ends:
-// publishes under way are awaited for StopTimeout, then the connection and the
-// embedded server are closed. It is called once. It returns an error only if
-// the embedded server cannot start.
+// Run connects, maintains the connection and the stream, and stops when ctx ends: it waits up to
+// StopTimeout for publishes in progress, then closes the connection and the embedded server. It is
+// called once. It returns an error only if the embedded server cannot start.
 func (b *Broker) Run(ctx context.Context) error {
 	defer close(b.stopped)
 	var server Server
@@ -120,7 +116,7 @@ func (b *Broker) Run(ctx context.Context) error {
 		return err
 	}
 
-	// The writer outlives ctx, so that what is queued still goes out.
+	// The writer outlives ctx, so that queued events are still sent.
 	var work sync.WaitGroup
 	stop := make(chan struct{})
 	work.Go(func() { b.writeLoop(conn, stop) })
@@ -139,22 +135,22 @@ func (b *Broker) Run(ctx context.Context) error {
 	return nil
 }
 
-// URL is where other processes reach the embedded server, once Run has
-// started it; empty without one.
+// URL returns the address of the embedded server for other processes, once Run has started it;
+// empty without one.
 func (b *Broker) URL() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.addr
 }
 
-// Ready reports why events cannot be published just now, or nil.
+// Ready returns why events cannot be published at present, or nil.
 func (b *Broker) Ready() error { return b.status.Err() }
 
-// InFlight is how many publishes wait for their confirm.
+// InFlight returns the number of publishes that wait for their confirm.
 func (b *Broker) InFlight() int { return b.window.Len() }
 
-// Publish sends e and waits until the stream has it. It may be called by many
-// goroutines; their number is the window of unconfirmed events.
+// Publish sends e and waits until the stream has it. It may be called by many goroutines; their
+// number limits the unconfirmed events.
 func (b *Broker) Publish(ctx context.Context, e *cloudevent.Event) error {
 	if err := e.Validate(); err != nil {
 		return backoff.Permanent(fmt.Errorf("publish cloud event %q: %w", e.ID, err))

@@ -14,18 +14,18 @@ import (
 	"github.com/fleetloop/fleetloop/internal/cloudevent"
 )
 
-// A publication is one event with its place in the stream's subjects.
+// A publication is one event with its subject in the stream.
 type publication struct {
 	*broker.Send
-	token   uint64 // of Broker.sent, and guarded as that is
+	token   uint64 // key in Broker.sent, guarded by the same lock
 	subject string
 	header  nats.Header
 	body    *[]byte
 }
 
-// newPublication lays e out as a message, in a body of the pool.
+// newPublication encodes e as a message, in a body of the pool.
 func (b *Broker) newPublication(e *cloudevent.Event) *publication {
-	body, _ := b.bodies.Get().(*[]byte) // the pool holds nothing else
+	body, _ := b.bodies.Get().(*[]byte) // the pool has no other type
 	p := &publication{
 		Send:    broker.NewSend(),
 		subject: b.cfg.subjectOf(e.Type),
@@ -46,8 +46,8 @@ func (b *Broker) newPublication(e *cloudevent.Event) *publication {
 	return p
 }
 
-// writeLoop is the only goroutine that publishes on the connection: a write that
-// is stuck holds up itself, and not the contexts of the callers.
+// writeLoop is the only goroutine that publishes on the connection: a blocked write delays only
+// this goroutine, and not the contexts of the callers.
 func (b *Broker) writeLoop(conn *nats.Conn, stop <-chan struct{}) {
 	for {
 		select {
@@ -91,7 +91,7 @@ func (b *Broker) sendPublication(conn *nats.Conn, p *publication) {
 	}
 }
 
-// takePublication removes a publication from those that wait for their acknowledgement.
+// takePublication removes and returns a publication that waits for its acknowledgement.
 func (b *Broker) takePublication(token uint64) *publication {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -100,9 +100,9 @@ func (b *Broker) takePublication(token uint64) *publication {
 	return p
 }
 
-// abandonPublication forgets a publication whose caller has waited long enough. A server
-// that is there and does not answer may never do so: its stream may be gone while
-// somebody else listens to the subject, which hides that. So it is looked at.
+// abandonPublication removes a publication whose caller no longer waits. A connected server that
+// does not answer may never do so: its stream may be deleted while another subscriber of the
+// subject hides that. So the stream is verified.
 func (b *Broker) abandonPublication(p *publication) {
 	b.mu.Lock()
 	_, waits := b.sent[p.token]
@@ -113,8 +113,7 @@ func (b *Broker) abandonPublication(p *publication) {
 	}
 }
 
-// failSent ends the wait of everything that was sent on a connection that is
-// gone.
+// failSent sets the outcome of all events that were sent on a lost connection.
 func (b *Broker) failSent(outcome error) {
 	b.mu.Lock()
 	lost := b.sent
@@ -125,7 +124,7 @@ func (b *Broker) failSent(outcome error) {
 	}
 }
 
-// acknowledge is called for each message on our reply subject.
+// acknowledge is called for each message on the reply subjects.
 func (b *Broker) acknowledge(m *nats.Msg) {
 	token, err := strconv.ParseUint(strings.TrimPrefix(m.Subject, b.prefix), 36, 64)
 	if err != nil {
@@ -136,10 +135,10 @@ func (b *Broker) acknowledge(m *nats.Msg) {
 	}
 }
 
-// ackOutcome reads the stream's answer.
+// ackOutcome returns the outcome in the stream's answer.
 func (b *Broker) ackOutcome(subject string, m *nats.Msg) error {
 	if len(m.Data) == 0 && m.Header.Get("Status") == "503" {
-		b.signalWatch() // so that it is looked at, and created if it is gone
+		b.signalWatch() // so that the stream is verified, and created if it is missing
 		return fmt.Errorf("%w: stream %q was deleted or no longer has the subject %q",
 			broker.ErrUnroutable, b.cfg.Stream, subject)
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/settings"
 )
 
-// What the zero fields of a Config mean, and the service's own limits.
+// Defaults of the zero fields of a Config, and the limits of the service.
 const (
 	DefaultTopic           = "hyperfleet-events"
 	DefaultBatchDelay      = 2 * time.Millisecond
@@ -24,62 +24,60 @@ const (
 	DefaultRedeliveryDelay = time.Second
 
 	mostInBatch      = 1000
-	mostBytes        = 9 << 20 // of the 10 MB that a request may have
+	mostBytes        = 9 << 20 // of the request limit of 10 MB
 	longestAttribute = 1024
 )
 
-// A Config says which topic is published to. ProjectID is given; the zero
-// value of every other field is usable. Credentials are found as the vendor's
-// libraries find them, GOOGLE_APPLICATION_CREDENTIALS first.
+// A Config describes the topic. ProjectID is required; the zero value of every other field is
+// usable. Credentials are found as in Google's client libraries, GOOGLE_APPLICATION_CREDENTIALS
+// first.
 type Config struct {
 	// ProjectID is the project of the topic.
 	ProjectID string `key:"project_id" alias:"projectID" env:"BROKER_PROJECT_ID" flag:"broker-project-id" doc:"Google Cloud project ID of the topic"`
 
-	// Topic is its name within the project, or its full name
+	// Topic is the topic's name within the project, or its full name
 	// projects/<project>/topics/<name>.
 	Topic string `key:"topic" env:"BROKER_TOPIC" flag:"broker-topic" default:"hyperfleet-events" doc:"name of the topic"`
 
-	// EmulatorHost is host:port of an emulator, which is used without TLS and
-	// credentials, and in which the topic is created if it does not exist.
+	// EmulatorHost is the host:port of an emulator. It is used without TLS and credentials, and the
+	// topic is created if it does not exist.
 	EmulatorHost string `key:"emulator_host" env:"PUBSUB_EMULATOR_HOST" doc:"host:port of a Pub/Sub emulator, instead of the service"`
 
-	// CredentialsJSON is the key of a service account, as Google's console
-	// hands it out. Empty means that credentials are found as said above; an
-	// emulator needs none.
+	// CredentialsJSON is the key of a service account, as issued by Google's console. Empty means
+	// the search described above; an emulator needs none.
 	CredentialsJSON settings.Secret
 
-	// Ordering gives each event its subject as ordering key: subscriptions
-	// with ordering then receive the events of one resource in order.
+	// Ordering sets the subject of each event as its ordering key: subscriptions with ordering then
+	// receive the events of one resource in order.
 	Ordering bool `key:"ordering" env:"BROKER_ORDERING" default:"false" doc:"use the subject of the event as ordering key"`
 
-	// Mode is how an event is laid out in a message.
+	// Mode is the CloudEvents content mode of messages.
 	Mode cloudevent.Mode `key:"event_mode" env:"BROKER_EVENT_MODE" flag:"broker-event-mode" default:"structured" doc:"CloudEvents content mode: structured or binary"`
 
-	// A request goes out when it has BatchCount events or BatchBytes bytes, or
-	// BatchDelay after its first event.
+	// A request is sent when it has BatchCount events or BatchBytes bytes, or BatchDelay after its
+	// first event.
 	BatchDelay time.Duration `key:"batch_delay" env:"BROKER_BATCH_DELAY" default:"2ms" doc:"how long a publish request waits for more events"`
 	BatchCount int           `key:"batch_count" env:"BROKER_BATCH_COUNT" default:"500" doc:"maximum number of events in a publish request (service limit: 1000)"`
 	BatchBytes int           `key:"batch_bytes" env:"BROKER_BATCH_BYTES" default:"2097152" doc:"request size in bytes at which a batch is sent"`
 
-	// PublishTimeout bounds one request.
+	// PublishTimeout is the timeout of one request.
 	PublishTimeout time.Duration `key:"publish_timeout" env:"BROKER_PUBLISH_TIMEOUT" default:"15s" doc:"timeout for one publish request"`
 
-	// ConnectTimeout bounds one attempt to connect and one look at the topic.
+	// ConnectTimeout is the timeout of one attempt to connect and of one check of the topic.
 	ConnectTimeout time.Duration `key:"connect_timeout" env:"BROKER_CONNECT_TIMEOUT" default:"5s" doc:"timeout for one connection attempt"`
 
-	// StopTimeout bounds the wait for unconfirmed events when Run is told to
-	// stop.
+	// StopTimeout is the timeout of the wait for unconfirmed events when Run stops.
 	StopTimeout time.Duration `key:"stop_timeout" env:"BROKER_STOP_TIMEOUT" default:"5s" doc:"how long to wait for publisher confirms at shutdown"`
 
-	// Concurrency is how many events of one subscription are handled at once.
+	// Concurrency is the number of events of one subscription that are handled concurrently.
 	Concurrency int `key:"concurrency" env:"BROKER_CONCURRENCY" default:"8" doc:"number of events that one subscription handles concurrently"`
 
-	// RedeliveryDelay is the wait before an event whose handling failed is
-	// given back; the subscription's retry policy may add to it.
+	// RedeliveryDelay is the delay before an event whose handling failed is returned; the
+	// subscription's retry policy may add to it.
 	RedeliveryDelay time.Duration `key:"redelivery_delay" env:"BROKER_REDELIVERY_DELAY" default:"1s" doc:"delay before a failed event is redelivered"`
 }
 
-// withDefaults fills in the zero fields and checks the rest.
+// withDefaults sets defaults for the zero fields and validates the others.
 func (c Config) withDefaults() (Config, error) {
 	for p, d := range map[*time.Duration]time.Duration{
 		&c.BatchDelay:      DefaultBatchDelay,
@@ -144,13 +142,12 @@ func (c Config) validateAll() error {
 	return nil
 }
 
-// isID reports whether s is a name as the service allows for topics and
-// subscriptions.
+// isID reports whether the service allows s as a name of topics and subscriptions.
 func isID(s string) bool {
 	return regexp.MustCompile(`^[A-Za-z][A-Za-z0-9._~+%-]{2,254}$`).MatchString(s) && !strings.HasPrefix(strings.ToLower(s), "goog")
 }
 
-// topicName is the full name of the topic.
+// topicName returns the full name of the topic.
 func (c Config) topicName() string {
 	if strings.Contains(c.Topic, "/") {
 		return c.Topic

@@ -15,19 +15,18 @@ import (
 )
 
 const (
-	// prefetchFactor is how many events are with us for each that is handled:
-	// those that wait for their redelivery must not hold up the others.
+	// prefetchFactor is the number of prefetched events for each concurrent one: events that wait
+	// for their redelivery must not hold up the others.
 	prefetchFactor = 8
-	// ackDeadline is how soon an event of a consumer that died comes again.
+	// ackDeadline is the time after which the event of a dead consumer is redelivered.
 	ackDeadline = 30 * time.Second
 )
 
-// Consume hands the events of a subscription to handle, Concurrency at once,
-// until ctx ends. The subscription is created if it does not exist and we may,
-// and is shared by all who use its name. An event is done when handle returned
-// nil; after an error it is given back, after RedeliveryDelay. A message that
-// is not an event is logged and dropped, because given back it would come for
-// ever.
+// Consume passes the events of a subscription to handle, Concurrency at once, until ctx ends. The
+// subscription is created if it does not exist and the client has the right, and is shared by all
+// consumers that use its name. An event is done when handle returns nil; after an error it is
+// returned, after RedeliveryDelay. A message that is not an event is logged and dropped, because a
+// returned one would be redelivered without end.
 func (b *Broker) Consume(ctx context.Context, subscription string, handle func(context.Context, cloudevent.Event) error) error {
 	if !isID(subscription) {
 		return fmt.Errorf("consume %q: a subscription name must have 3 to 255 letters, digits and -._~+%% and begin with a letter", subscription)
@@ -49,13 +48,13 @@ func (b *Broker) Consume(ctx context.Context, subscription string, handle func(c
 	}
 }
 
-// consumeOnce reads until something fails that the client does not mend by itself.
+// consumeOnce consumes until an error occurs from which the client does not recover.
 func (b *Broker) consumeOnce(ctx context.Context, subscription string, handle func(context.Context, cloudevent.Event) error) error {
 	client, err := b.newClient(ctx)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = client.Close() }() // nothing of it is needed any more
+	defer func() { _ = client.Close() }() // the client is no longer needed
 	if err := b.subscribe(ctx, client, subscription); err != nil {
 		return err
 	}
@@ -73,13 +72,13 @@ func (b *Broker) consumeOnce(ctx context.Context, subscription string, handle fu
 	return nil
 }
 
-// subscribe makes sure of the subscription. Who may receive from it but not
-// look at it finds out by receiving.
+// subscribe creates the subscription if it is missing. A client that may receive but not read the
+// subscription continues, and any error shows in receiving.
 func (b *Broker) subscribe(ctx context.Context, client *pubsub.Client, id string) error {
 	ctx, cancel := context.WithTimeout(ctx, b.cfg.ConnectTimeout)
 	defer cancel()
 	name, topic := b.cfg.subscriptionName(id), b.cfg.topicName()
-	if b.cfg.EmulatorHost != "" { // which may be empty; a topic that is there already is no matter
+	if b.cfg.EmulatorHost != "" { // an emulator may be empty; an existing topic is fine
 		_, _ = client.TopicAdminClient.CreateTopic(ctx, &pubsubpb.Topic{Name: topic})
 	}
 	have, err := client.SubscriptionAdminClient.GetSubscription(ctx, &pubsubpb.GetSubscriptionRequest{Subscription: name})
@@ -91,7 +90,7 @@ func (b *Broker) subscribe(ctx context.Context, client *pubsub.Client, id string
 			EnableMessageOrdering: b.cfg.Ordering,
 		})
 		if s := b.session.Load(); s != nil {
-			s.requestCheck() // it may have waited for a subscription
+			s.requestCheck() // the topic may have waited for a subscription
 		}
 	}
 	switch code := status.Code(err); {
@@ -112,7 +111,7 @@ type consumer struct {
 	slots  chan struct{}
 }
 
-// handleMessage handles one message and settles it.
+// handleMessage handles one message and acknowledges or returns it.
 func (c *consumer) handleMessage(ctx context.Context, m *pubsub.Message) {
 	select {
 	case c.slots <- struct{}{}:
@@ -136,7 +135,7 @@ func (c *consumer) handleMessage(ctx context.Context, m *pubsub.Message) {
 	if ctx.Err() == nil {
 		delay := c.broker.cfg.RedeliveryDelay
 		c.broker.log.WarnContext(ctx, "event handling failed, redelivering", "event", e.ID, "delay", delay, "err", err)
-		_ = backoff.Sleep(ctx, delay) // cut short, the event goes back at once
+		_ = backoff.Sleep(ctx, delay) // if interrupted, the event returns at once
 	}
 	m.Nack()
 }

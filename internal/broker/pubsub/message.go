@@ -10,9 +10,9 @@ import (
 const (
 	contentTypeAttribute = "content-type"
 	attributePrefix      = "ce-"
-	// mostAttributes is how many attributes a message has at most.
+	// mostAttributes is the maximum number of attributes of a message.
 	mostAttributes = 9
-	// overhead is what a message takes in a request beside its body, or more.
+	// overhead is an upper estimate of a message's size in a request without its body.
 	overhead = 1024
 )
 
@@ -24,11 +24,10 @@ type publication struct {
 	body    *[]byte
 }
 
-// newPublication lays e out as a message, in a body of the pool. The event's
-// attributes are the message's attributes in both modes, so that subscriptions
-// can filter by them.
+// newPublication encodes e as a message, in a body of the pool. The event's attributes are the
+// message's attributes in both modes, so that subscriptions can filter by them.
 func (b *Broker) newPublication(e *cloudevent.Event) *publication {
-	body, _ := b.bodies.Get().(*[]byte) // the pool holds nothing else
+	body, _ := b.bodies.Get().(*[]byte) // the pool has no other type
 	attributes := make(map[string]string, mostAttributes)
 	size := overhead
 	for name, value := range e.Attributes {
@@ -54,7 +53,7 @@ func (b *Broker) newPublication(e *cloudevent.Event) *publication {
 	return p
 }
 
-// decodeMessage reads the event in a message.
+// decodeMessage decodes the event of a message.
 func decodeMessage(attributes map[string]string, data []byte) (cloudevent.Event, error) {
 	return cloudevent.Decode(attributes[contentTypeAttribute], func(name string) (string, bool) {
 		v, ok := attributes[attributePrefix+name]

@@ -1,16 +1,14 @@
-// Package pubsub publishes and receives cloud events through Google Cloud
-// Pub/Sub.
+// Package pubsub publishes and receives cloud events through Google Cloud Pub/Sub.
 //
-// Publish returns nil only after the service has answered with the message's
-// id. Events that are published at the same time share a request. Requests
-// are not retried here, because only the caller knows how long an event is
-// worth its while; every error says whether the event may have been stored.
+// Publish returns nil only after the service has answered with the message's id. Events that are
+// published at the same time share a request. Requests are not retried here, because only the
+// caller knows how long an event is worth publishing; every error shows whether the event may have
+// been stored.
 //
-// A service that cannot be reached is not an error: the broker tries for ever
-// and says in Ready why it cannot publish, and meanwhile publishes fail at
-// once. A topic that nobody subscribes to counts as not ready, because it
-// confirms events and drops them; where we may not list subscriptions, nobody
-// can tell.
+// An unreachable service is not an error: the broker retries until it is stopped. Meanwhile Ready
+// returns why it cannot publish, and publishes fail at once. A topic without subscriptions counts
+// as not ready, because it confirms events and drops them; without the right to list subscriptions,
+// this cannot be detected.
 package pubsub
 
 import (
@@ -33,7 +31,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/cloudevent"
 )
 
-// How often a new connection is tried.
+// Delays between attempts to connect.
 const (
 	firstReconnect = 100 * time.Millisecond
 	lastReconnect  = 5 * time.Second
@@ -54,7 +52,7 @@ type Broker struct {
 	bodies  sync.Pool               // of *[]byte
 }
 
-// New checks the configuration. It starts nothing.
+// New returns a broker after checking the configuration. It starts nothing.
 func New(cfg Config, log *slog.Logger) (*Broker, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
@@ -63,13 +61,12 @@ func New(cfg Config, log *slog.Logger) (*Broker, error) {
 	return &Broker{cfg: cfg, log: log, bodies: sync.Pool{New: func() any { return new([]byte) }}}, nil
 }
 
-// Run connects, keeps looking after the topic, and stops when ctx ends:
-// publishes under way are awaited for StopTimeout, then broken off. It is
-// called once.
+// Run connects, monitors the topic, and stops when ctx ends: it waits up to StopTimeout for
+// publishes in progress, then cancels them. It is called once.
 func (b *Broker) Run(ctx context.Context) error {
 	defer b.status.Set(errors.New("not connected: stopped"))
 	policy := reconnects()
-	said := "" // it is tried often, and fails for the same reason
+	said := "" // repeated attempts that fail for the same reason are logged once
 	for attempt := 0; ctx.Err() == nil; attempt++ {
 		s := newSession(b)
 		client, err := b.newClient(ctx, option.WithGRPCDialOption(grpc.WithStatsHandler(s)))
@@ -80,7 +77,7 @@ func (b *Broker) Run(ctx context.Context) error {
 				said = err.Error()
 				b.log.WarnContext(ctx, "broker not ready", "broker", "pubsub", "err", err)
 			}
-			_ = backoff.Sleep(ctx, policy.Delay(attempt)) // the loop asks ctx itself
+			_ = backoff.Sleep(ctx, policy.Delay(attempt)) // the loop checks ctx
 			continue
 		}
 		attempt, said = 0, ""
@@ -89,11 +86,11 @@ func (b *Broker) Run(ctx context.Context) error {
 			b.log.DebugContext(ctx, "close client failed", "err", err)
 		}
 	}
-	// Nothing is under way without a session; this refuses what comes.
+	// No publish is in progress without a session; this refuses new ones.
 	return b.window.Drain(context.WithoutCancel(ctx))
 }
 
-// newClient makes a client. It connects when it is used.
+// newClient returns a client, which connects at its first use.
 func (b *Broker) newClient(ctx context.Context, opts ...option.ClientOption) (*pubsub.Client, error) {
 	opts = append(opts,
 		option.WithGRPCDialOption(grpc.WithConnectParams(grpc.ConnectParams{
@@ -101,7 +98,7 @@ func (b *Broker) newClient(ctx context.Context, opts ...option.ClientOption) (*p
 				BaseDelay:  firstReconnect,
 				Multiplier: backoff.DefaultFactor,
 				Jitter:     backoff.DefaultJitter,
-				MaxDelay:   lastReconnect, // gRPC's own two minutes are a long outage
+				MaxDelay:   lastReconnect, // gRPC's default of two minutes would prolong an outage
 			},
 			MinConnectTimeout: b.cfg.ConnectTimeout,
 		})),
@@ -124,21 +121,21 @@ func (b *Broker) newClient(ctx context.Context, opts ...option.ClientOption) (*p
 	case err != nil:
 		return nil, fmt.Errorf("create Pub/Sub client: %w", err)
 	}
-	// The client's own retries last a minute and hide what happens.
+	// The client's own retries last a minute and hide errors.
 	client.TopicAdminClient.CallOptions.Publish = nil
 	client.TopicAdminClient.CallOptions.GetTopic = nil
 	client.TopicAdminClient.CallOptions.ListTopicSubscriptions = nil
 	return client, nil
 }
 
-// Ready reports why events cannot be published just now, or nil.
+// Ready returns why events cannot be published at present, or nil.
 func (b *Broker) Ready() error { return b.status.Err() }
 
-// InFlight is how many publishes wait for their confirm.
+// InFlight returns the number of publishes that wait for their confirm.
 func (b *Broker) InFlight() int { return b.window.Len() }
 
-// Publish sends e and waits until the service has it. It may be called by many
-// goroutines; their number is the window of unconfirmed events.
+// Publish sends e and waits until the service has it. It may be called by many goroutines; their
+// number limits the unconfirmed events.
 func (b *Broker) Publish(ctx context.Context, e *cloudevent.Event) error {
 	err := b.checkEvent(e)
 	if err == nil {
@@ -150,7 +147,7 @@ func (b *Broker) Publish(ctx context.Context, e *cloudevent.Event) error {
 	return nil
 }
 
-// checkEvent refuses what no attempt can publish.
+// checkEvent refuses an event that no attempt can publish.
 func (b *Broker) checkEvent(e *cloudevent.Event) error {
 	if err := e.Validate(); err != nil {
 		return backoff.Permanent(err)

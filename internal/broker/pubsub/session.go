@@ -18,15 +18,15 @@ import (
 )
 
 const (
-	// queueLength lets the callers run ahead of the goroutine that makes
+	// queueLength is the capacity of the queue between the callers and the goroutine that builds
 	// batches.
 	queueLength = 1024
-	// requestsAtOnce is how many requests are under way at most.
+	// requestsAtOnce is the maximum number of concurrent requests.
 	requestsAtOnce = 8
-	// lookInterval is how often a topic that is well is looked at.
+	// lookInterval is the interval of checks of a healthy topic.
 	lookInterval = 30 * time.Second
-	// deadLooks is after how many looks without an answer the connection is
-	// given up: a peer that is gone without a word is noticed by nothing else.
+	// deadLooks is the number of unanswered checks after which the connection is given up: nothing
+	// else detects a peer that disappeared silently.
 	deadLooks = 3
 )
 
@@ -38,8 +38,8 @@ type session struct {
 
 	queue   chan *publication
 	ended   chan struct{} // closed when every event of the session has its outcome
-	trouble chan struct{} // has an element when a request found the service ill
-	slots   chan struct{} // one for each request under way
+	trouble chan struct{} // has an element when a request found the service unhealthy
+	slots   chan struct{} // one for each concurrent request
 	work    sync.WaitGroup
 }
 
@@ -54,8 +54,8 @@ func newSession(b *Broker) *session {
 	}
 }
 
-// runSession works until ctx ends or the connection has to be given up. Then what is
-// under way is awaited or broken off.
+// runSession runs until ctx ends or the connection must be given up. It then waits for the requests
+// in progress or cancels them.
 func (s *session) runSession(ctx context.Context, client *pubsub.Client) {
 	s.client = client
 	b := s.broker
@@ -65,7 +65,7 @@ func (s *session) runSession(ctx context.Context, client *pubsub.Client) {
 	s.work.Go(func() { s.collectBatches(requests, stop) })
 	b.session.Store(s)
 	lost := s.watchTopic(ctx)
-	if lost == nil { // we are to stop
+	if lost == nil { // ctx has ended
 		drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), b.cfg.StopTimeout)
 		defer cancel()
 		if err := b.window.Drain(drain); err != nil {
@@ -81,8 +81,8 @@ func (s *session) runSession(ctx context.Context, client *pubsub.Client) {
 	close(s.ended)
 }
 
-// watchTopic keeps the status up to date until ctx ends, which it answers with nil,
-// or the connection has to be given up, which it answers with the reason.
+// watchTopic keeps the status up to date. It returns nil when ctx ends, or the reason why the
+// connection must be given up.
 func (s *session) watchTopic(ctx context.Context) error {
 	b := s.broker
 	policy := reconnects()
@@ -121,8 +121,8 @@ func (s *session) watchTopic(ctx context.Context) error {
 	}
 }
 
-// checkTopic reports why the topic cannot be published to. Where we may publish but
-// not look, the answer itself shows that the service is there.
+// checkTopic returns why the topic cannot be published to. If the client may publish but not read
+// the topic, the answer itself shows that the service is available.
 func (s *session) checkTopic(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, s.broker.cfg.ConnectTimeout)
 	defer cancel()
@@ -130,7 +130,7 @@ func (s *session) checkTopic(ctx context.Context) error {
 	topic, err := topics.GetTopic(ctx, &pubsubpb.GetTopicRequest{Topic: s.topic})
 	if status.Code(err) == codes.NotFound && s.broker.cfg.EmulatorHost != "" {
 		made, failed := topics.CreateTopic(ctx, &pubsubpb.Topic{Name: s.topic})
-		if failed == nil || status.Code(failed) == codes.AlreadyExists { // one of us was faster
+		if failed == nil || status.Code(failed) == codes.AlreadyExists { // another process created it first
 			topic, err = made, nil
 		}
 	}
@@ -151,11 +151,11 @@ func (s *session) checkTopic(ctx context.Context) error {
 	return nil
 }
 
-// collectBatches makes batches of what is in the queue and sends them.
+// collectBatches builds batches from the queue and sends them.
 func (s *session) collectBatches(ctx context.Context, stop <-chan struct{}) {
 	for {
 		select {
-		case s.slots <- struct{}{}: // first, so that a batch grows while it has to wait
+		case s.slots <- struct{}{}: // first, so that a batch grows while it waits
 		case <-stop:
 			return
 		}
@@ -173,7 +173,7 @@ func (s *session) collectBatches(ctx context.Context, stop <-chan struct{}) {
 	}
 }
 
-// fillBatch gives the batch that begins with p.
+// fillBatch returns the batch that begins with p.
 func (s *session) fillBatch(p *publication) []*publication {
 	cfg := s.broker.cfg
 	batch, size := []*publication{p}, p.size
@@ -190,7 +190,7 @@ func (s *session) fillBatch(p *publication) []*publication {
 	return batch
 }
 
-// sendBatch publishes a batch in one request, and tells each caller its outcome.
+// sendBatch publishes a batch in one request, and reports the outcome to each caller.
 func (s *session) sendBatch(ctx context.Context, batch []*publication) {
 	messages := make([]*pubsubpb.PubsubMessage, 0, len(batch))
 	begun := batch[:0]
@@ -205,7 +205,7 @@ func (s *session) sendBatch(ctx context.Context, batch []*publication) {
 	}
 	err := s.sendRequest(ctx, messages)
 	if status.Code(err) == codes.InvalidArgument && len(begun) > 1 {
-		for _, p := range begun { // one of them is at fault, and not the others
+		for _, p := range begun { // so that only the invalid event fails, and not the others
 			s.finishPublications(s.sendRequest(ctx, []*pubsubpb.PubsubMessage{p.message}), p)
 		}
 		return
@@ -223,12 +223,12 @@ func (s *session) sendRequest(ctx context.Context, messages []*pubsubpb.PubsubMe
 	return err
 }
 
-// finishPublications tells the callers what the answer to their request means.
+// finishPublications reports the outcome of a request to the callers.
 func (s *session) finishPublications(err error, of ...*publication) {
 	outcome := s.requestOutcome(err)
 	for _, p := range of {
 		if !errors.Is(outcome, broker.ErrUnknownOutcome) {
-			s.broker.bodies.Put(p.body) // else the transport may still read it
+			s.broker.bodies.Put(p.body) // otherwise the transport may still read it
 		}
 		p.Finish(outcome)
 	}
@@ -249,7 +249,7 @@ func (s *session) requestOutcome(err error) error {
 	return fmt.Errorf("%w: %w", broker.ErrUnknownOutcome, err)
 }
 
-// requestCheck has the topic looked at now.
+// requestCheck triggers a check of the topic.
 func (s *session) requestCheck() {
 	select {
 	case s.trouble <- struct{}{}:
@@ -257,10 +257,10 @@ func (s *session) requestCheck() {
 	}
 }
 
-// The rest is what stats.Handler wants. Of all that gRPC tells, the end of a
-// connection is what matters: nothing else notices it while nobody publishes.
+// The following methods implement stats.Handler. Only the end of a connection matters: nothing else
+// detects it while there are no publishes.
 
-// HandleConn notes the end of a connection.
+// HandleConn triggers a check at the end of a connection.
 func (s *session) HandleConn(_ context.Context, what stats.ConnStats) {
 	if _, ok := what.(*stats.ConnEnd); ok {
 		s.requestCheck()

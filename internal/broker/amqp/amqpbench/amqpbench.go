@@ -1,9 +1,9 @@
-// Package amqpbench measures package amqp against loops over its client
-// library, on a RabbitMQ that it starts.
+// Package amqpbench measures package amqp against loops over its client library, on a RabbitMQ that
+// it starts.
 //
-// Both sides send the same messages, with the same properties and flags. The
-// queue is a quorum queue, which is what RabbitMQ recommends for messages that
-// must not be lost; Open takes another type for those who want to compare.
+// Both sides send the same messages, with the same properties and flags. The queue is a quorum
+// queue, which RabbitMQ recommends for messages that must not be lost; Open accepts other types for
+// comparison.
 package amqpbench
 
 import (
@@ -23,18 +23,17 @@ import (
 	"github.com/fleetloop/fleetloop/internal/settings"
 )
 
-// QueueType is the type of queue that Run measures with.
+// QueueType is the queue type of Run.
 const QueueType = amqp091.QueueTypeQuorum
 
 const (
 	exchange = "bench"
 	startup  = time.Minute
-	// oneAtATime is how many events a turn has where each waits for the last.
+	// oneAtATime is the number of events in a turn in which each event waits for the previous one.
 	oneAtATime = 1000
 )
 
-// A Bed is a server with an exchange and a queue, an adapter, and a client of
-// its own.
+// A Bed is a server with an exchange and a queue, an adapter, and a separate client.
 type Bed struct {
 	server *rabbitmq.Server
 	broker *amqp.Broker
@@ -43,7 +42,7 @@ type Bed struct {
 	admin  *amqp091.Channel
 }
 
-// Open starts the server, declares a queue of that type and connects.
+// Open starts the server, declares a queue of the type and connects.
 func Open(ctx context.Context, queueType string) (*Bed, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*startup)
 	defer cancel()
@@ -84,26 +83,26 @@ func (b *Bed) connectBroker(ctx context.Context, queueType string) error {
 	return nil
 }
 
-// Close ends all that Open began.
+// Close stops everything that Open started.
 func (b *Bed) Close() {
 	b.stop()
 	if b.conn != nil {
-		_ = b.conn.Close() // the server goes as well
+		_ = b.conn.Close() // the server stops as well
 	}
 	b.server.Stop()
 }
 
-// URL is where the server is.
+// URL returns the URL of the server.
 func (b *Bed) URL() string { return b.server.URL() }
 
-// Topic is the exchange that leads to the queue.
+// Topic returns the exchange of the queue.
 func (b *Bed) Topic() string { return exchange }
 
-// Ours publishes through the adapter.
+// Ours returns the side that publishes through the adapter.
 func (b *Bed) Ours() bench.Side { return bench.Ours(b.broker) }
 
-// Raw is the tight loop: one goroutine sends the same messages, made in
-// advance, on one channel, and goes on as confirms come.
+// Raw is the tight loop: one goroutine sends the same messages, built in advance, on one channel,
+// and continues as confirms arrive.
 func (b *Bed) Raw(ctx context.Context, n, window int) error {
 	ch, err := b.conn.Channel()
 	if err != nil {
@@ -140,7 +139,7 @@ func (b *Bed) Raw(ctx context.Context, n, window int) error {
 	return nil
 }
 
-// newMessages are events as the adapter lays them out.
+// newMessages returns events encoded as the adapter encodes them.
 func newMessages(n int) []amqp091.Publishing {
 	out := make([]amqp091.Publishing, n)
 	for i := range out {
@@ -163,7 +162,7 @@ func (b *Bed) Empty(context.Context) error {
 	return err
 }
 
-// Run measures and writes one line for each result.
+// Run runs the benchmarks and writes one line for each result.
 func Run(ctx context.Context, w io.Writer) ([]bench.Result, error) {
 	b, err := Open(ctx, QueueType)
 	if err != nil {

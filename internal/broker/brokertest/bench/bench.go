@@ -1,6 +1,5 @@
-// Package bench measures broker adapters against the client library that they
-// use, in one run and in turns, so that what else the machine does counts for
-// both.
+// Package bench measures broker adapters against their client libraries. Both sides run alternately
+// in one process, so that other load on the machine affects both.
 package bench
 
 import (
@@ -16,13 +15,13 @@ import (
 	"github.com/fleetloop/fleetloop/internal/cloudevent"
 )
 
-// What the adapters are measured with.
+// Parameters of the benchmarks.
 const (
-	// Window is how many events are unconfirmed at most.
+	// Window is the maximum number of unconfirmed events.
 	Window = 256
-	// Events is how many are published in one turn.
+	// Events is the number of events in one turn.
 	Events = 10_000
-	// Turns is how many pairs of turns there are; the median counts.
+	// Turns is the number of pairs of turns; the median counts.
 	Turns = 9
 )
 
@@ -30,22 +29,22 @@ const (
 type Result struct {
 	Name  string
 	Value float64
-	Want  float64 // or more
-	// Detail says how fast both sides were.
+	Want  float64 // minimum
+	// Detail describes the rates of both sides.
 	Detail string
 }
 
-// String is the line.
+// String returns the output line of the result.
 func (r Result) String() string {
 	return fmt.Sprintf("ratio %s %.2f want >= %g", r.Name, r.Value, r.Want)
 }
 
-// A Publisher is what is measured.
+// A Publisher is the subject of a benchmark.
 type Publisher interface {
 	Publish(ctx context.Context, e *cloudevent.Event) error
 }
 
-// Event gives the n-th event, as a sentinel would make it.
+// Event returns the n-th event, as a sentinel would build it.
 func Event(n int) *cloudevent.Event {
 	return &cloudevent.Event{
 		ID:      fmt.Sprintf("%032x", n),
@@ -57,8 +56,7 @@ func Event(n int) *cloudevent.Event {
 	}
 }
 
-// Bodies gives n encoded events, for those who only have to send them. Their
-// ids begin at from.
+// Bodies returns n encoded events. Their ids begin at from.
 func Bodies(from, n int) [][]byte {
 	out := make([][]byte, n)
 	for i := range out {
@@ -67,12 +65,12 @@ func Bodies(from, n int) [][]byte {
 	return out
 }
 
-// A Side is one way to publish: n events, with at most window unconfirmed. It
-// returns when the last one is confirmed.
+// A Side is one way to publish n events with at most window unconfirmed. It returns when the last
+// one is confirmed.
 type Side func(ctx context.Context, n, window int) error
 
-// Ours is the side of an adapter: as many callers as the window is wide, each
-// of which makes an event, publishes it and waits.
+// Ours returns the side of an adapter. It has window callers, each of which builds an event,
+// publishes it and waits.
 func Ours(p Publisher) Side {
 	var from atomic.Int64
 	return func(ctx context.Context, n, window int) error {
@@ -92,20 +90,20 @@ func Ours(p Publisher) Side {
 	}
 }
 
-// A Match is two sides and how they are compared.
+// A Match compares two sides.
 type Match struct {
 	Name         string
 	Want         float64
 	Ours, Theirs Side
-	// Events is how many a turn has. Zero means the constant of that name.
+	// Events is the number of events in a turn. Zero means the constant of that name.
 	Events int
-	// TheirEvents and TheirWindow are theirs, where they differ.
+	// TheirEvents and TheirWindow apply to their side, if they differ.
 	TheirEvents, TheirWindow int
 	// Between is called after each turn, to empty the broker. May be nil.
 	Between func(ctx context.Context) error
 }
 
-// Run plays the match.
+// Run runs the match and returns its result.
 func (m Match) Run(ctx context.Context) (Result, error) {
 	events := cmp.Or(m.Events, Events)
 	theirEvents, theirWindow := cmp.Or(m.TheirEvents, events), cmp.Or(m.TheirWindow, Window)
@@ -130,7 +128,7 @@ func (m Match) Run(ctx context.Context) (Result, error) {
 	}, nil
 }
 
-// measureRate is events per second.
+// measureRate returns events per second.
 func (m Match) measureRate(ctx context.Context, side Side, n, window int) (float64, error) {
 	begin := time.Now()
 	if err := side(ctx, n, window); err != nil {
@@ -150,7 +148,7 @@ func medianOf(of []float64) float64 {
 	return sorted[len(sorted)/2]
 }
 
-// A Runner is a part that runs while it is measured.
+// A Runner is a component that runs during a benchmark.
 type Runner interface {
 	Run(ctx context.Context) error
 	Ready() error
@@ -162,7 +160,7 @@ func Start(ctx context.Context, r Runner) (stop func(), err error) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_ = r.Run(running) // what went wrong, Ready tells
+		_ = r.Run(running) // Ready reports any failure
 	}()
 	stop = func() {
 		cancel()

@@ -1,5 +1,5 @@
-// Package faultproxy is a TCP proxy that fails on demand: it cuts, refuses,
-// halts and slows down the connections between a client and a server.
+// Package faultproxy is a TCP proxy that fails on demand: it cuts, refuses, halts and slows down
+// the connections between a client and a server.
 package faultproxy
 
 import (
@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// A Proxy listens on the loopback address and passes bytes on to its target.
+// A Proxy listens on the loopback address and forwards bytes to its target.
 type Proxy struct {
 	listener net.Listener
 	work     sync.WaitGroup
@@ -25,7 +25,7 @@ type Proxy struct {
 	conns   map[net.Conn]struct{}
 }
 
-// Start listens and passes connections on to target.
+// Start listens and forwards connections to target.
 func Start(target string) (*Proxy, error) {
 	listener, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", "127.0.0.1:0")
 	if err != nil {
@@ -38,18 +38,18 @@ func Start(target string) (*Proxy, error) {
 	return p, nil
 }
 
-// Addr is where the proxy listens.
+// Addr returns the address of the proxy.
 func (p *Proxy) Addr() string { return p.listener.Addr().String() }
 
 // Close ends the proxy and all its connections.
 func (p *Proxy) Close() {
 	p.cancel()
-	_ = p.listener.Close() // it is only ever closed here
+	_ = p.listener.Close() // it is closed only here
 	p.Cut()
 	p.work.Wait()
 }
 
-// Cut resets all connections there are.
+// Cut resets all open connections.
 func (p *Proxy) Cut() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -59,21 +59,21 @@ func (p *Proxy) Cut() {
 	}
 }
 
-// Refuse says whether new connections are closed at once.
+// Refuse sets whether new connections are closed at once.
 func (p *Proxy) Refuse(refuse bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.refuse = refuse
 }
 
-// Delay says how long every byte is on its way, in each direction.
+// Delay sets the latency of every byte, in each direction.
 func (p *Proxy) Delay(d time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.latency = d
 }
 
-// Pause lets connections stand and no byte pass, as a hung server does.
+// Pause keeps connections open and stops all bytes, like a hung server.
 func (p *Proxy) Pause() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -84,7 +84,7 @@ func (p *Proxy) Pause() {
 	}
 }
 
-// Resume ends Pause. The bytes that waited pass.
+// Resume ends Pause. The held bytes are forwarded.
 func (p *Proxy) Resume() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -132,7 +132,7 @@ func (p *Proxy) serveClient(client net.Conn) {
 	both.Wait()
 }
 
-// trackConn remembers a connection, so that Cut finds it.
+// trackConn registers a connection for Cut.
 func (p *Proxy) trackConn(c net.Conn) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -162,8 +162,8 @@ type piece struct {
 	due   time.Time
 }
 
-// copyDelayed copies from one side to the other. Pieces wait in a queue for their
-// time, so that latency does not limit throughput.
+// copyDelayed copies from one side to the other. Pieces wait in a queue for their time, so that
+// latency does not limit throughput.
 func (p *Proxy) copyDelayed(ctx context.Context, from, to net.Conn) {
 	pieces := make(chan piece, 1024)
 	var reader sync.WaitGroup
@@ -216,7 +216,7 @@ func waitFor(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// waitWhilePaused waits while the proxy is paused.
+// waitWhilePaused waits while the proxy is paused. It returns false if ctx ends.
 func (p *Proxy) waitWhilePaused(ctx context.Context) bool {
 	p.mu.Lock()
 	halted := p.halted

@@ -1,7 +1,6 @@
-// Package rabbitmq starts a RabbitMQ server of its own for tests and
-// benchmarks: own folder, ports, cookie and port mapper, on the loopback
-// address alone. The server needs no rights and leaves nothing behind; it ends
-// with the process that started it, however that ends.
+// Package rabbitmq starts a private RabbitMQ server for tests and benchmarks. The server has its
+// own folder, ports, cookie and port mapper, on the loopback address only. It needs no privileges
+// and leaves nothing behind; it ends with the process that started it, even if that is killed.
 package rabbitmq
 
 import (
@@ -22,19 +21,17 @@ import (
 	"github.com/fleetloop/fleetloop/internal/settings"
 )
 
-// startBound is how long the server may take to answer. It takes 4 s on an
-// idle machine.
+// startBound is the timeout of the server's start. It takes 4 s on an idle machine.
 const startBound = 90 * time.Second
 
-// Options say which server is started. The zero value is usable.
+// Options configure the server. The zero value is usable.
 type Options struct {
-	// Bin is the folder with rabbitmq-server and rabbitmqctl. Empty means the
-	// environment's RABBITMQ_BIN, else where the distribution's package puts
-	// them, else the PATH.
+	// Bin is the folder with rabbitmq-server and rabbitmqctl. Empty means the environment's
+	// RABBITMQ_BIN, else the folder of the distribution's package, else the PATH.
 	Bin string
 }
 
-// A Server is a RabbitMQ that runs, or was killed.
+// A Server is a RabbitMQ server that is running or was killed.
 type Server struct {
 	bin, dir string
 	port     int
@@ -56,7 +53,7 @@ func Start(ctx context.Context, opts Options) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("start rabbitmq: %w", err)
 	}
-	dir, err := os.MkdirTemp("", "rabbitmq-") // the guard removes it
+	dir, err := os.MkdirTemp("", "rabbitmq-") // the watchdog removes it
 	if err != nil {
 		return nil, fmt.Errorf("start rabbitmq: %w", err)
 	}
@@ -74,7 +71,7 @@ func Start(ctx context.Context, opts Options) (*Server, error) {
 	return s, nil
 }
 
-// findPrograms gives the folder of the server's programs.
+// findPrograms returns the folder of the server's programs.
 func findPrograms(bin string) (string, error) {
 	const advice = "rabbitmq-server not found: run make setup, run apt-get install rabbitmq-server, or set RABBITMQ_BIN to its directory"
 	for _, dir := range []string{bin, "/usr/lib/rabbitmq/bin"} {
@@ -95,7 +92,7 @@ func findPrograms(bin string) (string, error) {
 	return filepath.Dir(path), nil
 }
 
-// freePorts gives ports that nobody listens on just now.
+// freePorts returns ports that are free at present.
 func freePorts(ctx context.Context, n int) ([]int, error) {
 	var ports []int
 	for range n {
@@ -103,7 +100,7 @@ func freePorts(ctx context.Context, n int) ([]int, error) {
 		if err != nil {
 			return nil, err
 		}
-		defer func() { _ = l.Close() }() // all at the end, so that they differ
+		defer func() { _ = l.Close() }() // all at the end, so that the ports differ
 		addr, ok := l.Addr().(*net.TCPAddr)
 		if !ok {
 			return nil, fmt.Errorf("listen: unexpected address %v", l.Addr())
@@ -143,31 +140,30 @@ func (s *Server) writeConfig(ports []int) error {
 
 func (s *Server) pidFile() string { return filepath.Join(s.dir, "pid") }
 
-// startWatchdog starts a shell that waits for the end of its input, which the end of
-// this process brings about, and then ends the server, its port mapper and its
-// folder.
+// startWatchdog starts a shell that waits for the end of its input, which the end of this process
+// causes. It then kills the server and its port mapper, and removes the folder.
 func (s *Server) startWatchdog(ctx context.Context) error {
 	read, write, err := os.Pipe()
 	if err != nil {
 		return err
 	}
-	defer func() { _ = read.Close() }() // the shell has it
-	// The port mapper refuses to go while it still knows the server.
+	defer func() { _ = read.Close() }() // the shell has its own copy
+	// The port mapper refuses to stop while the server is registered.
 	const script = `cat >/dev/null; kill -9 $(cat "$RABBITMQ_PID_FILE") 2>/dev/null
 for i in 1 2 3 4 5 6 7 8 9 10; do epmd -kill 2>/dev/null | grep -q "^Killed$" && break; sleep 0.2; done
 rm -rf "$HOME"`
 	s.guard = exec.CommandContext(ctx, "/bin/sh", "-c", script)
 	s.guard.Env, s.guard.Dir = s.env, "/"
 	s.guard.Stdin = read
-	s.guard.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // an interrupt at the terminal is not for it
+	s.guard.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // an interrupt at the terminal does not reach it
 	s.pipe = write
 	return s.guard.Start()
 }
 
-// Addr is where the server listens.
+// Addr returns the listen address of the server.
 func (s *Server) Addr() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(s.port)) }
 
-// URL is the address as a client writes it.
+// URL returns the URL for clients.
 func (s *Server) URL() string { return "amqp://guest:guest@" + s.Addr() + "/" }
 
 // Restart starts the server again after Kill, on the same data.
@@ -176,7 +172,7 @@ func (s *Server) Restart(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("start rabbitmq: %w", err)
 	}
-	defer func() { _ = out.Close() }()                                                              // the server has it
+	defer func() { _ = out.Close() }()                                                              // the server has its own copy
 	cmd := exec.CommandContext(context.WithoutCancel(ctx), filepath.Join(s.bin, "rabbitmq-server")) //nolint:gosec // find chose it
 	cmd.Env, cmd.Dir, cmd.Stdout, cmd.Stderr = s.env, s.dir, out, out
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -185,7 +181,7 @@ func (s *Server) Restart(ctx context.Context) error {
 	}
 	err = backoff.Retry(ctx, backoff.Policy{Initial: 50 * time.Millisecond, Max: 200 * time.Millisecond, MaxElapsed: startBound}, s.checkProtocol)
 	if err != nil {
-		log, _ := os.ReadFile(out.Name()) // it only makes the error better
+		log, _ := os.ReadFile(out.Name()) // it only improves the error
 		return fmt.Errorf("start rabbitmq: no response on %s within %s: %w; output:\n%s", s.Addr(), startBound, err, lastBytes(log, 2000))
 	}
 	return nil
@@ -226,10 +222,10 @@ func (s *Server) Kill() error {
 	return nil
 }
 
-// Stop ends the server for good.
+// Stop stops the server permanently.
 func (s *Server) Stop() {
-	_ = s.pipe.Close() // which is what the guard waits for
-	_ = s.guard.Wait() // its exit code says nothing
+	_ = s.pipe.Close() // which ends the watchdog's wait
+	_ = s.guard.Wait() // its exit code is irrelevant
 }
 
 // Ctl runs rabbitmqctl.

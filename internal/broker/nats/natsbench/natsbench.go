@@ -1,5 +1,5 @@
-// Package natsbench measures package nats against a loop over its client
-// library, on an embedded server that syncs every write.
+// Package natsbench measures package nats against a loop over its client library, on an embedded
+// server that syncs every write.
 package natsbench
 
 import (
@@ -19,15 +19,15 @@ import (
 	"github.com/fleetloop/fleetloop/internal/settings"
 )
 
-// rawBase keeps the ids of the raw side apart from ours: an id that comes
-// again costs the server less.
+// rawBase separates the ids of the raw side from those of the adapter: a repeated id costs the
+// server less.
 const rawBase = 1 << 40
 
-// events is how many a turn has: each is a sync of the disk.
+// events is the number of events in a turn: each one is a sync of the disk.
 const events = 2000
 
-// A Bed is an embedded server, an adapter that reaches it over the loopback
-// address, and a client of its own that does the same.
+// A Bed is an embedded server, an adapter that connects over the loopback address, and a separate
+// client that does the same.
 type Bed struct {
 	owner, broker *nats.Broker
 	stops         []func()
@@ -77,7 +77,7 @@ func (b *Bed) startBroker(ctx context.Context, broker *nats.Broker) error {
 	return nil
 }
 
-// Close ends all that Open began.
+// Close stops everything that Open started.
 func (b *Bed) Close() {
 	if b.conn != nil {
 		b.conn.Close()
@@ -87,11 +87,11 @@ func (b *Bed) Close() {
 	}
 }
 
-// Ours publishes through the adapter.
+// Ours returns the side that publishes through the adapter.
 func (b *Bed) Ours() bench.Side { return bench.Ours(b.broker) }
 
-// Raw is the tight loop: one goroutine publishes encoded events with the
-// library's asynchronous call, and goes on as acknowledgements come.
+// Raw is the tight loop: one goroutine publishes encoded events with the library's asynchronous
+// call, and continues as acknowledgements arrive.
 func (b *Bed) Raw(_ context.Context, n, window int) error {
 	base := rawBase + int(b.from.Add(int64(n))) - n
 	bodies := bench.Bodies(base, n)
@@ -133,7 +133,7 @@ func (b *Bed) Empty(ctx context.Context) error {
 	return stream.Purge(ctx)
 }
 
-// Run measures in a folder and writes one line for each result.
+// Run runs the benchmark in a folder and writes one line for each result.
 func Run(ctx context.Context, dir string, w io.Writer) ([]bench.Result, error) {
 	b, err := Open(ctx, dir)
 	if err != nil {

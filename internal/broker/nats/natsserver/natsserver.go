@@ -1,9 +1,7 @@
-// Package natsserver runs a NATS JetStream server within this process, with its
-// data on disk and every write synced, so that an event that it acknowledged
-// survives the machine.
+// Package natsserver runs a NATS JetStream server in this process. Its data is on disk and every
+// write is synced, so that an acknowledged event survives a crash of the machine.
 //
-// It is apart from package nats, so that what only talks to a server elsewhere
-// does not carry one.
+// It is separate from package nats, so that programs with an external server do not link one.
 package natsserver
 
 import (
@@ -23,36 +21,34 @@ import (
 	"github.com/fleetloop/fleetloop/internal/broker/nats"
 )
 
-// startTimeout bounds how long the server may take to read its data, and
-// startPoll is how often we look whether it gave up.
+// startTimeout is the timeout of the server's start, and startPoll the interval of checks whether
+// it failed.
 const (
 	startTimeout = time.Minute
 	startPoll    = 50 * time.Millisecond
 )
 
-// Config says where the server keeps its data and listens.
+// Config is the configuration of the server.
 type Config struct {
-	// Dir is the folder of the data. It is created, and locked while the
-	// server runs.
+	// Dir is the folder of the data. It is created, and locked while the server runs.
 	Dir string `key:"dir" env:"NATS_DIR" flag:"nats-dir" doc:"data directory of the embedded NATS server (default: nats in the data directory)"`
 
-	// Host is the address on which the server listens for other processes.
-	// Empty means 127.0.0.1.
+	// Host is the listen address for other processes. Empty means 127.0.0.1.
 	Host string `key:"host" env:"NATS_HOST" default:"127.0.0.1" doc:"listen address of the embedded NATS server"`
 
-	// Port is its port. Zero means any that is free.
+	// Port is the listen port. Zero means any free port.
 	Port int `key:"port" env:"NATS_PORT" flag:"nats-port" default:"0" validate:"min=0,max=65535" doc:"listen port of the embedded NATS server; 0 means any free port"`
 }
 
-// A Server is a server within this process, and the lock on its folder.
+// A Server is a server in this process, and the lock on its folder.
 type Server struct {
 	server *server.Server
 	lock   *os.File
 	dir    string
 }
 
-// NewBroker makes a broker on a server of our own, which runs as long as the
-// broker does. The configuration of the broker has no URL.
+// NewBroker returns a broker with an embedded server, which runs as long as the broker does. The
+// configuration of the broker has no URL.
 func NewBroker(cfg Config, brokerCfg nats.Config, log *slog.Logger) (*nats.Broker, error) {
 	return nats.NewEmbedded(brokerCfg, func() (nats.Server, error) {
 		s, err := Start(cfg, log)
@@ -63,7 +59,7 @@ func NewBroker(cfg Config, brokerCfg nats.Config, log *slog.Logger) (*nats.Broke
 	}, log)
 }
 
-// Start starts the server and waits until it answers. The caller calls Stop.
+// Start starts the server and waits until it answers. The caller must call Stop.
 func Start(cfg Config, log *slog.Logger) (*Server, error) {
 	fail := func(err error) (*Server, error) {
 		return nil, fmt.Errorf("start embedded nats in %q: %w", cfg.Dir, err)
@@ -87,7 +83,7 @@ func Start(cfg Config, log *slog.Logger) (*Server, error) {
 		Port:                   port,
 		JetStream:              true,
 		StoreDir:               cfg.Dir,
-		SyncAlways:             true, // an acknowledged event survives the machine
+		SyncAlways:             true, // an acknowledged event survives a crash of the machine
 		NoSigs:                 true,
 		DisableJetStreamBanner: true,
 	})
@@ -110,42 +106,41 @@ func Start(cfg Config, log *slog.Logger) (*Server, error) {
 // InProcessConn connects without the network.
 func (s *Server) InProcessConn() (net.Conn, error) { return s.server.InProcessConn() }
 
-// URL is where other processes reach the server.
+// URL returns the address of the server for other processes.
 func (s *Server) URL() string { return s.server.ClientURL() }
 
-// Dir is the folder of the data.
+// Dir returns the folder of the data.
 func (s *Server) Dir() string { return s.dir }
 
-// HasData reports whether the folder holds a stream of that name. If the
-// server does not know it, its data is damaged: the server removes what it
-// deletes.
+// HasData reports whether the folder holds a stream of that name. If the server does not know such
+// a stream, its data is damaged, because the server removes the data of deleted streams.
 func (s *Server) HasData(stream string) bool {
 	found, err := filepath.Glob(filepath.Join(s.dir, "jetstream", "*", "streams", stream))
-	return err == nil && len(found) > 0 // only a broken pattern is an error
+	return err == nil && len(found) > 0 // only a malformed pattern is an error
 }
 
-// Stop stops the server and gives up the folder.
+// Stop stops the server and unlocks the folder.
 func (s *Server) Stop() {
 	s.server.Shutdown()
 	s.server.WaitForShutdown()
-	_ = s.lock.Close() // which gives up the lock
+	_ = s.lock.Close() // which releases the lock
 }
 
-// lockFolder takes the folder for this process; two servers on one folder
-// would destroy its data. The lock goes with the process, however it ends.
+// lockFolder locks the folder for this process; two servers in one folder would destroy its data.
+// The lock is released with the end of the process, even after a crash.
 func lockFolder(dir string) (*os.File, error) {
 	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600) //nolint:gosec // the folder is the operator's choice
 	if err != nil {
 		return nil, err
 	}
 	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		_ = f.Close() // the lock is what failed
+		_ = f.Close() // the lock already failed
 		return nil, errors.New("directory in use by another process: stop it, or set another directory")
 	}
 	return f, nil
 }
 
-// A serverLog passes the server's log on and remembers why it gave up.
+// A serverLog forwards the server's log and records why the server failed.
 type serverLog struct {
 	log *slog.Logger
 
@@ -159,30 +154,30 @@ func (l *serverLog) lastReason() error {
 	return l.fatal
 }
 
-// Noticef is what server.Logger wants.
+// Noticef implements server.Logger.
 func (l *serverLog) Noticef(format string, v ...any) {
 	l.log.Debug("nats server", "text", fmt.Sprintf(format, v...))
 }
 
-// Warnf is what server.Logger wants.
+// Warnf implements server.Logger.
 func (l *serverLog) Warnf(format string, v ...any) {
 	l.log.Warn("nats server", "text", fmt.Sprintf(format, v...))
 }
 
-// Errorf is what server.Logger wants.
+// Errorf implements server.Logger.
 func (l *serverLog) Errorf(format string, v ...any) {
 	l.log.Error("nats server", "text", fmt.Sprintf(format, v...))
 }
 
-// Fatalf keeps the text for whoever started the server, who handles it.
+// Fatalf records the text for Start, which returns it as an error.
 func (l *serverLog) Fatalf(format string, v ...any) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.fatal = fmt.Errorf(format, v...)
 }
 
-// Debugf is what server.Logger wants.
+// Debugf implements server.Logger.
 func (l *serverLog) Debugf(string, ...any) {}
 
-// Tracef is what server.Logger wants.
+// Tracef implements server.Logger.
 func (l *serverLog) Tracef(string, ...any) {}
