@@ -6,10 +6,9 @@ import (
 	"github.com/open-policy-agent/opa/v1/ast"
 )
 
-// policyCapabilities are those of this version of Open Policy Agent without
-// what reaches out of the process, and without what answers differently when it
-// is asked again. The time is the one exception: it is the one that the caller
-// names.
+// policyCapabilities returns the capabilities of this version of Open Policy Agent, without
+// functions that reach out of the process or are not deterministic. The time is the one exception:
+// the caller sets it.
 func policyCapabilities() *ast.Capabilities {
 	return capabilitiesWithout(func(b *ast.Builtin) bool {
 		switch b.Name {
@@ -17,16 +16,15 @@ func policyCapabilities() *ast.Capabilities {
 			return false
 		case "http.send", "net.lookup_ip_addr", "opa.runtime", "rego.parse_module", "trace", "rand.intn", "uuid.rfc4122",
 			"json.match_schema", "json.verify_schema", // a schema can refer to another on the network
-			"io.jwt.decode_verify": // it looks at the clock
+			"io.jwt.decode_verify": // it reads the clock
 			return true
 		}
 		return b.Nondeterministic
 	})
 }
 
-// conditionCapabilities are those of policies as far as conditions need them.
-// What is not named here does not exist in a condition, whatever a new version
-// of Open Policy Agent brings along.
+// conditionCapabilities returns the capabilities of policies that conditions need. Other functions
+// do not exist in a condition, even if a new version of Open Policy Agent adds some.
 func conditionCapabilities() *ast.Capabilities {
 	all := policyCapabilities()
 	allowed := conditionBuiltins()
@@ -34,11 +32,11 @@ func conditionCapabilities() *ast.Capabilities {
 	return all
 }
 
-// conditionBuiltins are the built-in functions of conditions, by what they are
-// about. The page about policies lists those that people write.
+// conditionBuiltins returns the built-in functions of conditions, by topic. The page about policies
+// lists those that authors use.
 func conditionBuiltins() []string {
 	return []string{
-		"assign", "eq", "equal", "neq", "lt", "lte", "gt", "gte", "internal.member_2", "internal.member_3", // the syntax writes these
+		"assign", "eq", "equal", "neq", "lt", "lte", "gt", "gte", "internal.member_2", "internal.member_3", // used by the syntax
 		"plus", "minus", "mul", "div", "rem", "abs", "ceil", "floor", "round", // numbers
 		"count", "sum", "max", "min", "sort", // of lists and sets
 		"and", "or", "intersection", "union", "array.concat", "array.slice", "object.get", "object.keys", "object.subset",
@@ -53,9 +51,9 @@ func conditionBuiltins() []string {
 func capabilitiesWithout(drop func(*ast.Builtin) bool) *ast.Capabilities {
 	caps := ast.CapabilitiesForThisVersion()
 	caps.Builtins = slices.DeleteFunc(caps.Builtins, drop)
-	caps.AllowNet = []string{} // nil would be any host
-	// What was there when the sets of today were written: a new version of the
-	// syntax is let in with thought.
+	caps.AllowNet = []string{} // nil would mean any host
+	// The features that existed when the policies were written: a new version of the syntax must be
+	// enabled deliberately.
 	caps.Features = []string{ast.FeatureRegoV1, ast.FeatureRegoV1Import, ast.FeatureRefHeads, ast.FeatureRefHeadStringPrefixes, ast.FeatureKeywordsInRefs}
 	caps.FutureKeywords = []string{"contains", "every", "if", "in"}
 	return caps

@@ -19,29 +19,28 @@ import (
 )
 
 const (
-	// DecisionPath is the document that a set of policies must define.
+	// DecisionPath is the document that a policy set must define.
 	DecisionPath = "data.fleetloop.safety.decision"
 
-	// DefaultTimeout bounds one decision.
+	// DefaultTimeout is the default timeout of one decision.
 	DefaultTimeout = time.Second
 
-	// DefaultTrialCPUTime is what an empty Options.TrialCPUTime means.
+	// DefaultTrialCPUTime is the default of Options.TrialCPUTime.
 	DefaultTrialCPUTime = 30 * time.Second
 
 	maxFiles     = 128
 	maxFileBytes = 256 << 10
-	maxSetBytes  = 1 << 20 // what a ConfigMap holds
-	maxErrors    = 10      // of a compilation that are told
+	maxSetBytes  = 1 << 20 // the capacity of a ConfigMap
+	maxErrors    = 10      // reported errors of a compilation
 )
 
-// Options are how a set decides. The zero value enforces, within
-// DefaultTimeout.
+// Options configure a Set. The zero value enforces, within DefaultTimeout.
 type Options struct {
 	Mode    Mode
-	Timeout time.Duration // of one decision; zero is DefaultTimeout
+	Timeout time.Duration // of one decision; zero means DefaultTimeout
 
-	// TrialCPUTime bounds what the set is tried with, its tests and the canaries, in
-	// CPU time of the process: a pause of it says nothing of the set. Zero is
+	// TrialCPUTime limits the CPU time of the set's tests and canaries. It is CPU time of the
+	// process, because a pause of the process has nothing to do with the set. Zero means
 	// DefaultTrialCPUTime.
 	TrialCPUTime time.Duration
 }
@@ -59,8 +58,8 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// A Set is a set of policies that compiles, passes its tests and denies the
-// canaries. It is safe for concurrent use.
+// A Set is a compiled set of policies that passes its tests and denies the canaries. It is safe for
+// concurrent use.
 type Set struct {
 	hash    string
 	names   []string
@@ -72,10 +71,10 @@ type Set struct {
 	timeout time.Duration
 }
 
-// Compile makes a set of files, whose names are as in a ConfigMap: *.rego is a
-// module, *_test.rego one with tests of the others, *.v0.rego (and
-// *_test.v0.rego) one in the syntax before version 1. The error names file,
-// line and test; it wraps ErrUnfinished if the tests were not run to their end.
+// Compile compiles a set of files with the names of a ConfigMap's keys. *.rego is a module,
+// *_test.rego one with tests of the others, *.v0.rego (and *_test.v0.rego) one in the syntax before
+// version 1. The error names file, line and test; it wraps ErrUnfinished if the tests did not run
+// to completion.
 func Compile(ctx context.Context, files map[string]string, o Options) (*Set, error) {
 	o = o.withDefaults()
 	if _, err := ParseMode(string(o.Mode)); err != nil {
@@ -108,7 +107,7 @@ func Compile(ctx context.Context, files map[string]string, o Options) (*Set, err
 	return s, nil
 }
 
-// unfinished is an error as ErrUnfinished if ctx ended, which is then why.
+// unfinished returns the error as ErrUnfinished if ctx ended, which then caused it.
 func unfinished(ctx context.Context, err error) error {
 	if ctx.Err() == nil || errors.Is(err, ErrUnfinished) {
 		return err
@@ -116,17 +115,17 @@ func unfinished(ctx context.Context, err error) error {
 	return fmt.Errorf("%w: %w", ErrUnfinished, err)
 }
 
-// Hash is the SHA-256 of the names and texts of all files, in hexadecimal.
+// Hash returns the SHA-256 of the names and texts of all files, in hexadecimal.
 func (s *Set) Hash() string { return s.hash }
 
-// Decide decides about an input, see ExampleInput. An error means that there is
-// no decision, which is never a leave.
+// Decide returns the decision about an input, see ExampleInput. An error means that there is no
+// decision, which is never a permission.
 func (s *Set) Decide(ctx context.Context, input json.RawMessage, now time.Time) (Decision, error) {
 	d, _, err := s.decideWithInput(ctx, input, now)
 	return d, err
 }
 
-// decideWithInput gives the input as well, for those who count.
+// decideWithInput is like Decide and also returns the parsed input, for metrics.
 func (s *Set) decideWithInput(ctx context.Context, input []byte, now time.Time) (Decision, ast.Value, error) {
 	v, err := s.shape.Read(input, s.unseen)
 	if err != nil {
@@ -139,8 +138,8 @@ func (s *Set) decideWithInput(ctx context.Context, input []byte, now time.Time) 
 	return raw.inMode(s.mode), v, nil
 }
 
-// evaluateDecision gives the decision as the set has it, in whatever mode. It may take most;
-// zero leaves that to ctx.
+// evaluateDecision returns the set's decision, regardless of the mode. most is the timeout; zero
+// means that of ctx only.
 func (s *Set) evaluateDecision(ctx context.Context, input ast.Value, now time.Time, most time.Duration) (Decision, error) {
 	t, err := s.query.evaluateQuery(ctx, input, now, most)
 	if err != nil {
@@ -149,14 +148,14 @@ func (s *Set) evaluateDecision(ctx context.Context, input ast.Value, now time.Ti
 	return decodeDecision(t.Value)
 }
 
-// hashOf covers lengths, so that no text can pass for another with its name.
+// hashOf hashes the lengths too, so that no two different sets have the same encoding.
 func hashOf(files map[string]string) string {
 	h := sha256.New()
 	for _, name := range slices.Sorted(maps.Keys(files)) {
 		for _, part := range []string{name, files[name]} {
 			var size [8]byte
 			binary.BigEndian.PutUint64(size[:], uint64(len(part)))
-			_, _ = h.Write(size[:]) // a hash takes everything
+			_, _ = h.Write(size[:]) // a hash accepts every write
 			_, _ = h.Write([]byte(part))
 		}
 	}
@@ -187,8 +186,8 @@ func isTest(name string) bool {
 	return strings.HasSuffix(name, "_test.rego") || strings.HasSuffix(name, "_test.v0.rego")
 }
 
-// parseModules makes modules of files. They belong to whoever compiles them: a
-// compiler writes into them.
+// parseModules parses files into modules. They belong to the compiler that uses them, because it
+// modifies them.
 func parseModules(files map[string]string, caps *ast.Capabilities) (map[string]*ast.Module, error) {
 	modules := map[string]*ast.Module{}
 	var errs []error
@@ -210,8 +209,7 @@ func parseModules(files map[string]string, caps *ast.Capabilities) (map[string]*
 	return modules, errors.Join(errs...)
 }
 
-// compilePolicies compiles what decides: tests are not part of it, so that none
-// of them can change a decision.
+// compilePolicies compiles the policies without the tests, so that no test can change a decision.
 func compilePolicies(files map[string]string, s *document.Shape) (*ast.Compiler, error) {
 	policies := maps.Clone(files)
 	maps.DeleteFunc(policies, func(name, _ string) bool { return isTest(name) })
@@ -230,13 +228,13 @@ func compilePolicies(files map[string]string, s *document.Shape) (*ast.Compiler,
 	return c, nil
 }
 
-// newCompiler does not look at annotations: with those, a module could give
-// itself another schema.
+// newCompiler returns a compiler that ignores annotations: with those, a module could choose
+// another schema.
 func newCompiler(caps *ast.Capabilities, s *document.Shape) *ast.Compiler {
 	return ast.NewCompiler().WithCapabilities(caps).WithSchemas(s.Schemas()).WithStrict(true)
 }
 
-// explainErrors puts what is wrong into few lines, each with file and line.
+// explainErrors shortens compilation errors to a few lines, each with file and line.
 func explainErrors(err error) error {
 	var all ast.Errors
 	if !errors.As(err, &all) {

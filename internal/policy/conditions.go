@@ -14,28 +14,27 @@ import (
 
 const (
 	maxConditionBytes = 32 << 10
-	maxMessageText    = 1024 // as long as a status has room for
+	maxMessageText    = 1024 // limited by the space in a status
 )
 
-// A Condition is a compiled module that came with an execution. Neither its
-// compilation nor its evaluation has a bound of its own, so that both belong in
-// a process that has one: see package evaluator.
+// A Condition is a compiled module from an execution. Neither its compilation nor its evaluation is
+// limited, so both must run in a limited process: see package evaluator.
 type Condition struct {
-	allow, message *query // message is nil where the module has none
+	allow, message *query // message is nil if the module has none
 	shape, unseen  *document.Shape
 }
 
-// A CompileError is why a module can never be evaluated, whatever the input.
+// A CompileError means that a module can never be evaluated, whatever the input.
 type CompileError struct{ Err error }
 
-// Error says so.
+// Error returns the message of the cause.
 func (e *CompileError) Error() string { return "compile condition: " + e.Err.Error() }
 
-// Unwrap gives the cause.
+// Unwrap returns the cause.
 func (e *CompileError) Unwrap() error { return e.Err }
 
-// CompileCondition compiles a module. It gives a *CompileError if the module can
-// never be evaluated.
+// CompileCondition compiles a module. It returns a *CompileError if the module can never be
+// evaluated.
 func CompileCondition(ctx context.Context, module string) (*Condition, error) {
 	s, err := document.ForConditions()
 	if err != nil {
@@ -48,9 +47,9 @@ func CompileCondition(ctx context.Context, module string) (*Condition, error) {
 	return c, nil
 }
 
-// Evaluate says whether the rule allow of the module, in whatever package, holds
-// for an input, and what its rule message says, if it has one. An error, such as
-// a rule that is undefined, never counts as holding.
+// Evaluate reports whether the module's rule allow holds for an input, and returns its rule
+// message, if it has one. The module may have any package. An error, such as an undefined rule,
+// never counts as passed.
 func (c *Condition) Evaluate(ctx context.Context, input json.RawMessage, now time.Time) (passed bool, message string, err error) {
 	v, err := c.shape.Read(input, c.unseen)
 	if err != nil {
@@ -71,8 +70,8 @@ func (c *Condition) Evaluate(ctx context.Context, input json.RawMessage, now tim
 	return bool(allow), message, nil
 }
 
-// evaluateMessage gives the message. One that is undefined is none: rules often have
-// something to say in one case only.
+// evaluateMessage returns the message. An undefined message is empty: rules often define one for
+// one case only.
 func (c *Condition) evaluateMessage(ctx context.Context, input ast.Value, now time.Time) (string, error) {
 	if c.message == nil {
 		return "", nil

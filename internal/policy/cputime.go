@@ -8,16 +8,16 @@ import (
 	"time"
 )
 
-// ErrUnfinished is that a set of policies was not tried to its end, for lack of
-// time. It says nothing of the set, which can be tried again.
+// ErrUnfinished means that a policy set was not fully tried within the limits. The set may be
+// correct and can be tried again.
 var ErrUnfinished = errors.New("not finished")
 
-// cpuLook is how often the CPU time of the process is looked at.
+// cpuLook is the interval at which the CPU time of the process is checked.
 const cpuLook = 50 * time.Millisecond
 
-// withCPUTime gives a context that ends when the process has used so much CPU
-// time since. Unlike a deadline it does not pass while the process, or the
-// machine, stands still. The context is given back by the function.
+// withCPUTime returns a context that ends when the process has used an amount of CPU time. Unlike a
+// deadline, it does not advance while the process or the machine is paused. The returned function
+// releases the context.
 func withCPUTime(ctx context.Context, most time.Duration) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	begin, done := cpuTime(), make(chan struct{})
@@ -42,9 +42,9 @@ func withCPUTime(ctx context.Context, most time.Duration) (context.Context, func
 	}
 }
 
-// cpuTime is how much CPU time the process has used.
+// cpuTime returns the CPU time that the process has used.
 func cpuTime() time.Duration {
 	var used syscall.Rusage
-	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &used) // it fails for other arguments alone
+	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &used) // it fails only for other arguments
 	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }

@@ -12,26 +12,27 @@ import (
 const (
 	maxMessages     = 32  // violations or warnings of a decision
 	maxMessageBytes = 512 // of one of them
-	maxApprovals    = 16  // as many as an execution has room for
+	maxApprovals    = 16  // limited by the space in an execution
 	maxGroups       = 32
 	maxGroup        = 256 // bytes of its name
 	maxName         = 128
 )
 
-// A Mode is what a denial does. What has no decision is denied in every mode.
+// A Mode defines the effect of a denial. If there is no decision, the execution is denied in every
+// mode.
 type Mode string
 
 // The modes.
 const (
-	Enforce Mode = "enforce" // it denies
-	Warn    Mode = "warn"    // it becomes a warning, and the execution goes on
-	Audit   Mode = "audit"   // the same, for a set that is only being tried
+	Enforce Mode = "enforce" // the execution is denied
+	Warn    Mode = "warn"    // the denial becomes a warning, and the execution continues
+	Audit   Mode = "audit"   // like warn, for a set that is on trial
 )
 
-// AnnotationMode is, on the ConfigMap of a set, its mode.
+// AnnotationMode is the annotation with the mode on the ConfigMap of a set.
 const AnnotationMode = "kubernaut.io/policy-mode"
 
-// ParseMode reads a mode. Empty is Enforce.
+// ParseMode parses a mode. Empty means Enforce.
 func ParseMode(s string) (Mode, error) {
 	switch m := Mode(s); m {
 	case "":
@@ -42,7 +43,7 @@ func ParseMode(s string) (Mode, error) {
 	return "", fmt.Errorf("unknown mode %q: want %s, %s or %s", s, Enforce, Warn, Audit)
 }
 
-// A Decision is what a set answers.
+// A Decision is the result of a policy set.
 type Decision struct {
 	Allow           bool
 	Violations      []string
@@ -51,17 +52,17 @@ type Decision struct {
 	RequireApproval bool
 	Approvals       Approvals
 	PolicyName      string
-	Mode            string // other than enforce: Allow is true whatever was violated
+	Mode            string // if not enforce, Allow is true despite violations
 }
 
-// Approvals are whose leave is needed, where one is.
+// Approvals describes the required approvals.
 type Approvals struct {
 	Count                  int
 	Groups                 []string
 	RequesterCannotApprove bool
 }
 
-// inMode gives the decision as it counts in a mode.
+// inMode returns the decision with the effect of a mode.
 func (d Decision) inMode(m Mode) Decision {
 	d.Mode = string(m)
 	if d.Allow || m == Enforce {
@@ -74,8 +75,7 @@ func (d Decision) inMode(m Mode) Decision {
 	return d
 }
 
-// decodeDecision reads a decision strictly: of one that is not as it should be,
-// nobody knows what was meant.
+// decodeDecision decodes a decision strictly, because the intent of a malformed one is unknown.
 func decodeDecision(v ast.Value) (Decision, error) {
 	o, ok := v.(ast.Object)
 	if !ok {
@@ -105,7 +105,7 @@ func decodeDecision(v ast.Value) (Decision, error) {
 		if n := len(d.Approvals.Groups); n > maxGroups {
 			return Decision{}, fmt.Errorf("groups has %d entries, at most %d are allowed", n, maxGroups)
 		}
-		for _, g := range d.Approvals.Groups { // nobody is in one without a name, and a status has so much room
+		for _, g := range d.Approvals.Groups { // a group without a name has no members, and a status limits the length
 			if g == "" || len(g) > maxGroup {
 				return Decision{}, fmt.Errorf("a group has %d bytes, want 1 to %d", len(g), maxGroup)
 			}
@@ -128,8 +128,7 @@ func decodeDecision(v ast.Value) (Decision, error) {
 	return d, nil
 }
 
-// fields takes the fields of an object one by one; the first that is wrong is
-// told by end.
+// fields reads the fields of an object one by one; joinErrors returns the first error.
 type fields struct {
 	object ast.Object
 	of     string
@@ -205,7 +204,7 @@ func (f *fields) readCount(name string) int {
 	return i
 }
 
-// readTexts reads a set or a list of strings, in the order of the alphabet.
+// readTexts returns a set or a list of strings in alphabetical order.
 func (f *fields) readTexts(name string, required bool) []string {
 	t := f.getField(name, required)
 	if t == nil {
@@ -233,7 +232,7 @@ func (f *fields) readTexts(name string, required bool) []string {
 	return all
 }
 
-// limitMessages keeps what is said to what a status has room for.
+// limitMessages limits messages to the space in a status.
 func limitMessages(all []string) []string {
 	if len(all) > maxMessages {
 		all = append(all[:maxMessages-1], fmt.Sprintf("and %d more", len(all)-maxMessages+1))
@@ -244,7 +243,7 @@ func limitMessages(all []string) []string {
 	return all
 }
 
-// truncateText keeps a text to so many bytes.
+// truncateText truncates a text to a number of bytes.
 func truncateText(s string, most int) string {
 	if len(s) <= most {
 		return s

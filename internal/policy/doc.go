@@ -1,21 +1,17 @@
-// Package policy asks Open Policy Agent: whether an execution may be (Set,
+// Package policy evaluates policies with Open Policy Agent: whether an execution is permitted (Set,
 // Store), and whether a pre- or postcondition holds (Conditions).
 //
-// It promises that nothing is allowed by accident. A decision is one document,
-// data.fleetloop.safety.decision, and anything else is an error, which is never
-// a leave: a document that is undefined, that lacks a field, that has one too
-// many, an input that is not as the schema has it, a built-in function that
-// fails, a deadline that passes. A set of policies is taken only if it compiles
-// against the schema of the input, passes the tests that it brings along, and
-// denies what every set must deny (the canaries); otherwise the last good one
-// stays, and Status says why.
+// Nothing is allowed by accident. A decision is one document, data.fleetloop.safety.decision, and
+// anything else is an error, which is never a permission: an undefined document, a missing or
+// additional field, an input that violates the schema, a failing built-in function, a passed
+// deadline. A policy set is accepted only if it compiles against the schema of the input, passes
+// its own tests, and denies what every set must deny (the canaries); otherwise the last good set
+// stays, and Status returns the reason.
 //
-// Policies see what they are given and nothing else: there is no function that
-// reaches the network, the environment or a random number, and the time is the
-// one that the caller names. The same set, input and time give the same answer.
+// Policies see only their input: no function reaches the network, the environment or a random
+// number, and the caller sets the time. The same set, input and time give the same answer.
 //
-// Evaluations end at their deadline between two steps of Open Policy Agent. What
-// it can not interrupt is one built-in function and one comparison of two
-// values; those that could grow without bound are refused in conditions, which
-// less trusted people write than policies.
+// Evaluations stop at their deadline between two steps of Open Policy Agent. A single built-in
+// function or comparison of two values cannot be interrupted. Those that could grow without bound
+// are refused in conditions, whose authors are less trusted than those of policies.
 package policy

@@ -7,18 +7,18 @@ import (
 	"github.com/fleetloop/fleetloop/internal/policy/document"
 )
 
-// InputSchema is the JSON Schema of the input of policies.
+// InputSchema returns the JSON Schema of the input of policies.
 func InputSchema() json.RawMessage { return slices.Clone(document.InputSchema) }
 
-// ExampleInput is an input of policies in which everything is filled in: a
-// Deployment in production that is to be scaled, at the second evaluation.
+// ExampleInput returns a complete input of policies: a Deployment in production that is scaled, at
+// the second evaluation.
 func ExampleInput() json.RawMessage { return slices.Clone(document.Example) }
 
-// CheckInput says what is wrong with an input of policies: a field too many or
-// too few, or of another type than the schema says.
+// CheckInput returns an error if an input of policies does not conform to the schema: a field is
+// missing or unknown, or has the wrong type.
 func CheckInput(input json.RawMessage) error { return checkInput(document.ForPolicies, input) }
 
-// CheckConditionInput is CheckInput for the input of conditions.
+// CheckConditionInput is like CheckInput, for the input of conditions.
 func CheckConditionInput(input json.RawMessage) error {
 	return checkInput(document.ForConditions, input)
 }

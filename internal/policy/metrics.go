@@ -10,7 +10,7 @@ import (
 
 const metricsPrefix = "kubernetes_executor_policy_"
 
-// A result is what a decision was. The set is closed: it is a metric's label.
+// A result classifies a decision. The set is closed: it is a metric's label.
 type result string
 
 const (
@@ -20,7 +20,7 @@ const (
 	resultError   result = "error"
 )
 
-// Metrics are those of decisions and of loading. Nil counts nothing.
+// Metrics holds the metrics of decisions and of loading. Nil disables them.
 type Metrics struct {
 	duration       *prometheus.HistogramVec
 	evaluations    *prometheus.CounterVec
@@ -30,8 +30,8 @@ type Metrics struct {
 	info           *prometheus.GaugeVec
 }
 
-// NewMetrics registers the metrics. Their series are there from the start, but
-// for those that name a policy.
+// NewMetrics registers the metrics. Their series exist from the start, except those that name a
+// policy.
 func NewMetrics(reg prometheus.Registerer) (*Metrics, error) {
 	m := &Metrics{
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
@@ -82,8 +82,8 @@ func resultOf(d Decision, err error) result {
 	return resultAllowed
 }
 
-// actionOf gives the action's name in the catalogue, which is a closed set;
-// what was asked for is not.
+// actionOf returns the action's name in the catalogue, which is a closed set; the requested name is
+// not.
 func actionOf(input ast.Value) string {
 	v, err := input.Find(ast.Ref{ast.InternedTerm("action"), ast.InternedTerm("name")})
 	if err != nil {
@@ -106,7 +106,7 @@ func (m *Metrics) observeReload(s *Set, err error) {
 	m.info.WithLabelValues(s.hash).Set(1)
 }
 
-// noteUnloaded says that there are no policies.
+// noteUnloaded records that no policies are loaded.
 func (m *Metrics) noteUnloaded() {
 	if m != nil {
 		m.info.Reset()

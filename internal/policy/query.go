@@ -17,7 +17,7 @@ var (
 	errStopped   = errors.New("evaluation was stopped")
 )
 
-// A query is one document of compiled modules.
+// A query selects one document of compiled modules.
 type query struct{ prepared rego.PreparedEvalQuery }
 
 func prepareQuery(ctx context.Context, c *ast.Compiler, path string) (q *query, err error) {
@@ -25,7 +25,7 @@ func prepareQuery(ctx context.Context, c *ast.Compiler, path string) (q *query, 
 	prepared, err := rego.New(
 		rego.Compiler(c),
 		rego.Query(path),
-		rego.StrictBuiltinErrors(true), // or a rule that denies is silent when a function fails
+		rego.StrictBuiltinErrors(true), // otherwise a rule that denies would be silent if a function fails
 		rego.GenerateJSON(func(t *ast.Term, _ *rego.EvalContext) (any, error) { return t, nil }),
 	).PrepareForEval(ctx)
 	if err != nil {
@@ -34,15 +34,15 @@ func prepareQuery(ctx context.Context, c *ast.Compiler, path string) (q *query, 
 	return &query{prepared: prepared}, nil
 }
 
-// evaluateQuery gives the document for an input. now is what time.now_ns answers, and most
-// how long it may take; zero leaves that to ctx.
+// evaluateQuery returns the document for an input. now is the result of time.now_ns, and most the
+// timeout; zero means that of ctx only.
 func (q *query) evaluateQuery(ctx context.Context, input ast.Value, now time.Time, most time.Duration) (t *ast.Term, err error) {
 	defer recoverError(&err)
 	if ctx.Err() != nil {
 		return nil, fmt.Errorf("%w: %w", errStopped, context.Cause(ctx))
 	}
-	// Timers instead of the goroutine that Open Policy Agent would start: a
-	// decision is short, and hardly any is stopped.
+	// Timers replace the goroutine that Open Policy Agent would start: decisions are short and
+	// rarely stopped.
 	cancel := topdown.NewCancel()
 	if most > 0 {
 		timer := time.AfterFunc(most, cancel.Cancel)
@@ -70,8 +70,7 @@ func (q *query) evaluateQuery(ctx context.Context, input ast.Value, now time.Tim
 	return t, nil
 }
 
-// recoverError makes an error of a panic: no text that somebody wrote into an object
-// of the cluster may end the process.
+// recoverError converts a panic into an error: no text in a cluster's objects may end the process.
 func recoverError(err *error) {
 	if p := recover(); p != nil {
 		*err = fmt.Errorf("panic in Open Policy Agent: %v", p)

@@ -16,8 +16,8 @@ import (
 	"github.com/fleetloop/fleetloop/internal/policy/document"
 )
 
-// runTests runs the tests of a set as `opa test` does, and gives how many there
-// are. The error names those that fail.
+// runTests runs the tests of a set like `opa test`, and returns their number. The error names the
+// failed tests.
 func runTests(ctx context.Context, files map[string]string, s *document.Shape) (int, error) {
 	caps := policyCapabilities()
 	modules, err := parseModules(files, caps)
@@ -43,7 +43,7 @@ func runTests(ctx context.Context, files map[string]string, s *document.Shape) (
 	if err := context.Cause(ctx); err != nil {
 		failed = append(failed, fmt.Errorf("not all tests finished: %w", err))
 	}
-	// They come in the order in which they ended.
+	// The results are in the order of completion.
 	slices.SortFunc(failed, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
 	if len(failed) > maxErrors {
 		failed = append(failed[:maxErrors], fmt.Errorf("and %d more", len(failed)-maxErrors))
@@ -54,8 +54,7 @@ func runTests(ctx context.Context, files map[string]string, s *document.Shape) (
 // A canary is a request that every set must deny.
 type canary struct {
 	name string
-	// set are fields of ExampleInput, by their path, that are others; nil is an
-	// input in which there is nothing.
+	// set maps paths in ExampleInput to other values; nil means an empty input.
 	set map[string]any
 }
 
@@ -92,8 +91,8 @@ func canaryInputs() []canary {
 	}
 }
 
-// runCanaries tries requests that must be denied. Each must get a decision, too:
-// a set in which nothing is defined denies nothing, it is only broken.
+// runCanaries evaluates requests that every set must deny. Each also needs a decision: a set that
+// defines nothing is broken, which differs from denying.
 func (s *Set) runCanaries(ctx context.Context) error {
 	var problems []error
 	for _, c := range canaryInputs() {
@@ -104,7 +103,7 @@ func (s *Set) runCanaries(ctx context.Context) error {
 		d, err := s.evaluateDecision(ctx, input, time.Unix(0, 0), 0)
 		switch {
 		case err != nil:
-			return fmt.Errorf("self-test with %s: no decision: %w", c.name, err) // nor have the others, as a rule
+			return fmt.Errorf("self-test with %s: no decision: %w", c.name, err) // usually the others have none either
 		case d.Allow:
 			problems = append(problems, fmt.Errorf("self-test: %s is allowed, and every policy set must deny it", c.name))
 		}

@@ -11,14 +11,14 @@ import (
 	"time"
 )
 
-// ErrNoPolicy is that there never was a good set.
+// ErrNoPolicy means that no good set was ever loaded.
 var ErrNoPolicy = errors.New("no policies are loaded")
 
-// A Store holds the last good set. It is safe for concurrent use: a decision is
-// made by one set from its begin to its end.
+// A Store holds the last good set. It is safe for concurrent use: each decision uses one set from
+// beginning to end.
 type Store struct {
 	timeout time.Duration
-	trial   time.Duration // CPU time to try a set with; zero is DefaultTrialCPUTime
+	trial   time.Duration // CPU time to try a set; zero means DefaultTrialCPUTime
 	metrics *Metrics
 
 	loading sync.Mutex // one at a time, or an older set could win
@@ -31,16 +31,15 @@ type loaded struct {
 	at  time.Time
 }
 
-// NewStore makes a store without a set. timeout bounds each decision, zero is
-// DefaultTimeout; metrics may be nil.
+// NewStore returns a store without a set. timeout limits each decision, zero means DefaultTimeout;
+// metrics may be nil.
 func NewStore(timeout time.Duration, metrics *Metrics) *Store {
 	return &Store{timeout: timeout, metrics: metrics}
 }
 
-// Load takes a set in if Compile does. If not, the last good one stays, with
-// its mode, and the error is in Status as well. After one that wraps ErrUnfinished the
-// same files can be loaded again. Every failure is counted, unless the caller has
-// cancelled ctx.
+// Load replaces the set if Compile succeeds. Otherwise the last good set stays, with its mode, and
+// Status also has the error. After an error that wraps ErrUnfinished, the same files can be loaded
+// again. Every failure is counted, unless the caller has cancelled ctx.
 func (st *Store) Load(ctx context.Context, files map[string]string, mode Mode) error {
 	st.loading.Lock()
 	defer st.loading.Unlock()
@@ -55,7 +54,7 @@ func (st *Store) Load(ctx context.Context, files map[string]string, mode Mode) e
 	set, err := Compile(ctx, files, Options{Mode: mode, Timeout: st.timeout, TrialCPUTime: st.trial})
 	if err != nil {
 		st.err.Store(&err)
-		if !errors.Is(ctx.Err(), context.Canceled) { // as the end of the process does
+		if !errors.Is(ctx.Err(), context.Canceled) { // as at the end of the process
 			st.metrics.observeReload(nil, err)
 		}
 		return err
@@ -66,11 +65,11 @@ func (st *Store) Load(ctx context.Context, files map[string]string, mode Mode) e
 	return nil
 }
 
-// ErrTakenAway is that there was a good set, and somebody took it away.
+// ErrTakenAway means that the good set was removed.
 var ErrTakenAway = errors.New("the policies were removed")
 
-// Unload lets go of the set: from now on nothing is decided. It is for when
-// somebody has taken the policies away, other than for when they are bad.
+// Unload removes the set: from then on there are no decisions. It is meant for policies that were
+// deleted, and not for bad ones.
 func (st *Store) Unload() {
 	st.loading.Lock()
 	defer st.loading.Unlock()
@@ -80,8 +79,8 @@ func (st *Store) Unload() {
 	st.metrics.noteUnloaded()
 }
 
-// Decide asks the set, and gives the hash of the one that it asked. An error
-// means that there is no decision, which is never a leave.
+// Decide returns the set's decision and hash. An error means that there is no decision, which is
+// never a permission.
 func (st *Store) Decide(ctx context.Context, input json.RawMessage, now time.Time) (Decision, string, error) {
 	begin := time.Now()
 	l := st.now.Load()
@@ -98,17 +97,17 @@ func (st *Store) Decide(ctx context.Context, input json.RawMessage, now time.Tim
 	return d, l.set.hash, err
 }
 
-// Status is what a store holds.
+// Status is the state of a store.
 type Status struct {
-	Hash     string // of the last good set, empty if there is none
+	Hash     string // of the last good set, empty without one
 	Mode     Mode
 	LoadedAt time.Time
 	Names    []string // of its files
-	Tests    int      // how many tests it brought along
-	Err      error    // why the set that was offered last is not it, or nil
+	Tests    int      // the number of its tests
+	Err      error    // why the last offered set was not accepted, or nil
 }
 
-// Status gives what the store holds.
+// Status returns the state of the store.
 func (st *Store) Status() Status {
 	var s Status
 	if err := st.err.Load(); err != nil {

@@ -17,46 +17,45 @@ import (
 	"github.com/fleetloop/fleetloop/internal/settings"
 )
 
-// Config says which database to use and how.
+// Config is the configuration of a database connection.
 type Config struct {
-	// URL connects to the database, as a postgres:// URL or as key=value pairs.
-	// Several hosts may be named; the one that takes writes is used.
+	// URL connects to the database, as a postgres:// URL or as key=value pairs. It may name several
+	// hosts; the one that accepts writes is used.
 	//
-	// With default_query_exec_mode=exec (or simple_protocol, or cache_describe) it
-	// may lead to a pooler that gives each transaction another connection, as
-	// PgBouncer does in transaction mode: no statement is prepared then, and
-	// nothing is set on a connection but its name and time zone, which such poolers
-	// know of. What else is needed the login has to bring along: the rights, by
-	// inheriting Role or by ALTER ROLE login SET role = ..., and likewise
-	// statement_timeout. Migrating and listening need the server itself.
+	// With default_query_exec_mode=exec (or simple_protocol, or cache_describe) it may lead to a
+	// pooler that gives each transaction another connection, as PgBouncer does in transaction mode:
+	// no statement is prepared then, and the only connection settings are its name and time zone,
+	// which such poolers support. The login must then provide the rest: the rights, by inheriting
+	// Role or by ALTER ROLE login SET role = ..., and likewise statement_timeout. Migrating and
+	// listening need a direct connection to the server.
 	URL settings.Secret `key:"url" env:"DATABASE_URL" file:"url_file" secret:"true" doc:"URL of the PostgreSQL database, postgres://user:password@host:5432/database"`
 
-	// MigrationURL connects as the owner of the schema. Empty is URL.
+	// MigrationURL connects as the owner of the schema. Empty means URL.
 	MigrationURL settings.Secret `key:"migration_url" env:"DATABASE_MIGRATION_URL" file:"migration_url_file" secret:"true" doc:"PostgreSQL URL of the role that owns the schema, for migrations (default: the database URL)"`
 
-	// Role is what a connection becomes once it is made, so that row-level
-	// security binds although the login may be the schema's owner.
+	// Role is the role that a connection assumes, so that row-level security applies although the
+	// login may own the schema.
 	Role string `key:"role" env:"DATABASE_ROLE" flag:"database-role" default:"fleet_api" doc:"database role to use"`
 
-	// MaxConns bounds the connections of this process.
+	// MaxConns is the maximum number of connections of this process.
 	MaxConns int `key:"max_conns" env:"DATABASE_MAX_CONNS" flag:"database-max-conns" default:"16" validate:"min=1,max=1000" doc:"maximum number of database connections"`
 
-	// ConnectTimeout bounds one attempt to connect to one host.
+	// ConnectTimeout is the timeout of one attempt to connect to one host.
 	ConnectTimeout time.Duration `key:"connect_timeout" env:"DATABASE_CONNECT_TIMEOUT" default:"5s" validate:"gt=0" doc:"timeout of one attempt to connect"`
 
-	// StatementTimeout is the server's own bound on one statement, for the case that
-	// nobody cancels it.
+	// StatementTimeout is the server's timeout of one statement, in case the client does not cancel
+	// it.
 	StatementTimeout time.Duration `key:"statement_timeout" env:"DATABASE_STATEMENT_TIMEOUT" default:"30s" validate:"gt=0" doc:"timeout of one statement"`
 
-	// ApplicationName is how the connections show in pg_stat_activity.
+	// ApplicationName is the name of the connections in pg_stat_activity.
 	ApplicationName string `key:"application_name" env:"DATABASE_APPLICATION_NAME" default:"fleetloop" doc:"application name of the connections in pg_stat_activity"`
 
-	// ProbeEvery is how often Pool.Run looks at a database that answers. It is
-	// chosen by the program, not by its users. Zero means DefaultProbeEvery.
+	// ProbeEvery is the interval at which Pool.Run probes an available database. The program sets
+	// it, not its users. Zero means DefaultProbeEvery.
 	ProbeEvery time.Duration
 }
 
-// DefaultProbeEvery is how often a pool looks at its database.
+// DefaultProbeEvery is the default interval at which a pool probes its database.
 const DefaultProbeEvery = time.Second
 
 const (
@@ -85,7 +84,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// poolConfig is what pgx makes the pool from.
+// poolConfig returns the configuration of the pgx pool.
 func (c Config) poolConfig() (*pgxpool.Config, error) {
 	pc, err := pgxpool.ParseConfig(c.URL.Reveal())
 	if err != nil {
@@ -106,8 +105,8 @@ func (c Config) poolConfig() (*pgxpool.Config, error) {
 	return pc, nil
 }
 
-// ConnConfig is for a connection of its own, beside those of a pool, for what a
-// pool can not do. It works as the role, and whoever makes it has to close it.
+// ConnConfig returns the configuration of a separate connection, for purposes that a pool does not
+// serve. The connection uses the role, and its creator must close it.
 func (c Config) ConnConfig() (*pgx.ConnConfig, error) {
 	c = c.withDefaults()
 	cc, err := pgx.ParseConfig(c.URL.Reveal())
@@ -119,7 +118,7 @@ func (c Config) ConnConfig() (*pgx.ConnConfig, error) {
 	return cc, nil
 }
 
-// configureWorkConn applies what the connections share that work as the role.
+// configureWorkConn applies the settings of connections that use the role.
 func (c Config) configureWorkConn(cc *pgx.ConnConfig) {
 	if cc.DefaultQueryExecMode != pgx.QueryExecModeCacheStatement {
 		return // there may be a pooler
@@ -129,27 +128,25 @@ func (c Config) configureWorkConn(cc *pgx.ConnConfig) {
 	}
 	cc.RuntimeParams["statement_timeout"] = milliseconds(c.StatementTimeout)
 	cc.RuntimeParams["idle_in_transaction_session_timeout"] = milliseconds(2 * c.StatementTimeout)
-	// The values of a filter decide which index is right; a plan made without
-	// them is wrong by orders of magnitude for some. Planning costs a tenth
-	// of a millisecond.
+	// The values of a filter determine the best index; a plan made without them is wrong by orders
+	// of magnitude for some. Planning costs a tenth of a millisecond.
 	cc.RuntimeParams["plan_cache_mode"] = "force_custom_plan"
 }
 
-// configureConn applies what every connection of ours shares, those for migrations
-// included.
+// configureConn applies the settings of every connection, including those for migrations.
 func (c Config) configureConn(cc *pgx.ConnConfig) {
 	cc.ConnectTimeout = c.ConnectTimeout
 	cc.RuntimeParams["application_name"] = c.ApplicationName
 	cc.RuntimeParams["timezone"] = "UTC"
 	if cc.ValidateConnect == nil {
-		// After a failover the old primary comes back as a standby, perhaps under
-		// the same name: whoever takes no writes is as good as down.
+		// After a failover the old primary returns as a standby, perhaps under the same name: a
+		// server that accepts no writes counts as down.
 		cc.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsReadWrite
 	}
 }
 
-// checkRole refuses a role that row-level security does not bind, because
-// every tenant would see every row and nothing would show it.
+// checkRole refuses a role that row-level security does not bind, because every tenant would see
+// every row without any symptom.
 func checkRole(ctx context.Context, conn *pgx.Conn) error {
 	var role string
 	var unbound bool
@@ -172,7 +169,7 @@ func checkRole(ctx context.Context, conn *pgx.Conn) error {
 
 func milliseconds(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
 
-// redactConnString hides what pgx may repeat of a connection string with a password.
+// redactConnString removes the parts of a pgx error that may contain a password.
 func redactConnString(err error) error {
 	if parse, ok := errors.AsType[*pgconn.ParseConfigError](err); ok && parse.Unwrap() != nil {
 		err = parse.Unwrap()

@@ -8,14 +8,13 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// ErrUnavailable means that the database could not be reached, or is not the
-// one that takes writes. What was asked may be asked again later. A commit
-// that fails so may yet have happened.
+// ErrUnavailable means that the database is unreachable, or is not the one that accepts writes. The
+// operation may be retried later. A commit that fails with this error may still have taken effect.
 var ErrUnavailable = errors.New("database unavailable")
 
 var errReadOnly = errors.New("the server is read-only")
 
-// The SQLSTATE codes that are branched on.
+// SQLSTATE codes with special handling.
 const (
 	codeReadOnly              = "25006"
 	codeSerialization         = "40001"
@@ -32,7 +31,7 @@ const (
 	classConnection           = "08"
 )
 
-// Code is the SQLSTATE of the error, "" if the server did not send it.
+// Code returns the SQLSTATE of the error, "" if the server did not send it.
 func Code(err error) string {
 	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
 		return pg.Code
@@ -40,7 +39,7 @@ func Code(err error) string {
 	return ""
 }
 
-// Constraint is the name of the constraint that the error is about, or "".
+// Constraint returns the name of the violated constraint, or "".
 func Constraint(err error) string {
 	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
 		return pg.ConstraintName
@@ -48,8 +47,8 @@ func Constraint(err error) string {
 	return ""
 }
 
-// unavailable marks an error of the connection, as opposed to the answer of a
-// server that understood us.
+// unavailable marks an error of the connection as ErrUnavailable. An answer of a working server is
+// not one.
 func unavailable(ctx context.Context, err error) error {
 	if err == nil || errors.Is(err, ErrUnavailable) || !isConnectionLost(ctx, err) {
 		return err
@@ -57,10 +56,10 @@ func unavailable(ctx context.Context, err error) error {
 	return fmt.Errorf("%w: %w", ErrUnavailable, err)
 }
 
-// isConnectionLost reports whether err means that the connection is of no use any more.
+// isConnectionLost reports whether err means that the connection is no longer usable.
 func isConnectionLost(ctx context.Context, err error) bool {
 	if ctx.Err() != nil {
-		return false // the caller gave up; that says nothing of the server
+		return false // the caller gave up, which does not concern the server
 	}
 	if _, ok := errors.AsType[*pgconn.ConnectError](err); ok {
 		return true

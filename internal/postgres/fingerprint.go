@@ -17,8 +17,8 @@ import (
 	"github.com/fleetloop/fleetloop/internal/postgres/migrations"
 )
 
-// ErrSchemaIncompatible means that other migrations, with the same version
-// numbers, made the schema.
+// ErrSchemaIncompatible means that different migrations with the same version numbers created the
+// schema.
 var ErrSchemaIncompatible = errors.New("the database schema is incompatible with this version of Fleetloop")
 
 // An IncompatibleSchemaError is an ErrSchemaIncompatible with its reason.
@@ -34,8 +34,8 @@ func (e *IncompatibleSchemaError) Error() string {
 // Unwrap returns ErrSchemaIncompatible.
 func (e *IncompatibleSchemaError) Unwrap() error { return ErrSchemaIncompatible }
 
-// The table has one row for each migration. The row is written before the
-// migration runs, and again if it did not finish.
+// The table has one row for each migration. The row is written before the migration runs, and
+// rewritten if it did not finish.
 const (
 	fingerprintTable = "fleetloop_migration_fingerprints"
 
@@ -45,7 +45,7 @@ const (
 )`
 	grantFingerprints = `grant select on ` + fingerprintTable + ` to public`
 
-	// Version 0 is a row that goose adds at first. The newest row of a version counts.
+	// Version 0 is a row that goose adds initially. The newest row of a version counts.
 	appliedFingerprints = `select v.version_id, coalesce(f.sha256, '') from (
 	select distinct on (version_id) version_id, is_applied from ` + versionTable + ` where version_id > 0 order by version_id, id desc
 ) v left join ` + fingerprintTable + ` f using (version_id) where v.is_applied order by 1`
@@ -83,8 +83,8 @@ func fingerprintsOf(files fs.FS) (map[int64]string, error) {
 	return out, nil
 }
 
-// contentHash returns the hash of a migration without comments and empty lines,
-// which change nothing in the database.
+// contentHash returns the hash of a migration without comments and empty lines, which have no
+// effect on the database.
 func contentHash(text []byte) string {
 	h := sha256.New()
 	for line := range bytes.Lines(text) {
@@ -98,8 +98,8 @@ func contentHash(text []byte) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// compareFingerprints returns an error if an applied migration has another content
-// than the one of the same version here. It ignores versions of a newer release.
+// compareFingerprints returns an error if the content of an applied migration differs from that of
+// this program. It ignores versions of a newer release.
 func compareFingerprints(have []fingerprint, want map[int64]string) error {
 	for _, f := range have {
 		switch hash, known := want[f.version]; {
@@ -168,7 +168,7 @@ func (l fingerprintLocker) SessionUnlock(ctx context.Context, conn *sql.Conn) er
 	return l.locker.SessionUnlock(ctx, conn)
 }
 
-// storeFingerprints records the fingerprints of the migrations that have not run yet.
+// storeFingerprints records the fingerprints of the pending migrations.
 func (l fingerprintLocker) storeFingerprints(ctx context.Context, conn *sql.Conn) error {
 	have, err := readApplied(ctx, conn)
 	if err == nil {
@@ -197,8 +197,8 @@ func (l fingerprintLocker) storeFingerprints(ctx context.Context, conn *sql.Conn
 	return nil
 }
 
-// checkApplied compares the applied migrations with those that are wanted. The
-// migration lock is not needed: a fingerprint is there before its migration.
+// checkApplied compares the applied migrations with the expected ones. It does not need the
+// migration lock, because a fingerprint is written before its migration.
 func checkApplied(ctx context.Context, db *sql.DB, want map[int64]string) error {
 	conn, err := db.Conn(ctx)
 	if err != nil {
@@ -212,8 +212,7 @@ func checkApplied(ctx context.Context, db *sql.DB, want map[int64]string) error 
 	return compareFingerprints(have, want)
 }
 
-// readApplied returns the applied migrations with their fingerprints, as far as
-// there are any.
+// readApplied returns the applied migrations with their fingerprints, if recorded.
 func readApplied(ctx context.Context, conn *sql.Conn) (have []fingerprint, err error) {
 	var migrated, fingerprinted bool
 	const tables = "select to_regclass($1) is not null, to_regclass($2) is not null"

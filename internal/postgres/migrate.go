@@ -20,28 +20,26 @@ import (
 const (
 	versionTable = "fleetloop_migrations"
 
-	// While a migration waits for a lock on a table, everybody behind it waits
-	// too. So it waits for a moment, lets them pass, and tries again.
+	// While a migration waits for a table lock, all later transactions wait behind it. So it waits
+	// for a short time, lets them pass, and tries again.
 	migrationLockTimeout = 2 * time.Second
 	migrationGiveUp      = 5 * time.Minute
 
-	// Another process may be at it. This is how long we wait for it, in tries
-	// one second apart.
+	// Another process may be migrating. This is the maximum wait for it, in tries one second apart.
 	otherMigrationTries = 600
 )
 
 // ErrSchemaBehind means that a migration of this program has not been run.
 var ErrSchemaBehind = errors.New("the database schema is not up to date")
 
-// CheckSchema returns an error if the schema is behind, or was made by other
-// migrations. A schema that is ahead belongs to a newer release, and this one
-// can serve it.
+// CheckSchema returns an error if the schema is behind, or was created by other migrations. A
+// schema that is ahead belongs to a newer release, and this program supports it.
 func (p *Pool) CheckSchema(ctx context.Context) error {
 	var have int64
 	err := p.pool.QueryRow(ctx, "select coalesce(max(version_id), 0) from "+versionTable+" where is_applied").Scan(&have)
 	switch {
 	case err == nil, Code(err) == codeUndefinedTable:
-	case Code(err) == codeInsufficientPrivilege: // the second migration gives it
+	case Code(err) == codeInsufficientPrivilege: // the second migration grants it
 		return fmt.Errorf("%w: the role cannot read its version: run 'fleet-api migrate', or grant select on %s to the role: %w", ErrSchemaBehind, versionTable, err)
 	default:
 		return fmt.Errorf("read the version of the schema: %w", unavailable(ctx, err))
@@ -57,8 +55,8 @@ func (p *Pool) CheckSchema(ctx context.Context) error {
 	return nil
 }
 
-// Migrate brings the schema up to date. Any number of processes may call it
-// at once: one works, the others wait and find it done.
+// Migrate brings the schema up to date. Any number of processes may call it at once: one migrates,
+// the others wait and find nothing left to do.
 func Migrate(ctx context.Context, cfg Config, log *slog.Logger) error {
 	return runMigrations(ctx, cfg, migrations.FS, log)
 }
@@ -90,13 +88,13 @@ func runMigrations(ctx context.Context, cfg Config, files fs.FS, log *slog.Logge
 		goose.WithTableName(versionTable),
 		goose.WithSessionLocker(fingerprintLocker{locker: locker, want: want}),
 		goose.WithDisableGlobalRegistry(true),
-		goose.WithSlog(slog.New(slog.DiscardHandler)), // what ran is logged below
+		goose.WithSlog(slog.New(slog.DiscardHandler)), // the applied migrations are logged below
 	)
 	if err != nil {
 		return fmt.Errorf("read the migrations: %w", err)
 	}
 	return backoff.Retry(ctx, backoff.Policy{Initial: time.Second, Max: 10 * time.Second, MaxElapsed: migrationGiveUp}, func(ctx context.Context) error {
-		// Where nothing is pending, Up does not lock, and so the locker does not check.
+		// If nothing is pending, Up does not lock, and so the locker does not check.
 		if err := checkApplied(ctx, db, want); err != nil {
 			return backoff.Permanent(fmt.Errorf("migrate the schema: %w", unavailable(ctx, err)))
 		}

@@ -1,10 +1,9 @@
 // Package postgres connects to PostgreSQL and brings its schema up to date.
 //
-// A Pool works as a role that row-level security binds. Every transaction says
-// in its Scope whose rows it is about; one that forgets sees nothing. A Pool
-// outlives restarts and failovers of the server: calls fail with ErrUnavailable
-// while it is away, Ready says why, and the first call after its return
-// succeeds.
+// A Pool uses a role that row-level security binds. Every transaction has a Scope that selects the
+// visible rows; the zero Scope sees none. A Pool survives restarts and failovers of the server:
+// while the server is unavailable, calls fail with ErrUnavailable and Ready returns the reason, and
+// the first call after its return succeeds.
 //
 // Migrate runs the migrations; any number of processes may do so at once.
 package postgres
@@ -23,12 +22,12 @@ import (
 )
 
 const (
-	// How often Run looks at a database that does not answer.
+	// The interval at which Run probes an unavailable database.
 	probeAgain   = 250 * time.Millisecond
 	probeTimeout = 3 * time.Second
 )
 
-// A Pool is the connections of one process to one database.
+// A Pool holds the connections of one process to one database.
 type Pool struct {
 	pool       *pgxpool.Pool
 	probeEvery time.Duration
@@ -36,11 +35,11 @@ type Pool struct {
 	state      atomic.Pointer[state]
 }
 
-// A state is what the last probe found.
+// A state is the result of the last probe.
 type state struct{ err error }
 
-// New makes a pool. It connects to nothing yet; a database that is away is no
-// error. The caller calls Run, which closes the pool, or Close.
+// New returns a pool. It does not connect yet; an unavailable database is not an error. The caller
+// must call Run, which closes the pool, or Close.
 func New(cfg Config, log *slog.Logger) (*Pool, error) {
 	if cfg.URL == "" {
 		return nil, errors.New("read the database URL: it is not set; set DATABASE_URL")
@@ -49,7 +48,7 @@ func New(cfg Config, log *slog.Logger) (*Pool, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The context bounds only the making of idle connections, of which we want none.
+	// The context only limits the creation of idle connections, of which there are none.
 	pool, err := pgxpool.NewWithConfig(context.Background(), pc)
 	if err != nil {
 		return nil, fmt.Errorf("create the connection pool: %w", err)
@@ -59,14 +58,14 @@ func New(cfg Config, log *slog.Logger) (*Pool, error) {
 	return p, nil
 }
 
-// Close waits until every connection has been given back and closes them.
+// Close waits until all connections have been returned and closes them.
 func (p *Pool) Close() { p.pool.Close() }
 
-// Ready reports why the database cannot be used just now, or nil. Run keeps
-// the answer up to date.
+// Ready returns why the database cannot be used at present, or nil. Run keeps the answer up to
+// date.
 func (p *Pool) Ready() error { return p.state.Load().err }
 
-// Run watches the database until ctx ends, then closes the pool.
+// Run probes the database until ctx ends, then closes the pool.
 func (p *Pool) Run(ctx context.Context) error {
 	defer p.Close()
 	w := watcher{cfg: p.pool.Config().ConnConfig}
@@ -92,7 +91,7 @@ func (p *Pool) Run(ctx context.Context) error {
 	}
 }
 
-// noteProbe keeps what a probe found, and logs the changes.
+// noteProbe stores the result of a probe, and logs changes.
 func (p *Pool) noteProbe(ctx context.Context, err error) {
 	before := p.state.Swap(&state{err: err}).err
 	switch {
@@ -103,8 +102,8 @@ func (p *Pool) noteProbe(ctx context.Context, err error) {
 	}
 }
 
-// A watcher looks at the database on a connection of its own, so that a pool
-// whose connections are all busy does not look like a dead server.
+// A watcher probes the database on a separate connection, so that a pool whose connections are all
+// busy does not look like a dead server.
 type watcher struct {
 	cfg  *pgx.ConnConfig
 	conn *pgx.Conn
@@ -149,6 +148,6 @@ func (w *watcher) closeConn(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), probeTimeout)
 	defer cancel()
-	_ = w.conn.Close(ctx) // it is given up; there is nothing to do about an error
+	_ = w.conn.Close(ctx) // the connection is discarded, so an error does not matter
 	w.conn = nil
 }

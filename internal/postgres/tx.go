@@ -14,37 +14,34 @@ import (
 	"github.com/fleetloop/fleetloop/internal/postgres/migrations"
 )
 
-// A Scope is what row-level security lets a transaction see. The zero value
-// is nothing.
+// A Scope selects the rows that a transaction may see. The zero value sees none.
 type Scope struct {
-	// Tenant is the tenant whose rows the pool's role sees.
+	// Tenant is the tenant whose rows are visible to the pool's role.
 	Tenant string
-	// Role works as another role than the pool's, which the login must be a
-	// member of.
+	// Role replaces the pool's role. The login must be a member of it.
 	Role string
 }
 
 // A Tx is a transaction within a Scope.
 type Tx struct {
 	pgx.Tx
-	// Now is the server's clock when the transaction began.
+	// Now is the time of the server's clock when the transaction began.
 	Now time.Time
 }
 
 const (
 	setScope = "select set_config('" + migrations.TenantSetting + "', $1, true), now()"
-	// Two texts, because a plan is made for one role: under the other it would
-	// have to be made anew.
+	// Two texts, because a plan is valid for one role: with the other it would have to be made
+	// again.
 	setScopeAndRole = "select set_config('role', $2, true), set_config('" + migrations.TenantSetting + "', $1, true), now()"
 
-	// How often a transaction is run that the server gives up for the sake of
-	// another one.
+	// The maximum number of runs of a transaction that the server aborts because of a conflict.
 	maxTries = 5
 
 	rollbackTimeout = 5 * time.Second
 )
 
-// queueScope adds the statement that brings the scope into force to a batch.
+// queueScope adds the statement that applies the scope to a batch.
 func (s Scope) queueScope(b *pgx.Batch, now *time.Time) {
 	var discard string
 	if s.Role == "" {
@@ -54,11 +51,11 @@ func (s Scope) queueScope(b *pgx.Batch, now *time.Time) {
 	b.Queue(setScopeAndRole, s.Tenant, s.Role).QueryRow(func(row pgx.Row) error { return row.Scan(&discard, &discard, now) })
 }
 
-// Read runs the statements that fill queues, with their callbacks, in one
-// round trip and one transaction. Each statement has its own snapshot.
+// Read runs the statements that fill queues, with their callbacks, in one round trip and one
+// transaction. Each statement has its own snapshot.
 //
-// A connection that turns out to be dead is replaced once, so fill may be
-// called twice; its callbacks have not been called by then.
+// A dead connection is replaced once, so fill may be called twice; its callbacks have not been
+// called by then.
 func (p *Pool) Read(ctx context.Context, s Scope, fill func(*pgx.Batch)) error {
 	return p.runRead(ctx, func(b *pgx.Batch, now *time.Time) {
 		s.queueScope(b, now)
@@ -66,7 +63,7 @@ func (p *Pool) Read(ctx context.Context, s Scope, fill func(*pgx.Batch)) error {
 	})
 }
 
-// ReadSnapshot is Read with one snapshot for all statements.
+// ReadSnapshot is like Read, with one snapshot for all statements.
 func (p *Pool) ReadSnapshot(ctx context.Context, s Scope, fill func(*pgx.Batch)) error {
 	return p.runRead(ctx, func(b *pgx.Batch, now *time.Time) {
 		b.Queue("begin isolation level repeatable read read only")
@@ -97,9 +94,9 @@ func (p *Pool) sendBatch(ctx context.Context, b *pgx.Batch) error {
 	return conn.SendBatch(ctx, b).Close()
 }
 
-// InTx runs fn in a transaction and commits if it returns nil. One that the
-// server gives up for the sake of another (serialization, deadlock) is run
-// again from the start, so fn must hold no state of its own.
+// InTx runs fn in a transaction and commits if it returns nil. A transaction that the server aborts
+// because of a conflict (serialization, deadlock) is run again from the start, so fn must keep no
+// state between runs.
 func (p *Pool) InTx(ctx context.Context, s Scope, fn func(context.Context, Tx) error) error {
 	for try := 1; ; try++ {
 		err := p.tryTx(ctx, s, fn)
@@ -122,7 +119,7 @@ func (p *Pool) tryTx(ctx context.Context, s Scope, fn func(context.Context, Tx) 
 		err = tx.Commit(ctx)
 	}
 	if err != nil {
-		// Also after a failed commit: it does nothing if there is nothing to undo.
+		// Also after a failed commit: it has no effect if there is nothing to roll back.
 		rollbackTx(ctx, tx)
 		p.dropIdleConns(ctx, err)
 	}
@@ -144,16 +141,16 @@ func (p *Pool) beginTx(ctx context.Context, s Scope) (Tx, error) {
 	return t, nil
 }
 
-// rollbackTx ends a transaction that failed. A connection that cannot is closed,
-// so its error says no more.
+// rollbackTx rolls back a failed transaction. If it fails, the connection is closed, so the error
+// is ignored.
 func rollbackTx(ctx context.Context, tx pgx.Tx) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollbackTimeout)
 	defer cancel()
 	_ = tx.Rollback(ctx)
 }
 
-// dropIdleConns closes the idle connections when err says that the server they led
-// to is gone, and reports whether it did: where one is dead, all are.
+// dropIdleConns closes the idle connections if err means that their server is gone, because then
+// all of them are dead. It reports whether it closed them.
 func (p *Pool) dropIdleConns(ctx context.Context, err error) bool {
 	if !isConnectionLost(ctx, err) {
 		return false
@@ -162,7 +159,7 @@ func (p *Pool) dropIdleConns(ctx context.Context, err error) bool {
 	return true
 }
 
-// brokenPipe reports whether err is a failure to talk, as opposed to an answer.
+// brokenPipe reports whether err is a communication failure and not an answer.
 func brokenPipe(err error) bool {
 	_, network := errors.AsType[net.Error](err)
 	return network || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||

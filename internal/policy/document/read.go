@@ -14,7 +14,7 @@ import (
 	"github.com/open-policy-agent/opa/v1/ast"
 )
 
-// MaxBytes is how long an input may be. A request to the API server is longer.
+// MaxBytes is the maximum length of an input. Requests to the API server may be longer.
 const MaxBytes = 1 << 20
 
 const (
@@ -22,10 +22,10 @@ const (
 	maxExponent = 308
 )
 
-// Read makes a value of an input that is as s says. It goes over the text once:
-// an input is checked and converted at every decision, and a rule that denies
-// by a field is silent where the field is missing or of another type. What is
-// in unseen, if that is not nil, is checked to be JSON and left empty.
+// Read parses an input and checks it against s. It reads the text once, because an input is checked
+// and converted at every decision. The check is necessary, because a rule that denies by a field is
+// silent if the field is missing or has another type. The parts in unseen, if it is not nil, are
+// only checked to be JSON and left empty.
 func (s *Shape) Read(input []byte, unseen *Shape) (ast.Value, error) {
 	if len(input) > MaxBytes {
 		return nil, fmt.Errorf("read input: %d bytes, at most %d are allowed", len(input), MaxBytes)
@@ -41,16 +41,16 @@ func (s *Shape) Read(input []byte, unseen *Shape) (ast.Value, error) {
 	return v, nil
 }
 
-// A reader reads JSON. Strings are cut out of one copy of the text, and terms
-// come from chunks: what an input costs is mostly what it allocates.
+// A reader parses JSON. Strings are slices of one copy of the text, and terms come from chunks,
+// because most of the cost of an input is allocation.
 type reader struct {
 	text   string
 	dec    *jsontext.Decoder
-	free   *Shape // of what may be anything
+	free   *Shape // for parts of any type
 	unseen *Shape
 	chunk  []ast.Term
-	pairs  [][2]*ast.Term // of the objects that are being read
-	terms  []*ast.Term    // of the lists
+	pairs  [][2]*ast.Term // of the objects being read
+	terms  []*ast.Term    // of the lists being read
 }
 
 func (r *reader) readTerm(v ast.Value) *ast.Term {
@@ -91,7 +91,7 @@ func (r *reader) readValue(s *Shape) (ast.Value, error) {
 		}
 		return ast.InternedValue(raw[0] == 't'), nil
 	}
-	// Go writes maps and lists that are not there as null.
+	// Go encodes nil maps and lists as null.
 	switch s.Type {
 	case "":
 		return ast.NullValue, nil
@@ -105,7 +105,7 @@ func (r *reader) readValue(s *Shape) (ast.Value, error) {
 
 func (s *Shape) hasType(typ string) bool { return s.Type == "" || s.Type == typ }
 
-// unquoteString gives the text of the string that was read last.
+// unquoteString returns the text of the last string.
 func (r *reader) unquoteString(raw jsontext.Value) (string, error) {
 	if bytes.IndexByte(raw, '\\') < 0 {
 		end := r.dec.InputOffset()
@@ -143,8 +143,8 @@ func (r *reader) readNumber(s *Shape, raw jsontext.Value) (ast.Value, error) {
 	return ast.Number(text), nil
 }
 
-// calculable says whether a number can be written out, as Open Policy Agent does
-// to calculate with it.
+// calculable reports whether a number can be written in decimal, as Open Policy Agent does for
+// arithmetic.
 func calculable(n string) bool {
 	i := strings.IndexAny(n, "eE")
 	if i < 0 {
@@ -154,7 +154,7 @@ func calculable(n string) bool {
 	return err == nil && -maxExponent <= exp && exp <= maxExponent
 }
 
-// enterValue begins an object or a list.
+// enterValue enters an object or a list.
 func (r *reader) enterValue() error {
 	if _, err := r.dec.ReadToken(); err != nil {
 		return err
@@ -206,7 +206,7 @@ func (r *reader) readObject(s *Shape) (ast.Value, error) {
 	return o, nil
 }
 
-// readField gives the key of a field, and what is to be in it.
+// readField returns the key of a field and its shape.
 func (r *reader) readField(s *Shape, name string) (*ast.Term, *Shape, error) {
 	if key, ok := s.keys[name]; ok {
 		return key, s.Properties[name], nil
@@ -220,7 +220,7 @@ func (r *reader) readField(s *Shape, name string) (*ast.Term, *Shape, error) {
 	return ast.InternedTerm(name), r.free, nil
 }
 
-// checkComplete is o, or says which field it lacks.
+// checkComplete returns o, or an error that names a missing field.
 func (s *Shape) checkComplete(r *reader, o ast.Object) (ast.Value, error) {
 	for _, name := range s.Required {
 		if o.Get(s.keys[name]) == nil {
@@ -258,7 +258,7 @@ func (r *reader) mismatchError(s *Shape, got string) error {
 	return fmt.Errorf("%s is %s, want %s", r.currentPath(), got, s.Type)
 }
 
-// currentPath names the place, as policies write it.
+// currentPath returns the current place, as policies write it.
 func (r *reader) currentPath() string {
 	var b strings.Builder
 	b.WriteString("input")

@@ -1,5 +1,5 @@
-// Package document reads the input of policies and of conditions: JSON that is as
-// the schemas say, and nothing else.
+// Package document parses the input of policies and conditions: JSON that conforms exactly to the
+// schemas.
 package document
 
 import (
@@ -17,18 +17,18 @@ import (
 //go:embed input.schema.json
 var InputSchema []byte
 
-// ConditionsSchema is the JSON Schema of what conditions are told beside it.
+// ConditionsSchema is the JSON Schema of the additional input of conditions.
 //
 //go:embed conditions.schema.json
 var ConditionsSchema []byte
 
-// Example is an input of policies in which everything is filled in.
+// Example is a complete input of policies.
 //
 //go:embed example.json
 var Example []byte
 
-// A Shape is a JSON Schema, of which it knows what ours need. One without a
-// type is anything.
+// A Shape is a JSON Schema, limited to the keywords of the schemas here. A Shape without a type
+// accepts anything.
 type Shape struct {
 	Type       string            `json:"type"`
 	Const      string            `json:"const"`
@@ -37,24 +37,24 @@ type Shape struct {
 	Items      *Shape            `json:"items"`
 	Additional json.RawMessage   `json:"additionalProperties"`
 
-	hidden   bool                 // modules are not told of it
-	closed   bool                 // nothing beside Properties
-	rest     *Shape               // what is beside Properties
+	hidden   bool                 // not visible to modules
+	closed   bool                 // only Properties are allowed
+	rest     *Shape               // the shape of fields outside Properties
 	keys     map[string]*ast.Term // of Properties
 	required map[string]bool
 }
 
-// ForPolicies is the shape of the input of policies.
+// ForPolicies returns the shape of the input of policies.
 func ForPolicies() (*Shape, error) { return parseShape(InputSchema) }
 
-// forPolicies are fields of policies' input that conditions are not told: what is
-// in them, the requester may not be allowed to read.
+// forPolicies lists fields of policies' input that conditions do not receive, because the requester
+// may not be allowed to read them.
 //
 //nolint:gochecknoglobals // a table that nobody writes to
 var forPolicies = map[string][]string{"target": {"annotations"}, "namespace": {"annotations"}, "plan": {"before", "diff"}}
 
-// ForConditions is that of policies, but for what is for policies alone, and what
-// only conditions are told.
+// ForConditions returns the shape of the input of conditions. It is that of policies, without the
+// fields for policies only, and with the additional fields of conditions.
 func ForConditions() (*Shape, error) {
 	s, err := parseShape(InputSchema)
 	if err != nil {
@@ -85,7 +85,7 @@ func parseShape(schema []byte) (*Shape, error) {
 	return &s, s.prepareSchema()
 }
 
-// prepareSchema makes of a schema what reading needs.
+// prepareSchema computes the fields that reading needs.
 func (s *Shape) prepareSchema() error {
 	switch string(s.Additional) {
 	case "", "true":
@@ -115,7 +115,7 @@ func (s *Shape) prepareSchema() error {
 	return nil
 }
 
-// Schemas is the same for the type checker of Open Policy Agent.
+// Schemas returns the shape for the type checker of Open Policy Agent.
 func (s *Shape) Schemas() *ast.SchemaSet {
 	set := ast.NewSchemaSet()
 	set.Put(ast.SchemaRootRef, s.plainSchema())
@@ -142,9 +142,8 @@ func (s *Shape) plainSchema() map[string]any {
 	return m
 }
 
-// Unseen is the part of an input that modules can not see, because nothing in
-// them leads there: the object that is acted on, which is more than half of an
-// input, if nobody asks for it. Nil is nothing.
+// Unseen returns the part of an input that modules cannot see, because no reference leads there. It
+// is the target object, more than half of an input, if no module refers to it. Nil means nothing.
 func (s *Shape) Unseen(c *ast.Compiler) *Shape {
 	path := []string{"target", "object"}
 	at := s
@@ -178,9 +177,8 @@ func (s *Shape) Unseen(c *ast.Compiler) *Shape {
 	return at
 }
 
-// leadsPast says whether a reference is known to lead elsewhere: it names
-// another field on its way. One that ends before, or asks for any field, has all
-// that is below it.
+// leadsPast reports whether a reference is known to lead elsewhere: it names another field on the
+// way. A reference that ends earlier, or selects any field, includes everything below.
 func leadsPast(ref ast.Ref, path []string) bool {
 	for i, name := range path {
 		if i >= len(ref) {

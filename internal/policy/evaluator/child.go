@@ -18,17 +18,16 @@ const childName = "fleetloop-condition-evaluator"
 
 const maxText = 4 << 10 // bytes of an error
 
-// A question is what the process is asked, in one document on its standard
-// input. Without an input the module is only compiled.
+// A question is the request to the process, one document on its standard input. Without an input
+// the module is only compiled.
 type question struct {
 	Module string          `json:"module"`
 	Input  json.RawMessage `json:"input,omitempty"`
 	Now    time.Time       `json:"now"`
 }
 
-// An answer is what it says, in two documents on its standard output: that it has
-// begun, and then what came of it. One that never says the first did not end for
-// what it was asked.
+// An answer is the response of the process, as two documents on its standard output: that it has
+// begun, and then the result. A process without the first did not fail because of the question.
 type answer struct {
 	Begun   bool   `json:"begun,omitempty"`
 	Passed  bool   `json:"passed,omitempty"`
@@ -37,22 +36,20 @@ type answer struct {
 	Never   bool   `json:"never,omitempty"` // the module does not compile
 }
 
-// The program that imports this package is also the one that evaluates
-// conditions. It is found out here and not in main, so that no program and no
-// test can forget it and start itself again and again.
+// The program that imports this package also evaluates conditions. The check is here and not in
+// main, so that no program or test can omit it and start itself again and again.
 func init() { //nolint:gochecknoinits // before main, which knows nothing of it
 	if os.Args[0] != childName || len(os.Args) != 2 {
 		return
 	}
 	if err := evaluateOne(context.Background(), os.Args[1], os.Stdin, os.Stdout); err != nil {
 		_, _ = fmt.Fprintln(os.Stderr, err)
-		syscall.Exit(1) // it is not main's to say
+		syscall.Exit(1) // main must not run
 	}
 	syscall.Exit(0)
 }
 
-// evaluateOne answers one question within the limits of a process, of which one is
-// so much CPU time.
+// evaluateOne answers one question within the limits of a process; one of them is the CPU time.
 func evaluateOne(ctx context.Context, cpu string, in io.Reader, out io.Writer) error {
 	most, err := time.ParseDuration(cpu)
 	if err != nil {

@@ -7,30 +7,30 @@ import (
 	"time"
 )
 
-// thisProgram is the file that runs, also after another has taken its place.
+// thisProgram is the running executable, even if its file was replaced.
 const thisProgram = "/proc/self/exe"
 
-// attributes have the kernel end the process with the thread that started it: no
-// evaluation outlives the controller.
+// attributes makes the kernel end the process with the thread that started it: no evaluation
+// outlives the controller.
 func attributes() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 }
 
-// limitProcess has the kernel end this process where it takes more memory than
-// MaxMemory, or more CPU time than cpu, rounded up to a second.
+// limitProcess makes the kernel end this process if it uses more memory than MaxMemory, or more CPU
+// time than cpu, rounded up to a second.
 func limitProcess(cpu time.Duration) error {
-	// What is there before the module is read is no part of its memory: in a test
-	// that looks for races it is gigabytes of addresses.
+	// Memory in use before the module is read does not count: with the race detector it is
+	// gigabytes of addresses.
 	text, err := os.ReadFile("/proc/self/statm")
 	if err != nil {
 		return err
 	}
-	var size, resident, shared, code, library, data uint64 // of pages
+	var size, resident, shared, code, library, data uint64 // in pages
 	if _, err := fmt.Sscan(string(text), &size, &resident, &shared, &code, &library, &data); err != nil {
 		return fmt.Errorf("read /proc/self/statm: %w", err)
 	}
 	memory := data*uint64(os.Getpagesize()) + MaxMemory //nolint:gosec // a page has some bytes
-	var begun syscall.Rusage                            // nor is the time in which the program began
+	var begun syscall.Rusage                            // the CPU time of the start does not count either
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &begun); err != nil {
 		return fmt.Errorf("read resource usage: %w", err)
 	}
@@ -38,7 +38,7 @@ func limitProcess(cpu time.Duration) error {
 	seconds := uint64((used + cpu + time.Second - 1) / time.Second) //nolint:gosec // it is above zero
 	for resource, limit := range map[int]syscall.Rlimit{
 		syscall.RLIMIT_DATA: {Cur: memory, Max: memory},
-		syscall.RLIMIT_CPU:  {Cur: seconds, Max: seconds + 1}, // at the first the Go runtime says why it ends
+		syscall.RLIMIT_CPU:  {Cur: seconds, Max: seconds + 1}, // at the first the Go runtime reports the signal
 		syscall.RLIMIT_CORE: {},
 	} {
 		if err := syscall.Setrlimit(resource, &limit); err != nil {

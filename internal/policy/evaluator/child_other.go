@@ -12,6 +12,6 @@ const thisProgram = ""
 
 func attributes() *syscall.SysProcAttr { return nil }
 
-// limitProcess fails: only Linux bounds the memory of a process as it is needed
-// here, and without that nothing of anybody is evaluated.
+// limitProcess fails: only Linux limits the memory of a process as needed here, and without the
+// limit no condition is evaluated.
 func limitProcess(time.Duration) error { return errors.ErrUnsupported }

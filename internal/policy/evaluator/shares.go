@@ -6,34 +6,34 @@ import (
 )
 
 const (
-	// usual is about how long a place is held: so far apart are those told to
-	// come back that were turned away for the same requester.
+	// usual is the approximate duration of holding a place. It is the distance between the retry
+	// times of requests of one requester.
 	usual = 100 * time.Millisecond
-	most  = 10 * time.Second // until when anybody is told to come back
+	most  = 10 * time.Second // maximum retry delay
 
-	// grace is how much later than told somebody can come back whose turn it is: what
-	// is executed is looked at every two seconds at least, and then waits for a worker.
+	// grace is the permitted lateness of a retry that keeps its position. Executions are reconciled
+	// every two seconds at least, and then wait for a worker.
 	grace = 10 * time.Second
 )
 
-// shares says who has a place. Nobody waits in it, since whoever does
-// holds a worker up: those who are turned away are told when to come back.
+// shares allocates the places. Callers never wait in it, because a waiting caller blocks a worker;
+// rejected callers get a retry time.
 type shares struct {
 	mu      sync.Mutex
 	running int
 	of      map[string]*share
 }
 
-// A share is what one requester has.
+// A share is the allocation of one requester.
 type share struct {
 	running int
-	next    time.Time // when the next one that is turned away comes back
-	since   time.Time // since when it has wanted a place and has none; zero is not
+	next    time.Time // when the next rejected request retries
+	since   time.Time // since when it wants a place and has none; otherwise zero
 }
 
 func newShares() *shares { return &shares{of: map[string]*share{}} }
 
-// acquireSlot takes a place for a requester, or says after what time to ask again.
+// acquireSlot reserves a place for a requester, or returns the delay of a retry.
 func (s *shares) acquireSlot(requester string, now time.Time) (after time.Duration, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -54,7 +54,7 @@ func (s *shares) acquireSlot(requester string, now time.Time) (after time.Durati
 		}
 	}
 	limit := maxPerRequester
-	if requester == "" { // nobody has a second share by not saying who asks
+	if requester == "" { // anonymous requesters share one place
 		limit = max(1, maxPerRequester/2)
 	}
 	if mine.running < limit && s.running+ahead < MaxProcesses {
@@ -75,7 +75,7 @@ func (s *shares) acquireSlot(requester string, now time.Time) (after time.Durati
 	return mine.next.Sub(now), false
 }
 
-// releaseSlot gives a place back.
+// releaseSlot releases a place.
 func (s *shares) releaseSlot(requester string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -1,12 +1,10 @@
-// Package migrations holds the schema of the database as a sequence of SQL
-// files, which only ever grows. They run forward; there is no way down but a
-// backup.
+// Package migrations contains the schema of the database as a sequence of SQL files, to which files
+// are only added. They run forward; the only way back is a backup.
 //
-// A migration must not stop a running fleet. It waits for a lock only for the
-// moment that the runner allows and is tried again. On a table that may be
-// full, build indexes in a file of their own, with "-- +goose NO TRANSACTION"
-// and CONCURRENTLY, on each partition; add constraints as NOT VALID and
-// validate them in the next file; add columns without a volatile default.
+// A migration must not stop a running fleet. It waits for a lock only for the short time that the
+// runner allows, and is retried. On a table that may be full, build indexes in a separate file,
+// with "-- +goose NO TRANSACTION" and CONCURRENTLY, on each partition; add constraints as NOT VALID
+// and validate them in the next file; add columns without a volatile default.
 package migrations
 
 import (
@@ -16,16 +14,16 @@ import (
 	"strings"
 )
 
-// FS holds the migrations.
+// FS contains the migrations.
 //
 //go:embed *.sql
 var FS embed.FS
 
-// Latest is the version that the newest migration brings the schema to.
+// Latest returns the schema version of the newest migration.
 func Latest() int64 {
 	entries, err := FS.ReadDir(".")
 	if err != nil {
-		panic(err) // it is part of the program
+		panic(err) // impossible: the files are part of the program
 	}
 	var latest int64
 	for _, e := range entries {
@@ -39,25 +37,24 @@ func Latest() int64 {
 	return latest
 }
 
-// The roles that the migrations make. A login that serves the API is a member
-// of the first two and inherits from neither; one of a cluster-worker is a member
-// of the third, one of an execution-controller of the fourth.
+// The roles that the migrations create. A login of the API is a member of the first two and
+// inherits from neither. A login of a cluster-worker is a member of the third, one of an
+// execution-controller of the fourth.
 const (
 	// RoleFleetAPI sees the rows of the tenant that TenantSetting names.
 	RoleFleetAPI = "fleet_api"
-	// RoleAllTenants sees the rows of every tenant. It is a role and not one
-	// more value of the setting, because a policy that asks for either keeps
-	// the planner from the indexes that each alone could use.
+	// RoleAllTenants sees the rows of every tenant. It is a role and not another value of the
+	// setting, because a policy with both alternatives prevents the planner from using the indexes
+	// that each alone could use.
 	RoleAllTenants = "fleet_api_all_tenants"
-	// RoleClusterWorker sees the clusters of every tenant, and writes nothing but
-	// how far their sync is.
+	// RoleClusterWorker sees the clusters of every tenant, and writes only the state of their sync.
 	RoleClusterWorker = "cluster_worker"
-	// RoleExecutionController appends to the audit of executions and reads it. It
-	// can change or remove nothing of it, but for what is older than the retention.
+	// RoleExecutionController appends to the audit of executions and reads it. It can neither
+	// change nor remove records, except those older than the retention.
 	RoleExecutionController = "execution_controller"
 	// RoleExecutionAuditor reads the audit of executions.
 	RoleExecutionAuditor = "execution_auditor"
 )
 
-// TenantSetting is the server setting that row-level security compares with.
+// TenantSetting is the server setting with the tenant for row-level security.
 const TenantSetting = "fleetloop.tenant"

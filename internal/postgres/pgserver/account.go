@@ -11,8 +11,8 @@ import (
 	"syscall"
 )
 
-// rootDataDir holds the data of servers whose own folder is closed to the
-// user that they run as, such as the home of the superuser.
+// rootDataDir holds the data of servers whose user cannot reach the server's folder, for example in
+// root's home.
 const rootDataDir = "/var/lib/fleetloop/postgres"
 
 // An account is the unprivileged user that a server runs as.
@@ -37,8 +37,7 @@ func serverAccount() (*account, error) {
 	return nil, errors.New("postgres cannot run as root, and there is no user postgres or nobody: create one of them")
 }
 
-// mayEnter reports whether the account may pass through every folder of an
-// absolute path.
+// mayEnter reports whether the account may traverse every folder of an absolute path.
 func (a *account) mayEnter(path string) (bool, error) {
 	for {
 		fi, err := os.Stat(path)
@@ -67,7 +66,7 @@ func (a *account) mayEnter(path string) (bool, error) {
 	}
 }
 
-// credential is what a child process runs with; nil is as ourselves.
+// credential returns the credential of child processes; nil means that of this process.
 func (h *home) credential() *syscall.Credential {
 	if h.user == nil {
 		return nil
@@ -75,7 +74,7 @@ func (h *home) credential() *syscall.Credential {
 	return &syscall.Credential{Uid: h.user.uid, Gid: h.user.gid}
 }
 
-// chownToServer makes a file the server's own.
+// chownToServer makes the server's user the owner of a file.
 func (h *home) chownToServer(path string) error {
 	if h.user == nil {
 		return nil
@@ -86,15 +85,15 @@ func (h *home) chownToServer(path string) error {
 	return nil
 }
 
-// dataFolder is where the data stands: in the home, or where its link
-// points. A home that the server's user cannot reach gets such a link.
+// dataFolder returns the data folder: in the home, or the target of its link. A home that the
+// server's user cannot reach has such a link.
 func (h *home) dataFolder() (string, error) {
 	in := filepath.Join(h.dir, "data")
 	if h.user == nil {
 		return in, nil
 	}
 	if target, err := os.Readlink(in); err == nil {
-		// The folder above the data goes when someone cleaned up; begin anew.
+		// If the folder above the data was deleted, start with a new one.
 		if _, err := os.Stat(filepath.Dir(target)); err == nil {
 			return target, nil
 		}
@@ -112,13 +111,13 @@ func (h *home) dataFolder() (string, error) {
 	return elsewhere(in)
 }
 
-// elsewhere makes a folder for data under rootDataDir, links to it, and sweeps
-// out the folders that nothing links to any more.
+// elsewhere creates a data folder under rootDataDir and links to it. It removes the folders without
+// a link.
 func elsewhere(link string) (string, error) {
 	if err := os.MkdirAll(rootDataDir, 0o711); err != nil { //nolint:gosec // passed through by the server's user
 		return "", err
 	}
-	// Held while a folder exists that is not linked to yet.
+	// Held while there is a folder without a link.
 	lock, err := os.OpenFile(filepath.Join(rootDataDir, "lock"), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return "", err
@@ -142,8 +141,7 @@ func elsewhere(link string) (string, error) {
 	)
 }
 
-// removeStale removes the folders under base whose link is gone, unless a server
-// still runs there.
+// removeStale removes the folders under base whose link is gone, unless a server still runs there.
 func removeStale(base string) error {
 	entries, err := os.ReadDir(base)
 	if err != nil {
@@ -153,7 +151,7 @@ func removeStale(base string) error {
 		dir := filepath.Join(base, e.Name())
 		link, err := os.ReadFile(filepath.Join(dir, "link")) //nolint:gosec // written by elsewhere
 		if err != nil {
-			continue // not one of ours
+			continue // not created by elsewhere
 		}
 		data := filepath.Join(dir, "data")
 		if target, err := os.Readlink(string(link)); err == nil && target == data {

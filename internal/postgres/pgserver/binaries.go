@@ -15,10 +15,10 @@ import (
 	"strings"
 )
 
-// The binaries of one installed PostgreSQL.
+// binaries are the programs of one installed PostgreSQL.
 type binaries struct {
 	dir     string
-	version string // as it calls itself, "15.18"
+	version string // as printed by the program, "15.18"
 	major   int
 }
 
@@ -27,8 +27,8 @@ func (b binaries) initdbPath() string   { return filepath.Join(b.dir, "initdb") 
 
 const howToInstall = "install it (Debian, Ubuntu: apt-get install postgresql; Fedora: dnf install postgresql-server; macOS: brew install postgresql@17) or give the folder of its binaries"
 
-// findBinaries finds a PostgreSQL that can serve data made by the given major
-// version, or any new enough when major is 0.
+// findBinaries finds a PostgreSQL for data of the given major version, or any supported one if
+// major is 0.
 func findBinaries(ctx context.Context, cfg Config, major int, log *slog.Logger) (binaries, error) {
 	if cfg.BinDir != "" {
 		b, err := readVersion(ctx, cfg.BinDir)
@@ -63,7 +63,7 @@ func errNoBinaries(fetching error) error {
 	return fmt.Errorf("PostgreSQL %d or newer is not installed and could not be downloaded (%w): %s", MinMajor, fetching, howToInstall)
 }
 
-// pickUsable picks the first of the list that can be used.
+// pickUsable returns the first usable entry of the list.
 func pickUsable(list []binaries, major int, dir string) (binaries, error) {
 	var names []string
 	for _, b := range list {
@@ -79,13 +79,13 @@ func pickUsable(list []binaries, major int, dir string) (binaries, error) {
 		dir, major, strings.Join(names, ", "), major)
 }
 
-// installed lists what is on the machine: the one in PATH first, then the
-// others from the newest to the oldest, then those in the further folders.
+// installed returns the installations on the machine: the one in PATH first, then the others from
+// the newest to the oldest, then those in the further folders.
 func installed(ctx context.Context, further ...string) []binaries {
 	var first, rest, last []binaries
 	if path, err := exec.LookPath("postgres"); err == nil {
 		if resolved, err := filepath.EvalSymlinks(path); err == nil {
-			path = resolved // the package's own folder, where initdb stands too
+			path = resolved // the package's own folder, which also contains initdb
 		}
 		if b, err := readVersion(ctx, filepath.Dir(path)); err == nil {
 			first = append(first, b)
@@ -98,7 +98,7 @@ func installed(ctx context.Context, further ...string) []binaries {
 		"/opt/homebrew/opt/postgresql@*/bin",
 		"/usr/local/opt/postgresql@*/bin",
 	} {
-		dirs, _ := filepath.Glob(pattern) // its only error is a bad pattern
+		dirs, _ := filepath.Glob(pattern) // its only error is a malformed pattern
 		for _, dir := range dirs {
 			if b, err := readVersion(ctx, dir); err == nil {
 				rest = append(rest, b)
@@ -138,7 +138,7 @@ func cacheDir(given string) (string, error) {
 		return filepath.Abs(given)
 	}
 	if isRoot() {
-		return "/var/cache/fleetloop", nil // the home of the superuser is closed to the server's user
+		return "/var/cache/fleetloop", nil // the server's user cannot enter root's home
 	}
 	dir, err := os.UserCacheDir()
 	if err != nil {

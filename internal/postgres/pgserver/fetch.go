@@ -14,7 +14,7 @@ import (
 	embedded "github.com/fergusstrange/embedded-postgres"
 )
 
-// fetchVersion is what is fetched where nothing is installed.
+// fetchVersion is the version that is downloaded if no PostgreSQL is installed.
 const fetchVersion = embedded.V17
 
 func fetchedDir(cache string) string {
@@ -23,10 +23,10 @@ func fetchedDir(cache string) string {
 
 // fetchBinaries downloads binaries into the cache and returns their folder.
 //
-// The library has no call for that alone: it downloads and unpacks on the way
-// to a server of its own. So it is asked for one that no initdb makes, by when the
-// binaries are there. It unpacks file by file, so they are put in their place
-// when all are there: half a PostgreSQL would be taken for one the next time.
+// The library has no separate call for that: it downloads and unpacks when it starts a server. So
+// this function starts a server whose initdb fails, at which point the binaries are unpacked. The
+// library unpacks file by file, so the binaries are moved into place when all are there: half a
+// PostgreSQL would be taken for a complete one the next time.
 func fetchBinaries(ctx context.Context, cache, repository string, log *slog.Logger) (string, error) {
 	bin := fetchedDir(cache)
 	log.InfoContext(ctx, "downloading postgres", "version", string(fetchVersion), "dir", filepath.Dir(bin))
@@ -56,12 +56,12 @@ func fetchBinaries(ctx context.Context, cache, repository string, log *slog.Logg
 	}
 	server := embedded.NewDatabase(cfg)
 
-	// The library takes no context. When ours ends first, the download is left
-	// to finish or fail by itself: it is a file in the cache, renamed when whole.
+	// The library takes no context. If ctx ends first, the download continues in the background: it
+	// is a file in the cache, renamed when complete.
 	done := make(chan error, 1)
 	go func() {
 		started := server.Start()
-		if started == nil { // an initdb that takes any locale
+		if started == nil { // only if initdb accepted the invalid locale
 			started = server.Stop()
 		}
 		err := putInPlace(filepath.Join(scratch, "binaries"), filepath.Dir(bin), started)
@@ -78,8 +78,8 @@ func fetchBinaries(ctx context.Context, cache, repository string, log *slog.Logg
 	return bin, nil
 }
 
-// putInPlace moves what was unpacked to where it is used. Started is how the
-// server took it, and says why there is nothing.
+// putInPlace moves the unpacked files to their final folder. started is the result of the server's
+// start, and explains missing files.
 func putInPlace(unpacked, dir string, started error) error {
 	if _, err := os.Stat(filepath.Join(unpacked, "bin", "initdb")); err != nil {
 		return cmp.Or(started, err)
@@ -89,16 +89,16 @@ func putInPlace(unpacked, dir string, started error) error {
 
 const (
 	fetchPrefix = "fetch-"
-	// No download takes this long; a folder this old was left behind.
+	// No download takes this long; a folder this old is abandoned.
 	fetchAbandoned = time.Hour
 )
 
-// sweepFetches removes what interrupted fetches left in the cache.
+// sweepFetches removes the remains of interrupted downloads from the cache.
 func sweepFetches(cache string) {
-	dirs, _ := filepath.Glob(filepath.Join(cache, fetchPrefix+"*")) // its only error is a bad pattern
+	dirs, _ := filepath.Glob(filepath.Join(cache, fetchPrefix+"*")) // its only error is a malformed pattern
 	for _, dir := range dirs {
 		if info, err := os.Stat(dir); err == nil && time.Since(info.ModTime()) > fetchAbandoned {
-			_ = os.RemoveAll(dir) // what stays is tried again the next time
+			_ = os.RemoveAll(dir) // the next sweep retries
 		}
 	}
 }

@@ -15,23 +15,23 @@ import (
 	"syscall"
 )
 
-// A home is the folder of one server, held by a lock for as long as we use it.
+// A home is the folder of one server, locked while the server is in use.
 //
 //	lock         held by the process that runs the server, with its pid
 //	data         PGDATA, or a link to it
-//	password     of the superuser; absent where the loopback port asks for none
-//	server.log   since the last start; server.log.1 is the one before
+//	password     of the superuser; absent if the loopback port requires none
+//	server.log   since the last start; server.log.1 is the previous one
 type home struct {
 	dir      string
 	data     string
 	password string
-	user     *account // whom the server runs as; nil is ourselves
+	user     *account // the server's user; nil means this process's user
 	lock     *os.File
 }
 
 var errPortTaken = errors.New("the port is in use")
 
-// openHome makes and locks the folder.
+// openHome creates and locks the folder.
 func openHome(dir string) (*home, error) {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
@@ -43,7 +43,7 @@ func openHome(dir string) (*home, error) {
 		if h.user, err = serverAccount(); err != nil {
 			return nil, err
 		}
-		mode = 0o711 // the server's user passes through, and cannot look around
+		mode = 0o711 // the server's user can enter but not list it
 	}
 	if err := os.MkdirAll(dir, mode); err != nil {
 		return nil, err
@@ -60,7 +60,7 @@ func openHome(dir string) (*home, error) {
 	return h, nil
 }
 
-// prepareDir finds out where the data stands and what the password is.
+// prepareDir determines the data folder and the password.
 func (h *home) prepareDir() error {
 	data, err := h.dataFolder()
 	if err != nil {
@@ -79,13 +79,12 @@ func (h *home) closeHome() error {
 	if h.lock == nil {
 		return nil
 	}
-	err := h.lock.Close() // which gives the lock back
+	err := h.lock.Close() // which releases the lock
 	h.lock = nil
 	return err
 }
 
-// lockFile takes the lock without waiting. The kernel gives it back however we
-// end.
+// lockFile takes the lock without waiting. The kernel releases it however the process ends.
 func lockFile(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600) //nolint:gosec // in the folder we were given
 	if err != nil {
@@ -109,7 +108,7 @@ func lockFile(path string) (*os.File, error) {
 
 func errOf(_ int, err error) error { return err }
 
-// dataMajor is the major version that made the data, or 0 if there is none.
+// dataMajor returns the major version of the data, or 0 if there is none.
 func (h *home) dataMajor() (int, error) {
 	b, err := os.ReadFile(filepath.Join(h.data, "PG_VERSION"))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -125,8 +124,8 @@ func (h *home) dataMajor() (int, error) {
 	return major, nil
 }
 
-// initData makes the data folder under another name and renames it when it is
-// whole, so that an interrupted attempt leaves nothing that looks usable.
+// initData creates the data folder under another name and renames it when it is complete, so that
+// an interrupted attempt leaves nothing that looks usable.
 func (h *home) initData(ctx context.Context, bins binaries, throwaway bool) error {
 	fresh := h.data + ".new"
 	if err := os.RemoveAll(fresh); err != nil {
@@ -169,18 +168,18 @@ func (h *home) initData(ctx context.Context, bins binaries, throwaway bool) erro
 	return nil
 }
 
-// makePassword keeps a new password and returns a file that initdb may read.
+// makePassword stores a new password and returns a file that initdb may read.
 func (h *home) makePassword() (string, error) {
 	h.password = rand.Text()
 	kept := filepath.Join(h.dir, "password")
-	// A file left by an earlier attempt keeps its mode when it is written over.
+	// A file of an earlier attempt keeps its mode when it is overwritten.
 	if err := os.Remove(kept); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return "", err
 	}
 	if err := os.WriteFile(kept, []byte(h.password+"\n"), 0o600); err != nil {
 		return "", err
 	}
-	// Beside the data, because the server's user may be unable to enter h.dir.
+	// Next to the data, because the server's user may be unable to enter h.dir.
 	readable := filepath.Join(filepath.Dir(h.data), "password.init")
 	if err := os.Remove(readable); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return "", err
@@ -191,8 +190,8 @@ func (h *home) makePassword() (string, error) {
 	return readable, h.chownToServer(readable)
 }
 
-// environment keeps the variables of our own process, PGDATA and PGPORT among
-// them, away from the server. Without LC_ALL it refuses to start on macOS.
+// environment returns the server's environment. It excludes this process's variables, such as
+// PGDATA and PGPORT. Without LC_ALL the server refuses to start on macOS.
 func (h *home) environment() []string {
 	return []string{"LC_ALL=C", "PATH=/usr/bin:/bin"}
 }
@@ -210,7 +209,7 @@ func (h *home) openLog() (*os.File, error) {
 	return f, nil
 }
 
-// logTail is the end of the server's log, or why it cannot be had.
+// logTail returns the end of the server's log, or the error of reading it.
 func (h *home) logTail() string {
 	b, err := os.ReadFile(h.logPath())
 	if err != nil {
@@ -219,7 +218,7 @@ func (h *home) logTail() string {
 	return lastLines(string(b))
 }
 
-// startError explains a server that ended before it took connections.
+// startError explains why a server ended before it accepted connections.
 func (h *home) startError(exit error) error {
 	tail := h.logTail()
 	err := fmt.Errorf("postgres did not start (%w); the end of its log %q:\n%s", exit, h.logPath(), tail)

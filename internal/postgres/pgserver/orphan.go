@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// readPIDFile reads the pid and the state ("starting", "ready", "stopping", …)
-// that a postmaster keeps in its data folder; 0 if there is no such file.
+// readPIDFile returns the pid and the state ("starting", "ready", "stopping", …) in the
+// postmaster's pid file; the pid is 0 without such a file.
 func readPIDFile(data string) (pid int, state string) {
 	b, err := os.ReadFile(filepath.Join(data, "postmaster.pid")) //nolint:gosec // a folder of ours
 	if err != nil {
@@ -33,13 +33,12 @@ func readPIDFile(data string) (pid int, state string) {
 	return pid, state
 }
 
-// stopOrphan stops a server that an earlier process of ours left behind on
-// this folder, and removes a pid file that is nobody's. We hold the folder's
-// lock, so a server that runs here has lost its master.
+// stopOrphan stops a server that an earlier process left behind in this folder, and removes a stale
+// pid file. The caller holds the folder's lock, so a server that runs here is an orphan.
 func (h *home) stopOrphan(ctx context.Context, log *slog.Logger) error {
 	pid, _ := readPIDFile(h.data)
 	if pid == 0 || !isPostmaster(pid, h.data) {
-		// A pid that another program got since would make postgres refuse to start.
+		// If another program now has the pid, postgres would refuse to start.
 		err := os.Remove(filepath.Join(h.data, "postmaster.pid"))
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("remove the stale pid file: %w", err)

@@ -1,15 +1,15 @@
-// Package pgserver runs a private PostgreSQL server in a folder of its own.
+// Package pgserver runs a private PostgreSQL server in a folder.
 //
-// Start finds the binaries on the machine (or fetches them once), makes the
-// data folder the first time, starts the server on a loopback port and returns
-// when it takes connections. Run keeps it up until its context ends and then
-// stops it; a server that died is started again on the same port, and one that
-// keeps dying ends Run with the end of its log.
+// Start finds the binaries on the machine (or downloads them once) and creates the data folder the
+// first time. It starts the server on a loopback port and returns when the server accepts
+// connections. Run supervises the server until its context ends and then stops it. A server that
+// died is restarted on the same port. If it keeps dying, Run returns an error with the end of its
+// log.
 //
-// Run as root, the server runs as user postgres, or nobody where there is no
-// such user, because PostgreSQL refuses root. On Linux the server dies with
-// this process, however it ended; what is left behind elsewhere is stopped by
-// the next Start on the same folder. A folder serves one process at a time.
+// If this process runs as root, the server runs as user postgres, or nobody if there is no such
+// user, because PostgreSQL refuses root. On Linux the server dies with this process, however it
+// ended; on other systems, the next Start on the same folder stops an orphaned server. A folder
+// serves one process at a time.
 package pgserver
 
 import (
@@ -27,26 +27,26 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// The names that a server is set up with.
+// Names in a new server.
 const (
-	// SuperUser is the role that URL connects as.
+	// SuperUser is the role of URL.
 	SuperUser = "postgres"
-	// DefaultDatabase is made the first time when Config.Database is empty.
+	// DefaultDatabase is the database if Config.Database is empty.
 	DefaultDatabase = "fleetloop"
 )
 
 const (
-	// MinMajor is the oldest PostgreSQL that Fleetloop runs on.
+	// MinMajor is the oldest supported PostgreSQL.
 	MinMajor = 15
 
 	host = "127.0.0.1"
 
-	readyTimeout = 60 * time.Second // crash recovery of a busy server included
+	readyTimeout = 60 * time.Second // includes crash recovery of a busy server
 	readyPoll    = 20 * time.Millisecond
 	stopTimeout  = 10 * time.Second
 	killTimeout  = 3 * time.Second
 
-	// A server that dies this often within this time is given up.
+	// A server that dies maxDeaths times within deathsWithin is given up.
 	maxDeaths    = 3
 	deathsWithin = time.Minute
 	restartPause = 200 * time.Millisecond
@@ -54,39 +54,37 @@ const (
 
 var errClosed = errors.New("run postgres: the server is closed")
 
-// Config says where the server lives. Only Dir is required.
+// Config is the configuration of a server. Only Dir is required.
 type Config struct {
-	// Dir holds everything: the data, the log, the password, the lock. It is
-	// made if missing and used again if not.
+	// Dir holds everything: the data, the log, the password, the lock. It is created if missing and
+	// reused otherwise.
 	//
-	// As root, the server's user must be able to enter it. Where a folder above
-	// it is closed to that user, the data stands under /var/lib/fleetloop
-	// and Dir/data is a link to it.
+	// If this process is root, the server's user must be able to enter Dir. If a folder above it is
+	// closed to that user, the data is under /var/lib/fleetloop and Dir/data links to it.
 	Dir string
 
-	// Port is the loopback port. Zero takes a free one at each Start.
+	// Port is the loopback port. Zero means a free one at each Start.
 	Port int
 
-	// BinDir is the folder of initdb and postgres. Empty looks in PATH and
-	// the usual folders, and fetches binaries where there are none.
+	// BinDir is the folder of initdb and postgres. Empty means a search in PATH and the usual
+	// folders, and then a download.
 	BinDir string
 
-	// CacheDir keeps fetched binaries. Empty is the user's cache folder, for
-	// root /var/cache/fleetloop.
+	// CacheDir is the folder of downloaded binaries. Empty means the user's cache folder, for root
+	// /var/cache/fleetloop.
 	CacheDir string
 
-	// Repository is the Maven repository that binaries are fetched from. Empty is
-	// Maven Central.
+	// Repository is the Maven repository of the binaries. Empty means Maven Central.
 	Repository string
 
-	// Database is made if it is missing. Empty is DefaultDatabase.
+	// Database is created if missing. Empty means DefaultDatabase.
 	Database string
 
-	// Throwaway trades durability for speed and asks no password on the loopback
-	// port: for tests, whose data nobody will miss.
+	// Throwaway trades durability for speed and requires no password on the loopback port: for
+	// tests, whose data is disposable.
 	Throwaway bool
 
-	// Settings are further server settings, as in postgresql.conf.
+	// Settings are additional server settings, as in postgresql.conf.
 	Settings map[string]string
 }
 
@@ -100,12 +98,12 @@ type Server struct {
 
 	mu     sync.Mutex
 	proc   *process
-	down   error // why there is no server just now
+	down   error // why the server is unavailable at present
 	closed bool
 }
 
-// Start starts a server and returns when it takes connections. The caller then
-// calls Run, which stops it, or Close.
+// Start starts a server and returns when it accepts connections. The caller must then call Run,
+// which stops it, or Close.
 func Start(ctx context.Context, cfg Config, log *slog.Logger) (*Server, error) {
 	if cfg.Dir == "" {
 		return nil, errors.New("start postgres: the data folder is not set")
@@ -150,8 +148,8 @@ func (s *Server) startServer(ctx context.Context) error {
 	return nil
 }
 
-// launchOnAPort tries again on another port when someone took the free one
-// between asking for it and using it.
+// launchOnAPort launches the server. It retries on another port if the chosen one was taken in the
+// meantime.
 func (s *Server) launchOnAPort(ctx context.Context) error {
 	const tries = 5
 	var err error
@@ -168,7 +166,7 @@ func (s *Server) launchOnAPort(ctx context.Context) error {
 	return err
 }
 
-// launchProcess starts the process and waits until it takes connections.
+// launchProcess starts the process and waits until it accepts connections.
 func (s *Server) launchProcess(ctx context.Context) error {
 	p, err := startProcess(s.bins, s.home, s.arguments())
 	if err != nil {
@@ -189,7 +187,7 @@ func (s *Server) launchProcess(ctx context.Context) error {
 	return nil
 }
 
-// URL connects to the server's database as its superuser.
+// URL returns the URL of the server's database for the superuser.
 func (s *Server) URL() string { return s.urlOf(s.cfg.Database) }
 
 func (s *Server) urlOf(database string) string {
@@ -206,10 +204,10 @@ func (s *Server) urlOf(database string) string {
 	return u.String()
 }
 
-// Port is the loopback port that the server listens on.
+// Port returns the loopback port of the server.
 func (s *Server) Port() int { return s.port }
 
-// PID is the process id of the postmaster, or 0 while there is none.
+// PID returns the process id of the postmaster, or 0 if it is not running.
 func (s *Server) PID() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -219,14 +217,14 @@ func (s *Server) PID() int {
 	return s.proc.processID()
 }
 
-// Ready reports why the server cannot be used just now, or nil.
+// Ready returns why the server cannot be used at present, or nil.
 func (s *Server) Ready() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.down
 }
 
-// Run keeps the server up until ctx ends, then stops it.
+// Run supervises the server until ctx ends, then stops it.
 func (s *Server) Run(ctx context.Context) error {
 	var deaths []time.Time
 	for {
@@ -258,8 +256,8 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 }
 
-// restartDead starts a dead server again on its old port. Backends of the dead
-// one may hold its shared memory for a moment, hence the tries.
+// restartDead restarts a dead server on its old port. It makes several attempts, because backends
+// of the dead one may hold its shared memory for a moment.
 func (s *Server) restartDead(ctx context.Context, died error) error {
 	const tries = 10
 	s.mu.Lock()
@@ -277,8 +275,7 @@ func (s *Server) restartDead(ctx context.Context, died error) error {
 	return fmt.Errorf("restart postgres: %w", err)
 }
 
-// Close stops the server and gives the folder back. A second Close does
-// nothing.
+// Close stops the server and unlocks the folder. A second Close has no effect.
 func (s *Server) Close() error {
 	s.mu.Lock()
 	again := s.closed
@@ -307,9 +304,8 @@ func (s *Server) currentProcess() *process {
 	return s.proc
 }
 
-// awaitReady waits until the postmaster has written into its pid file that it
-// is ready, as pg_ctl does. A connection would prove less: another server may
-// have the port.
+// awaitReady waits until the postmaster's pid file reports that it is ready, as pg_ctl does. A
+// connection would prove less: another server may have the port.
 func (s *Server) awaitReady(ctx context.Context, p *process) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, readyTimeout, fmt.Errorf("not ready within %s", readyTimeout))
 	defer cancel()

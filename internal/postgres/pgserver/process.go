@@ -13,11 +13,11 @@ import (
 	"time"
 )
 
-// A process is one life of the postmaster.
+// A process is one run of the postmaster.
 type process struct {
 	cmd  *exec.Cmd
 	done chan struct{} // closed when it has ended
-	err  error         // how it ended, set before done is closed
+	err  error         // the exit error, set before done is closed
 }
 
 // startProcess starts the postmaster with its output in the home's log file.
@@ -42,7 +42,7 @@ func startProcess(bins binaries, h *home, args []string) (*process, error) {
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		err := cmd.Start()
-		// The child has its own copy; ours would only leak.
+		// The child has its own copy; the parent's would only leak.
 		err = errors.Join(err, logFile.Close())
 		started <- err
 		if cmd.Process == nil {
@@ -59,7 +59,7 @@ func startProcess(bins binaries, h *home, args []string) (*process, error) {
 
 func (p *process) processID() int { return p.cmd.Process.Pid }
 
-// exitError says how the process ended; call it only after done.
+// exitError returns how the process ended; call it only after done.
 func (p *process) exitError() error {
 	if p.err == nil {
 		return errors.New("exit status 0")
@@ -67,7 +67,7 @@ func (p *process) exitError() error {
 	return p.err
 }
 
-// stopWith asks the postmaster to end by sig, and insists when it does not.
+// stopWith stops the postmaster with sig, and escalates if it does not end.
 func (p *process) stopWith(sig syscall.Signal, bound time.Duration) error {
 	for _, step := range []struct {
 		sig   syscall.Signal
@@ -87,8 +87,8 @@ func (p *process) stopWith(sig syscall.Signal, bound time.Duration) error {
 	return fmt.Errorf("stop postgres (pid %d): still running %s after SIGKILL", p.processID(), killTimeout)
 }
 
-// The postmaster's signals: SIGINT ends sessions, writes a checkpoint and
-// leaves; SIGQUIT leaves at once and recovers at the next start.
+// The postmaster's signals. SIGINT ends sessions, writes a checkpoint and exits. SIGQUIT exits at
+// once, and the next start recovers.
 const (
 	fastShutdown       = syscall.SIGINT
 	immediateShutdown  = syscall.SIGQUIT

@@ -7,14 +7,14 @@ import (
 	"syscall"
 )
 
-// attributes drops to the server's user, leaves our process group, so that the
-// terminal's Ctrl-C reaches only us, and ties the child's life to ours.
+// attributes switches to the server's user. It sets a new process group, so that Ctrl-C at the
+// terminal reaches only this process, and ties the child's life to this process.
 func (h *home) attributes(withParent syscall.Signal) *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: withParent, Credential: h.credential()}
 }
 
-// isPostmaster reports whether pid is a postmaster of the data folder: every
-// postmaster works there. The pid in a stale file may be anyone's by now.
+// isPostmaster reports whether pid is a postmaster of the data folder, which is every postmaster's
+// working directory. The pid in a stale file may belong to another program by now.
 func isPostmaster(pid int, data string) bool {
 	cwd, err := os.Readlink(filepath.Join("/proc", strconv.Itoa(pid), "cwd"))
 	if err != nil {

@@ -1,10 +1,9 @@
-// Package pgtest gives each test a migrated PostgreSQL database of its own.
+// Package pgtest provides each test with a separate, migrated PostgreSQL database.
 //
-// The first test that asks starts a private server, for its process alone, and
-// migrates a template; each database is a clone of it and is dropped when the
-// test ends. Main stops the server at the end; if the process is killed, the
-// server dies with it. Where PostgreSQL is not installed, tests fail and say
-// what to install.
+// The first test that needs one starts a private server for its process, and migrates a template;
+// each database is a clone of it and is dropped when the test ends. Main stops the server at the
+// end; if the process is killed, the server dies with it. If PostgreSQL is not installed, tests
+// fail with a hint at what to install.
 package pgtest
 
 import (
@@ -34,7 +33,7 @@ import (
 const (
 	template  = "template"
 	dirPrefix = "fleetloop-pgtest-"
-	// A folder this old whose lock nobody holds was left by a killed process.
+	// An unlocked folder of this age was left by a killed process.
 	staleAfter = 10 * time.Minute
 	dropBound  = 30 * time.Second
 )
@@ -64,8 +63,8 @@ func Main(m goleak.TestingM, options ...goleak.Option) {
 
 type runner struct{ m goleak.TestingM }
 
-// Run runs the tests; the server's own goroutine is gone when leaks are
-// looked for.
+// Run runs the tests and stops the server, so that its goroutine is gone before the check for
+// leaks.
 func (r runner) Run() int {
 	code := r.m.Run()
 	if err := shared.stopServer(); err != nil {
@@ -75,14 +74,14 @@ func (r runner) Run() int {
 	return code
 }
 
-// New opens a pool on a fresh database, as the role of the fleet API. It is
-// closed when the test ends.
+// New returns a pool on a new database, with the role of the fleet API. It is closed when the test
+// ends.
 func New(tb testing.TB) *postgres.Pool {
 	tb.Helper()
 	return Open(tb, URL(tb))
 }
 
-// Open opens another pool on a database that URL gave.
+// Open returns another pool on a database of URL.
 func Open(tb testing.TB, databaseURL string) *postgres.Pool {
 	tb.Helper()
 	pool, err := postgres.New(Config(databaseURL), slog.New(slog.NewTextHandler(tb.Output(), nil)))
@@ -93,13 +92,13 @@ func Open(tb testing.TB, databaseURL string) *postgres.Pool {
 	return pool
 }
 
-// Config is the configuration of a pool on a database that URL gave.
+// Config returns the configuration of a pool on a database of URL.
 func Config(databaseURL string) postgres.Config {
 	return postgres.Config{URL: settings.Secret(databaseURL), Role: migrations.RoleFleetAPI}
 }
 
-// URL makes a fresh database and connects to it as its owner, whom row-level
-// security does not bind.
+// URL creates a new database and returns its URL for the owner, whom row-level security does not
+// bind.
 func URL(tb testing.TB) string {
 	tb.Helper()
 	name, err := shared.cloneDatabase(tb.Context(), template)
@@ -110,7 +109,7 @@ func URL(tb testing.TB) string {
 	return shared.databaseURL(name)
 }
 
-// EmptyURL is URL for a database without any schema.
+// EmptyURL is like URL, for a database without a schema.
 func EmptyURL(tb testing.TB) string {
 	tb.Helper()
 	name, err := shared.cloneDatabase(tb.Context(), "template0")
@@ -143,7 +142,7 @@ func (b *bed) cloneDatabase(ctx context.Context, from string) (string, error) {
 func (b *bed) databaseURL(database string) string {
 	u, err := url.Parse(b.server.URL())
 	if err != nil {
-		panic(err) // we made it ourselves
+		panic(err) // impossible: pgserver built the URL
 	}
 	u.Path = "/" + database
 	return u.String()
@@ -186,8 +185,8 @@ func (b *bed) stopServer() error {
 	return errors.Join(b.server.Close(), os.RemoveAll(b.dir))
 }
 
-// removeStale removes the folders of test processes that were killed. What it
-// cannot remove is somebody else's.
+// removeStale removes the folders of killed test processes. Folders that it cannot remove belong to
+// other users.
 func removeStale(tmp string) {
 	entries, _ := os.ReadDir(tmp)
 	for _, e := range entries {
