@@ -20,18 +20,18 @@ import (
 // kinds. It wraps one of these errors. Or it is permanent as defined by package backoff, because
 // the event itself is invalid. Or it is the context's cause, and nothing was sent.
 var (
-	// ErrNotReady means that nothing was sent: there is no connection, or the connected broker
-	// cannot accept events. Ready returns the reason.
+	// ErrNotReady means that nothing was sent, because the broker is not connected or cannot accept
+	// events. Ready returns the reason.
 	ErrNotReady = errors.New("broker not ready")
 
 	// ErrRefused means that the broker answered, and does not have the event.
 	ErrRefused = errors.New("rejected by the broker")
 
-	// ErrUnroutable means that the broker accepted the event but found no queue for it, so that no
-	// consumer would have received it. It is a kind of ErrRefused.
+	// ErrUnroutable means that the broker accepted the event but found no queue for it. No consumer
+	// would have received it. It is a kind of ErrRefused.
 	ErrUnroutable = fmt.Errorf("%w: no queue accepts the event", ErrRefused)
 
-	// ErrUnknownOutcome means that the event was sent and no answer came. The broker may have it;
+	// ErrUnknownOutcome means that the event was sent and not answered. The broker may have it;
 	// publishing the same event again is safe, because it keeps its id.
 	ErrUnknownOutcome = errors.New("broker did not confirm the event; it may or may not have been published")
 )

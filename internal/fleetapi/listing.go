@@ -174,7 +174,7 @@ func (l *listing) parseKeyset(v url.Values) error {
 	return err
 }
 
-// parseToken returns the position that the token names, the zero value if there is no token.
+// parseToken returns the position that the token names. Without a token it returns the zero value.
 func (l *listing) parseToken() (Position, error) {
 	if l.token == "" {
 		return Position{}, nil

@@ -291,7 +291,7 @@ type parentFirstError struct{ parent string }
 
 func (parentFirstError) Error() string { return "the parent is locked first" }
 
-// changeLocked runs f with the row locked. It returns a problem if there is no such row.
+// changeLocked runs f with the row locked. It returns a problem if the row does not exist.
 func (rs *resources) changeLocked(ctx context.Context, scope Scope, k *kind, id string, f func(context.Context, Tx, *target) error) error {
 	lock := func(parent string) error {
 		return rs.store.Update(ctx, scope, func(ctx context.Context, tx Tx, _ time.Time) error {

@@ -28,14 +28,14 @@ type Schemas interface {
 	// schema.
 	SetSpecSchema(ctx context.Context, kind string, schema json.RawMessage, subject string) (v1.SpecSchema, error)
 
-	// DeleteSpecSchema removes the schema of a kind. It returns ErrNotFound if
-	// there is none.
+	// DeleteSpecSchema removes the schema of a kind. It returns ErrNotFound if the kind has no
+	// schema.
 	DeleteSpecSchema(ctx context.Context, kind string) error
 }
 
 // A SchemaReader is a Tx that reads schemas.
 type SchemaReader interface {
-	// SpecSchema returns the schema of a kind and its revision, 0 if there is none. It omits the
+	// SpecSchema returns the schema of a kind and its revision, 0 without a schema. It omits the
 	// schema if the caller already has that revision.
 	SpecSchema(ctx context.Context, kind string, have int64) (revision int64, schema json.RawMessage, err error)
 }

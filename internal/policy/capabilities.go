@@ -6,7 +6,7 @@ import (
 	"github.com/open-policy-agent/opa/v1/ast"
 )
 
-// policyCapabilities returns the capabilities of this version of Open Policy Agent, without
+// policyCapabilities returns the capabilities of this version of Open Policy Agent. It omits
 // functions that reach out of the process or are not deterministic. The time is the one exception:
 // the caller sets it.
 func policyCapabilities() *ast.Capabilities {

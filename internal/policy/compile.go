@@ -118,8 +118,7 @@ func unfinished(ctx context.Context, err error) error {
 // Hash returns the SHA-256 of the names and texts of all files, in hexadecimal.
 func (s *Set) Hash() string { return s.hash }
 
-// Decide returns the decision about an input, see ExampleInput. An error means that there is no
-// decision, which is never a permission.
+// Decide returns the decision about an input, see ExampleInput. An error is never a permission.
 func (s *Set) Decide(ctx context.Context, input json.RawMessage, now time.Time) (Decision, error) {
 	d, _, err := s.decideWithInput(ctx, input, now)
 	return d, err

@@ -18,8 +18,7 @@ const (
 	maxName         = 128
 )
 
-// A Mode defines the effect of a denial. If there is no decision, the execution is denied in every
-// mode.
+// A Mode defines the effect of a denial. Without a decision, the execution is denied in every mode.
 type Mode string
 
 // The modes.

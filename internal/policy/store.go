@@ -68,8 +68,8 @@ func (st *Store) Load(ctx context.Context, files map[string]string, mode Mode) e
 // ErrTakenAway means that the good set was removed.
 var ErrTakenAway = errors.New("the policies were removed")
 
-// Unload removes the set: from then on there are no decisions. It is meant for policies that were
-// deleted, and not for bad ones.
+// Unload removes the set: from then on Decide fails. It is meant for policies that were deleted,
+// and not for bad ones.
 func (st *Store) Unload() {
 	st.loading.Lock()
 	defer st.loading.Unlock()
@@ -79,8 +79,7 @@ func (st *Store) Unload() {
 	st.metrics.noteUnloaded()
 }
 
-// Decide returns the set's decision and hash. An error means that there is no decision, which is
-// never a permission.
+// Decide returns the set's decision and hash. An error is never a permission.
 func (st *Store) Decide(ctx context.Context, input json.RawMessage, now time.Time) (Decision, string, error) {
 	begin := time.Now()
 	l := st.now.Load()

@@ -23,11 +23,11 @@ type Config struct {
 	// hosts; the one that accepts writes is used.
 	//
 	// With default_query_exec_mode=exec (or simple_protocol, or cache_describe) it may lead to a
-	// pooler that gives each transaction another connection, as PgBouncer does in transaction mode:
-	// no statement is prepared then, and the only connection settings are its name and time zone,
-	// which such poolers support. The login must then provide the rest: the rights, by inheriting
-	// Role or by ALTER ROLE login SET role = ..., and likewise statement_timeout. Migrating and
-	// listening need a direct connection to the server.
+	// pooler. Such a pooler gives each transaction another connection, as PgBouncer does in
+	// transaction mode: no statement is prepared then, and the only connection settings are its
+	// name and time zone, which such poolers support. The login must then provide the rest: the
+	// rights, by inheriting Role or by ALTER ROLE login SET role = ..., and likewise
+	// statement_timeout. Migrating and listening need a direct connection to the server.
 	URL settings.Secret `key:"url" env:"DATABASE_URL" file:"url_file" secret:"true" doc:"URL of the PostgreSQL database, postgres://user:password@host:5432/database"`
 
 	// MigrationURL connects as the owner of the schema. Empty means URL.

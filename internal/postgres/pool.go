@@ -102,8 +102,8 @@ func (p *Pool) noteProbe(ctx context.Context, err error) {
 	}
 }
 
-// A watcher probes the database on a separate connection, so that a pool whose connections are all
-// busy does not look like a dead server.
+// A watcher probes the database on a separate connection. A pool whose connections are all busy
+// must not look like a dead server.
 type watcher struct {
 	cfg  *pgx.ConnConfig
 	conn *pgx.Conn

@@ -1,11 +1,11 @@
 // Package amqp publishes and receives cloud events through RabbitMQ, by AMQP 0-9-1.
 //
-// Publish returns nil only after the server confirmed the event, which it does when the event is in
-// every queue that it is routed to, on disk where the queue is durable. An event that is routed to
-// no queue is not published: the server returns it, and the error of Publish asks to bind a queue.
-// A server that is down or that blocks publishers is not an error: the broker reconnects until it
-// is stopped, and Ready returns why it cannot publish. While there is no connection, publishes fail
-// at once; while the server blocks, they wait as long as their context allows.
+// Publish returns nil only after the server confirmed the event. The server confirms it when it is
+// in every queue that it is routed to, on disk where the queue is durable. An event that is routed
+// to no queue is not published: the server returns it, and the error of Publish asks to bind a
+// queue. A server that is down or that blocks publishers is not an error: the broker reconnects
+// until it is stopped, and Ready returns why it cannot publish. Without a connection, publishes
+// fail at once; while the server blocks, they wait as long as their context allows.
 package amqp
 
 import (
@@ -40,7 +40,7 @@ type Broker struct {
 
 	status  broker.Status
 	window  broker.Window
-	session atomic.Pointer[session] // nil while there is no connection
+	session atomic.Pointer[session] // nil without a connection
 	bodies  sync.Pool               // of *[]byte
 }
 
@@ -112,8 +112,8 @@ func (b *Broker) Ready() error { return b.status.Err() }
 // InFlight returns the number of publishes that wait for their confirm.
 func (b *Broker) InFlight() int { return b.window.Len() }
 
-// Publish sends e and waits until the server has confirmed it. It may be called by many goroutines;
-// their number limits the unconfirmed events.
+// Publish sends e and waits until the server has confirmed it. Many goroutines may call it; their
+// number limits the unconfirmed events.
 func (b *Broker) Publish(ctx context.Context, e *cloudevent.Event) error {
 	err := b.checkEvent(e)
 	if err == nil {

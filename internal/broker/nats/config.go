@@ -79,8 +79,8 @@ type Config struct {
 	// Concurrency is the number of events of one subscription that are handled concurrently.
 	Concurrency int `key:"concurrency" env:"BROKER_CONCURRENCY" default:"8" doc:"number of events that one subscription handles concurrently"`
 
-	// AckWait is the silence after which an event is delivered again, because its consumer died or
-	// the connection broke during delivery. Handling may take longer; meanwhile the consumer sends
+	// AckWait is the silence after which an event is delivered again. Its consumer died, or the
+	// connection broke during delivery. Handling may take longer; meanwhile the consumer sends
 	// progress reports to the server.
 	AckWait time.Duration `key:"ack_wait" env:"BROKER_ACK_WAIT" default:"30s" doc:"time without acknowledgement after which an event is redelivered, to another consumer if this one is gone"`
 

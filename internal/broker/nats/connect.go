@@ -220,8 +220,8 @@ func (b *Broker) streamConfig() jetstream.StreamConfig {
 	}
 }
 
-// checkStream refuses a stream whose acknowledgement does not mean that it stored the event, and
-// warns about one that can lose it later.
+// checkStream refuses a stream whose acknowledgement does not mean that it stored the event. It
+// warns about a stream that can lose the event later.
 func (b *Broker) checkStream(ctx context.Context, js jetstream.JetStream, have jetstream.StreamConfig) error {
 	sample := b.cfg.subjectOf("com.redhat.hyperfleet.cluster.reconcile")
 	owner, err := js.StreamNameBySubject(ctx, sample)

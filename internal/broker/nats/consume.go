@@ -118,7 +118,7 @@ func (b *Broker) handleMessage(ctx context.Context, m jetstream.Msg, handle func
 		return
 	}
 	if ctx.Err() != nil {
-		b.noteAnswerError(ctx, m.Nak()) // this consumer stops: others can have it now
+		b.noteAnswerError(ctx, m.Nak()) // this consumer stops: others can take it now
 		return
 	}
 	tries := uint64(1)

@@ -44,7 +44,7 @@ type Broker struct {
 
 	prefix string // of the reply subjects of acknowledgements
 	raw    rawConn
-	lost   atomic.Pointer[error] // why there is no connection
+	lost   atomic.Pointer[error] // reason of the missing connection
 }
 
 // A Server is a NATS server in this process, as started by package natsserver.
@@ -149,7 +149,7 @@ func (b *Broker) Ready() error { return b.status.Err() }
 // InFlight returns the number of publishes that wait for their confirm.
 func (b *Broker) InFlight() int { return b.window.Len() }
 
-// Publish sends e and waits until the stream has it. It may be called by many goroutines; their
+// Publish sends e and waits until the stream has stored it. Many goroutines may call it; their
 // number limits the unconfirmed events.
 func (b *Broker) Publish(ctx context.Context, e *cloudevent.Event) error {
 	if err := e.Validate(); err != nil {

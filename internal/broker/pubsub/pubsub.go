@@ -48,7 +48,7 @@ type Broker struct {
 
 	status  broker.Status
 	window  broker.Window
-	session atomic.Pointer[session] // nil while there is no client
+	session atomic.Pointer[session] // nil without a client
 	bodies  sync.Pool               // of *[]byte
 }
 
@@ -134,7 +134,7 @@ func (b *Broker) Ready() error { return b.status.Err() }
 // InFlight returns the number of publishes that wait for their confirm.
 func (b *Broker) InFlight() int { return b.window.Len() }
 
-// Publish sends e and waits until the service has it. It may be called by many goroutines; their
+// Publish sends e and waits until the service has stored it. Many goroutines may call it; their
 // number limits the unconfirmed events.
 func (b *Broker) Publish(ctx context.Context, e *cloudevent.Event) error {
 	err := b.checkEvent(e)

@@ -43,13 +43,13 @@ type Facts struct {
 	Now      time.Time
 }
 
-// Status sums up the facts.
+// Status computes the status from the facts.
 //
 //   - ObservedGeneration is the lowest generation among the required adapters'
 //     last reports, 0 while one of them has never reported.
 //   - LastUpdatedTime is the oldest of those reports; an adapter that never
 //     reported counts as the resource's creation.
-//   - Phase is Deleting once deletion was asked for; else Pending while no
+//   - Phase is Deleting once deletion was requested; else Pending while no
 //     required adapter has reported; Failed if one is unhealthy at the current
 //     generation; Ready if all are available at the current generation; and
 //     Provisioning in between, so that a new generation takes Ready back.
@@ -58,9 +58,8 @@ type Facts struct {
 //     "<Adapter>Successful" per required adapter that has reported whether the
 //     resource is available.
 //
-// A kind without required adapters has nobody to wait for: it is Ready, its
-// generation counts as observed, its last update is the owner's, and it has
-// no conditions.
+// A kind without required adapters is Ready at once: its generation counts as observed, its last
+// update is the owner's, and it has no conditions.
 func Status(f Facts) v1.Status {
 	reports := f.requiredReports()
 	s := v1.Status{

@@ -65,8 +65,8 @@ func (l List) Find(is func(value string) bool) (string, bool) {
 	return "", false
 }
 
-// Allows reports whether If-Match allows a change of something with the tag: there is no condition,
-// or it contains the tag, and not as a weak one.
+// Allows reports whether If-Match allows a change of something with the tag. It does without a
+// condition, or if the condition contains the tag, and not as a weak one.
 func (l List) Allows(value string) bool {
 	if !l.Given || l.Any {
 		return true

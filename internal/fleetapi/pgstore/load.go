@@ -63,8 +63,8 @@ type insertedRow struct {
 	Revision int64
 }
 
-// FirstMissing returns the index of the first row of a batch that was not inserted, because its
-// name is in use.
+// FirstMissing returns the index of the first row of a batch that was not inserted. Its name is in
+// use.
 func (t *tx) FirstMissing(ctx context.Context, b *fleetapi.Batch) (int, error) {
 	ids := make([]string, len(b.Rows))
 	for i := range b.Rows {

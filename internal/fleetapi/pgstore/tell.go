@@ -15,8 +15,8 @@ import (
 	timelinestore "github.com/fleetloop/fleetloop/internal/fleetapi/timeline/pgstore"
 )
 
-// Changes of clusters and node pools are recorded in the timeline in the same transaction, so that
-// neither exists without the other.
+// Changes of clusters and node pools are recorded in the timeline in the same transaction. Neither
+// exists without the other.
 
 // before is a row as it was when it was locked.
 type before struct {

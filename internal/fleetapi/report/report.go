@@ -46,8 +46,8 @@ const (
 )
 
 // Accept decides about a valid report on a resource at the given generation. last is the same
-// adapter's last report, nil if there is none. The returned status is the one to store, and is
-// meaningful only for Stored.
+// adapter's last report, or nil. The returned status is the one to store, and is meaningful only
+// for Stored.
 //
 // The time of the report is that of the observation, or now if the report has none. An observation
 // later than now comes from an adapter's clock that runs ahead, and counts as now; otherwise that

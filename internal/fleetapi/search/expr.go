@@ -81,7 +81,8 @@ const (
 	Time
 	// Number is a decimal number, stored as text. Only values of Spec have this type.
 	Number
-	// Absent is the type of a missing value. No literal has it; it marks a position in an order.
+	// Absent is the type of a missing value. Literals never have it; it marks a position in an
+	// order.
 	Absent
 )
 

@@ -30,8 +30,8 @@ const (
 	taking     = 30 * time.Second
 	takingLast = 500 * time.Millisecond
 
-	// retryAfter is the retry delay sent to clients when a dependency is unavailable, and retryFull
-	// the delay when the maximum number of watches is open.
+	// retryAfter is the retry delay sent to clients when a dependency is unavailable. retryFull
+	// applies when the maximum number of watches is open.
 	retryAfter = 2 * time.Second
 	retryFull  = 10 * time.Second
 )
@@ -140,8 +140,8 @@ func (s *stream) Send(ctx context.Context, events []byte) error {
 	return nil
 }
 
-// startWriteDeadline limits the time to write a batch, until it is released. Between two batches
-// there is no limit.
+// startWriteDeadline limits the time to write a batch, until it is released. The time between two
+// batches is unlimited.
 func (s *stream) startWriteDeadline(ctx context.Context) (release func()) {
 	s.setDeadline(taking)
 	if ctx.Err() != nil {

@@ -41,8 +41,8 @@ func newEntry(c *Change, cursor feed.Cursor) *entry {
 	return e
 }
 
-// frameFor returns the event of a change for a watcher, nil if the watcher must not or need not
-// receive it.
+// frameFor returns the event of a change for a watcher. It is nil if the watcher must not or need
+// not receive it.
 func (w *Request) frameFor(e *entry) (frame []byte, removed bool) {
 	switch {
 	case e.kind != w.Kind, !w.All && e.tenant != w.Tenant:

@@ -1,7 +1,7 @@
 // Package watch streams changes to many watchers and reads the changes once for all of them.
 //
-// While there are watchers, a Hub reads the feed of all kinds and tenants at a short interval, and
-// at once when it is nudged. Each change is encoded as an event once and kept in a ring of bounded
+// While it has watchers, a Hub reads the feed of all kinds and tenants at a short interval. A nudge
+// makes it read at once. Each change is encoded as an event once and kept in a ring of bounded
 // size. Each watcher has a position and takes the later changes from the ring. It skips those that
 // it did not ask for or may not see, and sends the rest in batches, at its own pace. A watcher
 // whose position is no longer, or not yet, in the ring reads the feed itself until it is. So a slow
@@ -44,8 +44,8 @@ const (
 	// gap is the minimum time from a read that found nothing to the next. A nudged change may not
 	// be settled yet, and nudges may be many.
 	gap = 2 * time.Millisecond
-	// slowRead is the duration of a read, which normally takes milliseconds, after which watchers
-	// no longer count as up to date.
+	// slowRead is the duration of a read after which watchers no longer count as up to date. A read
+	// normally takes milliseconds.
 	slowRead = 2 * time.Second
 	// longestRead is the timeout of a read. The database would have cancelled the statement before,
 	// so the connection is dead.

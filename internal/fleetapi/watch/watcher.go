@@ -61,7 +61,7 @@ type watcher struct {
 
 	batch batch
 	at    feed.Cursor // all changes up to here are sent or in the batch
-	// behind means that the client must receive a bookmark when it is up to date, and ticked that
+	// behind means that the client must receive a bookmark when it is up to date. ticked means that
 	// it must receive a sign of life.
 	behind, ticked bool
 	failures       int // consecutive failures to read the feed
@@ -227,7 +227,7 @@ func (w *watcher) readFeed(ctx context.Context) error {
 	return w.batch.sendFrames(ctx)
 }
 
-// readPage reads a page into the batch, and frees the read slot before anything is sent, because a
+// readPage reads a page into the batch. It frees the read slot before anything is sent, because a
 // slow client would hold up other readers.
 func (w *watcher) readPage(ctx context.Context) (next feed.Cursor, more bool, err error) {
 	defer func() { <-w.reads }()

@@ -47,8 +47,8 @@ type Shape struct {
 // ForPolicies returns the shape of the input of policies.
 func ForPolicies() (*Shape, error) { return parseShape(InputSchema) }
 
-// forPolicies lists fields of policies' input that conditions do not receive, because the requester
-// may not be allowed to read them.
+// forPolicies lists fields of policies' input that conditions do not receive. The requester may not
+// be allowed to read them.
 //
 //nolint:gochecknoglobals // a table that nobody writes to
 var forPolicies = map[string][]string{"target": {"annotations"}, "namespace": {"annotations"}, "plan": {"before", "diff"}}

@@ -108,7 +108,7 @@ func lockFile(path string) (*os.File, error) {
 
 func errOf(_ int, err error) error { return err }
 
-// dataMajor returns the major version of the data, or 0 if there is none.
+// dataMajor returns the major version of the data, 0 without data.
 func (h *home) dataMajor() (int, error) {
 	b, err := os.ReadFile(filepath.Join(h.data, "PG_VERSION"))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -124,8 +124,8 @@ func (h *home) dataMajor() (int, error) {
 	return major, nil
 }
 
-// initData creates the data folder under another name and renames it when it is complete, so that
-// an interrupted attempt leaves nothing that looks usable.
+// initData creates the data folder under another name and renames it when it is complete. An
+// interrupted attempt then leaves nothing that looks usable.
 func (h *home) initData(ctx context.Context, bins binaries, throwaway bool) error {
 	fresh := h.data + ".new"
 	if err := os.RemoveAll(fresh); err != nil {

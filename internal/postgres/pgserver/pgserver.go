@@ -6,10 +6,10 @@
 // died is restarted on the same port. If it keeps dying, Run returns an error with the end of its
 // log.
 //
-// If this process runs as root, the server runs as user postgres, or nobody if there is no such
-// user, because PostgreSQL refuses root. On Linux the server dies with this process, however it
-// ended; on other systems, the next Start on the same folder stops an orphaned server. A folder
-// serves one process at a time.
+// If this process runs as root, the server runs as user postgres, or as nobody without such a user.
+// PostgreSQL refuses to run as root. On Linux the server dies with this process, however it ended;
+// on other systems, the next Start on the same folder stops an orphaned server. A folder serves one
+// process at a time.
 package pgserver
 
 import (

@@ -22,9 +22,9 @@ type process struct {
 
 // startProcess starts the postmaster with its output in the home's log file.
 //
-// The thread that forks must live as long as the child, because the kernel
-// sends the parent-death signal when that thread ends, not the process. So one
-// goroutine, locked to its thread, starts the child and waits for it.
+// The thread that forks must live as long as the child: the kernel sends the parent-death signal
+// when that thread ends, not the process. So one goroutine, locked to its thread, starts the child
+// and waits for it.
 func startProcess(bins binaries, h *home, args []string) (*process, error) {
 	logFile, err := h.openLog()
 	if err != nil {

@@ -26,8 +26,8 @@ const rawBase = 1 << 40
 // events is the number of events in a turn: each one is a sync of the disk.
 const events = 2000
 
-// A Bed is an embedded server, an adapter that connects over the loopback address, and a separate
-// client that does the same.
+// A Bed is an embedded server, an adapter, and a separate client. Both connect over the loopback
+// address.
 type Bed struct {
 	owner, broker *nats.Broker
 	stops         []func()

@@ -150,8 +150,8 @@ func Open(ctx context.Context, url string) (*Reader, error) {
 // Close disconnects.
 func (r *Reader) Close(ctx context.Context) error { return r.conn.Close(ctx) }
 
-// Page reads the columns of one page of a shard's clusters after an id, with one bare statement,
-// and discards them. It returns the number of rows and bytes.
+// Page reads the columns of one page of a shard's clusters after an id, and discards them. It uses
+// one bare statement, and returns the number of rows and bytes.
 func (r *Reader) Page(ctx context.Context, shard string, after uuid.UUID, limit int) (count, size int, err error) {
 	rows, err := r.conn.Query(ctx, barePage, `{"shard":"`+shard+`"}`, after, limit)
 	if err != nil {
