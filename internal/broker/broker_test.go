@@ -46,7 +46,7 @@ func TestSendTellsWhetherTheEventMayHaveLeft(t *testing.T) {
 	}
 }
 
-// TestSendGivenUpIsNotBegun wants the one promise that makes "not sent" true.
+// TestSendGivenUpIsNotBegun checks that an abandoned send never begins.
 func TestSendGivenUpIsNotBegun(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	never := errors.New("never mind")
@@ -133,7 +133,7 @@ func TestTLSFiles(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		tls    broker.TLS
-		want   string // empty: works
+		want   string // empty means success
 	}{
 		"Nothing": {"no files are no fault", broker.TLS{}, ""},
 		"NoCA":    {"a file that is not there is named", broker.TLS{CAFile: filepath.Join(dir, "ca.pem")}, "ca.pem"},

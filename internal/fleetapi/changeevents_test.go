@@ -16,7 +16,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/fleetapi"
 )
 
-// done is a change event as its senders write it.
+// done returns a change event as senders write it.
 func done(action, node string, at time.Time) changeevent.Payload {
 	return changeevent.NewPayload(changeevent.ChangeEvent{
 		Action: action, NodeName: node, CheckName: "GpuXidError", ErrorCode: "XID-79", Agent: "gpu-health-monitor",
@@ -24,7 +24,7 @@ func done(action, node string, at time.Time) changeevent.Payload {
 	})
 }
 
-// tell sends what is to be kept.
+// tell sends change events and requires that they are stored.
 func (f *fixture) tell(cluster string, content any) v1.ChangesAccepted {
 	f.Helper()
 	return read[v1.ChangesAccepted](f.do("POST", v1.ChangesPath+"/"+cluster, content).want(http.StatusAccepted))
@@ -36,7 +36,7 @@ func (f *fixture) changes(query string) v1.ChangeEventList {
 	return read[v1.ChangeEventList](f.do("GET", v1.ChangesPath+query, nil).want(http.StatusOK))
 }
 
-// whatWasDone are the actions of change events and what they were done to.
+// whatWasDone returns the actions and nodes of change events.
 func whatWasDone(l v1.ChangeEventList) []string {
 	list := []string{}
 	for i := range l.Items {
@@ -79,7 +79,7 @@ func TestChangeEvents(t *testing.T) {
 	}, e)
 }
 
-// TestOwnChanges: what is done to clusters and node pools is told in the same
+// TestOwnChanges checks that changes of clusters and node pools are recorded in the same
 // transaction.
 func TestOwnChanges(t *testing.T) {
 	o := options{cfg: defaults()}
@@ -89,7 +89,7 @@ func TestOwnChanges(t *testing.T) {
 	np := f.create("clusters/"+c.ID+"/nodepools", "np-one", nil)
 	f.create("workloads", "w-one", nil)
 	f.do("PATCH", "clusters/"+c.ID, `{"spec":{"a":1}}`).want(200)
-	f.do("PATCH", "clusters/"+c.ID, `{"spec":{"a":1}}`).want(200) // the same
+	f.do("PATCH", "clusters/"+c.ID, `{"spec":{"a":1}}`).want(200) // unchanged
 	f.do("PATCH", "nodepools/"+np.ID, `{"labels":{"a":"1"}}`).want(200)
 	f.do("POST", "clusters", `{"name":"c-one","spec":{}}`).want(409)
 	f.report("clusters/"+c.ID, "dns", 2)
@@ -109,8 +109,8 @@ func TestOwnChanges(t *testing.T) {
 	wantEqual(t, "reason", "its spec was changed", l.Items[3].Reason)
 }
 
-// TestChangedFields: an event keeps what was changed, of creations and deletions
-// what there was, and is found by a field that was changed.
+// TestChangedFields checks that an event has the changed fields, and all fields for creations and
+// deletions. The event is found by a changed field.
 func TestChangedFields(t *testing.T) {
 	o := options{cfg: defaults()}
 	o.cfg.RequiredAdapters = fleetapi.RequiredAdapters{}
@@ -179,7 +179,7 @@ func TestFilteredChangeEvents(t *testing.T) {
 		"?actor=alice@example.com":       {"execution-approved eu-2 executions/scale-web"},
 		"?actor=node-drainer":            {"drain-started eu-1 n-1"},
 		"?actor=nvsentinel/node-drainer": {"drain-started eu-1 n-1"},
-		"?actor=execution-controller":    {}, // a person did it
+		"?actor=execution-controller":    {}, // a person is the actor
 		"?source=execution-controller":   {"execution-approved eu-2 executions/scale-web"},
 		"?subject=executions/scale-web":  {"execution-approved eu-2 executions/scale-web"},
 		"?session=s-n-2":                 {"uncordon eu-1 n-2"},
@@ -218,7 +218,7 @@ func TestPagesOfChangeEvents(t *testing.T) {
 			break
 		}
 		cursor = page.Continue
-		f.tell("eu-1", done("uncordon", fmt.Sprintf("n-%02d", pages), now.Add(time.Minute))) // what comes moves no page
+		f.tell("eu-1", done("uncordon", fmt.Sprintf("n-%02d", pages), now.Add(time.Minute))) // new events move no page
 	}
 	wantEqual(t, "pages", want, got)
 
@@ -281,7 +281,7 @@ func TestRefusedChangeEvents(t *testing.T) {
 	f.doWith(http.Header{"Accept": {"text/event-stream"}, "Last-Event-Id": {"x"}}, "GET", v1.ChangesPath, nil).problem(400, "invalid_query", "not a cursor of this API")
 }
 
-// TestCloudEvents: an event is the same whichever way it is told.
+// TestCloudEvents checks that an event is the same in every accepted format.
 func TestCloudEvents(t *testing.T) {
 	f := newFixture(t)
 	p := done("cordon", "n-1", time.Now())
@@ -331,8 +331,8 @@ func TestCloudEvents(t *testing.T) {
 	}
 }
 
-// TestChangeEventsOfTenants: who tells an event owns it, unless a component
-// that serves all tenants says whose it is.
+// TestChangeEventsOfTenants checks that the sender's tenant owns an event, unless a component that
+// serves all tenants names the owner.
 func TestChangeEventsOfTenants(t *testing.T) {
 	red, blue, system := newTenants(t)
 	now := time.Now()
@@ -344,7 +344,7 @@ func TestChangeEventsOfTenants(t *testing.T) {
 		return changeevent.NewPayload(e)
 	}
 	red.tell("c-1", event("by-red", ""))
-	blue.tell("c-1", event("by-blue", "red")) // says who?
+	blue.tell("c-1", event("by-blue", "red")) // not for blue to decide
 	system.tell("c-1", event("by-system", ""))
 	system.tell("c-1", event("for-red", "red"))
 	red.as("red-robot").tell("c-1", event("by-robot", ""))
@@ -362,10 +362,10 @@ func TestChangeEventsOfTenants(t *testing.T) {
 	wantEqual(t, "blue sees", []string{"by-blue", "clusters/c-blue"}, nodes(blue))
 	wantEqual(t, "the system sees", []string{"by-blue", "by-red", "by-robot", "by-system", "clusters/c-blue", "for-red"}, nodes(system))
 
-	// What one tenant told keeps no other from telling the same.
+	// An event of one tenant does not keep another from sending the same.
 	wantEqual(t, "the same id", stored(), blue.tell("c-1", event("by-red", "")))
 	wantEqual(t, "the same id of the same tenant", known(), red.as("red-robot").tell("c-1", event("by-red", "")))
-	// A tenant who knows what will be told of it cannot be there first.
+	// A tenant who guesses a future id cannot preempt the event.
 	red.tell("c-1", event("foreseen", "red"))
 	wantEqual(t, "what a component tells", stored(), system.tell("c-1", event("foreseen", "red")))
 	red.as("").do("POST", v1.ChangesPath+"/c-1", event("x", "")).problem(401, "unauthenticated", "no bearer token")
@@ -383,12 +383,11 @@ func TestKnownClustersOnly(t *testing.T) {
 	f.do("POST", v1.ChangesPath+"/eu-1", p).problem(404, "not_found", `there is no cluster "eu-1"`)
 	f.create("clusters", "eu-1", nil)
 	wantEqual(t, "of one that is there", stored(), f.tell("eu-1", p))
-	p.Cluster = "eu-2" // counts for more than the path
+	p.Cluster = "eu-2" // takes precedence over the path
 	f.do("POST", v1.ChangesPath+"/eu-1", p).problem(404, "not_found", `there is no cluster "eu-2"`)
 }
 
-// TestLoadedChanges: each resource of a bulk load is told, and none that was
-// there already.
+// TestLoadedChanges checks that each new resource of a bulk load is recorded, and no existing one.
 func TestLoadedChanges(t *testing.T) {
 	f := newFixture(t)
 	f.create("clusters", "c-1", nil)
@@ -398,7 +397,7 @@ func TestLoadedChanges(t *testing.T) {
 	wantEqual(t, "created", []string{"cluster-created c-1 clusters/c-1", "cluster-created c-2 clusters/c-2", "cluster-created c-3 clusters/c-3"}, got)
 }
 
-// TestAPoolNamedLikeItsCluster: what is done to it is not told of its cluster.
+// TestAPoolNamedLikeItsCluster checks that a pool's changes are not attributed to its cluster.
 func TestAPoolNamedLikeItsCluster(t *testing.T) {
 	f := newFixture(t)
 	c := f.create("clusters", "same", nil)

@@ -15,7 +15,7 @@ import (
 	"github.com/fleetloop/fleetloop/changeevent"
 )
 
-// streamChanges begins a stream of change events.
+// streamChanges opens a stream of change events.
 func (f *fixture) streamChanges(query string, header http.Header) *watching {
 	f.Helper()
 	all := http.Header{"Accept": {"text/event-stream"}}
@@ -23,7 +23,7 @@ func (f *fixture) streamChanges(query string, header http.Header) *watching {
 	return f.watch("/api/changes"+query, all)
 }
 
-// wantChanges reads events and wants them to be these actions and nodes.
+// wantChanges reads events and requires these actions and nodes.
 func (w *watching) wantChanges(want ...string) (cursor string) {
 	w.Helper()
 	got := []string{}
@@ -55,9 +55,9 @@ func TestStreamOfChangeEvents(t *testing.T) {
 	if e := fromNow.next(); e.Type != v1.WatchBookmark {
 		t.Fatalf("got %s", e.Type)
 	}
-	f.tell("eu-1", done("cordon", "n-1", now.Add(-time.Hour))) // late, and new all the same
+	f.tell("eu-1", done("cordon", "n-1", now.Add(-time.Hour))) // late, but still new
 	f.tell("eu-1", []changeevent.Payload{done("cordon", "n-2", now), done("cordon", "n-3", now)})
-	f.tell("eu-1", done("cordon", "n-1", now.Add(-time.Hour))) // once more
+	f.tell("eu-1", done("cordon", "n-1", now.Add(-time.Hour))) // repeated
 	f.create("clusters", "eu-1", nil)
 	fromNow.wantChanges("cordon n-1", "cordon n-2", "cordon n-3", "cluster-created clusters/eu-1")
 	ofOne.wantChanges("cordon n-2")
@@ -78,7 +78,7 @@ func TestStreamOfChangeEvents(t *testing.T) {
 	}
 }
 
-// TestStreamsOfTenants: nobody is told what he could not list.
+// TestStreamsOfTenants checks that a stream sends only events that its client could list.
 func TestStreamsOfTenants(t *testing.T) {
 	red, blue, system := newTenants(t)
 	reds, everything := red.streamChanges("", nil), system.streamChanges("", nil)
@@ -95,8 +95,8 @@ func TestStreamsOfTenants(t *testing.T) {
 	reds.wantChanges("cordon n-red")
 }
 
-// TestARestartedStream comes back all the time while many tell, and misses none
-// and gets none twice.
+// TestARestartedStream resumes a stream repeatedly while many clients send events. It checks that
+// no event is missed or received twice.
 func TestARestartedStream(t *testing.T) {
 	f := newFixture(t)
 	const tellers, each = 4, 40

@@ -17,7 +17,7 @@ import (
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
 )
 
-// ask reads a path on condition that it is none of the tags.
+// ask reads a path with If-None-Match for the tags.
 func (f *fixture) ask(path string, tags ...string) *answer {
 	f.Helper()
 	header := http.Header{}
@@ -81,7 +81,7 @@ func TestAPageThatDidNotChange(t *testing.T) {
 	f.do("PATCH", "nodepools/"+pool.ID, `{"spec":{"n":1}}`).want(200)
 	f.do("PATCH", "clusters/"+c.ID, `{}`).want(200)
 	for _, path := range paths {
-		f.ask(path, tags[path]).want(http.StatusNotModified) // that was another kind, and nothing
+		f.ask(path, tags[path]).want(http.StatusNotModified) // a change of another kind, and no change
 	}
 	f.report("clusters/"+c.ID, "dns", 1)
 	for _, path := range paths {
@@ -100,8 +100,8 @@ func TestTagsOfTenants(t *testing.T) {
 	red.ask("clusters?limit=5", tag).want(http.StatusNotModified)
 }
 
-// The one who began first commits last: the newest change is the same then,
-// and what can be seen is not.
+// TestTagsWhenCommitsAreInReverseOrder commits the transaction that began first last. The newest
+// change stays the same, but the visible data differs.
 func TestTagsWhenCommitsAreInReverseOrder(t *testing.T) {
 	f := newFixture(t)
 	early, late := f.create("clusters", "c-early", nil), f.create("clusters", "c-late", nil)
@@ -120,7 +120,7 @@ func TestTagsWhenCommitsAreInReverseOrder(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	f.tag("clusters") // the database is a copy, and begins an epoch of its own
+	f.tag("clusters") // the database is a copy, and begins a new epoch
 	for _, path := range []string{"clusters?limit=5", "clusters", "clusters?ids=" + early.ID} {
 		first, second := begin(early.ID), begin(late.ID)
 		before := f.tag(path)
@@ -137,13 +137,13 @@ func TestTagsWhenCommitsAreInReverseOrder(t *testing.T) {
 	}
 }
 
-// texts is what each tag stands for.
+// texts maps each tag to its text.
 type texts struct {
 	mu    sync.Mutex
 	known map[string]string
 }
 
-// read reads a path and holds the answer against what its tag stood for before.
+// read reads a path and compares the answer with the previous text of its tag.
 func (x *texts) read(ctx context.Context, url string) error {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
@@ -171,7 +171,7 @@ func (x *texts) read(ctx context.Context, url string) error {
 	return nil
 }
 
-// touchSome makes overlapping transactions that change one row each.
+// touchSome runs overlapping transactions that change one row each.
 func touchSome(ctx context.Context, conn *pgx.Conn, writer, rounds int) error {
 	for i := range rounds {
 		_, err := conn.Exec(ctx, `
@@ -187,7 +187,7 @@ func touchSome(ctx context.Context, conn *pgx.Conn, writer, rounds int) error {
 	return nil
 }
 
-// Whatever happens at the same time, one tag stands for one text.
+// TestATagStandsForOneText checks that a tag stands for one text under concurrent changes.
 func TestATagStandsForOneText(t *testing.T) {
 	f := newFixture(t)
 	for i := range 5 {
@@ -225,8 +225,8 @@ func TestATagStandsForOneText(t *testing.T) {
 	}
 }
 
-// A client who counts pages and has some of them already goes on as if it had
-// been given them.
+// TestNumberedPagesThatDidNotChange checks that a client that already has some pages continues as
+// if it had received them.
 func TestNumberedPagesThatDidNotChange(t *testing.T) {
 	f := newFixture(t)
 	for _, name := range []string{"c-b", "c-d", "c-f", "c-h", "c-j"} {
@@ -239,13 +239,13 @@ func TestNumberedPagesThatDidNotChange(t *testing.T) {
 			f.ask(page(1+i%3), tags...).want(http.StatusNotModified)
 		}
 	}
-	// A row in front of all others comes while the client is between two pages.
+	// A new first row appears while the client is between two pages.
 	page := func(n int) string { return query("clusters", "size", "2", "order", "name", "page", fmt.Sprint(n)) }
 	f.ask(page(1), f.tag(page(1))).want(http.StatusNotModified)
 	f.create("clusters", "c-a", nil)
 	walked := f.ask(page(2)).want(http.StatusOK)
 	wantEqual(t, "the second page", []string{"c-f", "c-h"}, namesOf(read[v1.List](walked)))
-	// To another process it is another page, and so it must be to the client.
+	// For another process the page differs, so the client must get it in full.
 	o := options{cfg: defaults(), database: f.database}
 	counted := newFixtureWith(t, o).ask(page(2), walked.header.Get("Etag")).want(http.StatusOK)
 	wantEqual(t, "the second page, counted", []string{"c-d", "c-f"}, namesOf(read[v1.List](counted)))

@@ -18,12 +18,11 @@ import (
 	"github.com/fleetloop/fleetloop/internal/fleetclient"
 )
 
-// TestWatchersEndUpWithTheTable has writers at work while watchers break off
-// in the middle and come back with the last cursor that they got. In the end
-// each has what a list shows.
+// TestWatchersEndUpWithTheTable runs writers while watchers disconnect and resume with their last
+// cursor. In the end each has the content of a list.
 func TestWatchersEndUpWithTheTable(t *testing.T) {
 	o := options{cfg: defaults()}
-	o.cfg.RequiredAdapters.Clusters = nil // what is deleted is gone at once
+	o.cfg.RequiredAdapters.Clusters = nil // deleted resources are gone at once
 	f := newFixtureWith(t, o)
 	client, err := fleetclient.New(fleetclient.Config{Endpoint: f.url + v1.BasePath}, fleetclient.Deps{})
 	if err != nil {
@@ -70,7 +69,7 @@ func TestWatchersEndUpWithTheTable(t *testing.T) {
 
 func stateOf(r *v1.Resource) string { return fmt.Sprint(r.Name, r.Generation, r.Labels) }
 
-// A tableCopy is what a watcher makes of a collection.
+// A tableCopy is a watcher's copy of a collection.
 type tableCopy struct {
 	labels string
 	dice   *rand.Rand
@@ -88,7 +87,7 @@ func (c *tableCopy) diff(want map[string]string) string {
 
 var errBrokenOff = errors.New("broken off")
 
-// follow watches, and breaks off after some events, until ctx ends.
+// follow watches and disconnects after some events, until ctx ends.
 func (c *tableCopy) follow(ctx context.Context, client *fleetclient.Client) error {
 	for ctx.Err() == nil {
 		left := 1 + c.dice.IntN(20)

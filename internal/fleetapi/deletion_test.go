@@ -15,8 +15,8 @@ func (f *fixture) delete(path string) v1.Resource {
 	return read[v1.Resource](f.do("DELETE", path, nil).want(http.StatusAccepted))
 }
 
-// finalize reports, for each adapter, the resource as gone on its side. Its
-// deletion was its second generation.
+// finalize reports, for each adapter, that the resource is gone. The deletion was the second
+// generation.
 func (f *fixture) finalize(path string, adapters ...string) {
 	f.Helper()
 	for _, a := range adapters {
@@ -45,7 +45,7 @@ func TestDeletionWaitsForAdapters(t *testing.T) {
 	f.do("PATCH", path, `{"spec":{"a":1}}`).problem(409, "being_deleted", c.ID)
 	f.do("POST", path+"/nodepools", `{"name":"np-one","spec":{}}`).problem(409, "being_deleted", "nothing can be created in it")
 
-	f.do("PUT", path+"/statuses", reportOf("dns", 1, v1.ConditionFinalized)).want(201) // finalized before deletion was asked for
+	f.do("PUT", path+"/statuses", reportOf("dns", 1, v1.ConditionFinalized)).want(201) // finalized before the deletion was requested
 	f.finalize(path, "validation")
 	f.report(path, "dns", 2, "-Available")
 	if s := f.get(path).Status; s.Phase != v1.PhaseDeleting || s.ObservedGeneration != 2 {
@@ -53,7 +53,7 @@ func TestDeletionWaitsForAdapters(t *testing.T) {
 	}
 	f.finalize(path, "dns")
 	f.wantGone(path)
-	f.create("clusters", "c-one", nil) // the name is free
+	f.create("clusters", "c-one", nil) // the name is free again
 }
 
 func TestDeletionCascades(t *testing.T) {
@@ -80,7 +80,7 @@ func TestDeletionCascades(t *testing.T) {
 	f.get(path)
 	f.finalize(second, "validation")
 	f.wantGone(second)
-	f.wantGone(path) // at once, without another report on it
+	f.wantGone(path) // at once, without another report
 }
 
 func TestDeletionOfParentLast(t *testing.T) {
@@ -139,7 +139,7 @@ func TestForceDelete(t *testing.T) {
 	f.wantGone(child)
 	f.do("POST", path+"/force-delete", why).problem(404, "not_found", "Cluster")
 
-	// The last child to go takes a parent with it that waited for nothing else.
+	// The last child removes a parent that waited only for it.
 	path = "clusters/" + f.create("clusters", "c-two", nil).ID
 	child = "nodepools/" + f.create(path+"/nodepools", "np-one", nil).ID
 	f.delete(path)
@@ -148,7 +148,8 @@ func TestForceDelete(t *testing.T) {
 	f.wantGone(path)
 }
 
-// TestAdapterIsRequiredNoMore: what waited for it only has to be asked again.
+// TestAdapterIsRequiredNoMore checks that a repeated request removes a resource that waited for the
+// adapter.
 func TestAdapterIsRequiredNoMore(t *testing.T) {
 	var store fleetapi.Store
 	o := options{cfg: defaults(), store: func(s fleetapi.Store) fleetapi.Store {
@@ -171,9 +172,8 @@ func TestAdapterIsRequiredNoMore(t *testing.T) {
 	f.wantGone(path)
 }
 
-// TestNothingIsLeftBehind lets everything that ends a fleet happen at the
-// same time, in whatever order. Whoever comes last has to take the cluster
-// with it.
+// TestNothingIsLeftBehind runs all steps of the deletion of a fleet concurrently, in any order. The
+// last one must remove the cluster.
 func TestNothingIsLeftBehind(t *testing.T) {
 	f := newFixture(t)
 	for round := range 12 {
@@ -201,7 +201,7 @@ func TestNothingIsLeftBehind(t *testing.T) {
 	wantEqual(t, "left", 0, len(f.list("nodepools").Items))
 }
 
-// TestReportsAtTheSameTime: each report counts, whoever else reports.
+// TestReportsAtTheSameTime checks that every concurrent report counts.
 func TestReportsAtTheSameTime(t *testing.T) {
 	f := newFixture(t)
 	path := "clusters/" + f.create("clusters", "c-one", nil).ID

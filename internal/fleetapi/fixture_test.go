@@ -36,27 +36,27 @@ import (
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
-// A fixture is an API on a database of its own.
+// A fixture is an API with a separate database.
 type fixture struct {
 	*testing.T
 
 	url      string
 	api      *fleetapi.API
-	database string // its URL, as the owner
+	database string // its URL, for the owner
 	contract *contract
 	metrics  *prometheus.Registry
 	logs     *bytes.Buffer
 	token    string       // sent with each request unless ""
-	client   *http.Client // of watches; nil is the default one
+	client   *http.Client // of watches; nil means the default client
 }
 
-// options change how a fixture is made.
+// options configure a fixture.
 type options struct {
 	cfg    fleetapi.Config
-	tokens string // content of the token file; "" is no authentication
+	tokens string // content of the token file; "" means no authentication
 	store  func(fleetapi.Store) fleetapi.Store
 	tracer trace.Tracer
-	// database is another fixture's, or "" for one of its own.
+	// database is another fixture's database, or "" for a separate one.
 	database string
 }
 
@@ -126,14 +126,14 @@ type writerFunc func([]byte) (int, error)
 
 func (w writerFunc) Write(b []byte) (int, error) { return w(b) }
 
-// as is the same API with another token.
+// as returns the same API with another token.
 func (f *fixture) as(token string) *fixture {
 	other := *f
 	other.token = token
 	return &other
 }
 
-// under is the same API for a part of the test.
+// under returns the same API for a subtest.
 func (f *fixture) under(t *testing.T) *fixture {
 	t.Helper()
 	other := *f
@@ -141,7 +141,7 @@ func (f *fixture) under(t *testing.T) *fixture {
 	return &other
 }
 
-// An answer is what the API answered, held against its contract.
+// An answer is a response of the API, checked against the contract.
 type answer struct {
 	*testing.T
 
@@ -150,14 +150,14 @@ type answer struct {
 	body   []byte
 }
 
-// do sends a request. A path without a slash in front is one under the base
-// path. A body that is no string is sent as JSON.
+// do sends a request. A path without a leading slash is relative to the base path. A body that is
+// not a string is sent as JSON.
 func (f *fixture) do(method, path string, content any) *answer {
 	f.Helper()
 	return f.doWith(nil, method, path, content)
 }
 
-// doWith is do with more headers.
+// doWith is like do, with additional headers.
 func (f *fixture) doWith(header http.Header, method, path string, content any) *answer {
 	f.Helper()
 	if !strings.HasPrefix(path, "/") {
@@ -216,7 +216,7 @@ func (a *answer) want(status int) *answer {
 	return a
 }
 
-// problem checks the status and the code of a refusal, and what it says.
+// problem checks the status, the code and the text of a refusal.
 func (a *answer) problem(status int, code, says string) v1.Problem {
 	a.Helper()
 	p := read[v1.Problem](a.want(status))
@@ -238,7 +238,7 @@ func read[T any](a *answer) T {
 	return v
 }
 
-// create makes a resource in a collection.
+// create creates a resource in a collection.
 func (f *fixture) create(collection, name string, labels map[string]string) v1.Resource {
 	f.Helper()
 	return read[v1.Resource](f.do("POST", collection, v1.CreateRequest{Name: name, Labels: labels, Spec: []byte(`{}`)}).want(http.StatusCreated))
@@ -255,7 +255,7 @@ func (f *fixture) list(path string) v1.List {
 	return read[v1.List](f.do("GET", path, nil).want(http.StatusOK))
 }
 
-// names lists the names of a page.
+// names returns the names of a page.
 func (f *fixture) names(path string) []string {
 	f.Helper()
 	return namesOf(f.list(path))
@@ -269,7 +269,7 @@ func namesOf(l v1.List) []string {
 	return names
 }
 
-// reportOf is a sound report; conditions with a minus are False, others True.
+// reportOf returns a valid report; conditions with a minus are False, others True.
 func reportOf(adapter string, generation int64, conditions ...string) v1.Report {
 	r := v1.Report{Adapter: adapter, ObservedGeneration: generation}
 	all := append([]string{v1.ConditionAvailable, v1.ConditionApplied, v1.ConditionHealth}, conditions...)
@@ -285,7 +285,7 @@ func reportOf(adapter string, generation int64, conditions ...string) v1.Report 
 	return r
 }
 
-// report sends a report that is to be kept.
+// report sends a report that must be stored.
 func (f *fixture) report(path, adapter string, generation int64, conditions ...string) v1.AdapterStatus {
 	f.Helper()
 	return read[v1.AdapterStatus](f.do("PUT", path+"/statuses", reportOf(adapter, generation, conditions...)).want(http.StatusCreated))
@@ -301,8 +301,8 @@ func wantEqual(t *testing.T, what string, want, got any) {
 // A contract is the OpenAPI document.
 type contract struct {
 	doc *openapi3.T
-	// routers are one for each server that the document names: for all paths,
-	// and for those that have their own.
+	// routers holds one router for each server of the document: for all paths, and for paths with
+	// their own.
 	routers []routers.Router
 }
 
@@ -331,7 +331,7 @@ func newContract(t *testing.T) *contract {
 	return c
 }
 
-// route finds what the document says about a request.
+// route returns the operation of a request in the document.
 func (c *contract) route(r *http.Request) (route *routers.Route, params map[string]string, err error) {
 	for _, router := range c.routers {
 		if route, params, err = router.FindRoute(r); err == nil {
@@ -341,8 +341,7 @@ func (c *contract) route(r *http.Request) (route *routers.Route, params map[stri
 	return route, params, err
 }
 
-// check holds an answer against the contract and, if the request was taken,
-// the request, too.
+// check checks an answer against the contract and, if the request was accepted, also the request.
 func (c *contract) check(ctx context.Context, r *http.Request, body []byte, a *answer) error {
 	if !strings.HasPrefix(r.URL.Path, "/api/") && a.status == http.StatusOK {
 		return nil // the document itself
@@ -359,10 +358,10 @@ func (c *contract) check(ctx context.Context, r *http.Request, body []byte, a *a
 		Request: local, PathParams: params, Route: route,
 		Options: &openapi3filter.Options{AuthenticationFunc: openapi3filter.NoopAuthenticationFunc, IncludeResponseStatus: true},
 	}
-	input.Options.ExcludeRequestBody = r.Header.Get("Content-Type") == v1.ContentTypeNDJSON // the contract says no more than text
+	input.Options.ExcludeRequestBody = r.Header.Get("Content-Type") == v1.ContentTypeNDJSON // in the contract it is only text
 	if a.status < http.StatusBadRequest {
 		if r.URL.Query().Has("fields") {
-			return nil // the answer has some of the members that the contract wants
+			return nil // the answer has only some members of the contract
 		}
 		if err := openapi3filter.ValidateRequest(ctx, input); err != nil {
 			return err

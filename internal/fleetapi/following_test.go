@@ -11,14 +11,14 @@ import (
 	"github.com/fleetloop/fleetloop/internal/fleetapi/feed"
 )
 
-// since reads what changed in a collection, more pairs of parameters apart.
+// since reads the changes of a collection, with more pairs of parameters.
 func (f *fixture) since(collection, cursor string, pairs ...string) v1.Changes {
 	f.Helper()
 	path := query(collection, append([]string{"changed_since", cursor}, pairs...)...)
 	return read[v1.Changes](f.do("GET", path, nil).want(http.StatusOK))
 }
 
-// A told is what changes told, by name or, for what is removed, by id.
+// A told summarizes changes, by name or, for removed resources, by id.
 type told struct {
 	Items   []string
 	Removed []string
@@ -53,7 +53,7 @@ func TestWhatChanged(t *testing.T) {
 		reason string
 		act    func()
 		all    told
-		shard1 told // to someone who asks for shard=1
+		shard1 told // for a client that selects shard=1
 	}{
 		"Report": {
 			act:    func() { f.report("clusters/"+one.ID, "dns", 1) },
@@ -112,7 +112,7 @@ func TestWhatChanged(t *testing.T) {
 	wantEqual(t, "is gone", told{[]string{}, []string{one.ID}}, f.told("clusters", cursor, "labels", "shard=7"))
 }
 
-// What stands in an answer is what a read of the resource gives.
+// TestChangesAreResources checks that changes contain the same resources as reads.
 func TestChangesAreResources(t *testing.T) {
 	f := newFixture(t)
 	cursor := f.list("clusters?limit=1").Cursor

@@ -12,7 +12,7 @@ import (
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
 )
 
-// resource is what a record is to a client, made the slow way.
+// resource returns the client's form of a record by a slow conversion.
 func resource(tb testing.TB, r *Record, k *kind) v1.Resource {
 	tb.Helper()
 	res := v1.Resource{
@@ -50,7 +50,7 @@ func someTime() *rapid.Generator[time.Time] {
 	})
 }
 
-// TestAppendRecord: what is written by hand is what encoding/json writes.
+// TestAppendRecord compares the hand-written encoding with encoding/json.
 func TestAppendRecord(t *testing.T) {
 	clusters := &kind{name: v1.KindCluster, collection: v1.CollectionClusters}
 	pools := &kind{name: v1.KindNodePool, collection: v1.CollectionNodePools, parent: clusters}
@@ -144,8 +144,8 @@ func TestSameJSON(t *testing.T) {
 	}
 }
 
-// FuzzSameJSON: a value is the same as itself, and what encoding/json tells
-// apart is not the same.
+// FuzzSameJSON checks that a value equals itself, and that values which differ for encoding/json
+// are not equal.
 func FuzzSameJSON(f *testing.F) {
 	f.Add(`{"a":1}`, `{"a":1.0}`)
 	f.Add(`["\\\"1",2e0]`, `[" ",2]`)

@@ -65,7 +65,7 @@ func TestCreateChild(t *testing.T) {
 	f.do("GET", "clusters/"+other.ID+"/nodepools/"+np.ID, nil).problem(404, "not_found", "in Cluster")
 	f.do("PATCH", "clusters/"+other.ID+"/nodepools/"+np.ID, `{"spec":{"a":1}}`).problem(404, "not_found", "in Cluster")
 	f.do("DELETE", "clusters/"+other.ID+"/nodepools/"+np.ID, nil).problem(404, "not_found", "in Cluster")
-	f.create("clusters/"+other.ID+"/nodepools", "np-one", nil) // a name is taken under one parent only
+	f.create("clusters/"+other.ID+"/nodepools", "np-one", nil) // a name is taken only under one parent
 	f.do("POST", "clusters/"+c.ID+"/nodepools", `{"name":"np-one","spec":{}}`).problem(409, "name_taken", "np-one")
 }
 
@@ -102,7 +102,7 @@ func TestPatch(t *testing.T) {
 	}
 }
 
-// TestSpecNumbersAreExact: as doubles, the two would be the same.
+// TestSpecNumbersAreExact uses numbers that are equal as doubles.
 func TestSpecNumbersAreExact(t *testing.T) {
 	f := newFixture(t)
 	c := f.create("clusters", "c-one", nil)

@@ -59,10 +59,10 @@ func TestLineReader(t *testing.T) {
 	}
 }
 
-// nopWriter is an answer of nobody's.
+// nopWriter is a response without a connection.
 type nopWriter struct{ http.ResponseWriter }
 
-// TestLineReaderCutsOff: a client may be slow, and it may not stall.
+// TestLineReaderCutsOff checks that a client may be slow, but not stall.
 func TestLineReaderCutsOff(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -84,7 +84,7 @@ func TestLineReaderCutsOff(t *testing.T) {
 				}
 				if res.lines++; res.lines == 5 {
 					lines.pauseDeadline()
-					time.Sleep(time.Hour) // the database's time is not the client's
+					time.Sleep(time.Hour) // the time of the database does not count
 				}
 			}
 			res.took = time.Since(began)
@@ -117,7 +117,7 @@ func TestLineReaderCutsOff(t *testing.T) {
 	})
 }
 
-// oneConn is a listener of one connection, which Accept gives once.
+// oneConn is a listener of one connection, which Accept returns once.
 type oneConn struct {
 	conn chan net.Conn
 	done chan struct{}

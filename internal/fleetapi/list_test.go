@@ -11,7 +11,7 @@ import (
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
 )
 
-// query makes a path with parameters.
+// query returns a path with parameters.
 func query(path string, pairs ...string) string {
 	v := url.Values{}
 	for pair := range slices.Chunk(pairs, 2) {
@@ -162,7 +162,7 @@ func TestContinueBelongsToItsQuery(t *testing.T) {
 	if first.Continue == "" || first.Page != 0 || first.Total != nil || first.Size != 1 {
 		t.Fatalf("first page: %+v", first)
 	}
-	second := f.list(query("clusters", "labels", "b=2,a=1", "limit", "7", "continue", first.Continue)) // the same, said otherwise
+	second := f.list(query("clusters", "labels", "b=2,a=1", "limit", "7", "continue", first.Continue)) // the same selector in another form
 	if len(second.Items) != 1 || second.Items[0].Name != "c-two" || second.Continue != "" {
 		t.Errorf("second page: %+v", second)
 	}
@@ -176,13 +176,13 @@ func TestContinueBelongsToItsQuery(t *testing.T) {
 	}
 }
 
-// A churn makes and removes rows while a list is read.
+// A churn creates and removes rows while a list is read.
 type churn struct {
 	*fixture
 
 	rnd    *rand.Rand
-	stable map[string]bool // of those that are there from beginning to end
-	passer []string        // of those that may go
+	stable map[string]bool // of the rows that exist from beginning to end
+	passer []string        // of the rows that may be removed
 	made   int
 }
 
@@ -205,8 +205,7 @@ func (c *churn) make() v1.Resource {
 	return c.create("manifests", fmt.Sprintf("m-%04d-%d", c.rnd.IntN(10_000), c.made), map[string]string{"kept": "yes"})
 }
 
-// step lets something come, something go, and something fall out of the
-// selection.
+// step adds a row, removes one, and changes one so that the selector no longer matches.
 func (c *churn) step() {
 	c.Helper()
 	for range c.rnd.IntN(3) {
@@ -218,7 +217,7 @@ func (c *churn) step() {
 		}
 		i := c.rnd.IntN(len(c.passer))
 		if c.rnd.IntN(2) == 0 {
-			c.delete("manifests/" + c.passer[i]) // which has no adapters to wait for
+			c.delete("manifests/" + c.passer[i]) // which needs no adapters
 		} else {
 			c.do("PATCH", "manifests/"+c.passer[i], `{"labels":{}}`).want(200)
 		}
@@ -226,8 +225,7 @@ func (c *churn) step() {
 	}
 }
 
-// wantOnce checks that what was there all the time was listed exactly once,
-// and the rest at most once.
+// wantOnce checks that stable rows were listed exactly once, and the others at most once.
 func (c *churn) wantOnce(seen []string) {
 	c.Helper()
 	count := make(map[string]int)
@@ -284,7 +282,7 @@ func TestNumberedPagesWhileRowsChange(t *testing.T) {
 					break
 				}
 				c.step()
-				if n%4 == 0 { // a page asked for again begins where it began
+				if n%4 == 0 { // a repeated page begins at the same row
 					again := f.list(query("manifests", "labels", "kept=yes", "size", "7", "order", order, "page", fmt.Sprint(n)))
 					if len(again.Items) > 0 && c.stable[page.Items[0].ID] && again.Items[0].ID != page.Items[0].ID {
 						t.Errorf("page %d began with %s and begins with %s", n, page.Items[0].ID, again.Items[0].ID)
@@ -322,7 +320,7 @@ func TestNumberedPagesOutOfTurn(t *testing.T) {
 	wantEqual(t, "default size", 20, len(f.list("manifests").Items))
 }
 
-// TestTiesAreBroken: rows of the same time are not skipped or repeated.
+// TestTiesAreBroken checks that rows of the same time are neither skipped nor repeated.
 func TestTiesAreBroken(t *testing.T) {
 	f := newFixture(t)
 	for i := range 30 {

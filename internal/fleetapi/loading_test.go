@@ -44,7 +44,7 @@ func (f *fixture) bulk(path string, lines io.Reader) *answer {
 
 func line(name string) string { return `{"name":"` + name + `","spec":{}}` }
 
-// clusters gives the lines of n clusters, the first of which is c-0.
+// clusters returns the lines of n clusters, starting with c-0.
 func clusters(n int) string {
 	var b strings.Builder
 	for i := range n {
@@ -75,7 +75,7 @@ func TestLoad(t *testing.T) {
 	if id := uuid.MustParse(loaded.ID); id.Version() != 7 {
 		t.Errorf("id %s, want the order of creation in it", id)
 	}
-	// But for what was said and when, a loaded one is as one that was posted.
+	// Except for its given fields and its times, a loaded resource equals a posted one.
 	loaded.ID, loaded.Href, loaded.Name, loaded.Spec = made.ID, made.Href, made.Name, made.Spec
 	loaded.Metadata = made.Metadata
 	at := func(r *v1.Resource) {
@@ -96,7 +96,7 @@ func TestLoadNothing(t *testing.T) {
 	wantEqual(t, "result", v1.LoadResult{}, read[v1.LoadResult](f.load("clusters/bulk").want(http.StatusOK)))
 }
 
-// TestLoadManyBatches: the bounds of a batch are nobody's concern.
+// TestLoadManyBatches checks that a load may be larger than a batch.
 func TestLoadManyBatches(t *testing.T) {
 	f := newFixture(t)
 	const n = 4321
@@ -105,7 +105,7 @@ func TestLoadManyBatches(t *testing.T) {
 	if got := f.total("clusters"); got != n {
 		t.Errorf("%d clusters, want %d", got, n)
 	}
-	// Large lines fill a batch by their size.
+	// Large lines fill a batch by size.
 	big := `","spec":{"x":"` + strings.Repeat("x", 900_000) + `"}}` + "\n"
 	var lines bytes.Buffer
 	for i := range 12 {
@@ -206,7 +206,7 @@ func TestLoadIsForOwners(t *testing.T) {
 	red.as("").load("clusters/bulk", line("one")).problem(http.StatusUnauthorized, "unauthenticated", "no bearer token")
 	system.load("clusters/bulk", line("one")).problem(http.StatusForbidden, "forbidden", "cannot change resources")
 	red.load("clusters/bulk", line("one")).want(http.StatusOK)
-	blue.load("clusters/bulk", line("one")).want(http.StatusOK) // a name is a tenant's own
+	blue.load("clusters/bulk", line("one")).want(http.StatusOK) // names are per tenant
 	r := red.list("clusters").Items
 	if len(r) != 1 || r[0].CreatedBy != "rosa" || blue.total("clusters") != 1 {
 		t.Errorf("red sees %+v", r)
@@ -214,7 +214,8 @@ func TestLoadIsForOwners(t *testing.T) {
 	blue.load("clusters/"+r[0].ID+"/nodepools/bulk", line("pool")).problem(http.StatusNotFound, "not_found", "no Cluster")
 }
 
-// TestLoadWhileTheDatabaseGoesAway: what was created before is told.
+// TestLoadWhileTheDatabaseGoesAway checks that the answer has the number of resources created
+// before.
 func TestLoadWhileTheDatabaseGoesAway(t *testing.T) {
 	var away atomic.Bool
 	updates := 0
@@ -248,8 +249,7 @@ func (s interrupted) Update(ctx context.Context, scope fleetapi.Scope, change fu
 	return s.Store.Update(ctx, scope, change)
 }
 
-// newServed is an API behind the server of the product, whose bounds a load
-// must neither run into nor do without.
+// newServed returns an API behind the product's server, whose timeouts must not end a load.
 func newServed(t *testing.T) (url string) {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
@@ -277,14 +277,15 @@ func newServed(t *testing.T) (url string) {
 	return "http://" + server.Addr()
 }
 
-// TestLoadOutlivesTheServersBounds: they are for requests of a known size.
+// TestLoadOutlivesTheServersBounds checks that a load outlives the server's timeouts, which are for
+// requests of bounded size.
 func TestLoadOutlivesTheServersBounds(t *testing.T) {
 	url := newServed(t)
 	src, dst := io.Pipe()
 	go func() {
 		tick := time.NewTicker(100 * time.Millisecond)
 		defer tick.Stop()
-		for i := range 8 { // longer than the server's bounds
+		for i := range 8 { // longer than the server's timeouts
 			_, _ = io.WriteString(dst, line(fmt.Sprintf("slow-%d", i))+"\n")
 			<-tick.C
 		}
@@ -307,8 +308,8 @@ func TestLoadOutlivesTheServersBounds(t *testing.T) {
 	http.DefaultClient.CloseIdleConnections()
 }
 
-// TestLoadOfAClientThatGoesAway: what was committed stays, the rest never
-// happened.
+// TestLoadOfAClientThatGoesAway checks that committed batches stay, and that the rest is not
+// created.
 func TestLoadOfAClientThatGoesAway(t *testing.T) {
 	url := newServed(t)
 	conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", strings.TrimPrefix(url, "http://"))

@@ -25,18 +25,17 @@ func (s fragileFeed) Changes(ctx context.Context, scope fleetapi.Scope, q fleeta
 	return s.Store.Changes(ctx, scope, q, visit)
 }
 
-// TestPanicInAWatch holds that the log tells of a panic behind the beginning
-// of an answer, which the client cannot be told of, and that it keeps nobody
-// else from reading.
+// TestPanicInAWatch checks that a panic after the beginning of an answer is logged, and does not
+// affect other readers.
 func TestPanicInAWatch(t *testing.T) {
 	o := options{cfg: defaults()}
 	o.store = func(s fleetapi.Store) fleetapi.Store { return fragileFeed{s, new(atomic.Int64)} }
 	f := newFixtureWith(t, o)
 	begin := f.list("clusters?limit=1").Cursor
-	for _, name := range []string{"c-one", "c-two"} { // each a page of its own
+	for _, name := range []string{"c-one", "c-two"} { // each on a separate page
 		f.do("POST", "clusters", v1.CreateRequest{Name: name, Spec: []byte(`{"a":"` + strings.Repeat("x", 300_000) + `"}`)}).want(201)
 	}
-	for range 5 { // one more than may read at a time
+	for range 5 { // one more than the limit of concurrent readers
 		w := f.watch(watchQuery("clusters", "", begin), nil)
 		w.want("changed c-one")
 		if e, open := <-w.events; open || w.end != nil {

@@ -14,10 +14,10 @@ import (
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
 )
 
-// The tests in this file send what clients of the public HyperFleet API send, and
-// want what that API answers.
+// The tests in this file send requests of public HyperFleet API clients, and require that API's
+// answers.
 
-// TestPublicSearch: all columns that public clients search by are understood.
+// TestPublicSearch checks that all search columns of public clients are supported.
 func TestPublicSearch(t *testing.T) {
 	f := newFixtureWith(t, options{cfg: defaults(), tokens: tokens})
 	f, b := f.as("token-a"), f.as("token-b")
@@ -77,7 +77,7 @@ func TestPublicSearch(t *testing.T) {
 	}
 }
 
-// pathOf makes a path with a query.
+// pathOf returns a path with a query.
 func pathOf(path string, pairs ...string) string {
 	v := url.Values{}
 	for pair := range slices.Chunk(pairs, 2) {
@@ -94,8 +94,7 @@ const tokens = `tokens:
   - {token: token-o, subject: on-call, roles: [operator]}
 `
 
-// TestPublicOrders: a list is in the order of several columns, page after page and
-// token after token.
+// TestPublicOrders checks lists ordered by several columns, by page number and by token.
 func TestPublicOrders(t *testing.T) {
 	o := options{cfg: defaults()}
 	f := newFixtureWith(t, o)
@@ -155,8 +154,7 @@ func TestPublicOrders(t *testing.T) {
 	}
 }
 
-// TestPublicFields: a list and a resource show the fields that are asked for, and
-// the id.
+// TestPublicFields checks that a list and a resource show the selected fields and the id.
 func TestPublicFields(t *testing.T) {
 	f := newFixture(t)
 	c := f.create("clusters", "c-one", map[string]string{"a": "1"})
@@ -222,8 +220,8 @@ func (f *fixture) raw(method, path, body string, header http.Header) *answer {
 	return a
 }
 
-// TestPublicBodies: what a public client puts into a body beside what it may is
-// ignored, where that API ignores it.
+// TestPublicBodies checks that unknown members of a body are ignored where the public API ignores
+// them.
 func TestPublicBodies(t *testing.T) {
 	f := newFixture(t)
 	body := `{"id":"019466a0-8f8e-7abc-9def-0123456789ab","href":"/api/hyperfleet/v1/clusters/x","kind":"Cluster","name":"c-one","spec":{},"generation":7,"tenancy":{},"status":{"conditions":[]}}`
@@ -249,9 +247,8 @@ func TestPublicBodies(t *testing.T) {
 	f.do("POST", "clusters/"+got.ID+"/force-delete", `{"reason":"it is gone","colour":"red"}`).want(204)
 }
 
-// TestPublicPaths: one slash at the end of a path changes nothing, and a body is
-// taken for JSON unless its type says otherwise. A page of another site may not
-// make use of that.
+// TestPublicPaths checks that one trailing slash has no effect, and that a body without a type is
+// JSON. A page of another site must not be able to use that.
 func TestPublicPaths(t *testing.T) {
 	f := newFixture(t)
 	got := read[v1.Resource](f.raw("POST", "clusters/", `{"kind":"Cluster","name":"c-one","spec":{}}`, nil).want(201))
@@ -272,8 +269,8 @@ func TestPublicPaths(t *testing.T) {
 	f.raw("POST", "clusters", `{"name":"c-two","spec":{}}`, http.Header{"Content-Type": {"text/plain"}}).problem(415, "unsupported_media_type", "text/plain")
 }
 
-// TestPublicNamesOfDeleted: a name is free once the deletion of the resource that
-// has it was asked for.
+// TestPublicNamesOfDeleted checks that a name is free once the deletion of its resource was
+// requested.
 func TestPublicNamesOfDeleted(t *testing.T) {
 	f := newFixture(t)
 	first := f.create("clusters", "c-one", nil)
@@ -295,10 +292,10 @@ func TestPublicNamesOfDeleted(t *testing.T) {
 	f.do("POST", "clusters/"+first.ID+"/force-delete", `{"reason":"test"}`).want(204)
 }
 
-// publicConstraints are the values that the public API's clients know.
+// publicConstraints are the values that clients of the public API know.
 var publicConstraints = []string{"required", "min", "max", "min_length", "max_length", "pattern", "enum", "format", "unique"}
 
-// TestPublicConstraints: a refusal names a constraint that public clients know.
+// TestPublicConstraints checks that a refusal names a constraint that public clients know.
 func TestPublicConstraints(t *testing.T) {
 	f := newFixture(t)
 	c := f.create("clusters", "c-one", nil)
@@ -343,9 +340,8 @@ func TestPublicConstraints(t *testing.T) {
 	}
 }
 
-// TestPublicUnknownAvailability: a first report that does not know whether the
-// resource is available is kept, and makes no condition of the resource, whose
-// values are True and False.
+// TestPublicUnknownAvailability checks a first report with Unknown availability. It is stored and
+// adds no condition to the resource, whose values are True and False.
 func TestPublicUnknownAvailability(t *testing.T) {
 	f := newFixture(t)
 	path := "clusters/" + f.create("clusters", "c-one", nil).ID

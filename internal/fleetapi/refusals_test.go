@@ -204,7 +204,7 @@ func TestRequestID(t *testing.T) {
 	}
 }
 
-// TestTrace: the caller's trace goes on here, and a refusal names it.
+// TestTrace checks that the caller's trace continues, and that a refusal names it.
 func TestTrace(t *testing.T) {
 	spans := tracetest.NewSpanRecorder()
 	f := newFixtureWith(t, options{cfg: defaults(), tracer: sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans)).Tracer("test")})
@@ -223,7 +223,7 @@ func TestTrace(t *testing.T) {
 	}
 }
 
-// A faulty store fails as it is told to.
+// A faulty store fails on request.
 type faulty struct {
 	fleetapi.Store
 
@@ -260,7 +260,7 @@ func TestStoreFails(t *testing.T) {
 	if !strings.Contains(f.logs.String(), "10.0.0.7") || !strings.Contains(f.logs.String(), p.TraceID) {
 		t.Error("the log does not say why, or not for which request")
 	}
-	f.do("GET", "clusters", nil).problem(503, "unavailable", "") // with a page half written
+	f.do("GET", "clusters", nil).problem(503, "unavailable", "") // with a half-written page
 
 	store.fail = func() error { return errors.New("relation does not exist") }
 	if a := f.do("GET", path, nil); strings.Contains(string(a.body), "relation") {

@@ -21,8 +21,8 @@ tokens:
 - {token: red-operator, subject: rolf, tenant: red, roles: [operator]}
 `
 
-// TestRoutesByRole holds what each role may do on each route, with a cluster of
-// the tenant red. A route that is not in the table is one that nobody thought about.
+// TestRoutesByRole checks the answer to each role on each route, with a cluster of the tenant red.
+// A route that is missing in the table fails the test.
 func TestRoutesByRole(t *testing.T) {
 	const (
 		ok        = 200
@@ -41,7 +41,7 @@ func TestRoutesByRole(t *testing.T) {
 	const spec, reason = `{"spec":{"a":1}}`, `{"reason":"test"}`
 	event := done("cordon", "node-1", time.Now().Add(-time.Minute))
 	cases := []struct {
-		method, path string // {c} is a cluster, {p} a node pool, new ones for each role
+		method, path string // {c} is a cluster, {p} a node pool, new for each role
 		body         any
 		want         []int
 		deleting     bool // they are being deleted
@@ -63,11 +63,11 @@ func TestRoutesByRole(t *testing.T) {
 		{method: "GET", path: "workloads", want: lists},
 		{method: "GET", path: v1.ChangesPath, want: lists},
 
-		// Schemas hold for all tenants.
+		// Schemas apply to all tenants.
 		{method: "GET", path: "schemas", want: lists},
 		{method: "PUT", path: "schemas/workloads", body: `{"type":"object"}`, want: []int{forbidden, forbidden, forbidden, ok, forbidden, forbidden, ok}},
 
-		// What is created belongs to the tenant of the one who creates it.
+		// A new resource belongs to its creator's tenant.
 		{method: "POST", path: "clusters", body: `{"name":"c-new","spec":{}}`, want: []int{created, created, forbidden, forbidden, forbidden, forbidden, 409}},
 		{method: "POST", path: "manifests", body: `{"name":"m-new","spec":{}}`, want: []int{created, created, forbidden, forbidden, forbidden, forbidden, 409}},
 		{method: "POST", path: "workloads", body: `{"name":"w-new","spec":{}}`, want: []int{created, created, forbidden, forbidden, forbidden, forbidden, 409}},
@@ -82,17 +82,17 @@ func TestRoutesByRole(t *testing.T) {
 		{method: "POST", path: "nodepools/{p}/force-delete", body: reason, want: changes(gone), deleting: true},
 		{method: "POST", path: "clusters/{c}/nodepools/{p}/force-delete", body: reason, want: changes(gone), deleting: true},
 
-		// The sync is steered by people and by what keeps the fleet moving.
+		// People and components that drive the fleet control the sync.
 		{method: "POST", path: "clusters/{c}/sync/retry", want: []int{ok, absent, forbidden, ok, ok, forbidden, ok}},
 		{method: "POST", path: "clusters/{c}/sync/pause", want: []int{ok, absent, forbidden, ok, ok, forbidden, ok}},
 		{method: "POST", path: "clusters/{c}/sync/resume", want: []int{ok, absent, forbidden, ok, ok, forbidden, ok}},
 
-		// Reports are for adapters alone.
+		// Only adapters report.
 		{method: "PUT", path: "clusters/{c}/statuses", body: reportOf("dns", 1), want: []int{403, 403, 403, 403, created, 403, 403}},
 		{method: "POST", path: "clusters/{c}/statuses", body: reportOf("dns", 1), want: []int{403, 403, 403, 403, created, 403, 403}},
 		{method: "PUT", path: "nodepools/{p}/statuses", body: reportOf("dns", 1), want: []int{403, 403, 403, 403, created, 403, 403}},
 
-		// Who may change a cluster may tell of changes of it.
+		// Principals who may change a cluster may send its change events.
 		{method: "POST", path: v1.ChangesPath + "/{c}", body: event, want: []int{accepted, accepted, forbidden, accepted, accepted, forbidden, accepted}},
 	}
 	for i, tc := range cases {
@@ -111,7 +111,7 @@ func TestRoutesByRole(t *testing.T) {
 			}
 		})
 	}
-	// A load is of one tenant, too.
+	// A load belongs to one tenant, too.
 	for role, want := range map[string]int{"red": ok, "blue": ok, "viewer": forbidden, "operator": forbidden, "system": forbidden, "red-viewer": forbidden, "red-operator": ok} {
 		if a := f.as(role).load("clusters/bulk", line("l-"+role)); a.status != want {
 			t.Errorf("%s loads clusters: got %d, want %d: %s", role, a.status, want, a.body)
@@ -119,7 +119,7 @@ func TestRoutesByRole(t *testing.T) {
 	}
 }
 
-// TestWhoAmI holds that everybody learns who they are to the API.
+// TestWhoAmI checks the identity that the API returns for each role.
 func TestWhoAmI(t *testing.T) {
 	f := newFixtureWith(t, options{cfg: defaults(), tokens: tokensOfRoles})
 	for token, want := range map[string]v1.Identity{

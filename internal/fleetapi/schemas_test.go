@@ -12,9 +12,8 @@ import (
 const versionSchema = `{"$schema":"https://json-schema.org/draft/2020-12/schema","type":"object","properties":{
 	"version":{"type":"string","pattern":"^1\\.3[0-9]$"},"network":{"type":"object","properties":{"size":{"type":"integer","maximum":9}}}}}`
 
-// TestSchemas: nothing is checked until a schema is registered; from then on specs
-// that are created or changed have to meet it, and the answer names those that are
-// there and do not.
+// TestSchemas checks that a registered schema applies to new and changed specs, and that the answer
+// names existing violations.
 func TestSchemas(t *testing.T) {
 	f := newFixtureWith(t, options{cfg: defaults(), tokens: tokens})
 	a, operator := f.as("token-a"), f.as("token-o")
@@ -61,7 +60,7 @@ func TestSchemas(t *testing.T) {
 	a.do("PATCH", "clusters/"+good.ID, `{"spec":{"version":"9.99"}}`).problem(400, "invalid_fields", "spec.version")
 	wantEqual(t, "generation of what was refused", int64(1), a.get("clusters/"+good.ID).Generation)
 	a.do("PATCH", "clusters/"+good.ID, `{"spec":{"version":"1.35"}}`).want(200)
-	a.do("PATCH", "clusters/"+bad.ID, `{"labels":{"a":"1"}}`).want(200) // its spec stays as it is
+	a.do("PATCH", "clusters/"+bad.ID, `{"labels":{"a":"1"}}`).want(200) // without a change of its spec
 	lines := `{"name":"c-one","spec":{"version":"1.30"}}` + "\n" + `{"name":"c-two","spec":{"version":"0"}}`
 	load := func() *answer {
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, f.url+v1.BasePath+"/clusters/bulk", strings.NewReader(lines))
@@ -75,7 +74,7 @@ func TestSchemas(t *testing.T) {
 	load().problem(400, "invalid_fields", "line 2: spec.version")
 	a.do("POST", "manifests", `{"name":"m-one","spec":{"version":"9.99"}}`).want(201) // another kind
 
-	// Another process notices that it changed.
+	// Another process sees the change.
 	other := newFixtureWith(t, options{cfg: defaults(), tokens: tokens, database: f.database})
 	other.as("token-o").do("PUT", "schemas/clusters", `{"required":["version"]}`).want(200)
 	create("c-odd", `{"version":"9.99"}`).want(201)
@@ -86,7 +85,7 @@ func TestSchemas(t *testing.T) {
 	operator.do("DELETE", "schemas/clusters", nil).problem(404, "not_found", "no schema is registered")
 }
 
-// TestSchemaWarningsAreBounded: all resources are counted, and some are named.
+// TestSchemaWarningsAreBounded checks that all resources are counted, and only some are named.
 func TestSchemaWarningsAreBounded(t *testing.T) {
 	f := newFixture(t)
 	var lines strings.Builder

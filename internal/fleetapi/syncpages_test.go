@@ -13,8 +13,7 @@ import (
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
 )
 
-// TestPagesOfSyncs holds for any rows and sizes of pages: the pages are the
-// list, and the list is in order.
+// TestPagesOfSyncs checks for any rows and page sizes that the pages form the whole list, in order.
 func TestPagesOfSyncs(t *testing.T) {
 	f := newFixture(t)
 	conn := f.connect()
@@ -57,7 +56,7 @@ func TestPagesOfSyncs(t *testing.T) {
 			query[i] = string(s)
 		}
 		got := []string{}
-		for after, pages := "", 0; (pages == 0 || after != "") && pages < 20; pages++ { // one that goes round in circles ends, too
+		for after, pages := "", 0; (pages == 0 || after != "") && pages < 20; pages++ { // bounded, even if pages repeat
 			size := rapid.IntRange(1, 5).Draw(rt, "size")
 			page, next := f.syncNames(fmt.Sprintf("state=%s&limit=%d%s", strings.Join(query, ","), size, afterParam(after)))
 			if next != "" && len(page) != size {
@@ -71,9 +70,9 @@ func TestPagesOfSyncs(t *testing.T) {
 	})
 }
 
-// TestAClusterShowsItsSync holds that a cluster carries the status of its Shoot
-// wherever it is shown, that a change of it is another body with another tag, that who
-// follows changes hears of it, and that who has seen the old body changes nothing.
+// TestAClusterShowsItsSync checks that a cluster shows the status of its Shoot in every answer. A
+// change of it gives another body and tag and appears among the changes, and a client with the old
+// body cannot change the cluster.
 func TestAClusterShowsItsSync(t *testing.T) {
 	f := newFixture(t)
 	c := f.create("clusters", "c-one", nil)
@@ -107,7 +106,7 @@ func TestAClusterShowsItsSync(t *testing.T) {
 	wantEqual(t, "the tag of what was patched", f.do("GET", path, nil).header.Get("Etag"), patched.header.Get("Etag"))
 	wantEqual(t, "the status of what was patched", v1.ShootError, read[v1.Resource](patched).Status.ShootStatus)
 
-	// A look at the Shoot that finds nothing new is no change.
+	// A poll of the Shoot that finds nothing new is not a change.
 	cursor = f.list("clusters?limit=1").Cursor
 	setSync(t, conn, c.ID, "shoot_status_updated = now(), sync_attempts = 3")
 	wantEqual(t, "nothing changed", told{[]string{}, []string{}}, f.told("clusters", cursor))

@@ -14,7 +14,7 @@ import (
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
 )
 
-// What stands in the row of a sync that is in a state.
+// Columns of a sync in each state.
 const (
 	rowPending    = `synced = null, sync_attempts = 0, due_at = now()`
 	rowRunning    = `synced = null, claim_token = 7, claimed_by = 'worker-1', due_at = now() + interval '1 minute'`
@@ -24,7 +24,7 @@ const (
 	rowSynced     = `synced = now(), unsynced_since = null, synced_generation = generation, shoot_name = cluster_id::text, shoot_status = 'ready'`
 )
 
-// setSync makes the row of a cluster's sync what a worker could have made it.
+// setSync sets the row of a cluster's sync as a worker could.
 func setSync(t *testing.T, conn *pgx.Conn, id, columns string) {
 	t.Helper()
 	tag, err := conn.Exec(t.Context(), "update tenant.cluster_sync set "+columns+" where cluster_id = $1", id)
@@ -33,7 +33,7 @@ func setSync(t *testing.T, conn *pgx.Conn, id, columns string) {
 	}
 }
 
-// rowOf is all that the row says, but for what is not to be compared.
+// rowOf returns the row as text, without columns that are not compared.
 func rowOf(t *testing.T, conn *pgx.Conn, id string) string {
 	t.Helper()
 	var row string
@@ -101,8 +101,7 @@ func TestStatesOfASync(t *testing.T) {
 	}
 }
 
-// TestASyncHasAllOfItsRow fills a row by hand, so that no column is taken for
-// another.
+// TestASyncHasAllOfItsRow sets every column by hand, to detect columns that are mixed up.
 func TestASyncHasAllOfItsRow(t *testing.T) {
 	f := newFixture(t)
 	c := f.create("clusters", "c-one", nil)
@@ -132,8 +131,8 @@ func TestASyncHasAllOfItsRow(t *testing.T) {
 	}
 }
 
-// TestASyncThatWaitsForGardener: while a worker gets no answer from Gardener, what
-// waits for a worker says so, and what is synced or paused does not.
+// TestASyncThatWaitsForGardener checks that pending syncs report an outage of Gardener, and that
+// synced or paused ones do not.
 func TestASyncThatWaitsForGardener(t *testing.T) {
 	f := newFixture(t)
 	conn := f.connect()
@@ -195,8 +194,8 @@ func TestSteeringASync(t *testing.T) {
 		row    string
 		action string
 		want   v1.SyncState
-		// refused is the code of a refusal, which leaves the row as it was, as
-		// does what is untouched.
+		// refused is the code of a refusal, which must not change the row; the same holds for
+		// untouched.
 		refused   string
 		untouched bool
 	}{
@@ -246,7 +245,7 @@ func TestSteeringASync(t *testing.T) {
 	}
 }
 
-// TestARetryMakesItDue looks at what a worker looks at.
+// TestARetryMakesItDue checks the columns that a worker reads.
 func TestARetryMakesItDue(t *testing.T) {
 	f := newFixture(t)
 	id := f.create("clusters", "c-one", nil).ID
@@ -261,7 +260,7 @@ func TestARetryMakesItDue(t *testing.T) {
 	}
 }
 
-// syncNames lists the names of a page, and how it goes on.
+// syncNames returns the names of a page and its continuation.
 func (f *fixture) syncNames(query string) (names []string, next string) {
 	f.Helper()
 	page := read[v1.ClusterSyncList](f.do("GET", "clusters/sync?"+query, nil).want(200))
@@ -311,7 +310,7 @@ func TestListOfSyncs(t *testing.T) {
 		wantEqual(t, "one tenant's "+query, mine, got)
 		for size := 1; size <= 3; size++ {
 			var all []string
-			for after, pages := "", 0; (pages == 0 || after != "") && pages < 20; pages++ { // one that goes round in circles ends, too
+			for after, pages := "", 0; (pages == 0 || after != "") && pages < 20; pages++ { // bounded, even if pages repeat
 				page, next := system.syncNames(fmt.Sprintf("%s&limit=%d%s", query, size, afterParam(after)))
 				all, after = append(all, page...), next
 			}

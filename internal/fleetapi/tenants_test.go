@@ -41,7 +41,7 @@ func TestAuthentication(t *testing.T) {
 	wantEqual(t, "author", "rosa", red.create("clusters", "c-one", nil).CreatedBy)
 }
 
-// TestNoTenantSeesAnother tries every door to another tenant's rows.
+// TestNoTenantSeesAnother tries every route to another tenant's rows.
 func TestNoTenantSeesAnother(t *testing.T) {
 	red, blue, system := newTenants(t)
 	c := red.create("clusters", "c-one", map[string]string{"a": "1"})
@@ -62,7 +62,7 @@ func TestNoTenantSeesAnother(t *testing.T) {
 	blue.do("DELETE", path, nil).problem(404, "not_found", "")
 	blue.do("POST", path+"/force-delete", `{"reason":"mine"}`).problem(404, "not_found", "")
 	blue.do("POST", path+"/nodepools", `{"name":"np-two","spec":{}}`).problem(404, "not_found", "")
-	blue.create("clusters", "c-one", nil) // names are one's own, too
+	blue.create("clusters", "c-one", nil) // names are per tenant, too
 
 	if got := red.get(path); got.Generation != 1 || got.DeletedTime != nil {
 		t.Errorf("another tenant changed it: %+v", got)
@@ -71,8 +71,7 @@ func TestNoTenantSeesAnother(t *testing.T) {
 	wantEqual(t, "the system sees", 2, len(system.list("clusters").Items))
 }
 
-// TestIssuerThatIsDown: a token that cannot be judged is not one that is
-// refused.
+// TestIssuerThatIsDown checks that an unverifiable token is not rejected as invalid.
 func TestIssuerThatIsDown(t *testing.T) {
 	down := httptest.NewServer(http.NotFoundHandler())
 	t.Cleanup(down.Close)
@@ -85,8 +84,8 @@ func TestIssuerThatIsDown(t *testing.T) {
 	wantEqual(t, "Retry-After", "2", a.header.Get("Retry-After"))
 }
 
-// TestTokensOfOneTenantDoNotContinueAnother: the page token of one tenant is
-// of no use to another.
+// TestTokensOfOneTenantDoNotContinueAnother checks that a page token of one tenant is refused to
+// another.
 func TestTokensOfOneTenantDoNotContinueAnother(t *testing.T) {
 	red, blue, _ := newTenants(t)
 	for _, name := range []string{"c-one", "c-two"} {

@@ -27,7 +27,7 @@ type watching struct {
 	cancel context.CancelFunc
 }
 
-// watch begins a watch, with a header that may be nil.
+// watch opens a watch, with a header that may be nil.
 func (f *fixture) watch(query string, header http.Header) *watching {
 	f.Helper()
 	resp, cancel := f.open(query, header)
@@ -49,7 +49,7 @@ func (f *fixture) watch(query string, header http.Header) *watching {
 	return w
 }
 
-// open asks for a watch.
+// open sends the request of a watch.
 func (f *fixture) open(query string, header http.Header) (*http.Response, context.CancelFunc) {
 	f.Helper()
 	ctx, cancel := context.WithCancel(f.Context())
@@ -98,7 +98,7 @@ func (w *watching) read() error {
 	return lines.Err()
 }
 
-// next is the next event; the end of the stream is one without a type.
+// next returns the next event; the end of the stream gives one without a type.
 func (w *watching) next() v1.WatchEvent {
 	w.Helper()
 	timer := time.NewTimer(20 * time.Second)
@@ -112,8 +112,8 @@ func (w *watching) next() v1.WatchEvent {
 	return v1.WatchEvent{}
 }
 
-// want reads events and wants them to be these, each a type and a name or id.
-// It gives the cursor of the last.
+// want reads events and requires these, each a type and a name or id. It returns the cursor of the
+// last.
 func (w *watching) want(want ...string) (cursor string) {
 	w.Helper()
 	got := []string{}
@@ -149,8 +149,7 @@ func watchQuery(collection, labels, since string) string {
 	return collection + "?" + v.Encode()
 }
 
-// value is the sum of a metric over its labels; of a histogram, how many
-// there are.
+// value returns the sum of a metric over its labels, or the count of a histogram.
 func (f *fixture) value(name string) (sum float64) {
 	f.Helper()
 	families, err := f.metrics.Gather()
@@ -168,8 +167,8 @@ func (f *fixture) value(name string) (sum float64) {
 	return sum
 }
 
-// changesSent is how many changes watchers were sent, without the bookmarks,
-// which come the more the longer it takes.
+// changesSent returns the number of changes sent to watchers. It excludes bookmarks, whose number
+// depends on the duration.
 func (f *fixture) changesSent() (sum float64) {
 	f.Helper()
 	families, err := f.metrics.Gather()
@@ -196,7 +195,7 @@ func (f *fixture) eventually(check func() bool) {
 	f.Fatal("it did not come to that")
 }
 
-// ticks passes that many ticks, for what depends on the time of a connection.
+// ticks yields up to most ticks, for conditions that depend on the timing of a connection.
 func (f *fixture) ticks(every time.Duration, most int) iter.Seq[int] {
 	return func(yield func(int) bool) {
 		ticker := time.NewTicker(every)

@@ -21,8 +21,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/telemetry/logtest"
 )
 
-// TestWatch follows a collection from a list on, leaves, and comes back with
-// what it saw last.
+// TestWatch follows a collection from a list on, disconnects, and resumes with its last cursor.
 func TestWatch(t *testing.T) {
 	f := newFixture(t)
 	f.create("clusters", "c-before", nil)
@@ -58,7 +57,7 @@ func TestWatchSelects(t *testing.T) {
 	w := f.watch(watchQuery("clusters", "zone=x", ""), nil)
 	w.want("bookmark")
 	a := f.create("clusters", "c-a", map[string]string{"zone": "x"})
-	w.want("changed c-a") // read later, it would not match any more
+	w.want("changed c-a") // read later, it would no longer match
 	b := f.create("clusters", "c-b", map[string]string{"zone": "y"})
 	f.do("PATCH", "clusters/"+b.ID, `{"spec":{"n":1}}`).want(200)
 	f.do("PATCH", "clusters/"+a.ID, `{"labels":{"zone":"y"}}`).want(200)
@@ -67,8 +66,8 @@ func TestWatchSelects(t *testing.T) {
 	w.want("removed "+a.ID, "changed c-b")
 }
 
-// TestWatchOfTenants holds that nobody is told of another tenant's rows, from
-// the changes in memory and from those in the database.
+// TestWatchOfTenants checks that watchers receive only rows of their tenant, from memory and from
+// the database.
 func TestWatchOfTenants(t *testing.T) {
 	red, blue, system := newTenants(t)
 	begin := system.list("clusters?limit=1").Cursor
@@ -96,8 +95,8 @@ func TestWatchOfTenants(t *testing.T) {
 	wantOnly(blue.watch(watchQuery("clusters", "", begin), nil), []string{b.ID}, "c-last-blue")
 }
 
-// wantOnly reads until the event about a name, and wants no other ids than
-// these, the one of that name apart. Nil is all.
+// wantOnly reads until the event about a name, and accepts no ids other than these and that of the
+// name. Nil accepts all.
 func wantOnly(w *watching, ids []string, until string) {
 	w.Helper()
 	for {
@@ -137,7 +136,7 @@ func TestWatchRefuses(t *testing.T) {
 	wantEqual(t, "Retry-After", "10", a.header.Get("Retry-After"))
 }
 
-// TestWatchHead holds that who asks for the headers alone is not kept waiting.
+// TestWatchHead checks that a request for the headers alone is answered at once.
 func TestWatchHead(t *testing.T) {
 	f := newFixture(t)
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodHead, f.url+v1.BasePath+"/"+watchQuery("clusters", "", ""), http.NoBody)
@@ -155,7 +154,7 @@ func TestWatchHead(t *testing.T) {
 	})
 }
 
-// A lossyFeed expires cursors once it is told to.
+// A lossyFeed expires cursors on request.
 type lossyFeed struct {
 	fleetapi.Store
 
@@ -171,7 +170,7 @@ func (s lossyFeed) Changes(ctx context.Context, scope fleetapi.Scope, q fleetapi
 	}
 }
 
-// TestWatchThatLosesItsPlace ends with an event that says why.
+// TestWatchThatLosesItsPlace checks that the watch ends with an event that gives the reason.
 func TestWatchThatLosesItsPlace(t *testing.T) {
 	o, lost := options{cfg: defaults()}, make(chan struct{})
 	o.store = func(s fleetapi.Store) fleetapi.Store { return lossyFeed{s, lost} }
@@ -195,8 +194,8 @@ func TestWatchThatLosesItsPlace(t *testing.T) {
 	}
 }
 
-// TestWatchCountsWhenItBegins holds that an hour of watching is no request
-// that took an hour.
+// TestWatchCountsWhenItBegins checks that an hour of watching does not count as a request of an
+// hour.
 func TestWatchCountsWhenItBegins(t *testing.T) {
 	f := newFixture(t)
 	w := f.watch(watchQuery("clusters", "", ""), nil)
@@ -209,8 +208,8 @@ func TestWatchCountsWhenItBegins(t *testing.T) {
 	}
 }
 
-// TestWatchOutlivesWriteTimeout holds that a server's bound on its answers
-// does not end a watch, and that one that is told to end does so properly.
+// TestWatchOutlivesWriteTimeout checks that a server's write timeout does not end a watch, and that
+// a stopped watch ends properly.
 func TestWatchOutlivesWriteTimeout(t *testing.T) {
 	const bound = 200 * time.Millisecond
 	for _, protocol := range []string{"HTTP/1.1", "HTTP/2.0"} {
@@ -240,8 +239,8 @@ func TestWatchOutlivesWriteTimeout(t *testing.T) {
 	}
 }
 
-// TestServerStopsInSpiteOfWatches stops a server with many watches, of which
-// one is stuck in the middle of a batch that its client does not take.
+// TestServerStopsInSpiteOfWatches stops a server with many watches. One of them is blocked in a
+// batch that its client does not read.
 func TestServerStopsInSpiteOfWatches(t *testing.T) {
 	const watches = 50
 	f := newFixture(t)
@@ -275,7 +274,7 @@ func TestServerStopsInSpiteOfWatches(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = stuck.Close() }()
-	if tcp, ok := stuck.(*net.TCPConn); ok { // or it grows with what comes, to as much as the machine allows
+	if tcp, ok := stuck.(*net.TCPConn); ok { // otherwise it grows up to the maximum of the machine
 		if err := tcp.SetReadBuffer(64 << 10); err != nil {
 			t.Fatal(err)
 		}
@@ -285,7 +284,7 @@ func TestServerStopsInSpiteOfWatches(t *testing.T) {
 	}
 	f.eventually(func() bool { return f.value("fleetloop_api_watchers") == watches+1 })
 	taken := f.changesSent()
-	for range f.ticks(500*time.Millisecond, 100) { // until it takes no more
+	for range f.ticks(500*time.Millisecond, 100) { // until it blocks
 		before := taken
 		if taken = f.changesSent(); taken == before && taken > 0 {
 			break

@@ -6,8 +6,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/policy"
 )
 
-// From the bytes of a full input to the decision, by the policies that are
-// shipped.
+// BenchmarkDecide measures the shipped policies, from the bytes of a full input to the decision.
 func BenchmarkDecide(b *testing.B) {
 	s, err := policy.Compile(b.Context(), shipped(b), policy.Options{})
 	if err != nil {
@@ -22,7 +21,7 @@ func BenchmarkDecide(b *testing.B) {
 	}
 }
 
-// A condition that is compiled already, from the bytes of a full input.
+// BenchmarkCondition measures a compiled condition, from the bytes of a full input.
 func BenchmarkCondition(b *testing.B) {
 	c, err := policy.CompileCondition(b.Context(), enoughCPU)
 	if err != nil {

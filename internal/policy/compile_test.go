@@ -96,8 +96,8 @@ func TestCompileRefuses(t *testing.T) {
 	}
 }
 
-// What reaches out of the process, or answers differently when asked again,
-// does not exist for policies.
+// TestCapabilities checks that functions that reach out of the process or are not deterministic do
+// not exist.
 func TestCapabilities(t *testing.T) {
 	for _, call := range []string{
 		`http.send({"method": "get", "url": "http://example.com"})`, `net.lookup_ip_addr("example.com")`, `opa.runtime()`,
@@ -138,7 +138,8 @@ func TestSyntaxBeforeVersion1(t *testing.T) {
 	wantError(t, err, "old_test.v0.rego:2: data.old_test.test_old fails")
 }
 
-// A rule in a test's file is not part of what decides, whatever its package.
+// TestTestsDecideNothing checks that a rule in a test file does not affect decisions, whatever its
+// package.
 func TestTestsDecideNothing(t *testing.T) {
 	s := newSet(t, with(map[string]string{"a_test.rego": "package fleetloop.safety\nviolations contains \"from a test\" if input.now > 0"}), policy.Options{})
 	d, err := s.Decide(t.Context(), policy.ExampleInput(), now)
@@ -194,11 +195,11 @@ const runaway = `violations contains "x" if {
 l := numbers.range(1, 100)
 `
 
-// What does not end is ended, and is no leave. The first rule is only reached
-// when the label says so, or the canaries would not end either.
+// TestDeadline checks that an endless evaluation is stopped, and is not a permission. The label
+// guards the first rule, because otherwise the canaries would not end either.
 func TestDeadline(t *testing.T) {
 	text := strings.Replace(runaway, "violations contains \"x\" if {", "violations contains \"x\" if {\n\tinput.request.labels.run == \"away\"", 1)
-	s := newSet(t, smallestAnd("b.rego", "package fleetloop.safety\n"+text), policy.Options{Timeout: time.Second}) // the canaries have no more, on whatever machine
+	s := newSet(t, smallestAnd("b.rego", "package fleetloop.safety\n"+text), policy.Options{Timeout: time.Second}) // the canaries have the same limit on every machine
 	away := example(t, map[string]any{"request.labels": map[string]any{"run": "away"}})
 	d, err := s.Decide(t.Context(), away, now)
 	wantError(t, err, "evaluate data.fleetloop.safety.decision", "evaluation timed out after 1s")
@@ -211,14 +212,14 @@ func TestDeadline(t *testing.T) {
 	wantError(t, err, "evaluation was stopped: the process ends", "the process ends")
 }
 
-// A test of a set that does not end does not keep the others from being loaded.
+// TestDeadlineOfTests checks that a set with endless tests does not block other sets.
 func TestDeadlineOfTests(t *testing.T) {
 	text := strings.Replace(runaway, "\tinput.request.labels.run == \"away\"\n", "", 1)
 	_, err := policy.Compile(t.Context(), smallestAnd("b_test.rego", "package b_test\n"+strings.Replace(text, `violations contains "x"`, "test_x", 1)), policy.Options{})
 	wantError(t, err, "test policies: b_test.rego:2: data.b_test.test_x")
 }
 
-// The same set, input and time give the same answer; the time is the caller's.
+// TestTimeIsTheCallers checks that the same set, input and time give the same answer.
 func TestTimeIsTheCallers(t *testing.T) {
 	s := newSet(t, smallestAnd("b.rego", "package fleetloop.safety\nviolations contains msg if { time.now_ns() != 0; msg := sprintf(\"at %d\", [time.now_ns()]) }"), policy.Options{})
 	for _, at := range []time.Time{now, now.Add(time.Nanosecond)} {
@@ -229,7 +230,7 @@ func TestTimeIsTheCallers(t *testing.T) {
 	}
 }
 
-// A function that fails is an error and not a rule that is silent.
+// TestFunctionsFailLoudly checks that a failing function is an error and not a silent rule.
 func TestFunctionsFailLoudly(t *testing.T) {
 	s := newSet(t, smallestAnd("b.rego", "package fleetloop.safety\nviolations contains \"x\" if to_number(input.request.labels.cores) > 3"), policy.Options{})
 	d, err := s.Decide(t.Context(), example(t, map[string]any{"request.labels": map[string]any{"cores": "four"}}), now)
@@ -239,8 +240,8 @@ func TestFunctionsFailLoudly(t *testing.T) {
 	}
 }
 
-// A part of the input that no module asks for is not read. Every way to ask for
-// it must be seen.
+// TestObjectIsSeen checks that a part of the input without references is not read, and that every
+// form of reference is detected.
 func TestObjectIsSeen(t *testing.T) {
 	for name, body := range map[string]string{
 		"ByName":       `input.target.object.spec.replicas == 3`,
@@ -272,8 +273,7 @@ func TestObjectIsSeen(t *testing.T) {
 	}
 }
 
-// usesOf are the lines that a body needs, so that nothing else asks for the
-// object.
+// usesOf returns the lines that a body needs, so that nothing else refers to the object.
 func usesOf(body string) string {
 	switch {
 	case strings.HasPrefix(body, "o."):

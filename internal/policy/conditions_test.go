@@ -16,7 +16,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/policy/evaluator"
 )
 
-// evaluate compiles a module and evaluates it, with no bound but the test's.
+// evaluate compiles and evaluates a module, without a limit.
 func evaluate(ctx context.Context, module string, input json.RawMessage) (passed bool, message string, err error) {
 	c, err := policy.CompileCondition(ctx, module)
 	if err != nil {
@@ -97,7 +97,8 @@ func TestConditions(t *testing.T) {
 	}
 }
 
-// What is not on the list does not exist, also where Open Policy Agent has it.
+// TestConditionBuiltins checks that functions outside the list do not exist, even if Open Policy
+// Agent has them.
 func TestConditionBuiltins(t *testing.T) {
 	allowed := policy.ConditionBuiltins()
 	for _, name := range allowed {
@@ -106,19 +107,19 @@ func TestConditionBuiltins(t *testing.T) {
 		}
 	}
 	for _, b := range ast.Builtins {
-		if slices.Contains(allowed, b.Name) || strings.HasPrefix(b.Name, "internal.") || b.Infix != "" || b.Name == ast.Print.Name { // print does nothing
+		if slices.Contains(allowed, b.Name) || strings.HasPrefix(b.Name, "internal.") || b.Infix != "" || b.Name == ast.Print.Name { // print has no effect
 			continue
 		}
 		arguments := strings.TrimSuffix(strings.Repeat("input, ", b.Decl.Arity()), ", ")
 		_, err := policy.CompileCondition(t.Context(), "package a\nallow if "+b.Name+"("+arguments+")")
 		wantError(t, err, "undefined function "+b.Name)
 	}
-	for _, name := range []string{"indexof", "indexof_n", "json.unmarshal", "numbers.range"} { // each has held up a controller, or could
+	for _, name := range []string{"indexof", "indexof_n", "json.unmarshal", "numbers.range"} { // each has blocked a controller, or could
 		if slices.Contains(allowed, name) {
 			t.Errorf("%s is allowed", name)
 		}
 	}
-	// What one writes works.
+	// Typical modules work.
 	module := `package a
 allow if {
 	regex.match("^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$", input.target.name)
@@ -143,7 +144,7 @@ allow if {
 	}
 }
 
-// An evaluation ends with whoever wanted it.
+// TestConditionStops checks that an evaluation ends with its context.
 func TestConditionStops(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	stop := errors.New("the process ends")
@@ -153,8 +154,8 @@ func TestConditionStops(t *testing.T) {
 	}
 }
 
-// Why quantities are integers: text is compared by its letters, and is greater
-// than every number.
+// TestUnits shows why quantities are integers: text is compared by characters, and is greater than
+// every number.
 func TestUnits(t *testing.T) {
 	for comparison, want := range map[string]bool{
 		`"2000m" >= "500m"`: false,

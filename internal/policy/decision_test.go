@@ -10,7 +10,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/policy"
 )
 
-// answering is a set whose decision is a document, but for the canaries.
+// answering returns a set whose decision is a document, except for the canaries.
 func answering(document string) map[string]string {
 	return map[string]string{"a.rego": `package fleetloop.safety
 
@@ -122,7 +122,7 @@ func TestDecisions(t *testing.T) {
 	}
 }
 
-// A status has room for some messages, and each for some characters.
+// TestMessagesAreBounded checks the limits of messages in a status.
 func TestMessagesAreBounded(t *testing.T) {
 	doc := `{"allow": false, "violations": [v | some i in numbers.range(1, 50); v := sprintf("%02d %s", [i, input.request.labels.ask])], "requireDryRun": false, "requireApproval": false, "policyName": "p"}`
 	s := newSet(t, answering(doc), policy.Options{})

@@ -11,8 +11,8 @@ import (
 	"github.com/fleetloop/fleetloop/internal/policy/document"
 )
 
-// NewOracle checks inputs with the schema as Open Policy Agent understands it.
-// It gives what is wrong, or nothing.
+// NewOracle returns a check of inputs with Open Policy Agent's interpretation of the schema. The
+// check returns the error text, or nothing.
 func NewOracle() (func(context.Context, json.RawMessage) (string, error), error) {
 	var schema any
 	if err := json.Unmarshal(document.InputSchema, &schema); err != nil {
@@ -36,7 +36,7 @@ func NewOracle() (func(context.Context, json.RawMessage) (string, error), error)
 	}, err
 }
 
-// Canaries are the names of the requests that no set may allow.
+// Canaries returns the names of the requests that every set must deny.
 func Canaries() []string {
 	var names []string
 	for _, c := range canaryInputs() {
@@ -45,11 +45,11 @@ func Canaries() []string {
 	return names
 }
 
-// ConditionsSchema is the schema of what only conditions are told.
+// ConditionsSchema returns the schema of the additional input of conditions.
 func ConditionsSchema() json.RawMessage { return document.ConditionsSchema }
 
-// ConditionBuiltins are the functions that conditions have.
+// ConditionBuiltins returns the functions of conditions.
 func ConditionBuiltins() []string { return conditionBuiltins() }
 
-// SetTrialCPUTime bounds the CPU time that a store tries a set with.
+// SetTrialCPUTime sets the CPU time of a store's trials.
 func SetTrialCPUTime(st *Store, d time.Duration) { st.trial = d }

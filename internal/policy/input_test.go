@@ -82,7 +82,7 @@ func TestCheckInputRefusesText(t *testing.T) {
 	}
 }
 
-// What a decision refuses is what CheckInput refuses.
+// TestDecideChecksItsInput checks that Decide refuses the same inputs as CheckInput.
 func TestDecideChecksItsInput(t *testing.T) {
 	s := newSet(t, with(nil), policy.Options{Mode: policy.Audit})
 	d, err := s.Decide(t.Context(), example(t, map[string]any{"target.labels": 3}), now)
@@ -90,15 +90,15 @@ func TestDecideChecksItsInput(t *testing.T) {
 	if d.Allow {
 		t.Error("allowed")
 	}
-	// Also in the part that nothing asks for.
+	// Also in the part without references.
 	broken := strings.Replace(string(policy.ExampleInput()), `"revisionHistoryLimit": 10`, `"revisionHistoryLimit": 1 0`, 1)
 	if _, err := s.Decide(t.Context(), json.RawMessage(broken), now); err == nil {
 		t.Error("what is no JSON was decided about")
 	}
 }
 
-// The schema is what others check with: an input that ours refuses, theirs
-// refuses, and the other way round.
+// TestSchemaSaysTheSame checks that the reader here and other implementations of the schema refuse
+// the same inputs.
 func TestSchemaSaysTheSame(t *testing.T) {
 	oracle, err := policy.NewOracle()
 	if err != nil {
@@ -137,7 +137,7 @@ func TestSchemaSaysTheSame(t *testing.T) {
 	}
 }
 
-// walk gives the paths of all fields that the schema names.
+// walk visits the paths of all fields in the schema.
 func walk(doc map[string]any, prefix string, see func(string)) {
 	free := []string{"request.parameters.", "target.object.", "target.labels.", "namespace.labels.", "plan.before.", "inflight.byAction.", "inflight.byNamespace."}
 	for key, value := range doc {

@@ -25,7 +25,7 @@ func TestMain(m *testing.M) {
 // now is the time of the example: ten o'clock on a Saturday, UTC.
 var now = time.Unix(1763805600, 0)
 
-// shipped are the policies of deploy/policies.
+// shipped returns the policies of deploy/policies.
 func shipped(tb testing.TB) map[string]string {
 	tb.Helper()
 	files, err := policies.Files()
@@ -35,7 +35,7 @@ func shipped(tb testing.TB) map[string]string {
 	return files
 }
 
-// smallest is a set that is taken, and allows what it need not deny.
+// smallest is an accepted set that allows everything except the canaries.
 const smallest = `package fleetloop.safety
 
 decision := {
@@ -73,7 +73,7 @@ func newSet(tb testing.TB, files map[string]string, o policy.Options) *policy.Se
 	return s
 }
 
-// example is policy.ExampleInput with some fields changed, by their path.
+// example returns policy.ExampleInput with some fields changed, by path.
 func example(tb testing.TB, set map[string]any) json.RawMessage {
 	tb.Helper()
 	return changed(tb, policy.ExampleInput(), set)
@@ -108,7 +108,7 @@ func changed(tb testing.TB, input json.RawMessage, set map[string]any) json.RawM
 	return out
 }
 
-// removed is a value for changed: the field is not there.
+// removed is a value for example: the field is absent.
 const removed = "\x00removed"
 
 func wantError(t *testing.T, err error, parts ...string) {

@@ -21,7 +21,7 @@ var update = flag.Bool("update", false, "write docs/reference/policy-input.md an
 
 const (
 	page = "../../docs/how-to/write-policies.md"
-	// tables is what TestPageTables writes.
+	// tables is the file that TestPageTables writes.
 	tables = "../../docs/reference/policy-input.md"
 )
 
@@ -50,9 +50,9 @@ func blocks(t *testing.T) []block {
 	return all
 }
 
-// Every block of the page is compiled and run: files are added to the shipped
-// policies, with their tests; decision.rego stands alone; what is refused is
-// refused with what the page says; conditions are evaluated.
+// TestPage compiles and runs every block of the page. Files are added to the shipped policies, with
+// their tests; decision.rego stands alone; invalid blocks must fail with the error on the page;
+// conditions are evaluated.
 func TestPage(t *testing.T) {
 	files, seen := shipped(t), map[string]int{}
 	all := blocks(t)
@@ -131,7 +131,7 @@ func wantCondition(t *testing.T, want, module string) {
 	}
 }
 
-// The reference has the tables of the schemas, and the canaries.
+// TestPageTables checks the tables of the schemas, and the canaries, in the reference.
 func TestPageTables(t *testing.T) {
 	var want strings.Builder
 	want.WriteString(`# Input of policies and conditions

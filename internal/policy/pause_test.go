@@ -18,10 +18,10 @@ import (
 	"github.com/fleetloop/fleetloop/internal/policy"
 )
 
-// compiler is the name under which this program compiles a set and ends.
+// compiler is the name under which this program compiles a set and exits.
 const compiler = "compile-policies"
 
-// long is a test of policies that takes some tenths of a second.
+// long is a policy test that takes some tenths of a second.
 const long = `package long_test
 
 l := [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16]
@@ -29,15 +29,15 @@ l := [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16]
 test_long if count([1 | some a in l; some b in l; some c in l; some d in l; some e in [1, 2, 3, 4, 5, 6]; a + b + c + d + e == 0]) == 0
 `
 
-// compileForTest is what the other program does.
+// compileForTest is the main function of that program.
 func compileForTest() {
 	_, _ = fmt.Fprintln(os.Stdout, "begins")
 	_, err := policy.Compile(context.Background(), with(map[string]string{"long_test.rego": long}), policy.Options{})
 	_, _ = fmt.Fprintln(os.Stdout, "ends with", err)
 }
 
-// A pause of the process, as of a machine that is moved, is no fault of the
-// policies.
+// TestPauseIsNoFault checks that a pause of the process, such as a migration of the machine, does
+// not fail the policies.
 func TestPauseIsNoFault(t *testing.T) {
 	t.Parallel()
 	self, err := os.Executable()
@@ -57,10 +57,10 @@ func TestPauseIsNoFault(t *testing.T) {
 	if !lines.Scan() {
 		t.Fatal("it did not begin")
 	}
-	for range 2 { // one of them is while the test runs, on most machines
+	for range 2 { // on most machines one of them is during the test
 		<-time.NewTimer(100 * time.Millisecond).C
 		_ = cmd.Process.Signal(syscall.SIGSTOP)    // it may have ended
-		<-time.NewTimer(1200 * time.Millisecond).C // longer than a test once had
+		<-time.NewTimer(1200 * time.Millisecond).C // longer than the former limit of a test
 		_ = cmd.Process.Signal(syscall.SIGCONT)
 	}
 	if !lines.Scan() || lines.Text() != "ends with <nil>" {
@@ -71,7 +71,7 @@ func TestPauseIsNoFault(t *testing.T) {
 	}
 }
 
-// What was not tried to the end is not refused, and is taken the next time.
+// TestUnfinished checks that an unfinished set is not rejected, and is accepted the next time.
 func TestUnfinished(t *testing.T) {
 	store := policy.NewStore(0, nil)
 	ctx, cancel := context.WithCancelCause(t.Context())
@@ -85,8 +85,8 @@ func TestUnfinished(t *testing.T) {
 	}
 }
 
-// TestTestsThatNeverEndAreCounted holds that a set whose tests use up their CPU time is
-// counted as one that was not loaded, each time, and that the end of the process is not.
+// TestTestsThatNeverEndAreCounted checks that each load of a set whose tests exhaust their CPU time
+// counts as a failure. The end of the process does not.
 func TestTestsThatNeverEndAreCounted(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	metrics, err := policy.NewMetrics(reg)

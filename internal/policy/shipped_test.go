@@ -73,8 +73,8 @@ func TestShippedPolicies(t *testing.T) {
 	}
 }
 
-// A rule that can be left out without a test or a canary noticing is one that
-// nobody would miss when a change breaks it.
+// TestEveryShippedRuleIsTested removes each rule and requires that a test or a canary fails.
+// Otherwise a change could break the rule unnoticed.
 func TestEveryShippedRuleIsTested(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it compiles the policies once for each rule")

@@ -48,7 +48,7 @@ func TestStore(t *testing.T) {
 		t.Errorf("got %+v, %q, %v", d, hash, err)
 	}
 
-	// A set that is refused leaves the last good one, with its mode.
+	// A rejected set leaves the last good one, with its mode.
 	wantError(t, st.Load(t.Context(), broken, policy.Warn), "b.rego:2")
 	if got := st.Status(); got.Hash != first.Hash || got.Err == nil || got.Mode != policy.Enforce || got.LoadedAt != first.LoadedAt {
 		t.Errorf("got %+v, want %+v with an error", got, first)
@@ -58,7 +58,7 @@ func TestStore(t *testing.T) {
 	}
 	wantError(t, st.Load(t.Context(), with(nil), "strict"), `unknown mode "strict"`)
 
-	// The one before, again, makes that good.
+	// Loading the previous set again clears the error.
 	if err := st.Load(t.Context(), with(map[string]string{"a_test.rego": "package a_test\ntest_x if true"}), ""); err != nil {
 		t.Fatal(err)
 	}
@@ -112,8 +112,8 @@ kubernetes_executor_policy_reloads_total 3
 	}
 }
 
-// A decision is by one set, from its begin to its end, and its hash is that
-// set's.
+// TestStoreConcurrently checks that one set makes a decision from beginning to end, and that the
+// hash is that set's.
 func TestStoreConcurrently(t *testing.T) {
 	open, closed := with(nil), with(map[string]string{"b.rego": denyAll})
 	openHash, closedHash := newSet(t, open, policy.Options{}).Hash(), newSet(t, closed, policy.Options{}).Hash()
@@ -189,7 +189,7 @@ func FuzzCompile(f *testing.F) {
 	})
 }
 
-// TestUnload holds that without policies nothing is decided, although there were some.
+// TestUnload checks that there are no decisions after the policies were removed.
 func TestUnload(t *testing.T) {
 	st := policy.NewStore(10*time.Second, nil)
 	files := with(nil)

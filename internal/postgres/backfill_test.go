@@ -15,7 +15,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/postgres/pgtest"
 )
 
-// before is the migrations up to one that comes later.
+// before returns the migrations before a later one.
 func before(t *testing.T, later string) fstest.MapFS {
 	t.Helper()
 	all := files(t)
@@ -27,15 +27,15 @@ func before(t *testing.T, later string) fstest.MapFS {
 	return all
 }
 
-// insertClusters adds $1 clusters, of which every hundredth is to go.
+// insertClusters inserts $1 clusters, of which every hundredth is being deleted.
 const insertClusters = `
 	insert into tenant.resources (id, kind, tenant, name, spec, generation,
 		created_time, updated_time, phase, last_updated_time, last_transition_time, deleted_time)
 	select gen_random_uuid(), 'Cluster', 't', 'old-' || i, '{}', 1, now(), now(), 'Pending', now(), now(), case when i % 100 = 0 then now() end
 	from generate_series(1, $1::int) i`
 
-// Clusters that were there before their syncs get them while others write, and
-// nobody waits for long.
+// TestOldClustersGetTheirSyncs checks that existing clusters get syncs during concurrent writes,
+// without long waits.
 func TestOldClustersGetTheirSyncs(t *testing.T) {
 	const n, writers = 20_000, 3
 	url := pgtest.EmptyURL(t)
@@ -45,7 +45,7 @@ func TestOldClustersGetTheirSyncs(t *testing.T) {
 	}
 	conn := connect(t, url)
 	run(t, conn, insertClusters, n)
-	// The triggers are there before the old clusters are filled in.
+	// The triggers exist before the old clusters are filled in.
 	if err := postgres.MigrateFiles(t.Context(), owner(url), before(t, "00005"), log); err != nil {
 		t.Fatal(err)
 	}
@@ -91,14 +91,14 @@ func TestOldClustersGetTheirSyncs(t *testing.T) {
 	}
 }
 
-// insertOne adds a cluster.
+// insertOne inserts a cluster.
 const insertOne = `
 	insert into tenant.resources (id, kind, tenant, name, spec, generation,
 		created_time, updated_time, phase, last_updated_time, last_transition_time)
 	values (gen_random_uuid(), 'Cluster', 't', gen_random_uuid(), '{}', 1, now(), now(), 'Pending', now(), now())`
 
-// A cluster that somebody has locked is filled in when he is done, and the
-// others before.
+// TestALockedClusterHoldsUpNoOther checks that a locked cluster is filled in after its unlock, and
+// the others before.
 func TestALockedClusterHoldsUpNoOther(t *testing.T) {
 	url := pgtest.EmptyURL(t)
 	log := slog.New(slog.DiscardHandler)
@@ -107,7 +107,7 @@ func TestALockedClusterHoldsUpNoOther(t *testing.T) {
 	}
 	conn, other := connect(t, url), connect(t, url)
 	run(t, conn, insertClusters, 1000)
-	run(t, conn, `delete from tenant.cluster_sync`) // as if they had been there before
+	run(t, conn, `delete from tenant.cluster_sync`) // as if the clusters had existed before their syncs
 	tx, err := other.Begin(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -131,8 +131,8 @@ func TestALockedClusterHoldsUpNoOther(t *testing.T) {
 	}
 }
 
-// Rows that belong to an owner of another tenant end the migration, which says which
-// they are, and goes on when they are gone.
+// TestForeignRowsAreNamed checks that rows under an owner of another tenant fail the migration,
+// which names them, and that it succeeds without them.
 func TestForeignRowsAreNamed(t *testing.T) {
 	url := pgtest.EmptyURL(t)
 	log := slog.New(slog.DiscardHandler)
@@ -161,8 +161,8 @@ func TestForeignRowsAreNamed(t *testing.T) {
 	}
 }
 
-// An installation whose Shoots are somewhere has had a cluster-worker before there
-// was a record of it.
+// TestAnOldWorkerIsRegistered checks that an installation with existing Shoots counts as one with a
+// cluster-worker.
 func TestAnOldWorkerIsRegistered(t *testing.T) {
 	for name, garden := range map[string]string{"Worker": "'garden.example/garden-prod'", "None": "null"} {
 		t.Run(name, func(t *testing.T) {

@@ -10,7 +10,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/settings"
 )
 
-// What the tags say is what a Config made by hand gets too.
+// TestDefaultsAreSaidOnce checks that a Config literal gets the defaults of the tags.
 func TestDefaultsAreSaidOnce(t *testing.T) {
 	var loaded postgres.Config
 	env := func(name string) (string, bool) { return "postgres://host/db", name == "DATABASE_URL" }

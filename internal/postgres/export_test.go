@@ -1,10 +1,10 @@
 package postgres
 
-// MigrateFiles is Migrate with migrations of the test's own.
+// MigrateFiles is Migrate with other migrations.
 var MigrateFiles = runMigrations
 
-// MigrationLockTimeout is how long a migration waits for a lock.
+// MigrationLockTimeout is the lock timeout of a migration.
 const MigrationLockTimeout = migrationLockTimeout
 
-// WithDefaults fills in what a Config leaves out.
+// WithDefaults sets the defaults of a Config.
 var WithDefaults = Config.withDefaults

@@ -23,8 +23,8 @@ func change(t *testing.T, name, before, after string) fstest.MapFS {
 	return out
 }
 
-// TestIncompatibleSchemaIsRejected runs on databases that other migrations with
-// the same version numbers made. Neither a migration nor a server may use them.
+// TestIncompatibleSchemaIsRejected uses databases of other migrations with the same version
+// numbers. Neither a migration nor a server may use them.
 func TestIncompatibleSchemaIsRejected(t *testing.T) {
 	t.Parallel()
 	const dropFingerprints = "drop table fleetloop_migration_fingerprints"
@@ -32,7 +32,7 @@ func TestIncompatibleSchemaIsRejected(t *testing.T) {
 		reason string
 		made   fstest.MapFS
 		then   string // SQL that runs after made
-		want   string // part of the error, empty for none
+		want   string // part of the error, empty for success
 	}{
 		"SameContent":    {reason: "these are the migrations of this program", made: files(t)},
 		"OtherComment":   {reason: "a comment changes no table", made: change(t, "00001_resources.sql", "-- +goose Up\n", "-- +goose Up\n\n-- Of the first release.\n")},
@@ -91,8 +91,8 @@ func until(t *testing.T, last, column string) fstest.MapFS {
 	return out
 }
 
-// TestMigrationIsRepeatedAfterACrash records a fingerprint, and then fails before
-// the migration is applied. Another content of the same migration runs later.
+// TestMigrationIsRepeatedAfterACrash records a fingerprint, and then fails before the migration is
+// applied. Other content of the same migration runs later.
 func TestMigrationIsRepeatedAfterACrash(t *testing.T) {
 	url := pgtest.EmptyURL(t)
 	bad := change(t, "00003_changes.sql", "-- +goose Up\n", "-- +goose Up\nselect 1/0;\n")
@@ -107,7 +107,7 @@ func TestMigrationIsRepeatedAfterACrash(t *testing.T) {
 	}
 }
 
-// TestFingerprintsAreReadable: every server checks them, with its own role.
+// TestFingerprintsAreReadable checks that every server's role can read the fingerprints.
 func TestFingerprintsAreReadable(t *testing.T) {
 	url := pgtest.URL(t)
 	for _, role := range []string{"fleet_api", "cluster_worker", "execution_controller", "execution_auditor"} {

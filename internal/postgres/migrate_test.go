@@ -20,7 +20,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/settings"
 )
 
-// messages is a log handler that passes on what was said.
+// messages is a log handler that forwards messages.
 type messages struct {
 	slog.Handler
 	said chan string
@@ -74,8 +74,8 @@ func TestMigrationsRunOnce(t *testing.T) {
 	}
 }
 
-// TestMigrationsAreNumberedWithoutAGap: one that filled a gap later would not run
-// where a later one has.
+// TestMigrationsAreNumberedWithoutAGap checks the numbers, because a migration that fills a gap
+// does not run where a later one has.
 func TestMigrationsAreNumberedWithoutAGap(t *testing.T) {
 	for i, name := range slices.Sorted(maps.Keys(files(t))) {
 		if want := fmt.Sprintf("%05d_", i+1); !strings.HasPrefix(name, want) {
@@ -84,7 +84,7 @@ func TestMigrationsAreNumberedWithoutAGap(t *testing.T) {
 	}
 }
 
-// Two databases of one server share the roles.
+// TestMigrationsOfTwoDatabasesAtOnce migrates two databases of one server, which share the roles.
 func TestMigrationsOfTwoDatabasesAtOnce(t *testing.T) {
 	var g errgroup.Group
 	for range 4 {
@@ -96,8 +96,8 @@ func TestMigrationsOfTwoDatabasesAtOnce(t *testing.T) {
 	}
 }
 
-// A login that owns its database, and no more, can migrate it where the roles
-// are there already.
+// TestAPlainOwnerCanMigrate checks that a login that only owns its database can migrate it if the
+// roles exist.
 func TestAPlainOwnerCanMigrate(t *testing.T) {
 	url := pgtest.EmptyURL(t)
 	conn := connect(t, url)
@@ -122,13 +122,14 @@ func TestAPlainOwnerCanMigrate(t *testing.T) {
 	if err := postgres.Migrate(t.Context(), owner(plain), slog.New(slog.DiscardHandler)); err != nil {
 		t.Fatal(err)
 	}
-	// It owns the tables and yet works under row-level security.
+	// It owns the tables, but row-level security still applies.
 	if got := countVisible(t, pgtest.Open(t, plain), postgres.Scope{Tenant: "a"}); got != 0 {
 		t.Errorf("sees %d rows", got)
 	}
 }
 
-// A migration that cannot have its lock lets the others pass and has it later.
+// TestAMigrationHoldsNobodyUp checks that a migration that waits for a lock lets other transactions
+// pass.
 func TestAMigrationHoldsNobodyUp(t *testing.T) {
 	url := pgtest.URL(t)
 	reader, writer := connect(t, url), connect(t, url)

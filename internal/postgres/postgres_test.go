@@ -28,7 +28,7 @@ func connect(t *testing.T, url string) *pgx.Conn {
 	return conn
 }
 
-// insertCluster is a row with only what must be there.
+// insertCluster inserts a row with only the required columns.
 const insertCluster = `
 	insert into tenant.resources (id, kind, tenant, name, spec, generation,
 		created_time, updated_time, phase, last_updated_time, last_transition_time)
@@ -73,7 +73,7 @@ func TestAScopeSeesItsTenantAlone(t *testing.T) {
 			if got := countVisible(t, p, tc.scope); got != tc.want {
 				t.Errorf("sees %d rows, want %d: %s", got, tc.want, tc.reason)
 			}
-			// The same connection must have forgotten the scope.
+			// The same connection must have lost the scope.
 			if got := countVisible(t, p, postgres.Scope{}); got != 0 {
 				t.Errorf("the next transaction sees %d rows, want none", got)
 			}
@@ -99,7 +99,8 @@ func TestTheViewOfAllTenantsIsForTheirRole(t *testing.T) {
 	}
 }
 
-// A pool whose role sees everything would serve everything to everybody.
+// TestARoleThatNothingBindsIsRefused refuses a role that sees everything, because the pool would
+// show all rows to all tenants.
 func TestARoleThatNothingBindsIsRefused(t *testing.T) {
 	url := pgtest.URL(t)
 	conn := connect(t, url)
@@ -182,7 +183,7 @@ func TestTheRolesOfComponentsAreTaken(t *testing.T) {
 	}
 }
 
-// A program that is to be quiet asks seldom whether the database is there.
+// TestAPoolProbesAsOftenAsItIsTold checks the probe interval.
 func TestAPoolProbesAsOftenAsItIsTold(t *testing.T) {
 	url := pgtest.URL(t)
 	for name, every := range map[string]time.Duration{"often": time.Millisecond, "seldom": time.Hour} {

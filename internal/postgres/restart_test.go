@@ -20,7 +20,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/settings"
 )
 
-// newServer is a server that the test may stop and start.
+// newServer returns a server that the test may stop and start.
 func newServer(t *testing.T) (*pgserver.Server, string) {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "postgres-restart-") //nolint:usetesting // t.TempDir is closed to the user that a root's server runs as
@@ -60,7 +60,7 @@ func newPool(t *testing.T, url string) *postgres.Pool {
 	return p
 }
 
-// runPool runs the pool's watch until the test ends.
+// runPool runs the pool until the test ends.
 func runPool(t *testing.T, p *postgres.Pool) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -149,7 +149,8 @@ func TestARestartUnderLoad(t *testing.T) {
 	t.Logf("%d served, %d failed", served.Load(), failed.Load())
 }
 
-// Between calls, a restart goes unnoticed: the dead connections are replaced.
+// TestARestartBetweenCalls checks that a restart between calls goes unnoticed: dead connections are
+// replaced.
 func TestARestartBetweenCalls(t *testing.T) {
 	server, dir := newServer(t)
 	p := newPool(t, server.URL())
@@ -197,7 +198,7 @@ func TestAServerThatTakesNoWritesIsNotUsed(t *testing.T) {
 	runPool(t, p)
 	await(t, "ready", func() bool { return p.Ready() == nil })
 	conn := connect(t, server.URL())
-	// As a primary that was made a standby: connections stay, writes end.
+	// As a primary that became a standby: connections stay, writes fail.
 	set := func(value string) {
 		run(t, conn, "alter system set default_transaction_read_only = "+value)
 		run(t, conn, "select pg_reload_conf()")

@@ -9,9 +9,9 @@ import (
 	"github.com/fleetloop/fleetloop/internal/postgres/pgtest"
 )
 
-// The worker that syncs clusters keeps its state in a table of its own, which
-// refers to tenant.clusters and is fed by triggers on it. All writes go to the
-// table above it; these are the properties that this rests on.
+// TestAPartitionCanBeReferredTo checks the properties of partitions that syncs rely on. The table
+// of syncs refers to tenant.clusters and is maintained by its triggers, while all writes go to the
+// parent table.
 func TestAPartitionCanBeReferredTo(t *testing.T) {
 	conn := connect(t, pgtest.URL(t))
 	run(t, conn, `create table tenant.noted_clusters (cluster_id uuid primary key references tenant.clusters (id) on delete cascade)`)
@@ -42,7 +42,7 @@ func TestWhichTriggersFire(t *testing.T) {
 	run(t, conn, `update tenant.resources set phase = 'Ready'`)
 	run(t, conn, `delete from tenant.resources`)
 	want := []string{
-		// On the partition each row counts; a statement is that of the table it names.
+		// Row triggers fire on the partition; a statement trigger fires on the named table.
 		"clusters row insert", "resources statement insert",
 		"clusters row update", "resources statement update",
 		"clusters row delete", "resources statement delete",
@@ -66,7 +66,8 @@ func TestAReportIsAnUpdateInPlace(t *testing.T) {
 	}
 }
 
-// Whoever reads a partition by its own name sees nothing until a policy says so.
+// TestEveryTableIsUnderRowLevelSecurity checks that row-level security is enabled on every table. A
+// direct read of a partition then sees no rows without a policy.
 func TestEveryTableIsUnderRowLevelSecurity(t *testing.T) {
 	conn := connect(t, pgtest.URL(t))
 	got := texts(t, conn, `
@@ -77,8 +78,8 @@ func TestEveryTableIsUnderRowLevelSecurity(t *testing.T) {
 	}
 }
 
-// A trigger of a statement fires for the table that the statement names. Whoever
-// adds a partition has to give it those that note what is added.
+// TestEveryPartitionNotesWhatIsAdded checks the triggers of each partition. A statement trigger
+// fires only for the named table, so a new partition needs its own.
 func TestEveryPartitionNotesWhatIsAdded(t *testing.T) {
 	conn := connect(t, pgtest.URL(t))
 	got := texts(t, conn, `
@@ -89,7 +90,7 @@ func TestEveryPartitionNotesWhatIsAdded(t *testing.T) {
 	}
 }
 
-// Nor does a row come to a partition from another one.
+// TestAKindStays checks that a row cannot move between partitions.
 func TestAKindStays(t *testing.T) {
 	conn := connect(t, pgtest.URL(t))
 	run(t, conn, insertCluster, "t", "one")

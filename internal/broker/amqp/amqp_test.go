@@ -35,7 +35,7 @@ func newServer(t *testing.T) *rabbitmq.Server {
 	return shared.server
 }
 
-// newProxy stands before addr until the end of the test.
+// newProxy returns a proxy for addr until the end of the test.
 func newProxy(t *testing.T, addr string) *faultproxy.Proxy {
 	t.Helper()
 	proxy, err := faultproxy.Start(addr)
@@ -56,7 +56,7 @@ func newBroker(t *testing.T, cfg amqp.Config) *amqp.Broker {
 	return b
 }
 
-// newChannel is a client other than ours.
+// newChannel returns a separate client.
 func newChannel(t *testing.T, server *rabbitmq.Server) *amqp091.Channel {
 	t.Helper()
 	conn, err := amqp091.Dial(server.URL())
@@ -112,7 +112,7 @@ func TestSuite(t *testing.T) {
 	})
 }
 
-// declareBounded makes a queue that takes n events and refuses more.
+// declareBounded declares a queue that accepts n events and refuses more.
 func declareBounded(t *testing.T, ch *amqp091.Channel, exchange string, n int) {
 	t.Helper()
 	if err := ch.ExchangeDeclare(exchange, "fanout", true, false, false, false, nil); err != nil {

@@ -95,8 +95,8 @@ func TestNamesThatAMQPCannotTake(t *testing.T) {
 	}
 }
 
-// TestSecretsFromFiles wants every secret to be one that a file can hold: what
-// is mounted for it and not read would be missed only when the broker refuses.
+// TestSecretsFromFiles checks that every secret can come from a file. Otherwise a mounted secret
+// would be ignored, and the error would appear only at the broker.
 func TestSecretsFromFiles(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "secret")
 	if err := os.WriteFile(file, []byte("amqp://rabbit\n"), 0o600); err != nil {

@@ -19,7 +19,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/settings"
 )
 
-// wantReason waits until b says why it is not ready.
+// wantReason waits until b returns its reason for not being ready.
 func wantReason(t *testing.T, b *amqp.Broker, parts ...string) {
 	t.Helper()
 	brokertest.Eventually(t, "the reason "+strings.Join(parts, " … "), func() error {
@@ -33,7 +33,7 @@ func wantReason(t *testing.T, b *amqp.Broker, parts ...string) {
 	})
 }
 
-// newSubscribed gives a broker that runs and a subscription to it.
+// newSubscribed returns a running broker with a subscription.
 func newSubscribed(t *testing.T, cfg amqp.Config) (*amqp.Broker, *brokertest.Collector) {
 	t.Helper()
 	b := newBroker(t, cfg)
@@ -70,8 +70,7 @@ func TestUnroutable(t *testing.T) {
 	brokertest.WantKept(t, b, l, c)
 }
 
-// TestRouting wants each kind of exchange to route by the key that the
-// configuration says.
+// TestRouting checks that each type of exchange routes by the configured key.
 func TestRouting(t *testing.T) {
 	server := newServer(t)
 	cases := map[string]struct {
@@ -108,8 +107,7 @@ func TestRouting(t *testing.T) {
 	}
 }
 
-// TestMessage wants the properties that other clients and the server's own
-// tools read.
+// TestMessage checks the properties that other clients and the server's tools read.
 func TestMessage(t *testing.T) {
 	server := newServer(t)
 	for _, mode := range []cloudevent.Mode{cloudevent.Structured, cloudevent.Binary} {
@@ -145,8 +143,8 @@ func TestMessage(t *testing.T) {
 	}
 }
 
-// TestBlocked raises the server's memory alarm, under which it takes nothing
-// from connections that publish.
+// TestBlocked triggers the server's memory alarm, under which the server accepts nothing from
+// publishing connections.
 func TestBlocked(t *testing.T) {
 	server := newServer(t)
 	b, c := newSubscribed(t, amqp.Config{URL: settings.Secret(server.URL()), Topic: "blocked"})
@@ -160,7 +158,7 @@ func TestBlocked(t *testing.T) {
 		l.Enter(brokertest.Event(n).ID, err)
 		return err
 	}
-	if err := try(1, time.Second); !errors.Is(err, context.DeadlineExceeded) { // this one may be what draws the server's attention to us
+	if err := try(1, time.Second); !errors.Is(err, context.DeadlineExceeded) { // this event may be what makes the server block the connection
 		t.Errorf("Publish() = %v, want the end of its context", err)
 	}
 	wantReason(t, b, "blocked by the broker", "memory")
@@ -177,7 +175,7 @@ func TestBlocked(t *testing.T) {
 	brokertest.WantKept(t, b, l, c)
 }
 
-// TestStopWhileBlocked has nothing but the bound that Start puts on stopping.
+// TestStopWhileBlocked relies on the timeout that Start sets for stopping.
 func TestStopWhileBlocked(t *testing.T) {
 	server := newServer(t)
 	b := newBroker(t, amqp.Config{URL: settings.Secret(server.URL()), Topic: "stop-blocked"})
@@ -209,8 +207,8 @@ func alarm(t *testing.T, server *rabbitmq.Server, on bool) {
 	}
 }
 
-// TestExchangeOfAnotherType wants the reason and the remedy, and that the
-// broker goes on by itself once the exchange is gone.
+// TestExchangeOfAnotherType checks that Ready returns the reason and the remedy, and that the
+// broker recovers once the exchange is gone.
 func TestExchangeOfAnotherType(t *testing.T) {
 	server := newServer(t)
 	ch := newChannel(t, server)
@@ -242,7 +240,7 @@ func TestExchangeDeletedWhileWePublish(t *testing.T) {
 	if _, err := ch.QueueDelete("deleted-collector", false, false, false); err != nil {
 		t.Fatal(err)
 	}
-	// Both sides declare again what they need.
+	// Both sides declare their objects again.
 	brokertest.Eventually(t, "an event to come again", func() error {
 		if err := brokertest.Publish(t, b, brokertest.Event(2)); err != nil {
 			return err
@@ -310,8 +308,8 @@ func TestConnectionsAreNamed(t *testing.T) {
 	}
 }
 
-// TestMessageThatIsNoEvent wants it out of the way, and where the queue's
-// dead-letter exchange says.
+// TestMessageThatIsNoEvent checks that a message that is not an event goes to the queue's
+// dead-letter exchange.
 func TestMessageThatIsNoEvent(t *testing.T) {
 	server := newServer(t)
 	ch := newChannel(t, server)
@@ -341,8 +339,8 @@ func TestMessageThatIsNoEvent(t *testing.T) {
 	brokertest.WantKept(t, b, brokertest.NewLedger(), c)
 }
 
-// TestNativeTimestamp reads what other clients may write: the binding's native
-// type, and the prefix without a colon.
+// TestNativeTimestamp decodes the binding's native type, and the prefix without a colon, which
+// other clients may write.
 func TestNativeTimestamp(t *testing.T) {
 	server := newServer(t)
 	_, c := newSubscribed(t, amqp.Config{URL: settings.Secret(server.URL()), Topic: "native"})

@@ -10,8 +10,8 @@ import (
 	"github.com/fleetloop/fleetloop/internal/cloudevent"
 )
 
-// TestNoReasonAnyMore publishes while a connection is just being made, or let go
-// of: there is none to publish on, and nothing is the matter.
+// TestNoReasonAnyMore publishes while a connection is being opened or closed: there is no
+// connection, but Ready returns no reason.
 func TestNoReasonAnyMore(t *testing.T) {
 	b, err := New(Config{Host: "x"}, slog.New(slog.DiscardHandler))
 	if err != nil {

@@ -24,9 +24,8 @@ import (
 	"github.com/fleetloop/fleetloop/internal/settings"
 )
 
-// newTLS stands before the server and speaks TLS to clients that have a
-// certificate. It gives its address and the folder with ca.pem, cert.pem and
-// key.pem, which serve both sides.
+// newTLS starts a TLS proxy of the server for clients with a certificate. It returns its address
+// and the folder with ca.pem, cert.pem and key.pem, which serve both sides.
 func newTLS(t *testing.T, target string) (addr, dir string) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

@@ -18,7 +18,7 @@ func TestConfig(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		cfg    Config
-		want   string // empty: taken
+		want   string // empty means accepted
 	}{
 		"Nothing":     {"something has to say where to", Config{}, "BROKER_URL"},
 		"URL":         {"an address is enough", Config{URL: "nats://x"}, ""},
@@ -45,7 +45,7 @@ func TestConfig(t *testing.T) {
 	}
 }
 
-// TestSubjectOf wants every type to have a subject that the stream takes.
+// TestSubjectOf checks that every type has a subject that the stream accepts.
 func TestSubjectOf(t *testing.T) {
 	cfg, err := Config{URL: "nats://x"}.withDefaults()
 	if err != nil {
@@ -81,7 +81,7 @@ func TestEscape(t *testing.T) {
 	}
 }
 
-// TestDecodeWithoutHeaders reads what was sent before NATS had headers.
+// TestDecodeWithoutHeaders decodes messages from before NATS had headers.
 func TestDecodeWithoutHeaders(t *testing.T) {
 	e, err := decodeMessage(nil, []byte(`{"specversion":"1.0","id":"1","source":"/s","type":"t"}`))
 	if err != nil || e.ID != "1" {
@@ -105,8 +105,8 @@ func TestSubscriptionNames(t *testing.T) {
 	}
 }
 
-// TestSecretsFromFiles wants every secret to be one that a file can hold: what
-// is mounted for it and not read would be missed only when the broker refuses.
+// TestSecretsFromFiles checks that every secret can come from a file. Otherwise a mounted secret
+// would be ignored, and the error would appear only at the broker.
 func TestSecretsFromFiles(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "secret")
 	if err := os.WriteFile(file, []byte("nats://x\n"), 0o600); err != nil {

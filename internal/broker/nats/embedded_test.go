@@ -34,7 +34,7 @@ func newEmbeddedOn(t *testing.T, cfg natsserver.Config) *nats.Broker {
 	return b
 }
 
-// wantReason waits until b says why it is not ready.
+// wantReason waits until b returns its reason for not being ready.
 func wantReason(t *testing.T, b *nats.Broker, parts ...string) {
 	t.Helper()
 	brokertest.Eventually(t, "the reason "+strings.Join(parts, " … "), func() error {
@@ -134,8 +134,7 @@ func TestEmbeddedPortInUse(t *testing.T) {
 	}
 }
 
-// TestEmbeddedDamagedStream wants damage to be said, not to be covered by a
-// new and empty stream.
+// TestEmbeddedDamagedStream checks that damage is reported, and not hidden by a new, empty stream.
 func TestEmbeddedDamagedStream(t *testing.T) {
 	dir := t.TempDir()
 	b := newEmbedded(t, dir)
@@ -173,7 +172,7 @@ func TestPublishAgainIsStoredOnce(t *testing.T) {
 	}
 }
 
-// newJetStream is a client other than ours.
+// newJetStream returns a separate client.
 func newJetStream(t *testing.T, url string) jetstream.JetStream {
 	t.Helper()
 	conn, err := natsgo.Connect(url)
@@ -218,8 +217,8 @@ func TestStreamThatDoesNotFit(t *testing.T) {
 	}
 }
 
-// TestStreamDeletedWhileWePublish wants an event that no stream takes to be
-// reported as such, and the stream to come back.
+// TestStreamDeletedWhileWePublish checks that an event without a stream is reported as such, and
+// that the stream is created again.
 func TestStreamDeletedWhileWePublish(t *testing.T) {
 	b := newEmbedded(t, t.TempDir())
 	brokertest.Start(t, b)
@@ -227,7 +226,7 @@ func TestStreamDeletedWhileWePublish(t *testing.T) {
 	if err := newJetStream(t, b.URL()).DeleteStream(t.Context(), nats.DefaultTopic); err != nil {
 		t.Fatal(err)
 	}
-	// Or it has been noticed already.
+	// Or the broker has already noticed it.
 	if err := brokertest.Publish(t, b, brokertest.Event(1)); !errors.Is(err, broker.ErrUnroutable) && !errors.Is(err, broker.ErrNotReady) {
 		t.Errorf("Publish() = %v, want ErrUnroutable or ErrNotReady", err)
 	}
@@ -236,9 +235,9 @@ func TestStreamDeletedWhileWePublish(t *testing.T) {
 	})
 }
 
-// TestStreamDeletedWhileOthersListen wants a stream that is gone to be noticed
-// although somebody else hears what is published to it, so that the server does
-// not say that nobody does. Nothing is kept of what nobody will answer.
+// TestStreamDeletedWhileOthersListen checks that a deleted stream is noticed although another
+// subscriber receives the events, so that the server does not report missing responders. Unanswered
+// publications are removed.
 func TestStreamDeletedWhileOthersListen(t *testing.T) {
 	b := newEmbedded(t, t.TempDir())
 	brokertest.Start(t, b)

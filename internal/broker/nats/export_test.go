@@ -1,6 +1,6 @@
 package nats
 
-// Unanswered is how many publications wait for the stream's answer.
+// Unanswered returns the number of publications that wait for the stream's answer.
 func (b *Broker) Unanswered() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()

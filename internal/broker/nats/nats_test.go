@@ -25,8 +25,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/settings"
 )
 
-// serveArg makes the test binary an embedded server in a process of its own,
-// which a test can kill.
+// serveArg makes the test binary an embedded server in a separate process, which a test can kill.
 const serveArg = "serve-embedded"
 
 func TestMain(m *testing.M) {
@@ -126,7 +125,7 @@ func (p *process) kill(t *testing.T) {
 	p.cmd = nil
 }
 
-// newProxy stands before addr until the end of the test.
+// newProxy returns a proxy for addr until the end of the test.
 func newProxy(t *testing.T, addr string) *faultproxy.Proxy {
 	t.Helper()
 	proxy, err := faultproxy.Start(addr)

@@ -25,12 +25,12 @@ import (
 
 func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m,
-		goleak.IgnoreTopFunction("go.opencensus.io/stats/view.(*worker).start"),                             // started by an init, for ever
+		goleak.IgnoreTopFunction("go.opencensus.io/stats/view.(*worker).start"),                             // started by an init function, never ends
 		goleak.IgnoreTopFunction("cloud.google.com/go/pubsub/v2.(*messageIterator).streamKeepAliveHandler"), // ends with its next tick, 30 s away at most
 	)
 }
 
-// A fake is the vendor's own, behind a proxy.
+// A fake is Google's fake server, behind a proxy.
 type fake struct {
 	server *pstest.Server
 	proxy  *faultproxy.Proxy
@@ -59,8 +59,8 @@ func (f *fake) config() pubsub.Config {
 	}
 }
 
-// stored gives what was published, whoever received it. The fake delivers a
-// hundred messages a second.
+// stored returns the published events, whether received or not. The fake delivers a hundred
+// messages a second.
 func (f *fake) stored() []cloudevent.Event {
 	var events []cloudevent.Event
 	for _, m := range f.server.Messages() {
@@ -78,7 +78,7 @@ func newBroker(t *testing.T, cfg pubsub.Config) *pubsub.Broker {
 	return b
 }
 
-// newSubscribed gives a broker that runs and a subscription to it.
+// newSubscribed returns a running broker with a subscription.
 func newSubscribed(t *testing.T, cfg pubsub.Config) (*pubsub.Broker, *brokertest.Collector) {
 	t.Helper()
 	b := newBroker(t, cfg)
@@ -88,7 +88,7 @@ func newSubscribed(t *testing.T, cfg pubsub.Config) (*pubsub.Broker, *brokertest
 	return b, c
 }
 
-// wantReason waits until b says why it is not ready.
+// wantReason waits until b returns its reason for not being ready.
 func wantReason(t *testing.T, b *pubsub.Broker, parts ...string) {
 	t.Helper()
 	brokertest.Eventually(t, "the reason "+strings.Join(parts, " … "), func() error {
@@ -105,10 +105,10 @@ func wantReason(t *testing.T, b *pubsub.Broker, parts ...string) {
 // A reactor answers calls to the fake.
 type reactor func(request any) (bool, any, error)
 
-// React is what pstest.Reactor wants.
+// React implements pstest.Reactor.
 func (r reactor) React(request any) (handled bool, answer any, err error) { return r(request) }
 
-// limit refuses to take more than n events.
+// limit refuses more than n events.
 func limit(n int) pstest.ServerReactorOption {
 	return pstest.ServerReactorOption{FuncName: "Publish", Reactor: reactor(func(request any) (bool, any, error) {
 		publish, ok := request.(*pubsubpb.PublishRequest)
@@ -119,8 +119,8 @@ func limit(n int) pstest.ServerReactorOption {
 	})}
 }
 
-// TestSuite kills the server as far as the fake can be killed: its memory is
-// its disk, so its address is what goes.
+// TestSuite kills the server as far as possible: the fake keeps its data in memory, so only its
+// address goes away.
 func TestSuite(t *testing.T) {
 	brokertest.Run(t, func(t *testing.T) *brokertest.Bed {
 		t.Helper()
@@ -190,7 +190,7 @@ func TestMessage(t *testing.T) {
 	}
 }
 
-// TestBatches wants events that are published together to share requests.
+// TestBatches checks that concurrent events share requests.
 func TestBatches(t *testing.T) {
 	var mu sync.Mutex
 	requests := 0
@@ -220,8 +220,7 @@ func TestBatches(t *testing.T) {
 	brokertest.WantKept(t, b, l, c)
 }
 
-// TestBadEventDoesNotSpoilItsBatch has the service refuse a whole request for
-// one message in it.
+// TestBadEventDoesNotSpoilItsBatch lets the service refuse a whole request because of one message.
 func TestBadEventDoesNotSpoilItsBatch(t *testing.T) {
 	f := newFake(t, pstest.ServerReactorOption{FuncName: "Publish", Reactor: reactor(func(request any) (bool, any, error) {
 		if publish, ok := request.(*pubsubpb.PublishRequest); ok {
@@ -262,14 +261,13 @@ func TestTopicWithoutSubscription(t *testing.T) {
 	brokertest.WantSubscribed(t, b, brokertest.Collect(t, b))
 }
 
-// TestLooks gives the answers that the service has for those who look at a
-// topic.
+// TestLooks simulates the service's answers to checks of a topic.
 func TestLooks(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		call   string
 		code   codes.Code
-		want   string // empty: ready
+		want   string // empty means ready
 	}{
 		"MayNotLook":      {"who may publish need not look", "GetTopic", codes.PermissionDenied, ""},
 		"MayNotList":      {"who may look need not list", "ListTopicSubscriptions", codes.PermissionDenied, ""},

@@ -15,8 +15,8 @@ import (
 	"github.com/fleetloop/fleetloop/internal/telemetry/logtest"
 )
 
-// TestNoReasonAnyMore publishes while a connection is just being made, or let go
-// of: there is none to publish on, and nothing is the matter.
+// TestNoReasonAnyMore publishes while a connection is being opened or closed: there is no
+// connection, but Ready returns no reason.
 func TestNoReasonAnyMore(t *testing.T) {
 	b, err := New(Config{ProjectID: "p"}, slog.New(slog.DiscardHandler))
 	if err != nil {
@@ -29,8 +29,8 @@ func TestNoReasonAnyMore(t *testing.T) {
 	}
 }
 
-// TestWithoutCredentials: one line says what is missing, however often the
-// connection is tried.
+// TestWithoutCredentials checks that one log line names the missing credentials, however many
+// attempts fail.
 func TestWithoutCredentials(t *testing.T) {
 	t.Setenv("GOOGLE_APPLICATION_CREDENTIALS", filepath.Join(t.TempDir(), "none.json"))
 	synctest.Test(t, func(t *testing.T) {

@@ -10,11 +10,11 @@ import (
 	"github.com/fleetloop/fleetloop/internal/fleetapi/aggregate"
 )
 
-// at is s seconds after the creation of the resource that the tests look at.
+// at returns the time s seconds after the creation of the resource in the tests.
 func at(s int) time.Time { return time.Date(2026, 3, 1, 12, 0, s, 0, time.UTC) }
 
-// report is one of adapter a at generation gen, sent at second s. The letters
-// say which conditions are True; those with a minus are False.
+// report returns a report of adapter a at generation gen, sent at second s. The letters name the
+// True conditions; those with a minus are False.
 func report(a string, gen int64, s int, conditions ...string) v1.AdapterStatus {
 	r := v1.AdapterStatus{Adapter: a, ObservedGeneration: gen, CreatedTime: at(s), LastReportTime: at(s)}
 	for _, c := range conditions {
@@ -38,7 +38,7 @@ const (
 	finalized   = v1.ConditionFinalized
 )
 
-// both are facts about a resource with two required adapters.
+// both returns facts about a resource with two required adapters.
 func both(gen int64, reports ...v1.AdapterStatus) aggregate.Facts {
 	return aggregate.Facts{
 		Generation:  gen,

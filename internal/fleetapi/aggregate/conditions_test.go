@@ -92,8 +92,8 @@ func TestLastKnownReconciledIsSticky(t *testing.T) {
 	}
 }
 
-// TestNewlyRequiredAdapterHidesNothing: one that has not reported yet does not
-// keep another from taking back what was known.
+// TestNewlyRequiredAdapterHidesNothing checks that an adapter without a report does not keep
+// another from withdrawing its availability.
 func TestNewlyRequiredAdapterHidesNothing(t *testing.T) {
 	f := both(1, report("validation", 1, 4, available), report("dns", 1, 9, available))
 	f.Previous = aggregate.Status(f)
@@ -105,7 +105,7 @@ func TestNewlyRequiredAdapterHidesNothing(t *testing.T) {
 }
 
 func TestSuccessfulPerAdapter(t *testing.T) {
-	silent := report("validation", 1, 4) // reports no Available at all
+	silent := report("validation", 1, 4) // does not report Available at all
 	got := aggregate.Status(both(2, report("dns", 1, 9, available), silent))
 	want := v1.Condition{
 		Type: "DnsSuccessful", Status: v1.ConditionTrue, Reason: "Because", ObservedGeneration: 1,

@@ -103,8 +103,8 @@ func TestReadyMeansReady(t *testing.T) {
 	})
 }
 
-// TestTimeAndGenerationNeverGoBack sends reports as adapters do, late, twice
-// and out of order, and the spec changes in between.
+// TestTimeAndGenerationNeverGoBack sends reports late, twice and out of order, with changes of the
+// spec in between.
 func TestTimeAndGenerationNeverGoBack(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		required := []string{"validation", "dns"}

@@ -68,7 +68,7 @@ func writeJSON(t *testing.T, w http.ResponseWriter, v any) {
 	}
 }
 
-// publish makes the key known as kid.
+// publish publishes the key under an id.
 func (p *provider) publish(kid string, key crypto.PublicKey) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -79,7 +79,7 @@ func (p *provider) config() auth.Issuer {
 	return auth.Issuer{Issuer: p.server.URL, Audience: "fleet-api"}
 }
 
-// claims are those of a sound token, with changes; nil takes one away.
+// claims returns the claims of a valid token, with changes; nil removes one.
 func (p *provider) claims(changes map[string]any) map[string]any {
 	c := map[string]any{
 		"iss": p.server.URL, "aud": "fleet-api", "sub": "alice", "tenant": "red",
@@ -90,7 +90,7 @@ func (p *provider) claims(changes map[string]any) map[string]any {
 	return c
 }
 
-// wantPrincipal checks who a token of an hour is taken for.
+// wantPrincipal checks the principal of a token that is valid for an hour.
 func wantPrincipal(t *testing.T, want, got auth.Principal) {
 	t.Helper()
 	if left := time.Until(got.Expires); want.Subject != "" && (left > time.Hour || left < 50*time.Minute) {
@@ -193,8 +193,8 @@ func TestIssuerTokens(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			// Each token of a key that does not fit asks for new keys, and
-			// that is bounded; an authenticator of its own has its own bound.
+			// Each token with a wrong key triggers a fetch of new keys, which is rate-limited; a
+			// separate authenticator has a separate limit.
 			a := a
 			if tc.err != nil {
 				a = newIssuers(t, p.config())
@@ -216,8 +216,8 @@ func TestIssuerKeysAreRenewed(t *testing.T) {
 		_, err := a.Authenticate(t.Context(), "Bearer "+token)
 		wantErr(t, err, want)
 	}
-	// A fetch hands out its keys a moment before it makes way for the next, and
-	// who asks in that moment gets the old ones.
+	// A fetch publishes its keys a moment before the next fetch can begin. A verification in that
+	// moment gets the old keys.
 	settle := func(token string, want error) {
 		t.Helper()
 		for range 1000 {
@@ -312,5 +312,5 @@ func TestSeveralIssuersWithTheirClaims(t *testing.T) {
 	wantPrincipal(t, auth.Principal{Subject: "alice", Roles: []auth.Role{auth.Viewer, auth.Operator}}, got)
 
 	_, err = a.Authenticate(t.Context(), "Bearer "+sign(t, jose.RS256, blueKey, "k", red.claims(nil)))
-	wantErr(t, err, auth.ErrInvalidToken) // one issuer does not speak for the other
+	wantErr(t, err, auth.ErrInvalidToken) // one issuer does not vouch for another
 }

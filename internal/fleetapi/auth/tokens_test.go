@@ -15,8 +15,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/fleetapi/auth"
 )
 
-// write replaces the file as a secret's volume does: the new one is moved
-// over the old.
+// write replaces the file like a secret's volume: the new file is moved over the old.
 func write(t *testing.T, path, content string) {
 	t.Helper()
 	if err := os.WriteFile(path+".new", []byte(content), 0o600); err != nil {

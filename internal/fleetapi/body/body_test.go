@@ -90,8 +90,8 @@ func TestReadAllows(t *testing.T) {
 	}
 }
 
-// TestReadWithoutAType: clients that announce no type mean JSON. A page of another
-// site can have a browser send that, and is refused.
+// TestReadWithoutAType checks that a body without a type is JSON. A page of another site can make a
+// browser send one, which is refused.
 func TestReadWithoutAType(t *testing.T) {
 	for name, tc := range map[string]struct {
 		header, value string
@@ -149,8 +149,7 @@ func TestReadBroken(t *testing.T) {
 	}
 }
 
-// FuzzRead checks that whatever is taken is one JSON value and that nothing
-// panics.
+// FuzzRead checks that an accepted body is one JSON value and that nothing panics.
 func FuzzRead(f *testing.F) {
 	f.Add(`{"name":"a","spec":{}}`)
 	f.Add(`{"name":"a","name":"b"}`)

@@ -10,7 +10,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/fleetapi/etag"
 )
 
-// all lists the tags of a condition.
+// all returns the tags of a condition.
 func all(l etag.List) []string {
 	var tags []string
 	l.Find(func(value string) bool {

@@ -76,8 +76,8 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// Different states have different forms, and their cursor is never behind what
-// is not visible yet.
+// TestStates checks that different states have different encodings. Their cursors are never after
+// changes that are not visible yet.
 func TestStates(t *testing.T) {
 	states := rapid.Custom(func(t *rapid.T) feed.State {
 		s := feed.State{Epoch: uuid.UUID{rapid.Byte().Draw(t, "epoch") % 2}, Newest: feed.Position{

@@ -120,7 +120,7 @@ func FuzzParseToken(f *testing.F) {
 	})
 }
 
-// at is s seconds after noon.
+// at returns the time s seconds after noon.
 func at(s int) time.Time { return time.Date(2026, 3, 1, 12, 0, s, 0, time.UTC) }
 
 func TestWalks(t *testing.T) {

@@ -21,7 +21,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/postgres/pgtest"
 )
 
-// A database is a store, and its database as the owner sees it.
+// A database is a store, and the owner's connection to its database.
 type database struct {
 	*pgstore.Store
 
@@ -33,7 +33,7 @@ func newDatabase(t *testing.T) *database {
 	t.Helper()
 	url := pgtest.URL(t)
 	d := &database{pgstore.New(pgtest.Open(t, url)), url, connectTo(t, url)}
-	if _, err := d.Horizon(t.Context()); err != nil { // it is a copy, and begins an epoch of its own
+	if _, err := d.Horizon(t.Context()); err != nil { // the database is a copy, and begins a new epoch
 		t.Fatal(err)
 	}
 	return d
@@ -56,14 +56,14 @@ func (d *database) exec(t *testing.T, sql string, args ...any) {
 	}
 }
 
-// A follower follows the feed and keeps what it is told.
+// A follower follows the feed and records it.
 type follower struct {
 	at    feed.Cursor
 	kind  string
 	scope fleetapi.Scope
 	limit int
 	rows  map[fleetapi.Key]int64 // revisions
-	seen  []string               // what was said, in order: +id or -id
+	seen  []string               // the changes in order: +id or -id
 }
 
 func (d *database) follower(t *testing.T, kind string, scope fleetapi.Scope) *follower {
@@ -75,7 +75,7 @@ func (d *database) follower(t *testing.T, kind string, scope fleetapi.Scope) *fo
 	return &follower{at: at, kind: kind, scope: scope, limit: 100, rows: map[fleetapi.Key]int64{}}
 }
 
-// read takes in what changed, and reports whether there may be more.
+// read reads changes, and reports whether there may be more.
 func (f *follower) read(ctx context.Context, s *pgstore.Store) (bool, error) {
 	next, more, err := s.Changes(ctx, f.scope, fleetapi.ChangeQuery{Kind: f.kind, After: f.at, Limit: f.limit}, func(c *fleetapi.Change) error {
 		if c.At.Compare(f.at.Position) <= 0 {
@@ -102,7 +102,7 @@ func (f *follower) read(ctx context.Context, s *pgstore.Store) (bool, error) {
 	return more, err
 }
 
-// drain reads until there is no more and gives what was said.
+// drain reads until there are no more changes, and returns them.
 func (f *follower) drain(t *testing.T, s *pgstore.Store) []string {
 	t.Helper()
 	f.seen = nil
@@ -174,8 +174,7 @@ func TestChangesAreToldInOrderAndOnce(t *testing.T) {
 	}
 }
 
-// TestAddedRowsAreTold holds that each row that is added is in the log once,
-// whatever statement adds it.
+// TestAddedRowsAreTold checks that each new row is in the log once, whatever statement adds it.
 func TestAddedRowsAreTold(t *testing.T) {
 	d := newDatabase(t)
 	const columns = ` (id, kind, tenant, name, spec, generation, created_time, updated_time, phase, last_updated_time, last_transition_time) `
@@ -226,8 +225,8 @@ func TestAddedRowsAreTold(t *testing.T) {
 	}
 }
 
-// Whoever writes, also to a partition and without a word about revisions, is
-// heard; and labels that changed are told.
+// TestChangesOfOthersAreTold checks that the log has the changes of any writer, even to a partition
+// and without a revision. It also has changed labels.
 func TestChangesOfOthersAreTold(t *testing.T) {
 	d := newDatabase(t)
 	r := newRecord("a", v1.KindCluster, "one")
@@ -273,7 +272,7 @@ func TestChangesOfOthersAreTold(t *testing.T) {
 	}
 }
 
-// Nobody but the trigger writes the log.
+// TestTheLogIsNotWrittenByHand checks that only the trigger writes the log.
 func TestTheLogIsNotWrittenByHand(t *testing.T) {
 	d := newDatabase(t)
 	insert(t, d.Store, newRecord("a", v1.KindCluster, "one"))
@@ -295,8 +294,8 @@ func TestTheLogIsNotWrittenByHand(t *testing.T) {
 	}
 }
 
-// A writer who took the earlier place and commits later must not be missed:
-// nobody is shown what stands behind it before.
+// TestALaterChangeWaitsForAnEarlierOne checks that changes wait for a running transaction with an
+// earlier place, so that none is missed.
 func TestALaterChangeWaitsForAnEarlierOne(t *testing.T) {
 	d := newDatabase(t)
 	early, late := newRecord("a", v1.KindCluster, "early"), newRecord("a", v1.KindCluster, "late")
@@ -319,7 +318,8 @@ func TestALaterChangeWaitsForAnEarlierOne(t *testing.T) {
 	f.want(t, d.Store, "both are settled", "+"+early.ID, "+"+late.ID)
 }
 
-// Whatever many writers do at once, a follower ends up with what there is.
+// TestAFollowerEndsUpWithWhatThereIs checks that a follower ends with the current rows after many
+// concurrent writes.
 func TestAFollowerEndsUpWithWhatThereIs(t *testing.T) {
 	d := newDatabase(t)
 	f := d.follower(t, v1.KindCluster, all())
@@ -358,7 +358,7 @@ func TestAFollowerEndsUpWithWhatThereIs(t *testing.T) {
 	}
 }
 
-// write makes transactions of a few changes each, some of which are undone.
+// write runs transactions of a few changes each, and rolls some of them back.
 func write(ctx context.Context, s *pgstore.Store, random *rand.Rand, writer, steps int) error {
 	var mine []fleetapi.Key
 	undo := errors.New("undo")
@@ -413,7 +413,8 @@ func writeSome(ctx context.Context, tx fleetapi.Tx, random *rand.Rand, mine []fl
 	return after, nil
 }
 
-// A page, and then all changes since its cursor, are the collection.
+// TestAPageAndItsChangesLeaveNoGap checks that a page and all changes since its cursor give the
+// collection.
 func TestAPageAndItsChangesLeaveNoGap(t *testing.T) {
 	d := newDatabase(t)
 	early, late := newRecord("a", v1.KindCluster, "early"), newRecord("a", v1.KindCluster, "late")

@@ -16,8 +16,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/fleetapi/pgstore"
 )
 
-// update runs a change in the scope of tenant a, in a transaction that has
-// nothing to do with the one around it.
+// update runs a change in the scope of tenant a, in a separate transaction.
 func update(t *testing.T, s *pgstore.Store, change func(context.Context, fleetapi.Tx) error) error {
 	t.Helper()
 	return s.Update(t.Context(), tenant("a"), func(ctx context.Context, tx fleetapi.Tx, _ time.Time) error { return change(ctx, tx) })
@@ -64,8 +63,8 @@ func TestNoChangeOfARowIsLost(t *testing.T) {
 	}
 }
 
-// A parent that is locked gets no children until it is let go, and one that
-// went meanwhile gets none at all.
+// TestAChildWaitsForItsParent checks that a locked parent gets no children until it is unlocked,
+// and a removed one gets none.
 func TestAChildWaitsForItsParent(t *testing.T) {
 	s := newStore(t)
 	parent := newRecord("a", v1.KindCluster, "one")
@@ -100,8 +99,8 @@ func TestAChildWaitsForItsParent(t *testing.T) {
 	}
 }
 
-// Two transactions that lock the same two rows in different orders: the
-// database ends one of them, which is then run again.
+// TestADeadlockIsRunAgain locks the same two rows in different orders. The database aborts one
+// transaction, which runs again.
 func TestADeadlockIsRunAgain(t *testing.T) {
 	s := newStore(t)
 	x, y := newRecord("a", v1.KindCluster, "x"), newRecord("a", v1.KindCluster, "y")
@@ -167,7 +166,8 @@ func TestSameNameAtOnce(t *testing.T) {
 	}
 }
 
-// What was written over while a reader waits for the lock is what it reads.
+// TestTheLockReadsWhatWasWrittenLast checks that a reader that waited for the lock reads the latest
+// data.
 func TestTheLockReadsWhatWasWrittenLast(t *testing.T) {
 	s := newStore(t)
 	r := newRecord("a", v1.KindCluster, "one")

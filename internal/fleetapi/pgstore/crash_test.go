@@ -17,9 +17,9 @@ import (
 	"github.com/fleetloop/fleetloop/internal/settings"
 )
 
-// TestACrashTakesNumbersBack: a server that crashes forgets the transactions
-// that were undone last, and gives their numbers to others. A follower who was
-// told that they are settled is told of those, too.
+// TestACrashTakesNumbersBack checks that a follower misses nothing after a crash. A crashed server
+// forgets the last rolled-back transactions and reuses their numbers, even if a follower has passed
+// them.
 func TestACrashTakesNumbersBack(t *testing.T) {
 	url := ownServer(t)
 	d := &database{pgstore.New(pgtest.Open(t, url)), url, connectTo(t, url)}
@@ -47,14 +47,14 @@ func TestACrashTakesNumbersBack(t *testing.T) {
 	touch(t, d.Store, r)
 	other := newRecord("a", v1.KindCluster, "other")
 	insert(t, d.Store, other)
-	for range 2 * lost { // until the numbers are beyond those of before
+	for range 2 * lost { // until the numbers exceed the previous ones
 		touch(t, d.Store, other)
 	}
 	f.want(t, d.Store, "it took the number of one that was undone", "+"+r.ID, "+"+other.ID)
 }
 
-// ownServer starts a server for one test, which may crash it, and gives its
-// migrated database.
+// ownServer starts a server for one test, which may crash it, and returns the URL of its migrated
+// database.
 func ownServer(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "fleetloop-pgstore-") //nolint:usetesting // TempDir's is closed to other users
@@ -78,8 +78,8 @@ func ownServer(t *testing.T) string {
 	return server.URL()
 }
 
-// crashed waits until the server works again. That it has begun to crash shows
-// by a connection of another of its processes than the killed one.
+// crashed waits until the server works again. The end of another process's connection shows that
+// the crash has begun.
 func (d *database) crashed(t *testing.T, other *pgx.Conn) {
 	t.Helper()
 	for other.Ping(t.Context()) == nil {

@@ -39,7 +39,8 @@ func TestCursorsExpire(t *testing.T) {
 	}
 }
 
-// A database that was restored begins anew, by itself.
+// TestARestoredDatabaseIsAnotherFeed checks that a restored database begins a new epoch
+// automatically.
 func TestARestoredDatabaseIsAnotherFeed(t *testing.T) {
 	d := newDatabase(t)
 	r, late := newRecord("a", v1.KindCluster, "one"), newRecord("a", v1.KindCluster, "late")
@@ -51,7 +52,7 @@ func TestARestoredDatabaseIsAnotherFeed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// As it comes out of a dump: the log of another server.
+	// As restored from a dump: the log of another server.
 	d.exec(t, "update tenant.change_feed set history = 'other'")
 	d.exec(t, "update tenant.resource_changes set xact = '123456789012345'")
 	touch(t, d.Store, r)
@@ -59,7 +60,7 @@ func TestARestoredDatabaseIsAnotherFeed(t *testing.T) {
 	if err := d.conn.QueryRow(t.Context(), "select tenant.renew_change_feed(1)").Scan(&done); err != nil || done || d.kept(t) != 1 {
 		t.Errorf("the old log goes bit by bit: %t, %d left, %v", done, d.kept(t), err)
 	}
-	// A writer from before the new epoch who commits in it.
+	// A writer from before the new epoch that commits in it.
 	slow, err := connectTo(t, d.url).Begin(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -86,7 +87,8 @@ func TestARestoredDatabaseIsAnotherFeed(t *testing.T) {
 	f.want(t, d.Store, "the feed goes on", "+"+late.ID, "+"+r.ID)
 }
 
-// So does one whose tables were put back from a dump into the same database.
+// TestADumpPutBackIsAnotherFeed checks the same for tables restored from a dump into the same
+// database.
 func TestADumpPutBackIsAnotherFeed(t *testing.T) {
 	d := newDatabase(t)
 	r := newRecord("a", v1.KindCluster, "one")
@@ -111,8 +113,8 @@ func TestADumpPutBackIsAnotherFeed(t *testing.T) {
 	f.want(t, d.Store, "the feed goes on", "+"+r.ID)
 }
 
-// A revision is the tag of a resource. The numbers that another history gave
-// after it parted from this one do not come again.
+// TestRevisionsOfAnotherHistoryDoNotComeAgain checks that revisions of an abandoned history are not
+// reused, because a revision is the tag of a resource.
 func TestRevisionsOfAnotherHistoryDoNotComeAgain(t *testing.T) {
 	d := newDatabase(t)
 	r := newRecord("a", v1.KindCluster, "one")

@@ -1,4 +1,4 @@
 package pgstore
 
-// Round lets tests prune when they like.
+// Round runs one round of pruning.
 var Round = (*Pruner).pruneOnce

@@ -20,7 +20,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/selector"
 )
 
-// fleet is a set of rows that differ in everything that a filter can ask for.
+// fleet inserts rows that differ in all filtered fields.
 func fleet(t *testing.T, s *pgstore.Store) []fleetapi.Record {
 	t.Helper()
 	labels := []string{
@@ -115,7 +115,7 @@ func TestSearchesFindWhatTheySay(t *testing.T) {
 	})
 }
 
-// expressions draws expressions that are not deeper than depth.
+// expressions draws expressions up to a depth.
 func expressions(depth int, rows []fleetapi.Record) *rapid.Generator[search.Expr] {
 	return rapid.Custom(func(t *rapid.T) search.Expr {
 		kind := 3 + rapid.IntRange(0, 3).Draw(t, "leaf")
@@ -180,7 +180,7 @@ func values(c search.Column, rows []fleetapi.Record) *rapid.Generator[search.Val
 	})
 }
 
-// holds is what an expression means, in Go.
+// holds evaluates an expression in Go.
 func holds(e search.Expr, r *fleetapi.Record) bool {
 	switch e := e.(type) {
 	case search.And:
@@ -246,17 +246,17 @@ func compareValues(a, b search.Value) int {
 	return strings.Compare(a.Text, b.Text)
 }
 
-// valueAs is the value of a column as one that is compared with values of a type.
+// valueAs returns the value of a column for a comparison with a type.
 func valueAs(c search.Column, as search.Type, r *fleetapi.Record) (search.Value, bool) {
 	v, ok := valueOf(c, r)
 	if ok && as == search.Number {
 		v.Type = as
-		ok = regexp.MustCompile(`^-?[0-9]+(\.[0-9]+)?$`).MatchString(v.Text) // the one larger number is too large
+		ok = regexp.MustCompile(`^-?[0-9]+(\.[0-9]+)?$`).MatchString(v.Text) // the other large number is out of range
 	}
 	return v, ok
 }
 
-// specValue is the value at a path of the spec as text.
+// specValue returns the value at a path of the spec as text.
 func specValue(path string, r *fleetapi.Record) (search.Value, bool) {
 	if strings.Contains(string(r.Spec), `\u0000`) {
 		return search.Value{}, false

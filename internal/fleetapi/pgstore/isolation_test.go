@@ -16,7 +16,7 @@ const (
 	codeNoRight    = "42501"
 )
 
-// insertOwned adds a row of a tenant under an owner.
+// insertOwned inserts a row of a tenant under an owner.
 const insertOwned = `insert into tenant.resources (id, kind, tenant, name, owner_id, owner_kind, spec, generation,
 	created_time, updated_time, phase, last_updated_time, last_transition_time)
 	values (gen_random_uuid(), $1, $2, 'planted', $3, 'Cluster', '{}', 1, now(), now(), 'Pending', now(), now())`
@@ -24,7 +24,7 @@ const insertOwned = `insert into tenant.resources (id, kind, tenant, name, owner
 const insertReport = `insert into tenant.adapter_reports (resource_id, kind, tenant, adapter, observed_generation, conditions, created_time, last_report_time)
 	values ($1, 'Cluster', $2, 'planted', 1, '[]', now(), now())`
 
-// as runs one statement within a scope, as the API's role of that scope.
+// as runs one statement within a scope, with the API's role of that scope.
 func (d *database) as(t *testing.T, scope postgres.Scope, sql string, args ...any) error {
 	t.Helper()
 	tx, err := d.conn.Begin(t.Context())
@@ -46,8 +46,8 @@ func (d *database) as(t *testing.T, scope postgres.Scope, sql string, args ...an
 	return err
 }
 
-// TestARowHasTheTenantOfItsOwner holds that no role refers to the rows of one
-// tenant from those of another. A foreign key looks past row-level security.
+// TestARowHasTheTenantOfItsOwner checks that no role can refer to the rows of another tenant. A
+// foreign key ignores row-level security.
 func TestARowHasTheTenantOfItsOwner(t *testing.T) {
 	d := newDatabase(t)
 	victim, mine := newRecord("victim", v1.KindCluster, "one"), newRecord("mallory", v1.KindCluster, "two")
@@ -71,7 +71,7 @@ func TestARowHasTheTenantOfItsOwner(t *testing.T) {
 			if err := d.as(t, scope, "update tenant.resources set owner_id = $1 where id = $2", victim.ID, pool.ID); postgres.Code(err) != codeForeignKey {
 				t.Errorf("a node pool is moved under the cluster of another tenant: %v", err)
 			}
-			// What is one's own is as before.
+			// Rows of the same tenant still work.
 			if err := d.as(t, scope, insertOwned, v1.KindNodePool, "mallory", mine.ID); err != nil {
 				t.Errorf("a node pool under one's own cluster: %v", err)
 			}
@@ -85,8 +85,8 @@ func TestARowHasTheTenantOfItsOwner(t *testing.T) {
 	}
 }
 
-// TestATenantsRoleKeepsTheHistoryOfOthers holds that what removes the history of
-// all tenants is not for the role of one tenant.
+// TestATenantsRoleKeepsTheHistoryOfOthers checks that the role of one tenant cannot remove the
+// history of all tenants.
 func TestATenantsRoleKeepsTheHistoryOfOthers(t *testing.T) {
 	d := newDatabase(t)
 	insert(t, d.Store, newRecord("victim", v1.KindCluster, "one"))
@@ -107,8 +107,7 @@ func TestATenantsRoleKeepsTheHistoryOfOthers(t *testing.T) {
 	}
 }
 
-// TestNobodyInParticularMayCallAFunction holds that no function of ours is left
-// to PUBLIC.
+// TestNobodyInParticularMayCallAFunction checks that PUBLIC may execute none of the functions.
 func TestNobodyInParticularMayCallAFunction(t *testing.T) {
 	d := newDatabase(t)
 	rows, err := d.conn.Query(t.Context(), `
@@ -128,8 +127,8 @@ func TestNobodyInParticularMayCallAFunction(t *testing.T) {
 	}
 }
 
-// TestClustersJoinTheirSync holds that the role of a tenant reads its clusters
-// with their sync, by the names of the tables, and no others.
+// TestClustersJoinTheirSync checks that the role of a tenant reads its own clusters with their
+// sync, by the names of the tables.
 func TestClustersJoinTheirSync(t *testing.T) {
 	d := newDatabase(t)
 	mine, theirs := newRecord("a", v1.KindCluster, "one"), newRecord("b", v1.KindCluster, "one")

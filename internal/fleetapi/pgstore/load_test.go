@@ -14,7 +14,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/fleetapi/pgstore"
 )
 
-// newBatch is clusters of a tenant with some names.
+// newBatch returns a batch of clusters of a tenant with some names.
 func newBatch(tenantName string, names ...string) *fleetapi.Batch {
 	b := &fleetapi.Batch{Common: *newRecord(tenantName, v1.KindCluster, "")}
 	for _, name := range names {
@@ -24,8 +24,8 @@ func newBatch(tenantName string, names ...string) *fleetapi.Batch {
 	return b
 }
 
-// insertBatch gives how many rows were new, and which was the first that was
-// not, below zero if all were.
+// insertBatch returns the number of new rows, and the index of the first existing one, below zero
+// if there was none.
 func insertBatch(ctx context.Context, s *pgstore.Store, scope fleetapi.Scope, b *fleetapi.Batch) (created, missing int, err error) {
 	err = s.Update(ctx, scope, func(ctx context.Context, tx fleetapi.Tx, _ time.Time) error {
 		into, _ := tx.(fleetapi.Loader)
@@ -47,7 +47,7 @@ func TestABatchComesBackAsItWentIn(t *testing.T) {
 		t.Fatalf("created %d, first missing %d, %v", created, missing, err)
 	}
 	one := newRecord("a", v1.KindCluster, "one")
-	insert(t, s, newRecord("b", v1.KindCluster, "one")) // so that the store alone makes the difference
+	insert(t, s, newRecord("b", v1.KindCluster, "one")) // so that only the store makes the difference
 	want := mustGet(t, s, fleetapi.Key{Kind: v1.KindCluster, ID: list(t, s, tenant("b"), fleetapi.Query{Kind: v1.KindCluster})[0].ID})
 	got := mustGet(t, s, fleetapi.Key{Kind: v1.KindCluster, ID: b.Rows[0].ID})
 	if string(got.Spec) != string(one.Spec) || got.Revision == 0 {
@@ -71,9 +71,8 @@ func TestABatchLeavesOutNamesInUse(t *testing.T) {
 	}
 }
 
-// TestBatchesAtTheSameTime: the same names in any order wait for each other,
-// but never in a circle. The database would end that after a second, and fail
-// one of the loads if it happens again and again.
+// TestBatchesAtTheSameTime checks that batches with the same names in any order do not deadlock.
+// The database would end a deadlock after a second, and repeated ones would fail a load.
 func TestBatchesAtTheSameTime(t *testing.T) {
 	s := newStore(t)
 	const rows, rounds, loads = 1000, 5, 3

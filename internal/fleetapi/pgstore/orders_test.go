@@ -59,7 +59,7 @@ func TestPagesCoverEverythingOnceInEveryOrder(t *testing.T) {
 	}
 }
 
-// compareRows is what an order means, in Go.
+// compareRows compares two rows by an order, in Go.
 func compareRows(q *fleetapi.Query, a, b *fleetapi.Record) int {
 	for _, term := range q.Terms() {
 		v, hasA := valueOf(search.Column{Field: term.Column}, a)
@@ -83,7 +83,7 @@ func compareRows(q *fleetapi.Query, a, b *fleetapi.Record) int {
 	return 0
 }
 
-// placeOf is where a row stands in the order of a query.
+// placeOf returns the position of a row in the order of a query.
 func placeOf(q *fleetapi.Query, r *fleetapi.Record) fleetapi.Position {
 	p := fleetapi.Position{ID: r.ID}
 	for _, term := range q.Order {
@@ -99,8 +99,8 @@ func placeOf(q *fleetapi.Query, r *fleetapi.Record) fleetapi.Position {
 	return p
 }
 
-// A reader that goes by id sees every row that is there all the time exactly
-// once, whatever else comes, goes and changes meanwhile.
+// TestPagesWhileRowsChange checks that a list by id has every stable row exactly once, whatever
+// other rows do.
 func TestPagesWhileRowsChange(t *testing.T) {
 	s := newStore(t)
 	rows := fleet(t, s)
@@ -114,7 +114,7 @@ func TestPagesWhileRowsChange(t *testing.T) {
 		}
 		seen = append(seen, ids(page)...)
 		after = fleetapi.Position{ID: page[len(page)-1].ID}
-		for _, r := range page[:min(2, len(page))] { // a change moves no row to another place
+		for _, r := range page[:min(2, len(page))] { // a change does not move a row
 			if err := change(t, s, all(), r.Key, func(l *fleetapi.Locked) *v1.AdapterStatus {
 				l.Record.Labels, l.Record.UpdatedTime = json.RawMessage(`{"changed": "yes"}`), l.Now
 				return nil

@@ -8,9 +8,8 @@ import (
 	"github.com/fleetloop/fleetloop/internal/fleetapi"
 )
 
-// TestAMovedRowIsToldToBothTenants holds that who reads for all tenants and
-// sorts by tenant, as watches do, tells the old one that the row is gone and
-// shows the row to the new one alone.
+// TestAMovedRowIsToldToBothTenants checks a move for a reader of all tenants that sorts by tenant,
+// as watches do. The old tenant sees a removal, and only the new one sees the row.
 func TestAMovedRowIsToldToBothTenants(t *testing.T) {
 	d := newDatabase(t)
 	r := newRecord("a", v1.KindCluster, "row")
@@ -46,7 +45,7 @@ func TestAMovedRowIsToldToBothTenants(t *testing.T) {
 	d.exec(t, "update tenant.clusters set tenant = 'c' where id = $1", r.ID)
 	wantTold(t, "stepwise, moved on", []string{"a: gone", "b: gone", "c: c's"}, told(all(), true))
 
-	// A move in a transaction that stands before one that wrote to the row earlier.
+	// A move in a transaction that is before one that wrote to the row earlier.
 	begin, err = d.Horizon(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -67,7 +66,7 @@ func TestAMovedRowIsToldToBothTenants(t *testing.T) {
 	}
 	wantTold(t, "once each, the row is there", []string{"c: d's"}, told(all(), false))
 
-	// A move that is not settled: the log says less than the rows.
+	// A move that is not settled: the log is behind the rows.
 	begin, err = d.Horizon(t.Context())
 	if err != nil {
 		t.Fatal(err)

@@ -17,7 +17,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/postgres/pgtest"
 )
 
-// prune forgets what is older than an hour.
+// prune deletes the changes older than an hour.
 func (d *database) prune(t *testing.T) {
 	t.Helper()
 	p := pgstore.NewPruner(pgtest.Open(t, d.url), time.Hour, slog.New(slog.NewTextHandler(t.Output(), nil)))
@@ -85,8 +85,8 @@ func TestOldChangesArePruned(t *testing.T) {
 	}
 }
 
-// What is behind a running transaction stays, however old it is: a reader that
-// waits for the transaction has not seen it.
+// TestWhatIsNotSettledIsNotPruned checks that changes behind a running transaction stay, however
+// old they are. A reader that waits for it has not seen them.
 func TestWhatIsNotSettledIsNotPruned(t *testing.T) {
 	d := newDatabase(t)
 	early, late := newRecord("a", v1.KindCluster, "early"), newRecord("a", v1.KindCluster, "late")
@@ -109,7 +109,8 @@ func TestWhatIsNotSettledIsNotPruned(t *testing.T) {
 	f.want(t, d.Store, "both are settled", "+"+early.ID, "+"+late.ID)
 }
 
-// A young change keeps those behind it, so that the log has one beginning.
+// TestOnlyABeginningIsPruned checks that a young change keeps those behind it, so that the log has
+// one beginning.
 func TestOnlyABeginningIsPruned(t *testing.T) {
 	d := newDatabase(t)
 	insert(t, d.Store, newRecord("a", v1.KindCluster, "one"))
@@ -122,7 +123,7 @@ func TestOnlyABeginningIsPruned(t *testing.T) {
 	}
 }
 
-// Many batches, and several processes at once.
+// TestPrunersShareTheWork uses many batches, and several concurrent pruners.
 func TestPrunersShareTheWork(t *testing.T) {
 	d := newDatabase(t)
 	insert(t, d.Store, newRecord("a", v1.KindCluster, "one"))
@@ -150,7 +151,7 @@ func TestPrunersShareTheWork(t *testing.T) {
 	}
 }
 
-// A transaction that stays open is told of, once.
+// TestWhatHoldsUpTheFeedIsLogged checks that a long transaction is logged once.
 func TestWhatHoldsUpTheFeedIsLogged(t *testing.T) {
 	d := newDatabase(t)
 	slow, err := connectTo(t, d.url).Begin(t.Context())
@@ -191,7 +192,8 @@ func TestWhatHoldsUpTheFeedIsLogged(t *testing.T) {
 	}
 }
 
-// A pruner outlives a database that is away, and ends when it is told to.
+// TestAPrunerGoesOn checks that a pruner survives an unavailable database, and ends with its
+// context.
 func TestAPrunerGoesOn(t *testing.T) {
 	d := newDatabase(t)
 	insert(t, d.Store, newRecord("a", v1.KindCluster, "one"))
@@ -217,7 +219,7 @@ func TestAPrunerGoesOn(t *testing.T) {
 	}
 }
 
-// messages is a log handler that passes on what was said.
+// messages is a log handler that forwards messages.
 type messages struct {
 	slog.Handler
 	said chan string

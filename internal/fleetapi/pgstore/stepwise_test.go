@@ -14,8 +14,8 @@ import (
 	"github.com/fleetloop/fleetloop/internal/fleetapi/pgstore"
 )
 
-// TestStepwise holds that whoever goes on from between two changes of a row is
-// told that the row was relabelled, if he was not told before.
+// TestStepwise checks that a reader that resumes between two changes of a row learns of its
+// relabelling.
 func TestStepwise(t *testing.T) {
 	d := newDatabase(t)
 	a, b := newRecord("a", v1.KindCluster, "row-a"), newRecord("a", v1.KindCluster, "row-b")

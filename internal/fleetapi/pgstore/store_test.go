@@ -28,7 +28,7 @@ func tenant(name string) fleetapi.Scope { return fleetapi.Scope{Tenant: name} }
 
 func all() fleetapi.Scope { return fleetapi.Scope{All: true} }
 
-// newRecord is a row with every column filled.
+// newRecord returns a row with all columns set.
 func newRecord(tenantName, kind, name string) *fleetapi.Record {
 	now := time.Date(2026, 3, 1, 12, 0, 0, 123000, time.UTC)
 	return &fleetapi.Record{
@@ -37,7 +37,7 @@ func newRecord(tenantName, kind, name string) *fleetapi.Record {
 		Name:        name,
 		DisplayName: "The " + name,
 		Labels:      json.RawMessage(`{"region": "eu"}`),
-		Spec:        json.RawMessage(`{"b":1.00,  "a":"\u0000", "a":2}`), // what jsonb would not keep
+		Spec:        json.RawMessage(`{"b":1.00,  "a":"\u0000", "a":2}`), // jsonb would not keep this
 		Generation:  1,
 		CreatedTime: now,
 		UpdatedTime: now,
@@ -67,7 +67,7 @@ func insert(t *testing.T, s *pgstore.Store, records ...*fleetapi.Record) {
 	}
 }
 
-// change locks one row and saves what change makes of it.
+// change locks one row and saves the changed row.
 func change(t *testing.T, s *pgstore.Store, scope fleetapi.Scope, key fleetapi.Key, with func(*fleetapi.Locked) *v1.AdapterStatus) error {
 	t.Helper()
 	return s.Update(t.Context(), scope, func(ctx context.Context, tx fleetapi.Tx, _ time.Time) error {
@@ -88,7 +88,7 @@ func mustGet(t *testing.T, s *pgstore.Store, key fleetapi.Key) fleetapi.Record {
 	return r
 }
 
-// clone copies what a visit may not keep.
+// clone copies the data that a visit may not keep.
 func clone(r *fleetapi.Record) fleetapi.Record {
 	c := *r
 	c.Labels, c.Spec, c.Status.Conditions = slices.Clone(r.Labels), slices.Clone(r.Spec), slices.Clone(r.Status.Conditions)
@@ -260,8 +260,8 @@ func TestSaveWritesTheRowAndTheReport(t *testing.T) {
 		t.Errorf("the report, %v (-want +got):\n%s", err, diff)
 	}
 
-	// A second report of the same adapter takes the place of the first; a save
-	// without a change of spec leaves it as it is.
+	// A second report of the same adapter replaces the first; a save without a new spec keeps the
+	// spec.
 	status.ObservedGeneration, status.Data = 3, nil
 	if err := change(t, s, tenant("a"), r.Key, func(l *fleetapi.Locked) *v1.AdapterStatus {
 		without := status
@@ -320,7 +320,7 @@ func TestRemoveTakesTheReportsAlong(t *testing.T) {
 	if err := remove(); err == nil {
 		t.Error("a row was removed twice")
 	}
-	// The name and the id are free again, and the old reports do not come back.
+	// The name and the id are free again, and the old reports do not return.
 	insert(t, s, r)
 	if got, err := s.Reports(t.Context(), all(), r.Key); err != nil || len(got) != 0 {
 		t.Errorf("reports: %v, %v", got, err)

@@ -13,10 +13,10 @@ import (
 	"github.com/fleetloop/fleetloop/internal/fleetapi/report"
 )
 
-// at is s seconds after noon.
+// at returns the time s seconds after noon.
 func at(s int) time.Time { return time.Date(2026, 3, 1, 12, 0, s, 0, time.UTC) }
 
-// dns is a sound report on a generation.
+// dns returns a valid report for a generation.
 func dns(gen int64, available v1.ConditionStatus) v1.Report {
 	return v1.Report{
 		Adapter:            "dns",
@@ -173,7 +173,7 @@ func TestValidate(t *testing.T) {
 	}
 }
 
-// TestNeverBack sends any reports in any order and looks at what is kept.
+// TestNeverBack sends any reports in any order and checks the stored ones.
 func TestNeverBack(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const generation = 4

@@ -199,8 +199,8 @@ func TestSortable(t *testing.T) {
 	}
 }
 
-// FuzzParse checks that any text is refused with a column that exists, or
-// means the same when it is written out and read again.
+// FuzzParse checks that an error has a column within the text, or that the expression is the same
+// after rendering and parsing.
 func FuzzParse(f *testing.F) {
 	for _, s := range []string{
 		"", "labels.region='us-east' and labels.shard='1'", "labels.region in ['a','b']", "generation > 1",
@@ -224,7 +224,7 @@ func FuzzParse(f *testing.F) {
 		}
 		out := render(x)
 		if utf8.RuneCountInString(out) > search.MaxLength {
-			return // the parentheses that are written out count, too
+			return // rendered parentheses count, too
 		}
 		again, err := search.Parse(out)
 		if err != nil {
@@ -239,7 +239,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// render writes an expression as a query.
+// render returns an expression as a query.
 func render(x search.Expr) string {
 	switch x := x.(type) {
 	case search.And:

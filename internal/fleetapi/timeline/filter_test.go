@@ -65,8 +65,7 @@ func TestValidName(t *testing.T) {
 	}
 }
 
-// FuzzListing: whatever is asked for is understood or refused, and what was
-// understood can be paged through.
+// FuzzListing checks that every query is parsed or refused, and that a parsed one can be paged.
 func FuzzListing(f *testing.F) {
 	for _, seed := range []string{"", "cluster=a&node=b&since=1h", "action=a,b&until=2026-03-01", "limit=5&continue=x", "strict=true", "node=%00", "since=9223372036854775807d", "since=2562047h47m16s"} {
 		f.Add(seed)
@@ -84,7 +83,7 @@ func FuzzListing(f *testing.F) {
 			t.Errorf("%q is %+v", query, l.query)
 		}
 		for _, at := range []time.Time{l.query.Since, l.query.Until} {
-			if y := at.Year(); y < -300 || y > 9999 { // what the database can hold
+			if y := at.Year(); y < -300 || y > 9999 { // the range of the database
 				t.Errorf("%q asks for the year %d", query, y)
 			}
 		}

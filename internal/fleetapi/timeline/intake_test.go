@@ -19,7 +19,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// A slowStore takes a second for each transaction, and remembers them.
+// A slowStore takes a second for each transaction, and records them.
 type slowStore struct {
 	Store
 
@@ -27,9 +27,9 @@ type slowStore struct {
 	kept  map[uuid.UUID]uuid.UUID
 	sizes []int
 	busy  map[Scope]bool
-	// fails says why events cannot be kept.
+	// fails returns why events cannot be stored.
 	fails func([]Event) error
-	// overlapped says that two transactions of a scope were under way at once.
+	// overlapped reports whether two transactions of a scope overlapped.
 	overlapped bool
 }
 
@@ -99,7 +99,7 @@ func TestACommitIsShared(t *testing.T) {
 	})
 }
 
-// TestAGroupHasABound: what does not fit goes into the next, in order.
+// TestAGroupHasABound checks that excess events go into the next group, in order.
 func TestAGroupHasABound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newSlowStore()
@@ -124,7 +124,7 @@ func TestAGroupHasABound(t *testing.T) {
 	})
 }
 
-// TestCallersGiveUp: whoever goes away leaves the others' events alone, and his
+// TestCallersGiveUp checks that a cancelled caller affects neither other callers' events nor its
 // own.
 func TestCallersGiveUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -148,8 +148,8 @@ func TestCallersGiveUp(t *testing.T) {
 	})
 }
 
-// TestOthersFault: an event that cannot be kept takes no other with it; a
-// database that is away is asked no further.
+// TestOthersFault checks that an invalid event fails no others, and that an unavailable database is
+// not asked again.
 func TestOthersFault(t *testing.T) {
 	broken := errors.New("broken")
 	for name, c := range map[string]struct {
@@ -209,8 +209,8 @@ func (s *stuckStore) Append(ctx context.Context, _ Scope, _ []Event) ([]Outcome,
 	return nil, ctx.Err()
 }
 
-// TestAStoreThatDoesNotAnswer: who tells is asked to come again, and the store is
-// not asked again for each of a group.
+// TestAStoreThatDoesNotAnswer checks that senders get a retryable error, and that the store is not
+// asked again for each request of a group.
 func TestAStoreThatDoesNotAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := new(stuckStore)
@@ -231,8 +231,8 @@ func TestAStoreThatDoesNotAnswer(t *testing.T) {
 	})
 }
 
-// TestNobodyWaitsForMoreThanTwo: behind a store that does not answer, large
-// requests do not wait for one another to fail.
+// TestNobodyWaitsForMoreThanTwo checks that large requests do not wait for each other behind a
+// store that does not answer.
 func TestNobodyWaitsForMoreThanTwo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := new(stuckStore)
@@ -258,8 +258,8 @@ func TestNobodyWaitsForMoreThanTwo(t *testing.T) {
 	})
 }
 
-// TestTheSameAfterOthersFault: events that are tried again, because others in
-// their group were refused, are told once also if a request has one twice.
+// TestTheSameAfterOthersFault checks events that are retried because others in their group were
+// refused. They are stored once, even if a request has one twice.
 func TestTheSameAfterOthersFault(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newSlowStore()
@@ -293,8 +293,8 @@ func TestTheSameAfterOthersFault(t *testing.T) {
 	})
 }
 
-// TestTheSameInAGroup: of events of one key in one group the first counts, as
-// if they had come one by one.
+// TestTheSameInAGroup checks that the first event of a key in a group counts, as in separate
+// requests.
 func TestTheSameInAGroup(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		word := rapid.SampledFrom([]string{"a", "b", "c"})
@@ -349,7 +349,7 @@ func (s instantStore) Append(_ context.Context, _ Scope, events []Event) ([]Outc
 	return outcomes, nil
 }
 
-// onlyAppend is a store that is asked for nothing else.
+// onlyAppend is a store that supports only Append.
 type onlyAppend struct {
 	Store
 

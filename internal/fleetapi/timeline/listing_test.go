@@ -14,7 +14,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/fleetapi/feed"
 )
 
-// A longStore lists n events, each of which says much.
+// A longStore lists n large events.
 type longStore struct {
 	Store
 
@@ -39,8 +39,8 @@ func (s longStore) List(_ context.Context, _ Scope, q Query, visit func(*Row) er
 	return feed.Cursor{}, nil
 }
 
-// TestAPageIsBounded: whatever events say, and however many are asked for. All
-// of them are on some page.
+// TestAPageIsBounded checks the size of pages for any events and limits. All events are on some
+// page.
 func TestAPageIsBounded(t *testing.T) {
 	tl := &Timeline{store: longStore{n: 60, says: strings.Repeat("x", 200<<10)}, retention: DefaultRetention}
 	cursor, got, pages := "", 0, 0

@@ -11,7 +11,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/fleetapi/watch"
 )
 
-// TestEnds holds that each way to end leaves the client with a cursor.
+// TestEnds checks that each way to end leaves the client with a cursor.
 func TestEnds(t *testing.T) {
 	cases := map[string]struct {
 		reason string
@@ -53,8 +53,7 @@ func TestEnds(t *testing.T) {
 
 var errGone = errors.New("gone")
 
-// TestNotAllowedAnyMore: a watcher that may not watch any more is told nothing
-// from the next look on.
+// TestNotAllowedAnyMore checks that a watcher without access receives nothing after the next check.
 func TestNotAllowedAnyMore(t *testing.T) {
 	run(t, nil, func(f *fixture) {
 		var taken atomic.Bool
@@ -78,8 +77,7 @@ func TestNotAllowedAnyMore(t *testing.T) {
 	})
 }
 
-// TestStopWaitsForNobody ends watches that are busy with a slow client or a
-// slow database.
+// TestStopWaitsForNobody stops watches that wait for a slow client or a slow database.
 func TestStopWaitsForNobody(t *testing.T) {
 	run(t, nil, func(f *fixture) {
 		var all []*watching
@@ -87,7 +85,7 @@ func TestStopWaitsForNobody(t *testing.T) {
 			all = append(all, f.watch(everything()), f.watchAs(everything(), &client{slow: time.Hour}))
 		}
 		f.feed.took = 100 * time.Millisecond
-		for range 5 { // one more than may read at a time
+		for range 5 { // one more than the limit of concurrent readers
 			all = append(all, f.watch(after(feed.Cursor{})))
 		}
 		began := time.Now()
@@ -124,7 +122,7 @@ func TestTooManyWatches(t *testing.T) {
 	})
 }
 
-// TestNobodyWatches holds that the database is left alone then.
+// TestNobodyWatches checks that the database is not read without watchers.
 func TestNobodyWatches(t *testing.T) {
 	run(t, nil, func(f *fixture) {
 		for range 3 {

@@ -45,21 +45,21 @@ type note struct {
 	relabelled   bool
 }
 
-// A fakeFeed is a table with a log of what changed in it. Each change is a
-// transaction of its own; those from open on are not settled.
+// A fakeFeed is a table with a log of its changes. Each change is a separate transaction; those
+// from open on are not settled.
 type fakeFeed struct {
 	mu     sync.Mutex
 	rows   map[string]row
 	log    []note
 	xact   uint64
-	open   uint64 // 0: none
+	open   uint64 // 0 means none
 	pruned feed.Position
 	epoch  uuid.UUID
 	err    error
-	reads  int // of everything, as a hub does for all
-	own    int // for one kind, as a watcher does for itself
+	reads  int // of all kinds, as by a hub
+	own    int // of one kind, as by a watcher
 	took   time.Duration
-	hung   atomic.Bool // a read gets no answer
+	hung   atomic.Bool // reads do not return
 }
 
 func newFeed() *fakeFeed { return &fakeFeed{rows: map[string]row{}, xact: 100} }
@@ -81,7 +81,7 @@ func (f *fakeFeed) put(id string, change func(*row)) {
 	f.note(id, r, there && !maps.Equal(before, r.labels))
 }
 
-// add puts a row that is not there yet.
+// add inserts a row.
 func (f *fakeFeed) add(r row) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -114,14 +114,14 @@ func (f *fakeFeed) fail(err error) {
 	f.err = err
 }
 
-// prune forgets the changes so far.
+// prune deletes the changes so far.
 func (f *fakeFeed) prune() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.log, f.pruned = nil, f.log[len(f.log)-1].at
 }
 
-// hold keeps what comes from being settled, until it is let go.
+// hold keeps new changes from being settled, until it is released.
 func (f *fakeFeed) hold(on bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -148,7 +148,7 @@ func (f *fakeFeed) cursor(p feed.Position) feed.Cursor {
 	return feed.Cursor{Epoch: f.epoch, Position: p}
 }
 
-// restore gives the feed another life.
+// restore begins a new epoch.
 func (f *fakeFeed) restore() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -184,7 +184,7 @@ func (f *fakeFeed) Changes(ctx context.Context, q watch.Query, visit func(watch.
 	return next, more, nil
 }
 
-// page reads as the store does: the limit is one of lines of the log.
+// page reads like the store: the limit counts log entries.
 func (f *fakeFeed) page(q watch.Query) (changes []watch.Change, next feed.Cursor, more bool, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -232,27 +232,27 @@ func position(t *testing.T, cursor string) feed.Cursor {
 	return c
 }
 
-// An event is one that a client got, or a comment, whose kind is ":".
+// An event is a received event, or a comment, whose kind is ":".
 type event struct {
 	kind, cursor, data string
 	at                 time.Time
 }
 
-// ident is the id of the resource that the event is about.
+// ident returns the id of the event's resource.
 func (e event) ident() string {
 	var v struct{ ID string }
 	_ = json.Unmarshal([]byte(e.data), &v)
 	return v.ID
 }
 
-// A client is a stream that keeps what it is sent.
+// A client is a stream that records its events.
 type client struct {
 	t *testing.T
 
 	mu     sync.Mutex
 	opened bool
 	events []event
-	// slow, if set, is how long the client takes for each batch.
+	// slow, if set, is the time the client takes for each batch.
 	slow time.Duration
 	err  error
 }
@@ -299,7 +299,7 @@ func (c *client) all() []event {
 	return slices.Clone(c.events)
 }
 
-// told is what a client was told, in short: kinds, and ids where there are.
+// told returns the received events in short form: kinds, and ids if present.
 func (c *client) told() []string {
 	out := []string{}
 	for _, e := range c.all() {
@@ -308,7 +308,7 @@ func (c *client) told() []string {
 	return out
 }
 
-// A fixture is a hub that runs.
+// A fixture is a running hub.
 type fixture struct {
 	*testing.T
 
@@ -318,8 +318,7 @@ type fixture struct {
 	stop func()
 }
 
-// run runs a test within a bubble of time, on a hub that may be changed before
-// it runs.
+// run runs a test in a synctest bubble, on a hub that may be changed before it runs.
 func run(t *testing.T, before func(*fixture), test func(*fixture)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -348,7 +347,7 @@ func run(t *testing.T, before func(*fixture), test func(*fixture)) {
 	})
 }
 
-// everything asks for all clusters.
+// everything returns a request for all clusters.
 func everything() watch.Request { return watch.Request{Kind: "Cluster", All: true} }
 
 func after(c feed.Cursor) watch.Request {
@@ -357,7 +356,7 @@ func after(c feed.Cursor) watch.Request {
 	return r
 }
 
-// A watching is a watch that runs.
+// A watching is a running watch.
 type watching struct {
 	*client
 
@@ -390,5 +389,5 @@ func (w *watching) wait() error {
 	return w.end
 }
 
-// pass lets time pass in the bubble of a test.
+// pass lets time pass in the synctest bubble.
 func pass(d time.Duration) { time.Sleep(d) }

@@ -27,7 +27,7 @@ func wantTold(t *testing.T, c *client, want ...string) {
 	}
 }
 
-// TestFromNow begins with a bookmark and goes on with what changes, soon.
+// TestFromNow checks that a watch begins with a bookmark and continues with prompt changes.
 func TestFromNow(t *testing.T) {
 	run(t, nil, func(f *fixture) {
 		f.put("before")
@@ -55,7 +55,7 @@ func TestFromNow(t *testing.T) {
 	})
 }
 
-// TestNudgesDoNotAddUp holds that many writers do not make many reads.
+// TestNudgesDoNotAddUp checks that many writers do not cause many reads.
 func TestNudgesDoNotAddUp(t *testing.T) {
 	run(t, nil, func(f *fixture) {
 		f.watch(everything())
@@ -69,7 +69,7 @@ func TestNudgesDoNotAddUp(t *testing.T) {
 			t.Errorf("%d reads in a second", after-before)
 		}
 		before, _ = f.feed.counts()
-		f.feed.hold(true) // nothing that comes is settled
+		f.feed.hold(true) // new changes are not settled
 		for range 1000 {
 			f.put("a")
 			f.hub.Nudge()
@@ -94,7 +94,7 @@ func TestBookmarks(t *testing.T) {
 	})
 }
 
-// TestFromCursor begins with what changed since, each resource once.
+// TestFromCursor checks that a watch begins with the changes since its cursor, each resource once.
 func TestFromCursor(t *testing.T) {
 	run(t, nil, func(f *fixture) {
 		f.put("before", "gone")
@@ -114,7 +114,7 @@ func TestFromCursor(t *testing.T) {
 	})
 }
 
-// TestUnsettled holds that what may yet be overtaken is not told.
+// TestUnsettled checks that changes that may still be overtaken are not sent.
 func TestUnsettled(t *testing.T) {
 	run(t, nil, func(f *fixture) {
 		w := f.watch(everything())
@@ -158,8 +158,8 @@ func TestWhoIsToldWhat(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			run(t, nil, func(f *fixture) {
 				tc.request.After = &feed.Cursor{}
-				// One follows, and so is served from the ring. One begins behind all
-				// that and reads the feed, where only the last state is left.
+				// One watcher follows from the ring. The other begins behind it and reads the feed,
+				// which has only the last state.
 				w := f.watch(tc.request)
 				for _, change := range tc.changes {
 					if change == nil {
@@ -213,8 +213,7 @@ func TestTooOld(t *testing.T) {
 	})
 }
 
-// TestSlowWatcher holds that one who falls behind costs the others nothing,
-// and misses nothing.
+// TestSlowWatcher checks that a slow watcher delays no others, and misses nothing.
 func TestSlowWatcher(t *testing.T) {
 	const changes = 3*watch.PageLines + 7
 	run(t, func(f *fixture) { f.hub.SetRing(100, 1<<20) }, func(f *fixture) {
@@ -235,7 +234,7 @@ func TestSlowWatcher(t *testing.T) {
 	})
 }
 
-// wantEach wants every change, in order and once.
+// wantEach requires every change, in order and once.
 func wantEach(t *testing.T, w *watching, changes int) {
 	t.Helper()
 	next := 0
@@ -275,8 +274,7 @@ func TestBytesBoundTheRing(t *testing.T) {
 	})
 }
 
-// TestFeedAway holds that watches outlive the database and claim nothing
-// while it is away.
+// TestFeedAway checks that watches survive an unavailable database and send no bookmarks meanwhile.
 func TestFeedAway(t *testing.T) {
 	run(t, nil, func(f *fixture) {
 		w := f.watch(everything())
@@ -294,8 +292,8 @@ func TestFeedAway(t *testing.T) {
 	})
 }
 
-// TestExpiredWhileAway holds that the hub begins anew, and that a watcher who
-// missed something is told so.
+// TestExpiredWhileAway checks that the hub starts again, and that a watcher that missed changes
+// gets an error.
 func TestExpiredWhileAway(t *testing.T) {
 	run(t, nil, func(f *fixture) {
 		w := f.watch(everything())
@@ -319,7 +317,7 @@ func TestExpiredWhileAway(t *testing.T) {
 	})
 }
 
-// TestAwayWhileBehind lets the database go while a watcher reads it by itself.
+// TestAwayWhileBehind makes the database unavailable while a watcher reads it itself.
 func TestAwayWhileBehind(t *testing.T) {
 	run(t, func(f *fixture) { f.hub.SetRing(10, 1<<20) }, func(f *fixture) {
 		w := f.watchAs(everything(), &client{slow: time.Second})
@@ -359,8 +357,7 @@ func TestOtherFailuresEndAWatch(t *testing.T) {
 	})
 }
 
-// TestOneLine holds that a record may have line breaks, and that it stays the
-// same JSON without them.
+// TestOneLine checks that line breaks are removed from a record, which stays the same JSON.
 func TestOneLine(t *testing.T) {
 	got := watch.Frame("changed", "1.2", []byte("{\n\"a\":\r\n\t\"b\\n\"}\r"))
 	if want := "event: changed\nid: 1.2\ndata: { \"a\":  \t\"b\\n\"} \n\n"; string(got) != want {

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// TestSlowWatchersHoldLittle holds that who is stuck in the middle of the ring
-// keeps few of the changes that the ring has dropped since.
+// TestSlowWatchersHoldLittle checks that a blocked watcher holds few of the changes that the ring
+// has dropped.
 func TestSlowWatchersHoldLittle(t *testing.T) {
 	const (
 		watchers = 30

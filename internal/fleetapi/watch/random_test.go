@@ -16,10 +16,9 @@ import (
 	"github.com/fleetloop/fleetloop/internal/selector"
 )
 
-// TestEveryWatcherEndsUpWithTheTable has writers change a table while watchers
-// follow it that are slow, go away in the middle of a batch and come back with
-// the last id that they got, while transactions stay open and the database
-// goes away. In the end each of them holds what the table holds for it.
+// TestEveryWatcherEndsUpWithTheTable changes a table while watchers follow it. They are slow,
+// disconnect within a batch and resume with their last id, while transactions stay open and the
+// database fails at times. In the end each holds its part of the table.
 func TestEveryWatcherEndsUpWithTheTable(t *testing.T) {
 	for seed := range uint64(12) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -57,7 +56,7 @@ func follow(f *fixture, seed uint64) {
 	}
 }
 
-// table is what the rows are for one who asks.
+// table returns the rows of a request.
 func (f *fakeFeed) table(r watch.Request) map[string]string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -99,7 +98,7 @@ func write(f *fixture, dice *rand.Rand) {
 	f.feed.fail(nil)
 }
 
-// A follower keeps a copy of a table, and loses its connection now and then.
+// A follower keeps a copy of a table, and disconnects at times.
 type follower struct {
 	t     *testing.T
 	r     watch.Request
@@ -107,7 +106,7 @@ type follower struct {
 	state map[string]string
 
 	cursor feed.Cursor
-	left   int // events until the connection breaks
+	left   int // events until it disconnects
 	last   feed.Cursor
 }
 
@@ -125,7 +124,7 @@ func (w *follower) follow(ctx context.Context, hub *watch.Hub) {
 	}
 }
 
-// Send takes some of the events.
+// Send accepts some of the events.
 func (w *follower) Send(ctx context.Context, b []byte) error {
 	if w.dice.IntN(10) == 0 {
 		pass(time.Duration(w.dice.IntN(500)) * time.Millisecond)

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// TestFeedDoesNotAnswer holds that nobody is called up to date while a read
-// hangs, and that it is given up in the end: its connection may be dead.
+// TestFeedDoesNotAnswer checks that watchers get no bookmarks while a read hangs, and that the read
+// times out, because its connection may be dead.
 func TestFeedDoesNotAnswer(t *testing.T) {
 	run(t, nil, func(f *fixture) {
 		w := f.watch(everything())

@@ -23,13 +23,13 @@ const (
 	holds  = "package a\nallow if input.now > 0\nmessage := \"yes\""
 	digits = "l := [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16]\n"
 
-	// endless asks for so many steps that nobody lives to see the last.
+	// endless takes practically endless steps.
 	endless = "package a\n" + digits + "allow if count({1 | some a in l; some b in l; some c in l; some d in l; some e in l; some f in l; some g in l; some h in l; some i in l; some j in l; a + b + c + d + e + f + g + h + i + j == 0}) == 0"
-	// gigabytes keeps them.
+	// gigabytes keeps the results in memory.
 	gigabytes = "package a\n" + digits + "allow if count([[a, b, c, d, e, f] | some a in l; some b in l; some c in l; some d in l; some e in l; some f in l]) > 3"
 )
 
-// evaluate evaluates one condition in a place of its own.
+// evaluate evaluates one condition in a new place.
 func evaluate(ctx context.Context, e *evaluator.Evaluator, requester, module string) (passed bool, err error) {
 	place, err := e.Enter(requester)
 	if err != nil {
@@ -63,7 +63,7 @@ func TestEvaluate(t *testing.T) {
 	}
 }
 
-// Whatever takes too much is killed, and does not harm the program.
+// TestKilled checks that an evaluation that exceeds a limit is killed, without harm to the program.
 func TestKilled(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
@@ -87,7 +87,7 @@ func TestKilled(t *testing.T) {
 	}
 }
 
-// doubling writes out a value that has another in it twice, forty times over.
+// doubling returns a module with a value that contains another twice, forty levels deep.
 func doubling() string {
 	var b strings.Builder
 	b.WriteString("package a\nx0 := \"a\"\n")
@@ -97,7 +97,7 @@ func doubling() string {
 	return b.String() + "allow if sprintf(\"%v\", [x40]) != \"\"\n"
 }
 
-// An evaluation ends with whoever wanted it.
+// TestStopped checks that an evaluation ends with its context.
 func TestStopped(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	stop := errors.New("the process ends")
@@ -107,7 +107,7 @@ func TestStopped(t *testing.T) {
 	}
 }
 
-// What one requester has evaluated keeps no other from it.
+// TestRequestersDoNotDelayEachOther checks that one requester's evaluations do not block others.
 func TestRequestersDoNotDelayEachOther(t *testing.T) {
 	e := evaluator.New()
 	ctx, cancel := context.WithCancel(t.Context())

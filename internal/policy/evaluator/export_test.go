@@ -2,7 +2,7 @@ package evaluator
 
 import "time"
 
-// WithCPU gives each evaluation so much CPU time.
+// WithCPU sets the CPU time of each evaluation.
 func (e *Evaluator) WithCPU(limit time.Duration) *Evaluator {
 	e.cpu = limit
 	return e

@@ -5,8 +5,7 @@ import (
 	"time"
 )
 
-// Those who have no process come before those who have one, and one after
-// another.
+// TestShares checks that requesters without a place come before those with one, in order.
 func TestShares(t *testing.T) {
 	s, now := newShares(), time.Unix(1763805600, 0)
 	takes := func(requester string, want bool) time.Duration {
@@ -36,7 +35,7 @@ func TestShares(t *testing.T) {
 	takes("c", false)
 	takes("d", false)
 	s.releaseSlot("a")
-	takes("a", false) // it is for c
+	takes("a", false) // it is reserved for c
 	takes("d", false)
 	takes("c", true)
 	s.releaseSlot("b")
@@ -60,7 +59,7 @@ func TestShares(t *testing.T) {
 	}
 }
 
-// Whoever comes back late, as from a busy operator, still has the turn.
+// TestSharesOfWhoIsLate checks that a late retry, as by a busy operator, keeps its position.
 func TestSharesOfWhoIsLate(t *testing.T) {
 	s, now := newShares(), time.Unix(1763805600, 0)
 	for _, requester := range []string{"a", "a", "b", "b"} {
@@ -69,7 +68,7 @@ func TestSharesOfWhoIsLate(t *testing.T) {
 		}
 	}
 	after, _ := s.acquireSlot("c", now)
-	now = now.Add(after + 5*time.Second) // a busy operator is as late as that
+	now = now.Add(after + 5*time.Second) // the delay of a busy operator
 	s.releaseSlot("a")
 	if _, ok := s.acquireSlot("d", now); ok {
 		t.Error("the place was for c, and d has it")
@@ -79,7 +78,7 @@ func TestSharesOfWhoIsLate(t *testing.T) {
 	}
 }
 
-// Nobody has a second share by not saying who asks.
+// TestShareOfNobody checks that anonymous requesters share one place.
 func TestShareOfNobody(t *testing.T) {
 	s, now := newShares(), time.Unix(1763805600, 0)
 	for i, want := range []bool{true, false} {

@@ -44,7 +44,7 @@ func mustStart(t *testing.T, dir string) *Server {
 func TestAServerLeftBehindIsStopped(t *testing.T) {
 	dir := newTestDir(t)
 	orphan := mustStart(t, dir)
-	if err := orphan.home.closeHome(); err != nil { // as if its master had died
+	if err := orphan.home.closeHome(); err != nil { // as if its parent had died
 		t.Fatal(err)
 	}
 	next := mustStart(t, dir)
@@ -61,7 +61,7 @@ func TestAPidFileThatIsNobodysIsRemoved(t *testing.T) {
 	if err := mustStart(t, dir).Close(); err != nil {
 		t.Fatal(err)
 	}
-	// Our own pid: alive, and no postmaster.
+	// The test's own pid: alive, and not a postmaster.
 	file := filepath.Join(dir, "data", "postmaster.pid")
 	if err := os.WriteFile(file, []byte(strconv.Itoa(os.Getpid())+"\n/elsewhere\n"), 0o600); err != nil {
 		t.Fatal(err)
@@ -99,7 +99,7 @@ func TestBinariesAreFetchedOnce(t *testing.T) {
 	defer http.DefaultClient.CloseIdleConnections()
 
 	cache := newTestDir(t)
-	// What an interrupted fetch leaves: some of the programs, and its scratch.
+	// The remains of an interrupted download: some of the programs, and its temporary folder.
 	long := time.Now().Add(-2 * time.Hour)
 	if err := errors.Join(
 		os.MkdirAll(fetchedDir(cache), 0o755),
@@ -135,7 +135,7 @@ func TestWithoutBinariesTheErrorSaysWhatToInstall(t *testing.T) {
 	cfg := Config{Dir: "somewhere", CacheDir: newTestDir(t), Repository: repository.URL}
 	t.Setenv("PATH", "")
 	if list := installed(t.Context()); len(list) > 0 {
-		cfg.BinDir = "/nowhere" // there is one outside PATH; ask for one that is not
+		cfg.BinDir = "/nowhere" // an existing one is outside PATH; use a missing one
 		if _, err := findBinaries(t.Context(), cfg, 0, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), "/nowhere") {
 			t.Errorf("got %v", err)
 		}

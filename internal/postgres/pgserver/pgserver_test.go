@@ -23,7 +23,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// newDir is a folder that the server's user can reach, also as root.
+// newDir returns a folder that the server's user can reach, even if the test runs as root.
 func newDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "pgserver-") //nolint:usetesting // t.TempDir is closed to the user that a root's server runs as
@@ -52,7 +52,7 @@ func start(t *testing.T, cfg pgserver.Config) *pgserver.Server {
 	return s
 }
 
-// query asks for one text value on a connection of its own.
+// query reads one text value on a separate connection.
 func query(t *testing.T, url, sql string) string {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), url)
@@ -145,7 +145,7 @@ func TestRunStopsTheServer(t *testing.T) {
 func TestADeadServerIsStartedAgain(t *testing.T) {
 	s := start(t, pgserver.Config{Dir: newDir(t), Throwaway: true})
 	exec(t, s.URL(), "create table kept as select 'still here' as word")
-	exec(t, s.URL(), "checkpoint") // a throwaway server loses what is not yet written
+	exec(t, s.URL(), "checkpoint") // a throwaway server loses unwritten data
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- s.Run(ctx) }()
@@ -229,7 +229,7 @@ func TestASettingThatPostgresRefusesShowsItsLog(t *testing.T) {
 	}
 }
 
-// await polls a condition that only another process can bring about.
+// await polls a condition that another process causes.
 func await(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)
@@ -247,8 +247,7 @@ func await(t *testing.T, what string, ok func() bool) {
 
 var helperDir = flag.String("helper-dir", "", "for TestHelperProcess: where to run a server")
 
-// TestHelperProcess is not a test: it is what TestTheServerDiesWithItsMaster
-// starts and kills.
+// TestHelperProcess is not a test: TestTheServerDiesWithItsMaster starts and kills it.
 func TestHelperProcess(t *testing.T) {
 	dir := *helperDir
 	if dir == "" {
@@ -285,11 +284,12 @@ func TestTheServerDiesWithItsMaster(t *testing.T) {
 	}
 	_ = master.Wait() // it was killed
 	await(t, "end of the server", func() bool { return errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) })
-	// What it left behind is used again.
+	// The remaining data is used again.
 	start(t, pgserver.Config{Dir: dir, Throwaway: true})
 }
 
-// A folder in the home of the superuser, say, is closed to the user that its server runs as.
+// TestAFolderThatIsClosedToTheServer uses a folder that the server's user cannot reach, such as one
+// in root's home.
 func TestAFolderThatIsClosedToTheServer(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Log("only root's server runs as somebody else")
@@ -318,7 +318,7 @@ func TestAFolderThatIsClosedToTheServer(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	// When the folder has gone, so does the data, at the next occasion.
+	// When the folder is gone, the next start removes the data.
 	if err := os.RemoveAll(dir); err != nil {
 		t.Fatal(err)
 	}

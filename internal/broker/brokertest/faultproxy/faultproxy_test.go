@@ -14,7 +14,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// newEcho is a server that gives back what it gets, behind a proxy.
+// newEcho returns a proxy of an echo server.
 func newEcho(t *testing.T) *faultproxy.Proxy {
 	t.Helper()
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")

@@ -16,7 +16,7 @@ import (
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
-// The short way and the store's read the same rows.
+// TestTheFleetIsWhatItSays checks that the bare statement and the store read the same rows.
 func TestTheFleetIsWhatItSays(t *testing.T) {
 	url := pgtest.URL(t)
 	fleet := pgbench.Fleet{Rows: 1000, Shards: 4, Tenants: 3}

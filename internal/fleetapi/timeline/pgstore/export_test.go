@@ -2,7 +2,7 @@ package pgstore
 
 import "github.com/fleetloop/fleetloop/internal/fleetapi/timeline"
 
-// PageOf is the statement that reads a page, with its parameters.
+// PageOf returns the statement that reads a page, with its parameters.
 func PageOf(q timeline.Query) (statement string, args []any) {
 	c := pageOf(&q)
 	return c.sql.String(), c.args

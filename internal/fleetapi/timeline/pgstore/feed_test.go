@@ -24,7 +24,7 @@ func (d *database) horizon(t *testing.T) feed.Cursor {
 	return at
 }
 
-// follow gives the nodes of what came behind a cursor, and where that leads.
+// follow returns the nodes of the events after a cursor, and the next cursor.
 func (d *database) follow(t *testing.T, scope timeline.Scope, at feed.Cursor, limit int) ([]string, feed.Cursor) {
 	t.Helper()
 	nodes := []string{}
@@ -60,8 +60,8 @@ func TestFollow(t *testing.T) {
 	wantEqual(t, "it is past what it may not see", d.horizon(t), at)
 }
 
-// TestWhatIsNotSettledIsNotTold: an event that was begun before and committed
-// behind another is told behind it, and not missed.
+// TestWhatIsNotSettledIsNotTold checks that an event which began earlier and committed later is
+// delivered later, and not missed.
 func TestWhatIsNotSettledIsNotTold(t *testing.T) {
 	d := newDatabase(t)
 	begin := d.horizon(t)
@@ -84,8 +84,8 @@ func TestWhatIsNotSettledIsNotTold(t *testing.T) {
 	wantEqual(t, "then", []string{"slow", "quick"}, got)
 }
 
-// TestNothingIsLostOrDoubled follows while many tell, each in transactions of
-// their own length, and begins anew from the cursor all the time.
+// TestNothingIsLostOrDoubled follows while many senders commit transactions of different length,
+// and resumes from the cursor repeatedly.
 func TestNothingIsLostOrDoubled(t *testing.T) {
 	d := newDatabase(t)
 	const tellers, each = 4, 150
@@ -114,7 +114,7 @@ func TestNothingIsLostOrDoubled(t *testing.T) {
 	at.Position = feed.Position{}
 	seen := map[string]int{}
 	for last := false; ; {
-		parsed, err := feed.Parse(at.String()) // as a client that comes back
+		parsed, err := feed.Parse(at.String()) // as a client that resumes
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -138,15 +138,14 @@ func TestNothingIsLostOrDoubled(t *testing.T) {
 	wantEqual(t, "told", want, seen)
 }
 
-// TestRestoredDatabase: numbers of transactions begin anew, and what was told
-// before is not told again when they come to those.
+// TestRestoredDatabase checks that transaction numbers start again, and that old events are not
+// repeated when the numbers reach theirs.
 func TestRestoredDatabase(t *testing.T) {
 	d := newDatabase(t)
 	before := d.horizon(t)
 	d.append(t, event("before", time.Minute))
 	_, old := d.follow(t, all(), before, 10)
-	// As a dump of a server that has gone further: the events are there, with
-	// numbers that are yet to come.
+	// As a dump of a server that was ahead: the events have numbers in the future.
 	d.exec(t, "update timeline.change_event set xact = pg_snapshot_xmax(pg_current_snapshot())::text::bigint::text::xid8")
 	d.exec(t, "update timeline.change_event set xact = (xact::text::bigint + 20)::text::xid8")
 	d.exec(t, "update timeline.feed set history = 'of another'")
@@ -159,7 +158,7 @@ func TestRestoredDatabase(t *testing.T) {
 		t.Fatal("the epoch is the same")
 	}
 	d.append(t, event("after", 0))
-	for i := range 40 { // until the numbers have come to those of before
+	for i := range 40 { // until the numbers reach the previous ones
 		d.append(t, event(fmt.Sprint(i), 0))
 	}
 	got, _ := d.follow(t, all(), at, 100)

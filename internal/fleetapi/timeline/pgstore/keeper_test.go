@@ -17,7 +17,7 @@ import (
 
 const day = 24 * time.Hour
 
-// newKeeper makes a keeper with metrics of its own.
+// newKeeper returns a keeper with separate metrics.
 func (d *database) newKeeper(t *testing.T, retention time.Duration) (*pgstore.Keeper, *prometheus.Registry) {
 	t.Helper()
 	reg := prometheus.NewRegistry()
@@ -28,11 +28,11 @@ func (d *database) newKeeper(t *testing.T, retention time.Duration) (*pgstore.Ke
 	return k, reg
 }
 
-// keep has a keeper work once, and gives how many weeks it says to be overdue.
+// keep runs one round, and returns the number of overdue weeks.
 func (d *database) keep(t *testing.T, retention time.Duration) (overdue int) {
 	t.Helper()
 	k, reg := d.newKeeper(t, retention)
-	before := time.Now().Add(-time.Second) // the metric has no more than a float has
+	before := time.Now().Add(-time.Second) // the metric has the precision of a float
 	if err := k.Round(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -57,14 +57,14 @@ func gauge(t *testing.T, reg *prometheus.Registry, name string) float64 {
 	return 0
 }
 
-// partitions are the weeks that there are partitions of.
+// partitions returns the weeks that have partitions.
 func (d *database) partitions(t *testing.T) []string {
 	t.Helper()
 	return d.texts(t, `select right(c.relname, 10) from pg_inherits i join pg_class c on c.oid = i.inhrelid
 		where i.inhparent = 'timeline.change_event'::regclass and c.relname <> 'change_event_default' order by 1`)
 }
 
-// week is how the partition of a moment is called.
+// week returns the partition name of a time.
 func week(at time.Time) string {
 	at = at.UTC()
 	return at.AddDate(0, 0, -(int(at.Weekday())+6)%7).Format("2006_01_02")
@@ -107,8 +107,8 @@ func TestKeeperLetsGo(t *testing.T) {
 	}
 }
 
-// TestKeepersAtOnce: one works, the others have nothing to do, and who appends
-// meanwhile is not refused.
+// TestKeepersAtOnce checks that one keeper works, the others have nothing to do, and appends are
+// not refused meanwhile.
 func TestKeepersAtOnce(t *testing.T) {
 	d := newDatabase(t)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -137,17 +137,17 @@ func TestKeepersAtOnce(t *testing.T) {
 	wantEqual(t, "events", 30, len(d.list(t, all())))
 }
 
-// TestKeeperAndReaders: a reader who comes while partitions are made, and others
-// are about to go, waits. It locks the table and then the default partition.
+// TestKeeperAndReaders checks that a reader waits while partitions are created or dropped. It locks
+// the table and then the default partition.
 func TestKeeperAndReaders(t *testing.T) {
 	d := newDatabase(t)
 	d.append(t, event("old", 60*day))
 	d.keep(t, 90*day)
 	last := "timeline.change_event_" + week(time.Now().AddDate(0, 0, 28))
 	d.exec(t, "drop table "+last)
-	d.exec(t, "alter function timeline.maintain_partitions(interval) set lock_timeout = '1min'") // however slow this machine is
+	d.exec(t, "alter function timeline.maintain_partitions(interval) set lock_timeout = '1min'") // for slow machines
 	other := connect(t, d.url)
-	if _, err := other.Exec(t.Context(), "begin; create table "+last+" ()"); err != nil { // the keeper waits for what becomes of it
+	if _, err := other.Exec(t.Context(), "begin; create table "+last+" ()"); err != nil { // the keeper waits for this transaction
 		t.Fatal(err)
 	}
 	kept, read := make(chan error, 1), make(chan error, 1)
@@ -166,14 +166,13 @@ func TestKeeperAndReaders(t *testing.T) {
 	wantEqual(t, "the keeper's error", nil, <-kept)
 }
 
-// TestKeeperAndABackup: somebody who reads for hours keeps old weeks there, and
-// nothing else from being done.
+// TestKeeperAndABackup checks that a reader of hours delays only the removal of old weeks.
 func TestKeeperAndABackup(t *testing.T) {
 	d := newDatabase(t)
 	d.append(t, event("old", 60*day))
 	d.keep(t, 90*day)
 	weeks := len(d.partitions(t))
-	d.exec(t, "drop table timeline.change_event_"+week(time.Now().AddDate(0, 0, 28))) // a week to be made
+	d.exec(t, "drop table timeline.change_event_"+week(time.Now().AddDate(0, 0, 28))) // a week that must be created
 	d.exec(t, "alter function timeline.maintain_partitions(interval) set lock_timeout = '100ms'")
 	backup := connect(t, d.url)
 	if _, err := backup.Exec(t.Context(), "begin; lock table only timeline.change_event in access share mode"); err != nil {
@@ -188,7 +187,7 @@ func TestKeeperAndABackup(t *testing.T) {
 	wantEqual(t, "weeks when it is done", weeks-1, len(d.partitions(t)))
 }
 
-// TestKeeperThatFails: it does not say that it has worked.
+// TestKeeperThatFails checks that a failed round does not report success.
 func TestKeeperThatFails(t *testing.T) {
 	d := newDatabase(t)
 	k, reg := d.newKeeper(t, 30*day)
@@ -201,7 +200,7 @@ func TestKeeperThatFails(t *testing.T) {
 	}
 }
 
-// awaitLocks waits until so many others wait for a lock.
+// awaitLocks waits until n other transactions wait for a lock.
 func (d *database) awaitLocks(t *testing.T, n int) {
 	t.Helper()
 	for len(d.texts(t, "select pid::text from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'")) < n {
@@ -211,7 +210,7 @@ func (d *database) awaitLocks(t *testing.T, n int) {
 	}
 }
 
-// TestWeeksAreThoseOfUTC: however the session of who makes them reads times.
+// TestWeeksAreThoseOfUTC checks that weeks do not depend on the time zone of the session.
 func TestWeeksAreThoseOfUTC(t *testing.T) {
 	d := newDatabase(t)
 	for i, zone := range []string{"Asia/Kolkata", "America/Sao_Paulo", "Pacific/Apia"} {
@@ -233,7 +232,7 @@ func TestRunEnds(t *testing.T) {
 	k, _ := d.newKeeper(t, 0)
 	done := make(chan error, 1)
 	go func() { done <- k.Run(ctx) }()
-	for len(d.partitions(t)) < 5 && ctx.Err() == nil { // until it has worked
+	for len(d.partitions(t)) < 5 && ctx.Err() == nil { // until a round succeeded
 		if t.Context().Err() != nil {
 			t.Fatal("it does not work")
 		}

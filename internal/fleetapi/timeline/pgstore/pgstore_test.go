@@ -24,7 +24,7 @@ import (
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
-// A database is a store, and its database as the owner sees it.
+// A database is a store, and the owner's connection to its database.
 type database struct {
 	*pgstore.Store
 
@@ -36,7 +36,7 @@ func newDatabase(t *testing.T) *database {
 	t.Helper()
 	url := pgtest.URL(t)
 	d := &database{pgstore.New(pgtest.Open(t, url)), url, connect(t, url)}
-	d.horizon(t) // it is a copy, and begins a feed of its own
+	d.horizon(t) // the database is a copy, and begins a new feed
 	return d
 }
 
@@ -74,7 +74,7 @@ func red() timeline.Scope { return timeline.Scope{Tenant: "red"} }
 
 func all() timeline.Scope { return timeline.Scope{All: true} }
 
-// event is one of the tenant red's with a name, that long ago.
+// event returns an event of the tenant red with a name and an age.
 func event(name string, ago time.Duration) timeline.Event {
 	return timeline.Event{
 		Key: uuid.NewSHA1(uuid.Nil, []byte(name)), Digest: uuid.NewSHA1(uuid.Nil, []byte("what "+name+" says")),
@@ -99,13 +99,13 @@ func (d *database) appendIn(t *testing.T, scope timeline.Scope, events ...timeli
 	return got
 }
 
-// list gives the nodes of all events.
+// list returns the nodes of all events.
 func (d *database) list(t *testing.T, scope timeline.Scope) []string {
 	t.Helper()
 	return d.listOf(t, scope, timeline.Filter{})
 }
 
-// listOf gives the nodes of the events that a filter selects.
+// listOf returns the nodes of the events that a filter selects.
 func (d *database) listOf(t *testing.T, scope timeline.Scope, f timeline.Filter) []string {
 	t.Helper()
 	nodes := []string{}
@@ -147,8 +147,8 @@ func TestAppend(t *testing.T) {
 	}
 }
 
-// TestAppendAtOnce: whoever tells the same events at the same time, each is kept
-// once, and told so to one.
+// TestAppendAtOnce checks that concurrent appends of the same events store each once, and report so
+// to one caller.
 func TestAppendAtOnce(t *testing.T) {
 	d := newDatabase(t)
 	const events, tellers = 200, 6
@@ -232,8 +232,8 @@ func TestTenants(t *testing.T) {
 	wantEqual(t, "nothing of it is kept", 3, len(d.list(t, all())))
 }
 
-// TestKeysOfAnotherTenant: a tenant that inserts the key of another tenant's event,
-// or appends an event with that key, does not keep the event from being stored.
+// TestKeysOfAnotherTenant checks that a tenant cannot prevent another tenant's event by using its
+// key.
 func TestKeysOfAnotherTenant(t *testing.T) {
 	d := newDatabase(t)
 	victims, same := event("victims", time.Minute), event("same key", time.Minute)
@@ -255,7 +255,7 @@ func TestKeysOfAnotherTenant(t *testing.T) {
 	wantEqual(t, "stored", []string{"same key", "victims"}, slices.Sorted(slices.Values(d.list(t, all()))))
 }
 
-// TestNobodyChangesAnEvent: the roles of the API can only add.
+// TestNobodyChangesAnEvent checks that the roles of the API can only insert.
 func TestNobodyChangesAnEvent(t *testing.T) {
 	d := newDatabase(t)
 	d.append(t, event("a", time.Minute))
@@ -278,7 +278,7 @@ func TestNobodyChangesAnEvent(t *testing.T) {
 	}
 }
 
-// TestListIsTheModel compares pages with what they should be.
+// TestListIsTheModel compares pages with a model.
 func TestListIsTheModel(t *testing.T) {
 	d := newDatabase(t)
 	var events []timeline.Event
@@ -299,7 +299,7 @@ func TestListIsTheModel(t *testing.T) {
 		events = append(events, e)
 	}
 	d.append(t, events...)
-	for i := range events { // as they are to be listed: at the same time, the last that came first
+	for i := range events { // in list order: at the same time, the last to arrive is first
 		j := i - i%3 + 2 - i%3
 		if i < j {
 			events[i], events[j] = events[j], events[i]
@@ -352,8 +352,8 @@ func TestListIsTheModel(t *testing.T) {
 	})
 }
 
-// TestFieldsAreFoundByAnIndex asks the database for one page of a rare field among
-// many events, as a tenant and as who sees all.
+// TestFieldsAreFoundByAnIndex checks the plan of a page of a rare field among many events, for a
+// tenant and for all tenants.
 func TestFieldsAreFoundByAnIndex(t *testing.T) {
 	d := newDatabase(t)
 	var events []timeline.Event
