@@ -30,8 +30,8 @@ func (p Position) Compare(q Position) int {
 	return cmp.Or(cmp.Compare(p.Xact, q.Xact), cmp.Compare(p.Seq, q.Seq))
 }
 
-// A Cursor is a place between two changes: all changes up to and including its position are behind
-// it. It is valid for every kind, tenant and selector.
+// A Cursor is a place between two changes: the changes up to and including its position precede it.
+// It is valid for every kind, tenant and selector.
 type Cursor struct {
 	// Epoch identifies the history in which the position is meaningful. A restored database begins
 	// a new epoch.

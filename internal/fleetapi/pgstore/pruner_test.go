@@ -85,7 +85,7 @@ func TestOldChangesArePruned(t *testing.T) {
 	}
 }
 
-// TestWhatIsNotSettledIsNotPruned checks that changes behind a running transaction stay, however
+// TestWhatIsNotSettledIsNotPruned checks that changes after a running transaction stay, however
 // old they are. A reader that waits for it has not seen them.
 func TestWhatIsNotSettledIsNotPruned(t *testing.T) {
 	d := newDatabase(t)
@@ -109,7 +109,7 @@ func TestWhatIsNotSettledIsNotPruned(t *testing.T) {
 	f.want(t, d.Store, "both are settled", "+"+early.ID, "+"+late.ID)
 }
 
-// TestOnlyABeginningIsPruned checks that a young change keeps those behind it, so that the log has
+// TestOnlyABeginningIsPruned checks that a young change keeps those after it, so that the log has
 // one beginning.
 func TestOnlyABeginningIsPruned(t *testing.T) {
 	d := newDatabase(t)

@@ -68,7 +68,7 @@ const (
 
 // Errors that a source returns and that end a watch.
 var (
-	// ErrExpired means that the changes behind the cursor are not known.
+	// ErrExpired means that the changes after the cursor are not known.
 	ErrExpired = errors.New("the changes after the cursor are no longer retained")
 	// ErrUnavailable means that the feed cannot be read at present.
 	ErrUnavailable = errors.New("the changes cannot be read")
