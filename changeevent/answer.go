@@ -17,26 +17,26 @@ import (
 )
 
 const (
-	// maxAnswer bounds how much of an answer is read, in bytes.
+	// maxAnswer limits how many bytes of a response are read.
 	maxAnswer = 64 << 10
-	// maxQuoted bounds how much of an answer is logged, in characters.
+	// maxQuoted limits how many characters of a response are logged.
 	maxQuoted = 200
-	// sinceEpoch is more than any sink asks to wait, and less than any time has
-	// passed since 1970.
+	// sinceEpoch separates durations from Unix times in X-RateLimit-Reset. It is longer
+	// than any delay a sink asks for and shorter than the time since 1970.
 	sinceEpoch = 1e8 * time.Second
 )
 
-// An answer is what came of a request.
+// An answer is the result of one request.
 type answer struct {
-	class     Class // "" if a sink has taken it
-	retry     bool  // another try, now or soon, may do better
-	permanent bool  // none will
+	class     Class // empty if the sink accepted the request
+	retry     bool  // a retry may succeed
+	permanent bool  // no retry can succeed
 	status    int
-	after     time.Duration // how long the sink asks to wait, 0 if it does not
-	text      string        // what it said, or what went wrong
+	after     time.Duration // delay that the sink asks for, 0 if none
+	text      string        // response body or error text
 }
 
-// renewable says that another credential, or another endpoint, may do better.
+// renewable reports whether a retry with another credential or endpoint may succeed.
 func (a answer) renewable() bool {
 	switch a.status {
 	case http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusGone:
@@ -45,7 +45,7 @@ func (a answer) renewable() bool {
 	return false
 }
 
-// answerOf reads what a sink answered.
+// answerOf reads the response of a sink.
 func answerOf(resp *http.Response, now time.Time) answer {
 	a := answer{status: resp.StatusCode}
 	a.class, a.retry = classOf(resp.StatusCode)
@@ -55,15 +55,15 @@ func answerOf(resp *http.Response, now time.Time) answer {
 	}
 	body := io.LimitReader(resp.Body, maxAnswer)
 	if a.class == "" {
-		_, _ = io.Copy(io.Discard, body) // for the sake of the connection; the event was taken, whatever comes now
+		_, _ = io.Copy(io.Discard, body) // drain the body to reuse the connection; a read error does not matter, the event was accepted
 		return a
 	}
-	said, _ := io.ReadAll(body) // half of an explanation is better than none
+	said, _ := io.ReadAll(body) // use the part that could be read
 	a.text = string(said)
 	return a
 }
 
-// classOf is the class of a status, and whether another try may do better.
+// classOf returns the error class of a status, and whether a retry may succeed.
 func classOf(status int) (class Class, retry bool) {
 	switch status {
 	case http.StatusUnauthorized:
@@ -88,8 +88,8 @@ func classOf(status int) (class Class, retry bool) {
 	return ClassClientError, false
 }
 
-// askedFor is how long a sink asks to be left alone: by Retry-After, in seconds
-// or as a date, or by X-RateLimit-Reset, in seconds or as a time since 1970.
+// askedFor returns the delay that a sink asks for. It reads Retry-After, in seconds or as
+// a date, or X-RateLimit-Reset, in seconds or as a Unix time.
 func askedFor(h http.Header, class Class, now time.Time) time.Duration {
 	if wait, ok := inSeconds(h.Get("Retry-After")); ok {
 		return wait
@@ -121,7 +121,7 @@ var (
 	errEnded   = errors.New("the client was closed")
 )
 
-// failureOf says what kept an answer away.
+// failureOf classifies the error of a request without a response.
 func failureOf(ctx context.Context, err error) answer {
 	a := answer{class: ClassConnection, retry: true, text: err.Error()}
 	refused, isRefused := errors.AsType[*egress.DeniedError](err)
@@ -132,7 +132,7 @@ func failureOf(ctx context.Context, err error) answer {
 		a.class, a.retry, a.permanent, a.text = ClassAddressDenied, false, true, refused.Error()
 	case errors.Is(context.Cause(ctx), errEnded):
 		a.class, a.retry, a.text = ClassShutdown, false, errEnded.Error()
-	case isUnverified: // until somebody changes a certificate, which takes longer than the waits
+	case isUnverified: // needs a new certificate, which takes longer than all retries
 		a.class, a.retry, a.text = ClassTLS, false, unverified.Error()
 	case isOf[*net.DNSError](err):
 		a.class = ClassDNS
@@ -151,7 +151,7 @@ func isOf[E error](err error) bool {
 	return ok
 }
 
-// quoteLine makes a line for the log of what others have written.
+// quoteLine makes one short line for the log from untrusted text.
 func quoteLine(text string) string {
 	text = mendLine(text)
 	if utf8.RuneCountInString(text) <= maxQuoted {

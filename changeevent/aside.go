@@ -6,27 +6,26 @@ import (
 	"time"
 )
 
-// A notice is what a sender has found out and has no time to tell: that an
-// event had to make way, or that the sink does not want it.
+// A notice is a result that the sending goroutine leaves to runCallbacks: an event was
+// dropped from a full queue, or the sink is not configured for its action.
 type notice struct {
-	event   *ChangeEvent // nil if nobody asked to be told
+	event   *ChangeEvent // nil if the event has no OnDelivery
 	action  string
 	verdict verdict
 	at      time.Time
 }
 
-// An callbackQueue takes what senders leave to another goroutine, because a callback or
-// a log may take its time and they must not. It holds what callers have asked to
-// be told, and nothing of other events.
+// A callbackQueue hands notices to another goroutine, because a callback or a log write
+// may block and a sender must not. It stores only events that have an OnDelivery.
 type callbackQueue struct {
 	mu      sync.Mutex
 	notices []notice
 
 	awake atomic.Bool
 	wake  chan struct{}
-	owed  sync.WaitGroup // notices that are on their way here
-	idle  chan struct{}  // closed when no worker is left
-	ended chan struct{}  // closed when nothing is left
+	owed  sync.WaitGroup // notices that are not added yet
+	idle  chan struct{}  // closed when the last worker ends
+	ended chan struct{}  // closed when the last notice is processed
 }
 
 func (a *callbackQueue) startQueue() {
@@ -40,7 +39,7 @@ func (a *callbackQueue) addNotice(n notice) {
 		a.mu.Unlock()
 	}
 	if !a.awake.Load() && !a.awake.Swap(true) {
-		a.wake <- struct{}{} // it has a place: there was nothing in it
+		a.wake <- struct{}{} // does not block: the channel is empty and has one slot
 	}
 }
 
@@ -53,8 +52,8 @@ func (a *callbackQueue) takeNotices() []notice {
 	return notices
 }
 
-// noteOverflow counts an event that had to make way, and leaves the rest aside. It
-// was reckoned with in owed.
+// noteOverflow counts an event that was dropped from a full queue, and queues its notice.
+// The caller has added the notice to owed.
 func (c *client) noteOverflow(lost notice, now time.Time) {
 	defer c.aside.owed.Done()
 	lost.verdict, lost.at = verdict{class: ClassQueueFull}, now
@@ -62,7 +61,7 @@ func (c *client) noteOverflow(lost notice, now time.Time) {
 	c.aside.addNotice(lost)
 }
 
-// notifySkipped tells whoever asked that the sink does not want an event.
+// notifySkipped queues a notice for an event whose action the sink does not receive.
 func (c *client) notifySkipped(e *ChangeEvent, now time.Time) {
 	if e.OnDelivery == nil {
 		return
@@ -80,7 +79,7 @@ func (c *client) notifySkipped(e *ChangeEvent, now time.Time) {
 	}
 }
 
-// runCallbacks tells what senders have left aside, until nothing can come any more.
+// runCallbacks processes notices until the workers have ended and no notice can follow.
 func (c *client) runCallbacks() {
 	defer close(c.aside.ended)
 	var logged uint64
@@ -98,8 +97,9 @@ func (c *client) runCallbacks() {
 	}
 }
 
-// reportFull logs that events had to make way since so many had: how many more,
-// and not which, because there are as many as were sent.
+// reportFull logs how many events were dropped from full queues since the count before,
+// and returns the new count. It does not log each event, because there may be as many as
+// were sent.
 func (c *client) reportFull(before uint64) uint64 {
 	n := c.tally.classes[ClassQueueFull].n.Load()
 	if n == before {

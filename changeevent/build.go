@@ -12,10 +12,10 @@ import (
 	"unicode/utf8"
 )
 
-// What a payload holds at most, in characters and in number. Sinks and what
-// stands between refuse large bodies, and nobody reads them.
+// Limits of a payload, in characters and in number. Sinks and proxies reject large
+// bodies.
 const (
-	maxName     = 253 // of a node, a cluster, an action and the like, as Kubernetes has it
+	maxName     = 253 // of a node, a cluster, an action and similar names, as in Kubernetes
 	maxMessage  = 4096
 	maxReason   = 1024
 	maxCodes    = 64
@@ -26,8 +26,8 @@ const (
 	maxValue    = 512
 )
 
-// How many bytes of text an event has, and all those of one request. As JSON it
-// can be twice that.
+// Limits of text in bytes: of one event, and of all events in one request. The JSON
+// encoding can be twice as long.
 const (
 	maxText   = 56 << 10
 	batchText = 512 << 10
@@ -37,8 +37,8 @@ const (
 // such as the id and the summary, and makes text valid and not too long for sinks.
 func NewPayload(e ChangeEvent) Payload { return payloadOf(encoding{}, &e) }
 
-// payloadOf is the payload of an event with the links of the sink. It leaves the
-// event as it is.
+// payloadOf converts an event to a payload with the links of the sink. It does not change
+// the event.
 func payloadOf(cfg encoding, e *ChangeEvent) Payload {
 	fields, omitted := fieldsOf(e)
 	p := Payload{
@@ -55,8 +55,8 @@ func payloadOf(cfg encoding, e *ChangeEvent) Payload {
 	return p
 }
 
-// shrinkPayload takes from a payload what can be done without, one after the other,
-// until its text is within room: what is left then fits everywhere.
+// shrinkPayload removes the least important fields until the text of the payload fits
+// into room bytes.
 func shrinkPayload(p *Payload, room int) {
 	if textOf(p) > room {
 		p.Details = nil
@@ -81,7 +81,7 @@ func shrinkPayload(p *Payload, room int) {
 	}
 }
 
-// textOf is how many bytes of text a payload has.
+// textOf returns how many bytes of text a payload has.
 func textOf(p *Payload) int {
 	n := len(p.Action) + len(p.Source) + len(p.Cluster) + len(p.Node) + len(p.ID) + len(p.Subject) + len(p.Summary) + len(p.Reason) + len(p.Session)
 	if h := p.HealthEvent; h != nil {
@@ -125,7 +125,7 @@ func idOf(e *ChangeEvent) string {
 		if id == e.ID {
 			return id
 		}
-		sum := sha256.Sum256([]byte(e.ID)) // mended or cut it might be another's
+		sum := sha256.Sum256([]byte(e.ID)) // a truncated id could equal that of another event
 		return hex.EncodeToString(sum[:16])
 	}
 	h := sha256.New()
@@ -142,12 +142,12 @@ func idOf(e *ChangeEvent) string {
 	return hex.EncodeToString(h.Sum(sum[:0])[:16])
 }
 
-// codeOf is the error code in one string.
+// codeOf returns the error codes in one string.
 func codeOf(e *ChangeEvent) string {
 	return cmp.Or(e.ErrorCode, strings.Join(e.ErrorCodes, ","))
 }
 
-// healthOf is the health report of an event, nil if there was none.
+// healthOf returns the health report of an event, or nil if it has none.
 func healthOf(e *ChangeEvent) *HealthEvent {
 	var codes []string
 	for _, code := range e.ErrorCodes[:min(len(e.ErrorCodes), maxCodes)] {
@@ -165,8 +165,8 @@ func healthOf(e *ChangeEvent) *HealthEvent {
 	return h
 }
 
-// summaryOf is the event's own summary, else what Summarize makes. A dry run is
-// marked in either.
+// summaryOf returns the summary of the event, or the result of Summarize if it has none.
+// Both are marked for a dry run.
 func summaryOf(e *ChangeEvent, product string) string {
 	own := mendLine(e.Summary)
 	if own == "" {
@@ -178,8 +178,8 @@ func summaryOf(e *ChangeEvent, product string) string {
 	return truncateText(own, maxSummary)
 }
 
-// detailsOf is a copy of the details within bounds: the first by name, if there
-// are too many.
+// detailsOf copies the details within the limits. If there are too many, it keeps the
+// first by name.
 func detailsOf(e *ChangeEvent) map[string]string {
 	if len(e.Details) == 0 {
 		return nil
@@ -199,7 +199,7 @@ func detailsOf(e *ChangeEvent) map[string]string {
 	return details
 }
 
-// shortLabel is a short text on one line.
+// shortLabel returns a text as one line of at most maxName characters.
 func shortLabel(text string) string {
 	if len(text) <= maxName && utf8.ValidString(text) && isClean(text) {
 		return mendLine(text)

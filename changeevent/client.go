@@ -46,19 +46,19 @@ type nop struct{}
 func (nop) SendChangeEvent(context.Context, ChangeEvent) {}
 func (nop) Close() error                                 { return nil }
 
-// A client sends to one sink. A nil one does nothing.
+// A client sends events to one sink. A nil client does nothing.
 type client struct {
 	cfg     Config
 	log     *slog.Logger
 	keys    *credentials
 	http    http.RoundTripper
-	own     *transport // nil if the configuration has one
+	own     *transport // nil if Config.HTTP is set
 	metrics *metrics
 	tally   *tally
 	lines   limiter
-	cluster bool // the path ends with it, so that a request has events of one alone
+	cluster bool // the path ends with the cluster, so all events of a request have the same cluster
 
-	heldUntil atomic.Int64 // until when the sink asks to be left alone, in nanoseconds since 1970
+	heldUntil atomic.Int64 // end of the pause that the sink asked for, in Unix nanoseconds
 
 	seed   maphash.Seed
 	shards []*shard
@@ -66,22 +66,22 @@ type client struct {
 
 	root    context.Context //nolint:containedctx // it ends what is still under way when Close has waited long enough
 	cancel  context.CancelCauseFunc
-	closing chan struct{} // closed when Close begins: no wait begins any more
-	endsAt  time.Time     // when Close ends at the latest, written before closing is closed
-	working atomic.Int64  // workers that have not ended
+	closing chan struct{} // closed when Close is called; later pauses end at once
+	endsAt  time.Time     // deadline of Close, written before closing is closed
+	working atomic.Int64  // workers that are running
 	ending  atomic.Bool   // Close was called
-	closed  chan struct{} // closed when it has an answer
-	err     error         // which is this
+	closed  chan struct{} // closed when Close has a result
+	err     error         // result of Close
 }
 
-// Format says which sink it is, whatever the verb: printed field by field, as by
-// a log that is given a client, it would show its credentials.
+// Format prints the name of the sink for every verb. Otherwise a client that is passed to
+// a logger would show its credentials.
 func (c *client) Format(f fmt.State, _ rune) {
 	name := ""
 	if c != nil {
 		name = c.cfg.Name
 	}
-	_, _ = fmt.Fprintf(f, "client of sink %q", name) // fmt.State has nowhere to report it
+	_, _ = fmt.Fprintf(f, "client of sink %q", name) // fmt.State cannot report the error
 }
 
 func newClient(cfg Config) (*client, error) {
@@ -118,8 +118,8 @@ func newClient(cfg Config) (*client, error) {
 	return c, nil
 }
 
-// connectSink reads the credentials and makes the way to the sink, unless the
-// configuration has one.
+// connectSink reads the credentials and creates the transport, unless Config.HTTP
+// replaces it.
 func (c *client) connectSink() (err error) {
 	if c.http != nil {
 		c.keys, err = newCredentials(c.cfg, c.log, nil)
@@ -148,9 +148,9 @@ func (c *client) connectSink() (err error) {
 	return own.checkEndpoint(u)
 }
 
-// startWorkers starts the workers of the shards, one for what senders leave aside, and
-// one that looks after files. There are no others, however many events there
-// are.
+// startWorkers starts the workers of the shards, one goroutine for callbacks, and one
+// that reads files again. The number of goroutines does not depend on the number of
+// events.
 func (c *client) startWorkers() {
 	c.aside.startQueue()
 	for _, s := range c.shards {
@@ -206,7 +206,7 @@ func (c *client) SendChangeEvent(ctx context.Context, event ChangeEvent) {
 		c.notifySkipped(&event, now)
 		return
 	}
-	// The rest are values, which the caller cannot change any more.
+	// All other fields are values, which the caller cannot change.
 	if event.ErrorCodes != nil {
 		event.ErrorCodes = slices.Clone(event.ErrorCodes)
 	}
@@ -222,7 +222,8 @@ func (c *client) SendChangeEvent(ctx context.Context, event ChangeEvent) {
 	c.enqueueEvent(ctx, &event, now)
 }
 
-// enqueueEvent puts an event into its shard, in place of the oldest if it is full.
+// enqueueEvent adds an event to its shard. If the shard is full, it replaces the oldest
+// event.
 func (c *client) enqueueEvent(ctx context.Context, event *ChangeEvent, now time.Time) {
 	s := c.shardOf(event)
 	s.lockShard()
@@ -252,8 +253,8 @@ func (c *client) enqueueEvent(ctx context.Context, event *ChangeEvent, now time.
 	}
 }
 
-// shardOf is the shard of a node, or of what else an event is about: always the
-// same, so that what was done first is told first.
+// shardOf returns the shard of an event's node, subject or cluster. It is always the
+// same, so events about one object are sent in order.
 func (c *client) shardOf(e *ChangeEvent) *shard {
 	if len(c.shards) == 1 {
 		return c.shards[0]
@@ -262,7 +263,7 @@ func (c *client) shardOf(e *ChangeEvent) *shard {
 	return c.shards[maphash.String(c.seed, about)%uint64(len(c.shards))]
 }
 
-// wantsAction says whether the sink is to have the events of an action.
+// wantsAction reports whether the sink receives events with an action.
 func (c *client) wantsAction(action string) bool {
 	if len(c.cfg.Actions) > 0 {
 		return slices.Contains(c.cfg.Actions, action)
@@ -283,8 +284,8 @@ func (c *client) Close() error {
 	return c.err
 }
 
-// grace is how long Close waits for what it has cancelled. Only an OnDelivery
-// or a RoundTripper that blocks takes longer.
+// grace limits how long Close waits after it has cancelled the requests. Only an
+// OnDelivery or a RoundTripper that blocks takes longer.
 const grace = 100 * time.Millisecond
 
 func (c *client) closeClient() error {
@@ -302,7 +303,7 @@ func (c *client) closeClient() error {
 	case <-timer.C:
 		pending, _ = c.countEvents()
 	}
-	// Those that could not be sent at all were not delivered, either.
+	// Events that were dropped because of Close were not delivered, either.
 	forgone := int(c.tally.classes[ClassShutdown].n.Load()) //nolint:gosec // nobody sends 2^63 events
 	var err error
 	if n := pending + forgone; n > 0 {
@@ -317,13 +318,13 @@ func (c *client) closeClient() error {
 	case <-timer.C:
 	}
 	if c.own != nil {
-		c.own.CloseIdleConnections() // and those that are being made, for nobody any more
+		c.own.CloseIdleConnections() // also connections that are still being opened
 	}
 	c.metrics.removeClient(c)
 	return err
 }
 
-// countEvents is how many events are pending, and how many are not any more.
+// countEvents returns how many events are pending, and how many are settled.
 func (c *client) countEvents() (pending, settled int) {
 	for _, s := range c.shards {
 		n, _, offered := s.pendingStats(time.Time{})

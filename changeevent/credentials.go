@@ -17,25 +17,25 @@ import (
 )
 
 const (
-	// lookEvery is how often files of credentials are looked at.
+	// lookEvery is the interval at which credential files are read again.
 	lookEvery = 5 * time.Second
-	// maxCredential bounds one, in bytes.
+	// maxCredential limits the size of a credential in bytes.
 	maxCredential = 64 << 10
 )
 
-// keys are the credentials in force, and the endpoint, which may be one.
+// keys holds the credentials in use, and the endpoint, which may be secret.
 type keys struct {
 	endpoint *url.URL
-	auth     string // the value of the header
-	body     string // what goes into the body
+	auth     string // value of the authorization header
+	body     string // credential in the request body
 	signing  []byte
-	texts    [fileCA]string // what they were made from
+	texts    [fileCA]string // texts that the keys were parsed from
 }
 
-// A followed file is one that a sink cannot be told anything without.
+// A followed file is a file that the client needs in order to send.
 type followed int
 
-// The followed files, as Stats and metrics call them.
+// The followed files, in the order of their names in String.
 const (
 	fileEndpoint followed = iota
 	fileToken
@@ -49,28 +49,27 @@ func (f followed) String() string {
 	return [nFollowed]string{"endpoint", "auth_token", "routing_key", "signing_key", "ca"}[f]
 }
 
-// A trouble is what is wrong with each of the files, or with what the
-// configuration has in their place.
+// A trouble holds the error of each file, or of the value that is configured instead.
 type trouble [nFollowed]error
 
 func (t *trouble) currentError() error { return errors.Join(t[:]...) }
 
-// credentials give the keys in force, and follow their files.
+// credentials provides the keys in use and reads their files again.
 type credentials struct {
 	cfg   Config
 	log   *slog.Logger
-	trust func() error // has certificates read that are not yet; nil if there are none
+	trust func() error // loads the CA certificates if they are not loaded yet; nil without a CA file
 
-	current atomic.Pointer[keys]    // nil until all could be read
-	there   chan struct{}           // closed when they were
-	trouble atomic.Pointer[trouble] // of the last look; nil is none
+	current atomic.Pointer[keys]    // nil until all files were read once
+	there   chan struct{}           // closed when all files were read once
+	trouble atomic.Pointer[trouble] // errors of the last read; nil if none
 
 	mu     sync.Mutex
-	looked atomic.Int64 // when, in nanoseconds since 1970
+	looked atomic.Int64 // time of the last read, in Unix nanoseconds
 }
 
-// newCredentials reads all credentials. Files that cannot be read yet are waited
-// for; what the configuration itself has must be right.
+// newCredentials reads all credentials. It accepts files that cannot be read yet, but an
+// invalid value in the configuration is an error.
 func newCredentials(cfg Config, log *slog.Logger, trust func() error) (*credentials, error) {
 	c := &credentials{cfg: cfg, log: log, trust: trust, there: make(chan struct{})}
 	k, failed := c.readKeys(new(keys))
@@ -90,7 +89,7 @@ func newCredentials(cfg Config, log *slog.Logger, trust func() error) (*credenti
 	return c, nil
 }
 
-// filePath is the path of a file, or "" if there is none.
+// filePath returns the path of a file, or "" if none is configured.
 func (c *credentials) filePath(f followed) string {
 	ca := c.cfg.CAFile
 	if c.trust == nil {
@@ -99,7 +98,7 @@ func (c *credentials) filePath(f followed) string {
 	return [nFollowed]string{c.cfg.EndpointFile, c.cfg.AuthTokenFile, c.cfg.RoutingKeyFile, c.cfg.SigningKeyFile, ca}[f]
 }
 
-// hasFiles says whether there is any file.
+// hasFiles reports whether any file is configured.
 func (c *credentials) hasFiles() bool {
 	for f := range nFollowed {
 		if c.filePath(f) != "" {
@@ -109,8 +108,8 @@ func (c *credentials) hasFiles() bool {
 	return false
 }
 
-// unreadable says of each file whether it could be read at the last look: nil,
-// or why not.
+// unreadable returns the error of the last read for each configured file, or nil if it
+// was read.
 func (c *credentials) unreadable() map[followed]error {
 	var out map[followed]error
 	failed := c.trouble.Load()
@@ -129,7 +128,7 @@ func (c *credentials) unreadable() map[followed]error {
 	return out
 }
 
-// missingReason says why there are no keys.
+// missingReason returns why there are no keys.
 func (c *credentials) missingReason() string {
 	if failed := c.trouble.Load(); failed != nil {
 		return failed.currentError().Error()
@@ -137,8 +136,8 @@ func (c *credentials) missingReason() string {
 	return ""
 }
 
-// currentKeys gives the keys in force, of files as they were a few seconds ago at most.
-// It is for those who have seen that they are there.
+// currentKeys returns the keys in use. It reads the files again if the last read is older
+// than lookEvery. It must be called only after there is closed.
 func (c *credentials) currentKeys(ctx context.Context) *keys {
 	if c.hasFiles() {
 		c.lookIfDue(ctx)
@@ -157,15 +156,15 @@ func (c *credentials) lookIfDue(ctx context.Context) {
 	}
 }
 
-// isReadDue says that the files are to be looked at again, also if the clock was set
-// back since they last were.
+// isReadDue reports whether the files must be read again, also if the clock was set back
+// since the last read.
 func (c *credentials) isReadDue() bool {
 	since := time.Now().UnixNano() - c.looked.Load()
 	return since >= int64(lookEvery) || since < 0
 }
 
-// renewKeys gives the keys after those that were used were refused, and whether
-// they are others, so that another try makes sense.
+// renewKeys returns the keys after the sink rejected some, and whether they differ, so
+// that a retry makes sense.
 func (c *credentials) renewKeys(ctx context.Context, refused *keys) (k *keys, renewed bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -176,7 +175,8 @@ func (c *credentials) renewKeys(ctx context.Context, refused *keys) (k *keys, re
 	return k, k != refused
 }
 
-// checkArrived looks once more whether the files are there, and says so.
+// checkArrived reads the files once more if needed, and reports whether keys are
+// available.
 func (c *credentials) checkArrived(ctx context.Context) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -186,15 +186,15 @@ func (c *credentials) checkArrived(ctx context.Context) bool {
 	return c.current.Load() != nil
 }
 
-// rereadFiles reads the files again. While one cannot be read, as happens when it is
-// being replaced, what is in force stays.
+// rereadFiles reads the files again. If one cannot be read, for example while it is
+// replaced, the last keys stay in use.
 func (c *credentials) rereadFiles(ctx context.Context) {
-	defer c.looked.Store(time.Now().UnixNano()) // afterwards: who asks meanwhile waits for what is read
+	defer c.looked.Store(time.Now().UnixNano()) // set at the end, so that concurrent callers wait for the new keys
 	old := c.current.Load()
 	k, failed := c.readKeys(cmp.Or(old, new(keys)))
 	before := c.trouble.Swap(failed)
 	switch {
-	case failed != nil && before != nil && failed.currentError().Error() == before.currentError().Error(): // it was said
+	case failed != nil && before != nil && failed.currentError().Error() == before.currentError().Error(): // already logged
 	case failed != nil && old == nil:
 		c.log.ErrorContext(ctx, "sink credential unreadable, events wait", "err", failed.currentError())
 	case failed != nil:
@@ -209,7 +209,7 @@ func (c *credentials) rereadFiles(ctx context.Context) {
 	}
 }
 
-// readKeys gives the keys as they are now: old itself, if nothing has changed.
+// readKeys reads the current keys. It returns old if nothing has changed.
 func (c *credentials) readKeys(old *keys) (*keys, *trouble) {
 	var k keys
 	var failed trouble
@@ -236,7 +236,7 @@ func (c *credentials) readKeys(old *keys) (*keys, *trouble) {
 	return &k, nil
 }
 
-// withScheme puts the scheme before a token that does not have it already.
+// withScheme puts the scheme before a token, unless the token already begins with it.
 func withScheme(scheme, token string) string {
 	if scheme == "" || token == "" || strings.HasPrefix(token, scheme+" ") {
 		return token
@@ -244,8 +244,8 @@ func withScheme(scheme, token string) string {
 	return scheme + " " + token
 }
 
-// oneOf gives what is set, or what its file holds, without a line break at the
-// end, which editors and secrets have there.
+// oneOf returns value, or the content of file if one is set. It removes one line break at
+// the end, as editors and secrets often add one.
 func oneOf(what, value, file string) (string, error) {
 	if file != "" {
 		data, err := readFile(file)
@@ -276,8 +276,7 @@ func readFile(name string) ([]byte, error) {
 	return data, nil
 }
 
-// redactKeys takes the credentials out of a text that a sink, a proxy or a library
-// has made.
+// redactKeys removes the credentials from a text of a sink, a proxy or a library.
 func (k *keys) redactKeys(text string) string {
 	_, token, _ := strings.Cut(k.auth, " ")
 	secrets := []string{k.auth, k.texts[fileToken], token, k.body, string(k.signing)}

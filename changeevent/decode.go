@@ -55,7 +55,7 @@ func DecodeAll(data []byte) ([]Payload, error) {
 	return decodeAll(data, Decode)
 }
 
-// decodeAll reads one element or an array of them with decode.
+// decodeAll decodes one element or an array of elements with decode.
 func decodeAll(data []byte, decode func([]byte) (Payload, error)) ([]Payload, error) {
 	if trimmed := bytes.TrimLeft(data, " \t\r\n"); len(trimmed) == 0 || trimmed[0] != '[' {
 		p, err := decode(data)
@@ -82,8 +82,7 @@ func decodeAll(data []byte, decode func([]byte) (Payload, error)) ([]Payload, er
 	return payloads, nil
 }
 
-// unmarshal is json.Unmarshal with errors that say what is wrong to whoever
-// sent the text.
+// unmarshal is json.Unmarshal with error messages for the sender of the text.
 func unmarshal(data []byte, into any) error {
 	err := json.Unmarshal(data, into)
 	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok && wrong.Field != "" {
@@ -106,8 +105,7 @@ func ParseTime(text string) (time.Time, error) {
 	return time.Time{}, fmt.Errorf("time %q is not RFC 3339 (example: 2025-08-26T14:42:58.315Z)", truncateText(mendLine(text), maxLinkText))
 }
 
-// completePayload checks a payload from elsewhere and fills in what follows from the
-// rest.
+// completePayload validates a payload and fills in derived fields.
 func completePayload(p Payload) (Payload, error) {
 	e, err := eventOf(p)
 	if err != nil {
@@ -116,7 +114,7 @@ func completePayload(p Payload) (Payload, error) {
 	return payloadOf(encoding{}, &e), nil
 }
 
-// eventOf is the event that a payload tells of.
+// eventOf converts a payload to an event.
 func eventOf(p Payload) (ChangeEvent, error) {
 	at, err := ParseTime(p.Timestamp)
 	if err != nil {
@@ -152,8 +150,8 @@ func eventOf(p Payload) (ChangeEvent, error) {
 	return e, nil
 }
 
-// checkName says why a text cannot name something. What mend would change is
-// refused: mended, it would name something else.
+// checkName returns why a text is not a valid name. Text that mendLine would change is an
+// error, because the result would be another name.
 func checkName(field, value string) error {
 	switch {
 	case len(value) > maxName && utf8.RuneCountInString(value) > maxName:

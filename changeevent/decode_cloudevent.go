@@ -20,7 +20,7 @@ var ErrMediaType = errors.New("content type is not supported")
 // IsCloudEvent reports whether a request contains CloudEvents, which
 // DecodeCloudEvent parses, rather than payloads, which DecodeAll parses.
 func IsCloudEvent(header http.Header) bool {
-	media, _, _ := mime.ParseMediaType(header.Get("Content-Type")) // what does not parse is no such type
+	media, _, _ := mime.ParseMediaType(header.Get("Content-Type")) // a media type that cannot be parsed does not match
 	return strings.HasPrefix(media, "application/cloudevents") || header.Get("Ce-Specversion") != ""
 }
 
@@ -60,7 +60,7 @@ func DecodeCloudEvent(header http.Header, body []byte) ([]Payload, error) {
 	return nil, fmt.Errorf("%w: CloudEvent data must be application/json", ErrMediaType)
 }
 
-// attributes are those of a CloudEvent that have a part in a payload.
+// attributes holds the attributes of a CloudEvent that a payload uses.
 type attributes struct {
 	SpecVersion     string `json:"specversion"`
 	Type            string `json:"type"`
@@ -114,7 +114,7 @@ func decodeBinary(header http.Header, body []byte) (Payload, error) {
 	return a.toPayload(body)
 }
 
-// toPayload is the payload of the data of an event.
+// toPayload decodes the data of an event and fills in missing fields from the attributes.
 func (a attributes) toPayload(data []byte) (Payload, error) {
 	if a.SpecVersion != "1.0" {
 		return Payload{}, fmt.Errorf("specversion is %q, must be 1.0", truncateText(mendLine(a.SpecVersion), maxLinkText))
@@ -140,8 +140,8 @@ func (a attributes) toPayload(data []byte) (Payload, error) {
 	return completePayload(p)
 }
 
-// eventDigest is an id of an event whose data have none: its own is unique only
-// among those of its source.
+// eventDigest derives an id for an event whose data have none. The id of a CloudEvent is
+// unique only within its source.
 func (a attributes) eventDigest() string {
 	sum := sha256.Sum256([]byte(a.Source + "\x00" + a.ID))
 	return hex.EncodeToString(sum[:16])

@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// A verdict is what became of events in the end.
+// A verdict is the final result of a batch.
 type verdict struct {
 	class     Class
 	permanent bool
@@ -24,8 +24,8 @@ type verdict struct {
 	text      string
 }
 
-// isFinal says that nothing more becomes of an event that its sender would send
-// again: it was taken, will never be taken, or is too old.
+// isFinal reports whether a sender with SenderRetries does not send the event again: it
+// was accepted, will never be accepted, or is too old.
 func (v verdict) isFinal() bool {
 	switch v.class {
 	case "", ClassClientError, ClassEncode, ClassExpired:
@@ -36,8 +36,8 @@ func (v verdict) isFinal() bool {
 	return false
 }
 
-// isDropped says that it was the client that gave up an event, and not the sink,
-// nor the way there.
+// isDropped reports whether the client discarded the event, rather than the sink or the
+// connection.
 func (v verdict) isDropped() bool {
 	switch v.class {
 	case ClassQueueFull, ClassClosed, ClassShutdown, ClassExpired:
@@ -48,8 +48,8 @@ func (v verdict) isDropped() bool {
 	return false
 }
 
-// runWorker delivers what comes into a shard, one request after the other, until the
-// shard is closed and empty. What it has in hand is in h.
+// runWorker delivers the events of a shard, one request after the other, until the shard
+// is closed and empty. It records the events in flight in h.
 func (c *client) runWorker(s *shard, h *hand) {
 	defer c.workerEnded()
 	limit := dialectOf(c.cfg.Format).batch
@@ -72,16 +72,16 @@ func (c *client) runWorker(s *shard, h *hand) {
 	}
 }
 
-// workerEnded says that one who works has.
+// workerEnded records that a worker has ended.
 func (c *client) workerEnded() {
 	if c.working.Add(-1) == 0 {
 		close(c.aside.idle)
 	}
 }
 
-// awaitReady waits until there are credentials, and says false if the client is
-// closed before. Until then events stay in the shard, where the newest find a
-// place, and those that grow too old are given up.
+// awaitReady waits until credentials are available, and returns false if the client is
+// closed before. Until then, events stay in the queue, where new events replace the
+// oldest, and events that become too old are dropped.
 func (c *client) awaitReady(s *shard, h *hand) bool {
 	select {
 	case <-c.keys.there:
@@ -102,7 +102,7 @@ func (c *client) awaitReady(s *shard, h *hand) bool {
 	}
 }
 
-// expireWaiting gives up what has become too old in a shard.
+// expireWaiting drops the events of a shard that are too old.
 func (c *client) expireWaiting(s *shard, h *hand) {
 	if stale := s.takeOlder(h, time.Now().Add(-c.cfg.MaxAge)); len(stale) > 0 {
 		c.reportResults(stale, verdict{class: ClassExpired, permanent: true})
@@ -110,8 +110,8 @@ func (c *client) expireWaiting(s *shard, h *hand) {
 	}
 }
 
-// followFiles looks after files that could not be read, whether or not there is
-// something to send, so that it is known when they can.
+// followFiles reads files again that could not be read. It does so even if there is
+// nothing to send, so that metrics show when they become readable.
 func (c *client) followFiles() {
 	defer c.workerEnded()
 	tick := time.NewTicker(lookEvery)
@@ -128,15 +128,15 @@ func (c *client) followFiles() {
 	}
 }
 
-// sendBatch delivers a batch and settles it. Of one that was refused for what is in
-// it, each half is sent by itself: the others are not to pay for one event. None
-// is sent while the sink asks to be left alone.
+// sendBatch delivers a batch and reports the results. If a batch is rejected because of
+// its content, each half is sent separately, so that one invalid event does not affect
+// the others. Nothing is sent during a pause that the sink asked for.
 func (c *client) sendBatch(batch []item) {
 	if !c.awaitResume(func() { batch = c.expireItems(batch) }) {
 		c.reportResults(batch, verdict{class: ClassShutdown, text: c.whyNotReady()})
 		return
 	}
-	if batch = c.expireItems(batch); len(batch) == 0 { // the half before may have waited
+	if batch = c.expireItems(batch); len(batch) == 0 { // the first half may have waited
 		return
 	}
 	v := c.deliverBatch(batch)
@@ -149,14 +149,13 @@ func (c *client) sendBatch(batch []item) {
 	c.reportResults(batch, v)
 }
 
-// forOne says that a batch may have been refused for one of its events: it could
-// not be written, or the sink, which reads the events of an array one by one, did
-// not like it.
+// forOne reports whether one event may be the cause of a rejected batch: it could not be
+// encoded, or the sink validates the events of an array one by one.
 func (c *client) forOne(v verdict) bool {
 	return v.class == ClassEncode || v.class == ClassClientError && c.cfg.Format == FormatCloudEventsBatch
 }
 
-// expireItems gives up what is too old, and leaves the rest.
+// expireItems drops the events that are too old, and returns the others.
 func (c *client) expireItems(batch []item) []item {
 	fresh := batch[:0]
 	oldest := time.Now().Add(-c.cfg.MaxAge)
@@ -170,7 +169,7 @@ func (c *client) expireItems(batch []item) []item {
 	return fresh
 }
 
-// A sending is one request on its way, as often as it takes.
+// A sending is one request with all of its attempts.
 type sending struct {
 	*client
 	ctx    context.Context //nolint:containedctx // it lives as long as the call that makes it
@@ -181,9 +180,8 @@ type sending struct {
 	tries  int
 }
 
-// deliverBatch sends a request until it is taken or there is no sense in going on.
-// Whatever panics on the way, in an event that nobody thought of or in a
-// RoundTripper, costs the events and nothing else.
+// deliverBatch sends a request until the sink accepts it or a retry makes no sense. A
+// panic, in an unforeseen event or a RoundTripper, loses only the events of the batch.
 func (c *client) deliverBatch(batch []item) (v verdict) {
 	s := &sending{client: c, ctx: detached{c.root, batch[0].ctx}, began: time.Now(), events: make([]*ChangeEvent, len(batch))}
 	defer func() {
@@ -234,8 +232,8 @@ func (s *sending) runAttempts() verdict {
 	}
 }
 
-// retryWithNewKeys has the next attempt made with other keys, once the sink may be asked. It
-// says false, and what becomes of the events, if there is to be none.
+// retryWithNewKeys prepares the next attempt with other keys, after any pause that the
+// sink asked for. It returns false and the verdict if no attempt is left.
 func (s *sending) retryWithNewKeys(a answer, v verdict, with *keys) (verdict, bool) {
 	if !s.waitBeforeRetry(a, 0) {
 		return v, false
@@ -248,7 +246,7 @@ func (s *sending) retryWithNewKeys(a answer, v verdict, with *keys) (verdict, bo
 	return verdict{}, true
 }
 
-// awaitRetry waits for the next attempt. It says false if there is to be none.
+// awaitRetry waits for the next attempt. It returns false if no attempt is left.
 func (s *sending) awaitRetry(a answer) bool {
 	select {
 	case <-s.closing:
@@ -278,8 +276,8 @@ func (s *sending) countRetry() {
 	s.tally.retries.Add(1)
 }
 
-// nextBackoff is how long to wait before the next attempt: anything up to a bound
-// that doubles, so that those who failed together do not come back together.
+// nextBackoff returns the delay before the next attempt. It is random, with an upper
+// bound that doubles, so that clients that failed together do not retry together.
 func (s *sending) nextBackoff() time.Duration {
 	bound := s.cfg.Retry.InitialInterval
 	for range s.tries - 1 {
@@ -292,7 +290,7 @@ func (s *sending) nextBackoff() time.Duration {
 	return rand.N(bound + 1) //nolint:gosec // when a request comes is no secret
 }
 
-// pauseUntilClose waits, but not for longer than until Close.
+// pauseUntilClose waits for d, or until Close is called.
 func (c *client) pauseUntilClose(d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -302,7 +300,7 @@ func (c *client) pauseUntilClose(d time.Duration) {
 	}
 }
 
-// sendOnce sends the request once.
+// sendOnce sends the request once and limits its time.
 func (s *sending) sendOnce() answer {
 	ctx, cancel := context.WithTimeoutCause(s.ctx, s.cfg.Timeout, errTimeout)
 	defer cancel()
@@ -342,13 +340,13 @@ func (s *sending) newRequest(ctx context.Context) (*http.Request, error) {
 		Method: http.MethodPost, URL: url, Host: url.Host, Header: header,
 		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
 		Body: io.NopCloser(bytes.NewReader(body)), ContentLength: int64(len(body)),
-		// For a connection that the sink had closed before this was written to it.
+		// Repeats the body if the sink had closed an idle connection.
 		GetBody: func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil },
 	}).WithContext(ctx), nil
 }
 
-// signBody is the value of X-Fleetloop-Signature. The time is signed as well, so
-// that a sink can refuse what somebody has kept and sends again.
+// signBody returns the value of X-Fleetloop-Signature. The time is signed, too, so that a
+// sink can reject replayed requests.
 func signBody(key []byte, now time.Time, body []byte) string {
 	t := strconv.FormatInt(now.Unix(), 10)
 	mac := hmac.New(sha256.New, key)
@@ -357,14 +355,14 @@ func signBody(key []byte, now time.Time, body []byte) string {
 	return "t=" + t + ",v1=" + hex.EncodeToString(mac.Sum(nil))
 }
 
-// A detached context ends with the client, and has the values of the caller's.
+// A detached context ends with the client and has the values of the caller's context.
 type detached struct {
 	context.Context //nolint:containedctx // it is one
 	values          context.Context
 }
 
-// Value asks the client's first: it is how package context finds out which of
-// its own a context ends with.
+// Value asks the client's context first. Package context uses Value to find the parent
+// that cancels a context.
 func (d detached) Value(key any) any {
 	if v := d.Context.Value(key); v != nil || d.values == nil {
 		return v

@@ -9,7 +9,8 @@ import (
 	"strings"
 )
 
-// How many changed fields an event has, and how many characters each value has.
+// Limits of the changed fields of an event: their number, and the characters of each
+// value.
 const (
 	maxFields     = 32
 	maxFieldValue = 256
@@ -39,11 +40,11 @@ func cloneFields(fields []FieldChange) []FieldChange {
 	return fields
 }
 
-// fieldsOf gives the changed fields of an event within bounds and without
-// secrets, and how many were left out.
+// fieldsOf returns the changed fields of an event within the limits and without secrets,
+// and how many were omitted.
 func fieldsOf(e *ChangeEvent) ([]FieldChange, int) {
 	omitted := max(e.ChangesOmitted, 0)
-	var kept []FieldChange // nil without any, as the events that Decode returns
+	var kept []FieldChange // stays nil without fields, as in the events that Decode returns
 	for i := range e.Changes {
 		c := &e.Changes[i]
 		field := shortLabel(c.Field)
@@ -51,14 +52,14 @@ func fieldsOf(e *ChangeEvent) ([]FieldChange, int) {
 			omitted++
 			continue
 		}
-		secret := isSecretPath(c.Field) // all of it: cut, it could lose the step that says so
+		secret := isSecretPath(c.Field) // check the full path, because truncation could remove the secret step
 		kept = append(kept, FieldChange{Field: field, Before: boundValue(c.Before, secret), After: boundValue(c.After, secret)})
 	}
 	return kept, omitted
 }
 
-// boundValue gives a JSON value without secrets and within maxFieldValue. Text
-// that is no JSON is taken as a string.
+// boundValue returns a JSON value without secrets and within maxFieldValue. Text that is
+// not JSON becomes a string.
 func boundValue(raw json.RawMessage, secret bool) json.RawMessage {
 	if len(raw) == 0 {
 		return nil
@@ -83,7 +84,7 @@ func boundValue(raw json.RawMessage, secret bool) json.RawMessage {
 	return out
 }
 
-// encodeValue writes a value of decoded JSON, which always succeeds.
+// encodeValue encodes a decoded JSON value, which always succeeds.
 func encodeValue(value any) json.RawMessage {
 	out, err := marshalJSON(value)
 	if err != nil {
@@ -92,7 +93,7 @@ func encodeValue(value any) json.RawMessage {
 	return out
 }
 
-// redactValue replaces what may be secret inside a decoded JSON value.
+// redactValue replaces values inside a decoded JSON value that may be secret.
 func redactValue(value any) any {
 	switch v := value.(type) {
 	case string:
@@ -115,8 +116,8 @@ func redactValue(value any) any {
 	return value
 }
 
-// secretNames are parts of names whose values are redacted, in lower case and
-// without '-', '_', '.' and blanks.
+// secretNames returns parts of names whose values are redacted. They are in lower case
+// and without '-', '_', '.' and spaces.
 func secretNames() []string {
 	return []string{
 		"secret", "token", "password", "passwd", "passphrase", "credential", "kubeconfig", "privatekey", "apikey", "accesskey",
@@ -129,7 +130,7 @@ func isSecretPath(path string) bool {
 	return slices.ContainsFunc(strings.Split(path, "."), isSecretName) || isSecretName(path)
 }
 
-// isSecretName reports whether a name is that of a secret.
+// isSecretName reports whether a name contains one of secretNames.
 func isSecretName(name string) bool {
 	name = strings.NewReplacer("-", "", "_", "", ".", "", " ", "").Replace(strings.ToLower(name))
 	return slices.ContainsFunc(secretNames(), func(part string) bool { return strings.Contains(name, part) })
@@ -142,13 +143,14 @@ var secretText = regexp.MustCompile(`-----BEGIN [A-Z ]*PRIVATE KEY|client-key-da
 
 func isSecretText(text string) bool { return secretText.MatchString(text) }
 
-// How many changed fields a summary names, and how many characters of each value.
+// Limits of the changed fields in a summary: their number, and the characters of each
+// value.
 const (
 	maxSummaryFields = 3
 	maxSummaryValue  = 40
 )
 
-// summarizeFields tells changed fields in a few words:
+// summarizeFields describes changed fields in a few words:
 //
 //	spec.version 1.34 → 1.35, spec.auth.token (redacted) and 2 more
 func summarizeFields(fields []FieldChange, omitted int) string {
@@ -169,7 +171,7 @@ func summarizeFields(fields []FieldChange, omitted int) string {
 	return text
 }
 
-// valueText is a value as a summary shows it.
+// valueText returns a value as summaries show it.
 func valueText(raw json.RawMessage) string {
 	if len(raw) == 0 {
 		return "(unset)"

@@ -14,7 +14,7 @@ import (
 // A Format is the format of requests to a sink. The zero value is FormatJSON.
 type Format string
 
-// The formats.
+// The formats of sinks.
 const (
 	// FormatJSON is one Payload per request, with the cluster appended to the path.
 	// The fleet API accepts it.
@@ -69,21 +69,20 @@ func (f *Format) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// A dialect is what a sender has to know of a format beside its encoding.
+// A dialect holds the properties of a format that a sender needs besides the encoding.
 type dialect struct {
-	// cluster says that the cluster goes to the end of the path, unless the
-	// configuration says otherwise.
+	// cluster appends the cluster to the path, unless the configuration overrides it.
 	cluster bool
-	// batch is how many events fit into one request, 1 or more.
+	// batch is the maximum number of events per request, at least 1.
 	batch int
-	// authHeader and authScheme are where a token goes unless the configuration
-	// says otherwise.
+	// authHeader and authScheme are the default header and scheme of a token.
 	authHeader, authScheme string
-	// key says that the credential is a part of the body: encoding.key.
+	// key puts the credential into the body, as encoding.key.
 	key bool
 }
 
-// dialectOf is for the formats of ParseFormat; an unknown one is as FormatJSON.
+// dialectOf returns the dialect of a format of ParseFormat. An unknown format is treated
+// as FormatJSON.
 func dialectOf(f Format) dialect {
 	const authorization = "Authorization"
 	switch f {
@@ -104,30 +103,31 @@ func dialectOf(f Format) dialect {
 	return dialect{cluster: true, batch: 1, authHeader: authorization}
 }
 
-// An encoding is what the sink adds to its events.
+// An encoding holds the settings of a sink that affect how its events are encoded.
 type encoding struct {
-	// cluster says that the cluster of the events goes to the end of the path.
+	// cluster appends the cluster of the events to the path.
 	cluster bool
-	// key is the credential that goes into the body, where the format has one.
+	// key is the credential in the body, for formats that have one.
 	key string
-	// links are added to those of the events.
+	// links are added to the links of the events.
 	links []LinkTemplate
-	// product is what summaries call the sender. Empty follows from the source.
+	// product is the name of the sender in summaries. Empty means the name from the
+	// source.
 	product string
-	// strict leaves out what the decision record does not have.
+	// strict omits the fields that ADR-026 does not define.
 	strict bool
-	// room is how many bytes of text an event has. 0 is maxText.
+	// room is the maximum text of an event in bytes. Zero means maxText.
 	room int
 }
 
-// A request is an event, or several, as a sink wants it.
+// A request is one event, or several, in the format of a sink.
 type request struct {
 	body        []byte
 	contentType string
-	// header has further headers, or is nil.
+	// header holds further headers. It may be nil.
 	header http.Header
-	// path is one segment, already escaped, that goes to the end of the path of
-	// the endpoint. Empty means that the endpoint is used as it is.
+	// path is one escaped segment that is appended to the path of the endpoint. Empty
+	// means that the endpoint is used unchanged.
 	path string
 }
 
@@ -140,12 +140,12 @@ var (
 	errManyPlaces = errors.New("events of different clusters cannot share a request with the cluster in its path")
 )
 
-// encodeEvents writes the events of the batch, which the client has completed: each
-// has its time, and the source, the cluster and the dry run of the
-// configuration. The events are not changed and nothing of them is kept.
+// encodeEvents encodes a batch of events in a format. The client has already filled in
+// the time, the source, the cluster and the dry run of each event. It neither changes nor
+// keeps the events.
 //
-// Text is made valid and cut to what the format allows, so that no event is
-// refused by a sink for what a monitor wrote into its message.
+// Text is made valid and truncated to the limits of the format, so that a sink does not
+// reject an event because of a monitor's message.
 func encodeEvents(f Format, cfg encoding, batch []*ChangeEvent) (request, error) {
 	if len(batch) == 0 {
 		return request{}, errNoEvent
@@ -199,8 +199,8 @@ func encodeAs(f Format, cfg encoding, batch []*ChangeEvent) (request, error) {
 	return request{}, fmt.Errorf("unknown format %q", f)
 }
 
-// clusterPath is the cluster of the events as one segment of a path. Dots alone
-// are refused because they survive escaping and then climb out of the path.
+// clusterPath returns the cluster of the events as one path segment. It rejects dots,
+// because escaping does not change them and they would leave the path.
 func clusterPath(batch []*ChangeEvent) (string, error) {
 	name := batch[0].Cluster
 	for _, e := range batch[1:] {
@@ -214,7 +214,7 @@ func clusterPath(batch []*ChangeEvent) (string, error) {
 	return url.PathEscape(name), nil
 }
 
-// checkCluster says whether a name can be the last segment of a path.
+// checkCluster returns an error if a name cannot be a path segment.
 func checkCluster(name string) error {
 	if name == "" || name == "." || name == ".." {
 		return fmt.Errorf("cluster %q is not a valid path segment", name)
@@ -235,8 +235,8 @@ func encodeJSON(cfg encoding, e *ChangeEvent) (request, error) {
 	return request{body: body, contentType: typeJSON, header: header}, nil
 }
 
-// marshalJSON is JSON as people would write it, without escapes for HTML, which
-// the summary of an event with an ampersand would be full of.
+// marshalJSON encodes JSON without HTML escapes, which would make a summary with an
+// ampersand hard to read.
 func marshalJSON(v any) ([]byte, error) {
 	var buf bytes.Buffer
 	buf.Grow(1024)
@@ -248,8 +248,8 @@ func marshalJSON(v any) ([]byte, error) {
 	return bytes.TrimSuffix(buf.Bytes(), []byte("\n")), nil
 }
 
-// headerText makes a value fit for a header: what is not printable ASCII, and
-// what quotes or escapes, is percent-encoded, as CloudEvents has it.
+// headerText encodes a value for a header. Characters other than printable ASCII, double
+// quotes and percent signs are percent-encoded, as CloudEvents requires.
 func headerText(text string) string {
 	const hex = "0123456789ABCDEF"
 	plain := func(b byte) bool { return b > ' ' && b < 0x7F && b != '"' && b != '%' }

@@ -13,8 +13,8 @@ const (
 	typeCloudEventBatch = "application/cloudevents-batch+json"
 )
 
-// A cloudEvent is a change event in CloudEvents' JSON format. Who gets it twice
-// knows by its source and its id.
+// A cloudEvent is a change event in the JSON format of CloudEvents. A receiver detects
+// duplicates by source and id.
 type cloudEvent struct {
 	SpecVersion     string  `json:"specversion"`
 	Type            string  `json:"type"`
@@ -38,8 +38,8 @@ func newCloudEvent(cfg encoding, e *ChangeEvent) cloudEvent {
 	}
 }
 
-// sourceURI names the component of a cluster as the URI reference that
-// CloudEvents wants: /clusters/my-cluster/nvsentinel/fault-quarantine.
+// sourceURI returns the component of a cluster as the URI reference that CloudEvents
+// requires: /clusters/my-cluster/nvsentinel/fault-quarantine.
 func sourceURI(p Payload) string {
 	var uri strings.Builder
 	add := func(segment string) {
@@ -100,7 +100,7 @@ func encodeCloudEventBatch(cfg encoding, batch []*ChangeEvent) (request, error) 
 	return request{body: body, contentType: typeCloudEventBatch}, nil
 }
 
-// idempotency is the header by which a sink may know a request that it has had.
+// idempotency returns the header by which a sink can detect a repeated request.
 func idempotency(id string) http.Header {
 	return http.Header{"Idempotency-Key": {headerText(id)}}
 }

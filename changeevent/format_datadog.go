@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// What Datadog takes at most, in characters.
+// Limits of Datadog, in characters.
 const (
 	datadogTitle    = 500
 	datadogMessage  = 4000
@@ -52,7 +52,7 @@ type datadogName struct {
 func encodeDatadog(cfg encoding, e *ChangeEvent) (request, error) {
 	p := payloadOf(cfg, e)
 	change := datadogChange{
-		// Of the types that Datadog has a node is the nearest to a configuration.
+		// Datadog has no type for nodes; a configuration is the closest.
 		Resource: datadogName{Type: "configuration", Name: truncateText(cmp.Or(p.Node, p.Subject, p.Cluster, p.Action), datadogResource)},
 		Author:   datadogName{Type: "system", Name: truncateText(cmp.Or(p.Source, productOf(cfg.product, "")), datadogResource)},
 		Metadata: flatFields(p),
@@ -69,8 +69,8 @@ func encodeDatadog(cfg encoding, e *ChangeEvent) (request, error) {
 	return request{body: body, contentType: typeJSON}, nil
 }
 
-// schedulable is what a cordon or its end changed, nil for all else and where
-// nothing was changed.
+// schedulable returns the state before and after a cordon or uncordon. It returns nil for
+// other actions, dry runs and failures.
 func schedulable(p Payload) (before, after map[string]any) {
 	if p.DryRun || p.Outcome == OutcomeFailed {
 		return nil, nil
@@ -93,7 +93,7 @@ func datadogTags(p Payload) []string {
 	return tags
 }
 
-// tagsOf are what events are found by: names and values with a colon between.
+// tagsOf returns the tags that events are searched by, as name:value.
 func tagsOf(p Payload) []string {
 	tags := []string{"action:" + p.Action}
 	for _, tag := range [...][2]string{
@@ -112,8 +112,8 @@ func tagsOf(p Payload) []string {
 	return tags
 }
 
-// detailText is what a summary has no room for: the reason, the message and the
-// links, each on a line of its own.
+// detailText returns the details that the summary omits: the reason, the message and the
+// links, one per line.
 func detailText(p Payload) string {
 	var lines []string
 	if p.Reason != "" {

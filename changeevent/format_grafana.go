@@ -6,15 +6,15 @@ import (
 	"time"
 )
 
-// What we put into an annotation of Grafana at most, in characters. It has no
-// limit for its text, and one of 100 for a tag.
+// Limits of an annotation of Grafana, in characters. Grafana limits a tag to 100 and does
+// not limit the text.
 const (
 	grafanaText = 3000
 	grafanaTag  = 100
 )
 
-// detailBegan is the detail with the time when what ended with an event began,
-// such as a drain. Grafana shows the time between.
+// detailBegan is the detail with the start time of an operation that ends with an event,
+// such as a drain. Grafana shows the period.
 const detailBegan = "began"
 
 // A grafanaAnnotation is an annotation of Grafana's HTTP API.
@@ -32,7 +32,7 @@ func encodeGrafana(cfg encoding, e *ChangeEvent) (request, error) {
 	if began, err := time.Parse(time.RFC3339Nano, p.Details[detailBegan]); err == nil && began.Before(e.Timestamp) {
 		note.Time, note.TimeEnd = began.UnixMilli(), at
 	}
-	for _, tag := range tagsOf(p)[1:] { // the action stands there by its name
+	for _, tag := range tagsOf(p)[1:] { // the first tag is the action, which is already in the list
 		note.Tags = append(note.Tags, truncateText(tag, grafanaTag))
 	}
 	note.Text = grafanaHTML(p)
@@ -43,9 +43,9 @@ func encodeGrafana(cfg encoding, e *ChangeEvent) (request, error) {
 	return request{body: body, contentType: typeJSON}, nil
 }
 
-// grafanaHTML is the text of an annotation, which Grafana shows as HTML: what
-// came from elsewhere is escaped, and links can be clicked on. What no longer
-// fits is left out whole, so that no tag stays open.
+// grafanaHTML returns the text of an annotation, which Grafana shows as HTML. Values are
+// escaped, and links can be clicked. A part that does not fit is omitted as a whole, so
+// that no tag stays open.
 func grafanaHTML(p Payload) string {
 	text := cutEscaped(p.Summary, grafanaText/3, html.EscapeString)
 	add := func(more string) {

@@ -5,7 +5,7 @@ import (
 	"maps"
 )
 
-// keyLength is how long an integration key of PagerDuty is.
+// keyLength is the length of an integration key of PagerDuty.
 const keyLength = 32
 
 // A pagerDutyEvent is a change event of PagerDuty's Events API v2.
@@ -22,8 +22,8 @@ type pagerDutyPayload struct {
 	Details   any    `json:"custom_details"`
 }
 
-// checkKey says what is wrong with the credential of the body, without telling
-// what it is.
+// checkKey returns an error if the credential of the body is invalid. The error does
+// not contain it.
 func checkKey(f Format, key string) error {
 	switch {
 	case !dialectOf(f).key:
@@ -54,9 +54,8 @@ func encodePagerDuty(cfg encoding, e *ChangeEvent) (request, error) {
 	return request{body: body, contentType: typeJSON}, nil
 }
 
-// flatFields are the fields of a payload under flat names, for sinks that show a
-// table of names and values. The details of the event come first and lose
-// against a field of the same name.
+// flatFields returns the fields of a payload under flat names, for sinks that show a
+// table of names and values. A field replaces a detail of the same name.
 func flatFields(p Payload) map[string]any {
 	all := make(map[string]any, 16+len(p.Details))
 	for key, value := range p.Details {

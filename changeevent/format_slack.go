@@ -6,16 +6,15 @@ import (
 	"strings"
 )
 
-// What we put into a message at most, in characters: Slack takes 3000 in a
-// section.
+// Limits of a Slack message, in characters. Slack accepts 3000 in a section.
 const (
 	slackChars = 3000
 	slackShort = 600
 	slackLine  = 280
 )
 
-// A slackMessage is a message to an incoming webhook. Text is what notifications
-// show, and clients that know no blocks.
+// A slackMessage is a message to an incoming webhook. Notifications, and clients without
+// support for blocks, show Text.
 type slackMessage struct {
 	Text   string       `json:"text"`
 	Blocks []slackBlock `json:"blocks"`
@@ -48,7 +47,8 @@ func encodeSlack(cfg encoding, batch []*ChangeEvent) (request, error) {
 	return request{body: body, contentType: typeJSON}, nil
 }
 
-// slackOne tells of one change: the summary, why, and where and when.
+// slackOne returns a message about one change, with the summary, the reason, the place
+// and the time.
 func slackOne(p Payload, e *ChangeEvent) slackMessage {
 	var text strings.Builder
 	text.WriteString("*" + cutEscaped(p.Summary, slackShort, slackEscape) + "*")
@@ -78,8 +78,8 @@ func slackOne(p Payload, e *ChangeEvent) slackMessage {
 	}
 }
 
-// slackMany tells of several changes in one message, a line for each, because a
-// channel takes one message per second.
+// slackMany returns one message about several changes, with a line for each, because a
+// channel accepts one message per second.
 func slackMany(cfg encoding, batch []*ChangeEvent) slackMessage {
 	blocks := []slackBlock{slackSection("*" + slackEscape(summaryLine(batch)) + "*")}
 	var lines strings.Builder
@@ -100,7 +100,8 @@ func slackMany(cfg encoding, batch []*ChangeEvent) slackMessage {
 	return slackMessage{Text: slackEscape(summaryLine(batch)), Blocks: blocks}
 }
 
-// summaryLine is "12 changes in my-cluster", where all are in one.
+// summaryLine returns a line such as "12 changes in my-cluster". It omits the cluster if
+// the events have different ones.
 func summaryLine(batch []*ChangeEvent) string {
 	text := strconv.Itoa(len(batch)) + " changes"
 	cluster := batch[0].Cluster
@@ -119,7 +120,7 @@ func slackSection(text string) slackBlock {
 	return slackBlock{Type: "section", Text: &slackText{Type: "mrkdwn", Text: text}}
 }
 
-// slackTime is a time that each reader sees in their own zone.
+// slackTime returns a time that Slack shows in each reader's time zone.
 func slackTime(e *ChangeEvent) string {
 	return fmt.Sprintf("<!date^%d^{date_short_pretty} {time_secs}|%s>", e.Timestamp.Unix(), CanonicalTime(e.Timestamp))
 }
@@ -131,13 +132,13 @@ func slackLink(l Link) string {
 	return "<" + slackHref(l.Href) + "|" + slackEscape(strings.ReplaceAll(l.Text, "|", "/")) + ">"
 }
 
-// slackHref keeps a link from ending its own brackets.
+// slackHref escapes characters that would end a link early.
 func slackHref(href string) string {
 	return strings.NewReplacer("&", "&amp;", "<", "%3C", ">", "%3E", "|", "%7C", "\n", "", "\r", "").Replace(href)
 }
 
-// slackEscape takes the meaning from what Slack would read as a mention, a link
-// or a command.
+// slackEscape escapes the characters that Slack would parse as a mention, a link or a
+// command.
 func slackEscape(text string) string {
 	return strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;").Replace(text)
 }

@@ -2,9 +2,8 @@ package changeevent
 
 import "time"
 
-// holdSink has all workers leave the sink alone for as long as it asks. No request
-// is sent before, whichever event it is of. MaxAge bounds it: nothing that waits
-// now would be sent after that.
+// holdSink pauses all requests to the sink for the time that it asks for. The pause is
+// limited by MaxAge, because no event that waits now would be sent after that.
 func (c *client) holdSink(asked time.Duration) {
 	if asked <= 0 {
 		return
@@ -18,15 +17,15 @@ func (c *client) holdSink(asked time.Duration) {
 	}
 }
 
-// heldOff returns until when the sink asks to be left alone, and whether that is
-// still to come.
+// heldOff returns the end of the pause that the sink asked for, and whether it is still
+// ahead.
 func (c *client) heldOff() (until time.Time, ok bool) {
 	until = unixNano(c.heldUntil.Load())
 	return until, time.Now().Before(until)
 }
 
-// awaitResume waits until the sink may be asked again, and meanwhile has what grows
-// too old given up by expire. It reports false if the client ends before.
+// awaitResume waits for the end of the pause. Meanwhile, it calls expire to drop events
+// that become too old. It returns false if the client ends first.
 func (c *client) awaitResume(expire func()) bool {
 	for {
 		until, ok := c.heldOff()
@@ -47,11 +46,11 @@ func (c *client) awaitResume(expire func()) bool {
 	}
 }
 
-// waitBeforeRetry waits for the next attempt: for as long as the sink asks for, in this
-// answer or in that to any other request, also if that one comes meanwhile. Up to
-// spread more is waited while MaxElapsedTime lasts: all who were told the same time
-// would otherwise come back at the same time. It reports false, as early as it
-// can, if the events would be too old by then or the client ends before.
+// waitBeforeRetry waits for the next attempt, at least until the end of any pause that
+// the sink asked for in any response, including one that arrives meanwhile. It waits up
+// to spread longer while MaxElapsedTime lasts, so that clients with the same pause do not
+// return at the same time. It returns false as early as possible if the events would be
+// too old by then or the client ends first.
 func (s *sending) waitBeforeRetry(a answer, spread time.Duration) bool {
 	after := a.after
 	for {
@@ -72,8 +71,8 @@ func (s *sending) waitBeforeRetry(a answer, spread time.Duration) bool {
 	}
 }
 
-// waitAtLeast waits so long. Close ends the wait, but not before notBefore, which the
-// sink asked for: it reports false if Close does not wait that long.
+// waitAtLeast waits for a duration. Close ends the wait, but not before notBefore, which
+// the sink asked for. It returns false if Close does not wait that long.
 func (c *client) waitAtLeast(wait time.Duration, notBefore time.Time) bool {
 	c.pauseUntilClose(wait)
 	if !time.Now().Before(notBefore) {
@@ -82,8 +81,8 @@ func (c *client) waitAtLeast(wait time.Duration, notBefore time.Time) bool {
 	return c.sleepUntil(notBefore)
 }
 
-// sleepUntil waits after Close has begun. It reports false, at once, if Close
-// ends before.
+// sleepUntil waits after Close was called. It returns false at once if Close ends before
+// when.
 func (c *client) sleepUntil(when time.Time) bool {
 	if when.After(c.endsAt) {
 		return false
@@ -98,7 +97,7 @@ func (c *client) sleepUntil(when time.Time) bool {
 	}
 }
 
-// whyNotReady says why events were not sent before the client ended.
+// whyNotReady returns why events were not sent before the client ended.
 func (c *client) whyNotReady() string {
 	if until, ok := c.heldOff(); ok && c.keys.current.Load() != nil {
 		return "the sink asked for no requests until " + CanonicalTime(until)

@@ -28,7 +28,7 @@ type LinkTemplate struct {
 	Actions []string
 }
 
-// linkWindow is how far around an event {from} and {to} reach.
+// linkWindow is the distance of {from} and {to} from the time of the event.
 const linkWindow = 15 * time.Minute
 
 // Validate returns an error if the template is invalid.
@@ -60,7 +60,8 @@ func (t LinkTemplate) Validate() error {
 	return unknown
 }
 
-// Expand generates the link for an event. It returns false if there is none.
+// Expand generates the link for an event. It returns false if
+// the event gets no link.
 func (t LinkTemplate) Expand(e *ChangeEvent) (Link, bool) {
 	if len(t.Actions) > 0 && !slices.Contains(t.Actions, e.Action) {
 		return Link{}, false
@@ -83,7 +84,7 @@ func placeholders() []string {
 	return []string{"cluster", "node", "subject", "action", "source", "session", "id", "checkName", "errorCode", "agent", "time", "from", "to"}
 }
 
-// placeholder is what a name in braces stands for, and whether it is known.
+// placeholder returns the value of a placeholder, and whether it is known.
 func placeholder(e *ChangeEvent, key string) (value string, known bool) {
 	switch key {
 	case "cluster":
@@ -118,7 +119,7 @@ func placeholder(e *ChangeEvent, key string) (value string, known bool) {
 
 var errBraces = errors.New("unbalanced brace")
 
-// fillNames replaces the names in braces.
+// fillNames replaces the placeholders of a text.
 func fillNames(text string, value func(key string) string) (string, error) {
 	if !strings.ContainsAny(text, "{}") {
 		return text, nil
@@ -142,8 +143,8 @@ func fillNames(text string, value func(key string) string) (string, error) {
 	}
 }
 
-// escapeAll leaves only what means nothing in any part of a URL, so that a name
-// cannot add a parameter or a segment wherever it is put.
+// escapeAll escapes all but the unreserved characters of a URL, so that a name cannot add
+// a parameter or a segment.
 func escapeAll(value string) string {
 	const hex = "0123456789ABCDEF"
 	var out strings.Builder
@@ -159,7 +160,7 @@ func escapeAll(value string) string {
 	return out.String()
 }
 
-// hostOf is the scheme and the host of an https URL, as written.
+// hostOf returns the scheme and the host of an https URL, unchanged.
 func hostOf(href string) (prefix string, ok bool) {
 	const scheme = "https://"
 	if !strings.HasPrefix(href, scheme) {
@@ -172,7 +173,7 @@ func hostOf(href string) (prefix string, ok bool) {
 	return scheme + rest, rest != ""
 }
 
-// checkHref says why a link is not to be shown: people click on it.
+// checkHref returns why a link must not be shown, as people click on it.
 func checkHref(href string, schemes ...string) error {
 	u, err := url.Parse(href)
 	switch {
@@ -193,8 +194,8 @@ func checkHref(href string, schemes ...string) error {
 	return nil
 }
 
-// linksOf are the links of the event and those that the sink adds, each once
-// and without any that nobody should click on.
+// linksOf returns the links of the event and of the sink, without duplicates and without
+// unsafe links.
 func linksOf(templates []LinkTemplate, e *ChangeEvent) []Link {
 	var links []Link
 	add := func(l Link) {

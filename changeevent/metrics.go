@@ -15,21 +15,21 @@ const (
 	statusDropped = "dropped"
 )
 
-// The namespaces of the metrics: that of the pipeline whose actions they count,
-// and that of the client's own.
+// The namespaces of the metrics: one for the pipeline whose actions they count, one for
+// the client.
 const (
 	namespacePipeline = "nvsentinel"
 	namespaceClient   = "fleetloop"
 	subsystem         = "change_events"
 )
 
-// metrics are of one sink. Those of one registerer are the same vectors.
+// metrics holds the metrics of one sink. Clients with the same registerer share the
+// vectors.
 //
-// Each event that was sent on an enabled client, and that the sink is to have,
-// is counted once in events when it is settled, whatever became of it; if it was
-// not delivered, it is also counted once in failures. So the failures of an
-// action are as many as its failed and dropped events, and the tries that failed
-// of those that their sender sends again (Config.SenderRetries).
+// Each event that the sink receives is counted once in events when it is settled. If it
+// was not delivered, it is also counted once in failures. So the failures of an action
+// are its failed and dropped events, plus the failed attempts of events that the sender
+// retries (Config.SenderRetries).
 type metrics struct {
 	events   *prometheus.CounterVec
 	failures *prometheus.CounterVec
@@ -38,7 +38,8 @@ type metrics struct {
 	queues   *queues
 }
 
-// newMetrics makes the metrics of a client, and registers what is not yet.
+// newMetrics creates the metrics of a client and registers those that are not registered
+// yet.
 func newMetrics(reg prometheus.Registerer, sink string, c *client) (*metrics, error) {
 	events, errEvents := registerShared(reg, prometheus.NewCounterVec(prometheus.CounterOpts{
 		Namespace: namespacePipeline, Subsystem: subsystem, Name: "total",
@@ -65,7 +66,7 @@ func newMetrics(reg prometheus.Registerer, sink string, c *client) (*metrics, er
 	return &metrics{events: events, failures: failures, retries: retries.WithLabelValues(sink), took: took.WithLabelValues(sink), queues: q}, nil
 }
 
-// registerShared registers a collector, or gives the one that is registered already.
+// registerShared registers a collector, or returns the registered one.
 func registerShared[C prometheus.Collector](reg prometheus.Registerer, c C) (C, error) {
 	if reg == nil {
 		return c, nil
@@ -94,11 +95,11 @@ func (m *metrics) countResult(action string, v verdict, returned bool) {
 	m.failures.WithLabelValues(action, string(v.class)).Inc()
 }
 
-// removeClient leaves a client that was closed out of what is collected.
+// removeClient removes a closed client from the collected metrics.
 func (m *metrics) removeClient(c *client) { m.queues.removeClient(c) }
 
-// actionLabel is an action that this package names, or other: there is no end to
-// what callers can think of, and each would be a series.
+// actionLabel returns an action that this package defines, or "other". Callers may use
+// any action, and each would be a series.
 func actionLabel(action string) string {
 	switch action {
 	case ActionCordon, ActionUncordon, ActionDrainStarted, ActionDrainCompleted, ActionDrainFailed,
@@ -116,13 +117,13 @@ func actionLabel(action string) string {
 	return "other"
 }
 
-// isExtension says that an action is sent only where it is asked for.
+// isExtension reports whether an action is optional.
 func isExtension(action string) bool {
 	return action == ActionOverrideDetected || action == ActionBudgetExhausted
 }
 
-// queues collect how clients stand when they are asked, which costs senders
-// nothing. Clients of one name are one.
+// queues collects the state of clients at each scrape, which costs senders nothing.
+// Clients with the same name are added up.
 type queues struct {
 	length, oldest, success, unreadable *prometheus.Desc
 
@@ -156,7 +157,7 @@ func (q *queues) removeClient(c *client) {
 	delete(q.sinks, c)
 }
 
-// Describe is that of prometheus.Collector.
+// Describe implements prometheus.Collector.
 func (q *queues) Describe(ch chan<- *prometheus.Desc) {
 	ch <- q.length
 	ch <- q.oldest
@@ -164,7 +165,7 @@ func (q *queues) Describe(ch chan<- *prometheus.Desc) {
 	ch <- q.unreadable
 }
 
-// Collect is that of prometheus.Collector.
+// Collect implements prometheus.Collector.
 func (q *queues) Collect(ch chan<- prometheus.Metric) {
 	q.mu.Lock()
 	bySink := make(map[string]Stats, len(q.sinks))

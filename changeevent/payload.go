@@ -1,6 +1,8 @@
 package changeevent
 
 // A Payload is a change event in the default format, which the fleet API accepts.
+// Its fields correspond to the fields of ChangeEvent.
+//
 // New fields may be added. Existing fields are not removed and keep their meaning.
 type Payload struct {
 	Action string `json:"action"`
@@ -26,7 +28,7 @@ type Payload struct {
 	ChangesOmitted int           `json:"changesOmitted,omitempty"`
 }
 
-// strictPayload has the fields of the decision record, all of them and no others.
+// strictPayload returns all fields that ADR-026 defines, and no others.
 func strictPayload(p Payload) Payload {
 	health := HealthEvent{}
 	if p.HealthEvent != nil {

@@ -6,15 +6,15 @@ import (
 	"time"
 )
 
-// An item is an event that waits, as it was when it was sent.
+// An item is a queued event, as it was sent.
 type item struct {
 	event ChangeEvent
 	ctx   context.Context //nolint:containedctx // it lends its values to the delivery, which is later
-	at    time.Time       // when it was sent
+	at    time.Time       // time at which it was queued
 }
 
-// A ring holds items in the order in which they came. It grows up to its
-// capacity, which most clients never come near.
+// A ring holds items in order of arrival. It grows up to its capacity, which most clients
+// never reach.
 type ring struct {
 	items    []item
 	first, n int
@@ -23,8 +23,8 @@ type ring struct {
 
 const firstRing = 16
 
-// addSlot gives the place for one more item. If there is none left, that is the
-// place of the oldest, which full says; it is to be read before it is written.
+// addSlot returns the slot for a new item. If the ring is full, it is the slot of the
+// oldest item, which the caller must read before it writes the new one.
 func (r *ring) addSlot() (place *item, full bool) {
 	if r.n == r.capacity {
 		place = &r.items[r.first]
@@ -46,44 +46,43 @@ func (r *ring) growBuffer() {
 	r.items, r.first = grown, 0
 }
 
-// oldestItem is the item that is taken next. There must be one.
+// oldestItem returns the next item. The ring must not be empty.
 func (r *ring) oldestItem() *item { return &r.items[r.first] }
 
-// takeOldest moves the oldest item out. There must be one.
+// takeOldest removes and returns the oldest item. The ring must not be empty.
 func (r *ring) takeOldest() item {
 	it := r.items[r.first]
-	r.items[r.first] = item{} // or it would keep alive what it refers to
+	r.items[r.first] = item{} // release what the item refers to
 	r.first = (r.first + 1) % len(r.items)
 	r.n--
 	return it
 }
 
-// A shard is a queue and the workers that empty it: one, which keeps the order,
-// or several, where the sender keeps it.
+// A shard is a queue and its workers: one worker, which keeps the order, or several if
+// the sender keeps the order.
 type shard struct {
 	mu      sync.Mutex
 	waiting ring
 	idle    int // workers that wait for wake
 	closed  bool
-	offered uint64 // how often something was put
-	hands   []hand // what the workers are sending
+	offered uint64 // number of events that were offered
+	hands   []hand // events that each worker is sending
 
 	wake chan struct{}
 }
 
-// A hand is what one worker is sending.
+// A hand describes the events that one worker is sending.
 type hand struct {
 	n     int
-	since time.Time // when the oldest of it was put
+	since time.Time // time at which the oldest of them was queued
 }
 
 func newShard(capacity, workers int) *shard {
 	return &shard{waiting: ring{capacity: capacity}, hands: make([]hand, workers), wake: make(chan struct{}, 1)}
 }
 
-// spins is how often a sender looks whether the lock has come free before it
-// gets in line. The lock is held for less than a look at the clock, and who gets
-// in line on a busy machine is back only when all others had their turn.
+// spins limits how often a sender tries the lock before it blocks. The lock is held only
+// briefly, and on a busy machine a blocked sender returns only after all others have run.
 const spins = 128
 
 func (s *shard) lockShard() {
@@ -95,8 +94,7 @@ func (s *shard) lockShard() {
 	s.mu.Lock()
 }
 
-// awaitItems waits for something to take. It says false when there will be nothing
-// any more.
+// awaitItems waits for an item. It returns false if the shard is closed and empty.
 func (s *shard) awaitItems() bool {
 	for {
 		s.mu.Lock()
@@ -107,7 +105,7 @@ func (s *shard) awaitItems() bool {
 		s.mu.Unlock()
 		if ready || closed {
 			if closed {
-				s.wakeWorker() // the others end, too
+				s.wakeWorker() // the other workers must end, too
 			}
 			return ready
 		}
@@ -118,8 +116,8 @@ func (s *shard) awaitItems() bool {
 	}
 }
 
-// takeBatch moves at most limit of the oldest items to batch, for h to send. With
-// together, only as many as are of the same cluster.
+// takeBatch moves at most limit of the oldest items to batch and records them in h. If
+// together is set, all of them are of the same cluster.
 func (s *shard) takeBatch(h *hand, batch []item, limit int, together bool) []item {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -133,7 +131,7 @@ func (s *shard) takeBatch(h *hand, batch []item, limit int, together bool) []ite
 	return batch
 }
 
-// takeOlder takes the oldest items as long as they are of before a time.
+// takeOlder removes and returns the oldest items while their time is before than.
 func (s *shard) takeOlder(h *hand, than time.Time) []item {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -145,7 +143,8 @@ func (s *shard) takeOlder(h *hand, than time.Time) []item {
 	return older
 }
 
-// noteInFlight notes what a worker sends, and has another worker look at what is left.
+// noteInFlight records the events that a worker sends, and wakes another worker if items
+// are left.
 func (s *shard) noteInFlight(h *hand, items []item) {
 	h.n, h.since = len(items), time.Time{}
 	if len(items) > 0 {
@@ -156,14 +155,14 @@ func (s *shard) noteInFlight(h *hand, items []item) {
 	}
 }
 
-// noteSent says that a worker has nothing in hand any more.
+// noteSent records that a worker is sending nothing.
 func (s *shard) noteSent(h *hand) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	*h = hand{}
 }
 
-// closeShard lets nothing more in.
+// closeShard makes the shard reject new items and wakes the workers.
 func (s *shard) closeShard() {
 	s.mu.Lock()
 	s.closed = true
@@ -171,7 +170,7 @@ func (s *shard) closeShard() {
 	s.wakeWorker()
 }
 
-// wakeWorker wakes a worker, or sees that the next does not fall asleep.
+// wakeWorker wakes an idle worker, or the next one that would wait.
 func (s *shard) wakeWorker() {
 	select {
 	case s.wake <- struct{}{}:
@@ -179,8 +178,8 @@ func (s *shard) wakeWorker() {
 	}
 }
 
-// pendingStats is how many events wait or are being sent, how long the oldest has
-// been there, and how many there were.
+// pendingStats returns how many events are queued or being sent, the age of the oldest,
+// and how many were offered in total.
 func (s *shard) pendingStats(now time.Time) (n int, oldest time.Duration, offered uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

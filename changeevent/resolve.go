@@ -13,14 +13,14 @@ import (
 	"time"
 )
 
-// The bounds of what a client holds and opens.
+// Limits of the requests and the queue of a client.
 const (
 	maxConcurrentRequests = 64
 	maxQueue              = 1 << 16
 )
 
-// resolveConfig checks a configuration that is enabled, and fills in what it leaves
-// out. It reads no file.
+// resolveConfig validates an enabled configuration and sets the defaults of zero fields.
+// It reads no file.
 func resolveConfig(cfg Config) (Config, error) {
 	var errs []error
 	refuse := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
@@ -57,7 +57,7 @@ func resolveConfig(cfg Config) (Config, error) {
 	return cfg, nil
 }
 
-// resolveNumbers fills in how much is held and gathered.
+// resolveNumbers sets the defaults for batches, requests and queues.
 func resolveNumbers(cfg *Config) error {
 	if cfg.BatchWait == 0 && cfg.Format == FormatSlack {
 		cfg.BatchWait = DefaultBatchWait
@@ -93,8 +93,8 @@ func resolveNumbers(cfg *Config) error {
 	return nil
 }
 
-// resolveTimes fills in the durations, none of which may be negative: a request
-// that has less than no time fails at once, each of them.
+// resolveTimes sets the defaults of the durations. A negative duration is an error,
+// because each request would fail at once.
 func resolveTimes(cfg *Config) error {
 	var errs []error
 	for _, d := range []struct {
@@ -118,7 +118,7 @@ func resolveTimes(cfg *Config) error {
 	return errors.Join(errs...)
 }
 
-// resolveAuth says where the credential goes: into a header, or into the body.
+// resolveAuth puts the credential into a header or into the body, as the format requires.
 func resolveAuth(cfg Config) (Config, error) {
 	d := dialectOf(cfg.Format)
 	if cfg.AuthToken != "" && cfg.AuthTokenFile != "" {
@@ -150,8 +150,8 @@ func resolveAuth(cfg Config) (Config, error) {
 	return cfg, errors.Join(checkAuthHeader(cfg.AuthHeader), checkLine("AuthScheme", cfg.AuthScheme))
 }
 
-// checkAuthHeader refuses what is no name of a header, and names that say how a
-// request is to be read.
+// checkAuthHeader rejects invalid header names, and headers that control how a request is
+// parsed.
 func checkAuthHeader(name string) error {
 	if strings.ContainsFunc(name, notInName) {
 		return fmt.Errorf("AuthHeader %q is not a valid header name: use letters, digits and hyphens", name)
@@ -167,7 +167,8 @@ func notInName(c rune) bool {
 	return (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && !strings.ContainsRune("!#$%&'*+-.^_`|~", c)
 }
 
-// checkLine refuses what would end a header, without telling what it is.
+// checkLine rejects control characters, which would end a header. The error does not
+// contain the value.
 func checkLine(what, value string) error {
 	if strings.ContainsFunc(value, func(c rune) bool { return c < ' ' && c != '\t' || c == 0x7F }) {
 		return fmt.Errorf("%s must be one line without control characters", what)
@@ -175,9 +176,9 @@ func checkLine(what, value string) error {
 	return nil
 }
 
-// parseEndpoint reads the URL of a sink. It may be of plain http on this host, on
-// one of allowHosts, or anywhere if allowHTTP. The error does not tell the URL,
-// because to some sinks it is the secret.
+// parseEndpoint parses the URL of a sink. Plain http is allowed for a loopback host, for
+// one of allowHosts, or with allowHTTP. The error does not contain the URL, which is
+// secret for some sinks.
 func parseEndpoint(text string, allowHTTP bool, allowHosts ...string) (*url.URL, error) {
 	u, err := url.Parse(text)
 	switch {
@@ -197,12 +198,12 @@ func parseEndpoint(text string, allowHTTP bool, allowHosts ...string) (*url.URL,
 	return u, nil
 }
 
-// isAllowed reports whether hosts, each of which is host:port, contain addr.
+// isAllowed reports whether hosts, as host:port, contain addr.
 func isAllowed(addr string, hosts []string) bool {
 	return slices.ContainsFunc(hosts, func(host string) bool { return strings.EqualFold(host, addr) })
 }
 
-// checkHosts refuses hosts that are not host:port, which would allow nothing.
+// checkHosts rejects hosts that are not host:port, as they would never match.
 func checkHosts(hosts []string) error {
 	for _, h := range hosts {
 		if host, port, err := net.SplitHostPort(h); err != nil || host == "" || port == "" {
@@ -212,7 +213,7 @@ func checkHosts(hosts []string) error {
 	return nil
 }
 
-// isLoopback says that a host as written is this one.
+// isLoopback reports whether a host is localhost or a loopback address.
 func isLoopback(host string) bool {
 	if strings.EqualFold(host, "localhost") {
 		return true
@@ -221,8 +222,8 @@ func isLoopback(host string) bool {
 	return err == nil && addr.Unmap().IsLoopback()
 }
 
-// endpointURL is the endpoint with one more segment, which is escaped already. An
-// empty one leaves it as it is.
+// endpointURL appends an escaped segment to the path of the endpoint. An empty segment
+// leaves the endpoint unchanged.
 func endpointURL(endpoint *url.URL, segment string) (*url.URL, error) {
 	if segment == "" {
 		return endpoint, nil

@@ -6,7 +6,7 @@ import (
 	"log/slog"
 )
 
-// redacted is what a Secret shows of itself.
+// redacted is the text that replaces a Secret.
 const redacted = "***"
 
 // A Secret is a string that is printed, logged and marshalled as "***". The zero
@@ -16,7 +16,7 @@ type Secret string
 // Reveal returns the secret.
 func (s Secret) Reveal() string { return string(s) }
 
-// String returns "***", or the empty string if there is no secret.
+// String returns "***", or the empty string for an empty secret.
 func (s Secret) String() string {
 	if s == "" {
 		return ""
@@ -33,7 +33,7 @@ func (s Secret) Format(f fmt.State, verb rune) {
 	if verb == 'q' || f.Flag('#') {
 		text = s.GoString()
 	}
-	_, _ = io.WriteString(f, text) // fmt.State has nowhere to report it
+	_, _ = io.WriteString(f, text) // fmt.State cannot report the error
 }
 
 // LogValue redacts the secret in logs.

@@ -19,15 +19,15 @@ func (c *client) reportResults(batch []item, v verdict) {
 	}
 }
 
-// countEvent counts one event. One that its sender sends again is counted then, and
-// its failure now.
+// countEvent counts the result of one event. With SenderRetries, a failed attempt is
+// counted as a failure, and the event only when it is settled.
 func (c *client) countEvent(action string, v verdict, now time.Time) {
 	returned := c.cfg.SenderRetries && !v.isFinal()
 	c.tally.countResult(v, returned, now)
 	c.metrics.countResult(action, v, returned)
 }
 
-// notifySender calls back whoever sent an event.
+// notifySender calls OnDelivery, if set, and recovers from a panic in it.
 func (c *client) notifySender(e *ChangeEvent, v verdict, now time.Time) {
 	if e.OnDelivery == nil {
 		return
@@ -40,8 +40,8 @@ func (c *client) notifySender(e *ChangeEvent, v verdict, now time.Time) {
 	e.OnDelivery(Delivery{ID: idOf(e), Class: v.class, Permanent: v.permanent, Status: v.status, Attempts: v.attempts, At: now})
 }
 
-// logResult logs what became of an event: each that was delivered at debug, and of
-// those that were not, as many as somebody reads.
+// logResult logs the result of an event. Delivered events are logged at debug level, and
+// failures at a limited rate.
 func (c *client) logResult(ctx context.Context, e *ChangeEvent, v verdict) {
 	if v.class == "" {
 		if c.log.Enabled(ctx, slog.LevelDebug) {
@@ -59,7 +59,7 @@ func (c *client) logResult(ctx context.Context, e *ChangeEvent, v verdict) {
 		"event_id", idOf(e), "status", v.status, "attempts", v.attempts, "response", quoteLine(v.text), "suppressed", unsaid)
 }
 
-// explainClass is a class in the words of whoever has to mend it.
+// explainClass describes an error class for the person who has to fix it.
 func explainClass(class Class) string {
 	switch class {
 	case ClassRedirect:
@@ -101,14 +101,14 @@ func explainClass(class Class) string {
 }
 
 const (
-	// linesEvery is how long one who reads the log is left alone with a class.
+	// linesEvery is the period of the rate limit for log lines of a class.
 	linesEvery = time.Minute
-	// linesAtOnce is how many lines a class has in that time: enough to name the
-	// nodes of a small incident.
+	// linesAtOnce is the number of log lines of a class in that period. It is enough to
+	// name the nodes of a small incident.
 	linesAtOnce = 10
 )
 
-// A limiter keeps a sink that is down from filling the log.
+// A limiter prevents a sink that is down from filling the log.
 type limiter struct {
 	mu      sync.Mutex
 	classes map[Class]*lineCount
@@ -119,7 +119,8 @@ type lineCount struct {
 	said, unsaid int
 }
 
-// allowLine says whether there may be a line, and how many there were not before.
+// allowLine reports whether a line may be logged, and how many lines were suppressed
+// before.
 func (l *limiter) allowLine(class Class, now time.Time) (unsaid int, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

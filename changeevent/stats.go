@@ -8,7 +8,9 @@ import (
 // Stats is the state of a client. Sent is the sum of Succeeded, Failed, Dropped,
 // ReturnedToSender and Pending, exactly so while no event is being processed.
 type Stats struct {
-	Sink   string `json:"sink"`
+	// Sink is Config.Name.
+	Sink string `json:"sink"`
+	// Format is Config.Format.
 	Format Format `json:"format"`
 
 	// Sent is the number of events for the sink, including events after Close.
@@ -29,6 +31,7 @@ type Stats struct {
 	// OldestPendingAge is the age of the oldest pending event.
 	OldestPendingAge time.Duration `json:"oldestPendingAgeNanoseconds"`
 
+	// LastSuccess and LastFailure are the times of the last results. Zero means none.
 	LastSuccess time.Time `json:"lastSuccess,omitzero"`
 	LastFailure time.Time `json:"lastFailure,omitzero"`
 	// LastErrorClass is the error class of the last failure.
@@ -103,10 +106,10 @@ func unixNano(ns int64) time.Time {
 	return time.Unix(0, ns)
 }
 
-// A tally counts the results of events. It has no lock, as senders count, too.
+// A tally counts the results of events. It is lock-free, because senders count, too.
 type tally struct {
 	succeeded, failed, dropped, returned, retries atomic.Uint64
-	lastSuccess                                   atomic.Int64 // in nanoseconds since 1970
+	lastSuccess                                   atomic.Int64 // in Unix nanoseconds
 	classes                                       map[Class]*classTally
 }
 

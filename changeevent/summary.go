@@ -5,16 +5,16 @@ import (
 	"strings"
 )
 
-// maxSummary is how many characters a summary has: what PagerDuty takes.
+// maxSummary limits the characters of a summary, to the limit of PagerDuty.
 const maxSummary = 1024
 
-// maxWhy is how many characters of a message or a reason a summary quotes.
+// maxWhy limits the characters of a message or a reason in a summary.
 const maxWhy = 300
 
-// dryRunMark begins the summary of what was not done.
+// dryRunMark is the prefix of the summary of a dry run.
 const dryRunMark = "[DRY-RUN] "
 
-// allPassed is why a node goes back where no other reason is given.
+// allPassed is the default reason of an uncordon.
 const allPassed = "all health checks passed"
 
 // Summarize describes an event in one line: the actor, the action, the object and
@@ -27,8 +27,8 @@ const allPassed = "all health checks passed"
 // It ignores the field Summary.
 func Summarize(e ChangeEvent) string { return summarize(&e, "") }
 
-// summarize is Summarize for a sender that is called product; empty leaves that
-// to the source.
+// summarize is Summarize with the name of the sender. An empty product means the name
+// from the source.
 func summarize(e *ChangeEvent, product string) string {
 	s := sentenceOf(e)
 	var line strings.Builder
@@ -56,8 +56,8 @@ func summarize(e *ChangeEvent, product string) string {
 	return truncateText(mendLine(line.String()), maxSummary)
 }
 
-// actorOf returns who did it: the system that the sentence names, the person if
-// known, or the product.
+// actorOf returns the actor: the system that the sentence names, the person if known, or
+// the product.
 func actorOf(e *ChangeEvent, s sentence, product string) string {
 	if s.actor != "" {
 		return s.actor
@@ -70,8 +70,8 @@ func actorOf(e *ChangeEvent, s sentence, product string) string {
 	return productOf(product, e.Source)
 }
 
-// productOf is what people call a sender: the product that it is configured as,
-// else what stands before the slash of its source.
+// productOf returns the name of a sender: the configured product, or the part of the
+// source before the slash.
 func productOf(configured, source string) string {
 	if name := mendLine(configured); name != "" {
 		return name
@@ -86,19 +86,18 @@ func productOf(configured, source string) string {
 	return product
 }
 
-// A sentence is how an action is told.
+// A sentence describes an action in words.
 type sentence struct {
-	// actor is the system that did it, "" if that is the sender.
+	// actor is the system that acted. Empty means the sender.
 	actor string
-	// done is the verb in the past, which also follows "would have".
+	// done is the verb in the past tense. It also follows "would have".
 	done string
-	// plain is the verb that follows "failed to". Without one a failure is told
-	// as done says it.
+	// plain is the verb after "failed to". If it is empty, a failure is described by
+	// done.
 	plain string
-	// seen says that this is something that was seen, not done: a dry run saw it
-	// as well.
+	// seen marks an observation rather than an action. It reads the same in a dry run.
 	seen bool
-	// byPerson says that the person of the details did it, if there is one.
+	// byPerson names the person of the details, if there is one, as the actor.
 	byPerson bool
 	object   func(e *ChangeEvent) string
 	why      func(e *ChangeEvent) string
@@ -198,7 +197,7 @@ func ofShoots(action string) (sentence, bool) {
 	return sentence{}, false
 }
 
-// objectShoot returns the cluster and the name of its Shoot: people know the
+// objectShoot returns the cluster with the name of its Shoot, because people know the
 // cluster.
 func objectShoot(e *ChangeEvent) string {
 	if e.Cluster == "" {
@@ -211,8 +210,8 @@ func objectShoot(e *ChangeEvent) string {
 	return object
 }
 
-// ofFields tells which fields were changed, of what. The reason is left out: it
-// could only say the same in other words.
+// ofFields returns the sentence for changed fields. It omits the reason, which would only
+// repeat the fields.
 func ofFields(e *ChangeEvent) (sentence, bool) {
 	kind, done, _ := strings.Cut(e.Action, "-")
 	if done != "changed" && done != "updated" {
@@ -226,7 +225,7 @@ func ofFields(e *ChangeEvent) (sentence, bool) {
 	return sentence{done: done + text, plain: strings.TrimSuffix(done, "d") + text, byPerson: true, object: objectWhole(kind), why: whyNothing}, true
 }
 
-// objectWhole is a cluster by its name alone, and all else with its cluster.
+// objectWhole returns a cluster by its name alone, and any other object with its cluster.
 func objectWhole(kind string) func(e *ChangeEvent) string {
 	return func(e *ChangeEvent) string {
 		object := objectSubject(e)
@@ -258,7 +257,7 @@ func ofExecutions(action string) (sentence, bool) {
 	return sentence{}, false
 }
 
-// objectNode is the object of what is done to nodes.
+// objectNode returns the object of an action on a node.
 func objectNode(e *ChangeEvent) string {
 	if e.NodeName != "" {
 		return "node " + e.NodeName
@@ -266,11 +265,11 @@ func objectNode(e *ChangeEvent) string {
 	return objectSubject(e)
 }
 
-// objectName is objectNode without the word.
+// objectName is objectNode without the word "node".
 func objectName(e *ChangeEvent) string { return cmp.Or(e.NodeName, objectSubject(e)) }
 
-// objectSubject is "execution scale-web" for "executions/scale-web", with the node
-// where there is one too, else the node or the cluster.
+// objectSubject returns "execution scale-web" for "executions/scale-web", with the node
+// if there is one. Without a subject it returns the node or the cluster.
 func objectSubject(e *ChangeEvent) string {
 	kind, rest, ok := strings.Cut(e.Subject, "/")
 	object := e.Subject
@@ -290,7 +289,7 @@ func objectSubject(e *ChangeEvent) string {
 	return ""
 }
 
-// objectOn is the object of an action that is not known.
+// objectOn returns the object of an unknown action.
 func objectOn(e *ChangeEvent) string {
 	if object := objectSubject(e); object != "" {
 		return "on " + object
@@ -300,7 +299,7 @@ func objectOn(e *ChangeEvent) string {
 
 func whyNothing(*ChangeEvent) string { return "" }
 
-// whyDueTo is the code of the fault, else its check, its message, the reason.
+// whyDueTo returns the first of the error codes, the check, the message and the reason.
 func whyDueTo(e *ChangeEvent) string {
 	why := cmp.Or(strings.Join(e.ErrorCodes, ", "), e.ErrorCode, e.CheckName, e.Message, e.Reason)
 	if why == "" {
@@ -309,7 +308,7 @@ func whyDueTo(e *ChangeEvent) string {
 	return " due to " + quoteWhy(why)
 }
 
-// whyOr is the reason, else another one.
+// whyOr returns the reason, or other if the event has no reason.
 func whyOr(other string) func(e *ChangeEvent) string {
 	return func(e *ChangeEvent) string {
 		if why := cmp.Or(e.Reason, other); why != "" {
@@ -319,7 +318,7 @@ func whyOr(other string) func(e *ChangeEvent) string {
 	}
 }
 
-// whyFailed is the reason, else the message.
+// whyFailed returns the reason, or the message if the event has no reason.
 func whyFailed(e *ChangeEvent) string {
 	if why := cmp.Or(e.Reason, e.Message); why != "" {
 		return ": " + quoteWhy(why)
@@ -327,7 +326,7 @@ func whyFailed(e *ChangeEvent) string {
 	return ""
 }
 
-// whyBy is who decided, which the details have as "actor", and the reason.
+// whyBy returns the person who decided, from DetailActor, and the reason.
 func whyBy(e *ChangeEvent) string {
 	text := whyOr("")(e)
 	if who := e.Details[DetailActor]; who != "" {

@@ -6,17 +6,17 @@ import (
 	"unicode/utf8"
 )
 
-// ellipsis marks text that was cut.
+// ellipsis marks truncated text.
 const ellipsis = "…"
 
-// truncateText shortens text to at most limit characters, whichever way a sink counts
-// them: a rune outside the basic plane counts as two, as in UTF-16. What was
-// cut ends with an ellipsis, and no rune is cut in two.
+// truncateText shortens text to at most limit characters. A rune outside the basic plane
+// counts as two, as in UTF-16, because sinks count differently. Truncated text ends with
+// an ellipsis, and no rune is split.
 func truncateText(text string, limit int) string {
-	if len(text) <= limit { // there are never more characters than bytes
+	if len(text) <= limit { // text never has more characters than bytes
 		return text
 	}
-	used, kept := 0, 0 // kept ends what fits beside an ellipsis
+	used, kept := 0, 0 // kept is the end of the text that fits with an ellipsis
 	for i, r := range text {
 		used += runeWidth(r)
 		if used > limit {
@@ -32,8 +32,8 @@ func truncateText(text string, limit int) string {
 	return text
 }
 
-// cutEscaped escapes text and cuts it so that no more than limit characters are
-// left after it was escaped, and no escape is cut in two.
+// cutEscaped truncates and escapes text so that the result has at most limit characters.
+// No escape sequence is split.
 func cutEscaped(text string, limit int, escape func(string) string) string {
 	for room := limit; ; room /= 2 {
 		if escaped := escape(truncateText(text, room)); room <= 1 || len(escaped) <= limit || utf16Len(escaped) <= limit {
@@ -57,8 +57,9 @@ func runeWidth(r rune) int {
 	return 1
 }
 
-// sanitizeText makes text valid: no broken UTF-8, no control character but line breaks
-// and tabs, no noncharacter. JSON, headers and people all stumble over those.
+// sanitizeText makes text valid. It replaces invalid UTF-8, noncharacters, and control
+// characters other than line breaks and tabs, which cause problems in JSON, headers and
+// displays.
 func sanitizeText(text string) string {
 	if isClean(text) {
 		return text
@@ -66,8 +67,8 @@ func sanitizeText(text string) string {
 	return strings.Map(mendRune, strings.ToValidUTF8(text, string(utf8.RuneError)))
 }
 
-// mendLine is mend for one line, with one blank between words and none at either
-// end.
+// mendLine is sanitizeText for one line, with single spaces between words and none at
+// either end.
 func mendLine(text string) string {
 	if isClean(text) && !strings.ContainsAny(text, "\n\t") && !strings.Contains(text, "  ") {
 		return strings.TrimSpace(text)
@@ -75,8 +76,8 @@ func mendLine(text string) string {
 	return strings.Join(strings.Fields(sanitizeText(text)), " ")
 }
 
-// isClean says that text is of ASCII without controls that mend would replace:
-// nearly all of it is.
+// isClean reports whether text is ASCII without control characters to replace, as nearly
+// all text is.
 func isClean(text string) bool {
 	for i := range len(text) {
 		if b := text[i]; b >= 0x7F || b < ' ' && b != '\n' && b != '\t' {
@@ -91,7 +92,7 @@ func mendRune(r rune) rune {
 	case r == '\n' || r == '\t':
 		return r
 	case r == '\r':
-		return -1 // of a line break, which the line feed is
+		return -1 // the line feed of the same line break remains
 	case unicode.IsControl(r), r == '\u2028', r == '\u2029':
 		return ' '
 	case r&0xFFFE == 0xFFFE, r >= 0xFDD0 && r <= 0xFDEF:

@@ -17,10 +17,10 @@ import (
 	"github.com/fleetloop/fleetloop/changeevent/egress"
 )
 
-// A transport is the way to the sink.
+// A transport connects to the sink.
 type transport struct {
 	*http.Transport
-	guard, local egress.Guard // local lets loopback through as well
+	guard, local egress.Guard // local also allows loopback
 	private      egress.Guard // for allowHosts
 	allowHosts   []string
 	proxy        atomic.Pointer[string]
@@ -28,7 +28,7 @@ type transport struct {
 	caFile       string
 }
 
-// newTransport makes the way to the sink. It opens nothing yet.
+// newTransport creates the transport to the sink. It opens no connection.
 func newTransport(cfg Config) (*transport, error) {
 	allow, err := egress.ParseAllow(cfg.AllowAddresses)
 	if err != nil {
@@ -47,8 +47,8 @@ func newTransport(cfg Config) (*transport, error) {
 		private: egress.Guard{Allow: append(egress.Private(), allow...)}, allowHosts: cfg.AllowHosts,
 		timeout: cfg.Timeout, caFile: cfg.CAFile,
 	}
-	// HTTP/1 alone: a request that times out takes its connection with it, where
-	// one of HTTP/2 that is dead would be used for the next.
+	// Only HTTP/1: a request that times out closes its connection, whereas HTTP/2 would
+	// reuse a dead connection for the next request.
 	var protocols http.Protocols
 	protocols.SetHTTP1(true)
 	t.Transport = &http.Transport{
@@ -73,8 +73,8 @@ func newTransport(cfg Config) (*transport, error) {
 	return t, nil
 }
 
-// loadRoots reads the certificates that the sink's must lead to, unless it has. It
-// is to be called before the first request, and by one at a time.
+// loadRoots reads the CA certificates of the sink, unless they are loaded. It must be
+// called before the first request, and not concurrently.
 func (t *transport) loadRoots() error {
 	if t.TLSClientConfig.RootCAs != nil {
 		return nil
@@ -87,8 +87,8 @@ func (t *transport) loadRoots() error {
 	return nil
 }
 
-// checkEndpoint says whether an endpoint could ever be reached, so that an address that
-// is refused is told when the client is made and not at each event.
+// checkEndpoint returns an error if the address of an endpoint is denied, so that
+// NewClient fails rather than each event.
 func (t *transport) checkEndpoint(endpoint *url.URL) error {
 	addr, err := netip.ParseAddr(endpoint.Hostname())
 	if err != nil {
@@ -111,7 +111,7 @@ func (t *transport) guardOf(host, port string) egress.Guard {
 	return t.guard
 }
 
-// dialAllowed connects to an address that the guard lets through, or to the proxy.
+// dialAllowed connects to the proxy, or to an address that the guard allows.
 func (t *transport) dialAllowed(ctx context.Context, network, addr string) (net.Conn, error) {
 	d := net.Dialer{Timeout: t.timeout, KeepAlive: 15 * time.Second}
 	if proxy := t.proxy.Load(); proxy == nil || *proxy != addr {
@@ -136,19 +136,19 @@ func readRoots(file string) (*x509.CertPool, error) {
 	return roots, nil
 }
 
-// proxyOf says which proxy a request goes through.
+// proxyOf returns the function that selects the proxy of a request.
 func proxyOf(text string) (func(*http.Request) (*url.URL, error), error) {
 	if text == "" {
 		return http.ProxyFromEnvironment, nil
 	}
 	u, err := url.Parse(text)
 	if err != nil || u.Hostname() == "" || portOf(u) == "" {
-		return nil, errors.New("must be a URL with the scheme http, https, socks5 or socks5h") // without the URL, which may hold a password
+		return nil, errors.New("must be a URL with the scheme http, https, socks5 or socks5h") // without the URL, which may contain a password
 	}
 	return http.ProxyURL(u), nil
 }
 
-// portOf is the port of a sink or a proxy, "" if it is none that can be used.
+// portOf returns the port of a sink or a proxy, or "" if its scheme is not supported.
 func portOf(u *url.URL) string {
 	var port string
 	switch u.Scheme {

@@ -69,7 +69,9 @@ const DetailActor = "actor"
 
 // A Link points to more information, such as a runbook or a dashboard.
 type Link struct {
+	// Href is an http or https URL. A link with any other URL is omitted.
 	Href string `json:"href"`
+	// Text is the text of the link. Empty means that sinks show the URL.
 	Text string `json:"text,omitempty"`
 }
 
@@ -81,6 +83,7 @@ const (
 
 // A Delivery is the result of sending an event.
 type Delivery struct {
+	// ID is the id of the event, given or derived.
 	ID string
 	// Class is empty if a sink accepted the event, otherwise the error class.
 	Class Class
@@ -90,7 +93,8 @@ type Delivery struct {
 	Status int
 	// Attempts is the number of requests that were sent.
 	Attempts int
-	At       time.Time
+	// At is the time of the result.
+	At time.Time
 }
 
 // A Class is the error class of an event that was not delivered.
@@ -99,24 +103,24 @@ type Class string
 // The error classes: for responses, for failed requests, and for events that were
 // not sent.
 const (
-	ClassRedirect      Class = "redirect"
-	ClassClientError   Class = "client_error"
-	ClassUnauthorized  Class = "unauthorized"
-	ClassForbidden     Class = "forbidden"
-	ClassNotFound      Class = "not_found"
-	ClassGone          Class = "gone"
-	ClassRateLimited   Class = "rate_limited"
-	ClassServerError   Class = "server_error"
-	ClassConnection    Class = "connection"
-	ClassDNS           Class = "dns"
-	ClassTLS           Class = "tls"
-	ClassTimeout       Class = "timeout"
+	ClassRedirect      Class = "redirect"       // 3xx; redirects are not followed
+	ClassClientError   Class = "client_error"   // any other 4xx
+	ClassUnauthorized  Class = "unauthorized"   // 401
+	ClassForbidden     Class = "forbidden"      // 403
+	ClassNotFound      Class = "not_found"      // 404
+	ClassGone          Class = "gone"           // 410
+	ClassRateLimited   Class = "rate_limited"   // 408, 425 or 429
+	ClassServerError   Class = "server_error"   // 5xx
+	ClassConnection    Class = "connection"     // the connection failed or was lost
+	ClassDNS           Class = "dns"            // the host name did not resolve
+	ClassTLS           Class = "tls"            // the TLS handshake or the certificate verification failed
+	ClassTimeout       Class = "timeout"        // no response within Config.Timeout
 	ClassAddressDenied Class = "address_denied" // the address is not allowed
-	ClassEncode        Class = "encode"
-	ClassQueueFull     Class = "queue_full"
-	ClassClosed        Class = "closed"
-	ClassShutdown      Class = "shutdown"
-	ClassExpired       Class = "expired"
+	ClassEncode        Class = "encode"         // the event cannot be encoded in the format
+	ClassQueueFull     Class = "queue_full"     // dropped from a full queue
+	ClassClosed        Class = "closed"         // sent after Close
+	ClassShutdown      Class = "shutdown"       // no response before Close ended
+	ClassExpired       Class = "expired"        // older than Config.MaxAge
 )
 
 // Client defines the interface for sending change events to an external sink.

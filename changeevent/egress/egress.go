@@ -27,7 +27,8 @@ type Guard struct {
 type DeniedError struct {
 	// Address is invalid if there was no address to parse.
 	Address netip.Addr
-	Reason  string
+	// Reason explains the denial, such as "it is a cloud metadata address".
+	Reason string
 }
 
 // Error implements error.
@@ -116,8 +117,8 @@ func (g Guard) Check(a netip.Addr) error {
 	return &DeniedError{Address: a, Reason: reason}
 }
 
-// refusalReason is why an address is refused, or "". The address is not one of IPv4
-// within IPv6, and has no zone.
+// refusalReason returns why an address is denied, or "". The address must not be an
+// IPv4-mapped IPv6 address and must have no zone.
 func (g Guard) refusalReason(a netip.Addr) string {
 	if !a.IsValid() {
 		return "it is not a valid address"
@@ -150,8 +151,8 @@ func (g Guard) refusalReason(a netip.Addr) string {
 	return ""
 }
 
-// embeddedIPv4 is the address of IPv4 that one of IPv6 leads to, where a gateway
-// translates or tunnels.
+// embeddedIPv4 returns the IPv4 address that a gateway or a tunnel derives from an IPv6
+// address.
 func embeddedIPv4(a netip.Addr) (inner netip.Addr, how string, ok bool) {
 	if !a.Is6() {
 		return netip.Addr{}, "", false

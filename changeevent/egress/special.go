@@ -5,14 +5,14 @@ import (
 	"slices"
 )
 
-// A block is a range of addresses that is not of the public internet.
+// A block is a range of addresses outside the public internet.
 type block struct {
 	prefix netip.Prefix
 	what   string
 }
 
-// specialBlocks are the blocks that IANA keeps for special purposes and that are not
-// globally reachable, and those through which old tunnels lead elsewhere.
+// specialBlocks returns the special-purpose blocks of IANA that are not globally
+// reachable, and the blocks of old tunnels, which lead elsewhere.
 func specialBlocks() []block {
 	of := func(what string, prefixes ...string) []block {
 		blocks := make([]block, 0, len(prefixes))
@@ -40,11 +40,12 @@ func specialBlocks() []block {
 	)
 }
 
-// isMetadata says that a cloud has there what its machines are and may do.
+// isMetadata reports whether an address belongs to the metadata service of a cloud, which
+// returns identities and permissions of its machines.
 func isMetadata(a netip.Addr) bool {
 	switch a.String() {
-	case "169.254.169.254", "169.254.170.2", "169.254.170.23", "fd00:ec2::254", "fd00:ec2::23", "fd20:ce::254", // most of them
-		"100.100.100.200", "168.63.129.16", "192.0.0.192": // those that chose another
+	case "169.254.169.254", "169.254.170.2", "169.254.170.23", "fd00:ec2::254", "fd00:ec2::23", "fd20:ce::254", // most clouds
+		"100.100.100.200", "168.63.129.16", "192.0.0.192": // other clouds
 		return true
 	}
 	return false
