@@ -1,13 +1,13 @@
-// Package nodefault is the pipeline that takes sick nodes out of service, has
-// them repaired, and gives them back: cordon, drain, reboot or replace, verify,
-// uncordon.
+// Package nodefault is the pipeline that takes faulty nodes out of service, repairs them
+// and returns them: cordon, drain, reboot or replace, verify, uncordon.
 //
-// It is level-triggered. What is ours on a node stands on the node, written in
-// the same request; why, how far and what was done stands in one NodeFault of
-// the same name. Nothing else is remembered, so a controller that dies loses
-// nothing and repeats nothing.
+// It is level-triggered. The marks of the pipeline on a node are stored on the node, in
+// the same request as the cordon. The reason, the progress and the history are stored in
+// one NodeFault with the name of the node. No other state is kept, so a controller that
+// crashes loses nothing and repeats nothing.
 //
-// This package has the words that its parts share, and nothing that acts.
+// This package holds the types and functions that its subpackages share. It performs no
+// actions.
 package nodefault
 
 import (
@@ -23,21 +23,21 @@ import (
 	"github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
 )
 
-// A Report is what a source says of one check on one node.
+// A Report is the result of one check of one source on one node.
 type Report struct {
-	// Node is its name.
+	// Node is the name of the node.
 	Node string
-	// Fault is what the source says. Its Since is when it was found.
+	// Fault is the reported fault. Its DetectedAt is the time of detection.
 	Fault v1alpha1.Fault
-	// Healthy says that the fault is over. With an empty Entity it is over for
-	// all entities of the check.
+	// Healthy means that the fault is over. With an empty Entity, it is over for all
+	// entities of the check.
 	Healthy bool
 }
 
-// KeyOf is source/check/entity: what tells the faults of a node apart.
+// KeyOf returns source/check/entity, which identifies a fault of a node.
 func KeyOf(f v1alpha1.Fault) string { return f.Source + "/" + f.Check + "/" + f.Entity }
 
-// CodeOf is the fault in a word: its codes, else its check.
+// CodeOf returns the error codes of a fault, or its check if it has none.
 func CodeOf(f v1alpha1.Fault) string {
 	if len(f.ErrorCodes) > 0 {
 		return strings.Join(f.ErrorCodes, ",")
@@ -45,14 +45,14 @@ func CodeOf(f v1alpha1.Fault) string {
 	return f.Check
 }
 
-// NewSession names what begins with a fault on a node at a time.
+// NewSession returns the id of a session that begins with a fault on a node at a time.
 func NewSession(node types.UID, f v1alpha1.Fault, at time.Time) string {
 	return digestOf(string(node), KeyOf(f), at.UTC().Format(time.RFC3339Nano))[:8]
 }
 
-// RecordID is the id of the change event of an action: the same whenever the
-// same action of the same session is told again. The attempt, or whatever else
-// tells two of a kind apart, is ordinal.
+// RecordID returns the id of the change event of an action. It is the same each time the
+// same action of a session is recorded. The ordinal, such as the attempt, distinguishes
+// repeated actions.
 func RecordID(node types.UID, session, action, ordinal string) string {
 	return digestOf(string(node), session, action, ordinal)[:32]
 }
@@ -60,20 +60,20 @@ func RecordID(node types.UID, session, action, ordinal string) string {
 func digestOf(parts ...string) string {
 	h := sha256.New()
 	for _, p := range parts {
-		_, _ = fmt.Fprintf(h, "%d:%s", len(p), p) // a hash takes everything
+		_, _ = fmt.Fprintf(h, "%d:%s", len(p), p) // a hash accepts any input
 	}
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// How many records are kept: those that every sink has taken, and all.
+// Limits of the history: of records that every sink has processed, and of all records.
 const (
 	keptRecords = 32
 	maxRecords  = 64
 )
 
-// Tell adds a record to the history, with its number, unless one with its id is
-// there. It drops old ones that were told, and, when there are far too many,
-// old ones that were not, which are counted.
+// Tell adds a record to the history and numbers it, unless the history has a record with
+// its id. It drops old processed records, and if there are too many, old unprocessed
+// ones, which it counts.
 func Tell(st *v1alpha1.NodeFaultStatus, r v1alpha1.Record) {
 	if Told(st, r.ID) {
 		return
@@ -91,7 +91,7 @@ func Tell(st *v1alpha1.NodeFaultStatus, r v1alpha1.Record) {
 	}
 }
 
-// Told says whether the history has a record with this id.
+// Told reports whether the history has a record with this id.
 func Told(st *v1alpha1.NodeFaultStatus, id string) bool {
 	for i := range st.History {
 		if st.History[i].ID == id {
@@ -101,7 +101,8 @@ func Told(st *v1alpha1.NodeFaultStatus, id string) bool {
 	return false
 }
 
-// Settled is the number up to which every sink has come: all, if there is none.
+// Settled returns the sequence number that every sink has processed. Without sinks it is
+// the last number.
 func Settled(st *v1alpha1.NodeFaultStatus) int64 {
 	settled := st.LastSequence
 	for _, d := range st.SinkDeliveries {
@@ -110,8 +111,8 @@ func Settled(st *v1alpha1.NodeFaultStatus) int64 {
 	return settled
 }
 
-// RecordOf begins the record of an action of a session: what is known of the
-// fault that opened it.
+// RecordOf returns a new record of an action of a session, with the data of the fault
+// that opened the session.
 func RecordOf(st *v1alpha1.NodeFaultStatus, source, action, ordinal string, at time.Time) v1alpha1.Record {
 	r := v1alpha1.Record{
 		ID: RecordID(st.NodeUID, st.Session, action, ordinal), Action: action, Source: source,
@@ -123,10 +124,10 @@ func RecordOf(st *v1alpha1.NodeFaultStatus, source, action, ordinal string, at t
 	return r
 }
 
-// maxText is how many bytes of free text a record has, as its schema says.
+// maxText is the maximum length of free text in a record in bytes, as in its schema.
 const maxText = 512
 
-// Cut shortens a text to so many bytes, on the border of a letter.
+// Cut truncates a text to at most most bytes without splitting a character.
 func Cut(text string, most int) string {
 	if len(text) <= most {
 		return text

@@ -6,15 +6,15 @@ import (
 	"github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
 )
 
-// A Transition is one way from a phase to another.
+// A Transition is a change from one phase to another.
 type Transition struct {
 	From, To v1alpha1.Phase
-	When     string // in the words of docs/states/node-fault.md
+	When     string // the wording of docs/states/node-fault.md
 }
 
-// Transitions are the usual ways. A phase follows from what is seen at a look,
-// whatever the one before saw, so other ways are possible too; but what is done
-// to a node (see Acts) begins in these alone.
+// Transitions returns the usual transitions. A phase follows from the observed state,
+// regardless of the phase before, so other transitions are possible, too. But actions on
+// a node (see Acts) begin only with these.
 func Transitions() []Transition {
 	const (
 		observed    = v1alpha1.PhaseObserved
@@ -63,13 +63,13 @@ func Transitions() []Transition {
 	}
 }
 
-// Acts says whether something is done to the node in a phase beside keeping it
-// cordoned, or was and did not help.
+// Acts reports whether a phase acts on the node beyond the cordon, or follows failed
+// actions.
 func Acts(p v1alpha1.Phase) bool {
 	return p == v1alpha1.PhaseDraining || p == v1alpha1.PhaseRemediating || p == v1alpha1.PhaseStuck
 }
 
-// CanPass says whether a phase can follow another.
+// CanPass reports whether a phase can follow another.
 func CanPass(from, to v1alpha1.Phase) bool {
 	return from == to || !Acts(to) || slices.ContainsFunc(Transitions(), func(t Transition) bool { return t.From == from && t.To == to })
 }

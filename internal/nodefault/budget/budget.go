@@ -1,17 +1,17 @@
-// Package budget keeps us from taking more nodes out of service than a cluster
-// can spare.
+// Package budget prevents the pipeline from taking more nodes out of service than a
+// cluster can spare.
 //
-// It counts the nodes as they are, each time that it is asked: those that are
-// ours, those that somebody else has cordoned, and those that are not ready.
-// When each was taken out stands on the node, and stays there when it is back in
-// service, so that both bounds hold across a restart. What was granted and cannot be
-// seen yet is remembered until it can be: neither workers side by side nor a
-// cache that lags have it exceed its bound.
+// It counts the current nodes each time: those that the pipeline has quarantined, those
+// that others have cordoned, and those that are not ready. The time at which a node was
+// taken out of service is stored on the node, and stays there after its release, so that
+// both limits hold across a restart. A granted node that does not show the cordon yet is
+// remembered until it does, so neither concurrent workers nor a stale cache can exceed
+// the limits.
 //
-// It bounds how many nodes of a pool are out of service at a time, and how many
-// we take out within a while. It denies what is new, and nothing else: giving
-// nodes back never asks it. What it denied is judged afresh when it is asked
-// again, so there is no backlog.
+// The budget limits how many nodes of a pool are out of service at a time, and how many
+// are taken out of service within a time window. It denies only new quarantines; the
+// release of a node never needs it. A denied request is evaluated again when it is
+// repeated, so there is no backlog.
 package budget
 
 import (
@@ -27,8 +27,8 @@ import (
 	"github.com/fleetloop/fleetloop/internal/selector"
 )
 
-// Config says how many nodes may be out of service. It is taken as it is: the
-// zero value allows none. Default is what is shipped.
+// Config configures how many nodes may be out of service. The zero value allows none;
+// Default returns the shipped values.
 type Config struct {
 	MaxPercent      int `key:"max_percent" env:"NODE_FAULT_BUDGET_MAX_PERCENT" flag:"budget-max-percent" default:"10" validate:"gte=0,lte=100" doc:"Maximum share of a pool that may be out of service, in percent, rounded down. Quarantined nodes, nodes cordoned by others and nodes that are not ready count."`
 	MinAllowedNodes int `key:"min_allowed_nodes" env:"NODE_FAULT_BUDGET_MIN_ALLOWED_NODES" flag:"budget-min-allowed-nodes" default:"1" validate:"gte=0" doc:"Number of nodes of a pool that may always be out of service, even if max_percent allows fewer. It lets small pools be repaired."`
@@ -44,16 +44,16 @@ type Config struct {
 	OnExhausted OnExhausted `key:"on_exhausted" env:"NODE_FAULT_BUDGET_ON_EXHAUSTED" default:"auto-resume" validate:"oneof=auto-resume manual-reset" doc:"What happens when the budget is exhausted: auto-resume (further nodes wait until a fifth of the budget is free) or manual-reset (further nodes wait until a person resets the budget)."`
 }
 
-// OnExhausted is what follows when a budget is exhausted.
+// OnExhausted is the policy for an exhausted budget.
 type OnExhausted string
 
-// What follows when a budget is exhausted.
+// The policies for an exhausted budget.
 const (
 	AutoResume  OnExhausted = "auto-resume"
 	ManualReset OnExhausted = "manual-reset"
 )
 
-// Default is the budget that is shipped.
+// Default returns the shipped budget.
 func Default() Config {
 	return Config{MaxPercent: 10, MinAllowedNodes: 1, Window: 5 * time.Minute, WindowMaxPercent: 5, WindowMinAllowedNodes: 1, OnExhausted: AutoResume}
 }
@@ -75,45 +75,45 @@ func (c Config) validateConfig() (selector.Selector, error) {
 	return nodes, errors.Join(append(errs, err)...)
 }
 
-// limitsFor are how many of so many nodes may be out of service, and how many of
-// them may be taken out within the window.
+// limitsFor returns how many of a number of nodes may be out of service, and how many of
+// them may be taken out of service within the window.
 func (c Config) limitsFor(members int) (level, rate int) {
 	return max(c.MinAllowedNodes, members*c.MaxPercent/100), max(c.WindowMinAllowedNodes, members*c.WindowMaxPercent/100)
 }
 
-// resumeLevel is with how many nodes out of service a budget that was exhausted
-// grants again: a fifth of it has to be free, and one at least, lest every node
-// that comes back has the next one go.
+// resumeLevel returns the number of nodes out of service at which an exhausted budget
+// grants again. A fifth of the budget, and at least one node, must be free. Otherwise
+// each released node would be replaced by the next one at once.
 func resumeLevel(level int) int { return level - max(1, (level+4)/5) }
 
-// patience is how long a grant counts that the nodes never showed: no cache lags
-// so far behind. It matters when a node was changed twice before it was seen.
+// patience limits how long a grant counts that the node never shows. No cache is stale
+// for that long. It matters if a node changed twice before it was observed.
 const patience = 5 * time.Minute
 
-// A grant is a node that may be taken out of service, until it is seen to be.
+// A grant is a node that may be taken out of service and does not show the cordon yet.
 type grant struct {
-	number uint64 // tells it from others of the node
+	number uint64 // distinguishes it from other grants of the node
 	pool   string
 	at     time.Time
-	before *taking // that it has taken the place of
-	look   uint64  // that has met the node last
+	before *taking // previous taking of the node, which the grant replaced
+	look   uint64  // number of the last count that included the node
 }
 
-// A taking is a node that was taken out of service.
+// A taking records that a node was taken out of service.
 type taking struct {
 	pool string
 	at   time.Time
 }
 
-// A trip is that a pool's budget was exhausted.
+// A trip records that the budget of a pool was exhausted.
 type trip struct {
 	why     reason
 	since   time.Time
 	latched bool
 }
 
-// Budget says whether another node may be taken out of service. Its methods are
-// safe to be called at the same time.
+// Budget decides whether another node may be taken out of service. Its methods are safe
+// for concurrent use.
 type Budget struct {
 	cfg     Config
 	chosen  selector.Selector
@@ -121,16 +121,16 @@ type Budget struct {
 	metrics *metrics
 
 	mu      sync.Mutex
-	granted uint64 // so many, ever
-	looks   uint64 // at all nodes, ever
+	granted uint64 // number of grants so far
+	looks   uint64 // number of counts of all nodes so far
 	grants  map[types.UID]grant
-	takings map[types.UID]taking // within the window, whatever became of them
+	takings map[types.UID]taking // within the window, including nodes that are back in service
 	trips   map[string]trip      // by pool
-	read    map[types.UID]stamp  // of annotations
+	read    map[types.UID]stamp  // parsed annotations
 }
 
-// New makes a budget. nodes gives all nodes as a cache has them, and none of
-// them is changed. A nil registerer is no metrics.
+// New creates a budget. nodes returns all nodes from a cache; they are not changed. A nil
+// registerer means no metrics.
 func New(cfg Config, nodes func() []*corev1.Node, reg prometheus.Registerer) (*Budget, error) {
 	chosen, err := cfg.validateConfig()
 	if err != nil {
@@ -147,10 +147,10 @@ func New(cfg Config, nodes func() []*corev1.Node, reg prometheus.Registerer) (*B
 	return b, nil
 }
 
-// Reserve asks to take a node out of service. With a denial, which says the
-// numbers and the pool, it may not be. Without one it counts from now on, and the
-// nodes need not show it: call release if nothing came of it, and never if the
-// outcome is not known. A node that is ours costs nothing more.
+// Reserve requests that a node may be taken out of service. A denial gives the numbers
+// and the pool. Without a denial the node counts from now on, even if it does not show
+// the cordon yet. The caller calls release if the node was not taken out of service, and
+// never if the outcome is unknown. A node that is already quarantined costs nothing.
 func (b *Budget) Reserve(node *corev1.Node, now time.Time) (release func(), denial string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -170,9 +170,9 @@ func (b *Budget) Reserve(node *corev1.Node, now time.Time) (release func(), deni
 	return b.grantNode(node.UID, pool, now), ""
 }
 
-// grantNode counts a node as taken out. One that was granted and not seen yet may be
-// asked for again by who has not seen it either: that it comes to nothing this
-// time says nothing of the first time.
+// grantNode counts a node as taken out of service. If the node has a pending grant,
+// release does nothing: the failure of this request does not mean that the first one
+// failed.
 func (b *Budget) grantNode(uid types.UID, pool string, now time.Time) (release func()) {
 	if _, stands := b.grants[uid]; stands {
 		return func() {}
@@ -186,7 +186,7 @@ func (b *Budget) grantNode(uid types.UID, pool string, now time.Time) (release f
 	return func() {
 		b.mu.Lock()
 		defer b.mu.Unlock()
-		if b.grants[uid].number != g.number { // seen, too old, or granted anew
+		if b.grants[uid].number != g.number { // observed, expired, or granted again
 			return
 		}
 		delete(b.grants, uid)

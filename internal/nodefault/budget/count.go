@@ -15,20 +15,20 @@ import (
 	"github.com/fleetloop/fleetloop/internal/selector"
 )
 
-// A count is how the nodes of a pool stand.
+// A count holds the numbers of nodes of a pool.
 type count struct {
 	members                  int
 	ours, cordoned, notReady int // out of service, each node once
 	recent                   int // taken out of service within the window
-	itself                   int // 1 if the node that it is about is among those out of service
+	itself                   int // 1 if the requested node is among the nodes out of service
 }
 
 func (c count) outOfService() int { return c.ours + c.cordoned + c.notReady }
 
-// othersOut are out of service besides the node that it is about.
+// othersOut returns how many nodes other than the requested one are out of service.
 func (c count) othersOut() int { return c.outOfService() - c.itself }
 
-// String says who is out of service, as a denial begins.
+// String returns the numbers of nodes out of service, as at the start of a denial.
 func (c count) String() string {
 	var parts []string
 	for _, p := range []struct {
@@ -46,8 +46,8 @@ func (c count) String() string {
 	return fmt.Sprintf("%d of %d nodes are out of service%s", c.outOfService(), c.members, split)
 }
 
-// countByPool counts the nodes by pool. The node that somebody asks for is taken as
-// he has it, which is no older than the cache's. nil is nobody.
+// countByPool counts the nodes by pool. For the requested node it uses asked, which is at
+// least as recent as the cache. asked may be nil.
 func (b *Budget) countByPool(asked *corev1.Node, now time.Time) map[string]count {
 	counts := map[string]count{}
 	b.looks++
@@ -73,7 +73,7 @@ func (b *Budget) countByPool(asked *corev1.Node, now time.Time) map[string]count
 	return counts
 }
 
-// addNode counts a node.
+// addNode adds a node to the counts of its pool.
 func (b *Budget) addNode(counts map[string]count, n *corev1.Node, now time.Time, asked bool) {
 	b.noteExists(n.UID)
 	if !b.countsNode(n) {
@@ -98,7 +98,7 @@ func (b *Budget) addNode(counts map[string]count, n *corev1.Node, now time.Time,
 	counts[pool] = c
 }
 
-// noteExists notes that there is a node: what is remembered of it is kept.
+// noteExists records that a node exists, so that its remembered state is kept.
 func (b *Budget) noteExists(uid types.UID) {
 	if g, is := b.grants[uid]; is {
 		g.look = b.looks
@@ -110,8 +110,8 @@ func (b *Budget) noteExists(uid types.UID) {
 	}
 }
 
-// observeNode takes note of what a node shows, and says whether it is granted and does
-// not show it yet.
+// observeNode records the state of a node, and reports whether it is granted and does not
+// show the cordon yet.
 func (b *Budget) observeNode(n *corev1.Node, now time.Time) (granted bool) {
 	taken, known := b.takenAt(n)
 	if last, is := b.takings[n.UID]; known && now.Sub(taken) < b.cfg.Window && (!is || taken.After(last.at)) {
@@ -121,8 +121,8 @@ func (b *Budget) observeNode(n *corev1.Node, now time.Time) (granted bool) {
 	if !granted {
 		return false
 	}
-	// The annotation has the time of the grant, to the microsecond. An older
-	// one is of a session before.
+	// The annotation has the time of the grant in microseconds. An older one belongs to a
+	// previous session.
 	if known && !taken.Before(g.at.Truncate(time.Microsecond)) || givenBack(n, g) || now.Sub(g.at) > patience {
 		delete(b.grants, n.UID)
 		return false
@@ -130,13 +130,13 @@ func (b *Budget) observeNode(n *corev1.Node, now time.Time) (granted bool) {
 	return true
 }
 
-// givenBack is whether a node that nobody has seen out of service is in service
-// again: it was released, or a person has undone it, since the grant.
+// givenBack reports whether a granted node is in service again without having been
+// observed out of service. It was released, or a person uncordoned it, since the grant.
 func givenBack(n *corev1.Node, g grant) bool {
 	for _, key := range []string{v1alpha1.AnnotationReleased, v1alpha1.AnnotationOverridden} {
 		text, is := n.Annotations[key]
 		var ended struct {
-			Since time.Time `json:"since"` // when it was taken, of those that say so
+			Since time.Time `json:"since"` // time of the quarantine, in annotations that have it
 			At    time.Time `json:"at"`
 		}
 		if !is || json.Unmarshal([]byte(text), &ended) != nil {
@@ -149,24 +149,25 @@ func givenBack(n *corev1.Node, g grant) bool {
 	return false
 }
 
-// forgetExpired drops what is of nodes that are no more, and what is before the window.
+// forgetExpired drops the state of deleted nodes, expired grants, and takings before the
+// window.
 func (b *Budget) forgetExpired(now time.Time) {
 	maps.DeleteFunc(b.grants, func(_ types.UID, g grant) bool { return g.look != b.looks || now.Sub(g.at) > patience })
 	maps.DeleteFunc(b.read, func(_ types.UID, s stamp) bool { return s.look != b.looks })
 	maps.DeleteFunc(b.takings, func(_ types.UID, t taking) bool { return now.Sub(t.at) >= b.cfg.Window })
 }
 
-// A stamp is the time in an annotation.
+// A stamp is the parsed time of an annotation.
 type stamp struct {
 	text  string
 	at    time.Time
 	known bool
-	look  uint64 // that has met the node last
+	look  uint64 // number of the last count that included the node
 }
 
-// takenAt is when we took a node out of service last, as its annotations say:
-// the one of a node that is ours, and those that we leave on one that was given
-// back, or that a person took back.
+// takenAt returns when the pipeline last took a node out of service, from its
+// annotations: the one of a quarantined node, or the one that stays on a node that was
+// released or overridden by a person.
 func (b *Budget) takenAt(n *corev1.Node) (at time.Time, known bool) {
 	for _, key := range []string{v1alpha1.AnnotationOwned, v1alpha1.AnnotationReleased, v1alpha1.AnnotationOverridden} {
 		text, is := n.Annotations[key]
@@ -192,13 +193,13 @@ func (b *Budget) takenAt(n *corev1.Node) (at time.Time, known bool) {
 	return time.Time{}, false
 }
 
-// isOurs is whether something of ours is on a node.
+// isOurs reports whether the pipeline has quarantined a node.
 func isOurs(n *corev1.Node) bool {
 	_, is := n.Annotations[v1alpha1.AnnotationOwned]
 	return is
 }
 
-// isReady is whether a node is, as far as anybody has said.
+// isReady reports whether a node is ready. A node without the condition counts as ready.
 func isReady(n *corev1.Node) bool {
 	for _, c := range n.Status.Conditions {
 		if c.Type == corev1.NodeReady {
@@ -208,7 +209,7 @@ func isReady(n *corev1.Node) bool {
 	return true
 }
 
-// countsNode is whether the budget is for a node.
+// countsNode reports whether the budget covers a node.
 func (b *Budget) countsNode(n *corev1.Node) bool {
 	if !b.cfg.ControlPlane {
 		for _, role := range []string{"node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master"} {

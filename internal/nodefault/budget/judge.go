@@ -5,8 +5,7 @@ import (
 	"time"
 )
 
-// A reason is why a node may not be taken out of service. There are no others:
-// it is a metric's label.
+// A reason is the reason of a denial. It is a metric label with a closed set of values.
 type reason string
 
 const (
@@ -21,8 +20,8 @@ func allReasons() []reason {
 	return []reason{reasonLevel, reasonHeld, reasonRate, reasonLatched, reasonForeign}
 }
 
-// denialReason says why no other node of a pool may be taken out of service, and
-// remembers that the budget is exhausted, or no longer is.
+// denialReason returns why no other node of a pool may be taken out of service. It also
+// records whether the budget of the pool is exhausted.
 func (b *Budget) denialReason(pool string, c count, now time.Time) (why reason, denial string) {
 	level, rate := b.cfg.limitsFor(c.members)
 	tripped, is := b.trips[pool]
@@ -46,7 +45,7 @@ func (b *Budget) denialReason(pool string, c count, now time.Time) (why reason, 
 	return why, denial
 }
 
-// poolTitle is a pool as a denial has it.
+// poolTitle returns the name of a pool as used in a denial.
 func poolTitle(pool string) string {
 	if pool == "" {
 		return "the cluster"
@@ -56,15 +55,15 @@ func poolTitle(pool string) string {
 
 func stampOf(at time.Time) string { return at.UTC().Format(time.RFC3339) }
 
-// Latch closes the budget of a pool until Reset. It is for a process that begins
-// and finds that it was closed before.
+// Latch closes the budget of a pool until Reset. A new process uses it to restore a
+// budget that was closed before.
 func (b *Budget) Latch(pool string, since time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.trips[pool] = trip{why: reasonLevel, since: since, latched: true}
 }
 
-// Reset opens the budget of a pool, and says whether it was exhausted.
+// Reset opens the budget of a pool, and reports whether it was exhausted.
 func (b *Budget) Reset(pool string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -73,28 +72,29 @@ func (b *Budget) Reset(pool string) bool {
 	return was
 }
 
-// A Pool is how the budget of a pool stands.
+// A Pool is the state of the budget of a pool.
 type Pool struct {
 	Name string
-	// Members are all its nodes, and Most how many may be out of service.
+	// Members is the number of nodes of the pool. Most is how many of them may be out of
+	// service.
 	Members, Most int
-	// Ours are out of service by us, Cordoned by others, and NotReady by
-	// themselves. Each node counts once, in this order.
+	// Ours are quarantined, Cordoned are cordoned by others, and NotReady are not ready.
+	// Each node counts once, in this order.
 	Ours, Cordoned, NotReady int
-	// Recent are those that we have taken out within the window, and MostRecent
-	// how many that may be.
+	// Recent is the number of nodes that were taken out of service within the window.
+	// MostRecent is its limit.
 	Recent, MostRecent int
-	// Exhausted is that the last who asked was denied, or would still be, and
-	// Latched that it stays so until Reset.
+	// Exhausted means that the last request was denied, or would still be. Latched means
+	// that this lasts until Reset.
 	Exhausted, Latched bool
-	// Since is since when it is exhausted.
+	// Since is when the budget was exhausted.
 	Since time.Time
 }
 
-// Out is how many of its nodes are out of service.
+// Out returns how many nodes are out of service.
 func (p Pool) Out() int { return p.Ours + p.Cordoned + p.NotReady }
 
-// Status is how the budgets of all pools stand, by name.
+// Status returns the state of the budgets of all pools, sorted by name.
 func (b *Budget) Status(now time.Time) []Pool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -7,7 +7,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// metrics are the budget's. Their labels are closed sets: pools are added up.
+// metrics holds the metrics of the budget. Their labels are closed sets; the values are
+// sums over all pools.
 type metrics struct {
 	budget  *Budget
 	denials *prometheus.CounterVec
@@ -39,7 +40,7 @@ func newMetrics(b *Budget, reg prometheus.Registerer) (*metrics, error) {
 
 func (m *metrics) countDenial(why reason) { m.denials.WithLabelValues(string(why)).Inc() }
 
-// Describe names the metrics.
+// Describe implements prometheus.Collector.
 func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
 	m.denials.Describe(ch)
 	for _, g := range []*prometheus.GaugeVec{m.nodes, m.limits, m.recent, m.exhausted} {
@@ -47,7 +48,7 @@ func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
 	}
 }
 
-// Collect counts the nodes.
+// Collect implements prometheus.Collector. It counts the nodes.
 func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	var all Pool
 	exhausted := map[bool]int{}

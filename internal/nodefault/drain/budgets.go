@@ -14,8 +14,8 @@ import (
 	"github.com/fleetloop/fleetloop/internal/selector"
 )
 
-// budgetsOf names the disruption budgets of a pod, as namespace/name. known are
-// those of namespaces that were asked for already.
+// budgetsOf returns the names of the disruption budgets of a pod, as namespace/name.
+// known caches the budgets of each namespace.
 func (d *Drainer) budgetsOf(ctx context.Context, pod *corev1.Pod, known map[string][]policyv1.PodDisruptionBudget) string {
 	budgets, is := known[pod.Namespace]
 	if !is {
@@ -25,7 +25,7 @@ func (d *Drainer) budgetsOf(ctx context.Context, pod *corev1.Pod, known map[stri
 		if err == nil {
 			budgets = list.Items
 		}
-		known[pod.Namespace] = budgets // the name is missed, and no more
+		known[pod.Namespace] = budgets // after an error, only the name is missing
 	}
 	var names []string
 	for i := range budgets {
@@ -40,25 +40,25 @@ func (d *Drainer) budgetsOf(ctx context.Context, pod *corev1.Pod, known map[stri
 	return strings.Join(names, ", ")
 }
 
-// pdbCovers is whether a budget is for a pod.
+// pdbCovers reports whether a disruption budget covers a pod.
 func pdbCovers(b *policyv1.PodDisruptionBudget, pod *corev1.Pod) bool {
 	chosen, err := metav1.LabelSelectorAsSelector(b.Spec.Selector)
 	return err == nil && chosen.Matches(labelsOf{selector.Map(pod.Labels)})
 }
 
-// labelsOf are labels as selectors of Kubernetes read them.
+// labelsOf adapts labels to the label selectors of Kubernetes.
 type labelsOf struct{ selector.Map }
 
-// Has is whether a label is there.
+// Has reports whether a label exists.
 func (l labelsOf) Has(key string) bool { _, is := l.Map[key]; return is }
 
-// Get gives the value of a label.
+// Get returns the value of a label.
 func (l labelsOf) Get(key string) string { return l.Map[key] }
 
-// Lookup gives the value of a label, and whether it is there.
+// Lookup returns the value of a label, and whether it exists.
 func (l labelsOf) Lookup(key string) (string, bool) { return l.Map.Get(key) }
 
-// apiMessage is what the API server says of why it refuses.
+// apiMessage returns the reason that the API server gives for a rejection.
 func apiMessage(err error) string {
 	status, is := errors.AsType[*apierrors.StatusError](err)
 	if !is {

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Config says how nodes are drained. What is zero means its default.
+// Config configures how nodes are drained. A zero field means its default.
 type Config struct {
 	Deadline           time.Duration `key:"deadline" env:"NODE_FAULT_DRAIN_DEADLINE" flag:"drain-deadline" default:"30m" validate:"gt=0" doc:"Maximum duration of a drain. A drain with pods left then fails."`
 	MaxNodes           int           `key:"max_nodes" env:"NODE_FAULT_DRAIN_MAX_NODES" flag:"drain-max-nodes" default:"10" validate:"gte=1" doc:"Maximum number of nodes drained at the same time. Others wait."`
@@ -21,7 +21,7 @@ type Config struct {
 	Namespaces []Namespace `key:"namespaces" validate:"dive" doc:"Treatment of the pods of some namespaces. The first entry with a matching pattern applies. Pods of other namespaces are evicted."`
 }
 
-// Namespace says how the pods of some namespaces are treated.
+// Namespace configures how the pods of some namespaces are treated.
 type Namespace struct {
 	Pattern    Pattern       `key:"pattern" validate:"required" doc:"Namespace, or pattern of namespaces: * matches any text, ? any character."`
 	Mode       Mode          `key:"mode" default:"evict" validate:"oneof=evict wait wait-then-evict skip" doc:"Treatment of the pods: evict, wait (until they end), wait-then-evict or skip (they stay, and the node counts as drained)."`
@@ -31,7 +31,7 @@ type Namespace struct {
 	ForceDeleteAfter time.Duration `key:"force_delete_after" validate:"gte=0" doc:"Time after the end of its grace period until a terminating pod is force-deleted, even if it still runs. Use it only for pods that may run twice. 0s disables it."`
 }
 
-// Treatment is what becomes of pods of a kind.
+// Treatment is how pods of a kind are treated.
 type Treatment string
 
 // The treatments.
@@ -41,7 +41,7 @@ const (
 	TreatSkip  Treatment = "skip"
 )
 
-// Mode is what becomes of the pods of a namespace.
+// Mode is how the pods of a namespace are treated.
 type Mode string
 
 // The modes.
@@ -52,10 +52,10 @@ const (
 	ModeSkip          Mode = "skip"
 )
 
-// Pattern is a pattern of names, as path.Match has them.
+// Pattern is a pattern of names in the syntax of path.Match.
 type Pattern string
 
-// UnmarshalText takes a pattern that can be understood.
+// UnmarshalText parses and validates a pattern.
 func (p *Pattern) UnmarshalText(text []byte) error {
 	if _, err := path.Match(string(text), ""); err != nil {
 		return fmt.Errorf("pattern %q: %w", text, err)
@@ -79,13 +79,13 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Leaves says whether there are pods that stay on a node that counts as drained.
+// Leaves reports whether some pods may stay on a node that counts as drained.
 func (c Config) Leaves() bool {
 	return c.BarePods == TreatSkip || c.EmptyDir == TreatSkip ||
 		slices.ContainsFunc(c.Namespaces, func(n Namespace) bool { return n.Mode == ModeSkip })
 }
 
-// namespaceConfig is how the pods of a namespace are treated.
+// namespaceConfig returns how the pods of a namespace are treated.
 func (c Config) namespaceConfig(namespace string) Namespace {
 	for _, n := range c.Namespaces {
 		if n.Pattern.matchesName(namespace) {

@@ -1,14 +1,13 @@
-// Package drain has the pods of a node go, as far as they may.
+// Package drain evicts the pods of a node.
 //
-// It asks the API server to evict them, so that disruption budgets hold, and
-// gives no pod less time to end than it wants for itself. What a budget keeps is
-// asked for again later, and named, with the budget, until the time of the drain
-// is over; then the drain has failed, and nothing is done by force that was not
-// configured for the namespace. A pod that does not end is not gone.
+// It uses the eviction API, so that disruption budgets hold, and it keeps the grace
+// period of each pod. An eviction that a budget blocks is retried later, and the pod and
+// the budget are reported, until the deadline of the drain. Then the drain fails. Pods
+// are deleted or force-deleted only if the configuration of their namespace allows it. A
+// terminating pod counts as left only when it is gone.
 //
-// How far a drain is stands in the status of the NodeFault; what is remembered
-// beside is when to ask again. A process that begins anew goes on where the last
-// one was.
+// The progress of a drain is stored in the status of the NodeFault. Only the times of
+// retries are kept in memory. A new process continues where the last one stopped.
 package drain
 
 import (
@@ -29,27 +28,27 @@ import (
 	"github.com/fleetloop/fleetloop/internal/nodefault"
 )
 
-// Never is when a drain has to be looked at again that is over, or not asked for.
+// Never is the delay of a drain that needs no further step: it is over, or not requested.
 const Never = time.Duration(math.MaxInt64)
 
-// How often to look.
+// Intervals and timeouts of a drain.
 const (
-	turnPause  = 5 * time.Second       // while it is another node's turn
-	goingLook  = time.Second           // while pods are on their way, and later a tenth of the time that it took so far
-	idleLook   = 10 * time.Second      // while nothing moves
-	failedLook = 30 * time.Second      // after a failure, for what a person does
-	leastLook  = 10 * time.Millisecond // lest waiting for our own rate becomes a loop
-	callBound  = 15 * time.Second      // of one request
-	turnTerm   = 2 * time.Minute       // without a step a node has lost its turn
-	overdue    = 10 * time.Second      // so long after its end a pod is named as one that does not end
-	settling   = 10 * time.Second      // within it a list that lags may show an evicted pod as it was
+	turnPause  = 5 * time.Second       // while all drain slots are in use
+	goingLook  = time.Second           // while pods terminate; later a tenth of the duration of the drain
+	idleLook   = 10 * time.Second      // while nothing changes
+	failedLook = 30 * time.Second      // after a failure, to detect actions of a person
+	leastLook  = 10 * time.Millisecond // prevents a busy loop while waiting for the rate limiter
+	callBound  = 15 * time.Second      // timeout of one request
+	turnTerm   = 2 * time.Minute       // a node without a step for this time loses its drain slot
+	overdue    = 10 * time.Second      // a pod is reported as terminating this long after its grace period
+	settling   = 10 * time.Second      // a stale list may show an evicted pod unchanged for this time
 )
 
-// maxText is how long a message of a drain, or the reason of a record, may be.
+// maxText is the maximum length of the message of a drain and the reason of a record, in
+// bytes.
 const maxText = 512
 
-// Drainer drains nodes. Its methods may be called for several nodes at a time,
-// and for one after the other.
+// Drainer drains nodes. Its methods are safe for concurrent use with different nodes.
 type Drainer struct {
 	cfg      Config
 	client   kubernetes.Interface
@@ -58,13 +57,13 @@ type Drainer struct {
 	metrics  *metrics
 
 	mu    sync.Mutex
-	turns map[types.UID]time.Time // of nodes whose turn it is: the last step
+	turns map[types.UID]time.Time // time of the last step of each node with a drain slot
 	nodes map[types.UID]memory
 }
 
-// New makes a drainer. draining gives the nodes whose status says Running, as a
-// cache has them, so that a process that begins counts the drains of the last
-// one; nil is none.
+// New creates a drainer. draining returns the nodes with a drain in state Running from a
+// cache, so that a new process counts the drains of the last one. A nil draining means
+// none.
 func New(cfg Config, c kubernetes.Interface, draining func() []types.UID) *Drainer {
 	cfg = cfg.withDefaults()
 	if draining == nil {
@@ -77,13 +76,12 @@ func New(cfg Config, c kubernetes.Interface, draining func() []types.UID) *Drain
 	}
 }
 
-// Step takes the drain of a node as far as it goes now, changes the status
-// accordingly, and says when to look again. Zero is at once: the status has to be
-// written first, as what follows relies on it. Never is that there is nothing to
-// do any more.
+// Step advances the drain of a node, updates the status, and returns the delay until the
+// next step. With zero, the caller must write the status and then call Step again at
+// once, because the next step relies on it. With Never, no further step is needed.
 //
-// With an error nothing was changed that must be written, and the step may be
-// taken again.
+// With an error the status has no change that must be written, and the step can be
+// repeated.
 func (d *Drainer) Step(ctx context.Context, node *corev1.Node, st *v1alpha1.NodeFaultStatus, now time.Time) (after time.Duration, err error) {
 	if node.UID != st.NodeUID {
 		return 0, fmt.Errorf("drain node %q: its UID is %s, want %s", node.Name, node.UID, st.NodeUID)
@@ -103,13 +101,13 @@ func (d *Drainer) Step(ctx context.Context, node *corev1.Node, st *v1alpha1.Node
 	return d.goOn(ctx, node, st, now)
 }
 
-// hasEnded is whether a drain has come to its end. One that was cancelled may be
-// asked for again within its session.
+// hasEnded reports whether a drain has completed or failed. A cancelled drain may be
+// requested again within its session.
 func hasEnded(s *v1alpha1.DrainStatus) bool {
 	return s != nil && (s.State == v1alpha1.DrainCompleted || s.State == v1alpha1.DrainFailed)
 }
 
-// Cancel ends a drain that is under way. Any other stays as it is.
+// Cancel cancels a running drain. In any other state it does nothing.
 func (d *Drainer) Cancel(st *v1alpha1.NodeFaultStatus, reason string, now time.Time) {
 	d.releaseSlot(st.NodeUID)
 	if st.Drain == nil || st.Drain.State != v1alpha1.DrainRunning {
@@ -121,7 +119,8 @@ func (d *Drainer) Cancel(st *v1alpha1.NodeFaultStatus, reason string, now time.T
 	nodefault.Tell(st, r)
 }
 
-// Message says in a sentence how far the drain is, "" if none is asked for.
+// Message returns a sentence about the progress of the drain, or "" if no drain is
+// requested.
 func (d *Drainer) Message(st *v1alpha1.NodeFaultStatus) string {
 	switch {
 	case st.Drain != nil && (st.Drain.State != v1alpha1.DrainCancelled || st.DesiredActions == nil || !st.DesiredActions.Drain):
@@ -132,7 +131,7 @@ func (d *Drainer) Message(st *v1alpha1.NodeFaultStatus) string {
 	return fmt.Sprintf("waiting for a drain slot: at most %d nodes are drained at a time", d.cfg.MaxNodes)
 }
 
-// beginDrain writes down that a drain begins, once it is the node's turn.
+// beginDrain records the start of a drain, once a drain slot is free.
 func (d *Drainer) beginDrain(ctx context.Context, node *corev1.Node, st *v1alpha1.NodeFaultStatus, now time.Time) (time.Duration, error) {
 	if !d.acquireSlot(st.NodeUID, now) {
 		return turnPause, nil
@@ -157,7 +156,7 @@ func (d *Drainer) beginDrain(ctx context.Context, node *corev1.Node, st *v1alpha
 	return 0, nil
 }
 
-// lookBack sees whether a person has made room since a drain failed.
+// lookBack checks whether all pods have left the node since the drain failed.
 func (d *Drainer) lookBack(ctx context.Context, node *corev1.Node, st *v1alpha1.NodeFaultStatus, now time.Time) (time.Duration, error) {
 	if st.Drain.State != v1alpha1.DrainFailed {
 		return Never, nil
@@ -173,7 +172,7 @@ func (d *Drainer) lookBack(ctx context.Context, node *corev1.Node, st *v1alpha1.
 	return Never, nil
 }
 
-// goOn evicts what may go now.
+// goOn evicts the pods that may be evicted now.
 func (d *Drainer) goOn(ctx context.Context, node *corev1.Node, st *v1alpha1.NodeFaultStatus, now time.Time) (time.Duration, error) {
 	d.keepSlot(st.NodeUID, now)
 	late := !now.Before(st.Drain.Deadline.Time)
@@ -199,8 +198,8 @@ func (d *Drainer) goOn(ctx context.Context, node *corev1.Node, st *v1alpha1.Node
 	return d.nextCheck(st, going, m, now), nil
 }
 
-// remaining are the pods that have to go. That there are none is never taken
-// from a list that may lag.
+// remaining returns the pods that must leave. If a stale list has none, it lists them
+// again from the API server.
 func (d *Drainer) remaining(ctx context.Context, node *corev1.Node, st *v1alpha1.NodeFaultStatus, now time.Time, late bool) ([]item, error) {
 	how := lagging
 	if late {
@@ -240,7 +239,7 @@ func (d *Drainer) failDrain(st *v1alpha1.NodeFaultStatus, now time.Time) {
 	nodefault.Tell(st, r)
 }
 
-// endDrain writes down that a drain is over.
+// endDrain records the end of a drain.
 func (d *Drainer) endDrain(st *v1alpha1.NodeFaultStatus, state v1alpha1.DrainState, message string, now time.Time) {
 	at := metav1.NewTime(now)
 	st.Drain.State, st.Drain.FinishedAt, st.Drain.Message = state, &at, nodefault.Cut(message, maxText)
@@ -249,19 +248,18 @@ func (d *Drainer) endDrain(st *v1alpha1.NodeFaultStatus, state v1alpha1.DrainSta
 	d.releaseSlot(st.NodeUID)
 }
 
-// recordAction records what was done. What was told of this session before is not told
-// again.
+// recordAction records an action, once per session.
 func (d *Drainer) recordAction(st *v1alpha1.NodeFaultStatus, action, reason string, now time.Time) {
 	r := nodefault.RecordOf(st, changeevent.SourceNodeDrainer, action, "", now)
 	r.Reason = nodefault.Cut(reason, maxText)
 	nodefault.Tell(st, r)
 }
 
-// ordinalDryRun tells what would be done from what is done, should it be done
-// later in the same session.
+// ordinalDryRun distinguishes the record of a dry run from that of a real drain in the
+// same session.
 const ordinalDryRun = "dry-run"
 
-// tellDry records what a drain would have had go.
+// tellDry records how many pods a drain would evict.
 func (d *Drainer) tellDry(ctx context.Context, node *corev1.Node, st *v1alpha1.NodeFaultStatus, now time.Time) error {
 	r := nodefault.RecordOf(st, changeevent.SourceNodeDrainer, changeevent.ActionDrainStarted, ordinalDryRun, now)
 	if nodefault.Told(st, r.ID) {

@@ -19,43 +19,43 @@ import (
 	"github.com/fleetloop/fleetloop/internal/nodefault"
 )
 
-// retryPolicy is when a pod that was refused is asked for again.
+// retryPolicy returns the delays between the evictions of a rejected pod.
 func retryPolicy() backoff.Policy { return backoff.Policy{Initial: time.Second, Max: 30 * time.Second} }
 
-// A result is what became of asking a pod to go. There are no others: it is a
-// metric's label.
+// A result is the result of a request to remove a pod. It is a metric label with a closed
+// set of values.
 type result string
 
 const (
 	accepted result = "accepted"
-	gone     result = "not_found"      // before we asked
+	gone     result = "not_found"      // before the request
 	kept     result = "blocked_by_pdb" // by a disruption budget
 	refused  result = "rejected"       // by the API server, for another reason
-	failed   result = "failed"         // there was no answer, or none to go by
+	failed   result = "failed"         // no response, or none about the pod
 )
 
 func allResults() []result { return []result{accepted, gone, kept, refused, failed} }
 
-// A way is how a pod is told to go. It is a metric's label.
+// A way is how a pod is removed. It is a metric label with a closed set of values.
 type way string
 
 const (
 	evicted way = "evict"
-	deleted way = "delete"       // whatever its budgets say
-	dropped way = "force_delete" // without time to end
+	deleted way = "delete"       // ignores disruption budgets
+	dropped way = "force_delete" // without a grace period
 )
 
 func allWays() []way { return []way{evicted, deleted, dropped} }
 
-// An order is a pod that is told to go, and what became of it.
+// An order is a request to remove a pod, and its result.
 type order struct {
 	pod *corev1.Pod
 	how way
 	err error
 }
 
-// sendEvictions tells pods to go, as many as there may be at a time. Of what is refused it
-// remembers when to ask again.
+// sendEvictions sends the due requests to remove pods, within the limits. It records when
+// a rejected request is retried.
 func (d *Drainer) sendEvictions(ctx context.Context, st *v1alpha1.NodeFaultStatus, going []item, m memory, now time.Time) error {
 	orders := d.nextEvictions(st.Drain, going, m, now)
 	d.carryOut(ctx, orders)
@@ -86,8 +86,8 @@ func (d *Drainer) sendEvictions(ctx context.Context, st *v1alpha1.NodeFaultStatu
 	return nil
 }
 
-// nextEvictions are the pods that are told to go now: those first that were refused the
-// fewest times, as far as the rate allows.
+// nextEvictions returns the requests to send now, as far as the rate allows. Pods with
+// the fewest rejections come first.
 func (d *Drainer) nextEvictions(s *v1alpha1.DrainStatus, going []item, m memory, now time.Time) []*order {
 	var orders []*order
 	for _, it := range going {
@@ -104,7 +104,7 @@ func (d *Drainer) nextEvictions(s *v1alpha1.DrainStatus, going []item, m memory,
 	return orders
 }
 
-// dueNow is whether a pod is told to go now, and how.
+// dueNow reports whether a pod must be removed now, and how.
 func dueNow(s *v1alpha1.DrainStatus, it item, t try, now time.Time) (how way, due bool) {
 	if now.Before(t.next) || !t.accepted.IsZero() && now.Before(t.accepted.Add(settling)) {
 		return "", false
@@ -122,7 +122,7 @@ func dueNow(s *v1alpha1.DrainStatus, it item, t try, now time.Time) (how way, du
 	return "", false
 }
 
-// carryOut carries orders out, some at the same time, and returns when all are.
+// carryOut sends requests concurrently, and returns when all are done.
 func (d *Drainer) carryOut(ctx context.Context, orders []*order) {
 	work := make(chan *order)
 	var workers sync.WaitGroup
@@ -140,9 +140,9 @@ func (d *Drainer) carryOut(ctx context.Context, orders []*order) {
 	workers.Wait()
 }
 
-// tellToGo carries out one order. It never concerns another pod of the same
-// name, and it is the pod that says how much time it has. The client does not
-// ask again by itself: it would wait as long as the API server suggests.
+// tellToGo sends one request. A precondition on the UID protects another pod of the same
+// name, and the pod's own grace period applies. The client does not retry, because it
+// would wait as long as the API server suggests.
 func (d *Drainer) tellToGo(ctx context.Context, o *order) error {
 	ctx, cancel := context.WithTimeout(ctx, callBound)
 	defer cancel()
@@ -163,12 +163,12 @@ func (d *Drainer) tellToGo(ctx context.Context, o *order) error {
 	return pods.Post().Namespace(o.pod.Namespace).Resource("pods").Name(o.pod.Name).SubResource("eviction").Body(eviction).MaxRetries(0).Do(ctx).Error()
 }
 
-// resultOf says what an answer means.
+// resultOf classifies the error of a request.
 func resultOf(err error) result {
 	switch {
 	case err == nil:
 		return accepted
-	case apierrors.IsNotFound(err), apierrors.IsConflict(err): // it is gone, or another has its name
+	case apierrors.IsNotFound(err), apierrors.IsConflict(err): // the pod is gone, or another has its name
 		return gone
 	case apierrors.HasStatusCause(err, policyv1.DisruptionBudgetCause), manyBudgets(err):
 		return kept
@@ -178,19 +178,19 @@ func resultOf(err error) result {
 	return failed
 }
 
-// manyBudgets is whether several budgets are for a pod, which the API server has
-// no way to do right. It says so by the code alone.
+// manyBudgets reports whether several disruption budgets cover a pod, which the eviction
+// API does not support. Only the status code shows this.
 func manyBudgets(err error) bool {
 	s, is := errors.AsType[*apierrors.StatusError](err)
 	return is && s.ErrStatus.Code == http.StatusInternalServerError && s.ErrStatus.Reason == ""
 }
 
-// isTransient is whether an answer is about the API server, and not about the pod.
+// isTransient reports whether an error concerns the API server rather than the pod.
 func isTransient(err error) bool {
 	return apierrors.IsServerTimeout(err) || apierrors.IsTimeout(err) || apierrors.IsServiceUnavailable(err) || apierrors.IsInternalError(err) || apierrors.IsUnexpectedServerError(err)
 }
 
-// findBlocker says what keeps a pod that was told to go.
+// findBlocker returns what blocks the removal of a pod.
 func (d *Drainer) findBlocker(ctx context.Context, o *order, r result, budgets map[string][]policyv1.PodDisruptionBudget) v1alpha1.BlockedPod {
 	b := v1alpha1.BlockedPod{Pod: nameOf(o.pod), Message: nodefault.Cut(apiMessage(o.err), maxBlocker)}
 	switch {

@@ -8,8 +8,8 @@ import (
 	"github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
 )
 
-// metrics are the drainer's. All labels come from closed sets, and their series
-// are there from the start.
+// metrics holds the metrics of the drainer. All labels are closed sets, and all series
+// exist from the start.
 type metrics struct {
 	pods  *prometheus.CounterVec
 	ends  *prometheus.CounterVec

@@ -15,27 +15,27 @@ import (
 	"github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
 )
 
-// What stands in the way of a pod besides a disruption budget.
+// Causes that block a pod, other than a named disruption budget.
 const (
 	byTerminating = "terminating"
 	byBarePod     = "bare-pod"
 	byEmptyDir    = "empty-dir"
 	byWaiting     = "waiting"
-	byBudget      = "disruption-budget" // of which nothing more is known
+	byBudget      = "disruption-budget" // an unknown disruption budget
 	byNamespace   = "namespace-terminating"
 	byRefusal     = "rejected"
 	byAPIServer   = "api-error"
 )
 
-// freshness is how new a list has to be.
+// freshness is the required freshness of a list.
 type freshness string
 
 const (
-	fresh   freshness = ""  // as of now
-	lagging freshness = "0" // as the API server has it at hand
+	fresh   freshness = ""  // current
+	lagging freshness = "0" // any version that the API server has cached
 )
 
-// podsOf are the pods of a node.
+// podsOf lists the pods of a node.
 func (d *Drainer) podsOf(ctx context.Context, node string, how freshness) ([]corev1.Pod, error) {
 	ctx, cancel := context.WithTimeout(ctx, callBound)
 	defer cancel()
@@ -48,27 +48,27 @@ func (d *Drainer) podsOf(ctx context.Context, node string, how freshness) ([]cor
 	return list.Items, nil
 }
 
-// A fate is what becomes of a pod.
+// A fate is the part of a pod in the drain.
 type fate string
 
 const (
-	stays  fate = "stays"  // it has no part in the drain
-	ending fate = "ending" // it was told to go
-	waits  fate = "waits"  // it has to go, and is not told to
-	goes   fate = "goes"   // it is told to go
+	stays  fate = "stays"  // not part of the drain
+	ending fate = "ending" // terminating
+	waits  fate = "waits"  // must leave, but is not evicted
+	goes   fate = "goes"   // is evicted
 )
 
-// An item is a pod that has to go.
+// An item is a pod that must leave.
 type item struct {
 	pod  *corev1.Pod
 	fate fate
 	rule Namespace
-	// What one that waits waits for, and until when, if that is known.
+	// by and why are the reason that a pod waits. until is the end of the wait, if known.
 	by, why string
 	until   time.Time
 }
 
-// sortPods gives the pods that have to go: the least important first.
+// sortPods returns the pods that must leave, in order of increasing priority.
 func (d *Drainer) sortPods(node *corev1.Node, s *v1alpha1.DrainStatus, pods []corev1.Pod, now time.Time) []item {
 	var going []item
 	for i := range pods {
@@ -89,7 +89,7 @@ func priorityOf(pod *corev1.Pod) int32 {
 	return *pod.Spec.Priority
 }
 
-// fateOf says what becomes of a pod.
+// fateOf returns the part of a pod in the drain.
 func (d *Drainer) fateOf(node *corev1.Node, s *v1alpha1.DrainStatus, pod *corev1.Pod, now time.Time) item {
 	it := item{pod: pod, rule: d.cfg.namespaceConfig(pod.Namespace), fate: stays}
 	switch {
@@ -121,7 +121,7 @@ func (it item) setTreatment(how Treatment, by, why string) item {
 	return it
 }
 
-// isMirror is whether a pod shows what the kubelet runs from a file.
+// isMirror reports whether a pod mirrors a static pod of the kubelet.
 func isMirror(pod *corev1.Pod) bool {
 	_, is := pod.Annotations[corev1.MirrorPodAnnotationKey]
 	return is
@@ -131,8 +131,8 @@ func isFinished(pod *corev1.Pod) bool {
 	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
 }
 
-// isOfDaemonSet is whether a pod is of a DaemonSet, which would make it again on this
-// node whatever its taints.
+// isOfDaemonSet reports whether a DaemonSet would recreate a pod on this node despite the
+// taints of the node.
 func isOfDaemonSet(pod *corev1.Pod, node *corev1.Node) bool {
 	owner := metav1.GetControllerOf(pod)
 	if owner == nil || owner.Kind != "DaemonSet" {
@@ -153,10 +153,10 @@ func isOfDaemonSet(pod *corev1.Pod, node *corev1.Node) bool {
 	return true
 }
 
-// isUnmanaged is whether nothing would make a pod again.
+// isUnmanaged reports whether no controller would recreate a pod.
 func isUnmanaged(pod *corev1.Pod) bool { return metav1.GetControllerOf(pod) == nil }
 
-// hasLocalStorage is whether a pod keeps something on the disk of the node.
+// hasLocalStorage reports whether a pod stores data on the disk of the node.
 func hasLocalStorage(pod *corev1.Pod) bool {
 	return slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool {
 		return v.EmptyDir != nil && v.EmptyDir.Medium != corev1.StorageMediumMemory

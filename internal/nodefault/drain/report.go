@@ -13,12 +13,12 @@ import (
 )
 
 const (
-	maxBlockers = 8   // that a status has
-	maxBlocker  = 256 // bytes of one's message
-	maxNames    = 4   // that a message has
+	maxBlockers = 8   // in a status
+	maxBlocker  = 256 // bytes of the message of one pod
+	maxNames    = 4   // in a message
 )
 
-// reportProgress writes into the status how far the drain is.
+// reportProgress writes the progress of the drain to the status.
 func (d *Drainer) reportProgress(st *v1alpha1.NodeFaultStatus, going []item, m memory, now time.Time) {
 	s := st.Drain
 	s.Remaining, s.Terminating, s.BlockedPods = toInt32(len(going)), 0, nil
@@ -49,7 +49,7 @@ func (d *Drainer) reportProgress(st *v1alpha1.NodeFaultStatus, going []item, m m
 	s.Message = progressMessage(s, len(blockers))
 }
 
-// progressMessage says how far a drain is.
+// progressMessage returns a message about the progress of a drain.
 func progressMessage(s *v1alpha1.DrainStatus, blocked int) string {
 	text := fmt.Sprintf("pods left: %d, terminating: %d", s.Remaining, s.Terminating)
 	if blocked > 0 {
@@ -58,7 +58,8 @@ func progressMessage(s *v1alpha1.DrainStatus, blocked int) string {
 	return nodefault.Cut(text, maxText)
 }
 
-// blockerNames are some of so many pods, with what keeps them.
+// blockerNames lists some of the blocked pods with their blockers. all is the total
+// number of blocked pods.
 func blockerNames(blockers []v1alpha1.BlockedPod, all int) string {
 	var list []string
 	for _, b := range blockers[:min(len(blockers), maxNames)] {
@@ -75,7 +76,7 @@ func blockerNames(blockers []v1alpha1.BlockedPod, all int) string {
 
 func toInt32(n int) int32 { return int32(min(n, math.MaxInt32)) } //nolint:gosec // it is bounded in the same line
 
-// nextCheck is when to look again.
+// nextCheck returns the delay until the next step.
 func (d *Drainer) nextCheck(st *v1alpha1.NodeFaultStatus, going []item, m memory, now time.Time) time.Duration {
 	at := now.Add(idleLook)
 	sooner := func(t time.Time) {
@@ -96,7 +97,7 @@ func (d *Drainer) nextCheck(st *v1alpha1.NodeFaultStatus, going []item, m memory
 			}
 		case t.next.After(now):
 			sooner(t.next)
-		default: // our own rate did not allow it
+		default: // the rate limiter did not allow it
 			unasked++
 		}
 		if it.fate == goes && it.rule.DeleteAfter > 0 && t.next.After(now) {

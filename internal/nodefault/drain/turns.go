@@ -9,19 +9,19 @@ import (
 	"github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
 )
 
-// A memory is what is remembered of the pods of a node while they go. Nothing
-// is lost with it: a process that begins anew asks a bit too soon.
+// A memory holds the requests to remove the pods of a node. It may be lost: a new process
+// only retries a little too early.
 type memory map[types.UID]try
 
-// A try is what became of asking a pod to go.
+// A try is the state of the requests to remove a pod.
 type try struct {
-	accepted time.Time // it was told to go, or was gone, then
-	refusals int       // in a row
-	next     time.Time // not before it is asked again
+	accepted time.Time // time at which a request was accepted, or the pod was gone
+	refusals int       // consecutive rejections
+	next     time.Time // earliest time of the next request
 	blocker  v1alpha1.BlockedPod
 }
 
-// podMemory is what is remembered of those pods of a node that have still to go.
+// podMemory returns the memory of a node, reduced to the pods that must still leave.
 func (d *Drainer) podMemory(node types.UID, going []item) memory {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -38,7 +38,8 @@ func (d *Drainer) podMemory(node types.UID, going []item) memory {
 	return m
 }
 
-// acquireSlot asks to drain another node, and says whether it may be drained now.
+// acquireSlot requests a drain slot for a node, and reports whether the node may be
+// drained now.
 func (d *Drainer) acquireSlot(node types.UID, now time.Time) bool {
 	running := d.draining()
 	d.mu.Lock()
@@ -57,7 +58,7 @@ func (d *Drainer) acquireSlot(node types.UID, now time.Time) bool {
 	return true
 }
 
-// keepSlot keeps the turn of a node that is being drained.
+// keepSlot renews the drain slot of a node.
 func (d *Drainer) keepSlot(node types.UID, now time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -65,7 +66,7 @@ func (d *Drainer) keepSlot(node types.UID, now time.Time) {
 	d.releaseStaleSlots(now)
 }
 
-// releaseSlot gives the turn of a node to others.
+// releaseSlot frees the drain slot of a node.
 func (d *Drainer) releaseSlot(node types.UID) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -74,8 +75,8 @@ func (d *Drainer) releaseSlot(node types.UID) {
 	d.metrics.setDraining(len(d.turns))
 }
 
-// releaseStaleSlots takes their turn from nodes that nobody has stepped for long: they are no
-// more, or nobody wants them drained.
+// releaseStaleSlots frees the slots of nodes without a recent step: they were deleted, or
+// their drain is no longer requested.
 func (d *Drainer) releaseStaleSlots(now time.Time) {
 	maps.DeleteFunc(d.turns, func(_ types.UID, last time.Time) bool { return now.Sub(last) > turnTerm })
 	maps.DeleteFunc(d.nodes, func(node types.UID, _ memory) bool { _, is := d.turns[node]; return !is })

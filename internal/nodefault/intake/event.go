@@ -17,7 +17,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/nodefault"
 )
 
-// An Event is a health event as monitors send it, whatever the form.
+// An Event is a health event of a monitor, independent of the protocol.
 type Event struct {
 	Node           string
 	Agent          string
@@ -28,31 +28,30 @@ type Event struct {
 	Fatal          bool
 	Healthy        bool
 	Message        string
-	// Action is what the monitor recommends; CustomAction is what it is where
-	// Action is ActionCustom.
+	// Action is the recommended action. If it is ActionCustom, CustomAction is its name.
 	Action       string
 	CustomAction string
-	// ObserveOnly is a strategy that has nothing done.
+	// ObserveOnly means that no action is taken.
 	ObserveOnly       bool
 	Quarantine, Drain Overrides
-	// At is when it was found, zero if the monitor does not say.
+	// At is the time of detection. Zero means that the monitor did not report it.
 	At time.Time
 }
 
-// An Entity is a part of a node.
+// An Entity is a component of a node.
 type Entity struct {
 	Type, Value string
 }
 
-// Overrides are what a monitor has done whatever the rules say.
+// Overrides are actions that a monitor forces or skips, regardless of the rules.
 type Overrides struct {
 	Force, Skip bool
 }
 
-// ActionCustom says that the action has a name of the monitor's own.
+// ActionCustom means that CustomAction has the name of the action.
 const ActionCustom = "CUSTOM"
 
-// What a fault can hold, as its schema says.
+// Limits of a fault, as in its schema.
 const (
 	maxName    = 128
 	maxEntity  = 256
@@ -63,8 +62,8 @@ const (
 	maxAction  = 64
 )
 
-// Report makes a report of the event: what names the fault must be right, what
-// describes it is made to fit. The error is an ErrInvalid.
+// Report converts the event to a report. Invalid identifying fields are errors that wrap
+// ErrInvalid. Descriptive fields are truncated to fit.
 func (e Event) Report(now time.Time) (nodefault.Report, error) {
 	fail := func(err error) (nodefault.Report, error) {
 		return nodefault.Report{}, fmt.Errorf("%w: %w", ErrInvalid, err)
@@ -90,18 +89,18 @@ func (e Event) Report(now time.Time) (nodefault.Report, error) {
 	}
 	at := e.At
 	if at.IsZero() || at.After(now) || at.Year() < 1970 {
-		at = now // a clock that is wrong must not have a fault begin tomorrow
+		at = now // a wrong clock must not create a fault in the future
 	}
 	return nodefault.Report{Node: e.Node, Healthy: e.Healthy, Fault: v1alpha1.Fault{
 		Source: e.Agent, Check: e.Check, Entity: entity,
 		ComponentClass: truncateText(e.ComponentClass, maxClass), ErrorCodes: normalizeCodes(e.ErrorCodes), Fatal: e.Fatal,
 		Message: truncateText(e.Message, maxMessage), RecommendedAction: action, ObserveOnly: e.ObserveOnly,
 		QuarantineOverride: quarantine, DrainOverride: drain,
-		DetectedAt: metav1.NewMicroTime(at.UTC().Truncate(time.Microsecond)), // as it can be stored
+		DetectedAt: metav1.NewMicroTime(at.UTC().Truncate(time.Microsecond)), // the precision that the API stores
 	}}, nil
 }
 
-// checkNames checks what tells faults apart.
+// checkNames validates the fields that identify a fault.
 func (e Event) checkNames() error {
 	if !NodeName(e.Node) {
 		if e.Node == "" {
@@ -115,7 +114,7 @@ func (e Event) checkNames() error {
 	return checkName("checkName", e.Check)
 }
 
-// NodeName says whether a text can be the name of a node.
+// NodeName reports whether a text is a valid name of a node.
 func NodeName(s string) bool {
 	return len(validation.IsDNS1123Subdomain(s)) == 0
 }
@@ -161,7 +160,8 @@ func (o Overrides) overrideFor(field string) (v1alpha1.Override, error) {
 	return "", nil
 }
 
-// joinEntities writes entities as a fault has them: always the same for the same.
+// joinEntities joins entities into the entity of a fault. The result does not depend on
+// their order.
 func joinEntities(entities []Entity) (string, error) {
 	var all []string
 	for _, e := range entities {
@@ -181,8 +181,8 @@ func joinEntities(entities []Entity) (string, error) {
 	return joinWithLimit(slices.Compact(all)), nil
 }
 
-// joinWithLimit joins as many as have room. The hash of those that have none tells
-// different ones apart.
+// joinWithLimit joins as many entities as fit. A hash of all entities distinguishes
+// truncated lists.
 func joinWithLimit(all []string) string {
 	whole := strings.Join(all, separator)
 	if utf8.RuneCountInString(whole) <= maxEntity {
@@ -200,7 +200,8 @@ func joinWithLimit(all []string) string {
 	return strings.Join(append(kept, tail), separator)
 }
 
-// normalizeCodes are those of the error without blanks and repeats.
+// normalizeCodes returns the error codes without spaces and duplicates, within the
+// limits.
 func normalizeCodes(in []string) []string {
 	var out []string
 	for _, c := range in {
@@ -211,7 +212,7 @@ func normalizeCodes(in []string) []string {
 	return out
 }
 
-// truncateText makes a text fit that is for people.
+// truncateText removes unprintable characters from a descriptive text and truncates it.
 func truncateText(text string, most int) string {
 	text = strings.TrimSpace(strings.Map(func(r rune) rune {
 		if r != '\n' && r != '\t' && !unicode.IsPrint(r) {

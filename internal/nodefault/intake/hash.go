@@ -5,7 +5,7 @@ import (
 	"encoding/hex"
 )
 
-// shortHash is short, and differs for different texts.
+// shortHash returns a short hash of a text.
 func shortHash(text string) string {
 	const kept = 8
 	sum := sha256.Sum256([]byte(text))

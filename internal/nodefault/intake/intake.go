@@ -1,10 +1,9 @@
-// Package intake is how faults of nodes come in: what a source reports, and
-// where reports go.
+// Package intake receives reports about faults of nodes from sources and passes them to a
+// store.
 //
-// A report is stored before it is answered for. One source's report of a check
-// takes the place of its last one about the same part of the node, so a sender
-// that is unsure sends again. Reports about one node are stored in the order of
-// their arrival.
+// A report is stored before it is acknowledged. A report replaces the last report of the
+// same source and check about the same entity, so a sender that is unsure can send it
+// again. Reports about one node are stored in the order of their arrival.
 package intake
 
 import (
@@ -17,46 +16,46 @@ import (
 	"github.com/fleetloop/fleetloop/internal/nodefault"
 )
 
-// A Store keeps reports.
+// A Store stores reports.
 type Store interface {
-	// Apply stores reports, each for itself, and returns when all are durable or
-	// refused. The error is a *PartialError where it is not about all of them.
+	// Apply stores reports, independently of each other, and returns when all are durable
+	// or rejected. The error is a *PartialError unless it concerns all of them.
 	Apply(ctx context.Context, reports []nodefault.Report) error
 }
 
-// Errors of a report. Sending it again helps with the last two alone.
+// Errors of a report. Only ErrBusy and ErrUnavailable are worth a retry.
 var (
-	// ErrUnknownNode means that there is no such node.
+	// ErrUnknownNode means that the node does not exist.
 	ErrUnknownNode = errors.New("unknown node")
-	// ErrInvalid means that the report cannot be stored as it is.
+	// ErrInvalid means that the content of the report cannot be stored.
 	ErrInvalid = errors.New("invalid report")
-	// ErrFull means that the node has as many faults as one can have.
+	// ErrFull means that the node has the maximum number of faults.
 	ErrFull = errors.New("the node has the maximum number of faults")
-	// ErrBusy means that too many reports wait to be stored.
+	// ErrBusy means that too many reports are waiting to be stored.
 	ErrBusy = errors.New("too many reports are waiting to be stored")
-	// ErrUnavailable means that the API server could not be asked.
+	// ErrUnavailable means that the API server is unavailable.
 	ErrUnavailable = errors.New("report not stored: Kubernetes API unavailable")
 )
 
-// Transient says whether the same report may be stored later.
+// Transient reports whether a retry of the same report may succeed.
 func Transient(err error) bool {
 	return err != nil && !errors.Is(err, ErrUnknownNode) && !errors.Is(err, ErrInvalid) && !errors.Is(err, ErrFull)
 }
 
 // A Refusal is a report that was not stored.
 type Refusal struct {
-	// Index is its place among the reports.
+	// Index is the index of the report.
 	Index int
 	Err   error
 }
 
-// A PartialError says which reports were not stored. The others were.
+// A PartialError lists the reports that were not stored. The others were stored.
 type PartialError struct {
 	// Refused is in the order of the reports.
 	Refused []Refusal
 }
 
-// Error names the reports by their places.
+// Error lists the errors with the indexes of the reports.
 func (e *PartialError) Error() string {
 	const shown = 5
 	var b strings.Builder
@@ -73,7 +72,7 @@ func (e *PartialError) Error() string {
 	return b.String()
 }
 
-// Unwrap gives the errors of the reports.
+// Unwrap returns the errors of the reports.
 func (e *PartialError) Unwrap() []error {
 	out := make([]error, len(e.Refused))
 	for i, r := range e.Refused {
@@ -82,7 +81,8 @@ func (e *PartialError) Unwrap() []error {
 	return out
 }
 
-// Collect makes one error of those of each report: nil if there are none.
+// Collect combines the errors of the reports into a *PartialError, or returns nil if all
+// are nil.
 func Collect(each []error) error {
 	var refused []Refusal
 	for i, err := range each {
@@ -96,8 +96,8 @@ func Collect(each []error) error {
 	return &PartialError{Refused: refused}
 }
 
-// Each takes an error of Apply apart: one for each of n reports, nil where it
-// was stored.
+// Each splits an error of Apply into the errors of n reports. An error is nil if the
+// report was stored.
 func Each(err error, n int) []error {
 	out := make([]error, n)
 	var partial *PartialError
@@ -117,11 +117,11 @@ func Each(err error, n int) []error {
 	return out
 }
 
-// separator parts the entities of a fault.
+// separator separates the entities of a fault.
 const separator = ","
 
-// Covers says whether a healthy report about some entities is also one about
-// others: all of those are among them, or it is about all that there are.
+// Covers reports whether a healthy report about some entities also covers the entities of
+// a fault: it includes all of them, or it is about all entities of the check.
 func Covers(healthy, entity string) bool {
 	if healthy == "" || healthy == entity {
 		return true

@@ -9,10 +9,10 @@ import (
 	"github.com/fleetloop/fleetloop/internal/nodefault"
 )
 
-// A Kind is a way in. There are no others.
+// A Kind is the kind of a source. Its values are a closed set.
 type Kind string
 
-// The ways in.
+// The kinds of sources.
 const (
 	KindConditions   Kind = "conditions"
 	KindHealthEvents Kind = "health_events"
@@ -20,12 +20,13 @@ const (
 	KindGRPC         Kind = "grpc"
 )
 
-// Metrics count reports.
+// Metrics counts reports.
 type Metrics struct {
 	reports *prometheus.CounterVec
 }
 
-// NewMetrics makes metrics in a registry; nil is none.
+// NewMetrics creates metrics and registers them. A nil registerer means that they are not
+// registered.
 func NewMetrics(reg prometheus.Registerer) *Metrics {
 	m := &Metrics{reports: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "fleetloop_node_fault_reports_total",
@@ -37,12 +38,12 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	return m
 }
 
-// Refused counts reports that never came to a store.
+// Refused counts a report that was rejected before it reached a store.
 func (m *Metrics) Refused(kind Kind, err error) {
 	m.reports.WithLabelValues(string(kind), resultLabel(err)).Inc()
 }
 
-// Counted is a store that counts what comes to it by one way.
+// Counted returns a store that counts the reports of one kind of source.
 func (m *Metrics) Counted(kind Kind, s Store) Store { return &counted{m, kind, s} }
 
 type counted struct {
@@ -51,7 +52,7 @@ type counted struct {
 	store   Store
 }
 
-// Apply stores and counts.
+// Apply stores and counts reports.
 func (c *counted) Apply(ctx context.Context, reports []nodefault.Report) error {
 	err := c.store.Apply(ctx, reports)
 	for _, e := range Each(err, len(reports)) {
@@ -60,7 +61,7 @@ func (c *counted) Apply(ctx context.Context, reports []nodefault.Report) error {
 	return err //nolint:wrapcheck // it is a store like the one within
 }
 
-// resultLabel is the error as a label.
+// resultLabel returns the label of a result.
 func resultLabel(err error) string {
 	switch {
 	case err == nil:

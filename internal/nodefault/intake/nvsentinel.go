@@ -6,8 +6,8 @@ import (
 	"github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
 )
 
-// ActionOf is the action that has a number in NVSentinel's protocol. One that is
-// not known here is ActionUnknown, so that rules see that there is one.
+// ActionOf returns the action with a number in NVSentinel's protocol. For an unknown
+// number it returns ActionUnknown, so that rules can match it.
 func ActionOf(number int32) string {
 	switch number {
 	case 0:
@@ -36,14 +36,14 @@ func ActionOf(number int32) string {
 	return string(v1alpha1.ActionUnknown)
 }
 
-// ObservesOnly says whether the processing strategy with a number in NVSentinel's
-// protocol has nothing done. Only the one that says so has something done.
+// ObservesOnly reports whether a processing strategy, by its number in NVSentinel's
+// protocol, takes no action. Unknown numbers take none.
 func ObservesOnly(number int32) bool {
 	const unspecified, execute = 0, 1
 	return number != unspecified && number != execute
 }
 
-// Strategy says whether a processing strategy has nothing done, by its name.
+// Strategy reports whether a processing strategy, by its name, takes no action.
 func Strategy(name string) (observeOnly bool, err error) {
 	switch name {
 	case "", "UNSPECIFIED", "EXECUTE_REMEDIATION":

@@ -1,9 +1,9 @@
-// Package auth says who may report faults of nodes.
+// Package auth authenticates and authorizes the senders of reports.
 //
-// A report can have a node taken out of service, so it is not enough to be
-// somebody. A token of the cluster is good if its owner may create NodeFaults, who
-// could do the same without us; other tokens are those of a file. What the API
-// server said of a token is believed for a short while.
+// A report can take a node out of service, so authentication alone is not enough. A
+// Kubernetes token is accepted if its owner may create NodeFaults, and so could do the
+// same without the intake. Other tokens are listed in a file. Answers of the API server
+// are cached for a short time.
 package auth
 
 import (
@@ -27,35 +27,34 @@ import (
 	"github.com/fleetloop/fleetloop/internal/nodefault/intake/callers"
 )
 
-// Errors that say how a caller is refused.
+// Errors of Authenticate.
 var (
-	// ErrNoToken means that there is no bearer token.
+	// ErrNoToken means that the request has no bearer token.
 	ErrNoToken = errors.New("bearer token missing")
-	// ErrInvalidToken means that the token is not known.
+	// ErrInvalidToken means that the token is unknown.
 	ErrInvalidToken = errors.New("bearer token invalid")
-	// ErrForbidden means that its owner may not report faults.
+	// ErrForbidden means that the owner of the token may not report faults.
 	ErrForbidden = errors.New("not allowed to create nodefaults.fleetloop.io")
-	// ErrTooMany means that too many tokens came from where this one does that
-	// nobody knows yet.
+	// ErrTooMany means that the address of the caller has sent too many unknown tokens.
 	ErrTooMany = errors.New("too many invalid tokens from this address")
-	// ErrUnavailable means that nobody can say just now.
+	// ErrUnavailable means that the token cannot be checked at the moment.
 	ErrUnavailable = errors.New("bearer token cannot be checked: Kubernetes API unavailable")
 )
 
-// A Mode is how callers are told apart.
+// A Mode is the way in which callers are authenticated.
 type Mode string
 
 // The modes.
 const (
-	// ModeNone lets everybody in, and is for one machine alone.
+	// ModeNone accepts every caller. It is only for loopback addresses.
 	ModeNone Mode = "none"
-	// ModeCluster takes tokens of the cluster, and those of a file if there is one.
+	// ModeCluster accepts Kubernetes tokens, and the tokens of a file if one is set.
 	ModeCluster Mode = "cluster"
-	// ModeFile takes the tokens of a file alone.
+	// ModeFile accepts only the tokens of a file.
 	ModeFile Mode = "file"
 )
 
-// Config says who is let in.
+// Config configures which callers are accepted.
 type Config struct {
 	Mode Mode `key:"mode" env:"NODE_FAULT_INTAKE_AUTH_MODE" flag:"intake-auth-mode" default:"cluster" validate:"oneof=none cluster file" doc:"Accepted credentials: cluster (Kubernetes tokens whose owner may create nodefaults.fleetloop.io, and the tokens of the file), file (only the tokens of the file) or none (no authentication, loopback addresses only)."`
 
@@ -63,30 +62,30 @@ type Config struct {
 
 	Audiences []string `key:"audiences" env:"NODE_FAULT_INTAKE_AUDIENCES" doc:"Audiences of Kubernetes tokens, of which a token must have one; empty means the audience of the API server."`
 
-	// Believe is how long an answer of the API server counts. Zero means
+	// CacheTTL is how long an answer of the API server is cached. Zero means
 	// DefaultBelieve.
 	CacheTTL time.Duration `key:"cache_ttl" env:"NODE_FAULT_INTAKE_AUTH_CACHE_TTL" default:"1m" validate:"gt=0" doc:"How long the result of a Kubernetes token review is cached."`
 }
 
-// DefaultBelieve is what the zero Believe of a Config means.
+// DefaultBelieve is the default of Config.CacheTTL.
 const DefaultBelieve = time.Minute
 
-// Deps are what a Guard works with.
+// Deps are the dependencies of a Guard.
 type Deps struct {
-	// ListenAddr is where callers come in, and OtherAddr where they do besides,
-	// such as by gRPC: "" is nowhere. ModeNone wants both on loopback.
+	// ListenAddr and OtherAddr are the addresses of the servers, such as for HTTP and
+	// gRPC. Empty means none. ModeNone requires loopback addresses.
 	ListenAddr, OtherAddr string
-	// Client asks the API server. ModeCluster needs it.
+	// Client accesses the API server. ModeCluster requires it.
 	Client kubernetes.Interface
 	Log    *slog.Logger
 }
 
 const (
-	kept          = 1024 // answers; what one token costs is some 100 bytes
+	kept          = 1024 // cached answers; each takes some 100 bytes
 	distrust      = 10 * time.Second
 	reviewTimeout = 10 * time.Second
-	// Anybody can make up tokens, and each has the API server asked. Whoever does
-	// so is to have a part of that, and leave the others theirs.
+	// Each unknown token costs requests to the API server. The limits keep a sender of
+	// invalid tokens from using up the share of others.
 	reviewsPerSecond, reviewBurst   = 20, 40
 	perAddressPerSecond, perAddress = 4, 20
 )
@@ -96,24 +95,24 @@ var (
 	errTooMany  = errors.New("too many invalid tokens")
 )
 
-// A Guard tells who callers are. It is safe for concurrent use.
+// A Guard authenticates callers. It is safe for concurrent use.
 type Guard struct {
 	cfg    Config
 	client kubernetes.Interface
-	file   *bearer.File[string] // nil without one
+	file   *bearer.File[string] // nil without a token file
 	limit  *rate.Limiter
-	from   *callers.Limits // by where they come from
+	from   *callers.Limits // by address of the caller
 	asking singleflight.Group
-	known  *lru.LRUExpireCache // of answers, by the hash of the token
+	known  *lru.LRUExpireCache // answers by the hash of the token
 }
 
-// An answer is what the API server said of a token.
+// An answer is the result of the review of a token.
 type answer struct {
 	caller string
 	err    error
 }
 
-// New checks the configuration and reads the token file. It asks nothing of the
+// New validates the configuration and reads the token file. It sends no request to the
 // API server.
 func New(cfg Config, deps Deps) (*Guard, error) {
 	cfg.CacheTTL = cmp.Or(cfg.CacheTTL, DefaultBelieve)
@@ -149,8 +148,8 @@ func New(cfg Config, deps Deps) (*Guard, error) {
 	return g, nil
 }
 
-// Authenticate tells who sends a request with an Authorization header, from an
-// address as a connection has it. Its errors are, or wrap, those of this package.
+// Authenticate returns the caller of a request with an Authorization header, from the
+// remote address of a connection. Its errors are, or wrap, those of this package.
 func (g *Guard) Authenticate(ctx context.Context, header, address string) (caller string, err error) {
 	if g.cfg.Mode == ModeNone {
 		return "anonymous", nil
@@ -176,31 +175,31 @@ func (g *Guard) Authenticate(ctx context.Context, header, address string) (calle
 	f := flight{token: token, hash: hash, place: callers.Place(address), key: string(hash[:])}
 	caller, err = g.ofCluster(ctx, f)
 	var crowd *crowdError
-	if errors.As(err, &crowd) && crowd.place != f.place { // it is others' fault, who have the same token elsewhere
+	if errors.As(err, &crowd) && crowd.place != f.place { // the limit was reached by another address with the same token
 		f.key += f.place
 		caller, err = g.ofCluster(ctx, f)
 	}
 	return caller, err
 }
 
-// A flight is one question about a token. Those who ask with the same key wait for
-// one answer, which is no one's alone.
+// A flight is one review of a token. Concurrent requests with the same key share its
+// result.
 type flight struct {
 	token string
 	hash  bearer.Hash
-	place string // where the caller comes from
+	place string // address of the caller
 	key   string
 }
 
-// A crowdError is that too many unknown tokens come from a place.
+// A crowdError means that an address has sent too many unknown tokens.
 type crowdError struct{ place string }
 
 func (e *crowdError) Error() string { return ErrTooMany.Error() }
 
-// Is makes it an ErrTooMany.
+// Is makes the error match ErrTooMany.
 func (e *crowdError) Is(target error) bool { return target == ErrTooMany }
 
-// ofCluster asks whose a token of the cluster is.
+// ofCluster returns the owner of a Kubernetes token.
 func (g *Guard) ofCluster(ctx context.Context, f flight) (string, error) {
 	asked := g.asking.DoChan(f.key, func() (any, error) {
 		if !g.from.Allow(f.place, time.Now()) {
@@ -229,8 +228,8 @@ func (g *Guard) ofCluster(ctx context.Context, f flight) (string, error) {
 	}
 }
 
-// reviewToken asks the API server whose a token is, and whether that one may create
-// NodeFaults.
+// reviewToken asks the API server for the owner of a token, and whether the owner may
+// create NodeFaults.
 func (g *Guard) reviewToken(ctx context.Context, token string) (string, error) {
 	t, err := g.client.AuthenticationV1().TokenReviews().Create(ctx, &authenticationv1.TokenReview{
 		Spec: authenticationv1.TokenReviewSpec{Token: token, Audiences: g.cfg.Audiences},

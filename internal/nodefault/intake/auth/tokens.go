@@ -5,19 +5,19 @@ import (
 	"github.com/fleetloop/fleetloop/internal/settings"
 )
 
-// A tokenList is what a token file holds.
+// A tokenList is the content of a token file.
 type tokenList struct {
 	Tokens []entry `key:"tokens" validate:"dive" doc:"Accepted tokens."`
 }
 
-// An entry is one token. Of Token and SHA256 exactly one is given.
+// An entry is one token. Exactly one of Token and SHA256 must be set.
 type entry struct {
 	Token   settings.Secret `key:"token" doc:"Token."`
 	SHA256  string          `key:"sha256" doc:"SHA-256 of the token in hexadecimal, so that the file contains no secret."`
 	Subject string          `key:"subject" validate:"required" doc:"Name of the token's owner in the log."`
 }
 
-// readTokens reads a token file: whose a token is, is its subject.
+// readTokens reads a token file. The owner of a token is its subject.
 func readTokens(path string) ([]bearer.Token[string], error) {
 	var list tokenList
 	if _, err := settings.Load(&list, settings.Source{File: path}); err != nil {

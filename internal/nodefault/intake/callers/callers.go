@@ -1,10 +1,9 @@
-// Package callers bounds how much each of those who call may do: a monitor that
-// sends without end, or a machine that tries tokens, costs itself and nobody else.
+// Package callers limits the rate of each caller, so that a monitor in a loop, or a host
+// that guesses tokens, does not affect others.
 //
-// Of those who have been quiet for a while nothing is known, and so of no more
-// than the last thousand. Whoever makes up names without end has each of them
-// begin anew, so there must be a bound on all of them together where names can be
-// made up.
+// Only the last thousand active callers are remembered. A caller that invents names gets
+// a new limit for each of them, so names that can be invented also need a limit for all
+// callers together.
 package callers
 
 import (
@@ -18,7 +17,7 @@ import (
 	lru "k8s.io/apimachinery/pkg/util/cache"
 )
 
-// What the zero values of New mean.
+// Defaults for the zero values of New.
 const (
 	DefaultRate  = 50
 	DefaultBurst = 200
@@ -26,10 +25,10 @@ const (
 
 const (
 	kept  = 1024
-	quiet = 10 * time.Minute // after it a caller has its whole burst again
+	quiet = 10 * time.Minute // after this time a caller has its full burst again
 )
 
-// Limits are those of each caller. They are safe for concurrent use.
+// Limits holds the limits of each caller. It is safe for concurrent use.
 type Limits struct {
 	rate  rate.Limit
 	burst int
@@ -38,16 +37,16 @@ type Limits struct {
 	known *lru.LRUExpireCache
 }
 
-// New makes limits: so many calls a second, and so many at once after a quiet
-// time. Zero means DefaultRate and DefaultBurst.
+// New creates limits of calls per second, and of calls at once after a pause. Zero means
+// DefaultRate and DefaultBurst.
 func New(perSecond float64, burst int) *Limits {
 	return &Limits{rate: rate.Limit(cmp.Or(perSecond, DefaultRate)), burst: cmp.Or(burst, DefaultBurst), known: lru.NewLRUExpireCache(kept)}
 }
 
-// PerSecond is how many calls a caller may make in a second.
+// PerSecond returns how many calls per second a caller may make.
 func (l *Limits) PerSecond() float64 { return float64(l.rate) }
 
-// Allow says whether a caller may call now.
+// Allow reports whether a caller may call now.
 func (l *Limits) Allow(caller string, now time.Time) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -61,12 +60,13 @@ func (l *Limits) Allow(caller string, now time.Time) bool {
 	return limit.AllowN(now, 1)
 }
 
-// place bits of an IPv6 address: whoever has one has all of its network.
+// placeBits is the prefix length of IPv6 networks, because a host controls its whole
+// network.
 const placeBits = 64
 
-// Place is where a caller comes from, by the address of a connection, with or
-// without its port: an IPv4 address, or the network of an IPv6 one, in which one
-// machine may have as many addresses as it likes.
+// Place returns the origin of a caller from the remote address of a connection, with or
+// without a port. It is an IPv4 address, or the network of an IPv6 address, in which one
+// host may have any number of addresses.
 func Place(address string) string {
 	if host, _, err := net.SplitHostPort(address); err == nil {
 		address = host

@@ -1,10 +1,10 @@
-// Package conditions finds faults on Node objects themselves: conditions that
-// are bad, and extended resources of which less can be allocated than there is.
+// Package conditions finds faults on Node objects: unhealthy conditions, and extended
+// resources whose allocatable amount is less than the capacity.
 //
-// Whether a condition is bad when True or when False is said for each, never
-// guessed. One that is bad counts after it has been so for a while, by the time
-// of its last transition. One that is neither good nor bad, such as an Unknown of
-// a kubelet that is silent, leaves a fault as it is.
+// The unhealthy statuses of a condition are configured and never guessed. An unhealthy
+// condition is a fault after a configured duration since its last transition. A status
+// that is neither healthy nor unhealthy, such as Unknown of a silent kubelet, leaves a
+// fault unchanged.
 package conditions
 
 import (
@@ -21,24 +21,24 @@ import (
 	"github.com/fleetloop/fleetloop/internal/nodefault"
 )
 
-// The sources of faults that are found here.
+// The sources of the faults that this package finds.
 const (
 	SourceConditions = "node-conditions"
 	SourceResources  = "node-resources"
 )
 
-// A Set is what of a node is a fault. Make it with New.
+// A Set defines which states of a node are faults. Use New to create one.
 type Set struct {
 	conditions map[corev1.NodeConditionType]Condition
 	resources  []Resource
-	connector  bool // what NVSentinel's connector writes is a fault
+	connector  bool // conditions of NVSentinel's connector are faults
 }
 
-// Shortages are since when some of a resource has been missing. A Node does not
-// say, so it is remembered beside it; who has lost it waits anew.
+// Shortages holds the start time of each shortfall of a resource. A Node does not have
+// it, so it is kept in memory, and a shortfall starts again if it is lost.
 type Shortages map[corev1.ResourceName]time.Time
 
-// Short gives the shortages of a node at now, with what was known before.
+// Short returns the shortages of a node at now, given the previous ones.
 func (s *Set) Short(node *corev1.Node, before Shortages, now time.Time) Shortages {
 	var out Shortages
 	for _, r := range s.resources {
@@ -56,8 +56,8 @@ func (s *Set) Short(node *corev1.Node, before Shortages, now time.Time) Shortage
 	return out
 }
 
-// shortfall says what is missing of a resource, "" if nothing. It is not known
-// while there is none of it at all: its device plugin may be away.
+// shortfall returns the missing amount of a resource, or "" if nothing is missing. It is
+// unknown while the capacity is zero, because the device plugin may not be running.
 func shortfall(node *corev1.Node, name corev1.ResourceName) (missing string, known bool) {
 	capacity, ok := node.Status.Capacity[name]
 	if !ok || capacity.IsZero() {
@@ -70,9 +70,9 @@ func shortfall(node *corev1.Node, name corev1.ResourceName) (missing string, kno
 	return fmt.Sprintf("%s of %s %s allocatable", allocatable.String(), capacity.String(), name), true
 }
 
-// Look says what is wrong with a node and what is well again, in a stable order,
-// and when to look again: never, if that is zero. About what it says nothing of,
-// nothing is known, or not for long enough.
+// Look returns the faults of a node and the checks that are healthy, in a stable order,
+// and the delay until the next look. Zero means that no later look is needed. A check
+// without a report has an unknown status, or has not been unhealthy for long enough.
 func (s *Set) Look(node *corev1.Node, now time.Time, short Shortages) (reports []nodefault.Report, after time.Duration) {
 	l := look{node: node, now: now}
 	seen := map[corev1.NodeConditionType]bool{}
@@ -86,7 +86,7 @@ func (s *Set) Look(node *corev1.Node, now time.Time, short Shortages) (reports [
 	}
 	for _, t := range slices.Sorted(maps.Keys(s.conditions)) {
 		if !seen[t] {
-			l.reportHealthy(SourceConditions, string(t)) // whoever reported it has taken it away
+			l.reportHealthy(SourceConditions, string(t)) // the reporter has removed the condition
 		}
 	}
 	for _, r := range s.resources {
@@ -98,7 +98,7 @@ func (s *Set) Look(node *corev1.Node, now time.Time, short Shortages) (reports [
 	return l.reports, l.after
 }
 
-// A look is one look at a node.
+// A look is the evaluation of one node.
 type look struct {
 	node    *corev1.Node
 	now     time.Time
@@ -110,7 +110,8 @@ func (l *look) reportHealthy(source, check string) {
 	l.reports = append(l.reports, nodefault.Report{Node: l.node.Name, Healthy: true, Fault: v1alpha1.Fault{Source: source, Check: check, DetectedAt: metav1.NewMicroTime(l.now)}})
 }
 
-// reportFault reports a fault if it has lasted, and else looks again when it will have.
+// reportFault reports a fault that has lasted for wait, or sets the delay until it will
+// have.
 func (l *look) reportFault(f v1alpha1.Fault, since time.Time, wait time.Duration) {
 	if rest := wait - l.now.Sub(since); rest > 0 {
 		if l.after == 0 || rest < l.after {
@@ -152,11 +153,12 @@ func (l *look) condition(c corev1.NodeCondition, rule Condition) {
 	l.reportFault(f, since, wait)
 }
 
-// skew is how far the clocks of nodes may be ahead of ours.
+// skew limits how far the clock of a node may be ahead.
 const skew = time.Minute
 
-// conditionSince is when a condition became what it is, zero if that is not known. The
-// clock of a node that is ill may be wrong: what will only begin is not waited for.
+// conditionSince returns the time of the last transition of a condition, or zero if it is
+// unknown. A time in the future is ignored, because the clock of a faulty node may be
+// wrong.
 func (l *look) conditionSince(c corev1.NodeCondition) time.Time {
 	if at := c.LastTransitionTime.Time; !at.After(l.now.Add(skew)) {
 		return at
@@ -187,10 +189,10 @@ func (l *look) reportResource(r Resource, short Shortages) {
 	l.reportFault(f, since, r.For)
 }
 
-// What a fault has room for, in characters.
+// Limits of a fault, in characters.
 const mostMessage, mostCode = 1024, 64
 
-// truncateText makes a text fit into a fault.
+// truncateText truncates a text for a fault.
 func truncateText(message string, most int) string {
 	message = strings.ToValidUTF8(message, "")
 	if r := []rune(message); len(r) > most {

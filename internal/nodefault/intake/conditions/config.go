@@ -12,9 +12,9 @@ import (
 	"github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
 )
 
-// Config says what of a node is a fault.
+// Config configures which states of a node are faults.
 type Config struct {
-	// Presets are lists that are shipped.
+	// Presets are the names of built-in lists.
 	Presets []string `key:"presets" env:"NODE_FAULT_CONDITION_PRESETS" default:"kubelet,npd,eks,nvsentinel" validate:"dive,oneof=kubelet npd eks nvsentinel" doc:"Built-in lists of node conditions: kubelet (Ready and pressure conditions), npd (node-problem-detector), eks (EKS node monitoring agent), nvsentinel (conditions that the NVSentinel Kubernetes connector writes)."`
 
 	Conditions []Condition `key:"conditions" validate:"dive" doc:"Additional node conditions. An entry replaces the condition of the same type in a preset."`
@@ -22,11 +22,12 @@ type Config struct {
 	Resources []Resource `key:"resources" validate:"dive" doc:"Extended resources whose allocatable amount must equal the capacity. Device plugins remove broken devices from the allocatable amount."`
 }
 
-// A Condition is a condition of nodes and when it is bad.
+// A Condition defines when a node condition is unhealthy.
 type Condition struct {
 	Type string `key:"type" validate:"required" doc:"Type of the condition, such as KernelDeadlock."`
 
-	// UnhealthyStatus is never guessed: some are bad when True, others when False.
+	// UnhealthyStatus is required, because some conditions are unhealthy when True and
+	// others when False.
 	UnhealthyStatus []corev1.ConditionStatus `key:"unhealthy_status" alias:"unhealthyStatus" validate:"required,dive,oneof=True False Unknown" doc:"Unhealthy statuses of the condition: True, False, Unknown or several of them."`
 
 	For time.Duration `key:"for" default:"0s" validate:"gte=0" doc:"Minimum duration of the unhealthy status."`
@@ -40,7 +41,7 @@ type Condition struct {
 	ComponentClass string `key:"component_class" alias:"componentClass" validate:"max=64" doc:"Class of the component, such as GPU."`
 }
 
-// A Resource is an extended resource.
+// A Resource is an extended resource to check.
 type Resource struct {
 	Resource corev1.ResourceName `key:"resource" validate:"required" doc:"Name of the resource, such as nvidia.com/gpu."`
 
@@ -55,10 +56,10 @@ type Resource struct {
 	ComponentClass string `key:"component_class" alias:"componentClass" validate:"max=64" doc:"Class of the component, such as GPU."`
 }
 
-// Default is what is looked at where nobody says.
+// Default returns the default configuration.
 func Default() Config { return Config{Presets: []string{"kubelet", "npd", "eks", "nvsentinel"}} }
 
-// New checks a configuration.
+// New validates a configuration and creates a Set.
 func New(cfg Config) (*Set, error) {
 	s := &Set{conditions: map[corev1.NodeConditionType]Condition{}}
 	for _, name := range cfg.Presets {
@@ -110,10 +111,10 @@ func (c Condition) validateCondition(own map[string]bool) error {
 	return nil
 }
 
-// nvsentinel is the preset that goes by what its connector writes.
+// nvsentinel is the preset for the conditions of NVSentinel's connector.
 const nvsentinel = "nvsentinel"
 
-// presetConditions gives a list by its name.
+// presetConditions returns the conditions of a preset.
 func presetConditions(name string) ([]Condition, error) {
 	switch name {
 	case "kubelet":
@@ -127,14 +128,14 @@ func presetConditions(name string) ([]Condition, error) {
 }
 
 const (
-	long   = 30 * time.Minute // as the provider itself waits
+	long   = 30 * time.Minute // as long as the provider itself waits
 	medium = 10 * time.Minute
 	short  = 5 * time.Minute
 )
 
 func statusSet(s ...corev1.ConditionStatus) []corev1.ConditionStatus { return s }
 
-// kubeletConditions are the conditions that every node has.
+// kubeletConditions returns the conditions that every node has.
 func kubeletConditions() []Condition {
 	bad := statusSet(corev1.ConditionTrue)
 	return []Condition{
@@ -146,7 +147,7 @@ func kubeletConditions() []Condition {
 	}
 }
 
-// problemDetector are the conditions that node problem detector is shipped with.
+// problemDetector returns the default conditions of node-problem-detector.
 func problemDetector() []Condition {
 	bad := statusSet(corev1.ConditionTrue)
 	return []Condition{
@@ -164,8 +165,8 @@ func problemDetector() []Condition {
 	}
 }
 
-// monitoringAgent are the conditions of the agent of EKS, which are good when
-// True.
+// monitoringAgent returns the conditions of the EKS node monitoring agent, which are
+// healthy when True.
 func monitoringAgent() []Condition {
 	bad := statusSet(corev1.ConditionFalse)
 	return []Condition{

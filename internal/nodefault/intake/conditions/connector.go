@@ -10,16 +10,16 @@ import (
 	"github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
 )
 
-// What NVSentinel's connector appends to the name of a check, as the reason of
-// the condition of the same name.
+// Suffixes that NVSentinel's connector appends to the name of a check. The result is the
+// reason of the condition with that name.
 const (
 	unhealthySuffix = "IsNotHealthy"
 	healthySuffix   = "IsHealthy"
 )
 
-// connector reports a condition that NVSentinel's connector has written, which is
-// known by its reason. It writes one for each check that found something fatal, and
-// says in the message what, and what should be done.
+// connector evaluates a condition of NVSentinel's connector, which is recognized by its
+// reason. The connector writes one condition for each check with a fatal error. The
+// message has the errors and the recommended actions.
 func (l *look) connector(c corev1.NodeCondition) {
 	switch {
 	case c.Status == corev1.ConditionTrue && c.Reason == string(c.Type)+unhealthySuffix:
@@ -40,8 +40,8 @@ func (l *look) connector(c corev1.NodeCondition) {
 	}, since, 0)
 }
 
-// parseCodes reads the codes of the errors in a message of the connector, and the
-// action that helps with most of them.
+// parseCodes returns the error codes in a message of the connector, and the recommended
+// action with the largest effect.
 func parseCodes(message string) ([]string, v1alpha1.RecommendedAction) {
 	const most, longest = 16, 64
 	var codes []string
@@ -60,13 +60,13 @@ func parseCodes(message string) ([]string, v1alpha1.RecommendedAction) {
 		case at >= 0 && at < rank:
 			action, rank = found, at
 		case at < 0 && action == v1alpha1.ActionUnknown:
-			action = found // one of the monitor's own
+			action = found // a custom action of the monitor
 		}
 	}
 	return codes, action
 }
 
-// byReach are the actions, from the one that undoes most.
+// byReach returns the actions, those with the largest effect first.
 func byReach() []v1alpha1.RecommendedAction {
 	return []v1alpha1.RecommendedAction{
 		v1alpha1.ActionReplaceVM, v1alpha1.ActionRestartBM, v1alpha1.ActionRestartVM, v1alpha1.ActionComponentReset,

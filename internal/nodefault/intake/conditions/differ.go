@@ -11,8 +11,8 @@ import (
 	"github.com/fleetloop/fleetloop/internal/nodefault"
 )
 
-// diffReports gives the reports that change something of what is known of a node, and
-// ends faults of ours about which nothing will be reported any more.
+// diffReports returns the reports that change the known faults of a node, and healthy
+// reports for faults of this package that will not be reported again.
 func (s *Set) diffReports(node *corev1.Node, faults []v1alpha1.Fault, reports []nodefault.Report) []nodefault.Report {
 	var out []nodefault.Report
 	told := map[string]bool{}
@@ -32,18 +32,18 @@ func (s *Set) diffReports(node *corev1.Node, faults []v1alpha1.Fault, reports []
 	return out
 }
 
-// equalFault says whether a fault need not be written. The messages of conditions tell
-// times, ages and counts, so that another message alone is no news.
+// equalFault reports whether a fault need not be written. The messages of conditions
+// contain times, ages and counts, so a different message alone is not a change.
 func equalFault(was, f v1alpha1.Fault) bool {
 	if f.Source == SourceConditions {
 		was.Message = f.Message
 	}
-	was.DetectedAt = f.DetectedAt // the earliest is kept
+	was.DetectedAt = f.DetectedAt // the earliest time is kept
 	return equality.Semantic.DeepEqual(was, f)
 }
 
-// isOrphan says whether a fault was found here but nobody looks for it any more,
-// or it is one of another node that had the name.
+// isOrphan reports whether a fault of this package is no longer checked, or belongs to
+// another node with the same name.
 func (s *Set) isOrphan(node *corev1.Node, f v1alpha1.Fault) bool {
 	switch f.Source {
 	case SourceConditions:

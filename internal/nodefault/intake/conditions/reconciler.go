@@ -26,13 +26,13 @@ import (
 
 const (
 	workers = 4
-	// afterRefusal is when a report is tried again that cannot be stored as it is:
-	// other faults of the node may have gone by then.
+	// afterRefusal is the retry delay for a report that cannot be stored. Other faults of
+	// the node may be gone by then.
 	afterRefusal = 5 * time.Minute
 )
 
-// Add has a manager look at the nodes, in the replica that leads, and store what
-// changed. The manager's cache must have Nodes and NodeFaults.
+// Add adds a controller to a manager that evaluates the nodes in the leader and stores
+// changes. The manager's cache must have Nodes and NodeFaults.
 func Add(m manager.Manager, set *Set, store intake.Store, log *slog.Logger) error {
 	r := &reconciler{set: set, reader: m.GetClient(), store: store, log: log, now: time.Now, short: map[string]Shortages{}}
 	err := ctrl.NewControllerManagedBy(m).
@@ -47,8 +47,8 @@ func Add(m manager.Manager, set *Set, store intake.Store, log *slog.Logger) erro
 	return nil
 }
 
-// relevantChange lets through what is looked at. A heartbeat is none, and there is one for
-// each node every few minutes.
+// relevantChange returns a predicate for the evaluated fields. It filters heartbeats, of
+// which each node has one every few minutes.
 func relevantChange() predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		before, ok := e.ObjectOld.(*corev1.Node)
@@ -68,7 +68,7 @@ func sameCondition(a, b corev1.NodeCondition) bool {
 		a.LastTransitionTime.Equal(&b.LastTransitionTime)
 }
 
-// A reconciler keeps the faults of ours in NodeFaults as the nodes have them.
+// A reconciler updates the faults of this package in NodeFaults from the nodes.
 type reconciler struct {
 	set    *Set
 	reader client.Reader
@@ -80,12 +80,12 @@ type reconciler struct {
 	short map[string]Shortages // by node
 }
 
-// Reconcile looks at one node.
+// Reconcile evaluates one node.
 func (r *reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	var node corev1.Node
 	if err := r.reader.Get(ctx, req.NamespacedName, &node); err != nil {
 		r.setShortages(req.Name, nil)
-		return ctrl.Result{}, client.IgnoreNotFound(err) // what was wrong with one that is gone stays known
+		return ctrl.Result{}, client.IgnoreNotFound(err) // the faults of a deleted node are kept
 	}
 	var nf v1alpha1.NodeFault
 	if err := r.reader.Get(ctx, types.NamespacedName{Name: node.Name}, &nf); client.IgnoreNotFound(err) != nil {

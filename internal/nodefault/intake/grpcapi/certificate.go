@@ -9,14 +9,14 @@ import (
 	"time"
 )
 
-// A certificate follows its two files.
+// A certificate is reloaded when its files change.
 type certificate struct {
 	certFile, keyFile string
 	log               *slog.Logger
 
 	mu       sync.Mutex
 	cert     *tls.Certificate
-	modified [2]time.Time // of the files when they were last read
+	modified [2]time.Time // modification times of the files at the last read
 }
 
 func newCertificate(certFile, keyFile string, log *slog.Logger) (*certificate, error) {
@@ -31,8 +31,8 @@ func (c *certificate) tlsConfig() *tls.Config {
 	return &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return c.currentCertificate(), nil }}
 }
 
-// currentCertificate is the certificate as the files have it now. While they do not fit
-// together, as in the middle of a renewal, the last good one stays.
+// currentCertificate returns the certificate from the current files. If they do not
+// match, as during a renewal, the last valid certificate stays in use.
 func (c *certificate) currentCertificate() *tls.Certificate {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -53,8 +53,8 @@ func (c *certificate) fileTimes() (out [2]time.Time) {
 	return out
 }
 
-// loadFiles reads the files. The times are of before, so that a change during the
-// reading is seen the next time.
+// loadFiles reads the files. It takes the modification times first, so that a concurrent
+// change is detected the next time.
 func (c *certificate) loadFiles() error {
 	c.modified = c.fileTimes()
 	cert, err := tls.LoadX509KeyPair(c.certFile, c.keyFile)

@@ -16,15 +16,14 @@ import (
 	"github.com/fleetloop/fleetloop/internal/nodefault/intake/grpcapi/datamodels"
 )
 
-// maxEvents is how many events a call may have.
+// maxEvents is the maximum number of events per call.
 const maxEvents = 1000
 
-// unknownAgent is a monitor that does not say who it is, which NVSentinel allows.
+// unknownAgent is the name of a monitor without a name, which NVSentinel allows.
 const unknownAgent = "unknown"
 
-// HealthEventOccurredV1 stores health events, and answers when all are durable.
-// Events stand for themselves: those that can be stored are, whatever else is in
-// the call.
+// HealthEventOccurredV1 stores health events, and returns when all are durable. Events
+// are independent of each other: an invalid event does not affect the others of the call.
 func (s *service) HealthEventOccurredV1(ctx context.Context, in *datamodels.HealthEvents) (*emptypb.Empty, error) {
 	events := in.GetEvents()
 	if len(events) > maxEvents {
@@ -54,8 +53,8 @@ func (s *service) HealthEventOccurredV1(ctx context.Context, in *datamodels.Heal
 	return &emptypb.Empty{}, nil
 }
 
-// statusOf makes one status of what became of the events. What may be stored
-// later counts most: the caller then sends all of them again.
+// statusOf returns one status for all events. A transient error takes precedence, so that
+// the caller sends all events again.
 func (s *service) statusOf(ctx context.Context, errs []error) error {
 	refused, place := 0, -1
 	for i, err := range errs {
@@ -77,7 +76,7 @@ func (s *service) statusOf(ctx context.Context, errs []error) error {
 	case errors.Is(err, intake.ErrBusy):
 		return status.Error(codes.ResourceExhausted, intake.ErrBusy.Error())
 	case intake.Transient(err):
-		return status.Error(codes.Unavailable, intake.ErrUnavailable.Error()) // why is between us and the API server
+		return status.Error(codes.Unavailable, intake.ErrUnavailable.Error()) // the cause is not for the caller
 	case errors.Is(err, intake.ErrUnknownNode):
 		code = codes.NotFound
 	case errors.Is(err, intake.ErrFull):
@@ -86,7 +85,7 @@ func (s *service) statusOf(ctx context.Context, errs []error) error {
 	return status.Error(code, fmt.Sprintf("%d of %d events rejected, the others stored; event %d: %v", refused, len(errs), place, err))
 }
 
-// eventOf is an event of the wire.
+// eventOf converts an event of the protocol.
 func eventOf(e *datamodels.HealthEvent) intake.Event {
 	out := intake.Event{
 		Node: e.GetNodeName(), Agent: cmp.Or(e.GetAgent(), unknownAgent), Check: e.GetCheckName(), ComponentClass: e.GetComponentClass(),

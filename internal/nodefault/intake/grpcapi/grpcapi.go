@@ -1,13 +1,13 @@
-// Package grpcapi takes reports about nodes over gRPC, by the protocol of
-// NVSentinel: its monitors, and the gRPC sink of its connectors, are served
-// unchanged.
+// Package grpcapi receives reports about nodes over gRPC in the protocol of NVSentinel.
+// It serves NVSentinel's monitors, and the gRPC sink of its connectors, without changes
+// to them.
 //
-// A call is answered with OK when all of its events are stored in the API server.
-// Unavailable and ResourceExhausted have the monitor send it again; other codes
-// say that an event can never be stored, and that the others have been.
+// A call returns OK when all of its events are stored in the API server. On Unavailable
+// and ResourceExhausted the monitor sends it again. Other codes mean that an event can
+// never be stored and that the other events are stored.
 //
-// Over a Unix socket whoever may open the file may report. Over TCP a caller has a
-// bearer token, as over HTTP. What each caller sends is bounded, as over HTTP.
+// Over a Unix socket, every process that may open the file may report. Over TCP, a caller
+// needs a bearer token, as over HTTP. The rate of each caller is limited, as over HTTP.
 package grpcapi
 
 import (
@@ -35,7 +35,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/nodefault/intake/grpcapi/datamodels"
 )
 
-// Config says where to serve. Without an address and a socket nothing is served.
+// Config configures the listeners. Without an address and a socket, nothing is served.
 type Config struct {
 	Addr string `key:"addr" env:"NODE_FAULT_GRPC_ADDRESS" flag:"grpc-listen-address" doc:"Address to listen on for gRPC, as host:port; empty disables it."`
 
@@ -51,7 +51,7 @@ type Config struct {
 	ShutdownTimeout time.Duration `key:"shutdown_timeout" default:"15s" validate:"gt=0" doc:"How long running calls may take to finish at shutdown."`
 }
 
-// What the zero fields of a Config mean.
+// Defaults for the zero fields of Config.
 const (
 	DefaultSocketMode      = "0660"
 	DefaultMaxMessage      = 4 << 20
@@ -59,25 +59,25 @@ const (
 )
 
 const (
-	maxStreams     = 64 // calls of a connection at a time
+	maxStreams     = 64 // concurrent calls per connection
 	connectTimeout = 10 * time.Second
 	leastPing      = 10 * time.Second
 	idle           = 10 * time.Minute
 	dialTimeout    = time.Second
 )
 
-// An authenticator tells who callers are. Its errors are those of package auth.
+// An authenticator authenticates callers. Its errors are those of package auth.
 type authenticator interface {
 	Authenticate(ctx context.Context, header, address string) (caller string, err error)
 }
 
-// Deps are what a Server works with.
+// Deps are the dependencies of a Server.
 type Deps struct {
 	Store   intake.Store
-	Auth    authenticator // of callers over TCP
+	Auth    authenticator // for callers over TCP
 	Metrics *intake.Metrics
-	// Callers bound what each caller sends, by whatever ways; all who come by the
-	// socket are one. Nil are the default ones, for this one.
+	// Callers limits each caller, over all protocols. All callers over the socket are one
+	// caller. Nil means the default limits for this server.
 	Callers *callers.Limits
 	Log     *slog.Logger
 }
@@ -90,22 +90,22 @@ type Server struct {
 	serving atomic.Bool
 }
 
-// An end is one place that is listened at.
+// An end is one listener with its server.
 type end struct {
 	listener net.Listener
 	server   *grpc.Server
 	health   *health.Server
 }
 
-// service is the service itself.
+// service implements the service.
 type service struct {
 	store   intake.Store
 	metrics *intake.Metrics
 	log     *slog.Logger
 }
 
-// New makes a server that listens from now on. If Run is not called, Close must
-// be. Of ctx only the values are kept.
+// New creates a server and opens its listeners. The caller must call Run or Close. Only
+// the values of ctx are kept.
 func New(ctx context.Context, cfg Config, deps Deps) (*Server, error) {
 	cfg.SocketMode = cmp.Or(cfg.SocketMode, DefaultSocketMode)
 	cfg.MaxMessageBytes = cmp.Or(cfg.MaxMessageBytes, DefaultMaxMessage)
@@ -169,8 +169,8 @@ func (s *Server) addListener(l net.Listener, svc *service, options ...grpc.Serve
 	s.ends = append(s.ends, end{l, server, h})
 }
 
-// listenSocket listens on a Unix socket. A file that a process has left behind is
-// taken away; one on which somebody listens is not.
+// listenSocket listens on a Unix socket. It removes the file of a dead process, but not a
+// socket that is in use.
 func listenSocket(ctx context.Context, path, mode string) (net.Listener, error) {
 	const octal, bits = 8, 9
 	allowed, err := strconv.ParseUint(mode, octal, bits)
@@ -180,7 +180,7 @@ func listenSocket(ctx context.Context, path, mode string) (net.Listener, error) 
 	if info, err := os.Lstat(path); err == nil && info.Mode().Type() == os.ModeSocket {
 		dialer := net.Dialer{Timeout: dialTimeout}
 		if c, err := dialer.DialContext(ctx, "unix", path); err == nil {
-			_ = c.Close() // nothing was said
+			_ = c.Close() // nothing was sent
 			return nil, fmt.Errorf("listen for gRPC: another process listens on %q", path)
 		}
 		if err := os.Remove(path); err != nil {
@@ -197,7 +197,7 @@ func listenSocket(ctx context.Context, path, mode string) (net.Listener, error) 
 	return l, nil
 }
 
-// Addr is the address that is listened on over TCP, "" if there is none.
+// Addr returns the TCP address of the listener, or "" without one.
 func (s *Server) Addr() string {
 	for _, e := range s.ends {
 		if a, ok := e.listener.Addr().(*net.TCPAddr); ok {
@@ -207,7 +207,8 @@ func (s *Server) Addr() string {
 	return ""
 }
 
-// Run serves until ctx ends, and then until running calls have, or were cut off.
+// Run serves until ctx ends. Then it waits for running calls, and cancels them after the
+// shutdown timeout.
 func (s *Server) Run(ctx context.Context) error {
 	failed := make(chan error, len(s.ends))
 	var serving sync.WaitGroup
@@ -232,7 +233,7 @@ func (s *Server) Run(ctx context.Context) error {
 	return err
 }
 
-// stopGracefully lets calls finish, for a while.
+// stopGracefully waits for running calls, up to the shutdown timeout.
 func (s *Server) stopGracefully(e end) {
 	e.health.Shutdown()
 	late := time.AfterFunc(s.cfg.ShutdownTimeout, e.server.Stop)
@@ -240,7 +241,7 @@ func (s *Server) stopGracefully(e end) {
 	e.server.GracefulStop()
 }
 
-// Ready says why no calls are taken, or nil.
+// Ready returns an error while the server is not serving.
 func (s *Server) Ready() error {
 	if s.serving.Load() {
 		return nil
@@ -248,7 +249,7 @@ func (s *Server) Ready() error {
 	return errors.New("gRPC server is not serving")
 }
 
-// Close stops listening. It is for servers that were never run.
+// Close closes the listeners of a server that was never run.
 func (s *Server) Close() error {
 	var errs []error
 	for _, e := range s.ends {
@@ -258,7 +259,7 @@ func (s *Server) Close() error {
 	return errors.Join(errs...)
 }
 
-// Part is the server as a part of a process.
+// Part returns the server as a part of a process.
 func (s *Server) Part(name string) lifecycle.Part {
 	return lifecycle.Part{Name: name, Run: s.Run, Ready: s.Ready, Close: s.Close}
 }

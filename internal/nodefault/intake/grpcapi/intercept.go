@@ -18,7 +18,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/nodefault/intake/callers"
 )
 
-// recovered has a panic end one call, and not the process.
+// recovered returns an option that turns a panic into an error of the call.
 func recovered(log *slog.Logger) grpc.ServerOption {
 	return grpc.ChainUnaryInterceptor(func(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (answer any, err error) {
 		defer func() {
@@ -31,7 +31,7 @@ func recovered(log *slog.Logger) grpc.ServerOption {
 	})
 }
 
-// intercept has each call pass a check. How the server is may be asked by all.
+// intercept returns an option that checks each call, except health checks.
 func intercept(check func(ctx context.Context) error) grpc.ServerOption {
 	return grpc.ChainUnaryInterceptor(func(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
 		if info.FullMethod != healthpb.Health_Check_FullMethodName {
@@ -43,7 +43,7 @@ func intercept(check func(ctx context.Context) error) grpc.ServerOption {
 	})
 }
 
-// authenticate tells who calls, by their token. The error is a status.
+// authenticate returns the caller by the token. The error is a gRPC status.
 func authenticate(ctx context.Context, a authenticator, log *slog.Logger) (caller string, err error) {
 	var header, address string
 	if values := metadata.ValueFromIncomingContext(ctx, "authorization"); len(values) > 0 {
@@ -67,10 +67,10 @@ func authenticate(ctx context.Context, a authenticator, log *slog.Logger) (calle
 	return "", status.Error(codes.Unavailable, auth.ErrUnavailable.Error())
 }
 
-// ofSocket is whoever comes by the socket. No token has such an owner.
+// ofSocket is the name of all callers over the socket. No owner of a token has this name.
 const ofSocket = "unix socket"
 
-// checkRate refuses a caller who sends too much, for now.
+// checkRate returns an error if a caller exceeds its rate limit.
 func checkRate(limits *callers.Limits, caller string) error {
 	if limits.Allow(caller, time.Now()) {
 		return nil

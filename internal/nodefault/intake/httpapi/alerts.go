@@ -15,8 +15,8 @@ import (
 	"github.com/fleetloop/fleetloop/internal/nodefault/intake"
 )
 
-// AlertConfig says how alerts are faults. A label that an alert does not have is
-// looked for among its annotations.
+// AlertConfig maps alerts to faults. If an alert does not have a label, the annotation of
+// the same name is used.
 type AlertConfig struct {
 	Source string `key:"source" env:"NODE_FAULT_ALERT_SOURCE" default:"alertmanager" validate:"required,max=128" doc:"Source of the faults that alerts create."`
 
@@ -35,7 +35,7 @@ type AlertConfig struct {
 	FatalSeverities []string `key:"fatal_severities" env:"NODE_FAULT_ALERT_FATAL_SEVERITIES" default:"critical,fatal" doc:"Severities that make a fault fatal."`
 }
 
-// DefaultAlerts is how alerts are faults where nobody says.
+// DefaultAlerts returns the default mapping.
 func DefaultAlerts() AlertConfig {
 	return AlertConfig{
 		Source: "alertmanager", NodeLabels: []string{"node", "kubernetes_node", "nodename", "instance"}, CodeLabels: []string{"error_code", "xid"},
@@ -44,7 +44,7 @@ func DefaultAlerts() AlertConfig {
 	}
 }
 
-// A notification is what Alertmanager sends, as of version 4 of its webhook.
+// A notification is version 4 of the webhook payload of Alertmanager.
 type notification struct {
 	Version string  `json:"version"`
 	Alerts  []alert `json:"alerts"`
@@ -59,7 +59,7 @@ type alert struct {
 	Fingerprint string            `json:"fingerprint"`
 }
 
-// decodeAlerts reads a notification.
+// decodeAlerts parses a notification.
 func decodeAlerts(body []byte) ([]alert, error) {
 	var n notification
 	if err := json.Unmarshal(body, &n); err != nil {
@@ -76,7 +76,7 @@ func decodeAlerts(body []byte) ([]alert, error) {
 	return n.Alerts, nil
 }
 
-// toEvent makes a health event of an alert.
+// toEvent converts an alert to a health event.
 func (c AlertConfig) toEvent(a alert) (intake.Event, error) {
 	e := intake.Event{
 		Agent: c.Source, Check: a.Labels["alertname"], ComponentClass: a.firstLabel(c.ClassLabels), Action: a.firstLabel(c.ActionLabels),
@@ -103,8 +103,8 @@ func (c AlertConfig) toEvent(a alert) (intake.Event, error) {
 	return e, nil
 }
 
-// entitiesOf tell the alerts of one name on one node apart: the end of one must not
-// be that of another.
+// entitiesOf returns the entities that distinguish alerts of one name on one node, so
+// that a resolved alert does not resolve another.
 func (c AlertConfig) entitiesOf(a alert) []intake.Entity {
 	var out []intake.Entity
 	for _, name := range c.EntityLabels {
@@ -125,12 +125,12 @@ func fingerprint(labels map[string]string) string {
 	const kept = 8
 	h := sha256.New()
 	for _, name := range slices.Sorted(maps.Keys(labels)) {
-		_, _ = fmt.Fprintf(h, "%q=%q,", name, labels[name]) // a hash takes everything
+		_, _ = fmt.Fprintf(h, "%q=%q,", name, labels[name]) // a hash accepts any input
 	}
 	return hex.EncodeToString(h.Sum(nil)[:kept])
 }
 
-// firstLabel is the value of the first label that the alert has.
+// firstLabel returns the value of the first label that the alert has.
 func (a alert) firstLabel(names []string) string {
 	for _, from := range []map[string]string{a.Labels, a.Annotations} {
 		for _, name := range names {
@@ -152,7 +152,7 @@ func (a alert) messageText() string {
 	return strings.Join(parts, ": ")
 }
 
-// stripPort takes the port off a value of the label instance.
+// stripPort removes the port of a value, as in the label instance.
 func stripPort(value string) string {
 	if h, _, err := net.SplitHostPort(value); err == nil {
 		return h
@@ -160,7 +160,7 @@ func stripPort(value string) string {
 	return strings.Trim(value, "[]")
 }
 
-// resolveNode puts the name of a node in the place of its address.
+// resolveNode replaces the address of a node with its name.
 func resolveNode(ctx context.Context, e intake.Event, nodeAt func(context.Context, string) (string, error)) (intake.Event, error) {
 	if nodeAt == nil || net.ParseIP(e.Node) == nil {
 		return e, nil
@@ -173,7 +173,7 @@ func resolveNode(ctx context.Context, e intake.Event, nodeAt func(context.Contex
 	return e, nil
 }
 
-// toElements are the alerts as events.
+// toElements converts the alerts of a notification to elements.
 func (c AlertConfig) toElements(ctx context.Context, body []byte, nodeAt func(context.Context, string) (string, error)) ([]element, error) {
 	alerts, err := decodeAlerts(body)
 	if err != nil {

@@ -12,12 +12,12 @@ import (
 	"github.com/fleetloop/fleetloop/internal/nodefault/intake"
 )
 
-// retryAfter is when to try again, in seconds.
+// retryAfter is the retry delay in seconds.
 const retryAfter = "5"
 
 var errMedia = errors.New("unsupported content type: use application/json, application/cloudevents+json or application/cloudevents-batch+json")
 
-// A problem is an answer that says no, as RFC 9457 has it.
+// A problem is an error response in the format of RFC 9457.
 type problem struct {
 	Title   string    `json:"title"`
 	Status  int       `json:"status"`
@@ -26,13 +26,13 @@ type problem struct {
 	Refused []refusal `json:"rejected,omitempty"`
 }
 
-// A receipt is an answer that says yes, at least to some.
+// A receipt is a response to a request of which at least some events were stored.
 type receipt struct {
 	Stored  int       `json:"stored"`
 	Refused []refusal `json:"rejected,omitempty"`
 }
 
-// A refusal is what became of one element.
+// A refusal is an element that was rejected.
 type refusal struct {
 	Index  int    `json:"index"`
 	Status int    `json:"status"`
@@ -47,10 +47,10 @@ func writeProblem(w http.ResponseWriter, p problem) {
 func writeBody(w http.ResponseWriter, contentType string, status int, body any) {
 	w.Header().Set("Content-Type", contentType)
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(body) // the caller has gone, and learns by that
+	_ = json.NewEncoder(w).Encode(body) // fails only if the caller has disconnected
 }
 
-// writeResult answers for the elements of a request.
+// writeResult writes the response for the elements of a request.
 func (h *handler) writeResult(w http.ResponseWriter, r *http.Request, kind intake.Kind, verdicts []verdict, caller string) {
 	var refused []refusal
 	var transient error
@@ -84,7 +84,7 @@ func (h *handler) writeResult(w http.ResponseWriter, r *http.Request, kind intak
 	}
 }
 
-// commonStatus is the status of all of them, or the one that says that it is theirs.
+// commonStatus returns the status of all refusals, or 400 if they differ.
 func commonStatus(refused []refusal) int {
 	status := refused[0].Status
 	for _, r := range refused {
@@ -102,7 +102,8 @@ func firstRefusal(refused []refusal) string {
 	return fmt.Sprintf("all %d events were rejected; event %d: %s", len(refused), refused[0].Index, refused[0].Detail)
 }
 
-// statusOf is an element's error as a status, and what to do about it.
+// statusOf returns the status and the detail of an element's error, including what to do
+// about it.
 func statusOf(err error) (int, string) {
 	switch {
 	case errors.Is(err, intake.ErrUnknownNode):
@@ -114,10 +115,10 @@ func statusOf(err error) (int, string) {
 	case errors.Is(err, intake.ErrBusy):
 		return http.StatusServiceUnavailable, intake.ErrBusy.Error()
 	}
-	return http.StatusServiceUnavailable, intake.ErrUnavailable.Error() // what is between us and the API server is not the caller's
+	return http.StatusServiceUnavailable, intake.ErrUnavailable.Error() // the cause is not for the caller
 }
 
-// unreadable answers for a body that could not be read.
+// unreadable writes the response to a body that could not be read.
 func unreadable(w http.ResponseWriter, err error) {
 	var large *http.MaxBytesError
 	switch {
@@ -130,7 +131,7 @@ func unreadable(w http.ResponseWriter, err error) {
 	}
 }
 
-// undecodable answers for a body that is no list of events.
+// undecodable writes the response to a body that is not a list of events.
 func undecodable(w http.ResponseWriter, err error) {
 	switch {
 	case errors.Is(err, errMedia):

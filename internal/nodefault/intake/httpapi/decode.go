@@ -18,13 +18,13 @@ import (
 	"github.com/fleetloop/fleetloop/internal/nodefault/intake"
 )
 
-// An element is one of the events of a request.
+// An element is one event of a request.
 type element struct {
 	event intake.Event
-	err   error // why it is none
+	err   error // why it is not a valid event
 }
 
-// maxElements is how many events a request may have.
+// maxElements is the maximum number of events per request.
 const maxElements = 1000
 
 var (
@@ -32,8 +32,8 @@ var (
 	errEmpty = errors.New("no events: send an event or a list of events")
 )
 
-// decodeEvents reads health events as the content type and the headers say. The
-// error is about the whole; each element has its own.
+// decodeEvents parses health events according to the content type and the headers. The
+// error concerns the whole request; each element has its own error.
 func decodeEvents(header http.Header, body []byte) ([]element, error) {
 	media, _, err := mime.ParseMediaType(header.Get("Content-Type"))
 	if err != nil && header.Get("Content-Type") != "" {
@@ -60,7 +60,7 @@ func decodeEvents(header http.Header, body []byte) ([]element, error) {
 	return decodeData(body, time.Time{})
 }
 
-// readEnvelope reads the events in a CloudEvent.
+// readEnvelope parses the events in a CloudEvent.
 func readEnvelope(e cloudevent.Event, err error) ([]element, error) {
 	if err != nil {
 		return nil, err
@@ -68,7 +68,7 @@ func readEnvelope(e cloudevent.Event, err error) ([]element, error) {
 	return decodeData(e.Data, e.Time)
 }
 
-// readBatch reads a list of CloudEvents.
+// readBatch parses a list of CloudEvents.
 func readBatch(body []byte) ([]element, error) {
 	list, err := splitArray(body)
 	if err != nil {
@@ -87,8 +87,8 @@ func readBatch(body []byte) ([]element, error) {
 	return out, nil
 }
 
-// decodeData reads one event or a list. at is when they were sent, if that is
-// known.
+// decodeData parses one event or a list of events. at is the time at which they were
+// sent, or zero if unknown.
 func decodeData(body []byte, at time.Time) ([]element, error) {
 	list := []jsontext.Value{body}
 	if trimmed := bytes.TrimLeft(body, " \t\r\n"); len(trimmed) == 0 {
@@ -112,7 +112,7 @@ func decodeData(body []byte, at time.Time) ([]element, error) {
 	return out, nil
 }
 
-// splitArray takes a list apart.
+// splitArray splits a JSON list into its elements.
 func splitArray(body []byte) ([]jsontext.Value, error) {
 	var list []jsontext.Value
 	if err := json.Unmarshal(body, &list); err != nil {
@@ -132,7 +132,7 @@ func notJSON(body []byte) error {
 	return fmt.Errorf("body is not JSON: %w", json.Unmarshal(body, &value))
 }
 
-// A wireEvent is a health event with the names that NVSentinel gives it.
+// A wireEvent is a health event with the field names of NVSentinel.
 type wireEvent struct {
 	Agent               string        `json:"agent"`
 	ComponentClass      string        `json:"componentClass"`
@@ -150,7 +150,7 @@ type wireEvent struct {
 	DrainOverrides      wireOverrides `json:"drainOverrides"`
 	ProcessingStrategy  word          `json:"processingStrategy"`
 
-	// HealthEvent is the event within what NVSentinel's exporter sends.
+	// HealthEvent is the nested event of NVSentinel's exporter.
 	HealthEvent *wireEvent `json:"healthEvent"`
 }
 
@@ -164,8 +164,8 @@ type wireOverrides struct {
 	Skip  bool `json:"skip"`
 }
 
-// decodeEvent reads one event. Letters of names may be of either case: a fatal
-// fault must not be taken for another because of one.
+// decodeEvent parses one event. It ignores the case of field names, so that a fatal fault
+// with another spelling is not misread.
 func decodeEvent(text []byte) (intake.Event, error) {
 	var w wireEvent
 	if err := json.Unmarshal(text, &w, json.MatchCaseInsensitiveNames(true)); err != nil {
@@ -201,7 +201,7 @@ type word struct {
 	number *int32
 }
 
-// UnmarshalJSON reads either.
+// UnmarshalJSON accepts a name or a number.
 func (w *word) UnmarshalJSON(b []byte) error {
 	if n, err := strconv.ParseInt(string(b), 10, 32); err == nil {
 		number := int32(n)
@@ -211,10 +211,10 @@ func (w *word) UnmarshalJSON(b []byte) error {
 	return json.Unmarshal(b, &w.text)
 }
 
-// words are one text or several.
+// words holds one or several strings.
 type words []string
 
-// UnmarshalJSON reads either.
+// UnmarshalJSON accepts a string with commas or a list.
 func (w *words) UnmarshalJSON(b []byte) error {
 	if len(b) > 0 && b[0] == '"' {
 		var one string
@@ -228,11 +228,11 @@ func (w *words) UnmarshalJSON(b []byte) error {
 	return err
 }
 
-// A stamp is a time as RFC 3339 has it, with or without a colon in the offset,
-// the empty text for none, or seconds and nanoseconds as protobuf has it.
+// A stamp is a time in RFC 3339, with or without a colon in the offset, or in seconds and
+// nanoseconds as in protobuf. The empty string means no time.
 type stamp struct{ time.Time }
 
-// UnmarshalJSON reads any of them.
+// UnmarshalJSON accepts all of these formats.
 func (s *stamp) UnmarshalJSON(b []byte) error {
 	if len(b) > 0 && b[0] == '{' {
 		var parts struct {

@@ -1,14 +1,14 @@
-// Package httpapi takes reports about nodes over HTTP: health events and the
-// notifications of Alertmanager.
+// Package httpapi receives reports about nodes over HTTP: health events and notifications
+// of Alertmanager.
 //
-// POST /v1/health-events takes one health event or a list, as JSON with the names
-// that NVSentinel gives the fields, or as CloudEvents in any of the three modes.
-// POST /v1/alertmanager is a webhook for Alertmanager.
+// POST /v1/health-events accepts one health event or a list, as JSON with the field names
+// of NVSentinel, or as CloudEvents in any of the three modes. POST /v1/alertmanager is a
+// webhook for Alertmanager.
 //
-// An answer of 202 means that all is stored in the API server. Elements stand for
-// themselves: where some are refused for good and others are stored, the answer is
-// 207 and says which. 503 has the sender try again, with all of it: what is stored
-// already is not stored twice.
+// Status 202 means that all events are stored in the API server. Events are independent
+// of each other: if some are rejected permanently and others are stored, the status is
+// 207 and the response lists the rejected ones. On 503, the sender must send the whole
+// request again. Events that are already stored are not stored twice.
 package httpapi
 
 import (
@@ -27,46 +27,46 @@ import (
 	"github.com/fleetloop/fleetloop/internal/nodefault/intake/callers"
 )
 
-// The paths.
+// The paths of the API.
 const (
 	PathHealthEvents = "/v1/health-events"
 	PathAlertmanager = "/v1/alertmanager"
 )
 
-// Config bounds what is taken.
+// Config configures the limits of requests and the mapping of alerts.
 type Config struct {
 	MaxBodyBytes int64 `key:"max_body_bytes" env:"NODE_FAULT_INTAKE_MAX_BODY_BYTES" default:"1048576" validate:"gt=0" doc:"Maximum size of a request body, in bytes."`
 
-	// Rate and Burst are of each caller, if Deps.Callers says nothing else.
+	// Rate and Burst are the limits of each caller, unless Deps.Callers is set.
 	Rate  float64 `key:"rate" env:"NODE_FAULT_INTAKE_RATE" default:"50" validate:"gt=0" doc:"Maximum number of requests per second and caller, over HTTP and gRPC together."`
 	Burst int     `key:"burst" env:"NODE_FAULT_INTAKE_BURST" default:"200" validate:"gt=0" doc:"Maximum number of requests that a caller may send at once."`
 
 	Alerts AlertConfig `key:"alertmanager" doc:"Mapping of alerts to faults."`
 }
 
-// DefaultMaxBody is what the zero MaxBody of a Config means.
+// DefaultMaxBody is the default of Config.MaxBodyBytes.
 const DefaultMaxBody = 1 << 20
 
-// An authenticator tells who callers are. Its errors are those of package auth.
+// An authenticator authenticates callers. Its errors are those of package auth.
 type authenticator interface {
 	Authenticate(ctx context.Context, header, address string) (caller string, err error)
 }
 
-// Deps are what the handler works with.
+// Deps are the dependencies of the handler.
 type Deps struct {
 	Store   intake.Store
 	Auth    authenticator
 	Metrics *intake.Metrics
-	// Callers bound what each caller sends, by whatever ways. Nil are those of the
-	// Config, for this one.
+	// Callers limits each caller, over all protocols. Nil means the limits of Config for
+	// this handler.
 	Callers *callers.Limits
-	// NodeAt finds the node that has an address: its error is one of package
-	// intake. Nil finds none.
+	// NodeAt returns the node with an address. Its errors are those of package intake. If
+	// it is nil, addresses are not mapped to nodes.
 	NodeAt func(ctx context.Context, address string) (name string, err error)
 	Log    *slog.Logger
 }
 
-// New makes a handler of both paths.
+// New creates a handler for both paths.
 func New(cfg Config, deps Deps) (http.Handler, error) {
 	if deps.Store == nil || deps.Auth == nil || deps.Metrics == nil || deps.Log == nil {
 		return nil, errors.New("create HTTP intake: store, authentication, metrics or logger missing")
@@ -100,7 +100,7 @@ type handler struct {
 	deps Deps
 }
 
-// handlePath handles one path.
+// handlePath returns the handler of one path.
 func (h *handler) handlePath(kind intake.Kind, decode func(*http.Request, []byte) ([]element, error)) http.HandlerFunc {
 	store := h.deps.Metrics.Counted(kind, h.deps.Store)
 	return func(w http.ResponseWriter, r *http.Request) {
@@ -134,8 +134,8 @@ func (h *handler) handlePath(kind intake.Kind, decode func(*http.Request, []byte
 	}
 }
 
-// storeElements stores what can be stored, and says what became of each element. Those
-// that never came to the store are marked so.
+// storeElements stores the valid elements, and returns the verdict of each element.
+// Elements that were rejected before the store are marked as early.
 func storeElements(ctx context.Context, store intake.Store, elements []element) []verdict {
 	now := time.Now()
 	out := make([]verdict, len(elements))
@@ -162,13 +162,13 @@ func storeElements(ctx context.Context, store intake.Store, elements []element) 
 	return out
 }
 
-// A verdict is what became of an element.
+// A verdict is the result of one element.
 type verdict struct {
 	err   error
-	early bool // it never came to the store
+	early bool // rejected before the store
 }
 
-// refuseRequest answers one that may not come in.
+// refuseRequest writes the response to a caller that is not accepted.
 func (h *handler) refuseRequest(w http.ResponseWriter, r *http.Request, err error) {
 	switch {
 	case errors.Is(err, auth.ErrForbidden):

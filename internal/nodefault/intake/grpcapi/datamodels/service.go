@@ -1,5 +1,5 @@
-// Package datamodels is the protocol by which health monitors report: generated
-// messages, and the one service.
+// Package datamodels is the protocol of the health monitors: generated messages, and one
+// service.
 package datamodels
 
 import (
@@ -9,18 +9,18 @@ import (
 	"google.golang.org/protobuf/types/known/emptypb"
 )
 
-// The names of the service and its method on the wire.
+// The names of the service and its method in the protocol.
 const (
 	ServiceName                 = "datamodels.PlatformConnector"
 	MethodHealthEventOccurredV1 = "/" + ServiceName + "/HealthEventOccurredV1"
 )
 
-// A PlatformConnectorServer takes health events.
+// A PlatformConnectorServer receives health events.
 type PlatformConnectorServer interface {
 	HealthEventOccurredV1(ctx context.Context, events *HealthEvents) (*emptypb.Empty, error)
 }
 
-// Register has a server serve the service.
+// Register registers the service with a server.
 func Register(s grpc.ServiceRegistrar, srv PlatformConnectorServer) {
 	s.RegisterService(&grpc.ServiceDesc{
 		ServiceName: ServiceName,
