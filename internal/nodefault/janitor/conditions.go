@@ -12,7 +12,7 @@ import (
 
 func metaTime(t time.Time) *metav1.Time { return &metav1.Time{Time: t.Truncate(time.Second)} }
 
-// setCondition sets a condition.
+// setCondition sets a condition in the status.
 func (t *turn) setCondition(name string, status metav1.ConditionStatus, reason, message string) {
 	meta.SetStatusCondition(&t.status.Conditions, metav1.Condition{
 		Type: name, Status: status, Reason: reason, Message: message,
@@ -20,10 +20,10 @@ func (t *turn) setCondition(name string, status metav1.ConditionStatus, reason, 
 	})
 }
 
-// setWaiting says what is waited for.
+// setWaiting sets the message about what the action waits for.
 func (t *turn) setWaiting(message string) { t.status.Message = nodefault.Cut(message, maxMessage) }
 
-// endAction ends an action, for ever.
+// endAction ends an action permanently.
 func (t *turn) endAction(k kind, reason, message string) {
 	t.setWaiting(message)
 	t.status.CompletionTime = metaTime(t.now)
@@ -37,7 +37,7 @@ func (t *turn) endAction(k kind, reason, message string) {
 	}
 }
 
-// condition is the state of a condition in a word.
+// condition returns the status and the reason of a condition as one string.
 func condition(s *v1alpha1.NodeActionStatus, name string) string {
 	c := meta.FindStatusCondition(s.Conditions, name)
 	if c == nil {
@@ -46,7 +46,7 @@ func condition(s *v1alpha1.NodeActionStatus, name string) string {
 	return string(c.Status) + "/" + c.Reason
 }
 
-// resultOf is how an action ended, for metrics and logs.
+// resultOf returns the result of an action for metrics and logs.
 func resultOf(s *v1alpha1.NodeActionStatus, final string) string {
 	c := meta.FindStatusCondition(s.Conditions, final)
 	switch {

@@ -21,18 +21,18 @@ import (
 	"github.com/fleetloop/fleetloop/internal/nodefault/provider"
 )
 
-// workers is how many objects of a kind are looked at at a time: most of a look
-// waits for a provider.
+// workers is how many objects of a kind are reconciled concurrently. Most of the time is
+// spent waiting for a provider.
 const workers = 8
 
-// rateLimiter is how soon something is looked at again that failed.
+// rateLimiter returns the backoff after failed reconciles.
 func rateLimiter() workqueue.TypedRateLimiter[reconcile.Request] {
 	const soonest, latest = 50 * time.Millisecond, 15 * time.Second
 	return workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](soonest, latest)
 }
 
-// setupController has the reconciler called for what changes: its objects, the nodes
-// that they are about, and the objects of the other kind that they wait for.
+// setupController registers the reconciler for its objects, their nodes, and the objects
+// of the other kind that they wait for.
 func (r *reconciler) setupController(m manager.Manager) error {
 	other := client.Object(&v1alpha1.TerminateNode{})
 	if r.kind.action == provider.ActionTerminate {
@@ -42,7 +42,7 @@ func (r *reconciler) setupController(m manager.Manager) error {
 	waiting := handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, o client.Object) []reconcile.Request { return r.onNode(ctx, nodeOf(o)) })
 	return ctrl.NewControllerManagedBy(m).
 		Named("janitor-"+string(r.kind.action)).
-		For(r.kind.empty(), builder.WithPredicates(predicate.Or[client.Object](predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}))). // not what is written here
+		For(r.kind.empty(), builder.WithPredicates(predicate.Or[client.Object](predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}))). // not for status updates of this controller
 		Watches(r.kind.empty(), waiting, builder.WithPredicates(actionEnded())).
 		Watches(other, waiting, builder.WithPredicates(actionEnded())).
 		Watches(&corev1.Node{}, ofNode, builder.WithPredicates(nodeNews())).
@@ -50,11 +50,11 @@ func (r *reconciler) setupController(m manager.Manager) error {
 		Complete(r)
 }
 
-// onNode are the objects of the reconciler's kind that are not over yet.
+// onNode returns requests for the unfinished objects of the reconciler's kind on a node.
 func (r *reconciler) onNode(ctx context.Context, node string) []reconcile.Request {
 	all, err := actionsOf(ctx, r.client, node)
 	if err != nil {
-		return nil // nothing is lost: each is looked at again in a while
+		return nil // each object is reconciled again after a while
 	}
 	var found []reconcile.Request
 	for _, o := range all {
@@ -65,7 +65,8 @@ func (r *reconciler) onNode(ctx context.Context, node string) []reconcile.Reques
 	return found
 }
 
-// actionEnded lets through that an action has ended or is gone: another may go.
+// actionEnded returns a predicate for actions that ended or were deleted, so that the
+// next action can start.
 func actionEnded() predicate.Predicate {
 	no := func(event.CreateEvent) bool { return false }
 	return predicate.Funcs{
@@ -74,8 +75,8 @@ func actionEnded() predicate.Predicate {
 	}
 }
 
-// nodeNews lets through what an action waits for: another boot, readiness, the
-// end of a node, and what is written on it.
+// nodeNews returns a predicate for changes that actions wait for: a new boot, readiness,
+// and a new or deleted node.
 func nodeNews() predicate.Predicate {
 	return predicate.Funcs{
 		UpdateFunc: func(e event.UpdateEvent) bool {

@@ -1,12 +1,12 @@
-// Package janitor carries out RebootNodes and TerminateNodes, whoever made them.
+// Package janitor executes RebootNodes and TerminateNodes, regardless of who created
+// them.
 //
-// Each object is one action and is tried until its deadline, which stands in its
-// status; then it is over, well or not, for ever. Of the objects of one node the
-// oldest goes and the others wait. Before a provider is asked the object says
-// so, and what it is asked under is the object's UID, so a janitor that dies
-// repeats nothing. A reboot is proven by another boot id on a node that is
-// Ready, and by nothing else; a termination by a machine and a Node that are
-// gone.
+// Each object is one action. The janitor tries it until the deadline in its status; then
+// it has succeeded or failed permanently. Only the oldest unfinished object of a node
+// runs, and the others wait. The intent to call a provider is recorded before the call,
+// and the UID of the object identifies the request, so a janitor that crashes repeats
+// nothing. A reboot is verified only by a new boot ID of a node that is Ready, a
+// termination only by a machine and a Node that are gone.
 package janitor
 
 import (
@@ -30,30 +30,30 @@ import (
 	"github.com/fleetloop/fleetloop/internal/nodefault/provider"
 )
 
-// Config says what is carried out, and how long it may take.
+// Config configures which actions are executed, and how long they may take.
 type Config struct {
-	RebootDeadline    time.Duration // from when it is taken up; zero is 30 min
-	TerminateDeadline time.Duration // zero is 30 min
-	// TTL is how long objects are kept after their end. Zero is 24 h.
+	RebootDeadline    time.Duration // from the start of the action; zero means 30 min
+	TerminateDeadline time.Duration // zero means 30 min
+	// TTL is how long finished objects are kept. Zero means 24 h.
 	TTL time.Duration
-	// Poll is how often providers are asked how far they are. Zero is 10 s.
+	// Poll is the interval of status checks with providers. Zero means 10 s.
 	Poll time.Duration
-	// BootIDWait is how long a node that is to be rebooted may report no boot id,
-	// from when that was taken up. Zero is 5 min.
+	// BootIDWait is how long a node may report no boot ID, from the start of a reboot.
+	// Zero means 5 min.
 	BootIDWait time.Duration
-	// CallTimeout bounds each call of a provider. Zero is 30 s.
+	// CallTimeout limits each call of a provider. Zero means 30 s.
 	CallTimeout time.Duration
-	// ControlPlane has nodes of the control plane be rebooted and terminated too.
+	// ControlPlane allows actions on control plane nodes.
 	ControlPlane bool
-	// Excluded are labels, as key or key=value, of nodes that are left alone.
-	// Those that opted out of node faults always are.
+	// Excluded lists labels, as key or key=value, of nodes without actions. Nodes that
+	// opted out of node faults are always excluded.
 	Excluded []string
 
-	Log        *slog.Logger          // nil is silence
-	Registerer prometheus.Registerer // nil is none
+	Log        *slog.Logger          // nil means no logs
+	Registerer prometheus.Registerer // nil means no metrics
 }
 
-// Providers are who carries it out. One that is nil fails what it is asked.
+// Providers execute the actions. A nil provider rejects them.
 type Providers struct {
 	Reboot, Terminate provider.Provider
 }
@@ -75,13 +75,13 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// AddToScheme makes known what Add's manager has to know.
+// AddToScheme registers the types that the manager of Add needs.
 func AddToScheme(s *runtime.Scheme) error {
 	return errors.Join(v1alpha1.AddToScheme(s), corev1.AddToScheme(s))
 }
 
-// Kinds are those that a manager has to know: kube.Options has them likewise.
-// Pods are only read from the API server itself.
+// Kinds returns the kinds that a manager needs, for kube.Options. Pods are read only from
+// the API server.
 func Kinds() (namespaced, clusterScoped []schema.GroupVersionKind) {
 	return []schema.GroupVersionKind{corev1.SchemeGroupVersion.WithKind("Pod")}, []schema.GroupVersionKind{
 		v1alpha1.GroupVersion.WithKind(v1alpha1.KindReboot), v1alpha1.GroupVersion.WithKind(v1alpha1.KindTerminate),
@@ -89,8 +89,8 @@ func Kinds() (namespaced, clusterScoped []schema.GroupVersionKind) {
 	}
 }
 
-// Add has a manager carry out both kinds. The manager must have a leader: two
-// that work would know nothing of each other's turn.
+// Add adds a controller for each of the two kinds to a manager. The manager must use
+// leader election, because two active janitors would not coordinate their actions.
 func Add(m manager.Manager, cfg Config, p Providers) error {
 	cfg = cfg.withDefaults()
 	metrics, err := newMetrics(cfg.Registerer)
@@ -120,10 +120,10 @@ func Add(m manager.Manager, cfg Config, p Providers) error {
 	return nil
 }
 
-// A kind is what differs between reboots and terminations.
+// A kind holds the differences between reboots and terminations.
 type kind struct {
 	name, resource string
-	final          string // the condition that says how it ended
+	final          string // condition with the final result
 	action         provider.Action
 	deadline       time.Duration
 	provider       provider.Provider
@@ -146,7 +146,7 @@ func terminations(cfg Config, p Providers) kind {
 	}
 }
 
-// callProvider calls the provider.
+// callProvider calls the provider for the action.
 func (k kind) callProvider(ctx context.Context, r provider.Request) (string, error) {
 	if k.action == provider.ActionTerminate {
 		return k.provider.Terminate(ctx, r)
@@ -154,8 +154,8 @@ func (k kind) callProvider(ctx context.Context, r provider.Request) (string, err
 	return k.provider.Reboot(ctx, r)
 }
 
-// specAndStatus are the spec and the status of an object, which are the same type in
-// both kinds; nil are those of another.
+// specAndStatus returns the spec and the status of an object, which have the same type in
+// both kinds. For any other type they are empty.
 func specAndStatus(o client.Object) (*v1alpha1.NodeActionSpec, *v1alpha1.NodeActionStatus) {
 	switch o := o.(type) {
 	case *v1alpha1.RebootNode:
@@ -166,7 +166,7 @@ func specAndStatus(o client.Object) (*v1alpha1.NodeActionSpec, *v1alpha1.NodeAct
 	return &v1alpha1.NodeActionSpec{}, &v1alpha1.NodeActionStatus{}
 }
 
-// turns let one object of a node go at a time.
+// turns serializes the actions on each node.
 type turns struct {
 	mu   sync.Mutex
 	live client.Reader

@@ -8,7 +8,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/nodefault/provider"
 )
 
-// metrics are what the janitor counts.
+// metrics holds the metrics of the janitor.
 type metrics struct {
 	ended  *prometheus.CounterVec
 	took   *prometheus.HistogramVec

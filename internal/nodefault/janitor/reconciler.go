@@ -19,14 +19,14 @@ import (
 )
 
 const (
-	// soon is when an object is looked at again of which something newer is on
-	// its way.
+	// soon is the requeue delay while the cache is stale.
 	soon = 25 * time.Millisecond
-	// mostSteps is more than any action can go without waiting for something.
+	// mostSteps limits the steps of one reconcile. It exceeds the steps that any action
+	// can make without waiting.
 	mostSteps = 8
 )
 
-// A reconciler carries out the actions of one kind.
+// A reconciler executes the actions of one kind.
 type reconciler struct {
 	kind    kind
 	cfg     Config
@@ -39,14 +39,14 @@ type reconciler struct {
 	now     func() time.Time
 }
 
-// A turn is one look at one action.
+// A turn is one reconcile of one action.
 type turn struct {
-	object client.Object // its status is what is to be written
+	object client.Object // its status is written
 	spec   *v1alpha1.NodeActionSpec
 	status *v1alpha1.NodeActionStatus
-	node   *corev1.Node // nil if there is none of that name, or it is another one
+	node   *corev1.Node // nil if the node does not exist or was replaced
 	now    time.Time
-	again  time.Duration // when to look again, if nothing has changed; 0 is when something happens
+	again  time.Duration // requeue delay if nothing has changed; 0 means to wait for an event
 }
 
 func newTurn(o client.Object, now time.Time) *turn {
@@ -55,7 +55,7 @@ func newTurn(o client.Object, now time.Time) *turn {
 	return t
 }
 
-// requeueAfter has it looked at again after d, or when the deadline has passed.
+// requeueAfter requeues the action after d, or at the deadline if that is earlier.
 func (t *turn) requeueAfter(d time.Duration) {
 	if left := t.status.Deadline.Sub(t.now); left < d {
 		d = left
@@ -63,7 +63,7 @@ func (t *turn) requeueAfter(d time.Duration) {
 	t.again = max(d, soon)
 }
 
-// Reconcile moves an action on as far as it goes.
+// Reconcile advances an action as far as possible.
 func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	o := r.kind.empty()
 	err := r.client.Get(ctx, req.NamespacedName, o)
@@ -74,7 +74,7 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if err != nil {
 		return reconcile.Result{}, fmt.Errorf("read %s %q: %w", r.kind.name, req.Name, err)
 	}
-	if r.written.After(o) { // what was read is older than what was written here
+	if r.written.After(o) { // the cache is older than the last write
 		return reconcile.Result{RequeueAfter: soon}, nil
 	}
 	for range mostSteps {
@@ -89,8 +89,8 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	return reconcile.Result{RequeueAfter: soon}, nil
 }
 
-// reconcileOnce looks once, and writes what came of it. It says whether the action has
-// moved on; o is what is stored then.
+// reconcileOnce makes one step and writes the status. It reports whether the action has
+// advanced; o then is the stored object.
 func (r *reconciler) reconcileOnce(ctx context.Context, o client.Object) (moved bool, again time.Duration, err error) {
 	if o.GetDeletionTimestamp() != nil {
 		return false, 0, nil
@@ -116,18 +116,18 @@ func (r *reconciler) reconcileOnce(ctx context.Context, o client.Object) (moved 
 	if err := r.writeStatus(ctx, t); err != nil {
 		return false, 0, err
 	}
-	// What only says something else of what is waited for is no step.
+	// A change of only the message is not a step.
 	moved = condition(before, v1alpha1.ConditionSignalSent) != condition(t.status, v1alpha1.ConditionSignalSent) || t.status.CompletionTime != nil
 	return moved, t.again, nil
 }
 
-// getNode is the node that an action is about: nil if it is gone, or if there is
-// another one of its name by now.
+// getNode returns the node of an action. It is nil if the node is gone or was replaced by
+// another with its name.
 func (r *reconciler) getNode(ctx context.Context, t *turn) (*corev1.Node, error) {
 	var n corev1.Node
 	name := client.ObjectKey{Name: t.spec.NodeName}
 	err := r.client.Get(ctx, name, &n)
-	if apierrors.IsNotFound(err) || err == nil && r.isReplaced(t, &n) { // which the cache may not know well enough
+	if apierrors.IsNotFound(err) || err == nil && r.isReplaced(t, &n) { // the cache may be stale
 		n = corev1.Node{}
 		err = r.live.Get(ctx, name, &n)
 	}
@@ -144,7 +144,7 @@ func (*reconciler) isReplaced(t *turn, n *corev1.Node) bool {
 	return t.status.NodeUID != "" && t.status.NodeUID != n.UID
 }
 
-// writeStatus stores the status, and counts and logs what ended with it.
+// writeStatus writes the status, and counts and logs an action that has ended.
 func (r *reconciler) writeStatus(ctx context.Context, t *turn) error {
 	if err := r.client.Status().Update(ctx, t.object); err != nil {
 		return fmt.Errorf("write status of %s %q: %w", r.kind.name, t.object.GetName(), err)
@@ -162,12 +162,12 @@ func (r *reconciler) writeStatus(ctx context.Context, t *turn) error {
 	return nil
 }
 
-// timeLeft is how much is left of a time that began with the end of the action.
+// timeLeft returns the rest of a duration that began at the end of the action.
 func (t *turn) timeLeft(d time.Duration) time.Duration {
 	return max(soon, t.status.CompletionTime.Add(d).Sub(t.now))
 }
 
-// deleteExpired deletes an action whose time is over.
+// deleteExpired deletes an action whose TTL has passed.
 func (r *reconciler) deleteExpired(ctx context.Context, t *turn) error {
 	if t.status.CompletionTime.Add(r.cfg.TTL).After(t.now) {
 		return nil
@@ -180,5 +180,5 @@ func (r *reconciler) deleteExpired(ctx context.Context, t *turn) error {
 	return nil
 }
 
-// errNoAnswer is why a call was given up.
+// errNoAnswer is the cause of a timeout of a call.
 var errNoAnswer = errors.New("the provider did not respond in time")

@@ -20,16 +20,16 @@ import (
 	"github.com/fleetloop/fleetloop/internal/nodefault/provider"
 )
 
-// reasonSending is that the provider may have been asked.
+// reasonSending means that the request may have been sent to the provider.
 const reasonSending = "Sending"
 
-// Bounds of texts, as the schema has them.
+// Limits of texts, as in the schema.
 const (
 	maxMessage   = 1024
 	maxReference = 512
 )
 
-// beginAction takes an action up when it is its turn.
+// beginAction starts an action if no other action on its node must run first.
 func (r *reconciler) beginAction(ctx context.Context, t *turn) (moved bool, again time.Duration, err error) {
 	if why := r.refusalReason(t); why != "" {
 		t.status.StartTime = metaTime(t.now)
@@ -55,19 +55,19 @@ func (r *reconciler) beginAction(ctx context.Context, t *turn) (moved bool, agai
 	return false, r.cfg.Poll, err
 }
 
-// refusalReason says why an action will not be carried out, which is nothing that
-// changes: whoever wants it makes another when it has.
+// refusalReason returns why an action is never executed, or "". The reason is permanent:
+// a new request is needed once it no longer applies.
 func (r *reconciler) refusalReason(t *turn) string {
 	switch {
 	case t.node == nil:
 		return fmt.Sprintf("node %q not found", t.spec.NodeName)
-	case t.node.CreationTimestamp.After(t.object.GetCreationTimestamp().Time): // whoever asked meant the one before
+	case t.node.CreationTimestamp.After(t.object.GetCreationTimestamp().Time): // the request refers to the previous node of that name
 		return fmt.Sprintf("node %q was created after this request: create another request if this node is meant", t.node.Name)
 	}
 	return r.cfg.exclusionReason(t.node)
 }
 
-// exclusionReason says why a node is left alone.
+// exclusionReason returns why a node is excluded from actions, or "".
 func (c Config) exclusionReason(n *corev1.Node) string {
 	if n.Labels[faults.LabelOptOut] == faults.OptedOut {
 		return fmt.Sprintf("node %q has the label %s=%s, which forbids actions on it", n.Name, faults.LabelOptOut, faults.OptedOut)
@@ -85,16 +85,15 @@ func (c Config) exclusionReason(n *corev1.Node) string {
 	return ""
 }
 
-// advanceAction moves on an action that was taken up. One that has succeeded in the end
-// has done so, however late it is noticed.
+// advanceAction advances a started action. Success after the deadline still counts.
 func (r *reconciler) advanceAction(ctx context.Context, t *turn) error {
-	if t.status.Deadline == nil { // of another janitor
+	if t.status.Deadline == nil { // started by another janitor
 		t.status.Deadline = metaTime(t.status.StartTime.Add(r.kind.deadline))
 	}
 	late := !t.now.Before(t.status.Deadline.Time)
 	if meta.IsStatusConditionTrue(t.status.Conditions, v1alpha1.ConditionSignalSent) {
 		err := r.followAction(ctx, t)
-		if err != nil && late { // it is told, and no longer waited for
+		if err != nil && late { // reported in the message, but no longer retried
 			t.setWaiting(err.Error())
 			err = nil
 		}
@@ -118,14 +117,14 @@ func (r *reconciler) followAction(ctx context.Context, t *turn) error {
 	return r.followReboot(ctx, t)
 }
 
-// mayHaveSent says whether the provider may have been asked.
+// mayHaveSent reports whether the request may have been sent to the provider.
 func (r *reconciler) mayHaveSent(t *turn) bool {
 	c := meta.FindStatusCondition(t.status.Conditions, v1alpha1.ConditionSignalSent)
 	return c != nil && c.Reason == reasonSending
 }
 
-// announceRequest writes down that the provider is about to be asked, once nothing
-// speaks against it.
+// announceRequest records that the request is about to be sent, once all preconditions
+// are met.
 func (r *reconciler) announceRequest(ctx context.Context, t *turn) error {
 	if t.node == nil {
 		t.endAction(r.kind, v1alpha1.ReasonFailed, fmt.Sprintf("node %q was deleted before the request was sent", t.spec.NodeName))
@@ -149,14 +148,14 @@ func (r *reconciler) announceRequest(ctx context.Context, t *turn) error {
 			return nil
 		}
 	}
-	t.status.PreviousBootID = t.node.Status.NodeInfo.BootID // the boot that is to end, whatever went before
+	t.status.PreviousBootID = t.node.Status.NodeInfo.BootID // the boot to end, even if the node has rebooted since the start
 	t.status.Message = ""
 	t.setCondition(v1alpha1.ConditionSignalSent, metav1.ConditionUnknown, reasonSending, "")
 	return nil
 }
 
-// canProveReboot says whether there will be something by which a reboot can be told.
-// A node that has just come says a while later in which boot it is.
+// canProveReboot reports whether the boot ID is known, which is needed to verify a
+// reboot. A new node reports it a while later.
 func (r *reconciler) canProveReboot(t *turn) bool {
 	if r.kind.action != provider.ActionReboot || t.node.Status.NodeInfo.BootID != "" {
 		return true
@@ -171,8 +170,8 @@ func (r *reconciler) canProveReboot(t *turn) bool {
 	return false
 }
 
-// podsOn says which pods a reboot would take by surprise, as the API server has
-// them.
+// podsOn describes the pods that a reboot would interrupt, read from the API server. It
+// returns "" if there are none.
 func (r *reconciler) podsOn(ctx context.Context, node string) (string, error) {
 	var pods corev1.PodList
 	err := r.live.List(ctx, &pods, client.MatchingFieldsSelector{Selector: fields.OneTermEqualSelector("spec.nodeName", node)})
@@ -195,12 +194,12 @@ func (r *reconciler) podsOn(ctx context.Context, node string) (string, error) {
 	return fmt.Sprintf("number of pods left on the node: %d, for example %s", count, one), nil
 }
 
-// withCallTimeout is a context for one call of a provider.
+// withCallTimeout returns a context for one call of a provider.
 func (r *reconciler) withCallTimeout(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeoutCause(ctx, r.cfg.CallTimeout, errNoAnswer)
 }
 
-// providerRequest is what a provider is asked.
+// providerRequest returns the request to the provider.
 func (r *reconciler) providerRequest(t *turn) provider.Request {
 	return provider.Request{
 		Key: t.object.GetUID(), Action: r.kind.action, Node: t.node, BootID: t.status.PreviousBootID, Force: t.spec.Force, Deadline: t.status.Deadline.Time,
@@ -211,8 +210,8 @@ func (r *reconciler) providerRequest(t *turn) provider.Request {
 	}
 }
 
-// sendRequest asks the provider, which may have been asked before by a janitor that
-// died. What has happened on the node meanwhile says that it was.
+// sendRequest sends the request to the provider. A janitor that crashed may already have
+// sent it, which a reboot or the end of the node shows.
 func (r *reconciler) sendRequest(ctx context.Context, t *turn) error {
 	switch {
 	case t.node == nil && r.kind.action == provider.ActionTerminate, t.node != nil && r.hasRebooted(t):
@@ -254,13 +253,13 @@ func (r *reconciler) countRequest(answer string) {
 	r.metrics.asked.WithLabelValues(string(r.kind.action), answer).Inc()
 }
 
-// hasRebooted says whether a node is in another boot than the one that was to end.
+// hasRebooted reports whether a node has another boot ID than before the action.
 func (r *reconciler) hasRebooted(t *turn) bool {
 	id := t.node.Status.NodeInfo.BootID
 	return r.kind.action == provider.ActionReboot && id != "" && t.status.PreviousBootID != "" && id != t.status.PreviousBootID
 }
 
-// followReboot waits for another boot, and for the node to be Ready in it.
+// followReboot waits for a new boot ID and for the node to be Ready.
 func (r *reconciler) followReboot(ctx context.Context, t *turn) error {
 	switch {
 	case t.node == nil:
@@ -282,7 +281,7 @@ func (r *reconciler) followReboot(ctx context.Context, t *turn) error {
 	return nil
 }
 
-// followEnd waits until the machine is gone, and takes its Node away then.
+// followEnd waits until the machine is deleted, and then deletes its Node.
 func (r *reconciler) followEnd(ctx context.Context, t *turn) error {
 	p := r.checkProgress(ctx, t)
 	switch {
@@ -305,9 +304,10 @@ func (r *reconciler) followEnd(ctx context.Context, t *turn) error {
 	return nil
 }
 
-// checkProgress asks the provider how far it is. One that cannot say is asked again.
+// checkProgress asks the provider for the progress. After an error the action counts as
+// running.
 func (r *reconciler) checkProgress(ctx context.Context, t *turn) provider.Progress {
-	if t.status.ProviderRequestID == "" && t.node == nil { // it was gone before the provider had answered: nobody can be asked for it
+	if t.status.ProviderRequestID == "" && t.node == nil { // the node disappeared before the provider answered, so no request can be checked
 		return provider.Progress{State: provider.StateDone}
 	}
 	calling, cancel := r.withCallTimeout(ctx)
@@ -321,9 +321,9 @@ func (r *reconciler) checkProgress(ctx context.Context, t *turn) provider.Progre
 	return p
 }
 
-// giveUp ends an action that did not succeed, once the provider will not come
-// back to it later: a machine that reboots when nobody expects it any more is
-// worse than one that does not.
+// giveUp ends an action without success, after it has cancelled the request with the
+// provider. A machine that reboots unexpectedly later is worse than one that does not
+// reboot.
 func (r *reconciler) giveUp(ctx context.Context, t *turn, reason, message string) error {
 	if w, can := r.kind.provider.(provider.Withdrawer); can {
 		calling, cancel := r.withCallTimeout(ctx)

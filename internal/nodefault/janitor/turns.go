@@ -10,10 +10,10 @@ import (
 	"github.com/fleetloop/fleetloop/api/janitor/v1alpha1"
 )
 
-// takeTurn calls begin if it is the turn of o: nothing else is under way on its
-// node, and nothing that waits is older. Else it says what is waited for. What
-// is under way is asked of the API server itself, and nobody else begins
-// meanwhile: a cache would let two go that came together.
+// takeTurn calls begin if no other action runs on the node of o and no older one waits.
+// Otherwise it returns a message about the action to wait for. It reads the actions from
+// the API server and allows one call at a time, because a cache would let two
+// simultaneous actions start.
 func (t *turns) takeTurn(ctx context.Context, o client.Object, begin func() error) (before string, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -32,7 +32,7 @@ func (t *turns) takeTurn(ctx context.Context, o client.Object, begin func() erro
 	return "", begin()
 }
 
-// actionsOf are all actions on a node.
+// actionsOf returns all actions on a node.
 func actionsOf(ctx context.Context, r client.Reader, node string) ([]client.Object, error) {
 	var reboots v1alpha1.RebootNodeList
 	var ends v1alpha1.TerminateNodeList
@@ -68,14 +68,14 @@ func kindOf(o client.Object) string {
 	return v1alpha1.KindReboot
 }
 
-// hasEnded says whether an action has ended, or is about to be gone.
+// hasEnded reports whether an action has ended or is being deleted.
 func hasEnded(o client.Object) bool {
 	_, status := specAndStatus(o)
 	return status.CompletionTime != nil || o.GetDeletionTimestamp() != nil
 }
 
-// isOlder says who was made first. Of two within a second it is the one whose UID
-// comes first, so that each gives way to the same one.
+// isOlder reports whether a was created before b. For the same second it compares the
+// UIDs, so that the order is the same for both.
 func isOlder(a, b client.Object) bool {
 	x, y := a.GetCreationTimestamp(), b.GetCreationTimestamp()
 	if !x.Equal(&y) {

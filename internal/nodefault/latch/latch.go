@@ -1,8 +1,8 @@
-// Package latch keeps an exhausted budget closed until a person opens it, across
-// restarts and from one replica to the next.
+// Package latch keeps an exhausted budget closed until a person resets it, across
+// restarts and changes of the leader.
 //
-// What is closed stands in one Lease, which is there as long as something is.
-// Whoever deletes it opens the budgets of all pools:
+// One Lease stores the closed pools. It exists as long as a pool is closed. Deleting it
+// resets the budgets of all pools:
 //
 //	kubectl delete lease -n fleetloop-system fleetloop-node-fault-budget
 package latch
@@ -27,16 +27,16 @@ import (
 )
 
 const (
-	// Name is the Lease's.
+	// Name is the name of the Lease.
 	Name = "fleetloop-node-fault-budget"
-	// Annotation says which pools are closed and since when, as a JSON object.
+	// Annotation holds the closed pools and their times as a JSON object.
 	Annotation = "fleetloop.io/budgets-exhausted"
 
 	pause       = 5 * time.Second
 	callTimeout = 5 * time.Second
 )
 
-// A Budget is a *budget.Budget.
+// A Budget is the interface of *budget.Budget.
 type Budget interface {
 	Reserve(node *corev1.Node, now time.Time) (release func(), denial string)
 	Status(now time.Time) []budget.Pool
@@ -44,7 +44,7 @@ type Budget interface {
 	Reset(pool string) bool
 }
 
-// A Keeper is the budget within, and keeps what is closed.
+// A Keeper wraps a budget and stores which pools are closed.
 type Keeper struct {
 	budget Budget
 	leases typed.LeaseInterface
@@ -53,16 +53,16 @@ type Keeper struct {
 	namespace string
 
 	mu    sync.Mutex
-	known map[string]time.Time // that are written; nil is that nobody has looked yet
+	known map[string]time.Time // stored pools; nil before the first read
 }
 
-// New makes a keeper of a budget whose Lease is in a namespace.
+// New creates a keeper of a budget with its Lease in a namespace.
 func New(b Budget, leases typed.LeasesGetter, namespace string, log *slog.Logger) *Keeper {
 	return &Keeper{budget: b, leases: leases.Leases(namespace), namespace: namespace, log: log}
 }
 
-// Reserve asks the budget. It denies while it is not known whether a person has
-// to open it first.
+// Reserve calls Reserve of the budget. It denies while the Lease cannot be read, because
+// a person may have to reset the budget first.
 func (k *Keeper) Reserve(node *corev1.Node, now time.Time) (release func(), denial string) {
 	if err := k.restoreClosed(); err != nil {
 		return nil, fmt.Sprintf("cannot read whether the budget waits for a manual reset: %v", err)
@@ -80,7 +80,7 @@ func (k *Keeper) isClosed() bool {
 	return len(k.known) > 0
 }
 
-// restoreClosed closes what was closed, once.
+// restoreClosed closes the stored pools, once.
 func (k *Keeper) restoreClosed() error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -100,7 +100,7 @@ func (k *Keeper) restoreClosed() error {
 	return nil
 }
 
-// readLease gives what is written: none if there is no Lease.
+// readLease returns the stored pools. Without a Lease the map is empty.
 func (k *Keeper) readLease(ctx context.Context) (*coordinationv1.Lease, map[string]time.Time, error) {
 	stored := map[string]time.Time{}
 	lease, err := k.leases.Get(ctx, Name, metav1.GetOptions{})
@@ -118,8 +118,8 @@ func (k *Keeper) readLease(ctx context.Context) (*coordinationv1.Lease, map[stri
 	return lease, stored, nil
 }
 
-// Start writes down what closes and opens what a person has opened, until ctx
-// ends. A manager runs it where it leads.
+// Start stores newly closed pools and resets the pools that a person has reset, until ctx
+// ends. A manager runs it in the leader.
 func (k *Keeper) Start(ctx context.Context) error {
 	ticker := time.NewTicker(pause)
 	defer ticker.Stop()

@@ -6,8 +6,8 @@ import (
 	"github.com/fleetloop/fleetloop/internal/nodefault/outbox"
 )
 
-// Describe registers the metrics of an operator and runs nothing: for the
-// reference of metrics.
+// Describe registers the metrics of an operator without running it, for the metrics
+// reference.
 func Describe(reg prometheus.Registerer) error {
 	if _, err := newMetrics(reg, nobody{}); err != nil {
 		return err

@@ -21,42 +21,43 @@ import (
 	"github.com/fleetloop/fleetloop/internal/nodefault/outbox"
 )
 
-// requestTimeout bounds each request to the host cluster.
+// requestTimeout limits each request to the host cluster.
 const requestTimeout = 30 * time.Second
 
 var (
 	errNoAnswer = errors.New("the Kubernetes API did not respond in time")
-	// errBehind is that the cache does not yet show what was written here.
+	// errBehind means that the cache does not show the last write yet.
 	errBehind = errors.New("cache is older than the last write")
 )
 
-// nodes are the Nodes.
+// nodes accesses Nodes.
 type nodes interface {
-	// Get reads one as it was last told; nil is none. It is errBehind if that is
-	// older than what was written here.
+	// Get returns a Node from the cache, or nil if it does not exist. It returns
+	// errBehind if the cache is older than the last write.
 	Get(ctx context.Context, name string) (*corev1.Node, error)
-	// Write makes of before what after is. It is refused if the Node has changed
-	// since. after becomes what is stored then.
+	// Write writes the changes from before to after. It fails if the Node has changed
+	// since. It sets after to the stored object.
 	Write(ctx context.Context, before, after *corev1.Node) error
 }
 
-// faults are the NodeFaults.
+// faults accesses NodeFaults.
 type faults interface {
-	// Get is that of nodes.
+	// Get is like Get of nodes.
 	Get(ctx context.Context, name string) (*v1alpha1.NodeFault, error)
-	// Create makes one without faults.
+	// Create creates a NodeFault without faults.
 	Create(ctx context.Context, name string) (*v1alpha1.NodeFault, error)
-	// WriteStatus makes the status of before that of after, but for what the
-	// outbox writes; places of sinks are added. It is refused if the NodeFault has changed since.
+	// WriteStatus writes the status of after, except the fields of the outbox; new sinks
+	// are added. It fails if the NodeFault has changed since before.
 	WriteStatus(ctx context.Context, before, after *v1alpha1.NodeFault) error
-	// Keep leaves those faults and no others. It is refused likewise.
+	// Keep removes all faults but those in keep. It fails if the NodeFault has changed
+	// since f.
 	Keep(ctx context.Context, f *v1alpha1.NodeFault, keep []v1alpha1.Fault) error
-	// Delete deletes f as it is, and no other of its name.
+	// Delete deletes f if it has not changed.
 	Delete(ctx context.Context, f *v1alpha1.NodeFault) error
 }
 
-// slimNode leaves of a Node what is looked at: a fleet has many, and the images on
-// them are the largest part.
+// slimNode removes fields of a Node that the operator does not need. A fleet has many
+// Nodes, and their images take the most memory.
 func slimNode(o any) (any, error) {
 	if n, ok := o.(*corev1.Node); ok {
 		n.Status.Images, n.Status.VolumesInUse, n.Status.VolumesAttached = nil, nil, nil
@@ -64,7 +65,7 @@ func slimNode(o any) (any, error) {
 	return o, nil
 }
 
-// hostNodes are those of a host cluster.
+// hostNodes accesses the Nodes of a host cluster.
 type hostNodes struct {
 	client  client.Client
 	written *kube.Written
@@ -80,7 +81,7 @@ func (h hostNodes) Get(ctx context.Context, name string) (*corev1.Node, error) {
 	return &n, nil
 }
 
-// readCached reads the cache; false is that there is no such object.
+// readCached reads an object from the cache, and reports whether it exists.
 func readCached(ctx context.Context, from client.Reader, written *kube.Written, name string, o client.Object) (bool, error) {
 	key := types.NamespacedName{Name: name}
 	err := from.Get(ctx, key, o)
@@ -94,7 +95,7 @@ func readCached(ctx context.Context, from client.Reader, written *kube.Written, 
 	return err == nil, err
 }
 
-// Write is a merge patch at the version of before.
+// Write sends a merge patch for the version of before.
 func (h hostNodes) Write(ctx context.Context, before, after *corev1.Node) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, requestTimeout, errNoAnswer)
 	defer cancel()
@@ -106,10 +107,10 @@ func (h hostNodes) Write(ctx context.Context, before, after *corev1.Node) error 
 	return nil
 }
 
-// hostFaults are those of a host cluster.
+// hostFaults accesses the NodeFaults of a host cluster.
 type hostFaults struct {
 	client  client.Client
-	live    client.Reader // the host cluster itself
+	live    client.Reader // reads from the host cluster
 	written *kube.Written
 }
 
@@ -123,7 +124,7 @@ func (h hostFaults) Get(ctx context.Context, name string) (*v1alpha1.NodeFault, 
 	return &f, nil
 }
 
-// Create gives the one that is there if there is one.
+// Create creates a NodeFault. It returns errBehind if it already exists.
 func (h hostFaults) Create(ctx context.Context, name string) (*v1alpha1.NodeFault, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, requestTimeout, errNoAnswer)
 	defer cancel()
@@ -139,8 +140,8 @@ func (h hostFaults) Create(ctx context.Context, name string) (*v1alpha1.NodeFaul
 	return f, nil
 }
 
-// WriteStatus is a merge patch at the version of before, or at a later one if
-// nobody but the outbox has written since.
+// WriteStatus sends a merge patch for the version of before. After a conflict it retries
+// with a later version that only the outbox has written.
 func (h hostFaults) WriteStatus(ctx context.Context, before, after *v1alpha1.NodeFault) error {
 	places := newPlaces(before, after)
 	err := h.writeStatus(ctx, before, after, places)
@@ -157,10 +158,10 @@ func (h hostFaults) WriteStatus(ctx context.Context, before, after *v1alpha1.Nod
 	return err
 }
 
-// mostAcknowledged is how often an acknowledgement may come in between.
+// mostAcknowledged limits the retries after writes of the outbox.
 const mostAcknowledged = 3
 
-// sameBut says whether a NodeFault is as it was, but for what the outbox writes.
+// sameBut reports whether a NodeFault has changed only in fields of the outbox.
 func sameBut(before, now *v1alpha1.NodeFault) bool {
 	then := before.Status.DeepCopy()
 	then.SinkDeliveries, then.UndeliveredChangeEvents, then.LastResendRequest = now.Status.SinkDeliveries, now.Status.UndeliveredChangeEvents, now.Status.LastResendRequest
@@ -180,8 +181,8 @@ func (h hostFaults) writeStatus(ctx context.Context, before, after *v1alpha1.Nod
 	return nil
 }
 
-// newPlaces are the places of sinks that had none before. They are written with
-// the first record that those sinks are owed.
+// newPlaces returns the delivery states of sinks that had none before. They are written
+// with the first record for those sinks.
 func newPlaces(before, after *v1alpha1.NodeFault) map[string]v1alpha1.DeliveryStatus {
 	places := maps.Clone(after.Status.SinkDeliveries)
 	maps.DeleteFunc(places, func(name string, _ v1alpha1.DeliveryStatus) bool {
@@ -191,8 +192,7 @@ func newPlaces(before, after *v1alpha1.NodeFault) map[string]v1alpha1.DeliverySt
 	return places
 }
 
-// withPlaces is what the outbox has written, and the places of sinks that have
-// none there.
+// withPlaces returns the delivery states of the outbox, with those of new sinks added.
 func withPlaces(written, places map[string]v1alpha1.DeliveryStatus) map[string]v1alpha1.DeliveryStatus {
 	all := maps.Clone(written)
 	for name, place := range places {
@@ -222,7 +222,7 @@ func (h hostFaults) patchStatus(ctx context.Context, f *v1alpha1.NodeFault, patc
 	return nil
 }
 
-// Keep is a merge patch at the version of f.
+// Keep sends a merge patch for the version of f.
 func (h hostFaults) Keep(ctx context.Context, f *v1alpha1.NodeFault, keep []v1alpha1.Fault) error {
 	to := f.DeepCopy()
 	to.Spec.Faults = keep
@@ -234,7 +234,7 @@ func (h hostFaults) Keep(ctx context.Context, f *v1alpha1.NodeFault, keep []v1al
 	return nil
 }
 
-// Delete is for the version of f.
+// Delete deletes only the version of f.
 func (h hostFaults) Delete(ctx context.Context, f *v1alpha1.NodeFault) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, requestTimeout, errNoAnswer)
 	defer cancel()
@@ -245,8 +245,8 @@ func (h hostFaults) Delete(ctx context.Context, f *v1alpha1.NodeFault) error {
 	return nil
 }
 
-// Delivered is a merge patch of what nobody else writes, whatever has changed
-// beside it.
+// Delivered sends a merge patch of fields that only the outbox writes, regardless of
+// other changes.
 func (h hostFaults) Delivered(ctx context.Context, f *v1alpha1.NodeFault, p outbox.Progress) error {
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": f.UID}, "status": progressPatch(p)})
 	if err != nil {
@@ -262,8 +262,8 @@ func (h hostFaults) Delivered(ctx context.Context, f *v1alpha1.NodeFault, p outb
 	return nil
 }
 
-// progressPatch is what an outbox writes, as a merge patch has it: what is over is
-// said to be null, as what is left out stays as it was.
+// progressPatch returns the fields of the outbox as a merge patch. Removed values are
+// null, because omitted ones would stay.
 func progressPatch(p outbox.Progress) map[string]any {
 	sinks := make(map[string]any, len(p.Sinks))
 	for name, d := range p.Sinks {
@@ -296,7 +296,7 @@ func progressPatch(p outbox.Progress) map[string]any {
 	return status
 }
 
-// hostActions are the RebootNodes and TerminateNodes of a host cluster.
+// hostActions accesses the RebootNodes and TerminateNodes of a host cluster.
 type hostActions struct{ client client.Reader }
 
 // hasAction reads the cache.

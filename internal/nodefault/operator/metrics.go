@@ -11,8 +11,8 @@ import (
 	"github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
 )
 
-// metrics are what the operator counts. Labels are phases and actions, and
-// nothing that a node or a source is called.
+// metrics holds the metrics of the operator. Labels are phases and actions, but never
+// names of nodes or sources.
 type metrics struct {
 	actions    *prometheus.CounterVec
 	toCordon   prometheus.Histogram
@@ -34,23 +34,23 @@ func newMetrics(reg prometheus.Registerer, l lister) (*metrics, error) {
 	return m, errors.Join(reg.Register(m.actions), reg.Register(m.toCordon), reg.Register(m.ruleErrors), reg.Register(newPhaseGauges(l)))
 }
 
-// A lister gives all NodeFaults as they were last told.
+// A lister lists all NodeFaults from a cache.
 type lister interface {
 	List(ctx context.Context) ([]v1alpha1.NodeFault, error)
 }
 
-// listed are those of a cache.
+// listed lists NodeFaults from a cache.
 type listed struct{ client client.Reader }
 
-// List reads the cache, and copies nothing: a NodeFault has dozens of records, and
-// all of them are listed whenever metrics are collected. None may be changed.
+// List reads the cache without copies, because each NodeFault has dozens of records, and
+// each scrape lists all of them. The caller must not change them.
 func (l listed) List(ctx context.Context) ([]v1alpha1.NodeFault, error) {
 	var all v1alpha1.NodeFaultList
 	err := l.client.List(ctx, &all, client.UnsafeDisableDeepCopy)
 	return all.Items, err
 }
 
-// phaseGauges say how many nodes stand where.
+// phaseGauges collects the number of NodeFaults by phase.
 type phaseGauges struct {
 	faults        lister
 	count, oldest *prometheus.GaugeVec
@@ -72,7 +72,8 @@ func (g phaseGauges) Describe(ch chan<- *prometheus.Desc) {
 	g.oldest.Describe(ch)
 }
 
-// allPhases are all there are: a gauge that vanishes cannot be alerted on.
+// allPhases returns all phases, because an alert does not work with a series that
+// vanishes.
 func allPhases() []v1alpha1.Phase {
 	return []v1alpha1.Phase{
 		v1alpha1.PhaseObserved, v1alpha1.PhasePending, v1alpha1.PhaseDryRun, v1alpha1.PhaseQuarantined, v1alpha1.PhaseDraining, v1alpha1.PhaseRemediating,
@@ -85,7 +86,7 @@ func (g phaseGauges) Collect(ch chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	all, err := g.faults.List(ctx)
-	if err != nil { // there is no cache yet
+	if err != nil { // the cache has not started
 		return
 	}
 	count, oldest := map[v1alpha1.Phase]float64{}, map[v1alpha1.Phase]float64{}
@@ -104,8 +105,8 @@ func (g phaseGauges) Collect(ch chan<- prometheus.Metric) {
 	g.oldest.Collect(ch)
 }
 
-// nobody lists nothing.
+// nobody is a lister without NodeFaults.
 type nobody struct{}
 
-// List gives none.
+// List returns nothing.
 func (nobody) List(context.Context) ([]v1alpha1.NodeFault, error) { return nil, nil }

@@ -1,10 +1,10 @@
-// Package operator looks at one node at a time and does what is due: it takes it
-// out of service, has its pods go, has it repaired, and gives it back.
+// Package operator reconciles one node at a time: it takes the node out of service,
+// drains it, has it repaired, and returns it to service.
 //
-// It is the only one that writes Nodes, and the status of NodeFaults but for what
-// the outbox writes. A look decides upon the Node, its NodeFault and the clock;
-// what is ours on a node is written with the change itself. So whatever was
-// interrupted goes on at the next look, by this process or another.
+// Only this package writes Nodes, and the status of NodeFaults except the fields of the
+// outbox. A reconcile decides from the Node, its NodeFault and the clock, and each change
+// of a node is written together with the mark that records it. So the next reconcile, by
+// this process or another, continues whatever was interrupted.
 package operator
 
 import (
@@ -40,26 +40,25 @@ import (
 	"github.com/fleetloop/fleetloop/internal/nodefault/quarantine"
 )
 
-// workers is how many nodes are looked at at a time: most of a look waits for
-// the API server.
+// workers is how many nodes are reconciled concurrently. Most of the time is spent
+// waiting for the API server.
 const workers = 16
 
-// tellers is how many nodes are told of at a time. They are few: when many nodes
-// fail at once, what is done to them comes before what is written down of who was
-// told. No sink is waited for here.
+// tellers is how many NodeFaults the outbox processes concurrently. The number is small,
+// because actions have priority over delivery records when many nodes fail at once. The
+// workers do not wait for sinks.
 const tellers = 4
 
-// Config says how nodes are looked after.
+// Config configures an operator.
 type Config struct {
-	// TTL is how long a NodeFault is kept that has nothing more to say. Zero is
-	// 24 h.
+	// TTL is how long a finished NodeFault is kept. Zero means 24 h.
 	TTL time.Duration
-	// Outbox is how patient sinks are waited for.
+	// Outbox configures the delivery of change events.
 	Outbox outbox.Config
 }
 
-// Deps are what an operator works with. All but Sinks, Log and Registerer are
-// needed.
+// Deps are the dependencies of an operator. All but Sinks, Log and Registerer are
+// required.
 type Deps struct {
 	Rules      judge
 	Quarantine *quarantine.Quarantine
@@ -71,15 +70,15 @@ type Deps struct {
 	Registerer prometheus.Registerer
 }
 
-// An Operator is one that was added to a manager.
+// An Operator is an operator that was added to a manager.
 type Operator struct{ synced atomic.Bool }
 
-// AddToScheme makes known what Add's manager has to know.
+// AddToScheme registers the types that the manager of Add needs.
 func AddToScheme(s *runtime.Scheme) error {
 	return errors.Join(v1alpha1.AddToScheme(s), janitor.AddToScheme(s), corev1.AddToScheme(s))
 }
 
-// Kinds are those outside of namespaces that a manager has to know.
+// Kinds returns the cluster-scoped kinds that a manager needs.
 func Kinds() []schema.GroupVersionKind {
 	return []schema.GroupVersionKind{
 		v1alpha1.GroupVersion.WithKind(v1alpha1.Kind), corev1.SchemeGroupVersion.WithKind("Node"),
@@ -87,7 +86,7 @@ func Kinds() []schema.GroupVersionKind {
 	}
 }
 
-// Cache is what a manager keeps of them.
+// Cache returns the cache options of a manager.
 func Cache() map[client.Object]cache.ByObject {
 	return map[client.Object]cache.ByObject{
 		&corev1.Node{}:        {Transform: slimNode},
@@ -95,12 +94,12 @@ func Cache() map[client.Object]cache.ByObject {
 	}
 }
 
-// rateLimiter is how soon something is looked at again that failed.
+// rateLimiter returns the backoff after failed reconciles.
 func rateLimiter() workqueue.TypedRateLimiter[reconcile.Request] {
 	return workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](50*time.Millisecond, 15*time.Second)
 }
 
-// Add has a manager, which must have a leader, look after nodes.
+// Add adds the controllers to a manager, which must use leader election.
 func Add(m manager.Manager, cfg Config, deps Deps) (*Operator, error) {
 	if cfg.TTL == 0 {
 		cfg.TTL = 24 * time.Hour
@@ -151,8 +150,8 @@ func Add(m manager.Manager, cfg Config, deps Deps) (*Operator, error) {
 	}
 	o := &Operator{}
 	err = m.Add(notElected{func(ctx context.Context) error {
-		// What controllers watch is listed when they start, which is after the
-		// election. Reports are taken before, and who takes over has all at hand.
+		// Controllers start their watches only after the election. Reports arrive before,
+		// and a new leader needs a filled cache.
 		for _, o := range []client.Object{&v1alpha1.NodeFault{}, &corev1.Node{}, &janitor.RebootNode{}, &janitor.TerminateNode{}} {
 			if _, err := m.GetCache().GetInformer(ctx, o, cache.BlockUntilSynced(false)); err != nil {
 				return fmt.Errorf("watch %T: %w", o, err)
@@ -166,8 +165,8 @@ func Add(m manager.Manager, cfg Config, deps Deps) (*Operator, error) {
 	return o, err
 }
 
-// waitForSinks waits for the answers of sinks when the manager ends, before another
-// replica may lead: it would send again what is on its way.
+// waitForSinks waits for the responses of sinks when the manager stops. Otherwise the
+// next leader would send pending events again.
 func waitForSinks(box *outbox.Outbox, log *slog.Logger) manager.RunnableFunc {
 	return func(ctx context.Context) error {
 		<-ctx.Done()
@@ -182,11 +181,11 @@ func waitForSinks(box *outbox.Outbox, log *slog.Logger) manager.RunnableFunc {
 // notElected runs on each replica.
 type notElected struct{ manager.RunnableFunc }
 
-// NeedLeaderElection says that it does not.
+// NeedLeaderElection returns false.
 func (notElected) NeedLeaderElection() bool { return false }
 
-// Ready says why nodes are not looked after. A replica that waits for its turn is
-// ready.
+// Ready returns an error until nodes and NodeFaults are listed. A replica that waits for
+// the election is ready.
 func (o *Operator) Ready() error {
 	if o.synced.Load() {
 		return nil
@@ -194,7 +193,8 @@ func (o *Operator) Ready() error {
 	return errors.New("nodes and NodeFaults not listed yet: check that the CRDs are installed and that the ServiceAccount may list nodes and nodefaults")
 }
 
-// behindIsNoError looks again soon at what a cache does not show yet.
+// behindIsNoError wraps the outbox so that a stale cache causes a short requeue rather
+// than an error.
 func behindIsNoError(box *outbox.Outbox) reconcile.Reconciler {
 	return reconcile.Func(func(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 		got, err := box.Reconcile(ctx, req)
@@ -213,7 +213,7 @@ func nodeOfAction(_ context.Context, o client.Object) []reconcile.Request {
 	return []reconcile.Request{{NamespacedName: types.NamespacedName{Name: name}}}
 }
 
-// nodeNews lets through what is looked at of a Node, not every heartbeat.
+// nodeNews returns a predicate for relevant changes of a Node, which excludes heartbeats.
 func nodeNews() predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		before, ok := e.ObjectOld.(*corev1.Node)
@@ -234,8 +234,8 @@ func readiness(n *corev1.Node) corev1.ConditionStatus {
 	return ""
 }
 
-// faultNews lets through other faults, and what others have written of a status.
-// What the outbox writes is nothing to look at.
+// faultNews returns a predicate for changed faults, and for status changes by others.
+// Writes of the outbox are filtered.
 func faultNews() predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		before, ok := e.ObjectOld.(*v1alpha1.NodeFault)
@@ -244,7 +244,7 @@ func faultNews() predicate.Predicate {
 	}}
 }
 
-// outboxNews lets through what there is to tell, and to send again.
+// outboxNews returns a predicate for new records and for resend requests.
 func outboxNews() predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		before, ok := e.ObjectOld.(*v1alpha1.NodeFault)

@@ -14,11 +14,11 @@ import (
 	"github.com/fleetloop/fleetloop/internal/nodefault/quarantine"
 )
 
-// maxMessage is how long a message may be, as the schema says.
+// maxMessage is the maximum length of a message, as in the schema.
 const maxMessage = 1024
 
-// describeNode says where the node stands: phase, message and conditions follow from
-// what the stages have found, and from nothing else.
+// describeNode sets the phase, the message and the conditions. They follow only from the
+// results of the stages.
 func (r *reconciler) describeNode(before, st *v1alpha1.NodeFaultStatus, s quarantine.Step, now time.Time) {
 	st.Phase = phaseOf(st, s.Why)
 	if st.Phase != before.Phase || st.PhaseChangedAt == nil {
@@ -26,7 +26,7 @@ func (r *reconciler) describeNode(before, st *v1alpha1.NodeFaultStatus, s quaran
 	}
 	st.Message = nodefault.Cut(r.messageOf(st, s), maxMessage)
 	if st.Phase == v1alpha1.PhasePending && before.Phase == v1alpha1.PhasePending && numberless(before.Message) == numberless(st.Message) {
-		st.Message = before.Message // or all that wait would be written with each node that comes or goes
+		st.Message = before.Message // otherwise each node that changes would cause a write of all waiting NodeFaults
 	}
 	st.FaultCode = ""
 	if st.TriggeredBy != nil {
@@ -38,7 +38,7 @@ func (r *reconciler) describeNode(before, st *v1alpha1.NodeFaultStatus, s quaran
 	}
 }
 
-// numberless is a text without its digits.
+// numberless removes the digits of a text.
 func numberless(text string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsDigit(r) {
@@ -71,7 +71,7 @@ func phaseOf(st *v1alpha1.NodeFaultStatus, why quarantine.Situation) v1alpha1.Ph
 	return v1alpha1.PhaseObserved
 }
 
-// inQuarantine is the phase of a node that is quarantined.
+// inQuarantine returns the phase of a quarantined node.
 func inQuarantine(st *v1alpha1.NodeFaultStatus) v1alpha1.Phase {
 	if d := st.Drain; d != nil {
 		switch d.State {
@@ -96,7 +96,7 @@ func inQuarantine(st *v1alpha1.NodeFaultStatus) v1alpha1.Phase {
 	return v1alpha1.PhaseQuarantined
 }
 
-// messageOf is what is waited for, or what blocks.
+// messageOf returns a message about what the node waits for, or what blocks it.
 func (r *reconciler) messageOf(st *v1alpha1.NodeFaultStatus, s quarantine.Step) string {
 	switch st.Phase {
 	case v1alpha1.PhaseDraining:
@@ -119,8 +119,8 @@ func (r *reconciler) messageOf(st *v1alpha1.NodeFaultStatus, s quarantine.Step) 
 	return s.Message
 }
 
-// conditionsOf are the conditions as they should be. One that was never true
-// and is not is left out.
+// conditionsOf returns the desired conditions. A condition that was never true is
+// omitted.
 func conditionsOf(st *v1alpha1.NodeFaultStatus, s quarantine.Step) []metav1.Condition {
 	var all []metav1.Condition
 	set := func(kind string, is bool, reason, message string) {

@@ -24,26 +24,26 @@ import (
 )
 
 const (
-	// soon is when a node is looked at again of which something newer is on its
-	// way.
+	// soon is the requeue delay while the cache is stale.
 	soon = 20 * time.Millisecond
-	// mostSteps is more than any node can go without waiting for something.
+	// mostSteps limits the steps of one reconcile. It exceeds the steps that any node can
+	// make without waiting.
 	mostSteps = 8
 )
 
-// A judge says what the rules want. It is a *rules.Set.
+// A judge evaluates the rules. It is implemented by *rules.Set.
 type judge interface {
 	Decide(node *corev1.Node, faults []v1alpha1.Fault, now time.Time) (rules.Verdict, error)
 }
 
-// A drainer is a *drain.Drainer.
+// A drainer drains nodes. It is implemented by *drain.Drainer.
 type drainer interface {
 	Step(ctx context.Context, node *corev1.Node, st *v1alpha1.NodeFaultStatus, now time.Time) (time.Duration, error)
 	Cancel(st *v1alpha1.NodeFaultStatus, reason string, now time.Time)
 	Message(st *v1alpha1.NodeFaultStatus) string
 }
 
-// A remediator is a *remediation.Remediator.
+// A remediator repairs nodes. It is implemented by *remediation.Remediator.
 type remediator interface {
 	Step(ctx context.Context, node *corev1.Node, st *v1alpha1.NodeFaultStatus, now time.Time) (time.Duration, error)
 	Observe(ctx context.Context, node *corev1.Node, st *v1alpha1.NodeFaultStatus) error
@@ -51,7 +51,7 @@ type remediator interface {
 	Busy(st *v1alpha1.NodeFaultStatus) bool
 }
 
-// A reconciler looks at one node at a time, and is the only one who writes to it.
+// A reconciler reconciles one node at a time. Nothing else writes to that node.
 type reconciler struct {
 	cfg        Config
 	nodes      nodes
@@ -60,27 +60,27 @@ type reconciler struct {
 	quarantine *quarantine.Quarantine
 	drain      drainer
 	remedy     remediator
-	// enroll gives sinks a place in a status before records are added to it.
+	// enroll adds new sinks to a status before records are added to it.
 	enroll func(st *v1alpha1.NodeFaultStatus, now time.Time)
-	// asked says whether a reboot or an end of a node is on record, whoever asked
-	// for it.
+	// asked reports whether a reboot or termination of a node was started, regardless of
+	// who requested it.
 	asked   func(ctx context.Context, node string) (bool, error)
 	metrics *metrics
 	log     *slog.Logger
 	now     func() time.Time
 }
 
-// A turn is what is known of a node at one look.
+// A turn is the state of a node in one reconcile.
 type turn struct {
-	node  *corev1.Node // nil is none
+	node  *corev1.Node // nil if it does not exist
 	fault *v1alpha1.NodeFault
 
 	now     time.Time
-	before  *v1alpha1.NodeFault // as it is stored
+	before  *v1alpha1.NodeFault // as stored
 	verdict rules.Verdict
 }
 
-// Reconcile moves a node on as far as it goes.
+// Reconcile advances a node as far as possible.
 func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	t, err := r.readState(ctx, req.Name)
 	if err != nil || t == nil {
@@ -95,7 +95,7 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	return reconcile.Result{RequeueAfter: soon}, nil
 }
 
-// resultOf is the result of a look. What was read and is no longer so is no error.
+// resultOf returns the result of a reconcile. A stale read is not an error.
 func resultOf(after time.Duration, err error) (reconcile.Result, error) {
 	switch {
 	case errors.Is(err, errBehind), apierrors.IsConflict(err), apierrors.IsNotFound(err):
@@ -106,7 +106,7 @@ func resultOf(after time.Duration, err error) (reconcile.Result, error) {
 	return reconcile.Result{RequeueAfter: after}, nil
 }
 
-// readState gives what there is to look at: nil is nothing.
+// readState reads the state of a node. It returns nil if there is nothing to do.
 func (r *reconciler) readState(ctx context.Context, name string) (*turn, error) {
 	node, err := r.nodes.Get(ctx, name)
 	if err != nil {
@@ -117,8 +117,8 @@ func (r *reconciler) readState(ctx context.Context, name string) (*turn, error) 
 		return nil, err
 	}
 	if fault == nil {
-		// Something of ours on a node, or a reboot that somebody asked for, is told
-		// although no fault is known.
+		// A mark on a node, or a reboot that anyone requested, is recorded even without a
+		// fault.
 		needed := node != nil && hasMark(node)
 		if !needed {
 			if needed, err = r.asked(ctx, name); err != nil {
@@ -135,9 +135,9 @@ func (r *reconciler) readState(ctx context.Context, name string) (*turn, error) 
 	return &turn{node: node, fault: fault.DeepCopy()}, nil
 }
 
-// reconcileOnce looks once and writes what came of it: to the Node, if it must, and then
-// to the NodeFault. It reports whether something was written, and when to look
-// again if not.
+// reconcileOnce makes one step and writes the results: first the Node, if it must change,
+// and then the NodeFault. It reports whether something was written, and the requeue delay
+// if not.
 func (r *reconciler) reconcileOnce(ctx context.Context, t *turn) (moved bool, after time.Duration, err error) {
 	if dropped, err := r.dropOld(ctx, t); dropped || err != nil {
 		return dropped, 0, err
@@ -146,7 +146,7 @@ func (r *reconciler) reconcileOnce(ctx context.Context, t *turn) (moved bool, af
 	before, st := t.before, &t.fault.Status
 	r.enroll(st, t.now)
 	t.verdict, err = r.rules.Decide(t.node, t.fault.Spec.Faults, t.now)
-	if err != nil { // the others have spoken, and the verdict says that it is unsure
+	if err != nil { // the verdict has the results of the other rules and is marked as unsure
 		r.log.WarnContext(ctx, "rule evaluation failed", "node", t.fault.Name, "err", err)
 		r.metrics.ruleErrors.Inc()
 	}
@@ -159,7 +159,7 @@ func (r *reconciler) reconcileOnce(ctx context.Context, t *turn) (moved bool, af
 	if err := r.writeNode(ctx, t, s); err != nil {
 		return false, 0, errors.Join(err, r.explainRefusal(ctx, t, s, err))
 	}
-	if why, is := endReason(s.Why); is { // told with what it was about, and before the end
+	if why, is := endReason(s.Why); is { // recorded with the data of the session, before the session ends
 		r.drain.Cancel(st, why, t.now)
 	}
 	s.Settle(st)
@@ -169,7 +169,7 @@ func (r *reconciler) reconcileOnce(ctx context.Context, t *turn) (moved bool, af
 	}
 	st.ObservedGeneration = t.fault.Generation
 	r.describeNode(&before.Status, st, s, t.now)
-	if st.LastSequence == before.Status.LastSequence { // nothing was added that a sink is owed
+	if st.LastSequence == before.Status.LastSequence { // no new record for the sinks
 		st.SinkDeliveries = before.Status.SinkDeliveries
 	}
 	if equality.Semantic.DeepEqual(&before.Status, st) {
@@ -183,18 +183,18 @@ func (r *reconciler) reconcileOnce(ctx context.Context, t *turn) (moved bool, af
 	return true, 0, nil
 }
 
-// dropOld takes the faults of a node away that is no more, so that they are not
-// taken for those of the next one of its name.
+// dropOld removes the faults of a deleted node, so that they are not attributed to a new
+// node of the same name.
 func (r *reconciler) dropOld(ctx context.Context, t *turn) (bool, error) {
 	faults, st := t.fault.Spec.Faults, &t.fault.Status
 	switch gone := st.Phase == v1alpha1.PhaseGone; {
 	case len(faults) == 0 || t.node != nil && t.node.UID == st.NodeUID:
 		return false, nil
-	case st.NodeUID == "" && (t.node == nil || !gone): // it may have just come
+	case st.NodeUID == "" && (t.node == nil || !gone): // the node may have just been created
 		return false, nil
-	case t.node == nil && !gone: // that it went is told with them
+	case t.node == nil && !gone: // the deletion is recorded together with the faults
 		return false, nil
-	case t.node != nil && r.remedy.Busy(st): // until then a source would report again what it finds on the new one
+	case t.node != nil && r.remedy.Busy(st): // until the remedy ends, sources would report the faults of the new node again
 		return false, nil
 	}
 	keep := slices.DeleteFunc(slices.Clone(faults), func(f v1alpha1.Fault) bool {
@@ -209,8 +209,8 @@ func (r *reconciler) dropOld(ctx context.Context, t *turn) (bool, error) {
 	return true, nil
 }
 
-// writeNode writes the Node if it has to be, and takes the reservation back if it
-// was not.
+// writeNode writes the Node if it has changed. It cancels the reservation if the write
+// was rejected.
 func (r *reconciler) writeNode(ctx context.Context, t *turn, s quarantine.Step) error {
 	if s.Node == nil {
 		return nil
@@ -225,15 +225,15 @@ func (r *reconciler) writeNode(ctx context.Context, t *turn, s quarantine.Step) 
 	return nil
 }
 
-// isRefused says whether a write was not made. An answer that did not come may hide
-// one that was, and so may an API server that did not get one itself.
+// isRefused reports whether a write was certainly rejected. Without a response, or if the
+// API server itself got none, the write may have succeeded.
 func isRefused(err error) bool {
 	unknown := []metav1.StatusReason{metav1.StatusReasonUnknown, metav1.StatusReasonTimeout, metav1.StatusReasonServerTimeout, metav1.StatusReasonInternalError}
 	return !slices.Contains(unknown, apierrors.ReasonForError(err))
 }
 
-// explainRefusal says in the NodeFault that the API server refuses the write of a Node,
-// and why. Nothing else of the status changes: nothing was done.
+// explainRefusal records in the NodeFault that the API server rejects a write of the
+// Node, and why. The rest of the status is unchanged, because nothing was done.
 func (r *reconciler) explainRefusal(ctx context.Context, t *turn, s quarantine.Step, refusal error) error {
 	if !isPersistent(refusal) {
 		return nil
@@ -259,8 +259,8 @@ func (r *reconciler) explainRefusal(ctx context.Context, t *turn, s quarantine.S
 	return nil
 }
 
-// isPersistent says whether somebody has to see to it that a write is not refused again:
-// a role, a policy or a webhook of the cluster.
+// isPersistent reports whether a rejection is permanent until a person changes a role, a
+// policy or a webhook of the cluster.
 func isPersistent(err error) bool {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {
@@ -274,8 +274,8 @@ func isPersistent(err error) bool {
 	}
 }
 
-// drainAndRepair has the pods of a node in quarantine go and the node be repaired, or stops
-// that. It gives when to look again.
+// drainAndRepair drains and repairs a quarantined node, or stops doing so. It returns the
+// requeue delay.
 func (r *reconciler) drainAndRepair(ctx context.Context, t *turn, s quarantine.Step) (time.Duration, error) {
 	st := &t.fault.Status
 	var after time.Duration
@@ -294,9 +294,9 @@ func (r *reconciler) drainAndRepair(ctx context.Context, t *turn, s quarantine.S
 	return soonerOf(after, wait), nil
 }
 
-// drainedAtOnce says that a node that was just taken has nothing that would have
-// to go: that is written down with its cordon. Any other is drained from the next
-// look on, and so is one of which that cannot be said now.
+// drainedAtOnce completes the drain of a newly quarantined node that has no pods to
+// evict, so that it is recorded with the cordon, and reports whether it did. All other
+// drains begin at the next reconcile, also if the pods are unknown now.
 func (r *reconciler) drainedAtOnce(ctx context.Context, t *turn, s quarantine.Step) bool {
 	st := &t.fault.Status
 	taken := s.Node != nil && (s.Why == quarantine.Ours || s.Why == quarantine.Foreign) && !s.Act && st.Owned != nil && st.DesiredActions != nil
@@ -311,8 +311,9 @@ func (r *reconciler) drainedAtOnce(ctx context.Context, t *turn, s quarantine.St
 	return true
 }
 
-// repairNode goes on with the remedies. Without leave to act none is begun, and what
-// is under way is followed to its end, unless a person has taken the node.
+// repairNode continues the remedies of a node. Without s.Act no remedy starts, and a
+// running one continues to its end. If a person has overridden the quarantine or opted
+// the node out, the remedy is cancelled.
 func (r *reconciler) repairNode(ctx context.Context, t *turn, s quarantine.Step) (time.Duration, error) {
 	st := &t.fault.Status
 	if why, is := endReason(s.Why); is && (s.Why == quarantine.Overridden || s.Why == quarantine.OptedOut) {
@@ -326,13 +327,13 @@ func (r *reconciler) repairNode(ctx context.Context, t *turn, s quarantine.Step)
 	return 0, r.remedy.Observe(ctx, t.node, st)
 }
 
-// hasMark says whether something on a node says that it is ours.
+// hasMark reports whether the pipeline has marked a node as quarantined.
 func hasMark(node *corev1.Node) bool {
 	_, is := node.Annotations[v1alpha1.AnnotationOwned]
 	return is
 }
 
-// endReason is why what was begun is not gone on with, if it is not.
+// endReason returns why actions in progress are cancelled, and whether they are.
 func endReason(why quarantine.Situation) (string, bool) {
 	switch why {
 	case quarantine.Overridden:
@@ -350,18 +351,18 @@ func endReason(why quarantine.Situation) (string, bool) {
 	return "", false
 }
 
-// cleanUp deletes what says nothing any more, and gives when that is.
+// cleanUp deletes a finished NodeFault after its TTL, and returns the delay until then.
 func (r *reconciler) cleanUp(ctx context.Context, t *turn) (time.Duration, error) {
 	st := &t.fault.Status
 	over := st.Phase == v1alpha1.PhaseHealthy || st.Phase == v1alpha1.PhaseGone || st.Phase == v1alpha1.PhaseObserved
-	never := t.node == nil && st.NodeUID == "" // nobody has seen the node that its faults are of
+	never := t.node == nil && st.NodeUID == "" // the node of its faults was never observed
 	if !over || len(t.fault.Spec.Faults) > 0 && !never || st.Overridden != nil || st.PhaseChangedAt == nil || t.node != nil && hasMark(t.node) {
 		return 0, nil
 	}
 	if left := st.PhaseChangedAt.Add(r.cfg.TTL).Sub(t.now); left > 0 {
 		return left, nil
 	}
-	if st.UndeliveredChangeEvents > 0 { // its sinks are waited for, until what they are to be told is too old
+	if st.UndeliveredChangeEvents > 0 { // keep it until its change events are delivered or expired
 		return r.cfg.TTL, nil
 	}
 	if asked, err := r.asked(ctx, t.fault.Name); err != nil || asked {
@@ -370,7 +371,7 @@ func (r *reconciler) cleanUp(ctx context.Context, t *turn) (time.Duration, error
 	return 0, r.faults.Delete(ctx, t.fault)
 }
 
-// reportChanges logs and counts what was done, once it is written down.
+// reportChanges logs and counts the new records, once they are written.
 func (r *reconciler) reportChanges(ctx context.Context, before *v1alpha1.NodeFaultStatus, f *v1alpha1.NodeFault) {
 	for i := range f.Status.History {
 		h := &f.Status.History[i]
@@ -396,7 +397,7 @@ func outcomeOf(h *v1alpha1.Record) string {
 	return h.Outcome
 }
 
-// soonerOf is the first of some waits; those of 0, and those for ever, are none.
+// soonerOf returns the shortest delay. Zero and drain.Never mean no delay.
 func soonerOf(waits ...time.Duration) time.Duration {
 	var first time.Duration
 	for _, w := range waits {

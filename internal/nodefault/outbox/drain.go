@@ -11,13 +11,13 @@ import (
 	"github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
 )
 
-// errDrained is that the answers of sinks were waited for long enough.
+// errDrained is the cause of a timeout of Drain.
 var errDrained = errors.New("timeout waiting for sinks")
 
-// Drain ends the outbox: it sends nothing more, waits for the answers to what
-// was sent, and writes them down, so that the next process does not repeat it.
-// It waits no longer than Config.Drain. What is left then is sent again by the
-// next process, with the same ids.
+// Drain stops the outbox. It sends no more events, waits for the responses to those in
+// flight, and records them, so that the next process does not repeat them. It waits at
+// most Config.Drain. The next process sends the remaining events again, with the same
+// ids.
 func (o *Outbox) Drain(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), o.cfg.Drain, errDrained)
 	defer cancel()
@@ -31,7 +31,7 @@ func (o *Outbox) Drain(ctx context.Context) error {
 	return o.writeAnswers(ctx)
 }
 
-// endSending lets nothing more be sent, and counts what is not answered yet.
+// endSending stops sending, and returns how many events are in flight.
 func (o *Outbox) endSending() (left int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -44,7 +44,7 @@ func (o *Outbox) endSending() (left int) {
 	return left
 }
 
-// wakeDrain has Drain look again.
+// wakeDrain makes Drain count again.
 func (o *Outbox) wakeDrain() {
 	select {
 	case o.settled <- struct{}{}:
@@ -52,7 +52,7 @@ func (o *Outbox) wakeDrain() {
 	}
 }
 
-// writeAnswers writes what was answered and nobody has written yet.
+// writeAnswers writes the results that are not written yet.
 func (o *Outbox) writeAnswers(ctx context.Context) error {
 	type progress struct {
 		fault *v1alpha1.NodeFault

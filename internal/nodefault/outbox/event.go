@@ -5,7 +5,7 @@ import (
 	"github.com/fleetloop/fleetloop/changeevent"
 )
 
-// Event is the change event of a record.
+// Event converts a record to a change event.
 func Event(node string, r v1alpha1.Record) changeevent.ChangeEvent {
 	e := changeevent.ChangeEvent{
 		Action: r.Action, NodeName: node, CheckName: r.Check, ErrorCodes: r.ErrorCodes, Agent: r.Agent, IsFatal: r.Fatal, Message: r.Message,

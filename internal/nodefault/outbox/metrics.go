@@ -6,7 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Metrics are what an outbox counts.
+// Metrics holds the metrics of an outbox.
 type Metrics struct {
 	refused *prometheus.CounterVec
 	untold  prometheus.GaugeFunc
@@ -15,7 +15,7 @@ type Metrics struct {
 	nodes map[string]int32
 }
 
-// NewMetrics makes and registers them.
+// NewMetrics creates and registers the metrics.
 func NewMetrics(reg prometheus.Registerer) (*Metrics, error) {
 	m := &Metrics{
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -32,7 +32,7 @@ func NewMetrics(reg prometheus.Registerer) (*Metrics, error) {
 	return m, reg.Register(m.untold)
 }
 
-// setUndelivered remembers how much a node has that is not told.
+// setUndelivered records how many records of a node are undelivered.
 func (m *Metrics) setUndelivered(node string, untold int32) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

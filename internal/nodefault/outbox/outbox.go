@@ -1,14 +1,15 @@
-// Package outbox has every change event of a node told: NodeFault.status.history
-// is what is to be told, and status.delivered how far each sink is.
+// Package outbox delivers the change events of nodes. The events are the records of
+// NodeFault.status.history, and the progress of each sink is stored in
+// status.sinkDeliveries.
 //
-// A sink gets the records of one node one after the other, the next when the
-// last is settled: taken, refused for good, or too old. So their order holds,
-// and a process that dies repeats at most the one whose answer it did not get to
-// write down. Nodes do not wait for each other, nor sinks.
+// A sink receives the records of a node one after the other. The next one is sent when
+// the last is settled: accepted, rejected permanently, or expired. So their order holds,
+// and after a crash at most the record whose result was not stored is repeated. Nodes do
+// not wait for each other, and neither do sinks.
 //
-// A sink is owed what is done from the moment on that it is configured, whether
-// or not it can work: its place in status.delivered is made with the first record
-// that it is owed. One that is no longer configured loses its place.
+// A sink receives the records from the time at which it is configured, even if its
+// settings are invalid at first. Its entry in status.sinkDeliveries is created with the
+// first record for it. A sink that is no longer configured loses its entry.
 package outbox
 
 import (
@@ -28,32 +29,32 @@ import (
 	"github.com/fleetloop/fleetloop/internal/backoff"
 )
 
-// A Sink is told.
+// A Sink is a receiver of change events.
 type Sink struct {
-	// Name is its key in status.delivered.
+	// Name is the key of the sink in status.sinkDeliveries.
 	Name string
-	// Client sends to it. It tries each event once and leaves it to the outbox to
-	// send it again. Nil is a sink that cannot work with its settings: its records
-	// wait until they are mended.
+	// Client sends to the sink. It must try each event once, because the outbox retries.
+	// Nil means that the settings of the sink are invalid; its records wait until they
+	// are corrected.
 	Client changeevent.Client
-	// Wants says which actions it is told of. Nil is all.
+	// Wants reports whether the sink receives an action. Nil means all actions.
 	Wants func(action string) bool
-	// Replay has a sink without a place begin with what is still kept, in the
-	// place of what is done from now on.
+	// Replay makes a new sink begin with the oldest stored record rather than with the
+	// next one.
 	Replay bool
 }
 
 func (s Sink) wantsAction(action string) bool { return s.Wants == nil || s.Wants(action) }
 
-// Config says how patient an outbox is.
+// Config configures the timeouts of an outbox.
 type Config struct {
-	// MaxAge is how old a record may grow: one that is older is not told. Zero
-	// is 12 h, because nobody on call wants older news, and sinks refuse them.
+	// MaxAge is the maximum age of a record when it is sent. Zero means 12 h, because
+	// older events are useless to people on call, and sinks reject them.
 	MaxAge time.Duration
-	// Retry is how long after a failure a record is sent again at first, and
-	// MaxRetry at most. The client leaves a sink alone that asks for it. Zero is 1 s and 5 min.
+	// Retry is the delay of the first retry of a record, and MaxRetry is the maximum
+	// delay. The client handles pauses that a sink asks for. Zero means 1 s and 5 min.
 	Retry, MaxRetry time.Duration
-	// Drain is how long the end waits for answers. Zero is 10 s.
+	// Drain limits how long Drain waits for responses. Zero means 10 s.
 	Drain time.Duration
 }
 
@@ -69,37 +70,37 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// prompt is how long an answer may take before it is written down that it is
-// waited for. Most come sooner, and then what was answered is all that is written.
+// prompt is how long the outbox waits for a response before it records that the event is
+// pending. Most responses are faster, and then only the result is written.
 const prompt = 2 * time.Second
 
-// errorUnusable is why a sink takes nothing that cannot work with its settings.
+// errorUnusable is the error of a sink with invalid settings.
 const errorUnusable = "invalid_sink"
 
-// errorDropped is why records are not told of which too many waited.
+// errorDropped is the error of records that were dropped because too many were waiting.
 const errorDropped = "queue_full"
 
-// maxRefused is how many refused records are remembered of a sink.
+// maxRefused is how many rejected records are stored per sink.
 const maxRefused = 16
 
-// Faults are the NodeFaults.
+// Faults accesses the NodeFaults.
 type Faults interface {
-	// Get reads one as it was last told; nil is none.
+	// Get returns a NodeFault from the cache, or nil if it does not exist.
 	Get(ctx context.Context, name string) (*v1alpha1.NodeFault, error)
-	// Delivered writes how far sinks are: fields of the status that nobody else
-	// writes. A nil DeliveryStatus takes a sink away.
+	// Delivered writes the progress of sinks, to status fields that only the outbox
+	// writes. A nil DeliveryStatus removes a sink.
 	Delivered(ctx context.Context, f *v1alpha1.NodeFault, progress Progress) error
 }
 
-// Progress is what an outbox writes.
+// Progress holds the status fields that an outbox writes.
 type Progress struct {
 	Sinks map[string]*v1alpha1.DeliveryStatus
-	// Untold is how many records wait; below zero leaves it as it is.
+	// Untold is the number of undelivered records. A negative value leaves it unchanged.
 	Untold int32
 	Resent string
 }
 
-// An Outbox is a reconciler of NodeFaults.
+// An Outbox reconciles NodeFaults.
 type Outbox struct {
 	cfg     Config
 	sinks   []Sink
@@ -110,34 +111,34 @@ type Outbox struct {
 
 	mu      sync.Mutex
 	lines   map[line]*state
-	ending  bool          // nothing more is sent
-	settled chan struct{} // has a token when something was answered while ending
+	ending  bool          // no more events are sent
+	settled chan struct{} // signals a response to Drain
 }
 
-// A line is what one sink is told of one node.
+// A line identifies the delivery of one node's records to one sink.
 type line struct{ node, sink string }
 
-// A state is what is known of a line beyond what is written.
+// A state is the state of a line that is not stored in the NodeFault.
 type state struct {
 	uid      types.UID
-	latest   *v1alpha1.DeliveryStatus // what was written last, or is to be
-	inFlight int64                    // the record that the client has; 0 is none
-	sent     time.Time                // when it got it
+	latest   *v1alpha1.DeliveryStatus // last status that was written or is about to be
+	inFlight int64                    // sequence of the record in flight; 0 if none
+	sent     time.Time                // when it was passed to the client
 	answered *changeevent.Delivery
-	failures int       // in a row, of the record that is next
-	next     time.Time // when it is tried again
+	failures int       // consecutive failures of the next record
+	next     time.Time // earliest time of the next attempt
 
-	asked string  // the value of the annotation that has refused ones sent again
-	again []int64 // those that have still to be
+	asked string  // value of the annotation that requested the current resend
+	again []int64 // rejected records that must still be sent again
 }
 
-// New makes an outbox. wake has a NodeFault reconciled.
+// New creates an outbox. wake triggers a reconcile of a NodeFault.
 func New(cfg Config, sinks []Sink, faults Faults, metrics *Metrics, wake func(name string)) *Outbox {
 	return &Outbox{cfg: cfg.withDefaults(), sinks: sinks, faults: faults, metrics: metrics, now: time.Now, wake: wake, lines: map[line]*state{}, settled: make(chan struct{}, 1)}
 }
 
-// Enroll makes a place for each sink that has none. It is called before records
-// are added, so that a sink is owed what is done from then on.
+// Enroll adds an entry for each new sink. It must be called before records are added, so
+// that new sinks receive them.
 func (o *Outbox) Enroll(st *v1alpha1.NodeFaultStatus, now time.Time) {
 	before := *st
 	st.SinkDeliveries = maps.Clone(st.SinkDeliveries)
@@ -152,7 +153,7 @@ func (o *Outbox) Enroll(st *v1alpha1.NodeFaultStatus, now time.Time) {
 	}
 }
 
-// startPosition is where a sink begins that has no place yet.
+// startPosition returns the first entry of a sink.
 func (o *Outbox) startPosition(st *v1alpha1.NodeFaultStatus, s Sink, now time.Time) v1alpha1.DeliveryStatus {
 	d := v1alpha1.DeliveryStatus{ProcessedSequence: st.LastSequence, EnabledAt: &metav1.Time{Time: now}}
 	first := st.LastSequence + 1
@@ -160,8 +161,8 @@ func (o *Outbox) startPosition(st *v1alpha1.NodeFaultStatus, s Sink, now time.Ti
 	case s.Replay:
 		first = 0
 	case !slices.ContainsFunc(slices.Collect(maps.Values(st.SinkDeliveries)), hasPlace):
-		// An earlier release gave no place to a sink that had taken nothing yet.
-		// Untold was how many records waited.
+		// An earlier release created no entry for a sink that had accepted nothing.
+		// UndeliveredChangeEvents then is the number of waiting records.
 		first -= int64(st.UndeliveredChangeEvents)
 	}
 	for i := range st.History {
@@ -173,10 +174,11 @@ func (o *Outbox) startPosition(st *v1alpha1.NodeFaultStatus, s Sink, now time.Ti
 	return d
 }
 
-// hasPlace says that a sink was given a place, and is not of before there were any.
+// hasPlace reports whether the entry of a sink was created by Enroll, rather than by an
+// earlier release.
 func hasPlace(d v1alpha1.DeliveryStatus) bool { return d.EnabledAt != nil }
 
-// Reconcile sends what is next, and writes down what was answered.
+// Reconcile sends the next records, and writes results.
 func (o *Outbox) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	f, err := o.faults.Get(ctx, req.Name)
 	if err != nil {
@@ -188,7 +190,7 @@ func (o *Outbox) Reconcile(ctx context.Context, req reconcile.Request) (reconcil
 	}
 	p, after := o.advanceSinks(ctx, f, o.now())
 	if len(p.Sinks) > 0 || p.Untold != f.Status.UndeliveredChangeEvents || p.Resent != f.Status.LastResendRequest {
-		// What a sink has answered is written down also while the process ends.
+		// Results are written also while the process ends.
 		if err := o.faults.Delivered(context.WithoutCancel(ctx), f, p); err != nil {
 			return reconcile.Result{}, fmt.Errorf("write delivery state of NodeFault %q: %w", f.Name, err)
 		}
@@ -196,20 +198,19 @@ func (o *Outbox) Reconcile(ctx context.Context, req reconcile.Request) (reconcil
 	return reconcile.Result{RequeueAfter: after}, nil
 }
 
-// advanceSinks brings all sinks on, and gives what is to be written and when to look
-// again.
+// advanceSinks advances all sinks. It returns the status to write and the requeue delay.
 func (o *Outbox) advanceSinks(ctx context.Context, f *v1alpha1.NodeFault, now time.Time) (p Progress, after time.Duration) {
 	p = Progress{Sinks: map[string]*v1alpha1.DeliveryStatus{}, Resent: f.Status.LastResendRequest}
 	for name := range f.Status.SinkDeliveries {
 		if !slices.ContainsFunc(o.sinks, func(s Sink) bool { return s.Name == name }) {
-			p.Sinks[name] = nil // it is told no more, and must not be waited for
+			p.Sinks[name] = nil // the sink is no longer configured
 		}
 	}
 	done, expected := true, prompt
 	for _, s := range o.sinks {
 		before, known := f.Status.SinkDeliveries[s.Name]
 		if !known && f.Status.LastSequence == 0 {
-			continue // it gets its place with the first record
+			continue // its entry is created with the first record
 		}
 		d, wait, left := o.advanceSink(ctx, f, s, now)
 		after = soonerOf(after, wait)
@@ -233,7 +234,7 @@ func (o *Outbox) advanceSinks(ctx context.Context, f *v1alpha1.NodeFault, now ti
 	return p, after
 }
 
-// soonerOf is the first of two waits; 0 is none.
+// soonerOf returns the shorter delay. Zero means no delay.
 func soonerOf(a, b time.Duration) time.Duration {
 	if a == 0 || b > 0 && b < a {
 		return b
@@ -241,15 +242,14 @@ func soonerOf(a, b time.Duration) time.Duration {
 	return a
 }
 
-// equalStatus says that there is nothing to write.
+// equalStatus reports whether nothing needs to be written.
 func equalStatus(a, b v1alpha1.DeliveryStatus) bool {
 	return a.ProcessedSequence == b.ProcessedSequence && a.LastError == b.LastError && a.Dropped == b.Dropped && hasPlace(a) == hasPlace(b) && slices.Equal(a.Rejected, b.Rejected)
 }
 
-// advanceSink brings a sink on as far as it goes: it takes what was answered and
-// hands the next record to the client. It gives how far the sink is, how long to
-// wait for the next try (0: the client's answer is what is waited for), and how
-// many records are left.
+// advanceSink advances a sink: it applies the last result and passes the next record to
+// the client. It returns the status of the sink, the delay until the next attempt (0
+// while a response is pending), and how many records are left.
 func (o *Outbox) advanceSink(ctx context.Context, f *v1alpha1.NodeFault, s Sink, now time.Time) (d v1alpha1.DeliveryStatus, wait time.Duration, left int32) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -263,10 +263,10 @@ func (o *Outbox) advanceSink(ctx context.Context, f *v1alpha1.NodeFault, s Sink,
 	switch {
 	case !known:
 		d = o.startPosition(&f.Status, s, now)
-	case !hasPlace(d): // of before there were places
+	case !hasPlace(d): // created by an earlier release
 		d.EnabledAt = &metav1.Time{Time: now}
 	}
-	if st.latest != nil && st.latest.ProcessedSequence >= d.ProcessedSequence { // the cache may be behind
+	if st.latest != nil && st.latest.ProcessedSequence >= d.ProcessedSequence { // the cache may be stale
 		d = *st.latest
 	}
 	d.Rejected = slices.Clone(d.Rejected)
@@ -304,8 +304,8 @@ func (o *Outbox) advanceSink(ctx context.Context, f *v1alpha1.NodeFault, s Sink,
 	return d, wait, left
 }
 
-// handleUndeliverable says what becomes of the next record of a sink that cannot work: it waits.
-// It gives for how long.
+// handleUndeliverable updates the status of a sink with invalid settings, whose records
+// wait. It returns the delay until the next record expires.
 func (o *Outbox) handleUndeliverable(d *v1alpha1.DeliveryStatus, next *v1alpha1.Record, now time.Time) time.Duration {
 	switch {
 	case next == nil && d.LastError == errorUnusable:
@@ -315,12 +315,12 @@ func (o *Outbox) handleUndeliverable(d *v1alpha1.DeliveryStatus, next *v1alpha1.
 		if d.LastError != errorUnusable {
 			d.LastError, d.LastFailedAt = errorUnusable, &metav1.Time{Time: now}
 		}
-		return max(next.At.Add(o.cfg.MaxAge).Sub(now), 0) + time.Second // then it is too old
+		return max(next.At.Add(o.cfg.MaxAge).Sub(now), 0) + time.Second // then the record has expired
 	}
 	return 0
 }
 
-// dropMissing passes over records that are no longer kept, and counts them.
+// dropMissing skips records that are no longer stored, and counts them.
 func (o *Outbox) dropMissing(f *v1alpha1.NodeFault, st *state, d *v1alpha1.DeliveryStatus, now time.Time) {
 	kept := f.Status.LastSequence
 	if len(f.Status.History) > 0 {
@@ -333,14 +333,14 @@ func (o *Outbox) dropMissing(f *v1alpha1.NodeFault, st *state, d *v1alpha1.Deliv
 	}
 }
 
-// pickNext gives the record that is next, and passes over those that are not sent.
+// pickNext returns the next record to send. It skips unwanted and expired records.
 func (o *Outbox) pickNext(f *v1alpha1.NodeFault, s Sink, st *state, d *v1alpha1.DeliveryStatus, now time.Time) *v1alpha1.Record {
 	for len(st.again) > 0 {
 		i := slices.IndexFunc(f.Status.History, func(r v1alpha1.Record) bool { return r.Sequence == st.again[0] })
 		if i >= 0 {
 			return &f.Status.History[i]
 		}
-		st.again = st.again[1:] // it is no longer kept
+		st.again = st.again[1:] // it is no longer stored
 	}
 	for i := range f.Status.History {
 		r := &f.Status.History[i]
@@ -357,8 +357,8 @@ func (o *Outbox) pickNext(f *v1alpha1.NodeFault, s Sink, st *state, d *v1alpha1.
 	return nil
 }
 
-// promptWait is for how long an answer may still come promptly: 0 if none is waited
-// for, or for long.
+// promptWait returns how much longer a response counts as prompt. It is 0 without a
+// record in flight.
 func (o *Outbox) promptWait(l line, now time.Time) time.Duration {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -368,7 +368,7 @@ func (o *Outbox) promptWait(l line, now time.Time) time.Duration {
 	return 0
 }
 
-// retriesRefused says whether refused records are still to be sent again.
+// retriesRefused reports whether rejected records must still be sent again.
 func (o *Outbox) retriesRefused(l line) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -376,7 +376,7 @@ func (o *Outbox) retriesRefused(l line) bool {
 	return st != nil && len(st.again) > 0
 }
 
-// sendRecord hands a record to the client, which calls back once.
+// sendRecord passes a record to the client, which calls back once.
 func (o *Outbox) sendRecord(ctx context.Context, l line, s Sink, r v1alpha1.Record) {
 	e := Event(l.node, r)
 	e.OnDelivery = func(d changeevent.Delivery) {
@@ -396,26 +396,26 @@ func (o *Outbox) sendRecord(ctx context.Context, l line, s Sink, r v1alpha1.Reco
 			o.wake(l.node)
 		}
 	}
-	// The client may call back before it returns.
+	// The client may call back before SendChangeEvent returns.
 	o.mu.Unlock()
 	defer o.mu.Lock()
 	s.Client.SendChangeEvent(ctx, e)
 }
 
-// applyAnswer takes what was answered to the record in flight.
+// applyAnswer applies the result of the record in flight.
 func (o *Outbox) applyAnswer(st *state, d *v1alpha1.DeliveryStatus, now time.Time) {
 	a, seq := *st.answered, st.inFlight
 	st.answered, st.inFlight = nil, 0
 	refused := ofTheEvent(a.Class) || a.Class == changeevent.ClassExpired
-	if a.Class != "" && !refused { // what comes next would fare no better, and this one may yet arrive
+	if a.Class != "" && !refused { // the next record would fail, too, and this one may still be accepted
 		d.LastError, d.LastFailedAt = string(a.Class), &metav1.Time{Time: now}
 		st.next = now.Add(backoff.Policy{Initial: o.cfg.Retry, Max: o.cfg.MaxRetry, Jitter: -1}.Delay(st.failures))
 		st.failures++
 		return
 	}
 	st.failures, st.next = 0, time.Time{}
-	// What is sent again is behind what was settled last, whoever has asked for
-	// more to be sent again since it was handed over.
+	// A record that is sent again precedes the last settled one, even if another resend
+	// was requested meanwhile.
 	repeated := seq <= d.ProcessedSequence
 	st.again = slices.DeleteFunc(st.again, func(s int64) bool { return s == seq })
 	switch {
@@ -429,9 +429,9 @@ func (o *Outbox) applyAnswer(st *state, d *v1alpha1.DeliveryStatus, now time.Tim
 	}
 }
 
-// ofTheEvent says that a sink would take others. All else is of the sink or of
-// the way there: a wrong token or address is mended some day, and what was to
-// be told by then is told.
+// ofTheEvent reports whether an error concerns only the event. All other errors concern
+// the sink or the connection, such as a wrong token or address. They are corrected
+// eventually, and the waiting records are delivered then.
 func ofTheEvent(c changeevent.Class) bool {
 	return c == changeevent.ClassClientError || c == changeevent.ClassEncode
 }
@@ -445,7 +445,7 @@ func (o *Outbox) noteRefused(d *v1alpha1.DeliveryStatus, seq int64, c changeeven
 	o.metrics.refused.WithLabelValues(string(c)).Inc()
 }
 
-// forgetNode is for a NodeFault that is gone.
+// forgetNode removes the state of a deleted NodeFault.
 func (o *Outbox) forgetNode(name string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -15,25 +15,26 @@ import (
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 )
 
-// ExecutionConfig is which KubernetesExecution is asked for: what policies and
-// people have to agree to stays so.
+// ExecutionConfig configures a KubernetesExecution as provider. It remains subject to
+// policies and approvals.
 type ExecutionConfig struct {
-	// Namespace is that of the executions.
+	// Namespace is the namespace of the executions.
 	Namespace string
-	// Reboot and Terminate are what is asked for. One without an action fails.
+	// Reboot and Terminate are the templates for the actions. A template without an
+	// action rejects requests.
 	Reboot, Terminate ExecutionTemplate
 }
 
-// An ExecutionTemplate is an action of the catalogue with its parameters. In
-// their texts {node}, {node_uid}, {provider_id}, {boot_id}, {idempotency_key}, {action},
-// {object} and {force} stand for what the request is about.
+// An ExecutionTemplate is an action of the catalog with its parameters. The texts may
+// have the placeholders {node}, {node_uid}, {provider_id}, {boot_id}, {idempotency_key},
+// {action}, {object} and {force}.
 type ExecutionTemplate struct {
 	Action     string
 	Parameters map[string]any
-	Timeout    time.Duration // zero is the catalogue's
+	Timeout    time.Duration // zero means the timeout of the catalog
 }
 
-// execution is a provider that asks the execution controller.
+// execution is a provider that creates KubernetesExecutions.
 type execution struct {
 	cfg    ExecutionConfig
 	client dynamic.ResourceInterface
@@ -51,15 +52,15 @@ func newExecution(cfg ExecutionConfig, deps Deps) (*execution, error) {
 	return &execution{cfg, deps.Dynamic.Resource(v1alpha1.GroupVersion.WithResource(v1alpha1.Resource)).Namespace(cfg.Namespace)}, nil
 }
 
-// Name is "execution".
+// Name returns "execution".
 func (*execution) Name() string { return string(KindExecution) }
 
-// Reboot makes the execution, and waits until it is being executed.
+// Reboot creates the execution, and waits until it is executing.
 func (e *execution) Reboot(ctx context.Context, r Request) (string, error) {
 	return e.requestExecution(ctx, r, e.cfg.Reboot)
 }
 
-// Terminate makes the execution, and waits until it is being executed.
+// Terminate creates the execution, and waits until it is executing.
 func (e *execution) Terminate(ctx context.Context, r Request) (string, error) {
 	return e.requestExecution(ctx, r, e.cfg.Terminate)
 }
@@ -93,7 +94,7 @@ func (e *execution) requestExecution(ctx context.Context, r Request, t Execution
 	return "", waitingf("execution %s is %s", reference, s.shortReason())
 }
 
-// Look says what became of the execution.
+// Look returns the progress of the execution.
 func (e *execution) Look(ctx context.Context, r Request, reference string) (Progress, error) {
 	ke, err := e.client.Get(ctx, nameOf(r), metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
@@ -124,7 +125,8 @@ func (e *execution) Withdraw(ctx context.Context, r Request) error {
 	return nil
 }
 
-// newExecution makes the execution, which goes when the object goes that asked for it.
+// newExecution returns the execution, which is garbage-collected with the object of the
+// request.
 func (e *execution) newExecution(r Request, t ExecutionTemplate) *unstructured.Unstructured {
 	spec := map[string]any{
 		"action": t.Action, "parameters": fillParameters(t.Parameters, r),
@@ -145,7 +147,7 @@ func (e *execution) newExecution(r Request, t ExecutionTemplate) *unstructured.U
 	return ke
 }
 
-// fillParameters is a copy of parameters in which every text is filled.
+// fillParameters returns a copy of the parameters with replaced placeholders.
 func fillParameters(parameters map[string]any, r Request) map[string]any {
 	copied := make(map[string]any, len(parameters))
 	for name, value := range parameters {
@@ -167,7 +169,7 @@ func filledValue(value any, r Request) any {
 		}
 		return all
 	case int:
-		return int64(v) // the one integer that unstructured objects know
+		return int64(v) // the only integer type of unstructured objects
 	}
 	return value
 }
@@ -176,7 +178,7 @@ type executionStatus struct {
 	phase           v1alpha1.Phase
 	outcome         v1alpha1.Outcome
 	reason, message string
-	tried           bool // and not carried out, though it has succeeded
+	tried           bool // succeeded as a dry run
 }
 
 func onlyTried(reference string) string {
@@ -185,24 +187,24 @@ func onlyTried(reference string) string {
 
 func statusOf(ke *unstructured.Unstructured) executionStatus {
 	text := func(field string) string {
-		s, _, _ := unstructured.NestedString(ke.Object, "status", field) // one that is no text is left out
+		s, _, _ := unstructured.NestedString(ke.Object, "status", field) // a value of another type is ignored
 		return s
 	}
 	return executionStatus{v1alpha1.Phase(text("phase")), v1alpha1.Outcome(text("outcome")), text("reason"), text("message"), wasDryRun(ke)}
 }
 
-// wasDryRun says whether an execution was tried out, which all are where the
-// controller of executions is in dry run. Taken for one that was carried out, it
-// would have the Node deleted of a machine that runs.
+// wasDryRun reports whether an execution was a dry run, as all are if the execution
+// controller is in dry run mode. If it counted as executed, the Node of a running machine
+// would be deleted.
 func wasDryRun(ke *unstructured.Unstructured) bool {
-	conditions, _, _ := unstructured.NestedSlice(ke.Object, "status", "conditions") // what is no list is left out
+	conditions, _, _ := unstructured.NestedSlice(ke.Object, "status", "conditions") // a value of another type is ignored
 	return slices.ContainsFunc(conditions, func(c any) bool {
 		condition, _ := c.(map[string]any) // likewise
 		return condition["type"] == v1alpha1.ConditionSucceeded && condition["reason"] == v1alpha1.ConditionReasonDryRun
 	})
 }
 
-// shortReason is what it says of itself, in a few words.
+// shortReason returns the phase with the reason and the message.
 func (s executionStatus) shortReason() string {
 	text := string(s.phase)
 	if s.phase == v1alpha1.PhaseNew {

@@ -16,25 +16,24 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// JobConfig is how a node reboots itself.
+// JobConfig configures Jobs in which a node reboots itself.
 type JobConfig struct {
-	// Namespace is that of the Jobs. It must admit privileged pods.
+	// Namespace is the namespace of the Jobs. It must admit privileged pods.
 	Namespace string
-	// Image has a shell, cat, date, sleep and sync: busybox does.
+	// Image must have a shell, cat, date, sleep and sync, such as busybox.
 	Image string
-	// Command reboots the host. Empty has the kernel do it, by its magic SysRq:
-	// what is in memory is written to disk, file systems become read-only, and
-	// the machine boots. Whatever it is, it only runs in the boot that is to end.
-	// As in any pod, $$ is written for $.
+	// Command reboots the host. Empty means a reboot by the kernel with the magic SysRq
+	// key: it writes memory to disk, remounts file systems read-only, and boots. Any
+	// command runs only in the boot that must end. As in any pod, $ is written as $$.
 	Command []string
-	// HostPID lets Command see the processes of the host, and its files under
+	// HostPID gives Command access to the processes of the host, and to its files in
 	// /proc/1/root.
 	HostPID bool
 
 	ServiceAccount    string
 	PullSecrets       []string
-	PriorityClassName string        // empty is system-node-critical
-	Delay             time.Duration // from the pod's start to the reboot, for the kubelet to tell of it; zero is 5 s
+	PriorityClassName string        // empty means system-node-critical
+	Delay             time.Duration // from the start of the pod to the reboot, for the kubelet to report the start; zero means 5 s
 }
 
 const (
@@ -51,22 +50,23 @@ const (
 	exitSigned     = 128
 )
 
-// guarded runs its arguments in the boot that is to end, and in time. After the
-// reboot a kubelet that has forgotten its containers may start this again.
+// guarded runs its arguments only in the boot that must end, and only before the
+// deadline. After the reboot, a kubelet that has lost its state may start the container
+// again.
 const guarded = `boot=$(cat /proc/sys/kernel/random/boot_id)
 if [ "$boot" != "$BOOT_ID" ]; then echo "this is another boot already"; exit 0; fi
 sleep "$DELAY"
 if [ "$(date +%s)" -ge "$NOT_AFTER" ]; then echo "it is too late"; exit 96; fi
 exec "$@"`
 
-// bySysRq has the kernel reboot.
+// bySysRq reboots with the magic SysRq key of the kernel.
 const bySysRq = `sync
 echo s > /proc/sysrq-trigger; sleep 2
 echo u > /proc/sysrq-trigger; sleep 2
 echo b > /proc/sysrq-trigger; sleep 60
 exit 1`
 
-// job is a provider that has the node reboot itself.
+// job is a provider that reboots a node with a Job on the node.
 type job struct {
 	cfg    JobConfig
 	client kubernetes.Interface
@@ -89,15 +89,15 @@ func newJob(cfg JobConfig, deps Deps) (*job, error) {
 	return &job{cfg, deps.Kubernetes}, nil
 }
 
-// Name is "job".
+// Name returns "job".
 func (*job) Name() string { return string(KindJob) }
 
-// Terminate fails: a machine cannot give itself up.
+// Terminate fails, because a machine cannot terminate itself.
 func (*job) Terminate(context.Context, Request) (string, error) {
 	return "", permanentf("a Job on the node cannot terminate its machine: configure another provider for that")
 }
 
-// Reboot makes the Job, and waits for its pod to start.
+// Reboot creates the Job, and waits for its pod to start.
 func (j *job) Reboot(ctx context.Context, r Request) (string, error) {
 	made, err := j.client.BatchV1().Jobs(j.cfg.Namespace).Create(ctx, j.newJob(r), metav1.CreateOptions{})
 	switch {
@@ -123,8 +123,8 @@ func (j *job) Reboot(ctx context.Context, r Request) (string, error) {
 	return "", waitingf("waiting for node %[2]q to start the pod of Job %[1]s", reference, r.Node.Name)
 }
 
-// Look says what became of the Job's pod. One that ended without a word is what
-// a reboot leaves behind, and no failure.
+// Look returns the progress of the Job. A pod that ended without an exit code of its
+// command is the effect of a reboot, not a failure.
 func (j *job) Look(ctx context.Context, r Request, reference string) (Progress, error) {
 	pods, err := j.listPods(ctx, nameOf(r))
 	if err != nil {
@@ -144,7 +144,7 @@ func (j *job) Look(ctx context.Context, r Request, reference string) (Progress, 
 	return Progress{State: StateRunning, Message: "Job " + reference + " is rebooting the node"}, nil
 }
 
-// Withdraw takes the Job away, and its pod with it.
+// Withdraw deletes the Job and its pod.
 func (j *job) Withdraw(ctx context.Context, r Request) error {
 	background := metav1.DeletePropagationBackground
 	err := j.client.BatchV1().Jobs(j.cfg.Namespace).Delete(ctx, nameOf(r), metav1.DeleteOptions{PropagationPolicy: &background})
@@ -177,8 +177,8 @@ func terminatedState(p *corev1.Pod) *corev1.ContainerStateTerminated {
 	return nil
 }
 
-// newJob makes the Job. It has one pod and no second chance, and is bound to the
-// node by its name: no scheduler would put it on one that is cordoned.
+// newJob returns the Job. It has one pod and no retries. The pod is bound to the node by
+// name, because the scheduler does not use a cordoned node.
 func (j *job) newJob(r Request) *batchv1.Job {
 	labels := map[string]string{labelAction: string(r.Action), labelManagedBy: managedBy}
 	annotations := map[string]string{annotationNode: r.Node.Name}
@@ -195,7 +195,7 @@ func (j *job) newJob(r Request) *batchv1.Job {
 			Parallelism: new(int32(1)), Completions: new(int32(1)), BackoffLimit: new(int32(0)),
 			PodReplacementPolicy:  new(batchv1.Failed),
 			ActiveDeadlineSeconds: new(max(leastDeadline, int64(time.Until(r.Deadline).Seconds()))),
-			// Without it a pod that was evicted or lost its node would be replaced.
+			// Without this rule, a pod that is evicted or loses its node is replaced.
 			PodFailurePolicy: &batchv1.PodFailurePolicy{Rules: []batchv1.PodFailurePolicyRule{{
 				Action:          batchv1.PodFailurePolicyActionFailJob,
 				OnPodConditions: []batchv1.PodFailurePolicyOnPodConditionsPattern{{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue}},
@@ -229,7 +229,8 @@ func (j *job) container(r Request) corev1.Container {
 	}
 }
 
-// ownerReference has what is made for a request go with the object that asked.
+// ownerReference makes the object of the request the owner, so that both are deleted
+// together.
 func ownerReference(r Request) metav1.OwnerReference {
 	return metav1.OwnerReference{APIVersion: r.By.APIVersion, Kind: r.By.Kind, Name: r.By.Name, UID: r.Key, Controller: new(true)}
 }

@@ -17,19 +17,19 @@ import (
 	"k8s.io/client-go/dynamic"
 )
 
-// MachineConfig is how Cluster API is asked.
+// MachineConfig configures Cluster API as provider.
 type MachineConfig struct {
-	// Version of the group cluster.x-k8s.io. Empty is v1beta1.
+	// Version is the version of the group cluster.x-k8s.io. Empty means v1beta1.
 	Version string
-	// RebootAnnotation has a Machine remediated, which is a reboot where its
-	// MachineHealthCheck has an external remediation that reboots, and else a
-	// replacement. Empty is cluster.x-k8s.io/remediate-machine.
+	// RebootAnnotation requests the remediation of a Machine. This is a reboot if its
+	// MachineHealthCheck has an external remediation that reboots, and otherwise a
+	// replacement. Empty means cluster.x-k8s.io/remediate-machine.
 	RebootAnnotation string
-	// Namespace is that of the Machines, where nodes do not say.
+	// Namespace is the namespace of the Machines for nodes without the annotation.
 	Namespace string
 }
 
-// What Cluster API writes on nodes, and what is written on Machines.
+// Annotations of Cluster API on nodes, and annotations on Machines.
 const (
 	machineGroup             = "cluster.x-k8s.io"
 	machineOfNode            = "cluster.x-k8s.io/machine"
@@ -40,7 +40,7 @@ const (
 	fieldManager             = "fleetloop-janitor"
 )
 
-// machine is a provider that asks Cluster API.
+// machine is a provider that uses Cluster API.
 type machine struct {
 	cfg    MachineConfig
 	client dynamic.NamespaceableResourceInterface
@@ -59,11 +59,11 @@ func newMachine(cfg MachineConfig, deps Deps) (*machine, error) {
 	return &machine{cfg, client.Resource(schema.GroupVersionResource{Group: machineGroup, Version: cfg.Version, Resource: "machines"})}, nil
 }
 
-// Name is "machine".
+// Name returns "machine".
 func (*machine) Name() string { return string(KindMachine) }
 
-// Reboot annotates the Machine. What was asked stands on it in the same
-// request: Cluster API takes its own annotation away when it is done.
+// Reboot annotates the Machine. The key of the request is written in the same patch,
+// because Cluster API removes its annotation when it is done.
 func (m *machine) Reboot(ctx context.Context, r Request) (string, error) {
 	found, err := m.findMachine(ctx, r.Node)
 	if err != nil {
@@ -74,7 +74,7 @@ func (m *machine) Reboot(ctx context.Context, r Request) (string, error) {
 		return reference, nil
 	}
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
-		"uid": found.GetUID(), "resourceVersion": found.GetResourceVersion(), // nobody else's request is overwritten
+		"uid": found.GetUID(), "resourceVersion": found.GetResourceVersion(), // does not overwrite another request
 		"annotations": map[string]string{m.cfg.RebootAnnotation: "", annotationMachineRequest: string(r.Key)},
 	}})
 	if err != nil {
@@ -87,8 +87,8 @@ func (m *machine) Reboot(ctx context.Context, r Request) (string, error) {
 	return reference, nil
 }
 
-// Terminate deletes the Machine. A node whose Machine is not found is not taken
-// for one that is gone: another namespace or cluster may have it.
+// Terminate deletes the Machine. A missing Machine does not mean that the machine is
+// gone, because it may be in another namespace or cluster.
 func (m *machine) Terminate(ctx context.Context, r Request) (string, error) {
 	found, err := m.findMachine(ctx, r.Node)
 	if err != nil {
@@ -106,7 +106,7 @@ func (m *machine) Terminate(ctx context.Context, r Request) (string, error) {
 	return reference, nil
 }
 
-// Look says whether the Machine is there.
+// Look returns whether the Machine still exists.
 func (m *machine) Look(ctx context.Context, r Request, reference string) (Progress, error) {
 	namespace, name, uid, ok := parseReference(reference)
 	if !ok {
@@ -123,11 +123,12 @@ func (m *machine) Look(ctx context.Context, r Request, reference string) (Progre
 	case gone:
 		return Progress{State: StateFailed, Message: fmt.Sprintf("Machine %s/%s was replaced instead of rebooted", namespace, name)}, nil
 	}
-	phase, _, _ := unstructured.NestedString(found.Object, "status", "phase") // one that is no text is left out
+	phase, _, _ := unstructured.NestedString(found.Object, "status", "phase") // a value of another type is ignored
 	return Progress{State: StateRunning, Message: strings.TrimSpace(fmt.Sprintf("Machine %s/%s in progress %s", namespace, name, phase))}, nil
 }
 
-// findMachine finds the Machine of a node by what Cluster API wrote on the node.
+// findMachine returns the Machine of a node from the annotations of Cluster API on the
+// node.
 func (m *machine) findMachine(ctx context.Context, node *corev1.Node) (*unstructured.Unstructured, error) {
 	name := node.Annotations[machineOfNode]
 	namespace := cmp.Or(node.Annotations[namespaceOfNode], m.cfg.Namespace)

@@ -5,24 +5,25 @@ import (
 	"strings"
 )
 
-// What a person writes on a RebootNode or TerminateNode that waits for one.
+// Annotations that a person sets on a RebootNode or TerminateNode with a manual provider.
 const (
-	// AnnotationDone says that it was done. Its value, who did it, is for people.
+	// AnnotationDone confirms that the action was done. Its value, such as the name of
+	// the person, is only informative.
 	AnnotationDone = "janitor.fleetloop.io/done"
-	// AnnotationFailed says that it cannot be done, and its value why.
+	// AnnotationFailed means that the action cannot be done. Its value is the reason.
 	AnnotationFailed = "janitor.fleetloop.io/failed"
 )
 
-// Manual is the provider that waits for a person.
+// Manual is a provider that waits for a person.
 type Manual struct{}
 
-// Name is "manual".
+// Name returns "manual".
 func (Manual) Name() string { return string(KindManual) }
 
-// Reboot waits until a person says that the machine was rebooted.
+// Reboot waits until a person confirms that the machine was rebooted.
 func (m Manual) Reboot(_ context.Context, r Request) (string, error) { return m.requestManual(r) }
 
-// Terminate waits until a person says that the machine is gone.
+// Terminate waits until a person confirms that the machine was terminated.
 func (m Manual) Terminate(_ context.Context, r Request) (string, error) { return m.requestManual(r) }
 
 func (Manual) requestManual(r Request) (string, error) {
@@ -35,7 +36,8 @@ func (Manual) requestManual(r Request) (string, error) {
 	return "", waitingf("waiting for a person to %s the machine of node %q, and to confirm it: kubectl annotate %s %s %s=yes", r.Action, r.Node.Name, strings.ToLower(r.By.Kind), r.By.Name, AnnotationDone)
 }
 
-// Look says that it is done, since nothing was under way before it was.
+// Look returns StateDone, because a request is accepted only when it is done, unless a
+// person has marked it as failed since.
 func (Manual) Look(_ context.Context, r Request, reference string) (Progress, error) {
 	if why, failed := r.By.Annotations[AnnotationFailed]; failed {
 		return Progress{State: StateFailed, Message: "marked as failed by a person: " + why}, nil

@@ -1,13 +1,12 @@
-// Package provider reboots machines and gives them up, in one of several ways:
-// by a Job on the node itself, a webhook, the Machine of Cluster API, a
-// KubernetesExecution, or a person.
+// Package provider reboots and terminates machines in one of several ways: with a Job on
+// the node, a webhook, the Machine of Cluster API, a KubernetesExecution, or a person.
 //
-// Every request carries a key. The same key is the same request, however often
-// it comes: a caller that died after it asked asks again, and nothing is done
-// twice. No provider waits. One that has not begun yet says so with a
-// WaitingError and is asked again; one that never will says so with Permanent.
+// Each request has a key. Requests with the same key are the same request, so a caller
+// can repeat its request after a crash, and nothing is done twice. No provider blocks. It
+// returns a WaitingError if the request has not started yet, and the caller asks again.
+// It returns a PermanentError if the request can never start.
 //
-// No provider proves a reboot. Whoever asked looks at the node's boot id.
+// No provider verifies a reboot. The caller must check the boot ID of the node.
 package provider
 
 import (
@@ -27,31 +26,31 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// A Provider has machines rebooted and terminated.
+// A Provider reboots and terminates machines.
 type Provider interface {
-	// Name is what it is called in the status of what asks.
+	// Name returns the name of the provider as in the status of actions.
 	Name() string
 
-	// Reboot has the machine of a node rebooted, once for each key. It returns
-	// when the request is under way, with what the provider calls it. The error
-	// is a *WaitingError if it is not under way yet and nothing is wrong.
+	// Reboot reboots the machine of a node, once per key. It returns when the request has
+	// started, with the provider's id of the request. The error is a *WaitingError if the
+	// request has not started yet and nothing is wrong.
 	Reboot(ctx context.Context, r Request) (reference string, err error)
 
-	// Terminate has it given up for good, likewise.
+	// Terminate terminates the machine permanently. Otherwise it is like Reboot.
 	Terminate(ctx context.Context, r Request) (reference string, err error)
 
-	// Look says how far a request is that is under way. The Node may be gone.
+	// Look returns the progress of a started request. The Node may be gone.
 	Look(ctx context.Context, r Request, reference string) (Progress, error)
 }
 
-// A Withdrawer is a Provider that can take back what has not been done yet.
+// A Withdrawer is a Provider that can cancel requests.
 type Withdrawer interface {
-	// Withdraw keeps a request from being done later than its deadline. It does
-	// nothing if there is no such request any more.
+	// Withdraw prevents the execution of a request after its deadline. It does nothing if
+	// the request no longer exists.
 	Withdraw(ctx context.Context, r Request) error
 }
 
-// An Action is what is asked for.
+// An Action is the action of a request.
 type Action string
 
 // The actions.
@@ -60,83 +59,83 @@ const (
 	ActionTerminate Action = "terminate"
 )
 
-// A Request is for one machine.
+// A Request is a request for one machine.
 type Request struct {
-	// Key is the UID of the object that asks.
+	// Key is the UID of the object that requests the action.
 	Key    types.UID
 	Action Action
 
-	// Node is the node as it is. It is nil if it is gone, which it can only be in
-	// Look and Withdraw.
+	// Node is the current node. It is nil if it is gone, which is possible only in Look
+	// and Withdraw.
 	Node *corev1.Node
-	// BootID is that of the boot that is to end.
+	// BootID is the id of the boot that must end.
 	BootID string
 
-	// Force has it done although pods are left on the node.
+	// Force allows the action while pods are left on the node.
 	Force bool
-	// Deadline is when nobody waits for it any more. It must not be begun later.
+	// Deadline is when the caller stops waiting. The action must not start later.
 	Deadline time.Time
 
-	// By is the object that asks.
+	// By is the object that requests the action.
 	By Object
 }
 
-// An Object is the RebootNode or TerminateNode that asks.
+// An Object is a RebootNode or TerminateNode that requests an action.
 type Object struct {
 	APIVersion, Kind, Name string
 	Labels, Annotations    map[string]string
 }
 
-// Progress is how far a request is.
+// Progress is the progress of a request.
 type Progress struct {
 	State   State
 	Message string
 }
 
-// A State is one of those below.
+// A State is the state of a request.
 type State string
 
 // The states of a request.
 const (
-	// StateRunning is that it is under way.
+	// StateRunning means that the request is in progress.
 	StateRunning State = "Running"
-	// StateDone is that the provider has no more to do. Of a termination it means
-	// that there is no machine any more.
+	// StateDone means that the provider has finished. For a termination, the machine no
+	// longer exists.
 	StateDone State = "Done"
-	// StateFailed is that nothing more will come of it.
+	// StateFailed means that the request has failed permanently.
 	StateFailed State = "Failed"
 )
 
-// A PermanentError is one that the same request would meet again.
+// A PermanentError is an error that a retry of the request cannot fix.
 type PermanentError struct{ Err error }
 
-// Error gives the cause.
+// Error returns the message of the cause.
 func (e *PermanentError) Error() string { return e.Err.Error() }
 
-// Unwrap gives the cause.
+// Unwrap returns the cause.
 func (e *PermanentError) Unwrap() error { return e.Err }
 
-// Permanent marks an error as one that the same request would meet again.
+// Permanent returns err as a *PermanentError.
 func Permanent(err error) error { return &PermanentError{err} }
 
 func permanentf(format string, args ...any) error { return Permanent(fmt.Errorf(format, args...)) }
 
-// A WaitingError is that a request is known and not under way yet.
+// A WaitingError means that a request is accepted but has not started yet.
 type WaitingError struct{ Message string }
 
-// Error says what is waited for.
+// Error returns what the request waits for.
 func (e *WaitingError) Error() string { return e.Message }
 
 func waitingf(format string, args ...any) error {
 	return &WaitingError{fmt.Sprintf(format, args...)}
 }
 
-// Kind is which provider it is.
+// Kind is the kind of a provider.
 type Kind string
 
-// The providers.
+// The kinds of providers.
 const (
-	KindNone      Kind = "none" // what it is asked fails
+	KindNone      Kind = "none" // rejects all requests
 	KindJob       Kind = "job"
 	KindWebhook   Kind = "webhook"
 	KindMachine   Kind = "machine"
@@ -144,12 +143,12 @@ const (
 	KindManual    Kind = "manual"
 )
 
-// Kinds are all of them.
+// Kinds returns all kinds.
 func Kinds() []Kind {
 	return []Kind{KindNone, KindJob, KindWebhook, KindMachine, KindExecution, KindManual}
 }
 
-// Config says which provider is used. What the other kinds need may be empty.
+// Config selects and configures a provider. The settings of other kinds may be empty.
 type Config struct {
 	Kind      Kind
 	Job       JobConfig
@@ -158,15 +157,15 @@ type Config struct {
 	Execution ExecutionConfig
 }
 
-// Deps are what providers work with. Each needs what it says.
+// Deps are the dependencies of the providers. Each is required only for the named kinds.
 type Deps struct {
 	Kubernetes kubernetes.Interface // job
 	Dynamic    dynamic.Interface    // execution, and machine without Machines
-	Machines   dynamic.Interface    // of the cluster that Cluster API runs in, where it is another
-	Transport  http.RoundTripper    // webhook; nil is that of net/http
+	Machines   dynamic.Interface    // the cluster of Cluster API, if it is another one
+	Transport  http.RoundTripper    // webhook; nil means the transport of net/http
 }
 
-// New makes a provider. It asks nothing of anybody yet.
+// New creates a provider. It sends no request.
 func New(cfg Config, deps Deps) (Provider, error) {
 	var p Provider
 	var err error
@@ -192,12 +191,12 @@ func New(cfg Config, deps Deps) (Provider, error) {
 	return p, nil
 }
 
-// none fails what it is asked.
+// none rejects all requests.
 type none struct{}
 
 var errNone = errors.New("no provider configured")
 
-// Name is "none".
+// Name returns "none".
 func (none) Name() string { return string(KindNone) }
 
 // Reboot fails.
@@ -211,14 +210,14 @@ func (none) Look(context.Context, Request, string) (Progress, error) {
 	return Progress{State: StateFailed, Message: errNone.Error()}, nil
 }
 
-// nameOf is a name that belongs to a request and to no other.
+// nameOf returns an object name that is unique to a request.
 func nameOf(r Request) string {
 	sum := sha256.Sum256([]byte(r.Key))
 	return "node-" + string(r.Action) + "-" + hex.EncodeToString(sum[:8])
 }
 
-// fillTemplate puts what a request is about in the place of {node}, {node_uid},
-// {provider_id}, {boot_id}, {idempotency_key}, {action}, {object} and {force}.
+// fillTemplate replaces the placeholders {node}, {node_uid}, {provider_id}, {boot_id},
+// {idempotency_key}, {action}, {object} and {force}.
 func fillTemplate(text string, r Request) string {
 	var node, uid, provider string
 	if r.Node != nil {

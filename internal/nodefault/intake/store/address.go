@@ -12,8 +12,8 @@ import (
 	"github.com/fleetloop/fleetloop/internal/nodefault/intake"
 )
 
-// Addresses are the IP addresses of a node, each written in one way, so that
-// nodes can be looked up by them.
+// Addresses returns the IP addresses of a node in canonical form, so that nodes can be
+// indexed by them.
 func Addresses(node *corev1.Node) []string {
 	var all []string
 	for _, a := range node.Status.Addresses {
@@ -24,7 +24,7 @@ func Addresses(node *corev1.Node) []string {
 	return all
 }
 
-// canonical is how an IP address is written; ok says that it is one.
+// canonical returns the canonical form of an IP address. ok reports whether text is one.
 func canonical(text string) (address string, ok bool) {
 	a, err := netip.ParseAddr(text)
 	if err != nil {
@@ -33,10 +33,10 @@ func canonical(text string) (address string, ok bool) {
 	return a.Unmap().WithZone("").String(), true
 }
 
-// NodeAt gives a function that finds the node that has an IP address, for sources
-// that know nothing else of it. at looks nodes up by one of their Addresses, and
-// has an error while it does not know them yet. Where two have the same one, as
-// when a node that is gone has left its object, the younger counts.
+// NodeAt returns a function that finds the node with an IP address, for sources that know
+// only the address. at returns the nodes with one of their Addresses, or an error while
+// they are unknown. If two nodes have the same address, for example because a deleted
+// machine has left its Node, the younger one is returned.
 func NodeAt(at func(address string) ([]*corev1.Node, error)) func(ctx context.Context, address string) (string, error) {
 	return func(_ context.Context, address string) (string, error) {
 		wanted, ok := canonical(address)

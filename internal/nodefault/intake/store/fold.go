@@ -10,7 +10,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/nodefault/intake"
 )
 
-// foldReports is what the faults of a node are after some reports about it.
+// foldReports returns the faults of a node after some reports about it.
 func foldReports(faults []v1alpha1.Fault, reports []nodefault.Report) []v1alpha1.Fault {
 	out := slices.Clone(faults)
 	for _, r := range reports {
@@ -28,17 +28,16 @@ func foldReports(faults []v1alpha1.Fault, reports []nodefault.Report) []v1alpha1
 	return out
 }
 
-// endsFault says whether a healthy report ends a fault. One that is only to be known
-// of ends none that something is done about.
+// endsFault reports whether a healthy report ends a fault. A report with ObserveOnly does
+// not end a fault without it.
 func endsFault(f v1alpha1.Fault, r nodefault.Report) bool {
 	return f.Source == r.Fault.Source && f.Check == r.Fault.Check &&
 		intake.Covers(r.Fault.Entity, f.Entity) && (f.ObserveOnly || !r.Fault.ObserveOnly)
 }
 
-// renewFault is a fault that is told again. It has lasted since it was first told:
-// a rule that waits would else wait for ever. One that is only to be known of
-// does not take the place of one that something is done about: monitors mark the
-// repeats in a burst like that.
+// renewFault returns a fault that is reported again. It keeps the earliest DetectedAt;
+// otherwise a rule with a minimum duration would never match. A report with ObserveOnly
+// does not replace a fault without it, because monitors mark repeats in a burst that way.
 func renewFault(was, told v1alpha1.Fault) v1alpha1.Fault {
 	if told.ObserveOnly && !was.ObserveOnly {
 		return was
@@ -49,13 +48,13 @@ func renewFault(was, told v1alpha1.Fault) v1alpha1.Fault {
 	return told
 }
 
-// mostFaults is how many faults a node can have, as the schema says.
+// mostFaults is the maximum number of faults of a node, as in the schema.
 const mostFaults = 64
 
-// fitFaults leaves out faults that a node has no place for beside was, which it has
-// already. A fault that counts displaces one that does not: the last of the
-// source that has the most of those, so that a chatty source hides nothing.
-// Any other new one is left out itself.
+// fitFaults removes faults that exceed the maximum of a node. was holds the existing
+// faults. An actionable fault displaces the last non-actionable fault of the source with
+// the most of them, so that a noisy source hides nothing. Any other new fault is removed
+// itself.
 func fitFaults(was, faults []v1alpha1.Fault) (kept, left []v1alpha1.Fault) {
 	kept = slices.Clone(faults)
 	for len(kept) > mostFaults {
@@ -66,19 +65,19 @@ func fitFaults(was, faults []v1alpha1.Fault) (kept, left []v1alpha1.Fault) {
 	return kept, left
 }
 
-// leastOf is the place of the fault that is to be left out.
+// leastOf returns the index of the fault to remove.
 func leastOf(was, faults []v1alpha1.Fault) int {
-	noise := map[string]int{} // of each source
+	noise := map[string]int{} // non-actionable faults by source
 	for _, f := range faults {
 		if !isActionable(f) {
 			noise[f.Source]++
 		}
 	}
-	least := len(faults) - 1 // all count: what was there before stays
+	least := len(faults) - 1 // if all are actionable, existing faults stay
 	for i, f := range faults {
 		switch best := faults[least]; {
 		case isActionable(f):
-		case findFault(was, f) == nil: // the last of the new ones
+		case findFault(was, f) == nil: // the last of the new faults
 			least = i
 		case isActionable(best), findFault(was, best) != nil && noise[f.Source] >= noise[best.Source]:
 			least = i
@@ -87,20 +86,19 @@ func leastOf(was, faults []v1alpha1.Fault) int {
 	return least
 }
 
-// isActionable says whether something may be done about a fault whatever the rules
-// say of it.
+// isActionable reports whether a fault may require an action regardless of the rules.
 func isActionable(f v1alpha1.Fault) bool {
 	return !f.ObserveOnly && (f.Fatal || f.QuarantineOverride == v1alpha1.OverrideForce || f.DrainOverride == v1alpha1.OverrideForce)
 }
 
-// A change is one fault that is to be written, or taken away.
+// A change is one fault that must be written or removed.
 type change struct {
 	fault v1alpha1.Fault
 	gone  bool
 }
 
-// diffFaults are what makes one list of faults of another. What goes goes first, so
-// that there is room for what comes.
+// diffFaults returns the changes from one list of faults to another. Removals come first,
+// so that there is room for new faults.
 func diffFaults(from, to []v1alpha1.Fault) []change {
 	var out []change
 	for _, f := range from {

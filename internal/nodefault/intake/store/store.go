@@ -1,12 +1,10 @@
-// Package store keeps reports in NodeFaults, one for each node, by server-side
-// apply.
+// Package store stores reports in NodeFaults, one per node, with server-side apply.
 //
-// Each fault has a field manager of its own, so any number of sources and
-// replicas write to one object without reading each other's faults, and a fault
-// that is over is an apply without it. What stands there already is not written
-// again. Reports about one node that come while another is being stored are
-// stored together, with one look at the object; of several about the same the
-// last one counts.
+// Each fault has its own field manager. So any number of sources and replicas can write
+// to one object without knowledge of the other faults, and a fault that is over is
+// removed by an apply without it. A fault that is unchanged is not written again. Reports
+// about one node that arrive while others are being stored are stored together, with one
+// read of the object. The last of several reports about the same fault wins.
 package store
 
 import (
@@ -23,36 +21,35 @@ import (
 	"github.com/fleetloop/fleetloop/internal/nodefault/intake"
 )
 
-// Config bounds a store. The zero value is usable.
+// Config configures a store. The zero value is usable.
 type Config struct {
-	// Pending is how many reports may wait. Zero means DefaultPending.
+	// QueueSize is how many reports may wait. Zero means DefaultPending.
 	QueueSize int `key:"queue_size" env:"NODE_FAULT_INTAKE_QUEUE_SIZE" default:"4096" validate:"gt=0" doc:"Maximum number of reports waiting to be stored. Further reports get status 503."`
 
-	// Timeout bounds the storing of what waits about one node. Zero means
-	// DefaultTimeout.
+	// Timeout limits storing the waiting reports of one node. Zero means DefaultTimeout.
 	Timeout time.Duration `key:"timeout" env:"NODE_FAULT_INTAKE_TIMEOUT" default:"10s" validate:"gt=0" doc:"Timeout of storing the reports of one node."`
 }
 
-// What the zero fields of a Config mean.
+// Defaults for the zero fields of Config.
 const (
 	DefaultPending = 4096
 	DefaultTimeout = 10 * time.Second
 )
 
-// Deps are what a store works with.
+// Deps are the dependencies of a store.
 type Deps struct {
-	// Live reads from the API server, not from memory: two replicas must see
-	// what the other has just written.
+	// Live reads from the API server rather than a cache, because two replicas must see
+	// each other's latest writes.
 	Live client.Reader
-	// Write writes to it.
+	// Write writes to the API server.
 	Write client.Writer
-	// Nodes reads nodes, from memory if possible. Nil is Live. A node that is not
-	// there is asked of Live.
+	// Nodes reads nodes, preferably from a cache. Nil means Live. A node that it does not
+	// find is read from Live.
 	Nodes client.Reader
 }
 
-// A Store is an intake.Store. It is safe for concurrent use, and any number of
-// them may work on the same NodeFaults.
+// A Store implements intake.Store. It is safe for concurrent use, and any number of
+// stores may write the same NodeFaults.
 type Store struct {
 	cfg  Config
 	deps Deps
@@ -62,24 +59,24 @@ type Store struct {
 	nodes   map[string]*line
 }
 
-// A line is what waits about one node.
+// A line holds the waiting calls of one node.
 type line struct {
-	turn  chan struct{} // holds one; whoever takes it stores all that waits
+	turn  chan struct{} // a semaphore of one; its holder stores all waiting calls
 	calls []*call       // guarded by Store.mu
-	users int           // as above
+	users int           // guarded by Store.mu
 }
 
-// A call is what one call of Apply has about one node.
+// A call holds the reports of one call of Apply about one node.
 type call struct {
 	reports []nodefault.Report
 	errs    []error
 	done    chan struct{}
 }
 
-// atOnce is how many nodes one call is busy with at the same time.
+// atOnce is how many nodes one call of Apply writes concurrently.
 const atOnce = 8
 
-// New makes a store. It asks nothing of the API server.
+// New creates a store. It sends no request to the API server.
 func New(cfg Config, deps Deps) (*Store, error) {
 	if deps.Live == nil || deps.Write == nil {
 		return nil, errors.New("create fault store: Kubernetes clients missing")
@@ -92,7 +89,7 @@ func New(cfg Config, deps Deps) (*Store, error) {
 	return &Store{cfg: cfg, deps: deps, nodes: map[string]*line{}}, nil
 }
 
-// Apply stores reports, and returns when each is durable or refused.
+// Apply stores reports, and returns when each is durable or rejected.
 func (s *Store) Apply(ctx context.Context, reports []nodefault.Report) error {
 	if !s.admitReports(len(reports)) {
 		return intake.ErrBusy
@@ -144,7 +141,7 @@ func (s *Store) leaveReports(n int) {
 	s.pending -= n
 }
 
-// storeCall has a call done, by itself or by the one whose turn it is.
+// storeCall waits until a call is stored, by itself or by another goroutine.
 func (s *Store) storeCall(ctx context.Context, node string, c *call) {
 	l := s.joinQueue(node, c)
 	defer s.leaveQueue(node, l)
@@ -155,10 +152,10 @@ func (s *Store) storeCall(ctx context.Context, node string, c *call) {
 		if calls := s.takeQueued(l); len(calls) > 0 {
 			s.storeAll(ctx, node, calls)
 		}
-		<-c.done // it was among them, or among those of the last turn
+		<-c.done // stored now, or by the previous holder
 	case <-ctx.Done():
 		if !s.withdrawCall(l, c) {
-			<-c.done // being stored: its end is near, and what comes of it is known then
+			<-c.done // it is being stored, so its result will be known soon
 			return
 		}
 		err := fmt.Errorf("%w: %w", intake.ErrUnavailable, context.Cause(ctx))
@@ -198,7 +195,7 @@ func (s *Store) takeQueued(l *line) []*call {
 	return calls
 }
 
-// withdrawCall takes a call out of the line, unless somebody has taken it up.
+// withdrawCall removes a call from the line, and reports whether it was still waiting.
 func (s *Store) withdrawCall(l *line, c *call) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -211,11 +208,11 @@ func (s *Store) withdrawCall(l *line, c *call) bool {
 	return false
 }
 
-// errTimeout is why storing was given up.
+// errTimeout is the cause of a timeout while storing.
 var errTimeout = errors.New("the Kubernetes API did not respond in time")
 
-// storeAll stores what waits about a node. It is not one caller's alone, so no
-// caller's end has a part in it.
+// storeAll stores the waiting calls of a node. They belong to several callers, so the
+// cancellation of one caller has no effect.
 func (s *Store) storeAll(ctx context.Context, node string, calls []*call) {
 	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), s.cfg.Timeout, errTimeout)
 	defer cancel()

@@ -23,14 +23,14 @@ import (
 	"github.com/fleetloop/fleetloop/internal/nodefault/intake"
 )
 
-// attempts are looks at an object that another's write has overtaken.
+// attempts limits the retries after a conflict.
 const attempts = 8
 
 func betweenAttempts() backoff.Policy {
 	return backoff.Policy{Initial: 10 * time.Millisecond, Max: 500 * time.Millisecond}
 }
 
-// overtaken says whether the object is not the one that was looked at.
+// overtaken reports whether the object has changed since it was read.
 func overtaken(err error) bool {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {
@@ -39,15 +39,16 @@ func overtaken(err error) bool {
 	if details := status.Status().Details; details != nil {
 		for _, c := range details.Causes {
 			if c.Field == "metadata.uid" {
-				return true // it was made anew
+				return true // the object was deleted and created again
 			}
 		}
 	}
-	// Too many are those that others have written meanwhile: there was room.
+	// A list that is too long was extended by others meanwhile, because there was room
+	// when it was read.
 	return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || apierrors.HasStatusCause(err, metav1.CauseTypeTooMany)
 }
 
-// writeReports stores reports about one node and says what became of each.
+// writeReports stores reports about one node and returns the error of each.
 func (s *Store) writeReports(ctx context.Context, node string, reports []nodefault.Report) []error {
 	errs := make([]error, len(reports))
 	if slices.ContainsFunc(reports, func(r nodefault.Report) bool { return !r.Healthy }) {
@@ -87,7 +88,7 @@ type failure struct {
 	err   error
 }
 
-// findFailure finds what kept a report from being stored.
+// findFailure returns the errors that prevented a report from being stored.
 func findFailure(r nodefault.Report, failed []failure) error {
 	var all []error
 	for _, f := range failed {
@@ -98,12 +99,12 @@ func findFailure(r nodefault.Report, failed []failure) error {
 	return errors.Join(all...)
 }
 
-// checkNode asks whether there is such a node.
+// checkNode returns an error if the node does not exist.
 func (s *Store) checkNode(ctx context.Context, node string) error {
 	key := types.NamespacedName{Name: node}
 	err := s.deps.Nodes.Get(ctx, key, &corev1.Node{})
 	if err != nil && s.deps.Nodes != s.deps.Live {
-		err = s.deps.Live.Get(ctx, key, &corev1.Node{}) // what is in memory may be behind, or not there yet
+		err = s.deps.Live.Get(ctx, key, &corev1.Node{}) // the cache may be stale or empty
 	}
 	if apierrors.IsNotFound(err) {
 		return fmt.Errorf("node %q: %w", node, intake.ErrUnknownNode)
@@ -111,8 +112,8 @@ func (s *Store) checkNode(ctx context.Context, node string) error {
 	return unavailable(ctx, err)
 }
 
-// applyReports writes what reports change of a NodeFault, and looks anew when it was
-// overtaken. The error is of all of them.
+// applyReports writes the changes of reports to a NodeFault, and reads it again after a
+// conflict. The error concerns all reports.
 func (s *Store) applyReports(ctx context.Context, node string, reports []nodefault.Report) ([]failure, error) {
 	for attempt := 0; ; attempt++ {
 		failed, err := s.settleOnce(ctx, node, reports)
@@ -149,13 +150,13 @@ func (s *Store) settleOnce(ctx context.Context, node string, reports []nodefault
 	return failed, nil
 }
 
-// applyFault writes one fault, or takes it away.
+// applyFault writes or removes one fault.
 func (s *Store) applyFault(ctx context.Context, node string, uid types.UID, c change) error {
 	object := &unstructured.Unstructured{Object: map[string]any{}}
 	object.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(v1alpha1.Kind))
 	object.SetName(node)
 	if uid != "" {
-		object.SetUID(uid) // one that was made meanwhile is to be looked at first, and one that is gone not made for nothing
+		object.SetUID(uid) // fail if the object was created or deleted since it was read
 	}
 	if !c.gone {
 		fault, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&c.fault)
@@ -169,8 +170,8 @@ func (s *Store) applyFault(ctx context.Context, node string, uid types.UID, c ch
 	var nf v1alpha1.NodeFault
 	switch {
 	case c.gone && apierrors.IsInvalid(err):
-		// Somebody has written into the last fault: taken away, it leaves a list
-		// that is null, and that the schema does not have.
+		// If another manager has edited the last fault, its removal leaves a null list,
+		// which the schema rejects.
 		err = s.deps.Live.Get(ctx, types.NamespacedName{Name: node}, &nf)
 	case err == nil && c.gone:
 		err = runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, &nf)
@@ -183,8 +184,8 @@ func (s *Store) applyFault(ctx context.Context, node string, uid types.UID, c ch
 	return s.purgeFault(ctx, &nf, c.fault)
 }
 
-// purgeFault takes away a fault that is still there after its manager has let go of
-// it: somebody else has a hand in it, such as a person with an editor.
+// purgeFault removes a fault that remains after its manager has released it, because
+// another manager, such as a person with an editor, also owns it.
 func (s *Store) purgeFault(ctx context.Context, nf *v1alpha1.NodeFault, f v1alpha1.Fault) error {
 	if findFault(nf.Spec.Faults, f) == nil {
 		return nil
@@ -193,14 +194,15 @@ func (s *Store) purgeFault(ctx context.Context, nf *v1alpha1.NodeFault, f v1alph
 	return s.deps.Write.Update(ctx, nf, client.FieldOwner(fieldManager(f)))
 }
 
-// fieldManager is who has a fault: itself.
+// fieldManager returns the field manager of a fault, which is unique to the fault.
 func fieldManager(f v1alpha1.Fault) string {
 	const kept = 16
 	sum := sha256.Sum256([]byte(nodefault.KeyOf(f)))
 	return "fleetloop-fault-" + hex.EncodeToString(sum[:kept])
 }
 
-// refusedError is an error that says that a fault can not be stored as it is.
+// refusedError wraps an error that means that a fault cannot be stored. For any other
+// error it returns nil.
 func refusedError(err error) error {
 	switch {
 	case err == nil, overtaken(err):
@@ -210,7 +212,7 @@ func refusedError(err error) error {
 	return nil
 }
 
-// unavailable is an error of the API server, or of the way there.
+// unavailable wraps an error of the API server or of the connection to it.
 func unavailable(ctx context.Context, err error) error {
 	if err == nil {
 		return nil
