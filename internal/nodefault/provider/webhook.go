@@ -18,27 +18,28 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// WebhookConfig is the endpoint that reboots and terminates machines.
+// WebhookConfig configures a webhook as provider.
 type WebhookConfig struct {
-	// URL takes requests: POST, JSON as WebhookRequest has it, the key also as
-	// the header Idempotency-Key. 2xx is that the request is under way, also if
-	// it came before. 400, 405, 410, 413, 415, 422 and 501 are that it never
-	// will be; everything else is tried again until the deadline.
+	// URL receives the requests: POST with a WebhookRequest as JSON, and the key also in
+	// the header Idempotency-Key. A 2xx status means that the request has started, also
+	// if it is repeated. 400, 405, 410, 413, 415, 422 and 501 mean that it can never
+	// start. Any other status is retried until the deadline.
 	URL string
-	// StatusURL takes the same with the reference, and answers 200 with a
-	// WebhookStatus. Empty is that nobody can be asked.
+	// StatusURL receives the same request with the reference, and returns 200 with a
+	// WebhookStatus. Empty means that the progress cannot be queried.
 	StatusURL string
-	// NotReadyIsGone has a machine that was terminated count as gone when its
-	// node is not Ready, where there is no StatusURL. Without either the Node has
-	// to be removed by somebody else, such as a cloud controller manager.
+	// NotReadyMeansTerminated makes a terminated machine count as gone when its node is
+	// not Ready, if there is no StatusURL. Without either, another component, such as a
+	// cloud controller manager, must delete the Node.
 	NotReadyMeansTerminated bool
-	// TokenFile has the bearer token, and is read for each request. Empty is none.
+	// TokenFile holds the bearer token and is read for each request. Empty means no
+	// token.
 	TokenFile string
-	// Timeout is for each request. Zero is 10 s.
+	// Timeout limits each request. Zero means 10 s.
 	Timeout time.Duration
 }
 
-// A WebhookRequest is what a webhook is sent.
+// A WebhookRequest is the body of a request to a webhook.
 type WebhookRequest struct {
 	IdempotencyKey types.UID `json:"idempotencyKey"`
 	Action         Action    `json:"action"`
@@ -46,11 +47,11 @@ type WebhookRequest struct {
 	Force          bool      `json:"force"`
 	Deadline       time.Time `json:"deadline"`
 	RequestID      string    `json:"requestID,omitempty"`
-	// Node is missing when it is gone.
+	// Node is omitted if the node is gone.
 	Node *WebhookNode `json:"node,omitempty"`
 }
 
-// A WebhookNode is the node whose machine is meant.
+// A WebhookNode is the node of a request.
 type WebhookNode struct {
 	Name       string               `json:"name"`
 	UID        types.UID            `json:"uid"`
@@ -61,13 +62,13 @@ type WebhookNode struct {
 	Labels     map[string]string    `json:"labels,omitempty"`
 }
 
-// A WebhookAnswer may be the body of a 2xx answer.
+// A WebhookAnswer is the optional body of a 2xx response.
 type WebhookAnswer struct {
-	// Reference is what the endpoint calls the request.
+	// RequestID is the webhook's id of the request.
 	RequestID string `json:"requestID"`
 }
 
-// A WebhookStatus is what a StatusURL answers.
+// A WebhookStatus is the response of StatusURL.
 type WebhookStatus struct {
 	State   State  `json:"state"` // Running, Done or Failed
 	Message string `json:"message"`
@@ -83,7 +84,7 @@ const (
 
 var errWebhookTimeout = errors.New("webhook timeout")
 
-// webhook is a provider that asks an endpoint.
+// webhook is a provider that sends requests to a webhook.
 type webhook struct {
 	cfg    WebhookConfig
 	client *http.Client
@@ -104,19 +105,19 @@ func newWebhook(cfg WebhookConfig, deps Deps) (*webhook, error) {
 	}
 	return &webhook{cfg, &http.Client{
 		Transport:     deps.Transport,
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // the token goes nowhere else
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // the token is not sent to other hosts
 	}}, nil
 }
 
-// Name is "webhook".
+// Name returns "webhook".
 func (*webhook) Name() string { return string(KindWebhook) }
 
-// Reboot asks for it.
+// Reboot requests a reboot.
 func (w *webhook) Reboot(ctx context.Context, r Request) (string, error) {
 	return w.requestWebhook(ctx, r)
 }
 
-// Terminate asks for it.
+// Terminate requests a termination.
 func (w *webhook) Terminate(ctx context.Context, r Request) (string, error) {
 	return w.requestWebhook(ctx, r)
 }
@@ -127,14 +128,14 @@ func (w *webhook) requestWebhook(ctx context.Context, r Request) (string, error)
 		return "", err
 	}
 	var answer WebhookAnswer
-	_ = json.Unmarshal(body, &answer) // it may say anything, or nothing
+	_ = json.Unmarshal(body, &answer) // the body is optional and may have any content
 	if answer.RequestID == "" || len(answer.RequestID) > maxReference {
 		return accepted, nil
 	}
 	return answer.RequestID, nil
 }
 
-// Look asks how far it is, where somebody can be asked.
+// Look queries the progress at StatusURL, if one is set.
 func (w *webhook) Look(ctx context.Context, r Request, reference string) (Progress, error) {
 	if w.cfg.StatusURL == "" {
 		return w.guessProgress(r), nil
@@ -154,7 +155,7 @@ func (w *webhook) Look(ctx context.Context, r Request, reference string) (Progre
 	return Progress{}, fmt.Errorf("webhook status has unknown state %q: want %s, %s or %s", s.State, StateRunning, StateDone, StateFailed)
 }
 
-// guessProgress is what the node shows.
+// guessProgress derives the progress from the node.
 func (w *webhook) guessProgress(r Request) Progress {
 	switch {
 	case r.Action == ActionTerminate && r.Node == nil:
@@ -194,7 +195,7 @@ func (w *webhook) postRequest(ctx context.Context, to string, r Request, referen
 		}
 		return nil, fmt.Errorf("call webhook: %w", err)
 	}
-	defer func() { _ = resp.Body.Close() }() // nothing was written to it
+	defer func() { _ = resp.Body.Close() }() // no data is lost: the body was only read
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
 	if err != nil {
 		return nil, fmt.Errorf("read webhook response: %w", err)
@@ -214,8 +215,8 @@ func (w *webhook) authorize(req *http.Request) error {
 	return nil
 }
 
-// classifyResponse says what an answer means. A wrong address or token is not the
-// request's fault: somebody mends it, and then it works.
+// classifyResponse returns the error of a response. A wrong address or token is not
+// permanent, because a person can correct it.
 func classifyResponse(resp *http.Response, body []byte) error {
 	if resp.StatusCode/100 == 2 { //nolint:mnd // the class of success
 		return nil

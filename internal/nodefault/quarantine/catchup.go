@@ -11,8 +11,8 @@ import (
 	"github.com/fleetloop/fleetloop/internal/nodefault"
 )
 
-// leftOver takes off what is of a session that is over: the node was given the
-// annotation again, or is seen as it was, and then the write fails.
+// leftOver removes the changes of a session that has ended. They are present if the
+// annotation was set again. If the node is stale instead, the write fails.
 func (q *Quarantine) leftOver(v *view) (Step, bool) {
 	if v.mark == nil || !hasEnded(v.Status, v.mark.Session) {
 		return Step{}, false
@@ -29,7 +29,7 @@ func (q *Quarantine) leftOver(v *view) (Step, bool) {
 		return v.releaseStep(t, Released, "the controller removes the remaining changes of an earlier quarantine"), true
 	}
 	if !t.uncordoned {
-		delete(t.node.Annotations, v1alpha1.AnnotationReleased) // it was not us
+		delete(t.node.Annotations, v1alpha1.AnnotationReleased) // the controller has not released it
 	}
 	o := override{UID: v.Node.UID, Session: overridden.Session, At: microTime(overridden.DetectedAt.Time), Since: v.mark.AppliedAt, Faults: overridden.Faults}
 	writeAnnotation(t.node, v1alpha1.AnnotationOverridden, o.shortened())
@@ -40,14 +40,14 @@ func (q *Quarantine) leftOver(v *view) (Step, bool) {
 	}}, true
 }
 
-// caughtUp brings the status up with the node: what was done to it is told,
-// though we died before it could be.
+// caughtUp updates the status from the node, and records changes that a crashed process
+// could not record.
 func (q *Quarantine) caughtUp(v *view) (Step, bool) {
 	st := v.Status
 	step := Step{After: AtOnce, Message: "the controller records its changes to the node"}
 	switch {
 	case v.mark != nil && !sameOwned(st.Owned, &v.mark.Owned):
-		// What was begun in the session goes on.
+		// Actions that began in the session continue.
 		known := st.Owned != nil && st.Session == v.mark.Session
 		step.Why, step.Settle, step.Act = v.situation(), v.settleMark(nil), known && v.isCordoned() && v.wantsReal()
 	case v.mark == nil && v.tomb.endsSession(st):
@@ -58,7 +58,7 @@ func (q *Quarantine) caughtUp(v *view) (Step, bool) {
 	case v.mark == nil && v.over != nil && (st.Owned == nil || st.Owned.Session == v.over.Session) && !overriddenIn(st, v.over.Session) && !hasEnded(st, v.over.Session):
 		step.Why, step.Settle = Overridden, v.settleOverride()
 	case v.mark == nil && v.over == nil && !v.stop && st.Overridden != nil && !q.cfg.DryRun:
-		// A person has taken the annotation away: we may act again.
+		// A person has removed the annotation, so actions are allowed again.
 		step.Why, step.Settle = Observing, func(st *v1alpha1.NodeFaultStatus) { endSession(st) }
 	default:
 		return Step{}, false
@@ -66,8 +66,8 @@ func (q *Quarantine) caughtUp(v *view) (Step, bool) {
 	return step, true
 }
 
-// settleMark has the status say what the mark says, and tells of a cordon that
-// it did not know of.
+// settleMark updates the status from the mark, and records a cordon that is missing in
+// the status.
 func (v *view) settleMark(then func(*v1alpha1.NodeFaultStatus)) func(*v1alpha1.NodeFaultStatus) {
 	m := *v.mark
 	owned := m.Owned
@@ -86,17 +86,17 @@ func (v *view) settleMark(then func(*v1alpha1.NodeFaultStatus)) func(*v1alpha1.N
 	}
 }
 
-// settleTombstone takes over that the node was given back.
+// settleTombstone updates the status from the tombstone of a release.
 func (v *view) settleTombstone() func(*v1alpha1.NodeFaultStatus) {
 	t, o := *v.tomb, v.over
 	return func(st *v1alpha1.NodeFaultStatus) {
-		if t.Cordon && (st.Owned == nil || !st.Owned.Cordon) { // it began and ended before it was written down
+		if t.Cordon && (st.Owned == nil || !st.Owned.Cordon) { // the cordon began and ended before it was recorded
 			recordAction(st, changeevent.ActionCordon, "", t.Since.Time)
 		}
 		if t.Cordon {
 			recordAction(st, changeevent.ActionUncordon, t.Reason, t.At.Time)
 		}
-		if o != nil && o.Session == t.Session { // a person has released it, for good
+		if o != nil && o.Session == t.Session { // a person has released the node permanently
 			st.Owned, st.HealthySince, st.Overridden = nil, nil, v.recordOverride(o)
 			return
 		}
@@ -104,8 +104,8 @@ func (v *view) settleTombstone() func(*v1alpha1.NodeFaultStatus) {
 	}
 }
 
-// withoutRest is the node without taints of ours that a release did not know
-// of; nil is that there are none.
+// withoutRest returns the node without taints of the pipeline that a release missed, or
+// nil if there are none.
 func (v *view) withoutRest() *corev1.Node {
 	ours := func(t corev1.Taint) bool { return v.Status.Owned != nil && hasTaint(v.Status.Owned.Taints, t) }
 	if !v.tomb.Orphan || !slices.ContainsFunc(v.Node.Spec.Taints, ours) {
@@ -116,8 +116,8 @@ func (v *view) withoutRest() *corev1.Node {
 	return node
 }
 
-// settleOverride takes over what a person has undone. If they did it through
-// us, their release was told.
+// settleOverride updates the status from an override. An override through Release was
+// already recorded as a release.
 func (v *view) settleOverride() func(*v1alpha1.NodeFaultStatus) {
 	o, byRelease := v.over, v.tomb != nil && v.over.Session == v.tomb.Session
 	return func(st *v1alpha1.NodeFaultStatus) {
@@ -133,7 +133,7 @@ func (v *view) settleOverride() func(*v1alpha1.NodeFaultStatus) {
 	}
 }
 
-// recordOverride is an override with the faults that it is about.
+// recordOverride returns the status of an override with the faults that it covers.
 func (v *view) recordOverride(o *override) *v1alpha1.Overridden {
 	r := o.overridden()
 	for _, f := range v.Faults {
@@ -145,10 +145,9 @@ func (v *view) recordOverride(o *override) *v1alpha1.Overridden {
 	return r
 }
 
-// reclaimed makes good for an annotation that was destroyed, by what the
-// status and the managed fields show. A cordon that the status knows nothing of
-// is marked again before anything else is done, so that each later write finds
-// the status prepared; otherwise what follows writes.
+// reclaimed restores a lost annotation from the status and the managed fields. If the
+// status does not know of the cordon, the mark is written before anything else, so that
+// each later write finds a prepared status. Otherwise the following step writes it.
 func (q *Quarantine) reclaimed(v *view) (Step, bool) {
 	if v.mark != nil || q.cfg.DryRun {
 		return Step{}, false
@@ -158,13 +157,13 @@ func (q *Quarantine) reclaimed(v *view) (Step, bool) {
 	switch {
 	case st.Owned != nil && isOpen(st):
 		v.mark = &mark{UID: v.Node.UID, Owned: *st.Owned.DeepCopy(), Fault: openerOf(*st.TriggeredBy)}
-		// A cordon that was wished, and was not ours, was somebody else's.
+		// A requested cordon that was not set by the pipeline was set by others.
 		v.mark.Foreign = !st.Owned.Cordon && st.DesiredActions != nil && st.DesiredActions.Cordon
 		if v.isCordoned() && !mine {
 			v.mark.Foreign, v.mark.Cordon = true, false
 		}
 		for _, t := range v.Verdict.DesiredActions.Taints {
-			if !hasTaintOf(st.Owned.Taints, t) { // who has destroyed it may have undone that
+			if !hasTaintOf(st.Owned.Taints, t) { // the person who removed the annotation may have removed the taint
 				v.mark.Undone = append(v.mark.Undone, taintName(t))
 			}
 		}
@@ -181,7 +180,7 @@ func (q *Quarantine) reclaimed(v *view) (Step, bool) {
 	return Step{}, false
 }
 
-// openingFault is the fault with which a session is opened, or was.
+// openingFault returns the fault that opened the session, or that will open it.
 func (v *view) openingFault() v1alpha1.Fault {
 	switch {
 	case isOpen(v.Status):

@@ -15,7 +15,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/nodefault/rules"
 )
 
-// A takenOff is a node without what was ours.
+// A takenOff is a node without the changes of the pipeline.
 type takenOff struct {
 	node       *corev1.Node
 	session    string
@@ -23,7 +23,7 @@ type takenOff struct {
 	uncordoned bool
 }
 
-// takeOff takes from a node exactly what is ours, and leaves a tombstone.
+// takeOff removes exactly the changes of the pipeline from a node, and adds a tombstone.
 func (v *view) takeOff(reason string, orphan bool) takenOff {
 	t := takenOff{node: v.Node.DeepCopy(), session: v.mark.Session, reason: reason}
 	t.uncordoned = v.mark.Cordon && v.isCordoned() && v.holds != others
@@ -39,8 +39,7 @@ func (v *view) takeOff(reason string, orphan bool) takenOff {
 	return t
 }
 
-// releaseStep is the step that writes a node without what was ours, and ends the
-// session.
+// releaseStep returns the step that writes a released node and ends the session.
 func (v *view) releaseStep(t takenOff, why Situation, message string) Step {
 	return Step{Node: t.node, Why: why, After: AtOnce, Message: message, Settle: func(st *v1alpha1.NodeFaultStatus) {
 		if t.uncordoned {
@@ -50,8 +49,8 @@ func (v *view) releaseStep(t takenOff, why Situation, message string) Step {
 	}}
 }
 
-// stepIfExcluded leaves alone what is not to be touched. What is ours on such a node
-// is taken off once.
+// stepIfExcluded stops at nodes that are opted out or excluded. It removes existing
+// changes of the pipeline once.
 func (q *Quarantine) stepIfExcluded(v *view) (Step, bool) {
 	reason := ""
 	switch {
@@ -88,11 +87,11 @@ func controlPlane(node *corev1.Node) bool {
 	return false
 }
 
-// maxFaults is how many faults a node has at most.
+// maxFaults is the maximum number of faults of a node.
 const maxFaults = 64
 
-// stepIfUndone ends the session if a person has undone it: the node was uncordoned,
-// or all that we had were taints and they are gone. What else is ours goes too.
+// stepIfUndone ends the session if a person has undone it: the node was uncordoned, or it
+// had only taints and they were removed. It removes the remaining changes, too.
 func (q *Quarantine) stepIfUndone(v *view) (Step, bool) {
 	if v.mark == nil {
 		return Step{}, false
@@ -107,8 +106,7 @@ func (q *Quarantine) stepIfUndone(v *view) (Step, bool) {
 		v.adoptChanges()
 		return Step{}, false
 	}
-	// Whoever has undone it knew of the fault that it was for, though that may
-	// have gone since.
+	// The person knew of the fault that opened the session, even if it is over by now.
 	o := override{UID: v.Node.UID, Session: v.mark.Session, At: microTime(v.Now), Since: v.mark.AppliedAt, Faults: []string{nodefault.KeyOf(v.mark.Fault.toFault())}}
 	for _, f := range v.Faults[:min(len(v.Faults), maxFaults)] {
 		if key := nodefault.KeyOf(f); !slices.Contains(o.Faults, key) {
@@ -121,7 +119,7 @@ func (q *Quarantine) stepIfUndone(v *view) (Step, bool) {
 	}}
 	if !q.cfg.DryRun {
 		t := v.takeOff(reason, false)
-		delete(t.node.Annotations, v1alpha1.AnnotationReleased) // it was not us
+		delete(t.node.Annotations, v1alpha1.AnnotationReleased) // the controller has not released it
 		writeAnnotation(t.node, v1alpha1.AnnotationOverridden, o.shortened())
 		step.Node, step.After = t.node, AtOnce
 	}
@@ -130,9 +128,9 @@ func (q *Quarantine) stepIfUndone(v *view) (Step, bool) {
 
 func (v *view) hasOn(t corev1.Taint) bool { return hasTaint(v.Node.Spec.Taints, t) }
 
-// adoptChanges brings the mark in line with what others did to the node: a taint
-// that was taken off or changed is not ours any more, and is not put back; a
-// cordon that somebody else has set again is theirs.
+// adoptChanges updates the mark with the changes of others. A taint that was removed or
+// changed no longer belongs to the pipeline and is not restored. A cordon that others
+// have set again belongs to them.
 func (v *view) adoptChanges() {
 	m := *v.mark
 	m.Taints = nil
@@ -151,9 +149,8 @@ func (v *view) adoptChanges() {
 	v.mark = &m
 }
 
-// overridden leaves a node alone that a person wants to have so, until a new
-// fault comes, the annotation is taken away, its time is over, or nothing is
-// wrong any more.
+// overridden leaves a node alone that a person has overridden. This ends with a new
+// fault, the removal of the annotation, the override TTL, or when the node is healthy.
 func (q *Quarantine) overridden(v *view) (Step, bool) {
 	st := v.Status
 	switch {
@@ -180,7 +177,7 @@ func (q *Quarantine) overridden(v *view) (Step, bool) {
 	return Step{Node: node, Why: Released, After: AtOnce, Message: forgotten, Settle: endSession}, true
 }
 
-// forgotten says why an override does not count any more, or how long it does.
+// forgotten returns why an override has ended, or otherwise how long it still lasts.
 func (q *Quarantine) forgotten(v *view) (why string, after time.Duration) {
 	if hasEnded(v.Status, v.over.Session) && v.Status.Overridden == nil {
 		return "the override has ended before", 0
@@ -205,21 +202,21 @@ func (q *Quarantine) forgotten(v *view) (why string, after time.Duration) {
 	return reasonHealthy, 0
 }
 
-// wantsReal says whether more is wished than to tell.
+// wantsReal reports whether the rules require actions that are not in dry run.
 func (v *view) wantsReal() bool {
 	return !rules.Empty(v.Verdict.DesiredActions) && !v.Verdict.DesiredActions.DryRun
 }
 
-// healthyIn is how long it takes yet until a node counts as healthy.
+// healthyIn returns how long it takes until a node counts as healthy.
 func (q *Quarantine) healthyIn(v *view) time.Duration {
 	since := v.Now
-	if h := v.Status.HealthySince; h != nil && h.Time.Before(v.Now) { // not if the clock was set back
+	if h := v.Status.HealthySince; h != nil && h.Time.Before(v.Now) { // ignored if the clock was set back
 		since = h.Time
 	}
 	return max(0, since.Add(q.cfg.HealthyFor).Sub(v.Now))
 }
 
-// settleHealth notes since when no fault is left that matters.
+// settleHealth records since when no relevant fault is left.
 func (v *view) settleHealth() func(*v1alpha1.NodeFaultStatus) {
 	healthy := !v.wantsReal() && !v.Verdict.Unsure
 	return func(st *v1alpha1.NodeFaultStatus) { noteHealth(st, healthy, v.Now) }
@@ -235,7 +232,7 @@ func noteHealth(st *v1alpha1.NodeFaultStatus, healthy bool, now time.Time) {
 	}
 }
 
-// phaseLabel is the value of the label for a phase, if it has one.
+// phaseLabel returns the value of the label for a phase, if the phase has one.
 func phaseLabel(p v1alpha1.Phase) (string, bool) {
 	switch p {
 	case v1alpha1.PhaseQuarantined, v1alpha1.PhaseDraining, v1alpha1.PhaseRemediating,

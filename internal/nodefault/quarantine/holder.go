@@ -10,21 +10,22 @@ import (
 	"github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
 )
 
-// A holder is who has cordoned a node, by the managed fields.
+// A holder is the owner of a cordon according to the managed fields.
 type holder int
 
 const (
-	nobodyKnown holder = iota // nothing says so
+	nobodyKnown holder = iota // not recorded
 	us
 	others
 )
 
-// ancientChanges is how the API server calls the oldest of too many managers:
-// nobody in particular.
+// ancientChanges is the manager under which the API server merges the oldest entries when
+// there are too many.
 const ancientChanges = "ancient-changes"
 
-// holderOf says who has set spec.unschedulable, and if it was us, when. Whoever applies it too holds it
-// as well, and then it is not ours to clear.
+// holderOf returns who has set spec.unschedulable, and when if it was the pipeline. A
+// field that others have also applied belongs to them, and the pipeline must not clear
+// it.
 func holderOf(node *corev1.Node) (h holder, since time.Time) {
 	for _, entry := range node.ManagedFields {
 		if entry.Subresource != "" || entry.FieldsV1 == nil || entry.Manager == ancientChanges {
@@ -34,7 +35,7 @@ func holderOf(node *corev1.Node) (h holder, since time.Time) {
 			Spec map[string]json.RawMessage `json:"f:spec"`
 		}
 		if err := json.Unmarshal(entry.FieldsV1.GetRawBytes(), &fields); err != nil {
-			continue // the API server wrote it: it says nothing of the flag
+			continue // an invalid entry shows nothing about the field
 		}
 		if _, holds := fields.Spec["f:unschedulable"]; !holds {
 			continue
@@ -50,12 +51,13 @@ func holderOf(node *corev1.Node) (h holder, since time.Time) {
 	return h, since
 }
 
-// isTracked says whether the API server keeps who writes a node. It does not where
-// the managed fields are empty, whoever writes.
+// isTracked reports whether the API server records the field managers of a node. It does
+// not while the managed fields are empty.
 func isTracked(node *corev1.Node) bool { return len(node.ManagedFields) > 0 }
 
-// trackCordon has it keep that we have cordoned the node, and who writes it from then
-// on: a person who uncordons and cordons it would else not be told from us.
+// trackCordon restores the managed fields with the pipeline as manager of the cordon.
+// Otherwise a person who uncordons and cordons the node could not be told apart from the
+// pipeline.
 func trackCordon(node *corev1.Node, now time.Time) {
 	at := metav1.NewTime(now)
 	node.ManagedFields = []metav1.ManagedFieldsEntry{{

@@ -16,26 +16,26 @@ import (
 	"github.com/fleetloop/fleetloop/internal/nodefault"
 )
 
-// A mark is the annotation that says what of a node is ours.
+// A mark is the annotation that records the changes of the pipeline to a node.
 type mark struct {
-	// UID is the node's own: an annotation that was copied from another node
-	// says nothing.
+	// UID is the UID of the node. An annotation that was copied from another node is
+	// ignored.
 	UID types.UID `json:"uid"`
 	v1alpha1.Owned
-	// Foreign is that the node is cordoned, and not by us.
+	// Foreign means that others have cordoned the node.
 	Foreign bool `json:"foreign,omitempty"`
-	// Undone are taints that a person has taken off, as key:effect. They are not
-	// put back.
+	// Undone lists taints that a person has removed, as key:effect. They are not
+	// restored.
 	Undone []string `json:"undone,omitempty"`
-	// Tracked is that the managed fields were empty, and that we have had the API
-	// server keep them again, which is tried once.
+	// Tracked means that the managed fields were empty and were restored, which is tried
+	// once.
 	Tracked bool `json:"tracked,omitempty"`
-	// Fault is what opened the session.
+	// Fault is the fault that opened the session.
 	Fault opener `json:"fault"`
 }
 
-// An opener is a fault with which a session was opened, as far as is needed to
-// tell of it if the status is lost.
+// An opener is the fault that opened a session, with the fields that records need if the
+// status is lost.
 type opener struct {
 	Source  string                     `json:"source"`
 	Check   string                     `json:"check"`
@@ -47,39 +47,42 @@ type opener struct {
 	Since   metav1.MicroTime           `json:"since"`
 }
 
-// A tombstone is the annotation that says how a session ended, by us.
+// A tombstone is the annotation that records how the pipeline ended a session.
 type tombstone struct {
 	UID     types.UID        `json:"uid"`
 	Session string           `json:"session"`
 	At      metav1.MicroTime `json:"at"`
-	// Since is when it began, and Cordon that the node was uncordoned now.
+	// Since is the start of the session. Cordon means that the node was uncordoned at its
+	// end.
 	Since  metav1.MicroTime `json:"since"`
 	Cordon bool             `json:"cordon,omitempty"`
 	Reason string           `json:"reason,omitempty"`
-	// Orphan is that the node did not say any more which session that was.
+	// Orphan means that the session was no longer known from the node.
 	Orphan bool `json:"orphan,omitempty"`
 }
 
-// An override is the annotation that remembers what a person has undone.
+// An override is the annotation that records a session that a person has undone.
 type override struct {
 	UID     types.UID        `json:"uid"`
 	Session string           `json:"session"`
 	At      metav1.MicroTime `json:"at"`
-	// Since is when we had taken the node.
+	// Since is when the node was quarantined.
 	Since metav1.MicroTime `json:"since,omitzero"`
-	// Faults are those that were there, as source/check/entity.
+	// Faults lists the faults at that time, as source/check/entity.
 	Faults []string `json:"faults,omitempty"`
-	// All is that those were all that had begun by then.
+	// All means that the override covers all faults that had begun by then.
 	All bool `json:"all,omitempty"`
 }
 
-// maxAnnotation is longer than any annotation of ours.
+// maxAnnotation limits the size of an annotation. It exceeds any annotation that the
+// pipeline writes.
 const maxAnnotation = 64 << 10
 
-// The fault of a session of which nobody knows with which it was opened.
+// The placeholder for the opening fault of a session if it is unknown.
 const unknownSource, unknownCheck = "fleetloop", "unknown"
 
-// maxSession is longer than any session of ours.
+// maxSession limits the length of a session id. It exceeds any id that the pipeline
+// creates.
 const maxSession = 64
 
 var (
@@ -87,8 +90,8 @@ var (
 	errTooLong   = errors.New("value too long")
 )
 
-// readMark reads what is ours on a node; nil is nothing. An annotation that
-// cannot be ours is an error, and nothing is ours by it.
+// readMark reads the mark of a node, or nil if there is none. An invalid annotation is an
+// error and is ignored.
 func readMark(node *corev1.Node) (*mark, error) {
 	var m mark
 	found, err := readAnnotation(node, v1alpha1.AnnotationOwned, &m)
@@ -157,11 +160,11 @@ func isValidMark(node *corev1.Node, uid types.UID, session string, at metav1.Mic
 	return nil
 }
 
-// writeAnnotation puts an annotation on a node.
+// writeAnnotation sets an annotation on a node.
 func writeAnnotation(node *corev1.Node, key string, value any) {
 	text, err := json.Marshal(value)
 	if err != nil {
-		// Texts, times and flags of ours: there is no value that JSON lacks.
+		// The values hold only texts, times and flags, which JSON can always encode.
 		panic(fmt.Sprintf("quarantine: write annotation %q: %v", key, err))
 	}
 	if node.Annotations == nil {
@@ -170,7 +173,7 @@ func writeAnnotation(node *corev1.Node, key string, value any) {
 	node.Annotations[key] = string(text)
 }
 
-// OwnedOf is what is ours on a node, by its annotation.
+// OwnedOf returns the changes of the pipeline to a node from its annotation.
 func OwnedOf(node *corev1.Node) (v1alpha1.Owned, bool) {
 	m, err := readMark(node)
 	if err != nil || m == nil {
@@ -186,11 +189,11 @@ func openerOf(f v1alpha1.Fault) opener {
 	}
 }
 
-// truncated is an opener that a status can have: one that somebody has taken the
-// fault out of, or made longer, would else have every status refused, and the
-// node be kept as it is.
+// truncated replaces an opener that the status schema rejects. If a person has removed or
+// extended its fields, each status write would fail otherwise, and the node would keep
+// its state.
 func (o opener) truncated(at metav1.MicroTime) opener {
-	const name, entity, code, codes, message, action = 128, 256, 64, 16, 1024, 64 // as the schema has them
+	const name, entity, code, codes, message, action = 128, 256, 64, 16, 1024, 64 // as in the schema
 	long := func(text string, most int) bool { return utf8.RuneCountInString(text) > most }
 	if o.Source == "" || o.Check == "" || long(o.Source, name) || long(o.Check, name) || long(o.Entity, entity) || long(o.Message, message) ||
 		long(string(o.Action), action) || len(o.Codes) > codes || slices.ContainsFunc(o.Codes, func(c string) bool { return long(c, code) }) {
@@ -209,16 +212,16 @@ func (o opener) toFault() v1alpha1.Fault {
 	}
 }
 
-// overridden is an override as the status has it.
+// overridden converts an override to its status.
 func (o *override) overridden() *v1alpha1.Overridden {
 	return &v1alpha1.Overridden{Session: o.Session, DetectedAt: metav1.NewTime(o.At.Time), Faults: slices.Clone(o.Faults)}
 }
 
-// maxKeys is how many bytes of faults an override lists on the node: every
-// watcher of nodes gets them.
+// maxKeys limits the bytes of the faults in an override on the node, because every
+// watcher of nodes receives them.
 const maxKeys = 8 << 10
 
-// shortened is the override as the node has it. The status has all that it lists.
+// shortened returns the override for the node. The status has the full list.
 func (o *override) shortened() override {
 	short, size := *o, 0
 	for _, key := range o.Faults {
@@ -230,12 +233,12 @@ func (o *override) shortened() override {
 	return short
 }
 
-// coversFault says whether a fault is one that the person knew of.
+// coversFault reports whether a fault is covered by the override.
 func (o *override) coversFault(key string, since time.Time) bool {
 	return slices.Contains(o.Faults, key) || o.All && !since.Truncate(time.Microsecond).After(o.At.Time)
 }
 
-// endsSession says whether the tombstone is of the session that is under way.
+// endsSession reports whether the tombstone belongs to the open session.
 func (t *tombstone) endsSession(st *v1alpha1.NodeFaultStatus) bool {
 	if t == nil || !isOpen(st) {
 		return false

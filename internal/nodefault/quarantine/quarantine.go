@@ -1,24 +1,21 @@
-// Package quarantine takes nodes out of service and gives them back.
+// Package quarantine takes nodes out of service and releases them.
 //
-// Step looks at a node, at what is remembered of it and at what is wished for
-// it, and says what to write. It has no clients: all that it knows stands on
-// the Node and in the status, so that a step can be tried again after a crash
-// between any two writes, and repeats nothing.
+// Step examines a node, its status and the desired actions, and returns what to write. It
+// has no clients. All of its state is on the Node and in the status, so a step can be
+// retried after a crash between any two writes, and it repeats nothing.
 //
-// What is ours stands in an annotation of the Node, which is written in the
-// same request as the cordon and the taints that it speaks of. That annotation
-// counts. If somebody has destroyed it, the status and the field manager of
-// spec.unschedulable show what is ours nevertheless.
+// An annotation of the Node records the changes of the pipeline. It is written in the
+// same request as the cordon and the taints, and it is authoritative. If it is lost, the
+// status and the field manager of spec.unschedulable show the changes.
 //
-// A person is never undone. Their cordon is not taken off; a node that they
-// have uncordoned is not cordoned again for the same faults; a taint that they
-// have taken off is not put back. And nothing of ours stays behind: not after
-// recovery, not on a node that was opted out, not when a person has ended the
-// quarantine.
+// Changes of a person are never reverted. Their cordon is not removed, a node that they
+// have uncordoned is not cordoned again for the same faults, and a taint that they have
+// removed is not restored. No change of the pipeline stays on a node: not after recovery,
+// not on a node that was opted out, and not after a person has ended the quarantine.
 //
-// A step that infers something from what a Node lacks writes the Node, so that
-// the resource version shows whether the look was at the present; a step that
-// only catches the status up with the Node writes nothing but the status.
+// A step that relies on something missing from a Node writes the Node, so that the
+// resource version proves that the Node was current. A step that only updates the status
+// from the Node writes only the status.
 package quarantine
 
 import (
@@ -32,38 +29,37 @@ import (
 	"github.com/fleetloop/fleetloop/internal/nodefault/rules"
 )
 
-// Config is how nodes are taken and given back. A duration that is zero is
-// its default.
+// Config configures the quarantine. A zero duration means its default.
 type Config struct {
 	HealthyFor   time.Duration `key:"healthy_for" env:"NODE_FAULT_HEALTHY_FOR" flag:"healthy-for" default:"5m" validate:"gt=0" doc:"How long a node must be without faults before it is released."`
 	OverrideTTL  time.Duration `key:"override_ttl" env:"NODE_FAULT_OVERRIDE_TTL" flag:"override-ttl" default:"24h" validate:"gt=0" doc:"How long a node that a person has uncordoned is left alone, unless a new fault is reported."`
 	ControlPlane bool          `key:"control_plane" env:"NODE_FAULT_CONTROL_PLANE" flag:"control-plane-nodes" default:"false" doc:"Also take control plane nodes out of service."`
 
-	// DryRun is that nothing is written, and only told.
+	// DryRun records actions without writing to nodes.
 	DryRun bool
 }
 
-// The defaults of Config.
+// Defaults for the zero fields of Config.
 const (
 	DefaultHealthyFor  = 5 * time.Minute
 	DefaultOverrideTTL = 24 * time.Hour
 )
 
-// A Budget bounds how many nodes may be out of service.
+// A Budget limits how many nodes may be out of service.
 type Budget interface {
-	// Reserve takes a place for a node, or says in a sentence why there is none.
-	// The place is held until the node is seen to be out of service, or release
-	// gives it back.
+	// Reserve reserves a place for a node, or returns a sentence that explains the
+	// denial. The place is held until the node is observed out of service or release is
+	// called.
 	Reserve(node *corev1.Node, now time.Time) (release func(), denial string)
 }
 
-// A Quarantine decides. It remembers nothing.
+// A Quarantine decides about nodes. It has no state.
 type Quarantine struct {
 	cfg    Config
 	budget Budget
 }
 
-// New makes a Quarantine. Without a budget any number of nodes is taken.
+// New creates a Quarantine. A nil budget means no limit.
 func New(cfg Config, budget Budget) *Quarantine {
 	cfg.HealthyFor = cmp.Or(cfg.HealthyFor, DefaultHealthyFor)
 	cfg.OverrideTTL = cmp.Or(cfg.OverrideTTL, DefaultOverrideTTL)
@@ -79,80 +75,80 @@ func (boundless) Reserve(*corev1.Node, time.Time) (release func(), denial string
 	return func() {}, ""
 }
 
-// A Look is all that a step goes by.
+// A Look is the input of a step.
 type Look struct {
 	Now time.Time
-	// Node is the node as it is, with its managed fields, or nil if it is no
-	// more. It is not changed.
+	// Node is the current node with its managed fields, or nil if it is gone. It is not
+	// changed.
 	Node *corev1.Node
-	// Status is what is remembered. It is not changed but by Step.Settle.
+	// Status is the stored status. Only Step.Settle changes it.
 	Status  *v1alpha1.NodeFaultStatus
 	Verdict rules.Verdict
-	// Faults are all that the node has, whatever the rules say of them.
+	// Faults lists all faults of the node, regardless of the rules.
 	Faults []v1alpha1.Fault
-	// Busy is that a remedy is under way or not proven yet, so that the node is
-	// not given back.
+	// Busy means that a remedy is in progress or not verified yet, so that the node must
+	// not be released.
 	Busy bool
 }
 
-// A Step is what to do next.
+// A Step is the next step of a node.
 type Step struct {
-	// Node is what to write, on condition of its resource version. Nil is
-	// nothing.
+	// Node is the node to write, with its resource version as precondition. Nil means
+	// nothing to write.
 	Node *corev1.Node
-	// Settle brings the status in line. It is to be called when Node was
-	// written, or at once if there is none, and never if the write failed. It is
-	// never nil.
+	// Settle updates the status. It must be called after Node was written, or at once if
+	// Node is nil, and never if the write failed. It is never nil.
 	Settle func(st *v1alpha1.NodeFaultStatus)
-	// Undo gives back what was reserved. It is to be called if the write failed.
-	// It is never nil.
+	// Undo returns the reservation. It must be called if the write was rejected. It is
+	// never nil.
 	Undo func()
-	// After is when to look again though nothing has changed, as a
-	// reconcile.Result has it: 0 is not by time. At once is AtOnce.
+	// After is the requeue delay if nothing changes, as in reconcile.Result: 0 means
+	// none. AtOnce means an immediate requeue.
 	After time.Duration
-	// Act is that the node is in quarantine, and that this is written down: it
-	// may be drained and remedied.
+	// Act means that the node is in quarantine and this is recorded, so it may be drained
+	// and repaired.
 	Act bool
-	// Message says to people what is waited for, and why.
+	// Message explains what the node waits for, and why.
 	Message string
 	Why     Situation
 }
 
-// AtOnce is the After of a step that has to be followed by another.
+// AtOnce is the After of a step that must be followed by another.
 const AtOnce = time.Nanosecond
 
-// A Situation is where a node stands. There are no others.
+// A Situation is the situation of a node. Its values are a closed set.
 type Situation string
 
 // The situations.
 const (
-	// Observing is that nothing is wished, or not yet.
+	// Observing means that no action is required, or not yet.
 	Observing Situation = "Observing"
-	// Denied is that the budget has no place for the node.
+	// Denied means that the budget denies the quarantine.
 	Denied Situation = "Denied"
-	// DryRun is that what is wished is only told.
+	// DryRun means that actions are only recorded.
 	DryRun Situation = "DryRun"
-	// Ours is that the node is in quarantine, and that the cordon, if there is
-	// one, is ours.
+	// Ours means that the node is in quarantine, and that its cordon, if any, belongs to
+	// the pipeline.
 	Ours Situation = "Ours"
-	// Foreign is that the node is in quarantine, and that the cordon is not
-	// ours: it is never taken off.
+	// Foreign means that the node is in quarantine, and that its cordon belongs to
+	// others. It is never removed.
 	Foreign Situation = "Foreign"
-	// Recovering is that no fault is left that matters, which has to last.
+	// Recovering means that no relevant fault is left, and that the node must stay
+	// healthy for a while.
 	Recovering Situation = "Recovering"
-	// Held is that the node would be given back, and a person wants it kept.
+	// Held means that the node is healthy, but a person holds it out of service.
 	Held Situation = "Held"
-	// Overridden is that a person has undone what we did.
+	// Overridden means that a person has undone the quarantine.
 	Overridden Situation = "Overridden"
-	// Released is that nothing is wrong and nothing of ours is left.
+	// Released means that the node is healthy, and no change of the pipeline is left.
 	Released Situation = "Released"
-	// OptedOut is that the node is not to be touched.
+	// OptedOut means that the node must not be changed.
 	OptedOut Situation = "OptedOut"
-	// Gone is that the node is no more, or that another has its name.
+	// Gone means that the node was deleted or replaced.
 	Gone Situation = "Gone"
 )
 
-// Reasons of records.
+// Reasons of records and steps.
 const (
 	reasonHealthy    = "all health checks passed"
 	reasonOptedOut   = "the node was opted out"
@@ -164,8 +160,8 @@ const (
 
 var errNoStatus = errors.New("status missing")
 
-// Step says what to do next. It may be asked again at any time, with what it
-// said before done, done in part, or not done.
+// Step returns the next step. It can be called again at any time, regardless of whether
+// the last step was done completely, in part, or not at all.
 func (q *Quarantine) Step(l Look) (Step, error) {
 	switch {
 	case l.Status == nil:
@@ -175,7 +171,7 @@ func (q *Quarantine) Step(l Look) (Step, error) {
 	case l.Status.NodeUID != "" && l.Status.NodeUID != l.Node.UID:
 		return replacedStep(l), nil
 	}
-	l.Now = l.Now.Truncate(time.Microsecond) // as it is written, and read again
+	l.Now = l.Now.Truncate(time.Microsecond) // the precision of stored times
 	v := newView(l)
 	for _, decide := range []func(*view) (Step, bool){
 		q.leftOver, q.caughtUp, q.reclaimed, q.stepIfExcluded, q.stepIfUndone, q.overridden, q.pretended, q.recovered,
@@ -187,17 +183,16 @@ func (q *Quarantine) Step(l Look) (Step, error) {
 	return v.finishStep(q.takeStep(v), q.cfg.DryRun), nil
 }
 
-// goneStep ends what concerned a node that is no more. The session stays, for what
-// is still to be told of it.
+// goneStep ends the state of a deleted node. The session stays, for records that still
+// follow.
 func goneStep() Step {
 	return Step{Why: Gone, Undo: func() {}, Message: "the node was deleted", Settle: func(st *v1alpha1.NodeFaultStatus) {
 		st.Owned, st.DesiredActions, st.HealthySince, st.Overridden = nil, nil, nil, nil
 	}}
 }
 
-// replacedStep is for another node of the same name: the session of the old one
-// ends, and when nothing of it is under way any more, the new one begins with
-// nothing.
+// replacedStep handles another node of the same name. It ends the session of the old
+// node. When no action of it is in progress, the new node starts without state.
 func replacedStep(l Look) Step {
 	step := goneStep()
 	step.Message = "the node was replaced by another node with the same name"

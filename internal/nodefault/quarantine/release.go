@@ -9,11 +9,10 @@ import (
 	"github.com/fleetloop/fleetloop/internal/nodefault"
 )
 
-// Release gives a node as it is without what is ours on it, for a person who
-// wants it back, and says whether anything of ours was there. It goes by the
-// node alone, so that it also does where no controller runs. With override the
-// faults that had begun by then are remembered as undone, so that a controller
-// that runs does not take the node at once again.
+// Release returns a node without the changes of the pipeline, for a person who releases
+// it, and reports whether there were any. It uses only the node, so it also works without
+// a running controller. With override, it records the faults that have begun by now as
+// overridden, so that a running controller does not quarantine the node again at once.
 func Release(node *corev1.Node, now time.Time, reason string, override bool) (*corev1.Node, bool) {
 	now = now.Truncate(time.Microsecond)
 	v := newView(Look{Now: now, Node: node, Status: &v1alpha1.NodeFaultStatus{}})
@@ -32,8 +31,8 @@ func Release(node *corev1.Node, now time.Time, reason string, override bool) (*c
 	return t.node, true
 }
 
-// clearOverride has a controller act again on a node that was taken from it, unless
-// that is to be remembered.
+// clearOverride removes an override so that a controller acts on the node again, unless
+// the caller wants to keep it.
 func clearOverride(node *corev1.Node, override bool) (*corev1.Node, bool) {
 	if _, is := node.Annotations[v1alpha1.AnnotationOverridden]; override || !is {
 		return node, false

@@ -12,10 +12,10 @@ import (
 	"github.com/fleetloop/fleetloop/internal/nodefault/rules"
 )
 
-// deniedFor is when a budget that has no place is asked again.
+// deniedFor is the delay before a denied reservation is retried.
 const deniedFor = 15 * time.Second
 
-// situation is that of a node in quarantine.
+// situation returns the situation of a quarantined node.
 func (v *view) situation() Situation {
 	if v.mark != nil && v.mark.Foreign {
 		return Foreign
@@ -23,8 +23,8 @@ func (v *view) situation() Situation {
 	return Ours
 }
 
-// pretended only tells what would be done: where the installation writes
-// nothing, and where only rules in dry run want something.
+// pretended only records actions, if the installation is in dry run, or if only rules in
+// dry run require an action.
 func (q *Quarantine) pretended(v *view) (Step, bool) {
 	nothing := rules.Empty(v.Verdict.DesiredActions)
 	switch {
@@ -53,8 +53,8 @@ func (q *Quarantine) pretended(v *view) (Step, bool) {
 	return step, true
 }
 
-// pretendRecovery ends a session of which nothing was written, or tells that a
-// node would be given back which is left as it is.
+// pretendRecovery ends a session without changes on the node. For a node with changes,
+// which dry run keeps, it records that the node would be released.
 func (q *Quarantine) pretendRecovery(v *view, step Step) Step {
 	left := q.healthyIn(v)
 	if left > 0 || v.Verdict.Unsure {
@@ -77,7 +77,7 @@ func (q *Quarantine) pretendRecovery(v *view, step Step) Step {
 	return step
 }
 
-// sessionName is the name of the session that is open, or to be opened.
+// sessionName returns the name of the open session, or of the one to open.
 func (v *view) sessionName() string {
 	switch {
 	case v.mark != nil:
@@ -89,8 +89,8 @@ func (v *view) sessionName() string {
 	}
 }
 
-// recovered gives a node back for which nothing is wished any more, once that
-// has lasted, no remedy is under way and nobody wants it kept.
+// recovered releases a node that needs no action any more, once this has lasted, no
+// remedy is in progress and no person holds the node.
 func (q *Quarantine) recovered(v *view) (Step, bool) {
 	switch {
 	case v.wantsReal():
@@ -123,7 +123,7 @@ func (v *view) isHeld() bool {
 	return held
 }
 
-// closeStep ends a session of which nothing was written.
+// closeStep ends a session without changes on the node.
 func (v *view) closeStep() Step {
 	return Step{Why: Released, Message: reasonHealthy, Settle: func(st *v1alpha1.NodeFaultStatus) {
 		if toldDry(st, changeevent.ActionCordon) {
@@ -140,8 +140,8 @@ func (v *view) observing() Step {
 	return Step{Why: Observing, Message: "no rule requires an action"}
 }
 
-// flushMark writes the mark and the label if they are not what they should be, and
-// has the API server keep who writes the node.
+// flushMark writes the mark and the label if they have changed, and restores the managed
+// fields if they are empty.
 func (v *view) flushMark(step Step) Step {
 	if v.mark == nil {
 		return step
@@ -176,8 +176,7 @@ func setLabel(node *corev1.Node, value string) {
 	node.Labels[v1alpha1.LabelPhase] = value
 }
 
-// takeStep is the node in quarantine, as far as it is wished and the budget
-// allows.
+// takeStep quarantines the node, as far as the rules require it and the budget allows it.
 func (q *Quarantine) takeStep(v *view) Step {
 	next, cordons, more := v.grownMark()
 	if !more {
@@ -188,7 +187,7 @@ func (q *Quarantine) takeStep(v *view) Step {
 	}
 	first := v.mark == nil || cordons
 	release := func() {}
-	if first { // more on a node that is out of service already takes no place
+	if first { // further changes to a node that is out of service need no place
 		given, denial := q.budget.Reserve(v.Node, v.Now)
 		if denial != "" {
 			return v.deniedStep(denial)
@@ -209,7 +208,7 @@ func (q *Quarantine) takeStep(v *view) Step {
 	return step
 }
 
-// deniedStep waits for a place.
+// deniedStep waits for a place in the budget.
 func (v *view) deniedStep(denial string) Step {
 	session, f := v.sessionName(), v.openingFault()
 	return v.flushMark(Step{Why: Denied, After: deniedFor, Message: denial, Settle: func(st *v1alpha1.NodeFaultStatus) {
@@ -221,7 +220,7 @@ func (v *view) deniedStep(denial string) Step {
 	}})
 }
 
-// writeDesired writes what is wished, and that it is ours, in one request.
+// writeDesired writes the desired changes and the mark in one request.
 func (v *view) writeDesired(next mark, cordons bool) Step {
 	node := v.Node.DeepCopy()
 	node.Spec.Unschedulable = node.Spec.Unschedulable || cordons
@@ -242,9 +241,9 @@ func (v *view) writeDesired(next mark, cordons bool) Step {
 	return Step{Node: node, Settle: settle, After: AtOnce, Why: v.situation(), Message: "the controller quarantines the node"}
 }
 
-// grownMark is the mark with all that is wished, whether that takes a cordon, and
-// whether it is more than what is there. It never becomes less while a session
-// lasts: what one fault has asked for stays until all are gone.
+// grownMark returns the mark with all desired changes, whether they require a cordon, and
+// whether they exceed the current ones. The mark never shrinks during a session: changes
+// for one fault stay until all faults are gone.
 func (v *view) grownMark() (next mark, cordons, more bool) {
 	wish := v.Verdict.DesiredActions
 	if v.mark != nil {
@@ -267,13 +266,12 @@ func (v *view) grownMark() (next mark, cordons, more bool) {
 	return next, cordons, more
 }
 
-// unchangedStep is a node that has all that is wished.
+// unchangedStep returns the step of a node that has all desired changes.
 func (v *view) unchangedStep() Step {
 	step := Step{Why: v.situation(), Act: true, Message: "the node is quarantined", Settle: func(st *v1alpha1.NodeFaultStatus) { st.HealthySince = nil }}
 	switch {
 	case v.mark == nil:
-		// Nothing is to be written on the node, so that the session begins in the
-		// status alone.
+		// Nothing is written to the node, so the session exists only in the status.
 		step.Message = "the node stays in service, as the rules require"
 		if !isOpen(v.Status) {
 			session, f := v.sessionName(), v.openingFault()

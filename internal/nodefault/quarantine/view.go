@@ -15,17 +15,17 @@ import (
 	"github.com/fleetloop/fleetloop/internal/nodefault/rules"
 )
 
-// A view is a look, read.
+// A view is a Look with its parsed annotations.
 type view struct {
 	Look
 	mark  *mark
 	tomb  *tombstone
 	over  *override
-	odd   []string // annotations that cannot be read
-	stop  bool     // there is an override that cannot be read
+	odd   []string // errors of annotations that cannot be read
+	stop  bool     // the override cannot be read
 	holds holder
-	since time.Time // when we did
-	// changed is that mark is not what stands on the node.
+	since time.Time // time of the pipeline's cordon
+	// changed means that mark differs from the annotation on the node.
 	changed bool
 }
 
@@ -50,7 +50,7 @@ func (v *view) cannotRead(annotation string, err error) {
 	v.odd = append(v.odd, fmt.Sprintf("annotation %s ignored: %v", annotation, err))
 }
 
-// finishStep adds what every step has.
+// finishStep adds the fields that all steps have in common.
 func (v *view) finishStep(s Step, dryRun bool) Step {
 	settle, wish := s.Settle, v.desiredActions(dryRun)
 	s.Settle = func(st *v1alpha1.NodeFaultStatus) {
@@ -79,7 +79,7 @@ func (v *view) desiredActions(dryRun bool) *v1alpha1.DesiredActions {
 	return w
 }
 
-// soonerOf is the earlier of two times to look again; 0 is never.
+// soonerOf returns the shorter delay. Zero means no delay.
 func soonerOf(a, b time.Duration) time.Duration {
 	if a == 0 || b > 0 && b < a {
 		return b
@@ -87,18 +87,17 @@ func soonerOf(a, b time.Duration) time.Duration {
 	return a
 }
 
-// isOpen says whether a session is under way.
+// isOpen reports whether a session is open.
 func isOpen(st *v1alpha1.NodeFaultStatus) bool {
 	return st.Session != "" && st.TriggeredBy != nil && !overriddenIn(st, st.Session)
 }
 
-// hasEnded says whether a session was under way, and is no more.
+// hasEnded reports whether the given session is the last one and has ended.
 func hasEnded(st *v1alpha1.NodeFaultStatus, session string) bool {
 	return st.Session == session && !isOpen(st)
 }
 
-// unwritten says whether a session is under way of which nothing stands on the
-// node.
+// unwritten reports whether a session is open without changes on the node.
 func unwritten(st *v1alpha1.NodeFaultStatus) bool { return isOpen(st) && st.Owned == nil }
 
 func overriddenIn(st *v1alpha1.NodeFaultStatus, session string) bool {
@@ -114,38 +113,38 @@ func beginSession(st *v1alpha1.NodeFaultStatus, session string, f v1alpha1.Fault
 	st.Drain, st.Remediation = nil, nil
 }
 
-// endSession closes the session in the status. Its name stays: a look at a node as it
-// was must not open it again.
+// endSession closes the session in the status. Its name stays, so that a stale node does
+// not open it again.
 func endSession(st *v1alpha1.NodeFaultStatus) {
 	st.TriggeredBy, st.FaultCode, st.Owned, st.DesiredActions, st.HealthySince, st.Overridden = nil, "", nil, nil, nil, nil
 }
 
-// ordinalDryRun tells what would be done from what is done.
+// ordinalDryRun distinguishes the records of dry runs from those of real actions.
 const ordinalDryRun = "dry-run"
 
-// recordAction records an action of the session that the status has.
+// recordAction records an action of the session in the status.
 func recordAction(st *v1alpha1.NodeFaultStatus, action, reason string, at time.Time) {
 	r := nodefault.RecordOf(st, changeevent.SourceFaultQuarantine, action, "", at)
 	r.Reason = nodefault.Cut(reason, 512)
 	nodefault.Tell(st, r)
 }
 
-// tellDry records what would be done.
+// tellDry records an action of a dry run.
 func tellDry(st *v1alpha1.NodeFaultStatus, action, reason string, at time.Time) {
 	r := nodefault.RecordOf(st, changeevent.SourceFaultQuarantine, action, ordinalDryRun, at)
 	r.Reason, r.DryRun = nodefault.Cut(reason, 512), true
 	nodefault.Tell(st, r)
 }
 
-// toldDry says whether it was told what would be done.
+// toldDry reports whether an action of a dry run was recorded.
 func toldDry(st *v1alpha1.NodeFaultStatus, action string) bool {
 	return nodefault.Told(st, nodefault.RecordID(st.NodeUID, st.Session, action, ordinalDryRun))
 }
 
-// taintName tells the taints of a node apart.
+// taintName returns key:effect, which identifies a taint of a node.
 func taintName(t corev1.Taint) string { return t.Key + ":" + string(t.Effect) }
 
-// sameTaint leaves out when the taint was added, which others write.
+// sameTaint compares taints without TimeAdded, which others write.
 func sameTaint(a, b corev1.Taint) bool {
 	return a.Key == b.Key && a.Value == b.Value && a.Effect == b.Effect
 }
@@ -154,8 +153,8 @@ func hasTaint(taints []corev1.Taint, t corev1.Taint) bool {
 	return slices.ContainsFunc(taints, func(o corev1.Taint) bool { return sameTaint(o, t) })
 }
 
-// hasTaintOf says whether there is a taint with the same key and effect, of
-// which a node has one at most.
+// hasTaintOf reports whether there is a taint with the same key and effect. A node has at
+// most one.
 func hasTaintOf(taints []corev1.Taint, t corev1.Taint) bool {
 	return slices.ContainsFunc(taints, func(o corev1.Taint) bool { return taintName(o) == taintName(t) })
 }

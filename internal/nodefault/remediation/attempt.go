@@ -22,7 +22,7 @@ import (
 
 const maxName = 253
 
-// objectName is the name of the object of an attempt.
+// objectName returns the name of the object of an attempt.
 func objectName(node, session string, attempt int32) string {
 	tail := fmt.Sprintf("-%s-%d", session, attempt)
 	if len(node)+len(tail) > maxName {
@@ -33,7 +33,7 @@ func objectName(node, session string, attempt int32) string {
 	return node + tail
 }
 
-// followAttempt moves the attempt on that is under way.
+// followAttempt advances the attempt in progress.
 func (r *Remediator) followAttempt(ctx context.Context, l look) (time.Duration, error) {
 	m := l.st.Remediation
 	if !wasRecorded(l.st, vocabularyOf(m.ObjectKind).requested, strconv.Itoa(int(m.Attempt))) {
@@ -68,11 +68,10 @@ func (r *Remediator) followAttempt(ctx context.Context, l look) (time.Duration, 
 	return min(r.cfg.Poll, max(time.Second, m.Deadline.Sub(l.now))), nil
 }
 
-// maxText bounds what a person is told.
+// maxText limits messages and reasons, in bytes.
 const maxText = 512
 
-// succeeded takes a janitor at its word, but for a reboot that the node knows
-// nothing of.
+// succeeded accepts the success of an action, unless the boot ID shows no reboot.
 func (r *Remediator) succeeded(l look, a *action) (time.Duration, error) {
 	m := l.st.Remediation
 	if m.Action == faults.RemedyReboot && l.node != nil && m.PreviousBootID != "" && l.node.Status.NodeInfo.BootID == m.PreviousBootID && l.now.Before(m.Deadline.Time) {
@@ -89,9 +88,8 @@ func (r *Remediator) succeeded(l look, a *action) (time.Duration, error) {
 	return 0, nil
 }
 
-// createAction makes the object of an attempt that was written down, unless it is not
-// wanted any more. It may have been made already, and what was written about
-// that be lost.
+// createAction creates the object of a recorded attempt, unless it is no longer needed.
+// The object may already exist if the write of its record was lost.
 func (r *Remediator) createAction(ctx context.Context, l look) (time.Duration, error) {
 	m := l.st.Remediation
 	late := !l.now.Before(m.Deadline.Time)
@@ -129,14 +127,14 @@ func (r *Remediator) createAction(ctx context.Context, l look) (time.Duration, e
 	return 0, nil
 }
 
-// adoptAction takes the object that is there already, if it is ours.
+// adoptAction continues with an existing object, if this package has created it.
 func (r *Remediator) adoptAction(ctx context.Context, l look) (time.Duration, error) {
 	m := l.st.Remediation
 	a, err := r.getAction(ctx, m)
 	if err != nil {
 		return 0, err
 	}
-	if a == nil { // the cache has still to hear of it
+	if a == nil { // the cache is stale
 		return soon, nil
 	}
 	if has := a.GetLabels(); has[LabelSession] != l.st.Session || has[LabelAttempt] != strconv.Itoa(int(m.Attempt)) {
@@ -148,8 +146,8 @@ func (r *Remediator) adoptAction(ctx context.Context, l look) (time.Duration, er
 	return 0, nil
 }
 
-// actionExists says whether the object of an attempt is there, as the API server has
-// it: it is asked whether it would make one, and makes none.
+// actionExists reports whether the object of an attempt exists in the API server. It uses
+// a dry-run create, which reads past the cache.
 func (r *Remediator) actionExists(ctx context.Context, l look) (bool, error) {
 	m := l.st.Remediation
 	if a, err := r.getAction(ctx, m); err != nil || a != nil {
@@ -157,7 +155,7 @@ func (r *Remediator) actionExists(ctx context.Context, l look) (bool, error) {
 	}
 	err := r.client.Create(ctx, r.newAction(l), client.DryRunAll)
 	switch {
-	case err == nil, isPermanent(err): // what may not be made was not made here
+	case err == nil, isPermanent(err): // an object that cannot be created was not created before
 		return false, nil
 	case apierrors.IsAlreadyExists(err):
 		return true, nil
@@ -165,16 +163,16 @@ func (r *Remediator) actionExists(ctx context.Context, l look) (bool, error) {
 	return false, fmt.Errorf("look for %s %q: %w", m.ObjectKind, m.ObjectName, err)
 }
 
-// isPermanent says whether an object will not be made before somebody has seen to it:
-// there is no right, no definition or no namespace for it, or it is wrong.
+// isPermanent reports whether an object cannot be created until a person intervenes: the
+// permission, the definition or the namespace is missing, or the object is invalid.
 func isPermanent(err error) bool {
 	return apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsNotFound(err)
 }
 
-// soon is when something is looked at again of which the cache has still to hear.
+// soon is the requeue delay while the cache is stale.
 const soon = 250 * time.Millisecond
 
-// requested tells that the object of an attempt was made.
+// requested records that the object of an attempt was created.
 func (r *Remediator) requested(l look, when time.Time) {
 	m := l.st.Remediation
 	m.Message = ""
@@ -184,13 +182,12 @@ func (r *Remediator) requested(l look, when time.Time) {
 	nodefault.Tell(l.st, record)
 }
 
-// newAction makes the object of an attempt. Pods that are left on the node are no
-// reason not to, where nobody wanted them to go or they would not, or where some
-// are left on purpose.
+// newAction returns the object of an attempt. It is forced despite pods on the node if no
+// drain was required, the drain did not complete, or some pods stay on purpose.
 func (r *Remediator) newAction(l look) client.Object {
 	m := l.st.Remediation
 	undrained := r.cfg.PodsStay || l.st.Drain == nil || l.st.Drain.State != faults.DrainCompleted
-	spec := v1alpha1.NodeActionSpec{NodeName: m.ObjectName, Force: undrained} // of a node that is gone it is only tried whether it is there
+	spec := v1alpha1.NodeActionSpec{NodeName: m.ObjectName, Force: undrained} // for a deleted node the object is only used to check whether it exists
 	if l.node != nil {
 		spec.NodeName = l.node.Name
 	}
@@ -204,16 +201,16 @@ func (r *Remediator) newAction(l look) client.Object {
 	return &v1alpha1.RebootNode{ObjectMeta: about, Spec: spec}
 }
 
-// handleMissing is what follows when the object is not in the cache.
+// handleMissing handles an object that is not in the cache.
 func (r *Remediator) handleMissing(ctx context.Context, l look) (time.Duration, error) {
 	m := l.st.Remediation
 	there, err := r.actionExists(ctx, l)
 	switch {
 	case err != nil:
 		return 0, err
-	case there: // the cache has still to hear of it
+	case there: // the cache is stale
 		return soon, nil
-	case l.node == nil && m.Action == faults.RemedyTerminate: // its object was cleaned up after the node
+	case l.node == nil && m.Action == faults.RemedyTerminate: // the object was deleted after the node
 		endAttempt(m, faults.RemedySucceeded, "the node was deleted", l.now)
 	case l.node == nil:
 		endAttempt(m, faults.RemedyFailed, "the node was deleted", l.now)
@@ -223,8 +220,8 @@ func (r *Remediator) handleMissing(ctx context.Context, l look) (time.Duration, 
 	return 0, nil
 }
 
-// deleteAction deletes the object of an attempt that nobody waits for any more, so
-// that it is not carried out later.
+// deleteAction deletes the object of an attempt that has timed out, so that it is not
+// executed later.
 func (r *Remediator) deleteAction(ctx context.Context, m *faults.RemediationStatus) error {
 	o := emptyOf(m.ObjectKind)
 	o.SetName(m.ObjectName)
@@ -234,7 +231,7 @@ func (r *Remediator) deleteAction(ctx context.Context, m *faults.RemediationStat
 	return nil
 }
 
-// getAction reads the object of an attempt; nil is none.
+// getAction returns the object of an attempt, or nil if it does not exist.
 func (r *Remediator) getAction(ctx context.Context, m *faults.RemediationStatus) (*action, error) {
 	o := emptyOf(m.ObjectKind)
 	err := r.client.Get(ctx, client.ObjectKey{Name: m.ObjectName}, o)
@@ -279,15 +276,15 @@ func kindFor(a faults.Remedy) string {
 	return v1alpha1.KindReboot
 }
 
-// wasSent says whether the provider has accepted it, or may have.
+// wasSent reports whether the provider has accepted the request, or may have.
 func (a *action) wasSent() bool {
 	c := meta.FindStatusCondition(a.status.Conditions, v1alpha1.ConditionSignalSent)
 	return c != nil && c.Status != metav1.ConditionFalse
 }
 
-// bootBefore is the boot that a reboot is to end, of a node that reported none
-// when it was asked for: what the janitor has written down, or what the node
-// reports while nobody was asked yet.
+// bootBefore returns the boot ID before a reboot, for a node that had none when the
+// attempt began. It is the boot ID that the janitor has recorded, or the one of the node
+// while the request is not sent yet.
 func (a *action) bootBefore(n *corev1.Node) string {
 	if a.kind != v1alpha1.KindReboot || a.status.PreviousBootID != "" || n == nil || a.wasSent() {
 		return a.status.PreviousBootID
@@ -295,12 +292,12 @@ func (a *action) bootBefore(n *corev1.Node) string {
 	return n.Status.NodeInfo.BootID
 }
 
-// finalCondition is the condition that says how it ended.
+// finalCondition returns the condition with the final result.
 func (a *action) finalCondition() *metav1.Condition {
 	return meta.FindStatusCondition(a.status.Conditions, vocabularyOf(a.kind).final)
 }
 
-// endState says whether an action is over, how, and why not well.
+// endState reports whether an action has ended, whether it succeeded, and why not.
 func (a *action) endState() (done, ok bool, why string) {
 	c := a.finalCondition()
 	switch {
@@ -323,7 +320,7 @@ func (a *action) statusMessage() string {
 	return "the janitor gave no cause"
 }
 
-// wasRefused says whether another one like it would fare no better.
+// wasRefused reports whether another attempt would be rejected, too.
 func (a *action) wasRefused() bool {
 	c := a.finalCondition()
 	return c != nil && c.Status == metav1.ConditionFalse && c.Reason == v1alpha1.ReasonFailed

@@ -16,11 +16,11 @@ import (
 	"github.com/fleetloop/fleetloop/internal/nodefault"
 )
 
-// awaitFaultsGone waits, after a remedy that succeeded, for the faults to go.
+// awaitFaultsGone waits for the faults to disappear after a successful remedy.
 func (r *Remediator) awaitFaultsGone(ctx context.Context, l look) (time.Duration, error) {
 	m := l.st.Remediation
 	if l.node == nil || m.Action == faults.RemedyTerminate {
-		return 0, nil // there is nothing left to prove
+		return 0, nil // nothing is left to verify
 	}
 	if l.st.HealthySince != nil {
 		if r.unverified(m) {
@@ -35,15 +35,15 @@ func (r *Remediator) awaitFaultsGone(ctx context.Context, l look) (time.Duration
 	return r.nextAttempt(ctx, l)
 }
 
-// nextAttempt begins the attempt after one that did not help: the same remedy again, if
-// it may be, else the one after it.
+// nextAttempt starts the attempt after one that did not help: the same remedy again if
+// allowed, or the next one.
 func (r *Remediator) nextAttempt(ctx context.Context, l look) (time.Duration, error) {
 	if !l.isWanted() {
 		return 0, nil
 	}
 	m, remedies := l.st.Remediation, l.st.DesiredActions.Remedies
 	step := slices.Index(remedies, m.Action)
-	if step < 0 { // the rules wish for something else by now
+	if step < 0 { // the rules require other remedies now
 		return r.beginAttempt(l, 0), nil
 	}
 	if at := int(m.RemedyIndex); at < len(remedies) && remedies[at] == m.Action {
@@ -59,7 +59,7 @@ func (r *Remediator) nextAttempt(ctx context.Context, l look) (time.Duration, er
 	return r.beginAttempt(l, step), nil
 }
 
-// wasRefused says whether the attempt was refused for good.
+// wasRefused reports whether the attempt was rejected permanently.
 func (r *Remediator) wasRefused(ctx context.Context, m *faults.RemediationStatus) (bool, error) {
 	if m.ObjectName == "" || m.ObjectKind != kindFor(m.Action) {
 		return false, nil
@@ -68,8 +68,8 @@ func (r *Remediator) wasRefused(ctx context.Context, m *faults.RemediationStatus
 	return a != nil && a.wasRefused(), err
 }
 
-// countAttempts is how often a remedy was asked for in this session, or could not be: an
-// object may be gone by now, but what was told of it stays.
+// countAttempts returns how often a remedy was requested in this session or failed
+// before. It counts records, because the objects may be deleted.
 func countAttempts(st *faults.NodeFaultStatus, a faults.Remedy) int {
 	w, count := vocabularyOf(kindFor(a)), 0
 	for attempt := range st.Remediation.Attempt {
@@ -85,8 +85,8 @@ func wasRecorded(st *faults.NodeFaultStatus, action, ordinal string) bool {
 	return nodefault.Told(st, nodefault.RecordID(st.NodeUID, st.Session, action, ordinal))
 }
 
-// reconsider begins anew where nothing has been tried: all that was wished for
-// was a person, or the drain had failed, and that is no longer so.
+// reconsider starts again if no remedy was tried, because only support was required or
+// the drain had failed, and this has changed.
 func (r *Remediator) reconsider(l look) (time.Duration, error) {
 	m := l.st.Remediation
 	if !l.isWanted() || m.Action != faults.RemedySupport && m.ObjectKind != "" {
@@ -99,7 +99,7 @@ func (r *Remediator) reconsider(l look) (time.Duration, error) {
 	return r.beginAttempt(l, 0), nil
 }
 
-// endExhausted ends the remediation: a person is needed, and is told so.
+// endExhausted ends the remediation and records that a person is needed.
 func (r *Remediator) endExhausted(l look, action faults.Remedy, step int, why string) {
 	m := l.st.Remediation
 	if m == nil || action == faults.RemedySupport && m.Action != faults.RemedySupport {
@@ -112,7 +112,7 @@ func (r *Remediator) endExhausted(l look, action faults.Remedy, step int, why st
 	m.RemedyIndex = int32(step) //nolint:gosec // there are few remedies
 	endAttempt(m, faults.RemedyExhausted, why, l.now)
 	l.st.Remediation = m
-	ordinal := "" // for nothing was tried
+	ordinal := "" // if no attempt was made
 	if m.Attempt > 0 {
 		ordinal = strconv.Itoa(int(m.Attempt))
 	}
@@ -121,7 +121,7 @@ func (r *Remediator) endExhausted(l look, action faults.Remedy, step int, why st
 	nodefault.Tell(l.st, record)
 }
 
-// listActions are the objects of a kind, not to be changed.
+// listActions lists the objects of a kind. The caller must not change them.
 func (r *Remediator) listActions(ctx context.Context, kind string, o ...client.ListOption) ([]*action, error) {
 	o = append(o, client.UnsafeDisableDeepCopy)
 	var all []*action

@@ -15,13 +15,13 @@ import (
 	"github.com/fleetloop/fleetloop/internal/nodefault"
 )
 
-// Whose change events these are.
+// Sources of the records.
 const (
 	sourceRemediation = changeevent.SourceFaultRemediation
 	sourceJanitor     = changeevent.SourceJanitor
 )
 
-// vocabulary is how the two kinds are spoken of.
+// vocabulary holds the names that differ between the two kinds.
 type vocabulary struct {
 	resource, final                   string
 	requested, sent, executed, failed string
@@ -40,11 +40,11 @@ func vocabularyOf(kind string) vocabulary {
 	}
 }
 
-// Observe tells what the janitor has done to a node, whoever asked for it: that
-// the request was sent, when the provider has accepted it and no end was told; that the node was
-// rebooted, when another boot id proves it; that it is terminated, when it is
-// gone; that either failed. Step does so too; it is to be called for nodes that
-// there is nothing else to do about. A node that is gone is nil.
+// Observe records what the janitor has done to a node, regardless of who requested it. It
+// records that a request was sent, if the provider has accepted it and no result is
+// recorded; that the node was rebooted, if a new boot ID proves it; that the node was
+// terminated, if it is gone; and failures. Step does the same, so Observe is only for
+// nodes without other work. A deleted node is nil.
 func (r *Remediator) Observe(ctx context.Context, node *corev1.Node, st *faults.NodeFaultStatus) error {
 	for _, kind := range []string{v1alpha1.KindReboot, v1alpha1.KindTerminate} {
 		all, err := r.listActions(ctx, kind)
@@ -60,8 +60,8 @@ func (r *Remediator) Observe(ctx context.Context, node *corev1.Node, st *faults.
 	return nil
 }
 
-// concernsNode says whether an action is on the node that st is about: not on one
-// that had its name before.
+// concernsNode reports whether an action concerns the node of st rather than a previous
+// node of the same name.
 func concernsNode(a *action, node *corev1.Node, st *faults.NodeFaultStatus) bool {
 	if uid := a.status.NodeUID; uid != "" && st.NodeUID != "" {
 		return uid == st.NodeUID
@@ -80,7 +80,7 @@ func observeNode(node *corev1.Node, st *faults.NodeFaultStatus, a *action) {
 	if done || accepted {
 		tellRequested(st, a)
 	}
-	if accepted && !toldOf(st, a, w.executed) && !toldOf(st, a, w.failed) { // an earlier version told the end alone
+	if accepted && !toldOf(st, a, w.executed) && !toldOf(st, a, w.failed) { // earlier versions recorded only the result
 		recordAction(st, a, w.sent, sent.LastTransitionTime.Time, "")
 	}
 	switch {
@@ -92,16 +92,16 @@ func observeNode(node *corev1.Node, st *faults.NodeFaultStatus, a *action) {
 	}
 }
 
-// hasRebooted says whether a reboot that the janitor calls done is proven: the node
-// is in another boot than before. Our janitor writes down which boot that was;
-// for another's, what was known when the attempt began counts.
+// hasRebooted reports whether a finished reboot is proven by a new boot ID. Fleetloop's
+// janitor records the boot ID before it. For other janitors, the boot ID at the start of
+// the attempt is used.
 func hasRebooted(node *corev1.Node, st *faults.NodeFaultStatus, a *action) bool {
 	before := a.status.PreviousBootID
 	if m := st.Remediation; before == "" && m != nil && m.ObjectKind == a.kind && m.ObjectName == a.GetName() {
 		before = m.PreviousBootID
 	}
 	if node == nil || a.status.NodeUID != "" && node.UID != a.status.NodeUID {
-		return a.status.PreviousBootID != "" // the node is gone, and our janitor has compared
+		return a.status.PreviousBootID != "" // the node is gone, and Fleetloop's janitor has compared the boot IDs
 	}
 	id := node.Status.NodeInfo.BootID
 	return before != "" && id != "" && id != before
@@ -117,8 +117,8 @@ func (a *action) endedAt() time.Time {
 	return a.GetCreationTimestamp().Time
 }
 
-// tellRequested tells that one of this session was asked for, before anything is
-// told of what came of it: what was written about its making may have been lost.
+// tellRequested records the request of an action of this session before its result. The
+// write of the first record may have been lost.
 func tellRequested(st *faults.NodeFaultStatus, a *action) {
 	labels, when := a.GetLabels(), a.GetCreationTimestamp().Time
 	if labels[LabelSession] != st.Session || st.Session == "" || labels[LabelAttempt] == "" || forgotten(st, when) {
@@ -130,8 +130,8 @@ func tellRequested(st *faults.NodeFaultStatus, a *action) {
 	nodefault.Tell(st, record)
 }
 
-// nextEvent is when something has happened that objects have the second of: if the
-// last record is of the same second, it was after that.
+// nextEvent returns the time of an event that is known only to the second. If the last
+// record is in the same second, the result is after it.
 func nextEvent(st *faults.NodeFaultStatus, when time.Time) time.Time {
 	if len(st.History) == 0 {
 		return when
@@ -143,15 +143,15 @@ func nextEvent(st *faults.NodeFaultStatus, when time.Time) time.Time {
 	return last.Add(time.Millisecond)
 }
 
-// forgotten says whether what happened then may have been told and dropped from
+// forgotten reports whether an event at a time may have been recorded and dropped from
 // the history since.
 func forgotten(st *faults.NodeFaultStatus, when time.Time) bool {
 	return len(st.History) > 0 && st.History[0].Sequence > 1 && when.Before(st.History[0].At.Time)
 }
 
-// recordAction tells of one once. What belongs to the session is told as a part of it;
-// what somebody else asked for is known by its UID. What was told and has been
-// dropped from the history since is not told again.
+// recordAction records an action once. An action of the session is identified by the
+// session and the attempt, any other by its UID. A record that may have been dropped from
+// the history is not repeated.
 func recordAction(st *faults.NodeFaultStatus, a *action, what string, when time.Time, failure string) {
 	if forgotten(st, when) {
 		return
@@ -165,27 +165,27 @@ func recordAction(st *faults.NodeFaultStatus, a *action, what string, when time.
 	nodefault.Tell(st, record)
 }
 
-// toldOf says whether that was told of an action.
+// toldOf reports whether a record of an action exists.
 func toldOf(st *faults.NodeFaultStatus, a *action, what string) bool {
 	about, ordinal := recordKey(st, a)
 	return nodefault.Told(st, nodefault.RecordID(about.NodeUID, about.Session, what, ordinal))
 }
 
-// recordKey is what the records of an action are known by: the session that it
-// belongs to, and the number of its attempt; else its UID.
+// recordKey returns the identity of an action in records: its session and attempt, or
+// otherwise its UID.
 func recordKey(st *faults.NodeFaultStatus, a *action) (about *faults.NodeFaultStatus, ordinal string) {
 	labels := a.GetLabels()
 	about, ordinal = st, labels[LabelAttempt]
 	if labels[LabelSession] != st.Session || st.Session == "" || ordinal == "" {
 		about = &faults.NodeFaultStatus{NodeUID: st.NodeUID, Session: labels[LabelSession]}
-		if about.Session == "" || ordinal == "" { // somebody else's; one of a session before has the same id as then
+		if about.Session == "" || ordinal == "" { // requested by others; an action of an earlier session keeps its id
 			ordinal = string(a.GetUID())
 		}
 	}
 	return about, ordinal
 }
 
-// tellFailed tells of an attempt that the janitor says nothing of.
+// tellFailed records the failure of an attempt that the janitor has not reported.
 func (r *Remediator) tellFailed(st *faults.NodeFaultStatus, m *faults.RemediationStatus, why string, now time.Time) {
 	w := vocabularyOf(m.ObjectKind)
 	record := nodefault.RecordOf(st, sourceRemediation, w.failed, strconv.Itoa(int(m.Attempt)), now)
