@@ -1,12 +1,11 @@
-// Package remediation has nodes repaired that are cordoned and drained: it goes
-// through the remedies that the rules wish for, one attempt after the other,
-// until the faults are gone or a person is needed.
+// Package remediation repairs cordoned and drained nodes. It tries the remedies that the
+// rules require, one attempt after the other, until the faults are gone or a person is
+// needed.
 //
-// An attempt is a RebootNode or TerminateNode whose name follows from the node,
-// the session and the number of the attempt. It is written down before it is
-// asked for and can only be asked for once, so one that dies in between repeats
-// nothing. Whoever deletes such an object has ended the remediation: no other
-// takes its place.
+// An attempt is a RebootNode or TerminateNode whose name is derived from the node, the
+// session and the number of the attempt. It is recorded before the object is created, and
+// the object can be created only once, so nothing is repeated after a crash. A deleted
+// object ends the remediation; it is not replaced.
 package remediation
 
 import (
@@ -26,37 +25,37 @@ import (
 	"github.com/fleetloop/fleetloop/internal/nodefault"
 )
 
-// Config says how often and how long remedies are tried.
+// Config configures how often and how long remedies are tried.
 type Config struct {
-	// RebootAttempts and TerminateAttempts are how often each is tried in a
-	// session before the next remedy, five times at most. Zero is 2 and 1.
+	// RebootAttempts and TerminateAttempts are how often each remedy is tried in a
+	// session before the next one, at most five times. Zero means 2 and 1.
 	RebootAttempts, TerminateAttempts int
-	// RebootTimeout and TerminateTimeout are how long an attempt may take. They
-	// have to be longer than the deadlines of the janitor, which says more
-	// about what went wrong. Zero is 45 min.
+	// RebootTimeout and TerminateTimeout are the timeouts of an attempt. They must exceed
+	// the deadlines of the janitor, which reports failures in more detail. Zero means 45
+	// min.
 	RebootTimeout, TerminateTimeout time.Duration
-	// VerifyTimeout is how long the faults may stay after a reboot that
-	// succeeded. Zero is 10 min.
+	// VerifyTimeout is how long the faults may persist after a successful reboot. Zero
+	// means 10 min.
 	VerifyTimeout time.Duration
-	// Poll is how often what is under way is looked at although nothing was told
-	// of it. Zero is 15 s.
+	// Poll is the interval of checks without an event. Zero means 15 s.
 	Poll time.Duration
-	// AfterFailedDrain has nodes repaired whose drain failed, with the pods that
-	// are left on them. Without it a person has to look.
+	// AfterFailedDrain repairs nodes whose drain failed, despite the pods that are left
+	// on them. Without it, a person is needed.
 	AfterFailedDrain bool
-	// RebootSilent has nodes rebooted, and not terminated, whose drain failed
-	// because their kubelet is silent: all pods that are left were told to go, and
-	// only a reboot ends them. Without it a person has to look.
+	// RebootUnreachable reboots, but does not terminate, nodes whose drain failed because
+	// the kubelet is unreachable: all pods that are left are terminating, and only a
+	// reboot ends them. Without it, a person is needed.
 	RebootUnreachable bool
-	// PodsStay is that a drain leaves pods on a node on purpose, so that a node is
-	// repaired with them. Else the janitor sees to it that none has come since.
+	// PodsStay means that drains leave some pods on a node on purpose, so that it is
+	// repaired despite them. Otherwise the janitor checks that no pods were added since
+	// the drain.
 	PodsStay bool
 
-	// Verifier tries a node out after a reboot, once its faults are gone and
-	// before it may be released. Nil is nobody.
+	// Verifier tests a node after a reboot, once its faults are gone and before its
+	// release. Nil means no test.
 	Verifier Verifier
 
-	Log *slog.Logger // nil is silence
+	Log *slog.Logger // nil means no logs
 }
 
 func (c Config) withDefaults() Config {
@@ -74,48 +73,48 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// mostAttempts is how often a remedy is tried at most: the history of a session,
-// which is where attempts are counted, has room for no more.
+// mostAttempts limits the attempts of a remedy. The history of a session, which is used
+// to count them, has no room for more.
 const mostAttempts = 5
 
-// Labels of the objects that are made here.
+// Labels of the created objects.
 const (
 	LabelSession = "fleetloop.io/node-fault-session"
 	LabelAttempt = "fleetloop.io/node-fault-attempt"
 )
 
-// A Remediator has nodes repaired.
+// A Remediator repairs nodes.
 type Remediator struct {
 	cfg    Config
 	client client.Client
 }
 
-// New makes a remediator. c may read from a cache.
+// New creates a remediator. c may read from a cache.
 func New(cfg Config, c client.Client) *Remediator {
 	return &Remediator{cfg.withDefaults(), c}
 }
 
-// Kinds are those that c has to know.
+// Kinds returns the kinds that the client needs.
 func Kinds() []schema.GroupVersionKind {
 	return []schema.GroupVersionKind{v1alpha1.GroupVersion.WithKind(v1alpha1.KindReboot), v1alpha1.GroupVersion.WithKind(v1alpha1.KindTerminate)}
 }
 
-// A look is one look at one node.
+// A look is the input of a step.
 type look struct {
-	node *corev1.Node // nil is gone
+	node *corev1.Node // nil if the node is gone
 	st   *faults.NodeFaultStatus
 	now  time.Time
 }
 
-// Step moves the remediation of a node on, and says when to look again. Zero is
-// at once if it has changed st, and else when something happens. A node that is
-// gone is nil: what was under way is then followed to its end.
+// Step advances the remediation of a node, and returns the delay until the next step.
+// Zero means at once if st has changed, and otherwise at the next event. A deleted node
+// is nil; an action in progress is then followed to its end.
 //
-// It is to be called while Busy, and else while the node is quarantined and its
-// drain is over.
+// It must be called while Busy, and otherwise while the node is quarantined and its drain
+// is over.
 func (r *Remediator) Step(ctx context.Context, node *corev1.Node, st *faults.NodeFaultStatus, now time.Time) (after time.Duration, err error) {
 	if node != nil && st.NodeUID != "" && node.UID != st.NodeUID {
-		node = nil // another one of the same name
+		node = nil // replaced by another node of the same name
 	}
 	if err := r.Observe(ctx, node, st); err != nil {
 		return 0, err
@@ -141,25 +140,25 @@ func (r *Remediator) Step(ctx context.Context, node *corev1.Node, st *faults.Nod
 	return 0, fmt.Errorf("NodeFault %q: unknown remediation state %q", nameOf(node), m.State)
 }
 
-// Busy says whether a remedy is under way or not proven yet: such a node is not
-// released.
+// Busy reports whether a remedy is in progress or not verified yet. Such a node must not
+// be released.
 func (r *Remediator) Busy(st *faults.NodeFaultStatus) bool {
 	m := st.Remediation
 	if m == nil {
 		return false
 	}
-	failed := m.State == faults.RemedyExhausted && m.ObjectKind == kindVerification // a person has to look first
+	failed := m.State == faults.RemedyExhausted && m.ObjectKind == kindVerification // a person must check the node first
 	return m.State == faults.RemedyRunning || failed || r.unverified(m)
 }
 
-// unverified says whether a reboot has to be tried out before it counts.
+// unverified reports whether a reboot must still be tested.
 func (r *Remediator) unverified(m *faults.RemediationStatus) bool {
 	return r.cfg.Verifier != nil && m.State == faults.RemedySucceeded && m.Action == faults.RemedyReboot && m.ObjectKind != kindVerification
 }
 
-// Cancel ends what is under way because nobody wants it any more, such as when
-// a person has taken the node back. What the provider has not accepted yet is
-// taken back; what it has is left to its end, and not waited for.
+// Cancel cancels the attempt in progress because it is no longer wanted, for example
+// after a person has uncordoned the node. A request that the provider has not accepted
+// yet is deleted. An accepted request continues, but its end is not awaited.
 func (r *Remediator) Cancel(ctx context.Context, st *faults.NodeFaultStatus, reason string, now time.Time) error {
 	m := st.Remediation
 	if m == nil || m.State != faults.RemedyRunning {
@@ -167,7 +166,7 @@ func (r *Remediator) Cancel(ctx context.Context, st *faults.NodeFaultStatus, rea
 	}
 	if m.ObjectKind != kindVerification {
 		a, err := r.getAction(ctx, m)
-		if err == nil && (a == nil || !a.wasSent()) { // the cache may have still to hear of it
+		if err == nil && (a == nil || !a.wasSent()) { // the cache may be stale
 			err = r.deleteAction(ctx, m)
 		}
 		if err != nil {
@@ -178,15 +177,15 @@ func (r *Remediator) Cancel(ctx context.Context, st *faults.NodeFaultStatus, rea
 	return nil
 }
 
-// isWanted says whether a remedy is to be tried now: the rules wish for one, there
-// are faults, and there is a node.
+// isWanted reports whether a remedy may be tried now: the rules require one, the node has
+// faults, and it exists.
 func (l look) isWanted() bool {
 	w := l.st.DesiredActions
 	return w != nil && !w.DryRun && len(w.Remedies) > 0 && l.st.HealthySince == nil && l.node != nil
 }
 
-// checkDrained says whether a remedy that the rules wish for may begin, and if it may
-// not, whether it never will.
+// checkDrained reports whether a remedy may start after the drain. If not, never reports
+// whether it can never start.
 func (r *Remediator) checkDrained(l look, remedy faults.Remedy) (yes, never bool) {
 	d := l.st.Drain
 	switch {
@@ -197,14 +196,14 @@ func (r *Remediator) checkDrained(l look, remedy faults.Remedy) (yes, never bool
 	case d.State == faults.DrainCompleted:
 		return true, false
 	case d.State == faults.DrainFailed:
-		stuck := d.Remaining > 0 && d.Remaining == d.Terminating && isSilent(l.node) // all were told to go, and nobody is there to end them
+		stuck := d.Remaining > 0 && d.Remaining == d.Terminating && isSilent(l.node) // all pods are terminating, and no kubelet ends them
 		may := r.cfg.AfterFailedDrain || r.cfg.RebootUnreachable && stuck && remedy != faults.RemedyTerminate
 		return may, !may
 	}
 	return false, false
 }
 
-// isSilent says whether a node's kubelet has gone without a word.
+// isSilent reports whether the kubelet of a node has stopped reporting.
 func isSilent(node *corev1.Node) bool {
 	for _, c := range node.Status.Conditions {
 		if c.Type == corev1.NodeReady {
@@ -214,7 +213,7 @@ func isSilent(node *corev1.Node) bool {
 	return false
 }
 
-// firstAttempt begins the first remedy of the session.
+// firstAttempt starts the first remedy of the session.
 func (r *Remediator) firstAttempt(l look) (time.Duration, error) {
 	if !l.isWanted() {
 		return 0, nil
@@ -222,8 +221,7 @@ func (r *Remediator) firstAttempt(l look) (time.Duration, error) {
 	return r.beginAttempt(l, 0), nil
 }
 
-// beginAttempt writes down that the remedy of a step will be tried, or that there is
-// none.
+// beginAttempt records the attempt of a remedy, or that none is left.
 func (r *Remediator) beginAttempt(l look, step int) time.Duration {
 	remedies := l.st.DesiredActions.Remedies
 	remedy := remedies[min(step, len(remedies)-1)]
@@ -258,8 +256,8 @@ func (r *Remediator) beginAttempt(l look, step int) time.Duration {
 	return 0
 }
 
-// whyNever says why a remedy may not begin after a drain that failed, and what a
-// person can do.
+// whyNever returns why a remedy cannot start after a failed drain, and what a person can
+// do.
 func whyNever(l look, remedy faults.Remedy) string {
 	const left = "the drain failed, and pods are left on the node: "
 	if m := l.st.Remediation; m != nil && m.ObjectKind != "" {

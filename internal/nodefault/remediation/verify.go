@@ -13,28 +13,27 @@ import (
 	"github.com/fleetloop/fleetloop/internal/nodefault"
 )
 
-// kindVerification is what stands in the place of an object's kind while a node
-// is tried out.
+// kindVerification is the object kind of a remediation while the node is tested.
 const kindVerification = "Job"
 
-// A Verifier tries a node out that was rebooted. It is a *JobVerifier.
+// A Verifier tests a rebooted node. It is implemented by *JobVerifier.
 type Verifier interface {
-	// Verify begins once for each name, and says what came of it.
+	// Verify starts a test once per name, and returns its result.
 	Verify(ctx context.Context, node *corev1.Node, name string) (Verdict, error)
 }
 
-// A Verdict is what came of trying a node out.
+// A Verdict is the result of a test.
 type Verdict struct {
 	Done, Passed bool
 	Message      string
 }
 
-// leastTrial is how long trying a node out may take at least: a Job that does it
-// has half of that, and ends by itself. For how long faults may stay is another
-// matter: who has no patience with them would else have good nodes kept.
+// leastTrial is the minimum deadline of a test. The Job times out after half of it by
+// default. It does not depend on VerifyTimeout, because a short timeout for faults must
+// not fail the test of a good node.
 const leastTrial = 10 * time.Minute
 
-// beginVerification writes down that the node will be tried out.
+// beginVerification records that the node will be tested.
 func (r *Remediator) beginVerification(l look) {
 	m := l.st.Remediation
 	m.State, m.ObjectKind, m.Message = faults.RemedyRunning, kindVerification, "a Job tests the node before it returns to service"
@@ -42,15 +41,15 @@ func (r *Remediator) beginVerification(l look) {
 	m.Deadline, m.FinishedAt = metav1.NewTime(l.now.Add(max(r.cfg.VerifyTimeout, leastTrial))), nil
 }
 
-// awaitVerification waits for what comes of it. A node that does not pass although nobody
-// finds a fault is for a person.
+// awaitVerification waits for the result of the test. If a node without faults fails the
+// test, a person is needed.
 func (r *Remediator) awaitVerification(ctx context.Context, l look) (time.Duration, error) {
 	m := l.st.Remediation
 	switch {
 	case l.node == nil:
 		endAttempt(m, faults.RemedyFailed, "the node was deleted", l.now)
 		return 0, nil
-	case r.cfg.Verifier == nil: // it is not asked for any more
+	case r.cfg.Verifier == nil: // the verifier was disabled meanwhile
 		endAttempt(m, faults.RemedySucceeded, "the node was rebooted", l.now)
 		return 0, nil
 	case !l.now.Before(m.Deadline.Time):

@@ -13,29 +13,29 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// VerificationConfig is the Job that tries a node out. It passes if its
+// VerificationConfig configures the Job that tests a node. The test passes if the
 // container exits with 0.
 type VerificationConfig struct {
 	Namespace      string
 	Image          string
-	Command        []string // empty is the image's
+	Command        []string // empty means the command of the image
 	ServiceAccount string
 	Privileged     bool
-	// Resources are those that the node has to give it, such as nvidia.com/gpu.
+	// Resources are required from the node, such as nvidia.com/gpu.
 	Resources corev1.ResourceRequirements
-	// Timeout is how long it may take. Zero is 5 min.
+	// Timeout limits the duration of the Job. Zero means 5 min.
 	Timeout time.Duration
-	// TTL is how long the Job is kept after its end. Zero is 1 h.
+	// TTL is how long the finished Job is kept. Zero means 1 h.
 	TTL time.Duration
 }
 
-// A JobVerifier tries nodes out by Jobs.
+// A JobVerifier tests nodes with Jobs.
 type JobVerifier struct {
 	cfg    VerificationConfig
 	client kubernetes.Interface
 }
 
-// NewJobVerifier makes a verifier.
+// NewJobVerifier creates a verifier.
 func NewJobVerifier(cfg VerificationConfig, c kubernetes.Interface) (*JobVerifier, error) {
 	switch {
 	case c == nil:
@@ -55,7 +55,7 @@ func NewJobVerifier(cfg VerificationConfig, c kubernetes.Interface) (*JobVerifie
 	return &JobVerifier{cfg, c}, nil
 }
 
-// Verify makes the Job of this name, if there is none, and says how it ended.
+// Verify creates the Job with a name, if it does not exist, and returns its result.
 func (v *JobVerifier) Verify(ctx context.Context, node *corev1.Node, name string) (Verdict, error) {
 	jobs := v.client.BatchV1().Jobs(v.cfg.Namespace)
 	job, err := jobs.Get(ctx, name, metav1.GetOptions{})
@@ -65,7 +65,7 @@ func (v *JobVerifier) Verify(ctx context.Context, node *corev1.Node, name string
 	if apierrors.IsInvalid(err) {
 		return Verdict{Done: true, Message: err.Error()}, nil
 	}
-	if isPermanent(err) { // somebody may see to it in time
+	if isPermanent(err) { // a person may correct it before the deadline
 		return Verdict{Message: fmt.Sprintf("cannot create Job %s/%s: %v", v.cfg.Namespace, name, err)}, nil
 	}
 	if err != nil {
@@ -84,8 +84,8 @@ func (v *JobVerifier) Verify(ctx context.Context, node *corev1.Node, name string
 	return Verdict{Message: where + " is running"}, nil
 }
 
-// newJob makes the Job. It is bound to the node by its name: no scheduler would
-// put it on one that is cordoned.
+// newJob returns the Job. Its pod is bound to the node by name, because the scheduler
+// does not use a cordoned node.
 func (v *JobVerifier) newJob(node *corev1.Node, name string) *batchv1.Job {
 	return &batchv1.Job{
 		ObjectMeta: metav1.ObjectMeta{

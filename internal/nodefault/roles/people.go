@@ -5,19 +5,19 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 )
 
-// The names of the roles of others, to be bound by an installation.
+// The names of roles for people and other components. An installation binds them.
 const (
-	// ReporterRole is for monitors: who has it may report faults, and so have
-	// nodes taken out of service.
+	// ReporterRole is for monitors. It allows reports of faults, and so can take nodes
+	// out of service.
 	ReporterRole = "fleetloop-node-fault-reporter"
-	// ViewerRole is for those who look.
+	// ViewerRole allows read access.
 	ViewerRole = "fleetloop-node-fault-viewer"
-	// OperatorRole is for those who give nodes back, have them rebooted or
-	// terminated, and say that they have done so.
+	// OperatorRole is for people who release nodes, request reboots and terminations, and
+	// confirm that they are done.
 	OperatorRole = "fleetloop-node-fault-operator"
 )
 
-// People are the roles of those who are no part of the controller.
+// People returns the roles for people and components other than the controller.
 func People() []*rbacv1.ClusterRole {
 	look := []string{"get", "list", "watch"}
 	return []*rbacv1.ClusterRole{
@@ -28,12 +28,12 @@ func People() []*rbacv1.ClusterRole {
 			policyRule(janitorGroup, resourceEnds, look...),
 		)),
 		ClusterRole(OperatorRole, policyRules(
-			// An annotation has change events sent again.
+			// An annotation requests that change events are sent again.
 			policyRule(faultGroup, faults, "get", "list", "watch", "patch"),
 			policyRule(janitorGroup, resourceReboots, "get", "list", "watch", "create", "patch", "delete"),
 			policyRule(janitorGroup, resourceEnds, "get", "list", "watch", "create", "patch", "delete"),
 			policyRule(corev1.GroupName, nodes, "get", "list", "patch", "update"),
-			// Whoever deletes it opens the budget.
+			// Deleting the Lease resets the budget.
 			rbacv1.PolicyRule{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, ResourceNames: []string{BudgetLease}, Verbs: []string{"get", "delete"}},
 		)),
 	}

@@ -1,10 +1,9 @@
-// Package roles says which rights the node fault controller needs in a cluster:
-// a grant for each of its features, with nothing in it that the feature could do
-// without, and the roles of those who report faults, look, and lend a hand. The
-// manifests, the chart and the tests have them from here.
+// Package roles defines the permissions of the node fault controller in a cluster. It has
+// a minimal grant for each feature, and roles for people who report faults, view them and
+// operate the controller. The manifests, the chart and the tests use it.
 //
-// The janitor is the one that reboots and terminates. With an account of its own
-// nobody else has the rights for it.
+// The janitor reboots and terminates nodes. If it has a separate account, no other
+// account has these permissions.
 package roles
 
 import (
@@ -16,59 +15,59 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// Names, unless an installation says otherwise.
+// Default names.
 const (
 	Namespace = "fleetloop-system"
 	Account   = "fleetloop-node-fault-controller"
-	// JanitorAccount is that of a janitor which is a process of its own.
+	// JanitorAccount is the account of a separate janitor process.
 	JanitorAccount = "fleetloop-node-janitor"
-	// ExecutionNamespace is where executions are.
+	// ExecutionNamespace is the namespace of executions.
 	ExecutionNamespace = "kubernaut-executor"
 )
 
-// The Leases by which one replica acts.
+// The Leases for leader election.
 const (
 	ControllerLease = "fleetloop-node-fault-controller"
 	JanitorLease    = "fleetloop-node-janitor"
 )
 
-// BudgetLease keeps an exhausted budget closed.
+// BudgetLease stores an exhausted budget.
 const BudgetLease = "fleetloop-node-fault-budget"
 
-// A Feature is something that a process does or not.
+// A Feature is an optional function of a process.
 type Feature string
 
 // The features.
 const (
-	// Controller takes nodes out of service, drains them and gives them back.
+	// Controller takes nodes out of service, drains them and releases them.
 	Controller Feature = "nodes"
-	// ManualReset keeps an exhausted budget closed until a person opens it.
+	// ManualReset keeps an exhausted budget closed until a person resets it.
 	ManualReset Feature = "manual-reset"
-	// Deletion deletes pods that a disruption budget keeps for too long.
+	// Deletion deletes pods that a disruption budget blocks for too long.
 	Deletion Feature = "deletion"
-	// Verification tries nodes out after a reboot, by a Job.
+	// Verification tests nodes with a Job after a reboot.
 	Verification Feature = "verification"
 
-	// Intake takes reports.
+	// Intake receives reports.
 	Intake Feature = "intake"
-	// Reviews asks whose the tokens of the cluster are that come with them.
+	// Reviews checks the Kubernetes tokens of reports.
 	Reviews Feature = "reviews"
 
-	// Janitor carries RebootNodes and TerminateNodes out.
+	// Janitor executes RebootNodes and TerminateNodes.
 	Janitor Feature = "janitor"
-	// Termination takes the Nodes away whose machines are gone.
+	// Termination deletes the Nodes of deleted machines.
 	Termination Feature = "termination"
-	// Job reboots nodes by a Job on them.
+	// Job reboots nodes with a Job on the node.
 	Job Feature = "job"
-	// MachineReboot has Cluster API remediate machines.
+	// MachineReboot requests remediations of machines from Cluster API.
 	MachineReboot Feature = "machine-reboot"
-	// MachineTermination has Cluster API delete machines.
+	// MachineTermination deletes machines through Cluster API.
 	MachineTermination Feature = "machine-termination"
-	// Execution asks for KubernetesExecutions.
+	// Execution creates KubernetesExecutions.
 	Execution Feature = "execution"
 )
 
-// Features are all there are.
+// Features returns all features.
 func Features() []Feature {
 	return []Feature{Controller, ManualReset, Deletion, Verification, Intake, Reviews, Janitor, Termination, Job, MachineReboot, MachineTermination, Execution}
 }
@@ -92,20 +91,21 @@ type Place string
 
 // The places.
 const (
-	PlaceOwn        Place = "own"        // that of the process
-	PlaceJobs       Place = "jobs"       // that of the Jobs that reboot nodes
-	PlaceExecutions Place = "executions" // that of executions
+	PlaceOwn        Place = "own"        // the namespace of the process
+	PlaceJobs       Place = "jobs"       // the namespace of the Jobs that reboot nodes
+	PlaceExecutions Place = "executions" // the namespace of executions
 )
 
-// A Grant is what a feature needs: outside of namespaces, and in one.
+// A Grant holds the permissions of a feature: cluster-wide ones, and those in one
+// namespace.
 type Grant struct {
 	Cluster []rbacv1.PolicyRule `json:"cluster,omitempty"`
 	Place   Place               `json:"place,omitempty"`
 	Inside  []rbacv1.PolicyRule `json:"inside,omitempty"`
 }
 
-// GrantOf is what a feature needs. Of executions these are the actions that are
-// asked for; none is no action.
+// GrantOf returns the permissions of a feature. For executions, actions are the allowed
+// actions; none means no action.
 func GrantOf(f Feature, actions ...string) Grant {
 	switch f {
 	case Controller:
@@ -118,9 +118,9 @@ func GrantOf(f Feature, actions ...string) Grant {
 		return Grant{Place: PlaceOwn, Inside: policyRules(policyRule("batch", "jobs", "get", "create"))}
 	case Intake:
 		return Grant{Cluster: policyRules(
-			policyRule(corev1.GroupName, nodes, "get"), // a fault of no node is refused
-			// Server-side apply of an object that is not there is a create as
-			// well. Update is for a fault that others have a hand in.
+			policyRule(corev1.GroupName, nodes, "get"), // to reject reports about unknown nodes
+			// Server-side apply of a missing object also requires create. Update is for a
+			// fault that other managers also own.
 			policyRule(faultGroup, faults, "get", "create", "patch", "update"),
 		)}
 	case Reviews:
@@ -137,23 +137,23 @@ func GrantOf(f Feature, actions ...string) Grant {
 func controller() Grant {
 	return Grant{
 		Cluster: policyRules(
-			// One that is not in memory is asked for before a report is refused.
+			// A node that is not in the cache is read before a report is rejected.
 			policyRule(corev1.GroupName, nodes, "get", "list", "watch", "patch"),
 			policyRule(faultGroup, faults, "get", "list", "watch", "create", "patch", "update", "delete"),
 			policyRule(faultGroup, faults+"/status", "patch"),
-			// Delete is for those that nobody waits for any more.
+			// Delete is for objects that have timed out or were cancelled.
 			policyRule(janitorGroup, resourceReboots, "list", "watch", "create", "delete"),
 			policyRule(janitorGroup, resourceEnds, "list", "watch", "create", "delete"),
 			policyRule(corev1.GroupName, "pods", "list"),
 			policyRule(corev1.GroupName, "pods/eviction", "create"),
-			// To say which one keeps a pod.
+			// to name the budget that blocks a pod
 			policyRule("policy", "poddisruptionbudgets", "list"),
 		),
 		Place: PlaceOwn, Inside: leaseRules(ControllerLease),
 	}
 }
 
-// repairRoles are those of what reboots and terminates.
+// repairRoles returns the permissions of the features that reboot and terminate nodes.
 func repairRoles(f Feature, actions []string) Grant {
 	switch f {
 	case Termination:
@@ -165,8 +165,8 @@ func repairRoles(f Feature, actions []string) Grant {
 	case MachineTermination:
 		return Grant{Cluster: policyRules(policyRule(machineGroup, "machines", "get", "delete"))}
 	case Execution:
-		g := Grant{Place: PlaceExecutions, Inside: policyRules(policyRule(executionGroup, executions, "get", "create", "patch"))} // patch is to cancel
-		if len(actions) > 0 {                                                                                                     // without names it would be all
+		g := Grant{Place: PlaceExecutions, Inside: policyRules(policyRule(executionGroup, executions, "get", "create", "patch"))} // patch is for cancellation
+		if len(actions) > 0 {                                                                                                     // without names the rule would allow all actions
 			ask := policyRule(executionGroup, executions, verbExecute)
 			ask.ResourceNames = actions
 			g.Inside = append(g.Inside, ask)
@@ -181,37 +181,36 @@ func repairRoles(f Feature, actions []string) Grant {
 			policyRule(janitorGroup, resourceEnds, "list", "watch", "delete"),
 			policyRule(janitorGroup, resourceReboots+"/status", "update"),
 			policyRule(janitorGroup, resourceEnds+"/status", "update"),
-			policyRule(corev1.GroupName, "pods", "list"), // what is left on a node
+			policyRule(corev1.GroupName, "pods", "list"), // to find pods that are left on a node
 		),
 		Place: PlaceOwn, Inside: leaseRules(JanitorLease),
 	}
 }
 
-// leaseRules are the rights of who keeps one: a leader, or the budget. One that is to
-// be made has no name yet.
+// leaseRules returns the permissions for a Lease, of leader election or of the budget. A
+// create request cannot be limited to a name.
 func leaseRules(name string) []rbacv1.PolicyRule {
 	keep := policyRule(coordination, "leases", "get", "update")
 	keep.ResourceNames = []string{name}
 	return policyRules(policyRule(coordination, "leases", "create"), keep)
 }
 
-// A Process is one account and what it is for. The zero value of each field but
-// Features means its default.
+// A Process is one account with its features. The zero value of each field but Features
+// means its default.
 type Process struct {
 	Namespace, Account string
 	Features           []Feature
 
 	JobNamespace       string // empty means Namespace
 	ExecutionNamespace string
-	// Actions are those that executions may be asked for.
+	// Actions are the allowed actions of executions.
 	Actions []string
 }
 
-// Whole is the process that does everything but what an installation has to
-// choose.
+// Whole returns a process with all features that need no choice by an installation.
 func Whole() Process { return Process{Features: []Feature{Controller, Intake, Reviews, Janitor}} }
 
-// Objects are the account, the roles and their bindings.
+// Objects returns the account, the roles and their bindings.
 func (p Process) Objects() []runtime.Object {
 	p = p.withDefaults()
 	list := []runtime.Object{&corev1.ServiceAccount{
@@ -221,7 +220,7 @@ func (p Process) Objects() []runtime.Object {
 	return append(list, p.Rights()...)
 }
 
-// Rights are the roles and their bindings, feature by feature.
+// Rights returns the roles and their bindings for each feature.
 func (p Process) Rights() []runtime.Object {
 	p = p.withDefaults()
 	var list []runtime.Object
@@ -275,7 +274,7 @@ func (p Process) roleSubjects() []rbacv1.Subject {
 	return []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Name: p.Account, Namespace: p.Namespace}}
 }
 
-// ClusterRole is a role of a name.
+// ClusterRole returns a ClusterRole with a name and rules.
 func ClusterRole(name string, list []rbacv1.PolicyRule) *rbacv1.ClusterRole {
 	return &rbacv1.ClusterRole{
 		TypeMeta:   metav1.TypeMeta{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "ClusterRole"},

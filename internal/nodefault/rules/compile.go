@@ -12,12 +12,11 @@ import (
 	"github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
 )
 
-// maxRules bounds what deciding can cost.
+// maxRules limits the number of rules, and so the cost of a decision.
 const maxRules = 128
 
-// Compile makes rules ready to be asked. The error names each rule that is
-// wrong, and of an expression the line, the column and what was probably
-// meant.
+// Compile compiles rules. The error names each invalid rule, and for an expression the
+// line, the column and a suggestion.
 func Compile(cfg Config) (*Set, error) {
 	if len(cfg) > maxRules {
 		return nil, fmt.Errorf("%d rules exceed the maximum of %d", len(cfg), maxRules)
@@ -47,7 +46,7 @@ func Compile(cfg Config) (*Set, error) {
 	return s, nil
 }
 
-// nameRule says which rule each part of an error is about.
+// nameRule adds the name of the rule to each part of an error.
 func nameRule(i int, rule string, err error) error {
 	var errs []error
 	for _, e := range errorParts(err) {
@@ -115,7 +114,7 @@ func allRemedies() []string {
 	return []string{string(v1alpha1.RemedyReboot), string(v1alpha1.RemedyTerminate), string(v1alpha1.RemedySupport)}
 }
 
-// parseTaint reads a taint as kubectl has it.
+// parseTaint parses a taint in the syntax of kubectl.
 func parseTaint(text string) (corev1.Taint, error) {
 	rest, effect, ok := strings.Cut(text, ":")
 	if !ok {

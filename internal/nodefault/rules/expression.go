@@ -23,12 +23,12 @@ import (
 	"github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
 )
 
-// costLimit bounds an evaluation of a rule, in CEL's own units, and what one
-// may be estimated to cost at worst: an ordinary rule costs some tens.
+// costLimit limits the cost of one evaluation in units of CEL, and the estimated worst
+// case. A typical rule costs some tens.
 const costLimit = 100_000
 
-// What expressions see. The names have dots, and stand for themselves: there
-// is no variable fault, and so none of its fields can be missing.
+// The variables of expressions. Their names contain dots: there is no variable fault, so
+// no field of it can be missing.
 const (
 	varSource         = "fault.source"
 	varCheck          = "fault.check"
@@ -47,7 +47,7 @@ const (
 	varReady       = "node.ready"
 )
 
-// variables are what expressions see, and the type of each.
+// variables returns the variables of expressions with their types.
 func variables() map[string]*cel.Type {
 	texts := cel.MapType(cel.StringType, cel.StringType)
 	return map[string]*cel.Type{
@@ -59,10 +59,10 @@ func variables() map[string]*cel.Type {
 	}
 }
 
-// sizes are how large what expressions see can be.
+// sizes estimates the sizes of the variables.
 type sizes struct{}
 
-// EstimateSize bounds the size of a variable, and of what is in it.
+// EstimateSize limits the size of a variable and its elements.
 func (sizes) EstimateSize(element checker.AstNode) *checker.SizeEstimate {
 	const text, short, many = 1024, 256, 256
 	path := strings.Join(element.Path(), ".")
@@ -80,7 +80,7 @@ func (sizes) EstimateSize(element checker.AstNode) *checker.SizeEstimate {
 	return &checker.SizeEstimate{Min: 0, Max: most}
 }
 
-// EstimateCallCost leaves calls to CEL.
+// EstimateCallCost uses the estimates of CEL.
 func (sizes) EstimateCallCost(string, string, *checker.AstNode, []checker.AstNode) *checker.CallEstimate {
 	return nil
 }
@@ -106,8 +106,8 @@ func newEnvironment() (*environment, error) {
 	return &environment{env: env}, nil
 }
 
-// expandHas makes has(node.labels.a) ask whether the label is there. All other
-// names are always there, and has nothing to say of them.
+// expandHas makes has(node.labels.a) check whether the label exists. All other fields
+// always exist, so has is an error for them.
 func expandHas(f cel.MacroExprFactory, _ ast.Expr, args []ast.Expr) (ast.Expr, *common.Error) {
 	if args[0].Kind() == ast.SelectKind {
 		of := args[0].AsSelect().Operand()
@@ -118,7 +118,7 @@ func expandHas(f cel.MacroExprFactory, _ ast.Expr, args []ast.Expr) (ast.Expr, *
 	return nil, f.NewError(args[0].ID(), "has() works only on labels and annotations: all other fields always exist")
 }
 
-// pathOf is a.b of the expression a.b, and "" of others.
+// pathOf returns a.b for the expression a.b, and "" for other expressions.
 func pathOf(e ast.Expr) string {
 	switch e.Kind() {
 	case ast.IdentKind:
@@ -162,8 +162,8 @@ func (e *environment) compileExpr(expr string) (program, error) {
 	return program{prg: prg}, nil
 }
 
-// explainPath names the whole path where CEL finds that its beginning is not
-// known, and what was probably meant.
+// explainPath replaces an error about an unknown identifier with one about its whole
+// path, and adds a suggestion.
 func explainPath(message, expr string, line, column int) string {
 	if !strings.HasPrefix(message, "undeclared reference to '") {
 		return message
@@ -190,8 +190,8 @@ func explainPath(message, expr string, line, column int) string {
 	return fmt.Sprintf("undeclared reference to '%s'%s", path, suggestName(path, known))
 }
 
-// evalProgram says whether a fault matches, and whether that depends on how old it is,
-// so that it may come out otherwise though nothing has changed.
+// evalProgram reports whether a fault matches. aging reports whether this depends on the
+// age of the fault, so that the result may change without an event.
 func (p program) evalProgram(vars map[string]any) (matches, aging bool, err error) {
 	seen := &reading{vars: vars}
 	out, _, err := p.prg.Eval(seen)
@@ -205,23 +205,23 @@ func (p program) evalProgram(vars map[string]any) (matches, aging bool, err erro
 	return bool(yes), seen.age, nil
 }
 
-// A reading notes what an evaluation looks at.
+// A reading records the variables that an evaluation reads.
 type reading struct {
 	vars map[string]any
 	age  bool
 }
 
-// ResolveName gives the value of a variable.
+// ResolveName returns the value of a variable.
 func (r *reading) ResolveName(name string) (any, bool) {
 	r.age = r.age || name == varAgeSeconds
 	v, found := r.vars[name]
 	return v, found
 }
 
-// Parent is nobody.
+// Parent returns nil.
 func (r *reading) Parent() cel.Activation { return nil }
 
-// A subject is the node as expressions see it.
+// A subject holds the node's variables.
 type subject map[string]any
 
 func subjectOf(node *corev1.Node) subject {
@@ -249,21 +249,21 @@ func (s subject) withFault(f *v1alpha1.Fault, age time.Duration) map[string]any 
 	return vars
 }
 
-// texts is a map in which what is not there is empty, so that a rule needs no
-// guards: a rule that fails keeps a node from being given back.
+// texts is a map in which a missing key has an empty value, so that rules need no guards.
+// A rule that fails would prevent the release of a node.
 type texts struct{ traits.Mapper }
 
 func textsOf(m map[string]string) texts {
 	return texts{types.NewStringStringMap(types.DefaultTypeAdapter, m)}
 }
 
-// Get is the value of a key, or the empty text.
+// Get returns the value of a key, or the empty string.
 func (t texts) Get(key ref.Val) ref.Val {
 	v, _ := t.Find(key)
 	return v
 }
 
-// Find is the value of a key, or the empty text.
+// Find returns the value of a key, or the empty string.
 func (t texts) Find(key ref.Val) (ref.Val, bool) {
 	if v, found := t.Mapper.Find(key); found {
 		return v, true

@@ -5,8 +5,7 @@ import (
 	"strings"
 )
 
-// suggestName is what to say of a name that is not known, if one of those that are
-// is close to it.
+// suggestName returns a suggestion for an unknown name, if a known name is similar.
 func suggestName(text string, known []string) string {
 	if best := nearestName(text, known); best != "" {
 		return fmt.Sprintf("; did you mean %q?", best)
@@ -14,11 +13,10 @@ func suggestName(text string, known []string) string {
 	return ""
 }
 
-// nearestName is the known name that was probably meant, or "". Case does not
-// count; beyond that, a third of the letters may be wrong, but no more than
-// three.
+// nearestName returns the most similar known name, or "". It ignores case. At most a
+// third of the letters, and at most three, may differ.
 func nearestName(text string, known []string) string {
-	const longest = 64 // no name is; and the cost is quadratic
+	const longest = 64 // longer than any name; the cost is quadratic
 	if len(text) > longest {
 		return ""
 	}
@@ -32,7 +30,8 @@ func nearestName(text string, known []string) string {
 	return best
 }
 
-// editDistance counts the bytes to insert, delete or change to make b of a.
+// editDistance returns how many bytes must be inserted, deleted or changed to get from a
+// to b.
 func editDistance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {

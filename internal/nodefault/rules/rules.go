@@ -1,15 +1,14 @@
-// Package rules decides what is wished for a node with faults: a cordon,
-// taints, a drain, remedies.
+// Package rules decides which actions a node with faults requires: a cordon, taints, a
+// drain, and remedies.
 //
-// A rule matches single faults, with a CEL expression over the fault and its
-// node. What the rules that match wish is united; whatever one of them wants
-// is wanted. Rules in dry run have a say only where no other has. What a
-// source says itself (leave the node alone, cordon it in any case, only
-// observe) goes before all rules.
+// A rule matches single faults with a CEL expression over the fault and its node. The
+// actions of all matching rules are combined. Rules in dry run have an effect only if no
+// other rule matches. The overrides of a source (skip, force, observe only) take
+// precedence over all rules.
 //
-// Deciding is pure, and what it may cost is bounded when the rules are
-// compiled. A rule that fails on a fault makes the verdict unsure: nobody
-// takes a node to be well because a rule is wrong.
+// A decision is pure, and its cost is limited when the rules are compiled. If a rule
+// fails on a fault, the verdict is marked as unsure, so that an invalid rule does not
+// make a node count as healthy.
 package rules
 
 import (
@@ -25,10 +24,10 @@ import (
 	"github.com/fleetloop/fleetloop/internal/nodefault"
 )
 
-// Config is the rules. Their order decides between remedies of one priority.
+// Config lists the rules. Their order decides between remedies of the same priority.
 type Config []Rule
 
-// A Rule says what is wished for the nodes of certain faults.
+// A Rule defines the actions for nodes with certain faults.
 type Rule struct {
 	Name  string `key:"name" doc:"Name of the rule, as shown in the status." validate:"required,max=63"`
 	Match string `key:"match" doc:"CEL expression that selects faults. Variables: fault.source, .check, .entity, .componentClass, .errorCodes, .fatal, .message, .recommendedAction and .ageSeconds, and node.name, .labels, .annotations, .taints and .ready. A missing label or annotation is an empty string." validate:"required,max=4096"`
@@ -44,42 +43,40 @@ type Rule struct {
 	Priority int  `key:"priority" doc:"Priority for remedies if several rules match. Among equal priorities, the first rule is used."`
 }
 
-// maxTaints is how many taints a node is given at most, by all rules.
+// maxTaints limits the taints that all rules together add to a node.
 const maxTaints = 16
 
-// A Verdict is what is wished for a node.
+// A Verdict is the result of a decision about a node.
 type Verdict struct {
-	// Wish is empty if no rule wants anything.
+	// DesiredActions is empty if no rule requires an action.
 	DesiredActions v1alpha1.DesiredActions
 
-	// Opened is the most severe fault that something is wished for: what is
-	// done is told with it. It is nil if nothing is wished.
+	// Opened is the most severe fault that requires an action. Records of the actions
+	// refer to it. It is nil if no action is required.
 	Opened *v1alpha1.Fault
 
-	// Matched are the faults that something is wished for, as their source had
-	// them.
+	// Matched lists the faults that require an action, as their sources reported them.
 	Matched []v1alpha1.Fault
 
-	// After is when to look again though nothing has changed, as a rule waits
-	// for a fault to last: 0 is that none does.
+	// After is the delay until a rule with a minimum age may match without a change. Zero
+	// means none.
 	After time.Duration
 
-	// Unsure is that a rule could not say whether it matches, so that there may
-	// be more to wish for.
+	// Unsure means that a rule failed, so that more actions may be required.
 	Unsure bool
 }
 
-// Empty says whether nothing is wished.
+// Empty reports whether no action is required.
 func Empty(w v1alpha1.DesiredActions) bool {
 	return !w.Cordon && !w.Drain && len(w.Taints) == 0 && len(w.Remedies) == 0
 }
 
-// A Set is rules that can be asked, at the same time too.
+// A Set holds compiled rules. It is safe for concurrent use.
 type Set struct {
 	rules []rule
 }
 
-// A rule is one that was compiled.
+// A rule is a compiled rule.
 type rule struct {
 	name     string
 	match    program
@@ -92,14 +89,13 @@ type rule struct {
 	priority int
 }
 
-// ageInterval is how soon a rule that looks at a fault's age is asked again.
+// ageInterval is how often a rule that reads the age of a fault is evaluated again.
 const ageInterval = 15 * time.Second
 
-// Decide says what is wished for a node with these faults at a time.
+// Decide returns the actions that a node with these faults requires at a time.
 //
-// The error is of rules that could not be evaluated. The verdict holds
-// nevertheless, without them, and is marked as unsure. For a node that is no
-// more, which is nil, nothing is wished.
+// The error concerns rules that could not be evaluated. The verdict is valid without
+// them, and is marked as unsure. For a nil node, which is gone, no action is required.
 func (s *Set) Decide(node *corev1.Node, faults []v1alpha1.Fault, now time.Time) (Verdict, error) {
 	if node == nil {
 		return Verdict{}, nil
@@ -112,7 +108,7 @@ func (s *Set) Decide(node *corev1.Node, faults []v1alpha1.Fault, now time.Time) 
 	return d.mergeVerdict(), errors.Join(d.errs...)
 }
 
-// A deciding is one decision under way: a hit for each fault and rule.
+// A deciding collects the hits of one decision, one for each matching fault and rule.
 type deciding struct {
 	now    time.Time
 	hits   []hit
@@ -121,15 +117,15 @@ type deciding struct {
 	errs   []error
 }
 
-// A hit is that a rule is about a fault. Its place is the rule's in the list.
+// A hit is a rule that matches a fault. Its place is the index of the rule.
 type hit struct {
 	fault *v1alpha1.Fault
 	rule  rule
 	place int
 }
 
-// ruleOfSource stands for the source itself where that wants a cordon or a
-// drain. No rule can have the name.
+// ruleOfSource is the rule name for a cordon or a drain that a source forces. No rule can
+// have this name.
 const ruleOfSource = "(source)"
 
 func (d *deciding) judgeFault(s *Set, subject subject, f *v1alpha1.Fault) {
@@ -137,7 +133,7 @@ func (d *deciding) judgeFault(s *Set, subject subject, f *v1alpha1.Fault) {
 		return
 	}
 	if forced := f.QuarantineOverride == v1alpha1.OverrideForce; forced || f.DrainOverride == v1alpha1.OverrideForce {
-		// What is drained is cordoned first, or it would fill up again.
+		// A drain requires a cordon, because pods could be scheduled to the node again.
 		r := rule{name: ruleOfSource, cordon: true, drain: f.DrainOverride == v1alpha1.OverrideForce}
 		d.hits = append(d.hits, hit{fault: f, rule: r, place: len(s.rules)})
 	}
@@ -169,7 +165,7 @@ func (d *deciding) lookAfter(after time.Duration) {
 	}
 }
 
-// mergeVerdict unites the hits.
+// mergeVerdict combines the hits.
 func (d *deciding) mergeVerdict() Verdict {
 	v := Verdict{After: d.after, Unsure: d.unsure}
 	hits := slices.DeleteFunc(d.hits, func(h hit) bool { return h.rule.wishesNothing() })
@@ -181,7 +177,7 @@ func (d *deciding) mergeVerdict() Verdict {
 	if len(hits) == 0 {
 		return v
 	}
-	// The remedies of the first are tried, and taints of the first win.
+	// The remedies and the taints of the first hit take precedence.
 	slices.SortStableFunc(hits, func(a, b hit) int {
 		return cmp.Or(cmp.Compare(b.rule.priority, a.rule.priority), cmp.Compare(a.place, b.place))
 	})
@@ -208,8 +204,8 @@ func (r *rule) wishesNothing() bool {
 	return !r.cordon && !r.drain && len(r.taints) == 0 && len(r.remedies) == 0
 }
 
-// bySeverity has the fault first that explains best what is done: one that is
-// fatal, of the rule with the highest priority, and the oldest.
+// bySeverity sorts hits so that the fault that best explains the actions comes first: a
+// fatal one, of the rule with the highest priority, and the oldest.
 func bySeverity(a, b hit) int {
 	return cmp.Or(
 		-compareBool(a.fault.Fatal, b.fault.Fatal),

@@ -10,14 +10,14 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// A Book has what became of the nodes, each write of them.
+// A Book records each change of the nodes.
 type Book struct {
 	mu    sync.Mutex
 	lines map[types.UID][]string
 	most  int
 }
 
-// Book is kept from now on until the test ends.
+// Book starts to record the changes until the test ends.
 func (c *Cluster) Book() *Book {
 	c.Helper()
 	b := &Book{lines: map[types.UID][]string{}}
@@ -65,20 +65,20 @@ func (b *Book) noteNode(n *corev1.Node, gone bool) {
 	b.most = max(b.most, out)
 }
 
-// What becomes of a node.
+// States of a node.
 const (
 	open     = "open"
 	cordoned = "cordoned"
 )
 
-// Most is how many nodes were cordoned at the same time.
+// Most returns how many nodes were cordoned at the same time.
 func (b *Book) Most() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.most
 }
 
-// Of is what became of a node: open, cordoned and gone, in turn.
+// Of returns the states of a node in order: open, cordoned and gone.
 func (b *Book) Of(n *corev1.Node) string {
 	b.mu.Lock()
 	defer b.mu.Unlock()

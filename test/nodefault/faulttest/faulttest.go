@@ -1,9 +1,8 @@
-// Package faulttest gives tests a cluster of nodes without machines, the node
-// fault controller as a process of its own, and a sink that keeps what it is
-// told.
+// Package faulttest provides tests with a cluster of nodes without machines, the node
+// fault controller as a separate process, and a sink that stores change events.
 //
-// The cluster is one for all tests of a process; a test has it for itself while
-// it runs, with the nodes that it makes.
+// All tests of a process share the cluster. Each test uses it exclusively while it runs,
+// with its own nodes.
 package faulttest
 
 import (
@@ -40,10 +39,10 @@ import (
 	"github.com/fleetloop/fleetloop/test/controllertest"
 )
 
-// Namespace is that of the controller's Leases.
+// Namespace is the namespace of the controller's Leases.
 const Namespace = "fleetloop-system"
 
-// Token is what reports are sent with.
+// Token is the bearer token of reports.
 const Token = "the-token-of-reports"
 
 //nolint:gochecknoglobals // one cluster per test process; testing offers no other place to keep it
@@ -58,7 +57,7 @@ func Main(m *testing.M, crds string) {
 	MainOn(m, kubebed.Options{CRDs: []string{crds}, Controllers: Controllers()})
 }
 
-// MainOn runs them with another control plane.
+// MainOn runs the tests of a package with another control plane.
 func MainOn(m *testing.M, o kubebed.Options) {
 	kube.TakeLogs(slog.New(slog.DiscardHandler)) // before the clients of the tests begin to log
 	kubebedtest.Main(m, o, goleak.Cleanup(func(code int) {
@@ -69,11 +68,11 @@ func MainOn(m *testing.M, o kubebed.Options) {
 	}))
 }
 
-// Controllers are those that evictions need: the disruption controller counts
-// which pods are healthy.
+// Controllers returns the controllers that evictions need. The disruption controller
+// counts the healthy pods.
 func Controllers() []string { return []string{"disruption-controller", "namespace-controller"} }
 
-// buildBinary builds the controller as it is shipped.
+// buildBinary builds the released binary of the controller.
 func buildBinary(tb testing.TB) string {
 	tb.Helper()
 	shared.once.Do(func() { shared.dir, shared.err = buildOnce() })
@@ -83,7 +82,7 @@ func buildBinary(tb testing.TB) string {
 	return filepath.Join(shared.dir, "node-fault-controller")
 }
 
-// buildOnce outlives the test that asks first.
+// buildOnce does not use the context of a test, because its result outlives the test.
 func buildOnce() (dir string, err error) {
 	if dir, err = os.MkdirTemp("", "fleetloop-nodefault-"); err == nil {
 		err = controllertest.Build(context.Background(), dir, "node-fault-controller")
@@ -91,21 +90,21 @@ func buildOnce() (dir string, err error) {
 	return dir, err
 }
 
-// A Cluster is what a test has.
+// A Cluster is the cluster of a test.
 type Cluster struct {
 	testing.TB
 
-	Client client.WithWatch // an administrator's
+	Client client.WithWatch // with the rights of an administrator
 	Sink   *Sink
-	// Host is where the controller reaches the API server: a test may put
-	// something in between.
+	// Host is how the controller connects to the API server. A test may replace it with a
+	// proxy.
 	Host *rest.Config
 
 	process *controllertest.Process
-	token   string // file
+	token   string // path of the token file
 }
 
-// Start gives a test a cluster without nodes, and no controller yet.
+// Start returns a cluster without nodes for a test. It does not start the controller.
 func Start(tb testing.TB) *Cluster {
 	tb.Helper()
 	scheme := runtime.NewScheme()
@@ -114,7 +113,7 @@ func Start(tb testing.TB) *Cluster {
 	}
 	bed := kubebedtest.Bed(tb)
 	unbounded := bed.Config()
-	unbounded.QPS = -1 // who looks whether something has happened looks often
+	unbounded.QPS = -1 // no rate limit, because tests poll often
 	c, err := client.NewWithWatch(unbounded, client.Options{Scheme: scheme})
 	if err != nil {
 		tb.Fatal(err)
@@ -133,7 +132,7 @@ func Start(tb testing.TB) *Cluster {
 	return t
 }
 
-// For is the cluster for a test within the test that has it.
+// For returns the cluster for a subtest.
 func (c *Cluster) For(tb testing.TB) *Cluster {
 	tb.Helper()
 	within := *c
@@ -141,7 +140,7 @@ func (c *Cluster) For(tb testing.TB) *Cluster {
 	return &within
 }
 
-// deleteAll takes away what the test has made.
+// deleteAll deletes the objects of the test.
 func (c *Cluster) deleteAll() {
 	if c.process != nil {
 		c.process.Kill()
@@ -154,7 +153,7 @@ func (c *Cluster) deleteAll() {
 		}
 	}
 	if err := c.Client.DeleteAllOf(ctx, &coordinationv1.Lease{}, client.InNamespace(Namespace)); err != nil {
-		c.Errorf("clean up: %v", err) // whoever comes next would wait for one that was killed
+		c.Errorf("clean up: %v", err) // otherwise the next controller would wait for the Lease of a killed one
 	}
 	var pods corev1.PodList
 	if err := c.Client.List(ctx, &pods); err != nil {
@@ -167,8 +166,8 @@ func (c *Cluster) deleteAll() {
 	}
 }
 
-// StartController starts the controller with more arguments and environment,
-// and waits until it is ready.
+// StartController starts the controller with additional arguments and environment, and
+// waits until it is ready.
 func (c *Cluster) StartController(env map[string]string, args ...string) *controllertest.Process {
 	c.Helper()
 	file := filepath.Join(c.TempDir(), "kubeconfig")
@@ -181,7 +180,7 @@ func (c *Cluster) StartController(env map[string]string, args ...string) *contro
 		"LISTEN_ADDRESS": "127.0.0.1:0", "NODE_FAULT_INTAKE_AUTH_MODE": "file", "NODE_FAULT_INTAKE_TOKEN_FILE": c.token,
 		"CHANGE_EVENTS_ENABLED": "true", "CHANGE_EVENTS_ENDPOINT": c.Sink.URL(), "CHANGE_EVENTS_ALLOW_ADDRESSES": "127.0.0.0/8", "CHANGE_EVENTS_ALLOW_HTTP": "true",
 		"CLUSTER_NAME": "bed", "LEADER_ELECT": "false",
-		// A few nodes are all that there are.
+		// The tests use only a few nodes.
 		"NODE_FAULT_BUDGET_MAX_PERCENT": "100", "NODE_FAULT_BUDGET_WINDOW": "0s", "NODE_FAULT_HEALTHY_FOR": "1s",
 	}
 	maps.Copy(all, env)
@@ -190,8 +189,8 @@ func (c *Cluster) StartController(env map[string]string, args ...string) *contro
 	return c.process
 }
 
-// Run runs another command of the controller's binary as an administrator and
-// gives what it says.
+// Run runs another command of the controller's binary as an administrator, and returns
+// its output.
 func (c *Cluster) Run(args ...string) string {
 	c.Helper()
 	file := c.File("kubeconfig-of-a-person", controllertest.Kubeconfig(c, c.Host))
@@ -202,7 +201,7 @@ func (c *Cluster) Run(args ...string) string {
 	return string(out)
 }
 
-// Node makes a node that is Ready.
+// Node creates a Ready node.
 func (c *Cluster) Node(name string, change func(*corev1.Node)) *corev1.Node {
 	c.Helper()
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
@@ -217,7 +216,7 @@ func (c *Cluster) Node(name string, change func(*corev1.Node)) *corev1.Node {
 	return n
 }
 
-// Ready writes the status of a node, with its condition Ready.
+// Ready writes the status of a node with its Ready condition.
 func (c *Cluster) Ready(n *corev1.Node, is corev1.ConditionStatus) {
 	c.Helper()
 	now := metav1.Now()
@@ -237,7 +236,7 @@ func (c *Cluster) GetNode(name string) *corev1.Node {
 	return &n
 }
 
-// EditNode changes a node as a person does, with kubectl.
+// EditNode changes a node like a person with kubectl.
 func (c *Cluster) EditNode(name string, change func(*corev1.Node)) {
 	c.Helper()
 	controllertest.Eventually(c, func(ctx context.Context) error {
@@ -251,7 +250,7 @@ func (c *Cluster) EditNode(name string, change func(*corev1.Node)) {
 	})
 }
 
-// EditStatus changes the status of a node, as what runs on it does.
+// EditStatus changes the status of a node like its kubelet.
 func (c *Cluster) EditStatus(name string, change func(*corev1.Node)) {
 	c.Helper()
 	controllertest.Eventually(c, func(ctx context.Context) error {
@@ -271,7 +270,7 @@ func (c *Cluster) Fault(ctx context.Context, name string) (*v1alpha1.NodeFault, 
 	return &f, err
 }
 
-// EditFault changes a NodeFault as a person does, with kubectl.
+// EditFault changes a NodeFault like a person with kubectl.
 func (c *Cluster) EditFault(name string, change func(*v1alpha1.NodeFault)) {
 	c.Helper()
 	controllertest.Eventually(c, func(ctx context.Context) error {
@@ -285,7 +284,7 @@ func (c *Cluster) EditFault(name string, change func(*v1alpha1.NodeFault)) {
 	})
 }
 
-// Want waits until a NodeFault is so, which what says in words.
+// Want waits until a NodeFault satisfies a predicate, which what describes.
 func (c *Cluster) Want(name, what string, is func(*v1alpha1.NodeFault) bool) *v1alpha1.NodeFault {
 	c.Helper()
 	var f *v1alpha1.NodeFault
@@ -298,13 +297,13 @@ func (c *Cluster) Want(name, what string, is func(*v1alpha1.NodeFault) bool) *v1
 	return f
 }
 
-// Seen waits until the controller has looked at all that is reported of a node.
+// Seen waits until the controller has processed all reports about a node.
 func (c *Cluster) Seen(name string) *v1alpha1.NodeFault {
 	c.Helper()
 	return c.Want(name, "all reports to be looked at", func(f *v1alpha1.NodeFault) bool { return f.Status.ObservedGeneration == f.Generation })
 }
 
-// WantPhase waits until a node stands there.
+// WantPhase waits until a node is in a phase.
 func (c *Cluster) WantPhase(name string, phase v1alpha1.Phase) *v1alpha1.NodeFault {
 	c.Helper()
 	var f *v1alpha1.NodeFault
@@ -317,7 +316,7 @@ func (c *Cluster) WantPhase(name string, phase v1alpha1.Phase) *v1alpha1.NodeFau
 	return f
 }
 
-// Report is a health event, as the intake takes it.
+// Report is a health event in the format of the intake.
 type Report struct {
 	Agent             string   `json:"agent"`
 	CheckName         string   `json:"checkName"`
@@ -329,13 +328,12 @@ type Report struct {
 	RecommendedAction string   `json:"recommendedAction,omitempty"`
 }
 
-// Fatal is a fault with which a node can do no work, and for which there is no
-// remedy.
+// Fatal returns a fault that makes a node unusable and for which there is no remedy.
 func Fatal(node, check string) Report {
 	return Report{Agent: "tests", CheckName: check, NodeName: node, IsFatal: true, Message: "found by a test"}
 }
 
-// Xid is a fault of a GPU that wants a reboot.
+// Xid returns a fault of a GPU that requires a reboot.
 func Xid(node string) Report {
 	return Report{
 		Agent: "syslog-health-monitor", CheckName: "xid-check", NodeName: node, IsFatal: true, Message: "GPU error detected",
@@ -343,13 +341,13 @@ func Xid(node string) Report {
 	}
 }
 
-// Healthy is the end of a fault.
+// Healthy returns the report that ends a fault.
 func (r Report) Healthy() Report {
 	r.IsHealthy, r.IsFatal = true, false
 	return r
 }
 
-// File writes a file for the controller, and gives its path.
+// File writes a file for the controller, and returns its path.
 func (c *Cluster) File(name, text string) string {
 	c.Helper()
 	path := filepath.Join(c.TempDir(), name)
@@ -360,13 +358,13 @@ func (c *Cluster) File(name, text string) string {
 	return path
 }
 
-// Report sends a health event and wants it taken.
+// Report sends a health event, and waits until it is accepted.
 func (c *Cluster) Report(r Report) {
 	c.Helper()
 	controllertest.Eventually(c, func(ctx context.Context) error { return c.Send(ctx, r) })
 }
 
-// Send sends a health event.
+// Send sends a health event once.
 func (c *Cluster) Send(ctx context.Context, r Report) error {
 	body, err := json.Marshal(r)
 	if err != nil {
@@ -375,8 +373,8 @@ func (c *Cluster) Send(ctx context.Context, r Report) error {
 	return c.postJSON(ctx, "/v1/health-events", nil, body)
 }
 
-// Post sends a report as it is, and wants it taken. Without a content type it is
-// JSON.
+// Post sends a report unchanged, and waits until it is accepted. The default content type
+// is JSON.
 func (c *Cluster) Post(path string, header http.Header, body string) {
 	c.Helper()
 	controllertest.Eventually(c, func(ctx context.Context) error { return c.postJSON(ctx, path, header, []byte(body)) })

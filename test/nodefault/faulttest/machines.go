@@ -17,11 +17,11 @@ import (
 	"github.com/fleetloop/fleetloop/internal/nodefault/provider"
 )
 
-// Machines are those of the nodes, behind the webhook that the janitor asks.
+// Machines simulates the machines of the nodes behind a webhook for the janitor.
 type Machines struct {
-	// Way, if there is one, is where the controller may die while it asks.
+	// Way, if set, can kill the controller during a request.
 	Way *Way
-	// Deaf has them take each request, and do nothing.
+	// Deaf makes the machines accept each request without an effect.
 	Deaf bool
 
 	cluster *Cluster
@@ -33,7 +33,7 @@ type Machines struct {
 	failed bool
 }
 
-// Machines starts their webhook. Start the controller with Env.
+// Machines starts the webhook. Start the controller with Env.
 func (c *Cluster) Machines() *Machines {
 	c.Helper()
 	m := &Machines{cluster: c, done: map[string][]types.UID{}, gone: map[string]bool{}}
@@ -42,7 +42,7 @@ func (c *Cluster) Machines() *Machines {
 	return m
 }
 
-// Env has the janitor ask them.
+// Env returns the environment that makes the janitor use the webhook.
 func (m *Machines) Env() map[string]string {
 	return map[string]string{
 		"NODE_FAULT_REBOOT_PROVIDER": "webhook", "NODE_FAULT_TERMINATE_PROVIDER": "webhook",
@@ -50,21 +50,21 @@ func (m *Machines) Env() map[string]string {
 	}
 }
 
-// Done are the keys of what was done to a node, each once.
+// Done returns the keys of the actions that were done to a node, each once.
 func (m *Machines) Done(action provider.Action, node string) []types.UID {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.done[string(action)+" "+node]
 }
 
-// Fail has their webhook say of each request that it has failed.
+// Fail makes the webhook report each request as failed.
 func (m *Machines) Fail() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.failed = true
 }
 
-// ServeHTTP takes a request, or says how far it is.
+// ServeHTTP accepts a request, or returns its progress.
 func (m *Machines) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var q provider.WebhookRequest
 	if err := json.NewDecoder(r.Body).Decode(&q); err != nil {
@@ -85,7 +85,7 @@ func (m *Machines) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		die, answered = m.Way.Writes("the webhook", q.Node.Name, nil)
 	}
 	if die == nil || answered {
-		// A machine goes on when the one that asked for it has died.
+		// A machine continues even if the controller has crashed.
 		if err := m.runAction(context.WithoutCancel(r.Context()), q); err != nil {
 			m.cluster.Errorf("%s %s: %v", q.Action, q.Node.Name, err)
 		}
@@ -109,7 +109,7 @@ func (m *Machines) stateOf(q provider.WebhookRequest) provider.State {
 	return provider.StateRunning
 }
 
-// runAction does what was asked for, once for each key.
+// runAction executes a request, once per key.
 func (m *Machines) runAction(ctx context.Context, q provider.WebhookRequest) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -128,7 +128,7 @@ func (m *Machines) runAction(ctx context.Context, q provider.WebhookRequest) err
 	return m.cluster.bootNode(ctx, q.Node.Name, fmt.Sprintf("boot-%d-%s", 1+len(m.done[what]), q.IdempotencyKey))
 }
 
-// bootNode has a node run in another boot, and Ready.
+// bootNode gives a node another boot ID and makes it Ready.
 func (c *Cluster) bootNode(ctx context.Context, name, id string) error {
 	for {
 		var n corev1.Node

@@ -16,8 +16,8 @@ import (
 	"github.com/fleetloop/fleetloop/test/controllertest"
 )
 
-// Pod makes a pod of a ReplicaSet on a node, which runs, is ready, and ends at
-// once when it is told to.
+// Pod creates a running and ready pod of a ReplicaSet on a node. It ends at once when it
+// is deleted.
 func (c *Cluster) Pod(namespace, name, node string, changes ...func(*corev1.Pod)) *corev1.Pod {
 	c.Helper()
 	var none int64
@@ -45,17 +45,16 @@ func (c *Cluster) Pod(namespace, name, node string, changes ...func(*corev1.Pod)
 	return p
 }
 
-// Bare has a pod be one that nothing would make again.
+// Bare removes the controller of a pod.
 func Bare(p *corev1.Pod) { p.OwnerReferences = nil }
 
-// Slow has a pod take its time to end, which nobody measures here: it is on its
-// way until the test takes it away.
+// Slow gives a pod a grace period. It stays terminating until the test deletes it.
 func Slow(p *corev1.Pod) {
 	seconds := int64(30)
 	p.Spec.TerminationGracePeriodSeconds = &seconds
 }
 
-// Kill takes a pod away, as the kubelet does when its containers have ended.
+// Kill removes a pod, like the kubelet after its containers have ended.
 func (c *Cluster) Kill(p *corev1.Pod) {
 	c.Helper()
 	if err := c.Client.Delete(c.Context(), p, client.GracePeriodSeconds(0)); err != nil {
@@ -63,14 +62,14 @@ func (c *Cluster) Kill(p *corev1.Pod) {
 	}
 }
 
-// kubeletPeriod is the time between two looks of the kubelet's stand-in.
+// kubeletPeriod is the polling interval of the simulated kubelet.
 const kubeletPeriod = 500 * time.Millisecond
 
 // runKubelet removes the pods whose grace period is over, until the test ends.
 //
-// The API server deletes a pod without a grace period in two writes, and leaves
-// out the second when the client of the request dies in between. On a cluster
-// the kubelet then removes the pod; this bed has none.
+// The API server deletes a pod without a grace period in two writes. It omits the second
+// one if the client disconnects between them. In a real cluster the kubelet then removes
+// the pod; the test cluster has none.
 func (c *Cluster) runKubelet() {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(c.Context()))
 	var kubelet sync.WaitGroup
@@ -90,8 +89,8 @@ func (c *Cluster) runKubelet() {
 	c.Cleanup(func() { cancel(); kubelet.Wait() })
 }
 
-// removeEndedPods removes each pod without a grace period that has been
-// terminating for a second.
+// removeEndedPods removes each pod without a grace period that has been terminating for a
+// second.
 func (c *Cluster) removeEndedPods(ctx context.Context) error {
 	var pods corev1.PodList
 	if err := c.Client.List(ctx, &pods); err != nil {
@@ -110,8 +109,8 @@ func (c *Cluster) removeEndedPods(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// Budget makes a disruption budget that keeps so many pods, and waits until so
-// many are counted.
+// Budget creates a disruption budget that keeps a number of pods, and waits until it
+// counts a number of pods.
 func (c *Cluster) Budget(namespace, name string, keeps, pods int32) *policyv1.PodDisruptionBudget {
 	c.Helper()
 	least := intstr.FromInt32(keeps)

@@ -14,17 +14,17 @@ import (
 	"github.com/fleetloop/fleetloop/test/controllertest"
 )
 
-// A Sink takes change events as an HTTP endpoint does, and keeps them.
+// A Sink is an HTTP endpoint that stores change events.
 type Sink struct {
 	server *httptest.Server
 
 	mu     sync.Mutex
 	taken  []changeevent.Payload
 	paths  []string
-	answer func(context.Context, changeevent.Payload) int // nil is 202
+	answer func(context.Context, changeevent.Payload) int // nil means 202
 }
 
-// NewSink starts one.
+// NewSink starts a sink.
 func NewSink(tb testing.TB) *Sink {
 	tb.Helper()
 	s := &Sink{}
@@ -33,7 +33,7 @@ func NewSink(tb testing.TB) *Sink {
 	return s
 }
 
-// URL is its endpoint.
+// URL returns the endpoint of the sink.
 func (s *Sink) URL() string { return s.server.URL + "/changes" }
 
 func (s *Sink) handleRequest(w http.ResponseWriter, r *http.Request) {
@@ -57,16 +57,16 @@ func (s *Sink) handleRequest(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(code)
 }
 
-// Answer has it answer so from now on; nil is that it takes everything. The
-// context is that of the request.
+// Answer sets the function that returns the status of each response. Nil means that all
+// events are accepted. The context is that of the request.
 func (s *Sink) Answer(by func(context.Context, changeevent.Payload) int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.answer = by
 }
 
-// Taken are the events about a node, in the order in which they came. With
-// once, one that came again counts once.
+// Taken returns the accepted events about a node in order of arrival. With once, repeated
+// events are omitted.
 func (s *Sink) Taken(node string, once bool) []changeevent.Payload {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -81,8 +81,8 @@ func (s *Sink) Taken(node string, once bool) []changeevent.Payload {
 	return all
 }
 
-// WantTold waits until that is what it was told of a node, once each and in this
-// order.
+// WantTold waits until the actions of the accepted events about a node are as wanted, in
+// this order and each once.
 func (s *Sink) WantTold(tb testing.TB, node, want string) {
 	tb.Helper()
 	controllertest.Eventually(tb, func(context.Context) error {
@@ -93,8 +93,8 @@ func (s *Sink) WantTold(tb testing.TB, node, want string) {
 	})
 }
 
-// Actions are the actions of what was taken about a node, each once, with
-// spaces between them.
+// Actions returns the actions of the accepted events about a node, each once and
+// separated by spaces.
 func (s *Sink) Actions(node string) string {
 	var actions []string
 	for _, p := range s.Taken(node, true) {

@@ -12,8 +12,8 @@ import (
 	"github.com/fleetloop/fleetloop/internal/kube/kubebed/kubebedtest"
 )
 
-// Row is the line that kubectl get nodefaults shows of a node: the cells under
-// the headings of its columns.
+// Row returns the row of a node in kubectl get nodefaults: the cells by the names of
+// their columns.
 func (c *Cluster) Row(name string) map[string]string {
 	c.Helper()
 	cfg := kubebedtest.Bed(c.TB).Config()

@@ -16,16 +16,17 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// A Point is a write of the controller: the nth of a kind about a node.
+// A Point identifies a write of the controller: the nth of a kind about a node.
 type Point struct {
 	Kind string
 	N    int
-	// Answered is that the API server has made it, and that the controller never
-	// learns so; without it the write is never made.
+	// Answered means that the write succeeds, but the controller crashes before the
+	// response. Otherwise it crashes before the write.
 	Answered bool
 }
 
-// A Way leads the controller to the API server, and has it die at a write.
+// A Way is a proxy between the controller and the API server. It can kill the controller
+// at a write.
 type Way struct {
 	to        *url.URL
 	transport http.RoundTripper
@@ -33,15 +34,14 @@ type Way struct {
 	server    *httptest.Server
 
 	mu     sync.Mutex
-	node   string // that the writes are about
+	node   string // node of the counted writes
 	counts map[string]int
 	point  *Point
 	kill   func()
 	struck bool // the point was reached
 }
 
-// Way puts one between the controllers that are started from now on and the
-// API server.
+// Way puts a proxy between the API server and all controllers that are started later.
 func (c *Cluster) Way() *Way {
 	c.Helper()
 	w := newWay(c.TB, c.Host)
@@ -72,16 +72,16 @@ func newWay(tb testing.TB, cfg *rest.Config) *Way {
 	return w
 }
 
-// Arm counts the writes about a node anew, and has the controller die at one of
-// them. Without a point it dies at none.
+// Arm resets the counts of writes about a node, and sets the write at which the
+// controller is killed. A nil point means none.
 func (w *Way) Arm(node string, at *Point, kill func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.node, w.point, w.kill, w.counts, w.struck = node, at, kill, map[string]int{}, false
 }
 
-// Disarm has the controller die nowhere from now on, and says whether it has
-// died, or is about to.
+// Disarm removes the point, and reports whether the controller was killed or is about to
+// be.
 func (w *Way) Disarm() (struck bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -89,21 +89,21 @@ func (w *Way) Disarm() (struck bool) {
 	return w.struck
 }
 
-// Counts are how many writes of each kind there were about the node since Arm.
+// Counts returns the number of writes about the node by kind since Arm.
 func (w *Way) Counts() map[string]int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return maps.Clone(w.counts)
 }
 
-// Struck says whether the controller has died at the point, or is about to.
+// Struck reports whether the controller was killed at the point or is about to be.
 func (w *Way) Struck() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.struck
 }
 
-// ServeHTTP passes everything on but a write that the controller dies at.
+// ServeHTTP forwards all requests except a write at which the controller is killed.
 func (w *Way) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	if r.Method == http.MethodGet {
 		w.proxy.ServeHTTP(rw, r)
@@ -111,7 +111,7 @@ func (w *Way) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	}
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
-		panic(http.ErrAbortHandler) // whoever wrote is gone
+		panic(http.ErrAbortHandler) // the client has disconnected
 	}
 	die, answered := w.Writes(kindOf(r), r.URL.Path, body)
 	if die != nil && answered {
@@ -125,8 +125,8 @@ func (w *Way) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	w.proxy.ServeHTTP(rw, r)
 }
 
-// Writes counts a write. If the controller dies at it, what kills it is given,
-// and whether that is when the write was made.
+// Writes counts a write. At the point, it returns the function that kills the controller,
+// and whether the write must be made first.
 func (w *Way) Writes(kind, path string, body []byte) (die func(), answered bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -138,25 +138,25 @@ func (w *Way) Writes(kind, path string, body []byte) (die func(), answered bool)
 	if at == nil || at.Kind != kind || at.N != w.counts[kind] {
 		return nil, false
 	}
-	w.point, w.struck = nil, true // the next one lives
+	w.point, w.struck = nil, true // the next controller is not killed
 	return w.kill, at.Answered
 }
 
-// loseAnswer makes a write whose answer nobody hears.
+// loseAnswer makes a write and discards the response.
 func (w *Way) loseAnswer(r *http.Request, body []byte) {
 	out := r.Clone(r.Context())
 	out.URL.Scheme, out.URL.Host, out.Host, out.RequestURI = w.to.Scheme, w.to.Host, w.to.Host, ""
 	out.Body = io.NopCloser(bytes.NewReader(body))
 	resp, err := w.transport.RoundTrip(out)
 	if err != nil {
-		return // it was not made, which is as good
+		return // the write was not made, which is an equivalent case
 	}
 	_, _ = io.Copy(io.Discard, resp.Body)
-	_ = resp.Body.Close() // nothing was written to it
+	_ = resp.Body.Close() // no data is lost: the body was only read
 }
 
-// kindOf is what a request writes: the verb, the resource with its subresource,
-// and who has a part of it to itself.
+// kindOf returns the kind of a write: the verb, the resource with its subresource, and
+// the writer if it is the outbox.
 func kindOf(r *http.Request) string {
 	parts := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
 	if parts[0] == "api" {

@@ -1,3 +1,3 @@
-// Package realnodefault runs the node fault controller on a real node: pods are
-// containers that are evicted, and a Job of its own asks for the reboot.
+// Package realnodefault runs the node fault controller on a real node: pods run in
+// containers and are evicted, and a Job requests the reboot.
 package realnodefault
