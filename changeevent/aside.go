@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// A notice is a result that the sending goroutine leaves to runCallbacks: an event was
-// dropped from a full queue, or the sink is not configured for its action.
+// A notice is a result that the sending goroutine leaves to runCallbacks. Either an event
+// was dropped from a full queue, or the sink does not receive its action.
 type notice struct {
 	event   *ChangeEvent // nil if the event has no OnDelivery
 	action  string

@@ -24,9 +24,9 @@ func IsCloudEvent(header http.Header) bool {
 	return strings.HasPrefix(media, "application/cloudevents") || header.Get("Ce-Specversion") != ""
 }
 
-// DecodeCloudEvent parses the CloudEvents of a request, whose data are payloads:
-// binary mode (attributes in headers), structured mode (all in the body) or batch
-// mode (an array in the body). The attributes supply the id, time, source and
+// DecodeCloudEvent parses the CloudEvents of a request, whose data are payloads. It
+// accepts binary mode (attributes in headers), structured mode (all in the body) and
+// batch mode (an array in the body). The attributes supply the id, time, source and
 // subject that the data lack.
 func DecodeCloudEvent(header http.Header, body []byte) ([]Payload, error) {
 	media, params, err := mime.ParseMediaType(cmp.Or(header.Get("Content-Type"), typeJSON))

@@ -149,8 +149,8 @@ func (c *client) sendBatch(batch []item) {
 	c.reportResults(batch, v)
 }
 
-// forOne reports whether one event may be the cause of a rejected batch: it could not be
-// encoded, or the sink validates the events of an array one by one.
+// forOne reports whether one event may have caused the rejection of its batch. Either it
+// could not be encoded, or the sink validates the events of an array one by one.
 func (c *client) forOne(v verdict) bool {
 	return v.class == ClassEncode || v.class == ClassClientError && c.cfg.Format == FormatCloudEventsBatch
 }

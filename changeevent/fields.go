@@ -136,9 +136,9 @@ func isSecretName(name string) bool {
 	return slices.ContainsFunc(secretNames(), func(part string) bool { return strings.Contains(name, part) })
 }
 
-// secretText matches values that are secret whatever their field is called: PEM
-// private keys, kubeconfigs, JSON web tokens, credentials of an Authorization
-// header, and URLs with a password.
+// secretText matches values that are secret regardless of the field name. These are PEM
+// private keys, kubeconfigs, JSON web tokens, credentials of an Authorization header, and
+// URLs with a password.
 var secretText = regexp.MustCompile(`-----BEGIN [A-Z ]*PRIVATE KEY|client-key-data|eyJ[\w-]{8,}\.[\w-]{8,}\.|(?i:\b(?:bearer|basic) [\w+/=.~-]{8,})|[a-zA-Z][\w+.-]*://[^/\s:@]*:[^/\s@]+@`)
 
 func isSecretText(text string) bool { return secretText.MatchString(text) }

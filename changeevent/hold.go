@@ -46,9 +46,9 @@ func (c *client) awaitResume(expire func()) bool {
 	}
 }
 
-// waitBeforeRetry waits for the next attempt, at least until the end of any pause that
-// the sink asked for in any response, including one that arrives meanwhile. It waits up
-// to spread longer while MaxElapsedTime lasts, so that clients with the same pause do not
+// waitBeforeRetry waits for the next attempt, at least until the end of any pause. A
+// pause may come from any response, including one that arrives meanwhile. It waits up to
+// spread longer while MaxElapsedTime lasts, so that clients with the same pause do not
 // return at the same time. It returns false as early as possible if the events would be
 // too old by then or the client ends first.
 func (s *sending) waitBeforeRetry(a answer, spread time.Duration) bool {

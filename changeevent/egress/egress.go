@@ -1,9 +1,9 @@
-// Package egress prevents server-side request forgery (SSRF): it denies connections
-// to addresses that only the host can reach, such as services of its cluster, the
-// metadata service of its cloud, and loopback.
+// Package egress prevents server-side request forgery (SSRF). It denies connections to
+// addresses that only the host can reach, such as services of its cluster, the metadata
+// service of its cloud, and loopback.
 //
-// A Guard checks the address of each connection after DNS resolution and before the
-// first packet. So neither the notation of an address nor DNS rebinding can bypass it.
+// A Guard checks the address of each connection after DNS resolution and before the first
+// packet. So neither the notation of an address nor DNS rebinding can bypass it.
 package egress
 
 import (

@@ -71,9 +71,9 @@ const (
 	maxRecords  = 64
 )
 
-// Tell adds a record to the history and numbers it, unless the history has a record with
-// its id. It drops old processed records, and if there are too many, old unprocessed
-// ones, which it counts.
+// Tell adds a numbered record to the history, unless a record with its id exists. It
+// drops old processed records, and if there are too many, old unprocessed ones, which it
+// counts.
 func Tell(st *v1alpha1.NodeFaultStatus, r v1alpha1.Record) {
 	if Told(st, r.ID) {
 		return

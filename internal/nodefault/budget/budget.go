@@ -75,8 +75,8 @@ func (c Config) validateConfig() (selector.Selector, error) {
 	return nodes, errors.Join(append(errs, err)...)
 }
 
-// limitsFor returns how many of a number of nodes may be out of service, and how many of
-// them may be taken out of service within the window.
+// limitsFor returns the limits of a pool with a number of members. level is how many may
+// be out of service, and rate is how many may be taken out of service within the window.
 func (c Config) limitsFor(members int) (level, rate int) {
 	return max(c.MinAllowedNodes, members*c.MaxPercent/100), max(c.WindowMinAllowedNodes, members*c.WindowMaxPercent/100)
 }

@@ -165,9 +165,9 @@ type stamp struct {
 	look  uint64 // number of the last count that included the node
 }
 
-// takenAt returns when the pipeline last took a node out of service, from its
-// annotations: the one of a quarantined node, or the one that stays on a node that was
-// released or overridden by a person.
+// takenAt returns when the pipeline last took a node out of service. It reads the
+// annotation of a quarantined node, or the one that stays on a node that was released or
+// overridden by a person.
 func (b *Budget) takenAt(n *corev1.Node) (at time.Time, known bool) {
 	for _, key := range []string{v1alpha1.AnnotationOwned, v1alpha1.AnnotationReleased, v1alpha1.AnnotationOverridden} {
 		text, is := n.Annotations[key]

@@ -120,8 +120,9 @@ func Each(err error, n int) []error {
 // separator separates the entities of a fault.
 const separator = ","
 
-// Covers reports whether a healthy report about some entities also covers the entities of
-// a fault: it includes all of them, or it is about all entities of the check.
+// Covers reports whether a healthy report about some entities also covers a fault. It
+// does if it includes all entities of the fault, or if it is about all entities of the
+// check.
 func Covers(healthy, entity string) bool {
 	if healthy == "" || healthy == entity {
 		return true

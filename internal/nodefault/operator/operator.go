@@ -1,5 +1,5 @@
-// Package operator reconciles one node at a time: it takes the node out of service,
-// drains it, has it repaired, and returns it to service.
+// Package operator reconciles one node at a time. It takes the node out of service,
+// drains and repairs it, and returns it to service.
 //
 // Only this package writes Nodes, and the status of NodeFaults except the fields of the
 // outbox. A reconcile decides from the Node, its NodeFault and the clock, and each change

@@ -294,8 +294,8 @@ func (r *reconciler) drainAndRepair(ctx context.Context, t *turn, s quarantine.S
 	return soonerOf(after, wait), nil
 }
 
-// drainedAtOnce completes the drain of a newly quarantined node that has no pods to
-// evict, so that it is recorded with the cordon, and reports whether it did. All other
+// drainedAtOnce completes the drain of a newly quarantined node without pods to evict,
+// and reports whether it did. The drain is then recorded with the cordon. All other
 // drains begin at the next reconcile, also if the pods are unknown now.
 func (r *reconciler) drainedAtOnce(ctx context.Context, t *turn, s quarantine.Step) bool {
 	st := &t.fault.Status

@@ -1,5 +1,5 @@
-// Package provider reboots and terminates machines in one of several ways: with a Job on
-// the node, a webhook, the Machine of Cluster API, a KubernetesExecution, or a person.
+// Package provider reboots and terminates machines. It uses a Job on the node, a webhook,
+// the Machine of Cluster API, a KubernetesExecution, or a person.
 //
 // Each request has a key. Requests with the same key are the same request, so a caller
 // can repeat its request after a crash, and nothing is done twice. No provider blocks. It

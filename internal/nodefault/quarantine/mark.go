@@ -90,8 +90,8 @@ var (
 	errTooLong   = errors.New("value too long")
 )
 
-// readMark reads the mark of a node, or nil if there is none. An invalid annotation is an
-// error and is ignored.
+// readMark reads the mark of a node, or returns nil without one. An invalid annotation is
+// an error and is ignored.
 func readMark(node *corev1.Node) (*mark, error) {
 	var m mark
 	found, err := readAnnotation(node, v1alpha1.AnnotationOwned, &m)

@@ -89,8 +89,8 @@ func (v *view) sessionName() string {
 	}
 }
 
-// recovered releases a node that needs no action any more, once this has lasted, no
-// remedy is in progress and no person holds the node.
+// recovered releases a node that needs no action any more. It waits until this has
+// lasted, no remedy is in progress and no person holds the node.
 func (q *Quarantine) recovered(v *view) (Step, bool) {
 	switch {
 	case v.wantsReal():

@@ -163,8 +163,9 @@ func (r *Remediator) actionExists(ctx context.Context, l look) (bool, error) {
 	return false, fmt.Errorf("look for %s %q: %w", m.ObjectKind, m.ObjectName, err)
 }
 
-// isPermanent reports whether an object cannot be created until a person intervenes: the
-// permission, the definition or the namespace is missing, or the object is invalid.
+// isPermanent reports whether an object cannot be created until a person intervenes.
+// Either the permission, the definition or the namespace is missing, or the object is
+// invalid.
 func isPermanent(err error) bool {
 	return apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsNotFound(err)
 }

@@ -42,9 +42,9 @@ type Config struct {
 	// AfterFailedDrain repairs nodes whose drain failed, despite the pods that are left
 	// on them. Without it, a person is needed.
 	AfterFailedDrain bool
-	// RebootUnreachable reboots, but does not terminate, nodes whose drain failed because
-	// the kubelet is unreachable: all pods that are left are terminating, and only a
-	// reboot ends them. Without it, a person is needed.
+	// RebootUnreachable reboots nodes whose drain failed because the kubelet is
+	// unreachable. All pods that are left are terminating, and only a reboot ends them.
+	// It does not terminate such nodes. Without it, a person is needed.
 	RebootUnreachable bool
 	// PodsStay means that drains leave some pods on a node on purpose, so that it is
 	// repaired despite them. Otherwise the janitor checks that no pods were added since

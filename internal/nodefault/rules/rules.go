@@ -204,8 +204,8 @@ func (r *rule) wishesNothing() bool {
 	return !r.cordon && !r.drain && len(r.taints) == 0 && len(r.remedies) == 0
 }
 
-// bySeverity sorts hits so that the fault that best explains the actions comes first: a
-// fatal one, of the rule with the highest priority, and the oldest.
+// bySeverity puts the hit first whose fault best explains the actions. This is a fatal
+// fault, of the rule with the highest priority, and the oldest.
 func bySeverity(a, b hit) int {
 	return cmp.Or(
 		-compareBool(a.fault.Fatal, b.fault.Fatal),

@@ -1,5 +1,5 @@
-// Package faulttest provides tests with a cluster of nodes without machines, the node
-// fault controller as a separate process, and a sink that stores change events.
+// Package faulttest provides tests with a cluster of nodes without machines. The node
+// fault controller is a separate process, and a sink stores change events.
 //
 // All tests of a process share the cluster. Each test uses it exclusively while it runs,
 // with its own nodes.
@@ -328,7 +328,7 @@ type Report struct {
 	RecommendedAction string   `json:"recommendedAction,omitempty"`
 }
 
-// Fatal returns a fault that makes a node unusable and for which there is no remedy.
+// Fatal returns a fault that makes a node unusable and that has no remedy.
 func Fatal(node, check string) Report {
 	return Report{Agent: "tests", CheckName: check, NodeName: node, IsFatal: true, Message: "found by a test"}
 }

@@ -1,5 +1,5 @@
-// Package callers limits the rate of each caller, so that a monitor in a loop, or a host
-// that guesses tokens, does not affect others.
+// Package callers limits the rate of each caller. A monitor in a loop, or a host that
+// guesses tokens, then does not affect others.
 //
 // Only the last thousand active callers are remembered. A caller that invents names gets
 // a new limit for each of them, so names that can be invented also need a limit for all

@@ -11,7 +11,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/nodefault"
 )
 
-// diffReports returns the reports that change the known faults of a node, and healthy
+// diffReports returns the reports that change the known faults of a node. It adds healthy
 // reports for faults of this package that will not be reported again.
 func (s *Set) diffReports(node *corev1.Node, faults []v1alpha1.Fault, reports []nodefault.Report) []nodefault.Report {
 	var out []nodefault.Report

@@ -184,8 +184,8 @@ func (s *Store) applyFault(ctx context.Context, node string, uid types.UID, c ch
 	return s.purgeFault(ctx, &nf, c.fault)
 }
 
-// purgeFault removes a fault that remains after its manager has released it, because
-// another manager, such as a person with an editor, also owns it.
+// purgeFault removes a fault that remains after its manager has released it. Another
+// manager, such as a person with an editor, then also owns it.
 func (s *Store) purgeFault(ctx context.Context, nf *v1alpha1.NodeFault, f v1alpha1.Fault) error {
 	if findFault(nf.Spec.Faults, f) == nil {
 		return nil
