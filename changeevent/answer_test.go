@@ -73,8 +73,8 @@ func TestEveryClassIsExplained(t *testing.T) {
 	}
 }
 
-// TestLogIsNotFilled holds that a sink that is down takes few lines, and that
-// those say how many there were not.
+// TestLogIsNotFilled verifies that a sink that is down causes few log lines, and that
+// they report how many were suppressed.
 func TestLogIsNotFilled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log logged
@@ -97,7 +97,7 @@ func TestLogIsNotFilled(t *testing.T) {
 	})
 }
 
-// FuzzRetryAfter holds that no header makes a wait that is none.
+// FuzzRetryAfter verifies that no header results in an invalid delay.
 func FuzzRetryAfter(f *testing.F) {
 	for _, text := range []string{"", "1", "-1", "99999999999999999999", "9223372036854775807", "Sat, 01 Jan 2000 00:00:30 GMT", "1e9", " 5 ", "946684820"} {
 		f.Add(text, text)

@@ -81,7 +81,8 @@ func TestNewPayload(t *testing.T) {
 	}
 }
 
-// TestIDTellsChangesApart changes each field in turn.
+// TestIDTellsChangesApart verifies that the id depends on each field, by changing each in
+// turn.
 func TestIDTellsChangesApart(t *testing.T) {
 	base := *newEvent()
 	base.ID = ""
@@ -117,8 +118,8 @@ func TestIDTellsChangesApart(t *testing.T) {
 	}
 }
 
-// TestPayloadIsBounded holds whatever the event has, and that nothing of the
-// event is changed by it.
+// TestPayloadIsBounded verifies the limits of a payload for any event, and that the event
+// is not changed.
 func TestPayloadIsBounded(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		e := anEvent(t)

@@ -21,7 +21,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// The interface, the constructor and the fields of the decision record.
+// The interface, the constructor and the fields that ADR-026 defines.
 var (
 	_ interface {
 		SendChangeEvent(ctx context.Context, event ChangeEvent)
@@ -178,8 +178,8 @@ func TestManySendersLoseNothing(t *testing.T) {
 	wantCounted(t, c, reg, 1000)
 }
 
-// TestSinkThatHangsHoldsNobodyUp is the worst there is: nothing is ever answered
-// and everybody sends.
+// TestSinkThatHangsHoldsNobodyUp tests the worst case: the sink never responds, and all
+// callers send.
 func TestSinkThatHangsHoldsNobodyUp(t *testing.T) {
 	const senders, sends = 64, 10_000 / 64
 	synctest.Test(t, func(t *testing.T) {
@@ -201,7 +201,7 @@ func TestSinkThatHangsHoldsNobodyUp(t *testing.T) {
 				}
 			})
 		}
-		all.Wait() // the clock of the bubble stands still unless all wait
+		all.Wait() // the fake clock advances only while all goroutines are blocked
 		if took := time.Since(began); took > 0 {
 			t.Errorf("sending took %s: somebody has waited", took)
 		}
@@ -312,8 +312,8 @@ func TestContextIsForItsValuesAlone(t *testing.T) {
 	})
 }
 
-// A traceHandler takes the trace from the context of each line, as handlers do
-// that write it into the log.
+// A traceHandler reads the trace from the context of each line, like handlers that add it
+// to the log.
 type traceHandler struct{ seen []any }
 
 func (h *traceHandler) Enabled(context.Context, slog.Level) bool { return true }

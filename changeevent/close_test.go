@@ -16,7 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// after answers a request so long after it came, unless its time ends first.
+// after responds to a request after a delay, unless its context ends first.
 func after(d time.Duration, code int) answerer {
 	return func(_ int, r *http.Request) (*http.Response, error) {
 		timer := time.NewTimer(d)
@@ -179,8 +179,8 @@ func TestCloseEndsAWaitWithOneMoreAttempt(t *testing.T) {
 	}
 }
 
-// TestCloseWaitsForWhatIsOnItsWayAside: a sender may have taken an event from
-// the queue and not have come to count it.
+// TestCloseWaitsForWhatIsOnItsWayAside covers a sender that has removed an event from the
+// queue but has not counted it yet.
 func TestCloseWaitsForWhatIsOnItsWayAside(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := start(t, enabled(&script{}))
@@ -219,7 +219,7 @@ func TestCloseIsNotHeldUpByACallback(t *testing.T) {
 	})
 }
 
-// TestSendersRaceWithClose holds that each event is counted, wherever it was
+// TestSendersRaceWithClose verifies that each event is counted, regardless of its state
 // when the client was closed.
 func TestSendersRaceWithClose(t *testing.T) {
 	const rounds, senders, sends = 100, 8, 20

@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// A mount is a Secret's volume, whose files change as kubelet changes them: they
-// lead through a link to a directory, and the link is replaced.
+// A mount simulates the volume of a Secret. Like the kubelet, it changes the files by
+// replacing a symlink to a directory.
 type mount struct {
 	dir string
 	n   int
@@ -138,7 +138,7 @@ func TestOtherCredentialsAreFollowed(t *testing.T) {
 				t.Errorf("sent %s to %s with %v, want key %s to %s", last.body, last.url, last.header, key, url)
 			}
 			mac := hmac.New(sha256.New, []byte(signing))
-			_, _ = fmt.Fprintf(mac, "%d.%s", time.Now().Unix(), last.body) // a hash takes everything
+			_, _ = fmt.Fprintf(mac, "%d.%s", time.Now().Unix(), last.body) // a hash accepts any input
 			if want, got := fmt.Sprintf("t=%d,v1=%s", time.Now().Unix(), hex.EncodeToString(mac.Sum(nil))), last.header.Get("X-Fleetloop-Signature"); got != want {
 				t.Errorf("signature %s, want %s", got, want)
 			}
@@ -153,8 +153,7 @@ func TestOtherCredentialsAreFollowed(t *testing.T) {
 	})
 }
 
-// TestSecretsAreNotTold sends to a sink that says back what it is sent, and
-// fails in every way.
+// TestSecretsAreNotTold sends to a sink that echoes requests, and fails in every way.
 func TestSecretsAreNotTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log logged

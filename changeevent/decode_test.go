@@ -83,7 +83,8 @@ func TestDecodeRefuses(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			// The last of two fields of the same name counts, so minimal must not have it.
+			// The last of two fields of the same name wins, so the minimal event must not
+			// have it.
 			text := tc.text
 			for _, field := range []string{"node", "cluster"} {
 				if strings.Count(text, `"`+field+`"`) > 1 {
@@ -116,8 +117,8 @@ func TestDecodeAll(t *testing.T) {
 	}
 }
 
-// TestDecodeReadsWhatIsSent holds that a payload survives the way, in each
-// format that the fleet API takes.
+// TestDecodeReadsWhatIsSent verifies that a payload survives encoding and decoding in
+// each format that the fleet API accepts.
 func TestDecodeReadsWhatIsSent(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		e := anEvent(t)
@@ -137,7 +138,7 @@ func TestDecodeReadsWhatIsSent(t *testing.T) {
 			}
 			filled := want
 			if filled.Source == "" && f != FormatJSON {
-				filled.Source = got[0].Source // what the attributes say
+				filled.Source = got[0].Source // from the attributes
 			}
 			if diff := cmp.Diff([]Payload{filled}, got); diff != "" {
 				t.Fatalf("%s (-want +got):\n%s", f, diff)
@@ -146,7 +147,7 @@ func TestDecodeReadsWhatIsSent(t *testing.T) {
 	})
 }
 
-// read is what a server does with a request.
+// read decodes a request like a server.
 func read(req request) ([]Payload, error) {
 	header := req.header.Clone()
 	if header == nil {
@@ -176,7 +177,7 @@ func TestDecodeCloudEvent(t *testing.T) {
 		reason string
 		header http.Header
 		body   string
-		want   string // the subject, else the error
+		want   string // the subject, or the error
 		fails  bool
 	}{
 		"Structured":  {"the attributes fill in what the data lack", structured, `{` + event + `,"data":` + bare + `}`, "executions/x", false},
@@ -235,7 +236,7 @@ func TestDecodeCloudEvent(t *testing.T) {
 	}
 }
 
-// TestCloudEventsAreValid has the SDK of CloudEvents read what we write.
+// TestCloudEventsAreValid decodes the encoded events with the SDK of CloudEvents.
 func TestCloudEventsAreValid(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		e := anEvent(t)
@@ -286,8 +287,8 @@ func FuzzDecodeCloudEvent(f *testing.F) {
 	})
 }
 
-// wantStable holds that what was read is read the same again, so that a repeat
-// is known as one.
+// wantStable verifies that a decoded payload is decoded to the same payload again, so
+// that a repeated one is recognized.
 func wantStable(t *testing.T, payloads []Payload) {
 	t.Helper()
 	for _, p := range payloads {

@@ -45,7 +45,7 @@ func TestAttemptIsCutAfterTimeout(t *testing.T) {
 	}
 }
 
-// times tells when requests came, in reference to the first.
+// times holds the times of requests, relative to the first.
 type times struct {
 	mu  sync.Mutex
 	all []time.Time
@@ -81,7 +81,7 @@ func TestRetryEndsInTime(t *testing.T) {
 	})
 }
 
-// retryProblem is what is wrong with how requests are sent again and again.
+// retryProblem returns what is wrong with the delays of retries.
 func retryProblem(t *testing.T, retry Retry) (problem string) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -162,8 +162,8 @@ func TestSinkSaysWhenToComeBack(t *testing.T) {
 	}
 }
 
-// TestOnlyOneAttempt is what the decision record has: a request for each event,
-// whatever the answer.
+// TestOnlyOneAttempt tests the configuration of ADR-026: one request per event,
+// regardless of the response.
 func TestOnlyOneAttempt(t *testing.T) {
 	for _, code := range []int{200, 400, 401, 404, 429, 500, 503} {
 		sink := &script{answer: func(int, *http.Request) (*http.Response, error) { return status(code, "Retry-After", "1"), nil }}
@@ -295,8 +295,8 @@ func TestBatchesHaveOneClusterInThePath(t *testing.T) {
 	})
 }
 
-// TestOneEventDoesNotCostTheOthers: of a batch that is refused for what is in it
-// the rest is delivered, in its order.
+// TestOneEventDoesNotCostTheOthers verifies that the other events of a batch that was
+// rejected for its content are delivered in order.
 func TestOneEventDoesNotCostTheOthers(t *testing.T) {
 	for name, c := range map[string]struct {
 		reason string

@@ -11,7 +11,7 @@ import (
 	"github.com/fleetloop/fleetloop/changeevent"
 )
 
-// The reconciler of the decision record, its call sites as written there.
+// The reconciler of ADR-026, with its call sites unchanged.
 type reconciler struct {
 	k8sClient         node
 	changeEventClient changeevent.Client

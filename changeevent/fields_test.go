@@ -80,7 +80,7 @@ func TestFieldsWithoutName(t *testing.T) {
 	}
 }
 
-// TestFieldsSurvive reads any changed fields again as they were written.
+// TestFieldsSurvive verifies that any changed fields survive encoding and decoding.
 func TestFieldsSurvive(t *testing.T) {
 	text := rapid.OneOf(rapid.String(), rapid.SampledFrom([]string{`"a"`, `{"a":1e999}`, "\xff", "[]", "null", `{"token":"x"}`, `"` + strings.Repeat("a", 300) + `"`}))
 	rapid.Check(t, func(t *rapid.T) {

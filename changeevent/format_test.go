@@ -9,7 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// newEvent is an event as the client completes it.
+// newEvent returns an event as the client completes it.
 func newEvent() *ChangeEvent {
 	return &ChangeEvent{
 		Action: ActionCordon, NodeName: "gpu-node-01", CheckName: "xid-check", ErrorCode: "XID-79", ErrorCodes: []string{"XID-79"},
@@ -109,8 +109,8 @@ func TestParseFormat(t *testing.T) {
 	}
 }
 
-// TestOnlyWhatWasDone holds that no sink is told that a flag was changed where
-// it was not, or of a time that runs backwards.
+// TestOnlyWhatWasDone verifies that no sink receives a change that did not happen, or an
+// end before its start.
 func TestOnlyWhatWasDone(t *testing.T) {
 	body := func(f Format, change func(e *ChangeEvent)) string {
 		e := newEvent()

@@ -21,18 +21,18 @@ import (
 
 var update = flag.Bool("update", false, "write the requests in testdata and in the documentation anew")
 
-// Update says that files are to be written anew.
+// Update reports whether golden files must be written.
 func Update() bool { return *update }
 
-// A received is what came to a sink.
+// A received is a request that a sink received.
 type received struct {
 	*http.Request
 
 	body []byte
 }
 
-// newSink is a server that takes what the vendor of a format documents, and
-// nothing else.
+// newSink returns a server that accepts only requests that the vendor of a format
+// documents.
 func newSink(t *testing.T, rule sinkRule) (endpoint string, requests chan received) {
 	t.Helper()
 	requests = make(chan received, 16)
@@ -58,7 +58,7 @@ func newSink(t *testing.T, rule sinkRule) (endpoint string, requests chan receiv
 	return server.URL + u.Path, requests
 }
 
-// send has a client send events to a sink and returns the requests.
+// send sends events with a client and returns the requests.
 func send(t *testing.T, f Format, events ...*ChangeEvent) []received {
 	t.Helper()
 	rule := sinkRules()[f]
@@ -68,7 +68,7 @@ func send(t *testing.T, f Format, events ...*ChangeEvent) []received {
 		Links: []LinkTemplate{{Href: "https://runbooks.example.com/{checkName}#{errorCode}", Text: "Runbook"}},
 	}
 	if dialectOf(f).batch > 1 {
-		cfg.BatchWait = time.Hour // the end of the client ends it
+		cfg.BatchWait = time.Hour // Close ends the wait
 	}
 	rule.config(&cfg)
 	c, err := NewClient(cfg)
@@ -95,7 +95,7 @@ func send(t *testing.T, f Format, events ...*ChangeEvent) []received {
 	return all
 }
 
-// golden are the events of the requests that the documentation shows.
+// golden returns the events of the requests in the documentation.
 func golden() map[string][]*ChangeEvent {
 	cordon := newEvent()
 	uncordon := newEvent()
@@ -115,8 +115,8 @@ func golden() map[string][]*ChangeEvent {
 	return all
 }
 
-// goldenFormat is the format of a golden request: that of its name, else the one
-// that shows best what it is about.
+// goldenFormat returns the format of a golden request: the one of its name, or the one
+// that shows its purpose best.
 func goldenFormat(name string) Format {
 	switch name {
 	case "dry-run", "uncordon":
@@ -129,8 +129,8 @@ func goldenFormat(name string) Format {
 	return Format(name)
 }
 
-// TestRequests compares what arrives at a sink, byte by byte, with the requests
-// in testdata, which the documentation shows.
+// TestRequests compares received requests, byte by byte, with the requests in testdata,
+// which the documentation shows.
 func TestRequests(t *testing.T) {
 	for name, events := range golden() {
 		t.Run(name, func(t *testing.T) {
@@ -162,8 +162,8 @@ func TestRequests(t *testing.T) {
 	}
 }
 
-// TestSinksTakeAnything sends what no monitor should write, and holds that no
-// vendor would refuse it.
+// TestSinksTakeAnything verifies that no vendor would reject an event with unusual
+// content.
 func TestSinksTakeAnything(t *testing.T) {
 	for f, rule := range sinkRules() {
 		t.Run(string(f), func(t *testing.T) {
@@ -198,8 +198,8 @@ func TestSinksTakeAnything(t *testing.T) {
 	}
 }
 
-// asReceived is a request as it comes to a sink, with the credential that the
-// client adds.
+// asReceived returns a request as a sink receives it, with the credential that the client
+// adds.
 func asReceived(t *rapid.T, rule sinkRule, req request) *http.Request {
 	target := rule.endpoint
 	if req.path != "" {
@@ -220,7 +220,7 @@ func asReceived(t *rapid.T, rule sinkRule, req request) *http.Request {
 	return r
 }
 
-// TestSinkRulesRefuse holds that the rules above can say no.
+// TestSinkRulesRefuse verifies that the rules above can reject requests.
 func TestSinkRulesRefuse(t *testing.T) {
 	change := func(old, with string) func(*request) {
 		return func(r *request) { r.body = []byte(strings.Replace(string(r.body), old, with, 1)) }
@@ -266,7 +266,7 @@ func TestSinkRulesRefuse(t *testing.T) {
 	}
 }
 
-// BenchmarkFormats is what it costs to write an event.
+// BenchmarkFormats measures the cost of encoding an event.
 func BenchmarkFormats(b *testing.B) {
 	for _, f := range Formats() {
 		b.Run(string(f), func(b *testing.B) {

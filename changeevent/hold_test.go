@@ -19,8 +19,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// TestSinkIsLeftAlone: what a sink asks for by Retry-After holds for all events,
-// however long it is, and also when the client is closed.
+// TestSinkIsLeftAlone verifies that Retry-After applies to all events, regardless of its
+// length, and also when the client is closed.
 func TestSinkIsLeftAlone(t *testing.T) {
 	var requests atomic.Int32
 	asked := make(chan struct{}, 16)
@@ -39,7 +39,7 @@ func TestSinkIsLeftAlone(t *testing.T) {
 	c.SendChangeEvent(t.Context(), ChangeEvent{ID: "0", Action: ActionCordon, NodeName: "n", OnDelivery: told.add})
 	<-asked
 	for statsOf(t, c).PausedUntil.IsZero() {
-		runtime.Gosched() // the client is about to read the answer
+		runtime.Gosched() // the client is about to read the response
 	}
 	for i := range 9 {
 		c.SendChangeEvent(t.Context(), ChangeEvent{ID: strconv.Itoa(i + 1), Action: ActionCordon, NodeName: "n" + strconv.Itoa(i), OnDelivery: told.add})
@@ -61,8 +61,8 @@ func TestSinkIsLeftAlone(t *testing.T) {
 	wantCounted(t, c, reg, 10)
 }
 
-// TestLongRetryAfter holds that a wait beyond MaxElapsedTime is waited, by all
-// workers, and that MaxAge bounds it.
+// TestLongRetryAfter verifies that all workers wait longer than MaxElapsedTime if the
+// sink asks for it, up to MaxAge.
 func TestLongRetryAfter(t *testing.T) {
 	cases := map[string]struct {
 		reason string
@@ -112,8 +112,8 @@ func TestLongRetryAfter(t *testing.T) {
 	}
 }
 
-// TestTLSTries holds which failures of TLS are tried again: those that a person
-// has to mend are not.
+// TestTLSTries verifies which TLS failures are retried. Failures that a person has to fix
+// are not.
 func TestTLSTries(t *testing.T) {
 	quiet := slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
 	var handshakes atomic.Int32
@@ -155,9 +155,9 @@ func TestTLSTries(t *testing.T) {
 	}
 }
 
-// TestHoldOfAnother: what a sink asks for in the answer to one request holds for
-// what another worker has begun, too. It is sent after that time, and not at all
-// if the client is closed meanwhile or it would be too old.
+// TestHoldOfAnother verifies that a pause in the response to one request also applies to
+// requests of other workers. They are sent after the pause, or not at all if the client
+// is closed meanwhile or the events are too old.
 func TestHoldOfAnother(t *testing.T) {
 	const hold, soon, later = time.Hour, 10 * time.Millisecond, 20 * time.Millisecond
 	gather := func(c *Config) {
@@ -166,13 +166,13 @@ func TestHoldOfAnother(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		config func(*Config)
-		held   time.Duration // how long the answer takes that asks for the hold
+		held   time.Duration // delay of the response that asks for the pause
 		begin  time.Duration // when the others are sent
-		takes  time.Duration // how long the first answer to them takes
-		code   int           // which is this
+		takes  time.Duration // delay of the first response to them
+		code   int           // status of that response
 		header []string
 		others int
-		first  int // requests before the hold
+		first  int // requests before the pause
 	}{
 		"Retry":     {"a retry waits", func(*Config) {}, later, 0, later, http.StatusServiceUnavailable, nil, 1, 2},
 		"Meanwhile": {"it comes during a shorter wait", func(*Config) {}, 30 * time.Second, 0, later, http.StatusTooManyRequests, []string{"Retry-After", "60"}, 1, 2},
@@ -248,7 +248,7 @@ func TestHoldOfAnother(t *testing.T) {
 					if requests != tc.first {
 						t.Errorf("%d requests before the sink asked to be left alone, want %d", requests, tc.first)
 					}
-					want := map[string]int{"Sent": 1 + tc.others, "Aged": 1}[then] // one is of what was asked to wait
+					want := map[string]int{"Sent": 1 + tc.others, "Aged": 1}[then] // one event was told to wait
 					if after != want {
 						t.Errorf("%s: %d requests after that time, want %d", tc.reason, after, want)
 					}

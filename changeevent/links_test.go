@@ -73,8 +73,8 @@ func TestLinkTemplateRefused(t *testing.T) {
 	}
 }
 
-// TestLinksStayWhereTheyAre holds that no event changes the host, the path above
-// a name, or the number of parameters.
+// TestLinksStayWhereTheyAre verifies that no event changes the host, the path above a
+// name, or the number of parameters.
 func TestLinksStayWhereTheyAre(t *testing.T) {
 	template := LinkTemplate{Href: "https://g.example/base/{node}/view?c={cluster}&x=1#{session}"}
 	rapid.Check(t, func(t *rapid.T) {

@@ -131,7 +131,7 @@ func TestClientsShareARegisterer(t *testing.T) {
 	}
 }
 
-// TestNothingIsLostCountOf lets everything go wrong at random.
+// TestNothingIsLostCountOf verifies the counts with random failures.
 func TestNothingIsLostCountOf(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		seed := rapid.Uint64().Draw(rt, "seed")
@@ -171,7 +171,7 @@ func TestNothingIsLostCountOf(t *testing.T) {
 				c.SendChangeEvent(t.Context(), e)
 				time.Sleep(time.Duration(random.IntN(3)) * time.Second)
 			}
-			_ = c.Close() // late or in time
+			_ = c.Close() // before or after all events are sent
 			for range late {
 				c.SendChangeEvent(t.Context(), ChangeEvent{Action: ActionCordon})
 			}

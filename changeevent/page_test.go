@@ -28,8 +28,8 @@ func newPage(t *testing.T, path string) string {
 	return string(text)
 }
 
-// TestPageShowsRequests holds that the page shows the requests that the tests of
-// the formats have seen arrive, all of them and no others.
+// TestPageShowsRequests verifies that the page shows exactly the requests that the tests
+// of the formats compare.
 func TestPageShowsRequests(t *testing.T) {
 	text := newPage(t, requests)
 	shown := map[string]bool{}
@@ -64,13 +64,13 @@ func TestPageShowsRequests(t *testing.T) {
 	}
 }
 
-// component has settings as the components do.
+// component holds settings like those of the components.
 type component struct {
 	Changes changes.Config `key:"change_events"`
 }
 
-// TestPageShowsSettings reads the settings that the page shows, with the
-// credentials that they ask for, and has each sink made.
+// TestPageShowsSettings creates each sink from the settings on the page, with the
+// credentials that they require.
 func TestPageShowsSettings(t *testing.T) {
 	secrets := t.TempDir()
 	for name, secret := range map[string]string{
@@ -109,8 +109,8 @@ func TestPageShowsSettings(t *testing.T) {
 	}
 }
 
-// TestPageNamesActions holds that the tables of the page have each action with
-// the words that it is told in.
+// TestPageNamesActions verifies that the tables of the page list each action with its
+// summary.
 func TestPageNamesActions(t *testing.T) {
 	text := newPage(t, requests)
 	for action, e := range map[string]changeevent.ChangeEvent{
@@ -161,7 +161,7 @@ func pool() changeevent.ChangeEvent {
 	return changeevent.ChangeEvent{Source: changeevent.SourceFleetAPI, Cluster: "my-cluster-name", Subject: "nodepools/gpu"}
 }
 
-// TestPageNamesClasses holds that the page says of each class when it is met.
+// TestPageNamesClasses verifies that the page explains each error class.
 func TestPageNamesClasses(t *testing.T) {
 	_, table, _ := strings.Cut(newPage(t, page), "## When an event does not arrive")
 	for _, class := range []changeevent.Class{

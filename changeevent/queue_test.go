@@ -7,7 +7,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestRingIsAQueueThatForgets compares a ring with a slice, whatever is done.
+// TestRingIsAQueueThatForgets compares a ring with a slice under random operations.
 func TestRingIsAQueueThatForgets(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := ring{capacity: rapid.IntRange(1, 70).Draw(t, "capacity")}

@@ -12,7 +12,7 @@ import (
 	"github.com/fleetloop/fleetloop/changeevent"
 )
 
-// A wire is an HTTP server that keeps each request as it was read.
+// A wire is an HTTP server that stores each request as read.
 type wire struct {
 	*httptest.Server
 	requests chan string
@@ -33,12 +33,12 @@ func newWire(t *testing.T) *wire {
 	return w
 }
 
-// varying are the values that differ with each call: the time and what is
-// derived from it.
+// varying matches the values that differ with each call: the time, and the id derived
+// from it.
 var varying = regexp.MustCompile(`"(timestamp|id)":"[^"]+"`)
 
-// wantRequests compares the requests with want, byte by byte but for the times
-// and the ids.
+// wantRequests compares the requests with want, byte by byte except for the times and the
+// ids.
 func (w *wire) wantRequests(t *testing.T, want ...string) {
 	t.Helper()
 	close(w.requests)
@@ -56,9 +56,8 @@ func (w *wire) wantRequests(t *testing.T, want ...string) {
 	}
 }
 
-// TestCallSitesOfTheRecord compiles the configuration and the call sites of the
-// decision record as they are written there. They give no source and no product:
-// the sink is told those of the record.
+// TestCallSitesOfTheRecord compiles the configuration and the call sites of ADR-026
+// unchanged. They set no source and no product, so the sink receives the default ones.
 func TestCallSitesOfTheRecord(t *testing.T) {
 	sink := newWire(t)
 	cfg := changeevent.Config{
@@ -93,8 +92,8 @@ func TestCallSitesOfTheRecord(t *testing.T) {
 			`"reason":"all health checks passed"}`)
 }
 
-// TestProductIsASetting holds that each text of an event names the product of
-// the configuration, whatever the source is.
+// TestProductIsASetting verifies that each text of an event has the configured product,
+// regardless of the source.
 func TestProductIsASetting(t *testing.T) {
 	for product, want := range map[string]string{"": "NVSentinel", "Acme Fleet": "Acme Fleet"} {
 		sink := newWire(t)
@@ -128,8 +127,8 @@ func TestProductIsASetting(t *testing.T) {
 	}
 }
 
-// TestStrictSink holds that a strict sink gets the fields of the decision record,
-// all of them and no others, whatever the event has.
+// TestStrictSink verifies that a strict sink receives exactly the fields of ADR-026 for
+// any event.
 func TestStrictSink(t *testing.T) {
 	sink := newWire(t)
 	client, err := changeevent.NewClient(changeevent.Config{

@@ -14,15 +14,15 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 )
 
-// resending is enabled for a sender that sends again what has failed.
+// resending returns a configuration for a sender that retries.
 func resending(s http.RoundTripper) Config {
 	cfg := enabled(s)
 	cfg.SenderRetries = true
 	return cfg
 }
 
-// TestNoNodeWaitsForAnother holds that an event which is never answered keeps one
-// worker busy, and that all others are delivered by those that are left.
+// TestNoNodeWaitsForAnother verifies that an event without a response blocks only one
+// worker, and that the other workers deliver all other events.
 func TestNoNodeWaitsForAnother(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const nodes = 200
@@ -57,8 +57,8 @@ func TestNoNodeWaitsForAnother(t *testing.T) {
 	})
 }
 
-// TestGivenBackOnce holds that an event which its sender sends again is tried
-// once each time, and counted once in the end.
+// TestGivenBackOnce verifies that an event that its sender retries has one attempt each
+// time, and is counted once in the end.
 func TestGivenBackOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		reg := prometheus.NewRegistry()
@@ -111,8 +111,8 @@ func TestGivenBackOnce(t *testing.T) {
 	})
 }
 
-// TestManyWorkersEnd holds that all workers of a queue end with their client, and
-// that nothing is left in it that was sent before.
+// TestManyWorkersEnd verifies that all workers of a queue end with their client, and that
+// no event is left in it.
 func TestManyWorkersEnd(t *testing.T) {
 	for range 20 {
 		sink := new(script)

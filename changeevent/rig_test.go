@@ -17,17 +17,17 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// Whoever runs the tests behind a proxy does not want it asked for loopback.
+	// Tests behind a proxy must not use it for loopback.
 	if err := os.Setenv("NO_PROXY", "*"); err != nil {
 		panic(err)
 	}
 	goleak.VerifyTestMain(m)
 }
 
-// An answerer answers the request that has the number n, from 0.
+// An answerer responds to the request with number n, from 0.
 type answerer func(n int, r *http.Request) (*http.Response, error)
 
-// A script answers requests in place of a network.
+// A script responds to requests in place of a network.
 type script struct {
 	answer answerer
 
@@ -35,7 +35,7 @@ type script struct {
 	calls []call
 }
 
-// A call is a request as a sink got it.
+// A call is a request that a sink received.
 type call struct {
 	url    string
 	header http.Header
@@ -63,7 +63,7 @@ func (s *script) got() []call {
 	return append([]call(nil), s.calls...)
 }
 
-// status is an answer with pairs of names and values as its header.
+// status returns a response with a header from pairs of names and values.
 func status(code int, header ...string) *http.Response {
 	h := http.Header{}
 	for i := 0; i+1 < len(header); i += 2 {
@@ -72,18 +72,18 @@ func status(code int, header ...string) *http.Response {
 	return &http.Response{StatusCode: code, Header: h, Body: http.NoBody}
 }
 
-// answers gives the statuses one after the other, and the last one from then on.
+// answers returns the statuses in order, and then repeats the last one.
 func answers(codes ...int) answerer {
 	return func(n int, _ *http.Request) (*http.Response, error) { return status(codes[min(n, len(codes)-1)]), nil }
 }
 
-// hang answers nothing.
+// hang never responds.
 func hang(_ int, r *http.Request) (*http.Response, error) {
 	<-r.Context().Done()
 	return nil, r.Context().Err()
 }
 
-// enabled is a configuration that sends to s.
+// enabled returns a configuration that sends to s.
 func enabled(s http.RoundTripper) Config {
 	return Config{
 		Enabled: true, Endpoint: "https://events.example.com/changes", ClusterName: "my-cluster-name",
@@ -91,7 +91,7 @@ func enabled(s http.RoundTripper) Config {
 	}
 }
 
-// once is enabled with one attempt for each event, as the decision record has it.
+// once is enabled with one attempt per event, as in ADR-026.
 func once(s http.RoundTripper) Config {
 	cfg := enabled(s)
 	cfg.Retry.MaxAttempts = 1
@@ -124,7 +124,7 @@ func statsOf(t *testing.T, c Client) Stats {
 	return s
 }
 
-// deliveries collects what OnDelivery is told.
+// deliveries collects the results of OnDelivery.
 type deliveries struct {
 	mu  sync.Mutex
 	all []Delivery
@@ -142,7 +142,7 @@ func (d *deliveries) got() []Delivery {
 	return append([]Delivery(nil), d.all...)
 }
 
-// sendOne sends an event, closes the client and gives what became of it.
+// sendOne sends an event, closes the client and returns the result.
 func sendOne(t *testing.T, cfg Config, e ChangeEvent) Delivery {
 	t.Helper()
 	c := start(t, cfg)
@@ -157,8 +157,8 @@ func sendOne(t *testing.T, cfg Config, e ChangeEvent) Delivery {
 	return got[0]
 }
 
-// value is a metric's, with pairs of names and values as its labels; 0 if there
-// is none. Of a histogram it is the count.
+// value returns the value of a metric with labels from pairs of names and values, or 0 if
+// it is missing. For a histogram it is the count.
 func value(t *testing.T, reg prometheus.Gatherer, name string, labels ...string) float64 {
 	t.Helper()
 	families, err := reg.Gather()
@@ -187,7 +187,7 @@ func value(t *testing.T, reg prometheus.Gatherer, name string, labels ...string)
 	return sum
 }
 
-// wantCounted holds what must always be: that nothing is lost count of.
+// wantCounted verifies that the counts are consistent.
 func wantCounted(t *testing.T, c Client, reg prometheus.Gatherer, sent int) {
 	t.Helper()
 	const total, failed = "nvsentinel_change_events_total", "nvsentinel_change_events_failed_total"
@@ -236,7 +236,7 @@ func (l *logged) want(t *testing.T, parts ...string) {
 
 var errScripted = errors.New("scripted")
 
-// carried is the key of a value that a context carries.
+// carried is the key of a context value.
 type carried struct{}
 
 func withTrace(ctx context.Context, id string) context.Context {

@@ -94,7 +94,7 @@ func TestNodesAreToldInOrder(t *testing.T) {
 		if err != nil || at != last[node]+1 {
 			t.Errorf("%s comes after %d", id, last[node])
 		}
-		if n%7 == 3 { // the same comes once more
+		if n%7 == 3 { // a repeated event
 			return status(http.StatusServiceUnavailable), nil
 		}
 		last[node] = at
@@ -120,7 +120,7 @@ func TestNodesAreToldInOrder(t *testing.T) {
 	}
 }
 
-// statsPending is how many events are not settled.
+// statsPending returns how many events are not settled.
 func statsPending(c Client) int {
 	s, _ := StatsOf(c)
 	return s.Pending
@@ -176,7 +176,7 @@ func TestSendAllocatesNothingOfItsOwn(t *testing.T) {
 	cfg.MaxConcurrentRequests, cfg.QueueSize = 1, 64
 	c := start(t, cfg)
 	e := ChangeEvent{Action: ActionCordon, NodeName: "n", CheckName: "c", ErrorCode: "e", Message: "m"}
-	for range 200 { // the queue has grown, and overflows
+	for range 200 { // the queue grows and overflows
 		c.SendChangeEvent(t.Context(), e)
 	}
 	ctx := t.Context()

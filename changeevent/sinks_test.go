@@ -17,19 +17,19 @@ import (
 	sdk "github.com/cloudevents/sdk-go/v2/event"
 )
 
-// A sinkRule is what a vendor documents of its endpoint: what comes in must have
-// all of it, and nothing else.
+// A sinkRule is the documentation of a vendor's endpoint: requests must have all required
+// fields and no unknown ones.
 type sinkRule struct {
 	endpoint string
-	// config is what the sink needs beside the format and the endpoint.
+	// config sets what the sink needs besides the format and the endpoint.
 	config func(cfg *Config)
 	check  func(r *http.Request, body []byte) error
-	// status and answer are what it says to a request that is right.
+	// status and answer are the response to a valid request.
 	status int
 	answer string
 }
 
-// sinkRules are those of the formats, with the endpoints of the documentation.
+// sinkRules returns the rules of the formats, with the endpoints of the documentation.
 func sinkRules() map[Format]sinkRule {
 	token := func(value string) func(cfg *Config) {
 		return func(cfg *Config) { cfg.AuthToken = value }
@@ -49,7 +49,7 @@ func sinkRules() map[Format]sinkRule {
 	}
 }
 
-// Endpoints are those of the documentation.
+// Endpoints returns the endpoints of the documentation.
 func Endpoints() map[Format]string {
 	all := map[Format]string{}
 	for f, rule := range sinkRules() {
@@ -58,7 +58,7 @@ func Endpoints() map[Format]string {
 	return all
 }
 
-// strict reads JSON that has the fields of into and no others.
+// strict decodes JSON that has only the fields of into.
 func strict(body []byte, into any) error {
 	d := json.NewDecoder(bytes.NewReader(body))
 	d.DisallowUnknownFields()
@@ -71,7 +71,7 @@ func strict(body []byte, into any) error {
 	return nil
 }
 
-// within says which text is empty or too long.
+// within returns an error for a text that is empty or too long.
 func within(texts map[string]string, limits map[string]int) error {
 	for name, text := range texts {
 		if n := utf16Len(text); n < 1 || n > limits[name] {
@@ -103,7 +103,7 @@ func isPayload(r *http.Request, body []byte) error {
 	return errors.Join(wantHeader(r, "Content-Type", "application/json"), wantHeader(r, "Idempotency-Key", "[!-~]+"))
 }
 
-// isEvent has the SDK of CloudEvents judge an event in JSON.
+// isEvent validates an event in JSON with the SDK of CloudEvents.
 func isEvent(body []byte) error {
 	var event sdk.Event
 	if err := json.Unmarshal(body, &event); err != nil {
@@ -132,7 +132,7 @@ func isBatch(r *http.Request, body []byte) error {
 	return wantHeader(r, "Content-Type", `application/cloudevents-batch\+json`)
 }
 
-// isBinary puts the attributes and the data together to an event in JSON.
+// isBinary combines the attributes and the data into an event in JSON.
 func isBinary(r *http.Request, body []byte) error {
 	event := map[string]any{"data": json.RawMessage(body), "datacontenttype": r.Header.Get("Content-Type")}
 	for name, values := range r.Header {
@@ -265,7 +265,7 @@ func isGrafana(r *http.Request, body []byte) error {
 	)
 }
 
-// slackMarkup is what may stand in angle brackets: a date or a link.
+// slackMarkup matches the allowed content of angle brackets: a date or a link.
 const slackMarkup = `<!date\^-?[0-9]+\^\{date_short_pretty\} \{time_secs\}\|[^<>|]+>|<https?://[^<>|]+(\|[^<>|]*)?>`
 
 func isSlack(r *http.Request, body []byte) error {
@@ -313,7 +313,7 @@ func isSlack(r *http.Request, body []byte) error {
 	return wantHeader(r, "Content-Type", "application/json")
 }
 
-// headerLines are the headers that say something about the format.
+// headerLines returns the headers that depend on the format.
 func headerLines(h http.Header) []string {
 	var lines []string
 	for name, values := range h {
@@ -329,7 +329,7 @@ func headerLines(h http.Header) []string {
 	return lines
 }
 
-// pretty is JSON over several lines, the way pages show it.
+// pretty formats JSON over several lines, as in the documentation.
 func pretty(body []byte) string {
 	var out bytes.Buffer
 	if err := json.Indent(&out, body, "", "  "); err != nil {

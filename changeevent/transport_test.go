@@ -20,7 +20,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// genuine is a configuration with the client's own way to the sink.
+// genuine returns a configuration with the client's own transport.
 func genuine(endpoint string) Config {
 	cfg := once(nil)
 	cfg.Endpoint, cfg.HTTP = endpoint, nil
@@ -34,7 +34,7 @@ func serve(t *testing.T, h http.HandlerFunc) *httptest.Server {
 	return s
 }
 
-// listen answers each connection with what answer does to it.
+// listen calls answer for each connection.
 func listen(t *testing.T, answer func(net.Conn)) string {
 	t.Helper()
 	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -188,10 +188,10 @@ func TestWhatKeepsAnAnswerAway(t *testing.T) {
 	}
 }
 
-// asked waits for the beginning of a request.
+// asked waits for the start of a request.
 func asked(c net.Conn) { _, _ = c.Read(make([]byte, 1)) }
 
-// unused is an address at which nobody listens.
+// unused returns an address without a listener.
 func unused(t *testing.T) string {
 	t.Helper()
 	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -202,7 +202,8 @@ func unused(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// TestGuard holds that a name cannot lead where the endpoint itself must not.
+// TestGuard verifies that a name cannot resolve to an address that the endpoint itself
+// must not have.
 func TestGuard(t *testing.T) {
 	var asked atomic.Int32
 	s := serve(t, func(http.ResponseWriter, *http.Request) { asked.Add(1) })
@@ -214,7 +215,7 @@ func TestGuard(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// What the dialler is told when a name of the internet has this address.
+	// The dialer gets these if a public name resolves to the address.
 	for _, host := range []string{"127.0.0.1", "::1", "::ffff:127.0.0.1", "10.0.0.1", "169.254.169.254", "fd00::1"} {
 		err := tr.guardOf("sink.example.com", port).Control("tcp", net.JoinHostPort(host, port), nil)
 		if a := failureOf(t.Context(), err); a.class != ClassAddressDenied || !a.permanent || a.retry {
@@ -227,7 +228,7 @@ func TestGuard(t *testing.T) {
 			t.Errorf("%s: dialled %v, %v; want that it is refused before there is a packet", addr, conn, err)
 		}
 	}
-	// 0x7f.1 is no literal address to Go, and one to some resolvers.
+	// 0x7f.1 is not an IP address in Go, but is one for some resolvers.
 	cfg := genuine("http://0x7f.1:" + port)
 	cfg.AllowHTTP = true
 	if d := sendOne(t, cfg, ChangeEvent{Action: ActionCordon}); d.Class != ClassAddressDenied && d.Class != ClassDNS {
@@ -243,8 +244,8 @@ func TestGuard(t *testing.T) {
 	}
 }
 
-// TestAllowedHost holds that a service that is allowed is reached on a private
-// address by plain http, and that this lets nothing else through.
+// TestAllowedHost verifies that an allowed service is reached at a private address with
+// plain http, and that nothing else is allowed.
 func TestAllowedHost(t *testing.T) {
 	const service = "fleet-api.fleet-system:8080"
 	cfg := Config{Timeout: time.Minute, MaxConcurrentRequests: 1, AllowHosts: []string{service}}
@@ -283,8 +284,8 @@ func TestAllowedHost(t *testing.T) {
 	}
 }
 
-// TestProxyIsReached although its address is one that a sink must not have: it
-// is of the configuration, and it is the proxy that looks up the sink.
+// TestProxyIsReached verifies that the proxy may have an address that is denied for
+// sinks, because it is configured, and it resolves the sink.
 func TestProxyIsReached(t *testing.T) {
 	var got atomic.Pointer[string]
 	proxy := serve(t, func(_ http.ResponseWriter, r *http.Request) { got.Store(new(r.URL.String())) })
@@ -318,7 +319,7 @@ func TestConnectionsAreFew(t *testing.T) {
 	}
 }
 
-// TestAnswersAreBounded sends to sinks that never stop answering.
+// TestAnswersAreBounded sends to sinks with endless responses.
 func TestAnswersAreBounded(t *testing.T) {
 	for _, code := range []int{http.StatusOK, http.StatusBadRequest} {
 		var wrote atomic.Int64
@@ -348,8 +349,8 @@ func TestAnswersAreBounded(t *testing.T) {
 	}
 }
 
-// TestSlowBodyIsSuccess: the status says that the event was taken, whatever else
-// the sink goes on to say.
+// TestSlowBodyIsSuccess verifies that the status alone decides that an event was
+// accepted, regardless of the body.
 func TestSlowBodyIsSuccess(t *testing.T) {
 	s := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusOK)
@@ -363,8 +364,8 @@ func TestSlowBodyIsSuccess(t *testing.T) {
 	}
 }
 
-// TestCloseEndsConnections: with goleak after all tests, nothing outlives Close,
-// whatever the network does.
+// TestCloseEndsConnections verifies, with goleak after all tests, that nothing outlives
+// Close in any state of the network.
 func TestCloseEndsConnections(t *testing.T) {
 	ended := make(chan struct{}, 8)
 	addr := listen(t, func(c net.Conn) {

@@ -18,7 +18,7 @@ import (
 
 const unreadable = "fleetloop_change_events_sink_file_unreadable"
 
-// place writes a file as a whole.
+// place writes a file atomically.
 func place(t *testing.T, path, text string) {
 	t.Helper()
 	if err := os.WriteFile(path+".new", []byte(text), 0o600); err != nil {
@@ -29,7 +29,7 @@ func place(t *testing.T, path, text string) {
 	}
 }
 
-// sendMany sends events of one node, with the ids 0, 1, ….
+// sendMany sends events of one node with the ids 0, 1, ….
 func sendMany(t *testing.T, c Client, n int, told *deliveries) {
 	t.Helper()
 	for i := range n {
@@ -37,7 +37,7 @@ func sendMany(t *testing.T, c Client, n int, told *deliveries) {
 	}
 }
 
-// became is what became of events: their ids and classes in order.
+// became returns the results of events: their ids and classes in order.
 func (d *deliveries) became() []string {
 	var all []string
 	for _, x := range d.got() {
@@ -46,15 +46,15 @@ func (d *deliveries) became() []string {
 	return all
 }
 
-// TestFilesAreWaitedFor holds that a file that is not there at the start costs no
-// event, and that it can be seen which one it is.
+// TestFilesAreWaitedFor verifies that a missing file loses no event, and that metrics
+// show which file it is.
 func TestFilesAreWaitedFor(t *testing.T) {
 	key := strings.Repeat("1", 32)
 	cases := map[string]struct {
 		reason string
 		change func(c *Config, file string)
 		file   string
-		bad    string // what the file holds first; "" is that it is not there
+		bad    string // first content of the file; "" means that it is missing
 		good   string
 	}{
 		"Token":      {"a Secret that comes later", func(c *Config, file string) { c.AuthTokenFile = file }, "auth_token", "", "hunter2"},
@@ -115,14 +115,14 @@ func TestFilesAreWaitedFor(t *testing.T) {
 	}
 }
 
-// TestWaitingIsBounded holds that what waits for a file is bounded in number and
-// in time, and counted.
+// TestWaitingIsBounded verifies that events that wait for a file are limited in number
+// and time, and counted.
 func TestWaitingIsBounded(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		wait   time.Duration
-		close  bool // before the file is there
-		late   bool // the file comes, and Close before it is looked for
+		close  bool // before the file exists
+		late   bool // the file is written, and Close is called before it is read
 		want   []string
 	}{
 		"Number":   {"the newest find a place", time.Minute, false, false, []string{"0 queue_full", "1 queue_full", "2", "3", "4", "5"}},
@@ -162,16 +162,15 @@ func TestWaitingIsBounded(t *testing.T) {
 				}
 				wantCounted(t, c, reg, 6)
 				if tc.close && !tc.late {
-					log.want(t, file) // what the end has cost them
+					log.want(t, file) // the reason of their loss
 				}
 			})
 		})
 	}
 }
 
-// TestLostFileIsSeen holds that a file that goes while its content is in force
-// costs nothing, is seen, and is not seen any more when it is back, also if
-// nothing is sent.
+// TestLostFileIsSeen verifies that a file that disappears while its content is in use
+// loses no event. Metrics show it until it is back, also if nothing is sent.
 func TestLostFileIsSeen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		file := filepath.Join(t.TempDir(), "token")
@@ -199,7 +198,8 @@ func TestLostFileIsSeen(t *testing.T) {
 	})
 }
 
-// TestCertificatesAreWaitedFor holds that they are a file like the others.
+// TestCertificatesAreWaitedFor verifies that CA certificates are treated like the other
+// files.
 func TestCertificatesAreWaitedFor(t *testing.T) {
 	sink := httptest.NewTLSServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	t.Cleanup(sink.Close)

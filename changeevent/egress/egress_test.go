@@ -23,7 +23,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// refused are addresses that only a host and its neighbours can reach, by why.
+// refused returns addresses that only a host and its neighbors can reach, by reason.
 func refused() map[string]string {
 	return map[string]string{
 		"127.0.0.1": "loopback", "127.0.0.2": "loopback", "127.255.255.254": "loopback", "::1": "loopback",
@@ -62,8 +62,9 @@ func wantRefused(t *testing.T, err error, reason string) {
 	}
 }
 
-// TestRefusesBeforeItDials: what is refused never connects. A dialer is asked for
-// all of them, and so is what it asks, whatever sockets this host has.
+// TestRefusesBeforeItDials verifies that denied addresses are never connected to. It
+// tests a dialer with all of them, and the control function, regardless of the sockets of
+// the host.
 func TestRefusesBeforeItDials(t *testing.T) {
 	if n := len(refused()); n < 60 {
 		t.Fatalf("%d addresses, want 60", n)
@@ -77,7 +78,7 @@ func TestRefusesBeforeItDials(t *testing.T) {
 			}
 
 			err := dial(t, "tcp", address)
-			if cannot(err) && !a.Unmap().Is4() { // there is no host without IPv4
+			if cannot(err) && !a.Unmap().Is4() { // the host has no IPv4
 				return
 			}
 			wantRefused(t, err, reason)
@@ -87,8 +88,8 @@ func TestRefusesBeforeItDials(t *testing.T) {
 
 type asked struct{ network, address string }
 
-// askedFor is what dialers ask before they connect to an address: in the family
-// that it has, and in that of IPv4 where it is one of these.
+// askedFor returns the calls of a dialer before it connects to an address: in its family,
+// and for mapped addresses also in that of IPv4.
 func askedFor(a netip.Addr) []asked {
 	family := "6"
 	if a.Is4() {
@@ -104,19 +105,19 @@ func askedFor(a netip.Addr) []asked {
 	return all
 }
 
-// dial connects for real, if it may.
+// dial connects if allowed.
 func dial(t *testing.T, network, host string) error {
 	t.Helper()
 	dialer := net.Dialer{Control: egress.Guard{}.Control, Timeout: time.Minute}
 	c, err := dialer.DialContext(t.Context(), network, net.JoinHostPort(host, "80"))
 	if err == nil {
-		_ = c.Close() // the caller sees that it was let through
+		_ = c.Close() // the caller sees that it was allowed
 	}
 	return err
 }
 
-// cannot says that there was no socket to ask about, as on a host without IPv6
-// or without the interface of a zone.
+// cannot reports whether no socket could be created, as on a host without IPv6 or without
+// the interface of a zone.
 func cannot(err error) bool {
 	var refusal *egress.DeniedError
 	return err != nil && !errors.As(err, &refusal) &&
@@ -209,7 +210,7 @@ func TestParseAllow(t *testing.T) {
 	}
 }
 
-// newInside is a server on the loopback that must not be reached.
+// newInside starts a server on loopback that must not be reached.
 func newInside(t *testing.T) (port string) {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -249,9 +250,8 @@ func get(t *testing.T, c *http.Client, url string) (string, error) {
 	return string(body), nil
 }
 
-// TestOddHosts asks for hosts that some readers take for 127.0.0.1, from a name
-// server that takes them for it too. To Go a number is no name, which it does
-// not look up.
+// TestOddHosts uses hosts that some parsers read as 127.0.0.1, with a DNS server that
+// does, too. Go does not resolve a number as a name.
 func TestOddHosts(t *testing.T) {
 	port := newInside(t)
 	resolver := newResolver(t, func(string) netip.Addr { return netip.MustParseAddr("127.0.0.1") })
@@ -261,7 +261,7 @@ func TestOddHosts(t *testing.T) {
 		"[::ffff:127.0.0.1]": true, "[::ffff:7f00:1]": true, "[0:0:0:0:0:0:0:1]": true, "127.0.0.1.nip.example": true,
 	} {
 		t.Run(host, func(t *testing.T) {
-			wantRefused(t, egress.Guard{}.Control("tcp", host+":"+port, nil), "") // it is an address of this host, or none
+			wantRefused(t, egress.Guard{}.Control("tcp", host+":"+port, nil), "") // an address of this host, or not an address
 			for name, r := range map[string]*net.Resolver{"Scripted": resolver, "System": nil} {
 				if name == "System" && strings.Contains(host, "example") {
 					continue
@@ -271,12 +271,12 @@ func TestOddHosts(t *testing.T) {
 					t.Errorf("%s: answered %q", name, body)
 				}
 				switch {
-				case name == "System", cannot(err) && strings.Contains(host, ":"): // asked above, without a socket
+				case name == "System", cannot(err) && strings.Contains(host, ":"): // tested above, without a socket
 				case !lookedUp:
 					if !unresolved(err) {
 						t.Errorf("%v, want that there is no such host", err)
 					}
-				case cannot(err): // a name that has an address of either family
+				case cannot(err): // the name has an address of the other family
 					wantRefused(t, dial(t, "tcp4", host), "loopback")
 				default:
 					wantRefused(t, err, "")
@@ -286,14 +286,14 @@ func TestOddHosts(t *testing.T) {
 	}
 }
 
-// unresolved says that a host was never looked up.
+// unresolved reports whether a host was never looked up.
 func unresolved(err error) bool {
 	failure, ok := errors.AsType[*net.DNSError](err)
 	return ok && failure.IsNotFound
 }
 
-// TestRebinding has a name that is let through at first and points inward then,
-// as a name server does that answers for seconds only.
+// TestRebinding uses a name that resolves to a public address first and to a private one
+// later, like a DNS server with a short TTL.
 func TestRebinding(t *testing.T) {
 	port := newInside(t)
 	outside := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -324,7 +324,7 @@ func TestRebinding(t *testing.T) {
 	wantRefused(t, err, "loopback")
 }
 
-// newResolver resolves all names with a name server of its own.
+// newResolver resolves all names with a test DNS server.
 func newResolver(t *testing.T, answer func(name string) netip.Addr) *net.Resolver {
 	t.Helper()
 	server, err := (&net.ListenConfig{}).ListenPacket(t.Context(), "udp4", "127.0.0.1:0")
@@ -354,8 +354,7 @@ func newResolver(t *testing.T, answer func(name string) netip.Addr) *net.Resolve
 	}}
 }
 
-// reply answers a question for an address of IPv4, and says of others that
-// there is none.
+// reply answers a DNS query for an IPv4 address, and returns no records for other types.
 func reply(query []byte, answer func(name string) netip.Addr) []byte {
 	const header = 12
 	var name []string
@@ -383,8 +382,8 @@ func reply(query []byte, answer func(name string) netip.Addr) []byte {
 	return append(out, ip[:]...)
 }
 
-// TestNoWritingHidesAnAddress tries each address in all the forms that lead to
-// it: they share its fate.
+// TestNoWritingHidesAnAddress verifies that all notations of an address have the same
+// result.
 func TestNoWritingHidesAnAddress(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		v4 := [4]byte(rapid.SliceOfN(rapid.Byte(), 4, 4).Draw(t, "v4"))

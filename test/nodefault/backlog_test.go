@@ -16,7 +16,7 @@ import (
 	"github.com/fleetloop/fleetloop/test/nodefault/faulttest"
 )
 
-// sinksFile is a configuration file with further sinks, each of which is some lines.
+// sinksFile returns a configuration file with additional sinks, each of several lines.
 func sinksFile(outbox string, sinks ...string) string {
 	text := "outbox: {retry: 100ms, max_retry: 500ms" + outbox + "}\nchange_events:\n  timeout: 2m\n  sinks:\n"
 	for _, s := range sinks {
@@ -25,7 +25,7 @@ func sinksFile(outbox string, sinks ...string) string {
 	return text
 }
 
-// sessions has a node taken out of service and given back so often.
+// sessions takes a node out of service and releases it a number of times.
 func sessions(c *faulttest.Cluster, node string, from, to int) {
 	c.Helper()
 	for i := from; i < to; i++ {
@@ -37,12 +37,12 @@ func sessions(c *faulttest.Cluster, node string, from, to int) {
 	}
 }
 
-// fastEnv gives nodes back as soon as they are healthy.
+// fastEnv releases nodes as soon as they are healthy.
 func fastEnv() map[string]string { return map[string]string{"NODE_FAULT_HEALTHY_FOR": "1ms"} }
 
-// A sink that waits for its credential keeps a backlog of its own from the first
-// record on. What does not fit is counted, so what it was told and what was
-// dropped are together all that was done.
+// TestSinkThatWaitsForItsSecret verifies the backlog of a sink that waits for its
+// credential. Records that do not fit are counted, so the delivered and the dropped ones
+// are all records.
 func TestSinkThatWaitsForItsSecret(t *testing.T) {
 	c := faulttest.Start(t)
 	second := faulttest.NewSink(t)
@@ -77,8 +77,9 @@ func TestSinkThatWaitsForItsSecret(t *testing.T) {
 	}
 }
 
-// A sink that is mended hears what it never took, once. One that was taken out
-// and put in again, and one that is new, hear what is done from then on.
+// TestMendedSinkHearsWhatItMissed verifies that a corrected sink receives each missed
+// record once. A sink that was removed and added again, and a new sink, receive later
+// records.
 func TestMendedSinkHearsWhatItMissed(t *testing.T) {
 	c := faulttest.Start(t)
 	second, third, fourth := faulttest.NewSink(t), faulttest.NewSink(t), faulttest.NewSink(t)
@@ -88,7 +89,7 @@ func TestMendedSinkHearsWhatItMissed(t *testing.T) {
 	start := func(outbox string, sinks ...string) {
 		t.Helper()
 		if p != nil {
-			p.Kill() // as a power failure would
+			p.Kill() // like a power failure
 		}
 		p = c.StartController(fastEnv(), "--config="+c.File("config.yaml", sinksFile(outbox, sinks...)))
 	}
@@ -155,8 +156,8 @@ func TestMendedSinkHearsWhatItMissed(t *testing.T) {
 	}
 }
 
-// One node whose events a sink fails on, or never answers, keeps nothing of the
-// others back: each node is told by itself.
+// TestOneNodeHoldsUpNoOther verifies that a node whose events a sink rejects or never
+// answers does not delay the events of other nodes.
 func TestOneNodeHoldsUpNoOther(t *testing.T) {
 	const bad, others = "node-bad", 23
 	for name, answer := range map[string]func(context.Context) int{
@@ -194,8 +195,9 @@ func TestOneNodeHoldsUpNoOther(t *testing.T) {
 	}
 }
 
-// The end of the process waits for the answer to what is on its way, and writes
-// it down: the next one repeats nothing. Each event is counted once.
+// TestStopRepeatsNothing verifies that the process waits for pending responses and
+// records them before it ends, so that the next one repeats nothing. Each event is
+// counted once.
 func TestStopRepeatsNothing(t *testing.T) {
 	c := faulttest.Start(t)
 	const node = "node-stopped"

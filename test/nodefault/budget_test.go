@@ -14,9 +14,8 @@ import (
 	"github.com/fleetloop/fleetloop/test/nodefault/faulttest"
 )
 
-// However many nodes are faulty at once, no more are out of service than may be;
-// the others wait, and are taken one by one as those recover. That holds for a
-// controller that begins anew.
+// TestBudget verifies that the number of nodes out of service never exceeds the budget,
+// also after a restart. Other faulty nodes wait, and follow one by one as nodes recover.
 func TestBudget(t *testing.T) {
 	const all = 20
 	c := faulttest.Start(t)
@@ -79,9 +78,8 @@ func tenPercent() map[string]string {
 	}
 }
 
-// nextCordoned is a node that is out of service and still faulty. Once the first has
-// come by itself, monitors report those that wait again, which has them looked
-// at at once.
+// nextCordoned returns a node that is out of service and still faulty. After the first
+// one, monitors report the waiting nodes again, which triggers a reconcile at once.
 func nextCordoned(t *testing.T, c *faulttest.Cluster, faults map[string]faulttest.Report, healed map[string]bool) (next string) {
 	t.Helper()
 	looks := 0
@@ -102,7 +100,7 @@ func nextCordoned(t *testing.T, c *faulttest.Cluster, faults map[string]faulttes
 			}
 			waits = f.Name
 		}
-		if len(healed) <= most { // somebody has to come by himself
+		if len(healed) <= most { // the first must follow without a report
 			return errNone
 		}
 		looks++
@@ -115,8 +113,8 @@ func nextCordoned(t *testing.T, c *faulttest.Cluster, faults map[string]faulttes
 
 var errNone = errors.New("no faulty node is cordoned")
 
-// How many nodes may be taken within a while holds for a controller that begins
-// anew, also when the last one is back in service.
+// TestRateOutlivesTheController verifies that the rate limit holds after a restart, also
+// if the last node is back in service.
 func TestRateOutlivesTheController(t *testing.T) {
 	c := faulttest.Start(t)
 	env := map[string]string{"NODE_FAULT_BUDGET_WINDOW": "1h", "NODE_FAULT_BUDGET_WINDOW_MIN_ALLOWED_NODES": "2"}

@@ -21,15 +21,15 @@ import (
 	"github.com/fleetloop/fleetloop/test/nodefault/faulttest"
 )
 
-// mostWrites is more than any kind of write is made about a node.
+// mostWrites exceeds the number of writes of any kind about a node.
 const mostWrites = 20
 
-// course is what is told of a node that is drained and rebooted.
+// course lists the actions of a node that is drained and rebooted.
 const course = "cordon drain-started drain-completed reboot-requested reboot-sent reboot-executed uncordon"
 
-// Wherever the controller dies, the next one goes on: the end is the same, each
-// step is told, and none is done twice. It dies at each write, once before it is
-// made and once before it hears that it was.
+// TestDiesAtEachWrite verifies that a new controller continues after a crash at any
+// write. The result is the same, each action is recorded, and none is done twice. The
+// controller crashes at each write, once before it is made and once before the response.
 func TestDiesAtEachWrite(t *testing.T) {
 	m := newMatrix(t)
 	kinds := m.run(faulttest.Point{})
@@ -63,7 +63,7 @@ func TestDiesAtEachWrite(t *testing.T) {
 	t.Logf("%d deaths", deaths)
 }
 
-// A matrix has one node after the other go through its course.
+// A matrix runs nodes through their course, one after the other.
 type matrix struct {
 	*testing.T
 
@@ -74,7 +74,7 @@ type matrix struct {
 	ns       string
 
 	process *controllertest.Process
-	deaths  int // that were followed by another life
+	deaths  int // crashes that were followed by a restart
 	nodes   int
 }
 
@@ -94,7 +94,7 @@ func (m *matrix) start() {
 	m.process = m.c.StartController(env)
 }
 
-// until waits for something, and starts the next controller when one has died.
+// until waits for a condition, and starts the next controller after a crash.
 func (m *matrix) until(check func(ctx context.Context) error) {
 	m.Helper()
 	controllertest.Eventually(m, func(ctx context.Context) error {
@@ -111,8 +111,8 @@ func (m *matrix) until(check func(ctx context.Context) error) {
 	})
 }
 
-// run has a node go through its course, during which the controller dies, and
-// gives the kinds of writes that there were.
+// run takes a node through its course with a crash at a point, and returns the number of
+// writes by kind.
 func (m *matrix) run(at faulttest.Point) (kinds map[string]int) {
 	m.Helper()
 	m.nodes++
@@ -150,7 +150,7 @@ func (m *matrix) run(at faulttest.Point) (kinds map[string]int) {
 	return m.way.Counts()
 }
 
-// over is nil when a node is healthy again and all was told.
+// over returns nil when a node is healthy again and all actions are delivered.
 func (m *matrix) over(ctx context.Context, name string) error {
 	f, err := m.c.Fault(ctx, name)
 	if err != nil {
@@ -163,7 +163,7 @@ func (m *matrix) over(ctx context.Context, name string) error {
 	return nil
 }
 
-// check looks at what is left of the course of a node, and at what was told.
+// check verifies the final state of a node, and the delivered actions.
 func (m *matrix) check(node *corev1.Node) {
 	m.Helper()
 	name := node.Name
@@ -193,8 +193,8 @@ func (m *matrix) check(node *corev1.Node) {
 	m.checkTold(name)
 }
 
-// checkTold holds that each step was told, in order, also by its times, and that
-// what came twice came again at once, and was the same.
+// checkTold verifies that each action was delivered, in order and with increasing times.
+// A repeated event must follow directly and be identical.
 func (m *matrix) checkTold(name string) {
 	m.Helper()
 	if got := m.c.Sink.Actions(name); got != course {

@@ -15,7 +15,7 @@ import (
 	"github.com/fleetloop/fleetloop/test/nodefault/faulttest"
 )
 
-// blocked says whether a drain waits for a pod because of something.
+// blocked reports whether a drain waits for a pod for a reason.
 func blocked(pod, by string) func(*v1alpha1.NodeFault) bool {
 	return func(f *v1alpha1.NodeFault) bool {
 		d := f.Status.Drain
@@ -23,8 +23,8 @@ func blocked(pod, by string) func(*v1alpha1.NodeFault) bool {
 	}
 }
 
-// What keeps a drain is named where people look, and the drain goes on when it
-// no longer does.
+// TestBlockedDrain verifies that the blocker of a drain is shown, and that the drain
+// continues without it.
 func TestBlockedDrain(t *testing.T) {
 	c := faulttest.Start(t)
 	ns := kubebedtest.Namespace(t)
@@ -69,8 +69,8 @@ func TestBlockedDrain(t *testing.T) {
 	c.Sink.WantTold(t, node, "cordon drain-started drain-completed")
 }
 
-// A drain that does not come to an end in its time has failed, and says what it
-// waits for. Nothing is done by force.
+// TestFailedDrain verifies that a drain fails at its deadline and reports its blockers.
+// Nothing is forced.
 func TestFailedDrain(t *testing.T) {
 	c := faulttest.Start(t)
 	ns := kubebedtest.Namespace(t)
@@ -99,8 +99,9 @@ func TestFailedDrain(t *testing.T) {
 	}
 }
 
-// A silent kubelet ends no pods, so that the drain fails. The node is left to a
-// person then, and rebooted with those pods only where a setting says so.
+// TestSilentNode verifies the drain of a node whose kubelet is unreachable, which fails
+// because no pod ends. The node needs a person, and is rebooted with those pods only if a
+// setting allows it.
 func TestSilentNode(t *testing.T) {
 	c := faulttest.Start(t)
 	ns := kubebedtest.Namespace(t)
@@ -135,7 +136,8 @@ func TestSilentNode(t *testing.T) {
 	}
 }
 
-// A node that goes while it is drained ends its drain, and sinks are told so.
+// TestNodeGoesWhileDrained verifies that the deletion of a node ends its drain, and that
+// sinks receive this.
 func TestNodeGoesWhileDrained(t *testing.T) {
 	c := faulttest.Start(t)
 	ns := kubebedtest.Namespace(t)

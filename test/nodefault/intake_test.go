@@ -24,16 +24,16 @@ import (
 	"github.com/fleetloop/fleetloop/test/nodefault/faulttest"
 )
 
-// A way in is how something says that a node is faulty, and that it no longer is.
+// A wayIn is a way to report that a node is faulty, and that it no longer is.
 type wayIn struct {
 	reason string
 	say    func(t *testing.T, c *faulttest.Cluster, node string, healthy bool)
-	// source, check and code are those of the fault.
+	// source, check and code belong to the fault.
 	source, check, code string
 }
 
-// Whatever says that a node is faulty: the node is taken out of service and given
-// back, and what is told of it says who found what.
+// TestEveryWayIn verifies that each kind of report takes the node out of service and
+// returns it, and that the events name the source.
 func TestEveryWayIn(t *testing.T) {
 	c := faulttest.Start(t)
 	dir, err := os.MkdirTemp("", "fleetloop-reports-") //nolint:usetesting // the path of a socket must be short
@@ -80,8 +80,8 @@ func TestEveryWayIn(t *testing.T) {
 	}
 }
 
-// Sixty-four faults that are not fatal do not keep a fatal one out, however it is
-// found: what is not fatal makes room.
+// TestNoiseHidesNoFatalFault verifies that sixty-four non-fatal faults do not displace a
+// fatal one, regardless of its source.
 func TestNoiseHidesNoFatalFault(t *testing.T) {
 	c := faulttest.Start(t)
 	c.StartController(nil)
@@ -171,7 +171,7 @@ func byJSON(_ *testing.T, c *faulttest.Cluster, node string, healthy bool) {
 	c.Report(fault)
 }
 
-// holder is who acts.
+// holder returns the identity of the leader.
 func holder(t *testing.T, c *faulttest.Cluster) string {
 	t.Helper()
 	var lease coordinationv1.Lease
@@ -184,8 +184,8 @@ func holder(t *testing.T, c *faulttest.Cluster) string {
 	return *lease.Spec.HolderIdentity
 }
 
-// Of two replicas one acts, and both take reports. When the one that acts dies,
-// the other one goes on, with what was reported meanwhile.
+// TestReplicaTakesOver verifies that one of two replicas acts, and both accept reports.
+// When the leader crashes, the other one continues with the reports received meanwhile.
 func TestReplicaTakesOver(t *testing.T) {
 	c := faulttest.Start(t)
 	book := c.Book()
@@ -196,7 +196,7 @@ func TestReplicaTakesOver(t *testing.T) {
 
 	leader := holder(t, c)
 
-	second := c.StartController(elect) // reports go to it from now on
+	second := c.StartController(elect) // it receives the reports from now on
 	for i := range 8 {
 		name := fmt.Sprintf("node-second-%d", i)
 		c.Node(name, nil)

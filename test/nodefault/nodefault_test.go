@@ -18,8 +18,8 @@ import (
 
 func TestMain(m *testing.M) { faulttest.Main(m, "../../deploy/crds") }
 
-// The main path: a node reports a fault, is cordoned, drained and rebooted, and
-// given back when its fault is gone; each step is told once, in order.
+// TestRebooted tests the main path. A faulty node is cordoned, drained and rebooted, and
+// released when its fault is gone; each action is delivered once, in order.
 func TestRebooted(t *testing.T) {
 	c := faulttest.Start(t)
 	c.Node("gpu-node-01", nil)
@@ -43,7 +43,7 @@ func TestRebooted(t *testing.T) {
 		if len(all.Items) != 1 {
 			return fmt.Errorf("there are %d RebootNodes", len(all.Items))
 		}
-		if reboot = all.Items[0]; reboot.Status.PreviousBootID == "" { // what happens before is not what was asked for
+		if reboot = all.Items[0]; reboot.Status.PreviousBootID == "" { // earlier states are incomplete
 			return fmt.Errorf("it is not taken up yet: %+v", reboot.Status)
 		}
 		return nil
@@ -52,7 +52,7 @@ func TestRebooted(t *testing.T) {
 		t.Errorf("%q is to be rebooted", reboot.Spec.NodeName)
 	}
 
-	// A person reboots it.
+	// A person reboots the node.
 	n := c.GetNode("gpu-node-01")
 	n.Status.NodeInfo.BootID = "boot-2"
 	c.Ready(n, corev1.ConditionTrue)
@@ -83,8 +83,8 @@ func TestRebooted(t *testing.T) {
 	}
 }
 
-// A webhook that takes a reboot and does nothing has rebooted nothing: that the
-// request was sent is told, and then that the reboot failed, by default.
+// TestRebootThatNeverHappens tests a webhook that accepts a reboot without doing it. The
+// events say that the request was sent, and then that the reboot failed.
 func TestRebootThatNeverHappens(t *testing.T) {
 	c := faulttest.Start(t)
 	machines := c.Machines()

@@ -17,11 +17,11 @@ import (
 func cordon(n *corev1.Node)   { n.Spec.Unschedulable = true }
 func uncordon(n *corev1.Node) { n.Spec.Unschedulable = false }
 
-// extended tells also of what a person has undone.
+// extended also enables events about changes that a person has reverted.
 const extended = "change_events: {include_optional_actions: true}\n"
 
-// What a person does to a node is never undone, and what is ours does not stay
-// behind.
+// TestOwnership verifies that changes of a person are never reverted, and that no change
+// of the controller stays behind.
 func TestOwnership(t *testing.T) {
 	c := faulttest.Start(t)
 	c.StartController(nil, "--config="+c.File("config.yaml", extended))
@@ -50,7 +50,7 @@ func TestOwnership(t *testing.T) {
 	}
 }
 
-// wantNode checks whether a node is cordoned, and whether something is ours.
+// wantNode verifies whether a node is cordoned, and whether it is marked as quarantined.
 func wantNode(t *testing.T, c *faulttest.Cluster, name string, cordoned, ours bool) {
 	t.Helper()
 	n := c.GetNode(name)
@@ -162,7 +162,7 @@ func optedOutLater(t *testing.T, c *faulttest.Cluster, node string) {
 	wantNode(t, c, node, false, false)
 }
 
-// A dry run tells what it would do, says so, and writes to no node.
+// TestDryRun verifies that a dry run records its actions as such, and writes to no node.
 func TestDryRun(t *testing.T) {
 	c := faulttest.Start(t)
 	const node = "node-dry"

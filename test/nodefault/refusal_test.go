@@ -16,8 +16,8 @@ import (
 	"github.com/fleetloop/fleetloop/test/nodefault/faulttest"
 )
 
-// A node that the API server lets nobody take out of service says so, and why,
-// and is taken when it may be.
+// TestRefusedNode verifies that a rejected cordon is shown with its reason, and that the
+// node is quarantined once it is allowed.
 func TestRefusedNode(t *testing.T) {
 	c := faulttest.Start(t)
 	const node, why = "node-refused-write", "the platform team cordons nodes"
@@ -52,7 +52,7 @@ func TestRefusedNode(t *testing.T) {
 	c.Sink.WantTold(t, node, "cordon drain-completed")
 }
 
-// guard has the API server refuse that a node becomes ours.
+// guard makes the API server reject the mark of a node.
 func guard(node, why string) []client.Object {
 	all := &admissionv1.MatchResources{ResourceRules: []admissionv1.NamedRuleWithOperations{{
 		ResourceNames: []string{node},

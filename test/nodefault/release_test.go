@@ -10,8 +10,8 @@ import (
 	"github.com/fleetloop/fleetloop/test/nodefault/faulttest"
 )
 
-// The controller is taken away, and its binary gives all nodes back: what is ours,
-// and nothing else.
+// TestReleaseAll verifies that the binary, without a running controller, releases all
+// quarantined nodes and no others.
 func TestReleaseAll(t *testing.T) {
 	c := faulttest.Start(t)
 	c.Node("ours", nil)

@@ -38,14 +38,14 @@ import (
 	"github.com/fleetloop/fleetloop/test/nodefault/faulttest"
 )
 
-// A door leads one account to the API server, and keeps what it asked for.
+// A door is a proxy to the API server for one account, and records its requests.
 type door struct {
 	mu        sync.Mutex
 	asked     map[string]bool
 	forbidden []string
 }
 
-// open makes a door for an account with the rights of a process.
+// open creates a proxy for an account with the permissions of a process.
 func open(t *testing.T, c *faulttest.Cluster, p roles.Process) (*door, *rest.Config) {
 	t.Helper()
 	for _, o := range p.Objects() {
@@ -77,7 +77,7 @@ func open(t *testing.T, c *faulttest.Cluster, p roles.Process) (*door, *rest.Con
 	return d, &rest.Config{Host: server.URL}
 }
 
-// apply makes an object that is there until the test ends.
+// apply creates an object that exists until the test ends.
 func apply(t *testing.T, c *faulttest.Cluster, o runtime.Object) {
 	t.Helper()
 	object, ok := o.(client.Object)
@@ -104,7 +104,7 @@ func (d *door) note(r *http.Response) {
 	}
 }
 
-// askedBy is a request as a role would allow it: group/resource verb.
+// askedBy returns a request in the form of a permission: group/resource verb.
 func askedBy(r *http.Request) string {
 	parts := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
 	group := ""
@@ -132,7 +132,7 @@ func askedBy(r *http.Request) string {
 	return group + "/" + resource + " " + verb
 }
 
-// granted are all rights of a process, as askedBy has them.
+// granted returns all permissions of a process in the form of askedBy.
 func granted(p roles.Process) map[string]bool {
 	all := map[string]bool{}
 	for _, f := range p.Features {
@@ -146,9 +146,9 @@ func granted(p roles.Process) map[string]bool {
 	return all
 }
 
-// TestRights runs the controller and the janitor as two processes, each as an
-// account with exactly the rights that it is shipped with, through all that asks
-// for a right. Nothing is forbidden to them, and no right is one too many.
+// TestRights runs the controller and the janitor as two processes, each with exactly the
+// released permissions, through everything that needs one. No request is forbidden, and
+// no permission is unused.
 func TestRights(t *testing.T) {
 	c := faulttest.Start(t)
 	kept := kubebedtest.Namespace(t)
@@ -157,7 +157,7 @@ func TestRights(t *testing.T) {
 		Features: []roles.Feature{roles.Controller, roles.Deletion, roles.Verification, roles.Intake, roles.Reviews},
 	}
 	repairs := roles.Process{Namespace: faulttest.Namespace, Account: "repairs", Features: []roles.Feature{roles.Janitor, roles.Termination, roles.Job}}
-	if _, err := kubebedtest.Bed(t).ServiceAccount(t.Context(), faulttest.Namespace, "default"); err != nil { // of the pods of Jobs
+	if _, err := kubebedtest.Bed(t).ServiceAccount(t.Context(), faulttest.Namespace, "default"); err != nil { // for the pods of Jobs
 		t.Fatal(err)
 	}
 	actor, asActor := open(t, c, acts)
@@ -185,7 +185,7 @@ remediation: {verification: {image: registry.example.com/verify}}
 	first := c.StartController(with(env, "ROLES", "controller,intake"), "--config="+file)
 	s := &stage{T: t, c: c, kept: kept, process: first, token: reporter(t, c)}
 	const failing = "node-that-fails"
-	c.Node(failing, nil) // early, so that the janitor has heard of it when it is asked
+	c.Node(failing, nil) // early, so that it is in the cache of the janitor
 	s.reboots()
 	s.terminates()
 	s.failsToReboot(failing)
@@ -195,7 +195,7 @@ remediation: {verification: {image: registry.example.com/verify}}
 	for name, one := range map[string]struct {
 		door    *door
 		process roles.Process
-		rare    []string // rights for what is left to other tests
+		rare    []string // permissions that other tests cover
 	}{
 		"controller": {actor, acts, []string{"janitor.dgxc.nvidia.com/rebootnodes delete", "janitor.dgxc.nvidia.com/terminatenodes delete"}},
 		"janitor":    {repairer, repairs, nil},
@@ -209,7 +209,7 @@ remediation: {verification: {image: registry.example.com/verify}}
 			delete(all, right)
 		}
 		for _, right := range slices.Sorted(maps.Keys(all)) {
-			// Older API servers do not have a watch begin with what there is.
+			// Watches of older API servers do not begin with the existing objects.
 			listed, list := strings.CutSuffix(right, " list")
 			if !one.door.asked[right] && (!list || !one.door.asked[listed+" watch"]) {
 				t.Errorf("%s: nobody asked for %s", name, right)
@@ -225,7 +225,7 @@ func with(env map[string]string, key, value string) map[string]string {
 	return all
 }
 
-// reporter is the token of a monitor that may report and nothing else.
+// reporter returns the token of a monitor that may only report.
 func reporter(t *testing.T, c *faulttest.Cluster) string {
 	t.Helper()
 	cfg, err := kubebedtest.Bed(t).ServiceAccount(t.Context(), faulttest.Namespace, "monitor")
@@ -245,8 +245,8 @@ func reporter(t *testing.T, c *faulttest.Cluster) string {
 	return cfg.BearerToken
 }
 
-// reboots has a node drained of a pod that its budget keeps, rebooted by a Job,
-// tried out and given back.
+// reboots tests a node with a pod that a budget blocks: it is drained, rebooted by a Job,
+// tested and released.
 func (s *stage) reboots() {
 	s.Helper()
 	const node = "node-to-reboot"
@@ -295,7 +295,7 @@ func (s *stage) reboots() {
 	}
 }
 
-// terminates has a node given up by a person.
+// terminates tests a termination by a person.
 func (s *stage) terminates() {
 	s.Helper()
 	const node = "node-to-end"
@@ -318,8 +318,8 @@ func (s *stage) terminates() {
 	s.gone(fault(node))
 }
 
-// failsToReboot has a person ask for a reboot whose Job fails, and which is taken
-// back then; and for one of a node that there is not.
+// failsToReboot tests reboots that a person requests: one whose Job fails and is then
+// deleted, and one of an unknown node.
 func (s *stage) failsToReboot(node string) {
 	s.Helper()
 	for _, name := range []string{node, "nowhere"} {
@@ -333,8 +333,8 @@ func (s *stage) failsToReboot(node string) {
 	}
 }
 
-// changesHands has a person write a fault that a monitor has found, and the
-// monitor find it gone.
+// changesHands tests a fault that a person edits after a monitor has found it, and that
+// the monitor then resolves.
 func (s *stage) changesHands() {
 	s.Helper()
 	const node = "node-that-is-edited"
@@ -354,7 +354,7 @@ func (s *stage) changesHands() {
 	s.gone(fault(node))
 }
 
-// knowsNoNode has a fault reported of no node.
+// knowsNoNode reports a fault of an unknown node.
 func (s *stage) knowsNoNode() {
 	s.Helper()
 	controllertest.Eventually(s, func(ctx context.Context) error {
@@ -366,14 +366,15 @@ func (s *stage) knowsNoNode() {
 	})
 }
 
-// TestReportsToAnyReplica: of two replicas one acts, and both take reports.
+// TestReportsToAnyReplica verifies that one of two replicas acts, and both accept
+// reports.
 func TestReportsToAnyReplica(t *testing.T) {
 	c := faulttest.Start(t)
 	c.Node("gpu-node-01", nil)
 	c.Node("gpu-node-02", nil)
 	env := map[string]string{"LEADER_ELECT": "true", "NAMESPACE": faulttest.Namespace}
 	for _, node := range []string{"gpu-node-01", "gpu-node-02"} {
-		c.StartController(env) // reports go to the last one
+		c.StartController(env) // the last one receives the reports
 		c.Report(faulttest.Xid(node))
 		c.WantPhase(node, v1alpha1.PhaseRemediating)
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/fleetloop/fleetloop/test/nodefault/faulttest"
 )
 
-// impatient has a sink tried once, and the outbox ask again soon.
+// impatient sets one attempt per event, and short retries of the outbox.
 const impatient = `
 outbox: {retry: 100ms, max_retry: 500ms}
 change_events:
@@ -25,12 +25,12 @@ change_events:
     allow_addresses: [127.0.0.0/8]
 `
 
-// begun is what is told of a node that waits for its reboot.
+// begun lists the actions of a node that waits for its reboot.
 const begun = "cordon drain-completed reboot-requested"
 
-// A sink that is broken holds nothing up: not nodes, and no other sink. What it
-// has not taken stands with the node, with why, and is told when it is mended,
-// in order.
+// TestBrokenSink verifies that a broken sink delays neither nodes nor other sinks. Its
+// missed events and the error are stored in the NodeFault, and the events are delivered
+// in order once it works.
 func TestBrokenSink(t *testing.T) {
 	c := faulttest.Start(t)
 	second := faulttest.NewSink(t)
@@ -72,8 +72,8 @@ func TestBrokenSink(t *testing.T) {
 	}
 }
 
-// What a sink will not have is not sent again by itself, and keeps nothing back;
-// a person has it sent again once the sink is mended.
+// TestRefusedAndSentAgain verifies that a rejected event is not retried and delays
+// nothing. A person can request a resend once the sink is corrected.
 func TestRefusedAndSentAgain(t *testing.T) {
 	c := faulttest.Start(t)
 	second := faulttest.NewSink(t)
@@ -105,7 +105,7 @@ func TestRefusedAndSentAgain(t *testing.T) {
 	}
 }
 
-// settled says whether sinks were told all.
+// settled reports whether sinks have received all events.
 func settled(sinks ...string) func(*v1alpha1.NodeFault) bool {
 	return func(f *v1alpha1.NodeFault) bool {
 		for _, s := range sinks {
@@ -117,8 +117,8 @@ func settled(sinks ...string) func(*v1alpha1.NodeFault) bool {
 	}
 }
 
-// What was done is told as done, also by a controller that only pretends by the
-// time the sink takes it.
+// TestToldAsItWas verifies that an action is reported as done even if the controller is
+// in dry run by the time of delivery.
 func TestToldAsItWas(t *testing.T) {
 	c := faulttest.Start(t)
 	impatience := c.File("config.yaml", "outbox: {retry: 100ms, max_retry: 500ms}\nchange_events: {timeout: 2s, retry: {max_attempts: 1}}\n")

@@ -20,18 +20,18 @@ import (
 	"github.com/fleetloop/fleetloop/test/nodefault/faulttest"
 )
 
-// A stage is where rights are asked for.
+// A stage is the setup of the permission tests.
 type stage struct {
 	*testing.T
 
 	c       *faulttest.Cluster
-	kept    string // namespace whose pods a budget keeps
+	kept    string // namespace whose pods a budget blocks
 	process *controllertest.Process
 	token   string
-	said    string // what the last report was answered
+	said    string // the response to the last report
 }
 
-// send reports to a process, as a monitor.
+// send reports to a process like a monitor.
 func (s *stage) send(ctx context.Context, to *controllertest.Process, r faulttest.Report) (int, error) {
 	address, err := to.Logged("listening for fault reports", "address")
 	if err != nil {
@@ -68,7 +68,7 @@ func (s *stage) report(r faulttest.Report) {
 	})
 }
 
-// create makes an object as an administrator.
+// create creates an object as an administrator.
 func (s *stage) create(o client.Object) {
 	s.Helper()
 	if err := s.c.Client.Create(s.Context(), o); err != nil {
@@ -76,7 +76,7 @@ func (s *stage) create(o client.Object) {
 	}
 }
 
-// podOn makes a pod on a node.
+// podOn creates a pod on a node.
 func (s *stage) podOn(node, namespace, name string, labels map[string]string) *corev1.Pod {
 	s.Helper()
 	p := &corev1.Pod{
@@ -94,7 +94,7 @@ func (s *stage) podOn(node, namespace, name string, labels map[string]string) *c
 	return p
 }
 
-// job waits for a Job that is about a node.
+// job waits for a Job for a node.
 func (s *stage) job(node, annotation string) *batchv1.Job {
 	s.Helper()
 	var found *batchv1.Job
@@ -114,7 +114,7 @@ func (s *stage) job(node, annotation string) *batchv1.Job {
 	return found
 }
 
-// started is the pod of a Job, which has ended if there is a code.
+// started creates the pod of a Job, which has ended if an exit state is given.
 func (s *stage) started(node string, j *batchv1.Job, ended *corev1.ContainerStateTerminated) {
 	s.Helper()
 	p := s.podOn(node, faulttest.Namespace, j.Name, map[string]string{batchv1.JobNameLabel: j.Name})
@@ -129,7 +129,7 @@ func (s *stage) started(node string, j *batchv1.Job, ended *corev1.ContainerStat
 	s.Cleanup(func() { _ = s.c.Client.Delete(context.WithoutCancel(s.Context()), p) }) // it may be gone
 }
 
-// gone waits until there is no such object.
+// gone waits until an object is deleted.
 func (s *stage) gone(o client.Object) {
 	s.Helper()
 	controllertest.Eventually(s, func(ctx context.Context) error {

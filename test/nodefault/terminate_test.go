@@ -11,8 +11,8 @@ import (
 	"github.com/fleetloop/fleetloop/test/nodefault/faulttest"
 )
 
-// A node that is to be replaced ends, and its end is told though it is gone. The
-// next of its name begins with nothing.
+// TestTerminated verifies that a node that must be replaced is terminated, and that this
+// is delivered although it is gone. The next node of its name starts without state.
 func TestTerminated(t *testing.T) {
 	c := faulttest.Start(t)
 	machines, book := c.Machines(), c.Book()

@@ -26,21 +26,21 @@ import (
 	"github.com/fleetloop/fleetloop/test/nodefault/faulttest"
 )
 
-// impossible is why there is no node here.
+// impossible is the reason why no node can run here.
 var impossible error
 
-// All of this program's tests run in namespaces, in a process of their own.
+// TestMain runs all tests in a child process with its own namespaces.
 func TestMain(m *testing.M) {
 	if realnode.Off() {
-		os.Exit(m.Run()) // the tests say that they are off
+		os.Exit(m.Run()) // the tests are skipped
 	}
 	if impossible = realnode.Possible(); impossible != nil {
-		os.Exit(m.Run()) // the tests fail with what is missing
+		os.Exit(m.Run()) // the tests fail with the missing requirement
 	}
 	inside, code, err := realnode.Isolate(context.Background(), slog.New(slog.NewTextHandler(os.Stderr, nil)))
 	if err != nil {
 		_, _ = fmt.Fprintln(os.Stderr, err)
-		os.Exit(1) // there is no test to fail
+		os.Exit(1) // no test can report it
 	}
 	if !inside {
 		os.Exit(code) // the tests have run
@@ -50,19 +50,18 @@ func TestMain(m *testing.M) {
 	faulttest.MainOn(m, o)
 }
 
-// shell has a shell, and what a Job that reboots calls.
+// shell is an image with a shell and the tools of a Job that reboots.
 const shell = "localhost/fleetloop/shell:test"
 
-// harmless is what stands in the place of a reboot: it says in which boot it has
-// run, and asks the kernel for nothing.
+// harmless replaces a reboot: it prints the current boot ID, and does nothing else.
 const harmless = `
 janitor:
   job:
     command: [/bin/sh, -c, 'echo "reboot of $(cat /proc/sys/kernel/random/boot_id)" > /dev/termination-log']
 `
 
-// A real pod is evicted, and a privileged Job on the node is what asks for the
-// reboot, once the pod is gone.
+// TestDrainedAndRebooted verifies that a real pod is evicted, and that a privileged Job
+// on the node then requests the reboot.
 func TestDrainedAndRebooted(t *testing.T) {
 	if realnode.Off() {
 		t.Skip("NODE=off: nothing is tested on a real node")
@@ -103,8 +102,8 @@ func TestDrainedAndRebooted(t *testing.T) {
 		t.Errorf("the pod is still there when the node is to be rebooted, at %s", at)
 	}
 
-	// The kubelet writes the boot id that it knows when it next writes its status:
-	// until then the node is in another boot.
+	// The kubelet restores its boot ID at its next status update; until then the node
+	// appears to be in another boot.
 	c.EditStatus(node.Name, func(n *corev1.Node) { n.Status.NodeInfo.BootID = "the-next-boot" })
 	c.Want(node.Name, "the reboot to be proven", func(f *v1alpha1.NodeFault) bool {
 		return f.Status.Remediation != nil && f.Status.Remediation.State == v1alpha1.RemedySucceeded
@@ -142,7 +141,7 @@ func startNode(t *testing.T) {
 	})
 }
 
-// shellFiles are the machine's own shell and tools, with what they are linked to.
+// shellFiles returns the shell and the tools of the host with their libraries.
 func shellFiles(t *testing.T) map[string]string {
 	t.Helper()
 	files := map[string]string{}
@@ -164,7 +163,7 @@ func shellFiles(t *testing.T) map[string]string {
 	return files
 }
 
-// onlyNode is the node that there is, once pods may run on it.
+// onlyNode returns the node, once pods may run on it.
 func onlyNode(c *faulttest.Cluster) *corev1.Node {
 	c.Helper()
 	var nodes corev1.NodeList
@@ -177,8 +176,7 @@ func onlyNode(c *faulttest.Cluster) *corev1.Node {
 	return &nodes.Items[0]
 }
 
-// running is a pod that runs on a node, as one of a ReplicaSet that nobody looks
-// after.
+// running returns a pod that runs on a node, as of a ReplicaSet without a controller.
 func running(c *faulttest.Cluster, ns, node string) *corev1.Pod {
 	c.Helper()
 	labels := map[string]string{"app": "web"}
@@ -212,7 +210,7 @@ func running(c *faulttest.Cluster, ns, node string) *corev1.Pod {
 	return p
 }
 
-// rebooter is how the pod of the Job that reboots has ended.
+// rebooter returns the exit state of the pod of the Job that reboots.
 func rebooter(ctx context.Context, c *faulttest.Cluster, ns string) (*corev1.ContainerStateTerminated, error) {
 	var jobs batchv1.JobList
 	var pods corev1.PodList
