@@ -16,8 +16,8 @@ import (
 	"github.com/fleetloop/fleetloop/internal/nodefault"
 )
 
-// TestDiagram holds that the diagram in the documents is the table of transitions,
-// words included.
+// TestDiagram verifies that the diagram in the documentation equals the table of
+// transitions, including the wording.
 func TestDiagram(t *testing.T) {
 	text, err := os.ReadFile("../../docs/states/node-fault.md")
 	if err != nil {
@@ -46,8 +46,8 @@ func TestNothingIsDoneFromAnywhere(t *testing.T) {
 	}
 }
 
-// TestHistory holds what a history promises: numbers without gaps, each id
-// once, nothing dropped that was not told unless it is counted, and a bound.
+// TestHistory verifies the guarantees of a history: numbers without gaps, unique ids, a
+// size limit, and that a dropped record was processed or is counted.
 func TestHistory(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		st := &v1alpha1.NodeFaultStatus{NodeUID: "n", Session: "s"}

@@ -13,7 +13,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/settings"
 )
 
-// level bounds how many are out of service, and nothing else.
+// level returns a budget that limits only how many nodes are out of service.
 func level(percent, least int) Config {
 	return Config{MaxPercent: percent, MinAllowedNodes: least, OnExhausted: AutoResume}
 }
@@ -23,10 +23,10 @@ func TestHowManyMayGo(t *testing.T) {
 		reason string
 		cfg    Config
 		nodes  int
-		change func(nodes []*corev1.Node) // the first ones
-		ask    int                        // the first of those that ask
+		change func(nodes []*corev1.Node) // changes the first nodes
+		ask    int                        // index of the first node that requests
 		want   int
-		denial string // of the first that is denied
+		denial string // of the first denied node
 	}{
 		"Percent":    {reason: "a tenth of thirty", cfg: level(10, 1), nodes: 30, want: 3, denial: "budget exhausted: 3 of 30 nodes are out of service (3 quarantined) in the cluster, at most 3 allowed"},
 		"RoundsDown": {reason: "a tenth of 29 is two", cfg: level(10, 1), nodes: 29, want: 2},
@@ -130,8 +130,8 @@ func TestHowManyMayGo(t *testing.T) {
 	}
 }
 
-// TestARestartChangesNothing: what was granted by a process that is no more
-// counts as soon as the nodes show it.
+// TestARestartChangesNothing verifies that grants of an earlier process count as soon as
+// the nodes show them.
 func TestARestartChangesNothing(t *testing.T) {
 	nodes := newNodes(40)
 	first := newBudget(t, level(10, 1), always(nodes))
@@ -149,8 +149,8 @@ func TestARestartChangesNothing(t *testing.T) {
 	}
 }
 
-// A process that begins anew counts what was taken within the window, also of
-// nodes that are back in service by then.
+// TestARestartForgetsNoTaking verifies that a new process counts the nodes that were
+// taken within the window, also those that are back in service.
 func TestARestartForgetsNoTaking(t *testing.T) {
 	at := func(d time.Duration) string { return noon().Add(d).Format("2006-01-02T15:04:05.000000Z07:00") }
 	ended := func(since time.Duration) string {
@@ -184,19 +184,19 @@ func TestAGrantCountsUntilItIsSeen(t *testing.T) {
 	if _, denial := b.Reserve(nodes[0], noon()); denial != "" {
 		t.Fatal(denial)
 	}
-	release, denial := b.Reserve(nodes[0], noon()) // by who has not seen that it is ours
+	release, denial := b.Reserve(nodes[0], noon()) // by a worker with a stale cache
 	if denial != "" {
 		t.Fatalf("asked twice for one node: %s", denial)
 	}
 	if got := grants(b, noon(), nodes[1], nodes[2]); !cmp.Equal(got, []string{"node-001"}) {
 		t.Fatalf("beside one grant %v may go, want one node", got)
 	}
-	release() // his write was refused: the node had changed
+	release() // the write was rejected because the node had changed
 	if got := grants(b, noon(), nodes[3]); len(got) > 0 {
 		t.Errorf("who asked for a node again has released the grant of the first time: %v", got)
 	}
 
-	// The node shows an older session: the cache lags, and the grant stands.
+	// The node shows an older session: the cache is stale, and the grant stays.
 	take(noon().Add(-time.Hour), nodes[1])
 	if s := b.Status(noon()); s[0].Ours != 2 {
 		t.Errorf("out of service are %d, want 2", s[0].Ours)
@@ -206,15 +206,15 @@ func TestAGrantCountsUntilItIsSeen(t *testing.T) {
 		t.Errorf("a grant was forgotten for an annotation of a session before: %+v", s)
 	}
 
-	// It shows this one, and is given back: then it no longer counts.
-	take(noon().Add(time.Nanosecond), nodes[1]) // of which the annotation has the microsecond
+	// The node shows this session and is released: it no longer counts.
+	take(noon().Add(time.Nanosecond), nodes[1]) // the annotation has the time in microseconds
 	b.Status(noon())
 	nodes[1].Annotations, nodes[1].Spec.Unschedulable = nil, false
 	if s := b.Status(noon()); s[0].Ours != 1 {
 		t.Errorf("a node that was given back counts: %+v", s)
 	}
 
-	// What is never shown counts no longer than anything lags.
+	// A grant that is never shown expires after the patience.
 	if s := b.Status(noon().Add(patience + time.Second)); s[0].Ours != 0 {
 		t.Errorf("a grant that nobody ever saw counts for ever: %+v", s)
 	}
@@ -224,7 +224,7 @@ func TestReleasedAtOnce(t *testing.T) {
 	nodes := newNodes(10)
 	cfg := Config{MaxPercent: 10, Window: time.Minute, WindowMaxPercent: 10, OnExhausted: AutoResume}
 	b := newBudget(t, cfg, always(nodes))
-	for range 3 { // neither the level nor the rate keeps anything of it
+	for range 3 { // neither limit counts it
 		release, denial := b.Reserve(nodes[0], noon())
 		if denial != "" {
 			t.Fatal(denial)
@@ -237,8 +237,8 @@ func TestReleasedAtOnce(t *testing.T) {
 	}
 }
 
-// TestDeletedNodes: a node that is no more is no capacity, but that we took it
-// out a moment ago counts.
+// TestDeletedNodes verifies that a deleted node is no capacity, but counts as recently
+// taken.
 func TestDeletedNodes(t *testing.T) {
 	nodes := newNodes(20)
 	there := nodes
@@ -280,8 +280,8 @@ func TestHoldGoesOnWhenAFifthIsFree(t *testing.T) {
 	}
 }
 
-// TestHoldNeverBlocksAPoolOfOne: where one node may be out of service, the next
-// one goes when it is back.
+// TestHoldNeverBlocksAPoolOfOne verifies that the next node is granted when the only one
+// out of service returns.
 func TestHoldNeverBlocksAPoolOfOne(t *testing.T) {
 	nodes := newNodes(2)
 	b := newBudget(t, level(10, 1), always(nodes))
@@ -305,7 +305,7 @@ func TestLatchStaysUntilReset(t *testing.T) {
 	if got := grants(b, noon(), nodes[:3]...); len(got) != 2 {
 		t.Fatal(got)
 	}
-	later := noon().Add(time.Hour) // and the two grants were never seen
+	later := noon().Add(time.Hour) // the two grants were never shown
 	_, denial := b.Reserve(nodes[3], later)
 	if !strings.HasPrefix(denial, `the budget of pool "a" was exhausted at 2026-05-04T12:00:00Z and waits for a manual reset: 0 of 20`) {
 		t.Errorf("it says %q", denial)

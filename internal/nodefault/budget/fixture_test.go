@@ -15,7 +15,7 @@ import (
 
 func noon() time.Time { return time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC) }
 
-// newNodes makes so many nodes that are ready.
+// newNodes returns a number of Ready nodes.
 func newNodes(n int) []*corev1.Node {
 	var nodes []*corev1.Node
 	for i := range n {
@@ -37,7 +37,7 @@ func label(nodes []*corev1.Node, key, value string) {
 	}
 }
 
-// take shows nodes as taken out of service by us.
+// take marks nodes as quarantined.
 func take(at time.Time, nodes ...*corev1.Node) {
 	for _, n := range nodes {
 		n.Spec.Unschedulable = true
@@ -74,7 +74,7 @@ func always(nodes []*corev1.Node) func() []*corev1.Node {
 	return func() []*corev1.Node { return nodes }
 }
 
-// grants asks for each node and gives the names of those that were granted.
+// grants requests each node and returns the names of the granted ones.
 func grants(b *Budget, now time.Time, nodes ...*corev1.Node) []string {
 	var granted []string
 	for _, n := range nodes {

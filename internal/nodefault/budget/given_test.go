@@ -10,8 +10,9 @@ import (
 	"github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
 )
 
-// A node that came and went between two looks gives its place back, and so does
-// none that did so before.
+// TestAGrantEndsThatWasGivenBackUnseen verifies that a grant ends if the node was
+// quarantined and released between two observations, but not because of an earlier
+// release.
 func TestAGrantEndsThatWasGivenBackUnseen(t *testing.T) {
 	t.Parallel()
 	at := func(d time.Duration) string { return noon().Add(d).Format("2006-01-02T15:04:05.000000Z07:00") }

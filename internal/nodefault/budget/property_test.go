@@ -11,9 +11,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestNeverAboveTheBound has workers ask and write, a cache that lags as it
-// likes, and people who cordon, while no sequence of it has more nodes out of
-// service by us than may be.
+// TestNeverAboveTheBound verifies that the limits hold with concurrent workers, a stale
+// cache, and people who cordon nodes.
 func TestNeverAboveTheBound(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := newWorld(t)
@@ -24,7 +23,7 @@ func TestNeverAboveTheBound(t *testing.T) {
 	})
 }
 
-// A world is nodes as they are, and as the cache has them.
+// A world holds the real nodes, and the nodes in the cache.
 type world struct {
 	cfg     Config
 	real    []*corev1.Node
@@ -32,8 +31,8 @@ type world struct {
 	granted map[int]func()    // not written yet
 	at      map[int]time.Time // of the grant
 	written map[int]time.Time
-	recent  map[int]time.Time // when nodes were granted last, as far as a process can know
-	before  map[int]time.Time // and the time before, of those in granted
+	recent  map[int]time.Time // time of the last grant of nodes, as far as a process can know it
+	before  map[int]time.Time // the time before, of the nodes in granted
 	now     time.Time
 	b       *Budget
 }
@@ -56,29 +55,28 @@ func (w *world) start() {
 		panic(err)
 	}
 	w.b = b
-	b.Status(w.now) // as metrics do: what was given back before anybody looked is not known
+	b.Status(w.now) // as metrics do: releases before any observation are unknown
 }
 
 func (w *world) one(t *rapid.T) int { return rapid.IntRange(0, len(w.real)-1).Draw(t, "node") }
 
-// reserve asks for a node as the cache has it, as a reconciler does.
+// reserve requests a node from the cache, like a reconciler.
 func (w *world) reserve(t *rapid.T) {
 	i := w.one(t)
 	if _, is := w.granted[i]; is || isOurs(w.cached[i]) {
-		return // one worker at a time has a node
+		return // only one worker at a time handles a node
 	}
 	release, denial := w.b.Reserve(w.cached[i], w.now)
 	if denial == "" {
 		w.granted[i], w.at[i] = release, w.now
 		w.before[i] = w.recent[i]
-		if !isOurs(w.real[i]) { // else it is not seen yet, and was granted then
+		if !isOurs(w.real[i]) { // otherwise it is not shown yet, and was granted then
 			w.recent[i] = w.now
 		}
 	}
 }
 
-// write is that the API server takes what was granted. It refuses what was made
-// of an older node.
+// write makes the API server store a grant. It rejects a write of an older node.
 func (w *world) write(t *rapid.T) {
 	for i, release := range w.granted {
 		if isOurs(w.real[i]) || w.real[i].ResourceVersion != w.cached[i].ResourceVersion {
@@ -106,7 +104,8 @@ func (w *world) release(i int, release func()) {
 	w.recent[i] = w.before[i]
 }
 
-// calm is that all nodes are well for a while: then one may go, if any ever may.
+// calm keeps all nodes healthy for a while. Then one node must be granted, if the limits
+// allow any.
 func (w *world) calm(t *rapid.T) {
 	for len(w.granted) > 0 {
 		w.refuse(t)
@@ -155,7 +154,7 @@ func (w *world) wait(t *rapid.T) {
 	w.now = w.now.Add(time.Duration(rapid.IntRange(1, 90).Draw(t, "seconds")) * time.Second)
 }
 
-// restart is another process, which sees the nodes as they are.
+// restart starts another process, with the current nodes in its cache.
 func (w *world) restart(t *rapid.T) {
 	clear(w.granted)
 	clear(w.recent)
@@ -190,7 +189,7 @@ func (w *world) check(t *rapid.T) {
 	}
 }
 
-// TestSideBySide has many ask at the same time while the cache shows nothing of it.
+// TestSideBySide requests many nodes concurrently while the cache shows no change.
 func TestSideBySide(t *testing.T) {
 	nodes := newNodes(200)
 	b := newBudget(t, level(10, 1), always(nodes))
@@ -210,7 +209,7 @@ func TestSideBySide(t *testing.T) {
 		})
 	}
 	asking.Wait()
-	for _, n := range nodes { // and what was given back meanwhile is to be had
+	for _, n := range nodes { // released places are available again
 		if _, denial := b.Reserve(n, noon()); denial == "" {
 			granted.Add(1)
 		}

@@ -29,7 +29,7 @@ func TestFromTheFirstToTheLast(t *testing.T) {
 	r.pod("failed", func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed })
 
 	r.begin()
-	r.wantPods("a", "b", "c", "config", "done", "elsewhere", "failed") // before it is written that it begins, nothing goes
+	r.wantPods("a", "b", "c", "config", "done", "elsewhere", "failed") // no pod is evicted before the start is stored
 	if r.st.Drain.Remaining != 3 || r.st.Drain.Deadline.Sub(r.st.Drain.StartedAt.Time) != 30*time.Minute {
 		t.Errorf("it begins with %+v", r.st.Drain)
 	}
@@ -47,7 +47,7 @@ func TestFromTheFirstToTheLast(t *testing.T) {
 	if diff := cmp.Diff("all pods have left the node, 3 were evicted", r.st.Drain.Message); diff != "" {
 		t.Error(diff)
 	}
-	r.step(Never) // and once it is over, nothing more
+	r.step(Never) // no further step after the end
 	r.want(v1alpha1.DrainCompleted, "drain-started", "drain-completed")
 	if got := r.wire.evictions(); got != 3 {
 		t.Errorf("%d evictions were asked for, want 3", got)
@@ -72,8 +72,8 @@ func TestNothingToDo(t *testing.T) {
 	}
 }
 
-// TestABudgetIsRespected: it is named, asked again later, and the pod goes as
-// soon as it may.
+// TestABudgetIsRespected verifies that a blocking disruption budget is reported, and that
+// the eviction is retried until it is allowed.
 func TestABudgetIsRespected(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, Config{})
@@ -92,7 +92,7 @@ func TestABudgetIsRespected(t *testing.T) {
 	if want := "blocked: " + left + " (" + r.ns + "/api-pdb)"; !strings.Contains(r.st.Drain.Message, want) {
 		t.Errorf("it says %q, want %q in it", r.st.Drain.Message, want)
 	}
-	r.step(later) // at the same time: it is too soon to ask again
+	r.step(later) // no retry at the same time
 	if r.wire.evictions() != 2 {
 		t.Errorf("a pod that is kept is asked for again at once")
 	}
@@ -106,7 +106,7 @@ func TestABudgetIsRespected(t *testing.T) {
 		t.Errorf("it is not asked again: %d", r.wire.evictions())
 	}
 
-	r.pod("api-3", func(p *corev1.Pod) { p.Spec.NodeName = "another" }) // its replacement is there
+	r.pod("api-3", func(p *corev1.Pod) { p.Spec.NodeName = "another" }) // the replacement exists
 	r.counted("api-pdb", 2)
 	r.now = r.now.Add(time.Minute)
 	r.step(later)
@@ -134,7 +134,8 @@ func TestSeveralBudgets(t *testing.T) {
 	}
 }
 
-// TestTerminatingIsNotGone, and fails the drain when its time is over.
+// TestTerminatingIsNotGone verifies that a terminating pod counts as left, and makes the
+// drain fail at its deadline.
 func TestTerminatingIsNotGone(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, Config{Deadline: 5 * time.Minute})
@@ -150,7 +151,7 @@ func TestTerminatingIsNotGone(t *testing.T) {
 	if r.st.Drain.Remaining != 2 || r.st.Drain.Terminating != 1 {
 		t.Errorf("on their way: %+v", r.st.Drain)
 	}
-	r.wantBlockers("guarded by db-pdb") // the other one is within its time
+	r.wantBlockers("guarded by db-pdb") // the other pod is within its grace period
 	r.now = r.now.Add(time.Minute)
 	r.step(later)
 	r.wantBlockers("guarded by db-pdb", "slow by terminating")
@@ -166,12 +167,13 @@ func TestTerminatingIsNotGone(t *testing.T) {
 	r.kill("slow")
 	r.step(failedLook)
 	r.want(v1alpha1.DrainFailed, "drain-started", "drain-failed")
-	r.kill("guarded") // a person has made room
+	r.kill("guarded") // a person has removed the pod
 	r.step(Never)
 	r.want(v1alpha1.DrainCompleted, "drain-started", "drain-failed", "drain-completed")
 }
 
-// TestGoneAtTheDeadline: the last look counts, and what is gone by then is no failure.
+// TestGoneAtTheDeadline verifies that pods that have left by the last check do not make
+// the drain fail.
 func TestGoneAtTheDeadline(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, Config{})
@@ -201,7 +203,7 @@ func TestForce(t *testing.T) {
 	}
 	r.now = r.now.Add(31 * time.Second)
 	r.step(later)
-	r.wantPods("a+") // with the time that it has
+	r.wantPods("a+") // with its grace period
 	p, err := r.client.CoreV1().Pods(r.ns).Get(t.Context(), "a", metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -209,7 +211,7 @@ func TestForce(t *testing.T) {
 	if *p.DeletionGracePeriodSeconds != 30 {
 		t.Errorf("it has %d seconds to end, want 30", *p.DeletionGracePeriodSeconds)
 	}
-	r.now = p.DeletionTimestamp.Add(20*time.Minute - time.Second) // the API server's time, which is not the test's
+	r.now = p.DeletionTimestamp.Add(20*time.Minute - time.Second) // by the clock of the API server, not of the test
 	r.step(later)
 	r.wantPods("a+")
 	r.now = r.now.Add(time.Second)
@@ -246,7 +248,8 @@ func TestWaiting(t *testing.T) {
 	r.wantPods("bare", "disk")
 }
 
-// TestTurns: no more nodes at a time than may be, whoever has begun with them.
+// TestTurns verifies that the limit of concurrent drains holds, also for drains of an
+// earlier process.
 func TestTurns(t *testing.T) {
 	t.Parallel()
 	first, second, third := newRig(t, Config{MaxNodes: 2}), newRig(t, Config{}), newRig(t, Config{})
@@ -274,7 +277,7 @@ func TestTurns(t *testing.T) {
 	second.want(v1alpha1.DrainCancelled, "drain-started", "drain-cancelled")
 	first.begin()
 
-	// A process that begins anew knows of those that run.
+	// A new process counts running drains.
 	running := func() []types.UID { return []types.UID{first.node.UID, third.node.UID} }
 	again := New(Config{MaxNodes: 2}, first.client, running)
 	second.d, third.d = again, again
@@ -282,7 +285,7 @@ func TestTurns(t *testing.T) {
 	third.step(later)
 	third.wantPods("a+")
 
-	// Nodes that nobody steps any more have lost their turns.
+	// Nodes without a recent step have lost their slots.
 	fourth := newRig(t, Config{})
 	fourth.pod("a", slow)
 	fourth.d = first.d
@@ -322,7 +325,7 @@ func TestCancelledAndAskedForAgain(t *testing.T) {
 	r.want(v1alpha1.DrainCompleted, "drain-started", "drain-cancelled", "drain-completed")
 }
 
-// TestDryRun tells once what would be, and has nobody go.
+// TestDryRun verifies that a dry run records its result once and evicts no pod.
 func TestDryRun(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, Config{})
@@ -340,8 +343,8 @@ func TestDryRun(t *testing.T) {
 	}
 }
 
-// TestDryRunThatIsLifted tells what is done, though it was told before what would
-// be.
+// TestDryRunThatIsLifted verifies that a real drain is recorded after a dry run of the
+// same session.
 func TestDryRunThatIsLifted(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, Config{})
@@ -356,7 +359,8 @@ func TestDryRunThatIsLifted(t *testing.T) {
 	}
 }
 
-// TestANewProcessGoesOn where the last one was, and tells nothing twice.
+// TestANewProcessGoesOn verifies that a new process continues a drain and records nothing
+// twice.
 func TestANewProcessGoesOn(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, Config{})
@@ -368,7 +372,7 @@ func TestANewProcessGoesOn(t *testing.T) {
 	r.step(later)
 	r.wantPods("a+", "b+")
 
-	r.st, r.d = stored, New(Config{}, r.client, nil) // it died before it wrote
+	r.st, r.d = stored, New(Config{}, r.client, nil) // it crashed before the write
 	r.step(later)
 	if r.wire.evictions() != 2 {
 		t.Errorf("pods on their way are evicted again: %d evictions", r.wire.evictions())
@@ -383,7 +387,8 @@ func TestANewProcessGoesOn(t *testing.T) {
 	}
 }
 
-// TestTheRateIsShared by all nodes, and what it does not allow goes soon after.
+// TestTheRateIsShared verifies that all nodes share the rate limit, and that delayed
+// evictions follow soon.
 func TestTheRateIsShared(t *testing.T) {
 	t.Parallel()
 	first, second := newRig(t, Config{EvictionsPerSecond: 4, MaxPodsInFlight: 3}), newRig(t, Config{})

@@ -18,7 +18,7 @@ import (
 
 func newRegistry() *prometheus.Registry { return prometheus.NewRegistry() }
 
-// gathered are the metrics that are not zero.
+// gathered returns the metrics that are not zero.
 func gathered(t *testing.T, reg *prometheus.Registry) map[string]float64 {
 	t.Helper()
 	families, err := reg.Gather()
@@ -130,7 +130,8 @@ func TestFates(t *testing.T) {
 	}
 }
 
-// TestTheLeastImportantGoesFirst, and what was refused goes behind what was not.
+// TestTheLeastImportantGoesFirst verifies the order of evictions: by priority, and
+// rejected pods last.
 func TestTheLeastImportantGoesFirst(t *testing.T) {
 	d := New(Config{BarePods: TreatEvict, EvictionsPerSecond: 1000, MaxPodsInFlight: 1000}, nil, nil)
 	at := time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC)
@@ -197,7 +198,7 @@ func TestSettings(t *testing.T) {
 	}
 }
 
-// TestLeaves knows whether a node that counts as drained may have pods.
+// TestLeaves verifies whether drained nodes may have pods left.
 func TestLeaves(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {

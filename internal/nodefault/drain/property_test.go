@@ -23,10 +23,10 @@ import (
 	"github.com/fleetloop/fleetloop/changeevent"
 )
 
-// TestWhateverHappens has processes die between a step and the write of its
-// status, lists lag, budgets close and open, pods take their time, and rules
-// change their mind. No pod goes before it is written that the drain runs, each
-// thing is told once and in order, and a drain is over when it is and not before.
+// TestWhateverHappens tests drains with crashes between a step and its write, stale
+// lists, changing budgets and rules, and slow pods. No pod is evicted before the start of
+// the drain is stored, each action is recorded once and in order, and the drain ends
+// exactly when it is done.
 func TestWhateverHappens(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -38,8 +38,7 @@ func TestWhateverHappens(t *testing.T) {
 	})
 }
 
-// A world is a node, its pods as an API server has them, and the status that
-// was written.
+// A world holds a node, its pods in the API server, and the stored status.
 type world struct {
 	api    *fakeAPI
 	client kubernetes.Interface
@@ -47,7 +46,7 @@ type world struct {
 	node   *corev1.Node
 	stored *v1alpha1.NodeFaultStatus
 	now    time.Time
-	made   int // pods
+	made   int // number of created pods
 }
 
 func newWorld(t *rapid.T) *world {
@@ -69,7 +68,7 @@ func newWorld(t *rapid.T) *world {
 
 func (w *world) restart(*rapid.T) { w.d = New(Config{Deadline: 5 * time.Minute}, w.client, nil) }
 
-// step takes a step, and writes its status, or does not come to it.
+// step makes a step and writes its status, or crashes before the write.
 func (w *world) step(t *rapid.T) {
 	w.api.lag(rapid.Bool().Draw(t, "lists lag"))
 	w.try(t, rapid.Bool().Draw(t, "written"))
@@ -116,7 +115,7 @@ func (w *world) try(t *rapid.T, written bool) time.Duration {
 	return after
 }
 
-// check checks what is told.
+// check verifies the records.
 func (w *world) check(t *rapid.T) {
 	var told []string
 	for _, r := range w.stored.History {
@@ -136,7 +135,7 @@ func (w *world) check(t *rapid.T) {
 	}
 }
 
-// arrive is a pod that was bound before the node was cordoned.
+// arrive adds a pod that was bound before the node was cordoned.
 func (w *world) arrive(*rapid.T) {
 	yes := true
 	w.made++
@@ -165,7 +164,7 @@ func (w *world) rules(t *rapid.T) {
 	}
 }
 
-// finish is that everything goes well from now on: then it comes to an end.
+// finish ends all failures, so that the drain must end.
 func (w *world) finish(t *rapid.T) {
 	w.stored.DesiredActions.Drain = true
 	w.api.close(false)
@@ -183,13 +182,13 @@ func (w *world) finish(t *rapid.T) {
 	t.Fatalf("it comes to no end: %+v", w.stored.Drain)
 }
 
-// A fakeAPI is as much of an API server as a drain asks for.
+// A fakeAPI implements the parts of an API server that a drain uses.
 type fakeAPI struct {
 	mu     sync.Mutex
 	pods   map[string]*corev1.Pod
-	before map[string]*corev1.Pod // as they were one change ago
-	lags   bool                   // lists that may lag show that
-	closed bool                   // the disruption budget lets nobody go
+	before map[string]*corev1.Pod // one change ago
+	lags   bool                   // stale lists return before
+	closed bool                   // the disruption budget allows no eviction
 	went   int
 }
 
@@ -212,7 +211,7 @@ func (a *fakeAPI) close(is bool)  { a.mu.Lock(); a.closed = is; a.mu.Unlock() }
 func (a *fakeAPI) evictions() int { a.mu.Lock(); defer a.mu.Unlock(); return a.went }
 func (a *fakeAPI) left() int      { a.mu.Lock(); defer a.mu.Unlock(); return len(a.pods) }
 
-// RoundTrip answers a request.
+// RoundTrip responds to a request.
 func (a *fakeAPI) RoundTrip(req *http.Request) (*http.Response, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

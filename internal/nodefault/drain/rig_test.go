@@ -22,8 +22,8 @@ import (
 	"github.com/fleetloop/fleetloop/internal/kube/kubebed/kubebedtest"
 )
 
-// A rig is a node with pods, on a real API server. No kubelet runs: a pod with
-// time to end is on its way until the test takes it away. Time is the test's.
+// A rig is a node with pods on a real API server. There is no kubelet: a pod with a grace
+// period stays terminating until the test deletes it. The test controls the time.
 type rig struct {
 	t      *testing.T
 	client kubernetes.Interface
@@ -57,7 +57,7 @@ func newRig(t *testing.T, cfg Config) *rig {
 	return &rig{t: t, client: client, wire: w, ns: ns, node: node, st: st, now: time.Now().Truncate(time.Second), d: New(cfg, client, nil)}
 }
 
-// step takes a step, and checks when to look again: at is a time, or "later".
+// step makes a step and verifies the delay until the next one: a duration, or later.
 func (r *rig) step(want time.Duration) {
 	r.t.Helper()
 	after, err := r.d.Step(r.t.Context(), r.node, r.st, r.now)
@@ -69,17 +69,17 @@ func (r *rig) step(want time.Duration) {
 	}
 }
 
-// later is some time that is neither zero nor never.
+// later is any delay that is neither zero nor Never.
 const later = time.Duration(-1)
 
-// begin takes the step that writes down that the drain begins.
+// begin makes the step that records the start of the drain.
 func (r *rig) begin() {
 	r.t.Helper()
 	r.step(0)
 	r.want(v1alpha1.DrainRunning, "drain-started")
 }
 
-// want checks the state, and all that was told.
+// want verifies the state and all records.
 func (r *rig) want(state v1alpha1.DrainState, actions ...string) {
 	r.t.Helper()
 	if r.st.Drain == nil || r.st.Drain.State != state {
@@ -94,7 +94,7 @@ func (r *rig) want(state v1alpha1.DrainState, actions ...string) {
 	}
 }
 
-// wantBlockers checks what keeps pods, as "pod by".
+// wantBlockers verifies the blocked pods, as "pod by".
 func (r *rig) wantBlockers(want ...string) {
 	r.t.Helper()
 	var got []string
@@ -106,7 +106,7 @@ func (r *rig) wantBlockers(want ...string) {
 	}
 }
 
-// wantPods checks which pods are there, those on their way with a +.
+// wantPods verifies which pods exist. Terminating pods have a +.
 func (r *rig) wantPods(want ...string) {
 	r.t.Helper()
 	list, err := r.client.CoreV1().Pods(r.ns).List(r.t.Context(), metav1.ListOptions{})
@@ -125,8 +125,8 @@ func (r *rig) wantPods(want ...string) {
 	}
 }
 
-// pod makes a pod of a ReplicaSet on the node, which runs, is ready, and ends at
-// once when it is told to.
+// pod creates a running and ready pod of a ReplicaSet on the node. It ends at once when
+// it is deleted.
 func (r *rig) pod(name string, changes ...func(*corev1.Pod)) *corev1.Pod {
 	r.t.Helper()
 	var none int64
@@ -158,7 +158,7 @@ func (r *rig) pod(name string, changes ...func(*corev1.Pod)) *corev1.Pod {
 	return p
 }
 
-// kill takes a pod away, as the kubelet does when its containers have ended.
+// kill removes a pod, like the kubelet after its containers have ended.
 func (r *rig) kill(name string) {
 	r.t.Helper()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.t.Context()), time.Minute)
@@ -170,7 +170,7 @@ func (r *rig) kill(name string) {
 	}
 }
 
-// slow has a pod take its time to end.
+// slow gives a pod a grace period.
 func slow(p *corev1.Pod) {
 	seconds := int64(30)
 	p.Spec.TerminationGracePeriodSeconds = &seconds
@@ -188,7 +188,7 @@ func volume(medium corev1.StorageMedium) func(*corev1.Pod) {
 	}
 }
 
-// budget makes a disruption budget for the pods of an app, and waits until the
+// budget creates a disruption budget for the pods of an app, and waits until the
 // controller has counted them.
 func (r *rig) budget(name, of string, least, pods int) {
 	r.t.Helper()
@@ -203,7 +203,7 @@ func (r *rig) budget(name, of string, least, pods int) {
 	r.counted(name, pods)
 }
 
-// counted waits until a budget has counted so many healthy pods.
+// counted waits until a budget has counted a number of healthy pods.
 func (r *rig) counted(name string, pods int) {
 	r.t.Helper()
 	kubebedtest.Eventually(r.t, func(ctx context.Context) error {
@@ -218,16 +218,16 @@ func (r *rig) counted(name string, pods int) {
 	})
 }
 
-// A wire counts requests, has no list lag, and can answer itself.
+// A wire counts requests, makes all lists current, and can respond itself.
 type wire struct {
 	next http.RoundTripper
 
 	mu     sync.Mutex
 	asked  map[string]int
-	answer func(*http.Request) *http.Response // nil: the API server does
+	answer func(*http.Request) *http.Response // nil means that the API server responds
 }
 
-// RoundTrip counts, and answers.
+// RoundTrip counts requests, and responds.
 func (w *wire) RoundTrip(req *http.Request) (*http.Response, error) {
 	w.mu.Lock()
 	if w.asked == nil {
@@ -245,7 +245,7 @@ func (w *wire) RoundTrip(req *http.Request) (*http.Response, error) {
 			return resp, nil
 		}
 	}
-	if query := req.URL.Query(); query.Get("resourceVersion") == "0" { // what a test has just done is to be seen
+	if query := req.URL.Query(); query.Get("resourceVersion") == "0" { // the last change of a test must be visible
 		query.Del("resourceVersion")
 		req = req.Clone(req.Context())
 		req.URL.RawQuery = query.Encode()

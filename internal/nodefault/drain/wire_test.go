@@ -10,7 +10,7 @@ import (
 	"github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
 )
 
-// TestAListThatLagsEndsNoDrain.
+// TestAListThatLagsEndsNoDrain verifies that a stale list does not end a drain.
 func TestAListThatLagsEndsNoDrain(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, Config{})
@@ -33,7 +33,8 @@ func answer(req *http.Request, code int, body string) *http.Response {
 	return &http.Response{StatusCode: code, Status: http.StatusText(code), Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(strings.NewReader(body)), Request: req, ProtoMajor: 1, ProtoMinor: 1}
 }
 
-// TestRetryAfterIsHonoured by asking later, and not by waiting in between.
+// TestRetryAfterIsHonoured verifies that Retry-After delays the next request without
+// blocking.
 func TestRetryAfterIsHonoured(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, Config{})
@@ -45,7 +46,7 @@ func TestRetryAfterIsHonoured(t *testing.T) {
 		}
 		busy := answer(req, http.StatusTooManyRequests,
 			`{"kind":"Status","apiVersion":"v1","status":"Failure","message":"busy","reason":"TooManyRequests","details":{"retryAfterSeconds":100},"code":429}`)
-		busy.Header.Set("Retry-After", "1") // a client that asks again by itself shows soon
+		busy.Header.Set("Retry-After", "1") // a client that retries by itself would do so soon
 		return busy
 	})
 	r.step(later)
@@ -93,7 +94,7 @@ func TestTheAPIServerIsAway(t *testing.T) {
 	r.wire.answers(nil)
 }
 
-// TestAnotherPodOfTheName is left alone.
+// TestAnotherPodOfTheName verifies that another pod of the same name is not evicted.
 func TestAnotherPodOfTheName(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, Config{})

@@ -44,7 +44,7 @@ func TestReportChecks(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		change func(*intake.Event)
-		says   string // of the error, "" for none
+		says   string // part of the error; "" means no error
 	}{
 		"NoNode":        {"a fault is of a node", func(e *intake.Event) { e.Node = "" }, "nodeName missing"},
 		"BadNode":       {"it would reach a URL", func(e *intake.Event) { e.Node = "../../x" }, `"../../x"`},
@@ -100,8 +100,8 @@ func TestReportTimes(t *testing.T) {
 	}
 }
 
-// TestReportsFit shows that what is reported can be stored, and that entities are
-// the same in whatever order they come.
+// TestReportsFit verifies that reports can be stored, and that the order of entities has
+// no effect.
 func TestReportsFit(t *testing.T) {
 	text := rapid.StringOfN(rapid.RuneFrom([]rune("ab,/: é日\U0001F680\x00\n")), 0, 60, -1)
 	rapid.Check(t, func(t *rapid.T) {

@@ -18,7 +18,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/settings"
 )
 
-// all is the configuration of all ways in, as a process has it.
+// all is the configuration of all kinds of intake, as in a process.
 type all struct {
 	Auth       auth.Config       `key:"auth"`
 	Conditions conditions.Config `key:"node_conditions"`
@@ -27,8 +27,7 @@ type all struct {
 	Store      store.Config      `key:"store"`
 }
 
-// TestDefaults shows that what is taken where nobody says is what the code takes
-// without a configuration.
+// TestDefaults verifies that the defaults of the settings equal the defaults in the code.
 func TestDefaults(t *testing.T) {
 	var got all
 	if _, err := settings.Load(&got, settings.Source{}); err != nil {

@@ -17,8 +17,8 @@ import (
 
 var errCrash = errors.New("the janitor is gone")
 
-// dying lets n writes through and fails the next one, before or after it was
-// stored, and all that follow.
+// dying allows n writes, and then fails the next one, before or after it is stored, and
+// all that follow.
 func (w *world) dying(n int, after bool) client.Client {
 	left := n
 	write := func(do func() error) error {
@@ -49,8 +49,8 @@ func (w *world) dying(n int, after bool) client.Client {
 	})
 }
 
-// A janitor that dies at any of its writes is followed by one that ends what was
-// begun, and the machine is rebooted or terminated once.
+// TestCrash verifies that after a crash of the janitor at any write, the next one
+// completes the action, and that the machine is rebooted or terminated once.
 func TestCrash(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []string{v1alpha1.KindReboot, v1alpha1.KindTerminate} {
@@ -68,7 +68,7 @@ func TestCrash(t *testing.T) {
 func crash(w *world, kind string, n int, after bool) {
 	w.addNode(nil)
 	done := 0
-	w.provider.onAsk = func(provider.Request) { // at once, before anybody knows of it
+	w.provider.onAsk = func(provider.Request) { // before the result is known
 		done++
 		if kind == v1alpha1.KindReboot {
 			w.report("boot-2", corev1.ConditionTrue)

@@ -26,7 +26,8 @@ const (
 	timeout   = "False/Timeout"
 )
 
-// A reboot is over when the node is Ready in another boot, and not before.
+// TestRebootIsProven verifies that a reboot ends exactly when the node is Ready with a
+// new boot ID.
 func TestRebootIsProven(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -52,13 +53,13 @@ func TestRebootIsProven(t *testing.T) {
 	w.want(w.look(o), sent, succeeded, "new boot ID")
 	w.report("boot-3", corev1.ConditionFalse)
 	w.now = w.now.Add(time.Hour)
-	w.want(w.look(o), sent, succeeded, "new boot ID") // for ever
+	w.want(w.look(o), sent, succeeded, "new boot ID") // permanently
 	if n := w.provider.asked[o.GetUID()]; n != 1 {
 		t.Errorf("the provider was asked %d times", n)
 	}
 }
 
-// What will not be carried out says so at once, and for ever.
+// TestRefused verifies that a rejected action fails at once and permanently.
 func TestRefused(t *testing.T) {
 	t.Parallel()
 	labelled := func(key, value string) func(*corev1.Node) {
@@ -70,7 +71,7 @@ func TestRefused(t *testing.T) {
 		node    func(*corev1.Node)
 		none    bool
 		cfg     func(*Config)
-		message string // empty is carried out
+		message string // empty means that it is executed
 	}{
 		"NoNode":         {"it may have been mistyped", v1alpha1.KindReboot, nil, true, nil, "not found"},
 		"NoNodeEnd":      {"nothing was terminated", v1alpha1.KindTerminate, nil, true, nil, "not found"},
@@ -105,8 +106,8 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// A node that has just come may say later in which boot it is. That is waited
-// for, and not for ever.
+// TestBootIDIsWaitedFor verifies that a reboot waits for the boot ID of a new node, for a
+// limited time.
 func TestBootIDIsWaitedFor(t *testing.T) {
 	t.Parallel()
 	t.Run("Comes", func(t *testing.T) {
@@ -143,7 +144,7 @@ func TestBootIDIsWaitedFor(t *testing.T) {
 		w.now = w.now.Add(time.Second)
 		w.want(w.look(o), failed, failed, "has reported no boot ID for 5m0s, so that its reboot could not be verified")
 		w.report("boot-1", corev1.ConditionTrue)
-		w.want(w.look(o), failed, failed, "reported no boot ID") // for ever
+		w.want(w.look(o), failed, failed, "reported no boot ID") // permanently
 		if len(w.provider.asked) > 0 {
 			t.Error("the provider was asked")
 		}
@@ -153,18 +154,18 @@ func TestBootIDIsWaitedFor(t *testing.T) {
 		w := newWorld(t)
 		w.addNode(nil)
 		w.report("", corev1.ConditionFalse)
-		w.want(w.look(w.ask(v1alpha1.KindTerminate, "a", false)), sent, waiting, "") // its end needs no boot
+		w.want(w.look(w.ask(v1alpha1.KindTerminate, "a", false)), sent, waiting, "") // a termination needs no boot ID
 	})
 }
 
-// Of the actions on a node one goes at a time, the oldest first, whatever their
-// kinds are.
+// TestOneAtATime verifies that the actions on a node run one at a time, the oldest first,
+// regardless of their kinds.
 func TestOneAtATime(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.addNode(nil)
 	first := w.ask(v1alpha1.KindReboot, "z", false)
-	kubebedtest.Eventually(t, nextSecond(first)) // creation times have no more
+	kubebedtest.Eventually(t, nextSecond(first)) // creation times have a resolution of one second
 	second, third := w.ask(v1alpha1.KindTerminate, "m", false), w.ask(v1alpha1.KindReboot, "a", false)
 	w.want(w.look(third), "", "", "waiting for RebootNode")
 	w.want(w.look(second), "", "", "waiting for RebootNode")
@@ -172,7 +173,7 @@ func TestOneAtATime(t *testing.T) {
 	w.want(w.look(third), "", "", `waiting for RebootNode "`+first.GetName()+`"`)
 	w.report("boot-2", corev1.ConditionTrue)
 	w.want(w.look(first), sent, succeeded, "")
-	next, last := second, third // in whose second they were made
+	next, last := second, third // order within one second
 	if isOlder(third, second) {
 		next, last = third, second
 	}
@@ -196,7 +197,7 @@ func nextSecond(o client.Object) func(context.Context) error {
 	}
 }
 
-// What takes too long has failed, and is kept from happening later.
+// TestTimeout verifies that an action fails at its deadline, and is not executed later.
 func TestTimeout(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
@@ -228,7 +229,7 @@ func TestTimeout(t *testing.T) {
 				t.Errorf("%s: it may happen later", tc.reason)
 			}
 			w.report("boot-2", corev1.ConditionTrue)
-			w.want(w.look(o), tc.sent, timeout, "did not finish before its deadline") // for ever
+			w.want(w.look(o), tc.sent, timeout, "did not finish before its deadline") // permanently
 			if tc.answer != nil && len(w.provider.asked) > 0 {
 				t.Errorf("%s: it was asked for after all", tc.reason)
 			}
@@ -236,7 +237,7 @@ func TestTimeout(t *testing.T) {
 	}
 }
 
-// A reboot that was noticed late has happened all the same.
+// TestLateNews verifies that a reboot that is observed after the deadline succeeds.
 func TestLateNews(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -247,8 +248,8 @@ func TestLateNews(t *testing.T) {
 	w.want(w.look(o), sent, succeeded, "")
 }
 
-// A provider that refuses for good, or says that nothing will come of it, ends
-// the action.
+// TestProviderFails verifies that a permanent error or failure of the provider ends the
+// action.
 func TestProviderFails(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -262,7 +263,8 @@ func TestProviderFails(t *testing.T) {
 	w.want(w.look(b), sent, failed, "the power supply is dead")
 }
 
-// Pods that are left on a node are not taken by surprise, unless that is wanted.
+// TestPodsAreLeft verifies that a reboot waits for the pods on the node, unless it is
+// forced.
 func TestPodsAreLeft(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -292,7 +294,7 @@ func TestPodsAreLeft(t *testing.T) {
 	if len(w.provider.asked) > 0 {
 		t.Fatal("the provider was asked")
 	}
-	w.report("boot-2", corev1.ConditionTrue) // a reboot of its own proves nothing
+	w.report("boot-2", corev1.ConditionTrue) // an unrelated reboot proves nothing
 	if err := w.client.Delete(t.Context(), web); err != nil {
 		t.Fatal(err)
 	}
@@ -303,8 +305,8 @@ func TestPodsAreLeft(t *testing.T) {
 	w.want(w.look(w.ask(v1alpha1.KindReboot, "b", true)), sent, waiting, "")
 }
 
-// A termination is over when the machine and the Node are gone, and takes no
-// other node of the name with it.
+// TestTerminate verifies that a termination ends when the machine and the Node are gone,
+// and deletes no other node of that name.
 func TestTerminate(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -324,7 +326,8 @@ func TestTerminate(t *testing.T) {
 	}
 }
 
-// The node goes first, as it does with Cluster API, and another takes its name.
+// TestTerminateReplaced covers a node that is deleted and replaced before its machine is
+// gone, as with Cluster API.
 func TestTerminateReplaced(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -333,7 +336,7 @@ func TestTerminateReplaced(t *testing.T) {
 	if err := w.client.Delete(t.Context(), n); err != nil {
 		t.Fatal(err)
 	}
-	w.want(w.look(o), sent, waiting, "") // the machine is still there
+	w.want(w.look(o), sent, waiting, "") // the machine still exists
 	another := w.addNode(nil)
 	w.provider.progress = provider.Progress{State: provider.StateDone}
 	w.want(w.look(o), sent, succeeded, "")
@@ -343,7 +346,7 @@ func TestTerminateReplaced(t *testing.T) {
 	}
 }
 
-// A node that goes while it is to be rebooted was not rebooted.
+// TestNodeGoes verifies that a reboot fails if the node is deleted meanwhile.
 func TestNodeGoes(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -355,8 +358,8 @@ func TestNodeGoes(t *testing.T) {
 	w.want(w.look(o), sent, failed, "was deleted")
 }
 
-// What was asked of a node is not done to the next one of its name, which nobody
-// has found anything wrong with.
+// TestNodeOfTheSameName verifies that an action on a node is not executed on a new node
+// of the same name.
 func TestNodeOfTheSameName(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []string{v1alpha1.KindReboot, v1alpha1.KindTerminate} {
@@ -365,7 +368,7 @@ func TestNodeOfTheSameName(t *testing.T) {
 			w := newWorld(t)
 			old := w.addNode(nil)
 			o := w.ask(kind, "a", true)
-			kubebedtest.Eventually(t, nextSecond(o)) // creation times have no more
+			kubebedtest.Eventually(t, nextSecond(o)) // creation times have a resolution of one second
 			if err := w.client.Delete(t.Context(), old); err != nil {
 				t.Fatal(err)
 			}
@@ -378,7 +381,7 @@ func TestNodeOfTheSameName(t *testing.T) {
 	}
 }
 
-// Objects are kept for a while after their end.
+// TestTTL verifies that finished objects are kept until their TTL.
 func TestTTL(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -396,7 +399,7 @@ func TestTTL(t *testing.T) {
 	}
 }
 
-// What is asked for does not change.
+// TestSpecIsFixed verifies that the spec of an action is immutable.
 func TestSpecIsFixed(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

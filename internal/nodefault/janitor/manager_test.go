@@ -19,8 +19,8 @@ import (
 	"github.com/fleetloop/fleetloop/internal/nodefault/provider"
 )
 
-// A manager, its cache and many actions that come at once: each is carried out,
-// and never two of a node at a time.
+// TestManager runs many concurrent actions with a manager and its cache. Each is
+// executed, and never two of a node at a time.
 func TestManager(t *testing.T) {
 	const nodes, each = 4, 3
 	w := newWorld(t)
@@ -36,7 +36,7 @@ func TestManager(t *testing.T) {
 		t.Fatal(err)
 	}
 	var mu sync.Mutex
-	under := map[string]string{} // what is under way, by node
+	under := map[string]string{} // actions in progress by node
 	boots := map[string]int{}
 	w.provider.onAsk = func(r provider.Request) {
 		mu.Lock()
@@ -100,7 +100,7 @@ func TestManager(t *testing.T) {
 	w.want(end, failed, failed, "no provider configured")
 }
 
-// ended says whether a RebootNode has ended, as the API server has it.
+// ended reports whether a RebootNode has ended, according to the API server.
 func (w *world) ended(name string) bool {
 	o := &v1alpha1.RebootNode{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	return w.read(o) != nil && o.Status.CompletionTime != nil

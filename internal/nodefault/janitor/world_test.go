@@ -32,11 +32,11 @@ func TestMain(m *testing.M) {
 	kubebedtest.Main(m, kubebed.Options{CRDs: []string{"../../../deploy/crds"}})
 }
 
-// A machinery is a provider that does what the test says.
+// A machinery is a provider that the test controls.
 type machinery struct {
 	mu        sync.Mutex
-	asked     map[types.UID]int // how often, by key
-	order     []string          // whose turn it was
+	asked     map[types.UID]int // number of requests by key
+	order     []string          // order of the requests
 	withdrawn map[types.UID]int
 	answer    func(r provider.Request) error
 	progress  provider.Progress
@@ -82,7 +82,7 @@ func (m *machinery) Withdraw(_ context.Context, r provider.Request) error {
 	return nil
 }
 
-// A world is a real API server, and reconcilers that are called by hand.
+// A world is a real API server with reconcilers that the test calls.
 type world struct {
 	*testing.T
 	client   client.Client
@@ -91,7 +91,7 @@ type world struct {
 	now      time.Time
 	turns    *turns
 	metrics  *metrics
-	prefix   string // of the names of the test
+	prefix   string // prefix of the names of the test
 }
 
 func newWorld(t *testing.T) *world {
@@ -119,7 +119,7 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// clear takes away what other tests would find.
+// clear deletes the objects that other tests would find.
 func (w *world) clear() {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(w.Context()), time.Minute)
 	defer cancel()
@@ -135,14 +135,14 @@ func (w *world) clear() {
 
 func (w *world) node() string { return w.prefix + "-node" }
 
-// config is how the API server is reached, without a limit.
+// config returns the client configuration without a rate limit.
 func (w *world) config() *rest.Config {
 	cfg := kubebedtest.Bed(w).Config()
 	cfg.QPS = -1
 	return cfg
 }
 
-// reconciler is one that has just started.
+// reconciler returns a new reconciler.
 func (w *world) reconciler(c client.Client, k func(Config, Providers) kind) *reconciler {
 	return &reconciler{
 		kind: k(w.cfg, Providers{w.provider, w.provider}), cfg: w.cfg, client: c, live: w.client, turns: w.turns,
@@ -150,7 +150,7 @@ func (w *world) reconciler(c client.Client, k func(Config, Providers) kind) *rec
 	}
 }
 
-// addNode makes a node that is Ready in boot-1.
+// addNode creates a node that is Ready with the boot ID boot-1.
 func (w *world) addNode(change func(*corev1.Node)) *corev1.Node {
 	w.Helper()
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: w.node()}}
@@ -164,7 +164,7 @@ func (w *world) addNode(change func(*corev1.Node)) *corev1.Node {
 	return n
 }
 
-// report is what the kubelet says.
+// report writes the node status like the kubelet.
 func (w *world) report(boot string, ready corev1.ConditionStatus) {
 	report(w.T, w.client, w.node(), boot, ready)
 }
@@ -191,7 +191,7 @@ func (w *world) ask(kind, name string, force bool) client.Object {
 	return o
 }
 
-// look has an object looked at, and reads it again; nil is gone.
+// look reconciles an object and returns its new state, or nil if it is deleted.
 func (w *world) look(o client.Object) client.Object {
 	w.Helper()
 	k := newRebootKind
@@ -217,8 +217,8 @@ func (w *world) read(o client.Object) client.Object {
 	return o
 }
 
-// want wants the two conditions of an object, as status/reason, and a part of
-// its message.
+// want verifies the two conditions of an object, as status/reason, and a part of its
+// message.
 func (w *world) want(o client.Object, sent, final, message string) {
 	w.Helper()
 	_, status := specAndStatus(o)

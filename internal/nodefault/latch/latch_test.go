@@ -29,7 +29,7 @@ func newNode(name string, cordoned bool) *corev1.Node {
 	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("uid-" + name)}, Spec: corev1.NodeSpec{Unschedulable: cordoned}}
 }
 
-// newKeeper is one that has just begun, of a budget of one node.
+// newKeeper returns a new keeper of a budget of one node.
 func newKeeper(t *testing.T, c *fake.Clientset, nodes ...*corev1.Node) *latch.Keeper {
 	t.Helper()
 	b, err := budget.New(budget.Config{MinAllowedNodes: 1, WindowMinAllowedNodes: 10, OnExhausted: budget.ManualReset}, func() []*corev1.Node { return nodes }, nil)
@@ -54,7 +54,7 @@ func TestClosedUntilAPersonOpensIt(t *testing.T) {
 			t.Fatalf("that it is closed is not kept: %v", err)
 		}
 
-		// The node is back in service, and another process begins.
+		// The node is back in service, and another process starts.
 		a.Spec.Unschedulable = false
 		next := newKeeper(t, c, a, b)
 		if _, denial := next.Reserve(b, time.Now()); !strings.Contains(denial, "kubectl delete lease -n "+namespace+" "+latch.Name) {
@@ -84,8 +84,8 @@ func TestDeniesWhileNothingIsKnown(t *testing.T) {
 	}
 }
 
-// The Lease is one that the controller has the rights for: it denies every node
-// while it may not read it.
+// TestRights verifies that the Lease is covered by the permissions of the controller,
+// which denies every node while it cannot read the Lease.
 func TestRights(t *testing.T) {
 	if roles.BudgetLease != latch.Name {
 		t.Errorf("the rights are for Lease %q, and not for %q", roles.BudgetLease, latch.Name)

@@ -17,8 +17,8 @@ import (
 	"github.com/fleetloop/fleetloop/internal/nodefault/outbox"
 )
 
-// A merge patch leaves what it does not mention: a failure that is over, and
-// records that were refused and are not any more, have to be taken away.
+// TestProgressTakesAway verifies that a merge patch removes an error that is over and
+// records that are no longer rejected, because omitted fields would stay.
 func TestProgressTakesAway(t *testing.T) {
 	t.Parallel()
 	at := metav1.NewTime(time.Date(2026, 5, 4, 3, 0, 0, 0, time.UTC))
@@ -45,7 +45,8 @@ func TestProgressTakesAway(t *testing.T) {
 	}
 }
 
-// A place in the budget is given back when a cordon was surely not written.
+// TestRefused verifies that a reservation is returned only if a cordon was certainly not
+// written.
 func TestRefused(t *testing.T) {
 	t.Parallel()
 	group := corev1.Resource("nodes")

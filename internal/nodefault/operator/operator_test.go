@@ -21,7 +21,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const sick = "node-00"
 
-// wide is a budget that is never exhausted.
+// wide returns a budget that is never exhausted.
 func wide() budget.Config {
 	return budget.Config{MaxPercent: 100, MinAllowedNodes: 100, WindowMinAllowedNodes: 100}
 }
@@ -31,8 +31,8 @@ var wholeStory = []string{
 	changeevent.ActionRebootRequested, changeevent.ActionRebootExecuted, changeevent.ActionUncordon,
 }
 
-// play is a fault from its beginning to its end. next gives the process that
-// looks, which may be another one after each look.
+// play runs a fault from its start to its end. next returns the process of the next
+// reconcile, which may be another one each time.
 func (w *world) play(next func() *reconciler) {
 	w.Helper()
 	w.join(sick)
@@ -45,7 +45,7 @@ func (w *world) play(next func() *reconciler) {
 	w.rest(next)
 }
 
-// rest looks until a look finds nothing to do.
+// rest reconciles until nothing is left to do.
 func (w *world) rest(next func() *reconciler) {
 	w.Helper()
 	for range 100 {
@@ -79,8 +79,8 @@ func TestWholeStory(t *testing.T) {
 	}
 }
 
-// A cordon is written down at once, and that nothing on the node has to go with
-// it.
+// TestTwoWritesForACordon verifies that a cordon is recorded at once, together with a
+// drain that has no pods to evict.
 func TestTwoWritesForACordon(t *testing.T) {
 	for name, pods := range map[string]int{"NothingHasToGo": 0, "PodsHaveToGo": 2} {
 		t.Run(name, func(t *testing.T) {
@@ -109,8 +109,8 @@ func TestTwoWritesForACordon(t *testing.T) {
 	}
 }
 
-// Many may wait for a place: that others come and go is no reason to write them
-// all.
+// TestWaitingCostsNoWrites verifies that waiting NodeFaults are not written when the
+// number of nodes out of service changes.
 func TestWaitingCostsNoWrites(t *testing.T) {
 	w := newWorld(t)
 	for i := range 6 {
@@ -132,8 +132,8 @@ func TestWaitingCostsNoWrites(t *testing.T) {
 	}
 }
 
-// Whichever write the process dies before or after: the same is done, and told
-// once.
+// TestCrashes verifies that after a crash before or after any write, the same actions are
+// done and recorded once.
 func TestCrashes(t *testing.T) {
 	w := newWorld(t)
 	r := w.newReconciler(wide(), false)
@@ -216,7 +216,7 @@ func TestFaultsOfANodeThatIsGone(t *testing.T) {
 		t.Error("another node of its name is cordoned for its faults")
 	}
 
-	// One that was replaced while nobody looked.
+	// A node that was replaced unobserved.
 	w.report(sick, "xid")
 	w.rest(next)
 	w.now = w.now.Add(time.Minute)
@@ -227,8 +227,9 @@ func TestFaultsOfANodeThatIsGone(t *testing.T) {
 	}
 }
 
-// A fault of a node that was gone before anybody looked is none of the next node
-// of its name, and is not kept for ever. That a node is not seen yet says nothing.
+// TestFaultsOfANodeThatNobodySaw verifies that the faults of a node that was never
+// observed are not attributed to the next node of its name, and are deleted eventually. A
+// node that is missing in the cache is not gone.
 func TestFaultsOfANodeThatNobodySaw(t *testing.T) {
 	w := newWorld(t)
 	r := w.newReconciler(wide(), false)
@@ -247,7 +248,7 @@ func TestFaultsOfANodeThatNobodySaw(t *testing.T) {
 	const late = "node-01"
 	w.join(late)
 	n := w.nodes[late]
-	delete(w.nodes, late) // the cache has still to hear of it
+	delete(w.nodes, late) // the cache is stale
 	w.report(late, "xid")
 	w.settle(r)
 	w.nodes[late] = n
@@ -266,7 +267,7 @@ func TestFaultsOfANodeThatNobodySaw(t *testing.T) {
 	}
 }
 
-// endless are repairs that are under way, and stay so.
+// endless are repairs that stay in progress.
 type endless struct{ repairs }
 
 func (endless) Step(context.Context, *corev1.Node, *v1alpha1.NodeFaultStatus, time.Time) (time.Duration, error) {
@@ -275,9 +276,9 @@ func (endless) Step(context.Context, *corev1.Node, *v1alpha1.NodeFaultStatus, ti
 
 func (endless) Busy(*v1alpha1.NodeFaultStatus) bool { return true }
 
-// A node was replaced while its remedy is under way, and what runs on it reports
-// what it has found long ago. Until the session of the node before is over, that
-// stays: else it would be taken away and reported in turns, as fast as both can.
+// TestOldFaultsOfANewNode covers a node that was replaced during its remedy and whose
+// sources report old faults. The faults stay until the session of the old node ends;
+// otherwise they would be removed and reported again in a loop.
 func TestOldFaultsOfANewNode(t *testing.T) {
 	w := newWorld(t)
 	r := w.newReconciler(wide(), false)
@@ -290,7 +291,7 @@ func TestOldFaultsOfANewNode(t *testing.T) {
 	w.join(sick)
 	for range 20 {
 		w.look(r, sick)
-		if f := w.faults[sick]; len(f.Spec.Faults) == 0 { // as a source does that looks at the node
+		if f := w.faults[sick]; len(f.Spec.Faults) == 0 { // like a source that checks the node
 			f.Spec.Faults = []v1alpha1.Fault{old}
 			w.stamp(&f.ObjectMeta)
 		}
@@ -306,9 +307,9 @@ func TestOldFaultsOfANewNode(t *testing.T) {
 	}
 }
 
-// No sequence of faults, people and deaths takes more nodes out of service than
-// the budget allows, has us undo what a person did or leave our own cordon
-// behind, or tells what was not done or leaves out what was.
+// TestNothingGoesTooFar verifies that no sequence of faults, people and crashes exceeds
+// the budget, reverts a change of a person, leaves a cordon of the controller behind, or
+// makes the records incorrect.
 func TestNothingGoesTooFar(t *testing.T) {
 	const nodes, most = 6, 2
 	allowed := budget.Config{MaxPercent: 0, MinAllowedNodes: most, WindowMinAllowedNodes: nodes}
@@ -385,7 +386,7 @@ func TestNothingGoesTooFar(t *testing.T) {
 				name := some()
 				theirs[name] = false
 				note(name)
-				w.flips[name], told[name] = told[name], nil // what was not written down yet has gone with it
+				w.flips[name], told[name] = told[name], nil // changes that were not recorded are lost with it
 				w.join(name)
 			}
 		}

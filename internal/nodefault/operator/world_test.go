@@ -26,7 +26,7 @@ import (
 
 const healthyFor = 5 * time.Minute
 
-// A tester is a test that can fail: *testing.T, and rapid's.
+// A tester is implemented by *testing.T and by rapid.
 type tester interface {
 	Helper()
 	Fatalf(format string, args ...any)
@@ -34,9 +34,8 @@ type tester interface {
 
 var errDied = errors.New("the process has died")
 
-// A world is an API server with nodes and NodeFaults, in memory, and what an
-// operator works with. It keeps the one promise that the operator counts on: a
-// write at another version than the current one is refused.
+// A world is an in-memory API server with nodes and NodeFaults, and the dependencies of
+// an operator. Like a real one, it rejects a write of an outdated version.
 type world struct {
 	tester
 
@@ -45,14 +44,13 @@ type world struct {
 	uids    int
 	nodes   map[string]*corev1.Node
 	faults  map[string]*v1alpha1.NodeFault
-	pods    map[string]int  // that are left on a node
-	reboots map[string]bool // that are asked for, by node
+	pods    map[string]int  // pods that are left on a node
+	reboots map[string]bool // requested reboots by node
 
-	// mishap is called before and after each write. An error from it is what the
-	// operator gets.
+	// mishap is called before and after each write. The operator receives its error.
 	mishap func(before bool) error
 
-	flips  map[string][]string // what we did to the flag of a node, in order
+	flips  map[string][]string // changes of the controller to the cordon of a node, in order
 	writes []string
 }
 
@@ -63,7 +61,7 @@ func newWorld(t tester) *world {
 	}
 }
 
-// join has a node come up.
+// join adds a node.
 func (w *world) join(name string) {
 	w.uids++
 	w.nodes[name] = &corev1.Node{
@@ -81,7 +79,7 @@ func (w *world) stamp(m *metav1.ObjectMeta) {
 	m.ResourceVersion = strconv.Itoa(w.version)
 }
 
-// edit is a change of a node by a person.
+// edit changes a node like a person.
 func (w *world) edit(name string, change func(n *corev1.Node)) {
 	n := w.nodes[name]
 	was := n.Spec.Unschedulable
@@ -90,7 +88,7 @@ func (w *world) edit(name string, change func(n *corev1.Node)) {
 	w.stamp(&n.ObjectMeta)
 }
 
-// manage is how the API server notes who wrote the flag.
+// manage records the manager of the cordon like the API server.
 func (w *world) manage(n *corev1.Node, was bool, who string) {
 	switch is := n.Spec.Unschedulable; {
 	case was && !is:
@@ -104,7 +102,7 @@ func (w *world) manage(n *corev1.Node, was bool, who string) {
 	}
 }
 
-// report has a source find a fault.
+// report adds a fault of a source.
 func (w *world) report(node, check string) {
 	f := w.faults[node]
 	if f == nil {
@@ -124,7 +122,7 @@ func (w *world) report(node, check string) {
 	w.stamp(&f.ObjectMeta)
 }
 
-// heal has the sources find nothing any more.
+// heal removes all faults of a node.
 func (w *world) heal(node string) {
 	if f := w.faults[node]; f != nil && len(f.Spec.Faults) > 0 {
 		f.Spec.Faults = nil
@@ -133,7 +131,7 @@ func (w *world) heal(node string) {
 	}
 }
 
-// out is how many nodes are out of service.
+// out returns how many nodes are out of service.
 func (w *world) out() int {
 	n := 0
 	for _, node := range w.nodes {
@@ -144,7 +142,7 @@ func (w *world) out() int {
 	return n
 }
 
-// write is one write.
+// write makes one write.
 func (w *world) write(what string, do func() error) error {
 	if err := w.mishap(true); err != nil {
 		return err
@@ -160,7 +158,7 @@ func conflict(kind, name string) error {
 	return apierrors.NewConflict(v1alpha1.GroupVersion.WithResource(kind).GroupResource(), name, errors.New("it has changed"))
 }
 
-// storedNodes are the world's.
+// storedNodes accesses the nodes of the world.
 type storedNodes struct{ *world }
 
 func (s storedNodes) Get(_ context.Context, name string) (*corev1.Node, error) {
@@ -187,7 +185,7 @@ func (s storedNodes) Write(_ context.Context, before, after *corev1.Node) error 
 	})
 }
 
-// storedFaults are the world's.
+// storedFaults accesses the NodeFaults of the world.
 type storedFaults struct{ *world }
 
 func (s storedFaults) Get(_ context.Context, name string) (*v1alpha1.NodeFault, error) {
@@ -238,7 +236,7 @@ func (s storedFaults) Delete(_ context.Context, f *v1alpha1.NodeFault) error {
 	return s.change(f, "delete", func(there *v1alpha1.NodeFault) { delete(s.faults, there.Name) })
 }
 
-// drains evict one pod at each step, once the drain is written down.
+// drains evicts one pod at each step, once the drain is recorded.
 type drains struct{ *world }
 
 func (d drains) Step(_ context.Context, node *corev1.Node, st *v1alpha1.NodeFaultStatus, now time.Time) (time.Duration, error) {
@@ -281,7 +279,7 @@ func (drains) Cancel(st *v1alpha1.NodeFaultStatus, _ string, now time.Time) {
 
 func (drains) Message(*v1alpha1.NodeFaultStatus) string { return "" }
 
-// repairs reboot a node that is drained.
+// repairs reboots a drained node.
 type repairs struct{ *world }
 
 func (r repairs) Step(_ context.Context, node *corev1.Node, st *v1alpha1.NodeFaultStatus, now time.Time) (time.Duration, error) {
@@ -314,7 +312,7 @@ func (repairs) Busy(st *v1alpha1.NodeFaultStatus) bool {
 	return st.Remediation != nil && st.Remediation.State == v1alpha1.RemedyRunning
 }
 
-// newReconciler is an operator that has just started.
+// newReconciler returns a new operator.
 func (w *world) newReconciler(b budget.Config, dryRun bool) *reconciler {
 	w.Helper()
 	all := func() []*corev1.Node {
@@ -345,10 +343,10 @@ func (w *world) newReconciler(b budget.Config, dryRun bool) *reconciler {
 	}
 }
 
-// look reconciles a node once, and says whether the process lives.
+// look reconciles a node once, and reports whether the process is alive.
 func (w *world) look(r *reconciler, node string) (again time.Duration, lives bool) {
 	w.Helper()
-	w.now = w.now.Add(time.Millisecond) // no two looks are at the same time
+	w.now = w.now.Add(time.Millisecond) // no two reconciles have the same time
 	got, err := r.Reconcile(context.Background(), reconcile.Request{NamespacedName: types.NamespacedName{Name: node}})
 	if err != nil && !errors.Is(err, errDied) {
 		w.Fatalf("look at node %q: %v", node, err)
@@ -356,7 +354,7 @@ func (w *world) look(r *reconciler, node string) (again time.Duration, lives boo
 	return got.RequeueAfter, err == nil
 }
 
-// settle looks at all nodes until nothing more is due within a moment.
+// settle reconciles all nodes until nothing more is due soon.
 func (w *world) settle(r *reconciler) {
 	w.Helper()
 	for range 200 {
@@ -374,7 +372,7 @@ func (w *world) settle(r *reconciler) {
 	w.Fatalf("it never comes to rest")
 }
 
-// names are those of all nodes and NodeFaults.
+// names returns the names of all nodes and NodeFaults.
 func (w *world) names() []string {
 	var all []string
 	for name := range w.nodes {
@@ -389,7 +387,7 @@ func (w *world) names() []string {
 	return all
 }
 
-// told are the actions of a node that are recorded.
+// told returns the recorded actions of a node.
 func (w *world) told(node string) []string {
 	var all []string
 	if f := w.faults[node]; f != nil {
@@ -400,7 +398,7 @@ func (w *world) told(node string) []string {
 	return all
 }
 
-// phase is where the sick node stands.
+// phase returns the phase of the faulty node.
 func (w *world) phase() v1alpha1.Phase {
 	if f := w.faults[sick]; f != nil {
 		return f.Status.Phase

@@ -30,7 +30,7 @@ func TestSentAgain(t *testing.T) {
 		}
 		b.fault.Annotations = map[string]string{v1alpha1.AnnotationResend: "once"}
 		r.look(t)
-		r = b.open(t, outbox.Sink{Name: "pager"}) // one that died begins anew
+		r = b.open(t, outbox.Sink{Name: "pager"}) // a new process after a crash
 		r.look(t)
 		r.sinks[0].answer("")
 		r.look(t)
@@ -50,8 +50,8 @@ func TestSentAgain(t *testing.T) {
 	})
 }
 
-// Who asks a second time while a record is being sent again gets those that were
-// refused, once more, and nothing that a sink had taken.
+// TestSentAgainTwice verifies that a second request during a resend sends the rejected
+// records once more, and no accepted ones.
 func TestSentAgainTwice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBoard("f1")
@@ -66,7 +66,7 @@ func TestSentAgainTwice(t *testing.T) {
 		r.look(t)
 		b.fault.Annotations = map[string]string{v1alpha1.AnnotationResend: "once"}
 		r.look(t)
-		r.sinks[0].answer(changeevent.ClassClientError) // of the first
+		r.sinks[0].answer(changeevent.ClassClientError) // of the first record
 		r.look(t)
 		b.fault.Annotations[v1alpha1.AnnotationResend] = "twice"
 		r.look(t)
@@ -84,7 +84,7 @@ func TestSentAgainTwice(t *testing.T) {
 	})
 }
 
-// However long the pauses are that somebody wishes for, they never become none.
+// TestLongPauses verifies that long delays of many retries stay at MaxRetry.
 func TestLongPauses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBoard("f1")

@@ -29,11 +29,11 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const node = "gpu-node-01"
 
-// A board keeps one NodeFault, as an API server does.
+// A board stores one NodeFault like an API server.
 type board struct {
 	fault   *v1alpha1.NodeFault
 	box     *outbox.Outbox // the last one
-	refuses bool           // every write
+	refuses bool           // rejects all writes
 	writes  int
 }
 
@@ -66,7 +66,7 @@ func (b *board) Delivered(_ context.Context, _ *v1alpha1.NodeFault, p outbox.Pro
 	return nil
 }
 
-// tell records an action at a time, as the operator does.
+// tell records an action at a time, like the operator.
 func (b *board) tell(action string, at time.Time) {
 	st := &b.fault.Status
 	if b.box != nil {
@@ -82,11 +82,11 @@ func newBoard(uid types.UID) *board {
 	}}
 }
 
-// A client keeps what it was given until the test answers.
+// A client holds each event until the test answers.
 type client struct {
 	mu      sync.Mutex
 	pending []changeevent.ChangeEvent
-	sent    []string // actions, in order
+	sent    []string // actions in order
 	taken   []string
 }
 
@@ -99,7 +99,7 @@ func (c *client) SendChangeEvent(_ context.Context, e changeevent.ChangeEvent) {
 
 func (*client) Close() error { return nil }
 
-// answer answers the one that is pending.
+// answer answers the pending event.
 func (c *client) answer(class changeevent.Class) bool {
 	c.mu.Lock()
 	if len(c.pending) == 0 {
@@ -116,7 +116,7 @@ func (c *client) answer(class changeevent.Class) bool {
 	return true
 }
 
-// A rig is an outbox with one sink or more.
+// A rig is an outbox with one sink or several.
 type rig struct {
 	*board
 
@@ -129,8 +129,8 @@ func (b *board) open(t interface{ Fatal(...any) }, sinks ...outbox.Sink) *rig {
 	return b.openWith(t, outbox.Config{}, sinks...)
 }
 
-// openWith is an outbox whose sinks were configured before the first record, if
-// it is the first.
+// openWith returns an outbox. If it is the first, its sinks were configured before the
+// first record.
 func (b *board) openWith(t interface{ Fatal(...any) }, cfg outbox.Config, sinks ...outbox.Sink) *rig {
 	if b.box == nil {
 		b.fault.Status.SinkDeliveries = map[string]v1alpha1.DeliveryStatus{}
@@ -141,7 +141,7 @@ func (b *board) openWith(t interface{ Fatal(...any) }, cfg outbox.Config, sinks 
 	return b.openAnew(t, cfg, sinks...)
 }
 
-// openAnew is an outbox with a client for each sink, which may be new.
+// openAnew returns an outbox with a client for each sink, which may be new.
 func (b *board) openAnew(t interface{ Fatal(...any) }, cfg outbox.Config, sinks ...outbox.Sink) *rig {
 	r := &rig{board: b}
 	for i := range sinks {
@@ -171,7 +171,7 @@ func marshal(t *testing.T, v any) []byte {
 	return raw
 }
 
-// look reconciles once and gives after how long it wants to look again.
+// look reconciles once and returns the requeue delay.
 func (r *rig) look(t interface {
 	Helper()
 	Fatal(...any)
@@ -194,7 +194,7 @@ func TestInOrderOneAtATime(t *testing.T) {
 	r := b.open(t, outbox.Sink{Name: "pager"})
 	for i, want := range []string{"cordon", "drain-started", "drain-completed"} {
 		r.look(t)
-		r.look(t) // which sends nothing twice
+		r.look(t) // must not send twice
 		if got := r.sinks[0].sent; len(got) != i+1 || got[i] != want {
 			t.Fatalf("sent %v, want %q as number %d", got, want, i+1)
 		}
@@ -216,8 +216,8 @@ func TestInOrderOneAtATime(t *testing.T) {
 	}
 }
 
-// What is answered promptly is one write, and what is not is seen to be waited
-// for.
+// TestOneWriteForAnAnswer verifies that a prompt response causes one write, and that a
+// slow one is shown as pending.
 func TestOneWriteForAnAnswer(t *testing.T) {
 	for name, slow := range map[string]bool{"Promptly": false, "Slowly": true} {
 		t.Run(name, func(t *testing.T) {
@@ -369,8 +369,8 @@ func TestAnotherOfTheSameName(t *testing.T) {
 	}
 }
 
-// Whatever a sink answers, whenever the process dies and the API server is
-// away: each record is taken, and none before the one that came before it.
+// TestAtLeastOnceInOrder verifies that each record is delivered, in order, regardless of
+// responses, crashes and outages of the API server.
 func TestAtLeastOnceInOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		b := newBoard("f1")
@@ -396,7 +396,7 @@ func TestAtLeastOnceInOrder(t *testing.T) {
 				if r.sinks[0].answer(changeevent.ClassTimeout) {
 					flush()
 					r.look(t)
-					r = b.open(t, outbox.Sink{Name: "pager"}) // rather than wait
+					r = b.open(t, outbox.Sink{Name: "pager"}) // instead of waiting
 				}
 			case "die":
 				flush()

@@ -17,7 +17,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/nodefault/outbox"
 )
 
-// drainAll takes all that a sink is sent.
+// drainAll accepts all events that a sink receives.
 func (r *rig) drainAll(t *testing.T, sink int) []string {
 	t.Helper()
 	r.look(t)
@@ -27,12 +27,12 @@ func (r *rig) drainAll(t *testing.T, sink int) []string {
 	return r.sinks[sink].sent
 }
 
-// TestWhereASinkBegins holds what a sink is told of a node with three records
-// when it has no place there, and what after that.
+// TestWhereASinkBegins verifies which records a sink without an entry receives of a node
+// with three records, and which ones later.
 func TestWhereASinkBegins(t *testing.T) {
 	for name, test := range map[string]struct {
 		reason string
-		before v1alpha1.NodeFaultStatus // but for the history
+		before v1alpha1.NodeFaultStatus // except the history
 		replay bool
 		ages   []time.Duration // of the records
 		want   string
@@ -79,20 +79,20 @@ func TestWhereASinkBegins(t *testing.T) {
 	}
 }
 
-// TestPlaceComesWithTheRecord holds that a sink is owed a record which was
-// written before the outbox has looked at the node for the first time.
+// TestPlaceComesWithTheRecord verifies that a sink receives a record that was written
+// before the first reconcile of the outbox.
 func TestPlaceComesWithTheRecord(t *testing.T) {
 	b := newBoard("f1")
 	b.tell("a0", time.Now())
 	r := b.openAnew(t, outbox.Config{}, outbox.Sink{Name: "pager"})
-	b.tell("a1", time.Now()) // as the operator does, which has a place made
+	b.tell("a1", time.Now()) // like the operator, which also adds the entry
 	if diff := cmp.Diff([]string{"a1"}, r.drainAll(t, 0)); diff != "" {
 		t.Errorf("sent (-want +got):\n%s", diff)
 	}
 }
 
-// TestEveryRecordIsAccountedFor holds that a sink which takes nothing keeps a
-// backlog of its own, and that each record is delivered to it or counted.
+// TestEveryRecordIsAccountedFor verifies that each record for a sink that accepts nothing
+// is delivered eventually or counted.
 func TestEveryRecordIsAccountedFor(t *testing.T) {
 	for _, n := range []int{48, 64, 65, 200} {
 		b := newBoard("f1")
@@ -115,8 +115,8 @@ func TestEveryRecordIsAccountedFor(t *testing.T) {
 	}
 }
 
-// TestSinkThatCannotWork holds that one keeps its records until they are too old,
-// says why, and hears them once it is mended.
+// TestSinkThatCannotWork verifies that a sink with invalid settings keeps its records
+// until they expire, reports the error, and receives them once it is corrected.
 func TestSinkThatCannotWork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBoard("f1")
@@ -152,8 +152,8 @@ func TestSinkThatCannotWork(t *testing.T) {
 	})
 }
 
-// TestDrain holds that the end waits for the answers to what was sent, writes
-// them down, sends nothing more, and does not wait for ever.
+// TestDrain verifies that Drain waits for pending responses, writes them, sends nothing
+// more, and ends at its timeout.
 func TestDrain(t *testing.T) {
 	for name, answered := range map[string]bool{"Answered": true, "Silent": false} {
 		t.Run(name, func(t *testing.T) {
@@ -190,10 +190,10 @@ func TestDrain(t *testing.T) {
 	}
 }
 
-// TestStatusFitsItsObject holds that the largest history, with many sinks that
-// each have a backlog, stays far below what the API server stores.
+// TestStatusFitsItsObject verifies that the largest history, with many sinks that each
+// have a backlog, is far below the size limit of the API server.
 func TestStatusFitsItsObject(t *testing.T) {
-	const limit, sinks = 1 << 20, 50 // etcd takes 1.5 MiB
+	const limit, sinks = 1 << 20, 50 // etcd allows 1.5 MiB
 	long := func(n int) string { return strings.Repeat("x", n) }
 	st := &v1alpha1.NodeFaultStatus{NodeUID: "n", SinkDeliveries: map[string]v1alpha1.DeliveryStatus{}}
 	now := metav1.Now()

@@ -31,8 +31,8 @@ func newExecutions(t *testing.T) (p Provider, executions dynamic.ResourceInterfa
 	return p, deps.Dynamic.Resource(v1alpha1.GroupVersion.WithResource(v1alpha1.Resource)).Namespace(ns), r
 }
 
-// The execution is the one that was configured, about the node, made once, and
-// goes when the object goes that asked for it.
+// TestExecution verifies that the configured execution is created once, for the node, and
+// is owned by the object of the request.
 func TestExecution(t *testing.T) {
 	t.Parallel()
 	p, executions, r := newExecutions(t)
@@ -61,7 +61,7 @@ func TestExecution(t *testing.T) {
 	want(t, reference, err, "permanent", "no execution configured to terminate")
 }
 
-// What an execution goes through, and what that means for what was asked.
+// TestExecutionPhases verifies the result of each phase of an execution.
 func TestExecutionPhases(t *testing.T) {
 	t.Parallel()
 	cases := map[string]struct {
@@ -99,13 +99,13 @@ func TestExecutionPhases(t *testing.T) {
 	}
 }
 
-// triedOut is the condition of an execution that an execution controller in dry
-// run has come to the end with.
+// triedOut returns the condition of an execution that has finished in dry run.
 func triedOut() map[string]any {
 	return map[string]any{"type": "Succeeded", "status": "True", "reason": "DryRun", "message": "dry run", "lastTransitionTime": "2026-03-01T12:00:00Z"}
 }
 
-// One that is withdrawn is cancelled, and one that was deleted has failed.
+// TestExecutionIsWithdrawn verifies that Withdraw cancels an execution, and that a
+// deleted one has failed.
 func TestExecutionIsWithdrawn(t *testing.T) {
 	t.Parallel()
 	p, executions, r := newExecutions(t)

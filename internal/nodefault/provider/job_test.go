@@ -19,7 +19,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/kube/kubebed/processnode"
 )
 
-// runNode runs a node until the test ends, and gives its boot id.
+// runNode runs a node until the test ends, and returns its boot ID.
 func runNode(t *testing.T, name string) (boot string) {
 	t.Helper()
 	id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
@@ -43,8 +43,9 @@ func runNode(t *testing.T, name string) (boot string) {
 	return strings.TrimSpace(string(id))
 }
 
-// A Job runs on its node, cordoned or not, once, and in the boot that is to end.
-// No test here leaves the command to the default: it would reboot this machine.
+// TestJob verifies that a Job runs on its node, cordoned or not, once, and only in the
+// boot that must end. No test here may use the default command, which would reboot this
+// machine.
 func TestJob(t *testing.T) { //nolint:tparallel // the node is shared
 	boot := runNode(t, "reboots")
 	deps := clients(t)
@@ -54,7 +55,7 @@ func TestJob(t *testing.T) { //nolint:tparallel // the node is shared
 	}
 	cases := map[string]struct {
 		reason  string
-		command string // what runs after it has said that it did
+		command string // runs after the command has reported its start
 		boot    string
 		late    bool
 		ran     bool
@@ -91,7 +92,7 @@ func TestJob(t *testing.T) { //nolint:tparallel // the node is shared
 			if err != nil || got.State != tc.want || !strings.Contains(got.Message, tc.message) {
 				t.Errorf("%s: %+v, %v", tc.reason, got, err)
 			}
-			if _, err := p.Reboot(t.Context(), r); err != nil { // again
+			if _, err := p.Reboot(t.Context(), r); err != nil { // repeated
 				t.Error(err)
 			}
 			jobs, err := deps.Kubernetes.BatchV1().Jobs(ns).List(t.Context(), metav1.ListOptions{})
@@ -106,7 +107,7 @@ func TestJob(t *testing.T) { //nolint:tparallel // the node is shared
 	}
 }
 
-// settled waits until the one pod has ended.
+// settled waits until the only pod has ended.
 func settled(ctx context.Context, ns string, deps Deps) error {
 	pods, err := deps.Kubernetes.CoreV1().Pods(ns).List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -120,8 +121,8 @@ func settled(ctx context.Context, ns string, deps Deps) error {
 	return fmt.Errorf("%d pods, and none has ended", len(pods.Items))
 }
 
-// A node whose kubelet is dead does not take the Job up. That is no reboot, and
-// once it is withdrawn it does not become one.
+// TestJobWaitsAndIsWithdrawn verifies that a Job on a node without a kubelet is not a
+// reboot, and does not become one after Withdraw.
 func TestJobWaitsAndIsWithdrawn(t *testing.T) {
 	t.Parallel()
 	deps := clients(t)
@@ -170,7 +171,7 @@ func TestJobWaitsAndIsWithdrawn(t *testing.T) {
 	})
 }
 
-// A Job cannot give a machine up, and says so for good.
+// TestJobDoesNotTerminate verifies that a Job rejects a termination permanently.
 func TestJobDoesNotTerminate(t *testing.T) {
 	t.Parallel()
 	p, err := New(Config{Kind: KindJob, Job: JobConfig{Namespace: "n", Image: "i", Command: []string{"true"}}}, clients(t))
@@ -181,7 +182,8 @@ func TestJobDoesNotTerminate(t *testing.T) {
 	want(t, reference, err, "permanent", "another provider")
 }
 
-// By default the kernel reboots the machine, after what is in memory is on disk.
+// TestJobByDefault verifies that the default command reboots with the kernel, after
+// memory is written to disk.
 func TestJobByDefault(t *testing.T) {
 	t.Parallel()
 	p, err := newJob(JobConfig{Namespace: "n", Image: "i"}, clients(t))

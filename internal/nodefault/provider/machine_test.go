@@ -14,7 +14,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/kube/kubebed/kubebedtest"
 )
 
-// machines is as much of Cluster API as is asked for.
+// machines is the CRD with the parts of Cluster API that are used.
 const machines = `
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
@@ -53,7 +53,7 @@ func newCluster(t *testing.T) *cluster {
 	return &cluster{t, p, deps.Dynamic.Resource(resource).Namespace(ns), ns}
 }
 
-// add makes a Machine.
+// add creates a Machine.
 func (c *cluster) add(name, node string, finalizers ...string) *unstructured.Unstructured {
 	c.Helper()
 	m := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "cluster.x-k8s.io/v1beta1", "kind": "Machine", "metadata": map[string]any{"name": name}}}
@@ -72,15 +72,15 @@ func (c *cluster) add(name, node string, finalizers ...string) *unstructured.Uns
 	return made
 }
 
-// of is a request for the node of a Machine.
+// of returns a request for the node of a Machine.
 func (c *cluster) of(a Action, machine string) Request {
 	r := request(a, "n")
 	r.Node.Annotations = map[string]string{"cluster.x-k8s.io/machine": machine, "cluster.x-k8s.io/cluster-namespace": c.ns}
 	return r
 }
 
-// A reboot is an annotation, made once: Cluster API takes its own away when it
-// has done it, and what asked again would have it done again.
+// TestMachineReboot verifies that a reboot annotates the Machine once. Cluster API
+// removes its annotation when it is done, and a second one would cause another reboot.
 func TestMachineReboot(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -121,8 +121,8 @@ func TestMachineReboot(t *testing.T) {
 	c.wantState(r, reference, StateFailed)
 }
 
-// A termination deletes the Machine, and is done when it is gone: not before its
-// finalizers are, and whatever has its name then.
+// TestMachineTerminate verifies that a termination deletes the Machine and is done when
+// it is gone, after its finalizers and regardless of a new Machine of that name.
 func TestMachineTerminate(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -156,8 +156,8 @@ func (c *cluster) wantState(r Request, reference string, state State) {
 	}
 }
 
-// The Machine of another node is not touched, and one that is not found is not
-// taken for one that is gone.
+// TestMachineNotFound verifies that the Machine of another node is not changed, and that
+// a missing one does not count as deleted.
 func TestMachineNotFound(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -181,7 +181,7 @@ func TestMachineNotFound(t *testing.T) {
 			want(t, reference, err, tc.want, tc.text)
 		})
 	}
-	t.Cleanup(func() { // when all have been asked
+	t.Cleanup(func() { // when all requests are made
 		m, err := c.machines.Get(context.WithoutCancel(t.Context()), "other", metav1.GetOptions{})
 		if err != nil || m.GetDeletionTimestamp() != nil {
 			t.Errorf("the other Machine is gone: %v", err)

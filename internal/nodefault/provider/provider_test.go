@@ -26,7 +26,7 @@ func TestMain(m *testing.M) {
 	kubebedtest.Main(m, kubebed.Options{Controllers: kubebed.JobControllers(), CRDs: []string{"../../../deploy/crds"}})
 }
 
-// clients are those of the real API server.
+// clients returns clients of the real API server.
 func clients(t *testing.T) Deps {
 	t.Helper()
 	cfg := kubebedtest.Bed(t).Config()
@@ -42,7 +42,7 @@ func clients(t *testing.T) Deps {
 	return Deps{Kubernetes: k, Dynamic: d}
 }
 
-// request is one for a node.
+// request returns a request for a node.
 func request(a Action, node string) Request {
 	r := Request{
 		Key: types.UID(string(a) + "-" + node), Action: a, BootID: "boot-1", Deadline: time.Now().Add(time.Hour),
@@ -59,8 +59,8 @@ func request(a Action, node string) Request {
 	return r
 }
 
-// asked is a request of an object that is there: what belongs to one that is not
-// would be collected.
+// asked returns a request of an existing object. The objects of a missing owner would be
+// garbage-collected.
 func asked(t *testing.T, deps Deps, a Action, node string) Request {
 	t.Helper()
 	r := request(a, node)
@@ -77,7 +77,7 @@ func asked(t *testing.T, deps Deps, a Action, node string) Request {
 	return r
 }
 
-// answer is what became of a request, in a word.
+// answer returns the kind of an error.
 func answer(err error) string {
 	var waiting *WaitingError
 	var permanent *PermanentError
@@ -92,7 +92,7 @@ func answer(err error) string {
 	return "accepted"
 }
 
-// want wants an answer, and a part of what it says.
+// want verifies the kind of an error, and a part of its text.
 func want(t *testing.T, reference string, err error, kind, text string) {
 	t.Helper()
 	said := reference
@@ -104,7 +104,7 @@ func want(t *testing.T, reference string, err error, kind, text string) {
 	}
 }
 
-// A provider that cannot work is not made, and says why.
+// TestNew verifies that a provider with missing settings is rejected with the reason.
 func TestNew(t *testing.T) {
 	t.Parallel()
 	deps := clients(t)
@@ -112,7 +112,7 @@ func TestNew(t *testing.T) {
 		reason string
 		cfg    Config
 		deps   Deps
-		want   string // in the error; empty is made
+		want   string // part of the error; empty means success
 	}{
 		"None":            {"a janitor that is not configured", Config{}, Deps{}, ""},
 		"Manual":          {"it needs nothing", Config{Kind: KindManual}, Deps{}, ""},
@@ -145,7 +145,7 @@ func TestNew(t *testing.T) {
 	}
 }
 
-// A provider that is not there refuses for good.
+// TestNone verifies that no provider rejects requests permanently.
 func TestNone(t *testing.T) {
 	t.Parallel()
 	p, err := New(Config{}, Deps{})
@@ -161,7 +161,7 @@ func TestNone(t *testing.T) {
 	}
 }
 
-// A person is waited for, and believed.
+// TestManual verifies that the provider waits for a person and accepts the result.
 func TestManual(t *testing.T) {
 	t.Parallel()
 	cases := map[string]struct {

@@ -34,8 +34,8 @@ func newHook(t *testing.T, cfg WebhookConfig) Provider {
 	return p
 }
 
-// What is sent is what the documentation says, under the same key each time, and
-// with the token as it is by then.
+// TestWebhookRequest verifies that requests match the documentation, with the same key
+// each time and the current token.
 func TestWebhookRequest(t *testing.T) {
 	t.Parallel()
 	var bodies, tokens, keys []string
@@ -74,8 +74,8 @@ func TestWebhookRequest(t *testing.T) {
 	}
 }
 
-// What an answer means: whether it is under way, never will be, or is tried
-// again.
+// TestWebhookAnswers verifies which responses mean started, rejected permanently, or to
+// be retried.
 func TestWebhookAnswers(t *testing.T) {
 	t.Parallel()
 	cases := map[string]struct {
@@ -118,7 +118,7 @@ func TestWebhookAnswers(t *testing.T) {
 	}
 }
 
-// An endpoint that never answers is not waited for.
+// TestWebhookHangs verifies the timeout of a webhook that never responds.
 func TestWebhookHangs(t *testing.T) {
 	t.Parallel()
 	let := make(chan struct{})
@@ -136,8 +136,7 @@ func TestWebhookHangs(t *testing.T) {
 	want(t, "", err, "error", "refused")
 }
 
-// How far it is: what the endpoint says, or, where there is none to ask, what
-// the node shows.
+// TestWebhookLook verifies the progress, from the status URL or from the node.
 func TestWebhookLook(t *testing.T) {
 	t.Parallel()
 	says := func(body string) WebhookConfig {
@@ -158,7 +157,7 @@ func TestWebhookLook(t *testing.T) {
 		action Action
 		gone   bool
 		ready  corev1.ConditionStatus
-		want   State // empty is an error
+		want   State // empty means an error
 	}{
 		"Done":        {"the endpoint says so", says(`{"state":"Done","message":"off"}`), ActionTerminate, true, "", StateDone},
 		"Running":     {"likewise", says(`{"state":"Running"}`), ActionReboot, false, corev1.ConditionTrue, StateRunning},

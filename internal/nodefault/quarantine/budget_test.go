@@ -6,7 +6,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/nodefault/quarantine"
 )
 
-// bounded is of budgets, and of more or less than a cordon.
+// bounded returns cases about budgets, and about other changes than a cordon.
 func bounded() map[string]ownership {
 	return map[string]ownership{
 		"Denied": {

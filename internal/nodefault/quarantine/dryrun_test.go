@@ -7,7 +7,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/nodefault/quarantine"
 )
 
-// pretended is of dry runs.
+// pretended returns cases about dry runs.
 func pretended() map[string]ownership {
 	return map[string]ownership{
 		"DryRun": {

@@ -86,8 +86,8 @@ func TestReadMark(t *testing.T) {
 	}
 }
 
-// TestMarkWithoutItsFault: what the status is to have of it must be what its
-// schema takes, whatever somebody has made of the annotation.
+// TestMarkWithoutItsFault verifies that the fault of any edited annotation matches the
+// schema of the status.
 func TestMarkWithoutItsFault(t *testing.T) {
 	unknown := v1alpha1.Fault{Source: "fleetloop", Check: "unknown", DetectedAt: at()}
 	cases := map[string]struct {
@@ -118,8 +118,8 @@ func TestMarkWithoutItsFault(t *testing.T) {
 	}
 }
 
-// TestLargestMark shows that what a fault may have, at most, fits on a node and
-// is read again.
+// TestLargestMark verifies that the mark of the largest fault fits on a node and can be
+// read again.
 func TestLargestMark(t *testing.T) {
 	f := v1alpha1.Fault{Source: strings.Repeat("é", 128), Check: strings.Repeat("é", 128), Entity: strings.Repeat("é", 256), Message: strings.Repeat("é", 1024), RecommendedAction: v1alpha1.RecommendedAction(strings.Repeat("é", 64)), DetectedAt: at()}
 	for range 16 {
@@ -184,8 +184,8 @@ func TestHolder(t *testing.T) {
 	}
 }
 
-// FuzzAnnotations has any text in our annotations. A step must not fail, and
-// must take off nothing but what the text says of this very node.
+// FuzzAnnotations verifies that a step with any text in the annotations does not fail,
+// and removes only what the text records for this node.
 func FuzzAnnotations(f *testing.F) {
 	full, err := json.Marshal(fullMark())
 	if err != nil {

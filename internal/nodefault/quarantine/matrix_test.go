@@ -11,8 +11,8 @@ import (
 	"github.com/fleetloop/fleetloop/internal/nodefault/quarantine"
 )
 
-// An owner's case is what somebody does, and what stands on the node and was
-// told in the end.
+// An ownership is a case: actions of people and others, and the expected final state of
+// the node and the records.
 type ownership struct {
 	reason string
 	do     func(w *world)
@@ -22,7 +22,7 @@ type ownership struct {
 	act    bool
 }
 
-// quarantined has a node taken for one fault.
+// quarantined quarantines a node because of one fault.
 func quarantined(w *world, checks ...string) {
 	w.t.Helper()
 	w.fault(checks...)
@@ -32,7 +32,7 @@ func quarantined(w *world, checks ...string) {
 	w.pass(time.Minute)
 }
 
-// recovers has all faults go and the time pass that it takes.
+// recovers removes all faults and waits until the node counts as healthy.
 func recovers(w *world) {
 	w.t.Helper()
 	w.heal()
@@ -40,7 +40,7 @@ func recovers(w *world) {
 	w.pass(healthyFor)
 }
 
-// release is what the command does.
+// release releases the node like the command.
 func (w *world) release(override bool) {
 	w.t.Helper()
 	node, took := quarantine.Release(w.node.DeepCopy(), w.now, "asked for by alice", override)

@@ -7,7 +7,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/nodefault/quarantine"
 )
 
-// released is of nodes that are not to be touched, or given back by hand.
+// released returns cases about nodes that are excluded or released by a person.
 func released() map[string]ownership {
 	return map[string]ownership{
 		"OptedOutBefore": {
@@ -113,7 +113,7 @@ func released() map[string]ownership {
 	}
 }
 
-// damaged is of marks, statuses and nodes that are lost, and of rules that fail.
+// damaged returns cases about lost marks, statuses and nodes, and about failing rules.
 func damaged() map[string]ownership {
 	return map[string]ownership{
 		"MarkDestroyed": {

@@ -16,7 +16,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/nodefault/rules"
 )
 
-// A party is who has cordoned the node.
+// A party is the owner of a cordon.
 type party string
 
 const (
@@ -25,28 +25,28 @@ const (
 	they   party = "they"
 )
 
-// An oracle watches a world from outside. It knows who did what, and what must
-// not be done.
+// An oracle observes a world from outside. It knows who made each change, and which
+// changes are forbidden.
 type oracle struct {
 	*world
 	cordonedBy party
-	// taints are those that we have put there and nobody has touched, off those
-	// that a person has taken off in this session.
+	// taints are those that the controller has added and others have not changed. off are
+	// those that a person has removed in this session.
 	taints, off map[string]bool
-	unproven    map[string]bool // taints of ours of which nothing says so any more
-	session     string          // of the last mark that we wrote
-	left        *left           // a person has uncordoned it, and wants it so
+	unproven    map[string]bool // taints of the controller without any record
+	session     string          // of the last mark that the controller wrote
+	left        *left           // set if a person has uncordoned the node
 	wellSince   time.Time
 
 	did, told map[string]bool // records of cordons and uncordons
-	lost      map[string]bool // those that cannot be told any more
-	guesses   int             // cordons that may be told under another session
+	lost      map[string]bool // records that can no longer be made
+	guesses   int             // cordons that may be recorded in another session
 	seq       int64
 
-	seen []*corev1.Node // the node since our last write
+	seen []*corev1.Node // versions of the node since the last write of the controller
 }
 
-// left is that a person wants a node left alone.
+// left means that a person wants the node left alone.
 type left struct {
 	at   time.Time
 	keys []string
@@ -69,7 +69,7 @@ func keysOf(faults []v1alpha1.Fault) []string {
 	return keys
 }
 
-// wrote judges a write of ours.
+// wrote verifies a write of the controller.
 func (o *oracle) wrote(before, after *corev1.Node) {
 	o.t.Helper()
 	if o.cfg.DryRun {
@@ -87,7 +87,7 @@ func (o *oracle) wrote(before, after *corev1.Node) {
 	}
 }
 
-// theirs are the labels and annotations that are not ours to write.
+// theirs returns the labels and annotations that the controller must not write.
 func theirs(n *corev1.Node) map[string]string {
 	all := maps.Clone(n.Annotations)
 	maps.Copy(all, n.Labels)
@@ -123,7 +123,7 @@ func (o *oracle) judgeFlag(before, after *corev1.Node) {
 	}
 }
 
-// uncordoned notes that we did, as the tombstone says.
+// uncordoned records an uncordon of the controller, according to the tombstone.
 func (o *oracle) uncordoned(after *corev1.Node) {
 	var tomb struct {
 		Session string
@@ -160,7 +160,7 @@ func (o *oracle) judgeTaints(before, after *corev1.Node) {
 	}
 }
 
-// look has the controller look at the node, and judges what it tells.
+// look makes a step of the controller, and verifies its records.
 func (o *oracle) look(seen *corev1.Node, what fate) quarantine.Step {
 	o.t.Helper()
 	s := o.step(seen, what)
@@ -193,7 +193,7 @@ func (o *oracle) judgeTold() {
 	}
 }
 
-// note brings the oracle up to date with time and faults.
+// note updates the oracle with the time and the faults.
 func (o *oracle) note() {
 	if o.node != nil {
 		o.seen = append(o.seen, o.node.DeepCopy())
@@ -215,14 +215,14 @@ func (o *oracle) note() {
 	}
 }
 
-// personUncordons is somebody who wants the node in service, whatever we have on
-// it.
+// personUncordons simulates a person who wants the node in service, regardless of the
+// quarantine.
 func (o *oracle) personUncordons() {
-	// A cordon that came and went between two looks was nowhere to be seen.
+	// A cordon between two looks was never visible.
 	var mark struct{ Cordon, Foreign bool }
 	owned, marked := quarantine.OwnedOf(o.node)
 	if known := o.status.Overridden; known != nil && known.Session == owned.Session {
-		marked = false // dry run leaves the mark of a session that is over
+		marked = false // dry run keeps the mark of an ended session
 	}
 	if err := json.Unmarshal([]byte(o.node.Annotations[v1alpha1.AnnotationOwned]), &mark); marked && err != nil {
 		o.t.Fatalf("read the mark: %v", err)
@@ -261,7 +261,7 @@ func (o *oracle) personUntaints(key string) {
 	o.note()
 }
 
-// personWrites has someone write or take away one of our annotations.
+// personWrites sets or removes an annotation of the controller like a person.
 func (o *oracle) personWrites(key, value string) {
 	if _, there := o.node.Annotations[key]; !there && value == "" {
 		return
@@ -280,9 +280,8 @@ func (o *oracle) personWrites(key, value string) {
 	o.note()
 }
 
-// destroyed is that the node does not say any more what is ours on it. What the
-// status does not know either is forgotten, but for the cordon, which the
-// managed fields show.
+// destroyed handles the loss of the mark. Changes that the status does not know either
+// are forgotten, except the cordon, which the managed fields show.
 func (o *oracle) destroyed() {
 	owned, marked := quarantine.OwnedOf(o.node)
 	if !marked {
@@ -305,8 +304,7 @@ func (o *oracle) destroyed() {
 	o.forget()
 }
 
-// doubt is that nothing says any more that taints are ours, but for those to
-// keep.
+// doubt handles the loss of the records of all taints except those in keep.
 func (o *oracle) doubt(keep map[string]bool) {
 	maps.DeleteFunc(o.taints, func(name string, _ bool) bool {
 		if !keep[name] {
@@ -316,7 +314,7 @@ func (o *oracle) doubt(keep map[string]bool) {
 	})
 }
 
-// forget gives up what was done and not told yet.
+// forget drops actions that were not recorded yet.
 func (o *oracle) forget() {
 	for id := range o.did {
 		if !o.told[id] {
@@ -325,7 +323,7 @@ func (o *oracle) forget() {
 	}
 }
 
-// loseStatus deletes the NodeFault and makes it anew.
+// loseStatus deletes and recreates the NodeFault.
 func (o *oracle) loseStatus() {
 	if _, marked := quarantine.OwnedOf(o.node); !marked {
 		o.doubt(nil)
@@ -344,18 +342,18 @@ func (o *oracle) replaceNode() {
 	o.note()
 }
 
-// personReleases uses the command.
+// personReleases uses the release command.
 func (o *oracle) personReleases(override bool) {
 	node, took := quarantine.Release(o.node.DeepCopy(), o.now, "by hand", override)
 	if !took {
 		return
 	}
 	dry := o.cfg.DryRun
-	o.cfg.DryRun = false // that is the controller's
+	o.cfg.DryRun = false // dry run applies only to the controller
 	o.wrote(o.node, node)
 	o.cfg.DryRun, o.left = dry, nil
 	if o.status.Owned == nil {
-		o.forget() // the status never knew of it, and the node has forgotten
+		o.forget() // neither the status nor the node has a record of it
 	}
 	if override {
 		o.left = &left{at: o.now, keys: keysOf(o.faults)}
@@ -364,7 +362,7 @@ func (o *oracle) personReleases(override bool) {
 	o.note()
 }
 
-// rest has the controller look until it waits.
+// rest makes steps of the controller until it waits.
 func (o *oracle) rest() quarantine.Step {
 	o.t.Helper()
 	for range 30 {
@@ -376,7 +374,7 @@ func (o *oracle) rest() quarantine.Step {
 	return quarantine.Step{}
 }
 
-// wantNothingOfOurs is how a node looks that is not ours any more.
+// wantNothingOfOurs verifies that the node has no changes of the controller.
 func (o *oracle) wantNothingOfOurs(when string) {
 	o.t.Helper()
 	_, marked := quarantine.OwnedOf(o.node)

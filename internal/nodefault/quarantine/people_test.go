@@ -7,7 +7,8 @@ import (
 	"github.com/fleetloop/fleetloop/internal/nodefault/quarantine"
 )
 
-// ordinary is how nodes come and go, and what people do to them meanwhile.
+// ordinary returns cases about quarantines and releases, and about changes of people
+// meanwhile.
 func ordinary() map[string]ownership {
 	return map[string]ownership{
 		"Cordon": {

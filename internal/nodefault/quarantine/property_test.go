@@ -11,9 +11,9 @@ import (
 	"github.com/fleetloop/fleetloop/internal/nodefault/quarantine"
 )
 
-// TestNobodyIsUndone has people, faults, crashes and time do what they like in
-// any order, and the oracle judge each write and each record. In the end all
-// calm down, and nothing of ours may be left.
+// TestNobodyIsUndone applies changes of people, faults, crashes and time in random order,
+// and the oracle verifies each write and each record. In the end, no change of the
+// controller may be left.
 func TestNobodyIsUndone(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		o := newOracle(t)
@@ -49,7 +49,7 @@ func drawn(t *rapid.T, label string, values ...string) string {
 	return rapid.SampledFrom(values).Draw(t, label)
 }
 
-// earlier is the node as it was some time since our last write.
+// earlier returns the node at a random time since the last write of the controller.
 func (o *oracle) earlier(t *rapid.T) *corev1.Node {
 	if len(o.seen) == 0 {
 		return o.node
@@ -57,8 +57,7 @@ func (o *oracle) earlier(t *rapid.T) *corev1.Node {
 	return o.seen[rapid.IntRange(max(0, len(o.seen)-3), len(o.seen)-1).Draw(t, "version")]
 }
 
-// drawFault looks before and after: a fault that comes has the controller
-// look.
+// drawFault makes a step before and after, because a new fault triggers a reconcile.
 func (o *oracle) drawFault(t *rapid.T) {
 	check := drawn(t, "check", "cordon", "cordon2", "taint", "both", "support", "slow", "dry", "none", "broken")
 	o.rest()
@@ -90,8 +89,7 @@ func (o *oracle) drawTime(t *rapid.T) {
 	}
 }
 
-// drawTaint puts a taint on the node that we might have put there, with a value
-// of its own.
+// drawTaint adds a taint that the controller might have added, with a different value.
 func (o *oracle) drawTaint(t *rapid.T) {
 	text := drawn(t, "taint", "sick=disk:NoSchedule", "worse=x:NoExecute", "other=y:NoSchedule")
 	for _, is := range o.node.Spec.Taints {
@@ -111,13 +109,13 @@ func (o *oracle) drawAnnotation(t *rapid.T) {
 func (o *oracle) drawOptOut(t *rapid.T) {
 	value := drawn(t, "value", v1alpha1.OptedOut, "")
 	if value == "" {
-		o.left = nil // what was not to be touched is judged afresh
+		o.left = nil // a node that was excluded is evaluated again
 	}
 	o.label(v1alpha1.LabelOptOut, value)
 	o.note()
 }
 
-// drawMishap is what happens rarely.
+// drawMishap draws a rare event.
 func (o *oracle) drawMishap(t *rapid.T) {
 	switch rapid.IntRange(0, 5).Draw(t, "mishap") {
 	case 0:
@@ -127,7 +125,7 @@ func (o *oracle) drawMishap(t *rapid.T) {
 	}
 }
 
-// calm lets all come to rest, in one of the ways in which a node is given back.
+// calm waits until nothing changes, after one of the ways in which a node is released.
 func (o *oracle) calm(t *rapid.T) {
 	o.cfg.DryRun, o.busy, o.denial = false, false, ""
 	o.personWrites(v1alpha1.AnnotationHold, "")
@@ -160,7 +158,7 @@ func (o *oracle) calm(t *rapid.T) {
 	}
 }
 
-// comesBack shows that all this has not made the node immune.
+// comesBack verifies that the node can still be quarantined.
 func (o *oracle) comesBack(t *rapid.T) {
 	if _, held := o.node.Annotations[v1alpha1.AnnotationOverridden]; held {
 		return

@@ -11,7 +11,8 @@ import (
 	"github.com/fleetloop/fleetloop/internal/nodefault/quarantine"
 )
 
-// A person who wants us to act again need not know of the annotation.
+// TestReleaseForgetsAnOverride verifies that a person can end an override without
+// knowledge of the annotation.
 func TestReleaseForgetsAnOverride(t *testing.T) {
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "gpu-1", UID: "1", Annotations: map[string]string{v1alpha1.AnnotationOverridden: "{}"}}}
 	if after, changed := quarantine.Release(node, time.Now(), "", true); changed || after.Annotations[v1alpha1.AnnotationOverridden] == "" {

@@ -21,7 +21,7 @@ const (
 	overrideTTL = 24 * time.Hour
 )
 
-// A tester is a test that can fail: *testing.T, and rapid's.
+// A tester is implemented by *testing.T and by rapid.
 type tester interface {
 	Helper()
 	Fatalf(format string, args ...any)
@@ -45,15 +45,14 @@ func testRules(t tester) *rules.Set {
 	return s
 }
 
-// A world is one node with its NodeFault as an API server has them, and the
-// people around it.
+// A world holds one node with its NodeFault in an API server, and simulates people.
 type world struct {
 	t     tester
 	now   time.Time
 	rules *rules.Set
 	cfg   quarantine.Config
 
-	node    *corev1.Node // nil is none
+	node    *corev1.Node // nil if it does not exist
 	faults  []v1alpha1.Fault
 	status  v1alpha1.NodeFaultStatus
 	denial  string
@@ -62,7 +61,7 @@ type world struct {
 	uids    int
 
 	reserved, undone int
-	judge            func(before, after *corev1.Node) // sees each write of ours
+	judge            func(before, after *corev1.Node) // called for each write of the controller
 }
 
 func newWorld(t tester) *world {
@@ -72,7 +71,7 @@ func newWorld(t tester) *world {
 	return w
 }
 
-// Reserve is the budget.
+// Reserve implements the budget.
 func (w *world) Reserve(*corev1.Node, time.Time) (release func(), denial string) {
 	if w.denial != "" {
 		return nil, w.denial
@@ -81,7 +80,7 @@ func (w *world) Reserve(*corev1.Node, time.Time) (release func(), denial string)
 	return func() { w.undone++ }, ""
 }
 
-// join has a node of the name come up.
+// join adds a node with the name.
 func (w *world) join() {
 	w.uids++
 	w.node = &corev1.Node{ObjectMeta: metav1.ObjectMeta{
@@ -95,8 +94,8 @@ func (w *world) stamp() {
 	w.node.ResourceVersion = strconv.Itoa(w.version)
 }
 
-// edit is a change by someone: what it does to the flag shows in the managed
-// fields, as the API server has it.
+// edit changes the node as a manager. Changes of the cordon update the managed fields,
+// like in the API server.
 func (w *world) edit(manager string, change func(n *corev1.Node)) {
 	w.t.Helper()
 	was := w.node.Spec.Unschedulable
@@ -126,12 +125,12 @@ func (w *world) uncordon() {
 	w.edit("kubectl-cordon", func(n *corev1.Node) { n.Spec.Unschedulable = false })
 }
 
-// forgetManagers has someone clear the managed fields.
+// forgetManagers clears the managed fields.
 func (w *world) forgetManagers() {
 	w.edit("kubectl-patch", func(n *corev1.Node) { n.ManagedFields = nil })
 }
 
-// apply has someone declare that the node is cordoned, as it may be already.
+// apply declares the cordon with server-side apply, also if the node is already cordoned.
 func (w *world) apply() {
 	w.cordon()
 	w.node.ManagedFields = append(w.node.ManagedFields, manages("gitops", metav1.ManagedFieldsOperationApply, w.now))
@@ -187,21 +186,21 @@ func (w *world) heal(checks ...string) {
 	})
 }
 
-// What can happen to a step.
+// The results of a step.
 type fate int
 
 const (
 	works      fate = iota
 	crashes         // after the Node was written, before the status was
-	conflicts       // somebody wrote the Node in between
-	unanswered      // the Node was written, and the answer was lost
+	conflicts       // another client has written the Node in between
+	unanswered      // the Node was written, and the response was lost
 )
 
-// step has the controller look at a node, which may be as it was some time
-// ago, and do what it decides.
+// step makes a step of the controller with a node, which may be outdated, and writes the
+// result.
 func (w *world) step(seen *corev1.Node, what fate) quarantine.Step {
 	w.t.Helper()
-	w.now = w.now.Add(time.Millisecond) // no two looks are at the same time
+	w.now = w.now.Add(time.Millisecond) // no two steps have the same time
 	before := w.status.DeepCopy()
 	verdict, _ := w.rules.Decide(seen, w.faults, w.now)
 	look := quarantine.Look{
@@ -247,7 +246,7 @@ func (w *world) step(seen *corev1.Node, what fate) quarantine.Step {
 	return s
 }
 
-// phaseOf is what the label goes by.
+// phaseOf returns the phase for the label.
 func phaseOf(why quarantine.Situation) v1alpha1.Phase {
 	switch why {
 	case quarantine.Ours, quarantine.Foreign:
@@ -261,7 +260,7 @@ func phaseOf(why quarantine.Situation) v1alpha1.Phase {
 	return ""
 }
 
-// settle has the controller look until it waits for something.
+// settle makes steps of the controller until it waits.
 func (w *world) settle() quarantine.Step {
 	w.t.Helper()
 	for range 20 {
@@ -276,7 +275,7 @@ func (w *world) settle() quarantine.Step {
 
 func (w *world) pass(d time.Duration) { w.now = w.now.Add(d) }
 
-// told is what was told, in order.
+// told returns the recorded actions in order.
 func (w *world) told() []string {
 	var actions []string
 	for _, r := range w.status.History {
@@ -289,7 +288,7 @@ func (w *world) told() []string {
 	return actions
 }
 
-// on is what is on the node, in words.
+// on describes the changes on the node.
 func (w *world) on() []string {
 	var words []string
 	if w.node.Spec.Unschedulable {

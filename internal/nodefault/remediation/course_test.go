@@ -24,8 +24,8 @@ func jsonEqual(a, b any) bool {
 
 const first, second, third = "gpu-1-s3ss10n0-1", "gpu-1-s3ss10n0-2", "gpu-1-s3ss10n0-3"
 
-// The course of remediations: what happens to a node, what is asked for, what is
-// told, and where it ends.
+// TestCourse tests courses of remediations: the events of a node, and the expected
+// requests, records and final state.
 func TestCourse(t *testing.T) {
 	t.Parallel()
 	const reboot, terminate, support = faults.RemedyReboot, faults.RemedyTerminate, faults.RemedySupport

@@ -15,16 +15,16 @@ import (
 	"github.com/fleetloop/fleetloop/internal/nodefault"
 )
 
-// Whatever a janitor, people and crashes do, and in whatever order: a remedy is
-// not asked for more often than it may be, never twice at a time, not after
-// somebody took it back, and all that was done is told once.
+// TestRemediation verifies that, with random results of a janitor, people and crashes, a
+// remedy is not requested more often than allowed, never twice at a time and not after
+// its cancellation, and that each action is recorded once.
 func TestRemediation(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		remedies := rapid.SliceOfN(rapid.SampledFrom([]faults.Remedy{faults.RemedyReboot, faults.RemedyTerminate, faults.RemedySupport}), 1, 3).Draw(t, "remedies")
 		w := newWorld(t, Config{}, slices.Compact(remedies)...)
 		deleted := false // by a person
-		asked := 0       // how many objects there were then
+		asked := 0       // number of objects at that time
 		accepted := map[string]bool{}
 		w.lose = func() bool { return rapid.IntRange(0, 4).Draw(t, "lost") == 0 }
 		t.Repeat(map[string]func(*rapid.T){
@@ -80,7 +80,7 @@ func TestRemediation(t *testing.T) {
 	})
 }
 
-// underWay is an object that has not ended.
+// underWay returns an object that has not ended.
 func (w *world) underWay(t *rapid.T) *action {
 	for _, kind := range []string{v1alpha1.KindReboot, v1alpha1.KindTerminate} {
 		all, err := w.r.listActions(context.Background(), kind)
@@ -130,7 +130,7 @@ func (w *world) wantSound(t *rapid.T) {
 	}
 }
 
-// wantTold wants all that was made and done to be told.
+// wantTold verifies that all requests and results are recorded.
 func (w *world) wantTold(t *rapid.T, accepted map[string]bool) {
 	told := w.told()
 	for _, c := range w.created {

@@ -15,8 +15,8 @@ import (
 	"github.com/fleetloop/fleetloop/internal/kube/kubebed/kubebedtest"
 )
 
-// A real API server makes an object once, says whether it is there without
-// making it, and takes what is asked of it.
+// TestRealServer verifies with a real API server that an object is created once, that its
+// existence can be checked without creating it, and that it is valid.
 func TestRealServer(t *testing.T) {
 	t.Parallel()
 	scheme := runtime.NewScheme()
@@ -49,7 +49,7 @@ func TestRealServer(t *testing.T) {
 		"NotWanted":   func(st *faults.NodeFaultStatus) *corev1.Node { st.DesiredActions = nil; return node },
 		"NodeGone":    func(*faults.NodeFaultStatus) *corev1.Node { return nil },
 	} {
-		again := written.DeepCopy() // the answer was lost
+		again := written.DeepCopy() // the response was lost
 		step(lost(again), again)
 		if len(again.History) != 1 || again.History[0].ID != st.History[0].ID || again.Remediation.State != faults.RemedyRunning {
 			t.Errorf("%s: %+v", name, again)

@@ -20,7 +20,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/nodefault"
 )
 
-// What is told of an attempt says which fault it was for, and how it ended.
+// TestRecords verifies that the records of an attempt have its fault and its result.
 func TestRecords(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, Config{}, faults.RemedyReboot)
@@ -48,12 +48,12 @@ func TestRecords(t *testing.T) {
 	}
 }
 
-// That something was asked for is told before what came of it, also if the write
-// that said so was lost.
+// TestToldInOrder verifies that a request is recorded before its result, also if the
+// write of its record was lost.
 func TestToldInOrder(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, Config{}, faults.RemedyReboot)
-	w.step() // writes down that it will be asked for
+	w.step() // records the attempt
 	w.lose = func() bool { return true }
 	w.step()
 	w.lose = func() bool { return false }
@@ -65,13 +65,13 @@ func TestToldInOrder(t *testing.T) {
 	}
 }
 
-// An earlier version told of a reboot that it was executed, and never that it was
-// sent. That is not told afterwards: the story of that reboot has been told.
+// TestNotSentAfterTheEnd verifies that a reboot whose result was recorded by an earlier
+// version, without a record that it was sent, gets no such record later.
 func TestNotSentAfterTheEnd(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
 		labels map[string]string
-		about  faults.NodeFaultStatus // whose record it is
+		about  faults.NodeFaultStatus // the status with the record
 		number string
 		end    string
 	}{
@@ -113,8 +113,8 @@ func TestNotSentAfterTheEnd(t *testing.T) {
 	}
 }
 
-// Where the drain leaves pods on purpose, a reboot does not wait for them to go:
-// the janitor would until it is too late.
+// TestPodsThatStay verifies that a reboot is forced if drains leave pods on purpose.
+// Otherwise the janitor would wait for them until the deadline.
 func TestPodsThatStay(t *testing.T) {
 	t.Parallel()
 	for _, stay := range []bool{false, true} {
@@ -126,8 +126,8 @@ func TestPodsThatStay(t *testing.T) {
 	}
 }
 
-// What cannot be asked for, as there is no right for it, is given up in time: a
-// node would else never be given back.
+// TestMayNotAsk verifies that a request that cannot be created, for lack of permission,
+// fails at its deadline. Otherwise the node would never be released.
 func TestMayNotAsk(t *testing.T) {
 	t.Parallel()
 	group := v1alpha1.GroupVersion.WithResource(v1alpha1.ResourceReboot).GroupResource()
@@ -159,14 +159,14 @@ func TestMayNotAsk(t *testing.T) {
 	}
 }
 
-// What happens within a second is told in its order, though objects have but the
-// second of it.
+// TestTimesInOrder verifies that records within one second are in order, although objects
+// have times in seconds.
 func TestTimesInOrder(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, Config{}, faults.RemedyReboot)
 	w.now = w.now.Add(434 * time.Millisecond)
 	w.step()
-	w.lose = func() bool { return true } // so that the object has to say when it was asked for
+	w.lose = func() bool { return true } // so that the time of the object is used
 	w.step()
 	w.lose = func() bool { return false }
 	w.stored.History = []faults.Record{{Sequence: 1, Action: "drain-completed", At: metav1.NewMicroTime(w.now)}}
@@ -174,7 +174,7 @@ func TestTimesInOrder(t *testing.T) {
 	w.accepted()
 	w.ends(metav1.ConditionFalse, v1alpha1.ReasonTimeout)
 	w.step()
-	if got := len(w.stored.History); got != 4 { // asked for, done, failed
+	if got := len(w.stored.History); got != 4 { // requested, executed, failed
 		t.Fatalf("%d are told: %v", got, w.told())
 	}
 	last := w.now.Add(-time.Millisecond)
@@ -186,7 +186,8 @@ func TestTimesInOrder(t *testing.T) {
 	}
 }
 
-// Cancel takes back what has not begun, and leaves alone what has.
+// TestCancel verifies that Cancel deletes a request that has not started, and leaves a
+// started one.
 func TestCancel(t *testing.T) {
 	t.Parallel()
 	cases := map[string]struct {
@@ -226,7 +227,8 @@ func (v verifier) Verify(_ context.Context, _ *corev1.Node, name string) (Verdic
 	return v(name)
 }
 
-// A node is released when it has passed, and kept for a person when it has not.
+// TestVerification verifies that a node that passes its test is released, and that one
+// that fails is left to a person.
 func TestVerification(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
@@ -269,8 +271,8 @@ func TestVerification(t *testing.T) {
 	}
 }
 
-// A name is one that objects can have, and another for each node, session and
-// attempt, however long the node's is.
+// TestObjectName verifies that names are valid, and unique for each node, session and
+// attempt, regardless of the length of the node's name.
 func TestObjectName(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("a", 240) + ".example.com"

@@ -13,8 +13,8 @@ import (
 	"github.com/fleetloop/fleetloop/internal/kube/kubebed/kubebedtest"
 )
 
-// A node is tried out by a Job that is made once, on the node, and what becomes
-// of it is the verdict.
+// TestJobVerifier verifies that one Job is created on the node, and that its result is
+// the verdict.
 func TestJobVerifier(t *testing.T) {
 	t.Parallel()
 	c, err := kubernetes.NewForConfig(kubebedtest.Bed(t).Config())
@@ -72,7 +72,8 @@ func TestJobVerifier(t *testing.T) {
 	}
 }
 
-// Without a namespace there is no Job, which is said and not tried at once again.
+// TestNoNamespaceForJobs verifies that a missing namespace is reported and not retried at
+// once.
 func TestNoNamespaceForJobs(t *testing.T) {
 	t.Parallel()
 	c, err := kubernetes.NewForConfig(kubebedtest.Bed(t).Config())

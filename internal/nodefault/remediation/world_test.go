@@ -30,14 +30,14 @@ func TestMain(m *testing.M) {
 	kubebedtest.Main(m, kubebed.Options{CRDs: []string{"../../../deploy/crds"}})
 }
 
-// fataler is what *testing.T and *rapid.T have in common.
+// fataler is implemented by *testing.T and *rapid.T.
 type fataler interface {
 	Helper()
 	Fatalf(format string, args ...any)
 	Errorf(format string, args ...any)
 }
 
-// A course is what happens to a node, and what is wanted of it.
+// A course is a sequence of events of a node with the expected results.
 type course struct {
 	reason   string
 	cfg      Config
@@ -69,20 +69,20 @@ func (c course) want(t *testing.T) {
 	}
 }
 
-// A world is one node with its faults, what is stored of them, and the objects
-// of the janitor.
+// A world holds one node with its faults, the stored status, and the objects of the
+// janitor.
 type world struct {
 	fataler
 	r      *Remediator
 	client client.Client
-	node   *corev1.Node // nil is gone
+	node   *corev1.Node // nil if the node is gone
 	stored *faults.NodeFaultStatus
 	now    time.Time
 
 	created []string                  // in order
 	lose    func() bool               // whether the next write of the status is lost
-	create  func(client.Object) error // what a create meets; nil is success
-	hidden  map[string]bool           // names that the cache does not have yet
+	create  func(client.Object) error // result of a create; nil means success
+	hidden  map[string]bool           // names that are not in the cache yet
 }
 
 var errLost = errors.New("nobody has answered")
@@ -109,8 +109,8 @@ func newWorld(t fataler, cfg Config, remedies ...faults.Remedy) *world {
 	return w
 }
 
-// intercept is the API server's word on objects that are made. It refuses to
-// try out what is there, which the fake does not.
+// intercept handles creates of objects. Unlike the fake client, it rejects a dry-run
+// create of an existing object.
 func (w *world) intercept(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
 	var options client.CreateOptions
 	options.ApplyOptions(opts)
@@ -139,7 +139,7 @@ func (w *world) intercept(ctx context.Context, c client.WithWatch, o client.Obje
 	return err
 }
 
-// get is the cache's word.
+// get reads the cache.
 func (w *world) get(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, _ ...client.GetOption) error {
 	if w.hidden[key.Name] {
 		return apierrors.NewNotFound(v1alpha1.GroupVersion.WithResource("x").GroupResource(), key.Name)
@@ -147,7 +147,7 @@ func (w *world) get(ctx context.Context, c client.WithWatch, key client.ObjectKe
 	return c.Get(ctx, key, o)
 }
 
-// step looks once, and stores what came of it, unless that is lost.
+// step makes a step and stores the result, unless the write is lost.
 func (w *world) step() (changed bool) {
 	w.Helper()
 	st := w.stored.DeepCopy()
@@ -166,7 +166,7 @@ func (w *world) step() (changed bool) {
 	return changed
 }
 
-// settle steps until nothing changes any more.
+// settle makes steps until nothing changes.
 func (w *world) settle() {
 	w.Helper()
 	for range 20 {
@@ -177,7 +177,7 @@ func (w *world) settle() {
 	w.Fatalf("it does not come to rest: %+v", w.stored.Remediation)
 }
 
-// current is the object of the attempt under way.
+// current returns the object of the attempt in progress.
 func (w *world) current() *action {
 	w.Helper()
 	m := w.stored.Remediation
@@ -191,7 +191,7 @@ func (w *world) current() *action {
 	return actionOf(o)
 }
 
-// says is what the janitor writes on an object.
+// says sets a condition of an object like the janitor.
 func (w *world) says(a *action, kind string, status metav1.ConditionStatus, reason string) {
 	w.Helper()
 	if a.status.NodeUID == "" {
@@ -218,10 +218,10 @@ func (w *world) ends(status metav1.ConditionStatus, reason string) {
 	w.says(a, vocabularyOf(a.kind).final, status, reason)
 }
 
-// boots has the node be in another boot.
+// boots gives the node another boot ID.
 func (w *world) boots() { w.node.Status.NodeInfo.BootID += "+" }
 
-// told are the actions of the history, with their objects.
+// told returns the actions of the history with their objects.
 func (w *world) told() []string {
 	var all []string
 	for _, h := range w.stored.History {
@@ -234,8 +234,8 @@ func (w *world) told() []string {
 	return all
 }
 
-// failsSilently has the drain fail with two pods left, some of them told to go,
-// on a node whose kubelet is silent.
+// failsSilently makes the drain fail with two pods left, some of them terminating, on a
+// node with an unreachable kubelet.
 func (w *world) failsSilently(terminating int32) {
 	w.stored.Drain.State, w.stored.Drain.Remaining, w.stored.Drain.Terminating = faults.DrainFailed, 2, terminating
 	w.node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionUnknown}}

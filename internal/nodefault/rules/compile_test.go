@@ -92,8 +92,8 @@ rules:
 	newSet(t, cfg.Rules)
 }
 
-// FuzzCompile has any rule refused or asked, without a panic and within its
-// cost.
+// FuzzCompile verifies that any rule is rejected or evaluated without a panic and within
+// its cost limit.
 func FuzzCompile(f *testing.F) {
 	for _, r := range rules.Defaults() {
 		f.Add(r.Match, "sick=gpu:NoSchedule")

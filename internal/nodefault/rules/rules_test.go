@@ -99,7 +99,7 @@ func TestMatch(t *testing.T) {
 	}
 }
 
-// judged is the part of a verdict that is short to write.
+// judged holds the parts of a verdict that tests compare.
 type judged struct {
 	Rules    []string
 	Cordon   bool
@@ -305,7 +305,7 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
-// TestOrderOfFaults shows that nobody gains by being first.
+// TestOrderOfFaults verifies that the order of faults has no effect.
 func TestOrderOfFaults(t *testing.T) {
 	s := newSet(t, rules.Defaults())
 	rapid.Check(t, func(t *rapid.T) {

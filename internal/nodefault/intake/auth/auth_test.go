@@ -28,7 +28,7 @@ import (
 
 func TestMain(m *testing.M) { kubebedtest.Main(m, kubebed.Options{}) }
 
-// here is where callers come from.
+// here is the address of callers.
 const here = "192.0.2.1:4711"
 
 func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
@@ -55,7 +55,7 @@ func (r *road) RoundTrip(req *http.Request) (*http.Response, error) {
 	return r.next.RoundTrip(req)
 }
 
-// newGuard is a guard that asks the API server.
+// newGuard returns a guard that uses the API server.
 func newGuard(t *testing.T, change ...func(*auth.Config)) (*auth.Guard, *road) {
 	t.Helper()
 	r := &road{}
@@ -76,7 +76,7 @@ func newGuard(t *testing.T, change ...func(*auth.Config)) (*auth.Guard, *road) {
 	return g, r
 }
 
-// newToken is a token of a service account that may create NodeFaults, or not.
+// newToken returns a token of a service account that may create NodeFaults, or may not.
 func newToken(t *testing.T, may bool, audiences ...string) (name, token string) {
 	t.Helper()
 	client, err := kubernetes.NewForConfig(kubebedtest.Bed(t).Config())
@@ -116,7 +116,7 @@ func newToken(t *testing.T, may bool, audiences ...string) (name, token string) 
 func TestTokensOfTheCluster(t *testing.T) {
 	name, token := newToken(t, true)
 	g, r := newGuard(t)
-	kubebedtest.Eventually(t, func(ctx context.Context) error { // until the API server has heard of the role
+	kubebedtest.Eventually(t, func(ctx context.Context) error { // until the API server has applied the role
 		g, _ := newGuard(t)
 		_, err := g.Authenticate(ctx, "Bearer "+token, here)
 		return err
@@ -151,7 +151,7 @@ func TestAudiences(t *testing.T) {
 	_, another := newToken(t, false)
 	g, _ := newGuard(t, func(c *auth.Config) { c.Audiences = []string{"fleetloop"} })
 	_, err := g.Authenticate(t.Context(), "Bearer "+ours, here)
-	wantErr(t, err, auth.ErrForbidden) // it is known, and that is all
+	wantErr(t, err, auth.ErrForbidden) // authenticated, but not authorized
 	_, err = g.Authenticate(t.Context(), "Bearer "+another, here)
 	wantErr(t, err, auth.ErrInvalidToken)
 }
@@ -163,10 +163,10 @@ func TestOutages(t *testing.T) {
 	wantErr(t, err, auth.ErrUnavailable)
 	r.closed.Store(false)
 	_, err = g.Authenticate(t.Context(), "Bearer made-up", here)
-	wantErr(t, err, auth.ErrInvalidToken) // an outage is not remembered
+	wantErr(t, err, auth.ErrInvalidToken) // an outage is not cached
 }
 
-// TestFloods shows that made-up tokens do not have the API server asked without end.
+// TestFloods verifies that the reviews of invalid tokens are limited.
 func TestFloods(t *testing.T) {
 	g, r := newGuard(t)
 	began := time.Now()
@@ -185,8 +185,8 @@ func TestFloods(t *testing.T) {
 	}
 }
 
-// TestOneFloodIsNotAnothers shows that whoever makes up tokens keeps nobody out but
-// those who come from the same place with a token that is not known yet.
+// TestOneFloodIsNotAnothers verifies that a flood of invalid tokens affects only callers
+// from the same address whose token is unknown.
 func TestOneFloodIsNotAnothers(t *testing.T) {
 	_, token := newToken(t, false)
 	_, shared := newToken(t, false)
@@ -195,7 +195,7 @@ func TestOneFloodIsNotAnothers(t *testing.T) {
 		_, err := g.Authenticate(t.Context(), "Bearer "+token, address)
 		return err
 	}
-	wantErr(t, ask(token, "192.0.2.1:1"), auth.ErrForbidden) // from now on it is known
+	wantErr(t, ask(token, "192.0.2.1:1"), auth.ErrForbidden) // cached from now on
 	began, refused := time.Now(), 0
 	for i := range 200 {
 		err := ask(fmt.Sprintf("made-up-%d", i), fmt.Sprintf("192.0.2.1:%d", 1+i))
@@ -216,8 +216,8 @@ func TestOneFloodIsNotAnothers(t *testing.T) {
 	wantErr(t, ask("another", "192.0.2.2:1"), auth.ErrInvalidToken)
 	wantErr(t, ask("yet another", "[2001:db8::1]:1"), auth.ErrInvalidToken)
 
-	// Whoever has a token as others do, who come from where the flood does, is told
-	// of it nevertheless.
+	// A caller with a shared token is not affected by others who use it from the address
+	// of the flood.
 	var asking sync.WaitGroup
 	for i := range 40 {
 		asking.Go(func() {
@@ -233,8 +233,7 @@ func TestOneFloodIsNotAnothers(t *testing.T) {
 	asking.Wait()
 }
 
-// write replaces the file as a Secret's volume does: the new one is moved over the
-// old.
+// write replaces the file atomically, like the volume of a Secret.
 func write(t *testing.T, path, content string) {
 	t.Helper()
 	if err := os.WriteFile(path+".new", []byte(content), 0o600); err != nil {

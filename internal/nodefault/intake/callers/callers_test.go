@@ -62,7 +62,7 @@ func TestManyAtOnce(t *testing.T) {
 	if n := allowed.Load(); n != 50 {
 		t.Errorf("%d calls at once, want 50", n)
 	}
-	for i := range 5000 { // who is forgotten begins anew; nothing grows
+	for i := range 5000 { // forgotten callers start again; memory does not grow
 		l.Allow(fmt.Sprint(i), now)
 	}
 	if !l.Allow("a", now) {

@@ -51,7 +51,7 @@ func found(check string, age time.Duration, fatal bool, action v1alpha1.Recommen
 	}}
 }
 
-// faults are the reports of something wrong.
+// faults returns the unhealthy reports.
 func faults(reports []nodefault.Report) []nodefault.Report {
 	var out []nodefault.Report
 	for _, r := range reports {
@@ -62,7 +62,7 @@ func faults(reports []nodefault.Report) []nodefault.Report {
 	return out
 }
 
-// well are the checks that are said to be well.
+// well returns the checks of the healthy reports.
 func well(reports []nodefault.Report) string {
 	var out []string
 	for _, r := range reports {
@@ -230,8 +230,8 @@ func TestNewRefuses(t *testing.T) {
 	}
 }
 
-// TestWhatIsPendingIsReportedWhenLookedAtAgain shows that looking again when told
-// to finds what was not due before, and that nothing is both well and not.
+// TestWhatIsPendingIsReportedWhenLookedAtAgain verifies that a look after the returned
+// delay finds pending faults, and that no check is both healthy and unhealthy.
 func TestWhatIsPendingIsReportedWhenLookedAtAgain(t *testing.T) {
 	set := newSet(t, conditions.Default())
 	types := []string{"Ready", "MemoryPressure", "KernelDeadlock", "KubeletUnhealthy", "StorageReady", "AcceleratedHardwareReady"}

@@ -23,7 +23,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/nodefault/intake"
 )
 
-// A world is one node and its faults, in memory.
+// A world holds one node and its faults in memory.
 type world struct {
 	client.Reader
 

@@ -1,4 +1,4 @@
 package grpcapi
 
-// EventOf is an event of the wire.
+// EventOf converts an event of the protocol.
 var EventOf = eventOf

@@ -41,11 +41,11 @@ import (
 	"github.com/fleetloop/fleetloop/internal/nodefault/intake/grpcapi/datamodels"
 )
 
-// A memory is a store that refuses some nodes.
+// A memory is a store that rejects some nodes.
 type memory struct {
 	mu      sync.Mutex
 	reports []nodefault.Report
-	block   chan struct{} // nil, or until then nothing is stored
+	block   chan struct{} // if set, blocks the store until it is readable
 }
 
 func (m *memory) Apply(_ context.Context, reports []nodefault.Report) error {
@@ -80,7 +80,7 @@ func (m *memory) stored() []nodefault.Report {
 	return m.reports
 }
 
-// A door lets in who says the right word.
+// A door accepts one token.
 type door struct{}
 
 func (door) Authenticate(_ context.Context, header, _ string) (string, error) {
@@ -140,7 +140,7 @@ func dial(t *testing.T, target string, creds credentials.TransportCredentials) *
 	return c
 }
 
-// newSocket is a path that is short enough for one.
+// newSocket returns a path that is short enough for a socket.
 func newSocket(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "fl") //nolint:usetesting // the test's own folder has too long a name for a socket
@@ -182,8 +182,8 @@ func report(change ...func(*v1alpha1.Fault)) nodefault.Report {
 	return nodefault.Report{Node: "n1", Fault: f}
 }
 
-// TestWire reads a message as a monitor of NVSentinel puts it on the wire, byte by
-// byte: numbers and types of fields are what the two have in common.
+// TestWire decodes a message that is encoded like one of an NVSentinel monitor, byte by
+// byte: only the numbers and types of fields are shared.
 func TestWire(t *testing.T) {
 	event := strings.Join([]string{
 		"0801",                 // 1 version: 1
@@ -205,7 +205,7 @@ func TestWire(t *testing.T) {
 		"800102",               // 16 processingStrategy: STORE_ONLY
 		"8a01026964",           // 17 id: "id"
 		"920105" + hex.EncodeToString([]byte("RESET")), // 18 customRecommendedAction
-		"9a06013f", // 99: one that does not exist yet
+		"9a06013f", // an unknown field
 	}, "")
 	raw, err := hex.DecodeString(event)
 	if err != nil {
@@ -334,7 +334,7 @@ func TestOverTCP(t *testing.T) {
 	}
 }
 
-// TestStops shows that a call that runs is answered, and that no other is taken.
+// TestStops verifies that a running call is answered, and that no other call is accepted.
 func TestStops(t *testing.T) {
 	m := memory{block: make(chan struct{})}
 	socket := newSocket(t)
@@ -355,7 +355,7 @@ func TestStops(t *testing.T) {
 	go func() {
 		answered <- datamodels.HealthEventOccurredV1(t.Context(), conn, &datamodels.HealthEvents{Events: []*datamodels.HealthEvent{newEvent("n1")}})
 	}()
-	m.block <- struct{}{} // it is in the store
+	m.block <- struct{}{} // the call is in the store
 	stop()
 	close(m.block)
 	if err := errors.Join(<-answered, <-ended); err != nil {
@@ -386,7 +386,7 @@ func TestSockets(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l.SetUnlinkOnClose(false) // as a process that is killed leaves it behind
+	l.SetUnlinkOnClose(false) // like a killed process
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}

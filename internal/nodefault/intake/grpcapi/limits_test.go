@@ -15,8 +15,8 @@ import (
 	"github.com/fleetloop/fleetloop/internal/nodefault/intake/grpcapi/datamodels"
 )
 
-// TestEachCallerHasABound holds that one who sends without end is told to wait, and
-// that nobody else is.
+// TestEachCallerHasABound verifies that a caller that exceeds its rate limit is rejected,
+// and that others are not.
 func TestEachCallerHasABound(t *testing.T) {
 	var m memory
 	limits := callers.New(0.001, 2)

@@ -7,18 +7,18 @@ import (
 	"github.com/fleetloop/fleetloop/internal/nodefault/intake"
 )
 
-// An Element is what fuzz targets look at.
+// An Element is an element for fuzz tests.
 type Element struct {
 	Event intake.Event
 	Err   error
 }
 
-// DecodeEvents reads health events.
+// DecodeEvents decodes health events.
 func DecodeEvents(header http.Header, body []byte) ([]Element, error) {
 	return exported(decodeEvents(header, body))
 }
 
-// DecodeAlerts reads alerts.
+// DecodeAlerts decodes alerts.
 func DecodeAlerts(ctx context.Context, body []byte) ([]Element, error) {
 	return exported(DefaultAlerts().toElements(ctx, body, nil))
 }

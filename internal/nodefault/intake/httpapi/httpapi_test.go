@@ -24,7 +24,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/nodefault/intake/httpapi"
 )
 
-// A memory is a store that refuses some nodes.
+// A memory is a store that rejects some nodes.
 type memory struct {
 	mu      sync.Mutex
 	reports []nodefault.Report
@@ -53,7 +53,7 @@ func (m *memory) Apply(_ context.Context, reports []nodefault.Report) error {
 	return intake.Collect(errs)
 }
 
-// A door lets in who says the right word.
+// A door accepts one token.
 type door struct{ err error }
 
 func (d door) Authenticate(_ context.Context, header, _ string) (string, error) {
@@ -333,8 +333,8 @@ func TestAlerts(t *testing.T) {
 	}
 }
 
-// TestResolved shows that the end of an alert is about what its beginning was, and
-// not about another of the same name on the same node.
+// TestResolved verifies that a resolved alert ends the fault of its firing alert, and not
+// that of another alert of the same name on the same node.
 func TestResolved(t *testing.T) {
 	var m memory
 	h := newHandler(t, &m)
@@ -376,7 +376,7 @@ func FuzzAlerts(f *testing.F) {
 	})
 }
 
-// check shows that whatever is read can be stored or is refused.
+// check verifies that each decoded element can be stored or is rejected.
 func check(t *testing.T, decode func() ([]httpapi.Element, error)) {
 	t.Helper()
 	elements, err := decode()

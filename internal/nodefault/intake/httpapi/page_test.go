@@ -10,7 +10,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/nodefault/intake/httpapi"
 )
 
-// TestPage sends the examples of the page, and looks for the paths in it.
+// TestPage sends the examples of the documentation, and verifies its paths.
 func TestPage(t *testing.T) {
 	text, err := os.ReadFile("../../../../docs/how-to/report-node-faults.md")
 	if err != nil {

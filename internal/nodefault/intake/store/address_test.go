@@ -23,7 +23,7 @@ func nodeWith(name string, age time.Duration, addresses ...string) *corev1.Node 
 	return n
 }
 
-// indexed finds nodes as a cache does.
+// indexed looks up nodes like a cache.
 func indexed(tb testing.TB, nodes ...*corev1.Node) func(string) ([]*corev1.Node, error) {
 	tb.Helper()
 	const by = "address"

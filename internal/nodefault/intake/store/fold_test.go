@@ -23,8 +23,8 @@ func drawReport(t *rapid.T) nodefault.Report {
 	}}
 }
 
-// TestFoldAndChanges shows what a list of reports comes to: as if each was stored
-// by itself, no fault twice, nothing written that stands there.
+// TestFoldAndChanges verifies the result of a list of reports: as if each was stored
+// separately, without duplicate faults and without writes of unchanged ones.
 func TestFoldAndChanges(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		before := foldReports(nil, rapid.SliceOfN(rapid.Custom(drawReport), 0, 6).Draw(t, "before"))
@@ -70,7 +70,7 @@ func TestFoldAndChanges(t *testing.T) {
 	})
 }
 
-// last shows that the last report has had its way.
+// last verifies that the last report takes effect.
 func last(t *rapid.T, after []v1alpha1.Fault, r nodefault.Report) {
 	f := findFault(after, r.Fault)
 	if !r.Healthy {
@@ -86,7 +86,7 @@ func last(t *rapid.T, after []v1alpha1.Fault, r nodefault.Report) {
 	}
 }
 
-// TestFit shows which faults a node has when there are more than it can have.
+// TestFit verifies which faults of a node are kept at the maximum.
 func TestFit(t *testing.T) {
 	t.Parallel()
 	some := func(source string, n int, change func(*v1alpha1.Fault)) []v1alpha1.Fault {

@@ -35,7 +35,7 @@ func TestMain(m *testing.M) {
 	kubebedtest.Main(m, kubebed.Options{CRDs: []string{"../../../../deploy/crds/fleetloop.io_nodefaults.yaml"}})
 }
 
-// newClient is a client of the API server, without a memory.
+// newClient returns a client of the API server without a cache.
 func newClient(t *testing.T) client.WithWatch {
 	t.Helper()
 	scheme := runtime.NewScheme()
@@ -212,11 +212,10 @@ func TestRefusals(t *testing.T) {
 	if errs[62] != nil || !errors.Is(errs[63], intake.ErrFull) {
 		t.Errorf("the 64th and 65th fault of a node: %v, %v, want nil and %v", errs[62], errs[63], intake.ErrFull)
 	}
-	apply(t, s, healthy(fault(node, "GPU/1")), many[63]) // room is made first
+	apply(t, s, healthy(fault(node, "GPU/1")), many[63]) // removals come first
 }
 
-// TestPeopleEdit shows that a fault that a person has changed is still the
-// source's to take back.
+// TestPeopleEdit verifies that the source can end a fault that a person has edited.
 func TestPeopleEdit(t *testing.T) {
 	t.Parallel()
 	c := newClient(t)
@@ -236,7 +235,7 @@ func TestPeopleEdit(t *testing.T) {
 	wantFaults(t, c, node, fault(node, "GPU/4"))
 }
 
-// TestMemoryIsBehind reports a node that is too new to be in memory.
+// TestMemoryIsBehind reports a fault of a node that is not in the cache yet.
 func TestMemoryIsBehind(t *testing.T) {
 	t.Parallel()
 	c := newClient(t)
@@ -252,8 +251,8 @@ func TestMemoryIsBehind(t *testing.T) {
 	wantFaults(t, c, node, fault(node, ""))
 }
 
-// TestDeletedMeanwhile has the NodeFault deleted, or deleted and made anew,
-// between the look and the write.
+// TestDeletedMeanwhile deletes the NodeFault, or deletes and recreates it, between the
+// read and the write.
 func TestDeletedMeanwhile(t *testing.T) {
 	t.Parallel()
 	for _, again := range []bool{false, true} {
@@ -284,7 +283,8 @@ func TestDeletedMeanwhile(t *testing.T) {
 	}
 }
 
-// TestReplicas has sources report by two stores at once, each in its own order.
+// TestReplicas reports from several sources to two stores at once, in order for each
+// source.
 func TestReplicas(t *testing.T) {
 	t.Parallel()
 	c := newClient(t)
@@ -329,7 +329,7 @@ func reports(node string, checks ...string) []nodefault.Report {
 	return out
 }
 
-// A slow client says when it is asked, and answers when it is told to.
+// A slow client signals each request, and responds when the test allows it.
 type slow struct {
 	client.Client
 

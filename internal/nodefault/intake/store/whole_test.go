@@ -39,7 +39,7 @@ import (
 
 func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
-// newDoors are the ways in over HTTP and gRPC, on loopback.
+// newDoors starts the HTTP and gRPC servers on loopback.
 func newDoors(t *testing.T, c client.Client) (post func(path, body string) (int, string), send func(*datamodels.HealthEvent) error) {
 	t.Helper()
 	guard, err := auth.New(auth.Config{Mode: auth.ModeNone}, auth.Deps{ListenAddr: "127.0.0.1:0"})
@@ -84,7 +84,7 @@ func newDoors(t *testing.T, c client.Client) (post func(path, body string) (int,
 	}
 }
 
-// listed finds nodes as a live client lists them.
+// listed looks up nodes with a live client.
 func listed(t *testing.T, c client.Client) func(address string) ([]*corev1.Node, error) {
 	t.Helper()
 	return func(address string) ([]*corev1.Node, error) {
@@ -102,7 +102,7 @@ func listed(t *testing.T, c client.Client) func(address string) ([]*corev1.Node,
 	}
 }
 
-// wantChecks waits for nothing: what is answered for is there.
+// wantChecks does not wait: acknowledged reports are stored.
 func wantChecks(t *testing.T, c client.Client, node string, want ...string) {
 	t.Helper()
 	if got := checks(get(t, c, node)); got != strings.Join(want, " ") {
@@ -118,7 +118,7 @@ func checks(nf *v1alpha1.NodeFault) string {
 	return strings.Join(got, " ")
 }
 
-// TestOutage is not to run beside others: the API server is away for a while.
+// TestOutage must not run in parallel, because the API server is unavailable for a while.
 func TestOutage(t *testing.T) {
 	c := newClient(t)
 	node := newNode(t, c)
@@ -201,7 +201,7 @@ func setStatus(t *testing.T, c client.Client, node string, change func(*corev1.N
 	})
 }
 
-// TestNodesThemselves has a manager look at nodes.
+// TestNodesThemselves runs the controller of node conditions in a manager.
 func TestNodesThemselves(t *testing.T) {
 	t.Parallel()
 	c := newClient(t)
@@ -273,7 +273,7 @@ func TestNodesThemselves(t *testing.T) {
 	if err := c.Delete(t.Context(), &v1alpha1.NodeFault{ObjectMeta: metav1.ObjectMeta{Name: node}}); err != nil {
 		t.Fatal(err)
 	}
-	awaitChecks(deadlock + " " + lost) // it still is so
+	awaitChecks(deadlock + " " + lost) // unchanged
 	setStatus(t, c, node, condition(corev1.ConditionFalse))
 	awaitChecks(lost)
 	setStatus(t, c, node, gpus("8"))
@@ -287,8 +287,8 @@ func TestNewRefuses(t *testing.T) {
 	}
 }
 
-// TestBusy shows that what waits is bounded, and that what is given up is not
-// waited for.
+// TestBusy verifies that the number of waiting reports is limited, and that cancelled
+// reports do not wait.
 func TestBusy(t *testing.T) {
 	t.Parallel()
 	c := newClient(t)

@@ -1,5 +1,5 @@
-// Package onserver holds quarantine against a real API server: what the managed
-// fields say of a cordon is the API server's doing, and kubectl's.
+// Package onserver tests package quarantine with a real API server, which maintains the
+// managed fields, and with kubectl.
 package onserver
 
 import (
@@ -27,7 +27,7 @@ import (
 
 func TestMain(m *testing.M) { kubebedtest.Main(m, kubebed.Options{}) }
 
-// A ward is one Node on the API server, and who looks after it.
+// A ward is one Node on the API server with its controller.
 type ward struct {
 	*testing.T
 	nodes  client.Client
@@ -35,7 +35,7 @@ type ward struct {
 	bed    *kubebed.Bed
 	rules  *rules.Set
 	name   string
-	patch  bool // whether we write by patch
+	patch  bool // whether the controller writes with a patch
 	now    time.Time
 	faults []v1alpha1.Fault
 	status v1alpha1.NodeFaultStatus
@@ -76,7 +76,7 @@ func (w *ward) node() *corev1.Node {
 	return &n
 }
 
-// settle looks until there is nothing left to do.
+// settle makes steps until nothing is left to do.
 func (w *ward) settle() quarantine.Step {
 	w.Helper()
 	q := quarantine.New(quarantine.Config{}, nil)
@@ -123,7 +123,7 @@ func (w *ward) kubectl(args ...string) {
 	}
 }
 
-// falls has the node fail, and taken out of service.
+// falls adds a fault and quarantines the node.
 func (w *ward) falls() {
 	w.Helper()
 	w.faults = []v1alpha1.Fault{{Source: "agent", Check: "xid-check", DetectedAt: metav1.NewMicroTime(w.now)}}
@@ -132,7 +132,7 @@ func (w *ward) falls() {
 	}
 }
 
-// recovers has it be well for long enough.
+// recovers keeps the node healthy for long enough.
 func (w *ward) recovers() {
 	w.Helper()
 	w.faults = nil
@@ -141,7 +141,7 @@ func (w *ward) recovers() {
 	w.settle()
 }
 
-// applies has someone declare that the node is cordoned, server-side.
+// applies declares the cordon with server-side apply.
 func (w *ward) applies() {
 	w.Helper()
 	text, err := json.Marshal(map[string]any{"apiVersion": "v1", "kind": "Node", "metadata": map[string]any{"name": w.name}, "spec": map[string]any{"unschedulable": true}})
@@ -155,7 +155,7 @@ func (w *ward) applies() {
 	}
 }
 
-// crowd has more managers write the node than the API server remembers.
+// crowd writes the node with more managers than the API server records.
 func (w *ward) crowd() {
 	w.Helper()
 	for i := range 14 {
@@ -172,8 +172,7 @@ func (w *ward) crowd() {
 	}
 }
 
-// untrack has someone clear the managed fields, which the API server does not
-// keep from then on.
+// untrack clears the managed fields, which the API server does not record from then on.
 func (w *ward) untrack() {
 	w.Helper()
 	w.kubectl("patch", "node", w.name, "--type=merge", "-p", `{"metadata":{"managedFields":[{}]}}`)
@@ -182,7 +181,7 @@ func (w *ward) untrack() {
 	}
 }
 
-// on is what stands on the node.
+// on describes the changes on the node.
 func (w *ward) on() string {
 	w.Helper()
 	n := w.node()
@@ -304,7 +303,7 @@ func TestOnServer(t *testing.T) {
 				w.status = v1alpha1.NodeFaultStatus{}
 				w.recovers()
 			},
-			// The taint is nobody's then: the list has one manager for all of it.
+			// The list of taints has one manager, so the taint belongs to no one.
 			on: "sick=gpu:NoSchedule released", told: "cordon uncordon",
 		},
 		"Crowded": {
