@@ -7,37 +7,38 @@ import (
 )
 
 const (
-	// probeInterval is how often Gardener is asked whether it is back.
+	// probeInterval is the delay between two probes of an unavailable Gardener.
 	probeInterval = time.Second
-	// probeHangs is how long a probe goes without an answer until another one is
-	// made beside it: a connection that is dead says nothing of a Gardener that is
-	// back. The first answer counts, however long it took.
+	// probeHangs is how long a probe may hang before another one starts beside it. A
+	// dead connection says nothing about a Gardener that is back. The first answer
+	// counts, however long it took.
 	probeHangs = 10 * time.Second
 )
 
-// A breaker knows whether Gardener is down. Whoever meets an error that may be
-// an outage asks it; then it probes, once for all who ask at the same time. If
-// the probe fails, too, the breaker is open until a later one succeeds.
+// A breaker records whether Gardener is down. A caller that meets an error which may be
+// an outage calls isDown. The breaker then probes once for all concurrent callers. If
+// the probe fails as well, the breaker opens and stays open until a later probe
+// succeeds.
 type breaker struct {
-	// probe is nil if Gardener answers.
+	// probe returns nil if Gardener answers.
 	probe func(context.Context) error
-	// changed is told when the breaker opens, with the reason, and when it
-	// closes, with nil and for how long it was open.
+	// changed is called when the breaker opens, with the reason, and when it closes,
+	// with nil and the time that it was open.
 	changed func(ctx context.Context, reason error, after time.Duration)
 
 	mu     sync.Mutex
 	open   bool
 	since  time.Time
 	reason error         // why it opened
-	asked  *inquiry      // the probe that runs, if one does
-	opened chan struct{} // of capacity 1
+	asked  *inquiry      // the running probe, nil if none runs
+	opened chan struct{} // capacity 1
 }
 
-// An inquiry is one probe that many wait for.
+// An inquiry is one probe that several callers wait for.
 type inquiry struct {
 	done chan struct{}
 	err  error
-	// void means that whoever asked was stopped before there was an answer.
+	// void is set if the caller that probed was stopped before an answer.
 	void bool
 }
 
@@ -45,8 +46,8 @@ func newBreaker(probe func(context.Context) error, changed func(context.Context,
 	return &breaker{probe: probe, changed: changed, opened: make(chan struct{}, 1)}
 }
 
-// isDown reports whether Gardener is down. Its error is that of ctx, if that
-// ended before it was known.
+// isDown reports whether Gardener is down. It returns the error of ctx if ctx ends
+// before the answer is known.
 func (b *breaker) isDown(ctx context.Context) (bool, error) {
 	for {
 		b.mu.Lock()
@@ -78,10 +79,10 @@ func (b *breaker) isDown(ctx context.Context) (bool, error) {
 	}
 }
 
-// probeOnce probes once, and opens the breaker if that fails.
+// probeOnce sends one probe, and opens the breaker if the probe fails.
 func (b *breaker) probeOnce(ctx context.Context, q *inquiry) {
 	q.err = b.probe(ctx)
-	q.void = q.err != nil && ctx.Err() != nil // that says nothing of Gardener
+	q.void = q.err != nil && ctx.Err() != nil // a canceled probe says nothing about Gardener
 	opens := q.err != nil && !q.void
 	b.mu.Lock()
 	b.asked = nil
@@ -111,7 +112,7 @@ func (b *breaker) Run(ctx context.Context) {
 	}
 }
 
-// awaitAnswer probes an open breaker until Gardener answers, and closes it then.
+// awaitAnswer probes while the breaker is open, and closes it when Gardener answers.
 func (b *breaker) awaitAnswer(ctx context.Context) {
 	var probes sync.WaitGroup
 	defer probes.Wait()
@@ -145,7 +146,7 @@ func (b *breaker) awaitAnswer(ctx context.Context) {
 	}
 }
 
-// endOutage closes the breaker, so that calls go on.
+// endOutage closes the breaker, so that calls continue.
 func (b *breaker) endOutage(ctx context.Context) {
 	b.mu.Lock()
 	b.open, b.reason = false, nil
@@ -160,7 +161,8 @@ func (b *breaker) isOpen() bool {
 	return b.open
 }
 
-// currentOutage is since when and why the breaker is open, zero if it is not.
+// currentOutage returns the start of and reason for the outage, zero if the breaker is
+// closed.
 func (b *breaker) currentOutage() Outage {
 	b.mu.Lock()
 	defer b.mu.Unlock()

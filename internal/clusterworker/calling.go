@@ -10,37 +10,38 @@ import (
 	"github.com/fleetloop/fleetloop/internal/shoot"
 )
 
-// A fate is what became of a claim.
+// A fate is how a claim ended.
 type fate int
 
 const (
-	// fateResult: it was tried, and the result is to be written.
+	// fateResult means that the row was tried and the result has to be written.
 	fateResult fate = iota
-	// fateBack: it was not, or it is not known how it went, and it is given back.
+	// fateBack means that the row was not tried, or its result is unknown, and the
+	// claim is released.
 	fateBack
-	// fateForgone: it is too late for it. The lease ends by itself.
+	// fateForgone means that it is too late to try the row. The lease expires.
 	fateForgone
 )
 
-// An outcome is what became of a claim. There is one of each.
+// An outcome is the end of a claim. Every claim has exactly one.
 type outcome struct {
 	ticket
 	fate   fate
-	result Result // of fateResult
+	result Result // only for fateResult
 }
 
 func outcomeOf(t ticket, r Result) outcome { return outcome{ticket: t, result: r} }
 func givenBack(t ticket) outcome           { return outcome{ticket: t, fate: fateBack} }
 func expiredOutcome(t ticket) outcome      { return outcome{ticket: t, fate: fateForgone} }
 
-// submitOutcome hands an outcome to whoever writes it.
+// submitOutcome passes an outcome to the writer.
 func (w *Worker) submitOutcome(o outcome) {
 	w.outcomes <- o
 	w.floor.noteOutcome()
 	w.wakeClaimer()
 }
 
-// syncRow tries one row.
+// syncRow tries to sync one row.
 func (w *Worker) syncRow(ctx context.Context, t ticket) {
 	ctx, held := w.leases.holdLease(ctx, t)
 	o := w.trySync(ctx, t)
@@ -49,14 +50,14 @@ func (w *Worker) syncRow(ctx context.Context, t ticket) {
 	w.submitOutcome(o)
 }
 
-// trySync makes what is to be sent, sends it, and says what became of it.
+// trySync builds the manifest, sends it, and returns the outcome.
 func (w *Worker) trySync(ctx context.Context, t ticket) outcome {
 	m, err := w.buildManifest(ctx, t.Claim)
 	if err != nil {
 		return outcomeOf(t, classifyFailure(t.Claim, err, false))
 	}
-	// The last moment: a process that was stopped for a minute would begin its
-	// call while another worker is at the row.
+	// This is the last check before the call. A process that was suspended for a minute
+	// would otherwise begin its call while another worker holds the row.
 	if !t.hasTime(w.cfg.Lease / leaseStart) {
 		return expiredOutcome(t)
 	}
@@ -82,8 +83,8 @@ func (w *Worker) trySync(ctx context.Context, t ticket) outcome {
 	return outcomeOf(t, classifyFailure(t.Claim, err, outage))
 }
 
-// cutOff is the outcome of a call that we ended. A row whose lease could not be renewed
-// is not given back: another worker may be at it.
+// cutOff returns the outcome of a call that the worker canceled. A row whose lease
+// could not be renewed is not released, because another worker may hold it.
 func cutOff(ctx context.Context, t ticket) outcome {
 	if errors.Is(context.Cause(ctx), errLeaseOver) {
 		return expiredOutcome(t)
@@ -91,7 +92,7 @@ func cutOff(ctx context.Context, t ticket) outcome {
 	return givenBack(t)
 }
 
-// buildManifest is what is to be sent, if not the deletion.
+// buildManifest returns the manifest to send, which is empty for a deletion.
 func (w *Worker) buildManifest(ctx context.Context, c Claim) (m shoot.Manifest, err error) {
 	if c.Deleting {
 		return m, nil
@@ -107,7 +108,8 @@ func (w *Worker) buildManifest(ctx context.Context, c Claim) (m shoot.Manifest, 
 	return m, err
 }
 
-// sendToGardener asks Gardener for what the claim is about, and notes in r what it did.
+// sendToGardener sends the apply or delete request of the claim, and records the answer
+// in r.
 func (w *Worker) sendToGardener(ctx context.Context, c Claim, m shoot.Manifest, r *Result) error {
 	callCtx, cancel := context.WithTimeoutCause(ctx, w.cfg.callBound(), errCallTimeout)
 	defer cancel()
@@ -136,7 +138,7 @@ func (w *Worker) sendToGardener(ctx context.Context, c Claim, m shoot.Manifest, 
 	return err
 }
 
-// recoverPanic makes a panic in do an error of the cluster's.
+// recoverPanic turns a panic in do into an error of the cluster.
 func (w *Worker) recoverPanic(ctx context.Context, what, clusterID string, do func() error) (err error) {
 	defer func() {
 		if value := recover(); value != nil {
@@ -148,8 +150,7 @@ func (w *Worker) recoverPanic(ctx context.Context, what, clusterID string, do fu
 	return do()
 }
 
-// probeGardener gives an error if Gardener does not answer within the time that a request of
-// a call may take.
+// probeGardener returns an error if Gardener does not answer within CallTimeout.
 func (w *Worker) probeGardener(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, w.cfg.CallTimeout, errCallTimeout)
 	defer cancel()
@@ -160,7 +161,7 @@ func (w *Worker) probeGardener(ctx context.Context) error {
 	return err
 }
 
-// breakerChanged tells of an outage that began or ended.
+// breakerChanged logs and counts an outage that began or ended.
 func (w *Worker) breakerChanged(ctx context.Context, reason error, after time.Duration) {
 	if reason != nil {
 		w.metrics.outages.Inc()

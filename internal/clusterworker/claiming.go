@@ -8,10 +8,10 @@ import (
 	"github.com/fleetloop/fleetloop/internal/backoff"
 )
 
-// tick is how often the claimer looks at what does not wake it.
+// tick is the longest time that the claimer sleeps, for changes that do not wake it.
 const tick = 250 * time.Millisecond
 
-// A request is one to the database. The set is closed.
+// A request is a kind of database request. The set is closed.
 type request string
 
 const (
@@ -20,25 +20,25 @@ const (
 	toComplete request = "complete"
 	toRelease  request = "release"
 	toRenew    request = "renew"
-	// toFindLease asks when the lease of another worker ends.
+	// toFindLease asks when the next lease of another worker ends.
 	toFindLease  request = "next_lease"
 	toNoteOutage request = "set_outage"
 )
 
-// dbRetry is how requests to the database are repeated.
+// dbRetry returns the backoff of repeated database requests.
 func dbRetry() backoff.Policy {
 	return backoff.Policy{Initial: 50 * time.Millisecond, Max: 2 * time.Second}
 }
 
-// A claimer is the goroutine that claims rows and has them called for.
+// A claimer is the goroutine that claims rows and starts their calls.
 type claimer struct {
 	*Worker
 	schedule schedule
 	wakes    <-chan struct{}
 
-	failed int       // claims in a row
-	hold   time.Time // until when a claim that failed is not repeated
-	leases time.Time // when the leases of other workers are looked at again
+	failed int       // consecutive failed claims
+	hold   time.Time // no claim before this time after a failed one
+	leases time.Time // time of the next check of other workers' leases
 }
 
 func newClaimer(w *Worker) *claimer {
@@ -49,9 +49,9 @@ func newClaimer(w *Worker) *claimer {
 	return c
 }
 
-// runClaims claims until ctx ends. Calls run under calls; hard bounds what the
-// database is asked, so that a claim which is under way at the end is not
-// lost for the time of its lease.
+// runClaims claims rows until ctx ends. Calls run under calls. The context hard limits
+// database requests, so that a claim in progress at shutdown is not lost for the time
+// of its lease.
 func (c *claimer) runClaims(ctx, calls, hard context.Context) {
 	defer c.claimPulse.noteIdle()
 	timer := time.NewTimer(0)
@@ -78,7 +78,7 @@ func (c *claimer) runClaims(ctx, calls, hard context.Context) {
 	}
 }
 
-// noteNotification notes a notification.
+// noteNotification records a notification.
 func (c *claimer) noteNotification(open bool) {
 	if !open {
 		c.wakes = nil
@@ -89,7 +89,7 @@ func (c *claimer) noteNotification(open bool) {
 	c.woken.setTime(now)
 }
 
-// claimIfDue claims if it is time, and gives how long to wait for that otherwise.
+// claimIfDue claims rows if a claim is due, and returns the wait until then otherwise.
 func (c *claimer) claimIfDue(ctx, calls, hard context.Context) time.Duration {
 	now := time.Now()
 	listening := c.listening()
@@ -98,11 +98,11 @@ func (c *claimer) claimIfDue(ctx, calls, hard context.Context) time.Duration {
 	}
 	room, freed, more := c.floor.freeRoom()
 	if room.Slots == 0 || c.breaker.isOpen() {
-		c.claims.expectWithin(c.cfg.PollInterval) // none is owed
+		c.claims.expectWithin(c.cfg.PollInterval) // no claim is due
 		if !more.IsZero() {
 			return min(tick, max(time.Millisecond, more.Sub(now)))
 		}
-		return tick // what ends that wakes us
+		return tick // the end of either condition wakes the claimer
 	}
 	if throttled := c.throttle.notBefore().Sub(now); throttled > 0 {
 		c.claims.expectWithin(c.cfg.PollInterval)
@@ -120,13 +120,13 @@ func (c *claimer) claimIfDue(ctx, calls, hard context.Context) time.Duration {
 	if err != nil {
 		c.hold = time.Now().Add(dbRetry().Delay(c.failed))
 		c.failed++
-		// It may have been carried out, and only its answer is lost.
+		// The claim may have been carried out, with only its answer lost.
 		c.alarms.setAlarm(time.Now().Add(c.cfg.Lease))
 		return time.Until(c.hold)
 	}
 	c.failed = 0
 	interval := c.cfg.PollInterval
-	if !listening { // asked before the claim: what came before that is in it
+	if !listening { // read before the claim: earlier changes are part of it
 		interval = c.blindInterval()
 	}
 	c.schedule.noteClaim(now, filledCauses(tickets, room), interval)
@@ -136,7 +136,7 @@ func (c *claimer) claimIfDue(ctx, calls, hard context.Context) time.Duration {
 	return 0
 }
 
-// filledCauses says of which rows a claim got all that it asked for.
+// filledCauses reports for which rows a claim returned all that it asked for.
 func filledCauses(tickets []ticket, room Room) filled {
 	n := 0
 	for _, t := range tickets {
@@ -147,8 +147,8 @@ func filledCauses(tickets []ticket, room Room) filled {
 	return filled{all: len(tickets) >= room.Slots, timedOut: n >= room.TimedOut}
 }
 
-// awaitLeases has rows claimed when the lease of another worker ends, which may have
-// died. It asks twice in the time of a lease, so that none ends unseen.
+// awaitLeases sets an alarm for the end of another worker's lease, as that worker may
+// have died. It queries twice per lease duration, so that no lease ends unnoticed.
 func (c *claimer) awaitLeases(hard context.Context, now time.Time) {
 	if now.Before(c.leases) {
 		return
@@ -164,11 +164,11 @@ func (c *claimer) awaitLeases(hard context.Context, now time.Time) {
 	ends := now.Add(in)
 	c.alarms.setAlarm(ends)
 	if again := ends.Add(grain); again.Before(c.leases) {
-		c.leases = again // the one after it
+		c.leases = again // the lease after it
 	}
 }
 
-// claimBatch takes up to room rows.
+// claimBatch claims as many rows as room allows.
 func (c *claimer) claimBatch(hard context.Context, room Room) ([]ticket, error) {
 	began := time.Now()
 	c.claims.noteClaimStart()
@@ -203,17 +203,17 @@ func (c *claimer) claimRows(hard context.Context, room Room) ([]Claim, error) {
 	return c.store.Claim(ctx, c.owner, room, c.cfg.Lease)
 }
 
-// listening reports whether somebody tells us of changes.
+// listening reports whether the worker receives notifications of changes.
 func (w *Worker) listening() bool { return w.waker != nil && w.waker.Ready() == nil }
 
-// blindInterval is how long to wait for the next poll while nobody does: each
-// time another, so that several workers do not come to ask at the same time.
+// blindInterval returns the wait for the next poll without notifications. It is random,
+// so that several workers do not synchronize their polls.
 func (w *Worker) blindInterval() time.Duration {
 	d := w.cfg.BlindPollInterval
 	return d*8/10 + rand.N(d*4/10+1) //nolint:gosec // when a poll is made is no secret
 }
 
-// dispatchRows has rows called for: first those that have a name.
+// dispatchRows starts the calls of rows, first of those that have a name.
 func (c *claimer) dispatchRows(ctx, calls, hard context.Context, tickets []ticket) {
 	var nameless []ticket
 	for _, t := range tickets {
@@ -231,7 +231,7 @@ func (c *claimer) dispatchRows(ctx, calls, hard context.Context, tickets []ticke
 	}
 }
 
-// startCall has one row called for.
+// startCall starts the call of one row.
 func (w *Worker) startCall(calls context.Context, t ticket) {
 	if !w.floor.beginCall(t) {
 		w.submitOutcome(expiredOutcome(t))

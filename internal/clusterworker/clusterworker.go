@@ -1,16 +1,16 @@
-// Package clusterworker brings clusters to Gardener: what the fleet API keeps in
-// PostgreSQL becomes the Shoot that it should be, and goes when it should go.
+// Package clusterworker syncs clusters to Gardener: it applies the Shoot of each
+// cluster that the fleet API keeps in PostgreSQL, and deletes it with the cluster.
 //
-// Every cluster has one row that says what is still to be done. A worker claims as
-// many due rows as it has free slots, for the time of a lease; calls Gardener
-// outside of any transaction and under a timeout; and writes what became of it
-// against its claim and against the generation that it sent. So an edit made
-// during a call is neither blocked nor lost, a worker that dies or hangs only
-// costs the rest of its lease, and one that comes back too late changes nothing.
+// Every cluster has one row that records the work still to do. A worker claims as many
+// due rows as it has free slots, for the time of a lease. It calls Gardener outside of
+// any transaction and under a timeout. It then writes the result against its claim and
+// against the generation that it sent. So an edit during a call is neither blocked nor
+// lost. A worker that dies or hangs costs only the rest of its lease, and one that
+// returns too late changes nothing.
 //
-// Nothing is ever given up. A row that fails is tried again with the specified
-// backoff; while Gardener is down nothing is tried, and nothing is held against
-// any row.
+// The worker never gives up a row. A row that fails is retried with the specified
+// backoff. While Gardener is down, the worker tries nothing and counts no failure
+// against any row.
 package clusterworker
 
 import (
@@ -21,37 +21,38 @@ import (
 	"github.com/fleetloop/fleetloop/internal/shoot"
 )
 
-// A Claim is a row that is ours until its lease ends.
+// A Claim is a row that belongs to this worker until its lease ends.
 type Claim struct {
 	ClusterID string
-	// Token is the fence: whoever has a lower one than the row's has lost it.
+	// Token is the fencing token. A worker whose token is lower than the row's has lost
+	// the row.
 	Token int64
-	// Until is when the lease ends, by our clock and on the safe side.
+	// Until is when the lease ends, by the local clock and on the safe side.
 	Until time.Time
 
-	// Generation is that of the row: it rises with every change of the cluster
-	// or its node pools.
+	// Generation is the row's generation. It rises with every change of the cluster or
+	// its node pools.
 	Generation int64
-	// ClusterGeneration is that of the cluster in the fleet API.
+	// ClusterGeneration is the generation of the cluster in the fleet API.
 	ClusterGeneration int64
-	// Attempts is how many tries have failed since the last success or change.
+	// Attempts is the number of failed tries since the last success or change.
 	Attempts int
-	// LastClass is what was wrong at the last try, empty if nothing was.
+	// LastClass is the error class of the last try, empty after a success.
 	LastClass ErrorClass
-	// UnsyncedSince is since when the row waits.
+	// UnsyncedSince is when the row began to wait.
 	UnsyncedSince time.Time
 
 	Tenant string
 	Name   string
 	Spec   json.RawMessage
-	// Deleting is whether the cluster is to go. That wins over whatever else
-	// has changed.
+	// Deleting is whether the cluster is being deleted, which overrides every other
+	// change.
 	Deleting bool
 	Pools    []Pool
 
-	// ShootName is empty until one was chosen; it never changes afterwards.
+	// ShootName is empty until a name is chosen, and never changes afterwards.
 	ShootName string
-	// ShootUID is empty until a Shoot was seen.
+	// ShootUID is empty until a Shoot has been seen.
 	ShootUID string
 }
 
@@ -62,123 +63,122 @@ type Pool struct {
 	Spec json.RawMessage `json:"spec"`
 }
 
-// A Result is what became of a claim.
+// A Result is the result of a claim.
 type Result struct {
 	ClusterID         string
 	Token             int64
 	Generation        int64
 	ClusterGeneration int64
 
-	// Err is what went wrong, nil if nothing did.
+	// Err is the error of the try, nil after a success.
 	Err   error
 	Class ErrorClass
 	// Spend is whether the failure counts as an attempt.
 	Spend bool
-	// Delay is when to try again after a failure.
+	// Delay is the wait before the next try after a failure.
 	Delay time.Duration
 
-	// Deleting is whether it was the deletion that was asked for, and Absent
-	// whether a live look found that there is no Shoot any more.
+	// Deleting is whether the deletion was requested. Absent is whether a live read
+	// found that the Shoot no longer exists.
 	Deleting, Absent bool
 	Applied          shoot.Applied
 
-	// Change is what sinks of change events are told of it, nil if nothing. It is
-	// kept for them in the same write.
+	// Change is the change event for the sinks, nil if there is no event. It is stored
+	// in the same write.
 	Change *Change
 }
 
-// An ErrorClass says what is wrong with a row: one of shoot.Classes, or one of
-// those below. The set is closed, so that it can be a metric's label.
+// An ErrorClass is the kind of a row's error: one of shoot.Classes, or one of those
+// below. The set is closed, so that it can be a metric label.
 type ErrorClass string
 
-// What can be wrong with a row besides what Gardener says.
+// Error classes in addition to those of Gardener.
 const (
-	// ClassTimeout is a call that took too long, of a Gardener that answers
-	// others. Claims of such rows are limited, see Room.
+	// ClassTimeout is a call that took too long while Gardener answered others. Claims
+	// of such rows are limited, see Room.
 	ClassTimeout ErrorClass = "timeout"
-	// ClassBadSpec is a spec that no Shoot can be made of.
+	// ClassBadSpec is a spec from which no Shoot can be built.
 	ClassBadSpec ErrorClass = "invalid_spec"
-	// ClassPanic is a fault of ours.
+	// ClassPanic is a panic in the cluster-worker.
 	ClassPanic ErrorClass = "panic"
 )
 
-// A Store keeps the rows. An error of it is one of the database.
+// A Store keeps the rows. Its errors are errors of the database.
 type Store interface {
-	// Claim takes due rows for the time of a lease, as many as there is room for.
-	// A row that can not be read is among them, with what could be read.
+	// Claim leases due rows, as many as there is room for. A row that cannot be read is
+	// among them, with the fields that could be read.
 	Claim(ctx context.Context, owner string, room Room, lease time.Duration) ([]Claim, error)
-	// Name gives rows that have none the names of their Shoots, and says which
-	// of the names are taken by another row.
+	// Name stores the names of Shoots for rows without one, and returns the names that
+	// another row has taken.
 	Name(ctx context.Context, names []Naming) (taken []Naming, err error)
-	// Complete writes results, and gives the ids of those that lost their claim,
-	// about which nothing was written.
+	// Complete writes results, and returns the ids of clusters whose claim was lost. It
+	// writes nothing for those.
 	Complete(ctx context.Context, results []Result) (lost []string, err error)
-	// Release gives rows back untouched, due at once.
+	// Release returns rows unchanged and due at once.
 	Release(ctx context.Context, claims []Claim) error
 	LeaseStore
 }
 
 // Room is how many rows may be claimed.
 type Room struct {
-	// Slots is how many in all.
+	// Slots is the limit of all rows.
 	Slots int
-	// TimedOut is how many of them may be rows whose last try timed out.
+	// TimedOut is the limit of rows whose last try timed out.
 	TimedOut int
 }
 
 // A LeaseStore keeps the leases of claimed rows.
 type LeaseStore interface {
-	// Renew has claims end a whole lease from now, and gives the ids of those that
-	// it did that to. A claim that was lost is not among them.
+	// Renew extends claims to a whole lease from now, and returns the ids of the
+	// renewed ones. Lost claims are not among them.
 	Renew(ctx context.Context, claims []Claim, lease time.Duration) (renewed []string, err error)
-	// NextLease gives the time until the first lease of another owner ends. ok is
-	// false if no other owner has one.
+	// NextLease returns the time until the first lease of another owner ends. ok is
+	// false if no other owner has a lease.
 	NextLease(ctx context.Context, owner string) (in time.Duration, ok bool, err error)
 }
 
 // An Outage is a time in which a worker gets no answer from Gardener. The zero value
-// is none.
+// means no outage.
 type Outage struct {
 	Since  time.Time
 	Reason string
 }
 
-// An OutageStore tells users why their clusters wait.
+// An OutageStore records why the clusters of users wait.
 type OutageStore interface {
-	// SetOutage notes the outage that a worker sees, for some time; the zero Outage
-	// removes the note.
+	// SetOutage records the outage that a worker sees for the time ttl. The zero Outage
+	// removes the record.
 	SetOutage(ctx context.Context, owner string, o Outage, ttl time.Duration) error
 }
 
-// A Naming is a name for a claim's Shoot.
+// A Naming is the proposed name of a claim's Shoot.
 type Naming struct {
 	ClusterID string
 	Token     int64
 	ShootName string
 }
 
-// A Garden is where Shoots are kept. Its errors are of type *shoot.Error. It
-// is called by many goroutines at a time.
+// A Garden stores Shoots. Its errors are of type *shoot.Error. It is safe for
+// concurrent use.
 type Garden interface {
-	// ApplyShoot makes the Shoot what the manifest says, whether it is there or
-	// not. seen is whether it was ever seen.
+	// ApplyShoot creates or updates the Shoot to match the manifest. seen is whether
+	// the Shoot was ever seen.
 	ApplyShoot(ctx context.Context, m shoot.Manifest, seen bool) (shoot.Applied, error)
-	// DeleteShoot asks for its deletion. One that is not there is no error.
+	// DeleteShoot requests the deletion of a Shoot. An absent Shoot is no error.
 	DeleteShoot(ctx context.Context, ref shoot.Ref) (shoot.Deletion, error)
-	// Probe asks for as little as possible.
+	// Probe sends the smallest possible request.
 	Probe(ctx context.Context) error
 }
 
-// A Maker makes the Shoot that a cluster should be. Its error is the cluster's
-// fault.
+// A Maker builds the Shoot of a cluster. Its errors are the cluster's fault.
 type Maker interface {
-	// Make makes the manifest. It is pure.
+	// Make builds the manifest. It is a pure function.
 	Make(c Claim) (shoot.Manifest, error)
-	// Name is the nth choice for the name of a cluster's Shoot, from 0.
+	// Name returns the nth choice for the name of a cluster's Shoot, from 0.
 	Name(c Claim, n int) string
 }
 
-// An Action is what was done to a Shoot, as a change event names it.
+// An Action is the kind of change to a Shoot, as a change event names it.
 type Action string
 
 // The actions of the cluster-worker.
@@ -190,21 +190,21 @@ const (
 	ShootFailed  Action = "shoot-failed"
 )
 
-// A Change is something that was done or observed.
+// A Change is an action that was done or observed.
 type Change struct {
 	At        time.Time `json:"at"`
 	Action    Action    `json:"action"`
 	ClusterID string    `json:"clusterID"`
-	Cluster   string    `json:"cluster"` // its name
+	Cluster   string    `json:"cluster"` // name of the cluster
 	Tenant    string    `json:"tenant"`
-	Shoot     string    `json:"shoot"` // its name
-	// Generation is that of the cluster, as the fleet API counts.
+	Shoot     string    `json:"shoot"` // name of the Shoot
+	// Generation is the generation of the cluster in the fleet API.
 	Generation int64 `json:"generation"`
-	// Message says more, "" if there is no more to say.
+	// Message has further details, empty if there are none.
 	Message string `json:"message,omitempty"`
 }
 
-// A Recorder is told of changes. Record never blocks.
+// A Recorder receives changes. Record never blocks.
 type Recorder interface {
 	Record(ctx context.Context, c Change)
 }

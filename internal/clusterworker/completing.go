@@ -10,26 +10,25 @@ import (
 	"github.com/fleetloop/fleetloop/internal/backoff"
 )
 
-// maxBatch is how many results are written at a time.
+// maxBatch is the largest number of results in one write.
 const maxBatch = 200
 
-// A writer writes what became of claims. It is one goroutine.
+// A writer writes the outcomes of claims. It is one goroutine.
 //
-// What could not be written is written later, as long as the lease holds. What
-// fails goes behind the others, and the next batch is half as large: one
-// result that the database does not take ends up alone, and does not keep the
-// others from being written.
+// Results that could not be written are written later, as long as the lease holds.
+// Failed results move behind the others, and the next batch is half as large. So one
+// result that the database rejects ends up alone, and does not block the others.
 type writer struct {
 	*Worker
 	pending []outcome // results
-	back    []outcome // to give back at the end
-	batch   int       // how many to write at a time
-	failed  int       // tries in a row
+	back    []outcome // to release at shutdown
+	batch   int       // size of the next write
+	failed  int       // consecutive failed writes
 	timer   *time.Timer
 }
 
-// writeOutcomes writes outcomes until all are written and there will be no more, or
-// ctx ends.
+// writeOutcomes writes outcomes until all are written and no more can come, or ctx
+// ends.
 func (w *Worker) writeOutcomes(ctx context.Context) {
 	c := &writer{Worker: w, batch: maxBatch, timer: time.NewTimer(0)}
 	defer c.timer.Stop()
@@ -48,7 +47,7 @@ func (w *Worker) writeOutcomes(ctx context.Context) {
 	}
 }
 
-// awaitOutcome waits until there is something to write, and reports whether there is.
+// awaitOutcome waits for an outcome, and reports whether there is one to write.
 func (c *writer) awaitOutcome(ctx context.Context) bool {
 	for len(c.pending) == 0 {
 		c.writePulse.noteIdle()
@@ -56,7 +55,7 @@ func (c *writer) awaitOutcome(ctx context.Context) bool {
 		case o := <-c.outcomes:
 			c.sortOutcome(ctx, o)
 		case <-c.ended:
-			// All that will ever come is there.
+			// No outcome can follow those in the channel.
 			if c.takeAll(ctx); len(c.pending) == 0 {
 				return false
 			}
@@ -67,7 +66,7 @@ func (c *writer) awaitOutcome(ctx context.Context) bool {
 	return ctx.Err() == nil
 }
 
-// sortOutcome sorts an outcome.
+// sortOutcome adds an outcome to the results or to the claims to release.
 func (c *writer) sortOutcome(ctx context.Context, o outcome) {
 	switch o.fate {
 	case fateResult:
@@ -84,7 +83,7 @@ func (c *writer) sortOutcome(ctx context.Context, o outcome) {
 	}
 }
 
-// takeAll takes what is there, as far as it fits in one batch.
+// takeAll takes the outcomes in the channel, up to one batch.
 func (c *writer) takeAll(ctx context.Context) {
 	for len(c.pending) < maxBatch {
 		select {
@@ -96,7 +95,7 @@ func (c *writer) takeAll(ctx context.Context) {
 	}
 }
 
-// collectMore waits a little for more results, if more are to be expected.
+// collectMore waits a little for more results while calls run.
 func (c *writer) collectMore(ctx context.Context) {
 	c.takeAll(ctx)
 	c.timer.Reset(c.cfg.CompleteDelay)
@@ -145,8 +144,8 @@ func (c *writer) writeBatch(ctx context.Context) error {
 	return nil
 }
 
-// nextBatch are the results of the next batch, of each cluster at most one: a claim
-// that was lost to a later one of ours is told from that by the cluster.
+// nextBatch returns the results of the next batch, at most one per cluster. A claim
+// that was lost to a later claim of this worker is identified by its cluster.
 func (c *writer) nextBatch() []Result {
 	most := min(c.batch, len(c.pending))
 	results := make([]Result, 0, most)
@@ -172,8 +171,8 @@ func (c *writer) completeOnce(ctx context.Context, results []Result) ([]string, 
 	return c.store.Complete(ctx, results)
 }
 
-// putOff puts the first n results behind the others, but for those whose lease
-// is over: those rows are due again, and will be tried by somebody.
+// putOff moves the first n results behind the others, except those whose lease is over.
+// Those rows are due again and some worker will retry them.
 func (c *writer) putOff(ctx context.Context, n int) {
 	first := slices.Clone(c.pending[:n])
 	c.pending = slices.Delete(c.pending, 0, n)
@@ -188,7 +187,7 @@ func (c *writer) putOff(ctx context.Context, n int) {
 	}
 }
 
-// noteLost counts a result about which nothing was written.
+// noteLost counts a result that was not written because the claim was lost.
 func (c *writer) noteLost(ctx context.Context, o outcome) {
 	c.counts.lost.Add(1)
 	c.metrics.fenced.Inc()
@@ -196,10 +195,11 @@ func (c *writer) noteLost(ctx context.Context, o outcome) {
 	c.lookAgain(o)
 }
 
-// lookAgain has the row claimed when its lease has ended, unless somebody did.
+// lookAgain sets an alarm to claim the row after its lease ends, in case no other
+// worker has.
 func (c *writer) lookAgain(o outcome) { c.alarms.setAlarm(o.Until.Add(time.Second)) }
 
-// noteWritten tells of a result that was written.
+// noteWritten logs and counts a written result, and sends its change event.
 func (c *writer) noteWritten(ctx context.Context, o outcome) {
 	now := time.Now()
 	c.metrics.completed(o.ticket, o.result)
@@ -220,8 +220,8 @@ func (c *writer) noteWritten(ctx context.Context, o outcome) {
 	}
 }
 
-// logFailure logs the first failure of a row and the one that makes it stuck,
-// and the others only for who looks closely.
+// logFailure logs the first failure of a row and the one that makes it stuck as
+// warnings, and the others at debug level.
 func (c *writer) logFailure(ctx context.Context, o outcome) {
 	r, n := o.result, failureCount(o.Claim)
 	level, log := slog.LevelDebug, c.log
@@ -237,7 +237,8 @@ func (c *writer) logFailure(ctx context.Context, o outcome) {
 		"err", r.Err, "failures", n, "counts", r.Spend, "retry_in", r.Delay.Round(time.Second))
 }
 
-// releaseUnfinished gives back what was not finished, until it is taken or ctx ends.
+// releaseUnfinished releases unfinished claims, until the database accepts that or ctx
+// ends.
 func (c *writer) releaseUnfinished(ctx context.Context) {
 	if len(c.back) == 0 {
 		return
@@ -266,7 +267,8 @@ func (c *writer) releaseOnce(ctx context.Context, claims []Claim) error {
 	return c.store.Release(ctx, claims)
 }
 
-// changeOf is what a result that was written has to tell, if it has.
+// changeOf returns the change event of a written result. ok is false if there is no
+// event.
 func changeOf(c Claim, r Result) (Change, bool) {
 	change := Change{ClusterID: c.ClusterID, Cluster: c.Name, Tenant: c.Tenant, Shoot: c.ShootName, Generation: c.ClusterGeneration}
 	switch {

@@ -6,12 +6,11 @@ import (
 	"time"
 )
 
-// DefaultStopTimeout is how long Run may take to end if the configuration does
-// not say: a bit less than the specified time for the process.
+// DefaultStopTimeout is the default of Config.StopTimeout: a little less than the
+// specified shutdown time of the process.
 const DefaultStopTimeout = 25 * time.Second
 
-// Config is what an operator settles about the sync. Fields that are zero mean
-// their default.
+// Config is the operator's configuration of the sync. Zero fields mean their default.
 type Config struct {
 	PollInterval time.Duration `key:"poll_interval" env:"POLL_INTERVAL" flag:"poll-interval" default:"30s" validate:"gt=0" doc:"Poll interval for due clusters while LISTEN works: the longest delay of a change whose notification is lost."`
 
@@ -24,16 +23,16 @@ type Config struct {
 
 	CompleteDelay time.Duration `key:"result_batch_delay" env:"CLUSTER_WORKER_RESULT_BATCH_DELAY" default:"5ms" validate:"gt=0" doc:"Maximum time a result waits so that several are written in one batch."`
 
-	// StopTimeout is how long Run may take to end: calls may go on for most of
-	// it, and what became of them is written in the rest. It follows from the
-	// time that the whole process has. Zero means DefaultStopTimeout.
+	// StopTimeout limits how long Run takes to end. Calls may continue for most of it,
+	// and their outcomes are written in the rest. It is derived from the shutdown time
+	// of the whole process. Zero means DefaultStopTimeout.
 	StopTimeout time.Duration
 }
 
-// Listen says whether the database tells of changes.
+// Listen is whether the worker listens for notifications of the database.
 type Listen string
 
-// The ways to learn of changes.
+// Values of Listen.
 const (
 	ListenOn  Listen = "on"
 	ListenOff Listen = "off"
@@ -66,13 +65,13 @@ func orDefault[T comparable](field *T, value T) {
 	}
 }
 
-// requestsPerCall is how many requests of CallTimeout each a whole call may take. An
-// apply needs up to four: it finds that the Shoot exists, reads it, writes it, and
-// removes node pools. A deletion needs three.
+// requestsPerCall is the number of requests, of CallTimeout each, that a whole call may
+// take. An apply needs up to four: it finds that the Shoot exists, reads it, writes it,
+// and removes node pools. A deletion needs three.
 const requestsPerCall = 4
 
-// callBound is the bound of a whole call, all of its requests together.
+// callBound returns the timeout of a whole call with all of its requests.
 func (c Config) callBound() time.Duration { return requestsPerCall * c.CallTimeout }
 
-// writeReserve is the part of the time to stop that is left for writing.
+// writeReserve returns the part of the stop timeout that is reserved for writing.
 func (c Config) writeReserve() time.Duration { return min(5*time.Second, c.StopTimeout/4) }

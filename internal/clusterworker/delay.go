@@ -8,12 +8,12 @@ const (
 	maxDelay   = 15 * time.Minute
 )
 
-// Delay is how long a row waits that has failed so many times in a row, the last
-// failure included: 30 s × 2^attempts, at most 15 minutes. So the first failure
-// is followed by a minute. It holds for any number of attempts.
+// Delay returns how long a row waits after the given number of consecutive failures,
+// the last one included: 30 s × 2^attempts, at most 15 minutes. So a minute follows the
+// first failure. It holds for any number of attempts.
 //
-// There is no jitter: how much is tried at a time is bounded by the slots, so
-// rows that come due together do no harm.
+// There is no jitter. The slots limit how many rows are tried at a time, so rows that
+// come due together do no harm.
 func Delay(attempts int) time.Duration {
 	d := firstDelay
 	for range attempts { // not a shift, which would overflow

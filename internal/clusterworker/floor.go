@@ -5,50 +5,49 @@ import (
 	"time"
 )
 
-// A ticket is a claim on its way through the worker.
+// A ticket is a claim during its processing in the worker.
 type ticket struct {
 	Claim
-	// claimed is when the claim began: what happened before is in it.
+	// claimed is when the claim began. Earlier changes are part of the claim.
 	claimed time.Time
 }
 
-// hasTime reports whether a lease goes on for d. Both clocks have to say so: the
-// monotonic one does not count while a machine sleeps, and the other one can
-// be set back.
+// hasTime reports whether the lease lasts for at least d. Both clocks have to agree:
+// the monotonic clock stops while a machine sleeps, and the wall clock can be set back.
 func (t ticket) hasTime(d time.Duration) bool {
 	now := time.Now()
 	return t.Until.Sub(now) >= d && t.Until.Round(0).Sub(now.Round(0)) >= d
 }
 
 const (
-	// hangsAfter is when a call that runs frees its slot for another one. What is wrong
-	// with it or with its Shoot is not the next one's business.
+	// hangsAfter is how long a running call holds its slot. A slow call or a faulty
+	// Shoot must not hold up the next one.
 	hangsAfter = 250 * time.Millisecond
-	// hangingPerSlot bounds how many such calls there may be beside the slots, so that
-	// a slow Gardener is not asked for ever more at a time.
+	// hangingPerSlot limits the slow calls beside the slots, so that a slow Gardener
+	// does not receive ever more calls.
 	hangingPerSlot = 4
-	// timedOutShare is the part of the slots, as a divisor, that rows may hold whose
-	// last try timed out: there may be more of them than calls may hang.
+	// timedOutShare is the part of the slots, as a divisor, for rows whose last try
+	// timed out. There may be more such rows than calls may hang.
 	timedOutShare = 4
 )
 
-// A callLimiter is where calls run: so many at a time, and one of each cluster. It
-// also counts the claims about which nothing is written yet, which bounds how
-// far calls can get ahead of a slow database.
+// A callLimiter limits running calls in total and to one per cluster. It also counts
+// the claims without a written result, which limits how far calls can get ahead of a
+// slow database.
 type callLimiter struct {
 	slots, hanging, timedOut, limit int
 
 	mu        sync.Mutex
 	running   map[string]running // by cluster
-	under     int                // claims whose outcome is not known
+	under     int                // claims without an outcome
 	unsettled int
-	freed     time.Time // when the first call ended after the last claim
+	freed     time.Time // end of the first call after the last claim
 }
 
-// A running is a call that runs.
+// A running is a call in progress.
 type running struct {
 	began    time.Time
-	timedOut bool // the row's last try timed out
+	timedOut bool // the last try of the row timed out
 }
 
 func newFloor(slots int) *callLimiter {
@@ -59,8 +58,9 @@ func newFloor(slots int) *callLimiter {
 	}
 }
 
-// freeRoom is how many rows may be claimed, since when there is any, and when there may
-// be more without a call that ends, zero if that is not to be expected.
+// freeRoom returns how many rows may be claimed and since when there is room. It also
+// returns when more room is expected without the end of a call, zero if it is not
+// expected.
 func (f *callLimiter) freeRoom() (r Room, freed, more time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -76,8 +76,8 @@ func (f *callLimiter) freeRoom() (r Room, freed, more time.Time) {
 	return r, f.freed, more
 }
 
-// freeSlots is how many slots no call holds, and when the next call frees its slot by
-// hanging.
+// freeSlots returns how many slots no call holds, and when the next slow call frees its
+// slot.
 func (f *callLimiter) freeSlots(now time.Time) (free int, more time.Time) {
 	holding := 0
 	for _, c := range f.running {
@@ -92,12 +92,12 @@ func (f *callLimiter) freeSlots(now time.Time) (free int, more time.Time) {
 	}
 	over := len(f.running) - holding - f.hanging
 	if over >= 0 {
-		more = time.Time{} // it would keep the slot
+		more = time.Time{} // the call would keep the slot
 	}
 	return f.slots - holding - max(0, over), more
 }
 
-// admitClaims counts claims in.
+// admitClaims adds n claims to the counts.
 func (f *callLimiter) admitClaims(n int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -106,8 +106,8 @@ func (f *callLimiter) admitClaims(n int) {
 	f.freed = time.Time{}
 }
 
-// beginCall begins a call. There is none for a cluster whose last one has not ended, which can
-// outlast its lease if it heeds no deadline.
+// beginCall registers a call and reports whether it may run. It refuses a cluster whose
+// last call still runs, which can outlast its lease if it ignores its deadline.
 func (f *callLimiter) beginCall(t ticket) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -122,10 +122,10 @@ func (f *callLimiter) beginCall(t ticket) bool {
 	return true
 }
 
-// maxCalls is how many calls there can be at a time.
+// maxCalls returns the largest number of concurrent calls.
 func (f *callLimiter) maxCalls() int { return f.slots + f.hanging }
 
-// endCall ends a call.
+// endCall removes a call.
 func (f *callLimiter) endCall(clusterID string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -135,22 +135,22 @@ func (f *callLimiter) endCall(clusterID string) {
 	}
 }
 
-// noteOutcome notes that the outcome of a claim is on its way to be written.
+// noteOutcome counts the outcome of a claim that waits to be written.
 func (f *callLimiter) noteOutcome() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.under--
 }
 
-// settleClaims counts claims out.
+// settleClaims removes n claims from the counts.
 func (f *callLimiter) settleClaims(n int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.unsettled -= n
 }
 
-// currentLoad is how many calls run, how many claims have no outcome yet, and how many
-// are not settled.
+// currentLoad returns the number of running calls, of claims without an outcome, and of
+// unsettled claims.
 func (f *callLimiter) currentLoad() (running, under, unsettled int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -12,28 +12,27 @@ import (
 	"time"
 )
 
-// errNotClaimed is why a worker that has not reached the database yet is not
-// ready.
+// errNotClaimed makes a worker unready before its first answer from the database.
 var errNotClaimed = errors.New("no response from database yet")
 
-// A heartbeat says whether a loop makes progress. The zero value is one that does
-// not run, and lives.
+// A heartbeat records whether a loop makes progress. The zero value is a loop that does
+// not run and counts as live.
 type heartbeat struct {
-	// next is when progress is due at the latest, nil while nothing runs.
+	// next is the deadline of the next progress, nil while nothing runs.
 	next atomic.Pointer[time.Time]
 }
 
-// allowance is how long one step of a loop may take: much longer than any
-// timeout within it.
+// allowance is how long one step of a loop may take. It is much longer than any timeout
+// within the step.
 const allowance = time.Minute
 
-// noteProgress notes progress.
+// noteProgress records progress.
 func (p *heartbeat) noteProgress() {
 	next := time.Now().Add(allowance)
 	p.next.Store(&next)
 }
 
-// noteIdle notes that there is nothing to do.
+// noteIdle records that the loop has nothing to do.
 func (p *heartbeat) noteIdle() { p.next.Store(nil) }
 
 func (p *heartbeat) checkProgress() error {
@@ -44,8 +43,8 @@ func (p *heartbeat) checkProgress() error {
 	return fmt.Errorf("no progress since %s", next.Add(-allowance).UTC().Format(time.RFC3339))
 }
 
-// Live reports whether the loops make progress. That Gardener or the database
-// is down is no reason to restart them.
+// Live returns an error if a loop makes no progress. An outage of Gardener or the
+// database is no reason to restart the loops.
 func (w *Worker) Live() error {
 	var errs []error
 	if err := w.claimPulse.checkProgress(); err != nil {
@@ -57,9 +56,9 @@ func (w *Worker) Live() error {
 	return errors.Join(errs...)
 }
 
-// Ready reports why the worker can not do its work just now: nobody tells it of
-// changes although somebody should, or the database does not let it claim. That
-// Gardener is down is no reason: see Stats and the metrics.
+// Ready returns why the worker cannot work at present: it should receive notifications
+// and does not, or the database does not let it claim. An outage of Gardener is no
+// reason: see Stats and the metrics.
 func (w *Worker) Ready() error {
 	var errs []error
 	if w.waker != nil {
@@ -73,8 +72,8 @@ func (w *Worker) Ready() error {
 	return errors.Join(errs...)
 }
 
-// Warning says what does not make the worker unready and holds clusters up, empty if
-// nothing does.
+// Warning describes conditions that hold clusters up without making the worker unready,
+// empty if there are none.
 func (w *Worker) Warning() string {
 	o := w.breaker.currentOutage()
 	if o.Since.IsZero() {
@@ -83,26 +82,26 @@ func (w *Worker) Warning() string {
 	return fmt.Sprintf("gardener unavailable since %s, sync paused: %s", o.Since.UTC().Format(time.RFC3339), o.Reason)
 }
 
-// claimHangs is how long a claim may take before the worker is not ready.
+// claimHangs is how long a claim may take before the worker becomes unready.
 const claimHangs = 5 * time.Second
 
-// A claimHealth is how the last claim went.
+// A claimHealth records the progress and result of the last claim.
 type claimHealth struct {
 	mu      sync.Mutex
-	last    error     // of the last claim that ended
-	since   time.Time // of a claim that runs, else zero
-	good    time.Time // when the last good one ended
-	overdue time.Time // when the next one should have begun at the latest, and some
+	last    error     // error of the last completed claim
+	since   time.Time // start of a running claim, else zero
+	good    time.Time // end of the last successful claim
+	overdue time.Time // latest start of the next claim, with allowance
 }
 
-// noteClaimStart notes a claim that begins.
+// noteClaimStart records the start of a claim.
 func (h *claimHealth) noteClaimStart() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.since = time.Now()
 }
 
-// noteClaimEnd notes how it ended.
+// noteClaimEnd records the end of a claim and its error.
 func (h *claimHealth) noteClaimEnd(err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -112,7 +111,7 @@ func (h *claimHealth) noteClaimEnd(err error) {
 	}
 }
 
-// expectWithin notes when the next one is due at the latest, by what is known now.
+// expectWithin sets the latest start of the next claim, as known now.
 func (h *claimHealth) expectWithin(within time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -142,23 +141,23 @@ func (h *claimHealth) lastGood() time.Time {
 	return h.good
 }
 
-// A dbWatch has one line logged when the database begins to fail and one when
-// it works again, however many requests fail between. It works again when each
-// kind of request does that failed, or was not needed any more.
+// A dbWatch logs one line when database requests begin to fail and one when they work
+// again, however many fail in between. They work again when each kind of request that
+// failed has succeeded or is no longer needed.
 type dbWatch struct {
 	log   *slog.Logger
 	began func()
 
 	mu      sync.Mutex
-	failing map[request]time.Time // since when it is known last
+	failing map[request]time.Time // by kind, the last failure
 	since   time.Time
 }
 
-// notNeeded is how long ago a kind of request failed last that seems not to be
-// needed any more.
+// notNeeded is the age of a kind's last failure after which the kind counts as no
+// longer needed.
 const notNeeded = 5 * time.Minute
 
-// noteRequest notes how a request went. Its kinds are a closed set.
+// noteRequest records the result of a request. Its kinds are a closed set.
 func (d *dbWatch) noteRequest(ctx context.Context, kind request, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -182,7 +181,7 @@ func (d *dbWatch) noteRequest(ctx context.Context, kind request, err error) {
 	}
 }
 
-// failingKinds are the requests that fail.
+// failingKinds returns the kinds of requests that fail.
 func (d *dbWatch) failingKinds() []string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -194,28 +193,27 @@ func (d *dbWatch) failingKinds() []string {
 	return list
 }
 
-// Stats are what a worker is at, and what became of what it did so far.
+// Stats are the current load of a worker and the totals of its results.
 type Stats struct {
-	// Slots is how many calls may run, InFlight how many do, and Unwritten how
-	// many claims there are about which nothing is written yet.
+	// Slots is how many calls may run, InFlight how many run, and Unwritten how many
+	// claims have no written result.
 	Slots, InFlight, Unwritten int
 
-	// Claimed rows came to be Synced, Failed or Lost, in which a try of a row
-	// counts each time. Forgone ones were given up before their call, Released
-	// ones given back at the end.
+	// Claimed rows end as Synced, Failed or Lost; each try of a row counts. Forgone
+	// ones were given up before their call, and Released ones were released at
+	// shutdown.
 	Claimed, Synced, Failed, Lost, Forgone, Released uint64
 
-	// LastClaim is when the database last gave rows, or said that there are
-	// none.
+	// LastClaim is when the database last answered a claim, even one without rows.
 	LastClaim time.Time
 
-	// OutageSince is since when Gardener is down, zero if it is not.
+	// OutageSince is when the outage of Gardener began, zero if there is no outage.
 	OutageSince time.Time
-	// DatabaseFails are the requests to the database that fail just now.
+	// DatabaseFails are the kinds of database requests that fail at present.
 	DatabaseFails []string
 }
 
-// Stats says what the worker is at.
+// Stats returns the current load and totals of the worker.
 func (w *Worker) Stats() Stats {
 	running, _, unsettled := w.floor.currentLoad()
 	return Stats{
@@ -226,7 +224,7 @@ func (w *Worker) Stats() Stats {
 	}
 }
 
-// counts are what Stats tells.
+// counts are the totals of Stats.
 type counts struct {
 	claimed, synced, failed, lost, forgone, released atomic.Uint64
 }

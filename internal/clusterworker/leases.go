@@ -7,10 +7,11 @@ import (
 )
 
 const (
-	// leaseStart is the part of a lease, as a divisor, that a call needs to begin.
+	// leaseStart is the part of a lease, as a divisor, that must remain for a call to
+	// begin.
 	leaseStart = 4
-	// leaseChecks is how often in the time of a lease the keeper looks at the leases
-	// that are held.
+	// leaseChecks is how many times per lease duration the keeper checks the held
+	// leases.
 	leaseChecks = 8
 	// leaseMargin is the part of a lease, as a divisor, by which a call ends before a
 	// lease that could not be renewed.
@@ -18,7 +19,7 @@ const (
 )
 
 // A leaseKeeper renews the leases of rows whose calls run, so that no other worker
-// takes them. It ends a call whose lease could not be renewed.
+// takes them. It cancels a call whose lease could not be renewed.
 type leaseKeeper struct {
 	worker *Worker
 
@@ -26,21 +27,21 @@ type leaseKeeper struct {
 	held map[string]*heldLease // by cluster
 }
 
-// A heldLease is the lease of a row whose call runs.
+// A heldLease is the lease of a row with a running call.
 type heldLease struct {
-	claim Claim // Until is when the lease ends as far as we know
-	// limit is when renewing stops: a call that runs for longer heeds no deadline.
+	claim Claim // Until is the known end of the lease
+	// limit is when renewal stops. A call that runs longer ignores its deadline.
 	limit  time.Time
 	cancel context.CancelCauseFunc
 	timer  *time.Timer // calls cancel
 }
 
-// holdLease keeps the lease of a row until release. The context ends before a lease that
-// could not be renewed does.
+// holdLease renews the lease of a row until releaseLease. The context ends shortly
+// before a lease that could not be renewed.
 func (k *leaseKeeper) holdLease(ctx context.Context, t ticket) (context.Context, *heldLease) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	cfg := k.worker.cfg
-	// A call may be followed by a probe.
+	// A probe may follow a call.
 	h := &heldLease{claim: t.Claim, limit: time.Now().Add(cfg.callBound() + cfg.CallTimeout), cancel: cancel}
 	h.timer = time.AfterFunc(k.untilCut(h), func() { cancel(errLeaseOver) })
 	k.mu.Lock()
@@ -49,12 +50,12 @@ func (k *leaseKeeper) holdLease(ctx context.Context, t ticket) (context.Context,
 	return ctx, h
 }
 
-// untilCut is how long a call may go on under its lease.
+// untilCut returns how long a call may continue under its lease.
 func (k *leaseKeeper) untilCut(h *heldLease) time.Duration {
 	return time.Until(h.claim.Until) - k.worker.cfg.Lease/leaseMargin
 }
 
-// releaseLease ends the keeping of a lease, and gives when the lease ends.
+// releaseLease stops the renewal of a lease, and returns when the lease ends.
 func (k *leaseKeeper) releaseLease(h *heldLease) time.Time {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -80,8 +81,8 @@ func (k *leaseKeeper) renewUntilDone(ctx context.Context) {
 	}
 }
 
-// renewLeases renews the leases of which a quarter is over. One that fails is tried again
-// at the next check.
+// renewLeases renews the leases of which a quarter has passed. Failed renewals are
+// retried at the next check.
 func (k *leaseKeeper) renewLeases(ctx context.Context) {
 	w := k.worker
 	began := time.Now()
@@ -100,7 +101,7 @@ func (k *leaseKeeper) renewLeases(ctx context.Context) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for _, id := range renewed {
-		// One that has ended meanwhile keeps the earlier end, which is the safe side.
+		// A lease whose call has ended keeps the earlier end, which is the safe side.
 		if h, ok := k.held[id]; ok && h.timer.Stop() {
 			h.claim.Until = began.Add(w.cfg.Lease)
 			h.timer.Reset(k.untilCut(h))

@@ -12,8 +12,7 @@ import (
 
 const metricsPrefix = "fleetloop_clusterworker_"
 
-// A verb is what is asked of Gardener. The set is closed: it is a metric's
-// label.
+// A verb is the kind of a call to Gardener. The set is closed: it is a metric label.
 type verb string
 
 const (
@@ -21,14 +20,14 @@ const (
 	verbDelete verb = "delete"
 )
 
-// What became of a call besides the classes of errors.
+// Results of a call in addition to the error classes.
 const (
 	resultOK      = "ok"
-	resultStopped = "canceled" // by us
+	resultStopped = "canceled" // by the worker
 )
 
-// metrics are the worker's. All labels come from closed sets, and their series
-// are there from the start.
+// metrics are the worker's metrics. All labels come from closed sets, and their series
+// exist from the start.
 type metrics struct {
 	claims, emptyClaims map[cause]prometheus.Counter
 	rowsPerClaim        prometheus.Histogram
@@ -49,7 +48,7 @@ type metrics struct {
 	tallyFails prometheus.Counter
 }
 
-// A registrar makes metrics and registers them, and keeps the errors.
+// A registrar creates and registers metrics, and collects the errors.
 type registrar struct {
 	reg  prometheus.Registerer
 	errs []error
@@ -152,7 +151,7 @@ func (r *registrar) histogram(name, help string, buckets []float64) prometheus.H
 	return h
 }
 
-// countClaim counts a claim.
+// countClaim counts a claim by cause and observes its rows.
 func (m *metrics) countClaim(c cause, rows int) {
 	if rows == 0 {
 		m.emptyClaims[c].Inc()
@@ -162,17 +161,17 @@ func (m *metrics) countClaim(c cause, rows int) {
 	m.rowsPerClaim.Observe(float64(rows))
 }
 
-// observeCall counts a call.
+// observeCall observes the duration of a call.
 func (m *metrics) observeCall(v verb, result string, took time.Duration) {
 	m.calls[v][result].Observe(took.Seconds())
 }
 
-// completed counts a result that was written.
+// completed counts a written result.
 func (m *metrics) completed(t ticket, r Result) {
 	if r.Err == nil {
 		m.synced.Inc()
 		if !t.UnsyncedSince.IsZero() {
-			// Of two clocks; they can not be so far apart that a negative time would mean anything.
+			// The times come from two clocks; a negative difference is noise.
 			m.latency.Observe(max(0, time.Since(t.UnsyncedSince)).Seconds())
 		}
 		return

@@ -9,15 +9,15 @@ import (
 	"github.com/fleetloop/fleetloop/internal/shoot"
 )
 
-// nameChoices bounds how many names are tried for a Shoot.
+// nameChoices limits how many names are tried for a Shoot.
 const nameChoices = 10
 
 var errNoName = &rowError{class: ErrorClass(shoot.ClassConflict), err: fmt.Errorf("all %d candidate names for the Shoot are in use", nameChoices)}
 
-// nameAndBegin stores the nth choice for the names of rows that have none, and
-// has those called for that got it. It gives the others, for the next
-// choice. Without its name in the database no Shoot is made: a worker that came
-// after us would not find it.
+// nameAndBegin stores the nth choice for the names of unnamed rows, and starts the
+// calls of those that got it. It returns the others for the next choice. No Shoot is
+// created before its name is in the database: a successor of this worker would not find
+// it.
 func (c *claimer) nameAndBegin(ctx, calls, hard context.Context, tickets []ticket, n int) (again []ticket) {
 	names := make([]Naming, 0, len(tickets))
 	asked := tickets[:0:0]
@@ -47,7 +47,7 @@ func (c *claimer) nameAndBegin(ctx, calls, hard context.Context, tickets []ticke
 	return again
 }
 
-// chooseName is the nth choice for the name of a claim's Shoot.
+// chooseName returns the nth choice for the name of a claim's Shoot.
 func (c *claimer) chooseName(ctx context.Context, claim Claim, n int) (name string, err error) {
 	if n >= nameChoices {
 		return "", errNoName
@@ -61,8 +61,8 @@ func (c *claimer) chooseName(ctx context.Context, claim Claim, n int) (name stri
 	return name, err
 }
 
-// storeNames writes names, and gives the clusters whose name is taken. It tries
-// on as long as the claims are worth it.
+// storeNames writes names, and returns the clusters whose name is taken. It retries as
+// long as the leases leave enough time for calls.
 func (c *claimer) storeNames(ctx, hard context.Context, tickets []ticket, names []Naming) (taken map[string]bool, ok bool) {
 	if len(names) == 0 {
 		return nil, true

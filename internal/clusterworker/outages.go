@@ -6,23 +6,23 @@ import (
 )
 
 const (
-	// outageTTL is for how long a note of an outage holds that is not renewed: that
-	// of a worker which died says nothing of Gardener.
+	// outageTTL is how long a record of an outage lasts without renewal. The record of
+	// a dead worker says nothing about Gardener.
 	outageTTL = 30 * time.Second
-	// outageRenewal is how often a note is renewed.
+	// outageRenewal is the interval of renewals.
 	outageRenewal = outageTTL / 3
 )
 
-// An outageReporter keeps in the database that this worker gets no answer from
+// An outageReporter records in the database that this worker gets no answer from
 // Gardener, so that the API can say why clusters wait.
 type outageReporter struct {
 	worker  *Worker
-	store   OutageStore   // nil if nobody is told
-	changed chan struct{} // of capacity 1
-	noted   bool          // whether the database may have a note
+	store   OutageStore   // nil to record nothing
+	changed chan struct{} // capacity 1
+	noted   bool          // whether the database may have a record
 }
 
-// requestReport has the reporter look at the breaker.
+// requestReport makes the reporter read the breaker.
 func (r *outageReporter) requestReport() {
 	select {
 	case r.changed <- struct{}{}:
@@ -30,7 +30,8 @@ func (r *outageReporter) requestReport() {
 	}
 }
 
-// reportUntilDone keeps the note as the breaker is, until ctx ends. What fails is tried again.
+// reportUntilDone keeps the record in line with the breaker until ctx ends. It retries
+// failed writes.
 func (r *outageReporter) reportUntilDone(ctx context.Context) {
 	if r.store == nil {
 		return

@@ -8,21 +8,21 @@ import (
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
 )
 
-// A Row is what the database knows of a cluster and its Shoot.
+// A Row is the database's record of a cluster and its Shoot.
 type Row struct {
 	ClusterID string
 	Tenant    string
 	Name      string
 
-	// Generation and SyncedGeneration are the row's; ClusterGeneration is that of
-	// the cluster that was last tried, 0 before the first try.
+	// Generation and SyncedGeneration are those of the row. ClusterGeneration is that
+	// of the cluster at the last try, 0 before the first try.
 	Generation        int64
 	SyncedGeneration  int64
 	ClusterGeneration int64
 
 	Synced bool
-	// Deleting is whether the cluster is to go, and DeletionSent whether Gardener
-	// was told so and took it.
+	// Deleting is whether the cluster is being deleted. DeletionSent is whether
+	// Gardener accepted the deletion.
 	Deleting, DeletionSent bool
 
 	SyncError  string
@@ -30,110 +30,112 @@ type Row struct {
 	Attempts   int
 
 	ShootName       string
-	ShootUID        string // empty until one was seen
-	ShootGeneration int64  // the Shoot's own, after it was last applied
-	ReadyOnce       bool   // it was ready at some time
+	ShootUID        string // empty until a Shoot was seen
+	ShootGeneration int64  // the Shoot's metadata.generation after the last apply
+	ReadyOnce       bool   // the Shoot was ready at least once
 
 	Status        v1.ShootStatus
 	StatusMessage string
 	StatusUpdated *time.Time
 
-	// ReportVersion rises with every change that the fleet API should hear of.
+	// ReportVersion rises with every change that has to be reported to the fleet API.
 	ReportVersion int64
 }
 
-// A StatusChange is what was observed of a Shoot.
+// A StatusChange is an observed change of a Shoot.
 type StatusChange struct {
 	ClusterID string
-	// WasStatus is what the row had; a row that has another by now, or another
-	// wish than WasDeleting, is left alone.
+	// WasStatus is the earlier status of the row. A row whose status has changed since,
+	// or whose deletion differs from WasDeleting, is not written.
 	WasStatus   v1.ShootStatus
 	WasDeleting bool
 
 	Status   v1.ShootStatus
 	Message  string
-	ShootUID string // empty leaves it as it is
+	ShootUID string // empty keeps the stored value
 
-	// Change is what sinks of change events are told of it, nil if nothing. It is
-	// kept for them in the same write.
+	// Change is the change event for the sinks, nil if there is no event. It is stored
+	// in the same write.
 	Change *Change
 }
 
-// A Term is the time during which one worker observes for all.
+// A Term is the time during which one worker, the leader, observes for all.
 type Term struct {
-	// Held is whether we are the one.
+	// Held is whether this worker is the leader.
 	Held bool
-	// Fence is higher than that of every earlier term.
+	// Fence is higher than the fence of every earlier term.
 	Fence int64
-	// Until is when the term ends, by our clock and on the safe side.
+	// Until is when the term ends, by the local clock and on the safe side.
 	Until time.Time
 }
 
-// ErrFenced means that the term is over: another worker observes.
+// ErrFenced means that the term is over and another worker observes.
 var ErrFenced = errors.New("another worker is the leader")
 
-// An ObserverStore keeps what is observed.
+// An ObserverStore stores observations and the leader's term.
 type ObserverStore interface {
 	TermStore
 	RowStore
 	StatusStore
 }
 
-// A TermStore says who observes.
+// A TermStore elects the worker that observes.
 type TermStore interface {
-	// Lead begins a term, or goes on with ours. Without an error and without
-	// Held another worker has one.
+	// Lead begins a term, or extends the worker's current one. If it returns no error
+	// and a term without Held, another worker leads.
 	Lead(ctx context.Context, owner string, ttl time.Duration) (Term, error)
 	// Resign ends a term early.
 	Resign(ctx context.Context, fence int64) error
 }
 
-// A RowStore gives what the database knows.
+// A RowStore reads rows.
 type RowStore interface {
-	// Installation is the id of this database, as the Shoots' labels have it.
+	// Installation returns the id of this database, as in the labels of Shoots.
 	Installation(ctx context.Context) (string, error)
 
-	// AddMissing makes the rows of up to limit clusters that have none, due at once,
-	// and gives the ids of those clusters.
+	// AddMissing creates rows, due at once, for up to limit clusters without one, and
+	// returns the ids of those clusters.
 	AddMissing(ctx context.Context, limit int) (clusterIDs []string, err error)
-	// Rows gives up to limit rows whose Shoot is not deleted, behind one id in
-	// the order of ids; "" is before the first.
+	// Rows returns up to limit rows whose Shoot is not deleted, in the order of ids and
+	// after the given id. The empty id is before the first.
 	Rows(ctx context.Context, after string, limit int) ([]Row, error)
-	// RowsOf gives the rows of some clusters, of those that are there.
+	// RowsOf returns the existing rows of the given clusters.
 	RowsOf(ctx context.Context, clusterIDs []string) ([]Row, error)
-	// StalestRows gives up to limit rows with a ShootName whose Shoot is not
-	// deleted, those first that were looked at longest ago.
+	// StalestRows returns up to limit rows with a ShootName whose Shoot is not deleted,
+	// in the order of their last observation, oldest first.
 	StalestRows(ctx context.Context, limit int) ([]Row, error)
 }
 
-// A StatusStore takes what was observed.
+// A StatusStore stores observations.
 type StatusStore interface {
-	// SaveStatus writes changes and gives the ids of those that it wrote. It
-	// writes nothing and gives ErrFenced when the term is over.
+	// SaveStatus writes changes and returns the ids of those that it wrote. If the term
+	// is over, it writes nothing and returns ErrFenced.
 	SaveStatus(ctx context.Context, fence int64, changes []StatusChange) (saved []string, err error)
-	// Touch notes that rows were looked at and were as before.
+	// Touch records that rows were observed without a change.
 	Touch(ctx context.Context, fence int64, clusterIDs []string) error
-	// Requeue makes synced rows due again, and gives the ids of those that were.
+	// Requeue makes synced rows due again, and returns the ids of those that it
+	// changed.
 	Requeue(ctx context.Context, fence int64, clusterIDs []string) (requeued []string, err error)
 }
 
-// A ReportStore says which clusters the fleet API should hear of.
+// A ReportStore tracks the clusters that have to be reported to the fleet API.
 type ReportStore interface {
-	// DueReports gives up to limit rows whose report is due.
+	// DueReports returns up to limit rows whose report is due.
 	DueReports(ctx context.Context, limit int) ([]Row, error)
-	// Reported notes reports that were made, or that can not be made.
+	// Reported records reports that were made, or that cannot be made.
 	Reported(ctx context.Context, reports []Reported) error
 }
 
-// A PoolStore says which node pools Gardener has.
+// A PoolStore tracks the node pools that Gardener has received.
 type PoolStore interface {
-	// PoolsSent gives the node pools of a row's cluster, those that are to go
-	// among them, if Gardener was sent them as they are and the row's
-	// ReportVersion is still that.
+	// PoolsSent returns the node pools of a row's cluster, including those being
+	// deleted. It returns none unless Gardener has received their current state and the
+	// row's ReportVersion is unchanged.
 	PoolsSent(ctx context.Context, row *Row) ([]PoolSent, error)
 }
 
-// A PoolSent is a node pool that Gardener knows as it is: also that it is to go.
+// A PoolSent is a node pool whose current state, deletion included, Gardener has
+// received.
 type PoolSent struct {
 	ID, Name   string
 	Generation int64
@@ -143,20 +145,20 @@ type PoolSent struct {
 // Reported is a report that was made.
 type Reported struct {
 	ClusterID string
-	// Version is the row's ReportVersion that it was about. If that has risen
+	// Version is the row's ReportVersion at the time of the report. If it has risen
 	// since, another report stays due.
 	Version int64
-	// Next is when the next one is due if nothing changes.
+	// Next is the delay of the next report if nothing changes.
 	Next time.Duration
 }
 
-// A Tally is how many rows there are in which state.
+// A Tally is the number of rows by state.
 type Tally struct {
 	Due, Leased, BackingOff, Stuck, Paused, Synced int64
-	// OldestDue is for how long the row has been due that has been for longest.
+	// OldestDue is how long the row that has waited longest has been due.
 	OldestDue time.Duration
-	// DeadRows are the table's, and OldestTransaction is for how long the oldest
-	// open transaction of the database has been open: both slow down claims.
+	// DeadRows is the number of dead rows in the table. OldestTransaction is the age of
+	// the oldest open transaction in the database. Both slow down claims.
 	DeadRows          int64
 	OldestTransaction time.Duration
 }

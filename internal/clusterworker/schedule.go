@@ -6,50 +6,50 @@ import (
 	"time"
 )
 
-// A cause is why rows are claimed. The set is closed: it is a metric's label.
+// A cause is why rows are claimed. The set is closed: it is a metric label.
 type cause string
 
 const (
-	// causeNotify is a notification, or the time after one in which others may
-	// have been left out.
+	// causeNotify is a notification, or the time after it in which the database may
+	// have omitted others.
 	causeNotify cause = "notify"
-	// causeDrain is a claim that got all that it asked for: there may be more.
+	// causeDrain is a claim that returned all that it asked for, so that there may be
+	// more rows.
 	causeDrain cause = "drain"
-	// causeRetry is a row that we know will be due.
+	// causeRetry is a row that is known to become due.
 	causeRetry cause = "retry"
-	// causePoll is that it was long ago.
+	// causePoll is the end of the poll interval.
 	causePoll cause = "poll"
 )
 
 const (
-	// burst is for how long after a notification rows are looked for every
-	// burstInterval. The database does not notify of changes that follow one
-	// another too closely.
+	// burst is how long after a notification the worker claims every burstInterval. The
+	// database sends no notification for changes in quick succession.
 	burst         = time.Second
 	burstInterval = 50 * time.Millisecond
 
-	// linger is how long slots that become free wait for others, so that rows are
-	// not claimed one by one.
+	// linger is how long free slots wait for others, so that rows are not claimed one
+	// by one.
 	linger = 10 * time.Millisecond
-	// goodPart of the slots, as a divisor, does not wait.
+	// goodPart is the part of the slots, as a divisor, that does not wait.
 	goodPart = 2
 )
 
-// A schedule says when to claim. It is the claimer's alone, but for its alarms.
+// A schedule decides when to claim. Only the claimer uses it, except for its alarms.
 type schedule struct {
 	alarms *alarms
 	slots  int
 
-	last   time.Time // when the last claim began
-	pollAt time.Time // the next one if nothing happens
+	last   time.Time // start of the last claim
+	pollAt time.Time // next claim if nothing happens
 	woken  time.Time // zero if no notification waits for a claim
-	until  time.Time // the end of the burst
+	until  time.Time // end of the burst
 	more   bool
-	// moreTimedOut is more for rows whose last try timed out.
+	// moreTimedOut is like more, for rows whose last try timed out.
 	moreTimedOut bool
 }
 
-// noteNotification notes a notification.
+// noteNotification records a notification.
 func (s *schedule) noteNotification(now time.Time) {
 	if s.woken.IsZero() {
 		s.woken = now
@@ -57,7 +57,7 @@ func (s *schedule) noteNotification(now time.Time) {
 	s.until = now.Add(burst)
 }
 
-// pollBy has the next poll be no later than at. Before the first claim that is
+// pollBy moves the next poll to at or earlier. Before the first claim the poll is due
 // at once in any case.
 func (s *schedule) pollBy(at time.Time) {
 	if at.Before(s.pollAt) {
@@ -65,19 +65,19 @@ func (s *schedule) pollBy(at time.Time) {
 	}
 }
 
-// noteClaim notes a claim that began at some time, and whether it got all it asked
-// for, and all rows that timed out. The next poll is an interval later.
+// noteClaim records the start of a claim, and whether it returned all the rows and all
+// the timed-out rows that it asked for. The next poll follows an interval later.
 func (s *schedule) noteClaim(began time.Time, full filled, interval time.Duration) {
 	s.last, s.pollAt, s.woken = began, began.Add(interval), time.Time{}
 	s.more, s.moreTimedOut = full.all, full.timedOut
 	s.alarms.removePassed(began)
 }
 
-// A filled says whether a claim got all that there was room for.
+// A filled is whether a claim returned all that there was room for.
 type filled struct{ all, timedOut bool }
 
-// nextClaim is when to claim again and why, if there is room for some rows and the
-// first of the slots became free at some time.
+// nextClaim returns when to claim next and why, given the free room and the time when
+// the first slot became free.
 func (s *schedule) nextClaim(room Room, freed time.Time) (time.Time, cause) {
 	at, why := s.pollAt, causePoll
 	consider := func(t time.Time, c cause) {
@@ -102,14 +102,15 @@ func (s *schedule) nextClaim(room Room, freed time.Time) (time.Time, cause) {
 	return at, why
 }
 
-// grain is how close alarms can be: one claim does for all that are closer.
+// grain is the distance between alarms. One claim serves all rows that are due within
+// it.
 const grain = burstInterval
 
-// Alarms are times at which rows will be due, as far as we know. There is at most one
-// for each grain of the longest delay, however many rows fail.
+// Alarms are the known times at which rows become due. There is at most one for each
+// grain of the longest delay, however many rows fail.
 type alarms struct {
 	mu    sync.Mutex
-	times []time.Time // ascending, a grain apart
+	times []time.Time // ascending, one grain apart
 	base  time.Time
 }
 
@@ -127,7 +128,7 @@ func (a *alarms) setAlarm(at time.Time) {
 	}
 }
 
-// firstAlarm is the earliest alarm.
+// firstAlarm returns the earliest alarm.
 func (a *alarms) firstAlarm() (time.Time, bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -9,10 +9,10 @@ import (
 )
 
 const (
-	// tallyAge is how old a tally may be that is told: counting takes the
-	// database some time, and there may be many who ask.
+	// tallyAge is how old a reported tally may be. Counting costs the database time,
+	// and there may be many scrapes.
 	tallyAge = 15 * time.Second
-	// tallyTimeout bounds how long a scrape waits for it.
+	// tallyTimeout limits how long a scrape waits for the tally.
 	tallyTimeout = 5 * time.Second
 )
 
@@ -21,8 +21,8 @@ type Tallier interface {
 	Tally(ctx context.Context) (Tally, error)
 }
 
-// A tallyCollector tells metrics of the rows. While they can not be counted, it tells
-// none: old numbers would look as if all were well.
+// A tallyCollector exports metrics of the rows. It exports none while the rows cannot
+// be counted: old numbers would hide the failure.
 type tallyCollector struct {
 	tallier Tallier
 	failed  prometheus.Counter
@@ -32,7 +32,7 @@ type tallyCollector struct {
 	mu   sync.Mutex
 	last Tally
 	ok   bool
-	at   time.Time // zero before the first
+	at   time.Time // zero before the first tally
 }
 
 func newTallyCollector(t Tallier, failed prometheus.Counter) *tallyCollector {
@@ -48,14 +48,14 @@ func newTallyCollector(t Tallier, failed prometheus.Counter) *tallyCollector {
 	}
 }
 
-// Describe tells of the metrics.
+// Describe sends the descriptions of the metrics.
 func (c *tallyCollector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{c.rows, c.oldestDue, c.deadRows, c.oldestTransaction} {
 		ch <- d
 	}
 }
 
-// Collect tells the metrics.
+// Collect sends the metrics.
 func (c *tallyCollector) Collect(ch chan<- prometheus.Metric) {
 	t, ok := c.cachedTally()
 	if !ok {
@@ -74,8 +74,8 @@ func (c *tallyCollector) Collect(ch chan<- prometheus.Metric) {
 	gauge(c.oldestTransaction, t.OldestTransaction.Seconds())
 }
 
-// cachedTally is the last one, or a new one if that is too old. Whoever asks while
-// the rows are counted waits for it.
+// cachedTally returns the last tally, or a new one if the last is too old. Concurrent
+// callers wait for a count in progress.
 func (c *tallyCollector) cachedTally() (Tally, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

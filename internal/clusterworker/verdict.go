@@ -14,19 +14,18 @@ import (
 )
 
 const (
-	// outageSpread is within what time rows that met an outage are tried again
-	// once it is over.
+	// outageSpread is the time over which rows that met an outage are retried after it.
 	outageSpread = 10 * time.Second
-	// minThrottle is how long a throttled row waits at least.
+	// minThrottle is the shortest wait of a throttled row.
 	minThrottle = time.Second
-	// maxPause is for how long all wait at most because one is asked to: it may
-	// be about that one alone.
+	// maxPause is the longest pause of all rows after one was throttled, as the
+	// throttling may concern that row alone.
 	maxPause = 30 * time.Second
-	// maxMessage bounds the text of an error, in bytes.
+	// maxMessage limits the text of an error, in bytes.
 	maxMessage = 4096
 )
 
-// A rowError is an error of ours about one row.
+// A rowError is an error of the cluster-worker about one row.
 type rowError struct {
 	class ErrorClass
 	err   error
@@ -35,7 +34,7 @@ type rowError struct {
 func (e *rowError) Error() string { return e.err.Error() }
 func (e *rowError) Unwrap() error { return e.err }
 
-// classOf is the class of an error, one of a closed set whatever was thrown.
+// classOf returns the class of an error, always one of the closed set.
 func classOf(err error) ErrorClass {
 	if e, ok := errors.AsType[*rowError](err); ok {
 		return e.class
@@ -57,9 +56,9 @@ func classOf(err error) ErrorClass {
 	}
 }
 
-// gardenerAnswers reports whether Gardener answers, going by what became of a probe. A
-// refusal is an answer: otherwise a right that only the probe lacks would
-// keep everything from going on.
+// gardenerAnswers reports whether Gardener answers, given the error of a probe. A
+// refusal is an answer: otherwise a right that only the probe lacks would stop
+// everything.
 func gardenerAnswers(err error) bool {
 	if err == nil {
 		return true
@@ -80,8 +79,8 @@ func newResult(c Claim) Result {
 	}
 }
 
-// classifyFailure makes the result of a try that failed. Whose fault it is decides
-// whether it counts: neither an outage nor a server that asks to wait does.
+// classifyFailure builds the result of a failed try. Neither an outage nor throttling
+// counts as an attempt.
 func classifyFailure(c Claim, err error, outage bool) Result {
 	r := newResult(c)
 	r.Class = classOf(err)
@@ -90,7 +89,7 @@ func classifyFailure(c Claim, err error, outage bool) Result {
 	case r.Class == ErrorClass(shoot.ClassThrottled):
 		r.Delay = throttleOf(err)
 	case outage:
-		r.Class = ErrorClass(shoot.ClassUnavailable) // a timeout would be held against the row
+		r.Class = ErrorClass(shoot.ClassUnavailable) // a timeout would count against the row
 		r.Delay = rand.N(outageSpread)               //nolint:gosec // when a row is tried again is no secret
 	default:
 		r.Spend = true
@@ -99,25 +98,25 @@ func classifyFailure(c Claim, err error, outage bool) Result {
 	return r
 }
 
-// throttleOf is how long a server asked to wait, within reason.
+// throttleOf returns how long a server asked to wait, within limits.
 func throttleOf(err error) time.Duration {
 	return min(max(shoot.RetryAfter(err), minThrottle), backoff.MaxRetryAfter)
 }
 
-// failureCount is how many tries of a claim have failed if this one does.
+// failureCount returns the number of failed tries of a claim if this one fails.
 func failureCount(c Claim) int { return min(max(c.Attempts, 0), 1<<30) + 1 }
 
-// A timeoutError is the cause of a context that ended by a time limit of ours.
+// A timeoutError is the cause of a context that ended by a timeout of the worker.
 type timeoutError string
 
-// Error says which limit it was.
+// Error returns the description of the timeout.
 func (e timeoutError) Error() string { return string(e) }
 
-// Is reports that it is a context.DeadlineExceeded, which a cause hides.
+// Is reports whether target is context.DeadlineExceeded, which a cause hides.
 func (e timeoutError) Is(target error) bool { return target == context.DeadlineExceeded }
 
-// A plainError is an error whose text any database takes: a text that it
-// refused would keep the result from being written, and those beside it.
+// A plainError is an error whose text every database accepts. A rejected text would
+// keep this result and the others of its batch from being written.
 type plainError struct {
 	text string
 	err  error
@@ -126,7 +125,7 @@ type plainError struct {
 func (e *plainError) Error() string { return e.text }
 func (e *plainError) Unwrap() error { return e.err }
 
-// sanitizeText is text in valid UTF-8 without NUL and not too long.
+// sanitizeText returns text as valid UTF-8 without NUL and cut to maxMessage.
 func sanitizeText(text string) string {
 	text = strings.ReplaceAll(strings.ToValidUTF8(text, "\uFFFD"), "\x00", "\uFFFD")
 	if len(text) <= maxMessage {
@@ -139,7 +138,7 @@ func sanitizeText(text string) string {
 	return text[:end] + "…"
 }
 
-// errFault is what a user is told of a panic; the log has more.
+// errFault returns the error that a user sees after a panic; the log has more.
 func errFault(what string, value any) error {
 	return &rowError{class: ClassPanic, err: fmt.Errorf("internal error in cluster-worker: %s: %v", what, value)}
 }

@@ -15,47 +15,48 @@ import (
 	"github.com/fleetloop/fleetloop/internal/telemetry"
 )
 
-// A Waker tells when rows may have become due.
+// A Waker signals when rows may have become due.
 type Waker interface {
-	// Wakes gives a value after each notification; several may be one. It gives
-	// one, too, whenever listening begins anew, for what was missed.
+	// Wakes returns a channel that receives a value after each notification; several
+	// may be merged. It also receives one whenever listening starts again, for missed
+	// notifications.
 	Wakes() <-chan struct{}
-	// Ready reports why nobody listens just now. It does not block.
+	// Ready returns why the worker does not listen at present. It does not block.
 	Ready() error
 }
 
-// Deps are what a worker works with. Store, Garden, Maker, Installation and
-// Owner are needed; what else is nil is done without.
+// Deps are the dependencies of a worker. Store, Garden, Maker, Installation and Owner
+// are required; the others may be nil.
 type Deps struct {
 	Store  Store
 	Garden Garden
 	Maker  Maker
 
-	// Installation gives the id of the database, which is on the labels of our
-	// Shoots. It is asked until it gives one, before the first claim.
+	// Installation returns the id of the database, which is in the labels of its
+	// Shoots. It is called until it returns one, before the first claim.
 	Installation func(context.Context) (string, error)
 
-	// Owner is how the worker calls itself in the rows that it claims. No other
-	// worker of the same database has the same.
+	// Owner is the name of the worker in the rows that it claims. It is unique among
+	// the workers of a database.
 	Owner string
 
-	// Waker tells of changes. Without it the database is asked often.
+	// Waker signals changes. Without it the worker polls the database often.
 	Waker Waker
-	// Recorder is told what was done.
+	// Recorder receives the changes.
 	Recorder Recorder
 	// Tallier counts the rows for the metrics.
 	Tallier Tallier
-	// Outages tells users of an outage of Gardener.
+	// Outages records an outage of Gardener for users.
 	Outages OutageStore
 
 	Log        *slog.Logger
 	Registerer prometheus.Registerer
 }
 
-// storeTimeout bounds one request to the database.
+// storeTimeout limits one request to the database.
 const storeTimeout = 10 * time.Second
 
-// What can go wrong besides what others say. Most are causes of contexts that ended.
+// Errors of the worker. Most are causes of contexts that ended.
 var (
 	errStoreTimeout   = errors.New("database request timed out")
 	errCallTimeout    = timeoutError("Gardener did not respond in time")
@@ -64,7 +65,7 @@ var (
 	errStopTimeout    = errors.New("shutdown timeout exceeded")
 )
 
-// A Worker brings clusters to Gardener. Make it with New and call Run once.
+// A Worker syncs clusters to Gardener. Create it with New and call Run once.
 type Worker struct {
 	cfg      Config
 	store    Store
@@ -89,10 +90,11 @@ type Worker struct {
 	db       *dbWatch
 	sampler  *telemetry.Sampler
 
-	// outcomes takes one of each claim. It has room for all that there can be.
+	// outcomes receives one outcome per claim. Its capacity covers every possible
+	// claim.
 	outcomes chan outcome
-	nudges   chan struct{} // of capacity 1: something changed that the claimer looks at
-	ended    chan struct{} // closed when there will be no more outcomes
+	nudges   chan struct{} // capacity 1: wakes the claimer after a change
+	ended    chan struct{} // closed when no more outcomes can come
 
 	claims                 claimHealth
 	claimPulse, writePulse heartbeat
@@ -148,23 +150,23 @@ func (d Deps) withDefaults() Deps {
 	return d
 }
 
-// nobody is told of changes.
+// nobody is a Recorder that discards changes.
 type nobody struct{}
 
 // Record does nothing.
 func (nobody) Record(context.Context, Change) {}
 
-// Run claims rows and works on them until ctx ends. Then it lets running calls end, cuts
-// off those that take too long, writes what became of all, and gives back what
-// was not finished, all within the time to stop. An error means that a call
-// heeded no deadline, and still runs.
+// Run claims rows and syncs them until ctx ends. Then it lets running calls end,
+// cancels those that take too long, writes all outcomes, and releases unfinished
+// claims, all within StopTimeout. An error means that a call ignored its deadline and
+// still runs.
 func (w *Worker) Run(ctx context.Context) error {
 	if !w.running.CompareAndSwap(false, true) {
 		return errors.New("run cluster-worker: Run was called before")
 	}
 	w.log.InfoContext(ctx, "cluster-worker started", "owner", w.owner, "max_concurrent_syncs", w.cfg.Slots, "lease_duration", w.cfg.Lease,
 		"call_timeout", w.cfg.CallTimeout, "poll_interval", w.cfg.PollInterval, "listen", w.waker != nil)
-	// Calls end first, then nobody waits for them any longer, then writing ends.
+	// Calls end first, then the wait for them, then writing.
 	hard, release := withGracePeriod(ctx, w.cfg.StopTimeout)
 	defer release()
 	calls, releaseCalls := withGracePeriod(ctx, w.cfg.StopTimeout-w.cfg.writeReserve())
@@ -188,9 +190,9 @@ func (w *Worker) Run(ctx context.Context) error {
 	return nil
 }
 
-// awaitCalls waits until the outcome of every claim is known, and gives how
-// many are not when ctx ends. Those keep their leases: a row that was given
-// back could be called for by another worker at the same time.
+// awaitCalls waits until the outcome of every claim is known, and returns how many are
+// unknown when ctx ends. Those keep their leases: another worker could call Gardener
+// for a released row at the same time.
 func (w *Worker) awaitCalls(ctx context.Context) int {
 	for {
 		_, under, _ := w.floor.currentLoad()
@@ -205,7 +207,7 @@ func (w *Worker) awaitCalls(ctx context.Context) int {
 	}
 }
 
-// wakeClaimer has the claimer look again.
+// wakeClaimer wakes the claimer.
 func (w *Worker) wakeClaimer() {
 	select {
 	case w.nudges <- struct{}{}:
@@ -213,12 +215,12 @@ func (w *Worker) wakeClaimer() {
 	}
 }
 
-// withGracePeriod gives a context that ends some time after ctx does. What it holds is
-// released by the func.
+// withGracePeriod returns a context that ends the given time after ctx, and a function
+// that releases it.
 func withGracePeriod(ctx context.Context, by time.Duration) (context.Context, func()) {
 	longer, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	unhook := context.AfterFunc(ctx, func() {
-		_ = backoff.Sleep(longer, by) // whoever has it may be done earlier
+		_ = backoff.Sleep(longer, by) // the holder may release it earlier
 		cancel(errStopTimeout)
 	})
 	return longer, func() {
@@ -227,13 +229,13 @@ func withGracePeriod(ctx context.Context, by time.Duration) (context.Context, fu
 	}
 }
 
-// A throttle is until when Gardener asked us to wait.
+// A throttle records until when Gardener asked the worker to wait.
 type throttle struct {
 	mu    sync.Mutex
 	until time.Time
 }
 
-// extendUntil has it be no earlier than until.
+// extendUntil moves the end of the wait to until if that is later.
 func (t *throttle) extendUntil(until time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -248,18 +250,17 @@ func (t *throttle) notBefore() time.Time {
 	return t.until
 }
 
-// A lastWake is when the last notification came.
+// A lastWake is the time of the last notification.
 type lastWake struct{ at atomic.Pointer[time.Time] }
 
 func (l *lastWake) setTime(now time.Time) { l.at.Store(&now) }
 
-// wakeSlack is by how much a change may follow a notification that it has none
-// of its own.
+// wakeSlack is how long after a notification a change may come without one.
 const wakeSlack = 2 * burstInterval
 
-// missedNotification reports whether a row may have changed since it was claimed without
-// anything to come that would have us look at it: a claimed row that changes
-// is due when its result is written, and that notifies nobody.
+// missedNotification reports whether a row may have changed since its claim without a
+// later event that wakes the claimer. A claimed row that changes is due when its result
+// is written, and that sends no notification.
 func (l *lastWake) missedNotification(claimed, now time.Time) bool {
 	at := l.at.Load()
 	return at != nil && at.Add(wakeSlack).After(claimed) && now.After(at.Add(burst-burstInterval))

@@ -1,15 +1,14 @@
-// Package bridge tells the fleet API how far Gardener is with each cluster, as
+// Package bridge reports the status of each cluster in Gardener to the fleet API, as
 // the adapter "gardener".
 //
-// Whatever changes of a row is reported at once, and everything again now and
-// then, so that a cluster that nobody reports on is one whose worker is gone. A
-// report says no more than is known: a cluster whose last change Gardener has
-// not been seen to pick up is not ready, whatever it was before.
+// It reports every change of a row at once, and everything again from time to time, so
+// that a cluster without recent reports is one whose worker is gone. A report states no
+// more than is known. A cluster whose last change Gardener has not been seen to pick up
+// is not ready, whatever its earlier status.
 //
-// Only the worker that observes reports. Reports are the only effect, so one
-// that is made twice does no harm, and one that comes too late is recognised by
-// its time. A fleet API that is away is tried again; what one report is refused
-// for holds up no other.
+// Only the leading worker reports. Reports are the only effect, so a repeated report
+// does no harm, and the fleet API recognises a late one by its time. The bridge retries
+// while the fleet API is unavailable. A rejected report does not block the others.
 package bridge
 
 import (
@@ -26,8 +25,8 @@ import (
 	"github.com/fleetloop/fleetloop/internal/clusterworker"
 )
 
-// Config is what an operator settles about reports. Fields that are zero mean
-// their default.
+// Config is the operator's configuration of the reports. Zero fields mean their
+// default.
 type Config struct {
 	Timeout  time.Duration `key:"report_timeout" env:"CLUSTER_WORKER_REPORT_TIMEOUT" default:"10s" validate:"gt=0" doc:"Timeout of one report to the fleet API."`
 	InFlight int           `key:"max_concurrent_reports" env:"CLUSTER_WORKER_MAX_CONCURRENT_REPORTS" default:"8" validate:"gte=1,lte=100" doc:"Maximum number of reports sent to the fleet API concurrently."`
@@ -46,79 +45,81 @@ func (c Config) withDefaults() (Config, error) {
 	return c, nil
 }
 
-// A Fleet takes reports. An answer that is not a success is an error with the
-// method StatusCode.
+// A Fleet receives reports. An answer that is not a success is an error with the method
+// StatusCode.
 type Fleet interface {
-	// Report is not stored if it comes too late, or too early, to count.
+	// Report sends a report. stored is false if the report came too late, or too early,
+	// to count.
 	Report(ctx context.Context, collection, id string, report v1.Report) (stored bool, err error)
 }
 
-// An Observer is what observes the Shoots in this process.
+// An Observer observes the Shoots in this process.
 type Observer interface {
-	// Leads is whether this process observes for all.
+	// Leads reports whether this process is the leader.
 	Leads() bool
-	// Current is whether a row's status is about the Shoot as it was sent last;
-	// not known if this process has not seen it yet.
+	// Current reports whether a row's status is about the Shoot as it was last sent.
+	// known is false if this process has not observed the Shoot yet.
 	Current(row *clusterworker.Row) (current, known bool)
 }
 
-// Deps are what a bridge works with.
+// Deps are the dependencies of a bridge.
 type Deps struct {
 	Store    clusterworker.ReportStore
 	Fleet    Fleet
 	Observer Observer
 
-	// Pools says which node pools Gardener has, to report on them as well. It may
-	// be nil: only clusters are reported on.
+	// Pools returns the node pools that Gardener has received. It may be nil; then only
+	// clusters are reported.
 	Pools clusterworker.PoolStore
 
-	// Log may be nil: nothing is logged.
+	// Log may be nil, for no logs.
 	Log *slog.Logger
 
-	// Registerer may be nil: nothing is measured.
+	// Registerer may be nil, for no metrics.
 	Registerer prometheus.Registerer
 }
 
 const (
 	collection      = "clusters"
 	poolsCollection = "nodepools"
-	// batch is how many reports are read, and noted, by one query.
+	// batch is the number of reports in one query.
 	batch = 100
 
-	// nextReady is when a ready cluster is reported again, and nextOthers when
+	// nextReady is the delay of the next report on a ready cluster, and nextOthers on
 	// any other.
 	nextReady  = 10 * time.Minute
 	nextOthers = 30 * time.Second
-	// nextUnseen is when to look again at what has not been observed yet.
+	// nextUnseen is the delay of the next check of a row that has not been observed
+	// yet.
 	nextUnseen = 2 * time.Second
-	// nextFailed is when to try again what the fleet API failed with. That is
-	// longer than the longest wait after a failure, so that others come between.
+	// nextFailed is the delay after an error of the fleet API. It is longer than the
+	// longest backoff, so that other reports go first.
 	nextFailed = 15 * time.Second
 
-	// idle is how often to look for due reports without having been nudged.
+	// idle is the interval of checks for due reports without a nudge.
 	idle = 5 * time.Second
 	// gather is how long a nudge waits for others.
 	gather = 50 * time.Millisecond
-	// patience is how long a ready cluster waits, after this process has begun
-	// to observe, to be seen. After that Gardener is away for longer, and what
-	// the row says is the best that is known.
+	// patience is how long a ready cluster waits to be observed after this process
+	// became the leader. A longer outage of Gardener leaves the row as the best
+	// information.
 	patience = time.Minute
-	// queryTimeout bounds a query.
+	// queryTimeout limits a query.
 	queryTimeout = 10 * time.Second
 )
 
-// A Bridge reports. Its methods are safe for concurrent use.
+// A Bridge reports to the fleet API. Its methods are safe for concurrent use.
 type Bridge struct {
 	cfg     Config
 	deps    Deps
 	log     *slog.Logger
 	metrics *metrics
-	nudged  chan struct{} // of capacity 1
+	nudged  chan struct{} // capacity 1
 
-	leadsSince time.Time // zero while this process does not observe
+	leadsSince time.Time // zero while this process is not the leader
 }
 
-// New makes a bridge. It starts nothing.
+// New returns a bridge. It starts nothing.
 func New(cfg Config, deps Deps) (*Bridge, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
@@ -137,8 +138,7 @@ func New(cfg Config, deps Deps) (*Bridge, error) {
 	return &Bridge{cfg: cfg, deps: deps, log: deps.Log, metrics: m, nudged: make(chan struct{}, 1)}, nil
 }
 
-// Nudge says that reports may have fallen due. It never blocks; many are as
-// one.
+// Nudge wakes Run, as reports may be due. It never blocks; several nudges are merged.
 func (b *Bridge) Nudge() {
 	select {
 	case b.nudged <- struct{}{}:
@@ -146,8 +146,8 @@ func (b *Bridge) Nudge() {
 	}
 }
 
-// Run reports whenever this process observes, until ctx ends. A fleet API or a
-// database that is away is tried again.
+// Run reports whenever this process is the leader, until ctx ends. It retries while the
+// fleet API or the database is unavailable.
 func (b *Bridge) Run(ctx context.Context) error {
 	policy := backoff.Policy{Initial: time.Second, Max: 10 * time.Second}
 	for failures := 0; ctx.Err() == nil; {
@@ -175,7 +175,7 @@ func (b *Bridge) Run(ctx context.Context) error {
 	return nil
 }
 
-// isLeading reports whether this process observes, and keeps since when.
+// isLeading reports whether this process is the leader, and records since when.
 func (b *Bridge) isLeading() bool {
 	switch leads := b.deps.Observer.Leads(); {
 	case !leads:
@@ -186,7 +186,7 @@ func (b *Bridge) isLeading() bool {
 	return !b.leadsSince.IsZero()
 }
 
-// waitForWake waits until it is nudged, at most for a while.
+// waitForWake waits for a nudge, at most for the given time.
 func (b *Bridge) waitForWake(ctx context.Context, most time.Duration) {
 	timer := time.NewTimer(most)
 	defer timer.Stop()
@@ -196,7 +196,7 @@ func (b *Bridge) waitForWake(ctx context.Context, most time.Duration) {
 	case <-b.nudged:
 		_ = backoff.Sleep(ctx, gather)
 		select {
-		case <-b.nudged: // it came while others were gathered
+		case <-b.nudged: // a nudge that came meanwhile
 		default:
 		}
 	}

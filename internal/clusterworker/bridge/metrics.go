@@ -6,7 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// A result is what became of a report that was due.
+// A result is the result of a due report.
 type result string
 
 const (
@@ -19,7 +19,7 @@ const (
 	resultUntried result = "never_synced"
 )
 
-// hasAnswer is whether the fleet API gave an answer that makes sense.
+// hasAnswer reports whether the fleet API gave a meaningful answer.
 func (r result) hasAnswer() bool {
 	return r == resultStored || r == resultIgnored || r == resultRefused || r == resultGone
 }
@@ -43,7 +43,8 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	return m, nil
 }
 
-// countResult counts a result; none is a report that was not made because we stop.
+// countResult counts a result. It is empty for a report that was not made because of
+// the shutdown.
 func (m *metrics) countResult(r result) {
 	if r != "" {
 		m.reports.WithLabelValues(string(r)).Inc()

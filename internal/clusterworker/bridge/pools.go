@@ -10,10 +10,10 @@ import (
 	"github.com/fleetloop/fleetloop/internal/clusterworker"
 )
 
-// PoolReport is what the fleet API is to hear of a node pool that Gardener was
-// sent as it is, by the row of its cluster. A pool is as ready as its cluster's
-// Shoot; one that is to go is gone when the Shoot is ready without it, or gone
-// itself. It is pure.
+// PoolReport returns the report on a node pool whose current state Gardener has
+// received, given the row of its cluster. A pool is as ready as its cluster's Shoot. A
+// pool in deletion is finalized when the Shoot is ready without it, or gone itself. It
+// is a pure function.
 func PoolReport(row *clusterworker.Row, pool clusterworker.PoolSent, now time.Time) v1.Report {
 	now = now.UTC()
 	r := v1.Report{
@@ -39,10 +39,10 @@ func withFinalized(r v1.Report, is bool, reason, message string) v1.Report {
 	return r
 }
 
-// tellPools reports on the node pools of a row that was reported on. current is
-// whether the row's status was seen to be about the Shoot as it was sent last:
-// otherwise it may be ready for having a pool that is to go, or without one that
-// is to come.
+// tellPools reports on the node pools of a row that was reported on. current is whether
+// the row's status is known to be about the Shoot as it was last sent. Otherwise the
+// Shoot may be ready with a pool that is being deleted, or without one that is being
+// added.
 func (b *Bridge) tellPools(ctx context.Context, row clusterworker.Row, current bool, now time.Time) error {
 	if b.deps.Pools == nil || !row.Synced {
 		return nil
@@ -57,7 +57,7 @@ func (b *Bridge) tellPools(ctx context.Context, row clusterworker.Row, current b
 	for _, pool := range pools {
 		_, err := b.deps.Fleet.Report(ctx, poolsCollection, pool.ID, PoolReport(&row, pool, now))
 		if statusOf(err) == http.StatusNotFound {
-			continue // it is gone, and needs no report
+			continue // the pool is gone and needs no report
 		}
 		if err != nil {
 			return fmt.Errorf("report on node pool %q: %w", pool.ID, err)

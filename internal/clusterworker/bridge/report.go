@@ -9,27 +9,25 @@ import (
 	"github.com/fleetloop/fleetloop/internal/clusterworker"
 )
 
-// Adapter is how the cluster-worker calls itself in its reports.
+// Adapter is the name of the cluster-worker in its reports.
 const Adapter = "gardener"
 
-// maxMessage is how long a message of a report may be, in bytes: enough for
-// whatever Gardener says, and far from what the fleet API refuses.
+// maxMessage is the longest message of a report, in bytes. It is enough for Gardener's
+// messages, and far below the limit of the fleet API.
 const maxMessage = 4096
 
-// Report is what the fleet API is to hear of a cluster, as its row was read at
-// some time. It is not ok while nothing was tried for the cluster: there is no
-// generation yet to report on. It is pure.
+// Report returns the report on a cluster, given its row. ok is false while nothing was
+// tried for the cluster, as there is no generation yet to report on. It is a pure
+// function.
 //
-//   - Available is whether the Shoot is ready, and what it is ready for is what
-//     the cluster should be: not while that could not be sent.
-//   - Applied is whether Gardener has the cluster as it should be.
-//   - Health is whether nothing has failed. What is not held against a row, as
-//     that Gardener was away, is no failure of it.
-//   - Finalized, of a cluster that is to go, is whether its Shoot is confirmed to
-//     be gone.
+//   - Available is whether the Shoot is ready with the current spec of the cluster.
+//     It is false while that spec could not be sent.
+//   - Applied is whether Gardener has the current spec of the cluster.
+//   - Health is whether nothing has failed. Errors that do not count against a row,
+//     such as an outage of Gardener, are no failure.
+//   - Finalized, for a cluster in deletion, is whether its Shoot is confirmed gone.
 //
-// A report never says of the availability that it is not known: the fleet API
-// would not keep it.
+// Availability is never reported as unknown: the fleet API would not store that.
 func Report(row clusterworker.Row, now time.Time) (v1.Report, bool) {
 	if row.ClusterGeneration < 1 {
 		return v1.Report{}, false
@@ -48,8 +46,8 @@ func Report(row clusterworker.Row, now time.Time) (v1.Report, bool) {
 
 func isGone(row *clusterworker.Row) bool { return row.Deleting && row.Status == v1.ShootDeleted }
 
-// isApplied is whether Gardener took what was last tried. What could not be sent
-// again, because it was to be mended, was taken nevertheless.
+// isApplied reports whether Gardener accepted the last tried spec. A spec that was
+// accepted before counts even if sending it again, to repair a drift, failed.
 func isApplied(row *clusterworker.Row) bool {
 	return row.SyncedGeneration > 0 && (row.SyncError == "" || row.SyncedGeneration == row.Generation)
 }
@@ -77,7 +75,7 @@ func available(row *clusterworker.Row) v1.ReportCondition {
 	return condition(v1.ConditionAvailable, isReady(row), reason, message)
 }
 
-// conditionOf is a status in the words of a condition.
+// conditionOf returns the reason and message of a condition for a status.
 func conditionOf(status v1.ShootStatus) (reason, message string) {
 	switch status {
 	case v1.ShootPending:
@@ -125,7 +123,7 @@ func finalized(row *clusterworker.Row) v1.ReportCondition {
 	return condition(v1.ConditionFinalized, false, "ShootExists", "The deletion of the Shoot is not confirmed yet")
 }
 
-// reasonOf spells a class as a condition's reason: WaitingForApproval.
+// reasonOf returns the condition reason for an error class, such as WaitingForApproval.
 func reasonOf(class clusterworker.ErrorClass) string {
 	if class == "" {
 		return "SyncFailed"
@@ -139,7 +137,7 @@ func reasonOf(class clusterworker.ErrorClass) string {
 	return b.String()
 }
 
-// reportData is what the conditions do not say.
+// reportData returns the details that the conditions lack.
 func reportData(row *clusterworker.Row) json.RawMessage {
 	if row.ShootName == "" {
 		return nil
@@ -150,12 +148,12 @@ func reportData(row *clusterworker.Row) json.RawMessage {
 		Status v1.ShootStatus `json:"shoot_status,omitempty"`
 	}{row.ShootName, row.ShootUID, row.Status})
 	if err != nil {
-		return nil // strings can always be written
+		return nil // strings can always be encoded
 	}
 	return text
 }
 
-// truncateMessage shortens what the fleet API would refuse.
+// truncateMessage shortens a message that the fleet API would reject.
 func truncateMessage(message string) string {
 	message = strings.ReplaceAll(strings.ToValidUTF8(message, "?"), "\x00", "")
 	if len(message) <= maxMessage {

@@ -13,18 +13,18 @@ import (
 	"github.com/fleetloop/fleetloop/internal/clusterworker"
 )
 
-// An outcome is what became of one report.
+// An outcome is the result of one report with its consequences.
 type outcome struct {
 	result result
-	// next is when to report on the row again; 0 leaves it due.
+	// next is the delay of the row's next report; 0 leaves the report due.
 	next time.Duration
-	// away is why the fleet API took nothing, if that may be so for all.
+	// away is the error of the fleet API, if it may concern all reports.
 	away error
 }
 
-// reportDueRows makes the reports that are due. more is whether others may be, and
-// answered whether the fleet API answered. Its error is one of the database, or
-// of a fleet API that takes no report at all.
+// reportDueRows sends the reports that are due. more is whether others may be due, and
+// answered whether the fleet API answered. The error is one of the database, or of a
+// fleet API that accepts no report at all.
 func (b *Bridge) reportDueRows(ctx context.Context) (more, answered bool, err error) {
 	now := time.Now()
 	rows, err := b.listDue(ctx)
@@ -78,8 +78,8 @@ func (b *Bridge) listDue(ctx context.Context) ([]clusterworker.Row, error) {
 	return rows, nil
 }
 
-// saveReported notes reports that were made even if we are to stop: otherwise they were
-// made again.
+// saveReported records reports even during shutdown, as they would be repeated
+// otherwise.
 func (b *Bridge) saveReported(ctx context.Context, notes []clusterworker.Reported) error {
 	if len(notes) == 0 {
 		return nil
@@ -92,7 +92,7 @@ func (b *Bridge) saveReported(ctx context.Context, notes []clusterworker.Reporte
 	return nil
 }
 
-// reportRow reports on one row, as it was read at some time.
+// reportRow reports on one row that was read at the given time.
 func (b *Bridge) reportRow(ctx context.Context, row clusterworker.Row, now time.Time) outcome {
 	next, ready := nextOthers, isReady(&row)
 	if ready {
@@ -101,7 +101,7 @@ func (b *Bridge) reportRow(ctx context.Context, row clusterworker.Row, now time.
 	current, known := b.deps.Observer.Current(&row)
 	switch {
 	case !ready && row.Status != v1.ShootError:
-		// What it says does not become wrong by a change of the Shoot.
+		// A change of the Shoot does not invalidate such a status.
 	case ready && !known && time.Since(b.leadsSince) < patience:
 		return outcome{result: resultUnseen, next: nextUnseen}
 	case known && !current:
@@ -126,13 +126,13 @@ func (b *Bridge) reportRow(ctx context.Context, row clusterworker.Row, now time.
 	case !stored:
 		return outcome{result: resultIgnored, next: nextOthers}
 	case next == nextReady:
-		// Clusters that were made together are not to be reported together for ever.
+		// The jitter spreads out clusters that were created together.
 		next -= time.Duration(rand.Int64N(int64(nextReady / 10))) //nolint:gosec // when a report is repeated is no secret
 	}
 	return outcome{result: resultStored, next: next}
 }
 
-// handleRefusal says what to do about a report that was not taken.
+// handleRefusal returns the outcome of a report that failed.
 func (b *Bridge) handleRefusal(ctx context.Context, row *clusterworker.Row, err error) outcome {
 	switch code := statusOf(err); {
 	case code == http.StatusNotFound:
@@ -143,12 +143,11 @@ func (b *Bridge) handleRefusal(ctx context.Context, row *clusterworker.Row, err 
 		b.log.WarnContext(ctx, "fleet API rejected report", "cluster_id", row.ClusterID, "err", err)
 		return outcome{result: resultRefused, next: nextReady}
 	}
-	// Others go first meanwhile, lest one that always fails is always tried first.
+	// Other reports go first, so that one that always fails does not block them.
 	return outcome{result: resultFailed, next: nextFailed, away: err}
 }
 
-// statusOf is the status of the answer that an error stands for, 0 if there was
-// none.
+// statusOf returns the HTTP status of an error, 0 if it has none.
 func statusOf(err error) int {
 	type coder interface {
 		error

@@ -14,12 +14,11 @@ import (
 	"github.com/fleetloop/fleetloop/internal/shoot"
 )
 
-// Config is what an operator settles about all Shoots of a worker, and what
-// holds for clusters that do not say. A field that is empty has its default,
-// if there is one.
+// Config is the operator's configuration of all Shoots of a worker, and the defaults of
+// clusters. An empty field means its default, if it has one.
 type Config struct {
-	// Namespace is that of the Gardener project that has the Shoots. It is the
-	// one that the client works in, and so no setting of its own.
+	// Namespace is the namespace of the Gardener project with the Shoots. The client's
+	// namespace determines it, so it is no separate setting.
 	Namespace string
 
 	ProviderType string `key:"provider_type" env:"GARDENER_PROVIDER_TYPE" flag:"gardener-provider-type" default:"local" doc:"Provider type of the Shoots: local, metal, aws, or any other provider with a Gardener extension."`
@@ -48,7 +47,7 @@ type Config struct {
 	Annotations map[string]string `key:"annotations" env:"GARDENER_ANNOTATIONS" doc:"Annotations of every Shoot, such as cluster.metal-stack.io/tenant=fleet (for the provider metal, that annotation defaults to the cluster's tenant)."`
 }
 
-// settled is a Config with its defaults, read and checked.
+// settled is a Config with defaults, parsed and validated.
 type settled struct {
 	Config
 	needs                        needs
@@ -99,7 +98,7 @@ func (c Config) resolveConfig() (settled, error) {
 
 func orDefault(field *string, value string) { *field = cmp.Or(*field, value) }
 
-// isReserved reports whether an annotation would interfere with what is sent.
+// isReserved reports whether an annotation would interfere with those of the worker.
 func isReserved(key string) bool {
 	own, _, _ := strings.Cut(shoot.AnnotationGeneration, "/")
 	confirmation, _, _ := strings.Cut(shoot.AnnotationConfirmDeletion, "/")
@@ -107,7 +106,7 @@ func isReserved(key string) bool {
 	return domain == own || domain == confirmation || domain == "gardener.cloud" && name == "operation"
 }
 
-// configured reads a provider's config, nil if there is none.
+// configured parses a provider's config, nil if empty.
 func configured(what, text string) (json.RawMessage, error) {
 	if strings.TrimSpace(text) == "" {
 		return nil, nil
@@ -122,8 +121,8 @@ func configured(what, text string) (json.RawMessage, error) {
 	return raw, nil
 }
 
-// canonical writes a value in the one way that all its spellings have: keys in
-// order and once, no space.
+// canonical returns the canonical encoding of a value: sorted unique keys and no
+// spaces.
 func canonical(raw json.RawMessage) (json.RawMessage, error) {
 	d := json.NewDecoder(bytes.NewReader(raw))
 	d.UseNumber() // a float64 would change large numbers

@@ -1,9 +1,9 @@
-// Package manifest makes the Shoot that a cluster should be.
+// Package manifest builds the Shoot of a cluster.
 //
-// It is a pure function of a cluster, its node pools and the configuration of
-// the worker: the same ones always give the same bytes. Of the specs it reads
-// the keys that it knows, in camelCase or snake_case, and leaves the others to
-// whoever they are for:
+// The Shoot is a pure function of a cluster, its node pools and the configuration
+// of the worker: the same input always gives the same bytes. The package reads the
+// following keys of the specs, in camelCase or snake_case, and leaves the others
+// to their readers:
 //
 //	cluster:    region, version (or kubernetes.version),
 //	            network {type, nodeCIDR, podCIDR, serviceCIDR},
@@ -12,9 +12,9 @@
 //	            image {name, version}, volume {type, size}, zones, labels,
 //	            taints [{key, value, effect}]
 //
-// A spec that no Shoot can be made of is an error which says at which field,
-// in words for the cluster's owner. What only Gardener can know, such as which
-// versions there are, is left to it.
+// A spec from which no Shoot can be built is an error that names the field, in
+// words for the cluster's owner. Gardener itself checks everything that only it
+// can know, such as the available versions.
 package manifest
 
 import (
@@ -32,17 +32,17 @@ import (
 	"github.com/fleetloop/fleetloop/internal/shoot"
 )
 
-// A Maker makes manifests for one worker. It is safe for concurrent use.
+// A Maker builds manifests for one worker. It is safe for concurrent use.
 type Maker struct {
 	settled
 
 	installation string
-	limit        int // of a name
+	limit        int // longest name
 }
 
-// New checks what holds for all Shoots. installation is the database's id,
-// project the name of the Gardener project and maxName how long the names of
-// Shoots can be as far as the operator is concerned.
+// New validates the configuration of all Shoots. installation is the id of the
+// database, project the name of the Gardener project, and maxName the configured limit
+// of Shoot names.
 func New(cfg Config, installation, project string, maxName int) (*Maker, error) {
 	s, err := cfg.resolveConfig()
 	limit, errLimit := naming.Limit(maxName, project)
@@ -55,13 +55,13 @@ func New(cfg Config, installation, project string, maxName int) (*Maker, error) 
 	return &Maker{settled: s, installation: installation, limit: limit}, nil
 }
 
-// Name is the nth choice for the name of a cluster's Shoot, from 0.
+// Name returns the nth choice for the name of a cluster's Shoot, from 0.
 func (m *Maker) Name(c clusterworker.Claim, n int) string {
 	return naming.Name(c.Name, c.ClusterID, n, m.limit)
 }
 
-// Make makes the manifest of a cluster that has a name for its Shoot. Its error
-// is for the cluster's owner.
+// Make builds the manifest of a cluster that has a name for its Shoot. The error is for
+// the cluster's owner.
 func (m *Maker) Make(c clusterworker.Claim) (shoot.Manifest, error) {
 	if c.ShootName == "" {
 		return shoot.Manifest{}, errors.New("name of the Shoot is empty")
@@ -108,7 +108,7 @@ func (m *Maker) annotations(c clusterworker.Claim) map[string]string {
 	return out
 }
 
-// kubernetesVersion is empty if Gardener is to choose.
+// kubernetesVersion returns the version, empty if Gardener chooses it.
 func (m *Maker) kubernetesVersion(spec object) string {
 	v, nested := spec.readText("version"), spec.readObject("kubernetes").readText("version")
 	if v != "" && nested != "" && v != nested {
@@ -121,8 +121,8 @@ func (m *Maker) kubernetesVersion(spec object) string {
 	return v
 }
 
-// validVersion reports whether a version has two numbers or three, and perhaps
-// a suffix: what can be compared with another.
+// validVersion reports whether a version has two or three numbers and optionally a
+// suffix, so that it can be compared with others.
 func validVersion(v string) bool {
 	if i := strings.IndexAny(v, "-+"); i > 0 {
 		v = v[:i]
@@ -157,7 +157,7 @@ func (m *Maker) networking(spec object) *shoot.Networking {
 	return n
 }
 
-// wrongCIDR says what is wrong with a range of addresses; an empty one is fine.
+// wrongCIDR returns the fault of a CIDR, empty if it is valid or empty.
 func wrongCIDR(cidr string) string {
 	if cidr == "" {
 		return ""
@@ -191,7 +191,7 @@ func (m *Maker) newProvider(spec object) shoot.Provider {
 	return out
 }
 
-// requiredReason is why something must not be missing.
+// requiredReason returns why a value is required.
 func (m *Maker) requiredReason() string {
 	return fmt.Sprintf("the provider %s requires it and no default is configured", m.ProviderType)
 }

@@ -10,16 +10,16 @@ import (
 	"strings"
 )
 
-// maxProblems is how many problems an error tells of. The others show when
-// these are mended.
+// maxProblems limits the problems in one error. The others appear after these are
+// fixed.
 const maxProblems = 8
 
-// maxText is how long their text can be.
+// maxText is the longest text of the problems.
 const maxText = 2000
 
-// problems are what is wrong with the specs of one cluster.
+// problems are the faults in the specs of one cluster.
 type problems struct {
-	where string // before every one, until it is changed: whose spec is read
+	where string // prefix of the problems that follow: names the spec being read
 	list  []string
 }
 
@@ -27,7 +27,7 @@ func (p *problems) addf(format string, args ...any) {
 	p.list = append(p.list, p.where+fmt.Sprintf(format, args...))
 }
 
-// joinErrors is nil if nothing is wrong.
+// joinErrors returns all problems as one error, nil if there are none.
 func (p *problems) joinErrors() error {
 	if len(p.list) == 0 {
 		return nil
@@ -40,10 +40,10 @@ func (p *problems) joinErrors() error {
 	if more := len(p.list) - len(shown); more > 0 {
 		text += fmt.Sprintf("; and %d more", more)
 	}
-	return errors.New(strings.ToValidUTF8(strings.ReplaceAll(text, "\x00", ""), "")) // the database takes nothing else
+	return errors.New(strings.ToValidUTF8(strings.ReplaceAll(text, "\x00", ""), "")) // the database accepts nothing else
 }
 
-// A kind is what a JSON value is, as a message says it.
+// A kind is the type of a JSON value, as worded in messages.
 type kind string
 
 const (
@@ -55,7 +55,7 @@ const (
 	nothing  kind = "null"
 )
 
-// kindOf is the kind of a valid value.
+// kindOf returns the kind of a valid value.
 func kindOf(raw json.RawMessage) kind {
 	switch text := strings.TrimLeft(string(raw), " \t\r\n"); {
 	case text == "" || text[0] == 'n':
@@ -73,16 +73,16 @@ func kindOf(raw json.RawMessage) kind {
 	}
 }
 
-// An object is a JSON object that is read key by key. What is absent or null
-// is empty; what is of another type is a problem, and then empty, too. Keys that
-// nobody asks for are not looked at: other adapters read the same specs.
+// An object is a JSON object that is read key by key. Absent and null values are empty.
+// A value of a wrong type is a problem and then empty as well. Keys that are not read
+// are ignored: other adapters read the same specs.
 type object struct {
 	path string
-	keys map[string]json.RawMessage // by their exact names
+	keys map[string]json.RawMessage // by exact name
 	p    *problems
 }
 
-// openObject reads an object; one that is absent has no keys.
+// openObject reads an object; an absent one has no keys.
 func openObject(p *problems, path string, raw json.RawMessage) object {
 	o := object{path: path, p: p}
 	if len(raw) == 0 {
@@ -102,11 +102,11 @@ func openObject(p *problems, path string, raw json.RawMessage) object {
 	return o
 }
 
-// pathOf is the path of a key.
+// pathOf returns the path of a key.
 func (o object) pathOf(key string) string { return o.path + "." + key }
 
-// findValue finds what a key has under any of its spellings. Two that differ are a
-// problem: nobody could say which one is meant.
+// findValue returns the value of a key under any of its spellings. Two different values
+// are a problem, as the intended one is unknown.
 func (o object) findValue(spellings []string) (key string, raw json.RawMessage) {
 	key = spellings[0]
 	for _, s := range spellings {
@@ -128,7 +128,7 @@ func equalJSON(a, b json.RawMessage) bool {
 	return errX == nil && errY == nil && string(x) == string(y)
 }
 
-// addWrongType notes that a value is not what it must be.
+// addWrongType records a value of the wrong type.
 func (o object) addWrongType(key string, want, got kind) {
 	hint := ""
 	if want == aString && got == aNumber {
@@ -137,7 +137,7 @@ func (o object) addWrongType(key string, want, got kind) {
 	o.p.addf("%s must be %s, not %s%s", o.pathOf(key), want, got, hint)
 }
 
-// addMissing notes that there is nothing where something has to be.
+// addMissing records that a required value is missing.
 func (o object) addMissing(key, why string) { o.p.addf("%s is missing: %s", o.pathOf(key), why) }
 
 // readText reads a string.
@@ -153,7 +153,7 @@ func (o object) readText(spellings ...string) string {
 	return s
 }
 
-// readCount reads a number of things, and whether there is one.
+// readCount reads a number. ok is false if there is none.
 func (o object) readCount(spellings ...string) (n int32, ok bool) {
 	key, raw := o.findValue(spellings)
 	if raw == nil {
@@ -183,7 +183,7 @@ func (o object) readObject(spellings ...string) object {
 	return openObject(o.p, o.pathOf(key), raw)
 }
 
-// readOpaque reads an object that is passed on.
+// readOpaque reads an object that is passed on unchanged.
 func (o object) readOpaque(spellings ...string) json.RawMessage {
 	key, raw := o.findValue(spellings)
 	if raw == nil {
@@ -235,7 +235,7 @@ func (o object) readObjects(key string) []object {
 	return out
 }
 
-// textMap reads an object whose values are strings.
+// textMap reads an object with string values.
 func (o object) textMap(key string) map[string]string {
 	in := o.readObject(key)
 	if len(in.keys) == 0 {

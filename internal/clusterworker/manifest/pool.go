@@ -11,19 +11,19 @@ import (
 )
 
 const (
-	// maxWorkerName is how long Gardener lets the name of a worker group be.
+	// maxWorkerName is Gardener's limit for the name of a worker group.
 	maxWorkerName = 15
 
-	// defaultPool is the pool of a cluster that has none. Gardener can not give
-	// workers to a Shoot that was made without.
+	// defaultPool is the pool of a cluster without pools. Gardener cannot add workers
+	// to a Shoot that was created without them.
 	defaultPool = "default"
 
-	// defaultMinimum and defaultMaximum hold for pools that do not say.
+	// defaultMinimum and defaultMaximum apply to pools without a size.
 	defaultMinimum, defaultMaximum = 1, 3
 )
 
-// newWorkers makes the worker groups, in the order of their names: that of the
-// pools is not part of what a cluster is.
+// newWorkers builds the worker groups, in the order of their names, as the order of the
+// pools has no meaning.
 func (m *Maker) newWorkers(p *problems, pools []clusterworker.Pool, region string) []shoot.Worker {
 	if len(pools) == 0 {
 		pools = []clusterworker.Pool{{Name: defaultPool}}
@@ -51,7 +51,7 @@ func (m *Maker) newWorkers(p *problems, pools []clusterworker.Pool, region strin
 	return out
 }
 
-// validWorkerName reports whether a name is a DNS label that is not too long.
+// validWorkerName reports whether a name is a DNS label within the limit.
 func validWorkerName(name string) bool {
 	edge := func(c byte) bool { return 'a' <= c && c <= 'z' || '0' <= c && c <= '9' }
 	for _, c := range []byte(name) {
@@ -78,7 +78,7 @@ func (m *Maker) newWorker(spec object, name, region string) shoot.Worker {
 	return w
 }
 
-// readSize is between how many machines Gardener chooses.
+// readSize returns the minimum and maximum number of machines.
 func readSize(spec object) (minimum, maximum int32) {
 	autoscaling := spec.readObject("autoscaling")
 	replicas, fixed := spec.readCount("replicas")
@@ -99,7 +99,7 @@ func readSize(spec object) (minimum, maximum int32) {
 	return minimum, maximum
 }
 
-// readEither reads a number that can be at one of two places.
+// readEither reads a number that can be in one of two places.
 func readEither(a object, keyA string, b object, keyB string) (int32, bool) {
 	x, okX := a.readCount(keyA)
 	y, okY := b.readCount(keyB)
@@ -112,7 +112,7 @@ func readEither(a object, keyA string, b object, keyB string) (int32, bool) {
 	return y, okY
 }
 
-// readImage is nil if Gardener is to choose it, and to keep it up to date.
+// readImage returns nil if Gardener chooses the image and keeps it up to date.
 func readImage(spec object) *shoot.Image {
 	o := spec.readObject("image")
 	i := shoot.Image{Name: o.readText("name"), Version: o.readText("version")}
@@ -141,7 +141,8 @@ func (m *Maker) newVolume(spec object) *shoot.Volume {
 	return &v
 }
 
-// workerZones are the pool's own, or the default ones, which are those of one region.
+// workerZones returns the zones of the pool, or the default ones, which are valid only
+// in the default region.
 func (m *Maker) workerZones(spec object, region string) []string {
 	zones := spec.readTexts("zones")
 	if len(zones) == 0 && region == m.Region {

@@ -1,19 +1,19 @@
 package manifest
 
-// The providers that are known here. All others work, too: what they need
-// comes from the configuration, and Gardener says what is missing.
+// Providers with built-in knowledge. All others work as well: their required values
+// come from the configuration, and Gardener reports missing ones.
 const (
 	providerLocal = "local"
 	providerMetal = "metal"
 	providerAWS   = "aws"
 )
 
-// annotationMetalTenant is what the admission of metal-stack's extension wants
-// to know.
+// annotationMetalTenant is an annotation that the admission of metal-stack's extension
+// requires.
 const annotationMetalTenant = "cluster.metal-stack.io/tenant"
 
-// needs are what Shoots of a provider can not be without. It is said here,
-// because the extensions say it late or in their own terms.
+// needs are the required values of a provider's Shoots. They are checked here because
+// the extensions report them late or in other terms.
 type needs struct {
 	infrastructure, nodes, volume, zones bool
 }

@@ -1,11 +1,11 @@
 // Package naming chooses the names of Shoots.
 //
-// A name is a part that a person recognises, the cluster's, and a hash of the
-// cluster's id that tells clusters apart. The name of a Shoot can never be
-// changed, and Gardener makes the names of DNS records and of cloud resources
-// from it, so it has to be short. The same cluster always gets the same name;
-// should two clusters have one in spite of their hashes, the next choice of
-// either is another. Whoever stores the names finds out.
+// A name has a readable part from the name of the cluster, and a hash of the cluster's
+// id that distinguishes clusters. The name of a Shoot can never be changed, and
+// Gardener derives the names of DNS records and cloud resources from it, so it has to
+// be short. The same cluster always gets the same name. If two clusters have the same
+// name in spite of their hashes, the next choice of either differs. The store of the
+// names detects such conflicts.
 package naming
 
 import (
@@ -17,26 +17,26 @@ import (
 )
 
 const (
-	// MaxLabel is how long a DNS label can be, and so any name.
+	// MaxLabel is the longest DNS label, and so the longest name.
 	MaxLabel = 63
-	// MaxTogether is how long the names of a project and of a Shoot can be
-	// together. Gardener has the rule for every provider.
+	// MaxTogether is the longest combined length of the names of a project and a Shoot.
+	// Gardener has this limit for every provider.
 	MaxTogether = 21
-	// MinLimit is the shortest limit that leaves room for a name: the hash alone.
+	// MinLimit is the smallest limit that leaves room for a name: the hash alone.
 	MinLimit = shortHash
 )
 
-// Lengths of the hash. With the short one and the same readable part, two of
-// a thousand clusters have the same name once in two thousand such fleets.
+// Lengths of the hash. With the short one and the same readable part, two of a thousand
+// clusters have the same name in one of two thousand such fleets.
 const (
 	shortHash = 6
 	longHash  = 8
-	// roomy is the limit from which on the long hash leaves enough of the name.
+	// roomy is the smallest limit at which the long hash leaves enough of the name.
 	roomy = 16
 )
 
-// Limit is how long a Shoot's name can be in a project: as long as is
-// configured, or less if Gardener allows less.
+// Limit returns the longest name of a Shoot in a project: the configured length, or
+// less if Gardener allows less.
 func Limit(configured int, project string) (int, error) {
 	switch left := MaxTogether - len(project); {
 	case configured < 1 || configured > MaxLabel:
@@ -51,12 +51,12 @@ func Limit(configured int, project string) (int, error) {
 	}
 }
 
-// Name is the nth choice, from 0, for the Shoot of a cluster. It has at most
-// limit characters, which must not be fewer than MinLimit, and is a DNS label that
-// begins with a letter and has no two hyphens in a row.
+// Name returns the nth choice, from 0, for the name of a cluster's Shoot. It has at
+// most limit characters, where limit must be at least MinLimit. It is a DNS label that
+// begins with a letter and has no two consecutive hyphens.
 func Name(cluster, id string, n, limit int) string {
 	if limit < MinLimit {
-		panic(fmt.Sprintf("create Shoot name: no name has at most %d characters", limit)) // Limit says so first
+		panic(fmt.Sprintf("create Shoot name: no name has at most %d characters", limit)) // Limit returns this error first
 	}
 	length := shortHash
 	if limit >= roomy {
@@ -74,14 +74,13 @@ func Name(cluster, id string, n, limit int) string {
 	return r + "-" + h[:length]
 }
 
-// hashName is 52 characters, of which every one of the first ones is as good as
-// any other.
+// hashName returns 52 characters, of which every leading one is equally random.
 func hashName(id string, n int) string {
 	sum := sha256.Sum256([]byte(strconv.Itoa(n) + "/" + id))
 	return strings.ToLower(base32.StdEncoding.WithPadding(base32.NoPadding).EncodeToString(sum[:]))
 }
 
-// letterFirst makes a hash begin with a letter.
+// letterFirst returns the hash with a letter as its first character.
 func letterFirst(h string) string {
 	if h[0] <= '9' {
 		return string(rune('a'+h[0]-'2')) + h[1:]
@@ -89,15 +88,16 @@ func letterFirst(h string) string {
 	return h
 }
 
-// readablePart is what can be used of a cluster's name. The API has it valid
-// already but for a digit in front and hyphens in a row; that is not relied on.
+// readablePart returns the usable part of a cluster's name. The API already ensures a
+// valid name except for a leading digit and consecutive hyphens; this function does not
+// rely on that.
 func readablePart(cluster string) string {
 	var b strings.Builder
 	for _, c := range []byte(strings.ToLower(cluster)) {
 		letter, digit := 'a' <= c && c <= 'z', '0' <= c && c <= '9'
 		switch {
 		case digit && b.Len() == 0:
-			b.WriteByte('c') // for cluster: the number stays, that may be all there is
+			b.WriteByte('c') // c for cluster: keeps the number, which may be the whole name
 			b.WriteByte(c)
 		case letter || digit:
 			b.WriteByte(c)

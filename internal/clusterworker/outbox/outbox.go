@@ -1,12 +1,12 @@
-// Package outbox tells sinks what was done to Shoots, at least once.
+// Package outbox delivers changes of Shoots to sinks, at least once.
 //
-// The store keeps a change for each sink from the statement that makes it until
-// the sink has taken it. An Outbox takes those that are due, of each cluster and
-// sink the oldest alone, and hands them to the clients. A sink that is away, and a
-// process that is killed, delay a change, and may repeat it with the same id;
-// order holds for each cluster and sink. No sink waits for another: each has room of
-// its own. A change that a sink refuses for what is in it, or that has grown too old,
-// is given up and counted, whether or not its sink is still configured.
+// The store keeps a change for each sink, from the statement that makes it until the
+// sink accepts it. An Outbox claims the changes that are due, only the oldest of each
+// cluster and sink, and passes them to the clients. An unavailable sink or a killed
+// process delays a change, and may repeat it with the same id. Order holds for each
+// cluster and sink. No sink waits for another, as each has its own limit. A change that
+// a sink rejects for its content, or that has grown too old, is dropped and counted,
+// whether or not its sink is still configured.
 package outbox
 
 import (
@@ -23,22 +23,22 @@ import (
 )
 
 const (
-	// MaxAge is how long a change is kept for a sink that does not take it.
+	// MaxAge is how long a change is kept for a sink that does not accept it.
 	MaxAge = 12 * time.Hour
 
-	lease       = 2 * time.Minute  // of a change that is being sent
-	renewEvery  = 30 * time.Second // well within it
-	askEvery    = 5 * time.Second  // for what other processes have left behind
+	lease       = 2 * time.Minute  // of a change in flight
+	renewEvery  = 30 * time.Second // well within lease
+	askEvery    = 5 * time.Second  // for changes that other processes left behind
 	expireEvery = time.Minute
-	mostAtATime = 256                    // changes of a sink that are being sent
-	mostExpired = 5000                   // changes that are removed by one statement
-	breath      = 100 * time.Millisecond // between two rounds, so that many answers are one round
-	slack       = 2 * time.Second        // for what ends between Run and the clients
-	lastWords   = 2 * time.Second        // for what is due when the process ends
+	mostAtATime = 256                    // changes in flight per sink
+	mostExpired = 5000                   // changes removed by one statement
+	breath      = 100 * time.Millisecond // pause between two rounds, so that many answers are handled in one
+	slack       = 2 * time.Second        // for the time between the end of Run and the clients
+	lastWords   = 2 * time.Second        // for changes that are due at shutdown
 	callTimeout = 10 * time.Second
 )
 
-// A Pending is a change that a sink has not taken yet.
+// A Pending is a change that a sink has not accepted yet.
 type Pending struct {
 	Seq      int64
 	Sink     string
@@ -46,48 +46,47 @@ type Pending struct {
 	Failures int
 }
 
-// A Store keeps what is pending. An error of it is one of the database.
+// A Store keeps pending changes. Its errors are errors of the database.
 type Store interface {
-	// ClaimChanges takes changes for a sink for the time of a lease, of each cluster
-	// the oldest alone.
+	// ClaimChanges leases due changes of a sink, only the oldest of each cluster.
 	ClaimChanges(ctx context.Context, sink string, most int, lease time.Duration) ([]Pending, error)
-	// RenewChanges has leases end so long from now.
+	// RenewChanges extends leases to the given time from now.
 	RenewChanges(ctx context.Context, seqs []int64, lease time.Duration) error
-	// RemoveChanges removes what needs nothing more.
+	// RemoveChanges removes changes that are done.
 	RemoveChanges(ctx context.Context, seqs []int64) error
-	// PutOffChanges counts a failure of changes and makes each due again after its
+	// PutOffChanges counts a failure of each change and makes it due again after its
 	// delay.
 	PutOffChanges(ctx context.Context, delays map[int64]time.Duration) error
-	// ExpireChanges removes what is older and nobody is sending, so many at most, and
-	// gives how many those were.
+	// ExpireChanges removes up to most unleased changes that are older than age, and
+	// returns their number.
 	ExpireChanges(ctx context.Context, age time.Duration, most int) (int, error)
 }
 
-// A Sink is one that is told.
+// A Sink is a receiver of changes.
 type Sink struct {
 	Name string
-	// Client sends to it. Nil is a sink that cannot work with its settings: its
-	// changes wait until they are mended, or are too old.
+	// Client sends to the sink. It is nil for a sink with invalid settings: its changes
+	// wait until the settings are corrected, or expire.
 	Client changeevent.Client
 }
 
-// Deps are what an Outbox works with.
+// Deps are the dependencies of an Outbox.
 type Deps struct {
 	Store Store
 	Sinks []Sink
-	// Event makes the event of a change; the same change has the same id.
+	// Event builds the event of a change; the same change has the same id.
 	Event func(clusterworker.Change) changeevent.ChangeEvent
-	// Closing is how long clients may still send after Run has returned. What they
-	// have then is not sent by another process before.
+	// Closing is how long clients may continue to send after Run has returned. No other
+	// process sends their changes before.
 	Closing    time.Duration
 	Log        *slog.Logger
 	Registerer prometheus.Registerer
 }
 
-// An Outbox tells sinks. Make it with New and call Run once.
+// An Outbox delivers changes to sinks. Create it with New and call Run once.
 type Outbox struct {
 	deps  Deps
-	sinks []Sink // those that have a client
+	sinks []Sink // those with a client
 	wake  chan struct{}
 
 	givenUp *prometheus.CounterVec
@@ -96,16 +95,16 @@ type Outbox struct {
 	mu       sync.Mutex
 	answered []answer
 
-	inFlight map[int64]Pending // of Run alone
+	inFlight map[int64]Pending // used by Run only
 }
 
-// An answer is what became of a change.
+// An answer is the delivery result of a change.
 type answer struct {
 	seq      int64
 	delivery changeevent.Delivery
 }
 
-// New makes an Outbox. It starts nothing.
+// New returns an Outbox. It starts nothing.
 func New(deps Deps) (*Outbox, error) {
 	o := &Outbox{
 		deps: deps, wake: make(chan struct{}, 1), inFlight: map[int64]Pending{},
@@ -129,7 +128,7 @@ func New(deps Deps) (*Outbox, error) {
 	return o, deps.Registerer.Register(o.sending)
 }
 
-// Nudge has the store asked now. It never blocks.
+// Nudge wakes Run, which asks the store again. It never blocks.
 func (o *Outbox) Nudge() {
 	select {
 	case o.wake <- struct{}{}:
@@ -137,8 +136,8 @@ func (o *Outbox) Nudge() {
 	}
 }
 
-// Run tells sinks until ctx ends, and then what is due, for some seconds. What is
-// left is told by the next process.
+// Run delivers changes until ctx ends, and then those that are due, for some seconds.
+// The next process delivers the rest.
 func (o *Outbox) Run(ctx context.Context) error {
 	tick := time.NewTicker(askEvery)
 	defer tick.Stop()
@@ -154,7 +153,7 @@ func (o *Outbox) Run(ctx context.Context) error {
 			o.renewLeases(ctx, lease)
 		}
 		o.runOnce(ctx)
-		_ = backoff.Sleep(ctx, breath) // the end of ctx is seen below
+		_ = backoff.Sleep(ctx, breath) // the loop checks ctx below
 		select {
 		case <-ctx.Done():
 		case <-o.wake:
@@ -165,8 +164,8 @@ func (o *Outbox) Run(ctx context.Context) error {
 	return nil
 }
 
-// sendUntilEmpty tells what is due, as long as sinks take it, and leaves the rest for
-// another process.
+// sendUntilEmpty delivers due changes as long as sinks accept them, and leaves the rest
+// to another process.
 func (o *Outbox) sendUntilEmpty(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, lastWords)
 	defer cancel()
@@ -185,8 +184,8 @@ func (o *Outbox) sendUntilEmpty(ctx context.Context) {
 	}
 }
 
-// runOnce settles what was answered and sends what is due. It reports whether there
-// was anything to send.
+// runOnce saves answers and sends due changes. It reports whether there were any to
+// send.
 func (o *Outbox) runOnce(ctx context.Context) (sent bool) {
 	o.saveAnswers(ctx)
 	under := map[string]int{}
@@ -202,10 +201,10 @@ func (o *Outbox) runOnce(ctx context.Context) (sent bool) {
 	return sent
 }
 
-// fillSink sends to one sink what is due, as much as there is room for.
+// fillSink sends due changes to one sink, up to room.
 func (o *Outbox) fillSink(ctx context.Context, s Sink, room int) bool {
 	var due []Pending
-	// If it fails there is nothing to send.
+	// After an error there is nothing to send.
 	_ = o.askStore(ctx, "claim due change events", func(ctx context.Context) (err error) {
 		due, err = o.deps.Store.ClaimChanges(ctx, s.Name, room, lease)
 		return err
@@ -216,10 +215,10 @@ func (o *Outbox) fillSink(ctx context.Context, s Sink, room int) bool {
 	return len(due) > 0
 }
 
-// sendToSink hands a change to the client of its sink, which calls back once.
+// sendToSink passes a change to the client of its sink, which calls back once.
 func (o *Outbox) sendToSink(ctx context.Context, s Sink, p Pending) {
 	if _, ok := o.inFlight[p.Seq]; ok {
-		return // its lease could not be renewed in time, and the client still has it
+		return // its lease expired, and the client still has it
 	}
 	o.inFlight[p.Seq] = p
 	e := o.deps.Event(p.Change)
@@ -232,7 +231,7 @@ func (o *Outbox) sendToSink(ctx context.Context, s Sink, p Pending) {
 	s.Client.SendChangeEvent(ctx, e)
 }
 
-// saveAnswers writes down what was answered.
+// saveAnswers records delivery results in the store.
 func (o *Outbox) saveAnswers(ctx context.Context) {
 	o.mu.Lock()
 	answered := o.answered
@@ -258,7 +257,7 @@ func (o *Outbox) saveAnswers(ctx context.Context) {
 		}
 	}
 	if len(done) > 0 {
-		// If it fails they are sent again when their leases end, with the same ids.
+		// After an error they are sent again when their leases end, with the same ids.
 		_ = o.askStore(ctx, "delete delivered change events", func(ctx context.Context) error { return o.deps.Store.RemoveChanges(ctx, done) })
 	}
 	if len(failed) > 0 {
@@ -267,13 +266,14 @@ func (o *Outbox) saveAnswers(ctx context.Context) {
 	o.sending.Set(float64(len(o.inFlight)))
 }
 
-// isFinal says that an event would fare no better later, and that those behind it
-// would wait for ever. All else is of the sink or of the way there.
+// isFinal reports whether an event can never succeed and would block those behind it
+// forever. All other errors are due to the sink or the network.
 func isFinal(c changeevent.Class) bool {
 	return c == changeevent.ClassClientError || c == changeevent.ClassEncode || c == changeevent.ClassExpired
 }
 
-// renewLeases keeps the leases of what a client has: it may wait for a sink for long.
+// renewLeases extends the leases of changes in flight, as a client may wait long for a
+// sink.
 func (o *Outbox) renewLeases(ctx context.Context, lease time.Duration) {
 	if len(o.inFlight) == 0 {
 		return
@@ -285,11 +285,11 @@ func (o *Outbox) renewLeases(ctx context.Context, lease time.Duration) {
 	_ = o.askStore(ctx, "renew leases of change events", func(ctx context.Context) error { return o.deps.Store.RenewChanges(ctx, seqs, lease) })
 }
 
-// dropExpired gives up what nobody wants to hear any more.
+// dropExpired removes changes that are older than MaxAge.
 func (o *Outbox) dropExpired(ctx context.Context) {
 	for n := mostExpired; n == mostExpired; {
 		n = 0
-		// What is left after an error is removed the next time.
+		// After an error the rest is removed the next time.
 		_ = o.askStore(ctx, "delete expired change events", func(ctx context.Context) (err error) {
 			n, err = o.deps.Store.ExpireChanges(ctx, MaxAge, mostExpired)
 			return err
@@ -301,7 +301,7 @@ func (o *Outbox) dropExpired(ctx context.Context) {
 	}
 }
 
-// askStore asks the store once. What fails is tried again in a later round.
+// askStore makes one request to the store. A later round retries a failed request.
 func (o *Outbox) askStore(ctx context.Context, what string, do func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()

@@ -15,7 +15,7 @@ import (
 
 var _ outbox.Store = (*Store)(nil)
 
-// encodeChange returns a change as it is kept for sinks, "" if there is none.
+// encodeChange returns a change in its stored form, empty if there is none.
 func encodeChange(c *clusterworker.Change) (string, error) {
 	if c == nil {
 		return "", nil
@@ -29,8 +29,8 @@ func encodeChange(c *clusterworker.Change) (string, error) {
 	return string(data), nil
 }
 
-// ClaimChanges takes changes for a sink that are due. One that cannot be read,
-// because a newer version wrote it, is left to that.
+// ClaimChanges leases due changes of a sink. It skips a change that it cannot read,
+// which a newer version wrote and will deliver.
 func (s *Store) ClaimChanges(ctx context.Context, sink string, most int, lease time.Duration) ([]outbox.Pending, error) {
 	var rows []db.ClaimChangesRow
 	err := s.sendBatch(ctx, func(b *pgx.Batch) {
@@ -51,12 +51,12 @@ func (s *Store) ClaimChanges(ctx context.Context, sink string, most int, lease t
 	return pending, nil
 }
 
-// RenewChanges has leases end so long from now.
+// RenewChanges extends leases to the given time from now.
 func (s *Store) RenewChanges(ctx context.Context, seqs []int64, lease time.Duration) error {
 	return s.execStatement(ctx, "renew leases of change events", db.RenewChanges, lease, seqs)
 }
 
-// RemoveChanges removes changes that need nothing more.
+// RemoveChanges removes changes that are done.
 func (s *Store) RemoveChanges(ctx context.Context, seqs []int64) error {
 	return s.execStatement(ctx, "delete change events", db.RemoveChanges, seqs)
 }
@@ -71,8 +71,8 @@ func (s *Store) PutOffChanges(ctx context.Context, delays map[int64]time.Duratio
 	return s.execStatement(ctx, "reschedule change events", db.PutOffChanges, seqs, micros)
 }
 
-// ExpireChanges removes changes that are older and that nobody is sending, so many at
-// most, and gives how many those were.
+// ExpireChanges removes up to most unleased changes that are older than age, and
+// returns their number.
 func (s *Store) ExpireChanges(ctx context.Context, age time.Duration, most int) (n int, err error) {
 	if err := s.sendBatch(ctx, func(b *pgx.Batch) { readCount(b.Queue(db.ExpireChanges, age, int64(most)), &n) }); err != nil {
 		return 0, fmt.Errorf("delete expired change events: %w", err)

@@ -10,7 +10,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/clusterworker/pgstore/db"
 )
 
-// readClusters has the columns of ReadClaimed.
+// readClusters selects the columns of ReadClaimed.
 const readClusters = `select s.cluster_id, coalesce(s.claim_token, 0), s.generation, s.sync_attempts, coalesce(s.error_class, '')::text, coalesce(s.unsynced_since, now()),
     coalesce(s.shoot_name, '')::text, coalesce(s.shoot_uid, '')::text,
     c.tenant::text, c.name::text, c.generation, c.spec, c.deleted_time is not null,
@@ -25,8 +25,8 @@ cross join lateral (
 ) p
 where s.cluster_id > $1 order by s.cluster_id limit $2`
 
-// Clusters reads up to limit clusters behind one id in the order of ids, as a
-// claim would give them, and claims none; "" is before the first.
+// Clusters returns up to limit clusters in the order of ids and after the given id, in
+// the form of claims but without a claim. The empty id is before the first.
 func (s *Store) Clusters(ctx context.Context, after string, limit int) ([]clusterworker.Claim, error) {
 	if after == "" {
 		after = firstID

@@ -16,14 +16,14 @@ import (
 )
 
 const (
-	// maxText bounds what is kept of a message.
+	// maxText limits the stored length of a message.
 	maxText = 4 << 10
-	// maxDelay bounds how long a row can be put off.
+	// maxDelay limits how far a row can be postponed.
 	maxDelay = 24 * time.Hour
 )
 
-// Complete writes results. A row that somebody else keeps locked counts as
-// lost: it is claimed anew when its lease has ended.
+// Complete writes results. A row that stays locked by another transaction counts as
+// lost: it is claimed again after its lease.
 func (s *Store) Complete(ctx context.Context, results []clusterworker.Result) (lost []string, err error) {
 	left := slices.Clone(results)
 	if len(left) == 0 {
@@ -60,8 +60,8 @@ func (s *Store) Complete(ctx context.Context, results []clusterworker.Result) (l
 	return lost, nil
 }
 
-// stillClaimed counts the claims that stand although nothing was written about
-// them.
+// stillClaimed counts the claims that are valid although their results were not
+// written.
 func (s *Store) stillClaimed(ctx context.Context, results []clusterworker.Result) (standing int, err error) {
 	ids, tokens := make([]string, len(results)), make([]int64, len(results))
 	for i := range results {
@@ -71,8 +71,8 @@ func (s *Store) stillClaimed(ctx context.Context, results []clusterworker.Result
 	return standing, err
 }
 
-// completeArgs lays results out in columns, in the order of the ids: batches
-// that meet then do so in one order.
+// completeArgs arranges results in columns, in the order of the ids, so that concurrent
+// batches lock rows in the same order.
 func completeArgs(results []clusterworker.Result) (a db.CompleteParams, err error) {
 	slices.SortFunc(results, func(a, b clusterworker.Result) int { return cmp.Compare(a.ClusterID, b.ClusterID) })
 	n := len(results)
@@ -98,8 +98,8 @@ func completeArgs(results []clusterworker.Result) (a db.CompleteParams, err erro
 	return a, nil
 }
 
-// sanitizeText is a string that PostgreSQL takes, however odd it was and long: one
-// that it refuses would hold up all that is written with it.
+// sanitizeText returns s in a form that PostgreSQL accepts, cut to maxText. A rejected
+// text would block everything in the same write.
 func sanitizeText(s string) string {
 	s = strings.ToValidUTF8(strings.ReplaceAll(s, "\x00", ""), "\uFFFD")
 	if len(s) <= maxText {

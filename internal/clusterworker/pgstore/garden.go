@@ -23,13 +23,13 @@ func (s *Store) Register(ctx context.Context) error {
 	return nil
 }
 
-// An Unregistration is what became of the attempt to remove the record.
+// An Unregistration is the result of Unregister.
 type Unregistration struct {
-	// Removed says that the installation has no cluster-worker any more.
+	// Removed is whether the installation no longer has a cluster-worker.
 	Removed bool
-	// Running is the worker that observes the Shoots, "" if none does.
+	// Running is the worker that observes the Shoots, empty if none does.
 	Running string
-	// Guarded is how many clusters have a Shoot that is not confirmed gone.
+	// Guarded is the number of clusters with a Shoot that is not confirmed gone.
 	Guarded int64
 }
 
@@ -46,8 +46,8 @@ func (s *Store) Unregister(ctx context.Context, abandon bool) (u Unregistration,
 	return u, nil
 }
 
-// TakeGarden says where the Shoots of this database are, if nobody has yet or if
-// they are to be made anew there, and gives what holds from now on.
+// TakeGarden records the garden of this database's Shoots, if none is recorded or anew
+// is set to create the Shoots again there. It returns the garden that is now recorded.
 func (s *Store) TakeGarden(ctx context.Context, garden string, anew bool) (holds string, err error) {
 	err = s.sendBatch(ctx, func(b *pgx.Batch) {
 		b.Queue(takeGarden, garden, anew)
@@ -59,7 +59,8 @@ func (s *Store) TakeGarden(ctx context.Context, garden string, anew bool) (holds
 	return holds, nil
 }
 
-// Garden is where the Shoots of this database are, "" if no worker has said.
+// Garden returns the garden of this database's Shoots, empty if no worker has recorded
+// one.
 func (s *Store) Garden(ctx context.Context) (garden string, err error) {
 	err = s.sendBatch(ctx, func(b *pgx.Batch) {
 		b.Queue(readGarden).QueryRow(func(row pgx.Row) error { return row.Scan(&garden) })

@@ -16,13 +16,13 @@ import (
 	"github.com/fleetloop/fleetloop/internal/postgres"
 )
 
-// Channel is where the database says that there is something to do.
+// Channel is the channel of notifications about due rows.
 const Channel = "cluster_sync"
 
 const (
 	pingEvery   = 30 * time.Second
 	pingTimeout = 5 * time.Second
-	// endTimeout bounds saying goodbye.
+	// endTimeout limits the closing of a connection.
 	endTimeout = time.Second
 )
 
@@ -33,40 +33,40 @@ var (
 		"is used, set CLUSTER_WORKER_LISTEN=off or connect to the database directly", pingTimeout)
 )
 
-// A Listener hears of changes on a connection of its own. From time to time it
-// notifies itself from another connection, as those who change clusters do: so a
-// connection that only seems to live, or only seems to listen, is noticed, and is
-// replaced.
+// A Listener receives notifications of changes on a dedicated connection. From time to
+// time it notifies itself from another connection, in the way that clients notify after
+// a change. So it detects and replaces a connection that only seems to be alive, or
+// only seems to listen.
 type Listener struct {
 	cfg       postgres.Config
 	log       *slog.Logger
-	pings     string // the channel of our own
+	pings     string // the channel of this listener's pings
 	pingEvery time.Duration
 
 	wakes         chan struct{}
-	err           atomic.Pointer[error] // why it does not listen; nil before the first try
+	err           atomic.Pointer[error] // why it does not listen, never nil before the first success
 	notifications atomic.Uint64
 	lastPing      atomic.Pointer[time.Time]
 }
 
-// NewListener makes a listener. It connects to nothing yet.
+// NewListener returns a listener. It does not connect yet.
 func NewListener(cfg postgres.Config, log *slog.Logger) *Listener {
 	l := &Listener{cfg: cfg, log: log, pings: "ping_" + rand.Text(), pingEvery: pingEvery, wakes: make(chan struct{}, 1)}
 	l.err.Store(&errNotListening)
 	return l
 }
 
-// Wakes gives a value after notifications, however many there were; and
-// whenever listening has begun, for those that were missed.
+// Wakes returns a channel that receives one value for any number of notifications. It
+// also receives one whenever listening starts, for missed notifications.
 func (l *Listener) Wakes() <-chan struct{} { return l.wakes }
 
-// Ready reports why the listener hears nothing just now, or nil.
+// Ready returns why the listener receives no notifications at present, or nil.
 func (l *Listener) Ready() error { return *l.err.Load() }
 
-// Notifications is how many there have been of changes.
+// Notifications returns the number of notifications of changes.
 func (l *Listener) Notifications() uint64 { return l.notifications.Load() }
 
-// LastPing is when the listener last heard itself, zero if never.
+// LastPing returns when the listener last received its ping, zero if never.
 func (l *Listener) LastPing() time.Time {
 	if at := l.lastPing.Load(); at != nil {
 		return *at
@@ -74,7 +74,7 @@ func (l *Listener) LastPing() time.Time {
 	return time.Time{}
 }
 
-// Run listens until ctx ends. A connection that breaks is replaced.
+// Run listens until ctx ends. It replaces a broken connection.
 func (l *Listener) Run(ctx context.Context) error {
 	cc, err := l.cfg.ConnConfig()
 	if err != nil {
@@ -103,11 +103,11 @@ func (l *Listener) noteError(err error) { l.err.Store(&err) }
 func (l *Listener) wakeWorker() {
 	select {
 	case l.wakes <- struct{}{}:
-	default: // there is one already
+	default: // a value is already waiting
 	}
 }
 
-// listenOnce serves one connection until it breaks.
+// listenOnce listens on one connection until it breaks.
 func (l *Listener) listenOnce(ctx context.Context, cc *pgx.ConnConfig) error {
 	conn, err := pgx.ConnectConfig(ctx, cc)
 	if err != nil {
@@ -116,14 +116,14 @@ func (l *Listener) listenOnce(ctx context.Context, cc *pgx.ConnConfig) error {
 	defer func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
 		defer cancel()
-		_ = conn.Close(ctx) // it is given up
+		_ = conn.Close(ctx) // errors do not matter for an abandoned connection
 	}()
 	begin, cancel := context.WithTimeoutCause(ctx, pingTimeout, errNoPing)
 	defer cancel()
 	if _, err := conn.Exec(begin, "listen "+Channel+"; listen "+pgx.Identifier{l.pings}.Sanitize()); err != nil {
 		return fmt.Errorf("listen: %w", contextCause(begin, err))
 	}
-	// What was committed before is not told of.
+	// Earlier commits send no notification to this connection.
 	l.wakeWorker()
 	for {
 		if err := l.pingSelf(ctx, conn, cc.Copy()); err != nil {
@@ -142,8 +142,9 @@ func (l *Listener) listenOnce(ctx context.Context, cc *pgx.ConnConfig) error {
 	}
 }
 
-// pingSelf notifies ourselves from another connection, and waits until that is heard. On
-// the same one a pooler gives back what it would not bring from others.
+// pingSelf sends a notification from another connection and waits until it arrives. On
+// the same connection, a pooler would return a notification that it does not deliver
+// from other connections.
 func (l *Listener) pingSelf(ctx context.Context, conn *pgx.Conn, cc *pgx.ConnConfig) error {
 	if err := l.notifySelf(ctx, cc); err != nil {
 		return err
@@ -163,7 +164,7 @@ func (l *Listener) pingSelf(ctx context.Context, conn *pgx.Conn, cc *pgx.ConnCon
 	return errNoPing
 }
 
-// notifySelf sends a notification to ourselves on a connection that is closed again.
+// notifySelf sends a notification to this listener on a new connection, and closes it.
 func (l *Listener) notifySelf(ctx context.Context, cc *pgx.ConnConfig) error {
 	within, cancel := context.WithTimeoutCause(ctx, pingTimeout, errNotNotified)
 	defer cancel()
@@ -174,7 +175,7 @@ func (l *Listener) notifySelf(ctx context.Context, cc *pgx.ConnConfig) error {
 	defer func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
 		defer cancel()
-		_ = conn.Close(ctx) // it is not needed any more
+		_ = conn.Close(ctx) // the connection is no longer needed
 	}()
 	if _, err := conn.Exec(within, "notify "+pgx.Identifier{l.pings}.Sanitize()); err != nil {
 		return fmt.Errorf("notify: %w", contextCause(within, err))
@@ -182,8 +183,8 @@ func (l *Listener) notifySelf(ctx context.Context, cc *pgx.ConnConfig) error {
 	return nil
 }
 
-// waitNotification waits for one notification, which may have come long before, and tells
-// its channel; "" if there is none until a time.
+// waitNotification waits for one notification, which may be long queued, and returns
+// its channel. It returns the empty string if none arrives until the given time.
 func (l *Listener) waitNotification(ctx context.Context, conn *pgx.Conn, until time.Time) (channel string, err error) {
 	within, cancel := context.WithDeadline(ctx, until)
 	defer cancel()
@@ -202,7 +203,7 @@ func (l *Listener) waitNotification(ctx context.Context, conn *pgx.Conn, until t
 	return n.Channel, nil
 }
 
-// contextCause tells why a context ended rather than that it did.
+// contextCause returns the cause of ctx if it has ended, and err otherwise.
 func contextCause(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)

@@ -13,10 +13,10 @@ import (
 	"github.com/fleetloop/fleetloop/internal/clusterworker/pgstore/db"
 )
 
-// firstID stands before every cluster's.
+// firstID sorts before the id of every cluster.
 const firstID = "00000000-0000-0000-0000-000000000000"
 
-// Lead begins a term, or goes on with ours.
+// Lead begins a term, or extends the worker's current one.
 func (s *Store) Lead(ctx context.Context, owner string, ttl time.Duration) (clusterworker.Term, error) {
 	until := time.Now().Add(ttl)
 	var fences []int64
@@ -38,8 +38,8 @@ func (s *Store) Resign(ctx context.Context, fence int64) error {
 	return nil
 }
 
-// Installation is the id of this database. A copy of a database has the id of
-// the original.
+// Installation returns the id of this database. A copy of a database has the id of the
+// original.
 func (s *Store) Installation(ctx context.Context) (string, error) {
 	var id string
 	err := s.sendBatch(ctx, func(b *pgx.Batch) {
@@ -51,7 +51,7 @@ func (s *Store) Installation(ctx context.Context) (string, error) {
 	return id, nil
 }
 
-// AddMissing makes the rows of up to limit clusters that have none.
+// AddMissing creates rows for up to limit clusters without one.
 func (s *Store) AddMissing(ctx context.Context, limit int) (clusterIDs []string, err error) {
 	err = s.sendBatch(ctx, func(b *pgx.Batch) { collectScalars(b.Queue(db.AddMissing, int32(limit)), &clusterIDs) }) //nolint:gosec // a limit of ours
 	if err != nil {
@@ -60,7 +60,7 @@ func (s *Store) AddMissing(ctx context.Context, limit int) (clusterIDs []string,
 	return clusterIDs, nil
 }
 
-// Rows gives rows behind an id.
+// Rows returns rows after an id.
 func (s *Store) Rows(ctx context.Context, after string, limit int) ([]clusterworker.Row, error) {
 	if after == "" {
 		after = firstID
@@ -68,17 +68,17 @@ func (s *Store) Rows(ctx context.Context, after string, limit int) ([]clusterwor
 	return s.queryRows(ctx, db.Rows, after, int64(limit))
 }
 
-// RowsOf gives the rows of some clusters.
+// RowsOf returns the rows of the given clusters.
 func (s *Store) RowsOf(ctx context.Context, clusterIDs []string) ([]clusterworker.Row, error) {
 	return s.queryRows(ctx, db.RowsOf, clusterIDs)
 }
 
-// StalestRows gives the rows that were looked at longest ago.
+// StalestRows returns the rows that were observed longest ago.
 func (s *Store) StalestRows(ctx context.Context, limit int) ([]clusterworker.Row, error) {
 	return s.queryRows(ctx, db.StalestRows, int64(limit))
 }
 
-// A syncRow is what the statements that read rows give.
+// A syncRow is a row as the reading statements return it.
 type syncRow struct {
 	db.Sync
 	Tenant   string
@@ -86,7 +86,7 @@ type syncRow struct {
 	Deleting bool
 }
 
-// queryRows reads with one of the statements that give a syncRow.
+// queryRows runs a statement that returns syncRows.
 func (s *Store) queryRows(ctx context.Context, statement string, args ...any) ([]clusterworker.Row, error) {
 	var found []syncRow
 	if err := s.sendBatch(ctx, func(b *pgx.Batch) { collectRows(b.Queue(statement, args...), &found) }); err != nil {
@@ -99,7 +99,7 @@ func (s *Store) queryRows(ctx context.Context, statement string, args ...any) ([
 	return list, nil
 }
 
-// toRow copies a row into the worker's own form.
+// toRow converts a row to the type of the worker.
 func (r *syncRow) toRow() clusterworker.Row {
 	return clusterworker.Row{
 		ClusterID:         r.ClusterID,
@@ -132,7 +132,7 @@ func orEmpty(s *string) string {
 	return *s
 }
 
-// orNil is nil for a time that is null or no time.
+// orNil returns nil for a time that is null or infinite.
 func orNil(t pgtype.Timestamptz) *time.Time {
 	if !t.Valid || t.InfinityModifier != pgtype.Finite {
 		return nil
@@ -141,7 +141,7 @@ func orNil(t pgtype.Timestamptz) *time.Time {
 	return &at
 }
 
-// SaveStatus writes what was observed.
+// SaveStatus writes observed changes.
 func (s *Store) SaveStatus(ctx context.Context, fence int64, changes []clusterworker.StatusChange) (saved []string, err error) {
 	n := len(changes)
 	a := db.SaveStatusParams{
@@ -160,19 +160,19 @@ func (s *Store) SaveStatus(ctx context.Context, fence int64, changes []clusterwo
 		db.SaveStatus, a.Fence, a.IDs, a.WasStatuses, a.WasDeleting, a.Statuses, a.Messages, a.ShootUIDs, a.Changes, s.sinks)
 }
 
-// Touch notes that rows were looked at.
+// Touch records that rows were observed.
 func (s *Store) Touch(ctx context.Context, fence int64, clusterIDs []string) error {
 	_, err := s.queryObserved(ctx, "record check of Shoots", db.Touch, fence, clusterIDs)
 	return err
 }
 
-// Requeue makes synced rows due again. Workers are notified.
+// Requeue makes synced rows due again, and notifies the workers.
 func (s *Store) Requeue(ctx context.Context, fence int64, clusterIDs []string) (requeued []string, err error) {
 	return s.queryObserved(ctx, "requeue clusters", db.Requeue, fence, clusterIDs)
 }
 
-// queryObserved runs a statement that says whether the term was ours, and which
-// rows it wrote.
+// queryObserved runs a statement that returns whether the fence is current, and the ids
+// of the rows that it wrote.
 func (s *Store) queryObserved(ctx context.Context, what, statement string, args ...any) (written []string, err error) {
 	var held bool
 	err = s.sendBatch(ctx, func(b *pgx.Batch) {

@@ -1,14 +1,13 @@
-// Package pgstore keeps in PostgreSQL how far the sync of each cluster is, and
-// tells workers when there is something to do.
+// Package pgstore stores the sync state of each cluster in PostgreSQL, and notifies
+// workers of due rows.
 //
-// Claiming is one round trip, and so is writing what became of the claims. No
-// call waits for a row that somebody else has locked: such a row is not
-// claimed, and is left as it is by whatever else would have changed it. All
-// times are the database's.
+// A claim is one round trip, and so is the write of results. No call waits for a row
+// that another transaction has locked: such a row is not claimed, and no other change
+// applies to it. All times are those of the database.
 //
-// A call fails with postgres.ErrUnavailable while the database is away, and
-// may be tried again. If the answer to one was lost, and not the request, then
-// what it claimed waits for the end of its lease, and what it wrote is written.
+// A call fails with postgres.ErrUnavailable while the database is unavailable, and may
+// be retried. If the request was carried out and only its answer was lost, claimed rows
+// wait for the end of their lease, and written rows stay written.
 package pgstore
 
 import (
@@ -26,11 +25,11 @@ import (
 	"github.com/fleetloop/fleetloop/internal/postgres"
 )
 
-// lockPatience is for how long a row is come back to that somebody else has
-// locked. Nobody of ours holds one for longer than a statement.
+// lockPatience limits how long a call retries rows that another transaction has locked.
+// Fleetloop's own processes hold locks for one statement at most.
 const lockPatience = time.Second
 
-// A Store keeps the rows in PostgreSQL.
+// A Store stores the rows in PostgreSQL.
 type Store struct {
 	pool  *postgres.Pool
 	sinks []string
@@ -43,12 +42,12 @@ var (
 	_ clusterworker.OutageStore   = (*Store)(nil)
 )
 
-// New makes a store on a pool whose schema is migrated and whose role is
-// migrations.RoleClusterWorker. For each of the sinks of change events it keeps
-// what was done, until that is removed.
+// New returns a store on a pool whose schema is migrated and whose role is
+// migrations.RoleClusterWorker. It keeps the changes for each of the sinks until they
+// are removed.
 func New(pool *postgres.Pool, sinks ...string) *Store { return &Store{pool: pool, sinks: sinks} }
 
-// Claim takes due rows for the time of a lease, as many as there is room for.
+// Claim leases due rows, as many as there is room for.
 func (s *Store) Claim(ctx context.Context, owner string, room clusterworker.Room, lease time.Duration) ([]clusterworker.Claim, error) {
 	lease = lease.Truncate(time.Microsecond)
 	owner = sanitizeText(owner)
@@ -70,15 +69,15 @@ func (s *Store) Claim(ctx context.Context, owner string, room clusterworker.Room
 	return claims, nil
 }
 
-// byIndex has rows found along indexes. Right after many have become due at
-// once, the planner does not know of them, and might rather collect and sort all for
-// each claim; and a few rows of a small table it likes to find by reading all of
-// it. (A compiled plan takes longer to make than any of these to run.)
+// byIndex makes the planner use indexes. Right after many rows have become due at once,
+// its statistics are outdated, and it might collect and sort all rows for each claim.
+// It also likes to read a small table completely to find a few rows. JIT is off because
+// compilation takes longer than any of these statements.
 const byIndex = "select set_config('enable_bitmapscan', 'off', true), set_config('enable_hashjoin', 'off', true), " +
 	"set_config('enable_mergejoin', 'off', true), set_config('jit', 'off', true)"
 
-// claimOf copies a row into the worker's own form. Nothing is parsed, so that
-// there is no row that could not be read.
+// claimOf converts a row to the type of the worker. It parses nothing, so every row can
+// be read.
 func claimOf(r *db.ReadClaimedRow) clusterworker.Claim {
 	c := clusterworker.Claim{
 		ClusterID:         r.ClusterID,
@@ -104,8 +103,8 @@ func claimOf(r *db.ReadClaimedRow) clusterworker.Claim {
 	return c
 }
 
-// Name gives rows the names of their Shoots. A row that is not ours any more
-// is told of as if its name were taken: whoever has it may choose another.
+// Name stores the names of Shoots for rows. A row whose claim is lost is returned as if
+// its name were taken; its new owner may choose another.
 func (s *Store) Name(ctx context.Context, names []clusterworker.Naming) (taken []clusterworker.Naming, err error) {
 	left := slices.Clone(names)
 	err = s.retryLocked(ctx, func(ctx context.Context) (int, error) {
@@ -119,7 +118,7 @@ func (s *Store) Name(ctx context.Context, names []clusterworker.Naming) (taken [
 		})
 		switch {
 		case postgres.Code(err) == codeUniqueViolation:
-			return len(left), nil // somebody else took one of them meanwhile
+			return len(left), nil // another transaction took one of the names meanwhile
 		case err != nil:
 			return 0, err
 		}
@@ -134,7 +133,7 @@ func (s *Store) Name(ctx context.Context, names []clusterworker.Naming) (taken [
 
 const codeUniqueViolation = "23505"
 
-// Release gives rows back. One that somebody else keeps locked stays claimed
+// Release releases rows. A row that stays locked by another transaction remains claimed
 // until its lease ends.
 func (s *Store) Release(ctx context.Context, claims []clusterworker.Claim) error {
 	ids, tokens := tokensOf(claims)
@@ -152,7 +151,7 @@ func (s *Store) Release(ctx context.Context, claims []clusterworker.Claim) error
 	return nil
 }
 
-// tokensOf lays claims out in columns.
+// tokensOf arranges claims in columns.
 func tokensOf(claims []clusterworker.Claim) (ids []string, tokens []int64) {
 	for i := range claims {
 		ids, tokens = append(ids, claims[i].ClusterID), append(tokens, claims[i].Token)
@@ -160,8 +159,8 @@ func tokensOf(claims []clusterworker.Claim) (ids []string, tokens []int64) {
 	return ids, tokens
 }
 
-// Renew has claims end a whole lease from now. One that somebody else keeps locked is
-// not among those that it gives.
+// Renew extends claims to a whole lease from now. A row that another transaction has
+// locked is not among the returned ones.
 func (s *Store) Renew(ctx context.Context, claims []clusterworker.Claim, lease time.Duration) (renewed []string, err error) {
 	ids, tokens := tokensOf(claims)
 	err = s.sendBatch(ctx, func(b *pgx.Batch) {
@@ -174,7 +173,7 @@ func (s *Store) Renew(ctx context.Context, claims []clusterworker.Claim, lease t
 	return renewed, nil
 }
 
-// NextLease gives the time until the first lease of another owner ends.
+// NextLease returns the time until the first lease of another owner ends.
 func (s *Store) NextLease(ctx context.Context, owner string) (in time.Duration, ok bool, err error) {
 	var ends []time.Duration
 	err = s.sendBatch(ctx, func(b *pgx.Batch) {
@@ -190,7 +189,7 @@ func (s *Store) NextLease(ctx context.Context, owner string) (in time.Duration, 
 	return ends[0], true, nil
 }
 
-// SetOutage notes the outage that a worker sees, or removes the note.
+// SetOutage records the outage that a worker sees, or removes the record.
 func (s *Store) SetOutage(ctx context.Context, owner string, o clusterworker.Outage, ttl time.Duration) error {
 	err := s.sendBatch(ctx, func(b *pgx.Batch) {
 		if o.Since.IsZero() {
@@ -205,8 +204,8 @@ func (s *Store) SetOutage(ctx context.Context, owner string, o clusterworker.Out
 	return nil
 }
 
-// retryLocked calls work, which says how many rows somebody else has locked, until
-// there are none or patience ends.
+// retryLocked calls work, which returns how many rows another transaction has locked,
+// until there are none or lockPatience has passed.
 func (s *Store) retryLocked(ctx context.Context, work func(context.Context) (busy int, err error)) error {
 	again := backoff.Policy{Initial: time.Millisecond, Max: 100 * time.Millisecond}
 	begin := time.Now()
@@ -221,8 +220,8 @@ func (s *Store) retryLocked(ctx context.Context, work func(context.Context) (bus
 	}
 }
 
-// sendBatch runs statements in one round trip and one transaction. The policies of
-// our role know of no tenant.
+// sendBatch runs statements in one round trip and one transaction. The scope is empty
+// because the policies of the role ignore tenants.
 func (s *Store) sendBatch(ctx context.Context, fill func(*pgx.Batch)) error {
 	return s.pool.Read(ctx, postgres.Scope{}, fill)
 }
@@ -234,7 +233,7 @@ func splitNamings(names []clusterworker.Naming) (ids []string, tokens []int64, s
 	return ids, tokens, shoots
 }
 
-// collectRows appends the rows that a queued statement gives to a list.
+// collectRows appends the rows of a queued statement to a list.
 func collectRows[T any](q *pgx.QueuedQuery, list *[]T) {
 	q.Query(func(rows pgx.Rows) error {
 		var err error
@@ -243,7 +242,7 @@ func collectRows[T any](q *pgx.QueuedQuery, list *[]T) {
 	})
 }
 
-// collectScalars is collect for rows of one column.
+// collectScalars is collectRows for rows of one column.
 func collectScalars[T any](q *pgx.QueuedQuery, list *[]T) {
 	q.Query(func(rows pgx.Rows) error {
 		var err error
@@ -252,7 +251,7 @@ func collectScalars[T any](q *pgx.QueuedQuery, list *[]T) {
 	})
 }
 
-// readCount reads the only value that a queued statement gives.
+// readCount reads the single value of a queued statement.
 func readCount(q *pgx.QueuedQuery, n *int) {
 	q.QueryRow(func(row pgx.Row) error { return row.Scan(n) })
 }

@@ -11,13 +11,13 @@ import (
 	"github.com/fleetloop/fleetloop/internal/clusterworker/pgstore/db"
 )
 
-// DueReports gives rows whose report is due.
+// DueReports returns rows whose report is due.
 func (s *Store) DueReports(ctx context.Context, limit int) ([]clusterworker.Row, error) {
 	return s.queryRows(ctx, db.DueReports, int64(limit))
 }
 
-// Reported notes reports. One on a row that somebody else has locked is made
-// again.
+// Reported records reports. The report of a row that another transaction has locked is
+// repeated.
 func (s *Store) Reported(ctx context.Context, reports []clusterworker.Reported) error {
 	n := len(reports)
 	ids, versions, nexts := make([]string, n), make([]int64, n), make([]int64, n)

@@ -9,9 +9,9 @@ import (
 	"github.com/fleetloop/fleetloop/internal/shoot"
 )
 
-// A statusCache remembers each row as it was read or written last, and what of its
-// Shoot that was about. It holds the rows of the last list and those that came
-// since, without those whose Shoot is deleted. Others may read it.
+// A statusCache holds each row as it was last read or written, and the state of its
+// Shoot at that time. It holds the rows of the last list and later ones, without those
+// whose Shoot is deleted. It is safe for concurrent use.
 type statusCache struct {
 	mu      sync.Mutex
 	entries map[string]entry
@@ -19,11 +19,10 @@ type statusCache struct {
 
 type entry struct {
 	row clusterworker.Row
-	// uid and generation are the Shoot's own, as it was seen; empty and 0 if it
-	// was not there.
+	// uid and generation are those of the observed Shoot, empty and 0 if it was absent.
 	uid        string
 	generation int64
-	operated   time.Time // when Gardener last did something with it
+	operated   time.Time // time of Gardener's last operation
 }
 
 func (b *statusCache) getEntry(cluster string) (entry, bool) {
@@ -33,7 +32,7 @@ func (b *statusCache) getEntry(cluster string) (entry, bool) {
 	return e, ok
 }
 
-// putEntry remembers a row and its Shoot, nil if there is none.
+// putEntry stores a row and its Shoot, nil if the Shoot is absent.
 func (b *statusCache) putEntry(row *clusterworker.Row, o *shoot.Observed) {
 	e := entry{row: *row}
 	if o != nil {
@@ -51,8 +50,8 @@ func (b *statusCache) putEntry(row *clusterworker.Row, o *shoot.Observed) {
 	b.entries[row.ClusterID] = e
 }
 
-// isNews reports whether Gardener did something with a known Shoot that it had
-// not done when it was last seen.
+// isNews reports whether Gardener has operated on a known Shoot since the last
+// observation.
 func (b *statusCache) isNews(cluster string, operated time.Time) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -66,7 +65,7 @@ func (b *statusCache) removeEntry(cluster string) {
 	delete(b.entries, cluster)
 }
 
-// retainOnly forgets all but some.
+// retainOnly removes the entries of all other clusters.
 func (b *statusCache) retainOnly(clusters map[string]bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -11,21 +11,21 @@ import (
 	"github.com/fleetloop/fleetloop/internal/shoot"
 )
 
-// A batch is what is to be written together.
+// A batch is a set of changes that are written together.
 type batch struct {
 	changes []clusterworker.StatusChange
-	causes  []cause // of each change
+	causes  []cause // one per change
 	touch   []string
 	drifts  map[string]drifted // by cluster
 }
 
-// A cause is what a change follows from.
+// A cause is the observation behind a change.
 type cause struct {
 	row  clusterworker.Row
-	seen *shoot.Observed // nil if it was not there
+	seen *shoot.Observed // nil if the Shoot was absent
 	from observation
-	// began is when Gardener began what a watch told of; zero if it told of
-	// nothing that Gardener did since the last time.
+	// began is when Gardener began the operation that a watch reported, zero if the
+	// watch reported no new operation.
 	began time.Time
 }
 
@@ -68,15 +68,15 @@ func (s *session) commitBatch(ctx context.Context, b *batch) error {
 	return nil
 }
 
-// saveChanges writes the changes of a batch, and gives how many rows were as expected.
-// The others have changed since they were read, or somebody is changing them,
-// and are looked at again.
+// saveChanges writes the changes of a batch, and returns how many rows were written.
+// The others have changed since they were read, or are being changed, and are checked
+// again.
 func (s *session) saveChanges(ctx context.Context, b *batch) (int, error) {
 	var saved []string
 	now := time.Now()
 	for i := range b.changes {
 		c := &b.changes[i]
-		// Until it is known what was written, nothing is known.
+		// The row is unknown until the result of the write is known.
 		s.book.removeEntry(c.ClusterID)
 		c.Change = toldOf(c, &b.causes[i].row, now)
 	}
@@ -103,7 +103,7 @@ func (s *session) saveChanges(ctx context.Context, b *batch) (int, error) {
 	return len(saved), nil
 }
 
-// noteSaved remembers and tells what was written.
+// noteSaved caches a written change and records its event.
 func (s *session) noteSaved(ctx context.Context, c *clusterworker.StatusChange, by *cause, now time.Time) {
 	was := by.row.Status
 	row := by.row
@@ -133,7 +133,7 @@ func (s *session) noteSaved(ctx context.Context, c *clusterworker.StatusChange, 
 	s.deps.Recorder.Record(ctx, *c.Change)
 }
 
-// toldOf returns what sinks are told of a status of a row, nil if nothing.
+// toldOf returns the change event of a new status of a row, nil if there is no event.
 func toldOf(c *clusterworker.StatusChange, row *clusterworker.Row, now time.Time) *clusterworker.Change {
 	action, ok := actionOf(c.Status)
 	if !ok || c.Status == row.Status {
@@ -145,8 +145,8 @@ func toldOf(c *clusterworker.StatusChange, row *clusterworker.Row, now time.Time
 	}
 }
 
-// actionOf is what a change event calls the beginning of a status, if it tells
-// of it.
+// actionOf returns the action of a change event for a new status. ok is false if the
+// status has no event.
 func actionOf(st v1.ShootStatus) (clusterworker.Action, bool) {
 	switch st {
 	case v1.ShootReady:
@@ -160,7 +160,8 @@ func actionOf(st v1.ShootStatus) (clusterworker.Action, bool) {
 	return "", false
 }
 
-// requeueDrifted has Shoots sent again that are not as they were sent.
+// requeueDrifted requeues the clusters whose Shoots differ from their last applied
+// spec.
 func (s *session) requeueDrifted(ctx context.Context, all map[string]drifted) error {
 	ids := make([]string, 0, len(all))
 	for id := range all {

@@ -13,13 +13,13 @@ import (
 	"github.com/fleetloop/fleetloop/internal/shoot"
 )
 
-// processInbox makes what follows from all that came.
+// processInbox handles all observations in the inbox.
 func (s *session) processInbox(ctx context.Context) {
 	s.flushing = false
 	part := make(map[key]observation, maxBatch)
 	rest := s.inbox.takeAll()
 	for k, n := range rest {
-		delete(s.later, k) // which is older
+		delete(s.later, k) // the delayed one is older
 		switch {
 		case n.err != nil:
 			s.lookFailed(ctx, k, n)
@@ -51,16 +51,15 @@ func (s *session) processInbox(ctx context.Context) {
 	}
 }
 
-// isID reports whether a label can be a cluster's id. The database would refuse
-// to look for others.
+// isID reports whether a label can be the id of a cluster. The database would reject a
+// query for any other text.
 func isID(cluster string) bool {
-	const length = 36 // uuid.Validate takes longer and shorter forms, too
+	const length = 36 // uuid.Validate accepts longer and shorter forms as well
 	return len(cluster) == length && uuid.Validate(cluster) == nil
 }
 
-// unchanged reports whether an event changes nothing, by what is remembered of
-// the row. That a Shoot is gone always changes something, and so may whatever
-// was asked for.
+// unchanged reports whether an event changes nothing, compared with the cached row. The
+// absence of a Shoot always counts as a change, and so does any requested observation.
 func (s *session) unchanged(k key, n *observation) bool {
 	if !n.told || n.thorough || n.shoot == nil {
 		return false
@@ -77,8 +76,8 @@ func (s *session) unchanged(k key, n *observation) bool {
 	return true
 }
 
-// classifySafely judges, and survives a Shoot that this fails with: the others are not
-// to suffer from it.
+// classifySafely classifies a row, and recovers from a panic, so that a faulty Shoot
+// does not affect the others.
 func (s *session) classifySafely(row *clusterworker.Row, n *observation) (j judgement, ok bool) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -90,8 +89,7 @@ func (s *session) classifySafely(row *clusterworker.Row, n *observation) (j judg
 	return classifyRow(row, s.installation, n), true
 }
 
-// settleAll makes what follows from some sightings, with the rows as they are
-// now.
+// settleAll handles some observations against the current rows.
 func (s *session) settleAll(ctx context.Context, part map[key]observation) error {
 	ids := make([]string, 0, len(part))
 	for k := range part {
@@ -114,7 +112,7 @@ func (s *session) settleAll(ctx context.Context, part map[key]observation) error
 	return s.commitBatch(ctx, &b)
 }
 
-// rowsOf reads the rows of some clusters, of those that are there.
+// rowsOf reads the existing rows of the given clusters.
 func (s *session) rowsOf(ctx context.Context, ids []string) (map[string]*clusterworker.Row, error) {
 	ctx, cancel := queryTime(ctx)
 	defer cancel()
@@ -129,8 +127,8 @@ func (s *session) rowsOf(ctx context.Context, ids []string) (map[string]*cluster
 	return rows, nil
 }
 
-// addToBatch adds to a batch what follows from a sighting for a row. touch is
-// whether to note the time even if nothing has changed.
+// addToBatch adds the consequences of an observation for a row to a batch. touch is
+// whether to record the time of the observation even if nothing has changed.
 func (s *session) addToBatch(b *batch, row *clusterworker.Row, n observation, touch bool) {
 	j, ok := s.classifySafely(row, &n)
 	if !ok {
@@ -163,8 +161,8 @@ func (s *session) addToBatch(b *batch, row *clusterworker.Row, n observation, to
 	}
 }
 
-// lookFailed has another look be had later. A poll comes by again by itself,
-// and lets others go first.
+// lookFailed schedules another live read. A poll reaches the Shoot again in any case,
+// and reads others first.
 func (s *session) lookFailed(ctx context.Context, k key, n observation) {
 	s.gardenerFailed(ctx, "get Shoot", n.err)
 	if n.polled {
@@ -175,8 +173,8 @@ func (s *session) lookFailed(ctx context.Context, k key, n observation) {
 	s.comeBack(k, n, wait)
 }
 
-// comeBack has a sighting looked at again after a while, unless something newer
-// comes before. It confirms nothing by then.
+// comeBack delays an observation, which is handled later unless a newer one arrives
+// first. It confirms nothing by then.
 func (s *session) comeBack(k key, n observation, after time.Duration) {
 	n.tries++
 	n.asked, n.err = nil, nil
@@ -188,7 +186,7 @@ func (s *session) comeBack(k key, n observation, after time.Duration) {
 	}
 }
 
-// bringBack has sightings looked at again whose time has come.
+// bringBack returns the delayed observations that are due to the inbox.
 func (s *session) bringBack() {
 	due, now := map[key]observation{}, time.Now()
 	s.nextBack = time.Time{}

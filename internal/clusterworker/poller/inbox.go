@@ -8,32 +8,32 @@ import (
 	"github.com/fleetloop/fleetloop/internal/shoot"
 )
 
-// A key is a Shoot of a cluster. A cluster has one; whatever else bears its
-// label must not be mistaken for it.
+// A key identifies a Shoot of a cluster. A cluster has one Shoot; another Shoot with
+// its label must not be mistaken for it.
 type key struct{ cluster, name string }
 
-// A observation is what was seen of a Shoot.
+// An observation is the observed state of a Shoot.
 type observation struct {
-	// shoot is nil if there was none.
+	// shoot is nil if the Shoot was absent.
 	shoot *shoot.Observed
-	// err is why a look saw nothing at all.
+	// err is the error of a live read that failed.
 	err error
-	// asked is the row that a live look was begun for. Nil is a sighting of a
-	// list or a watch, which may be older than the row that it is held against.
+	// asked is the row for which a live read was started. It is nil for an observation
+	// of a list or a watch, which may be older than the row that it is compared with.
 	asked *clusterworker.Row
-	// thorough is whether to ask, too, if the Shoot is as it was sent.
+	// thorough is whether to check for drift as well.
 	thorough bool
-	// polled is whether the look is part of a poll.
+	// polled is whether the read is part of a poll.
 	polled bool
-	// told is whether a watch told of it just now.
+	// told is whether the observation is a new watch event.
 	told bool
-	// doubtful is whether something newer may be known.
+	// doubtful is whether newer state may be known.
 	doubtful bool
-	// tries is how often it was tried to make something of this.
+	// tries is the number of attempts to handle the observation.
 	tries int
 }
 
-// A liveRead is a live look that is to be had.
+// A liveRead is a requested live read of a Shoot.
 type liveRead struct {
 	key
 	asked    *clusterworker.Row
@@ -43,21 +43,21 @@ type liveRead struct {
 	ticket   uint64
 }
 
-// An inbox collects what was seen until the session reads it, the newest of
-// each Shoot alone: so it holds no more than there are Shoots, however slow the
-// database is. It also keeps the looks that are to be had.
+// An inbox collects observations until the session reads them, and keeps only the
+// newest of each Shoot. So it holds no more entries than there are Shoots, however slow
+// the database is. It also holds the requested live reads.
 type inbox struct {
-	wake chan struct{} // of capacity 1
+	wake chan struct{} // capacity 1
 
 	mu      sync.Mutex
-	epoch   int // rises with every list; what comes from before it is forgotten
+	epoch   int // rises with every list; observations of earlier epochs are dropped
 	news    map[key]observation
 	queue   []liveRead
-	waiting *sync.Cond       // for the queue
-	asked   map[key]liveRead // and not answered
+	waiting *sync.Cond       // signals the queue
+	asked   map[key]liveRead // requested and unanswered reads
 	tickets uint64
-	// during are the Shoots that something came of since a list was begun: what
-	// the list says of them may be older.
+	// during are the Shoots with an observation since the current list began. The list
+	// may be older than those observations.
 	during map[key]bool
 }
 
@@ -67,15 +67,15 @@ func newInbox() *inbox {
 	return b
 }
 
-// noteListing notes that a list begins.
+// noteListing records that a list begins.
 func (b *inbox) noteListing() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.during = map[key]bool{}
 }
 
-// resetEpoch forgets everything, as a list has come, and gives the epoch that begins
-// and the Shoots of which the list may be older than what came before it.
+// resetEpoch clears the inbox after a list. It returns the new epoch and the Shoots for
+// which the list may be older than an earlier observation.
 func (b *inbox) resetEpoch() (epoch int, during map[key]bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -87,15 +87,15 @@ func (b *inbox) resetEpoch() (epoch int, during map[key]bool) {
 	return b.epoch, during
 }
 
-// currentEpoch is the epoch that is.
+// currentEpoch returns the current epoch.
 func (b *inbox) currentEpoch() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.epoch
 }
 
-// putWatched puts in what a watch of an epoch says. It is newer than whatever a look
-// finds that was begun before.
+// putWatched adds an observation of the watch of an epoch. It is newer than the result
+// of any live read that began before.
 func (b *inbox) putWatched(epoch int, k key, s observation) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -110,8 +110,8 @@ func (b *inbox) putWatched(epoch int, k key, s observation) {
 	b.putObservation(k, s)
 }
 
-// putBack puts sightings back that nothing could be made of yet, unless something
-// newer has come.
+// putBack returns observations that could not be handled yet, unless newer ones have
+// arrived.
 func (b *inbox) putBack(all map[key]observation) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -122,7 +122,7 @@ func (b *inbox) putBack(all map[key]observation) {
 	}
 }
 
-// noteShoot notes that something came of a Shoot while a list is under way.
+// noteShoot records that a Shoot was observed while a list is in progress.
 func (b *inbox) noteShoot(k key) {
 	if b.during != nil {
 		b.during[k] = true
@@ -138,7 +138,7 @@ func (b *inbox) putObservation(k key, s observation) {
 	}
 }
 
-// takeAll gives all that has come, and empties the inbox.
+// takeAll returns all observations and empties the inbox.
 func (b *inbox) takeAll() map[key]observation {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -147,7 +147,8 @@ func (b *inbox) takeAll() map[key]observation {
 	return all
 }
 
-// requestRead has a look be had, unless one was already asked for.
+// requestRead queues a live read, unless one is already requested. It reports whether
+// it did.
 func (b *inbox) requestRead(l liveRead) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -162,15 +163,14 @@ func (b *inbox) requestRead(l liveRead) bool {
 	return true
 }
 
-// outstanding is how many looks were asked for and not answered.
+// outstanding returns the number of unanswered live reads.
 func (b *inbox) outstanding() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return len(b.asked)
 }
 
-// nextRead gives the next look to be had, and waits for one. It is not ok when ctx
-// has ended.
+// nextRead waits for the next live read and returns it. ok is false after ctx ends.
 func (b *inbox) nextRead(ctx context.Context) (liveRead, bool) {
 	stop := context.AfterFunc(ctx, func() {
 		b.mu.Lock()
@@ -184,7 +184,7 @@ func (b *inbox) nextRead(ctx context.Context) (liveRead, bool) {
 		for len(b.queue) > 0 {
 			l := b.queue[0]
 			b.queue = b.queue[1:]
-			if b.asked[l.key].ticket == l.ticket { // otherwise something newer is known
+			if b.asked[l.key].ticket == l.ticket { // otherwise newer state is known
 				return l, true
 			}
 		}
@@ -193,7 +193,7 @@ func (b *inbox) nextRead(ctx context.Context) (liveRead, bool) {
 	return liveRead{}, false
 }
 
-// putRead puts in what a look has found, unless something newer is known.
+// putRead adds the observation of a live read, unless newer state is known.
 func (b *inbox) putRead(l liveRead, s observation) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

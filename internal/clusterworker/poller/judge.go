@@ -7,28 +7,29 @@ import (
 	"github.com/fleetloop/fleetloop/internal/shoot"
 )
 
-// A Drift is how a Shoot is not as it was sent. The set is closed, so that it
-// can be a metric's label.
+// A Drift is how a Shoot differs from its last applied spec. The set is closed, so that
+// it can be a metric label.
 type Drift string
 
-// The drifts.
+// Kinds of drift.
 const (
 	DriftNone Drift = ""
-	// DriftMissing is a Shoot that is not there and should be.
+	// DriftMissing is a Shoot that should exist and does not.
 	DriftMissing Drift = "missing"
-	// DriftUndeleted is one whose deletion Gardener took, and that is there
-	// without being deleted.
+	// DriftUndeleted is a Shoot whose deletion Gardener accepted and which is not being
+	// deleted.
 	DriftUndeleted Drift = "not_deleted"
-	// DriftBehind is one that bears an older generation than was sent last.
+	// DriftBehind is a Shoot with an older generation than was sent last.
 	DriftBehind Drift = "stale_generation"
-	// DriftChanged is one that somebody else has changed.
+	// DriftChanged is a Shoot that another client has changed.
 	DriftChanged Drift = "changed"
 )
 
 func allDrifts() []Drift { return []Drift{DriftMissing, DriftUndeleted, DriftBehind, DriftChanged} }
 
-// DriftOf says how a Shoot, nil if there is none, is not as the row says that
-// it was sent. A row that is not synced is about to be sent anyhow.
+// DriftOf returns how a Shoot, nil if absent, differs from the spec that the row
+// records as sent. A row that is not synced does not drift, as it is about to be sent
+// anyway.
 func DriftOf(row *clusterworker.Row, o *shoot.Observed) Drift {
 	switch {
 	case !row.Synced || row.ShootName == "":
@@ -40,7 +41,7 @@ func DriftOf(row *clusterworker.Row, o *shoot.Observed) Drift {
 	case o == nil:
 		return DriftMissing
 	case o.Deleting:
-		return DriftNone // nothing can be sent to it until it is gone
+		return DriftNone // a Shoot in deletion accepts no changes
 	case o.SentGeneration < row.SyncedGeneration:
 		return DriftBehind
 	case row.ShootGeneration != 0 && o.Generation != row.ShootGeneration:
@@ -49,23 +50,23 @@ func DriftOf(row *clusterworker.Row, o *shoot.Observed) Drift {
 	return DriftNone
 }
 
-// isUrgent is whether a drift is to be mended at once. What somebody else has
-// changed is sent again with the next list at the earliest: two who change it
-// in turns would otherwise do so as fast as they can.
+// isUrgent reports whether a drift is repaired at once. A Shoot that another client has
+// changed is sent again after the next list at the earliest. Otherwise two clients that
+// overwrite each other would do so as fast as they can.
 func (d Drift) isUrgent() bool { return d == DriftMissing || d == DriftUndeleted }
 
-// A judgement is what follows from a sighting for a row.
+// A judgement is the consequence of an observation for a row.
 type judgement struct {
-	// change is what is to be written, nil if the row is as it should be.
+	// change is the change to write, nil if the row is up to date.
 	change *clusterworker.StatusChange
 	drift  Drift
-	// look is whether a live look has to confirm it first: of the drift, and
-	// of the change if the Shoot was not there.
+	// look is whether a live read has to confirm the drift, or the change if the Shoot
+	// was absent, first.
 	look bool
 }
 
-// classifyRow says what follows from a sighting for a row, as it was read after that.
-// It is pure.
+// classifyRow returns the consequence of an observation for a row that was read after
+// it. It is a pure function.
 func classifyRow(row *clusterworker.Row, installation string, s *observation) judgement {
 	o := ownShoot(row, installation, s.shoot)
 	if o == nil && neverAsked(row) {
@@ -78,8 +79,8 @@ func classifyRow(row *clusterworker.Row, installation string, s *observation) ju
 	if isConfirmedBy(s, row) {
 		return j
 	}
-	// A Shoot that is there is believed; that there is none, or not as it was
-	// sent, may be because the sighting is older than the row.
+	// An observed Shoot is trusted. Its absence or drift may be due to an observation
+	// that is older than the row.
 	doubtful := o == nil || s.doubtful
 	j.look = j.drift != DriftNone || doubtful && j.change != nil
 	j.drift = DriftNone
@@ -89,11 +90,11 @@ func classifyRow(row *clusterworker.Row, installation string, s *observation) ju
 	return j
 }
 
-// changeOf is what a Shoot, nil if it is confirmed that there is none, changes
-// of a row; nil if that is nothing.
+// changeOf returns how a Shoot, nil if confirmed absent, changes a row. It returns nil
+// if nothing changes.
 func changeOf(row *clusterworker.Row, o *shoot.Observed) *clusterworker.StatusChange {
 	if row.Status == v1.ShootDeleted {
-		return nil // nothing follows that; should there be a Shoot it drifts
+		return nil // deleted is final; a Shoot that still exists is a drift
 	}
 	v := status.Derive(o, status.Known{
 		DeletionWanted: row.Deleting, DeletionSent: row.DeletionSent,
@@ -112,16 +113,16 @@ func changeOf(row *clusterworker.Row, o *shoot.Observed) *clusterworker.StatusCh
 	}
 }
 
-// everSeen reports whether the row's Shoot was there at some time.
+// everSeen reports whether the row's Shoot existed at some time.
 func everSeen(row *clusterworker.Row) bool {
 	return row.ShootUID != "" || row.ReadyOnce || row.Status != "" && row.Status != v1.ShootPending
 }
 
-// isConfirmedBy reports whether a sighting is a live look that counts for the row:
-// the row, as it was read before the look and after it, is the same in what the
-// look is about. Otherwise a Shoot that was made during the look would be
-// missing, and one that was deleted before its cluster was made again deleted
-// for good.
+// isConfirmedBy reports whether an observation is a live read that is valid for the
+// row. The row as read before the live read and the row as read after it must agree in
+// the fields below. Otherwise a Shoot that was created during the live read would be
+// missing. A Shoot that was deleted before its cluster was created again would be
+// deleted for good.
 func isConfirmedBy(s *observation, row *clusterworker.Row) bool {
 	a := s.asked
 	return a != nil && a.ShootName == row.ShootName && a.Generation == row.Generation && a.Synced == row.Synced &&
@@ -129,8 +130,8 @@ func isConfirmedBy(s *observation, row *clusterworker.Row) bool {
 		a.Deleting == row.Deleting && a.DeletionSent == row.DeletionSent
 }
 
-// ownShoot gives the Shoot if it is the row's, and nil if another has its name. One
-// that was seen before stays the row's, whatever became of its labels.
+// ownShoot returns the Shoot if it belongs to the row, and nil if another one has its
+// name. A Shoot that was seen before keeps belonging to the row, whatever its labels.
 func ownShoot(row *clusterworker.Row, installation string, o *shoot.Observed) *shoot.Observed {
 	switch {
 	case o == nil || o.Name != row.ShootName:
@@ -141,8 +142,8 @@ func ownShoot(row *clusterworker.Row, installation string, o *shoot.Observed) *s
 	return nil
 }
 
-// neverAsked reports whether Gardener was not asked for the row's Shoot yet, or
-// never took it: that there is none says nothing.
+// neverAsked reports whether the row's Shoot was not yet sent to Gardener, or never
+// accepted. Its absence then means nothing.
 func neverAsked(row *clusterworker.Row) bool {
 	return row.ShootName == "" || row.SyncedGeneration == 0 && row.ShootUID == "" && row.Status == ""
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/shoot"
 )
 
-// Classes of errors besides those of Gardener.
+// Error classes in addition to those of Gardener.
 const (
 	classDatabase = "database"
 	classPanic    = "panic"
@@ -35,7 +35,7 @@ type metrics struct {
 	errors         *prometheus.CounterVec
 }
 
-// allStatuses are those that a row can have.
+// allStatuses returns the statuses that a row can have.
 func allStatuses() []v1.ShootStatus {
 	return []v1.ShootStatus{v1.ShootPending, v1.ShootProgressing, v1.ShootReady, v1.ShootError, v1.ShootDeleting, v1.ShootDeleted}
 }
@@ -104,7 +104,7 @@ func newCounter(name, help string) prometheus.Counter {
 	return prometheus.NewCounter(prometheus.CounterOpts(newOpts(name, help)))
 }
 
-// clearLeaderMetrics takes back what only whoever observes can say, so that the sum over
+// clearLeaderMetrics resets the metrics that only the leader sets, so that the sum over
 // all processes is right.
 func (m *metrics) clearLeaderMetrics() {
 	m.leader.Set(0)

@@ -8,44 +8,43 @@ import (
 	"github.com/fleetloop/fleetloop/internal/shoot"
 )
 
-// A Census is what a list found besides the Shoots that are some row's.
+// A Census is the result of a list beyond the Shoots that belong to a row.
 type Census struct {
 	Installation string
-	// Listed is how many Shoots there are in all, and Clusters how many of the
-	// database were met.
+	// Listed is the number of all Shoots, and Clusters the number of rows that were
+	// read from the database.
 	Listed, Clusters int
-	// Orphans are Shoots whose cluster the database does not know, and Strays
-	// those whose cluster has a Shoot of another name.
+	// Orphans are Shoots whose cluster is not in the database, and Strays are those
+	// whose cluster has a Shoot of another name.
 	Orphans, Strays []shoot.Observed
 	// Before are the uids of the last list's orphans.
 	Before map[string]bool
 	Now    time.Time
-	// MinAge is how old an orphan is at least.
+	// MinAge is the minimum age of an orphan.
 	MinAge time.Duration
-	// Delete is whether orphans are to be deleted.
+	// Delete is whether to delete orphans.
 	Delete bool
 }
 
-// A Plan is what to do about Shoots that no row knows.
+// A Plan is the action on Shoots that belong to no row.
 type Plan struct {
-	// Seen are the uids to compare the next list with.
+	// Seen are the uids for the comparison with the next list.
 	Seen map[string]bool
-	// Report are orphans beyond doubt, and Delete those of them to be deleted.
+	// Report are confirmed orphans, and Delete are those of them to delete.
 	Report, Delete []shoot.Observed
-	// Halt is why nothing is deleted although it is asked for, and that needs
-	// somebody's attention.
+	// Halt is why deletion is blocked and an operator has to act, nil otherwise.
 	Halt error
 }
 
-// The reasons to delete nothing.
+// Reasons to block deletion.
 var (
 	errNoClusters = errors.New("there are Shoots, but the database has no clusters: check that DATABASE_URL is the right database")
 	errTooMany    = errors.New("more orphan Shoots than may be deleted at once: check that DATABASE_URL is the right database")
 )
 
-// PlanOrphans says what to do about Shoots that no row knows. It is pure, and
-// believes in an orphan late: a list is a look at one time, databases are
-// restored and exchanged, and a Shoot that was deleted does not come back.
+// PlanOrphans returns the action on Shoots that belong to no row. It is a pure
+// function, and slow to accept an orphan: a list is a snapshot, databases are restored
+// and exchanged, and a deleted Shoot cannot be recovered.
 func PlanOrphans(c Census) Plan {
 	p := Plan{Seen: map[string]bool{}}
 	if c.Clusters == 0 && c.Listed > 0 {
@@ -76,7 +75,7 @@ func PlanOrphans(c Census) Plan {
 	return p
 }
 
-// seeToOrphans reports orphans, and deletes those that are to be deleted.
+// seeToOrphans reports orphans, and deletes those that the plan deletes.
 func (s *session) seeToOrphans(ctx context.Context, c Census) {
 	p := PlanOrphans(c)
 	s.orphans = p.Seen
@@ -106,7 +105,7 @@ func (s *session) seeToOrphans(ctx context.Context, c Census) {
 	})
 }
 
-// deleteOrphan deletes an orphan, if it still is one.
+// deleteOrphan deletes an orphan after a last check.
 func (s *session) deleteOrphan(ctx context.Context, o *shoot.Observed) {
 	still, err := s.isOrphan(ctx, o)
 	if err == nil && still {
@@ -128,7 +127,7 @@ func (s *session) deleteOrphan(ctx context.Context, o *shoot.Observed) {
 	}
 }
 
-// isOrphan has a last look at both sides.
+// isOrphan checks again, in Gardener and in the database, that a Shoot is an orphan.
 func (s *session) isOrphan(ctx context.Context, o *shoot.Observed) (bool, error) {
 	live, err := s.getShoot(ctx, o.Name)
 	if err != nil || live == nil || live.UID != o.UID || live.Cluster != o.Cluster || live.Installation != s.installation || live.Deleting {

@@ -9,18 +9,18 @@ import (
 	"github.com/fleetloop/fleetloop/internal/shoot"
 )
 
-// compareWithList holds all rows against a list of all Shoots. The list is older than the
-// rows: a cluster that is made meanwhile has no Shoot in it, but no Shoot in it
-// is without its row for that reason. Of the Shoots that something came of while
-// they were listed the list may be older than what was written.
+// compareWithList compares all rows with a list of all Shoots. The list is older than
+// the rows: the Shoot of a cluster that is created meanwhile is not in it, but every
+// Shoot in it had the time to get its row. For Shoots that were observed during the
+// list, the list may be older than the stored state.
 func (s *session) compareWithList(ctx context.Context, list *shoot.List, during map[key]bool) error {
 	began := time.Now()
 	byName := make(map[string]*shoot.Observed, len(list.Shoots))
 	for i := range list.Shoots {
 		byName[list.Shoots[i].Name] = &list.Shoots[i]
 	}
-	clusters := map[string]bool{} // all that were read
-	claimed := map[string]bool{}  // names of Shoots that are some row's
+	clusters := map[string]bool{} // all clusters that were read
+	claimed := map[string]bool{}  // names of Shoots that belong to a row
 	for after := ""; ; {
 		rows, err := s.readPage(ctx, after)
 		if err != nil {
@@ -61,8 +61,9 @@ func (s *session) compareWithList(ctx context.Context, list *shoot.List, during 
 	return nil
 }
 
-// addMissing makes the rows of clusters that have none, as after a restore or a load
-// without the triggers that make them. Without a row no worker knows of a cluster.
+// addMissing creates rows for clusters without one, for example after a restore or a
+// load without the triggers that create them. Without a row no worker knows of a
+// cluster.
 func (s *session) addMissing(ctx context.Context) {
 	for {
 		ids, err := s.addMissingBatch(ctx)
@@ -70,7 +71,7 @@ func (s *session) addMissing(ctx context.Context) {
 			if ctx.Err() == nil {
 				s.databaseFailed(ctx, "add missing sync rows", err)
 			}
-			return // the next list does it
+			return // retried before the next list
 		}
 		if len(ids) > 0 {
 			s.metrics.missing.Add(float64(len(ids)))
@@ -88,9 +89,8 @@ func (s *session) addMissingBatch(ctx context.Context) ([]string, error) {
 	return s.deps.Store.AddMissing(ctx, maxBatch)
 }
 
-// forgetGone forgets the rows that are not there any more: without lists nothing
-// else says which those are. What is known of the others is of use until they
-// have their turn again.
+// forgetGone removes deleted rows from the cache, which no other step does without
+// lists. The other entries stay useful until their Shoots are polled again.
 func (s *session) forgetGone(ctx context.Context) {
 	there := map[string]bool{}
 	for after := ""; ; {
@@ -99,7 +99,7 @@ func (s *session) forgetGone(ctx context.Context) {
 			if ctx.Err() == nil {
 				s.databaseFailed(ctx, "read cluster ids", err)
 			}
-			return // the next time will do
+			return // retried at the next list attempt
 		}
 		for i := range rows {
 			there[rows[i].ClusterID] = true
@@ -118,8 +118,8 @@ func (s *session) readPage(ctx context.Context, after string) ([]clusterworker.R
 	return s.deps.Store.Rows(ctx, after, maxBatch)
 }
 
-// handleStrangers sees to Shoots that no row has that was read: that of a row which is new,
-// or which is said to be deleted, is looked at; the others are orphans.
+// handleStrangers handles Shoots without a row among those read. It requests a live
+// read if the row is new or its status is deleted. The others are orphans.
 func (s *session) handleStrangers(ctx context.Context, strangers []shoot.Observed, census Census) error {
 	census.Installation, census.Before = s.installation, s.orphans
 	census.Now, census.MinAge, census.Delete = time.Now(), s.cfg.OrphanAge, s.cfg.DeleteOrphans

@@ -6,15 +6,15 @@ import (
 )
 
 const (
-	// maxUnreadable is how many Shoots are remembered that could not be looked
-	// up; that they are passed over for a while lets the others have their turn.
+	// maxUnreadable limits the remembered Shoots that could not be read. They are
+	// skipped for a while so that others are polled.
 	maxUnreadable = 1000
-	// passOverRounds is for how many rounds of polling one is passed over.
+	// passOverRounds is the number of poll rounds that skip an unreadable Shoot.
 	passOverRounds = 10
 )
 
-// startPolling begins to look Shoots up one by one, as there is no watch. why is nil if
-// that was asked for.
+// startPolling starts to read Shoots one by one instead of by a watch. why is nil if
+// the configuration asks for it.
 func (s *session) startPolling(ctx context.Context, why error) {
 	if s.polling {
 		return
@@ -26,8 +26,8 @@ func (s *session) startPolling(ctx context.Context, why error) {
 	s.pollAt.Reset(0)
 }
 
-// pollRound looks up the Shoots that were looked at longest ago. Those of the
-// last round that Gardener still owes an answer count for this one.
+// pollRound reads the Shoots that were observed longest ago. Unanswered reads of the
+// last round count for this one.
 func (s *session) pollRound(ctx context.Context) {
 	if !s.polling {
 		return
@@ -44,7 +44,7 @@ func (s *session) pollRound(ctx context.Context) {
 			delete(s.unreadable, k)
 		}
 	}
-	// Rows whose look is under way are as stale as ever, and found again.
+	// Rows with a live read in progress are still stale, and returned again.
 	qctx, cancel := queryTime(ctx)
 	rows, err := s.deps.Store.StalestRows(qctx, s.cfg.BatchSize+len(s.unreadable))
 	cancel()
@@ -69,7 +69,7 @@ func (s *session) pollRound(ctx context.Context) {
 	}
 }
 
-// passOver lets others go before a Shoot that could not be looked up.
+// passOver skips a Shoot that could not be read for some rounds.
 func (s *session) passOver(k key) {
 	if len(s.unreadable) >= maxUnreadable {
 		clear(s.unreadable)

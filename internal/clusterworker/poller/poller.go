@@ -1,24 +1,24 @@
-// Package poller observes the Shoots of an installation, and keeps in the
-// database how far Gardener is with each.
+// Package poller observes the Shoots of an installation, and records their status in
+// the database.
 //
-// Of all workers one observes, for as long as its term lasts. It lists the
-// Shoots, reads the rows, derives what each row's status is and writes what
-// changed; then a watch tells it of every change, which is written within a
-// tenth of a second. What a row is compared with is remembered, so that an
-// event that changes nothing costs no query. Everything is listed again now
-// and then, and after a watch that was lost, so that nothing rests on it. Where
-// watches are not allowed the rows that were looked at longest ago are looked
-// up one by one.
+// One worker, the leader, observes for all as long as its term lasts. It lists the
+// Shoots, reads the rows, derives the status of each row and writes the changes. Then
+// it watches the Shoots, and writes every change within a tenth of a second. It caches
+// the rows, so that an event that changes nothing costs no query. It lists everything
+// again from time to time, and after a watch that broke, so that correctness does not
+// depend on the watch. Where watches are not allowed, it reads Shoots one by one, those
+// first that were observed longest ago.
 //
-// That a Shoot is gone is believed of a live look alone, and only if the look
-// began after the row had been read that it counts for. A Shoot that is not as
-// it was sent is found by the list, looked at again, and sent again; one that is
-// missing, or should be on its way out and is not, at once. Shoots of ours that
-// no row knows are reported, and deleted only where an operator asked for it.
+// A Shoot counts as deleted only after a live read that began after its row was read.
+// The list finds a Shoot that differs from its last applied spec. The poller then
+// confirms the drift by a live read and requeues the cluster. A Shoot that is missing,
+// or that should be in deletion and is not, is requeued at once. Shoots of this
+// installation that belong to no row are reported, and deleted only if the
+// configuration allows it.
 //
-// A poller whose term is over writes nothing: it stops before its term ends by
-// its own clock, and the database refuses what comes too late nevertheless.
-// Gardener being slow or away delays what it tells, and nothing else.
+// A poller whose term is over writes nothing: it stops before the end of its term by
+// its own clock, and the database rejects later writes nevertheless. A slow or
+// unavailable Gardener only delays status changes.
 package poller
 
 import (
@@ -34,8 +34,8 @@ import (
 	"github.com/fleetloop/fleetloop/internal/shoot"
 )
 
-// Config is what an operator settles about observing. Fields that are zero mean
-// their default.
+// Config is the operator's configuration of the observation. Zero fields mean their
+// default.
 type Config struct {
 	PollInterval      time.Duration `key:"status_poll_interval" env:"STATUS_POLL_INTERVAL" flag:"status-poll-interval" default:"30s" validate:"gt=0" doc:"Poll interval of Shoot status where Gardener does not allow a watch."`
 	BatchSize         int           `key:"status_poll_batch_size" env:"STATUS_POLL_BATCH_SIZE" flag:"status-poll-batch-size" default:"50" validate:"gte=1,lte=500" doc:"Number of Shoots checked per poll, least recently checked first."`
@@ -46,8 +46,8 @@ type Config struct {
 	Term              time.Duration `key:"leader_lease_duration" env:"CLUSTER_WORKER_LEADER_LEASE_DURATION" default:"30s" validate:"gt=0" doc:"Lease duration of the leader, which watches the Shoots for all workers. When it dies, another takes over after this time."`
 	CallTimeout       time.Duration `key:"status_call_timeout" env:"STATUS_CALL_TIMEOUT" default:"15s" validate:"gt=0" doc:"Timeout of one Shoot lookup. Listing all Shoots times out after four times this value."`
 
-	// Owner names this process among all that ever observe; no two have one
-	// name. It has no default.
+	// Owner identifies this process and is unique among all processes that ever
+	// observe. It has no default.
 	Owner string
 }
 
@@ -76,61 +76,59 @@ func orDefault[T comparable](field *T, value T) {
 	}
 }
 
-// A Viewer shows the Shoots of the installation. It is called by several
-// goroutines at a time. Its errors are of type *shoot.Error, or those of shoot
-// that are named here.
+// A Viewer reads the Shoots of the installation. It is safe for concurrent use. Its
+// errors are of type *shoot.Error, or the errors of package shoot that are named here.
 type Viewer interface {
-	// GetShoot is a live look. Its error is shoot.ErrNotFound if there is no
-	// Shoot of that name.
+	// GetShoot is a live read. It returns shoot.ErrNotFound if no Shoot has that name.
 	GetShoot(ctx context.Context, name string) (shoot.Observed, error)
-	// ListShoots lists all Shoots of the installation as they are now.
+	// ListShoots returns all current Shoots of the installation.
 	ListShoots(ctx context.Context) (shoot.List, error)
-	// WatchShoots tells of all that happens behind a resource version, in order,
-	// until ctx ends, handle gives an error, or the server ends it, which is no
-	// error. It gives shoot.ErrExpired if the version is too old.
+	// WatchShoots reports all events after a resource version, in order, until ctx
+	// ends, handle returns an error, or the server ends the watch, which is no error.
+	// It returns shoot.ErrExpired if the version is too old.
 	WatchShoots(ctx context.Context, resourceVersion string, handle func(shoot.Event) error) error
 }
 
-// A Remover deletes Shoots that no cluster knows.
+// A Remover deletes Shoots without a cluster.
 type Remover interface {
-	// DeleteShoot deletes the Shoot of that name, uid and labels.
+	// DeleteShoot deletes the Shoot with that name, uid and labels.
 	DeleteShoot(ctx context.Context, ref shoot.Ref) (shoot.Deletion, error)
 }
 
-// Deps are what a poller works with.
+// Deps are the dependencies of a poller.
 type Deps struct {
 	Store  clusterworker.ObserverStore
 	Viewer Viewer
 
-	// Remover may be nil: no Shoot is deleted, whatever Config says.
+	// Remover may be nil. Then no Shoot is deleted, whatever Config says.
 	Remover Remover
 
-	// Recorder is told of Shoots that became ready, that failed and that are
-	// gone. It may be nil.
+	// Recorder receives the changes of Shoots that became ready, failed or were
+	// deleted. It may be nil.
 	Recorder clusterworker.Recorder
 
-	// Wrote is called when something was written that the fleet API may want to
-	// hear of. It must not block. It may be nil.
+	// Wrote is called after a write that may have to be reported to the fleet API. It
+	// must not block. It may be nil.
 	Wrote func()
 
-	// Log may be nil: nothing is logged.
+	// Log may be nil, for no logs.
 	Log *slog.Logger
 
-	// Registerer may be nil: nothing is measured.
+	// Registerer may be nil, for no metrics.
 	Registerer prometheus.Registerer
 }
 
 const (
-	// maxBatch is how many rows are read or written by one query.
+	// maxBatch is the largest number of rows in one query.
 	maxBatch = 500
-	// collect is how long an event waits for others. With the query that reads
-	// the rows and the one that writes them it is within a tenth of a second.
+	// collect is how long an event waits for others. Together with the queries that
+	// read and write the rows, it takes less than a tenth of a second.
 	collect = 50 * time.Millisecond
-	// lookers is how many Shoots are looked up at the same time.
+	// lookers is the number of concurrent live reads.
 	lookers = 8
 )
 
-// A Poller observes while it has the term. Its methods are safe for concurrent
+// A Poller observes Shoots while it is the leader. Its methods are safe for concurrent
 // use.
 type Poller struct {
 	cfg     Config
@@ -140,7 +138,7 @@ type Poller struct {
 	state   state
 }
 
-// New makes a poller. It starts nothing.
+// New returns a poller. It starts nothing.
 func New(cfg Config, deps Deps) (*Poller, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
@@ -165,7 +163,7 @@ func New(cfg Config, deps Deps) (*Poller, error) {
 	return &Poller{cfg: cfg, deps: deps, log: deps.Log, metrics: m}, nil
 }
 
-// discard tells nobody.
+// discard is a Recorder that discards changes.
 type discard struct{}
 
 func (discard) Record(context.Context, clusterworker.Change) {}

@@ -11,64 +11,64 @@ import (
 	"github.com/fleetloop/fleetloop/internal/shoot"
 )
 
-// errTimeout is why a call of Gardener was given up.
+// errTimeout is the cause of a canceled call to Gardener.
 var errTimeout = errors.New("request to Gardener timed out")
 
-// queryTime bounds a query that reads. One that writes is bound by the term.
+// queryTime limits a query that reads. The term limits a query that writes.
 func queryTime(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeoutCause(ctx, 10*time.Second, errNoRows)
 }
 
-// errNoRows is why a query was given up.
+// errNoRows is the cause of a canceled query.
 var errNoRows = errors.New("database request timed out")
 
-// maxTries is how often a live look is had at once of a Shoot whose row changes
-// meanwhile. After that it waits for longer and longer.
+// maxTries is the number of immediate live reads of a Shoot whose row keeps changing.
+// Later reads follow with growing delays.
 const maxTries = 3
 
-// The waits of a session after something failed.
+// Backoff of a session after failures.
 func gardenerPolicy() backoff.Policy { return backoff.Policy{Initial: time.Second, Max: time.Minute} }
 
 func databasePolicy() backoff.Policy {
 	return backoff.Policy{Initial: 250 * time.Millisecond, Max: 10 * time.Second}
 }
 
-// A session is what one term is made of. What is not said to be shared belongs
-// to the goroutine of run.
+// A session is the work of one term. Fields that are not marked as shared belong to the
+// goroutine of runSession.
 type session struct {
 	*Poller
 	tenure *leadership // shared
 	inbox  *inbox      // shared
-	lists  chan any    // of capacity 1: a shoot.List, or the error instead
+	lists  chan any    // capacity 1: a shoot.List or the error
 	ends   chan watchEnd
 
 	installation string
 	book         *statusCache
-	polling      bool // whether a watch is not to be had
-	listing      bool // whether a list is under way
-	flushing     bool // whether flushAt has a time
-	failures     int  // of lists and watches, in a row
-	dbFailures   int  // in a row
+	polling      bool // no watch is available
+	listing      bool // a list is in progress
+	flushing     bool // flushAt is set
+	failures     int  // consecutive failures of lists and watches
+	dbFailures   int  // consecutive
 	orphans      map[string]bool
-	unreadable   map[key]time.Time // Shoots that could not be looked up, and until when they are passed over
+	unreadable   map[key]time.Time // Shoots that could not be read, and until when they are skipped
 
 	relist, flushAt, pollAt, laterAt *time.Timer
 	later                            map[key]delayed
-	nextBack                         time.Time // when the first of them is due; zero is never
+	nextBack                         time.Time // when the first of later is due; zero is never
 
 	stopWatch context.CancelFunc
 	wg        sync.WaitGroup
 	reaping   sync.Mutex // held while orphans are deleted
 }
 
-// A watchEnd is why the watch of an epoch can not go on.
+// A watchEnd is the reason why the watch of an epoch ended.
 type watchEnd struct {
 	epoch  int
 	err    error
 	lasted time.Duration
 }
 
-// delayed is a sighting that is to be looked at again later.
+// delayed is an observation to handle later.
 type delayed struct {
 	at time.Time
 	s  observation
@@ -83,14 +83,14 @@ func newSession(p *Poller, t *leadership, b *statusCache) *session {
 	}
 }
 
-// stoppedTimer is a timer that does not run.
+// stoppedTimer returns a timer that does not run.
 func stoppedTimer() *time.Timer {
 	t := time.NewTimer(time.Hour)
 	t.Stop()
 	return t
 }
 
-// runSession observes until ctx ends, and returns when all that it began has ended.
+// runSession observes until ctx ends, and returns after all its goroutines have ended.
 func (s *session) runSession(ctx context.Context) {
 	defer s.wg.Wait()
 	ctx, cancel := context.WithCancel(ctx)
@@ -130,7 +130,7 @@ func (s *session) runSession(ctx context.Context) {
 	}
 }
 
-// identifyInstallation learns whose Shoots are to be observed.
+// identifyInstallation reads the id of the installation, with retries.
 func (s *session) identifyInstallation(ctx context.Context) bool {
 	for attempt := 0; ctx.Err() == nil; attempt++ {
 		id, err := s.deps.Store.Installation(ctx)
@@ -148,7 +148,7 @@ func (s *session) identifyInstallation(ctx context.Context) bool {
 	return false
 }
 
-// flushSoon has what came be looked at after a while, unless it will be sooner.
+// flushSoon schedules processInbox after a while, unless it is already scheduled.
 func (s *session) flushSoon(after time.Duration) {
 	if !s.flushing {
 		s.flushing = true
@@ -156,7 +156,7 @@ func (s *session) flushSoon(after time.Duration) {
 	}
 }
 
-// startList begins to list all Shoots. What came before goes on meanwhile.
+// startList starts to list all Shoots. Other work continues meanwhile.
 func (s *session) startList(ctx context.Context) {
 	if s.listing {
 		return
@@ -180,8 +180,8 @@ func (s *session) startList(ctx context.Context) {
 	})
 }
 
-// handleList makes of a list what follows from it: a new epoch, with a watch that
-// goes on from it, and every row as it should be.
+// handleList handles the result of a list: it begins a new epoch with a watch from
+// there, and compares every row.
 func (s *session) handleList(ctx context.Context, result any) {
 	s.listing = false
 	if err, ok := result.(error); ok {
@@ -223,14 +223,15 @@ func (s *session) listFailed(ctx context.Context, err error) {
 	s.relistAfterFailure(err)
 }
 
-// relistAfterFailure lists again after a while that grows with every failure.
+// relistAfterFailure schedules another list, after a delay that grows with every
+// failure.
 func (s *session) relistAfterFailure(err error) {
 	wait := max(gardenerPolicy().Delay(s.failures), min(shoot.RetryAfter(err), backoff.MaxRetryAfter))
 	s.failures++
 	s.relist.Reset(wait)
 }
 
-// gardenerFailed tells of the first of a row of failures, and counts all.
+// gardenerFailed counts failures and logs the first of consecutive ones.
 func (s *session) gardenerFailed(ctx context.Context, doing string, err error) {
 	class := shoot.ClassOf(err)
 	s.metrics.countFailure(string(class))
@@ -239,8 +240,8 @@ func (s *session) gardenerFailed(ctx context.Context, doing string, err error) {
 	}
 }
 
-// databaseFailed tells of the first of a row of failures, and counts all. The
-// end of the term is told of by itself.
+// databaseFailed counts failures and logs the first of consecutive ones. The end of the
+// term is logged elsewhere.
 func (s *session) databaseFailed(ctx context.Context, doing string, err error) {
 	if errors.Is(err, errTermOver) || errors.Is(err, clusterworker.ErrFenced) {
 		return

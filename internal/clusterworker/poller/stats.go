@@ -8,25 +8,25 @@ import (
 	"github.com/fleetloop/fleetloop/internal/clusterworker"
 )
 
-// Stats are how a poller is doing. All but Leads, Fence and GardenerErr are
-// those of a poller that has the term, and zero otherwise.
+// Stats are the state of a poller. All fields but Leads, Fence and GardenerErr are zero
+// unless the poller is the leader.
 type Stats struct {
-	// Leads is whether this process observes for all, and Fence which term it is.
+	// Leads is whether this process is the leader, and Fence identifies its term.
 	Leads bool
 	Fence int64
-	// Watching is whether a watch tells of changes just now.
+	// Watching is whether a watch is active.
 	Watching bool
-	// LastList is when all Shoots were last held against the database.
+	// LastList is when all Shoots were last compared with the database.
 	LastList time.Time
-	// Shoots are the rows by status, and Orphans the Shoots without a cluster,
-	// as of then.
+	// Shoots is the number of rows by status, and Orphans the number of Shoots without
+	// a cluster, as of LastList.
 	Shoots  map[v1.ShootStatus]int
 	Orphans int
-	// GardenerErr is what Gardener last failed with, nil while it answers.
+	// GardenerErr is the last error of Gardener, nil while it answers.
 	GardenerErr error
 }
 
-// state is what others may ask of a poller.
+// state is the part of a poller that its exported methods read.
 type state struct {
 	mu     sync.Mutex
 	tenure *leadership
@@ -34,7 +34,7 @@ type state struct {
 	stats  Stats
 }
 
-// beginTerm notes a term, and gives the book that is kept during it.
+// beginTerm records the start of a term, and returns the cache for its duration.
 func (s *state) beginTerm(t *leadership) *statusCache {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -50,8 +50,8 @@ func (s *state) endTerm() {
 	s.stats = Stats{Fence: s.stats.Fence, GardenerErr: s.stats.GardenerErr}
 }
 
-// noteGardener notes what Gardener failed with, or that it answers, and reports
-// whether it is the first of a row of failures.
+// noteGardener records an error of Gardener, or nil for an answer. It reports whether
+// the error is the first of consecutive ones.
 func (s *state) noteGardener(err error) (first bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -84,12 +84,12 @@ func (s *state) setOrphans(n int) {
 	s.stats.Orphans = n
 }
 
-// isLeading reports whether the term is ours and not over.
+// isLeading reports whether this process holds a term that is not over.
 func (s *state) isLeading() bool {
 	return s.tenure != nil && time.Now().Before(s.tenure.writeDeadline())
 }
 
-// Stats are how the poller is doing. It may be called at any time.
+// Stats returns the state of the poller. It may be called at any time.
 func (p *Poller) Stats() Stats {
 	s := &p.state
 	s.mu.Lock()
@@ -99,16 +99,16 @@ func (p *Poller) Stats() Stats {
 	return now
 }
 
-// Leads reports whether this process observes for all.
+// Leads reports whether this process is the leader.
 func (p *Poller) Leads() bool {
 	p.state.mu.Lock()
 	defer p.state.mu.Unlock()
 	return p.state.isLeading()
 }
 
-// Current reports whether a row's status is about the Shoot as it was sent last,
-// and not about what it was before. It is not known of a row whose Shoot was not
-// seen since our term began.
+// Current reports whether a row's status is about the Shoot as it was last sent, rather
+// than an earlier state. known is false if the Shoot was not observed since the term
+// began.
 func (p *Poller) Current(row *clusterworker.Row) (current, known bool) {
 	p.state.mu.Lock()
 	b := p.state.book
@@ -121,7 +121,7 @@ func (p *Poller) Current(row *clusterworker.Row) (current, known bool) {
 	case !ok:
 		return false, false
 	case e.row.Status != row.Status:
-		return false, true // it has changed since
+		return false, true // the status has changed since
 	case e.uid == "":
 		return e.row.SyncedGeneration >= row.SyncedGeneration, true
 	}

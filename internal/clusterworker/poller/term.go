@@ -10,14 +10,14 @@ import (
 	"github.com/fleetloop/fleetloop/internal/clusterworker"
 )
 
-// errTermOver is why something was not written, or what ended a session.
+// errTermOver is the cause of a write that was not made, or of the end of a session.
 var errTermOver = errors.New("leadership lease expired")
 
-// renewals is how often a term is renewed while it lasts.
+// renewals is the number of renewals within the length of a term.
 const renewals = 3
 
-// Run observes whenever this process has the term, until ctx ends. A database
-// or a Gardener that is away is tried again.
+// Run observes whenever this process is the leader, until ctx ends. It retries while
+// the database or Gardener is unavailable.
 func (p *Poller) Run(ctx context.Context) error {
 	for failing := false; ctx.Err() == nil; {
 		failing = p.tryLead(ctx, failing)
@@ -26,8 +26,8 @@ func (p *Poller) Run(ctx context.Context) error {
 	return nil
 }
 
-// tryLead asks for the term and observes if it is ours. It reports whether the
-// database failed, which it tells of once.
+// tryLead requests the term, and observes if it gets the term. It reports whether the
+// database failed, which it logs once.
 func (p *Poller) tryLead(ctx context.Context, failing bool) bool {
 	term, err := p.requestTerm(ctx)
 	switch {
@@ -44,7 +44,7 @@ func (p *Poller) tryLead(ctx context.Context, failing bool) bool {
 	return false
 }
 
-// requestTerm asks for a term, or for more of ours.
+// requestTerm requests a term, or an extension of the current one.
 func (p *Poller) requestTerm(ctx context.Context) (clusterworker.Term, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, p.cfg.Term/renewals, errors.New("database request timed out"))
 	defer cancel()
@@ -90,10 +90,10 @@ func (p *Poller) renewTerm(ctx context.Context, t *leadership) {
 		term, err := p.requestTerm(ctx)
 		switch {
 		case err != nil:
-			pause = p.cfg.Term / (4 * renewals) // as long as there is time
+			pause = p.cfg.Term / (4 * renewals) // while there is time
 		case !term.Held || term.Fence != t.fence:
-			// Another fence is a new term: somebody may have written between the
-			// two, so it begins with a look at everything.
+			// Another fence is a new term. Another worker may have written between the
+			// two, so the new term begins with a complete comparison.
 			t.over(clusterworker.ErrFenced)
 			return
 		default:
@@ -103,7 +103,7 @@ func (p *Poller) renewTerm(ctx context.Context, t *leadership) {
 	}
 }
 
-// releaseTerm lets another worker go on at once.
+// releaseTerm resigns, so that another worker can lead at once.
 func (p *Poller) releaseTerm(ctx context.Context, fence int64) {
 	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), 2*time.Second, errors.New("database request timed out"))
 	defer cancel()
@@ -112,7 +112,7 @@ func (p *Poller) releaseTerm(ctx context.Context, fence int64) {
 	}
 }
 
-// A leadership is our term: what may be written, and until when.
+// A leadership is the term of this process: its fence and its end.
 type leadership struct {
 	fence  int64
 	margin time.Duration
@@ -128,14 +128,14 @@ func (t *leadership) extendUntil(until time.Time) {
 	t.until = until.Add(-t.margin)
 }
 
-// writeDeadline is when we stop writing.
+// writeDeadline returns when this process stops writing.
 func (t *leadership) writeDeadline() time.Time {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.until
 }
 
-// writeFenced does what must not be done after the term.
+// writeFenced calls do with the fence, and only within the term.
 func (t *leadership) writeFenced(ctx context.Context, do func(ctx context.Context, fence int64) error) error {
 	until := t.writeDeadline()
 	if !time.Now().Before(until) {

@@ -10,14 +10,14 @@ import (
 )
 
 const (
-	// lively is how long a watch has to last to count as one that works.
+	// lively is the shortest duration of a watch that counts as working.
 	lively = 10 * time.Second
-	// rewatch is how soon a watch that the server ended is begun again.
+	// rewatch is the shortest time between the starts of two watches.
 	rewatch = time.Second
 )
 
-// watchFrom watches from a resource version on, in its own goroutine, until
-// stopWatch or until it needs a new list.
+// watchFrom watches from a resource version on in a separate goroutine, until stopWatch
+// or until it needs a new list.
 func (s *session) watchFrom(ctx context.Context, epoch int, version string) {
 	ctx, cancel := context.WithCancel(ctx)
 	s.stopWatch = cancel
@@ -39,7 +39,7 @@ func (s *session) watchFrom(ctx context.Context, epoch int, version string) {
 				}
 				return
 			}
-			// Servers end watches now and then. It goes on where it was.
+			// Servers end watches from time to time. The watch continues where it was.
 			if backoff.Sleep(ctx, time.Until(began.Add(rewatch))) != nil {
 				return
 			}
@@ -47,10 +47,10 @@ func (s *session) watchFrom(ctx context.Context, epoch int, version string) {
 	})
 }
 
-// handleWatchEnd sees to a watch that can not go on.
+// handleWatchEnd handles the end of a watch that cannot continue.
 func (s *session) handleWatchEnd(ctx context.Context, e watchEnd) {
 	if e.epoch != s.inbox.currentEpoch() {
-		return // a newer one has begun
+		return // a newer epoch has begun
 	}
 	s.state.setWatching(false)
 	if e.lasted >= lively {
@@ -69,7 +69,7 @@ func (s *session) handleWatchEnd(ctx context.Context, e watchEnd) {
 	}
 }
 
-// A watcher is one epoch's watch.
+// A watcher is the watch of one epoch.
 type watcher struct {
 	inbox        *inbox
 	epoch        int
@@ -77,7 +77,7 @@ type watcher struct {
 	version      string
 }
 
-// handleEvent takes one event. It never waits.
+// handleEvent puts one event into the inbox. It never blocks.
 func (w *watcher) handleEvent(e shoot.Event) error {
 	if e.Shoot.ResourceVersion != "" {
 		w.version = e.Shoot.ResourceVersion
@@ -94,7 +94,7 @@ func (w *watcher) handleEvent(e shoot.Event) error {
 	return nil
 }
 
-// lookUp has one look after the other, until ctx ends.
+// lookUp performs requested live reads until ctx ends.
 func (s *session) lookUp(ctx context.Context) {
 	for {
 		l, ok := s.inbox.nextRead(ctx)
@@ -110,7 +110,7 @@ func (s *session) lookUp(ctx context.Context) {
 	}
 }
 
-// getShoot looks a Shoot up; nil is that there is none.
+// getShoot reads a Shoot, and returns nil if it is absent.
 func (s *session) getShoot(ctx context.Context, name string) (*shoot.Observed, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, s.cfg.CallTimeout, errTimeout)
 	defer cancel()

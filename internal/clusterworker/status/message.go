@@ -10,17 +10,16 @@ import (
 )
 
 const (
-	// maxMessage is how long a message can be. Gardener's errors quote what the
-	// provider answered, which can be pages.
+	// maxMessage is the longest message. Gardener's errors quote the answers of the
+	// provider, which can be pages.
 	maxMessage = 2000
-	// maxQuote is how long one quotation can be, and maxErrors all errors
-	// together, which leaves room for what is said around them.
+	// maxQuote is the longest quotation, and maxErrors the longest text of all errors
+	// together. Both leave room for the text around them.
 	maxQuote  = 400
 	maxErrors = 1200
 )
 
-// operationText is what an operation does to a cluster: what Gardener is at, and what it
-// failed at.
+// operationText returns the text for an operation in progress and for one that failed.
 func operationText(op *shoot.Operation) (doing, to string) {
 	switch op.Type {
 	case "Create":
@@ -38,7 +37,7 @@ func operationText(op *shoot.Operation) (doing, to string) {
 	}
 }
 
-// atWork is what Gardener is at, and how far.
+// atWork describes the running operation and its progress.
 func atWork(op *shoot.Operation) string {
 	doing, _ := operationText(op)
 	return fmt.Sprintf("Gardener is %s (%d %%)%s", doing, op.Progress, endSentence(quotation(op.Description)))
@@ -54,7 +53,8 @@ func gaveUp(o *shoot.Observed) string {
 	return fmt.Sprintf("Gardener failed to %s (%d %%) and stopped retrying%s", to, o.LastOperation.Progress, endSentence(failureText(o)))
 }
 
-// deletionText is how far a deletion is, with the last error, if there is one.
+// deletionText describes the progress of a deletion, with the last error if there is
+// one.
 func deletionText(o *shoot.Observed) string {
 	if o.LastOperation == nil || o.LastOperation.Type != operationDelete {
 		return "Gardener has not started to delete the cluster yet."
@@ -66,8 +66,8 @@ func deletionText(o *shoot.Observed) string {
 	return text
 }
 
-// unrequestedPrefix is what comes before whatever is said of a deletion that was not
-// asked for here.
+// unrequestedPrefix returns the prefix of a message about a deletion that was not
+// requested in the fleet API.
 func unrequestedPrefix(k Known) string {
 	if k.DeletionWanted {
 		return ""
@@ -75,12 +75,12 @@ func unrequestedPrefix(k Known) string {
 	return "The Shoot was deleted directly in Gardener. "
 }
 
-// failureText is what Gardener says of an operation that did not succeed.
+// failureText returns Gardener's text about an operation that did not succeed.
 func failureText(o *shoot.Observed) string {
 	return cmp.Or(errorsOf(o), quotation(o.LastOperation.Description))
 }
 
-// errorsOf are the last errors with their codes, which say whose they are.
+// errorsOf returns the last errors with their codes, which show who has to fix them.
 func errorsOf(o *shoot.Observed) string {
 	var out []string
 	for _, e := range o.LastErrors {
@@ -95,7 +95,7 @@ func errorsOf(o *shoot.Observed) string {
 	return truncateText(strings.Join(out, "; "), maxErrors)
 }
 
-// conditions are conditions by name, with what they say.
+// conditions returns the names of conditions with their messages.
 func conditions(list []shoot.Condition) string {
 	var out []string
 	for _, c := range list {
@@ -108,7 +108,7 @@ func conditions(list []shoot.Condition) string {
 	return strings.Join(out, ", ") + "."
 }
 
-// endSentence ends a sentence, with a quotation if there is one.
+// endSentence ends a sentence, after a quotation if there is one.
 func endSentence(quote string) string {
 	if quote == "" {
 		return "."
@@ -116,19 +116,19 @@ func endSentence(quote string) string {
 	return ": " + strings.TrimSuffix(quote, ".") + "."
 }
 
-// quotation is a text of others on one line and not too long.
+// quotation returns a quoted text on one line and cut to maxQuote.
 func quotation(text string) string {
 	return truncateText(strings.Join(strings.Fields(text), " "), maxQuote)
 }
 
 func quoteText(text string) string { return strconv.Quote(quotation(text)) }
 
-// sanitizeMessage is a message as the database takes it.
+// sanitizeMessage returns a message in a form that the database accepts.
 func sanitizeMessage(message string) string {
 	return truncateText(strings.ReplaceAll(strings.ToValidUTF8(message, "?"), "\x00", ""), maxMessage)
 }
 
-// truncateText shortens a text to some bytes, and shows that it did.
+// truncateText cuts a text to limit bytes, and marks the cut.
 func truncateText(text string, limit int) string {
 	const dots = "…"
 	if len(text) <= limit {

@@ -7,7 +7,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/shoot"
 )
 
-// What Gardener calls operations, their states and those of conditions.
+// Gardener's operations, their states and the states of conditions.
 const (
 	operationDelete  = "Delete"
 	operationMigrate = "Migrate"
@@ -23,10 +23,10 @@ const (
 	conditionFalse = "False"
 )
 
-// absentRules are the rules for a Shoot that is not there.
+// absentRules returns the rules for an absent Shoot.
 func absentRules() []rule { return []rule{goneRule, unconfirmed, notSeen, missingRule} }
 
-// presentRules are the rules for one that is.
+// presentRules returns the rules for a Shoot that exists.
 func presentRules() []rule {
 	return []rule{
 		deletionFailed, deletingRule, unscheduled, outdatedRule, operating, retryingRule, failedRule,
@@ -39,8 +39,8 @@ func goneRule(_ *shoot.Observed, k Known) (Verdict, bool) {
 		k.DeletionWanted && k.DeletionSent && k.Confirmed
 }
 
-// unconfirmed is also for a deletion that was not sent because the Shoot had
-// been deleted already: whoever sends it will find out.
+// unconfirmed also covers a deletion that was not sent because the Shoot had been
+// deleted already. The sync finds that out when it sends the deletion.
 func unconfirmed(_ *shoot.Observed, k Known) (Verdict, bool) {
 	return Verdict{Status: v1.ShootDeleting, Reason: ReasonUnconfirmed, Message: "The Shoot is no longer visible in Gardener; its deletion is being confirmed."},
 		k.DeletionWanted && (k.DeletionSent || k.EverSeen)
@@ -73,8 +73,8 @@ func unscheduled(o *shoot.Observed, _ Known) (Verdict, bool) {
 		o.LastOperation == nil
 }
 
-// outdatedRule stands before all rules that look at the last operation: until the
-// change is picked up, that was about what the Shoot should be before.
+// outdatedRule precedes all rules about the last operation. Until Gardener picks up the
+// change, that operation concerns the earlier spec.
 func outdatedRule(o *shoot.Observed, _ Known) (Verdict, bool) {
 	return Verdict{Status: v1.ShootProgressing, Reason: ReasonOutdated, Message: "Gardener has not picked up the last change yet."},
 		o.Generation > o.ObservedGeneration
@@ -101,14 +101,15 @@ func failedRule(o *shoot.Observed, _ Known) (Verdict, bool) {
 	return Verdict{Status: v1.ShootError, Reason: ReasonFailed, Message: gaveUp(o) + " Change the cluster to trigger a retry."}, true
 }
 
-// migratedRule: the control plane has left one place and is not at the other yet.
+// migratedRule matches a control plane that has left one seed and is not restored on
+// the other yet.
 func migratedRule(o *shoot.Observed, _ Known) (Verdict, bool) {
 	return Verdict{Status: v1.ShootProgressing, Reason: ReasonMigrated, Message: "Gardener is migrating the control plane; it is not restored on the new seed yet."},
 		succeeded(o) && o.LastOperation.Type == operationMigrate
 }
 
-// hibernated stands before the rules that look at the conditions: those of a
-// Shoot that sleeps are of the time before, until they are set to sleep as well.
+// hibernated precedes the rules about conditions. The conditions of a hibernated Shoot
+// are outdated until Gardener updates them.
 func hibernated(o *shoot.Observed, _ Known) (Verdict, bool) {
 	return Verdict{Status: v1.ShootReady, Reason: ReasonHibernated, Message: "The cluster is hibernated."}, succeeded(o) && o.Hibernated
 }
@@ -124,8 +125,8 @@ func unhealthy(o *shoot.Observed, k Known) (Verdict, bool) {
 	return Verdict{Status: v1.ShootError, Reason: ReasonUnhealthy, Message: "The cluster is not healthy: " + conditions(bad)}, true
 }
 
-// unsettled: Gardener has conditions wait for a while before it calls them
-// False. What was ready stays so for as long.
+// unsettled matches conditions that Gardener keeps open for a while before it sets them
+// to False. A ready Shoot stays ready meanwhile.
 func unsettled(o *shoot.Observed, k Known) (Verdict, bool) {
 	open := conditionsWith(o, func(status string) bool { return status != conditionTrue && status != conditionFalse })
 	if !succeeded(o) || len(open) == 0 {
@@ -141,21 +142,21 @@ func healthyRule(o *shoot.Observed, _ Known) (Verdict, bool) {
 	return Verdict{Status: v1.ShootReady, Reason: ReasonHealthy}, succeeded(o)
 }
 
-// unknownRule is for states that no Gardener that we know has.
+// unknownRule matches states that no known version of Gardener has.
 func unknownRule(o *shoot.Observed, _ Known) (Verdict, bool) {
 	return Verdict{Status: v1.ShootProgressing, Reason: ReasonStrange, Message: "Gardener reports an unknown state, " + quoteText(o.LastOperation.State) + ": " + atWork(o.LastOperation)}, true
 }
 
 func succeeded(o *shoot.Observed) bool { return o.LastOperation.State == stateSucceeded }
 
-// conditionsWith are the conditions of a Shoot with such a status. A Shoot without
-// workers has fewer; one that is absent says nothing.
+// conditionsWith returns the conditions of a Shoot with a matching status. A Shoot
+// without workers has fewer conditions; an absent condition means nothing.
 func conditionsWith(o *shoot.Observed, status func(string) bool) []shoot.Condition {
 	return slices.DeleteFunc(slices.Clone(o.Conditions), func(c shoot.Condition) bool { return !status(c.Status) })
 }
 
-// forceDeletable reports whether an error has one of the codes with which
-// Gardener lets a deletion be forced: what is left over is not its fault.
+// forceDeletable reports whether an error has one of the codes with which Gardener
+// allows a forced deletion, as the leftover resources are not Gardener's fault.
 func forceDeletable(errs []shoot.LastError) bool {
 	return slices.ContainsFunc(errs, func(e shoot.LastError) bool {
 		return slices.ContainsFunc(e.Codes, func(code string) bool {

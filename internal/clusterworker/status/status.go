@@ -1,13 +1,13 @@
-// Package status says how far Gardener is with a cluster.
+// Package status derives the status of a cluster in Gardener.
 //
-// Derive turns what a Shoot says of itself, and what our row knows, into a
-// status and a message for the cluster's owner. It is a list of pure rules in
-// the order of their priority; the first one that matches decides, and one always does.
-// A Shoot that has not taken notice of its last change is never ready, and no
-// cluster is deleted whose Shoot was not confirmed to be gone.
+// Derive turns the state of a Shoot and the row of its cluster into a status and a
+// message for the cluster's owner. It is a list of pure rules in the order of their
+// priority; the first one that matches decides, and one always does. A Shoot that has
+// not picked up its last change is never ready. A cluster is never deleted before its
+// Shoot is confirmed gone.
 //
-// Next and NextSync are the states that may follow one another, of a Shoot and of
-// a sync; docs/states draws them.
+// Next and NextSync return the states that may follow a state of a Shoot or of a sync;
+// docs/states draws them.
 package status
 
 import (
@@ -15,44 +15,43 @@ import (
 	"github.com/fleetloop/fleetloop/internal/shoot"
 )
 
-// Known is what our row knows of a Shoot beside what can be observed.
+// Known is the knowledge in the row of a cluster beyond the observed Shoot.
 type Known struct {
-	// DeletionWanted is whether the cluster is to go, and DeletionSent whether
-	// Gardener was told so and took it.
+	// DeletionWanted is whether the cluster is being deleted. DeletionSent is whether
+	// Gardener accepted the deletion.
 	DeletionWanted, DeletionSent bool
-	// EverSeen is whether there was a Shoot at some time, EverReady whether it
-	// was ready.
+	// EverSeen is whether a Shoot ever existed, and EverReady whether it was ever
+	// ready.
 	EverSeen, EverReady bool
-	// Confirmed is whether the absence of a Shoot was seen by a live look, or in
-	// a list that is newer than the deletion: not in anything cached.
+	// Confirmed is whether the absence of a Shoot was confirmed by a live read, or by a
+	// list that is newer than the deletion, and not by a cache.
 	Confirmed bool
 }
 
-// A Verdict is how far Gardener is.
+// A Verdict is the derived status of a cluster.
 type Verdict struct {
 	Status v1.ShootStatus
 	Reason Reason
-	// Message says more to the cluster's owner; empty if there is no more to
-	// say. It can be stored as it is.
+	// Message has details for the cluster's owner, empty if there are none. It can be
+	// stored as it is.
 	Message string
 
-	// Missing is whether the Shoot is gone that should be there.
+	// Missing is whether a Shoot that should exist is absent.
 	Missing bool
-	// Retrying is whether Gardener goes on trying after an error.
+	// Retrying is whether Gardener retries after an error.
 	Retrying bool
-	// Degraded is whether it is not known of a Shoot that is ready that it is
-	// healthy.
+	// Degraded is whether the health of a ready Shoot is unknown.
 	Degraded bool
-	// ForceDeletable is whether Gardener would let the deletion be forced that
-	// it has given up.
+	// ForceDeletable is whether Gardener would allow a forced deletion after it has
+	// given up.
 	ForceDeletable bool
 }
 
-// A Reason is which rule decided. The set is closed, so that it can be a
-// metric's label.
+// A Reason is the rule that decided. The set is closed, so that it can be a metric
+// label.
 type Reason string
 
-// The reasons if there is no Shoot, in the order of the rules.
+// Reasons for an absent Shoot, in the order of the rules.
 const (
 	ReasonGone        Reason = "gone"
 	ReasonUnconfirmed Reason = "deletion_unconfirmed"
@@ -60,7 +59,7 @@ const (
 	ReasonMissing     Reason = "shoot_missing"
 )
 
-// The reasons if there is one, in the order of the rules.
+// Reasons for an existing Shoot, in the order of the rules.
 const (
 	ReasonDeletionFailed Reason = "deletion_failed"
 	ReasonDeleting       Reason = "deleting"
@@ -77,7 +76,7 @@ const (
 	ReasonStrange        Reason = "unknown_state"
 )
 
-// Reasons are all reasons, in the order of the rules.
+// Reasons returns all reasons, in the order of the rules.
 func Reasons() []Reason {
 	return []Reason{
 		ReasonGone, ReasonUnconfirmed, ReasonNotSeen, ReasonMissing,
@@ -86,8 +85,7 @@ func Reasons() []Reason {
 	}
 }
 
-// Derive says how far Gardener is with a cluster whose Shoot is o, nil if there
-// is none.
+// Derive returns the status of a cluster whose Shoot is o, nil if absent.
 func Derive(o *shoot.Observed, k Known) Verdict {
 	if o == nil {
 		return firstMatch(absentRules(), &shoot.Observed{}, k)
@@ -95,7 +93,7 @@ func Derive(o *shoot.Observed, k Known) Verdict {
 	return firstMatch(presentRules(), o, k)
 }
 
-// A rule gives a verdict if it matches.
+// A rule returns a verdict if it matches.
 type rule func(o *shoot.Observed, k Known) (Verdict, bool)
 
 func firstMatch(rules []rule, o *shoot.Observed, k Known) Verdict {
@@ -105,5 +103,5 @@ func firstMatch(rules []rule, o *shoot.Observed, k Known) Verdict {
 			return v
 		}
 	}
-	return Verdict{} // the last rule of either list matches always
+	return Verdict{} // unreachable: the last rule of either list always matches
 }

@@ -6,18 +6,18 @@ import (
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
 )
 
-// A Sync is what the state of a row's sync follows from.
+// A Sync has the fields of a row that determine the state of its sync.
 type Sync struct {
 	Paused, Synced bool
-	// Claimed is whether a worker took the row. Until Due it is that worker's.
+	// Claimed is whether a worker has claimed the row, which it holds until Due.
 	Claimed bool
-	// Due is when a worker may take it.
+	// Due is when a worker may claim the row.
 	Due      time.Time
 	Attempts int
 }
 
-// State is the state of a sync at some time, as the API shows it: the first of
-// these that holds.
+// State returns the state of a sync at the given time, as the API shows it. The first
+// matching state wins.
 func State(s Sync, now time.Time) v1.SyncState {
 	later := s.Due.After(now)
 	switch {
@@ -36,27 +36,29 @@ func State(s Sync, now time.Time) v1.SyncState {
 	}
 }
 
-// SyncStates are all states of a sync.
+// SyncStates returns all states of a sync.
 func SyncStates() []v1.SyncState {
 	return []v1.SyncState{v1.SyncPending, v1.SyncRunning, v1.SyncBackingOff, v1.SyncStuck, v1.SyncPaused, v1.SyncSynced}
 }
 
-// NextSync are the states that may follow one. Every sync begins as pending.
+// NextSync returns the states that may follow a state. Every sync begins as pending.
 func NextSync(from v1.SyncState) []v1.SyncState {
 	switch from {
 	case v1.SyncPending:
-		// A result that comes after its lease counts, if nobody else took the row.
+		// A result that comes after its lease counts if no other worker has claimed the
+		// row.
 		return []v1.SyncState{v1.SyncRunning, v1.SyncBackingOff, v1.SyncStuck, v1.SyncPaused, v1.SyncSynced}
 	case v1.SyncRunning:
-		// Pending again: it was edited meanwhile or given back, its lease ended,
-		// or Gardener was down, which is not counted.
+		// A sync becomes pending again if it was edited meanwhile or released, if its
+		// lease ended, or during an outage of Gardener, which does not count as an
+		// attempt.
 		return []v1.SyncState{v1.SyncPending, v1.SyncBackingOff, v1.SyncStuck, v1.SyncPaused, v1.SyncSynced}
 	case v1.SyncBackingOff:
 		return []v1.SyncState{v1.SyncPending, v1.SyncPaused}
 	case v1.SyncStuck:
 		return []v1.SyncState{v1.SyncPending, v1.SyncRunning, v1.SyncPaused, v1.SyncSynced}
 	case v1.SyncPaused:
-		// Whatever it is without the pause; that went on.
+		// The underlying state continues during the pause, so any may follow.
 		return []v1.SyncState{v1.SyncPending, v1.SyncRunning, v1.SyncBackingOff, v1.SyncStuck, v1.SyncSynced}
 	case v1.SyncSynced:
 		return []v1.SyncState{v1.SyncPending, v1.SyncPaused}

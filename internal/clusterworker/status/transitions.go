@@ -6,18 +6,17 @@ import (
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
 )
 
-// None is the status of a cluster whose Shoot has not been asked for yet.
+// None is the status of a cluster whose Shoot was not requested yet.
 const None v1.ShootStatus = ""
 
-// Statuses are all statuses, None among them, in the order of a cluster's
-// life.
+// Statuses returns all statuses including None, in the order of a cluster's life.
 func Statuses() []v1.ShootStatus {
 	return []v1.ShootStatus{None, v1.ShootPending, v1.ShootProgressing, v1.ShootReady, v1.ShootError, v1.ShootDeleting, v1.ShootDeleted}
 }
 
-// Next are the statuses that may follow one. What is between two looks is
-// not seen, so most may; but nothing is pending that was seen, and nothing
-// follows the end.
+// Next returns the statuses that may follow a status. Most may, as changes between two
+// observations go unseen. But a Shoot that was seen is never pending again, and no
+// status follows the deletion.
 func Next(from v1.ShootStatus) []v1.ShootStatus {
 	seen := []v1.ShootStatus{v1.ShootProgressing, v1.ShootReady, v1.ShootError, v1.ShootDeleting, v1.ShootDeleted}
 	switch from {
@@ -33,5 +32,5 @@ func Next(from v1.ShootStatus) []v1.ShootStatus {
 	return nil
 }
 
-// MayFollow reports whether a status may become another one, or stay.
+// MayFollow reports whether a status may change to another one, or stay.
 func MayFollow(from, to v1.ShootStatus) bool { return from == to || slices.Contains(Next(from), to) }

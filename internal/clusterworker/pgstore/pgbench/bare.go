@@ -19,10 +19,10 @@ const (
 	lease = time.Minute
 )
 
-// A Bare works on connections of its own, as the role that a worker has.
+// A Bare works on dedicated connections, with the role of a worker.
 type Bare struct{ conns []*pgx.Conn }
 
-// Connect makes some connections.
+// Connect opens the given number of connections.
 func Connect(ctx context.Context, cfg postgres.Config, connections int) (*Bare, error) {
 	b := &Bare{}
 	for range connections {
@@ -33,7 +33,7 @@ func Connect(ctx context.Context, cfg postgres.Config, connections int) (*Bare, 
 		conn, err := pgx.ConnectConfig(ctx, cc)
 		if err == nil {
 			b.conns = append(b.conns, conn)
-			// What pgstore sets for each transaction.
+			// The same settings as in the transactions of pgstore.
 			_, err = conn.Exec(ctx, "set enable_bitmapscan = off; set enable_hashjoin = off; set enable_mergejoin = off; set jit = off")
 		}
 		if err != nil {
@@ -43,7 +43,7 @@ func Connect(ctx context.Context, cfg postgres.Config, connections int) (*Bare, 
 	return b, nil
 }
 
-// Close disconnects.
+// Close closes the connections.
 func (b *Bare) Close(ctx context.Context) error {
 	var errs []error
 	for _, conn := range b.conns {
@@ -52,7 +52,7 @@ func (b *Bare) Close(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// forEachConn does something on every connection at the same time.
+// forEachConn calls do concurrently on every connection.
 func (b *Bare) forEachConn(ctx context.Context, do func(context.Context, *pgx.Conn) error) error {
 	g, ctx := errgroup.WithContext(ctx)
 	for _, conn := range b.conns {
@@ -61,8 +61,8 @@ func (b *Bare) forEachConn(ctx context.Context, do func(context.Context, *pgx.Co
 	return g.Wait()
 }
 
-// Drain claims and completes all that is due by the statements of pgstore, so
-// many rows at a time on each connection, and gives how many there were.
+// Drain claims and completes all due rows by the statements of pgstore, batch rows at a
+// time on each connection, and returns their number.
 func (b *Bare) Drain(ctx context.Context, batch int) (rows int, err error) {
 	var sum atomic.Int64
 	err = b.forEachConn(ctx, func(ctx context.Context, conn *pgx.Conn) error {
@@ -77,7 +77,7 @@ func (b *Bare) Drain(ctx context.Context, batch int) (rows int, err error) {
 	return int(sum.Load()), err
 }
 
-// claimAndComplete claims and completes once.
+// claimAndComplete claims and completes one batch.
 func claimAndComplete(ctx context.Context, conn *pgx.Conn, batch int) (rows int, err error) {
 	var done db.CompleteParams
 	var claim pgx.Batch
@@ -86,7 +86,7 @@ func claimAndComplete(ctx context.Context, conn *pgx.Conn, batch int) (rows int,
 		for rows.Next() {
 			var id pgtype.UUID
 			var token, generation int64
-			dest := make([]any, len(rows.FieldDescriptions())) // the others are received, and no more
+			dest := make([]any, len(rows.FieldDescriptions())) // the other columns are received but not decoded
 			dest[0], dest[1], dest[2] = &id, &token, &generation
 			if err := rows.Scan(dest...); err != nil {
 				return err
@@ -98,8 +98,8 @@ func claimAndComplete(ctx context.Context, conn *pgx.Conn, batch int) (rows int,
 	if err := conn.SendBatch(ctx, &claim).Close(); err != nil || len(done.IDs) == 0 {
 		return 0, err
 	}
-	// Another connection that claims at the same moment may have a row locked
-	// just to find that it is taken.
+	// Another connection that claims at the same moment may have a row locked, only to
+	// find that it is taken.
 	for completed := 0; completed < len(done.IDs); {
 		written, err := conn.Exec(ctx, db.Complete, done.IDs, done.Tokens, done.Generations, done.ClusterGenerations, done.Failed, done.Errors, done.Classes,
 			done.Spend, done.Delays, done.Deleting, done.Absent, done.ShootUIDs, done.ShootGenerations, done.Changes, []string(nil))
@@ -111,7 +111,7 @@ func claimAndComplete(ctx context.Context, conn *pgx.Conn, batch int) (rows int,
 	return len(done.IDs), nil
 }
 
-// addSuccess adds a success.
+// addSuccess adds a successful result.
 func addSuccess(p *db.CompleteParams, id string, token, generation int64) {
 	p.IDs, p.Tokens, p.Generations = append(p.IDs, id), append(p.Tokens, token), append(p.Generations, generation)
 	p.ClusterGenerations = append(p.ClusterGenerations, generation)
@@ -122,7 +122,7 @@ func addSuccess(p *db.CompleteParams, id string, token, generation int64) {
 	p.Changes = append(p.Changes, "")
 }
 
-// The design that holds a row locked for as long as it is worked on.
+// Statements of the design that holds a row locked while it is processed.
 const (
 	lockOne = `select s.cluster_id, s.generation, s.sync_attempts, coalesce(s.shoot_name, ''), c.tenant, c.name, c.spec, c.deleted_time
 from tenant.cluster_sync s join tenant.clusters c on c.id = s.cluster_id
@@ -133,8 +133,8 @@ order by s.due_at limit 1 for update of s skip locked`
 	sync_last_attempt = now(), unsynced_since = null where cluster_id = $1`
 )
 
-// DrainRows has every connection take one due row after the other: lock it, call
-// for it, mark it and commit. It ends after most rows, or when none is due.
+// DrainRows processes due rows one by one on every connection: it locks a row, calls
+// call, marks the row and commits. It ends after most rows, or when none is due.
 func (b *Bare) DrainRows(ctx context.Context, most int, call func(context.Context) error) (rows int, err error) {
 	var begun, sum atomic.Int64
 	err = b.forEachConn(ctx, func(ctx context.Context, conn *pgx.Conn) error {

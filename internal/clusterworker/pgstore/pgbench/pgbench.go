@@ -1,6 +1,6 @@
-// Package pgbench fills a database with clusters to sync, and works through them
-// the shortest ways there are, without a worker: by the statements of pgstore one
-// after the other, and by one row in each transaction.
+// Package pgbench fills a database with clusters to sync, and processes them in the
+// shortest ways without a worker: by the statements of pgstore in sequence, and by one
+// row per transaction.
 package pgbench
 
 import (
@@ -13,10 +13,10 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// ID is the id of cluster i. It sorts as i does.
+// ID returns the id of cluster i. Ids sort in the order of i.
 func ID(i int) uuid.UUID {
 	var id uuid.UUID
-	// Version 7: 48 bits of milliseconds, then 74 bits of our choice.
+	// Version 7: 48 bits of milliseconds, then 74 free bits.
 	epoch := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC).UnixMilli()
 	binary.BigEndian.PutUint64(id[:8], uint64(epoch+int64(i))<<16) //nolint:gosec // of this century
 	binary.BigEndian.PutUint64(id[8:], uint64(i))                  //nolint:gosec // never negative
@@ -25,7 +25,7 @@ func ID(i int) uuid.UUID {
 	return id
 }
 
-// An Owner is a connection of the schema's owner.
+// An Owner is a connection as the owner of the schema.
 type Owner struct{ conn *pgx.Conn }
 
 // Open connects as the owner.
@@ -37,11 +37,11 @@ func Open(ctx context.Context, url string) (*Owner, error) {
 	return &Owner{conn}, nil
 }
 
-// Close disconnects.
+// Close closes the connection.
 func (o *Owner) Close(ctx context.Context) error { return o.conn.Close(context.WithoutCancel(ctx)) }
 
-// Load adds clusters with the numbers from first to end, end not included, and
-// to each a node pool. They have never been synced.
+// Load adds clusters with the numbers from first up to but excluding end, each with a
+// node pool. They have never been synced.
 func (o *Owner) Load(ctx context.Context, first, end int) error {
 	now := time.Now()
 	load := func(kind string, row func(i int) (id uuid.UUID, name, spec string, owner, ownerKind any)) error {
@@ -77,10 +77,10 @@ func newSpec(edit int) string {
 	return fmt.Sprintf(`{"region":"local","version":"1.34.2","network":{"type":"calico"},"team":"team-%d","edit":%d}`, edit%97, edit)
 }
 
-// Unsync has every cluster be due as if each had been changed, by one statement,
-// and leaves the table as a quiet day would.
+// Unsync makes every cluster due by one statement, as if each had been changed, and
+// vacuums the table, as a quiet day would.
 func (o *Owner) Unsync(ctx context.Context) error {
-	err := o.execSQL(ctx, "checkpoint") // so that none falls in what is measured
+	err := o.execSQL(ctx, "checkpoint") // so that no checkpoint falls into the measurement
 	if err == nil {
 		err = o.execSQL(ctx, `update tenant.cluster_sync set generation = generation + 1, synced = null, sync_attempts = 0,
 			unsynced_since = now(), due_at = now(), claim_token = null, claimed_by = null`)
@@ -91,7 +91,7 @@ func (o *Owner) Unsync(ctx context.Context) error {
 	return o.execSQL(ctx, "vacuum (analyze) tenant.cluster_sync")
 }
 
-// Sync has every cluster be synced, without a Gardener.
+// Sync marks every cluster as synced, without a Gardener.
 func (o *Owner) Sync(ctx context.Context) error {
 	err := o.execSQL(ctx, `update tenant.cluster_sync set synced = now(), synced_generation = generation, cluster_generation = generation,
 		unsynced_since = null, claim_token = null, claimed_by = null, shoot_name = coalesce(shoot_name, 'shoot-' || right(cluster_id::text, 12))`)
@@ -101,7 +101,7 @@ func (o *Owner) Sync(ctx context.Context) error {
 	return o.execSQL(ctx, "vacuum (analyze) tenant.cluster_sync, tenant.clusters, tenant.nodepools")
 }
 
-// Edit changes what cluster i should be, in a transaction of its own.
+// Edit changes the spec of cluster i in a transaction.
 func (o *Owner) Edit(ctx context.Context, i, edit int) error {
 	tag, err := o.conn.Exec(ctx, "update tenant.resources set spec = $2::text::json, generation = generation + 1, updated_time = now() where id = $1 and kind = 'Cluster'", ID(i), newSpec(edit))
 	if err == nil && tag.RowsAffected() != 1 {
@@ -110,7 +110,8 @@ func (o *Owner) Edit(ctx context.Context, i, edit int) error {
 	return err
 }
 
-// Triggers switches on or off what is done for the sync whenever a cluster changes.
+// Triggers enables or disables the trigger that updates the sync row on every change of
+// a cluster.
 func (o *Owner) Triggers(ctx context.Context, on bool) error {
 	if on {
 		return o.execSQL(ctx, "alter table tenant.clusters enable trigger cluster_changed")
@@ -118,7 +119,7 @@ func (o *Owner) Triggers(ctx context.Context, on bool) error {
 	return o.execSQL(ctx, "alter table tenant.clusters disable trigger cluster_changed")
 }
 
-// Notifications switches on or off that workers are told, and nothing else.
+// Notifications enables or disables the notification of workers.
 func (o *Owner) Notifications(ctx context.Context, on bool) error {
 	if on {
 		return o.execSQL(ctx, "alter table tenant.cluster_sync enable trigger notify")
@@ -126,19 +127,20 @@ func (o *Owner) Notifications(ctx context.Context, on bool) error {
 	return o.execSQL(ctx, "alter table tenant.cluster_sync disable trigger notify")
 }
 
-// Unsynced is how many clusters there is something to do for.
+// Unsynced returns the number of clusters that are not synced.
 func (o *Owner) Unsynced(ctx context.Context) (n int, err error) {
 	err = o.conn.QueryRow(ctx, "select count(*) from tenant.cluster_sync where synced is null").Scan(&n)
 	return n, err
 }
 
-// Unready is how many clusters are not known to have a Shoot that is ready.
+// Unready returns the number of clusters that are not synced or whose Shoot is not
+// ready.
 func (o *Owner) Unready(ctx context.Context) (n int, err error) {
 	err = o.conn.QueryRow(ctx, "select count(*) from tenant.cluster_sync where synced is null or shoot_status is distinct from 'ready'").Scan(&n)
 	return n, err
 }
 
-// Connections is how many connections an application has.
+// Connections returns the number of connections of an application.
 func (o *Owner) Connections(ctx context.Context, application string) (n int, err error) {
 	err = o.conn.QueryRow(ctx, "select count(*) from pg_stat_activity where application_name = $1", application).Scan(&n)
 	return n, err
