@@ -14,19 +14,19 @@ import (
 	"github.com/fleetloop/fleetloop/internal/shoot"
 )
 
-// tries is how often a Shoot that changes while we look at it is looked at again.
+// tries is how many times a Shoot that keeps changing is read and written.
 const tries = 8
 
-// applyContent is the type of a server-side apply. It says YAML, of which JSON is
-// a part.
+// applyContent is the media type of a server-side apply. It says YAML, of which JSON is
+// a subset.
 const applyContent = "application/apply-patch+yaml"
 
-// never is a resource version that no object has: with it, an apply can make an
-// object and can not change one.
+// never is a resource version that no object has. An apply with it can create an object
+// and cannot change one.
 const never = "1"
 
-// ApplyShoot makes the Shoot what the manifest says. Whether it was ever seen
-// decides only which way is tried first.
+// ApplyShoot creates or updates the Shoot to match the manifest. seen only decides
+// which of the two is tried first.
 func (c *Client) ApplyShoot(ctx context.Context, m shoot.Manifest, seen bool) (shoot.Applied, error) {
 	m.Metadata.Namespace = c.namespace
 	applied, err := c.applyManifest(ctx, m, seen)
@@ -44,7 +44,7 @@ func (c *Client) applyManifest(ctx context.Context, m shoot.Manifest, seen bool)
 		switch live, err = c.findShoot(ctx, m.Metadata.Name); {
 		case errors.Is(err, shoot.ErrNotFound):
 			version := never
-			if try > 0 { // should a server ever refuse to make an object that is to have a version
+			if try > 0 { // in case a server refuses to create an object with a version
 				version = ""
 			}
 			applied, err = c.createShoot(ctx, m, version)
@@ -60,7 +60,7 @@ func (c *Client) applyManifest(ctx context.Context, m shoot.Manifest, seen bool)
 	return shoot.Applied{}, err
 }
 
-// PreflightShoot asks whether ApplyShoot would be refused. Nothing is stored.
+// PreflightShoot returns the error that ApplyShoot would return. It stores nothing.
 func (c *Client) PreflightShoot(ctx context.Context, m shoot.Manifest) error {
 	m.Metadata.Namespace = c.namespace
 	return wrapRefusal(c.preflight(ctx, m), "check Shoot %q", m.Metadata.Name)
@@ -78,14 +78,14 @@ func (c *Client) preflight(ctx context.Context, m shoot.Manifest) error {
 	if m, err = plan.Apply(m, live.toLive()); err != nil {
 		return err
 	}
-	// Pools that are to go and that others hold are left out of the question:
-	// they go by a request of their own.
+	// The dry run keeps unwanted pools that other managers own, as a separate request
+	// removes them.
 	m.Spec.Provider.Workers = slices.Concat(m.Spec.Provider.Workers, c.leftovers(m, live))
 	_, err = c.writeManifest(ctx, body{Manifest: m, uid: live.Metadata.UID, version: live.Metadata.ResourceVersion}, option{"force", "true"}, option{"dryRun", "All"})
 	return err
 }
 
-// createShoot makes a Shoot that is not there.
+// createShoot creates a Shoot that does not exist.
 func (c *Client) createShoot(ctx context.Context, m shoot.Manifest, version string) (shoot.Applied, error) {
 	is, err := c.writeManifest(ctx, body{Manifest: m, version: version})
 	if err != nil {
@@ -94,7 +94,7 @@ func (c *Client) createShoot(ctx context.Context, m shoot.Manifest, version stri
 	return shoot.Applied{UID: is.Metadata.UID, Generation: is.Metadata.Generation, Created: true, Changed: true}, nil
 }
 
-// updateShoot brings a Shoot that is there to what a manifest says.
+// updateShoot updates an existing Shoot to match a manifest.
 func (c *Client) updateShoot(ctx context.Context, m shoot.Manifest, was *found) (shoot.Applied, error) {
 	m, err := plan.Apply(m, was.toLive())
 	if err != nil {
@@ -106,7 +106,7 @@ func (c *Client) updateShoot(ctx context.Context, m shoot.Manifest, was *found) 
 	if err != nil {
 		return shoot.Applied{}, err
 	}
-	// Not before, since the pools that are left have to be enough for a Shoot.
+	// The new pools come first, as the remaining ones have to suffice for a Shoot.
 	if left := unwantedPools(m, is); len(left) > 0 {
 		if is, err = c.removePools(ctx, is, left); err != nil {
 			return shoot.Applied{}, err
@@ -115,8 +115,8 @@ func (c *Client) updateShoot(ctx context.Context, m shoot.Manifest, was *found) 
 	return shoot.Applied{UID: is.Metadata.UID, Generation: is.Metadata.Generation, Changed: needsUpdate(m.Metadata, was, is)}, nil
 }
 
-// needsUpdate is whether a Shoot was not as it should be. That it was asked for again
-// is noted in its annotations, and makes no difference.
+// needsUpdate reports whether a Shoot differed from its manifest. The annotation of the
+// sent generation makes no difference.
 func needsUpdate(ours shoot.Metadata, was, is *found) bool {
 	notes := maps.Clone(ours.Annotations)
 	delete(notes, shoot.AnnotationGeneration)
@@ -125,8 +125,9 @@ func needsUpdate(ours shoot.Metadata, was, is *found) bool {
 		otherwise(notes, was.Metadata.Annotations, is.Metadata.Annotations)
 }
 
-// otherwise is whether labels or annotations were not as they should be, or had
-// some that are gone. Gardener's own come and go with every request.
+// otherwise reports whether labels or annotations differed from the wanted ones, or had
+// some that are now gone. It ignores those of Gardener, which come and go with every
+// request.
 func otherwise(ours, was, is map[string]string) bool {
 	for k, v := range ours {
 		if had, ok := was[k]; !ok || had != v {
@@ -141,7 +142,8 @@ func otherwise(ours, was, is map[string]string) bool {
 	return false
 }
 
-// findShoot is the Shoot of a name, shoot.ErrNotFound if there is none.
+// findShoot reads the Shoot of a name. It returns shoot.ErrNotFound if there is no such
+// Shoot.
 func (c *Client) findShoot(ctx context.Context, name string) (*found, error) {
 	a, err := c.getShoot(ctx, name)
 	if err != nil {
@@ -150,7 +152,7 @@ func (c *Client) findShoot(ctx context.Context, name string) (*found, error) {
 	return decodeFound(a)
 }
 
-// A body is a manifest with what the Shoot has to be that it is written to.
+// A body is a manifest with the uid and version that the live Shoot must have.
 type body struct {
 	shoot.Manifest
 	uid, version string
@@ -182,7 +184,7 @@ func (c *Client) writeManifest(ctx context.Context, b body, options ...option) (
 	return decodeFound(a)
 }
 
-// writeOptions are the options of everything that writes.
+// writeOptions returns the query parameters of every write.
 func (c *Client) writeOptions() url.Values {
 	return url.Values{"fieldManager": {c.manager}, "fieldValidation": {"Strict"}}
 }

@@ -9,20 +9,20 @@ import (
 	"github.com/fleetloop/fleetloop/internal/shoot"
 )
 
-// A Level says how bad a finding is.
+// A Level is the severity of a finding.
 type Level int
 
-// The levels.
+// Levels of findings.
 const (
-	// Fine is as it should be.
+	// Fine means that everything works.
 	Fine Level = iota
-	// Worse is something that works less well than it could.
+	// Worse is a condition that reduces a function.
 	Worse
-	// Broken is something without which no Shoot can be made.
+	// Broken is a condition under which no Shoot can be created.
 	Broken
 )
 
-// String is the level in words.
+// String returns the name of the level.
 func (l Level) String() string {
 	switch l {
 	case Fine:
@@ -35,20 +35,20 @@ func (l Level) String() string {
 	return fmt.Sprintf("Level(%d)", int(l))
 }
 
-// A Finding is what a check found.
+// A Finding is the result of a check.
 type Finding struct {
 	Level   Level
-	Subject string // what was looked at, in a word or two
+	Subject string // what was checked, in a few words
 	Message string
 }
 
-// Check looks whether Gardener is there and lets us do what we are to do. binding
-// is the name of the credentials binding that Shoots refer to, "" for none.
+// Check checks that Gardener is reachable and grants the required permissions. binding
+// is the name of the credentials binding of the Shoots, empty for none.
 func (c *Client) Check(ctx context.Context, binding string) []Finding {
 	api := c.checkAPI(ctx)
 	findings := []Finding{api}
 	if api.Level == Broken {
-		return findings // it would only be said again and again
+		return findings // every other check would report the same error
 	}
 	findings = append(findings, c.checkOurNamespace(ctx), c.checkBinding(ctx, binding))
 	for _, need := range neededPermissions() {
@@ -100,7 +100,7 @@ func (c *Client) checkBinding(ctx context.Context, binding string) Finding {
 	}
 }
 
-// A need is a right, and what is lost without it.
+// A need is a required permission, and the effect of its absence.
 type need struct {
 	verb    string
 	level   Level

@@ -18,18 +18,19 @@ import (
 	"github.com/fleetloop/fleetloop/internal/shoot"
 )
 
-// A refusal is an answer that is not a yes.
+// A refusal is a response with an error status.
 type refusal struct {
 	code   int
-	status metav1.Status // empty if it was not the API server that answered
-	text   string        // what was said
-	after  time.Duration // how long to wait
+	status metav1.Status // empty unless the API server answered
+	text   string        // message of the response
+	after  time.Duration // from Retry-After
 }
 
-// Error is what was said.
+// Error returns the message of the response.
 func (r *refusal) Error() string { return r.text }
 
-// fromAPI is whether an API server said it, and nothing on the way there.
+// fromAPI reports whether the response comes from an API server, and not from a proxy
+// in between.
 func (r *refusal) fromAPI() bool { return r.status.Kind == "Status" }
 
 func newRefusal(resp *http.Response, body []byte) *refusal {
@@ -49,8 +50,8 @@ func newRefusal(resp *http.Response, body []byte) *refusal {
 	return r
 }
 
-// isAbsent is whether the API server knows the resource and has no such object.
-// That the resource is not served, or the path not known, is another matter.
+// isAbsent reports whether the API server knows the resource and has no such object. A
+// resource that is not served and an unknown path do not count.
 func isAbsent(err error, resource string) bool {
 	var r *refusal
 	return errors.As(err, &r) && r.code == http.StatusNotFound && r.fromAPI() &&
@@ -62,8 +63,8 @@ func hasCode(err error, code int) bool {
 	return errors.As(err, &r) && r.code == code
 }
 
-// wrapRefusal makes an error of a request one that says what was to be done, and
-// what is wrong. Nil stays nil.
+// wrapRefusal adds the attempted action and the class to an error of a request. Nil
+// stays nil.
 func wrapRefusal(err error, format string, args ...any) error {
 	if err == nil {
 		return nil
@@ -78,24 +79,24 @@ func wrapRefusal(err error, format string, args ...any) error {
 	return &shoot.Error{Class: shoot.ClassUnavailable, Err: fmt.Errorf("%s: %w", did, undressed(err))}
 }
 
-// classifyRefusal says what an answer means.
+// classifyRefusal returns the class of a refusal.
 func classifyRefusal(r *refusal) shoot.Class {
 	switch said := containsPattern(r.text); {
 	case r.code == http.StatusTooManyRequests:
 		return shoot.ClassThrottled
 	case r.code == http.StatusUnauthorized:
-		return shoot.ClassUnavailable // to us; no Shoot is to be blamed for it
+		return shoot.ClassUnavailable // for this client only, not due to a Shoot
 	case r.code == http.StatusConflict:
 		return shoot.ClassConflict
 	case said(`admission webhook "[^"]*" denied the request`):
-		return shoot.ClassInvalid // whichever code it chose
+		return shoot.ClassInvalid // with any status code
 	case r.code == http.StatusForbidden:
 		return classifyForbidden(r, said)
 	case r.code == http.StatusInternalServerError && said(`could not find referenced|failed to create typed patch object`) && !said(broken):
 		return shoot.ClassInvalid
 	case r.code >= http.StatusInternalServerError, r.code == http.StatusRequestTimeout, r.code == http.StatusNotFound, r.code == http.StatusGone:
-		// 404 is no missing Shoot here, which is told apart before: it is a
-		// missing namespace, or an API that is not served.
+		// A missing Shoot is handled before. This 404 is a missing namespace, or an API
+		// that is not served.
 		return shoot.ClassUnavailable
 	case r.code == http.StatusBadRequest, r.code == http.StatusUnprocessableEntity, r.code == http.StatusRequestEntityTooLarge:
 		return shoot.ClassInvalid
@@ -104,11 +105,11 @@ func classifyRefusal(r *refusal) shoot.Class {
 	}
 }
 
-// broken is how an admission says that it could not ask somebody else.
+// broken matches errors of an admission plugin that could not reach another server.
 const broken = `dial tcp|connection refused|connection reset|i/o timeout|context deadline exceeded|no such host|etcdserver:|TLS handshake|request timed out`
 
-// classifyForbidden says what 403 means, which Gardener's admissions answer to
-// whatever they do not like.
+// classifyForbidden returns the class of a 403, with which Gardener's admission plugins
+// reject all kinds of requests.
 func classifyForbidden(r *refusal, said func(string) bool) shoot.Class {
 	switch {
 	case !r.fromAPI(), said(`User "[^"]*" cannot `), said(`user "[^"]*" is not allowed to`), said(`not allowed to read`):
@@ -118,9 +119,9 @@ func classifyForbidden(r *refusal, said func(string) bool) shoot.Class {
 	case said(`not allowed to both confirm the deletion`):
 		return shoot.ClassApproval
 	case said(`must have a "` + shoot.AnnotationConfirmDeletion + `" annotation`):
-		return shoot.ClassConflict // somebody took it away again
+		return shoot.ClassConflict // the annotation was removed again
 	case said(`because it is being terminated`), said(`already marked for deletion`):
-		return shoot.ClassForbidden // the whole project goes
+		return shoot.ClassForbidden // the whole project is being deleted
 	default:
 		return shoot.ClassInvalid
 	}
@@ -133,7 +134,8 @@ func containsPattern(text string) func(pattern string) bool {
 	}
 }
 
-// statusText is what a status says, without what is known: which Shoot it is about.
+// statusText returns the message of a status without the name of its Shoot, which is
+// known.
 func statusText(s metav1.Status) string {
 	const most = 2000
 	m := s.Message
@@ -154,8 +156,8 @@ func statusText(s metav1.Status) string {
 	return m
 }
 
-// printable is a text as one line of what can be shown, and stored: a database
-// takes no zero bytes.
+// printable returns a text on one line without control characters, so that it can be
+// shown and stored: a database accepts no zero bytes.
 func printable(s string) string {
 	s = strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) {
@@ -166,8 +168,8 @@ func printable(s string) string {
 	return strings.Join(strings.Fields(s), " ")
 }
 
-// undressed is an error of the network without the addresses in it, which are
-// nobody's business who only owns a cluster.
+// undressed returns a network error without the addresses in it, which owners of
+// clusters should not see.
 func undressed(err error) error {
 	if e, ok := errors.AsType[*url.Error](err); ok {
 		err = e.Err

@@ -22,7 +22,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/shoot"
 )
 
-// Config says where Gardener is, and how much may be asked of it.
+// Config is the configuration of the access to Gardener.
 type Config struct {
 	Kubeconfig string `key:"kubeconfig" env:"GARDENER_KUBECONFIG" flag:"gardener-kubeconfig" doc:"Path of the kubeconfig for the garden cluster."`
 	Namespace  string `key:"namespace" env:"GARDENER_NAMESPACE" flag:"gardener-namespace" default:"garden-fundament" validate:"required" doc:"Namespace of the Gardener project that contains the Shoots."`
@@ -31,12 +31,12 @@ type Config struct {
 	Burst   int           `key:"burst" env:"GARDENER_BURST" default:"100" validate:"gt=0" doc:"Burst size of the request rate limit."`
 	Timeout time.Duration `key:"timeout" env:"GARDENER_TIMEOUT" default:"60s" validate:"gt=0" doc:"Timeout of one request to Gardener. The Gardener API server limits requests to one minute."`
 
-	// Silence is how long a watch may say nothing before its connection counts
-	// as dead. Gardener says something about every minute.
+	// Silence is how long a watch may be silent before its connection counts as dead.
+	// Gardener sends data about every minute.
 	Silence time.Duration
 }
 
-// What the zero fields of a Config mean.
+// Defaults of zero fields of a Config.
 const (
 	DefaultQPS     = 50
 	DefaultBurst   = 100
@@ -47,11 +47,11 @@ const (
 const (
 	userAgent    = "fleetloop-cluster-worker"
 	pageSize     = 500
-	maxAnswer    = 256 << 20 // a page of Shoots with all that their managers noted is far below
+	maxAnswer    = 256 << 20 // far above a page of Shoots with all their managed fields
 	maxErrorText = 64 << 10
 )
 
-// A Client is one installation's access to the Shoots of a project. Make it with
+// A Client is the access of one installation to the Shoots of a project. Create it with
 // New. It is safe for concurrent use.
 type Client struct {
 	namespace, installation, manager string
@@ -60,20 +60,20 @@ type Client struct {
 	base    *url.URL
 	limiter *rate.Limiter
 	timeout time.Duration
-	slow    error // ends a request that takes longer
+	slow    error // cause of a request that times out
 	silence time.Duration
 
-	// exists is set once the namespace is known to be there.
+	// exists is set once the namespace is known to exist.
 	exists atomic.Bool
 }
 
-// New makes a client by a kubeconfig. It asks nothing of Gardener. installation
-// is the id of the database whose clusters the Shoots are.
+// New returns a client for a kubeconfig. It sends no request. installation is the id of
+// the database whose clusters the Shoots belong to.
 func New(cfg Config, installation string) (*Client, error) {
 	if cfg.Kubeconfig == "" {
 		return nil, errors.New("connect to Gardener: GARDENER_KUBECONFIG is not set")
 	}
-	// Not by package kube, which brings what operators are made of.
+	// Package kube would add the dependencies of operators.
 	rules := &clientcmd.ClientConfigLoadingRules{ExplicitPath: cfg.Kubeconfig}
 	rc, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{}).ClientConfig()
 	if err != nil {
@@ -82,8 +82,8 @@ func New(cfg Config, installation string) (*Client, error) {
 	return NewForConfig(rc, cfg, installation)
 }
 
-// NewForConfig makes a client by what a kubeconfig says. It asks nothing of
-// Gardener, and does not change rc.
+// NewForConfig returns a client for a REST config. It sends no request, and does not
+// change rc.
 func NewForConfig(rc *rest.Config, cfg Config, installation string) (*Client, error) {
 	if cfg.Namespace == "" || installation == "" {
 		return nil, errors.New("connect to Gardener: namespace and installation id are required")
@@ -98,7 +98,7 @@ func NewForConfig(rc *rest.Config, cfg Config, installation string) (*Client, er
 	if err != nil {
 		return nil, fmt.Errorf("connect to Gardener: %w", err)
 	}
-	hc.Timeout = 0 // or no watch would outlive it; calls have bounds of their own
+	hc.Timeout = 0 // a client timeout would end every watch; requests have their own
 	timeout := cmp.Or(cfg.Timeout, DefaultTimeout)
 	return &Client{
 		namespace: cfg.Namespace, installation: installation, manager: fieldManager(installation),
@@ -109,34 +109,34 @@ func NewForConfig(rc *rest.Config, cfg Config, installation string) (*Client, er
 	}, nil
 }
 
-// fieldManager is the installation's name among those who write fields.
+// fieldManager returns the field manager of the installation.
 func fieldManager(installation string) string {
-	const most = 8 // of a uuid are enough to tell installations apart
+	const most = 8 // characters of a uuid, enough to distinguish installations
 	return "fleetloop-" + installation[:min(most, len(installation))]
 }
 
-// Close lets go of connections that are not in use.
+// Close closes idle connections.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
-// A slowError ends a request that takes longer than it may.
+// A slowError is the cause of a request that timed out.
 type slowError struct{ timeout time.Duration }
 
-// Error says for how long nothing was heard.
+// Error returns a message with the timeout.
 func (e *slowError) Error() string { return fmt.Sprintf("no data received for %s", e.timeout) }
 
-// Is reports that it is a context.DeadlineExceeded, which a cause hides.
+// Is reports whether target is context.DeadlineExceeded, which a cause hides.
 func (e *slowError) Is(target error) bool { return target == context.DeadlineExceeded }
 
-// withRequestTimeout is the context of one request.
+// withRequestTimeout returns the context of one request.
 func (c *Client) withRequestTimeout(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeoutCause(ctx, c.timeout, c.slow)
 }
 
-// Probe looks for a Shoot that can not be there: it takes the whole way to where
-// Shoots are kept, and brings nothing back. It does not count among the requests
-// per second, and waits for its answer as long as ctx allows: a late answer is one.
+// Probe reads a Shoot that cannot exist. The request takes the whole way to the storage
+// of Shoots, and returns no data. It ignores the rate limit, and waits for the answer
+// as long as ctx allows, as a late answer counts.
 func (c *Client) Probe(ctx context.Context) error {
-	const impossible = "no--shoot" // which Gardener allows no Shoot
+	const impossible = "no--shoot" // Gardener rejects such names
 	_, err := c.sendRequest(ctx, request{method: http.MethodGet, path: c.shootPath(impossible), unlimited: true, patient: true})
 	if isAbsent(err, "shoots") {
 		err = c.checkNamespace(ctx, true)
@@ -144,7 +144,7 @@ func (c *Client) Probe(ctx context.Context) error {
 	return wrapRefusal(err, "request to Gardener")
 }
 
-// The paths of what we ask for.
+// Paths of the requests.
 const (
 	shootsAPI   = "/apis/" + shoot.APIVersion
 	bindingsAPI = "/apis/security.gardener.cloud/v1alpha1"
@@ -156,24 +156,24 @@ func (c *Client) shootsPath() string { return shootsAPI + "/namespaces/" + c.nam
 
 func (c *Client) shootPath(name string) string { return c.shootsPath() + "/" + url.PathEscape(name) }
 
-// A request is one to the API server.
+// A request is a request to the API server.
 type request struct {
 	method, path string
 	query        url.Values
-	content      string // the type of the body
-	body         any    // as JSON, nil for none
-	unlimited    bool   // it does not count among the requests per second
-	patient      bool   // it takes as long as the context allows
+	content      string // media type of the body
+	body         any    // encoded as JSON, nil for none
+	unlimited    bool   // ignores the rate limit
+	patient      bool   // waits as long as the context allows
 }
 
-// An answer is one that says yes.
+// An answer is a successful response.
 type answer struct {
 	code int
 	body []byte
 }
 
-// sendRequest sends a request, within the time that one may take. Its error is a *refusal,
-// or one of the way there.
+// sendRequest sends a request within the request timeout. Its error is a *refusal, or
+// an error of the network.
 func (c *Client) sendRequest(ctx context.Context, r request) (answer, error) {
 	if !r.patient {
 		var cancel context.CancelFunc
@@ -192,7 +192,7 @@ func (c *Client) sendRequest(ctx context.Context, r request) (answer, error) {
 	return answer{resp.StatusCode, body}, nil
 }
 
-// openResponse sends a request, and leaves it to the caller to read the answer.
+// openResponse sends a request, and leaves the body of the response to the caller.
 func (c *Client) openResponse(ctx context.Context, r request) (*http.Response, error) {
 	if !r.unlimited {
 		if err := c.waitForSlot(ctx); err != nil {
@@ -241,7 +241,7 @@ func (c *Client) newRequest(ctx context.Context, r request) (*http.Request, erro
 	return req, nil
 }
 
-// withCause is an error of the way, or why we gave up on it.
+// withCause returns the cause of ctx if it has ended, and err otherwise.
 func withCause(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); cause != nil {
 		return cause
@@ -249,8 +249,8 @@ func withCause(ctx context.Context, err error) error {
 	return err
 }
 
-// waitForSlot waits for the turn of a request. One that would come too late does not
-// wait for that.
+// waitForSlot waits for the rate limiter. It fails at once if the wait would exceed the
+// deadline of ctx.
 func (c *Client) waitForSlot(ctx context.Context) error {
 	turn := c.limiter.Reserve()
 	d := turn.Delay()

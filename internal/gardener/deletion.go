@@ -9,9 +9,9 @@ import (
 	"github.com/fleetloop/fleetloop/internal/shoot"
 )
 
-// DeleteShoot asks for the deletion of a Shoot, if its labels are those of the
-// cluster that is meant. One that was made again for the same cluster, and so
-// has another UID, goes as well.
+// DeleteShoot requests the deletion of a Shoot if its labels match the given cluster. A
+// Shoot that was created again for the same cluster, and so has another UID, is deleted
+// as well.
 func (c *Client) DeleteShoot(ctx context.Context, ref shoot.Ref) (shoot.Deletion, error) {
 	d, err := c.deleteShoot(ctx, ref)
 	return d, wrapRefusal(err, "delete Shoot %q", ref.Name)
@@ -41,8 +41,8 @@ func (c *Client) deleteShoot(ctx context.Context, ref shoot.Ref) (shoot.Deletion
 	return shoot.Deletion{}, err
 }
 
-// confirmAndDelete does what Gardener wants for a deletion. The confirmation has
-// to stay while it deletes.
+// confirmAndDelete confirms the deletion by an annotation and requests it. The
+// confirmation has to stay during the deletion.
 func (c *Client) confirmAndDelete(ctx context.Context, live *found) error {
 	m := live.Metadata
 	if m.Annotations[shoot.AnnotationConfirmDeletion] != "true" {

@@ -10,21 +10,21 @@ import (
 	"github.com/fleetloop/fleetloop/internal/shoot"
 )
 
-// leftovers are the live pools that the manifest does not want and that an apply
-// would leave: those that somebody else has made, or applied as well.
+// leftovers returns the live pools that are not in the manifest and that an apply would
+// leave, because another manager created or also applied them.
 func (c *Client) leftovers(m shoot.Manifest, live *found) []shoot.Worker {
 	return slices.DeleteFunc(unwantedPools(m, live), func(w shoot.Worker) bool { return !c.othersHold(live, w.Name) })
 }
 
-// unwantedPools are the live pools that the manifest does not want.
+// unwantedPools returns the live pools that are not in the manifest.
 func unwantedPools(m shoot.Manifest, live *found) []shoot.Worker {
 	return slices.DeleteFunc(slices.Clone(live.spec.Provider.Workers), func(w shoot.Worker) bool {
 		return slices.ContainsFunc(m.Spec.Provider.Workers, func(x shoot.Worker) bool { return x.Name == w.Name })
 	})
 }
 
-// othersHold is whether any other than our applies counts as the writer of a
-// whole pool, and not only of fields of it.
+// othersHold reports whether a manager other than this client's applies owns a whole
+// pool, and not only some of its fields.
 func (c *Client) othersHold(live *found, pool string) bool {
 	type level map[string]json.RawMessage
 	for _, m := range live.Metadata.Managers {
@@ -35,7 +35,7 @@ func (c *Client) othersHold(live *found, pool string) bool {
 		for _, step := range []string{"f:spec", "f:provider", "f:workers", fmt.Sprintf(`k:{"name":%q}`, pool), "."} {
 			var l level
 			if json.Unmarshal(fields, &l) != nil {
-				l = nil // no fields are none of the pool's
+				l = nil // without fields, the manager owns nothing of the pool
 			}
 			fields = l[step]
 		}
@@ -46,16 +46,16 @@ func (c *Client) othersHold(live *found, pool string) bool {
 	return false
 }
 
-// removePools takes pools away by a request of its own.
+// removePools removes pools by a separate request.
 func (c *Client) removePools(ctx context.Context, live *found, pools []shoot.Worker) (*found, error) {
 	type op struct {
 		Op    string `json:"op"`
 		Path  string `json:"path"`
 		Value string `json:"value,omitempty"`
 	}
-	// With its version given, a Shoot that changed meanwhile is a conflict.
+	// The version makes a concurrent change of the Shoot a conflict.
 	patch := []op{{"replace", "/metadata/resourceVersion", live.Metadata.ResourceVersion}}
-	for i, w := range slices.Backward(live.spec.Provider.Workers) { // the places of those before stay as they are
+	for i, w := range slices.Backward(live.spec.Provider.Workers) { // backward, so that the earlier indexes stay valid
 		if slices.ContainsFunc(pools, func(x shoot.Worker) bool { return x.Name == w.Name }) {
 			patch = append(patch, op{Op: "remove", Path: fmt.Sprintf("/spec/provider/workers/%d", i)})
 		}

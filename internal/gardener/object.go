@@ -9,7 +9,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/shoot"
 )
 
-// meta is the part of an object's metadata that we read.
+// meta is the part of an object's metadata that the client reads.
 type meta struct {
 	Name            string            `json:"name"`
 	UID             string            `json:"uid"`
@@ -21,7 +21,7 @@ type meta struct {
 	Annotations     map[string]string `json:"annotations"`
 }
 
-// seen is the part of a Shoot that tells how it is.
+// seen is the part of a Shoot with its status.
 type seen struct {
 	Metadata meta `json:"metadata"`
 	Spec     struct {
@@ -56,7 +56,7 @@ type operation struct {
 	Updated     time.Time `json:"lastUpdateTime"`
 }
 
-// toObserved is what the Shoot says of itself.
+// toObserved returns the state of the Shoot.
 func (s *seen) toObserved() shoot.Observed {
 	m := s.Metadata
 	o := shoot.Observed{
@@ -77,7 +77,7 @@ func (s *seen) toObserved() shoot.Observed {
 	return o
 }
 
-// found is a Shoot that is about to be written.
+// found is a live Shoot that is about to be written.
 type found struct {
 	Metadata struct {
 		meta
@@ -87,19 +87,19 @@ type found struct {
 			Fields    json.RawMessage `json:"fieldsV1"`
 		} `json:"managedFields"`
 	} `json:"metadata"`
-	// Raw is the spec as the server writes it.
+	// Raw is the spec as the server encodes it.
 	Raw json.RawMessage `json:"spec"`
 
 	spec shoot.Spec
 }
 
-// toLive is the Shoot as plans want it.
+// toLive returns the Shoot in the form that plans use.
 func (f *found) toLive() plan.Live {
 	m := f.Metadata
 	return plan.Live{Labels: m.Labels, Annotations: m.Annotations, Deleting: m.Deleted != nil, Spec: f.spec}
 }
 
-// decodeObject reads an answer that must be an object.
+// decodeObject decodes an answer that must be an object.
 func decodeObject(a answer, into any) error {
 	if err := json.Unmarshal(a.body, into); err != nil {
 		return &shoot.Error{Class: shoot.ClassUnavailable, Err: fmt.Errorf("invalid response: %w", err)}

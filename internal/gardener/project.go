@@ -9,11 +9,11 @@ import (
 	"github.com/fleetloop/fleetloop/internal/shoot"
 )
 
-// labelProject is on the namespace of a project.
+// labelProject is the label of the namespace of a project.
 const labelProject = "project.gardener.cloud/name"
 
-// findProject asks the namespace, then the projects, and guesses where it may ask
-// neither.
+// findProject reads the project's name from the namespace, then from the projects. It
+// guesses the name if neither is permitted.
 func (c *Client) findProject(ctx context.Context) (string, error) {
 	ns, err := c.ourNamespace(ctx, false)
 	if err != nil && !hasCode(err, http.StatusForbidden) {
@@ -47,9 +47,9 @@ func (c *Client) findProject(ctx context.Context) (string, error) {
 	return cmp.Or(strings.TrimPrefix(c.namespace, "garden-"), c.namespace), nil
 }
 
-// Garden names where the Shoots are, in the same words whatever the server is
-// called just now: by the namespace and its uid. Where we may not look at that it
-// is named by the server's address.
+// Garden returns the identity of the Shoots' location, by the namespace and its uid, so
+// that it does not depend on the server's address. If the namespace cannot be read, the
+// server's address identifies the location.
 func (c *Client) Garden(ctx context.Context) (string, error) {
 	ns, err := c.ourNamespace(ctx, false)
 	switch {

@@ -10,8 +10,8 @@ import (
 	"github.com/fleetloop/fleetloop/internal/shoot"
 )
 
-// GetShoot is the Shoot of a name as it is now, shoot.ErrNotFound if there is
-// none.
+// GetShoot returns the current Shoot of a name. It returns shoot.ErrNotFound if there
+// is no such Shoot.
 func (c *Client) GetShoot(ctx context.Context, name string) (shoot.Observed, error) {
 	a, err := c.getShoot(ctx, name)
 	if errors.Is(err, shoot.ErrNotFound) {
@@ -27,23 +27,22 @@ func (c *Client) GetShoot(ctx context.Context, name string) (shoot.Observed, err
 	return s.toObserved(), nil
 }
 
-// getShoot asks for a Shoot. Without a resource version the answer is of now, not of
-// some time ago.
+// getShoot reads a Shoot. Without a resource version the answer is current.
 func (c *Client) getShoot(ctx context.Context, name string) (answer, error) {
 	a, err := c.sendRequest(ctx, request{method: http.MethodGet, path: c.shootPath(name)})
 	if !isAbsent(err, "shoots") {
 		return a, err
 	}
-	// In a namespace that is not there no Shoot is either. To take that for a
-	// deletion that is done would be to forget clusters that run.
+	// A missing namespace has no Shoots either. Taking that for a completed deletion
+	// would mean to forget running clusters.
 	if err := c.checkNamespace(ctx, false); err != nil {
 		return answer{}, err
 	}
 	return answer{}, shoot.ErrNotFound
 }
 
-// checkNamespace is an error if our namespace is not there. It asks until it
-// knows, or knows that it may not know.
+// checkNamespace returns an error if the namespace does not exist. It asks until it
+// knows, or until the read is forbidden.
 func (c *Client) checkNamespace(ctx context.Context, patient bool) error {
 	if c.exists.Load() {
 		return nil
@@ -56,7 +55,7 @@ func (c *Client) checkNamespace(ctx context.Context, patient bool) error {
 	return nil
 }
 
-// ourNamespace is the namespace that the Shoots are in.
+// ourNamespace reads the namespace of the Shoots.
 func (c *Client) ourNamespace(ctx context.Context, patient bool) (meta, error) {
 	a, err := c.sendRequest(ctx, request{method: http.MethodGet, path: "/api/v1/namespaces/" + c.namespace, unlimited: true, patient: patient})
 	if isAbsent(err, "namespaces") {
@@ -72,12 +71,12 @@ func (c *Client) ourNamespace(ctx context.Context, patient bool) (meta, error) {
 	return ns.Metadata, err
 }
 
-// ownSelector selects the Shoots of the installation.
+// ownSelector returns the selector of the installation's Shoots.
 func (c *Client) ownSelector() url.Values {
 	return url.Values{"labelSelector": {shoot.LabelInstallation + "=" + c.installation}}
 }
 
-// ListShoots are the Shoots of the installation, as they are now.
+// ListShoots returns the current Shoots of the installation.
 func (c *Client) ListShoots(ctx context.Context) (shoot.List, error) {
 	var err error
 	for range tries {
@@ -86,7 +85,7 @@ func (c *Client) ListShoots(ctx context.Context) (shoot.List, error) {
 		if err == nil {
 			return l, nil
 		}
-		// It took so long that the server has forgotten what it listed.
+		// The list took so long that its continue token expired.
 		if !hasCode(err, http.StatusGone) {
 			break
 		}
@@ -107,7 +106,7 @@ func (c *Client) listShoots(ctx context.Context) (shoot.List, error) {
 	}
 }
 
-// listPage adds one page to a list.
+// listPage appends one page to a list.
 func (c *Client) listPage(ctx context.Context, query url.Values, l *shoot.List) (next string, err error) {
 	a, err := c.sendRequest(ctx, request{method: http.MethodGet, path: c.shootsPath(), query: query})
 	if err != nil {
@@ -129,11 +128,11 @@ func (c *Client) listPage(ctx context.Context, query url.Values, l *shoot.List) 
 	for i := range page.Items {
 		l.Shoots = append(l.Shoots, page.Items[i].toObserved())
 	}
-	l.ResourceVersion = page.Metadata.ResourceVersion // of all pages the same
+	l.ResourceVersion = page.Metadata.ResourceVersion // the same on all pages
 	return page.Metadata.Continue, nil
 }
 
-// Project is the name of the project whose namespace ours is.
+// Project returns the name of the project of the namespace.
 func (c *Client) Project(ctx context.Context) (string, error) {
 	p, err := c.findProject(ctx)
 	return p, wrapRefusal(err, "find project of namespace %q", c.namespace)

@@ -17,18 +17,17 @@ import (
 	"github.com/fleetloop/fleetloop/internal/shoot"
 )
 
-// A watch asks to be ended by the server after a time, at random up to twice as
-// long, and then goes on: so that watches do not all end at once, and move to
-// servers that are new.
+// watchTime is the requested duration of a watch, randomly up to twice as long, after
+// which it is restarted. So watches do not all end at once, and move to new servers.
 const watchTime = 5 * time.Minute
 
-// errSilent ends a watch whose connection seems to be dead.
+// errSilent is the cause of a watch whose connection seems to be dead.
 var errSilent = errors.New("no events received in time")
 
-// WatchShoots tells of what happens to Shoots of the installation after a resource
-// version, until ctx ends or handle gives an error, which is then the error, or
-// until the server does not answer any more. shoot.ErrExpired means that it has
-// forgotten what happened since: list anew.
+// WatchShoots reports the events of the installation's Shoots after a resource version.
+// It returns when ctx ends, when handle returns an error, which it returns, or when the
+// server no longer answers. It returns shoot.ErrExpired if the server no longer has the
+// events since then, so that the caller has to list again.
 func (c *Client) WatchShoots(ctx context.Context, resourceVersion string, handle func(shoot.Event) error) error {
 	at := resourceVersion
 	for {
@@ -50,15 +49,15 @@ func (c *Client) WatchShoots(ctx context.Context, resourceVersion string, handle
 		case err != nil:
 			return wrapRefusal(err, "watch Shoots")
 		}
-		// The server has ended it. One that does so at once is not to be asked
-		// all the time.
+		// The server has ended the watch. The pause protects a server that does so at
+		// once.
 		if wait := time.Second - time.Since(begun); wait > 0 && backoff.Sleep(ctx, wait) != nil {
 			return context.Cause(ctx)
 		}
 	}
 }
 
-// watchOnce watches once. It gives no error when the server ends it.
+// watchOnce watches once. It returns no error when the server ends the watch.
 func (c *Client) watchOnce(ctx context.Context, resourceVersion string, handle func(shoot.Event) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -90,7 +89,7 @@ func (c *Client) watchOnce(ctx context.Context, resourceVersion string, handle f
 		} else if err != nil {
 			return withCause(ctx, err)
 		}
-		dead.Stop() // what the handler does is not the server's silence
+		dead.Stop() // the time of the handler is no silence of the server
 		e, err := parseEvent(line.Type, line.Object)
 		if err != nil {
 			return err
@@ -101,7 +100,7 @@ func (c *Client) watchOnce(ctx context.Context, resourceVersion string, handle f
 	}
 }
 
-// parseEvent reads one message of a watch.
+// parseEvent decodes one message of a watch.
 func parseEvent(kind string, object json.RawMessage) (shoot.Event, error) {
 	if kind == "ERROR" {
 		return shoot.Event{}, watchError(object)

@@ -1,9 +1,9 @@
-// Package shoot says what a Gardener Shoot is to us: the part of it that we
-// write, the part that we read, and what becomes of a request.
+// Package shoot has the parts of a Gardener Shoot that Fleetloop writes and reads, and
+// the results of requests.
 //
-// A Manifest marshals to the JSON that Gardener's API takes; what we do not set
-// is left out, so that its defaults and other writers stay. The configurations
-// of providers are opaque: extensions of one name differ in their fields.
+// A Manifest marshals to the JSON of Gardener's API. Unset fields are omitted, so that
+// Gardener's defaults and the values of other writers stay. The configurations of
+// providers are opaque: extensions of the same name differ in their fields.
 package shoot
 
 import (
@@ -11,28 +11,28 @@ import (
 	"time"
 )
 
-// The API that serves Shoots.
+// The API of Shoots.
 const (
 	APIVersion = "core.gardener.cloud/v1beta1"
 	Kind       = "Shoot"
 )
 
-// Labels and annotations of our Shoots.
+// Labels and annotations of Fleetloop's Shoots.
 const (
-	// LabelCluster is the id of the cluster that the Shoot is.
+	// LabelCluster is the id of the Shoot's cluster.
 	LabelCluster = "fleetloop.io/cluster-id"
-	// LabelInstallation is the database whose cluster that is. Shoots of other
-	// installations in the same project are none of our business.
+	// LabelInstallation is the id of the database of that cluster. Shoots of other
+	// installations in the same project are ignored.
 	LabelInstallation = "fleetloop.io/installation"
 	// AnnotationGeneration is the generation of the sync row that was sent last.
 	AnnotationGeneration = "fleetloop.io/generation"
-	// AnnotationName is the name that the cluster has in the fleet API.
+	// AnnotationName is the name of the cluster in the fleet API.
 	AnnotationName = "fleetloop.io/cluster-name"
-	// AnnotationConfirmDeletion has to be "true" before Gardener deletes.
+	// AnnotationConfirmDeletion has to be "true" before Gardener accepts a deletion.
 	AnnotationConfirmDeletion = "confirmation.gardener.cloud/deletion"
 )
 
-// A Manifest is the part of a Shoot that we write.
+// A Manifest is the part of a Shoot that Fleetloop writes.
 type Manifest struct {
 	APIVersion string   `json:"apiVersion"`
 	Kind       string   `json:"kind"`
@@ -40,7 +40,7 @@ type Manifest struct {
 	Spec       Spec     `json:"spec"`
 }
 
-// Metadata names a Shoot.
+// Metadata identifies a Shoot, and has its labels and annotations.
 type Metadata struct {
 	Name        string            `json:"name"`
 	Namespace   string            `json:"namespace,omitempty"`
@@ -48,7 +48,7 @@ type Metadata struct {
 	Annotations map[string]string `json:"annotations,omitempty"`
 }
 
-// Spec is what the Shoot should be.
+// Spec is the desired state of the Shoot.
 type Spec struct {
 	CloudProfile           CloudProfile `json:"cloudProfile"`
 	CredentialsBindingName string       `json:"credentialsBindingName,omitempty"`
@@ -58,18 +58,18 @@ type Spec struct {
 	Provider               Provider     `json:"provider"`
 }
 
-// CloudProfile refers to what the provider offers.
+// CloudProfile refers to the offers of the provider.
 type CloudProfile struct {
 	Name string `json:"name"`
 	Kind string `json:"kind,omitempty"`
 }
 
-// Kubernetes is which Kubernetes runs in the Shoot.
+// Kubernetes is the Kubernetes configuration of the Shoot.
 type Kubernetes struct {
 	Version string `json:"version,omitempty"`
 }
 
-// Networking is the network of the Shoot. An empty range is left to Gardener.
+// Networking is the network of the Shoot. Gardener chooses an empty range.
 type Networking struct {
 	Type     string `json:"type,omitempty"`
 	Nodes    string `json:"nodes,omitempty"`
@@ -77,7 +77,7 @@ type Networking struct {
 	Services string `json:"services,omitempty"`
 }
 
-// Provider is where the Shoot runs, and on what.
+// Provider is the infrastructure of the Shoot.
 type Provider struct {
 	Type                 string          `json:"type"`
 	InfrastructureConfig json.RawMessage `json:"infrastructureConfig,omitempty"`
@@ -97,14 +97,14 @@ type Worker struct {
 	Taints  []Taint           `json:"taints,omitempty"`
 }
 
-// Machine is what a worker's machines are. Without an image Gardener takes the
-// newest, and keeps it up to date.
+// Machine is the machine type and image of a worker. Without an image Gardener uses the
+// newest one, and keeps it up to date.
 type Machine struct {
 	Type  string `json:"type"`
 	Image *Image `json:"image,omitempty"`
 }
 
-// Image is an operating system.
+// Image is an operating system image.
 type Image struct {
 	Name    string `json:"name"`
 	Version string `json:"version,omitempty"`
@@ -116,64 +116,64 @@ type Volume struct {
 	Size string `json:"size"`
 }
 
-// Taint keeps Pods away that do not tolerate it.
+// Taint keeps away Pods that do not tolerate it.
 type Taint struct {
 	Key    string `json:"key"`
 	Value  string `json:"value,omitempty"`
 	Effect string `json:"effect"`
 }
 
-// Ref names a Shoot that is there, or was.
+// Ref identifies a Shoot that exists or existed.
 type Ref struct {
 	Name string
-	// UID is that of the Shoot that was seen last, if one was. It does not decide:
-	// a Shoot that was made again for the same cluster has to go as well.
+	// UID is the uid of the last observed Shoot, if any. It does not decide: a Shoot
+	// that was created again for the same cluster has to be deleted as well.
 	UID string
-	// Cluster and Installation have to be on its labels.
+	// Cluster and Installation have to match the labels of the Shoot.
 	Cluster, Installation string
 }
 
-// Applied is what became of a Manifest.
+// Applied is the result of an apply.
 type Applied struct {
 	UID string
-	// Generation is the Shoot's own, after the request.
+	// Generation is the Shoot's metadata.generation after the request.
 	Generation int64
-	// Created and Changed say what was done: neither means that the Shoot was
-	// already as it should be.
+	// Created and Changed are the effects of the request; neither is set if the Shoot
+	// already matched the manifest.
 	Created, Changed bool
 }
 
-// Deletion is what became of a request to delete.
+// Deletion is the result of a delete request.
 type Deletion struct {
-	// Absent is whether a live look found no such Shoot. Otherwise Gardener has
-	// taken the request, and is at it.
+	// Absent is whether a live read found no such Shoot. Otherwise Gardener has
+	// accepted the request, and the deletion is in progress.
 	Absent bool
 }
 
-// Observed is what a Shoot says of itself.
+// Observed is the observed state of a Shoot.
 type Observed struct {
 	Name            string
 	UID             string
 	ResourceVersion string
 	Created         time.Time
 
-	Cluster        string // of LabelCluster
-	Installation   string // of LabelInstallation
-	SentGeneration int64  // of AnnotationGeneration, 0 if there is none
+	Cluster        string // value of LabelCluster
+	Installation   string // value of LabelInstallation
+	SentGeneration int64  // value of AnnotationGeneration, 0 if absent
 
 	Generation         int64
 	ObservedGeneration int64
 	Deleting           bool // it has a deletionTimestamp
 	Hibernated         bool
-	Version            string // of Kubernetes, as the spec has it now
+	Version            string // Kubernetes version of the current spec
 
-	// LastOperation is what Gardener does or did last; nil before it began.
+	// LastOperation is the current or last operation of Gardener, nil before the first.
 	LastOperation *Operation
 	LastErrors    []LastError
 	Conditions    []Condition
 }
 
-// An Operation is what Gardener does with a Shoot.
+// An Operation is an action of Gardener on a Shoot.
 type Operation struct {
 	Type        string // Create, Reconcile, Delete, Migrate, Restore
 	State       string // Pending, Processing, Succeeded, Error, Failed, Aborted
@@ -182,7 +182,7 @@ type Operation struct {
 	Updated     time.Time
 }
 
-// A LastError is why an operation did not succeed.
+// A LastError is the reason why an operation did not succeed.
 type LastError struct {
 	Description string
 	Codes       []string
@@ -196,28 +196,28 @@ type Condition struct {
 	Message string
 }
 
-// An EventType is what a watch tells of a Shoot.
+// An EventType is the kind of a watch event.
 type EventType int
 
-// What a watch tells.
+// Kinds of watch events.
 const (
-	// Seen is a Shoot as it is now, new or changed.
+	// Seen is a Shoot in its current state, new or changed.
 	Seen EventType = iota
-	// Gone is a Shoot that is no more, as it was last.
+	// Gone is a deleted Shoot, in its last state.
 	Gone
-	// Mark is no Shoot but a resource version to go on from.
+	// Mark is a resource version to continue from, without a Shoot.
 	Mark
 )
 
 // An Event is one message of a watch.
 type Event struct {
 	Type  EventType
-	Shoot Observed // of a Mark only its ResourceVersion
+	Shoot Observed // for a Mark only its ResourceVersion
 }
 
 // A List is all Shoots of an installation at one time.
 type List struct {
 	Shoots []Observed
-	// ResourceVersion is where a watch goes on from.
+	// ResourceVersion is where a watch continues.
 	ResourceVersion string
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/shoot"
 )
 
-// callLocked does one call under the lock, with all that can go wrong around it.
+// callLocked performs one call under the lock, with the configured faults.
 func callLocked[T any](ctx context.Context, g *Garden, v Verb, name string, do func(now time.Time) (T, error)) (T, error) {
 	g.noteCallStart(v, name)
 	answer, err := attemptCall(ctx, g, v, name, do)
@@ -24,7 +24,7 @@ func attemptCall[T any](ctx context.Context, g *Garden, v Verb, name string, do 
 	g.mu.Lock()
 	now := time.Now()
 	g.advanceTo(now)
-	if g.outage { // it may have begun while the call was under way
+	if g.outage { // it may have begun during the call
 		err = outageError()
 	} else {
 		answer, err = do(now)
@@ -39,7 +39,7 @@ func attemptCall[T any](ctx context.Context, g *Garden, v Verb, name string, do 
 	return answer, err
 }
 
-// wrapCallError says in an error what was to be done, as the client of a real Gardener
+// wrapCallError adds the attempted action to an error, as the client of a real Gardener
 // does.
 func wrapCallError(err error, v Verb, name string) error {
 	e, ok := errors.AsType[*shoot.Error](err)
@@ -53,7 +53,7 @@ func wrapCallError(err error, v Verb, name string) error {
 	return &shoot.Error{Class: e.Class, RetryAfter: e.RetryAfter, Err: fmt.Errorf("%s Shoot %q: %w", did, name, e.Err)}
 }
 
-// delayOrFail is what happens to a call on its way.
+// delayOrFail applies the configured latency and faults before a call.
 func (g *Garden) delayOrFail(ctx context.Context, v Verb, name string) error {
 	if err := sleepFor(ctx, g.o.Latency); err != nil {
 		return err
@@ -74,7 +74,7 @@ func (g *Garden) delayOrFail(ctx context.Context, v Verb, name string) error {
 	return nil
 }
 
-// sleepFor lets the time of a call pass.
+// sleepFor waits for the latency of a call.
 func sleepFor(ctx context.Context, d time.Duration) error {
 	if ctx.Err() == nil && d > 0 {
 		timer := time.NewTimer(d)
@@ -91,10 +91,10 @@ func sleepFor(ctx context.Context, d time.Duration) error {
 	return &shoot.Error{Class: shoot.ClassUnavailable, Err: context.Cause(ctx)}
 }
 
-// outageError is the error of every call during an outage.
+// outageError returns the error of every call during an outage.
 func outageError() error { return shoot.Errorf(shoot.ClassUnavailable, "connection refused") }
 
-// noteCallStart counts a call in.
+// noteCallStart counts the start of a call.
 func (g *Garden) noteCallStart(v Verb, name string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -109,7 +109,7 @@ func (g *Garden) noteCallStart(v Verb, name string) {
 	g.counts.MaxInFlight = max(g.counts.MaxInFlight, len(g.busy))
 }
 
-// noteCallEnd counts it out.
+// noteCallEnd counts the end of a call.
 func (g *Garden) noteCallEnd(v Verb, name string, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -9,14 +9,14 @@ import (
 	"github.com/fleetloop/fleetloop/internal/shoot"
 )
 
-// The lengths that Gardener allows: of a Shoot's name with its project's, and
-// of a worker's.
+// Limits of Gardener for the combined length of the names of a Shoot and its project,
+// and for the name of a worker.
 const (
 	maxNames  = 21
 	maxWorker = 15
 )
 
-// newestVersion is the newest version that there is.
+// newestVersion returns the newest available version.
 func (g *Garden) newestVersion() string {
 	best := ""
 	for _, v := range g.o.Versions {
@@ -27,12 +27,12 @@ func (g *Garden) newestVersion() string {
 	return best
 }
 
-// checkNew is what Gardener has against a new Shoot.
+// checkNew returns Gardener's objections to a new Shoot.
 func (g *Garden) checkNew(m shoot.Manifest) error {
 	return invalidError(slices.Concat(g.nameFaults(m.Metadata.Name), g.specFaults(m.Spec)))
 }
 
-// checkChange gives what would be applied to a Shoot, or what is against it.
+// checkChange returns the manifest to apply to a Shoot, or the objections to it.
 func (g *Garden) checkChange(m shoot.Manifest, it *item) (shoot.Manifest, error) {
 	m, err := plan.Apply(m, it.toLive())
 	if err != nil {
@@ -41,7 +41,7 @@ func (g *Garden) checkChange(m shoot.Manifest, it *item) (shoot.Manifest, error)
 	return m, invalidError(slices.Concat(g.specFaults(m.Spec), changeFaults(m.Spec, it.spec)))
 }
 
-// checkDelete is what is against a deletion.
+// checkDelete returns the objections to a deletion.
 func checkDelete(ref shoot.Ref, it *item) error { return plan.Owned(ref, it.labels) }
 
 func invalidError(faults []string) error {
@@ -119,7 +119,7 @@ func (g *Garden) workerFaults(workers []shoot.Worker) []string {
 	return faults
 }
 
-// changeFaults is what can not be changed of a Shoot that is there.
+// changeFaults returns the faults of changes to immutable fields of an existing Shoot.
 func changeFaults(s, old shoot.Spec) []string {
 	var faults []string
 	for _, fixed := range []struct{ path, is, was string }{
@@ -149,7 +149,7 @@ func networkOf(s shoot.Spec) shoot.Networking {
 	return *s.Networking
 }
 
-// isLabel is whether a name is one that DNS takes.
+// isLabel reports whether a name is a DNS label.
 func isLabel(name string) bool {
 	letter := func(r rune) bool { return r >= 'a' && r <= 'z' || r >= '0' && r <= '9' }
 	strange := func(r rune) bool { return !letter(r) && r != '-' }

@@ -9,21 +9,21 @@ import (
 	"github.com/fleetloop/fleetloop/internal/shoot"
 )
 
-// Counts are what happened in a garden.
+// Counts are the totals of the calls to a garden.
 type Counts struct {
 	// Calls and Failed are by verb; a watch is one call.
 	Calls, Failed map[Verb]int
 
-	// Created, Changed and Unchanged are what calls to apply did, and Deleted is
-	// how many deletions began.
+	// Created, Changed and Unchanged are the results of applies, and Deleted is the
+	// number of deletions that began.
 	Created, Changed, Unchanged, Deleted int
 
-	// Overlaps is how often a Shoot was written to while another call was
-	// still writing to it, and MaxInFlight to how many at most at a time.
+	// Overlaps is how many times a Shoot was written while another call was writing it.
+	// MaxInFlight is the largest number of Shoots being written at a time.
 	Overlaps, MaxInFlight int
 }
 
-// Counts gives what happened so far.
+// Counts returns the totals so far.
 func (g *Garden) Counts() Counts {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -32,15 +32,15 @@ func (g *Garden) Counts() Counts {
 	return c
 }
 
-// History is the generations that were applied to a name, in their order, if
-// that is kept.
+// History returns the generations that were applied to a name, in order, if
+// Options.History is set.
 func (g *Garden) History(name string) []int64 {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return slices.Clone(g.history[name])
 }
 
-// Names are the names of all Shoots, in order.
+// Names returns the names of all Shoots, in order.
 func (g *Garden) Names() []string {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -48,7 +48,7 @@ func (g *Garden) Names() []string {
 	return slices.Sorted(maps.Keys(g.shoots))
 }
 
-// Spec is what a Shoot should be, false if there is none.
+// Spec returns the spec of a Shoot, and false if there is no such Shoot.
 func (g *Garden) Spec(name string) (shoot.Spec, bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -60,8 +60,8 @@ func (g *Garden) Spec(name string) (shoot.Spec, bool) {
 	return cloneSpec(it.spec), true
 }
 
-// SetOutage begins or ends a time in which every call is refused. Watches end
-// when it begins; what goes on in the garden goes on.
+// SetOutage begins or ends an outage, in which every call fails. Watches end when it
+// begins; operations in the garden continue.
 func (g *Garden) SetOutage(on bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -69,9 +69,9 @@ func (g *Garden) SetOutage(on bool) {
 	g.wakeWatchers()
 }
 
-// Break makes the next operations of a Shoot fail, so many times, or for good if
-// negative; 0 makes them succeed again. One that is not there yet fails when it
-// is made.
+// Break makes the next operations of a Shoot fail the given number of times, or
+// permanently if negative; 0 makes them succeed again. An absent Shoot fails once it is
+// created.
 func (g *Garden) Break(name string, times int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -83,7 +83,7 @@ func (g *Garden) Break(name string, times int) {
 	g.breaks[name] = times
 }
 
-// Put makes a Shoot that nobody here asked for, in place of one of that name.
+// Put creates a Shoot that no client requested, in place of one of that name.
 func (g *Garden) Put(m shoot.Manifest) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -97,7 +97,7 @@ func (g *Garden) Put(m shoot.Manifest) {
 	it.ours = shoot.Manifest{}
 }
 
-// Edit changes the spec of a Shoot as somebody else does.
+// Edit changes the spec of a Shoot as another client does.
 func (g *Garden) Edit(name string, edit func(*shoot.Spec)) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -114,7 +114,7 @@ func (g *Garden) Edit(name string, edit func(*shoot.Spec)) error {
 	return nil
 }
 
-// Linger keeps a Shoot from going when its deletion is done, or lets it go.
+// Linger blocks the end of a Shoot's deletion, or unblocks it.
 func (g *Garden) Linger(name string, on bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -131,7 +131,7 @@ func (g *Garden) Linger(name string, on bool) {
 	}
 }
 
-// Remove takes a Shoot away without a deletion, as somebody with more rights can.
+// Remove removes a Shoot without a deletion, as a client with more rights can.
 func (g *Garden) Remove(name string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -12,16 +12,16 @@ import (
 	"github.com/fleetloop/fleetloop/internal/shoot"
 )
 
-// An item is one Shoot. Labels, annotations and spec are replaced and never
-// changed, so that they can be given away.
+// An item is one Shoot. Labels, annotations and spec are replaced and never changed, so
+// that they can be shared.
 type item struct {
 	name, uid   string
-	version     uint64 // of its last change
+	version     uint64 // of the last change
 	created     time.Time
 	labels      map[string]string
 	annotations map[string]string
 	spec        shoot.Spec
-	ours        shoot.Manifest // as it was applied last
+	ours        shoot.Manifest // as last applied
 
 	generation, observedGeneration int64
 	deleting                       bool
@@ -29,18 +29,18 @@ type item struct {
 
 	breaks int
 	op     operation
-	at     int // its place in the schedule, -1 if it has none
+	at     int // index in the schedule, -1 if absent
 }
 
-// lastSentGeneration is the generation that was sent last.
+// lastSentGeneration returns the generation that was sent last.
 func (it *item) lastSentGeneration() int64 { return plan.Generation(it.annotations) }
 
-// toLive is the Shoot as plans want it.
+// toLive returns the Shoot in the form that plans use.
 func (it *item) toLive() plan.Live {
 	return plan.Live{Labels: it.labels, Annotations: it.annotations, Deleting: it.deleting, Spec: it.spec}
 }
 
-// toObserved is what the Shoot says of itself.
+// toObserved returns the state of the Shoot.
 func (it *item) toObserved() shoot.Observed {
 	return shoot.Observed{
 		Name: it.name, UID: it.uid, ResourceVersion: strconv.FormatUint(it.version, 10), Created: it.created,
@@ -50,7 +50,7 @@ func (it *item) toObserved() shoot.Observed {
 	}
 }
 
-// createItem makes a new Shoot.
+// createItem creates a new Shoot.
 func (g *Garden) createItem(m shoot.Manifest, now time.Time) *item {
 	g.born++
 	it := &item{
@@ -72,7 +72,7 @@ func (g *Garden) createItem(m shoot.Manifest, now time.Time) *item {
 	return it
 }
 
-// newUID numbers the Shoots of a garden.
+// newUID returns the uid of the nth Shoot of a garden.
 func (g *Garden) newUID(n uint64) string {
 	id := g.uids
 	binary.BigEndian.PutUint64(id[8:], binary.BigEndian.Uint64(id[8:])+n)
@@ -80,9 +80,8 @@ func (g *Garden) newUID(n uint64) string {
 	return id.String()
 }
 
-// changeItem brings a Shoot to what a manifest says, and tells whether it was not so
-// before. That it was asked for again is noted in its annotations and is no
-// change.
+// changeItem updates a Shoot to match a manifest, and reports whether it differed. The
+// annotation of the sent generation does not count as a change.
 func (g *Garden) changeItem(it *item, m shoot.Manifest, now time.Time) bool {
 	labels := replaceOwned(it.labels, it.ours.Metadata.Labels, m.Metadata.Labels)
 	annotations := replaceOwned(it.annotations, it.ours.Metadata.Annotations, m.Metadata.Annotations)
@@ -117,14 +116,14 @@ func (g *Garden) startDeletion(it *item, now time.Time) {
 	g.startOperation(it, opDelete, now)
 }
 
-// cloneManifest is what a manifest says, which stays its owner's.
+// cloneManifest returns a deep copy of a manifest.
 func cloneManifest(m shoot.Manifest) shoot.Manifest {
 	m.Metadata.Labels, m.Metadata.Annotations = maps.Clone(m.Metadata.Labels), maps.Clone(m.Metadata.Annotations)
 	m.Spec = cloneSpec(m.Spec)
 	return m
 }
 
-// replaceOwned is what is there without what was ours and with what is.
+// replaceOwned returns the entries of there with those of was replaced by those of is.
 func replaceOwned(there, was, is map[string]string) map[string]string {
 	m := make(map[string]string, len(there)+len(is))
 	for k, v := range there {
@@ -136,8 +135,8 @@ func replaceOwned(there, was, is map[string]string) map[string]string {
 	return m
 }
 
-// mergeSpec is the spec wanted, with what is live where neither it nor the last one
-// said anything: that was set by others.
+// mergeSpec returns the wanted spec with live values where neither the wanted nor the
+// last spec has one, as others set those.
 func mergeSpec(wanted, was, live shoot.Spec) shoot.Spec {
 	s := cloneSpec(wanted)
 	if s.Networking == nil && was.Networking == nil {
@@ -152,7 +151,7 @@ func mergeSpec(wanted, was, live shoot.Spec) shoot.Spec {
 	return s
 }
 
-// findWorker is that of a name, empty if there is none.
+// findWorker returns the worker of a name, empty if there is no such worker.
 func findWorker(s shoot.Spec, name string) shoot.Worker {
 	for _, w := range s.Provider.Workers {
 		if w.Name == name {
@@ -162,7 +161,7 @@ func findWorker(s shoot.Spec, name string) shoot.Worker {
 	return shoot.Worker{}
 }
 
-// sameButGeneration compares annotations, but for the one of the generation.
+// sameButGeneration compares annotations except the one of the generation.
 func sameButGeneration(a, b map[string]string) bool {
 	if len(b) != len(a) {
 		return false
@@ -175,7 +174,7 @@ func sameButGeneration(a, b map[string]string) bool {
 	return true
 }
 
-// cloneSpec copies a spec, which stays its owner's.
+// cloneSpec returns a deep copy of a spec.
 func cloneSpec(s shoot.Spec) shoot.Spec {
 	s.Networking = pointerTo(s.Networking)
 	s.Provider.InfrastructureConfig = slices.Clone(s.Provider.InfrastructureConfig)

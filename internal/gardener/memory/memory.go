@@ -1,14 +1,14 @@
-// Package memory is a garden in memory: it takes Shoots as Gardener does, and
-// lets time pass over them as if they were created, changed and deleted.
+// Package memory is an in-memory garden: it accepts Shoots as Gardener does, and
+// advances them over time as if they were created, changed and deleted.
 //
-// It starts no goroutine. What a Shoot says of itself follows from the clock:
-// every call first makes up for the time since the last one, and a watch wakes
-// when the next Shoot changes. So it can be driven by a fake clock, holds
-// as many Shoots as there is memory, and costs microseconds per call.
+// It starts no goroutine. The state of a Shoot follows from the clock: every call first
+// makes up for the time since the last one, and a watch wakes when the next Shoot
+// changes. So a fake clock can drive it, it holds as many Shoots as there is memory,
+// and costs microseconds per call.
 //
-// It refuses what Gardener refuses, where that can be said in few lines, in the
-// same words. Faults can be asked for: calls that fail, are slow or whose answer
-// is lost, operations that fail, and outages.
+// It rejects the requests that Gardener rejects, as far as a few lines of code can
+// decide that, and in the same words. Faults can be injected: calls that fail, are slow
+// or whose answer is lost, operations that fail, and outages.
 package memory
 
 import (
@@ -24,52 +24,54 @@ import (
 	"github.com/fleetloop/fleetloop/internal/shoot"
 )
 
-// Options say how a garden behaves. The zero value does everything at once and
-// without a fault.
+// Options are the settings of a garden. With the zero value every operation is
+// immediate and succeeds.
 type Options struct {
-	// Project is the garden's project, whose name counts with that of a Shoot.
-	// Empty is DefaultProject.
+	// Project is the name of the garden's project, which counts towards the length of a
+	// Shoot's name. Empty means DefaultProject.
 	Project string
-	// Installation is whose Shoots are listed and watched, as their label has it.
-	// Empty is everybody's.
+	// Installation is the label value of the Shoots that are listed and watched. Empty
+	// means all.
 	Installation string
 
-	// CreateTime, UpdateTime and DeleteTime are how long the operations take.
+	// CreateTime, UpdateTime and DeleteTime are the durations of the operations.
 	CreateTime, UpdateTime, DeleteTime time.Duration
-	// RetryTime is after which time an operation that failed is tried again.
-	// Zero is DefaultRetryTime.
+	// RetryTime is the delay before a failed operation is retried. Zero means
+	// DefaultRetryTime.
 	RetryTime time.Duration
 
-	// Versions and MachineTypes are what the cloud profile has. None is anything.
+	// Versions and MachineTypes are those of the cloud profile. Empty allows any.
 	Versions, MachineTypes []string
 
-	// Breaks says how often the operations of a new Shoot fail before one
-	// succeeds. Nil is never; a negative number is always, and for good.
+	// Breaks returns how many operations of a new Shoot fail before one succeeds. Nil
+	// means none; a negative number means permanent failure.
 	Breaks func(name string) int
 
-	// Latency is how long each call takes.
+	// Latency is the duration of each call.
 	Latency time.Duration
-	// Fail is asked before each call takes effect; its error is the call's. It
-	// may block. Nil is no fault.
+	// Fail is called before each call takes effect, and may return its error. It may
+	// block. Nil injects no fault.
 	Fail func(ctx context.Context, v Verb, name string) error
-	// Lose is asked after a call took effect; its error replaces the answer.
+	// Lose is called after a call took effect, and may return an error that replaces
+	// the answer.
 	Lose func(ctx context.Context, v Verb, name string) error
-	// FailRate is which part of the calls fails at random, from 0 to 1, in the
-	// order that Seed gives.
+	// FailRate is the share of the calls that fail at random, from 0 to 1, in an order
+	// that depends on Seed.
 	FailRate float64
 	Seed     uint64
 
-	// History is whether it is kept what was applied to each name.
+	// History is whether the garden records the generations that were applied to each
+	// name.
 	History bool
-	// Backlog is how many changes a watch may be behind before it has to list
-	// anew. Zero is DefaultBacklog.
+	// Backlog is how many changes a watch may lag behind before it has to list again.
+	// Zero means DefaultBacklog.
 	Backlog int
-	// BookmarkTime is after which silence a watch is told where it is. Zero is
+	// BookmarkTime is the silence after which a watch receives a bookmark. Zero means
 	// DefaultBookmarkTime.
 	BookmarkTime time.Duration
 }
 
-// What the zero fields of Options mean.
+// Defaults of zero fields of Options.
 const (
 	DefaultProject      = "fundament"
 	DefaultRetryTime    = time.Second
@@ -93,31 +95,31 @@ const (
 	Preflight Verb = "preflight"
 )
 
-// A Garden keeps Shoots. Make it with New. It is safe for concurrent use.
+// A Garden stores Shoots. Create it with New. It is safe for concurrent use.
 type Garden struct {
 	o    Options
-	uids uuid.UUID // of this garden; its Shoots count on
+	uids uuid.UUID // base of the uids of this garden's Shoots
 
 	mu       sync.Mutex
 	shoots   map[string]*item
-	schedule schedule // of the shoots that change by themselves
+	schedule schedule // the shoots with an operation in progress
 	born     uint64
 
 	version uint64 // of the last change
 	log     []change
-	dropped uint64        // version of the last change that is not in the log any more
-	grown   chan struct{} // closed when the log has grown or an outage begins; nil while nobody waits
+	dropped uint64        // version of the newest change removed from the log
+	grown   chan struct{} // closed when the log has grown or an outage begins; nil without waiters
 
 	outage bool
 	random *rand.Rand
 	counts Counts
-	busy   map[string]int // writing calls under way, by name
-	breaks map[string]int // set by Break before the Shoot was there
+	busy   map[string]int // writing calls in progress, by name
+	breaks map[string]int // set by Break before the Shoot existed
 
 	history map[string][]int64
 }
 
-// New makes a garden without Shoots.
+// New returns a garden without Shoots.
 func New(o Options) *Garden {
 	o.Project = cmp.Or(o.Project, DefaultProject)
 	o.RetryTime = cmp.Or(o.RetryTime, DefaultRetryTime)
@@ -127,7 +129,7 @@ func New(o Options) *Garden {
 		o:       o,
 		uids:    uuid.New(),
 		shoots:  map[string]*item{},
-		version: 1, // as with Gardener, 0 is no version
+		version: 1, // as in Gardener, 0 is not a version
 		dropped: 1,
 		random:  rand.New(rand.NewPCG(o.Seed, 0)), //nolint:gosec // faults that can be repeated, no secrets
 		counts:  Counts{Calls: map[Verb]int{}, Failed: map[Verb]int{}},
@@ -137,7 +139,7 @@ func New(o Options) *Garden {
 	}
 }
 
-// ApplyShoot makes the Shoot what the manifest says.
+// ApplyShoot creates or updates the Shoot to match the manifest.
 func (g *Garden) ApplyShoot(ctx context.Context, m shoot.Manifest, _ bool) (shoot.Applied, error) {
 	name := m.Metadata.Name
 	return callLocked(ctx, g, Apply, name, func(now time.Time) (shoot.Applied, error) {
@@ -161,7 +163,7 @@ func (g *Garden) ApplyShoot(ctx context.Context, m shoot.Manifest, _ bool) (shoo
 	})
 }
 
-// PreflightShoot says whether ApplyShoot would be refused, and stores nothing.
+// PreflightShoot returns the error that ApplyShoot would return, and stores nothing.
 func (g *Garden) PreflightShoot(ctx context.Context, m shoot.Manifest) error {
 	_, err := callLocked(ctx, g, Preflight, m.Metadata.Name, func(time.Time) (struct{}, error) {
 		it, ok := g.shoots[m.Metadata.Name]
@@ -174,7 +176,7 @@ func (g *Garden) PreflightShoot(ctx context.Context, m shoot.Manifest) error {
 	return err
 }
 
-// DeleteShoot asks for the deletion of a Shoot.
+// DeleteShoot requests the deletion of a Shoot.
 func (g *Garden) DeleteShoot(ctx context.Context, ref shoot.Ref) (shoot.Deletion, error) {
 	return callLocked(ctx, g, Delete, ref.Name, func(now time.Time) (shoot.Deletion, error) {
 		it, ok := g.shoots[ref.Name]
@@ -192,13 +194,14 @@ func (g *Garden) DeleteShoot(ctx context.Context, ref shoot.Ref) (shoot.Deletion
 	})
 }
 
-// Probe asks for as little as possible.
+// Probe does nothing but to answer.
 func (g *Garden) Probe(ctx context.Context) error {
 	_, err := callLocked(ctx, g, Probe, "", func(time.Time) (struct{}, error) { return struct{}{}, nil })
 	return err
 }
 
-// GetShoot is the Shoot of a name, shoot.ErrNotFound if there is none.
+// GetShoot returns the Shoot of a name. It returns shoot.ErrNotFound if there is no
+// such Shoot.
 func (g *Garden) GetShoot(ctx context.Context, name string) (shoot.Observed, error) {
 	return callLocked(ctx, g, Get, name, func(time.Time) (shoot.Observed, error) {
 		it, ok := g.shoots[name]
@@ -209,7 +212,7 @@ func (g *Garden) GetShoot(ctx context.Context, name string) (shoot.Observed, err
 	})
 }
 
-// ListShoots are the Shoots of the installation.
+// ListShoots returns the Shoots of the installation.
 func (g *Garden) ListShoots(ctx context.Context) (shoot.List, error) {
 	return callLocked(ctx, g, List, "", func(time.Time) (shoot.List, error) {
 		l := shoot.List{Shoots: make([]shoot.Observed, 0, len(g.shoots)), ResourceVersion: strconv.FormatUint(g.version, 10)}
@@ -222,15 +225,15 @@ func (g *Garden) ListShoots(ctx context.Context) (shoot.List, error) {
 	})
 }
 
-// Project is the name of the garden's project.
+// Project returns the name of the garden's project.
 func (g *Garden) Project(context.Context) (string, error) { return g.o.Project, nil }
 
-// isListed is whether a Shoot is listed and watched.
+// isListed reports whether lists and watches include a Shoot.
 func (g *Garden) isListed(it *item) bool {
 	return g.o.Installation == "" || it.labels[shoot.LabelInstallation] == g.o.Installation
 }
 
-// noteApplied keeps what was applied.
+// noteApplied records an applied generation.
 func (g *Garden) noteApplied(name string, it *item) {
 	if g.o.History {
 		g.history[name] = append(g.history[name], it.lastSentGeneration())

@@ -7,14 +7,14 @@ import (
 	"github.com/fleetloop/fleetloop/internal/shoot"
 )
 
-// What operations are called.
+// Types of operations.
 const (
 	opCreate    = "Create"
 	opReconcile = "Reconcile"
 	opDelete    = "Delete"
 )
 
-// The states of an operation.
+// States of an operation.
 const (
 	statePending    = "Pending"
 	stateProcessing = "Processing"
@@ -23,24 +23,24 @@ const (
 	stateFailed     = "Failed"
 )
 
-// steps is in how many steps an operation is done. Before the first it is
-// pending, and after the last of a creation the conditions follow.
+// steps is the number of steps of an operation. Before the first the operation is
+// pending. After the last step of a creation the conditions follow.
 const steps = 10
 
-// An operation is what a Shoot is at.
+// An operation is the current or last operation of a Shoot.
 type operation struct {
 	kind    string
 	state   string
 	step    int
-	took    time.Duration // for each step
+	took    time.Duration // per step
 	updated time.Time
-	due     time.Time // of the next step, zero if there is none
+	due     time.Time // time of the next step, zero if there is no further step
 	errors  []shoot.LastError
 	healthy bool // the conditions are true
 	ready   bool // a creation succeeded
 }
 
-// nextType is which operation a change asks for.
+// nextType returns the type of the operation that a change starts.
 func (o operation) nextType() string {
 	if !o.ready {
 		return opCreate
@@ -48,7 +48,7 @@ func (o operation) nextType() string {
 	return opReconcile
 }
 
-// lastOperation is the operation as the Shoot tells of it.
+// lastOperation returns the operation as reported in the Shoot's status.
 func (o operation) lastOperation() *shoot.Operation {
 	l := &shoot.Operation{Type: o.kind, State: o.state, Progress: o.step * 100 / steps, Updated: o.updated}
 	switch o.state {
@@ -64,7 +64,8 @@ func (o operation) lastOperation() *shoot.Operation {
 	return l
 }
 
-// conditions are all alike: what is created is not healthy before its end.
+// conditions returns the conditions, which are all alike: a Shoot is not healthy before
+// the end of its creation.
 func (o operation) conditions() []shoot.Condition {
 	if o.state == statePending && !o.ready {
 		return nil
@@ -81,7 +82,7 @@ func (o operation) conditions() []shoot.Condition {
 	return cs
 }
 
-// startOperation begins an operation, in place of one that is under way.
+// startOperation begins an operation, in place of one in progress.
 func (g *Garden) startOperation(it *item, kind string, now time.Time) {
 	total := map[string]time.Duration{opCreate: g.o.CreateTime, opReconcile: g.o.UpdateTime, opDelete: g.o.DeleteTime}[kind]
 	it.op = operation{
@@ -97,8 +98,8 @@ func (g *Garden) startOperation(it *item, kind string, now time.Time) {
 	g.runDueSteps(it, now)
 }
 
-// runDueSteps does all steps that are due at a time, and tells of the Shoot after each
-// that takes time.
+// runDueSteps runs all steps that are due, and publishes a version after each step that
+// takes time.
 func (g *Garden) runDueSteps(it *item, now time.Time) {
 	for !it.op.due.IsZero() && !it.op.due.After(now) {
 		at := it.op.due
@@ -112,12 +113,12 @@ func (g *Garden) runDueSteps(it *item, now time.Time) {
 	g.schedule.putItem(it)
 }
 
-// runStep does one step at a time, and tells whether the Shoot went with it.
+// runStep runs one step at the given time, and reports whether it removed the Shoot.
 func (g *Garden) runStep(it *item, at time.Time) (gone bool) {
 	o := &it.op
 	o.updated, o.due = at, at.Add(o.took)
 	switch {
-	case o.state == stateSucceeded: // the conditions, which come later
+	case o.state == stateSucceeded: // the conditions turn healthy later
 		o.healthy, o.due = true, time.Time{}
 	case o.state == statePending, o.state == stateError:
 		o.state, it.observedGeneration = stateProcessing, it.generation
@@ -137,7 +138,7 @@ func (g *Garden) runStep(it *item, at time.Time) (gone bool) {
 	return false
 }
 
-// failOperation is an operation that does not succeed this time.
+// failOperation makes the operation fail.
 func (g *Garden) failOperation(it *item, at time.Time) {
 	o := &it.op
 	o.errors = []shoot.LastError{{
@@ -152,7 +153,7 @@ func (g *Garden) failOperation(it *item, at time.Time) {
 	o.state, o.due = stateError, at.Add(g.o.RetryTime)
 }
 
-// finishDeletion ends a deletion, unless a finalizer is left.
+// finishDeletion removes a Shoot, unless a finalizer is left.
 func (g *Garden) finishDeletion(it *item) bool {
 	if it.lingers {
 		it.op.due = time.Time{}

@@ -8,10 +8,11 @@ import (
 	"github.com/fleetloop/fleetloop/internal/shoot"
 )
 
-// A schedule has the Shoots that change by themselves, the next one first.
+// A schedule orders the Shoots with an operation in progress by their next step.
 type schedule struct{ items items }
 
-// putItem notes when the Shoot changes next, if it does.
+// putItem updates the place of a Shoot in the schedule, or removes it without a next
+// step.
 func (s *schedule) putItem(it *item) {
 	switch due := !it.op.due.IsZero(); {
 	case due && it.at < 0:
@@ -29,7 +30,7 @@ func (s *schedule) dropItem(it *item) {
 	}
 }
 
-// nextTime is the time of the next change, zero if there is none.
+// nextTime returns the time of the next change, zero if there is no next change.
 func (s *schedule) nextTime() time.Time {
 	if len(s.items) == 0 {
 		return time.Time{}
@@ -46,14 +47,14 @@ func (h items) Swap(i, j int) {
 	h[i].at, h[j].at = i, j
 }
 
-// Push is for package heap.
+// Push implements heap.Interface.
 func (h *items) Push(x any) {
 	it := x.(*item) //nolint:errcheck,forcetypeassert // nothing else is pushed
 	it.at = len(*h)
 	*h = append(*h, it)
 }
 
-// Pop is for package heap.
+// Pop implements heap.Interface.
 func (h *items) Pop() any {
 	last := len(*h) - 1
 	it := (*h)[last]
@@ -63,20 +64,20 @@ func (h *items) Pop() any {
 	return it
 }
 
-// advanceTo makes up for the time since the last call.
+// advanceTo runs the steps since the last call.
 func (g *Garden) advanceTo(now time.Time) {
 	for {
 		next := g.schedule.nextTime()
 		if next.IsZero() || next.After(now) {
 			return
 		}
-		// One step of one Shoot, so that what happens to all is told in order.
+		// One step of one Shoot at a time keeps the changes of all in order.
 		g.runDueSteps(g.schedule.items[0], next)
 	}
 }
 
-// A change is a version of a Shoot. Of a Shoot that has changed since, only the
-// newest is told.
+// A change is a version of a Shoot. A watch reports only the newest version of each
+// Shoot.
 type change struct {
 	version uint64
 	it      *item
@@ -90,7 +91,7 @@ func (g *Garden) recordChange(it *item, gone bool) {
 	g.version++
 	it.version = g.version
 	g.log = append(g.log, change{g.version, it, gone})
-	if len(g.log) >= 2*g.o.Backlog { // seldom, so that a change costs the same however many there are
+	if len(g.log) >= 2*g.o.Backlog { // seldom, so that the cost per change is constant
 		old := len(g.log) - g.o.Backlog
 		g.dropped = g.log[old-1].version
 		n := copy(g.log, g.log[old:])
@@ -100,7 +101,7 @@ func (g *Garden) recordChange(it *item, gone bool) {
 	g.wakeWatchers()
 }
 
-// wakeWatchers wakes those who watch.
+// wakeWatchers wakes all watches.
 func (g *Garden) wakeWatchers() {
 	if g.grown != nil {
 		close(g.grown)
@@ -108,7 +109,7 @@ func (g *Garden) wakeWatchers() {
 	}
 }
 
-// toEvent is what a watch tells of a change.
+// toEvent returns the watch event of a change.
 func (c change) toEvent() shoot.Event {
 	e := shoot.Event{Type: shoot.Seen, Shoot: c.it.toObserved()}
 	if c.gone {

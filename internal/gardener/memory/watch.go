@@ -9,13 +9,13 @@ import (
 	"github.com/fleetloop/fleetloop/internal/shoot"
 )
 
-// WatchShoots tells of what happened to Shoots after a resource version, until
-// ctx ends, handle gives an error, or an outage begins. A Shoot that changed
-// more than once before that could be told is told of once.
+// WatchShoots reports the changes of Shoots after a resource version, until ctx ends,
+// handle returns an error, or an outage begins. Several changes of a Shoot that were
+// not reported yet are reported as one.
 func (g *Garden) WatchShoots(ctx context.Context, resourceVersion string, handle func(shoot.Event) error) error {
 	after, err := callLocked(ctx, g, Watch, "", func(time.Time) (uint64, error) {
 		after, err := strconv.ParseUint(resourceVersion, 10, 64)
-		if err != nil || after > g.version { // of another garden
+		if err != nil || after > g.version { // a version of another garden
 			return 0, shoot.ErrExpired
 		}
 		return after, nil
@@ -23,7 +23,7 @@ func (g *Garden) WatchShoots(ctx context.Context, resourceVersion string, handle
 	if err != nil {
 		return err
 	}
-	told := after // the version that the watcher knows of
+	told := after // the version that was last reported to the watcher
 	for {
 		n, err := g.changesSince(after)
 		if err != nil {
@@ -40,7 +40,8 @@ func (g *Garden) WatchShoots(ctx context.Context, resourceVersion string, handle
 		if err != nil {
 			return err
 		}
-		// Without a mark it would expire if all that happens is others'.
+		// Without a bookmark the watch would expire if only other installations' Shoots
+		// change.
 		if !quiet && after-told < g.o.backlogSize()/2 {
 			continue
 		}
@@ -51,17 +52,17 @@ func (g *Garden) WatchShoots(ctx context.Context, resourceVersion string, handle
 	}
 }
 
-// bookmarkEvent tells a watcher where it is.
+// bookmarkEvent returns a bookmark with the watch's position.
 func bookmarkEvent(version uint64) shoot.Event {
 	return shoot.Event{Type: shoot.Mark, Shoot: shoot.Observed{ResourceVersion: strconv.FormatUint(version, 10)}}
 }
 
-// news is what happened after a version.
+// news are the changes after a version.
 type news struct {
 	events  []shoot.Event
 	version uint64
-	grown   <-chan struct{} // closed when there is more
-	next    time.Time       // when there will be by itself, zero if not
+	grown   <-chan struct{} // closed on further changes
+	next    time.Time       // time of the next scheduled change, zero if there is none yet
 }
 
 func (n news) deliverTo(handle func(shoot.Event) error) error {
@@ -73,7 +74,7 @@ func (n news) deliverTo(handle func(shoot.Event) error) error {
 	return nil
 }
 
-// atOnce is how many changes are handed over at a time.
+// atOnce is the largest number of changes in one batch.
 const atOnce = 1000
 
 func (g *Garden) changesSince(after uint64) (news, error) {
@@ -105,7 +106,7 @@ func (g *Garden) changesSince(after uint64) (news, error) {
 	return n, nil
 }
 
-// waitForChanges waits until there is more, or for the time of a bookmark.
+// waitForChanges waits for further changes, or for the time of a bookmark.
 func (g *Garden) waitForChanges(ctx context.Context, n news) (quiet bool, err error) {
 	d := g.o.BookmarkTime
 	due := false
@@ -126,7 +127,8 @@ func (g *Garden) waitForChanges(ctx context.Context, n news) (quiet bool, err er
 	}
 }
 
-// changesSignal is closed when there is more. The caller has the lock.
+// changesSignal returns a channel that is closed on further changes. The caller holds
+// the lock.
 func (g *Garden) changesSignal() <-chan struct{} {
 	if g.grown == nil {
 		g.grown = make(chan struct{})

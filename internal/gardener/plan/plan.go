@@ -1,10 +1,10 @@
-// Package plan decides what is sent to Gardener about a Shoot, given the Shoot
-// that is there. It is pure, and the same for every kind of garden.
+// Package plan decides the manifest to send for a Shoot, given the live Shoot. It is
+// pure, and the same for every kind of garden.
 //
-// What is there wins in three things. A Shoot that does not carry our labels is
-// never touched. A version that Gardener raised is never lowered, since it would
-// refuse that for ever. And a request that is older than the last one that was
-// taken is not sent at all.
+// The live Shoot takes precedence in three cases. A Shoot without the labels of the
+// cluster is never changed. A version that Gardener raised is never lowered, since
+// Gardener would always reject that. A request that is older than the last accepted one
+// is not sent at all.
 package plan
 
 import (
@@ -14,7 +14,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/shoot"
 )
 
-// Live is the Shoot that is there.
+// Live is the current Shoot.
 type Live struct {
 	Labels      map[string]string
 	Annotations map[string]string
@@ -22,8 +22,8 @@ type Live struct {
 	Spec        shoot.Spec
 }
 
-// Apply gives the manifest to send for the Shoot that is there. Its error says
-// why nothing may be sent.
+// Apply returns the manifest to send for the live Shoot. Its error is why no manifest
+// may be sent.
 func Apply(m shoot.Manifest, live Live) (shoot.Manifest, error) {
 	ref := shoot.Ref{Name: m.Metadata.Name, Cluster: m.Metadata.Labels[shoot.LabelCluster], Installation: m.Metadata.Labels[shoot.LabelInstallation]}
 	if err := Owned(ref, live.Labels); err != nil {
@@ -40,9 +40,8 @@ func Apply(m shoot.Manifest, live Live) (shoot.Manifest, error) {
 	return m, nil
 }
 
-// Owned is an error if the labels are not those of the Shoot that is meant: of
-// another cluster, of another installation, or of nobody we know. A ref without
-// a cluster owns nothing.
+// Owned returns an error if the labels are not those of the given Shoot, but those of
+// another cluster, another installation, or none. A ref without a cluster owns nothing.
 func Owned(ref shoot.Ref, labels map[string]string) error {
 	if ref.Cluster != "" && labels[shoot.LabelCluster] == ref.Cluster && labels[shoot.LabelInstallation] == ref.Installation {
 		return nil
@@ -50,18 +49,20 @@ func Owned(ref shoot.Ref, labels map[string]string) error {
 	return shoot.Errorf(shoot.ClassForeign, "a Shoot with this name exists and belongs to another cluster")
 }
 
-// Generation is the generation that annotations say was sent, 0 if none.
+// Generation returns the sent generation in the annotations, 0 if there is no valid
+// one.
 func Generation(annotations map[string]string) int64 {
 	n, err := strconv.ParseInt(annotations[shoot.AnnotationGeneration], 10, 64)
 	if err != nil {
-		return 0 // somebody else wrote it: whatever we send is newer
+		return 0 // written by another client: every request is newer
 	}
 	return n
 }
 
-// planWorkers are those wanted, with the live image where no newer one is wanted. It
-// is sent even if none is wanted: Gardener raises its version, and would keep half
-// an image if we took back the half that we once wrote.
+// planWorkers returns the wanted workers with the live image where no newer one is
+// wanted. The live image is sent even if none is wanted: Gardener raises its version,
+// and would keep an incomplete image if the fields that an earlier apply set were
+// withdrawn.
 func planWorkers(wanted, live []shoot.Worker) []shoot.Worker {
 	wanted = slices.Clone(wanted)
 	for i, w := range wanted {

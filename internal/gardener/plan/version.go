@@ -5,14 +5,14 @@ import (
 	"strings"
 )
 
-// Newer is whether version a is above version b. A version that says less than
-// the other, as 1.34 does beside 1.34.2, is below it; the empty one is below all.
-// Whatever is no version is above none, so that Gardener says what is wrong.
+// Newer reports whether version a is above version b. A less precise version is below
+// the other, such as 1.34 below 1.34.2; the empty one is below all. An invalid version
+// is above none, so that Gardener reports the fault.
 func Newer(a, b string) bool {
 	return isVersion(a) && (b == "" || isVersion(b)) && compareVersions(a, b) > 0
 }
 
-// higherVersion is the version wanted, or the live one if that is above it.
+// higherVersion returns the wanted version, or the live one if that is above it.
 func higherVersion(wanted, live string) string {
 	if Newer(live, wanted) {
 		return live
@@ -20,7 +20,7 @@ func higherVersion(wanted, live string) string {
 	return wanted
 }
 
-// isVersion is whether v begins like one: a number, perhaps behind a v, and dots.
+// isVersion reports whether v begins like a version: a digit, optionally after a v.
 func isVersion(v string) bool {
 	v = strings.TrimPrefix(v, "v")
 	return v != "" && v[0] >= '0' && v[0] <= '9'
@@ -35,7 +35,7 @@ func compareVersions(a, b string) int {
 	switch {
 	case preA == preB:
 		return 0
-	case preA == "": // a release is above what came before it
+	case preA == "": // a release is above its pre-releases
 		return 1
 	case preB == "":
 		return -1
@@ -44,16 +44,16 @@ func compareVersions(a, b string) int {
 	}
 }
 
-// splitVersion takes a version apart into its numbers and what stands before a release
-// of these numbers. How it was built does not matter.
+// splitVersion splits a version into its numbers and its pre-release part. It drops the
+// build metadata.
 func splitVersion(v string) (numbers, pre string) {
 	v, _, _ = strings.Cut(strings.TrimPrefix(v, "v"), "+")
 	numbers, pre, _ = strings.Cut(v, "-")
 	return numbers, pre
 }
 
-// compareDotted compares part by part. Numbers are compared as such, however long, and
-// are below words.
+// compareDotted compares versions part by part. Numbers of any length are compared as
+// numbers, and are below words.
 func compareDotted(a, b string) int {
 	for a != "" || b != "" {
 		var x, y string
@@ -72,7 +72,7 @@ func comparePart(x, y string) int {
 	case nx && ny:
 		x, y = strings.TrimLeft(x, "0"), strings.TrimLeft(y, "0")
 		return cmp.Or(cmp.Compare(len(x), len(y)), cmp.Compare(x, y))
-	case x == "" || y == "": // the other says more
+	case x == "" || y == "": // the other is more precise
 		return cmp.Compare(len(x), len(y))
 	case nx != ny:
 		return map[bool]int{true: -1, false: 1}[nx]
