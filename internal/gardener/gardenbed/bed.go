@@ -19,29 +19,29 @@ import (
 )
 
 const (
-	// servedBound is how long the API may take to be served, after the program
-	// says that it is ready. It takes a second on an idle machine.
+	// servedBound is how long the API may take to be served after the program is ready.
+	// It takes a second on an idle machine.
 	servedBound = 2 * time.Minute
 	pollEvery   = 50 * time.Millisecond
 
-	service   = "gardener-apiserver" // and its namespace, as APIServices name them
+	service   = "gardener-apiserver" // service and namespace in the APIServices
 	namespace = "garden"
 )
 
 var errServedBound = fmt.Errorf("not within %s", servedBound)
 
-// A Bed is a garden that runs.
+// A Bed is a running garden.
 type Bed struct {
 	kube   *kubebed.Bed
-	own    bool // we started kube
+	own    bool // this bed started kube
 	args   []string
 	assets string
 	log    *slog.Logger
 	client dynamic.Interface
-	port   int // of gardener-apiserver
+	port   int // port of gardener-apiserver
 }
 
-// Start starts a garden and returns when Shoots can be made in its project. The
+// Start starts a garden and returns when Shoots can be created in its project. The
 // caller then calls Stop.
 func Start(ctx context.Context, o Options) (*Bed, error) {
 	b := &Bed{kube: o.On, own: o.On == nil, args: o.Args, assets: o.Assets, log: o.Kube.Log}
@@ -96,8 +96,8 @@ func (b *Bed) startPrograms(ctx context.Context) (err error) {
 	return err
 }
 
-// startOnAPort starts the API server, again on another port when someone took
-// the free one between asking for it and using it.
+// startOnAPort starts the API server. It retries on another port if the free port was
+// taken before its use.
 func (b *Bed) startOnAPort(ctx context.Context) error {
 	const tries = 5
 	var err error
@@ -112,7 +112,7 @@ func (b *Bed) startOnAPort(ctx context.Context) error {
 	return err
 }
 
-// programPath is the path of the API server.
+// programPath returns the path of the API server.
 func (b *Bed) programPath() string { return filepath.Join(b.assets, APIServer) }
 
 // startProgram starts the API server on the bed's port.
@@ -144,38 +144,38 @@ func (b *Bed) startProgram(ctx context.Context) error {
 			"--authorization-kubeconfig=" + kubeconfig,
 			"--cluster-identity=gardenbed",
 			"--workload-identity-token-issuer=https://issuer.invalid",
-			"--workload-identity-signing-key-file=" + key, // any will do: nobody is shown what it signs
+			"--workload-identity-signing-key-file=" + key, // any key works, as no issued token is used
 		}, b.args...),
 		Ready: func(ctx context.Context) error { return checkURL(ctx, client, url+"/readyz") },
 	})
 }
 
-// Kube is the control plane that the garden stands behind.
+// Kube returns the control plane of the garden.
 func (b *Bed) Kube() *kubebed.Bed { return b.kube }
 
-// Config is how an administrator reaches the garden. Each call gives a copy.
+// Config returns the REST config of an administrator. Each call returns a copy.
 func (b *Bed) Config() *rest.Config { return b.kube.Config() }
 
-// Kubeconfig writes a kubeconfig file for a user of some groups, and gives its
-// path. What users may do is said by roles.
+// Kubeconfig writes a kubeconfig file for a user in some groups, and returns its path.
+// Roles determine the permissions of users.
 func (b *Bed) Kubeconfig(name string, groups ...string) (path string, err error) {
 	return b.kube.Kubeconfig(name, groups...)
 }
 
-// AdminKubeconfig is the path of a kubeconfig file for an administrator.
+// AdminKubeconfig returns the path of a kubeconfig file for an administrator.
 func (b *Bed) AdminKubeconfig() string { return b.kube.AdminKubeconfig() }
 
-// Namespace is that of the project that every garden has.
+// Namespace returns the namespace of the default project.
 func (b *Bed) Namespace() string { return NamespaceOf(DefaultProject) }
 
-// StopAPIServer ends the API server of Gardener at once, as a power failure
-// would. That of Kubernetes answers for it from then on: 503.
+// StopAPIServer kills the API server of Gardener, as a power failure would. The API
+// server of Kubernetes then answers 503 in its place.
 func (b *Bed) StopAPIServer() error {
 	return b.kube.StopProgram(APIServer)
 }
 
-// StartAPIServer starts the API server of Gardener again after StopAPIServer,
-// on the same data, and returns when it is served.
+// StartAPIServer restarts the API server of Gardener after StopAPIServer, on the same
+// data, and returns when it is served.
 func (b *Bed) StartAPIServer(ctx context.Context) error {
 	if err := b.startProgram(ctx); err != nil {
 		return err
@@ -183,8 +183,8 @@ func (b *Bed) StartAPIServer(ctx context.Context) error {
 	return b.awaitServed(ctx)
 }
 
-// Ready says why the garden cannot be used: a program has ended, or an API
-// server was stopped.
+// Ready returns why the garden cannot be used: a program has ended, or an API server
+// was stopped.
 func (b *Bed) Ready() error {
 	if err := b.kube.Ready(); err != nil {
 		return err
@@ -195,7 +195,7 @@ func (b *Bed) Ready() error {
 	return nil
 }
 
-// Run keeps the garden until ctx ends, or a program of it, and stops it then.
+// Run runs the garden until ctx ends or one of its programs ends, and then stops it.
 func (b *Bed) Run(ctx context.Context) error {
 	if b.own {
 		return b.kube.Run(ctx)
@@ -204,7 +204,7 @@ func (b *Bed) Run(ctx context.Context) error {
 	return b.Stop()
 }
 
-// Stop ends the garden, and the control plane if it is our own.
+// Stop stops the garden, and the control plane if this bed started it.
 func (b *Bed) Stop() error {
 	if b.own {
 		return b.kube.Stop()

@@ -22,9 +22,9 @@ import (
 //go:embed objects
 var objects embed.FS
 
-// NewProject makes a project, or brings it up to date, with what Shoots of every
-// provider need, and returns when they are accepted there. The name has ten
-// characters at most. A project stays for as long as the garden's state.
+// NewProject creates or updates a project with everything that Shoots of every provider
+// require, and returns when Shoots are accepted there. The name has at most ten
+// characters. A project stays as long as the garden's state.
 func (b *Bed) NewProject(ctx context.Context, name string) (namespace string, err error) {
 	namespace = NamespaceOf(name)
 	values := map[string]any{"Project": name, "Namespace": namespace}
@@ -47,8 +47,8 @@ func (b *Bed) NewProject(ctx context.Context, name string) (namespace string, er
 	return namespace, nil
 }
 
-// applyTemplate applies the objects of a template. What refuses them may not have heard
-// of the ones before yet, so that it is asked again for a while.
+// applyTemplate applies the objects of a template. It retries for a while, as the
+// server may not know the earlier objects yet.
 func (b *Bed) applyTemplate(ctx context.Context, name string, values map[string]any) error {
 	list, err := renderTemplate(name, values)
 	if err != nil {
@@ -66,13 +66,13 @@ func (b *Bed) applyTemplate(ctx context.Context, name string, values map[string]
 	return nil
 }
 
-// resourceFor is where an object is, or will be.
+// resourceFor returns the client for the resource and namespace of an object.
 func (b *Bed) resourceFor(o *unstructured.Unstructured) dynamic.ResourceInterface {
-	plural, _ := meta.UnsafeGuessKindToResource(o.GroupVersionKind()) // right for all that we have
+	plural, _ := meta.UnsafeGuessKindToResource(o.GroupVersionKind()) // correct for all objects here
 	return b.client.Resource(plural).Namespace(o.GetNamespace())
 }
 
-// renderTemplate makes the objects of a template.
+// renderTemplate returns the objects of a template.
 func renderTemplate(name string, values map[string]any) ([]*unstructured.Unstructured, error) {
 	text, err := objects.ReadFile("objects/" + name + ".yaml")
 	if err != nil {

@@ -8,39 +8,39 @@ import (
 	"github.com/fleetloop/fleetloop/internal/kube/kubebed/programs"
 )
 
-// APIServer is the name of Gardener's API server, as its log file has it.
+// APIServer is the name of Gardener's API server, as in the name of its log file.
 const APIServer = programs.GardenerAPIServer
 
-// DefaultProject is the project that every garden has.
+// DefaultProject is the project of every garden.
 const DefaultProject = "fundament"
 
-// NamespaceOf is the namespace of a project.
+// NamespaceOf returns the namespace of a project.
 func NamespaceOf(project string) string { return "garden-" + project }
 
-// Providers are the types that the garden has a cloud profile for; it, and the
-// CredentialsBinding in each project, have the type's name.
+// Providers returns the provider types that the garden has a cloud profile for. The
+// profile, and the CredentialsBinding in each project, have the name of the type.
 func Providers() []string { return []string{"local", "metal", "aws"} }
 
-// Options say what runs.
+// Options are the options of a garden.
 type Options struct {
-	// Kube is the control plane that the garden is put behind. Its folder keeps
-	// the state of the garden, too, and its log hears of what takes time.
+	// Kube are the options of the garden's control plane. Its folder also keeps the
+	// state of the garden, and its log receives slow operations.
 	Kube kubebed.Options
 
-	// On is a control plane that runs already, to be used in place of one of our
-	// own. Stop leaves it running.
+	// On is a running control plane to use instead of a new one. Stop leaves it
+	// running.
 	On *kubebed.Bed
 
-	// Assets is the folder with gardener-apiserver. Empty asks Assets for it.
+	// Assets is the folder with gardener-apiserver. Empty means the result of Assets.
 	Assets string
 
-	// Args are more arguments for gardener-apiserver. Where a flag takes one
-	// value, they win.
+	// Args are further arguments of gardener-apiserver. They override flags with a
+	// single value.
 	Args []string
 }
 
-// Assets gives the folder with gardener-apiserver, and fills it first where it
-// is empty, which takes minutes: see package programs.
+// Assets returns the folder with gardener-apiserver. It first fills an empty folder,
+// which takes minutes: see package programs.
 func Assets(ctx context.Context, log *slog.Logger) (dir string, err error) {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)

@@ -15,7 +15,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// gardenerGroups are what the API server of Gardener serves.
+// gardenerGroups returns the API groups of Gardener's API server.
 func gardenerGroups() []schema.GroupVersion {
 	return []schema.GroupVersion{
 		{Group: "core.gardener.cloud", Version: "v1"},
@@ -27,9 +27,8 @@ func gardenerGroups() []schema.GroupVersion {
 	}
 }
 
-// awaitServed waits until the API server of Kubernetes leads to that of
-// Gardener. By itself it looks again after longer and longer times; a change of
-// the APIService makes it look now.
+// awaitServed waits until the API server of Kubernetes forwards to that of Gardener.
+// Its checks have growing intervals; a change of the APIService triggers one at once.
 func (b *Bed) awaitServed(ctx context.Context) error {
 	client, err := rest.HTTPClientFor(b.kube.Config())
 	if err != nil {
@@ -54,7 +53,7 @@ func (b *Bed) awaitServed(ctx context.Context) error {
 	return nil
 }
 
-// checkURL wants a good answer of a URL.
+// checkURL returns an error unless a URL answers 200.
 func checkURL(ctx context.Context, client *http.Client, url string) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
 	if err != nil {
@@ -76,8 +75,8 @@ func checkURL(ctx context.Context, client *http.Client, url string) error {
 	return nil
 }
 
-// pollUntilOK calls check until it gives no error, as long as the programs run. What
-// is wrong in itself is not tried again.
+// pollUntilOK calls check until it returns no error, as long as the programs run.
+// Permanent errors are not retried.
 func (b *Bed) pollUntilOK(ctx context.Context, check func(context.Context) error) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, servedBound, errServedBound)
 	defer cancel()

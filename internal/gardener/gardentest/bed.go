@@ -1,10 +1,9 @@
-// Package gardentest is the suite that every garden passes: the one in memory,
-// and the client of a real Gardener.
+// Package gardentest is the suite for every garden: the one in memory, and the client
+// of a real Gardener.
 //
-// What it asks for throughout is that nothing is lost and nothing of others is
-// touched: a Shoot is as it was asked for last, whoever else writes to it; one
-// that is not ours stays as it is; and whoever watches ends up knowing what there
-// is.
+// It requires that no change is lost and no Shoot of others is touched. A Shoot has the
+// state that was requested last, whoever else writes to it. A Shoot of another owner
+// stays as it is. A watch ends up with all existing Shoots.
 package gardentest
 
 import (
@@ -16,7 +15,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/shoot"
 )
 
-// A Writer is what a cluster-worker needs of a garden.
+// A Writer is the part of a garden that a cluster-worker uses.
 type Writer interface {
 	ApplyShoot(ctx context.Context, m shoot.Manifest, seen bool) (shoot.Applied, error)
 	DeleteShoot(ctx context.Context, ref shoot.Ref) (shoot.Deletion, error)
@@ -24,7 +23,7 @@ type Writer interface {
 	Probe(ctx context.Context) error
 }
 
-// A Reader is what observes the Shoots.
+// A Reader is the part of a garden that observes Shoots.
 type Reader interface {
 	GetShoot(ctx context.Context, name string) (shoot.Observed, error)
 	ListShoots(ctx context.Context) (shoot.List, error)
@@ -32,40 +31,41 @@ type Reader interface {
 	Project(ctx context.Context) (string, error)
 }
 
-// A Garden is both.
+// A Garden is a Writer and a Reader.
 type Garden interface {
 	Writer
 	Reader
 }
 
-// A Bed is a garden for one test, with what others may do to it. It has a cloud
+// A Bed is a garden for one test, with the actions of other clients. It has a cloud
 // profile "local" with the region "local", the machine type "local" with the image
-// "local" in 1.0.0 and 1.1.0, and Kubernetes 1.34.1 to 1.34.3. Nothing happens in
-// it by itself but deletions.
+// "local" in 1.0.0 and 1.1.0, and Kubernetes 1.34.1 to 1.34.3. Without requests, only
+// deletions make progress.
 type Bed struct {
 	Garden Garden
-	// Project is the project's name, of at most nine characters.
+	// Project is the name of the project, of at most nine characters.
 	Project string
 
-	// Put makes a Shoot as somebody else does.
+	// Put creates a Shoot as another client.
 	Put func(t *testing.T, m shoot.Manifest)
-	// Edit changes the spec of a Shoot as somebody else does.
+	// Edit changes the spec of a Shoot as another client.
 	Edit func(t *testing.T, name string, edit func(*shoot.Spec))
-	// Spec is the spec of a Shoot as the garden has it.
+	// Spec returns the spec of a Shoot in the garden.
 	Spec func(t *testing.T, name string) shoot.Spec
-	// Linger keeps a Shoot from going when it is deleted, or lets it go.
+	// Linger blocks the end of a Shoot's deletion, or unblocks it.
 	Linger func(t *testing.T, name string, on bool)
-	// Forgotten is a resource version that the garden knows nothing after.
+	// Forgotten returns a resource version whose later changes the garden no longer
+	// has.
 	Forgotten func(t *testing.T) string
 }
 
-// Installation is whose Shoots a bed's garden lists.
+// Installation is the installation whose Shoots a bed's garden lists.
 const Installation = "4be0643f-1d98-473b-97cd-ca98a65347dd"
 
-// patience is what the suite waits for at most. The machine may be busy.
+// patience limits every wait of the suite, on a busy machine as well.
 const patience = 60 * time.Second
 
-// Manifest is a Shoot of the suite, with one pool, as it is at a generation.
+// Manifest returns a Shoot of the suite with one pool, at a generation.
 func Manifest(name string, generation int64) shoot.Manifest {
 	return shoot.Manifest{
 		APIVersion: shoot.APIVersion, Kind: shoot.Kind,
@@ -86,12 +86,12 @@ func Manifest(name string, generation int64) shoot.Manifest {
 	}
 }
 
-// Worker is a pool of the suite.
+// Worker returns a pool of the suite.
 func Worker(name string) shoot.Worker {
 	return shoot.Worker{Name: name, Machine: shoot.Machine{Type: "local"}, Minimum: 1, Maximum: 3}
 }
 
-// shootRef is the Shoot that a Manifest is.
+// shootRef returns the reference to the Shoot of Manifest.
 func shootRef(name string) shoot.Ref {
 	return shoot.Ref{Name: name, Cluster: clusterID(name), Installation: Installation}
 }

@@ -80,7 +80,7 @@ func (b *Bed) mustRemove(t *testing.T, name string) shoot.Deletion {
 	return d
 }
 
-// awaitGone waits until there is no Shoot of a name.
+// awaitGone waits until no Shoot has the name.
 func (b *Bed) awaitGone(t *testing.T, name string) {
 	t.Helper()
 	ctx := boundedContext(t)
@@ -99,7 +99,7 @@ func (b *Bed) awaitGone(t *testing.T, name string) {
 	}
 }
 
-// wantClass wants an error of a class, which names the Shoot.
+// wantClass fails the test unless err is a shoot.Error of the class.
 func wantClass(t *testing.T, err error, want shoot.Class) {
 	t.Helper()
 	e, ok := errors.AsType[*shoot.Error](err)
@@ -120,7 +120,7 @@ func wantPools(t *testing.T, s shoot.Spec, want ...string) {
 	}
 }
 
-// boundedContext is the test's context, for a time.
+// boundedContext returns the test's context with a timeout.
 func boundedContext(t *testing.T) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -197,7 +197,7 @@ func testInvalid(t *testing.T, bed *Bed) {
 	t.Run("Changes", func(t *testing.T) { invalidChanges(t, bed) })
 }
 
-// invalidChanges are changes of a Shoot that is there.
+// invalidChanges tests invalid changes of an existing Shoot.
 func invalidChanges(t *testing.T, bed *Bed) {
 	t.Helper()
 	bed.mustApply(t, Manifest("a", 1), false)

@@ -13,7 +13,7 @@ import (
 
 var errEnough = errors.New("enough")
 
-// A view is what one who watches knows.
+// A view is the state of a watcher.
 type view struct {
 	shoots  map[string]shoot.Observed
 	version string
@@ -32,7 +32,7 @@ func (v *view) applyEvent(e shoot.Event) {
 	}
 }
 
-// watchUntil watches from where the view is until it is as wanted.
+// watchUntil watches from the version of the view until enough returns true.
 func (v *view) watchUntil(t *testing.T, bed *Bed, enough func() bool) {
 	t.Helper()
 	err := bed.Garden.WatchShoots(boundedContext(t), v.version, func(e shoot.Event) error {
@@ -80,7 +80,7 @@ func testWatch(t *testing.T, bed *Bed) {
 		}
 	}
 
-	// It goes on from where it was, and nothing that happened meanwhile is lost.
+	// The watch continues where it was, without a lost event.
 	foreign := Manifest("foreign", 1)
 	foreign.Metadata.Labels = nil
 	bed.Put(t, foreign)

@@ -26,7 +26,7 @@ func testCreate(t *testing.T, bed *Bed) {
 		t.Errorf("it has no time or no version: %+v", o)
 	}
 	o.Created, o.ResourceVersion = want.Created, ""
-	o.ObservedGeneration, o.LastOperation, o.Conditions = 0, nil, nil // a garden may be that fast
+	o.ObservedGeneration, o.LastOperation, o.Conditions = 0, nil, nil // a garden may already have them
 	if diff := cmp.Diff(want, o); diff != "" {
 		t.Errorf("%s (-want +got)", diff)
 	}
@@ -37,13 +37,13 @@ func testAppliedAgain(t *testing.T, bed *Bed) {
 	t.Helper()
 	first := bed.mustApply(t, Manifest("a", 1), false)
 	var was shoot.Observed
-	for i, seen := range []bool{true, true, false} { // false is after an answer that was lost
+	for i, seen := range []bool{true, true, false} { // false is the case after a lost answer
 		got := bed.mustApply(t, Manifest("a", 1), seen)
 		want := shoot.Applied{UID: first.UID, Generation: first.Generation}
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("seen %t: %s (-want +got)", seen, diff)
 		}
-		if i == 0 { // Gardener may have put off some of its own labels until now
+		if i == 0 { // Gardener may have added some of its labels only now
 			was = bed.mustGet(t, "a")
 		}
 	}
@@ -82,7 +82,7 @@ func testUpdate(t *testing.T, bed *Bed) {
 	}
 }
 
-// maximumOf is that of the pool that every Shoot here has.
+// maximumOf returns the maximum of the pool that every Shoot here has.
 func maximumOf(s shoot.Spec) int32 {
 	for _, w := range s.Provider.Workers {
 		if w.Name == "default" {
@@ -103,7 +103,8 @@ func testPoolRemoved(t *testing.T, bed *Bed) {
 	wantPools(t, bed.Spec(t, "a"), "other")
 }
 
-// What somebody else adds goes, even if it is added again, and all at once.
+// testOthersPool tests that pools of other clients are removed, even when added again,
+// and all at once.
 func testOthersPool(t *testing.T, bed *Bed) {
 	t.Helper()
 	bed.mustApply(t, Manifest("a", 1), false)
@@ -118,7 +119,7 @@ func testOthersPool(t *testing.T, bed *Bed) {
 	}
 	wantPools(t, bed.Spec(t, "a"), "most", "other")
 
-	m = Manifest("a", 3) // without a pool that somebody else made and we took over
+	m = Manifest("a", 3) // without a pool of another client that the apply took over
 	bed.mustApply(t, m, true)
 	wantPools(t, bed.Spec(t, "a"), "default")
 	if got := bed.mustApply(t, m, true); got.Changed {
@@ -126,7 +127,8 @@ func testOthersPool(t *testing.T, bed *Bed) {
 	}
 }
 
-// Gardener itself writes to pools, when it raises the version of an image.
+// testPoolRemovedThatOthersChanged covers that Gardener itself writes to pools, when it
+// raises the version of an image.
 func testPoolRemovedThatOthersChanged(t *testing.T, bed *Bed) {
 	t.Helper()
 	m := Manifest("a", 1)
@@ -261,7 +263,7 @@ func testForeignShoot(t *testing.T, bed *Bed) {
 		bed.Put(t, foreign)
 		was := bed.mustGet(t, name)
 		for _, seen := range []bool{true, false} {
-			_, err := bed.Garden.ApplyShoot(boundedContext(t), Manifest(name, 9), seen) // of the same spec, even
+			_, err := bed.Garden.ApplyShoot(boundedContext(t), Manifest(name, 9), seen) // even with the same spec
 			wantClass(t, err, shoot.ClassForeign)
 		}
 		_, err := bed.Garden.DeleteShoot(boundedContext(t), shootRef(name))
@@ -284,7 +286,7 @@ func testGoneAndMadeAgain(t *testing.T, bed *Bed) {
 	}
 }
 
-// Only the newest may be there in the end, whoever came last.
+// testManyAtOnce tests that the newest generation remains, in any order of arrival.
 func testManyAtOnce(t *testing.T, bed *Bed) {
 	t.Helper()
 	const most = 12
@@ -364,7 +366,8 @@ func testApplyWhileDeleting(t *testing.T, bed *Bed) {
 	}
 }
 
-// A Shoot may have been made again without our having heard of it.
+// testDeleteOtherUID covers a Shoot that was created again without the caller's
+// knowledge.
 func testDeleteOtherUID(t *testing.T, bed *Bed) {
 	t.Helper()
 	bed.mustApply(t, Manifest("a", 1), false)

@@ -1,9 +1,9 @@
-// Package gardenbedtest gives the tests of a package one garden of their own,
-// and each test a project in it.
+// Package gardenbedtest provides one garden for the tests of a package, and a project
+// in it for each test.
 //
-// The first test that asks starts it; Main stops it at the end. If the process
-// is killed, the programs die with it. What they said is shown when a test
-// fails, from where the test began.
+// The first test that requests it starts the garden; Main stops it at the end. If the
+// process is killed, the programs die with it. A failed test shows the output of the
+// programs since its start.
 package gardenbedtest
 
 import (
@@ -22,12 +22,12 @@ import (
 	"github.com/fleetloop/fleetloop/internal/kube/kubebed/kubebedtest"
 )
 
-// A shared bed is the one of this test process.
+// A shared bed is the garden of this test process.
 type shared struct {
 	options gardenbed.Options
 	start   func() (*gardenbed.Bed, error)
 
-	showing sync.Map // the tests that show the logs when they fail
+	showing sync.Map // tests that show the logs when they fail
 
 	projects atomic.Int64
 
@@ -40,10 +40,10 @@ var current = &shared{start: func() (*gardenbed.Bed, error) {
 	return nil, fmt.Errorf("call gardenbedtest.Main from TestMain")
 }}
 
-// Main runs the tests of a package, checks that they left no goroutine behind,
-// and stops the garden, if a test asked for it. Call it from TestMain.
+// Main runs the tests of a package, checks for leaked goroutines, and stops the garden
+// if a test started it. Call it from TestMain.
 func Main(m *testing.M, o gardenbed.Options, options ...goleak.Option) {
-	if o.Kube.Log == nil { // a first build takes minutes, which should not look like a hang
+	if o.Kube.Log == nil { // a first build takes minutes and should not look like a hang
 		o.Kube.Log = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	}
 	s := &shared{options: o}
@@ -57,8 +57,8 @@ type runner struct {
 	s *shared
 }
 
-// Run runs the tests; the garden's goroutines are gone when leaks are looked
-// for.
+// Run runs the tests and stops the garden, so that its goroutines are gone before the
+// leak check.
 func (r runner) Run() int {
 	code := r.m.Run()
 	r.s.mu.Lock()
@@ -82,7 +82,7 @@ func (s *shared) startBed() (*gardenbed.Bed, error) {
 	return bed, err
 }
 
-// Bed is the garden of this package's tests.
+// Bed returns the garden of this package's tests.
 func Bed(tb testing.TB) *gardenbed.Bed {
 	tb.Helper()
 	bed, err := current.start()
@@ -96,9 +96,9 @@ func Bed(tb testing.TB) *gardenbed.Bed {
 	return bed
 }
 
-// Project makes a project for the test and gives its name and its namespace.
-// The name is short, since with that of a Shoot it may have 21 characters. The
-// project stays for as long as the garden.
+// Project creates a project for the test and returns its name and namespace. The name
+// is short, as together with that of a Shoot it may have 21 characters. The project
+// stays as long as the garden.
 func Project(tb testing.TB) (name, namespace string) {
 	tb.Helper()
 	name = fmt.Sprintf("test%d", current.projects.Add(1))
@@ -109,8 +109,7 @@ func Project(tb testing.TB) (name, namespace string) {
 	return name, namespace
 }
 
-// Gardenlet plays the part of the gardenlet for the Shoots of a namespace until
-// the test ends.
+// Gardenlet runs a gardenlet for the Shoots of a namespace until the test ends.
 func Gardenlet(tb testing.TB, bed *gardenbed.Bed, o gardenlet.Options) *gardenlet.Gardenlet {
 	tb.Helper()
 	g, err := gardenlet.New(bed.Config(), o)

@@ -1,12 +1,11 @@
-// Package gardenlet plays the part of Gardener's gardenlet in a garden without
-// seeds: it takes Shoots through their operations as the status tells of them,
-// and makes no clusters.
+// Package gardenlet simulates Gardener's gardenlet in a garden without seeds: it
+// advances Shoots through their operations in the status, and creates no clusters.
 //
-// Each generation of a Shoot is one operation: Pending, Processing with its
-// progress, Succeeded, with the conditions of a healthy cluster. At the end of a
-// deletion it removes its finalizer, and the Shoot is gone. On demand something
-// goes wrong with a Shoot: see Fault. All it knows is in the Shoots, so that it
-// can be stopped and started at any time, and the API server, too.
+// Each generation of a Shoot is one operation: Pending, Processing with its progress,
+// Succeeded, with the conditions of a healthy cluster. At the end of a deletion it
+// removes its finalizer, and the Shoot is gone. Faults can be injected: see Fault. All
+// its state is in the Shoots, so it can be stopped and started at any time, and so can
+// the API server.
 package gardenlet
 
 import (
@@ -26,37 +25,37 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// FaultAnnotation on a Shoot is its Fault, for those who can not call
+// FaultAnnotation on a Shoot is its Fault, for clients that cannot call
 // Gardenlet.Fault.
 const FaultAnnotation = "gardenbed.fleetloop.io/fault"
 
 const (
 	defaultStep = 50 * time.Millisecond
 	retry       = 100 * time.Millisecond
-	atOnce      = 16 // requests
+	atOnce      = 16 // concurrent requests
 )
 
-// Options say what the gardenlet looks after.
+// Options are the options of a gardenlet.
 type Options struct {
-	// Namespace is whose Shoots it looks after. Empty is all.
+	// Namespace is the namespace of its Shoots. Empty means all namespaces.
 	Namespace string
 
-	// Step is how long each step of an operation takes; one without faults has
-	// seven. Zero is 50 ms.
+	// Step is the duration of each step of an operation; one without faults has seven.
+	// Zero means 50 ms.
 	Step time.Duration
 
-	// Log hears of each step, at debug. Nil is silence.
+	// Log receives each step at debug level. It may be nil.
 	Log *slog.Logger
 }
 
-// A Gardenlet looks after Shoots while it runs.
+// A Gardenlet advances Shoots while it runs.
 type Gardenlet struct {
 	options Options
 	shoots  dynamic.NamespaceableResourceInterface
 
 	mu     sync.Mutex
 	known  map[key]*unstructured.Unstructured
-	due    map[key]bool // to be looked at in the next round
+	due    map[key]bool // to be handled in the next round
 	faults map[string]Fault
 }
 
@@ -64,7 +63,7 @@ type key struct{ namespace, name string }
 
 func keyOf(s *unstructured.Unstructured) key { return key{s.GetNamespace(), s.GetName()} }
 
-// New makes a gardenlet of the garden that cfg reaches.
+// New returns a gardenlet of the garden of cfg.
 func New(cfg *rest.Config, o Options) (*Gardenlet, error) {
 	client, err := dynamic.NewForConfig(cfg)
 	if err != nil {
@@ -83,8 +82,8 @@ func New(cfg *rest.Config, o Options) (*Gardenlet, error) {
 	}, nil
 }
 
-// Fault makes something go wrong with the Shoots of a name, from the next step
-// on and until it is called with None.
+// Fault injects a fault into the Shoots of a name, from the next step until a call with
+// None.
 func (g *Gardenlet) Fault(name string, f Fault) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -96,7 +95,7 @@ func (g *Gardenlet) Fault(name string, f Fault) {
 	}
 }
 
-// Run looks after Shoots until ctx ends. What fails is tried again.
+// Run advances Shoots until ctx ends. It retries failed requests.
 func (g *Gardenlet) Run(ctx context.Context) error {
 	var working sync.WaitGroup
 	defer working.Wait()
@@ -114,7 +113,7 @@ func (g *Gardenlet) Run(ctx context.Context) error {
 	}
 }
 
-// followShoots learns of all Shoots, and of their changes until that fails.
+// followShoots lists all Shoots, and watches their changes until that fails.
 func (g *Gardenlet) followShoots(ctx context.Context) error {
 	shoots := g.shoots.Namespace(g.options.Namespace)
 	list, err := shoots.List(ctx, metav1.ListOptions{})
@@ -151,7 +150,7 @@ func (g *Gardenlet) replaceShoots(list []unstructured.Unstructured) {
 	}
 }
 
-// storeShoot notes a Shoot, unless a newer one is known.
+// storeShoot stores a Shoot, unless a newer version is known.
 func (g *Gardenlet) storeShoot(s *unstructured.Unstructured) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -172,7 +171,7 @@ func (g *Gardenlet) removeShoot(s *unstructured.Unstructured) {
 	}
 }
 
-// workLoop does one step of every Shoot that has one to do, over and over.
+// workLoop repeatedly performs one step of every Shoot that has a step to do.
 func (g *Gardenlet) workLoop(ctx context.Context) {
 	ticker := time.NewTicker(g.options.Step)
 	defer ticker.Stop()
@@ -195,14 +194,14 @@ func (g *Gardenlet) workLoop(ctx context.Context) {
 	}
 }
 
-// A change is a Shoot as it is to be.
+// A change is a Shoot to write.
 type change struct {
 	shoot *unstructured.Unstructured
 	part  part
 }
 
-// nextChanges gives the changes of a round. A Shoot without one is looked at again
-// when it has changed.
+// nextChanges returns the changes of a round. A Shoot without one is handled again when
+// it has changed.
 func (g *Gardenlet) nextChanges() []change {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -223,8 +222,8 @@ func (g *Gardenlet) nextChanges() []change {
 	return list
 }
 
-// writeChange writes a change. One that is refused, because the Shoot has changed,
-// comes again in another round.
+// writeChange writes a change. One that is rejected because the Shoot has changed is
+// repeated in a later round.
 func (g *Gardenlet) writeChange(ctx context.Context, c change) {
 	shoots := g.shoots.Namespace(c.shoot.GetNamespace())
 	op := operationOf(c.shoot)

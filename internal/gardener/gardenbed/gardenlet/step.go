@@ -8,23 +8,22 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// A Fault is what goes wrong with a Shoot.
+// A Fault is an injected fault of a Shoot.
 type Fault string
 
-// The faults. Each lasts until it is taken back.
+// Faults of a Shoot. Each lasts until it is withdrawn.
 const (
-	// None is a Shoot that all goes well with.
+	// None means no fault.
 	None Fault = ""
-	// Error is an operation that does not get on: Gardener tries again and
-	// again. When the fault is taken back it goes on.
+	// Error is an operation that makes no progress while Gardener keeps retrying. It
+	// continues when the fault is withdrawn.
 	Error Fault = "Error"
-	// Failed is an operation that Gardener has given up, until the spec changes
-	// or somebody asks for a retry.
+	// Failed is an operation that Gardener has given up, until the spec changes or a
+	// retry is requested.
 	Failed Fault = "Failed"
-	// Stuck is an operation that goes no further, and says nothing about it.
+	// Stuck is an operation that stops silently.
 	Stuck Fault = "Stuck"
-	// Unhealthy is a cluster whose operation succeeds and whose nodes are not
-	// ready.
+	// Unhealthy is a cluster whose operation succeeds and whose nodes are not ready.
 	Unhealthy Fault = "Unhealthy"
 )
 
@@ -35,11 +34,11 @@ const (
 	typeCreate, typeReconcile, typeDelete                                  = "Create", "Reconcile", "Delete"
 
 	faultAt = 50 // percent
-	stride  = 25 // percent, of a step
+	stride  = 25 // percent per step
 	done    = 100
 )
 
-// A part of a Shoot is written by a request of its own.
+// A part is a part of a Shoot that is written by a separate request.
 type part int
 
 const (
@@ -48,7 +47,7 @@ const (
 	status
 )
 
-// nextState gives a Shoot as it is to be next, and which part of it has changed.
+// nextState returns the next state of a Shoot, and the part that has changed.
 func nextState(s *unstructured.Unstructured, f Fault, now time.Time) (*unstructured.Unstructured, part) {
 	s = s.DeepCopy()
 	deleting, held := s.GetDeletionTimestamp() != nil, slices.Contains(s.GetFinalizers(), finalizer)
@@ -69,15 +68,15 @@ func nextState(s *unstructured.Unstructured, f Fault, now time.Time) (*unstructu
 	return advanceOperation(s, op, f, now)
 }
 
-// An operation is what the status says of it.
+// An operation is an operation in the status of a Shoot.
 type operation struct {
 	kind, state string
 	progress    int64
-	generation  int64 // that it is for
+	generation  int64 // generation of the operation
 }
 
 func operationOf(s *unstructured.Unstructured) operation {
-	var op operation // stays zero where the status has nothing
+	var op operation // stays zero for missing fields
 	op.kind, _, _ = unstructured.NestedString(s.Object, "status", "lastOperation", "type")
 	op.state, _, _ = unstructured.NestedString(s.Object, "status", "lastOperation", "state")
 	op.progress, _, _ = unstructured.NestedInt64(s.Object, "status", "lastOperation", "progress")
@@ -85,7 +84,7 @@ func operationOf(s *unstructured.Unstructured) operation {
 	return op
 }
 
-// nextType is the type of the operation that follows.
+// nextType returns the type of the operation that follows.
 func (op operation) nextType(deleting bool) string {
 	switch {
 	case deleting:
@@ -96,7 +95,7 @@ func (op operation) nextType(deleting bool) string {
 	return typeReconcile
 }
 
-// withState is the operation in another state.
+// withState returns the operation in another state.
 func (op operation) withState(state string, progress int64) operation {
 	op.state, op.progress = state, progress
 	return op
@@ -114,7 +113,7 @@ func startOperation(s *unstructured.Unstructured, kind string, now time.Time) {
 	setLastOperation(s, operation{kind: kind, state: statePending}, "It waits for its turn.", now)
 }
 
-// advanceOperation takes an operation on.
+// advanceOperation advances an operation by one step.
 func advanceOperation(s *unstructured.Unstructured, op operation, f Fault, now time.Time) (*unstructured.Unstructured, part) {
 	at := op.progress >= faultAt
 	switch {
@@ -137,7 +136,7 @@ func advanceOperation(s *unstructured.Unstructured, op operation, f Fault, now t
 		setLastOperation(s, op.withState(stateSucceeded, done), "It is done.", now)
 	case op.state == stateProcessing:
 		setLastOperation(s, op.withState(stateProcessing, op.progress+stride), fmt.Sprintf("%d of 4 tasks are done.", (op.progress+stride)/stride), now)
-	default: // it waited, or failed and is tried again
+	default: // it was pending, or failed and is retried
 		setLastOperation(s, op.withState(stateProcessing, op.progress), "It has begun.", now)
 	}
 	return s, status
@@ -148,7 +147,7 @@ func setLastOperation(s *unstructured.Unstructured, op operation, text string, n
 	setStatusField(s, map[string]any{"type": op.kind, "state": op.state, "progress": op.progress, "description": text, "lastUpdateTime": formatTime(now)}, "lastOperation")
 }
 
-// setStatusField sets a field of the status, which the API always gives as an object.
+// setStatusField sets a field of the status, which is always an object.
 func setStatusField(s *unstructured.Unstructured, value any, field string) {
 	_ = unstructured.SetNestedField(s.Object, value, "status", field)
 }
@@ -159,7 +158,8 @@ func lastErrors(text, code string, now time.Time) []any {
 
 const nodesReady = "EveryNodeReady"
 
-// conditions are those of a cluster whose nodes are as said; all else is well.
+// conditions returns the conditions of a cluster with the given condition of the nodes;
+// all others are true.
 func conditions(nodes string, now time.Time) []any {
 	var list []any
 	for _, kind := range []string{"APIServerAvailable", "ControlPlaneHealthy", "ObservabilityComponentsHealthy", nodesReady, "SystemComponentsHealthy"} {
@@ -175,7 +175,7 @@ func conditions(nodes string, now time.Time) []any {
 	return list
 }
 
-// nodesCondition is the status of the condition of the nodes.
+// nodesCondition returns the status of the condition of the nodes.
 func nodesCondition(f Fault) string {
 	if f == Unhealthy {
 		return "False"
@@ -183,7 +183,7 @@ func nodesCondition(f Fault) string {
 	return "True"
 }
 
-// healthOf is the health that a status says.
+// healthOf returns the status of the nodes' condition in a Shoot.
 func healthOf(s *unstructured.Unstructured) string {
 	list, _, _ := unstructured.NestedSlice(s.Object, "status", "conditions")
 	for _, c := range list {
