@@ -7,8 +7,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// NewClient makes a client of the kinds of o, which reads from the host cluster
-// itself. It asks nothing of it yet.
+// NewClient returns a client for the kinds of o, which reads directly from the host
+// cluster. It sends no request yet.
 func NewClient(cfg *rest.Config, o Options) (client.Client, error) {
 	c, err := client.New(cfg, client.Options{Scheme: o.Scheme, Mapper: newRESTMapper(o.Namespaced, o.ClusterScoped)})
 	if err != nil {

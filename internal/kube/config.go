@@ -11,33 +11,33 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// Config says how the host cluster is reached.
+// Config is the configuration of the connection to the host cluster.
 type Config struct {
-	// Kubeconfig is the path of a kubeconfig, or several as KUBECONFIG has
-	// them. Empty means the service account of the pod, and outside of a pod
-	// the kubeconfig in the user's home.
+	// Kubeconfig is the path of a kubeconfig, or a list of paths as in KUBECONFIG.
+	// Empty means the service account of the pod, and outside of a pod the kubeconfig
+	// in the user's home.
 	Kubeconfig string `key:"kubeconfig" env:"KUBECONFIG" flag:"kubeconfig" doc:"kubeconfig file of the host cluster (default: the service account in a pod, otherwise ~/.kube/config)"`
 
-	// QPS and Burst bound the requests of this process to the Kubernetes API:
-	// so many a second, and so many at once after a quiet time.
+	// QPS and Burst limit the requests of this process to the Kubernetes API: the rate
+	// per second, and the number at once after a quiet time.
 	QPS   float64 `key:"qps" env:"KUBE_API_QPS" default:"50" validate:"gt=0" doc:"maximum number of requests per second to the Kubernetes API"`
 	Burst int     `key:"burst" env:"KUBE_API_BURST" default:"100" validate:"gt=0" doc:"maximum burst of requests to the Kubernetes API"`
 }
 
-// What the zero fields of a Config mean.
+// Defaults of zero fields of a Config.
 const (
 	DefaultQPS   = 50
 	DefaultBurst = 100
 )
 
-// serviceAccountNamespace is where a pod finds the name of its namespace.
+// serviceAccountNamespace is the file with the name of a pod's namespace.
 const serviceAccountNamespace = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 
-// errNoCluster says how to name one.
+// errNoCluster explains how to configure the host cluster.
 var errNoCluster = errors.New("no host cluster found: run in a pod, or set --kubeconfig, KUBECONFIG or ~/.kube/config")
 
-// Connect finds the host cluster. It asks nothing of it. userAgent is how its
-// audit log calls us.
+// Connect returns the REST config of the host cluster. It sends no request. userAgent
+// is the name of this process in the audit log.
 func Connect(cfg Config, userAgent string) (*rest.Config, error) {
 	rc, err := cfg.findConfig()
 	if err != nil {
@@ -74,23 +74,23 @@ func (c Config) findConfig() (*rest.Config, error) {
 	return rc, nil
 }
 
-// newLoader reads the kubeconfig.
+// newLoader returns a loader of the kubeconfig.
 func (c Config) newLoader() clientcmd.ClientConfig {
 	rules := &clientcmd.ClientConfigLoadingRules{}
 	switch files := filepath.SplitList(c.Kubeconfig); len(files) {
 	case 0:
 		rules.Precedence = []string{clientcmd.RecommendedHomeFile}
 	case 1:
-		rules.ExplicitPath = files[0] // which must be there
+		rules.ExplicitPath = files[0] // the file must exist
 	default:
 		rules.Precedence = files
 	}
 	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{})
 }
 
-// Namespace is the namespace that this process belongs to, unless it is told
-// another: that of POD_NAMESPACE, of the pod's service account, of the
-// kubeconfig's context. env looks up variables.
+// Namespace returns the namespace of this process, unless configured otherwise: that of
+// POD_NAMESPACE, of the pod's service account, or of the kubeconfig's context. env
+// looks up variables.
 func (c Config) Namespace(env func(string) (string, bool)) (string, error) {
 	if ns, _ := env("POD_NAMESPACE"); ns != "" {
 		return ns, nil

@@ -1,3 +1,3 @@
-// Package kube is the host cluster: how it is reached, and what components
-// need of it in common.
+// Package kube connects to the host cluster, and has the parts that components share to
+// use it.
 package kube

@@ -27,43 +27,43 @@ import (
 	"github.com/fleetloop/fleetloop/internal/lifecycle"
 )
 
-// Options are how a manager sees the host cluster.
+// Options are the options of a manager.
 type Options struct {
 	Scheme *runtime.Scheme
 
-	// Namespaced and ClusterScoped are the kinds that are used, in namespaces and
-	// outside of them. The server is not asked what it has: that would cost
-	// requests and memory, and a process could not start before its CRDs are
-	// there.
+	// Namespaced and ClusterScoped are the namespaced and cluster-scoped kinds in use.
+	// The API discovery of the server is not used: it would cost requests and memory,
+	// and a process could not start before its CRDs exist.
 	Namespaced, ClusterScoped []schema.GroupVersionKind
 
-	// Leader has controllers run in one replica at a time. The zero value is
-	// all at once, each with work of its own.
+	// Leader makes controllers run in one replica at a time. With the zero value they
+	// run in all replicas, each with its share of the work.
 	Leader Leader
 
 	Cache cache.Options
 	Log   *slog.Logger
 
-	// OnTrouble is called with each error of the lists and watches that fill
-	// the cache. It must not block. Nil is nobody.
+	// OnTrouble is called with each error of the lists and watches that fill the cache.
+	// It must not block. It may be nil.
 	OnTrouble func(error)
 }
 
-// A Leader is the Lease that says which replica works. The one that loses it
-// ends, with an error: it cannot know what it still has under way.
+// A Leader is the Lease of a leader election. A replica that loses it ends with an
+// error, as it cannot know which of its requests are still in progress.
 type Leader struct {
 	Namespace, Name string
-	// Lease is how long the others wait for one that went without a word. Zero
-	// is 15 s.
+	// Lease is how long the others wait for a leader that stopped renewing. Zero means
+	// 15 s.
 	Lease time.Duration
 }
 
-// whileNothingAnswers is how long a controller waits for its first list: for
-// ever. Who waits is not ready, and says so; to end would not help.
+// whileNothingAnswers is how long a controller waits for its first list: practically
+// without limit. A waiting process reports that it is not ready; ending it would not
+// help.
 const whileNothingAnswers = 10 * 365 * 24 * time.Hour
 
-// NewManager makes a manager that listens nowhere: metrics and health are served
-// by the process. It asks nothing of the host cluster before it runs.
+// NewManager returns a manager without listeners: the process serves metrics and
+// health. It sends no request before it runs.
 func NewManager(cfg *rest.Config, o Options) (*Manager, error) {
 	TakeLogs(o.Log)
 	base, giveUp := context.WithCancel(context.Background())
@@ -78,14 +78,14 @@ func NewManager(cfg *rest.Config, o Options) (*Manager, error) {
 		Metrics:                 metricsserver.Options{BindAddress: "0"},
 		HealthProbeBindAddress:  "0",
 		PprofBindAddress:        "0",
-		GracefulShutdownTimeout: &forever, // the part has its bound
+		GracefulShutdownTimeout: &forever, // the lifecycle part limits it
 		BaseContext:             func() context.Context { return base },
 		NewCache: func(cfg *rest.Config, o cache.Options) (cache.Cache, error) {
 			c, err := cache.New(cfg, o)
 			return yielding{c, base}, err
 		},
 		Controller: config.Controller{
-			SkipNameValidation: &yes, // of several managers in a process
+			SkipNameValidation: &yes, // for several managers in a process
 			CacheSyncTimeout:   whileNothingAnswers,
 		},
 	}
@@ -101,20 +101,20 @@ func NewManager(cfg *rest.Config, o Options) (*Manager, error) {
 	return &Manager{Manager: m, base: base, giveUp: giveUp, log: o.Log, turn: options.LeaderElectionResourceLockInterface}, nil
 }
 
-// A yielding cache counts as filled when everything is given up: a manager that
-// starts waits for its cache until then, and for nothing else.
+// A yielding cache counts as filled once the manager gives up: a starting manager waits
+// for its cache until then, and for nothing else.
 type yielding struct {
 	cache.Cache
 
 	base context.Context //nolint:containedctx // of all that the manager runs
 }
 
-// WaitForCacheSync waits until the cache is filled, or given up.
+// WaitForCacheSync waits until the cache is filled or the manager gives up.
 func (y yielding) WaitForCacheSync(ctx context.Context) bool {
 	return y.Cache.WaitForCacheSync(ctx) || y.base.Err() != nil
 }
 
-// A Manager is run once, by Start.
+// A Manager runs once, by Start.
 type Manager struct {
 	manager.Manager
 
@@ -122,12 +122,12 @@ type Manager struct {
 	giveUp context.CancelFunc
 
 	log  *slog.Logger
-	turn resourcelock.Interface // nil is that there are no turns
+	turn resourcelock.Interface // nil without leader election
 }
 
-// Start runs the manager until ctx ends. One that is told to stop does so in
-// order, but for one whose cache has never been filled, which would wait for that
-// first: then everything is let go at once, and nothing has begun.
+// Start runs the manager until ctx ends. It then stops in order. A manager whose cache
+// has never been filled would wait for that first, so it gives up at once, as no work
+// has begun.
 func (m *Manager) Start(ctx context.Context) error {
 	var filled atomic.Bool
 	var waiting sync.WaitGroup
@@ -151,8 +151,8 @@ func (m *Manager) Start(ctx context.Context) error {
 	return err
 }
 
-// waitForLeadership waits for the turn of this replica, and says when it has come, which
-// else only the Lease tells. It reports whether it has.
+// waitForLeadership waits until this replica is the leader, and logs that, which
+// otherwise only the Lease shows. It reports whether the replica became the leader.
 func (m *Manager) waitForLeadership(ctx context.Context) bool {
 	if m.turn == nil {
 		return false
@@ -166,7 +166,8 @@ func (m *Manager) waitForLeadership(ctx context.Context) bool {
 	return true
 }
 
-// cacheOptions are the options of a cache that waits for a host cluster that is away.
+// cacheOptions returns the options of a cache that waits for an unavailable host
+// cluster.
 func (o Options) cacheOptions() cache.Options {
 	c := o.Cache
 	c.NewInformer = func(lw toolscache.ListerWatcher, example runtime.Object, resync time.Duration, by toolscache.Indexers) toolscache.SharedIndexInformer {
@@ -181,14 +182,14 @@ func (o Options) cacheOptions() cache.Options {
 	return c
 }
 
-// configureElection has a manager wait for its turn, if there are turns, and give it up when
-// it is told to stop.
+// configureElection configures the leader election, if it is in use, and the release of
+// the Lease on shutdown.
 func (l Leader) configureElection(cfg *rest.Config, o *manager.Options) error {
 	if l.Name == "" {
 		return nil
 	}
 	lease := cmp.Or(l.Lease, 15*time.Second)
-	renew, retry := lease*2/3, lease*2/15 // the proportions that Kubernetes' own controllers have
+	renew, retry := lease*2/3, lease*2/15 // the same proportions as in Kubernetes' own controllers
 	o.LeaderElection = true
 	o.LeaderElectionID, o.LeaderElectionNamespace = l.Name, l.Namespace
 	o.LeaderElectionReleaseOnCancel = true
@@ -197,8 +198,8 @@ func (l Leader) configureElection(cfg *rest.Config, o *manager.Options) error {
 	if err != nil {
 		return fmt.Errorf("name this replica: %w", err)
 	}
-	// It has no recorder: the one of Kubernetes events would need rights on an API
-	// group that nothing else of ours uses.
+	// There is no event recorder: it would require permissions on an API group that
+	// nothing else here uses.
 	o.LeaderElectionResourceLockInterface, err = resourcelock.NewFromKubeconfig(resourcelock.LeasesResourceLock, l.Namespace, l.Name,
 		resourcelock.ResourceLockConfig{Identity: host + "_" + string(uuid.NewUUID())}, cfg, renew)
 	return err
@@ -213,7 +214,7 @@ func newRESTMapper(namespaced, clusterScoped []schema.GroupVersionKind) meta.RES
 	add := func(kinds []schema.GroupVersionKind, scope meta.RESTScope) {
 		for _, kind := range kinds {
 			m.Add(kind, scope)
-			m.Add(kind.GroupVersion().WithKind(kind.Kind+"List"), scope) // asked for its scope alone
+			m.Add(kind.GroupVersion().WithKind(kind.Kind+"List"), scope) // only its scope is looked up
 		}
 	}
 	add(namespaced, meta.RESTScopeNamespace)
@@ -221,7 +222,7 @@ func newRESTMapper(namespaced, clusterScoped []schema.GroupVersionKind) meta.RES
 	return m
 }
 
-// Part is a manager as a part of a process. It is ready when ready says so.
+// Part returns a manager as a part of a process. ready returns why it is not ready.
 func Part(name string, m *Manager, ready func() error) lifecycle.Part {
 	return lifecycle.Part{Name: name, Run: m.Start, Ready: ready}
 }

@@ -8,9 +8,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 )
 
-// Metrics are those of controller-runtime and of the client, which it keeps in
-// a registry of its own, without those of the Go runtime and the process, which
-// are in ours as well.
+// Metrics returns the metrics of controller-runtime and its client from their separate
+// registry. It omits those of the Go runtime and the process, which the registry of the
+// process has as well.
 func Metrics() prometheus.Gatherer {
 	return prometheus.GathererFunc(func() ([]*dto.MetricFamily, error) {
 		all, err := metrics.Registry.Gather()

@@ -17,15 +17,15 @@ import (
 	"github.com/fleetloop/fleetloop/internal/backoff"
 )
 
-// outagePolicy is how often a Kubernetes API is asked that does not answer. A reflector
-// left to itself would wait up to a minute after it is back.
+// outagePolicy returns the backoff while a Kubernetes API does not answer. A reflector
+// by default would wait up to a minute after its return.
 func outagePolicy() backoff.Policy {
 	return backoff.Policy{Initial: 500 * time.Millisecond, Max: 3 * time.Second}
 }
 
-// Patient gives a lister and watcher that, while nothing answers, asks again
-// until something does, where lw would give an error. What the API server refuses
-// is an error at once. note is called with each error that is waited out; nil is nobody.
+// Patient returns a lister and watcher that retries until the API server answers, where
+// lw would return an error. A refusal of the API server is an error at once. note is
+// called with each error that is retried; it may be nil.
 func Patient(lw toolscache.ListerWatcher, log *slog.Logger, note func(error)) toolscache.ListerWatcher {
 	if note == nil {
 		note = func(error) {}
@@ -41,33 +41,33 @@ type retryingListWatcher struct {
 	log         *slog.Logger
 	note        func(error)
 	unsupported bool
-	silent      atomic.Bool // an outage is known
+	silent      atomic.Bool // an outage was logged
 }
 
-// IsWatchListSemanticsUnSupported says what the client says of itself.
+// IsWatchListSemanticsUnSupported reports the property of the inner client.
 func (p *retryingListWatcher) IsWatchListSemanticsUnSupported() bool { return p.unsupported }
 
-// List lists.
+// List lists with retries.
 func (p *retryingListWatcher) List(o metav1.ListOptions) (runtime.Object, error) {
 	return p.ListWithContext(context.Background(), o)
 }
 
-// Watch watches.
+// Watch starts a watch with retries.
 func (p *retryingListWatcher) Watch(o metav1.ListOptions) (watch.Interface, error) {
 	return p.WatchWithContext(context.Background(), o)
 }
 
-// ListWithContext lists.
+// ListWithContext lists with retries.
 func (p *retryingListWatcher) ListWithContext(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 	return retryUntilAnswer(ctx, p, func() (runtime.Object, error) { return p.inner.ListWithContext(ctx, o) })
 }
 
-// WatchWithContext watches.
+// WatchWithContext starts a watch with retries.
 func (p *retryingListWatcher) WatchWithContext(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 	return retryUntilAnswer(ctx, p, func() (watch.Interface, error) { return p.inner.WatchWithContext(ctx, o) })
 }
 
-// retryUntilAnswer asks until something answers.
+// retryUntilAnswer calls ask until the API server answers.
 func retryUntilAnswer[T any](ctx context.Context, p *retryingListWatcher, ask func() (T, error)) (T, error) {
 	for attempt := 0; ; attempt++ {
 		answer, err := ask()

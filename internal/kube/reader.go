@@ -22,24 +22,24 @@ import (
 	"github.com/fleetloop/fleetloop/internal/lifecycle"
 )
 
-// A Reader reads the host cluster: the kinds that it keeps from memory, all of
-// them or one, and others that it knows one by one from the API server. Make it
-// with NewReader and run its part once.
+// A Reader reads the host cluster. Cached kinds are read from memory, all objects or
+// one, and other known kinds object by object from the API server. Create it with
+// NewReader and run its part once.
 type Reader struct {
 	cache   cache.Cache
 	live    client.Client
 	kept    []client.Object
 	scheme  *runtime.Scheme
-	trouble atomic.Pointer[error] // what the last list or watch failed with
+	trouble atomic.Pointer[error] // last error of a list or watch
 }
 
-// requestTimeout bounds what is asked of the API server.
+// requestTimeout limits one request to the API server.
 const requestTimeout = 10 * time.Second
 
 var errNoAnswer = errors.New("the Kubernetes API did not respond in time")
 
-// NewReader makes a reader that knows the kinds of o, and keeps those of them that
-// o.Cache.ByObject names. It asks nothing of the host cluster before it runs.
+// NewReader returns a reader that knows the kinds of o, and caches those in
+// o.Cache.ByObject. It sends no request before it runs.
 func NewReader(cfg *rest.Config, o Options) (*Reader, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -70,8 +70,8 @@ func NewReader(cfg *rest.Config, o Options) (*Reader, error) {
 	return r, nil
 }
 
-// Get reads one object. Of a kind that is kept, which metadata alone are not, it
-// waits until that has been listed.
+// Get reads one object. For a cached kind, except as metadata only, it waits until the
+// kind has been listed.
 func (r *Reader) Get(ctx context.Context, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
 	if slices.ContainsFunc(r.kept, func(k client.Object) bool { return reflect.TypeOf(k) == reflect.TypeOf(o) }) {
 		return r.cache.Get(ctx, key, o, opts...)
@@ -81,18 +81,18 @@ func (r *Reader) Get(ctx context.Context, key client.ObjectKey, o client.Object,
 	return r.live.Get(ctx, key, o, opts...)
 }
 
-// List lists a kind that is kept. Another is an error.
+// List lists a cached kind. Another kind is an error.
 func (r *Reader) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
 	return r.cache.List(ctx, list, opts...)
 }
 
-// Part keeps the memory up to date. on hear of each object of their kinds that
-// comes, changes or goes.
+// Part returns the part that keeps the cache up to date. The handlers are called for
+// each object of their kinds that is added, changed or deleted.
 func (r *Reader) Part(name string, on ...Handler) lifecycle.Part {
 	return lifecycle.Part{Name: name, Ready: r.Ready, Run: func(ctx context.Context) error { return r.runReader(ctx, on) }}
 }
 
-// A Handler hears of the objects of a kind.
+// A Handler handles changes of the objects of a kind.
 type Handler struct {
 	Kind client.Object
 	Do   func(o client.Object, gone bool)
@@ -147,9 +147,9 @@ func (h Handler) newEventHandler() toolscache.ResourceEventHandler {
 	}
 }
 
-// Ready says what cannot be read yet, and why.
+// Ready returns which kind cannot be read yet, and why.
 func (r *Reader) Ready() error {
-	// A context that is over asks whether it is so, and does not wait.
+	// With an ended context, the informer is returned without a wait.
 	over, cancel := context.WithCancel(context.Background())
 	cancel()
 	for _, kind := range r.kept {

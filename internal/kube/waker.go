@@ -11,14 +11,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 )
 
-// A Waker has objects reconciled for reasons that no watch knows of. The zero
-// value wakes nobody until a controller has taken its source.
+// A Waker requeues objects for reasons that no watch covers. The zero value does
+// nothing until a controller has started its source.
 type Waker struct {
 	mu    sync.Mutex
 	queue workqueue.TypedRateLimitingInterface[reconcile.Request]
 }
 
-// Source gives the waker the controller's queue.
+// Source returns the source that connects the waker to the controller's queue.
 func (w *Waker) Source() source.Source {
 	return source.Func(func(_ context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
 		w.mu.Lock()
@@ -28,11 +28,11 @@ func (w *Waker) Source() source.Source {
 	})
 }
 
-// Wake does not block. Before the controller starts it does nothing: then
-// everything is looked at anyway.
+// Wake requeues an object. It does not block. Before the controller starts it does
+// nothing, as every object is reconciled then.
 func (w *Waker) Wake(name types.NamespacedName) { w.WakeAfter(name, 0) }
 
-// WakeAfter is Wake after some time, once for all that happens until then.
+// WakeAfter is like Wake after a delay, once for all calls until then.
 func (w *Waker) WakeAfter(name types.NamespacedName, d time.Duration) {
 	w.mu.Lock()
 	q := w.queue

@@ -8,9 +8,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Written knows which version of each object of a kind was written here last.
-// Whoever reads an older one from the cache would decide upon what is no longer
-// so. The zero value knows of none.
+// Written records the last version that this process wrote of each object of a kind. A
+// decision on an older version from the cache would be out of date. The zero value has
+// no records.
 type Written struct {
 	mu      sync.Mutex
 	version map[types.NamespacedName]version
@@ -21,7 +21,7 @@ type version struct {
 	value string
 }
 
-// Note remembers what was written.
+// Note records a written version.
 func (w *Written) Note(o client.Object) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -34,8 +34,8 @@ func (w *Written) Note(o client.Object) {
 	}
 }
 
-// After says whether something newer than o was written. Nothing is remembered
-// of an object whose cache has caught up.
+// After reports whether a version newer than o was written. It removes the record once
+// the cache has caught up.
 func (w *Written) After(o client.Object) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -47,18 +47,18 @@ func (w *Written) After(o client.Object) bool {
 	return false
 }
 
-// Forget is for an object that is gone.
+// Forget removes the record of a deleted object.
 func (w *Written) Forget(name types.NamespacedName) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(w.version, name)
 }
 
-// isNewerThan says whether v is a later version of the same object.
+// isNewerThan reports whether v is a later version of the same object.
 func isNewerThan(v version, o client.Object) bool {
 	if v.uid != o.GetUID() || v.uid == "" {
 		return false
 	}
 	order, err := resourceversion.CompareResourceVersion(v.value, o.GetResourceVersion())
-	return err == nil && order > 0 // where versions have no order, the API server refuses
+	return err == nil && order > 0 // the API server rejects writes of unordered versions
 }

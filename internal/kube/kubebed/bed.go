@@ -22,15 +22,15 @@ import (
 )
 
 const (
-	// startBound is how long a program may take to answer. The API server takes
-	// 3 s on an idle machine.
+	// startBound is how long a program may take to become ready. The API server takes 3
+	// s on an idle machine.
 	startBound = 3 * time.Minute
 	startPoll  = 25 * time.Millisecond
 )
 
 var errStartBound = fmt.Errorf("not ready within %s", startBound)
 
-// A Bed is a control plane that runs.
+// A Bed is a running control plane.
 type Bed struct {
 	options   Options
 	assets    string
@@ -39,17 +39,17 @@ type Bed struct {
 	port      int
 	admin     *rest.Config
 
-	died chan struct{} // closed when a program ended that was not told to
+	died chan struct{} // closed when a program ended unexpectedly
 
 	mu        sync.Mutex
 	running   []*process // in the order of their start
-	death     error      // of the program that ended, set before died is closed
+	death     error      // error of the ended program, set before died is closed
 	following sync.WaitGroup
 	stopped   bool
 }
 
-// Start starts a control plane and returns when it answers. The caller then
-// calls Stop.
+// Start starts a control plane and returns when it is ready. The caller then calls
+// Stop.
 func Start(ctx context.Context, o Options) (*Bed, error) {
 	o, err := o.withDefaults()
 	if err != nil {
@@ -97,8 +97,8 @@ func (b *Bed) startPrograms(ctx context.Context) (err error) {
 	return b.awaitControllers(ctx)
 }
 
-// startOnAPort starts the API server, again on another port when someone took
-// the free one between asking for it and using it.
+// startOnAPort starts the API server. It retries on another port if the free port was
+// taken before its use.
 func (b *Bed) startOnAPort(ctx context.Context) error {
 	const tries = 5
 	var err error
@@ -122,9 +122,8 @@ func (b *Bed) startOnAPort(ctx context.Context) error {
 	return errors.Join(err, b.folder.rememberPort(b.port))
 }
 
-// StartAPIServer starts the API server again after StopAPIServer, on the same
-// port and the same data, and returns when it answers. It does nothing when
-// the server runs.
+// StartAPIServer restarts the API server after StopAPIServer, on the same port and the
+// same data, and returns when it is ready. It does nothing if the server runs.
 func (b *Bed) StartAPIServer(ctx context.Context) error {
 	if b.findProcess(APIServer) != nil {
 		return nil
@@ -143,11 +142,11 @@ func (b *Bed) StartAPIServer(ctx context.Context) error {
 	return err
 }
 
-// StopAPIServer ends the API server at once, as a power failure would: its
-// connections break, and new ones are refused until StartAPIServer.
+// StopAPIServer kills the API server, as a power failure would: its connections break,
+// and new ones are refused until StartAPIServer.
 func (b *Bed) StopAPIServer() error { return b.haltProcess(APIServer) }
 
-// checkURL wants a good answer of a URL.
+// checkURL returns an error unless a URL answers 200.
 func checkURL(ctx context.Context, client *http.Client, url string) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
 	if err != nil {
@@ -168,7 +167,8 @@ func checkURL(ctx context.Context, client *http.Client, url string) error {
 	return nil
 }
 
-// waitForDefaults waits for what the API server makes some moments after it is ready.
+// waitForDefaults waits for the objects that the API server creates some moments after
+// it is ready.
 func (b *Bed) waitForDefaults(ctx context.Context) error {
 	client, err := kubernetes.NewForConfig(b.admin)
 	if err != nil {
@@ -202,8 +202,8 @@ func (b *Bed) startControllers() error {
 	return b.launchAndFollow(Scheduler, schedulerArgs(b.options, kubeconfig))
 }
 
-// awaitControllers waits until the controllers do something, if that can be
-// seen: no Pod is admitted before its namespace has a service account.
+// awaitControllers waits until the controllers work, as far as that is visible: no Pod
+// is admitted before its namespace has a service account.
 func (b *Bed) awaitControllers(ctx context.Context) error {
 	if !slices.Contains(b.options.Controllers, "serviceaccount-controller") && !slices.Contains(b.options.Controllers, "*") {
 		return b.Ready()
@@ -226,19 +226,19 @@ func (b *Bed) awaitControllers(ctx context.Context) error {
 	})
 }
 
-// URL is where the API server is reached.
+// URL returns the URL of the API server.
 func (b *Bed) URL() string {
 	return "https://" + net.JoinHostPort(b.options.ListenAddress, strconv.Itoa(b.port))
 }
 
-// Assets is the folder with the programs, kubectl among them.
+// Assets returns the folder with the programs, including kubectl.
 func (b *Bed) Assets() string { return b.assets }
 
-// Dir is the folder with the state.
+// Dir returns the folder with the state.
 func (b *Bed) Dir() string { return b.folder.Path }
 
-// Stop ends all programs, and removes the state if it was in a temporary
-// folder. Only etcd is asked: the others keep nothing that could be lost.
+// Stop ends all programs, and removes the state if its folder is temporary. Only etcd
+// is stopped gracefully: the others have no state to lose.
 func (b *Bed) Stop() error {
 	b.mu.Lock()
 	if b.stopped {

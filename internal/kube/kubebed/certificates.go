@@ -26,8 +26,8 @@ const (
 	validFor    = 365 * 24 * time.Hour
 )
 
-// An authority signs the certificates of a bed: that of the API server and
-// those of its users.
+// An authority signs the certificates of a bed: those of the API server and of its
+// users.
 type authority struct {
 	cert *x509.Certificate
 	key  *ecdsa.PrivateKey
@@ -37,13 +37,13 @@ type authority struct {
 // A pair is a certificate and its key, in PEM.
 type pair struct{ cert, key []byte }
 
-// The authorities of a bed.
+// Authorities of a bed.
 const (
 	mainAuthority  = "ca"
-	proxyAuthority = "front-proxy-ca" // whose certificate may speak for any user: of the API server alone
+	proxyAuthority = "front-proxy-ca" // its certificate may impersonate any user; only the API server has one
 )
 
-// openAuthority reads an authority from the folder, or makes it.
+// openAuthority reads an authority from the folder, or creates it.
 func openAuthority(dir, name string) (*authority, error) {
 	certPath, keyPath := filepath.Join(dir, name+".crt"), filepath.Join(dir, name+".key")
 	a, err := readAuthority(certPath, keyPath)
@@ -99,7 +99,7 @@ func readAuthority(certPath, keyPath string) (*authority, error) {
 	return &authority{cert: cert, key: key, pem: certText}, nil
 }
 
-// newClientPair makes a certificate for a user of some groups.
+// newClientPair issues a certificate for a user in some groups.
 func (a *authority) newClientPair(name string, groups []string) (pair, error) {
 	return a.issuePair(&x509.Certificate{
 		Subject:     pkix.Name{CommonName: name, Organization: groups},
@@ -108,7 +108,7 @@ func (a *authority) newClientPair(name string, groups []string) (pair, error) {
 	})
 }
 
-// newServerPair makes a certificate for a server with some addresses.
+// newServerPair issues a certificate for a server with some names and addresses.
 func (a *authority) newServerPair(name string, names []string, addresses []net.IP) (pair, error) {
 	return a.issuePair(&x509.Certificate{
 		Subject:     pkix.Name{CommonName: name},
@@ -165,8 +165,8 @@ func encodeKey(key *ecdsa.PrivateKey) ([]byte, error) {
 	return pem.EncodeToMemory(&pem.Block{Type: keyBlock, Bytes: der}), nil
 }
 
-// ensureTokenKeys makes the keys of service account tokens, unless the folder
-// has them: tokens of a bed are good after its restart.
+// ensureTokenKeys creates the keys of service account tokens, unless the folder has
+// them. So tokens of a bed stay valid after its restart.
 func ensureTokenKeys(dir string) error {
 	private, public := filepath.Join(dir, tokenKey), filepath.Join(dir, tokenPublicKey)
 	if _, err := os.Stat(public); !errors.Is(err, fs.ErrNotExist) {

@@ -22,23 +22,23 @@ import (
 )
 
 const (
-	// administrators is the group that may do everything.
+	// administrators is the group with all permissions.
 	administrators = "system:masters"
 	adminName      = "kubebed-admin"
 
-	// Clients of a bed are not to wait for themselves.
+	// Limits high enough that clients of a bed do not throttle themselves.
 	clientQPS   = 1000
 	clientBurst = 2000
 
 	tokenLife = time.Hour
 )
 
-// Config is how an administrator reaches the API server. Each call gives a
-// copy, to be changed at will.
+// Config returns the REST config of an administrator. Each call returns a copy, which
+// the caller may change.
 func (b *Bed) Config() *rest.Config { return rest.CopyConfig(b.admin) }
 
-// User is how a user of some groups reaches the API server. Users exist by
-// having a certificate; what they may do is said by roles.
+// User returns the REST config of a user in some groups. Users exist by having a
+// certificate; roles determine their permissions.
 func (b *Bed) User(name string, groups ...string) (*rest.Config, error) {
 	p, err := b.authority.newClientPair(name, groups)
 	if err != nil {
@@ -49,7 +49,7 @@ func (b *Bed) User(name string, groups ...string) (*rest.Config, error) {
 	return cfg, nil
 }
 
-// anonymous is a configuration without a user.
+// anonymous returns a REST config without a user.
 func (b *Bed) anonymous() *rest.Config {
 	return &rest.Config{
 		Host:            b.URL(),
@@ -59,8 +59,8 @@ func (b *Bed) anonymous() *rest.Config {
 	}
 }
 
-// Kubeconfig writes a kubeconfig file for a user, in the bed's folder, and
-// gives its path.
+// Kubeconfig writes a kubeconfig file for a user in the bed's folder, and returns its
+// path.
 func (b *Bed) Kubeconfig(name string, groups ...string) (path string, err error) {
 	cfg, err := b.User(name, groups...)
 	if err != nil {
@@ -69,8 +69,8 @@ func (b *Bed) Kubeconfig(name string, groups ...string) (path string, err error)
 	return b.writeKubeconfig(name, cfg)
 }
 
-// AccountKubeconfig writes one for a service account, as ServiceAccount reaches
-// the API server.
+// AccountKubeconfig writes a kubeconfig file for a service account, with the config of
+// ServiceAccount.
 func (b *Bed) AccountKubeconfig(ctx context.Context, namespace, name string) (path string, err error) {
 	cfg, err := b.ServiceAccount(ctx, namespace, name)
 	if err != nil {
@@ -79,7 +79,7 @@ func (b *Bed) AccountKubeconfig(ctx context.Context, namespace, name string) (pa
 	return b.writeKubeconfig(namespace+"."+name, cfg)
 }
 
-// AdminKubeconfig is the path of a kubeconfig file for an administrator.
+// AdminKubeconfig returns the path of a kubeconfig file for an administrator.
 func (b *Bed) AdminKubeconfig() string { return b.folder.Join(adminName + ".kubeconfig") }
 
 func (b *Bed) writeKubeconfig(user string, cfg *rest.Config) (path string, err error) {
@@ -96,8 +96,8 @@ func (b *Bed) writeKubeconfig(user string, cfg *rest.Config) (path string, err e
 	return path, nil
 }
 
-// ServiceAccount is how a service account reaches the API server, which makes
-// it if it is missing: by a bound token that is good for an hour.
+// ServiceAccount returns the REST config of a service account, which it creates if
+// missing, with a bound token that is valid for an hour.
 func (b *Bed) ServiceAccount(ctx context.Context, namespace, name string) (*rest.Config, error) {
 	client, err := kubernetes.NewForConfig(b.admin)
 	if err != nil {
@@ -119,8 +119,8 @@ func (b *Bed) ServiceAccount(ctx context.Context, namespace, name string) (*rest
 	return cfg, nil
 }
 
-// Kubectl runs kubectl as an administrator and gives what it prints. An error
-// has what it complained of.
+// Kubectl runs kubectl as an administrator and returns its output. The error has its
+// error output.
 func (b *Bed) Kubectl(ctx context.Context, args ...string) (string, error) {
 	args = append([]string{"--kubeconfig=" + b.AdminKubeconfig(), "--cache-dir=" + b.folder.Join("kubectl-cache")}, args...)
 	cmd := exec.CommandContext(ctx, filepath.Join(b.assets, "kubectl"), args...) //nolint:gosec // our own program

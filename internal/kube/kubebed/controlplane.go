@@ -12,8 +12,8 @@ import (
 	"strings"
 )
 
-// Files in the bed's folder. The programs run there, so that the path of
-// etcd's socket stays within what the kernel takes.
+// Files in the bed's folder. The programs run there, so that the path of etcd's socket
+// stays within the kernel's limit.
 const (
 	etcdSocket     = "etcd.sock"
 	etcdPeerSocket = "etcd-peer.sock"
@@ -21,12 +21,13 @@ const (
 	tokenKey       = "tokens.key"
 	tokenPublicKey = "tokens.pub"
 
-	proxyName = "front-proxy-client" // as whom the API server calls those that stand behind it
+	proxyName = "front-proxy-client" // user of the API server in requests to the API servers behind it
 
 	issuer = "https://kubernetes.default.svc.cluster.local" // of tokens
 )
 
-// pkiPath is the path of a file of keys or certificates, for a program.
+// pkiPath returns the path of a file with keys or certificates, relative to the working
+// folder of the programs.
 func pkiPath(name string) string { return filepath.Join("pki", name) }
 
 func etcdArgs(temporary bool) []string {
@@ -39,7 +40,7 @@ func etcdArgs(temporary bool) []string {
 		"--initial-cluster=default=unix://" + etcdPeerSocket,
 	}
 	if temporary {
-		args = append(args, "--unsafe-no-fsync") // nobody will miss the data
+		args = append(args, "--unsafe-no-fsync") // the data is disposable
 	}
 	return args
 }
@@ -63,7 +64,7 @@ func apiServerArgs(o Options, port int) []string {
 		"--proxy-client-key-file=" + pkiPath(proxyName+".key"),
 		"--kubelet-client-certificate=" + pkiPath("kubelet-client.crt"),
 		"--kubelet-client-key=" + pkiPath("kubelet-client.key"),
-		"--kubelet-preferred-address-types=InternalIP", // the names of Nodes resolve nowhere
+		"--kubelet-preferred-address-types=InternalIP", // the names of Nodes do not resolve
 		"--service-account-issuer=" + issuer,
 		"--service-account-key-file=" + pkiPath(tokenPublicKey),
 		"--service-account-signing-key-file=" + pkiPath(tokenKey),
@@ -93,13 +94,13 @@ func schedulerArgs(o Options, kubeconfig string) []string {
 	return append([]string{"--kubeconfig=" + kubeconfig, "--leader-elect=false", "--secure-port=0"}, o.Args[Scheduler]...)
 }
 
-// writeServerFiles writes what the API server proves itself with.
+// writeServerFiles writes the keys and certificates of the API server.
 func writeServerFiles(f *folder, a *authority, o Options) error {
 	prefix, err := netip.ParsePrefix(o.ServiceRange)
 	if err != nil {
 		return fmt.Errorf("service range: %w", err)
 	}
-	service := prefix.Masked().Addr().Next() // of the Service "kubernetes"
+	service := prefix.Masked().Addr().Next() // address of the Service "kubernetes"
 	server, err := a.newServerPair(APIServer,
 		[]string{"localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local"},
 		[]net.IP{net.ParseIP(o.ListenAddress), net.ParseIP(loopback), service.AsSlice()})
@@ -122,8 +123,7 @@ func writeServerFiles(f *folder, a *authority, o Options) error {
 		ensureTokenKeys(f.Join("pki")))
 }
 
-// writePair writes a certificate, with that of the authority that signed it,
-// and its key.
+// writePair writes a certificate together with that of its authority, and its key.
 func (f *folder) writePair(name string, by *authority, p pair) error {
 	return errors.Join(os.WriteFile(f.Join(pkiPath(name+".crt")), slices.Concat(p.cert, by.pem), 0o600),
 		os.WriteFile(f.Join(pkiPath(name+".key")), p.key, 0o600))

@@ -22,9 +22,8 @@ import (
 
 const crdKind = "CustomResourceDefinition"
 
-// InstallCRDs installs the CustomResourceDefinitions of some files, or of
-// folders with such files, or brings what is installed up to date, and waits
-// until they are served.
+// InstallCRDs installs or updates the CustomResourceDefinitions of files, or of folders
+// with such files, and waits until they are served.
 func (b *Bed) InstallCRDs(ctx context.Context, paths ...string) error {
 	if len(paths) == 0 {
 		return nil
@@ -36,7 +35,7 @@ func (b *Bed) InstallCRDs(ctx context.Context, paths ...string) error {
 	return b.installCRDs(ctx, crds)
 }
 
-// InstallCRDText is InstallCRDs for those of a YAML text.
+// InstallCRDText is like InstallCRDs for the text of a YAML file.
 func (b *Bed) InstallCRDText(ctx context.Context, text []byte) error {
 	crds, err := parseCRDs(text)
 	if err != nil {
@@ -76,7 +75,7 @@ func (b *Bed) installCRDs(ctx context.Context, crds []*unstructured.Unstructured
 
 var errCRDBound = fmt.Errorf("not served within %s", startBound)
 
-// checkServed says why a CRD's versions are not served yet.
+// checkServed returns why a CRD's versions are not served yet.
 func checkServed(ctx context.Context, cfg *rest.Config, crd *unstructured.Unstructured) error {
 	if err := established(crd); err != nil {
 		return err
@@ -85,7 +84,7 @@ func checkServed(ctx context.Context, cfg *rest.Config, crd *unstructured.Unstru
 	if err != nil {
 		return err
 	}
-	group, _, _ := unstructured.NestedString(crd.Object, "spec", "group") // the server holds it to its schema
+	group, _, _ := unstructured.NestedString(crd.Object, "spec", "group") // the server has validated its schema
 	plural, _, _ := unstructured.NestedString(crd.Object, "spec", "names", "plural")
 	versions, _, _ := unstructured.NestedSlice(crd.Object, "spec", "versions")
 	for _, v := range versions {
@@ -105,7 +104,7 @@ func checkServed(ctx context.Context, cfg *rest.Config, crd *unstructured.Unstru
 	return nil
 }
 
-// established says why a CRD is not established.
+// established returns why a CRD is not established.
 func established(crd *unstructured.Unstructured) error {
 	conditions, _, _ := unstructured.NestedSlice(crd.Object, "status", "conditions")
 	for _, c := range conditions {
@@ -121,8 +120,8 @@ func established(crd *unstructured.Unstructured) error {
 	return errors.New("not established yet")
 }
 
-// readCRDs reads the CRDs of files and folders. Other objects in the files
-// are passed over; a path without any CRD is an error.
+// readCRDs reads the CRDs of files and folders. It ignores other objects in the files;
+// a path without any CRD is an error.
 func readCRDs(paths []string) ([]*unstructured.Unstructured, error) {
 	var all []*unstructured.Unstructured
 	for _, path := range paths {
@@ -149,7 +148,7 @@ func readCRDs(paths []string) ([]*unstructured.Unstructured, error) {
 	return all, nil
 }
 
-// manifests are the files at a path: itself, or those of the folder.
+// manifests returns the files at a path: the path itself, or the files of the folder.
 func manifests(path string) ([]string, error) {
 	info, err := os.Stat(path)
 	if err != nil || !info.IsDir() {
@@ -167,7 +166,7 @@ func manifests(path string) ([]string, error) {
 	return files, nil
 }
 
-// parseCRDs picks the CRDs out of a YAML text.
+// parseCRDs returns the CRDs in a YAML text.
 func parseCRDs(text []byte) ([]*unstructured.Unstructured, error) {
 	var crds []*unstructured.Unstructured
 	documents := yaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(text)))

@@ -12,24 +12,24 @@ const (
 	tempPrefix = "fleetloop-kubebed-"
 )
 
-// A folder is the state of one bed, held by a lock for as long as we use it.
+// A folder has the state of one bed, and is locked while the bed uses it.
 //
-//	lock            held by the process that runs the bed
+//	lock            lock of the process that runs the bed
 //	pki/            the authority, the server's certificate, the token keys
 //	etcd/           the data
-//	etcd.sock       where etcd listens
-//	port            where the API server listened last
-//	logs/           what the programs said, a file each
-//	*.kubeconfig    for the users that were asked for
+//	etcd.sock       the socket of etcd
+//	port            the last port of the API server
+//	logs/           the output of the programs, a file each
+//	*.kubeconfig    for the users of Kubeconfig
 type folder struct{ *lockdir.Dir }
 
-// openFolder makes the folder and locks it. Empty is a temporary one.
+// openFolder creates and locks the folder. The empty path means a temporary folder.
 func openFolder(path string) (*folder, error) {
 	dir, err := lockdir.Open(path, tempPrefix)
 	if err != nil {
 		return nil, err
 	}
-	// Others on this machine must not reach etcd by its socket, or read keys.
+	// Other users of this machine must not reach etcd by its socket, or read keys.
 	err = errors.Join(os.Chmod(dir.Path, 0o700), //nolint:gosec // a folder
 		os.MkdirAll(dir.Join(logFolder), 0o700), os.MkdirAll(dir.Join("pki"), 0o700), os.RemoveAll(dir.Join(etcdSocket)))
 	if err != nil {

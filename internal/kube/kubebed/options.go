@@ -10,7 +10,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/kube/kubebed/programs"
 )
 
-// The names of programs, as Options.Args and the log files have them.
+// Names of the programs, as in Options.Args and the names of the log files.
 const (
 	Etcd              = "etcd"
 	APIServer         = "kube-apiserver"
@@ -20,16 +20,16 @@ const (
 
 const (
 	loopback            = "127.0.0.1"
-	defaultServiceRange = "10.0.0.0/24" // no packet ever goes there
+	defaultServiceRange = "10.0.0.0/24" // no packet is ever routed there
 )
 
-// AllControllers are all controllers that a cluster has by default.
+// AllControllers returns the name of all default controllers of a cluster.
 func AllControllers() []string { return []string{"*"} }
 
-// JobControllers are those that Jobs and their Pods live with: Jobs run, end
-// after their time to live, take what they own with them, and have a service
-// account to run as; an eviction asks the disruption budget; the roles view,
-// edit and admin are not empty.
+// JobControllers returns the controllers that Jobs and their Pods require. With them,
+// Jobs run, are deleted after their time to live together with the objects that they
+// own, and have a service account; an eviction respects the disruption budget; the
+// roles view, edit and admin are not empty.
 func JobControllers() []string {
 	return []string{
 		"job-controller", "ttl-after-finished-controller", "garbage-collector-controller", "disruption-controller",
@@ -38,44 +38,44 @@ func JobControllers() []string {
 	}
 }
 
-// Options say what runs. The zero value is an API server with etcd.
+// Options are the options of a bed. The zero value is an API server with etcd.
 type Options struct {
-	// Dir keeps the state, and is used again if it has some. A folder serves
-	// one bed at a time. Empty is a temporary folder, which Stop removes.
+	// Dir is the folder of the state, which is reused if it exists. A folder serves one
+	// bed at a time. Empty means a temporary folder, which Stop removes.
 	Dir string
 
-	// Assets is the folder with the programs. Empty asks Assets for it.
+	// Assets is the folder with the programs. Empty means the result of Assets.
 	Assets string
 
-	// Controllers are the controllers that kube-controller-manager runs, by
-	// their names. None is no controller manager.
+	// Controllers are the names of the controllers in kube-controller-manager. Without
+	// any, no controller manager runs.
 	Controllers []string
 
-	// Scheduler is whether Pods are bound to Nodes.
+	// Scheduler is whether a scheduler binds Pods to Nodes.
 	Scheduler bool
 
-	// CRDs are files of CustomResourceDefinitions, or folders with such files.
-	// They are served when Start returns.
+	// CRDs are files with CustomResourceDefinitions, or folders with such files. They
+	// are served when Start returns.
 	CRDs []string
 
-	// ListenAddress is where the API server listens. Empty is 127.0.0.1. Any
-	// other is for network namespaces of one's own.
+	// ListenAddress is the address of the API server. Empty means 127.0.0.1. Other
+	// addresses are for separate network namespaces.
 	ListenAddress string
 
-	// Port is the API server's port. Zero takes a free one, and for a Dir with
-	// state the one that it had if that is free.
+	// Port is the API server's port. Zero means a free one, which for a Dir with state
+	// is the earlier one if that is free.
 	Port int
 
-	// ServiceRange is where Services have their addresses, as a CIDR; the first
-	// is that of the Service "kubernetes". Empty is 10.0.0.0/24.
+	// ServiceRange is the CIDR of the addresses of Services; the first is that of the
+	// Service "kubernetes". Empty means 10.0.0.0/24.
 	ServiceRange string
 
-	// Args are more arguments for programs, by their names. Where a flag takes
-	// one value, they win.
+	// Args are further arguments of programs, by name. They override flags with a
+	// single value.
 	Args map[string][]string
 
-	// Log hears of what takes time, above all the first build of the programs.
-	// Nil is silence.
+	// Log receives slow operations, mainly the first build of the programs. It may be
+	// nil.
 	Log *slog.Logger
 }
 
@@ -94,12 +94,12 @@ func (o Options) withDefaults() (Options, error) {
 	return o, nil
 }
 
-// onLoopback is whether nothing but this machine can reach the API server.
+// onLoopback reports whether only this machine can reach the API server.
 func (o Options) onLoopback() bool { return net.ParseIP(o.ListenAddress).IsLoopback() }
 
-// Assets gives the folder with etcd, kube-apiserver, kube-controller-manager,
-// kube-scheduler, kubectl and kubelet, and fills it first where it is empty,
-// which can take minutes: see package programs.
+// Assets returns the folder with etcd, kube-apiserver, kube-controller-manager,
+// kube-scheduler, kubectl and kubelet. It first fills an empty folder, which can take
+// minutes: see package programs.
 func Assets(ctx context.Context, log *slog.Logger) (dir string, err error) {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)

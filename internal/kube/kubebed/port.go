@@ -12,28 +12,27 @@ import (
 	"syscall"
 )
 
-// Free ports are taken from below those that the kernel gives to connections
-// and to whoever listens on port 0: nobody gets ours by chance while the API
-// server is stopped for a while.
+// Free ports are below those that the kernel assigns to connections and to listeners on
+// port 0. So no other process gets the bed's port by chance while the API server is
+// stopped.
 const (
 	firstPort = 20000
 	lastPort  = 29999
 	portTries = 50
 )
 
-// ErrPortTaken is why a program could not start that was to listen on a port
-// which somebody else has.
+// ErrPortTaken means that another process has the port on which a program should
+// listen.
 var ErrPortTaken = errors.New("port in use")
 
-// FreePort gives a port of the bed's address that nobody listens on just now:
-// the one before if it can, 0 being none. Somebody else may take it until it is
-// used; StartProgram says so by ErrPortTaken.
+// FreePort returns a free port of the bed's address: the earlier one if possible, 0
+// being none. Another process may take it before its use; StartProgram then returns
+// ErrPortTaken.
 func (b *Bed) FreePort(ctx context.Context, before int) (int, error) {
 	return freePort(ctx, b.options.ListenAddress, before)
 }
 
-// freePort gives a port that nobody listens on just now; the one that the
-// folder had before if it can.
+// freePort returns a free port, which is the earlier one of the folder if possible.
 func freePort(ctx context.Context, address string, before int) (int, error) {
 	if before != 0 && portIsFree(ctx, address, before) == nil {
 		return before, nil
@@ -59,7 +58,7 @@ func portIsFree(ctx context.Context, address string, port int) error {
 	return l.Close()
 }
 
-// portBefore is the port that the folder's API server listened on last, or 0.
+// portBefore returns the last port of the folder's API server, or 0.
 func (f *folder) portBefore() int {
 	text, err := os.ReadFile(f.Join("port"))
 	if err != nil {

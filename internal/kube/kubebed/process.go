@@ -14,25 +14,25 @@ import (
 	"time"
 )
 
-// stopBound is how long a program may take to end that was asked to.
+// stopBound is how long a program may take to end after a signal.
 const stopBound = 10 * time.Second
 
 // A process is one run of a program, with its output in a file.
 type process struct {
 	name   string
 	log    string
-	from   int64 // where in the log this run begins
+	from   int64 // offset of this run in the log
 	cmd    *exec.Cmd
-	told   atomic.Bool   // to stop
-	done   chan struct{} // closed when it has ended
-	ending error         // how it ended, set before done is closed
+	told   atomic.Bool   // set before an intended stop
+	done   chan struct{} // closed after its end
+	ending error         // error of its end, set before done is closed
 }
 
 // launchProcess starts the program at path in the folder dir.
 //
-// The thread that forks must live as long as the child, because the kernel
-// sends the parent-death signal when that thread ends, not the process. So one
-// goroutine, locked to its thread, starts the child and waits for it.
+// The thread that forks must live as long as the child, because the kernel sends the
+// parent-death signal when that thread ends, not the process. So one goroutine, locked
+// to its thread, starts the child and waits for it.
 func launchProcess(path, dir string, args []string) (*process, error) {
 	name := filepath.Base(path)
 	logFile, err := os.OpenFile(filepath.Join(dir, logFolder, name+".log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600) //nolint:gosec // in the bed's folder
@@ -55,7 +55,7 @@ func launchProcess(path, dir string, args []string) (*process, error) {
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		err := cmd.Start()
-		// The child has its own copy; ours would only leak.
+		// The child has a copy; this descriptor would only leak.
 		err = errors.Join(err, logFile.Close())
 		started <- err
 		if cmd.Process == nil {
@@ -70,7 +70,8 @@ func launchProcess(path, dir string, args []string) (*process, error) {
 	return p, nil
 }
 
-// hasEnded is whether the program has ended, and why that is an error.
+// hasEnded returns an error with the output if the program has ended, and nil
+// otherwise.
 func (p *process) hasEnded() error {
 	select {
 	case <-p.done:
@@ -84,13 +85,13 @@ func (p *process) hasEnded() error {
 	return fmt.Errorf("%s exited: %s; its output:\n%s", p.name, how, p.lastOutput())
 }
 
-// lastOutput is the end of what this run wrote.
+// lastOutput returns the end of the output of this run.
 func (p *process) lastOutput() string {
 	const lines = 20
 	return lastLines(textFrom(p.log, p.from), lines)
 }
 
-// stopWith ends the program by sig, and insists when it does not.
+// stopWith ends the program by sig, and by SIGKILL if that does not suffice.
 func (p *process) stopWith(sig syscall.Signal) error {
 	p.told.Store(true)
 	for _, s := range []syscall.Signal{sig, syscall.SIGKILL} {
@@ -108,14 +109,14 @@ func (p *process) stopWith(sig syscall.Signal) error {
 	return fmt.Errorf("stop %s (pid %d): still running %s after SIGKILL", p.name, p.cmd.Process.Pid, stopBound)
 }
 
-// textFrom is what stands in a file from an offset on, or nothing.
+// textFrom returns the content of a file from an offset on, empty on errors.
 func textFrom(path string, offset int64) string {
 	f, err := os.Open(path) //nolint:gosec // a log file of ours
 	if err != nil {
 		return ""
 	}
 	defer func() { _ = f.Close() }()
-	const most = 4 << 20 // a log that long is not read by anyone
+	const most = 4 << 20 // limits the text of a very long log
 	info, err := f.Stat()
 	if err != nil {
 		return ""
@@ -127,7 +128,7 @@ func textFrom(path string, offset int64) string {
 	return string(text)
 }
 
-// lastLines are the last n lines of a text.
+// lastLines returns the last n lines of a text.
 func lastLines(text string, n int) string {
 	lines := strings.Split(strings.TrimRight(text, "\n"), "\n")
 	return strings.Join(lines[max(0, len(lines)-n):], "\n")

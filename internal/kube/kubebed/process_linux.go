@@ -2,8 +2,8 @@ package kubebed
 
 import "syscall"
 
-// attributes leaves our process group, so that the terminal's Ctrl-C reaches
-// only us, and ties the child's life to ours.
+// attributes moves the child to another process group, so that the terminal's Ctrl-C
+// reaches only this process. The child dies with this process.
 func attributes() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }

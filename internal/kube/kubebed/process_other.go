@@ -4,5 +4,6 @@ package kubebed
 
 import "syscall"
 
-// attributes leaves our process group. There is no parent-death signal here.
+// attributes moves the child to another process group. This platform has no
+// parent-death signal.
 func attributes() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }

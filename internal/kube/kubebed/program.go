@@ -7,25 +7,25 @@ import (
 	"path/filepath"
 )
 
-// A Program is one that a bed runs beside its own, such as an API server that
-// stands behind that of the bed.
+// A Program is a further program that a bed runs, such as an API server behind that of
+// the bed.
 type Program struct {
-	// Path is the program. The name of its file is that of its log file, and
-	// what StopProgram knows it by.
+	// Path is the path of the program. Its file name is the name of the log file, and
+	// of the program in StopProgram.
 	Path string
 
 	// Args are its arguments. It runs in Dir, so that paths can be relative.
 	Args []string
 
-	// Ready says why the program is not ready. It is asked until it gives nil.
-	// Nil is for programs that nobody can ask.
+	// Ready returns why the program is not ready. It is called until it returns nil.
+	// Nil is for programs without a readiness check.
 	Ready func(ctx context.Context) error
 }
 
-// StartProgram starts a program in the bed, and returns when it is ready. From
-// then on it is as the bed's own: its end is that of the bed, unless StopProgram
-// brought it about, Stop ends it, and so does the end of this process. It does
-// nothing when the program runs.
+// StartProgram starts a program in the bed, and returns when it is ready. From then on
+// it is like the bed's programs: the bed fails if it ends, unless by StopProgram, and
+// it ends with Stop or with this process. StartProgram does nothing if the program
+// runs.
 func (b *Bed) StartProgram(ctx context.Context, p Program) error {
 	if b.findProcess(filepath.Base(p.Path)) != nil {
 		return nil
@@ -36,23 +36,23 @@ func (b *Bed) StartProgram(ctx context.Context, p Program) error {
 	return b.launchUntilReady(ctx, p.Path, p.Args, p.Ready)
 }
 
-// StopProgram ends a program at once, as a power failure would. It does nothing
-// when the program does not run.
+// StopProgram kills a program, as a power failure would. It does nothing if the program
+// does not run.
 func (b *Bed) StopProgram(name string) error { return b.haltProcess(name) }
 
-// Runs is whether a program was started and has not been stopped.
+// Runs reports whether a program was started and has not been stopped.
 func (b *Bed) Runs(name string) bool { return b.findProcess(name) != nil }
 
-// EtcdURL is where a program of the bed, which runs in Dir, reaches etcd. It has
-// no password: give each program a prefix of its own.
+// EtcdURL returns the URL of etcd for a program of the bed, which runs in Dir. It has
+// no password; give each program a separate prefix.
 func (b *Bed) EtcdURL() string { return "unix://" + etcdSocket }
 
-// ListenAddress is where the bed listens, and where its programs should.
+// ListenAddress returns the address on which the bed listens and its programs should.
 func (b *Bed) ListenAddress() string { return b.options.ListenAddress }
 
-// ServerCertificate writes a certificate for a server of some names at the bed's
-// address, signed by the authority that Config trusts, and gives its file and
-// that of its key.
+// ServerCertificate writes a certificate for a server with some names at the bed's
+// address, signed by the authority that Config trusts, and returns the paths of the
+// certificate and its key.
 func (b *Bed) ServerCertificate(name string, names ...string) (cert, key string, err error) {
 	p, err := b.authority.newServerPair(name, names, []net.IP{net.ParseIP(b.options.ListenAddress)})
 	if err == nil {

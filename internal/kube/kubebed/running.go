@@ -26,8 +26,8 @@ func (b *Bed) launchProgram(path string, args []string) (*process, error) {
 	return p, nil
 }
 
-// watchProcess watches a program that has started well: when it ends without being
-// told to, the bed cannot be used any more.
+// watchProcess watches a program that has started: after its unexpected end, the bed is
+// unusable.
 func (b *Bed) watchProcess(p *process) {
 	b.following.Go(func() {
 		<-p.done
@@ -37,8 +37,7 @@ func (b *Bed) watchProcess(p *process) {
 	})
 }
 
-// launchAndFollow starts a program that answers nobody who could ask whether
-// it started well.
+// launchAndFollow starts a program without a readiness check.
 func (b *Bed) launchAndFollow(name string, args []string) error {
 	p, err := b.launchProgram(filepath.Join(b.assets, name), args)
 	if err == nil {
@@ -47,8 +46,8 @@ func (b *Bed) launchAndFollow(name string, args []string) error {
 	return err
 }
 
-// launchUntilReady starts a program and returns when it is ready. One that
-// never gets there is ended.
+// launchUntilReady starts a program and returns when it is ready. It ends a program
+// that does not become ready.
 func (b *Bed) launchUntilReady(ctx context.Context, path string, args []string, ready func(context.Context) error) error {
 	p, err := b.launchProgram(path, args)
 	if err != nil {
@@ -64,8 +63,8 @@ func (b *Bed) launchUntilReady(ctx context.Context, path string, args []string, 
 	return errors.Join(err, b.haltProcess(p.name))
 }
 
-// awaitReady waits until a program is ready, as long as it and those that it needs
-// run.
+// awaitReady waits until a program is ready, as long as it and the programs that it
+// depends on run.
 func (b *Bed) awaitReady(ctx context.Context, p *process, ready func(context.Context) error) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, startBound, errStartBound)
 	defer cancel()
@@ -82,7 +81,7 @@ func (b *Bed) awaitReady(ctx context.Context, p *process, ready func(context.Con
 	})
 }
 
-// noteFailure notes the first death of a program.
+// noteFailure records the first unexpected end of a program.
 func (b *Bed) noteFailure(err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -92,7 +91,7 @@ func (b *Bed) noteFailure(err error) {
 	}
 }
 
-// findProcess is the program of that name, or nil when it does not run.
+// findProcess returns the running program of that name, or nil.
 func (b *Bed) findProcess(name string) *process {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -104,7 +103,7 @@ func (b *Bed) findProcess(name string) *process {
 	return nil
 }
 
-// haltProcess ends a program at once.
+// haltProcess kills a program.
 func (b *Bed) haltProcess(name string) error {
 	p := b.findProcess(name)
 	if p == nil {
@@ -117,8 +116,8 @@ func (b *Bed) haltProcess(name string) error {
 	return err
 }
 
-// Ready says why the bed cannot be used: a program has ended, or the API
-// server was stopped.
+// Ready returns why the bed cannot be used: a program has ended, or the API server was
+// stopped.
 func (b *Bed) Ready() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -133,7 +132,7 @@ func (b *Bed) Ready() error {
 	return nil
 }
 
-// Run keeps the bed until ctx ends, or a program of it, and stops it then.
+// Run runs the bed until ctx ends or one of its programs ends, and then stops it.
 func (b *Bed) Run(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
@@ -143,12 +142,12 @@ func (b *Bed) Run(ctx context.Context) error {
 	}
 }
 
-// A finalError is one that no waiting mends.
+// A finalError is an error that does not go away by waiting.
 type finalError struct{ error }
 
 func (e finalError) Unwrap() error { return e.error }
 
-// pollUntilOK calls check until it gives no error, or a final one.
+// pollUntilOK calls check until it returns no error, or a final one.
 func pollUntilOK(ctx context.Context, check func(context.Context) error) error {
 	ticker := time.NewTicker(startPoll)
 	defer ticker.Stop()

@@ -19,21 +19,21 @@ import (
 	"github.com/fleetloop/fleetloop/internal/kube/leases/member"
 )
 
-// Where a record's fields stand that a Lease has none for.
+// Labels and annotations for the fields of a record without a field in a Lease.
 const (
-	// Group is the label with the group's name.
+	// Group is the label with the name of the group.
 	Group = "fleetloop.io/shard-group"
 
 	// State is the annotation with the state.
 	State = "fleetloop.io/shard-state"
 
-	// Includes is the annotation with the other members that are counted in,
-	// each with its epoch, such as "a/1 b/3".
+	// Includes is the annotation with the other members that this one includes, each
+	// with its epoch, such as "a/1 b/3".
 	Includes = "fleetloop.io/shard-includes"
 )
 
-// labelValue makes a label's value of a name; a long one, or one with characters
-// that no label may have, is cut and gets a part of its hash.
+// labelValue returns a name as a label value. A name that is too long or has invalid
+// characters is cut and gets a part of its hash.
 func labelValue(name string) string {
 	if len(validation.IsValidLabelValue(name)) == 0 {
 		return name
@@ -48,7 +48,7 @@ func labelValue(name string) string {
 	return strings.TrimLeft(string(readable)+"-"+hex.EncodeToString(sum[:4]), "-")
 }
 
-// encodeLease makes a Lease of r.
+// encodeLease returns the Lease of a record.
 func (l *Leases) encodeLease(r member.Record) *coordinationv1.Lease {
 	var includes []string
 	for _, name := range slices.Sorted(maps.Keys(r.Includes)) {
@@ -72,11 +72,12 @@ func (l *Leases) encodeLease(r member.Record) *coordinationv1.Lease {
 	}
 	if r.Version > 0 {
 		lease.ResourceVersion = strconv.FormatUint(r.Version, 10)
-		// Or the API server makes it anew if it is gone, version or not.
+		// Without the UID, the API server would create a deleted Lease again despite
+		// the version.
 		lease.UID = types.UID(r.Object)
 	}
 	if r.State.Over() {
-		lease.Spec.HolderIdentity = new("") // as others release theirs
+		lease.Spec.HolderIdentity = new("") // the usual form of a release
 	}
 	return lease
 }
@@ -88,9 +89,9 @@ func microTime(t time.Time) *metav1.MicroTime {
 	return new(metav1.NewMicroTime(t))
 }
 
-// decodeLease reads a record of a Lease. What is missing or of no meaning, in a
-// Lease that somebody else made, is left out: a record that counts nobody in
-// and that nobody renews is declared lost after a while.
+// decodeLease returns the record of a Lease. It omits missing or invalid fields of a
+// Lease that another client wrote. A record that includes no members and is not renewed
+// is declared lost after a while.
 func decodeLease(lease *coordinationv1.Lease) (member.Record, error) {
 	v, err := parseVersion(lease.ResourceVersion)
 	if err != nil {

@@ -1,16 +1,16 @@
-// Package leases keeps what members of a group say of themselves in Leases of
-// the host cluster, one for each member.
+// Package leases stores the records of the members of a group in Leases of the
+// host cluster, one for each member.
 //
-// `kubectl get leases -l fleetloop.io/shard-group=NAME` shows them: who holds
-// one, and, with -o yaml, since when, when it was last renewed, for how long
-// that is good, and whom the holder counts in. One without a holder is over:
-// its member has left, or was declared lost.
+// `kubectl get leases -l fleetloop.io/shard-group=NAME` shows the holder of each,
+// and with -o yaml since when, the last renewal, its duration, and the members
+// that the holder includes. A Lease without a holder is over: its member has left,
+// or was declared lost.
 //
-// Nobody else should write to them. One that is deleted by hand is made anew
-// by its member, which owns nothing meanwhile; a replica that starts in this
-// very moment may take over early.
+// No other client should write to them. If a Lease is deleted by hand, its member
+// creates it again and owns nothing meanwhile; a replica that starts in this very
+// moment may take over early.
 //
-// What it may do needs to be granted:
+// The client requires these permissions:
 //
 // +kubebuilder:rbac:groups=coordination.k8s.io,resources=leases,verbs=list;watch;create;update;delete
 package leases
@@ -36,35 +36,35 @@ import (
 	"github.com/fleetloop/fleetloop/internal/kube/leases/member"
 )
 
-// What a client asks of the API server at most. A member writes every two
-// seconds, and once for each that comes or goes.
+// Limits of requests to the API server. A member writes every two seconds, and once for
+// each member that joins or leaves.
 const (
 	qps   = 20
 	burst = 50
 )
 
-// listTimeout bounds the list that a watch begins with.
+// listTimeout limits the list at the start of a watch.
 const listTimeout = 10 * time.Second
 
-// Leases are those of one group in one namespace. Make them with New. They
-// are safe for concurrent use.
+// Leases are the Leases of one group in one namespace. Create them with New. They are
+// safe for concurrent use.
 type Leases struct {
 	client client.LeaseInterface
-	group  string // as the label's value
+	group  string // as a label value
 	close  func()
 }
 
-// New makes a client for the Leases of a group. It asks nothing of the API
-// server. cfg is not changed.
+// New returns a client for the Leases of a group. It sends no request, and does not
+// change cfg.
 func New(cfg *rest.Config, namespace, group string) (*Leases, error) {
 	if namespace == "" || group == "" {
 		return nil, errors.New("manage leases: namespace and group name are required")
 	}
 	own := rest.CopyConfig(cfg)
 	own.QPS, own.Burst, own.RateLimiter = qps, burst, nil
-	// One connection per request under way: with HTTP/2 all would share one,
-	// and if that were cut without a word, no try would get through until it
-	// is noticed, which takes longer than a lease is good for.
+	// Each concurrent request has a connection. With HTTP/2 all would share one. If
+	// that broke silently, no request would succeed until the break is detected, which
+	// takes longer than a lease lasts.
 	own.NextProtos = []string{"http/1.1"}
 	hc, err := rest.HTTPClientFor(own)
 	if err != nil {
@@ -77,16 +77,16 @@ func New(cfg *rest.Config, namespace, group string) (*Leases, error) {
 	return &Leases{client: c.Leases(namespace), group: labelValue(group), close: hc.CloseIdleConnections}, nil
 }
 
-// Close lets go of connections that are not in use.
+// Close closes idle connections.
 func (l *Leases) Close() { l.close() }
 
-// Watch tells of all Leases of the group as they are, and then of each change,
-// until ctx ends or the watch does. The error says why.
+// Watch reports all Leases of the group, and then each change, until ctx ends or the
+// watch does. The error is the reason.
 func (l *Leases) Watch(ctx context.Context, handle func(member.Change)) error {
 	selector := Group + "=" + l.group
 	lctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
-	// Without a resource version the list is of now, not of some time ago.
+	// Without a resource version the list is current.
 	list, err := l.client.List(lctx, metav1.ListOptions{LabelSelector: selector})
 	if err != nil {
 		return fmt.Errorf("list: %w", err)
@@ -128,7 +128,7 @@ func (l *Leases) Watch(ctx context.Context, handle func(member.Change)) error {
 	}
 }
 
-// changeOf is what an event of a watch tells.
+// changeOf returns the change of a watch event.
 func changeOf(e watch.Event) (c member.Change, err error) {
 	if e.Type == watch.Error {
 		return c, apierrors.FromObject(e.Object)
@@ -152,7 +152,7 @@ func changeOf(e watch.Event) (c member.Change, err error) {
 	return c, nil
 }
 
-// Put writes r, for its version.
+// Put writes r if the stored version is that of r.
 func (l *Leases) Put(ctx context.Context, r member.Record) (member.Record, error) {
 	lease := l.encodeLease(r)
 	var err error
@@ -167,7 +167,7 @@ func (l *Leases) Put(ctx context.Context, r member.Record) (member.Record, error
 	return decodeLease(lease)
 }
 
-// Delete deletes the Lease of r, at its version.
+// Delete deletes the Lease of r if the stored version is that of r.
 func (l *Leases) Delete(ctx context.Context, r member.Record) error {
 	at, uid := strconv.FormatUint(r.Version, 10), types.UID(r.Object)
 	err := l.client.Delete(ctx, r.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{ResourceVersion: &at, UID: &uid}})
@@ -177,7 +177,7 @@ func (l *Leases) Delete(ctx context.Context, r member.Record) error {
 	return nil
 }
 
-// classifyError makes of err what callers branch on.
+// classifyError wraps the errors that callers branch on.
 func classifyError(ctx context.Context, r member.Record, err error) error {
 	switch {
 	case apierrors.IsNotFound(err) && r.Version > 0:
@@ -203,7 +203,7 @@ func versionOf(o runtime.Object) (uint64, error) {
 	return parseVersion(m.GetResourceVersion())
 }
 
-// parseVersion reads a resource version, which is a number that rises with every
+// parseVersion parses a resource version, which is a number that rises with every
 // write.
 func parseVersion(text string) (uint64, error) {
 	v, err := strconv.ParseUint(text, 10, 64)

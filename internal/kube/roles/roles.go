@@ -1,6 +1,6 @@
-// Package roles says which rights on the host cluster a component needs: one
-// role for each feature in use, with nothing in it that the feature could do
-// without. The manifests and the tests have them from here.
+// Package roles has the permissions that a component requires on the host cluster: one
+// role for each feature in use, with only the rules that the feature requires. The
+// manifests and the tests use it.
 package roles
 
 import (
@@ -13,74 +13,73 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// The names that the specification gives the sentinel's objects.
+// Names of the sentinel's objects in the specification.
 const (
 	SentinelNamespace = "hyperfleet-system"
 	SentinelAccount   = "hyperfleet-sentinel"
 )
 
-// The features that a sentinel's roles are for. A role is called by the
-// account's name, with the feature behind it; FeatureBase by the account's
-// name alone.
+// Features of a sentinel with a role. The name of a role is the account's name followed
+// by the feature; for FeatureBase it is the account's name alone.
 const (
-	// FeatureBase is to run SentinelConfigs, and to say how they fare in
-	// their status and in Kubernetes events.
+	// FeatureBase is to run SentinelConfigs, and to report on them in their status and
+	// in Kubernetes events.
 	FeatureBase = ""
-	// FeatureSecrets is to follow the Secrets that SentinelConfigs name.
+	// FeatureSecrets is to watch the Secrets that SentinelConfigs refer to.
 	FeatureSecrets = "secrets"
-	// FeatureSharding is to divide resources by spec.sharding.mode auto.
+	// FeatureSharding is to distribute resources with spec.sharding.mode auto.
 	FeatureSharding = "sharding"
 )
 
-// Sentinel is a sentinel that runs SentinelConfigs. The zero value has the
-// features of the specification alone.
+// Sentinel is a sentinel that runs SentinelConfigs. The zero value has only the
+// features of the specification.
 type Sentinel struct {
-	// Namespace is where it runs, and where its SentinelConfigs are. Empty
-	// means SentinelNamespace.
+	// Namespace is the namespace of the sentinel and its SentinelConfigs. Empty means
+	// SentinelNamespace.
 	Namespace string
 
 	// Account is the name of its ServiceAccount. Empty means SentinelAccount.
 	Account string
 
-	// Secrets are the Secrets that the SentinelConfigs name.
+	// Secrets are the names of the Secrets that the SentinelConfigs refer to.
 	Secrets []string
 
-	// AllSecrets is for SentinelConfigs that may name any Secret of the
-	// namespace; Secrets are then of no account.
+	// AllSecrets allows SentinelConfigs to refer to any Secret of the namespace;
+	// Secrets is then ignored.
 	AllSecrets bool
 
-	// Sharding is for SentinelConfigs whose sharding has the mode auto.
+	// Sharding is for SentinelConfigs with sharding mode auto.
 	Sharding bool
 }
 
-// Roles are a role for each feature in use, FeatureBase first.
+// Roles returns a role for each feature in use, FeatureBase first.
 func (s Sentinel) Roles() []*rbacv1.Role {
 	s = s.withDefaults()
 	list := []*rbacv1.Role{s.newRole(FeatureBase,
 		policyRule("hyperfleet.redhat.com", "sentinelconfigs", "get", "list", "watch"),
 		// Status is written by server-side apply.
 		policyRule("hyperfleet.redhat.com", "sentinelconfigs/status", "get", "patch"),
-		// What comes again adds to an event that there is.
+		// A repeated event patches the existing one.
 		policyRule("events.k8s.io", "events", "create", "patch"),
 	)}
 	if s.AllSecrets || len(s.Secrets) > 0 {
 		secrets := policyRule(corev1.GroupName, "secrets", "get", "list", "watch")
 		if !s.AllSecrets {
-			// A list and a watch are let through if their field selector asks
-			// for one of the names.
+			// A list or watch is allowed if its field selector selects one of the
+			// names.
 			secrets.ResourceNames = slices.Compact(slices.Sorted(slices.Values(s.Secrets)))
 		}
 		list = append(list, s.newRole(FeatureSecrets, secrets))
 	}
 	if s.Sharding {
 		list = append(list, s.newRole(FeatureSharding,
-			// By names no more can be said: they are made at run time.
+			// No resource names are possible, as the Leases are created at run time.
 			policyRule("coordination.k8s.io", "leases", "list", "watch", "create", "update", "delete")))
 	}
 	return list
 }
 
-// Objects are the ServiceAccount, and the roles, each bound to it.
+// Objects returns the ServiceAccount, and the roles with their bindings.
 func (s Sentinel) Objects() []runtime.Object {
 	s = s.withDefaults()
 	list := []runtime.Object{&corev1.ServiceAccount{

@@ -15,15 +15,14 @@ import (
 	"github.com/fleetloop/fleetloop/internal/kube/kubebed"
 )
 
-// OutcomeAnnotation of a Pod is what FinishPods makes of it: Succeeded, which
-// is the default, Failed (with exit code 3), or Running (and Ready, for ever).
+// OutcomeAnnotation of a Pod is the phase that FinishPods sets: Succeeded, which is the
+// default, Failed (with exit code 3), or Running (and Ready, permanently).
 const OutcomeAnnotation = "kubebed.fleetloop.io/outcome"
 
 const failedCode = 3
 
-// FinishPods plays the parts of scheduler and kubelet for the Pods of a
-// namespace until the test ends: it marks each as its annotation says. No
-// container runs.
+// FinishPods simulates the scheduler and kubelet for the Pods of a namespace until the
+// test ends: it sets the phase of each according to its annotation. No container runs.
 func FinishPods(tb testing.TB, bed *kubebed.Bed, namespace string) {
 	tb.Helper()
 	client, err := kubernetes.NewForConfig(bed.Config())
@@ -37,7 +36,7 @@ func FinishPods(tb testing.TB, bed *kubebed.Bed, namespace string) {
 		defer ticker.Stop()
 		for {
 			if err := finishPending(ctx, client, namespace); err != nil && ctx.Err() == nil {
-				tb.Logf("finish pods: %v", err) // the API server may be away for a while
+				tb.Logf("finish pods: %v", err) // the API server may be unavailable for a while
 			}
 			select {
 			case <-ctx.Done():
@@ -52,7 +51,7 @@ func FinishPods(tb testing.TB, bed *kubebed.Bed, namespace string) {
 	})
 }
 
-// finishPending marks the Pods that are pending now.
+// finishPending sets the status of the Pods that are pending now.
 func finishPending(ctx context.Context, client kubernetes.Interface, namespace string) error {
 	pods, err := client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -74,7 +73,7 @@ func finishPending(ctx context.Context, client kubernetes.Interface, namespace s
 	return nil
 }
 
-// podOutcome is the status that a Pod is given.
+// podOutcome returns the status to set on a Pod.
 func podOutcome(p corev1.Pod) corev1.PodStatus {
 	now := metav1.Now()
 	s := corev1.PodStatus{Phase: corev1.PodSucceeded, StartTime: &now}

@@ -1,9 +1,9 @@
-// Package kubebedtest gives the tests of a package one control plane of their
-// own, and each test a namespace in it.
+// Package kubebedtest provides one control plane for the tests of a package, and a
+// namespace in it for each test.
 //
-// The first test that asks starts it; Main stops it at the end. If the process
-// is killed, the programs die with it. What they said is shown when a test
-// fails, from where the test began.
+// The first test that requests it starts the control plane; Main stops it at the end.
+// If the process is killed, the programs die with it. A failed test shows the output of
+// the programs since its start.
 package kubebedtest
 
 import (
@@ -30,15 +30,15 @@ import (
 const (
 	callBound = 60 * time.Second
 	poll      = 50 * time.Millisecond
-	logLines  = 60 // of each program, that a failed test shows
+	logLines  = 60 // lines of each program that a failed test shows
 )
 
-// A shared bed is the one of this test process.
+// A shared bed is the control plane of this test process.
 type shared struct {
 	options kubebed.Options
 	start   func() (*kubebed.Bed, error)
 
-	showing sync.Map // the tests that show the logs when they fail
+	showing sync.Map // tests that show the logs when they fail
 
 	mu  sync.Mutex
 	bed *kubebed.Bed
@@ -49,10 +49,10 @@ var current = &shared{start: func() (*kubebed.Bed, error) {
 	return nil, fmt.Errorf("call kubebedtest.Main from TestMain")
 }}
 
-// Main runs the tests of a package, checks that they left no goroutine behind,
-// and stops the control plane, if a test asked for it. Call it from TestMain.
+// Main runs the tests of a package, checks for leaked goroutines, and stops the control
+// plane if a test started it. Call it from TestMain.
 func Main(m *testing.M, o kubebed.Options, options ...goleak.Option) {
-	if o.Log == nil { // a first build takes minutes, which should not look like a hang
+	if o.Log == nil { // a first build takes minutes and should not look like a hang
 		o.Log = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	}
 	s := &shared{options: o}
@@ -66,8 +66,8 @@ type runner struct {
 	s *shared
 }
 
-// Run runs the tests; the control plane's goroutines are gone when leaks are
-// looked for.
+// Run runs the tests and stops the control plane, so that its goroutines are gone
+// before the leak check.
 func (r runner) Run() int {
 	code := r.m.Run()
 	r.s.mu.Lock()
@@ -91,7 +91,7 @@ func (s *shared) startBed() (*kubebed.Bed, error) {
 	return bed, err
 }
 
-// Bed is the control plane of this package's tests.
+// Bed returns the control plane of this package's tests.
 func Bed(tb testing.TB) *kubebed.Bed {
 	tb.Helper()
 	bed, err := current.start()
@@ -105,8 +105,8 @@ func Bed(tb testing.TB) *kubebed.Bed {
 	return bed
 }
 
-// ShowLogs shows what the programs of a bed say from now on, when the test has
-// failed at its end. Bed and Namespace do so already.
+// ShowLogs logs the further output of a bed's programs if the test has failed at its
+// end. Bed and Namespace do so already.
 func ShowLogs(tb testing.TB, bed *kubebed.Bed) {
 	tb.Helper()
 	begin := logSizes(bed)
@@ -126,7 +126,7 @@ func ShowLogs(tb testing.TB, bed *kubebed.Bed) {
 	})
 }
 
-// logSizes are the lengths of the log files.
+// logSizes returns the sizes of the log files.
 func logSizes(bed *kubebed.Bed) map[string]int {
 	files, _ := filepath.Glob(filepath.Join(bed.Dir(), "logs", "*.log")) // its only error is a bad pattern
 	lengths := make(map[string]int)
@@ -138,8 +138,8 @@ func logSizes(bed *kubebed.Bed) map[string]int {
 	return lengths
 }
 
-// Namespace makes a namespace for the test, with a service account "default",
-// and deletes it when the test ends.
+// Namespace creates a namespace for the test, with a service account "default", and
+// deletes it when the test ends.
 func Namespace(tb testing.TB) string {
 	tb.Helper()
 	client, err := kubernetes.NewForConfig(Bed(tb).Config())
@@ -157,7 +157,8 @@ func Namespace(tb testing.TB) string {
 			tb.Errorf("delete namespace %q: %v", ns.Name, err)
 		}
 	})
-	// Without it no Pod is admitted. Where no controller makes it, we do.
+	// No Pod is admitted without the account, and there may be no controller that
+	// creates it.
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}}
 	_, err = client.CoreV1().ServiceAccounts(ns.Name).Create(tb.Context(), account, metav1.CreateOptions{})
 	if err != nil && !apierrors.IsAlreadyExists(err) {
@@ -166,21 +167,21 @@ func Namespace(tb testing.TB) string {
 	return ns.Name
 }
 
-// namespacePrefix makes the name of a test one that a namespace can begin with.
+// namespacePrefix converts the name of a test to the prefix of a namespace's name.
 func namespacePrefix(test string) string {
-	const most = 40 // of the 63 that there are, less those made at random
+	const most = 40 // of the 63 allowed characters, less the random ones
 	p := regexp.MustCompile(`[^a-z0-9]+`).ReplaceAllString(strings.ToLower(test), "-")
 	return strings.Trim(p[:min(len(p), most)], "-") + "-"
 }
 
-// Eventually calls check until it gives no error, for a minute at most.
+// Eventually calls check until it returns no error, for a minute at most.
 func Eventually(tb testing.TB, check func(ctx context.Context) error) {
 	tb.Helper()
 	ctx, cancel := context.WithTimeout(tb.Context(), callBound)
 	defer cancel()
 	ticker := time.NewTicker(poll)
 	defer ticker.Stop()
-	var last error // that is not about our own bound
+	var last error // last error before the timeout
 	for {
 		err := check(ctx)
 		if err == nil {

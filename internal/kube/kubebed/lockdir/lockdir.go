@@ -1,5 +1,5 @@
-// Package lockdir gives a folder to one process at a time, and removes
-// temporary ones, also those of processes that were killed.
+// Package lockdir locks a folder for one process at a time, and removes temporary
+// folders, also those of killed processes.
 package lockdir
 
 import (
@@ -12,17 +12,17 @@ import (
 	"time"
 )
 
-// staleAfter is how old a temporary folder is before anyone asks whether it is
-// in use still: its lock comes a moment after it.
+// staleAfter is the age at which an unlocked temporary folder counts as unused: a new
+// folder is locked a moment after its creation.
 const staleAfter = time.Minute
 
 // lockName is the file in the folder that is locked.
 const lockName = "lock"
 
-// A Dir is a folder that is locked for as long as we use it. Processes that we
-// start do not inherit the lock.
+// A Dir is a folder that is locked until Close. Child processes do not inherit the
+// lock.
 type Dir struct {
-	// Path is where the folder is, absolute.
+	// Path is the absolute path of the folder.
 	Path string
 
 	// Temporary is whether Close removes it.
@@ -31,8 +31,8 @@ type Dir struct {
 	lock *os.File
 }
 
-// Open makes the folder and locks it. Empty is a temporary one whose name
-// begins with prefix; those that killed processes left behind go then.
+// Open creates and locks the folder. The empty path means a temporary folder whose name
+// begins with prefix; folders that killed processes left behind are then removed.
 func Open(path, prefix string) (*Dir, error) {
 	d := &Dir{Path: path, Temporary: path == ""}
 	var err error
@@ -57,26 +57,26 @@ func Open(path, prefix string) (*Dir, error) {
 	return d, nil
 }
 
-// Join is a path in the folder.
+// Join returns a path in the folder.
 func (d *Dir) Join(elem ...string) string {
 	return filepath.Join(append([]string{d.Path}, elem...)...)
 }
 
-// Close gives the folder back, and removes a temporary one.
+// Close unlocks the folder, and removes a temporary one.
 func (d *Dir) Close() error {
 	var err error
 	if d.Temporary {
 		err = os.RemoveAll(d.Path)
 	}
-	return errors.Join(err, d.lock.Close()) // which gives the lock back
+	return errors.Join(err, d.lock.Close()) // releases the lock
 }
 
 func tryLock(lock *os.File) error {
 	return syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 }
 
-// removeStale removes the folders of processes that were killed. What it can not
-// remove, or what has no lock, is somebody else's.
+// removeStale removes the folders of killed processes. It skips folders that it cannot
+// remove, or that have no lock, as they belong to others.
 func removeStale(tmp, prefix string) {
 	entries, _ := os.ReadDir(tmp)
 	for _, e := range entries {

@@ -17,9 +17,9 @@ import (
 	"github.com/fleetloop/fleetloop/internal/settings"
 )
 
-// buildPrograms builds the programs from Go modules. The Go build cache is our own:
-// it outlives a build that was interrupted, so that the next goes on from
-// there, and is removed when the programs are in their place.
+// buildPrograms builds the programs from Go modules, with a separate Go build cache.
+// The cache outlives an interrupted build, so that the next one continues from there,
+// and is removed once the programs are complete.
 func buildPrograms(ctx context.Context, c *cache, dir string) error {
 	if _, err := exec.LookPath("go"); err != nil {
 		return fmt.Errorf("build requires Go: %w", err)
@@ -28,7 +28,7 @@ func buildPrograms(ctx context.Context, c *cache, dir string) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = os.RemoveAll(source) }() // the next one sweeps what stays
+	defer func() { _ = os.RemoveAll(source) }() // the next build removes leftovers
 	err = c.set.eachFile(func(name string, content []byte) error {
 		return os.WriteFile(filepath.Join(source, name), content, 0o600)
 	})
@@ -50,10 +50,10 @@ func buildPrograms(ctx context.Context, c *cache, dir string) error {
 	return nil
 }
 
-// buildCache is where the Go build cache of a build is.
+// buildCache returns the path of the Go build cache.
 func (c *cache) buildCache() string { return filepath.Join(c.base, "gocache") }
 
-// removeBuildCache removes what a build leaves, unless it is to stay.
+// removeBuildCache removes the build cache, unless KeepVariable is set.
 func (c *cache) removeBuildCache() error {
 	if keep, _ := settings.OSEnv(KeepVariable); keep != "" {
 		return nil
@@ -65,15 +65,15 @@ func (c *cache) removeBuildCache() error {
 type building struct {
 	*cache
 
-	source string       // the module's folder
-	built  atomic.Int64 // packages
+	source string       // folder of the module
+	built  atomic.Int64 // number of packages
 }
 
 // buildBinary builds the binary.
 //
-// Less work for the collector and no debug data take a third less time. The
-// versions are what the programs say of themselves: without them the server is a
-// v0.0.0, which clients stumble over.
+// Less garbage collection and no debug data take a third less time. The linker sets the
+// versions that the programs report: without them the server is a v0.0.0, which breaks
+// clients.
 func (b *building) buildBinary(ctx context.Context, out string) error {
 	total, err := b.countPackages(ctx)
 	if err != nil {
@@ -107,18 +107,18 @@ func (b *building) buildBinary(ctx context.Context, out string) error {
 	return nil
 }
 
-// goCommand is a go command in the programs' module, untouched by what the
-// environment says of the module that we are called from.
+// goCommand returns a go command in the programs' module, independent of environment
+// settings for the caller's module.
 func (b *building) goCommand(ctx context.Context, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, "go", args...) //nolint:gosec // our own arguments
 	cmd.Dir = b.source
 	cmd.Env = append(os.Environ(), "GOCACHE="+b.buildCache(), "GOGC=400", "CGO_ENABLED=0", "GOFLAGS=", "GOWORK=off", "GOOS=", "GOARCH=", "PWD="+b.source)
-	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // it ends its compilers
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // so that it ends its compilers
 	cmd.WaitDelay = 10 * time.Second
 	return cmd
 }
 
-// countPackages counts what is to be compiled, and downloads the modules for it.
+// countPackages returns the number of packages to compile, and downloads their modules.
 func (b *building) countPackages(ctx context.Context) (int, error) {
 	b.log.InfoContext(ctx, "downloading modules", "of", b.set.title)
 	cmd := b.goCommand(ctx, "list", "-deps", ".")
@@ -131,13 +131,14 @@ func (b *building) countPackages(ctx context.Context) (int, error) {
 	return bytes.Count(out, []byte("\n")), nil
 }
 
-// countProgress counts the packages that go build names, and gives the end of what
-// else it says.
+// countProgress counts the packages that go build prints, and returns the end of its
+// other output.
 func (b *building) countProgress(r io.Reader) string {
 	var said strings.Builder
 	lines := bufio.NewScanner(r)
 	for lines.Scan() {
-		// The name of a package stands alone; a message has a space or a colon.
+		// The name of a package is a line without spaces; a message has a space or a
+		// colon.
 		if line := lines.Text(); strings.ContainsAny(line, " :") {
 			said.WriteString(line + "\n")
 		} else {
@@ -147,7 +148,7 @@ func (b *building) countProgress(r io.Reader) string {
 	return endOf(said.String())
 }
 
-// logProgress logs how far the build is, until stop is closed.
+// logProgress logs the progress of the build, until stop is closed.
 func (b *building) logProgress(ctx context.Context, total int, stop <-chan struct{}) {
 	ticker := time.NewTicker(tellEvery)
 	defer ticker.Stop()
@@ -161,7 +162,7 @@ func (b *building) logProgress(ctx context.Context, total int, stop <-chan struc
 	}
 }
 
-// endOf is the end of a text.
+// endOf returns the end of a text.
 func endOf(s string) string {
 	const enough = 4000
 	return strings.TrimSpace(s[max(0, len(s)-enough):])

@@ -21,8 +21,8 @@ import (
 )
 
 const (
-	// Without a way out, names do not resolve and that is found at once; the
-	// bounds are for networks that swallow packets.
+	// Without a network, name resolution fails at once; the timeouts are for networks
+	// that drop packets.
 	dialBound     = 10 * time.Second
 	answerBound   = 20 * time.Second
 	downloadBound = 10 * time.Minute
@@ -33,7 +33,7 @@ const (
 
 var errDownloadBound = fmt.Errorf("not downloaded within %s", downloadBound)
 
-// releases are where the projects publish their programs.
+// releases are the download locations of the projects.
 type releases struct {
 	kubernetes, etcd string // base URLs
 	goos             string
@@ -54,8 +54,8 @@ func releaseSources() releases {
 	}
 }
 
-// downloadPrograms fetches the released programs, each checked against the checksum
-// that is published with it.
+// downloadPrograms downloads the released programs, and verifies each against its
+// published checksum.
 func downloadPrograms(ctx context.Context, c *cache, from releases, dir string) error {
 	if from.goos != "linux" {
 		return fmt.Errorf("no kube-apiserver release for %s", from.goos)
@@ -78,7 +78,7 @@ func downloadPrograms(ctx context.Context, c *cache, from releases, dir string) 
 	return nil
 }
 
-// ignoreIfOnly is err, unless it is one that says nothing more.
+// ignoreIfOnly returns err, or nil if it is nothingMore.
 func ignoreIfOnly(err, nothingMore error) error {
 	if errors.Is(err, nothingMore) {
 		return nil
@@ -95,7 +95,7 @@ func (r releases) fetchProgram(ctx context.Context, name, dir string) error {
 	return r.fetchFile(ctx, url, strings.TrimSpace(sum), filepath.Join(dir, name))
 }
 
-// fetchEtcd takes etcd out of its archive.
+// fetchEtcd extracts etcd from its archive.
 func (r releases) fetchEtcd(ctx context.Context, dir string) (err error) {
 	version := kubernetes().requiredVersion("go.etcd.io/etcd/server/v3")
 	archive := fmt.Sprintf("etcd-v%s-linux-%s.tar.gz", version, runtime.GOARCH)
@@ -110,7 +110,7 @@ func (r releases) fetchEtcd(ctx context.Context, dir string) (err error) {
 	return errors.Join(unpackProgram(local, "etcd", filepath.Join(dir, "etcd")), os.Remove(local))
 }
 
-// sumOf is the checksum of one file in a list of them.
+// sumOf returns the checksum of one file in a list of checksums.
 func sumOf(list, file string) string {
 	for line := range strings.Lines(list) {
 		if f := strings.Fields(line); len(f) == 2 && strings.TrimPrefix(f[1], "*") == file {
@@ -120,7 +120,7 @@ func sumOf(list, file string) string {
 	return ""
 }
 
-// openURL opens a URL that has something.
+// openURL opens a URL, and returns an error unless it answers 200.
 func (r releases) openURL(ctx context.Context, url string) (io.ReadCloser, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
 	if err != nil {
@@ -147,7 +147,7 @@ func (r releases) fetchText(ctx context.Context, url string) (string, error) {
 	return text.String(), err
 }
 
-// fetchFile fetches a URL into a program's file, and wants its checksum.
+// fetchFile downloads a URL into a program's file, and verifies its checksum.
 func (r releases) fetchFile(ctx context.Context, url, want, to string) (err error) {
 	body, err := r.openURL(ctx, url)
 	if err != nil {
@@ -176,7 +176,7 @@ func writeProgram(to string, content io.Reader) error {
 	return errors.Join(err, f.Close())
 }
 
-// unpackProgram takes a program out of a gzipped tar archive.
+// unpackProgram extracts a program from a gzipped tar archive.
 func unpackProgram(archive, name, to string) error {
 	f, err := os.Open(archive) //nolint:gosec // a file of ours
 	if err != nil {

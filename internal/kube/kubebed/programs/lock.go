@@ -15,8 +15,8 @@ const (
 	tellEvery = 30 * time.Second
 )
 
-// lockCache waits until no other process fills the cache. The kernel gives the
-// lock back however we end.
+// lockCache waits until no other process fills the cache. The kernel releases the lock
+// when this process ends.
 func (c *cache) lockCache(ctx context.Context) (unlock func(), err error) {
 	f, err := os.OpenFile(filepath.Join(c.base, "lock"), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {

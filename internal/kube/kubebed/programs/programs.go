@@ -1,15 +1,14 @@
-// Package programs finds the programs that a control plane is made of: etcd,
-// kube-apiserver, kube-controller-manager, kube-scheduler, kubectl and, on
-// Linux, kubelet. And it finds the API server of Gardener, to run behind one.
+// Package programs provides the programs of a control plane: etcd, kube-apiserver,
+// kube-controller-manager, kube-scheduler, kubectl and, on Linux, kubelet. It also
+// provides the API server of Gardener, to run behind one.
 //
-// Folder takes them from where KUBEBUILDER_ASSETS says, else from a cache
-// folder that it fills once: by downloading the release, and where that fails
-// by building it from Go modules, which takes minutes. GardenFolder does the
-// same for Gardener, which publishes no programs but images, so that a build is
-// the only way. The source of what is built is in this package, so that it
-// works outside of a checkout, too; its hash is in the name of the folder. A
-// folder appears whole or not at all, and one process fills it while the others
-// wait.
+// Folder returns the folder in KUBEBUILDER_ASSETS, or else a cache folder that it fills
+// once: by downloading the release, and where that fails by building it from Go
+// modules, which takes minutes. GardenFolder does the same for Gardener, which
+// publishes only images, so that a build is the only way. The source of the build is in
+// this package, so that it also works outside of a checkout; its hash is in the name of
+// the folder. A folder appears complete or not at all. One process fills it while the
+// others wait.
 package programs
 
 import (
@@ -26,29 +25,29 @@ import (
 	"github.com/fleetloop/fleetloop/internal/settings"
 )
 
-// The environment that says where the programs come from.
+// Environment variables for the source of the programs.
 const (
-	// AssetsVariable names a folder that has the programs already. It wins.
+	// AssetsVariable is an existing folder with the programs. It takes precedence.
 	AssetsVariable = "KUBEBUILDER_ASSETS"
-	// GardenAssetsVariable names a folder that has gardener-apiserver already.
+	// GardenAssetsVariable is an existing folder with gardener-apiserver.
 	GardenAssetsVariable = "FLEETLOOP_GARDENBED_ASSETS"
-	// CacheVariable names the cache folder; the default is fleetloop/kubebed in
-	// the user's cache folder.
+	// CacheVariable is the cache folder; the default is fleetloop/kubebed in the user's
+	// cache folder.
 	CacheVariable = "FLEETLOOP_KUBEBED_DIR"
-	// SourceVariable is auto (the default), download or build. Gardener is built
-	// whatever it says.
+	// SourceVariable is auto (the default), download or build. Gardener is always
+	// built.
 	SourceVariable = "FLEETLOOP_KUBEBED_SOURCE"
-	// KeepVariable set to anything keeps the Go build cache of a build, 3.4 GB.
+	// KeepVariable, if set, keeps the Go build cache of a build, 3.4 GB.
 	KeepVariable = "FLEETLOOP_KUBEBED_KEEP_BUILD_CACHE"
 )
 
-// GardenerAPIServer is the program in the folder of Gardener.
+// GardenerAPIServer is the name of the program in the folder of Gardener.
 const GardenerAPIServer = "gardener-apiserver"
 
-// complete is the file in a folder that has all programs.
+// complete is the marker file in a folder with all programs.
 const complete = ".complete"
 
-// Names are the programs that a folder has on this platform.
+// Names returns the programs in a folder on this platform.
 func Names() []string {
 	names := []string{"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl"}
 	if runtime.GOOS == "linux" {
@@ -57,8 +56,8 @@ func Names() []string {
 	return names
 }
 
-// Folder gives the folder with the programs, and fills it first where it is
-// empty. That may take minutes: log hears of the progress.
+// Folder returns the folder with the programs. It first fills an empty folder, which
+// may take minutes: log receives the progress.
 func Folder(ctx context.Context, log *slog.Logger) (string, error) {
 	dir, _ := settings.OSEnv(AssetsVariable)
 	if dir != "" {
@@ -72,7 +71,7 @@ func Folder(ctx context.Context, log *slog.Logger) (string, error) {
 	return dir, nil
 }
 
-// GardenFolder is Folder for gardener-apiserver.
+// GardenFolder is like Folder for gardener-apiserver.
 func GardenFolder(ctx context.Context, log *slog.Logger) (string, error) {
 	dir, _ := settings.OSEnv(GardenAssetsVariable)
 	if dir != "" {
@@ -85,9 +84,9 @@ func GardenFolder(ctx context.Context, log *slog.Logger) (string, error) {
 	return dir, nil
 }
 
-// folderFromEnv is the folder that the environment names.
+// folderFromEnv returns the folder in an environment variable.
 func folderFromEnv(variable, dir string, wanted ...string) (string, error) {
-	dir, err := filepath.Abs(dir) // programs are started in folders of their own
+	dir, err := filepath.Abs(dir) // programs are started in other folders
 	if err != nil {
 		return "", err
 	}
@@ -97,7 +96,7 @@ func folderFromEnv(variable, dir string, wanted ...string) (string, error) {
 	return dir, nil
 }
 
-// cachedFolder is the folder of a set in the cache.
+// cachedFolder returns the folder of a set in the cache.
 func cachedFolder(ctx context.Context, log *slog.Logger, s *set, from string) (string, error) {
 	base, err := cacheFolder()
 	if err != nil {
@@ -126,10 +125,10 @@ func cacheFolder() (string, error) {
 	return filepath.Join(dir, "fleetloop", "kubebed"), nil
 }
 
-// Version is the release of Kubernetes, such as 1.37.1.
+// Version returns the release of Kubernetes, such as 1.37.1.
 func Version() string { return kubernetes().releaseVersion() }
 
-// GardenVersion is the release of Gardener, such as 1.138.0.
+// GardenVersion returns the release of Gardener, such as 1.138.0.
 func GardenVersion() string { return gardenerSet().releaseVersion() }
 
 // A source fills an empty folder with the programs.
@@ -147,7 +146,7 @@ func allSources() []source {
 	}
 }
 
-// sourceOrder gives the names of the sources to try.
+// sourceOrder returns the names of the sources to try.
 func sourceOrder(variable string) ([]string, error) {
 	switch variable {
 	case "", "auto":
@@ -158,8 +157,8 @@ func sourceOrder(variable string) ([]string, error) {
 	return nil, fmt.Errorf("%s is %q: use auto, download or build", SourceVariable, variable)
 }
 
-// A cache keeps the programs of a set in a folder for each version of them.
-// The sets share the lock: two builds at once are no faster than one by one.
+// A cache has a folder with the programs of a set for each of their versions. The sets
+// share the lock: two concurrent builds are no faster than two in sequence.
 type cache struct {
 	set     *set
 	base    string
@@ -185,7 +184,7 @@ func (c *cache) findFolder(ctx context.Context) (string, error) {
 		return "", err
 	}
 	defer unlock()
-	if isComplete(dir) { // another process filled it while we waited
+	if isComplete(dir) { // another process has filled it meanwhile
 		return dir, nil
 	}
 	return dir, c.fillFolder(ctx, dir)
@@ -196,13 +195,13 @@ func isComplete(dir string) bool {
 	return err == nil
 }
 
-// unfinished begins the names of folders that are being filled.
+// unfinished is the name prefix of folders that are being filled.
 const unfinished = "new-"
 
-// fillFolder makes the folder from the first source that gives all programs.
+// fillFolder fills the folder from the first source that provides all programs.
 func (c *cache) fillFolder(ctx context.Context, dir string) error {
 	left, _ := filepath.Glob(filepath.Join(c.base, unfinished+"*")) // its only error is a bad pattern
-	for _, l := range left {                                        // we hold the lock: they were left by killed processes
+	for _, l := range left {                                        // under the lock, these are leftovers of killed processes
 		if err := os.RemoveAll(l); err != nil {
 			return err
 		}

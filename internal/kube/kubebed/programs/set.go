@@ -12,25 +12,25 @@ import (
 	"strings"
 )
 
-// The modules that the programs are built from. Their files end in .txt so
-// that Go does not take them for a part, or a neighbour, of this module.
+// modules are the modules of the programs. Their files end in .txt so that Go
+// does not treat them as a part, or a neighbour, of this module.
 //
 //go:embed module garden
 var modules embed.FS
 
-// A set is programs that are built from one module, and kept in one folder.
+// A set is a set of programs that are built from one module, and stored in one folder.
 type set struct {
-	title  string // whose programs they are, for people
-	dir    string // of its module
-	of     string // the module whose version is that of the set
-	prefix string // of the folder's name
-	binary string // what is built; the programs are links to it, or are it
+	title  string // name of the programs, for people
+	dir    string // folder of its module
+	of     string // module whose version is that of the set
+	prefix string // prefix of the folder's name
+	binary string // built file; the programs are links to it, or the file itself
 	names  []string
-	time   string // that a build takes, roughly
-	assets string // the variable that names a folder with the programs
+	time   string // rough duration of a build
+	assets string // variable with a folder of the programs
 }
 
-// kubernetes are the programs of a control plane.
+// kubernetes returns the set of the programs of a control plane.
 func kubernetes() *set {
 	return &set{
 		title: "kubernetes", dir: "module", of: "k8s.io/kubernetes", binary: "kubebed", names: Names(),
@@ -38,7 +38,7 @@ func kubernetes() *set {
 	}
 }
 
-// gardenerSet is the API server of Gardener.
+// gardenerSet returns the set with the API server of Gardener.
 func gardenerSet() *set {
 	return &set{
 		title: "gardener", dir: "garden", of: "github.com/gardener/gardener", prefix: "gardener-", binary: GardenerAPIServer,
@@ -46,10 +46,10 @@ func gardenerSet() *set {
 	}
 }
 
-// releaseVersion is the release of what the set is of, such as 1.37.1.
+// releaseVersion returns the release of the set, such as 1.37.1.
 func (s *set) releaseVersion() string { return s.requiredVersion(s.of) }
 
-// requiredVersion is the version of a module that the set's module requires.
+// requiredVersion returns the version of a module that the set's module requires.
 func (s *set) requiredVersion(name string) string {
 	text, err := modules.ReadFile(s.dir + "/go.mod.txt")
 	if err != nil {
@@ -62,7 +62,7 @@ func (s *set) requiredVersion(name string) string {
 	return string(m[1])
 }
 
-// cacheKey names everything that the programs are made of.
+// cacheKey returns a key over everything that the programs are built from.
 func (s *set) cacheKey() (string, error) {
 	sum := sha256.New()
 	err := s.eachFile(func(name string, content []byte) error {
@@ -75,8 +75,8 @@ func (s *set) cacheKey() (string, error) {
 	return s.prefix + strings.Join([]string{s.releaseVersion(), runtime.GOOS, runtime.GOARCH, hex.EncodeToString(sum.Sum(nil))[:12]}, "-"), nil
 }
 
-// eachFile calls f with each file of the set's module, in order, under the
-// name that it has there.
+// eachFile calls f with each file of the set's module, in order, with its name in the
+// module.
 func (s *set) eachFile(f func(name string, content []byte) error) error {
 	entries, err := fs.ReadDir(modules, s.dir)
 	if err != nil {
@@ -94,7 +94,7 @@ func (s *set) eachFile(f func(name string, content []byte) error) error {
 	return nil
 }
 
-// linkNames are the programs that are links to the binary.
+// linkNames returns the programs that are links to the binary.
 func (s *set) linkNames() []string {
 	return slices.DeleteFunc(slices.Clone(s.names), func(name string) bool { return name == s.binary })
 }

@@ -11,12 +11,12 @@ import (
 	"strings"
 )
 
-// cgroupPrefix begins the names of our cgroups; the process outside follows.
+// cgroupPrefix is the prefix of the cgroup names; the pid of the outer process follows.
 const cgroupPrefix = "fleetloop-node-"
 
 const cgroupRoot = "/sys/fs/cgroup"
 
-// cgroupFolders are the cgroups of a name in all hierarchies, inner ones first.
+// cgroupFolders returns the cgroups of a name in all hierarchies, inner ones first.
 func cgroupFolders(name string) []string {
 	var all []string
 	for _, pattern := range []string{filepath.Join(cgroupRoot, name), filepath.Join(cgroupRoot, "*", name)} {
@@ -26,7 +26,7 @@ func cgroupFolders(name string) []string {
 				if err == nil && d.IsDir() {
 					all = append(all, path)
 				}
-				return nil // what has gone meanwhile is no matter
+				return nil // entries that have disappeared meanwhile do not matter
 			})
 		}
 	}
@@ -34,10 +34,10 @@ func cgroupFolders(name string) []string {
 	return all
 }
 
-// makeCgroups makes the cgroup below which the kubelet makes those of its pods, in
-// every hierarchy that the machine has.
+// makeCgroups creates the parent cgroup of the kubelet's pods, in every hierarchy of
+// the machine.
 func makeCgroups(name string) error {
-	hierarchies := []string{cgroupRoot} // version 2 alone
+	hierarchies := []string{cgroupRoot} // only version 2
 	if _, err := os.Stat(filepath.Join(cgroupRoot, "cgroup.controllers")); errors.Is(err, os.ErrNotExist) {
 		entries, err := os.ReadDir(cgroupRoot)
 		if err != nil {
@@ -45,7 +45,7 @@ func makeCgroups(name string) error {
 		}
 		hierarchies = nil
 		for _, e := range entries {
-			if e.IsDir() { // the others are second names
+			if e.IsDir() { // the others are aliases
 				hierarchies = append(hierarchies, filepath.Join(cgroupRoot, e.Name()))
 			}
 		}
@@ -58,8 +58,8 @@ func makeCgroups(name string) error {
 	return nil
 }
 
-// removeCgroups removes the cgroups of nodes that have ended. One with
-// processes in it cannot be removed.
+// removeCgroups removes the cgroups of nodes that have ended. A cgroup with processes
+// cannot be removed.
 func removeCgroups() {
 	for _, dir := range cgroupFolders(cgroupPrefix + "*") {
 		rest, _ := strings.CutPrefix(dir[strings.Index(dir, cgroupPrefix):], cgroupPrefix)
@@ -67,7 +67,7 @@ func removeCgroups() {
 		if pid, err := strconv.Atoi(owner); err != nil || pid != os.Getpid() && isAlive(pid) {
 			continue
 		}
-		_ = os.Remove(dir) // those that stay are looked for, and reported
+		_ = os.Remove(dir) // remaining ones are detected and reported
 	}
 }
 

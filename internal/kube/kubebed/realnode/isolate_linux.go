@@ -17,16 +17,15 @@ import (
 	"github.com/fleetloop/fleetloop/internal/settings"
 )
 
-// insideVariable names the cgroups of the node to the program inside.
+// insideVariable passes the name of the node's cgroups to the program inside.
 const insideVariable = "FLEETLOOP_REALNODE_CGROUP"
 
-// stateDir is in memory that goes with the namespaces.
+// stateDir is in memory that disappears with the namespaces.
 const stateDir = "/run/fleetloop-node"
 
-// Isolate runs this program once more, with the same arguments, in namespaces of
-// its own, and returns its exit code when it has ended. In that program it
-// prepares the namespaces and reports inside. Call it first of all, before there
-// are any other processes.
+// Isolate runs this program again, with the same arguments, in new namespaces, and
+// returns its exit code when it has ended. In that program it prepares the namespaces
+// and reports inside. Call it first, before any other process is started.
 func Isolate(ctx context.Context, log *slog.Logger) (inside bool, code int, err error) {
 	if name, _ := settings.OSEnv(insideVariable); name != "" {
 		return true, 0, prepareNamespaces(ctx)
@@ -42,7 +41,8 @@ func Isolate(ctx context.Context, log *slog.Logger) (inside bool, code int, err 
 	return false, code, err
 }
 
-// Possible reports what this machine lacks for a real node.
+// Possible returns an error with the requirements of a real node that this machine
+// lacks.
 func Possible() error {
 	if os.Geteuid() != 0 {
 		return errors.New("a real node requires root")
@@ -67,9 +67,9 @@ func runInside(ctx context.Context, assets string) (int, error) {
 	again.Stdin, again.Stdout, again.Stderr = os.Stdin, os.Stdout, os.Stderr
 	again.SysProcAttr = &syscall.SysProcAttr{
 		Cloneflags: syscall.CLONE_NEWNET | syscall.CLONE_NEWNS | syscall.CLONE_NEWPID | syscall.CLONE_NEWIPC | syscall.CLONE_NEWUTS,
-		Pdeathsig:  syscall.SIGKILL, // of process 1, and so of all
+		Pdeathsig:  syscall.SIGKILL, // kills process 1 and so all others
 	}
-	removeCgroups() // of those that were killed
+	removeCgroups() // those of killed programs
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	err := again.Run()
@@ -87,7 +87,8 @@ func runInside(ctx context.Context, assets string) (int, error) {
 	return 0, nil
 }
 
-// prepareNamespaces makes what the node and the bed need in the namespaces.
+// prepareNamespaces creates the mounts and the network of the node and the bed in the
+// namespaces.
 func prepareNamespaces(ctx context.Context) error {
 	steps := []struct {
 		what           string
@@ -97,7 +98,7 @@ func prepareNamespaces(ctx context.Context) error {
 	}{
 		{"make mounts private", "", "/", "", "", syscall.MS_REC | syscall.MS_PRIVATE},
 		{"mount /proc", "proc", "/proc", "proc", "", 0},
-		// Names that are built into kubelet, containerd and their helpers.
+		// Paths that are built into kubelet, containerd and their helpers.
 		{"hide /run", "tmpfs", "/run", "tmpfs", "mode=0755", 0},
 		{"hide /var/log", "tmpfs", "/var/log", "tmpfs", "mode=0755", 0},
 	}

@@ -23,12 +23,12 @@ import (
 	"github.com/fleetloop/fleetloop/internal/settings"
 )
 
-// files are what containerd, the kubelet and the network are told.
+// files are the configuration templates of containerd, the kubelet and the network.
 //
 //go:embed files
 var files embed.FS
 
-// pauseSource is built when a node starts: every pod's namespaces are held by it.
+// pauseSource is the program that holds every pod's namespaces. It is built when a node starts.
 //
 //go:embed pause/main.go
 var pauseSource []byte
@@ -97,7 +97,7 @@ func (n *Node) startPrograms(ctx context.Context, bed *kubebed.Bed, o Options, c
 
 func (n *Node) nodePath(name string) string { return filepath.Join(n.dir, name) }
 
-// writeFiles fills in the files for this node.
+// writeFiles renders the files for this node.
 func (n *Node) writeFiles(cgroup string) error {
 	values := map[string]any{
 		"Dir": n.dir, "Cgroup": cgroup, "Address": Address, "Bridge": bridge, "Net": network, "First": firstPod, "Pause": pauseImage,
@@ -127,7 +127,7 @@ func (n *Node) writeFiles(cgroup string) error {
 	return os.MkdirAll(n.nodePath("logs"), 0o700)
 }
 
-// buildPause makes the image that holds pods' namespaces, and returns its archive.
+// buildPause builds the image that holds pods' namespaces, and returns its archive.
 func (n *Node) buildPause(ctx context.Context) (string, error) {
 	source, program, archive := n.nodePath("pause.go"), n.nodePath("pause"), n.nodePath("pause.tar")
 	if err := os.WriteFile(source, pauseSource, 0o600); err != nil {
@@ -166,7 +166,7 @@ func checkReady(ctx context.Context, client kubernetes.Interface) error {
 	return nil
 }
 
-// untilDone waits until check gives no error, while all programs run.
+// untilDone waits until check returns no error, while all programs run.
 func (n *Node) untilDone(ctx context.Context, check func() error) error {
 	tick := time.NewTicker(poll)
 	defer tick.Stop()
@@ -190,15 +190,15 @@ func (n *Node) untilDone(ctx context.Context, check func() error) error {
 	}
 }
 
-// A program is one that runs for the node.
+// A program is a running program of the node.
 type program struct {
 	name string
 	cmd  *exec.Cmd
 	done chan struct{}
 }
 
-// runProgram starts a program. It needs no tie to this process: process 1 takes all
-// others with it.
+// runProgram starts a program. It needs no parent-death signal: all others die with
+// process 1.
 func (n *Node) runProgram(path string, args ...string) error {
 	p := &program{name: filepath.Base(path), cmd: exec.Command(path, args...), done: make(chan struct{})} //nolint:gosec,noctx // it outlives the start
 	log, err := os.OpenFile(n.nodePath(p.name+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
@@ -212,13 +212,13 @@ func (n *Node) runProgram(path string, args ...string) error {
 	}
 	n.programs = append(n.programs, p)
 	go func() {
-		_ = p.cmd.Wait() // how it ended is in its log
+		_ = p.cmd.Wait() // its log shows how it ended
 		close(p.done)
 	}()
 	return nil
 }
 
-// Said is the end of what the node's programs said.
+// Said returns the end of the output of the node's programs.
 func (n *Node) Said() string {
 	const most = 6000
 	var out strings.Builder
@@ -233,8 +233,8 @@ func (n *Node) Said() string {
 	return out.String()
 }
 
-// Stop ends the kubelet and containerd. What runs in containers ends with
-// the program that Isolate runs inside.
+// Stop ends the kubelet and containerd. Containers end with the program that Isolate
+// runs inside.
 func (n *Node) Stop() error {
 	var errs []error
 	for _, p := range slices.Backward(n.programs) {

@@ -8,11 +8,11 @@ import (
 )
 
 const (
-	// Name is the Node's.
+	// Name is the name of the Node.
 	Name = "real"
 
-	// Address is where the API server and the kubelet listen, on the bridge, in
-	// the namespaces of Isolate.
+	// Address is the address of the API server and the kubelet, on the bridge, in the
+	// namespaces of Isolate.
 	Address = "10.88.7.1"
 
 	bridge       = "fleetloop0"
@@ -24,14 +24,14 @@ const (
 	leaveVariable = "NODE"
 )
 
-// Options say what the node is given.
+// Options are the options of a node.
 type Options struct {
-	// Images are archives of the images that pods can have: what package image
-	// writes, or an OCI layout in a tar file.
+	// Images are archives of the images for pods: the output of package image, or an
+	// OCI layout in a tar file.
 	Images []string
 }
 
-// BedOptions are what a bed needs for a real node: an API server on the bridge,
+// BedOptions returns the options of a bed for a real node: an API server on the bridge,
 // the scheduler and the controllers of Jobs.
 func BedOptions() kubebed.Options {
 	return kubebed.Options{
@@ -40,21 +40,20 @@ func BedOptions() kubebed.Options {
 	}
 }
 
-// Off reports whether whoever runs the tests has said that there shall be no
-// real node, by NODE=off.
+// Off reports whether NODE=off disables the real node.
 func Off() bool {
 	value, _ := settings.OSEnv(leaveVariable)
 	return value == "off"
 }
 
-// A Node is a kubelet and a containerd that run.
+// A Node is a running kubelet and containerd.
 type Node struct {
 	programs []*program
 	dir      string
 }
 
-// Start starts a node for a bed made with BedOptions, in the namespaces of
-// Isolate, and returns when it is Ready. One node at a time.
+// Start starts a node for a bed made with BedOptions, in the namespaces of Isolate, and
+// returns when it is Ready. There can be one node at a time.
 func Start(ctx context.Context, bed *kubebed.Bed, o Options) (*Node, error) {
 	return startNode(ctx, bed, o)
 }

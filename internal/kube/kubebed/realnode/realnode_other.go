@@ -14,17 +14,17 @@ var errLinux = errors.New("a real node requires Linux")
 
 type program struct{}
 
-// Isolate needs Linux.
+// Isolate returns an error, as it requires Linux.
 func Isolate(context.Context, *slog.Logger) (inside bool, code int, err error) {
 	return false, 0, errLinux
 }
 
-// Possible reports what this machine lacks for a real node: Linux.
+// Possible returns an error, as a real node requires Linux.
 func Possible() error { return errLinux }
 
 func start(context.Context, *kubebed.Bed, Options) (*Node, error) { return nil, errLinux }
 
-// Said is empty.
+// Said returns the empty string.
 func (n *Node) Said() string { return "" }
 
 // Stop does nothing.

@@ -1,5 +1,5 @@
-// Package leasestest has a store of records in memory, and the suite that it
-// and the real one pass.
+// Package leasestest has an in-memory store of records, and the suite for it and the
+// real store.
 package leasestest
 
 import (
@@ -13,11 +13,11 @@ import (
 	"github.com/fleetloop/fleetloop/internal/kube/leases/member"
 )
 
-// Memory keeps the records of one group in memory. Make it with NewMemory.
+// Memory stores the records of one group in memory. Create it with NewMemory.
 type Memory struct {
-	// Before is called before each request, with the request's context, if it
-	// is not nil; an error of it is the request's, which then does nothing.
-	// Set it before the first request.
+	// Before, unless nil, is called before each request with the request's context. If
+	// it returns an error, the request does nothing and returns that error. Set it
+	// before the first request.
 	Before func(ctx context.Context, request string) error
 
 	mu      sync.Mutex
@@ -27,12 +27,12 @@ type Memory struct {
 	grown   chan struct{} // closed when the log has grown
 }
 
-// NewMemory makes a store without records.
+// NewMemory returns a store without records.
 func NewMemory() *Memory {
 	return &Memory{records: map[string]member.Record{}, grown: make(chan struct{})}
 }
 
-// Put writes r.
+// Put writes r if the stored version is that of r.
 func (s *Memory) Put(ctx context.Context, r member.Record) (member.Record, error) {
 	if err := s.checkRequest(ctx, "put"); err != nil {
 		return member.Record{}, err
@@ -43,7 +43,7 @@ func (s *Memory) Put(ctx context.Context, r member.Record) (member.Record, error
 		return member.Record{}, err
 	}
 	if old, ok := s.records[r.Name]; ok && reflect.DeepEqual(old, r) {
-		return copyRecord(r), nil // as the API server does
+		return copyRecord(r), nil // no new version, as in the API server
 	}
 	s.version++
 	if r.Version == 0 {
@@ -56,7 +56,7 @@ func (s *Memory) Put(ctx context.Context, r member.Record) (member.Record, error
 	return copyRecord(r), nil
 }
 
-// Delete deletes the record of r's name.
+// Delete deletes the record with r's name.
 func (s *Memory) Delete(ctx context.Context, r member.Record) error {
 	if err := s.checkRequest(ctx, "delete"); err != nil {
 		return err
@@ -72,7 +72,7 @@ func (s *Memory) Delete(ctx context.Context, r member.Record) error {
 	return nil
 }
 
-// Remove deletes a record whatever its version, as people do.
+// Remove deletes a record regardless of its version, as users do.
 func (s *Memory) Remove(ctx context.Context, name string) error {
 	s.mu.Lock()
 	r := s.records[name]
@@ -80,7 +80,7 @@ func (s *Memory) Remove(ctx context.Context, name string) error {
 	return s.Delete(ctx, r)
 }
 
-// Records are all that there are, by name.
+// Records returns all records, by name.
 func (s *Memory) Records() []member.Record {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -95,7 +95,7 @@ func (s *Memory) allRecords() []member.Record {
 	return all
 }
 
-// Watch tells of all records, and then of changes, until ctx ends.
+// Watch reports all records, and then changes, until ctx ends.
 func (s *Memory) Watch(ctx context.Context, handle func(member.Change)) error {
 	if err := s.checkRequest(ctx, "watch"); err != nil {
 		return err

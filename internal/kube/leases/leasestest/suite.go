@@ -15,19 +15,19 @@ import (
 	"github.com/fleetloop/fleetloop/internal/kube/leases/member"
 )
 
-// patience is how long anything is waited for. The machine may be busy.
+// patience limits every wait of the suite, on a busy machine as well.
 const patience = 60 * time.Second
 
-// Leases are a store of records, as its users see it.
+// Leases are a store of records, as its users need it.
 type Leases interface {
 	Watch(ctx context.Context, handle func(member.Change)) error
 	Put(ctx context.Context, r member.Record) (member.Record, error)
 	Delete(ctx context.Context, r member.Record) error
 }
 
-// Run runs the suite that every store passes. It calls open for each test;
-// what that gives has the records of a group of its own, and none yet. Calling
-// the func again gives another client of the same group.
+// Run runs the suite for a store. It calls open for each test, which returns a function
+// that creates clients of a new group without records. Each call of that function
+// returns another client of the same group.
 func Run(t *testing.T, open func(t *testing.T) func() Leases) {
 	t.Helper()
 	tests := []struct {
@@ -258,7 +258,7 @@ func testRequestEnds(t *testing.T, client func() Leases) {
 	}
 }
 
-// A watching collects what a watch tells.
+// A watching collects the changes of a watch.
 type watching struct {
 	t       *testing.T
 	changes chan member.Change
@@ -306,7 +306,7 @@ func (w *watching) nextChange() member.Change {
 	}
 }
 
-// awaitRecord is the first that is told under a name.
+// awaitRecord waits for the first record with a name.
 func (w *watching) awaitRecord(name string) member.Record {
 	w.t.Helper()
 	return w.awaitVersion(name, 1)
@@ -324,7 +324,7 @@ func (w *watching) awaitVersion(name string, version uint64) member.Record {
 	}
 }
 
-// awaitGone waits until a name is gone, and gives the version.
+// awaitGone waits until a record is gone, and returns the version of its deletion.
 func (w *watching) awaitGone(name string) uint64 {
 	w.t.Helper()
 	for {

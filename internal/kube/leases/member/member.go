@@ -1,6 +1,6 @@
-// Package member is what members of a group say of themselves in Leases, and
-// what others are told of it. It is the language between those who divide
-// something among replicas and package leases, which keeps it in Kubernetes.
+// Package member has the records that members of a group keep in Leases, and the
+// changes of records that others receive. It decouples the packages that divide work
+// among replicas from package leases, which stores the records in Kubernetes.
 package member
 
 import (
@@ -8,81 +8,80 @@ import (
 	"time"
 )
 
-// What becomes of a write that is refused. Any other error leaves open whether
-// it took place.
+// Errors of rejected writes. Any other error leaves open whether the write took place.
 var (
-	// ErrConflict says that the record is not at the version that the write
-	// was for, or perhaps that there is none; nothing was changed.
+	// ErrConflict means that the record is not at the version of the write, or possibly
+	// does not exist; nothing was changed.
 	ErrConflict = errors.New("lease changed by another writer")
 
-	// ErrGone says that there is no such record any more.
+	// ErrGone means that the record no longer exists.
 	ErrGone = errors.New("lease deleted")
 )
 
-// A State is what a member does, as it stands in its record.
+// A State is the state of a member, as in its record.
 type State string
 
-// The states. Left and Lost are final for an epoch.
+// States of a member. Left and Lost are final for an epoch.
 const (
-	// Joining: others know of it, it owns nothing yet.
+	// Joining is a member that others know and that owns nothing yet.
 	Joining State = "joining"
 
-	// Active: it owns its share.
+	// Active is a member that owns its share.
 	Active State = "active"
 
-	// Left: it has let go of everything and says so itself.
+	// Left is a member that has released everything and recorded so itself.
 	Left State = "left"
 
-	// Lost: another member found that its time has run out, and wrote so.
+	// Lost is a member whose lease expired, as another member detected and recorded.
 	Lost State = "lost"
 )
 
-// Over reports whether a record of state s belongs to nobody any more.
+// Over reports whether a record in state s no longer belongs to a member.
 func (s State) Over() bool { return s == Left || s == Lost }
 
-// A Record is one member of a group. Only its own member writes it, but for
-// the one write that declares it lost.
+// A Record is one member of a group. Only that member writes it, except for the one
+// write that declares it lost.
 type Record struct {
-	// Name is the record's own, and the same for as long as a process lives.
+	// Name identifies the record, and is constant for the life of a process.
 	Name string
 
-	// Identity is how people call the member, such as the name of its pod.
+	// Identity is the name of the member for people, such as the name of its pod.
 	Identity string
 
-	// Epoch counts how often the member began anew, from 1. What was said of
-	// an earlier epoch says nothing of a later one.
+	// Epoch counts how many times the member started anew, from 1. A statement about an
+	// earlier epoch has no meaning for a later one.
 	Epoch uint64
 
 	State State
 
-	// Includes are the members, by name, and their epochs, that this one
-	// leaves their share to. It goes on to do so until they are over.
+	// Includes are the members, by name, and their epochs, whose share this one does
+	// not take. It includes them until they are over.
 	Includes map[string]uint64
 
-	// Duration is how long the record lives without a change.
+	// Duration is how long the record lasts without a renewal.
 	Duration time.Duration
 
-	// Since and Renewed are for people: when the epoch began, and the last
-	// write of its member, by that one's clock.
+	// Since and Renewed are for people: the start of the epoch, and the member's last
+	// write, by the member's clock.
 	Since, Renewed time.Time
 
-	// Version orders all writes of a group. Zero is that of a record that is
-	// not there. A write that changes nothing may leave it as it is.
+	// Version orders all writes of a group. Zero means that the record does not exist.
+	// A write without a change may keep the version.
 	Version uint64
 
-	// Object tells a record from others of its name that were deleted before.
-	// The store gives it; every later write has to name it.
+	// Object distinguishes a record from earlier deleted ones of its name. The store
+	// assigns it; every later write has to have it.
 	Object string
 }
 
-// A Change is a step in what is known of a group: after it, everything up to
-// Version has been told.
+// A Change is an update of the known records of a group. After it, all changes up to
+// Version have been reported.
 type Change struct {
 	Version uint64
 
-	// All says that Records are all that there are.
+	// All is whether Records are all existing records.
 	All bool
 
 	Records []Record
-	Gone    []string // names of records that were deleted
+	Gone    []string // names of deleted records
 }

@@ -10,19 +10,19 @@ import (
 	"syscall"
 )
 
-// The program that imports this package is also the one that takes a
-// process's first steps: there is no other of which we could be sure that it is
-// there. Only the name that Start gives leads here.
+// The program that imports this package also takes the first steps of a sandboxed
+// process, as no other program is certain to exist. Only the name that Start passes
+// leads here.
 func init() { //nolint:gochecknoinits // before main, which knows nothing of it
 	if os.Args[0] != insideName || len(os.Args) != 2 {
 		return
 	}
-	runtime.LockOSThread() // rights belong to threads
+	runtime.LockOSThread() // privileges belong to threads
 	if err := runPlan(os.Args[1]); err != nil {
 		_, _ = fmt.Fprintln(os.Stderr, err)
-		syscall.Exit(ExitUnstartable) // this is another process's beginning
+		syscall.Exit(ExitUnstartable) // skips the end of the importing program
 	}
-	syscall.Exit(0) // it was only tried
+	syscall.Exit(0) // empty plan: only a try
 }
 
 // runPlan carries out a plan and becomes its command.
@@ -40,10 +40,10 @@ func runPlan(planFile string) error {
 	}
 	program := -1
 	if len(p.Argv) > 0 {
-		// Before the mounts, which may hide it.
+		// The mounts may hide the program, so it is opened before.
 		if path, err := lookPath(p.Argv[0], p.Env); err == nil {
 			if program, err = syscall.Open(path, syscall.O_RDONLY, 0); err != nil {
-				program = -1 // not for reading; it may still be for running
+				program = -1 // not readable, but possibly executable
 			}
 		}
 	}
@@ -70,7 +70,7 @@ func runPlan(planFile string) error {
 	return execProgram(p.Argv, p.Env, program)
 }
 
-// execProgram runs a program in our place, without the rights that we had in the
+// execProgram replaces this process by a program, without its privileges in the
 // namespace. The descriptor is for a program that the mounts have hidden.
 func execProgram(argv, env []string, program int) error {
 	const prCapAmbient, prCapAmbientClearAll = 47, 4

@@ -14,17 +14,17 @@ import (
 	"syscall"
 )
 
-// insideName is what this program is called when it takes the first steps of
-// another process, with the file that holds its plan as the one argument.
+// insideName is the name of this program when it takes the first steps of another
+// process. Its one argument is the file with the plan.
 const insideName = "fleetloop-sandbox"
 
-// A plan is what is done inside before the command is run.
+// A plan is the work inside the namespaces before the command runs.
 type plan struct {
-	Root     string // an empty folder, where the process's view of the machine is built
+	Root     string // an empty folder for the process's view of the files
 	Hostname string
 	Mounts   []Mount
 	Dir      string
-	Argv     []string // empty: try only
+	Argv     []string // empty: only a try
 	Env      []string
 }
 
@@ -37,13 +37,14 @@ func plainAttributes() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }
 
-// namespaced is the command that starts c in namespaces.
+// namespaced returns the command that starts c in namespaces.
 func namespaced(c Command) (*exec.Cmd, error) {
 	root := filepath.Join(c.Scratch, "root")
 	if err := os.MkdirAll(root, 0o700); err != nil {
 		return nil, err
 	}
-	// A file, because a pipe holds 64 KiB, and an argument can be read by anyone.
+	// The plan is in a file, because a pipe holds 64 KiB and every user can read an
+	// argument.
 	f, err := os.CreateTemp(c.Scratch, "plan-")
 	if err != nil {
 		return nil, err
@@ -57,7 +58,7 @@ func namespaced(c Command) (*exec.Cmd, error) {
 		return nil, errors.Join(err, os.Remove(f.Name()))
 	}
 	return &exec.Cmd{
-		Path:        "/proc/self/exe", // there even when the file that we were started from is gone
+		Path:        "/proc/self/exe", // exists even after the executable was removed
 		Args:        []string{insideName, f.Name()},
 		Env:         []string{},
 		Dir:         "/",
@@ -65,15 +66,15 @@ func namespaced(c Command) (*exec.Cmd, error) {
 	}, nil
 }
 
-// namespaceAttributes keeps every user and group number that we may keep, so
-// that files look to the process as they do to us.
+// namespaceAttributes maps every permitted user and group id to itself, so that files
+// look the same to the process.
 func namespaceAttributes() (*syscall.SysProcAttr, error) {
 	a := plainAttributes()
 	a.Cloneflags = syscall.CLONE_NEWUSER | syscall.CLONE_NEWNS | syscall.CLONE_NEWPID | syscall.CLONE_NEWUTS
 	if os.Geteuid() != 0 {
 		a.UidMappings = []syscall.SysProcIDMap{{ContainerID: os.Geteuid(), HostID: os.Geteuid(), Size: 1}}
 		a.GidMappings = []syscall.SysProcIDMap{{ContainerID: os.Getegid(), HostID: os.Getegid(), Size: 1}}
-		// A user other than root would lose its rights in the namespace as the
+		// A user other than root would lose its privileges in the namespace when the
 		// program is executed.
 		a.AmbientCaps = []uintptr{capSysAdmin, capSysChroot}
 		return a, nil
@@ -89,7 +90,7 @@ func namespaceAttributes() (*syscall.SysProcAttr, error) {
 	return a, nil
 }
 
-// identityMap maps every number of our own namespace to itself.
+// identityMap maps every id of the current namespace to itself.
 func identityMap(file string) ([]syscall.SysProcIDMap, error) {
 	text, err := os.ReadFile(file) //nolint:gosec // one of two names
 	if err != nil {
@@ -106,7 +107,8 @@ func identityMap(file string) ([]syscall.SysProcIDMap, error) {
 	return out, nil
 }
 
-// tryNamespaces does what a process will need and reports what was refused.
+// tryNamespaces tries the operations that a process will need, and returns the error of
+// a refused one.
 func tryNamespaces(scratch string) error {
 	source := filepath.Join(scratch, "file")
 	if err := os.WriteFile(source, nil, 0o600); err != nil {
@@ -125,8 +127,8 @@ func tryNamespaces(scratch string) error {
 	return nil
 }
 
-// beginning reports whether a process still takes our first steps, or is just
-// becoming its command: it has no arguments then.
+// beginning reports whether a process still takes the first steps, or is just becoming
+// its command: it then has no arguments.
 func beginning(pid int) bool {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 	if err != nil {
@@ -136,8 +138,8 @@ func beginning(pid int) bool {
 	return name == insideName || name == ""
 }
 
-// undecided reports whether a process neither handles nor ignores a signal. One
-// that cannot be read has ended or is not ours to judge.
+// undecided reports whether a process neither handles nor ignores a signal. It returns
+// false for a process that has ended or is not readable.
 func undecided(pid int, sig syscall.Signal) bool {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// lookPath finds a program in the PATH of env instead of our own.
+// lookPath finds a program in the PATH of env instead of that of this process.
 func lookPath(name string, env []string) (string, error) {
 	if strings.Contains(name, "/") {
 		return exec.LookPath(name)

@@ -1,22 +1,21 @@
-// Package sandbox starts processes that see files of our choice at paths of
-// their own, without root.
+// Package sandbox starts processes that see given files at given paths, without root.
 //
-// Where the kernel allows it (Linux with user namespaces, by an ordinary user
-// or by root), a process gets a user, mount, PID and UTS namespace: mounts
-// stand at their real paths, whether or not those exist on the machine; its
-// host name is its own; it is process 1, so whatever it started dies with it.
-// It is no protection: the process keeps our user's rights, sees the
-// machine's other files and shares its network.
+// Where the kernel allows it (Linux with user namespaces, by an ordinary user or by
+// root), a process gets a user, mount, PID and UTS namespace. Mounts appear at their
+// real paths, whether or not those exist on the machine. The process has a separate
+// host name, and is process 1, so its children die with it. A sandbox is no protection:
+// the process keeps the rights of the current user, sees the machine's other files and
+// shares its network.
 //
-// The kernel drops signals that a process 1 does not handle, as containers know
-// to their cost. Here they do what they do to any other process: Signal sees to it.
+// The kernel drops signals that a process 1 does not handle, a known problem of
+// containers. Here Signal makes them act as on any other process.
 //
-// Elsewhere it runs as a plain child in a process group of its own, without
-// the mounts. Either way it dies with the thread that waits for it, and so with
-// this process, on Linux; what it started then dies with it only in namespaces.
+// Elsewhere it runs as a plain child in a separate process group, without the mounts.
+// Either way, on Linux, it dies with the thread that waits for it, and so with this
+// process. Its children die with it only in namespaces.
 //
-// The first steps inside are taken by this same program: importing the package
-// makes it look at its own name before main runs.
+// This same program takes the first steps inside: importing the package makes it check
+// its name before main runs.
 package sandbox
 
 import (
@@ -30,30 +29,30 @@ import (
 	"time"
 )
 
-// A Mount puts a file or folder of the machine at a path that the process sees.
+// A Mount places a file or folder of the machine at a path in the process's view.
 type Mount struct {
 	Source   string // exists on the machine
-	Target   string // absolute; made where it is missing, seen by the process alone
+	Target   string // absolute; created where missing, only in the view of the process
 	ReadOnly bool
 }
 
-// A Command says what to run. Argv is required.
+// A Command is a command to run. Argv is required.
 type Command struct {
-	Argv     []string // the program, found in PATH of Env where it has no slash, and its arguments
-	Env      []string // all of it
-	Dir      string   // working folder, as the process sees it; empty is /
-	Hostname string   // empty leaves the machine's; without namespaces it is always that
-	Mounts   []Mount  // in order; without namespaces there are none
-	Scratch  string   // a folder of the process's own, for what the start needs
-	Output   *os.File // both its outputs; nil discards them
+	Argv     []string // the program, looked up in PATH of Env unless it has a slash, and its arguments
+	Env      []string // the complete environment
+	Dir      string   // working folder in the process's view; empty means /
+	Hostname string   // empty means the machine's, as always without namespaces
+	Mounts   []Mount  // in order; ignored without namespaces
+	Scratch  string   // a dedicated folder for files of the start
+	Output   *os.File // both outputs; nil discards them
 }
 
-// A Sandbox knows what the kernel allows.
+// A Sandbox records whether the kernel allows namespaces.
 type Sandbox struct {
 	refused error
 }
 
-// Detect tries namespaces once, with a folder of the caller's to work in.
+// Detect tries namespaces once, in a folder of the caller.
 func Detect(dir string) (*Sandbox, error) {
 	scratch, err := os.MkdirTemp(dir, "detect-")
 	if err != nil {
@@ -66,25 +65,25 @@ func Detect(dir string) (*Sandbox, error) {
 	return s, nil
 }
 
-// Plain is a sandbox that does not try namespaces.
+// Plain returns a sandbox that does not try namespaces.
 func Plain() *Sandbox { return &Sandbox{refused: errors.New("disabled")} }
 
-// Namespaces reports why processes get no namespaces, or nil where they do.
+// Namespaces returns why processes get no namespaces, or nil if they do.
 func (s *Sandbox) Namespaces() error { return s.refused }
 
-// A Process was started and is waited for.
+// A Process is a started process that is being waited for.
 type Process struct {
 	cmd   *exec.Cmd
-	alone bool // process 1 of its own namespace
+	alone bool // process 1 of a PID namespace
 	done  chan struct{}
 	code  int
 
-	ended atomic.Int32 // the signal that Signal ended it for
+	ended atomic.Int32 // the signal for which Signal killed it
 }
 
-// Start starts c. A mistake in it (no such program, no such working folder, a
-// mount that cannot be made) is an error without namespaces, and with
-// them an exit code of ExitUnstartable and a line of output.
+// Start starts c. A mistake in it (no such program, no such working folder, an
+// impossible mount) is an error without namespaces, and with them an exit code of
+// ExitUnstartable and a line of output.
 func (s *Sandbox) Start(c Command) (*Process, error) {
 	if len(c.Argv) == 0 {
 		return nil, errors.New("start process: no command")
@@ -128,7 +127,7 @@ func (s *Sandbox) newCommand(c Command) (*exec.Cmd, error) {
 	return cmd, nil
 }
 
-// runAndWait starts the process and waits for it on one thread: the kernel sends the
+// runAndWait starts the process and waits for it on one thread, as the kernel sends the
 // parent-death signal when that thread ends.
 func (p *Process) runAndWait(started chan<- error) {
 	runtime.LockOSThread()
@@ -143,17 +142,17 @@ func (p *Process) runAndWait(started chan<- error) {
 		p.code = signalled + int(sig)
 	}
 	if !p.alone {
-		_ = p.signalGroup(syscall.SIGKILL) // what it left behind; nobody is there as a rule
+		_ = p.signalGroup(syscall.SIGKILL) // kills leftover children; usually there are none
 	}
 	close(p.done)
 }
 
-// signalled is added to the signal that ended a process.
+// signalled is added to the number of the signal that ended a process.
 const signalled = 128
 
 func exitCode(err error, state *os.ProcessState) int {
 	if state == nil {
-		return ExitUnstartable // it could not even be waited for
+		return ExitUnstartable // waiting for it failed
 	}
 	if ws, ok := state.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
 		return signalled + int(ws.Signal())
@@ -164,23 +163,21 @@ func exitCode(err error, state *os.ProcessState) int {
 	return state.ExitCode()
 }
 
-// PID is the process's number on the machine.
+// PID returns the process id on the machine.
 func (p *Process) PID() int { return p.cmd.Process.Pid }
 
-// Done is closed when the process and, in namespaces, all that it started
-// have ended.
+// Done is closed when the process has ended and, in namespaces, all its children.
 func (p *Process) Done() <-chan struct{} { return p.done }
 
-// ExitCode is what the process ended with: 128 and the signal where one ended
+// ExitCode returns the exit code of the process: 128 plus the signal if a signal ended
 // it. Call it only after Done.
 func (p *Process) ExitCode() int { return p.code }
 
 // firstSteps is how long a process may take until it runs its command.
 const firstSteps = 5 * time.Second
 
-// repeatSignal ends a process that was sent sig while it took its first steps, and
-// runs its command nevertheless: the kernel drops a signal that comes while the one
-// becomes the other.
+// repeatSignal kills a process that was sent sig during its first steps and runs its
+// command nevertheless. The kernel drops a signal that arrives during the transition.
 func (p *Process) repeatSignal(sig syscall.Signal) {
 	ticker := time.NewTicker(10 * time.Millisecond)
 	defer ticker.Stop()
@@ -202,8 +199,8 @@ func (p *Process) repeatSignal(sig syscall.Signal) {
 	}
 }
 
-// Signal sends a signal to the process alone; one that has ended gets none. A
-// process that has not said what SIGTERM, SIGINT or SIGHUP does to it is ended by it.
+// Signal sends a signal to the process only, unless it has ended. SIGTERM, SIGINT and
+// SIGHUP end a process that neither handles nor ignores them.
 func (p *Process) Signal(sig syscall.Signal) error {
 	deadly := sig == syscall.SIGTERM || sig == syscall.SIGINT || sig == syscall.SIGHUP
 	if p.alone && deadly {
@@ -220,8 +217,8 @@ func (p *Process) Signal(sig syscall.Signal) error {
 	return nil
 }
 
-// Kill ends the process and what it started at once: all of it in namespaces,
-// its process group elsewhere.
+// Kill kills the process and its children: all of them in namespaces, its process group
+// elsewhere.
 func (p *Process) Kill() error {
 	if p.alone {
 		return p.Signal(syscall.SIGKILL)

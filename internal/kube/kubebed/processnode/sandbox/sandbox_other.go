@@ -14,7 +14,7 @@ func tryNamespaces(string) error { return errNoNamespaces }
 
 func namespaced(Command) (*exec.Cmd, error) { return nil, errNoNamespaces }
 
-// There is no parent-death signal here: a process outlives one that was killed.
+// This platform has no parent-death signal: a process outlives a killed parent.
 func plainAttributes() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
 
 func beginning(int) bool { return false }

@@ -9,12 +9,12 @@ import (
 	"syscall"
 )
 
-// A view is the tree of files that a process will see. It begins as the
-// machine's, entry by entry, so that names can be added to it that the machine
-// does not have and shall not get.
+// A view is the file tree that a process sees. It starts as a mirror of the machine's
+// tree, entry by entry, so that names can be added that the machine does not have and
+// must not get.
 type view struct {
 	root string
-	own  []string // folders, as the process sees them, in which names can be made
+	own  []string // folders in the view in which names can be created
 }
 
 // buildView builds the view under root, in this process's mount namespace.
@@ -26,8 +26,8 @@ func buildView(root string, mounts []Mount) error {
 	if err := v.mirrorFolder("/", "/"); err != nil {
 		return err
 	}
-	// One that shows this PID namespace; where that is refused, the machine's
-	// does for all that a process asks about itself.
+	// This /proc shows the PID namespace. Where it is refused, the machine's /proc
+	// answers all queries of a process about itself.
 	err := syscall.Mount("proc", filepath.Join(root, "proc"), "proc", syscall.MS_NOSUID|syscall.MS_NODEV|syscall.MS_NOEXEC, "")
 	if err != nil && !errors.Is(err, syscall.EPERM) {
 		return fmt.Errorf("mount /proc: %w", err)
@@ -40,10 +40,10 @@ func buildView(root string, mounts []Mount) error {
 	return nil
 }
 
-// mirrorFolder puts a folder of ours over the folder at seen, with every entry of
+// mirrorFolder mounts a writable folder over the folder at seen, with every entry of
 // source in it.
 func (v *view) mirrorFolder(source, seen string) error {
-	// The descriptor leads below the new mount even when both are one folder.
+	// The descriptor leads below the new mount even if both are one folder.
 	dir, err := os.Open(source) //nolint:gosec // a folder of the machine
 	if err != nil {
 		return err
@@ -60,7 +60,7 @@ func (v *view) mirrorFolder(source, seen string) error {
 	below := fmt.Sprintf("/proc/self/fd/%d", dir.Fd())
 	for _, e := range entries {
 		err := mirrorEntry(filepath.Join(below, e.Name()), filepath.Join(target, e.Name()), e.Type())
-		if err != nil && !errors.Is(err, os.ErrNotExist) { // it may just have gone
+		if err != nil && !errors.Is(err, os.ErrNotExist) { // it may just have been removed
 			return fmt.Errorf("bind mount %q: %w", filepath.Join(seen, e.Name()), err)
 		}
 	}
@@ -79,7 +79,7 @@ func mirrorEntry(source, target string, kind os.FileMode) error {
 	return bindMount(source, target, kind.IsDir())
 }
 
-// bindMount makes target and mounts source there, with what is mounted in it.
+// bindMount creates target and mounts source there, with its submounts.
 func bindMount(source, target string, folder bool) error {
 	if folder {
 		if err := os.Mkdir(target, 0o755); err != nil && !errors.Is(err, os.ErrExist) { //nolint:gosec // covered by the mount
@@ -111,7 +111,7 @@ func (v *view) addMount(m Mount) error {
 		return err
 	}
 	if info.IsDir() && !m.ReadOnly {
-		v.own = append(v.own, seen) // a mount inside of a mount makes its folder there
+		v.own = append(v.own, seen) // a mount inside of a mount creates its folder there
 	}
 	if m.ReadOnly {
 		return remountReadOnly(target)
@@ -119,8 +119,8 @@ func (v *view) addMount(m Mount) error {
 	return nil
 }
 
-// remountReadOnly keeps the flags that a namespace without rights over the
-// file system may not take away.
+// remountReadOnly keeps the flags that a namespace without rights over the file system
+// may not clear.
 func remountReadOnly(target string) error {
 	var st syscall.Statfs_t
 	if err := syscall.Statfs(target, &st); err != nil {
@@ -131,7 +131,7 @@ func remountReadOnly(target string) error {
 	return syscall.Mount("", target, "", flags, "")
 }
 
-// ensurePath makes path in the view, as a folder or a file, and returns it with its
+// ensurePath creates path in the view, as a folder or a file, and returns it with its
 // links resolved.
 func (v *view) ensurePath(path string, folder bool) (string, error) {
 	const mostLinks = 40
@@ -170,7 +170,7 @@ func (v *view) ensurePath(path string, folder bool) (string, error) {
 	return seen, nil
 }
 
-// makePath makes a name in the view, in a folder of our own.
+// makePath creates a name in the view, in an owned folder.
 func (v *view) makePath(path string, folder bool) error {
 	parent := filepath.Dir(path)
 	if !v.isOwned(parent) {
@@ -189,8 +189,8 @@ func (v *view) makePath(path string, folder bool) error {
 	return f.Close()
 }
 
-// isOwned reports whether names can be made in a folder: the nearest thing mounted
-// above it is ours. A name that we made in one of ours is ours too.
+// isOwned reports whether names can be created in a folder: the nearest mount above it
+// belongs to the view. A name that was created in an owned folder is owned as well.
 func (v *view) isOwned(folder string) bool {
 	for _, o := range v.own {
 		if folder == o {
@@ -203,8 +203,8 @@ func (v *view) isOwned(folder string) bool {
 	return false
 }
 
-// madeBelow reports whether nothing is mounted between a folder of ours and
-// one below it.
+// madeBelow reports whether nothing is mounted between an owned folder and one below
+// it.
 func (v *view) madeBelow(own, rest string) bool {
 	var a, b syscall.Stat_t
 	if syscall.Stat(filepath.Join(v.root, own), &a) != nil || syscall.Stat(filepath.Join(v.root, own, rest), &b) != nil {

@@ -1,5 +1,5 @@
-// Package image writes container images that hold one static program, or a few
-// files of this machine.
+// Package image writes container images with one static program, or a few files of this
+// machine.
 package image
 
 import (
@@ -15,19 +15,19 @@ import (
 	"slices"
 )
 
-// Program is where the program of an image stands.
+// Program is the path of the program in an image.
 const Program = "/app"
 
 // Write writes an image of this machine's platform as an archive, as "ctr images
-// import" and "docker load" read it. The program runs as its entry point, by
-// user 65532; name has a tag, as in localhost/fleetloop/sentinel:1.
+// import" and "docker load" read it. The program runs as its entry point, by user
+// 65532; name has a tag, as in localhost/fleetloop/sentinel:1.
 func Write(w io.Writer, name, program string) error {
 	return writeImage(w, name, map[string]string{Program: program}, map[string]any{"Entrypoint": []string{Program}, "Env": []string{"PATH=/"}, "User": "65532:65532"})
 }
 
-// WriteFiles writes an image that has programs of this machine, by where they
-// are to stand, and nothing that runs by itself. What they need to be loaded has
-// to be among them. They run by whatever user the pod says.
+// WriteFiles writes an image with programs of this machine, by their paths in the
+// image, and without an entry point. The files have to include the libraries of the
+// programs. They run as the user of the pod.
 func WriteFiles(w io.Writer, name string, files map[string]string) error {
 	return writeImage(w, name, files, map[string]any{"Env": []string{"PATH=/bin"}})
 }

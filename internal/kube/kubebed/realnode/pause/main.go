@@ -1,4 +1,4 @@
-// Command pause holds a pod's namespaces until it is told to stop.
+// Command pause holds a pod's namespaces until it receives a signal to stop.
 package main
 
 import (
