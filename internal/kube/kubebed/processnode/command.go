@@ -21,10 +21,10 @@ import (
 
 var errNoProgram = errors.New("no program for the image and no command in the container: map the image to a program with the node's images")
 
-// accountPath is where in-cluster clients look.
+// accountPath is the path of the service account files for in-cluster clients.
 const accountPath = "/var/run/secrets/kubernetes.io/serviceaccount"
 
-// commandOf is what is run for a container. An error may pass.
+// commandOf returns the command of a container. An error may be temporary.
 func (w *worker) commandOf(ctx context.Context, c *container) (sandbox.Command, error) {
 	env, err := w.node.source.Environment(ctx, w.pod, c.spec)
 	if err != nil {
@@ -71,8 +71,8 @@ func (w *worker) podHostname() string {
 	return cmp.Or(w.pod.Spec.Hostname, w.pod.Name)
 }
 
-// commandLine is the command line: the container's own command, or the program that
-// stands for its image, and the arguments.
+// commandLine returns the command line: the container's command, or the program for its
+// image, and the arguments.
 func (n *Node) commandLine(c *corev1.Container, env map[string]string) ([]string, error) {
 	program := n.findProgram(c.Image)
 	argv := slices.Clone(program)
@@ -94,7 +94,7 @@ func (n *Node) commandLine(c *corev1.Container, env map[string]string) ([]string
 	return argv, nil
 }
 
-// findProgram finds what stands for an image, by its whole name or by the one without
+// findProgram returns the program for an image, by its full name or by its name without
 // tag and digest.
 func (n *Node) findProgram(image string) []string {
 	if p, ok := n.o.Images[image]; ok {
@@ -110,8 +110,8 @@ func (n *Node) findProgram(image string) []string {
 	return n.o.Images[image]
 }
 
-// containerMounts are a container's volumes and its termination log, outer folders
-// before what is mounted in them.
+// containerMounts returns the mounts of a container's volumes and its termination log,
+// outer folders before the mounts in them.
 func (w *worker) containerMounts(c *container, env map[string]string) ([]sandbox.Mount, error) {
 	var out []sandbox.Mount
 	for i := range c.spec.VolumeMounts {
@@ -127,7 +127,7 @@ func (w *worker) containerMounts(c *container, env map[string]string) ([]sandbox
 	}
 	slices.SortStableFunc(out, func(a, b sandbox.Mount) int { return cmp.Compare(pathDepth(a.Target), pathDepth(b.Target)) })
 	if dir := c.spec.WorkingDir; dir != "" && !isCovered(out, dir) {
-		if _, err := os.Stat(dir); errors.Is(err, os.ErrNotExist) { // runtimes make it
+		if _, err := os.Stat(dir); errors.Is(err, os.ErrNotExist) { // container runtimes create it
 			out = append(out, sandbox.Mount{Source: w.podPath("work", c.spec.Name), Target: filepath.Join("/", dir)})
 		}
 	}
@@ -141,7 +141,7 @@ func isCovered(mounts []sandbox.Mount, path string) bool {
 	return slices.ContainsFunc(mounts, func(m sandbox.Mount) bool { return isWithin(path, m.Target) })
 }
 
-// isHidden reports whether a folder of the machine cannot be seen for the mounts.
+// isHidden reports whether a mount hides a folder of the machine.
 func isHidden(mounts []sandbox.Mount, folder string) bool { return isCovered(mounts, folder) }
 
 func isWithin(path, folder string) bool {
@@ -149,7 +149,8 @@ func isWithin(path, folder string) bool {
 	return err == nil && filepath.IsLocal(rel)
 }
 
-// withoutMounts says where the volumes are, as far as that can be said.
+// withoutMounts replaces mount paths by the real paths of the volumes, where they occur
+// in the command.
 func (w *worker) withoutMounts(c *sandbox.Command, env map[string]string) error {
 	where := volumeMoves(c.Mounts)
 	for i := range c.Argv {
@@ -172,7 +173,8 @@ func (w *worker) withoutMounts(c *sandbox.Command, env map[string]string) error 
 	return nil
 }
 
-// writeKubeconfig leads to the API server with the token that stands in a folder.
+// writeKubeconfig writes a kubeconfig for the API server with the token in the folder
+// account.
 func (w *worker) writeKubeconfig(path, account string) error {
 	const name = "pod"
 	cfg := clientcmdapi.NewConfig()

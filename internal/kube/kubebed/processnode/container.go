@@ -17,24 +17,23 @@ import (
 	"github.com/fleetloop/fleetloop/internal/kube/kubebed/processnode/sandbox"
 )
 
-// A container is what the worker knows of one: it waits, runs (proc), or has
-// ended.
+// A container is the state of a container: it waits, runs (proc), or has ended.
 type container struct {
 	spec     *corev1.Container
 	proc     *sandbox.Process
 	probes   *probes
-	killedAt time.Time // the liveness probe failed; zero otherwise
+	killedAt time.Time // time of a failed liveness probe; zero otherwise
 	startAt  metav1.Time
 	ended    *corev1.ContainerStateTerminated
-	last     *corev1.ContainerStateTerminated // of the life before
+	last     *corev1.ContainerStateTerminated // of the previous run
 	restarts int32
 	waiting  corev1.ContainerStateWaiting
 
-	notBefore time.Time     // when it may be restarted
-	backoff   time.Duration // the next pause before that
+	notBefore time.Time     // earliest restart
+	backoff   time.Duration // next delay of a restart
 }
 
-// newContainer makes a container of what was reported of it.
+// newContainer returns a container in the state of its last reported status.
 func (w *worker) newContainer(spec *corev1.Container, statuses []corev1.ContainerStatus) *container {
 	c := &container{spec: spec, probes: noProbes(), waiting: corev1.ContainerStateWaiting{Reason: reasonCreating}}
 	if len(w.pod.Spec.InitContainers) > 0 {
@@ -62,12 +61,12 @@ func (w *worker) newContainer(spec *corev1.Container, statuses []corev1.Containe
 
 func (c *container) succeeded() bool { return c.ended != nil && c.ended.ExitCode == 0 }
 
-// setWaiting says why a container that has not begun does not run yet.
+// setWaiting sets why a container that has not started does not run yet.
 func (c *container) setWaiting(reason, message string) {
 	c.waiting = corev1.ContainerStateWaiting{Reason: reason, Message: message}
 }
 
-// neverRan counts a container that was given up before it began as failed.
+// neverRan marks a container that was given up before its start as failed.
 func (c *container) neverRan(now time.Time) {
 	if c.ended == nil {
 		c.ended = &corev1.ContainerStateTerminated{
@@ -77,12 +76,12 @@ func (c *container) neverRan(now time.Time) {
 	}
 }
 
-// logFile is the log of one of a container's lives.
+// logFile returns the path of the log of one of a container's runs.
 func logFile(podDir, container string, life int32) string {
 	return filepath.Join(podDir, "logs", container, fmt.Sprintf("%d.log", life))
 }
 
-// messageFile is what stands at a container's terminationMessagePath.
+// messageFile returns the path of the file at a container's terminationMessagePath.
 func (w *worker) messageFile(c *container) string {
 	return filepath.Join(w.dir, "logs", c.spec.Name, "termination")
 }
@@ -91,8 +90,8 @@ func (w *worker) podPath(parts ...string) string {
 	return filepath.Join(append([]string{w.dir}, parts...)...)
 }
 
-// ensureRunning starts a container that should run, and returns when to look
-// again.
+// ensureRunning starts a container that should run, and returns the delay of the next
+// check.
 func (w *worker) ensureRunning(ctx context.Context, c *container, now time.Time) time.Duration {
 	if c.proc != nil {
 		return w.enforceLiveness(ctx, c, now)
@@ -116,7 +115,7 @@ func (w *worker) ensureRunning(ctx context.Context, c *container, now time.Time)
 	return never
 }
 
-// launchContainer starts a life of the container.
+// launchContainer starts a run of the container.
 func (w *worker) launchContainer(ctx context.Context, c *container, command sandbox.Command) error {
 	life := c.restarts
 	if c.ended != nil {
@@ -131,7 +130,7 @@ func (w *worker) launchContainer(ctx context.Context, c *container, command sand
 	if err != nil {
 		_, _ = fmt.Fprintln(out, err)
 	}
-	_ = out.Close() // the process has its own
+	_ = out.Close() // the process has its own descriptor
 	if c.ended != nil {
 		c.last = c.ended
 	}
@@ -152,7 +151,7 @@ func (w *worker) launchContainer(ctx context.Context, c *container, command sand
 	return nil
 }
 
-// collectExit notices that a container has ended.
+// collectExit records the end of a container that has ended.
 func (w *worker) collectExit(c *container, now time.Time) {
 	if c.proc == nil {
 		return
@@ -168,7 +167,7 @@ func (w *worker) collectExit(c *container, now time.Time) {
 	c.proc, c.probes = nil, noProbes()
 }
 
-// recordExit keeps how a life of the container ended, and when the next may begin.
+// recordExit records the result of a run of the container, and when the next may start.
 func (w *worker) recordExit(c *container, code int, now time.Time) {
 	reason := reasonCompleted
 	if code != 0 {
@@ -187,7 +186,7 @@ func (w *worker) recordExit(c *container, code int, now time.Time) {
 	c.setWaiting(reasonCrashLoop, fmt.Sprintf("back-off %s restarting container %q", c.notBefore.Sub(now), c.spec.Name))
 }
 
-// containerScheme begins the containers' ids; the process's number follows.
+// containerScheme is the prefix of the containers' ids; the process id follows.
 const containerScheme = "process://"
 
 func (w *worker) containerID(c *container) string {
@@ -197,8 +196,8 @@ func (w *worker) containerID(c *container) string {
 	return fmt.Sprint(containerScheme, c.proc.PID())
 }
 
-// PID is the process of a running container, for those who want to kill
-// it: false where it does not run on such a node.
+// PID returns the process id of a running container, for callers that want to kill it.
+// It returns false if the container does not run on such a node.
 func PID(s corev1.ContainerStatus) (int, bool) {
 	text, ok := strings.CutPrefix(s.ContainerID, containerScheme)
 	if !ok || s.State.Running == nil {
@@ -209,8 +208,8 @@ func PID(s corev1.ContainerStatus) (int, bool) {
 	return pid, err == nil
 }
 
-// enforceLiveness ends a container whose liveness or startup probe failed; the
-// restart policy says what follows.
+// enforceLiveness ends a container whose liveness or startup probe failed; the restart
+// policy determines whether it restarts.
 func (w *worker) enforceLiveness(ctx context.Context, c *container, now time.Time) time.Duration {
 	if !c.probes.failedLiveness() {
 		return never
@@ -231,14 +230,14 @@ func (w *worker) enforceLiveness(ctx context.Context, c *container, now time.Tim
 	return max(c.killedAt.Add(grace).Sub(now), retryStart)
 }
 
-// The kubelet's bounds for termination messages.
+// The kubelet's limits of termination messages.
 const (
 	maxMessage      = 4096
 	maxMessageLog   = 2048
 	maxMessageLines = 80
 )
 
-// terminationMessage is what the container left for its status.
+// terminationMessage returns the message that the container left for its status.
 func (w *worker) terminationMessage(c *container, code int) string {
 	if text := fileTail(w.messageFile(c), maxMessage); text != "" {
 		return text
@@ -251,7 +250,7 @@ func (w *worker) terminationMessage(c *container, code int) string {
 	return strings.Join(lines[max(0, len(lines)-1-maxMessageLines):], "")
 }
 
-// fileTail is the end of a file, as valid text; a file that is not there is empty.
+// fileTail returns the end of a file as valid text, empty if the file does not exist.
 func fileTail(path string, most int) string {
 	text, err := os.ReadFile(path) //nolint:gosec // in the pod's folder
 	if err != nil {
@@ -260,8 +259,8 @@ func fileTail(path string, most int) string {
 	return strings.ToValidUTF8(string(text[max(0, len(text)-most):]), "?")
 }
 
-// makeFolders makes what a life of the container needs, anew where it must be
-// empty.
+// makeFolders creates the files and folders of a run of the container, and empties
+// those that must be empty.
 func (w *worker) makeFolders(c *container) (work string, err error) {
 	work = w.podPath("work", c.spec.Name)
 	err = errors.Join(
@@ -272,7 +271,7 @@ func (w *worker) makeFolders(c *container) (work string, err error) {
 	return work, err
 }
 
-// volumeMoves are the paths that a container was promised and where they are.
+// volumeMoves returns the mount paths of a container with their real paths.
 func volumeMoves(mounts []sandbox.Mount) []podinput.Move {
 	out := make([]podinput.Move, 0, len(mounts))
 	for _, m := range mounts {

@@ -15,9 +15,8 @@ const (
 	tempPrefix = "fleetloop-node-"
 )
 
-// openFolder opens the folder where a node keeps its pods' files; empty is a
-// temporary one. What an earlier node left of its pods is removed: their
-// processes died with it.
+// openFolder opens the folder of a node's pods; the empty path means a temporary
+// folder. It removes the pods of an earlier node, as their processes died with it.
 func openFolder(path string) (*lockdir.Dir, error) {
 	dir, err := lockdir.Open(path, tempPrefix)
 	if err != nil {

@@ -24,8 +24,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// A logServer answers the API server's questions for logs on a loopback port.
-// It asks nobody who they are: what pods write here can be read on this machine.
+// A logServer serves logs to the API server on a loopback port. It does not
+// authenticate clients: every user of this machine can read the logs.
 type logServer struct {
 	server   *http.Server
 	listener net.Listener
@@ -33,7 +33,7 @@ type logServer struct {
 
 	mu   sync.Mutex
 	dirs map[string]string // of pods, by namespace and name
-	open map[string]bool   // files that are written now
+	open map[string]bool   // files being written
 }
 
 const followEvery = 100 * time.Millisecond
@@ -56,7 +56,7 @@ func serveLogs(ctx context.Context) (*logServer, error) {
 	}
 	go func() {
 		defer close(l.done)
-		_ = l.server.ServeTLS(listener, "", "") // ends when it is closed
+		_ = l.server.ServeTLS(listener, "", "") // returns when the server is closed
 	}()
 	return l, nil
 }
@@ -95,7 +95,7 @@ func (l *logServer) addPod(pod *corev1.Pod, dir string) {
 	l.dirs[pod.Namespace+"/"+pod.Name] = dir
 }
 
-// removePod forgets a pod, unless another of its name has come.
+// removePod removes a pod, unless another one of its name has been added.
 func (l *logServer) removePod(pod *corev1.Pod, dir string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -132,7 +132,7 @@ func (l *logServer) serveLog(rw http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// latestLife is the number of a container's newest log.
+// latestLife returns the number of a container's newest log.
 func latestLife(dir, name string) (int32, error) {
 	files, err := filepath.Glob(filepath.Join(dir, "logs", name, "*.log"))
 	if err != nil || len(files) == 0 {
@@ -149,7 +149,7 @@ func latestLife(dir, name string) (int32, error) {
 	return latest, nil
 }
 
-// noteWriting says that a container writes a log now, and end that it does no more.
+// noteWriting records that a container writes a log. noteClosed records the end.
 func (l *logServer) noteWriting(file string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -168,7 +168,7 @@ func (l *logServer) isBeingWritten(file string) bool {
 	return l.open[file]
 }
 
-// copyLog sends a log as the request wants it.
+// copyLog sends a log according to the parameters of the request.
 func (l *logServer) copyLog(rw http.ResponseWriter, r *http.Request, f *os.File) error {
 	if lines, err := strconv.Atoi(r.FormValue("tailLines")); err == nil {
 		if err := seekLines(f, lines); err != nil {
@@ -183,7 +183,7 @@ func (l *logServer) copyLog(rw http.ResponseWriter, r *http.Request, f *os.File)
 	tick := time.NewTicker(followEvery)
 	defer tick.Stop()
 	for {
-		more := l.isBeingWritten(f.Name()) && r.FormValue("follow") == "true" // asked before the last bytes are read
+		more := l.isBeingWritten(f.Name()) && r.FormValue("follow") == "true" // read before the last bytes are copied
 		n, err := io.CopyN(rw, f, left)
 		if left -= n; err != nil && !errors.Is(err, io.EOF) {
 			return err
@@ -202,7 +202,7 @@ func (l *logServer) copyLog(rw http.ResponseWriter, r *http.Request, f *os.File)
 	}
 }
 
-// seekLines goes to where the last lines of a file begin.
+// seekLines seeks to the start of the last lines of a file.
 func seekLines(f *os.File, lines int) error {
 	text, err := io.ReadAll(f)
 	if err != nil {

@@ -21,47 +21,48 @@ import (
 	"github.com/fleetloop/fleetloop/internal/kube/kubebed/processnode/sandbox"
 )
 
-// Options say what the node is like. All of them may be left out.
+// Options are the options of a node. All are optional.
 type Options struct {
-	// NodeName is the Node's name; empty is "process".
+	// NodeName is the name of the Node; empty means "process".
 	NodeName string
 
-	// Labels are given to the Node, over the usual ones.
+	// Labels are added to the usual labels of the Node, which they override.
 	Labels map[string]string
 
-	// Taints keep pods away that do not tolerate them. One that is bound by its
-	// spec.nodeName runs all the same unless the effect is NoExecute.
+	// Taints keep away pods that do not tolerate them. A pod with spec.nodeName runs
+	// nevertheless unless the effect is NoExecute.
 	Taints []corev1.Taint
 
-	// Images are the programs that stand for images: the program and its first
-	// arguments, to which the container's args are added. A name without tag or
-	// digest stands for all of them. A container's command that names the
-	// same file in some other folder, as /app does for bin/app, means the program.
+	// Images are the programs for images: the program and its first arguments, to which
+	// the container's args are added. A name without tag or digest matches all of them.
+	// A container's command that names the same file in another folder, as /app for
+	// bin/app, means the program.
 	Images map[string][]string
 
-	// Env is given to every container ("NAME=value"), under what its pod says.
+	// Env is the environment of every container ("NAME=value"), which the pod can
+	// override.
 	Env []string
 
-	// Dir is where the pods' folders are. Empty is a temporary one, removed in
-	// the end. It serves one node at a time.
+	// Dir is the folder of the pods. Empty means a temporary folder, which is removed
+	// at the end. It serves one node at a time.
 	Dir string
 
-	// Capacity is what the Node announces, over 16 CPUs, 64 GiB and 250 pods.
-	// Nothing holds a container to it.
+	// Capacity overrides the announced capacity of 16 CPUs, 64 GiB and 250 pods. It
+	// does not limit containers.
 	Capacity corev1.ResourceList
 
-	// Heartbeat is how often Lease and Node are looked after. Zero is 10 s.
+	// Heartbeat is the interval of renewals of Lease and Node. Zero means 10 s.
 	Heartbeat time.Duration
 
-	// RestartBackoff is the time before a container is restarted for the second
-	// time; it doubles up to five minutes, and the first restart does not
-	// wait. Zero is the kubelet's 10 s.
+	// RestartBackoff is the delay before the second restart of a container; it doubles
+	// up to five minutes, and the first restart has no delay. Zero means the kubelet's
+	// 10 s.
 	RestartBackoff time.Duration
 
-	// WithoutNamespaces runs processes plainly even where the kernel would allow more.
+	// WithoutNamespaces runs plain processes even where the kernel allows namespaces.
 	WithoutNamespaces bool
 
-	// Log takes what the node does. Nil discards it.
+	// Log receives the actions of the node. Nil discards them.
 	Log *slog.Logger
 }
 
@@ -70,9 +71,9 @@ const (
 	defaultHeartbeat = 10 * time.Second
 	defaultBackoff   = 10 * time.Second
 	maxBackoff       = 5 * time.Minute
-	backoffForgotten = 10 * time.Minute // a container that ran this long begins anew
+	backoffForgotten = 10 * time.Minute // a container that ran this long restarts without a delay
 
-	// The node's and the pods' address. The API server reaches the logs there.
+	// Address of the node and the pods, on which the API server reaches the logs.
 	address = "127.0.0.1"
 )
 
@@ -92,11 +93,11 @@ type Node struct {
 
 var errNotRegistered = errors.New("node not registered yet")
 
-// New prepares a node for the API server of cfg, whose user must be allowed to
-// do what this does: administrators are. Nothing is started.
+// New returns a node for the API server of cfg, whose user must have the permissions of
+// the node's requests, as administrators do. It starts nothing.
 func New(cfg *rest.Config, o Options) (*Node, error) {
 	cfg = rest.CopyConfig(cfg)
-	cfg.QPS = -1 // the server's own limits are enough
+	cfg.QPS = -1 // the server's own limits suffice
 	client, err := kubernetes.NewForConfig(cfg)
 	if err != nil {
 		return nil, fmt.Errorf("create process node: %w", err)
@@ -154,8 +155,8 @@ func apiServer(host string) (name, port string, err error) {
 	return u.Hostname(), "443", nil
 }
 
-// Run registers the node and runs its pods until ctx ends; then every process
-// is killed. It returns early only when it cannot begin.
+// Run registers the node and runs its pods until ctx ends; then it kills every process.
+// It returns early only if it cannot start.
 func Run(ctx context.Context, cfg *rest.Config, o Options) error {
 	n, err := New(cfg, o)
 	if err != nil {
@@ -164,7 +165,7 @@ func Run(ctx context.Context, cfg *rest.Config, o Options) error {
 	return n.Run(ctx)
 }
 
-// Ready reports why the node takes no pods just now, or nil.
+// Ready returns why the node accepts no pods at present, or nil.
 func (n *Node) Ready() error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -177,8 +178,8 @@ func (n *Node) setReady(err error) {
 	n.ready = err
 }
 
-// Run registers the node and runs its pods until ctx ends; then every process
-// is killed. It returns early only when it cannot begin. Call it once.
+// Run registers the node and runs its pods until ctx ends; then it kills every process.
+// It returns early only if it cannot start. Call it once.
 func (n *Node) Run(ctx context.Context) (err error) {
 	f, err := openFolder(n.o.Dir)
 	if err != nil {

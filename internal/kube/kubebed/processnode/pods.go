@@ -10,8 +10,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// runPods follows the pods that are bound to this node until ctx ends, with one
-// worker for each.
+// runPods watches the pods that are bound to this node until ctx ends, with one worker
+// per pod.
 func (n *Node) runPods(ctx context.Context) {
 	d := &dispatcher{node: n, workers: map[types.UID]*worker{}}
 	defer d.wg.Wait()
@@ -29,8 +29,8 @@ func (n *Node) runPods(ctx context.Context) {
 	informer.RunWithContext(ctx)
 }
 
-// A dispatcher hands what is seen of pods to their workers. The informer calls
-// it from one goroutine.
+// A dispatcher passes changes of pods to their workers. The informer calls it from one
+// goroutine.
 type dispatcher struct {
 	node    *Node
 	workers map[types.UID]*worker

@@ -16,8 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// probes ask a running container how it is. A container without a probe is
-// well.
+// probes run the probes of a container and hold their results. Without a probe, the
+// result is positive.
 type probes struct {
 	wg sync.WaitGroup
 
@@ -31,11 +31,11 @@ func (p *probes) passedStartup() bool   { p.mu.Lock(); defer p.mu.Unlock(); retu
 func (p *probes) passedReadiness() bool { p.mu.Lock(); defer p.mu.Unlock(); return p.isReady }
 func (p *probes) failedLiveness() bool  { p.mu.Lock(); defer p.mu.Unlock(); return p.isDead }
 
-// waitForProbes waits until nobody asks any more; the container must have ended.
+// waitForProbes waits until all probes have stopped; the container must have ended.
 func (p *probes) waitForProbes() { p.wg.Wait() }
 
-// startProbes asks until done is closed, which ends before ctx, and calls changed when an answer
-// changes something.
+// startProbes probes until done is closed, which happens before ctx ends, and calls
+// changed after each change of a result.
 func startProbes(ctx context.Context, c *corev1.Container, done <-chan struct{}, changed func()) *probes {
 	p := &probes{isStarted: c.StartupProbe == nil, isReady: c.ReadinessProbe == nil}
 	if c.StartupProbe == nil && c.ReadinessProbe == nil && c.LivenessProbe == nil {
@@ -55,7 +55,7 @@ func startProbes(ctx context.Context, c *corev1.Container, done <-chan struct{},
 			changed()
 		}
 	}
-	after := make(chan struct{}) // the others begin when the startup probe has succeeded
+	after := make(chan struct{}) // closed when the startup probe has succeeded, which starts the others
 	if c.StartupProbe == nil {
 		close(after)
 	} else {
@@ -94,8 +94,8 @@ func startProbes(ctx context.Context, c *corev1.Container, done <-chan struct{},
 	return p
 }
 
-// runProbe asks until ctx ends or tell returns false. tell hears each answer that
-// came often enough in a row.
+// runProbe probes until ctx ends or tell returns false. tell receives each result that
+// has reached its threshold of consecutive results.
 func runProbe(ctx context.Context, c *corev1.Container, how *corev1.Probe, tell func(well bool) bool) {
 	pause := time.Duration(how.InitialDelaySeconds) * time.Second
 	var well, ill int32

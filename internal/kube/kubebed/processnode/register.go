@@ -16,11 +16,11 @@ import (
 )
 
 const (
-	leaseSeconds  = 40 // the kubelet's
+	leaseSeconds  = 40 // same as the kubelet's
 	registerRetry = 500 * time.Millisecond
 )
 
-// keepAlive looks after the Node and its Lease until ctx ends.
+// keepAlive renews the Node and its Lease until ctx ends.
 func (n *Node) keepAlive(ctx context.Context) {
 	for ctx.Err() == nil {
 		pause := n.o.Heartbeat
@@ -39,8 +39,7 @@ func (n *Node) keepAlive(ctx context.Context) {
 	}
 }
 
-// ensureNode makes the Node if it is missing and says that it is ready where it
-// does not say so.
+// ensureNode creates the Node if it is missing, and sets it ready if it is not.
 func (n *Node) ensureNode(ctx context.Context) error {
 	nodes := n.client.CoreV1().Nodes()
 	node, err := nodes.Get(ctx, n.o.NodeName, metav1.GetOptions{})
@@ -57,8 +56,8 @@ func (n *Node) ensureNode(ctx context.Context) error {
 			return fmt.Errorf("set node %q ready: %w", n.o.NodeName, err)
 		}
 	}
-	// Every new Node has this taint until a controller, which may not run
-	// here, sees that it is ready.
+	// Every new Node has this taint until a controller, which may not run here, detects
+	// that it is ready.
 	taints := slices.DeleteFunc(slices.Clone(node.Spec.Taints), func(t corev1.Taint) bool { return t.Key == corev1.TaintNodeNotReady })
 	if len(taints) == len(node.Spec.Taints) {
 		return nil
@@ -97,14 +96,14 @@ func (n *Node) fillStatus(node *corev1.Node) {
 	now := metav1.Now()
 	s := &node.Status
 	s.Capacity, s.Allocatable = n.o.Capacity, n.o.Capacity
-	// An address and no name: API servers try names first.
+	// An address without a name, as API servers try names first.
 	s.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: address}}
 	s.DaemonEndpoints.KubeletEndpoint.Port = n.logs.listenPort()
 	s.NodeInfo.OperatingSystem, s.NodeInfo.Architecture = runtime.GOOS, runtime.GOARCH
 	s.NodeInfo.OSImage = "processes of " + runtime.GOOS
 	s.NodeInfo.ContainerRuntimeVersion = containerScheme + runtime.Version()
 	if v, err := n.client.Discovery().ServerVersion(); err == nil {
-		s.NodeInfo.KubeletVersion = v.GitVersion // what it speaks
+		s.NodeInfo.KubeletVersion = v.GitVersion // the supported API version
 	}
 	for _, c := range []corev1.NodeCondition{
 		{Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "KubeletReady", Message: "process node ready"},

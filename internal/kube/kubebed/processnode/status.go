@@ -14,8 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// reportStatus tells the API server what the pod's status is, and that a pod which
-// was to be deleted has ended.
+// reportStatus sends the pod's status to the API server, and removes the object of a
+// deleted pod that has ended.
 func (w *worker) reportStatus(ctx context.Context) error {
 	if status := w.podStatus(); !equality.Semantic.DeepEqual(status, w.sent) {
 		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": w.pod.UID}, "status": status})
@@ -23,7 +23,7 @@ func (w *worker) reportStatus(ctx context.Context) error {
 			return err
 		}
 		_, err = w.node.client.CoreV1().Pods(w.pod.Namespace).Patch(ctx, w.pod.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
-		if apierrors.IsNotFound(err) || apierrors.IsConflict(err) { // another of the same name may be there
+		if apierrors.IsNotFound(err) || apierrors.IsConflict(err) { // another pod of the same name may exist
 			w.forget()
 			return nil
 		}
@@ -46,8 +46,8 @@ func (w *worker) reportStatus(ctx context.Context) error {
 	return nil
 }
 
-// podStatus is the pod's status as this node sees it. Conditions of others are
-// not in it: the patch leaves them alone.
+// podStatus returns the pod's status. It omits the conditions of other writers, which
+// the patch keeps.
 func (w *worker) podStatus() corev1.PodStatus {
 	s := corev1.PodStatus{
 		ObservedGeneration: w.pod.Generation,
@@ -66,7 +66,8 @@ func (w *worker) podStatus() corev1.PodStatus {
 	return s
 }
 
-// podPhase is the kubelet's: what has not all ended runs, once it has begun.
+// podPhase returns the phase as the kubelet computes it: a pod runs from its start
+// until all its containers have ended.
 func (w *worker) podPhase() corev1.PodPhase {
 	if w.over && (w.sent.Phase == corev1.PodSucceeded || w.sent.Phase == corev1.PodFailed) {
 		return w.sent.Phase
@@ -91,7 +92,7 @@ func (w *worker) podPhase() corev1.PodPhase {
 		case c.ended == nil:
 			waiting++
 		case !w.over && w.shouldRestart(c):
-			running++ // soon again
+			running++ // about to restart
 		case !c.succeeded():
 			failed++
 		}
@@ -132,7 +133,7 @@ func (w *worker) containerStatus(c *container, init bool) corev1.ContainerStatus
 	return s
 }
 
-// conditions are those that a kubelet sets.
+// conditions returns the conditions that a kubelet sets.
 func (w *worker) conditions(phase corev1.PodPhase, statuses []corev1.ContainerStatus) []corev1.PodCondition {
 	done := phase == corev1.PodSucceeded
 	initialized := done || !slices.ContainsFunc(w.inits, func(c *container) bool { return !c.succeeded() })
@@ -171,7 +172,8 @@ func (w *worker) conditions(phase corev1.PodPhase, statuses []corev1.ContainerSt
 	}
 }
 
-// closedGate is a readiness gate that is not open.
+// closedGate returns a readiness gate whose condition is not true, empty if there is
+// none.
 func (w *worker) closedGate() corev1.PodConditionType {
 	for _, g := range w.pod.Spec.ReadinessGates {
 		open := slices.ContainsFunc(w.pod.Status.Conditions, func(c corev1.PodCondition) bool {

@@ -8,7 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// A stop is the ending of a pod that would not end by itself.
+// A stop is the forced end of a pod.
 type stop struct {
 	began  time.Time
 	termAt time.Time // SIGTERM, after the preStop sleep
@@ -16,8 +16,8 @@ type stop struct {
 	asked  bool      // SIGTERM was sent
 }
 
-// stopIfDue ends the pod where that is due. It reports whether it is, and when
-// to look again.
+// stopIfDue ends the pod if that is due. It reports whether it is, and returns the
+// delay of the next check.
 func (w *worker) stopIfDue(ctx context.Context, now time.Time) (time.Duration, bool) {
 	switch {
 	case w.pod.DeletionTimestamp != nil:
@@ -63,7 +63,7 @@ func (w *worker) gracePeriod() int64 {
 	return corev1.DefaultTerminationGracePeriodSeconds
 }
 
-// beginStop begins the ending, or shortens it where it has begun.
+// beginStop begins the end, or shortens the grace period of one in progress.
 func (w *worker) beginStop(now time.Time, graceSeconds int64) {
 	grace := time.Duration(graceSeconds) * time.Second
 	if w.stop == nil {

@@ -14,39 +14,39 @@ import (
 	"github.com/fleetloop/fleetloop/internal/kube/kubebed/processnode/podinput"
 )
 
-// A worker runs one pod: it looks at what there is, does what can be done now,
-// reports it, and waits for a change. Its fields belong to its goroutine, but for
-// the channels.
+// A worker runs one pod. It repeatedly performs the steps that are possible, reports
+// the status, and waits for a change. Its fields belong to its goroutine, except the
+// channels.
 type worker struct {
 	node    *Node
 	dir     string
-	updates chan *corev1.Pod // the latest that nobody has looked at
-	deleted chan struct{}    // closed when the pod's object is gone
-	forget  func()           // closes it, once
-	poke    chan struct{}    // something changed here
+	updates chan *corev1.Pod // the latest unread version
+	deleted chan struct{}    // closed when the pod's object is deleted
+	forget  func()           // closes deleted, once
+	poke    chan struct{}    // signals a change on this node
 
 	pod        *corev1.Pod
 	volumes    *podinput.Volumes
-	refreshAt  time.Time // when the volumes are looked after again
+	refreshAt  time.Time // time of the next update of the volumes
 	started    metav1.Time
 	inits      []*container
 	containers []*container
-	stop       *stop  // the pod is being ended
+	stop       *stop  // set while the pod is being ended
 	over       bool   // the pod's phase is final
-	reason     string // why the pod failed as a whole, as its status says it
+	reason     string // why the whole pod failed, as in its status
 	message    string
-	sent       corev1.PodStatus // what the API server has
-	removed    bool             // it was told that the pod may go
+	sent       corev1.PodStatus // last status sent to the API server
+	removed    bool             // the API server was told to remove the pod
 }
 
-// These are the pauses between attempts at what was refused or is missing.
+// Delays between attempts after an error or for a missing object.
 const (
 	retryAPI   = 500 * time.Millisecond
 	retryStart = time.Second
 	never      = time.Hour
 )
 
-// Reasons that users know from kubelets, and one of our own.
+// Reasons as in kubelets, and one additional one.
 const (
 	reasonUnsupported   = "Unsupported"
 	reasonDeadline      = "DeadlineExceeded"
@@ -76,7 +76,8 @@ func newWorker(n *Node, pod *corev1.Pod) *worker {
 	return w
 }
 
-// restoreStatus takes over what an earlier agent reported. What it ran has died with it.
+// restoreStatus restores the status that an earlier agent reported. Its processes have
+// died with it.
 func (w *worker) restoreStatus() {
 	w.started = metav1.Now().Rfc3339Copy()
 	if t := w.pod.Status.StartTime; t != nil {
@@ -92,7 +93,7 @@ func (w *worker) restoreStatus() {
 	}
 }
 
-// updatePod hands over what the pod is now; only the latest counts.
+// updatePod passes on a version of the pod; only the latest counts.
 func (w *worker) updatePod(pod *corev1.Pod) {
 	for {
 		select {
@@ -114,7 +115,7 @@ func (w *worker) signalChange() {
 	}
 }
 
-// runPod runs the pod until it is gone or ctx ends. No process of it is left.
+// runPod runs the pod until it is deleted or ctx ends. It leaves no process.
 func (w *worker) runPod(ctx context.Context) {
 	defer w.cleanUp(ctx)
 	for {
@@ -143,7 +144,7 @@ func (w *worker) runPod(ctx context.Context) {
 
 func (w *worker) podName() string { return w.pod.Namespace + "/" + w.pod.Name }
 
-// cleanUp ends what still runs, at once, and removes the pod's folder.
+// cleanUp kills the running containers and removes the pod's folder.
 func (w *worker) cleanUp(ctx context.Context) {
 	for _, c := range w.allContainers() {
 		if c.proc == nil {
@@ -167,7 +168,8 @@ func (w *worker) allContainers() []*container {
 	return append(append([]*container(nil), w.inits...), w.containers...)
 }
 
-// runStep does what can be done now and returns when to look again, at the latest.
+// runStep performs the steps that are possible now, and returns the longest delay until
+// the next check.
 func (w *worker) runStep(ctx context.Context) time.Duration {
 	now := time.Now()
 	for _, c := range w.allContainers() {
@@ -196,7 +198,7 @@ func (w *worker) runStep(ctx context.Context) time.Duration {
 	return pause
 }
 
-// prepareVolumes makes the pod's volumes, and brings them up to date from time to time.
+// prepareVolumes creates the pod's volumes, and updates them from time to time.
 func (w *worker) prepareVolumes(ctx context.Context, now time.Time) (time.Duration, bool) {
 	if now.Before(w.refreshAt) {
 		return 0, true
@@ -206,7 +208,7 @@ func (w *worker) prepareVolumes(ctx context.Context, now time.Time) (time.Durati
 		w.refreshAt = now.Add(podinput.RefreshEvery)
 		return 0, true
 	}
-	if w.hasBegun() { // what it has is good for a while yet
+	if w.hasBegun() { // the existing content remains usable for a while
 		w.refreshAt = now.Add(retryStart)
 		w.node.log.WarnContext(ctx, "update pod volumes failed, retrying", "pod", w.podName(), "err", err)
 		return 0, true
@@ -226,8 +228,7 @@ func (w *worker) hasBegun() bool {
 	return false
 }
 
-// runInits runs the init containers in their order and reports whether all
-// have succeeded.
+// runInits runs the init containers in order and reports whether all have succeeded.
 func (w *worker) runInits(ctx context.Context, now time.Time) (bool, time.Duration) {
 	for _, c := range w.inits {
 		if c.succeeded() {
@@ -252,7 +253,7 @@ func (w *worker) runContainers(ctx context.Context, now time.Time) time.Duration
 	return pause
 }
 
-// shouldRestart reports whether a container that ended is started again.
+// shouldRestart reports whether a container that has ended restarts.
 func (w *worker) shouldRestart(c *container) bool {
 	switch w.pod.Spec.RestartPolicy {
 	case corev1.RestartPolicyNever:
@@ -265,7 +266,7 @@ func (w *worker) shouldRestart(c *container) bool {
 	return true
 }
 
-// untilDeadline is how long the pod may still run.
+// untilDeadline returns how long the pod may still run.
 func (w *worker) untilDeadline(now time.Time) time.Duration {
 	seconds := w.pod.Spec.ActiveDeadlineSeconds
 	if seconds == nil {
@@ -274,7 +275,7 @@ func (w *worker) untilDeadline(now time.Time) time.Duration {
 	return w.started.Add(time.Duration(*seconds) * time.Second).Sub(now)
 }
 
-// unsupported reports what a pod needs that is not to be had here.
+// unsupported returns an error with a feature of the pod that this node lacks.
 func unsupported(pod *corev1.Pod) error {
 	if err := podinput.Check(pod); err != nil {
 		return err

@@ -12,8 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Environment is a container's environment. An error may pass: something that
-// it refers to is missing.
+// Environment returns the environment of a container. An error may be temporary: a
+// referenced object is missing.
 func (s *Source) Environment(ctx context.Context, pod *corev1.Pod, c *corev1.Container) (map[string]string, error) {
 	env := map[string]string{
 		"PATH":                          "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
@@ -51,7 +51,7 @@ func (s *Source) Environment(ctx context.Context, pod *corev1.Pod, c *corev1.Con
 	return env, nil
 }
 
-// List is an environment as processes get it.
+// List returns an environment in the form that processes receive.
 func List(env map[string]string) []string {
 	out := make([]string, 0, len(env))
 	for _, name := range slices.Sorted(maps.Keys(env)) {
@@ -60,8 +60,8 @@ func List(env map[string]string) []string {
 	return out
 }
 
-// envValue is what a variable is set to. It is not set where it refers to
-// something optional that is missing.
+// envValue returns the value of a variable. ok is false if it refers to a missing
+// optional object.
 func (s *Source) envValue(ctx context.Context, pod *corev1.Pod, container string, e *corev1.EnvVar) (string, bool, error) {
 	from := e.ValueFrom
 	var value string
@@ -101,7 +101,7 @@ func keyOf(data map[string][]byte, missing error, key string, optional bool) (st
 	return string(value), ok, nil
 }
 
-// allOf is every key of a ConfigMap or Secret.
+// allOf returns all keys of a ConfigMap or Secret.
 func (s *Source) allOf(ctx context.Context, namespace string, from corev1.EnvFromSource) (map[string]string, error) {
 	var data map[string][]byte
 	var err error
@@ -150,8 +150,8 @@ func (s *Source) getSecret(ctx context.Context, namespace, name string) (map[str
 	return o.Data, nil
 }
 
-// Expand replaces $(NAME) by the variable's value. A name that is not set
-// stays as it stands, and $$ is a dollar sign.
+// Expand replaces $(NAME) by the variable's value. An unset name stays unchanged, and
+// $$ is a dollar sign.
 func Expand(text string, env map[string]string) string {
 	var b strings.Builder
 	for {

@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// fieldValue is the value of a field of the pod, as the downward API gives it.
+// fieldValue returns the value of a field of the pod, as in the downward API.
 func fieldValue(pod *corev1.Pod, path string) (string, error) {
 	if key, ok := subscript(path, "metadata.labels"); ok {
 		return pod.Labels[key], nil
@@ -58,8 +58,8 @@ func formatPairs(m map[string]string) string {
 	return b.String()
 }
 
-// resourceField is a container's request or limit in units of the divisor,
-// rounded up.
+// resourceField returns a container's request or limit in units of the divisor, rounded
+// up.
 func (s *Source) resourceField(pod *corev1.Pod, container string, ref *corev1.ResourceFieldSelector) (string, error) {
 	if ref.ContainerName != "" {
 		container = ref.ContainerName

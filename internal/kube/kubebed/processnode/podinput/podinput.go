@@ -1,11 +1,10 @@
-// Package podinput makes what a pod's containers are given: their environment,
-// their command line, and the files of their volumes.
+// Package podinput builds the inputs of a pod's containers: their environment, their
+// command line, and the files of their volumes.
 //
-// It follows the kubelet: references to ConfigMaps, Secrets, fields and
-// resources are resolved, $(NAME) is expanded, projected files change at once
-// and as a whole, service account tokens are bound to the pod and renewed
-// before they end. A reference to what does not exist is an error that may pass;
-// what Check refuses never will.
+// It follows the kubelet. References to ConfigMaps, Secrets, fields and resources are
+// resolved, and $(NAME) is expanded. Projected files change atomically. Service account
+// tokens are bound to the pod and renewed before they expire. A reference to a missing
+// object is an error that may be temporary; the errors of Check are permanent.
 package podinput
 
 import (
@@ -15,28 +14,29 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// A Source knows where the values come from.
+// A Source has the sources of the values.
 type Source struct {
 	Client kubernetes.Interface
 
-	// Host and Port are the API server's, as a pod reaches it.
+	// Host and Port are those of the API server, as seen from a pod.
 	Host, Port string
 
-	// CA is the API server's certificate authority. It stands in where a
-	// namespace has no ConfigMap kube-root-ca.crt, which a controller makes.
+	// CA is the API server's certificate authority. It is used where a namespace has no
+	// ConfigMap kube-root-ca.crt, which a controller creates.
 	CA []byte
 
-	// Allocatable stands in for limits that a container does not have.
+	// Allocatable is used for limits that a container does not have.
 	Allocatable corev1.ResourceList
 
-	// Env is given to every container, under what its pod says.
+	// Env is the environment of every container, which the pod can override.
 	Env []string
 }
 
-// rootCAConfigMap is in every namespace where the controller that puts it there runs.
+// rootCAConfigMap is the ConfigMap that a controller, if it runs, creates in every
+// namespace.
 const rootCAConfigMap = "kube-root-ca.crt"
 
-// Check reports what a pod asks for that is not given to it here.
+// Check returns an error with a requested input that is not supported.
 func Check(pod *corev1.Pod) error {
 	for i := range pod.Spec.Volumes {
 		v := &pod.Spec.Volumes[i]

@@ -8,12 +8,11 @@ import (
 	"strings"
 )
 
-// current is the link through which all files of a volume are reached, so that
-// they change as one.
+// current is the link to all files of a volume, so that they change at once.
 const current = "..data"
 
-// publishFiles puts files in a folder, in place of those that it put there before.
-// A reader sees all of the old ones or all of the new ones.
+// publishFiles writes files to a folder, in place of earlier ones. A reader sees either
+// all of the old ones or all of the new ones.
 func publishFiles(dir string, files fileSet) error {
 	old, err := os.Readlink(filepath.Join(dir, current))
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -78,7 +77,7 @@ func writeAll(dir string, files fileSet) error {
 	return nil
 }
 
-// linkFiles makes the names that are seen, and removes those that are no more.
+// linkFiles creates the visible names, and removes outdated ones.
 func linkFiles(dir string, files fileSet) error {
 	names := map[string]bool{}
 	for path := range files {

@@ -6,13 +6,13 @@ import (
 	"strings"
 )
 
-// A Move is a path that a container was promised and the one that it is at.
+// A Move is a mount path in a container and its real path.
 type Move struct{ From, To string }
 
-// Rewrite names the real paths in a command line or an environment, for where
-// nothing can be mounted. Only whole path elements count: /etc/app is found
-// in --config=/etc/app/x.yaml and not in /etc/apple or /my/etc/app. What a
-// program has built in is out of reach.
+// Rewrite replaces mount paths by real paths in a command line or an environment, for
+// systems without mounts. Only whole path elements match: /etc/app is found in
+// --config=/etc/app/x.yaml and not in /etc/apple or /my/etc/app. Paths that are built
+// into a program cannot be replaced.
 func Rewrite(text string, moves []Move) string {
 	longest := slices.Clone(moves)
 	slices.SortFunc(longest, func(a, b Move) int { return cmp.Compare(len(b.From), len(a.From)) })
@@ -42,7 +42,7 @@ func moveAt(text string, i int, moves []Move) (Move, bool) {
 	return Move{}, false
 }
 
-// inName reports whether a byte goes on with the path before it.
+// inName reports whether a byte continues a path.
 func inName(c byte) bool {
 	return c == '/' || c == '-' || c == '_' || c == '.' ||
 		'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9'

@@ -15,29 +15,29 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Volumes are the volumes of one pod. It is not safe for concurrent use.
+// Volumes are the volumes of one pod. They are not safe for concurrent use.
 type Volumes struct {
 	source *Source
 	dir    string
 	tokens map[string]token
 }
 
-// NewVolumes keeps a pod's volumes below dir, which is the pod's own.
+// NewVolumes returns the volumes of a pod below dir, a dedicated folder of the pod.
 func (s *Source) NewVolumes(dir string) *Volumes {
 	return &Volumes{source: s, dir: dir, tokens: map[string]token{}}
 }
 
-// A token is one that we asked for.
+// A token is a requested service account token.
 type token struct {
 	text  string
 	renew time.Time
 }
 
-// RefreshEvery is how often Sync is to be called while a pod runs.
+// RefreshEvery is the interval at which Sync has to be called while a pod runs.
 const RefreshEvery = 30 * time.Second
 
-// Sync makes all volumes and brings those that are made of objects up to date:
-// tokens are renewed when four fifths of their time are over.
+// Sync creates all volumes and updates those that are built from objects. It renews
+// tokens when four fifths of their lifetime have passed.
 func (v *Volumes) Sync(ctx context.Context, pod *corev1.Pod) error {
 	for i := range pod.Spec.Volumes {
 		volume := &pod.Spec.Volumes[i]
@@ -74,8 +74,8 @@ func ensureHostPath(h *corev1.HostPathVolumeSource) error {
 	return err
 }
 
-// Path is where on the machine a mount's file or folder stands. env is what a
-// subPathExpr is expanded with.
+// Path returns the real path of a mount's file or folder. env is the environment that
+// expands a subPathExpr.
 func (v *Volumes) Path(pod *corev1.Pod, m *corev1.VolumeMount, env map[string]string) (string, error) {
 	base := filepath.Join(v.dir, m.Name)
 	empty := false
@@ -105,10 +105,10 @@ func (v *Volumes) Path(pod *corev1.Pod, m *corev1.VolumeMount, env map[string]st
 			return "", err
 		}
 	}
-	return filepath.EvalSymlinks(path) // as it is now: it is not brought up to date
+	return filepath.EvalSymlinks(path) // the current target: later updates do not affect it
 }
 
-// volumeFiles are the files of a volume that is made of objects.
+// volumeFiles returns the files of a volume that is built from objects.
 func (v *Volumes) volumeFiles(ctx context.Context, pod *corev1.Pod, volume *corev1.Volume) (fileSet, error) {
 	files := fileSet{}
 	switch {
@@ -181,7 +181,7 @@ func (v *Volumes) addFields(files fileSet, pod *corev1.Pod, items []corev1.Downw
 	return nil
 }
 
-// requestToken is a service account's token that ends with the pod.
+// requestToken returns a service account's token that is bound to the pod.
 func (v *Volumes) requestToken(ctx context.Context, pod *corev1.Pod, key string, p *corev1.ServiceAccountTokenProjection) (string, error) {
 	now := time.Now()
 	if t, ok := v.tokens[key]; ok && now.Before(t.renew) {
@@ -201,7 +201,7 @@ func (v *Volumes) requestToken(ctx context.Context, pod *corev1.Pod, key string,
 	answer, err := v.source.Client.CoreV1().ServiceAccounts(pod.Namespace).CreateToken(ctx, account, request, metav1.CreateOptions{})
 	if err != nil {
 		if t, ok := v.tokens[key]; ok {
-			return t.text, nil // still good; the next round asks again
+			return t.text, nil // still valid; the next round retries
 		}
 		return "", fmt.Errorf("request token of service account %q: %w", account, err)
 	}
@@ -210,14 +210,14 @@ func (v *Volumes) requestToken(ctx context.Context, pod *corev1.Pod, key string,
 	return answer.Status.Token, nil
 }
 
-// A selection says which keys become files.
+// A selection determines which keys become files.
 type selection struct {
 	items    []corev1.KeyToPath
 	mode     *int32
 	optional bool
 }
 
-// A fileSet is what a volume holds, by path.
+// A fileSet has the content of a volume, by path.
 type fileSet map[string]file
 
 type file struct {
