@@ -57,7 +57,7 @@ func (*endlessStore) NextLease(context.Context, string) (time.Duration, bool, er
 	return 0, false, nil
 }
 
-// An easyGarden takes everything at once.
+// An easyGarden accepts every call at once.
 type easyGarden struct{}
 
 func (easyGarden) ApplyShoot(context.Context, shoot.Manifest, bool) (shoot.Applied, error) {
@@ -70,8 +70,8 @@ func (easyGarden) DeleteShoot(context.Context, shoot.Ref) (shoot.Deletion, error
 
 func (easyGarden) Probe(context.Context) error { return nil }
 
-// BenchmarkWorker is what the loop itself costs for each row, beside a database and
-// a Gardener that take no time.
+// BenchmarkWorker measures the cost of the loop per row, with a database and a Gardener
+// that take no time.
 func BenchmarkWorker(b *testing.B) {
 	for _, slots := range []int{32, 256} {
 		b.Run(fmt.Sprint(slots, "Slots"), func(b *testing.B) {

@@ -14,7 +14,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/backoff"
 )
 
-// A fakeProbe takes a while and fails or not.
+// A fakeProbe takes a while, and fails or succeeds.
 type fakeProbe struct {
 	mu    sync.Mutex
 	err   error
@@ -44,7 +44,7 @@ func (p *fakeProbe) set(err error) {
 	p.err = err
 }
 
-// probes is how many there were since it was asked last.
+// probes returns the number of probes since its last call.
 func (p *fakeProbe) probes() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -64,7 +64,7 @@ func newBreakerRig(t *testing.T) (p *fakeProbe, b *breaker) {
 	return p, b
 }
 
-// wantDown has many ask at the same time.
+// wantDown calls isDown concurrently.
 func wantDown(t *testing.T, b *breaker, want bool) {
 	t.Helper()
 	answers := make(chan error, 20)
@@ -133,8 +133,8 @@ func TestBreakerOpensAgain(t *testing.T) {
 	})
 }
 
-// Whoever is stopped while the probe runs has not learned anything, and
-// whoever waited with him asks again.
+// TestBreakerOfOneWhoIsStopped covers a caller that is stopped during its probe: the
+// callers that waited with it probe again.
 func TestBreakerOfOneWhoIsStopped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, b := newBreakerRig(t)

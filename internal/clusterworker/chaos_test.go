@@ -14,15 +14,14 @@ import (
 	"github.com/fleetloop/fleetloop/internal/shoot"
 )
 
-// chance is a source of faults that many goroutines draw from. Once it is off,
-// nothing goes wrong any more.
+// chance is a source of faults for many goroutines. When it is off, it injects none.
 type chance struct {
 	mu  sync.Mutex
 	rnd *rand.Rand
 	off bool
 }
 
-// of reports whether something happens that happens with some probability.
+// of returns true with the given probability.
 func (c *chance) of(p float64) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -82,10 +81,10 @@ func (c *chance) probe(ctx context.Context) error {
 	return nil
 }
 
-// TestWhateverGoesWrong has all kinds of things go wrong for some minutes, in an
-// order that is another for each seed. Afterwards everything is synced as it was
-// changed last, no row was ever worked on twice at a time, and nobody sent an
-// older generation after a newer one.
+// TestWhateverGoesWrong injects all kinds of faults for some minutes, in an order that
+// depends on the seed. Afterwards everything is synced at its last generation, no row
+// was ever processed twice at a time, and no older generation was sent after a newer
+// one.
 func TestWhateverGoesWrong(t *testing.T) {
 	seeds := 20
 	if testing.Short() {
@@ -150,13 +149,13 @@ func goWrong(t *testing.T, seed uint64) {
 			})
 		}
 		if i == 150 {
-			time.Sleep(20 * time.Minute) // the longest waits come about
+			time.Sleep(20 * time.Minute) // the longest delays occur
 		}
 	}
 	c.end()
 	for _, id := range store.unsynced() {
 		store.mu.Lock()
-		store.rows[id].spec = "{}" // somebody mends it, and does not say so
+		store.rows[id].spec = "{}" // corrected without a notification
 		store.mu.Unlock()
 	}
 	time.Sleep(17 * time.Minute)

@@ -267,8 +267,7 @@ func (c *writer) releaseOnce(ctx context.Context, claims []Claim) error {
 	return c.store.Release(ctx, claims)
 }
 
-// changeOf returns the change event of a written result. ok is false if there is no
-// event.
+// changeOf returns the change event of a written result, or false without an event.
 func changeOf(c Claim, r Result) (Change, bool) {
 	change := Change{ClusterID: c.ClusterID, Cluster: c.Name, Tenant: c.Tenant, Shoot: c.ShootName, Generation: c.ClusterGeneration}
 	switch {

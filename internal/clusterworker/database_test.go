@@ -99,7 +99,8 @@ func TestDatabaseHangs(t *testing.T) {
 	})
 }
 
-// The answer of a request that the database carried out is lost.
+// TestAnswersOfTheDatabaseAreLost covers requests that the database carried out without
+// an answer.
 func TestAnswersOfTheDatabaseAreLost(t *testing.T) {
 	for _, kind := range []request{toClaim, toName, toComplete} {
 		t.Run(string(kind), func(t *testing.T) {
@@ -123,7 +124,7 @@ func TestAnswersOfTheDatabaseAreLost(t *testing.T) {
 	}
 }
 
-// One result that the database does not take does not keep the others.
+// TestPoisonResult: one result that the database rejects does not block the others.
 func TestPoisonResult(t *testing.T) {
 	bubble(t, nil, func(r *rig) {
 		poison := &poisonStore{fakeStore: r.store, id: "cluster-0042"}
@@ -146,7 +147,7 @@ func TestPoisonResult(t *testing.T) {
 	})
 }
 
-// A poisonStore refuses every batch with the result of one cluster.
+// A poisonStore rejects every batch with the result of one cluster.
 type poisonStore struct {
 	*fakeStore
 	id string
@@ -161,7 +162,8 @@ func (s *poisonStore) Complete(ctx context.Context, results []Result) ([]string,
 	return s.fakeStore.Complete(ctx, results)
 }
 
-// What is not needed any more does not keep the database from working again.
+// TestDatabaseWorksAgain: a kind of request that is no longer needed does not keep the
+// database failing.
 func TestDatabaseWorksAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log logtest.Buffer

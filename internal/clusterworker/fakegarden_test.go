@@ -12,7 +12,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/shoot"
 )
 
-// A fakeShoot is one that was made.
+// A fakeShoot is a created Shoot.
 type fakeShoot struct {
 	cluster  string
 	uid      string
@@ -20,17 +20,17 @@ type fakeShoot struct {
 	deleting bool
 }
 
-// A fakeGarden keeps Shoots in memory, and notes what must never be.
+// A fakeGarden keeps Shoots in memory, and records violations.
 type fakeGarden struct {
 	mu     sync.Mutex
 	shoots map[string]*fakeShoot
 	uids   int
 
-	// on is asked before each call; it can take its time, fail and panic.
+	// on is called before each call; it can block, fail and panic.
 	on func(ctx context.Context, v verb, name string) error
-	// answer is asked after a call was carried out.
+	// answer is called after a call was carried out.
 	answer func(v verb, name string) error
-	// probed is what a probe gives.
+	// probed returns the result of a probe.
 	probed func(context.Context) error
 
 	calls      map[string]int // by name
@@ -145,7 +145,7 @@ func (g *fakeGarden) Probe(ctx context.Context) error {
 	return nil
 }
 
-// set changes how the garden behaves.
+// set changes the behavior of the garden.
 func (g *fakeGarden) set(on func(context.Context, verb, string) error, probed func(context.Context) error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -161,7 +161,7 @@ func (g *fakeGarden) total() (n int) {
 	return n
 }
 
-// wantSound checks what must hold at any time.
+// wantSound checks the invariants.
 func (g *fakeGarden) wantSound(t *testing.T, most int) {
 	t.Helper()
 	g.mu.Lock()
@@ -174,7 +174,7 @@ func (g *fakeGarden) wantSound(t *testing.T, most int) {
 	}
 }
 
-// takes is a call that takes some time, or as long as it may.
+// takes is a call that takes the given time, or until its deadline.
 func takes(d time.Duration) func(context.Context, verb, string) error {
 	return func(ctx context.Context, _ verb, _ string) error {
 		if err := backoff.Sleep(ctx, d); err != nil {

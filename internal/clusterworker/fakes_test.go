@@ -19,12 +19,12 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var errDown = errors.New("connection refused")
 
-// A fakeMaker makes Shoots that say whose they are. Specs tell it what to do
-// otherwise.
+// A fakeMaker makes Shoots with the labels of their cluster. Specs can change its
+// behavior.
 type fakeMaker struct {
 	// on is called before each Make.
 	on func(Claim)
-	// name is the nth choice, nil is the cluster's name and n.
+	// name returns the nth choice; nil means the cluster's name and n.
 	name func(c Claim, n int) string
 }
 
@@ -93,7 +93,7 @@ func (r *fakeRecorder) Record(_ context.Context, c Change) {
 	r.changes = append(r.changes, c)
 }
 
-// told are the actions of a cluster, in order.
+// told returns the actions of a cluster, in order.
 func (r *fakeRecorder) told(id string) (list []Action) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -105,8 +105,8 @@ func (r *fakeRecorder) told(id string) (list []Action) {
 	return list
 }
 
-// wantAgreement checks that everything is synced at its last generation, and
-// that Gardener has it so.
+// wantAgreement checks that everything is synced at its last generation, in the store
+// and in the garden.
 func wantAgreement(t *testing.T, s *fakeStore, g *fakeGarden) {
 	t.Helper()
 	s.mu.Lock()

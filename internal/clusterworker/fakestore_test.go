@@ -28,17 +28,17 @@ type fakeRow struct {
 	unsyncedSince       time.Time
 }
 
-// A fakeStore keeps rows in memory, under the rules of the database: leases,
-// fences, generations, names that are unique.
+// A fakeStore keeps rows in memory, under the rules of the database: leases, fences,
+// generations, unique names.
 type fakeStore struct {
 	mu    sync.Mutex
 	rows  map[string]*fakeRow
 	token int64
 
-	// fault is asked before each request, and wrote after it was carried out; an
-	// error of either is the request's.
+	// fault is called before each request, and wrote after it was carried out; the
+	// request returns the error of either.
 	fault, wrote func(context.Context, request) error
-	// notify is called for each change, nil is nobody.
+	// notify is called for each change; it may be nil.
 	notify func()
 
 	claimed    []int // rows of each claim
@@ -263,7 +263,7 @@ func (s *fakeStore) SetOutage(ctx context.Context, owner string, o Outage, _ tim
 	return nil
 }
 
-// edit changes a cluster, or makes it.
+// edit changes a cluster, or creates it.
 func (s *fakeStore) edit(id string, change func(*fakeRow)) {
 	s.mu.Lock()
 	now := time.Now()
@@ -298,7 +298,7 @@ func (s *fakeStore) row(id string) fakeRow {
 	return *s.rows[id]
 }
 
-// unsynced are the ids of rows that are not synced.
+// unsynced returns the ids of rows that are not synced.
 func (s *fakeStore) unsynced() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()

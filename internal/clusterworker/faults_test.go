@@ -68,7 +68,7 @@ func TestRowsOwnFailures(t *testing.T) {
 						t.Error("the log has no stack")
 					}
 				}
-				// It is mended by an edit, and synced at once.
+				// An edit fixes the cluster, which is synced at once.
 				r.garden.set(nil, nil)
 				r.store.edit("sick", func(row *fakeRow) { row.spec = "{}" })
 				r.pass(time.Second)
@@ -200,14 +200,14 @@ func TestThrottlingWithinReason(t *testing.T) {
 	}
 }
 
-// A process that is stopped in the middle of a call, for longer than its
-// lease: another worker takes over, and the result of the first is not taken.
+// TestStoppedDuringCall suspends a process during a call for longer than its lease:
+// another worker takes over, and the result of the first is discarded.
 func TestStoppedDuringCall(t *testing.T) {
 	bubble(t, func(c *Config) { c.PollInterval = time.Hour }, func(r *rig) { // it does nothing meanwhile
 		second := newRig(r.t, r.store, newFakeGarden(), nil)
 		r.store.setFault(func(_ context.Context, asked request) error {
 			if asked == toRenew {
-				return errDown // a process that is stopped renews no lease
+				return errDown // a suspended process renews no lease
 			}
 			return nil
 		})
@@ -237,8 +237,8 @@ func TestStoppedDuringCall(t *testing.T) {
 	})
 }
 
-// A worker whose call heeds no deadline does not begin another for the same
-// cluster when it claims it anew.
+// TestNoSecondCallBesideAHangingOne: a worker whose call ignores its deadline does not
+// begin another one when it claims the cluster again.
 func TestNoSecondCallBesideAHangingOne(t *testing.T) {
 	bubble(t, func(c *Config) { c.CallTimeout = 10 * time.Second }, func(r *rig) {
 		r.garden.set(func(context.Context, verb, string) error { hang(200 * time.Second); return nil }, nil)
@@ -257,7 +257,7 @@ func TestNoSecondCallBesideAHangingOne(t *testing.T) {
 	})
 }
 
-// A process that is stopped between the claim and the call.
+// TestStoppedBeforeCall suspends a process between the claim and the call.
 func TestStoppedBeforeCall(t *testing.T) {
 	cases := map[string]struct {
 		reason string

@@ -65,7 +65,7 @@ func TestConfig(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	loaded.StopTimeout = DefaultStopTimeout // that of the process decides
+	loaded.StopTimeout = DefaultStopTimeout // derived from that of the process
 	if diff := cmp.Diff(loaded, zero); diff != "" {
 		t.Errorf("the defaults of the tags and those of zero differ: %s", diff)
 	}
@@ -318,7 +318,8 @@ func TestPulse(t *testing.T) {
 	})
 }
 
-// The monotonic clock does not count while a machine sleeps.
+// TestLeaseHasTimeByBothClocks covers that the monotonic clock stops while a machine
+// sleeps.
 func TestLeaseHasTimeByBothClocks(t *testing.T) {
 	now := time.Now()
 	fresh := ticket{Claim: Claim{Until: now.Add(time.Minute)}}
@@ -331,8 +332,8 @@ func TestLeaseHasTimeByBothClocks(t *testing.T) {
 	}
 }
 
-// Two claims of one cluster, of which the earlier is lost, are not written
-// together: what is lost is told by the cluster.
+// TestBatchesHaveEachClusterOnce: two claims of one cluster, of which the earlier is
+// lost, are not in one write, as the cluster identifies a lost claim.
 func TestBatchesHaveEachClusterOnce(t *testing.T) {
 	w := &writer{batch: maxBatch}
 	for _, id := range []string{"a", "b", "c", "a", "d"} {

@@ -14,7 +14,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/telemetry/logtest"
 )
 
-// A rig is a worker with all that it works with, within a bubble.
+// A rig is a worker with all its dependencies, within a bubble.
 type rig struct {
 	t        *testing.T
 	store    *fakeStore
@@ -29,7 +29,7 @@ type rig struct {
 	done     chan error
 }
 
-// bubble runs a test with a worker that has not begun.
+// bubble runs a test with a worker that has not started.
 func bubble(t *testing.T, change func(*Config), test func(r *rig)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -72,7 +72,7 @@ func (r *rig) start() {
 	synctest.Wait()
 }
 
-// stop ends the worker, and gives how long that took.
+// stop stops the worker, and returns how long that took.
 func (r *rig) stop() time.Duration {
 	r.t.Helper()
 	begin := time.Now()
@@ -84,7 +84,7 @@ func (r *rig) stop() time.Duration {
 	return time.Since(begin)
 }
 
-// add makes clusters, and gives their ids.
+// add creates clusters, and returns their ids.
 func (r *rig) add(n int) (ids []string) {
 	for i := range n {
 		id := fmt.Sprintf("cluster-%04d", i)
@@ -94,22 +94,22 @@ func (r *rig) add(n int) (ids []string) {
 	return ids
 }
 
-// hang takes some of a bubble's time, without which it would take real time.
+// hang sleeps within a bubble; outside it would take real time.
 func hang(d time.Duration) { time.Sleep(d) }
 
-// pass lets time go by.
+// pass lets time pass.
 func (r *rig) pass(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
 }
 
-// wantSynced checks that everything is synced, and gave no reason to doubt it.
+// wantSynced checks that everything is synced without violations.
 func (r *rig) wantSynced() {
 	r.t.Helper()
 	wantAgreement(r.t, r.store, r.garden)
 }
 
-// metric is the value of a counter or gauge, the sum of its series.
+// metric returns the value of a counter or gauge, summed over its series.
 func (r *rig) metric(name string) (sum float64) {
 	r.t.Helper()
 	families, err := r.registry.Gather()

@@ -12,8 +12,8 @@ import (
 	"github.com/fleetloop/fleetloop/internal/shoot"
 )
 
-// answersLate is a garden that answers each request after some time. An apply is one
-// request, a deletion three.
+// answersLate is a garden that answers each request after the given time. An apply is
+// one request, a deletion three.
 func answersLate(d time.Duration) func(context.Context, verb, string) error {
 	return func(ctx context.Context, v verb, name string) error {
 		requests := 1
@@ -39,7 +39,7 @@ func probeLate(d time.Duration) func(context.Context) error {
 	}
 }
 
-// A garden that answers every request late is no garden that is down.
+// TestSlowGardenIsNotDown: a garden that answers every request late is not down.
 func TestSlowGardenIsNotDown(t *testing.T) {
 	const late = 6 * time.Second
 	cases := map[string]struct {
@@ -80,8 +80,8 @@ func TestSlowGardenIsNotDown(t *testing.T) {
 	}
 }
 
-// A call that takes too long is held against its row if Gardener answers, however
-// late, and against nobody if it does not.
+// TestTimeoutsCountAgainstTheirRow: a call that times out counts against its row if
+// Gardener answers, however late, and against no row otherwise.
 func TestTimeoutsCountAgainstTheirRow(t *testing.T) {
 	cases := map[string]struct {
 		reason   string
@@ -113,8 +113,8 @@ func TestTimeoutsCountAgainstTheirRow(t *testing.T) {
 	}
 }
 
-// A probe that hangs does not keep the next one from finding that Gardener is back,
-// and one that is answered late closes the breaker.
+// TestAnAnsweredProbeEndsAnOutage: a hanging probe does not keep the next one from
+// detecting that Gardener is back, and a late answer closes the breaker.
 func TestAnAnsweredProbeEndsAnOutage(t *testing.T) {
 	var hangs atomic.Bool
 	cases := map[string]struct {
@@ -150,8 +150,8 @@ func TestAnAnsweredProbeEndsAnOutage(t *testing.T) {
 	}
 }
 
-// While the breaker is open the worker says so: in the database, for the API, and in
-// its readiness, which stays.
+// TestAnOutageIsTold: while the breaker is open, the worker records that in the
+// database, for the API, and in its warning, and stays ready.
 func TestAnOutageIsTold(t *testing.T) {
 	bubble(t, nil, func(r *rig) {
 		down := func(context.Context) error { return shoot.Errorf(shoot.ClassUnavailable, "connection refused") }
@@ -183,8 +183,8 @@ func TestAnOutageIsTold(t *testing.T) {
 	})
 }
 
-// A call ends before its lease does if that can not be renewed, and its result is not
-// written: another worker may be next.
+// TestALeaseThatIsNotRenewed: a call ends before a lease that cannot be renewed, and
+// its result is not written, as another worker may follow.
 func TestALeaseThatIsNotRenewed(t *testing.T) {
 	bubble(t, func(c *Config) { c.Lease = 12 * time.Second }, func(r *rig) {
 		r.store.setFault(func(_ context.Context, asked request) error {
@@ -221,8 +221,9 @@ func TestALeaseThatIsNotRenewed(t *testing.T) {
 	})
 }
 
-// Rows whose calls hang do not hold up new ones: a call that hangs frees its slot, and
-// rows that timed out before hold a quarter of the slots at most.
+// TestHangingRowsHoldUpNobody: rows whose calls hang do not block new ones. A hanging
+// call frees its slot, and rows that timed out before get at most a quarter of the
+// slots.
 func TestHangingRowsHoldUpNobody(t *testing.T) {
 	bubble(t, func(c *Config) { c.CallTimeout = 10 * time.Second }, func(r *rig) {
 		r.garden.set(func(ctx context.Context, v verb, name string) error {
@@ -235,7 +236,8 @@ func TestHangingRowsHoldUpNobody(t *testing.T) {
 		r.pass(time.Second)
 		ids := r.add(100)
 		news := 0
-		// New rows come while those hang for the first time, and at each later try.
+		// New rows come while the others hang for the first time, and at each later
+		// try.
 		for range 40 {
 			news++
 			id := fmt.Sprintf("new-%02d", news)
@@ -272,7 +274,8 @@ func TestHangingRowsHoldUpNobody(t *testing.T) {
 	})
 }
 
-// A worker that died costs its rows a lease, whatever the poll interval is.
+// TestRowsOfADeadWorkerWaitALease: the rows of a dead worker wait for one lease,
+// whatever the poll interval is.
 func TestRowsOfADeadWorkerWaitALease(t *testing.T) {
 	bubble(t, func(c *Config) { c.PollInterval = time.Hour }, func(r *rig) {
 		dead := newRig(r.t, r.store, newFakeGarden(), nil)
@@ -292,7 +295,7 @@ func TestRowsOfADeadWorkerWaitALease(t *testing.T) {
 	})
 }
 
-// While writes are answered 30 s late clusters are synced nevertheless.
+// TestWritesThatAreLate: clusters are synced even if writes take 30 s.
 func TestWritesThatAreLate(t *testing.T) {
 	bubble(t, nil, func(r *rig) {
 		r.garden.set(answersLate(30*time.Second), nil)

@@ -12,13 +12,13 @@ import (
 	"github.com/fleetloop/fleetloop/internal/shoot"
 )
 
-// stopsIn gives a worker some time to stop.
+// stopsIn sets the stop timeout of a worker.
 func stopsIn(d time.Duration) func(*Config) { return func(c *Config) { c.StopTimeout = d } }
 
 func TestStopLetsCallsEnd(t *testing.T) {
 	bubble(t, nil, func(r *rig) {
 		r.garden.set(takes(3*time.Second), nil)
-		r.add(200) // more than can be called for at a time
+		r.add(200) // more than the concurrent calls
 		r.start()
 		r.pass(1500 * time.Millisecond)
 		if took := r.stop(); took != 2500*time.Millisecond {
@@ -141,7 +141,7 @@ func TestStopInEveryState(t *testing.T) {
 				if err := r.worker.Live(); err != nil {
 					t.Errorf("not live once it is over: %v", err)
 				}
-				// Another one finishes the work.
+				// Another worker finishes the work.
 				r.store.setFault(nil)
 				r.garden.set(nil, nil)
 				next := newRig(r.t, r.store, r.garden, nil)
@@ -154,8 +154,8 @@ func TestStopInEveryState(t *testing.T) {
 	}
 }
 
-// A claim that is under way when the worker is stopped is not lost for the
-// time of its lease.
+// TestStopDuringClaim: a claim in progress at shutdown is not lost for the time of its
+// lease.
 func TestStopDuringClaim(t *testing.T) {
 	bubble(t, nil, func(r *rig) {
 		ids := r.add(5)

@@ -35,7 +35,7 @@ func TestClusterLifecycle(t *testing.T) {
 			t.Errorf("after the deletion: %+v", row)
 		}
 
-		// Gardener is done with it, and it is asked for once more.
+		// Gardener has deleted it, and the deletion is requested once more.
 		delete(r.garden.shoots, row.shootName)
 		r.store.delete("a")
 		r.pass(time.Millisecond)
@@ -88,7 +88,7 @@ func TestBacklogIsDrainedWithFullSlots(t *testing.T) {
 		if last := r.garden.begun[999].Sub(r.garden.begun[0]); last > 1800*time.Millisecond {
 			t.Errorf("the last call began after %s", last)
 		}
-		// Half of the slots at a time, if slots that are left over find each other.
+		// Half of the slots at a time, if free slots are collected.
 		if n := len(r.store.claimed); n > 125 {
 			t.Errorf("%d claims for 1000 rows: %v", n, r.store.claimed)
 		}

@@ -28,7 +28,7 @@ const (
 	AnnotationGeneration = "fleetloop.io/generation"
 	// AnnotationName is the name of the cluster in the fleet API.
 	AnnotationName = "fleetloop.io/cluster-name"
-	// AnnotationConfirmDeletion has to be "true" before Gardener accepts a deletion.
+	// AnnotationConfirmDeletion must be "true" before Gardener accepts a deletion.
 	AnnotationConfirmDeletion = "confirmation.gardener.cloud/deletion"
 )
 

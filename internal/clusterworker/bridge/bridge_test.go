@@ -17,8 +17,8 @@ import (
 	"github.com/fleetloop/fleetloop/internal/clusterworker/bridge"
 )
 
-// TestReports: a change is reported at once after a nudge, within seconds
-// without one, and everything again now and then.
+// TestReports: a change is reported at once after a nudge, within seconds without one,
+// and everything again from time to time.
 func TestReports(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSide()
@@ -45,8 +45,8 @@ func TestReports(t *testing.T) {
 	})
 }
 
-// TestIdle: nothing to do costs a query every five seconds, and none in a
-// process that does not observe.
+// TestIdle: without due reports there is one query every five seconds, and none in a
+// process that does not lead.
 func TestIdle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSide()
@@ -67,7 +67,7 @@ func TestIdle(t *testing.T) {
 	})
 }
 
-// TestManyNudges: many nudges are as few.
+// TestManyNudges: many nudges cause no more work than few.
 func TestManyNudges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSide()
@@ -85,7 +85,7 @@ func TestManyNudges(t *testing.T) {
 	})
 }
 
-// TestMany: all that is due is reported in batches, a few at a time.
+// TestMany: due reports are sent in batches, a few at a time.
 func TestMany(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSide()
@@ -101,7 +101,7 @@ func TestMany(t *testing.T) {
 	})
 }
 
-// TestAnswers: what becomes of a report that was not stored.
+// TestAnswers: the schedule after a report that was not stored.
 func TestAnswers(t *testing.T) {
 	cases := map[string]struct {
 		reason   string
@@ -143,8 +143,8 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// TestOneFails: clusters that always fail, more of them than a batch holds,
-// hold up no other.
+// TestOneFails: clusters whose reports always fail, more than a batch, do not block
+// others.
 func TestOneFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSide()
@@ -165,8 +165,8 @@ func TestOneFails(t *testing.T) {
 	})
 }
 
-// TestNotYetSeen: a cluster is not called ready before the Shoot was seen as it
-// was sent last.
+// TestNotYetSeen: a cluster is not reported as ready before its Shoot was observed as
+// last sent.
 func TestNotYetSeen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSide()
@@ -188,8 +188,8 @@ func TestNotYetSeen(t *testing.T) {
 	})
 }
 
-// TestUnseen: one that takes over does not repeat that a cluster is ready before
-// it has seen it, but does if Gardener is away for long; failures do not wait.
+// TestUnseen: a new leader does not repeat that a cluster is ready before it has
+// observed it, except in a long outage of Gardener; failures are reported at once.
 func TestUnseen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSide()
@@ -207,7 +207,7 @@ func TestUnseen(t *testing.T) {
 	})
 }
 
-// TestChangeDuringAReport: what changes while it is reported is reported again.
+// TestChangeDuringAReport: a change during a report is reported again.
 func TestChangeDuringAReport(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSide()
@@ -221,7 +221,7 @@ func TestChangeDuringAReport(t *testing.T) {
 	})
 }
 
-// TestSlowFleet: reports that hang are given up.
+// TestSlowFleet: reports that hang time out.
 func TestSlowFleet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSide()
@@ -235,8 +235,8 @@ func TestSlowFleet(t *testing.T) {
 	})
 }
 
-// TestDatabaseAway: a database that is away is tried again, with less and less
-// haste; what could not be noted is reported again.
+// TestDatabaseAway: an unavailable database is retried with growing delays; reports
+// that could not be recorded are repeated.
 func TestDatabaseAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSide()
@@ -264,8 +264,8 @@ func TestDatabaseAway(t *testing.T) {
 	})
 }
 
-// TestStopsDuringABatch: what was reported is noted, lest the next process
-// reports it again.
+// TestStopsDuringABatch: sent reports are recorded during shutdown, so that the next
+// process does not repeat them.
 func TestStopsDuringABatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSide()
@@ -286,7 +286,7 @@ func TestStopsDuringABatch(t *testing.T) {
 	})
 }
 
-// TestTermEndsDuringABatch: what another process will report is left to it.
+// TestTermEndsDuringABatch: a process that no longer leads sends no more reports.
 func TestTermEndsDuringABatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSide()

@@ -21,7 +21,7 @@ func (p pools) PoolsSent(context.Context, *clusterworker.Row) ([]clusterworker.P
 	return p, nil
 }
 
-// TestPoolReport holds what the fleet API hears of a node pool.
+// TestPoolReport covers the reports on a node pool.
 func TestPoolReport(t *testing.T) {
 	t.Parallel()
 	const none = v1.ConditionStatus("")
@@ -63,9 +63,8 @@ func TestPoolReport(t *testing.T) {
 	}
 }
 
-// TestPoolsAreReported holds that node pools are reported with their cluster:
-// those that Gardener has as they are, and none as ready or gone before that
-// was seen.
+// TestPoolsAreReported covers that node pools are reported with their cluster: those
+// whose current state Gardener has, and none as ready or gone before that was observed.
 func TestPoolsAreReported(t *testing.T) {
 	t.Parallel()
 	cases := map[string]struct {
@@ -104,8 +103,8 @@ func TestPoolsAreReported(t *testing.T) {
 	}
 }
 
-// said are the resources that were reported on, and for node pools the status
-// of the condition that matters.
+// said returns the reported resources, and for node pools the status of the main
+// condition.
 func (s *side) said() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()

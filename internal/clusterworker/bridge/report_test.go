@@ -16,7 +16,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/shoot"
 )
 
-// synced is a row that is as it should be.
+// synced returns a row that is up to date.
 func synced(change ...func(*clusterworker.Row)) clusterworker.Row {
 	r := clusterworker.Row{
 		ClusterID: "c", Generation: 5, SyncedGeneration: 5, ClusterGeneration: 3, Synced: true,
@@ -32,7 +32,7 @@ func is(status v1.ShootStatus, message string) func(*clusterworker.Row) {
 	return func(r *clusterworker.Row) { r.Status, r.StatusMessage = status, message }
 }
 
-// failing is a try that failed, and that counts.
+// failing is a failed try that counts.
 func failing(class shoot.Class, text string) func(*clusterworker.Row) {
 	return func(r *clusterworker.Row) {
 		r.Synced, r.SyncError, r.ErrorClass, r.Attempts = false, text, clusterworker.ErrorClass(class), 2
@@ -49,7 +49,7 @@ func isUnwantedAndSent(r *clusterworker.Row) {
 	r.Deleting, r.DeletionSent, r.Generation, r.SyncedGeneration = true, true, 6, 6
 }
 
-// said is what a report says, in short: + for True and - for False.
+// said returns a report in short form: + for True and - for False.
 func said(r v1.Report) string {
 	var words []string
 	for _, c := range r.Conditions {
@@ -63,7 +63,7 @@ func TestReport(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		row    clusterworker.Row
-		want   string // empty is no report
+		want   string // empty means no report
 	}{
 		"Untried":     {"there is no generation to report on", clusterworker.Row{ClusterID: "c", Generation: 1}, ""},
 		"Ready":       {"all is well", synced(), "+Available(ShootReady) +Applied(Synced) +Health(NoErrors)"},
@@ -135,8 +135,7 @@ func TestReport(t *testing.T) {
 	}
 }
 
-// TestReportTells: a report is of the time of the look, and says what the row
-// says.
+// TestReportTells: a report has the time of the read and the content of the row.
 func TestReportTells(t *testing.T) {
 	now := time.Now()
 	r, _ := bridge.Report(synced(is(v1.ShootError, "no quota")), now)
@@ -151,8 +150,8 @@ func TestReportTells(t *testing.T) {
 	}
 }
 
-// TestReportsAreAccepted: the fleet API takes every report that is made, and
-// what follows another one that was made later.
+// TestReportsAreAccepted: the fleet API accepts every report, also after an earlier
+// one.
 func TestReportsAreAccepted(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		now := time.Now()
@@ -190,7 +189,7 @@ func anyRow(t *rapid.T) clusterworker.Row {
 	}
 }
 
-// TestPhases: what owners see of a cluster follows from the reports.
+// TestPhases: the phase that owners see follows from the reports.
 func TestPhases(t *testing.T) {
 	cases := map[string]struct {
 		reason    string

@@ -21,7 +21,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/telemetry/logtest"
 )
 
-// answer is an answer of the fleet API that is no success.
+// answer is an error answer of the fleet API.
 type answer struct {
 	code  int
 	after time.Duration
@@ -31,8 +31,8 @@ func (a answer) Error() string             { return fmt.Sprint("the fleet API an
 func (a answer) StatusCode() int           { return a.code }
 func (a answer) RetryAfter() time.Duration { return a.after }
 
-// A side is everything around a bridge: rows and when they are due, the fleet
-// API and what observes.
+// A side is the environment of a bridge: rows and when they are due, the fleet API and
+// the observer.
 type side struct {
 	mu      sync.Mutex
 	rows    map[string]clusterworker.Row
@@ -49,7 +49,7 @@ type side struct {
 	slow      time.Duration
 	inFlight  int
 	most      int
-	follower  bool // another process observes
+	follower  bool // another process leads
 	unseen    bool
 	outOfDate bool
 }
@@ -150,7 +150,7 @@ func (s *side) Current(*clusterworker.Row) (current, known bool) {
 	return !s.outOfDate && !s.unseen, !s.unseen
 }
 
-// asked is how many queries there were, and stored how many reports.
+// asked returns the number of queries, and stored the number of reports.
 func (s *side) asked() (n int) {
 	s.set(func(s *side) { n = s.queries })
 	return n
@@ -161,7 +161,7 @@ func (s *side) stored() (n int) {
 	return n
 }
 
-// tries is how often a cluster was reported on, well or not.
+// tries returns how many times a cluster was reported, successfully or not.
 func (s *side) tries(id string) (n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -173,7 +173,7 @@ func (s *side) tries(id string) (n int) {
 	return n
 }
 
-// last is what the last report said.
+// last returns the last report.
 func (s *side) last() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -8,7 +8,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/fleetclient"
 )
 
-// What a bridge works with in a real process.
+// The dependencies of a bridge in a real process.
 var (
 	_ clusterworker.ReportStore = (*pgstore.Store)(nil)
 	_ bridge.Fleet              = (*fleetclient.Client)(nil)

@@ -21,7 +21,7 @@ const (
 	installation = "5c6a0f6e-1f2d-4c3b-8a9b-0c1d2e3f4a5b"
 )
 
-// local, metal and aws are as an operator would configure them.
+// local, metal and aws return typical configurations of operators.
 func local() manifest.Config { return manifest.Config{CredentialsBindingName: "local"} }
 
 func metal() manifest.Config {
@@ -43,7 +43,7 @@ func aws() manifest.Config {
 	}
 }
 
-// claim is a cluster, with its node pools as name and spec in turns.
+// claim returns a cluster, with its node pools as alternating names and specs.
 func claim(spec string, pools ...string) clusterworker.Claim {
 	c := clusterworker.Claim{
 		ClusterID: clusterID, Generation: 7, ClusterGeneration: 3, Tenant: "acme", Name: "eu-west-03",
@@ -64,7 +64,7 @@ func newMaker(t *testing.T, cfg manifest.Config) *manifest.Maker {
 	return m
 }
 
-// made is the manifest as it is sent, written for people.
+// made returns the sent manifest in readable form.
 func made(t *testing.T, cfg manifest.Config, c clusterworker.Claim) string {
 	t.Helper()
 	m, err := newMaker(t, cfg).Make(c)
@@ -191,8 +191,8 @@ func TestWhole(t *testing.T) {
 	}
 }
 
-// TestConfiguration: the specification's variables and defaults reach the
-// Shoot, and a Config that nobody loaded is the same one.
+// TestConfiguration: the specification's variables and defaults reach the Shoot, and an
+// empty Config means the same.
 func TestConfiguration(t *testing.T) {
 	var loaded manifest.Config
 	if _, err := settings.Load(&loaded, settings.Source{}); err != nil {
@@ -287,8 +287,8 @@ func TestName(t *testing.T) {
 	}
 }
 
-// TestOrderOfPools: what the database returns first does not matter, and what
-// was given is left as it was.
+// TestOrderOfPools: the order of the node pools does not matter, and the input is not
+// changed.
 func TestOrderOfPools(t *testing.T) {
 	a := claim(`{}`, "one", `{}`, "two", `{"replicas":2}`)
 	b := claim(`{}`, "two", `{"replicas":2}`, "one", `{}`)
@@ -311,7 +311,7 @@ func TestZonesOfAnotherRegion(t *testing.T) {
 	}
 }
 
-// TestNull: a key that is null is as good as absent, whatever it should be.
+// TestNull: a key that is null is treated as absent, whatever its type.
 func TestNull(t *testing.T) {
 	got := made(t, metal(), claim(`{"region":null,"kubernetes":null,"network":{"type":null,"podCIDR":null,"pod_cidr":"10.3.0.0/16"},"provider":{"infrastructureConfig":null}}`,
 		"a", `{"machineType":null,"replicas":null,"autoscaling":{"min":null},"image":null,"volume":{"size":null},"zones":null,"labels":null,"taints":null}`))
@@ -321,7 +321,7 @@ func TestNull(t *testing.T) {
 	}
 }
 
-// TestVersion: a cluster's own goes before the default, wherever it stands.
+// TestVersion: a cluster's version takes precedence over the default, in either place.
 func TestVersion(t *testing.T) {
 	for _, spec := range []string{`{"version":"1.33"}`, `{"kubernetes":{"version":"1.33"}}`, `{"version":"v1.33","kubernetes":{"version":"v1.33"}}`} {
 		if got := made(t, metal(), claim(spec)); !strings.Contains(got, `"version": "1.33"`) {
@@ -330,7 +330,8 @@ func TestVersion(t *testing.T) {
 	}
 }
 
-// TestTenantOfMetal: an operator's choice goes before the cluster's tenant.
+// TestTenantOfMetal: the operator's annotation takes precedence over the cluster's
+// tenant.
 func TestTenantOfMetal(t *testing.T) {
 	cfg := metal()
 	cfg.Annotations = map[string]string{"cluster.metal-stack.io/tenant": "all"}

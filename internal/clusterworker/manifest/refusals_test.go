@@ -12,7 +12,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/clusterworker/manifest"
 )
 
-// TestRefusals: the whole message is compared; it is what a user gets to see.
+// TestRefusals compares whole messages, as users see them.
 func TestRefusals(t *testing.T) {
 	noDefaults := aws()
 	noDefaults.Region, noDefaults.MachineType, noDefaults.VolumeType, noDefaults.NodeCIDR, noDefaults.InfrastructureConfig = "", "", "", "", ""
@@ -84,8 +84,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// TestManyProblems: a message stays readable and can be stored, whatever a
-// spec is like.
+// TestManyProblems: a message stays readable and can be stored for any spec.
 func TestManyProblems(t *testing.T) {
 	many := `{"labels":{"x":1},"zones":[1` + strings.Repeat(",1", 19) + `]}`
 	_, err := newMaker(t, local()).Make(claim(`{}`, "a", many))
@@ -98,8 +97,8 @@ func TestManyProblems(t *testing.T) {
 	}
 }
 
-// FuzzMake: no spec breaks the decoder, and what it takes marshals, to the
-// same bytes each time, with a worker that Gardener could take.
+// FuzzMake: no spec breaks the decoder, and an accepted spec always marshals to the
+// same bytes, with a worker that Gardener could accept.
 func FuzzMake(f *testing.F) {
 	f.Add(`{}`, "workers", `{"replicas":3}`)
 	f.Add(`{"region":"r","kubernetes":{"version":"1.34"},"network":{"nodeCIDR":"10.0.0.0/8"}}`, "a", `{"autoscaling":{"min":1,"max":2}}`)

@@ -96,8 +96,8 @@ func wantValid(t interface {
 	}
 }
 
-// TestNamesAreValidAndStable: whatever a cluster is called, Gardener takes the
-// name, and takes it for the same cluster again.
+// TestNamesAreValidAndStable: every cluster name gives a Shoot name that Gardener
+// accepts, always the same for the same cluster.
 func TestNamesAreValidAndStable(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		cluster := rapid.OneOf(rapid.String(), rapid.StringMatching(`[a-z0-9]([-a-z0-9]{0,51}[a-z0-9])?`)).Draw(t, "cluster")
@@ -111,8 +111,8 @@ func TestNamesAreValidAndStable(t *testing.T) {
 	})
 }
 
-// TestDistinct: clusters of the same name, and names of the same beginning, stay apart,
-// and so do the choices of one cluster.
+// TestDistinct: clusters with the same name, names with the same prefix, and the
+// choices of one cluster get distinct names.
 func TestDistinct(t *testing.T) {
 	for _, limit := range []int{naming.MinLimit, 11, 12, 15, 16, 21, 63} {
 		seen := map[string]string{}
@@ -120,7 +120,7 @@ func TestDistinct(t *testing.T) {
 			for _, cluster := range []string{"the-same-name", fmt.Sprintf("a-prefix-of-thirty-characters-%d", i)} {
 				for n := range 2 {
 					whose := fmt.Sprintf("choice %d of %s of cluster %d", n, cluster, i)
-					// The ids are fixed, and so is whether they collide: they do not.
+					// The ids are fixed and known not to collide.
 					name := naming.Name(cluster, fmt.Sprintf("%08x-0000-4000-8000-%s", i, cluster), n, limit)
 					wantValid(t, name, limit)
 					if other, ok := seen[name]; ok {
@@ -133,7 +133,7 @@ func TestDistinct(t *testing.T) {
 	}
 }
 
-// TestTooShort: a limit that Limit refuses is a fault of the program.
+// TestTooShort: a limit that Limit rejects is a programming error.
 func TestTooShort(t *testing.T) {
 	defer func() {
 		if recover() == nil {

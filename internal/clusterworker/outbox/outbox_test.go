@@ -25,7 +25,7 @@ import (
 type fakeStore struct {
 	mu   sync.Mutex
 	rows map[int64]*fakeRow
-	lost time.Time // until then nothing can be removed
+	lost time.Time // removals fail until then
 }
 
 type fakeRow struct {
@@ -116,7 +116,7 @@ func (s *fakeStore) ExpireChanges(_ context.Context, age time.Duration, most int
 	return n, nil
 }
 
-// A fakeSink answers each event as it is told to.
+// A fakeSink answers each event as configured.
 type fakeSink struct {
 	mu     sync.Mutex
 	answer func(e changeevent.ChangeEvent, n int) changeevent.Class
@@ -147,7 +147,7 @@ func eventOf(c clusterworker.Change) changeevent.ChangeEvent {
 	return changeevent.ChangeEvent{Action: changeevent.ActionShootReady, ID: strconv.FormatInt(c.Generation, 10)}
 }
 
-// run runs an outbox for so long, and stops it.
+// run runs an outbox for the given time, and stops it.
 func run(t *testing.T, store *fakeStore, d time.Duration, sinks map[string]*fakeSink) *prometheus.Registry {
 	t.Helper()
 	var list []outbox.Sink
@@ -157,7 +157,7 @@ func run(t *testing.T, store *fakeStore, d time.Duration, sinks map[string]*fake
 	return runOf(t, store, d, list...)
 }
 
-// closing is how long the clients may still send.
+// closing is how long the clients may continue to send.
 const closing = 10 * time.Second
 
 func runOf(t *testing.T, store *fakeStore, d time.Duration, sinks ...outbox.Sink) *prometheus.Registry {
@@ -178,7 +178,7 @@ func runOf(t *testing.T, store *fakeStore, d time.Duration, sinks ...outbox.Sink
 	return reg
 }
 
-// TestDelivers holds what becomes of changes, by what the sink answers.
+// TestDelivers covers the fate of changes for each answer of the sink.
 func TestDelivers(t *testing.T) {
 	t.Parallel()
 	cases := map[string]struct {
@@ -268,8 +268,8 @@ func sum(t *testing.T, reg *prometheus.Registry) float64 {
 	return n
 }
 
-// TestSinksDoNotWaitForEachOther: one that is down holds up its own alone, and a
-// cluster holds up no other.
+// TestSinksDoNotWaitForEachOther: an unavailable sink delays only its own changes, and
+// a cluster does not block others.
 func TestSinksDoNotWaitForEachOther(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -290,8 +290,8 @@ func TestSinksDoNotWaitForEachOther(t *testing.T) {
 	})
 }
 
-// TestDatabaseAway: a change that was delivered while the database is away is
-// told again when its lease has ended, with the same id.
+// TestDatabaseAway: a change that was delivered while the database was unavailable is
+// sent again after its lease, with the same id.
 func TestDatabaseAway(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -412,8 +412,8 @@ func TestNobodyTakesThem(t *testing.T) {
 	}
 }
 
-// TestExpiresOnce holds that a change which a client has when it grows too old is
-// counted once.
+// TestExpiresOnce covers that a change which expires while a client has it is counted
+// once.
 func TestExpiresOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -16,8 +16,8 @@ import (
 	"github.com/fleetloop/fleetloop/internal/postgres/migrations"
 )
 
-// TestChangesAreKept holds that a change is kept for each sink by the write that
-// makes it, and not if that does not take place, and how it is claimed.
+// TestChangesAreKept covers that a change is stored for each sink by the write that
+// makes it, and only if that takes place, and how it is claimed.
 func TestChangesAreKept(t *testing.T) {
 	b := newBed(t)
 	sinks := []string{"one", "two"}
@@ -100,15 +100,15 @@ func TestChangesAreKept(t *testing.T) {
 	expire(1, 10, "the rest")
 }
 
-// changes keeps changes of each of so many clusters for a sink.
+// changes stores the given number of changes of each cluster for a sink.
 func (b *bed) changes(sink string, clusters, each int) {
 	b.Helper()
 	b.exec(`insert into tenant.cluster_change_events (sink, cluster_id, change)
 		select $1, md5(c::text)::uuid, json_build_object('ClusterID', md5(c::text)::uuid) from generate_series(1, $3::int) n, generate_series(1, $2::int) c`, sink, clusters, each)
 }
 
-// TestClaimsOneAtATime holds that several workers who claim at the same time have
-// one change of each cluster between them, the oldest, and those of one sink alone.
+// TestClaimsOneAtATime covers that concurrent workers claim one change of each cluster
+// between them, the oldest, and only those of one sink.
 func TestClaimsOneAtATime(t *testing.T) {
 	b := newBed(t)
 	const clusters, workers = 40, 4
@@ -151,8 +151,8 @@ func TestClaimsOneAtATime(t *testing.T) {
 	}
 }
 
-// TestClaimVisitsTheOldestAlone holds that a claim does not read what waits behind
-// the oldest change of a cluster, nor what is kept for other sinks.
+// TestClaimVisitsTheOldestAlone covers that a claim does not read the changes behind
+// the oldest of a cluster, or those of other sinks.
 func TestClaimVisitsTheOldestAlone(t *testing.T) {
 	b := newBed(t)
 	const clusters, each = 50, 100
@@ -160,7 +160,7 @@ func TestClaimVisitsTheOldestAlone(t *testing.T) {
 	b.changes("two", clusters, each)
 	for _, how := range []string{"all are due", "all are being sent"} {
 		n := b.visits("one", 10)
-		// Each is found along the index, and those that are taken are read again.
+		// Each is found by the index, and the claimed ones are read again.
 		if most := 3 * clusters; n > most {
 			t.Errorf("%s: a claim read %d rows of %d clusters, want at most %d", how, n, clusters, most)
 		}
@@ -188,7 +188,7 @@ func (b *bed) visits(sink string, most int) int {
 	return int(plan[0].Plan.read())
 }
 
-// A node is one of a plan that was carried out.
+// A node is a node of an executed plan.
 type node struct {
 	Relation string  `json:"Relation Name"`
 	Type     string  `json:"Node Type"`
@@ -198,7 +198,7 @@ type node struct {
 	Plans    []node
 }
 
-// read counts the rows that it and those below it read of tables.
+// read counts the rows that the node and those below it read from tables.
 func (n node) read() (rows float64) {
 	if n.Relation != "" && n.Type != "ModifyTable" {
 		rows = (n.Rows + n.Filtered) * n.Loops

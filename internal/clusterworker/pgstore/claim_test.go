@@ -97,7 +97,7 @@ func TestManyWorkersClaimEachRowOnce(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	// A worker that finds nothing may have met the others' locks alone.
+	// A worker without rows may only have met the locks of the others.
 	for _, c := range b.claim(n) {
 		claimed[c.ClusterID]++
 		tokens[c.Token] = true
@@ -112,7 +112,7 @@ func TestManyWorkersClaimEachRowOnce(t *testing.T) {
 	}
 }
 
-// Whoever holds a row in his hands holds up nothing but that row.
+// TestALockedRowHoldsUpNobody: a locked row blocks only itself.
 func TestALockedRowHoldsUpNobody(t *testing.T) {
 	b := newBed(t)
 	held, free := b.cluster("held"), b.cluster("free")
@@ -177,10 +177,10 @@ func TestALockedRowHoldsUpNobody(t *testing.T) {
 		t.Error(err)
 	}
 	unlock(tx)
-	b.complete(done(second)) // the claim still stands
+	b.complete(done(second)) // the claim is still valid
 }
 
-// A row that is locked for a moment is not lost.
+// TestACompletionOutwaitsALock: a row that is briefly locked is not lost.
 func TestACompletionOutwaitsALock(t *testing.T) {
 	b := newBed(t)
 	id := b.cluster("one")
@@ -229,7 +229,7 @@ func TestALeaseThatEnds(t *testing.T) {
 	if c.Token <= late.Token {
 		t.Errorf("token %d after %d", c.Token, late.Token)
 	}
-	// The one that comes back too late changes nothing.
+	// The late result changes nothing.
 	before := b.row(id)
 	lost, err := b.store.Complete(t.Context(), []clusterworker.Result{failed(late, "late", true, 0)})
 	if err != nil || !slices.Equal(lost, []string{id}) {
@@ -244,15 +244,15 @@ func TestALeaseThatEnds(t *testing.T) {
 	if diff := cmp.Diff(before, b.row(id)); diff != "" {
 		t.Errorf("it changed the row (-before +after):\n%s", diff)
 	}
-	// Both results in one batch, as when a worker claims a row again that it lost.
+	// Both results are in one batch, as when a worker claims a lost row again.
 	lost, err = b.store.Complete(t.Context(), []clusterworker.Result{failed(late, "late", true, 0), done(c)})
 	if err != nil || !slices.Equal(lost, []string{id}) || !b.row(id).Synced {
 		t.Errorf("lost %v, %v", lost, err)
 	}
 }
 
-// A result of a claim whose lease is over counts as long as nobody else has
-// taken the row.
+// TestALateResultIsNotWasted: a result counts after the end of its lease if no other
+// worker has claimed the row.
 func TestALateResultIsNotWasted(t *testing.T) {
 	b := newBed(t)
 	id := b.cluster("one")

@@ -15,8 +15,8 @@ import (
 	"github.com/fleetloop/fleetloop/internal/shoot"
 )
 
-// TestResults holds what becomes of a row that was claimed at its first
-// generation, by the result.
+// TestResults covers the state of a row that was claimed at its first generation, by
+// result.
 func TestResults(t *testing.T) {
 	const minute = time.Minute
 	ok := func(c clusterworker.Claim) clusterworker.Result {
@@ -29,13 +29,13 @@ func TestResults(t *testing.T) {
 	}
 	cases := map[string]struct {
 		reason string
-		before string // what the row is before the claim
-		delete bool   // the cluster is to go
+		before string // the row before the claim
+		delete bool   // the cluster is being deleted
 		edit   bool   // during the call
 		result func(clusterworker.Claim) clusterworker.Result
 		want   clusterworker.Row
 		due    time.Duration
-		report bool // something to tell the API
+		report bool // a report is due
 	}{
 		"Applied": {
 			reason: "the Shoot was asked for", result: ok, report: true,
@@ -167,7 +167,7 @@ func TestResults(t *testing.T) {
 	}
 }
 
-// No text that an error holds keeps the results beside it from being written.
+// TestAnOddErrorIsWritten: no error text blocks the other results of its write.
 func TestAnOddErrorIsWritten(t *testing.T) {
 	cases := map[string]struct{ reason, text string }{
 		"Empty":   {"an error that says nothing", ""},
@@ -216,7 +216,7 @@ func TestNothingToWrite(t *testing.T) {
 	}
 }
 
-// A row that is gone is a lost claim like others.
+// TestAClusterThatGoesDuringItsCall: the claim of a deleted row counts as lost.
 func TestAClusterThatGoesDuringItsCall(t *testing.T) {
 	b := newBed(t)
 	gone, stays := b.cluster("gone"), b.cluster("stays")
@@ -249,15 +249,15 @@ func TestNames(t *testing.T) {
 		}
 	}
 	give(nil, naming(0, "a"), naming(1, "b"))
-	give(nil, naming(0, "a")) // as after an answer that was lost
+	give(nil, naming(0, "a")) // as after a lost answer
 	give([]clusterworker.Naming{naming(2, "a")}, naming(2, "a"), naming(3, "c"))
-	give([]clusterworker.Naming{naming(0, "other")}, naming(0, "other")) // a name is given once
+	give([]clusterworker.Naming{naming(0, "other")}, naming(0, "other")) // a name is stored once
 	for i, want := range []string{"a", "b", "", "c"} {
 		if got := b.row(ids[i]).ShootName; got != want {
 			t.Errorf("row %d is named %q, want %q", i, got, want)
 		}
 	}
-	// Two of a batch want the same.
+	// Two of a batch propose the same name.
 	more := []string{b.cluster("x"), b.cluster("y")}
 	var names []clusterworker.Naming
 	for _, c := range b.claim(10) {
@@ -269,7 +269,8 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// Somebody else takes the name at the same moment.
+// TestANameThatIsTakenMeanwhile covers another transaction that takes the name at the
+// same moment.
 func TestANameThatIsTakenMeanwhile(t *testing.T) {
 	b := newBed(t)
 	mine, theirs := b.cluster("mine"), b.cluster("theirs")

@@ -9,8 +9,8 @@ import (
 	"github.com/fleetloop/fleetloop/internal/clusterworker"
 )
 
-// A gate holds statements of the cluster-worker between taking their snapshot
-// and reading the table of syncs.
+// gate blocks statements of the cluster-worker between taking their snapshot and
+// reading the table of syncs.
 const gate = `
 	create function public.gate() returns boolean language plpgsql as $$
 	begin
@@ -19,7 +19,7 @@ const gate = `
 	end $$;
 	alter policy every_cluster on tenant.cluster_sync using (public.gate())`
 
-// through runs call, and does meanwhile while call is in the gate.
+// through runs call, and runs meanwhile while call is in the gate.
 func (b *bed) through(call, meanwhile func()) {
 	b.Helper()
 	keeper := connect(b.T, b.url)
@@ -41,10 +41,10 @@ func (b *bed) through(call, meanwhile func()) {
 	<-done
 }
 
-// A row that was locked may be newer than what the statement sees that locked
-// it. One that claims and reads at once then gives the new generation with the old
-// spec: the old spec is sent, the new generation is marked as synced, and the
-// change is lost. The store must not fall into that trap.
+// TestAnEditDuringAClaimIsNotLost covers a row that was locked and is newer than the
+// snapshot of the locking statement. A single statement that claims and reads would
+// return the new generation with the old spec. Then the old spec is sent, the new
+// generation is marked as synced, and the change is lost.
 func TestAnEditDuringAClaimIsNotLost(t *testing.T) {
 	const atOnce = `
 		with due as materialized (
@@ -120,7 +120,8 @@ func TestAnEditDuringACompletionIsNotLost(t *testing.T) {
 	}
 }
 
-// Claims and edits without order: what is claimed is always of one moment.
+// TestAClaimIsOfOneMoment runs claims and edits in random order: a claim is always
+// consistent.
 func TestAClaimIsOfOneMoment(t *testing.T) {
 	b := newBed(t)
 	ids := b.clusters(4)
@@ -157,7 +158,7 @@ func TestAClaimIsOfOneMoment(t *testing.T) {
 	editors.Wait()
 }
 
-// During a call nothing is locked.
+// TestAnEditDuringACallIsNotBlocked: no row is locked during a call.
 func TestAnEditDuringACallIsNotBlocked(t *testing.T) {
 	b := newBed(t)
 	id := b.cluster("one")

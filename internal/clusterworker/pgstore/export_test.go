@@ -2,8 +2,8 @@ package pgstore
 
 import "time"
 
-// PingEvery has a listener, before it runs, notify itself that often.
+// PingEvery sets the ping interval of a listener, before it runs.
 func (l *Listener) PingEvery(d time.Duration) { l.pingEvery = d }
 
-// ByIndex is said before statements that are to find their rows along indexes.
+// ByIndex makes the following statements use indexes.
 const ByIndex = byIndex

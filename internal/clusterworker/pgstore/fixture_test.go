@@ -28,7 +28,7 @@ const lease = 10 * time.Minute
 type bed struct {
 	*testing.T
 	url   string
-	owner *pgx.Conn // whom row-level security does not bind
+	owner *pgx.Conn // not subject to row-level security
 	store *pgstore.Store
 }
 
@@ -38,13 +38,13 @@ func newBed(t *testing.T) *bed {
 	return &bed{T: t, url: url, owner: connect(t, url), store: pgstore.New(openAs(t, url, migrations.RoleClusterWorker))}
 }
 
-// of is the same bed for a part of the test.
+// of returns the same bed for a subtest.
 func (b *bed) of(t *testing.T) *bed {
 	t.Helper()
 	return &bed{T: t, url: b.url, owner: b.owner, store: b.store}
 }
 
-// openAs opens a pool that works as a role.
+// openAs opens a pool with a role.
 func openAs(t *testing.T, url, role string) *postgres.Pool {
 	t.Helper()
 	cfg := pgtest.Config(url)
@@ -67,7 +67,7 @@ func connect(t *testing.T, url string) *pgx.Conn {
 	return conn
 }
 
-// insertResource is a row with only what must be there.
+// insertResource inserts a row with the required columns only.
 const insertResource = `
 	insert into tenant.resources (id, kind, tenant, name, owner_id, owner_kind, spec, generation,
 		created_time, updated_time, phase, last_updated_time, last_transition_time)
@@ -88,7 +88,7 @@ func (b *bed) cluster(name string) string {
 	return id
 }
 
-// clusters adds many.
+// clusters adds n clusters.
 func (b *bed) clusters(n int) []string {
 	b.Helper()
 	ids := make([]string, n)
@@ -106,13 +106,13 @@ func (b *bed) pool(cluster, name string) string {
 	return id
 }
 
-// edit changes what a cluster should be.
+// edit changes the spec of a cluster.
 func (b *bed) edit(id string) {
 	b.Helper()
 	b.exec(`update tenant.resources set generation = generation + 1, spec = json_build_object('v', generation + 1) where id = $1`, id)
 }
 
-// room is room for rows, whatever became of their last try.
+// room returns room for rows, timed-out ones included.
 func room(slots int) clusterworker.Room { return clusterworker.Room{Slots: slots, TimedOut: slots} }
 
 func (b *bed) claim(slots int) []clusterworker.Claim {
@@ -139,7 +139,7 @@ func (b *bed) claimOne() clusterworker.Claim {
 	return claims[0]
 }
 
-// wantNothingDue claims, and wants nothing.
+// wantNothingDue claims, and expects no rows.
 func (b *bed) wantNothingDue(why string) {
 	b.Helper()
 	if claims := b.claim(10); len(claims) != 0 {
@@ -147,7 +147,7 @@ func (b *bed) wantNothingDue(why string) {
 	}
 }
 
-// done is the result of a claim that went well.
+// done returns the result of a successful claim.
 func done(c clusterworker.Claim) clusterworker.Result {
 	r := clusterworker.Result{
 		ClusterID: c.ClusterID, Token: c.Token, Generation: c.Generation, ClusterGeneration: c.ClusterGeneration, Deleting: c.Deleting,
@@ -158,7 +158,7 @@ func done(c clusterworker.Claim) clusterworker.Result {
 	return r
 }
 
-// failed is the result of a claim that did not go well.
+// failed returns the result of a failed claim.
 func failed(c clusterworker.Claim, why string, spend bool, delay time.Duration) clusterworker.Result {
 	return clusterworker.Result{
 		ClusterID: c.ClusterID, Token: c.Token, Generation: c.Generation, ClusterGeneration: c.ClusterGeneration, Deleting: c.Deleting,
@@ -166,7 +166,7 @@ func failed(c clusterworker.Claim, why string, spend bool, delay time.Duration) 
 	}
 }
 
-// complete writes results, of which none is lost.
+// complete writes results, and expects none to be lost.
 func (b *bed) complete(results ...clusterworker.Result) {
 	b.Helper()
 	lost, err := b.store.Complete(b.Context(), results)
@@ -194,7 +194,7 @@ func (b *bed) await(what string, ok func() bool) {
 	}
 }
 
-// row is what the database knows of one cluster.
+// row returns the row of one cluster.
 func (b *bed) row(id string) clusterworker.Row {
 	b.Helper()
 	rows, err := b.store.RowsOf(b.Context(), []string{id})
@@ -207,7 +207,7 @@ func (b *bed) row(id string) clusterworker.Row {
 	return rows[0]
 }
 
-// ask gives the only value of a query.
+// ask returns the single value of a query.
 func ask[T any](b *bed, sql string, args ...any) T {
 	b.Helper()
 	rows, err := b.owner.Query(b.Context(), sql, args...)

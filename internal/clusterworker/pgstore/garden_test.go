@@ -2,8 +2,8 @@ package pgstore_test
 
 import "testing"
 
-// TestTheFirstGardenStays holds that a worker that is pointed elsewhere is
-// told where the Shoots are, and that only who says so takes them along.
+// TestTheFirstGardenStays covers that a worker with another garden learns the recorded
+// one, and that only an explicit request replaces it.
 func TestTheFirstGardenStays(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
@@ -30,8 +30,8 @@ func TestTheFirstGardenStays(t *testing.T) {
 	}
 }
 
-// TestAfterARestore holds what an operator does when the database counts
-// generations that Gardener has long seen: everything is sent again, and later.
+// TestAfterARestore covers the action of an operator when the database has older
+// generations than Gardener: everything is sent again with newer ones.
 func TestAfterARestore(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)

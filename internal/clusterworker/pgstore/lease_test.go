@@ -14,15 +14,15 @@ import (
 	"github.com/fleetloop/fleetloop/internal/postgres/migrations"
 )
 
-// timedOut is the result of a claim whose call took too long.
+// timedOut returns the result of a claim whose call timed out.
 func timedOut(c clusterworker.Claim) clusterworker.Result {
 	r := failed(c, "Gardener did not respond in time", true, 0)
 	r.Class = clusterworker.ClassTimeout
 	return r
 }
 
-// TestRowsThatTimedOutLeaveRoom holds that they are claimed only as far as there is
-// room for such rows, however long they have been due.
+// TestRowsThatTimedOutLeaveRoom covers that such rows are claimed only within their
+// limit, however long they have been due.
 func TestRowsThatTimedOutLeaveRoom(t *testing.T) {
 	b := newBed(t)
 	b.clusters(6)
@@ -72,7 +72,8 @@ func TestLeasesAreRenewed(t *testing.T) {
 			t.Errorf("the lease of claim %d is renewed: %t, want %t", i, got, longer)
 		}
 	}
-	// An edit does not wait for the renewal, nor the renewal for the edit.
+	// An edit does not wait for the renewal, and the renewal does not wait for the
+	// edit.
 	tx, err := connect(t, b.url).Begin(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -103,12 +104,12 @@ func TestNextLease(t *testing.T) {
 	b.claimFor(1, lease/2)
 	next("test", 0, 0) // they are its own
 	next("me", lease/4, lease/2)
-	b.complete(failed(claims[0], "no", true, time.Second)) // a wait is no lease
+	b.complete(failed(claims[0], "no", true, time.Second)) // a delay is no lease
 	next("me", lease/4, lease/2)
 }
 
-// TestAttemptsSetByHand holds that they move the next try as the specified backoff
-// has it, and leave alone what a worker is at.
+// TestAttemptsSetByHand covers that they move the next try according to the backoff,
+// and do not affect a claimed row.
 func TestAttemptsSetByHand(t *testing.T) {
 	b := newBed(t)
 	id := b.cluster("one")
@@ -138,8 +139,8 @@ func TestAttemptsSetByHand(t *testing.T) {
 	b.claimOne()
 }
 
-// TestMissingRows holds that clusters without a row get one that is due, and whose
-// generation Gardener takes for newer than any that was sent before.
+// TestMissingRows covers that clusters without a row get one that is due, with a
+// generation that is newer for Gardener than any sent before.
 func TestMissingRows(t *testing.T) {
 	b := newBed(t)
 	e := b.listen()
@@ -187,7 +188,7 @@ func TestOutagesAreNoted(t *testing.T) {
 	want(b, "timed out", `select string_agg(reason, ',') from tenant.cluster_worker_outages
 		where until > now() and since between now() - interval '121 minutes' and now() - interval '119 minutes'`)
 	note("one", clusterworker.Outage{}, time.Minute)
-	want(b, 0, `select count(*)::int from tenant.cluster_worker_outages`) // what is over goes, too
+	want(b, 0, `select count(*)::int from tenant.cluster_worker_outages`) // expired records are removed as well
 
 	api := openAs(t, b.url, migrations.RoleFleetAPI)
 	for sql, code := range map[string]string{
@@ -203,8 +204,8 @@ func TestOutagesAreNoted(t *testing.T) {
 	}
 }
 
-// TestARollbackSwallowsNoNotification holds that a transaction whose notification goes
-// with it does not keep another one from notifying.
+// TestARollbackSwallowsNoNotification covers that a transaction which is rolled back
+// with its notification does not suppress that of another one.
 func TestARollbackSwallowsNoNotification(t *testing.T) {
 	b := newBed(t)
 	e := b.listen()
@@ -219,10 +220,10 @@ func TestARollbackSwallowsNoNotification(t *testing.T) {
 	if _, err := first.Exec(t.Context(), edit, ids[0]); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := first.Exec(t.Context(), `set constraints all immediate`); err != nil { // as at a commit that fails
+	if _, err := first.Exec(t.Context(), `set constraints all immediate`); err != nil { // as at a failing commit
 		t.Fatal(err)
 	}
-	// The first counts as the last that notified, whatever the time is.
+	// The first counts as the last notification, whatever the time is.
 	b.exec(`select setval('tenant.cluster_sync_notified', (extract(epoch from clock_timestamp()) * 1000000)::bigint)`)
 	b.edit(ids[1])
 	if err := first.Rollback(t.Context()); err != nil && !errors.Is(err, pgx.ErrTxClosed) {

@@ -81,7 +81,7 @@ func TestAListenerIsWoken(t *testing.T) {
 		b.cluster(string(rune('a' + i)))
 		b.wantWake(l, "there is a cluster")
 	}
-	// Notifications that nobody took are one wake.
+	// Several unread notifications are one wake.
 	before := l.Notifications()
 	for i := range 3 {
 		b.unthrottle()
@@ -96,7 +96,8 @@ func TestAListenerIsWoken(t *testing.T) {
 	}
 }
 
-// What is committed while nobody listens is found when somebody does again.
+// TestAListenerSurvivesTheLossOfItsConnection: a commit without a listener is found
+// when listening starts again.
 func TestAListenerSurvivesTheLossOfItsConnection(t *testing.T) {
 	b := newBed(t)
 	l := newListener(t, b.url)
@@ -123,10 +124,10 @@ func TestAListenerSaysWhyItDoesNotListen(t *testing.T) {
 	}
 }
 
-// A proxy leads to a database, until what the database says is lost.
+// A proxy forwards to a database, until it drops the answers of the database.
 type proxy struct {
 	net.Listener
-	lost atomic.Pointer[chan struct{}] // closed when nothing more comes through the connections so far
+	lost atomic.Pointer[chan struct{}] // closed when the existing connections deliver no more data
 }
 
 func newProxy(t *testing.T, to string) *proxy {
@@ -164,7 +165,7 @@ func newProxy(t *testing.T, to string) *proxy {
 						return
 					}
 					select {
-					case <-lost: // swallowed
+					case <-lost: // dropped
 					default:
 						if _, err := client.Write(buf[:n]); err != nil {
 							return
@@ -186,13 +187,14 @@ func newProxy(t *testing.T, to string) *proxy {
 	return p
 }
 
-// heal lets what is said on new connections through.
+// heal forwards answers on new connections again.
 func (p *proxy) heal() {
 	lost := make(chan struct{})
 	p.lost.Store(&lost)
 }
 
-// A connection that seems to live and brings nothing is replaced.
+// TestAListenerNoticesSilence: a connection that seems alive and delivers nothing is
+// replaced.
 func TestAListenerNoticesSilence(t *testing.T) {
 	b := newBed(t)
 	u, err := url.Parse(b.url)
@@ -255,7 +257,7 @@ func TestNoWorkIsLostByARestart(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.await("it hears nothing", func() bool { return l.Ready() != nil })
-	// The notification of the second cluster may have come, or not.
+	// The notification of the second cluster may or may not have arrived.
 	select {
 	case <-l.Wakes():
 	default:
@@ -266,7 +268,7 @@ func TestNoWorkIsLostByARestart(t *testing.T) {
 	startServer(t, dir, server.Port())
 	b.wantWake(l, "something may have been missed")
 	b.owner = connect(t, b.url)
-	b.complete(done(c)) // the claim still stands
+	b.complete(done(c)) // the claim is still valid
 	again := b.claimOne()
 	if again.Name != "waiting" || again.Token <= c.Token {
 		t.Errorf("claimed %q with token %d after %d", again.Name, again.Token, c.Token)

@@ -12,7 +12,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/clusterworker/pgstore"
 )
 
-// An ear hears notifications.
+// An ear receives notifications.
 type ear struct {
 	*bed
 	conn *pgx.Conn
@@ -33,8 +33,8 @@ func (b *bed) unthrottle() {
 	b.exec(`select setval('tenant.cluster_sync_notified', 0)`)
 }
 
-// heard is how many notifications there were until now, since it was last
-// asked: those that were committed before the probe come before it.
+// heard returns the number of notifications since its last call: those that were
+// committed before the probe arrive before it.
 func (e *ear) heard() int {
 	e.Helper()
 	e.exec(`notify probe`)
@@ -178,14 +178,14 @@ func TestNotificationsAreThrottled(t *testing.T) {
 	}
 	wg.Wait()
 	took := time.Since(begin)
-	// A writer relies on a notification of the last 50 ms once that is committed. On
-	// a machine that is busy, or slow to commit, several send one meanwhile.
+	// A writer relies on a notification of the last 50 ms once that is committed. On a
+	// busy machine, or with slow commits, several are sent meanwhile.
 	most := max(each*len(ids)/4, len(ids)*(int(took/(50*time.Millisecond))+1))
 	got := e.heard()
 	if got < 1 || got > most {
 		t.Errorf("%d notifications of %d changes in %s, want 1 to %d", got, each*len(ids), took, most)
 	}
-	// A clock that was set back does not silence it.
+	// A clock that was set back does not suppress it.
 	b.exec(`select setval('tenant.cluster_sync_notified', (extract(epoch from now() + interval '1 day') * 1000000)::bigint)`)
 	b.edit(ids[0])
 	if got := e.heard(); got != 1 {

@@ -13,7 +13,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/clusterworker"
 )
 
-// lead begins a term, or goes on with it.
+// lead begins or extends a term.
 func (b *bed) lead(owner string) clusterworker.Term {
 	b.Helper()
 	term, err := b.store.Lead(b.Context(), owner, lease)
@@ -23,7 +23,7 @@ func (b *bed) lead(owner string) clusterworker.Term {
 	return term
 }
 
-// endTerm is the passing of a term's time.
+// endTerm lets the time of a term pass.
 func (b *bed) endTerm() {
 	b.Helper()
 	b.exec(`update tenant.cluster_worker_leader set until = now()`)
@@ -50,7 +50,7 @@ func TestOneObservesAtATime(t *testing.T) {
 	if back := b.lead("one"); back.Held {
 		t.Errorf("two have a term: %+v", back)
 	}
-	// A term that is over does not go on, even if nobody had one since.
+	// A term that is over cannot be extended, even if no other worker had one since.
 	b.endTerm()
 	third := b.lead("two")
 	if !third.Held || third.Fence <= second.Fence {
@@ -102,7 +102,7 @@ func TestAnObserverWhoseTermIsOverWritesNothing(t *testing.T) {
 	wantFenced("when another has one", fence)
 }
 
-// A term does not end while something is written under it.
+// TestATermOutlastsWhatIsWritten: a term does not end during a write under it.
 func TestATermOutlastsWhatIsWritten(t *testing.T) {
 	b := newBed(t)
 	id := b.cluster("one")
@@ -117,7 +117,7 @@ func TestATermOutlastsWhatIsWritten(t *testing.T) {
 			t.Error(err)
 		}
 	}, func() {
-		// It is about to write. Its time is up, and another one asks for the term.
+		// It is about to write. Its time is over, and another worker requests the term.
 		go func() {
 			if _, err := connect(t, b.url).Exec(t.Context(), `update tenant.cluster_worker_leader set fence = fence + 1, holder = 'two'`); err != nil {
 				t.Error(err)
@@ -179,7 +179,7 @@ func TestWhatIsObservedIsKept(t *testing.T) {
 	if got := b.row(other); got.Status != v1.ShootPending || got.ReadyOnce {
 		t.Errorf("the other row is %+v", got)
 	}
-	// A look that finds nothing new says so.
+	// An observation without a change updates the time.
 	touched := *b.row(id).StatusUpdated
 	if err := b.store.Touch(t.Context(), fence, []string{id, uuid.NewString()}); err != nil {
 		t.Fatal(err)
@@ -242,7 +242,7 @@ func TestWhichRowsAreRead(t *testing.T) {
 			t.Errorf("%s (-want +got):\n%s", what, diff)
 		}
 	}
-	// One that nobody has looked at yet comes first.
+	// A row that was never observed comes first.
 	b.exec(`update tenant.cluster_sync set shoot_status_updated = null where cluster_id = $1`, ids[0])
 	if got := read(b.store.StalestRows(t.Context(), 1)); !slices.Equal(got, []string{"cluster-0"}) {
 		t.Errorf("the stalest is %v", got)
@@ -297,7 +297,7 @@ func TestReports(t *testing.T) {
 	for _, id := range ids {
 		reported = append(reported, clusterworker.Reported{ClusterID: id, Version: b.row(id).ReportVersion, Next: lease})
 	}
-	// Meanwhile there is more to tell of one.
+	// Meanwhile one has a further change to report.
 	b.complete(done(b.claimOne()))
 	if err := b.store.Reported(t.Context(), append(reported, clusterworker.Reported{ClusterID: uuid.NewString()})); err != nil {
 		t.Fatal(err)

@@ -6,7 +6,8 @@ import (
 	"github.com/fleetloop/fleetloop/internal/clusterworker"
 )
 
-// Whatever a row holds, it and the others are claimed and completed.
+// TestOddRowsAreClaimedLikeOthers: a row with any content is claimed and completed, and
+// so are the others.
 func TestOddRowsAreClaimedLikeOthers(t *testing.T) {
 	cases := map[string]struct {
 		reason string
@@ -57,8 +58,8 @@ func TestOddRowsAreClaimedLikeOthers(t *testing.T) {
 	}
 }
 
-// However the planner takes the table to be, a claim reads no more rows than
-// it needs.
+// TestAClaimReadsNoMoreThanItNeeds: for any statistics of the planner, a claim reads no
+// more rows than it needs.
 func TestAClaimReadsNoMoreThanItNeeds(t *testing.T) {
 	const n = 3000
 	cases := map[string]struct {
@@ -99,7 +100,8 @@ func TestAClaimReadsNoMoreThanItNeeds(t *testing.T) {
 			if len(claims) != slots {
 				t.Fatalf("claimed %d", len(claims))
 			}
-			// The server tells of what a connection did when it has been idle, or ends.
+			// The server publishes the statistics of a connection when it is idle or
+			// ends.
 			b.store = nil
 			b.exec(`select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()`)
 			b.await("the connection has told what it read", func() bool { return read() > before })

@@ -24,8 +24,8 @@ import (
 	"github.com/fleetloop/fleetloop/internal/settings"
 )
 
-// newPooler starts a PgBouncer that gives each transaction another of a few
-// connections, and returns how to connect through it as a login.
+// newPooler starts a PgBouncer that assigns each transaction to one of a few
+// connections, and returns a URL to connect through it with a login.
 func newPooler(t *testing.T, databaseURL, login string) string {
 	t.Helper()
 	program, err := exec.LookPath("pgbouncer")
@@ -60,7 +60,7 @@ auth_file = %s/users
 	}
 	cmd := exec.CommandContext(t.Context(), program, "-q", filepath.Join(dir, "config"))
 	cmd.Stdout, cmd.Stderr = t.Output(), t.Output()
-	if os.Getuid() == 0 { // as root it does not work
+	if os.Getuid() == 0 { // it refuses to run as root
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: unprivileged(t, dir)}
 	}
 	if err := cmd.Start(); err != nil {
@@ -76,7 +76,7 @@ auth_file = %s/users
 	return through.String()
 }
 
-// unprivileged is a user who may write to a folder.
+// unprivileged returns a user who may write to a folder.
 func unprivileged(t *testing.T, dir string) *syscall.Credential {
 	t.Helper()
 	u, err := user.Lookup("nobody")
@@ -91,8 +91,8 @@ func unprivileged(t *testing.T, dir string) *syscall.Credential {
 	return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}
 }
 
-// TestThroughAPooler holds that a worker that does not listen needs no
-// connection of its own, however the login comes by its rights.
+// TestThroughAPooler covers that a worker that does not listen requires no dedicated
+// connection, however the login gets its rights.
 func TestThroughAPooler(t *testing.T) {
 	cases := map[string]struct{ reason, login string }{
 		"Inherits": {"the login has the rights of the role", `create role %[1]s login inherit; grant cluster_worker to %[1]s`},
@@ -116,8 +116,8 @@ func TestThroughAPooler(t *testing.T) {
 			b.await("the pooler answers", func() bool { return pool.CheckSchema(t.Context()) == nil })
 			workThroughAPooler(b, pool)
 
-			// With prepared statements and settings of the session it is refused, rather
-			// than failing now and then.
+			// With prepared statements and session settings the connection is rejected,
+			// rather than failing at random.
 			direct := open(strings.Replace(through, "default_query_exec_mode=exec", "default_query_exec_mode=cache_statement", 1))
 			if err := direct.CheckSchema(t.Context()); err == nil || !strings.Contains(err.Error(), "unsupported startup parameter") {
 				t.Errorf("as if it were the server itself: %v", err)
@@ -206,7 +206,7 @@ func workThroughAPooler(b *bed, pool *postgres.Pool) {
 	if err := store.Resign(b.Context(), term.Fence); err != nil {
 		b.Error(err)
 	}
-	// What one transaction set is gone in the next, whoever has the connection.
+	// The settings of a transaction are gone in the next one on the same connection.
 	err = pool.Read(b.Context(), postgres.Scope{Tenant: "leak"}, func(batch *pgx.Batch) { batch.Queue("select 1") })
 	if err != nil {
 		b.Error(err)
@@ -222,8 +222,8 @@ func workThroughAPooler(b *bed, pool *postgres.Pool) {
 	}
 }
 
-// TestAListenerThroughAPooler holds that one which would hear nothing says so, and what
-// to do about it. Notified on its own connection it heard itself.
+// TestAListenerThroughAPooler covers that a listener without notifications reports the
+// cause and the remedy. A notification on its own connection would reach it.
 func TestAListenerThroughAPooler(t *testing.T) {
 	b := newBed(t)
 	b.exec(`create role pooled_listener login inherit; grant cluster_worker to pooled_listener`)

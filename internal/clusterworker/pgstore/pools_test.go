@@ -8,8 +8,8 @@ import (
 	"github.com/fleetloop/fleetloop/internal/clusterworker"
 )
 
-// TestPoolsSent holds that node pools are given as they are while Gardener has
-// them so, and not by a row that something has happened to since.
+// TestPoolsSent covers that node pools are returned while Gardener has their current
+// state, and not for a row that has changed since.
 func TestPoolsSent(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)

@@ -11,24 +11,23 @@ import (
 	"github.com/fleetloop/fleetloop/internal/clusterworker"
 )
 
-// A world is the clusters and claims of one run, as they should be.
+// A world is the expected state of the clusters and claims of one run.
 type world struct {
 	*bed
 	ids        []string
 	generation map[string]int64
 	deleting   map[string]bool
 	paused     map[string]bool
-	claims     []clusterworker.Claim // all that were ever made
-	live       map[string]int64      // the tokens of claims that stand, by cluster
+	claims     []clusterworker.Claim // all claims so far
+	live       map[string]int64      // tokens of valid claims, by cluster
 	over       map[string]bool       // those whose lease is over
 	token      int64                 // the highest
 	made       int
 }
 
-// TestWhateverHappens holds, whatever users, workers and time do: a row that is
-// marked as synced was brought to Gardener as it is; no row has two claims; a
-// claim that was overtaken changes nothing; and nothing that is to do is
-// forgotten.
+// TestWhateverHappens covers, for any actions of users, workers and time: a row that is
+// marked as synced was sent as it is; no row has two claims; an overtaken claim changes
+// nothing; and no work is forgotten.
 func TestWhateverHappens(t *testing.T) {
 	b := newBed(t)
 	fence := b.lead("me").Fence
@@ -114,7 +113,7 @@ func (w *world) one(rt *rapid.T) string {
 	return rapid.SampledFrom(w.ids).Draw(rt, "cluster")
 }
 
-// oneClaim draws a claim, be it old.
+// oneClaim draws a claim, possibly an old one.
 func (w *world) oneClaim(rt *rapid.T) clusterworker.Claim {
 	if len(w.claims) == 0 {
 		rt.Skip("there is none")
@@ -122,7 +121,7 @@ func (w *world) oneClaim(rt *rapid.T) clusterworker.Claim {
 	return rapid.SampledFrom(w.claims).Draw(rt, "claim")
 }
 
-// end forgets a claim.
+// end removes a claim.
 func (w *world) end(id string) {
 	delete(w.live, id)
 	delete(w.over, id)
@@ -155,7 +154,7 @@ func (w *world) claimSome(rt *rapid.T) {
 	w.token = highest
 }
 
-// finish completes one or two claims, of which some may have been overtaken.
+// finish completes one or two claims, some possibly overtaken.
 func (w *world) finish(rt *rapid.T, result func(clusterworker.Claim) clusterworker.Result) {
 	claims := []clusterworker.Claim{w.oneClaim(rt), w.oneClaim(rt)}
 	if claims[0].Token == claims[1].Token {
@@ -182,7 +181,7 @@ func (w *world) finish(rt *rapid.T, result func(clusterworker.Claim) clusterwork
 	}
 }
 
-// check compares the rows with what they should be.
+// check compares the rows with their expected state.
 func (w *world) check(rt *rapid.T) {
 	rows, err := w.store.RowsOf(w.Context(), w.ids)
 	if err != nil {
@@ -205,7 +204,7 @@ func (w *world) check(rt *rapid.T) {
 	}
 }
 
-// drain lets time pass and pauses end: then everything gets done.
+// drain lets time pass and ends pauses: then all work is done.
 func (w *world) drain(rt *rapid.T) {
 	w.exec(`update tenant.cluster_sync set due_at = least(due_at, now()), paused_at = null`)
 	for _, c := range w.claim(len(w.ids)) {

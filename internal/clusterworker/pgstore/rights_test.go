@@ -11,7 +11,7 @@ import (
 
 const noRight = "42501"
 
-// TestTheRightsOfAWorker holds that it writes nothing but its own tables.
+// TestTheRightsOfAWorker covers that it can write only its own tables.
 func TestTheRightsOfAWorker(t *testing.T) {
 	b := newBed(t)
 	b.pool(b.cluster("one"), "pool")
@@ -58,7 +58,7 @@ func TestTheRightsOfAWorker(t *testing.T) {
 			t.Errorf("%s: %v, want code %q", sql, err, want)
 		}
 	}
-	// Every tenant's clusters are its business.
+	// It can read the clusters of every tenant.
 	b.exec(insertResource, "00000000-0000-7000-8000-000000000001", "Cluster", "b", "other", nil, "{}")
 	var n int
 	if err := worker.QueryRow(t.Context(), `select count(*) from tenant.clusters join tenant.cluster_sync on cluster_id = id`).Scan(&n); err != nil || n != 2 {
@@ -66,8 +66,8 @@ func TestTheRightsOfAWorker(t *testing.T) {
 	}
 }
 
-// TestTenantsSeeTheSyncOfTheirClusters holds that row-level security on the
-// clusters decides about their syncs.
+// TestTenantsSeeTheSyncOfTheirClusters covers that row-level security on the clusters
+// applies to their syncs.
 func TestTenantsSeeTheSyncOfTheirClusters(t *testing.T) {
 	b := newBed(t)
 	const theirs = "00000000-0000-7000-8000-000000000001"
@@ -130,7 +130,7 @@ type caller struct {
 	scope postgres.Scope
 }
 
-// is gives the only value of a query about a cluster.
+// is returns the single value of a query about a cluster.
 func (c caller) is(sql, cluster string) (value bool) {
 	c.Helper()
 	err := c.pool.Read(c.Context(), c.scope, func(batch *pgx.Batch) {
@@ -153,7 +153,7 @@ func TestSteering(t *testing.T) {
 	}
 	id := b.cluster("one")
 
-	// A retry does not wait for the end of a wait.
+	// A retry does not wait for the end of the delay.
 	b.complete(failed(b.claimOne(), "no", true, lease))
 	b.wantNothingDue("it waits")
 	steer("retry", id)
@@ -162,7 +162,7 @@ func TestSteering(t *testing.T) {
 		t.Errorf("%d attempts", c.Attempts)
 	}
 
-	// What a worker is at is left to it.
+	// A claimed row is not affected.
 	b.exec(`update tenant.cluster_sync set sync_attempts = 3`)
 	steer("retry", id)
 	b.wantNothingDue("a worker is at it")
@@ -170,7 +170,7 @@ func TestSteering(t *testing.T) {
 		t.Errorf("%d attempts", got)
 	}
 
-	// So is what is paused, but the call is finished.
+	// Nor is a paused row, but the call is finished.
 	steer("pause", id)
 	b.complete(failed(c, "no", false, 0))
 	b.wantNothingDue("it is paused")

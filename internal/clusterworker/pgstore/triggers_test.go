@@ -6,12 +6,12 @@ import (
 	"testing"
 )
 
-// TestWhatMakesAClusterUnsynced holds which writes give a worker something to do.
+// TestWhatMakesAClusterUnsynced covers the writes that cause a sync.
 func TestWhatMakesAClusterUnsynced(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		sql    string // $1 is the cluster, $2 its pool, $3 a pool that is being deleted
-		want   int64  // by how much the generation rises
+		want   int64  // increase of the generation
 	}{
 		"Spec":            {"another spec, as the API writes it", `update tenant.resources set generation = generation + 1, spec = '{"v": 2}' where id = $1`, 1},
 		"SpecByHand":      {"somebody writes past the API", `update tenant.clusters set spec = '{"v": 2}' where id = $1`, 1},
@@ -79,7 +79,7 @@ func insertResourceOf(kind string) string {
 	values (gen_random_uuid(), '` + kind + `', 'a', 'added', $1, 'Cluster', '{}', 1, now(), now(), 'Pending', now(), now())`
 }
 
-// TestWhateverAddsClusters holds that each that is added has a sync, whatever
+// TestWhateverAddsClusters covers that every added cluster has a sync, whatever
 // statement adds it.
 func TestWhateverAddsClusters(t *testing.T) {
 	const columns = `(id, kind, tenant, name, owner_id, owner_kind, spec, generation, created_time, updated_time, phase, last_updated_time, last_transition_time)`
@@ -128,8 +128,8 @@ func TestAClusterComesAndGoesWithItsRow(t *testing.T) {
 	want(b, 0, `select count(*)::int from tenant.cluster_sync`)
 }
 
-// A cluster that is deleted with all its pools in one statement leaves nothing
-// behind.
+// TestAClusterGoesWithItsPools: a cluster that is deleted with all its pools in one
+// statement leaves no rows.
 func TestAClusterGoesWithItsPools(t *testing.T) {
 	b := newBed(t)
 	id := b.cluster("one")
@@ -167,8 +167,8 @@ const insertMany = `
 		created_time, updated_time, phase, last_updated_time, last_transition_time)
 	select gen_random_uuid(), 'Cluster', 'a', 'many-' || i, '{"v": 1}', 1, now(), now(), 'Pending', now(), now() from generate_series(1, $1::int) i`
 
-// A report on a cluster is still an update in place, and its sync is not
-// written at all.
+// TestAReportOnAClusterCostsNothing: a report on a cluster is still an update in place,
+// and does not write its sync.
 func TestAReportOnAClusterCostsNothing(t *testing.T) {
 	b := newBed(t)
 	id := b.cluster("one")
@@ -197,7 +197,7 @@ func TestAnEditKeepsWhatWentWrongAndForgetsHowOften(t *testing.T) {
 	}
 }
 
-// A rollback takes everything back.
+// TestAnEditThatIsRolledBackNeverWas: a rollback reverts everything.
 func TestAnEditThatIsRolledBackNeverWas(t *testing.T) {
 	b := newBed(t)
 	id := b.cluster("one")

@@ -133,7 +133,7 @@ func (s *session) noteSaved(ctx context.Context, c *clusterworker.StatusChange, 
 	s.deps.Recorder.Record(ctx, *c.Change)
 }
 
-// toldOf returns the change event of a new status of a row, nil if there is no event.
+// toldOf returns the change event of a new status of a row, nil without an event.
 func toldOf(c *clusterworker.StatusChange, row *clusterworker.Row, now time.Time) *clusterworker.Change {
 	action, ok := actionOf(c.Status)
 	if !ok || c.Status == row.Status {
@@ -145,7 +145,7 @@ func toldOf(c *clusterworker.StatusChange, row *clusterworker.Row, now time.Time
 	}
 }
 
-// actionOf returns the action of a change event for a new status. ok is false if the
+// actionOf returns the action of a change event for a new status, or false if the
 // status has no event.
 func actionOf(st v1.ShootStatus) (clusterworker.Action, bool) {
 	switch st {

@@ -59,8 +59,8 @@ func TestDriftOf(t *testing.T) {
 	}
 }
 
-// TestDriftIsSentAgain: what drifts is sent again, at once if it presses and
-// with the next list otherwise.
+// TestDriftIsSentAgain: a drifted Shoot is sent again, at once if urgent and with the
+// next list otherwise.
 func TestDriftIsSentAgain(t *testing.T) {
 	cases := map[string]struct {
 		reason string
@@ -130,8 +130,8 @@ func TestDriftIsSentAgain(t *testing.T) {
 	}
 }
 
-// TestNoDriftBySyncing: what a worker sends while everything is listed is no
-// drift, although the list is older than the row.
+// TestNoDriftBySyncing: a Shoot that a worker sends during a list has not drifted,
+// although the list is older than the row.
 func TestNoDriftBySyncing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig()
@@ -140,7 +140,7 @@ func TestNoDriftBySyncing(t *testing.T) {
 		}
 		w := r.start(t, "a")
 		after(soon)
-		r.garden.set(func(g *garden) { g.mute = true }) // what a watch tells spares looks
+		r.garden.set(func(g *garden) { g.mute = true }) // watch events would avoid live reads
 		r.db.set(func(d *database) {
 			d.before = func(call string) {
 				if call != "Rows" { // between the two lists
@@ -149,7 +149,7 @@ func TestNoDriftBySyncing(t *testing.T) {
 				d.edit(1)
 				d.sync(1, r.garden.put(1, edited, sent(d.row(1).Generation), ready))
 				d.sync(77, r.garden.put(77, ready)) // new
-				d.edit(2)                           // sent, and not noted yet
+				d.edit(2)                           // sent, and not recorded yet
 				r.garden.put(2, edited, sent(d.row(2).Generation), ready)
 			}
 		})
@@ -165,8 +165,8 @@ func TestNoDriftBySyncing(t *testing.T) {
 	})
 }
 
-// TestFightOverAShoot: what somebody else changes all the time is sent again
-// once per list.
+// TestFightOverAShoot: a Shoot that another client keeps changing is sent again once
+// per list.
 func TestFightOverAShoot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig()
@@ -183,8 +183,8 @@ func TestFightOverAShoot(t *testing.T) {
 	})
 }
 
-// TestMissingRowsAreMade: with every list the clusters get their rows that have none,
-// which is warned of and counted.
+// TestMissingRowsAreMade: every list creates the missing rows of clusters, with a
+// warning and a count.
 func TestMissingRowsAreMade(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig()

@@ -15,7 +15,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/shoot"
 )
 
-// TestWatchEnds: however a watch ends, what happened meanwhile is found.
+// TestWatchEnds: after any end of a watch, the missed changes are found.
 func TestWatchEnds(t *testing.T) {
 	cases := map[string]struct {
 		reason string
@@ -36,7 +36,7 @@ func TestWatchEnds(t *testing.T) {
 				after(time.Minute)
 				r.garden.put(1, working(2))
 				after(soon)
-				r.garden.set(func(g *garden) { g.forgot = g.version }) // what was told already
+				r.garden.set(func(g *garden) { g.forgot = g.version }) // already reported
 				r.garden.cut <- tc.err
 				r.garden.put(1, ready)
 				after(tc.within)
@@ -52,7 +52,7 @@ func TestWatchEnds(t *testing.T) {
 	}
 }
 
-// TestWatchBreaksAllTheTime: lists become fewer the more often a watch breaks.
+// TestWatchBreaksAllTheTime: lists become rarer the more often a watch breaks.
 func TestWatchBreaksAllTheTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig()
@@ -71,7 +71,7 @@ func TestWatchBreaksAllTheTime(t *testing.T) {
 	})
 }
 
-// TestSilentWatch: what a watch does not tell is found by the next list.
+// TestSilentWatch: the next list finds changes that a watch does not report.
 func TestSilentWatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig()
@@ -87,7 +87,7 @@ func TestSilentWatch(t *testing.T) {
 	})
 }
 
-// TestSlowGardener: calls that hang are given up, and events go on meanwhile.
+// TestSlowGardener: hanging calls time out, and events are handled meanwhile.
 func TestSlowGardener(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig()
@@ -112,8 +112,8 @@ func TestSlowGardener(t *testing.T) {
 	})
 }
 
-// TestPolling: where no watch is allowed a batch of those that were looked at
-// longest ago is looked up every interval, so that each has its turn.
+// TestPolling: without a watch, each interval reads a batch of the Shoots that were
+// observed longest ago, so that all are read in time.
 func TestPolling(t *testing.T) {
 	forbidden := shoot.Errorf(shoot.ClassForbidden, "shoots is forbidden: cannot watch")
 	cases := map[string]struct {
@@ -184,8 +184,8 @@ func gone(name, which string) error {
 	return nil
 }
 
-// TestPollingPassesOver: Shoots that can not be looked up hold up no other,
-// even if there are more of them than a batch holds.
+// TestPollingPassesOver: Shoots that cannot be read do not block others, even if there
+// are more than a batch.
 func TestPollingPassesOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig()
@@ -201,7 +201,7 @@ func TestPollingPassesOver(t *testing.T) {
 		r.start(t, "a", func(c *poller.Config) {
 			c.PollOnly, c.BatchSize, c.PollInterval, c.ReconcileInterval = true, 2, 2*time.Second, 24*time.Hour
 		})
-		// The first list, which is not a poll, has made all of them ready.
+		// The first list, which is not a poll, has marked all of them as ready.
 		after(10 * time.Second)
 		for i := range 10 {
 			r.garden.put(i, working(9))
@@ -218,8 +218,7 @@ func TestPollingPassesOver(t *testing.T) {
 	})
 }
 
-// TestPollingASlowGardener: looks that hang do not pile up, and never more than
-// a few run.
+// TestPollingASlowGardener: hanging reads do not pile up, and only a few run at a time.
 func TestPollingASlowGardener(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig()
@@ -238,8 +237,8 @@ func TestPollingASlowGardener(t *testing.T) {
 	})
 }
 
-// TestDeletionNeedsALook: nothing but a live look that comes after the deletion
-// was taken says that a Shoot is gone.
+// TestDeletionNeedsALook: only a live read after the accepted deletion confirms that a
+// Shoot is gone.
 func TestDeletionNeedsALook(t *testing.T) {
 	cases := map[string]struct {
 		reason string
@@ -302,8 +301,8 @@ func TestDeletionNeedsALook(t *testing.T) {
 	}
 }
 
-// TestDeletionDuringALook: a look that began before the deletion was taken does
-// not confirm it, for the Shoot may have been made in between.
+// TestDeletionDuringALook: a read that began before the accepted deletion does not
+// confirm it, as the Shoot may have been created in between.
 func TestDeletionDuringALook(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig()
@@ -320,7 +319,7 @@ func TestDeletionDuringALook(t *testing.T) {
 					close(looking)
 					<-answer
 					g.mu.Lock()
-					return shoot.ErrNotFound // as it was when the look began
+					return shoot.ErrNotFound // the state at the start of the read
 				}
 				return nil
 			}
@@ -333,7 +332,7 @@ func TestDeletionDuringALook(t *testing.T) {
 		})
 		<-looking
 		r.garden.set(func(g *garden) { g.mute = true })
-		r.db.sync(1, r.garden.put(1, ready)) // made anew
+		r.db.sync(1, r.garden.put(1, ready)) // created again
 		r.db.wantGone(1)
 		r.garden.put(1, deleting)
 		r.db.sendDeletion(1)
@@ -344,8 +343,8 @@ func TestDeletionDuringALook(t *testing.T) {
 	})
 }
 
-// TestRowChangesMeanwhile: a row that changes between reading and writing is
-// left alone and looked at again, and so is one that somebody has locked.
+// TestRowChangesMeanwhile: a row that changes between read and write is not written but
+// handled again, and so is a locked row.
 func TestRowChangesMeanwhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig()
@@ -374,15 +373,14 @@ func TestRowChangesMeanwhile(t *testing.T) {
 		if n := r.db.called("SaveStatus"); n > 20 {
 			t.Errorf("%d attempts to write a locked row", n)
 		}
-		r.garden.put(2, working(80)) // newer than what waits
+		r.garden.put(2, working(80)) // newer than the waiting one
 		r.db.set(func(d *database) { clear(d.locked) })
 		after(15 * time.Second)
 		want(t, "the newest was written", r.db.row(2).StatusMessage, "Gardener is reconciling the cluster (80 %): work.")
 	})
 }
 
-// TestLostAnswer: what was written although the database did not say so is not
-// taken for what was there before.
+// TestLostAnswer: a write without an answer is not mistaken for the earlier state.
 func TestLostAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig()
@@ -398,8 +396,7 @@ func TestLostAnswer(t *testing.T) {
 	})
 }
 
-// TestSecondOutage: after a time without failures the first is soon followed by
-// another try.
+// TestSecondOutage: after a time without failures, the first failure is soon retried.
 func TestSecondOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig()

@@ -11,25 +11,25 @@ import (
 	"github.com/fleetloop/fleetloop/internal/shoot"
 )
 
-// A garden shows Shoots as Gardener does, and fails as it is told.
+// A garden shows Shoots as Gardener does, with configurable faults.
 type garden struct {
 	mu      sync.Mutex
 	version int
 	uids    int
 	shoots  map[string]*shoot.Observed
 	events  []shoot.Event
-	changed chan struct{} // is closed with the next event
-	forgot  int           // events that a watch can not go on from
+	changed chan struct{} // closed by the next event
+	forgot  int           // events that a watch cannot continue from
 
 	listErr, watchErr error
 	getErr            func(name string) error
 	slow              time.Duration // of each call
 	lag               time.Duration // between a list and its arrival
-	mute              bool          // watches tell of nothing
+	mute              bool          // watches report nothing
 	cut               chan error    // ends a watch
 
 	lists, gets, watches int
-	looking, most        int // looks at the same time
+	looking, most        int // concurrent live reads
 	deleted              []shoot.Ref
 }
 
@@ -37,14 +37,14 @@ func newGarden() *garden {
 	return &garden{shoots: map[string]*shoot.Observed{}, changed: make(chan struct{}), cut: make(chan error)}
 }
 
-// set changes how the garden behaves.
+// set changes the behavior of the garden.
 func (g *garden) set(how func(*garden)) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	how(g)
 }
 
-// listed, looked and watched are how often that was asked for.
+// listed, looked and watched return the numbers of such calls.
 func (g *garden) listed() int  { return g.count(&g.lists) }
 func (g *garden) looked() int  { return g.count(&g.gets) }
 func (g *garden) watched() int { return g.count(&g.watches) }
@@ -55,8 +55,8 @@ func (g *garden) count(n *int) int {
 	return *n
 }
 
-// put makes or changes the Shoot of the nth cluster, and gives what a worker
-// hears of that.
+// put creates or changes the Shoot of the nth cluster, and returns the result for a
+// worker.
 func (g *garden) put(n int, how ...func(*shoot.Observed)) shoot.Applied {
 	return g.putNamed(nameOf(n), n, how...)
 }
@@ -83,7 +83,7 @@ func (g *garden) putNamed(name string, n int, how ...func(*shoot.Observed)) shoo
 	return shoot.Applied{UID: o.UID, Generation: o.Generation}
 }
 
-// remove takes a Shoot away.
+// remove removes a Shoot.
 func (g *garden) remove(n int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -94,7 +94,7 @@ func (g *garden) remove(n int) {
 	}
 }
 
-// vanish takes a Shoot away and tells nobody.
+// vanish removes a Shoot without an event.
 func (g *garden) vanish(n int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -110,7 +110,7 @@ func (g *garden) happen(kind shoot.EventType, o *shoot.Observed) {
 	g.changed = make(chan struct{})
 }
 
-// begin is what every call begins with.
+// begin is the common start of every call.
 func (g *garden) begin(ctx context.Context, count *int, err func() error) error {
 	g.mu.Lock()
 	*count++
@@ -221,7 +221,7 @@ func (g *garden) DeleteShoot(_ context.Context, ref shoot.Ref) (shoot.Deletion, 
 	return shoot.Deletion{}, nil
 }
 
-// What Gardener does with a Shoot.
+// Actions of Gardener on a Shoot.
 
 func operation(kind, state string, progress int) func(*shoot.Observed) {
 	return func(o *shoot.Observed) {

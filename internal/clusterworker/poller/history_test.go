@@ -17,10 +17,10 @@ import (
 
 const histories = 4 // clusters in a history
 
-// TestHistories: whatever happens to clusters, Shoots, watches, the database,
-// Gardener and the processes, once it is quiet every row says what Derive says
-// of its Shoot, what should be there is there, and what was told is what was
-// written. Nothing is said to be deleted that is there.
+// TestHistories: for any actions on clusters, Shoots, watches, the database, Gardener
+// and the processes, once it is quiet every row has the status that Derive returns for
+// its Shoot, every Shoot that should exist does, and the recorded changes match the
+// written ones. No existing Shoot has the status deleted.
 func TestHistories(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		steps := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) step {
@@ -64,7 +64,7 @@ type player struct {
 	workers  []*worker
 	started  int
 	problems []string
-	held     map[int]shoot.Applied // sent, and not written yet
+	held     map[int]shoot.Applied // sent, and not recorded yet
 }
 
 func play(t *testing.T, steps []step, poll bool) []string {
@@ -111,7 +111,7 @@ func (p *player) move(s step) {
 	switch s.what {
 	case "work":
 		p.work(n)
-	case "half": // Gardener has it, and nobody wrote that yet
+	case "half": // sent to Gardener, not recorded yet
 		if row := p.db.row(n); !row.Synced && !row.Deleting {
 			p.held[n] = p.send(n)
 		}
@@ -144,7 +144,7 @@ func (p *player) move(s step) {
 	}
 }
 
-// disturb is what goes wrong.
+// disturb injects a fault.
 func (p *player) disturb(s step) {
 	switch s.what {
 	case "cut":
@@ -199,7 +199,7 @@ func (p *player) isDeleting(n int) (is bool) {
 	return is
 }
 
-// send is what a worker asks of Gardener.
+// send sends the Shoot of the nth cluster.
 func (p *player) send(n int) shoot.Applied {
 	generation := p.db.row(n).Generation
 	p.db.change(n, func(r *clusterworker.Row) { r.ShootName = nameOf(n) }) // before the call
@@ -210,7 +210,7 @@ func (p *player) send(n int) shoot.Applied {
 	})
 }
 
-// work is what a worker does about a row.
+// work syncs a row as a worker does.
 func (p *player) work(n int) {
 	row := p.db.row(n)
 	switch {
@@ -231,7 +231,7 @@ func (p *player) work(n int) {
 	}
 }
 
-// calm ends all disturbances, and has everybody do what is left to do.
+// calm ends all faults, and completes all remaining work.
 func (p *player) calm() {
 	p.db.set(func(d *database) {
 		d.err = nil
@@ -251,7 +251,7 @@ func (p *player) calm() {
 	after(time.Minute)
 }
 
-// check says what is not as it should be.
+// check reports deviations from the expected state.
 func (p *player) check() {
 	fail := func(format string, args ...any) { p.problems = append(p.problems, fmt.Sprintf(format, args...)) }
 	for n := range histories {

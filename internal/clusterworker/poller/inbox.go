@@ -170,7 +170,7 @@ func (b *inbox) outstanding() int {
 	return len(b.asked)
 }
 
-// nextRead waits for the next live read and returns it. ok is false after ctx ends.
+// nextRead waits for the next live read and returns it, or false after ctx ends.
 func (b *inbox) nextRead(ctx context.Context) (liveRead, bool) {
 	stop := context.AfterFunc(ctx, func() {
 		b.mu.Lock()

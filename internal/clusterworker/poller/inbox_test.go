@@ -9,7 +9,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/shoot"
 )
 
-// names are the Shoots that an inbox tells of, by version.
+// versions returns the versions of the Shoots in an inbox.
 func (b *inbox) versions() map[string]string {
 	all := map[string]string{}
 	for k, s := range b.takeAll() {
@@ -25,7 +25,7 @@ func at(version string) observation {
 	return observation{shoot: &shoot.Observed{ResourceVersion: version}, told: true}
 }
 
-// TestInbox: the newest of each Shoot counts, however it came.
+// TestInbox: the newest observation of each Shoot counts, regardless of its source.
 func TestInbox(t *testing.T) {
 	a := key{name: "a"}
 	cases := map[string]struct {
@@ -85,7 +85,7 @@ func TestInbox(t *testing.T) {
 	}
 }
 
-// asked asks for a look, and takes it to have it.
+// asked requests a live read and takes it from the queue.
 func asked(t *testing.T, b *inbox, l liveRead) liveRead {
 	t.Helper()
 	if !b.requestRead(l) {
@@ -98,9 +98,8 @@ func asked(t *testing.T, b *inbox, l liveRead) liveRead {
 	return got
 }
 
-// TestLooks: a Shoot is looked up once however often that is asked for; a look
-// that is not needed any more is not had; and a question outlives the event
-// that takes the place of its look.
+// TestLooks: a Shoot is read once for several requests; an obsolete read is not
+// performed; and a request survives an event that replaces its read.
 func TestLooks(t *testing.T) {
 	b := newInbox()
 	l := liveRead{key: key{name: "a"}, thorough: true}

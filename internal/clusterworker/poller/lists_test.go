@@ -11,8 +11,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/shoot"
 )
 
-// TestListIsOlder: a list that takes its time takes nothing back of what came
-// meanwhile.
+// TestListIsOlder: a slow list does not revert later observations.
 func TestListIsOlder(t *testing.T) {
 	cases := map[string]struct {
 		reason string
@@ -87,8 +86,8 @@ func TestListIsOlder(t *testing.T) {
 	}
 }
 
-// TestListIsNewer: what a watch told while a list was under way may be older
-// than the list after all, which then is the only one to tell.
+// TestListIsNewer: an event during a list may be older than the list, which is then the
+// only source.
 func TestListIsNewer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig()
@@ -124,8 +123,8 @@ func TestListOfNobody(t *testing.T) {
 	})
 }
 
-// TestNoListsAllowed: what was looked up is known until it has its turn again,
-// however often a list is refused meanwhile; and no longer than there is a row.
+// TestNoListsAllowed: a polled state stays known until the next poll of its Shoot,
+// however often a list is refused meanwhile, and only as long as the row exists.
 func TestNoListsAllowed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig()
@@ -140,7 +139,7 @@ func TestNoListsAllowed(t *testing.T) {
 			_, known := w.Current(&row)
 			return known
 		}
-		after(8 * time.Minute) // one turn takes 7.5 minutes, and lists are tried every 5
+		after(8 * time.Minute) // one cycle takes 7.5 minutes, and lists are tried every 5
 		r.garden.set(func(g *garden) { g.getErr = func(string) error { return errAway } })
 		after(10 * time.Minute)
 		for i := range n {

@@ -12,7 +12,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/shoot"
 )
 
-// TestPlanOrphans: each guard by itself keeps a Shoot.
+// TestPlanOrphans: each guard alone protects a Shoot.
 func TestPlanOrphans(t *testing.T) {
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	orphans := func(n int, change func(*shoot.Observed)) (list []shoot.Observed) {
@@ -83,8 +83,7 @@ func TestPlanOrphans(t *testing.T) {
 	}
 }
 
-// newOrphans is an installation of ten clusters and a Shoot too many, which is
-// the nth.
+// newOrphans returns an installation of ten clusters and one extra Shoot, the nth.
 func newOrphans(t *testing.T, n int, change ...func(*poller.Config)) (*rig, *worker) {
 	t.Helper()
 	r := newRig()
@@ -97,8 +96,8 @@ func newOrphans(t *testing.T, n int, change ...func(*poller.Config)) (*rig, *wor
 
 func deleteOrphans(c *poller.Config) { c.DeleteOrphans = true }
 
-// TestOrphans: a Shoot without a cluster is reported after a while, and deleted
-// where that was asked for.
+// TestOrphans: a Shoot without a cluster is reported after a while, and deleted if
+// configured.
 func TestOrphans(t *testing.T) {
 	for _, deletes := range []bool{false, true} {
 		t.Run(fmt.Sprint(deletes), func(t *testing.T) {
@@ -124,12 +123,12 @@ func TestOrphans(t *testing.T) {
 	}
 }
 
-// TestOrphansThatAreNone: the last look, at both sides, saves what became
-// known meanwhile.
+// TestOrphansThatAreNone: the last check, on both sides, protects a Shoot that has a
+// cluster by then.
 func TestOrphansThatAreNone(t *testing.T) {
 	cases := map[string]struct {
 		reason string
-		in     func(r *rig) // right before the last look
+		in     func(r *rig) // right before the last check
 	}{
 		"ClusterAppears": {"its cluster was restored", func(r *rig) {
 			r.db.change(77, func(row *clusterworker.Row) { row.ShootName = nameOf(77) })
@@ -162,8 +161,7 @@ func TestOrphansThatAreNone(t *testing.T) {
 	}
 }
 
-// TestEmptyDatabase: a worker that is pointed at the wrong database touches
-// nothing.
+// TestEmptyDatabase: a worker with the wrong database deletes nothing.
 func TestEmptyDatabase(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig()
@@ -179,8 +177,8 @@ func TestEmptyDatabase(t *testing.T) {
 	})
 }
 
-// TestUndeadAreNoOrphans: a Shoot whose cluster is said to be deleted has one
-// nevertheless, and shows that the database is the right one.
+// TestUndeadAreNoOrphans: a Shoot whose cluster has the status deleted still has a row,
+// which shows that the database is the right one.
 func TestUndeadAreNoOrphans(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig()

@@ -11,8 +11,8 @@ import (
 	"github.com/fleetloop/fleetloop/internal/shoot"
 )
 
-// TestALife: from the first look to the confirmed end, each within a tenth of a
-// second, and each event told once.
+// TestALife covers a Shoot from its first observation to its confirmed end, each change
+// within a tenth of a second and each event recorded once.
 func TestALife(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig()
@@ -69,8 +69,7 @@ func TestALife(t *testing.T) {
 	})
 }
 
-// TestFirstList: what happened while nobody observed is found in the first
-// list, in batches.
+// TestFirstList: the first list finds all changes since the last leader, in batches.
 func TestFirstList(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig()
@@ -91,8 +90,8 @@ func TestFirstList(t *testing.T) {
 	})
 }
 
-// TestIdle: while nothing happens there is less than a query per second, and
-// rows are noted to have been looked at with every list.
+// TestIdle: without changes there is less than one query per second, and every list
+// records the time of the observation.
 func TestIdle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig()
@@ -128,7 +127,7 @@ func TestUnchanged(t *testing.T) {
 	})
 }
 
-// TestTogether: events of one moment are read and written together.
+// TestTogether: simultaneous events are read and written together.
 func TestTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig()
@@ -150,7 +149,7 @@ func TestTogether(t *testing.T) {
 	})
 }
 
-// TestStrangers: what is not the row's Shoot does not count for it.
+// TestStrangers: a Shoot that does not belong to the row does not affect it.
 func TestStrangers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig()
@@ -170,14 +169,14 @@ func TestStrangers(t *testing.T) {
 		r.db.wantStatus(t, "also in a list", 1, v1.ShootReady)
 		want(t, "strays", w.metric(t, "duplicate_shoots"), 1)
 
-		// Somebody takes the label off: it is still the Shoot that was seen.
+		// Another client removes the label: it is still the observed Shoot.
 		r.garden.put(1, func(o *shoot.Observed) { o.Cluster = idOf(77) })
 		after(6 * time.Minute)
 		r.db.wantStatus(t, "it has the uid that was seen", 1, v1.ShootReady)
 	})
 }
 
-// TestClusterGoesForGood: a row that is no more is forgotten.
+// TestClusterGoesForGood: a deleted row is removed from the cache.
 func TestClusterGoesForGood(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig()
@@ -204,14 +203,14 @@ func TestClusterGoesForGood(t *testing.T) {
 		if _, known := w.Current(&row); known {
 			t.Error("one that no event told of is still remembered")
 		}
-		want(t, "orphans", w.metric(t, "orphan_shoots"), 0) // for there is no cluster any more
+		want(t, "orphans", w.metric(t, "orphan_shoots"), 0) // the cluster no longer exists
 		if w.metric(t, "orphan_cleanup_blocked_total") == 0 {
 			t.Error("nobody can see that there is no cluster any more")
 		}
 	})
 }
 
-// TestCurrent: a status is about the Shoot as it was sent last, or it is not.
+// TestCurrent covers whether a status is about the Shoot as it was last sent.
 func TestCurrent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig()

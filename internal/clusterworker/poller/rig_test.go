@@ -18,7 +18,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/telemetry/logtest"
 )
 
-// A journal keeps what it is told.
+// A journal keeps recorded changes.
 type journal struct {
 	mu  sync.Mutex
 	all []clusterworker.Change
@@ -30,7 +30,7 @@ func (j *journal) Record(_ context.Context, c clusterworker.Change) {
 	j.all = append(j.all, c)
 }
 
-// of are the actions that were told of the nth cluster.
+// of returns the recorded actions of the nth cluster.
 func (j *journal) of(n int) (actions []clusterworker.Action) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -42,7 +42,7 @@ func (j *journal) of(n int) (actions []clusterworker.Action) {
 	return actions
 }
 
-// A rig is a database, a garden and what observes.
+// A rig is a database, a garden and observers.
 type rig struct {
 	db      *database
 	garden  *garden
@@ -55,7 +55,7 @@ func newRig() *rig {
 	return &rig{db: newDatabase(), garden: newGarden(), journal: &journal{}, wrote: make(chan struct{}, 1)}
 }
 
-// A worker is one process that observes, if it has the term.
+// A worker is one process that observes while it leads.
 type worker struct {
 	*poller.Poller
 	process *process
@@ -98,7 +98,7 @@ func (r *rig) start(t *testing.T, owner string, change ...func(*poller.Config)) 
 	return w
 }
 
-// crash stops a process that can not resign.
+// crash stops a process without a resignation.
 func (w *worker) crash() {
 	w.process.set(func(d *database) { d.err = errDatabase })
 	w.stop()
@@ -137,16 +137,16 @@ func (w *worker) metric(t *testing.T, name string, labels ...string) float64 {
 	return 0
 }
 
-// hang takes some of a bubble's time, without which it would take real time.
+// hang sleeps within a bubble; outside it would take real time.
 func hang(d time.Duration) { time.Sleep(d) }
 
-// after lets time pass, and all that it brings about come to an end.
+// after lets time pass until all its effects have settled.
 func after(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
 }
 
-// soon is long enough for what is due at once.
+// soon is long enough for work that is due at once.
 const soon = 100 * time.Millisecond
 
 func want[T any](t *testing.T, reason string, got, want T) {

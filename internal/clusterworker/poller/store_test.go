@@ -19,7 +19,7 @@ import (
 
 const installation = "11111111-0000-4000-8000-000000000000"
 
-// idOf is the id of the nth cluster, and nameOf the name of its Shoot.
+// idOf returns the id of the nth cluster, and nameOf the name of its Shoot.
 func idOf(n int) string   { return fmt.Sprintf("00000000-0000-4000-8000-%012d", n) }
 func nameOf(n int) string { return fmt.Sprintf("shoot-%d", n) }
 
@@ -42,10 +42,10 @@ type database struct {
 	before   func(call string) // is called before each query
 	saves    func(clusterworker.StatusChange)
 	missing  []string // clusters that have no row
-	deaf     bool     // the answer to the next change of a status is lost
+	deaf     bool     // the answer to the next status write is lost
 }
 
-// written is a status that was written.
+// written is a status write.
 type written struct {
 	fence int64
 	clusterworker.StatusChange
@@ -55,7 +55,7 @@ func newDatabase() *database {
 	return &database{rows: map[string]*clusterworker.Row{}, locked: map[string]bool{}, calls: map[string]int{}, touched: map[string]int{}}
 }
 
-// change changes the row of the nth cluster, as others than the poller do.
+// change changes the row of the nth cluster, as a writer other than the poller.
 func (d *database) change(n int, how func(*clusterworker.Row)) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -66,7 +66,7 @@ func (d *database) change(n int, how func(*clusterworker.Row)) {
 	how(d.rows[id])
 }
 
-// sync is what a worker writes after it has sent the nth cluster.
+// sync writes the result of a worker that has sent the nth cluster.
 func (d *database) sync(n int, a shoot.Applied) {
 	d.change(n, func(r *clusterworker.Row) {
 		r.Synced, r.SyncedGeneration, r.ClusterGeneration = true, r.Generation, 1
@@ -77,17 +77,17 @@ func (d *database) sync(n int, a shoot.Applied) {
 	})
 }
 
-// edit is what an owner's change does to the row of the nth cluster.
+// edit changes the row of the nth cluster, as an owner's change does.
 func (d *database) edit(n int) {
 	d.change(n, func(r *clusterworker.Row) { r.Generation, r.Synced = r.Generation+1, false })
 }
 
-// wantGone is what deleting the nth cluster does to its row.
+// wantGone changes the row of the nth cluster, as its deletion does.
 func (d *database) wantGone(n int) {
 	d.change(n, func(r *clusterworker.Row) { r.Generation, r.Synced, r.Deleting = r.Generation+1, false, true })
 }
 
-// sendDeletion is what a worker writes after Gardener took the deletion.
+// sendDeletion writes the result of a worker whose deletion Gardener accepted.
 func (d *database) sendDeletion(n int) {
 	d.change(n, func(r *clusterworker.Row) { r.Synced, r.SyncedGeneration, r.DeletionSent = true, r.Generation, true })
 }
@@ -107,14 +107,14 @@ func (d *database) row(n int) clusterworker.Row {
 	return clusterworker.Row{}
 }
 
-// set changes what is not a row.
+// set changes the settings of the database.
 func (d *database) set(how func(*database)) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	how(d)
 }
 
-// called is how often a call was made, all of them for "".
+// called returns how often a call was made, for "" all calls.
 func (d *database) called(call string) int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -147,15 +147,15 @@ func (d *database) wantStatus(t *testing.T, reason string, n int, want v1.ShootS
 	}
 }
 
-// A process is a database as one process sees it.
+// A process is the database from the view of one process.
 type process struct {
 	*database
-	freezeAt string        // the query that it is to be stopped within
-	frozen   chan struct{} // is closed when it is
-	thawed   chan struct{} // is closed to let it go on
+	freezeAt string        // the query in which it is suspended
+	frozen   chan struct{} // closed when it is suspended
+	thawed   chan struct{} // closed to resume it
 }
 
-// freeze has the process stopped, as a whole, within a query.
+// freeze suspends the whole process within a query.
 func (p *process) freeze(at string) (frozen <-chan struct{}, thaw func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -163,7 +163,7 @@ func (p *process) freeze(at string) (frozen <-chan struct{}, thaw func()) {
 	return p.frozen, func() { close(p.thawed) }
 }
 
-// wait waits while the process is stopped.
+// wait blocks while the process is suspended.
 func (p *process) wait(call string) (waited bool) {
 	p.mu.Lock()
 	if call == p.freezeAt {
@@ -249,7 +249,7 @@ func (p *process) AddMissing(ctx context.Context, limit int) ([]string, error) {
 	return made, nil
 }
 
-// read gives some rows in the order of ids.
+// read returns matching rows in the order of ids.
 func (p *process) read(which func(*clusterworker.Row) bool) []clusterworker.Row {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -10,7 +10,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/clusterworker/poller"
 )
 
-// leaders are how many of some processes observe.
+// leaders returns how many of the processes lead.
 func leaders(workers ...*worker) (n int) {
 	for _, w := range workers {
 		if w.Leads() {
@@ -20,8 +20,9 @@ func leaders(workers ...*worker) (n int) {
 	return n
 }
 
-// TestOneObserves: of several processes one asks Gardener; when it stops
-// another goes on within a third of a term, when it dies within a term more.
+// TestOneObserves: only one of several processes sends requests to Gardener. When it
+// stops, another one takes over within a third of a term, and when it dies within one
+// term more.
 func TestOneObserves(t *testing.T) {
 	cases := map[string]struct {
 		reason string
@@ -49,7 +50,7 @@ func TestOneObserves(t *testing.T) {
 				tc.end(a)
 				want(t, "the gauge of one that has ended", a.metric(t, "leader"), 0)
 				want(t, "what only an observer can say", a.metric(t, "shoots", "status", "progressing"), 0)
-				r.garden.put(1, ready) // while nobody observes
+				r.garden.put(1, ready) // without a leader
 				after(tc.within)
 				want(t, "observers: "+tc.reason, leaders(b, c), 1)
 				r.db.wantStatus(t, tc.reason, 1, v1.ShootReady)
@@ -59,8 +60,8 @@ func TestOneObserves(t *testing.T) {
 	}
 }
 
-// TestFrozen: a process that was stopped for longer than its term writes
-// nothing when it goes on, whatever it was at.
+// TestFrozen: a process that was suspended for longer than its term writes nothing
+// after it resumes, whatever it was doing.
 func TestFrozen(t *testing.T) {
 	for _, at := range []string{"RowsOf", "SaveStatus", "Lead", "Rows", "Touch"} {
 		t.Run(at, func(t *testing.T) {
@@ -99,8 +100,8 @@ func TestFrozen(t *testing.T) {
 	}
 }
 
-// TestLateByItsOwnClock: one whose term is over by its own clock does not even
-// try to write, for another may be about to.
+// TestLateByItsOwnClock: a leader whose term is over by its own clock does not try to
+// write, as another one may be about to.
 func TestLateByItsOwnClock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig()
@@ -132,7 +133,7 @@ func TestLateByItsOwnClock(t *testing.T) {
 	})
 }
 
-// TestDatabaseAway: a database that is away costs the term, and nothing more.
+// TestDatabaseAway: an unavailable database costs the term, and has no other effect.
 func TestDatabaseAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig()
@@ -156,7 +157,7 @@ func TestDatabaseAway(t *testing.T) {
 	})
 }
 
-// TestRestart: a process that starts anew tells of nothing twice.
+// TestRestart: a restarted process records no change twice.
 func TestRestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig()

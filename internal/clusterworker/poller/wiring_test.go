@@ -8,7 +8,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/gardener/memory"
 )
 
-// What a poller works with in a real process.
+// The dependencies of a poller in a real process.
 var (
 	_ clusterworker.ObserverStore = (*pgstore.Store)(nil)
 	_ poller.Viewer               = (*gardener.Client)(nil)

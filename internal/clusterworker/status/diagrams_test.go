@@ -15,7 +15,7 @@ import (
 
 var arrow = regexp.MustCompile(`(?m)^ +(\S+) --> (\S+)(?: : .+)?$`)
 
-// drawn are the arrows of a document's state diagram, sorted.
+// drawn returns the arrows of a document's state diagram, sorted.
 func drawn(t *testing.T, file string) []string {
 	t.Helper()
 	text, err := os.ReadFile("../../../docs/states/" + file)
@@ -38,7 +38,7 @@ func drawn(t *testing.T, file string) []string {
 	return out
 }
 
-// arrows writes transitions as the diagrams have them.
+// arrows formats transitions as the diagrams do.
 func arrows[S ~string](states []S, next func(S) []S) []string {
 	name := func(s S) string {
 		if s == "" {

@@ -14,8 +14,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/shoot"
 )
 
-// seen is a Shoot with an operation "Type State", and conditions as
-// "Type Status".
+// seen returns a Shoot with an operation "Type State", and conditions as "Type Status".
 func seen(operation string, conditions ...string) *shoot.Observed {
 	o := &shoot.Observed{Name: "eu-we-oyldub", UID: "u", Generation: 3, ObservedGeneration: 3}
 	if typ, state, ok := strings.Cut(operation, " "); ok {
@@ -216,8 +215,8 @@ func TestDerive(t *testing.T) {
 	}
 }
 
-// TestLongMessage: a message can be stored, and what is said last of it is not
-// lost behind what Gardener quotes.
+// TestLongMessage: a message can be stored, and its end is not lost behind Gardener's
+// quotations.
 func TestLongMessage(t *testing.T) {
 	o := seen("Create Failed")
 	for _, said := range []string{"a\xffb\x00", strings.Repeat("ü", 999), "x" + strings.Repeat("ü", 999), strings.Repeat("ü\x00 \xff", 999)} {
@@ -271,8 +270,8 @@ func anyKnown() *rapid.Generator[status.Known] {
 	})
 }
 
-// TestPromises: there is always a verdict, nothing is ready that has not taken
-// notice of its last change, and nothing deleted that may be there.
+// TestPromises: there is always a verdict. A Shoot that has not picked up its last
+// change is never ready, and a Shoot that may exist is never deleted.
 func TestPromises(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var o *shoot.Observed
@@ -308,9 +307,8 @@ func TestPromises(t *testing.T) {
 	})
 }
 
-// TestNext looks twice at whatever a Shoot can be, and at whatever can have
-// become of it and of the row meanwhile: the table has all changes of the
-// status, and no others.
+// TestNext compares all possible pairs of successive states of a Shoot and its row: the
+// table has all changes of the status, and no others.
 func TestNext(t *testing.T) {
 	looks := []*shoot.Observed{
 		nil, seen(""), seen("Create Succeeded"), seen("Create Failed"), with(seen("Delete Processing"), isDeleting),
@@ -323,7 +321,8 @@ func TestNext(t *testing.T) {
 			knows = append(knows, k)
 		}
 	}
-	// later reports whether b can be known after a Shoot was seen as o and a was known.
+	// later reports whether b can be known after a Shoot was observed as o with a
+	// known.
 	later := func(o *shoot.Observed, a, b status.Known) bool {
 		grows := func(x, y bool) bool { return y || !x }
 		return grows(a.DeletionWanted, b.DeletionWanted) && grows(a.DeletionSent, b.DeletionSent) &&
@@ -341,11 +340,11 @@ func TestNext(t *testing.T) {
 	for _, o := range looks {
 		for _, a := range knows {
 			was := status.Derive(o, a).Status
-			if o == nil || a.EverSeen { // whoever looks at a Shoot knows it as seen
+			if o == nil || a.EverSeen { // an observed Shoot counts as seen
 				note(status.None, was)
 			}
 			if was == v1.ShootDeleted {
-				continue // nobody looks any more
+				continue // no further observation
 			}
 			for _, o2 := range looks {
 				for _, b := range knows {

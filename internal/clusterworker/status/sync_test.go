@@ -45,8 +45,8 @@ func TestState(t *testing.T) {
 	}
 }
 
-// A row is what happens to a sync, as far as its state goes. Time is whether
-// the row's has come.
+// A row has the properties of a sync that determine its state. Time is whether the row
+// is due.
 type row struct {
 	paused, synced, claimed, later bool
 	edited                         bool // since it was claimed
@@ -61,7 +61,8 @@ func (r row) state() v1.SyncState {
 	return status.State(s, now)
 }
 
-// events are what can happen to a row. One that can not leaves it as it is.
+// events are the possible events of a row. An impossible event leaves the row
+// unchanged.
 func events() map[string]func(row) row {
 	leased := func(r row) bool { return r.claimed && r.later }
 	done := func(r row, synced, later bool) row { r.claimed, r.synced, r.later = false, synced, later; return r }
@@ -122,8 +123,8 @@ func events() map[string]func(row) row {
 	}
 }
 
-// TestNextSync goes through everything that can happen to a row: the table has
-// all changes of its state, and no others.
+// TestNextSync covers all possible events of a row: the table has all changes of its
+// state, and no others.
 func TestNextSync(t *testing.T) {
 	found := map[v1.SyncState]map[v1.SyncState]bool{}
 	seen := map[row]bool{{}: true}

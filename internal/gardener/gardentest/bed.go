@@ -2,7 +2,7 @@
 // of a real Gardener.
 //
 // It requires that no change is lost and no Shoot of others is touched. A Shoot has the
-// state that was requested last, whoever else writes to it. A Shoot of another owner
+// state that was requested last, even if other clients write to it. A Shoot of another owner
 // stays as it is. A watch ends up with all existing Shoots.
 package gardentest
 

@@ -12,7 +12,7 @@ import (
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
-// newFleet is a database with some clusters that were never synced.
+// newFleet returns a database with clusters that were never synced.
 func newFleet(t *testing.T, rows int) (url string, o *pgbench.Owner) {
 	t.Helper()
 	url = pgtest.URL(t)
@@ -46,7 +46,7 @@ func wantUnsynced(t *testing.T, o *pgbench.Owner, want int) {
 	}
 }
 
-// Each way has the same rows to work on, and leaves none.
+// TestEachWayWorksThroughAll: each way processes the same rows, and leaves none.
 func TestEachWayWorksThroughAll(t *testing.T) {
 	const rows = 100
 	url, o := newFleet(t, rows)

@@ -60,8 +60,8 @@ func List(env map[string]string) []string {
 	return out
 }
 
-// envValue returns the value of a variable. ok is false if it refers to a missing
-// optional object.
+// envValue returns the value of a variable, or false if it refers to a missing optional
+// object.
 func (s *Source) envValue(ctx context.Context, pod *corev1.Pod, container string, e *corev1.EnvVar) (string, bool, error) {
 	from := e.ValueFrom
 	var value string
