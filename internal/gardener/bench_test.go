@@ -10,8 +10,8 @@ import (
 	"github.com/fleetloop/fleetloop/internal/gardener/gardentest"
 )
 
-// BenchmarkApply is what a real Gardener takes of sixteen callers: Shoots that
-// are new, and the same ones again with a change.
+// BenchmarkApply measures applies of sixteen concurrent callers to a real Gardener: new
+// Shoots, and the same ones again with a change.
 func BenchmarkApply(b *testing.B) {
 	bed := gardenbedtest.Bed(b)
 	for _, seen := range []bool{false, true} {

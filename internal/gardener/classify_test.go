@@ -16,7 +16,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/shoot"
 )
 
-// status is an answer of an API server. Whoever wrote it has real quotes in mind.
+// status returns a status of an API server. The message may contain double quotes.
 func status(reason, message string) string {
 	return `{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"` + strings.ReplaceAll(message, `"`, `\"`) + `","reason":"` + reason + `","code":1}`
 }
@@ -27,7 +27,7 @@ func TestAnswersAreToldApartByWhatTheySay(t *testing.T) {
 		code   int
 		body   string
 		want   shoot.Class
-		says   string // the error, behind what was to be done
+		says   string // the error, after the action
 	}{
 		"NoSuchVersion": {
 			reason: "admissions answer 403 to whatever they do not like",
@@ -225,7 +225,8 @@ func TestAServerThatIsNotThere(t *testing.T) {
 	}
 }
 
-// To take it for a deletion that is done would be to forget clusters that run.
+// TestOnlyAMissingShootIsMissing: taking another 404 for a completed deletion would
+// mean to forget running clusters.
 func TestOnlyAMissingShootIsMissing(t *testing.T) {
 	tests := map[string]struct {
 		reason   string
@@ -272,7 +273,8 @@ func TestAShootThatAlwaysChangesIsAConflict(t *testing.T) {
 	}
 }
 
-// Today's servers make an object that is to have a version, and this may change.
+// TestAServerThatMakesNoObjectsWithVersions: current servers create an object despite a
+// given version, which may change.
 func TestAServerThatMakesNoObjectsWithVersions(t *testing.T) {
 	conflict := status("Conflict", `Operation cannot be fulfilled on shoots.core.gardener.cloud "a": the object has been modified`)
 	p := play(t, map[string]http.HandlerFunc{

@@ -13,7 +13,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/shoot"
 )
 
-// garbled is text that has something of what a server may send.
+// garbled returns text with parts of what a server may send.
 func garbled() *rapid.Generator[string] {
 	return rapid.Custom(func(t *rapid.T) string {
 		bits := []string{`{"kind":"Status","message":`, `"shoots \"a\" is forbidden: no"`, `,"details":`, "null", `{"name":"a","kind":"shoots"}`, "}", `"\u0000\n\u2028"`, "1e999", "[", `{"metadata":`, `"creationTimestamp":"x"`}

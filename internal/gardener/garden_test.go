@@ -34,7 +34,7 @@ func patient(t *testing.T) context.Context {
 	return ctx
 }
 
-// follow watches from the beginning until it is told enough, and says what.
+// follow watches from the beginning until enough returns true, and returns the events.
 func follow(t *testing.T, c *gardener.Client, version string, enough func(shoot.Event) bool) shoot.Event {
 	t.Helper()
 	var last shoot.Event
@@ -91,7 +91,8 @@ func TestAShootGoesThroughItsLife(t *testing.T) {
 	}
 }
 
-// Provider configurations have no schema; what is taken out of one has to go.
+// TestAProviderConfigurationIsReplaced: provider configurations have no schema; a
+// removed key has to disappear.
 func TestAProviderConfigurationIsReplaced(t *testing.T) {
 	bed := gardenbedtest.Bed(t)
 	_, ns := gardenbedtest.Project(t)
@@ -122,7 +123,7 @@ func TestAnImageIsNoLongerWanted(t *testing.T) {
 		if _, err := bed.Garden.ApplyShoot(patient(t), m, i > 0); err != nil {
 			t.Fatal(err)
 		}
-		if i == 0 { // as Gardener does by night
+		if i == 0 { // as Gardener does in its maintenance window
 			bed.Edit(t, "a", func(s *shoot.Spec) { s.Provider.Workers[0].Machine.Image.Version = "1.1.0" })
 		}
 	}
@@ -131,7 +132,8 @@ func TestAnImageIsNoLongerWanted(t *testing.T) {
 	}
 }
 
-// What would stay of the pool would be half of one, which Gardener refuses.
+// TestAPoolGoesThatSomebodyElseAppliesAPartOf: the remaining fields would be an
+// incomplete pool, which Gardener rejects.
 func TestAPoolGoesThatSomebodyElseAppliesAPartOf(t *testing.T) {
 	bed := gardenbedtest.Bed(t)
 	_, ns := gardenbedtest.Project(t)
@@ -173,7 +175,7 @@ func TestADeletionWaitsForSomebodyElse(t *testing.T) {
 	}
 	o := newOthers(t, bed.Config(), ns)
 	c := newClient(t, bed.Config(), gardener.Config{Namespace: ns})
-	// The admission hears of the project's change a moment later.
+	// The admission plugin receives the change of the project a moment later.
 	for try := 0; ; try++ {
 		name := fmt.Sprintf("a%d", try)
 		m := gardentest.Manifest(name, 1)
@@ -220,7 +222,7 @@ func TestRights(t *testing.T) {
 		"permission to delete shoots": gardener.Broken, "permission to list shoots": gardener.Worse, "permission to watch shoots": gardener.Worse,
 	})
 
-	// What the package asks for is enough.
+	// The permissions of the package suffice.
 	k, err := kubernetes.NewForConfig(bed.Config())
 	if err != nil {
 		t.Fatal(err)
@@ -275,7 +277,7 @@ func wantLevels(t *testing.T, findings []gardener.Finding, want map[string]garde
 	}
 }
 
-// awaitRights waits until the API servers have heard of new rights.
+// awaitRights waits until the API servers apply new permissions.
 func awaitRights(t *testing.T, c *gardener.Client) {
 	t.Helper()
 	ctx := patient(t)

@@ -18,7 +18,7 @@ const (
 	shoots    = "/apis/core.gardener.cloud/v1beta1/namespaces/garden-played/shoots"
 )
 
-// A played garden answers what a test says, and notes what it was asked.
+// A played garden answers with the handlers of a test, and records the requests.
 type played struct {
 	t      *testing.T
 	server *httptest.Server
@@ -56,7 +56,7 @@ func (p *played) requests() []string {
 	return append([]string{}, p.asked...)
 }
 
-// client reaches it.
+// client returns a client of the garden.
 func (p *played) client(cfg gardener.Config) *gardener.Client {
 	p.t.Helper()
 	cfg.Namespace = namespace
@@ -80,8 +80,8 @@ func always(code int, body string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) { answer(w, code, body) }
 }
 
-// absent is how an API server says that there is no Shoot "a".
+// absent is the answer of an API server for an absent Shoot "a".
 const absent = `{"kind":"Status","apiVersion":"v1","status":"Failure","message":"shoots.core.gardener.cloud \"a\" not found","reason":"NotFound","details":{"name":"a","group":"core.gardener.cloud","kind":"shoots"},"code":404}`
 
-// there is the namespace.
+// there is the answer with the namespace.
 const there = `{"kind":"Namespace","apiVersion":"v1","metadata":{"name":"garden-played"}}`

@@ -18,7 +18,7 @@ import (
 
 func TestSuite(t *testing.T) { gardentest.Run(t, open) }
 
-// others is whoever else has rights in a project.
+// others are the other clients with rights in a project.
 type others struct {
 	shoots dynamic.ResourceInterface
 }
@@ -86,7 +86,7 @@ func (o others) spec(t *testing.T, name string) (s shoot.Spec) {
 	return s
 }
 
-// edit changes what a Spec knows of, and leaves the rest as it is.
+// edit changes the fields of a Spec, and leaves the rest unchanged.
 func (o others) edit(t *testing.T, name string, edit func(*shoot.Spec)) {
 	t.Helper()
 	u := o.get(t, name)
@@ -99,7 +99,7 @@ func (o others) edit(t *testing.T, name string, edit func(*shoot.Spec)) {
 	o.update(t, u)
 }
 
-// over lays one object over another. Lists are those of workers, by their order.
+// over merges one object over another. Lists are those of workers, in order.
 func over(under, top any) any {
 	switch top := top.(type) {
 	case map[string]any:

@@ -23,7 +23,7 @@ type lateGarden struct {
 	shoot []byte
 }
 
-// RoundTrip answers, unless whoever asked gives up before.
+// RoundTrip answers, unless the caller gives up before.
 func (g lateGarden) RoundTrip(r *http.Request) (*http.Response, error) {
 	timer := time.NewTimer(g.late)
 	defer timer.Stop()
@@ -38,8 +38,8 @@ func (g lateGarden) RoundTrip(r *http.Request) (*http.Response, error) {
 	return w.Result(), err
 }
 
-// Each request of a call has a limit of its own. A probe has none but its caller's,
-// since a server that answers late is not down.
+// TestEachRequestHasItsOwnLimit: each request of a call has a separate timeout. A probe
+// has only that of its caller, since a server that answers late is not down.
 func TestEachRequestHasItsOwnLimit(t *testing.T) {
 	const limit = 15 * time.Second
 	m := gardentest.Manifest("a", 1)
@@ -54,7 +54,7 @@ func TestEachRequestHasItsOwnLimit(t *testing.T) {
 		late   time.Duration
 		call   func(ctx context.Context, c *gardener.Client) error
 		took   time.Duration
-		slow   bool // it is a time limit that it ends by
+		slow   bool // it ends by a timeout
 	}{
 		"Deletion": {
 			reason: "three requests of 6 s are within the limit of each", late: 6 * time.Second, took: 18 * time.Second,

@@ -25,7 +25,7 @@ func named(name, version string) string {
 	return fmt.Sprintf(`{"metadata":{"name":%q,"resourceVersion":%q,"creationTimestamp":null}}`, name, version)
 }
 
-// events are told in a few letters.
+// letters returns an event in a few letters.
 func letters(e shoot.Event) string {
 	return map[shoot.EventType]string{shoot.Seen: "seen ", shoot.Gone: "gone ", shoot.Mark: "mark "}[e.Type] + e.Shoot.Name + e.Shoot.ResourceVersion
 }

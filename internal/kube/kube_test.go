@@ -38,13 +38,13 @@ func write(t *testing.T, text string) string {
 	return file
 }
 
-// TestConnect holds where the host cluster is looked for, and how it is asked.
+// TestConnect covers how the host cluster is found, and the limits of its client.
 func TestConnect(t *testing.T) {
 	good, missing := write(t, kubeconfig), filepath.Join(t.TempDir(), "none")
 	cases := map[string]struct {
 		reason string
 		cfg    kube.Config
-		want   string // in the error; empty finds it
+		want   string // in the error; empty for success
 	}{
 		"File":    {"the one that is named", kube.Config{Kubeconfig: good}, ""},
 		"Several": {"as KUBECONFIG may have them, one of them not there", kube.Config{Kubeconfig: missing + string(filepath.ListSeparator) + good}, ""},
@@ -83,7 +83,7 @@ func TestNamespace(t *testing.T) {
 	}
 }
 
-// TestMetrics holds that what other registries also have is left to them.
+// TestMetrics covers that metrics of other registries are omitted.
 func TestMetrics(t *testing.T) {
 	families, err := kube.Metrics().Gather()
 	if err != nil {
@@ -96,8 +96,8 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-// TestPatient holds that it is asked again while nothing answers, that what is refused
-// is an error at once, and that an end ends it.
+// TestPatient covers that requests are retried while no server answers, that a refusal
+// is an error at once, and that the end of the context ends the retries.
 func TestPatient(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		down, refusal := errors.New("connection refused"), apierrors.NewForbidden(metav1.SchemeGroupVersion.WithResource("x").GroupResource(), "x", nil)

@@ -10,8 +10,8 @@ import (
 	"github.com/fleetloop/fleetloop/internal/telemetry/logtest"
 )
 
-// TestLoggerIsQuiet: what the libraries say when all is well is for whoever
-// debugs, what goes wrong is for everybody.
+// TestLoggerIsQuiet: info messages of the libraries are logged at debug level, and
+// errors at their level.
 func TestLoggerIsQuiet(t *testing.T) {
 	t.Parallel()
 	for level, want := range map[slog.Level][]string{

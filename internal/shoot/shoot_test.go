@@ -14,8 +14,8 @@ import (
 	"github.com/fleetloop/fleetloop/internal/shoot"
 )
 
-// TestManifestJSON: what is not set is not sent, or it would take away what
-// Gardener and others have set. What has to be there is, zero or not.
+// TestManifestJSON: unset fields are omitted, as they would otherwise remove the values
+// of Gardener and other clients. Required fields are sent even if zero.
 func TestManifestJSON(t *testing.T) {
 	cases := map[string]struct {
 		reason   string
@@ -125,7 +125,7 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// TestClasses: the classes are a metric's labels, each of them once.
+// TestClasses: the classes are labels of a metric, each of them once.
 func TestClasses(t *testing.T) {
 	list := shoot.Classes()
 	if sorted := slices.Sorted(slices.Values(list)); len(slices.Compact(sorted)) != len(list) || slices.Contains(list, "") {

@@ -313,15 +313,16 @@ type way func(*http.Request) (*http.Response, error)
 
 func (w way) RoundTrip(r *http.Request) (*http.Response, error) { return w(r) }
 
-// answered has a way answer at once.
+// answered returns a way that answers at once.
 func answered(status int, header http.Header) way {
 	return func(*http.Request) (*http.Response, error) {
 		return &http.Response{StatusCode: status, Header: header, Body: http.NoBody}, nil
 	}
 }
 
-// TestDeadSinkStarvesNobody holds that one sink hears of all clusters while another,
-// which takes nothing, has more of them waiting than are sent at a time.
+// TestDeadSinkStarvesNobody covers that one sink receives the changes of all clusters
+// while another, which accepts nothing, has more of them waiting than are sent at a
+// time.
 func TestDeadSinkStarvesNobody(t *testing.T) {
 	t.Parallel()
 	const clusters = 300
@@ -349,7 +350,7 @@ func TestDeadSinkStarvesNobody(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				defer func() { _ = down.Close() }() // not all is delivered
+				defer func() { _ = down.Close() }() // not all changes are delivered
 				up := new(fakeSink)
 				runOf(t, store, 30*time.Second, outbox.Sink{Name: "down", Client: down}, outbox.Sink{Name: "up", Client: up})
 				if n := len(up.got()); n != clusters {
@@ -363,8 +364,8 @@ func TestDeadSinkStarvesNobody(t *testing.T) {
 	}
 }
 
-// TestStopLeavesTimeToClients holds that what a client has when the process ends is
-// not sent by another one while that client may still send it, and that no failure is
+// TestStopLeavesTimeToClients covers that no other process sends the changes of a
+// client that may still send them after the end of its process, and that no failure is
 // counted.
 func TestStopLeavesTimeToClients(t *testing.T) {
 	t.Parallel()
@@ -384,9 +385,8 @@ func TestStopLeavesTimeToClients(t *testing.T) {
 	})
 }
 
-// TestNobodyTakesThem holds that changes wait for a sink that cannot work with its
-// settings, and that those expire and are counted, as do those of a sink that is no
-// longer configured.
+// TestNobodyTakesThem covers that changes wait for a sink with invalid settings, and
+// that they expire and are counted, as do those of a sink that is no longer configured.
 func TestNobodyTakesThem(t *testing.T) {
 	t.Parallel()
 	for name, sinks := range map[string][]outbox.Sink{"Unusable": {{Name: "a"}}, "Removed": nil, "OneRemoved": {{Name: "b", Client: new(fakeSink)}}} {

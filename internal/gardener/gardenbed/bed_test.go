@@ -19,8 +19,8 @@ import (
 	"github.com/fleetloop/fleetloop/internal/kube/kubebed/kubebedtest"
 )
 
-// TestShootsAreAccepted holds that a Shoot of every provider is, and that it
-// comes back with Gardener's defaults.
+// TestShootsAreAccepted covers that a Shoot of every provider is accepted, and returned
+// with Gardener's defaults.
 func TestShootsAreAccepted(t *testing.T) {
 	t.Parallel()
 	_, namespace := gardenbedtest.Project(t)
@@ -37,7 +37,7 @@ func TestShootsAreAccepted(t *testing.T) {
 	}
 }
 
-// TestShootsAreRefused holds that what Gardener refuses is refused.
+// TestShootsAreRefused covers that the garden rejects invalid Shoots as Gardener does.
 func TestShootsAreRefused(t *testing.T) {
 	t.Parallel()
 	project, namespace := gardenbedtest.Project(t)
@@ -80,8 +80,8 @@ func TestShootsAreRefused(t *testing.T) {
 	}
 }
 
-// TestLife holds that a Shoot is made, changed and deleted, as far as its status
-// says.
+// TestLife covers that a Shoot is created, changed and deleted, according to its
+// status.
 func TestLife(t *testing.T) {
 	t.Parallel()
 	bed := gardenbedtest.Bed(t)
@@ -111,8 +111,8 @@ func TestLife(t *testing.T) {
 	wantGone(t, shoots, "life")
 }
 
-// TestFaults holds that things go wrong with the Shoot that they are to go wrong
-// with, and no longer than that.
+// TestFaults covers that injected faults affect only their Shoot, and only until they
+// are withdrawn.
 func TestFaults(t *testing.T) {
 	t.Parallel()
 	bed := gardenbedtest.Bed(t)
@@ -161,8 +161,8 @@ func TestFaults(t *testing.T) {
 	wantGone(t, shoots, "well")
 }
 
-// TestGardenAway holds that the API of Gardener can be away for a while, with
-// that of Kubernetes there, and what was at work in it goes on afterwards.
+// TestGardenAway covers that the API of Gardener can be unavailable while that of
+// Kubernetes works, and that work in progress continues afterwards.
 func TestGardenAway(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "bed")
@@ -198,8 +198,8 @@ func TestGardenAway(t *testing.T) {
 	eventually(t, shoots, "away", "Create Succeeded")
 }
 
-// TestOnAControlPlane holds that a garden can be put behind a control plane that
-// runs, which outlives it, and again behind the same.
+// TestOnAControlPlane covers that a garden can use a running control plane, which
+// outlives it, and the same one again.
 func TestOnAControlPlane(t *testing.T) {
 	t.Parallel()
 	kube, err := kubebed.Start(t.Context(), kubebed.Options{})
@@ -227,7 +227,7 @@ func TestOnAControlPlane(t *testing.T) {
 	}
 }
 
-// TestStartRefuses holds that what cannot start says why, and leaves nothing.
+// TestStartRefuses covers that a failed start returns the reason, and leaves nothing.
 func TestStartRefuses(t *testing.T) {
 	t.Parallel()
 	for want, o := range map[string]gardenbed.Options{
@@ -252,7 +252,7 @@ func TestStartRefuses(t *testing.T) {
 	}
 }
 
-// TestRoles holds that Gardener asks the control plane who may do what.
+// TestRoles covers that Gardener uses the authorization of the control plane.
 func TestRoles(t *testing.T) {
 	t.Parallel()
 	bed := gardenbedtest.Bed(t)

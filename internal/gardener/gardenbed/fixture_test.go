@@ -17,7 +17,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/kube/kubebed/kubebedtest"
 )
 
-// shootsOf is a client of the Shoots of a namespace.
+// shootsOf returns a client of the Shoots of a namespace.
 func shootsOf(t *testing.T, bed *gardenbed.Bed, namespace string) dynamic.ResourceInterface {
 	t.Helper()
 	client, err := dynamic.NewForConfig(bed.Config())
@@ -30,7 +30,7 @@ func shootsOf(t *testing.T, bed *gardenbed.Bed, namespace string) dynamic.Resour
 // object is a JSON object.
 type object = map[string]any
 
-// newShoot is a Shoot of a provider, as a user of that provider writes it.
+// newShoot returns a Shoot of a provider, as a user of that provider writes it.
 func newShoot(provider, name string) *unstructured.Unstructured {
 	worker := object{"name": "default", "minimum": int64(1), "maximum": int64(3), "machine": object{"type": "local"}}
 	of := object{"type": provider, "workers": []any{worker}}
@@ -75,13 +75,13 @@ func create(t *testing.T, shoots dynamic.ResourceInterface, s *unstructured.Unst
 	return shoots.Create(t.Context(), s, metav1.CreateOptions{FieldValidation: metav1.FieldValidationStrict})
 }
 
-// at is a field of a Shoot.
+// at returns a field of a Shoot.
 func at(s *unstructured.Unstructured, path ...string) string {
 	value, _, _ := unstructured.NestedFieldNoCopy(s.Object, path...)
 	return fmt.Sprint(value)
 }
 
-// deletion confirms the deletion of a Shoot and asks for it.
+// deletion confirms and requests the deletion of a Shoot.
 func deletion(t *testing.T, shoots dynamic.ResourceInterface, name string) {
 	t.Helper()
 	confirmed := []byte(`{"metadata":{"annotations":{"confirmation.gardener.cloud/deletion":"true"}}}`)
@@ -93,7 +93,7 @@ func deletion(t *testing.T, shoots dynamic.ResourceInterface, name string) {
 	}
 }
 
-// eventually waits until a Shoot says of its last operation what is wanted.
+// eventually waits until the last operation of a Shoot is as wanted.
 func eventually(t *testing.T, shoots dynamic.ResourceInterface, name, want string) *unstructured.Unstructured {
 	t.Helper()
 	var s *unstructured.Unstructured
@@ -110,7 +110,7 @@ func eventually(t *testing.T, shoots dynamic.ResourceInterface, name, want strin
 	return s
 }
 
-// wantGone waits until there is no such Shoot.
+// wantGone waits until the Shoot does not exist.
 func wantGone(t *testing.T, shoots dynamic.ResourceInterface, name string) {
 	t.Helper()
 	kubebedtest.Eventually(t, func(ctx context.Context) error {

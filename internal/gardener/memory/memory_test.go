@@ -59,7 +59,7 @@ func get(t *testing.T, g *memory.Garden, name string) shoot.Observed {
 	return o
 }
 
-// told is what a Shoot says of its operation, in one line.
+// told returns the operation of a Shoot in one line.
 func told(o shoot.Observed) string {
 	healthy := 0
 	for _, c := range o.Conditions {

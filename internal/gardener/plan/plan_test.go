@@ -77,7 +77,7 @@ func FuzzNewer(f *testing.F) {
 	})
 }
 
-// manifest is one at generation 5, with two pools.
+// manifest returns a manifest at generation 5, with two pools.
 func manifest() shoot.Manifest {
 	return shoot.Manifest{
 		Metadata: shoot.Metadata{

@@ -27,7 +27,7 @@ func TestMain(m *testing.M) {
 	kubebedtest.Main(m, kubebed.Options{Controllers: kubebed.JobControllers(), Scheduler: true, CRDs: []string{widget}})
 }
 
-// newClient gives a client of the API server as somebody.
+// newClient returns a client of the API server with a config.
 func newClient(t *testing.T, cfg *rest.Config) *kubernetes.Clientset {
 	t.Helper()
 	client, err := kubernetes.NewForConfig(cfg)
@@ -37,7 +37,7 @@ func newClient(t *testing.T, cfg *rest.Config) *kubernetes.Clientset {
 	return client
 }
 
-// admin gives a client that may do everything.
+// admin returns a client with all permissions.
 func admin(t *testing.T) *kubernetes.Clientset {
 	t.Helper()
 	return newClient(t, kubebedtest.Bed(t).Config())
@@ -65,8 +65,7 @@ func note(t *testing.T, client kubernetes.Interface, namespace, name string) {
 	}
 }
 
-// TestUsers holds that users are who they are said to be, and may do what
-// roles say.
+// TestUsers covers that users have their names, and the permissions of their roles.
 func TestUsers(t *testing.T) {
 	t.Parallel()
 	bed, ns := kubebedtest.Bed(t), kubebedtest.Namespace(t)
@@ -90,7 +89,7 @@ func TestUsers(t *testing.T) {
 	}
 }
 
-// TestKubeconfig holds that another program reaches the API server by a file.
+// TestKubeconfig covers that another program reaches the API server by a file.
 func TestKubeconfig(t *testing.T) {
 	t.Parallel()
 	bed, ns := kubebedtest.Bed(t), kubebedtest.Namespace(t)
@@ -124,8 +123,8 @@ func TestKubectl(t *testing.T) {
 	}
 }
 
-// TestAPIServerAway holds that the API server can be away for a while: it is
-// on the same port afterwards, with what was there before.
+// TestAPIServerAway covers that the API server can be unavailable for a while, and then
+// has the same port and data.
 func TestAPIServerAway(t *testing.T) {
 	t.Parallel()
 	bed := start(t, kubebed.Options{})
@@ -177,11 +176,11 @@ func wantClosed(t *testing.T, w watch.Interface) {
 	})
 }
 
-// TestStateStays holds that a folder is used again: data, users and tokens of
-// a bed are good in the next one.
+// TestStateStays covers that a folder is reused: data, users and tokens of a bed are
+// valid in the next one.
 func TestStateStays(t *testing.T) {
 	t.Parallel()
-	dir := filepath.Join(t.TempDir(), strings.Repeat("long", 30)) // longer than the path of a socket may be
+	dir := filepath.Join(t.TempDir(), strings.Repeat("long", 30)) // longer than the limit of a socket path
 	first := start(t, kubebed.Options{Dir: dir})
 	note(t, newClient(t, first.Config()), "default", "kept")
 	jane, err := first.User("jane", "system:masters")
@@ -218,7 +217,7 @@ func TestStateStays(t *testing.T) {
 	}
 }
 
-// TestStartRefuses holds that what cannot start says why, and leaves nothing.
+// TestStartRefuses covers that a failed start returns the reason, and leaves nothing.
 func TestStartRefuses(t *testing.T) {
 	t.Parallel()
 	taken, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -267,7 +266,7 @@ func TestStartRefuses(t *testing.T) {
 	}
 }
 
-// TestScheduler holds that a Pod is bound to a Node that has room.
+// TestScheduler covers that a Pod is bound to a Node with free resources.
 func TestScheduler(t *testing.T) {
 	t.Parallel()
 	client, ns := admin(t), kubebedtest.Namespace(t)

@@ -16,11 +16,10 @@ import (
 	"github.com/fleetloop/fleetloop/internal/kube/kubebed/kubebedtest"
 )
 
-// childVariable says which part this test binary plays when a test starts it
-// again.
+// childVariable is the role of this test binary when a test starts it again.
 const childVariable = "KUBEBED_TEST_CHILD"
 
-// again starts this test binary again, for the tests of that pattern.
+// again starts this test binary again, for the tests that match the pattern.
 func again(t *testing.T, part, pattern string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run="+pattern, "-test.v", "-test.timeout=5m")
@@ -28,8 +27,8 @@ func again(t *testing.T, part, pattern string) *exec.Cmd {
 	return cmd
 }
 
-// isChild is whether this process was started to play that part. The tests
-// that ask have nothing to show otherwise.
+// isChild reports whether this process was started for that role. Its tests do nothing
+// otherwise.
 func isChild(part string) bool {
 	return os.Getenv(childVariable) == part //nolint:forbidigo // only a test of this file sets it
 }
@@ -40,7 +39,7 @@ type program struct {
 	name string
 }
 
-// children lists the programs that a process has started.
+// children returns the programs that a process has started.
 func children(t *testing.T, parent int) []program {
 	t.Helper()
 	stats, err := filepath.Glob("/proc/[0-9]*/stat")
@@ -90,8 +89,8 @@ func TestChildHangs(t *testing.T) {
 	<-t.Context().Done()
 }
 
-// TestKilled holds that the programs of a test process die with it, even when
-// nobody has time to stop them.
+// TestKilled covers that the programs of a test process die with it, even if it is
+// killed.
 func TestKilled(t *testing.T) {
 	t.Parallel()
 	cmd := again(t, "hangs", "^TestChildHangs$")
@@ -119,7 +118,7 @@ func TestKilled(t *testing.T) {
 	if err := cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	_ = cmd.Wait() // it was killed
+	_ = cmd.Wait() // the error of a killed process
 	kubebedtest.Eventually(t, func(context.Context) error {
 		for _, p := range programs {
 			if command, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", p.pid)); err == nil && strings.Contains(string(command), p.name) {
@@ -130,7 +129,7 @@ func TestKilled(t *testing.T) {
 	})
 }
 
-// TestChildPasses and TestChildFails are what TestLogs looks at.
+// TestChildPasses and TestChildFails are the children of TestLogs.
 func TestChildPasses(t *testing.T) {
 	if !isChild("logs") {
 		return
@@ -148,8 +147,8 @@ func TestChildFails(t *testing.T) {
 	t.Error("as it should")
 }
 
-// TestLogs holds that what the programs say is shown when a test fails, and
-// only then.
+// TestLogs covers that the output of the programs is shown when a test fails, and only
+// then.
 func TestLogs(t *testing.T) {
 	t.Parallel()
 	cmd := again(t, "logs", "^TestChild(Passes|Fails)$")
@@ -168,7 +167,7 @@ func TestLogs(t *testing.T) {
 	}
 }
 
-// TestDeath holds that a program that dies is told of, and that Run ends then.
+// TestDeath covers that the death of a program is reported, and ends Run.
 func TestDeath(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "bed")

@@ -27,14 +27,14 @@ import (
 	"github.com/fleetloop/fleetloop/internal/kube/kubebed/kubebedtest"
 )
 
-// What users of a bed rely on: that it does what a cluster does.
+// The features of a cluster that users of a bed rely on.
 
 var (
 	one      = resource.MustParse("1")
 	gibibyte = resource.MustParse("1Gi")
 )
 
-// pod makes a Pod that the restricted standard would admit.
+// pod returns a Pod that the restricted standard admits.
 func pod(name string, annotations map[string]string) *corev1.Pod {
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: annotations, Labels: map[string]string{"app": name}},
@@ -45,7 +45,7 @@ func pod(name string, annotations map[string]string) *corev1.Pod {
 	}
 }
 
-// job makes a Job of one such Pod.
+// job returns a Job of one such Pod.
 func job(name, outcome string) *batchv1.Job {
 	p := pod("", map[string]string{kubebedtest.OutcomeAnnotation: outcome})
 	return &batchv1.Job{
@@ -54,8 +54,8 @@ func job(name, outcome string) *batchv1.Job {
 	}
 }
 
-// TestCustomResources holds that kinds of one's own are served, with defaults,
-// rules in CEL and rules about changes.
+// TestCustomResources covers that custom kinds are served, with defaults, rules in CEL
+// and rules about changes.
 func TestCustomResources(t *testing.T) {
 	t.Parallel()
 	client, err := dynamic.NewForConfig(kubebedtest.Bed(t).Config())
@@ -87,8 +87,8 @@ func TestCustomResources(t *testing.T) {
 	}
 }
 
-// TestServerSideApply holds that fields have owners, and that another's is not
-// taken without force.
+// TestServerSideApply covers that fields have owners, and that taking over a field
+// requires force.
 func TestServerSideApply(t *testing.T) {
 	t.Parallel()
 	maps := admin(t).CoreV1().ConfigMaps(kubebedtest.Namespace(t))
@@ -112,8 +112,7 @@ func TestServerSideApply(t *testing.T) {
 	}
 }
 
-// TestAdmission holds that admission policies and the standards
-// for Pods refuse what they say.
+// TestAdmission covers that admission policies and the Pod standards reject violations.
 func TestAdmission(t *testing.T) {
 	t.Parallel()
 	bed, client, ns := kubebedtest.Bed(t), admin(t), kubebedtest.Namespace(t)
@@ -149,7 +148,7 @@ spec:
 		}
 	})
 	tries := 0
-	kubebedtest.Eventually(t, func(ctx context.Context) error { // a policy is in force some moments later
+	kubebedtest.Eventually(t, func(ctx context.Context) error { // a policy takes effect some moments later
 		tries++
 		_, err := client.CoreV1().ConfigMaps(ns).Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("try-%d", tries)}}, metav1.CreateOptions{})
 		if err == nil || !strings.Contains(err.Error(), "say whose it is") {
@@ -174,8 +173,8 @@ spec:
 	})
 }
 
-// TestJobs holds that a Job ends as its Pod does, and that its time to live
-// takes it and what it owns.
+// TestJobs covers that a Job ends as its Pod does, and that it is deleted with its
+// dependents after its time to live.
 func TestJobs(t *testing.T) {
 	t.Parallel()
 	client, ns := admin(t), kubebedtest.Namespace(t)
@@ -191,7 +190,7 @@ func TestJobs(t *testing.T) {
 
 	j := job("short-lived", "Succeeded")
 	j.Spec.TTLSecondsAfterFinished = new(int32(1))
-	// Held until the config map below is there.
+	// Suspended until the config map below exists.
 	j.Spec.Suspend = new(true)
 	j, err := jobs.Create(t.Context(), j, metav1.CreateOptions{})
 	if err != nil {
@@ -234,7 +233,7 @@ func hasCondition(ctx context.Context, client kubernetes.Interface, ns, name str
 	return fmt.Errorf("job %s is not %s: %+v", name, want, j.Status)
 }
 
-// own makes a config map that has an owner.
+// own creates a config map with an owner.
 func own(t *testing.T, client kubernetes.Interface, ns, name string, owner metav1.OwnerReference) {
 	t.Helper()
 	cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name, OwnerReferences: []metav1.OwnerReference{owner}}}
@@ -243,8 +242,8 @@ func own(t *testing.T, client kubernetes.Interface, ns, name string, owner metav
 	}
 }
 
-// TestGarbageCollection holds that what is owned goes with its owner, and what
-// is not stays.
+// TestGarbageCollection covers that dependents are deleted with their owner, and other
+// objects stay.
 func TestGarbageCollection(t *testing.T) {
 	t.Parallel()
 	client, ns := admin(t), kubebedtest.Namespace(t)
@@ -269,8 +268,8 @@ func TestGarbageCollection(t *testing.T) {
 	}
 }
 
-// TestEviction holds that an eviction is refused while the disruption budget
-// is used up, and goes through when it is not.
+// TestEviction covers that an eviction is refused while the disruption budget is
+// exhausted, and succeeds otherwise.
 func TestEviction(t *testing.T) {
 	t.Parallel()
 	client, ns := admin(t), kubebedtest.Namespace(t)
@@ -310,9 +309,9 @@ func TestEviction(t *testing.T) {
 	})
 }
 
-// TestTokens holds that a bound token is its service account's, has the rights
-// of its roles alone, reaches the API server as in a cluster (by files), and
-// is worth nothing when the account is gone.
+// TestTokens covers that a bound token belongs to its service account, has only the
+// permissions of its roles, reaches the API server as in a cluster (by files), and is
+// invalid after the deletion of the account.
 func TestTokens(t *testing.T) {
 	t.Parallel()
 	bed, client, ns := kubebedtest.Bed(t), admin(t), kubebedtest.Namespace(t)
@@ -357,7 +356,7 @@ func TestTokens(t *testing.T) {
 
 func ignore[T any](_ T, err error) error { return err }
 
-// allow lets a service account do something in its namespace.
+// allow grants a service account permissions in its namespace.
 func allow(t *testing.T, client kubernetes.Interface, ns, account string, rules ...rbacv1.PolicyRule) {
 	t.Helper()
 	meta := metav1.ObjectMeta{Name: account}

@@ -28,7 +28,7 @@ func script(t *testing.T, name, text string) string {
 	return path
 }
 
-// said waits until a program's log file has a text some times.
+// said waits until a program's log file contains a text the given number of times.
 func said(t *testing.T, bed *kubebed.Bed, name, want string, times int) {
 	t.Helper()
 	kubebedtest.Eventually(t, func(context.Context) error {
@@ -40,8 +40,8 @@ func said(t *testing.T, bed *kubebed.Bed, name, want string, times int) {
 	})
 }
 
-// TestProgram holds that a program runs in the bed's folder until it is told to
-// stop, which is not the end of the bed, and can be started again.
+// TestProgram covers that a program runs in the bed's folder until it is stopped, which
+// does not end the bed, and can be started again.
 func TestProgram(t *testing.T) {
 	t.Parallel()
 	bed := start(t, kubebed.Options{})
@@ -79,8 +79,8 @@ func TestProgram(t *testing.T) {
 	said(t, bed, "server", "a server in", 2)
 }
 
-// TestProgramEnds holds that a program that ends by itself is told of: to who
-// starts it, and later to who runs the bed.
+// TestProgramEnds covers that the unexpected end of a program is reported: by its
+// start, and later by the bed.
 func TestProgramEnds(t *testing.T) {
 	t.Parallel()
 	bed := start(t, kubebed.Options{})
@@ -118,8 +118,8 @@ func TestProgramEnds(t *testing.T) {
 	}
 }
 
-// TestServerCertificate holds that a server of the bed is trusted by who trusts
-// the bed, under its names.
+// TestServerCertificate covers that clients that trust the bed trust its server
+// certificates, under their names.
 func TestServerCertificate(t *testing.T) {
 	t.Parallel()
 	bed := kubebedtest.Bed(t)
@@ -133,7 +133,7 @@ func TestServerCertificate(t *testing.T) {
 	}
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	server.TLS = &tls.Config{Certificates: []tls.Certificate{served}, MinVersion: tls.VersionTLS13}
-	server.Config.ErrorLog = log.New(io.Discard, "", 0) // a client refuses it
+	server.Config.ErrorLog = log.New(io.Discard, "", 0) // a client rejects it
 	server.StartTLS()
 	defer server.Close()
 	roots := x509.NewCertPool()

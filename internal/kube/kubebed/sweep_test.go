@@ -10,8 +10,8 @@ import (
 	"github.com/fleetloop/fleetloop/internal/kube/kubebed"
 )
 
-// TestFoldersLeftBehind holds that the temporary folders of killed processes go
-// with the next start, and a folder in use or of somebody else does not.
+// TestFoldersLeftBehind covers that the next start removes the temporary folders of
+// killed processes, and no folder that is in use or belongs to others.
 func TestFoldersLeftBehind(t *testing.T) {
 	tmp := t.TempDir()
 	t.Setenv("TMPDIR", tmp)
@@ -22,7 +22,7 @@ func TestFoldersLeftBehind(t *testing.T) {
 		if err := os.Mkdir(dir, 0o700); err != nil {
 			t.Fatal(err)
 		}
-		if name != "fleetloop-kubebed-foreign" { // which has no lock
+		if name != "fleetloop-kubebed-foreign" { // it has no lock
 			if err := os.WriteFile(filepath.Join(dir, "lock"), nil, 0o600); err != nil {
 				t.Fatal(err)
 			}
@@ -34,7 +34,7 @@ func TestFoldersLeftBehind(t *testing.T) {
 	if err := os.Chtimes(bed.Dir(), old, old); err != nil {
 		t.Fatal(err)
 	}
-	_, err := kubebed.Start(t.Context(), kubebed.Options{Assets: t.TempDir()}) // it sweeps, and fails
+	_, err := kubebed.Start(t.Context(), kubebed.Options{Assets: t.TempDir()}) // it removes the folders, and fails
 	if err == nil {
 		t.Fatal("there is a bed of no programs")
 	}

@@ -21,9 +21,9 @@ import (
 
 func TestMain(m *testing.M) { kubebedtest.Main(m, kubebed.Options{}) }
 
-// TestRoleOfTheSpecification: with the specification's features alone it is
-// the specification's role, which can write neither status nor events, and the
-// rules for these two.
+// TestRoleOfTheSpecification: with only the features of the specification, the role is
+// the specification's role, which can write neither status nor events, and the rules
+// for these two.
 func TestRoleOfTheSpecification(t *testing.T) {
 	t.Parallel()
 	list := roles.Sentinel{}.Roles()
@@ -80,7 +80,7 @@ func TestFeatures(t *testing.T) {
 	}
 }
 
-// newSentinel applies the objects of a sentinel and gives its client.
+// newSentinel applies the objects of a sentinel and returns its client.
 func newSentinel(t *testing.T, s roles.Sentinel) *kubernetes.Clientset {
 	t.Helper()
 	bed := kubebedtest.Bed(t)
@@ -109,7 +109,7 @@ func newSentinel(t *testing.T, s roles.Sentinel) *kubernetes.Clientset {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The authorizer learns of roles by a watch.
+	// The authorizer watches the roles.
 	kubebedtest.Eventually(t, func(ctx context.Context) error {
 		for _, role := range s.Roles() {
 			rule := role.Rules[0]
@@ -137,7 +137,7 @@ func newClient(t *testing.T, bed *kubebed.Bed) *kubernetes.Clientset {
 	return client
 }
 
-// may asks whether a client may do something.
+// may returns whether a client has a permission.
 func may(ctx context.Context, client *kubernetes.Clientset, a authorizationv1.ResourceAttributes) (bool, error) {
 	review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &a}}
 	review, err := client.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
@@ -147,13 +147,13 @@ func may(ctx context.Context, client *kubernetes.Clientset, a authorizationv1.Re
 	return review.Status.Allowed, nil
 }
 
-// TestRights: what is granted, of all that one could think of.
+// TestRights covers the granted permissions among many possible ones.
 func TestRights(t *testing.T) {
 	t.Parallel()
 	verbs := []string{"get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"}
 	for name, tc := range map[string]struct {
 		sentinel roles.Sentinel
-		granted  []string // beside the base
+		granted  []string // in addition to the base
 	}{
 		"Base":       {roles.Sentinel{}, nil},
 		"Secrets":    {roles.Sentinel{Secrets: []string{"known"}}, []string{"secrets/known get", "secrets/known list", "secrets/known watch"}},
@@ -219,8 +219,8 @@ func TestRights(t *testing.T) {
 	}
 }
 
-// TestSecretsByName: a Secret can be followed by its name with a right on
-// that name alone, and no other can be seen.
+// TestSecretsByName: a Secret can be watched by its name with a permission on that name
+// only, and no other Secret is visible.
 func TestSecretsByName(t *testing.T) {
 	t.Parallel()
 	namespace := kubebedtest.Namespace(t)

@@ -11,10 +11,10 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// now is when all steps are done.
+// now returns the time of all steps.
 func now() time.Time { return time.Date(2027, 1, 2, 3, 4, 5, 0, time.UTC) }
 
-// newShoot is a Shoot that nobody has looked at.
+// newShoot returns a Shoot that no controller has handled.
 func newShoot() *unstructured.Unstructured {
 	s := &unstructured.Unstructured{Object: map[string]any{"status": map[string]any{"hibernated": false}}}
 	s.SetName("s")
@@ -24,7 +24,7 @@ func newShoot() *unstructured.Unstructured {
 	return s
 }
 
-// walk takes steps until there is none, and tells of each.
+// walk performs steps until there is no further one, and records each.
 func walk(t *testing.T, s *unstructured.Unstructured, f Fault) (*unstructured.Unstructured, []string) {
 	t.Helper()
 	var told []string
@@ -45,7 +45,7 @@ func walk(t *testing.T, s *unstructured.Unstructured, f Fault) (*unstructured.Un
 	return nil, nil
 }
 
-// finished is a Shoot whose creation is done.
+// finished returns a Shoot whose creation is complete.
 func finished(t *testing.T) *unstructured.Unstructured {
 	t.Helper()
 	s, _ := walk(t, newShoot(), None)
@@ -118,7 +118,7 @@ func TestSteps(t *testing.T) {
 	}
 }
 
-// TestLastErrors holds that errors are told until the operation has succeeded.
+// TestLastErrors covers that errors stay until the operation has succeeded.
 func TestLastErrors(t *testing.T) {
 	t.Parallel()
 	codes := func(s *unstructured.Unstructured) string {

@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// A lockedBuffer takes a node's log while the test goes on.
+// A lockedBuffer receives a node's log during a test.
 type lockedBuffer struct {
 	mu sync.Mutex
 	b  bytes.Buffer

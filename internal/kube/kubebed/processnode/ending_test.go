@@ -144,7 +144,7 @@ func nothingIsLeft(f *fixture) {
 	if _, err := os.Stat(dir); err != nil {
 		f.Fatal(err)
 	}
-	f.delete("tidy", 0) // the object goes at once
+	f.delete("tidy", 0) // the object is deleted at once
 	kubebedtest.Eventually(f, func(context.Context) error {
 		if _, err := os.Stat(filepath.Dir(filepath.Dir(dir))); !os.IsNotExist(err) {
 			return fmt.Errorf("the pod's folder is still there (%w)", err)

@@ -19,7 +19,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/kube/kubebed/processnode"
 )
 
-// A fixture is a test's namespace, with a node of the test's own or shared with others.
+// A fixture is a test's namespace, with a node that belongs to the test or is shared.
 type fixture struct {
 	*testing.T
 	client    kubernetes.Interface
@@ -145,7 +145,7 @@ func (f *fixture) wantDead(pid int) {
 	})
 }
 
-// logs are what kubectl shows.
+// logs returns the output of kubectl logs.
 func (f *fixture) logs(name string, args ...string) string {
 	f.Helper()
 	out, err := kubebedtest.Bed(f).Kubectl(f.Context(), append([]string{"--namespace", f.namespace, "logs", name}, args...)...)
@@ -170,7 +170,7 @@ func (f *fixture) job(name string, spec batchv1.JobSpec) {
 	}
 }
 
-// wantJob waits until a Job has ended in one of the two ways, and returns its pod.
+// wantJob waits until a Job has ended with the given condition, and returns its pod.
 func (f *fixture) wantJob(name string, how batchv1.JobConditionType) corev1.Pod {
 	f.Helper()
 	kubebedtest.Eventually(f, func(ctx context.Context) error {
@@ -192,7 +192,7 @@ func (f *fixture) wantJob(name string, how batchv1.JobConditionType) corev1.Pod 
 	return pods.Items[0]
 }
 
-// withFolder gives the first container a folder of the machine at /shared.
+// withFolder mounts a folder of the machine into the first container at /shared.
 func (f *fixture) withFolder(spec *corev1.PodSpec) string {
 	dir := f.TempDir()
 	spec.Volumes = append(spec.Volumes, corev1.Volume{Name: "shared", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: dir}}})
@@ -218,7 +218,7 @@ func (f *fixture) delete(name string, grace int64) {
 	}
 }
 
-// wantEnd waits until a pod has ended in either way.
+// wantEnd waits until a pod has ended, by success or failure.
 func (f *fixture) wantEnd(name string) *corev1.Pod {
 	f.Helper()
 	return f.eventually(name, func(p *corev1.Pod) error {

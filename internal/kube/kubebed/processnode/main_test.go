@@ -34,8 +34,8 @@ func TestMain(m *testing.M) {
 	kubebedtest.Main(m, kubebed.Options{Controllers: controllers, Scheduler: true})
 }
 
-// programPrefix begins the first argument where this test program is to be one
-// of a pod's programs, or a node agent that can be killed.
+// programPrefix is the prefix of the first argument when this test program acts as a
+// program of a pod, or as a node agent that can be killed.
 const programPrefix = "program:"
 
 func runProgram(name string, args []string) int {
@@ -49,9 +49,9 @@ func runProgram(name string, args []string) int {
 	return 0
 }
 
-// client is a program as adapters are: it reads the pod that it runs in, and is
-// refused what its role does not name. Its arguments are namespace, pod, and
-// where it looks for the API server.
+// client is a program like the adapters: it reads its pod, and is refused other
+// requests by its role. Its arguments are the namespace, the pod, and the source of the
+// API server's address.
 func client(ctx context.Context, args []string) error {
 	load := rest.InClusterConfig
 	if args[2] == "kubeconfig" {
@@ -77,7 +77,7 @@ func client(ctx context.Context, args []string) error {
 	return nil
 }
 
-// agent is a node in a process of its own.
+// agent is a node in a separate process.
 func agent(ctx context.Context, args []string) error {
 	cfg, err := clientcmd.BuildConfigFromFlags("", args[1])
 	if err != nil {
@@ -86,12 +86,12 @@ func agent(ctx context.Context, args []string) error {
 	return processnode.Run(ctx, cfg, processnode.Options{NodeName: args[0], Dir: args[2], Taints: closed()})
 }
 
-// closed keeps pods away that another test has the scheduler place.
+// closed returns a taint that keeps away pods of other tests.
 func closed() []corev1.Taint {
 	return []corev1.Taint{{Key: "test", Effect: corev1.TaintEffectNoSchedule}}
 }
 
-// serve answers on an address, well once the file is there.
+// serve answers on an address, with success once the file exists.
 func serve(ctx context.Context, args []string) error {
 	s := http.Server{Addr: args[0], ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
 		if _, err := os.Stat(args[1]); err != nil { //nolint:gosec // the test's own

@@ -24,7 +24,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/kube/kubebed/realnode"
 )
 
-// All these share one node, and the scheduler finds it.
+// TestNode runs subtests that share one node, which the scheduler finds.
 func TestNode(t *testing.T) { //nolint:tparallel // another test takes the API server away
 	kubebedtest.Bed(t)
 	runNode(t, processnode.Options{})
@@ -171,7 +171,7 @@ func environment(f *fixture) {
 	wantText(f.T, f.logs("surrounded"), "surrounded surrounded p blue 128 p-blue-$(NAME) arg-surrounded\np")
 }
 
-// clientPod runs the in-cluster client with a role for pods alone.
+// clientPod runs the in-cluster client with a role for pods only.
 func clientPod(f *fixture, where string) {
 	f.Helper()
 	ctx, meta := f.Context(), metav1.ObjectMeta{Name: "reader"}
@@ -200,7 +200,8 @@ func clientPod(f *fixture, where string) {
 	wantText(f.T, f.logs("client"), "I am client\nsecrets refused")
 }
 
-// The fixed path needs namespaces; TestWithoutNamespaces shows the other way.
+// inClusterClient covers the fixed path, which requires namespaces;
+// TestWithoutNamespaces covers the other way.
 func inClusterClient(f *fixture) {
 	s, err := sandbox.Detect(f.TempDir())
 	if err != nil {
@@ -278,7 +279,7 @@ func httpGet(port int) *corev1.Probe {
 	return &corev1.Probe{PeriodSeconds: 1, FailureThreshold: 1, ProbeHandler: corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: "/", Port: intstr.FromInt32(int32(port))}}}
 }
 
-// serving is a program that answers well once a file is in the folder.
+// serving returns a program that answers with success once a file is in the folder.
 func (f *fixture) serving() (spec corev1.PodSpec, port int, well string) {
 	port = freePort(f.T)
 	spec = corev1.PodSpec{Containers: []corev1.Container{{

@@ -30,7 +30,7 @@ func newCache(t *testing.T, sources ...source) *cache {
 	return c
 }
 
-// good is a source that has all programs.
+// good returns a source with all programs.
 func good(name string, calls *atomic.Int64) source {
 	return source{name, func(_ context.Context, _ *cache, dir string) error {
 		calls.Add(1)
@@ -49,7 +49,7 @@ func bad(name string, err error) source {
 	}}
 }
 
-// wantOnly wants the cache folder to hold nothing but the lock and some names.
+// wantOnly checks that the cache folder has only the lock and the given names.
 func wantOnly(t *testing.T, c *cache, want ...string) {
 	t.Helper()
 	entries, err := os.ReadDir(c.base)
@@ -71,8 +71,8 @@ func wantOnly(t *testing.T, c *cache, want ...string) {
 	}
 }
 
-// TestFolderIsFilledOnce holds that one of many who ask fills the folder, and
-// that nobody fills it again.
+// TestFolderIsFilledOnce covers that one of many concurrent callers fills the folder,
+// and no other does so again.
 func TestFolderIsFilledOnce(t *testing.T) {
 	t.Parallel()
 	var calls atomic.Int64
@@ -97,15 +97,15 @@ func TestFolderIsFilledOnce(t *testing.T) {
 	wantOnly(t, c, k)
 }
 
-// TestSourcesAreTriedInOrder holds that the second source is for when the
-// first fails, and that a folder never appears half full.
+// TestSourcesAreTriedInOrder covers that the second source is used if the first fails,
+// and that a folder never appears incomplete.
 func TestSourcesAreTriedInOrder(t *testing.T) {
 	t.Parallel()
 	var calls atomic.Int64
 	cases := map[string]struct {
 		reason  string
 		sources []source
-		want    string // what the programs are, or the error says
+		want    string // the content of the programs, or the error
 	}{
 		"First":  {"the second is not asked", []source{good("first", &calls), bad("second", errors.New("asked"))}, "first"},
 		"Second": {"the first failed", []source{bad("first", errors.New("no way out")), good("second", &calls)}, "second"},
@@ -134,8 +134,8 @@ func TestSourcesAreTriedInOrder(t *testing.T) {
 	}
 }
 
-// TestWhatWasLeftIsRemoved holds that a process that was killed while it
-// filled the folder leaves nothing for ever, and no lock.
+// TestWhatWasLeftIsRemoved covers that a process that was killed while it filled the
+// folder leaves no permanent files, and no lock.
 func TestWhatWasLeftIsRemoved(t *testing.T) {
 	t.Parallel()
 	var calls atomic.Int64
@@ -153,8 +153,8 @@ func TestWhatWasLeftIsRemoved(t *testing.T) {
 	wantOnly(t, c, filepath.Base(dir))
 }
 
-// TestWaitingEnds holds that who waits for another process can be stopped, and
-// is told what the wait is for.
+// TestWaitingEnds covers that the wait for another process can be canceled, and that
+// its reason is logged.
 func TestWaitingEnds(t *testing.T) {
 	t.Parallel()
 	var calls atomic.Int64
@@ -188,7 +188,7 @@ func sumText(content []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// etcdArchive is an archive as etcd is released in.
+// etcdArchive returns an archive in the format of an etcd release.
 func etcdArchive(t *testing.T, program string) []byte {
 	t.Helper()
 	var b bytes.Buffer
@@ -206,8 +206,8 @@ func etcdArchive(t *testing.T, program string) []byte {
 	return b.Bytes()
 }
 
-// TestDownload holds that a download is taken when all of it is what was
-// published, and not otherwise.
+// TestDownload covers that a download is accepted only if all its files match the
+// published ones.
 func TestDownload(t *testing.T) {
 	t.Parallel()
 	const notFound = "404"
@@ -229,7 +229,7 @@ func TestDownload(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		answer func(path string) string
-		want   string // in the error; none where empty
+		want   string // in the error; empty for success
 	}{
 		"Good":      {"all is as published", published, ""},
 		"Missing":   {"names what is not there", func(string) string { return notFound }, "404"},
@@ -277,7 +277,7 @@ func TestDownload(t *testing.T) {
 	}
 }
 
-// replace is what is published, but for one ending of a path.
+// replace returns the published content, except for one path ending.
 func replace(published func(string) string, path, ending, content string) string {
 	if strings.HasSuffix(path, ending) {
 		return content
@@ -285,7 +285,7 @@ func replace(published func(string) string, path, ending, content string) string
 	return published(path)
 }
 
-// TestDownloadGivesUp holds that a server that says nothing holds nobody up.
+// TestDownloadGivesUp covers that a server that does not answer blocks no caller.
 func TestDownloadGivesUp(t *testing.T) {
 	t.Parallel()
 	release := make(chan struct{})
@@ -312,7 +312,7 @@ func TestDownloadOnOtherSystems(t *testing.T) {
 	}
 }
 
-// TestBuildNeedsGo holds that a machine without Go is told so.
+// TestBuildNeedsGo covers the error on a machine without Go.
 func TestBuildNeedsGo(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	c := newCache(t, source{"build", buildPrograms})
@@ -322,8 +322,8 @@ func TestBuildNeedsGo(t *testing.T) {
 	wantOnly(t, c)
 }
 
-// TestBuildFails holds that what the compiler complains of is told, and that
-// an environment for other builds does not get in the way of ours.
+// TestBuildFails covers that the compiler's errors are returned, and that the
+// environment of other builds does not affect the build.
 func TestBuildFails(t *testing.T) {
 	bin := t.TempDir()
 	script := "#!/bin/sh\n[ \"$GOFLAGS$GOOS$GOWORK\" = off ] || { echo environment >&2; exit 1; }\n" +
@@ -341,7 +341,7 @@ func TestBuildFails(t *testing.T) {
 	}
 }
 
-// TestEnvironment holds which variables say where programs come from.
+// TestEnvironment covers the variables for the source of the programs.
 func TestEnvironment(t *testing.T) {
 	t.Setenv(AssetsVariable, t.TempDir())
 	if _, err := Folder(t.Context(), slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), AssetsVariable) {
@@ -385,7 +385,7 @@ func TestEnvironment(t *testing.T) {
 	}
 }
 
-// inCache makes the folder of a set in the cache, as if it were filled.
+// inCache creates the folder of a set in the cache, as if it were filled.
 func inCache(t *testing.T, s *set) string {
 	t.Helper()
 	base, err := cacheFolder()

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestModule holds that the module can be what it is: one release of
-// Kubernetes with the libraries of the same.
+// TestModule covers that the module has one release of Kubernetes with the libraries of
+// the same release.
 func TestModule(t *testing.T) {
 	t.Parallel()
 	text, err := modules.ReadFile("module/go.mod.txt")
@@ -29,9 +29,9 @@ func TestModule(t *testing.T) {
 	wantFiles(t, kubernetes())
 }
 
-// TestGardenModule holds that the module of Gardener has the part of it that
-// is a module of its own at the same release: Gardener itself points it at a
-// folder that its archive does not hold.
+// TestGardenModule covers that the module of Gardener requires its nested module at the
+// same release: Gardener itself replaces it by a folder that its archive does not
+// contain.
 func TestGardenModule(t *testing.T) {
 	t.Parallel()
 	const apis = "github.com/gardener/gardener/pkg/apis"
@@ -48,7 +48,7 @@ func TestGardenModule(t *testing.T) {
 	}
 }
 
-// TestFoldersAreApart holds that neither set is taken for the other.
+// TestFoldersAreApart covers that the sets have different folders.
 func TestFoldersAreApart(t *testing.T) {
 	t.Parallel()
 	for s, want := range map[*set]string{
@@ -61,7 +61,7 @@ func TestFoldersAreApart(t *testing.T) {
 	}
 }
 
-// wantFiles wants the files of a set's module to be those of a module.
+// wantFiles checks that the files of a set's module are those of a module.
 func wantFiles(t *testing.T, s *set) {
 	t.Helper()
 	var names []string

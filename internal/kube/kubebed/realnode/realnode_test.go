@@ -23,10 +23,10 @@ import (
 	"github.com/fleetloop/fleetloop/internal/kube/kubebed/realnode/image"
 )
 
-// impossible is why there is no node here.
+// impossible is the reason why no real node can run here.
 var impossible error
 
-// All of this program's tests run in namespaces, in a process of their own.
+// TestMain runs all tests of this program in namespaces, in a separate process.
 func TestMain(m *testing.M) {
 	if realnode.Off() {
 		os.Exit(m.Run()) //nolint:forbidigo // the tests say that they are off
@@ -94,7 +94,7 @@ func TestNode(t *testing.T) { //nolint:tparallel // it is the only one
 	}
 }
 
-// programArchive builds the program of the tests and makes an image of it.
+// programArchive builds the program of the tests and an image with it.
 func programArchive(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -131,7 +131,7 @@ func (f *fixture) job(name string, spec corev1.PodSpec, deadline *int64) {
 	}
 }
 
-// wantJob waits until a Job has ended, in one way and for one reason.
+// wantJob waits until a Job has ended with the given condition and reason.
 func (f *fixture) wantJob(name string, how batchv1.JobConditionType, reason string) {
 	f.Helper()
 	kubebedtest.Eventually(f, func(ctx context.Context) error {
@@ -177,7 +177,7 @@ func jobCompletes(f *fixture) {
 
 func jobFails(f *fixture) {
 	spec := pod("exit", "3")
-	spec.SecurityContext = &corev1.PodSecurityContext{RunAsUser: new(int64(0))} // the termination log is root's
+	spec.SecurityContext = &corev1.PodSecurityContext{RunAsUser: new(int64(0))} // the termination log belongs to root
 	f.job("exits", spec, nil)
 	f.wantJob("exits", batchv1.JobFailed, batchv1.JobReasonBackoffLimitExceeded)
 	ended := f.podOf("exits").Status.ContainerStatuses[0].State.Terminated
@@ -220,7 +220,7 @@ func inClusterClient(f *fixture) {
 	f.wantLog(f.podOf("client").Name, "I am main on "+realnode.Name+"\nsecrets refused\n")
 }
 
-// A pod that is deleted goes, and kubectl can run something in it before.
+// deletion covers that a pod can be deleted, and that kubectl exec works before.
 func deletion(f *fixture) {
 	spec := pod("wait")
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "waits"}, Spec: spec}

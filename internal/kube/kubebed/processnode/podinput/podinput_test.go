@@ -231,7 +231,7 @@ func TestNoPathLeavesItsVolume(t *testing.T) {
 	}
 }
 
-// tokens answers requests for tokens with a new one each.
+// tokens answers each token request with a new token.
 func tokens(s *Source, life time.Duration, fail *bool) (requests *[]authenticationv1.TokenRequestSpec) {
 	requests = &[]authenticationv1.TokenRequestSpec{}
 	client, _ := s.Client.(*fake.Clientset)
@@ -274,7 +274,7 @@ func TestTokensAreRenewed(t *testing.T) {
 		wantToken("token-1")
 		time.Sleep(life / 10)
 		fail = true
-		wantToken("token-1") // still good
+		wantToken("token-1") // still valid
 		fail = false
 		wantToken("token-2")
 		want := authenticationv1.TokenRequestSpec{

@@ -30,8 +30,8 @@ func detect(t *testing.T) *sandbox.Sandbox {
 	return s
 }
 
-// namespaced is for what only namespaces can do. Where the kernel refuses them
-// to this user, NODE=off says that they are done without, as on the real node.
+// namespaced is for tests that require namespaces. Where the kernel refuses them to
+// this user, NODE=off skips these tests, as for the real node.
 func namespaced(t *testing.T) *sandbox.Sandbox {
 	t.Helper()
 	s := detect(t)
@@ -53,7 +53,7 @@ func file(t *testing.T, text string) string {
 	return path
 }
 
-// run runs a script to its end and returns what it said and its exit code.
+// run runs a script to its end and returns its output and exit code.
 func run(t *testing.T, s *sandbox.Sandbox, c sandbox.Command) (string, int) {
 	t.Helper()
 	out, err := os.CreateTemp(t.TempDir(), "out")
@@ -161,7 +161,7 @@ func TestSignals(t *testing.T) {
 	for name, s := range map[string]*sandbox.Sandbox{"Detected": detect(t), "Plain": sandbox.Plain()} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			p := start(t, s, "exec sleep 1000") // says nothing of SIGTERM
+			p := start(t, s, "exec sleep 1000") // does not handle SIGTERM
 			if err := p.Signal(syscall.SIGTERM); err != nil {
 				t.Fatal(err)
 			}
@@ -224,8 +224,8 @@ func TestWhatCannotStartSaysSo(t *testing.T) {
 	}
 }
 
-// A script tells the number of a process that it leaves behind in a session
-// of its own, where no signal to the group reaches it, and goes on.
+// TestKillEndsWhatTheProcessStarted runs a script that prints the pid of a child in a
+// separate session, which no signal to the group reaches, and continues.
 func TestKillEndsWhatTheProcessStarted(t *testing.T) {
 	t.Parallel()
 	s := namespaced(t)
@@ -239,7 +239,7 @@ func TestKillEndsWhatTheProcessStarted(t *testing.T) {
 	wantProcesses(t, marker, 0)
 }
 
-// wantProcesses waits until so many processes have the argument.
+// wantProcesses waits until the given number of processes have the argument.
 func wantProcesses(t *testing.T, argument string, want int) {
 	t.Helper()
 	tick := time.NewTicker(10 * time.Millisecond)
@@ -269,7 +269,7 @@ func processes(argument string) int {
 	return count
 }
 
-// The parent is a child of the test, killed as a crash would.
+// TestNothingOutlivesTheParent kills the parent, a child of the test, as a crash would.
 func TestNothingOutlivesTheParent(t *testing.T) {
 	if argument := flag.Arg(0); argument != "" {
 		s := detect(t)
@@ -301,8 +301,7 @@ func TestNothingOutlivesTheParent(t *testing.T) {
 	wantProcesses(t, marker, 0)
 }
 
-// Root may do more than others: what the tests show for it is shown again for
-// somebody else.
+// TestAsAnOrdinaryUser repeats tests for another user, as root has more rights.
 func TestAsAnOrdinaryUser(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Log("all tests run as one")
