@@ -196,17 +196,17 @@ type Run struct {
 
 // A kind is how an action is planned and done.
 type kind interface {
-	// parse reads parameters, and says what is wrong with them.
-	parse(q question) (parsed any, normal json.RawMessage, t v1alpha1.Target, problems []string)
-	// optional says whether the target need not exist.
-	optional() bool
-	// plan makes a plan from the live object, nil where the action has none.
-	plan(ctx context.Context, c Client, s Subject, parsed any, live *unstructured.Unstructured) (*draft, error)
-	// run does what a plan says. Most send the steps.
-	run(ctx context.Context, c Client, p *v1alpha1.Plan, parsed any, r Run) Result
-	// fields are the values of a live object that the action depends on: those
+	// parseParameters reads parameters, and says what is wrong with them.
+	parseParameters(q parseInput) (parsed any, normal json.RawMessage, t v1alpha1.Target, problems []string)
+	// targetOptional says whether the target need not exist.
+	targetOptional() bool
+	// draftPlan makes a plan from the live object, nil where the action has none.
+	draftPlan(ctx context.Context, c Client, s Subject, parsed any, live *unstructured.Unstructured) (*draft, error)
+	// runPlan does what a plan says. Most send the steps.
+	runPlan(ctx context.Context, c Client, p *v1alpha1.Plan, parsed any, r Run) Result
+	// dependentFields are the values of a live object that the action depends on: those
 	// in a plan's "before", and in what a way back expects.
-	fields(parsed any, live *unstructured.Unstructured) map[string]any
+	dependentFields(parsed any, live *unstructured.Unstructured) map[string]any
 }
 
 // A draft is a plan without what all plans have.

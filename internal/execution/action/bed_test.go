@@ -147,7 +147,7 @@ func (s *stage) create(object map[string]any) *unstructured.Unstructured {
 	if !k.cluster {
 		u.SetNamespace(s.namespace)
 	}
-	made, err := s.admin.on(k.GroupVersionResource, u.GetNamespace()).Create(s.Context(), u, metav1.CreateOptions{})
+	made, err := s.admin.resourceClient(k.GroupVersionResource, u.GetNamespace()).Create(s.Context(), u, metav1.CreateOptions{})
 	if err != nil {
 		s.Fatalf("create %s %s: %v", u.GetKind(), u.GetName(), err)
 	}
@@ -162,7 +162,7 @@ func (s *stage) remove(o *unstructured.Unstructured) {
 	s.Helper()
 	k, _ := resourceOf(o.GetAPIVersion(), o.GetKind())
 	var now int64
-	err := s.admin.on(k.GroupVersionResource, o.GetNamespace()).Delete(context.WithoutCancel(s.Context()), o.GetName(), metav1.DeleteOptions{GracePeriodSeconds: &now})
+	err := s.admin.resourceClient(k.GroupVersionResource, o.GetNamespace()).Delete(context.WithoutCancel(s.Context()), o.GetName(), metav1.DeleteOptions{GracePeriodSeconds: &now})
 	if err != nil && !strings.Contains(err.Error(), "not found") {
 		s.Fatalf("delete %s %s: %v", o.GetKind(), o.GetName(), err)
 	}
@@ -171,7 +171,7 @@ func (s *stage) remove(o *unstructured.Unstructured) {
 // read is an object as it is now.
 func (s *stage) read(o *unstructured.Unstructured) *unstructured.Unstructured {
 	s.Helper()
-	live, err := s.admin.read(s.Context(), targetOfObject(o))
+	live, err := s.admin.readObject(s.Context(), targetOfObject(o))
 	if err != nil {
 		s.Fatal(err)
 	}
@@ -182,7 +182,7 @@ func (s *stage) read(o *unstructured.Unstructured) *unstructured.Unstructured {
 func (s *stage) patch(o *unstructured.Unstructured, patch string, subresources ...string) *unstructured.Unstructured {
 	s.Helper()
 	k, _ := resourceOf(o.GetAPIVersion(), o.GetKind())
-	live, err := s.admin.on(k.GroupVersionResource, o.GetNamespace()).Patch(context.WithoutCancel(s.Context()), o.GetName(), types.MergePatchType, []byte(patch), metav1.PatchOptions{}, subresources...)
+	live, err := s.admin.resourceClient(k.GroupVersionResource, o.GetNamespace()).Patch(context.WithoutCancel(s.Context()), o.GetName(), types.MergePatchType, []byte(patch), metav1.PatchOptions{}, subresources...)
 	if err != nil {
 		s.Fatalf("patch %s %s: %v", o.GetKind(), o.GetName(), err)
 	}

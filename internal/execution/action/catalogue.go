@@ -59,8 +59,8 @@ func Find(name string) (*Action, bool) {
 	return nil, false
 }
 
-// names are all names and aliases.
-func names() []string {
+// catalogueNames are all names and aliases.
+func catalogueNames() []string {
 	var all []string
 	for _, a := range known() {
 		all = append(all, a.Name)

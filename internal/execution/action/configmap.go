@@ -27,7 +27,7 @@ type configMapParameters struct {
 }
 
 func patchConfigMap() *Action {
-	return define(entry[configMapParameters]{
+	return newAction(entry[configMapParameters]{
 		Action: Action{
 			Name:    "patch_configmap",
 			Summary: "Set or remove keys of a ConfigMap.",
@@ -58,7 +58,7 @@ func patchConfigMap() *Action {
 			return nil
 		},
 		values: func(p *configMapParameters, live *unstructured.Unstructured) map[string]any {
-			return bounded(configData(p, live))
+			return boundFields(configData(p, live))
 		},
 		draft: draftConfigMap,
 	})
@@ -77,9 +77,9 @@ func configData(p *configMapParameters, live *unstructured.Unstructured) map[str
 	return data
 }
 
-// bounded are fields with digests in their place where they are too long for a
+// boundFields are fields with digests in their place where they are too long for a
 // plan.
-func bounded(fields map[string]any) map[string]any {
+func boundFields(fields map[string]any) map[string]any {
 	if sizeOf(fields) <= maxConfigData {
 		return fields
 	}
@@ -116,12 +116,12 @@ func draftConfigMap(_ context.Context, _ Client, s Subject, p *configMapParamete
 			after["data."+key], data[key] = *v, *v
 		}
 	}
-	d := &draft{before: bounded(before), after: bounded(after)}
+	d := &draft{before: boundFields(before), after: boundFields(after)}
 	if reflect.DeepEqual(before, after) {
 		return d, nil
 	}
-	keys := someOf(slices.Sorted(maps.Keys(data)))
-	step, err := patchStep(live, types.MergePatchType, marked(map[string]any{"data": data}, s),
+	keys := joinFirst(slices.Sorted(maps.Keys(data)))
+	step, err := patchStep(live, types.MergePatchType, withMarker(map[string]any{"data": data}, s),
 		fmt.Sprintf("set %s of ConfigMap %s/%s", keys, p.Namespace, p.ConfigMap))
 	if err != nil {
 		return nil, err
@@ -129,22 +129,22 @@ func draftConfigMap(_ context.Context, _ Client, s Subject, p *configMapParamete
 	d.steps = []v1alpha1.PlanStep{step}
 	d.impact = v1alpha1.EstimatedImpact{ResourcesAffected: 1, Description: "keys " + keys + "; Pods that read them at start keep the old values until they restart"}
 	if size := sizeOf(before); size > maxConfigData {
-		d.rollback = noWayBack(fmt.Sprintf("the previous values have %d bytes, and a plan can store at most %d", size, maxConfigData))
+		d.rollback = noRollback(fmt.Sprintf("the previous values have %d bytes, and a plan can store at most %d", size, maxConfigData))
 		return d, nil
 	}
-	d.rollback, err = wayBackBy("patch_configmap", map[string]any{"configmap": p.ConfigMap, "namespace": p.Namespace, "data": previous}, "10s")
+	d.rollback, err = rollbackBy("patch_configmap", map[string]any{"configmap": p.ConfigMap, "namespace": p.Namespace, "data": previous}, "10s")
 	return d, err
 }
 
 // refuseImmutable is for ConfigMaps and Secrets.
 func refuseImmutable(live *unstructured.Unstructured) error {
 	if immutable, _, err := unstructured.NestedBool(live.Object, "immutable"); err == nil && immutable {
-		return refused(v1alpha1.DetailInvalidTargetState, "%s %s/%s is immutable: create a new one and reference it instead", live.GetKind(), live.GetNamespace(), live.GetName())
+		return newRefusal(v1alpha1.DetailInvalidTargetState, "%s %s/%s is immutable: create a new one and reference it instead", live.GetKind(), live.GetNamespace(), live.GetName())
 	}
 	return nil
 }
 
-// noWayBack says why there is none.
-func noWayBack(why string) *v1alpha1.RollbackInformation {
+// noRollback says why there is none.
+func noRollback(why string) *v1alpha1.RollbackInformation {
 	return &v1alpha1.RollbackInformation{Reason: why}
 }

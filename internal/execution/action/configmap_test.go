@@ -143,6 +143,6 @@ func TestExpandPVC(t *testing.T) {
 func (s *stage) shared(o *unstructured.Unstructured) {
 	s.Helper()
 	k, _ := resourceOf(o.GetAPIVersion(), o.GetKind())
-	_, err := s.admin.on(k.GroupVersionResource, "").Create(s.Context(), o, metav1.CreateOptions{})
+	_, err := s.admin.resourceClient(k.GroupVersionResource, "").Create(s.Context(), o, metav1.CreateOptions{})
 	s.made(err)
 }

@@ -44,7 +44,7 @@ func Connect(cfg *rest.Config) (Client, error) {
 	if err != nil {
 		return Client{}, fmt.Errorf("connect: %w", err)
 	}
-	return Client{Dynamic: objects, Logs: podLogs(logs), Warnings: unclaimed.take}, nil
+	return Client{Dynamic: objects, Logs: podLogs(logs), Warnings: unclaimed.takeAll}, nil
 }
 
 // podLogs reads the ends of logs. What is read is bounded by the API server.
@@ -70,8 +70,8 @@ type warnings struct {
 
 type collectorKey struct{}
 
-// collect gives a context whose requests have their warnings kept apart.
-func collect(ctx context.Context) (context.Context, *warnings) {
+// withWarningCollector gives a context whose requests have their warnings kept apart.
+func withWarningCollector(ctx context.Context) (context.Context, *warnings) {
 	w := &warnings{}
 	return context.WithValue(ctx, collectorKey{}, w), w
 }
@@ -92,8 +92,8 @@ func (w *warnings) HandleWarningHeaderWithContext(ctx context.Context, code int,
 	}
 }
 
-// take gives what was heard since the last time.
-func (w *warnings) take() []string {
+// takeAll gives what was heard since the last time.
+func (w *warnings) takeAll() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	heard := w.heard

@@ -80,16 +80,16 @@ func TestWarningsClaimed(t *testing.T) {
 	c := connect(t, w)
 	patch := func(ctx context.Context) {
 		k, _ := resourceOf("", kindDeployment)
-		if _, err := c.on(k.GroupVersionResource, s.namespace).Patch(ctx, o.GetName(), types.MergePatchType, []byte(`{}`), metav1.PatchOptions{}); err != nil {
+		if _, err := c.resourceClient(k.GroupVersionResource, s.namespace).Patch(ctx, o.GetName(), types.MergePatchType, []byte(`{}`), metav1.PatchOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	first, heardFirst := collect(t.Context())
-	second, heardSecond := collect(t.Context())
+	first, heardFirst := withWarningCollector(t.Context())
+	second, heardSecond := withWarningCollector(t.Context())
 	for _, ctx := range []context.Context{first, second, t.Context(), first} {
 		patch(ctx)
 	}
-	got := [][]string{heardFirst.take(), heardSecond.take(), c.Warnings(), c.Warnings()}
+	got := [][]string{heardFirst.takeAll(), heardSecond.takeAll(), c.Warnings(), c.Warnings()}
 	if diff := cmp.Diff([][]string{{"warning 1", "warning 4"}, {"warning 2"}, {"warning 3"}, nil}, got); diff != "" {
 		t.Errorf("warnings (-want +got):\n%s", diff)
 	}

@@ -20,7 +20,7 @@ type updateImageParameters struct {
 }
 
 func updateImage() *Action {
-	return define(entry[updateImageParameters]{
+	return newAction(entry[updateImageParameters]{
 		Action: Action{
 			Name:        "update_image",
 			Summary:     "Set the image of one container of a Deployment.",
@@ -41,7 +41,7 @@ func updateImage() *Action {
 }
 
 func draftImage(_ context.Context, _ Client, s Subject, p *updateImageParameters, live *unstructured.Unstructured) (*draft, error) {
-	name := named(targetOfObject(live))
+	name := objectName(targetOfObject(live))
 	c, ok := containerOf(live, p.Container)
 	if !ok {
 		return nil, noContainer(live, p.Container)
@@ -59,7 +59,7 @@ func draftImage(_ context.Context, _ Client, s Subject, p *updateImageParameters
 	}
 	d.steps = []v1alpha1.PlanStep{step}
 	d.impact = v1alpha1.EstimatedImpact{ResourcesAffected: 1, Description: fmt.Sprintf("%s replaces its Pods: container %s gets the image %s", name, p.Container, p.Image)}
-	d.rollback, err = wayBackBy("update_image", map[string]any{
+	d.rollback, err = rollbackBy("update_image", map[string]any{
 		"deployment": p.Deployment, "namespace": p.Namespace, "container": p.Container, "image": was,
 	}, "30s")
 	return d, err
@@ -76,17 +76,17 @@ type increaseResourcesParameters struct {
 	AllowDecrease bool   `json:"allowDecrease" doc:"Allows to decrease a value, to remove it (none), or to add a limit where there is none. Rollbacks need this." default:"false"`
 }
 
-// A share is one value of a container's resources.
-type share struct {
+// A resourceChange is one value of a container's resources.
+type resourceChange struct {
 	parameter   string
 	group, name string // such as limits, cpu
 	want        string // empty is as it is, "none" is none
 }
 
-func (s share) field() string { return s.group + "." + s.name }
+func (s resourceChange) fieldName() string { return s.group + "." + s.name }
 
-func (p *increaseResourcesParameters) shares() []share {
-	return []share{
+func (p *increaseResourcesParameters) resourceChanges() []resourceChange {
+	return []resourceChange{
 		{"cpuRequest", "requests", "cpu", p.CPURequest},
 		{"cpuLimit", "limits", "cpu", p.CPULimit},
 		{"memoryRequest", "requests", "memory", p.MemoryRequest},
@@ -95,7 +95,7 @@ func (p *increaseResourcesParameters) shares() []share {
 }
 
 func increaseResources() *Action {
-	return define(entry[increaseResourcesParameters]{
+	return newAction(entry[increaseResourcesParameters]{
 		Action: Action{
 			Name:        "increase_resources",
 			Summary:     "Change the CPU or memory of one container of a Deployment.",
@@ -107,7 +107,7 @@ func increaseResources() *Action {
 			Risk: RiskMedium, Idempotent: true, Reversible: true, Rollback: "increase_resources",
 		},
 		check: func(p *increaseResourcesParameters) []string {
-			for _, s := range p.shares() {
+			for _, s := range p.resourceChanges() {
 				if s.want != "" {
 					return nil
 				}
@@ -117,25 +117,25 @@ func increaseResources() *Action {
 		draft: draftResources,
 		values: func(p *increaseResourcesParameters, live *unstructured.Unstructured) map[string]any {
 			c, _ := containerOf(live, p.Container)
-			return sharesOf(p, c)
+			return currentResources(p, c)
 		},
 		did: "resource requirements updated",
 	})
 }
 
-// sharesOf are those of a container that the parameters are about.
-func sharesOf(p *increaseResourcesParameters, c container) map[string]any {
+// currentResources are those of a container that the parameters are about.
+func currentResources(p *increaseResourcesParameters, c container) map[string]any {
 	values := map[string]any{}
-	for _, s := range p.shares() {
+	for _, s := range p.resourceChanges() {
 		if s.want != "" {
-			values[s.field()] = shareOf(c, s.group, s.name)
+			values[s.fieldName()] = currentResource(c, s.group, s.name)
 		}
 	}
 	return values
 }
 
-// shareOf is one value of a container as text; nil is none.
-func shareOf(c container, group, name string) any {
+// currentResource is one value of a container as text; nil is none.
+func currentResource(c container, group, name string) any {
 	value, found, err := unstructured.NestedFieldNoCopy(c.spec, "resources", group, name)
 	if err != nil || !found {
 		return nil
@@ -144,15 +144,15 @@ func shareOf(c container, group, name string) any {
 }
 
 func draftResources(_ context.Context, _ Client, s Subject, p *increaseResourcesParameters, live *unstructured.Unstructured) (*draft, error) {
-	name := named(targetOfObject(live))
+	name := objectName(targetOfObject(live))
 	c, ok := containerOf(live, p.Container)
 	if !ok {
 		return nil, noContainer(live, p.Container)
 	}
-	d := &draft{before: sharesOf(p, c), after: map[string]any{}}
+	d := &draft{before: currentResources(p, c), after: map[string]any{}}
 	back := map[string]any{"deployment": p.Deployment, "namespace": p.Namespace, "container": p.Container, "allowDecrease": true}
 	resources := map[string]any{}
-	for _, share := range p.shares() {
+	for _, share := range p.resourceChanges() {
 		if share.want == "" {
 			continue
 		}
@@ -160,20 +160,20 @@ func draftResources(_ context.Context, _ Client, s Subject, p *increaseResources
 		if share.want != none {
 			want = share.want
 		}
-		was := d.before[share.field()]
+		was := d.before[share.fieldName()]
 		if was == nil {
 			back[share.parameter] = none
 		} else {
 			back[share.parameter] = was
 		}
-		d.after[share.field()] = want
+		d.after[share.fieldName()] = want
 		if equalQuantity(was, want) {
-			d.after[share.field()] = was
+			d.after[share.fieldName()] = was
 			continue
 		}
-		inner(resources, share.group)[share.name] = want
+		ensureMap(resources, share.group)[share.name] = want
 	}
-	if err := checkShares(p, c); err != nil {
+	if err := checkResources(p, c); err != nil {
 		return nil, err
 	}
 	if len(resources) == 0 {
@@ -187,23 +187,23 @@ func draftResources(_ context.Context, _ Client, s Subject, p *increaseResources
 	}
 	d.steps = []v1alpha1.PlanStep{step}
 	d.impact = v1alpha1.EstimatedImpact{ResourcesAffected: 1, Description: fmt.Sprintf("%s replaces its Pods: the resources of container %s change", name, p.Container)}
-	d.rollback, err = wayBackBy("increase_resources", back, "30s")
+	d.rollback, err = rollbackBy("increase_resources", back, "30s")
 	return d, err
 }
 
-// checkShares says which values do not fit what the container has.
-func checkShares(p *increaseResourcesParameters, c container) error {
+// checkResources says which values do not fit what the container has.
+func checkResources(p *increaseResourcesParameters, c container) error {
 	var problems []string
 	effective := map[string]any{}
-	for _, s := range p.shares() {
-		was := shareOf(c, s.group, s.name)
-		effective[s.field()] = was
+	for _, s := range p.resourceChanges() {
+		was := currentResource(c, s.group, s.name)
+		effective[s.fieldName()] = was
 		if s.want == "" {
 			continue
 		}
-		effective[s.field()] = s.want
+		effective[s.fieldName()] = s.want
 		if !p.AllowDecrease && decreases(s, was) {
-			problems = append(problems, fmt.Sprintf("%s: %s is less than %s: set allowDecrease to allow it", s.parameter, s.want, shownShare(was)))
+			problems = append(problems, fmt.Sprintf("%s: %s is less than %s: set allowDecrease to allow it", s.parameter, s.want, formatResource(was)))
 		}
 	}
 	for _, name := range []string{"cpu", "memory"} {
@@ -221,7 +221,7 @@ func checkShares(p *increaseResourcesParameters, c container) error {
 
 // decreases says whether a container gets less than it had. A limit where there
 // was none takes away, and a request gives.
-func decreases(s share, was any) bool {
+func decreases(s resourceChange, was any) bool {
 	had, ok := quantityOf(was)
 	want, wants := quantityOf(s.want)
 	if !ok {
@@ -230,7 +230,7 @@ func decreases(s share, was any) bool {
 	return !wants || want.Cmp(had) < 0
 }
 
-func shownShare(was any) string {
+func formatResource(was any) string {
 	if was == nil {
 		return "without one"
 	}

@@ -12,9 +12,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// decode reads parameters into a struct, and gives them as they were
+// decodeParameters reads parameters into a struct, and gives them as they were
 // understood: with defaults, sorted, in the API server's writing.
-func decode(fields []field, raw map[string]json.RawMessage, into reflect.Value) (json.RawMessage, []string) {
+func decodeParameters(fields []field, raw map[string]json.RawMessage, into reflect.Value) (json.RawMessage, []string) {
 	var problems []string
 	normal := make(map[string]any, len(fields))
 	names := make([]string, 0, len(fields))
@@ -26,11 +26,11 @@ func decode(fields []field, raw map[string]json.RawMessage, into reflect.Value) 
 		}
 		if len(value) == 0 {
 			if f.Required {
-				problems = append(problems, fmt.Sprintf("%s: required (%s)", f.Name, wanted(f.Type)))
+				problems = append(problems, fmt.Sprintf("%s: required (%s)", f.Name, typePhrase(f.Type)))
 			}
 			continue
 		}
-		understood, problem := f.decode(value, into.Field(f.index))
+		understood, problem := f.decodeValue(value, into.Field(f.index))
 		if problem != "" {
 			problems = append(problems, f.Name+": "+problem)
 			continue
@@ -56,21 +56,21 @@ func decode(fields []field, raw map[string]json.RawMessage, into reflect.Value) 
 }
 
 func unknownParameter(name string, names []string) string {
-	name = clip(name, 64)
-	if near := nearest(name, names); near != "" {
+	name = truncateText(name, 64)
+	if near := nearestName(name, names); near != "" {
 		return fmt.Sprintf("%s: unknown parameter: did you mean %s?", name, near)
 	}
 	return fmt.Sprintf("%s: unknown parameter: want %s", name, strings.Join(names, ", "))
 }
 
-// decode reads one value. understood is nil for one that is as good as not given.
-func (f *field) decode(raw json.RawMessage, into reflect.Value) (understood any, problem string) {
+// decodeValue reads one value. understood is nil for one that is as good as not given.
+func (f *field) decodeValue(raw json.RawMessage, into reflect.Value) (understood any, problem string) {
 	if into.Type() == reflect.TypeFor[json.RawMessage]() {
 		return f.decodeRaw(raw, into)
 	}
 	if into.Kind() == reflect.Pointer {
 		value := reflect.New(into.Type().Elem())
-		if understood, problem = f.decode(raw, value.Elem()); problem == "" && understood != nil {
+		if understood, problem = f.decodeValue(raw, value.Elem()); problem == "" && understood != nil {
 			into.Set(value)
 		}
 		return understood, problem
@@ -78,7 +78,7 @@ func (f *field) decode(raw json.RawMessage, into reflect.Value) (understood any,
 	switch into.Kind() { //nolint:exhaustive // typeOf refuses the others
 	case reflect.Bool:
 		if s := string(raw); s != "true" && s != "false" {
-			return nil, f.mistyped(raw)
+			return nil, f.typeProblem(raw)
 		}
 		into.SetBool(string(raw) == "true")
 		return into.Bool(), ""
@@ -95,7 +95,7 @@ func (f *field) decode(raw json.RawMessage, into reflect.Value) (understood any,
 func (f *field) decodeInteger(raw json.RawMessage, into reflect.Value) (understood any, problem string) {
 	n, err := strconv.ParseInt(string(raw), 10, 64)
 	if err != nil || into.OverflowInt(n) {
-		return nil, f.mistyped(raw)
+		return nil, f.typeProblem(raw)
 	}
 	if f.Minimum != nil && n < *f.Minimum {
 		return nil, fmt.Sprintf("must be at least %d, is %d", *f.Minimum, n)
@@ -110,7 +110,7 @@ func (f *field) decodeInteger(raw json.RawMessage, into reflect.Value) (understo
 func (f *field) decodeString(raw json.RawMessage, into reflect.Value) (understood any, problem string) {
 	var s string
 	if raw[0] != '"' || json.Unmarshal(raw, &s) != nil {
-		return nil, f.mistyped(raw)
+		return nil, f.typeProblem(raw)
 	}
 	if s == "" && f.Format != formatLabelValue {
 		if f.Required {
@@ -121,7 +121,7 @@ func (f *field) decodeString(raw json.RawMessage, into reflect.Value) (understoo
 		}
 	}
 	if f.Enum != nil && !slices.Contains(f.Enum, s) {
-		return nil, fmt.Sprintf("must be one of %s, is %q", strings.Join(f.Enum, ", "), clip(s, 64))
+		return nil, fmt.Sprintf("must be one of %s, is %q", strings.Join(f.Enum, ", "), truncateText(s, 64))
 	}
 	s, problem = f.formatted(f.Format, s)
 	if problem != "" {
@@ -134,7 +134,7 @@ func (f *field) decodeString(raw json.RawMessage, into reflect.Value) (understoo
 func (f *field) decodeDuration(raw json.RawMessage, into reflect.Value) (understood any, problem string) {
 	var d metav1.Duration
 	if raw[0] != '"' || json.Unmarshal(raw, &d) != nil || d.Duration < 0 {
-		return nil, f.mistyped(raw)
+		return nil, f.typeProblem(raw)
 	}
 	into.Set(reflect.ValueOf(d))
 	return d.Duration.String(), ""
@@ -143,11 +143,11 @@ func (f *field) decodeDuration(raw json.RawMessage, into reflect.Value) (underst
 // decodeRaw keeps an object or an array as it is.
 func (f *field) decodeRaw(raw json.RawMessage, into reflect.Value) (understood any, problem string) {
 	if fits := raw[0] == '[' && (f.Type == typeArray || f.either) || raw[0] == '{' && (f.Type == typeObject || f.either); !fits {
-		return nil, f.mistyped(raw)
+		return nil, f.typeProblem(raw)
 	}
 	normal, err := canonical(raw)
 	if err != nil {
-		return nil, f.mistyped(raw)
+		return nil, f.typeProblem(raw)
 	}
 	into.SetBytes(normal)
 	return json.RawMessage(normal), ""
@@ -156,12 +156,12 @@ func (f *field) decodeRaw(raw json.RawMessage, into reflect.Value) (understood a
 // decodeMany reads lists and maps.
 func (f *field) decodeMany(raw json.RawMessage, into reflect.Value) (understood any, problem string) {
 	if open := map[reflect.Kind]byte{reflect.Slice: '[', reflect.Map: '{'}[into.Kind()]; raw[0] != open {
-		return nil, f.mistyped(raw)
+		return nil, f.typeProblem(raw)
 	}
 	value := reflect.New(into.Type())
 	decoder := json.NewDecoder(bytes.NewReader(raw))
 	if err := decoder.Decode(value.Interface()); err != nil {
-		return nil, "must be " + many(into.Type())
+		return nil, "must be " + compositeTypeName(into.Type())
 	}
 	if problem = f.checkMany(raw, value.Elem()); problem != "" {
 		return nil, problem
@@ -181,7 +181,7 @@ func (f *field) checkMany(raw json.RawMessage, value reflect.Value) string {
 	_ = json.Unmarshal(raw, &members) // it was read once
 	for _, key := range value.MapKeys() {
 		if text && string(members[key.String()]) == "null" {
-			return "must be " + many(value.Type())
+			return "must be " + compositeTypeName(value.Type())
 		}
 		if _, problem := f.formatted(f.keys, key.String()); problem != "" {
 			return "key " + problem
@@ -190,7 +190,7 @@ func (f *field) checkMany(raw json.RawMessage, value reflect.Value) string {
 			continue
 		}
 		if _, problem := f.formatted(f.Format, value.MapIndex(key).String()); problem != "" {
-			return fmt.Sprintf("%q %s", clip(key.String(), 64), problem)
+			return fmt.Sprintf("%q %s", truncateText(key.String(), 64), problem)
 		}
 	}
 	return ""
@@ -201,7 +201,7 @@ func (f *field) checkList(raw json.RawMessage, value reflect.Value) string {
 	_ = json.Unmarshal(raw, &members) // it was read once
 	for i := range value.Len() {
 		if string(members[i]) == "null" {
-			return "must be " + many(value.Type())
+			return "must be " + compositeTypeName(value.Type())
 		}
 		if value.Type().Elem().Kind() != reflect.String {
 			continue
@@ -218,18 +218,18 @@ func (f *field) checkList(raw json.RawMessage, value reflect.Value) string {
 func (f *field) formatted(format, value string) (normal, problem string) {
 	normal, problem = checkFormat(format, value)
 	if problem != "" {
-		return "", fmt.Sprintf("%s, is %q", problem, clip(value, 64))
+		return "", fmt.Sprintf("%s, is %q", problem, truncateText(value, 64))
 	}
 	return normal, ""
 }
 
-// mistyped says what a parameter has to be, and what it is. It repeats no text in
+// typeProblem says what a parameter has to be, and what it is. It repeats no text in
 // the place of an object or a list: whoever misunderstands those may have written
 // a secret there.
-func (f *field) mistyped(raw json.RawMessage) string {
+func (f *field) typeProblem(raw json.RawMessage) string {
 	is := described(raw)
 	if raw[0] == '"' && (f.Type == typeObject || f.Type == typeArray) {
 		is = "a string"
 	}
-	return fmt.Sprintf("must be %s, is %s", wanted(f.Type), is)
+	return fmt.Sprintf("must be %s, is %s", typePhrase(f.Type), is)
 }

@@ -32,7 +32,7 @@ type diagnosticsParameters struct {
 }
 
 func collectDiagnostics() *Action {
-	return define(entry[diagnosticsParameters]{
+	return newAction(entry[diagnosticsParameters]{
 		Action: Action{
 			Name:    "collect_diagnostics",
 			Summary: "Collect diagnostics of a workload or Pod: conditions, Pods, events, and the last log lines of unhealthy containers. Everyone who can read the execution can read them.",
@@ -51,31 +51,31 @@ func collectDiagnostics() *Action {
 			Risk: RiskLow, Idempotent: true, ReadOnly: true,
 		},
 		draft: func(_ context.Context, _ Client, _ Subject, p *diagnosticsParameters, live *unstructured.Unstructured) (*draft, error) {
-			return &draft{impact: v1alpha1.EstimatedImpact{Description: "no change; " + named(targetOfObject(live)) + " is inspected"}}, nil
+			return &draft{impact: v1alpha1.EstimatedImpact{Description: "no change; " + objectName(targetOfObject(live)) + " is inspected"}}, nil
 		},
 		run: func(ctx context.Context, c Client, pl *v1alpha1.Plan, p *diagnosticsParameters, r Run) Result {
-			d := &diagnosis{work: newWork(c, pl, r), parameters: p}
-			return d.end(d.do(ctx))
+			d := &diagnosis{attemptState: newAttempt(c, pl, r), parameters: p}
+			return d.buildResult(d.collectAll(ctx))
 		},
 	})
 }
 
 // A diagnosis is one attempt at looking.
 type diagnosis struct {
-	*work
+	*attemptState
 
 	parameters *diagnosticsParameters
 	logs       int // that were read
 }
 
-func (d *diagnosis) do(ctx context.Context) error {
-	t := d.target()
-	live, err := d.get(ctx, t)
+func (d *diagnosis) collectAll(ctx context.Context) error {
+	t := d.planTarget()
+	live, err := d.getObject(ctx, t)
 	if err != nil {
-		return d.why("read "+named(t), err)
+		return d.explainError("read "+objectName(t), err)
 	}
-	d.tell("%s: %s", kubectlName(live.GetAPIVersion(), live.GetKind(), live.GetName()), conditionsLine(live))
-	pods, err := d.pods(ctx, live)
+	d.printLine("%s: %s", kubectlName(live.GetAPIVersion(), live.GetKind(), live.GetName()), conditionsLine(live))
+	pods, err := d.listPods(ctx, live)
 	if err != nil {
 		return err
 	}
@@ -83,12 +83,12 @@ func (d *diagnosis) do(ctx context.Context) error {
 	for i := range pods {
 		about = append(about, pods[i].Name)
 	}
-	if err = d.events(ctx, about); err != nil {
+	if err = d.printEvents(ctx, about); err != nil {
 		return err
 	}
 	unwell := 0
 	for i := range pods {
-		well, err := d.pod(ctx, &pods[i])
+		well, err := d.printPod(ctx, &pods[i])
 		if err != nil {
 			return err
 		}
@@ -96,28 +96,28 @@ func (d *diagnosis) do(ctx context.Context) error {
 			unwell++
 		}
 	}
-	d.note = fmt.Sprintf("%s: %s; %d Pods, %d unhealthy", named(t), conditionsLine(live), len(pods), unwell)
+	d.note = fmt.Sprintf("%s: %s; %d Pods, %d unhealthy", objectName(t), conditionsLine(live), len(pods), unwell)
 	return nil
 }
 
-// tell says one line, bounded.
-func (d *diagnosis) tell(format string, args ...any) {
-	d.say(clip(fmt.Sprintf(format, args...), maxDiagnosedLine))
+// printLine says one line, bounded.
+func (d *diagnosis) printLine(format string, args ...any) {
+	d.logLine(truncateText(fmt.Sprintf(format, args...), maxDiagnosedLine))
 }
 
-// pods are those of the target, and itself if it is one.
-func (d *diagnosis) pods(ctx context.Context, live *unstructured.Unstructured) ([]corev1.Pod, error) {
+// listPods are those of the target, and itself if it is one.
+func (d *diagnosis) listPods(ctx context.Context, live *unstructured.Unstructured) ([]corev1.Pod, error) {
 	items := []unstructured.Unstructured{*live}
 	if live.GetKind() != "Pod" {
 		var selector metav1.LabelSelector
 		spec, _, _ := unstructured.NestedMap(live.Object, "spec", "selector")
 		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(spec, &selector); err != nil {
-			return nil, halted(CodeInvalid, "read the selector of %s: %s", live.GetName(), err)
+			return nil, newHalt(CodeInvalid, "read the selector of %s: %s", live.GetName(), err)
 		}
 		kind, _ := resourceOf("v1", "Pod")
-		list, err := d.list(ctx, kind.GroupVersionResource, live.GetNamespace(), metav1.ListOptions{LabelSelector: metav1.FormatLabelSelector(&selector), Limit: maxDiagnosedPods})
+		list, err := d.listObjects(ctx, kind.GroupVersionResource, live.GetNamespace(), metav1.ListOptions{LabelSelector: metav1.FormatLabelSelector(&selector), Limit: maxDiagnosedPods})
 		if err != nil {
-			return nil, d.why("list the Pods of "+live.GetName(), err)
+			return nil, d.explainError("list the Pods of "+live.GetName(), err)
 		}
 		items = list.Items
 	}
@@ -125,19 +125,19 @@ func (d *diagnosis) pods(ctx context.Context, live *unstructured.Unstructured) (
 	for i := range items {
 		var pod corev1.Pod
 		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(items[i].Object, &pod); err != nil {
-			return nil, halted(CodeInvalid, "read Pod %s: %s", items[i].GetName(), err)
+			return nil, newHalt(CodeInvalid, "read Pod %s: %s", items[i].GetName(), err)
 		}
 		pods = append(pods, pod)
 	}
 	return pods, nil
 }
 
-// events tells the latest that were about one of the names.
-func (d *diagnosis) events(ctx context.Context, about []string) error {
+// printEvents tells the latest that were about one of the names.
+func (d *diagnosis) printEvents(ctx context.Context, about []string) error {
 	kind, _ := resourceOf("v1", "Event")
-	list, err := d.list(ctx, kind.GroupVersionResource, d.parameters.Namespace, metav1.ListOptions{Limit: 500})
+	list, err := d.listObjects(ctx, kind.GroupVersionResource, d.parameters.Namespace, metav1.ListOptions{Limit: 500})
 	if err != nil {
-		return d.why("list events", err)
+		return d.explainError("list events", err)
 	}
 	var events []corev1.Event
 	for i := range list.Items {
@@ -146,14 +146,14 @@ func (d *diagnosis) events(ctx context.Context, about []string) error {
 			events = append(events, e)
 		}
 	}
-	slices.SortStableFunc(events, func(a, b corev1.Event) int { return happened(&a).Compare(happened(&b)) })
+	slices.SortStableFunc(events, func(a, b corev1.Event) int { return eventTime(&a).Compare(eventTime(&b)) })
 	for _, e := range events[max(0, len(events)-maxDiagnosedEvents):] {
-		d.tell("event %s %s/%s %s: %s", e.Type, strings.ToLower(e.InvolvedObject.Kind), e.InvolvedObject.Name, e.Reason, firstLine(e.Message))
+		d.printLine("event %s %s/%s %s: %s", e.Type, strings.ToLower(e.InvolvedObject.Kind), e.InvolvedObject.Name, e.Reason, firstLine(e.Message))
 	}
 	return nil
 }
 
-func happened(e *corev1.Event) time.Time {
+func eventTime(e *corev1.Event) time.Time {
 	for _, t := range []time.Time{e.LastTimestamp.Time, e.EventTime.Time} {
 		if !t.IsZero() {
 			return t
@@ -162,51 +162,51 @@ func happened(e *corev1.Event) time.Time {
 	return e.CreationTimestamp.Time
 }
 
-// pod tells how a Pod fares, and the ends of the logs of what is not well.
-func (d *diagnosis) pod(ctx context.Context, pod *corev1.Pod) (well bool, err error) {
+// printPod tells how a Pod fares, and the ends of the logs of what is not well.
+func (d *diagnosis) printPod(ctx context.Context, pod *corev1.Pod) (well bool, err error) {
 	well = pod.Status.Phase == corev1.PodRunning || pod.Status.Phase == corev1.PodSucceeded
 	reason := pod.Status.Reason
 	if reason != "" {
 		reason = " (" + reason + ")"
 	}
-	d.tell("pod/%s on %s: %s%s", pod.Name, orNone(pod.Spec.NodeName), pod.Status.Phase, reason)
+	d.printLine("pod/%s on %s: %s%s", pod.Name, nodeOrNone(pod.Spec.NodeName), pod.Status.Phase, reason)
 	for _, c := range append(slices.Clone(pod.Status.InitContainerStatuses), pod.Status.ContainerStatuses...) {
 		state, fine := containerState(&c)
-		d.tell("  %s: %s, %d restarts", c.Name, state, c.RestartCount)
+		d.printLine("  %s: %s, %d restarts", c.Name, state, c.RestartCount)
 		if fine {
 			continue
 		}
 		well = false
-		if err = d.log(ctx, pod, c.Name); err != nil {
+		if err = d.printLog(ctx, pod, c.Name); err != nil {
 			return well, err
 		}
 	}
 	return well, nil
 }
 
-// log tells the end of a container's log. That there is none stops nothing.
-func (d *diagnosis) log(ctx context.Context, pod *corev1.Pod, container string) error {
+// printLog tells the end of a container's log. That there is none stops nothing.
+func (d *diagnosis) printLog(ctx context.Context, pod *corev1.Pod, container string) error {
 	if d.parameters.Lines == 0 || d.client.Logs == nil || d.logs == maxDiagnosedLogs {
-		return stopped(ctx)
+		return checkCancelled(ctx)
 	}
 	d.logs++
 	var text string
-	err := d.once(ctx, func(ctx context.Context) error {
+	err := d.requestOnce(ctx, func(ctx context.Context) error {
 		var err error
 		text, err = d.client.Logs(ctx, pod.Namespace, pod.Name, container, d.parameters.Lines)
 		return err
 	})
 	if err != nil {
 		if apierrors.IsForbidden(err) {
-			return halted(CodeForbidden, "read the log of Pod %s: forbidden", podName(pod)) // the server's own words get lost
+			return newHalt(CodeForbidden, "read the log of Pod %s: forbidden", podName(pod)) // the server's own words get lost
 		}
-		d.tell("  | no log: %s", firstLine(err.Error()))
-		return stopped(ctx)
+		d.printLine("  | no log: %s", firstLine(err.Error()))
+		return checkCancelled(ctx)
 	}
 	for line := range strings.Lines(text) {
-		d.tell("  | %s", strings.TrimRight(line, "\r\n"))
+		d.printLine("  | %s", strings.TrimRight(line, "\r\n"))
 	}
-	return stopped(ctx)
+	return checkCancelled(ctx)
 }
 
 // containerState is how a container fares, and whether that is fine.
@@ -239,7 +239,7 @@ func conditionsLine(live *unstructured.Unstructured) string {
 	if len(parts) == 0 {
 		return "no conditions"
 	}
-	return clip(strings.Join(parts, ", "), maxDiagnosedLine)
+	return truncateText(strings.Join(parts, ", "), maxDiagnosedLine)
 }
 
 func firstLine(text string) string {
@@ -247,7 +247,7 @@ func firstLine(text string) string {
 	return line
 }
 
-func orNone(s string) string {
+func nodeOrNone(s string) string {
 	if s == "" {
 		return "no Node"
 	}

@@ -40,7 +40,7 @@ func TestRollout(t *testing.T) {
 			if err := o.UnmarshalJSON([]byte(text)); err != nil {
 				t.Fatal(err)
 			}
-			state, done, failed := rollout(o)
+			state, done, failed := rolloutState(o)
 			if done != tc.done || failed != tc.failed || !strings.Contains(state, tc.says) {
 				t.Errorf("%s: %q, done %t, failed %t", tc.reason, state, done, failed)
 			}

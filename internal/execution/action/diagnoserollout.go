@@ -20,7 +20,7 @@ type rolloutStatusParameters struct {
 }
 
 func rolloutStatus() *Action {
-	return define(entry[rolloutStatusParameters]{
+	return newAction(entry[rolloutStatusParameters]{
 		Action: Action{
 			Name:    "rollout_status",
 			Summary: "Wait until the rollout of a workload is complete. Changes nothing.",
@@ -37,55 +37,55 @@ func rolloutStatus() *Action {
 			Risk: RiskLow, Idempotent: true, ReadOnly: true,
 		},
 		draft: func(_ context.Context, _ Client, _ Subject, p *rolloutStatusParameters, live *unstructured.Unstructured) (*draft, error) {
-			return &draft{impact: v1alpha1.EstimatedImpact{Description: "no change; " + named(targetOfObject(live)) + " rollout is observed"}}, nil
+			return &draft{impact: v1alpha1.EstimatedImpact{Description: "no change; " + objectName(targetOfObject(live)) + " rollout is observed"}}, nil
 		},
 		run: func(ctx context.Context, c Client, pl *v1alpha1.Plan, _ *rolloutStatusParameters, r Run) Result {
-			w := newWork(c, pl, r)
-			return w.end(w.awaitRollout(ctx))
+			w := newAttempt(c, pl, r)
+			return w.buildResult(w.awaitRollout(ctx))
 		},
 	})
 }
 
 // awaitRollout looks at the target until it is rolled out.
-func (w *work) awaitRollout(ctx context.Context) error {
-	t := w.target()
+func (w *attemptState) awaitRollout(ctx context.Context) error {
+	t := w.planTarget()
 	last := ""
 	for {
-		live, err := w.get(ctx, t)
+		live, err := w.getObject(ctx, t)
 		if err != nil {
-			return w.waited(last, w.why("read "+named(t), err))
+			return w.waitError(last, w.explainError("read "+objectName(t), err))
 		}
 		if live.GetUID() != t.UID {
-			return halted(CodeGuard, "%s has UID %s, but the action was planned for UID %s", named(t), live.GetUID(), t.UID)
+			return newHalt(CodeGuard, "%s has UID %s, but the action was planned for UID %s", objectName(t), live.GetUID(), t.UID)
 		}
-		state, done, failed := rollout(live)
+		state, done, failed := rolloutState(live)
 		if state != last {
-			w.say(state)
+			w.logLine(state)
 			last = state
 		}
 		switch {
 		case failed:
-			return halted(CodeGuard, "%s: %s", named(t), state)
+			return newHalt(CodeGuard, "%s: %s", objectName(t), state)
 		case done:
 			w.note = state
 			return nil
 		}
-		if err = w.pause(ctx, rolloutPause); err != nil {
-			return w.waited(last, err)
+		if err = w.waitFor(ctx, rolloutPause); err != nil {
+			return w.waitError(last, err)
 		}
 	}
 }
 
-// waited says what was waited for when the time was over.
-func (w *work) waited(state string, err error) error {
+// waitError says what was waited for when the time was over.
+func (w *attemptState) waitError(state string, err error) error {
 	if state == "" {
 		return err
 	}
-	return w.why("last seen state: "+state, err)
+	return w.explainError("last seen state: "+state, err)
 }
 
-// rollout is how far a workload is, as kubectl rollout status says it.
-func rollout(live *unstructured.Unstructured) (state string, done, failed bool) {
+// rolloutState is how far a workload is, as kubectl rollout status says it.
+func rolloutState(live *unstructured.Unstructured) (state string, done, failed bool) {
 	name := kubectlName(live.GetAPIVersion(), live.GetKind(), live.GetName())
 	number := func(otherwise int64, path ...string) int64 {
 		n, found, err := unstructured.NestedInt64(live.Object, path...)

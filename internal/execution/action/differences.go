@@ -29,11 +29,11 @@ func differences(was, is map[string]any) []string {
 	var different []string
 	for _, f := range fields {
 		switch {
-		case spelled(was[f]) == spelled(is[f]):
+		case canonicalValue(was[f]) == canonicalValue(is[f]):
 		case hasObjects(was[f]) || hasObjects(is[f]):
 			different = append(different, f+" has changed")
 		default:
-			different = append(different, fmt.Sprintf("%s was %s, and is %s", f, clip(shown(was[f]), 128), clip(shown(is[f]), 128)))
+			different = append(different, fmt.Sprintf("%s was %s, and is %s", f, truncateText(formatValue(was[f]), 128), truncateText(formatValue(is[f]), 128)))
 		}
 	}
 	return different
@@ -50,8 +50,8 @@ func hasObjects(value any) bool {
 	return false
 }
 
-// spelled is a value as hashes know it.
-func spelled(value any) string {
+// canonicalValue is a value as hashes know it.
+func canonicalValue(value any) string {
 	raw, err := json.Marshal(value)
 	if err == nil {
 		raw, err = canonical(raw)

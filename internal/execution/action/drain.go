@@ -29,7 +29,7 @@ type drainParameters struct {
 }
 
 func drainNode() *Action {
-	return define(entry[drainParameters]{
+	return newAction(entry[drainParameters]{
 		Action: Action{
 			Name:    "drain_node",
 			Summary: "Cordon a Node and evict its Pods. Protected Pods and Pods of DaemonSets stay.",
@@ -48,23 +48,23 @@ func drainNode() *Action {
 		values: func(_ *drainParameters, live *unstructured.Unstructured) map[string]any { return unschedulable(live) },
 		draft:  draftDrain,
 		run: func(ctx context.Context, c Client, pl *v1alpha1.Plan, p *drainParameters, r Run) Result {
-			d := &drain{work: newWork(c, pl, r), parameters: p}
+			d := &drain{attemptState: newAttempt(c, pl, r), parameters: p}
 			if err := d.readProtected(); err != nil {
-				return d.end(err)
+				return d.buildResult(err)
 			}
-			return d.end(d.do(ctx))
+			return d.buildResult(d.drainAll(ctx))
 		},
 	})
 }
 
 func draftDrain(ctx context.Context, c Client, s Subject, p *drainParameters, live *unstructured.Unstructured) (*draft, error) {
-	d := &drain{work: newWork(c, &v1alpha1.Plan{}, Run{}), parameters: p, protected: s.Protected}
-	pods, err := d.pods(ctx)
+	d := &drain{attemptState: newAttempt(c, &v1alpha1.Plan{}, Run{}), parameters: p, protected: s.Protected}
+	pods, err := d.listPods(ctx)
 	if err != nil {
 		return nil, err
 	}
 	if len(pods.refused) > 0 {
-		return nil, refused(v1alpha1.DetailInvalidTargetState, "cannot drain Node %s, blocked by Pods: %s", p.Node, someOf(pods.refused))
+		return nil, newRefusal(v1alpha1.DetailInvalidTargetState, "cannot drain Node %s, blocked by Pods: %s", p.Node, joinFirst(pods.refused))
 	}
 	before := unschedulable(live)
 	plan := &draft{before: before, after: map[string]any{"unschedulable": true}}
@@ -87,22 +87,22 @@ func draftDrain(ctx context.Context, c Client, s Subject, p *drainParameters, li
 		}
 	}
 	plan.steps = []v1alpha1.PlanStep{step, evictions}
-	plan.diff = d.diff(before, pods)
+	plan.diff = d.formatDiff(before, pods)
 	plan.impact = v1alpha1.EstimatedImpact{
 		ResourcesAffected: int32(1 + len(pods.evict)), //nolint:gosec // a Node has some hundred Pods
 		Description:       fmt.Sprintf("%d Pods are evicted, %d stay", len(pods.evict), len(pods.left)),
 	}
 	if before["unschedulable"] == true {
-		plan.rollback = noWayBack("the Node was already cordoned, and evicted Pods are not restored")
+		plan.rollback = noRollback("the Node was already cordoned, and evicted Pods are not restored")
 		return plan, nil
 	}
-	plan.rollback, err = wayBackBy("uncordon_node", map[string]any{"node": p.Node}, "5s")
+	plan.rollback, err = rollbackBy("uncordon_node", map[string]any{"node": p.Node}, "5s")
 	return plan, err
 }
 
 // A drain is one attempt, with what it has done so far.
 type drain struct {
-	*work
+	*attemptState
 
 	parameters *drainParameters
 	protected  []string // namespaces whose Pods stay
@@ -125,42 +125,42 @@ func (d *drain) readProtected() error {
 		}
 		var body evictionBody
 		if err := json.Unmarshal([]byte(step.Body), &body); err != nil {
-			return halted(CodeInvalid, "%s: the body lacks the protected namespaces: %s", step.Description, err)
+			return newHalt(CodeInvalid, "%s: the body lacks the protected namespaces: %s", step.Description, err)
 		}
 		d.protected = body.Leave
 	}
 	return nil
 }
 
-// do cordons, and evicts until none is left or the time is over.
-func (d *drain) do(ctx context.Context) error {
+// drainAll cordons, and evicts until none is left or the time is over.
+func (d *drain) drainAll(ctx context.Context) error {
 	if len(d.plan.Steps) == 0 {
-		return d.sendAll(ctx, d.judge(), "")
+		return d.sendAll(ctx, d.nodeExpectation(), "")
 	}
-	if err := d.cordon(ctx); err != nil {
+	if err := d.cordonNode(ctx); err != nil {
 		return err
 	}
 	for round := 0; ; round++ {
-		pods, err := d.pods(ctx)
+		pods, err := d.listPods(ctx)
 		if err != nil {
-			return d.broken(d.why("list the Pods on Node "+d.parameters.Node, err), nil)
+			return d.drainError(d.explainError("list the Pods on Node "+d.parameters.Node, err), nil)
 		}
 		if len(pods.refused) > 0 {
-			return d.broken(halted(CodeGuard, "blocked by Pods: %s", someOf(pods.refused)), nil)
+			return d.drainError(newHalt(CodeGuard, "blocked by Pods: %s", joinFirst(pods.refused)), nil)
 		}
 		if left, err := d.evictAll(ctx, pods.evict); err != nil {
-			return d.broken(err, left)
+			return d.drainError(err, left)
 		}
 		remaining := append(slices.Clone(pods.evict), pods.waitFor...)
 		if len(remaining) == 0 || d.run.dry {
-			d.done(pods)
+			d.recordDrained(pods)
 			return nil
 		}
 		if round == 0 {
-			d.sayBlocked()
+			d.logBlocked()
 		}
-		if err = d.pause(ctx, drainPause(round)); err != nil {
-			return d.broken(err, remaining)
+		if err = d.waitFor(ctx, drainPause(round)); err != nil {
+			return d.drainError(err, remaining)
 		}
 	}
 }
@@ -171,39 +171,39 @@ func drainPause(round int) time.Duration {
 	return min(time.Duration(round+1)*200*time.Millisecond, 5*time.Second)
 }
 
-// judge accepts the Node as it was, and as an earlier attempt left it.
-func (d *drain) judge() judge {
-	return judge{values: unschedulable, idle: func(_ context.Context, live *unstructured.Unstructured) bool {
+// nodeExpectation accepts the Node as it was, and as an earlier attempt left it.
+func (d *drain) nodeExpectation() expectation {
+	return expectation{values: unschedulable, idle: func(_ context.Context, live *unstructured.Unstructured) bool {
 		return unschedulable(live)["unschedulable"] == true
 	}}
 }
 
-// cordon closes the Node, if it is not closed.
-func (d *drain) cordon(ctx context.Context) error {
-	live, done, err := d.open(ctx, d.judge())
+// cordonNode closes the Node, if it is not closed.
+func (d *drain) cordonNode(ctx context.Context) error {
+	live, done, err := d.openTarget(ctx, d.nodeExpectation())
 	if err != nil {
 		return err
 	}
 	d.note = ""
 	if done || unschedulable(live)["unschedulable"] == true {
-		if done && d.again() && d.ours(live) && !d.run.dry {
+		if done && d.isRetry() && d.hasMarker(live) && !d.run.dry {
 			d.cordoned = true
-			d.affects(v1alpha1.AffectedResource{Kind: "Node", Name: live.GetName(), UID: live.GetUID(), Action: "cordoned", Before: fieldsText(d.before()), After: fieldsText(unschedulable(live))})
+			d.addAffected(v1alpha1.AffectedResource{Kind: "Node", Name: live.GetName(), UID: live.GetUID(), Action: "cordoned", Before: fieldsText(d.valuesBefore()), After: fieldsText(unschedulable(live))})
 		}
-		d.say("node/" + live.GetName() + " already cordoned")
+		d.logLine("node/" + live.GetName() + " already cordoned")
 		return nil
 	}
 	d.cordoned = !d.run.dry
-	return d.sendToTarget(ctx, d.judge(), live, d.plan.Steps[0], "cordoned")
+	return d.sendToTarget(ctx, d.nodeExpectation(), live, d.plan.Steps[0], "cordoned")
 }
 
-// pods are those on the Node.
-func (d *drain) pods(ctx context.Context) (podsOfNode, error) {
+// listPods are those on the Node.
+func (d *drain) listPods(ctx context.Context) (podsOfNode, error) {
 	var all []corev1.Pod
 	kind, _ := resourceOf("v1", "Pod")
 	o := metav1.ListOptions{FieldSelector: "spec.nodeName=" + d.parameters.Node, Limit: drainPage}
 	for {
-		page, err := d.list(ctx, kind.GroupVersionResource, "", o)
+		page, err := d.listObjects(ctx, kind.GroupVersionResource, "", o)
 		if err != nil {
 			return podsOfNode{}, err
 		}
@@ -233,7 +233,7 @@ func (d *drain) goneDaemonSets(ctx context.Context, pods []corev1.Pod) ([]string
 			continue
 		}
 		seen[pods[i].Namespace+"/"+owner.Name] = true
-		_, err := d.get(ctx, v1alpha1.Target{APIVersion: "apps/v1", Kind: kindDaemonSet, Namespace: pods[i].Namespace, Name: owner.Name})
+		_, err := d.getObject(ctx, v1alpha1.Target{APIVersion: "apps/v1", Kind: kindDaemonSet, Namespace: pods[i].Namespace, Name: owner.Name})
 		switch {
 		case apierrors.IsNotFound(err):
 			gone = append(gone, pods[i].Namespace+"/"+owner.Name)
@@ -244,8 +244,8 @@ func (d *drain) goneDaemonSets(ctx context.Context, pods []corev1.Pod) ([]string
 	return gone, nil
 }
 
-// diff lists what becomes of which Pod.
-func (d *drain) diff(before map[string]any, pods podsOfNode) string {
+// formatDiff lists what becomes of which Pod.
+func (d *drain) formatDiff(before map[string]any, pods podsOfNode) string {
 	var b strings.Builder
 	b.WriteString(lineDiff(before, map[string]any{"unschedulable": true}))
 	for i := range pods.evict {

@@ -22,55 +22,55 @@ import (
 func (d *drain) evictAll(ctx context.Context, pods []corev1.Pod) (left []corev1.Pod, err error) {
 	d.blocked = map[string]string{}
 	for i := range pods {
-		if err = d.evict(ctx, &pods[i]); err != nil {
+		if err = d.evictPod(ctx, &pods[i]); err != nil {
 			return pods[i:], err
 		}
 	}
 	return nil, nil
 }
 
-// sayBlocked says which Pods may not go yet, and why.
-func (d *drain) sayBlocked() {
+// logBlocked says which Pods may not go yet, and why.
+func (d *drain) logBlocked() {
 	for _, pod := range sortedKeys(d.blocked) {
-		d.say(pod + " cannot be evicted yet: " + d.blocked[pod])
+		d.logLine(pod + " cannot be evicted yet: " + d.blocked[pod])
 	}
 }
 
-// evict asks one Pod to leave. What a disruption budget keeps for now is noted
+// evictPod asks one Pod to leave. What a disruption budget keeps for now is noted
 // in blocked, and asked again in the next round.
-func (d *drain) evict(ctx context.Context, pod *corev1.Pod) error {
-	if err := stopped(ctx); err != nil {
+func (d *drain) evictPod(ctx context.Context, pod *corev1.Pod) error {
+	if err := checkCancelled(ctx); err != nil {
 		return err
 	}
-	step, err := d.eviction(pod)
+	step, err := d.evictionStep(pod)
 	if err != nil {
-		return halted(CodeInvalid, "%s", err)
+		return newHalt(CodeInvalid, "%s", err)
 	}
 	kind, _ := resourceOf("v1", "Pod")
-	err = d.once(ctx, func(ctx context.Context) error {
-		_, err := d.request(ctx, step, kind.GroupVersionResource, "")
+	err = d.requestOnce(ctx, func(ctx context.Context) error {
+		_, err := d.requestStep(ctx, step, kind.GroupVersionResource, "")
 		return err
 	})
 	switch {
 	case err == nil:
-		d.went(pod)
+		d.recordEviction(pod)
 		return nil
 	case apierrors.IsNotFound(err), apierrors.IsConflict(err): // it is gone, or another has its name
 		return nil
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause): // it goes with its namespace
 		d.blocked[podName(pod)] = "its namespace is being deleted"
 		return nil
-	case passing(err):
+	case isTransient(err):
 		d.blocked[podName(pod)] = keptBy(err)
 		if d.run.dry {
-			d.result.Warnings = append(d.result.Warnings, clip(podName(pod)+" cannot be evicted at the moment: "+keptBy(err), maxFields))
+			d.result.Warnings = append(d.result.Warnings, truncateText(podName(pod)+" cannot be evicted at the moment: "+keptBy(err), maxFields))
 		}
 		return nil
 	}
-	return d.why("evict Pod "+podName(pod), err)
+	return d.explainError("evict Pod "+podName(pod), err)
 }
 
-func (d *drain) eviction(pod *corev1.Pod) (v1alpha1.PlanStep, error) {
+func (d *drain) evictionStep(pod *corev1.Pod) (v1alpha1.PlanStep, error) {
 	body, err := json.Marshal(metav1.DeleteOptions{GracePeriodSeconds: d.parameters.GracePeriodSeconds})
 	return v1alpha1.PlanStep{
 		Description: "evict Pod " + podName(pod), Verb: verbEvict, APIVersion: "v1", Resource: "pods",
@@ -78,10 +78,10 @@ func (d *drain) eviction(pod *corev1.Pod) (v1alpha1.PlanStep, error) {
 	}, err
 }
 
-// went records a Pod that was told to go.
-func (d *drain) went(pod *corev1.Pod) {
+// recordEviction records a Pod that was told to go.
+func (d *drain) recordEviction(pod *corev1.Pod) {
 	d.evicted = append(d.evicted, *pod)
-	d.did(v1alpha1.AffectedResource{
+	d.recordChange(v1alpha1.AffectedResource{
 		Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, Action: "evicted",
 		Before: "node: " + d.parameters.Node, ResourceVersionBefore: pod.ResourceVersion,
 	}, "v1")
@@ -100,22 +100,22 @@ func keptBy(err error) string {
 	return err.Error()
 }
 
-// done says that the Node is drained.
-func (d *drain) done(pods podsOfNode) {
+// recordDrained says that the Node is drained.
+func (d *drain) recordDrained(pods podsOfNode) {
 	if d.run.dry {
-		d.say(fmt.Sprintf("node/%s drained (server dry run)", d.parameters.Node))
+		d.logLine(fmt.Sprintf("node/%s drained (server dry run)", d.parameters.Node))
 		return
 	}
 	if len(pods.left) > 0 {
-		d.say("not evicted: " + someOf(pods.left))
+		d.logLine("not evicted: " + joinFirst(pods.left))
 	}
-	d.say(fmt.Sprintf("node/%s drained", d.parameters.Node))
+	d.logLine(fmt.Sprintf("node/%s drained", d.parameters.Node))
 	d.note = fmt.Sprintf("Node %s is drained: %d Pods evicted, %d not evicted", d.parameters.Node, len(d.evicted), len(pods.left))
 }
 
-// broken is a drain that ends before its end. Once something was done and the
+// drainError is a drain that ends before its end. Once something was done and the
 // time is over, it is a part of what was planned.
-func (d *drain) broken(err error, remaining []corev1.Pod) error {
+func (d *drain) drainError(err error, remaining []corev1.Pod) error {
 	var h *halt
 	if !errors.As(err, &h) {
 		return err
@@ -135,7 +135,7 @@ func (d *drain) broken(err error, remaining []corev1.Pod) error {
 	if code == CodeDeadline && (d.cordoned || len(d.evicted) > 0) {
 		code = CodePartial
 	}
-	return halted(code, "%s", b.String())
+	return newHalt(code, "%s", b.String())
 }
 
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

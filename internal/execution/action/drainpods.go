@@ -92,11 +92,11 @@ func podNames(pods []corev1.Pod) string {
 	for i := range pods {
 		names = append(names, podName(&pods[i]))
 	}
-	return someOf(names)
+	return joinFirst(names)
 }
 
-// someOf are the first of a list, with how many there are more.
-func someOf(names []string) string {
+// joinFirst are the first of a list, with how many there are more.
+func joinFirst(names []string) string {
 	const most = 8
 	if more := len(names) - most; more > 0 {
 		return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), more)

@@ -83,11 +83,11 @@ type entry[P any] struct {
 	absent bool   // the target need not exist: draft, values and run get nil then
 }
 
-// define makes an entry an action. It panics if the tags of P are wrong, which
+// newAction makes an entry an action. It panics if the tags of P are wrong, which
 // shows in any test that looks at the catalogue.
-func define[P any](e entry[P]) *Action {
+func newAction[P any](e entry[P]) *Action {
 	a := e.Action
-	k := &typed[P]{entry: e, params: fieldsOf(reflect.TypeFor[P]())}
+	k := &typedKind[P]{entry: e, params: fieldsOf(reflect.TypeFor[P]())}
 	for _, f := range k.params {
 		a.schema = append(a.schema, f.Parameter)
 	}
@@ -95,23 +95,23 @@ func define[P any](e entry[P]) *Action {
 	return &a
 }
 
-// typed is the kind of an entry.
-type typed[P any] struct {
+// typedKind is the kind of an entry.
+type typedKind[P any] struct {
 	entry  entry[P]
 	params []field
 }
 
-func (k *typed[P]) optional() bool { return k.entry.absent }
+func (k *typedKind[P]) targetOptional() bool { return k.entry.absent }
 
-func (k *typed[P]) parse(q question) (parsed any, normal json.RawMessage, t v1alpha1.Target, problems []string) {
+func (k *typedKind[P]) parseParameters(q parseInput) (parsed any, normal json.RawMessage, t v1alpha1.Target, problems []string) {
 	if k.entry.spell != nil {
 		if problems = k.entry.spell(q.asked, q.parameters); len(problems) > 0 {
 			return nil, nil, t, problems
 		}
 	}
-	q.fill(k.params)
+	q.fillTarget(k.params)
 	p := new(P)
-	normal, problems = decode(k.params, q.parameters, reflect.ValueOf(p).Elem())
+	normal, problems = decodeParameters(k.params, q.parameters, reflect.ValueOf(p).Elem())
 	if len(problems) > 0 {
 		return nil, nil, t, problems
 	}
@@ -128,7 +128,7 @@ func (k *typed[P]) parse(q question) (parsed any, normal json.RawMessage, t v1al
 }
 
 // targetOf is the target in full.
-func (k *typed[P]) targetOf(p *P) (v1alpha1.Target, []string) {
+func (k *typedKind[P]) targetOf(p *P) (v1alpha1.Target, []string) {
 	var t v1alpha1.Target
 	if k.entry.target != nil {
 		t = k.entry.target(p)
@@ -149,30 +149,30 @@ func (k *typed[P]) targetOf(p *P) (v1alpha1.Target, []string) {
 	return t, nil
 }
 
-func (k *typed[P]) plan(ctx context.Context, c Client, s Subject, parsed any, live *unstructured.Unstructured) (*draft, error) {
+func (k *typedKind[P]) draftPlan(ctx context.Context, c Client, s Subject, parsed any, live *unstructured.Unstructured) (*draft, error) {
 	return k.entry.draft(ctx, c, s, parsed.(*P), live) //nolint:errcheck,forcetypeassert // parse made it
 }
 
-func (k *typed[P]) fields(parsed any, live *unstructured.Unstructured) map[string]any {
+func (k *typedKind[P]) dependentFields(parsed any, live *unstructured.Unstructured) map[string]any {
 	if k.entry.values == nil {
 		return map[string]any{}
 	}
 	return k.entry.values(parsed.(*P), live) //nolint:errcheck,forcetypeassert // parse made it
 }
 
-func (k *typed[P]) run(ctx context.Context, c Client, pl *v1alpha1.Plan, parsed any, r Run) Result {
+func (k *typedKind[P]) runPlan(ctx context.Context, c Client, pl *v1alpha1.Plan, parsed any, r Run) Result {
 	p := parsed.(*P) //nolint:errcheck,forcetypeassert // parse made it
 	if k.entry.run != nil {
 		return k.entry.run(ctx, c, pl, p, r)
 	}
-	w := newWork(c, pl, r)
-	return w.end(w.sendAll(ctx, k.judge(c, p, r), k.entry.did))
+	w := newAttempt(c, pl, r)
+	return w.buildResult(w.sendAll(ctx, k.targetExpectation(c, p, r), k.entry.did))
 }
 
-// judge is what the target must be for the plan, see work.open.
-func (k *typed[P]) judge(c Client, p *P, r Run) judge {
-	return judge{
-		values: func(live *unstructured.Unstructured) map[string]any { return k.fields(p, live) },
+// targetExpectation is what the target must be for the plan, see work.open.
+func (k *typedKind[P]) targetExpectation(c Client, p *P, r Run) expectation {
+	return expectation{
+		values: func(live *unstructured.Unstructured) map[string]any { return k.dependentFields(p, live) },
 		idle: func(ctx context.Context, live *unstructured.Unstructured) bool {
 			d, err := k.entry.draft(ctx, c, r.Subject, p, live)
 			return err == nil && len(d.steps) == 0

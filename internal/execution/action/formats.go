@@ -41,15 +41,15 @@ func checkFormat(format, value string) (normal, problem string) {
 	case "":
 		return value, ""
 	case formatLabel:
-		return value, first(validation.IsDNS1123Label(value), "must be a DNS label, such as web-1")
+		return value, problemIfAny(validation.IsDNS1123Label(value), "must be a DNS label, such as web-1")
 	case formatSubdomain:
-		return value, first(validation.IsDNS1123Subdomain(value), "must be a DNS name, such as web-1 or web.shop")
+		return value, problemIfAny(validation.IsDNS1123Subdomain(value), "must be a DNS name, such as web-1 or web.shop")
 	case formatLabelKey:
-		return value, first(validation.IsQualifiedName(value), "must be a label key, such as app or example.com/app")
+		return value, problemIfAny(validation.IsQualifiedName(value), "must be a label key, such as app or example.com/app")
 	case formatLabelValue:
-		return value, first(validation.IsValidLabelValue(value), "must be a label value: up to 63 letters, digits, '-', '_' or '.'")
+		return value, problemIfAny(validation.IsValidLabelValue(value), "must be a label value: up to 63 letters, digits, '-', '_' or '.'")
 	case formatConfigKey:
-		return value, first(validation.IsConfigMapKey(value), "must be a key of up to 253 letters, digits, '-', '_' or '.'")
+		return value, problemIfAny(validation.IsConfigMapKey(value), "must be a key of up to 253 letters, digits, '-', '_' or '.'")
 	case formatImage:
 		if len(value) > maxImage || !imagePattern.MatchString(value) {
 			return "", "must be an image, such as registry.example.com/web:1.2"
@@ -89,8 +89,8 @@ func checkQuantity(value string) (normal, problem string) {
 	return q.String(), ""
 }
 
-// first is a problem where the library has any.
-func first(found []string, problem string) string {
+// problemIfAny is a problem where the library has any.
+func problemIfAny(found []string, problem string) string {
 	if len(found) == 0 {
 		return ""
 	}

@@ -22,7 +22,7 @@ type updateHPAParameters struct {
 }
 
 func updateHPA() *Action {
-	return define(entry[updateHPAParameters]{
+	return newAction(entry[updateHPAParameters]{
 		Action: Action{
 			Name:    "update_hpa",
 			Summary: "Set the minimum and maximum replicas of a HorizontalPodAutoscaler.",
@@ -87,26 +87,26 @@ func ScaledBy(live *unstructured.Unstructured) v1alpha1.Target {
 	return v1alpha1.Target{APIVersion: "apps/v1", Kind: ref["kind"], Namespace: live.GetNamespace(), Name: ref["name"]}
 }
 
-// lookAtScaled reads what a HorizontalPodAutoscaler scales, so that policies are
+// readScaleTarget reads what a HorizontalPodAutoscaler scales, so that policies are
 // told of it. One that does not exist is nothing that could be harmed.
-func lookAtScaled(ctx context.Context, c Client, live *unstructured.Unstructured) error {
+func readScaleTarget(ctx context.Context, c Client, live *unstructured.Unstructured) error {
 	scaled := ScaledBy(live)
 	if scaled.Kind == "" {
 		kind, _, _ := unstructured.NestedString(live.Object, "spec", "scaleTargetRef", "kind")
-		return refused(v1alpha1.DetailInvalidTargetState, "%s scales a %s: update_hpa supports only Deployments and StatefulSets, whose protection it can check",
-			named(targetOfObject(live)), orUnknown(kind))
+		return newRefusal(v1alpha1.DetailInvalidTargetState, "%s scales a %s: update_hpa supports only Deployments and StatefulSets, whose protection it can check",
+			objectName(targetOfObject(live)), kindOrUnknown(kind))
 	}
-	if _, err := c.read(ctx, scaled); err != nil && !apierrors.IsNotFound(err) {
+	if _, err := c.readObject(ctx, scaled); err != nil && !apierrors.IsNotFound(err) {
 		return err
 	}
 	return nil
 }
 
 func draftHPA(ctx context.Context, c Client, s Subject, p *updateHPAParameters, live *unstructured.Unstructured) (*draft, error) {
-	if err := lookAtScaled(ctx, c, live); err != nil {
+	if err := readScaleTarget(ctx, c, live); err != nil {
 		return nil, err
 	}
-	name := named(targetOfObject(live))
+	name := objectName(targetOfObject(live))
 	least, most := boundOf(live, "minReplicas"), boundOf(live, "maxReplicas")
 	d := &draft{before: boundsOf(p, live), after: map[string]any{}}
 	spec := map[string]any{}
@@ -125,7 +125,7 @@ func draftHPA(ctx context.Context, c Client, s Subject, p *updateHPAParameters, 
 		d.impact.Description = name + " already has these values"
 		return d, nil
 	}
-	step, err := patchStep(live, types.MergePatchType, marked(map[string]any{"spec": spec}, s), fmt.Sprintf("set %s of %s", fieldsText(d.after), name))
+	step, err := patchStep(live, types.MergePatchType, withMarker(map[string]any{"spec": spec}, s), fmt.Sprintf("set %s of %s", fieldsText(d.after), name))
 	if err != nil {
 		return nil, err
 	}
@@ -133,6 +133,6 @@ func draftHPA(ctx context.Context, c Client, s Subject, p *updateHPAParameters, 
 	d.impact = v1alpha1.EstimatedImpact{ResourcesAffected: 1, Description: fmt.Sprintf("%s keeps between %d and %d replicas", name, least, most)}
 	back := map[string]any{"hpa": p.HPA, "namespace": p.Namespace}
 	maps.Copy(back, d.before)
-	d.rollback, err = wayBackBy("update_hpa", back, "10s")
+	d.rollback, err = rollbackBy("update_hpa", back, "10s")
 	return d, err
 }

@@ -34,7 +34,7 @@ type manifestParameters struct {
 }
 
 func applyManifest() *Action {
-	return define(entry[manifestParameters]{
+	return newAction(entry[manifestParameters]{
 		Action: Action{
 			Name:    "apply_manifest",
 			Summary: "Apply one object with server-side apply, or delete it. Only kinds that the installation allows; none by default.",
@@ -56,13 +56,13 @@ func applyManifest() *Action {
 		values: manifestValues,
 		draft:  draftManifest,
 		run: func(ctx context.Context, c Client, pl *v1alpha1.Plan, p *manifestParameters, r Run) Result {
-			w := newWork(c, pl, r)
+			w := newAttempt(c, pl, r)
 			w.manager = p.FieldManager
-			j := judge{values: func(live *unstructured.Unstructured) map[string]any { return manifestValues(p, live) }}
+			j := expectation{values: func(live *unstructured.Unstructured) map[string]any { return manifestValues(p, live) }}
 			if p.State == statePresent {
 				w.force = &p.Force
 			}
-			return w.end(w.sendAll(ctx, j, "serverside-applied"))
+			return w.buildResult(w.sendAll(ctx, j, "serverside-applied"))
 		},
 	})
 }
@@ -81,7 +81,7 @@ func manifestOf(p *manifestParameters) (object *unstructured.Unstructured, probl
 	}
 	switch k, ok := resourceOf(object.GetAPIVersion(), object.GetKind()); {
 	case !ok || object.GetAPIVersion() == "":
-		complain("unsupported kind %s of API version %q", orUnknown(object.GetKind()), clip(object.GetAPIVersion(), 64))
+		complain("unsupported kind %s of API version %q", kindOrUnknown(object.GetKind()), truncateText(object.GetAPIVersion(), 64))
 	case k.cluster:
 		complain("kind %s is not namespaced", object.GetKind())
 	case k.kind == "Secret":
@@ -101,7 +101,7 @@ func manifestOf(p *manifestParameters) (object *unstructured.Unstructured, probl
 	metadata, _ := object.Object["metadata"].(map[string]any)
 	for _, key := range sortedKeys(metadata) {
 		if !slices.Contains([]string{"name", "namespace", "labels", "annotations"}, key) {
-			complain("metadata.%s must not be set", clip(key, 64))
+			complain("metadata.%s must not be set", truncateText(key, 64))
 		}
 	}
 	if _, marks := object.GetAnnotations()[v1alpha1.AnnotationLastExecution]; marks {
@@ -110,11 +110,11 @@ func manifestOf(p *manifestParameters) (object *unstructured.Unstructured, probl
 	return object, problems
 }
 
-func orUnknown(kind string) string {
+func kindOrUnknown(kind string) string {
 	if kind == "" {
 		return "object without a kind"
 	}
-	return clip(kind, 64)
+	return truncateText(kind, 64)
 }
 
 // manifestValues are those fields of the live object that the manifest sets; of
@@ -127,25 +127,25 @@ func manifestValues(p *manifestParameters, live *unstructured.Unstructured) map[
 	if live == nil {
 		return map[string]any{}
 	}
-	return inPlan(cut(manifest.Object, live.Object))
+	return planValues(selectFields(manifest.Object, live.Object))
 }
 
-// inPlan are fields, with digests in the place of those that are too long.
-func inPlan(fields map[string]any) map[string]any {
+// planValues are fields, with digests in the place of those that are too long.
+func planValues(fields map[string]any) map[string]any {
 	raw, err := json.Marshal(fields)
 	if err != nil || len(raw) <= 2*maxManifest {
 		return fields
 	}
 	texts := make(map[string]any, len(fields))
 	for key, value := range fields {
-		texts[key] = shown(value)
+		texts[key] = formatValue(value)
 	}
-	return bounded(texts)
+	return boundFields(texts)
 }
 
-// cut is what an object has of the fields of another. Lists are taken as a
+// selectFields is what an object has of the fields of another. Lists are taken as a
 // whole.
-func cut(fields, object map[string]any) map[string]any {
+func selectFields(fields, object map[string]any) map[string]any {
 	had := map[string]any{}
 	for key, wanted := range fields {
 		value, ok := object[key]
@@ -158,14 +158,14 @@ func cut(fields, object map[string]any) map[string]any {
 			had[key] = value
 			continue
 		}
-		had[key] = cut(inside, within)
+		had[key] = selectFields(inside, within)
 	}
 	return had
 }
 
 func draftManifest(ctx context.Context, c Client, s Subject, p *manifestParameters, live *unstructured.Unstructured) (*draft, error) {
 	manifest, _ := manifestOf(p)
-	name := named(targetOfObject(manifest))
+	name := objectName(targetOfObject(manifest))
 	if p.State == stateAbsent {
 		return draftRemoval(p, name, live)
 	}
@@ -185,13 +185,13 @@ func draftManifest(ctx context.Context, c Client, s Subject, p *manifestParamete
 	if live != nil {
 		step.Description, step.UID = "apply "+name, live.GetUID()
 	}
-	if step, err = withBody(step, marked(manifest.DeepCopy().Object, s)); err != nil {
+	if step, err = withBody(step, withMarker(manifest.DeepCopy().Object, s)); err != nil {
 		return nil, err
 	}
 	d.steps = []v1alpha1.PlanStep{step}
-	d.diff = lineDiff(flat(d.before), flat(d.after))
+	d.diff = lineDiff(flattenValue(d.before), flattenValue(d.after))
 	d.impact = v1alpha1.EstimatedImpact{ResourcesAffected: 1, Description: step.Description, ReplicasChanged: replicasChanged(live, result)}
-	d.rollback, err = p.wayBack(manifest, live)
+	d.rollback, err = p.rollbackInfo(manifest, live)
 	return d, err
 }
 
@@ -223,12 +223,12 @@ func (c Client) tryManifest(ctx context.Context, p *manifestParameters, manifest
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	o := metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}, FieldManager: p.FieldManager, Force: &p.Force}
-	result, err := c.on(k.GroupVersionResource, manifest.GetNamespace()).Patch(ctx, manifest.GetName(), types.ApplyPatchType, body, o)
+	result, err := c.resourceClient(k.GroupVersionResource, manifest.GetNamespace()).Patch(ctx, manifest.GetName(), types.ApplyPatchType, body, o)
 	switch {
 	case deniedByAdmission(err):
-		return nil, refused(v1alpha1.DetailAdmissionDenied, "apply %s: %s", named(targetOfObject(manifest)), err)
+		return nil, newRefusal(v1alpha1.DetailAdmissionDenied, "apply %s: %s", objectName(targetOfObject(manifest)), err)
 	case apierrors.IsConflict(err):
-		return nil, refused(v1alpha1.DetailInvalidTargetState, "apply %s: %s", named(targetOfObject(manifest)), err)
+		return nil, newRefusal(v1alpha1.DetailInvalidTargetState, "apply %s: %s", objectName(targetOfObject(manifest)), err)
 	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err):
 		return nil, &InvalidError{Action: "apply_manifest", Problems: []string{"manifest: " + err.Error()}}
 	}
@@ -246,14 +246,14 @@ func draftRemoval(p *manifestParameters, name string, live *unstructured.Unstruc
 	}
 	d.steps = []v1alpha1.PlanStep{step}
 	d.impact = v1alpha1.EstimatedImpact{ResourcesAffected: 1, Description: step.Description + ", and the objects that it owns"}
-	d.rollback, err = p.wayBack(&unstructured.Unstructured{Object: withoutServerFields(live)}, live)
+	d.rollback, err = p.rollbackInfo(&unstructured.Unstructured{Object: withoutServerFields(live)}, live)
 	return d, err
 }
 
-// wayBack applies what the object had of the manifest's fields, and of those
+// rollbackInfo applies what the object had of the manifest's fields, and of those
 // that the manager set before: those, applying the manifest removes. An object
 // that there was not is deleted.
-func (p *manifestParameters) wayBack(manifest, live *unstructured.Unstructured) (*v1alpha1.RollbackInformation, error) {
+func (p *manifestParameters) rollbackInfo(manifest, live *unstructured.Unstructured) (*v1alpha1.RollbackInformation, error) {
 	parameters := map[string]any{"fieldManager": p.FieldManager, "force": true}
 	if live == nil {
 		parameters["state"] = stateAbsent
@@ -261,16 +261,16 @@ func (p *manifestParameters) wayBack(manifest, live *unstructured.Unstructured) 
 			"apiVersion": manifest.GetAPIVersion(), "kind": manifest.GetKind(),
 			"metadata": map[string]any{"name": manifest.GetName(), "namespace": manifest.GetNamespace()},
 		}
-		return wayBackBy("apply_manifest", parameters, "10s")
+		return rollbackBy("apply_manifest", parameters, "10s")
 	}
-	before := cut(merge(manifest.Object, ownedBy(live, p.FieldManager)), withoutServerFields(live))
+	before := selectFields(mergeFields(manifest.Object, ownedBy(live, p.FieldManager)), withoutServerFields(live))
 	raw, err := json.Marshal(before)
 	if err != nil {
 		return nil, err
 	}
 	if len(raw) > maxManifest {
-		return noWayBack("the previous fields are too large for a plan"), nil
+		return noRollback("the previous fields are too large for a plan"), nil
 	}
 	parameters["manifest"] = before
-	return wayBackBy("apply_manifest", parameters, "10s")
+	return rollbackBy("apply_manifest", parameters, "10s")
 }

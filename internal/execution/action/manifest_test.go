@@ -18,7 +18,7 @@ import (
 // manifest is a ConfigMap as it is to be.
 func (s *stage) manifest(data map[string]any) map[string]any {
 	o := settings(data)
-	inner(o, "metadata")["namespace"] = s.namespace
+	ensureMap(o, "metadata")["namespace"] = s.namespace
 	return o
 }
 
@@ -63,7 +63,7 @@ func TestApplyManifestCreates(t *testing.T) {
 	s := newStage(t)
 	p := s.plan(s.admin, s.apply(map[string]any{"manifest": s.manifest(map[string]any{"a": "1"})}), newSubject("uid"))
 	wantCode(t, DryRun(t.Context(), s.admin, p, Run{Subject: newSubject("uid")}), CodeOK)
-	if _, err := s.admin.read(t.Context(), targetOfObject(s.settings())); !apierrors.IsNotFound(err) {
+	if _, err := s.admin.readObject(t.Context(), targetOfObject(s.settings())); !apierrors.IsNotFound(err) {
 		t.Fatalf("after the dry run it is there: %v", err)
 	}
 	wantCode(t, Execute(t.Context(), s.admin, p, Run{Subject: newSubject("uid")}), CodeOK)
@@ -74,7 +74,7 @@ func TestApplyManifestCreates(t *testing.T) {
 	}
 	wantCode(t, Execute(t.Context(), s.admin, p, Run{Subject: newSubject("another")}), CodeGuard)
 	s.undo(p, "back")
-	if _, err := s.admin.read(t.Context(), targetOfObject(s.settings())); !apierrors.IsNotFound(err) {
+	if _, err := s.admin.readObject(t.Context(), targetOfObject(s.settings())); !apierrors.IsNotFound(err) {
 		t.Errorf("after the way back it is there: %v", err)
 	}
 }
@@ -105,7 +105,7 @@ func TestApplyManifestDeletes(t *testing.T) {
 	s := newStage(t)
 	s.create(settings(map[string]any{"a": "1"}))
 	p := s.done(s.apply(map[string]any{"manifest": s.manifest(nil), "state": "absent"}), "uid")
-	if _, err := s.admin.read(t.Context(), targetOfObject(s.settings())); !apierrors.IsNotFound(err) {
+	if _, err := s.admin.readObject(t.Context(), targetOfObject(s.settings())); !apierrors.IsNotFound(err) {
 		t.Fatalf("it is there: %v", err)
 	}
 	if !p.Rollback.Available {
@@ -171,12 +171,12 @@ func TestCut(t *testing.T) {
 	values := rapid.Deferred(objects)
 	rapid.Check(t, func(t *rapid.T) {
 		fields, object := values.Draw(t, "fields"), values.Draw(t, "object")
-		had := cut(fields, object)
+		had := selectFields(fields, object)
 		wantWithin(t, had, object, fields)
-		if again := cut(fields, had); spelled(again) != spelled(had) {
+		if again := selectFields(fields, had); canonicalValue(again) != canonicalValue(had) {
 			t.Fatalf("cut again: %v, want %v", again, had)
 		}
-		if all := cut(merge(fields, object), object); spelled(all) != spelled(object) {
+		if all := selectFields(mergeFields(fields, object), object); canonicalValue(all) != canonicalValue(object) {
 			t.Fatalf("cut by all of its fields: %v, want %v", all, object)
 		}
 	})
@@ -193,7 +193,7 @@ func wantWithin(t *rapid.T, had, object, fields map[string]any) {
 		wanted, too := fields[key].(map[string]any)
 		if isMap && both && too {
 			wantWithin(t, inside, within, wanted)
-		} else if spelled(value) != spelled(object[key]) {
+		} else if canonicalValue(value) != canonicalValue(object[key]) {
 			t.Fatalf("%q is %v, want %v", key, value, object[key])
 		}
 	}

@@ -45,8 +45,8 @@ func ownedIn(fields map[string]any) map[string]any {
 	return owned
 }
 
-// merge has the fields of both; where one has a value as a whole, that.
-func merge(a, b map[string]any) map[string]any {
+// mergeFields has the fields of both; where one has a value as a whole, that.
+func mergeFields(a, b map[string]any) map[string]any {
 	all := make(map[string]any, len(a)+len(b))
 	maps.Copy(all, a)
 	for key, value := range b {
@@ -58,7 +58,7 @@ func merge(a, b map[string]any) map[string]any {
 		x, isMap := first.(map[string]any)
 		y, too := value.(map[string]any)
 		if isMap && too {
-			all[key] = merge(x, y)
+			all[key] = mergeFields(x, y)
 		}
 	}
 	return all

@@ -28,7 +28,7 @@ type networkPolicyParameters struct {
 }
 
 func updateNetworkPolicy() *Action {
-	return define(entry[networkPolicyParameters]{
+	return newAction(entry[networkPolicyParameters]{
 		Action: Action{
 			Name:    "update_network_policy",
 			Summary: "Replace the spec of a NetworkPolicy.",
@@ -74,13 +74,13 @@ func draftNetworkPolicy(_ context.Context, _ Client, s Subject, p *networkPolicy
 		return nil, err
 	}
 	d.steps = []v1alpha1.PlanStep{step}
-	d.diff = lineDiff(flat(before), flat(spec))
+	d.diff = lineDiff(flattenValue(before), flattenValue(spec))
 	d.impact = v1alpha1.EstimatedImpact{ResourcesAffected: 1, Description: "traffic of the selected Pods changes immediately"}
-	if len(spelled(before)) > maxPolicySpec {
-		d.rollback = noWayBack("the previous spec is too large for a plan")
+	if len(canonicalValue(before)) > maxPolicySpec {
+		d.rollback = noRollback("the previous spec is too large for a plan")
 		return d, nil
 	}
-	d.rollback, err = wayBackBy("update_network_policy", map[string]any{"networkpolicy": p.NetworkPolicy, "namespace": p.Namespace, "spec": before}, "10s")
+	d.rollback, err = rollbackBy("update_network_policy", map[string]any{"networkpolicy": p.NetworkPolicy, "namespace": p.Namespace, "spec": before}, "10s")
 	return d, err
 }
 

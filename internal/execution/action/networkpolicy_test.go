@@ -52,7 +52,7 @@ func TestPolicySpec(t *testing.T) {
 			if problem != "" {
 				t.Fatal(problem)
 			}
-			if diff := cmp.Diff(tc.want, spelled(spec)); diff != "" {
+			if diff := cmp.Diff(tc.want, canonicalValue(spec)); diff != "" {
 				t.Errorf("%s: -want +got\n%s", tc.reason, diff)
 			}
 		})

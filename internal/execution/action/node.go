@@ -41,7 +41,7 @@ func schedulingOf(closed bool, a Action, did string) *Action {
 	}
 	a.Timeout, a.MaxTimeout, a.Retries = 30*time.Second, maxTimeout, 2
 	a.Risk, a.Idempotent, a.Reversible = RiskMedium, true, true
-	return define(entry[nodeParameters]{
+	return newAction(entry[nodeParameters]{
 		Action: a,
 		did:    did,
 		values: func(_ *nodeParameters, live *unstructured.Unstructured) map[string]any { return unschedulable(live) },
@@ -56,7 +56,7 @@ func schedulingOf(closed bool, a Action, did string) *Action {
 			}
 			d.steps = []v1alpha1.PlanStep{step}
 			d.impact = v1alpha1.EstimatedImpact{ResourcesAffected: 1, Description: "running Pods stay"}
-			d.rollback, err = wayBackBy(back, map[string]any{"node": p.Node}, "5s")
+			d.rollback, err = rollbackBy(back, map[string]any{"node": p.Node}, "5s")
 			return d, err
 		},
 	})
@@ -74,5 +74,5 @@ func cordonStep(live *unstructured.Unstructured, closed bool, s Subject) (v1alph
 	if closed {
 		value, description = true, "cordon Node "+live.GetName()
 	}
-	return patchStep(live, types.MergePatchType, marked(map[string]any{"spec": map[string]any{"unschedulable": value}}, s), description)
+	return patchStep(live, types.MergePatchType, withMarker(map[string]any{"spec": map[string]any{"unschedulable": value}}, s), description)
 }

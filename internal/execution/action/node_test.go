@@ -110,7 +110,7 @@ func (s *stage) wantBack(r Request, p *v1alpha1.Plan, o *unstructured.Unstructur
 	c, subject := s.as(undo.Action, nil), newSubject("uid-of-the-way-back")
 	subject.Namespace, subject.Name = s.namespace, "back"
 	wantCode(s.T, Execute(s.Context(), c, s.plan(c, undo, subject), Run{Subject: subject}), CodeOK)
-	if different := differences(valuesOf(p.Before), r.Action.kind.fields(r.parsed, s.read(o))); len(different) > 0 {
+	if different := differences(valuesOf(p.Before), r.Action.kind.dependentFields(r.parsed, s.read(o))); len(different) > 0 {
 		s.Errorf("after the way back: %v", different)
 	}
 	if CheckUnchanged(s.Context(), s.admin, p, back.ExpectedCurrentValues) == nil {
@@ -125,7 +125,7 @@ func (s *stage) wantGuarded(c Client, p *v1alpha1.Plan, o *unstructured.Unstruct
 	s.patch(o, foreign)
 	result := Execute(s.Context(), c, p, Run{Subject: newSubject("uid")})
 	wantCode(s.T, result, CodeGuard)
-	s.patch(o, fmt.Sprintf(`{"spec":{"taints":%s}}`, spelled(taints)))
+	s.patch(o, fmt.Sprintf(`{"spec":{"taints":%s}}`, canonicalValue(taints)))
 }
 
 // TestTaintBesideOthers: a taint that somebody else puts on the Node between

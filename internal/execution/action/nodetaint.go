@@ -28,14 +28,14 @@ type untaintParameters struct {
 }
 
 func taintNode() *Action {
-	return define(taintEntry("taint_node", "Add a taint to a Node.", "kubectl taint node node-1 dedicated=batch:NoSchedule --overwrite", "tainted",
+	return newAction(taintEntry("taint_node", "Add a taint to a Node.", "kubectl taint node node-1 dedicated=batch:NoSchedule --overwrite", "tainted",
 		func(p *taintParameters) taint {
 			return taint{node: p.Node, key: p.Key, effect: p.Effect, value: &p.Value}
 		}))
 }
 
 func untaintNode() *Action {
-	return define(taintEntry("untaint_node", "Remove a taint from a Node.", "kubectl taint node node-1 dedicated:NoSchedule-", "untainted",
+	return newAction(taintEntry("untaint_node", "Remove a taint from a Node.", "kubectl taint node node-1 dedicated:NoSchedule-", "untainted",
 		func(p *untaintParameters) taint { return taint{node: p.Node, key: p.Key, effect: p.Effect} }))
 }
 
@@ -58,34 +58,34 @@ func taintEntry[P any](name, summary, kubectl, did string, of func(*P) taint) en
 			Risk: RiskMedium, Idempotent: true, Reversible: true, Rollback: "untaint_node, or taint_node with the previous value",
 		},
 		did:    did,
-		values: func(p *P, live *unstructured.Unstructured) map[string]any { return of(p).on(live) },
+		values: func(p *P, live *unstructured.Unstructured) map[string]any { return of(p).valueOn(live) },
 		draft: func(_ context.Context, _ Client, s Subject, p *P, live *unstructured.Unstructured) (*draft, error) {
-			return of(p).draft(s, live)
+			return of(p).draftTaint(s, live)
 		},
 		run: func(ctx context.Context, c Client, pl *v1alpha1.Plan, p *P, r Run) Result {
-			w := newWork(c, pl, r)
-			return w.end(of(p).run(ctx, w, did))
+			w := newAttempt(c, pl, r)
+			return w.buildResult(of(p).applyTaint(ctx, w, did))
 		},
 	}
 }
 
-func (t taint) field() string { return "taint " + t.key + ":" + t.effect }
+func (t taint) fieldName() string { return "taint " + t.key + ":" + t.effect }
 
-// on is the taint as a Node has it: the field's value is nil where it has not.
+// valueOn is the taint as a Node has it: the field's value is nil where it has not.
 // The Node's other taints are nobody's business here: its controllers change
 // them all the time.
-func (t taint) on(live *unstructured.Unstructured) map[string]any {
-	fields := map[string]any{t.field(): nil}
+func (t taint) valueOn(live *unstructured.Unstructured) map[string]any {
+	fields := map[string]any{t.fieldName(): nil}
 	for _, other := range taintsOf(live) {
-		if t.is(other) {
+		if t.matchesTaint(other) {
 			value, _ := other["value"].(string)
-			fields[t.field()] = value
+			fields[t.fieldName()] = value
 		}
 	}
 	return fields
 }
 
-func (t taint) is(other map[string]any) bool {
+func (t taint) matchesTaint(other map[string]any) bool {
 	return other["key"] == t.key && other["effect"] == t.effect
 }
 
@@ -110,10 +110,10 @@ func (t taint) String() string {
 	return t.key + "=" + *t.value + ":" + t.effect
 }
 
-// step changes the one taint in the list of all, which is replaced as a whole:
+// patchStep changes the one taint in the list of all, which is replaced as a whole:
 // it is only good for the state that it was made from.
-func (t taint) step(s Subject, live *unstructured.Unstructured) (v1alpha1.PlanStep, error) {
-	taints := slices.DeleteFunc(taintsOf(live), t.is)
+func (t taint) patchStep(s Subject, live *unstructured.Unstructured) (v1alpha1.PlanStep, error) {
+	taints := slices.DeleteFunc(taintsOf(live), t.matchesTaint)
 	description := fmt.Sprintf("remove taint %s from Node %s", t, t.node)
 	if t.value != nil {
 		one := map[string]any{"key": t.key, "effect": t.effect}
@@ -123,19 +123,19 @@ func (t taint) step(s Subject, live *unstructured.Unstructured) (v1alpha1.PlanSt
 		taints = append(taints, one)
 		description = fmt.Sprintf("add taint %s to Node %s", t, t.node)
 	}
-	return patchStep(live, types.MergePatchType, marked(map[string]any{"spec": map[string]any{"taints": taints}}, s), description)
+	return patchStep(live, types.MergePatchType, withMarker(map[string]any{"spec": map[string]any{"taints": taints}}, s), description)
 }
 
-func (t taint) draft(s Subject, live *unstructured.Unstructured) (*draft, error) {
-	was := t.on(live)[t.field()]
-	d := &draft{before: map[string]any{t.field(): was}, after: map[string]any{t.field(): nil}}
+func (t taint) draftTaint(s Subject, live *unstructured.Unstructured) (*draft, error) {
+	was := t.valueOn(live)[t.fieldName()]
+	d := &draft{before: map[string]any{t.fieldName(): was}, after: map[string]any{t.fieldName(): nil}}
 	if t.value != nil {
-		d.after[t.field()] = *t.value
+		d.after[t.fieldName()] = *t.value
 	}
-	if was == d.after[t.field()] {
+	if was == d.after[t.fieldName()] {
 		return d, nil
 	}
-	step, err := t.step(s, live)
+	step, err := t.patchStep(s, live)
 	if err != nil {
 		return nil, err
 	}
@@ -152,50 +152,50 @@ func (t taint) draft(s Subject, live *unstructured.Unstructured) (*draft, error)
 	if was != nil {
 		action, back["value"] = "taint_node", was
 	}
-	d.rollback, err = wayBackBy(action, back, "5s")
+	d.rollback, err = rollbackBy(action, back, "5s")
 	return d, err
 }
 
-// run makes the list of taints from the Node as it is at that moment.
-func (t taint) run(ctx context.Context, w *work, did string) error {
-	wanted := map[string]any{t.field(): nil}
+// applyTaint makes the list of taints from the Node as it is at that moment.
+func (t taint) applyTaint(ctx context.Context, w *attemptState, did string) error {
+	wanted := map[string]any{t.fieldName(): nil}
 	if t.value != nil {
-		wanted[t.field()] = *t.value
+		wanted[t.fieldName()] = *t.value
 	}
-	j := judge{values: t.on, idle: func(_ context.Context, live *unstructured.Unstructured) bool {
-		return len(differences(wanted, t.on(live))) == 0
+	j := expectation{values: t.valueOn, idle: func(_ context.Context, live *unstructured.Unstructured) bool {
+		return len(differences(wanted, t.valueOn(live))) == 0
 	}}
 	return w.sendMade(ctx, j, did, func(live *unstructured.Unstructured) (v1alpha1.PlanStep, error) {
-		return t.step(w.run.Subject, live)
+		return t.patchStep(w.run.Subject, live)
 	})
 }
 
 // sendMade sends a step that is made from the target as it is then, and made
 // again after a conflict.
-func (w *work) sendMade(ctx context.Context, j judge, did string, step func(live *unstructured.Unstructured) (v1alpha1.PlanStep, error)) error {
+func (w *attemptState) sendMade(ctx context.Context, j expectation, did string, step func(live *unstructured.Unstructured) (v1alpha1.PlanStep, error)) error {
 	policy := backoff.Policy{Initial: 20 * time.Millisecond, Max: time.Second}
 	for try := 0; ; try++ {
-		live, done, err := w.open(ctx, j)
+		live, done, err := w.openTarget(ctx, j)
 		if err != nil {
 			return err
 		}
 		if done || len(w.plan.Steps) == 0 {
-			w.found(live, j, did)
+			w.recordFound(live, j, did)
 			return nil
 		}
 		s, err := step(live)
 		if err != nil {
-			return halted(CodeInvalid, "%s", err)
+			return newHalt(CodeInvalid, "%s", err)
 		}
-		answer, err := w.send(ctx, s, live.GetResourceVersion())
+		answer, err := w.sendStep(ctx, s, live.GetResourceVersion())
 		if err == nil {
-			w.did(affected(live, answer, j, did, s.Verb))
+			w.recordChange(affectedResource(live, answer, j, did, s.Verb))
 			return nil
 		}
 		if !apierrors.IsConflict(err) || try == maxConflicts {
-			return w.why(s.Description, err)
+			return w.explainError(s.Description, err)
 		}
-		if err = w.pause(ctx, policy.Delay(try)); err != nil {
+		if err = w.waitFor(ctx, policy.Delay(try)); err != nil {
 			return err
 		}
 	}

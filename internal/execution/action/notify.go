@@ -14,7 +14,7 @@ type notifyParameters struct {
 }
 
 func notifyOnly() *Action {
-	return define(entry[notifyParameters]{
+	return newAction(entry[notifyParameters]{
 		Action: Action{
 			Name:    "notify_only",
 			Summary: "Record a message as a Kubernetes event and in the audit. Changes nothing.",
@@ -27,9 +27,9 @@ func notifyOnly() *Action {
 			return &draft{impact: v1alpha1.EstimatedImpact{Description: p.Message}}, nil
 		},
 		run: func(_ context.Context, c Client, pl *v1alpha1.Plan, p *notifyParameters, r Run) Result {
-			w := newWork(c, pl, r)
-			w.say(p.Message)
-			return w.end(nil)
+			w := newAttempt(c, pl, r)
+			w.logLine(p.Message)
+			return w.buildResult(nil)
 		},
 	})
 }

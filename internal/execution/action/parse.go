@@ -16,8 +16,8 @@ import (
 // maxParameters bounds what is read at all.
 const maxParameters = 16 << 10
 
-// A question is what an action is asked.
-type question struct {
+// A parseInput is what an action is asked.
+type parseInput struct {
 	asked      string // the name or alias
 	parameters map[string]json.RawMessage
 	spec       *v1alpha1.KubernetesExecutionSpec // nil when a plan is read again
@@ -29,17 +29,17 @@ type question struct {
 func Parse(spec *v1alpha1.KubernetesExecutionSpec) (Request, error) {
 	a, ok := Find(spec.Action)
 	if !ok {
-		return Request{}, &UnknownError{Name: clip(spec.Action, 64), Nearest: nearest(spec.Action, names())}
+		return Request{}, &UnknownError{Name: truncateText(spec.Action, 64), Nearest: nearestName(spec.Action, catalogueNames())}
 	}
 	var raw json.RawMessage
 	if spec.Parameters != nil {
 		raw = spec.Parameters.Raw
 	}
-	parameters, problem := flatten(a, raw)
+	parameters, problem := flattenParameters(a, raw)
 	if problem != "" {
 		return Request{}, &InvalidError{Action: a.Name, Problems: []string{problem}}
 	}
-	r, problems := a.request(question{asked: spec.Action, parameters: parameters, spec: spec})
+	r, problems := a.parseRequest(parseInput{asked: spec.Action, parameters: parameters, spec: spec})
 	if spec.Timeout != nil && a.MaxTimeout > 0 && spec.Timeout.Duration > a.MaxTimeout {
 		problems = append(problems, fmt.Sprintf("timeout: must be at most %s, is %s", a.MaxTimeout, spec.Timeout.Duration))
 	}
@@ -52,21 +52,21 @@ func Parse(spec *v1alpha1.KubernetesExecutionSpec) (Request, error) {
 	return r, nil
 }
 
-func (a *Action) request(q question) (Request, []string) {
-	parsed, normal, target, problems := a.kind.parse(q)
+func (a *Action) parseRequest(q parseInput) (Request, []string) {
+	parsed, normal, target, problems := a.kind.parseParameters(q)
 	return Request{Action: a, Parameters: normal, Target: target, parsed: parsed}, problems
 }
 
-// flatten reads the members of an object, and those of the one member of a
+// flattenParameters reads the members of an object, and those of the one member of a
 // union.
-func flatten(a *Action, raw json.RawMessage) (map[string]json.RawMessage, string) {
+func flattenParameters(a *Action, raw json.RawMessage) (map[string]json.RawMessage, string) {
 	if len(raw) > maxParameters {
 		return nil, fmt.Sprintf("parameters: must be at most %d bytes, are %d", maxParameters, len(raw))
 	}
 	if len(raw) == 0 || string(bytes.TrimSpace(raw)) == "null" {
 		return map[string]json.RawMessage{}, ""
 	}
-	members, err := object(raw)
+	members, err := decodeObject(raw)
 	if err != nil {
 		return nil, "parameters: must be an object"
 	}
@@ -81,7 +81,7 @@ func flatten(a *Action, raw json.RawMessage) (map[string]json.RawMessage, string
 		if of != a.Name {
 			return nil, fmt.Sprintf("parameters: belong to %s", of)
 		}
-		if members, err = object(value); err != nil {
+		if members, err = decodeObject(value); err != nil {
 			return nil, name + ": must be an object"
 		}
 	}
@@ -92,7 +92,7 @@ func flatten(a *Action, raw json.RawMessage) (map[string]json.RawMessage, string
 func unionMember(name string) (action string, ok bool) {
 	for _, a := range Catalogue() {
 		for _, other := range append([]string{a.Name}, a.Aliases...) {
-			if camel(other) == name {
+			if camelCase(other) == name {
 				return a.Name, true
 			}
 		}
@@ -100,8 +100,8 @@ func unionMember(name string) (action string, ok bool) {
 	return "", false
 }
 
-// camel is scaleDeployment for scale_deployment.
-func camel(name string) string {
+// camelCase is scaleDeployment for scale_deployment.
+func camelCase(name string) string {
 	words := strings.Split(name, "_")
 	for i, w := range words[1:] {
 		if w != "" {
@@ -111,8 +111,8 @@ func camel(name string) string {
 	return strings.Join(words, "")
 }
 
-// object reads one object and nothing after it. White space around values goes.
-func object(raw json.RawMessage) (map[string]json.RawMessage, error) {
+// decodeObject reads one object and nothing after it. White space around values goes.
+func decodeObject(raw json.RawMessage) (map[string]json.RawMessage, error) {
 	decoder := json.NewDecoder(bytes.NewReader(raw))
 	var members map[string]json.RawMessage
 	if err := decoder.Decode(&members); err != nil {
@@ -130,9 +130,9 @@ func object(raw json.RawMessage) (map[string]json.RawMessage, error) {
 	return members, nil
 }
 
-// fill takes what the parameters do not say of the target from where the
+// fillTarget takes what the parameters do not say of the target from where the
 // execution says it.
-func (q question) fill(fields []field) {
+func (q parseInput) fillTarget(fields []field) {
 	if q.spec == nil {
 		return
 	}
@@ -140,7 +140,7 @@ func (q question) fill(fields []field) {
 		if v, given := q.parameters[f.Name]; given && string(v) != "null" && string(v) != `""` {
 			continue
 		}
-		for _, value := range q.says(f.target) {
+		for _, value := range q.specValues(f.target) {
 			if value != "" {
 				text, err := json.Marshal(value)
 				if err == nil {
@@ -152,8 +152,8 @@ func (q question) fill(fields []field) {
 	}
 }
 
-// says is what an execution says of its target.
-func (q question) says(what string) []string {
+// specValues is what an execution says of its target.
+func (q parseInput) specValues(what string) []string {
 	var t v1alpha1.Target
 	if q.spec.Target != nil {
 		t = *q.spec.Target
@@ -170,14 +170,14 @@ func (q question) says(what string) []string {
 }
 
 // disagreements are where the execution says another target than the parameters.
-func (q question) disagreements(t v1alpha1.Target) []string {
+func (q parseInput) disagreements(t v1alpha1.Target) []string {
 	if q.spec == nil || t.Kind == "" {
 		return nil
 	}
 	var problems []string
 	differ := func(where, says, is string) {
 		if says != "" && says != is {
-			problems = append(problems, fmt.Sprintf("%s: is %q, but the parameters name %q", where, clip(says, 64), is))
+			problems = append(problems, fmt.Sprintf("%s: is %q, but the parameters name %q", where, truncateText(says, 64), is))
 		}
 	}
 	differ("targetNamespace", q.spec.TargetNamespace, t.Namespace)
@@ -201,8 +201,8 @@ func canonical(raw []byte) ([]byte, error) {
 	return json.Marshal(value)
 }
 
-// clip bounds a text that comes from outside, and marks where it was cut.
-func clip(s string, most int) string {
+// truncateText bounds a text that comes from outside, and marks where it was cut.
+func truncateText(s string, most int) string {
 	const mark = "…"
 	if len(s) <= most {
 		return s
@@ -210,24 +210,24 @@ func clip(s string, most int) string {
 	return strings.ToValidUTF8(s[:max(0, most-len(mark))], "") + mark
 }
 
-// nearest is the known name that a misspelt one is nearest to; empty where none
+// nearestName is the known name that a misspelt one is nearest to; empty where none
 // is near.
-func nearest(name string, known []string) string {
+func nearestName(name string, known []string) string {
 	const longest = 64
 	if len(name) > longest {
 		return ""
 	}
 	best, least := "", max(2, len(name)/3)+1
 	for _, k := range known {
-		if d := distance(strings.ToLower(name), strings.ToLower(k)); d < least {
+		if d := editDistance(strings.ToLower(name), strings.ToLower(k)); d < least {
 			best, least = k, d
 		}
 	}
 	return best
 }
 
-// distance is how many letters must be changed, added or left out.
-func distance(a, b string) int {
+// editDistance is how many letters must be changed, added or left out.
+func editDistance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {
 		row[j] = j

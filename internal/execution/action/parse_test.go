@@ -225,7 +225,7 @@ func TestUnknownAction(t *testing.T) {
 		_, err := Parse(newSpec(name, "{}"))
 		unknown, ok := errors.AsType[*UnknownError](err)
 		if !ok || unknown.Nearest != want || len(err.Error()) > 200 {
-			t.Errorf("Parse(%q) = %v, want %q as the nearest", clip(name, 20), err, want)
+			t.Errorf("Parse(%q) = %v, want %q as the nearest", truncateText(name, 20), err, want)
 		}
 	}
 }
@@ -337,11 +337,11 @@ func TestDecodeMany(t *testing.T) {
 		"BackInTime": {`{"wait":"-1s"}`, "", "wait: must be a duration"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			raw, err := object([]byte(tc.in))
+			raw, err := decodeObject([]byte(tc.in))
 			if err != nil {
 				t.Fatal(err)
 			}
-			normal, problems := decode(fieldsOf(reflect.TypeFor[many]()), raw, reflect.New(reflect.TypeFor[many]()).Elem())
+			normal, problems := decodeParameters(fieldsOf(reflect.TypeFor[many]()), raw, reflect.New(reflect.TypeFor[many]()).Elem())
 			if string(normal) != tc.normal || !strings.Contains(strings.Join(problems, "; "), tc.problem) || (tc.problem == "") != (problems == nil) {
 				t.Errorf("decoded %s with %q, want %s with %q", normal, problems, tc.normal, tc.problem)
 			}

@@ -34,7 +34,7 @@ type patchDeploymentParameters struct {
 }
 
 func patchDeployment() *Action {
-	return define(entry[patchDeploymentParameters]{
+	return newAction(entry[patchDeploymentParameters]{
 		Action: Action{
 			Name:        "patch_deployment",
 			Summary:     "Patch a Deployment.",
@@ -49,7 +49,7 @@ func patchDeployment() *Action {
 		check: checkPatch,
 		draft: draftPatch,
 		values: func(p *patchDeploymentParameters, live *unstructured.Unstructured) map[string]any {
-			paths, _ := touched(p.PatchType, p.Patch) // checked when it was read
+			paths, _ := patchedPaths(p.PatchType, p.Patch) // checked when it was read
 			return valuesAt(live.Object, paths)
 		},
 		did: "patched",
@@ -64,7 +64,7 @@ func spellPatch(_ string, raw map[string]json.RawMessage) []string {
 	}
 	text = strings.TrimSpace(text)
 	if !json.Valid([]byte(text)) {
-		return []string{"patch: must be JSON, got the string " + clip(string(raw["patch"]), 64)}
+		return []string{"patch: must be JSON, got the string " + truncateText(string(raw["patch"]), 64)}
 	}
 	raw["patch"] = json.RawMessage(text)
 	return nil
@@ -74,7 +74,7 @@ func checkPatch(p *patchDeploymentParameters) []string {
 	if want := byte('{'); p.PatchType == patchJSON && p.Patch[0] == want || p.PatchType != patchJSON && p.Patch[0] != want {
 		return []string{fmt.Sprintf("patch: invalid for patchType %s", p.PatchType)}
 	}
-	paths, problems := touched(p.PatchType, p.Patch)
+	paths, problems := patchedPaths(p.PatchType, p.Patch)
 	if len(problems) == 0 && len(paths) == 0 {
 		problems = []string{"patch: changes nothing"}
 	}
@@ -85,7 +85,7 @@ func checkPatch(p *patchDeploymentParameters) []string {
 // else knows: defaults are filled in, and lists are merged by keys of which only
 // it has the list.
 func draftPatch(ctx context.Context, c Client, s Subject, p *patchDeploymentParameters, live *unstructured.Unstructured) (*draft, error) {
-	name := named(targetOfObject(live))
+	name := objectName(targetOfObject(live))
 	step, err := patchStepOf(p, live, s)
 	if err != nil {
 		return nil, err
@@ -97,20 +97,20 @@ func draftPatch(ctx context.Context, c Client, s Subject, p *patchDeploymentPara
 	if !keepsIdentity(live, changed) {
 		return nil, &InvalidError{Action: "patch_deployment", Problems: []string{"patch: must not change owner references or finalizers"}}
 	}
-	paths, _ := touched(p.PatchType, p.Patch) // checked when it was read
+	paths, _ := patchedPaths(p.PatchType, p.Patch) // checked when it was read
 	d := &draft{before: valuesAt(live.Object, paths), after: valuesAt(changed.Object, paths)}
 	if len(differences(d.before, d.after)) == 0 {
 		d.impact.Description = name + " already matches the patch"
 		return d, nil
 	}
-	d.diff = lineDiff(flat(d.before), flat(d.after))
+	d.diff = lineDiff(flattenValue(d.before), flattenValue(d.after))
 	d.steps = []v1alpha1.PlanStep{step}
 	d.impact = v1alpha1.EstimatedImpact{ResourcesAffected: 1, Description: fmt.Sprintf("%s is patched at %s", name, strings.Join(paths, ", "))}
 	was, is := replicasOf(live)["replicas"], replicasOf(changed)["replicas"]
 	if was != is {
 		d.impact.ReplicasChanged = fmt.Sprintf("%d -> %d", was, is)
 	}
-	d.rollback, err = wayBackBy("patch_deployment", map[string]any{
+	d.rollback, err = rollbackBy("patch_deployment", map[string]any{
 		"deployment": p.Deployment, "namespace": p.Namespace, "patchType": patchMerge, "patch": reversePatch(paths, d.before, d.after),
 	}, "30s")
 	return d, err
@@ -118,7 +118,7 @@ func draftPatch(ctx context.Context, c Client, s Subject, p *patchDeploymentPara
 
 // patchStepOf is the request, with the marker.
 func patchStepOf(p *patchDeploymentParameters, live *unstructured.Unstructured, s Subject) (v1alpha1.PlanStep, error) {
-	what := "patch " + named(targetOfObject(live))
+	what := "patch " + objectName(targetOfObject(live))
 	if p.PatchType == patchJSON {
 		var operations []any
 		if err := utiljson.Unmarshal(p.Patch, &operations); err != nil {
@@ -134,7 +134,7 @@ func patchStepOf(p *patchDeploymentParameters, live *unstructured.Unstructured, 
 	if p.PatchType == patchMerge {
 		kind = types.MergePatchType
 	}
-	return patchStep(live, kind, marked(body, s), what)
+	return patchStep(live, kind, withMarker(body, s), what)
 }
 
 // tryPatch sends a patch that the API server forgets.
@@ -143,41 +143,41 @@ func tryPatch(ctx context.Context, c Client, step v1alpha1.PlanStep, resourceVer
 	if err != nil {
 		return nil, err
 	}
-	body, err := guarded(step, resourceVersion)
+	body, err := guardedBody(step, resourceVersion)
 	if err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	changed, err := c.on(resource, step.Namespace).Patch(ctx, step.Name, types.PatchType(step.PatchType), body,
+	changed, err := c.resourceClient(resource, step.Namespace).Patch(ctx, step.Name, types.PatchType(step.PatchType), body,
 		metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}, FieldManager: fieldManager})
 	if deniedByAdmission(err) {
-		return nil, refused(v1alpha1.DetailAdmissionDenied, "%s: %s", step.Description, err)
+		return nil, newRefusal(v1alpha1.DetailAdmissionDenied, "%s: %s", step.Description, err)
 	}
 	var status apierrors.APIStatus
 	if errors.As(err, &status) {
 		switch status.Status().Code {
 		case http.StatusBadRequest, http.StatusUnprocessableEntity:
-			problem := "patch: rejected by the API server: " + clip(err.Error(), maxMessage)
-			if types.PatchType(step.PatchType) == types.JSONPatchType && !says(status.Status()) { // it does not say which
+			problem := "patch: rejected by the API server: " + truncateText(err.Error(), maxMessage)
+			if types.PatchType(step.PatchType) == types.JSONPatchType && !hasCause(status.Status()) { // it does not say which
 				problem += " (an operation, such as test, does not match the current object)"
 			}
 			return nil, &InvalidError{Action: "patch_deployment", Problems: []string{problem}}
 		case http.StatusForbidden:
-			return nil, refused(v1alpha1.DetailInvalidTargetState, "%s: rejected by the API server: %s", step.Description, err)
+			return nil, newRefusal(v1alpha1.DetailInvalidTargetState, "%s: rejected by the API server: %s", step.Description, err)
 		}
 	}
 	return changed, err
 }
 
-// says is whether a refusal has a cause.
-func says(s metav1.Status) bool { return s.Details != nil && len(s.Details.Causes) > 0 }
+// hasCause is whether a refusal has a cause.
+func hasCause(s metav1.Status) bool { return s.Details != nil && len(s.Details.Causes) > 0 }
 
 // keepsIdentity says whether an object is who it was.
 func keepsIdentity(was, is *unstructured.Unstructured) bool {
 	return was.GetName() == is.GetName() && was.GetNamespace() == is.GetNamespace() && was.GetUID() == is.GetUID() &&
 		was.GetAPIVersion() == is.GetAPIVersion() && was.GetKind() == is.GetKind() &&
 		slices.Equal(was.GetFinalizers(), is.GetFinalizers()) &&
-		spelled(was.Object["status"]) == spelled(is.Object["status"]) &&
-		spelled(was.GetOwnerReferences()) == spelled(is.GetOwnerReferences())
+		canonicalValue(was.Object["status"]) == canonicalValue(is.Object["status"]) &&
+		canonicalValue(was.GetOwnerReferences()) == canonicalValue(is.GetOwnerReferences())
 }

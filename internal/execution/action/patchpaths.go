@@ -10,26 +10,26 @@ import (
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 )
 
-// touched are the paths that a patch changes, as JSON pointers, or what it must
+// patchedPaths are the paths that a patch changes, as JSON pointers, or what it must
 // not change. A list counts as one thing: who changes a member changes the list.
 //
 // What may be patched is listed, and not what may not: the spec, single labels
 // and single annotations. An object's name, its owners, its finalizers and its
 // status are not among it.
-func touched(patchType string, patch json.RawMessage) (paths, problems []string) {
-	var found pathsOf
+func patchedPaths(patchType string, patch json.RawMessage) (paths, problems []string) {
+	var found pathCollector
 	if patchType == patchJSON {
-		found.operations(patch)
+		found.addOperations(patch)
 	} else {
-		found.object(patch)
+		found.addObject(patch)
 	}
 	slices.Sort(found.paths)
 	slices.Sort(found.problems)
-	return covered(slices.Compact(found.paths)), slices.Compact(found.problems)
+	return withoutNested(slices.Compact(found.paths)), slices.Compact(found.problems)
 }
 
-// covered leaves out paths that are below others. They are sorted.
-func covered(paths []string) []string {
+// withoutNested leaves out paths that are below others. They are sorted.
+func withoutNested(paths []string) []string {
 	var kept []string
 	for _, p := range paths {
 		if !slices.ContainsFunc(kept, func(k string) bool { return strings.HasPrefix(p, k+"/") }) {
@@ -39,67 +39,67 @@ func covered(paths []string) []string {
 	return kept
 }
 
-type pathsOf struct{ paths, problems []string }
+type pathCollector struct{ paths, problems []string }
 
-func (f *pathsOf) problem(format string, args ...any) {
+func (f *pathCollector) addProblem(format string, args ...any) {
 	f.problems = append(f.problems, "patch: "+fmt.Sprintf(format, args...))
 }
 
-// object looks at a merge patch or a strategic merge patch.
-func (f *pathsOf) object(patch json.RawMessage) {
+// addObject looks at a merge patch or a strategic merge patch.
+func (f *pathCollector) addObject(patch json.RawMessage) {
 	var body map[string]any
 	if err := json.Unmarshal(patch, &body); err != nil || body == nil {
-		f.problem("must be an object")
+		f.addProblem("must be an object")
 		return
 	}
 	for key, value := range body {
 		switch key {
 		case "metadata":
-			f.metadata(value)
+			f.addMetadata(value)
 		case "spec":
-			f.below("/spec", value)
+			f.addBelow("/spec", value)
 		default:
-			f.problem("must not change %s", clip(key, 64))
+			f.addProblem("must not change %s", truncateText(key, 64))
 		}
 	}
 }
 
-func (f *pathsOf) metadata(value any) {
+func (f *pathCollector) addMetadata(value any) {
 	members, ok := value.(map[string]any)
 	if !ok {
-		f.problem("metadata must be an object")
+		f.addProblem("metadata must be an object")
 		return
 	}
 	for key, value := range members {
 		if key != "labels" && key != "annotations" {
-			f.problem("must not change metadata.%s", clip(key, 64))
+			f.addProblem("must not change metadata.%s", truncateText(key, 64))
 			continue
 		}
 		entries, ok := value.(map[string]any)
 		if !ok {
-			f.problem("metadata.%s must be an object", key)
+			f.addProblem("metadata.%s must be an object", key)
 			continue
 		}
 		for name := range entries {
 			if strings.HasPrefix(name, "$") || name == v1alpha1.AnnotationLastExecution {
-				f.problem("must not change metadata.%s[%s]", key, clip(name, 64))
+				f.addProblem("must not change metadata.%s[%s]", key, truncateText(name, 64))
 				continue
 			}
-			f.paths = append(f.paths, "/metadata/"+key+"/"+escaped(name))
+			f.paths = append(f.paths, "/metadata/"+key+"/"+escapePointer(name))
 		}
 	}
 }
 
-// below finds what is changed below a path. A directive of a strategic merge
+// addBelow finds what is changed below a path. A directive of a strategic merge
 // patch, such as $patch, changes the object that it is in.
-func (f *pathsOf) below(path string, value any) {
+func (f *pathCollector) addBelow(path string, value any) {
 	members, ok := value.(map[string]any)
 	if !ok || len(members) == 0 || hasDirective(members) {
 		f.paths = append(f.paths, path)
 		return
 	}
 	for key, member := range members {
-		f.below(path+"/"+escaped(key), member)
+		f.addBelow(path+"/"+escapePointer(key), member)
 	}
 }
 
@@ -112,11 +112,11 @@ func hasDirective(members map[string]any) bool {
 	return false
 }
 
-// operations looks at a JSON patch.
-func (f *pathsOf) operations(patch json.RawMessage) {
+// addOperations looks at a JSON patch.
+func (f *pathCollector) addOperations(patch json.RawMessage) {
 	var all []map[string]any
 	if err := json.Unmarshal(patch, &all); err != nil {
-		f.problem("must be a list of operations")
+		f.addProblem("must be a list of operations")
 		return
 	}
 	for i, o := range all {
@@ -124,22 +124,22 @@ func (f *pathsOf) operations(patch json.RawMessage) {
 		switch op {
 		case "add", "replace", "remove", "test":
 		case "move", "copy":
-			f.pointer(i, "from", o["from"])
+			f.addPointer(i, "from", o["from"])
 		default:
-			f.problem("[%d]: op must be one of add, replace, remove, move, copy, test", i)
+			f.addProblem("[%d]: op must be one of add, replace, remove, move, copy, test", i)
 			continue
 		}
-		f.pointer(i, "path", o["path"])
+		f.addPointer(i, "path", o["path"])
 	}
 }
 
-// pointer takes the path of an operation, up to the first list: members of
+// addPointer takes the path of an operation, up to the first list: members of
 // lists are told by their place, which the others may change.
-func (f *pathsOf) pointer(i int, name string, value any) {
+func (f *pathCollector) addPointer(i int, name string, value any) {
 	path, ok := value.(string)
 	segments := strings.Split(path, "/")
 	if !ok || len(segments) < 2 || segments[0] != "" {
-		f.problem("[%d]: %s must be a path, such as /spec/replicas", i, name)
+		f.addProblem("[%d]: %s must be a path, such as /spec/replicas", i, name)
 		return
 	}
 	switch {
@@ -148,7 +148,7 @@ func (f *pathsOf) pointer(i int, name string, value any) {
 	case len(segments) == 4 && segments[1] == "metadata" && (segments[2] == "labels" || segments[2] == "annotations") && path != markerPath:
 		f.paths = append(f.paths, path)
 	default:
-		f.problem("[%d]: must not change %s", i, clip(path, 64))
+		f.addProblem("[%d]: must not change %s", i, truncateText(path, 64))
 	}
 }
 
@@ -162,8 +162,8 @@ func upToList(segments []string) string {
 	return strings.Join(segments, "/")
 }
 
-// escaped is a key in a JSON pointer.
-func escaped(key string) string {
+// escapePointer is a key in a JSON pointer.
+func escapePointer(key string) string {
 	return strings.ReplaceAll(strings.ReplaceAll(key, "~", "~0"), "/", "~1")
 }
 
@@ -201,7 +201,7 @@ func reversePatch(paths []string, before, after map[string]any) map[string]any {
 		segments := strings.Split(p, "/")[1:]
 		at := patch
 		for _, s := range segments[:len(segments)-1] {
-			at = inner(at, unescaped(s))
+			at = ensureMap(at, unescaped(s))
 		}
 		at[unescaped(segments[len(segments)-1])] = change
 	}
@@ -213,7 +213,7 @@ func mergeDiff(from, to any) (patch any, differs bool) {
 	was, isObject := from.(map[string]any)
 	is, becomesObject := to.(map[string]any)
 	if !isObject || !becomesObject {
-		return to, spelled(from) != spelled(to)
+		return to, canonicalValue(from) != canonicalValue(to)
 	}
 	changes := map[string]any{}
 	for key := range was {

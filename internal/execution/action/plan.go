@@ -45,39 +45,39 @@ const (
 // The error is a *RefusedError, an *InvalidError if only the API server could
 // tell that a parameter is wrong, or one of the API.
 func (r Request) Plan(ctx context.Context, c Client, s Subject) (*v1alpha1.Plan, error) {
-	ctx, _ = collect(ctx) // warnings at this point are nobody's: the dry run gets them, too
-	live, err := r.live(ctx, c)
+	ctx, _ = withWarningCollector(ctx) // warnings at this point are nobody's: the dry run gets them, too
+	live, err := r.readTarget(ctx, c)
 	if err != nil {
-		return nil, r.refusal(err)
+		return nil, r.refusalFor(err)
 	}
-	d, err := r.Action.kind.plan(ctx, c, s, r.parsed, live)
+	d, err := r.Action.kind.draftPlan(ctx, c, s, r.parsed, live)
 	if err != nil {
-		return nil, r.refusal(err)
+		return nil, r.refusalFor(err)
 	}
-	return r.finish(s, live, d)
+	return r.finishPlan(s, live, d)
 }
 
-// live is the target, if it is one that can be planned for. Nil is none.
-func (r Request) live(ctx context.Context, c Client) (*unstructured.Unstructured, error) {
+// readTarget is the target, if it is one that can be planned for. Nil is none.
+func (r Request) readTarget(ctx context.Context, c Client) (*unstructured.Unstructured, error) {
 	if r.Target.Kind == "" {
 		return nil, nil
 	}
 	for try := 0; ; try++ {
-		live, err := c.read(ctx, r.Target)
-		if apierrors.IsNotFound(err) && r.Action.kind.optional() && r.Target.UID == "" {
+		live, err := c.readObject(ctx, r.Target)
+		if apierrors.IsNotFound(err) && r.Action.kind.targetOptional() && r.Target.UID == "" {
 			return nil, nil
 		}
 		if err != nil {
 			return nil, err
 		}
-		if err = r.guard(live); err != nil {
+		if err = r.checkExpected(live); err != nil {
 			return nil, err
 		}
-		if settled(live) {
+		if isSettled(live) {
 			return live, nil
 		}
 		if try == settleTimes {
-			return nil, refused(v1alpha1.DetailInvalidTargetState, "%s: its controller has not observed the latest change yet; try again", named(r.Target))
+			return nil, newRefusal(v1alpha1.DetailInvalidTargetState, "%s: its controller has not observed the latest change yet; try again", objectName(r.Target))
 		}
 		if err = backoff.Sleep(ctx, settlePause); err != nil {
 			return nil, err
@@ -85,43 +85,43 @@ func (r Request) live(ctx context.Context, c Client) (*unstructured.Unstructured
 	}
 }
 
-// guard refuses another object or state than the request means.
-func (r Request) guard(live *unstructured.Unstructured) error {
+// checkExpected refuses another object or state than the request means.
+func (r Request) checkExpected(live *unstructured.Unstructured) error {
 	switch {
 	case r.Target.UID != "" && r.Target.UID != live.GetUID():
-		return refused(v1alpha1.DetailTargetChanged, "%s has UID %s, but target.uid is %s", named(r.Target), live.GetUID(), r.Target.UID)
+		return newRefusal(v1alpha1.DetailTargetChanged, "%s has UID %s, but target.uid is %s", objectName(r.Target), live.GetUID(), r.Target.UID)
 	case r.Target.ResourceVersion != "" && r.Target.ResourceVersion != live.GetResourceVersion():
-		return refused(v1alpha1.DetailTargetChanged, "%s has resourceVersion %s, but target.resourceVersion is %s", named(r.Target), live.GetResourceVersion(), r.Target.ResourceVersion)
+		return newRefusal(v1alpha1.DetailTargetChanged, "%s has resourceVersion %s, but target.resourceVersion is %s", objectName(r.Target), live.GetResourceVersion(), r.Target.ResourceVersion)
 	case live.GetDeletionTimestamp() != nil:
-		return refused(v1alpha1.DetailInvalidTargetState, "%s is being deleted", named(r.Target))
+		return newRefusal(v1alpha1.DetailInvalidTargetState, "%s is being deleted", objectName(r.Target))
 	}
 	return nil
 }
 
-// settled says whether the object's controller has seen its latest change. Most
+// isSettled says whether the object's controller has seen its latest change. Most
 // kinds do not say, and count as settled.
-func settled(live *unstructured.Unstructured) bool {
+func isSettled(live *unstructured.Unstructured) bool {
 	observed, found, err := unstructured.NestedInt64(live.Object, "status", "observedGeneration")
 	return err != nil || !found || observed >= live.GetGeneration()
 }
 
-func refused(d v1alpha1.Detail, format string, args ...any) error {
+func newRefusal(d v1alpha1.Detail, format string, args ...any) error {
 	return &RefusedError{Detail: d, Message: fmt.Sprintf(format, args...)}
 }
 
-// refusal says of errors of the API what they mean for a plan.
-func (r Request) refusal(err error) error {
+// refusalFor says of errors of the API what they mean for a plan.
+func (r Request) refusalFor(err error) error {
 	switch {
 	case apierrors.IsNotFound(err):
-		return refused(v1alpha1.DetailTargetNotFound, "%s does not exist: %s", named(r.Target), err)
+		return newRefusal(v1alpha1.DetailTargetNotFound, "%s does not exist: %s", objectName(r.Target), err)
 	case apierrors.IsForbidden(err):
-		return refused(v1alpha1.DetailRBACDenied, "plan %s as %s: %s", r.Action.Name, r.Action.ServiceAccount(), err)
+		return newRefusal(v1alpha1.DetailRBACDenied, "plan %s as %s: %s", r.Action.Name, r.Action.ServiceAccount(), err)
 	}
 	return err
 }
 
-// finish makes a plan of a draft.
-func (r Request) finish(s Subject, live *unstructured.Unstructured, d *draft) (*v1alpha1.Plan, error) {
+// finishPlan makes a plan of a draft.
+func (r Request) finishPlan(s Subject, live *unstructured.Unstructured, d *draft) (*v1alpha1.Plan, error) {
 	p := &v1alpha1.Plan{
 		Action:     r.Action.Name,
 		Parameters: &runtime.RawExtension{Raw: r.Parameters},
@@ -141,19 +141,19 @@ func (r Request) finish(s Subject, live *unstructured.Unstructured, d *draft) (*
 		p.Diff = lineDiff(d.before, d.after)
 	}
 	p.Diff = clipLines(p.Diff, maxDiff)
-	p.Impact.Description = clip(p.Impact.Description, maxImpact)
+	p.Impact.Description = truncateText(p.Impact.Description, maxImpact)
 	var err error
 	if p.Before, err = extension(d.before); err != nil {
 		return nil, fmt.Errorf("plan %s: previous values: %w", r.Action.Name, err)
 	}
-	if p.Rollback, err = r.wayBack(d); err != nil {
+	if p.Rollback, err = r.rollbackInfo(d); err != nil {
 		return nil, fmt.Errorf("plan %s: rollback: %w", r.Action.Name, err)
 	}
 	if len(p.Steps) > maxSteps {
 		return nil, &InvalidError{Action: r.Action.Name, Problems: []string{fmt.Sprintf("the plan needs %d requests, at most %d are allowed", len(p.Steps), maxSteps)}}
 	}
 	for i := range p.Steps {
-		p.Steps[i].Description = clip(p.Steps[i].Description, maxDescription)
+		p.Steps[i].Description = truncateText(p.Steps[i].Description, maxDescription)
 		if n := len(p.Steps[i].Body); n > maxBody {
 			return nil, &InvalidError{Action: r.Action.Name, Problems: []string{fmt.Sprintf("a request has %d bytes, at most %d are allowed", n, maxBody)}}
 		}
@@ -162,9 +162,9 @@ func (r Request) finish(s Subject, live *unstructured.Unstructured, d *draft) (*
 	return p, nil
 }
 
-// wayBack is the way back of a draft, with what the action leaves, from which it
+// rollbackInfo is the way back of a draft, with what the action leaves, from which it
 // would start: a later attempt knows by that what an earlier one has done.
-func (r Request) wayBack(d *draft) (*v1alpha1.RollbackInformation, error) {
+func (r Request) rollbackInfo(d *draft) (*v1alpha1.RollbackInformation, error) {
 	if len(d.steps) == 0 {
 		return &v1alpha1.RollbackInformation{Reason: "nothing to roll back"}, nil
 	}
@@ -245,7 +245,7 @@ func lineDiff(before, after map[string]any) string {
 	slices.Sort(fields)
 	var b strings.Builder
 	for _, f := range fields {
-		was, is := lines(f, before[f]), lines(f, after[f])
+		was, is := fieldLines(f, before[f]), fieldLines(f, after[f])
 		if slices.Equal(was, is) {
 			continue
 		}
@@ -259,16 +259,16 @@ func lineDiff(before, after map[string]any) string {
 	return b.String()
 }
 
-// lines are a field as text; one that is not there has none.
-func lines(name string, value any) []string {
+// fieldLines are a field as text; one that is not there has none.
+func fieldLines(name string, value any) []string {
 	if value == nil {
 		return nil
 	}
-	return strings.Split(strings.TrimRight(name+": "+shown(value), "\n"), "\n")
+	return strings.Split(strings.TrimRight(name+": "+formatValue(value), "\n"), "\n")
 }
 
-// shown is a value for readers: a string as it is, all else as JSON.
-func shown(value any) string {
+// formatValue is a value for readers: a string as it is, all else as JSON.
+func formatValue(value any) string {
 	if s, ok := value.(string); ok {
 		return s
 	}

@@ -28,11 +28,11 @@ func restartPod() *Action {
 	a.draft = func(_ context.Context, _ Client, _ Subject, p *podParameters, live *unstructured.Unstructured) (*draft, error) {
 		owner := metav1.GetControllerOf(live)
 		if owner == nil {
-			return nil, refused(v1alpha1.DetailInvalidTargetState, "%s has no controller that would replace it: use delete_pod", named(targetOfObject(live)))
+			return nil, newRefusal(v1alpha1.DetailInvalidTargetState, "%s has no controller that would replace it: use delete_pod", objectName(targetOfObject(live)))
 		}
-		return draftPodDeletion(p, live, fmt.Sprintf("%s is deleted, and %s %s replaces it", named(targetOfObject(live)), owner.Kind, owner.Name))
+		return draftPodDeletion(p, live, fmt.Sprintf("%s is deleted, and %s %s replaces it", objectName(targetOfObject(live)), owner.Kind, owner.Name))
 	}
-	return define(a)
+	return newAction(a)
 }
 
 func deletePod() *Action {
@@ -43,9 +43,9 @@ func deletePod() *Action {
 		if owner := metav1.GetControllerOf(live); owner != nil {
 			is = owner.Kind + " " + owner.Name + " replaces it"
 		}
-		return draftPodDeletion(p, live, fmt.Sprintf("%s is deleted, and %s", named(targetOfObject(live)), is))
+		return draftPodDeletion(p, live, fmt.Sprintf("%s is deleted, and %s", objectName(targetOfObject(live)), is))
 	}
-	return define(a)
+	return newAction(a)
 }
 
 // podDeletion is what the two have in common.
@@ -71,9 +71,9 @@ func podDeletion(name, summary string) entry[podParameters] {
 }
 
 func draftPodDeletion(p *podParameters, live *unstructured.Unstructured, impact string) (*draft, error) {
-	name := named(targetOfObject(live))
+	name := objectName(targetOfObject(live))
 	if _, mirror := live.GetAnnotations()[mirrorAnnotation]; mirror {
-		return nil, refused(v1alpha1.DetailInvalidTargetState, "%s is a static Pod: only the kubelet of its node can stop it", name)
+		return nil, newRefusal(v1alpha1.DetailInvalidTargetState, "%s is a static Pod: only the kubelet of its node can stop it", name)
 	}
 	options := map[string]any{}
 	if p.GracePeriodSeconds != nil {

@@ -19,7 +19,7 @@ type pvcParameters struct {
 }
 
 func expandPVC() *Action {
-	return define(entry[pvcParameters]{
+	return newAction(entry[pvcParameters]{
 		Action: Action{
 			Name:    "expand_pvc",
 			Summary: "Increase the storage request of a PersistentVolumeClaim.",
@@ -57,25 +57,25 @@ func draftPVC(ctx context.Context, c Client, s Subject, p *pvcParameters, live *
 	text, _ := d.before["storage"].(string)
 	was, err := resource.ParseQuantity(text)
 	if err != nil {
-		return nil, refused(v1alpha1.DetailInvalidTargetState, "PersistentVolumeClaim %s/%s has an invalid storage request: %q", p.Namespace, p.PVC, text)
+		return nil, newRefusal(v1alpha1.DetailInvalidTargetState, "PersistentVolumeClaim %s/%s has an invalid storage request: %q", p.Namespace, p.PVC, text)
 	}
 	switch size.Cmp(was) {
 	case 0:
 		return d, nil
 	case -1:
-		return nil, refused(v1alpha1.DetailInvalidTargetState, "PersistentVolumeClaim %s/%s already requests %s, and volumes cannot shrink to %s", p.Namespace, p.PVC, text, p.Size)
+		return nil, newRefusal(v1alpha1.DetailInvalidTargetState, "PersistentVolumeClaim %s/%s already requests %s, and volumes cannot shrink to %s", p.Namespace, p.PVC, text, p.Size)
 	}
 	if err = c.refuseFixedSize(ctx, live); err != nil {
 		return nil, err
 	}
 	body := map[string]any{"spec": map[string]any{"resources": map[string]any{"requests": map[string]any{"storage": p.Size}}}}
-	step, err := patchStep(live, types.MergePatchType, marked(body, s), "increase the storage request of PersistentVolumeClaim "+p.Namespace+"/"+p.PVC+" from "+text+" to "+p.Size)
+	step, err := patchStep(live, types.MergePatchType, withMarker(body, s), "increase the storage request of PersistentVolumeClaim "+p.Namespace+"/"+p.PVC+" from "+text+" to "+p.Size)
 	if err != nil {
 		return nil, err
 	}
 	d.steps = []v1alpha1.PlanStep{step}
 	d.impact = v1alpha1.EstimatedImpact{ResourcesAffected: 1, Description: "storage " + text + " -> " + p.Size + "; the CSI driver expands the volume, in some cases only after a restart of the Pod"}
-	d.rollback = noWayBack("volumes cannot shrink")
+	d.rollback = noRollback("volumes cannot shrink")
 	return d, nil
 }
 
@@ -83,21 +83,21 @@ func draftPVC(ctx context.Context, c Client, s Subject, p *pvcParameters, live *
 func (c Client) refuseFixedSize(ctx context.Context, live *unstructured.Unstructured) error {
 	phase, _, _ := unstructured.NestedString(live.Object, "status", "phase")
 	if phase != "Bound" {
-		return refused(v1alpha1.DetailInvalidTargetState, "PersistentVolumeClaim %s/%s is %s, only Bound claims can be expanded", live.GetNamespace(), live.GetName(), phase)
+		return newRefusal(v1alpha1.DetailInvalidTargetState, "PersistentVolumeClaim %s/%s is %s, only Bound claims can be expanded", live.GetNamespace(), live.GetName(), phase)
 	}
 	name, _, _ := unstructured.NestedString(live.Object, "spec", "storageClassName")
 	if name == "" {
-		return refused(v1alpha1.DetailInvalidTargetState, "PersistentVolumeClaim %s/%s has no storage class, so its volume cannot be expanded", live.GetNamespace(), live.GetName())
+		return newRefusal(v1alpha1.DetailInvalidTargetState, "PersistentVolumeClaim %s/%s has no storage class, so its volume cannot be expanded", live.GetNamespace(), live.GetName())
 	}
-	class, err := c.read(ctx, v1alpha1.Target{APIVersion: "storage.k8s.io/v1", Kind: "StorageClass", Name: name})
+	class, err := c.readObject(ctx, v1alpha1.Target{APIVersion: "storage.k8s.io/v1", Kind: "StorageClass", Name: name})
 	if apierrors.IsNotFound(err) {
-		return refused(v1alpha1.DetailInvalidTargetState, "StorageClass %s of PersistentVolumeClaim %s/%s does not exist, so its volume cannot be expanded", name, live.GetNamespace(), live.GetName())
+		return newRefusal(v1alpha1.DetailInvalidTargetState, "StorageClass %s of PersistentVolumeClaim %s/%s does not exist, so its volume cannot be expanded", name, live.GetNamespace(), live.GetName())
 	}
 	if err != nil {
 		return err
 	}
 	if grows, _, _ := unstructured.NestedBool(class.Object, "allowVolumeExpansion"); !grows {
-		return refused(v1alpha1.DetailInvalidTargetState, "StorageClass %s of PersistentVolumeClaim %s/%s does not allow expansion (allowVolumeExpansion)", name, live.GetNamespace(), live.GetName())
+		return newRefusal(v1alpha1.DetailInvalidTargetState, "StorageClass %s of PersistentVolumeClaim %s/%s does not allow expansion (allowVolumeExpansion)", name, live.GetNamespace(), live.GetName())
 	}
 	return nil
 }

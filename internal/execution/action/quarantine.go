@@ -29,7 +29,7 @@ type quarantineParameters struct {
 }
 
 func quarantinePod() *Action {
-	return define(entry[quarantineParameters]{
+	return newAction(entry[quarantineParameters]{
 		Action: Action{
 			Name:    "quarantine_pod",
 			Summary: "Detach a Pod from its Services and its controller and block its traffic. The Pod keeps running for inspection.",
@@ -85,7 +85,7 @@ func draftQuarantine(ctx context.Context, c Client, s Subject, p *quarantinePara
 		return nil, err
 	}
 	if !forbidden {
-		forbid, err := createStep(marked(denyAll(live), s), fmt.Sprintf("block all traffic of Pod %s/%s once it has the label %s=%s", p.Namespace, p.Pod, LabelQuarantine, id))
+		forbid, err := createStep(withMarker(denyAll(live), s), fmt.Sprintf("block all traffic of Pod %s/%s once it has the label %s=%s", p.Namespace, p.Pod, LabelQuarantine, id))
 		if err != nil {
 			return nil, err
 		}
@@ -94,10 +94,10 @@ func draftQuarantine(ctx context.Context, c Client, s Subject, p *quarantinePara
 	}
 	d.impact = v1alpha1.EstimatedImpact{ResourcesAffected: 1, Description: "its controller creates a replacement Pod"}
 	if len(open) > 0 {
-		d.impact.Description += "; traffic is still allowed by NetworkPolicy " + someOf(open)
+		d.impact.Description += "; traffic is still allowed by NetworkPolicy " + joinFirst(open)
 	}
 	if labelled {
-		d.rollback = noWayBack("the Pod already had the quarantine label, and its original labels are unknown")
+		d.rollback = noRollback("the Pod already had the quarantine label, and its original labels are unknown")
 		return d, nil
 	}
 	labels := map[string]any{LabelQuarantine: id}
@@ -106,7 +106,7 @@ func draftQuarantine(ctx context.Context, c Client, s Subject, p *quarantinePara
 	}
 	// A label that it has already would be taken away by the loop above.
 	labels[LabelQuarantine] = id
-	relabel, err := patchStep(live, types.MergePatchType, marked(map[string]any{"metadata": map[string]any{"labels": labels}}, s),
+	relabel, err := patchStep(live, types.MergePatchType, withMarker(map[string]any{"metadata": map[string]any{"labels": labels}}, s),
 		fmt.Sprintf("replace the labels of Pod %s/%s, so that no Service and no controller selects it", p.Namespace, p.Pod))
 	if err != nil {
 		return nil, err
@@ -118,7 +118,7 @@ func draftQuarantine(ctx context.Context, c Client, s Subject, p *quarantinePara
 	for key, value := range live.GetLabels() {
 		before[key] = value
 	}
-	d.rollback, err = wayBackBy("release_pod", map[string]any{"pod": p.Pod, "namespace": p.Namespace, "labels": before}, "10s")
+	d.rollback, err = rollbackBy("release_pod", map[string]any{"pod": p.Pod, "namespace": p.Namespace, "labels": before}, "10s")
 	return d, err
 }
 
@@ -126,10 +126,10 @@ func draftQuarantine(ctx context.Context, c Client, s Subject, p *quarantinePara
 func refuseQuarantine(live *unstructured.Unstructured) error {
 	name := live.GetNamespace() + "/" + live.GetName()
 	if _, mirror := live.GetAnnotations()[corev1.MirrorPodAnnotationKey]; mirror {
-		return refused(v1alpha1.DetailInvalidTargetState, "Pod %s is a static Pod, whose labels cannot be changed", name)
+		return newRefusal(v1alpha1.DetailInvalidTargetState, "Pod %s is a static Pod, whose labels cannot be changed", name)
 	}
 	if host, _, _ := unstructured.NestedBool(live.Object, "spec", "hostNetwork"); host {
-		return refused(v1alpha1.DetailInvalidTargetState, "Pod %s uses the host network, where NetworkPolicies do not apply", name)
+		return newRefusal(v1alpha1.DetailInvalidTargetState, "Pod %s uses the host network, where NetworkPolicies do not apply", name)
 	}
 	return nil
 }
@@ -158,14 +158,14 @@ func denyAll(pod *unstructured.Unstructured) map[string]any {
 // of that name that does is refused: to overwrite it is nobody's order.
 func (c Client) forbidden(ctx context.Context, pod *unstructured.Unstructured) (bool, error) {
 	t := v1alpha1.Target{APIVersion: "networking.k8s.io/v1", Kind: "NetworkPolicy", Namespace: pod.GetNamespace(), Name: quarantinePolicyName(pod.GetUID())}
-	policy, err := c.read(ctx, t)
+	policy, err := c.readObject(ctx, t)
 	switch {
 	case apierrors.IsNotFound(err):
 		return false, nil
 	case err != nil:
 		return false, err
-	case spelled(policy.Object["spec"]) != spelled(denyAll(pod)["spec"]):
-		return false, refused(v1alpha1.DetailInvalidTargetState, "%s allows traffic and has the name of the quarantine policy: delete it first", named(t))
+	case canonicalValue(policy.Object["spec"]) != canonicalValue(denyAll(pod)["spec"]):
+		return false, newRefusal(v1alpha1.DetailInvalidTargetState, "%s allows traffic and has the name of the quarantine policy: delete it first", objectName(t))
 	}
 	return true, nil
 }
@@ -176,7 +176,7 @@ func (c Client) openPolicies(ctx context.Context, namespace string) ([]string, e
 	kind, _ := resourceOf("networking.k8s.io/v1", "NetworkPolicy")
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	list, err := c.on(kind.GroupVersionResource, namespace).List(ctx, metav1.ListOptions{})
+	list, err := c.resourceClient(kind.GroupVersionResource, namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, err
 	}

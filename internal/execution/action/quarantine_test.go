@@ -50,7 +50,7 @@ func TestQuarantine(t *testing.T) {
 	if diff := cmp.Diff(labels, s.read(o).GetLabels()); diff != "" {
 		t.Errorf("labels after the way back -want +got\n%s", diff)
 	}
-	if _, err := s.admin.read(t.Context(), targetOfObject(policy)); !apierrors.IsNotFound(err) {
+	if _, err := s.admin.readObject(t.Context(), targetOfObject(policy)); !apierrors.IsNotFound(err) {
 		t.Errorf("the policy is there: %v", err)
 	}
 }
@@ -64,8 +64,8 @@ func TestQuarantineRefused(t *testing.T) {
 		more   map[string]any
 		says   string
 	}{
-		"Host":   {"no policy holds there", func(o map[string]any) { inner(o, "spec")["hostNetwork"] = true }, "quarantine_pod", nil, "uses the host network"},
-		"Mirror": {"its kubelet has it as it was", func(o map[string]any) { inner(inner(o, "metadata"), "annotations")[mirrorAnnotation] = "x" }, "quarantine_pod", nil, "static Pod"},
+		"Host":   {"no policy holds there", func(o map[string]any) { ensureMap(o, "spec")["hostNetwork"] = true }, "quarantine_pod", nil, "uses the host network"},
+		"Mirror": {"its kubelet has it as it was", func(o map[string]any) { ensureMap(ensureMap(o, "metadata"), "annotations")[mirrorAnnotation] = "x" }, "quarantine_pod", nil, "static Pod"},
 		"Free":   {"there is nothing to release it from", nil, "release_pod", map[string]any{"labels": map[string]any{"a": "b"}}, "not in quarantine"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -120,7 +120,7 @@ func TestQuarantineIsBoth(t *testing.T) {
 	mark := func(s *stage, o *unstructured.Unstructured) {
 		s.patch(o, `{"metadata":{"labels":{"app":null,"`+LabelQuarantine+`":"`+quarantineID(o.GetUID())+`"},"annotations":{"`+v1alpha1.AnnotationLastExecution+`":"uid"}}}`)
 	}
-	forbid := func(o *unstructured.Unstructured) map[string]any { return marked(denyAll(o), newSubject("uid")) }
+	forbid := func(o *unstructured.Unstructured) map[string]any { return withMarker(denyAll(o), newSubject("uid")) }
 	for name, tc := range map[string]struct {
 		reason  string
 		forge   func(s *stage, o *unstructured.Unstructured)
@@ -131,7 +131,7 @@ func TestQuarantineIsBoth(t *testing.T) {
 		"LabelsAgain": {"nor does a later attempt believe that", mark, 2, CodeGuard},
 		"OpenPolicy": {"it is not the planned one", func(s *stage, o *unstructured.Unstructured) {
 			open := forbid(o)
-			inner(open, "spec")["egress"] = []any{map[string]any{}}
+			ensureMap(open, "spec")["egress"] = []any{map[string]any{}}
 			s.create(open)
 		}, 2, CodeGuard},
 		"Policy":      {"it is not ours at the first attempt", func(s *stage, o *unstructured.Unstructured) { s.create(forbid(o)) }, 1, CodeGuard},

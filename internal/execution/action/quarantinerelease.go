@@ -19,7 +19,7 @@ type releaseParameters struct {
 }
 
 func releasePod() *Action {
-	return define(entry[releaseParameters]{
+	return newAction(entry[releaseParameters]{
 		Action: Action{
 			Name:    "release_pod",
 			Summary: "Release a Pod from quarantine.",
@@ -53,9 +53,9 @@ func draftRelease(ctx context.Context, c Client, s Subject, p *releaseParameters
 		return d, nil
 	}
 	if live.GetLabels()[LabelQuarantine] != quarantineID(live.GetUID()) {
-		return nil, refused(v1alpha1.DetailInvalidTargetState, "Pod %s/%s is not in quarantine", p.Namespace, p.Pod)
+		return nil, newRefusal(v1alpha1.DetailInvalidTargetState, "Pod %s/%s is not in quarantine", p.Namespace, p.Pod)
 	}
-	policy, err := c.read(ctx, v1alpha1.Target{APIVersion: "networking.k8s.io/v1", Kind: "NetworkPolicy", Namespace: p.Namespace, Name: quarantinePolicyName(live.GetUID())})
+	policy, err := c.readObject(ctx, v1alpha1.Target{APIVersion: "networking.k8s.io/v1", Kind: "NetworkPolicy", Namespace: p.Namespace, Name: quarantinePolicyName(live.GetUID())})
 	switch {
 	case apierrors.IsNotFound(err): // somebody has removed it
 	case err != nil:
@@ -68,7 +68,7 @@ func draftRelease(ctx context.Context, c Client, s Subject, p *releaseParameters
 		d.steps = append(d.steps, step)
 		d.diff = "- networkpolicy " + policy.GetName() + "\n"
 	}
-	relabel, err := patchStep(live, types.MergePatchType, marked(map[string]any{"metadata": map[string]any{"labels": labels}}, s),
+	relabel, err := patchStep(live, types.MergePatchType, withMarker(map[string]any{"metadata": map[string]any{"labels": labels}}, s),
 		fmt.Sprintf("restore the labels of Pod %s/%s", p.Namespace, p.Pod))
 	if err != nil {
 		return nil, err
@@ -76,6 +76,6 @@ func draftRelease(ctx context.Context, c Client, s Subject, p *releaseParameters
 	d.steps = append(d.steps, relabel)
 	d.diff = labelsDiff(live.GetLabels(), p.Labels) + d.diff
 	d.impact = v1alpha1.EstimatedImpact{ResourcesAffected: int32(len(d.steps)), Description: "its Services and its controller select it again; the controller may delete a surplus Pod"} //nolint:gosec // two at most
-	d.rollback, err = wayBackBy("quarantine_pod", map[string]any{"pod": p.Pod, "namespace": p.Namespace}, "10s")
+	d.rollback, err = rollbackBy("quarantine_pod", map[string]any{"pod": p.Pod, "namespace": p.Namespace}, "10s")
 	return d, err
 }

@@ -22,20 +22,20 @@ const (
 	maxMessage   = 1024 // bytes
 )
 
-// found reports work that an earlier attempt did.
-func (w *work) found(live *unstructured.Unstructured, j judge, did string) {
-	w.say(w.note)
-	if live == nil || w.run.dry || !w.again() {
+// recordFound reports work that an earlier attempt did.
+func (w *attemptState) recordFound(live *unstructured.Unstructured, j expectation, did string) {
+	w.logLine(w.note)
+	if live == nil || w.run.dry || !w.isRetry() {
 		return
 	}
-	w.affects(v1alpha1.AffectedResource{
+	w.addAffected(v1alpha1.AffectedResource{
 		Kind: live.GetKind(), Namespace: live.GetNamespace(), Name: live.GetName(), UID: live.GetUID(), Action: did,
-		Before: fieldsText(w.before()), After: fieldsText(j.values(live)), ResourceVersionAfter: live.GetResourceVersion(),
+		Before: fieldsText(w.valuesBefore()), After: fieldsText(j.values(live)), ResourceVersionAfter: live.GetResourceVersion(),
 	})
 }
 
-// affected is a changed object.
-func affected(live, answer *unstructured.Unstructured, j judge, did, verb string) (object v1alpha1.AffectedResource, apiVersion string) {
+// affectedResource is a changed object.
+func affectedResource(live, answer *unstructured.Unstructured, j expectation, did, verb string) (object v1alpha1.AffectedResource, apiVersion string) {
 	object = v1alpha1.AffectedResource{
 		Kind: live.GetKind(), Namespace: live.GetNamespace(), Name: live.GetName(), UID: live.GetUID(), Action: doneBy(verb, did),
 		Before: fieldsText(j.values(live)), ResourceVersionBefore: live.GetResourceVersion(),
@@ -46,36 +46,36 @@ func affected(live, answer *unstructured.Unstructured, j judge, did, verb string
 	return object, live.GetAPIVersion()
 }
 
-// did records a change, and says it as kubectl would.
-func (w *work) did(object v1alpha1.AffectedResource, apiVersion string) {
+// recordChange records a change, and says it as kubectl would.
+func (w *attemptState) recordChange(object v1alpha1.AffectedResource, apiVersion string) {
 	line := kubectlName(apiVersion, object.Kind, object.Name) + " " + object.Action
 	if w.run.dry {
-		w.say(line + " (server dry run)")
+		w.logLine(line + " (server dry run)")
 		return
 	}
 	w.result.Changed = true
-	w.say(line)
-	w.affects(object)
+	w.logLine(line)
+	w.addAffected(object)
 }
 
-// affects has an object in the result.
-func (w *work) affects(object v1alpha1.AffectedResource) {
+// addAffected has an object in the result.
+func (w *attemptState) addAffected(object v1alpha1.AffectedResource) {
 	w.result.Count++
 	if len(w.result.Resources) < maxResources {
 		w.result.Resources = append(w.result.Resources, object)
 	}
 }
 
-// say tells whoever listens, and keeps the end for the result.
-func (w *work) say(line string) {
+// logLine tells whoever listens, and keeps the end for the result.
+func (w *attemptState) logLine(line string) {
 	w.log = append(w.log, line)
 	if w.run.Output != nil {
 		_, _ = fmt.Fprintln(w.run.Output, line) // nobody listening stops no action
 	}
 }
 
-// end is the result of the attempt; err is what halted it.
-func (w *work) end(err error) Result {
+// buildResult is the result of the attempt; err is what halted it.
+func (w *attemptState) buildResult(err error) Result {
 	result := w.result
 	result.Message = w.note
 	if result.Message == "" && len(w.log) > 0 {
@@ -95,15 +95,15 @@ func (w *work) end(err error) Result {
 		if result.Changed && (h.code == CodeGuard || h.code == CodeForbidden || h.code == CodeInvalid || h.code == CodeDenied) {
 			result.Code = CodePartial
 		}
-		w.say("error: " + result.Message)
+		w.logLine("error: " + result.Message)
 	}
-	result.Message = clip(result.Message, maxMessage)
-	result.Log, result.Truncated = tail(w.log, maxLog)
+	result.Message = truncateText(result.Message, maxMessage)
+	result.Log, result.Truncated = lastLines(w.log, maxLog)
 	return result
 }
 
-// tail is as many of the last lines as fit.
-func tail(lines []string, most int) (text string, cut bool) {
+// lastLines is as many of the last lines as fit.
+func lastLines(lines []string, most int) (text string, cut bool) {
 	var b bytes.Buffer
 	from := len(lines)
 	for n := 0; from > 0; from-- {
@@ -131,10 +131,10 @@ func fieldsText(values map[string]any) string {
 	parts := make([]string, 0, len(values))
 	for _, f := range slices.Sorted(maps.Keys(values)) {
 		if values[f] != nil {
-			parts = append(parts, f+": "+shown(values[f]))
+			parts = append(parts, f+": "+formatValue(values[f]))
 		}
 	}
-	return clip(strings.Join(parts, ", "), maxFields)
+	return truncateText(strings.Join(parts, ", "), maxFields)
 }
 
 // doneBy is what was done, in one word.

@@ -12,28 +12,28 @@ import (
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 )
 
-// A kindOf is a kind of object that an action can reach. Kinds are known and not
+// A knownKind is a kind of object that an action can reach. Kinds are known and not
 // discovered: a runner asks the API server for nothing that it was not allowed.
-type kindOf struct {
+type knownKind struct {
 	schema.GroupVersionResource
 
 	kind    string
 	cluster bool // whether it is outside of namespaces
 }
 
-func (k kindOf) apiVersion() string { return k.GroupVersion().String() }
+func (k knownKind) apiVersion() string { return k.GroupVersion().String() }
 
-// kindsOf are all kinds that actions reach.
-func kindsOf() []kindOf {
-	namespaced := func(group, version, resource, kind string) kindOf {
-		return kindOf{GroupVersionResource: schema.GroupVersionResource{Group: group, Version: version, Resource: resource}, kind: kind}
+// knownKinds are all kinds that actions reach.
+func knownKinds() []knownKind {
+	namespaced := func(group, version, resource, kind string) knownKind {
+		return knownKind{GroupVersionResource: schema.GroupVersionResource{Group: group, Version: version, Resource: resource}, kind: kind}
 	}
-	cluster := func(group, resource, kind string) kindOf {
+	cluster := func(group, resource, kind string) knownKind {
 		k := namespaced(group, "v1", resource, kind)
 		k.cluster = true
 		return k
 	}
-	return []kindOf{
+	return []knownKind{
 		namespaced("apps", "v1", "deployments", "Deployment"),
 		namespaced("apps", "v1", "statefulsets", "StatefulSet"),
 		namespaced("apps", "v1", "daemonsets", "DaemonSet"),
@@ -62,13 +62,13 @@ func kindsOf() []kindOf {
 }
 
 // resourceOf is a kind by its name; an empty apiVersion is whichever it has.
-func resourceOf(apiVersion, kind string) (kindOf, bool) {
-	for _, k := range kindsOf() {
+func resourceOf(apiVersion, kind string) (knownKind, bool) {
+	for _, k := range knownKinds() {
 		if k.kind == kind && (apiVersion == "" || apiVersion == k.apiVersion()) {
 			return k, true
 		}
 	}
-	return kindOf{}, false
+	return knownKind{}, false
 }
 
 // ResourceOf is how a kind that actions reach is called in URLs.
@@ -77,27 +77,27 @@ func ResourceOf(apiVersion, kind string) (resource schema.GroupVersionResource, 
 	return k.GroupVersionResource, known
 }
 
-// on is a resource in a namespace; empty is none.
-func (c Client) on(resource schema.GroupVersionResource, namespace string) dynamic.ResourceInterface {
+// resourceClient is a resource in a namespace; empty is none.
+func (c Client) resourceClient(resource schema.GroupVersionResource, namespace string) dynamic.ResourceInterface {
 	if namespace == "" {
 		return c.Dynamic.Resource(resource)
 	}
 	return c.Dynamic.Resource(resource).Namespace(namespace)
 }
 
-// read gets one object of a known kind, as it is now.
-func (c Client) read(ctx context.Context, t v1alpha1.Target) (*unstructured.Unstructured, error) {
+// readObject gets one object of a known kind, as it is now.
+func (c Client) readObject(ctx context.Context, t v1alpha1.Target) (*unstructured.Unstructured, error) {
 	k, ok := resourceOf(t.APIVersion, t.Kind)
 	if !ok {
 		return nil, &InvalidError{Action: "the target", Problems: []string{"kind: no action supports kind " + t.Kind}}
 	}
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	return c.on(k.GroupVersionResource, t.Namespace).Get(ctx, t.Name, metav1.GetOptions{})
+	return c.resourceClient(k.GroupVersionResource, t.Namespace).Get(ctx, t.Name, metav1.GetOptions{})
 }
 
-// named is an object for readers, such as Deployment shop/web.
-func named(t v1alpha1.Target) string {
+// objectName is an object for readers, such as Deployment shop/web.
+func objectName(t v1alpha1.Target) string {
 	if t.Namespace == "" {
 		return t.Kind + " " + t.Name
 	}

@@ -24,7 +24,7 @@ type rolloutRestartParameters struct {
 
 func rolloutRestart() *Action {
 	verbs := []string{"get", "patch"}
-	return define(entry[rolloutRestartParameters]{
+	return newAction(entry[rolloutRestartParameters]{
 		Action: Action{
 			Name:    "rollout_restart",
 			Summary: "Restart a Deployment, StatefulSet or DaemonSet by a rollout.",
@@ -64,7 +64,7 @@ func spellWorkload(asked string, raw map[string]json.RawMessage) []string {
 		}
 		is, _ := json.Marshal(kind) // a string always has a JSON
 		if given, ok := raw["kind"]; ok && string(given) != string(is) {
-			return []string{fmt.Sprintf("kind: is %s, but the parameters name a %s", clip(string(given), 64), kind)}
+			return []string{fmt.Sprintf("kind: is %s, but the parameters name a %s", truncateText(string(given), 64), kind)}
 		}
 		raw["kind"] = is
 		if !named {
@@ -80,12 +80,12 @@ func spellWorkload(asked string, raw map[string]json.RawMessage) []string {
 }
 
 func draftRestart(_ context.Context, _ Client, s Subject, _ *rolloutRestartParameters, live *unstructured.Unstructured) (*draft, error) {
-	name := named(targetOfObject(live))
-	if paused(live) {
-		return nil, refused(v1alpha1.DetailInvalidTargetState, "%s is paused: resume its rollout first", name)
+	name := objectName(targetOfObject(live))
+	if isPaused(live) {
+		return nil, newRefusal(v1alpha1.DetailInvalidTargetState, "%s is paused: resume its rollout first", name)
 	}
 	if strategy, _, err := unstructured.NestedString(live.Object, "spec", "updateStrategy", "type"); err == nil && strategy == "OnDelete" {
-		return nil, refused(v1alpha1.DetailInvalidTargetState, "%s has update strategy OnDelete and replaces Pods only when they are deleted: use restart_pod", name)
+		return nil, newRefusal(v1alpha1.DetailInvalidTargetState, "%s has update strategy OnDelete and replaces Pods only when they are deleted: use restart_pod", name)
 	}
 	was, _, err := unstructured.NestedString(live.Object, "spec", "template", "metadata", "annotations", restartedAt)
 	if err != nil {
@@ -101,7 +101,7 @@ func draftRestart(_ context.Context, _ Client, s Subject, _ *rolloutRestartParam
 		return d, nil
 	}
 	body := map[string]any{"spec": map[string]any{"template": map[string]any{"metadata": map[string]any{"annotations": map[string]any{restartedAt: now}}}}}
-	step, err := patchStep(live, types.MergePatchType, marked(body, s), "restart "+name)
+	step, err := patchStep(live, types.MergePatchType, withMarker(body, s), "restart "+name)
 	if err != nil {
 		return nil, err
 	}

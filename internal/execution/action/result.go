@@ -17,26 +17,26 @@ const MaxResult = 4096
 // left out, in this order: the beginning of the log, resources from the end,
 // warnings, the errors of a dry run, and the end of the message. Count stays.
 func Encode(r Result) string {
-	text, fits := encoded(r)
+	text, fits := encodeResult(r)
 	if fits {
 		return text
 	}
 	r.Truncated = true
 	for _, shorten := range []func(*Result) bool{shortenLog, shortenResources, shortenWarnings, shortenDryRun, shortenMessage} {
 		for shorten(&r) {
-			if text, fits = encoded(r); fits {
+			if text, fits = encodeResult(r); fits {
 				return text
 			}
 		}
 	}
 	bare := Result{Version: r.Version, Code: r.Code, Attempt: r.Attempt, Changed: r.Changed, Count: r.Count, Truncated: true, Started: r.Started, Ended: r.Ended}
-	text, _ = encoded(bare)
+	text, _ = encodeResult(bare)
 	return text
 }
 
-// encoded is a result as it is. Signs that HTML would mind stay as they are,
+// encodeResult is a result as it is. Signs that HTML would mind stay as they are,
 // for each would take six bytes.
-func encoded(r Result) (text string, fits bool) {
+func encodeResult(r Result) (text string, fits bool) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
@@ -105,7 +105,7 @@ func shortenMessage(r *Result) bool {
 	if len(r.Message) <= least {
 		return false
 	}
-	r.Message = clip(r.Message, len(r.Message)/2)
+	r.Message = truncateText(r.Message, len(r.Message)/2)
 	return true
 }
 

@@ -91,7 +91,7 @@ func TestDecodeResultRefuses(t *testing.T) {
 		"Two": `{"v":1,"code":0}{}`, "Long": `{"v":1,"code":0,"message":"` + strings.Repeat("x", MaxResult) + `"}`, "Types": `{"v":"1"}`,
 	} {
 		if _, err := DecodeResult(in); err == nil {
-			t.Errorf("%s: read %q", name, clip(in, 40))
+			t.Errorf("%s: read %q", name, truncateText(in, 40))
 		}
 	}
 }
@@ -116,7 +116,7 @@ func FuzzDecodeResult(f *testing.F) {
 
 func TestNearest(t *testing.T) {
 	for in, want := range map[string]string{"replica": "replicas", "relpicas": "replicas", "x": "", "namespaces": "namespace", "REPLICAS": "replicas"} {
-		if got := nearest(in, []string{"deployment", "namespace", "replicas"}); got != want {
+		if got := nearestName(in, []string{"deployment", "namespace", "replicas"}); got != want {
 			t.Errorf("nearest(%q) = %q, want %q", in, got, want)
 		}
 	}

@@ -30,7 +30,7 @@ type rollbackDeploymentParameters struct {
 }
 
 func rollbackDeployment() *Action {
-	return define(entry[rollbackDeploymentParameters]{
+	return newAction(entry[rollbackDeploymentParameters]{
 		Action: Action{
 			Name:    "rollback_deployment",
 			Summary: "Roll a Deployment back to an earlier revision.",
@@ -57,7 +57,7 @@ func templateValues(template map[string]any) map[string]any {
 	for _, c := range containersOf(&unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"template": template}}}) {
 		images = append(images, c.spec["image"])
 	}
-	sum := sha256.Sum256([]byte(spelled(template)))
+	sum := sha256.Sum256([]byte(canonicalValue(template)))
 	return map[string]any{"images": images, "template": hex.EncodeToString(sum[:8])}
 }
 
@@ -68,9 +68,9 @@ type revision struct {
 }
 
 func draftRollback(ctx context.Context, c Client, s Subject, p *rollbackDeploymentParameters, live *unstructured.Unstructured) (*draft, error) {
-	name := named(targetOfObject(live))
-	if paused(live) {
-		return nil, refused(v1alpha1.DetailInvalidTargetState, "%s is paused: resume its rollout first", name)
+	name := objectName(targetOfObject(live))
+	if isPaused(live) {
+		return nil, newRefusal(v1alpha1.DetailInvalidTargetState, "%s is paused: resume its rollout first", name)
 	}
 	revisions, err := revisionsOf(ctx, c, live)
 	if err != nil {
@@ -90,7 +90,7 @@ func draftRollback(ctx context.Context, c Client, s Subject, p *rollbackDeployme
 		d.impact.Description = fmt.Sprintf("%s already has the template of revision %d", name, to.number)
 		return d, nil
 	}
-	d.diff = lineDiff(flat(template), flat(to.template))
+	d.diff = lineDiff(flattenValue(template), flattenValue(to.template))
 	replace := []any{map[string]any{"op": "replace", "path": "/spec/template", "value": to.template}}
 	what := fmt.Sprintf("roll %s back to revision %d", name, to.number)
 	step, err := patchStep(live, types.JSONPatchType, markedJSON(replace, live, s), what)
@@ -108,7 +108,7 @@ func rollForward(p *rollbackDeploymentParameters, revisions []revision, current 
 	if !slices.ContainsFunc(revisions, func(r revision) bool { return r.number == current }) {
 		return &v1alpha1.RollbackInformation{Reason: "the ReplicaSet of the current revision does not exist"}, nil
 	}
-	return wayBackBy("rollback_deployment", map[string]any{"deployment": p.Deployment, "namespace": p.Namespace, "revision": current}, "30s")
+	return rollbackBy("rollback_deployment", map[string]any{"deployment": p.Deployment, "namespace": p.Namespace, "revision": current}, "30s")
 }
 
 // revisionsOf are the revisions of which a Deployment has kept the ReplicaSet,
@@ -140,15 +140,15 @@ func replicaSetsOf(ctx context.Context, c Client, live *unstructured.Unstructure
 	k, _ := resourceOf("", "ReplicaSet")
 	matching, _, err := unstructured.NestedStringMap(live.Object, "spec", "selector", "matchLabels")
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", named(targetOfObject(live)), err)
+		return nil, fmt.Errorf("%s: %w", objectName(targetOfObject(live)), err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	// The labels narrow it down; the owner decides.
 	o := metav1.ListOptions{LabelSelector: metav1.FormatLabelSelector(&metav1.LabelSelector{MatchLabels: matching})}
-	list, err := c.on(k.GroupVersionResource, live.GetNamespace()).List(ctx, o)
+	list, err := c.resourceClient(k.GroupVersionResource, live.GetNamespace()).List(ctx, o)
 	if err != nil {
-		return nil, fmt.Errorf("list the ReplicaSets of %s: %w", named(targetOfObject(live)), err)
+		return nil, fmt.Errorf("list the ReplicaSets of %s: %w", objectName(targetOfObject(live)), err)
 	}
 	return slices.DeleteFunc(list.Items, func(set unstructured.Unstructured) bool {
 		owner := metav1.GetControllerOf(&set)
@@ -166,14 +166,14 @@ func chooseRevision(name string, revisions []revision, current int64, want *int6
 		has = append(has, strconv.FormatInt(r.number, 10))
 	}
 	if want != nil {
-		return revision{}, refused(v1alpha1.DetailInvalidTargetState, "%s no longer has revision %d: available revisions are %s", name, *want, strings.Join(has, ", "))
+		return revision{}, newRefusal(v1alpha1.DetailInvalidTargetState, "%s no longer has revision %d: available revisions are %s", name, *want, strings.Join(has, ", "))
 	}
-	return revision{}, refused(v1alpha1.DetailInvalidTargetState, "%s has no revision before %d", name, current)
+	return revision{}, newRefusal(v1alpha1.DetailInvalidTargetState, "%s has no revision before %d", name, current)
 }
 
-// flat is a value as its leaves, by their paths. Members of lists that have a
+// flattenValue is a value as its leaves, by their paths. Members of lists that have a
 // name go by it.
-func flat(value any) map[string]any {
+func flattenValue(value any) map[string]any {
 	leaves := map[string]any{}
 	leavesOf(leaves, "", value)
 	return leaves

@@ -14,7 +14,7 @@ const resultVersion = 1
 // Execute does what a plan says. A plan whose hash is not its own is not done.
 func Execute(ctx context.Context, c Client, p *v1alpha1.Plan, r Run) Result {
 	r.dry = false
-	return attempt(ctx, c, p, r)
+	return attemptPlan(ctx, c, p, r)
 }
 
 // DryRun sends what a plan says with dryRun=All: it is checked, admitted and
@@ -29,7 +29,7 @@ func DryRun(ctx context.Context, c Client, p *v1alpha1.Plan, r Run) Result {
 			DryRun: &v1alpha1.DryRunResults{Success: true, EstimatedImpact: &impact, Warnings: []string{}},
 		}
 	}
-	result := attempt(ctx, c, p, r)
+	result := attemptPlan(ctx, c, p, r)
 	result.Changed, result.Resources, result.Count = false, nil, 0
 	result.DryRun = &v1alpha1.DryRunResults{
 		Performed: true, Success: result.Code == CodeOK, EstimatedImpact: &impact, Warnings: append([]string{}, result.Warnings...),
@@ -40,30 +40,30 @@ func DryRun(ctx context.Context, c Client, p *v1alpha1.Plan, r Run) Result {
 	return result
 }
 
-// attempt is one attempt, with what all results have.
-func attempt(ctx context.Context, c Client, p *v1alpha1.Plan, r Run) Result {
+// attemptPlan is one attempt, with what all results have.
+func attemptPlan(ctx context.Context, c Client, p *v1alpha1.Plan, r Run) Result {
 	started := time.Now().UTC()
-	ctx, heard := collect(ctx)
+	ctx, heard := withWarningCollector(ctx)
 	if !r.Deadline.IsZero() {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithDeadlineCause(ctx, r.Deadline, errDeadline)
 		defer cancel()
 	}
-	result := perform(ctx, c, p, r)
+	result := performPlan(ctx, c, p, r)
 	result.Version, result.Attempt, result.PlanHash = resultVersion, max(1, r.Attempt), p.Hash
-	result.Warnings = append(result.Warnings, heard.take()...)
+	result.Warnings = append(result.Warnings, heard.takeAll()...)
 	if c.Warnings != nil {
 		result.Warnings = append(result.Warnings, c.Warnings()...)
 	}
-	result.Warnings = few(result.Warnings)
+	result.Warnings = limitWarnings(result.Warnings)
 	result.Count = max(result.Count, int32(len(result.Resources))) //nolint:gosec // at most maxResources
 	result.Started, result.Ended = started, time.Now().UTC()
 	return result
 }
 
-// few are as many of the warnings as there is room for, and how many more there
+// limitWarnings are as many of the warnings as there is room for, and how many more there
 // were: a drain warns of each Pod that may not go.
-func few(warnings []string) []string {
+func limitWarnings(warnings []string) []string {
 	if len(warnings) <= maxWarnings {
 		return warnings
 	}
@@ -71,41 +71,41 @@ func few(warnings []string) []string {
 	return append(kept, fmt.Sprintf("and %d more", len(warnings)-len(kept)))
 }
 
-// perform checks a plan and has its action run it.
-func perform(ctx context.Context, c Client, p *v1alpha1.Plan, r Run) Result {
-	a, parsed, err := again(p)
+// performPlan checks a plan and has its action run it.
+func performPlan(ctx context.Context, c Client, p *v1alpha1.Plan, r Run) Result {
+	a, parsed, err := parsePlan(p)
 	if err != nil {
-		return Result{Code: CodeInvalid, Message: clip(err.Error(), maxMessage)}
+		return Result{Code: CodeInvalid, Message: truncateText(err.Error(), maxMessage)}
 	}
-	return a.kind.run(ctx, c, p, parsed, r)
+	return a.kind.runPlan(ctx, c, p, parsed, r)
 }
 
-// again reads the action and the parameters of a plan.
-func again(p *v1alpha1.Plan) (*Action, any, error) {
+// parsePlan reads the action and the parameters of a plan.
+func parsePlan(p *v1alpha1.Plan) (*Action, any, error) {
 	if hash := Hash(p); hash == "" || hash != p.Hash {
 		return nil, nil, fmt.Errorf("the plan has hash %s, but its content has hash %s", p.Hash, hash)
 	}
 	a, ok := Find(p.Action)
 	if !ok || a.Name != p.Action {
-		return nil, nil, &UnknownError{Name: p.Action, Nearest: nearest(p.Action, names())}
+		return nil, nil, &UnknownError{Name: p.Action, Nearest: nearestName(p.Action, catalogueNames())}
 	}
 	if p.Parameters == nil {
 		return nil, nil, &InvalidError{Action: a.Name, Problems: []string{"the plan has no parameters"}}
 	}
-	parameters, err := object(p.Parameters.Raw)
+	parameters, err := decodeObject(p.Parameters.Raw)
 	if err != nil {
 		return nil, nil, &InvalidError{Action: a.Name, Problems: []string{"parameters: must be an object"}}
 	}
-	request, problems := a.request(question{asked: a.Name, parameters: parameters})
+	request, problems := a.parseRequest(parseInput{asked: a.Name, parameters: parameters})
 	if len(problems) > 0 {
 		return nil, nil, &InvalidError{Action: a.Name, Problems: problems}
 	}
 	t, planned := request.Target, p.Target
 	if t.APIVersion != planned.APIVersion || t.Kind != planned.Kind || t.Namespace != planned.Namespace || t.Name != planned.Name {
-		return nil, nil, fmt.Errorf("the plan is for %s %s/%s, but its parameters name %s", planned.Kind, planned.Namespace, planned.Name, named(t))
+		return nil, nil, fmt.Errorf("the plan is for %s %s/%s, but its parameters name %s", planned.Kind, planned.Namespace, planned.Name, objectName(t))
 	}
-	if planned.Kind != "" && planned.UID == "" && !a.kind.optional() {
-		return nil, nil, fmt.Errorf("the plan has no UID of its target %s", named(t))
+	if planned.Kind != "" && planned.UID == "" && !a.kind.targetOptional() {
+		return nil, nil, fmt.Errorf("the plan has no UID of its target %s", objectName(t))
 	}
 	return a, request.parsed, nil
 }

@@ -17,7 +17,7 @@ type scaleDeploymentParameters struct {
 }
 
 func scaleDeployment() *Action {
-	return define(entry[scaleDeploymentParameters]{
+	return newAction(entry[scaleDeploymentParameters]{
 		Action: Action{
 			Name:    "scale_deployment",
 			Summary: "Set the number of replicas of a Deployment.",
@@ -48,7 +48,7 @@ type scaleStatefulSetParameters struct {
 }
 
 func scaleStatefulSet() *Action {
-	return define(entry[scaleStatefulSetParameters]{
+	return newAction(entry[scaleStatefulSetParameters]{
 		Action: Action{
 			Name:    "scale_statefulset",
 			Summary: "Set the number of replicas of a StatefulSet.",
@@ -91,7 +91,7 @@ func replicasOf(live *unstructured.Unstructured) map[string]any {
 func draftScale(live *unstructured.Unstructured, replicas int64, back, parameter string) (*draft, error) {
 	before := replicasOf(live)
 	was := before["replicas"]
-	name := named(targetOfObject(live))
+	name := objectName(targetOfObject(live))
 	d := &draft{before: before, after: map[string]any{"replicas": replicas}}
 	if was == replicas {
 		d.impact.Description = fmt.Sprintf("%s already has %d replicas", name, replicas)
@@ -107,6 +107,6 @@ func draftScale(live *unstructured.Unstructured, replicas int64, back, parameter
 		ReplicasChanged:   fmt.Sprintf("%d -> %d", was, replicas),
 		Description:       fmt.Sprintf("%s is scaled from %d to %d replicas", name, was, replicas),
 	}
-	d.rollback, err = wayBackBy(back, map[string]any{parameter: live.GetName(), "namespace": live.GetNamespace(), "replicas": was}, "10s")
+	d.rollback, err = rollbackBy(back, map[string]any{parameter: live.GetName(), "namespace": live.GetNamespace(), "replicas": was}, "10s")
 	return d, err
 }

@@ -50,8 +50,8 @@ func fieldsOf(t reflect.Type) []field {
 			Required: f.Tag.Get("required") == "true",
 			Doc:      f.Tag.Get("doc"),
 			Format:   f.Tag.Get("format"),
-			Minimum:  bound(f, "min"),
-			Maximum:  bound(f, "max"),
+			Minimum:  tagBound(f, "min"),
+			Maximum:  tagBound(f, "max"),
 		}
 		if p.Name == "" || strings.Contains(p.Name, ",") || p.Doc == "" {
 			panic(fmt.Sprintf("parameter %s.%s needs a json name and a doc", t, f.Name))
@@ -65,7 +65,7 @@ func fieldsOf(t reflect.Type) []field {
 		}
 		made := field{Parameter: p, index: i, target: f.Tag.Get("target"), keys: f.Tag.Get("keys"), either: f.Tag.Get("type") == "either"}
 		if p.Default != "" {
-			if _, problem := made.decode(json.RawMessage(p.Default), reflect.New(f.Type).Elem()); problem != "" {
+			if _, problem := made.decodeValue(json.RawMessage(p.Default), reflect.New(f.Type).Elem()); problem != "" {
 				panic(fmt.Sprintf("default of parameter %s.%s %s", t, f.Name, problem))
 			}
 		}
@@ -74,7 +74,7 @@ func fieldsOf(t reflect.Type) []field {
 	return fields
 }
 
-func bound(f reflect.StructField, tag string) *int64 {
+func tagBound(f reflect.StructField, tag string) *int64 {
 	text, ok := f.Tag.Lookup(tag)
 	if !ok {
 		return nil
@@ -131,8 +131,8 @@ func defaultOf(kind, value string) string {
 	return value
 }
 
-// wanted is a type with its article.
-func wanted(kind string) string {
+// typePhrase is a type with its article.
+func typePhrase(kind string) string {
 	switch kind {
 	case typeInteger:
 		return "an integer"
@@ -150,7 +150,7 @@ func wanted(kind string) string {
 	return "a " + kind
 }
 
-func many(t reflect.Type) string {
+func compositeTypeName(t reflect.Type) string {
 	switch t {
 	case reflect.TypeFor[[]string]():
 		return "a list of strings"
@@ -169,13 +169,13 @@ func many(t reflect.Type) string {
 func described(raw json.RawMessage) string {
 	switch raw[0] {
 	case '"':
-		return "the string " + clip(string(raw), 64)
+		return "the string " + truncateText(string(raw), 64)
 	case '{':
 		return "an object"
 	case '[':
 		return "a list"
 	}
-	return clip(string(raw), 64)
+	return truncateText(string(raw), 64)
 }
 
 // taggedTarget is the target that the target tags say.

@@ -37,7 +37,7 @@ type secretParameters struct {
 }
 
 func updateSecret() *Action {
-	return define(entry[secretParameters]{
+	return newAction(entry[secretParameters]{
 		Action: Action{
 			Name:    "update_secret",
 			Summary: "Set or remove keys of a Secret, with values from Secrets in the namespace of the executions.",
@@ -61,8 +61,8 @@ func updateSecret() *Action {
 		},
 		draft: draftSecret,
 		run: func(ctx context.Context, c Client, pl *v1alpha1.Plan, p *secretParameters, r Run) Result {
-			w := newWork(c, pl, r)
-			return w.end(w.updateSecret(ctx, p))
+			w := newAttempt(c, pl, r)
+			return w.buildResult(w.updateSecret(ctx, p))
 		},
 	})
 }
@@ -126,7 +126,7 @@ func draftSecret(ctx context.Context, c Client, s Subject, p *secretParameters, 
 	}
 	changes, _ := secretChanges(p.DataFrom)
 	values, err := secretSources(ctx, func(ctx context.Context, name string) (*unstructured.Unstructured, error) {
-		return c.read(ctx, v1alpha1.Target{APIVersion: "v1", Kind: "Secret", Namespace: s.Namespace, Name: name})
+		return c.readObject(ctx, v1alpha1.Target{APIVersion: "v1", Kind: "Secret", Namespace: s.Namespace, Name: name})
 	}, changes, live.GetUID())
 	if err != nil {
 		return nil, err
@@ -148,19 +148,19 @@ func draftSecret(ctx context.Context, c Client, s Subject, p *secretParameters, 
 		}
 		back = append(back, map[string]any{"key": change.key, "secretKeyRef": map[string]any{"name": snapshotName(s.UID), "key": change.key}})
 	}
-	keep, err := createStep(snapshot(s, live), fmt.Sprintf("back up the previous values of Secret %s/%s in Secret %s/%s", p.Namespace, p.Secret, s.Namespace, snapshotName(s.UID)))
+	keep, err := createStep(snapshotManifest(s, live), fmt.Sprintf("back up the previous values of Secret %s/%s in Secret %s/%s", p.Namespace, p.Secret, s.Namespace, snapshotName(s.UID)))
 	if err != nil {
 		return nil, err
 	}
-	step, err := stepOn(live, verbPatch, fmt.Sprintf("set %s of Secret %s/%s", someOf(keys), p.Namespace, p.Secret))
+	step, err := stepOn(live, verbPatch, fmt.Sprintf("set %s of Secret %s/%s", joinFirst(keys), p.Namespace, p.Secret))
 	if err != nil {
 		return nil, err
 	}
 	// The bodies would have values in them: those are put in when they are sent.
 	step.PatchType = string(types.MergePatchType)
 	d.steps = []v1alpha1.PlanStep{keep, step}
-	d.impact = v1alpha1.EstimatedImpact{ResourcesAffected: 1, Description: "keys " + someOf(keys) + "; Pods that read them at start keep the old values until they restart"}
-	d.rollback, err = wayBackBy("update_secret", map[string]any{"secret": p.Secret, "namespace": p.Namespace, "dataFrom": back}, "10s")
+	d.impact = v1alpha1.EstimatedImpact{ResourcesAffected: 1, Description: "keys " + joinFirst(keys) + "; Pods that read them at start keep the old values until they restart"}
+	d.rollback, err = rollbackBy("update_secret", map[string]any{"secret": p.Secret, "namespace": p.Namespace, "dataFrom": back}, "10s")
 	return d, err
 }
 
@@ -168,10 +168,10 @@ func draftSecret(ctx context.Context, c Client, s Subject, p *secretParameters, 
 // have no place to keep values in.
 func refuseSecret(live *unstructured.Unstructured, s Subject) error {
 	if s.Namespace == "" || s.Name == "" || s.UID == "" {
-		return refused(v1alpha1.DetailInvalidTargetState, "update_secret needs the namespace of its execution, which is unknown")
+		return newRefusal(v1alpha1.DetailInvalidTargetState, "update_secret needs the namespace of its execution, which is unknown")
 	}
 	if kind, _, _ := unstructured.NestedString(live.Object, "type"); kind == "kubernetes.io/service-account-token" {
-		return refused(v1alpha1.DetailInvalidTargetState, "Secret %s/%s is a service account token, which Kubernetes manages", live.GetNamespace(), live.GetName())
+		return newRefusal(v1alpha1.DetailInvalidTargetState, "Secret %s/%s is a service account token, which Kubernetes manages", live.GetNamespace(), live.GetName())
 	}
 	return refuseImmutable(live)
 }
@@ -190,7 +190,7 @@ func secretSources(ctx context.Context, read func(ctx context.Context, name stri
 		if !ok {
 			var err error
 			if source, err = read(ctx, change.source); apierrors.IsNotFound(err) {
-				return nil, refused(v1alpha1.DetailInvalidTargetState, "Secret %s with the new value of %q does not exist", change.source, change.key)
+				return nil, newRefusal(v1alpha1.DetailInvalidTargetState, "Secret %s with the new value of %q does not exist", change.source, change.key)
 			} else if err != nil {
 				return nil, err
 			}
@@ -198,11 +198,11 @@ func secretSources(ctx context.Context, read func(ctx context.Context, name stri
 		}
 		labels := source.GetLabels()
 		if labels[LabelSecretSource] != "true" && labels[LabelSnapshotOf] != string(target) {
-			return nil, refused(v1alpha1.DetailInvalidTargetState, "Secret %s cannot be used by update_secret: it lacks the label %s=true", change.source, LabelSecretSource)
+			return nil, newRefusal(v1alpha1.DetailInvalidTargetState, "Secret %s cannot be used by update_secret: it lacks the label %s=true", change.source, LabelSecretSource)
 		}
 		value, ok := dataOf(source, change.from)
 		if !ok {
-			return nil, refused(v1alpha1.DetailInvalidTargetState, "Secret %s with the new value of %q has no key %q", change.source, change.key, change.from)
+			return nil, newRefusal(v1alpha1.DetailInvalidTargetState, "Secret %s with the new value of %q has no key %q", change.source, change.key, change.from)
 		}
 		values[change.key] = value
 	}

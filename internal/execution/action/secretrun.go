@@ -23,19 +23,19 @@ const (
 
 // updateSecret reads the new values, keeps the ones before, and sets the new
 // ones, if all are still those that were planned for.
-func (w *work) updateSecret(ctx context.Context, p *secretParameters) error {
+func (w *attemptState) updateSecret(ctx context.Context, p *secretParameters) error {
 	changes, _ := secretChanges(p.DataFrom)
-	j := judge{values: func(live *unstructured.Unstructured) map[string]any { return secretDigests(changes, live) }}
-	live, done, err := w.open(ctx, j)
+	j := expectation{values: func(live *unstructured.Unstructured) map[string]any { return secretDigests(changes, live) }}
+	live, done, err := w.openTarget(ctx, j)
 	if err != nil {
 		return err
 	}
 	if done {
-		w.found(live, j, "patched")
+		w.recordFound(live, j, "patched")
 		return nil
 	}
 	if len(w.plan.Steps) != 2 { // whoever made it
-		return halted(CodeInvalid, "the plan lacks the Secret for the previous values")
+		return newHalt(CodeInvalid, "the plan lacks the Secret for the previous values")
 	}
 	patch := w.plan.Steps[1]
 	values, err := w.plannedValues(ctx, changes, live)
@@ -49,8 +49,8 @@ func (w *work) updateSecret(ctx context.Context, p *secretParameters) error {
 			data[key] = base64.StdEncoding.EncodeToString(value)
 		}
 	}
-	if patch, err = withBody(patch, marked(map[string]any{"data": data}, w.run.Subject)); err != nil {
-		return halted(CodeInvalid, "the new values of Secret %s cannot be written", p.Secret)
+	if patch, err = withBody(patch, withMarker(map[string]any{"data": data}, w.run.Subject)); err != nil {
+		return newHalt(CodeInvalid, "the new values of Secret %s cannot be written", p.Secret)
 	}
 	keep, err := w.filledSnapshot(changes, live)
 	if err != nil {
@@ -63,16 +63,16 @@ func (w *work) updateSecret(ctx context.Context, p *secretParameters) error {
 }
 
 // plannedValues are the new values, if they are those that were planned with.
-func (w *work) plannedValues(ctx context.Context, changes []secretChange, live *unstructured.Unstructured) (map[string][]byte, error) {
+func (w *attemptState) plannedValues(ctx context.Context, changes []secretChange, live *unstructured.Unstructured) (map[string][]byte, error) {
 	namespace := w.plan.Steps[0].Namespace // that of the execution, where the snapshot is kept
 	values, err := secretSources(ctx, func(ctx context.Context, name string) (*unstructured.Unstructured, error) {
-		return w.get(ctx, v1alpha1.Target{APIVersion: "v1", Kind: "Secret", Namespace: namespace, Name: name})
+		return w.getObject(ctx, v1alpha1.Target{APIVersion: "v1", Kind: "Secret", Namespace: namespace, Name: name})
 	}, changes, live.GetUID())
 	if not, ok := errors.AsType[*RefusedError](err); ok {
-		return nil, halted(CodeGuard, "%s", not.Message)
+		return nil, newHalt(CodeGuard, "%s", not.Message)
 	}
 	if err != nil {
-		return nil, w.why("read the new values", err)
+		return nil, w.explainError("read the new values", err)
 	}
 	var expected map[string]any
 	if w.plan.Rollback != nil {
@@ -80,16 +80,16 @@ func (w *work) plannedValues(ctx context.Context, changes []secretChange, live *
 	}
 	for _, change := range changes {
 		if digestOf(values[change.key], live.GetUID(), change.key) != expected[fieldOfKey(change.key)] {
-			return nil, halted(CodeGuard, "the new value of %q differs from the planned one: Secret %s has changed", change.key, change.source)
+			return nil, newHalt(CodeGuard, "the new value of %q differs from the planned one: Secret %s has changed", change.key, change.source)
 		}
 	}
 	return values, nil
 }
 
-// snapshot is the Secret that keeps the values before, without them. It goes
+// snapshotManifest is the Secret that keeps the values before, without them. It goes
 // with its execution.
-func snapshot(s Subject, live *unstructured.Unstructured) map[string]any {
-	return marked(map[string]any{
+func snapshotManifest(s Subject, live *unstructured.Unstructured) map[string]any {
+	return withMarker(map[string]any{
 		"apiVersion": "v1", "kind": "Secret", "immutable": true,
 		"metadata": map[string]any{
 			"name": snapshotName(s.UID), "namespace": s.Namespace,
@@ -102,7 +102,7 @@ func snapshot(s Subject, live *unstructured.Unstructured) map[string]any {
 }
 
 // filledSnapshot is the step that keeps the values before, with them in it.
-func (w *work) filledSnapshot(changes []secretChange, live *unstructured.Unstructured) (v1alpha1.PlanStep, error) {
+func (w *attemptState) filledSnapshot(changes []secretChange, live *unstructured.Unstructured) (v1alpha1.PlanStep, error) {
 	step := w.plan.Steps[0]
 	object, err := w.objectOf(step)
 	if err != nil {
@@ -116,7 +116,7 @@ func (w *work) filledSnapshot(changes []secretChange, live *unstructured.Unstruc
 	}
 	object.Object["data"] = data
 	if step, err = withBody(step, object.Object); err != nil {
-		return step, halted(CodeInvalid, "back up the previous values")
+		return step, newHalt(CodeInvalid, "back up the previous values")
 	}
 	return step, nil
 }

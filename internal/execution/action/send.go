@@ -19,10 +19,10 @@ import (
 	"github.com/fleetloop/fleetloop/internal/backoff"
 )
 
-// send sends one step. resourceVersion is the state that it is for; empty is
+// sendStep sends one step. resourceVersion is the state that it is for; empty is
 // any. The error is the API's, so that the caller can tell a conflict from an
 // object that is gone, or a *halt.
-func (w *work) send(ctx context.Context, step v1alpha1.PlanStep, resourceVersion string) (*unstructured.Unstructured, error) {
+func (w *attemptState) sendStep(ctx context.Context, step v1alpha1.PlanStep, resourceVersion string) (*unstructured.Unstructured, error) {
 	resource, err := resourceOfStep(step)
 	if err != nil {
 		return nil, err
@@ -32,13 +32,13 @@ func (w *work) send(ctx context.Context, step v1alpha1.PlanStep, resourceVersion
 	if step.Verb == verbEvict {
 		bound = evictionTimeout
 	}
-	err = w.tryFor(ctx, bound, func(ctx context.Context) error {
+	err = w.retryRequestFor(ctx, bound, func(ctx context.Context) error {
 		var err error
-		answer, err = w.request(ctx, step, resource, resourceVersion)
+		answer, err = w.requestStep(ctx, step, resource, resourceVersion)
 		switch {
 		case err == nil:
 			w.unsure = false
-		case passing(err):
+		case isTransient(err):
 			w.lost = true
 			w.unsure = w.unsure || !apierrors.IsTooManyRequests(err)
 		}
@@ -47,18 +47,18 @@ func (w *work) send(ctx context.Context, step v1alpha1.PlanStep, resourceVersion
 	return answer, err
 }
 
-// request is one request.
-func (w *work) request(ctx context.Context, step v1alpha1.PlanStep, resource schema.GroupVersionResource, resourceVersion string) (*unstructured.Unstructured, error) {
-	objects := w.client.on(resource, step.Namespace)
+// requestStep is one request.
+func (w *attemptState) requestStep(ctx context.Context, step v1alpha1.PlanStep, resource schema.GroupVersionResource, resourceVersion string) (*unstructured.Unstructured, error) {
+	objects := w.client.resourceClient(resource, step.Namespace)
 	var subresources []string
 	if step.Subresource != "" {
 		subresources = []string{step.Subresource}
 	}
 	switch step.Verb {
 	case verbPatch:
-		body, err := guarded(step, resourceVersion)
+		body, err := guardedBody(step, resourceVersion)
 		if err != nil {
-			return nil, halted(CodeInvalid, "%s", err)
+			return nil, newHalt(CodeInvalid, "%s", err)
 		}
 		o := metav1.PatchOptions{DryRun: w.dryRun(), FieldManager: w.manager, Force: w.force}
 		return objects.Patch(ctx, step.Name, types.PatchType(step.PatchType), body, o, subresources...)
@@ -69,32 +69,32 @@ func (w *work) request(ctx context.Context, step v1alpha1.PlanStep, resource sch
 		}
 		return objects.Create(ctx, object, metav1.CreateOptions{DryRun: w.dryRun(), FieldManager: w.manager}, subresources...)
 	case verbDelete:
-		o, err := w.deletion(step)
+		o, err := w.deleteOptions(step)
 		if err != nil {
 			return nil, err
 		}
 		return nil, objects.Delete(ctx, step.Name, o, subresources...)
 	case verbEvict:
-		return w.evict(ctx, step, resource)
+		return w.requestEviction(ctx, step, resource)
 	}
-	return nil, halted(CodeInvalid, "%s: unsupported verb %s", step.Description, step.Verb)
+	return nil, newHalt(CodeInvalid, "%s: unsupported verb %s", step.Description, step.Verb)
 }
 
 // objectOf is the object that a step creates.
-func (w *work) objectOf(step v1alpha1.PlanStep) (*unstructured.Unstructured, error) {
+func (w *attemptState) objectOf(step v1alpha1.PlanStep) (*unstructured.Unstructured, error) {
 	var body map[string]any
 	if err := utiljson.Unmarshal([]byte(step.Body), &body); err != nil || body == nil {
-		return nil, halted(CodeInvalid, "%s: the body is not an object", step.Description)
+		return nil, newHalt(CodeInvalid, "%s: the body is not an object", step.Description)
 	}
 	return &unstructured.Unstructured{Object: body}, nil
 }
 
-// deletion are the options of a delete: for the one object that is meant.
-func (w *work) deletion(step v1alpha1.PlanStep) (metav1.DeleteOptions, error) {
+// deleteOptions are the options of a delete: for the one object that is meant.
+func (w *attemptState) deleteOptions(step v1alpha1.PlanStep) (metav1.DeleteOptions, error) {
 	var o metav1.DeleteOptions
 	if step.Body != "" {
 		if err := json.Unmarshal([]byte(step.Body), &o); err != nil {
-			return o, halted(CodeInvalid, "%s: the body is not valid delete options", step.Description)
+			return o, newHalt(CodeInvalid, "%s: the body is not valid delete options", step.Description)
 		}
 	}
 	if step.UID != "" {
@@ -104,15 +104,15 @@ func (w *work) deletion(step v1alpha1.PlanStep) (metav1.DeleteOptions, error) {
 	return o, nil
 }
 
-// evict asks for a Pod to leave, which a disruption budget can refuse.
-func (w *work) evict(ctx context.Context, step v1alpha1.PlanStep, pods schema.GroupVersionResource) (*unstructured.Unstructured, error) {
-	o, err := w.deletion(step)
+// requestEviction asks for a Pod to leave, which a disruption budget can refuse.
+func (w *attemptState) requestEviction(ctx context.Context, step v1alpha1.PlanStep, pods schema.GroupVersionResource) (*unstructured.Unstructured, error) {
+	o, err := w.deleteOptions(step)
 	if err != nil {
 		return nil, err
 	}
-	options, err := members(o)
+	options, err := objectMembers(o)
 	if err != nil {
-		return nil, halted(CodeInvalid, "%s: %s", step.Description, err)
+		return nil, newHalt(CodeInvalid, "%s: %s", step.Description, err)
 	}
 	eviction := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion":    "policy/v1",
@@ -120,12 +120,12 @@ func (w *work) evict(ctx context.Context, step v1alpha1.PlanStep, pods schema.Gr
 		"metadata":      map[string]any{"name": step.Name, "namespace": step.Namespace},
 		"deleteOptions": options,
 	}}
-	_, err = w.client.on(pods, step.Namespace).Create(ctx, eviction, metav1.CreateOptions{DryRun: w.dryRun()}, "eviction")
+	_, err = w.client.resourceClient(pods, step.Namespace).Create(ctx, eviction, metav1.CreateOptions{DryRun: w.dryRun()}, "eviction")
 	return nil, err
 }
 
-// members is a value as the members of an object.
-func members(value any) (map[string]any, error) {
+// objectMembers is a value as the members of an object.
+func objectMembers(value any) (map[string]any, error) {
 	raw, err := json.Marshal(value)
 	if err != nil {
 		return nil, err
@@ -134,67 +134,67 @@ func members(value any) (map[string]any, error) {
 	return all, utiljson.Unmarshal(raw, &all)
 }
 
-// get reads one object.
-func (w *work) get(ctx context.Context, t v1alpha1.Target) (live *unstructured.Unstructured, err error) {
-	err = w.try(ctx, func(ctx context.Context) error {
+// getObject reads one object.
+func (w *attemptState) getObject(ctx context.Context, t v1alpha1.Target) (live *unstructured.Unstructured, err error) {
+	err = w.retryRequest(ctx, func(ctx context.Context) error {
 		var err error
-		live, err = w.client.read(ctx, t)
+		live, err = w.client.readObject(ctx, t)
 		return err
 	})
 	return live, err
 }
 
-// list reads the objects of a resource; an empty namespace is all of them.
-func (w *work) list(ctx context.Context, resource schema.GroupVersionResource, namespace string, o metav1.ListOptions) (all *unstructured.UnstructuredList, err error) {
-	err = w.try(ctx, func(ctx context.Context) error {
+// listObjects reads the objects of a resource; an empty namespace is all of them.
+func (w *attemptState) listObjects(ctx context.Context, resource schema.GroupVersionResource, namespace string, o metav1.ListOptions) (all *unstructured.UnstructuredList, err error) {
+	err = w.retryRequest(ctx, func(ctx context.Context) error {
 		var err error
-		all, err = w.client.on(resource, namespace).List(ctx, o)
+		all, err = w.client.resourceClient(resource, namespace).List(ctx, o)
 		return err
 	})
 	return all, err
 }
 
-// try makes a request, and makes it again while that may do better. A request
+// retryRequest makes a request, and makes it again while that may do better. A request
 // under way is not given up when the attempt is cancelled: what comes of it
 // would not be known.
-func (w *work) try(ctx context.Context, request func(ctx context.Context) error) error {
-	return w.tryFor(ctx, requestTimeout, request)
+func (w *attemptState) retryRequest(ctx context.Context, request func(ctx context.Context) error) error {
+	return w.retryRequestFor(ctx, requestTimeout, request)
 }
 
-// tryFor is try with another bound for each request.
-func (w *work) tryFor(ctx context.Context, bound time.Duration, request func(ctx context.Context) error) error {
+// retryRequestFor is try with another bound for each request.
+func (w *attemptState) retryRequestFor(ctx context.Context, bound time.Duration, request func(ctx context.Context) error) error {
 	policy := backoff.Policy{Initial: 200 * time.Millisecond, Max: 5 * time.Second}
 	for try := 1; ; try++ {
-		if err := stopped(ctx); err != nil {
+		if err := checkCancelled(ctx); err != nil {
 			return err
 		}
-		err := w.onceFor(ctx, bound, request)
-		if err == nil || !passing(err) {
+		err := w.requestOnceFor(ctx, bound, request)
+		if err == nil || !isTransient(err) {
 			return err
 		}
-		if over := stopped(ctx); over != nil {
+		if over := checkCancelled(ctx); over != nil {
 			return over
 		}
 		if try == maxTries {
-			return halted(CodeTransient, "tried %d times: %s", try, err)
+			return newHalt(CodeTransient, "tried %d times: %s", try, err)
 		}
 		delay := policy.Delay(try - 1)
 		if seconds, ok := apierrors.SuggestsClientDelay(err); ok {
 			delay = max(delay, min(time.Duration(seconds)*time.Second, policy.Max))
 		}
-		if err = w.pause(ctx, delay); err != nil {
+		if err = w.waitFor(ctx, delay); err != nil {
 			return err
 		}
 	}
 }
 
-// once bounds a request by its own time, and by the attempt's deadline.
-func (w *work) once(ctx context.Context, request func(ctx context.Context) error) error {
-	return w.onceFor(ctx, requestTimeout, request)
+// requestOnce bounds a request by its own time, and by the attempt's deadline.
+func (w *attemptState) requestOnce(ctx context.Context, request func(ctx context.Context) error) error {
+	return w.requestOnceFor(ctx, requestTimeout, request)
 }
 
-// onceFor is once with another bound.
-func (w *work) onceFor(ctx context.Context, bound time.Duration, request func(ctx context.Context) error) error {
+// requestOnceFor is once with another bound.
+func (w *attemptState) requestOnceFor(ctx context.Context, bound time.Duration, request func(ctx context.Context) error) error {
 	end := time.Now().Add(bound)
 	if deadline, ok := ctx.Deadline(); ok && deadline.Before(end) {
 		end = deadline
@@ -204,28 +204,28 @@ func (w *work) onceFor(ctx context.Context, bound time.Duration, request func(ct
 	return request(ctx)
 }
 
-// pause waits, unless the attempt ends.
-func (w *work) pause(ctx context.Context, d time.Duration) error {
+// waitFor waits, unless the attempt ends.
+func (w *attemptState) waitFor(ctx context.Context, d time.Duration) error {
 	if err := backoff.Sleep(ctx, d); err != nil {
-		return stopped(ctx)
+		return checkCancelled(ctx)
 	}
 	return nil
 }
 
-// stopped halts between two requests.
-func stopped(ctx context.Context) error {
+// checkCancelled halts between two requests.
+func checkCancelled(ctx context.Context) error {
 	switch err := ctx.Err(); {
 	case err == nil:
 		return nil
 	case errors.Is(context.Cause(ctx), errDeadline), errors.Is(err, context.DeadlineExceeded):
-		return halted(CodeDeadline, "%s", errDeadline)
+		return newHalt(CodeDeadline, "%s", errDeadline)
 	}
-	return halted(CodeCancelled, "cancelled")
+	return newHalt(CodeCancelled, "cancelled")
 }
 
-// passing says whether an error may pass by itself: the server is busy or
+// isTransient says whether an error may pass by itself: the server is busy or
 // broken, or was not reached.
-func passing(err error) bool {
+func isTransient(err error) bool {
 	if _, ours := errors.AsType[*halt](err); ours {
 		return false
 	}
@@ -237,10 +237,10 @@ func passing(err error) bool {
 	return code == http.StatusTooManyRequests || code >= http.StatusInternalServerError || apierrors.IsTimeout(err)
 }
 
-// why is an error of the API as what it means for the attempt.
-func (w *work) why(doing string, err error) error {
+// explainError is an error of the API as what it means for the attempt.
+func (w *attemptState) explainError(doing string, err error) error {
 	if h, ok := errors.AsType[*halt](err); ok {
-		return halted(h.code, "%s: %s", doing, h.message)
+		return newHalt(h.code, "%s: %s", doing, h.message)
 	}
 	code := CodeInvalid
 	switch {
@@ -250,10 +250,10 @@ func (w *work) why(doing string, err error) error {
 		code = CodeForbidden
 	case apierrors.IsNotFound(err), apierrors.IsAlreadyExists(err), apierrors.IsGone(err):
 		code = CodeGuard
-	case apierrors.IsConflict(err), passing(err):
+	case apierrors.IsConflict(err), isTransient(err):
 		code = CodeTransient
 	}
-	return halted(code, "%s: %s", doing, err)
+	return newHalt(code, "%s: %s", doing, err)
 }
 
 // deniedByAdmission says whether a request was allowed and valid, and refused all

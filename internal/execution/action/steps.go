@@ -23,15 +23,15 @@ const (
 // markerPath is the marker's annotation in a JSON patch.
 var markerPath = "/metadata/annotations/" + strings.ReplaceAll(v1alpha1.AnnotationLastExecution, "/", "~1") //nolint:gochecknoglobals // a constant that Go has no way to write
 
-// marked adds the marker to the body of a merge patch, a strategic merge patch
+// withMarker adds the marker to the body of a merge patch, a strategic merge patch
 // or a new object: the UID of the execution, written in the same request.
-func marked(body map[string]any, s Subject) map[string]any {
-	inner(inner(body, "metadata"), "annotations")[v1alpha1.AnnotationLastExecution] = string(s.UID)
+func withMarker(body map[string]any, s Subject) map[string]any {
+	ensureMap(ensureMap(body, "metadata"), "annotations")[v1alpha1.AnnotationLastExecution] = string(s.UID)
 	return body
 }
 
-// inner is the object at a key, made if there is none.
-func inner(in map[string]any, key string) map[string]any {
+// ensureMap is the object at a key, made if there is none.
+func ensureMap(in map[string]any, key string) map[string]any {
 	if m, ok := in[key].(map[string]any); ok {
 		return m
 	}
@@ -115,10 +115,10 @@ func markedJSON(operations []any, live *unstructured.Unstructured, s Subject) []
 	return append(operations, map[string]any{"op": "add", "path": markerPath, "value": string(s.UID)})
 }
 
-// remarked has the marker of a JSON patch fit the object as it is now. One that
+// refitMarker has the marker of a JSON patch fit the object as it is now. One that
 // was planned without annotations may have some meanwhile, which adding the
 // marker as the only one would take away; the other way round it would not apply.
-func remarked(step v1alpha1.PlanStep, live *unstructured.Unstructured) v1alpha1.PlanStep {
+func refitMarker(step v1alpha1.PlanStep, live *unstructured.Unstructured) v1alpha1.PlanStep {
 	if types.PatchType(step.PatchType) != types.JSONPatchType {
 		return step
 	}
@@ -127,7 +127,7 @@ func remarked(step v1alpha1.PlanStep, live *unstructured.Unstructured) v1alpha1.
 		return step // send says what is wrong with it
 	}
 	last := operations[len(operations)-1]
-	if !marks(last) {
+	if !writesMarker(last) {
 		return step
 	}
 	uid := last["value"]
@@ -145,9 +145,9 @@ func remarked(step v1alpha1.PlanStep, live *unstructured.Unstructured) v1alpha1.
 	return step
 }
 
-// A guarded body is one that is refused for another object, and for another
+// A guardedBody body is one that is refused for another object, and for another
 // state of it.
-func guarded(step v1alpha1.PlanStep, resourceVersion string) ([]byte, error) {
+func guardedBody(step v1alpha1.PlanStep, resourceVersion string) ([]byte, error) {
 	if types.PatchType(step.PatchType) == types.JSONPatchType {
 		return guardedJSON(step, resourceVersion)
 	}
@@ -155,7 +155,7 @@ func guarded(step v1alpha1.PlanStep, resourceVersion string) ([]byte, error) {
 	if err := utiljson.Unmarshal([]byte(step.Body), &body); err != nil || body == nil {
 		return nil, fmt.Errorf("body of %q is not an object", step.Description)
 	}
-	metadata := inner(body, "metadata")
+	metadata := ensureMap(body, "metadata")
 	if step.UID != "" {
 		metadata["uid"] = string(step.UID)
 	}
@@ -194,8 +194,8 @@ func guardedJSON(step v1alpha1.PlanStep, resourceVersion string) ([]byte, error)
 	return json.Marshal(operations)
 }
 
-// marks says whether an operation writes the marker and nothing else.
-func marks(operation map[string]any) bool {
+// writesMarker says whether an operation writes the marker and nothing else.
+func writesMarker(operation map[string]any) bool {
 	if operation["path"] == markerPath {
 		return true
 	}

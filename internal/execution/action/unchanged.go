@@ -16,7 +16,7 @@ import (
 // error is a *RefusedError that names each field, or one of the API. A way back
 // from anything else would take back somebody else's change.
 func CheckUnchanged(ctx context.Context, c Client, p *v1alpha1.Plan, expected *runtime.RawExtension) error {
-	a, parsed, err := again(p)
+	a, parsed, err := parsePlan(p)
 	if err != nil {
 		return fmt.Errorf("check the target of %s: %w", p.Action, err)
 	}
@@ -24,21 +24,21 @@ func CheckUnchanged(ctx context.Context, c Client, p *v1alpha1.Plan, expected *r
 	if t.Kind == "" {
 		return nil
 	}
-	live, err := c.read(ctx, t)
+	live, err := c.readObject(ctx, t)
 	switch {
 	case apierrors.IsNotFound(err):
-		return refused(v1alpha1.DetailTargetChanged, "%s is gone", named(t))
+		return newRefusal(v1alpha1.DetailTargetChanged, "%s is gone", objectName(t))
 	case apierrors.IsForbidden(err):
-		return refused(v1alpha1.DetailRBACDenied, "read %s as %s: %s", named(t), a.ServiceAccount(), err)
+		return newRefusal(v1alpha1.DetailRBACDenied, "read %s as %s: %s", objectName(t), a.ServiceAccount(), err)
 	case err != nil:
-		return fmt.Errorf("read %s: %w", named(t), err)
+		return fmt.Errorf("read %s: %w", objectName(t), err)
 	case p.Target.UID != "" && live.GetUID() != p.Target.UID:
-		return refused(v1alpha1.DetailTargetChanged, "%s is another object now: its UID is %s, it was %s", named(t), live.GetUID(), p.Target.UID)
+		return newRefusal(v1alpha1.DetailTargetChanged, "%s is another object now: its UID is %s, it was %s", objectName(t), live.GetUID(), p.Target.UID)
 	case live.GetDeletionTimestamp() != nil:
-		return refused(v1alpha1.DetailTargetChanged, "%s is being deleted", named(t))
+		return newRefusal(v1alpha1.DetailTargetChanged, "%s is being deleted", objectName(t))
 	}
-	if different := differences(valuesOf(expected), a.kind.fields(parsed, live)); len(different) > 0 {
-		return refused(v1alpha1.DetailTargetChanged, "%s was changed: %s", named(t), strings.Join(different, "; "))
+	if different := differences(valuesOf(expected), a.kind.dependentFields(parsed, live)); len(different) > 0 {
+		return newRefusal(v1alpha1.DetailTargetChanged, "%s was changed: %s", objectName(t), strings.Join(different, "; "))
 	}
 	return nil
 }

@@ -13,11 +13,11 @@ func TestFewWarnings(t *testing.T) {
 	for i := range 250 {
 		many = append(many, fmt.Sprintf("pod %d cannot be evicted at the moment", i))
 	}
-	got := few(many)
+	got := limitWarnings(many)
 	if len(got) != maxWarnings || got[0] != many[0] || got[maxWarnings-1] != "and 235 more" {
 		t.Errorf("%d warnings are left, and the last is %q", len(got), got[len(got)-1])
 	}
-	if got := few(many[:maxWarnings]); len(got) != maxWarnings || got[maxWarnings-1] != many[maxWarnings-1] {
+	if got := limitWarnings(many[:maxWarnings]); len(got) != maxWarnings || got[maxWarnings-1] != many[maxWarnings-1] {
 		t.Errorf("of as many as there is room for %d are left, and the last is %q", len(got), got[len(got)-1])
 	}
 }

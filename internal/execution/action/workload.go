@@ -32,8 +32,8 @@ func targetOfObject(live *unstructured.Unstructured) v1alpha1.Target {
 	return v1alpha1.Target{APIVersion: live.GetAPIVersion(), Kind: live.GetKind(), Namespace: live.GetNamespace(), Name: live.GetName()}
 }
 
-// wayBackBy is a way back by an action.
-func wayBackBy(name string, parameters map[string]any, takes string) (*v1alpha1.RollbackInformation, error) {
+// rollbackBy is a way back by an action.
+func rollbackBy(name string, parameters map[string]any, takes string) (*v1alpha1.RollbackInformation, error) {
 	raw, err := extension(parameters)
 	if err != nil {
 		return nil, err
@@ -46,8 +46,8 @@ func wayBackBy(name string, parameters map[string]any, takes string) (*v1alpha1.
 	}, nil
 }
 
-// paused says whether a Deployment's rollout is.
-func paused(live *unstructured.Unstructured) bool {
+// isPaused says whether a Deployment's rollout is.
+func isPaused(live *unstructured.Unstructured) bool {
 	is, _, err := unstructured.NestedBool(live.Object, "spec", "paused")
 	return err == nil && is
 }
@@ -91,7 +91,7 @@ func noContainer(live *unstructured.Unstructured, name string) error {
 	for _, c := range containersOf(live) {
 		has = append(has, c.spec["name"])
 	}
-	return refused(v1alpha1.DetailInvalidTargetState, "%s has no container %q: it has %v", named(targetOfObject(live)), name, has)
+	return newRefusal(v1alpha1.DetailInvalidTargetState, "%s has no container %q: it has %v", objectName(targetOfObject(live)), name, has)
 }
 
 // containerStep changes one container of a workload's template, and leaves the
@@ -99,5 +99,5 @@ func noContainer(live *unstructured.Unstructured, name string) error {
 func containerStep(live *unstructured.Unstructured, c container, change map[string]any, s Subject, description string) (v1alpha1.PlanStep, error) {
 	change["name"] = c.spec["name"]
 	body := map[string]any{"spec": map[string]any{"template": map[string]any{"spec": map[string]any{c.list: []any{change}}}}}
-	return patchStep(live, types.StrategicMergePatchType, marked(body, s), description)
+	return patchStep(live, types.StrategicMergePatchType, withMarker(body, s), description)
 }

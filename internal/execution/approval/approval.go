@@ -59,18 +59,18 @@ func Stricter(a v1alpha1.ApprovalStatus, d execution.Decision) bool {
 // the deadline it is too late, however many approvals have come, because nobody
 // can tell when; without a guard nothing counts; then they are counted.
 func Decide(ke *v1alpha1.KubernetesExecution, guardMissing error, now time.Time) (v1alpha1.ApprovalStatus, *execution.Failure, time.Time) {
-	a := pending(ke)
+	a := currentStatus(ke)
 	if a.State != v1alpha1.ApprovalPending {
-		return a, failure(ke, a, guardMissing), time.Time{}
+		return a, failureFor(ke, a, guardMissing), time.Time{}
 	}
 	rejection, rejected := rejectionOf(ke)
-	a.CountedDecisions = counted(ke, a)
+	a.CountedDecisions = countedApprovals(ke, a)
 	switch {
 	case rejected && guardMissing == nil:
 		a.State, a.CountedDecisions = v1alpha1.ApprovalRejected, []v1alpha1.Approval{rejection}
 	case a.Deadline != nil && !now.Before(a.Deadline.Time):
 		a.State = v1alpha1.ApprovalExpired
-	case guardMissing == nil && enough(ke, a):
+	case guardMissing == nil && hasEnough(ke, a):
 		a.State = v1alpha1.ApprovalApproved
 	case a.Deadline != nil:
 		return withoutGuard(a, guardMissing), nil, a.Deadline.Time
@@ -80,20 +80,20 @@ func Decide(ke *v1alpha1.KubernetesExecution, guardMissing error, now time.Time)
 	at := metav1.NewTime(now)
 	a.DecidedAt = &at
 	a = withoutGuard(a, guardMissing)
-	return a, failure(ke, a, guardMissing), time.Time{}
+	return a, failureFor(ke, a, guardMissing), time.Time{}
 }
 
 // Waiting says what an execution that is not decided waits for, in a sentence,
 // with the detail if something is wrong.
 func Waiting(ke *v1alpha1.KubernetesExecution, guardMissing error) (v1alpha1.Detail, string) {
-	a := pending(ke)
+	a := currentStatus(ke)
 	if guardMissing != nil {
 		return v1alpha1.DetailAdmissionPoliciesMissing, fmt.Sprintf("approvals are not valid while the admission policies that verify approvers are not in force: %v", guardMissing)
 	}
 	if unknownRequester(ke, a) {
 		return "", "approvals are not valid: the policy excludes the requester from approving, but spec.requestedBy is empty; create the execution again with spec.requestedBy"
 	}
-	text := fmt.Sprintf("%s received for plan %s", tally(ke, a), short(hash(ke)))
+	text := fmt.Sprintf("%s received for plan %s", approvalTally(ke, a), shortHash(planHash(ke)))
 	if len(a.Groups) > 0 {
 		text += ", approvers must be in group " + strings.Join(a.Groups, " or ")
 	}
@@ -106,9 +106,9 @@ func Waiting(ke *v1alpha1.KubernetesExecution, guardMissing error) (v1alpha1.Det
 	return "", text
 }
 
-// pending is the approval as it is known so far. An execution that has none was
+// currentStatus is the approval as it is known so far. An execution that has none was
 // not asked about, so nothing can have been approved.
-func pending(ke *v1alpha1.KubernetesExecution) v1alpha1.ApprovalStatus {
+func currentStatus(ke *v1alpha1.KubernetesExecution) v1alpha1.ApprovalStatus {
 	if ke.Status.Approval == nil {
 		return v1alpha1.ApprovalStatus{State: v1alpha1.ApprovalPending, Required: true, RequiredCount: 1}
 	}
@@ -121,7 +121,7 @@ func pending(ke *v1alpha1.KubernetesExecution) v1alpha1.ApprovalStatus {
 
 // rejectionOf is the first rejection of the plan.
 func rejectionOf(ke *v1alpha1.KubernetesExecution) (v1alpha1.Approval, bool) {
-	plan := hash(ke)
+	plan := planHash(ke)
 	i := slices.IndexFunc(ke.Spec.Approvals, func(a v1alpha1.Approval) bool {
 		return a.Decision == v1alpha1.Reject && a.PlanHash == plan && plan != ""
 	})
@@ -131,9 +131,9 @@ func rejectionOf(ke *v1alpha1.KubernetesExecution) (v1alpha1.Approval, bool) {
 	return ke.Spec.Approvals[i], true
 }
 
-// counted are the approvals that count.
-func counted(ke *v1alpha1.KubernetesExecution, a v1alpha1.ApprovalStatus) []v1alpha1.Approval {
-	plan := hash(ke)
+// countedApprovals are the approvals that count.
+func countedApprovals(ke *v1alpha1.KubernetesExecution, a v1alpha1.ApprovalStatus) []v1alpha1.Approval {
+	plan := planHash(ke)
 	if plan == "" || unknownRequester(ke, a) {
 		return nil
 	}
@@ -151,16 +151,16 @@ func counted(ke *v1alpha1.KubernetesExecution, a v1alpha1.ApprovalStatus) []v1al
 	return list
 }
 
-// enough says whether as many approve as have to.
-func enough(ke *v1alpha1.KubernetesExecution, a v1alpha1.ApprovalStatus) bool {
-	return len(a.CountedDecisions)+bare(ke, a) >= int(max(a.RequiredCount, 1))
+// hasEnough says whether as many approve as have to.
+func hasEnough(ke *v1alpha1.KubernetesExecution, a v1alpha1.ApprovalStatus) bool {
+	return len(a.CountedDecisions)+bareApproval(ke, a) >= int(max(a.RequiredCount, 1))
 }
 
-// bare is 1 if approvalReceived is an approval. It names neither person nor
+// bareApproval is 1 if approvalReceived is an approval. It names neither person nor
 // plan, so it is one only where there is no entry: beside an entry it may be the
 // same person, or be about the plan of before.
-func bare(ke *v1alpha1.KubernetesExecution, a v1alpha1.ApprovalStatus) int {
-	if ke.Spec.ApprovalReceived && !a.ReceivedTooEarly && len(ke.Spec.Approvals) == 0 && hash(ke) != "" && !unknownRequester(ke, a) {
+func bareApproval(ke *v1alpha1.KubernetesExecution, a v1alpha1.ApprovalStatus) int {
+	if ke.Spec.ApprovalReceived && !a.ReceivedTooEarly && len(ke.Spec.Approvals) == 0 && planHash(ke) != "" && !unknownRequester(ke, a) {
 		return 1
 	}
 	return 0
@@ -180,21 +180,21 @@ func withoutGuard(a v1alpha1.ApprovalStatus, guardMissing error) v1alpha1.Approv
 	return a
 }
 
-// failure is why an execution ends whose approval was decided against it.
-func failure(ke *v1alpha1.KubernetesExecution, a v1alpha1.ApprovalStatus, guardMissing error) *execution.Failure {
+// failureFor is why an execution ends whose approval was decided against it.
+func failureFor(ke *v1alpha1.KubernetesExecution, a v1alpha1.ApprovalStatus, guardMissing error) *execution.Failure {
 	switch a.State {
 	case v1alpha1.ApprovalRejected:
 		by, _ := rejectionOf(ke)
 		if len(a.CountedDecisions) > 0 {
 			by = a.CountedDecisions[0]
 		}
-		text := fmt.Sprintf("%s rejected plan %s", cmp.Or(by.Approver, "somebody"), short(by.PlanHash))
+		text := fmt.Sprintf("%s rejected plan %s", cmp.Or(by.Approver, "somebody"), shortHash(by.PlanHash))
 		if by.Reason != "" {
 			text += ": " + by.Reason
 		}
 		return &execution.Failure{Reason: v1alpha1.ReasonApprovalRejected, Message: text}
 	case v1alpha1.ApprovalExpired:
-		text := tally(ke, a) + " when the approval deadline passed"
+		text := approvalTally(ke, a) + " when the approval deadline passed"
 		if a.Deadline != nil {
 			text += " at " + a.Deadline.UTC().Format(time.RFC3339)
 		}
@@ -209,20 +209,20 @@ func failure(ke *v1alpha1.KubernetesExecution, a v1alpha1.ApprovalStatus, guardM
 	}
 }
 
-// tally says how many approvals there are of how many.
-func tally(ke *v1alpha1.KubernetesExecution, a v1alpha1.ApprovalStatus) string {
-	return fmt.Sprintf("%d of %d approvals", len(counted(ke, a))+bare(ke, a), max(a.RequiredCount, 1))
+// approvalTally says how many approvals there are of how many.
+func approvalTally(ke *v1alpha1.KubernetesExecution, a v1alpha1.ApprovalStatus) string {
+	return fmt.Sprintf("%d of %d approvals", len(countedApprovals(ke, a))+bareApproval(ke, a), max(a.RequiredCount, 1))
 }
 
-func hash(ke *v1alpha1.KubernetesExecution) string {
+func planHash(ke *v1alpha1.KubernetesExecution) string {
 	if ke.Status.Plan == nil {
 		return ""
 	}
 	return ke.Status.Plan.Hash
 }
 
-// short is what people call a hash.
-func short(hash string) string {
+// shortHash is what people call a hash.
+func shortHash(hash string) string {
 	const digits = 12
 	return hash[:min(len(hash), digits)]
 }

@@ -87,7 +87,7 @@ func New(store Store, cfg Config, reg prometheus.Registerer, log *slog.Logger) (
 		return nil, fmt.Errorf("create auditor: %w", err)
 	}
 	a := &Auditor{store: store, cfg: cfg, metrics: m, log: log}
-	a.queue = queue{turn: make(chan struct{}, 1), write: a.write}
+	a.queue = queue{turn: make(chan struct{}, 1), write: a.appendRecords}
 	return a, nil
 }
 
@@ -97,16 +97,16 @@ func New(store Store, cfg Config, reg prometheus.Registerer, log *slog.Logger) (
 // lost: the next Sync brings the same and what has happened since.
 func (a *Auditor) Sync(ctx context.Context, ke *v1alpha1.KubernetesExecution) (done bool, err error) {
 	records := Records(ke, a.cfg.Cluster)
-	if err := a.queue.append(ctx, records); err != nil {
-		a.metrics.waits(string(ke.UID), len(records))
+	if err := a.queue.appendRecords(ctx, records); err != nil {
+		a.metrics.markWaiting(string(ke.UID), len(records))
 		return false, fmt.Errorf("record audit events of execution %q: %w", ke.Namespace+"/"+ke.Name, err)
 	}
-	a.metrics.recorded(string(ke.UID))
+	a.metrics.markRecorded(string(ke.UID))
 	return execution.Ended(ke.Status.Phase), nil
 }
 
-// write is one call of the store.
-func (a *Auditor) write(ctx context.Context, records []Record) error {
+// appendRecords is one call of the store.
+func (a *Auditor) appendRecords(ctx context.Context, records []Record) error {
 	// Others wait for it, too, whoever has given up.
 	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), appendTimeout, errAppendTimeout)
 	defer cancel()
@@ -115,7 +115,7 @@ func (a *Auditor) write(ctx context.Context, records []Record) error {
 	if err != nil && ctx.Err() != nil {
 		err = fmt.Errorf("%w: %w", context.Cause(ctx), err)
 	}
-	a.metrics.tried(time.Since(begun), err)
+	a.metrics.observeWrite(time.Since(begun), err)
 	return err
 }
 
@@ -139,16 +139,16 @@ func (a *Auditor) Run(ctx context.Context) error {
 				a.log.InfoContext(ctx, "audit maintenance recovered")
 			}
 			failing = false
-			a.tell(ctx, m)
+			a.logPosition(ctx, m)
 		}
 	}
 	return nil
 }
 
-// tell leaves the end of the chain in the log, where whoever changes the
+// logPosition leaves the end of the chain in the log, where whoever changes the
 // database does not reach it.
-func (a *Auditor) tell(ctx context.Context, m Maintenance) {
-	a.metrics.found(m.Broken)
+func (a *Auditor) logPosition(ctx context.Context, m Maintenance) {
+	a.metrics.observeBreak(m.Broken)
 	if m.Broken != nil {
 		a.log.ErrorContext(ctx, "audit verification failed, pruning is suspended",
 			"position", m.Broken.Position, "kind", string(m.Broken.Kind), "why", m.Broken.Message)

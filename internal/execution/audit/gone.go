@@ -20,7 +20,7 @@ type Page struct {
 	Most               int
 }
 
-func (g Gone) payload() object {
+func (g Gone) gonePayload() object {
 	if g.Unseen {
 		return object{"unseen": true}
 	}
@@ -32,11 +32,11 @@ func (g Gone) payload() object {
 // same may be tried again, for as long as somebody has ke: it stands nowhere else.
 func (a *Auditor) SyncGone(ctx context.Context, ke *v1alpha1.KubernetesExecution, at time.Time, unseen bool) error {
 	records := RecordsOfGone(ke, Gone{At: at, Unseen: unseen}, a.cfg.Cluster)
-	if err := a.queue.append(ctx, records); err != nil {
-		a.metrics.waits(string(ke.UID), len(records))
+	if err := a.queue.appendRecords(ctx, records); err != nil {
+		a.metrics.markWaiting(string(ke.UID), len(records))
 		return fmt.Errorf("record deletion of execution %q: %w", ke.Namespace+"/"+ke.Name, err)
 	}
-	a.metrics.recorded(string(ke.UID))
+	a.metrics.markRecorded(string(ke.UID))
 	return nil
 }
 
@@ -46,7 +46,7 @@ func (a *Auditor) SyncGone(ctx context.Context, ke *v1alpha1.KubernetesExecution
 // was read that there was one, so an execution that is new is never taken for one
 // that is gone. After an error the next call goes on with what is left.
 func (a *Auditor) CloseLost(ctx context.Context, namespace string, there func(context.Context, types.NamespacedName, types.UID) (bool, error)) (closed int, err error) {
-	p := Page{Cluster: clean(a.cfg.Cluster, maxText), Namespace: clean(namespace, maxText), Most: openPage}
+	p := Page{Cluster: cleanText(a.cfg.Cluster, maxText), Namespace: cleanText(namespace, maxText), Most: openPage}
 	for {
 		open, err := a.store.Open(ctx, p)
 		if err != nil {
@@ -60,11 +60,11 @@ func (a *Auditor) CloseLost(ctx context.Context, namespace string, there func(co
 				return closed, fmt.Errorf("find execution %q: %w", r.Namespace+"/"+r.Name, err)
 			}
 			if !is {
-				lost = append(lost, unseen(*r, time.Now()))
+				lost = append(lost, unseenRecord(*r, time.Now()))
 			}
 		}
 		if len(lost) > 0 {
-			if err := a.queue.append(ctx, lost); err != nil {
+			if err := a.queue.appendRecords(ctx, lost); err != nil {
 				return closed, fmt.Errorf("record deletion of %d executions: %w", len(lost), err)
 			}
 			closed += len(lost)
@@ -76,9 +76,9 @@ func (a *Auditor) CloseLost(ctx context.Context, namespace string, there func(co
 	}
 }
 
-// unseen is that an execution is gone of which nothing is known but its records.
-func unseen(r Record, noticed time.Time) Record {
+// unseenRecord is that an execution is gone of which nothing is known but its records.
+func unseenRecord(r Record, noticed time.Time) Record {
 	r.Seq, r.Type, r.Time = seqDeleted, Deleted, noticed.UTC().Truncate(time.Microsecond)
-	r.ActorType, r.Payload = Unknown, Gone{Unseen: true}.payload().bounded(&redactor{})
+	r.ActorType, r.Payload = Unknown, Gone{Unseen: true}.gonePayload().boundedJSON(&redactor{})
 	return r
 }

@@ -28,7 +28,7 @@ func failureClasses() []failureClass {
 	return []failureClass{failureUnavailable, failureTimeout, failureRefused}
 }
 
-func classify(err error) failureClass {
+func classifyError(err error) failureClass {
 	switch {
 	case errors.Is(err, errAppendTimeout):
 		return failureTimeout
@@ -80,10 +80,10 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	}
 	pending := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: metricsPrefix + "pending_records", Help: "Number of audit records that are currently waiting to be written to the audit database.",
-	}, func() float64 { records, _ := m.pending(); return float64(records) })
+	}, func() float64 { records, _ := m.pendingRecords(); return float64(records) })
 	lag := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: metricsPrefix + "lag_seconds", Help: "Age of the oldest audit record that the controller has not written to the audit database yet, in seconds; 0 if there is none.",
-	}, func() float64 { _, longest := m.pending(); return longest.Seconds() })
+	}, func() float64 { _, longest := m.pendingRecords(); return longest.Seconds() })
 	var errs []error
 	for _, c := range []prometheus.Collector{attempts, failures, m.duration, m.broken, pending, lag} {
 		errs = append(errs, reg.Register(c))
@@ -91,17 +91,17 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	return m, errors.Join(errs...)
 }
 
-// tried counts one write.
-func (m *metrics) tried(took time.Duration, err error) {
+// observeWrite counts one write.
+func (m *metrics) observeWrite(took time.Duration, err error) {
 	m.duration.Observe(took.Seconds())
 	m.attempts[err == nil].Inc()
 	if err != nil {
-		m.failures[classify(err)].Inc()
+		m.failures[classifyError(err)].Inc()
 	}
 }
 
-// found notes what a verification found.
-func (m *metrics) found(b *Break) {
+// observeBreak notes what a verification found.
+func (m *metrics) observeBreak(b *Break) {
 	var is float64
 	if b != nil {
 		is = 1
@@ -109,8 +109,8 @@ func (m *metrics) found(b *Break) {
 	m.broken.Set(is) // once: a scrape in between must not see it whole
 }
 
-// waits notes that records of an execution could not be written.
-func (m *metrics) waits(uid string, records int) {
+// markWaiting notes that records of an execution could not be written.
+func (m *metrics) markWaiting(uid string, records int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	w, now := m.waiting[uid], time.Now()
@@ -121,15 +121,15 @@ func (m *metrics) waits(uid string, records int) {
 	m.waiting[uid] = w
 }
 
-// recorded notes that they were.
-func (m *metrics) recorded(uid string) {
+// markRecorded notes that they were.
+func (m *metrics) markRecorded(uid string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.waiting, uid)
 }
 
-// pending is how many records wait, and for how long the longest.
-func (m *metrics) pending() (records int, longest time.Duration) {
+// pendingRecords is how many records wait, and for how long the longest.
+func (m *metrics) pendingRecords() (records int, longest time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	now := time.Now()

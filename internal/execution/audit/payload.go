@@ -20,17 +20,17 @@ const (
 // An object is a payload in the making. Members that say nothing are left out.
 type object map[string]any
 
-// bounded is the payload as it is kept: redacted, and no larger than it may be.
-func (o object) bounded(r *redactor) json.RawMessage {
+// boundedJSON is the payload as it is kept: redacted, and no larger than it may be.
+func (o object) boundedJSON(r *redactor) json.RawMessage {
 	kept := map[string]any{}
 	for name, v := range o {
-		if v = r.texts(v); v != nil {
+		if v = r.cleanTexts(v); v != nil {
 			kept[name] = v
 		}
 	}
 	text, err := json.Marshal(kept)
 	for err == nil && len(text) > maxPayload {
-		shrink(kept)
+		shrinkLargest(kept)
 		text, err = json.Marshal(kept)
 	}
 	if err != nil {
@@ -39,9 +39,9 @@ func (o object) bounded(r *redactor) json.RawMessage {
 	return text
 }
 
-// shrink halves the largest member if it is a list, or leaves it out, and says
+// shrinkLargest halves the largest member if it is a list, or leaves it out, and says
 // so.
-func shrink(kept map[string]any) {
+func shrinkLargest(kept map[string]any) {
 	largest, size := "", 0
 	for name, v := range kept {
 		part, err := json.Marshal(v)
@@ -63,21 +63,21 @@ func shrink(kept map[string]any) {
 	}
 }
 
-// texts cleans the texts of a payload, and bounds its lists. What says nothing is nil.
-func (r *redactor) texts(v any) any {
+// cleanTexts cleans the texts of a payload, and bounds its lists. What says nothing is nil.
+func (r *redactor) cleanTexts(v any) any {
 	switch v := v.(type) {
 	case string:
 		if v == "" {
 			return nil
 		}
-		return clean(r.text(v), maxProse)
+		return cleanText(r.redactText(v), maxProse)
 	case []string:
 		if len(v) == 0 {
 			return nil
 		}
 		out := make([]string, 0, len(v))
 		for _, s := range v[:min(len(v), maxList)] {
-			out = append(out, clean(r.text(s), maxProse))
+			out = append(out, cleanText(r.redactText(s), maxProse))
 		}
 		return out
 	case []object:
@@ -86,13 +86,13 @@ func (r *redactor) texts(v any) any {
 		}
 		out := make([]any, 0, len(v))
 		for _, o := range v[:min(len(v), maxList)] {
-			out = append(out, r.texts(o))
+			out = append(out, r.cleanTexts(o))
 		}
 		return out
 	case object:
 		out := map[string]any{}
 		for name, member := range v {
-			if member = r.texts(member); member != nil {
+			if member = r.cleanTexts(member); member != nil {
 				out[name] = member
 			}
 		}
@@ -106,7 +106,7 @@ func (r *redactor) texts(v any) any {
 	return v
 }
 
-func (s *story) requestPayload() object {
+func (s *recordBuilder) requestPayload() object {
 	spec := &s.ke.Spec
 	o := object{
 		"parameters":  s.redact.parameters(spec.Parameters),
@@ -130,21 +130,21 @@ func (s *story) requestPayload() object {
 	return o
 }
 
-func (s *story) policyPayload(p *v1alpha1.PolicyValidation) object {
+func (s *recordBuilder) policyPayload(p *v1alpha1.PolicyValidation) object {
 	return object{
 		"policy":           p.PolicyName,
 		"mode":             p.Mode,
 		"requiredApproval": p.RequiredApproval,
 		"requiredDryRun":   p.RequiredDryRun,
-		"violations":       s.machines(p.Violations),
-		"warnings":         s.machines(p.Warnings),
+		"violations":       s.redactMachineTexts(p.Violations),
+		"warnings":         s.redactMachineTexts(p.Warnings),
 	}
 }
 
-func (s *story) validationPayload(v *v1alpha1.ValidationResults) object {
+func (s *recordBuilder) validationPayload(v *v1alpha1.ValidationResults) object {
 	o := object{}
 	if p := s.ke.Status.Plan; p != nil {
-		o["impact"] = impact(&p.Impact)
+		o["impact"] = impactPayload(&p.Impact)
 		o["resourceVersion"] = p.Target.ResourceVersion
 	}
 	if v == nil {
@@ -154,23 +154,23 @@ func (s *story) validationPayload(v *v1alpha1.ValidationResults) object {
 	if d := v.DryRunResults; d != nil {
 		o["dryRun"] = object{
 			"performed": d.Performed, "success": d.Success,
-			"warnings": s.machines(d.Warnings), "errors": s.machines(d.Errors),
+			"warnings": s.redactMachineTexts(d.Warnings), "errors": s.redactMachineTexts(d.Errors),
 		}
 	}
 	return o
 }
 
-func impact(i *v1alpha1.EstimatedImpact) object {
+func impactPayload(i *v1alpha1.EstimatedImpact) object {
 	return object{"resources": i.ResourcesAffected, "replicas": i.ReplicasChanged, "description": i.Description}
 }
 
-func (s *story) conditions(results []v1alpha1.ConditionResult) []object {
+func (s *recordBuilder) conditions(results []v1alpha1.ConditionResult) []object {
 	var out []object
 	for i := range results {
 		c := &results[i]
 		out = append(out, object{
 			"type": c.ConditionType, "evaluated": c.Evaluated, "passed": c.Passed, "required": c.Required,
-			"message": s.redact.machine(c.ErrorMessage), "attempts": c.Attempts,
+			"message": s.redact.redactMachineText(c.ErrorMessage), "attempts": c.Attempts,
 		})
 	}
 	return out
@@ -189,9 +189,9 @@ func approvalPayload(a *v1alpha1.ApprovalStatus) object {
 
 func decisionPayload(a v1alpha1.Approval) object { return object{"reason": a.Reason} }
 
-func (s *story) startPayload() object {
+func (s *recordBuilder) startPayload() object {
 	if p := s.ke.Status.Plan; p != nil {
-		return object{"impact": impact(&p.Impact)}
+		return object{"impact": impactPayload(&p.Impact)}
 	}
 	return object{}
 }
@@ -207,7 +207,7 @@ func attemptPayload(number int, last bool) object {
 }
 
 // resultPayload has nothing of what the action printed, which may be anything.
-func (s *story) resultPayload(r *v1alpha1.ExecutionResults) object {
+func (s *recordBuilder) resultPayload(r *v1alpha1.ExecutionResults) object {
 	o := object{
 		"jobName":   r.JobName,
 		"jobUID":    string(r.JobUID),
@@ -215,7 +215,7 @@ func (s *story) resultPayload(r *v1alpha1.ExecutionResults) object {
 		"duration":  r.Duration,
 		"retries":   r.RetriesAttempted,
 		"count":     r.ResourcesAffectedCount,
-		"error":     s.redact.machine(r.ErrorMessage),
+		"error":     s.redact.redactMachineText(r.ErrorMessage),
 		"resources": s.resources(r.ResourcesAffected),
 	}
 	if r.StartTime != nil {
@@ -227,13 +227,13 @@ func (s *story) resultPayload(r *v1alpha1.ExecutionResults) object {
 	return o
 }
 
-func (s *story) resources(list []v1alpha1.AffectedResource) []object {
+func (s *recordBuilder) resources(list []v1alpha1.AffectedResource) []object {
 	var out []object
 	for i := range list {
 		a := &list[i]
 		o := object{
 			"kind": a.Kind, "namespace": a.Namespace, "name": a.Name, "action": a.Action, "uid": string(a.UID),
-			"before": s.redact.machine(a.Before), "after": s.redact.machine(a.After),
+			"before": s.redact.redactMachineText(a.Before), "after": s.redact.redactMachineText(a.After),
 		}
 		if a.Kind == "Secret" {
 			delete(o, "before")
@@ -244,13 +244,13 @@ func (s *story) resources(list []v1alpha1.AffectedResource) []object {
 	return out
 }
 
-func (s *story) rollbackPayload(r *v1alpha1.RollbackInformation) object {
+func (s *recordBuilder) rollbackPayload(r *v1alpha1.RollbackInformation) object {
 	return object{"action": r.RollbackAction, "parameters": s.redact.parameters(r.RollbackParameters)}
 }
 
-func (s *story) endPayload() object {
+func (s *recordBuilder) endPayload() object {
 	st := &s.ke.Status
-	o := object{"detail": string(st.ReasonDetail), "message": s.redact.machine(st.Message), "target": st.Target}
+	o := object{"detail": string(st.ReasonDetail), "message": s.redact.redactMachineText(st.Message), "target": st.Target}
 	if s.ke.Spec.Cancel {
 		o["cancel"] = true
 		if by := s.ke.Spec.CancelledBy; by != "" {
@@ -263,10 +263,10 @@ func (s *story) endPayload() object {
 	return o
 }
 
-func (s *story) machines(texts []string) []string {
+func (s *recordBuilder) redactMachineTexts(texts []string) []string {
 	var out []string
 	for _, t := range texts {
-		out = append(out, s.redact.machine(t))
+		out = append(out, s.redact.redactMachineText(t))
 	}
 	return out
 }

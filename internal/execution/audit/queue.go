@@ -23,14 +23,14 @@ type batch struct {
 	done  chan struct{}
 }
 
-// append returns when the records are written, or ctx has ended. They may be
+// appendRecords returns when the records are written, or ctx has ended. They may be
 // written all the same then, which does no harm.
-func (q *queue) append(ctx context.Context, records []Record) error {
-	b, part := q.join(records)
+func (q *queue) appendRecords(ctx context.Context, records []Record) error {
+	b, part := q.joinBatch(records)
 	select {
 	case <-b.done:
 	case q.turn <- struct{}{}:
-		q.flush(ctx, b)
+		q.flushBatch(ctx, b)
 		<-q.turn
 	case <-ctx.Done():
 		return context.Cause(ctx)
@@ -38,7 +38,7 @@ func (q *queue) append(ctx context.Context, records []Record) error {
 	return b.errs[part]
 }
 
-func (q *queue) join(records []Record) (b *batch, part int) {
+func (q *queue) joinBatch(records []Record) (b *batch, part int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.open == nil {
@@ -48,8 +48,8 @@ func (q *queue) join(records []Record) (b *batch, part int) {
 	return q.open, len(q.open.parts) - 1
 }
 
-// flush writes a batch. Whoever had the turn before may have done so.
-func (q *queue) flush(ctx context.Context, b *batch) {
+// flushBatch writes a batch. Whoever had the turn before may have done so.
+func (q *queue) flushBatch(ctx context.Context, b *batch) {
 	q.mu.Lock()
 	if q.open != b {
 		q.mu.Unlock()

@@ -46,15 +46,15 @@ const (
 // are over, who approved when it is decided. Times are those of the status; what
 // it has no time for has that of the phase that it was in.
 func Records(ke *v1alpha1.KubernetesExecution, cluster string) []Record {
-	return newStory(ke, cluster).tell()
+	return newRecordBuilder(ke, cluster).buildRecords()
 }
 
 // RecordsOfGone are all things that have happened to an execution that is no
 // longer there, by what it was at last: what was not settled is so now.
 func RecordsOfGone(ke *v1alpha1.KubernetesExecution, g Gone, cluster string) []Record {
-	s := newStory(ke, cluster)
+	s := newRecordBuilder(ke, cluster)
 	s.gone = &g
-	return s.tell()
+	return s.buildRecords()
 }
 
 // Gone is how an execution went.
@@ -65,8 +65,8 @@ type Gone struct {
 	Unseen bool
 }
 
-// A story collects the records of one execution.
-type story struct {
+// A recordBuilder collects the records of one execution.
+type recordBuilder struct {
 	ke      *v1alpha1.KubernetesExecution
 	gone    *Gone // nil while it is there
 	at      map[v1alpha1.Phase]time.Time
@@ -75,39 +75,39 @@ type story struct {
 	records []Record
 }
 
-func newStory(ke *v1alpha1.KubernetesExecution, cluster string) *story {
-	s := &story{ke: ke, at: map[v1alpha1.Phase]time.Time{}, redact: newRedactor(ke)}
+func newRecordBuilder(ke *v1alpha1.KubernetesExecution, cluster string) *recordBuilder {
+	s := &recordBuilder{ke: ke, at: map[v1alpha1.Phase]time.Time{}, redact: newRedactor(ke)}
 	for _, t := range ke.Status.PhaseTransitions {
 		if _, ok := s.at[t.Phase]; !ok {
 			s.at[t.Phase] = t.At.Time
 		}
 	}
 	s.common = Record{
-		ExecutionUID: clean(string(ke.UID), maxText),
+		ExecutionUID: cleanText(string(ke.UID), maxText),
 		ActorType:    Controller,
 		ActorID:      ControllerID,
-		Action:       clean(ke.Spec.Action, maxText),
-		Target:       target(ke),
-		Cluster:      clean(cmp.Or(ke.Spec.TargetCluster, cluster), maxText),
-		Namespace:    clean(ke.Namespace, maxText),
-		Name:         clean(ke.Name, maxText),
-		Correlation:  clean(ke.Spec.CorrelationID, maxText),
-		Parent:       clean(parent(ke), maxText),
+		Action:       cleanText(ke.Spec.Action, maxText),
+		Target:       targetOf(ke),
+		Cluster:      cleanText(cmp.Or(ke.Spec.TargetCluster, cluster), maxText),
+		Namespace:    cleanText(ke.Namespace, maxText),
+		Name:         cleanText(ke.Name, maxText),
+		Correlation:  cleanText(ke.Spec.CorrelationID, maxText),
+		Parent:       cleanText(parentName(ke), maxText),
 	}
 	return s
 }
 
-func (s *story) tell() []Record {
-	s.request()
-	s.checks()
+func (s *recordBuilder) buildRecords() []Record {
+	s.addRequest()
+	s.addChecks()
 	s.approvals()
-	s.run()
-	s.end()
+	s.addRun()
+	s.addEnd()
 	return s.records
 }
 
-// add completes a record. A time that is missing is that of the request.
-func (s *story) add(seq int, kind Type, at time.Time, r Record, payload object) {
+// addRecord completes a record. A time that is missing is that of the request.
+func (s *recordBuilder) addRecord(seq int, kind Type, at time.Time, r Record, payload object) {
 	full := s.common
 	full.Seq, full.Type, full.Time = int32(seq), kind, at //nolint:gosec // below a hundred
 	if at.IsZero() {
@@ -115,89 +115,89 @@ func (s *story) add(seq int, kind Type, at time.Time, r Record, payload object) 
 	}
 	full.Time = full.Time.UTC().Truncate(time.Microsecond)
 	if r.ActorType != "" {
-		full.ActorType, full.ActorID = r.ActorType, clean(r.ActorID, maxText)
+		full.ActorType, full.ActorID = r.ActorType, cleanText(r.ActorID, maxText)
 	}
-	full.Outcome, full.Reason = clean(r.Outcome, maxText), clean(r.Reason, maxText)
-	full.PolicyHash, full.PlanHash = clean(r.PolicyHash, maxText), clean(r.PlanHash, maxText)
-	full.Payload = payload.bounded(s.redact)
+	full.Outcome, full.Reason = cleanText(r.Outcome, maxText), cleanText(r.Reason, maxText)
+	full.PolicyHash, full.PlanHash = cleanText(r.PolicyHash, maxText), cleanText(r.PlanHash, maxText)
+	full.Payload = payload.boundedJSON(s.redact)
 	s.records = append(s.records, full)
 }
 
-func (s *story) reached(p v1alpha1.Phase) bool {
+func (s *recordBuilder) hasReached(p v1alpha1.Phase) bool {
 	_, ok := s.at[p]
 	return ok || s.ke.Status.Phase == p
 }
 
-// checked says whether the checks are over and passed, and when that was.
-func (s *story) checked() (at time.Time, over, passed bool) {
+// checksOutcome says whether the checks are over and passed, and when that was.
+func (s *recordBuilder) checksOutcome() (at time.Time, over, passed bool) {
 	for _, p := range []v1alpha1.Phase{v1alpha1.PhaseValidated, v1alpha1.PhaseWaitingApproval, v1alpha1.PhaseExecuting, v1alpha1.PhaseCompleted} {
-		if s.reached(p) {
+		if s.hasReached(p) {
 			return s.at[p], true, true
 		}
 	}
 	return s.at[s.ke.Status.Phase], execution.Ended(s.ke.Status.Phase), false
 }
 
-func (s *story) plan() (hash, policy string) {
+func (s *recordBuilder) planRef() (hash, policy string) {
 	if p := s.ke.Status.Plan; p != nil {
 		return p.Hash, p.PolicyHash
 	}
 	return "", ""
 }
 
-func (s *story) request() {
-	kind, id := who(s.ke.Spec.RequestedBy)
-	s.add(seqRequested, Requested, s.ke.CreationTimestamp.Time, Record{ActorType: kind, ActorID: id}, s.requestPayload())
+func (s *recordBuilder) addRequest() {
+	kind, id := actorOf(s.ke.Spec.RequestedBy)
+	s.addRecord(seqRequested, Requested, s.ke.CreationTimestamp.Time, Record{ActorType: kind, ActorID: id}, s.requestPayload())
 }
 
-func (s *story) checks() {
-	at, over, passed := s.checked()
+func (s *recordBuilder) addChecks() {
+	at, over, passed := s.checksOutcome()
 	if !over {
 		return
 	}
 	v := s.ke.Status.ValidationResults
-	hash, policy := s.plan()
+	hash, policy := s.planRef()
 	if v != nil && v.PolicyValidation != nil {
 		p := v.PolicyValidation
 		r := Record{Outcome: OutcomeDenied, PolicyHash: cmp.Or(p.PolicyHash, policy), PlanHash: hash}
 		if p.Allowed {
 			r.Outcome = OutcomeAllowed
 		}
-		s.add(seqPolicyDecided, PolicyDecided, at, r, s.policyPayload(p))
+		s.addRecord(seqPolicyDecided, PolicyDecided, at, r, s.policyPayload(p))
 	}
 	if passed {
-		s.add(seqValidated, Validated, at, Record{Outcome: OutcomePassed, PolicyHash: policy, PlanHash: hash}, s.validationPayload(v))
+		s.addRecord(seqValidated, Validated, at, Record{Outcome: OutcomePassed, PolicyHash: policy, PlanHash: hash}, s.validationPayload(v))
 	}
 }
 
-func (s *story) approvals() {
-	if !s.reached(v1alpha1.PhaseWaitingApproval) {
+func (s *recordBuilder) approvals() {
+	if !s.hasReached(v1alpha1.PhaseWaitingApproval) {
 		return
 	}
-	hash, policy := s.plan()
+	hash, policy := s.planRef()
 	status := s.ke.Status.Approval
-	s.add(seqApprovalRequested, ApprovalRequested, s.at[v1alpha1.PhaseWaitingApproval], Record{PolicyHash: policy, PlanHash: hash}, approvalPayload(status))
+	s.addRecord(seqApprovalRequested, ApprovalRequested, s.at[v1alpha1.PhaseWaitingApproval], Record{PolicyHash: policy, PlanHash: hash}, approvalPayload(status))
 
 	if status == nil || s.ke.Status.Phase == v1alpha1.PhaseWaitingApproval && s.gone == nil {
 		return // others may yet come before these, or be asked for again
 	}
-	at := s.decided(status)
+	at := s.decisionTime(status)
 	for i, a := range s.decisions(status) {
 		if i == maxDecisions {
 			break
 		}
 		r := Record{PolicyHash: policy, PlanHash: cmp.Or(a.PlanHash, hash)}
-		r.ActorType, r.ActorID = who(a.Approver)
+		r.ActorType, r.ActorID = actorOf(a.Approver)
 		kind := Approved
 		if a.Decision == v1alpha1.Reject {
 			kind = Rejected
 		}
-		s.add(seqDecisions+i, kind, at, r, decisionPayload(a))
+		s.addRecord(seqDecisions+i, kind, at, r, decisionPayload(a))
 	}
 }
 
-// decided is when an approval was decided, or ended undecided.
-func (s *story) decided(status *v1alpha1.ApprovalStatus) time.Time {
+// decisionTime is when an approval was decided, or ended undecided.
+func (s *recordBuilder) decisionTime(status *v1alpha1.ApprovalStatus) time.Time {
 	if status.DecidedAt != nil {
 		return status.DecidedAt.Time
 	}
@@ -210,29 +210,29 @@ func (s *story) decided(status *v1alpha1.ApprovalStatus) time.Time {
 }
 
 // decisions are the approvals that counted, or all when one was a rejection.
-func (s *story) decisions(status *v1alpha1.ApprovalStatus) []v1alpha1.Approval {
+func (s *recordBuilder) decisions(status *v1alpha1.ApprovalStatus) []v1alpha1.Approval {
 	list := slices.Clone(status.CountedDecisions)
 	if status.State == v1alpha1.ApprovalApproved && len(list) == 0 {
 		list = append(list, v1alpha1.Approval{Decision: v1alpha1.Approve}) // the bare approvalReceived
 	}
 	if status.State == v1alpha1.ApprovalRejected && len(s.ke.Spec.Approvals) > 0 {
-		plan, _ := s.plan()                                                                                                       // others were written while nothing checked who wrote them
+		plan, _ := s.planRef()                                                                                                    // others were written while nothing checked who wrote them
 		return slices.DeleteFunc(slices.Clone(s.ke.Spec.Approvals), func(a v1alpha1.Approval) bool { return a.PlanHash != plan }) // the status has the rejection alone
 	}
 	return list
 }
 
-func (s *story) run() {
-	if !s.reached(v1alpha1.PhaseExecuting) {
+func (s *recordBuilder) addRun() {
+	if !s.hasReached(v1alpha1.PhaseExecuting) {
 		return
 	}
-	hash, policy := s.plan()
+	hash, policy := s.planRef()
 	begun := s.at[v1alpha1.PhaseExecuting]
 	results := s.ke.Status.ExecutionResults
 	if results != nil {
 		hash = cmp.Or(results.PlanHash, hash)
 	}
-	s.add(seqStarted, Started, begun, Record{PolicyHash: policy, PlanHash: hash}, s.startPayload())
+	s.addRecord(seqStarted, Started, begun, Record{PolicyHash: policy, PlanHash: hash}, s.startPayload())
 	if results == nil {
 		return
 	}
@@ -241,26 +241,26 @@ func (s *story) run() {
 	if over && (results.StartTime != nil || tried > 0) {
 		tried++
 	}
-	ended := s.ended(results)
+	ended := s.actionEndTime(results)
 	for i := range min(tried, maxAttempts) {
 		r := Record{Outcome: string(v1alpha1.OutcomeFailed), PlanHash: hash}
 		last, at := over && i == tried-1, begun
 		if last {
-			r.Outcome, at = outcome(results.Success), ended
+			r.Outcome, at = outcomeName(results.Success), ended
 		}
-		s.add(seqAttempts+i, AttemptFinished, at, r, attemptPayload(i+1, last))
+		s.addRecord(seqAttempts+i, AttemptFinished, at, r, attemptPayload(i+1, last))
 	}
 	if over {
-		r := Record{Outcome: outcome(results.Success), PolicyHash: policy, PlanHash: hash}
+		r := Record{Outcome: outcomeName(results.Success), PolicyHash: policy, PlanHash: hash}
 		if !results.Success {
 			r.Reason = string(s.ke.Status.Reason)
 		}
-		s.add(seqResult, Result, ended, r, s.resultPayload(results))
+		s.addRecord(seqResult, Result, ended, r, s.resultPayload(results))
 	}
 }
 
-// ended is when the action ended.
-func (s *story) ended(results *v1alpha1.ExecutionResults) time.Time {
+// actionEndTime is when the action ended.
+func (s *recordBuilder) actionEndTime(results *v1alpha1.ExecutionResults) time.Time {
 	if results.EndTime != nil {
 		return results.EndTime.Time
 	}
@@ -272,41 +272,41 @@ func (s *story) ended(results *v1alpha1.ExecutionResults) time.Time {
 	return s.at[v1alpha1.PhaseExecuting]
 }
 
-func outcome(success bool) string {
+func outcomeName(success bool) string {
 	if success {
 		return string(v1alpha1.OutcomeSucceeded)
 	}
 	return string(v1alpha1.OutcomeFailed)
 }
 
-func (s *story) end() {
+func (s *recordBuilder) addEnd() {
 	st := &s.ke.Status
-	hash, policy := s.plan()
-	if s.reached(v1alpha1.PhaseRollbackReady) && st.RollbackInformation != nil && st.RollbackInformation.Available {
-		s.add(seqRollback, RollbackAvailable, s.at[v1alpha1.PhaseRollbackReady], Record{PlanHash: hash}, s.rollbackPayload(st.RollbackInformation))
+	hash, policy := s.planRef()
+	if s.hasReached(v1alpha1.PhaseRollbackReady) && st.RollbackInformation != nil && st.RollbackInformation.Available {
+		s.addRecord(seqRollback, RollbackAvailable, s.at[v1alpha1.PhaseRollbackReady], Record{PlanHash: hash}, s.rollbackPayload(st.RollbackInformation))
 	}
 	r := Record{Outcome: string(st.Outcome), Reason: string(st.Reason), PolicyHash: policy, PlanHash: hash}
 	switch st.Phase {
 	case v1alpha1.PhaseCompleted:
 		r.Outcome = cmp.Or(r.Outcome, string(v1alpha1.OutcomeSucceeded))
-		s.add(seqEnded, Finalized, s.at[st.Phase], r, s.endPayload())
+		s.addRecord(seqEnded, Finalized, s.at[st.Phase], r, s.endPayload())
 	case v1alpha1.PhaseFailed:
 		r.Outcome = string(v1alpha1.OutcomeFailed)
-		s.add(seqEnded, Failed, s.at[st.Phase], r, s.endPayload())
+		s.addRecord(seqEnded, Failed, s.at[st.Phase], r, s.endPayload())
 	case v1alpha1.PhaseNew, v1alpha1.PhaseValidating, v1alpha1.PhaseValidated, v1alpha1.PhaseWaitingApproval,
 		v1alpha1.PhaseExecuting, v1alpha1.PhaseRollbackReady:
 	}
 	// Of who deleted it the object says nothing.
 	switch at := s.ke.DeletionTimestamp; {
 	case at != nil:
-		s.add(seqDeleted, Deleted, at.Time, Record{ActorType: Unknown}, object{})
+		s.addRecord(seqDeleted, Deleted, at.Time, Record{ActorType: Unknown}, object{})
 	case s.gone != nil:
-		s.add(seqDeleted, Deleted, s.gone.At, Record{ActorType: Unknown}, s.gone.payload())
+		s.addRecord(seqDeleted, Deleted, s.gone.At, Record{ActorType: Unknown}, s.gone.gonePayload())
 	}
 }
 
-// who tells what kind of user a name is of.
-func who(name string) (ActorType, string) {
+// actorOf tells what kind of user a name is of.
+func actorOf(name string) (ActorType, string) {
 	switch {
 	case name == "":
 		return Unknown, ""
@@ -316,8 +316,8 @@ func who(name string) (ActorType, string) {
 	return User, name
 }
 
-// target is the object that is acted on, from whatever tells most of it.
-func target(ke *v1alpha1.KubernetesExecution) Target {
+// targetOf is the object that is acted on, from whatever tells most of it.
+func targetOf(ke *v1alpha1.KubernetesExecution) Target {
 	var t Target
 	if given := ke.Spec.Target; given != nil {
 		t = Target{given.APIVersion, given.Kind, given.Namespace, given.Name, string(given.UID)}
@@ -333,13 +333,13 @@ func target(ke *v1alpha1.KubernetesExecution) Target {
 		t = Target{p.Target.APIVersion, p.Target.Kind, p.Target.Namespace, p.Target.Name, string(p.Target.UID)}
 	}
 	for _, s := range []*string{&t.APIVersion, &t.Kind, &t.Namespace, &t.Name, &t.UID} {
-		*s = clean(*s, maxText)
+		*s = cleanText(*s, maxText)
 	}
 	return t
 }
 
-// parent is what an execution belongs to, as Kind/namespace/name.
-func parent(ke *v1alpha1.KubernetesExecution) string {
+// parentName is what an execution belongs to, as Kind/namespace/name.
+func parentName(ke *v1alpha1.KubernetesExecution) string {
 	if owner := metav1.GetControllerOfNoCopy(ke); owner != nil {
 		return owner.Kind + "/" + ke.Namespace + "/" + owner.Name
 	}

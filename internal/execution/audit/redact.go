@@ -54,7 +54,7 @@ var (
 
 func newRedactor(ke *v1alpha1.KubernetesExecution) *redactor {
 	r := &redactor{collecting: true}
-	r.aboutSecret = strings.Contains(strings.ToLower(ke.Spec.Action), "secret") || target(ke).Kind == "Secret"
+	r.aboutSecret = strings.Contains(strings.ToLower(ke.Spec.Action), "secret") || targetOf(ke).Kind == "Secret"
 	r.parameters(ke.Spec.Parameters)
 	if back := ke.Status.RollbackInformation; back != nil {
 		r.parameters(back.RollbackParameters)
@@ -77,14 +77,14 @@ func (r *redactor) parameters(p *runtime.RawExtension) any {
 	if err != nil {
 		return withheld
 	}
-	v, err := decode(text)
+	v, err := decodeJSON(text)
 	if err != nil {
 		return withheld
 	}
-	return r.value(v, place{secret: r.aboutSecret, names: true})
+	return r.redactValue(v, place{secret: r.aboutSecret, names: true})
 }
 
-func decode(text []byte) (any, error) {
+func decodeJSON(text []byte) (any, error) {
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.UseNumber()
 	var v any
@@ -104,34 +104,34 @@ type place struct {
 	key bool
 }
 
-// value is v without what may be secret.
-func (r *redactor) value(v any, at place) any {
+// redactValue is v without what may be secret.
+func (r *redactor) redactValue(v any, at place) any {
 	if at.depth > maxDepth {
 		return tooDeep
 	}
 	at.depth++
 	switch v := v.(type) {
 	case map[string]any:
-		return r.members(v, at)
+		return r.redactMembers(v, at)
 	case []any:
-		return r.list(v, at)
+		return r.redactList(v, at)
 	case string:
 		if at.secret {
-			return r.withhold(v)
+			return r.withholdText(v)
 		}
-		return r.embedded(v, at)
+		return r.redactEmbedded(v, at)
 	case json.Number:
 		if at.secret {
-			return r.withhold(v.String())
+			return r.withholdText(v.String())
 		}
-		return number(v)
+		return storableNumber(v)
 	}
 	return v // true, false and null say nothing
 }
 
-// list is v, which may be a command: what follows a flag that is called like a
+// redactList is v, which may be a command: what follows a flag that is called like a
 // secret is its value.
-func (r *redactor) list(v []any, at place) []any {
+func (r *redactor) redactList(v []any, at place) []any {
 	out := make([]any, len(v))
 	for i, e := range v {
 		in := at
@@ -139,13 +139,13 @@ func (r *redactor) list(v []any, at place) []any {
 			before, _ := v[i-1].(string)
 			in.secret = at.secret || flag.MatchString(before) && secretName.MatchString(before)
 		}
-		out[i] = r.value(e, in)
+		out[i] = r.redactValue(e, in)
 	}
 	return out
 }
 
-// members are those of an object.
-func (r *redactor) members(v map[string]any, at place) map[string]any {
+// redactMembers are those of an object.
+func (r *redactor) redactMembers(v map[string]any, at place) map[string]any {
 	kind, _ := v["kind"].(string)
 	isSecret := strings.EqualFold(kind, "Secret")
 	out := make(map[string]any, len(v))
@@ -154,24 +154,24 @@ func (r *redactor) members(v map[string]any, at place) map[string]any {
 		in := place{depth: at.depth, secret: at.secret, names: slices.Contains([]string{"metadata", "secretKeyRef", "secretRef"}, name), key: name == "secretKeyRef"}
 		_, text := member.(string)
 		switch {
-		case text && (at.names || isSecret) && saysWhich(name), text && at.key && name == "key":
+		case text && (at.names || isSecret) && namesEntry(name), text && at.key && name == "key":
 			in.secret = false
-		case isSecret, soundsSecret(v, name):
+		case isSecret, isSecretName(v, name):
 			in.secret = true
 		}
-		out[clean(r.text(name), maxText)] = r.value(member, in)
+		out[cleanText(r.redactText(name), maxText)] = r.redactValue(member, in)
 	}
 	return out
 }
 
-// saysWhich says whether a member says which object is meant.
-func saysWhich(name string) bool {
+// namesEntry says whether a member says which object is meant.
+func namesEntry(name string) bool {
 	return slices.Contains([]string{"apiVersion", "kind", "namespace", "name", "secret", "secretName"}, name)
 }
 
-// soundsSecret says whether a member is called like a secret, or is the value of
+// isSecretName says whether a member is called like a secret, or is the value of
 // something that is, as in {name: PASSWORD, value: …} and in patches.
-func soundsSecret(v map[string]any, member string) bool {
+func isSecretName(v map[string]any, member string) bool {
 	if member == "value" {
 		name, _ := v["name"].(string)
 		path, _ := v["path"].(string)
@@ -187,24 +187,24 @@ func soundsSecret(v map[string]any, member string) bool {
 	return secretName.MatchString(member)
 }
 
-// embedded is a text, which may be JSON itself, as patches are.
-func (r *redactor) embedded(text string, at place) any {
+// redactEmbedded is a text, which may be JSON itself, as patches are.
+func (r *redactor) redactEmbedded(text string, at place) any {
 	if trimmed := strings.TrimSpace(text); strings.HasPrefix(trimmed, "{") || strings.HasPrefix(trimmed, "[") {
-		if v, err := decode([]byte(trimmed)); err == nil {
-			out, err := json.Marshal(r.value(v, at))
+		if v, err := decodeJSON([]byte(trimmed)); err == nil {
+			out, err := json.Marshal(r.redactValue(v, at))
 			if err == nil {
-				return clean(string(out), maxProse)
+				return cleanText(string(out), maxProse)
 			}
 		}
 	}
 	if secretObject.MatchString(text) {
-		return r.withhold(text)
+		return r.withholdText(text)
 	}
-	return clean(r.text(text), maxProse)
+	return cleanText(r.redactText(text), maxProse)
 }
 
-// text is a text without what looks like a secret, or is one that is known.
-func (r *redactor) text(text string) string {
+// redactText is a text without what looks like a secret, or is one that is known.
+func (r *redactor) redactText(text string) string {
 	text = privateKey.ReplaceAllString(text, withheld)
 	text = bearerToken.ReplaceAllString(text, withheld)
 	text = userinfo.ReplaceAllString(text, "${1}"+withheld+"@")
@@ -217,35 +217,35 @@ func (r *redactor) text(text string) string {
 	return withoutBeginnings(text, r.secrets)
 }
 
-// machine is a text that no person wrote, and that may repeat what it is about.
-func (r *redactor) machine(text string) string {
+// redactMachineText is a text that no person wrote, and that may repeat what it is about.
+func (r *redactor) redactMachineText(text string) string {
 	if r.aboutSecret && text != "" {
 		return withheld
 	}
 	return text
 }
 
-func (r *redactor) withhold(text string) string {
+func (r *redactor) withholdText(text string) string {
 	if r.collecting && len(text) >= leastSecret {
 		r.secrets = append(r.secrets, text)
 	}
 	return withheld
 }
 
-// number is a number that the database can keep.
-func number(n json.Number) any {
+// storableNumber is a number that the database can keep.
+func storableNumber(n json.Number) any {
 	if _, err := strconv.ParseInt(n.String(), 10, 64); err == nil {
 		return n
 	}
 	f, err := n.Float64()
 	if err != nil || math.IsInf(f, 0) {
-		return clean(n.String(), maxText)
+		return cleanText(n.String(), maxText)
 	}
 	return f
 }
 
-// clean is a text that the database takes, of no more than most bytes.
-func clean(text string, most int) string {
+// cleanText is a text that the database takes, of no more than most bytes.
+func cleanText(text string, most int) string {
 	text = strings.ReplaceAll(strings.ToValidUTF8(text, "\uFFFD"), "\x00", "\uFFFD")
 	if len(text) <= most {
 		return text

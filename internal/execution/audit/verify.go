@@ -87,12 +87,12 @@ func (v *Verifier) Next(e *Event) bool {
 	switch {
 	case held == nil:
 		return true
-	case held.Position == e.Position && v.fits(held):
-		return v.broken(Inserted, e, "another valid event has its position")
-	case held.Position == e.Position && v.fits(e):
-		return v.broken(Inserted, held, "another valid event has its position")
+	case held.Position == e.Position && v.isNextEvent(held):
+		return v.reportBreak(Inserted, e, "another valid event has its position")
+	case held.Position == e.Position && v.isNextEvent(e):
+		return v.reportBreak(Inserted, held, "another valid event has its position")
 	}
-	return v.take(held, e.PrevHash)
+	return v.acceptEvent(held, e.PrevHash)
 }
 
 // Close ends the chain, which should end where the database says that it does.
@@ -102,7 +102,7 @@ func (v *Verifier) Close(end Position) Report {
 		if v.held.Position == end.Position {
 			follows = end.Hash
 		}
-		v.take(v.held, follows)
+		v.acceptEvent(v.held, follows)
 	}
 	if v.report.Broken == nil {
 		v.closeAt(end)
@@ -114,54 +114,54 @@ func (v *Verifier) closeAt(end Position) {
 	got := v.report.End
 	switch {
 	case got.Position < end.Position:
-		v.missing(got.Position+1, fmt.Sprintf("the chain ends at position %d, but events were recorded up to %d", got.Position, end.Position))
+		v.reportMissing(got.Position+1, fmt.Sprintf("the chain ends at position %d, but events were recorded up to %d", got.Position, end.Position))
 	case got.Position > end.Position:
-		v.broken(Inserted, v.last, fmt.Sprintf("the chain was recorded up to position %d, and this event comes after it", end.Position))
+		v.reportBreak(Inserted, v.last, fmt.Sprintf("the chain was recorded up to position %d, and this event comes after it", end.Position))
 	case !bytes.Equal(got.Hash, end.Hash):
-		v.broken(Changed, v.last, "its hash differs from the recorded one")
+		v.reportBreak(Changed, v.last, "its hash differs from the recorded one")
 	case !v.vouched:
-		v.missing(v.report.Begin.Position, "events up to this position are missing without a pruned event")
+		v.reportMissing(v.report.Begin.Position, "events up to this position are missing without a pruned event")
 	}
 	for _, p := range v.noted {
 		if v.report.Broken == nil && p.Position > got.Position {
-			v.missing(got.Position+1, fmt.Sprintf("the checkpoint has events up to position %d", p.Position))
+			v.reportMissing(got.Position+1, fmt.Sprintf("the checkpoint has events up to position %d", p.Position))
 		}
 	}
 }
 
-// fits says whether an event is what follows.
-func (v *Verifier) fits(e *Event) bool {
+// isNextEvent says whether an event is what follows.
+func (v *Verifier) isNextEvent(e *Event) bool {
 	return e.Position == v.report.End.Position+1 && bytes.Equal(e.PrevHash, v.report.End.Hash) && bytes.Equal(e.Digest(), e.Hash)
 }
 
-// take takes an event, of which follows is the hash that what is behind it has.
-func (v *Verifier) take(e *Event, follows []byte) bool {
+// acceptEvent takes an event, of which follows is the hash that what is behind it has.
+func (v *Verifier) acceptEvent(e *Event, follows []byte) bool {
 	want := v.report.End.Position + 1
 	whole := bytes.Equal(e.Digest(), e.Hash)
 	switch {
 	case e.Position < want:
-		return v.broken(Inserted, e, fmt.Sprintf("the chain continues with position %d", want))
+		return v.reportBreak(Inserted, e, fmt.Sprintf("the chain continues with position %d", want))
 	case e.Position > want:
-		return v.missing(want, fmt.Sprintf("the next event has position %d", e.Position))
+		return v.reportMissing(want, fmt.Sprintf("the next event has position %d", e.Position))
 	case !whole:
-		return v.broken(Changed, e, "its hash does not match its content")
+		return v.reportBreak(Changed, e, "its hash does not match its content")
 	case !bytes.Equal(e.PrevHash, v.report.End.Hash):
 		// Both hold in themselves, and what follows knows which of them has become
 		// another.
 		if v.last == nil || !bytes.Equal(follows, e.Hash) {
-			return v.broken(Changed, e, "it is linked neither to the previous nor to the next event")
+			return v.reportBreak(Changed, e, "it is linked neither to the previous nor to the next event")
 		}
-		return v.broken(Changed, v.last, "its hash differs from the one stored in the next event")
+		return v.reportBreak(Changed, v.last, "its hash differs from the one stored in the next event")
 	}
 	v.last = e
 	v.report.End = Position{Position: e.Position, Hash: e.Hash}
 	v.report.Checked++
-	v.vouch(e)
+	v.confirmBegin(e)
 	return v.compareNoted(v.report.End)
 }
 
-// vouch notes that an event says of the chain's beginning what it is.
-func (v *Verifier) vouch(e *Event) {
+// confirmBegin notes that an event says of the chain's beginning what it is.
+func (v *Verifier) confirmBegin(e *Event) {
 	if e.Type != Pruned {
 		return
 	}
@@ -189,7 +189,7 @@ func (v *Verifier) compareNoted(at Position) bool {
 	return true
 }
 
-func (v *Verifier) broken(kind BreakKind, e *Event, message string) bool {
+func (v *Verifier) reportBreak(kind BreakKind, e *Event, message string) bool {
 	b := Break{Kind: kind, Position: v.report.End.Position, Message: message}
 	if e != nil {
 		b.Position, b.ExecutionUID, b.Seq = e.Position, e.ExecutionUID, e.Seq
@@ -198,7 +198,7 @@ func (v *Verifier) broken(kind BreakKind, e *Event, message string) bool {
 	return false
 }
 
-func (v *Verifier) missing(position int64, message string) bool {
+func (v *Verifier) reportMissing(position int64, message string) bool {
 	v.report.Broken = &Break{Kind: Missing, Position: position, Message: message}
 	return false
 }

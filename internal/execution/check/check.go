@@ -179,7 +179,7 @@ type round struct {
 	request  action.Request
 	original *v1alpha1.KubernetesExecution // that is taken back
 	client   action.Client                 // as the action's account
-	seen     *memory                       // what was read by it
+	seen     *readCache                    // what was read by it
 	live     *unstructured.Unstructured    // the target; nil is none
 	scaled   *unstructured.Unstructured    // what the target scales; nil is none
 	space    *corev1.Namespace             // that of the target; nil is none
@@ -203,8 +203,8 @@ type step func(r *round, ctx context.Context) error
 // if there was one. The outcome holds what is known even with an error.
 func (c *Checker) Check(ctx context.Context, ke *v1alpha1.KubernetesExecution, dry *action.Result, now time.Time) (Outcome, error) {
 	r := &round{Checker: c, ke: ke, dry: dry, now: now}
-	return r.take(ctx, []step{
-		(*round).parameters, (*round).offLimits, (*round).rights, (*round).target, (*round).policy,
+	return r.runSteps(ctx, []step{
+		(*round).parameters, (*round).checkProtectedName, (*round).checkRights, (*round).checkTarget, (*round).checkPolicy,
 		(*round).preConditions, (*round).dryRun, (*round).policyOfPlan,
 	})
 }
@@ -214,14 +214,14 @@ func (c *Checker) Check(ctx context.Context, ke *v1alpha1.KubernetesExecution, d
 // plan than the one that was tried out is tried out again.
 func (c *Checker) Replan(ctx context.Context, ke *v1alpha1.KubernetesExecution, now time.Time) (Outcome, error) {
 	r := &round{Checker: c, ke: ke, now: now, replan: true}
-	return r.take(ctx, []step{
-		(*round).parameters, (*round).offLimits, (*round).rights, (*round).target, (*round).policy,
+	return r.runSteps(ctx, []step{
+		(*round).parameters, (*round).checkProtectedName, (*round).checkRights, (*round).checkTarget, (*round).checkPolicy,
 		(*round).stillHold, (*round).carryOver, (*round).policyOfPlan,
 	})
 }
 
-// take goes through steps until one says no or wants something.
-func (r *round) take(ctx context.Context, steps []step) (Outcome, error) {
+// runSteps goes through steps until one says no or wants something.
+func (r *round) runSteps(ctx context.Context, steps []step) (Outcome, error) {
 	for _, s := range steps {
 		if err := s(r, ctx); err != nil {
 			return r.out, err
@@ -234,12 +234,12 @@ func (r *round) take(ctx context.Context, steps []step) (Outcome, error) {
 		return r.out, err
 	}
 	if r.out.Wait == 0 && !r.out.NeedDryRunJob {
-		r.out.Results.ValidationTime = moment(r.now)
+		r.out.Results.ValidationTime = apiTime(r.now)
 	}
 	return r.out, nil
 }
 
-// moment is a time as the API has it.
-func moment(t time.Time) *metav1.Time {
+// apiTime is a time as the API has it.
+func apiTime(t time.Time) *metav1.Time {
 	return &metav1.Time{Time: t.Truncate(time.Second)}
 }

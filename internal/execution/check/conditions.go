@@ -28,7 +28,7 @@ const maxConditionMessage = 1024 // as the resource's schema allows
 // preConditions is the sixth step: does all hold that must hold before? All are
 // evaluated, whatever comes of the first, unless one that is required is killed.
 func (r *round) preConditions(ctx context.Context) error {
-	leave, err := r.enter(len(r.ke.Spec.PreConditions) + len(r.ke.Spec.PostConditions))
+	leave, err := r.enterConditions(len(r.ke.Spec.PreConditions) + len(r.ke.Spec.PostConditions))
 	if err != nil {
 		return err
 	}
@@ -36,32 +36,32 @@ func (r *round) preConditions(ctx context.Context) error {
 	known := resultsOf(r.ke).PostConditionResults
 	for i, c := range r.ke.Spec.PostConditions { // better now than when all is done
 		if i < len(known) && known[i].Killed {
-			r.killed(i, known[i])
+			r.markKilled(i, known[i])
 			continue
 		}
 		err := r.place.Compile(ctx, c.Rego)
 		switch {
 		case err == nil:
-		case untold(ctx, err):
+		case isInconclusive(ctx, err):
 			return fmt.Errorf("compile postcondition %q: %w", c.Type, err)
 		case c.Required && errors.Is(err, execution.ErrKilled):
-			r.fail(v1alpha1.DetailConditionKilled, "postcondition %q can never pass: %v", c.Type, err)
+			r.failWith(v1alpha1.DetailConditionKilled, "postcondition %q can never pass: %v", c.Type, err)
 			return nil
 		case c.Required:
-			r.fail(v1alpha1.DetailInvalidParameters, "postcondition %q can never pass: %v", c.Type, err)
+			r.failWith(v1alpha1.DetailInvalidParameters, "postcondition %q can never pass: %v", c.Type, err)
 			return nil
 		case errors.Is(err, execution.ErrKilled):
-			r.killed(i, v1alpha1.ConditionResult{
-				ConditionType: c.Type, Killed: true, Attempts: 1, EvaluationTime: moment(r.now), ErrorMessage: clip(err.Error(), maxConditionMessage),
+			r.markKilled(i, v1alpha1.ConditionResult{
+				ConditionType: c.Type, Killed: true, Attempts: 1, EvaluationTime: apiTime(r.now), ErrorMessage: truncateText(err.Error(), maxConditionMessage),
 			})
 		}
 	}
-	return r.holds(ctx, timing{begun: began(r.ke, v1alpha1.PhaseValidating, r.now), now: r.now, usual: preConditionTimeout})
+	return r.checkConditions(ctx, timing{begun: phaseStart(r.ke, v1alpha1.PhaseValidating, r.now), now: r.now, usual: preConditionTimeout})
 }
 
-// killed has it be known which postcondition, one that is not required, is not to be
+// markKilled has it be known which postcondition, one that is not required, is not to be
 // evaluated again. Of those before it the results say that they were not evaluated.
-func (r *round) killed(i int, result v1alpha1.ConditionResult) {
+func (r *round) markKilled(i int, result v1alpha1.ConditionResult) {
 	results := &r.out.Results.PostConditionResults
 	for n := len(*results); n < i; n++ {
 		c := r.ke.Spec.PostConditions[n]
@@ -73,17 +73,17 @@ func (r *round) killed(i int, result v1alpha1.ConditionResult) {
 // stillHold asks the preconditions once more before the action, since an
 // approval may have taken long. They are not waited for.
 func (r *round) stillHold(ctx context.Context) error {
-	leave, err := r.enter(len(r.ke.Spec.PreConditions))
+	leave, err := r.enterConditions(len(r.ke.Spec.PreConditions))
 	if err != nil {
 		return err
 	}
 	defer leave()
-	return r.holds(ctx, timing{begun: r.now, now: r.now, once: true})
+	return r.checkConditions(ctx, timing{begun: r.now, now: r.now, once: true})
 }
 
-// enter takes the place in which so many conditions are evaluated: one for all, since
+// enterConditions takes the place in which so many conditions are evaluated: one for all, since
 // between two others could come, and what was found out so far would be lost.
-func (r *round) enter(conditions int) (leave func(), err error) {
+func (r *round) enterConditions(conditions int) (leave func(), err error) {
 	if conditions == 0 {
 		return func() {}, nil
 	}
@@ -93,13 +93,13 @@ func (r *round) enter(conditions int) (leave func(), err error) {
 	return r.place.Leave, nil
 }
 
-func (r *round) holds(ctx context.Context, t timing) error {
+func (r *round) checkConditions(ctx context.Context, t timing) error {
 	conditions := r.ke.Spec.PreConditions
 	if len(conditions) == 0 {
 		return nil
 	}
 	t.before = resultsOf(r.ke).PreConditionResults
-	verdicts, err := r.evaluate(ctx, conditions, t)
+	verdicts, err := r.evaluateAll(ctx, conditions, t)
 	if err != nil {
 		return err
 	}
@@ -107,7 +107,7 @@ func (r *round) holds(ctx context.Context, t timing) error {
 	var broken []string
 	for i, v := range verdicts {
 		r.out.Results.PreConditionResults = append(r.out.Results.PreConditionResults, v.result)
-		if v.failed() && conditions[i].Required {
+		if v.isFinal() && conditions[i].Required {
 			broken = append(broken, fmt.Sprintf("precondition %q still fails after %s: %s", conditions[i].Type, v.timeout, v.result.ErrorMessage))
 			switch {
 			case v.result.Killed:
@@ -121,7 +121,7 @@ func (r *round) holds(ctx context.Context, t timing) error {
 		}
 	}
 	if len(broken) > 0 {
-		r.fail(detail, "%s", strings.Join(broken, "; "))
+		r.failWith(detail, "%s", strings.Join(broken, "; "))
 		return nil
 	}
 	r.out.Wait = waitFor(verdicts)
@@ -139,16 +139,16 @@ func (r *round) recordPreConditions(ctx context.Context) error {
 		len(conditions) == 0 || len(r.out.Results.PreConditionResults) > 0 {
 		return nil
 	}
-	leave, err := r.enter(len(conditions))
+	leave, err := r.enterConditions(len(conditions))
 	if err != nil {
 		return err
 	}
 	defer leave()
-	if err := r.gather(ctx); err != nil {
+	if err := r.gatherState(ctx); err != nil {
 		return err
 	}
 	r.input = r.state.Input()
-	verdicts, err := r.evaluate(ctx, conditions, timing{begun: r.now, now: r.now, once: true})
+	verdicts, err := r.evaluateAll(ctx, conditions, timing{begun: r.now, now: r.now, once: true})
 	if err != nil {
 		return err
 	}
@@ -171,21 +171,21 @@ func (c *Checker) PostConditions(ctx context.Context, ke *v1alpha1.KubernetesExe
 		return nil, 0, fmt.Errorf("evaluate postconditions: %w", err)
 	}
 	r := &round{Checker: c, ke: ke, now: now, request: request, plan: ke.Status.Plan}
-	leave, err := r.enter(len(conditions))
+	leave, err := r.enterConditions(len(conditions))
 	if err != nil {
 		return nil, 0, err
 	}
 	defer leave()
-	denied, err := r.lacking(ctx)
+	denied, err := r.missingRights(ctx)
 	if err != nil {
 		return nil, 0, err
 	}
 	r.permitted = len(denied) == 0
-	blind, err := r.look(ctx)
+	blind, err := r.readTarget(ctx)
 	if err != nil {
 		return nil, 0, err
 	}
-	if err := r.gather(ctx); err != nil {
+	if err := r.gatherState(ctx); err != nil {
 		return nil, 0, err
 	}
 	r.input = r.state.Input()
@@ -196,7 +196,7 @@ func (c *Checker) PostConditions(ctx context.Context, ke *v1alpha1.KubernetesExe
 		}
 		r.input.Plan = facts.Plan(r.plan, dry)
 	}
-	verdicts, err := r.evaluate(ctx, conditions, timing{
+	verdicts, err := r.evaluateAll(ctx, conditions, timing{
 		begun: since, now: now, usual: postConditionTimeout, blind: blind, before: resultsOf(ke).PostConditionResults,
 	})
 	if err != nil {
@@ -233,7 +233,7 @@ func resultsOf(ke *v1alpha1.KubernetesExecution) v1alpha1.ValidationResults {
 
 // conditionInput is what some conditions are told.
 func (r *round) conditionInput(ctx context.Context, conditions []v1alpha1.Condition) (json.RawMessage, error) {
-	pods, err := r.pods(ctx)
+	pods, err := r.listPods(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -245,22 +245,22 @@ func (r *round) conditionInput(ctx context.Context, conditions []v1alpha1.Condit
 	return r.state.Conditions(r.input, r.plan, pods)
 }
 
-// look reads the target as it is now, as the action's account. That it is gone
+// readTarget reads the target as it is now, as the action's account. That it is gone
 // is a state like any other; that the account may no longer look is what no
 // condition can hold with.
-func (r *round) look(ctx context.Context) (blind string, err error) {
+func (r *round) readTarget(ctx context.Context) (blind string, err error) {
 	t := r.request.Target
 	if !r.request.Action.NoJob && t.Kind != "" {
 		c, err := r.deps.Identities.Client(ctx, r.request.Action)
 		if err == nil {
-			r.live, err = read(ctx, c.Dynamic, t)
+			r.live, err = readObject(ctx, c.Dynamic, t)
 		}
 		missing := (*identity.MissingError)(nil)
 		switch {
 		case errors.As(err, &missing) || apierrors.IsForbidden(err):
 			blind = err.Error()
 		case err != nil:
-			return "", fmt.Errorf("read %s: %w", named(t), err)
+			return "", fmt.Errorf("read %s: %w", objectName(t), err)
 		}
 	}
 	if err := r.readNamespace(ctx); err != nil {
@@ -270,8 +270,8 @@ func (r *round) look(ctx context.Context) (blind string, err error) {
 	return blind, nil
 }
 
-// read reads a target; nil is none.
-func read(ctx context.Context, c dynamic.Interface, t v1alpha1.Target) (*unstructured.Unstructured, error) {
+// readObject reads a target; nil is none.
+func readObject(ctx context.Context, c dynamic.Interface, t v1alpha1.Target) (*unstructured.Unstructured, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, requestTimeout, errNoAnswer)
 	defer cancel()
 	// The kinds that actions are for all have the plurals that this guesses.
@@ -306,21 +306,21 @@ type verdict struct {
 	final bool // it can never hold, and so is not waited for
 }
 
-// failed says whether it does not hold, and will not be asked again.
-func (v verdict) failed() bool { return !v.result.Passed && v.again == 0 }
+// isFinal says whether it does not hold, and will not be asked again.
+func (v verdict) isFinal() bool { return !v.result.Passed && v.again == 0 }
 
-// evaluate asks all conditions, up to the first that is required and was killed: no
+// evaluateAll asks all conditions, up to the first that is required and was killed: no
 // other changes what comes of it, and each takes as much time as that one.
-func (r *round) evaluate(ctx context.Context, conditions []v1alpha1.Condition, t timing) ([]verdict, error) {
+func (r *round) evaluateAll(ctx context.Context, conditions []v1alpha1.Condition, t timing) ([]verdict, error) {
 	input, err := r.conditionInput(ctx, conditions)
 	if err != nil {
 		return nil, err
 	}
-	attempt, next := schedule(t.begun, t.now)
+	attempt, next := nextAttempt(t.begun, t.now)
 	verdicts := make([]verdict, len(conditions))
 	for i, c := range conditions {
 		v := verdict{timeout: timeoutOf(c, t.usual), result: v1alpha1.ConditionResult{
-			ConditionType: c.Type, Required: c.Required, Attempts: attempt, EvaluationTime: moment(t.now),
+			ConditionType: c.Type, Required: c.Required, Attempts: attempt, EvaluationTime: apiTime(t.now),
 		}}
 		if i < len(t.before) && t.before[i].Killed {
 			v.result, v.final = t.before[i], true
@@ -330,12 +330,12 @@ func (r *round) evaluate(ctx context.Context, conditions []v1alpha1.Condition, t
 			}
 			continue
 		}
-		passed, message, err := r.ask(ctx, c, input, t)
+		passed, message, err := r.evaluateCondition(ctx, c, input, t)
 		switch {
-		case untold(ctx, err):
+		case isInconclusive(ctx, err):
 			return nil, fmt.Errorf("evaluate condition %q: %w", c.Type, err)
 		case err != nil: // never counts as holding
-			v.result.ErrorMessage = clip(err.Error(), maxConditionMessage)
+			v.result.ErrorMessage = truncateText(err.Error(), maxConditionMessage)
 			v.result.Killed = errors.Is(err, execution.ErrKilled)
 			v.final = v.result.Killed || errors.Is(err, execution.ErrMalformed)
 		case passed:
@@ -345,7 +345,7 @@ func (r *round) evaluate(ctx context.Context, conditions []v1alpha1.Condition, t
 			if message == "" {
 				message = "allow is false"
 			}
-			v.result.ErrorMessage = clip(message, maxConditionMessage)
+			v.result.ErrorMessage = truncateText(message, maxConditionMessage)
 		}
 		if end := t.begun.Add(v.timeout); !t.once && !v.final && !v.result.Passed && t.now.Before(end) {
 			v.again = min(next.Sub(t.now), end.Sub(t.now))
@@ -358,14 +358,14 @@ func (r *round) evaluate(ctx context.Context, conditions []v1alpha1.Condition, t
 	return verdicts, nil
 }
 
-// untold says whether an error says nothing of the condition.
-func untold(ctx context.Context, err error) bool {
+// isInconclusive says whether an error says nothing of the condition.
+func isInconclusive(ctx context.Context, err error) bool {
 	retry := (*execution.RetryError)(nil)
 	return err != nil && ctx.Err() != nil || errors.As(err, &retry)
 }
 
-// ask asks one condition.
-func (r *round) ask(ctx context.Context, c v1alpha1.Condition, input json.RawMessage, t timing) (passed bool, message string, err error) {
+// evaluateCondition asks one condition.
+func (r *round) evaluateCondition(ctx context.Context, c v1alpha1.Condition, input json.RawMessage, t timing) (passed bool, message string, err error) {
 	switch {
 	case t.blind != "":
 		return false, "", errors.New(t.blind)
@@ -390,10 +390,10 @@ func waitFor(verdicts []verdict) time.Duration {
 	return wait
 }
 
-// schedule says which look this is, and when the next one is due: 1, 2, 4 and 8
+// nextAttempt says which look this is, and when the next one is due: 1, 2, 4 and 8
 // seconds after one another, then 10. It follows from the clock alone, so that a
 // restart neither begins anew nor asks more often.
-func schedule(begun, now time.Time) (attempt int32, next time.Time) {
+func nextAttempt(begun, now time.Time) (attempt int32, next time.Time) {
 	const most = 10 * time.Second
 	pause := time.Second
 	attempt, next = 1, begun.Add(pause)
@@ -409,8 +409,8 @@ func schedule(begun, now time.Time) (attempt int32, next time.Time) {
 	return attempt, next
 }
 
-// began is when an execution entered a phase, or now if it does not say.
-func began(ke *v1alpha1.KubernetesExecution, p v1alpha1.Phase, now time.Time) time.Time {
+// phaseStart is when an execution entered a phase, or now if it does not say.
+func phaseStart(ke *v1alpha1.KubernetesExecution, p v1alpha1.Phase, now time.Time) time.Time {
 	for _, t := range ke.Status.PhaseTransitions {
 		if t.Phase == p {
 			return t.At.Time

@@ -16,17 +16,17 @@ import (
 
 const maxMessage = 2048 // as the resource's schema allows
 
-// fail says no, for a reason of the checks.
-func (r *round) fail(d v1alpha1.Detail, format string, args ...any) {
+// failWith says no, for a reason of the checks.
+func (r *round) failWith(d v1alpha1.Detail, format string, args ...any) {
 	r.failFor(v1alpha1.ReasonValidationError, d, format, args...)
 }
 
 func (r *round) failFor(reason v1alpha1.Reason, d v1alpha1.Detail, format string, args ...any) {
-	r.out.Failed = &execution.Failure{Reason: reason, Detail: d, Message: clip(fmt.Sprintf(format, args...), maxMessage)}
+	r.out.Failed = &execution.Failure{Reason: reason, Detail: d, Message: truncateText(fmt.Sprintf(format, args...), maxMessage)}
 }
 
-// denied says no to an account that lacks rights.
-func (r *round) denied(rights []action.Right) {
+// failRights says no to an account that lacks rights.
+func (r *round) failRights(rights []action.Right) {
 	r.permitted, r.out.Results.RBACValidation = false, false
 	a := r.request.Action
 	lacks := make([]string, len(rights))
@@ -34,14 +34,14 @@ func (r *round) denied(rights []action.Right) {
 		if right.Executor {
 			right.Namespace = r.cfg.Namespace
 		}
-		lacks[i] = sayRight(right)
+		lacks[i] = formatRight(right)
 	}
-	r.fail(v1alpha1.DetailRBACDenied, "service account %s/%s is not allowed to %s: bind the role of action %s to it there",
+	r.failWith(v1alpha1.DetailRBACDenied, "service account %s/%s is not allowed to %s: bind the role of action %s to it there",
 		r.cfg.Namespace, a.ServiceAccount(), strings.Join(lacks, ", or to "), a.Name)
 }
 
-// sayRight is a right for readers, with where it is needed.
-func sayRight(right action.Right) string {
+// formatRight is a right for readers, with where it is needed.
+func formatRight(right action.Right) string {
 	text := right.String()
 	if right.Name != "" {
 		text += fmt.Sprintf(" %q", right.Name)
@@ -52,34 +52,34 @@ func sayRight(right action.Right) string {
 	return text + fmt.Sprintf(" in namespace %q", right.Namespace)
 }
 
-// missing says no to an action without its account.
-func (r *round) missing() {
+// failMissingAccount says no to an action without its account.
+func (r *round) failMissingAccount() {
 	r.permitted, r.out.Results.RBACValidation = false, false
 	a := r.request.Action
-	r.fail(v1alpha1.DetailRBACDenied, "service account %s/%s does not exist: apply the RBAC manifests of action %s",
+	r.failWith(v1alpha1.DetailRBACDenied, "service account %s/%s does not exist: apply the RBAC manifests of action %s",
 		r.cfg.Namespace, a.ServiceAccount(), a.Name)
 }
 
 // forbidden is for when the API server refuses what was believed to be allowed.
 // What is not a matter of rights, such as a quota, is left to the caller's words.
 func (r *round) forbidden(ctx context.Context, message string) error {
-	known, err := r.lacks(ctx)
+	known, err := r.recheckRights(ctx)
 	if err == nil && !known {
 		r.permitted, r.out.Results.RBACValidation = false, false
-		r.fail(v1alpha1.DetailRBACDenied, "%s", message)
+		r.failWith(v1alpha1.DetailRBACDenied, "%s", message)
 	}
 	return err
 }
 
-// lacks asks anew what the account may do, and says no if that is not enough.
-func (r *round) lacks(ctx context.Context) (bool, error) {
+// recheckRights asks anew what the account may do, and says no if that is not enough.
+func (r *round) recheckRights(ctx context.Context) (bool, error) {
 	a := r.request.Action
 	r.deps.Identities.Forget(a)
-	rights, err := r.lacking(ctx)
+	rights, err := r.missingRights(ctx)
 	if err != nil || len(rights) == 0 {
 		return false, err
 	}
-	r.denied(rights)
+	r.failRights(rights)
 	return true, nil
 }
 
@@ -89,17 +89,17 @@ func (r *round) unreachable(ctx context.Context, err error) error {
 	var status apierrors.APIStatus
 	switch {
 	case errors.As(err, &missing):
-		r.missing()
+		r.failMissingAccount()
 		return nil
-	case ctx.Err() != nil || !errors.As(err, &status) || passing(err):
+	case ctx.Err() != nil || !errors.As(err, &status) || isTransient(err):
 		return fmt.Errorf("check %s: %w", r.request.Action.Name, err)
 	}
-	r.fail(v1alpha1.DetailInvalidTargetState, "%s as %s/%s: %v", r.request.Action.Name, r.cfg.Namespace, r.request.Action.ServiceAccount(), err)
+	r.failWith(v1alpha1.DetailInvalidTargetState, "%s as %s/%s: %v", r.request.Action.Name, r.cfg.Namespace, r.request.Action.ServiceAccount(), err)
 	return nil
 }
 
-// passing says whether an answer of the API server may be another one soon.
-func passing(err error) bool {
+// isTransient says whether an answer of the API server may be another one soon.
+func isTransient(err error) bool {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {
 		return false
@@ -115,8 +115,8 @@ func passing(err error) bool {
 	return code == unauthorized || code == timeout || code == conflict || code == tooMany || code >= server || code == 0
 }
 
-// clip bounds a text, and marks where it was cut.
-func clip(s string, most int) string {
+// truncateText bounds a text, and marks where it was cut.
+func truncateText(s string, most int) string {
 	const mark = "…"
 	if len(s) <= most {
 		return s

@@ -31,8 +31,8 @@ const (
 
 var errNoAnswer = errors.New("the Kubernetes API did not respond in time")
 
-// gather reads what the policy is told of beside the target.
-func (r *round) gather(ctx context.Context) error {
+// gatherState reads what the policy is told of beside the target.
+func (r *round) gatherState(ctx context.Context) error {
 	t := r.request.Target
 	r.state = &facts.State{
 		Now: r.now, Execution: r.ke, Request: r.request,
@@ -60,13 +60,13 @@ func (r *round) gather(ctx context.Context) error {
 	if r.state.Used, err = r.podRequests(ctx); err != nil {
 		return err
 	}
-	return r.owners(ctx)
+	return r.gatherOwners(ctx)
 }
 
-// owners follows the controllers of the target upwards. The first is in the
+// gatherOwners follows the controllers of the target upwards. The first is in the
 // target itself; those above are looked for, and where they are not to be had
 // the chain ends.
-func (r *round) owners(ctx context.Context) error {
+func (r *round) gatherOwners(ctx context.Context) error {
 	if r.live == nil {
 		return nil
 	}
@@ -112,8 +112,8 @@ func (r *round) podRequests(ctx context.Context) (map[string]facts.Resources, er
 	return c.byNode, nil
 }
 
-// pods are those of the target; nil is that there are none to know of.
-func (r *round) pods(ctx context.Context) ([]corev1.Pod, error) {
+// listPods are those of the target; nil is that there are none to know of.
+func (r *round) listPods(ctx context.Context) ([]corev1.Pod, error) {
 	labels, ok := r.state.PodSelector()
 	if !ok {
 		return nil, nil

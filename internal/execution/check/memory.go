@@ -12,11 +12,11 @@ import (
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 )
 
-// A memory keeps the objects that were read through it. A plan reads its target,
+// A readCache keeps the objects that were read through it. A plan reads its target,
 // and so does trying it out a moment later: that one is answered from here.
 // Whether the object has changed in between is found out by the API server,
 // which is told its resourceVersion.
-type memory struct {
+type readCache struct {
 	dynamic.Interface
 
 	mu     sync.Mutex
@@ -29,16 +29,16 @@ type objectKey struct {
 	namespace, name string
 }
 
-func remember(c dynamic.Interface) *memory {
-	return &memory{Interface: c, last: make(map[objectKey]*unstructured.Unstructured)}
+func newMemory(c dynamic.Interface) *readCache {
+	return &readCache{Interface: c, last: make(map[objectKey]*unstructured.Unstructured)}
 }
 
-// from answers the first read of each object from what was read before, and all
+// cachedClient answers the first read of each object from what was read before, and all
 // else from the cluster: whoever reads twice wants to know what is new.
-func (m *memory) from() dynamic.Interface {
+func (m *readCache) cachedClient() dynamic.Interface {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	again := remember(m.Interface)
+	again := newMemory(m.Interface)
 	again.recall = true
 	for k, o := range m.last {
 		again.last[k] = o.DeepCopy()
@@ -46,8 +46,8 @@ func (m *memory) from() dynamic.Interface {
 	return again
 }
 
-// object is what was read last of a target; nil is nothing.
-func (m *memory) object(t v1alpha1.Target) *unstructured.Unstructured {
+// lastRead is what was read last of a target; nil is nothing.
+func (m *readCache) lastRead(t v1alpha1.Target) *unstructured.Unstructured {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for k, o := range m.last {
@@ -59,46 +59,46 @@ func (m *memory) object(t v1alpha1.Target) *unstructured.Unstructured {
 }
 
 // Resource is that of the cluster, remembered.
-func (m *memory) Resource(r schema.GroupVersionResource) dynamic.NamespaceableResourceInterface {
+func (m *readCache) Resource(r schema.GroupVersionResource) dynamic.NamespaceableResourceInterface {
 	all := m.Interface.Resource(r)
-	return &remembered{ResourceInterface: all, memory: m, all: all, of: objectKey{resource: r}}
+	return &cachedResource{ResourceInterface: all, memory: m, all: all, of: objectKey{resource: r}}
 }
 
-// remembered is one resource, in a namespace or in all.
-type remembered struct {
+// cachedResource is one resource, in a namespace or in all.
+type cachedResource struct {
 	dynamic.ResourceInterface
 
-	memory *memory
+	memory *readCache
 	all    dynamic.NamespaceableResourceInterface
 	of     objectKey
 }
 
 // Namespace narrows it.
-func (r *remembered) Namespace(ns string) dynamic.ResourceInterface {
+func (r *cachedResource) Namespace(ns string) dynamic.ResourceInterface {
 	of := r.of
 	of.namespace = ns
-	return &remembered{ResourceInterface: r.all.Namespace(ns), memory: r.memory, all: r.all, of: of}
+	return &cachedResource{ResourceInterface: r.all.Namespace(ns), memory: r.memory, all: r.all, of: of}
 }
 
 // Get reads an object.
-func (r *remembered) Get(ctx context.Context, name string, o metav1.GetOptions, subresources ...string) (*unstructured.Unstructured, error) {
+func (r *cachedResource) Get(ctx context.Context, name string, o metav1.GetOptions, subresources ...string) (*unstructured.Unstructured, error) {
 	if len(subresources) > 0 {
 		return r.ResourceInterface.Get(ctx, name, o, subresources...)
 	}
 	of := r.of
 	of.name = name
-	if old := r.memory.take(of); old != nil {
+	if old := r.memory.takeCached(of); old != nil {
 		return old, nil
 	}
 	live, err := r.ResourceInterface.Get(ctx, name, o)
 	if err == nil {
-		r.memory.keep(of, live)
+		r.memory.storeRead(of, live)
 	}
 	return live, err
 }
 
-// take gives what is remembered, once.
-func (m *memory) take(of objectKey) *unstructured.Unstructured {
+// takeCached gives what is remembered, once.
+func (m *readCache) takeCached(of objectKey) *unstructured.Unstructured {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if !m.recall {
@@ -109,7 +109,7 @@ func (m *memory) take(of objectKey) *unstructured.Unstructured {
 	return old
 }
 
-func (m *memory) keep(of objectKey, o *unstructured.Unstructured) {
+func (m *readCache) storeRead(of objectKey, o *unstructured.Unstructured) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if !m.recall {

@@ -34,7 +34,7 @@ func TestSchedule(t *testing.T) {
 		125 * time.Second:      {16, 135 * time.Second},
 		-time.Second:           {1, 1 * time.Second}, // the clock went back
 	} {
-		attempt, next := schedule(begun, begun.Add(after))
+		attempt, next := nextAttempt(begun, begun.Add(after))
 		if diff := cmp.Diff(want, look{attempt, next.Sub(begun)}); diff != "" {
 			t.Errorf("after %s:\n%s", after, diff)
 		}
@@ -42,11 +42,11 @@ func TestSchedule(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		after := time.Duration(rapid.Int64Range(0, int64(1000*time.Hour)).Draw(t, "after"))
 		now := begun.Add(after)
-		attempt, next := schedule(begun, now)
+		attempt, next := nextAttempt(begun, now)
 		if !next.After(now) || next.Sub(now) > 10*time.Second {
 			t.Fatalf("the next look is after %s", next.Sub(now))
 		}
-		if following, _ := schedule(begun, next); following != attempt+1 {
+		if following, _ := nextAttempt(begun, next); following != attempt+1 {
 			t.Fatalf("look %d follows look %d", following, attempt)
 		}
 	})
@@ -89,7 +89,7 @@ func TestPassing(t *testing.T) {
 		"Invalid":      {reason: "it is an answer", err: apierrors.NewBadRequest("")},
 		"Other":        {reason: "nothing that the API server said", err: errors.New("EOF")},
 	} {
-		if got := passing(c.err); got != c.want {
+		if got := isTransient(c.err); got != c.want {
 			t.Errorf("%s: %t, though %s", name, got, c.reason)
 		}
 	}
@@ -100,7 +100,7 @@ func TestSayRight(t *testing.T) {
 		`patch apps/deployments/scale "web" in namespace "shop"`: {Group: "apps", Resource: "deployments", Subresource: "scale", Verb: "patch", Namespace: "shop", Name: "web"},
 		`list pods in the whole cluster`:                         {Resource: "pods", Verb: "list"},
 	} {
-		if got := sayRight(r); got != want {
+		if got := formatRight(r); got != want {
 			t.Errorf("%s, want %s", got, want)
 		}
 	}
@@ -112,11 +112,11 @@ func TestPath(t *testing.T) {
 		"Node/worker-1":       {APIVersion: "v1", Kind: "Node", Name: "worker-1"},
 		"":                    {},
 	} {
-		if got := path(o); got != want {
+		if got := objectPath(o); got != want {
 			t.Errorf("%q, want %q", got, want)
 		}
 	}
-	if got := clip(strings.Repeat("é", 2000), maxMessage); len(got) > maxMessage || !strings.HasSuffix(got, "…") {
+	if got := truncateText(strings.Repeat("é", 2000), maxMessage); len(got) > maxMessage || !strings.HasSuffix(got, "…") {
 		t.Errorf("%d bytes", len(got))
 	}
 }

@@ -13,9 +13,9 @@ import (
 	"github.com/fleetloop/fleetloop/internal/execution/action"
 )
 
-// rollback sees to it that an execution which takes back another's change does
+// checkRollback sees to it that an execution which takes back another's change does
 // that and nothing else.
-func (r *round) rollback(ctx context.Context) error {
+func (r *round) checkRollback(ctx context.Context) error {
 	ref := r.ke.Spec.RollbackOf
 	if ref == nil {
 		return nil
@@ -27,7 +27,7 @@ func (r *round) rollback(ctx context.Context) error {
 		return fmt.Errorf("read execution %s: %w", name, err)
 	}
 	if original.Name == "" || ref.UID != "" && ref.UID != original.UID {
-		r.fail(v1alpha1.DetailInvalidParameters, "rollbackOf: execution %s does not exist any more, so its rollback is unknown: omit rollbackOf to run the action anyway", name)
+		r.failWith(v1alpha1.DetailInvalidParameters, "rollbackOf: execution %s does not exist any more, so its rollback is unknown: omit rollbackOf to run the action anyway", name)
 		return nil
 	}
 	back := original.Status.RollbackInformation
@@ -37,14 +37,14 @@ func (r *round) rollback(ctx context.Context) error {
 		if original.Status.ExecutionResults == nil {
 			why = "it never started"
 		}
-		r.fail(v1alpha1.DetailInvalidTargetState, "rollbackOf: nothing to roll back for execution %s: %s", name, why)
+		r.failWith(v1alpha1.DetailInvalidTargetState, "rollbackOf: nothing to roll back for execution %s: %s", name, why)
 		return nil
 	case !back.Available:
 		why := cmp.Or(back.Reason, "its plan has no rollback")
-		r.fail(v1alpha1.DetailInvalidTargetState, "rollbackOf: execution %s cannot be rolled back: %s", name, why)
+		r.failWith(v1alpha1.DetailInvalidTargetState, "rollbackOf: execution %s cannot be rolled back: %s", name, why)
 		return nil
-	case !r.takesBack(back):
-		r.fail(v1alpha1.DetailInvalidParameters,
+	case !r.revertsOriginal(back):
+		r.failWith(v1alpha1.DetailInvalidParameters,
 			"rollbackOf: action or parameters differ from status.rollbackInformation of execution %s: copy them from there, or omit rollbackOf", name)
 		return nil
 	}
@@ -52,8 +52,8 @@ func (r *round) rollback(ctx context.Context) error {
 	return nil
 }
 
-// takesBack says whether what is asked for is a certain way back.
-func (r *round) takesBack(back *v1alpha1.RollbackInformation) bool {
+// revertsOriginal says whether what is asked for is a certain way back.
+func (r *round) revertsOriginal(back *v1alpha1.RollbackInformation) bool {
 	way, err := action.Parse(&v1alpha1.KubernetesExecutionSpec{Action: back.RollbackAction, Parameters: back.RollbackParameters})
 	return err == nil && way.Action.Name == r.request.Action.Name && bytes.Equal(way.Parameters, r.request.Parameters)
 }
@@ -65,7 +65,7 @@ func (r *round) unchanged(ctx context.Context) error {
 	}
 	c := r.client
 	if r.seen != nil {
-		c.Dynamic = r.seen.from()
+		c.Dynamic = r.seen.cachedClient()
 	}
 	err := action.CheckUnchanged(ctx, c, r.original.Status.Plan, r.original.Status.RollbackInformation.ExpectedCurrentValues)
 	var refused *action.RefusedError
@@ -73,7 +73,7 @@ func (r *round) unchanged(ctx context.Context) error {
 	case err == nil:
 		return nil
 	case errors.As(err, &refused):
-		r.fail(refused.Detail, "rollbackOf: the target has changed since execution %s: %s. To change it anyway, omit rollbackOf", r.original.Name, refused.Message)
+		r.failWith(refused.Detail, "rollbackOf: the target has changed since execution %s: %s. To change it anyway, omit rollbackOf", r.original.Name, refused.Message)
 		return nil
 	}
 	return r.unreachable(ctx, err)

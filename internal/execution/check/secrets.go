@@ -30,7 +30,7 @@ func (r *round) lookUpSecrets(ctx context.Context) error {
 	case !ok:
 		return nil
 	case len(refs) > maxSecrets:
-		r.noSecrets = fmt.Sprintf("invalid_secrets is unknown: %s references %d Secrets, but the controller checks at most %d", named(r.request.Target), len(refs), maxSecrets)
+		r.noSecrets = fmt.Sprintf("invalid_secrets is unknown: %s references %d Secrets, but the controller checks at most %d", objectName(r.request.Target), len(refs), maxSecrets)
 		return nil
 	}
 	invalid := []string{}

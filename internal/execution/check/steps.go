@@ -22,25 +22,25 @@ func (r *round) parameters(ctx context.Context) error {
 		if unknown := (*action.UnknownError)(nil); errors.As(err, &unknown) {
 			detail = v1alpha1.DetailUnknownAction
 		}
-		r.fail(detail, "%v", err)
+		r.failWith(detail, "%v", err)
 		return nil
 	}
 	r.request = request
-	r.out.Target = path(request.Target)
+	r.out.Target = objectPath(request.Target)
 	if c := r.ke.Spec.TargetCluster; c != "" && c != r.cfg.ClusterName {
-		r.fail(v1alpha1.DetailInvalidParameters, "targetCluster is %q, but this controller serves cluster %q: create the execution in the target cluster", c, r.cfg.ClusterName)
+		r.failWith(v1alpha1.DetailInvalidParameters, "targetCluster is %q, but this controller serves cluster %q: create the execution in the target cluster", c, r.cfg.ClusterName)
 		return nil
 	}
-	if err := r.rollback(ctx); err != nil || r.out.Failed != nil {
+	if err := r.checkRollback(ctx); err != nil || r.out.Failed != nil {
 		return err
 	}
 	r.out.Results.ParameterValidation = true
 	return nil
 }
 
-// rights is the second: may the requester ask for it, and the action's account do
+// checkRights is the second: may the requester ask for it, and the action's account do
 // it?
-func (r *round) rights(ctx context.Context) error {
+func (r *round) checkRights(ctx context.Context) error {
 	a := r.request.Action
 	if err := r.requester(ctx); err != nil || r.out.Failed != nil {
 		return err
@@ -54,23 +54,23 @@ func (r *round) rights(ctx context.Context) error {
 		return err
 	}
 	if !exists {
-		r.missing()
+		r.failMissingAccount()
 		return nil
 	}
-	denied, err := r.lacking(ctx)
+	denied, err := r.missingRights(ctx)
 	if err != nil {
 		return err
 	}
 	if len(denied) > 0 {
-		r.denied(denied)
+		r.failRights(denied)
 		return nil
 	}
 	r.permitted, r.out.Results.RBACValidation = true, true
 	return nil
 }
 
-// lacking are the rights that the request needs and its account does not have.
-func (r *round) lacking(ctx context.Context) ([]action.Right, error) {
+// missingRights are the rights that the request needs and its account does not have.
+func (r *round) missingRights(ctx context.Context) ([]action.Right, error) {
 	if r.request.Action.NoJob {
 		return nil, nil
 	}
@@ -95,40 +95,40 @@ func (r *round) requester(ctx context.Context) error {
 		return err
 	}
 	r.stranger, r.out.Results.RBACValidation = true, false
-	r.fail(v1alpha1.DetailRBACDenied, "%s is not allowed to request %s in namespace %q: a role must grant the verb %s on %s with the resource name %s. Bind such a role to %s and create the execution again",
+	r.failWith(v1alpha1.DetailRBACDenied, "%s is not allowed to request %s in namespace %q: a role must grant the verb %s on %s with the resource name %s. Bind such a role to %s and create the execution again",
 		user, r.ke.Spec.Action, r.cfg.Namespace, v1alpha1.VerbExecute, v1alpha1.Resource, r.ke.Spec.Action, user)
 	return nil
 }
 
-// policy is the fourth: does the policy allow what is asked for? The third is
+// checkPolicy is the fourth: does the policy allow what is asked for? The third is
 // target.
-func (r *round) policy(ctx context.Context) error {
-	if err := r.gather(ctx); err != nil {
+func (r *round) checkPolicy(ctx context.Context) error {
+	if err := r.gatherState(ctx); err != nil {
 		return err
 	}
 	r.input = r.state.Input()
-	return r.decide(ctx)
+	return r.decidePolicy(ctx)
 }
 
-// decide asks the policy, of what is known by now.
-func (r *round) decide(ctx context.Context) error {
+// decidePolicy asks the policy, of what is known by now.
+func (r *round) decidePolicy(ctx context.Context) error {
 	d, err := r.deps.Policy.Decide(ctx, r.input)
 	if err != nil {
 		if ctx.Err() != nil || errors.Is(err, execution.ErrNoPolicies) {
 			return fmt.Errorf("evaluate policy: %w", err)
 		}
-		r.out.Results.PolicyValidation = &v1alpha1.PolicyValidation{EvaluatedAt: moment(r.now)}
-		r.fail(v1alpha1.DetailPolicyUnavailable, "the policy returned no decision, so the controller denies the execution: %v", err)
+		r.out.Results.PolicyValidation = &v1alpha1.PolicyValidation{EvaluatedAt: apiTime(r.now)}
+		r.failWith(v1alpha1.DetailPolicyUnavailable, "the policy returned no decision, so the controller denies the execution: %v", err)
 		return nil
 	}
 	d.RequireDryRun = d.RequireDryRun || r.out.Decision.RequireDryRun
 	r.out.Decision = d
 	r.out.Results.PolicyValidation = &v1alpha1.PolicyValidation{
 		PolicyName: d.PolicyName, Allowed: d.Allow, RequiredApproval: d.RequireApproval, RequiredDryRun: d.RequireDryRun,
-		Violations: d.Violations, Warnings: d.Warnings, PolicyHash: d.PolicyHash, Mode: d.Mode, EvaluatedAt: moment(r.now),
+		Violations: d.Violations, Warnings: d.Warnings, PolicyHash: d.PolicyHash, Mode: d.Mode, EvaluatedAt: apiTime(r.now),
 	}
 	if !d.Allow {
-		r.fail(v1alpha1.DetailPolicyDenied, "%s", denial(d))
+		r.failWith(v1alpha1.DetailPolicyDenied, "%s", denialMessage(d))
 		return nil
 	}
 	r.out.Warnings = append([]string{}, d.Warnings...)
@@ -140,8 +140,8 @@ func (r *round) decide(ctx context.Context) error {
 	return nil
 }
 
-// denial is why the policy does not allow it.
-func denial(d execution.Decision) string {
+// denialMessage is why the policy does not allow it.
+func denialMessage(d execution.Decision) string {
 	name := d.PolicyName
 	if name == "" {
 		name = "the policy"
@@ -159,53 +159,53 @@ func (r *round) dryRun(ctx context.Context) error {
 	impact := r.plan.Impact
 	r.out.Results.DryRunResults = &v1alpha1.DryRunResults{EstimatedImpact: &impact, Warnings: []string{}}
 	asked := r.out.Decision.RequireDryRun || r.ke.Spec.DryRunMode == v1alpha1.DryRunAlways || r.ke.Spec.DryRunMode == v1alpha1.DryRunOnly
-	if !asked || !r.triable() {
+	if !asked || !r.hasDryRun() {
 		return nil
 	}
 	return r.tryOut(ctx)
 }
 
-// triable says whether there is something to try out.
-func (r *round) triable() bool { return !r.request.Action.ReadOnly && !r.request.Action.NoJob }
+// hasDryRun says whether there is something to try out.
+func (r *round) hasDryRun() bool { return !r.request.Action.ReadOnly && !r.request.Action.NoJob }
 
 // tryOut tries the plan out, or has a Job do so.
 func (r *round) tryOut(ctx context.Context) error {
 	switch {
 	case r.dry != nil && r.dry.DryRun != nil && r.dry.PlanHash != r.plan.Hash:
 		r.failFor(v1alpha1.ReasonDryRunFailed, v1alpha1.DetailTargetChanged,
-			"%s or the policy changed during the dry run: create the execution again", named(r.request.Target))
+			"%s or the policy changed during the dry run: create the execution again", objectName(r.request.Target))
 		return nil
 	case r.dry != nil:
-		r.tried(*r.dry)
+		r.recordDryRun(*r.dry)
 		return nil
 	case r.cfg.DryRunExecutor == DryRunJob:
 		r.out.NeedDryRunJob = true
 		return nil
 	}
-	result := r.inline(ctx)
+	result := r.dryRunInline(ctx)
 	switch {
 	case ctx.Err() != nil:
 		return fmt.Errorf("dry-run %s: %w", r.request.Action.Name, context.Cause(ctx))
 	case result.Code.Retry():
 		return fmt.Errorf("dry-run %s: %s", r.request.Action.Name, result.Message)
 	case result.Code == action.CodeForbidden:
-		if known, err := r.lacks(ctx); err != nil || known {
+		if known, err := r.recheckRights(ctx); err != nil || known {
 			return err
 		}
 	}
-	r.tried(result)
+	r.recordDryRun(result)
 	return nil
 }
 
-// inline tries the plan out here.
-func (r *round) inline(ctx context.Context) action.Result {
+// dryRunInline tries the plan out here.
+func (r *round) dryRunInline(ctx context.Context) action.Result {
 	c := r.client
-	c.Dynamic = r.seen.from()
-	return action.DryRun(ctx, c, r.plan, action.Run{Subject: r.subject(), Attempt: 1, Deadline: time.Now().Add(dryRunTimeout)})
+	c.Dynamic = r.seen.cachedClient()
+	return action.DryRun(ctx, c, r.plan, action.Run{Subject: r.planSubject(), Attempt: 1, Deadline: time.Now().Add(dryRunTimeout)})
 }
 
-// tried takes what a trial gave.
-func (r *round) tried(result action.Result) {
+// recordDryRun takes what a trial gave.
+func (r *round) recordDryRun(result action.Result) {
 	r.out.TrialTook = result.Ended.Sub(result.Started)
 	results := result.DryRun
 	if results == nil { // it ended before it began
@@ -231,7 +231,7 @@ func (r *round) tried(result action.Result) {
 	if message == "" {
 		message = strings.Join(results.Errors, "; ")
 	}
-	r.failFor(v1alpha1.ReasonDryRunFailed, detail, "dry run of %s on %s failed: %s", r.request.Action.Name, named(r.request.Target), message)
+	r.failFor(v1alpha1.ReasonDryRunFailed, detail, "dry run of %s on %s failed: %s", r.request.Action.Name, objectName(r.request.Target), message)
 }
 
 // carryOver takes from the status what is not done again. What was found out
@@ -249,7 +249,7 @@ func (r *round) carryOver(ctx context.Context) error {
 	}
 	if r.cfg.DryRunExecutor == DryRunJob {
 		r.failFor(v1alpha1.ReasonPlanStale, v1alpha1.Detail(v1alpha1.ReasonPlanStale),
-			"%s changed after the dry run of %s: create the execution again", named(r.request.Target), r.request.Action.Name)
+			"%s changed after the dry run of %s: create the execution again", objectName(r.request.Target), r.request.Action.Name)
 		return nil
 	}
 	return r.tryOut(ctx)
@@ -261,11 +261,11 @@ func (r *round) policyOfPlan(ctx context.Context) error {
 	for {
 		dry := r.out.Results.DryRunResults
 		r.input.Plan = facts.Plan(r.plan, dry)
-		if err := r.decide(ctx); err != nil || r.out.Failed != nil {
+		if err := r.decidePolicy(ctx); err != nil || r.out.Failed != nil {
 			return err
 		}
 		switch {
-		case !r.out.Decision.RequireDryRun || dry != nil && dry.Performed || !r.triable():
+		case !r.out.Decision.RequireDryRun || dry != nil && dry.Performed || !r.hasDryRun():
 			return nil
 		case r.replan:
 			r.failFor(v1alpha1.ReasonPlanStale, v1alpha1.Detail(v1alpha1.ReasonPlanStale),

@@ -16,27 +16,27 @@ import (
 	"github.com/fleetloop/fleetloop/internal/execution/action"
 )
 
-// offLimits has nobody touch what is protected by its name alone, before anything
+// checkProtectedName has nobody touch what is protected by its name alone, before anything
 // else is asked: to be told of a right that is missing would be to be told to
 // grant it, for nothing. That follows from the request and our settings, and says
 // nothing of what is there. What is protected by a label is told to those alone
 // whose action may look at it.
-func (r *round) offLimits(context.Context) error {
+func (r *round) checkProtectedName(context.Context) error {
 	if r.shield = r.protection(r.request.Target, nil, nil); r.shield != "" {
-		r.shielded()
+		r.failProtected()
 	}
 	return nil
 }
 
-// shielded says no to an action on what is protected.
-func (r *round) shielded() {
-	r.fail(v1alpha1.DetailTargetProtected, "%s is protected: %s. Actions cannot change it", named(r.request.Target), r.shield)
+// failProtected says no to an action on what is protected.
+func (r *round) failProtected() {
+	r.failWith(v1alpha1.DetailTargetProtected, "%s is protected: %s. Actions cannot change it", objectName(r.request.Target), r.shield)
 }
 
-// target reads the object as it is, plans on it, and has nobody touch what is
+// checkTarget reads the object as it is, plans on it, and has nobody touch what is
 // protected. The plan is made here since it is what knows whether the object is
 // in a state for the action; it is told of when the steps before it have passed.
-func (r *round) target(ctx context.Context) error {
+func (r *round) checkTarget(ctx context.Context) error {
 	a := r.request.Action
 	subject, err := r.subjectOfPlan(ctx)
 	if err != nil {
@@ -48,17 +48,17 @@ func (r *round) target(ctx context.Context) error {
 			return r.unreachable(ctx, err)
 		}
 		r.client = c
-		r.seen = remember(c.Dynamic)
+		r.seen = newMemory(c.Dynamic)
 		c.Dynamic = r.seen
 		r.plan, err = r.request.Plan(ctx, c, subject)
-		return r.planned(ctx, err)
+		return r.checkPlanResult(ctx, err)
 	}
 	r.plan, err = r.request.Plan(ctx, action.Client{}, subject)
-	return r.planned(ctx, err)
+	return r.checkPlanResult(ctx, err)
 }
 
-// subject is whom the plan is for.
-func (r *round) subject() action.Subject {
+// planSubject is whom the plan is for.
+func (r *round) planSubject() action.Subject {
 	return action.Subject{
 		UID: r.ke.UID, Created: r.ke.CreationTimestamp.Time, Namespace: r.ke.Namespace, Name: r.ke.Name,
 	}
@@ -67,7 +67,7 @@ func (r *round) subject() action.Subject {
 // subjectOfPlan is the same, with what an action must not touch that reaches into
 // other namespaces than its target's.
 func (r *round) subjectOfPlan(ctx context.Context) (action.Subject, error) {
-	subject := r.subject()
+	subject := r.planSubject()
 	if r.request.Action.Scope != action.Cluster {
 		return subject, nil
 	}
@@ -84,28 +84,28 @@ func (r *round) subjectOfPlan(ctx context.Context) (action.Subject, error) {
 	return subject, nil
 }
 
-// planned judges the target after the attempt to plan. That it is protected
+// checkPlanResult judges the target after the attempt to plan. That it is protected
 // goes before what is wrong with it.
-func (r *round) planned(ctx context.Context, failed error) error {
+func (r *round) checkPlanResult(ctx context.Context, failed error) error {
 	t := r.request.Target
 	if r.seen != nil {
-		r.live = r.seen.object(t)
-		r.scaled = r.seen.object(action.ScaledBy(r.live))
+		r.live = r.seen.lastRead(t)
+		r.scaled = r.seen.lastRead(action.ScaledBy(r.live))
 	}
 	if err := r.readNamespace(ctx); err != nil {
 		return err
 	}
-	if err := r.protect(ctx); err != nil {
+	if err := r.findProtection(ctx); err != nil {
 		return err
 	}
 	r.out.Results.ResourceExists = r.live != nil || failed == nil
 	switch {
 	case r.shield != "":
-		r.shielded()
+		r.failProtected()
 	case failed != nil:
 		return r.unplannable(ctx, failed)
 	case r.space != nil && r.space.DeletionTimestamp != nil:
-		r.fail(v1alpha1.DetailInvalidTargetState, "namespace %q, which contains %s, is being deleted", t.Namespace, named(t))
+		r.failWith(v1alpha1.DetailInvalidTargetState, "namespace %q, which contains %s, is being deleted", t.Namespace, objectName(t))
 	default:
 		return r.unchanged(ctx)
 	}
@@ -132,13 +132,13 @@ func (r *round) readNamespace(ctx context.Context) error {
 	return nil
 }
 
-// protect finds out why nobody touches the target, or what else the plan writes
+// findProtection finds out why nobody touches the target, or what else the plan writes
 // to.
-func (r *round) protect(ctx context.Context) error {
+func (r *round) findProtection(ctx context.Context) error {
 	t := r.request.Target
 	r.shield = r.protection(t, r.space, r.live)
 	if own := ownProtection(r.scaled); r.shield == "" && own != "" {
-		r.shield = fmt.Sprintf("it scales %s: %s", named(action.ScaledBy(r.live)), own)
+		r.shield = fmt.Sprintf("it scales %s: %s", objectName(action.ScaledBy(r.live)), own)
 	}
 	if r.plan == nil || r.shield != "" {
 		return nil
@@ -220,13 +220,13 @@ func (r *round) unplannable(ctx context.Context, err error) error {
 	case errors.As(err, &refused) && refused.Detail == v1alpha1.DetailRBACDenied:
 		return r.forbidden(ctx, refused.Message)
 	case errors.As(err, &refused):
-		r.fail(refused.Detail, "%s", refused.Message)
+		r.failWith(refused.Detail, "%s", refused.Message)
 		if refused.Detail == v1alpha1.DetailTargetNotFound && r.live == nil {
 			r.out.Results.ResourceExists = false
 		}
 		return nil
 	case errors.As(err, &invalid):
-		r.fail(v1alpha1.DetailInvalidParameters, "%s", invalid.Error())
+		r.failWith(v1alpha1.DetailInvalidParameters, "%s", invalid.Error())
 		return nil
 	case apierrors.IsForbidden(err):
 		return r.forbidden(ctx, err.Error())
@@ -234,16 +234,16 @@ func (r *round) unplannable(ctx context.Context, err error) error {
 	return r.unreachable(ctx, err)
 }
 
-// named is an object for readers, such as Deployment shop/web.
-func named(t v1alpha1.Target) string {
+// objectName is an object for readers, such as Deployment shop/web.
+func objectName(t v1alpha1.Target) string {
 	if t.Namespace == "" {
 		return strings.TrimSpace(t.Kind + " " + t.Name)
 	}
 	return t.Kind + " " + t.Namespace + "/" + t.Name
 }
 
-// path is an object as the status has it, such as Deployment/shop/web.
-func path(t v1alpha1.Target) string {
+// objectPath is an object as the status has it, such as Deployment/shop/web.
+func objectPath(t v1alpha1.Target) string {
 	if t.Kind == "" {
 		return ""
 	}

@@ -34,7 +34,7 @@ func NewView(cfg *rest.Config, log *slog.Logger) (*kube.Reader, error) {
 	}
 	kept := make(map[client.Object]cache.ByObject)
 	for _, o := range []client.Object{&corev1.Node{}, &corev1.Namespace{}, &autoscalingv2.HorizontalPodAutoscaler{}, &corev1.Pod{}} {
-		kept[o] = cache.ByObject{Transform: lean}
+		kept[o] = cache.ByObject{Transform: leanObject}
 	}
 	return kube.NewReader(cfg, kube.Options{
 		Scheme:        scheme,
@@ -48,8 +48,8 @@ func NewView(cfg *rest.Config, log *slog.Logger) (*kube.Reader, error) {
 	})
 }
 
-// lean is an object as far as checks look at it.
-func lean(object any) (any, error) {
+// leanObject is an object as far as checks look at it.
+func leanObject(object any) (any, error) {
 	if o, ok := object.(metav1.Object); ok {
 		o.SetManagedFields(nil)
 	}

@@ -78,7 +78,7 @@ type share struct {
 	streams map[*stream]bool
 }
 
-func (s *share) full() bool { return s.most > 0 && s.held >= s.most }
+func (s *share) isFull() bool { return s.most > 0 && s.held >= s.most }
 
 type streamKey struct {
 	lane                 laneKey
@@ -92,7 +92,7 @@ type stream struct {
 	at     int // in its lane; outside of it -1
 }
 
-func (s *stream) before(o *stream) bool { return s.ready[0].before(o.ready[0]) }
+func (s *stream) precedes(o *stream) bool { return s.ready[0].precedes(o.ready[0]) }
 
 func (s *stream) setAt(i int) { s.at = i }
 
@@ -107,11 +107,11 @@ func newBudget(cfg Config) budget {
 // sharesOf are the two that a claim is counted in. What is outside of namespaces
 // is in one that has no bound.
 func (b *budget) sharesOf(c Claim) [2]*share {
-	space := b.share(shareKey{ofNamespace, c.TargetNamespace, poolOf(c)})
+	space := b.ensureShare(shareKey{ofNamespace, c.TargetNamespace, poolOf(c)})
 	if c.TargetNamespace != "" {
 		space.most = b.cfg.MaxPerNamespace
 	}
-	asks := b.share(shareKey{ofRequester, c.Requester, poolOf(c)})
+	asks := b.ensureShare(shareKey{ofRequester, c.Requester, poolOf(c)})
 	asks.most = b.cfg.MaxPerRequester
 	if c.Requester == "" && asks.most > 0 { // nobody has a second share by not saying who asks
 		asks.most = max(1, asks.most/2)
@@ -119,7 +119,7 @@ func (b *budget) sharesOf(c Claim) [2]*share {
 	return [2]*share{space, asks}
 }
 
-func (b *budget) share(k shareKey) *share {
+func (b *budget) ensureShare(k shareKey) *share {
 	s := b.shares[k]
 	if s == nil {
 		s = &share{key: k, streams: make(map[*stream]bool)}
@@ -128,8 +128,8 @@ func (b *budget) share(k shareKey) *share {
 	return s
 }
 
-// forget lets go of shares that nobody has.
-func (b *budget) forget(shares [2]*share) {
+// dropUnusedShares lets go of shares that nobody has.
+func (b *budget) dropUnusedShares(shares [2]*share) {
 	for _, s := range shares {
 		if s.held == 0 && len(s.streams) == 0 {
 			delete(b.shares, s.key)
@@ -137,8 +137,8 @@ func (b *budget) forget(shares [2]*share) {
 	}
 }
 
-// place takes in one that is ready.
-func (b *budget) place(m *member) {
+// addReady takes in one that is ready.
+func (b *budget) addReady(m *member) {
 	lane := laneKey{action: m.Action, pool: poolOf(m.Claim), node: m.Node && !b.cordoned[m.Target]}
 	key := streamKey{lane: lane, namespace: m.TargetNamespace, requester: m.Requester}
 	s := b.streams[key]
@@ -150,16 +150,16 @@ func (b *budget) place(m *member) {
 		}
 	}
 	m.stream = s
-	s.ready.push(m)
-	b.line(s)
+	s.ready.pushItem(m)
+	b.updateLane(s)
 }
 
-// unplace takes it out again.
-func (b *budget) unplace(m *member) {
+// removeReady takes it out again.
+func (b *budget) removeReady(m *member) {
 	s := m.stream
-	s.ready.remove(m.at)
+	s.ready.removeAt(m.at)
 	m.stream = nil
-	b.line(s)
+	b.updateLane(s)
 	if len(s.ready) > 0 {
 		return
 	}
@@ -167,26 +167,26 @@ func (b *budget) unplace(m *member) {
 	for _, of := range s.shares {
 		delete(of.streams, s)
 	}
-	b.forget(s.shares)
+	b.dropUnusedShares(s.shares)
 }
 
-// line has a stream stand in its lane where it belongs, or outside.
-func (b *budget) line(s *stream) {
+// updateLane has a stream stand in its lane where it belongs, or outside.
+func (b *budget) updateLane(s *stream) {
 	key := s.key.lane
 	l := b.lanes[key]
-	switch out := len(s.ready) == 0 || s.shares[0].full() || s.shares[1].full(); {
+	switch out := len(s.ready) == 0 || s.shares[0].isFull() || s.shares[1].isFull(); {
 	case !out && l == nil:
 		l = &lane{}
 		b.lanes[key] = l
-		l.streams.push(s)
+		l.streams.pushItem(s)
 	case !out && s.at < 0:
-		l.streams.push(s)
+		l.streams.pushItem(s)
 	case !out:
-		l.streams.fix(s.at)
+		l.streams.fixAt(s.at)
 	case s.at >= 0:
 		// Its first may be gone, by which it would be compared; at the end of the
 		// heap nothing is.
-		l.streams.remove(s.at)
+		l.streams.removeAt(s.at)
 		s.at = -1
 		if len(l.streams) == 0 {
 			delete(b.lanes, key)
@@ -194,21 +194,21 @@ func (b *budget) line(s *stream) {
 	}
 }
 
-// next is the first of all for whom there is room; nil is none.
-func (b *budget) next() *member {
+// nextMember is the first of all for whom there is room; nil is none.
+func (b *budget) nextMember() *member {
 	var first *member
 	for key, l := range b.lanes {
-		if !b.room(key) {
+		if !b.hasRoom(key) {
 			continue
 		}
-		if m := l.streams[0].ready[0]; first == nil || m.before(first) {
+		if m := l.streams[0].ready[0]; first == nil || m.precedes(first) {
 			first = m
 		}
 	}
 	return first
 }
 
-func (b *budget) room(key laneKey) bool {
+func (b *budget) hasRoom(key laneKey) bool {
 	most, bound := b.cfg.MaxPerAction[key.action]
 	if b.held[key.pool] >= b.cfg.MaxConcurrent || bound && b.byAction[key.action] >= most {
 		return false
@@ -228,8 +228,8 @@ func (b *budget) nodesActedOn() int {
 	return n
 }
 
-// hold counts one as inside.
-func (b *budget) hold(m *member) {
+// countInside counts one as inside.
+func (b *budget) countInside(m *member) {
 	b.held[poolOf(m.Claim)]++
 	b.byAction[m.Action]++
 	if m.Node {
@@ -237,12 +237,12 @@ func (b *budget) hold(m *member) {
 	}
 	for _, s := range b.sharesOf(m.Claim) {
 		s.held++
-		b.relineAll(s)
+		b.updateLanes(s)
 	}
 }
 
-// release counts it as outside again.
-func (b *budget) release(m *member) {
+// uncountInside counts it as outside again.
+func (b *budget) uncountInside(m *member) {
 	b.held[poolOf(m.Claim)]--
 	if b.byAction[m.Action]--; b.byAction[m.Action] == 0 {
 		delete(b.byAction, m.Action)
@@ -253,31 +253,31 @@ func (b *budget) release(m *member) {
 	shares := b.sharesOf(m.Claim)
 	for _, s := range shares {
 		s.held--
-		b.relineAll(s)
+		b.updateLanes(s)
 	}
-	b.forget(shares)
+	b.dropUnusedShares(shares)
 }
 
-// acts counts the node that one has acted on as cordoned, until it is known
+// countCordoned counts the node that one has acted on as cordoned, until it is known
 // whether it is: another must not go in between.
-func (b *budget) acts(m *member) {
+func (b *budget) countCordoned(m *member) {
 	if m.Node && b.cordons {
 		b.cordoned[m.Target] = true
 	}
 }
 
-// relineAll follows a share that may have become full, or no longer is.
-func (b *budget) relineAll(s *share) {
+// updateLanes follows a share that may have become full, or no longer is.
+func (b *budget) updateLanes(s *share) {
 	if s.most == 0 {
 		return
 	}
 	for one := range s.streams {
-		b.line(one)
+		b.updateLane(one)
 	}
 }
 
-// short says what there is not enough of for one that is ready.
-func (b *budget) short(m *member) string {
+// exceededLimit says what there is not enough of for one that is ready.
+func (b *budget) exceededLimit(m *member) string {
 	what := "executions"
 	if m.ReadOnly {
 		what = "read-only executions"
@@ -287,11 +287,11 @@ func (b *budget) short(m *member) string {
 	switch held := b.held[poolOf(m.Claim)]; {
 	case held >= b.cfg.MaxConcurrent:
 		return fmt.Sprintf("limit reached: %d %s are running (limits.max_concurrent)", held, what)
-	case space.full():
+	case space.isFull():
 		return fmt.Sprintf("limit reached: %d %s are running in namespace %q (limits.max_per_namespace)", space.held, what, m.TargetNamespace)
-	case asks.full() && m.Requester == "":
+	case asks.isFull() && m.Requester == "":
 		return fmt.Sprintf("limit reached: %d %s without a requester are running (limits.max_per_requester): set spec.requestedBy", asks.held, what)
-	case asks.full():
+	case asks.isFull():
 		return fmt.Sprintf("limit reached: %d %s requested by %q are running (limits.max_per_requester)", asks.held, what, m.Requester)
 	case bound && b.byAction[m.Action] >= most:
 		return fmt.Sprintf("limit reached: %d executions of %s are running (limits.max_per_action)", b.byAction[m.Action], m.Action)
@@ -299,12 +299,12 @@ func (b *budget) short(m *member) string {
 	return fmt.Sprintf("limit reached: %d nodes are in use by actions or cordoned, at most %d of %d are allowed at a time (limits.max_node_percent): uncordon a node", b.nodesActedOn(), b.nodesAllowed(), b.nodes)
 }
 
-// inside is how many are.
-func (b *budget) inside() int { return b.held[poolChanges] + b.held[poolReads] }
+// insideCount is how many are.
+func (b *budget) insideCount() int { return b.held[poolChanges] + b.held[poolReads] }
 
 // inFlight is who is inside, but for one.
 func (b *budget) inFlight(but *member) execution.InputInFlight {
-	in := execution.InputInFlight{Total: b.inside(), ByAction: maps.Clone(b.byAction), ByNamespace: make(map[string]int), SameTarget: []string{}}
+	in := execution.InputInFlight{Total: b.insideCount(), ByAction: maps.Clone(b.byAction), ByNamespace: make(map[string]int), SameTarget: []string{}}
 	for key, s := range b.shares {
 		if key.of == ofNamespace && s.held > 0 {
 			in.ByNamespace[key.name] += s.held
@@ -314,12 +314,12 @@ func (b *budget) inFlight(but *member) execution.InputInFlight {
 		return in
 	}
 	in.Total--
-	less(in.ByAction, but.Action)
-	less(in.ByNamespace, but.TargetNamespace)
+	decrementCount(in.ByAction, but.Action)
+	decrementCount(in.ByNamespace, but.TargetNamespace)
 	return in
 }
 
-func less(counts map[string]int, key string) {
+func decrementCount(counts map[string]int, key string) {
 	if counts[key]--; counts[key] == 0 {
 		delete(counts, key)
 	}

@@ -134,9 +134,9 @@ func (g *Gate) OnWake(f func(types.NamespacedName)) {
 	g.onWake = f
 }
 
-// change does something with the lock held, and then wakes whom that concerns,
+// withLock does something with the lock held, and then wakes whom that concerns,
 // except the one that called.
-func (g *Gate) change(caller types.NamespacedName, do func()) {
+func (g *Gate) withLock(caller types.NamespacedName, do func()) {
 	g.mu.Lock()
 	do()
 	wakes, onWake := g.wakes, g.onWake
@@ -155,18 +155,18 @@ func (g *Gate) change(caller types.NamespacedName, do func()) {
 // Restore tells a new gate who is inside and what went before. Call it before
 // the first Enter.
 func (g *Gate) Restore(inside []Claim, past []Past) {
-	g.change(types.NamespacedName{}, func() {
+	g.withLock(types.NamespacedName{}, func() {
 		for _, c := range inside {
 			if g.members[c.UID] != nil {
 				continue
 			}
-			m := g.register(c, c.Since)
+			m := g.addMember(c, c.Since)
 			m.state = stateInside
 			m.target.inside = append(m.target.inside, m)
-			g.budget.hold(m)
+			g.budget.countInside(m)
 		}
 		for _, e := range past {
-			g.past.add(e)
+			g.past.addPast(e)
 		}
 		g.untimed = g.untimed || len(past) > 0
 	})
@@ -176,14 +176,14 @@ func (g *Gate) Restore(inside []Claim, past []Past) {
 // on. Whoever is inside stays so, however often it asks. One that is let in
 // must Leave, any other must be forgotten when it no longer wants to go in.
 func (g *Gate) Enter(c Claim, now time.Time) (v Verdict) {
-	g.change(c.Key, func() { v = g.enter(c, now) })
+	g.withLock(c.Key, func() { v = g.enterLocked(c, now) })
 	return v
 }
 
-func (g *Gate) enter(c Claim, now time.Time) Verdict {
+func (g *Gate) enterLocked(c Claim, now time.Time) Verdict {
 	if g.untimed {
 		g.untimed = false
-		g.past.notAfter(now)
+		g.past.clampEnds(now)
 	}
 	m := g.members[c.UID]
 	if m == nil {
@@ -191,11 +191,11 @@ func (g *Gate) enter(c Claim, now time.Time) Verdict {
 		if since.IsZero() {
 			since = now
 		}
-		m = g.register(c, since)
-		m.target.queue.push(m)
+		m = g.addMember(c, since)
+		m.target.queue.pushItem(m)
 	}
-	g.settle(m.target, now)
-	g.dispatch()
+	g.promoteHead(m.target, now)
+	g.reservePlaces()
 	switch m.state {
 	case stateInside:
 		return Verdict{In: true}
@@ -205,15 +205,15 @@ func (g *Gate) enter(c Claim, now time.Time) Verdict {
 		return Verdict{In: true}
 	case stateQueued, stateHead, stateReady:
 	}
-	v := g.refusal(m, now)
+	v := g.refusalFor(m, now)
 	if v.Failed {
-		g.drop(m, now)
+		g.removeMember(m, now)
 	}
 	return v
 }
 
-// register makes a member of a claim, in no queue yet.
-func (g *Gate) register(c Claim, since time.Time) *member {
+// addMember makes a member of a claim, in no queue yet.
+func (g *Gate) addMember(c Claim, since time.Time) *member {
 	name := c.Target
 	if name == "" || c.ReadOnly {
 		name = "execution " + string(c.UID) // nobody else's
@@ -236,86 +236,86 @@ func (g *Gate) Deadline(since time.Time) time.Time { return since.Add(g.cfg.Queu
 
 // Leave says that one that was inside has ended.
 func (g *Gate) Leave(uid types.UID, outcome v1alpha1.Outcome, now time.Time) {
-	g.change(types.NamespacedName{}, func() {
+	g.withLock(types.NamespacedName{}, func() {
 		m := g.members[uid]
 		if m == nil {
 			return
 		}
 		if m.state == stateInside {
-			g.past.add(Past{Action: m.Action, Target: m.Target, Outcome: outcome, Ended: now})
-			g.past.forget(now)
-			g.budget.acts(m)
+			g.past.addPast(Past{Action: m.Action, Target: m.Target, Outcome: outcome, Ended: now})
+			g.past.dropExpired(now)
+			g.budget.countCordoned(m)
 		}
-		g.drop(m, now)
+		g.removeMember(m, now)
 	})
 }
 
 // Forget says that one no longer wants to go in, or has left without having
 // done anything.
 func (g *Gate) Forget(uid types.UID) {
-	g.change(types.NamespacedName{}, func() {
+	g.withLock(types.NamespacedName{}, func() {
 		if m := g.members[uid]; m != nil {
-			g.drop(m, time.Time{})
+			g.removeMember(m, time.Time{})
 		}
 	})
 }
 
-// drop takes a member away, and lets others have its place. Without a time,
+// removeMember takes a member away, and lets others have its place. Without a time,
 // whoever is next finds out by itself whether it is time.
-func (g *Gate) drop(m *member, now time.Time) {
+func (g *Gate) removeMember(m *member, now time.Time) {
 	delete(g.members, m.UID)
 	delete(g.reserved, m.UID)
 	t := m.target
 	switch m.state {
 	case stateQueued:
-		t.queue.remove(m.at)
+		t.queue.removeAt(m.at)
 	case stateReady:
-		g.budget.unplace(m)
+		g.budget.removeReady(m)
 		t.head = nil
 	case stateHead:
 		t.head = nil
 	case stateReserved, stateInside:
-		g.budget.release(m)
-		t.leave(m)
+		g.budget.uncountInside(m)
+		t.removeInside(m)
 	}
-	g.settle(t, now)
-	if t.empty() {
+	g.promoteHead(t, now)
+	if t.isEmpty() {
 		delete(g.targets, t.name)
 	}
-	g.dispatch()
+	g.reservePlaces()
 }
 
 // Stop lets nobody in until Resume. Those inside are not touched.
 func (g *Gate) Stop(reason string) {
-	g.change(types.NamespacedName{}, func() {
+	g.withLock(types.NamespacedName{}, func() {
 		g.stopped, g.reason = true, reason
-		g.takeBack()
+		g.revokeReserved()
 	})
 }
 
-// takeBack takes back the places that are kept: nobody is in them yet.
-func (g *Gate) takeBack() {
+// revokeReserved takes back the places that are kept: nobody is in them yet.
+func (g *Gate) revokeReserved() {
 	for uid, m := range g.reserved {
 		delete(g.reserved, uid)
-		g.budget.release(m)
-		m.target.leave(m)
+		g.budget.uncountInside(m)
+		m.target.removeInside(m)
 		m.target.head, m.state = m, stateReady
-		g.budget.place(m)
-		g.settle(m.target, time.Time{}) // one that goes first may have come meanwhile
+		g.budget.addReady(m)
+		g.promoteHead(m.target, time.Time{}) // one that goes first may have come meanwhile
 	}
 }
 
 // Resume ends a Stop.
 func (g *Gate) Resume() {
-	g.change(types.NamespacedName{}, func() {
+	g.withLock(types.NamespacedName{}, func() {
 		if !g.stopped {
 			return
 		}
 		g.stopped, g.reason = false, ""
-		g.dispatch()
+		g.reservePlaces()
 		for _, m := range g.members { // what they were told is no longer so
 			if m.state != stateInside && m.state != stateReserved {
-				g.wake(m)
+				g.queueWake(m)
 			}
 		}
 	})
@@ -323,12 +323,12 @@ func (g *Gate) Resume() {
 
 // SetNodes says how many nodes there are. Before it is said one may be acted on.
 func (g *Gate) SetNodes(total int) {
-	g.change(types.NamespacedName{}, func() {
+	g.withLock(types.NamespacedName{}, func() {
 		if total < g.budget.nodes {
-			g.takeBack()
+			g.revokeReserved()
 		}
 		g.budget.nodes = total
-		g.dispatch()
+		g.reservePlaces()
 	})
 }
 
@@ -342,24 +342,24 @@ func (g *Gate) SetCordoned(targets []string) {
 	for _, t := range targets {
 		cordoned[t] = true
 	}
-	g.change(types.NamespacedName{}, func() {
+	g.withLock(types.NamespacedName{}, func() {
 		g.budget.cordons = true
 		if maps.Equal(cordoned, g.budget.cordoned) {
 			return
 		}
-		g.takeBack()
+		g.revokeReserved()
 		var moved []*member
 		for _, t := range g.targets { // only those on nodes are looked at closer
 			if m := t.head; m != nil && m.Node && m.state == stateReady {
-				g.budget.unplace(m)
+				g.budget.removeReady(m)
 				moved = append(moved, m)
 			}
 		}
 		g.budget.cordoned = cordoned
 		for _, m := range moved {
-			g.budget.place(m)
+			g.budget.addReady(m)
 		}
-		g.dispatch()
+		g.reservePlaces()
 	})
 }
 
@@ -367,5 +367,5 @@ func (g *Gate) SetCordoned(targets []string) {
 func (g *Gate) Stats() Stats {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return Stats{Inside: g.budget.inside(), Waiting: len(g.members) - g.budget.inside(), Stopped: g.stopped}
+	return Stats{Inside: g.budget.insideCount(), Waiting: len(g.members) - g.budget.insideCount(), Stopped: g.stopped}
 }

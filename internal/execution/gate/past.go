@@ -26,19 +26,19 @@ func newHistory(keep time.Duration) history {
 	return history{keep: keep, of: make(map[pastKey][]Past)}
 }
 
-// add remembers one. Of those without a target nobody asks.
-func (h *history) add(e Past) {
+// addPast remembers one. Of those without a target nobody asks.
+func (h *history) addPast(e Past) {
 	if e.Target == "" {
 		return
 	}
 	key := pastKey{e.Action, e.Target}
-	h.all = inserted(h.all, e)
-	h.of[key] = inserted(h.of[key], e)
+	h.all = insertByEnd(h.all, e)
+	h.of[key] = insertByEnd(h.of[key], e)
 }
 
-// notAfter has all have ended by now. What ended later did so by a clock that is
+// clampEnds has all have ended by now. What ended later did so by a clock that is
 // ahead: it must not keep its target from others until then.
-func (h *history) notAfter(now time.Time) {
+func (h *history) clampEnds(now time.Time) {
 	for _, list := range append(slices.Collect(maps.Values(h.of)), h.all) {
 		for i := len(list) - 1; i >= 0 && list[i].Ended.After(now); i-- {
 			list[i].Ended = now
@@ -46,8 +46,8 @@ func (h *history) notAfter(now time.Time) {
 	}
 }
 
-// forget lets go of those that are too old by now.
-func (h *history) forget(now time.Time) {
+// dropExpired lets go of those that are too old by now.
+func (h *history) dropExpired(now time.Time) {
 	for len(h.all) > 0 && now.Sub(h.all[0].Ended) >= h.keep {
 		key := pastKey{h.all[0].Action, h.all[0].Target}
 		h.all = h.all[1:]
@@ -57,9 +57,9 @@ func (h *history) forget(now time.Time) {
 	}
 }
 
-// inserted puts one where it belongs, which is the end but for clocks that
+// insertByEnd puts one where it belongs, which is the end but for clocks that
 // differ.
-func inserted(list []Past, e Past) []Past {
+func insertByEnd(list []Past, e Past) []Past {
 	i := len(list)
 	for i > 0 && e.Ended.Before(list[i-1].Ended) {
 		i--
@@ -67,11 +67,11 @@ func inserted(list []Past, e Past) []Past {
 	return slices.Insert(list, i, e)
 }
 
-// lately are those of an action on a target that ended within a while before now.
-func (h *history) lately(action, target string, within time.Duration, now time.Time) []Past {
+// endedWithin are those of an action on a target that ended within a while before now.
+func (h *history) endedWithin(action, target string, within time.Duration, now time.Time) []Past {
 	of := h.of[pastKey{action, target}]
 	first := sort.Search(len(of), func(i int) bool { return now.Sub(of[i].Ended) < within })
 	return of[first:]
 }
 
-func failed(e Past) bool { return e.Outcome == v1alpha1.OutcomeFailed }
+func isFailed(e Past) bool { return e.Outcome == v1alpha1.OutcomeFailed }

@@ -27,9 +27,9 @@ type member struct {
 	at      int     // where it stands in its heap
 }
 
-// before is whose turn comes first. A rollback goes before others: it takes back
+// precedes is whose turn comes first. A rollback goes before others: it takes back
 // what the target has now, not what others make of it.
-func (m *member) before(o *member) bool {
+func (m *member) precedes(o *member) bool {
 	switch {
 	case m.Rollback != o.Rollback:
 		return m.Rollback
@@ -51,130 +51,130 @@ type target struct {
 	queue  heap[*member]
 }
 
-func (t *target) leave(m *member) {
+func (t *target) removeInside(m *member) {
 	t.inside = slices.DeleteFunc(t.inside, func(o *member) bool { return o == m })
 }
 
-func (t *target) empty() bool { return len(t.inside) == 0 && t.head == nil && len(t.queue) == 0 }
+func (t *target) isEmpty() bool { return len(t.inside) == 0 && t.head == nil && len(t.queue) == 0 }
 
-// settle finds who is next for a target.
-func (g *Gate) settle(t *target, now time.Time) {
+// promoteHead finds who is next for a target.
+func (g *Gate) promoteHead(t *target, now time.Time) {
 	if len(t.inside) > 0 {
 		return
 	}
-	if t.head != nil && len(t.queue) > 0 && t.queue[0].before(t.head) {
+	if t.head != nil && len(t.queue) > 0 && t.queue[0].precedes(t.head) {
 		if t.head.state == stateReady {
-			g.budget.unplace(t.head)
+			g.budget.removeReady(t.head)
 		}
 		t.head.state = stateQueued
-		t.queue.push(t.head)
+		t.queue.pushItem(t.head)
 		t.head = nil
 	}
 	if t.head == nil && len(t.queue) > 0 {
-		t.head = t.queue.remove(0)
+		t.head = t.queue.removeAt(0)
 		t.head.state = stateHead
-		g.wake(t.head)
+		g.queueWake(t.head)
 	}
-	if m := t.head; m != nil && m.state == stateHead && !now.IsZero() && g.free(m, now) {
+	if m := t.head; m != nil && m.state == stateHead && !now.IsZero() && g.isUnblocked(m, now) {
 		m.state = stateReady
-		g.budget.place(m)
+		g.budget.addReady(m)
 	}
 }
 
-// free says whether nothing but a budget is in the way of the next for a target.
-func (g *Gate) free(m *member, now time.Time) bool {
-	_, broken := g.circuit(m, now)
-	return !broken && g.cooldown(m, now) <= 0
+// isUnblocked says whether nothing but a budget is in the way of the next for a target.
+func (g *Gate) isUnblocked(m *member, now time.Time) bool {
+	_, broken := g.circuitState(m, now)
+	return !broken && g.cooldownLeft(m, now) <= 0
 }
 
-// dispatch gives away the places that are free.
-func (g *Gate) dispatch() {
+// reservePlaces gives away the places that are free.
+func (g *Gate) reservePlaces() {
 	for !g.stopped {
-		m := g.budget.next()
+		m := g.budget.nextMember()
 		if m == nil {
 			return
 		}
-		g.budget.unplace(m)
-		g.budget.hold(m)
+		g.budget.removeReady(m)
+		g.budget.countInside(m)
 		m.target.head = nil
 		m.target.inside = append(m.target.inside, m)
 		m.state = stateReserved
 		g.reserved[m.UID] = m
-		g.wake(m)
+		g.queueWake(m)
 	}
 }
 
-func (g *Gate) wake(m *member) {
+func (g *Gate) queueWake(m *member) {
 	if !slices.Contains(g.wakes, m.Key) {
 		g.wakes = append(g.wakes, m.Key)
 	}
 }
 
-// ordered are things that stand in a heap, and know where.
-type ordered[T any] interface {
-	before(other T) bool
+// heapItem are things that stand in a heap, and know where.
+type heapItem[T any] interface {
+	precedes(other T) bool
 	setAt(i int)
 }
 
 // A heap has its first at 0. Unlike those of container/heap it needs no boxes.
-type heap[T ordered[T]] []T
+type heap[T heapItem[T]] []T
 
-func (h *heap[T]) push(x T) {
+func (h *heap[T]) pushItem(x T) {
 	*h = append(*h, x)
 	x.setAt(len(*h) - 1)
-	h.up(len(*h) - 1)
+	h.siftUp(len(*h) - 1)
 }
 
-// remove takes out what stands at i.
-func (h *heap[T]) remove(i int) T {
+// removeAt takes out what stands at i.
+func (h *heap[T]) removeAt(i int) T {
 	s := *h
 	x, last := s[i], len(s)-1
-	s.swap(i, last)
+	s.swapItems(i, last)
 	var none T
 	s[last] = none
 	*h = s[:last]
 	if i < last {
-		h.fix(i)
+		h.fixAt(i)
 	}
 	return x
 }
 
-// fix puts what stands at i where it belongs.
-func (h *heap[T]) fix(i int) {
-	if !h.down(i) {
-		h.up(i)
+// fixAt puts what stands at i where it belongs.
+func (h *heap[T]) fixAt(i int) {
+	if !h.siftDown(i) {
+		h.siftUp(i)
 	}
 }
 
-func (h heap[T]) swap(i, j int) {
+func (h heap[T]) swapItems(i, j int) {
 	h[i], h[j] = h[j], h[i]
 	h[i].setAt(i)
 	h[j].setAt(j)
 }
 
-func (h heap[T]) up(i int) {
+func (h heap[T]) siftUp(i int) {
 	for i > 0 {
 		parent := (i - 1) / 2
-		if !h[i].before(h[parent]) {
+		if !h[i].precedes(h[parent]) {
 			return
 		}
-		h.swap(i, parent)
+		h.swapItems(i, parent)
 		i = parent
 	}
 }
 
-func (h heap[T]) down(i int) (moved bool) {
+func (h heap[T]) siftDown(i int) (moved bool) {
 	for {
 		first := i
 		for child := 2*i + 1; child <= 2*i+2 && child < len(h); child++ {
-			if h[child].before(h[first]) {
+			if h[child].precedes(h[first]) {
 				first = child
 			}
 		}
 		if first == i {
 			return moved
 		}
-		h.swap(i, first)
+		h.swapItems(i, first)
 		i, moved = first, true
 	}
 }

@@ -11,9 +11,9 @@ import (
 	"github.com/fleetloop/fleetloop/internal/execution"
 )
 
-// refusal says why one is not let in now, and until when that may last.
-func (g *Gate) refusal(m *member, now time.Time) Verdict {
-	if closes, broken := g.circuit(m, now); broken {
+// refusalFor says why one is not let in now, and until when that may last.
+func (g *Gate) refusalFor(m *member, now time.Time) Verdict {
+	if closes, broken := g.circuitState(m, now); broken {
 		return Verdict{Failed: true, Detail: v1alpha1.DetailCircuitOpen, Message: fmt.Sprintf(
 			"circuit breaker open: %s failed %d times in a row on %s and is blocked until %s: find the cause of the failures first",
 			m.Action, g.cfg.MaxFailures, m.Target, closes.UTC().Format(time.RFC3339))}
@@ -24,11 +24,11 @@ func (g *Gate) refusal(m *member, now time.Time) Verdict {
 	case g.stopped:
 		v.Detail, v.Message = v1alpha1.DetailEmergencyStop, "emergency stop active, no execution can start until ConfigMap emergency-stop is deleted: "+g.reason
 	case m.state == stateHead:
-		cooldown := g.cooldown(m, now)
+		cooldown := g.cooldownLeft(m, now)
 		v.Detail, v.After = v1alpha1.DetailCooldown, min(left, cooldown)
 		v.Message = fmt.Sprintf("cooldown: %s ended recently on %s and can start again at %s", m.Action, m.Target, now.Add(cooldown).UTC().Format(time.RFC3339))
 	case m.state == stateReady:
-		v.Detail, v.Message = v1alpha1.DetailBudgetExceeded, g.budget.short(m)
+		v.Detail, v.Message = v1alpha1.DetailBudgetExceeded, g.budget.exceededLimit(m)
 	case len(m.target.inside) > 0:
 		v.Detail, v.Message = v1alpha1.DetailTargetBusy, fmt.Sprintf("execution %s is running on %s", m.target.inside[0].Key, m.Target)
 	default:
@@ -41,30 +41,30 @@ func (g *Gate) refusal(m *member, now time.Time) Verdict {
 	return v
 }
 
-// cooldown is how long the target is still left alone.
-func (g *Gate) cooldown(m *member, now time.Time) time.Duration {
+// cooldownLeft is how long the target is still left alone.
+func (g *Gate) cooldownLeft(m *member, now time.Time) time.Duration {
 	if m.Rollback || m.ReadOnly || m.Target == "" {
 		return 0
 	}
-	lately := g.past.lately(m.Action, m.Target, g.cfg.Cooldown, now)
+	lately := g.past.endedWithin(m.Action, m.Target, g.cfg.Cooldown, now)
 	if len(lately) == 0 {
 		return 0
 	}
 	return lately[len(lately)-1].Ended.Add(g.cfg.Cooldown).Sub(now)
 }
 
-// circuit says whether an action has failed so often on a target that it is not
+// circuitState says whether an action has failed so often on a target that it is not
 // tried again, and until when.
-func (g *Gate) circuit(m *member, now time.Time) (closes time.Time, broken bool) {
+func (g *Gate) circuitState(m *member, now time.Time) (closes time.Time, broken bool) {
 	if m.Rollback || m.ReadOnly || g.cfg.MaxFailures == 0 {
 		return closes, false
 	}
 	failures := 0
-	for _, e := range slices.Backward(g.past.lately(m.Action, m.Target, g.cfg.Window, now)) {
+	for _, e := range slices.Backward(g.past.endedWithin(m.Action, m.Target, g.cfg.Window, now)) {
 		switch {
 		case e.Outcome == "": // it was cancelled, which says nothing against the action, and nothing for it
 			continue
-		case !failed(e):
+		case !isFailed(e):
 			return closes, false
 		}
 		if failures++; failures == g.cfg.MaxFailures {
@@ -82,13 +82,13 @@ func (g *Gate) InFlight(uid types.UID) execution.InputInFlight {
 	m := g.members[uid]
 	in := g.budget.inFlight(m)
 	if m != nil {
-		in.SameTarget = m.target.others(uid)
+		in.SameTarget = m.target.otherNames(uid)
 	}
 	return in
 }
 
-// others are the names of the executions that are inside, one left out. Never nil.
-func (t *target) others(uid types.UID) []string {
+// otherNames are the names of the executions that are inside, one left out. Never nil.
+func (t *target) otherNames(uid types.UID) []string {
 	names := make([]string, 0, len(t.inside))
 	for _, m := range t.inside {
 		if m.UID != uid {
@@ -103,9 +103,9 @@ func (g *Gate) History(action, target string, now time.Time) execution.InputPast
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	var in execution.InputPast
-	for _, e := range g.past.lately(action, target, historyWindow, now) {
+	for _, e := range g.past.endedWithin(action, target, historyWindow, now) {
 		in.Count1h++
-		if failed(e) {
+		if isFailed(e) {
 			in.Failures1h++
 		}
 		in.LastOutcome, in.LastFinishedAt = string(e.Outcome), e.Ended.Unix()

@@ -35,7 +35,7 @@ type account struct {
 
 	mu     sync.Mutex
 	now    token
-	asking *inquiry                   // the request for a token that runs, if one does
+	asking *tokenRequest              // the request for a token that runs, if one does
 	yes    map[action.Right]time.Time // what was answered with yes, and until when that is believed
 	narrow map[action.Right]time.Time // until when rights on all objects are not asked for
 	exact  time.Time                  // until when none is
@@ -48,8 +48,8 @@ type token struct {
 	renew, expires time.Time
 }
 
-// An inquiry is one request for a token that many wait for.
-type inquiry struct {
+// An tokenRequest is one request for a token that many wait for.
+type tokenRequest struct {
 	done  chan struct{}
 	token string
 	err   error
@@ -59,23 +59,23 @@ type inquiry struct {
 
 func newAccount(i *Identities, name string) *account {
 	a := &account{ids: i, name: name, yes: make(map[action.Right]time.Time), narrow: make(map[action.Right]time.Time)}
-	a.connect = sync.OnceValues(func() (action.Client, error) { return action.Connect(a.config()) })
+	a.connect = sync.OnceValues(func() (action.Client, error) { return action.Connect(a.restConfig()) })
 	return a
 }
 
-// config is how the cluster is reached as the account.
-func (a *account) config() *rest.Config {
+// restConfig is how the cluster is reached as the account.
+func (a *account) restConfig() *rest.Config {
 	cfg := rest.CopyConfig(a.ids.accounts)
-	cfg.WrapTransport = transport.Wrappers(a.ids.wrap, a.bear)
+	cfg.WrapTransport = transport.Wrappers(a.ids.wrap, a.wrapTransport)
 	return cfg
 }
 
 // String is how errors call an account.
 func (a *account) String() string { return "service account " + a.ids.namespace + "/" + a.name }
 
-// token gives a token that is good, and is not the one that was refused. Empty
+// validToken gives a token that is good, and is not the one that was refused. Empty
 // is that none was.
-func (a *account) token(ctx context.Context, refused string) (string, error) {
+func (a *account) validToken(ctx context.Context, refused string) (string, error) {
 	for {
 		a.mu.Lock()
 		last := a.now
@@ -86,12 +86,12 @@ func (a *account) token(ctx context.Context, refused string) (string, error) {
 		q := a.asking
 		mine := q == nil
 		if mine {
-			q = &inquiry{done: make(chan struct{})}
+			q = &tokenRequest{done: make(chan struct{})}
 			a.asking = q
 		}
 		a.mu.Unlock()
 		if mine {
-			a.ask(ctx, q)
+			a.requestShared(ctx, q)
 		}
 		select {
 		case <-q.done:
@@ -110,9 +110,9 @@ func (a *account) token(ctx context.Context, refused string) (string, error) {
 	}
 }
 
-// ask makes a token, for all who wait.
-func (a *account) ask(ctx context.Context, q *inquiry) {
-	t, err := a.request(ctx)
+// requestShared makes a token, for all who wait.
+func (a *account) requestShared(ctx context.Context, q *tokenRequest) {
+	t, err := a.requestToken(ctx)
 	q.token, q.err = t.value, err
 	q.void = err != nil && ctx.Err() != nil // that says nothing of the account
 	a.mu.Lock()
@@ -122,12 +122,12 @@ func (a *account) ask(ctx context.Context, q *inquiry) {
 	}
 	a.mu.Unlock()
 	if isMissing(err) {
-		a.forget()
+		a.dropCache()
 	}
 	close(q.done)
 }
 
-func (a *account) request(ctx context.Context) (token, error) {
+func (a *account) requestToken(ctx context.Context) (token, error) {
 	own, err := a.ids.own()
 	if err != nil {
 		return token{}, fmt.Errorf("create token for %s: %w", a, err)
@@ -161,8 +161,8 @@ func onAll(r action.Right) action.Right {
 	return r
 }
 
-// believes says whether a right needs not be asked for.
-func (a *account) believes(r action.Right, now time.Time) bool {
+// isCachedAllowed says whether a right needs not be asked for.
+func (a *account) isCachedAllowed(r action.Right, now time.Time) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return now.Before(a.yes[r]) || now.Before(a.yes[onAll(r)])
@@ -175,9 +175,9 @@ func (a *account) asksWide(wide action.Right, now time.Time) bool {
 	return !now.Before(a.exact) && !now.Before(a.narrow[wide])
 }
 
-// answered keeps what was said of a right. A no is kept of rights on all objects
+// cacheAnswer keeps what was said of a right. A no is kept of rights on all objects
 // alone, where it means no more than to ask for each of them.
-func (a *account) answered(r action.Right, yes bool, now time.Time) {
+func (a *account) cacheAnswer(r action.Right, yes bool, now time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	of := a.yes
@@ -193,20 +193,20 @@ func (a *account) answered(r action.Right, yes bool, now time.Time) {
 	of[r] = now.Add(believed)
 }
 
-// exists says whether the account needs not be looked for.
-func (a *account) exists(now time.Time) bool {
+// isCachedExisting says whether the account needs not be looked for.
+func (a *account) isCachedExisting(now time.Time) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return now.Before(a.there)
 }
 
-func (a *account) found(now time.Time) {
+func (a *account) cacheExisting(now time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.there = now.Add(believed)
 }
 
-func (a *account) forget() {
+func (a *account) dropCache() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	clear(a.yes)

@@ -9,8 +9,8 @@ import (
 // used again.
 const maxDrained = 64 << 10
 
-// bear adds the account's token to requests.
-func (a *account) bear(next http.RoundTripper) http.RoundTripper {
+// wrapTransport adds the account's token to requests.
+func (a *account) wrapTransport(next http.RoundTripper) http.RoundTripper {
 	return &bearer{account: a, next: next}
 }
 
@@ -23,45 +23,45 @@ type bearer struct {
 // RoundTrip sends a request with the account's token, and once more with a new
 // one if the API server does not know it any more.
 func (b *bearer) RoundTrip(r *http.Request) (*http.Response, error) {
-	value, err := b.account.token(r.Context(), "")
+	value, err := b.account.validToken(r.Context(), "")
 	if err != nil {
 		if r.Body != nil {
 			_ = r.Body.Close() // as a transport has to; the error at hand says more
 		}
 		return nil, err
 	}
-	answer, err := b.next.RoundTrip(bearing(r, value))
+	answer, err := b.next.RoundTrip(withToken(r, value))
 	if err != nil || answer.StatusCode != http.StatusUnauthorized {
 		return answer, err
 	}
-	again, ok := anew(r)
+	again, ok := rewindRequest(r)
 	if !ok {
 		return answer, nil
 	}
 	_, _ = io.CopyN(io.Discard, answer.Body, maxDrained) // a connection that cannot be used again is all that it costs
 	_ = answer.Body.Close()                              // as above
-	if value, err = b.account.token(r.Context(), value); err != nil {
+	if value, err = b.account.validToken(r.Context(), value); err != nil {
 		if again.Body != nil {
 			_ = again.Body.Close() // as above
 		}
 		return nil, err
 	}
-	return b.next.RoundTrip(bearing(again, value))
+	return b.next.RoundTrip(withToken(again, value))
 }
 
 // WrappedRoundTripper is the transport below.
 func (b *bearer) WrappedRoundTripper() http.RoundTripper { return b.next }
 
-// bearing is a request with a token. A transport must not change the one that
+// withToken is a request with a token. A transport must not change the one that
 // it is given.
-func bearing(r *http.Request, token string) *http.Request {
+func withToken(r *http.Request, token string) *http.Request {
 	r = r.Clone(r.Context())
 	r.Header.Set("Authorization", "Bearer "+token)
 	return r
 }
 
-// anew is a request that was sent, to be sent again.
-func anew(r *http.Request) (*http.Request, bool) {
+// rewindRequest is a request that was sent, to be sent again.
+func rewindRequest(r *http.Request) (*http.Request, bool) {
 	if r.Body == nil || r.Body == http.NoBody {
 		return r, true
 	}

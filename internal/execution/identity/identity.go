@@ -88,7 +88,7 @@ func New(cfg *rest.Config, namespace string) *Identities {
 		known:     make(map[string]*account),
 		requests:  make(map[request]time.Time),
 	}
-	i.secrets = sync.OnceValues(func() (rest.Interface, error) { return connectForSecrets(i.named(SecretLookup).config()) })
+	i.secrets = sync.OnceValues(func() (rest.Interface, error) { return connectForSecrets(i.accountNamed(SecretLookup).restConfig()) })
 	return i
 }
 
@@ -100,8 +100,8 @@ func (i *Identities) Client(ctx context.Context, a *action.Action) (action.Clien
 	if a.NoJob {
 		return action.Client{}, nil
 	}
-	acc := i.account(a)
-	if _, err := acc.token(ctx, ""); err != nil {
+	acc := i.accountFor(a)
+	if _, err := acc.validToken(ctx, ""); err != nil {
 		return action.Client{}, err
 	}
 	c, err := acc.connect()
@@ -113,8 +113,8 @@ func (i *Identities) Client(ctx context.Context, a *action.Action) (action.Clien
 
 // Exists says whether an action has its account.
 func (i *Identities) Exists(ctx context.Context, a *action.Action) (bool, error) {
-	acc := i.account(a)
-	if acc.exists(time.Now()) {
+	acc := i.accountFor(a)
+	if acc.isCachedExisting(time.Now()) {
 		return true, nil
 	}
 	own, err := i.own()
@@ -126,27 +126,27 @@ func (i *Identities) Exists(ctx context.Context, a *action.Action) (bool, error)
 	_, err = own.CoreV1().ServiceAccounts(i.namespace).Get(ctx, acc.name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
-		acc.forget()
+		acc.dropCache()
 		return false, nil
 	case err != nil:
 		return false, fmt.Errorf("read %s: %w", acc, err)
 	}
-	acc.found(time.Now())
+	acc.cacheExisting(time.Now())
 	return true, nil
 }
 
 // Denied are those of some rights that the account of an action lacks.
 func (i *Identities) Denied(ctx context.Context, a *action.Action, rights []action.Right) ([]action.Right, error) {
-	acc := i.account(a)
+	acc := i.accountFor(a)
 	no := make([]bool, len(rights))
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(reviewsAtOnce)
 	for n, right := range rights {
-		if acc.believes(right, time.Now()) {
+		if acc.isCachedAllowed(right, time.Now()) {
 			continue
 		}
 		g.Go(func() error {
-			yes, err := i.allowed(ctx, acc, right)
+			yes, err := i.isAllowed(ctx, acc, right)
 			no[n] = !yes
 			return err
 		})
@@ -229,29 +229,29 @@ func AccountGroups(user string) (groups []string, account bool) {
 // Forget has all be asked anew that is believed of an action's account, and for
 // a while of each object by its name. It is for when the API server says
 // otherwise.
-func (i *Identities) Forget(a *action.Action) { i.account(a).forget() }
+func (i *Identities) Forget(a *action.Action) { i.accountFor(a).dropCache() }
 
-// allowed says whether an account has a right that it is not believed to have.
-func (i *Identities) allowed(ctx context.Context, acc *account, right action.Right) (yes bool, err error) {
+// isAllowed says whether an account has a right that it is not believed to have.
+func (i *Identities) isAllowed(ctx context.Context, acc *account, right action.Right) (yes bool, err error) {
 	if wide := onAll(right); wide != right && acc.asksWide(wide, time.Now()) {
-		yes, err := i.review(ctx, acc, wide)
+		yes, err := i.reviewAccess(ctx, acc, wide)
 		if err != nil {
 			return false, err
 		}
-		acc.answered(wide, yes, time.Now())
+		acc.cacheAnswer(wide, yes, time.Now())
 		if yes {
 			return true, nil
 		}
 	}
-	yes, err = i.review(ctx, acc, right)
+	yes, err = i.reviewAccess(ctx, acc, right)
 	if yes {
-		acc.answered(right, true, time.Now())
+		acc.cacheAnswer(right, true, time.Now())
 	}
 	return yes, err
 }
 
-// review asks the API server whether an account has a right.
-func (i *Identities) review(ctx context.Context, acc *account, right action.Right) (bool, error) {
+// reviewAccess asks the API server whether an account has a right.
+func (i *Identities) reviewAccess(ctx context.Context, acc *account, right action.Right) (bool, error) {
 	own, err := i.own()
 	if err != nil {
 		return false, fmt.Errorf("check whether %s is allowed to %s: %w", acc, right, err)
@@ -279,11 +279,11 @@ func (i *Identities) review(ctx context.Context, acc *account, right action.Righ
 	return answer.Status.Allowed && !answer.Status.Denied, nil
 }
 
-// account is that of an action.
-func (i *Identities) account(a *action.Action) *account { return i.named(a.ServiceAccount()) }
+// accountFor is that of an action.
+func (i *Identities) accountFor(a *action.Action) *account { return i.accountNamed(a.ServiceAccount()) }
 
-// named is the account of a name.
-func (i *Identities) named(name string) *account {
+// accountNamed is the account of a name.
+func (i *Identities) accountNamed(name string) *account {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	acc, ok := i.known[name]

@@ -25,12 +25,12 @@ const asTable = "application/json;as=Table;v=v1;g=meta.k8s.io"
 // a *MissingError if there is no such account, and one of the API if the account
 // may not get the Secret.
 func (i *Identities) SecretType(ctx context.Context, namespace, name string) (kind string, found bool, err error) {
-	if _, err := i.named(SecretLookup).token(ctx, ""); err != nil {
+	if _, err := i.accountNamed(SecretLookup).validToken(ctx, ""); err != nil {
 		return "", false, err
 	}
 	c, err := i.secrets()
 	if err != nil {
-		return "", false, fmt.Errorf("connect as %s: %w", i.named(SecretLookup), err)
+		return "", false, fmt.Errorf("connect as %s: %w", i.accountNamed(SecretLookup), err)
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, requestTimeout, errNoAnswer)
 	defer cancel()

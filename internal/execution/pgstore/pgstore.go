@@ -74,7 +74,7 @@ func rowOf(r *audit.Record) row {
 	}
 }
 
-func event(e *db.Event) *audit.Event {
+func eventFromRow(e *db.Event) *audit.Event {
 	return &audit.Event{
 		Record: audit.Record{
 			ExecutionUID: e.ExecutionUID, Seq: e.Seq, Time: e.EventTime.Time.UTC(), Type: audit.Type(e.Type),
@@ -103,7 +103,7 @@ func (s *Store) Append(ctx context.Context, records []audit.Record) error {
 	// In one statement: there is nothing between two where it could stop.
 	err = s.pool.Read(ctx, postgres.Scope{}, func(b *pgx.Batch) { b.Queue(db.AppendAudit, text) })
 	if err != nil {
-		return fmt.Errorf("append to the audit: %w", reach(err))
+		return fmt.Errorf("append to the audit: %w", markUnavailable(err))
 	}
 	return nil
 }
@@ -115,10 +115,10 @@ func (s *Store) Maintain(ctx context.Context, retention time.Duration) (audit.Ma
 	var old []string
 	err := s.pool.Read(ctx, postgres.Scope{}, func(b *pgx.Batch) {
 		b.Queue(db.CreateAuditPartitions, int32(monthsAhead))
-		collect(b.Queue(db.ExpiredAuditPartitions, retention), pgx.RowTo[string], &old)
+		readRowsInto(b.Queue(db.ExpiredAuditPartitions, retention), pgx.RowTo[string], &old)
 	})
 	if err != nil {
-		return m, fmt.Errorf("create audit partitions: %w", reach(err))
+		return m, fmt.Errorf("create audit partitions: %w", markUnavailable(err))
 	}
 	if len(old) > 0 {
 		report, err := s.Verify(ctx)
@@ -130,12 +130,12 @@ func (s *Store) Maintain(ctx context.Context, retention time.Duration) (audit.Ma
 	var ends []db.AuditEndsRow
 	err = s.pool.Read(ctx, postgres.Scope{}, func(b *pgx.Batch) {
 		if m.Broken == nil {
-			collect(b.Queue(db.PruneAudit, retention), pgx.RowTo[string], &m.Pruned)
+			readRowsInto(b.Queue(db.PruneAudit, retention), pgx.RowTo[string], &m.Pruned)
 		}
-		collect(b.Queue(db.AuditEnds), pgx.RowToStructByPos[db.AuditEndsRow], &ends)
+		readRowsInto(b.Queue(db.AuditEnds), pgx.RowToStructByPos[db.AuditEndsRow], &ends)
 	})
 	if err != nil {
-		return m, fmt.Errorf("prune the audit: %w", reach(err))
+		return m, fmt.Errorf("prune the audit: %w", markUnavailable(err))
 	}
 	if len(ends) != 1 {
 		return m, errNoEnds
@@ -146,16 +146,16 @@ func (s *Store) Maintain(ctx context.Context, retention time.Duration) (audit.Ma
 
 var errNoEnds = errors.New("the audit's head or anchor row is missing")
 
-// reach marks an error of the connection.
-func reach(err error) error {
+// markUnavailable marks an error of the connection.
+func markUnavailable(err error) error {
 	if errors.Is(err, postgres.ErrUnavailable) {
 		return fmt.Errorf("%w: %w", audit.ErrUnavailable, err)
 	}
 	return err
 }
 
-// collect reads the rows that a queued statement gives into a list.
-func collect[T any](q *pgx.QueuedQuery, to pgx.RowToFunc[T], list *[]T) {
+// readRowsInto reads the rows that a queued statement gives into a list.
+func readRowsInto[T any](q *pgx.QueuedQuery, to pgx.RowToFunc[T], list *[]T) {
 	q.Query(func(rows pgx.Rows) error {
 		var err error
 		*list, err = pgx.AppendRows((*list)[:0], rows, to)

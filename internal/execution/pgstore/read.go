@@ -35,23 +35,23 @@ func (s *Store) Verify(ctx context.Context, noted ...audit.Position) (audit.Repo
 			return err
 		}
 		v := audit.NewVerifier(audit.Position{Position: ends.BeginPosition, Hash: ends.BeginHash}, noted...)
-		if err := follow(ctx, q, v, ends.EndPosition); err != nil {
+		if err := verifyEvents(ctx, q, v, ends.EndPosition); err != nil {
 			return err
 		}
 		report = v.Close(audit.Position{Position: ends.EndPosition, Hash: ends.EndHash})
 		if report.Broken == nil {
-			report.Broken, err = compare(ctx, q, ends)
+			report.Broken, err = compareEnds(ctx, q, ends)
 		}
 		return err
 	})
 	if err != nil {
-		return audit.Report{}, fmt.Errorf("verify the audit: %w", reach(err))
+		return audit.Report{}, fmt.Errorf("verify the audit: %w", markUnavailable(err))
 	}
 	return report, nil
 }
 
-// follow shows a verifier the events up to a position, page by page.
-func follow(ctx context.Context, q *db.Queries, v *audit.Verifier, end int64) error {
+// verifyEvents shows a verifier the events up to a position, page by page.
+func verifyEvents(ctx context.Context, q *db.Queries, v *audit.Verifier, end int64) error {
 	position, recorded := int64(math.MinInt64), pgtype.Timestamptz{InfinityModifier: pgtype.NegativeInfinity, Valid: true}
 	for {
 		rows, err := q.ReadAudit(ctx, position, recorded, page)
@@ -59,7 +59,7 @@ func follow(ctx context.Context, q *db.Queries, v *audit.Verifier, end int64) er
 			return err
 		}
 		for i := range rows {
-			if rows[i].Position > end || !v.Next(event(&rows[i])) {
+			if rows[i].Position > end || !v.Next(eventFromRow(&rows[i])) {
 				return nil
 			}
 		}
@@ -70,9 +70,9 @@ func follow(ctx context.Context, q *db.Queries, v *audit.Verifier, end int64) er
 	}
 }
 
-// compare looks for what the chain itself does not show: an event behind its
+// compareEnds looks for what the chain itself does not show: an event behind its
 // end, and an execution that says of an event that is not there.
-func compare(ctx context.Context, q *db.Queries, ends db.AuditEndsRow) (*audit.Break, error) {
+func compareEnds(ctx context.Context, q *db.Queries, ends db.AuditEndsRow) (*audit.Break, error) {
 	if ends.LastPosition > ends.EndPosition {
 		b := audit.Break{Kind: audit.Inserted, Position: ends.LastPosition, Message: fmt.Sprintf("the chain was recorded up to position %d, and this event comes after it", ends.EndPosition)}
 		rows, err := q.ReadAuditPosition(ctx, ends.LastPosition)
@@ -106,7 +106,7 @@ type Filter struct {
 
 // List gives the events that a filter chooses, from the newest.
 func (s *Store) List(ctx context.Context, f Filter, each func(*audit.Event) error) error {
-	p := params(f)
+	p := listParams(f)
 	for left := f.Most; ; {
 		p.Most = page
 		if f.Most > 0 {
@@ -119,10 +119,10 @@ func (s *Store) List(ctx context.Context, f Filter, each func(*audit.Event) erro
 			return err
 		})
 		if err != nil {
-			return fmt.Errorf("list the audit: %w", reach(err))
+			return fmt.Errorf("list the audit: %w", markUnavailable(err))
 		}
 		for i := range rows {
-			if err := each(event(&rows[i])); err != nil {
+			if err := each(eventFromRow(&rows[i])); err != nil {
 				return err
 			}
 		}
@@ -134,7 +134,7 @@ func (s *Store) List(ctx context.Context, f Filter, each func(*audit.Event) erro
 	}
 }
 
-func params(f Filter) db.ListAuditParams {
+func listParams(f Filter) db.ListAuditParams {
 	p := db.ListAuditParams{
 		Before: math.MaxInt64, Execution: f.Execution, Actor: f.Actor, Cluster: f.Cluster,
 		Since: pgtype.Timestamptz{Time: f.Since, Valid: true},
@@ -164,7 +164,7 @@ func (s *Store) Open(ctx context.Context, p audit.Page) ([]audit.Record, error) 
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("list open executions in the audit: %w", reach(err))
+		return nil, fmt.Errorf("list open executions in the audit: %w", markUnavailable(err))
 	}
 	list := make([]audit.Record, len(rows))
 	for i := range rows {

@@ -19,7 +19,7 @@ func clusterInput(name string, nodes []corev1.Node, used map[string]Resources) e
 	in := execution.InputCluster{Name: name, TotalNodes: len(nodes), UnschedulableNodes: []string{}}
 	for i := range nodes {
 		n := &nodes[i]
-		up := ready(n)
+		up := isNodeReady(n)
 		if up {
 			in.ReadyNodes++
 		}
@@ -42,8 +42,8 @@ func clusterInput(name string, nodes []corev1.Node, used map[string]Resources) e
 	return in
 }
 
-// ready says whether a node is.
-func ready(n *corev1.Node) bool {
+// isNodeReady says whether a node is.
+func isNodeReady(n *corev1.Node) bool {
 	return slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
 		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
 	})
@@ -69,29 +69,29 @@ func RequestsByNode(pods []corev1.Pod) map[string]Resources {
 func requestsOf(spec *corev1.PodSpec) Resources {
 	var all, sidecars, first Resources
 	for i := range spec.Containers {
-		all = all.plus(of(spec.Containers[i].Resources.Requests))
+		all = all.addResources(resourcesOf(spec.Containers[i].Resources.Requests))
 	}
 	for i := range spec.InitContainers {
 		c := &spec.InitContainers[i]
-		own := of(c.Resources.Requests)
+		own := resourcesOf(c.Resources.Requests)
 		if c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
-			sidecars = sidecars.plus(own)
-			first = first.most(sidecars)
+			sidecars = sidecars.addResources(own)
+			first = first.maxResources(sidecars)
 			continue
 		}
-		first = first.most(sidecars.plus(own))
+		first = first.maxResources(sidecars.addResources(own))
 	}
-	return all.plus(sidecars).most(first).plus(of(spec.Overhead))
+	return all.addResources(sidecars).maxResources(first).addResources(resourcesOf(spec.Overhead))
 }
 
-func of(l corev1.ResourceList) Resources {
+func resourcesOf(l corev1.ResourceList) Resources {
 	return Resources{CPU: l.Cpu().MilliValue(), Memory: l.Memory().Value()}
 }
 
-func (r Resources) plus(o Resources) Resources {
+func (r Resources) addResources(o Resources) Resources {
 	return Resources{CPU: r.CPU + o.CPU, Memory: r.Memory + o.Memory}
 }
 
-func (r Resources) most(o Resources) Resources {
+func (r Resources) maxResources(o Resources) Resources {
 	return Resources{CPU: max(r.CPU, o.CPU), Memory: max(r.Memory, o.Memory)}
 }

@@ -40,16 +40,16 @@ func (s *State) Conditions(in *execution.Input, plan *v1alpha1.Plan, pods []core
 	if w, ok := workloadOf(s.Target); ok {
 		w.addStatus(names, t.Kind)
 		w.addRequests(names)
-		names["matching_nodes"] = matching(w.Spec.Template.Spec.NodeSelector, s.Nodes)
+		names["matching_nodes"] = countMatching(w.Spec.Template.Spec.NodeSelector, s.Nodes)
 		if pods != nil {
 			addPods(names, pods)
 		}
 	}
-	all, err := show(in, s.Target)
+	all, err := showInput(in, s.Target)
 	if err != nil {
 		return nil, err
 	}
-	return beside(all, names)
+	return mergeInput(all, names)
 }
 
 // PodSelector selects the Pods of the target. Not ok is that it has none.
@@ -61,8 +61,8 @@ func (s *State) PodSelector() (selector *metav1.LabelSelector, ok bool) {
 	return w.Spec.Selector, true
 }
 
-// beside adds names to the top of an input. Its own win.
-func beside(input map[string]json.RawMessage, names map[string]any) (json.RawMessage, error) {
+// mergeInput adds names to the top of an input. Its own win.
+func mergeInput(input map[string]json.RawMessage, names map[string]any) (json.RawMessage, error) {
 	all := maps.Clone(names)
 	for k, v := range input {
 		all[k] = v
@@ -170,12 +170,12 @@ func (w *workload) addRequests(names map[string]any) {
 	}
 }
 
-// matching is how many nodes Pods with a selector can be put on.
-func matching(selector map[string]string, nodes []corev1.Node) int {
+// countMatching is how many nodes Pods with a selector can be put on.
+func countMatching(selector map[string]string, nodes []corev1.Node) int {
 	count := 0
 	for i := range nodes {
 		n := &nodes[i]
-		if !ready(n) || n.Spec.Unschedulable {
+		if !isNodeReady(n) || n.Spec.Unschedulable {
 			continue
 		}
 		fits := true

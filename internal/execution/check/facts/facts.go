@@ -75,10 +75,10 @@ func (s *State) Input() *execution.Input {
 	}
 	in.Request.Environment = cmp.Or(in.Request.RequestedEnvironment, in.Namespace.Environment, DefaultEnvironment)
 	in.Target.Protected = s.Protected
-	in.Target.OwnerChain = owners(s.Owners)
+	in.Target.OwnerChain = ownerNames(s.Owners)
 	in.Target.Scales = scalesInput(s.Scaled)
 	in.Target.ManagedBy = execution.InputManagedBy{
-		GitOps: gitOps(s.Target), HPA: scaler(t, s.Scalers), Operator: operator(s.Owners),
+		GitOps: gitOps(s.Target), HPA: scalerName(t, s.Scalers), Operator: operatorName(s.Owners),
 	}
 	return in
 }
@@ -90,7 +90,7 @@ func requestInput(ke *v1alpha1.KubernetesExecution, request action.Request) exec
 		Action:        request.Action.Name,
 		Parameters:    objectOf(request.Parameters),
 		RequestedBy:   execution.InputUser{Username: ke.Spec.RequestedBy, Groups: []string{}},
-		Labels:        texts(ke.Labels),
+		Labels:        nonNilMap(ke.Labels),
 		Annotations:   annotations(ke.Annotations),
 		CorrelationID: ke.Spec.CorrelationID,
 		DryRunMode:    string(cmp.Or(ke.Spec.DryRunMode, v1alpha1.DryRunPolicy)),
@@ -104,7 +104,7 @@ func requestInput(ke *v1alpha1.KubernetesExecution, request action.Request) exec
 func scalesInput(scaled *unstructured.Unstructured) execution.InputScales {
 	in := execution.InputScales{Labels: map[string]string{}}
 	if scaled != nil {
-		in.Kind, in.Name, in.Labels = scaled.GetKind(), scaled.GetName(), texts(scaled.GetLabels())
+		in.Kind, in.Name, in.Labels = scaled.GetKind(), scaled.GetName(), nonNilMap(scaled.GetLabels())
 	}
 	return in
 }
@@ -128,7 +128,7 @@ func actionInput(a *action.Action) execution.InputAction {
 func (s *State) namespaceInput(name string) execution.InputNamespace {
 	in := execution.InputNamespace{Name: name, Labels: map[string]string{}, Annotations: map[string]string{}}
 	if ns := s.Namespace; ns != nil {
-		in.Labels, in.Annotations = texts(ns.Labels), annotations(ns.Annotations)
+		in.Labels, in.Annotations = nonNilMap(ns.Labels), annotations(ns.Annotations)
 		in.Environment = ns.Labels[s.EnvironmentLabel]
 	}
 	return in
@@ -182,8 +182,8 @@ func objectOf(raw json.RawMessage) json.RawMessage {
 	return raw
 }
 
-// texts is a map that is never null.
-func texts(m map[string]string) map[string]string {
+// nonNilMap is a map that is never null.
+func nonNilMap(m map[string]string) map[string]string {
 	if m == nil {
 		return map[string]string{}
 	}

@@ -12,8 +12,8 @@ import (
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 )
 
-// owners are a chain for readers.
-func owners(chain []metav1.OwnerReference) []string {
+// ownerNames are a chain for readers.
+func ownerNames(chain []metav1.OwnerReference) []string {
 	names := make([]string, len(chain))
 	for i, ref := range chain {
 		names[i] = ref.Kind + "/" + ref.Name
@@ -21,8 +21,8 @@ func owners(chain []metav1.OwnerReference) []string {
 	return names
 }
 
-// operator is the first owner that is not of Kubernetes itself; empty is none.
-func operator(chain []metav1.OwnerReference) string {
+// operatorName is the first owner that is not of Kubernetes itself; empty is none.
+func operatorName(chain []metav1.OwnerReference) string {
 	for _, ref := range chain {
 		if Foreign(ref) {
 			return ref.Kind + "/" + ref.Name
@@ -62,9 +62,9 @@ func gitOps(live *unstructured.Unstructured) string {
 	return ""
 }
 
-// scaler is the HorizontalPodAutoscaler that scales a target, empty for none: of
+// scalerName is the HorizontalPodAutoscaler that scales a target, empty for none: of
 // several the first by name, so that the same objects give the same input.
-func scaler(t v1alpha1.Target, scalers []autoscalingv2.HorizontalPodAutoscaler) string {
+func scalerName(t v1alpha1.Target, scalers []autoscalingv2.HorizontalPodAutoscaler) string {
 	var names []string
 	group := schema.FromAPIVersionAndKind(t.APIVersion, t.Kind).Group
 	for i := range scalers {

@@ -44,8 +44,8 @@ func Secrets(live *unstructured.Unstructured) (refs []SecretRef, ok bool) {
 // secretNames are names of Secrets, and whether images are pulled with them.
 type secretNames map[string]bool
 
-// add adds a Secret that is not optional.
-func (n secretNames) add(name string, optional *bool) {
+// addName adds a Secret that is not optional.
+func (n secretNames) addName(name string, optional *bool) {
 	if name != "" && !n[name] && (optional == nil || !*optional) {
 		n[name] = false
 	}
@@ -54,29 +54,29 @@ func (n secretNames) add(name string, optional *bool) {
 func (n secretNames) addVariables(c *corev1.Container) {
 	for _, e := range c.Env {
 		if e.ValueFrom != nil && e.ValueFrom.SecretKeyRef != nil {
-			n.add(e.ValueFrom.SecretKeyRef.Name, e.ValueFrom.SecretKeyRef.Optional)
+			n.addName(e.ValueFrom.SecretKeyRef.Name, e.ValueFrom.SecretKeyRef.Optional)
 		}
 	}
 	for _, e := range c.EnvFrom {
 		if e.SecretRef != nil {
-			n.add(e.SecretRef.Name, e.SecretRef.Optional)
+			n.addName(e.SecretRef.Name, e.SecretRef.Optional)
 		}
 	}
 }
 
 func (n secretNames) addVolume(v *corev1.Volume) {
 	if v.Secret != nil {
-		n.add(v.Secret.SecretName, v.Secret.Optional)
+		n.addName(v.Secret.SecretName, v.Secret.Optional)
 	}
 	if v.CSI != nil && v.CSI.NodePublishSecretRef != nil {
-		n.add(v.CSI.NodePublishSecretRef.Name, nil)
+		n.addName(v.CSI.NodePublishSecretRef.Name, nil)
 	}
 	if v.Projected == nil {
 		return
 	}
 	for _, s := range v.Projected.Sources {
 		if s.Secret != nil {
-			n.add(s.Secret.Name, s.Secret.Optional)
+			n.addName(s.Secret.Name, s.Secret.Optional)
 		}
 	}
 }

@@ -43,12 +43,12 @@ type shownPlan struct {
 	Before hidden `json:"before,omitempty"`
 }
 
-// show gives what conditions see of an input. live is its target; nil is none.
-func show(in *execution.Input, live *unstructured.Unstructured) (map[string]json.RawMessage, error) {
+// showInput gives what conditions see of an input. live is its target; nil is none.
+func showInput(in *execution.Input, live *unstructured.Unstructured) (map[string]json.RawMessage, error) {
 	s := shown{Input: *in, Target: shownTarget{InputTarget: in.Target}, Namespace: shownNamespace{InputNamespace: in.Namespace}}
 	s.Target.Object = map[string]any{}
 	if live != nil {
-		s.Target.Object = pruned(shownObject(live), maxObject)
+		s.Target.Object = pruneObject(shownObject(live), maxObject)
 	}
 	if in.Plan != nil {
 		s.Plan = &shownPlan{InputPlan: in.Plan}
@@ -70,7 +70,7 @@ func shownObject(live *unstructured.Unstructured) map[string]any {
 	if !known {
 		allowed = fields{"status": {"conditions": conditionFields}}
 	}
-	object, _ := allowed.of(live.Object).(map[string]any)
+	object, _ := allowed.selectFields(live.Object).(map[string]any)
 	return object
 }
 
@@ -78,9 +78,9 @@ func shownObject(live *unstructured.Unstructured) map[string]any {
 // is all that is below.
 type fields map[string]fields
 
-// of gives the allowed fields of a value. It shares with the value what is shown
+// selectFields gives the allowed fields of a value. It shares with the value what is shown
 // whole.
-func (f fields) of(value any) any {
+func (f fields) selectFields(value any) any {
 	if f == nil {
 		return value
 	}
@@ -89,14 +89,14 @@ func (f fields) of(value any) any {
 		kept := make(map[string]any, len(f))
 		for name, below := range f {
 			if inner, ok := v[name]; ok {
-				kept[name] = below.of(inner)
+				kept[name] = below.selectFields(inner)
 			}
 		}
 		return kept
 	case []any:
 		kept := make([]any, len(v))
 		for i, inner := range v {
-			kept[i] = f.of(inner)
+			kept[i] = f.selectFields(inner)
 		}
 		return kept
 	}

@@ -35,10 +35,10 @@ func targetInput(t v1alpha1.Target, live *unstructured.Unstructured) execution.I
 		return in
 	}
 	in.UID = string(live.GetUID())
-	in.Labels = texts(live.GetLabels())
+	in.Labels = nonNilMap(live.GetLabels())
 	if t.Kind != kindSecret { // whose values stand in annotations, too
 		in.Annotations = annotations(live.GetAnnotations())
-		in.Object = pruned(live.Object, maxObject)
+		in.Object = pruneObject(live.Object, maxObject)
 	}
 	return in
 }
@@ -59,9 +59,9 @@ func annotations(all map[string]string) map[string]string {
 	return kept
 }
 
-// pruned is an object's spec and status. Long texts are cut; where it is still
+// pruneObject is an object's spec and status. Long texts are cut; where it is still
 // too much, the largest fields go, and are named in "truncated".
-func pruned(object map[string]any, most int) map[string]any {
+func pruneObject(object map[string]any, most int) map[string]any {
 	kept := map[string]any{}
 	for _, part := range []string{"spec", "status"} {
 		if fields, ok := object[part].(map[string]any); ok {
@@ -71,18 +71,18 @@ func pruned(object map[string]any, most int) map[string]any {
 	if status, ok := kept["status"].(map[string]any); ok {
 		delete(status, "images") // of a Node: as long as all else together
 	}
-	if left := size(kept) - most; left > 0 {
-		drop(kept, left+maxTruncated*maxField)
+	if left := jsonSize(kept) - most; left > 0 {
+		dropLargest(kept, left+maxTruncated*maxField)
 	}
-	if size(kept) > most {
+	if jsonSize(kept) > most {
 		return map[string]any{"truncated": []any{"spec", "status"}}
 	}
 	return kept
 }
 
-// drop takes fields from spec and status, the largest first, until they are
+// dropLargest takes fields from spec and status, the largest first, until they are
 // smaller by some bytes, and names those that were taken first.
-func drop(object map[string]any, bytes int) {
+func dropLargest(object map[string]any, bytes int) {
 	type field struct {
 		part, name string
 		size       int
@@ -91,7 +91,7 @@ func drop(object map[string]any, bytes int) {
 	for _, part := range []string{"spec", "status"} {
 		all, _ := object[part].(map[string]any)
 		for _, name := range slices.Sorted(maps.Keys(all)) {
-			fields = append(fields, field{part: part, name: name, size: len(name) + size(all[name])})
+			fields = append(fields, field{part: part, name: name, size: len(name) + jsonSize(all[name])})
 		}
 	}
 	slices.SortStableFunc(fields, func(a, b field) int { return b.size - a.size })
@@ -104,7 +104,7 @@ func drop(object map[string]any, bytes int) {
 		delete(all, f.name)
 		bytes -= f.size
 		if len(gone) < maxTruncated {
-			gone = append(gone, clip(f.part+"."+f.name, maxField))
+			gone = append(gone, truncateText(f.part+"."+f.name, maxField))
 		}
 	}
 	object["truncated"] = gone
@@ -129,13 +129,13 @@ func shortened(value any, depth int) any {
 		}
 		return l
 	case string:
-		return clip(v, maxText)
+		return truncateText(v, maxText)
 	}
 	return value
 }
 
-// size is how much a value is as JSON.
-func size(value any) int {
+// jsonSize is how much a value is as JSON.
+func jsonSize(value any) int {
 	text, err := json.Marshal(value)
 	if err != nil {
 		return maxObject + 1 // what cannot be written is too much
@@ -143,8 +143,8 @@ func size(value any) int {
 	return len(text)
 }
 
-// clip bounds a text, and marks where it was cut.
-func clip(s string, most int) string {
+// truncateText bounds a text, and marks where it was cut.
+func truncateText(s string, most int) string {
 	const mark = "…"
 	if len(s) <= most {
 		return s
