@@ -92,7 +92,7 @@ type stream struct {
 	at     int // in its lane; outside of it -1
 }
 
-func (s *stream) precedes(o *stream) bool { return s.ready[0].precedes(o.ready[0]) }
+func (s *stream) isBefore(o *stream) bool { return s.ready[0].isBefore(o.ready[0]) }
 
 func (s *stream) setAt(i int) { s.at = i }
 
@@ -201,7 +201,7 @@ func (b *budget) nextMember() *member {
 		if !b.hasRoom(key) {
 			continue
 		}
-		if m := l.streams[0].ready[0]; first == nil || m.precedes(first) {
+		if m := l.streams[0].ready[0]; first == nil || m.isBefore(first) {
 			first = m
 		}
 	}

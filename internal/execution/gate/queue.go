@@ -27,9 +27,9 @@ type member struct {
 	at      int     // where it stands in its heap
 }
 
-// precedes is whose turn comes first. A rollback goes before others: it takes back
+// isBefore is whose turn comes first. A rollback goes before others: it takes back
 // what the target has now, not what others make of it.
-func (m *member) precedes(o *member) bool {
+func (m *member) isBefore(o *member) bool {
 	switch {
 	case m.Rollback != o.Rollback:
 		return m.Rollback
@@ -62,7 +62,7 @@ func (g *Gate) promoteHead(t *target, now time.Time) {
 	if len(t.inside) > 0 {
 		return
 	}
-	if t.head != nil && len(t.queue) > 0 && t.queue[0].precedes(t.head) {
+	if t.head != nil && len(t.queue) > 0 && t.queue[0].isBefore(t.head) {
 		if t.head.state == stateReady {
 			g.budget.removeReady(t.head)
 		}
@@ -112,7 +112,7 @@ func (g *Gate) queueWake(m *member) {
 
 // heapItem are things that stand in a heap, and know where.
 type heapItem[T any] interface {
-	precedes(other T) bool
+	isBefore(other T) bool
 	setAt(i int)
 }
 
@@ -155,7 +155,7 @@ func (h heap[T]) swapItems(i, j int) {
 func (h heap[T]) siftUp(i int) {
 	for i > 0 {
 		parent := (i - 1) / 2
-		if !h[i].precedes(h[parent]) {
+		if !h[i].isBefore(h[parent]) {
 			return
 		}
 		h.swapItems(i, parent)
@@ -167,7 +167,7 @@ func (h heap[T]) siftDown(i int) (moved bool) {
 	for {
 		first := i
 		for child := 2*i + 1; child <= 2*i+2 && child < len(h); child++ {
-			if h[child].precedes(h[first]) {
+			if h[child].isBefore(h[first]) {
 				first = child
 			}
 		}
