@@ -1,13 +1,11 @@
-// Package approval counts approvals of executions.
+// Package approval counts the approvals of an execution and decides whether it may run.
 //
-// Who wrote an approval, and whether they may, is what the API server checks
-// with the policies of package guard; here is decided what the approvals that
-// passed there come to. An approval counts for the plan whose hash it names, and
-// for no other. The hash covers the time without a gap in the policies, so that
-// what was written before a gap names another. One person counts once; whoever
-// asked does not count where the policy wants somebody else. While the guard is
-// missing nothing counts: the execution goes on waiting, and ends as expired when
-// its time is over.
+// The API server verifies the author of an approval and their rights, with the admission policies
+// of package guard. This package decides on the approvals that passed those policies. An approval
+// counts only for the plan whose hash it names. The hash covers the period in which the policies
+// were in force without a gap, so an approval from before a gap names another plan. Each person
+// counts once. The requester does not count if the policy excludes the requester. While the guard
+// is missing, no approval counts: the execution keeps waiting, and expires at its deadline.
 package approval
 
 import (
@@ -23,8 +21,8 @@ import (
 	"github.com/fleetloop/fleetloop/internal/execution"
 )
 
-// Begin is what the approval of a plan starts with. No deadline is waiting
-// without end.
+// Begin returns the initial approval status of a plan. A nil deadline means that the approval never
+// expires.
 func Begin(d execution.Decision, deadline *metav1.Time) v1alpha1.ApprovalStatus {
 	if !d.RequireApproval {
 		return v1alpha1.ApprovalStatus{State: v1alpha1.ApprovalNotRequired}
@@ -39,8 +37,8 @@ func Begin(d execution.Decision, deadline *metav1.Time) v1alpha1.ApprovalStatus 
 	}
 }
 
-// Stricter says whether a decision wants more than an approval was asked for
-// with: whoever has approved was not asked whether they are enough.
+// Stricter reports whether a decision requires more than the approval that is already requested.
+// The approvals given so far were not checked against the new requirements.
 func Stricter(a v1alpha1.ApprovalStatus, d execution.Decision) bool {
 	if !d.RequireApproval {
 		return false
@@ -50,14 +48,13 @@ func Stricter(a v1alpha1.ApprovalStatus, d execution.Decision) bool {
 	return now.RequiredCount > max(a.RequiredCount, 1) || now.RequesterCannotApprove && !a.RequesterCannotApprove || others
 }
 
-// Decide says what the approvals of an execution come to at now, and until when
-// to wait if nothing is decided: the zero time is without end. What was decided
-// before stays decided. A failure is there exactly if the state is Rejected or
-// Expired.
+// Decide returns the approval status at now and, while it is undecided, the time until which to
+// wait. A zero time means no deadline. An earlier decision is final. The failure is non-nil exactly
+// if the state is Rejected or Expired.
 //
-// The rules stand in the order in which they decide: one rejection rejects; at
-// the deadline it is too late, however many approvals have come, because nobody
-// can tell when; without a guard nothing counts; then they are counted.
+// The rules apply in this order. One rejection rejects the execution. After the deadline, the
+// execution expires whatever the number of approvals, because the time at which an approval arrived
+// is unknown. Without a guard, no approval counts. Otherwise the approvals are counted.
 func Decide(ke *v1alpha1.KubernetesExecution, guardMissing error, now time.Time) (v1alpha1.ApprovalStatus, *execution.Failure, time.Time) {
 	a := currentStatus(ke)
 	if a.State != v1alpha1.ApprovalPending {
@@ -83,8 +80,8 @@ func Decide(ke *v1alpha1.KubernetesExecution, guardMissing error, now time.Time)
 	return a, failureFor(ke, a, guardMissing), time.Time{}
 }
 
-// Waiting says what an execution that is not decided waits for, in a sentence,
-// with the detail if something is wrong.
+// Waiting returns a sentence that explains what an undecided execution waits for. The detail is set
+// if something is wrong.
 func Waiting(ke *v1alpha1.KubernetesExecution, guardMissing error) (v1alpha1.Detail, string) {
 	a := currentStatus(ke)
 	if guardMissing != nil {
@@ -106,8 +103,8 @@ func Waiting(ke *v1alpha1.KubernetesExecution, guardMissing error) (v1alpha1.Det
 	return "", text
 }
 
-// currentStatus is the approval as it is known so far. An execution that has none was
-// not asked about, so nothing can have been approved.
+// currentStatus returns the approval status recorded so far. An execution without one was never
+// offered for approval, so it cannot have been approved.
 func currentStatus(ke *v1alpha1.KubernetesExecution) v1alpha1.ApprovalStatus {
 	if ke.Status.Approval == nil {
 		return v1alpha1.ApprovalStatus{State: v1alpha1.ApprovalPending, Required: true, RequiredCount: 1}
@@ -119,7 +116,7 @@ func currentStatus(ke *v1alpha1.KubernetesExecution) v1alpha1.ApprovalStatus {
 	return a
 }
 
-// rejectionOf is the first rejection of the plan.
+// rejectionOf returns the first rejection of the plan.
 func rejectionOf(ke *v1alpha1.KubernetesExecution) (v1alpha1.Approval, bool) {
 	plan := planHash(ke)
 	i := slices.IndexFunc(ke.Spec.Approvals, func(a v1alpha1.Approval) bool {
@@ -131,7 +128,7 @@ func rejectionOf(ke *v1alpha1.KubernetesExecution) (v1alpha1.Approval, bool) {
 	return ke.Spec.Approvals[i], true
 }
 
-// countedApprovals are the approvals that count.
+// countedApprovals returns the approvals that count for the plan.
 func countedApprovals(ke *v1alpha1.KubernetesExecution, a v1alpha1.ApprovalStatus) []v1alpha1.Approval {
 	plan := planHash(ke)
 	if plan == "" || unknownRequester(ke, a) {
@@ -151,14 +148,14 @@ func countedApprovals(ke *v1alpha1.KubernetesExecution, a v1alpha1.ApprovalStatu
 	return list
 }
 
-// hasEnough says whether as many approve as have to.
+// hasEnough reports whether the required number of approvals is reached.
 func hasEnough(ke *v1alpha1.KubernetesExecution, a v1alpha1.ApprovalStatus) bool {
 	return len(a.CountedDecisions)+bareApproval(ke, a) >= int(max(a.RequiredCount, 1))
 }
 
-// bareApproval is 1 if approvalReceived is an approval. It names neither person nor
-// plan, so it is one only where there is no entry: beside an entry it may be the
-// same person, or be about the plan of before.
+// bareApproval returns 1 if approvalReceived counts as an approval, and 0 otherwise. The field
+// names neither a person nor a plan, so it counts only if spec.approvals is empty. Beside an entry
+// it could be the same person, or refer to the previous plan.
 func bareApproval(ke *v1alpha1.KubernetesExecution, a v1alpha1.ApprovalStatus) int {
 	if ke.Spec.ApprovalReceived && !a.ReceivedTooEarly && len(ke.Spec.Approvals) == 0 && planHash(ke) != "" && !unknownRequester(ke, a) {
 		return 1
@@ -166,13 +163,14 @@ func bareApproval(ke *v1alpha1.KubernetesExecution, a v1alpha1.ApprovalStatus) i
 	return 0
 }
 
-// unknownRequester says that nobody can tell whether whoever approves is whoever
-// asked.
+// unknownRequester reports whether the requester is excluded from approving but unknown. An
+// approver cannot be distinguished from the requester then.
 func unknownRequester(ke *v1alpha1.KubernetesExecution, a v1alpha1.ApprovalStatus) bool {
 	return a.RequesterCannotApprove && ke.Spec.RequestedBy == ""
 }
 
-// withoutGuard takes back what was counted although nobody checked it.
+// withoutGuard clears the counted decisions while the guard is missing, because their authors are
+// unverified.
 func withoutGuard(a v1alpha1.ApprovalStatus, guardMissing error) v1alpha1.ApprovalStatus {
 	if guardMissing != nil {
 		a.CountedDecisions = nil
@@ -180,7 +178,8 @@ func withoutGuard(a v1alpha1.ApprovalStatus, guardMissing error) v1alpha1.Approv
 	return a
 }
 
-// failureFor is why an execution ends whose approval was decided against it.
+// failureFor returns the failure of an execution that was rejected or has expired, and nil
+// otherwise.
 func failureFor(ke *v1alpha1.KubernetesExecution, a v1alpha1.ApprovalStatus, guardMissing error) *execution.Failure {
 	switch a.State {
 	case v1alpha1.ApprovalRejected:
@@ -209,7 +208,7 @@ func failureFor(ke *v1alpha1.KubernetesExecution, a v1alpha1.ApprovalStatus, gua
 	}
 }
 
-// approvalTally says how many approvals there are of how many.
+// approvalTally formats the number of approvals and the number required.
 func approvalTally(ke *v1alpha1.KubernetesExecution, a v1alpha1.ApprovalStatus) string {
 	return fmt.Sprintf("%d of %d approvals", len(countedApprovals(ke, a))+bareApproval(ke, a), max(a.RequiredCount, 1))
 }
@@ -221,7 +220,7 @@ func planHash(ke *v1alpha1.KubernetesExecution) string {
 	return ke.Status.Plan.Hash
 }
 
-// shortHash is what people call a hash.
+// shortHash returns the first 12 digits of a hash, for messages.
 func shortHash(hash string) string {
 	const digits = 12
 	return hash[:min(len(hash), digits)]

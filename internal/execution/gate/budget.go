@@ -7,15 +7,14 @@ import (
 	"github.com/fleetloop/fleetloop/internal/execution"
 )
 
-// A budget knows who is inside and who is ready, and whom it has room for.
+// A budget tracks the members that are inside or ready, and selects the next one with room.
 //
-// Those that are ready stand in streams: one for each action, namespace and
-// requester, because all of a stream are held up by the same. The streams of an
-// action stand in its lane, except those of a namespace or a requester that has
-// all it may have. So whoever is next is the first of one of the lanes, of which
-// there are a few dozen.
+// Ready members are grouped into streams by action, namespace and requester, because the same
+// limits block all members of a stream. The streams of an action form its lane, except those whose
+// namespace or requester has reached its limit. The next member is therefore the first of one of
+// the lanes, of which a few dozen exist.
 //
-// What only reads has a budget of its own: neither holds up the other.
+// Read-only executions have a separate budget, so that neither kind blocks the other.
 type budget struct {
 	cfg Config
 
@@ -26,13 +25,13 @@ type budget struct {
 	lanes    map[laneKey]*lane
 
 	nodes    int
-	acted    map[string]bool // nodes that are acted on
-	cordoned map[string]bool // and those that are left cordoned
-	cordons  bool            // whether it is said which are
+	acted    map[string]bool // nodes with an execution inside
+	cordoned map[string]bool // nodes that executions left cordoned
+	cordons  bool            // whether SetCordoned was called
 }
 
-// A pool is a number of places: one is for what changes something, and one for
-// what only reads.
+// A pool is a number of places: one pool for executions that change something, one for read-only
+// ones.
 type pool int
 
 const (
@@ -50,7 +49,7 @@ func poolOf(c Claim) pool {
 type laneKey struct {
 	action string
 	pool   pool
-	node   bool // whether it takes one from the budget of nodes
+	node   bool // whether it uses the node budget
 }
 
 type lane struct {
@@ -70,10 +69,10 @@ const (
 	ofRequester
 )
 
-// A share is what a namespace or a requester has of a pool.
+// A share counts the places of a pool that a namespace or a requester uses.
 type share struct {
 	key     shareKey
-	most    int // zero is any number
+	most    int // zero means no limit
 	held    int
 	streams map[*stream]bool
 }
@@ -89,7 +88,7 @@ type stream struct {
 	key    streamKey
 	shares [2]*share
 	ready  heap[*member]
-	at     int // in its lane; outside of it -1
+	at     int // index in its lane; -1 outside the lane
 }
 
 func (s *stream) isBefore(o *stream) bool { return s.ready[0].isBefore(o.ready[0]) }
@@ -104,8 +103,8 @@ func newBudget(cfg Config) budget {
 	}
 }
 
-// sharesOf are the two that a claim is counted in. What is outside of namespaces
-// is in one that has no bound.
+// sharesOf returns the two shares that a claim counts towards. Targets outside namespaces use a
+// share without a limit.
 func (b *budget) sharesOf(c Claim) [2]*share {
 	space := b.ensureShare(shareKey{ofNamespace, c.TargetNamespace, poolOf(c)})
 	if c.TargetNamespace != "" {
@@ -113,7 +112,7 @@ func (b *budget) sharesOf(c Claim) [2]*share {
 	}
 	asks := b.ensureShare(shareKey{ofRequester, c.Requester, poolOf(c)})
 	asks.most = b.cfg.MaxPerRequester
-	if c.Requester == "" && asks.most > 0 { // nobody has a second share by not saying who asks
+	if c.Requester == "" && asks.most > 0 { // an empty requester must not gain a full second share
 		asks.most = max(1, asks.most/2)
 	}
 	return [2]*share{space, asks}
@@ -128,7 +127,7 @@ func (b *budget) ensureShare(k shareKey) *share {
 	return s
 }
 
-// dropUnusedShares lets go of shares that nobody has.
+// dropUnusedShares deletes shares that have neither places nor streams.
 func (b *budget) dropUnusedShares(shares [2]*share) {
 	for _, s := range shares {
 		if s.held == 0 && len(s.streams) == 0 {
@@ -137,7 +136,7 @@ func (b *budget) dropUnusedShares(shares [2]*share) {
 	}
 }
 
-// addReady takes in one that is ready.
+// addReady adds a ready member to its stream.
 func (b *budget) addReady(m *member) {
 	lane := laneKey{action: m.Action, pool: poolOf(m.Claim), node: m.Node && !b.cordoned[m.Target]}
 	key := streamKey{lane: lane, namespace: m.TargetNamespace, requester: m.Requester}
@@ -154,7 +153,7 @@ func (b *budget) addReady(m *member) {
 	b.updateLane(s)
 }
 
-// removeReady takes it out again.
+// removeReady removes a ready member from its stream.
 func (b *budget) removeReady(m *member) {
 	s := m.stream
 	s.ready.removeAt(m.at)
@@ -170,7 +169,7 @@ func (b *budget) removeReady(m *member) {
 	b.dropUnusedShares(s.shares)
 }
 
-// updateLane has a stream stand in its lane where it belongs, or outside.
+// updateLane moves a stream to its position in its lane, or out of the lane.
 func (b *budget) updateLane(s *stream) {
 	key := s.key.lane
 	l := b.lanes[key]
@@ -184,8 +183,8 @@ func (b *budget) updateLane(s *stream) {
 	case !out:
 		l.streams.fixAt(s.at)
 	case s.at >= 0:
-		// Its first may be gone, by which it would be compared; at the end of the
-		// heap nothing is.
+		// The stream may be empty and cannot be compared then. The last place of the heap
+		// needs no comparison.
 		l.streams.removeAt(s.at)
 		s.at = -1
 		if len(l.streams) == 0 {
@@ -194,7 +193,7 @@ func (b *budget) updateLane(s *stream) {
 	}
 }
 
-// nextMember is the first of all for whom there is room; nil is none.
+// nextMember returns the first ready member with room in all budgets, or nil.
 func (b *budget) nextMember() *member {
 	var first *member
 	for key, l := range b.lanes {
@@ -228,7 +227,7 @@ func (b *budget) nodesActedOn() int {
 	return n
 }
 
-// countInside counts one as inside.
+// countInside counts a member as inside.
 func (b *budget) countInside(m *member) {
 	b.held[poolOf(m.Claim)]++
 	b.byAction[m.Action]++
@@ -241,7 +240,7 @@ func (b *budget) countInside(m *member) {
 	}
 }
 
-// uncountInside counts it as outside again.
+// uncountInside stops counting a member as inside.
 func (b *budget) uncountInside(m *member) {
 	b.held[poolOf(m.Claim)]--
 	if b.byAction[m.Action]--; b.byAction[m.Action] == 0 {
@@ -258,15 +257,15 @@ func (b *budget) uncountInside(m *member) {
 	b.dropUnusedShares(shares)
 }
 
-// countCordoned counts the node that one has acted on as cordoned, until it is known
-// whether it is: another must not go in between.
+// countCordoned counts the node of a member as cordoned until SetCordoned reports the actual state.
+// Another execution must not start in between.
 func (b *budget) countCordoned(m *member) {
 	if m.Node && b.cordons {
 		b.cordoned[m.Target] = true
 	}
 }
 
-// updateLanes follows a share that may have become full, or no longer is.
+// updateLanes updates the streams of a share that may have reached or left its limit.
 func (b *budget) updateLanes(s *share) {
 	if s.most == 0 {
 		return
@@ -276,7 +275,7 @@ func (b *budget) updateLanes(s *share) {
 	}
 }
 
-// exceededLimit says what there is not enough of for one that is ready.
+// exceededLimit describes the limit that blocks a ready member.
 func (b *budget) exceededLimit(m *member) string {
 	what := "executions"
 	if m.ReadOnly {
@@ -299,10 +298,10 @@ func (b *budget) exceededLimit(m *member) string {
 	return fmt.Sprintf("limit reached: %d nodes are in use by actions or cordoned, at most %d of %d are allowed at a time (limits.max_node_percent): uncordon a node", b.nodesActedOn(), b.nodesAllowed(), b.nodes)
 }
 
-// insideCount is how many are.
+// insideCount returns the number of members inside.
 func (b *budget) insideCount() int { return b.held[poolChanges] + b.held[poolReads] }
 
-// inFlight is who is inside, but for one.
+// inFlight returns the executions inside, except one.
 func (b *budget) inFlight(but *member) execution.InputInFlight {
 	in := execution.InputInFlight{Total: b.insideCount(), ByAction: maps.Clone(b.byAction), ByNamespace: make(map[string]int), SameTarget: []string{}}
 	for key, s := range b.shares {

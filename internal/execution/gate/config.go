@@ -7,27 +7,24 @@ import (
 	"time"
 )
 
-// Config is what the gate lets in. Fields that are zero mean their default,
-// unless they say otherwise.
+// Config holds the limits of a gate. Zero fields mean their defaults unless stated otherwise.
 type Config struct {
 	MaxConcurrent   int            // inside at once, and as many again that only read; 10
 	MaxPerNamespace int            // inside at once with targets in one namespace; zero is any number
 	MaxPerRequester int            // inside at once of one requester; zero is any number
 	MaxPerAction    map[string]int // inside at once of an action; those that are missing may be any number
 
-	// MaxNodePercent is how many of all nodes may be acted on at once, those
-	// that are still cordoned included; 10. One may always be.
+	// MaxNodePercent limits the percentage of nodes that are acted on or still cordoned at a time;
+	// default 10. One node is always allowed.
 	MaxNodePercent int
 
-	// Cooldown is how long an action leaves a target alone after it has ended
-	// there. Zero is not at all. Rollbacks do not wait for it, nor does what only
-	// reads.
+	// Cooldown is the pause between the end of an action on a target and its next start there. Zero
+	// means no pause. Rollbacks and read-only actions do not wait for it.
 	Cooldown time.Duration
 
-	// MaxFailures is after how many failures in a row, all within Window, an
-	// action is no longer tried on a target until they are older than that. What
-	// was cancelled in between does not count. Zero is never. Rollbacks, and what
-	// only reads, are tried all the same.
+	// MaxFailures is the number of consecutive failures within Window that block an action on a
+	// target. The block ends when the failures are older than Window. Cancelled executions in
+	// between do not count. Zero means no limit. Rollbacks and read-only actions are never blocked.
 	MaxFailures int
 	Window      time.Duration // 1 h
 

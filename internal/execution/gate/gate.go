@@ -27,28 +27,29 @@ import (
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 )
 
-// A Claim is an execution that wants to act.
+// A Claim is a request of an execution to act.
 type Claim struct {
 	UID    types.UID
 	Key    types.NamespacedName // of the execution
 	Action string
-	// Target is what only one may act on, see TargetOf. Empty is nothing.
+	// Target is the object on which one execution acts at a time, see TargetOf. Empty means no
+	// target.
 	Target          string
-	TargetNamespace string // empty is outside of namespaces
-	Node            bool   // whether it takes one from the budget of nodes
-	// ReadOnly is that it changes nothing. It waits for nobody on its target, and
-	// nobody waits for it; it has a place among those that only read.
+	TargetNamespace string // empty means cluster-scoped
+	Node            bool   // whether it uses the node budget
+	// ReadOnly marks an execution that changes nothing. It neither waits for others on its target
+	// nor blocks them, and uses the read-only budget.
 	ReadOnly  bool
 	Requester string // who asked for it
 	Rollback  bool
 	Created   time.Time
-	// Since is when it began to wait, for one that waited at another gate. Zero
-	// is its first Enter.
+	// Since is the time at which the execution began to wait at an earlier gate. Zero means the
+	// time of its first Enter.
 	Since time.Time
 }
 
-// TargetOf is the Target of a claim: kind.group/namespace/name. It is empty for
-// an action without a target.
+// TargetOf returns the Target of a claim: kind.group/namespace/name. It is empty for an action
+// without a target.
 func TargetOf(t v1alpha1.PlanTarget) string {
 	if t.Kind == "" {
 		return ""
@@ -60,38 +61,38 @@ func TargetOf(t v1alpha1.PlanTarget) string {
 	return t.Kind + "." + group + "/" + t.Namespace + "/" + t.Name
 }
 
-// A Verdict is what the gate says to a claim.
+// A Verdict is the answer of the gate to a claim.
 type Verdict struct {
 	In bool
 
-	// Why not: target_busy, cooldown, budget_exceeded, circuit_open or
-	// emergency_stop, and the same for people.
+	// Detail is the reason for a refusal: target_busy, cooldown, budget_exceeded, circuit_open or
+	// emergency_stop. Message explains it to people.
 	Detail  v1alpha1.Detail
 	Message string
 
-	// After is when to ask again at the latest, if nothing wakes it.
+	// After is the delay until the latest retry, unless a wake comes first.
 	After time.Duration
 
-	// Failed means that it is not let in any more.
+	// Failed means that the execution is refused for good.
 	Failed bool
 }
 
-// Past is an execution that is over.
+// Past is an execution that has ended.
 type Past struct {
 	Action, Target string
 	Outcome        v1alpha1.Outcome // empty says nothing of the action
 	Ended          time.Time
 }
 
-// Stats are how many there are at the gate.
+// Stats counts the executions at the gate.
 type Stats struct {
-	Inside  int // those included whose place is kept
+	Inside  int // including reserved places
 	Waiting int
 	Stopped bool
 }
 
-// A Gate is made with New. It is safe for concurrent use. Time is an argument,
-// and is expected not to run backwards by much.
+// A Gate limits concurrent executions. It is created with New and safe for concurrent use. Callers
+// pass the time, which should not run backwards by much.
 type Gate struct {
 	cfg Config
 
@@ -102,14 +103,14 @@ type Gate struct {
 	reason   string // of the stop
 	arrivals uint64
 	members  map[types.UID]*member
-	reserved map[types.UID]*member // those whose place is kept
+	reserved map[types.UID]*member // members with a reserved place
 	targets  map[string]*target
 	budget   budget
 	past     history
-	untimed  bool // whether there is a past from before anybody said what time it is
+	untimed  bool // whether restored history is not yet clamped to the present
 }
 
-// New makes a gate with nobody inside.
+// New creates an empty gate.
 func New(cfg Config) (*Gate, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
@@ -125,17 +126,16 @@ func New(cfg Config) (*Gate, error) {
 	}, nil
 }
 
-// OnWake says who is told that it should try again, by another Enter. Call it
-// before the first. It is called without the gate's lock, by whoever made room,
-// who waits for it.
+// OnWake sets the callback that asks an execution to call Enter again. Call it before the first
+// Enter. The callback runs without the lock of the gate, in the goroutine that freed the place,
+// which waits for it.
 func (g *Gate) OnWake(f func(types.NamespacedName)) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.onWake = f
 }
 
-// withLock does something with the lock held, and then wakes whom that concerns,
-// except the one that called.
+// withLock runs do with the lock held, then wakes the queued executions except the caller.
 func (g *Gate) withLock(caller types.NamespacedName, do func()) {
 	g.mu.Lock()
 	do()
@@ -152,8 +152,7 @@ func (g *Gate) withLock(caller types.NamespacedName, do func()) {
 	}
 }
 
-// Restore tells a new gate who is inside and what went before. Call it before
-// the first Enter.
+// Restore loads the running and past executions into a new gate. Call it before the first Enter.
 func (g *Gate) Restore(inside []Claim, past []Past) {
 	g.withLock(types.NamespacedName{}, func() {
 		for _, c := range inside {
@@ -172,9 +171,9 @@ func (g *Gate) Restore(inside []Claim, past []Past) {
 	})
 }
 
-// Enter asks to be let in. Whoever is not let in stands in the queue from then
-// on. Whoever is inside stays so, however often it asks. One that is let in
-// must Leave, any other must be forgotten when it no longer wants to go in.
+// Enter requests a place. A refused execution stays in the queue, and an admitted one stays inside,
+// however often it calls Enter. An admitted execution must Leave. A queued one must be removed with
+// Forget when it no longer wants a place.
 func (g *Gate) Enter(c Claim, now time.Time) (v Verdict) {
 	g.withLock(c.Key, func() { v = g.enterLocked(c, now) })
 	return v
@@ -212,11 +211,11 @@ func (g *Gate) enterLocked(c Claim, now time.Time) Verdict {
 	return v
 }
 
-// addMember makes a member of a claim, in no queue yet.
+// addMember creates the member of a claim, outside any queue.
 func (g *Gate) addMember(c Claim, since time.Time) *member {
 	name := c.Target
 	if name == "" || c.ReadOnly {
-		name = "execution " + string(c.UID) // nobody else's
+		name = "execution " + string(c.UID) // unique to this execution
 	}
 	t := g.targets[name]
 	if t == nil {
@@ -229,12 +228,12 @@ func (g *Gate) addMember(c Claim, since time.Time) *member {
 	return m
 }
 
-// Deadline is until when the turn of one may come that waits since some time.
-// Who is kept from beginning by something that the gate knows nothing of should
-// wait no longer than that either.
+// Deadline returns the time until which an execution that waits since the given time may be
+// admitted. An execution that is blocked for a reason outside the gate should not wait longer than
+// that either.
 func (g *Gate) Deadline(since time.Time) time.Time { return since.Add(g.cfg.QueueTimeout) }
 
-// Leave says that one that was inside has ended.
+// Leave removes an execution that was inside and has ended.
 func (g *Gate) Leave(uid types.UID, outcome v1alpha1.Outcome, now time.Time) {
 	g.withLock(types.NamespacedName{}, func() {
 		m := g.members[uid]
@@ -250,8 +249,7 @@ func (g *Gate) Leave(uid types.UID, outcome v1alpha1.Outcome, now time.Time) {
 	})
 }
 
-// Forget says that one no longer wants to go in, or has left without having
-// done anything.
+// Forget removes an execution that no longer wants a place, or that left without acting.
 func (g *Gate) Forget(uid types.UID) {
 	g.withLock(types.NamespacedName{}, func() {
 		if m := g.members[uid]; m != nil {
@@ -260,8 +258,8 @@ func (g *Gate) Forget(uid types.UID) {
 	})
 }
 
-// removeMember takes a member away, and lets others have its place. Without a time,
-// whoever is next finds out by itself whether it is time.
+// removeMember removes a member and gives its place to others. With a zero time, the next member
+// checks its cooldown on its own next Enter.
 func (g *Gate) removeMember(m *member, now time.Time) {
 	delete(g.members, m.UID)
 	delete(g.reserved, m.UID)
@@ -285,7 +283,7 @@ func (g *Gate) removeMember(m *member, now time.Time) {
 	g.reservePlaces()
 }
 
-// Stop lets nobody in until Resume. Those inside are not touched.
+// Stop blocks all admissions until Resume. Executions that are inside continue.
 func (g *Gate) Stop(reason string) {
 	g.withLock(types.NamespacedName{}, func() {
 		g.stopped, g.reason = true, reason
@@ -293,7 +291,7 @@ func (g *Gate) Stop(reason string) {
 	})
 }
 
-// revokeReserved takes back the places that are kept: nobody is in them yet.
+// revokeReserved takes back the reserved places, which are not in use yet.
 func (g *Gate) revokeReserved() {
 	for uid, m := range g.reserved {
 		delete(g.reserved, uid)
@@ -313,7 +311,7 @@ func (g *Gate) Resume() {
 		}
 		g.stopped, g.reason = false, ""
 		g.reservePlaces()
-		for _, m := range g.members { // what they were told is no longer so
+		for _, m := range g.members { // the reason they were refused no longer applies
 			if m.state != stateInside && m.state != stateReserved {
 				g.queueWake(m)
 			}
@@ -321,7 +319,7 @@ func (g *Gate) Resume() {
 	})
 }
 
-// SetNodes says how many nodes there are. Before it is said one may be acted on.
+// SetNodes sets the number of nodes in the cluster. Until the first call, one node may be acted on.
 func (g *Gate) SetNodes(total int) {
 	g.withLock(types.NamespacedName{}, func() {
 		if total < g.budget.nodes {
@@ -332,11 +330,10 @@ func (g *Gate) SetNodes(total int) {
 	})
 }
 
-// SetCordoned says which targets are nodes that executions have cordoned, and
-// nobody has made schedulable again. They count as acted on, and whoever wants
-// to act on one of them takes no other from the budget: it may be the way back.
-// Once it has been said, a node that was acted on counts as cordoned until the
-// next time.
+// SetCordoned sets the targets that are nodes cordoned by executions and still unschedulable. They
+// count as acted on. An execution on one of them uses no further place of the node budget, because
+// it may be the rollback. After the first call, a node that was acted on counts as cordoned until
+// the next call.
 func (g *Gate) SetCordoned(targets []string) {
 	cordoned := make(map[string]bool, len(targets))
 	for _, t := range targets {
@@ -349,7 +346,7 @@ func (g *Gate) SetCordoned(targets []string) {
 		}
 		g.revokeReserved()
 		var moved []*member
-		for _, t := range g.targets { // only those on nodes are looked at closer
+		for _, t := range g.targets { // only members that act on nodes can change lanes
 			if m := t.head; m != nil && m.Node && m.state == stateReady {
 				g.budget.removeReady(m)
 				moved = append(moved, m)
@@ -363,7 +360,7 @@ func (g *Gate) SetCordoned(targets []string) {
 	})
 }
 
-// Stats are how many there are now.
+// Stats returns the current number of executions at the gate.
 func (g *Gate) Stats() Stats {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -9,11 +9,10 @@ import (
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 )
 
-// historyWindow is what policies are told about.
+// historyWindow is the period of past executions that policies see.
 const historyWindow = time.Hour
 
-// A history is the executions that are over, as long as they matter, in the
-// order in which they ended.
+// A history holds ended executions while they are relevant, ordered by end.
 type history struct {
 	keep time.Duration
 	all  []Past
@@ -26,7 +25,7 @@ func newHistory(keep time.Duration) history {
 	return history{keep: keep, of: make(map[pastKey][]Past)}
 }
 
-// addPast remembers one. Of those without a target nobody asks.
+// addPast adds an ended execution. It ignores those without a target, which no lookup asks for.
 func (h *history) addPast(e Past) {
 	if e.Target == "" {
 		return
@@ -36,8 +35,8 @@ func (h *history) addPast(e Past) {
 	h.of[key] = insertByEnd(h.of[key], e)
 }
 
-// clampEnds has all have ended by now. What ended later did so by a clock that is
-// ahead: it must not keep its target from others until then.
+// clampEnds limits all ends to now. A later end comes from a clock that runs ahead, and must not
+// block its target until then.
 func (h *history) clampEnds(now time.Time) {
 	for _, list := range append(slices.Collect(maps.Values(h.of)), h.all) {
 		for i := len(list) - 1; i >= 0 && list[i].Ended.After(now); i-- {
@@ -46,7 +45,7 @@ func (h *history) clampEnds(now time.Time) {
 	}
 }
 
-// dropExpired lets go of those that are too old by now.
+// dropExpired removes executions older than the retention.
 func (h *history) dropExpired(now time.Time) {
 	for len(h.all) > 0 && now.Sub(h.all[0].Ended) >= h.keep {
 		key := pastKey{h.all[0].Action, h.all[0].Target}
@@ -57,8 +56,7 @@ func (h *history) dropExpired(now time.Time) {
 	}
 }
 
-// insertByEnd puts one where it belongs, which is the end but for clocks that
-// differ.
+// insertByEnd inserts an execution by its end. Without clock skew that is the end of the list.
 func insertByEnd(list []Past, e Past) []Past {
 	i := len(list)
 	for i > 0 && e.Ended.Before(list[i-1].Ended) {
@@ -67,7 +65,8 @@ func insertByEnd(list []Past, e Past) []Past {
 	return slices.Insert(list, i, e)
 }
 
-// endedWithin are those of an action on a target that ended within a while before now.
+// endedWithin returns the executions of an action on a target that ended within a period before
+// now.
 func (h *history) endedWithin(action, target string, within time.Duration, now time.Time) []Past {
 	of := h.of[pastKey{action, target}]
 	first := sort.Search(len(of), func(i int) bool { return now.Sub(of[i].Ended) < within })

@@ -5,30 +5,30 @@ import (
 	"time"
 )
 
-// state is how far a member is.
+// state is the progress of a member towards admission.
 type state int
 
 const (
-	stateQueued   state = iota // behind another in the queue of its target
-	stateHead                  // the next for its target, once the cooldown is over
-	stateReady                 // nothing but a budget is in its way
-	stateReserved              // a place is kept for it, and it was told
+	stateQueued   state = iota // behind another member in the queue of its target
+	stateHead                  // next for its target, in cooldown
+	stateReady                 // blocked only by a budget
+	stateReserved              // a place is reserved and its wake was sent
 	stateInside
 )
 
-// A member is a claim at the gate.
+// A member is a claim that waits at the gate or is inside.
 type member struct {
 	Claim
 	since   time.Time
 	arrival uint64
 	state   state
 	target  *target
-	stream  *stream // while it is ready
-	at      int     // where it stands in its heap
+	stream  *stream // set while it is ready
+	at      int     // index in its heap
 }
 
-// isBefore is whose turn comes first. A rollback goes before others: it takes back
-// what the target has now, not what others make of it.
+// isBefore reports whether m is admitted before o. Rollbacks precede others, because they revert
+// the present state of the target, not the result of another change.
 func (m *member) isBefore(o *member) bool {
 	switch {
 	case m.Rollback != o.Rollback:
@@ -43,11 +43,11 @@ func (m *member) isBefore(o *member) bool {
 
 func (m *member) setAt(i int) { m.at = i }
 
-// A target is what one at a time may act on.
+// A target is an object on which one execution acts at a time.
 type target struct {
 	name   string
-	inside []*member // one, unless more were restored
-	head   *member   // the next, out of the queue
+	inside []*member // one member, or more after Restore
+	head   *member   // next member, removed from the queue
 	queue  heap[*member]
 }
 
@@ -57,7 +57,7 @@ func (t *target) removeInside(m *member) {
 
 func (t *target) isEmpty() bool { return len(t.inside) == 0 && t.head == nil && len(t.queue) == 0 }
 
-// promoteHead finds who is next for a target.
+// promoteHead selects the next member for a target.
 func (g *Gate) promoteHead(t *target, now time.Time) {
 	if len(t.inside) > 0 {
 		return
@@ -81,13 +81,13 @@ func (g *Gate) promoteHead(t *target, now time.Time) {
 	}
 }
 
-// isUnblocked says whether nothing but a budget is in the way of the next for a target.
+// isUnblocked reports whether only a budget can block the head of a target.
 func (g *Gate) isUnblocked(m *member, now time.Time) bool {
 	_, broken := g.circuitState(m, now)
 	return !broken && g.cooldownLeft(m, now) <= 0
 }
 
-// reservePlaces gives away the places that are free.
+// reservePlaces reserves the free places for ready members.
 func (g *Gate) reservePlaces() {
 	for !g.stopped {
 		m := g.budget.nextMember()
@@ -110,13 +110,14 @@ func (g *Gate) queueWake(m *member) {
 	}
 }
 
-// heapItem are things that stand in a heap, and know where.
+// A heapItem is an element of a heap that knows its index.
 type heapItem[T any] interface {
 	isBefore(other T) bool
 	setAt(i int)
 }
 
-// A heap has its first at 0. Unlike those of container/heap it needs no boxes.
+// A heap is a binary heap with its first element at 0. Unlike container/heap it does not box its
+// elements.
 type heap[T heapItem[T]] []T
 
 func (h *heap[T]) pushItem(x T) {
@@ -125,7 +126,7 @@ func (h *heap[T]) pushItem(x T) {
 	h.siftUp(len(*h) - 1)
 }
 
-// removeAt takes out what stands at i.
+// removeAt removes and returns the element at i.
 func (h *heap[T]) removeAt(i int) T {
 	s := *h
 	x, last := s[i], len(s)-1
@@ -139,7 +140,7 @@ func (h *heap[T]) removeAt(i int) T {
 	return x
 }
 
-// fixAt puts what stands at i where it belongs.
+// fixAt restores the heap order for the element at i.
 func (h *heap[T]) fixAt(i int) {
 	if !h.siftDown(i) {
 		h.siftUp(i)

@@ -11,7 +11,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/execution"
 )
 
-// refusalFor says why one is not let in now, and until when that may last.
+// refusalFor returns the reason why a member is not admitted now, and for how long it applies.
 func (g *Gate) refusalFor(m *member, now time.Time) Verdict {
 	if closes, broken := g.circuitState(m, now); broken {
 		return Verdict{Failed: true, Detail: v1alpha1.DetailCircuitOpen, Message: fmt.Sprintf(
@@ -41,7 +41,7 @@ func (g *Gate) refusalFor(m *member, now time.Time) Verdict {
 	return v
 }
 
-// cooldownLeft is how long the target is still left alone.
+// cooldownLeft returns the rest of the cooldown on the target of a member.
 func (g *Gate) cooldownLeft(m *member, now time.Time) time.Duration {
 	if m.Rollback || m.ReadOnly || m.Target == "" {
 		return 0
@@ -53,8 +53,7 @@ func (g *Gate) cooldownLeft(m *member, now time.Time) time.Duration {
 	return lately[len(lately)-1].Ended.Add(g.cfg.Cooldown).Sub(now)
 }
 
-// circuitState says whether an action has failed so often on a target that it is not
-// tried again, and until when.
+// circuitState reports whether too many failures block an action on a target, and until when.
 func (g *Gate) circuitState(m *member, now time.Time) (closes time.Time, broken bool) {
 	if m.Rollback || m.ReadOnly || g.cfg.MaxFailures == 0 {
 		return closes, false
@@ -62,7 +61,7 @@ func (g *Gate) circuitState(m *member, now time.Time) (closes time.Time, broken 
 	failures := 0
 	for _, e := range slices.Backward(g.past.endedWithin(m.Action, m.Target, g.cfg.Window, now)) {
 		switch {
-		case e.Outcome == "": // it was cancelled, which says nothing against the action, and nothing for it
+		case e.Outcome == "": // cancelled: neither a failure nor a success
 			continue
 		case !isFailed(e):
 			return closes, false
@@ -74,8 +73,8 @@ func (g *Gate) circuitState(m *member, now time.Time) (closes time.Time, broken 
 	return closes, false
 }
 
-// InFlight is who is inside, an execution left out. SameTarget are the others on
-// its target, if it is one that has come to the gate.
+// InFlight returns the executions inside, except the one with uid. SameTarget lists the others on
+// its target, if it has entered the gate.
 func (g *Gate) InFlight(uid types.UID) execution.InputInFlight {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -87,7 +86,7 @@ func (g *Gate) InFlight(uid types.UID) execution.InputInFlight {
 	return in
 }
 
-// otherNames are the names of the executions that are inside, one left out. Never nil.
+// otherNames returns the names of the executions inside, except one. It is never nil.
 func (t *target) otherNames(uid types.UID) []string {
 	names := make([]string, 0, len(t.inside))
 	for _, m := range t.inside {
@@ -98,7 +97,7 @@ func (t *target) otherNames(uid types.UID) []string {
 	return names
 }
 
-// History is what an action did to a target in the hour before now.
+// History summarizes the executions of an action on a target in the hour before now.
 func (g *Gate) History(action, target string, now time.Time) execution.InputPast {
 	g.mu.Lock()
 	defer g.mu.Unlock()
