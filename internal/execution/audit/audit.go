@@ -1,19 +1,18 @@
-// Package audit says what happened to executions, for those who ask later.
+// Package audit records what happened to executions.
 //
-// The status of an execution is the outbox: Records reads from it what there is
-// to record, with the same numbers whenever it is asked, so that a store can be
-// told of the same things any number of times. An Auditor brings them to the
-// store. What fails is not lost: it stays in the status and is brought the next
-// time.
+// The status of an execution is the outbox. Records derives the records from it, with the same
+// numbers on every call, so a store can receive the same records any number of times. An Auditor
+// writes them to the store. A failed write loses nothing: the records stay in the status and are
+// written by the next attempt.
 //
-// A store keeps records in one chain of hashes, see Event. Whoever changes,
-// removes or inserts one breaks it, which verification shows. It does not show
-// that somebody who owns the database has made the whole chain anew: note its
-// end elsewhere from time to time and compare.
+// A store keeps the records in one hash chain, see Event. Changing, removing or inserting a record
+// breaks the chain, and verification detects it. Verification does not detect a chain that was
+// rebuilt completely by the owner of the database. To detect that, note the end of the chain
+// elsewhere from time to time and compare.
 //
-// No record has a value of a Secret. What is known to be one, or is called
-// like one, is left out, and of an execution that acts on a Secret all texts
-// that were not written by people are.
+// Records contain no values of Secrets. Values that are known to be secret, or have a secret-like
+// name, are omitted. If an execution acts on a Secret, all texts not written by people are omitted
+// as well.
 package audit
 
 import (
@@ -25,10 +24,10 @@ import (
 	"time"
 )
 
-// Type is what happened.
+// Type is the kind of a record.
 type Type string
 
-// The types. Pruned is of the store and not of an execution.
+// The types. Pruned comes from the store, not from an execution.
 const (
 	Requested         Type = "requested"
 	PolicyDecided     Type = "policy_decided"
@@ -46,7 +45,7 @@ const (
 	Pruned            Type = "pruned"
 )
 
-// ActorType is what an actor is.
+// ActorType is the kind of an actor.
 type ActorType string
 
 // The actor types.
@@ -54,29 +53,29 @@ const (
 	User           ActorType = "user"
 	ServiceAccount ActorType = "serviceaccount"
 	Controller     ActorType = "controller"
-	Database       ActorType = "database" // a login of the store
-	Unknown        ActorType = "unknown"  // somebody who was allowed to, and gave no name
+	Database       ActorType = "database" // a database role
+	Unknown        ActorType = "unknown"  // an authorized but unnamed user
 )
 
-// ControllerID is how the controller is called as an actor.
+// ControllerID is the name of the controller as an actor.
 const ControllerID = "execution-controller"
 
-// Outcomes of records, beside those of executions.
+// Outcomes of records, in addition to those of executions.
 const (
 	OutcomeAllowed = "Allowed"
 	OutcomeDenied  = "Denied"
 	OutcomePassed  = "Passed"
 )
 
-// Target is the object that is acted on, as far as it was known.
+// Target is the object of an execution, as far as it was known.
 type Target struct {
 	APIVersion, Kind, Namespace, Name, UID string
 }
 
-// A Record is one thing that happened to an execution.
+// A Record is one event in the life of an execution.
 type Record struct {
 	ExecutionUID string
-	Seq          int32 // which thing it is, of this execution; see Records
+	Seq          int32 // number within the execution; see Records
 	Time         time.Time
 	Type         Type
 	ActorType    ActorType
@@ -95,22 +94,22 @@ type Record struct {
 	Payload      json.RawMessage
 }
 
-// An Event is a record in its place in the chain.
+// An Event is a record with its position in the chain.
 type Event struct {
 	Record
 
-	Position int64 // 1 is the first; there are no gaps
+	Position int64 // starts at 1, without gaps
 	Recorded time.Time
-	PrevHash []byte // the hash of the event before it
-	Hash     []byte // Digest, when it was recorded
+	PrevHash []byte // hash of the previous event
+	Hash     []byte // Digest at the time of recording
 }
 
 // encodingVersion is the first field of the encoding.
 const encodingVersion = "fleetloop-audit-1"
 
-// Digest is the SHA-256 of an event in its canonical encoding: each field in the
-// order of the table's columns with its length before it, times in microseconds
-// since 1970, the payload as the database writes it.
+// Digest returns the SHA-256 of the canonical encoding of an event. The encoding contains each
+// field in the order of the table columns, preceded by its length. Times are microseconds since
+// 1970, and the payload is as the database writes it.
 func (e *Event) Digest() []byte {
 	var b strings.Builder
 	field := func(s string) {

@@ -14,58 +14,55 @@ import (
 	"github.com/fleetloop/fleetloop/internal/execution"
 )
 
-// DefaultRetention is for how long records are kept.
+// DefaultRetention is the default period for which records are kept.
 const DefaultRetention = 90 * 24 * time.Hour
 
 const (
-	// appendTimeout bounds one call of the store for a batch.
+	// appendTimeout limits one call of the store for a batch.
 	appendTimeout = 10 * time.Second
-	// maintainEvery is how often the store is looked after, and maintainAgain how
-	// soon again when that failed.
+	// maintainEvery is the interval of store maintenance, and maintainAgain the interval after a
+	// failure.
 	maintainEvery = time.Hour
 	maintainAgain = time.Minute
 )
 
-// ErrUnavailable means that a store could not be reached: the same may be
-// appended later.
+// ErrUnavailable means that the store could not be reached. The same records may be appended later.
 var ErrUnavailable = errors.New("the audit database is unavailable")
 
 var errAppendTimeout = fmt.Errorf("the audit database did not answer within %s", appendTimeout)
 
 // A Store keeps records.
 type Store interface {
-	// Append keeps those of the records that it does not have, all of them or
-	// none. It wraps ErrUnavailable if it could not be reached.
+	// Append stores the records that are not stored yet, all of them or none. It wraps
+	// ErrUnavailable if the store could not be reached.
 	Append(ctx context.Context, records []Record) error
-	// Open gives of executions that have neither ended nor been deleted, by what
-	// was recorded, what all their records say alike, in the order of their UIDs
-	// and no more than Page.Most.
+	// Open returns, for executions with neither an end nor a deletion on record, the fields that
+	// all their records share. The order is by UID, and the length at most Page.Most.
 	Open(ctx context.Context, p Page) ([]Record, error)
-	// Maintain makes room for what comes, and forgets what is older than a
-	// retention if the chain is whole: what proves that it is not stays.
+	// Maintain prepares room for new records, and drops those older than the retention if the chain
+	// is intact. Records that prove a break are kept.
 	Maintain(ctx context.Context, retention time.Duration) (Maintenance, error)
 }
 
-// Maintenance is what a store found and did.
+// Maintenance is the result of Store.Maintain.
 type Maintenance struct {
 	End    Position // of the chain
 	Pruned []string // partitions
-	Broken *Break   // why nothing was pruned
+	Broken *Break   // non-nil if the chain is broken; nothing is pruned then
 }
 
-// Config says how executions are audited.
+// Config configures an Auditor.
 type Config struct {
-	// Cluster is the name of the cluster that executions act on, which several
-	// that share a store have to differ in.
+	// Cluster is the name of the cluster on which executions act. Clusters that share a store need
+	// different names.
 	Cluster string
-	// Retention is for how long records are kept at least: whole months go.
-	// Zero means DefaultRetention.
+	// Retention is the minimum period for which records are kept; whole months are dropped. Zero
+	// means DefaultRetention.
 	Retention time.Duration
 }
 
-// An Auditor brings what happened to executions to a store. Sync may be called
-// by any number of goroutines; what they bring at the same time is one
-// transaction.
+// An Auditor writes the history of executions to a store. Sync is safe for concurrent use, and
+// concurrent calls share one transaction.
 type Auditor struct {
 	store   Store
 	cfg     Config
@@ -74,7 +71,7 @@ type Auditor struct {
 	log     *slog.Logger
 }
 
-// New makes an auditor. It starts nothing.
+// New creates an auditor. It starts nothing.
 func New(store Store, cfg Config, reg prometheus.Registerer, log *slog.Logger) (*Auditor, error) {
 	if cfg.Retention == 0 {
 		cfg.Retention = DefaultRetention
@@ -91,10 +88,9 @@ func New(store Store, cfg Config, reg prometheus.Registerer, log *slog.Logger) (
 	return a, nil
 }
 
-// Sync records what is not recorded yet of what happened to an execution.
-// Done says that the execution has ended and that all of it is recorded; what
-// happens to it afterwards is that it is deleted. After an error nothing is
-// lost: the next Sync brings the same and what has happened since.
+// Sync writes the records of an execution that are not stored yet. done means that the execution
+// has ended and is completely recorded; only its deletion can follow. An error loses nothing: the
+// next Sync writes the same records and newer ones.
 func (a *Auditor) Sync(ctx context.Context, ke *v1alpha1.KubernetesExecution) (done bool, err error) {
 	records := Records(ke, a.cfg.Cluster)
 	if err := a.queue.appendRecords(ctx, records); err != nil {
@@ -105,9 +101,9 @@ func (a *Auditor) Sync(ctx context.Context, ke *v1alpha1.KubernetesExecution) (d
 	return execution.Ended(ke.Status.Phase), nil
 }
 
-// appendRecords is one call of the store.
+// appendRecords makes one call of the store.
 func (a *Auditor) appendRecords(ctx context.Context, records []Record) error {
-	// Others wait for it, too, whoever has given up.
+	// The batch contains records of other callers, so this caller must not cancel it.
 	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), appendTimeout, errAppendTimeout)
 	defer cancel()
 	begun := time.Now()
@@ -119,8 +115,8 @@ func (a *Auditor) appendRecords(ctx context.Context, records []Record) error {
 	return err
 }
 
-// Run looks after the store until ctx ends: it has room for the months to come,
-// and what is older than the retention goes.
+// Run maintains the store until ctx ends: it prepares the coming months and drops records older
+// than the retention.
 func (a *Auditor) Run(ctx context.Context) error {
 	failing := false
 	for wait := time.Duration(0); backoff.Sleep(ctx, wait) == nil; {
@@ -145,8 +141,7 @@ func (a *Auditor) Run(ctx context.Context) error {
 	return nil
 }
 
-// logPosition leaves the end of the chain in the log, where whoever changes the
-// database does not reach it.
+// logPosition logs the end of the chain, out of reach of anyone who changes the database.
 func (a *Auditor) logPosition(ctx context.Context, m Maintenance) {
 	a.metrics.observeBreak(m.Broken)
 	if m.Broken != nil {

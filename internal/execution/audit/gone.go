@@ -10,13 +10,13 @@ import (
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 )
 
-// openPage is how many open executions are looked at at a time.
+// openPage is the number of open executions processed at a time.
 const openPage = 200
 
-// A Page chooses executions of a namespace of a cluster.
+// A Page selects executions in a namespace of a cluster.
 type Page struct {
 	Cluster, Namespace string
-	After              string // the UID that they are behind
+	After              string // UID of the last execution of the previous page
 	Most               int
 }
 
@@ -27,9 +27,9 @@ func (g Gone) gonePayload() object {
 	return object{}
 }
 
-// SyncGone records that an execution is no longer there, and what is not recorded
-// yet of what happened to it before. Ke is what it was at last. After an error the
-// same may be tried again, for as long as somebody has ke: it stands nowhere else.
+// SyncGone records that an execution was deleted, along with its records that are not stored yet.
+// ke is its last known state. After an error the call may be repeated as long as the caller holds
+// ke, which is stored nowhere else.
 func (a *Auditor) SyncGone(ctx context.Context, ke *v1alpha1.KubernetesExecution, at time.Time, unseen bool) error {
 	records := RecordsOfGone(ke, Gone{At: at, Unseen: unseen}, a.cfg.Cluster)
 	if err := a.queue.appendRecords(ctx, records); err != nil {
@@ -40,11 +40,10 @@ func (a *Auditor) SyncGone(ctx context.Context, ke *v1alpha1.KubernetesExecution
 	return nil
 }
 
-// CloseLost records that executions were deleted which nobody saw go: those of a
-// namespace that have neither ended nor been deleted by what was recorded, and are
-// not there. It says how many. What is asked whether one is there is asked after it
-// was read that there was one, so an execution that is new is never taken for one
-// that is gone. After an error the next call goes on with what is left.
+// CloseLost records deletions that were missed: executions of a namespace without a recorded end or
+// deletion that no longer exist. It returns their number. Existence is checked after the list was
+// read, so a new execution is never mistaken for a deleted one. After an error the next call
+// continues with the rest.
 func (a *Auditor) CloseLost(ctx context.Context, namespace string, there func(context.Context, types.NamespacedName, types.UID) (bool, error)) (closed int, err error) {
 	p := Page{Cluster: cleanText(a.cfg.Cluster, maxText), Namespace: cleanText(namespace, maxText), Most: openPage}
 	for {
@@ -76,7 +75,8 @@ func (a *Auditor) CloseLost(ctx context.Context, namespace string, there func(co
 	}
 }
 
-// unseenRecord is that an execution is gone of which nothing is known but its records.
+// unseenRecord returns the record of a deleted execution of which only its stored records are
+// known.
 func unseenRecord(r Record, noticed time.Time) Record {
 	r.Seq, r.Type, r.Time = seqDeleted, Deleted, noticed.UTC().Truncate(time.Microsecond)
 	r.ActorType, r.Payload = Unknown, Gone{Unseen: true}.gonePayload().boundedJSON(&redactor{})

@@ -10,18 +10,17 @@ import (
 
 const metricsPrefix = "kubernetesexecution_audit_"
 
-// forgetAfter is when an execution counts no more whose records could not be
-// written and that nobody tries any more: another process does, or it is gone.
+// forgetAfter is the time after which a failed write is no longer counted unless it is retried.
+// Another process retries it then, or the execution is gone.
 const forgetAfter = 2 * time.Minute
 
-// A failureClass is why records could not be written. The set is closed: it is
-// a metric's label.
+// A failureClass is the cause of a failed write. The set is closed, because it is a metric label.
 type failureClass string
 
 const (
 	failureUnavailable failureClass = "unavailable"
 	failureTimeout     failureClass = "timeout"
-	failureRefused     failureClass = "refused" // by the store itself: rights, or what the records say
+	failureRefused     failureClass = "refused" // refused by the store: rights or content
 )
 
 func failureClasses() []failureClass {
@@ -38,7 +37,7 @@ func classifyError(err error) failureClass {
 	return failureRefused
 }
 
-// metrics are the auditor's.
+// metrics are the metrics of an auditor.
 type metrics struct {
 	attempts map[bool]prometheus.Counter // by success
 	failures map[failureClass]prometheus.Counter
@@ -46,10 +45,10 @@ type metrics struct {
 	broken   prometheus.Gauge
 
 	mu      sync.Mutex
-	waiting map[string]wait // by the UIDs of executions
+	waiting map[string]wait // by execution UID
 }
 
-// A wait is for records of an execution to be written.
+// A wait describes records of an execution that are not written yet.
 type wait struct {
 	records      int
 	since, tried time.Time
@@ -100,13 +99,13 @@ func (m *metrics) observeWrite(took time.Duration, err error) {
 	}
 }
 
-// observeBreak notes what a verification found.
+// observeBreak records the result of a verification.
 func (m *metrics) observeBreak(b *Break) {
 	var is float64
 	if b != nil {
 		is = 1
 	}
-	m.broken.Set(is) // once: a scrape in between must not see it whole
+	m.broken.Set(is) // set once: a scrape in between must not see an intact chain
 }
 
 // markWaiting notes that records of an execution could not be written.
@@ -121,14 +120,14 @@ func (m *metrics) markWaiting(uid string, records int) {
 	m.waiting[uid] = w
 }
 
-// markRecorded notes that they were.
+// markRecorded notes that the records of an execution were written.
 func (m *metrics) markRecorded(uid string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.waiting, uid)
 }
 
-// pendingRecords is how many records wait, and for how long the longest.
+// pendingRecords returns the number of waiting records and the longest wait.
 func (m *metrics) pendingRecords() (records int, longest time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

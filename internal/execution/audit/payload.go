@@ -9,18 +9,18 @@ import (
 )
 
 const (
-	// maxPayload bounds a payload, in bytes. What is larger loses its largest
-	// members, and says so.
+	// maxPayload limits a payload, in bytes. Larger payloads lose their largest members, and name
+	// them.
 	maxPayload = 8 << 10
 	maxList    = 50
-	// leftOut is the member with the names of those that lack something.
+	// leftOut is the member that names the shortened members.
 	leftOut = "truncatedFields"
 )
 
-// An object is a payload in the making. Members that say nothing are left out.
+// An object is a payload under construction. Empty members are omitted.
 type object map[string]any
 
-// boundedJSON is the payload as it is kept: redacted, and no larger than it may be.
+// boundedJSON returns the payload as stored: redacted and limited in size.
 func (o object) boundedJSON(r *redactor) json.RawMessage {
 	kept := map[string]any{}
 	for name, v := range o {
@@ -34,13 +34,13 @@ func (o object) boundedJSON(r *redactor) json.RawMessage {
 		text, err = json.Marshal(kept)
 	}
 	if err != nil {
-		return json.RawMessage(`{}`) // none of the types here can fail
+		return json.RawMessage(`{}`) // not reached: all types here can be encoded
 	}
 	return text
 }
 
-// shrinkLargest halves the largest member if it is a list, or leaves it out, and says
-// so.
+// shrinkLargest halves the largest member if it is a list, or removes it, and names it in the
+// payload.
 func shrinkLargest(kept map[string]any) {
 	largest, size := "", 0
 	for name, v := range kept {
@@ -63,7 +63,7 @@ func shrinkLargest(kept map[string]any) {
 	}
 }
 
-// cleanTexts cleans the texts of a payload, and bounds its lists. What says nothing is nil.
+// cleanTexts cleans the texts of a payload and limits its lists. It returns nil for an empty value.
 func (r *redactor) cleanTexts(v any) any {
 	switch v := v.(type) {
 	case string:
@@ -196,8 +196,8 @@ func (s *recordBuilder) startPayload() object {
 	return object{}
 }
 
-// attemptPayload says of an attempt that was not the last that its end is not
-// known: the status has the times of all attempts together.
+// attemptPayload marks the end of an attempt other than the last as unknown, because the status
+// holds the times of all attempts together.
 func attemptPayload(number int, last bool) object {
 	o := object{"attempt": number}
 	if !last {
@@ -206,7 +206,7 @@ func attemptPayload(number int, last bool) object {
 	return o
 }
 
-// resultPayload has nothing of what the action printed, which may be anything.
+// resultPayload omits the output of the action, which may contain anything.
 func (s *recordBuilder) resultPayload(r *v1alpha1.ExecutionResults) object {
 	o := object{
 		"jobName":   r.JobName,

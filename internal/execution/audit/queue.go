@@ -6,25 +6,24 @@ import (
 	"sync"
 )
 
-// A queue has what is appended while a write runs wait for its end, and then
-// go as one.
+// A queue collects the records appended during a write, and then writes them in one batch.
 type queue struct {
-	turn  chan struct{} // of capacity one: whoever is in it writes
+	turn  chan struct{} // capacity one: its holder writes
 	write func(context.Context, []Record) error
 
 	mu   sync.Mutex
-	open *batch // what is not being written yet
+	open *batch // batch that is not being written yet
 }
 
-// A batch is what goes in one write.
+// A batch is the content of one write.
 type batch struct {
 	parts [][]Record
-	errs  []error // one for each part, when done is closed
+	errs  []error // one per part, set when done is closed
 	done  chan struct{}
 }
 
-// appendRecords returns when the records are written, or ctx has ended. They may be
-// written all the same then, which does no harm.
+// appendRecords returns when the records are written or ctx ends. They may still be written after
+// ctx ends, which is harmless.
 func (q *queue) appendRecords(ctx context.Context, records []Record) error {
 	b, part := q.joinBatch(records)
 	select {
@@ -48,7 +47,7 @@ func (q *queue) joinBatch(records []Record) (b *batch, part int) {
 	return q.open, len(q.open.parts) - 1
 }
 
-// flushBatch writes a batch. Whoever had the turn before may have done so.
+// flushBatch writes a batch, unless the previous writer already did.
 func (q *queue) flushBatch(ctx context.Context, b *batch) {
 	q.mu.Lock()
 	if q.open != b {
@@ -68,7 +67,7 @@ func (q *queue) flushBatch(ctx context.Context, b *batch) {
 	alone := len(b.parts) == 1 || err == nil || errors.Is(err, ErrUnavailable) || errors.Is(err, errAppendTimeout)
 	for i, p := range b.parts {
 		if b.errs[i] = err; !alone {
-			// It may be one of them that cannot be written, and not the fault of the others.
+			// One part may be invalid without affecting the others.
 			b.errs[i] = q.write(ctx, p)
 		}
 	}

@@ -12,17 +12,17 @@ import (
 	"github.com/fleetloop/fleetloop/internal/execution"
 )
 
-// Each thing that can happen to an execution has a number of its own, so that a
-// record is the same whatever was recorded before it.
+// Each kind of event of an execution has a fixed number, so that a record does
+// not depend on the records before it.
 const (
 	seqRequested = iota + 1
 	seqPolicyDecided
 	seqValidated
 	seqApprovalRequested
 
-	seqDecisions = 10 // approvals and rejections, one each
+	seqDecisions = 10 // one per approval or rejection
 	seqStarted   = 50
-	seqAttempts  = 51 // one for each attempt
+	seqAttempts  = 51 // one per attempt
 	seqResult    = 70
 	seqRollback  = 71
 	seqEnded     = 72
@@ -32,43 +32,42 @@ const (
 	maxAttempts  = seqResult - seqAttempts
 )
 
-// Bounds of texts, in bytes. Kubernetes has the same or lower ones for most.
+// Limits of texts, in bytes. Those of Kubernetes are equal or lower for most.
 const (
 	maxText  = 512
 	maxProse = 1024
 )
 
-// Records are all things that have happened to an execution, by what its status
-// says, in the order of their numbers. A later status has the same and perhaps
-// more.
+// Records returns the events of an execution, derived from its status and ordered by number. A
+// later status yields the same records and possibly more.
 //
-// Nothing is recorded before it is settled: what a policy decided when the checks
-// are over, who approved when it is decided. Times are those of the status; what
-// it has no time for has that of the phase that it was in.
+// A record is created only once its content is final: the decision of a policy after the checks,
+// the approvers after the decision. Times come from the status; an event without a time gets that
+// of its phase.
 func Records(ke *v1alpha1.KubernetesExecution, cluster string) []Record {
 	return newRecordBuilder(ke, cluster).buildRecords()
 }
 
-// RecordsOfGone are all things that have happened to an execution that is no
-// longer there, by what it was at last: what was not settled is so now.
+// RecordsOfGone returns the events of a deleted execution, derived from its last state. Content
+// that was not final counts as final then.
 func RecordsOfGone(ke *v1alpha1.KubernetesExecution, g Gone, cluster string) []Record {
 	s := newRecordBuilder(ke, cluster)
 	s.gone = &g
 	return s.buildRecords()
 }
 
-// Gone is how an execution went.
+// Gone describes the deletion of an execution.
 type Gone struct {
-	// At is when, unless the execution says so itself.
+	// At is the time of the deletion, unless the execution has a deletion timestamp.
 	At time.Time
-	// Unseen says that At is when it was noticed.
+	// Unseen means that At is the time at which the deletion was noticed.
 	Unseen bool
 }
 
 // A recordBuilder collects the records of one execution.
 type recordBuilder struct {
 	ke      *v1alpha1.KubernetesExecution
-	gone    *Gone // nil while it is there
+	gone    *Gone // nil while the execution exists
 	at      map[v1alpha1.Phase]time.Time
 	common  Record
 	redact  *redactor
@@ -106,7 +105,7 @@ func (s *recordBuilder) buildRecords() []Record {
 	return s.records
 }
 
-// addRecord completes a record. A time that is missing is that of the request.
+// addRecord completes and adds a record. A zero time means the time of the request.
 func (s *recordBuilder) addRecord(seq int, kind Type, at time.Time, r Record, payload object) {
 	full := s.common
 	full.Seq, full.Type, full.Time = int32(seq), kind, at //nolint:gosec // below a hundred
@@ -128,7 +127,7 @@ func (s *recordBuilder) hasReached(p v1alpha1.Phase) bool {
 	return ok || s.ke.Status.Phase == p
 }
 
-// checksOutcome says whether the checks are over and passed, and when that was.
+// checksOutcome reports whether the checks are over and passed, and when they ended.
 func (s *recordBuilder) checksOutcome() (at time.Time, over, passed bool) {
 	for _, p := range []v1alpha1.Phase{v1alpha1.PhaseValidated, v1alpha1.PhaseWaitingApproval, v1alpha1.PhaseExecuting, v1alpha1.PhaseCompleted} {
 		if s.hasReached(p) {
@@ -179,7 +178,7 @@ func (s *recordBuilder) approvals() {
 	s.addRecord(seqApprovalRequested, ApprovalRequested, s.at[v1alpha1.PhaseWaitingApproval], Record{PolicyHash: policy, PlanHash: hash}, approvalPayload(status))
 
 	if status == nil || s.ke.Status.Phase == v1alpha1.PhaseWaitingApproval && s.gone == nil {
-		return // others may yet come before these, or be asked for again
+		return // earlier events may still follow, or the approval may be requested again
 	}
 	at := s.decisionTime(status)
 	for i, a := range s.decisions(status) {
@@ -196,7 +195,7 @@ func (s *recordBuilder) approvals() {
 	}
 }
 
-// decisionTime is when an approval was decided, or ended undecided.
+// decisionTime returns the time at which an approval was decided or ended undecided.
 func (s *recordBuilder) decisionTime(status *v1alpha1.ApprovalStatus) time.Time {
 	if status.DecidedAt != nil {
 		return status.DecidedAt.Time
@@ -209,15 +208,15 @@ func (s *recordBuilder) decisionTime(status *v1alpha1.ApprovalStatus) time.Time 
 	return s.at[v1alpha1.PhaseWaitingApproval]
 }
 
-// decisions are the approvals that counted, or all when one was a rejection.
+// decisions returns the approvals that counted, or all of them if one was a rejection.
 func (s *recordBuilder) decisions(status *v1alpha1.ApprovalStatus) []v1alpha1.Approval {
 	list := slices.Clone(status.CountedDecisions)
 	if status.State == v1alpha1.ApprovalApproved && len(list) == 0 {
 		list = append(list, v1alpha1.Approval{Decision: v1alpha1.Approve}) // the bare approvalReceived
 	}
 	if status.State == v1alpha1.ApprovalRejected && len(s.ke.Spec.Approvals) > 0 {
-		plan, _ := s.planRef()                                                                                                    // others were written while nothing checked who wrote them
-		return slices.DeleteFunc(slices.Clone(s.ke.Spec.Approvals), func(a v1alpha1.Approval) bool { return a.PlanHash != plan }) // the status has the rejection alone
+		plan, _ := s.planRef()                                                                                                    // approvals for other plans were written without the guard
+		return slices.DeleteFunc(slices.Clone(s.ke.Spec.Approvals), func(a v1alpha1.Approval) bool { return a.PlanHash != plan }) // the status holds only the rejection
 	}
 	return list
 }
@@ -259,7 +258,7 @@ func (s *recordBuilder) addRun() {
 	}
 }
 
-// actionEndTime is when the action ended.
+// actionEndTime returns the time at which the action ended.
 func (s *recordBuilder) actionEndTime(results *v1alpha1.ExecutionResults) time.Time {
 	if results.EndTime != nil {
 		return results.EndTime.Time
@@ -296,7 +295,7 @@ func (s *recordBuilder) addEnd() {
 	case v1alpha1.PhaseNew, v1alpha1.PhaseValidating, v1alpha1.PhaseValidated, v1alpha1.PhaseWaitingApproval,
 		v1alpha1.PhaseExecuting, v1alpha1.PhaseRollbackReady:
 	}
-	// Of who deleted it the object says nothing.
+	// The object does not record the user that deleted it.
 	switch at := s.ke.DeletionTimestamp; {
 	case at != nil:
 		s.addRecord(seqDeleted, Deleted, at.Time, Record{ActorType: Unknown}, object{})
@@ -305,7 +304,7 @@ func (s *recordBuilder) addEnd() {
 	}
 }
 
-// actorOf tells what kind of user a name is of.
+// actorOf returns the actor type and ID for a user name.
 func actorOf(name string) (ActorType, string) {
 	switch {
 	case name == "":
@@ -316,7 +315,7 @@ func actorOf(name string) (ActorType, string) {
 	return User, name
 }
 
-// targetOf is the object that is acted on, from whatever tells most of it.
+// targetOf returns the target of an execution from the most detailed source.
 func targetOf(ke *v1alpha1.KubernetesExecution) Target {
 	var t Target
 	if given := ke.Spec.Target; given != nil {
@@ -338,7 +337,7 @@ func targetOf(ke *v1alpha1.KubernetesExecution) Target {
 	return t
 }
 
-// parentName is what an execution belongs to, as Kind/namespace/name.
+// parentName returns the parent of an execution as Kind/namespace/name.
 func parentName(ke *v1alpha1.KubernetesExecution) string {
 	if owner := metav1.GetControllerOfNoCopy(ke); owner != nil {
 		return owner.Kind + "/" + ke.Namespace + "/" + owner.Name

@@ -17,29 +17,29 @@ import (
 )
 
 const (
-	// withheld stands where something was left out because it may be secret.
+	// withheld replaces text that may be secret.
 	withheld = "[redacted]"
-	// tooDeep stands where something was left out because it is too deep; the
-	// database would refuse all of it.
+	// tooDeep replaces values nested too deeply, which would make the database reject the whole
+	// record.
 	tooDeep  = "[nested too deeply]"
 	maxDepth = 24
-	// leastSecret is how long a secret text is at least that is looked for in
-	// others. Shorter ones are words like "true" that stand everywhere.
+	// leastSecret is the minimum length of a secret that is searched for in other texts. Shorter
+	// ones are common words such as "true".
 	leastSecret = 4
 )
 
-// A redactor leaves out what may be secret of the execution that it is for.
+// A redactor removes possible secrets from the records of one execution.
 type redactor struct {
-	// aboutSecret is whether the execution acts on a Secret. Nothing that came
-	// back from there is shown then, because it may repeat a value.
+	// aboutSecret means that the execution acts on a Secret. Responses are withheld then, because
+	// they may repeat a value.
 	aboutSecret bool
-	// secrets are the texts that were left out of parameters: no message may
-	// repeat them. They are collected first.
+	// secrets are the texts withheld from parameters, which messages must not repeat. They are
+	// collected first.
 	secrets    []string
 	collecting bool
 }
 
-// What secrets look like in texts, and are called.
+// Patterns of secrets in texts, and of their names.
 var (
 	secretName   = regexp.MustCompile(`(?i)passw|passphrase|pwd|secret|token|credential|api[-_.]?key|access[-_.]?key|private[-_.]?key|authorization|bearer|cookie|dsn$|\.(key|pem|p12|jks|pfx)$|dockerconfig|kubeconfig|htpasswd`)
 	userinfo     = regexp.MustCompile(`(://[^/\s:@"']*:)[^/\s@"']+@`)
@@ -68,7 +68,7 @@ func newRedactor(ke *v1alpha1.KubernetesExecution) *redactor {
 	return r
 }
 
-// parameters are those of an action without what may be secret.
+// parameters returns the parameters of an action without possible secrets.
 func (r *redactor) parameters(p *runtime.RawExtension) any {
 	if p == nil || len(p.Raw) == 0 && p.Object == nil {
 		return nil
@@ -92,19 +92,19 @@ func decodeJSON(text []byte) (any, error) {
 	return v, err
 }
 
-// A place is where in parameters a value is.
+// A place is the context of a value within parameters.
 type place struct {
 	depth int
-	// secret is whether what is here is taken for secret.
+	// secret means that the value is treated as secret.
 	secret bool
-	// names is whether the members here say which object is meant, which is not
-	// secret. The members of a Secret's data may have the same names.
+	// names means that members such as name and kind identify an object and are not secret. The
+	// members of the data of a Secret may have the same names.
 	names bool
-	// key is whether a member key is one of them.
+	// key means that a member key is not secret either.
 	key bool
 }
 
-// redactValue is v without what may be secret.
+// redactValue returns v without possible secrets.
 func (r *redactor) redactValue(v any, at place) any {
 	if at.depth > maxDepth {
 		return tooDeep
@@ -126,11 +126,11 @@ func (r *redactor) redactValue(v any, at place) any {
 		}
 		return storableNumber(v)
 	}
-	return v // true, false and null say nothing
+	return v // true, false and null reveal nothing
 }
 
-// redactList is v, which may be a command: what follows a flag that is called like a
-// secret is its value.
+// redactList returns v without possible secrets. v may be a command, where the value of a
+// secret-like flag follows the flag.
 func (r *redactor) redactList(v []any, at place) []any {
 	out := make([]any, len(v))
 	for i, e := range v {
@@ -144,7 +144,7 @@ func (r *redactor) redactList(v []any, at place) []any {
 	return out
 }
 
-// redactMembers are those of an object.
+// redactMembers redacts the members of an object.
 func (r *redactor) redactMembers(v map[string]any, at place) map[string]any {
 	kind, _ := v["kind"].(string)
 	isSecret := strings.EqualFold(kind, "Secret")
@@ -164,18 +164,18 @@ func (r *redactor) redactMembers(v map[string]any, at place) map[string]any {
 	return out
 }
 
-// namesEntry says whether a member says which object is meant.
+// namesEntry reports whether a member identifies an object.
 func namesEntry(name string) bool {
 	return slices.Contains([]string{"apiVersion", "kind", "namespace", "name", "secret", "secretName"}, name)
 }
 
-// isSecretName says whether a member is called like a secret, or is the value of
-// something that is, as in {name: PASSWORD, value: …} and in patches.
+// isSecretName reports whether a member has a secret-like name, or is the value of such an entry,
+// as in {name: PASSWORD, value: …} and in patches.
 func isSecretName(v map[string]any, member string) bool {
 	if member == "value" {
 		name, _ := v["name"].(string)
 		path, _ := v["path"].(string)
-		// Of the value at a place in a list the patch has no name.
+		// For a value in a list, the patch does not contain the name.
 		return secretName.MatchString(name) || secretName.MatchString(path) || strings.HasSuffix(path, "/value")
 	}
 	if _, text := v[member].(string); !text && strings.HasSuffix(member, "Secrets") {
@@ -187,7 +187,7 @@ func isSecretName(v map[string]any, member string) bool {
 	return secretName.MatchString(member)
 }
 
-// redactEmbedded is a text, which may be JSON itself, as patches are.
+// redactEmbedded redacts a text that may itself be JSON, such as a patch.
 func (r *redactor) redactEmbedded(text string, at place) any {
 	if trimmed := strings.TrimSpace(text); strings.HasPrefix(trimmed, "{") || strings.HasPrefix(trimmed, "[") {
 		if v, err := decodeJSON([]byte(trimmed)); err == nil {
@@ -203,7 +203,7 @@ func (r *redactor) redactEmbedded(text string, at place) any {
 	return cleanText(r.redactText(text), maxProse)
 }
 
-// redactText is a text without what looks like a secret, or is one that is known.
+// redactText returns a text without known secrets and secret-like parts.
 func (r *redactor) redactText(text string) string {
 	text = privateKey.ReplaceAllString(text, withheld)
 	text = bearerToken.ReplaceAllString(text, withheld)
@@ -217,7 +217,7 @@ func (r *redactor) redactText(text string) string {
 	return withoutBeginnings(text, r.secrets)
 }
 
-// redactMachineText is a text that no person wrote, and that may repeat what it is about.
+// redactMachineText redacts a text that was not written by a person and may repeat its input.
 func (r *redactor) redactMachineText(text string) string {
 	if r.aboutSecret && text != "" {
 		return withheld
@@ -232,7 +232,7 @@ func (r *redactor) withholdText(text string) string {
 	return withheld
 }
 
-// storableNumber is a number that the database can keep.
+// storableNumber returns a number in a form that the database can store.
 func storableNumber(n json.Number) any {
 	if _, err := strconv.ParseInt(n.String(), 10, 64); err == nil {
 		return n
@@ -244,7 +244,7 @@ func storableNumber(n json.Number) any {
 	return f
 }
 
-// cleanText is a text that the database takes, of no more than most bytes.
+// cleanText returns a text that the database accepts, limited to most bytes.
 func cleanText(text string, most int) string {
 	text = strings.ReplaceAll(strings.ToValidUTF8(text, "\uFFFD"), "\x00", "\uFFFD")
 	if len(text) <= most {

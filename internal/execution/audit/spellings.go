@@ -11,8 +11,8 @@ import (
 	"unicode/utf8"
 )
 
-// inAllSpellings adds how texts look in the data of a Secret, in JSON and in the
-// words of an error, and has the longest first, so that none is left with its end.
+// inAllSpellings adds the encodings of texts in the data of a Secret, in JSON and in error
+// messages. It sorts the longest first, so that replacing one leaves no remainder.
 func inAllSpellings(secrets []string) []string {
 	for _, s := range slices.Clone(secrets) {
 		if plain, err := base64.StdEncoding.DecodeString(s); err == nil && len(plain) >= leastSecret && utf8.Valid(plain) {
@@ -27,20 +27,20 @@ func inAllSpellings(secrets []string) []string {
 	return slices.Compact(secrets)
 }
 
-// inJSON is a text as it stands in JSON, whose signs of HTML are mostly escaped.
+// inJSON returns a text as encoded in JSON, with HTML characters escaped if html is set.
 func inJSON(text string, html bool) string {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(html)
 	if err := e.Encode(text); err != nil {
-		return text // there is no string that has no JSON
+		return text // not reached: every string can be encoded
 	}
 	quoted := strings.TrimSpace(b.String())
 	return quoted[1 : len(quoted)-1]
 }
 
-// withoutBeginnings leaves out what is left of secrets where a text was cut, by
-// us or by an action: before each mark of that.
+// withoutBeginnings removes the start of a secret in front of each truncation mark, whether the
+// text was truncated by this package or by an action.
 func withoutBeginnings(text string, secrets []string) string {
 	const mark = "…"
 	parts := strings.Split(text, mark)

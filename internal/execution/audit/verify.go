@@ -7,16 +7,16 @@ import (
 	"fmt"
 )
 
-// A Position is a place in the chain. Its hash vouches for all that is before it.
+// A Position is a place in the chain. Its hash covers everything before it.
 type Position struct {
 	Position int64
 	Hash     []byte
 }
 
-// String is the position as a person can note it down: ParsePosition reads it.
+// String formats a position so that ParsePosition can read it.
 func (p Position) String() string { return fmt.Sprintf("%d:%x", p.Position, p.Hash) }
 
-// ParsePosition reads what Position.String wrote.
+// ParsePosition parses the output of Position.String.
 func ParsePosition(text string) (Position, error) {
 	var p Position
 	var sum string
@@ -31,7 +31,7 @@ func ParsePosition(text string) (Position, error) {
 	return p, nil
 }
 
-// BreakKind is how a chain is broken.
+// BreakKind is the kind of a break in the chain.
 type BreakKind string
 
 // The kinds.
@@ -41,43 +41,43 @@ const (
 	Inserted BreakKind = "inserted"
 )
 
-// A Break is the first place where a chain does not hold.
+// A Break is the first place where a chain is not intact.
 type Break struct {
 	Kind     BreakKind
 	Position int64
-	// The event, where there is one.
+	// ExecutionUID and Seq identify the event, if the break has one.
 	ExecutionUID string
 	Seq          int32
 	Message      string
 }
 
-// A Report is what a verification found.
+// A Report is the result of a verification.
 type Report struct {
-	Checked int64    // how many events hold
-	Begin   Position // what the first of them follows
-	End     Position // the last of them
-	Broken  *Break   // nil if all is as it was recorded
+	Checked int64    // number of valid events
+	Begin   Position // position before the first event
+	End     Position // position of the last valid event
+	Broken  *Break   // nil if the chain is intact
 }
 
-// A Verifier follows a chain, event by event in the order of positions and in
-// bounded memory. Its zero value is of no use: see NewVerifier.
+// A Verifier verifies a chain event by event, ordered by position, in bounded memory. The zero
+// value is not usable: see NewVerifier.
 type Verifier struct {
 	report  Report
-	last    *Event // the last that was taken
-	held    *Event // taken when it is clear what follows it
+	last    *Event // last accepted event
+	held    *Event // accepted once the following event is known
 	vouched bool
 	noted   []Position
 }
 
-// NewVerifier begins behind a position. Noted are positions that somebody has
-// noted down: the chain must have them.
+// NewVerifier returns a verifier that begins after a position. noted are positions recorded
+// elsewhere, which the chain must contain.
 func NewVerifier(begin Position, noted ...Position) *Verifier {
 	v := &Verifier{report: Report{Begin: begin, End: begin}, vouched: begin.Position == 0, noted: noted}
 	v.compareNoted(begin)
 	return v
 }
 
-// Next takes the next event, and says whether to go on.
+// Next accepts the next event and reports whether to continue.
 func (v *Verifier) Next(e *Event) bool {
 	if v.report.Broken != nil {
 		return false
@@ -95,7 +95,7 @@ func (v *Verifier) Next(e *Event) bool {
 	return v.acceptEvent(held, e.PrevHash)
 }
 
-// Close ends the chain, which should end where the database says that it does.
+// Close ends the chain and returns the report. end is the stored end of the chain.
 func (v *Verifier) Close(end Position) Report {
 	if v.report.Broken == nil && v.held != nil {
 		follows := v.held.Hash
@@ -129,12 +129,12 @@ func (v *Verifier) closeAt(end Position) {
 	}
 }
 
-// isNextEvent says whether an event is what follows.
+// isNextEvent reports whether an event continues the chain.
 func (v *Verifier) isNextEvent(e *Event) bool {
 	return e.Position == v.report.End.Position+1 && bytes.Equal(e.PrevHash, v.report.End.Hash) && bytes.Equal(e.Digest(), e.Hash)
 }
 
-// acceptEvent takes an event, of which follows is the hash that what is behind it has.
+// acceptEvent verifies an event. follows is the previous hash stored in the event after it.
 func (v *Verifier) acceptEvent(e *Event, follows []byte) bool {
 	want := v.report.End.Position + 1
 	whole := bytes.Equal(e.Digest(), e.Hash)
@@ -146,8 +146,8 @@ func (v *Verifier) acceptEvent(e *Event, follows []byte) bool {
 	case !whole:
 		return v.reportBreak(Changed, e, "its hash does not match its content")
 	case !bytes.Equal(e.PrevHash, v.report.End.Hash):
-		// Both hold in themselves, and what follows knows which of them has become
-		// another.
+		// Both events are consistent. The hash stored in the following event shows
+		// which of them was changed.
 		if v.last == nil || !bytes.Equal(follows, e.Hash) {
 			return v.reportBreak(Changed, e, "it is linked neither to the previous nor to the next event")
 		}
@@ -160,7 +160,7 @@ func (v *Verifier) acceptEvent(e *Event, follows []byte) bool {
 	return v.compareNoted(v.report.End)
 }
 
-// confirmBegin notes that an event says of the chain's beginning what it is.
+// confirmBegin notes that a pruned event confirms the beginning of the chain.
 func (v *Verifier) confirmBegin(e *Event) {
 	if e.Type != Pruned {
 		return

@@ -1,15 +1,13 @@
-// Package check says whether an execution may be: whether it is asked for
-// rightly, whether its account may do it, whether the target is there and not
-// protected, what the policy says, whether the preconditions hold, and whether
-// trying it out succeeds. What comes of it is a plan.
+// Package check decides whether an execution may run. It checks the request, the rights of its
+// account, the target and its protection, the policy, the preconditions and a dry run. The outcome
+// is a plan.
 //
-// Nothing is changed by a check. What is read of the target, and the trial, is
-// done as the action's own account, so that nobody borrows the rights of the
-// controller. A check never waits for something to come true: it says when to
-// look again.
+// A check changes nothing. It reads the target and makes the dry run as the account of the action,
+// so that a request never borrows the rights of the controller. A check never blocks on a
+// condition: it returns the time of the next check.
 //
-// What says no is a Failure, and stays so. What could not be asked, because the
-// API server does not answer or is too busy, is an error, and is tried again.
+// A refusal is a Failure and is final. If the API server does not answer or is too busy, the check
+// returns an error and is retried.
 package check
 
 import (
@@ -30,19 +28,19 @@ import (
 	"github.com/fleetloop/fleetloop/internal/execution/check/facts"
 )
 
-// DefaultEnvironmentLabel is what an empty Config.EnvironmentLabel means.
+// DefaultEnvironmentLabel is used if Config.EnvironmentLabel is empty.
 const DefaultEnvironmentLabel = "environment"
 
 const (
-	// dryRunTimeout bounds a trial.
+	// dryRunTimeout limits a dry run.
 	dryRunTimeout = 30 * time.Second
-	// For how long conditions are waited for that name no time.
+	// Timeouts of conditions that do not set one.
 	preConditionTimeout  = 30 * time.Second
 	postConditionTimeout = 2 * time.Minute
 )
 
-// MaxConditionTimeout is how long a condition can be waited for, whatever the
-// execution says. The API server refuses more.
+// MaxConditionTimeout limits the time to wait for a condition, whatever the execution requests. The
+// API server rejects longer timeouts.
 const MaxConditionTimeout = time.Hour
 
 // The values of Config.DryRunExecutor.
@@ -51,55 +49,53 @@ const (
 	DryRunJob    = "job"
 )
 
-// Config says what is checked against.
+// Config configures a Checker.
 type Config struct {
-	// Namespace is that of the executions and the accounts of actions. It is
-	// protected.
+	// Namespace holds the executions and the service accounts of actions. It is protected.
 	Namespace string
-	// ClusterName is how the cluster is called, in requests and for policies.
+	// ClusterName is the name of the cluster in requests and for policies.
 	ClusterName string
 
-	// ProtectedNamespaces are those that no action touches, beside Namespace,
-	// kube-system, kube-public and kube-node-lease.
+	// ProtectedNamespaces must not be changed by actions, in addition to Namespace, kube-system,
+	// kube-public and kube-node-lease.
 	ProtectedNamespaces []string
 
-	// EnvironmentLabel is the label of namespaces that names their environment.
-	// Empty means DefaultEnvironmentLabel.
+	// EnvironmentLabel is the namespace label that names the environment. Empty means
+	// DefaultEnvironmentLabel.
 	EnvironmentLabel string
 
-	// DryRunExecutor is where changes are tried out: DryRunInline, which empty
-	// means, or DryRunJob.
+	// DryRunExecutor selects where dry runs execute: DryRunInline (the default if empty) or
+	// DryRunJob.
 	DryRunExecutor string
 }
 
-// identities reach the cluster as the accounts of actions. It is an
-// *identity.Identities.
+// identities connects to the cluster as the accounts of actions. *identity.Identities implements
+// it.
 type identities interface {
 	Client(ctx context.Context, a *action.Action) (action.Client, error)
 	Exists(ctx context.Context, a *action.Action) (bool, error)
 	Denied(ctx context.Context, a *action.Action, rights []action.Right) ([]action.Right, error)
-	// Forget has all be asked anew that is believed of an account.
+	// Forget drops everything cached about an account.
 	Forget(a *action.Action)
 	lookups
 }
 
-// lookups are what is asked of others than the accounts of actions.
+// lookups answers questions that do not use the accounts of actions.
 type lookups interface {
-	// MayRequest says whether a user, who is in groups, may ask for an action, by its
-	// name.
+	// MayRequest reports whether a user in the given groups may request the action name.
 	MayRequest(ctx context.Context, user string, groups []string, name string) (bool, error)
-	// SecretType says whether there is a Secret, and of which type.
+	// SecretType reports whether a Secret exists, and its type.
 	SecretType(ctx context.Context, namespace, name string) (kind string, found bool, err error)
 }
 
-// traffic is what else is executed. It is a *gate.Gate.
+// traffic describes the other executions. *gate.Gate implements it.
 type traffic interface {
 	InFlight(uid types.UID) execution.InputInFlight
-	// History is of a target as gate.TargetOf names it.
+	// History returns the past executions on a target, named as by gate.TargetOf.
 	History(does, target string, now time.Time) execution.InputPast
 }
 
-// Deps are what a Checker works with. All are needed.
+// Deps are the dependencies of a Checker. All are required.
 type Deps struct {
 	Identities identities
 	Policy     execution.Policy
@@ -113,7 +109,7 @@ type Deps struct {
 	Reader client.Reader
 }
 
-// A Checker checks executions. Any number of goroutines may use it.
+// A Checker checks executions. It is safe for concurrent use.
 type Checker struct {
 	cfg       Config
 	deps      Deps
@@ -121,7 +117,7 @@ type Checker struct {
 	requests  requested
 }
 
-// New makes a Checker. It asks nothing of the cluster.
+// New creates a Checker without contacting the cluster.
 func New(cfg Config, deps Deps) (*Checker, error) {
 	switch {
 	case cfg.Namespace == "":
@@ -144,27 +140,26 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// An Outcome is what a check gave. There is a failure, or something is waited
-// for, or a Job has to try the plan out, or the plan may be carried out.
+// An Outcome is the result of a check: a failure, a wait, a request for a dry-run Job, or a plan
+// that may be executed.
 type Outcome struct {
-	// Results are those of all steps that were reached.
+	// Results holds the results of all steps that were reached.
 	Results v1alpha1.ValidationResults
-	// Plan is there once the preconditions hold.
+	// Plan is set once the preconditions hold.
 	Plan *v1alpha1.Plan
-	// Decision is the policy's last one.
+	// Decision is the latest decision of the policy.
 	Decision execution.Decision
-	// Failed is why the execution may not be.
+	// Failed is the reason why the execution is refused.
 	Failed *execution.Failure
-	// Wait is when to look again for what does not hold yet. Zero is nothing.
+	// Wait is the delay until the conditions are checked again. Zero means no wait.
 	Wait time.Duration
-	// NeedDryRunJob asks for Plan to be tried out in a Job, whose result the
-	// next check is given.
+	// NeedDryRunJob requests a dry run of Plan in a Job. Its result is passed to the next check.
 	NeedDryRunJob bool
-	// TrialTook is how long it took to try the plan out. Zero is that it was not.
+	// TrialTook is the duration of the dry run. Zero means that no dry run was made.
 	TrialTook time.Duration
-	// Target is the object that is acted on, as kind/namespace/name.
+	// Target is the object of the action, as kind/namespace/name.
 	Target string
-	// Warnings are the policy's.
+	// Warnings are those of the policy.
 	Warnings []string
 }
 
@@ -172,35 +167,35 @@ type Outcome struct {
 type round struct {
 	*Checker
 	ke  *v1alpha1.KubernetesExecution
-	dry *action.Result // of a Job
+	dry *action.Result // result of a Job
 	now time.Time
 	out Outcome
 
 	request  action.Request
-	original *v1alpha1.KubernetesExecution // that is taken back
-	client   action.Client                 // as the action's account
-	seen     *readCache                    // what was read by it
-	live     *unstructured.Unstructured    // the target; nil is none
-	scaled   *unstructured.Unstructured    // what the target scales; nil is none
-	space    *corev1.Namespace             // that of the target; nil is none
+	original *v1alpha1.KubernetesExecution // execution to roll back
+	client   action.Client                 // uses the account of the action
+	seen     *readCache                    // cache of the reads of client
+	live     *unstructured.Unstructured    // target; nil if missing
+	scaled   *unstructured.Unstructured    // object that the target scales; nil if none
+	space    *corev1.Namespace             // namespace of the target; nil if none
 	shield   string                        // why the target is protected
 	plan     *v1alpha1.Plan
 	state    *facts.State
 	input    *execution.Input
-	place    execution.Place // where its conditions are evaluated, while they are
+	place    execution.Place // evaluation slot, while conditions are evaluated
 	replan   bool            // the checks have passed before
 
 	stranger  bool   // the requester may not ask for the action
 	permitted bool   // the account has the rights that the request needs
-	noSecrets string // why nobody knows which Secrets are invalid; empty is that it is known, or not asked
+	noSecrets string // reason why invalid Secrets are unknown; empty if they are known or not needed
 }
 
-// A step is one of a check. It says no in the round's outcome; an error is that
-// it could not be made.
+// A step is one part of a check. It records a refusal in the outcome of the round, and returns an
+// error if it could not be made.
 type step func(r *round, ctx context.Context) error
 
-// Check makes all checks of an execution. dry is the result of a trial in a Job,
-// if there was one. The outcome holds what is known even with an error.
+// Check makes all checks of an execution. dry is the result of a dry run in a Job, or nil. The
+// outcome holds all known results even with an error.
 func (c *Checker) Check(ctx context.Context, ke *v1alpha1.KubernetesExecution, dry *action.Result, now time.Time) (Outcome, error) {
 	r := &round{Checker: c, ke: ke, dry: dry, now: now}
 	return r.runSteps(ctx, []step{
@@ -209,9 +204,9 @@ func (c *Checker) Check(ctx context.Context, ke *v1alpha1.KubernetesExecution, d
 	})
 }
 
-// Replan makes the checks once more that may have changed since, and the plan
-// anew. Preconditions have to hold still, and are not waited for. Only another
-// plan than the one that was tried out is tried out again.
+// Replan repeats the checks that may have changed since, and creates a new plan. Preconditions must
+// still hold and are not waited for. Only a plan that differs from the dry-run plan is dry-run
+// again.
 func (c *Checker) Replan(ctx context.Context, ke *v1alpha1.KubernetesExecution, now time.Time) (Outcome, error) {
 	r := &round{Checker: c, ke: ke, now: now, replan: true}
 	return r.runSteps(ctx, []step{
@@ -220,7 +215,7 @@ func (c *Checker) Replan(ctx context.Context, ke *v1alpha1.KubernetesExecution, 
 	})
 }
 
-// runSteps goes through steps until one says no or wants something.
+// runSteps runs the steps until one refuses, waits or requests a dry run.
 func (r *round) runSteps(ctx context.Context, steps []step) (Outcome, error) {
 	for _, s := range steps {
 		if err := s(r, ctx); err != nil {
@@ -239,7 +234,7 @@ func (r *round) runSteps(ctx context.Context, steps []step) (Outcome, error) {
 	return r.out, nil
 }
 
-// apiTime is a time as the API has it.
+// apiTime converts a time to the API type.
 func apiTime(t time.Time) *metav1.Time {
 	return &metav1.Time{Time: t.Truncate(time.Second)}
 }

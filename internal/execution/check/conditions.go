@@ -23,10 +23,10 @@ import (
 	"github.com/fleetloop/fleetloop/internal/execution/identity"
 )
 
-const maxConditionMessage = 1024 // as the resource's schema allows
+const maxConditionMessage = 1024 // limit of the CRD schema
 
-// preConditions is the sixth step: does all hold that must hold before? All are
-// evaluated, whatever comes of the first, unless one that is required is killed.
+// preConditions is the sixth step: it evaluates the preconditions. It evaluates all of them, even
+// after a failure, unless the evaluation of a required one is killed.
 func (r *round) preConditions(ctx context.Context) error {
 	leave, err := r.enterConditions(len(r.ke.Spec.PreConditions) + len(r.ke.Spec.PostConditions))
 	if err != nil {
@@ -34,7 +34,7 @@ func (r *round) preConditions(ctx context.Context) error {
 	}
 	defer leave()
 	known := resultsOf(r.ke).PostConditionResults
-	for i, c := range r.ke.Spec.PostConditions { // better now than when all is done
+	for i, c := range r.ke.Spec.PostConditions { // report invalid ones before the action, not after it
 		if i < len(known) && known[i].Killed {
 			r.markKilled(i, known[i])
 			continue
@@ -59,8 +59,8 @@ func (r *round) preConditions(ctx context.Context) error {
 	return r.checkConditions(ctx, timing{begun: phaseStart(r.ke, v1alpha1.PhaseValidating, r.now), now: r.now, usual: preConditionTimeout})
 }
 
-// markKilled has it be known which postcondition, one that is not required, is not to be
-// evaluated again. Of those before it the results say that they were not evaluated.
+// markKilled marks an optional postcondition whose evaluation was killed, so that it is not
+// evaluated again. The results of those before it state that they were not evaluated.
 func (r *round) markKilled(i int, result v1alpha1.ConditionResult) {
 	results := &r.out.Results.PostConditionResults
 	for n := len(*results); n < i; n++ {
@@ -70,8 +70,8 @@ func (r *round) markKilled(i int, result v1alpha1.ConditionResult) {
 	*results = append(*results, result)
 }
 
-// stillHold asks the preconditions once more before the action, since an
-// approval may have taken long. They are not waited for.
+// stillHold evaluates the preconditions again before the action, because an approval may take long.
+// It does not wait for them.
 func (r *round) stillHold(ctx context.Context) error {
 	leave, err := r.enterConditions(len(r.ke.Spec.PreConditions))
 	if err != nil {
@@ -81,8 +81,8 @@ func (r *round) stillHold(ctx context.Context) error {
 	return r.checkConditions(ctx, timing{begun: r.now, now: r.now, once: true})
 }
 
-// enterConditions takes the place in which so many conditions are evaluated: one for all, since
-// between two others could come, and what was found out so far would be lost.
+// enterConditions takes one evaluation slot for all conditions. With a slot per condition, others
+// could come in between, and the results so far would be lost.
 func (r *round) enterConditions(conditions int) (leave func(), err error) {
 	if conditions == 0 {
 		return func() {}, nil
@@ -128,11 +128,10 @@ func (r *round) checkConditions(ctx context.Context, t timing) error {
 	return nil
 }
 
-// recordPreConditions evaluates the preconditions of an execution that has failed
-// because its account lacks rights, or because there is no target. These are what
-// conditions may be about, and whoever asked finds the results in the status. They
-// are told nothing that was not read, and change nothing of the failure. Whoever may
-// not ask at all is told nothing.
+// recordPreConditions evaluates the preconditions of an execution that failed because its account
+// lacks rights or its target is missing. Conditions may be about exactly that, and the requester
+// finds the results in the status. The conditions see only data that was read, and do not change
+// the failure. A requester without permission for the action gets no results.
 func (r *round) recordPreConditions(ctx context.Context) error {
 	f, conditions := r.out.Failed, r.ke.Spec.PreConditions
 	if r.stranger || f == nil || f.Detail != v1alpha1.DetailRBACDenied && f.Detail != v1alpha1.DetailTargetNotFound ||
@@ -158,9 +157,8 @@ func (r *round) recordPreConditions(ctx context.Context) error {
 	return nil
 }
 
-// PostConditions evaluates what must hold after the action, which ended at
-// since. A wait is for those that do not hold yet and have time left; without
-// one the results are final.
+// PostConditions evaluates the postconditions of an action that ended at since. The wait is
+// non-zero while some do not hold and have time left. Zero means that the results are final.
 func (c *Checker) PostConditions(ctx context.Context, ke *v1alpha1.KubernetesExecution, since, now time.Time) ([]v1alpha1.ConditionResult, time.Duration, error) {
 	conditions := ke.Spec.PostConditions
 	if len(conditions) == 0 {
@@ -209,13 +207,12 @@ func (c *Checker) PostConditions(ctx context.Context, ke *v1alpha1.KubernetesExe
 	return results, waitFor(verdicts), nil
 }
 
-// PostConditionEnd is until when a postcondition of an action is waited for that
-// ended at since.
+// PostConditionEnd returns the deadline of a postcondition for an action that ended at since.
 func PostConditionEnd(c v1alpha1.Condition, since time.Time) time.Time {
 	return since.Add(timeoutOf(c, postConditionTimeout))
 }
 
-// timeoutOf is how long a condition may take to hold.
+// timeoutOf returns the time that a condition has to become true.
 func timeoutOf(c v1alpha1.Condition, usual time.Duration) time.Duration {
 	if c.Timeout == nil {
 		return usual
@@ -223,7 +220,7 @@ func timeoutOf(c v1alpha1.Condition, usual time.Duration) time.Duration {
 	return min(c.Timeout.Duration, MaxConditionTimeout)
 }
 
-// resultsOf are the results of the last look, as far as they were written down.
+// resultsOf returns the recorded results of the previous check.
 func resultsOf(ke *v1alpha1.KubernetesExecution) v1alpha1.ValidationResults {
 	if v := ke.Status.ValidationResults; v != nil {
 		return *v
@@ -231,7 +228,7 @@ func resultsOf(ke *v1alpha1.KubernetesExecution) v1alpha1.ValidationResults {
 	return v1alpha1.ValidationResults{}
 }
 
-// conditionInput is what some conditions are told.
+// conditionInput returns the input of the given conditions.
 func (r *round) conditionInput(ctx context.Context, conditions []v1alpha1.Condition) (json.RawMessage, error) {
 	pods, err := r.listPods(ctx)
 	if err != nil {
@@ -245,9 +242,8 @@ func (r *round) conditionInput(ctx context.Context, conditions []v1alpha1.Condit
 	return r.state.Conditions(r.input, r.plan, pods)
 }
 
-// readTarget reads the target as it is now, as the action's account. That it is gone
-// is a state like any other; that the account may no longer look is what no
-// condition can hold with.
+// readTarget reads the present target as the account of the action. A deleted target is an ordinary
+// state. If the account may no longer read it, blind holds the reason, and no condition can hold.
 func (r *round) readTarget(ctx context.Context) (blind string, err error) {
 	t := r.request.Target
 	if !r.request.Action.NoJob && t.Kind != "" {
@@ -270,11 +266,11 @@ func (r *round) readTarget(ctx context.Context) (blind string, err error) {
 	return blind, nil
 }
 
-// readObject reads a target; nil is none.
+// readObject reads a target, or returns nil if it does not exist.
 func readObject(ctx context.Context, c dynamic.Interface, t v1alpha1.Target) (*unstructured.Unstructured, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, requestTimeout, errNoAnswer)
 	defer cancel()
-	// The kinds that actions are for all have the plurals that this guesses.
+	// All kinds of the catalogue have regular plurals.
 	resource, _ := meta.UnsafeGuessKindToResource(schema.FromAPIVersionAndKind(t.APIVersion, t.Kind))
 	objects := dynamic.ResourceInterface(c.Resource(resource))
 	if t.Namespace != "" {
@@ -287,30 +283,30 @@ func readObject(ctx context.Context, c dynamic.Interface, t v1alpha1.Target) (*u
 	return live, err
 }
 
-// timing is when conditions are evaluated.
+// timing states when and how conditions are evaluated.
 type timing struct {
 	begun, now time.Time
-	usual      time.Duration // the time of those that name none
-	blind      string        // why nothing is known to ask about; empty is that something is
-	once       bool          // what does not hold is not asked again
+	usual      time.Duration // default timeout
+	blind      string        // reason why the input is unknown; empty if it is known
+	once       bool          // conditions that do not hold are not evaluated again
 
-	before []v1alpha1.ConditionResult // of the last look
+	before []v1alpha1.ConditionResult // results of the previous evaluation
 }
 
-// A verdict is what became of one condition.
+// A verdict is the result of one condition.
 type verdict struct {
 	result  v1alpha1.ConditionResult
 	timeout time.Duration
-	again   time.Duration // when to look again; zero is that its time is over
+	again   time.Duration // delay until the next evaluation; zero after the timeout
 
-	final bool // it can never hold, and so is not waited for
+	final bool // it can never hold, so waiting is pointless
 }
 
-// isFinal says whether it does not hold, and will not be asked again.
+// isFinal reports whether the condition failed and is not evaluated again.
 func (v verdict) isFinal() bool { return !v.result.Passed && v.again == 0 }
 
-// evaluateAll asks all conditions, up to the first that is required and was killed: no
-// other changes what comes of it, and each takes as much time as that one.
+// evaluateAll evaluates all conditions up to the first required one that was killed. The others
+// cannot change the outcome then, and each could take as long.
 func (r *round) evaluateAll(ctx context.Context, conditions []v1alpha1.Condition, t timing) ([]verdict, error) {
 	input, err := r.conditionInput(ctx, conditions)
 	if err != nil {
@@ -334,7 +330,7 @@ func (r *round) evaluateAll(ctx context.Context, conditions []v1alpha1.Condition
 		switch {
 		case isInconclusive(ctx, err):
 			return nil, fmt.Errorf("evaluate condition %q: %w", c.Type, err)
-		case err != nil: // never counts as holding
+		case err != nil: // an error never counts as success
 			v.result.ErrorMessage = truncateText(err.Error(), maxConditionMessage)
 			v.result.Killed = errors.Is(err, execution.ErrKilled)
 			v.final = v.result.Killed || errors.Is(err, execution.ErrMalformed)
@@ -358,13 +354,13 @@ func (r *round) evaluateAll(ctx context.Context, conditions []v1alpha1.Condition
 	return verdicts, nil
 }
 
-// isInconclusive says whether an error says nothing of the condition.
+// isInconclusive reports whether an error leaves the condition undecided.
 func isInconclusive(ctx context.Context, err error) bool {
 	retry := (*execution.RetryError)(nil)
 	return err != nil && ctx.Err() != nil || errors.As(err, &retry)
 }
 
-// evaluateCondition asks one condition.
+// evaluateCondition evaluates one condition.
 func (r *round) evaluateCondition(ctx context.Context, c v1alpha1.Condition, input json.RawMessage, t timing) (passed bool, message string, err error) {
 	switch {
 	case t.blind != "":
@@ -375,8 +371,8 @@ func (r *round) evaluateCondition(ctx context.Context, c v1alpha1.Condition, inp
 	return r.place.Evaluate(ctx, c.Rego, input, t.now)
 }
 
-// waitFor is when the first of those that may still come to hold is to be asked.
-// After one that is required and was killed there is nothing to wait for.
+// waitFor returns the delay until the earliest evaluation of a condition that can still become
+// true. After a required condition was killed, it returns zero.
 func waitFor(verdicts []verdict) time.Duration {
 	if last := len(verdicts) - 1; last >= 0 && verdicts[last].result.Killed && verdicts[last].result.Required {
 		return 0
@@ -390,15 +386,15 @@ func waitFor(verdicts []verdict) time.Duration {
 	return wait
 }
 
-// nextAttempt says which look this is, and when the next one is due: 1, 2, 4 and 8
-// seconds after one another, then 10. It follows from the clock alone, so that a
-// restart neither begins anew nor asks more often.
+// nextAttempt returns the number of the present attempt and the time of the next one. The delays
+// are 1, 2, 4 and 8 seconds, then 10. Both follow from the clock alone, so a restart neither starts
+// over nor evaluates more often.
 func nextAttempt(begun, now time.Time) (attempt int32, next time.Time) {
 	const most = 10 * time.Second
 	pause := time.Second
 	attempt, next = 1, begun.Add(pause)
 	for !now.Before(next) {
-		if pause = min(2*pause, most); pause == most { // the rest is regular
+		if pause = min(2*pause, most); pause == most { // the remaining attempts have a constant interval
 			passed := now.Sub(next) / most
 			attempt += int32(min(passed, 1<<20)) //nolint:gosec // bounded
 			next = next.Add(now.Sub(next).Truncate(most))
@@ -409,7 +405,7 @@ func nextAttempt(begun, now time.Time) (attempt int32, next time.Time) {
 	return attempt, next
 }
 
-// phaseStart is when an execution entered a phase, or now if it does not say.
+// phaseStart returns the time at which an execution entered a phase, or now if it is not recorded.
 func phaseStart(ke *v1alpha1.KubernetesExecution, p v1alpha1.Phase, now time.Time) time.Time {
 	for _, t := range ke.Status.PhaseTransitions {
 		if t.Phase == p {

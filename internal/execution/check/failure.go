@@ -14,9 +14,9 @@ import (
 	"github.com/fleetloop/fleetloop/internal/execution/identity"
 )
 
-const maxMessage = 2048 // as the resource's schema allows
+const maxMessage = 2048 // limit of the CRD schema
 
-// failWith says no, for a reason of the checks.
+// failWith refuses the execution with a detail of the checks.
 func (r *round) failWith(d v1alpha1.Detail, format string, args ...any) {
 	r.failFor(v1alpha1.ReasonValidationError, d, format, args...)
 }
@@ -25,7 +25,7 @@ func (r *round) failFor(reason v1alpha1.Reason, d v1alpha1.Detail, format string
 	r.out.Failed = &execution.Failure{Reason: reason, Detail: d, Message: truncateText(fmt.Sprintf(format, args...), maxMessage)}
 }
 
-// failRights says no to an account that lacks rights.
+// failRights refuses the execution because its account lacks rights.
 func (r *round) failRights(rights []action.Right) {
 	r.permitted, r.out.Results.RBACValidation = false, false
 	a := r.request.Action
@@ -40,7 +40,7 @@ func (r *round) failRights(rights []action.Right) {
 		r.cfg.Namespace, a.ServiceAccount(), strings.Join(lacks, ", or to "), a.Name)
 }
 
-// formatRight is a right for readers, with where it is needed.
+// formatRight formats a right for messages, with its namespace.
 func formatRight(right action.Right) string {
 	text := right.String()
 	if right.Name != "" {
@@ -52,7 +52,7 @@ func formatRight(right action.Right) string {
 	return text + fmt.Sprintf(" in namespace %q", right.Namespace)
 }
 
-// failMissingAccount says no to an action without its account.
+// failMissingAccount refuses the execution because the account of its action does not exist.
 func (r *round) failMissingAccount() {
 	r.permitted, r.out.Results.RBACValidation = false, false
 	a := r.request.Action
@@ -60,8 +60,8 @@ func (r *round) failMissingAccount() {
 		r.cfg.Namespace, a.ServiceAccount(), a.Name)
 }
 
-// forbidden is for when the API server refuses what was believed to be allowed.
-// What is not a matter of rights, such as a quota, is left to the caller's words.
+// forbidden handles a request that the API server refused although the cached rights allow it. A
+// refusal for another reason, such as a quota, fails with the message of the caller.
 func (r *round) forbidden(ctx context.Context, message string) error {
 	known, err := r.recheckRights(ctx)
 	if err == nil && !known {
@@ -71,7 +71,8 @@ func (r *round) forbidden(ctx context.Context, message string) error {
 	return err
 }
 
-// recheckRights asks anew what the account may do, and says no if that is not enough.
+// recheckRights checks the rights of the account without the cache, and refuses the execution if
+// some are missing.
 func (r *round) recheckRights(ctx context.Context) (bool, error) {
 	a := r.request.Action
 	r.deps.Identities.Forget(a)
@@ -83,7 +84,7 @@ func (r *round) recheckRights(ctx context.Context) (bool, error) {
 	return true, nil
 }
 
-// unreachable sorts out errors of the API: what may pass stays an error.
+// unreachable classifies an error of the API. Transient errors are returned.
 func (r *round) unreachable(ctx context.Context, err error) error {
 	var missing *identity.MissingError
 	var status apierrors.APIStatus
@@ -98,7 +99,7 @@ func (r *round) unreachable(ctx context.Context, err error) error {
 	return nil
 }
 
-// isTransient says whether an answer of the API server may be another one soon.
+// isTransient reports whether a retry may succeed after an error of the API server.
 func isTransient(err error) bool {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {
@@ -106,7 +107,7 @@ func isTransient(err error) bool {
 	}
 	code := status.Status().Code
 	const (
-		unauthorized = 401 // a token that was just made may not be known everywhere
+		unauthorized = 401 // a new token may not be known to all API servers yet
 		timeout      = 408
 		conflict     = 409
 		tooMany      = 429
@@ -115,7 +116,7 @@ func isTransient(err error) bool {
 	return code == unauthorized || code == timeout || code == conflict || code == tooMany || code >= server || code == 0
 }
 
-// truncateText bounds a text, and marks where it was cut.
+// truncateText limits a text to most bytes and marks the cut.
 func truncateText(s string, most int) string {
 	const mark = "…"
 	if len(s) <= most {

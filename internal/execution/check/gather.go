@@ -19,19 +19,19 @@ import (
 )
 
 const (
-	// requestsAge is for how long what Pods request is not added up again. It is
-	// the one thing in a check that grows with the cluster's Pods: 10,000 take
-	// some 10 ms.
+	// requestsAge is the maximum age of the cached sum of Pod requests. The sum is
+	// the only part of a check that grows with the number of Pods: 10,000 take
+	// about 10 ms.
 	requestsAge = 5 * time.Second
 
-	requestTimeout = 10 * time.Second // of one request
+	requestTimeout = 10 * time.Second // per request
 
 	maxOwners = 5
 )
 
 var errNoAnswer = errors.New("the Kubernetes API did not respond in time")
 
-// gatherState reads what the policy is told of beside the target.
+// gatherState reads the policy input other than the target.
 func (r *round) gatherState(ctx context.Context) error {
 	t := r.request.Target
 	r.state = &facts.State{
@@ -63,9 +63,8 @@ func (r *round) gatherState(ctx context.Context) error {
 	return r.gatherOwners(ctx)
 }
 
-// gatherOwners follows the controllers of the target upwards. The first is in the
-// target itself; those above are looked for, and where they are not to be had
-// the chain ends.
+// gatherOwners follows the controller references of the target upwards. The target holds the first
+// reference; the owners above are read, and the chain ends where that fails.
 func (r *round) gatherOwners(ctx context.Context) error {
 	if r.live == nil {
 		return nil
@@ -73,7 +72,7 @@ func (r *round) gatherOwners(ctx context.Context) error {
 	for ref := metav1.GetControllerOf(r.live); ref != nil && len(r.state.Owners) < maxOwners; {
 		r.state.Owners = append(r.state.Owners, *ref)
 		if facts.Foreign(*ref) || ref.Kind != "ReplicaSet" && ref.Kind != "Job" {
-			return nil // of Kubernetes' own kinds these two alone are made by another
+			return nil // of the built-in kinds only these two have built-in owners
 		}
 		var o metav1.PartialObjectMetadata
 		o.SetGroupVersionKind(schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind))
@@ -89,14 +88,14 @@ func (r *round) gatherOwners(ctx context.Context) error {
 	return nil
 }
 
-// requested remembers what the Pods of each node request.
+// requested caches the resource requests per node.
 type requested struct {
 	mu     sync.Mutex
 	at     time.Time
 	byNode map[string]facts.Resources
 }
 
-// podRequests is what the Pods request, by node.
+// podRequests returns the resource requests of Pods per node.
 func (r *round) podRequests(ctx context.Context) (map[string]facts.Resources, error) {
 	c := &r.requests
 	c.mu.Lock()
@@ -112,7 +111,7 @@ func (r *round) podRequests(ctx context.Context) (map[string]facts.Resources, er
 	return c.byNode, nil
 }
 
-// listPods are those of the target; nil is that there are none to know of.
+// listPods returns the Pods of the target, or nil if they are unknown or the target selects none.
 func (r *round) listPods(ctx context.Context) ([]corev1.Pod, error) {
 	labels, ok := r.state.PodSelector()
 	if !ok {

@@ -12,16 +12,15 @@ import (
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 )
 
-// A readCache keeps the objects that were read through it. A plan reads its target,
-// and so does trying it out a moment later: that one is answered from here.
-// Whether the object has changed in between is found out by the API server,
-// which is told its resourceVersion.
+// A readCache keeps the objects read through it. Planning reads the target, and the dry run a
+// moment later is answered from here. The API server detects a change in between, because the
+// requests carry the resourceVersion.
 type readCache struct {
 	dynamic.Interface
 
 	mu     sync.Mutex
 	last   map[objectKey]*unstructured.Unstructured
-	recall bool // whether reads are answered from here
+	recall bool // whether reads use the cache
 }
 
 type objectKey struct {
@@ -33,8 +32,8 @@ func newMemory(c dynamic.Interface) *readCache {
 	return &readCache{Interface: c, last: make(map[objectKey]*unstructured.Unstructured)}
 }
 
-// cachedClient answers the first read of each object from what was read before, and all
-// else from the cluster: whoever reads twice wants to know what is new.
+// cachedClient answers the first read of each object from the cache, and all others from the
+// cluster: a second read asks for new data.
 func (m *readCache) cachedClient() dynamic.Interface {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -46,7 +45,7 @@ func (m *readCache) cachedClient() dynamic.Interface {
 	return again
 }
 
-// lastRead is what was read last of a target; nil is nothing.
+// lastRead returns the last read state of a target, or nil.
 func (m *readCache) lastRead(t v1alpha1.Target) *unstructured.Unstructured {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -58,13 +57,13 @@ func (m *readCache) lastRead(t v1alpha1.Target) *unstructured.Unstructured {
 	return nil
 }
 
-// Resource is that of the cluster, remembered.
+// Resource returns a resource of the cluster that reads through the cache.
 func (m *readCache) Resource(r schema.GroupVersionResource) dynamic.NamespaceableResourceInterface {
 	all := m.Interface.Resource(r)
 	return &cachedResource{ResourceInterface: all, memory: m, all: all, of: objectKey{resource: r}}
 }
 
-// cachedResource is one resource, in a namespace or in all.
+// cachedResource is one resource, in one namespace or in all.
 type cachedResource struct {
 	dynamic.ResourceInterface
 
@@ -73,14 +72,14 @@ type cachedResource struct {
 	of     objectKey
 }
 
-// Namespace narrows it.
+// Namespace returns the resource in a namespace.
 func (r *cachedResource) Namespace(ns string) dynamic.ResourceInterface {
 	of := r.of
 	of.namespace = ns
 	return &cachedResource{ResourceInterface: r.all.Namespace(ns), memory: r.memory, all: r.all, of: of}
 }
 
-// Get reads an object.
+// Get reads an object, from the cache if possible.
 func (r *cachedResource) Get(ctx context.Context, name string, o metav1.GetOptions, subresources ...string) (*unstructured.Unstructured, error) {
 	if len(subresources) > 0 {
 		return r.ResourceInterface.Get(ctx, name, o, subresources...)
@@ -97,7 +96,7 @@ func (r *cachedResource) Get(ctx context.Context, name string, o metav1.GetOptio
 	return live, err
 }
 
-// takeCached gives what is remembered, once.
+// takeCached returns and removes a cached object.
 func (m *readCache) takeCached(of objectKey) *unstructured.Unstructured {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -13,8 +13,8 @@ import (
 	"github.com/fleetloop/fleetloop/internal/execution/action"
 )
 
-// checkRollback sees to it that an execution which takes back another's change does
-// that and nothing else.
+// checkRollback verifies that an execution with rollbackOf reverts exactly the change of the
+// original execution.
 func (r *round) checkRollback(ctx context.Context) error {
 	ref := r.ke.Spec.RollbackOf
 	if ref == nil {
@@ -52,13 +52,13 @@ func (r *round) checkRollback(ctx context.Context) error {
 	return nil
 }
 
-// revertsOriginal says whether what is asked for is a certain way back.
+// revertsOriginal reports whether the request matches the given rollback.
 func (r *round) revertsOriginal(back *v1alpha1.RollbackInformation) bool {
 	way, err := action.Parse(&v1alpha1.KubernetesExecutionSpec{Action: back.RollbackAction, Parameters: back.RollbackParameters})
 	return err == nil && way.Action.Name == r.request.Action.Name && bytes.Equal(way.Parameters, r.request.Parameters)
 }
 
-// unchanged sees to it that nobody has changed the target since.
+// unchanged verifies that the target has not changed since the original execution.
 func (r *round) unchanged(ctx context.Context) error {
 	if r.original == nil {
 		return nil

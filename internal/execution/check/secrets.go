@@ -15,15 +15,15 @@ import (
 	"github.com/fleetloop/fleetloop/internal/execution/identity"
 )
 
-// maxSecrets is how many Secrets of a target are looked up.
+// maxSecrets limits the number of Secrets looked up per target.
 const maxSecrets = 64
 
-// asksForSecrets says whether a condition is about the Secrets of its target. They
-// are looked up for those alone: that takes a request for each.
+// asksForSecrets reports whether a condition uses the Secrets of its target. They are looked up
+// only then, because each needs a request.
 func asksForSecrets(c v1alpha1.Condition) bool { return strings.Contains(c.Rego, "invalid_secrets") }
 
-// lookUpSecrets finds the Secrets that the target names and cannot use. Where that
-// cannot be found out, no condition holds that asks for it.
+// lookUpSecrets finds the Secrets that the target references and cannot use. If the lookup is
+// impossible, conditions that use the result do not hold.
 func (r *round) lookUpSecrets(ctx context.Context) error {
 	refs, ok := facts.Secrets(r.live)
 	switch {
@@ -51,7 +51,7 @@ func (r *round) lookUpSecrets(ctx context.Context) error {
 	return nil
 }
 
-// holdsRegistry says whether images can be pulled with a Secret of a type.
+// holdsRegistry reports whether Secrets of a type can be used to pull images.
 func holdsRegistry(kind string) bool {
 	return slices.Contains([]corev1.SecretType{corev1.SecretTypeDockerConfigJson, corev1.SecretTypeDockercfg}, corev1.SecretType(kind))
 }

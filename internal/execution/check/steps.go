@@ -14,7 +14,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/execution/identity"
 )
 
-// parameters is the first step: is it an action, and asked for rightly?
+// parameters is the first step: it validates the action and its parameters.
 func (r *round) parameters(ctx context.Context) error {
 	request, err := action.Parse(&r.ke.Spec)
 	if err != nil {
@@ -38,14 +38,13 @@ func (r *round) parameters(ctx context.Context) error {
 	return nil
 }
 
-// checkRights is the second: may the requester ask for it, and the action's account do
-// it?
+// checkRights is the second step: it checks the requester and the rights of the account.
 func (r *round) checkRights(ctx context.Context) error {
 	a := r.request.Action
 	if err := r.requester(ctx); err != nil || r.out.Failed != nil {
 		return err
 	}
-	if a.NoJob { // nothing is reached for
+	if a.NoJob { // the action needs no cluster access
 		r.permitted, r.out.Results.RBACValidation = true, true
 		return nil
 	}
@@ -69,7 +68,7 @@ func (r *round) checkRights(ctx context.Context) error {
 	return nil
 }
 
-// missingRights are the rights that the request needs and its account does not have.
+// missingRights returns the rights that the request needs and the account lacks.
 func (r *round) missingRights(ctx context.Context) ([]action.Right, error) {
 	if r.request.Action.NoJob {
 		return nil, nil
@@ -77,17 +76,17 @@ func (r *round) missingRights(ctx context.Context) ([]action.Right, error) {
 	return r.deps.Identities.Denied(ctx, r.request.Action, r.request.Rights())
 }
 
-// requester asks whether who asks may still do so. The API server did when the request
-// came, and rights can be withdrawn; where the guard is off nobody has asked yet. The
-// groups of a person are those that the request recorded. Without them nothing is
-// learned of a person about whose request the API server was asked.
+// requester checks that the requester may still request the action. The API server checked it when
+// the request arrived, but rights can be withdrawn, and without the guard it was not checked. The
+// groups of a person are those recorded by the request. Without recorded groups, the check of a
+// person is skipped if the API server has verified the request.
 func (r *round) requester(ctx context.Context) error {
 	user, groups := r.ke.Spec.RequestedBy, r.ke.Spec.RequesterGroups
 	_, account := identity.AccountGroups(user)
 	switch verified := r.ke.Status.VerifiedRequest != nil; {
 	case user == "", verified && !account && len(groups) == 0:
 		return nil
-	case !verified: // nobody has checked that they are in these groups
+	case !verified: // the recorded groups are unverified
 		groups = nil
 	}
 	may, err := r.deps.Identities.MayRequest(ctx, user, groups, r.ke.Spec.Action)
@@ -100,8 +99,7 @@ func (r *round) requester(ctx context.Context) error {
 	return nil
 }
 
-// checkPolicy is the fourth: does the policy allow what is asked for? The third is
-// target.
+// checkPolicy is the fourth step, after checkTarget: it asks whether the policy allows the request.
 func (r *round) checkPolicy(ctx context.Context) error {
 	if err := r.gatherState(ctx); err != nil {
 		return err
@@ -110,7 +108,7 @@ func (r *round) checkPolicy(ctx context.Context) error {
 	return r.decidePolicy(ctx)
 }
 
-// decidePolicy asks the policy, of what is known by now.
+// decidePolicy evaluates the policy with the present input.
 func (r *round) decidePolicy(ctx context.Context) error {
 	d, err := r.deps.Policy.Decide(ctx, r.input)
 	if err != nil {
@@ -133,14 +131,14 @@ func (r *round) decidePolicy(ctx context.Context) error {
 	}
 	r.out.Warnings = append([]string{}, d.Warnings...)
 	r.plan.PolicyHash = d.PolicyHash
-	if before := r.ke.Status.Plan; r.replan && before != nil { // an approval is for one period
+	if before := r.ke.Status.Plan; r.replan && before != nil { // an approval is valid for one period
 		r.plan.AdmissionPolicyPeriod = before.AdmissionPolicyPeriod
 	}
 	r.plan.Hash = action.Hash(r.plan)
 	return nil
 }
 
-// denialMessage is why the policy does not allow it.
+// denialMessage formats the denial of a policy.
 func denialMessage(d execution.Decision) string {
 	name := d.PolicyName
 	if name == "" {
@@ -152,8 +150,7 @@ func denialMessage(d execution.Decision) string {
 	return name + " denies the execution: " + strings.Join(d.Violations, "; ")
 }
 
-// dryRun is the fifth step, after the sixth since that one costs less: does it
-// succeed when it is tried out?
+// dryRun is the fifth step. It runs after the sixth, which is cheaper.
 func (r *round) dryRun(ctx context.Context) error {
 	r.out.Plan = r.plan
 	impact := r.plan.Impact
@@ -165,10 +162,10 @@ func (r *round) dryRun(ctx context.Context) error {
 	return r.tryOut(ctx)
 }
 
-// hasDryRun says whether there is something to try out.
+// hasDryRun reports whether the action supports a dry run.
 func (r *round) hasDryRun() bool { return !r.request.Action.ReadOnly && !r.request.Action.NoJob }
 
-// tryOut tries the plan out, or has a Job do so.
+// tryOut makes the dry run, or requests it in a Job.
 func (r *round) tryOut(ctx context.Context) error {
 	switch {
 	case r.dry != nil && r.dry.DryRun != nil && r.dry.PlanHash != r.plan.Hash:
@@ -197,18 +194,18 @@ func (r *round) tryOut(ctx context.Context) error {
 	return nil
 }
 
-// dryRunInline tries the plan out here.
+// dryRunInline makes the dry run in this process.
 func (r *round) dryRunInline(ctx context.Context) action.Result {
 	c := r.client
 	c.Dynamic = r.seen.cachedClient()
 	return action.DryRun(ctx, c, r.plan, action.Run{Subject: r.planSubject(), Attempt: 1, Deadline: time.Now().Add(dryRunTimeout)})
 }
 
-// recordDryRun takes what a trial gave.
+// recordDryRun records the result of a dry run.
 func (r *round) recordDryRun(result action.Result) {
 	r.out.TrialTook = result.Ended.Sub(result.Started)
 	results := result.DryRun
-	if results == nil { // it ended before it began
+	if results == nil { // it failed before it started
 		results = &v1alpha1.DryRunResults{Performed: true, Errors: []string{result.Message}}
 	}
 	if results.EstimatedImpact == nil {
@@ -234,8 +231,8 @@ func (r *round) recordDryRun(result action.Result) {
 	r.failFor(v1alpha1.ReasonDryRunFailed, detail, "dry run of %s on %s failed: %s", r.request.Action.Name, objectName(r.request.Target), message)
 }
 
-// carryOver takes from the status what is not done again. What was found out
-// about another plan says nothing of this one.
+// carryOver copies the results that are not repeated from the status. A dry run of another plan
+// does not count for this one.
 func (r *round) carryOver(ctx context.Context) error {
 	r.out.Plan = r.plan
 	before := r.ke.Status.ValidationResults
@@ -255,8 +252,8 @@ func (r *round) carryOver(ctx context.Context) error {
 	return r.tryOut(ctx)
 }
 
-// policyOfPlan is the fourth step once more: does the policy allow what is going
-// to be done? It may want to have it tried out only now that it knows.
+// policyOfPlan repeats the fourth step with the plan as input. The policy may require a dry run
+// only now that it sees the plan.
 func (r *round) policyOfPlan(ctx context.Context) error {
 	for {
 		dry := r.out.Results.DryRunResults
@@ -275,7 +272,7 @@ func (r *round) policyOfPlan(ctx context.Context) error {
 		if err := r.tryOut(ctx); err != nil || r.out.Failed != nil || r.out.NeedDryRunJob {
 			return err
 		}
-		if dry = r.out.Results.DryRunResults; dry == nil || !dry.Performed { // it cannot be asked for ever
+		if dry = r.out.Results.DryRunResults; dry == nil || !dry.Performed { // do not repeat the dry run forever
 			r.failFor(v1alpha1.ReasonDryRunFailed, "", "the policy requires a dry run of %s, but its result is missing: create the execution again", r.request.Action.Name)
 			return nil
 		}

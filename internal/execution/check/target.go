@@ -16,11 +16,10 @@ import (
 	"github.com/fleetloop/fleetloop/internal/execution/action"
 )
 
-// checkProtectedName has nobody touch what is protected by its name alone, before anything
-// else is asked: to be told of a right that is missing would be to be told to
-// grant it, for nothing. That follows from the request and our settings, and says
-// nothing of what is there. What is protected by a label is told to those alone
-// whose action may look at it.
+// checkProtectedName refuses targets that are protected by name, before any other check. Otherwise
+// a message about missing rights would invite granting them in vain. The refusal follows from the
+// request and the settings, so it reveals no cluster state. Protection by label is reported only if
+// the account of the action may read the target.
 func (r *round) checkProtectedName(context.Context) error {
 	if r.shield = r.protection(r.request.Target, nil, nil); r.shield != "" {
 		r.failProtected()
@@ -28,21 +27,21 @@ func (r *round) checkProtectedName(context.Context) error {
 	return nil
 }
 
-// failProtected says no to an action on what is protected.
+// failProtected refuses an action on a protected target.
 func (r *round) failProtected() {
 	r.failWith(v1alpha1.DetailTargetProtected, "%s is protected: %s. Actions cannot change it", objectName(r.request.Target), r.shield)
 }
 
-// checkTarget reads the object as it is, plans on it, and has nobody touch what is
-// protected. The plan is made here since it is what knows whether the object is
-// in a state for the action; it is told of when the steps before it have passed.
+// checkTarget reads the target, creates the plan and refuses protected targets. Planning shows
+// whether the state of the object fits the action. Its errors are reported after the earlier steps
+// have passed.
 func (r *round) checkTarget(ctx context.Context) error {
 	a := r.request.Action
 	subject, err := r.subjectOfPlan(ctx)
 	if err != nil {
 		return err
 	}
-	if !a.NoJob { // those have no account, and reach for nothing
+	if !a.NoJob { // such actions have no account and no cluster access
 		c, err := r.deps.Identities.Client(ctx, a)
 		if err != nil {
 			return r.unreachable(ctx, err)
@@ -57,15 +56,15 @@ func (r *round) checkTarget(ctx context.Context) error {
 	return r.checkPlanResult(ctx, err)
 }
 
-// planSubject is whom the plan is for.
+// planSubject returns the subject of the plan.
 func (r *round) planSubject() action.Subject {
 	return action.Subject{
 		UID: r.ke.UID, Created: r.ke.CreationTimestamp.Time, Namespace: r.ke.Namespace, Name: r.ke.Name,
 	}
 }
 
-// subjectOfPlan is the same, with what an action must not touch that reaches into
-// other namespaces than its target's.
+// subjectOfPlan returns planSubject, with the protected namespaces for actions that reach beyond
+// the namespace of the target.
 func (r *round) subjectOfPlan(ctx context.Context) (action.Subject, error) {
 	subject := r.planSubject()
 	if r.request.Action.Scope != action.Cluster {
@@ -84,8 +83,8 @@ func (r *round) subjectOfPlan(ctx context.Context) (action.Subject, error) {
 	return subject, nil
 }
 
-// checkPlanResult judges the target after the attempt to plan. That it is protected
-// goes before what is wrong with it.
+// checkPlanResult handles the result of planning. Protection of the target takes precedence over
+// its errors.
 func (r *round) checkPlanResult(ctx context.Context, failed error) error {
 	t := r.request.Target
 	if r.seen != nil {
@@ -112,7 +111,7 @@ func (r *round) checkPlanResult(ctx context.Context, failed error) error {
 	return nil
 }
 
-// readNamespace reads the target's namespace.
+// readNamespace reads the namespace of the target.
 func (r *round) readNamespace(ctx context.Context) error {
 	name := r.request.Target.Namespace
 	if name == "" {
@@ -123,7 +122,7 @@ func (r *round) readNamespace(ctx context.Context) error {
 	switch {
 	case err == nil:
 		r.space = &ns
-	case apierrors.IsNotFound(err) && r.live == nil: // it is said of the target
+	case apierrors.IsNotFound(err) && r.live == nil: // reported as a missing target
 	case apierrors.IsNotFound(err):
 		return fmt.Errorf("read namespace %q: not in the cache yet: %w", name, err)
 	default:
@@ -132,8 +131,7 @@ func (r *round) readNamespace(ctx context.Context) error {
 	return nil
 }
 
-// findProtection finds out why nobody touches the target, or what else the plan writes
-// to.
+// findProtection determines why the target, or another object that the plan writes, is protected.
 func (r *round) findProtection(ctx context.Context) error {
 	t := r.request.Target
 	r.shield = r.protection(t, r.space, r.live)
@@ -149,7 +147,7 @@ func (r *round) findProtection(ctx context.Context) error {
 		if client.IgnoreNotFound(err) != nil {
 			return fmt.Errorf("read namespace %q: %w", name, err)
 		}
-		ns.Name = name // of one that is not there, whose name is enough to be protected
+		ns.Name = name // a missing namespace may still be protected by name
 		if r.shield = r.protection(v1alpha1.Target{Namespace: name}, &ns, nil); r.shield != "" {
 			return nil
 		}
@@ -157,7 +155,7 @@ func (r *round) findProtection(ctx context.Context) error {
 	return nil
 }
 
-// protection is why nobody touches an object; empty is that it is not protected.
+// protection returns why an object is protected, or an empty string.
 func (c *Checker) protection(t v1alpha1.Target, ns *corev1.Namespace, live *unstructured.Unstructured) string {
 	spaces := []string{t.Namespace}
 	if t.Kind == "Namespace" {
@@ -176,7 +174,7 @@ func (c *Checker) protection(t v1alpha1.Target, ns *corev1.Namespace, live *unst
 
 const labelTrue = "true"
 
-// ownProtection is what an object itself says.
+// ownProtection returns the protection that an object declares itself.
 func ownProtection(live *unstructured.Unstructured) string {
 	if live == nil {
 		return ""
@@ -195,9 +193,9 @@ func ownProtection(live *unstructured.Unstructured) string {
 	return ""
 }
 
-// otherNamespaces are those that a plan writes to, beside the target's. Pods of
-// all namespaces are evicted from a node; and what an action keeps for itself
-// beside the execution is its own.
+// otherNamespaces returns the namespaces that a plan writes to besides that of the target. It
+// excludes evictions from a node, which affect Pods of all namespaces, and objects that an action
+// stores beside the execution.
 func otherNamespaces(p *v1alpha1.Plan, a *action.Action, executor string) []string {
 	var others []string
 	for _, s := range p.Steps {
@@ -212,7 +210,7 @@ func otherNamespaces(p *v1alpha1.Plan, a *action.Action, executor string) []stri
 	return others
 }
 
-// unplannable says why there is no plan.
+// unplannable refuses the execution because planning failed.
 func (r *round) unplannable(ctx context.Context, err error) error {
 	var refused *action.RefusedError
 	var invalid *action.InvalidError
@@ -234,7 +232,7 @@ func (r *round) unplannable(ctx context.Context, err error) error {
 	return r.unreachable(ctx, err)
 }
 
-// objectName is an object for readers, such as Deployment shop/web.
+// objectName formats an object for messages, such as Deployment shop/web.
 func objectName(t v1alpha1.Target) string {
 	if t.Namespace == "" {
 		return strings.TrimSpace(t.Kind + " " + t.Name)
@@ -242,7 +240,7 @@ func objectName(t v1alpha1.Target) string {
 	return t.Kind + " " + t.Namespace + "/" + t.Name
 }
 
-// objectPath is an object as the status has it, such as Deployment/shop/web.
+// objectPath formats an object as in the status, such as Deployment/shop/web.
 func objectPath(t v1alpha1.Target) string {
 	if t.Kind == "" {
 		return ""

@@ -20,13 +20,12 @@ import (
 	"github.com/fleetloop/fleetloop/internal/kube"
 )
 
-// NewView makes a reader of what checks look at of a cluster. Nodes, Namespaces,
-// HorizontalPodAutoscalers and Pods of all namespaces are kept up to date in
-// memory, as far as they are looked at: some 4 KiB for a Pod with two containers.
-// Executions, ReplicaSets and Jobs are asked for one by one.
+// NewView creates the reader of checks. It caches Nodes, Namespaces, HorizontalPodAutoscalers and
+// Pods of all namespaces, reduced to the fields that checks read: about 4 KiB for a Pod with two
+// containers. Executions, ReplicaSets and Jobs are read one by one.
 //
-// It may get, list and watch the former, and get the latter. It asks nothing of
-// the cluster before its part runs.
+// The reader needs get, list and watch for the cached kinds, and get for the others. It contacts
+// the cluster only when its part runs.
 func NewView(cfg *rest.Config, log *slog.Logger) (*kube.Reader, error) {
 	scheme := runtime.NewScheme()
 	if err := errors.Join(corev1.AddToScheme(scheme), autoscalingv2.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
@@ -48,7 +47,7 @@ func NewView(cfg *rest.Config, log *slog.Logger) (*kube.Reader, error) {
 	})
 }
 
-// leanObject is an object as far as checks look at it.
+// leanObject reduces an object to the fields that checks read.
 func leanObject(object any) (any, error) {
 	if o, ok := object.(metav1.Object); ok {
 		o.SetManagedFields(nil)
@@ -64,7 +63,7 @@ func leanObject(object any) (any, error) {
 	return object, nil
 }
 
-// leanPod has what is needed to count Pods and what they request.
+// leanPod keeps the fields needed to count Pods and their requests.
 func leanPod(p *corev1.Pod) *corev1.Pod {
 	kept := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
 		Name: p.Name, Namespace: p.Namespace, UID: p.UID, ResourceVersion: p.ResourceVersion,

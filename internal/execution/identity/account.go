@@ -1,3 +1,16 @@
+// Package identity connects to the cluster as the service accounts of actions, and checks the
+// rights of these accounts.
+//
+// Each action has a separate account in the namespace of the executions. The client of an account
+// uses a token that is valid for ten minutes and renewed after five. Tokens are never written to
+// disk, and the account needs no Secret. If an account was deleted and created again, the API
+// server rejects its token, and the request is repeated once with a new one.
+//
+// The API server answers which rights an account has and what a requester may request. A positive
+// answer is cached for a minute. A negative answer is used only for the call that asked. Accounts
+// mostly have their rights on all objects of a namespace, so that question comes first: its answer
+// covers every target in the namespace. In the long run a check therefore costs no request here,
+// whatever the target.
 package identity
 
 import (
@@ -18,10 +31,10 @@ import (
 )
 
 const (
-	// tokenLife is the least that the API server takes.
+	// tokenLife is the minimum lifetime that the API server accepts.
 	tokenLife = 10 * time.Minute
-	// tokenLeft is what a token must still be good for to be used when there is
-	// no new one.
+	// tokenLeft is the minimum remaining validity of an old token that is used when
+	// no new one can be created.
 	tokenLeft = 30 * time.Second
 )
 
@@ -35,25 +48,25 @@ type account struct {
 
 	mu     sync.Mutex
 	now    token
-	asking *tokenRequest              // the request for a token that runs, if one does
-	yes    map[action.Right]time.Time // what was answered with yes, and until when that is believed
-	narrow map[action.Right]time.Time // until when rights on all objects are not asked for
-	exact  time.Time                  // until when none is
-	there  time.Time                  // until when it is believed to exist
+	asking *tokenRequest              // running request for a token, or nil
+	yes    map[action.Right]time.Time // allowed rights, with the end of caching
+	narrow map[action.Right]time.Time // rights that are denied on all objects, with the end of caching
+	exact  time.Time                  // until when no right is requested on all objects
+	there  time.Time                  // until when it is known to exist
 }
 
-// A token is what the API server knows an account by.
+// A token authenticates an account at the API server.
 type token struct {
 	value          string
 	renew, expires time.Time
 }
 
-// An tokenRequest is one request for a token that many wait for.
+// A tokenRequest is one request for a token, shared by all waiters.
 type tokenRequest struct {
 	done  chan struct{}
 	token string
 	err   error
-	// void means that whoever asked was stopped before there was an answer.
+	// void means that the requesting caller was cancelled before an answer arrived.
 	void bool
 }
 
@@ -63,18 +76,18 @@ func newAccount(i *Identities, name string) *account {
 	return a
 }
 
-// restConfig is how the cluster is reached as the account.
+// restConfig returns the configuration of a client that uses the account.
 func (a *account) restConfig() *rest.Config {
 	cfg := rest.CopyConfig(a.ids.accounts)
 	cfg.WrapTransport = transport.Wrappers(a.ids.wrap, a.wrapTransport)
 	return cfg
 }
 
-// String is how errors call an account.
+// String returns the name of the account for errors.
 func (a *account) String() string { return "service account " + a.ids.namespace + "/" + a.name }
 
-// validToken gives a token that is good, and is not the one that was refused. Empty
-// is that none was.
+// validToken returns a valid token other than the refused one. An empty refused means that no token
+// was refused.
 func (a *account) validToken(ctx context.Context, refused string) (string, error) {
 	for {
 		a.mu.Lock()
@@ -110,11 +123,11 @@ func (a *account) validToken(ctx context.Context, refused string) (string, error
 	}
 }
 
-// requestShared makes a token, for all who wait.
+// requestShared requests a token for all waiters.
 func (a *account) requestShared(ctx context.Context, q *tokenRequest) {
 	t, err := a.requestToken(ctx)
 	q.token, q.err = t.value, err
-	q.void = err != nil && ctx.Err() != nil // that says nothing of the account
+	q.void = err != nil && ctx.Err() != nil // cancellation of the caller, not a fault of the account
 	a.mu.Lock()
 	a.asking = nil
 	if err == nil {
@@ -145,7 +158,8 @@ func (a *account) requestToken(ctx context.Context) (token, error) {
 	case err != nil:
 		return token{}, fmt.Errorf("create token for %s: %w", a, err)
 	}
-	// By our clock, whatever the API server's says: it gives times, and means how long.
+	// Use the local clock: the lifetime is a duration, and the clock of the API server
+	// may differ.
 	t := token{value: answer.Status.Token, renew: asked.Add(tokenLife / 2), expires: asked.Add(tokenLife)}
 	if given := answer.Spec.ExpirationSeconds; given != nil && *given > 0 {
 		granted := time.Duration(*given) * time.Second
@@ -154,29 +168,29 @@ func (a *account) requestToken(ctx context.Context) (token, error) {
 	return t, nil
 }
 
-// onAll is a right on all objects where it is one on a certain object: who has
-// that one, has this.
+// onAll returns the right on all objects for a right on one object. An account with that right also
+// has r.
 func onAll(r action.Right) action.Right {
 	r.Name = ""
 	return r
 }
 
-// isCachedAllowed says whether a right needs not be asked for.
+// isCachedAllowed reports whether a cached answer allows the right.
 func (a *account) isCachedAllowed(r action.Right, now time.Time) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return now.Before(a.yes[r]) || now.Before(a.yes[onAll(r)])
 }
 
-// asksWide says whether it makes sense to ask for a right on all objects.
+// asksWide reports whether to ask for the right on all objects.
 func (a *account) asksWide(wide action.Right, now time.Time) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return !now.Before(a.exact) && !now.Before(a.narrow[wide])
 }
 
-// cacheAnswer keeps what was said of a right. A no is kept of rights on all objects
-// alone, where it means no more than to ask for each of them.
+// cacheAnswer caches an answer about a right. A negative answer is cached only for rights on all
+// objects, where it merely means to ask for each object.
 func (a *account) cacheAnswer(r action.Right, yes bool, now time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -188,12 +202,12 @@ func (a *account) cacheAnswer(r action.Right, yes bool, now time.Time) {
 		maps.DeleteFunc(of, func(_ action.Right, until time.Time) bool { return !now.Before(until) })
 	}
 	if len(of) >= maxBelieved {
-		clear(of) // it costs questions, and memory has a bound
+		clear(of) // bounds memory at the cost of extra requests
 	}
 	of[r] = now.Add(believed)
 }
 
-// isCachedExisting says whether the account needs not be looked for.
+// isCachedExisting reports whether the account is known to exist.
 func (a *account) isCachedExisting(now time.Time) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -5,28 +5,27 @@ import (
 	"net/http"
 )
 
-// maxDrained is how much of a refusal is read so that its connection can be
-// used again.
+// maxDrained limits the bytes read from a refusal in order to reuse its connection.
 const maxDrained = 64 << 10
 
-// wrapTransport adds the account's token to requests.
+// wrapTransport adds the token of the account to requests.
 func (a *account) wrapTransport(next http.RoundTripper) http.RoundTripper {
 	return &bearer{account: a, next: next}
 }
 
-// A bearer is the transport of an account.
+// A bearer is the HTTP transport of an account.
 type bearer struct {
 	account *account
 	next    http.RoundTripper
 }
 
-// RoundTrip sends a request with the account's token, and once more with a new
-// one if the API server does not know it any more.
+// RoundTrip sends a request with the token of the account, and repeats it once with a new token if
+// the API server rejects the token.
 func (b *bearer) RoundTrip(r *http.Request) (*http.Response, error) {
 	value, err := b.account.validToken(r.Context(), "")
 	if err != nil {
 		if r.Body != nil {
-			_ = r.Body.Close() // as a transport has to; the error at hand says more
+			_ = r.Body.Close() // required of a transport; the original error is more useful
 		}
 		return nil, err
 	}
@@ -38,7 +37,7 @@ func (b *bearer) RoundTrip(r *http.Request) (*http.Response, error) {
 	if !ok {
 		return answer, nil
 	}
-	_, _ = io.CopyN(io.Discard, answer.Body, maxDrained) // a connection that cannot be used again is all that it costs
+	_, _ = io.CopyN(io.Discard, answer.Body, maxDrained) // on failure the connection is not reused
 	_ = answer.Body.Close()                              // as above
 	if value, err = b.account.validToken(r.Context(), value); err != nil {
 		if again.Body != nil {
@@ -49,18 +48,18 @@ func (b *bearer) RoundTrip(r *http.Request) (*http.Response, error) {
 	return b.next.RoundTrip(withToken(again, value))
 }
 
-// WrappedRoundTripper is the transport below.
+// WrappedRoundTripper returns the underlying transport.
 func (b *bearer) WrappedRoundTripper() http.RoundTripper { return b.next }
 
-// withToken is a request with a token. A transport must not change the one that
-// it is given.
+// withToken returns a copy of a request with the token set. A transport must not modify its
+// request.
 func withToken(r *http.Request, token string) *http.Request {
 	r = r.Clone(r.Context())
 	r.Header.Set("Authorization", "Bearer "+token)
 	return r
 }
 
-// rewindRequest is a request that was sent, to be sent again.
+// rewindRequest returns a copy of a sent request that can be sent again.
 func rewindRequest(r *http.Request) (*http.Request, bool) {
 	if r.Body == nil || r.Body == http.NoBody {
 		return r, true

@@ -38,41 +38,39 @@ import (
 )
 
 const (
-	// believed is for how long a yes is not asked again.
+	// believed is the time for which a positive answer is cached.
 	believed = time.Minute
 
 	requestTimeout = 10 * time.Second
-	reviewsAtOnce  = 8 // of one question
+	reviewsAtOnce  = 8 // per call
 	maxBelieved    = 4096
 )
 
-// A MissingError is that the account of an action does not exist.
+// A MissingError means that the account of an action does not exist.
 type MissingError struct{ Namespace, Account string }
 
-// Error names the account.
+// Error returns a message with the name of the account.
 func (e *MissingError) Error() string {
 	return fmt.Sprintf("service account %s/%s does not exist", e.Namespace, e.Account)
 }
 
-// Identities are the accounts of actions. Make them with New; any number of
-// goroutines may use them.
+// Identities manages the accounts of actions. It is created with New and safe for concurrent use.
 type Identities struct {
 	namespace string
-	own       func() (kubernetes.Interface, error) // as ourselves
-	accounts  *rest.Config                         // as nobody yet
+	own       func() (kubernetes.Interface, error) // as the controller
+	accounts  *rest.Config                         // base configuration without credentials
 	wrap      transport.WrapperFunc
 
-	secrets func() (rest.Interface, error) // as SecretLookup
+	secrets func() (rest.Interface, error) // uses the account SecretLookup
 
 	mu       sync.Mutex
 	known    map[string]*account
-	requests map[request]time.Time // those that are allowed, and until when that is believed
+	requests map[request]time.Time // allowed requests, with the end of caching
 }
 
-// New makes the accounts of actions in a namespace known. cfg is how we reach
-// the cluster ourselves; its limit of requests is one for all accounts together.
-// Its WrapTransport is kept for them, and must not add credentials. Nothing is
-// asked yet; a cfg that cannot be used shows in the first call.
+// New returns the accounts of actions in a namespace. cfg is the configuration of the controller;
+// all accounts share its rate limit. Its WrapTransport is also used for the accounts, and must not
+// add credentials. New sends no request; an invalid cfg surfaces in the first call.
 func New(cfg *rest.Config, namespace string) *Identities {
 	cfg = rest.CopyConfig(cfg)
 	if cfg.RateLimiter == nil && cfg.QPS >= 0 {
@@ -92,10 +90,9 @@ func New(cfg *rest.Config, namespace string) *Identities {
 	return i
 }
 
-// Client reaches the cluster as the account of an action. All callers for one
-// account have the same. The error is a *MissingError if there is no such account.
-// An action that there is nothing to run of has none, and a client that reaches
-// nothing.
+// Client returns a client that uses the account of an action. All callers of one account share it.
+// The error is a *MissingError if the account does not exist. An action that runs nothing has no
+// account, and gets a client that connects to nothing.
 func (i *Identities) Client(ctx context.Context, a *action.Action) (action.Client, error) {
 	if a.NoJob {
 		return action.Client{}, nil
@@ -111,7 +108,7 @@ func (i *Identities) Client(ctx context.Context, a *action.Action) (action.Clien
 	return c, nil
 }
 
-// Exists says whether an action has its account.
+// Exists reports whether the account of an action exists.
 func (i *Identities) Exists(ctx context.Context, a *action.Action) (bool, error) {
 	acc := i.accountFor(a)
 	if acc.isCachedExisting(time.Now()) {
@@ -135,7 +132,7 @@ func (i *Identities) Exists(ctx context.Context, a *action.Action) (bool, error)
 	return true, nil
 }
 
-// Denied are those of some rights that the account of an action lacks.
+// Denied returns the given rights that the account of an action lacks.
 func (i *Identities) Denied(ctx context.Context, a *action.Action, rights []action.Right) ([]action.Right, error) {
 	acc := i.accountFor(a)
 	no := make([]bool, len(rights))
@@ -163,10 +160,10 @@ func (i *Identities) Denied(ctx context.Context, a *action.Action, rights []acti
 	return denied, nil
 }
 
-// MayRequest says whether a user may ask for an action, by the name that the
-// request has: the verb execute on executions of that name. The groups of a
-// service account follow from its name. Of a person those that are given are asked
-// about, so that a no can be wrong for one of whom not all are known.
+// MayRequest reports whether a user may request an action, under the name used in the request: the
+// verb execute on executions of that name. The groups of a service account follow from its name.
+// For a person, only the given groups are checked, so a negative answer can be wrong if some are
+// unknown.
 func (i *Identities) MayRequest(ctx context.Context, user string, groups []string, name string) (bool, error) {
 	certain, account := AccountGroups(user)
 	if !account {
@@ -206,7 +203,7 @@ func (i *Identities) MayRequest(ctx context.Context, user string, groups []strin
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if len(i.requests) >= maxBelieved {
-		clear(i.requests) // it costs questions, and memory has a bound
+		clear(i.requests) // bounds memory at the cost of extra requests
 	}
 	i.requests[asks] = now.Add(believed)
 	return true, nil
@@ -215,8 +212,8 @@ func (i *Identities) MayRequest(ctx context.Context, user string, groups []strin
 // A request is one of a user, who is in groups, for an action.
 type request struct{ user, groups, action string }
 
-// AccountGroups are the groups that a user is in for certain, and whether these are
-// all, as they are for a service account.
+// AccountGroups returns the known groups of a user, and whether they are complete, as for a service
+// account.
 func AccountGroups(user string) (groups []string, account bool) {
 	name, account := strings.CutPrefix(user, "system:serviceaccount:")
 	namespace, _, named := strings.Cut(name, ":")
@@ -226,12 +223,11 @@ func AccountGroups(user string) (groups []string, account bool) {
 	return []string{"system:serviceaccounts", "system:serviceaccounts:" + namespace, "system:authenticated"}, true
 }
 
-// Forget has all be asked anew that is believed of an action's account, and for
-// a while of each object by its name. It is for when the API server says
-// otherwise.
+// Forget drops the cached answers for the account of an action, and asks for each object by name
+// for a while. Call it when the API server contradicts a cached answer.
 func (i *Identities) Forget(a *action.Action) { i.accountFor(a).dropCache() }
 
-// isAllowed says whether an account has a right that it is not believed to have.
+// isAllowed reports whether an account has a right that is not cached.
 func (i *Identities) isAllowed(ctx context.Context, acc *account, right action.Right) (yes bool, err error) {
 	if wide := onAll(right); wide != right && acc.asksWide(wide, time.Now()) {
 		yes, err := i.reviewAccess(ctx, acc, wide)
@@ -266,7 +262,7 @@ func (i *Identities) reviewAccess(ctx context.Context, acc *account, right actio
 	answer, err := own.AuthorizationV1().SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{
 		Spec: authorizationv1.SubjectAccessReviewSpec{
 			User:   user,
-			Groups: groups, // those that the token of the account will have
+			Groups: groups, // groups of the account's token
 			ResourceAttributes: &authorizationv1.ResourceAttributes{
 				Group: right.Group, Version: "*", Resource: right.Resource, Subresource: right.Subresource,
 				Verb: right.Verb, Namespace: right.Namespace, Name: right.Name,
@@ -279,10 +275,10 @@ func (i *Identities) reviewAccess(ctx context.Context, acc *account, right actio
 	return answer.Status.Allowed && !answer.Status.Denied, nil
 }
 
-// accountFor is that of an action.
+// accountFor returns the account of an action.
 func (i *Identities) accountFor(a *action.Action) *account { return i.accountNamed(a.ServiceAccount()) }
 
-// accountNamed is the account of a name.
+// accountNamed returns the account with a name.
 func (i *Identities) accountNamed(name string) *account {
 	i.mu.Lock()
 	defer i.mu.Unlock()

@@ -12,18 +12,17 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// SecretLookup is the service account that finds out which Secrets exist. It is
-// apart from those of actions, so that no action gets its right to read Secrets.
+// SecretLookup is the service account that looks up Secrets. It is separate from the accounts of
+// actions, so that actions do not get its right to read Secrets.
 const SecretLookup = "kubernaut-secret-lookup"
 
-// asTable has the API server send what kubectl prints of an object: of a Secret
-// its name, its type, and how many values it has, but none of them.
+// asTable requests an object as the table that kubectl prints. For a Secret the table holds name,
+// type and number of values, but no values.
 const asTable = "application/json;as=Table;v=v1;g=meta.k8s.io"
 
-// SecretType says whether there is a Secret, and of which type it is. It asks as
-// SecretLookup, and the values of the Secret stay in the API server. The error is
-// a *MissingError if there is no such account, and one of the API if the account
-// may not get the Secret.
+// SecretType reports whether a Secret exists, and its type. It uses SecretLookup, and the values of
+// the Secret stay in the API server. The error is a *MissingError if that account does not exist,
+// and an API error if the account may not get the Secret.
 func (i *Identities) SecretType(ctx context.Context, namespace, name string) (kind string, found bool, err error) {
 	if _, err := i.accountNamed(SecretLookup).validToken(ctx, ""); err != nil {
 		return "", false, err
@@ -57,7 +56,7 @@ func (i *Identities) SecretType(ctx context.Context, namespace, name string) (ki
 	return kind, true, nil
 }
 
-// connectForSecrets makes a client of the API's core group.
+// connectForSecrets creates a client for the core API group.
 func connectForSecrets(cfg *rest.Config) (rest.Interface, error) {
 	c, err := kubernetes.NewForConfig(cfg)
 	if err != nil {

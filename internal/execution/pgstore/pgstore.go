@@ -23,21 +23,21 @@ import (
 	"github.com/fleetloop/fleetloop/internal/postgres"
 )
 
-// monthsAhead is for how many months beside this one there is a partition.
+// monthsAhead is the number of future months with a partition.
 const monthsAhead = 2
 
-// A Store keeps the audit in PostgreSQL.
+// A Store stores the audit in PostgreSQL.
 type Store struct {
 	pool *postgres.Pool
 }
 
 var _ audit.Store = (*Store)(nil)
 
-// New makes a store on a pool whose schema is migrated. To append, its role is
-// migrations.RoleExecutionController; to read, RoleExecutionAuditor will do.
+// New returns a store that uses a pool with a migrated schema. Appending requires the role
+// migrations.RoleExecutionController; for reading, RoleExecutionAuditor is sufficient.
 func New(pool *postgres.Pool) *Store { return &Store{pool: pool} }
 
-// row is a record as the database's function takes it.
+// row is a record in the format of the database function.
 type row struct {
 	ExecutionUID     string          `json:"execution_uid"`
 	Seq              int32           `json:"seq"`
@@ -87,7 +87,7 @@ func eventFromRow(e *db.Event) *audit.Event {
 	}
 }
 
-// Append keeps those of the records that were not kept before, all or none.
+// Append stores the records that are not stored yet, all or none.
 func (s *Store) Append(ctx context.Context, records []audit.Record) error {
 	if len(records) == 0 {
 		return nil
@@ -100,7 +100,7 @@ func (s *Store) Append(ctx context.Context, records []audit.Record) error {
 	if err != nil {
 		return fmt.Errorf("append to the audit: %w", err)
 	}
-	// In one statement: there is nothing between two where it could stop.
+	// One statement cannot be interrupted halfway, as two could.
 	err = s.pool.Read(ctx, postgres.Scope{}, func(b *pgx.Batch) { b.Queue(db.AppendAudit, text) })
 	if err != nil {
 		return fmt.Errorf("append to the audit: %w", markUnavailable(err))
@@ -108,8 +108,8 @@ func (s *Store) Append(ctx context.Context, records []audit.Record) error {
 	return nil
 }
 
-// Maintain makes partitions for the months to come, and drops those that hold
-// nothing younger than the retention if the chain is whole.
+// Maintain creates the partitions of future months. If the chain is intact, it drops the partitions
+// that hold only records older than the retention.
 func (s *Store) Maintain(ctx context.Context, retention time.Duration) (audit.Maintenance, error) {
 	var m audit.Maintenance
 	var old []string
@@ -146,7 +146,7 @@ func (s *Store) Maintain(ctx context.Context, retention time.Duration) (audit.Ma
 
 var errNoEnds = errors.New("the audit's head or anchor row is missing")
 
-// markUnavailable marks an error of the connection.
+// markUnavailable wraps a connection error in audit.ErrUnavailable.
 func markUnavailable(err error) error {
 	if errors.Is(err, postgres.ErrUnavailable) {
 		return fmt.Errorf("%w: %w", audit.ErrUnavailable, err)
@@ -154,7 +154,7 @@ func markUnavailable(err error) error {
 	return err
 }
 
-// readRowsInto reads the rows that a queued statement gives into a list.
+// readRowsInto reads the rows of a queued statement into a list.
 func readRowsInto[T any](q *pgx.QueuedQuery, to pgx.RowToFunc[T], list *[]T) {
 	q.Query(func(rows pgx.Rows) error {
 		var err error

@@ -16,12 +16,11 @@ import (
 	"github.com/fleetloop/fleetloop/internal/postgres"
 )
 
-// page is how many events are held at a time.
+// page is the number of events held in memory at a time.
 const page = 1000
 
-// Verify goes through the whole chain, from its oldest event to the one that was
-// the newest when it began, and compares its end with the rows that say where it
-// is. Nothing is pruned meanwhile, and nobody who appends waits for it.
+// Verify verifies the chain from its oldest event to the newest at the start of the call, and
+// compares the end with the stored end. It pauses pruning but not appending.
 func (s *Store) Verify(ctx context.Context, noted ...audit.Position) (audit.Report, error) {
 	var report audit.Report
 	err := s.pool.InTx(ctx, postgres.Scope{}, func(ctx context.Context, tx postgres.Tx) error {
@@ -50,7 +49,7 @@ func (s *Store) Verify(ctx context.Context, noted ...audit.Position) (audit.Repo
 	return report, nil
 }
 
-// verifyEvents shows a verifier the events up to a position, page by page.
+// verifyEvents passes the events up to a position to a verifier, page by page.
 func verifyEvents(ctx context.Context, q *db.Queries, v *audit.Verifier, end int64) error {
 	position, recorded := int64(math.MinInt64), pgtype.Timestamptz{InfinityModifier: pgtype.NegativeInfinity, Valid: true}
 	for {
@@ -70,8 +69,8 @@ func verifyEvents(ctx context.Context, q *db.Queries, v *audit.Verifier, end int
 	}
 }
 
-// compareEnds looks for what the chain itself does not show: an event behind its
-// end, and an execution that says of an event that is not there.
+// compareEnds detects breaks that the chain itself does not show: an event beyond its end, and an
+// execution that refers to a missing event.
 func compareEnds(ctx context.Context, q *db.Queries, ends db.AuditEndsRow) (*audit.Break, error) {
 	if ends.LastPosition > ends.EndPosition {
 		b := audit.Break{Kind: audit.Inserted, Position: ends.LastPosition, Message: fmt.Sprintf("the chain was recorded up to position %d, and this event comes after it", ends.EndPosition)}
@@ -91,20 +90,19 @@ func compareEnds(ctx context.Context, q *db.Queries, ends db.AuditEndsRow) (*aud
 	}, nil
 }
 
-// A Filter chooses events. Empty fields choose all.
+// A Filter selects events. Empty fields match all.
 type Filter struct {
-	// Execution is the name of an execution, namespace/name, or its UID.
+	// Execution is the name of an execution as namespace/name, or its UID.
 	Execution string
-	// Target is the name of the object that was acted on, namespace/name,
-	// Kind/name, or Kind/namespace/name.
+	// Target is the name of the target: namespace/name, Kind/name or Kind/namespace/name.
 	Target  string
 	Actor   string
 	Cluster string
 	Since   time.Time
-	Most    int // zero is all
+	Most    int // zero means no limit
 }
 
-// List gives the events that a filter chooses, from the newest.
+// List calls each for the events that match a filter, newest first.
 func (s *Store) List(ctx context.Context, f Filter, each func(*audit.Event) error) error {
 	p := listParams(f)
 	for left := f.Most; ; {
@@ -154,8 +152,7 @@ func listParams(f Filter) db.ListAuditParams {
 	return p
 }
 
-// Open gives executions that by what was recorded have neither ended nor been
-// deleted.
+// Open returns the executions with neither an end nor a deletion on record.
 func (s *Store) Open(ctx context.Context, p audit.Page) ([]audit.Record, error) {
 	var rows []db.Summary
 	err := s.pool.InTx(ctx, postgres.Scope{}, func(ctx context.Context, tx postgres.Tx) error {

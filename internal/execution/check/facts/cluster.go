@@ -8,13 +8,13 @@ import (
 	"github.com/fleetloop/fleetloop/internal/execution"
 )
 
-const maxUnschedulable = 256 // names
+const maxUnschedulable = 256 // maximum number of names
 
-// Resources are an amount of CPU, in millicores, and memory, in bytes.
+// Resources is an amount of CPU in millicores and memory in bytes.
 type Resources struct{ CPU, Memory int64 }
 
-// clusterInput counts nodes. Without used nothing counts as available, so that
-// a policy which wants room does not find some that nobody has counted.
+// clusterInput counts the nodes. If used is nil, no capacity counts as available, so a policy never
+// relies on uncounted capacity.
 func clusterInput(name string, nodes []corev1.Node, used map[string]Resources) execution.InputCluster {
 	in := execution.InputCluster{Name: name, TotalNodes: len(nodes), UnschedulableNodes: []string{}}
 	for i := range nodes {
@@ -42,14 +42,14 @@ func clusterInput(name string, nodes []corev1.Node, used map[string]Resources) e
 	return in
 }
 
-// isNodeReady says whether a node is.
+// isNodeReady reports whether a node is ready.
 func isNodeReady(n *corev1.Node) bool {
 	return slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
 		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
 	})
 }
 
-// RequestsByNode adds up what Pods request that have not ended.
+// RequestsByNode sums the requests of Pods that have not ended, per node.
 func RequestsByNode(pods []corev1.Pod) map[string]Resources {
 	used := make(map[string]Resources)
 	for i := range pods {
@@ -63,9 +63,8 @@ func RequestsByNode(pods []corev1.Pod) map[string]Resources {
 	return used
 }
 
-// requestsOf is what one Pod requests, as the scheduler counts: all containers
-// together with the sidecars, or the largest of those that run before them, and
-// what the runtime takes.
+// requestsOf returns the requests of one Pod as the scheduler counts them: the sum of containers
+// and sidecars, or the largest init container, plus the runtime overhead.
 func requestsOf(spec *corev1.PodSpec) Resources {
 	var all, sidecars, first Resources
 	for i := range spec.Containers {

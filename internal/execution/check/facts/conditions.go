@@ -15,12 +15,11 @@ import (
 	"github.com/fleetloop/fleetloop/internal/execution"
 )
 
-const maxPods = 100 // that conditions are told of one by one
+const maxPods = 100 // listed individually for conditions
 
-// Conditions is what conditions are told: what a requester may see of the input
-// of policies, and the flat names beside it. What does not apply, or cannot be
-// known, has no name, so that a condition which asks for it does not hold. pods
-// are those of PodSelector; nil is that they are not known.
+// Conditions returns the input of conditions: the parts of the policy input that a requester may
+// see, and flat names beside them. A name that does not apply or is unknown is absent, so a
+// condition that uses it does not hold. pods are those of PodSelector; nil means unknown.
 func (s *State) Conditions(in *execution.Input, plan *v1alpha1.Plan, pods []corev1.Pod) (json.RawMessage, error) {
 	names := map[string]any{}
 	if s.Used != nil {
@@ -52,16 +51,17 @@ func (s *State) Conditions(in *execution.Input, plan *v1alpha1.Plan, pods []core
 	return mergeInput(all, names)
 }
 
-// PodSelector selects the Pods of the target. Not ok is that it has none.
+// PodSelector returns the selector of the Pods of the target. ok is false if it has none.
 func (s *State) PodSelector() (selector *metav1.LabelSelector, ok bool) {
 	w, ok := workloadOf(s.Target)
 	if !ok || w.Spec.Selector == nil || len(w.Spec.Selector.MatchLabels)+len(w.Spec.Selector.MatchExpressions) == 0 {
-		return nil, false // an empty one would be all Pods
+		return nil, false // an empty selector would select all Pods
 	}
 	return w.Spec.Selector, true
 }
 
-// mergeInput adds names to the top of an input. Its own win.
+// mergeInput adds names to the top level of an input. Existing members of the input take
+// precedence.
 func mergeInput(input map[string]json.RawMessage, names map[string]any) (json.RawMessage, error) {
 	all := maps.Clone(names)
 	for k, v := range input {
@@ -76,7 +76,7 @@ func mergeInput(input map[string]json.RawMessage, names map[string]any) (json.Ra
 
 const kindDeployment = "Deployment"
 
-// addReplicas adds how many replicas there are to be, were and will be.
+// addReplicas adds the requested, previous and resulting numbers of replicas.
 func addReplicas(names map[string]any, live *unstructured.Unstructured, parameters json.RawMessage, plan *v1alpha1.Plan) {
 	asked, before := replicasIn(parameters), (*int64)(nil)
 	if plan != nil && plan.Before != nil {
@@ -105,9 +105,10 @@ func addReplicas(names map[string]any, live *unstructured.Unstructured, paramete
 	}
 }
 
-// replicasIn is the field replicas; nil is that there is none. Other actions may
-// have something else by that name.
+// replicasIn returns the field replicas, or nil. Other actions may use the name for another type.
 func replicasIn(raw json.RawMessage) *int64 {
+	// fields selects the shown fields of an object, or of each object in a list. Nil selects
+	// everything below.
 	var fields struct {
 		Replicas *int64 `json:"replicas"`
 	}
@@ -117,8 +118,7 @@ func replicasIn(raw json.RawMessage) *int64 {
 	return fields.Replicas
 }
 
-// A workload is what Deployments, StatefulSets, DaemonSets and ReplicaSets have
-// in common.
+// A workload holds the common fields of Deployments, StatefulSets, DaemonSets and ReplicaSets.
 type workload struct {
 	Spec struct {
 		Selector *metav1.LabelSelector  `json:"selector"`
@@ -132,7 +132,7 @@ type workload struct {
 	} `json:"status"`
 }
 
-// workloadOf reads an object as one that has Pods.
+// workloadOf decodes an object that has Pods.
 func workloadOf(live *unstructured.Unstructured) (*workload, bool) {
 	if live == nil || !slices.Contains([]string{kindDeployment, "StatefulSet", "DaemonSet", "ReplicaSet"}, live.GetKind()) {
 		return nil, false
@@ -148,7 +148,7 @@ func workloadOf(live *unstructured.Unstructured) (*workload, bool) {
 	return w, true
 }
 
-// addStatus adds the object's own conditions.
+// addStatus adds the status conditions of the object.
 func (w *workload) addStatus(names map[string]any, kind string) {
 	conditions := map[string]bool{}
 	for _, c := range w.Status.Conditions {
@@ -160,7 +160,7 @@ func (w *workload) addStatus(names map[string]any, kind string) {
 	}
 }
 
-// addRequests adds what one more Pod takes, and all that are to come.
+// addRequests adds the requests of one more Pod and of all additional Pods.
 func (w *workload) addRequests(names map[string]any) {
 	each := requestsOf(&w.Spec.Template.Spec)
 	names["required_cpu_per_pod"], names["required_memory_per_pod"] = each.CPU, each.Memory
@@ -170,7 +170,7 @@ func (w *workload) addRequests(names map[string]any) {
 	}
 }
 
-// countMatching is how many nodes Pods with a selector can be put on.
+// countMatching returns the number of nodes on which Pods with the selector can be scheduled.
 func countMatching(selector map[string]string, nodes []corev1.Node) int {
 	count := 0
 	for i := range nodes {
@@ -191,15 +191,15 @@ func countMatching(selector map[string]string, nodes []corev1.Node) int {
 	return count
 }
 
-// A podAlias is what conditions are told of one Pod. Whether it is throttled is
-// not: nothing that we read says so.
+// A podAlias is the condition input of one Pod. It does not include throttling, which no available
+// data shows.
 type podAlias struct {
 	Name      string `json:"name"`
 	Status    string `json:"status"`
 	OOMKilled bool   `json:"oom_killed"`
 }
 
-// addPods counts Pods that are not being deleted, and tells of some.
+// addPods counts the Pods that are not being deleted, and lists some of them.
 func addPods(names map[string]any, pods []corev1.Pod) {
 	running, up := int64(0), int64(0)
 	list := []podAlias{}
@@ -227,7 +227,7 @@ func podReady(p *corev1.Pod) bool {
 	})
 }
 
-// oomKilled says whether a container has run out of memory, now or the last time.
+// oomKilled reports whether a container ran out of memory, in this run or the previous one.
 func oomKilled(p *corev1.Pod) bool {
 	const reason = "OOMKilled"
 	return slices.ContainsFunc(p.Status.ContainerStatuses, func(s corev1.ContainerStatus) bool {

@@ -22,21 +22,20 @@ import (
 	"github.com/fleetloop/fleetloop/internal/execution/action"
 )
 
-// DefaultEnvironment is that of a target for which nothing says another: the
-// strictest.
+// DefaultEnvironment is the environment of a target without another: the strictest one.
 const DefaultEnvironment = "production"
 
-// A State is what was read.
+// A State is the cluster state read for an execution.
 type State struct {
 	Now       time.Time
 	Execution *v1alpha1.KubernetesExecution
 	Request   action.Request
 
-	Target    *unstructured.Unstructured // nil is none
-	Unread    bool                       // nobody could look whether there is a target
-	Scaled    *unstructured.Unstructured // what the target scales; nil is none
+	Target    *unstructured.Unstructured // nil if missing
+	Unread    bool                       // the target could not be read
+	Scaled    *unstructured.Unstructured // object that the target scales; nil if none
 	Protected bool
-	Owners    []metav1.OwnerReference // controllers, the nearest first
+	Owners    []metav1.OwnerReference // controllers, nearest first
 	Scalers   []autoscalingv2.HorizontalPodAutoscaler
 	Namespace *corev1.Namespace // nil is none
 	// EnvironmentLabel is the label of namespaces that names their environment.
@@ -44,21 +43,21 @@ type State struct {
 
 	Cluster string
 	Nodes   []corev1.Node
-	// Used is what Pods request, by node. Nil is that nobody has counted, and
-	// then nothing counts as available.
+	// Used holds the requests of Pods per node. Nil means not counted, and no capacity counts as
+	// available then.
 	Used map[string]Resources
 
-	// PermissionsOK is that the action's account has the rights that the request needs.
+	// PermissionsOK reports whether the account of the action has all required rights.
 	PermissionsOK bool
-	// InvalidSecrets are Secrets that the target names and cannot use. Nil is that
-	// they are not known.
+	// InvalidSecrets lists the Secrets that the target references and cannot use. Nil means
+	// unknown.
 	InvalidSecrets []string
 
 	InFlight execution.InputInFlight
 	Past     execution.InputPast
 }
 
-// Input is what a policy is told. There is no plan in it.
+// Input returns the policy input, without a plan.
 func (s *State) Input() *execution.Input {
 	a, t := s.Request.Action, s.Request.Target
 	in := &execution.Input{
@@ -83,7 +82,7 @@ func (s *State) Input() *execution.Input {
 	return in
 }
 
-// requestInput is what was asked for.
+// requestInput returns the input about the request.
 func requestInput(ke *v1alpha1.KubernetesExecution, request action.Request) execution.InputRequest {
 	return execution.InputRequest{
 		Name: ke.Name, Namespace: ke.Namespace, UID: string(ke.UID),
@@ -100,7 +99,7 @@ func requestInput(ke *v1alpha1.KubernetesExecution, request action.Request) exec
 	}
 }
 
-// scalesInput is what a policy sees of the object that a target scales.
+// scalesInput returns the policy input for the object that a target scales.
 func scalesInput(scaled *unstructured.Unstructured) execution.InputScales {
 	in := execution.InputScales{Labels: map[string]string{}}
 	if scaled != nil {
@@ -109,7 +108,7 @@ func scalesInput(scaled *unstructured.Unstructured) execution.InputScales {
 	return in
 }
 
-// actionInput is what the catalogue says.
+// actionInput returns the catalogue entry as policy input.
 func actionInput(a *action.Action) execution.InputAction {
 	in := execution.InputAction{
 		Name: a.Name, Risk: string(a.Risk), Idempotent: a.Idempotent, Reversible: a.Reversible, ReadOnly: a.ReadOnly,
@@ -124,7 +123,7 @@ func actionInput(a *action.Action) execution.InputAction {
 	return in
 }
 
-// namespaceInput is the target's namespace, and the environment that its label names.
+// namespaceInput returns the namespace of the target and the environment named by its label.
 func (s *State) namespaceInput(name string) execution.InputNamespace {
 	in := execution.InputNamespace{Name: name, Labels: map[string]string{}, Annotations: map[string]string{}}
 	if ns := s.Namespace; ns != nil {
@@ -147,7 +146,7 @@ func inFlightInput(in execution.InputInFlight) execution.InputInFlight {
 	return in
 }
 
-// Plan is what a policy is told of what is going to be done.
+// Plan returns the policy input for a plan.
 func Plan(p *v1alpha1.Plan, dry *v1alpha1.DryRunResults) *execution.InputPlan {
 	in := &execution.InputPlan{
 		Hash: p.Hash, Changes: make([]map[string]any, len(p.Steps)),
@@ -174,7 +173,7 @@ func Plan(p *v1alpha1.Plan, dry *v1alpha1.DryRunResults) *execution.InputPlan {
 	return in
 }
 
-// objectOf is a JSON object, never nothing.
+// objectOf returns a JSON object, which is never empty.
 func objectOf(raw json.RawMessage) json.RawMessage {
 	if len(raw) == 0 || string(raw) == "null" {
 		return json.RawMessage("{}")
@@ -182,7 +181,7 @@ func objectOf(raw json.RawMessage) json.RawMessage {
 	return raw
 }
 
-// nonNilMap is a map that is never null.
+// nonNilMap returns m, or an empty map for nil.
 func nonNilMap(m map[string]string) map[string]string {
 	if m == nil {
 		return map[string]string{}

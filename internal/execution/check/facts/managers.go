@@ -12,7 +12,7 @@ import (
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 )
 
-// ownerNames are a chain for readers.
+// ownerNames formats a chain of owners.
 func ownerNames(chain []metav1.OwnerReference) []string {
 	names := make([]string, len(chain))
 	for i, ref := range chain {
@@ -21,7 +21,7 @@ func ownerNames(chain []metav1.OwnerReference) []string {
 	return names
 }
 
-// operatorName is the first owner that is not of Kubernetes itself; empty is none.
+// operatorName returns the first owner from outside Kubernetes, or an empty string.
 func operatorName(chain []metav1.OwnerReference) string {
 	for _, ref := range chain {
 		if Foreign(ref) {
@@ -31,7 +31,7 @@ func operatorName(chain []metav1.OwnerReference) string {
 	return ""
 }
 
-// Foreign says whether an owner is of a group that Kubernetes does not have.
+// Foreign reports whether the API group of an owner is not part of Kubernetes.
 func Foreign(ref metav1.OwnerReference) bool {
 	group, _, grouped := strings.Cut(ref.APIVersion, "/")
 	switch {
@@ -44,8 +44,7 @@ func Foreign(ref metav1.OwnerReference) bool {
 	return !strings.HasSuffix(group, ".k8s.io")
 }
 
-// gitOps is the tool that keeps an object as a repository or a chart has it;
-// empty is none.
+// gitOps returns the tool that syncs an object from a repository or a chart, or an empty string.
 func gitOps(live *unstructured.Unstructured) string {
 	if live == nil {
 		return ""
@@ -62,8 +61,8 @@ func gitOps(live *unstructured.Unstructured) string {
 	return ""
 }
 
-// scalerName is the HorizontalPodAutoscaler that scales a target, empty for none: of
-// several the first by name, so that the same objects give the same input.
+// scalerName returns the HorizontalPodAutoscaler that scales a target, or an empty string. Of
+// several it returns the first by name, so that equal objects give equal input.
 func scalerName(t v1alpha1.Target, scalers []autoscalingv2.HorizontalPodAutoscaler) string {
 	var names []string
 	group := schema.FromAPIVersionAndKind(t.APIVersion, t.Kind).Group

@@ -9,15 +9,14 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// A SecretRef is a Secret that an object names.
+// A SecretRef is a Secret that an object references.
 type SecretRef struct {
 	Name  string
-	Pulls bool // images are pulled with it
+	Pulls bool // used to pull images
 }
 
-// Secrets are those that the Pods of an object cannot do without, in the order of
-// their names: for images, variables and volumes. Those that are optional are left
-// out. Not ok is that the object is none that has Pods, or is one.
+// Secrets returns the Secrets that the Pods of an object require for images, variables and volumes,
+// sorted by name. It omits optional ones. ok is false if the object neither has Pods nor is one.
 func Secrets(live *unstructured.Unstructured) (refs []SecretRef, ok bool) {
 	spec, ok := podSpecOf(live)
 	if !ok {
@@ -41,10 +40,10 @@ func Secrets(live *unstructured.Unstructured) (refs []SecretRef, ok bool) {
 	return refs, true
 }
 
-// secretNames are names of Secrets, and whether images are pulled with them.
+// secretNames maps names of Secrets to whether they are used to pull images.
 type secretNames map[string]bool
 
-// addName adds a Secret that is not optional.
+// addName adds a Secret unless it is optional.
 func (n secretNames) addName(name string, optional *bool) {
 	if name != "" && !n[name] && (optional == nil || !*optional) {
 		n[name] = false
@@ -81,7 +80,7 @@ func (n secretNames) addVolume(v *corev1.Volume) {
 	}
 }
 
-// podSpecOf is what an object says of its Pods, or a Pod of itself.
+// podSpecOf returns the Pod template of an object, or the spec of a Pod.
 func podSpecOf(live *unstructured.Unstructured) (*corev1.PodSpec, bool) {
 	if w, ok := workloadOf(live); ok {
 		return &w.Spec.Template.Spec, true

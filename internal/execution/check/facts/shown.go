@@ -9,10 +9,9 @@ import (
 	"github.com/fleetloop/fleetloop/internal/execution"
 )
 
-// A shown is an Input as conditions see it. Whoever asks for an action writes its
-// conditions, and reads their messages in the status, so nothing is in it that
-// the requester might not be allowed to read: no annotations, no diff, no values
-// from before, and of objects the fields of shownObject.
+// A shown is an Input as conditions see it. The requester writes the conditions and reads their
+// messages in the status, so it omits data that the requester may not be allowed to read:
+// annotations, the diff, previous values, and all object fields outside shownObject.
 type shown struct {
 	execution.Input
 
@@ -43,7 +42,7 @@ type shownPlan struct {
 	Before hidden `json:"before,omitempty"`
 }
 
-// showInput gives what conditions see of an input. live is its target; nil is none.
+// showInput returns the part of an input that conditions see. live is its target, or nil.
 func showInput(in *execution.Input, live *unstructured.Unstructured) (map[string]json.RawMessage, error) {
 	s := shown{Input: *in, Target: shownTarget{InputTarget: in.Target}, Namespace: shownNamespace{InputNamespace: in.Namespace}}
 	s.Target.Object = map[string]any{}
@@ -64,7 +63,7 @@ func showInput(in *execution.Input, live *unstructured.Unstructured) (map[string
 	return fields, nil
 }
 
-// shownObject is the part of an object's spec and status that conditions see.
+// shownObject returns the parts of spec and status that conditions see.
 func shownObject(live *unstructured.Unstructured) map[string]any {
 	allowed, known := shownFields[live.GroupVersionKind().GroupKind().String()]
 	if !known {
@@ -78,8 +77,8 @@ func shownObject(live *unstructured.Unstructured) map[string]any {
 // is all that is below.
 type fields map[string]fields
 
-// selectFields gives the allowed fields of a value. It shares with the value what is shown
-// whole.
+// selectFields returns the allowed fields of a value. It shares subtrees that are shown whole with
+// the value.
 func (f fields) selectFields(value any) any {
 	if f == nil {
 		return value
@@ -100,12 +99,12 @@ func (f fields) selectFields(value any) any {
 		}
 		return kept
 	}
-	return nil // a text where an object is expected
+	return nil // text in place of an object
 }
 
-// shownFields are the fields of each kind, by its name and group. A field that is
-// new in Kubernetes is hidden until it is named here. Free texts are hidden, since
-// people and programs write passwords into them: values of variables, commands,
+// shownFields lists the shown fields of each kind, by its name and group. New
+// fields of Kubernetes stay hidden until they are listed here. Free texts are hidden,
+// because people and programs write passwords into them: values of variables, commands,
 // paths and headers of probes, messages, options of volume drivers.
 //
 //nolint:gochecknoglobals // a table that nobody writes to

@@ -16,16 +16,16 @@ import (
 const (
 	kindSecret = "Secret"
 
-	maxObject      = 32 << 10 // of an object's spec and status, as JSON
-	maxText        = 1 << 10  // of one value within it
-	maxAnnotation  = 2 << 10  // of the value of one annotation
-	maxAnnotations = 16 << 10 // of all of an object
-	maxDepth       = 32       // of an object
-	maxTruncated   = 16       // fields that were left out, and are named
-	maxField       = 64       // of such a name
+	maxObject      = 32 << 10 // bytes of spec and status, as JSON
+	maxText        = 1 << 10  // bytes of one value within
+	maxAnnotation  = 2 << 10  // bytes of one annotation value
+	maxAnnotations = 16 << 10 // bytes of all annotations
+	maxDepth       = 32       // nesting levels of an object
+	maxTruncated   = 16       // names of omitted fields
+	maxField       = 64       // bytes of such a name
 )
 
-// targetInput is what a policy sees of an object.
+// targetInput returns the policy input for an object.
 func targetInput(t v1alpha1.Target, live *unstructured.Unstructured) execution.InputTarget {
 	in := execution.InputTarget{
 		APIVersion: t.APIVersion, Kind: t.Kind, Namespace: t.Namespace, Name: t.Name,
@@ -36,15 +36,15 @@ func targetInput(t v1alpha1.Target, live *unstructured.Unstructured) execution.I
 	}
 	in.UID = string(live.GetUID())
 	in.Labels = nonNilMap(live.GetLabels())
-	if t.Kind != kindSecret { // whose values stand in annotations, too
+	if t.Kind != kindSecret { // annotations of Secrets may contain their values
 		in.Annotations = annotations(live.GetAnnotations())
 		in.Object = pruneObject(live.Object, maxObject)
 	}
 	return in
 }
 
-// annotations are those that are short. The one in which kubectl keeps the whole
-// object is left out: the object is there, and what was applied is not it.
+// annotations returns the short annotations. It omits the last-applied annotation of kubectl: the
+// live object is present already, and the applied one differs from it.
 func annotations(all map[string]string) map[string]string {
 	kept := map[string]string{}
 	size := 0
@@ -59,8 +59,8 @@ func annotations(all map[string]string) map[string]string {
 	return kept
 }
 
-// pruneObject is an object's spec and status. Long texts are cut; where it is still
-// too much, the largest fields go, and are named in "truncated".
+// pruneObject returns the spec and status of an object. It truncates long texts, then drops the
+// largest fields while the result is too large, and lists them in "truncated".
 func pruneObject(object map[string]any, most int) map[string]any {
 	kept := map[string]any{}
 	for _, part := range []string{"spec", "status"} {
@@ -69,7 +69,7 @@ func pruneObject(object map[string]any, most int) map[string]any {
 		}
 	}
 	if status, ok := kept["status"].(map[string]any); ok {
-		delete(status, "images") // of a Node: as long as all else together
+		delete(status, "images") // of a Node: as large as everything else
 	}
 	if left := jsonSize(kept) - most; left > 0 {
 		dropLargest(kept, left+maxTruncated*maxField)
@@ -80,8 +80,8 @@ func pruneObject(object map[string]any, most int) map[string]any {
 	return kept
 }
 
-// dropLargest takes fields from spec and status, the largest first, until they are
-// smaller by some bytes, and names those that were taken first.
+// dropLargest removes the largest fields of spec and status until the given number of bytes is
+// saved, and names the first ones.
 func dropLargest(object map[string]any, bytes int) {
 	type field struct {
 		part, name string
@@ -110,7 +110,7 @@ func dropLargest(object map[string]any, bytes int) {
 	object["truncated"] = gone
 }
 
-// shortened is a copy of a value with its long texts cut.
+// shortened returns a copy of a value with its long texts truncated.
 func shortened(value any, depth int) any {
 	if depth > maxDepth {
 		return nil
@@ -134,16 +134,16 @@ func shortened(value any, depth int) any {
 	return value
 }
 
-// jsonSize is how much a value is as JSON.
+// jsonSize returns the size of a value as JSON.
 func jsonSize(value any) int {
 	text, err := json.Marshal(value)
 	if err != nil {
-		return maxObject + 1 // what cannot be written is too much
+		return maxObject + 1 // treat a value that cannot be encoded as too large
 	}
 	return len(text)
 }
 
-// truncateText bounds a text, and marks where it was cut.
+// truncateText limits a text to most bytes and marks the cut.
 func truncateText(s string, most int) string {
 	const mark = "…"
 	if len(s) <= most {
