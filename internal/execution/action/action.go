@@ -1,16 +1,13 @@
-// Package action is the catalogue: every action that an execution can ask for,
-// with its parameters, the rights it needs, how it is planned and done, and the
-// way back.
+// Package action is the catalogue of actions that an execution can request. It defines their
+// parameters, required rights, planning, execution and rollback.
 //
-// An action is planned first, from the live object and without a change: the
-// plan says which requests will be sent, word for word. DryRun sends them with
-// dryRun=All, Execute sends them for good. Both are done as the action's own
-// service account, wherever they run.
+// An action is first planned from the live object, without changing it. The plan contains the exact
+// requests to send. DryRun sends them with dryRun=All, and Execute sends them for real. Both use
+// the service account of the action, wherever they run.
 //
-// Execute holds on to the object that the plan was made for: another UID, or
-// other values where the plan has its "before", and nothing is sent. What was
-// sent by an earlier attempt of the same execution is recognised and not sent
-// twice.
+// Execute acts only on the object that was planned for: if its UID or a value in the "before" of
+// the plan differs, it sends nothing. Requests sent by an earlier attempt of the same execution are
+// recognised and not sent again.
 package action
 
 import (
@@ -27,7 +24,7 @@ import (
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 )
 
-// Risk is how much an action can break.
+// Risk is the potential damage of an action.
 type Risk string
 
 // The risks.
@@ -38,7 +35,7 @@ const (
 	RiskCritical Risk = "critical"
 )
 
-// Scope is where the objects are that an action acts on.
+// Scope is the scope of the objects of an action.
 type Scope string
 
 // The scopes. They say which binding the action's account needs.
@@ -47,7 +44,7 @@ const (
 	Cluster    Scope = "Cluster"
 )
 
-// An Action is one entry of the catalogue.
+// An Action is an entry of the catalogue.
 type Action struct {
 	Name    string // such as scale_deployment
 	Summary string // such as "Set how many replicas a Deployment has"
@@ -73,22 +70,22 @@ type Action struct {
 	kind    kind
 }
 
-// A Permission is one right on the target's API, in the target's namespace
-// unless Scope says otherwise.
+// A Permission is a right on the API of the target. It applies to the namespace of the target
+// unless the fields below say otherwise.
 type Permission struct {
 	Group, Resource, Subresource string
 	Verbs                        []string
-	// ClusterScoped is for rights outside of namespaces, as on nodes, and on
-	// objects of all namespaces, as for the Pods of a node.
+	// ClusterScoped marks rights on cluster-scoped objects, such as nodes, and on objects of all
+	// namespaces, such as the Pods of a node.
 	ClusterScoped bool
-	// Executor is for rights in the namespace of the executions, as on the
-	// Secrets that a value comes from, whatever namespace the target is in.
+	// Executor marks rights in the namespace of the executions, whatever the namespace of the
+	// target. An example are the Secrets that provide a value.
 	Executor bool
-	// Why is what the action needs it for.
+	// Why is the purpose of the right.
 	Why string
 }
 
-// A Parameter is one parameter of an action.
+// A Parameter is a parameter of an action.
 type Parameter struct {
 	Name     string
 	Type     string // string, integer, boolean, object, array, quantity, duration
@@ -101,7 +98,7 @@ type Parameter struct {
 	Format   string // dns-label, dns-subdomain, label-key, image, …; empty is any
 }
 
-// ServiceAccount is the name of the account that the action runs as.
+// ServiceAccount returns the name of the service account that runs the action.
 func (a *Action) ServiceAccount() string {
 	if a.account != "" {
 		return a.account
@@ -109,32 +106,31 @@ func (a *Action) ServiceAccount() string {
 	return "kubernaut-action-" + strings.ReplaceAll(a.Name, "_", "-")
 }
 
-// Parameters are those of the action, in the order in which they are documented.
+// Parameters returns the parameters of the action, in the order of the documentation.
 func (a *Action) Parameters() []Parameter { return a.schema }
 
-// A Subject is the execution that a plan is made for.
+// A Subject is the execution for which a plan is made.
 type Subject struct {
 	UID     types.UID
 	Created time.Time // what a plan has of the time is this
-	// Namespace and Name are where the execution is. Plans that keep something
-	// beside it need them; attempts do not.
+	// Namespace and Name identify the execution. Only planning needs them, for actions that store
+	// something beside the execution.
 	Namespace, Name string
-	// Protected are the namespaces that no action touches. Plans that reach into
-	// several namespaces need them; attempts take them from the plan.
+	// Protected lists the namespaces that actions must not touch. Only planning needs it, for
+	// actions that affect several namespaces; attempts take it from the plan.
 	Protected []string
 }
 
-// A Client reaches a cluster as the account of an action.
+// A Client accesses a cluster as the account of an action.
 type Client struct {
 	Dynamic dynamic.Interface
-	// Logs gives the end of a container's log; nil where no action needs it.
+	// Logs returns the end of a container log. It is nil if no action needs it.
 	Logs func(ctx context.Context, namespace, pod, container string, lines int64) (string, error)
-	// Warnings gives the warnings that the API server has sent since the last
-	// call; nil is none.
+	// Warnings returns the warnings of the API server since the previous call. It may be nil.
 	Warnings func() []string
 }
 
-// A Request is an action with parameters that are known to be good.
+// A Request is an action with validated parameters.
 type Request struct {
 	Action     *Action
 	Parameters json.RawMessage // as they were understood: flat, with defaults
@@ -143,8 +139,8 @@ type Request struct {
 	parsed any
 }
 
-// A Result is what an action did. It is what a runner leaves behind as the
-// termination message of its container: see Encode and DecodeResult.
+// A Result is the outcome of an attempt. A runner stores it as the termination message of its
+// container: see Encode and DecodeResult.
 type Result struct {
 	Version   int                         `json:"v"`
 	Code      Code                        `json:"code"`
@@ -159,11 +155,11 @@ type Result struct {
 	Truncated bool                        `json:"truncated,omitempty"`
 	Started   time.Time                   `json:"started"`
 	Ended     time.Time                   `json:"ended"`
-	// DryRun is what a dry run found; nil of an execution.
+	// DryRun is the result of a dry run, and nil for an execution.
 	DryRun *v1alpha1.DryRunResults `json:"dryRun,omitempty"`
 }
 
-// Code is how an action ended: the exit code of a runner.
+// Code states how an attempt ended. It is the exit code of a runner.
 type Code int
 
 // The codes. Those that say Retry may be tried again if the action is idempotent.
@@ -179,37 +175,37 @@ const (
 	CodeCancelled Code = 50
 )
 
-// Retry says whether another attempt may do better.
+// Retry reports whether another attempt may succeed.
 func (c Code) Retry() bool { return c == CodeTransient }
 
-// A Run is one attempt at a plan.
+// A Run is one attempt to execute a plan.
 type Run struct {
 	Subject Subject
 	Attempt int32
-	// Deadline bounds the attempt; the context's is hit only by accident.
+	// Deadline limits the attempt. The deadline of the context is only a safeguard.
 	Deadline time.Time
-	// Output hears what is done, line by line, as kubectl would say it. Nil is nobody.
+	// Output receives one line per change, in the style of kubectl. Nil discards them.
 	Output io.Writer
 
 	dry bool // send nothing for good
 }
 
-// A kind is how an action is planned and done.
+// A kind implements the planning and execution of an action.
 type kind interface {
-	// parseParameters reads parameters, and says what is wrong with them.
+	// parseParameters parses the parameters and returns their problems.
 	parseParameters(q parseInput) (parsed any, normal json.RawMessage, t v1alpha1.Target, problems []string)
-	// targetOptional says whether the target need not exist.
+	// targetOptional reports whether the target may be missing.
 	targetOptional() bool
-	// draftPlan makes a plan from the live object, nil where the action has none.
+	// draftPlan drafts a plan from the live object, which is nil for an action without a target.
 	draftPlan(ctx context.Context, c Client, s Subject, parsed any, live *unstructured.Unstructured) (*draft, error)
-	// runPlan does what a plan says. Most send the steps.
+	// runPlan executes a plan. Most kinds send its steps.
 	runPlan(ctx context.Context, c Client, p *v1alpha1.Plan, parsed any, r Run) Result
-	// dependentFields are the values of a live object that the action depends on: those
-	// in a plan's "before", and in what a way back expects.
+	// dependentFields returns the values of a live object on which the action depends: those in the
+	// "before" of a plan and in the expected values of a rollback.
 	dependentFields(parsed any, live *unstructured.Unstructured) map[string]any
 }
 
-// A draft is a plan without what all plans have.
+// A draft holds the parts of a plan that are specific to an action.
 type draft struct {
 	steps    []v1alpha1.PlanStep
 	before   map[string]any // fields of the live object

@@ -6,7 +6,7 @@ import (
 	"sync"
 )
 
-// catalogue makes all actions there are, in no order.
+// catalogue creates all actions, in no particular order.
 func catalogue() []*Action {
 	return []*Action{
 		applyManifest(),
@@ -46,10 +46,10 @@ var known = sync.OnceValue(func() []*Action {
 	return all
 })
 
-// Catalogue is all actions, sorted by name. They are not to be changed.
+// Catalogue returns all actions, sorted by name. The caller must not modify them.
 func Catalogue() []*Action { return slices.Clone(known()) }
 
-// Find finds an action by its name, or by an alias.
+// Find returns the action with the given name or alias.
 func Find(name string) (*Action, bool) {
 	for _, a := range known() {
 		if a.Name == name || slices.Contains(a.Aliases, name) {
@@ -59,7 +59,7 @@ func Find(name string) (*Action, bool) {
 	return nil, false
 }
 
-// catalogueNames are all names and aliases.
+// catalogueNames returns all names and aliases.
 func catalogueNames() []string {
 	var all []string
 	for _, a := range known() {

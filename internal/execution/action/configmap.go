@@ -16,8 +16,8 @@ import (
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 )
 
-// maxConfigData bounds what a plan holds of a ConfigMap: the new values, and
-// again the ones before, for the way back.
+// maxConfigData limits the ConfigMap data in a plan: the new values, and the previous ones for the
+// rollback.
 const maxConfigData = 4 << 10
 
 type configMapParameters struct {
@@ -64,8 +64,8 @@ func patchConfigMap() *Action {
 	})
 }
 
-// configData are the named keys of a ConfigMap; nil is no such key. Each is a
-// field of its own, so that a diff has one line for each line of text.
+// configData returns the given keys of a ConfigMap; nil marks a missing key. Each key is a separate
+// field, so that a diff shows one line per line of text.
 func configData(p *configMapParameters, live *unstructured.Unstructured) map[string]any {
 	data := make(map[string]any, len(p.Data))
 	for key := range p.Data {
@@ -77,8 +77,7 @@ func configData(p *configMapParameters, live *unstructured.Unstructured) map[str
 	return data
 }
 
-// boundFields are fields with digests in their place where they are too long for a
-// plan.
+// boundFields replaces fields that are too long for a plan by digests.
 func boundFields(fields map[string]any) map[string]any {
 	if sizeOf(fields) <= maxConfigData {
 		return fields
@@ -136,7 +135,7 @@ func draftConfigMap(_ context.Context, _ Client, s Subject, p *configMapParamete
 	return d, err
 }
 
-// refuseImmutable is for ConfigMaps and Secrets.
+// refuseImmutable refuses immutable ConfigMaps and Secrets.
 func refuseImmutable(live *unstructured.Unstructured) error {
 	if immutable, _, err := unstructured.NestedBool(live.Object, "immutable"); err == nil && immutable {
 		return newRefusal(v1alpha1.DetailInvalidTargetState, "%s %s/%s is immutable: create a new one and reference it instead", live.GetKind(), live.GetNamespace(), live.GetName())
@@ -144,7 +143,7 @@ func refuseImmutable(live *unstructured.Unstructured) error {
 	return nil
 }
 
-// noRollback says why there is none.
+// noRollback returns an unavailable rollback with a reason.
 func noRollback(why string) *v1alpha1.RollbackInformation {
 	return &v1alpha1.RollbackInformation{Reason: why}
 }

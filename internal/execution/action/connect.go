@@ -19,9 +19,8 @@ const (
 	maxWarnings = 16 // that are kept; a result has room for no more
 )
 
-// Connect makes a client of a configuration. It asks nothing of the API server.
-// The client may be used by several executions at once: each hears of its own
-// warnings alone.
+// Connect creates a client without contacting the API server. Several executions may share the
+// client: each receives only the warnings of its own requests.
 func Connect(cfg *rest.Config) (Client, error) {
 	own := rest.CopyConfig(cfg)
 	if own.UserAgent == "" {
@@ -47,7 +46,7 @@ func Connect(cfg *rest.Config) (Client, error) {
 	return Client{Dynamic: objects, Logs: podLogs(logs), Warnings: unclaimed.takeAll}, nil
 }
 
-// podLogs reads the ends of logs. What is read is bounded by the API server.
+// podLogs returns a function that reads the end of a log. The API server limits its length.
 func podLogs(c rest.Interface) func(ctx context.Context, namespace, pod, container string, lines int64) (string, error) {
 	const most = 64 << 10
 	return func(ctx context.Context, namespace, pod, container string, lines int64) (string, error) {
@@ -61,8 +60,8 @@ func podLogs(c rest.Interface) func(ctx context.Context, namespace, pod, contain
 	}
 }
 
-// warnings are those that the API server sent. They go to whoever collects them
-// in the context of the request, and to the client's own otherwise.
+// warnings collects the warnings of the API server. A collector in the context of a request
+// receives its warnings; otherwise the collector of the client does.
 type warnings struct {
 	mu    sync.Mutex
 	heard []string
@@ -70,13 +69,13 @@ type warnings struct {
 
 type collectorKey struct{}
 
-// withWarningCollector gives a context whose requests have their warnings kept apart.
+// withWarningCollector returns a context whose requests use a separate collector.
 func withWarningCollector(ctx context.Context) (context.Context, *warnings) {
 	w := &warnings{}
 	return context.WithValue(ctx, collectorKey{}, w), w
 }
 
-// HandleWarningHeaderWithContext takes a warning, once.
+// HandleWarningHeaderWithContext adds a warning unless it is already collected.
 func (w *warnings) HandleWarningHeaderWithContext(ctx context.Context, code int, _, text string) {
 	const miscellaneous = 299 // the one code that Kubernetes sends
 	if code != miscellaneous || text == "" {
@@ -92,7 +91,7 @@ func (w *warnings) HandleWarningHeaderWithContext(ctx context.Context, code int,
 	}
 }
 
-// takeAll gives what was heard since the last time.
+// takeAll returns and clears the collected warnings.
 func (w *warnings) takeAll() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -76,7 +76,7 @@ type increaseResourcesParameters struct {
 	AllowDecrease bool   `json:"allowDecrease" doc:"Allows to decrease a value, to remove it (none), or to add a limit where there is none. Rollbacks need this." default:"false"`
 }
 
-// A resourceChange is one value of a container's resources.
+// A resourceChange is the change of one resource value of a container.
 type resourceChange struct {
 	parameter   string
 	group, name string // such as limits, cpu
@@ -123,7 +123,7 @@ func increaseResources() *Action {
 	})
 }
 
-// currentResources are those of a container that the parameters are about.
+// currentResources returns the resource values of a container that the parameters set.
 func currentResources(p *increaseResourcesParameters, c container) map[string]any {
 	values := map[string]any{}
 	for _, s := range p.resourceChanges() {
@@ -134,7 +134,7 @@ func currentResources(p *increaseResourcesParameters, c container) map[string]an
 	return values
 }
 
-// currentResource is one value of a container as text; nil is none.
+// currentResource returns one resource value of a container as text, or nil.
 func currentResource(c container, group, name string) any {
 	value, found, err := unstructured.NestedFieldNoCopy(c.spec, "resources", group, name)
 	if err != nil || !found {
@@ -191,7 +191,7 @@ func draftResources(_ context.Context, _ Client, s Subject, p *increaseResources
 	return d, err
 }
 
-// checkResources says which values do not fit what the container has.
+// checkResources returns an error for values that do not fit the container.
 func checkResources(p *increaseResourcesParameters, c container) error {
 	var problems []string
 	effective := map[string]any{}
@@ -219,8 +219,8 @@ func checkResources(p *increaseResourcesParameters, c container) error {
 	return nil
 }
 
-// decreases says whether a container gets less than it had. A limit where there
-// was none takes away, and a request gives.
+// decreases reports whether a container gets less than before. A new limit is a decrease, and a new
+// request is not.
 func decreases(s resourceChange, was any) bool {
 	had, ok := quantityOf(was)
 	want, wants := quantityOf(s.want)
@@ -237,7 +237,7 @@ func formatResource(was any) string {
 	return strings.TrimSpace(fmt.Sprint(was))
 }
 
-// quantityOf is a quantity, if it is one.
+// quantityOf parses a quantity and reports whether value is one.
 func quantityOf(value any) (resource.Quantity, bool) {
 	text, ok := value.(string)
 	if !ok || text == none {

@@ -12,8 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// decodeParameters reads parameters into a struct, and gives them as they were
-// understood: with defaults, sorted, in the API server's writing.
+// decodeParameters decodes parameters into a struct and returns their normalised JSON: with
+// defaults, sorted, and in the notation of the API server.
 func decodeParameters(fields []field, raw map[string]json.RawMessage, into reflect.Value) (json.RawMessage, []string) {
 	var problems []string
 	normal := make(map[string]any, len(fields))
@@ -63,7 +63,7 @@ func unknownParameter(name string, names []string) string {
 	return fmt.Sprintf("%s: unknown parameter: want %s", name, strings.Join(names, ", "))
 }
 
-// decodeValue reads one value. understood is nil for one that is as good as not given.
+// decodeValue decodes one value. understood is nil for a value equivalent to a missing one.
 func (f *field) decodeValue(raw json.RawMessage, into reflect.Value) (understood any, problem string) {
 	if into.Type() == reflect.TypeFor[json.RawMessage]() {
 		return f.decodeRaw(raw, into)
@@ -140,7 +140,7 @@ func (f *field) decodeDuration(raw json.RawMessage, into reflect.Value) (underst
 	return d.Duration.String(), ""
 }
 
-// decodeRaw keeps an object or an array as it is.
+// decodeRaw keeps an object or an array unchanged.
 func (f *field) decodeRaw(raw json.RawMessage, into reflect.Value) (understood any, problem string) {
 	if fits := raw[0] == '[' && (f.Type == typeArray || f.either) || raw[0] == '{' && (f.Type == typeObject || f.either); !fits {
 		return nil, f.typeProblem(raw)
@@ -153,7 +153,7 @@ func (f *field) decodeRaw(raw json.RawMessage, into reflect.Value) (understood a
 	return json.RawMessage(normal), ""
 }
 
-// decodeMany reads lists and maps.
+// decodeMany decodes lists and maps.
 func (f *field) decodeMany(raw json.RawMessage, into reflect.Value) (understood any, problem string) {
 	if open := map[reflect.Kind]byte{reflect.Slice: '[', reflect.Map: '{'}[into.Kind()]; raw[0] != open {
 		return nil, f.typeProblem(raw)
@@ -170,8 +170,8 @@ func (f *field) decodeMany(raw json.RawMessage, into reflect.Value) (understood 
 	return value.Elem().Interface(), ""
 }
 
-// checkMany looks at the members of a list or map. A null among them is
-// refused where the type has none, for Go would take it for "".
+// checkMany checks the members of a list or map. It rejects null members where the type does not
+// allow them, because Go would decode them as "".
 func (f *field) checkMany(raw json.RawMessage, value reflect.Value) string {
 	if value.Kind() == reflect.Slice {
 		return f.checkList(raw, value)
@@ -223,9 +223,8 @@ func (f *field) formatted(format, value string) (normal, problem string) {
 	return normal, ""
 }
 
-// typeProblem says what a parameter has to be, and what it is. It repeats no text in
-// the place of an object or a list: whoever misunderstands those may have written
-// a secret there.
+// typeProblem describes the expected and actual type of a parameter. It does not repeat text given
+// in place of an object or a list, which may contain a secret.
 func (f *field) typeProblem(raw json.RawMessage) string {
 	is := described(raw)
 	if raw[0] == '"' && (f.Type == typeObject || f.Type == typeArray) {

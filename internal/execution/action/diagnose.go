@@ -60,7 +60,7 @@ func collectDiagnostics() *Action {
 	})
 }
 
-// A diagnosis is one attempt at looking.
+// A diagnosis is one attempt to collect diagnostics.
 type diagnosis struct {
 	*attemptState
 
@@ -100,12 +100,12 @@ func (d *diagnosis) collectAll(ctx context.Context) error {
 	return nil
 }
 
-// printLine says one line, bounded.
+// printLine writes one line of limited length.
 func (d *diagnosis) printLine(format string, args ...any) {
 	d.logLine(truncateText(fmt.Sprintf(format, args...), maxDiagnosedLine))
 }
 
-// listPods are those of the target, and itself if it is one.
+// listPods returns the Pods of the target, or the target if it is a Pod.
 func (d *diagnosis) listPods(ctx context.Context, live *unstructured.Unstructured) ([]corev1.Pod, error) {
 	items := []unstructured.Unstructured{*live}
 	if live.GetKind() != "Pod" {
@@ -132,7 +132,7 @@ func (d *diagnosis) listPods(ctx context.Context, live *unstructured.Unstructure
 	return pods, nil
 }
 
-// printEvents tells the latest that were about one of the names.
+// printEvents writes the latest events about the given names.
 func (d *diagnosis) printEvents(ctx context.Context, about []string) error {
 	kind, _ := resourceOf("v1", "Event")
 	list, err := d.listObjects(ctx, kind.GroupVersionResource, d.parameters.Namespace, metav1.ListOptions{Limit: 500})
@@ -162,7 +162,7 @@ func eventTime(e *corev1.Event) time.Time {
 	return e.CreationTimestamp.Time
 }
 
-// printPod tells how a Pod fares, and the ends of the logs of what is not well.
+// printPod writes the state of a Pod, and the end of the logs of its unhealthy containers.
 func (d *diagnosis) printPod(ctx context.Context, pod *corev1.Pod) (well bool, err error) {
 	well = pod.Status.Phase == corev1.PodRunning || pod.Status.Phase == corev1.PodSucceeded
 	reason := pod.Status.Reason
@@ -184,7 +184,7 @@ func (d *diagnosis) printPod(ctx context.Context, pod *corev1.Pod) (well bool, e
 	return well, nil
 }
 
-// printLog tells the end of a container's log. That there is none stops nothing.
+// printLog writes the end of a container log. A missing log is not an error.
 func (d *diagnosis) printLog(ctx context.Context, pod *corev1.Pod, container string) error {
 	if d.parameters.Lines == 0 || d.client.Logs == nil || d.logs == maxDiagnosedLogs {
 		return checkCancelled(ctx)
@@ -209,7 +209,7 @@ func (d *diagnosis) printLog(ctx context.Context, pod *corev1.Pod, container str
 	return checkCancelled(ctx)
 }
 
-// containerState is how a container fares, and whether that is fine.
+// containerState returns the state of a container and whether it is healthy.
 func containerState(c *corev1.ContainerStatus) (state string, fine bool) {
 	switch {
 	case c.State.Running != nil && c.Ready:
@@ -224,7 +224,7 @@ func containerState(c *corev1.ContainerStatus) (state string, fine bool) {
 	return "unknown", false
 }
 
-// conditionsLine is what an object's conditions say, in one line.
+// conditionsLine formats the conditions of an object in one line.
 func conditionsLine(live *unstructured.Unstructured) string {
 	list, _, _ := unstructured.NestedSlice(live.Object, "status", "conditions")
 	parts := make([]string, 0, len(list))

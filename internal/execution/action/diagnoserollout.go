@@ -10,7 +10,7 @@ import (
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 )
 
-// rolloutPause is how long it is until a workload is looked at again.
+// rolloutPause is the interval of rollout checks.
 const rolloutPause = 500 * time.Millisecond
 
 type rolloutStatusParameters struct {
@@ -46,7 +46,7 @@ func rolloutStatus() *Action {
 	})
 }
 
-// awaitRollout looks at the target until it is rolled out.
+// awaitRollout polls the target until its rollout is complete.
 func (w *attemptState) awaitRollout(ctx context.Context) error {
 	t := w.planTarget()
 	last := ""
@@ -76,7 +76,7 @@ func (w *attemptState) awaitRollout(ctx context.Context) error {
 	}
 }
 
-// waitError says what was waited for when the time was over.
+// waitError adds the last state to the error of a wait that timed out.
 func (w *attemptState) waitError(state string, err error) error {
 	if state == "" {
 		return err
@@ -84,7 +84,7 @@ func (w *attemptState) waitError(state string, err error) error {
 	return w.explainError("last seen state: "+state, err)
 }
 
-// rolloutState is how far a workload is, as kubectl rollout status says it.
+// rolloutState returns the progress of a rollout, as in kubectl rollout status.
 func rolloutState(live *unstructured.Unstructured) (state string, done, failed bool) {
 	name := kubectlName(live.GetAPIVersion(), live.GetKind(), live.GetName())
 	number := func(otherwise int64, path ...string) int64 {
@@ -131,7 +131,7 @@ func rolloutState(live *unstructured.Unstructured) (state string, done, failed b
 	return name + " successfully rolled out", true, false
 }
 
-// conditionReason is the reason of a condition; empty where there is none.
+// conditionReason returns the reason of a condition, or an empty string.
 func conditionReason(live *unstructured.Unstructured, kind string) string {
 	list, _, _ := unstructured.NestedSlice(live.Object, "status", "conditions")
 	for _, item := range list {

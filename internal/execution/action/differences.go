@@ -9,15 +9,15 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// Differences are the fields of two values of Plan.Before that are not the same,
-// as people and other systems may be told of them.
+// Differences lists the fields that differ between two values of Plan.Before, in a form suitable
+// for people and other systems.
 func Differences(was, is *runtime.RawExtension) []string {
 	return differences(valuesOf(was), valuesOf(is))
 }
 
-// differences are the fields that are not what they were. What they say goes to
-// events, logs and other systems, so it has no value with objects in it: the
-// containers of a Pod, say, whose environment may have a password.
+// differences lists the fields that differ. The result goes to events, logs and other systems, so
+// it contains no values with objects: the containers of a Pod may hold a password in their
+// environment.
 func differences(was, is map[string]any) []string {
 	fields := slices.Collect(maps.Keys(was))
 	for f := range is {
@@ -39,7 +39,7 @@ func differences(was, is map[string]any) []string {
 	return different
 }
 
-// hasObjects says whether a value is an object, or a list with some in it.
+// hasObjects reports whether a value is an object or a list that contains objects.
 func hasObjects(value any) bool {
 	switch v := value.(type) {
 	case map[string]any:
@@ -50,7 +50,7 @@ func hasObjects(value any) bool {
 	return false
 }
 
-// canonicalValue is a value as hashes know it.
+// canonicalValue returns a value in the canonical form used for hashes.
 func canonicalValue(value any) string {
 	raw, err := json.Marshal(value)
 	if err == nil {

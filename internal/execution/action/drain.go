@@ -17,7 +17,7 @@ import (
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 )
 
-// drainPage is how many Pods are asked for at once.
+// drainPage is the number of Pods listed per request.
 const drainPage = 250
 
 type drainParameters struct {
@@ -100,7 +100,7 @@ func draftDrain(ctx context.Context, c Client, s Subject, p *drainParameters, li
 	return plan, err
 }
 
-// A drain is one attempt, with what it has done so far.
+// A drain is one attempt to drain a Node, with its progress.
 type drain struct {
 	*attemptState
 
@@ -111,13 +111,13 @@ type drain struct {
 	blocked    map[string]string // Pods that may not go yet, by name: why
 }
 
-// An evictionBody is what the plan says of the evictions.
+// An evictionBody is the body of the eviction step of a plan.
 type evictionBody struct {
-	// Leave are the namespaces whose Pods stay: no action touches them.
+	// Leave lists the protected namespaces, whose Pods stay.
 	Leave []string `json:"leave,omitempty"`
 }
 
-// readProtected takes the namespaces whose Pods stay from the plan.
+// readProtected reads the protected namespaces from the plan.
 func (d *drain) readProtected() error {
 	for _, step := range d.plan.Steps {
 		if step.Verb != verbEvict || step.Body == "" {
@@ -132,7 +132,7 @@ func (d *drain) readProtected() error {
 	return nil
 }
 
-// drainAll cordons, and evicts until none is left or the time is over.
+// drainAll cordons the Node and evicts Pods until none is left or the deadline passes.
 func (d *drain) drainAll(ctx context.Context) error {
 	if len(d.plan.Steps) == 0 {
 		return d.sendAll(ctx, d.nodeExpectation(), "")
@@ -165,20 +165,20 @@ func (d *drain) drainAll(ctx context.Context) error {
 	}
 }
 
-// drainPause is how long it is until it is looked again: soon at first, for
-// most Pods end fast.
+// drainPause returns the delay before the next round. It is short at first, because most Pods stop
+// quickly.
 func drainPause(round int) time.Duration {
 	return min(time.Duration(round+1)*200*time.Millisecond, 5*time.Second)
 }
 
-// nodeExpectation accepts the Node as it was, and as an earlier attempt left it.
+// nodeExpectation accepts the Node as planned, or as an earlier attempt left it.
 func (d *drain) nodeExpectation() expectation {
 	return expectation{values: unschedulable, idle: func(_ context.Context, live *unstructured.Unstructured) bool {
 		return unschedulable(live)["unschedulable"] == true
 	}}
 }
 
-// cordonNode closes the Node, if it is not closed.
+// cordonNode marks the Node unschedulable unless it already is.
 func (d *drain) cordonNode(ctx context.Context) error {
 	live, done, err := d.openTarget(ctx, d.nodeExpectation())
 	if err != nil {
@@ -197,7 +197,7 @@ func (d *drain) cordonNode(ctx context.Context) error {
 	return d.sendToTarget(ctx, d.nodeExpectation(), live, d.plan.Steps[0], "cordoned")
 }
 
-// listPods are those on the Node.
+// listPods returns the Pods on the Node.
 func (d *drain) listPods(ctx context.Context) (podsOfNode, error) {
 	var all []corev1.Pod
 	kind, _ := resourceOf("v1", "Pod")
@@ -222,8 +222,7 @@ func (d *drain) listPods(ctx context.Context) (podsOfNode, error) {
 	return sortPods(all, d.parameters, gone, d.protected), err
 }
 
-// goneDaemonSets are those that Pods name and that do not exist, as
-// namespace/name.
+// goneDaemonSets returns the DaemonSets, as namespace/name, that own Pods but do not exist.
 func (d *drain) goneDaemonSets(ctx context.Context, pods []corev1.Pod) ([]string, error) {
 	seen := map[string]bool{}
 	var gone []string
@@ -244,7 +243,7 @@ func (d *drain) goneDaemonSets(ctx context.Context, pods []corev1.Pod) ([]string
 	return gone, nil
 }
 
-// formatDiff lists what becomes of which Pod.
+// formatDiff lists the fate of each Pod.
 func (d *drain) formatDiff(before map[string]any, pods podsOfNode) string {
 	var b strings.Builder
 	b.WriteString(lineDiff(before, map[string]any{"unschedulable": true}))

@@ -17,8 +17,7 @@ import (
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 )
 
-// evictAll asks Pods to leave, and gives those that were not asked when it ends
-// before its end.
+// evictAll requests the eviction of Pods. If it stops early, it returns the Pods left.
 func (d *drain) evictAll(ctx context.Context, pods []corev1.Pod) (left []corev1.Pod, err error) {
 	d.blocked = map[string]string{}
 	for i := range pods {
@@ -29,15 +28,15 @@ func (d *drain) evictAll(ctx context.Context, pods []corev1.Pod) (left []corev1.
 	return nil, nil
 }
 
-// logBlocked says which Pods may not go yet, and why.
+// logBlocked logs the Pods that cannot be evicted yet, with reasons.
 func (d *drain) logBlocked() {
 	for _, pod := range sortedKeys(d.blocked) {
 		d.logLine(pod + " cannot be evicted yet: " + d.blocked[pod])
 	}
 }
 
-// evictPod asks one Pod to leave. What a disruption budget keeps for now is noted
-// in blocked, and asked again in the next round.
+// evictPod requests the eviction of one Pod. A Pod held by a disruption budget is noted in blocked
+// and retried in the next round.
 func (d *drain) evictPod(ctx context.Context, pod *corev1.Pod) error {
 	if err := checkCancelled(ctx); err != nil {
 		return err
@@ -78,7 +77,7 @@ func (d *drain) evictionStep(pod *corev1.Pod) (v1alpha1.PlanStep, error) {
 	}, err
 }
 
-// recordEviction records a Pod that was told to go.
+// recordEviction records a Pod whose eviction was accepted.
 func (d *drain) recordEviction(pod *corev1.Pod) {
 	d.evicted = append(d.evicted, *pod)
 	d.recordChange(v1alpha1.AffectedResource{
@@ -87,7 +86,7 @@ func (d *drain) recordEviction(pod *corev1.Pod) {
 	}, "v1")
 }
 
-// keptBy says what keeps a Pod: the budget, where the API server names it.
+// keptBy names the disruption budget that blocks a Pod, if the API server reports it.
 func keptBy(err error) string {
 	var status apierrors.APIStatus
 	if errors.As(err, &status) && status.Status().Details != nil {
@@ -100,7 +99,7 @@ func keptBy(err error) string {
 	return err.Error()
 }
 
-// recordDrained says that the Node is drained.
+// recordDrained records that the Node is drained.
 func (d *drain) recordDrained(pods podsOfNode) {
 	if d.run.dry {
 		d.logLine(fmt.Sprintf("node/%s drained (server dry run)", d.parameters.Node))
@@ -113,8 +112,8 @@ func (d *drain) recordDrained(pods podsOfNode) {
 	d.note = fmt.Sprintf("Node %s is drained: %d Pods evicted, %d not evicted", d.parameters.Node, len(d.evicted), len(pods.left))
 }
 
-// drainError is a drain that ends before its end. Once something was done and the
-// time is over, it is a part of what was planned.
+// drainError returns the error of an incomplete drain. After the deadline, a drain that changed
+// something is partial.
 func (d *drain) drainError(err error, remaining []corev1.Pod) error {
 	var h *halt
 	if !errors.As(err, &h) {

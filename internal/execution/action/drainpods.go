@@ -11,8 +11,7 @@ import (
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 )
 
-// A podsOfNode is what a drain does with the Pods of a node, in the words of
-// kubectl drain.
+// A podsOfNode groups the Pods of a node by their treatment, in the terms of kubectl drain.
 type podsOfNode struct {
 	evict   []corev1.Pod
 	waitFor []corev1.Pod // that are on their way out already
@@ -20,9 +19,8 @@ type podsOfNode struct {
 	refused []string     // with why, and the parameter that would change it
 }
 
-// sortPods says what becomes of each Pod. gone are the DaemonSets, as
-// namespace/name, that do not exist; protected are the namespaces that no action
-// touches.
+// sortPods decides on the treatment of each Pod. gone lists missing DaemonSets as namespace/name,
+// and protected the namespaces that actions must not touch.
 func sortPods(pods []corev1.Pod, p *drainParameters, gone, protected []string) podsOfNode {
 	slices.SortFunc(pods, func(a, b corev1.Pod) int { return strings.Compare(podName(&a), podName(&b)) })
 	var sorted podsOfNode
@@ -49,8 +47,7 @@ func sortPods(pods []corev1.Pod, p *drainParameters, gone, protected []string) p
 	return sorted
 }
 
-// judgePod says why a Pod is left where it is, or why it stands in the way.
-// Neither means that it is evicted.
+// judgePod returns why a Pod stays, or why it prevents the drain. Without either it is evicted.
 func judgePod(pod *corev1.Pod, p *drainParameters, gone []string) (leave, refuse string) {
 	if _, mirror := pod.Annotations[corev1.MirrorPodAnnotationKey]; mirror {
 		return "static Pod of the Node", ""
@@ -86,7 +83,7 @@ func judgePod(pod *corev1.Pod, p *drainParameters, gone []string) (leave, refuse
 
 func podName(pod *corev1.Pod) string { return pod.Namespace + "/" + pod.Name }
 
-// podNames are the first of them, with how many there are more.
+// podNames lists the first Pods and the number of the others.
 func podNames(pods []corev1.Pod) string {
 	names := make([]string, 0, len(pods))
 	for i := range pods {
@@ -95,7 +92,7 @@ func podNames(pods []corev1.Pod) string {
 	return joinFirst(names)
 }
 
-// joinFirst are the first of a list, with how many there are more.
+// joinFirst joins the first names and the number of the others.
 func joinFirst(names []string) string {
 	const most = 8
 	if more := len(names) - most; more > 0 {

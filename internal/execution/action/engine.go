@@ -61,30 +61,29 @@ import (
 type entry[P any] struct {
 	Action
 
-	// check says what is wrong with parameters beyond what the tags say; nil is nothing.
+	// check returns the problems of parameters beyond those found by the tags. It may be nil.
 	check func(p *P) []string
-	// spell turns other spellings of the parameters into the tags' own before
-	// they are read; asked is the name or alias that was asked for. It says what
-	// does not fit together. Nil is none.
+	// spell converts other notations of the parameters to that of the tags, before they are
+	// decoded. asked is the requested name or alias. It returns contradictions. It may be nil.
 	spell func(asked string, raw map[string]json.RawMessage) []string
-	// target is the object that the parameters mean. Nil takes it from the
-	// target tags, and the kind from Kinds. The APIVersion may be left empty.
+	// target returns the object that the parameters refer to. Nil uses the target tags, and the
+	// kind from Kinds. The APIVersion may be empty.
 	target func(p *P) v1alpha1.Target
-	// draft plans. live is nil where there is no target.
+	// draft drafts a plan. live is nil if the target does not exist.
 	draft func(ctx context.Context, c Client, s Subject, p *P, live *unstructured.Unstructured) (*draft, error)
-	// values are the fields of a live object that the action depends on and
-	// changes: what draft has as "before". It must do with what a write answers
-	// as well, which for the subresource scale is a Scale.
+	// values returns the fields of a live object that the action depends on and changes: the
+	// "before" of the draft. It must also accept the response of a write, which is a Scale for the
+	// subresource scale.
 	values func(p *P, live *unstructured.Unstructured) map[string]any
-	// run does what a plan says. Nil sends the steps.
+	// run executes a plan. Nil sends the steps.
 	run func(ctx context.Context, c Client, pl *v1alpha1.Plan, p *P, r Run) Result
 
 	did    string // what has been done to the target then: scaled, restarted, …
 	absent bool   // the target need not exist: draft, values and run get nil then
 }
 
-// newAction makes an entry an action. It panics if the tags of P are wrong, which
-// shows in any test that looks at the catalogue.
+// newAction creates the action of an entry. It panics on invalid tags of P, which any test that
+// uses the catalogue reveals.
 func newAction[P any](e entry[P]) *Action {
 	a := e.Action
 	k := &typedKind[P]{entry: e, params: fieldsOf(reflect.TypeFor[P]())}
@@ -127,7 +126,7 @@ func (k *typedKind[P]) parseParameters(q parseInput) (parsed any, normal json.Ra
 	return p, normal, t, q.disagreements(t)
 }
 
-// targetOf is the target in full.
+// targetOf returns the complete target.
 func (k *typedKind[P]) targetOf(p *P) (v1alpha1.Target, []string) {
 	var t v1alpha1.Target
 	if k.entry.target != nil {
@@ -169,7 +168,7 @@ func (k *typedKind[P]) runPlan(ctx context.Context, c Client, pl *v1alpha1.Plan,
 	return w.buildResult(w.sendAll(ctx, k.targetExpectation(c, p, r), k.entry.did))
 }
 
-// targetExpectation is what the target must be for the plan, see work.open.
+// targetExpectation returns the required state of the target, see openTarget.
 func (k *typedKind[P]) targetExpectation(c Client, p *P, r Run) expectation {
 	return expectation{
 		values: func(live *unstructured.Unstructured) map[string]any { return k.dependentFields(p, live) },

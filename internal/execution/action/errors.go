@@ -7,13 +7,13 @@ import (
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 )
 
-// An UnknownError is for an action that the catalogue does not have.
+// An UnknownError means that the catalogue has no action of a name.
 type UnknownError struct {
 	Name    string
 	Nearest string // the action whose name is nearest to it; empty where none is near
 }
 
-// Error names the action that was perhaps meant.
+// Error suggests the action with the most similar name.
 func (e *UnknownError) Error() string {
 	if e.Nearest == "" {
 		return fmt.Sprintf("unknown action %q", e.Name)
@@ -21,22 +21,22 @@ func (e *UnknownError) Error() string {
 	return fmt.Sprintf("unknown action %q: did you mean %s?", e.Name, e.Nearest)
 }
 
-// An InvalidError is why parameters are not good.
+// An InvalidError lists the problems of parameters.
 type InvalidError struct {
 	Action   string
 	Problems []string // one for each parameter, which it names
 }
 
-// Error names all that is wrong at once.
+// Error lists all problems.
 func (e *InvalidError) Error() string {
 	return fmt.Sprintf("parameters of %s: %s", e.Action, strings.Join(e.Problems, "; "))
 }
 
-// A RefusedError is why no plan can be made for an object as it is.
+// A RefusedError explains why the present object does not allow a plan.
 type RefusedError struct {
 	Detail  v1alpha1.Detail // target_not_found, invalid_target_state, target_changed, admission_denied or rbac_denied
 	Message string
 }
 
-// Error is the message.
+// Error returns the message.
 func (e *RefusedError) Error() string { return e.Message }

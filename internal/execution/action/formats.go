@@ -34,8 +34,7 @@ var imagePattern = regexp.MustCompile(`^(?:[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-
 	`[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*(?:/[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*)*` +
 	`(?::[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?(?:@sha256:[0-9a-f]{64})?$`)
 
-// checkFormat gives a value as the API server would write it, or says what it
-// has to be.
+// checkFormat returns a value in the notation of the API server, or the problem with it.
 func checkFormat(format, value string) (normal, problem string) {
 	switch format {
 	case "":
@@ -89,7 +88,7 @@ func checkQuantity(value string) (normal, problem string) {
 	return q.String(), ""
 }
 
-// problemIfAny is a problem where the library has any.
+// problemIfAny returns problem if the library found any.
 func problemIfAny(found []string, problem string) string {
 	if len(found) == 0 {
 		return ""

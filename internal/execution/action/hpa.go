@@ -52,7 +52,7 @@ func updateHPA() *Action {
 	})
 }
 
-// boundsOf are the bounds that the parameters are about.
+// boundsOf returns the bounds that the parameters set.
 func boundsOf(p *updateHPAParameters, live *unstructured.Unstructured) map[string]any {
 	values := map[string]any{}
 	if p.MinReplicas != nil {
@@ -64,7 +64,7 @@ func boundsOf(p *updateHPAParameters, live *unstructured.Unstructured) map[strin
 	return values
 }
 
-// boundOf is one bound; one that is not given is 1.
+// boundOf returns one bound; a missing one is 1.
 func boundOf(live *unstructured.Unstructured, name string) int64 {
 	n, found, err := unstructured.NestedInt64(live.Object, "spec", name)
 	if err != nil || !found {
@@ -73,8 +73,8 @@ func boundOf(live *unstructured.Unstructured, name string) int64 {
 	return n
 }
 
-// ScaledBy is the object that a HorizontalPodAutoscaler scales. Kind is empty
-// for any other object, and for a kind that update_hpa cannot read.
+// ScaledBy returns the object that a HorizontalPodAutoscaler scales. Kind is empty for any other
+// object, and for a kind that update_hpa cannot read.
 func ScaledBy(live *unstructured.Unstructured) v1alpha1.Target {
 	if live == nil || live.GetKind() != "HorizontalPodAutoscaler" {
 		return v1alpha1.Target{}
@@ -87,8 +87,8 @@ func ScaledBy(live *unstructured.Unstructured) v1alpha1.Target {
 	return v1alpha1.Target{APIVersion: "apps/v1", Kind: ref["kind"], Namespace: live.GetNamespace(), Name: ref["name"]}
 }
 
-// readScaleTarget reads what a HorizontalPodAutoscaler scales, so that policies are
-// told of it. One that does not exist is nothing that could be harmed.
+// readScaleTarget reads the object that a HorizontalPodAutoscaler scales, so that policies see it.
+// A missing object cannot be harmed and is no error.
 func readScaleTarget(ctx context.Context, c Client, live *unstructured.Unstructured) error {
 	scaled := ScaledBy(live)
 	if scaled.Kind == "" {

@@ -19,7 +19,7 @@ import (
 )
 
 const (
-	// maxManifest bounds an object, which a plan has several times.
+	// maxManifest limits an object, which a plan contains several times.
 	maxManifest = 6 << 10
 
 	statePresent = "present"
@@ -67,7 +67,7 @@ func applyManifest() *Action {
 	})
 }
 
-// manifestOf reads the object, and says what is wrong with it.
+// manifestOf parses the object and returns its problems.
 func manifestOf(p *manifestParameters) (object *unstructured.Unstructured, problems []string) {
 	object = &unstructured.Unstructured{Object: map[string]any{}}
 	if err := utiljson.Unmarshal(p.Manifest, &object.Object); err != nil || object.Object == nil {
@@ -117,8 +117,8 @@ func kindOrUnknown(kind string) string {
 	return truncateText(kind, 64)
 }
 
-// manifestValues are those fields of the live object that the manifest sets; of
-// one that is to be deleted, whether it is there.
+// manifestValues returns the fields of the live object that the manifest sets. For a deletion it
+// returns whether the object exists.
 func manifestValues(p *manifestParameters, live *unstructured.Unstructured) map[string]any {
 	if p.State == stateAbsent {
 		return map[string]any{"exists": live != nil}
@@ -130,7 +130,7 @@ func manifestValues(p *manifestParameters, live *unstructured.Unstructured) map[
 	return planValues(selectFields(manifest.Object, live.Object))
 }
 
-// planValues are fields, with digests in the place of those that are too long.
+// planValues replaces values by digests if the fields are too long for a plan.
 func planValues(fields map[string]any) map[string]any {
 	raw, err := json.Marshal(fields)
 	if err != nil || len(raw) <= 2*maxManifest {
@@ -143,8 +143,7 @@ func planValues(fields map[string]any) map[string]any {
 	return boundFields(texts)
 }
 
-// selectFields is what an object has of the fields of another. Lists are taken as a
-// whole.
+// selectFields returns the fields of object that also occur in fields. Lists are taken as a whole.
 func selectFields(fields, object map[string]any) map[string]any {
 	had := map[string]any{}
 	for key, wanted := range fields {
@@ -195,9 +194,9 @@ func draftManifest(ctx context.Context, c Client, s Subject, p *manifestParamete
 	return d, err
 }
 
-// replicasChanged says from how many replicas an object goes to how many; empty
-// is that it has none, or keeps them. A manifest may change them without a word:
-// they are reset where an earlier one set them.
+// replicasChanged describes the change of the replicas of an object. It is empty if they stay the
+// same or do not exist. A manifest can change them implicitly: omitting a value that an earlier
+// manifest set resets it.
 func replicasChanged(live, result *unstructured.Unstructured) string {
 	if _, has, err := unstructured.NestedInt64(result.Object, "spec", "replicas"); err != nil || !has {
 		return ""
@@ -212,8 +211,8 @@ func replicasChanged(live, result *unstructured.Unstructured) string {
 	return fmt.Sprintf("%d -> %d", was, is)
 }
 
-// tryManifest is what applying would make of the object. Only the API server
-// knows what it adds by itself.
+// tryManifest returns the result of a dry-run apply. Only the API server knows the fields that it
+// adds.
 func (c Client) tryManifest(ctx context.Context, p *manifestParameters, manifest *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 	k, _ := resourceOf(manifest.GetAPIVersion(), manifest.GetKind())
 	body, err := json.Marshal(manifest.Object)
@@ -250,9 +249,9 @@ func draftRemoval(p *manifestParameters, name string, live *unstructured.Unstruc
 	return d, err
 }
 
-// rollbackInfo applies what the object had of the manifest's fields, and of those
-// that the manager set before: those, applying the manifest removes. An object
-// that there was not is deleted.
+// rollbackInfo restores the previous values of the fields in the manifest and of those that the
+// manager set before, because applying the manifest removes the latter. For a new object the
+// rollback is its deletion.
 func (p *manifestParameters) rollbackInfo(manifest, live *unstructured.Unstructured) (*v1alpha1.RollbackInformation, error) {
 	parameters := map[string]any{"fieldManager": p.FieldManager, "force": true}
 	if live == nil {

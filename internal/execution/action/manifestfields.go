@@ -11,8 +11,8 @@ import (
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 )
 
-// ownedBy are the fields that a manager has applied: objects where there is
-// more inside, and null where the value as a whole is its own.
+// ownedBy returns the fields applied by a manager: nested objects, with null where the manager owns
+// the whole value.
 func ownedBy(live *unstructured.Unstructured, manager string) map[string]any {
 	for _, m := range live.GetManagedFields() {
 		if m.Manager != manager || m.Operation != metav1.ManagedFieldsOperationApply || m.FieldsV1 == nil {
@@ -45,7 +45,7 @@ func ownedIn(fields map[string]any) map[string]any {
 	return owned
 }
 
-// mergeFields has the fields of both; where one has a value as a whole, that.
+// mergeFields returns the fields of both. A whole value in either takes precedence.
 func mergeFields(a, b map[string]any) map[string]any {
 	all := make(map[string]any, len(a)+len(b))
 	maps.Copy(all, a)
@@ -64,8 +64,8 @@ func mergeFields(a, b map[string]any) map[string]any {
 	return all
 }
 
-// withoutServerFields is an object without what the API server and controllers
-// write.
+// withoutServerFields returns an object without the fields written by the API server and
+// controllers.
 func withoutServerFields(live *unstructured.Unstructured) map[string]any {
 	object := live.DeepCopy().Object
 	delete(object, "status")

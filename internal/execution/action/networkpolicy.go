@@ -18,7 +18,7 @@ import (
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 )
 
-// maxPolicySpec bounds a policy's spec, which a plan has twice.
+// maxPolicySpec limits the spec of a policy, which a plan contains twice.
 const maxPolicySpec = 8 << 10
 
 type networkPolicyParameters struct {
@@ -84,8 +84,7 @@ func draftNetworkPolicy(_ context.Context, _ Client, s Subject, p *networkPolicy
 	return d, err
 }
 
-// policySpec is a spec as the API server will keep it: with its defaults, and
-// without what is empty.
+// policySpec returns a spec as the API server stores it: with defaults and without empty fields.
 func policySpec(raw json.RawMessage) (spec map[string]any, problem string) {
 	var typed networkingv1.NetworkPolicySpec
 	decoder := json.NewDecoder(bytes.NewReader(raw))

@@ -32,7 +32,7 @@ func uncordonNode() *Action {
 	}, "uncordoned")
 }
 
-// schedulingOf closes a Node to new Pods, or opens it.
+// schedulingOf returns an action that cordons or uncordons a Node.
 func schedulingOf(closed bool, a Action, did string) *Action {
 	back := a.Rollback
 	a.Kinds, a.Scope = []string{"Node"}, Cluster
@@ -62,7 +62,7 @@ func schedulingOf(closed bool, a Action, did string) *Action {
 	})
 }
 
-// unschedulable is whether a Node takes no new Pods.
+// unschedulable returns whether a Node is cordoned.
 func unschedulable(live *unstructured.Unstructured) map[string]any {
 	closed, _, err := unstructured.NestedBool(live.Object, "spec", "unschedulable")
 	return map[string]any{"unschedulable": closed && err == nil}

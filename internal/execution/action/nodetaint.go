@@ -39,13 +39,13 @@ func untaintNode() *Action {
 		func(p *untaintParameters) taint { return taint{node: p.Node, key: p.Key, effect: p.Effect} }))
 }
 
-// A taint is one key with one effect on a Node, of which there is one at most.
+// A taint is a key with an effect on a Node, which is unique there.
 type taint struct {
 	node, key, effect string
 	value             *string // nil is no such taint
 }
 
-// taintEntry makes a Node have a taint, or have it not.
+// taintEntry returns an entry that adds or removes a taint.
 func taintEntry[P any](name, summary, kubectl, did string, of func(*P) taint) entry[P] {
 	return entry[P]{
 		Action: Action{
@@ -71,9 +71,8 @@ func taintEntry[P any](name, summary, kubectl, did string, of func(*P) taint) en
 
 func (t taint) fieldName() string { return "taint " + t.key + ":" + t.effect }
 
-// valueOn is the taint as a Node has it: the field's value is nil where it has not.
-// The Node's other taints are nobody's business here: its controllers change
-// them all the time.
+// valueOn returns the taint on a Node; the value is nil if it is missing. Other taints are ignored,
+// because controllers change them all the time.
 func (t taint) valueOn(live *unstructured.Unstructured) map[string]any {
 	fields := map[string]any{t.fieldName(): nil}
 	for _, other := range taintsOf(live) {
@@ -110,8 +109,8 @@ func (t taint) String() string {
 	return t.key + "=" + *t.value + ":" + t.effect
 }
 
-// patchStep changes the one taint in the list of all, which is replaced as a whole:
-// it is only good for the state that it was made from.
+// patchStep changes one taint. The list is replaced as a whole, so the step is valid only for the
+// state it was made from.
 func (t taint) patchStep(s Subject, live *unstructured.Unstructured) (v1alpha1.PlanStep, error) {
 	taints := slices.DeleteFunc(taintsOf(live), t.matchesTaint)
 	description := fmt.Sprintf("remove taint %s from Node %s", t, t.node)
@@ -156,7 +155,7 @@ func (t taint) draftTaint(s Subject, live *unstructured.Unstructured) (*draft, e
 	return d, err
 }
 
-// applyTaint makes the list of taints from the Node as it is at that moment.
+// applyTaint builds the list of taints from the present Node.
 func (t taint) applyTaint(ctx context.Context, w *attemptState, did string) error {
 	wanted := map[string]any{t.fieldName(): nil}
 	if t.value != nil {
@@ -170,8 +169,7 @@ func (t taint) applyTaint(ctx context.Context, w *attemptState, did string) erro
 	})
 }
 
-// sendMade sends a step that is made from the target as it is then, and made
-// again after a conflict.
+// sendMade sends a step built from the present target, and rebuilds it after a conflict.
 func (w *attemptState) sendMade(ctx context.Context, j expectation, did string, step func(live *unstructured.Unstructured) (v1alpha1.PlanStep, error)) error {
 	policy := backoff.Policy{Initial: 20 * time.Millisecond, Max: time.Second}
 	for try := 0; ; try++ {

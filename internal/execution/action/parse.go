@@ -13,19 +13,19 @@ import (
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 )
 
-// maxParameters bounds what is read at all.
+// maxParameters limits the size of parameters.
 const maxParameters = 16 << 10
 
-// A parseInput is what an action is asked.
+// A parseInput is the unparsed request for an action.
 type parseInput struct {
 	asked      string // the name or alias
 	parameters map[string]json.RawMessage
 	spec       *v1alpha1.KubernetesExecutionSpec // nil when a plan is read again
 }
 
-// Parse finds the action that is asked for and reads its parameters, flat or as
-// the one member of a union ({"scaleDeployment": {...}}). It asks no cluster.
-// The error is an *UnknownError or an *InvalidError.
+// Parse finds the requested action and reads its parameters, either flat or as the single member of
+// a union ({"scaleDeployment": {...}}). It does not contact a cluster. The error is an
+// *UnknownError or an *InvalidError.
 func Parse(spec *v1alpha1.KubernetesExecutionSpec) (Request, error) {
 	a, ok := Find(spec.Action)
 	if !ok {
@@ -57,8 +57,7 @@ func (a *Action) parseRequest(q parseInput) (Request, []string) {
 	return Request{Action: a, Parameters: normal, Target: target, parsed: parsed}, problems
 }
 
-// flattenParameters reads the members of an object, and those of the one member of a
-// union.
+// flattenParameters returns the members of an object, and those of the single member of a union.
 func flattenParameters(a *Action, raw json.RawMessage) (map[string]json.RawMessage, string) {
 	if len(raw) > maxParameters {
 		return nil, fmt.Sprintf("parameters: must be at most %d bytes, are %d", maxParameters, len(raw))
@@ -88,7 +87,7 @@ func flattenParameters(a *Action, raw json.RawMessage) (map[string]json.RawMessa
 	return members, ""
 }
 
-// unionMember is the action whose name in camel case this is.
+// unionMember returns the action with the given name in camel case.
 func unionMember(name string) (action string, ok bool) {
 	for _, a := range Catalogue() {
 		for _, other := range append([]string{a.Name}, a.Aliases...) {
@@ -100,7 +99,7 @@ func unionMember(name string) (action string, ok bool) {
 	return "", false
 }
 
-// camelCase is scaleDeployment for scale_deployment.
+// camelCase converts scale_deployment to scaleDeployment.
 func camelCase(name string) string {
 	words := strings.Split(name, "_")
 	for i, w := range words[1:] {
@@ -111,7 +110,7 @@ func camelCase(name string) string {
 	return strings.Join(words, "")
 }
 
-// decodeObject reads one object and nothing after it. White space around values goes.
+// decodeObject decodes exactly one object. It removes white space around values.
 func decodeObject(raw json.RawMessage) (map[string]json.RawMessage, error) {
 	decoder := json.NewDecoder(bytes.NewReader(raw))
 	var members map[string]json.RawMessage
@@ -130,8 +129,7 @@ func decodeObject(raw json.RawMessage) (map[string]json.RawMessage, error) {
 	return members, nil
 }
 
-// fillTarget takes what the parameters do not say of the target from where the
-// execution says it.
+// fillTarget fills missing target parameters from the fields of the execution.
 func (q parseInput) fillTarget(fields []field) {
 	if q.spec == nil {
 		return
@@ -152,7 +150,7 @@ func (q parseInput) fillTarget(fields []field) {
 	}
 }
 
-// specValues is what an execution says of its target.
+// specValues returns the target values in the spec of the execution.
 func (q parseInput) specValues(what string) []string {
 	var t v1alpha1.Target
 	if q.spec.Target != nil {
@@ -169,7 +167,7 @@ func (q parseInput) specValues(what string) []string {
 	return nil
 }
 
-// disagreements are where the execution says another target than the parameters.
+// disagreements lists the contradictions between the target of the spec and that of the parameters.
 func (q parseInput) disagreements(t v1alpha1.Target) []string {
 	if q.spec == nil || t.Kind == "" {
 		return nil
@@ -191,8 +189,8 @@ func (q parseInput) disagreements(t v1alpha1.Target) []string {
 	return problems
 }
 
-// canonical is a JSON value in the one spelling that hashes know: sorted, and
-// with numbers as the API server keeps them.
+// canonical returns a JSON value in the canonical form used for hashes: sorted, with numbers as the
+// API server stores them.
 func canonical(raw []byte) ([]byte, error) {
 	var value any
 	if err := utiljson.Unmarshal(raw, &value); err != nil {
@@ -201,7 +199,7 @@ func canonical(raw []byte) ([]byte, error) {
 	return json.Marshal(value)
 }
 
-// truncateText bounds a text that comes from outside, and marks where it was cut.
+// truncateText limits an external text to most bytes and marks the cut.
 func truncateText(s string, most int) string {
 	const mark = "…"
 	if len(s) <= most {
@@ -210,8 +208,7 @@ func truncateText(s string, most int) string {
 	return strings.ToValidUTF8(s[:max(0, most-len(mark))], "") + mark
 }
 
-// nearestName is the known name that a misspelt one is nearest to; empty where none
-// is near.
+// nearestName returns the known name closest to a misspelt one, or an empty string.
 func nearestName(name string, known []string) string {
 	const longest = 64
 	if len(name) > longest {
@@ -226,7 +223,7 @@ func nearestName(name string, known []string) string {
 	return best
 }
 
-// editDistance is how many letters must be changed, added or left out.
+// editDistance returns the number of letters to change, add or remove.
 func editDistance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {

@@ -56,7 +56,7 @@ func patchDeployment() *Action {
 	})
 }
 
-// spellPatch takes a patch that is a string for what the string says.
+// spellPatch decodes a patch that is given as a string.
 func spellPatch(_ string, raw map[string]json.RawMessage) []string {
 	var text string
 	if patch := raw["patch"]; len(patch) == 0 || patch[0] != '"' || json.Unmarshal(patch, &text) != nil {
@@ -81,9 +81,8 @@ func checkPatch(p *patchDeploymentParameters) []string {
 	return problems
 }
 
-// draftPatch asks the API server what the patch makes of the object, for nobody
-// else knows: defaults are filled in, and lists are merged by keys of which only
-// it has the list.
+// draftPatch asks the API server for the result of the patch. Only the API server can fill in
+// defaults and knows the merge keys of lists.
 func draftPatch(ctx context.Context, c Client, s Subject, p *patchDeploymentParameters, live *unstructured.Unstructured) (*draft, error) {
 	name := objectName(targetOfObject(live))
 	step, err := patchStepOf(p, live, s)
@@ -116,7 +115,7 @@ func draftPatch(ctx context.Context, c Client, s Subject, p *patchDeploymentPara
 	return d, err
 }
 
-// patchStepOf is the request, with the marker.
+// patchStepOf returns the request with the marker.
 func patchStepOf(p *patchDeploymentParameters, live *unstructured.Unstructured, s Subject) (v1alpha1.PlanStep, error) {
 	what := "patch " + objectName(targetOfObject(live))
 	if p.PatchType == patchJSON {
@@ -137,7 +136,7 @@ func patchStepOf(p *patchDeploymentParameters, live *unstructured.Unstructured, 
 	return patchStep(live, kind, withMarker(body, s), what)
 }
 
-// tryPatch sends a patch that the API server forgets.
+// tryPatch sends a patch as a dry run.
 func tryPatch(ctx context.Context, c Client, step v1alpha1.PlanStep, resourceVersion string) (*unstructured.Unstructured, error) {
 	resource, err := resourceOfStep(step)
 	if err != nil {
@@ -170,10 +169,10 @@ func tryPatch(ctx context.Context, c Client, step v1alpha1.PlanStep, resourceVer
 	return changed, err
 }
 
-// hasCause is whether a refusal has a cause.
+// hasCause reports whether a refusal states a cause.
 func hasCause(s metav1.Status) bool { return s.Details != nil && len(s.Details.Causes) > 0 }
 
-// keepsIdentity says whether an object is who it was.
+// keepsIdentity reports whether an object keeps its identity.
 func keepsIdentity(was, is *unstructured.Unstructured) bool {
 	return was.GetName() == is.GetName() && was.GetNamespace() == is.GetNamespace() && was.GetUID() == is.GetUID() &&
 		was.GetAPIVersion() == is.GetAPIVersion() && was.GetKind() == is.GetKind() &&

@@ -10,12 +10,11 @@ import (
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 )
 
-// patchedPaths are the paths that a patch changes, as JSON pointers, or what it must
-// not change. A list counts as one thing: who changes a member changes the list.
+// patchedPaths returns the paths that a patch changes, as JSON pointers, or the changes that are
+// not allowed. A list counts as one value: changing a member changes the list.
 //
-// What may be patched is listed, and not what may not: the spec, single labels
-// and single annotations. An object's name, its owners, its finalizers and its
-// status are not among it.
+// Only the spec, single labels and single annotations may be patched. The name, owners, finalizers
+// and status of an object are therefore not allowed.
 func patchedPaths(patchType string, patch json.RawMessage) (paths, problems []string) {
 	var found pathCollector
 	if patchType == patchJSON {
@@ -28,7 +27,7 @@ func patchedPaths(patchType string, patch json.RawMessage) (paths, problems []st
 	return withoutNested(slices.Compact(found.paths)), slices.Compact(found.problems)
 }
 
-// withoutNested leaves out paths that are below others. They are sorted.
+// withoutNested removes paths below other paths. The paths are sorted.
 func withoutNested(paths []string) []string {
 	var kept []string
 	for _, p := range paths {
@@ -45,7 +44,7 @@ func (f *pathCollector) addProblem(format string, args ...any) {
 	f.problems = append(f.problems, "patch: "+fmt.Sprintf(format, args...))
 }
 
-// addObject looks at a merge patch or a strategic merge patch.
+// addObject adds the paths of a merge patch or a strategic merge patch.
 func (f *pathCollector) addObject(patch json.RawMessage) {
 	var body map[string]any
 	if err := json.Unmarshal(patch, &body); err != nil || body == nil {
@@ -90,8 +89,8 @@ func (f *pathCollector) addMetadata(value any) {
 	}
 }
 
-// addBelow finds what is changed below a path. A directive of a strategic merge
-// patch, such as $patch, changes the object that it is in.
+// addBelow adds the changes below a path. A directive of a strategic merge patch, such as $patch,
+// changes the object that contains it.
 func (f *pathCollector) addBelow(path string, value any) {
 	members, ok := value.(map[string]any)
 	if !ok || len(members) == 0 || hasDirective(members) {
@@ -112,7 +111,7 @@ func hasDirective(members map[string]any) bool {
 	return false
 }
 
-// addOperations looks at a JSON patch.
+// addOperations adds the paths of a JSON patch.
 func (f *pathCollector) addOperations(patch json.RawMessage) {
 	var all []map[string]any
 	if err := json.Unmarshal(patch, &all); err != nil {
@@ -133,8 +132,8 @@ func (f *pathCollector) addOperations(patch json.RawMessage) {
 	}
 }
 
-// addPointer takes the path of an operation, up to the first list: members of
-// lists are told by their place, which the others may change.
+// addPointer adds the path of an operation up to the first list. List members are identified by
+// index, which other operations may shift.
 func (f *pathCollector) addPointer(i int, name string, value any) {
 	path, ok := value.(string)
 	segments := strings.Split(path, "/")
@@ -152,7 +151,7 @@ func (f *pathCollector) addPointer(i int, name string, value any) {
 	}
 }
 
-// upToList is a path without what comes after the first place in a list.
+// upToList returns a path up to its first list index.
 func upToList(segments []string) string {
 	for i, s := range segments {
 		if s == "-" || s != "" && strings.Trim(s, "0123456789") == "" {
@@ -162,7 +161,7 @@ func upToList(segments []string) string {
 	return strings.Join(segments, "/")
 }
 
-// escapePointer is a key in a JSON pointer.
+// escapePointer escapes a key for a JSON pointer.
 func escapePointer(key string) string {
 	return strings.ReplaceAll(strings.ReplaceAll(key, "~", "~0"), "/", "~1")
 }
@@ -171,7 +170,7 @@ func unescaped(segment string) string {
 	return strings.ReplaceAll(strings.ReplaceAll(segment, "~1", "/"), "~0", "~")
 }
 
-// valuesAt are the values at some paths; nil is nothing.
+// valuesAt returns the values at the given paths; nil marks a missing one.
 func valuesAt(object map[string]any, paths []string) map[string]any {
 	values := make(map[string]any, len(paths))
 	for _, p := range paths {
@@ -189,8 +188,7 @@ func valuesAt(object map[string]any, paths []string) map[string]any {
 	return values
 }
 
-// reversePatch is the merge patch that leads from the values after to those
-// before.
+// reversePatch returns the merge patch that leads from after to before.
 func reversePatch(paths []string, before, after map[string]any) map[string]any {
 	patch := map[string]any{}
 	for _, p := range paths {
@@ -208,7 +206,7 @@ func reversePatch(paths []string, before, after map[string]any) map[string]any {
 	return patch
 }
 
-// mergeDiff is the merge patch from one value to another.
+// mergeDiff returns the merge patch from one value to another.
 func mergeDiff(from, to any) (patch any, differs bool) {
 	was, isObject := from.(map[string]any)
 	is, becomesObject := to.(map[string]any)

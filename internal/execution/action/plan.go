@@ -41,9 +41,9 @@ const (
 	defaultRollbackDuration = "10s"
 )
 
-// Plan plans a request for the live object. The same state gives the same plan.
-// The error is a *RefusedError, an *InvalidError if only the API server could
-// tell that a parameter is wrong, or one of the API.
+// Plan plans a request for the live object. Equal state yields an equal plan. The error is a
+// *RefusedError, an *InvalidError if only the API server could detect a wrong parameter, or an API
+// error.
 func (r Request) Plan(ctx context.Context, c Client, s Subject) (*v1alpha1.Plan, error) {
 	ctx, _ = withWarningCollector(ctx) // warnings at this point are nobody's: the dry run gets them, too
 	live, err := r.readTarget(ctx, c)
@@ -57,7 +57,8 @@ func (r Request) Plan(ctx context.Context, c Client, s Subject) (*v1alpha1.Plan,
 	return r.finishPlan(s, live, d)
 }
 
-// readTarget is the target, if it is one that can be planned for. Nil is none.
+// readTarget reads the target and checks that planning is possible. It returns nil without a
+// target.
 func (r Request) readTarget(ctx context.Context, c Client) (*unstructured.Unstructured, error) {
 	if r.Target.Kind == "" {
 		return nil, nil
@@ -85,7 +86,7 @@ func (r Request) readTarget(ctx context.Context, c Client) (*unstructured.Unstru
 	}
 }
 
-// checkExpected refuses another object or state than the request means.
+// checkExpected refuses an object whose identity or state differs from the request.
 func (r Request) checkExpected(live *unstructured.Unstructured) error {
 	switch {
 	case r.Target.UID != "" && r.Target.UID != live.GetUID():
@@ -98,8 +99,8 @@ func (r Request) checkExpected(live *unstructured.Unstructured) error {
 	return nil
 }
 
-// isSettled says whether the object's controller has seen its latest change. Most
-// kinds do not say, and count as settled.
+// isSettled reports whether the controller of an object has observed its latest change. Most kinds
+// do not report that, and count as settled.
 func isSettled(live *unstructured.Unstructured) bool {
 	observed, found, err := unstructured.NestedInt64(live.Object, "status", "observedGeneration")
 	return err != nil || !found || observed >= live.GetGeneration()
@@ -109,7 +110,7 @@ func newRefusal(d v1alpha1.Detail, format string, args ...any) error {
 	return &RefusedError{Detail: d, Message: fmt.Sprintf(format, args...)}
 }
 
-// refusalFor says of errors of the API what they mean for a plan.
+// refusalFor converts API errors to errors of planning.
 func (r Request) refusalFor(err error) error {
 	switch {
 	case apierrors.IsNotFound(err):
@@ -120,7 +121,7 @@ func (r Request) refusalFor(err error) error {
 	return err
 }
 
-// finishPlan makes a plan of a draft.
+// finishPlan completes a draft to a plan.
 func (r Request) finishPlan(s Subject, live *unstructured.Unstructured, d *draft) (*v1alpha1.Plan, error) {
 	p := &v1alpha1.Plan{
 		Action:     r.Action.Name,
@@ -162,8 +163,8 @@ func (r Request) finishPlan(s Subject, live *unstructured.Unstructured, d *draft
 	return p, nil
 }
 
-// rollbackInfo is the way back of a draft, with what the action leaves, from which it
-// would start: a later attempt knows by that what an earlier one has done.
+// rollbackInfo returns the rollback of a draft, with the expected values that the action leaves. A
+// later attempt uses them to recognise the work of an earlier one.
 func (r Request) rollbackInfo(d *draft) (*v1alpha1.RollbackInformation, error) {
 	if len(d.steps) == 0 {
 		return &v1alpha1.RollbackInformation{Reason: "nothing to roll back"}, nil
@@ -184,7 +185,7 @@ func (r Request) rollbackInfo(d *draft) (*v1alpha1.RollbackInformation, error) {
 	return &back, nil
 }
 
-// extension is values as JSON, in the spelling that hashes know.
+// extension encodes values as canonical JSON.
 func extension(values map[string]any) (*runtime.RawExtension, error) {
 	if values == nil {
 		values = map[string]any{}
@@ -199,9 +200,8 @@ func extension(values map[string]any) (*runtime.RawExtension, error) {
 	return &runtime.RawExtension{Raw: raw}, nil
 }
 
-// Hash is the SHA-256 of what a plan does, in hexadecimal. It does not cover
-// what changes without the plan doing anything else: resourceVersion,
-// generation, diff and createdAt.
+// Hash returns the SHA-256 of the effect of a plan, in hexadecimal. It does not cover
+// resourceVersion, generation, diff and createdAt, which can change without changing the effect.
 func Hash(p *v1alpha1.Plan) string {
 	covered := *p.DeepCopy()
 	covered.Hash, covered.Diff, covered.CreatedAt = "", "", metav1.Time{}
@@ -221,8 +221,8 @@ func Hash(p *v1alpha1.Plan) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// respelled has one spelling for all values that mean the same. What is no JSON
-// stays, as a string: it hashes, and is refused by whoever reads it.
+// respelled returns the canonical form of a value. Invalid JSON becomes a string, which has a hash
+// and is rejected when it is read.
 func respelled(e *runtime.RawExtension) *runtime.RawExtension {
 	if e == nil || len(e.Raw) == 0 {
 		return nil
@@ -234,7 +234,7 @@ func respelled(e *runtime.RawExtension) *runtime.RawExtension {
 	return &runtime.RawExtension{Raw: raw}
 }
 
-// lineDiff is how fields change, line by line.
+// lineDiff returns the change of fields line by line.
 func lineDiff(before, after map[string]any) string {
 	fields := slices.Collect(maps.Keys(before))
 	for f := range after {
@@ -259,7 +259,7 @@ func lineDiff(before, after map[string]any) string {
 	return b.String()
 }
 
-// fieldLines are a field as text; one that is not there has none.
+// fieldLines returns a field as lines of text, or none for a missing field.
 func fieldLines(name string, value any) []string {
 	if value == nil {
 		return nil
@@ -267,7 +267,7 @@ func fieldLines(name string, value any) []string {
 	return strings.Split(strings.TrimRight(name+": "+formatValue(value), "\n"), "\n")
 }
 
-// formatValue is a value for readers: a string as it is, all else as JSON.
+// formatValue formats a value for people: a string unchanged, and other values as JSON.
 func formatValue(value any) string {
 	if s, ok := value.(string); ok {
 		return s
@@ -279,7 +279,7 @@ func formatValue(value any) string {
 	return string(text)
 }
 
-// clipLines bounds a text by leaving out whole lines at its end.
+// clipLines limits a text by omitting whole lines at its end.
 func clipLines(s string, most int) string {
 	const mark = "…\n"
 	if len(s) <= most {

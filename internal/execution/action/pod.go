@@ -11,8 +11,8 @@ import (
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 )
 
-// mirrorAnnotation is on Pods that a kubelet has from a file: deleting them
-// deletes what the API server shows of them, and no container.
+// mirrorAnnotation marks Pods that a kubelet runs from a file. Deleting such a Pod deletes only its
+// object in the API server, and no container.
 const mirrorAnnotation = "kubernetes.io/config.mirror"
 
 type podParameters struct {
@@ -48,7 +48,7 @@ func deletePod() *Action {
 	return newAction(a)
 }
 
-// podDeletion is what the two have in common.
+// podDeletion returns the common entry of restart_pod and delete_pod.
 func podDeletion(name, summary string) entry[podParameters] {
 	return entry[podParameters]{
 		Action: Action{

@@ -39,7 +39,7 @@ func expandPVC() *Action {
 	})
 }
 
-// requestedStorage is what a claim asks for.
+// requestedStorage returns the storage request of a claim.
 func requestedStorage(live *unstructured.Unstructured) map[string]any {
 	text, _, err := unstructured.NestedString(live.Object, "spec", "resources", "requests", "storage")
 	if err != nil {
@@ -79,7 +79,7 @@ func draftPVC(ctx context.Context, c Client, s Subject, p *pvcParameters, live *
 	return d, nil
 }
 
-// refuseFixedSize refuses a claim whose volume cannot grow.
+// refuseFixedSize refuses a claim whose volume cannot be expanded.
 func (c Client) refuseFixedSize(ctx context.Context, live *unstructured.Unstructured) error {
 	phase, _, _ := unstructured.NestedString(live.Object, "status", "phase")
 	if phase != "Bound" {

@@ -19,8 +19,8 @@ import (
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 )
 
-// LabelQuarantine is the one label of a Pod in quarantine. Its value is the
-// Pod's own, so that one policy is for one Pod.
+// LabelQuarantine is the only label of a Pod in quarantine. Its value is unique per Pod, so that
+// each policy selects one Pod.
 const LabelQuarantine = "kubernaut.io/quarantine"
 
 type quarantineParameters struct {
@@ -49,7 +49,7 @@ func quarantinePod() *Action {
 	})
 }
 
-// labelsOf are an object's labels, and nothing else of it.
+// labelsOf returns only the labels of an object.
 func labelsOf(live *unstructured.Unstructured) map[string]any {
 	labels := map[string]any{}
 	for key, value := range live.GetLabels() {
@@ -58,7 +58,7 @@ func labelsOf(live *unstructured.Unstructured) map[string]any {
 	return map[string]any{"labels": labels}
 }
 
-// quarantineID is short enough for a label, and no other Pod has it.
+// quarantineID returns a unique ID of a Pod that is short enough for a label.
 func quarantineID(uid types.UID) string {
 	sum := sha256.Sum256([]byte(uid))
 	return hex.EncodeToString(sum[:8])
@@ -122,7 +122,7 @@ func draftQuarantine(ctx context.Context, c Client, s Subject, p *quarantinePara
 	return d, err
 }
 
-// refuseQuarantine refuses Pods that labels and policies do not reach.
+// refuseQuarantine refuses Pods that labels and policies do not affect.
 func refuseQuarantine(live *unstructured.Unstructured) error {
 	name := live.GetNamespace() + "/" + live.GetName()
 	if _, mirror := live.GetAnnotations()[corev1.MirrorPodAnnotationKey]; mirror {
@@ -134,8 +134,7 @@ func refuseQuarantine(live *unstructured.Unstructured) error {
 	return nil
 }
 
-// denyAll is a policy that selects one Pod and lets nothing through. It goes
-// with its Pod.
+// denyAll returns a policy that selects one Pod and blocks all traffic. It is deleted with its Pod.
 func denyAll(pod *unstructured.Unstructured) map[string]any {
 	return map[string]any{
 		"apiVersion": "networking.k8s.io/v1",
@@ -154,8 +153,8 @@ func denyAll(pod *unstructured.Unstructured) map[string]any {
 	}
 }
 
-// forbidden says whether a Pod's policy is there, and lets nothing through. One
-// of that name that does is refused: to overwrite it is nobody's order.
+// forbidden reports whether the policy of a Pod exists and blocks all traffic. It refuses a policy
+// of that name that allows traffic, because no request covers overwriting it.
 func (c Client) forbidden(ctx context.Context, pod *unstructured.Unstructured) (bool, error) {
 	t := v1alpha1.Target{APIVersion: "networking.k8s.io/v1", Kind: "NetworkPolicy", Namespace: pod.GetNamespace(), Name: quarantinePolicyName(pod.GetUID())}
 	policy, err := c.readObject(ctx, t)
@@ -170,8 +169,8 @@ func (c Client) forbidden(ctx context.Context, pod *unstructured.Unstructured) (
 	return true, nil
 }
 
-// openPolicies are those that let traffic through to Pods that have no label
-// but ours: policies add up, and none takes away what another allows.
+// openPolicies returns the policies that allow traffic to Pods with only the quarantine label.
+// Policies add up, so none can revoke what another allows.
 func (c Client) openPolicies(ctx context.Context, namespace string) ([]string, error) {
 	kind, _ := resourceOf("networking.k8s.io/v1", "NetworkPolicy")
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
@@ -194,8 +193,8 @@ func (c Client) openPolicies(ctx context.Context, namespace string) ([]string, e
 	return open, nil
 }
 
-// selectsUnlabelled says whether a selector has Pods that have nothing of what
-// it asks for: those that are empty, or only say what must not be.
+// selectsUnlabelled reports whether a selector matches Pods without any of its labels: an empty
+// selector, or one with negative requirements only.
 func selectsUnlabelled(selector map[string]any) bool {
 	if wanted, _ := selector["matchLabels"].(map[string]any); len(wanted) > 0 {
 		return false
@@ -210,7 +209,7 @@ func selectsUnlabelled(selector map[string]any) bool {
 	return true
 }
 
-// labelsDiff is how labels change, line by line.
+// labelsDiff returns the change of labels line by line.
 func labelsDiff(before, after map[string]string) string {
 	var b strings.Builder
 	for _, key := range slices.Sorted(maps.Keys(before)) {

@@ -22,7 +22,7 @@ const (
 	maxMessage   = 1024 // bytes
 )
 
-// recordFound reports work that an earlier attempt did.
+// recordFound reports work done by an earlier attempt.
 func (w *attemptState) recordFound(live *unstructured.Unstructured, j expectation, did string) {
 	w.logLine(w.note)
 	if live == nil || w.run.dry || !w.isRetry() {
@@ -34,7 +34,7 @@ func (w *attemptState) recordFound(live *unstructured.Unstructured, j expectatio
 	})
 }
 
-// affectedResource is a changed object.
+// affectedResource describes a changed object.
 func affectedResource(live, answer *unstructured.Unstructured, j expectation, did, verb string) (object v1alpha1.AffectedResource, apiVersion string) {
 	object = v1alpha1.AffectedResource{
 		Kind: live.GetKind(), Namespace: live.GetNamespace(), Name: live.GetName(), UID: live.GetUID(), Action: doneBy(verb, did),
@@ -46,7 +46,7 @@ func affectedResource(live, answer *unstructured.Unstructured, j expectation, di
 	return object, live.GetAPIVersion()
 }
 
-// recordChange records a change, and says it as kubectl would.
+// recordChange records a change and logs it in the style of kubectl.
 func (w *attemptState) recordChange(object v1alpha1.AffectedResource, apiVersion string) {
 	line := kubectlName(apiVersion, object.Kind, object.Name) + " " + object.Action
 	if w.run.dry {
@@ -58,7 +58,7 @@ func (w *attemptState) recordChange(object v1alpha1.AffectedResource, apiVersion
 	w.addAffected(object)
 }
 
-// addAffected has an object in the result.
+// addAffected adds an object to the result.
 func (w *attemptState) addAffected(object v1alpha1.AffectedResource) {
 	w.result.Count++
 	if len(w.result.Resources) < maxResources {
@@ -66,7 +66,7 @@ func (w *attemptState) addAffected(object v1alpha1.AffectedResource) {
 	}
 }
 
-// logLine tells whoever listens, and keeps the end for the result.
+// logLine writes a line to the output and keeps it for the log of the result.
 func (w *attemptState) logLine(line string) {
 	w.log = append(w.log, line)
 	if w.run.Output != nil {
@@ -74,7 +74,7 @@ func (w *attemptState) logLine(line string) {
 	}
 }
 
-// buildResult is the result of the attempt; err is what halted it.
+// buildResult returns the result of the attempt. err is the error that stopped it.
 func (w *attemptState) buildResult(err error) Result {
 	result := w.result
 	result.Message = w.note
@@ -102,7 +102,7 @@ func (w *attemptState) buildResult(err error) Result {
 	return result
 }
 
-// lastLines is as many of the last lines as fit.
+// lastLines returns as many of the last lines as fit.
 func lastLines(lines []string, most int) (text string, cut bool) {
 	var b bytes.Buffer
 	from := len(lines)
@@ -126,7 +126,7 @@ func valuesOf(e *runtime.RawExtension) map[string]any {
 	return values
 }
 
-// fieldsText is values in one line, such as "replicas: 3".
+// fieldsText formats values in one line, such as "replicas: 3".
 func fieldsText(values map[string]any) string {
 	parts := make([]string, 0, len(values))
 	for _, f := range slices.Sorted(maps.Keys(values)) {
@@ -137,7 +137,7 @@ func fieldsText(values map[string]any) string {
 	return truncateText(strings.Join(parts, ", "), maxFields)
 }
 
-// doneBy is what was done, in one word.
+// doneBy returns one word for a completed step.
 func doneBy(verb, did string) string {
 	switch {
 	case did != "" && verb == verbPatch:

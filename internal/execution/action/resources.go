@@ -12,8 +12,8 @@ import (
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 )
 
-// A knownKind is a kind of object that an action can reach. Kinds are known and not
-// discovered: a runner asks the API server for nothing that it was not allowed.
+// A knownKind is a kind of object that actions can access. Kinds are fixed and not discovered, so a
+// runner sends only requests that it is allowed to make.
 type knownKind struct {
 	schema.GroupVersionResource
 
@@ -23,7 +23,7 @@ type knownKind struct {
 
 func (k knownKind) apiVersion() string { return k.GroupVersion().String() }
 
-// knownKinds are all kinds that actions reach.
+// knownKinds returns all kinds that actions access.
 func knownKinds() []knownKind {
 	namespaced := func(group, version, resource, kind string) knownKind {
 		return knownKind{GroupVersionResource: schema.GroupVersionResource{Group: group, Version: version, Resource: resource}, kind: kind}
@@ -61,7 +61,7 @@ func knownKinds() []knownKind {
 	}
 }
 
-// resourceOf is a kind by its name; an empty apiVersion is whichever it has.
+// resourceOf returns a kind by its name. An empty apiVersion matches any.
 func resourceOf(apiVersion, kind string) (knownKind, bool) {
 	for _, k := range knownKinds() {
 		if k.kind == kind && (apiVersion == "" || apiVersion == k.apiVersion()) {
@@ -71,13 +71,13 @@ func resourceOf(apiVersion, kind string) (knownKind, bool) {
 	return knownKind{}, false
 }
 
-// ResourceOf is how a kind that actions reach is called in URLs.
+// ResourceOf returns the resource of a kind that actions access.
 func ResourceOf(apiVersion, kind string) (resource schema.GroupVersionResource, known bool) {
 	k, known := resourceOf(apiVersion, kind)
 	return k.GroupVersionResource, known
 }
 
-// resourceClient is a resource in a namespace; empty is none.
+// resourceClient returns the client of a resource. An empty namespace means cluster-scoped.
 func (c Client) resourceClient(resource schema.GroupVersionResource, namespace string) dynamic.ResourceInterface {
 	if namespace == "" {
 		return c.Dynamic.Resource(resource)
@@ -85,7 +85,7 @@ func (c Client) resourceClient(resource schema.GroupVersionResource, namespace s
 	return c.Dynamic.Resource(resource).Namespace(namespace)
 }
 
-// readObject gets one object of a known kind, as it is now.
+// readObject reads the present state of an object of a known kind.
 func (c Client) readObject(ctx context.Context, t v1alpha1.Target) (*unstructured.Unstructured, error) {
 	k, ok := resourceOf(t.APIVersion, t.Kind)
 	if !ok {
@@ -96,7 +96,7 @@ func (c Client) readObject(ctx context.Context, t v1alpha1.Target) (*unstructure
 	return c.resourceClient(k.GroupVersionResource, t.Namespace).Get(ctx, t.Name, metav1.GetOptions{})
 }
 
-// objectName is an object for readers, such as Deployment shop/web.
+// objectName formats an object for messages, such as Deployment shop/web.
 func objectName(t v1alpha1.Target) string {
 	if t.Namespace == "" {
 		return t.Kind + " " + t.Name
@@ -104,7 +104,7 @@ func objectName(t v1alpha1.Target) string {
 	return t.Kind + " " + t.Namespace + "/" + t.Name
 }
 
-// kubectlName is an object as kubectl prints it, such as deployment.apps/web.
+// kubectlName formats an object as kubectl does, such as deployment.apps/web.
 func kubectlName(apiVersion, kind, name string) string {
 	group, _, grouped := strings.Cut(apiVersion, "/")
 	if !grouped {

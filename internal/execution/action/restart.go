@@ -13,7 +13,7 @@ import (
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 )
 
-// restartedAt is the annotation on a template that kubectl restarts with.
+// restartedAt is the template annotation that kubectl uses for restarts.
 const restartedAt = "kubectl.kubernetes.io/restartedAt"
 
 type rolloutRestartParameters struct {
@@ -53,8 +53,8 @@ func rolloutRestart() *Action {
 	})
 }
 
-// spellWorkload takes {"daemonset": "x"} for {"kind": "DaemonSet", "name": "x"},
-// and the kind from an alias.
+// spellWorkload converts {"daemonset": "x"} to {"kind": "DaemonSet", "name": "x"}, and takes the
+// kind from an alias.
 func spellWorkload(asked string, raw map[string]json.RawMessage) []string {
 	for _, kind := range []string{kindDeployment, kindStatefulSet, kindDaemonSet} {
 		short := strings.ToLower(kind)

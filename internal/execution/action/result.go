@@ -9,13 +9,12 @@ import (
 	"strings"
 )
 
-// MaxResult is how long an encoded result is at most: what a container can
-// leave behind as its termination message.
+// MaxResult limits an encoded result to the size of a termination message.
 const MaxResult = 4096
 
-// Encode is a result as text of at most MaxResult bytes. What does not fit is
-// left out, in this order: the beginning of the log, resources from the end,
-// warnings, the errors of a dry run, and the end of the message. Count stays.
+// Encode returns a result as text of at most MaxResult bytes. To fit, it omits in this order: the
+// beginning of the log, the last resources, warnings, errors of a dry run, and the end of the
+// message. Count is kept.
 func Encode(r Result) string {
 	text, fits := encodeResult(r)
 	if fits {
@@ -34,8 +33,8 @@ func Encode(r Result) string {
 	return text
 }
 
-// encodeResult is a result as it is. Signs that HTML would mind stay as they are,
-// for each would take six bytes.
+// encodeResult encodes a result unabridged. It does not escape HTML characters, which would take
+// six bytes each.
 func encodeResult(r Result) (text string, fits bool) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
@@ -48,7 +47,7 @@ func encodeResult(r Result) (text string, fits bool) {
 	return text, len(text) <= MaxResult
 }
 
-// shortenLog leaves out the first half of the lines that are left.
+// shortenLog removes the first half of the remaining lines.
 func shortenLog(r *Result) bool {
 	if r.Log == "" {
 		return false
@@ -85,7 +84,7 @@ func shortenWarnings(r *Result) bool {
 	return true
 }
 
-// shortenDryRun has a copy: the caller keeps its own.
+// shortenDryRun works on a copy, so that the DryRun of the caller stays unchanged.
 func shortenDryRun(r *Result) bool {
 	if r.DryRun == nil || len(r.DryRun.Warnings)+len(r.DryRun.Errors) == 0 {
 		return false
@@ -109,7 +108,7 @@ func shortenMessage(r *Result) bool {
 	return true
 }
 
-// DecodeResult reads what Encode wrote.
+// DecodeResult decodes the output of Encode.
 func DecodeResult(text string) (Result, error) {
 	var r Result
 	if len(text) > MaxResult {

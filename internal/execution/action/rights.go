@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// A Right is one permission, of one verb, where a request needs it.
+// A Right is a permission for one verb in a specific place.
 type Right struct {
 	Group, Resource, Subresource string
 	Verb                         string
@@ -14,7 +14,7 @@ type Right struct {
 	Executor                     bool   // in the namespace of executions, which Namespace does not say
 }
 
-// String is a right in short, such as "patch apps/deployments/scale".
+// String returns a short form such as "patch apps/deployments/scale".
 func (r Right) String() string {
 	resource := r.Resource
 	if r.Group != "" {
@@ -26,8 +26,8 @@ func (r Right) String() string {
 	return r.Verb + " " + resource
 }
 
-// Rights are what the action's account needs for the request's target. Of an
-// action for several kinds they are those for the target's.
+// Rights returns the rights that the account needs for the target of the request. For an action
+// with several kinds it returns those for the kind of the target.
 func (r Request) Rights() []Right {
 	own, _ := resourceOf(r.Target.APIVersion, r.Target.Kind)
 	var others []string
@@ -59,7 +59,7 @@ func (r Request) Rights() []Right {
 	return rights
 }
 
-// ofOne says whether a verb is allowed for objects by name.
+// ofOne reports whether a verb can be granted for single objects by name.
 func ofOne(verb string) bool {
 	return !slices.Contains(strings.Fields("list watch create deletecollection"), verb)
 }

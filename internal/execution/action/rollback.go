@@ -51,7 +51,7 @@ func rollbackDeployment() *Action {
 	})
 }
 
-// templateValues tell one template from another, and say what readers ask first.
+// templateValues returns values that distinguish templates, the most relevant ones first.
 func templateValues(template map[string]any) map[string]any {
 	images := []any{}
 	for _, c := range containersOf(&unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"template": template}}}) {
@@ -103,7 +103,7 @@ func draftRollback(ctx context.Context, c Client, s Subject, p *rollbackDeployme
 	return d, err
 }
 
-// rollForward is the way back to the revision that is current now.
+// rollForward returns the rollback to the present revision.
 func rollForward(p *rollbackDeploymentParameters, revisions []revision, current int64) (*v1alpha1.RollbackInformation, error) {
 	if !slices.ContainsFunc(revisions, func(r revision) bool { return r.number == current }) {
 		return &v1alpha1.RollbackInformation{Reason: "the ReplicaSet of the current revision does not exist"}, nil
@@ -111,8 +111,7 @@ func rollForward(p *rollbackDeploymentParameters, revisions []revision, current 
 	return rollbackBy("rollback_deployment", map[string]any{"deployment": p.Deployment, "namespace": p.Namespace, "revision": current}, "30s")
 }
 
-// revisionsOf are the revisions of which a Deployment has kept the ReplicaSet,
-// the latest first.
+// revisionsOf returns the revisions whose ReplicaSet still exists, latest first.
 func revisionsOf(ctx context.Context, c Client, live *unstructured.Unstructured) ([]revision, error) {
 	sets, err := replicaSetsOf(ctx, c, live)
 	if err != nil {
@@ -135,7 +134,7 @@ func revisionsOf(ctx context.Context, c Client, live *unstructured.Unstructured)
 	return all, nil
 }
 
-// replicaSetsOf are those that a Deployment controls.
+// replicaSetsOf returns the ReplicaSets controlled by a Deployment.
 func replicaSetsOf(ctx context.Context, c Client, live *unstructured.Unstructured) ([]unstructured.Unstructured, error) {
 	k, _ := resourceOf("", "ReplicaSet")
 	matching, _, err := unstructured.NestedStringMap(live.Object, "spec", "selector", "matchLabels")
@@ -156,7 +155,7 @@ func replicaSetsOf(ctx context.Context, c Client, live *unstructured.Unstructure
 	}), nil
 }
 
-// chooseRevision finds the revision that is asked for, or the one before.
+// chooseRevision returns the requested revision, or the previous one.
 func chooseRevision(name string, revisions []revision, current int64, want *int64) (revision, error) {
 	var has []string
 	for _, r := range revisions {
@@ -171,8 +170,8 @@ func chooseRevision(name string, revisions []revision, current int64, want *int6
 	return revision{}, newRefusal(v1alpha1.DetailInvalidTargetState, "%s has no revision before %d", name, current)
 }
 
-// flattenValue is a value as its leaves, by their paths. Members of lists that have a
-// name go by it.
+// flattenValue returns the leaves of a value by path. List members with a name use it as their path
+// element.
 func flattenValue(value any) map[string]any {
 	leaves := map[string]any{}
 	leavesOf(leaves, "", value)

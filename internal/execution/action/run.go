@@ -11,14 +11,14 @@ import (
 // resultVersion is the version of Result.
 const resultVersion = 1
 
-// Execute does what a plan says. A plan whose hash is not its own is not done.
+// Execute executes a plan. It rejects a plan whose hash does not match.
 func Execute(ctx context.Context, c Client, p *v1alpha1.Plan, r Run) Result {
 	r.dry = false
 	return attemptPlan(ctx, c, p, r)
 }
 
-// DryRun sends what a plan says with dryRun=All: it is checked, admitted and
-// forgotten. What changes nothing has no dry run.
+// DryRun sends the requests of a plan with dryRun=All, so that they are validated and admitted but
+// not stored. Read-only actions have no dry run.
 func DryRun(ctx context.Context, c Client, p *v1alpha1.Plan, r Run) Result {
 	r.dry = true
 	impact := p.Impact
@@ -40,7 +40,7 @@ func DryRun(ctx context.Context, c Client, p *v1alpha1.Plan, r Run) Result {
 	return result
 }
 
-// attemptPlan is one attempt, with what all results have.
+// attemptPlan makes one attempt and fills the common fields of its result.
 func attemptPlan(ctx context.Context, c Client, p *v1alpha1.Plan, r Run) Result {
 	started := time.Now().UTC()
 	ctx, heard := withWarningCollector(ctx)
@@ -61,8 +61,8 @@ func attemptPlan(ctx context.Context, c Client, p *v1alpha1.Plan, r Run) Result 
 	return result
 }
 
-// limitWarnings are as many of the warnings as there is room for, and how many more there
-// were: a drain warns of each Pod that may not go.
+// limitWarnings returns as many warnings as fit and the number of the others. A drain causes a
+// warning for each blocked Pod.
 func limitWarnings(warnings []string) []string {
 	if len(warnings) <= maxWarnings {
 		return warnings
@@ -71,7 +71,7 @@ func limitWarnings(warnings []string) []string {
 	return append(kept, fmt.Sprintf("and %d more", len(warnings)-len(kept)))
 }
 
-// performPlan checks a plan and has its action run it.
+// performPlan validates a plan and runs its action.
 func performPlan(ctx context.Context, c Client, p *v1alpha1.Plan, r Run) Result {
 	a, parsed, err := parsePlan(p)
 	if err != nil {
@@ -80,7 +80,7 @@ func performPlan(ctx context.Context, c Client, p *v1alpha1.Plan, r Run) Result 
 	return a.kind.runPlan(ctx, c, p, parsed, r)
 }
 
-// parsePlan reads the action and the parameters of a plan.
+// parsePlan returns the action and parameters of a plan.
 func parsePlan(p *v1alpha1.Plan) (*Action, any, error) {
 	if hash := Hash(p); hash == "" || hash != p.Hash {
 		return nil, nil, fmt.Errorf("the plan has hash %s, but its content has hash %s", p.Hash, hash)

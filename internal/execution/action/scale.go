@@ -72,8 +72,8 @@ func scaleStatefulSet() *Action {
 	})
 }
 
-// replicasOf are the replicas of a workload or a Scale. A workload that does not
-// say has 1; a Scale leaves out 0.
+// replicasOf returns the replicas of a workload or a Scale. Unset means 1 for a workload, and 0 for
+// a Scale.
 func replicasOf(live *unstructured.Unstructured) map[string]any {
 	var otherwise int64 = 1
 	if live.GetKind() == "Scale" {
@@ -86,8 +86,8 @@ func replicasOf(live *unstructured.Unstructured) map[string]any {
 	return map[string]any{"replicas": n}
 }
 
-// draftScale plans another number of replicas. parameter is what the way back
-// calls the target.
+// draftScale drafts a change of replicas. parameter is the name of the target parameter in the
+// rollback action.
 func draftScale(live *unstructured.Unstructured, replicas int64, back, parameter string) (*draft, error) {
 	before := replicasOf(live)
 	was := before["replicas"]

@@ -30,7 +30,7 @@ const (
 	typeDuration = "duration"
 )
 
-// A field is a parameter, and where it is kept.
+// A field is a parameter with its location in the struct.
 type field struct {
 	Parameter
 
@@ -86,7 +86,7 @@ func tagBound(f reflect.StructField, tag string) *int64 {
 	return &n
 }
 
-// typeOf is the type of a parameter, as readers see it.
+// typeOf returns the documented type of a parameter.
 func typeOf(f reflect.StructField, format string) string {
 	t := f.Type
 	if t == reflect.TypeFor[json.RawMessage]() {
@@ -122,7 +122,7 @@ func typeOf(f reflect.StructField, format string) string {
 	panic(fmt.Sprintf("parameter %s has the type %s", f.Name, f.Type))
 }
 
-// defaultOf is a default as JSON.
+// defaultOf returns a default as JSON.
 func defaultOf(kind, value string) string {
 	switch kind {
 	case typeString, typeQuantity, typeDuration:
@@ -131,7 +131,7 @@ func defaultOf(kind, value string) string {
 	return value
 }
 
-// typePhrase is a type with its article.
+// typePhrase returns a type with its article.
 func typePhrase(kind string) string {
 	switch kind {
 	case typeInteger:
@@ -165,7 +165,7 @@ func compositeTypeName(t reflect.Type) string {
 	return "an object"
 }
 
-// described is a JSON value in a few words.
+// described describes a JSON value in a few words.
 func described(raw json.RawMessage) string {
 	switch raw[0] {
 	case '"':
@@ -178,7 +178,7 @@ func described(raw json.RawMessage) string {
 	return truncateText(string(raw), 64)
 }
 
-// taggedTarget is the target that the target tags say.
+// taggedTarget returns the target named by the target tags.
 func taggedTarget(fields []field, p reflect.Value, kinds []string) v1alpha1.Target {
 	var t v1alpha1.Target
 	if len(kinds) > 0 {

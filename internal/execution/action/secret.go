@@ -21,12 +21,12 @@ const (
 	// update_secret could read what else is kept there.
 	LabelSecretSource = "kubernaut.io/secret-source" //nolint:gosec // the name of a label
 
-	// LabelSnapshotOf is, on a Secret that update_secret keeps for the way back,
-	// the UID of the Secret that the values are of. They go back there and
-	// nowhere else.
+	// LabelSnapshotOf marks a Secret with previous values that update_secret keeps for the
+	// rollback. It holds the UID of the Secret that the values belong to. They can be restored only
+	// there.
 	LabelSnapshotOf = "kubernaut.io/snapshot-of"
 
-	// maxSecretKeys bounds how many digests are made, which take their time.
+	// maxSecretKeys limits the number of digests, which are slow to compute.
 	maxSecretKeys = 16
 )
 
@@ -67,13 +67,13 @@ func updateSecret() *Action {
 	})
 }
 
-// A secretChange is one key, with where its new value is.
+// A secretChange is the change of one key, with the source of its new value.
 type secretChange struct {
 	key          string
 	source, from string // a Secret and its key; empty removes the key
 }
 
-// secretChanges reads dataFrom, and says what is wrong with it.
+// secretChanges parses dataFrom and returns its problems.
 func secretChanges(list []map[string]any) (changes []secretChange, problems []string) {
 	if len(list) == 0 || len(list) > maxSecretKeys {
 		problems = append(problems, fmt.Sprintf("dataFrom: must name 1 to %d keys, names %d", maxSecretKeys, len(list)))
@@ -94,8 +94,8 @@ func secretChanges(list []map[string]any) (changes []secretChange, problems []st
 	return changes, problems
 }
 
-// secretChangeOf reads one entry. It repeats nothing of it but names: whoever
-// misunderstands it may have written a value.
+// secretChangeOf parses one entry. Messages repeat only its names, because a malformed entry may
+// contain a secret value.
 func secretChangeOf(item map[string]any) (c secretChange, problem string) {
 	const want = "must be {key, secretKeyRef: {name, key}} or {key, remove: true}; values cannot be set inline"
 	var ok bool
@@ -164,8 +164,8 @@ func draftSecret(ctx context.Context, c Client, s Subject, p *secretParameters, 
 	return d, err
 }
 
-// refuseSecret refuses Secrets that are not to be changed, and executions that
-// have no place to keep values in.
+// refuseSecret refuses Secrets that must not be changed, and executions without a place for the
+// previous values.
 func refuseSecret(live *unstructured.Unstructured, s Subject) error {
 	if s.Namespace == "" || s.Name == "" || s.UID == "" {
 		return newRefusal(v1alpha1.DetailInvalidTargetState, "update_secret needs the namespace of its execution, which is unknown")
@@ -176,8 +176,8 @@ func refuseSecret(live *unstructured.Unstructured, s Subject) error {
 	return refuseImmutable(live)
 }
 
-// secretSources are the new values by their keys; nil is a key that goes. A
-// source must be open for this, or keep what this very Secret had.
+// secretSources returns the new values by key; nil removes a key. A source must carry
+// LabelSecretSource, or be a snapshot of the same Secret.
 func secretSources(ctx context.Context, read func(ctx context.Context, name string) (*unstructured.Unstructured, error), changes []secretChange, target types.UID) (map[string][]byte, error) {
 	sources := map[string]*unstructured.Unstructured{}
 	values := make(map[string][]byte, len(changes))

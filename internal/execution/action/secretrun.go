@@ -15,14 +15,13 @@ import (
 )
 
 const (
-	// digestRounds make it slow to find a value by trying: plans, and with them
-	// digests, are read by many.
+	// digestRounds slows down guessing a value from its digest, because many people can read plans.
 	digestRounds = 50_000
 	digestBytes  = 16
 )
 
-// updateSecret reads the new values, keeps the ones before, and sets the new
-// ones, if all are still those that were planned for.
+// updateSecret reads the new values, stores the previous ones and sets the new ones, if all are as
+// planned.
 func (w *attemptState) updateSecret(ctx context.Context, p *secretParameters) error {
 	changes, _ := secretChanges(p.DataFrom)
 	j := expectation{values: func(live *unstructured.Unstructured) map[string]any { return secretDigests(changes, live) }}
@@ -62,7 +61,7 @@ func (w *attemptState) updateSecret(ctx context.Context, p *secretParameters) er
 	return w.sendToTarget(ctx, j, live, patch, "patched")
 }
 
-// plannedValues are the new values, if they are those that were planned with.
+// plannedValues returns the new values if they are those of the plan.
 func (w *attemptState) plannedValues(ctx context.Context, changes []secretChange, live *unstructured.Unstructured) (map[string][]byte, error) {
 	namespace := w.plan.Steps[0].Namespace // that of the execution, where the snapshot is kept
 	values, err := secretSources(ctx, func(ctx context.Context, name string) (*unstructured.Unstructured, error) {
@@ -86,8 +85,8 @@ func (w *attemptState) plannedValues(ctx context.Context, changes []secretChange
 	return values, nil
 }
 
-// snapshotManifest is the Secret that keeps the values before, without them. It goes
-// with its execution.
+// snapshotManifest returns the Secret that keeps the previous values, without the values. It is
+// deleted with its execution.
 func snapshotManifest(s Subject, live *unstructured.Unstructured) map[string]any {
 	return withMarker(map[string]any{
 		"apiVersion": "v1", "kind": "Secret", "immutable": true,
@@ -101,7 +100,7 @@ func snapshotManifest(s Subject, live *unstructured.Unstructured) map[string]any
 	}, s)
 }
 
-// filledSnapshot is the step that keeps the values before, with them in it.
+// filledSnapshot returns the step that stores the previous values, with the values.
 func (w *attemptState) filledSnapshot(changes []secretChange, live *unstructured.Unstructured) (v1alpha1.PlanStep, error) {
 	step := w.plan.Steps[0]
 	object, err := w.objectOf(step)
@@ -121,7 +120,7 @@ func (w *attemptState) filledSnapshot(changes []secretChange, live *unstructured
 	return step, nil
 }
 
-// snapshotName is the Secret that keeps what an execution has overwritten.
+// snapshotName returns the name of the Secret that keeps values overwritten by an execution.
 func snapshotName(execution types.UID) string {
 	sum := sha256.Sum256([]byte(execution))
 	return "kx-" + hex.EncodeToString(sum[:8]) + "-snapshot"
@@ -129,7 +128,7 @@ func snapshotName(execution types.UID) string {
 
 func fieldOfKey(key string) string { return "data." + key }
 
-// secretDigests are the digests of the keys that change; nil is no such key.
+// secretDigests returns the digests of the changing keys; nil marks a missing key.
 func secretDigests(changes []secretChange, live *unstructured.Unstructured) map[string]any {
 	fields := make(map[string]any, len(changes))
 	for _, change := range changes {
@@ -139,8 +138,8 @@ func secretDigests(changes []secretChange, live *unstructured.Unstructured) map[
 	return fields
 }
 
-// digestOf stands for a value where others can see it; nil for none. Equal
-// values of other Secrets or keys have other digests.
+// digestOf returns the public digest of a value, or nil without one. Equal values of other Secrets
+// or keys have different digests.
 func digestOf(value []byte, target types.UID, key string) any {
 	if value == nil {
 		return nil
@@ -152,7 +151,7 @@ func digestOf(value []byte, target types.UID, key string) any {
 	return "pbkdf2:" + hex.EncodeToString(sum)
 }
 
-// dataOf is the value of a key; empty ones are not nil.
+// dataOf returns the value of a key. An empty value is not nil.
 func dataOf(secret *unstructured.Unstructured, key string) ([]byte, bool) {
 	text, ok, err := unstructured.NestedString(secret.Object, "data", key)
 	if !ok || err != nil {

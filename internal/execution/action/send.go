@@ -19,9 +19,8 @@ import (
 	"github.com/fleetloop/fleetloop/internal/backoff"
 )
 
-// sendStep sends one step. resourceVersion is the state that it is for; empty is
-// any. The error is the API's, so that the caller can tell a conflict from an
-// object that is gone, or a *halt.
+// sendStep sends one step. resourceVersion is the expected state; empty accepts any. The error is
+// that of the API, so that the caller can distinguish a conflict from a missing object, or a *halt.
 func (w *attemptState) sendStep(ctx context.Context, step v1alpha1.PlanStep, resourceVersion string) (*unstructured.Unstructured, error) {
 	resource, err := resourceOfStep(step)
 	if err != nil {
@@ -47,7 +46,7 @@ func (w *attemptState) sendStep(ctx context.Context, step v1alpha1.PlanStep, res
 	return answer, err
 }
 
-// requestStep is one request.
+// requestStep sends the request of a step.
 func (w *attemptState) requestStep(ctx context.Context, step v1alpha1.PlanStep, resource schema.GroupVersionResource, resourceVersion string) (*unstructured.Unstructured, error) {
 	objects := w.client.resourceClient(resource, step.Namespace)
 	var subresources []string
@@ -80,7 +79,7 @@ func (w *attemptState) requestStep(ctx context.Context, step v1alpha1.PlanStep, 
 	return nil, newHalt(CodeInvalid, "%s: unsupported verb %s", step.Description, step.Verb)
 }
 
-// objectOf is the object that a step creates.
+// objectOf returns the object that a step creates.
 func (w *attemptState) objectOf(step v1alpha1.PlanStep) (*unstructured.Unstructured, error) {
 	var body map[string]any
 	if err := utiljson.Unmarshal([]byte(step.Body), &body); err != nil || body == nil {
@@ -89,7 +88,7 @@ func (w *attemptState) objectOf(step v1alpha1.PlanStep) (*unstructured.Unstructu
 	return &unstructured.Unstructured{Object: body}, nil
 }
 
-// deleteOptions are the options of a delete: for the one object that is meant.
+// deleteOptions returns options that delete only the intended object.
 func (w *attemptState) deleteOptions(step v1alpha1.PlanStep) (metav1.DeleteOptions, error) {
 	var o metav1.DeleteOptions
 	if step.Body != "" {
@@ -104,7 +103,7 @@ func (w *attemptState) deleteOptions(step v1alpha1.PlanStep) (metav1.DeleteOptio
 	return o, nil
 }
 
-// requestEviction asks for a Pod to leave, which a disruption budget can refuse.
+// requestEviction requests an eviction, which a disruption budget can refuse.
 func (w *attemptState) requestEviction(ctx context.Context, step v1alpha1.PlanStep, pods schema.GroupVersionResource) (*unstructured.Unstructured, error) {
 	o, err := w.deleteOptions(step)
 	if err != nil {
@@ -124,7 +123,7 @@ func (w *attemptState) requestEviction(ctx context.Context, step v1alpha1.PlanSt
 	return nil, err
 }
 
-// objectMembers is a value as the members of an object.
+// objectMembers returns a value as an object.
 func objectMembers(value any) (map[string]any, error) {
 	raw, err := json.Marshal(value)
 	if err != nil {
@@ -134,7 +133,7 @@ func objectMembers(value any) (map[string]any, error) {
 	return all, utiljson.Unmarshal(raw, &all)
 }
 
-// getObject reads one object.
+// getObject reads an object.
 func (w *attemptState) getObject(ctx context.Context, t v1alpha1.Target) (live *unstructured.Unstructured, err error) {
 	err = w.retryRequest(ctx, func(ctx context.Context) error {
 		var err error
@@ -144,7 +143,7 @@ func (w *attemptState) getObject(ctx context.Context, t v1alpha1.Target) (live *
 	return live, err
 }
 
-// listObjects reads the objects of a resource; an empty namespace is all of them.
+// listObjects lists the objects of a resource. An empty namespace means all.
 func (w *attemptState) listObjects(ctx context.Context, resource schema.GroupVersionResource, namespace string, o metav1.ListOptions) (all *unstructured.UnstructuredList, err error) {
 	err = w.retryRequest(ctx, func(ctx context.Context) error {
 		var err error
@@ -154,14 +153,13 @@ func (w *attemptState) listObjects(ctx context.Context, resource schema.GroupVer
 	return all, err
 }
 
-// retryRequest makes a request, and makes it again while that may do better. A request
-// under way is not given up when the attempt is cancelled: what comes of it
-// would not be known.
+// retryRequest makes a request and retries transient failures. Cancelling the attempt does not
+// abort a running request, whose outcome would be unknown.
 func (w *attemptState) retryRequest(ctx context.Context, request func(ctx context.Context) error) error {
 	return w.retryRequestFor(ctx, requestTimeout, request)
 }
 
-// retryRequestFor is try with another bound for each request.
+// retryRequestFor is retryRequest with another timeout per request.
 func (w *attemptState) retryRequestFor(ctx context.Context, bound time.Duration, request func(ctx context.Context) error) error {
 	policy := backoff.Policy{Initial: 200 * time.Millisecond, Max: 5 * time.Second}
 	for try := 1; ; try++ {
@@ -188,12 +186,12 @@ func (w *attemptState) retryRequestFor(ctx context.Context, bound time.Duration,
 	}
 }
 
-// requestOnce bounds a request by its own time, and by the attempt's deadline.
+// requestOnce makes one request, limited by its timeout and the deadline of the attempt.
 func (w *attemptState) requestOnce(ctx context.Context, request func(ctx context.Context) error) error {
 	return w.requestOnceFor(ctx, requestTimeout, request)
 }
 
-// requestOnceFor is once with another bound.
+// requestOnceFor is requestOnce with another timeout.
 func (w *attemptState) requestOnceFor(ctx context.Context, bound time.Duration, request func(ctx context.Context) error) error {
 	end := time.Now().Add(bound)
 	if deadline, ok := ctx.Deadline(); ok && deadline.Before(end) {
@@ -204,7 +202,7 @@ func (w *attemptState) requestOnceFor(ctx context.Context, bound time.Duration, 
 	return request(ctx)
 }
 
-// waitFor waits, unless the attempt ends.
+// waitFor waits for d unless the attempt ends.
 func (w *attemptState) waitFor(ctx context.Context, d time.Duration) error {
 	if err := backoff.Sleep(ctx, d); err != nil {
 		return checkCancelled(ctx)
@@ -212,7 +210,7 @@ func (w *attemptState) waitFor(ctx context.Context, d time.Duration) error {
 	return nil
 }
 
-// checkCancelled halts between two requests.
+// checkCancelled stops a cancelled attempt between two requests.
 func checkCancelled(ctx context.Context) error {
 	switch err := ctx.Err(); {
 	case err == nil:
@@ -223,8 +221,7 @@ func checkCancelled(ctx context.Context) error {
 	return newHalt(CodeCancelled, "cancelled")
 }
 
-// isTransient says whether an error may pass by itself: the server is busy or
-// broken, or was not reached.
+// isTransient reports whether an error may pass: the server is busy, broken or was not reached.
 func isTransient(err error) bool {
 	if _, ours := errors.AsType[*halt](err); ours {
 		return false
@@ -237,7 +234,7 @@ func isTransient(err error) bool {
 	return code == http.StatusTooManyRequests || code >= http.StatusInternalServerError || apierrors.IsTimeout(err)
 }
 
-// explainError is an error of the API as what it means for the attempt.
+// explainError converts an API error to the error of the attempt.
 func (w *attemptState) explainError(doing string, err error) error {
 	if h, ok := errors.AsType[*halt](err); ok {
 		return newHalt(h.code, "%s: %s", doing, h.message)
@@ -256,9 +253,8 @@ func (w *attemptState) explainError(doing string, err error) error {
 	return newHalt(code, "%s: %s", doing, err)
 }
 
-// deniedByAdmission says whether a request was allowed and valid, and refused all
-// the same: by a webhook, a policy, a quota or another plugin. Plugins answer with
-// whatever code they like, so that their words tell.
+// deniedByAdmission reports whether a permitted and valid request was refused by a webhook, a
+// policy, a quota or another plugin. Plugins may use any status code, so the message decides.
 func deniedByAdmission(err error) bool {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {

@@ -20,17 +20,17 @@ const (
 	verbEvict  = "evict"
 )
 
-// markerPath is the marker's annotation in a JSON patch.
+// markerPath is the path of the marker annotation in a JSON patch.
 var markerPath = "/metadata/annotations/" + strings.ReplaceAll(v1alpha1.AnnotationLastExecution, "/", "~1") //nolint:gochecknoglobals // a constant that Go has no way to write
 
-// withMarker adds the marker to the body of a merge patch, a strategic merge patch
-// or a new object: the UID of the execution, written in the same request.
+// withMarker adds the marker to the body of a merge patch, a strategic merge patch or a new object.
+// The marker is the UID of the execution, written in the same request.
 func withMarker(body map[string]any, s Subject) map[string]any {
 	ensureMap(ensureMap(body, "metadata"), "annotations")[v1alpha1.AnnotationLastExecution] = string(s.UID)
 	return body
 }
 
-// ensureMap is the object at a key, made if there is none.
+// ensureMap returns the object at a key, and creates it if it is missing.
 func ensureMap(in map[string]any, key string) map[string]any {
 	if m, ok := in[key].(map[string]any); ok {
 		return m
@@ -40,7 +40,7 @@ func ensureMap(in map[string]any, key string) map[string]any {
 	return m
 }
 
-// stepOn is a step on a live object, without what it does.
+// stepOn returns a step on a live object, without a body.
 func stepOn(live *unstructured.Unstructured, verb, description string) (v1alpha1.PlanStep, error) {
 	k, ok := resourceOf(live.GetAPIVersion(), live.GetKind())
 	if !ok {
@@ -57,8 +57,8 @@ func stepOn(live *unstructured.Unstructured, verb, description string) (v1alpha1
 	}, nil
 }
 
-// patchStep patches a live object. body is an object, or a list for a JSON
-// patch; with marked or markedJSON it bears the marker.
+// patchStep returns a step that patches a live object. body is an object, or a list for a JSON
+// patch. withMarker or markedJSON adds the marker.
 func patchStep(live *unstructured.Unstructured, kind types.PatchType, body any, description string) (v1alpha1.PlanStep, error) {
 	step, err := stepOn(live, verbPatch, description)
 	if err != nil {
@@ -68,8 +68,8 @@ func patchStep(live *unstructured.Unstructured, kind types.PatchType, body any, 
 	return withBody(step, body)
 }
 
-// scaleStep sets the replicas of a live object. It is absolute, so it bears no
-// marker: doing it twice is doing it once.
+// scaleStep returns a step that sets the replicas of a live object. It has no marker, because
+// setting an absolute number twice has no further effect.
 func scaleStep(live *unstructured.Unstructured, replicas int64, description string) (v1alpha1.PlanStep, error) {
 	body := map[string]any{"spec": map[string]any{"replicas": replicas}}
 	step, err := patchStep(live, types.MergePatchType, body, description)
@@ -77,7 +77,7 @@ func scaleStep(live *unstructured.Unstructured, replicas int64, description stri
 	return step, err
 }
 
-// deleteStep deletes a live object, and no other of its name.
+// deleteStep returns a step that deletes a live object, but not another one with its name.
 func deleteStep(live *unstructured.Unstructured, options map[string]any, description string) (v1alpha1.PlanStep, error) {
 	step, err := stepOn(live, verbDelete, description)
 	if err != nil {
@@ -86,8 +86,8 @@ func deleteStep(live *unstructured.Unstructured, options map[string]any, descrip
 	return withBody(step, options)
 }
 
-// createStep creates an object; with marked it bears the marker, without which
-// a second attempt cannot tell it from somebody else's.
+// createStep returns a step that creates an object. withMarker adds the marker, without which a
+// second attempt cannot distinguish the object from a foreign one.
 func createStep(object map[string]any, description string) (v1alpha1.PlanStep, error) {
 	step, err := stepOn(&unstructured.Unstructured{Object: object}, verbCreate, description)
 	if err != nil {
@@ -115,9 +115,9 @@ func markedJSON(operations []any, live *unstructured.Unstructured, s Subject) []
 	return append(operations, map[string]any{"op": "add", "path": markerPath, "value": string(s.UID)})
 }
 
-// refitMarker has the marker of a JSON patch fit the object as it is now. One that
-// was planned without annotations may have some meanwhile, which adding the
-// marker as the only one would take away; the other way round it would not apply.
+// refitMarker adapts the marker of a JSON patch to the present object. Annotations may have
+// appeared since planning, and adding the marker as the only one would remove them. If they have
+// disappeared, the planned patch would not apply.
 func refitMarker(step v1alpha1.PlanStep, live *unstructured.Unstructured) v1alpha1.PlanStep {
 	if types.PatchType(step.PatchType) != types.JSONPatchType {
 		return step
@@ -145,8 +145,7 @@ func refitMarker(step v1alpha1.PlanStep, live *unstructured.Unstructured) v1alph
 	return step
 }
 
-// A guardedBody body is one that is refused for another object, and for another
-// state of it.
+// guardedBody returns a body that the API server rejects for another object or another state of it.
 func guardedBody(step v1alpha1.PlanStep, resourceVersion string) ([]byte, error) {
 	if types.PatchType(step.PatchType) == types.JSONPatchType {
 		return guardedJSON(step, resourceVersion)
@@ -168,7 +167,7 @@ func guardedBody(step v1alpha1.PlanStep, resourceVersion string) ([]byte, error)
 	return json.Marshal(body)
 }
 
-// operationsOf is the body of a JSON patch, its numbers as they are.
+// operationsOf decodes the body of a JSON patch, with numbers unchanged.
 func operationsOf(step v1alpha1.PlanStep) ([]map[string]any, error) {
 	decoder := json.NewDecoder(strings.NewReader(step.Body))
 	decoder.UseNumber()
@@ -179,9 +178,9 @@ func operationsOf(step v1alpha1.PlanStep) ([]map[string]any, error) {
 	return operations, nil
 }
 
-// guardedJSON writes UID and resourceVersion: the API server compares them with
-// the object's own, and answers with a conflict. A test that fails would not be
-// told from a patch that does not fit.
+// guardedJSON writes UID and resourceVersion. The API server compares them with those of the object
+// and reports a conflict. A failed test operation could not be distinguished from a patch that does
+// not fit.
 func guardedJSON(step v1alpha1.PlanStep, resourceVersion string) ([]byte, error) {
 	operations, err := operationsOf(step)
 	if err != nil {
@@ -194,7 +193,7 @@ func guardedJSON(step v1alpha1.PlanStep, resourceVersion string) ([]byte, error)
 	return json.Marshal(operations)
 }
 
-// writesMarker says whether an operation writes the marker and nothing else.
+// writesMarker reports whether an operation only writes the marker.
 func writesMarker(operation map[string]any) bool {
 	if operation["path"] == markerPath {
 		return true

@@ -11,10 +11,9 @@ import (
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 )
 
-// CheckUnchanged says whether the target of a plan is as the execution of that
-// plan left it: the same object, with the values of expected. Otherwise the
-// error is a *RefusedError that names each field, or one of the API. A way back
-// from anything else would take back somebody else's change.
+// CheckUnchanged returns nil if the target of a plan is as its execution left it: the same object
+// with the expected values. Otherwise the error is a *RefusedError that names each field, or an API
+// error. A rollback from any other state would revert a foreign change.
 func CheckUnchanged(ctx context.Context, c Client, p *v1alpha1.Plan, expected *runtime.RawExtension) error {
 	a, parsed, err := parsePlan(p)
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	// fieldManager is how managedFields call us.
+	// fieldManager is the name of the executor in managedFields.
 	fieldManager = "fleetloop-executor"
 
 	// How often a request is sent again within one attempt, and how often an
@@ -27,17 +27,17 @@ const (
 	maxConflicts = 10
 )
 
-// errDeadline is why the context of an attempt ends at its deadline.
+// errDeadline is the cancellation cause of an attempt after its deadline.
 var errDeadline = errors.New("the deadline of the attempt has passed")
 
-// A attemptState is one attempt at a plan, or at its dry run.
+// An attemptState is the state of one attempt at a plan or its dry run.
 type attemptState struct {
 	client Client
 	plan   *v1alpha1.Plan
 	run    Run
 
-	// manager is the field manager of writes. force is for server-side apply: it
-	// takes fields from other managers.
+	// manager is the field manager of writes. force allows server-side apply to take over fields
+	// from other managers.
 	manager string
 	force   *bool
 
@@ -48,29 +48,29 @@ type attemptState struct {
 	unsure bool   // whether there is one of which nothing has been seen since
 }
 
-// newAttempt begins an attempt.
+// newAttempt starts an attempt.
 func newAttempt(c Client, pl *v1alpha1.Plan, r Run) *attemptState {
 	return &attemptState{client: c, plan: pl, run: r, manager: fieldManager}
 }
 
-// A halt is why an attempt ends before its end.
+// A halt is the error that stops an attempt early.
 type halt struct {
 	code    Code
 	message string
 }
 
-// Error is the message.
+// Error returns the message.
 func (h *halt) Error() string { return h.message }
 
 func newHalt(code Code, format string, args ...any) error {
 	return &halt{code: code, message: fmt.Sprintf(format, args...)}
 }
 
-// A expectation says what the target must be for a plan to be sent.
+// An expectation is the required state of the target before a plan is sent.
 type expectation struct {
-	// values are what the plan has as "before".
+	// values returns the fields stored as "before" in the plan.
 	values func(live *unstructured.Unstructured) map[string]any
-	// idle says whether planning anew would find nothing to do. Nil is never.
+	// idle reports whether a new plan would have no steps. Nil means never.
 	idle func(ctx context.Context, live *unstructured.Unstructured) bool
 }
 
@@ -78,9 +78,9 @@ func (j expectation) isIdle(ctx context.Context, live *unstructured.Unstructured
 	return j.idle != nil && j.idle(ctx, live)
 }
 
-// openTarget reads the target, and says whether all has been done already. It halts
-// for another object than was planned for, and for other values. live is nil
-// where the plan has no target, or none that exists.
+// openTarget reads the target and reports whether everything is done already. It halts if the
+// object or its values differ from the plan. live is nil if the plan has no target or no existing
+// one.
 func (w *attemptState) openTarget(ctx context.Context, j expectation) (live *unstructured.Unstructured, done bool, err error) {
 	t := w.planTarget()
 	if t.Kind == "" {
@@ -100,7 +100,8 @@ func (w *attemptState) openTarget(ctx context.Context, j expectation) (live *uns
 	return live, done, err
 }
 
-// classifyTarget decides about the target as it is.
+// classifyTarget reports whether the present target is done, and halts if it does not match the
+// plan.
 func (w *attemptState) classifyTarget(ctx context.Context, j expectation, live *unstructured.Unstructured) (done bool, err error) {
 	t := w.planTarget()
 	if live != nil && w.isRetry() && w.hasMarker(live) {
@@ -143,9 +144,9 @@ func (w *attemptState) classifyTarget(ctx context.Context, j expectation, live *
 	return false, newHalt(CodeGuard, "%s has changed since the action was planned: %s", objectName(t), truncateText(strings.Join(different, "; "), maxFields))
 }
 
-// verifyDone says whether the target is as the plan leaves it, with all else that
-// the plan writes to. The marker alone proves nothing: everybody can read the
-// UID of an execution, and whoever may annotate the target can write it there.
+// verifyDone reports whether the target and all other objects are as the plan leaves them. The
+// marker alone proves nothing: the UID of an execution is public, and any user with write access to
+// the target can set it.
 func (w *attemptState) verifyDone(ctx context.Context, j expectation, live *unstructured.Unstructured) (bool, error) {
 	if t := w.planTarget(); t.UID != "" && live.GetUID() != t.UID {
 		return false, nil
@@ -156,14 +157,14 @@ func (w *attemptState) verifyDone(ctx context.Context, j expectation, live *unst
 	return w.othersDone(ctx)
 }
 
-// hasExpectedValues says whether the target has the values that the plan leads to.
+// hasExpectedValues reports whether the target has the values after the plan.
 func (w *attemptState) hasExpectedValues(j expectation, live *unstructured.Unstructured) bool {
 	back := w.plan.Rollback
 	return back != nil && back.ExpectedCurrentValues != nil && len(differences(valuesOf(back.ExpectedCurrentValues), j.values(live))) == 0
 }
 
-// othersDone says whether the steps for other objects than the target are done:
-// what they create is there as they create it, and what they delete is gone.
+// othersDone reports whether the steps for objects other than the target are done. Created objects
+// must match their step, and deleted ones must be gone.
 func (w *attemptState) othersDone(ctx context.Context) (bool, error) {
 	for _, step := range w.plan.Steps {
 		if w.onTarget(step) || step.Verb != verbCreate && step.Verb != verbDelete {
@@ -188,8 +189,8 @@ func (w *attemptState) othersDone(ctx context.Context) (bool, error) {
 	return true, nil
 }
 
-// isCreated says whether an object is as a step creates it, with the marker of this
-// execution. Of its metadata it may have more: the API server writes some.
+// isCreated reports whether an object is as a step creates it, with the marker of this execution.
+// Its metadata may contain more, because the API server adds some.
 func (w *attemptState) isCreated(step v1alpha1.PlanStep, live *unstructured.Unstructured) bool {
 	object, err := w.objectOf(step)
 	if err != nil {
@@ -211,15 +212,14 @@ func (w *attemptState) isCreated(step v1alpha1.PlanStep, live *unstructured.Unst
 	return true
 }
 
-// coversFields says whether an object has all fields of another. Lists are taken as a
-// whole.
+// coversFields reports whether an object has all fields of another. Lists are compared as a whole.
 func coversFields(object, fields map[string]any) bool {
 	return canonicalValue(selectFields(fields, object)) == canonicalValue(fields)
 }
 
-// checkUndone says why it cannot be told that an earlier attempt did nothing, though
-// the values are those from before: somebody may have set them back. Where the
-// plan marks its target, the marker would tell.
+// checkUndone returns an error if an earlier attempt may have acted although the values are those
+// from before, because they may have been reverted. If the plan marks its target, the marker
+// decides.
 func (w *attemptState) checkUndone(live *unstructured.Unstructured) error {
 	planned := w.plan.Target.Generation
 	switch {
@@ -232,46 +232,46 @@ func (w *attemptState) checkUndone(live *unstructured.Unstructured) error {
 	return newHalt(CodeGuard, "%s was changed and changed back since the action was planned: an earlier attempt may have been reverted", objectName(w.planTarget()))
 }
 
-// marksTarget says whether the plan leaves our marker on its target.
+// marksTarget reports whether the plan sets the marker on its target.
 func (w *attemptState) marksTarget() bool {
 	return slices.ContainsFunc(w.plan.Steps, func(s v1alpha1.PlanStep) bool {
 		return w.onTarget(s) && strings.Contains(s.Body, v1alpha1.AnnotationLastExecution)
 	})
 }
 
-// planTarget is the plan's.
+// planTarget returns the target of the plan.
 func (w *attemptState) planTarget() v1alpha1.Target {
 	t := w.plan.Target
 	return v1alpha1.Target{APIVersion: t.APIVersion, Kind: t.Kind, Namespace: t.Namespace, Name: t.Name, UID: t.UID}
 }
 
-// valuesBefore are the plan's values of the target.
+// valuesBefore returns the planned values of the target before the action.
 func (w *attemptState) valuesBefore() map[string]any { return valuesOf(w.plan.Before) }
 
-// hasMarker says whether an object bears the marker of this execution, which anybody
-// may have written: see verify.
+// hasMarker reports whether an object carries the marker of this execution. Other users may have
+// set it: see verifyDone.
 func (w *attemptState) hasMarker(o *unstructured.Unstructured) bool {
 	uid := string(w.run.Subject.UID)
 	return uid != "" && o.GetAnnotations()[v1alpha1.AnnotationLastExecution] == uid
 }
 
-// removesTarget says whether the target is gone when all is done.
+// removesTarget reports whether the plan removes the target.
 func (w *attemptState) removesTarget() bool {
 	n := len(w.plan.Steps)
 	return n > 0 && (w.plan.Steps[n-1].Verb == verbDelete || w.plan.Steps[n-1].Verb == verbEvict) && w.onTarget(w.plan.Steps[n-1])
 }
 
-// isRetry says whether what is found done can be our own work.
+// isRetry reports whether completed work can be from this execution.
 func (w *attemptState) isRetry() bool { return w.run.Attempt > 1 || w.lost }
 
-// onTarget says whether a step is for the plan's target.
+// onTarget reports whether a step applies to the target of the plan.
 func (w *attemptState) onTarget(step v1alpha1.PlanStep) bool {
 	k, ok := resourceOf(w.plan.Target.APIVersion, w.plan.Target.Kind)
 	return ok && step.Resource == k.Resource && step.APIVersion == k.apiVersion() &&
 		step.Namespace == w.plan.Target.Namespace && step.Name == w.plan.Target.Name
 }
 
-// sendAll sends the steps in their order, the target's with a judge.
+// sendAll sends the steps in order, checking the target against an expectation.
 func (w *attemptState) sendAll(ctx context.Context, j expectation, did string) error {
 	live, done, err := w.openTarget(ctx, j)
 	if err != nil {
@@ -328,8 +328,8 @@ func (w *attemptState) sendToTarget(ctx context.Context, j expectation, live *un
 	}
 }
 
-// recordTarget reports a target that is as it should be after a write that seemed
-// to fail: by that write, or by somebody else.
+// recordTarget records a target that is in the planned state after a write that seemed to fail.
+// Either that write or a foreign change caused it.
 func (w *attemptState) recordTarget(live, fresh *unstructured.Unstructured, j expectation, did, verb string) {
 	if w.lost {
 		w.recordChange(affectedResource(live, fresh, j, did, verb))
@@ -338,8 +338,7 @@ func (w *attemptState) recordTarget(live, fresh *unstructured.Unstructured, j ex
 	w.recordFound(fresh, j, did)
 }
 
-// sendToOther sends a step for another object than the target, or for one that
-// did not exist.
+// sendToOther sends a step for an object other than the target, or for a new one.
 func (w *attemptState) sendToOther(ctx context.Context, step v1alpha1.PlanStep, did string) error {
 	answer, err := w.sendStep(ctx, step, "")
 	object := v1alpha1.AffectedResource{Kind: kindOfStep(step), Namespace: step.Namespace, Name: step.Name, UID: step.UID, Action: doneBy(step.Verb, did)}
@@ -359,7 +358,7 @@ func (w *attemptState) sendToOther(ctx context.Context, step v1alpha1.PlanStep, 
 	return nil
 }
 
-// verifyExisting is a create that found an object of the name.
+// verifyExisting handles a create request for an object that already exists.
 func (w *attemptState) verifyExisting(ctx context.Context, step v1alpha1.PlanStep, exists error) error {
 	t := v1alpha1.Target{APIVersion: step.APIVersion, Kind: kindOfStep(step), Namespace: step.Namespace, Name: step.Name}
 	live, err := w.getObject(ctx, t)
@@ -373,7 +372,7 @@ func (w *attemptState) verifyExisting(ctx context.Context, step v1alpha1.PlanSte
 	return w.explainError(step.Description, exists)
 }
 
-// kindOfStep is the kind of the object that a step is for.
+// kindOfStep returns the kind of the object of a step.
 func kindOfStep(step v1alpha1.PlanStep) string {
 	for _, k := range knownKinds() {
 		if k.Resource == step.Resource && k.apiVersion() == step.APIVersion {
@@ -383,7 +382,7 @@ func kindOfStep(step v1alpha1.PlanStep) string {
 	return step.Resource
 }
 
-// resourceOfStep is where a step is sent.
+// resourceOfStep returns the resource to which a step is sent.
 func resourceOfStep(step v1alpha1.PlanStep) (schema.GroupVersionResource, error) {
 	gv, err := schema.ParseGroupVersion(step.APIVersion)
 	if err != nil || step.Resource == "" {
@@ -392,7 +391,7 @@ func resourceOfStep(step v1alpha1.PlanStep) (schema.GroupVersionResource, error)
 	return gv.WithResource(step.Resource), nil
 }
 
-// dryRun is what a request has as its option.
+// dryRun returns the dry-run option of requests.
 func (w *attemptState) dryRun() []string {
 	if w.run.dry {
 		return []string{metav1.DryRunAll}

@@ -10,7 +10,7 @@ import (
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 )
 
-// maxTimeout is how long most actions may take at most.
+// maxTimeout is the maximum timeout of most actions.
 const maxTimeout = 15 * time.Minute
 
 // The kinds of workloads.
@@ -22,17 +22,17 @@ const (
 	kindPod         = "Pod"
 )
 
-// deploymentRights are to read and to patch a Deployment.
+// deploymentRights returns the rights to read and patch a Deployment.
 func deploymentRights(why string) []Permission {
 	return []Permission{{Group: groupApps, Resource: "deployments", Verbs: []string{"get", "patch"}, Why: why}}
 }
 
-// targetOfObject names a live object.
+// targetOfObject returns the target that names a live object.
 func targetOfObject(live *unstructured.Unstructured) v1alpha1.Target {
 	return v1alpha1.Target{APIVersion: live.GetAPIVersion(), Kind: live.GetKind(), Namespace: live.GetNamespace(), Name: live.GetName()}
 }
 
-// rollbackBy is a way back by an action.
+// rollbackBy returns a rollback by an action.
 func rollbackBy(name string, parameters map[string]any, takes string) (*v1alpha1.RollbackInformation, error) {
 	raw, err := extension(parameters)
 	if err != nil {
@@ -46,19 +46,19 @@ func rollbackBy(name string, parameters map[string]any, takes string) (*v1alpha1
 	}, nil
 }
 
-// isPaused says whether a Deployment's rollout is.
+// isPaused reports whether the rollout of a Deployment is paused.
 func isPaused(live *unstructured.Unstructured) bool {
 	is, _, err := unstructured.NestedBool(live.Object, "spec", "paused")
 	return err == nil && is
 }
 
-// A container is one of a Pod template's.
+// A container is a container of a Pod template.
 type container struct {
 	list string // containers or initContainers
 	spec map[string]any
 }
 
-// containersOf are the containers of a workload's template.
+// containersOf returns the containers of the template of a workload.
 func containersOf(live *unstructured.Unstructured) []container {
 	var all []container
 	for _, list := range []string{"containers", "initContainers"} {
@@ -75,7 +75,7 @@ func containersOf(live *unstructured.Unstructured) []container {
 	return all
 }
 
-// containerOf is one by its name.
+// containerOf returns a container by name.
 func containerOf(live *unstructured.Unstructured, name string) (container, bool) {
 	for _, c := range containersOf(live) {
 		if c.spec["name"] == name {
@@ -85,7 +85,7 @@ func containerOf(live *unstructured.Unstructured, name string) (container, bool)
 	return container{}, false
 }
 
-// noContainer refuses a workload that has none of a name, and says which it has.
+// noContainer refuses a workload without a container of the name, and lists its containers.
 func noContainer(live *unstructured.Unstructured, name string) error {
 	var has []any
 	for _, c := range containersOf(live) {
@@ -94,8 +94,8 @@ func noContainer(live *unstructured.Unstructured, name string) error {
 	return newRefusal(v1alpha1.DetailInvalidTargetState, "%s has no container %q: it has %v", objectName(targetOfObject(live)), name, has)
 }
 
-// containerStep changes one container of a workload's template, and leaves the
-// others to whoever else changes them.
+// containerStep returns a step that changes one container of a template and leaves the others to
+// their managers.
 func containerStep(live *unstructured.Unstructured, c container, change map[string]any, s Subject, description string) (v1alpha1.PlanStep, error) {
 	change["name"] = c.spec["name"]
 	body := map[string]any{"spec": map[string]any{"template": map[string]any{"spec": map[string]any{c.list: []any{change}}}}}
