@@ -38,7 +38,7 @@ const (
 // Scope is the scope of the objects of an action.
 type Scope string
 
-// The scopes. They say which binding the action's account needs.
+// The scopes. They determine the binding that the account of the action needs.
 const (
 	Namespaced Scope = "Namespaced"
 	Cluster    Scope = "Cluster"
@@ -48,22 +48,22 @@ const (
 type Action struct {
 	Name    string // such as scale_deployment
 	Summary string // such as "Set how many replicas a Deployment has"
-	Kubectl string // the kubectl command that does the same, for readers
+	Kubectl string // equivalent kubectl command, for documentation
 	Aliases []string
 
-	Kinds       []string // of the targets, such as Deployment
+	Kinds       []string // kinds of targets, such as Deployment
 	Scope       Scope
-	Permissions []Permission // all that the account needs, and nothing more
+	Permissions []Permission // exactly the rights that the account needs
 
-	Timeout    time.Duration // when the request names none
-	MaxTimeout time.Duration // that a request may name
-	Retries    int32         // when the request names none
+	Timeout    time.Duration // default if the request sets none
+	MaxTimeout time.Duration // upper limit for requests
+	Retries    int32         // default if the request sets none
 	Risk       Risk
-	Idempotent bool   // whether it can be tried again
-	Reversible bool   // whether there is a way back
-	ReadOnly   bool   // whether it changes nothing; there is no dry run then
-	NoJob      bool   // whether there is nothing to run, as for notify_only
-	Rollback   string // the action that is the way back, for readers
+	Idempotent bool   // can be retried
+	Reversible bool   // has a rollback
+	ReadOnly   bool   // changes nothing and has no dry run
+	NoJob      bool   // runs nothing, such as notify_only
+	Rollback   string // name of the rollback action, for documentation
 
 	account string
 	schema  []Parameter
@@ -90,12 +90,12 @@ type Parameter struct {
 	Name     string
 	Type     string // string, integer, boolean, object, array, quantity, duration
 	Required bool
-	Default  string // as JSON; empty is none
+	Default  string // as JSON; empty means none
 	Doc      string
 	Enum     []string
 	Minimum  *int64
 	Maximum  *int64
-	Format   string // dns-label, dns-subdomain, label-key, image, …; empty is any
+	Format   string // dns-label, dns-subdomain, label-key, image, …; empty means any
 }
 
 // ServiceAccount returns the name of the service account that runs the action.
@@ -112,7 +112,7 @@ func (a *Action) Parameters() []Parameter { return a.schema }
 // A Subject is the execution for which a plan is made.
 type Subject struct {
 	UID     types.UID
-	Created time.Time // what a plan has of the time is this
+	Created time.Time // the only time that plans contain
 	// Namespace and Name identify the execution. Only planning needs them, for actions that store
 	// something beside the execution.
 	Namespace, Name string
@@ -133,7 +133,7 @@ type Client struct {
 // A Request is an action with validated parameters.
 type Request struct {
 	Action     *Action
-	Parameters json.RawMessage // as they were understood: flat, with defaults
+	Parameters json.RawMessage // normalised: flat, with defaults
 	Target     v1alpha1.Target // APIVersion, Kind, Namespace and Name are set
 
 	parsed any
@@ -147,11 +147,11 @@ type Result struct {
 	Message   string                      `json:"message,omitempty"`
 	Attempt   int32                       `json:"attempt,omitempty"` // 1 is the first
 	PlanHash  string                      `json:"planHash,omitempty"`
-	Changed   bool                        `json:"changed"` // whether this attempt changed anything, or may have
+	Changed   bool                        `json:"changed"` // this attempt changed something, or may have
 	Resources []v1alpha1.AffectedResource `json:"resources,omitempty"`
-	Count     int32                       `json:"count,omitempty"` // of resources, those left out included
+	Count     int32                       `json:"count,omitempty"` // resources, including omitted ones
 	Warnings  []string                    `json:"warnings,omitempty"`
-	Log       string                      `json:"log,omitempty"` // its end
+	Log       string                      `json:"log,omitempty"` // end of the log
 	Truncated bool                        `json:"truncated,omitempty"`
 	Started   time.Time                   `json:"started"`
 	Ended     time.Time                   `json:"ended"`
@@ -162,15 +162,15 @@ type Result struct {
 // Code states how an attempt ended. It is the exit code of a runner.
 type Code int
 
-// The codes. Those that say Retry may be tried again if the action is idempotent.
+// The codes. Attempts of idempotent actions are retried if Retry reports true.
 const (
 	CodeOK        Code = 0
-	CodeGuard     Code = 10 // the object is not, or not in the state, that was planned for
+	CodeGuard     Code = 10 // another object or state than planned
 	CodeForbidden Code = 11
 	CodeInvalid   Code = 12
 	CodeDenied    Code = 13 // admission refused it: a webhook, a policy or a quota
 	CodeTransient Code = 20 // Retry
-	CodePartial   Code = 30 // some of it was done, and the rest cannot be
+	CodePartial   Code = 30 // partly done, the rest is impossible
 	CodeDeadline  Code = 40
 	CodeCancelled Code = 50
 )
@@ -187,7 +187,7 @@ type Run struct {
 	// Output receives one line per change, in the style of kubectl. Nil discards them.
 	Output io.Writer
 
-	dry bool // send nothing for good
+	dry bool // send requests with dryRun=All only
 }
 
 // A kind implements the planning and execution of an action.
@@ -208,9 +208,9 @@ type kind interface {
 // A draft holds the parts of a plan that are specific to an action.
 type draft struct {
 	steps    []v1alpha1.PlanStep
-	before   map[string]any // fields of the live object
-	after    map[string]any // the same when it is done
-	diff     string         // empty means one made from before and after
+	before   map[string]any // fields of the live object before the action
+	after    map[string]any // the same fields after the action
+	diff     string         // empty means derived from before and after
 	impact   v1alpha1.EstimatedImpact
-	rollback *v1alpha1.RollbackInformation // nil is none
+	rollback *v1alpha1.RollbackInformation // nil means none
 }

@@ -16,7 +16,7 @@ import (
 
 const (
 	userAgent   = "fleetloop-action"
-	maxWarnings = 16 // that are kept; a result has room for no more
+	maxWarnings = 16 // kept at most, to fit into a result
 )
 
 // Connect creates a client without contacting the API server. Several executions may share the
@@ -77,7 +77,7 @@ func withWarningCollector(ctx context.Context) (context.Context, *warnings) {
 
 // HandleWarningHeaderWithContext adds a warning unless it is already collected.
 func (w *warnings) HandleWarningHeaderWithContext(ctx context.Context, code int, _, text string) {
-	const miscellaneous = 299 // the one code that Kubernetes sends
+	const miscellaneous = 299 // the only code that Kubernetes sends
 	if code != miscellaneous || text == "" {
 		return
 	}

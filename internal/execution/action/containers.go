@@ -80,7 +80,7 @@ type increaseResourcesParameters struct {
 type resourceChange struct {
 	parameter   string
 	group, name string // such as limits, cpu
-	want        string // empty is as it is, "none" is none
+	want        string // empty means unchanged, "none" removes it
 }
 
 func (s resourceChange) fieldName() string { return s.group + "." + s.name }
@@ -156,7 +156,7 @@ func draftResources(_ context.Context, _ Client, s Subject, p *increaseResources
 		if share.want == "" {
 			continue
 		}
-		var want any // null takes the value away
+		var want any // null removes the value
 		if share.want != none {
 			want = share.want
 		}

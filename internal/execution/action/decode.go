@@ -117,7 +117,7 @@ func (f *field) decodeString(raw json.RawMessage, into reflect.Value) (understoo
 			return nil, "must not be empty"
 		}
 		if f.Enum == nil {
-			return nil, "" // as good as not given
+			return nil, "" // equivalent to a missing value
 		}
 	}
 	if f.Enum != nil && !slices.Contains(f.Enum, s) {

@@ -16,7 +16,7 @@ import (
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 )
 
-// What is collected at most.
+// Limits of the collected data.
 const (
 	maxDiagnosedPods   = 20
 	maxDiagnosedEvents = 20
@@ -65,7 +65,7 @@ type diagnosis struct {
 	*attemptState
 
 	parameters *diagnosticsParameters
-	logs       int // that were read
+	logs       int // number of logs read
 }
 
 func (d *diagnosis) collectAll(ctx context.Context) error {
@@ -198,7 +198,7 @@ func (d *diagnosis) printLog(ctx context.Context, pod *corev1.Pod, container str
 	})
 	if err != nil {
 		if apierrors.IsForbidden(err) {
-			return newHalt(CodeForbidden, "read the log of Pod %s: forbidden", podName(pod)) // the server's own words get lost
+			return newHalt(CodeForbidden, "read the log of Pod %s: forbidden", podName(pod)) // the server's message is not available for logs
 		}
 		d.printLine("  | no log: %s", firstLine(err.Error()))
 		return checkCancelled(ctx)

@@ -113,7 +113,7 @@ func rolloutState(live *unstructured.Unstructured) (state string, done, failed b
 		}
 		wanted, updated, ready = number(1, "spec", "replicas"), number(0, "status", "updatedReplicas"), number(0, "status", "readyReplicas")
 		if partition := number(0, "spec", "updateStrategy", "rollingUpdate", "partition"); partition > 0 && ready >= wanted {
-			wanted = max(0, wanted-partition) // the others keep their revision on purpose
+			wanted = max(0, wanted-partition) // the others keep their revision intentionally
 			ready = wanted
 		}
 	case kindDaemonSet:

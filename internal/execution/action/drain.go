@@ -75,8 +75,8 @@ func draftDrain(ctx context.Context, c Client, s Subject, p *drainParameters, li
 	if err != nil {
 		return nil, err
 	}
-	// Which Pods are there changes all the time. What is agreed on is the Node,
-	// and how many Pods.
+	// The Pods change all the time. The plan covers the Node and the number of
+	// Pods.
 	evictions := v1alpha1.PlanStep{
 		Description: fmt.Sprintf("evict the Pods on Node %s and wait until they are gone", p.Node),
 		Verb:        verbEvict, APIVersion: "v1", Resource: "pods", Subresource: "eviction",
@@ -105,10 +105,10 @@ type drain struct {
 	*attemptState
 
 	parameters *drainParameters
-	protected  []string // namespaces whose Pods stay
+	protected  []string // protected namespaces, whose Pods stay
 	cordoned   bool
 	evicted    []corev1.Pod
-	blocked    map[string]string // Pods that may not go yet, by name: why
+	blocked    map[string]string // reasons why Pods cannot be evicted yet, by name
 }
 
 // An evictionBody is the body of the eviction step of a plan.

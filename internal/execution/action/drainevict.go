@@ -54,9 +54,9 @@ func (d *drain) evictPod(ctx context.Context, pod *corev1.Pod) error {
 	case err == nil:
 		d.recordEviction(pod)
 		return nil
-	case apierrors.IsNotFound(err), apierrors.IsConflict(err): // it is gone, or another has its name
+	case apierrors.IsNotFound(err), apierrors.IsConflict(err): // it is gone or replaced
 		return nil
-	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause): // it goes with its namespace
+	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause): // it is deleted with its namespace
 		d.blocked[podName(pod)] = "its namespace is being deleted"
 		return nil
 	case isTransient(err):

@@ -14,9 +14,9 @@ import (
 // A podsOfNode groups the Pods of a node by their treatment, in the terms of kubectl drain.
 type podsOfNode struct {
 	evict   []corev1.Pod
-	waitFor []corev1.Pod // that are on their way out already
-	left    []string     // with why, for readers
-	refused []string     // with why, and the parameter that would change it
+	waitFor []corev1.Pod // already being deleted
+	left    []string     // with reasons, for messages
+	refused []string     // with reasons and the parameter to set
 }
 
 // sortPods decides on the treatment of each Pod. gone lists missing DaemonSets as namespace/name,

@@ -10,54 +10,53 @@ import (
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 )
 
-// An entry is what the catalogue has of one action whose parameters are a P.
+// An entry defines one action whose parameters are a P.
 //
 // P is a struct. Each exported field is one parameter, described by tags:
 //
 //	json:"replicas"      its name
-//	doc:"…"              what it is, for readers
-//	required:"true"      it must be given, and must not be ""
-//	default:"3"          its value where it is not given (of strings: the text itself)
+//	doc:"…"              its description
+//	required:"true"      it must be set, and must not be ""
+//	default:"3"          its value if it is not set (for strings: the text itself)
 //	min:"0" max:"1000"   bounds of integers
-//	enum:"a,b"           the values that it can have
-//	format:"dns-label"   see checkFormat in formats.go; of lists and maps it is that of each value
+//	enum:"a,b"           its allowed values
+//	format:"dns-label"   see checkFormat in formats.go; for lists and maps the format of each value
 //	keys:"config-key"    the format of a map's keys
-//	type:"array"         for json.RawMessage, which is an object unless it says so ("either" takes both)
+//	type:"array"         for json.RawMessage, an object by default ("either" accepts both)
 //	target:"name"        it names the target: name, namespace or kind
 //
-// Fields are string, bool, int32, int64, pointers to those (nil is not given),
-// metav1.Duration, []string, map[string]string, map[string]*string (nil is a
-// JSON null), map[string]any, []map[string]any and json.RawMessage. With the
-// formats quantity and duration a string is checked, and kept as the API server
-// would write it ("1000m" becomes "1").
+// Fields are string, bool, int32, int64, pointers to those (nil means not set),
+// metav1.Duration, []string, map[string]string, map[string]*string (nil means
+// JSON null), map[string]any, []map[string]any and json.RawMessage. The formats
+// quantity and duration validate a string and convert it to the notation of the
+// API server ("1000m" becomes "1").
 //
-// The parameters with a target tag are filled from spec.targetNamespace,
-// spec.resourceName and spec.target where they are not given.
+// Parameters with a target tag default to spec.targetNamespace, spec.resourceName
+// and spec.target.
 //
-// The engine does what all actions share:
+// The engine implements the common part of all actions:
 //
-//   - it reads the target, live, before draft and before anything is sent;
-//   - it makes the plan from the draft, and the draft must depend on nothing but
-//     Subject, parameters, the live object and what draft itself reads;
-//   - a draft without steps says that there is nothing to do, which is a success;
-//   - it sends the steps (see work.send), holding on to the target's UID, to the
-//     values of the plan's "before", and to the resourceVersion that they were
-//     read with. On a conflict it reads again and decides again.
+//   - it reads the live target before draft and before sending anything;
+//   - it makes the plan from the draft, which may depend only on Subject,
+//     parameters, the live object and the objects that draft reads;
+//   - it treats a draft without steps as a success with nothing to do;
+//   - it sends the steps (see sendStep) for exactly the UID of the target, the
+//     "before" values of the plan, and the resourceVersion of these values. After
+//     a conflict it reads and decides again.
 //
-// Where a plan has several steps, the one that writes the marker must be the
-// last. A later attempt takes a target with our marker for done if the target
-// and the objects of the other steps are as the plan leaves them; the first
-// attempt takes no notice of it, see work.verify. Steps on other objects must
-// bear being sent twice: to a later attempt, a create that finds its object there
-// as it would be made has been done; so has a delete that finds nothing. A draft makes
-// its steps with patchStep, scaleStep, createStep and deleteStep, which have all
-// that send needs.
+// If a plan has several steps, the last one must write the marker. A later attempt
+// considers a target with the marker done if the target and the objects of the
+// other steps are as the plan leaves them. The first attempt ignores the marker,
+// see verifyDone. Steps on other objects must tolerate being sent twice: for a
+// later attempt, a create is done if a matching object exists, and a delete is
+// done if the object is gone. A draft makes its steps with patchStep, scaleStep,
+// createStep and deleteStep, which set everything that sendStep needs.
 //
-// An entry with a run of its own (as for draining) starts with newWork, calls
-// work.open to read and judge the target, work.get, work.list and work.send for
-// requests, and returns work.end. Those hold on to the rules: a dry run sends
-// dryRun=All, passing errors are tried again, the deadline and a cancellation
-// stop between two requests.
+// An entry with a custom run (such as draining) starts with newAttempt, calls
+// openTarget to read and check the target, getObject, listObjects and sendStep for
+// requests, and returns buildResult. These methods apply the common rules: a dry
+// run sends dryRun=All, transient errors are retried, and the deadline or a
+// cancellation stops between two requests.
 type entry[P any] struct {
 	Action
 
@@ -78,8 +77,8 @@ type entry[P any] struct {
 	// run executes a plan. Nil sends the steps.
 	run func(ctx context.Context, c Client, pl *v1alpha1.Plan, p *P, r Run) Result
 
-	did    string // what has been done to the target then: scaled, restarted, …
-	absent bool   // the target need not exist: draft, values and run get nil then
+	did    string // past participle of the change: scaled, restarted, …
+	absent bool   // the target may be missing: draft, values and run get nil then
 }
 
 // newAction creates the action of an entry. It panics on invalid tags of P, which any test that
@@ -134,7 +133,7 @@ func (k *typedKind[P]) targetOf(p *P) (v1alpha1.Target, []string) {
 	} else {
 		t = taggedTarget(k.params, reflect.ValueOf(p).Elem(), k.entry.Kinds)
 	}
-	if t.Kind == "" { // an action without a target
+	if t.Kind == "" { // action without a target
 		return t, nil
 	}
 	r, ok := resourceOf(t.APIVersion, t.Kind)

@@ -10,7 +10,7 @@ import (
 // An UnknownError means that the catalogue has no action of a name.
 type UnknownError struct {
 	Name    string
-	Nearest string // the action whose name is nearest to it; empty where none is near
+	Nearest string // action with the most similar name, or empty
 }
 
 // Error suggests the action with the most similar name.
@@ -24,7 +24,7 @@ func (e *UnknownError) Error() string {
 // An InvalidError lists the problems of parameters.
 type InvalidError struct {
 	Action   string
-	Problems []string // one for each parameter, which it names
+	Problems []string // one per parameter, with its name
 }
 
 // Error lists all problems.

@@ -22,14 +22,14 @@ const (
 	formatQuantityOrNone = "quantity-or-none" // the same, or "none"
 	formatDuration       = "duration"         // such as 90s or 5m, not negative
 	formatText           = "text"             // one line that can be printed
-	none                 = "none"             // the value that is no quantity
+	none                 = "none"             // the special value for no quantity
 	maxImage             = 512                // characters
 	maxText              = 1024               // characters
 )
 
-// imagePattern is what a reference to an image looks like: perhaps a registry
-// with a port, a path, perhaps a tag, perhaps a digest. It never begins with a
-// dash and has no space, so that it is nobody's flag.
+// imagePattern matches an image reference: an optional registry with a port, a
+// path, an optional tag and an optional digest. It excludes a leading dash and
+// spaces, so that a reference cannot act as a command-line flag.
 var imagePattern = regexp.MustCompile(`^(?:[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?(?::[0-9]+)?/)?` +
 	`[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*(?:/[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*)*` +
 	`(?::[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?(?:@sha256:[0-9a-f]{64})?$`)
@@ -73,7 +73,7 @@ func checkFormat(format, value string) (normal, problem string) {
 		}
 		return d.String(), ""
 	}
-	return "", "has the unknown format " + format // no value passes by mistake
+	return "", "has the unknown format " + format // fail closed
 }
 
 func checkQuantity(value string) (normal, problem string) {

@@ -79,7 +79,7 @@ func ScaledBy(live *unstructured.Unstructured) v1alpha1.Target {
 	if live == nil || live.GetKind() != "HorizontalPodAutoscaler" {
 		return v1alpha1.Target{}
 	}
-	ref, _, _ := unstructured.NestedStringMap(live.Object, "spec", "scaleTargetRef") // all of its fields are strings
+	ref, _, _ := unstructured.NestedStringMap(live.Object, "spec", "scaleTargetRef") // all fields are strings
 	gv, err := schema.ParseGroupVersion(ref["apiVersion"])
 	if err != nil || gv.Group != groupApps || ref["kind"] != kindDeployment && ref["kind"] != kindStatefulSet {
 		return v1alpha1.Target{}

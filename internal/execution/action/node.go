@@ -69,7 +69,7 @@ func unschedulable(live *unstructured.Unstructured) map[string]any {
 }
 
 func cordonStep(live *unstructured.Unstructured, closed bool, s Subject) (v1alpha1.PlanStep, error) {
-	var value any // open is without the field, as kubectl has it
+	var value any // schedulable is an absent field, as in kubectl
 	description := "uncordon Node " + live.GetName()
 	if closed {
 		value, description = true, "cordon Node "+live.GetName()

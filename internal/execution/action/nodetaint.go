@@ -42,7 +42,7 @@ func untaintNode() *Action {
 // A taint is a key with an effect on a Node, which is unique there.
 type taint struct {
 	node, key, effect string
-	value             *string // nil is no such taint
+	value             *string // nil means that the taint is absent
 }
 
 // taintEntry returns an entry that adds or removes a taint.
@@ -138,8 +138,8 @@ func (t taint) draftTaint(s Subject, live *unstructured.Unstructured) (*draft, e
 	if err != nil {
 		return nil, err
 	}
-	// What is sent has the other taints of that moment with it, which are no
-	// part of what is agreed on.
+	// The request contains the other taints present at the time, which are not
+	// part of the plan.
 	step.Body = ""
 	d.steps = []v1alpha1.PlanStep{step}
 	d.impact = v1alpha1.EstimatedImpact{ResourcesAffected: 1, Description: step.Description}

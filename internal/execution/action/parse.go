@@ -18,7 +18,7 @@ const maxParameters = 16 << 10
 
 // A parseInput is the unparsed request for an action.
 type parseInput struct {
-	asked      string // the name or alias
+	asked      string // requested name or alias
 	parameters map[string]json.RawMessage
 	spec       *v1alpha1.KubernetesExecutionSpec // nil when a plan is read again
 }

@@ -158,7 +158,7 @@ func tryPatch(ctx context.Context, c Client, step v1alpha1.PlanStep, resourceVer
 		switch status.Status().Code {
 		case http.StatusBadRequest, http.StatusUnprocessableEntity:
 			problem := "patch: rejected by the API server: " + truncateText(err.Error(), maxMessage)
-			if types.PatchType(step.PatchType) == types.JSONPatchType && !hasCause(status.Status()) { // it does not say which
+			if types.PatchType(step.PatchType) == types.JSONPatchType && !hasCause(status.Status()) { // the server does not name the operation
 				problem += " (an operation, such as test, does not match the current object)"
 			}
 			return nil, &InvalidError{Action: "patch_deployment", Problems: []string{problem}}

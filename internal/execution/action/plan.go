@@ -21,17 +21,17 @@ import (
 )
 
 const (
-	requestTimeout = 10 * time.Second // of one request
+	requestTimeout = 10 * time.Second // per request
 
-	// The API server tries for 10 seconds to evict a Pod that has been replaced
-	// by another of its name, before it says so.
+	// The API server retries for 10 seconds to evict a Pod that was replaced by
+	// another with its name, before it reports an error.
 	evictionTimeout = 20 * time.Second
 
-	// A controller that is alive has seen a change within this.
+	// A running controller observes a change within this time.
 	settleTimes = 4
 	settlePause = 250 * time.Millisecond
 
-	// What the resource's schema allows.
+	// Limits of the CRD schema.
 	maxBody        = 16384
 	maxDiff        = 8192
 	maxSteps       = 64
@@ -45,7 +45,7 @@ const (
 // *RefusedError, an *InvalidError if only the API server could detect a wrong parameter, or an API
 // error.
 func (r Request) Plan(ctx context.Context, c Client, s Subject) (*v1alpha1.Plan, error) {
-	ctx, _ = withWarningCollector(ctx) // warnings at this point are nobody's: the dry run gets them, too
+	ctx, _ = withWarningCollector(ctx) // discard warnings here: the dry run receives them again
 	live, err := r.readTarget(ctx, c)
 	if err != nil {
 		return nil, r.refusalFor(err)
@@ -129,7 +129,7 @@ func (r Request) finishPlan(s Subject, live *unstructured.Unstructured, d *draft
 		Target: v1alpha1.PlanTarget{
 			APIVersion: r.Target.APIVersion, Kind: r.Target.Kind, Namespace: r.Target.Namespace, Name: r.Target.Name,
 		},
-		Steps:     append([]v1alpha1.PlanStep{}, d.steps...), // never null
+		Steps:     append([]v1alpha1.PlanStep{}, d.steps...), // must not be null
 		Diff:      d.diff,
 		Impact:    d.impact,
 		Rollback:  d.rollback,
@@ -215,7 +215,7 @@ func Hash(p *v1alpha1.Plan) string {
 	}
 	text, err := json.Marshal(covered)
 	if err != nil {
-		return "" // no plan has an empty hash, so that it matches none
+		return "" // matches no plan, because no plan has an empty hash
 	}
 	sum := sha256.Sum256(text)
 	return hex.EncodeToString(sum[:])
@@ -229,7 +229,7 @@ func respelled(e *runtime.RawExtension) *runtime.RawExtension {
 	}
 	raw, err := canonical(e.Raw)
 	if err != nil {
-		raw, _ = json.Marshal("invalid JSON: " + string(e.Raw)) // a string always has a JSON
+		raw, _ = json.Marshal("invalid JSON: " + string(e.Raw)) // encoding a string cannot fail
 	}
 	return &runtime.RawExtension{Raw: raw}
 }

@@ -63,8 +63,8 @@ func podDeletion(name, summary string) entry[podParameters] {
 			},
 			Timeout: time.Minute, MaxTimeout: maxTimeout, Retries: 1, Idempotent: true,
 		},
-		// Other than its identity nothing of a Pod matters: a Pod that is to be
-		// restarted changes all the time.
+		// Only the identity of a Pod matters: a Pod in need of a restart changes all
+		// the time.
 		values: func(*podParameters, *unstructured.Unstructured) map[string]any { return map[string]any{} },
 		did:    "deleted",
 	}

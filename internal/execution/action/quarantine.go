@@ -104,7 +104,7 @@ func draftQuarantine(ctx context.Context, c Client, s Subject, p *quarantinePara
 	for key := range live.GetLabels() {
 		labels[key] = nil
 	}
-	// A label that it has already would be taken away by the loop above.
+	// Set the label last: the loop above would remove an existing one.
 	labels[LabelQuarantine] = id
 	relabel, err := patchStep(live, types.MergePatchType, withMarker(map[string]any{"metadata": map[string]any{"labels": labels}}, s),
 		fmt.Sprintf("replace the labels of Pod %s/%s, so that no Service and no controller selects it", p.Namespace, p.Pod))

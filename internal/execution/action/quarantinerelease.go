@@ -57,7 +57,7 @@ func draftRelease(ctx context.Context, c Client, s Subject, p *releaseParameters
 	}
 	policy, err := c.readObject(ctx, v1alpha1.Target{APIVersion: "networking.k8s.io/v1", Kind: "NetworkPolicy", Namespace: p.Namespace, Name: quarantinePolicyName(live.GetUID())})
 	switch {
-	case apierrors.IsNotFound(err): // somebody has removed it
+	case apierrors.IsNotFound(err): // already removed
 	case err != nil:
 		return nil, err
 	default:

@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	maxResources = 50   // that a result lists
-	maxLog       = 2048 // bytes of what was said that a result keeps
+	maxResources = 50   // listed in a result
+	maxLog       = 2048 // bytes of the log kept in a result
 	maxFields    = 512  // bytes of a resource's before and after
 	maxMessage   = 1024 // bytes
 )
@@ -70,7 +70,7 @@ func (w *attemptState) addAffected(object v1alpha1.AffectedResource) {
 func (w *attemptState) logLine(line string) {
 	w.log = append(w.log, line)
 	if w.run.Output != nil {
-		_, _ = fmt.Fprintln(w.run.Output, line) // nobody listening stops no action
+		_, _ = fmt.Fprintln(w.run.Output, line) // a broken output must not stop the action
 	}
 }
 
@@ -88,7 +88,8 @@ func (w *attemptState) buildResult(err error) Result {
 		}
 		result.Code, result.Message = h.code, h.message
 		if w.unsure && !w.run.dry && (h.code == CodeDeadline || h.code == CodeCancelled) {
-			// It ended before it could look: who reads "cancelled" takes nothing for done.
+			// The attempt ended before it read the target. A cancelled result must not
+			// suggest that nothing was done.
 			result.Changed = true
 			result.Message += "; the result of the last request is unknown: check the target before you retry"
 		}

@@ -18,7 +18,7 @@ type knownKind struct {
 	schema.GroupVersionResource
 
 	kind    string
-	cluster bool // whether it is outside of namespaces
+	cluster bool // cluster-scoped
 }
 
 func (k knownKind) apiVersion() string { return k.GroupVersion().String() }

@@ -62,7 +62,7 @@ func spellWorkload(asked string, raw map[string]json.RawMessage) []string {
 		if !named && asked != "restart_"+short {
 			continue
 		}
-		is, _ := json.Marshal(kind) // a string always has a JSON
+		is, _ := json.Marshal(kind) // encoding a string cannot fail
 		if given, ok := raw["kind"]; ok && string(given) != string(is) {
 			return []string{fmt.Sprintf("kind: is %s, but the parameters name a %s", truncateText(string(given), 64), kind)}
 		}

@@ -39,7 +39,7 @@ func encodeResult(r Result) (text string, fits bool) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
-	if err := e.Encode(r); err != nil { // a time beyond the year 9999
+	if err := e.Encode(r); err != nil { // for example a time after the year 9999
 		b.Reset()
 		fmt.Fprintf(&b, `{"v":%d,"code":%d,"changed":%t,"truncated":true,"started":"0001-01-01T00:00:00Z","ended":"0001-01-01T00:00:00Z"}`, r.Version, r.Code, r.Changed)
 	}

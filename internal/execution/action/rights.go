@@ -9,9 +9,9 @@ import (
 type Right struct {
 	Group, Resource, Subresource string
 	Verb                         string
-	Namespace                    string // empty is all of them, or none
-	Name                         string // empty is any
-	Executor                     bool   // in the namespace of executions, which Namespace does not say
+	Namespace                    string // empty means all namespaces, or cluster-scoped
+	Name                         string // empty means any
+	Executor                     bool   // in the namespace of executions; Namespace is unset then
 }
 
 // String returns a short form such as "patch apps/deployments/scale".

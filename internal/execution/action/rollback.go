@@ -44,7 +44,7 @@ func rollbackDeployment() *Action {
 		},
 		draft: draftRollback,
 		values: func(_ *rollbackDeploymentParameters, live *unstructured.Unstructured) map[string]any {
-			template, _, _ := unstructured.NestedMap(live.Object, "spec", "template") // an object without one has no values
+			template, _, _ := unstructured.NestedMap(live.Object, "spec", "template") // an object without a template has no values
 			return templateValues(template)
 		},
 		did: "rolled back",
@@ -76,7 +76,7 @@ func draftRollback(ctx context.Context, c Client, s Subject, p *rollbackDeployme
 	if err != nil {
 		return nil, err
 	}
-	current, _ := strconv.ParseInt(live.GetAnnotations()[revisionAnnotation], 10, 64) // 0 is unknown
+	current, _ := strconv.ParseInt(live.GetAnnotations()[revisionAnnotation], 10, 64) // 0 means unknown
 	to, err := chooseRevision(name, revisions, current, p.Revision)
 	if err != nil {
 		return nil, err
@@ -143,7 +143,7 @@ func replicaSetsOf(ctx context.Context, c Client, live *unstructured.Unstructure
 	}
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	// The labels narrow it down; the owner decides.
+	// The labels narrow the list; the owner reference decides.
 	o := metav1.ListOptions{LabelSelector: metav1.FormatLabelSelector(&metav1.LabelSelector{MatchLabels: matching})}
 	list, err := c.resourceClient(k.GroupVersionResource, live.GetNamespace()).List(ctx, o)
 	if err != nil {

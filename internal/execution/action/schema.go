@@ -12,14 +12,14 @@ import (
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 )
 
-// What a parameter names of the target.
+// The parts of the target that a parameter can name.
 const (
 	targetName      = "name"
 	targetNamespace = "namespace"
 	targetKind      = "kind"
 )
 
-// The types of parameters, as Parameter.Type has them.
+// The values of Parameter.Type.
 const (
 	typeString   = "string"
 	typeInteger  = "integer"
@@ -35,9 +35,9 @@ type field struct {
 	Parameter
 
 	index  int
-	target string // targetName, targetNamespace, targetKind; empty is none
+	target string // targetName, targetNamespace, targetKind; empty means none
 	keys   string // format of a map's keys
-	either bool   // of json.RawMessage: an object or an array
+	either bool   // for json.RawMessage: an object or an array
 }
 
 // fieldsOf reads the tags of a struct.

@@ -16,9 +16,9 @@ import (
 )
 
 const (
-	// LabelSecretSource is a label that, "true" on a Secret in the namespace of executions, lets
-	// update_secret take values from it. Without it whoever may ask for
-	// update_secret could read what else is kept there.
+	// LabelSecretSource allows update_secret to take values from a Secret in the namespace of
+	// executions, if it is "true". Without the label, any user with permission for update_secret
+	// could read the other Secrets there.
 	LabelSecretSource = "kubernaut.io/secret-source" //nolint:gosec // the name of a label
 
 	// LabelSnapshotOf marks a Secret with previous values that update_secret keeps for the
@@ -70,7 +70,7 @@ func updateSecret() *Action {
 // A secretChange is the change of one key, with the source of its new value.
 type secretChange struct {
 	key          string
-	source, from string // a Secret and its key; empty removes the key
+	source, from string // a Secret and its key; empty removes the key from the target
 }
 
 // secretChanges parses dataFrom and returns its problems.
@@ -156,7 +156,7 @@ func draftSecret(ctx context.Context, c Client, s Subject, p *secretParameters, 
 	if err != nil {
 		return nil, err
 	}
-	// The bodies would have values in them: those are put in when they are sent.
+	// The bodies would contain secret values, which are filled in when they are sent.
 	step.PatchType = string(types.MergePatchType)
 	d.steps = []v1alpha1.PlanStep{keep, step}
 	d.impact = v1alpha1.EstimatedImpact{ResourcesAffected: 1, Description: "keys " + joinFirst(keys) + "; Pods that read them at start keep the old values until they restart"}

@@ -33,7 +33,7 @@ func (w *attemptState) updateSecret(ctx context.Context, p *secretParameters) er
 		w.recordFound(live, j, "patched")
 		return nil
 	}
-	if len(w.plan.Steps) != 2 { // whoever made it
+	if len(w.plan.Steps) != 2 { // whatever the source of the plan
 		return newHalt(CodeInvalid, "the plan lacks the Secret for the previous values")
 	}
 	patch := w.plan.Steps[1]
@@ -63,7 +63,7 @@ func (w *attemptState) updateSecret(ctx context.Context, p *secretParameters) er
 
 // plannedValues returns the new values if they are those of the plan.
 func (w *attemptState) plannedValues(ctx context.Context, changes []secretChange, live *unstructured.Unstructured) (map[string][]byte, error) {
-	namespace := w.plan.Steps[0].Namespace // that of the execution, where the snapshot is kept
+	namespace := w.plan.Steps[0].Namespace // namespace of the execution, where the snapshot is stored
 	values, err := secretSources(ctx, func(ctx context.Context, name string) (*unstructured.Unstructured, error) {
 		return w.getObject(ctx, v1alpha1.Target{APIVersion: "v1", Kind: "Secret", Namespace: namespace, Name: name})
 	}, changes, live.GetUID())
@@ -145,7 +145,7 @@ func digestOf(value []byte, target types.UID, key string) any {
 		return nil
 	}
 	sum, err := pbkdf2.Key(sha256.New, string(value), []byte(string(target)+"/"+key), digestRounds, digestBytes)
-	if err != nil { // a number of bytes or rounds that it does not like
+	if err != nil { // unsupported number of bytes or rounds
 		return "unknown"
 	}
 	return "pbkdf2:" + hex.EncodeToString(sum)

@@ -264,6 +264,6 @@ func deniedByAdmission(err error) bool {
 	if strings.Contains(text, "admission webhook ") && strings.Contains(text, " denied the request") || strings.Contains(text, "ValidatingAdmissionPolicy ") && strings.Contains(text, " denied request") {
 		return true
 	}
-	// What the authorizer refuses, it says of a user: User "x" cannot patch …
+	// The authorizer's message names the user: User "x" cannot patch …
 	return apierrors.IsForbidden(err) && !strings.Contains(text, `" cannot `)
 }

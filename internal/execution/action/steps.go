@@ -124,7 +124,7 @@ func refitMarker(step v1alpha1.PlanStep, live *unstructured.Unstructured) v1alph
 	}
 	operations, err := operationsOf(step)
 	if err != nil || len(operations) == 0 {
-		return step // send says what is wrong with it
+		return step // sendStep reports the error
 	}
 	last := operations[len(operations)-1]
 	if !writesMarker(last) {

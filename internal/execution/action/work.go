@@ -21,8 +21,8 @@ const (
 	// fieldManager is the name of the executor in managedFields.
 	fieldManager = "fleetloop-executor"
 
-	// How often a request is sent again within one attempt, and how often an
-	// object is read again after a conflict.
+	// Maximum number of tries of a request within an attempt, and of reads of an
+	// object after a conflict.
 	maxTries     = 5
 	maxConflicts = 10
 )
@@ -43,9 +43,9 @@ type attemptState struct {
 
 	result Result
 	log    []string
-	note   string // why there was nothing to do
-	lost   bool   // whether a write went out of which it is not known what came of it
-	unsure bool   // whether there is one of which nothing has been seen since
+	note   string // reason why nothing had to be done
+	lost   bool   // a write was sent whose outcome is unknown
+	unsure bool   // a write has an unknown outcome, and no later read shows its effect
 }
 
 // newAttempt starts an attempt.
@@ -204,7 +204,7 @@ func (w *attemptState) isCreated(step v1alpha1.PlanStep, live *unstructured.Unst
 			if !coversFields(has, fields) {
 				return false
 			}
-		case fields != nil && len(fields)+len(has) == 0: // what is empty is not kept
+		case fields != nil && len(fields)+len(has) == 0: // the API server drops empty values
 		case canonicalValue(live.Object[part]) != canonicalValue(wanted):
 			return false
 		}
@@ -225,7 +225,7 @@ func (w *attemptState) checkUndone(live *unstructured.Unstructured) error {
 	switch {
 	case !w.isRetry() || live == nil:
 		return nil
-	case w.hasMarker(live): // and what it stands for is not there
+	case w.hasMarker(live): // the marker is set, but its changes are missing
 	case planned == 0 || live.GetGeneration() == planned || w.marksTarget():
 		return nil
 	}
@@ -307,7 +307,7 @@ func (w *attemptState) sendToTarget(ctx context.Context, j expectation, live *un
 			w.recordChange(affectedResource(live, nil, j, did, step.Verb))
 			return nil
 		}
-		// An operation of a JSON patch can be invalid because of a change.
+		// A concurrent change can make an operation of a JSON patch invalid.
 		if !apierrors.IsConflict(err) && !apierrors.IsInvalid(err) || try == maxConflicts {
 			return w.explainError(step.Description, err)
 		}

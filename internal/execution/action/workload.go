@@ -54,7 +54,7 @@ func isPaused(live *unstructured.Unstructured) bool {
 
 // A container is a container of a Pod template.
 type container struct {
-	list string // containers or initContainers
+	list string // the field: containers or initContainers
 	spec map[string]any
 }
 
