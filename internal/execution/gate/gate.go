@@ -1,18 +1,15 @@
-// Package gate says whose turn it is: one execution at a time for each target,
-// and no more at once than the budgets allow, in all and of one requester.
-// Executions that only read take no turn on their target, and have a budget of
-// their own.
+// Package gate limits concurrent executions: one per target, and at most the configured budgets in
+// total and per requester. Read-only executions do not occupy their target, and have a separate
+// budget.
 //
-// Those that must wait stand in the queue of their target, rollbacks first and
-// the others in the order in which they came. The first of each queue, once
-// nothing but a budget is in its way, is given the next place that becomes
-// free: it is kept for it, and whoever listens is told to try again. So nobody
-// overtakes, nobody polls, and nobody waits for ever as long as those inside
-// leave.
+// Waiting executions queue per target: rollbacks first, the others in order of arrival. The head
+// of each queue becomes ready once only a budget blocks it, and is given the next free place. The
+// place is reserved for it, and the callback of OnWake asks it to retry. This order prevents
+// overtaking, polling and starvation, as long as running executions leave.
 //
-// A gate knows nothing but what it is told. It is in memory, of whoever leads,
-// and a new one is told by Restore what the last one knew. Those that waited
-// come again by themselves.
+// A gate holds only the state that its caller reports. It lives in the memory of the leader;
+// Restore loads a new gate with the running and past executions of the previous one. Waiting
+// executions enter the new gate again.
 package gate
 
 import (

@@ -1,18 +1,16 @@
-// Package identity reaches the cluster as the service accounts of actions, and
-// says what those may do.
+// Package identity connects to the cluster as the service accounts of actions, and checks the
+// rights of these accounts.
 //
-// Each action has an account of its own, in the namespace of the executions. A
-// client of an account bears a token that is good for ten minutes and renewed
-// after five; nothing is kept on disk, and the account needs no Secret. An
-// account that was deleted and made anew is noticed when the API server refuses
-// the token: there is one more attempt with a new one.
+// Each action has a separate account in the namespace of the executions. The client of an account
+// uses a token that is valid for ten minutes and renewed after five. Tokens are never written to
+// disk, and the account needs no Secret. If an account was deleted and created again, the API
+// server rejects its token, and the request is repeated once with a new one.
 //
-// What an account may do, and what a requester may ask for, is asked of the API
-// server. That one may is believed for
-// a minute, that one may not is never believed for longer than it was asked. As
-// accounts mostly have their rights on all objects of a namespace, that is asked
-// first: it answers for every target in it. So in the long run a check costs no
-// request here, whatever its target is.
+// The API server answers which rights an account has and what a requester may request. A positive
+// answer is cached for a minute. A negative answer is used only for the call that asked. Accounts
+// mostly have their rights on all objects of a namespace, so that question comes first: its answer
+// covers every target in the namespace. In the long run a check therefore costs no request here,
+// whatever the target.
 package identity
 
 import (

@@ -1,9 +1,8 @@
-// Package facts makes of what was read of a cluster what policies and conditions
-// are told. It reads nothing itself: the same state gives the same facts.
+// Package facts converts cluster state into the input of policies and conditions. It reads
+// nothing: equal state yields equal facts.
 //
-// What is told is bounded, has integers for quantities, and has a value for
-// every field: to a policy, null is something else than none. Nothing of a
-// Secret is in it but its name and labels.
+// The input is bounded, uses integers for quantities, and has a value for every field, because
+// policies distinguish null from empty. Of a Secret it contains only name and labels.
 package facts
 
 import (
