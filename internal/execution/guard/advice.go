@@ -14,7 +14,7 @@ import (
 // It is no part of Objects, without which nobody's approval counts.
 func Advice(o Options) []runtime.Object {
 	o = o.withDefaults()
-	p := o.policy(policyElsewhere, executions("", admissionv1.Create))
+	p := o.newPolicy(policyElsewhere, matchExecutions("", admissionv1.Create))
 	ignore := admissionv1.Ignore
 	p.Spec.FailurePolicy = &ignore
 	p.Spec.MatchConstraints.NamespaceSelector = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{
@@ -26,7 +26,7 @@ func Advice(o Options) []runtime.Object {
 			" + ', and no other controller may handle it: create the execution in namespace " + o.Namespace + ", and delete this one'",
 	}}
 	none := metav1.LabelSelector{}
-	binding := o.binding(p)
+	binding := o.newBinding(p)
 	binding.Spec.MatchResources = &admissionv1.MatchResources{NamespaceSelector: &none, ObjectSelector: &none, MatchPolicy: equivalent()}
 	binding.Spec.ValidationActions = []admissionv1.ValidationAction{admissionv1.Warn}
 	return []runtime.Object{p, binding}

@@ -14,19 +14,19 @@ import (
 // A cluster is what a Watch sees.
 type cluster struct {
 	mu      sync.Mutex
-	seen    sight
+	seen    observation
 	err     error
 	present int // looks at the objects alone
 	looks   int
 	changed func()
 }
 
-func (c *cluster) look(context.Context) (sight, error) {
+func (c *cluster) look(context.Context) (observation, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.looks++
 	if c.err != nil {
-		return sight{}, c.err
+		return observation{}, c.err
 	}
 	return c.seen, nil
 }
@@ -91,7 +91,7 @@ var (
 // TestNothingIsTrustedUnseen: without a look there is no guard.
 func TestNothingIsTrustedUnseen(t *testing.T) {
 	t.Parallel()
-	if err := newWatch(nil, nil, nil).Missing(); !errors.Is(err, errNoLook) {
+	if err := newWatch(nil, nil, nil).Missing(); !errors.Is(err, errNotObserved) {
 		t.Errorf("Missing() = %v before the first look", err)
 	}
 }
@@ -106,13 +106,13 @@ func TestLooks(t *testing.T) {
 			t.Errorf("%d looks at start", c.looks)
 		}
 		c.becomes(errGone)
-		time.Sleep(lookEvery - 1)
+		time.Sleep(observeInterval - 1)
 		wantMissing(t, w, nil)
 		time.Sleep(time.Nanosecond)
 		wantMissing(t, w, errGone)
 
 		c.becomes(nil)
-		time.Sleep(lookAgain)
+		time.Sleep(observeRetryDelay)
 		wantMissing(t, w, nil)
 
 		c.becomes(errGone)
@@ -130,19 +130,19 @@ func TestAway(t *testing.T) {
 		w := running(t, c)
 		wantMissing(t, w, nil)
 		c.becomes(unknownError{errAway})
-		time.Sleep(trust - 1)
+		time.Sleep(observationTTL - 1)
 		wantMissing(t, w, nil)
 		time.Sleep(time.Nanosecond)
 		wantMissing(t, w, errAway)
 		c.becomes(nil)
-		time.Sleep(lookAgain)
+		time.Sleep(observeRetryDelay)
 		wantMissing(t, w, nil)
 
 		c.becomes(errGone)
-		time.Sleep(lookEvery)
+		time.Sleep(observeInterval)
 		wantMissing(t, w, errGone)
 		c.becomes(unknownError{errAway})
-		time.Sleep(lookAgain)
+		time.Sleep(observeRetryDelay)
 		wantMissing(t, w, errAway) // what was missing is not there for want of an answer
 	})
 }
@@ -173,7 +173,7 @@ func TestPeriodCovers(t *testing.T) {
 func TestConfirm(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c := &cluster{seen: sight{"objects 1", Period{ID: "a"}}}
+		c := &cluster{seen: observation{"objects 1", Period{ID: "a"}}}
 		w := running(t, c)
 		synctest.Wait()
 		wants := func(want string, reason error) {
@@ -187,7 +187,7 @@ func TestConfirm(t *testing.T) {
 			t.Errorf("%d looks and %d at the objects", c.looks, c.present)
 		}
 		c.mu.Lock()
-		c.seen = sight{"objects 2", Period{ID: "b"}}
+		c.seen = observation{"objects 2", Period{ID: "b"}}
 		c.mu.Unlock()
 		if p, err := w.Period(); p.ID != "a" || err != nil {
 			t.Errorf("Period() = %q, %v before anybody looked", p.ID, err)
@@ -215,7 +215,7 @@ func TestConfirmTogether(t *testing.T) {
 			<-slow
 			return "objects", nil
 		}, nil)
-		w.missing, w.looked, w.seen = nil, time.Now(), sight{"objects", Period{ID: "a"}}
+		w.missing, w.observedAt, w.seen = nil, time.Now(), observation{"objects", Period{ID: "a"}}
 		var all sync.WaitGroup
 		ask := func() {
 			all.Go(func() {
@@ -246,15 +246,15 @@ func TestConfirmTogether(t *testing.T) {
 func TestConfirmMeanwhile(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c := &cluster{seen: sight{"objects", Period{ID: "a"}}}
+		c := &cluster{seen: observation{"objects", Period{ID: "a"}}}
 		answers := make(chan struct{})
-		w := newWatch(func(context.Context) (sight, error) {
+		w := newWatch(func(context.Context) (observation, error) {
 			<-answers
 			return c.seen, nil
 		}, c.lookAtObjects, nil)
-		w.missing, w.looked, w.seen = nil, time.Now(), c.seen
+		w.missing, w.observedAt, w.seen = nil, time.Now(), c.seen
 		var both sync.WaitGroup
-		both.Go(func() { _ = w.lookOnce(t.Context()) })
+		both.Go(func() { _ = w.observeOnce(t.Context()) })
 		synctest.Wait()
 		confirmed := false
 		both.Go(func() {
@@ -280,9 +280,9 @@ func TestLogged(t *testing.T) {
 	var said strings.Builder
 	w := newWatch(c.look, c.lookAtObjects, c.follow)
 	w.log = slog.New(slog.NewTextHandler(&said, nil))
-	for _, err := range []error{nil, nil, errNoPolicy, errNoPolicy, unknownError{errLookBound}, errNoPolicy, nil} {
+	for _, err := range []error{nil, nil, errNoPolicy, errNoPolicy, unknownError{errObserveTimeout}, errNoPolicy, nil} {
 		c.becomes(err)
-		_ = w.lookOnce(t.Context())
+		_ = w.observeOnce(t.Context())
 	}
 	if gone, there := strings.Count(said.String(), "admission policies not in force"), strings.Count(said.String(), "admission policies in force"); gone != 1 || there != 2 {
 		t.Errorf("it says %d times that the guard is gone, and %d times that it is there:\n%s", gone, there, said.String())

@@ -80,19 +80,19 @@ func Objects(o Options) []runtime.Object {
 	o = o.withDefaults()
 	var list []runtime.Object
 	for _, p := range []*admissionv1.ValidatingAdmissionPolicy{
-		o.requests(), o.changes(), o.approvals(), o.status(), o.settings(),
+		o.requestPolicy(), o.changePolicy(), o.approvalPolicy(), o.statusPolicy(), o.settingsPolicy(),
 	} {
-		list = append(list, p, o.binding(p))
+		list = append(list, p, o.newBinding(p))
 	}
 	return list
 }
 
-// policy is a policy without its rules.
-func (o Options) policy(name string, matches admissionv1.NamedRuleWithOperations) *admissionv1.ValidatingAdmissionPolicy {
+// newPolicy is a policy without its rules.
+func (o Options) newPolicy(name string, matches admissionv1.NamedRuleWithOperations) *admissionv1.ValidatingAdmissionPolicy {
 	fail, none := admissionv1.Fail, metav1.LabelSelector{}
 	return &admissionv1.ValidatingAdmissionPolicy{
 		TypeMeta:   metav1.TypeMeta{APIVersion: admissionv1.SchemeGroupVersion.String(), Kind: "ValidatingAdmissionPolicy"},
-		ObjectMeta: o.meta(name),
+		ObjectMeta: o.objectMeta(name),
 		Spec: admissionv1.ValidatingAdmissionPolicySpec{
 			FailurePolicy: &fail,
 			MatchConstraints: &admissionv1.MatchResources{
@@ -105,8 +105,8 @@ func (o Options) policy(name string, matches admissionv1.NamedRuleWithOperations
 	}
 }
 
-// binding has a policy refuse in the namespace of executions.
-func (o Options) binding(p *admissionv1.ValidatingAdmissionPolicy) *admissionv1.ValidatingAdmissionPolicyBinding {
+// newBinding has a policy refuse in the namespace of executions.
+func (o Options) newBinding(p *admissionv1.ValidatingAdmissionPolicy) *admissionv1.ValidatingAdmissionPolicyBinding {
 	return &admissionv1.ValidatingAdmissionPolicyBinding{
 		TypeMeta:   metav1.TypeMeta{APIVersion: admissionv1.SchemeGroupVersion.String(), Kind: "ValidatingAdmissionPolicyBinding"},
 		ObjectMeta: metav1.ObjectMeta{Name: p.Name, Labels: p.Labels},
@@ -128,7 +128,7 @@ func (o Options) inNamespace() *admissionv1.MatchResources {
 	}
 }
 
-func (o Options) meta(name string) metav1.ObjectMeta {
+func (o Options) objectMeta(name string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Name: o.Namespace + "-" + name, Labels: map[string]string{labelGuard: o.Namespace}}
 }
 
@@ -138,16 +138,16 @@ func equivalent() *admissionv1.MatchPolicyType {
 	return &e
 }
 
-// executions are requests on executions, or on a part of them.
-func executions(part string, operations ...admissionv1.OperationType) admissionv1.NamedRuleWithOperations {
+// matchExecutions are requests on executions, or on a part of them.
+func matchExecutions(part string, operations ...admissionv1.OperationType) admissionv1.NamedRuleWithOperations {
 	resource := v1alpha1.Resource
 	if part != "" {
 		resource += "/" + part
 	}
-	return matching(v1alpha1.GroupVersion.Group, v1alpha1.GroupVersion.Version, resource, operations...)
+	return matchResource(v1alpha1.GroupVersion.Group, v1alpha1.GroupVersion.Version, resource, operations...)
 }
 
-func matching(group, version, resource string, operations ...admissionv1.OperationType) admissionv1.NamedRuleWithOperations {
+func matchResource(group, version, resource string, operations ...admissionv1.OperationType) admissionv1.NamedRuleWithOperations {
 	everywhere := admissionv1.AllScopes
 	return admissionv1.NamedRuleWithOperations{RuleWithOperations: admissionv1.RuleWithOperations{
 		Operations: operations,
@@ -155,16 +155,16 @@ func matching(group, version, resource string, operations ...admissionv1.Operati
 	}}
 }
 
-// A rule is one validation: when it does not hold, the request is refused with
+// A validationRule is one validation: when it does not hold, the request is refused with
 // what say gives, an expression.
-type rule struct {
+type validationRule struct {
 	holds     string
 	otherwise string
 }
 
-// rules are validations of a policy. All of them are Forbidden: what is refused
+// newValidations are validations of a policy. All of them are Forbidden: what is refused
 // is who asks, or when, and no other object would do.
-func rules(list ...rule) []admissionv1.Validation {
+func newValidations(list ...validationRule) []admissionv1.Validation {
 	forbidden := metav1.StatusReasonForbidden
 	var validations []admissionv1.Validation
 	for _, r := range list {
@@ -173,23 +173,23 @@ func rules(list ...rule) []admissionv1.Validation {
 	return validations
 }
 
-// may is whether the user of a request has a verb on executions, by name.
-func may(verb, name string) string {
-	check := fmt.Sprintf("authorizer.group(%s).resource(%s).namespace(request.namespace)", quote(v1alpha1.GroupVersion.Group), quote(v1alpha1.Resource))
+// allowedExpression is whether the user of a request has a verb on executions, by name.
+func allowedExpression(verb, name string) string {
+	check := fmt.Sprintf("authorizer.group(%s).resource(%s).namespace(request.namespace)", quoteExpression(v1alpha1.GroupVersion.Group), quoteExpression(v1alpha1.Resource))
 	if name != "" {
 		check += ".name(" + name + ")"
 	}
-	return check + ".check(" + quote(verb) + ").allowed()"
+	return check + ".check(" + quoteExpression(verb) + ").allowed()"
 }
 
-// quote makes a string of an expression.
-func quote(s string) string { return strconv.QuoteToASCII(s) }
+// quoteExpression makes a string of an expression.
+func quoteExpression(s string) string { return strconv.QuoteToASCII(s) }
 
-// listOf makes a list of strings of an expression.
-func listOf(list []string) string {
+// listExpression makes a list of strings of an expression.
+func listExpression(list []string) string {
 	var quoted []string
 	for _, s := range slices.Compact(slices.Sorted(slices.Values(list))) {
-		quoted = append(quoted, quote(s))
+		quoted = append(quoted, quoteExpression(s))
 	}
 	return "[" + strings.Join(quoted, ", ") + "]"
 }

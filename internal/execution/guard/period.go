@@ -50,9 +50,9 @@ func (Off) Period() (Period, error) { return Period{}, ErrOff }
 // Confirm gives ErrOff.
 func (Off) Confirm(context.Context) (Period, error) { return Period{}, ErrOff }
 
-// A record keeps the current period in a Lease, so that neither a restart nor
+// A periodRecord keeps the current period in a Lease, so that neither a restart nor
 // another replica is a gap.
-type record struct {
+type periodRecord struct {
 	client      kubernetes.Interface
 	namespace   string
 	propagation time.Duration
@@ -76,10 +76,10 @@ func (e settlingError) Error() string {
 	return fmt.Sprintf("the admission policies were created or changed: waiting until %s for every API server to enforce them", e.until.UTC().Format(time.RFC3339))
 }
 
-// current is the period of the guard that consists of objects. It begins one
+// currentPeriod is the period of the guard that consists of objects. It begins one
 // once the objects have been the same for as long as changes take to propagate.
-func (r *record) current(ctx context.Context, objects string) (Period, error) {
-	lease, err := r.read(ctx)
+func (r *periodRecord) currentPeriod(ctx context.Context, objects string) (Period, error) {
+	lease, err := r.readLease(ctx)
 	if err != nil {
 		return Period{}, err
 	}
@@ -90,7 +90,7 @@ func (r *record) current(ctx context.Context, objects string) (Period, error) {
 		}
 		if genuine {
 			r.settling, r.gapped = "", false
-			return p, r.begun(p)
+			return p, r.checkBegun(p)
 		}
 	}
 	if r.settling != objects {
@@ -99,16 +99,16 @@ func (r *record) current(ctx context.Context, objects string) (Period, error) {
 	if time.Now().Before(r.settled) {
 		return Period{}, settlingError{r.settled}
 	}
-	if err := r.begin(ctx, lease, objects); err != nil {
+	if err := r.beginPeriod(ctx, lease, objects); err != nil {
 		return Period{}, err
 	}
 	r.settling = ""
 	return Period{}, settlingError{time.Now().Add(time.Second)} // then the API server's clock is past Since
 }
 
-// begun is why a period has not begun yet: its time is up to a second ahead when it is
+// checkBegun is why a period has not begun yet: its time is up to a second ahead when it is
 // written down, and an execution that is created before would be refused.
-func (r *record) begun(p Period) error {
+func (r *periodRecord) checkBegun(p Period) error {
 	if r.seen != p.ID {
 		r.seen, r.usable = p.ID, time.Now().Add(min(max(0, time.Until(p.Since)), time.Second))
 	}
@@ -118,9 +118,9 @@ func (r *record) begun(p Period) error {
 	return nil
 }
 
-// gap notes that a look, begun at a time, found the objects not as they should be:
+// noteGap notes that a look, begun at a time, found the objects not as they should be:
 // nobody was kept from writing the record.
-func (r *record) gap(ctx context.Context, began time.Time) {
+func (r *periodRecord) noteGap(ctx context.Context, began time.Time) {
 	r.settling, r.gapped, r.lastGap = "", true, time.Time{}
 	if now, err := r.serverTime(ctx); err == nil {
 		r.lastGap = now.Add(-time.Since(began))
@@ -130,7 +130,7 @@ func (r *record) gap(ctx context.Context, began time.Time) {
 // isGenuine reports whether a stored period can be one that a replica has begun. In
 // a gap, whoever has a right on Leases can store another. Other replicas begin one
 // no sooner than changes have propagated after the gap, and as of the next second.
-func (r *record) isGenuine(ctx context.Context, p Period) (bool, error) {
+func (r *periodRecord) isGenuine(ctx context.Context, p Period) (bool, error) {
 	if !r.gapped {
 		return true, nil
 	}
@@ -151,8 +151,8 @@ func (r *record) isGenuine(ctx context.Context, p Period) (bool, error) {
 	return true, nil
 }
 
-// begin writes down that a period begins.
-func (r *record) begin(ctx context.Context, lease *coordinationv1.Lease, objects string) error {
+// beginPeriod writes down that a period begins.
+func (r *periodRecord) beginPeriod(ctx context.Context, lease *coordinationv1.Lease, objects string) error {
 	now, err := r.serverTime(ctx)
 	if err != nil {
 		return err
@@ -160,28 +160,28 @@ func (r *record) begin(ctx context.Context, lease *coordinationv1.Lease, objects
 	p := Period{ID: rand.Text(), Since: now.Add(time.Second)} // times of objects are cut off to whole seconds
 	lease.Annotations = map[string]string{annotationObjects: objects}
 	lease.Spec.HolderIdentity, lease.Spec.AcquireTime = &p.ID, &metav1.MicroTime{Time: p.Since}
-	if err := r.write(ctx, lease); err != nil {
+	if err := r.writeLease(ctx, lease); err != nil {
 		return err
 	}
 	r.seen, r.usable = p.ID, time.Now().Add(time.Second)
 	return nil
 }
 
-// end writes down that the period is over, if there is one: the API server does
+// endPeriod writes down that the period is over, if there is one: the API server does
 // not go by the objects, and they look the same as before.
-func (r *record) end(ctx context.Context) error {
+func (r *periodRecord) endPeriod(ctx context.Context) error {
 	r.settling = ""
-	lease, err := r.read(ctx)
+	lease, err := r.readLease(ctx)
 	if err != nil || periodOf(lease).ID == "" {
 		return err
 	}
 	lease.Annotations = nil
 	lease.Spec.HolderIdentity, lease.Spec.AcquireTime = nil, nil
-	return r.write(ctx, lease)
+	return r.writeLease(ctx, lease)
 }
 
-// read gives the record, or a new one.
-func (r *record) read(ctx context.Context) (*coordinationv1.Lease, error) {
+// readLease gives the record, or a new one.
+func (r *periodRecord) readLease(ctx context.Context) (*coordinationv1.Lease, error) {
 	lease, err := r.client.CoordinationV1().Leases(r.namespace).Get(ctx, RecordName, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: RecordName, Namespace: r.namespace}}, nil
@@ -192,8 +192,8 @@ func (r *record) read(ctx context.Context) (*coordinationv1.Lease, error) {
 	return lease, nil
 }
 
-// write fails if another replica has written since the record was read.
-func (r *record) write(ctx context.Context, lease *coordinationv1.Lease) error {
+// writeLease fails if another replica has written since the record was read.
+func (r *periodRecord) writeLease(ctx context.Context, lease *coordinationv1.Lease) error {
 	leases := r.client.CoordinationV1().Leases(r.namespace)
 	var err error
 	if lease.ResourceVersion == "" {
@@ -208,7 +208,7 @@ func (r *record) write(ctx context.Context, lease *coordinationv1.Lease) error {
 }
 
 // serverTime is the API server's clock, by which it dates objects.
-func (r *record) serverTime(ctx context.Context) (time.Time, error) {
+func (r *periodRecord) serverTime(ctx context.Context) (time.Time, error) {
 	trial := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{GenerateName: "clock-probe-"}}
 	made, err := r.client.CoordinationV1().Leases(r.namespace).Create(ctx, trial, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 	if err != nil {

@@ -27,36 +27,36 @@ const (
 // forged begins what a canary is told; the rest of it says what to do instead.
 const forged = "spec.approvals must be empty when an execution is created"
 
-// requests is who may ask for what, and as whom.
-func (o Options) requests() *admissionv1.ValidatingAdmissionPolicy {
-	p := o.policy(policyRequests, executions("", admissionv1.Create))
+// requestPolicy is who may ask for what, and as whom.
+func (o Options) requestPolicy() *admissionv1.ValidatingAdmissionPolicy {
+	p := o.newPolicy(policyRequests, matchExecutions("", admissionv1.Create))
 	p.Spec.Variables = []admissionv1.Variable{
 		{Name: "asks", Expression: "object.spec.?requestedBy.orValue('')"},
-		{Name: "trusted", Expression: listOf(o.TrustedRequesters)},
+		{Name: "trusted", Expression: listExpression(o.TrustedRequesters)},
 	}
-	p.Spec.Validations = rules(
-		rule{
+	p.Spec.Validations = newValidations(
+		validationRule{
 			"size(object.spec.?approvals.orValue([])) == 0",
-			quote(forged + ", because there is no plan to approve yet: omit it; approvers add their entries in phase waiting_approval"),
+			quoteExpression(forged + ", because there is no plan to approve yet: omit it; approvers add their entries in phase waiting_approval"),
 		},
-		rule{
+		validationRule{
 			"!object.spec.?approvalReceived.orValue(false)",
-			quote("spec.approvalReceived must be unset when an execution is created, because there is no plan to approve yet: omit it; an approver sets it in phase waiting_approval"),
+			quoteExpression("spec.approvalReceived must be unset when an execution is created, because there is no plan to approve yet: omit it; an approver sets it in phase waiting_approval"),
 		},
-		rule{
+		validationRule{
 			"!object.spec.?cancel.orValue(false) && !object.spec.?finalize.orValue(false) && object.spec.?cancelledBy.orValue('') == ''",
-			quote("spec.cancel, spec.cancelledBy and spec.finalize must be unset when an execution is created: omit them"),
+			quoteExpression("spec.cancel, spec.cancelledBy and spec.finalize must be unset when an execution is created: omit them"),
 		},
-		rule{
+		validationRule{
 			"variables.asks == '' || variables.asks == " + user + " || " + user + " in variables.trusted",
 			"'spec.requestedBy is ' + variables.asks + ', but the request is from ' + " + user + " + ': set it to your own user name or omit it'",
 		},
-		rule{
+		validationRule{
 			"object.spec.?requesterGroups.orValue([]).all(g, g in " + userGroups + ") || " + user + " in variables.trusted",
-			quote("spec.requesterGroups has a group that the requester is not a member of: omit it, or set groups that kubectl auth whoami shows"),
+			quoteExpression("spec.requesterGroups has a group that the requester is not a member of: omit it, or set groups that kubectl auth whoami shows"),
 		},
-		rule{
-			may(v1alpha1.VerbExecute, "object.spec.action"),
+		validationRule{
+			allowedExpression(v1alpha1.VerbExecute, "object.spec.action"),
 			user + " + ' is not allowed to request ' + object.spec.action + ' in namespace ' + " + where +
 				" + ': use a role that grants the verb execute on kubernetesexecutions with the resource name ' + object.spec.action",
 		},
@@ -64,45 +64,45 @@ func (o Options) requests() *admissionv1.ValidatingAdmissionPolicy {
 	return p
 }
 
-// changes is what becomes of an execution once it is there, approvals aside.
-func (o Options) changes() *admissionv1.ValidatingAdmissionPolicy {
-	p := o.policy(policyChanges, executions("", admissionv1.Update))
+// changePolicy is what becomes of an execution once it is there, approvals aside.
+func (o Options) changePolicy() *admissionv1.ValidatingAdmissionPolicy {
+	p := o.newPolicy(policyChanges, matchExecutions("", admissionv1.Update))
 	p.Spec.Variables = []admissionv1.Variable{
 		{Name: "requester", Expression: "oldObject.spec.?requestedBy.orValue('')"},
-		{Name: "administers", Expression: may(v1alpha1.VerbAdminister, "")},
+		{Name: "administers", Expression: allowedExpression(v1alpha1.VerbAdminister, "")},
 		{Name: "ends", Expression: "object.spec.?cancel.orValue(false) && !oldObject.spec.?cancel.orValue(false) || object.spec.?finalize.orValue(false) && !oldObject.spec.?finalize.orValue(false)"},
 		{Name: "canceller", Expression: "object.spec.?cancelledBy.orValue('')"},
 		{Name: "owners", Expression: "oldObject.metadata.?ownerReferences.orValue([])"},
 	}
-	p.Spec.Validations = rules(
-		rule{
+	p.Spec.Validations = newValidations(
+		validationRule{
 			// The schema does not know what is in parameters, so its own rules
 			// cannot compare them.
 			"dyn(object.spec).?parameters == dyn(oldObject.spec).?parameters",
-			quote("spec.parameters is immutable, because the plan was made for the requested parameters: create another execution"),
+			quoteExpression("spec.parameters is immutable, because the plan was made for the requested parameters: create another execution"),
 		},
-		rule{
-			"!variables.ends || variables.requester == " + user + " || " + may(v1alpha1.VerbExecute, "oldObject.spec.action") + " || " +
-				may(v1alpha1.VerbApprove, "oldObject.metadata.name") + " || variables.administers",
+		validationRule{
+			"!variables.ends || variables.requester == " + user + " || " + allowedExpression(v1alpha1.VerbExecute, "oldObject.spec.action") + " || " +
+				allowedExpression(v1alpha1.VerbApprove, "oldObject.metadata.name") + " || variables.administers",
 			user + " + ' is not allowed to cancel or finalize ' + oldObject.metadata.name + ': ask the requester, or a user with the verb execute on the action or approve on the execution'",
 		},
-		rule{
+		validationRule{
 			"variables.canceller == oldObject.spec.?cancelledBy.orValue('') || " +
 				"variables.canceller == " + user + " && object.spec.?cancel.orValue(false) && !oldObject.spec.?cancel.orValue(false)",
 			"'spec.cancelledBy of ' + oldObject.metadata.name + ' must be the user who sets spec.cancel, in the same request: omit it or set it to ' + " + user + " + ' together with spec.cancel'",
 		},
-		rule{
+		validationRule{
 			fmt.Sprintf("!(%[1]s in oldObject.metadata.?finalizers.orValue([])) || %[1]s in object.metadata.?finalizers.orValue([]) || %[2]s == %[3]s || variables.administers",
-				quote(v1alpha1.Finalizer), user, quote(o.ControllerUser)),
-			quote("the finalizer " + v1alpha1.Finalizer + " belongs to the controller, which removes it after the audit is written: delete the execution and wait; without a controller, a user with the verb administer on kubernetesexecutions can remove it"),
+				quoteExpression(v1alpha1.Finalizer), user, quoteExpression(o.ControllerUser)),
+			quoteExpression("the finalizer " + v1alpha1.Finalizer + " belongs to the controller, which removes it after the audit is written: delete the execution and wait; without a controller, a user with the verb administer on kubernetesexecutions can remove it"),
 		},
-		rule{
+		validationRule{
 			// With a finalizer that nobody takes off, the object could not be deleted.
 			fmt.Sprintf("object.metadata.?finalizers.orValue([]).all(f, f in oldObject.metadata.?finalizers.orValue([])) || variables.requester == %[1]s || %[1]s == %[2]s || variables.administers",
-				user, quote(o.ControllerUser)),
+				user, quoteExpression(o.ControllerUser)),
 			user + " + ' is not allowed to add a finalizer to ' + oldObject.metadata.name + ', which would block its deletion: ask the requester, or a user with the verb administer on kubernetesexecutions'",
 		},
-		rule{
+		validationRule{
 			// The garbage collector deletes what has an owner that is not there.
 			// It changes blockOwnerDeletion itself.
 			"object.metadata.?ownerReferences.orValue([]).all(now, variables.owners.exists(was, was.uid == now.uid && was.apiVersion == now.apiVersion && was.kind == now.kind && was.name == now.name && was.?controller == now.?controller))" +
@@ -113,9 +113,9 @@ func (o Options) changes() *admissionv1.ValidatingAdmissionPolicy {
 	return p
 }
 
-// approvals is who approves, of what, and when.
-func (o Options) approvals() *admissionv1.ValidatingAdmissionPolicy {
-	p := o.policy(policyApprovals, executions("", admissionv1.Update))
+// approvalPolicy is who approves, of what, and when.
+func (o Options) approvalPolicy() *admissionv1.ValidatingAdmissionPolicy {
+	p := o.newPolicy(policyApprovals, matchExecutions("", admissionv1.Update))
 	p.Spec.Variables = []admissionv1.Variable{
 		// The schema has one entry for each approver and takes none away. One that is
 		// about an older plan can be put in the place of another.
@@ -127,33 +127,33 @@ func (o Options) approvals() *admissionv1.ValidatingAdmissionPolicy {
 		{Name: "requesterCannotApprove", Expression: "oldObject.?status.approval.requesterCannotApprove.orValue(false)"},
 		{Name: "groups", Expression: "oldObject.?status.approval.groups.orValue([])"},
 		{Name: "requester", Expression: "oldObject.spec.?requestedBy.orValue('')"},
-		{Name: "trusted", Expression: listOf(o.TrustedRequesters)},
+		{Name: "trusted", Expression: listExpression(o.TrustedRequesters)},
 	}
 	const unless = "!variables.decides || "
-	p.Spec.Validations = rules(
-		rule{
-			unless + "variables.phase == " + quote(string(v1alpha1.PhaseWaitingApproval)),
+	p.Spec.Validations = newValidations(
+		validationRule{
+			unless + "variables.phase == " + quoteExpression(string(v1alpha1.PhaseWaitingApproval)),
 			"variables.named + (variables.phase in ['', 'validating', 'validated'] ? ' is not waiting for approval yet and has no plan: wait for phase waiting_approval' : ' is in phase ' + variables.phase + ' and no longer waiting for approval: create another execution if it is still needed')",
 		},
-		rule{
+		validationRule{
 			// With it nobody can add two: the second would be of another approver.
 			"variables.added.all(a, a.approver == " + user + ")",
 			"'the request is from ' + " + user + " + ', but the approval names another approver: add one entry at a time, with spec.approvals[].approver set to ' + " + user,
 		},
-		rule{
+		validationRule{
 			"variables.plan != '' && variables.added.all(a, a.planHash == variables.plan) || !variables.decides",
 			"variables.plan == '' ? variables.named + ' has no plan to approve yet: wait for status.plan' : 'the approval is for a different plan than the current one of ' + variables.named + ': review status.plan and approve its hash, ' + variables.plan",
 		},
-		rule{
+		validationRule{
 			unless + "!variables.requesterCannotApprove || variables.requester != '' && variables.requester != " + user + " && !(" + user + " in variables.trusted)",
 			"variables.requester == '' ? 'the requester is excluded from approving, but ' + variables.named + ' has no spec.requestedBy: create it again with spec.requestedBy' : 'the requester is excluded from approving ' + variables.named + ', and ' + " + user + " + (variables.requester == " + user + " ? ' requested it' : ' is a trusted requester') + ': ask another person to approve'",
 		},
-		rule{
+		validationRule{
 			unless + "size(variables.groups) == 0 || variables.groups.exists(g, g in request.userInfo.?groups.orValue([]))",
 			"'approvers of ' + variables.named + ' must be in group ' + variables.groups.join(' or ') + ', and ' + " + user + " + ' is not: ask a member to approve'",
 		},
-		rule{
-			unless + may(v1alpha1.VerbApprove, "variables.named"),
+		validationRule{
+			unless + allowedExpression(v1alpha1.VerbApprove, "variables.named"),
 			user + " + ' is not allowed to approve or reject ' + variables.named + ' in namespace ' + " + where +
 				" + ': use a role that grants the verb approve on kubernetesexecutions'",
 		},
@@ -161,33 +161,33 @@ func (o Options) approvals() *admissionv1.ValidatingAdmissionPolicy {
 	return p
 }
 
-// status is who says what became of executions, and since when they are guarded.
-func (o Options) status() *admissionv1.ValidatingAdmissionPolicy {
-	p := o.policy(policyStatus, executions("status", admissionv1.Update))
+// statusPolicy is who says what became of executions, and since when they are guarded.
+func (o Options) statusPolicy() *admissionv1.ValidatingAdmissionPolicy {
+	p := o.newPolicy(policyStatus, matchExecutions("status", admissionv1.Update))
 	p.Spec.MatchConstraints.ResourceRules = append(p.Spec.MatchConstraints.ResourceRules,
-		matching(coordinationv1.GroupName, coordinationv1.SchemeGroupVersion.Version, "leases", admissionv1.Create, admissionv1.Update, admissionv1.Delete))
+		matchResource(coordinationv1.GroupName, coordinationv1.SchemeGroupVersion.Version, "leases", admissionv1.Create, admissionv1.Update, admissionv1.Delete))
 	p.Spec.MatchConditions = []admissionv1.MatchCondition{
-		{Name: "controllers-own", Expression: "request.resource.resource != 'leases' || " + objectName + " == " + quote(RecordName)},
+		{Name: "controllers-own", Expression: "request.resource.resource != 'leases' || " + objectName + " == " + quoteExpression(RecordName)},
 	}
-	p.Spec.Validations = rules(rule{
-		user + " == " + quote(o.ControllerUser) + " || " + withNamespace,
+	p.Spec.Validations = newValidations(validationRule{
+		user + " == " + quoteExpression(o.ControllerUser) + " || " + withNamespace,
 		"request.resource.resource == 'leases' ? 'Lease " + RecordName + " records since when the admission policies are in force, and ' + " + user + " + ' is not the controller: do not change it' : " +
 			"'only the controller can change the status of an execution, and ' + " + user + " + ' is not the controller: set spec.cancel or spec.finalize to end an execution, or create another one'",
 	})
 	return p
 }
 
-// settings is who says what is allowed, and when everything stops.
-func (o Options) settings() *admissionv1.ValidatingAdmissionPolicy {
-	p := o.policy(policySettings, matching(corev1.GroupName, corev1.SchemeGroupVersion.Version, "configmaps", admissionv1.Create, admissionv1.Update, admissionv1.Delete))
+// settingsPolicy is who says what is allowed, and when everything stops.
+func (o Options) settingsPolicy() *admissionv1.ValidatingAdmissionPolicy {
+	p := o.newPolicy(policySettings, matchResource(corev1.GroupName, corev1.SchemeGroupVersion.Version, "configmaps", admissionv1.Create, admissionv1.Update, admissionv1.Delete))
 	p.Spec.MatchConditions = []admissionv1.MatchCondition{
-		{Name: "settings", Expression: objectName + " in " + listOf([]string{o.PolicyConfigMap, v1alpha1.EmergencyStop})},
+		{Name: "settings", Expression: objectName + " in " + listExpression([]string{o.PolicyConfigMap, v1alpha1.EmergencyStop})},
 	}
-	admin := withNamespace + " || " + may(v1alpha1.VerbAdminister, "")
+	admin := withNamespace + " || " + allowedExpression(v1alpha1.VerbAdminister, "")
 	if o.PolicyAdmins != "" {
-		admin += " || " + quote(o.PolicyAdmins) + " in request.userInfo.?groups.orValue([])"
+		admin += " || " + quoteExpression(o.PolicyAdmins) + " in request.userInfo.?groups.orValue([])"
 	}
-	p.Spec.Validations = rules(rule{
+	p.Spec.Validations = newValidations(validationRule{
 		admin,
 		user + " + ' is not allowed to change ConfigMap ' + " + objectName + " + ', which controls executions: use a role that grants the verb administer on kubernetesexecutions in namespace ' + " + where,
 	})

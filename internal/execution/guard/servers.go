@@ -21,16 +21,16 @@ import (
 )
 
 // serverBound is how long one of several API servers may take for a trial.
-const serverBound = 3 * time.Second
+const serverTimeout = 3 * time.Second
 
-var errServerBound = fmt.Errorf("the API server did not answer within %s", serverBound)
+var errServerTimeout = fmt.Errorf("the API server did not answer within %s", serverTimeout)
 
 // ServerSlice is the EndpointSlice, in namespace default, in which the API
 // servers of a cluster list their addresses.
 const ServerSlice = "kubernetes"
 
 // The API servers of a cluster. Each has its own view of the admission policies.
-type servers struct {
+type apiServers struct {
 	cfg        *rest.Config
 	namespace  string
 	client     kubernetes.Interface
@@ -40,8 +40,8 @@ type servers struct {
 	known map[string]dynamic.ResourceInterface // by address
 }
 
-func newServers(cfg *rest.Config, client kubernetes.Interface, namespace string) (*servers, error) {
-	s := &servers{cfg: cfg, namespace: namespace, client: client}
+func newServers(cfg *rest.Config, client kubernetes.Interface, namespace string) (*apiServers, error) {
+	s := &apiServers{cfg: cfg, namespace: namespace, client: client}
 	var err error
 	s.executions, err = executionsOf(cfg, namespace)
 	return s, err
@@ -55,9 +55,9 @@ func executionsOf(cfg *rest.Config, namespace string) (dynamic.ResourceInterface
 	return client.Resource(v1alpha1.GroupVersion.WithResource(v1alpha1.Resource)).Namespace(namespace), nil
 }
 
-// direct is each API server that is listed, by its address. There is none where
+// listServers is each API server that is listed, by its address. There is none where
 // the list may not be read, or a server could not prove that it is one.
-func (s *servers) direct(ctx context.Context) (map[string]dynamic.ResourceInterface, error) {
+func (s *apiServers) listServers(ctx context.Context) (map[string]dynamic.ResourceInterface, error) {
 	name, ok := s.verifiedName()
 	if !ok {
 		return nil, nil
@@ -80,11 +80,11 @@ func (s *servers) direct(ctx context.Context) (map[string]dynamic.ResourceInterf
 			}
 		}
 	}
-	return s.connect(name, addresses)
+	return s.connectServers(name, addresses)
 }
 
-// connect keeps one client for each address, and no others.
-func (s *servers) connect(name string, addresses map[string]bool) (map[string]dynamic.ResourceInterface, error) {
+// connectServers keeps one client for each address, and no others.
+func (s *apiServers) connectServers(name string, addresses map[string]bool) (map[string]dynamic.ResourceInterface, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := map[string]dynamic.ResourceInterface{}
@@ -106,7 +106,7 @@ func (s *servers) connect(name string, addresses map[string]bool) (map[string]dy
 
 // verifiedName is the name by which an API server proves itself, whatever its
 // address. A credential goes to no server that has not.
-func (s *servers) verifiedName() (string, bool) {
+func (s *apiServers) verifiedName() (string, bool) {
 	if s.cfg.Insecure || s.cfg.Transport != nil {
 		return "", false
 	}

@@ -62,7 +62,7 @@ func apiServer(t *testing.T, says answer, asked *atomic.Int32) *httptest.Server 
 }
 
 // lookerOf looks at a cluster by the API server main.
-func lookerOf(t *testing.T, main *httptest.Server, client kubernetes.Interface) looker {
+func lookerOf(t *testing.T, main *httptest.Server, client kubernetes.Interface) observer {
 	t.Helper()
 	cfg := &rest.Config{
 		Host: main.URL, BearerToken: "token",
@@ -72,9 +72,9 @@ func lookerOf(t *testing.T, main *httptest.Server, client kubernetes.Interface) 
 	if err != nil {
 		t.Fatal(err)
 	}
-	return looker{
+	return observer{
 		options: Options{Namespace: "executor"}.withDefaults(), client: client, servers: all,
-		record: &record{client: client, namespace: "executor", propagation: DefaultPropagation},
+		record: &periodRecord{client: client, namespace: "executor", propagation: DefaultPropagation},
 	}
 }
 
@@ -137,7 +137,7 @@ func TestEachAPIServerIsTried(t *testing.T) {
 				Ports:      []discoveryv1.EndpointPort{{Name: new("https"), Port: new(int32(number))}},
 			})
 			l := lookerOf(t, main, client)
-			err = l.tried(t.Context())
+			err = l.verifyServers(t.Context())
 			if tc.says == "" && err != nil || tc.says != "" && (err == nil || !strings.Contains(err.Error(), address) || !strings.Contains(err.Error(), tc.says)) {
 				t.Errorf("%s: %v, want %q of %s", tc.reason, err, tc.says, address)
 			}
@@ -171,7 +171,7 @@ func TestOnlyWhatIsTakenEndsAPeriod(t *testing.T) {
 			var asked atomic.Int32
 			client := fake.NewClientset(Objects(Options{Namespace: "executor"}.withDefaults())...)
 			l := lookerOf(t, apiServer(t, tc.says, &asked), client)
-			objects, err := l.present(t.Context())
+			objects, err := l.readVersions(t.Context())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -179,8 +179,8 @@ func TestOnlyWhatIsTakenEndsAPeriod(t *testing.T) {
 			if err := client.Tracker().Add(recordOf(period, objects)); err != nil {
 				t.Fatal(err)
 			}
-			w := newWatch(l.look, l.present, nil)
-			if err := w.lookOnce(t.Context()); err == nil || asked.Load() != 1 {
+			w := newWatch(l.observe, l.readVersions, nil)
+			if err := w.observeOnce(t.Context()); err == nil || asked.Load() != 1 {
 				t.Errorf("after %d trials the look gives %v", asked.Load(), err)
 			}
 			if err := w.Missing(); err == nil || IsUnknown(err) == tc.ends {
@@ -246,18 +246,18 @@ func TestForgedRecord(t *testing.T) {
 				return true, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{CreationTimestamp: metav1.NewTime(clock)}}, nil
 			})
 			l := lookerOf(t, apiServer(t, refuses, &asked), client)
-			if _, err := l.look(t.Context()); !tc.unseen && err == nil {
+			if _, err := l.observe(t.Context()); !tc.unseen && err == nil {
 				t.Fatal("nothing is missing in the gap")
 			}
 			if tc.unseen {
-				l.record = &record{client: client, namespace: "executor", propagation: DefaultPropagation}
+				l.record = &periodRecord{client: client, namespace: "executor", propagation: DefaultPropagation}
 			}
 			for _, object := range Objects(o) {
 				if err := client.Tracker().Add(object); err != nil {
 					t.Fatal(err)
 				}
 			}
-			objects, err := l.present(t.Context())
+			objects, err := l.readVersions(t.Context())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -267,7 +267,7 @@ func TestForgedRecord(t *testing.T) {
 			}
 			clock = tc.now
 			for range 2 {
-				seen, err := l.look(t.Context())
+				seen, err := l.observe(t.Context())
 				if tc.takes && (err != nil || seen.period != period) || !tc.takes && !errors.As(err, &settlingError{}) {
 					t.Errorf("%s: %+v, %v", tc.reason, seen.period, err)
 				}

@@ -18,17 +18,17 @@ import (
 // four eyes, and approvalReceived is an approval that the audit has no name for.
 func Stamps(o Options) []runtime.Object {
 	o = o.withDefaults()
-	requests := o.stamp(stampRequests, admissionv1.Create,
+	requests := o.newStamp(stampRequests, admissionv1.Create,
 		"Object{spec: Object.spec{requestedBy: "+user+"}}",
 		admissionv1.MatchCondition{Name: "names-nobody", Expression: "object.spec.?requestedBy.orValue('') == ''"})
-	approvals := o.stamp(stampApprovals, admissionv1.Update,
-		"Object{spec: Object.spec{approvals: [Object.spec.approvals{approver: "+user+", decision: "+quote(string(v1alpha1.Approve))+", planHash: oldObject.status.plan.hash}]}}",
+	approvals := o.newStamp(stampApprovals, admissionv1.Update,
+		"Object{spec: Object.spec{approvals: [Object.spec.approvals{approver: "+user+", decision: "+quoteExpression(string(v1alpha1.Approve))+", planHash: oldObject.status.plan.hash}]}}",
 		admissionv1.MatchCondition{Name: "approves", Expression: "object.spec.?approvalReceived.orValue(false) && !oldObject.spec.?approvalReceived.orValue(false)"},
 		admissionv1.MatchCondition{Name: "has-a-plan", Expression: "oldObject.?status.plan.hash.orValue('') != ''"},
 		admissionv1.MatchCondition{Name: "adds-nothing", Expression: "object.spec.?approvals.orValue([]).all(a, oldObject.spec.?approvals.orValue([]).exists(b, b.approver == a.approver))"},
 		admissionv1.MatchCondition{Name: "not-decided-before", Expression: "!object.spec.?approvals.orValue([]).exists(a, a.approver == " + user + ")"})
 	// The groups of somebody else are not known.
-	groups := o.stamp(stampGroups, admissionv1.Create,
+	groups := o.newStamp(stampGroups, admissionv1.Create,
 		"Object{spec: Object.spec{requesterGroups: "+userGroups+"}}",
 		admissionv1.MatchCondition{Name: "names-no-groups", Expression: "size(object.spec.?requesterGroups.orValue([])) == 0"},
 		admissionv1.MatchCondition{Name: "asks-for-themselves", Expression: "object.spec.?requestedBy.orValue('') in ['', " + user + "]"},
@@ -37,23 +37,23 @@ func Stamps(o Options) []runtime.Object {
 	// without groups is better than none.
 	ignore := admissionv1.Ignore
 	groups.Spec.FailurePolicy = &ignore
-	cancels := o.stamp(stampCancels, admissionv1.Update,
+	cancels := o.newStamp(stampCancels, admissionv1.Update,
 		"Object{spec: Object.spec{cancelledBy: "+user+"}}",
 		admissionv1.MatchCondition{Name: "cancels", Expression: "object.spec.?cancel.orValue(false) && !oldObject.spec.?cancel.orValue(false)"},
 		admissionv1.MatchCondition{Name: "names-nobody", Expression: "object.spec.?cancelledBy.orValue('') == ''"},
 		admissionv1.MatchCondition{Name: "has-room", Expression: "size(" + user + ") <= 253"}) // or the cancel would be refused for its name
 	var list []runtime.Object
 	for _, p := range []*admissionv1.MutatingAdmissionPolicy{requests, groups, approvals, cancels} {
-		list = append(list, p, o.stampBinding(p))
+		list = append(list, p, o.newStampBinding(p))
 	}
 	return list
 }
 
-func (o Options) stamp(name string, operation admissionv1.OperationType, apply string, when ...admissionv1.MatchCondition) *admissionv1.MutatingAdmissionPolicy {
+func (o Options) newStamp(name string, operation admissionv1.OperationType, apply string, when ...admissionv1.MatchCondition) *admissionv1.MutatingAdmissionPolicy {
 	fail, none := admissionv1.Fail, metav1.LabelSelector{}
 	return &admissionv1.MutatingAdmissionPolicy{
 		TypeMeta:   metav1.TypeMeta{APIVersion: admissionv1.SchemeGroupVersion.String(), Kind: "MutatingAdmissionPolicy"},
-		ObjectMeta: o.meta(name),
+		ObjectMeta: o.objectMeta(name),
 		Spec: admissionv1.MutatingAdmissionPolicySpec{
 			FailurePolicy:      &fail,
 			ReinvocationPolicy: admissionv1.NeverReinvocationPolicy,
@@ -62,7 +62,7 @@ func (o Options) stamp(name string, operation admissionv1.OperationType, apply s
 				NamespaceSelector: &none,
 				ObjectSelector:    &none,
 				MatchPolicy:       equivalent(),
-				ResourceRules:     []admissionv1.NamedRuleWithOperations{executions("", operation)},
+				ResourceRules:     []admissionv1.NamedRuleWithOperations{matchExecutions("", operation)},
 			},
 			Mutations: []admissionv1.Mutation{{
 				PatchType:          admissionv1.PatchTypeApplyConfiguration,
@@ -72,7 +72,7 @@ func (o Options) stamp(name string, operation admissionv1.OperationType, apply s
 	}
 }
 
-func (o Options) stampBinding(p *admissionv1.MutatingAdmissionPolicy) *admissionv1.MutatingAdmissionPolicyBinding {
+func (o Options) newStampBinding(p *admissionv1.MutatingAdmissionPolicy) *admissionv1.MutatingAdmissionPolicyBinding {
 	return &admissionv1.MutatingAdmissionPolicyBinding{
 		TypeMeta:   metav1.TypeMeta{APIVersion: admissionv1.SchemeGroupVersion.String(), Kind: "MutatingAdmissionPolicyBinding"},
 		ObjectMeta: metav1.ObjectMeta{Name: p.Name, Labels: p.Labels},

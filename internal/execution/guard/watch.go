@@ -14,45 +14,45 @@ import (
 
 const (
 	// lookEvery is how often is looked without any reason to.
-	lookEvery = 30 * time.Second
+	observeInterval = 30 * time.Second
 	// lookAgain is how soon is looked again while the guard is missing: the API
 	// server goes by new policies a second or two after it has them.
-	lookAgain = 2 * time.Second
+	observeRetryDelay = 2 * time.Second
 	// lookBound is how long a look may take.
-	lookBound = 10 * time.Second
+	observeTimeout = 10 * time.Second
 	// trust is how long a good look is good for, where none succeeds after it.
-	trust = 90 * time.Second
+	observationTTL = 90 * time.Second
 )
 
 var (
-	errLookBound = fmt.Errorf("the API server did not answer within %s", lookBound)
-	errNoLook    = errors.New("not checked yet")
+	errObserveTimeout = fmt.Errorf("the API server did not answer within %s", observeTimeout)
+	errNotObserved    = errors.New("not checked yet")
 )
 
 // A Watch knows whether the guard is there, and since when without a gap.
 type Watch struct {
-	// look gives what is there, or why the guard is missing. It gives an
+	// observe gives what is there, or why the guard is missing. It gives an
 	// unknownError if it cannot tell.
-	look func(ctx context.Context) (sight, error)
-	// present gives the objects of the guard alone.
-	present func(ctx context.Context) (string, error)
-	// follow calls back when the objects of the guard change, until ctx ends.
-	follow func(ctx context.Context, changed func())
+	observe func(ctx context.Context) (observation, error)
+	// readVersions gives the objects of the guard alone.
+	readVersions func(ctx context.Context) (string, error)
+	// watchObjects calls back when the objects of the guard change, until ctx ends.
+	watchObjects func(ctx context.Context, changed func())
 
 	log        *slog.Logger
-	looking    chan struct{} // holds one look at a time
+	observing  chan struct{} // holds one look at a time
 	confirming chan struct{} // holds one look at the objects alone at a time
 
-	mu      sync.Mutex
-	missing error     // what the last look that could tell has said
-	looked  time.Time // when that was
-	unknown error     // why no look could tell since then
-	seen    sight
-	next    *confirmation // that has not begun
+	mu         sync.Mutex
+	missing    error     // what the last look that could tell has said
+	observedAt time.Time // when that was
+	unknown    error     // why no look could tell since then
+	seen       observation
+	next       *confirmation // that has not begun
 }
 
-// A sight is what a look has seen.
-type sight struct {
+// A observation is what a look has seen.
+type observation struct {
 	objects string // their UIDs and generations
 	period  Period
 }
@@ -74,7 +74,7 @@ func (e unknownError) Unwrap() error { return e.error }
 // that the guard is missing.
 func IsUnknown(err error) bool {
 	unknown := unknownError{}
-	return errors.As(err, &unknown) || errors.Is(err, errNoLook)
+	return errors.As(err, &unknown) || errors.Is(err, errNotObserved)
 }
 
 // New makes a Watch of the guard that Objects of the same options are. As
@@ -96,19 +96,19 @@ func New(cfg *rest.Config, o Options, propagation time.Duration, log *slog.Logge
 	if propagation == 0 {
 		propagation = DefaultPropagation
 	}
-	l := looker{
+	l := observer{
 		options: o, client: client, servers: all,
-		record: &record{client: client, namespace: o.Namespace, propagation: propagation},
+		record: &periodRecord{client: client, namespace: o.Namespace, propagation: propagation},
 	}
-	w := newWatch(l.look, l.present, l.follow)
+	w := newWatch(l.observe, l.readVersions, l.watchObjects)
 	w.log = log
 	return w, nil
 }
 
-func newWatch(look func(context.Context) (sight, error), present func(context.Context) (string, error), follow func(context.Context, func())) *Watch {
+func newWatch(look func(context.Context) (observation, error), present func(context.Context) (string, error), follow func(context.Context, func())) *Watch {
 	return &Watch{
-		look: look, present: present, follow: follow,
-		log: slog.New(slog.DiscardHandler), looking: make(chan struct{}, 1), confirming: make(chan struct{}, 1), missing: errNoLook,
+		observe: look, readVersions: present, watchObjects: follow,
+		log: slog.New(slog.DiscardHandler), observing: make(chan struct{}, 1), confirming: make(chan struct{}, 1), missing: errNotObserved,
 	}
 }
 
@@ -118,11 +118,11 @@ func (w *Watch) Run(ctx context.Context) error {
 	changed := make(chan struct{}, 1)
 	var following sync.WaitGroup
 	defer following.Wait()
-	following.Go(func() { w.follow(ctx, func() { signal(changed) }) })
+	following.Go(func() { w.watchObjects(ctx, func() { signalChange(changed) }) })
 	for ctx.Err() == nil {
-		next := lookEvery
-		if err := w.lookOnce(ctx); err != nil {
-			next = lookAgain
+		next := observeInterval
+		if err := w.observeOnce(ctx); err != nil {
+			next = observeRetryDelay
 			if settling := (settlingError{}); errors.As(err, &settling) {
 				next = min(next, time.Until(settling.until))
 			}
@@ -138,25 +138,25 @@ func (w *Watch) Run(ctx context.Context) error {
 	return nil
 }
 
-func (w *Watch) lookOnce(ctx context.Context) error {
-	w.looking <- struct{}{}
-	defer func() { <-w.looking }()
-	ctx, cancel := context.WithTimeoutCause(ctx, lookBound, errLookBound)
+func (w *Watch) observeOnce(ctx context.Context) error {
+	w.observing <- struct{}{}
+	defer func() { <-w.observing }()
+	ctx, cancel := context.WithTimeoutCause(ctx, observeTimeout, errObserveTimeout)
 	defer cancel()
-	seen, err := w.look(ctx)
+	seen, err := w.observe(ctx)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if unknown := (unknownError{}); errors.As(err, &unknown) {
 		w.unknown = err
 		return err
 	}
-	w.tell(ctx, err)
-	w.missing, w.looked, w.unknown, w.seen = err, time.Now(), nil, seen
+	w.logChange(ctx, err)
+	w.missing, w.observedAt, w.unknown, w.seen = err, time.Now(), nil, seen
 	return err
 }
 
-// tell logs what is not as it was at the last look.
-func (w *Watch) tell(ctx context.Context, err error) {
+// logChange logs what is not as it was at the last look.
+func (w *Watch) logChange(ctx context.Context, err error) {
 	settling := settlingError{}
 	switch before := w.missing; {
 	case err != nil && before != nil && before.Error() == err.Error():
@@ -188,7 +188,7 @@ func (w *Watch) Period() (Period, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	switch {
-	case w.unknown == nil, w.missing == nil && time.Since(w.looked) < trust:
+	case w.unknown == nil, w.missing == nil && time.Since(w.observedAt) < observationTTL:
 		return w.seen.period, w.missing
 	default:
 		return Period{}, w.unknown
@@ -207,7 +207,7 @@ func (w *Watch) Confirm(ctx context.Context) (Period, error) {
 	}
 	w.mu.Unlock()
 	if first {
-		w.confirm(context.WithoutCancel(ctx), c) // for others, too; it has a bound
+		w.runConfirmation(context.WithoutCancel(ctx), c) // for others, too; it has a bound
 	}
 	select {
 	case <-c.done:
@@ -217,12 +217,12 @@ func (w *Watch) Confirm(ctx context.Context) (Period, error) {
 	}
 }
 
-// confirm looks at the objects. Where they are not those of the last good look,
+// runConfirmation looks at the objects. Where they are not those of the last good look,
 // that is made anew.
-func (w *Watch) confirm(ctx context.Context, c *confirmation) {
+func (w *Watch) runConfirmation(ctx context.Context, c *confirmation) {
 	defer close(c.done)
-	objects, err := w.presentOnce(ctx)
-	if err == nil && w.isGood(objects) {
+	objects, err := w.readVersionsOnce(ctx)
+	if err == nil && w.isCurrent(objects) {
 		c.period, c.err = w.Period()
 		return
 	}
@@ -230,33 +230,33 @@ func (w *Watch) confirm(ctx context.Context, c *confirmation) {
 		c.err = err
 		return
 	}
-	if c.err = w.lookOnce(ctx); c.err == nil {
+	if c.err = w.observeOnce(ctx); c.err == nil {
 		c.period, c.err = w.Period()
 	}
 }
 
-// presentOnce does not wait for a look, which takes seconds for each API server
+// readVersionsOnce does not wait for a look, which takes seconds for each API server
 // that does not answer, and shares nothing with it.
-func (w *Watch) presentOnce(ctx context.Context) (string, error) {
+func (w *Watch) readVersionsOnce(ctx context.Context) (string, error) {
 	w.confirming <- struct{}{}
 	defer func() { <-w.confirming }()
-	ctx, cancel := context.WithTimeoutCause(ctx, lookBound, errLookBound)
+	ctx, cancel := context.WithTimeoutCause(ctx, observeTimeout, errObserveTimeout)
 	defer cancel()
 	w.mu.Lock()
 	w.next = nil // who comes now needs another
 	w.mu.Unlock()
-	return w.present(ctx)
+	return w.readVersions(ctx)
 }
 
-// isGood reports whether the last look has seen the guard in force with objects.
-func (w *Watch) isGood(objects string) bool {
+// isCurrent reports whether the last look has seen the guard in force with objects.
+func (w *Watch) isCurrent(objects string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.missing == nil && w.unknown == nil && w.seen.objects == objects && time.Since(w.looked) < trust
+	return w.missing == nil && w.unknown == nil && w.seen.objects == objects && time.Since(w.observedAt) < observationTTL
 }
 
-// signal does not wait: one that nobody has heard yet says as much as two.
-func signal(c chan<- struct{}) {
+// signalChange does not wait: one that nobody has heard yet says as much as two.
+func signalChange(c chan<- struct{}) {
 	select {
 	case c <- struct{}{}:
 	default:

@@ -49,7 +49,7 @@ func newAttempt(j *batchv1.Job, pod *corev1.Pod) *attempt {
 	}
 	a.began = a.hasBegun()
 	if a.over && a.began {
-		a.read(j.Annotations[v1alpha1.AnnotationPlan])
+		a.readResult(j.Annotations[v1alpha1.AnnotationPlan])
 	}
 	return a
 }
@@ -73,9 +73,9 @@ func (a *attempt) hasBegun() bool {
 	return !a.terminated.StartedAt.IsZero() || cmp.Or(a.terminated.ContainerID, s.ContainerID) != ""
 }
 
-// read takes what the container left. Where it left nothing that can be read
+// readResult takes what the container left. Where it left nothing that can be read
 // the exit code says what it can.
-func (a *attempt) read(planHash string) {
+func (a *attempt) readResult(planHash string) {
 	if a.terminated == nil { // the node is gone, and took with it how it ended
 		return
 	}
@@ -86,31 +86,31 @@ func (a *attempt) read(planHash string) {
 	}
 	a.unreadable = true
 	code := action.Code(a.terminated.ExitCode)
-	if code == action.CodeOK || slices.Contains(final(), a.terminated.ExitCode) || code.Retry() {
-		a.result = bare(code, a.terminated.FinishedAt.Time)
+	if code == action.CodeOK || slices.Contains(finalExitCodes(), a.terminated.ExitCode) || code.Retry() {
+		a.result = resultOfCode(code, a.terminated.FinishedAt.Time)
 		a.result.Started = a.terminated.StartedAt.Time
 	}
 }
 
-// bare is a result that only the code is known of.
-func bare(code action.Code, ended time.Time) *action.Result {
+// resultOfCode is a result that only the code is known of.
+func resultOfCode(code action.Code, ended time.Time) *action.Result {
 	return &action.Result{
 		Version: 1, Code: code, Ended: ended,
 		Message: fmt.Sprintf("the runner exited with code %d and left no result", code),
 	}
 }
 
-func (a *attempt) succeeded() bool { return a.result != nil && a.result.Code == action.CodeOK }
+func (a *attempt) hasSucceeded() bool { return a.result != nil && a.result.Code == action.CodeOK }
 
-func (a *attempt) running() bool { return a.began && !a.over }
+func (a *attempt) isRunning() bool { return a.began && !a.over }
 
-// late says whether it took too long.
-func (a *attempt) late() bool {
+// isLate says whether it took too long.
+func (a *attempt) isLate() bool {
 	return !a.stopped && a.pod.Status.Reason == batchv1.JobReasonDeadlineExceeded || a.result != nil && a.result.Code == action.CodeDeadline
 }
 
-// start is when the container was started; nil is not known.
-func (a *attempt) start() *time.Time {
+// startTime is when the container was started; nil is not known.
+func (a *attempt) startTime() *time.Time {
 	switch {
 	case !a.began:
 	case a.status.State.Running != nil:
@@ -121,11 +121,11 @@ func (a *attempt) start() *time.Time {
 	return nil
 }
 
-// rule is what the Job's policy makes of a Pod that has failed.
-func (a *attempt) rule(j *batchv1.Job) batchv1.PodFailurePolicyAction {
+// policyAction is what the Job's policy makes of a Pod that has failed.
+func (a *attempt) policyAction(j *batchv1.Job) batchv1.PodFailurePolicyAction {
 	if j.Spec.PodFailurePolicy != nil {
 		for _, r := range j.Spec.PodFailurePolicy.Rules {
-			if a.matches(r) {
+			if a.matchesRule(r) {
 				return r.Action
 			}
 		}
@@ -133,7 +133,7 @@ func (a *attempt) rule(j *batchv1.Job) batchv1.PodFailurePolicyAction {
 	return batchv1.PodFailurePolicyActionCount
 }
 
-func (a *attempt) matches(r batchv1.PodFailurePolicyRule) bool {
+func (a *attempt) matchesRule(r batchv1.PodFailurePolicyRule) bool {
 	if codes := r.OnExitCodes; codes != nil {
 		if a.terminated == nil || a.terminated.ExitCode == 0 {
 			return false
@@ -148,31 +148,31 @@ func (a *attempt) matches(r batchv1.PodFailurePolicyRule) bool {
 	})
 }
 
-// waiting says what keeps it from beginning, or did until it was given up.
-func (a *attempt) waiting() string {
+// waitReason says what keeps it from beginning, or did until it was given up.
+func (a *attempt) waitReason() string {
 	status := a.pod.Status
 	for _, c := range status.Conditions {
 		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {
-			return said(c.Reason, c.Message)
+			return joinReason(c.Reason, c.Message)
 		}
 	}
 	switch {
 	case a.status != nil && a.status.State.Waiting != nil && a.status.State.Waiting.Reason != "":
-		return said(a.status.State.Waiting.Reason, a.status.State.Waiting.Message)
+		return joinReason(a.status.State.Waiting.Reason, a.status.State.Waiting.Message)
 	case status.Reason != "":
-		return said(status.Reason, status.Message)
+		return joinReason(status.Reason, status.Message)
 	case a.disrupted != nil:
-		return said(a.disrupted.Reason, a.disrupted.Message)
+		return joinReason(a.disrupted.Reason, a.disrupted.Message)
 	case a.terminated != nil:
-		return said(a.terminated.Reason, a.terminated.Message)
+		return joinReason(a.terminated.Reason, a.terminated.Message)
 	case a.pod.DeletionTimestamp != nil:
 		return "the Pod was deleted before it started"
 	}
 	return "the container has not started yet"
 }
 
-// ending says how a container ended that left no result.
-func (a *attempt) ending() string {
+// describeEnd says how a container ended that left no result.
+func (a *attempt) describeEnd() string {
 	if a.terminated == nil {
 		return "with its node, exit status unknown"
 	}
@@ -187,7 +187,7 @@ func (a *attempt) ending() string {
 	return how
 }
 
-func said(reason, message string) string {
+func joinReason(reason, message string) string {
 	if message == "" {
 		return reason
 	}

@@ -61,7 +61,7 @@ func TestTheAPIServerTakesIt(t *testing.T) {
 				})
 				if once {
 					b := builder{action: &action.Action{}}
-					j.Spec.PodFailurePolicy.Rules = b.rules()
+					j.Spec.PodFailurePolicy.Rules = b.failureRules()
 				}
 				stored, err := client.BatchV1().Jobs(ns).Create(t.Context(), j, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}, FieldValidation: metav1.FieldValidationStrict})
 				if err != nil {
@@ -103,7 +103,7 @@ func TestNoPodIsEverMade(t *testing.T) {
 		t.Fatal(err)
 	}
 	ke := newExecution(ns, "e1", "uid-1")
-	ke.Spec.Timeout = &metav1.Duration{Duration: shortestTimeout}
+	ke.Spec.Timeout = &metav1.Duration{Duration: minTimeout}
 	p := newPlan("scale_deployment", web())
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "kubernaut-action-scale-deployment"}}
 	if _, err := client.CoreV1().ServiceAccounts(ns).Create(t.Context(), account, metav1.CreateOptions{}); err != nil {

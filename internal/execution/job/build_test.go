@@ -158,22 +158,22 @@ func TestNothingButDataReachesThePod(t *testing.T) {
 func TestLayers(t *testing.T) {
 	for name, c := range map[string]struct {
 		timeout time.Duration
-		want    layers
+		want    deadlines
 	}{
-		"Usual":    {5 * time.Minute, layers{300, 295, 290 * time.Second}},
-		"Longest":  {time.Hour, layers{3600, 3595, 3590 * time.Second}},
-		"Half":     {30 * time.Second, layers{30, 25, 20 * time.Second}},
-		"Short":    {12 * time.Second, layers{12, 10, 8 * time.Second}},
-		"Shortest": {5 * time.Second, layers{5, 4, 3 * time.Second}},
-		"Zero":     {0, layers{5, 4, 3 * time.Second}},
-		"Fraction": {5500 * time.Millisecond, layers{6, 5, 4 * time.Second}},
+		"Usual":    {5 * time.Minute, deadlines{300, 295, 290 * time.Second}},
+		"Longest":  {time.Hour, deadlines{3600, 3595, 3590 * time.Second}},
+		"Half":     {30 * time.Second, deadlines{30, 25, 20 * time.Second}},
+		"Short":    {12 * time.Second, deadlines{12, 10, 8 * time.Second}},
+		"Shortest": {5 * time.Second, deadlines{5, 4, 3 * time.Second}},
+		"Zero":     {0, deadlines{5, 4, 3 * time.Second}},
+		"Fraction": {5500 * time.Millisecond, deadlines{6, 5, 4 * time.Second}},
 	} {
-		if diff := cmp.Diff(c.want, layersOf(c.timeout), cmp.AllowUnexported(layers{})); diff != "" {
+		if diff := cmp.Diff(c.want, deadlinesOf(c.timeout), cmp.AllowUnexported(deadlines{})); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
 	}
 	rapid.Check(t, func(t *rapid.T) {
-		l := layersOf(time.Duration(rapid.Int64Range(0, int64(2*time.Hour)).Draw(t, "timeout")))
+		l := deadlinesOf(time.Duration(rapid.Int64Range(0, int64(2*time.Hour)).Draw(t, "timeout")))
 		if l.pod >= l.job || l.runner >= time.Duration(l.pod)*time.Second || l.runner < 2*time.Second {
 			t.Fatalf("not one within the other: %+v", l)
 		}
@@ -292,12 +292,12 @@ func TestBuildRefuses(t *testing.T) {
 func TestRules(t *testing.T) {
 	fails := func(a *action.Action, code int32, disrupted bool) batchv1.PodFailurePolicyAction {
 		b := builder{action: a}
-		j := &batchv1.Job{Spec: batchv1.JobSpec{PodFailurePolicy: &batchv1.PodFailurePolicy{Rules: b.rules()}}}
+		j := &batchv1.Job{Spec: batchv1.JobSpec{PodFailurePolicy: &batchv1.PodFailurePolicy{Rules: b.failureRules()}}}
 		pod := newPod("p").ended(code, "")
 		if disrupted {
 			pod = pod.disrupted("EvictionByEvictionAPI")
 		}
-		return newAttempt(j, pod.pod()).rule(j)
+		return newAttempt(j, pod.pod()).policyAction(j)
 	}
 	again, once := &action.Action{Name: "a", Idempotent: true}, &action.Action{Name: "b"}
 	for name, c := range map[string]struct {

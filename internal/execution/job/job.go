@@ -41,11 +41,11 @@ const (
 	user            = 65532
 	gracePeriod     = 10 // seconds in which a runner that is told to end says what it did
 	maxLabel        = 63
-	leastToken      = 600  // seconds; the API server takes no less
-	mostToken       = 3600 // seconds
+	minTokenSeconds = 600  // seconds; the API server takes no less
+	maxTokenSeconds = 3600 // seconds
 	defaultTimeout  = 5 * time.Minute
 	dryRunTimeout   = 60 * time.Second // the one who waits for it counts from when it starts, and has less patience
-	shortestTimeout = 5 * time.Second
+	minTimeout      = 5 * time.Second
 )
 
 // Options say how Jobs are made.
@@ -111,8 +111,8 @@ func Build(ke *v1alpha1.KubernetesExecution, plan *v1alpha1.Plan, purpose string
 			v1alpha1.LabelOwner:        v1alpha1.OwnerValue,
 		},
 	}
-	b.layers = layersOf(b.timeout())
-	pod, err := b.pod()
+	b.deadlines = deadlinesOf(b.jobTimeout())
+	pod, err := b.podSpec()
 	if err != nil {
 		return nil, fmt.Errorf("build Job %q: %w", name, err)
 	}
@@ -127,11 +127,11 @@ func Build(ke *v1alpha1.KubernetesExecution, plan *v1alpha1.Plan, purpose string
 			Parallelism: new(int32(1)), Completions: new(int32(1)),
 			// Only of an index the Job controller tells a Pod how many went before it.
 			CompletionMode:        new(batchv1.IndexedCompletion),
-			BackoffLimit:          new(b.retries()),
-			BackoffLimitPerIndex:  new(b.retries()),
-			ActiveDeadlineSeconds: new(b.layers.job),
+			BackoffLimit:          new(b.maxRetries()),
+			BackoffLimitPerIndex:  new(b.maxRetries()),
+			ActiveDeadlineSeconds: new(b.deadlines.job),
 			PodReplacementPolicy:  new(batchv1.Failed),
-			PodFailurePolicy:      &batchv1.PodFailurePolicy{Rules: b.rules()},
+			PodFailurePolicy:      &batchv1.PodFailurePolicy{Rules: b.failureRules()},
 			Template: corev1.PodTemplateSpec{
 				ObjectMeta: metav1.ObjectMeta{Labels: b.labels, Annotations: map[string]string{v1alpha1.AnnotationExecution: ke.Name}},
 				Spec:       pod,
@@ -143,15 +143,15 @@ func Build(ke *v1alpha1.KubernetesExecution, plan *v1alpha1.Plan, purpose string
 // A builder builds one Job.
 type builder struct {
 	Options
-	ke     *v1alpha1.KubernetesExecution
-	plan   *v1alpha1.Plan
-	action *action.Action
-	dry    bool
-	labels map[string]string
-	layers layers
+	ke        *v1alpha1.KubernetesExecution
+	plan      *v1alpha1.Plan
+	action    *action.Action
+	dry       bool
+	labels    map[string]string
+	deadlines deadlines
 }
 
-func (b *builder) timeout() time.Duration {
+func (b *builder) jobTimeout() time.Duration {
 	switch t := b.ke.Spec.Timeout; {
 	case b.dry:
 		return dryRunTimeout
@@ -163,7 +163,7 @@ func (b *builder) timeout() time.Duration {
 	return defaultTimeout
 }
 
-func (b *builder) retries() int32 {
+func (b *builder) maxRetries() int32 {
 	switch {
 	case b.dry:
 		return 0
@@ -173,23 +173,23 @@ func (b *builder) retries() int32 {
 	return max(0, b.action.Retries)
 }
 
-// layers are the deadlines of a Job, one within the other. A Job that is over
+// deadlines are the deadlines of a Job, one within the other. A Job that is over
 // time deletes its Pod, and a Pod that is over time kills its container. So the
 // runner is done before either, to say what it did.
-type layers struct {
+type deadlines struct {
 	job, pod int64 // seconds
 	runner   time.Duration
 }
 
-func layersOf(timeout time.Duration) layers {
-	seconds := int64((max(timeout, shortestTimeout) + time.Second - 1) / time.Second)
+func deadlinesOf(timeout time.Duration) deadlines {
+	seconds := int64((max(timeout, minTimeout) + time.Second - 1) / time.Second)
 	margin := max(1, min(5, seconds/6))
-	return layers{job: seconds, pod: seconds - margin, runner: time.Duration(seconds-2*margin) * time.Second}
+	return deadlines{job: seconds, pod: seconds - margin, runner: time.Duration(seconds-2*margin) * time.Second}
 }
 
-// rules say which ends of a Pod are tried again. An action that cannot be
+// failureRules say which ends of a Pod are tried again. An action that cannot be
 // repeated is not, once its container has begun.
-func (b *builder) rules() []batchv1.PodFailurePolicyRule {
+func (b *builder) failureRules() []batchv1.PodFailurePolicyRule {
 	disrupted := []batchv1.PodFailurePolicyOnPodConditionsPattern{{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue}}
 	if !b.action.Idempotent {
 		return []batchv1.PodFailurePolicyRule{
@@ -202,21 +202,21 @@ func (b *builder) rules() []batchv1.PodFailurePolicyRule {
 	return []batchv1.PodFailurePolicyRule{
 		{Action: batchv1.PodFailurePolicyActionIgnore, OnPodConditions: disrupted}, // it is not the action's fault
 		{Action: batchv1.PodFailurePolicyActionFailJob, OnExitCodes: &batchv1.PodFailurePolicyOnExitCodesRequirement{
-			ContainerName: new(Container), Operator: batchv1.PodFailurePolicyOnExitCodesOpIn, Values: final(),
+			ContainerName: new(Container), Operator: batchv1.PodFailurePolicyOnExitCodesOpIn, Values: finalExitCodes(),
 		}},
 	}
 }
 
-// final are the exit codes after which another attempt would do no better.
-func final() []int32 {
+// finalExitCodes are the exit codes after which another attempt would do no better.
+func finalExitCodes() []int32 {
 	return []int32{
 		int32(action.CodeGuard), int32(action.CodeForbidden), int32(action.CodeInvalid), int32(action.CodeDenied),
 		int32(action.CodePartial), int32(action.CodeDeadline), int32(action.CodeCancelled),
 	}
 }
 
-func (b *builder) pod() (corev1.PodSpec, error) {
-	container, err := b.container()
+func (b *builder) podSpec() (corev1.PodSpec, error) {
+	container, err := b.newContainer()
 	if err != nil {
 		return corev1.PodSpec{}, err
 	}
@@ -230,26 +230,26 @@ func (b *builder) pod() (corev1.PodSpec, error) {
 		ServiceAccountName:            b.action.ServiceAccount(),
 		AutomountServiceAccountToken:  new(false),
 		EnableServiceLinks:            new(false),
-		ActiveDeadlineSeconds:         new(b.layers.pod),
+		ActiveDeadlineSeconds:         new(b.deadlines.pod),
 		TerminationGracePeriodSeconds: new(int64(gracePeriod)),
 		PriorityClassName:             b.PriorityClassName,
 		NodeSelector:                  b.NodeSelector,
 		Tolerations:                   b.Tolerations,
-		Affinity:                      b.affinity(),
+		Affinity:                      b.nodeAffinity(),
 		ImagePullSecrets:              secrets,
 		SecurityContext: &corev1.PodSecurityContext{
 			RunAsNonRoot: new(true), RunAsUser: new(int64(user)), RunAsGroup: new(int64(user)),
 			SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
 		},
-		Volumes: []corev1.Volume{{Name: accountVolume, VolumeSource: corev1.VolumeSource{Projected: b.account()}}},
+		Volumes: []corev1.Volume{{Name: accountVolume, VolumeSource: corev1.VolumeSource{Projected: b.accountVolumeSource()}}},
 	}, nil
 }
 
-func (b *builder) container() (corev1.Container, error) {
+func (b *builder) newContainer() (corev1.Container, error) {
 	in := input.Input{
 		Plan:    b.plan,
 		Subject: action.Subject{UID: b.ke.UID, Created: b.ke.CreationTimestamp.Time},
-		Within:  b.layers.runner,
+		Within:  b.deadlines.runner,
 	}
 	variables, err := in.Environment()
 	if err != nil {
@@ -257,7 +257,7 @@ func (b *builder) container() (corev1.Container, error) {
 	}
 	c := corev1.Container{
 		Name: Container, Image: b.Image, ImagePullPolicy: corev1.PullPolicy(b.PullPolicy),
-		Resources:                b.resources(),
+		Resources:                b.containerResources(),
 		TerminationMessagePath:   corev1.TerminationMessagePathDefault,
 		TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError, // a runner that crashes says why in its log
 		VolumeMounts:             []corev1.VolumeMount{{Name: accountVolume, MountPath: accountPath, ReadOnly: true}},
@@ -273,18 +273,18 @@ func (b *builder) container() (corev1.Container, error) {
 		c.Env = append(c.Env, corev1.EnvVar{Name: v.Name, Value: v.Value})
 	}
 	c.Env = append(c.Env, corev1.EnvVar{Name: input.TerminationLog, Value: c.TerminationMessagePath},
-		counted(input.Failures, batchv1.JobIndexFailureCountAnnotation), counted(input.Disruptions, batchv1.JobIndexIgnoredFailureCountAnnotation))
+		annotationVariable(input.Failures, batchv1.JobIndexFailureCountAnnotation), annotationVariable(input.Disruptions, batchv1.JobIndexIgnoredFailureCountAnnotation))
 	return c, nil
 }
 
-// counted is a variable with an annotation of the Pod as its value.
-func counted(name, annotation string) corev1.EnvVar {
+// annotationVariable is a variable with an annotation of the Pod as its value.
+func annotationVariable(name, annotation string) corev1.EnvVar {
 	return corev1.EnvVar{Name: name, ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{
 		APIVersion: "v1", FieldPath: "metadata.annotations['" + annotation + "']",
 	}}}
 }
 
-func (b *builder) resources() corev1.ResourceRequirements {
+func (b *builder) containerResources() corev1.ResourceRequirements {
 	r, own := b.ActionResources[b.action.Name]
 	if !own {
 		r = b.Resources
@@ -298,12 +298,12 @@ func (b *builder) resources() corev1.ResourceRequirements {
 	}
 }
 
-// account is what in-cluster clients look for, with a token that is good for
+// accountVolumeSource is what in-cluster clients look for, with a token that is good for
 // little longer than the Job.
-func (b *builder) account() *corev1.ProjectedVolumeSource {
+func (b *builder) accountVolumeSource() *corev1.ProjectedVolumeSource {
 	return &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{
 		{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{
-			Path: corev1.ServiceAccountTokenKey, ExpirationSeconds: new(min(max(b.layers.job, leastToken), mostToken)),
+			Path: corev1.ServiceAccountTokenKey, ExpirationSeconds: new(min(max(b.deadlines.job, minTokenSeconds), maxTokenSeconds)),
 		}},
 		{ConfigMap: &corev1.ConfigMapProjection{
 			LocalObjectReference: corev1.LocalObjectReference{Name: "kube-root-ca.crt"},
@@ -315,8 +315,8 @@ func (b *builder) account() *corev1.ProjectedVolumeSource {
 	}}
 }
 
-// affinity keeps an action on a node away from it: it would drain itself.
-func (b *builder) affinity() *corev1.Affinity {
+// nodeAffinity keeps an action on a node away from it: it would drain itself.
+func (b *builder) nodeAffinity() *corev1.Affinity {
 	if b.plan.Target.Kind != nodeKind {
 		return nil
 	}

@@ -50,61 +50,61 @@ type Observation struct {
 // Observe says what a Job and its Pods show. Pods are those that the Job
 // controls, those being deleted included.
 func Observe(j *batchv1.Job, pods []corev1.Pod, now time.Time) Observation {
-	l := look{job: j, now: now, dry: j.Labels[v1alpha1.LabelPurpose] == v1alpha1.PurposeDryRun}
+	l := jobState{job: j, now: now, dry: j.Labels[v1alpha1.LabelPurpose] == v1alpha1.PurposeDryRun}
 	for i := range pods {
 		l.attempts = append(l.attempts, newAttempt(j, &pods[i]))
 	}
 	slices.SortStableFunc(l.attempts, func(a, b *attempt) int {
 		return cmp.Or(a.pod.CreationTimestamp.Compare(b.pod.CreationTimestamp.Time), cmp.Compare(a.pod.Name, b.pod.Name))
 	})
-	o := l.observe()
-	o.Retries, o.Started = l.retries(), l.started()
+	o := l.observeAttempts()
+	o.Retries, o.Started = l.countRetries(), l.firstStart()
 	if o.Result != nil {
 		o.Result.Attempt = max(o.Result.Attempt, o.Retries+1)
 	}
 	return o
 }
 
-// A look is one look at a Job.
-type look struct {
+// A jobState is one look at a Job.
+type jobState struct {
 	job      *batchv1.Job
 	attempts []*attempt // the oldest first
 	dry      bool
 	now      time.Time
 }
 
-func (l *look) observe() Observation {
-	if a := l.find(func(a *attempt) bool { return a.over && a.succeeded() }); a != nil {
-		return l.succeeded(a)
+func (l *jobState) observeAttempts() Observation {
+	if a := l.findLatest(func(a *attempt) bool { return a.over && a.hasSucceeded() }); a != nil {
+		return l.successObservation(a)
 	}
-	broken := l.condition(batchv1.JobFailed)
-	if a := l.find((*attempt).running); a != nil && broken == nil {
+	broken := l.findCondition(batchv1.JobFailed)
+	if a := l.findLatest((*attempt).isRunning); a != nil && broken == nil {
 		return Observation{State: Running, Pod: a.pod.Name}
 	}
-	last := l.find(func(a *attempt) bool { return a.over })
+	last := l.findLatest(func(a *attempt) bool { return a.over })
 	if broken == nil && len(l.attempts) > 0 { // without any, it has yet to count what it had
-		broken = l.condition(batchv1.JobFailureTarget)
+		broken = l.findCondition(batchv1.JobFailureTarget)
 	}
 	switch {
 	case broken != nil:
-		return l.failed(last, broken)
-	case last != nil && l.decided(last):
-		return l.failed(last, nil)
-	case l.condition(batchv1.JobComplete) != nil || l.condition(batchv1.JobSuccessCriteriaMet) != nil:
-		return l.succeeded(nil)
+		return l.failureObservation(last, broken)
+	case last != nil && l.isLastAttempt(last):
+		return l.failureObservation(last, nil)
+	case l.findCondition(batchv1.JobComplete) != nil || l.findCondition(batchv1.JobSuccessCriteriaMet) != nil:
+		return l.successObservation(nil)
 	}
 	o := Observation{State: Pending}
 	if last != nil || l.job.Status.Failed > 0 {
 		o.State = Retrying
 	}
-	if a := l.find(func(a *attempt) bool { return !a.over }); a != nil {
-		o.Pod, o.Waiting = a.pod.Name, a.waiting()
+	if a := l.findLatest(func(a *attempt) bool { return !a.over }); a != nil {
+		o.Pod, o.Waiting = a.pod.Name, a.waitReason()
 	}
 	return o
 }
 
-// find is the latest attempt of which something is true; nil is none.
-func (l *look) find(is func(*attempt) bool) *attempt {
+// findLatest is the latest attempt of which something is true; nil is none.
+func (l *jobState) findLatest(is func(*attempt) bool) *attempt {
 	for _, a := range slices.Backward(l.attempts) {
 		if is(a) {
 			return a
@@ -113,10 +113,10 @@ func (l *look) find(is func(*attempt) bool) *attempt {
 	return nil
 }
 
-// decided says whether there is no other attempt after one that has failed: what
+// isLastAttempt says whether there is no other attempt after one that has failed: what
 // the Job is going to find, too.
-func (l *look) decided(last *attempt) bool {
-	switch last.rule(l.job) {
+func (l *jobState) isLastAttempt(last *attempt) bool {
+	switch last.policyAction(l.job) {
 	case batchv1.PodFailurePolicyActionFailJob:
 		return true
 	case batchv1.PodFailurePolicyActionIgnore, batchv1.PodFailurePolicyActionFailIndex:
@@ -125,7 +125,7 @@ func (l *look) decided(last *attempt) bool {
 	}
 	var counted int32
 	for _, a := range l.attempts {
-		if a.over && a.rule(l.job) != batchv1.PodFailurePolicyActionIgnore {
+		if a.over && a.policyAction(l.job) != batchv1.PodFailurePolicyActionIgnore {
 			counted++
 		}
 	}
@@ -137,7 +137,7 @@ func (l *look) decided(last *attempt) bool {
 	return max(counted, l.job.Status.Failed) > most
 }
 
-func (l *look) condition(t batchv1.JobConditionType) *batchv1.JobCondition {
+func (l *jobState) findCondition(t batchv1.JobConditionType) *batchv1.JobCondition {
 	for i := range l.job.Status.Conditions {
 		if c := &l.job.Status.Conditions[i]; c.Type == t && c.Status == corev1.ConditionTrue {
 			return c
@@ -146,9 +146,9 @@ func (l *look) condition(t batchv1.JobConditionType) *batchv1.JobCondition {
 	return nil
 }
 
-// retries are the attempts after the first whose container began. Of Pods that
+// countRetries are the attempts after the first whose container began. Of Pods that
 // are gone it is not known whether it did; it is taken for granted.
-func (l *look) retries() int32 {
+func (l *jobState) countRetries() int32 {
 	var began, over int32
 	for _, a := range l.attempts {
 		if a.began {
@@ -162,130 +162,130 @@ func (l *look) retries() int32 {
 	return max(0, began+gone-1)
 }
 
-func (l *look) started() *time.Time {
+func (l *jobState) firstStart() *time.Time {
 	var first *time.Time
 	for _, a := range l.attempts {
-		if t := a.start(); t != nil && (first == nil || t.Before(*first)) {
+		if t := a.startTime(); t != nil && (first == nil || t.Before(*first)) {
 			first = t
 		}
 	}
 	return first
 }
 
-// ended is when an attempt ended, or else now.
-func (l *look) ended(a *attempt) *time.Time {
+// endTime is when an attempt ended, or else now.
+func (l *jobState) endTime(a *attempt) *time.Time {
 	if a != nil && a.terminated != nil && !a.terminated.FinishedAt.IsZero() {
 		return new(a.terminated.FinishedAt.Time)
 	}
 	return new(l.now)
 }
 
-// succeeded is for an attempt that says so, or for a Job that does when there is
+// successObservation is for an attempt that says so, or for a Job that does when there is
 // none left.
-func (l *look) succeeded(a *attempt) Observation {
-	o := Observation{State: Succeeded, Ended: l.ended(a)}
+func (l *jobState) successObservation(a *attempt) Observation {
+	o := Observation{State: Succeeded, Ended: l.endTime(a)}
 	if a != nil {
 		o.Pod, o.Result, o.Unreadable = a.pod.Name, a.result, a.unreadable
 	} else {
-		o.Result, o.Unreadable = bare(action.CodeOK, *o.Ended), true
+		o.Result, o.Unreadable = resultOfCode(action.CodeOK, *o.Ended), true
 	}
 	if l.dry && o.Result.DryRun == nil { // what it found is all that it was for
 		o.State, o.Result = Failed, nil
-		o.Failure = l.failure(v1alpha1.ReasonExecutionFailed, v1alpha1.DetailResultUnknown, "the dry run ended without a readable result")
+		o.Failure = l.newFailure(v1alpha1.ReasonExecutionFailed, v1alpha1.DetailResultUnknown, "the dry run ended without a readable result")
 	}
 	return o
 }
 
-// failed is for the last attempt, or for what a Job says of itself.
-func (l *look) failed(last *attempt, broken *batchv1.JobCondition) Observation {
-	o := Observation{State: Failed, Ended: l.ended(last)}
+// failureObservation is for the last attempt, or for what a Job says of itself.
+func (l *jobState) failureObservation(last *attempt, broken *batchv1.JobCondition) Observation {
+	o := Observation{State: Failed, Ended: l.endTime(last)}
 	if last != nil {
 		o.Pod, o.Result, o.Unreadable = last.pod.Name, last.result, last.unreadable
 	}
-	o.Failure = l.why(last, broken)
+	o.Failure = l.explainFailure(last, broken)
 	return o
 }
 
-// why says why no attempt succeeded.
-func (l *look) why(last *attempt, broken *batchv1.JobCondition) *execution.Failure {
-	late := broken != nil && broken.Reason == batchv1.JobReasonDeadlineExceeded || last != nil && last.late()
-	begun := l.find(func(a *attempt) bool { return a.began })
+// explainFailure says why no attempt succeeded.
+func (l *jobState) explainFailure(last *attempt, broken *batchv1.JobCondition) *execution.Failure {
+	late := broken != nil && broken.Reason == batchv1.JobReasonDeadlineExceeded || last != nil && last.isLate()
+	begun := l.findLatest(func(a *attempt) bool { return a.began })
 	switch {
 	case begun == nil && len(l.attempts) > 0:
-		return l.neverBegan(late)
-	case late && l.neverHadAPod():
-		return l.failure(v1alpha1.ReasonExecutionTimeout, v1alpha1.DetailExecutorUnavailable,
-			fmt.Sprintf("no Pod could be created within %s, for example because of a quota, a LimitRange or an admission webhook. Nothing was changed. See the events of Job %q", l.timeout(), l.job.Name))
+		return l.neverStartedFailure(late)
+	case late && l.hadNoPod():
+		return l.newFailure(v1alpha1.ReasonExecutionTimeout, v1alpha1.DetailExecutorUnavailable,
+			fmt.Sprintf("no Pod could be created within %s, for example because of a quota, a LimitRange or an admission webhook. Nothing was changed. See the events of Job %q", l.jobTimeout(), l.job.Name))
 	case late:
-		return l.timedOut(begun)
+		return l.timeoutFailure(begun)
 	case last == nil || last.result == nil:
-		return l.unknown(last, broken)
+		return l.unknownFailure(last, broken)
 	case last.result.Code == action.CodeCancelled && last.disrupted != nil:
 		f := FailureOf(last.result)
-		return l.failure(v1alpha1.ReasonExecutionFailed, f.Detail, fmt.Sprintf("the node evicted it (%s): %s", last.disrupted.Message, f.Message))
+		return l.newFailure(v1alpha1.ReasonExecutionFailed, f.Detail, fmt.Sprintf("the node evicted it (%s): %s", last.disrupted.Message, f.Message))
 	}
 	f := FailureOf(last.result)
-	return l.failure(f.Reason, f.Detail, f.Message)
+	return l.newFailure(f.Reason, f.Detail, f.Message)
 }
 
-// neverHadAPod says whether a Job has ended that never had one: before it ends it
+// hadNoPod says whether a Job has ended that never had one: before it ends it
 // counts all that it had, those that are gone, too.
-func (l *look) neverHadAPod() bool {
+func (l *jobState) hadNoPod() bool {
 	s := l.job.Status
-	return l.condition(batchv1.JobFailed) != nil && len(l.attempts) == 0 && s.Active+s.Failed+s.Succeeded == 0
+	return l.findCondition(batchv1.JobFailed) != nil && len(l.attempts) == 0 && s.Active+s.Failed+s.Succeeded == 0
 }
 
-func (l *look) neverBegan(late bool) *execution.Failure {
+func (l *jobState) neverStartedFailure(late bool) *execution.Failure {
 	a := l.attempts[len(l.attempts)-1]
-	reason, message := v1alpha1.ReasonExecutionFailed, a.waiting()
+	reason, message := v1alpha1.ReasonExecutionFailed, a.waitReason()
 	if late {
 		reason = v1alpha1.ReasonExecutionTimeout
-		message = fmt.Sprintf("it did not start within %s: %s", l.timeout(), message)
+		message = fmt.Sprintf("it did not start within %s: %s", l.jobTimeout(), message)
 	}
-	return l.failure(reason, v1alpha1.DetailExecutorUnavailable, fmt.Sprintf("Pod %q: %s. Nothing was changed", a.pod.Name, message))
+	return l.newFailure(reason, v1alpha1.DetailExecutorUnavailable, fmt.Sprintf("Pod %q: %s. Nothing was changed", a.pod.Name, message))
 }
 
-// timedOut is for a Job that took too long; begun is nil if no Pod of it is left.
-func (l *look) timedOut(begun *attempt) *execution.Failure {
-	message := fmt.Sprintf("the action did not finish within %s", l.timeout())
+// timeoutFailure is for a Job that took too long; begun is nil if no Pod of it is left.
+func (l *jobState) timeoutFailure(begun *attempt) *execution.Failure {
+	message := fmt.Sprintf("the action did not finish within %s", l.jobTimeout())
 	switch {
 	case begun == nil:
-		return l.failure(v1alpha1.ReasonExecutionTimeout, v1alpha1.DetailResultUnknown, message+", and no Pod is left to show whether it had started: check the target before you retry")
+		return l.newFailure(v1alpha1.ReasonExecutionTimeout, v1alpha1.DetailResultUnknown, message+", and no Pod is left to show whether it had started: check the target before you retry")
 	case begun.result == nil:
-		return l.failure(v1alpha1.ReasonExecutionTimeout, v1alpha1.DetailResultUnknown, message+", and left no result: check the target before you retry")
+		return l.newFailure(v1alpha1.ReasonExecutionTimeout, v1alpha1.DetailResultUnknown, message+", and left no result: check the target before you retry")
 	}
 	f := FailureOf(begun.result)
 	detail := v1alpha1.Detail("")
 	if begun.result.Code == action.CodePartial || begun.result.Changed {
 		detail = v1alpha1.DetailPartiallyExecuted
 	}
-	return l.failure(v1alpha1.ReasonExecutionTimeout, detail, message+": "+f.Message)
+	return l.newFailure(v1alpha1.ReasonExecutionTimeout, detail, message+": "+f.Message)
 }
 
-// unknown is for a last attempt that left nothing that can be read, or is gone.
-func (l *look) unknown(last *attempt, broken *batchv1.JobCondition) *execution.Failure {
+// unknownFailure is for a last attempt that left nothing that can be read, or is gone.
+func (l *jobState) unknownFailure(last *attempt, broken *batchv1.JobCondition) *execution.Failure {
 	const advice = "The result is unknown: check the target before you retry"
 	message := "no Pod of the Job is left"
 	switch {
 	case last != nil && !last.began:
-		message = fmt.Sprintf("Pod %q: %s", last.pod.Name, last.waiting())
+		message = fmt.Sprintf("Pod %q: %s", last.pod.Name, last.waitReason())
 	case last != nil:
-		message = fmt.Sprintf("Pod %q ended %s", last.pod.Name, last.ending())
+		message = fmt.Sprintf("Pod %q ended %s", last.pod.Name, last.describeEnd())
 	case broken != nil:
 		message = fmt.Sprintf("%s (%s: %s)", message, broken.Reason, broken.Message)
 	}
-	return l.failure(v1alpha1.ReasonExecutionFailed, v1alpha1.DetailResultUnknown, message+". "+advice)
+	return l.newFailure(v1alpha1.ReasonExecutionFailed, v1alpha1.DetailResultUnknown, message+". "+advice)
 }
 
-// failure is a failure of what the Job is for.
-func (l *look) failure(reason v1alpha1.Reason, detail v1alpha1.Detail, message string) *execution.Failure {
+// newFailure is a failure of what the Job is for.
+func (l *jobState) newFailure(reason v1alpha1.Reason, detail v1alpha1.Detail, message string) *execution.Failure {
 	if l.dry {
 		reason = v1alpha1.ReasonDryRunFailed
 	}
-	return &execution.Failure{Reason: reason, Detail: detail, Message: clip(message)}
+	return &execution.Failure{Reason: reason, Detail: detail, Message: truncateMessage(message)}
 }
 
-func (l *look) timeout() time.Duration {
+func (l *jobState) jobTimeout() time.Duration {
 	if s := l.job.Spec.ActiveDeadlineSeconds; s != nil {
 		return time.Duration(*s) * time.Second
 	}
@@ -299,7 +299,7 @@ func StopPatch() []byte { return []byte(`{"spec":{"activeDeadlineSeconds":1}}`) 
 
 // FailureOf says what a result means; nil is a success.
 func FailureOf(r *action.Result) *execution.Failure {
-	f := &execution.Failure{Reason: v1alpha1.ReasonExecutionFailed, Message: clip(r.Message)}
+	f := &execution.Failure{Reason: v1alpha1.ReasonExecutionFailed, Message: truncateMessage(r.Message)}
 	switch r.Code {
 	case action.CodeOK:
 		return nil
@@ -307,7 +307,7 @@ func FailureOf(r *action.Result) *execution.Failure {
 		f.Detail = v1alpha1.DetailTargetChanged
 		if r.Attempt > 1 { // the one before may have done it, and somebody else changed it since
 			f.Detail = v1alpha1.DetailResultUnknown
-			f.Message = clip("an earlier attempt started and its result is unknown: " + f.Message)
+			f.Message = truncateMessage("an earlier attempt started and its result is unknown: " + f.Message)
 		}
 	case action.CodeForbidden:
 		f.Detail = v1alpha1.DetailRBACDenied
@@ -332,8 +332,8 @@ func FailureOf(r *action.Result) *execution.Failure {
 	return f
 }
 
-// clip bounds a message by what a status takes.
-func clip(s string) string {
+// truncateMessage bounds a message by what a status takes.
+func truncateMessage(s string) string {
 	const most, mark = 1024, "…"
 	runes := []rune(s)
 	if len(runes) <= most {

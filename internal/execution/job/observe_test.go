@@ -111,13 +111,13 @@ func newJob() *fakeJob {
 	j.Annotations = map[string]string{v1alpha1.AnnotationPlan: "hash"}
 	j.Spec.BackoffLimit, j.Spec.ActiveDeadlineSeconds = new(int32(2)), new(int64(60))
 	j.Spec.Template.Spec.ActiveDeadlineSeconds = new(int64(55))
-	j.Spec.PodFailurePolicy = &batchv1.PodFailurePolicy{Rules: b.rules()}
+	j.Spec.PodFailurePolicy = &batchv1.PodFailurePolicy{Rules: b.failureRules()}
 	return j
 }
 
 func (j *fakeJob) once() *fakeJob {
 	b := builder{action: &action.Action{}}
-	j.Spec.PodFailurePolicy.Rules = b.rules()
+	j.Spec.PodFailurePolicy.Rules = b.failureRules()
 	return j
 }
 

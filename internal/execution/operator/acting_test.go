@@ -120,11 +120,13 @@ func (b behind) Get(context.Context, types.NamespacedName) (*v1alpha1.Kubernetes
 // following remembers what it heard.
 type following struct{ heard []string }
 
-func (f *following) follow(name types.NamespacedName, _ v1alpha1.Target) {
+func (f *following) watchTarget(name types.NamespacedName, _ v1alpha1.Target) {
 	f.heard = append(f.heard, "follow "+name.Name)
 }
 
-func (f *following) leave(name types.NamespacedName) { f.heard = append(f.heard, "leave "+name.Name) }
+func (f *following) stopWaiting(name types.NamespacedName) {
+	f.heard = append(f.heard, "leave "+name.Name)
+}
 
 // counted are the metrics of a reconciler that has seen one execution.
 func counted(t *testing.T, r *reconciler) map[string]float64 {

@@ -23,63 +23,63 @@ const (
 	auditComponent = component + "-audit"
 	// giveUp is for how long an execution that somebody deletes is held back
 	// because the audit cannot be written.
-	giveUp = 5 * time.Minute
+	auditGiveUpAfter = 5 * time.Minute
 	// auditAgain is when an audit that failed is tried again.
-	auditAgain = 10 * time.Second
+	auditRetryDelay = 10 * time.Second
 )
 
-// An auditing reconciler has what the status says be written down, and lets an
+// An auditReconciler reconciler has what the status says be written down, and lets an
 // execution go only then. Nothing waits for it.
-type auditing struct {
+type auditReconciler struct {
 	executions executions
 	auditor    auditor
-	departed   departed
+	deleted    deletedCache
 	log        *slog.Logger
 	now        func() time.Time
 }
 
 // Reconcile brings the audit of the executions of a name up to date: of the one
 // that is there, and of those that were.
-func (a *auditing) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
-	left := a.part(ctx, req.NamespacedName)
-	res, err := a.follow(ctx, req)
-	if left && err == nil && (res.RequeueAfter == 0 || res.RequeueAfter > auditAgain) {
-		res.RequeueAfter = auditAgain
+func (a *auditReconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	left := a.recordDeleted(ctx, req.NamespacedName)
+	res, err := a.syncAudit(ctx, req)
+	if left && err == nil && (res.RequeueAfter == 0 || res.RequeueAfter > auditRetryDelay) {
+		res.RequeueAfter = auditRetryDelay
 	}
 	return res, err
 }
 
-// part records that executions of a name are gone. It reports whether some are
+// recordDeleted records that executions of a name are gone. It reports whether some are
 // left, which could not be recorded.
-func (a *auditing) part(ctx context.Context, name types.NamespacedName) (left bool) {
-	for g, ok := a.departed.next(name); ok; g, ok = a.departed.next(name) {
+func (a *auditReconciler) recordDeleted(ctx context.Context, name types.NamespacedName) (left bool) {
+	for g, ok := a.deleted.nextExecution(name); ok; g, ok = a.deleted.nextExecution(name) {
 		if err := a.auditor.SyncGone(ctx, g.ke, g.at, g.unseen); err != nil {
-			a.log.WarnContext(ctx, "audit record of deleted execution not written, retrying", "execution", key(g.ke), "err", err)
+			a.log.WarnContext(ctx, "audit record of deleted execution not written, retrying", "execution", logKey(g.ke), "err", err)
 			return true
 		}
-		a.departed.forget(name)
+		a.deleted.forgetNext(name)
 	}
 	return false
 }
 
 // releaseRecorded removes the finalizer of an execution whose audit is complete,
 // unless a sink has still to acknowledge a change event.
-func (a *auditing) releaseRecorded(ctx context.Context, ke *v1alpha1.KubernetesExecution) (reconcile.Result, error) {
+func (a *auditReconciler) releaseRecorded(ctx context.Context, ke *v1alpha1.KubernetesExecution) (reconcile.Result, error) {
 	if len(ke.Status.PendingChangeEvents) > 0 {
 		return reconcile.Result{}, nil // auditNews says when there are none
 	}
 	err := a.executions.SetFinalizer(ctx, ke, false)
 	if apierrors.IsConflict(err) {
-		return reconcile.Result{RequeueAfter: soon}, nil
+		return reconcile.Result{RequeueAfter: requeueSoon}, nil
 	}
-	return reconcile.Result{}, ignored(err)
+	return reconcile.Result{}, ignoreNotFound(err)
 }
 
-// follow brings the audit of the execution that is there up to date.
-func (a *auditing) follow(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+// syncAudit brings the audit of the execution that is there up to date.
+func (a *auditReconciler) syncAudit(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	ke, err := a.executions.Get(ctx, req.NamespacedName)
 	if apierrors.IsConflict(err) {
-		return reconcile.Result{RequeueAfter: soon}, nil
+		return reconcile.Result{RequeueAfter: requeueSoon}, nil
 	}
 	if err != nil || ke == nil {
 		return reconcile.Result{}, err
@@ -89,36 +89,36 @@ func (a *auditing) follow(ctx context.Context, req reconcile.Request) (reconcile
 	if ke.Status.Phase == v1alpha1.PhaseNew && !deleted { // one that is deleted may be held: what acts at once is held before its first phase is written
 		return reconcile.Result{}, nil
 	}
-	if recorded(ke) && !deleted { // it may be held still
+	if isRecorded(ke) && !deleted { // it may be held still
 		return a.releaseRecorded(ctx, ke)
 	}
 	done, err := a.auditor.Sync(ctx, ke)
 	if err != nil {
-		if deleted && a.now().Sub(ke.DeletionTimestamp.Time) > giveUp {
-			a.log.ErrorContext(ctx, "finalizer removed from deleted execution with incomplete audit", "execution", key(ke), "err", err)
-			return reconcile.Result{}, ignored(a.executions.SetFinalizer(ctx, ke, false))
+		if deleted && a.now().Sub(ke.DeletionTimestamp.Time) > auditGiveUpAfter {
+			a.log.ErrorContext(ctx, "finalizer removed from deleted execution with incomplete audit", "execution", logKey(ke), "err", err)
+			return reconcile.Result{}, ignoreNotFound(a.executions.SetFinalizer(ctx, ke, false))
 		}
-		a.log.WarnContext(ctx, "audit records not written, retrying", "execution", key(ke), "err", err)
-		return reconcile.Result{RequeueAfter: auditAgain}, nil
+		a.log.WarnContext(ctx, "audit records not written, retrying", "execution", logKey(ke), "err", err)
+		return reconcile.Result{RequeueAfter: auditRetryDelay}, nil
 	}
 	if !done && !deleted {
 		return reconcile.Result{}, nil
 	}
-	if deleted && underWay(ke, a.now()) {
-		return reconcile.Result{RequeueAfter: soon * 40}, nil // what runs is to say what it did
+	if deleted && isUnderWay(ke, a.now()) {
+		return reconcile.Result{RequeueAfter: requeueSoon * 40}, nil // what runs is to say what it did
 	}
-	if deleted && undelivered(ke, a.now()) {
-		return reconcile.Result{RequeueAfter: soon * 40}, nil
+	if deleted && hasUndelivered(ke, a.now()) {
+		return reconcile.Result{RequeueAfter: requeueSoon * 40}, nil
 	}
-	err = a.release(ctx, ke)
+	err = a.markRecorded(ctx, ke)
 	if apierrors.IsConflict(err) {
-		return reconcile.Result{RequeueAfter: soon}, nil
+		return reconcile.Result{RequeueAfter: requeueSoon}, nil
 	}
-	return reconcile.Result{}, ignored(err)
+	return reconcile.Result{}, ignoreNotFound(err)
 }
 
-// release says that all is written down, and lets the execution go.
-func (a *auditing) release(ctx context.Context, ke *v1alpha1.KubernetesExecution) error {
+// markRecorded says that all is written down, and lets the execution go.
+func (a *auditReconciler) markRecorded(ctx context.Context, ke *v1alpha1.KubernetesExecution) error {
 	if ke.DeletionTimestamp.IsZero() {
 		version, status := ke.ResourceVersion, ke.Status
 		ke.Status = v1alpha1.KubernetesExecutionStatus{Conditions: []metav1.Condition{{
@@ -136,8 +136,8 @@ func (a *auditing) release(ctx context.Context, ke *v1alpha1.KubernetesExecution
 	return a.executions.SetFinalizer(ctx, ke, false)
 }
 
-// ignored is an error other than that the object is gone.
-func ignored(err error) error {
+// ignoreNotFound is an error other than that the object is gone.
+func ignoreNotFound(err error) error {
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
@@ -147,9 +147,9 @@ func ignored(err error) error {
 	return nil
 }
 
-// auditNews lets through what adds to the audit of what is there. What goes is
+// auditChanged lets through what adds to the audit of what is there. What goes is
 // remembered by departed.
-func auditNews() predicate.Predicate {
+func auditChanged() predicate.Predicate {
 	return predicate.Funcs{
 		UpdateFunc: func(e event.UpdateEvent) bool {
 			before, ok := e.ObjectOld.(*v1alpha1.KubernetesExecution)

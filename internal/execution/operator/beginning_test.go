@@ -31,7 +31,7 @@ func TestHeldUnseen(t *testing.T) {
 		}
 		r := w.newReconciler(inline())
 		r.identities = nobodyActs{t}
-		a := &auditing{executions: storedExecutions{w}, auditor: recorder{}, log: r.log, now: r.now}
+		a := &auditReconciler{executions: storedExecutions{w}, auditor: recorder{}, log: r.log, now: r.now}
 		return w, r, func() {
 			for range 3 {
 				w.must(t, r, "a")

@@ -23,51 +23,51 @@ import (
 const dryRunTimeout = 30 * time.Second
 
 // checkAgain is when checks are tried again that could not be made.
-const checkAgain = 2 * time.Second
+const checkRetryDelay = 2 * time.Second
 
-// begin takes an execution up, and checks it. Where that is all there is to wait
+// acceptExecution takes an execution up, and checks it. Where that is all there is to wait
 // for, it is one write.
-func (r *reconciler) begin(ctx context.Context, t *turn) error {
+func (r *reconciler) acceptExecution(ctx context.Context, t *reconcileState) error {
 	if request, err := action.Parse(&t.ke.Spec); err == nil {
 		t.ke.Status.Target = targetOf(request.Target)
 	}
-	enter(t, v1alpha1.PhaseValidating)
-	return r.validate(ctx, t)
+	enterPhase(t, v1alpha1.PhaseValidating)
+	return r.validateExecution(ctx, t)
 }
 
-// validate checks, and makes the plan.
-func (r *reconciler) validate(ctx context.Context, t *turn) error {
+// validateExecution checks, and makes the plan.
+func (r *reconciler) validateExecution(ctx context.Context, t *reconcileState) error {
 	if t.ke.Spec.Cancel {
-		fail(t, cancelled(t.ke))
+		failExecution(t, cancelledFailure(t.ke))
 		return nil
 	}
 	if verified, err := r.verifyRequest(ctx, t); err != nil || !verified {
 		return err
 	}
-	if refusal := r.notInline(t.ke); refusal != nil {
-		fail(t, *refusal)
+	if refusal := r.inlineForbidden(t.ke); refusal != nil {
+		failExecution(t, *refusal)
 		return nil
 	}
-	dry, waits, failed, err := r.dryRun(ctx, t)
+	dry, waits, failed, err := r.dryRunResult(ctx, t)
 	if err != nil || waits {
 		return err
 	}
 	if failed != nil {
-		t.ke.Status.ValidationResults = ended(t.ke.Status.ValidationResults, t.now)
-		fail(t, *failed)
+		t.ke.Status.ValidationResults = finishedResults(t.ke.Status.ValidationResults, t.now)
+		failExecution(t, *failed)
 		return nil
 	}
 	out, err := r.check.Check(ctx, t.ke, dry, t.now)
 	t.now = r.now() // it took its time
 	keepKilled(&t.ke.Status, out.Results.PreConditionResults, out.Results.PostConditionResults)
 	if err != nil {
-		return r.uncheckable(ctx, t, err)
+		return r.retryCheck(ctx, t, err)
 	}
-	return r.checked(ctx, t, out)
+	return r.handleOutcome(ctx, t, out)
 }
 
-// checked goes on from what the checks gave.
-func (r *reconciler) checked(ctx context.Context, t *turn, out check.Outcome) error {
+// handleOutcome goes on from what the checks gave.
+func (r *reconciler) handleOutcome(ctx context.Context, t *reconcileState, out check.Outcome) error {
 	s := &t.ke.Status
 	if out.Target != "" {
 		s.Target = out.Target
@@ -75,70 +75,70 @@ func (r *reconciler) checked(ctx context.Context, t *turn, out check.Outcome) er
 	switch {
 	case out.Failed != nil:
 		s.Plan = out.Plan
-		s.ValidationResults = ended(&out.Results, t.now)
-		s.ValidationTime = at(t.now)
-		fail(t, *out.Failed)
+		s.ValidationResults = finishedResults(&out.Results, t.now)
+		s.ValidationTime = newTime(t.now)
+		failExecution(t, *out.Failed)
 	case out.NeedDryRunJob:
 		return r.startDryRun(ctx, t, out.Plan)
 	case out.Wait > 0:
-		if c := condition(s, v1alpha1.ConditionValidated); c == nil || c.Reason != "WaitingForPreconditions" { // once: each look would be a write
+		if c := findCondition(s, v1alpha1.ConditionValidated); c == nil || c.Reason != "WaitingForPreconditions" { // once: each look would be a write
 			s.ValidationResults = &out.Results
 			s.Message, s.ReasonDetail = "waiting for preconditions to pass", ""
 			setCondition(t, v1alpha1.ConditionValidated, metav1.ConditionUnknown, "WaitingForPreconditions", s.Message)
 		}
 		if request, err := action.Parse(&t.ke.Spec); err == nil {
-			r.targets.follow(nameOf(t.ke), request.Target)
+			r.targets.watchTarget(nameOf(t.ke), request.Target)
 		}
-		t.wait(out.Wait)
+		t.requeueIn(out.Wait)
 	default:
-		return r.valid(ctx, t, out)
+		return r.acceptPlan(ctx, t, out)
 	}
 	return nil
 }
 
-// valid goes on with a plan that may be carried out.
-func (r *reconciler) valid(ctx context.Context, t *turn, out check.Outcome) error {
+// acceptPlan goes on with a plan that may be carried out.
+func (r *reconciler) acceptPlan(ctx context.Context, t *reconcileState, out check.Outcome) error {
 	s := &t.ke.Status
 	s.Plan = out.Plan
-	s.ValidationResults = ended(&out.Results, t.now)
-	s.ValidationTime = at(t.now)
+	s.ValidationResults = finishedResults(&out.Results, t.now)
+	s.ValidationTime = newTime(t.now)
 	pending := approval.Begin(out.Decision, nil)
 	s.Approval = &pending
 	s.Message, s.ReasonDetail = out.Plan.Impact.Description, ""
 	setCondition(t, v1alpha1.ConditionValidated, metav1.ConditionTrue, "ChecksPassed", "all checks passed")
-	enter(t, v1alpha1.PhaseValidated)
-	t.afterwards(func(ctx context.Context) {
-		r.warnOf(ctx, t.ke, "PreconditionWarning", "precondition", out.Results.PreConditionResults)
+	enterPhase(t, v1alpha1.PhaseValidated)
+	t.addAfterWrite(func(ctx context.Context) {
+		r.warnConditions(ctx, t.ke, "PreconditionWarning", "precondition", out.Results.PreConditionResults)
 		for _, w := range out.Warnings {
-			r.tell.warn(t.ke, "PolicyWarning", w)
+			r.events.emitWarning(t.ke, "PolicyWarning", w)
 		}
 	})
 	switch { // where nothing is done before the next write, that is this one
-	case asksFirst(t.ke):
-		r.ask(t)
+	case needsApproval(t.ke):
+		r.requestApproval(t)
 	case t.ke.Spec.DryRunMode == v1alpha1.DryRunOnly:
-		tried(t)
-	case r.inProcess(t.ke):
+		completeDryRun(t)
+	case r.isInline(t.ke):
 		t.checked = true
-		return r.launch(ctx, t)
+		return r.launchAction(ctx, t)
 	}
 	return nil
 }
 
-// warnOf tells of conditions that do not hold and are not required.
-func (r *reconciler) warnOf(ctx context.Context, ke *v1alpha1.KubernetesExecution, reason, what string, results []v1alpha1.ConditionResult) {
+// warnConditions tells of conditions that do not hold and are not required.
+func (r *reconciler) warnConditions(ctx context.Context, ke *v1alpha1.KubernetesExecution, reason, what string, results []v1alpha1.ConditionResult) {
 	for _, c := range results {
 		if c.Passed || c.Required {
 			continue
 		}
-		r.log.WarnContext(ctx, "optional condition failed", "execution", key(ke), "kind", what, "condition", c.ConditionType, "message", c.ErrorMessage)
-		r.tell.warn(ke, reason, fmt.Sprintf("%s %q failed: %s", what, c.ConditionType, c.ErrorMessage))
+		r.log.WarnContext(ctx, "optional condition failed", "execution", logKey(ke), "kind", what, "condition", c.ConditionType, "message", c.ErrorMessage)
+		r.events.emitWarning(ke, reason, fmt.Sprintf("%s %q failed: %s", what, c.ConditionType, c.ErrorMessage))
 	}
 }
 
-// uncheckable keeps trying what could not be checked, for as long as that makes
+// retryCheck keeps trying what could not be checked, for as long as that makes
 // sense, and has it be seen.
-func (r *reconciler) uncheckable(ctx context.Context, t *turn, err error) error {
+func (r *reconciler) retryCheck(ctx context.Context, t *reconcileState, err error) error {
 	if ctx.Err() != nil {
 		return err
 	}
@@ -150,50 +150,50 @@ func (r *reconciler) uncheckable(ctx context.Context, t *turn, err error) error 
 		detail = v1alpha1.DetailAdmissionPoliciesMissing
 	}
 	const reason = "CheckError"
-	known := condition(&t.ke.Status, v1alpha1.ConditionValidated)
+	known := findCondition(&t.ke.Status, v1alpha1.ConditionValidated)
 	if known != nil && known.Reason == reason && !t.now.Before(known.LastTransitionTime.Add(r.cfg.CheckTimeout)) {
-		fail(t, execution.Failure{
+		failExecution(t, execution.Failure{
 			Reason: v1alpha1.ReasonValidationError, Detail: detail,
 			Message: fmt.Sprintf("the controller failed for %s to run the checks: %v", r.cfg.CheckTimeout, err),
 		})
 		return nil
 	}
 	if retry := (*execution.RetryError)(nil); errors.As(err, &retry) && (known == nil || known.Reason != reason) &&
-		t.now.Before(since(t.ke, v1alpha1.PhaseValidating, t.now).Add(longest(t.ke.Spec.PreConditions)+r.cfg.CheckTimeout)) {
-		r.log.DebugContext(ctx, "condition evaluation deferred", "execution", key(t.ke), "err", err)
-		t.wait(retry.After) // and is not written: it happens to each of many
+		t.now.Before(phaseStart(t.ke, v1alpha1.PhaseValidating, t.now).Add(maxConditionTimeout(t.ke.Spec.PreConditions)+r.cfg.CheckTimeout)) {
+		r.log.DebugContext(ctx, "condition evaluation deferred", "execution", logKey(t.ke), "err", err)
+		t.requeueIn(retry.After) // and is not written: it happens to each of many
 		return nil
 	}
-	r.log.WarnContext(ctx, "execution check failed, retrying", "execution", key(t.ke), "err", err)
+	r.log.WarnContext(ctx, "execution check failed, retrying", "execution", logKey(t.ke), "err", err)
 	if known == nil || known.Reason != reason { // once: each look would be a write
-		dropCondition(&t.ke.Status, v1alpha1.ConditionValidated) // its time is when the trouble began
-		t.ke.Status.ReasonDetail, t.ke.Status.Message = detail, bounded("the controller failed to run the checks and retries: "+err.Error(), maxMessage)
+		removeCondition(&t.ke.Status, v1alpha1.ConditionValidated) // its time is when the trouble began
+		t.ke.Status.ReasonDetail, t.ke.Status.Message = detail, truncateText("the controller failed to run the checks and retries: "+err.Error(), maxMessage)
 		setCondition(t, v1alpha1.ConditionValidated, metav1.ConditionUnknown, reason, t.ke.Status.Message)
 	}
-	t.wait(againAfter(err))
+	t.requeueIn(checkRetryAfter(err))
 	return nil
 }
 
-// againAfter is when checks are tried again that could not be made.
-func againAfter(err error) time.Duration {
+// checkRetryAfter is when checks are tried again that could not be made.
+func checkRetryAfter(err error) time.Duration {
 	if retry := (*execution.RetryError)(nil); errors.As(err, &retry) {
-		return max(retry.After, checkAgain)
+		return max(retry.After, checkRetryDelay)
 	}
-	return checkAgain
+	return checkRetryDelay
 }
 
-// dryRun gives the result of a dry run that was made in a Job, if there is one.
-func (r *reconciler) dryRun(ctx context.Context, t *turn) (dry *action.Result, waits bool, failed *execution.Failure, err error) {
+// dryRunResult gives the result of a dry run that was made in a Job, if there is one.
+func (r *reconciler) dryRunResult(ctx context.Context, t *reconcileState) (dry *action.Result, waits bool, failed *execution.Failure, err error) {
 	j, err := r.jobs.Job(ctx, t.ke, job.Name(t.ke.UID, v1alpha1.PurposeDryRun, 1), false)
 	if err != nil || j == nil {
 		return nil, false, nil, err
 	}
-	o, err := r.observe(ctx, t, j)
+	o, err := r.observeJob(ctx, t, j)
 	if err != nil {
 		return nil, false, nil, err
 	}
 	if o.Result != nil && (o.State == job.Succeeded || o.State == job.Failed) {
-		return o.Result, false, nil, r.expire(ctx, j)
+		return o.Result, false, nil, r.expireJob(ctx, j)
 	}
 	began := j.CreationTimestamp.Time
 	detail, what := v1alpha1.DetailExecutorUnavailable, "did not start"
@@ -209,28 +209,28 @@ func (r *reconciler) dryRun(ctx context.Context, t *turn) (dry *action.Result, w
 			Message: fmt.Sprintf("dry run %s within %s: see Job %q", what, dryRunTimeout, j.Name),
 		}
 	default:
-		t.until(end)
+		t.requeueAt(end)
 		return nil, true, nil, nil
 	}
-	return nil, false, failed, errors.Join(r.jobs.Patch(ctx, j, map[string]any{"suspend": true}), r.expire(ctx, j))
+	return nil, false, failed, errors.Join(r.jobs.Patch(ctx, j, map[string]any{"suspend": true}), r.expireJob(ctx, j))
 }
 
 // startDryRun has a Job try the plan out.
-func (r *reconciler) startDryRun(ctx context.Context, t *turn, plan *v1alpha1.Plan) error {
+func (r *reconciler) startDryRun(ctx context.Context, t *reconcileState, plan *v1alpha1.Plan) error {
 	j, err := job.Build(t.ke, plan, v1alpha1.PurposeDryRun, 1, r.cfg.Job)
 	if err != nil {
-		fail(t, execution.Failure{Reason: v1alpha1.ReasonDryRunFailed, Message: err.Error()})
+		failExecution(t, execution.Failure{Reason: v1alpha1.ReasonDryRunFailed, Message: err.Error()})
 		return nil //nolint:nilerr // the execution ends with it
 	}
 	if _, err := r.jobs.Create(ctx, t.ke, j); err != nil {
-		return r.uncheckable(ctx, t, err)
+		return r.retryCheck(ctx, t, err)
 	}
-	t.wait(dryRunTimeout)
+	t.requeueIn(dryRunTimeout)
 	return nil
 }
 
-// observe looks at a Job and its Pods.
-func (r *reconciler) observe(ctx context.Context, t *turn, j *batchv1.Job) (job.Observation, error) {
+// observeJob looks at a Job and its Pods.
+func (r *reconciler) observeJob(ctx context.Context, t *reconcileState, j *batchv1.Job) (job.Observation, error) {
 	pods, err := r.jobs.Pods(ctx, j, false)
 	if err != nil {
 		return job.Observation{}, err
@@ -248,15 +248,15 @@ func (r *reconciler) observe(ctx context.Context, t *turn, j *batchv1.Job) (job.
 
 // periodAgain is how often an execution that waits for an approval is compared with
 // the period of the guard: after a gap, whoever approves needs the new plan hash.
-const periodAgain = 30 * time.Second
+const periodCheckInterval = 30 * time.Second
 
-// approve waits for an approval.
-func (r *reconciler) approve(ctx context.Context, t *turn) error {
-	if taken, err := r.adopt(ctx, t); err != nil || taken {
+// awaitApproval waits for an approval.
+func (r *reconciler) awaitApproval(ctx context.Context, t *reconcileState) error {
+	if taken, err := r.adoptJob(ctx, t); err != nil || taken {
 		return err
 	}
 	if t.ke.Spec.Cancel {
-		fail(t, cancelled(t.ke))
+		failExecution(t, cancelledFailure(t.ke))
 		return nil
 	}
 	if verified, err := r.verifyRequest(ctx, t); err != nil || !verified {
@@ -264,9 +264,9 @@ func (r *reconciler) approve(ctx context.Context, t *turn) error {
 	}
 	period, missing := r.admissionPolicyPeriod(ctx, t.ke)
 	if p := t.ke.Status.Plan; missing == nil && p != nil && p.AdmissionPolicyPeriod != period.ID {
-		r.ask(t)
-		t.wait(periodAgain)
-		t.until(t.ke.Status.Approval.Deadline.Time)
+		r.requestApproval(t)
+		t.requeueIn(periodCheckInterval)
+		t.requeueAt(t.ke.Status.Approval.Deadline.Time)
 		return nil
 	}
 	status, failed, until := approval.Decide(t.ke, missing, t.now)
@@ -276,24 +276,24 @@ func (r *reconciler) approve(ctx context.Context, t *turn) error {
 	case failed != nil:
 		if status.State == v1alpha1.ApprovalRejected {
 			setCondition(t, v1alpha1.ConditionApproved, metav1.ConditionFalse, "Rejected", failed.Message)
-			r.decided(t, v1alpha1.Reject)
+			r.recordDecision(t, v1alpha1.Reject)
 		} else {
 			setCondition(t, v1alpha1.ConditionApproved, metav1.ConditionFalse, "Expired", failed.Message)
 		}
-		fail(t, *failed)
+		failExecution(t, *failed)
 		return nil
 	case missing != nil || status.State != v1alpha1.ApprovalApproved:
-		r.pending(t, missing, until)
+		r.setPendingApproval(t, missing, until)
 		return nil
 	}
 	setCondition(t, v1alpha1.ConditionApproved, metav1.ConditionTrue, "Approved", approvedBy(status))
 	if before == nil || before.State != v1alpha1.ApprovalApproved {
 		t.ke.Status.ReasonDetail, t.ke.Status.Message = "", approvedBy(status)
-		r.decided(t, v1alpha1.Approve)
-		t.onward = true // once it is written: a Job whose maker dies must not be one that nobody has approved
+		r.recordDecision(t, v1alpha1.Approve)
+		t.continueNow = true // once it is written: a Job whose maker dies must not be one that nobody has approved
 		return nil
 	}
-	return r.launch(ctx, t)
+	return r.launchAction(ctx, t)
 }
 
 // admissionPolicyPeriod is the time without a gap in which approvals are checked, or why
@@ -305,27 +305,27 @@ func (r *reconciler) admissionPolicyPeriod(ctx context.Context, ke *v1alpha1.Kub
 	return r.guard.Confirm(ctx)
 }
 
-// pending says what an approval is waited for, or why one does not count.
-func (r *reconciler) pending(t *turn, guardMissing error, until time.Time) {
+// setPendingApproval says what an approval is waited for, or why one does not count.
+func (r *reconciler) setPendingApproval(t *reconcileState, guardMissing error, until time.Time) {
 	detail, waiting := approval.Waiting(t.ke, guardMissing)
-	t.wait(periodAgain)
+	t.requeueIn(periodCheckInterval)
 	if guardMissing != nil {
-		t.wait(10 * time.Second)
+		t.requeueIn(10 * time.Second)
 	}
 	t.ke.Status.ReasonDetail, t.ke.Status.Message = detail, waiting
 	setCondition(t, v1alpha1.ConditionApproved, metav1.ConditionFalse, "Pending", waiting)
 	if !until.IsZero() {
-		t.until(until)
+		t.requeueAt(until)
 	}
 }
 
-// proceed goes on with a plan that passed the checks.
-func (r *reconciler) proceed(ctx context.Context, t *turn) error {
-	if taken, err := r.adopt(ctx, t); err != nil || taken {
+// proceedValidated goes on with a plan that passed the checks.
+func (r *reconciler) proceedValidated(ctx context.Context, t *reconcileState) error {
+	if taken, err := r.adoptJob(ctx, t); err != nil || taken {
 		return err
 	}
 	if t.ke.Spec.Cancel {
-		fail(t, cancelled(t.ke))
+		failExecution(t, cancelledFailure(t.ke))
 		return nil
 	}
 	if verified, err := r.verifyRequest(ctx, t); err != nil || !verified {
@@ -333,24 +333,24 @@ func (r *reconciler) proceed(ctx context.Context, t *turn) error {
 	}
 	switch {
 	case t.ke.Spec.DryRunMode == v1alpha1.DryRunOnly:
-		tried(t)
-	case asksFirst(t.ke):
-		r.ask(t)
+		completeDryRun(t)
+	case needsApproval(t.ke):
+		r.requestApproval(t)
 	default:
-		return r.launch(ctx, t)
+		return r.launchAction(ctx, t)
 	}
 	return nil
 }
 
-// asksFirst says whether what is validated waits for an approval next.
-func asksFirst(ke *v1alpha1.KubernetesExecution) bool {
+// needsApproval says whether what is validated waits for an approval next.
+func needsApproval(ke *v1alpha1.KubernetesExecution) bool {
 	a := ke.Status.Approval
 	return ke.Spec.DryRunMode != v1alpha1.DryRunOnly && a != nil && a.Required && a.State != v1alpha1.ApprovalApproved
 }
 
-// ask asks for an approval: for the first time, or again where the guard had a gap
+// requestApproval asks for an approval: for the first time, or again where the guard had a gap
 // since. What was written before does not count: it cannot name the new hash.
-func (r *reconciler) ask(t *turn) {
+func (r *reconciler) requestApproval(t *reconcileState) {
 	s := &t.ke.Status
 	again := s.Phase == v1alpha1.PhaseWaitingApproval
 	period, missing := r.guard.Period()
@@ -362,17 +362,17 @@ func (r *reconciler) ask(t *turn) {
 	if own := t.ke.Spec.ApprovalTimeout; own != nil && own.Duration > 0 {
 		timeout = own.Duration
 	}
-	a.Deadline = at(t.now.Add(timeout).Add(time.Second - 1)) // the API's times have no fractions
+	a.Deadline = newTime(t.now.Add(timeout).Add(time.Second - 1)) // the API's times have no fractions
 	s.ReasonDetail, s.Message = approval.Waiting(t.ke, missing)
 	if again {
 		s.Message = "the admission policies changed, so earlier approvals are no longer valid; " + s.Message
 	}
-	dropCondition(s, v1alpha1.ConditionQueued)
+	removeCondition(s, v1alpha1.ConditionQueued)
 	setCondition(t, v1alpha1.ConditionApproved, metav1.ConditionFalse, "Pending", s.Message)
 	if !again {
-		enter(t, v1alpha1.PhaseWaitingApproval)
+		enterPhase(t, v1alpha1.PhaseWaitingApproval)
 	}
-	t.afterwards(func(context.Context) {
-		r.tell.say(t.ke, "ApprovalRequired", fmt.Sprintf("%s; to approve: fleetloop approve %s -n %s", s.Message, t.ke.Name, t.ke.Namespace))
+	t.addAfterWrite(func(context.Context) {
+		r.events.emitNormal(t.ke, "ApprovalRequired", fmt.Sprintf("%s; to approve: fleetloop approve %s -n %s", s.Message, t.ke.Name, t.ke.Namespace))
 	})
 }

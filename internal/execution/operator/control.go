@@ -37,23 +37,23 @@ const workers = 16
 const auditWorkers = 16
 
 // shortly is how much of what happens to a target is one reason to look.
-const shortly = 50 * time.Millisecond
+const targetChangeDelay = 50 * time.Millisecond
 
-// patience is how soon something is looked at again that failed: never much later
+// newRateLimiter is how soon something is looked at again that failed: never much later
 // than whatever kept it from succeeding is over.
-func patience() workqueue.TypedRateLimiter[reconcile.Request] {
+func newRateLimiter() workqueue.TypedRateLimiter[reconcile.Request] {
 	return workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](50*time.Millisecond, 15*time.Second)
 }
 
-// control has the reconcilers called for what changes.
-func (o *Operator) control(deps Deps) error {
+// addControllers has the reconcilers called for what changes.
+func (o *Operator) addControllers(deps Deps) error {
 	m := newMetrics(deps.Registerer)
 	host := hostExecutions{o.manager.GetClient(), o.cfg.Namespace, &kube.Written{}}
 	r := &reconciler{
 		cfg: o.cfg, executions: host, jobs: timedJobs{hostJobs{o.manager.GetClient(), o.manager.GetAPIReader(), o.cfg.Namespace}, m},
-		check: measured{deps.Check, m}, identities: deps.Identities, gate: deps.Gate, guard: deps.Guard, recorder: deps.Recorder,
-		tell: teller{o.manager.GetEventRecorder(component)}, metrics: m, log: deps.Log, now: time.Now,
-		launched: map[types.UID]bool{}, claimed: map[types.NamespacedName]types.UID{}, begun: map[types.UID]begun{},
+		check: measuredChecker{deps.Check, m}, identities: deps.Identities, gate: deps.Gate, guard: deps.Guard, recorder: deps.Recorder,
+		events: eventEmitter{o.manager.GetEventRecorder(component)}, metrics: m, log: deps.Log, now: time.Now,
+		launched: map[types.UID]bool{}, claimed: map[types.NamespacedName]types.UID{}, inlineRuns: map[types.UID]inlineRun{},
 	}
 	w := &kube.Waker{}
 	var err error
@@ -71,22 +71,22 @@ func (o *Operator) control(deps Deps) error {
 	if err != nil {
 		return err
 	}
-	follows := &targets{client: meta, wake: func(name types.NamespacedName) { w.WakeAfter(name, shortly) }, log: deps.Log, followed: map[v1alpha1.Target]*followed{}}
+	follows := &targetWatches{client: meta, wake: func(name types.NamespacedName) { w.WakeAfter(name, targetChangeDelay) }, log: deps.Log, watched: map[v1alpha1.Target]*targetWatch{}}
 	r.targets = follows
 	if err := o.manager.Add(follows); err != nil {
 		return err
 	}
-	stop := &emergency{gate: deps.Gate, log: deps.Log, halted: &r.halted, running: func(ctx context.Context) error { return r.wakeRunning(ctx, w.Wake) }}
-	r.stopped = func(ctx context.Context) error {
-		return stop.read(ctx, o.manager.GetClient(), types.NamespacedName{Namespace: o.cfg.Namespace, Name: v1alpha1.EmergencyStop})
+	stop := &emergencyStop{gate: deps.Gate, log: deps.Log, halted: &r.halted, wakeRunning: func(ctx context.Context) error { return r.wakeRunning(ctx, w.Wake) }}
+	r.readStop = func(ctx context.Context) error {
+		return stop.readConfigMap(ctx, o.manager.GetClient(), types.NamespacedName{Namespace: o.cfg.Namespace, Name: v1alpha1.EmergencyStop})
 	}
 	err = ctrl.NewControllerManagedBy(o.manager).
 		Named("execution").
-		For(&v1alpha1.KubernetesExecution{}, builder.WithPredicates(news())).
-		Owns(&batchv1.Job{}, builder.WithPredicates(statusNews())).
-		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(executionOfPod), builder.WithPredicates(podNews())).
+		For(&v1alpha1.KubernetesExecution{}, builder.WithPredicates(executionChanged())).
+		Owns(&batchv1.Job{}, builder.WithPredicates(jobStatusChanged())).
+		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(executionOfPod), builder.WithPredicates(podStatusChanged())).
 		WatchesRawSource(w.Source()).
-		WithOptions(controller.Options{MaxConcurrentReconciles: workers, RateLimiter: patience()}).
+		WithOptions(controller.Options{MaxConcurrentReconciles: workers, RateLimiter: newRateLimiter()}).
 		Complete(r)
 	if err != nil {
 		return err
@@ -94,32 +94,32 @@ func (o *Operator) control(deps Deps) error {
 	err = ctrl.NewControllerManagedBy(o.manager).
 		Named("emergency-stop").
 		For(&corev1.ConfigMap{}). // the cache has the one alone
-		Complete(stop.reconciler(o.manager.GetClient()))
+		Complete(stop.newReconciler(o.manager.GetClient()))
 	if err != nil {
 		return err
 	}
-	return errors.Join(o.controlAudit(host, deps), o.manager.Add(manager.RunnableFunc(r.drain)), o.manager.Add(unelected(o.sync)))
+	return errors.Join(o.addAuditController(host, deps), o.manager.Add(manager.RunnableFunc(r.drainOutbox)), o.manager.Add(unelectedRunnable(o.waitForSync)))
 }
 
-// controlAudit has what becomes of executions be written down.
-func (o *Operator) controlAudit(host executions, deps Deps) error {
+// addAuditController has what becomes of executions be written down.
+func (o *Operator) addAuditController(host executions, deps Deps) error {
 	if !o.cfg.Audited {
 		return nil
 	}
-	a := &auditing{executions: host, auditor: deps.Auditor, log: deps.Log, now: time.Now}
+	a := &auditReconciler{executions: host, auditor: deps.Auditor, log: deps.Log, now: time.Now}
 	err := ctrl.NewControllerManagedBy(o.manager).
 		Named("audit").
-		For(&v1alpha1.KubernetesExecution{}, builder.WithPredicates(auditNews())).
-		Watches(&v1alpha1.KubernetesExecution{}, a.departed.handler(deps.Log, time.Now)).
-		WithOptions(controller.Options{MaxConcurrentReconciles: auditWorkers, RateLimiter: patience()}).
+		For(&v1alpha1.KubernetesExecution{}, builder.WithPredicates(auditChanged())).
+		Watches(&v1alpha1.KubernetesExecution{}, a.deleted.newHandler(deps.Log, time.Now)).
+		WithOptions(controller.Options{MaxConcurrentReconciles: auditWorkers, RateLimiter: newRateLimiter()}).
 		Complete(a)
-	return errors.Join(err, o.manager.Add(&sweep{
-		namespace: o.cfg.Namespace, closer: deps.Auditor, executions: host, live: hostLive{o.manager.GetAPIReader()}, departed: &a.departed, log: deps.Log,
+	return errors.Join(err, o.manager.Add(&sweeper{
+		namespace: o.cfg.Namespace, closer: deps.Auditor, executions: host, live: hostLive{o.manager.GetAPIReader()}, deleted: &a.deleted, log: deps.Log,
 	}))
 }
 
-// sync says when the executions have been listed.
-func (o *Operator) sync(ctx context.Context) error {
+// waitForSync says when the executions have been listed.
+func (o *Operator) waitForSync(ctx context.Context) error {
 	if _, err := o.manager.GetCache().GetInformer(ctx, &v1alpha1.KubernetesExecution{}); err != nil && ctx.Err() == nil {
 		return fmt.Errorf("list executions: %w", err)
 	}
@@ -128,20 +128,20 @@ func (o *Operator) sync(ctx context.Context) error {
 	return nil
 }
 
-// unelected runs in every replica.
-type unelected func(context.Context) error
+// unelectedRunnable runs in every replica.
+type unelectedRunnable func(context.Context) error
 
 // Start runs it.
-func (u unelected) Start(ctx context.Context) error { return u(ctx) }
+func (u unelectedRunnable) Start(ctx context.Context) error { return u(ctx) }
 
 // NeedLeaderElection says that it does not wait for its turn.
-func (unelected) NeedLeaderElection() bool { return false }
+func (unelectedRunnable) NeedLeaderElection() bool { return false }
 
-var _ manager.LeaderElectionRunnable = unelected(nil)
+var _ manager.LeaderElectionRunnable = unelectedRunnable(nil)
 
-// news lets through another spec, the wish to delete, another life of a name,
+// executionChanged lets through another spec, the wish to delete, another life of a name,
 // and that the audit is done. Our own writes of the status are none.
-func news() predicate.Predicate {
+func executionChanged() predicate.Predicate {
 	return predicate.Funcs{
 		UpdateFunc: func(e event.UpdateEvent) bool {
 			before, ok := e.ObjectOld.(*v1alpha1.KubernetesExecution)
@@ -150,13 +150,13 @@ func news() predicate.Predicate {
 				return false
 			}
 			return before.Generation != now.Generation || before.UID != now.UID ||
-				before.DeletionTimestamp.IsZero() != now.DeletionTimestamp.IsZero() || recorded(before) != recorded(now)
+				before.DeletionTimestamp.IsZero() != now.DeletionTimestamp.IsZero() || isRecorded(before) != isRecorded(now)
 		},
 	}
 }
 
-// statusNews lets through another status of a Job, and its end.
-func statusNews() predicate.Predicate {
+// jobStatusChanged lets through another status of a Job, and its end.
+func jobStatusChanged() predicate.Predicate {
 	return predicate.Funcs{
 		CreateFunc: func(event.CreateEvent) bool { return true },
 		UpdateFunc: func(e event.UpdateEvent) bool {
@@ -167,8 +167,8 @@ func statusNews() predicate.Predicate {
 	}
 }
 
-// podNews lets through what a Pod's containers do.
-func podNews() predicate.Predicate {
+// podStatusChanged lets through what a Pod's containers do.
+func podStatusChanged() predicate.Predicate {
 	return predicate.Funcs{
 		UpdateFunc: func(e event.UpdateEvent) bool {
 			before, ok := e.ObjectOld.(*corev1.Pod)

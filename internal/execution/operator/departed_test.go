@@ -43,16 +43,16 @@ type leaving struct {
 	*world
 
 	book *register
-	a    *auditing
+	a    *auditReconciler
 	q    workqueue.TypedRateLimitingInterface[reconcile.Request]
 }
 
 func newLeaving(t *testing.T) *leaving {
 	t.Helper()
 	w, book := newWorld(), &register{}
-	l := &leaving{T: t, world: w, book: book, q: workqueue.NewTypedRateLimitingQueue(patience())}
+	l := &leaving{T: t, world: w, book: book, q: workqueue.NewTypedRateLimitingQueue(newRateLimiter())}
 	t.Cleanup(l.q.ShutDown)
-	l.a = &auditing{executions: storedExecutions{w}, auditor: book, log: slog.New(slog.DiscardHandler), now: func() time.Time { return w.now }}
+	l.a = &auditReconciler{executions: storedExecutions{w}, auditor: book, log: slog.New(slog.DiscardHandler), now: func() time.Time { return w.now }}
 	return l
 }
 
@@ -66,7 +66,7 @@ func (l *leaving) goes(name string, told bool) {
 
 func (l *leaving) tells(ke *v1alpha1.KubernetesExecution, told bool) {
 	l.Helper()
-	l.a.departed.handler(l.a.log, l.a.now).Delete(l.Context(), event.DeleteEvent{Object: ke, DeleteStateUnknown: !told}, l.q)
+	l.a.deleted.newHandler(l.a.log, l.a.now).Delete(l.Context(), event.DeleteEvent{Object: ke, DeleteStateUnknown: !told}, l.q)
 }
 
 // looks does what is to be done, and gives when that is to be done again.
@@ -104,8 +104,8 @@ func TestDeletedUnheld(t *testing.T) {
 		}
 	}
 	l.wantTold("uid-  03:00:00 false", "uid-waiting_approval waiting_approval 03:00:00 false", "uid-failed failed 03:00:00 true")
-	if l.a.departed.count != 0 || len(l.a.departed.named) != 0 {
-		t.Errorf("%d are remembered that are in the audit", l.a.departed.count)
+	if l.a.deleted.count != 0 || len(l.a.deleted.byName) != 0 {
+		t.Errorf("%d are remembered that are in the audit", l.a.deleted.count)
 	}
 }
 
@@ -118,7 +118,7 @@ func TestFollowedUnseen(t *testing.T) {
 		return l.get("a")
 	}
 	first, later, second := as("first", v1alpha1.PhaseNew), as("first", v1alpha1.PhaseWaitingApproval), as("second", v1alpha1.PhaseNew)
-	h := l.a.departed.handler(l.a.log, l.a.now)
+	h := l.a.deleted.newHandler(l.a.log, l.a.now)
 	h.Update(l.Context(), event.UpdateEvent{ObjectOld: first, ObjectNew: later}, l.q)
 	if l.looks(); len(l.book.told) > 0 {
 		t.Errorf("one that goes on is told to be gone: %q", l.book.told)
@@ -146,13 +146,13 @@ func TestDeletedWhileTheAuditIsAway(t *testing.T) {
 		ke.UID, ke.Status.Phase, ke.Finalizers = "third", v1alpha1.PhaseFailed, []string{v1alpha1.Finalizer}
 	})
 	for range 3 {
-		if again := l.looks(); again != auditAgain {
+		if again := l.looks(); again != auditRetryDelay {
 			t.Errorf("it is tried again after %s", again)
 		}
 		l.now = l.now.Add(time.Hour)
 		l.q.Add(reconcile.Request{NamespacedName: types.NamespacedName{Namespace: namespace, Name: "a"}})
 	}
-	if ke := l.get("a"); !recorded(ke) || len(ke.Finalizers) > 0 {
+	if ke := l.get("a"); !isRecorded(ke) || len(ke.Finalizers) > 0 {
 		t.Errorf("one waits for the other: %+v", ke.Status.Conditions)
 	}
 	l.wantTold()
@@ -173,25 +173,25 @@ func TestDepartedAreBounded(t *testing.T) {
 		ke.Name, ke.UID = fmt.Sprintf("ke-%d", n), types.UID(fmt.Sprintf("uid-%d", n))
 		return ke
 	}
-	for n := range mostDeparted + 1 {
+	for n := range maxDeleted + 1 {
 		l.tells(one(n), true)
 	}
-	last := types.UID(fmt.Sprintf("uid-%d", mostDeparted))
+	last := types.UID(fmt.Sprintf("uid-%d", maxDeleted))
 	has := func(n int) bool {
 		ke := one(n)
-		return l.a.departed.has(nameOf(ke), ke.UID)
+		return l.a.deleted.hasExecution(nameOf(ke), ke.UID)
 	}
-	if l.q.Len() != mostDeparted || !has(mostDeparted-1) || has(mostDeparted) {
-		t.Fatalf("%d wait, and of the last: %t", l.q.Len(), has(mostDeparted))
+	if l.q.Len() != maxDeleted || !has(maxDeleted-1) || has(maxDeleted) {
+		t.Fatalf("%d wait, and of the last: %t", l.q.Len(), has(maxDeleted))
 	}
 	l.looks()
-	if len(l.book.told) != mostDeparted || slices.ContainsFunc(l.book.told, func(s string) bool { return s[:len(last)] == string(last) }) {
+	if len(l.book.told) != maxDeleted || slices.ContainsFunc(l.book.told, func(s string) bool { return s[:len(last)] == string(last) }) {
 		t.Errorf("the audit was told of %d", len(l.book.told))
 	}
-	l.tells(one(mostDeparted), true)
+	l.tells(one(maxDeleted), true)
 	l.looks()
-	if len(l.book.told) != mostDeparted+1 || l.a.departed.count != 0 {
-		t.Errorf("the audit was told of %d, and %d are remembered", len(l.book.told), l.a.departed.count)
+	if len(l.book.told) != maxDeleted+1 || l.a.deleted.count != 0 {
+		t.Errorf("the audit was told of %d, and %d are remembered", len(l.book.told), l.a.deleted.count)
 	}
 }
 
@@ -218,30 +218,30 @@ func TestWhoIsThere(t *testing.T) {
 	away := errors.New("nobody answers")
 	for name, tc := range map[string]struct {
 		reason string
-		with   func(w *world, s *sweep)
+		with   func(w *world, s *sweeper)
 		want   bool
 		err    error
 	}{
-		"Nowhere": {"it is gone", func(*world, *sweep) {}, false, nil},
-		"Cached":  {"its end will be told", func(w *world, _ *sweep) { w.create("a", "web", nil) }, true, nil},
-		"Live":    {"the cache has not seen it yet", func(_ *world, s *sweep) { s.live = liveUIDs{map[string]types.UID{"a": "uid-a"}, nil} }, true, nil},
-		"Namesake": {"another has its name", func(w *world, s *sweep) {
+		"Nowhere": {"it is gone", func(*world, *sweeper) {}, false, nil},
+		"Cached":  {"its end will be told", func(w *world, _ *sweeper) { w.create("a", "web", nil) }, true, nil},
+		"Live":    {"the cache has not seen it yet", func(_ *world, s *sweeper) { s.live = liveUIDs{map[string]types.UID{"a": "uid-a"}, nil} }, true, nil},
+		"Namesake": {"another has its name", func(w *world, s *sweeper) {
 			w.create("a", "web", func(ke *v1alpha1.KubernetesExecution) { ke.UID = "other" })
 			s.live = liveUIDs{map[string]types.UID{"a": "other"}, nil}
 		}, false, nil},
-		"Told": {"its last words are on the way", func(_ *world, s *sweep) {
+		"Told": {"its last words are on the way", func(_ *world, s *sweeper) {
 			ke := &v1alpha1.KubernetesExecution{}
 			ke.Namespace, ke.Name, ke.UID = namespace, "a", "uid-a"
-			s.departed.add(gone{ke: ke})
+			s.deleted.addExecution(deletedExecution{ke: ke})
 		}, true, nil},
-		"Behind":   {"it was written just now", func(w *world, s *sweep) { s.executions = catchingUp{storedExecutions{w}} }, true, nil},
-		"NoAnswer": {"nothing is guessed", func(_ *world, s *sweep) { s.live = liveUIDs{nil, away} }, false, away},
+		"Behind":   {"it was written just now", func(w *world, s *sweeper) { s.executions = catchingUp{storedExecutions{w}} }, true, nil},
+		"NoAnswer": {"nothing is guessed", func(_ *world, s *sweeper) { s.live = liveUIDs{nil, away} }, false, away},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld()
-			s := &sweep{executions: storedExecutions{w}, live: liveUIDs{}, departed: &departed{}}
+			s := &sweeper{executions: storedExecutions{w}, live: liveUIDs{}, deleted: &deletedCache{}}
 			tc.with(w, s)
-			got, err := s.there(t.Context(), types.NamespacedName{Namespace: namespace, Name: "a"}, "uid-a")
+			got, err := s.executionExists(t.Context(), types.NamespacedName{Namespace: namespace, Name: "a"}, "uid-a")
 			if got != tc.want || !errors.Is(err, tc.err) {
 				t.Errorf("%s: there %t, %v", tc.reason, got, err)
 			}

@@ -15,7 +15,7 @@ import (
 // reference of metrics.
 func Describe(reg prometheus.Registerer) error {
 	newMetrics(reg)
-	_, err := newWrites(reg)
+	_, err := newWriteCounter(reg)
 	_, failed := outbox.New(outbox.Config{}, outbox.Deps{Registerer: reg})
 	return errors.Join(err, failed, reg.Register(newPhaseGauges(noExecutions{}, slog.New(slog.DiscardHandler))))
 }

@@ -7,22 +7,22 @@ import (
 )
 
 // drainWrites bounds the writes at the end of a process.
-const drainWrites = 10 * time.Second
+const drainWriteTimeout = 10 * time.Second
 
 var errDrainWrites = errors.New("the acknowledgements of sinks could not be written in time")
 
-// drain waits for the answers of sinks when the manager ends, and removes from the
+// drainOutbox waits for the answers of sinks when the manager ends, and removes from the
 // executions what they acknowledged: another replica would send it again.
-func (r *reconciler) drain(ctx context.Context) error {
+func (r *reconciler) drainOutbox(ctx context.Context) error {
 	<-ctx.Done()
 	names, err := r.outbox.Drain(ctx)
-	write, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), drainWrites, errDrainWrites)
+	write, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), drainWriteTimeout, errDrainWrites)
 	defer cancel()
 	for _, name := range names {
 		ke, failed := r.executions.Get(write, name)
 		if failed == nil && ke != nil {
 			if settled, _ := r.outbox.Settle(ke, r.now()); settled {
-				failed = r.write(write, ke)
+				failed = r.writeStatus(write, ke)
 			}
 		}
 		err = errors.Join(err, failed)

@@ -16,23 +16,23 @@ import (
 	"github.com/fleetloop/fleetloop/internal/execution/gate"
 )
 
-// An emergency stop follows the ConfigMap.
-type emergency struct {
-	gate    *gate.Gate
-	halted  *atomic.Bool
-	running func(context.Context) error // looks at what runs
-	log     *slog.Logger
+// An emergencyStop stop follows the ConfigMap.
+type emergencyStop struct {
+	gate        *gate.Gate
+	halted      *atomic.Bool
+	wakeRunning func(context.Context) error // looks at what runs
+	log         *slog.Logger
 }
 
-// reconciler follows the ConfigMap, of which c sees no other.
-func (e *emergency) reconciler(c client.Reader) reconcile.Reconciler {
+// newReconciler follows the ConfigMap, of which c sees no other.
+func (e *emergencyStop) newReconciler(c client.Reader) reconcile.Reconciler {
 	return reconcile.Func(func(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
-		return reconcile.Result{}, e.read(ctx, c, req.NamespacedName)
+		return reconcile.Result{}, e.readConfigMap(ctx, c, req.NamespacedName)
 	})
 }
 
-// read does what the ConfigMap says.
-func (e *emergency) read(ctx context.Context, c client.Reader, name types.NamespacedName) error {
+// readConfigMap does what the ConfigMap says.
+func (e *emergencyStop) readConfigMap(ctx context.Context, c client.Reader, name types.NamespacedName) error {
 	var stop corev1.ConfigMap
 	err := c.Get(ctx, name, &stop)
 	if apierrors.IsNotFound(err) {
@@ -50,7 +50,7 @@ func (e *emergency) read(ctx context.Context, c client.Reader, name types.Namesp
 	e.log.WarnContext(ctx, "emergency stop active, no execution starts", "reason", reason)
 	e.gate.Stop(reason)
 	if halt := stop.Data[v1alpha1.StopRunning] == "true"; halt != e.halted.Swap(halt) && halt {
-		return e.running(ctx)
+		return e.wakeRunning(ctx)
 	}
 	return nil
 }

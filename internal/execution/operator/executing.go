@@ -18,23 +18,23 @@ import (
 const (
 	// overdue is how long after its deadline a Job is waited for that should
 	// have ended by itself.
-	overdue = 30 * time.Second
+	jobOverdueAfter = 30 * time.Second
 	// maxAffected is how many changed objects a status lists.
 	maxAffected = 50
 )
 
-// watch follows an action that is under way.
-func (r *reconciler) watch(ctx context.Context, t *turn) error {
+// watchAction follows an action that is under way.
+func (r *reconciler) watchAction(ctx context.Context, t *reconcileState) error {
 	results := t.ke.Status.ExecutionResults
 	switch {
 	case results == nil: // somebody else wrote the status
-		fail(t, execution.Failure{
+		failExecution(t, execution.Failure{
 			Reason: v1alpha1.ReasonExecutionFailed, Detail: v1alpha1.DetailResultUnknown,
 			Message: "another client changed the status, so the controller does not know the running action. Check the target before you retry",
 		})
 		return nil
 	case results.EndTime != nil:
-		return r.verify(ctx, t)
+		return r.verifyPostConditions(ctx, t)
 	case results.Mode == v1alpha1.ExecuteInline:
 		return r.runInline(ctx, t)
 	}
@@ -46,96 +46,96 @@ func (r *reconciler) watch(ctx context.Context, t *turn) error {
 		return err
 	}
 	if j == nil || j.UID != results.JobUID {
-		return r.vanished(ctx, t)
+		return r.failVanished(ctx, t)
 	}
-	o, err := r.observe(ctx, t, j)
+	o, err := r.observeJob(ctx, t, j)
 	if err != nil {
 		return err
 	}
-	return r.observed(ctx, t, j, o)
+	return r.handleObservation(ctx, t, j, o)
 }
 
-// observed goes on from what a Job and its Pods show.
-func (r *reconciler) observed(ctx context.Context, t *turn, j *batchv1.Job, o job.Observation) error {
-	end := j.CreationTimestamp.Add(timeoutOf(j)).Add(overdue)
+// handleObservation goes on from what a Job and its Pods show.
+func (r *reconciler) handleObservation(ctx context.Context, t *reconcileState, j *batchv1.Job, o job.Observation) error {
+	end := j.CreationTimestamp.Add(timeoutOf(j)).Add(jobOverdueAfter)
 	switch {
 	case o.State == job.Succeeded || o.State == job.Failed:
-		return r.ended(ctx, t, o)
+		return r.recordResult(ctx, t, o)
 	case !t.now.Before(end):
 		pods, err := r.jobs.Pods(ctx, j, true) // the cache may be behind, above all where the host cluster was away
 		if err != nil {
 			return err
 		}
 		if last := job.Observe(j, pods, t.now); last.State == job.Succeeded || last.State == job.Failed {
-			return r.ended(ctx, t, last)
+			return r.recordResult(ctx, t, last)
 		}
 		o.State = job.Failed
 		o.Failure = &execution.Failure{
 			Reason: v1alpha1.ReasonExecutionTimeout, Detail: v1alpha1.DetailResultUnknown,
 			Message: fmt.Sprintf("Job %q did not finish within %s and Kubernetes did not stop it. It was suspended: check the target before you retry", j.Name, timeoutOf(j)),
 		}
-		if err := r.suspend(ctx, j); err != nil {
+		if err := r.suspendJob(ctx, j); err != nil {
 			return err
 		}
-		return r.ended(ctx, t, o)
+		return r.recordResult(ctx, t, o)
 	case t.ke.Spec.Cancel:
-		return r.cancel(ctx, t, j, o)
+		return r.cancelJob(ctx, t, j, o)
 	}
-	t.until(end)
-	r.explain(t, j, o)
+	t.requeueAt(end)
+	r.explainWait(t, j, o)
 	return nil
 }
 
 // slow is how long a Pod may take to begin without the status saying why.
-const slow = 30 * time.Second
+const slowStartAfter = 30 * time.Second
 
 // routine is what every Pod waits for at first. What keeps one longer comes later.
-const routine = "ContainerCreating"
+const routineWaitReason = "ContainerCreating"
 
-// explain says what keeps a Job from beginning, once.
-func (r *reconciler) explain(t *turn, j *batchv1.Job, o job.Observation) {
+// explainWait says what keeps a Job from beginning, once.
+func (r *reconciler) explainWait(t *reconcileState, j *batchv1.Job, o job.Observation) {
 	s := &t.ke.Status
-	switch late := j.CreationTimestamp.Add(slow); {
+	switch late := j.CreationTimestamp.Add(slowStartAfter); {
 	case o.State == job.Running:
 		s.Message = ""
-	case o.Waiting == "" || s.Message != "" && !strings.HasSuffix(s.Message, routine):
+	case o.Waiting == "" || s.Message != "" && !strings.HasSuffix(s.Message, routineWaitReason):
 	case t.now.Before(late):
-		t.until(late)
+		t.requeueAt(late)
 	default:
-		s.Message = bounded("the Pod of the action does not start: "+o.Waiting, maxMessage)
+		s.Message = truncateText("the Pod of the action does not start: "+o.Waiting, maxMessage)
 	}
 }
 
-// cancel tells a Job's Pod to end, and waits for what it says. A Job without a
+// cancelJob tells a Job's Pod to end, and waits for what it says. A Job without a
 // Pod is kept from making one.
-func (r *reconciler) cancel(ctx context.Context, t *turn, j *batchv1.Job, o job.Observation) error {
+func (r *reconciler) cancelJob(ctx context.Context, t *reconcileState, j *batchv1.Job, o job.Observation) error {
 	if o.State == job.Running {
-		return r.stop(ctx, t, j, o.Pod)
+		return r.stopPod(ctx, t, j, o.Pod)
 	}
-	if err := r.suspend(ctx, j); err != nil {
+	if err := r.suspendJob(ctx, j); err != nil {
 		return err
 	}
 	if j.Spec.Suspend == nil || !*j.Spec.Suspend || j.Status.Active > 0 || j.Status.Terminating != nil && *j.Status.Terminating > 0 {
-		t.wait(time.Second) // it is told when something changes; this is in case it was missed
+		t.requeueIn(time.Second) // it is told when something changes; this is in case it was missed
 		return nil
 	}
-	failure := cancelled(t.ke)
+	failure := cancelledFailure(t.ke)
 	if o.Started != nil || j.Status.Failed > 0 { // an attempt whose Pod is gone counts as well
 		failure = execution.Failure{
 			Reason: v1alpha1.ReasonCancelled, Detail: v1alpha1.DetailResultUnknown,
 			Message: fmt.Sprintf("the action was cancelled%s and left no result: check %s", byWhom(t.ke), t.ke.Status.Target),
 		}
 	}
-	return r.ended(ctx, t, job.Observation{State: job.Failed, Failure: &failure, Started: o.Started})
+	return r.recordResult(ctx, t, job.Observation{State: job.Failed, Failure: &failure, Started: o.Started})
 }
 
-// stop tells a Pod that runs to end, once.
-func (r *reconciler) stop(ctx context.Context, t *turn, j *batchv1.Job, name string) error {
+// stopPod tells a Pod that runs to end, once.
+func (r *reconciler) stopPod(ctx context.Context, t *reconcileState, j *batchv1.Job, name string) error {
 	pods, err := r.jobs.Pods(ctx, j, false)
 	if err != nil {
 		return err
 	}
-	t.wait(time.Second) // it is told when something changes; this is in case it was missed
+	t.requeueIn(time.Second) // it is told when something changes; this is in case it was missed
 	for i := range pods {
 		p := &pods[i]
 		if p.Name == name && p.DeletionTimestamp.IsZero() && (p.Spec.ActiveDeadlineSeconds == nil || *p.Spec.ActiveDeadlineSeconds > 1) {
@@ -145,36 +145,36 @@ func (r *reconciler) stop(ctx context.Context, t *turn, j *batchv1.Job, name str
 	return nil
 }
 
-func (r *reconciler) suspend(ctx context.Context, j *batchv1.Job) error {
+func (r *reconciler) suspendJob(ctx context.Context, j *batchv1.Job) error {
 	if j.Spec.Suspend != nil && *j.Spec.Suspend {
 		return nil
 	}
 	return r.jobs.Patch(ctx, j, map[string]any{"suspend": true})
 }
 
-// vanished ends an execution whose Job is no more. Whatever it did, it is not
+// failVanished ends an execution whose Job is no more. Whatever it did, it is not
 // done again.
-func (r *reconciler) vanished(ctx context.Context, t *turn) error {
-	return r.ended(ctx, t, job.Observation{State: job.Failed, Failure: &execution.Failure{
+func (r *reconciler) failVanished(ctx context.Context, t *reconcileState) error {
+	return r.recordResult(ctx, t, job.Observation{State: job.Failed, Failure: &execution.Failure{
 		Reason: v1alpha1.ReasonExecutionFailed, Detail: v1alpha1.DetailResultUnknown,
 		Message: fmt.Sprintf("Job %q was deleted before the controller read its result. The result is unknown, and the controller does not retry the action: check %s", t.ke.Status.ExecutionResults.JobName, t.ke.Status.Target),
 	}})
 }
 
-// ended writes down what an action did, and verifies it.
-func (r *reconciler) ended(ctx context.Context, t *turn, o job.Observation) error {
+// recordResult writes down what an action did, and verifies it.
+func (r *reconciler) recordResult(ctx context.Context, t *reconcileState, o job.Observation) error {
 	results := t.ke.Status.ExecutionResults
-	fill(results, o, t.now)
+	fillResults(results, o, t.now)
 	if o.State == job.Succeeded {
 		results.Success = true
 		t.ke.Status.ReasonDetail = "" // it may have been in trouble
-		dropCondition(&t.ke.Status, v1alpha1.ConditionQueued)
+		removeCondition(&t.ke.Status, v1alpha1.ConditionQueued)
 		setCondition(t, v1alpha1.ConditionExecuted, metav1.ConditionTrue, "ActionSucceeded", "the action succeeded")
-		t.afterwards(func(context.Context) { r.metrics.executed(t.ke, o) })
-		return r.verify(ctx, t)
+		t.addAfterWrite(func(context.Context) { r.metrics.countAction(t.ke, o) })
+		return r.verifyPostConditions(ctx, t)
 	}
 	failure := *o.Failure
-	results.ErrorMessage = bounded(failure.Message, maxMessage)
+	results.ErrorMessage = truncateText(failure.Message, maxMessage)
 	if t.ke.Spec.Cancel && failure.Reason != v1alpha1.ReasonExecutionTimeout {
 		failure.Reason = v1alpha1.ReasonCancelled
 	}
@@ -182,19 +182,19 @@ func (r *reconciler) ended(ctx context.Context, t *turn, o job.Observation) erro
 	if results.ResourcesAffectedCount > 0 || failure.Detail == v1alpha1.DetailResultUnknown {
 		t.ke.Status.RollbackInformation = t.ke.Status.Plan.Rollback // for whoever finds that something was done
 	}
-	fail(t, failure)
-	t.afterwards(func(context.Context) { r.metrics.executed(t.ke, o) })
+	failExecution(t, failure)
+	t.addAfterWrite(func(context.Context) { r.metrics.countAction(t.ke, o) })
 	return nil
 }
 
-// fill writes down what is known of a run.
-func fill(results *v1alpha1.ExecutionResults, o job.Observation, now time.Time) {
+// fillResults writes down what is known of a run.
+func fillResults(results *v1alpha1.ExecutionResults, o job.Observation, now time.Time) {
 	if o.Started != nil {
-		results.StartTime = at(*o.Started)
+		results.StartTime = newTime(*o.Started)
 	}
-	results.EndTime = at(now)
+	results.EndTime = newTime(now)
 	if o.Ended != nil {
-		results.EndTime = at(*o.Ended)
+		results.EndTime = newTime(*o.Ended)
 	}
 	if results.StartTime != nil {
 		results.Duration = max(0, results.EndTime.Sub(results.StartTime.Time)).String()
@@ -209,15 +209,15 @@ func fill(results *v1alpha1.ExecutionResults, o job.Observation, now time.Time) 
 	results.PodLogs, results.PodLogsTruncated = o.Result.Log, o.Result.Truncated
 }
 
-// verify sees whether the postconditions hold, as long as they may take.
-func (r *reconciler) verify(ctx context.Context, t *turn) error {
+// verifyPostConditions sees whether the postconditions hold, as long as they may take.
+func (r *reconciler) verifyPostConditions(ctx context.Context, t *reconcileState) error {
 	s := &t.ke.Status
 	if len(t.ke.Spec.PostConditions) == 0 {
-		r.finish(t, nil, nil)
+		r.finishSucceeded(t, nil, nil)
 		return nil
 	}
 	since := t.now // and not when a node says that it ended
-	if waiting := condition(s, v1alpha1.ConditionPostConditionsMet); waiting != nil {
+	if waiting := findCondition(s, v1alpha1.ConditionPostConditionsMet); waiting != nil {
 		since = waiting.LastTransitionTime.Time
 	}
 	results, wait, err := r.check.PostConditions(ctx, t.ke, since, t.now)
@@ -227,34 +227,36 @@ func (r *reconciler) verify(ctx context.Context, t *turn) error {
 			return err
 		}
 		// Had they been evaluated up to the last one's end, it would be over.
-		if results, wait = unevaluated(t.ke, err, t.now), againAfter(err); !t.now.Before(since.Add(longest(t.ke.Spec.PostConditions) + r.cfg.CheckTimeout)) {
+		if results, wait = unevaluatedResults(t.ke, err, t.now), checkRetryAfter(err); !t.now.Before(since.Add(maxConditionTimeout(t.ke.Spec.PostConditions) + r.cfg.CheckTimeout)) {
 			wait = 0
 		}
 	}
 	if wait > 0 && !t.ke.Spec.Cancel {
-		if condition(s, v1alpha1.ConditionPostConditionsMet) == nil { // once: each look would be a write
+		if findCondition(s, v1alpha1.ConditionPostConditionsMet) == nil { // once: each look would be a write
 			s.ValidationResults = withPostConditions(s.ValidationResults, results)
 			s.Message = "the action succeeded; waiting for postconditions to pass"
 			setCondition(t, v1alpha1.ConditionPostConditionsMet, metav1.ConditionUnknown, "Waiting", s.Message)
 		}
 		p := s.Plan.Target
-		r.targets.follow(nameOf(t.ke), v1alpha1.Target{APIVersion: p.APIVersion, Kind: p.Kind, Namespace: p.Namespace, Name: p.Name})
-		t.wait(wait)
+		r.targets.watchTarget(nameOf(t.ke), v1alpha1.Target{APIVersion: p.APIVersion, Kind: p.Kind, Namespace: p.Namespace, Name: p.Name})
+		t.requeueIn(wait)
 		return nil
 	}
 	s.ValidationResults = withPostConditions(s.ValidationResults, results)
 	var open []bool
 	if wait > 0 { // by a cancel
-		open = undecided(t.ke, since, t.now)
+		open = undecidedConditions(t.ke, since, t.now)
 	}
-	r.finish(t, results, open)
-	t.afterwards(func(ctx context.Context) { r.warnOf(ctx, t.ke, "PostconditionWarning", "postcondition", results) })
+	r.finishSucceeded(t, results, open)
+	t.addAfterWrite(func(ctx context.Context) {
+		r.warnConditions(ctx, t.ke, "PostconditionWarning", "postcondition", results)
+	})
 	return nil
 }
 
-// undecided says of which postconditions it was not known yet whether they come to
+// undecidedConditions says of which postconditions it was not known yet whether they come to
 // hold.
-func undecided(ke *v1alpha1.KubernetesExecution, since, now time.Time) []bool {
+func undecidedConditions(ke *v1alpha1.KubernetesExecution, since, now time.Time) []bool {
 	open := make([]bool, len(ke.Spec.PostConditions))
 	for i, c := range ke.Spec.PostConditions {
 		open[i] = now.Before(check.PostConditionEnd(c, since))
@@ -262,8 +264,8 @@ func undecided(ke *v1alpha1.KubernetesExecution, since, now time.Time) []bool {
 	return open
 }
 
-// longest is the most time that any of the conditions names.
-func longest(conditions []v1alpha1.Condition) (most time.Duration) {
+// maxConditionTimeout is the most time that any of the conditions names.
+func maxConditionTimeout(conditions []v1alpha1.Condition) (most time.Duration) {
 	for _, c := range conditions {
 		if c.Timeout != nil {
 			most = max(most, min(c.Timeout.Duration, check.MaxConditionTimeout))
@@ -272,9 +274,9 @@ func longest(conditions []v1alpha1.Condition) (most time.Duration) {
 	return most
 }
 
-// unevaluated are the results of postconditions that cannot be looked at. Those that
+// unevaluatedResults are the results of postconditions that cannot be looked at. Those that
 // were killed keep theirs.
-func unevaluated(ke *v1alpha1.KubernetesExecution, why error, now time.Time) []v1alpha1.ConditionResult {
+func unevaluatedResults(ke *v1alpha1.KubernetesExecution, why error, now time.Time) []v1alpha1.ConditionResult {
 	var known, results []v1alpha1.ConditionResult
 	if v := ke.Status.ValidationResults; v != nil {
 		known = v.PostConditionResults
@@ -285,15 +287,15 @@ func unevaluated(ke *v1alpha1.KubernetesExecution, why error, now time.Time) []v
 			continue
 		}
 		results = append(results, v1alpha1.ConditionResult{
-			ConditionType: c.Type, Required: c.Required, EvaluationTime: at(now), ErrorMessage: bounded("evaluation failed: "+why.Error(), maxNote),
+			ConditionType: c.Type, Required: c.Required, EvaluationTime: newTime(now), ErrorMessage: truncateText("evaluation failed: "+why.Error(), maxNote),
 		})
 	}
 	return results
 }
 
-// judge says what postconditions make of an action that succeeded. One that a
+// classifyOutcome says what postconditions make of an action that succeeded. One that a
 // cancel cut short says nothing against the action: it might have come to hold.
-func judge(s *v1alpha1.KubernetesExecutionStatus, results []v1alpha1.ConditionResult, open []bool) (reason string) {
+func classifyOutcome(s *v1alpha1.KubernetesExecutionStatus, results []v1alpha1.ConditionResult, open []bool) (reason string) {
 	s.Outcome, reason = v1alpha1.OutcomeSucceeded, "ActionSucceeded"
 	s.Message = s.Plan.Impact.Description
 	var cut *v1alpha1.ConditionResult
@@ -308,25 +310,25 @@ func judge(s *v1alpha1.KubernetesExecutionStatus, results []v1alpha1.ConditionRe
 			if c.Killed {
 				s.ReasonDetail = v1alpha1.DetailConditionKilled
 			}
-			s.Message = bounded(fmt.Sprintf("the action succeeded, but required postcondition %q failed: %s", c.ConditionType, c.ErrorMessage), maxMessage)
+			s.Message = truncateText(fmt.Sprintf("the action succeeded, but required postcondition %q failed: %s", c.ConditionType, c.ErrorMessage), maxMessage)
 		case s.Outcome == v1alpha1.OutcomeSucceeded:
 			s.Outcome, reason = v1alpha1.OutcomePartial, "PostConditionWarning"
-			s.Message = bounded(fmt.Sprintf("the action succeeded, but optional postcondition %q failed: %s", c.ConditionType, c.ErrorMessage), maxMessage)
+			s.Message = truncateText(fmt.Sprintf("the action succeeded, but optional postcondition %q failed: %s", c.ConditionType, c.ErrorMessage), maxMessage)
 		}
 	}
 	if cut != nil && s.Outcome != v1alpha1.OutcomeFailed {
 		s.Outcome, reason = v1alpha1.OutcomeFailed, "Cancelled"
 		s.Reason, s.ReasonDetail = v1alpha1.ReasonCancelled, v1alpha1.Detail(v1alpha1.ReasonCancelled)
-		s.Message = bounded(fmt.Sprintf("the action succeeded, and the execution was cancelled before postcondition %q passed: %s", cut.ConditionType, cut.ErrorMessage), maxMessage)
+		s.Message = truncateText(fmt.Sprintf("the action succeeded, and the execution was cancelled before postcondition %q passed: %s", cut.ConditionType, cut.ErrorMessage), maxMessage)
 	}
 	return reason
 }
 
-// finish ends an action that succeeded. open are the postconditions that might
+// finishSucceeded ends an action that succeeded. open are the postconditions that might
 // still have come to hold.
-func (r *reconciler) finish(t *turn, results []v1alpha1.ConditionResult, open []bool) {
+func (r *reconciler) finishSucceeded(t *reconcileState, results []v1alpha1.ConditionResult, open []bool) {
 	s := &t.ke.Status
-	reason := judge(s, results, open)
+	reason := classifyOutcome(s, results, open)
 	switch {
 	case s.Reason == v1alpha1.ReasonCancelled:
 		setCondition(t, v1alpha1.ConditionPostConditionsMet, metav1.ConditionUnknown, reason, s.Message)
@@ -341,13 +343,13 @@ func (r *reconciler) finish(t *turn, results []v1alpha1.ConditionResult, open []
 	setCondition(t, v1alpha1.ConditionRollbackAvailable, statusOf(way.Available), rollbackReason(way), way.Reason)
 	setCondition(t, v1alpha1.ConditionSucceeded, statusOf(s.Outcome != v1alpha1.OutcomeFailed), reason, s.Message)
 	if s.Outcome == v1alpha1.OutcomeFailed || way.Available {
-		enter(t, v1alpha1.PhaseRollbackReady)
+		enterPhase(t, v1alpha1.PhaseRollbackReady)
 		if t.ke.Spec.Finalize || r.cfg.RollbackWindow == 0 {
-			settled(t)
+			enterFinalPhase(t)
 		}
 		return
 	}
-	enter(t, v1alpha1.PhaseCompleted)
+	enterPhase(t, v1alpha1.PhaseCompleted)
 }
 
 func rollbackReason(way *v1alpha1.RollbackInformation) string {

@@ -66,7 +66,7 @@ func TestRefusedJob(t *testing.T) {
 	w := newWorld()
 	r := w.newReconciler(Config{})
 	told := events.NewFakeRecorder(16)
-	r.tell = teller{told}
+	r.events = eventEmitter{told}
 	w.fault = func(what string, before bool) error {
 		if what == "job" && before {
 			return apierrors.NewForbidden(schema.GroupResource{Resource: "jobs"}, "x", errors.New("exceeded quota"))
@@ -198,7 +198,7 @@ func TestNoPolicies(t *testing.T) {
 	wantPhase(t, w, "a", v1alpha1.PhaseValidating, v1alpha1.DetailPolicyUnavailable)
 	before := len(w.writes)
 	res, err := w.reconcile(r, "a")
-	if err != nil || res.RequeueAfter != checkAgain || len(w.writes) != before {
+	if err != nil || res.RequeueAfter != checkRetryDelay || len(w.writes) != before {
 		t.Errorf("it is looked at again after %s, %v, with the writes %v", res.RequeueAfter, err, w.writes[before:])
 	}
 	r.check = checks{w}

@@ -72,9 +72,9 @@ type jobWriter interface {
 	Delete(ctx context.Context, j *batchv1.Job) error
 }
 
-// cached sees no more than what is carried out: rights on other objects are not
+// cacheOptions sees no more than what is carried out: rights on other objects are not
 // needed, nor memory for them.
-func cached(namespace string) (cache.Options, error) {
+func cacheOptions(namespace string) (cache.Options, error) {
 	labelled, err := metav1.LabelSelectorAsSelector(&metav1.LabelSelector{MatchLabels: map[string]string{v1alpha1.LabelOwner: v1alpha1.OwnerValue}})
 	ours := cache.ByObject{Label: labelled, Transform: cache.TransformStripManagedFields()}
 	return cache.Options{
@@ -129,7 +129,7 @@ func (h hostExecutions) List(ctx context.Context) ([]v1alpha1.KubernetesExecutio
 
 // known says that we send no fields that an API server might not know. What is
 // applied is refused for them anyhow, and would be parsed twice to warn of them.
-const known = client.FieldValidation(metav1.FieldValidationIgnore)
+const ignoreUnknownFields = client.FieldValidation(metav1.FieldValidationIgnore)
 
 // ApplyStatus is server-side apply at the version of ke.
 func (h hostExecutions) ApplyStatus(ctx context.Context, ke *v1alpha1.KubernetesExecution, owner string) error {
@@ -143,12 +143,12 @@ func (h hostExecutions) ApplyStatus(ctx context.Context, ke *v1alpha1.Kubernetes
 		"status": &ke.Status,
 	})
 	if err != nil {
-		return fmt.Errorf("write status of %s: %w", key(ke), err)
+		return fmt.Errorf("write status of %s: %w", logKey(ke), err)
 	}
 	stored := v1alpha1.KubernetesExecution{ObjectMeta: metav1.ObjectMeta{Namespace: ke.Namespace, Name: ke.Name}}
-	err = h.client.SubResource("status").Patch(ctx, &stored, client.RawPatch(types.ApplyPatchType, body), client.ForceOwnership, client.FieldOwner(owner), known)
+	err = h.client.SubResource("status").Patch(ctx, &stored, client.RawPatch(types.ApplyPatchType, body), client.ForceOwnership, client.FieldOwner(owner), ignoreUnknownFields)
 	if err != nil {
-		return fmt.Errorf("write status of %s: %w", key(ke), err)
+		return fmt.Errorf("write status of %s: %w", logKey(ke), err)
 	}
 	stored.ManagedFields = nil
 	*ke = stored
@@ -171,11 +171,11 @@ func (h hostExecutions) SetFinalizer(ctx context.Context, ke *v1alpha1.Kubernete
 		"finalizers": others, "uid": ke.UID, "resourceVersion": ke.ResourceVersion,
 	}})
 	if err != nil {
-		return fmt.Errorf("write finalizers of %s: %w", key(ke), err)
+		return fmt.Errorf("write finalizers of %s: %w", logKey(ke), err)
 	}
 	stored := ke.DeepCopy()
-	if err := h.client.Patch(ctx, stored, client.RawPatch(types.MergePatchType, patch), client.FieldOwner(component), known); err != nil {
-		return fmt.Errorf("write finalizers of %s: %w", key(ke), err)
+	if err := h.client.Patch(ctx, stored, client.RawPatch(types.MergePatchType, patch), client.FieldOwner(component), ignoreUnknownFields); err != nil {
+		return fmt.Errorf("write finalizers of %s: %w", logKey(ke), err)
 	}
 	stored.ManagedFields = nil
 	*ke = *stored
@@ -189,7 +189,7 @@ func (h hostExecutions) Delete(ctx context.Context, ke *v1alpha1.KubernetesExecu
 	defer cancel()
 	err := h.client.Delete(ctx, ke, client.Preconditions{UID: &ke.UID}, client.PropagationPolicy(metav1.DeletePropagationBackground))
 	if err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("delete %s: %w", key(ke), err)
+		return fmt.Errorf("delete %s: %w", logKey(ke), err)
 	}
 	return nil
 }
@@ -215,10 +215,10 @@ func (h hostJobs) Job(ctx context.Context, ke *v1alpha1.KubernetesExecution, nam
 		return nil, nil //nolint:nilnil // one that is not there is no error
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read Job %q of %s: %w", name, key(ke), err)
+		return nil, fmt.Errorf("read Job %q of %s: %w", name, logKey(ke), err)
 	}
 	if !metav1.IsControlledBy(&j, ke) {
-		return nil, fmt.Errorf("Job %q does not belong to %s: delete the Job", name, key(ke))
+		return nil, fmt.Errorf("Job %q does not belong to %s: delete the Job", name, logKey(ke))
 	}
 	return &j, nil
 }

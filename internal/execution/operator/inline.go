@@ -16,31 +16,31 @@ import (
 const inlineTimeout = 20 * time.Second
 
 // stopAgain is how often it is seen whether an emergency stop is over.
-const stopAgain = 2 * time.Second
+const stopPollInterval = 2 * time.Second
 
-// A begun is what is known of an inline action here and nowhere else.
-type begun struct {
-	tries int32
-	over  *job.Observation // how it ended, until that is written
+// A inlineRun is what is known of an inline action here and nowhere else.
+type inlineRun struct {
+	tries  int32
+	result *job.Observation // how it ended, until that is written
 }
 
 // runInline does the action here, as its own account. A second time it finds
 // what the first has done.
-func (r *reconciler) runInline(ctx context.Context, t *turn) error {
+func (r *reconciler) runInline(ctx context.Context, t *reconcileState) error {
 	r.mu.Lock()
-	known, ours := r.begun[t.ke.UID]
+	known, ours := r.inlineRuns[t.ke.UID]
 	r.mu.Unlock()
-	if known.over != nil { // it is known, and could not be written
-		return r.ended(ctx, t, *known.over)
+	if known.result != nil { // it is known, and could not be written
+		return r.recordResult(ctx, t, *known.result)
 	}
 	a, _ := action.Find(t.ke.Spec.Action)
-	if failure := r.mayNotRun(t, a, ours && known.tries == 0); failure != nil {
-		return r.ended(ctx, t, job.Observation{State: job.Failed, Failure: failure, Retries: max(0, known.tries-1)})
+	if failure := r.inlineRefusal(t, a, ours && known.tries == 0); failure != nil {
+		return r.recordResult(ctx, t, job.Observation{State: job.Failed, Failure: failure, Retries: max(0, known.tries-1)})
 	}
 	if r.gate.Stats().Stopped { // it was let in before, and has yet to begin, or to begin again
 		s := &t.ke.Status
 		s.ReasonDetail, s.Message = v1alpha1.DetailEmergencyStop, "waiting for the emergency stop to end"
-		t.wait(stopAgain)
+		t.requeueIn(stopPollInterval)
 		return nil
 	}
 	attempt := known.tries + 1
@@ -52,7 +52,7 @@ func (r *reconciler) runInline(ctx context.Context, t *turn) error {
 		return r.unavailable(ctx, t, fmt.Errorf("use service account of the action: %w", err))
 	}
 	r.mu.Lock()
-	r.begun[t.ke.UID] = begun{tries: attempt}
+	r.inlineRuns[t.ke.UID] = inlineRun{tries: attempt}
 	r.mu.Unlock()
 	result := action.Execute(ctx, c, t.ke.Status.Plan, action.Run{
 		Subject: subjectOf(t.ke), Attempt: attempt, Deadline: t.now.Add(inlineTimeout),
@@ -61,7 +61,7 @@ func (r *reconciler) runInline(ctx context.Context, t *turn) error {
 		return context.Cause(ctx)
 	}
 	if result.Code.Retry() && attempt <= retriesFor(t.ke, a) {
-		t.wait(time.Second << min(attempt-1, 5))
+		t.requeueIn(time.Second << min(attempt-1, 5))
 		return nil
 	}
 	o := job.Observation{State: job.Succeeded, Result: &result, Started: &result.Started, Ended: &result.Ended, Retries: attempt - 1}
@@ -69,26 +69,26 @@ func (r *reconciler) runInline(ctx context.Context, t *turn) error {
 		o.State, o.Failure = job.Failed, job.FailureOf(&result)
 	}
 	r.mu.Lock()
-	r.begun[t.ke.UID] = begun{tries: attempt, over: &o}
+	r.inlineRuns[t.ke.UID] = inlineRun{tries: attempt, result: &o}
 	r.mu.Unlock()
-	return r.ended(ctx, t, o)
+	return r.recordResult(ctx, t, o)
 }
 
-// unheard is why an inline action ends that cannot be done, or not once more.
-func (r *reconciler) unheard(t *turn, f execution.Failure) *execution.Failure {
+// inlineFailure is why an inline action ends that cannot be done, or not once more.
+func (r *reconciler) inlineFailure(t *reconcileState, f execution.Failure) *execution.Failure {
 	r.mu.Lock()
-	known, ours := r.begun[t.ke.UID]
+	known, ours := r.inlineRuns[t.ke.UID]
 	r.mu.Unlock()
 	if !ours || known.tries > 0 {
 		f.Detail = v1alpha1.DetailResultUnknown
-		f.Message = bounded("an earlier attempt started and its result is unknown: "+f.Message, maxMessage)
+		f.Message = truncateText("an earlier attempt started and its result is unknown: "+f.Message, maxMessage)
 	}
 	return &f
 }
 
-// mayNotRun is why an inline action is not tried, or not again; nil is that it
+// inlineRefusal is why an inline action is not tried, or not again; nil is that it
 // is. untouched says that nothing can have been done yet.
-func (r *reconciler) mayNotRun(t *turn, a *action.Action, untouched bool) *execution.Failure {
+func (r *reconciler) inlineRefusal(t *reconcileState, a *action.Action, untouched bool) *execution.Failure {
 	unknown := execution.Failure{
 		Reason: v1alpha1.ReasonExecutionFailed, Detail: v1alpha1.DetailResultUnknown,
 		Message: fmt.Sprintf("the action started, but its result is unknown. The controller does not retry the action: check %s", t.ke.Status.Target),
@@ -98,7 +98,7 @@ func (r *reconciler) mayNotRun(t *turn, a *action.Action, untouched bool) *execu
 	case a == nil || started == nil:
 		return &unknown
 	case t.ke.Spec.Cancel && untouched:
-		failure := cancelled(t.ke)
+		failure := cancelledFailure(t.ke)
 		return &failure
 	case t.ke.Spec.Cancel || r.cfg.DryRun:
 		unknown.Reason = v1alpha1.ReasonCancelled
@@ -110,7 +110,7 @@ func (r *reconciler) mayNotRun(t *turn, a *action.Action, untouched bool) *execu
 		}
 		return &execution.Failure{
 			Reason: v1alpha1.ReasonExecutionTimeout, Detail: detail,
-			Message: bounded("the action timed out before it could start, and nothing was changed. "+t.ke.Status.Message, maxMessage),
+			Message: truncateText("the action timed out before it could start, and nothing was changed. "+t.ke.Status.Message, maxMessage),
 		}
 	case !t.now.Before(started.Add(timeoutFor(t.ke, a))):
 		unknown.Reason = v1alpha1.ReasonExecutionTimeout

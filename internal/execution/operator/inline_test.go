@@ -95,7 +95,7 @@ func TestInlineCrashes(t *testing.T) {
 								t.Errorf("it went through %s", got)
 							}
 							wantOneAct(t, w)
-							if s := w.get("a").Status; s.Outcome != v1alpha1.OutcomeSucceeded || !recorded(w.get("a")) || len(w.get("a").Finalizers) > 0 || len(w.effects) != 1 {
+							if s := w.get("a").Status; s.Outcome != v1alpha1.OutcomeSucceeded || !isRecorded(w.get("a")) || len(w.get("a").Finalizers) > 0 || len(w.effects) != 1 {
 								t.Errorf("it ended as %s with the finalizers %q, and began %d times", s.Outcome, w.get("a").Finalizers, len(w.effects))
 							}
 						})
@@ -119,10 +119,10 @@ func (w *world) live(t *testing.T, at int, before bool) (count int) {
 		return nil
 	}
 	var r *reconciler
-	var a *auditing
+	var a *auditReconciler
 	start := func() {
 		r = w.newReconciler(inline())
-		a = &auditing{executions: storedExecutions{w}, auditor: recorder{}, log: r.log, now: r.now}
+		a = &auditReconciler{executions: storedExecutions{w}, auditor: recorder{}, log: r.log, now: r.now}
 	}
 	look := func() {
 		defer func() {
@@ -267,7 +267,7 @@ func TestInlineTroubleIsOver(t *testing.T) {
 		w.away = nil
 		w.must(t, r, "a")
 		wantPhase(t, w, "a", v1alpha1.PhaseRollbackReady, "")
-		if c := condition(&w.get("a").Status, v1alpha1.ConditionQueued); c != nil {
+		if c := findCondition(&w.get("a").Status, v1alpha1.ConditionQueued); c != nil {
 			t.Errorf("it still waits for %s", c.Reason)
 		}
 		wantOutcome(t, w, v1alpha1.OutcomeSucceeded, 0)
@@ -282,7 +282,7 @@ func TestToldOnce(t *testing.T) {
 		w.window = 0
 		r := w.newReconciler(inline())
 		events := events.NewFakeRecorder(16)
-		r.tell = teller{events}
+		r.events = eventEmitter{events}
 		w.once("status executing", true, w.edited(func(ke *v1alpha1.KubernetesExecution) { ke.Labels = map[string]string{"a": "b"} }))
 		w.create("a", "web", asksInline)
 		w.must(t, r, "a")

@@ -24,9 +24,9 @@ func runName(ke *v1alpha1.KubernetesExecution) string {
 	return job.Name(ke.UID, v1alpha1.PurposeExecute, 1)
 }
 
-// adopt takes over a Job that was made just before the operator that made it
+// adoptJob takes over a Job that was made just before the operator that made it
 // ended. Its status was not written, but the action is under way.
-func (r *reconciler) adopt(ctx context.Context, t *turn) (taken bool, err error) {
+func (r *reconciler) adoptJob(ctx context.Context, t *reconcileState) (taken bool, err error) {
 	r.mu.Lock()
 	live := r.launched[t.ke.UID] // the cache may not have it yet
 	r.mu.Unlock()
@@ -39,17 +39,17 @@ func (r *reconciler) adopt(ctx context.Context, t *turn) (taken bool, err error)
 		return false, fmt.Errorf("read the plan in Job %q: %w", j.Name, err)
 	}
 	t.ke.Status.Plan = plan
-	r.takeIn(t)
-	r.running(t, j)
+	r.forceGate(t)
+	r.setJobRunning(t, j)
 	return true, nil
 }
 
-// takeIn has the gate count an execution that is under way whatever it says.
-func (r *reconciler) takeIn(t *turn) {
+// forceGate has the gate count an execution that is under way whatever it says.
+func (r *reconciler) forceGate(t *reconcileState) {
 	if r.enterGate(t).In {
 		return
 	}
-	c := r.claim(t.ke)
+	c := r.gateClaim(t.ke)
 	r.gate.Forget(c.UID)
 	r.gate.Restore([]gate.Claim{c}, nil)
 }
@@ -67,32 +67,32 @@ func planOf(j *batchv1.Job) (*v1alpha1.Plan, error) {
 	return nil, fmt.Errorf("the execution has no plan")
 }
 
-// launch has the action be done, when it is its turn and the plan still holds.
-func (r *reconciler) launch(ctx context.Context, t *turn) error {
+// launchAction has the action be done, when it is its turn and the plan still holds.
+func (r *reconciler) launchAction(ctx context.Context, t *reconcileState) error {
 	s := &t.ke.Status
 	if t.ke.Spec.DryRunMode == v1alpha1.DryRunOnly { // as the whole controller may have been told meanwhile
-		tried(t)
+		completeDryRun(t)
 		return nil
 	}
 	if v := r.enterGate(t); !v.In {
-		r.queue(t, v)
+		r.queueAtGate(t, v)
 		return nil
 	}
 	r.mu.Lock()
-	_, unsure := r.begun[t.ke.UID] // it may act already, see outside
+	_, unsure := r.inlineRuns[t.ke.UID] // it may act already, see outside
 	r.mu.Unlock()
 	defer func() {
 		if !t.atGate && !unsure {
 			r.gate.Forget(t.ke.UID)
 		}
 	}()
-	if holds, err := r.stillHolds(ctx, t); err != nil || !holds {
+	if holds, err := r.checkPlan(ctx, t); err != nil || !holds {
 		return err
 	}
 	if !unsure && r.gate.Stats().Stopped { // which took its time
 		r.gate.Forget(t.ke.UID)
 		if v := r.enterGate(t); !v.In {
-			r.queue(t, v)
+			r.queueAtGate(t, v)
 			return nil
 		}
 	}
@@ -100,51 +100,51 @@ func (r *reconciler) launch(ctx context.Context, t *turn) error {
 	if r.cfg.Audited {
 		status := *s.DeepCopy()
 		if err := r.executions.SetFinalizer(ctx, t.ke, true); err != nil {
-			return fresh(err)
+			return asStaleError(err)
 		}
 		t.ke.Status = status
 	}
 	var err error
-	t.atGate, err = r.start(ctx, t)
+	t.atGate, err = r.startAction(ctx, t)
 	return err
 }
 
-// tried ends an execution that was to be tried out and no more.
-func tried(t *turn) {
+// completeDryRun ends an execution that was to be tried out and no more.
+func completeDryRun(t *reconcileState) {
 	s := &t.ke.Status
 	s.Outcome, s.ReasonDetail = v1alpha1.OutcomeSucceeded, ""
 	s.Message = "dry run: " + s.Plan.Impact.Description
 	setCondition(t, v1alpha1.ConditionSucceeded, metav1.ConditionTrue, v1alpha1.ConditionReasonDryRun, s.Message)
-	enter(t, v1alpha1.PhaseCompleted)
+	enterPhase(t, v1alpha1.PhaseCompleted)
 }
 
-// start begins the action. It says whether there may be an effect from now on,
+// startAction begins the action. It says whether there may be an effect from now on,
 // even where it gives an error.
-func (r *reconciler) start(ctx context.Context, t *turn) (started bool, err error) {
+func (r *reconciler) startAction(ctx context.Context, t *reconcileState) (started bool, err error) {
 	a, _ := action.Find(t.ke.Spec.Action)
 	switch {
 	case a == nil:
-		fail(t, execution.Failure{
+		failExecution(t, execution.Failure{
 			Reason: v1alpha1.ReasonValidationError, Detail: v1alpha1.DetailUnknownAction,
 			Message: fmt.Sprintf("this version of the controller has no action %q: 'fleetloop exec actions' lists the available actions", t.ke.Spec.Action),
 		})
 		return false, nil
-	case r.notInline(t.ke) != nil: // the controller was told otherwise meanwhile
-		fail(t, *r.notInline(t.ke))
+	case r.inlineForbidden(t.ke) != nil: // the controller was told otherwise meanwhile
+		failExecution(t, *r.inlineForbidden(t.ke))
 		return false, nil
-	case r.inProcess(t.ke):
+	case r.isInline(t.ke):
 		r.mu.Lock()
-		r.begun[t.ke.UID] = begun{}
+		r.inlineRuns[t.ke.UID] = inlineRun{}
 		r.mu.Unlock()
 		t.ke.Status.ExecutionResults = &v1alpha1.ExecutionResults{
-			Mode: v1alpha1.ExecuteInline, PlanHash: t.ke.Status.Plan.Hash, StartTime: at(t.now),
+			Mode: v1alpha1.ExecuteInline, PlanHash: t.ke.Status.Plan.Hash, StartTime: newTime(t.now),
 		}
-		r.executing(t)
+		r.enterExecuting(t)
 		return true, nil
 	}
 	built, err := job.Build(t.ke, t.ke.Status.Plan, v1alpha1.PurposeExecute, 1, r.cfg.Job)
 	if err != nil {
-		fail(t, execution.Failure{Reason: v1alpha1.ReasonExecutionFailed, Detail: v1alpha1.DetailExecutorUnavailable, Message: err.Error()})
+		failExecution(t, execution.Failure{Reason: v1alpha1.ReasonExecutionFailed, Detail: v1alpha1.DetailExecutorUnavailable, Message: err.Error()})
 		return false, nil //nolint:nilerr // the execution ends with it
 	}
 	r.mu.Lock()
@@ -152,19 +152,19 @@ func (r *reconciler) start(ctx context.Context, t *turn) (started bool, err erro
 	r.launched[t.ke.UID] = true // even if the answer is lost
 	r.mu.Unlock()
 	if again { // and it is gone: was it stored that it runs, and what was read is older?
-		if err := r.write(ctx, t.ke); err != nil {
+		if err := r.writeStatus(ctx, t.ke); err != nil {
 			return true, err
 		}
 	}
 	j, err := r.jobs.Create(ctx, t.ke, built)
 	if err != nil {
 		r.metrics.jobs.WithLabelValues("failed").Inc()
-		if refused(err) && !again {
+		if isRefused(err) && !again {
 			r.mu.Lock()
 			delete(r.launched, t.ke.UID)
 			r.mu.Unlock()
 		}
-		return !refused(err), r.unavailable(ctx, t, fmt.Errorf("create the Job: %w", err))
+		return !isRefused(err), r.unavailable(ctx, t, fmt.Errorf("create the Job: %w", err))
 	}
 	if j.Annotations[v1alpha1.AnnotationPlan] != t.ke.Status.Plan.Hash { // one was there that nobody knew of
 		if t.ke.Status.Plan, err = planOf(j); err != nil {
@@ -172,12 +172,12 @@ func (r *reconciler) start(ctx context.Context, t *turn) (started bool, err erro
 		}
 	}
 	r.metrics.jobs.WithLabelValues("created").Inc()
-	r.running(t, j)
+	r.setJobRunning(t, j)
 	return true, nil
 }
 
-// refused says whether an API server has certainly not done what it was asked.
-func refused(err error) bool {
+// isRefused says whether an API server has certainly not done what it was asked.
+func isRefused(err error) bool {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {
 		return false
@@ -190,28 +190,28 @@ func refused(err error) bool {
 	}
 }
 
-// running says that a Job runs the action.
-func (r *reconciler) running(t *turn, j *batchv1.Job) {
+// setJobRunning says that a Job runs the action.
+func (r *reconciler) setJobRunning(t *reconcileState, j *batchv1.Job) {
 	t.ke.Status.JobName = j.Name
 	t.ke.Status.ExecutionResults = &v1alpha1.ExecutionResults{
 		JobName: j.Name, JobUID: j.UID, Mode: v1alpha1.ExecuteInJob,
-		PlanHash: t.ke.Status.Plan.Hash, StartTime: at(t.now),
+		PlanHash: t.ke.Status.Plan.Hash, StartTime: newTime(t.now),
 	}
-	r.executing(t)
+	r.enterExecuting(t)
 }
 
-func (r *reconciler) executing(t *turn) {
+func (r *reconciler) enterExecuting(t *reconcileState) {
 	t.ke.Status.Message = ""
 	t.ke.Status.ReasonDetail = ""
-	dropCondition(&t.ke.Status, v1alpha1.ConditionQueued)
-	enter(t, v1alpha1.PhaseExecuting)
-	t.beforeWriting(func() {
-		r.report(t, execution.ChangeStarted, t.ke.Spec.RequestedBy, t.ke.Status.Plan.Impact.Description)
+	removeCondition(&t.ke.Status, v1alpha1.ConditionQueued)
+	enterPhase(t, v1alpha1.PhaseExecuting)
+	t.addBeforeWrite(func() {
+		r.recordChange(t, execution.ChangeStarted, t.ke.Spec.RequestedBy, t.ke.Status.Plan.Impact.Description)
 	})
 }
 
-// notInline is why an execution may not run where it wants to; nil is that it may.
-func (r *reconciler) notInline(ke *v1alpha1.KubernetesExecution) *execution.Failure {
+// inlineForbidden is why an execution may not run where it wants to; nil is that it may.
+func (r *reconciler) inlineForbidden(ke *v1alpha1.KubernetesExecution) *execution.Failure {
 	a, known := action.Find(ke.Spec.Action)
 	if !known || a.NoJob || ke.Spec.ExecutionMode != v1alpha1.ExecuteInline || slices.Contains(r.cfg.Inline, a.Name) {
 		return nil
@@ -222,8 +222,8 @@ func (r *reconciler) notInline(ke *v1alpha1.KubernetesExecution) *execution.Fail
 	}
 }
 
-// inProcess says whether an action runs here and not in a Job.
-func (r *reconciler) inProcess(ke *v1alpha1.KubernetesExecution) bool {
+// isInline says whether an action runs here and not in a Job.
+func (r *reconciler) isInline(ke *v1alpha1.KubernetesExecution) bool {
 	a, known := action.Find(ke.Spec.Action)
 	switch {
 	case known && a.NoJob:

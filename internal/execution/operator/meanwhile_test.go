@@ -124,7 +124,7 @@ func TestStaleTellsNoSecret(t *testing.T) {
 	plan := func(text string) *v1alpha1.Plan {
 		return &v1alpha1.Plan{Before: &runtime.RawExtension{Raw: []byte(text)}}
 	}
-	got := stale(plan(before), plan(now)).Message
+	got := stalePlanFailure(plan(before), plan(now)).Message
 	if strings.Contains(got, "hunter2") || !strings.Contains(got, "replicas was 3, and is 4") || !strings.Contains(got, "containers has changed") {
 		t.Error(got)
 	}
@@ -164,7 +164,7 @@ func TestPodThatDoesNotBegin(t *testing.T) {
 	if got := w.get("a").Status.Message; got != "" {
 		t.Errorf("too early: %s", got)
 	}
-	w.now = w.now.Add(slow)
+	w.now = w.now.Add(slowStartAfter)
 	state(waits)
 	if got := w.get("a").Status.Message; !strings.Contains(got, "no such image") {
 		t.Errorf("it says %q", got)

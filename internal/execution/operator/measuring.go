@@ -11,43 +11,43 @@ import (
 	"github.com/fleetloop/fleetloop/internal/execution/check"
 )
 
-// measured are checks whose conditions and dry runs are counted.
-type measured struct {
+// measuredChecker are checks whose conditions and dry runs are counted.
+type measuredChecker struct {
 	checker
 	metrics *metrics
 }
 
 // Check checks, and counts.
-func (c measured) Check(ctx context.Context, ke *v1alpha1.KubernetesExecution, dry *action.Result, now time.Time) (check.Outcome, error) {
+func (c measuredChecker) Check(ctx context.Context, ke *v1alpha1.KubernetesExecution, dry *action.Result, now time.Time) (check.Outcome, error) {
 	out, err := c.checker.Check(ctx, ke, dry, now)
-	c.metrics.checked(ke, out)
+	c.metrics.countCheck(ke, out)
 	return out, err
 }
 
 // Replan makes the plan anew, and counts.
-func (c measured) Replan(ctx context.Context, ke *v1alpha1.KubernetesExecution, now time.Time) (check.Outcome, error) {
+func (c measuredChecker) Replan(ctx context.Context, ke *v1alpha1.KubernetesExecution, now time.Time) (check.Outcome, error) {
 	out, err := c.checker.Replan(ctx, ke, now)
-	c.metrics.checked(ke, out)
+	c.metrics.countCheck(ke, out)
 	return out, err
 }
 
 // PostConditions looks at postconditions, and counts.
-func (c measured) PostConditions(ctx context.Context, ke *v1alpha1.KubernetesExecution, since, now time.Time) ([]v1alpha1.ConditionResult, time.Duration, error) {
+func (c measuredChecker) PostConditions(ctx context.Context, ke *v1alpha1.KubernetesExecution, since, now time.Time) ([]v1alpha1.ConditionResult, time.Duration, error) {
 	results, wait, err := c.checker.PostConditions(ctx, ke, since, now)
-	c.metrics.evaluated("postcondition", results)
+	c.metrics.countEvaluations("postcondition", results)
 	return results, wait, err
 }
 
-// checked counts what was done for a check.
-func (m *metrics) checked(ke *v1alpha1.KubernetesExecution, out check.Outcome) {
-	m.evaluated("precondition", out.Results.PreConditionResults)
+// countCheck counts what was done for a check.
+func (m *metrics) countCheck(ke *v1alpha1.KubernetesExecution, out check.Outcome) {
+	m.countEvaluations("precondition", out.Results.PreConditionResults)
 	if out.TrialTook > 0 {
 		m.dryRunTook.WithLabelValues(actionLabel(ke)).Observe(out.TrialTook.Seconds())
 	}
 }
 
-// evaluated counts looks at conditions.
-func (m *metrics) evaluated(kind string, results []v1alpha1.ConditionResult) {
+// countEvaluations counts looks at conditions.
+func (m *metrics) countEvaluations(kind string, results []v1alpha1.ConditionResult) {
 	for _, c := range results {
 		result := "failed"
 		switch {

@@ -83,8 +83,8 @@ func actionLabel(ke *v1alpha1.KubernetesExecution) string {
 	return "unknown"
 }
 
-// passed counts the transitions of one write.
-func (m *metrics) passed(before, ke *v1alpha1.KubernetesExecution) {
+// countTransitions counts the transitions of one write.
+func (m *metrics) countTransitions(before, ke *v1alpha1.KubernetesExecution) {
 	from, since := before.Status.Phase, ke.CreationTimestamp.Time
 	if all := before.Status.PhaseTransitions; len(all) > 0 {
 		since = all[len(all)-1].At.Time
@@ -95,14 +95,14 @@ func (m *metrics) passed(before, ke *v1alpha1.KubernetesExecution) {
 		} else {
 			m.phases.WithLabelValues(string(from)).Observe(max(0, t.At.Sub(since).Seconds()))
 		}
-		m.left(from, before, ke, t.At.Time)
-		m.entered(t.Phase, ke, t.At.Time)
+		m.countPhaseExit(from, before, ke, t.At.Time)
+		m.countPhaseEntry(t.Phase, ke, t.At.Time)
 		from, since = t.Phase, t.At.Time
 	}
 }
 
-// left counts what was done in a phase.
-func (m *metrics) left(p v1alpha1.Phase, before, ke *v1alpha1.KubernetesExecution, now time.Time) {
+// countPhaseExit counts what was done in a phase.
+func (m *metrics) countPhaseExit(p v1alpha1.Phase, before, ke *v1alpha1.KubernetesExecution, now time.Time) {
 	v := ke.Status.ValidationResults
 	if p == v1alpha1.PhaseValidating && v != nil && v.DryRunResults != nil && v.DryRunResults.Performed {
 		result := "failed"
@@ -111,13 +111,13 @@ func (m *metrics) left(p v1alpha1.Phase, before, ke *v1alpha1.KubernetesExecutio
 		}
 		m.dryRuns.WithLabelValues(result, actionLabel(ke)).Inc()
 	}
-	if condition(&before.Status, v1alpha1.ConditionQueued) != nil && ke.Status.Phase == v1alpha1.PhaseExecuting {
-		m.lockWait.Observe(max(0, now.Sub(ready(before)).Seconds())) // whatever it waited for last
+	if findCondition(&before.Status, v1alpha1.ConditionQueued) != nil && ke.Status.Phase == v1alpha1.PhaseExecuting {
+		m.lockWait.Observe(max(0, now.Sub(readyTime(before)).Seconds())) // whatever it waited for last
 	}
 }
 
-// entered counts what is so from a phase on.
-func (m *metrics) entered(p v1alpha1.Phase, ke *v1alpha1.KubernetesExecution, now time.Time) {
+// countPhaseEntry counts what is so from a phase on.
+func (m *metrics) countPhaseEntry(p v1alpha1.Phase, ke *v1alpha1.KubernetesExecution, now time.Time) {
 	s := &ke.Status
 	if p == v1alpha1.PhaseRollbackReady && s.RollbackInformation != nil && s.RollbackInformation.Available {
 		m.rollbacks.WithLabelValues(actionLabel(ke)).Inc()
@@ -152,8 +152,8 @@ func outcomeLabel(o v1alpha1.Outcome) string {
 	return "unknown"
 }
 
-// executed counts an action that was done, or was not.
-func (m *metrics) executed(ke *v1alpha1.KubernetesExecution, o job.Observation) {
+// countAction counts an action that was done, or was not.
+func (m *metrics) countAction(ke *v1alpha1.KubernetesExecution, o job.Observation) {
 	if o.Unreadable {
 		m.unreadable.Inc()
 	}
@@ -162,18 +162,18 @@ func (m *metrics) executed(ke *v1alpha1.KubernetesExecution, o job.Observation) 
 	}
 }
 
-// decided counts a decision.
-func (m *metrics) decided(ke *v1alpha1.KubernetesExecution, d v1alpha1.ApprovalDecision, now time.Time) {
+// countDecision counts a decision.
+func (m *metrics) countDecision(ke *v1alpha1.KubernetesExecution, d v1alpha1.ApprovalDecision, now time.Time) {
 	label := "approved"
 	if d == v1alpha1.Reject {
 		label = "rejected"
 	}
 	m.decisions.WithLabelValues(label).Inc()
-	m.approvalWait.Observe(max(0, now.Sub(since(ke, v1alpha1.PhaseWaitingApproval, now)).Seconds()))
+	m.approvalWait.Observe(max(0, now.Sub(phaseStart(ke, v1alpha1.PhaseWaitingApproval, now)).Seconds()))
 }
 
-// refused counts one that has to wait, or has waited too long.
-func (m *metrics) refused(d v1alpha1.Detail) { m.refusals.WithLabelValues(string(d)).Inc() }
+// countBlocked counts one that has to wait, or has waited too long.
+func (m *metrics) countBlocked(d v1alpha1.Detail) { m.refusals.WithLabelValues(string(d)).Inc() }
 
 // phaseGauges say at each scrape how many executions are in each phase, and how
 // old the oldest of them is.
@@ -223,7 +223,7 @@ func (g *phaseGauges) Collect(ch chan<- prometheus.Metric) {
 	for i := range all {
 		p := all[i].Status.Phase
 		count[p]++
-		oldest[p] = max(oldest[p], now.Sub(since(&all[i], p, now)).Seconds())
+		oldest[p] = max(oldest[p], now.Sub(phaseStart(&all[i], p, now)).Seconds())
 	}
 	for _, p := range livePhases() {
 		g.active.WithLabelValues(string(p)).Set(float64(count[p]))

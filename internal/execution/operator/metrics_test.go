@@ -53,14 +53,14 @@ func scraped(t *testing.T, reg prometheus.Gatherer) map[string]string {
 func (w *world) counted(cfg Config) (*reconciler, *prometheus.Registry) {
 	r, reg := w.newReconciler(cfg), prometheus.NewRegistry()
 	r.metrics = newMetrics(reg)
-	r.check, r.jobs = measured{checks{w}, r.metrics}, timedJobs{storedJobs{w}, r.metrics}
+	r.check, r.jobs = measuredChecker{checks{w}, r.metrics}, timedJobs{storedJobs{w}, r.metrics}
 	reg.MustRegister(newPhaseGauges(r.executions, slog.New(slog.DiscardHandler)))
 	return r, reg
 }
 
 // changing has something be done to the outcome of each check.
 func (r *reconciler) changing(w *world, change func(*check.Outcome)) {
-	r.check = measured{outcomes{checks{w}, change}, r.metrics}
+	r.check = measuredChecker{outcomes{checks{w}, change}, r.metrics}
 }
 
 // blur makes what a runner left be no result.

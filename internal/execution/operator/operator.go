@@ -107,9 +107,9 @@ type identities interface {
 	Client(ctx context.Context, a *action.Action) (action.Client, error)
 }
 
-// A guardian knows since when the API server checks who asks and who approves,
+// A admissionGuard knows since when the API server checks who asks and who approves,
 // without a gap. It is a *guard.Watch, or a guard.Off.
-type guardian interface {
+type admissionGuard interface {
 	// Period is the time without a gap as it was last seen, or why there is none.
 	Period() (guard.Period, error)
 	// Confirm is Period by a look that begins after the call.
@@ -125,10 +125,10 @@ type auditor interface {
 	SyncGone(ctx context.Context, ke *v1alpha1.KubernetesExecution, at time.Time, unseen bool) error
 }
 
-// An archive is an auditor that can look back.
-type archive interface {
+// An auditArchive is an auditor that can look back.
+type auditArchive interface {
 	auditor
-	closer
+	lostCloser
 }
 
 // Deps are what an operator works with. All but Auditor, Recorder, Log and
@@ -138,8 +138,8 @@ type Deps struct {
 	Check      checker
 	Identities identities
 	Gate       *gate.Gate
-	Guard      guardian
-	Auditor    archive // needed where Config.Audited says so
+	Guard      admissionGuard
+	Auditor    auditArchive // needed where Config.Audited says so
 	Recorder   execution.Recorder
 	// Sinks receive change events, which Event makes.
 	Sinks []outbox.Sink
@@ -165,7 +165,7 @@ func New(cfg Config, deps Deps) (*Operator, error) {
 		deps.Log = slog.New(slog.DiscardHandler)
 	}
 	if deps.Recorder == nil {
-		deps.Recorder = nobody{}
+		deps.Recorder = nopRecorder{}
 	}
 	if deps.Registerer == nil {
 		deps.Registerer = prometheus.NewRegistry()
@@ -183,13 +183,13 @@ func New(cfg Config, deps Deps) (*Operator, error) {
 	if err := errors.Join(v1alpha1.AddToScheme(scheme), corev1.AddToScheme(scheme), batchv1.AddToScheme(scheme)); err != nil {
 		return nil, fmt.Errorf("create operator: %w", err)
 	}
-	written, err := newWrites(deps.Registerer)
+	written, err := newWriteCounter(deps.Registerer)
 	if err != nil {
 		return nil, fmt.Errorf("create operator: %w", err)
 	}
-	deps.Host = written.of(deps.Host)
+	deps.Host = written.countRequests(deps.Host)
 	o := &Operator{cfg: cfg, log: deps.Log}
-	seen, err := cached(cfg.Namespace)
+	seen, err := cacheOptions(cfg.Namespace)
 	if err != nil {
 		return nil, fmt.Errorf("create operator: %w", err)
 	}
@@ -207,16 +207,16 @@ func New(cfg Config, deps Deps) (*Operator, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := o.control(deps); err != nil {
+	if err := o.addControllers(deps); err != nil {
 		return nil, fmt.Errorf("create operator: %w", err)
 	}
 	return o, nil
 }
 
-type nobody struct{}
+type nopRecorder struct{}
 
 // Record does nothing.
-func (nobody) Record(context.Context, execution.Change) {}
+func (nopRecorder) Record(context.Context, execution.Change) {}
 
 // Part is the operator as a part of a process.
 func (o *Operator) Part() lifecycle.Part {
@@ -235,11 +235,11 @@ func (o *Operator) Ready() error {
 	return fmt.Errorf("executions in namespace %q have not been listed yet", o.cfg.Namespace)
 }
 
-// key is how an execution is called in logs.
-func key(ke *v1alpha1.KubernetesExecution) string { return ke.Namespace + "/" + ke.Name }
+// logKey is how an execution is called in logs.
+func logKey(ke *v1alpha1.KubernetesExecution) string { return ke.Namespace + "/" + ke.Name }
 
 func nameOf(ke *v1alpha1.KubernetesExecution) types.NamespacedName {
 	return types.NamespacedName{Namespace: ke.Namespace, Name: ke.Name}
 }
 
-func at(t time.Time) *metav1.Time { return &metav1.Time{Time: t.Truncate(time.Second)} }
+func newTime(t time.Time) *metav1.Time { return &metav1.Time{Time: t.Truncate(time.Second)} }

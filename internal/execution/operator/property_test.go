@@ -39,7 +39,7 @@ type machine struct {
 	t       *rapid.T
 	w       *world
 	r       *reconciler
-	a       *auditing
+	a       *auditReconciler
 	mirror  *mirror
 	names   []string
 	seen    map[string][]v1alpha1.Phase
@@ -51,7 +51,7 @@ type machine struct {
 
 func (m *machine) restart() {
 	m.r = m.w.newReconciler(inline())
-	m.a = &auditing{executions: storedExecutions{m.w}, auditor: recorder{}, log: m.r.log, now: m.r.now}
+	m.a = &auditReconciler{executions: storedExecutions{m.w}, auditor: recorder{}, log: m.r.log, now: m.r.now}
 	m.mirror = newMirror(m.w)
 	m.r.executions = m.mirror
 	m.w.fault = func(string, bool) error {
@@ -324,7 +324,7 @@ func (m *machine) check(t *rapid.T) {
 func (m *machine) acting(ke *v1alpha1.KubernetesExecution) bool {
 	if results := ke.Status.ExecutionResults; results != nil && results.Mode == v1alpha1.ExecuteInline {
 		// What somebody deletes is heard for a while, and then neither done nor waited for.
-		return ke.Status.Phase == v1alpha1.PhaseExecuting && results.EndTime == nil && (ke.DeletionTimestamp.IsZero() || underWay(ke, m.w.now))
+		return ke.Status.Phase == v1alpha1.PhaseExecuting && results.EndTime == nil && (ke.DeletionTimestamp.IsZero() || isUnderWay(ke, m.w.now))
 	}
 	j := m.w.jobs[runName(ke)]
 	return j != nil && len(j.Status.Conditions) == 0 && j.Spec.Suspend == nil

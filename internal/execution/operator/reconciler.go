@@ -23,9 +23,9 @@ import (
 const (
 	// soon is when an object is looked at again of which something newer is on
 	// its way.
-	soon = 25 * time.Millisecond
+	requeueSoon = 25 * time.Millisecond
 	// mostSteps is more than any execution can go without waiting for something.
-	mostSteps = 12
+	maxSteps = 12
 )
 
 // A reconciler moves executions on.
@@ -36,91 +36,93 @@ type reconciler struct {
 	check      checker
 	identities identities
 	gate       *gate.Gate
-	guard      guardian
+	guard      admissionGuard
 	recorder   execution.Recorder
 	outbox     *outbox.Outbox
-	tell       teller
-	targets    follower
+	events     eventEmitter
+	targets    targetWatcher
 	metrics    *metrics
 	log        *slog.Logger
 	now        func() time.Time
 
-	// stopped reads the emergency stop.
-	stopped func(context.Context) error
+	// readStop reads the emergency stop.
+	readStop func(context.Context) error
 	// halted says that what runs is to end: the emergency stop says so.
 	halted atomic.Bool
 
-	mu       sync.Mutex
-	restored bool
-	launched map[types.UID]bool                 // executions whose Job was made by this process
-	claimed  map[types.NamespacedName]types.UID // those that the gate knows
-	begun    map[types.UID]begun                // inline actions that this process has begun, or was about to
+	mu         sync.Mutex
+	restored   bool
+	launched   map[types.UID]bool                 // executions whose Job was made by this process
+	claimed    map[types.NamespacedName]types.UID // those that the gate knows
+	inlineRuns map[types.UID]inlineRun            // inline actions that this process has begun, or was about to
 }
 
-// A follower has executions looked at when their target changes. It is a
+// A targetWatcher has executions looked at when their target changes. It is a
 // *targets.
-type follower interface {
-	follow(name types.NamespacedName, t v1alpha1.Target)
-	leave(name types.NamespacedName)
+type targetWatcher interface {
+	watchTarget(name types.NamespacedName, t v1alpha1.Target)
+	stopWaiting(name types.NamespacedName)
 }
 
-// A turn is one look at one execution.
-type turn struct {
-	ke    *v1alpha1.KubernetesExecution // its status is what is to be written
-	now   time.Time
-	again time.Duration           // when to look again; 0 is when something happens
-	first []func()                // is done before the status is written
-	then  []func(context.Context) // and after that
+// A reconcileState is one look at one execution.
+type reconcileState struct {
+	ke           *v1alpha1.KubernetesExecution // its status is what is to be written
+	now          time.Time
+	requeueAfter time.Duration           // when to look again; 0 is when something happens
+	beforeWrite  []func()                // is done before the status is written
+	afterWrite   []func(context.Context) // and after that
 
 	events []v1alpha1.PendingChangeEvent // of what is written
 
-	onward  bool // what is to be written had to be before anything else is done
-	checked bool // in this turn, and so not again
-	atGate  bool // it is inside, or waits for its turn
+	continueNow bool // what is to be written had to be before anything else is done
+	checked     bool // in this turn, and so not again
+	atGate      bool // it is inside, or waits for its turn
 }
 
-// wait has the execution looked at again after some time.
-func (t *turn) wait(d time.Duration) {
+// requeueIn has the execution looked at again after some time.
+func (t *reconcileState) requeueIn(d time.Duration) {
 	if d <= 0 {
-		d = soon
+		d = requeueSoon
 	}
-	if t.again == 0 || d < t.again {
-		t.again = d
+	if t.requeueAfter == 0 || d < t.requeueAfter {
+		t.requeueAfter = d
 	}
 }
 
-// until has it looked at again at some time.
-func (t *turn) until(when time.Time) { t.wait(when.Sub(t.now)) }
+// requeueAt has it looked at again at some time.
+func (t *reconcileState) requeueAt(when time.Time) { t.requeueIn(when.Sub(t.now)) }
 
-// beforeWriting does something when the status is as it is to be written.
-func (t *turn) beforeWriting(do func()) { t.first = append(t.first, do) }
+// addBeforeWrite does something when the status is as it is to be written.
+func (t *reconcileState) addBeforeWrite(do func()) { t.beforeWrite = append(t.beforeWrite, do) }
 
-// afterwards does something when the status is written.
-func (t *turn) afterwards(do func(context.Context)) { t.then = append(t.then, do) }
+// addAfterWrite does something when the status is written.
+func (t *reconcileState) addAfterWrite(do func(context.Context)) {
+	t.afterWrite = append(t.afterWrite, do)
+}
 
 // Reconcile moves an execution on as far as it goes.
 func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
-	if err := r.restore(ctx); err != nil {
+	if err := r.restoreGate(ctx); err != nil {
 		return reconcile.Result{}, err
 	}
 	ke, err := r.executions.Get(ctx, req.NamespacedName)
 	if apierrors.IsConflict(err) {
-		return reconcile.Result{RequeueAfter: soon}, nil
+		return reconcile.Result{RequeueAfter: requeueSoon}, nil
 	}
 	if err != nil {
 		return reconcile.Result{}, fmt.Errorf("read execution %s: %w", req.NamespacedName, err)
 	}
 	if ke == nil {
-		r.forget(req.NamespacedName, "")
+		r.forgetExecution(req.NamespacedName, "")
 		return reconcile.Result{RequeueAfter: r.outbox.Deleted(ctx, req.NamespacedName, "", r.now())}, nil
 	}
-	r.forget(req.NamespacedName, ke.UID)
+	r.forgetExecution(req.NamespacedName, ke.UID)
 	gone := r.outbox.Deleted(ctx, req.NamespacedName, ke.UID, r.now())
 	r.outbox.Observe(ke, nil)
-	for range mostSteps {
-		moved, again, err := r.step(ctx, ke.DeepCopy())
+	for range maxSteps {
+		moved, again, err := r.reconcileOnce(ctx, ke.DeepCopy())
 		if stale := (staleError{}); errors.As(err, &stale) { // what was read is no longer so
-			return reconcile.Result{RequeueAfter: soon}, nil
+			return reconcile.Result{RequeueAfter: requeueSoon}, nil
 		}
 		if err != nil || moved == nil {
 			if gone > 0 && (again == 0 || gone < again) {
@@ -130,13 +132,13 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		}
 		ke = moved
 	}
-	return reconcile.Result{RequeueAfter: soon}, nil
+	return reconcile.Result{RequeueAfter: requeueSoon}, nil
 }
 
-// step looks once, and writes what came of it. It gives the execution as it was
+// reconcileOnce looks once, and writes what came of it. It gives the execution as it was
 // stored if it goes on from there, as in another phase, and nil if it waits.
-func (r *reconciler) step(ctx context.Context, ke *v1alpha1.KubernetesExecution) (moved *v1alpha1.KubernetesExecution, again time.Duration, err error) {
-	t := &turn{ke: ke, now: r.now()}
+func (r *reconciler) reconcileOnce(ctx context.Context, ke *v1alpha1.KubernetesExecution) (moved *v1alpha1.KubernetesExecution, again time.Duration, err error) {
+	t := &reconcileState{ke: ke, now: r.now()}
 	before := ke.DeepCopy()
 	if r.cfg.DryRun {
 		ke.Spec.DryRunMode = v1alpha1.DryRunOnly
@@ -144,149 +146,149 @@ func (r *reconciler) step(ctx context.Context, ke *v1alpha1.KubernetesExecution)
 	if r.halted.Load() && ke.Status.Phase == v1alpha1.PhaseExecuting {
 		ke.Spec.Cancel = true
 	}
-	if err := r.look(ctx, t); err != nil {
+	if err := r.handleExecution(ctx, t); err != nil {
 		return nil, 0, err
 	}
-	if !r.toWrite(t, before) {
-		return nil, t.again, r.deliver(ctx, t)
+	if !r.needsWrite(t, before) {
+		return nil, t.requeueAfter, r.deliverEvents(ctx, t)
 	}
-	if err := canPass(before, t.ke); err != nil {
+	if err := validateTransitions(before, t.ke); err != nil {
 		return nil, 0, reconcile.TerminalError(err)
 	}
-	r.store(t, before)
+	r.storeEvents(t, before)
 	undelivered := t.ke.Status.PendingChangeEvents
 	t.ke.Status.ObservedGeneration = t.ke.Generation
-	if err := r.write(ctx, t.ke); err != nil {
+	if err := r.writeStatus(ctx, t.ke); err != nil {
 		return nil, 0, err
 	}
-	r.outside(t)
+	r.releaseGateSlot(t)
 	for i := range t.events {
 		r.recorder.Record(ctx, outbox.ChangeOf(t.ke, &t.events[i]))
 	}
 	r.outbox.Observe(t.ke, undelivered)
-	for _, do := range t.then {
+	for _, do := range t.afterWrite {
 		do(ctx)
 	}
 	if before.Status.Phase != t.ke.Status.Phase {
-		r.passed(ctx, before, t.ke)
+		r.publishTransition(ctx, before, t.ke)
 	}
-	if err := r.deliver(ctx, t); err != nil {
+	if err := r.deliverEvents(ctx, t); err != nil {
 		return nil, 0, err
 	}
 	switch {
 	case before.Status.Phase == v1alpha1.PhaseNew && t.ke.Status.Phase == v1alpha1.PhaseValidating: // checked, and waits
-	case before.Status.Phase != t.ke.Status.Phase, t.onward:
+	case before.Status.Phase != t.ke.Status.Phase, t.continueNow:
 		return t.ke, 0, nil
 	}
-	return nil, t.again, nil
+	return nil, t.requeueAfter, nil
 }
 
-// toWrite reports whether there is anything to write. That sinks have acknowledged
+// needsWrite reports whether there is anything to write. That sinks have acknowledged
 // change events waits for another write, unless the execution is over.
-func (r *reconciler) toWrite(t *turn, before *v1alpha1.KubernetesExecution) bool {
+func (r *reconciler) needsWrite(t *reconcileState, before *v1alpha1.KubernetesExecution) bool {
 	other := !equality.Semantic.DeepEqual(&before.Status, &t.ke.Status)
 	settled, wait := r.outbox.Settle(t.ke, t.now)
-	over := !t.ke.DeletionTimestamp.IsZero() || execution.Ended(t.ke.Status.Phase) && (!r.cfg.Audited || recorded(t.ke))
+	over := !t.ke.DeletionTimestamp.IsZero() || execution.Ended(t.ke.Status.Phase) && (!r.cfg.Audited || isRecorded(t.ke))
 	switch {
 	case other || !settled:
 		return other
 	case wait > 0 && (!over || len(t.ke.Status.PendingChangeEvents) > 0):
-		t.wait(wait)
+		t.requeueIn(wait)
 		t.ke.Status.PendingChangeEvents = before.Status.PendingChangeEvents
 		return false
 	}
-	t.onward = true // what has waited for it goes on
+	t.continueNow = true // what has waited for it goes on
 	return true
 }
 
-// store records in the status the change events of what is written.
-func (r *reconciler) store(t *turn, before *v1alpha1.KubernetesExecution) {
-	for _, do := range t.first {
+// storeEvents records in the status the change events of what is written.
+func (r *reconciler) storeEvents(t *reconcileState, before *v1alpha1.KubernetesExecution) {
+	for _, do := range t.beforeWrite {
 		do()
 	}
-	for _, p := range passages(before, t.ke) {
-		r.reportPassage(t, p)
+	for _, p := range phaseChanges(before, t.ke) {
+		r.recordPhaseChange(t, p)
 	}
 	for _, e := range t.events {
 		r.outbox.Append(&t.ke.Status, e)
 	}
 }
 
-// deliver sends the change events that wait. An execution whose events are not
+// deliverEvents sends the change events that wait. An execution whose events are not
 // delivered soon is held, so that its deletion does not lose them.
-func (r *reconciler) deliver(ctx context.Context, t *turn) error {
+func (r *reconciler) deliverEvents(ctx context.Context, t *reconcileState) error {
 	hold, again := r.outbox.Hold(t.ke, t.now)
 	if again > 0 {
-		t.wait(again)
+		t.requeueIn(again)
 	}
 	if hold && t.ke.DeletionTimestamp.IsZero() {
 		if err := r.executions.SetFinalizer(ctx, t.ke, true); err != nil {
-			return fresh(err)
+			return asStaleError(err)
 		}
 	}
 	if again := r.outbox.Deliver(ctx, t.ke, t.now); again > 0 {
-		t.wait(again)
+		t.requeueIn(again)
 	}
 	return nil
 }
 
-// outside lets go of the turn of an execution that neither acts nor waits for its
+// releaseGateSlot lets go of the turn of an execution that neither acts nor waits for its
 // turn, which is certain once that is written. Until then it may act by a write
 // whose answer was lost, and the object that was read may be older than that.
-func (r *reconciler) outside(t *turn) {
+func (r *reconciler) releaseGateSlot(t *reconcileState) {
 	p := t.ke.Status.Phase
 	if t.atGate || p == v1alpha1.PhaseExecuting || p == v1alpha1.PhaseRollbackReady || execution.Ended(p) {
 		return
 	}
 	r.mu.Lock()
-	delete(r.begun, t.ke.UID)
+	delete(r.inlineRuns, t.ke.UID)
 	r.mu.Unlock()
 	r.gate.Forget(t.ke.UID)
 }
 
-// canPass says why a status cannot follow another: it went through its phases
+// validateTransitions says why a status cannot follow another: it went through its phases
 // in a way that there is not.
-func canPass(before, ke *v1alpha1.KubernetesExecution) error {
+func validateTransitions(before, ke *v1alpha1.KubernetesExecution) error {
 	from := before.Status.Phase
 	for _, passed := range ke.Status.PhaseTransitions[len(before.Status.PhaseTransitions):] {
 		if !execution.CanPass(from, passed.Phase) {
-			return fmt.Errorf("invalid phase transition of execution %s from %q to %q", key(ke), from, passed.Phase)
+			return fmt.Errorf("invalid phase transition of execution %s from %q to %q", logKey(ke), from, passed.Phase)
 		}
 		from = passed.Phase
 	}
 	if from != ke.Status.Phase {
-		return fmt.Errorf("execution %s is in phase %q, but its phase transitions from %q are missing", key(ke), ke.Status.Phase, from)
+		return fmt.Errorf("execution %s is in phase %q, but its phase transitions from %q are missing", logKey(ke), ke.Status.Phase, from)
 	}
 	return nil
 }
 
-// look does what the phase asks for.
-func (r *reconciler) look(ctx context.Context, t *turn) error {
+// handleExecution does what the phase asks for.
+func (r *reconciler) handleExecution(ctx context.Context, t *reconcileState) error {
 	if !t.ke.DeletionTimestamp.IsZero() {
-		return r.deleted(ctx, t)
+		return r.handleDeletion(ctx, t)
 	}
-	return r.live(ctx, t)
+	return r.handlePhase(ctx, t)
 }
 
-// live does what the phase of an execution asks for that nobody deletes.
-func (r *reconciler) live(ctx context.Context, t *turn) error {
+// handlePhase does what the phase of an execution asks for that nobody deletes.
+func (r *reconciler) handlePhase(ctx context.Context, t *reconcileState) error {
 	switch t.ke.Status.Phase {
 	case v1alpha1.PhaseNew:
-		return r.begin(ctx, t)
+		return r.acceptExecution(ctx, t)
 	case v1alpha1.PhaseValidating:
-		return r.validate(ctx, t)
+		return r.validateExecution(ctx, t)
 	case v1alpha1.PhaseValidated:
-		return r.proceed(ctx, t)
+		return r.proceedValidated(ctx, t)
 	case v1alpha1.PhaseWaitingApproval:
-		return r.approve(ctx, t)
+		return r.awaitApproval(ctx, t)
 	case v1alpha1.PhaseExecuting:
-		return r.watch(ctx, t)
+		return r.watchAction(ctx, t)
 	case v1alpha1.PhaseRollbackReady:
-		return r.settle(ctx, t)
+		return r.awaitFinalize(ctx, t)
 	case v1alpha1.PhaseCompleted, v1alpha1.PhaseFailed:
-		return r.keep(ctx, t)
+		return r.retainEnded(ctx, t)
 	}
-	return reconcile.TerminalError(fmt.Errorf("execution %s is in phase %q, which this version does not support", key(t.ke), t.ke.Status.Phase))
+	return reconcile.TerminalError(fmt.Errorf("execution %s is in phase %q, which this version does not support", logKey(t.ke), t.ke.Status.Phase))
 }
 
 // A staleError is that an execution has changed since it was read.
@@ -295,33 +297,33 @@ type staleError struct{ error }
 // Unwrap gives the cause.
 func (e staleError) Unwrap() error { return e.error }
 
-// fresh is an error of a write, which is stale if the object has changed.
-func fresh(err error) error {
+// asStaleError is an error of a write, which is stale if the object has changed.
+func asStaleError(err error) error {
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
 		return staleError{err}
 	}
 	return err
 }
 
-// write writes the part of the status that is ours.
-func (r *reconciler) write(ctx context.Context, ke *v1alpha1.KubernetesExecution) error {
+// writeStatus writes the part of the status that is ours.
+func (r *reconciler) writeStatus(ctx context.Context, ke *v1alpha1.KubernetesExecution) error {
 	auditors := takeCondition(&ke.Status, v1alpha1.ConditionAuditRecorded)
 	err := r.executions.ApplyStatus(ctx, ke, component)
 	if err != nil && auditors != nil {
 		ke.Status.Conditions = append(ke.Status.Conditions, *auditors)
 	}
-	return fresh(err)
+	return asStaleError(err)
 }
 
-// restore tells the gate, before the first look, who is inside and what went
+// restoreGate tells the gate, before the first look, who is inside and what went
 // before.
-func (r *reconciler) restore(ctx context.Context) error {
+func (r *reconciler) restoreGate(ctx context.Context) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.restored {
 		return nil
 	}
-	if err := r.stopped(ctx); err != nil {
+	if err := r.readStop(ctx); err != nil {
 		return err
 	}
 	all, err := r.executions.List(ctx)
@@ -342,11 +344,11 @@ func (r *reconciler) restore(ctx context.Context) error {
 				past = append(past, p)
 			}
 		case ke.Status.Phase == v1alpha1.PhaseExecuting:
-			inside = append(inside, r.claim(ke))
+			inside = append(inside, r.gateClaim(ke))
 		case ke.Status.Plan != nil: // its Job may have been made just before the end of another operator
 			if running[runName(ke)] {
 				r.launched[ke.UID] = true
-				inside = append(inside, r.claim(ke))
+				inside = append(inside, r.gateClaim(ke))
 			}
 		}
 	}

@@ -286,7 +286,7 @@ func TestOneAtATime(t *testing.T) {
 	w.must(t, r, "b")
 	wantPhase(t, w, "a", v1alpha1.PhaseExecuting, "")
 	wantPhase(t, w, "b", v1alpha1.PhaseValidated, v1alpha1.DetailTargetBusy)
-	if c := condition(&w.get("b").Status, v1alpha1.ConditionQueued); c == nil || c.Status != metav1.ConditionTrue || c.Reason != "TargetBusy" {
+	if c := findCondition(&w.get("b").Status, v1alpha1.ConditionQueued); c == nil || c.Status != metav1.ConditionTrue || c.Reason != "TargetBusy" {
 		t.Errorf("it is not seen that b waits: %+v", c)
 	}
 	if got := r.gate.Stats(); got.Inside != 1 || got.Waiting != 1 {
@@ -320,7 +320,7 @@ func TestCrashes(t *testing.T) {
 			return nil
 		}
 		r := w.newReconciler(Config{Audited: true})
-		a := &auditing{executions: storedExecutions{w}, auditor: recorder{}, log: r.log, now: r.now}
+		a := &auditReconciler{executions: storedExecutions{w}, auditor: recorder{}, log: r.log, now: r.now}
 		step := func() {
 			for range 20 {
 				_, err := w.reconcile(r, "a")
@@ -370,8 +370,8 @@ func wantSame(t *testing.T, want, w *world) {
 	if a := w.get("a").Status.Approval; a.State != v1alpha1.ApprovalApproved || len(a.CountedDecisions) != 1 {
 		t.Errorf("it was done, and its approval is %+v", a)
 	}
-	if !recorded(w.get("a")) || len(w.get("a").Finalizers) > 0 {
-		t.Errorf("recorded: %t, with the finalizers %q", recorded(w.get("a")), w.get("a").Finalizers)
+	if !isRecorded(w.get("a")) || len(w.get("a").Finalizers) > 0 {
+		t.Errorf("recorded: %t, with the finalizers %q", isRecorded(w.get("a")), w.get("a").Finalizers)
 	}
 	if s := w.get("a").Status; s.Outcome != v1alpha1.OutcomeSucceeded || !s.ExecutionResults.Success {
 		t.Errorf("it ended as %s: %s", s.Outcome, s.Message)

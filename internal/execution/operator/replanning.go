@@ -12,9 +12,9 @@ import (
 	"github.com/fleetloop/fleetloop/internal/execution/check"
 )
 
-// stillHolds makes the plan anew that was made before the execution waited, and
+// checkPlan makes the plan anew that was made before the execution waited, and
 // says whether it is to be carried out. Where it is not, the status says why.
-func (r *reconciler) stillHolds(ctx context.Context, t *turn) (bool, error) {
+func (r *reconciler) checkPlan(ctx context.Context, t *reconcileState) (bool, error) {
 	if t.checked {
 		return true, nil
 	}
@@ -28,53 +28,53 @@ func (r *reconciler) stillHolds(ctx context.Context, t *turn) (bool, error) {
 	}
 	switch approved := s.Approval != nil && s.Approval.Required; {
 	case out.Failed != nil:
-		s.ValidationResults = merged(s.ValidationResults, out.Results)
-		fail(t, *out.Failed)
+		s.ValidationResults = mergeResults(s.ValidationResults, out.Results)
+		failExecution(t, *out.Failed)
 		return false, nil
 	case out.Plan.Hash != s.Plan.Hash && approved:
-		fail(t, stale(s.Plan, out.Plan))
+		failExecution(t, stalePlanFailure(s.Plan, out.Plan))
 		return false, nil
 	case approved && approval.Stricter(*s.Approval, out.Decision):
-		fail(t, execution.Failure{
+		failExecution(t, execution.Failure{
 			Reason: v1alpha1.ReasonPlanStale, Detail: v1alpha1.Detail(v1alpha1.ReasonPlanStale),
 			Message: "the policies now require more or other approvers than when the plan was made. Nothing was changed. Create the execution again to request their approval",
 		})
 		return false, nil
 	case !approved && out.Decision.RequireApproval: // the policy was changed meanwhile
-		r.replanned(t, out)
-		r.ask(t)
+		r.replacePlan(t, out)
+		r.requestApproval(t)
 		return false, nil
 	case out.Plan.Hash != s.Plan.Hash:
-		r.replanned(t, out)
+		r.replacePlan(t, out)
 	}
 	s.Plan.Target = out.Plan.Target // by now it may have another version and generation
 	return true, nil
 }
 
-// replanned puts a plan in the place of one that nobody has approved.
-func (r *reconciler) replanned(t *turn, out check.Outcome) {
+// replacePlan puts a plan in the place of one that nobody has approved.
+func (r *reconciler) replacePlan(t *reconcileState, out check.Outcome) {
 	t.ke.Status.Plan = out.Plan
-	t.ke.Status.ValidationResults = merged(t.ke.Status.ValidationResults, out.Results)
+	t.ke.Status.ValidationResults = mergeResults(t.ke.Status.ValidationResults, out.Results)
 	if out.Decision.RequireApproval {
 		pending := approvalOf(out.Decision)
 		t.ke.Status.Approval = &pending
 	}
 }
 
-// stale says how a plan differs from the one that was approved.
-func stale(approved, now *v1alpha1.Plan) execution.Failure {
+// stalePlanFailure says how a plan differs from the one that was approved.
+func stalePlanFailure(approved, now *v1alpha1.Plan) execution.Failure {
 	what := "its steps"
 	detail := v1alpha1.Detail(v1alpha1.ReasonPlanStale)
 	switch {
 	case approved.Target.UID != now.Target.UID:
 		what, detail = "the target, now another object with the same name", v1alpha1.DetailTargetChanged
-	case string(raw(approved.Before)) != string(raw(now.Before)):
+	case string(rawBytes(approved.Before)) != string(rawBytes(now.Before)):
 		what, detail = "the target: "+strings.Join(action.Differences(approved.Before, now.Before), "; "), v1alpha1.DetailTargetChanged
 	case approved.PolicyHash != now.PolicyHash:
 		what = "the policies"
 	}
 	return execution.Failure{
 		Reason: v1alpha1.ReasonPlanStale, Detail: detail,
-		Message: bounded(fmt.Sprintf("the plan is stale, changed since planning: %s. Nothing was changed. Create the execution again to have the new plan approved", what), maxMessage),
+		Message: truncateText(fmt.Sprintf("the plan is stale, changed since planning: %s. Nothing was changed. Create the execution again to have the new plan approved", what), maxMessage),
 	}
 }

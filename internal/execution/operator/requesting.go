@@ -16,47 +16,47 @@ import (
 
 // verifyRequest says whether the API server has checked who asks for an execution,
 // and that it is still what was asked for. Where it has not, the execution ends.
-func (r *reconciler) verifyRequest(ctx context.Context, t *turn) (verified bool, err error) {
+func (r *reconciler) verifyRequest(ctx context.Context, t *reconcileState) (verified bool, err error) {
 	parameters, err := parametersHash(t.ke)
 	if err != nil {
-		fail(t, execution.Failure{Reason: v1alpha1.ReasonValidationError, Detail: v1alpha1.DetailInvalidParameters, Message: err.Error()})
+		failExecution(t, execution.Failure{Reason: v1alpha1.ReasonValidationError, Detail: v1alpha1.DetailInvalidParameters, Message: err.Error()})
 		return false, nil //nolint:nilerr // the execution ends with it
 	}
 	switch known := t.ke.Status.VerifiedRequest; {
 	case known == nil:
 		return r.verifyNew(ctx, t, parameters)
 	case known.ParametersHash != parameters: // the schema cannot tell, and the guard had a gap
-		unverified(t, "spec.parameters were changed while the admission policies were not in force")
+		failUnverified(t, "spec.parameters were changed while the admission policies were not in force")
 		return false, nil
 	}
 	return true, nil
 }
 
 // verifyNew verifies a request that this or another operator has not yet.
-func (r *reconciler) verifyNew(ctx context.Context, t *turn, parameters string) (verified bool, err error) {
+func (r *reconciler) verifyNew(ctx context.Context, t *reconcileState, parameters string) (verified bool, err error) {
 	period, err := r.guard.Confirm(ctx)
 	switch created := t.ke.CreationTimestamp.Time; {
 	case errors.Is(err, guard.ErrOff):
 		return true, nil
 	case err != nil && guard.IsUnknown(err) && t.ke.Status.Phase == v1alpha1.PhaseValidating:
-		return false, r.uncheckable(ctx, t, err)
+		return false, r.retryCheck(ctx, t, err)
 	case err != nil && guard.IsUnknown(err):
-		t.wait(checkAgain)
+		t.requeueIn(checkRetryDelay)
 		return false, nil
 	case err != nil:
-		unverified(t, fmt.Sprintf("the admission policies did not verify the requester: %v", err))
+		failUnverified(t, fmt.Sprintf("the admission policies did not verify the requester: %v", err))
 		return false, nil
 	case !period.Covers(created):
-		unverified(t, fmt.Sprintf("the execution was created at %s, but the admission policies have been continuously in force only since %s", created.UTC().Format(time.RFC3339), period.Since.UTC().Format(time.RFC3339)))
+		failUnverified(t, fmt.Sprintf("the execution was created at %s, but the admission policies have been continuously in force only since %s", created.UTC().Format(time.RFC3339), period.Since.UTC().Format(time.RFC3339)))
 		return false, nil
 	}
 	t.ke.Status.VerifiedRequest = &v1alpha1.VerifiedRequest{AdmissionPolicyPeriod: period.ID, ParametersHash: parameters}
 	return true, nil
 }
 
-// unverified ends an execution that may be from somebody else than it says.
-func unverified(t *turn, why string) {
-	fail(t, execution.Failure{
+// failUnverified ends an execution that may be from somebody else than it says.
+func failUnverified(t *reconcileState, why string) {
+	failExecution(t, execution.Failure{
 		Reason: v1alpha1.ReasonValidationError, Detail: v1alpha1.DetailRequesterUnverified,
 		Message: "the requester is not verified, so nothing was changed: " + why + ". Create it again once the admission policies are in force",
 	})

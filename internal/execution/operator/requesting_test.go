@@ -57,7 +57,7 @@ func TestRequesterUnverified(t *testing.T) {
 			if !strings.Contains(s.Message, tc.says) || s.Reason != v1alpha1.ReasonValidationError || len(w.effects) > 0 {
 				t.Errorf("%s: %s %q with %d Jobs, want %q", tc.reason, s.Reason, s.Message, len(w.effects), tc.says)
 			}
-			if c := condition(&s, v1alpha1.ConditionSucceeded); c == nil || c.Reason != "RequesterUnverified" {
+			if c := findCondition(&s, v1alpha1.ConditionSucceeded); c == nil || c.Reason != "RequesterUnverified" {
 				t.Errorf("%s: the condition is %+v", tc.reason, c)
 			}
 		})

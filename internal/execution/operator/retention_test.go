@@ -31,7 +31,7 @@ func (forgetful) SyncGone(context.Context, *v1alpha1.KubernetesExecution, time.T
 // audit looks once as the auditor does.
 func (w *world) audit(t *testing.T, r *reconciler, by auditor) reconcile.Result {
 	t.Helper()
-	a := &auditing{executions: storedExecutions{w}, auditor: by, log: r.log, now: r.now}
+	a := &auditReconciler{executions: storedExecutions{w}, auditor: by, log: r.log, now: r.now}
 	res, err := a.Reconcile(t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Namespace: namespace, Name: "a"}})
 	if err != nil {
 		t.Fatal(err)
@@ -125,10 +125,10 @@ func TestKeptUntilAudited(t *testing.T) {
 	w.end("a", action.CodeForbidden)
 	for range 3 {
 		w.must(t, r, "a")
-		if res := w.audit(t, r, forgetful{}); res.RequeueAfter != auditAgain {
+		if res := w.audit(t, r, forgetful{}); res.RequeueAfter != auditRetryDelay {
 			t.Errorf("the audit is tried again after %s", res.RequeueAfter)
 		}
-		if ke := w.get("a"); ke == nil || recorded(ke) || len(ke.Finalizers) != 1 {
+		if ke := w.get("a"); ke == nil || isRecorded(ke) || len(ke.Finalizers) != 1 {
 			t.Fatalf("it is in no audit, and goes: %+v", ke)
 		}
 		w.now = w.now.Add(240 * time.Hour)
@@ -179,7 +179,7 @@ func TestDeletedWithoutAnAudit(t *testing.T) {
 			if held := w.get("a") != nil; held != tc.held {
 				t.Fatalf("%s: it is held: %t", tc.reason, held)
 			}
-			if tc.held && res.RequeueAfter != auditAgain {
+			if tc.held && res.RequeueAfter != auditRetryDelay {
 				t.Errorf("%s: it is looked at again after %s", tc.reason, res.RequeueAfter)
 			}
 		})

@@ -20,8 +20,8 @@ import (
 // maxMessage bounds messages in the status.
 const maxMessage = 2048
 
-// cancelled is why an execution ends that somebody cancelled in time.
-func cancelled(ke *v1alpha1.KubernetesExecution) execution.Failure {
+// cancelledFailure is why an execution ends that somebody cancelled in time.
+func cancelledFailure(ke *v1alpha1.KubernetesExecution) execution.Failure {
 	return execution.Failure{Reason: v1alpha1.ReasonCancelled, Message: "the execution was cancelled" + byWhom(ke) + " before anything was changed"}
 }
 
@@ -34,23 +34,23 @@ func byWhom(ke *v1alpha1.KubernetesExecution) string {
 	return " by " + ke.Spec.CancelledBy
 }
 
-// enter passes into a phase.
-func enter(t *turn, p v1alpha1.Phase) {
+// enterPhase passes into a phase.
+func enterPhase(t *reconcileState, p v1alpha1.Phase) {
 	t.ke.Status.Phase = p
 	t.ke.Status.PhaseTransitions = append(t.ke.Status.PhaseTransitions, v1alpha1.PhaseTransition{Phase: p, At: metav1.NewMicroTime(t.now)})
 }
 
-// fail ends an execution.
-func fail(t *turn, f execution.Failure) {
+// failExecution ends an execution.
+func failExecution(t *reconcileState, f execution.Failure) {
 	s := &t.ke.Status
-	s.Reason, s.ReasonDetail, s.Message = f.Reason, detailOf(f), bounded(f.Message, maxMessage)
+	s.Reason, s.ReasonDetail, s.Message = f.Reason, detailOf(f), truncateText(f.Message, maxMessage)
 	s.Outcome = v1alpha1.OutcomeFailed
-	dropCondition(s, v1alpha1.ConditionQueued)
+	removeCondition(s, v1alpha1.ConditionQueued)
 	if s.Phase == v1alpha1.PhaseValidating {
 		setCondition(t, v1alpha1.ConditionValidated, metav1.ConditionFalse, conditionReason(s.ReasonDetail), s.Message)
 	}
 	setCondition(t, v1alpha1.ConditionSucceeded, metav1.ConditionFalse, conditionReason(s.ReasonDetail), s.Message)
-	enter(t, v1alpha1.PhaseFailed)
+	enterPhase(t, v1alpha1.PhaseFailed)
 }
 
 // detailOf is the detail of a failure, which may have no more to say than its
@@ -77,8 +77,8 @@ func conditionReason(d v1alpha1.Detail) string {
 	return b.String()
 }
 
-// since is when a phase began.
-func since(ke *v1alpha1.KubernetesExecution, p v1alpha1.Phase, now time.Time) time.Time {
+// phaseStart is when a phase began.
+func phaseStart(ke *v1alpha1.KubernetesExecution, p v1alpha1.Phase, now time.Time) time.Time {
 	for _, t := range slices.Backward(ke.Status.PhaseTransitions) {
 		if t.Phase == p {
 			return t.At.Time
@@ -87,29 +87,29 @@ func since(ke *v1alpha1.KubernetesExecution, p v1alpha1.Phase, now time.Time) ti
 	return now
 }
 
-func condition(s *v1alpha1.KubernetesExecutionStatus, kind string) *metav1.Condition {
+func findCondition(s *v1alpha1.KubernetesExecutionStatus, kind string) *metav1.Condition {
 	return meta.FindStatusCondition(s.Conditions, kind)
 }
 
-func setCondition(t *turn, kind string, status metav1.ConditionStatus, reason, message string) {
+func setCondition(t *reconcileState, kind string, status metav1.ConditionStatus, reason, message string) {
 	meta.SetStatusCondition(&t.ke.Status.Conditions, metav1.Condition{
-		Type: kind, Status: status, Reason: reason, Message: bounded(message, maxMessage),
+		Type: kind, Status: status, Reason: reason, Message: truncateText(message, maxMessage),
 		ObservedGeneration: t.ke.Generation, LastTransitionTime: metav1.NewTime(t.now),
 	})
 }
 
-func dropCondition(s *v1alpha1.KubernetesExecutionStatus, kind string) {
+func removeCondition(s *v1alpha1.KubernetesExecutionStatus, kind string) {
 	meta.RemoveStatusCondition(&s.Conditions, kind)
 }
 
 // takeCondition takes a condition out of a status.
 func takeCondition(s *v1alpha1.KubernetesExecutionStatus, kind string) *metav1.Condition {
-	c := condition(s, kind)
+	c := findCondition(s, kind)
 	if c == nil {
 		return nil
 	}
 	taken := *c
-	dropCondition(s, kind)
+	removeCondition(s, kind)
 	return &taken
 }
 
@@ -128,17 +128,17 @@ func targetOf(t v1alpha1.Target) string {
 	return t.Kind + "/" + t.Namespace + "/" + t.Name
 }
 
-// ended is what the checks gave, with the time.
-func ended(v *v1alpha1.ValidationResults, now time.Time) *v1alpha1.ValidationResults {
+// finishedResults is what the checks gave, with the time.
+func finishedResults(v *v1alpha1.ValidationResults, now time.Time) *v1alpha1.ValidationResults {
 	if v == nil {
 		v = &v1alpha1.ValidationResults{}
 	}
-	v.ValidationTime = at(now)
+	v.ValidationTime = newTime(now)
 	return v
 }
 
-// merged has what later checks gave, over what only the first ones look at.
-func merged(first *v1alpha1.ValidationResults, later v1alpha1.ValidationResults) *v1alpha1.ValidationResults {
+// mergeResults has what later checks gave, over what only the first ones look at.
+func mergeResults(first *v1alpha1.ValidationResults, later v1alpha1.ValidationResults) *v1alpha1.ValidationResults {
 	if first == nil {
 		return &later
 	}
@@ -216,15 +216,15 @@ func subjectOf(ke *v1alpha1.KubernetesExecution) action.Subject {
 	return action.Subject{UID: ke.UID, Created: ke.CreationTimestamp.Time}
 }
 
-func raw(r *runtime.RawExtension) []byte {
+func rawBytes(r *runtime.RawExtension) []byte {
 	if r == nil {
 		return nil
 	}
 	return r.Raw
 }
 
-// bounded cuts a text to a length.
-func bounded(s string, most int) string {
+// truncateText cuts a text to a length.
+func truncateText(s string, most int) string {
 	if len(s) <= most {
 		return s
 	}

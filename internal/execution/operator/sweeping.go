@@ -18,30 +18,30 @@ import (
 const (
 	// sweepEvery is how often the audit is searched for executions that are gone.
 	// Nearly all are seen to go: it is for those that went while nobody looked.
-	sweepEvery = time.Hour
+	sweepInterval = time.Hour
 	// sweepAgain is when a search that failed is made again. It takes twice as long
 	// each time, up to sweepSlow: one that fails because it takes the database too
 	// long is not to keep the database busy.
-	sweepAgain = 15 * time.Second
-	sweepSlow  = 10 * time.Minute
+	sweepRetryDelay    = 15 * time.Second
+	maxSweepRetryDelay = 10 * time.Minute
 )
 
-// A closer ends in the audit what nobody saw end.
-type closer interface {
+// A lostCloser ends in the audit what nobody saw end.
+type lostCloser interface {
 	// CloseLost records of the executions of a namespace that by the audit have
 	// neither ended nor been deleted, and are not there, that they are gone. It
 	// says how many.
 	CloseLost(ctx context.Context, namespace string, there func(context.Context, types.NamespacedName, types.UID) (bool, error)) (int, error)
 }
 
-// A sweep looks for executions that went while no controller was there. It is for
+// A sweeper looks for executions that went while no controller was there. It is for
 // the replica that works: the others hear of the same ends, and leave them to it.
-type sweep struct {
+type sweeper struct {
 	namespace  string
-	closer     closer
+	closer     lostCloser
 	executions executions
 	live       liveExecutions
-	departed   *departed
+	deleted    *deletedCache
 	log        *slog.Logger
 }
 
@@ -52,19 +52,19 @@ type liveExecutions interface {
 }
 
 // Start sweeps until ctx ends.
-func (s *sweep) Start(ctx context.Context) error {
-	failing, again := false, sweepAgain
+func (s *sweeper) Start(ctx context.Context) error {
+	failing, again := false, sweepRetryDelay
 	for wait := time.Duration(0); backoff.Sleep(ctx, wait) == nil; {
-		closed, err := s.closer.CloseLost(ctx, s.namespace, s.there)
-		wait = sweepEvery
+		closed, err := s.closer.CloseLost(ctx, s.namespace, s.executionExists)
+		wait = sweepInterval
 		if closed > 0 {
 			s.log.InfoContext(ctx, "executions deleted while the controller was down, audit records added", "count", closed)
 		}
 		if err == nil || ctx.Err() != nil {
-			failing, again = false, sweepAgain
+			failing, again = false, sweepRetryDelay
 			continue
 		}
-		wait, again = again, min(2*again, sweepSlow)
+		wait, again = again, min(2*again, maxSweepRetryDelay)
 		if !failing {
 			s.log.WarnContext(ctx, "search for deleted executions in the audit failed, retrying", "err", err)
 		}
@@ -73,10 +73,10 @@ func (s *sweep) Start(ctx context.Context) error {
 	return nil
 }
 
-// there says whether an execution is there, or is seen to go. The order matters:
+// executionExists says whether an execution is there, or is seen to go. The order matters:
 // one that is in the cache and goes after that is told of, and one that went
 // before that and was told of is remembered.
-func (s *sweep) there(ctx context.Context, name types.NamespacedName, uid types.UID) (bool, error) {
+func (s *sweeper) executionExists(ctx context.Context, name types.NamespacedName, uid types.UID) (bool, error) {
 	ke, err := s.executions.Get(ctx, name)
 	if apierrors.IsConflict(err) {
 		return true, nil // it was written just now; if that was its namesake, the next sweep finds this one
@@ -91,7 +91,7 @@ func (s *sweep) there(ctx context.Context, name types.NamespacedName, uid types.
 	if err != nil {
 		return false, err
 	}
-	return live == uid || s.departed.has(name, uid), nil
+	return live == uid || s.deleted.hasExecution(name, uid), nil
 }
 
 // hostLive are the executions of a host cluster, and not of its cache.

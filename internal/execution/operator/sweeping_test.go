@@ -36,7 +36,7 @@ func TestSweeps(t *testing.T) {
 		by.fails.Store(true)
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error)
-		s := &sweep{namespace: namespace, closer: &by, log: slog.New(slog.DiscardHandler)}
+		s := &sweeper{namespace: namespace, closer: &by, log: slog.New(slog.DiscardHandler)}
 		go func() { ended <- s.Start(ctx) }()
 		want := func(after time.Duration, times int32) {
 			t.Helper()
@@ -47,19 +47,19 @@ func TestSweeps(t *testing.T) {
 			}
 		}
 		want(0, 1)
-		want(sweepAgain-time.Second, 1)
+		want(sweepRetryDelay-time.Second, 1)
 		want(time.Second, 2)
-		want(2*sweepAgain-time.Second, 2)
+		want(2*sweepRetryDelay-time.Second, 2)
 		want(time.Second, 3)
-		want(sweepEvery, 11) // after 1, 2, 4, 8, and each 10 minutes
+		want(sweepInterval, 11) // after 1, 2, 4, 8, and each 10 minutes
 		by.fails.Store(false)
-		want(sweepSlow/2, 12)
-		want(sweepEvery-time.Second, 12)
+		want(maxSweepRetryDelay/2, 12)
+		want(sweepInterval-time.Second, 12)
 		want(time.Second, 13)
 		by.fails.Store(true)
-		want(sweepEvery, 14)
+		want(sweepInterval, 14)
 		by.fails.Store(false)
-		want(sweepAgain, 15)
+		want(sweepRetryDelay, 15)
 		cancel()
 		if err := <-ended; err != nil {
 			t.Error(err)

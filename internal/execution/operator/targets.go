@@ -16,30 +16,30 @@ import (
 
 // maxFollowed is how many targets are followed at a time. What comes after is
 // looked at by its timer alone.
-const maxFollowed = 64
+const maxWatched = 64
 
-// targets follows the objects that conditions are about, for as long as some
+// targetWatches follows the objects that conditions are about, for as long as some
 // execution waits for them to hold: one watch for each object, which says that
 // something changed and not what. That is why a condition is looked at at once
 // and not when its timer ends.
-type targets struct {
+type targetWatches struct {
 	client metadata.Interface
 	wake   func(types.NamespacedName)
 	log    *slog.Logger
 
-	mu       sync.Mutex
-	ctx      context.Context //nolint:containedctx // the watches live as long as the operator and not as whoever asked for them
-	followed map[v1alpha1.Target]*followed
-	running  sync.WaitGroup
+	mu      sync.Mutex
+	ctx     context.Context //nolint:containedctx // the watches live as long as the operator and not as whoever asked for them
+	watched map[v1alpha1.Target]*targetWatch
+	running sync.WaitGroup
 }
 
-type followed struct {
+type targetWatch struct {
 	waiting map[types.NamespacedName]bool
 	stop    context.CancelFunc
 }
 
 // Start lets targets be followed until ctx ends, and waits for the last.
-func (f *targets) Start(ctx context.Context) error {
+func (f *targetWatches) Start(ctx context.Context) error {
 	f.mu.Lock()
 	f.ctx = ctx
 	f.mu.Unlock()
@@ -48,17 +48,17 @@ func (f *targets) Start(ctx context.Context) error {
 	return nil
 }
 
-// follow has an execution looked at whenever a target changes.
-func (f *targets) follow(name types.NamespacedName, t v1alpha1.Target) {
+// watchTarget has an execution looked at whenever a target changes.
+func (f *targetWatches) watchTarget(name types.NamespacedName, t v1alpha1.Target) {
 	t.UID, t.ResourceVersion = "", ""
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	one := f.followed[t]
+	one := f.watched[t]
 	if one != nil {
 		one.waiting[name] = true
 		return
 	}
-	if f.ctx == nil || f.ctx.Err() != nil || len(f.followed) >= maxFollowed {
+	if f.ctx == nil || f.ctx.Err() != nil || len(f.watched) >= maxWatched {
 		return
 	}
 	resource, known := action.ResourceOf(t.APIVersion, t.Kind)
@@ -66,9 +66,9 @@ func (f *targets) follow(name types.NamespacedName, t v1alpha1.Target) {
 		return
 	}
 	ctx, stop := context.WithCancel(f.ctx)
-	f.followed[t] = &followed{waiting: map[types.NamespacedName]bool{name: true}, stop: stop}
+	f.watched[t] = &targetWatch{waiting: map[types.NamespacedName]bool{name: true}, stop: stop}
 	f.running.Go(func() {
-		defer f.drop(t)
+		defer f.removeWatch(t)
 		defer stop()
 		w, err := f.client.Resource(resource).Namespace(t.Namespace).Watch(ctx, metav1.ListOptions{
 			FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, t.Name).String(),
@@ -86,17 +86,17 @@ func (f *targets) follow(name types.NamespacedName, t v1alpha1.Target) {
 				if !open {
 					return // whoever still waits asks again
 				}
-				f.changed(t)
+				f.wakeWaiting(t)
 			}
 		}
 	})
 }
 
-// leave says that an execution waits no more.
-func (f *targets) leave(name types.NamespacedName) {
+// stopWaiting says that an execution waits no more.
+func (f *targetWatches) stopWaiting(name types.NamespacedName) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for _, one := range f.followed {
+	for _, one := range f.watched {
 		delete(one.waiting, name)
 		if len(one.waiting) == 0 {
 			one.stop()
@@ -104,16 +104,16 @@ func (f *targets) leave(name types.NamespacedName) {
 	}
 }
 
-func (f *targets) drop(t v1alpha1.Target) {
+func (f *targetWatches) removeWatch(t v1alpha1.Target) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	delete(f.followed, t)
+	delete(f.watched, t)
 }
 
-func (f *targets) changed(t v1alpha1.Target) {
+func (f *targetWatches) wakeWaiting(t v1alpha1.Target) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	one := f.followed[t]
+	one := f.watched[t]
 	if one == nil {
 		return
 	}

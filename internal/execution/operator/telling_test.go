@@ -194,7 +194,7 @@ func TestTold(t *testing.T) {
 			w.approval = tc.approval
 			r := w.newReconciler(Config{})
 			recorder := events.NewFakeRecorder(64)
-			r.tell = teller{recorder}
+			r.events = eventEmitter{recorder}
 			if tc.outcome != nil {
 				r.check = outcomes{checks{w}, tc.outcome}
 			}
@@ -253,7 +253,7 @@ func TestToldOfWhoLetIt(t *testing.T) {
 				w.approval = tc.approval
 				r := w.newReconciler(tc.cfg)
 				recorder := events.NewFakeRecorder(64)
-				r.tell = teller{recorder}
+				r.events = eventEmitter{recorder}
 				w.create("a", "web", tc.spec)
 				w.look(r)
 				if tc.approval {
@@ -301,7 +301,7 @@ func TestToldWhyItWaits(t *testing.T) {
 	recorder := events.NewFakeRecorder(64)
 	w.create("first", "web", nil)
 	w.must(t, r, "first")
-	r.tell = teller{recorder}
+	r.events = eventEmitter{recorder}
 	w.create("a", "web", nil)
 	w.look(r)
 	w.end("first", action.CodeOK)
@@ -357,7 +357,7 @@ func TestToldOnceOfAQueue(t *testing.T) {
 		w.must(t, r, name)
 	}
 	recorder := events.NewFakeRecorder(64)
-	r.tell = teller{recorder}
+	r.events = eventEmitter{recorder}
 	w.create("a", "web", nil)
 	w.look(r)
 	w.end("first", action.CodeOK)
@@ -377,7 +377,7 @@ func TestOneWordForARefusal(t *testing.T) {
 	ke := &v1alpha1.KubernetesExecution{Status: v1alpha1.KubernetesExecutionStatus{
 		Reason: v1alpha1.ReasonValidationError, ReasonDetail: v1alpha1.DetailTargetProtected, Message: "it is protected",
 	}}
-	teller{recorder}.failed(ke)
+	eventEmitter{recorder}.emitFailed(ke)
 	if got, want := <-recorder.Events, "Warning ExecutionFailed target_protected: it is protected"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}

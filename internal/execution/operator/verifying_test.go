@@ -99,7 +99,7 @@ func TestVerificationCutShort(t *testing.T) {
 					if s.Reason != tc.want || s.RollbackInformation == nil || !s.RollbackInformation.Available {
 						t.Errorf("%s: it ended as %s by %q: %s", tc.reason, s.Outcome, s.Reason, s.Message)
 					}
-					if c := condition(&s, v1alpha1.ConditionPostConditionsMet); c == nil || c.Status != tc.met {
+					if c := findCondition(&s, v1alpha1.ConditionPostConditionsMet); c == nil || c.Status != tc.met {
 						t.Errorf("%s: the postconditions are said to be %+v", tc.reason, c)
 					}
 				}

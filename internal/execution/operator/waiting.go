@@ -20,8 +20,8 @@ import (
 // carry out just now.
 const executorUnavailable = "ExecutorUnavailable"
 
-// claim is what the gate is asked for.
-func (r *reconciler) claim(ke *v1alpha1.KubernetesExecution) gate.Claim {
+// gateClaim is what the gate is asked for.
+func (r *reconciler) gateClaim(ke *v1alpha1.KubernetesExecution) gate.Claim {
 	p := ke.Status.Plan
 	c := gate.Claim{
 		UID: ke.UID, Key: nameOf(ke), Action: ke.Spec.Action, Created: ke.CreationTimestamp.Time, Rollback: ke.Spec.RollbackOf != nil,
@@ -34,30 +34,30 @@ func (r *reconciler) claim(ke *v1alpha1.KubernetesExecution) gate.Claim {
 	if a, known := action.Find(c.Action); known && a.ReadOnly {
 		c.ReadOnly, c.Node = true, false
 	}
-	c.Since = ready(ke) // at another operator, maybe
+	c.Since = readyTime(ke) // at another operator, maybe
 	return c
 }
 
-// ready is when an execution was first ready to run: from then on it waits for
+// readyTime is when an execution was first ready to run: from then on it waits for
 // its turn, or for a Job that can be made. Zero is that it is not yet.
-func ready(ke *v1alpha1.KubernetesExecution) time.Time {
+func readyTime(ke *v1alpha1.KubernetesExecution) time.Time {
 	if a := ke.Status.Approval; a != nil && a.State == v1alpha1.ApprovalApproved && a.DecidedAt != nil {
 		return a.DecidedAt.Time
 	}
-	return since(ke, v1alpha1.PhaseValidated, time.Time{})
+	return phaseStart(ke, v1alpha1.PhaseValidated, time.Time{})
 }
 
-func (r *reconciler) enterGate(t *turn) gate.Verdict {
-	c := r.claim(t.ke)
+func (r *reconciler) enterGate(t *reconcileState) gate.Verdict {
+	c := r.gateClaim(t.ke)
 	r.mu.Lock()
 	r.claimed[c.Key] = c.UID
 	r.mu.Unlock()
 	return r.gate.Enter(c, t.now)
 }
 
-// forget lets go of what is known of a name, unless that is the execution that
+// forgetExecution lets go of what is known of a name, unless that is the execution that
 // has it now. No UID is that there is none.
-func (r *reconciler) forget(name types.NamespacedName, now types.UID) {
+func (r *reconciler) forgetExecution(name types.NamespacedName, now types.UID) {
 	r.mu.Lock()
 	uid, known := r.claimed[name]
 	if known && uid == now {
@@ -66,88 +66,88 @@ func (r *reconciler) forget(name types.NamespacedName, now types.UID) {
 	}
 	delete(r.claimed, name)
 	delete(r.launched, uid)
-	delete(r.begun, uid)
+	delete(r.inlineRuns, uid)
 	r.mu.Unlock()
 	if now != "" && !known {
 		return
 	}
-	r.targets.leave(name)
+	r.targets.stopWaiting(name)
 	if known {
 		r.gate.Forget(uid)
 	}
 }
 
-// queue has an execution wait for its turn.
-func (r *reconciler) queue(t *turn, v gate.Verdict) {
+// queueAtGate has an execution wait for its turn.
+func (r *reconciler) queueAtGate(t *reconcileState, v gate.Verdict) {
 	s := &t.ke.Status
 	t.atGate = !v.Failed
 	if v.Failed {
-		t.afterwards(func(context.Context) { r.metrics.refused(v.Detail) })
+		t.addAfterWrite(func(context.Context) { r.metrics.countBlocked(v.Detail) })
 		reason := v1alpha1.ReasonExecutionTimeout
 		if v.Detail == v1alpha1.DetailCircuitOpen {
 			reason = v1alpha1.ReasonValidationError
 		}
-		fail(t, execution.Failure{Reason: reason, Detail: v.Detail, Message: v.Message})
+		failExecution(t, execution.Failure{Reason: reason, Detail: v.Detail, Message: v.Message})
 		return
 	}
 	reason := conditionReason(v.Detail)
-	if c := condition(s, v1alpha1.ConditionQueued); c == nil || c.Reason != reason { // once: who is ahead changes all the time
+	if c := findCondition(s, v1alpha1.ConditionQueued); c == nil || c.Reason != reason { // once: who is ahead changes all the time
 		s.ReasonDetail, s.Message = v.Detail, v.Message
 		setCondition(t, v1alpha1.ConditionQueued, metav1.ConditionTrue, reason, v.Message)
-		t.afterwards(func(context.Context) {
-			r.metrics.refused(v.Detail)
-			r.tell.say(t.ke, reason, v.Message)
+		t.addAfterWrite(func(context.Context) {
+			r.metrics.countBlocked(v.Detail)
+			r.events.emitNormal(t.ke, reason, v.Message)
 		})
 	}
 	if v.After > 0 {
-		t.wait(v.After)
+		t.requeueIn(v.After)
 	}
 }
 
 // unavailable keeps trying what cannot be done just now, such as to make a Job
 // that a quota does not allow, for as long as that makes sense, and has it be seen.
-func (r *reconciler) unavailable(ctx context.Context, t *turn, cause error) error {
+func (r *reconciler) unavailable(ctx context.Context, t *reconcileState, cause error) error {
 	if ctx.Err() != nil {
 		return cause
 	}
 	s := &t.ke.Status
-	message := bounded(cause.Error(), maxMessage)
-	queued := condition(s, v1alpha1.ConditionQueued)
+	message := truncateText(cause.Error(), maxMessage)
+	queued := findCondition(s, v1alpha1.ConditionQueued)
 	if failure := r.tooLong(t, queued, message); failure != nil {
 		// Whatever the answer to the last attempt was: is there none?
 		if j, err := r.jobs.Job(ctx, t.ke, runName(t.ke), true); err != nil || j != nil {
 			return err
 		}
 		if s.Phase == v1alpha1.PhaseExecuting { // here, where somebody may have tried before
-			return r.ended(ctx, t, job.Observation{State: job.Failed, Failure: r.unheard(t, *failure)})
+			return r.recordResult(ctx, t, job.Observation{State: job.Failed, Failure: r.inlineFailure(t, *failure)})
 		}
-		fail(t, *failure)
+		failExecution(t, *failure)
 		return nil
 	}
 	s.ReasonDetail = v1alpha1.DetailExecutorUnavailable
 	if queued == nil || queued.Reason != executorUnavailable {
-		dropCondition(s, v1alpha1.ConditionQueued)
+		removeCondition(s, v1alpha1.ConditionQueued)
 		s.Message = message
 		setCondition(t, v1alpha1.ConditionQueued, metav1.ConditionTrue, executorUnavailable, message)
-		t.afterwards(func(ctx context.Context) {
-			r.tell.warn(t.ke, executorUnavailable, message)
-			r.log.WarnContext(ctx, "action not started, retrying", "execution", key(t.ke), "err", cause)
+		t.addAfterWrite(func(ctx context.Context) {
+			r.events.emitWarning(t.ke, executorUnavailable, message)
+			r.log.WarnContext(ctx, "action not started, retrying", "execution", logKey(t.ke), "err", cause)
 		})
 	}
 	wait := 5 * time.Second
 	if retry := (*execution.RetryError)(nil); errors.As(cause, &retry) {
 		wait = retry.After // whoever is late loses the turn
 	}
-	t.wait(wait)
+	t.requeueIn(wait)
 	return nil
 }
 
 // tooLong is why what cannot be begun is given up; nil is that it is tried again.
 // One that is kept from beginning by this and by others in turn is given up as
 // well: its time in the queue goes on meanwhile.
-func (r *reconciler) tooLong(t *turn, queued *metav1.Condition, why string) *execution.Failure {
+func (r *reconciler) tooLong(t *reconcileState, queued *metav1.Condition, why string) *execution.Failure {
 	failure := execution.Failure{Reason: v1alpha1.ReasonExecutionFailed, Detail: v1alpha1.DetailExecutorUnavailable, Message: why}
-	end := r.gate.Deadline(ready(t.ke))
+	end := r.gate.Deadline(readyTime(t.ke))
 	switch {
 	case queued == nil:
 		return nil // once at least it is tried again
@@ -155,7 +155,7 @@ func (r *reconciler) tooLong(t *turn, queued *metav1.Condition, why string) *exe
 		return &failure
 	case t.ke.Status.Phase != v1alpha1.PhaseExecuting && !t.now.Before(end): // that has a time of its own
 		failure.Reason = v1alpha1.ReasonExecutionTimeout
-		failure.Message = bounded(fmt.Sprintf("the action could not start by %s: %s", end.UTC().Format(time.RFC3339), why), maxMessage)
+		failure.Message = truncateText(fmt.Sprintf("the action could not start by %s: %s", end.UTC().Format(time.RFC3339), why), maxMessage)
 		return &failure
 	}
 	return nil

@@ -109,9 +109,9 @@ func (w *world) newReconciler(cfg Config) *reconciler {
 	}
 	r := &reconciler{
 		cfg: cfg.withDefaults(), executions: storedExecutions{w}, jobs: storedJobs{w}, check: checks{w}, gate: g, identities: accounts{w},
-		guard: guarding{w}, recorder: w, tell: teller{events.NewFakeRecorder(10000)},
+		guard: guarding{w}, recorder: w, events: eventEmitter{events.NewFakeRecorder(10000)},
 		targets: nothingFollowed{}, metrics: newMetrics(prometheus.NewRegistry()), log: slog.New(slog.DiscardHandler), now: func() time.Time { return w.now },
-		stopped: func(context.Context) error { return nil }, launched: map[types.UID]bool{}, claimed: map[types.NamespacedName]types.UID{}, begun: map[types.UID]begun{},
+		readStop: func(context.Context) error { return nil }, launched: map[types.UID]bool{}, claimed: map[types.NamespacedName]types.UID{}, inlineRuns: map[types.UID]inlineRun{},
 	}
 	return r
 }
@@ -279,7 +279,7 @@ func (s storedExecutions) ApplyStatus(_ context.Context, ke *v1alpha1.Kubernetes
 		if owner == auditComponent {
 			stored.Status.Conditions = append(stored.Status.Conditions, ke.Status.Conditions...)
 		} else {
-			recorded := condition(&stored.Status, v1alpha1.ConditionAuditRecorded)
+			recorded := findCondition(&stored.Status, v1alpha1.ConditionAuditRecorded)
 			stored.Status = *ke.Status.DeepCopy()
 			if recorded != nil {
 				meta.SetStatusCondition(&stored.Status.Conditions, *recorded)
@@ -410,5 +410,5 @@ func (c checks) PostConditions(context.Context, *v1alpha1.KubernetesExecution, t
 
 type nothingFollowed struct{}
 
-func (nothingFollowed) follow(types.NamespacedName, v1alpha1.Target) {}
-func (nothingFollowed) leave(types.NamespacedName)                   {}
+func (nothingFollowed) watchTarget(types.NamespacedName, v1alpha1.Target) {}
+func (nothingFollowed) stopWaiting(types.NamespacedName)                  {}

@@ -8,20 +8,20 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// writes count what an operator writes to its host cluster, where the requests
+// writeCounter count what an operator writes to its host cluster, where the requests
 // go out: whatever makes one, and as often as it is made.
-type writes struct{ total *prometheus.CounterVec }
+type writeCounter struct{ total *prometheus.CounterVec }
 
-func newWrites(reg prometheus.Registerer) (*writes, error) {
-	w := &writes{prometheus.NewCounterVec(prometheus.CounterOpts{
+func newWriteCounter(reg prometheus.Registerer) (*writeCounter, error) {
+	w := &writeCounter{prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "kubernetesexecution_api_writes_total",
 		Help: "Total number of write requests of the controller to the Kubernetes API, including failed requests, by resource and verb. Requests that use the ServiceAccount of an action are not counted.",
 	}, []string{"resource", "verb"})}
 	return w, reg.Register(w.total)
 }
 
-// of is a configuration whose requests are counted.
-func (w *writes) of(host *rest.Config) *rest.Config {
+// countRequests is a configuration whose requests are counted.
+func (w *writeCounter) countRequests(host *rest.Config) *rest.Config {
 	counted := rest.CopyConfig(host)
 	counted.Wrap(func(next http.RoundTripper) http.RoundTripper { return counting{next, w} })
 	return counted
@@ -30,7 +30,7 @@ func (w *writes) of(host *rest.Config) *rest.Config {
 // A counting round tripper counts writes.
 type counting struct {
 	next http.RoundTripper
-	*writes
+	*writeCounter
 }
 
 // RoundTrip counts the request and makes it.

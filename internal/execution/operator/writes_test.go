@@ -31,12 +31,12 @@ func TestWritesAreCounted(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			reg := prometheus.NewRegistry()
-			w, err := newWrites(reg)
+			w, err := newWriteCounter(reg)
 			if err != nil {
 				t.Fatal(err)
 			}
 			refused := errors.New("refused")
-			host := w.of(&rest.Config{Host: "http://host", Transport: refusing{refused}})
+			host := w.countRequests(&rest.Config{Host: "http://host", Transport: refusing{refused}})
 			c, err := rest.HTTPClientFor(host)
 			if err != nil {
 				t.Fatal(err)

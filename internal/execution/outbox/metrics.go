@@ -34,4 +34,4 @@ func newMetrics(reg prometheus.Registerer, pending func() float64) (*metrics, er
 	return m, errors.Join(reg.Register(m.dropped), reg.Register(m.pending))
 }
 
-func (m *metrics) drop(err string, n int) { m.dropped.WithLabelValues(err).Add(float64(n)) }
+func (m *metrics) countDropped(err string, n int) { m.dropped.WithLabelValues(err).Add(float64(n)) }

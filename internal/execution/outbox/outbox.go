@@ -86,7 +86,7 @@ type Outbox struct {
 	metrics *metrics
 
 	mu       sync.Mutex
-	lines    map[types.NamespacedName]map[types.UID]*line
+	queues   map[types.NamespacedName]map[types.UID]*eventQueue
 	deleted  int           // lines of executions that are gone
 	draining bool          // nothing more is sent
 	answered chan struct{} // has a token after an answer while draining
@@ -107,7 +107,7 @@ type Deps struct {
 func New(cfg Config, deps Deps) (*Outbox, error) {
 	o := &Outbox{
 		cfg: cfg.withDefaults(), sinks: deps.Sinks, event: deps.Event, wake: deps.Wake, now: deps.Now,
-		lines: map[types.NamespacedName]map[types.UID]*line{}, answered: make(chan struct{}, 1),
+		queues: map[types.NamespacedName]map[types.UID]*eventQueue{}, answered: make(chan struct{}, 1),
 	}
 	if o.now == nil {
 		o.now = time.Now
@@ -140,7 +140,7 @@ func (o *Outbox) Append(s *v1alpha1.KubernetesExecutionStatus, p v1alpha1.Pendin
 	s.PendingChangeEvents = append(slices.Clone(s.PendingChangeEvents), p)
 	if n := len(s.PendingChangeEvents) - v1alpha1.MaxPendingChangeEvents; n > 0 {
 		for i := range n {
-			o.metrics.drop(errorOverflow, len(s.PendingChangeEvents[i].Sinks))
+			o.metrics.countDropped(errorOverflow, len(s.PendingChangeEvents[i].Sinks))
 		}
 		s.PendingChangeEvents = s.PendingChangeEvents[n:]
 	}
@@ -159,12 +159,12 @@ func (o *Outbox) Observe(ke *v1alpha1.KubernetesExecution, written []v1alpha1.Pe
 	if len(stored) == 0 {
 		stored = written
 	}
-	l := o.lines[nameOf(ke)][ke.UID]
+	l := o.queues[nameOf(ke)][ke.UID]
 	if l == nil {
 		if len(stored) == 0 {
 			return
 		}
-		l = o.newLine(nameOf(ke), ke.UID)
+		l = o.newQueue(nameOf(ke), ke.UID)
 	}
 	kept := make([]*event, 0, len(stored))
 	for _, e := range l.events {
@@ -176,7 +176,7 @@ func (o *Outbox) Observe(ke *v1alpha1.KubernetesExecution, written []v1alpha1.Pe
 	for i := range stored {
 		p := &stored[i]
 		if !slices.ContainsFunc(kept, func(e *event) bool { return e.key == keyOf(p) }) {
-			kept = append(kept, &event{keyOf(p), ChangeOf(ke, p), slices.DeleteFunc(slices.Clone(p.Sinks), o.unknown)})
+			kept = append(kept, &event{keyOf(p), ChangeOf(ke, p), slices.DeleteFunc(slices.Clone(p.Sinks), o.isUnknownSink)})
 		}
 	}
 	l.events = kept
@@ -184,30 +184,30 @@ func (o *Outbox) Observe(ke *v1alpha1.KubernetesExecution, written []v1alpha1.Pe
 		l.acked = time.Time{}
 	}
 	if len(kept) == 0 {
-		o.remove(nameOf(ke), ke.UID)
+		o.removeQueue(nameOf(ke), ke.UID)
 	}
 }
 
-// unknown reports whether a sink is not configured.
-func (o *Outbox) unknown(name string) bool {
+// isUnknownSink reports whether a sink is not configured.
+func (o *Outbox) isUnknownSink(name string) bool {
 	return !slices.ContainsFunc(o.sinks, func(s Sink) bool { return s.Name == name })
 }
 
-func (o *Outbox) newLine(name types.NamespacedName, uid types.UID) *line {
-	l := &line{sinks: map[string]*progress{}}
-	if o.lines[name] == nil {
-		o.lines[name] = map[types.UID]*line{}
+func (o *Outbox) newQueue(name types.NamespacedName, uid types.UID) *eventQueue {
+	l := &eventQueue{sinks: map[string]*progress{}}
+	if o.queues[name] == nil {
+		o.queues[name] = map[types.UID]*eventQueue{}
 	}
-	o.lines[name][uid] = l
+	o.queues[name][uid] = l
 	return l
 }
 
-func (o *Outbox) remove(name types.NamespacedName, uid types.UID) {
-	if l := o.lines[name][uid]; l != nil && l.deleted {
+func (o *Outbox) removeQueue(name types.NamespacedName, uid types.UID) {
+	if l := o.queues[name][uid]; l != nil && l.deleted {
 		o.deleted--
 	}
-	if delete(o.lines[name], uid); len(o.lines[name]) == 0 {
-		delete(o.lines, name)
+	if delete(o.queues[name], uid); len(o.queues[name]) == 0 {
+		delete(o.queues, name)
 	}
 }
 
@@ -221,10 +221,10 @@ func (o *Outbox) Settle(ke *v1alpha1.KubernetesExecution, now time.Time) (change
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	l := o.lines[nameOf(ke)][ke.UID]
+	l := o.queues[nameOf(ke)][ke.UID]
 	var left []v1alpha1.PendingChangeEvent
 	for _, p := range stored {
-		sinks := slices.DeleteFunc(slices.Clone(p.Sinks), func(name string) bool { return o.unknown(name) || l.acknowledged(keyOf(&p), name) })
+		sinks := slices.DeleteFunc(slices.Clone(p.Sinks), func(name string) bool { return o.isUnknownSink(name) || l.acknowledged(keyOf(&p), name) })
 		changed = changed || len(sinks) != len(p.Sinks)
 		if p.Sinks = sinks; len(sinks) > 0 {
 			left = append(left, p)
@@ -244,7 +244,7 @@ func (o *Outbox) Deliver(ctx context.Context, ke *v1alpha1.KubernetesExecution, 
 	if !o.Enabled() {
 		return 0
 	}
-	return o.deliver(ctx, nameOf(ke), ke.UID, now)
+	return o.deliverQueue(ctx, nameOf(ke), ke.UID, now)
 }
 
 // Hold reports whether an execution is to be held, and when to ask again: an event
@@ -253,21 +253,21 @@ func (o *Outbox) Hold(ke *v1alpha1.KubernetesExecution, now time.Time) (hold boo
 	for i := range ke.Status.PendingChangeEvents {
 		p := &ke.Status.PendingChangeEvents[i]
 		if wait := p.At.Add(holdAfter).Sub(now); wait > 0 {
-			again = sooner(again, wait)
-		} else if o.waits(ke, p) {
+			again = earlierWait(again, wait)
+		} else if o.isWaiting(ke, p) {
 			hold = true
 		}
 	}
 	return hold, again
 }
 
-func (o *Outbox) waits(ke *v1alpha1.KubernetesExecution, p *v1alpha1.PendingChangeEvent) bool {
+func (o *Outbox) isWaiting(ke *v1alpha1.KubernetesExecution, p *v1alpha1.PendingChangeEvent) bool {
 	if !o.Enabled() {
 		return false
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	l := o.lines[nameOf(ke)][ke.UID]
+	l := o.queues[nameOf(ke)][ke.UID]
 	return slices.ContainsFunc(p.Sinks, func(sink string) bool { return !l.acknowledged(keyOf(p), sink) })
 }
 
@@ -279,7 +279,7 @@ func (o *Outbox) Deleted(ctx context.Context, name types.NamespacedName, but typ
 	}
 	o.mu.Lock()
 	var gone []types.UID
-	for uid, l := range o.lines[name] {
+	for uid, l := range o.queues[name] {
 		if uid == but {
 			continue
 		}
@@ -288,20 +288,20 @@ func (o *Outbox) Deleted(ctx context.Context, name types.NamespacedName, but typ
 			o.deleted++
 		}
 		switch {
-		case !l.pending():
-			o.remove(name, uid)
+		case !l.hasPending():
+			o.removeQueue(name, uid)
 		case o.deleted > maxDeleted:
 			for _, e := range l.events {
-				o.metrics.drop(errorOverflow, len(e.waiting))
+				o.metrics.countDropped(errorOverflow, len(e.waiting))
 			}
-			o.remove(name, uid)
+			o.removeQueue(name, uid)
 		default:
 			gone = append(gone, uid)
 		}
 	}
 	o.mu.Unlock()
 	for _, uid := range gone {
-		again = sooner(again, o.deliver(ctx, name, uid, now))
+		again = earlierWait(again, o.deliverQueue(ctx, name, uid, now))
 	}
 	return again
 }
@@ -312,14 +312,14 @@ type delivery struct {
 	event  changeevent.ChangeEvent
 }
 
-func (o *Outbox) deliver(ctx context.Context, name types.NamespacedName, uid types.UID, now time.Time) (again time.Duration) {
+func (o *Outbox) deliverQueue(ctx context.Context, name types.NamespacedName, uid types.UID, now time.Time) (again time.Duration) {
 	o.mu.Lock()
-	l := o.lines[name][uid]
+	l := o.queues[name][uid]
 	var send []delivery
 	if l != nil {
 		for _, sink := range o.sinks {
-			d, wait := o.next(name, uid, l, sink, now)
-			again = sooner(again, wait)
+			d, wait := o.nextDelivery(name, uid, l, sink, now)
+			again = earlierWait(again, wait)
 			if d != nil {
 				send = append(send, *d)
 			}
@@ -332,8 +332,8 @@ func (o *Outbox) deliver(ctx context.Context, name types.NamespacedName, uid typ
 	return again
 }
 
-// next gives what to send to a sink, if anything, and when to ask again.
-func (o *Outbox) next(name types.NamespacedName, uid types.UID, l *line, sink Sink, now time.Time) (*delivery, time.Duration) {
+// nextDelivery gives what to send to a sink, if anything, and when to ask again.
+func (o *Outbox) nextDelivery(name types.NamespacedName, uid types.UID, l *eventQueue, sink Sink, now time.Time) (*delivery, time.Duration) {
 	p := l.sinks[sink.Name]
 	if p == nil {
 		p = &progress{}
@@ -348,7 +348,7 @@ func (o *Outbox) next(name types.NamespacedName, uid types.UID, l *line, sink Si
 		case p.inFlight != nil || o.draining:
 			return nil, 0
 		case !now.Before(expires):
-			o.metrics.drop(string(changeevent.ClassExpired), 1)
+			o.metrics.countDropped(string(changeevent.ClassExpired), 1)
 			l.acknowledge(e, sink.Name, now)
 			p.failures, p.next = 0, time.Time{}
 			continue
@@ -359,16 +359,16 @@ func (o *Outbox) next(name types.NamespacedName, uid types.UID, l *line, sink Si
 		}
 		p.inFlight = e
 		made := o.event(e.change)
-		made.OnDelivery = func(d changeevent.Delivery) { o.answer(name, uid, sink.Name, e, d) }
+		made.OnDelivery = func(d changeevent.Delivery) { o.recordAnswer(name, uid, sink.Name, e, d) }
 		return &delivery{sink.Client, made}, 0
 	}
 	return nil, 0
 }
 
-// answer takes what a sink answered.
-func (o *Outbox) answer(name types.NamespacedName, uid types.UID, sink string, e *event, d changeevent.Delivery) {
+// recordAnswer takes what a sink answered.
+func (o *Outbox) recordAnswer(name types.NamespacedName, uid types.UID, sink string, e *event, d changeevent.Delivery) {
 	o.mu.Lock()
-	l := o.lines[name][uid]
+	l := o.queues[name][uid]
 	if l == nil || l.sinks[sink] == nil || l.sinks[sink].inFlight != e {
 		o.mu.Unlock()
 		return
@@ -380,7 +380,7 @@ func (o *Outbox) answer(name types.NamespacedName, uid types.UID, sink string, e
 		l.acknowledge(e, sink, now)
 		p.failures, p.next = 0, time.Time{}
 	case isRejection(d.Class):
-		o.metrics.drop(string(d.Class), 1)
+		o.metrics.countDropped(string(d.Class), 1)
 		l.acknowledge(e, sink, now)
 		p.failures, p.next = 0, time.Time{}
 	default: // others would fare no better, and this one may yet arrive
@@ -414,7 +414,7 @@ func (o *Outbox) Drain(ctx context.Context) ([]types.NamespacedName, error) {
 	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), o.cfg.Drain, errDrained)
 	defer cancel()
 	var err error
-	for left := o.stop(); left > 0 && err == nil; left = o.stop() {
+	for left := o.stopSending(); left > 0 && err == nil; left = o.stopSending() {
 		select {
 		case <-o.answered:
 		case <-ctx.Done():
@@ -424,12 +424,12 @@ func (o *Outbox) Drain(ctx context.Context) ([]types.NamespacedName, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	var unwritten []types.NamespacedName
-	for name, lines := range o.lines {
+	for name, lines := range o.queues {
 		for _, l := range lines {
 			switch {
 			case l.deleted: // nobody will send them again
 				for _, e := range l.events {
-					o.metrics.drop(errorDeleted, len(e.waiting))
+					o.metrics.countDropped(errorDeleted, len(e.waiting))
 				}
 			case !l.acked.IsZero():
 				unwritten = append(unwritten, name)
@@ -439,12 +439,12 @@ func (o *Outbox) Drain(ctx context.Context) ([]types.NamespacedName, error) {
 	return unwritten, err
 }
 
-// stop has nothing more be sent, and counts what is in flight.
-func (o *Outbox) stop() (inFlight int) {
+// stopSending has nothing more be sent, and counts what is in flight.
+func (o *Outbox) stopSending() (inFlight int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.draining = true
-	for _, lines := range o.lines {
+	for _, lines := range o.queues {
 		for _, l := range lines {
 			for _, p := range l.sinks {
 				if p.inFlight != nil {
@@ -460,7 +460,7 @@ func (o *Outbox) stop() (inFlight int) {
 func (o *Outbox) countPending() (n float64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	for _, lines := range o.lines {
+	for _, lines := range o.queues {
 		for _, l := range lines {
 			for _, e := range l.events {
 				if len(e.waiting) > 0 {

@@ -52,7 +52,7 @@ func (a Actions) Account(act *action.Action) *corev1.ServiceAccount {
 	off := false
 	return &corev1.ServiceAccount{
 		TypeMeta:   metav1.TypeMeta{APIVersion: corev1.SchemeGroupVersion.String(), Kind: "ServiceAccount"},
-		ObjectMeta: metav1.ObjectMeta{Name: act.ServiceAccount(), Namespace: a.namespace(), Labels: labels(act)},
+		ObjectMeta: metav1.ObjectMeta{Name: act.ServiceAccount(), Namespace: a.accountNamespace(), Labels: actionLabels(act)},
 		// A Job's Pod has a short-lived token of its own; no other is to have any.
 		AutomountServiceAccountToken: &off,
 	}
@@ -79,18 +79,18 @@ func (a Actions) Roles(act *action.Action) (targets, cluster *rbacv1.ClusterRole
 		}
 	}
 	if act.Name == byAllowList {
-		inTargets = append(inTargets, a.manifests()...)
+		inTargets = append(inTargets, a.manifestRules()...)
 	}
 	if len(inTargets) > 0 {
-		targets = clusterRole(act.ServiceAccount(), labels(act), inTargets)
+		targets = newClusterRole(act.ServiceAccount(), actionLabels(act), inTargets)
 	}
 	if len(inCluster) > 0 {
-		cluster = clusterRole(act.ServiceAccount()+"-cluster", labels(act), inCluster)
+		cluster = newClusterRole(act.ServiceAccount()+"-cluster", actionLabels(act), inCluster)
 	}
 	if len(inExecutor) > 0 {
 		executor = &rbacv1.Role{
 			TypeMeta:   metav1.TypeMeta{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "Role"},
-			ObjectMeta: metav1.ObjectMeta{Name: act.ServiceAccount(), Namespace: a.namespace(), Labels: labels(act)},
+			ObjectMeta: metav1.ObjectMeta{Name: act.ServiceAccount(), Namespace: a.accountNamespace(), Labels: actionLabels(act)},
 			Rules:      inExecutor,
 		}
 	}
@@ -108,13 +108,13 @@ func (a Actions) Base(act *action.Action) []runtime.Object {
 	if cluster != nil {
 		list = append(list, cluster, &rbacv1.ClusterRoleBinding{
 			TypeMeta:   metav1.TypeMeta{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "ClusterRoleBinding"},
-			ObjectMeta: metav1.ObjectMeta{Name: cluster.Name, Labels: labels(act)},
+			ObjectMeta: metav1.ObjectMeta{Name: cluster.Name, Labels: actionLabels(act)},
 			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: cluster.Name},
-			Subjects:   a.subjects(act),
+			Subjects:   a.roleSubjects(act),
 		})
 	}
 	if executor != nil {
-		list = append(list, executor, a.binding(act, a.namespace(), "Role", executor.Name))
+		list = append(list, executor, a.newRoleBinding(act, a.accountNamespace(), "Role", executor.Name))
 	}
 	return list
 }
@@ -128,28 +128,28 @@ func (a Actions) InNamespaces(act *action.Action, namespaces ...string) []runtim
 	}
 	var list []runtime.Object
 	for _, namespace := range namespaces {
-		list = append(list, a.binding(act, namespace, "ClusterRole", targets.Name))
+		list = append(list, a.newRoleBinding(act, namespace, "ClusterRole", targets.Name))
 	}
 	return list
 }
 
-func (a Actions) namespace() string { return cmp.Or(a.Namespace, Namespace) }
+func (a Actions) accountNamespace() string { return cmp.Or(a.Namespace, Namespace) }
 
-func (a Actions) subjects(act *action.Action) []rbacv1.Subject {
-	return []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Name: act.ServiceAccount(), Namespace: a.namespace()}}
+func (a Actions) roleSubjects(act *action.Action) []rbacv1.Subject {
+	return []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Name: act.ServiceAccount(), Namespace: a.accountNamespace()}}
 }
 
-func (a Actions) binding(act *action.Action, namespace, kind, role string) *rbacv1.RoleBinding {
+func (a Actions) newRoleBinding(act *action.Action, namespace, kind, role string) *rbacv1.RoleBinding {
 	return &rbacv1.RoleBinding{
 		TypeMeta:   metav1.TypeMeta{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "RoleBinding"},
-		ObjectMeta: metav1.ObjectMeta{Name: act.ServiceAccount(), Namespace: namespace, Labels: labels(act)},
+		ObjectMeta: metav1.ObjectMeta{Name: act.ServiceAccount(), Namespace: namespace, Labels: actionLabels(act)},
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: kind, Name: role},
-		Subjects:   a.subjects(act),
+		Subjects:   a.roleSubjects(act),
 	}
 }
 
-// manifests are the rights to apply and delete objects of the allowed kinds.
-func (a Actions) manifests() []rbacv1.PolicyRule {
+// manifestRules are the rights to apply and delete objects of the allowed kinds.
+func (a Actions) manifestRules() []rbacv1.PolicyRule {
 	var rules []rbacv1.PolicyRule
 	for _, name := range slices.Sorted(slices.Values(a.Manifests)) {
 		group, resource, ok := strings.Cut(name, "/")
@@ -157,12 +157,12 @@ func (a Actions) manifests() []rbacv1.PolicyRule {
 			group, resource = "", name
 		}
 		// Server-side apply of an object that is not there is a create as well.
-		rules = append(rules, rule(group, resource, "get", "create", "patch", "delete"))
+		rules = append(rules, newRule(group, resource, "get", "create", "patch", "delete"))
 	}
 	return rules
 }
 
-func labels(act *action.Action) map[string]string {
+func actionLabels(act *action.Action) map[string]string {
 	return map[string]string{labelAction: act.Name}
 }
 
@@ -171,14 +171,14 @@ func ruleOf(p action.Permission) rbacv1.PolicyRule {
 	if p.Subresource != "" {
 		resource += "/" + p.Subresource
 	}
-	return rule(p.Group, resource, p.Verbs...)
+	return newRule(p.Group, resource, p.Verbs...)
 }
 
-func rule(group, resource string, verbs ...string) rbacv1.PolicyRule {
+func newRule(group, resource string, verbs ...string) rbacv1.PolicyRule {
 	return rbacv1.PolicyRule{APIGroups: []string{group}, Resources: []string{resource}, Verbs: verbs}
 }
 
-func clusterRole(name string, labels map[string]string, rules []rbacv1.PolicyRule) *rbacv1.ClusterRole {
+func newClusterRole(name string, labels map[string]string, rules []rbacv1.PolicyRule) *rbacv1.ClusterRole {
 	return &rbacv1.ClusterRole{
 		TypeMeta:   metav1.TypeMeta{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "ClusterRole"},
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels},

@@ -43,9 +43,9 @@ func (c Controller) Role() *rbacv1.Role {
 	}
 	slices.Sort(accounts)
 	accounts = slices.Compact(accounts)
-	account := rule(corev1.GroupName, "serviceaccounts", "get")
+	account := newRule(corev1.GroupName, "serviceaccounts", "get")
 	account.ResourceNames = accounts
-	token := rule(corev1.GroupName, "serviceaccounts/token", "create")
+	token := newRule(corev1.GroupName, "serviceaccounts/token", "create")
 	token.ResourceNames = accounts
 	return &rbacv1.Role{
 		TypeMeta:   metav1.TypeMeta{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "Role"},
@@ -53,21 +53,21 @@ func (c Controller) Role() *rbacv1.Role {
 		Rules: []rbacv1.PolicyRule{
 			// Create is for the trial, never stored, of whether forged approvals
 			// are refused. Delete is for executions that have outlived their use.
-			rule(executionGroup, executions, "get", "list", "watch", "create", "update", "patch", "delete"),
-			rule(executionGroup, executions+"/status", "get", "update", "patch"),
+			newRule(executionGroup, executions, "get", "list", "watch", "create", "update", "patch", "delete"),
+			newRule(executionGroup, executions+"/status", "get", "update", "patch"),
 			// Where the API server checks who may block a deletion by owning.
-			rule(executionGroup, executions+"/finalizers", "update"),
-			rule("batch", "jobs", "get", "list", "watch", "create", "update", "patch", "delete"),
+			newRule(executionGroup, executions+"/finalizers", "update"),
+			newRule("batch", "jobs", "get", "list", "watch", "create", "update", "patch", "delete"),
 			// Patch is to tell one that runs to end.
-			rule(corev1.GroupName, "pods", "get", "list", "watch", "patch"),
+			newRule(corev1.GroupName, "pods", "get", "list", "watch", "patch"),
 			account,
 			token,
 			// The policies and the emergency stop.
-			rule(corev1.GroupName, "configmaps", "get", "list", "watch"),
+			newRule(corev1.GroupName, "configmaps", "get", "list", "watch"),
 			// What comes again adds to an event that there is.
-			rule("events.k8s.io", "events", "create", "patch"),
+			newRule("events.k8s.io", "events", "create", "patch"),
 			// Who leads, and since when the guard is in force.
-			rule("coordination.k8s.io", "leases", "get", "list", "watch", "create", "update", "patch"),
+			newRule("coordination.k8s.io", "leases", "get", "list", "watch", "create", "update", "patch"),
 		},
 	}
 }
@@ -75,21 +75,21 @@ func (c Controller) Role() *rbacv1.Role {
 // ClusterRole is what the controller needs in the whole cluster: to look.
 func (c Controller) ClusterRole() *rbacv1.ClusterRole {
 	c = c.withDefaults()
-	servers := rule("discovery.k8s.io", "endpointslices", "get")
+	servers := newRule("discovery.k8s.io", "endpointslices", "get")
 	servers.ResourceNames = []string{guard.ServerSlice}
 	rules := []rbacv1.PolicyRule{
-		rule("authorization.k8s.io", "subjectaccessreviews", "create"),
+		newRule("authorization.k8s.io", "subjectaccessreviews", "create"),
 		servers, // each of which has to go by the guard
 		// Whether executions are guarded.
 		{APIGroups: []string{"admissionregistration.k8s.io"}, Resources: []string{
 			"mutatingadmissionpolicies", "mutatingadmissionpolicybindings", "validatingadmissionpolicies", "validatingadmissionpolicybindings",
 		}, Verbs: []string{"get", "list", "watch"}},
 	}
-	groups := targets()
+	groups := targetResources()
 	for _, group := range slices.Sorted(maps.Keys(groups)) {
 		rules = append(rules, rbacv1.PolicyRule{APIGroups: []string{group}, Resources: groups[group], Verbs: []string{"get", "list", "watch"}})
 	}
-	return clusterRole(c.Account, nil, rules)
+	return newClusterRole(c.Account, nil, rules)
 }
 
 // Objects are the account, the roles, and their bindings.
@@ -124,10 +124,10 @@ func (c Controller) withDefaults() Controller {
 	return c
 }
 
-// targets are the resources that policies, conditions and checks look at, by
+// targetResources are the resources that policies, conditions and checks look at, by
 // their groups: those of the catalogue, and what they are in. Never Secrets:
 // whoever can write a condition would read them by way of the controller.
-func targets() map[string][]string {
+func targetResources() map[string][]string {
 	groups := map[string][]string{
 		corev1.GroupName: {"namespaces", "nodes", "pods"},
 		"apps":           {"replicasets"},

@@ -29,7 +29,7 @@ const (
 
 // Requester is for those who ask for actions: for those named, and no others.
 func Requester(name string, actions ...*action.Action) *rbacv1.ClusterRole {
-	ask := rule(executionGroup, executions, v1alpha1.VerbExecute)
+	ask := newRule(executionGroup, executions, v1alpha1.VerbExecute)
 	for _, act := range actions {
 		// The right is on the word that a request has, which may be an alias.
 		ask.ResourceNames = append(append(ask.ResourceNames, act.Name), act.Aliases...)
@@ -37,49 +37,49 @@ func Requester(name string, actions ...*action.Action) *rbacv1.ClusterRole {
 	slices.Sort(ask.ResourceNames)
 	// What a patch may change, such as to cancel what one has asked for, is the
 	// guard's to say.
-	rules := []rbacv1.PolicyRule{rule(executionGroup, executions, "create", "get", "list", "watch", "patch")}
+	rules := []rbacv1.PolicyRule{newRule(executionGroup, executions, "create", "get", "list", "watch", "patch")}
 	if len(ask.ResourceNames) > 0 { // without names it would be all actions
 		rules = append(rules, ask)
 	}
-	return clusterRole(name, nil, append(rules, asksWhy()...))
+	return newClusterRole(name, nil, append(rules, readRules()...))
 }
 
 // Approver is for those who approve, reject and cancel.
 func Approver() *rbacv1.ClusterRole {
-	return clusterRole(ApproverRole, nil, append([]rbacv1.PolicyRule{
-		rule(executionGroup, executions, "get", "list", "watch", "patch", v1alpha1.VerbApprove),
-	}, asksWhy()...))
+	return newClusterRole(ApproverRole, nil, append([]rbacv1.PolicyRule{
+		newRule(executionGroup, executions, "get", "list", "watch", "patch", v1alpha1.VerbApprove),
+	}, readRules()...))
 }
 
 // Administrator is for those who change the policies, set the emergency stop, and
 // release or delete executions. The guard keeps everybody else from the two
 // ConfigMaps, whatever rights they have on others.
 func Administrator() *rbacv1.ClusterRole {
-	return clusterRole(AdministratorRole, nil, append([]rbacv1.PolicyRule{
-		rule(executionGroup, executions, "get", "list", "watch", "patch", "delete", v1alpha1.VerbAdminister),
-		rule("", "configmaps", "get", "list", "watch", "create", "update", "patch", "delete"),
-	}, asksWhy()...))
+	return newClusterRole(AdministratorRole, nil, append([]rbacv1.PolicyRule{
+		newRule(executionGroup, executions, "get", "list", "watch", "patch", "delete", v1alpha1.VerbAdminister),
+		newRule("", "configmaps", "get", "list", "watch", "create", "update", "patch", "delete"),
+	}, readRules()...))
 }
 
 // Viewer is for those who look.
 func Viewer() *rbacv1.ClusterRole {
-	return clusterRole(ViewerRole, nil, append([]rbacv1.PolicyRule{rule(executionGroup, executions, "get", "list", "watch")}, asksWhy()...))
+	return newClusterRole(ViewerRole, nil, append([]rbacv1.PolicyRule{newRule(executionGroup, executions, "get", "list", "watch")}, readRules()...))
 }
 
-// asksWhy is what everybody needs who wants to know why an execution stands where
+// readRules is what everybody needs who wants to know why an execution stands where
 // it does: its Job and its Pods with what they say and what befell them, who of
 // the controllers is at work, the emergency stop and the policies. It is to look
 // and no more, and has no Secrets: whoever could make a Job or a Pod beside these
 // could act as any action.
-func asksWhy() []rbacv1.PolicyRule {
-	settings := rule("", "configmaps", "get")
+func readRules() []rbacv1.PolicyRule {
+	settings := newRule("", "configmaps", "get")
 	settings.ResourceNames = []string{v1alpha1.EmergencyStop, guard.DefaultPolicyConfigMap}
 	return []rbacv1.PolicyRule{
-		rule("batch", "jobs", "get", "list", "watch"),
-		rule("", "pods", "get", "list", "watch"),
-		rule("", "pods/log", "get"),
-		rule("", "events", "get", "list", "watch"),
-		rule("coordination.k8s.io", "leases", "get", "list", "watch"),
+		newRule("batch", "jobs", "get", "list", "watch"),
+		newRule("", "pods", "get", "list", "watch"),
+		newRule("", "pods/log", "get"),
+		newRule("", "events", "get", "list", "watch"),
+		newRule("coordination.k8s.io", "leases", "get", "list", "watch"),
 		settings,
 	}
 }

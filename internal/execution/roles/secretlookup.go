@@ -18,10 +18,10 @@ func (a Actions) SecretLookup() []runtime.Object {
 	return []runtime.Object{
 		&corev1.ServiceAccount{
 			TypeMeta:                     metav1.TypeMeta{APIVersion: corev1.SchemeGroupVersion.String(), Kind: "ServiceAccount"},
-			ObjectMeta:                   metav1.ObjectMeta{Name: identity.SecretLookup, Namespace: a.namespace()},
+			ObjectMeta:                   metav1.ObjectMeta{Name: identity.SecretLookup, Namespace: a.accountNamespace()},
 			AutomountServiceAccountToken: &off,
 		},
-		clusterRole(identity.SecretLookup, nil, []rbacv1.PolicyRule{rule(corev1.GroupName, "secrets", "get")}),
+		newClusterRole(identity.SecretLookup, nil, []rbacv1.PolicyRule{newRule(corev1.GroupName, "secrets", "get")}),
 	}
 }
 
@@ -34,7 +34,7 @@ func (a Actions) SecretLookupIn(namespaces ...string) []runtime.Object {
 			TypeMeta:   metav1.TypeMeta{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "RoleBinding"},
 			ObjectMeta: metav1.ObjectMeta{Name: identity.SecretLookup, Namespace: namespace},
 			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: identity.SecretLookup},
-			Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Name: identity.SecretLookup, Namespace: a.namespace()}},
+			Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Name: identity.SecretLookup, Namespace: a.accountNamespace()}},
 		})
 	}
 	return list

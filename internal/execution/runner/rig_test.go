@@ -38,8 +38,8 @@ import (
 )
 
 const (
-	runnerImage = "fleetloop/action-runner"
-	patience    = time.Minute // for what happens soon
+	runnerImage   = "fleetloop/action-runner"
+	reportTimeout = time.Minute // for what happens soon
 )
 
 // built is the program, built once for all tests.
@@ -271,8 +271,8 @@ func (p *program) want(code action.Code) action.Result {
 	p.Helper()
 	select {
 	case <-p.ended:
-	case <-time.After(patience): //nolint:forbidigo // it bounds a process that hangs
-		p.Fatalf("the runner did not end within %s", patience)
+	case <-time.After(reportTimeout): //nolint:forbidigo // it bounds a process that hangs
+		p.Fatalf("the runner did not end within %s", reportTimeout)
 	}
 	if got := p.cmd.ProcessState.ExitCode(); got != int(code) {
 		p.Errorf("exit code %d, want %d", got, code)

@@ -29,9 +29,9 @@ import (
 )
 
 const (
-	// patience is how long an action that is over time, or told to end, may take
+	// reportTimeout is how long an action that is over time, or told to end, may take
 	// to say what it did. Its Pod gives ten seconds.
-	patience = 7 * time.Second
+	reportTimeout = 7 * time.Second
 
 	// kubeconfig names a file that leads to the API server. Not set is the way
 	// from inside a Pod.
@@ -49,14 +49,14 @@ const (
 // ends with it.
 func Run(ctx context.Context, env func(string) (string, bool), args []string, out io.Writer, terminationLog string) int {
 	if slices.ContainsFunc(args, func(a string) bool { return a == "-h" || a == "-help" || a == "--help" }) {
-		_ = (&work{out: out}).parse(args) // which says what there is
+		_ = (&work{out: out}).parseArguments(args) // which says what there is
 		return int(action.CodeOK)
 	}
 	if slices.ContainsFunc(args, func(a string) bool { return a == "version" || a == "-version" || a == "--version" }) {
 		_, _ = io.WriteString(out, version.Get().Text("action-runner"))
 		return int(action.CodeOK)
 	}
-	result := run(ctx, env, args, out)
+	result := runPlan(ctx, env, args, out)
 	const mode = 0o600 // in a container the file is there already, with a mode of its own
 	if err := os.WriteFile(terminationLog, []byte(action.Encode(result)), mode); err != nil {
 		_, _ = fmt.Fprintf(out, "error: write result: %v\n", err)
@@ -64,30 +64,30 @@ func Run(ctx context.Context, env func(string) (string, bool), args []string, ou
 	return int(result.Code)
 }
 
-func run(ctx context.Context, env func(string) (string, bool), args []string, out io.Writer) action.Result {
+func runPlan(ctx context.Context, env func(string) (string, bool), args []string, out io.Writer) action.Result {
 	w := work{started: time.Now().UTC(), out: out}
-	err := w.parse(args)
+	err := w.parseArguments(args)
 	if err != nil {
-		return w.result(action.CodeInvalid, err.Error())
+		return w.newResult(action.CodeInvalid, err.Error())
 	}
 	if w.in, err = input.Read(env); err != nil {
-		return w.result(action.CodeInvalid, fmt.Sprintf("read the plan: %v", err))
+		return w.newResult(action.CodeInvalid, fmt.Sprintf("read the plan: %v", err))
 	}
-	client, err := connect(env)
+	client, err := newClient(env)
 	if err != nil { // what is mounted may be late
-		return w.result(action.CodeTransient, err.Error())
+		return w.newResult(action.CodeTransient, err.Error())
 	}
 	do := action.Execute
 	if w.dry {
 		do = action.DryRun
 	}
-	return w.bounded(ctx, func(ctx context.Context, r action.Run) action.Result {
+	return w.runBounded(ctx, func(ctx context.Context, r action.Run) action.Result {
 		return do(ctx, client, w.in.Plan, r)
 	})
 }
 
-// connect makes a client of the Pod's account.
-func connect(env func(string) (string, bool)) (action.Client, error) {
+// newClient makes a client of the Pod's account.
+func newClient(env func(string) (string, bool)) (action.Client, error) {
 	var cfg *rest.Config
 	var err error
 	if path, _ := env(kubeconfig); path != "" {
@@ -111,8 +111,8 @@ type work struct {
 	out     io.Writer
 }
 
-// parse reads the arguments. kubectl's spelling is taken, and nothing else.
-func (w *work) parse(args []string) error {
+// parseArguments reads the arguments. kubectl's spelling is taken, and nothing else.
+func (w *work) parseArguments(args []string) error {
 	const none, server = "none", "server"
 	flags := flag.NewFlagSet("action-runner", flag.ContinueOnError)
 	flags.SetOutput(w.out)
@@ -135,8 +135,8 @@ func (w *work) parse(args []string) error {
 	return nil
 }
 
-// result is one of which nothing more is known, and that nobody has spoken of yet.
-func (w *work) result(code action.Code, message string) action.Result {
+// newResult is one of which nothing more is known, and that nobody has spoken of yet.
+func (w *work) newResult(code action.Code, message string) action.Result {
 	_, _ = fmt.Fprintf(w.out, "error: %s\n", message)
 	r := action.Result{Version: resultVersion, Code: code, Message: message, Attempt: w.in.Attempt, Started: w.started, Ended: time.Now().UTC()}
 	if w.in.Plan != nil {
@@ -148,11 +148,11 @@ func (w *work) result(code action.Code, message string) action.Result {
 	return r
 }
 
-var errTold = errors.New("the runner was asked to stop")
+var errStopRequested = errors.New("the runner was asked to stop")
 
-// bounded does something within its time, and a little longer to hear what was
+// runBounded does something within its time, and a little longer to hear what was
 // done.
-func (w *work) bounded(ctx context.Context, do func(context.Context, action.Run) action.Result) action.Result {
+func (w *work) runBounded(ctx context.Context, do func(context.Context, action.Run) action.Result) action.Result {
 	deadline := w.started.Add(w.in.Within)
 	done := make(chan action.Result, 1)
 	go func() {
@@ -161,7 +161,7 @@ func (w *work) bounded(ctx context.Context, do func(context.Context, action.Run)
 		})
 	}()
 	code, why := action.CodeDeadline, fmt.Errorf("the deadline of %s has passed", w.in.Within)
-	give := time.NewTimer(time.Until(deadline) + patience)
+	give := time.NewTimer(time.Until(deadline) + reportTimeout)
 	defer give.Stop()
 	told := ctx.Done()
 	for {
@@ -174,11 +174,11 @@ func (w *work) bounded(ctx context.Context, do func(context.Context, action.Run)
 		case <-told:
 			told = nil
 			if time.Now().Before(deadline) {
-				code, why = action.CodeCancelled, errTold
-				give.Reset(patience)
+				code, why = action.CodeCancelled, errStopRequested
+				give.Reset(reportTimeout)
 			}
 		case <-give.C:
-			r := w.result(code, fmt.Sprintf("%v, and the action did not stop: the result is unknown", why))
+			r := w.newResult(code, fmt.Sprintf("%v, and the action did not stop: the result is unknown", why))
 			r.Changed = !w.dry // it may have
 			return r
 		}

@@ -101,7 +101,7 @@ func Read(env func(string) (string, bool)) (Input, error) {
 	if text := need(Plan); text != "" {
 		if err := json.Unmarshal([]byte(text), in.Plan); err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", Plan, err))
-		} else if err := checked(in.Plan, need(PlanHash)); err != nil {
+		} else if err := verifyPlan(in.Plan, need(PlanHash)); err != nil {
 			errs = append(errs, err)
 		}
 	}
@@ -119,7 +119,7 @@ func Read(env func(string) (string, bool)) (Input, error) {
 	}
 	in.Attempt = 1
 	for _, name := range []string{Failures, Disruptions} {
-		n, err := count(env, name)
+		n, err := readCount(env, name)
 		if in.Attempt += n; err != nil {
 			errs = append(errs, err)
 		}
@@ -127,7 +127,7 @@ func Read(env func(string) (string, bool)) (Input, error) {
 	return in, errors.Join(errs...)
 }
 
-func count(env func(string) (string, bool), name string) (int32, error) {
+func readCount(env func(string) (string, bool), name string) (int32, error) {
 	text, _ := env(name)
 	if text == "" {
 		return 0, nil
@@ -139,8 +139,8 @@ func count(env func(string) (string, bool), name string) (int32, error) {
 	return int32(n), nil
 }
 
-// checked finds a plan that is not the one that was decided on.
-func checked(p *v1alpha1.Plan, hash string) error {
+// verifyPlan finds a plan that is not the one that was decided on.
+func verifyPlan(p *v1alpha1.Plan, hash string) error {
 	switch is := action.Hash(p); {
 	case hash == "": // it was said already
 		return nil

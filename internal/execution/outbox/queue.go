@@ -8,8 +8,8 @@ import (
 	"github.com/fleetloop/fleetloop/internal/execution"
 )
 
-// A line is what is known of the events of one execution.
-type line struct {
+// A eventQueue is what is known of the events of one execution.
+type eventQueue struct {
 	events  []*event // oldest first
 	sinks   map[string]*progress
 	acked   time.Time // of the oldest acknowledgement that is not written; zero is none
@@ -38,13 +38,13 @@ type progress struct {
 	next     time.Time
 }
 
-// pending reports whether some sink has still to acknowledge an event.
-func (l *line) pending() bool {
+// hasPending reports whether some sink has still to acknowledge an event.
+func (l *eventQueue) hasPending() bool {
 	return slices.ContainsFunc(l.events, func(e *event) bool { return len(e.waiting) > 0 })
 }
 
 // isAcked reports whether some sink of a stored event is done with it.
-func (l *line) isAcked(p *v1alpha1.PendingChangeEvent) bool {
+func (l *eventQueue) isAcked(p *v1alpha1.PendingChangeEvent) bool {
 	for _, e := range l.events {
 		if e.key == keyOf(p) {
 			return len(e.waiting) < len(p.Sinks)
@@ -54,7 +54,7 @@ func (l *line) isAcked(p *v1alpha1.PendingChangeEvent) bool {
 }
 
 // acknowledged reports whether a sink is done with a stored event.
-func (l *line) acknowledged(k key, sink string) bool {
+func (l *eventQueue) acknowledged(k key, sink string) bool {
 	if l == nil {
 		return false
 	}
@@ -67,15 +67,15 @@ func (l *line) acknowledged(k key, sink string) bool {
 }
 
 // acknowledge notes that a sink is done with an event.
-func (l *line) acknowledge(e *event, sink string, now time.Time) {
+func (l *eventQueue) acknowledge(e *event, sink string, now time.Time) {
 	e.waiting = slices.DeleteFunc(e.waiting, func(name string) bool { return name == sink })
 	if l.acked.IsZero() {
 		l.acked = now
 	}
 }
 
-// sooner is the shorter of two waits; zero is none.
-func sooner(a, b time.Duration) time.Duration {
+// earlierWait is the shorter of two waits; zero is none.
+func earlierWait(a, b time.Duration) time.Duration {
 	if a == 0 || b > 0 && b < a {
 		return b
 	}

@@ -18,65 +18,65 @@ import (
 
 // mostDeparted bounds how many executions are remembered that are gone: as many
 // as were in the cache while they were there.
-const mostDeparted = 10000
+const maxDeleted = 10000
 
-// departed are executions that are gone and not yet in the audit to their end.
+// deletedCache are executions that are gone and not yet in the audit to their end.
 // What does nothing bears no finalizer, so that nobody who deletes it waits for
 // us; what is known of it then stands here alone. The zero value has none.
-type departed struct {
-	mu    sync.Mutex
-	named map[types.NamespacedName][]gone // of one name, in the order in which they went
-	count int
+type deletedCache struct {
+	mu     sync.Mutex
+	byName map[types.NamespacedName][]deletedExecution // of one name, in the order in which they went
+	count  int
 }
 
-// gone is an execution as it was at last.
-type gone struct {
+// deletedExecution is an execution as it was at last.
+type deletedExecution struct {
 	ke     *v1alpha1.KubernetesExecution
 	at     time.Time // when that was noticed
 	unseen bool      // its end was not told, but found
 }
 
-// add remembers one, unless there are too many.
-func (d *departed) add(g gone) bool {
+// addExecution remembers one, unless there are too many.
+func (d *deletedCache) addExecution(g deletedExecution) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.count >= mostDeparted {
+	if d.count >= maxDeleted {
 		return false
 	}
-	if d.named == nil {
-		d.named = map[types.NamespacedName][]gone{}
+	if d.byName == nil {
+		d.byName = map[types.NamespacedName][]deletedExecution{}
 	}
 	name := nameOf(g.ke)
-	d.named[name] = append(d.named[name], g)
+	d.byName[name] = append(d.byName[name], g)
 	d.count++
 	return true
 }
 
-// next is the one of a name that went first.
-func (d *departed) next(name types.NamespacedName) (gone, bool) {
+// nextExecution is the one of a name that went first.
+func (d *deletedCache) nextExecution(name types.NamespacedName) (deletedExecution, bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if list := d.named[name]; len(list) > 0 {
+	if list := d.byName[name]; len(list) > 0 {
 		return list[0], true
 	}
-	return gone{}, false
+	return deletedExecution{}, false
 }
 
-// forget forgets the one of a name that went first.
-func (d *departed) forget(name types.NamespacedName) {
+// forgetNext forgets the one of a name that went first.
+func (d *deletedCache) forgetNext(name types.NamespacedName) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.count--
-	if d.named[name] = d.named[name][1:]; len(d.named[name]) == 0 {
-		delete(d.named, name)
+	if d.byName[name] = d.byName[name][1:]; len(d.byName[name]) == 0 {
+		delete(d.byName, name)
 	}
 }
 
-// has says whether an execution is remembered.
-func (d *departed) has(name types.NamespacedName, uid types.UID) bool {
+// hasExecution says whether an execution is remembered.
+func (d *deletedCache) hasExecution(name types.NamespacedName, uid types.UID) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for _, g := range d.named[name] {
+	for _, g := range d.byName[name] {
 		if g.ke.UID == uid {
 			return true
 		}
@@ -84,16 +84,16 @@ func (d *departed) has(name types.NamespacedName, uid types.UID) bool {
 	return false
 }
 
-// handler remembers what goes, and has it looked at. One that another of its name
+// newHandler remembers what goes, and has it looked at. One that another of its name
 // follows while nobody listens is not told to go: what is told is that it is another.
-func (d *departed) handler(log *slog.Logger, now func() time.Time) handler.EventHandler {
+func (d *deletedCache) newHandler(log *slog.Logger, now func() time.Time) handler.EventHandler {
 	went := func(ctx context.Context, o client.Object, unseen bool, q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
 		ke, ok := o.(*v1alpha1.KubernetesExecution)
 		if !ok {
 			return
 		}
-		if !d.add(gone{ke: ke, at: now(), unseen: unseen}) {
-			log.WarnContext(ctx, "too many deleted executions await their audit records, final status of this one is not recorded", "execution", key(ke))
+		if !d.addExecution(deletedExecution{ke: ke, at: now(), unseen: unseen}) {
+			log.WarnContext(ctx, "too many deleted executions await their audit records, final status of this one is not recorded", "execution", logKey(ke))
 			return
 		}
 		q.Add(reconcile.Request{NamespacedName: nameOf(ke)})

@@ -23,42 +23,42 @@ import (
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 )
 
-// A looker sees the guard of a cluster.
-type looker struct {
+// A observer sees the guard of a cluster.
+type observer struct {
 	options Options
 	client  kubernetes.Interface
-	servers *servers
-	record  *record
+	servers *apiServers
+	record  *periodRecord
 }
 
-// look compares what is there with what should be, tries it at every API server
+// observe compares what is there with what should be, tries it at every API server
 // that is visible, and says in which period that is.
-func (l looker) look(ctx context.Context) (sight, error) {
+func (l observer) observe(ctx context.Context) (observation, error) {
 	began := time.Now()
-	objects, err := l.present(ctx)
+	objects, err := l.readVersions(ctx)
 	if err != nil {
 		if !IsUnknown(err) {
-			l.record.gap(ctx, began)
+			l.record.noteGap(ctx, began)
 		}
-		return sight{}, err
+		return observation{}, err
 	}
-	if err := l.tried(ctx); err != nil {
+	if err := l.verifyServers(ctx); err != nil {
 		if IsUnknown(err) {
-			return sight{}, err
+			return observation{}, err
 		}
-		if failed := l.record.end(ctx); failed != nil {
+		if failed := l.record.endPeriod(ctx); failed != nil {
 			err = fmt.Errorf("%w; %s", err, failed.Error()) // which is not that nobody can tell
 		}
-		return sight{}, err
+		return observation{}, err
 	}
-	p, err := l.record.current(ctx, objects)
-	return sight{objects, p}, err
+	p, err := l.record.currentPeriod(ctx, objects)
+	return observation{objects, p}, err
 }
 
-// present gives the UID and generation of each object of the guard, if all are
+// readVersions gives the UID and generation of each object of the guard, if all are
 // there as they should be. They are other ones after any change.
-func (l looker) present(ctx context.Context) (string, error) {
-	there, err := l.list(ctx)
+func (l observer) readVersions(ctx context.Context) (string, error) {
+	there, err := l.listObjects(ctx)
 	if err != nil {
 		return "", err
 	}
@@ -85,15 +85,15 @@ func (l looker) present(ctx context.Context) (string, error) {
 	return strings.Join(objects, "\n"), nil
 }
 
-// found is an object that is there.
-type found struct {
+// storedObject is an object that is there.
+type storedObject struct {
 	spec any
 	meta metav1.ObjectMeta
 }
 
-// list reads the objects with the label of the guard, as they are stored.
-func (l looker) list(ctx context.Context) (map[string]found, error) {
-	client, mine := l.client.AdmissionregistrationV1(), metav1.ListOptions{LabelSelector: l.label()}
+// listObjects reads the objects with the label of the guard, as they are stored.
+func (l observer) listObjects(ctx context.Context) (map[string]storedObject, error) {
+	client, mine := l.client.AdmissionregistrationV1(), metav1.ListOptions{LabelSelector: l.labelSelector()}
 	var policies *admissionv1.ValidatingAdmissionPolicyList
 	var bindings *admissionv1.ValidatingAdmissionPolicyBindingList
 	g, ctx := errgroup.WithContext(ctx)
@@ -112,32 +112,32 @@ func (l looker) list(ctx context.Context) (map[string]found, error) {
 	if err := g.Wait(); err != nil {
 		return nil, err
 	}
-	there := map[string]found{}
+	there := map[string]storedObject{}
 	for _, p := range policies.Items {
-		there["ValidatingAdmissionPolicy "+p.Name] = found{p.Spec, p.ObjectMeta}
+		there["ValidatingAdmissionPolicy "+p.Name] = storedObject{p.Spec, p.ObjectMeta}
 	}
 	for _, b := range bindings.Items {
-		there["ValidatingAdmissionPolicyBinding "+b.Name] = found{b.Spec, b.ObjectMeta}
+		there["ValidatingAdmissionPolicyBinding "+b.Name] = storedObject{b.Spec, b.ObjectMeta}
 	}
 	return there, nil
 }
 
-// tried says whether the API servers go by the policies, by the trial of a forged
+// verifyServers says whether the API servers go by the policies, by the trial of a forged
 // approval at each. One that cannot be reached by itself is left out. Where one has
 // taken the approval, it does not matter what the others say.
-func (l looker) tried(ctx context.Context) error {
-	direct, err := l.servers.direct(ctx)
+func (l observer) verifyServers(ctx context.Context) error {
+	direct, err := l.servers.listServers(ctx)
 	if err != nil {
 		return err
 	}
 	var g sync.WaitGroup
 	all := make(chan error, 1+len(direct))
-	g.Go(func() { all <- l.try(ctx, l.servers.executions) })
+	g.Go(func() { all <- l.tryForgedApproval(ctx, l.servers.executions) })
 	for address, executions := range direct {
 		g.Go(func() {
-			ctx, cancel := context.WithTimeoutCause(ctx, serverBound, errServerBound)
+			ctx, cancel := context.WithTimeoutCause(ctx, serverTimeout, errServerTimeout)
 			defer cancel()
-			err := l.try(ctx, executions)
+			err := l.tryForgedApproval(ctx, executions)
 			if err == nil || IsUnknown(err) && !isRefusal(err) {
 				return
 			}
@@ -156,11 +156,11 @@ func (l looker) tried(ctx context.Context) error {
 	return unproven
 }
 
-// try sends a forged approval to an API server, as a dry run. Any refusal but that
+// tryForgedApproval sends a forged approval to an API server, as a dry run. Any refusal but that
 // of the policy is an unknownError: it proves neither that the API server goes by
 // the policy, nor that it takes such an approval. One that starts refuses for want
 // of roles, of the CustomResourceDefinition or of a plugin that is ready.
-func (l looker) try(ctx context.Context, executions dynamic.ResourceInterface) error {
+func (l observer) tryForgedApproval(ctx context.Context, executions dynamic.ResourceInterface) error {
 	canary := &unstructured.Unstructured{Object: map[string]any{
 		"spec": map[string]any{
 			"action":    "guard_canary",
@@ -187,9 +187,9 @@ func isRefusal(err error) bool {
 	return apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsNotFound(err)
 }
 
-// follow tells of every change of the objects.
-func (l looker) follow(ctx context.Context, changed func()) {
-	factory := informers.NewSharedInformerFactoryWithOptions(l.client, 0, informers.WithTweakListOptions(func(o *metav1.ListOptions) { o.LabelSelector = l.label() }))
+// watchObjects tells of every change of the objects.
+func (l observer) watchObjects(ctx context.Context, changed func()) {
+	factory := informers.NewSharedInformerFactoryWithOptions(l.client, 0, informers.WithTweakListOptions(func(o *metav1.ListOptions) { o.LabelSelector = l.labelSelector() }))
 	tell := cache.ResourceEventHandlerFuncs{
 		AddFunc:    func(any) { changed() },
 		UpdateFunc: func(any, any) { changed() },
@@ -205,4 +205,4 @@ func (l looker) follow(ctx context.Context, changed func()) {
 	factory.Shutdown()
 }
 
-func (l looker) label() string { return labelGuard + "=" + l.options.Namespace }
+func (l observer) labelSelector() string { return labelGuard + "=" + l.options.Namespace }
