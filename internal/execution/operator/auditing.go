@@ -18,18 +18,17 @@ import (
 )
 
 const (
-	// auditComponent is how the field manager of what the auditor writes is
-	// called.
+	// auditComponent is the field manager of the status fields that the auditor writes.
 	auditComponent = component + "-audit"
-	// giveUp is for how long an execution that somebody deletes is held back
-	// because the audit cannot be written.
+	// auditGiveUpAfter limits how long a deleted execution keeps its finalizer while the audit
+	// cannot be written.
 	auditGiveUpAfter = 5 * time.Minute
-	// auditAgain is when an audit that failed is tried again.
+	// auditRetryDelay is the delay before a failed audit write is retried.
 	auditRetryDelay = 10 * time.Second
 )
 
-// An auditReconciler reconciler has what the status says be written down, and lets an
-// execution go only then. Nothing waits for it.
+// auditReconciler writes audit records for each status change and then removes the finalizer of the
+// execution. No other step waits for it.
 type auditReconciler struct {
 	executions executions
 	auditor    auditor
@@ -38,8 +37,8 @@ type auditReconciler struct {
 	now        func() time.Time
 }
 
-// Reconcile brings the audit of the executions of a name up to date: of the one
-// that is there, and of those that were.
+// Reconcile brings the audit of all executions of a name up to date, the existing one and deleted
+// ones.
 func (a *auditReconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	left := a.recordDeleted(ctx, req.NamespacedName)
 	res, err := a.syncAudit(ctx, req)
@@ -49,8 +48,8 @@ func (a *auditReconciler) Reconcile(ctx context.Context, req reconcile.Request) 
 	return res, err
 }
 
-// recordDeleted records that executions of a name are gone. It reports whether some are
-// left, which could not be recorded.
+// recordDeleted records the deletion of executions of a name. It reports whether some could not be
+// recorded and are left.
 func (a *auditReconciler) recordDeleted(ctx context.Context, name types.NamespacedName) (left bool) {
 	for g, ok := a.deleted.nextExecution(name); ok; g, ok = a.deleted.nextExecution(name) {
 		if err := a.auditor.SyncGone(ctx, g.ke, g.at, g.unseen); err != nil {
@@ -62,8 +61,8 @@ func (a *auditReconciler) recordDeleted(ctx context.Context, name types.Namespac
 	return false
 }
 
-// releaseRecorded removes the finalizer of an execution whose audit is complete,
-// unless a sink has still to acknowledge a change event.
+// releaseRecorded removes the finalizer of an execution whose audit is complete, unless a sink has
+// not yet acknowledged a change event.
 func (a *auditReconciler) releaseRecorded(ctx context.Context, ke *v1alpha1.KubernetesExecution) (reconcile.Result, error) {
 	if len(ke.Status.PendingChangeEvents) > 0 {
 		return reconcile.Result{}, nil // auditNews says when there are none
@@ -75,7 +74,7 @@ func (a *auditReconciler) releaseRecorded(ctx context.Context, ke *v1alpha1.Kube
 	return reconcile.Result{}, ignoreNotFound(err)
 }
 
-// syncAudit brings the audit of the execution that is there up to date.
+// syncAudit brings the audit of the existing execution up to date.
 func (a *auditReconciler) syncAudit(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	ke, err := a.executions.Get(ctx, req.NamespacedName)
 	if apierrors.IsConflict(err) {
@@ -117,7 +116,7 @@ func (a *auditReconciler) syncAudit(ctx context.Context, req reconcile.Request) 
 	return reconcile.Result{}, ignoreNotFound(err)
 }
 
-// markRecorded says that all is written down, and lets the execution go.
+// markRecorded sets the condition AuditRecorded and removes the finalizer.
 func (a *auditReconciler) markRecorded(ctx context.Context, ke *v1alpha1.KubernetesExecution) error {
 	if ke.DeletionTimestamp.IsZero() {
 		version, status := ke.ResourceVersion, ke.Status
@@ -136,7 +135,7 @@ func (a *auditReconciler) markRecorded(ctx context.Context, ke *v1alpha1.Kuberne
 	return a.executions.SetFinalizer(ctx, ke, false)
 }
 
-// ignoreNotFound is an error other than that the object is gone.
+// ignoreNotFound returns nil if the object no longer exists, and wraps any other error.
 func ignoreNotFound(err error) error {
 	if apierrors.IsNotFound(err) {
 		return nil
@@ -147,8 +146,8 @@ func ignoreNotFound(err error) error {
 	return nil
 }
 
-// auditChanged lets through what adds to the audit of what is there. What goes is
-// remembered by departed.
+// auditChanged selects the updates that add to the audit of an existing execution. deletedCache
+// handles deletions.
 func auditChanged() predicate.Predicate {
 	return predicate.Funcs{
 		UpdateFunc: func(e event.UpdateEvent) bool {

@@ -18,15 +18,15 @@ import (
 	"github.com/fleetloop/fleetloop/internal/execution/job"
 )
 
-// dryRunTimeout bounds a dry run in a Job, from the start of its container, and
-// for one that does not start from the Job's.
+// dryRunTimeout limits a dry run in a Job, from the start of its container. Until the container
+// starts, it counts from the creation of the Job.
 const dryRunTimeout = 30 * time.Second
 
-// checkAgain is when checks are tried again that could not be made.
+// checkRetryDelay is the delay before checks that could not run are retried.
 const checkRetryDelay = 2 * time.Second
 
-// acceptExecution takes an execution up, and checks it. Where that is all there is to wait
-// for, it is one write.
+// acceptExecution moves a new execution to phase validating and checks it. Both are one write if
+// nothing else has to be waited for.
 func (r *reconciler) acceptExecution(ctx context.Context, t *reconcileState) error {
 	if request, err := action.Parse(&t.ke.Spec); err == nil {
 		t.ke.Status.Target = targetOf(request.Target)
@@ -35,7 +35,7 @@ func (r *reconciler) acceptExecution(ctx context.Context, t *reconcileState) err
 	return r.validateExecution(ctx, t)
 }
 
-// validateExecution checks, and makes the plan.
+// validateExecution runs the checks and computes the plan.
 func (r *reconciler) validateExecution(ctx context.Context, t *reconcileState) error {
 	if t.ke.Spec.Cancel {
 		failExecution(t, cancelledFailure(t.ke))
@@ -66,7 +66,7 @@ func (r *reconciler) validateExecution(ctx context.Context, t *reconcileState) e
 	return r.handleOutcome(ctx, t, out)
 }
 
-// handleOutcome goes on from what the checks gave.
+// handleOutcome applies the outcome of the checks.
 func (r *reconciler) handleOutcome(ctx context.Context, t *reconcileState, out check.Outcome) error {
 	s := &t.ke.Status
 	if out.Target != "" {
@@ -96,7 +96,7 @@ func (r *reconciler) handleOutcome(ctx context.Context, t *reconcileState, out c
 	return nil
 }
 
-// acceptPlan goes on with a plan that may be carried out.
+// acceptPlan stores a plan that passed all checks and starts the next step.
 func (r *reconciler) acceptPlan(ctx context.Context, t *reconcileState, out check.Outcome) error {
 	s := &t.ke.Status
 	s.Plan = out.Plan
@@ -125,7 +125,7 @@ func (r *reconciler) acceptPlan(ctx context.Context, t *reconcileState, out chec
 	return nil
 }
 
-// warnConditions tells of conditions that do not hold and are not required.
+// warnConditions logs and emits a warning for each optional condition that failed.
 func (r *reconciler) warnConditions(ctx context.Context, ke *v1alpha1.KubernetesExecution, reason, what string, results []v1alpha1.ConditionResult) {
 	for _, c := range results {
 		if c.Passed || c.Required {
@@ -136,8 +136,8 @@ func (r *reconciler) warnConditions(ctx context.Context, ke *v1alpha1.Kubernetes
 	}
 }
 
-// retryCheck keeps trying what could not be checked, for as long as that makes
-// sense, and has it be seen.
+// retryCheck retries checks that could not run, up to Config.CheckTimeout, and shows the error in
+// the status.
 func (r *reconciler) retryCheck(ctx context.Context, t *reconcileState, err error) error {
 	if ctx.Err() != nil {
 		return err
@@ -174,7 +174,7 @@ func (r *reconciler) retryCheck(ctx context.Context, t *reconcileState, err erro
 	return nil
 }
 
-// checkRetryAfter is when checks are tried again that could not be made.
+// checkRetryAfter returns the delay before checks that could not run are retried.
 func checkRetryAfter(err error) time.Duration {
 	if retry := (*execution.RetryError)(nil); errors.As(err, &retry) {
 		return max(retry.After, checkRetryDelay)
@@ -182,7 +182,7 @@ func checkRetryAfter(err error) time.Duration {
 	return checkRetryDelay
 }
 
-// dryRunResult gives the result of a dry run that was made in a Job, if there is one.
+// dryRunResult returns the result of the dry run in a Job, if such a Job exists.
 func (r *reconciler) dryRunResult(ctx context.Context, t *reconcileState) (dry *action.Result, waits bool, failed *execution.Failure, err error) {
 	j, err := r.jobs.Job(ctx, t.ke, job.Name(t.ke.UID, v1alpha1.PurposeDryRun, 1), false)
 	if err != nil || j == nil {
@@ -215,7 +215,7 @@ func (r *reconciler) dryRunResult(ctx context.Context, t *reconcileState) (dry *
 	return nil, false, failed, errors.Join(r.jobs.Patch(ctx, j, map[string]any{"suspend": true}), r.expireJob(ctx, j))
 }
 
-// startDryRun has a Job try the plan out.
+// startDryRun creates the Job that runs the plan as a dry run.
 func (r *reconciler) startDryRun(ctx context.Context, t *reconcileState, plan *v1alpha1.Plan) error {
 	j, err := job.Build(t.ke, plan, v1alpha1.PurposeDryRun, 1, r.cfg.Job)
 	if err != nil {
@@ -229,7 +229,7 @@ func (r *reconciler) startDryRun(ctx context.Context, t *reconcileState, plan *v
 	return nil
 }
 
-// observeJob looks at a Job and its Pods.
+// observeJob derives the state of a Job from the Job and its Pods.
 func (r *reconciler) observeJob(ctx context.Context, t *reconcileState, j *batchv1.Job) (job.Observation, error) {
 	pods, err := r.jobs.Pods(ctx, j, false)
 	if err != nil {
@@ -246,11 +246,11 @@ func (r *reconciler) observeJob(ctx context.Context, t *reconcileState, j *batch
 	return job.Observe(j, pods, t.now), nil
 }
 
-// periodAgain is how often an execution that waits for an approval is compared with
-// the period of the guard: after a gap, whoever approves needs the new plan hash.
+// periodCheckInterval is how often a waiting approval is compared with the period of the guard.
+// After a gap, approvers need the new plan hash.
 const periodCheckInterval = 30 * time.Second
 
-// awaitApproval waits for an approval.
+// awaitApproval evaluates the approvals and launches the action once the plan is approved.
 func (r *reconciler) awaitApproval(ctx context.Context, t *reconcileState) error {
 	if taken, err := r.adoptJob(ctx, t); err != nil || taken {
 		return err
@@ -296,8 +296,9 @@ func (r *reconciler) awaitApproval(ctx context.Context, t *reconcileState) error
 	return r.launchAction(ctx, t)
 }
 
-// admissionPolicyPeriod is the time without a gap in which approvals are checked, or why
-// there is none. Where there are any, it is looked at after them.
+// admissionPolicyPeriod returns the period without a gap in which approvals are checked, or the
+// reason why none exists. If the execution has approvals, the period is confirmed after they were
+// read.
 func (r *reconciler) admissionPolicyPeriod(ctx context.Context, ke *v1alpha1.KubernetesExecution) (guard.Period, error) {
 	if len(ke.Spec.Approvals) == 0 && !ke.Spec.ApprovalReceived {
 		return r.guard.Period()
@@ -305,7 +306,8 @@ func (r *reconciler) admissionPolicyPeriod(ctx context.Context, ke *v1alpha1.Kub
 	return r.guard.Confirm(ctx)
 }
 
-// setPendingApproval says what an approval is waited for, or why one does not count.
+// setPendingApproval writes which approval is missing, or why an approval does not count, to the
+// status.
 func (r *reconciler) setPendingApproval(t *reconcileState, guardMissing error, until time.Time) {
 	detail, waiting := approval.Waiting(t.ke, guardMissing)
 	t.requeueIn(periodCheckInterval)
@@ -319,7 +321,7 @@ func (r *reconciler) setPendingApproval(t *reconcileState, guardMissing error, u
 	}
 }
 
-// proceedValidated goes on with a plan that passed the checks.
+// proceedValidated takes the next step for a plan that passed the checks.
 func (r *reconciler) proceedValidated(ctx context.Context, t *reconcileState) error {
 	if taken, err := r.adoptJob(ctx, t); err != nil || taken {
 		return err
@@ -342,14 +344,14 @@ func (r *reconciler) proceedValidated(ctx context.Context, t *reconcileState) er
 	return nil
 }
 
-// needsApproval says whether what is validated waits for an approval next.
+// needsApproval reports whether a validated execution waits for an approval next.
 func needsApproval(ke *v1alpha1.KubernetesExecution) bool {
 	a := ke.Status.Approval
 	return ke.Spec.DryRunMode != v1alpha1.DryRunOnly && a != nil && a.Required && a.State != v1alpha1.ApprovalApproved
 }
 
-// requestApproval asks for an approval: for the first time, or again where the guard had a gap
-// since. What was written before does not count: it cannot name the new hash.
+// requestApproval asks for an approval, for the first time or again after a gap of the guard.
+// Earlier approvals do not count, because they cannot name the new plan hash.
 func (r *reconciler) requestApproval(t *reconcileState) {
 	s := &t.ke.Status
 	again := s.Phase == v1alpha1.PhaseWaitingApproval

@@ -28,24 +28,24 @@ import (
 	"github.com/fleetloop/fleetloop/internal/kube"
 )
 
-// workers is how many executions are looked at at a time: enough to keep an API
-// server busy, which is what most of a look waits for.
+// workers is the number of concurrent reconciles. It keeps an API server busy, because a reconcile
+// mostly waits for the API server.
 const workers = 16
 
-// auditWorkers is how many are brought to the audit at a time: those that come
-// together are one transaction.
+// auditWorkers is the number of concurrent audit reconciles. Records that arrive together share one
+// transaction.
 const auditWorkers = 16
 
-// shortly is how much of what happens to a target is one reason to look.
+// targetChangeDelay is the time in which changes of a target are merged into one reconcile.
 const targetChangeDelay = 50 * time.Millisecond
 
-// newRateLimiter is how soon something is looked at again that failed: never much later
-// than whatever kept it from succeeding is over.
+// newRateLimiter returns the backoff of failed reconciles. The cap is low, so that an execution
+// continues soon after the cause of the failure is gone.
 func newRateLimiter() workqueue.TypedRateLimiter[reconcile.Request] {
 	return workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](50*time.Millisecond, 15*time.Second)
 }
 
-// addControllers has the reconcilers called for what changes.
+// addControllers registers the controllers and their watches with the manager.
 func (o *Operator) addControllers(deps Deps) error {
 	m := newMetrics(deps.Registerer)
 	host := hostExecutions{o.manager.GetClient(), o.cfg.Namespace, &kube.Written{}}
@@ -101,7 +101,7 @@ func (o *Operator) addControllers(deps Deps) error {
 	return errors.Join(o.addAuditController(host, deps), o.manager.Add(manager.RunnableFunc(r.drainOutbox)), o.manager.Add(unelectedRunnable(o.waitForSync)))
 }
 
-// addAuditController has what becomes of executions be written down.
+// addAuditController registers the controller that writes the audit, if auditing is enabled.
 func (o *Operator) addAuditController(host executions, deps Deps) error {
 	if !o.cfg.Audited {
 		return nil
@@ -118,7 +118,7 @@ func (o *Operator) addAuditController(host executions, deps Deps) error {
 	}))
 }
 
-// waitForSync says when the executions have been listed.
+// waitForSync marks the operator as synced once the executions have been listed.
 func (o *Operator) waitForSync(ctx context.Context) error {
 	if _, err := o.manager.GetCache().GetInformer(ctx, &v1alpha1.KubernetesExecution{}); err != nil && ctx.Err() == nil {
 		return fmt.Errorf("list executions: %w", err)
@@ -128,19 +128,19 @@ func (o *Operator) waitForSync(ctx context.Context) error {
 	return nil
 }
 
-// unelectedRunnable runs in every replica.
+// unelectedRunnable runs in every replica, without leader election.
 type unelectedRunnable func(context.Context) error
 
-// Start runs it.
+// Start calls u.
 func (u unelectedRunnable) Start(ctx context.Context) error { return u(ctx) }
 
-// NeedLeaderElection says that it does not wait for its turn.
+// NeedLeaderElection returns false.
 func (unelectedRunnable) NeedLeaderElection() bool { return false }
 
 var _ manager.LeaderElectionRunnable = unelectedRunnable(nil)
 
-// executionChanged lets through another spec, the wish to delete, another life of a name,
-// and that the audit is done. Our own writes of the status are none.
+// executionChanged selects changes of the spec, deletions, recreations under the same name, and
+// completion of the audit. It ignores the status writes of the operator.
 func executionChanged() predicate.Predicate {
 	return predicate.Funcs{
 		UpdateFunc: func(e event.UpdateEvent) bool {
@@ -155,7 +155,7 @@ func executionChanged() predicate.Predicate {
 	}
 }
 
-// jobStatusChanged lets through another status of a Job, and its end.
+// jobStatusChanged selects changes of a Job's status, and its deletion.
 func jobStatusChanged() predicate.Predicate {
 	return predicate.Funcs{
 		CreateFunc: func(event.CreateEvent) bool { return true },
@@ -167,7 +167,7 @@ func jobStatusChanged() predicate.Predicate {
 	}
 }
 
-// podStatusChanged lets through what a Pod's containers do.
+// podStatusChanged selects changes of a Pod's status.
 func podStatusChanged() predicate.Predicate {
 	return predicate.Funcs{
 		UpdateFunc: func(e event.UpdateEvent) bool {
@@ -178,8 +178,8 @@ func podStatusChanged() predicate.Predicate {
 	}
 }
 
-// executionOfPod is whose Pod it is by what it says of itself. What the
-// execution makes of it depends on whose Job controls it.
+// executionOfPod maps a Pod to the execution that its annotation names. Whether the Pod counts for
+// that execution depends on the Job that controls it.
 func executionOfPod(_ context.Context, o client.Object) []reconcile.Request {
 	name := o.GetAnnotations()[v1alpha1.AnnotationExecution]
 	if name == "" || metav1.GetControllerOf(o) == nil {

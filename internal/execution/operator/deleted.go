@@ -16,27 +16,27 @@ import (
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 )
 
-// mostDeparted bounds how many executions are remembered that are gone: as many
-// as were in the cache while they were there.
+// maxDeleted limits the deleted executions in memory to as many as the cache held while they
+// existed.
 const maxDeleted = 10000
 
-// deletedCache are executions that are gone and not yet in the audit to their end.
-// What does nothing bears no finalizer, so that nobody who deletes it waits for
-// us; what is known of it then stands here alone. The zero value has none.
+// deletedCache holds deleted executions whose audit is not yet complete. An execution without
+// effects has no finalizer, so that its deletion is not delayed; its last state is only here. The
+// zero value is empty and ready to use.
 type deletedCache struct {
 	mu     sync.Mutex
 	byName map[types.NamespacedName][]deletedExecution // of one name, in the order in which they went
 	count  int
 }
 
-// deletedExecution is an execution as it was at last.
+// deletedExecution is the last known state of a deleted execution.
 type deletedExecution struct {
 	ke     *v1alpha1.KubernetesExecution
 	at     time.Time // when that was noticed
 	unseen bool      // its end was not told, but found
 }
 
-// addExecution remembers one, unless there are too many.
+// addExecution stores an execution. It returns false if the cache is full.
 func (d *deletedCache) addExecution(g deletedExecution) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -52,7 +52,7 @@ func (d *deletedCache) addExecution(g deletedExecution) bool {
 	return true
 }
 
-// nextExecution is the one of a name that went first.
+// nextExecution returns the execution of a name that was deleted first.
 func (d *deletedCache) nextExecution(name types.NamespacedName) (deletedExecution, bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -62,7 +62,7 @@ func (d *deletedCache) nextExecution(name types.NamespacedName) (deletedExecutio
 	return deletedExecution{}, false
 }
 
-// forgetNext forgets the one of a name that went first.
+// forgetNext removes the execution of a name that was deleted first.
 func (d *deletedCache) forgetNext(name types.NamespacedName) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -72,7 +72,7 @@ func (d *deletedCache) forgetNext(name types.NamespacedName) {
 	}
 }
 
-// hasExecution says whether an execution is remembered.
+// hasExecution reports whether the cache holds an execution.
 func (d *deletedCache) hasExecution(name types.NamespacedName, uid types.UID) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -84,8 +84,9 @@ func (d *deletedCache) hasExecution(name types.NamespacedName, uid types.UID) bo
 	return false
 }
 
-// newHandler remembers what goes, and has it looked at. One that another of its name
-// follows while nobody listens is not told to go: what is told is that it is another.
+// newHandler returns a handler that stores deleted executions and enqueues them. If a watch was
+// interrupted, a deletion and a recreation under the same name arrive as one update with another
+// UID.
 func (d *deletedCache) newHandler(log *slog.Logger, now func() time.Time) handler.EventHandler {
 	went := func(ctx context.Context, o client.Object, unseen bool, q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
 		ke, ok := o.(*v1alpha1.KubernetesExecution)

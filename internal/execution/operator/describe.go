@@ -11,8 +11,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/execution/outbox"
 )
 
-// Describe registers the metrics of an operator and runs nothing: for the
-// reference of metrics.
+// Describe registers the metrics of an operator and runs nothing. The reference of metrics uses it.
 func Describe(reg prometheus.Registerer) error {
 	newMetrics(reg)
 	_, err := newWriteCounter(reg)
@@ -20,8 +19,8 @@ func Describe(reg prometheus.Registerer) error {
 	return errors.Join(err, failed, reg.Register(newPhaseGauges(noExecutions{}, slog.New(slog.DiscardHandler))))
 }
 
-// noExecutions are none.
+// noExecutions is an empty list of executions.
 type noExecutions struct{ executions }
 
-// List gives none.
+// List returns an empty list.
 func (noExecutions) List(context.Context) ([]v1alpha1.KubernetesExecution, error) { return nil, nil }

@@ -6,13 +6,13 @@ import (
 	"time"
 )
 
-// drainWrites bounds the writes at the end of a process.
+// drainWriteTimeout limits the writes at the end of a process.
 const drainWriteTimeout = 10 * time.Second
 
 var errDrainWrites = errors.New("the acknowledgements of sinks could not be written in time")
 
-// drainOutbox waits for the answers of sinks when the manager ends, and removes from the
-// executions what they acknowledged: another replica would send it again.
+// drainOutbox waits for the answers of sinks when the manager stops. It removes acknowledged events
+// from the status, because another replica would send them again.
 func (r *reconciler) drainOutbox(ctx context.Context) error {
 	<-ctx.Done()
 	names, err := r.outbox.Drain(ctx)

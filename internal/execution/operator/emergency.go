@@ -16,7 +16,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/execution/gate"
 )
 
-// An emergencyStop stop follows the ConfigMap.
+// emergencyStop applies the emergency stop ConfigMap to the gate and to running executions.
 type emergencyStop struct {
 	gate        *gate.Gate
 	halted      *atomic.Bool
@@ -24,14 +24,15 @@ type emergencyStop struct {
 	log         *slog.Logger
 }
 
-// newReconciler follows the ConfigMap, of which c sees no other.
+// newReconciler returns a reconciler for the ConfigMap. The cache behind c contains no other
+// ConfigMap.
 func (e *emergencyStop) newReconciler(c client.Reader) reconcile.Reconciler {
 	return reconcile.Func(func(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 		return reconcile.Result{}, e.readConfigMap(ctx, c, req.NamespacedName)
 	})
 }
 
-// readConfigMap does what the ConfigMap says.
+// readConfigMap reads the ConfigMap and stops or resumes the gate accordingly.
 func (e *emergencyStop) readConfigMap(ctx context.Context, c client.Reader, name types.NamespacedName) error {
 	var stop corev1.ConfigMap
 	err := c.Get(ctx, name, &stop)

@@ -13,7 +13,8 @@ import (
 	"github.com/fleetloop/fleetloop/internal/execution/job"
 )
 
-// awaitFinalize gives the parent its time to look at what was done.
+// awaitFinalize keeps an execution in phase rollback_ready until it is finalized or the rollback
+// window ends.
 func (r *reconciler) awaitFinalize(ctx context.Context, t *reconcileState) error {
 	r.releaseGate(t.ke, t.now) // if the answer was lost to the write that said so
 	if err := r.expireJobs(ctx, t.ke); err != nil {
@@ -28,7 +29,7 @@ func (r *reconciler) awaitFinalize(ctx context.Context, t *reconcileState) error
 	return nil
 }
 
-// enterFinalPhase ends what can be taken back and is not going to be.
+// enterFinalPhase ends an execution in phase rollback_ready, as failed or completed by its outcome.
 func enterFinalPhase(t *reconcileState) {
 	if t.ke.Status.Outcome == v1alpha1.OutcomeFailed {
 		enterPhase(t, v1alpha1.PhaseFailed)
@@ -37,7 +38,7 @@ func enterFinalPhase(t *reconcileState) {
 	enterPhase(t, v1alpha1.PhaseCompleted)
 }
 
-// retainEnded keeps an execution that has ended as long as it should be.
+// retainEnded deletes an ended execution once its retention period is over.
 func (r *reconciler) retainEnded(ctx context.Context, t *reconcileState) error {
 	r.releaseGate(t.ke, t.now)
 	if err := r.expireJobs(ctx, t.ke); err != nil {
@@ -71,7 +72,7 @@ func (r *reconciler) retainEnded(ctx context.Context, t *reconcileState) error {
 	return nil
 }
 
-// releaseGate gives up the turn of an execution that is over, if it still has it.
+// releaseGate releases the gate slot of an execution that is over, if it still has one.
 func (r *reconciler) releaseGate(ke *v1alpha1.KubernetesExecution, now time.Time) {
 	s := &ke.Status
 	switch {
@@ -84,8 +85,7 @@ func (r *reconciler) releaseGate(ke *v1alpha1.KubernetesExecution, now time.Time
 	}
 }
 
-// expireJobs lets the Jobs of an execution go after a while: their results are
-// stored.
+// expireJobs sets a TTL on the Jobs of an execution, because their results are stored.
 func (r *reconciler) expireJobs(ctx context.Context, ke *v1alpha1.KubernetesExecution) error {
 	for _, name := range []string{ke.Status.JobName, job.Name(ke.UID, v1alpha1.PurposeDryRun, 1)} {
 		if name == "" {
@@ -107,15 +107,15 @@ func (r *reconciler) expireJobs(ctx context.Context, ke *v1alpha1.KubernetesExec
 	return nil
 }
 
-// isAbandoned says whether a Job tries something out, or did, for which nobody has
-// waited up to its end.
+// isAbandoned reports whether a Job is the dry run of a cancelled execution whose result was never
+// read.
 func isAbandoned(ke *v1alpha1.KubernetesExecution, j *batchv1.Job) bool {
 	return ke.Status.Reason == v1alpha1.ReasonCancelled && j.Labels[v1alpha1.LabelPurpose] == v1alpha1.PurposeDryRun &&
 		j.Spec.TTLSecondsAfterFinished == nil
 }
 
-// deleteDryRun ends a dry run that nobody waits for any more: it would run up to its
-// deadline. What it finds is of no use, and so it need not say it.
+// deleteDryRun deletes an abandoned dry run, which would otherwise run up to its deadline. Its
+// result is not needed.
 func (r *reconciler) deleteDryRun(ctx context.Context, j *batchv1.Job) error {
 	pods, err := r.jobs.Pods(ctx, j, false)
 	if err != nil {
@@ -137,12 +137,11 @@ func (r *reconciler) expireJob(ctx context.Context, j *batchv1.Job) error {
 	return r.jobs.Patch(ctx, j, map[string]any{"ttlSecondsAfterFinished": int64(r.cfg.JobTTL.Seconds())})
 }
 
-// lastWord is for how long an execution that somebody deletes is held back so
-// that what runs can say what it did.
+// deletionGracePeriod is how long a deleted execution keeps its finalizer so that its running
+// action can report a result.
 const deletionGracePeriod = time.Minute
 
-// handleDeletion stops what is under way for an execution that somebody deletes. The
-// auditor lets it go.
+// handleDeletion stops the Jobs of a deleted execution. The auditor removes the finalizer.
 func (r *reconciler) handleDeletion(ctx context.Context, t *reconcileState) error {
 	if isUnderWay(t.ke, t.now) {
 		t.requeueAt(t.ke.DeletionTimestamp.Add(deletionGracePeriod))
@@ -180,18 +179,18 @@ func (r *reconciler) handleDeletion(ctx context.Context, t *reconcileState) erro
 	return nil
 }
 
-// undeliveredAgain is how often it is seen whether the change events of an execution
-// that is to go are delivered, in case that was missed.
+// undeliveredPollInterval is how often pending change events of an ending execution are checked, in
+// case a wake-up was missed.
 const undeliveredPollInterval = 10 * time.Second
 
-// hasUndelivered reports whether an execution that somebody deletes is held back for its
-// change events. After that time they are in memory alone.
+// hasUndelivered reports whether pending change events hold back the deletion of an execution.
+// After auditGiveUpAfter, the events are only in memory.
 func hasUndelivered(ke *v1alpha1.KubernetesExecution, now time.Time) bool {
 	return len(ke.Status.PendingChangeEvents) > 0 && now.Before(ke.DeletionTimestamp.Add(auditGiveUpAfter))
 }
 
-// isUnderWay says whether an execution that somebody deletes is to be heard first:
-// one that is held runs, or was about to.
+// isUnderWay reports whether a deleted execution may still report a result: it has the finalizer,
+// so its action runs or was about to start.
 func isUnderWay(ke *v1alpha1.KubernetesExecution, now time.Time) bool {
 	switch ke.Status.Phase {
 	case v1alpha1.PhaseValidated, v1alpha1.PhaseWaitingApproval, v1alpha1.PhaseExecuting:
@@ -201,13 +200,13 @@ func isUnderWay(ke *v1alpha1.KubernetesExecution, now time.Time) bool {
 	return false
 }
 
-// isRecorded says whether what became of an execution is in the audit.
+// isRecorded reports whether the audit of an execution is complete.
 func isRecorded(ke *v1alpha1.KubernetesExecution) bool {
 	c := findCondition(&ke.Status, v1alpha1.ConditionAuditRecorded)
 	return c != nil && c.Status == metav1.ConditionTrue
 }
 
-// publishTransition tells of a transition that is written.
+// publishTransition updates metrics, logs, events and the gate after a transition is written.
 func (r *reconciler) publishTransition(ctx context.Context, before, ke *v1alpha1.KubernetesExecution) {
 	s, now := &ke.Status, r.now()
 	r.metrics.countTransitions(before, ke)
@@ -229,18 +228,18 @@ func (r *reconciler) publishTransition(ctx context.Context, before, ke *v1alpha1
 	}
 }
 
-// isChecking says whether checks are yet to pass, or to be made.
+// isChecking reports whether the checks of a phase have not passed yet.
 func isChecking(p v1alpha1.Phase) bool {
 	return p == v1alpha1.PhaseNew || p == v1alpha1.PhaseValidating
 }
 
-// A phaseChange is one of the transitions that were one write.
+// phaseChange is one of the transitions in one write.
 type phaseChange struct {
 	from, to    v1alpha1.Phase
 	first, last bool
 }
 
-// phaseChanges are the transitions of one write.
+// phaseChanges returns the transitions in one write.
 func phaseChanges(before, ke *v1alpha1.KubernetesExecution) (list []phaseChange) {
 	from, passed := before.Status.Phase, ke.Status.PhaseTransitions[len(before.Status.PhaseTransitions):]
 	for i, t := range passed {
@@ -250,7 +249,7 @@ func phaseChanges(before, ke *v1alpha1.KubernetesExecution) (list []phaseChange)
 	return list
 }
 
-// emitPhaseEvent tells people of a transition.
+// emitPhaseEvent emits the Kubernetes events of a transition.
 func (r *reconciler) emitPhaseEvent(p phaseChange, ke *v1alpha1.KubernetesExecution) {
 	s := &ke.Status
 	switch p.to {
@@ -277,7 +276,7 @@ func (r *reconciler) emitPhaseEvent(p phaseChange, ke *v1alpha1.KubernetesExecut
 	}
 }
 
-// recordPhaseChange records the change event of a transition that is about to be written.
+// recordPhaseChange adds the change event of a transition to the status before the write.
 func (r *reconciler) recordPhaseChange(t *reconcileState, p phaseChange) {
 	s := &t.ke.Status
 	succeeded := execution.ChangeSucceeded

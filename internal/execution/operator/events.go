@@ -15,11 +15,10 @@ import (
 	"github.com/fleetloop/fleetloop/internal/execution/outbox"
 )
 
-// maxNote bounds the text of a Kubernetes event.
+// maxNote limits the text of a Kubernetes event.
 const maxNote = 1024
 
-// A eventEmitter tells of executions by Kubernetes events. It does not wait for the
-// host cluster.
+// eventEmitter emits Kubernetes events about executions. It does not wait for the host cluster.
 type eventEmitter struct{ events events.EventRecorder }
 
 func (t eventEmitter) emitNormal(ke *v1alpha1.KubernetesExecution, reason, note string) {
@@ -38,8 +37,8 @@ func (t eventEmitter) emitEvent(ke *v1alpha1.KubernetesExecution, kind, reason, 
 	t.events.Eventf(about, nil, kind, reason, "Execute", "%s", truncateText(note, maxNote))
 }
 
-// emitJobCreated tells of the Job that does the action, once it is written down, and of
-// who let it: an approval has no event of its own, since each is a write.
+// emitJobCreated emits the event of a started Job, including the approvers. An approval has no
+// event of its own, because each event is a write.
 func (t eventEmitter) emitJobCreated(ke *v1alpha1.KubernetesExecution) {
 	s := &ke.Status
 	if s.ExecutionResults == nil || s.ExecutionResults.Mode != v1alpha1.ExecuteInJob {
@@ -48,7 +47,7 @@ func (t eventEmitter) emitJobCreated(ke *v1alpha1.KubernetesExecution) {
 	t.emitNormal(ke, "JobCreated", fmt.Sprintf("checks passed%s; Job %q runs the action: %s", approvalNote(s), s.JobName, s.Plan.Impact.Description))
 }
 
-// emitSucceeded tells that an action is done, and how it is taken back.
+// emitSucceeded emits the event of a succeeded action, including the rollback command.
 func (t eventEmitter) emitSucceeded(ke *v1alpha1.KubernetesExecution, reason string) {
 	s, note := &ke.Status, ke.Status.Message
 	if s.ExecutionResults != nil && s.ExecutionResults.Mode == v1alpha1.ExecuteInline {
@@ -60,8 +59,8 @@ func (t eventEmitter) emitSucceeded(ke *v1alpha1.KubernetesExecution, reason str
 	t.emitNormal(ke, reason, note)
 }
 
-// approvalNote says who approved what had to be, of an execution that acts or has
-// acted.
+// approvalNote names the approvers of an execution that required approval. It is empty if none was
+// required.
 func approvalNote(s *v1alpha1.KubernetesExecutionStatus) string {
 	if s.Approval == nil || !s.Approval.Required {
 		return ""
@@ -69,9 +68,9 @@ func approvalNote(s *v1alpha1.KubernetesExecutionStatus) string {
 	return ", " + approvedBy(*s.Approval)
 }
 
-// emitFailed tells that an execution failed, and first of what it was that kept it
-// from happening, where people look for that by its name. The note begins with
-// the word that the status, the command line and the audit have as well.
+// emitFailed emits the event of a failed execution. If a named refusal prevented it, an event with
+// that name comes first. The note begins with the word that the status, the command line and the
+// audit also use.
 func (t eventEmitter) emitFailed(ke *v1alpha1.KubernetesExecution) {
 	if reason := refusalReason(&ke.Status); reason != "" {
 		t.emitWarning(ke, reason, ke.Status.Message)
@@ -79,8 +78,8 @@ func (t eventEmitter) emitFailed(ke *v1alpha1.KubernetesExecution) {
 	t.emitWarning(ke, "ExecutionFailed", cmp.Or(string(ke.Status.ReasonDetail), string(ke.Status.Reason))+": "+ke.Status.Message)
 }
 
-// refusalReason is the name of what kept an execution from happening; empty is none
-// of those that have one.
+// refusalReason returns the event reason of a refusal. Empty means that the failure has no reason
+// with a separate event.
 func refusalReason(s *v1alpha1.KubernetesExecutionStatus) string {
 	switch {
 	case s.ReasonDetail == v1alpha1.DetailPolicyDenied:
@@ -93,9 +92,9 @@ func refusalReason(s *v1alpha1.KubernetesExecutionStatus) string {
 	return ""
 }
 
-// recordChange records a change event in the status, which is written with what it is about.
-// What is told of an execution that acts, or has acted, was no dry run, whatever the
-// controller was told since.
+// recordChange adds a change event to the status, written together with the change. An event about
+// an execution that runs, or has run, is not marked as a dry run, even if the controller has since
+// switched to dry-run mode.
 func (r *reconciler) recordChange(t *reconcileState, what execution.ChangeAction, by, message string) {
 	s := &t.ke.Status
 	t.events = append(t.events, v1alpha1.PendingChangeEvent{
@@ -104,8 +103,8 @@ func (r *reconciler) recordChange(t *reconcileState, what execution.ChangeAction
 	})
 }
 
-// canonicalAction is the name that the catalogue has for an action, which may have been
-// asked for by another.
+// canonicalAction returns the name of an action in the catalogue, which may differ from the
+// requested alias.
 func canonicalAction(name string) string {
 	if a, known := action.Find(name); known {
 		return a.Name
@@ -113,7 +112,7 @@ func canonicalAction(name string) string {
 	return name
 }
 
-// recordDecision tells who approved or rejected.
+// recordDecision records the change event, the metric and the log line of an approval or rejection.
 func (r *reconciler) recordDecision(t *reconcileState, d v1alpha1.ApprovalDecision) {
 	t.addBeforeWrite(func() {
 		what := execution.ChangeApproved
@@ -132,7 +131,7 @@ func (r *reconciler) recordDecision(t *reconcileState, d v1alpha1.ApprovalDecisi
 	})
 }
 
-// latestDecision is who decided, and why.
+// latestDecision returns who decided, and why.
 func latestDecision(s *v1alpha1.KubernetesExecutionStatus, d v1alpha1.ApprovalDecision) (by, said string) {
 	said = s.Message
 	if s.Approval == nil {
@@ -146,7 +145,7 @@ func latestDecision(s *v1alpha1.KubernetesExecutionStatus, d v1alpha1.ApprovalDe
 	return by, said
 }
 
-// timeoutFor is how long an execution of an action may take.
+// timeoutFor returns how long an execution of an action may take.
 func timeoutFor(ke *v1alpha1.KubernetesExecution, a *action.Action) time.Duration {
 	if ke.Spec.Timeout != nil {
 		return ke.Spec.Timeout.Duration

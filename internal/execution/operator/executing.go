@@ -16,14 +16,14 @@ import (
 )
 
 const (
-	// overdue is how long after its deadline a Job is waited for that should
-	// have ended by itself.
+	// jobOverdueAfter is how long after its deadline a Job may still run before the controller
+	// stops it.
 	jobOverdueAfter = 30 * time.Second
-	// maxAffected is how many changed objects a status lists.
+	// maxAffected limits the changed objects in a status.
 	maxAffected = 50
 )
 
-// watchAction follows an action that is under way.
+// watchAction follows a running action.
 func (r *reconciler) watchAction(ctx context.Context, t *reconcileState) error {
 	results := t.ke.Status.ExecutionResults
 	switch {
@@ -55,7 +55,7 @@ func (r *reconciler) watchAction(ctx context.Context, t *reconcileState) error {
 	return r.handleObservation(ctx, t, j, o)
 }
 
-// handleObservation goes on from what a Job and its Pods show.
+// handleObservation takes the next step for the observed state of a Job.
 func (r *reconciler) handleObservation(ctx context.Context, t *reconcileState, j *batchv1.Job, o job.Observation) error {
 	end := j.CreationTimestamp.Add(timeoutOf(j)).Add(jobOverdueAfter)
 	switch {
@@ -86,13 +86,14 @@ func (r *reconciler) handleObservation(ctx context.Context, t *reconcileState, j
 	return nil
 }
 
-// slow is how long a Pod may take to begin without the status saying why.
+// slowStartAfter is how long a Pod may take to start before the status shows the reason.
 const slowStartAfter = 30 * time.Second
 
-// routine is what every Pod waits for at first. What keeps one longer comes later.
+// routineWaitReason is the first waiting reason of every Pod. A more specific reason may replace it
+// later.
 const routineWaitReason = "ContainerCreating"
 
-// explainWait says what keeps a Job from beginning, once.
+// explainWait writes once to the status why the Pod of a Job does not start.
 func (r *reconciler) explainWait(t *reconcileState, j *batchv1.Job, o job.Observation) {
 	s := &t.ke.Status
 	switch late := j.CreationTimestamp.Add(slowStartAfter); {
@@ -106,8 +107,8 @@ func (r *reconciler) explainWait(t *reconcileState, j *batchv1.Job, o job.Observ
 	}
 }
 
-// cancelJob tells a Job's Pod to end, and waits for what it says. A Job without a
-// Pod is kept from making one.
+// cancelJob stops the Pod of a Job and waits for its result. A Job without a Pod is suspended, so
+// that it creates none.
 func (r *reconciler) cancelJob(ctx context.Context, t *reconcileState, j *batchv1.Job, o job.Observation) error {
 	if o.State == job.Running {
 		return r.stopPod(ctx, t, j, o.Pod)
@@ -129,7 +130,7 @@ func (r *reconciler) cancelJob(ctx context.Context, t *reconcileState, j *batchv
 	return r.recordResult(ctx, t, job.Observation{State: job.Failed, Failure: &failure, Started: o.Started})
 }
 
-// stopPod tells a Pod that runs to end, once.
+// stopPod stops a running Pod once.
 func (r *reconciler) stopPod(ctx context.Context, t *reconcileState, j *batchv1.Job, name string) error {
 	pods, err := r.jobs.Pods(ctx, j, false)
 	if err != nil {
@@ -152,8 +153,8 @@ func (r *reconciler) suspendJob(ctx context.Context, j *batchv1.Job) error {
 	return r.jobs.Patch(ctx, j, map[string]any{"suspend": true})
 }
 
-// failVanished ends an execution whose Job is no more. Whatever it did, it is not
-// done again.
+// failVanished ends an execution whose Job was deleted. The action is not repeated, because its
+// result is unknown.
 func (r *reconciler) failVanished(ctx context.Context, t *reconcileState) error {
 	return r.recordResult(ctx, t, job.Observation{State: job.Failed, Failure: &execution.Failure{
 		Reason: v1alpha1.ReasonExecutionFailed, Detail: v1alpha1.DetailResultUnknown,
@@ -161,7 +162,7 @@ func (r *reconciler) failVanished(ctx context.Context, t *reconcileState) error 
 	}})
 }
 
-// recordResult writes down what an action did, and verifies it.
+// recordResult stores the result of an action and verifies the postconditions.
 func (r *reconciler) recordResult(ctx context.Context, t *reconcileState, o job.Observation) error {
 	results := t.ke.Status.ExecutionResults
 	fillResults(results, o, t.now)
@@ -187,7 +188,7 @@ func (r *reconciler) recordResult(ctx context.Context, t *reconcileState, o job.
 	return nil
 }
 
-// fillResults writes down what is known of a run.
+// fillResults copies the observation of a run to the results in the status.
 func fillResults(results *v1alpha1.ExecutionResults, o job.Observation, now time.Time) {
 	if o.Started != nil {
 		results.StartTime = newTime(*o.Started)
@@ -209,7 +210,7 @@ func fillResults(results *v1alpha1.ExecutionResults, o job.Observation, now time
 	results.PodLogs, results.PodLogsTruncated = o.Result.Log, o.Result.Truncated
 }
 
-// verifyPostConditions sees whether the postconditions hold, as long as they may take.
+// verifyPostConditions evaluates the postconditions until they pass or time out.
 func (r *reconciler) verifyPostConditions(ctx context.Context, t *reconcileState) error {
 	s := &t.ke.Status
 	if len(t.ke.Spec.PostConditions) == 0 {
@@ -254,8 +255,7 @@ func (r *reconciler) verifyPostConditions(ctx context.Context, t *reconcileState
 	return nil
 }
 
-// undecidedConditions says of which postconditions it was not known yet whether they come to
-// hold.
+// undecidedConditions returns for each postcondition whether its timeout has not passed yet.
 func undecidedConditions(ke *v1alpha1.KubernetesExecution, since, now time.Time) []bool {
 	open := make([]bool, len(ke.Spec.PostConditions))
 	for i, c := range ke.Spec.PostConditions {
@@ -264,7 +264,7 @@ func undecidedConditions(ke *v1alpha1.KubernetesExecution, since, now time.Time)
 	return open
 }
 
-// maxConditionTimeout is the most time that any of the conditions names.
+// maxConditionTimeout returns the longest timeout of the conditions.
 func maxConditionTimeout(conditions []v1alpha1.Condition) (most time.Duration) {
 	for _, c := range conditions {
 		if c.Timeout != nil {
@@ -274,8 +274,8 @@ func maxConditionTimeout(conditions []v1alpha1.Condition) (most time.Duration) {
 	return most
 }
 
-// unevaluatedResults are the results of postconditions that cannot be looked at. Those that
-// were killed keep theirs.
+// unevaluatedResults returns the results of postconditions that could not be evaluated. A
+// postcondition whose evaluation was killed keeps its result.
 func unevaluatedResults(ke *v1alpha1.KubernetesExecution, why error, now time.Time) []v1alpha1.ConditionResult {
 	var known, results []v1alpha1.ConditionResult
 	if v := ke.Status.ValidationResults; v != nil {
@@ -293,8 +293,9 @@ func unevaluatedResults(ke *v1alpha1.KubernetesExecution, why error, now time.Ti
 	return results
 }
 
-// classifyOutcome says what postconditions make of an action that succeeded. One that a
-// cancel cut short says nothing against the action: it might have come to hold.
+// classifyOutcome sets the outcome of a successful action by its postconditions. A required
+// postcondition that a cancel cut short is no failure of the action, because it might still have
+// passed.
 func classifyOutcome(s *v1alpha1.KubernetesExecutionStatus, results []v1alpha1.ConditionResult, open []bool) (reason string) {
 	s.Outcome, reason = v1alpha1.OutcomeSucceeded, "ActionSucceeded"
 	s.Message = s.Plan.Impact.Description
@@ -324,8 +325,8 @@ func classifyOutcome(s *v1alpha1.KubernetesExecutionStatus, results []v1alpha1.C
 	return reason
 }
 
-// finishSucceeded ends an action that succeeded. open are the postconditions that might
-// still have come to hold.
+// finishSucceeded ends an execution whose action succeeded. open marks the postconditions that
+// might still have passed.
 func (r *reconciler) finishSucceeded(t *reconcileState, results []v1alpha1.ConditionResult, open []bool) {
 	s := &t.ke.Status
 	reason := classifyOutcome(s, results, open)
@@ -359,7 +360,7 @@ func rollbackReason(way *v1alpha1.RollbackInformation) string {
 	return "NotAvailable"
 }
 
-// timeoutOf is how long a Job may take.
+// timeoutOf returns the deadline of a Job.
 func timeoutOf(j *batchv1.Job) time.Duration {
 	if j.Spec.ActiveDeadlineSeconds == nil {
 		return 15 * time.Minute

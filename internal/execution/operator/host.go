@@ -22,12 +22,12 @@ import (
 	"github.com/fleetloop/fleetloop/internal/kube"
 )
 
-// requestTimeout bounds each request to the host cluster.
+// requestTimeout limits each request to the host cluster.
 const requestTimeout = 30 * time.Second
 
 var errNoAnswer = errors.New("the Kubernetes API did not respond in time")
 
-// executions are the objects that are carried out.
+// executions reads and writes the KubernetesExecutions of the host cluster.
 type executions interface {
 	// Get reads one as it was last told; nil is none. It is a conflict if that
 	// is older than what was written here.
@@ -43,7 +43,7 @@ type executions interface {
 	Delete(ctx context.Context, ke *v1alpha1.KubernetesExecution) error
 }
 
-// jobs are the Jobs of executions, and their Pods.
+// jobs reads and writes the Jobs of executions and their Pods.
 type jobs interface {
 	jobReader
 	jobWriter
@@ -72,8 +72,8 @@ type jobWriter interface {
 	Delete(ctx context.Context, j *batchv1.Job) error
 }
 
-// cacheOptions sees no more than what is carried out: rights on other objects are not
-// needed, nor memory for them.
+// cacheOptions limits the cache to the objects that the operator needs. This limits both its
+// permissions and its memory.
 func cacheOptions(namespace string) (cache.Options, error) {
 	labelled, err := metav1.LabelSelectorAsSelector(&metav1.LabelSelector{MatchLabels: map[string]string{v1alpha1.LabelOwner: v1alpha1.OwnerValue}})
 	ours := cache.ByObject{Label: labelled, Transform: cache.TransformStripManagedFields()}
@@ -89,7 +89,7 @@ func cacheOptions(namespace string) (cache.Options, error) {
 	}, err
 }
 
-// podsOfJob is the index of Pods by the UID of the Job that controls them.
+// podsOfJob is the index of Pods by the UID of their controlling Job.
 const podsOfJob = "controller-uid"
 
 func controllerOf(o client.Object) []string {
@@ -99,14 +99,14 @@ func controllerOf(o client.Object) []string {
 	return nil
 }
 
-// hostExecutions are those of a host cluster.
+// hostExecutions implements executions for a host cluster.
 type hostExecutions struct {
 	client    client.Client
 	namespace string
 	written   *kube.Written
 }
 
-// Get reads the cache.
+// Get reads from the cache.
 func (h hostExecutions) Get(ctx context.Context, name types.NamespacedName) (*v1alpha1.KubernetesExecution, error) {
 	var ke v1alpha1.KubernetesExecution
 	err := h.client.Get(ctx, name, &ke)
@@ -120,18 +120,18 @@ func (h hostExecutions) Get(ctx context.Context, name types.NamespacedName) (*v1
 	return &ke, err
 }
 
-// List reads the cache.
+// List reads from the cache.
 func (h hostExecutions) List(ctx context.Context) ([]v1alpha1.KubernetesExecution, error) {
 	var list v1alpha1.KubernetesExecutionList
 	err := h.client.List(ctx, &list, client.InNamespace(h.namespace))
 	return list.Items, err
 }
 
-// known says that we send no fields that an API server might not know. What is
-// applied is refused for them anyhow, and would be parsed twice to warn of them.
+// ignoreUnknownFields disables field validation of writes. Server-side apply refuses unknown fields
+// anyway, and a warning for them would cost a second parse.
 const ignoreUnknownFields = client.FieldValidation(metav1.FieldValidationIgnore)
 
-// ApplyStatus is server-side apply at the version of ke.
+// ApplyStatus applies the status by server-side apply at the version of ke.
 func (h hostExecutions) ApplyStatus(ctx context.Context, ke *v1alpha1.KubernetesExecution, owner string) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, requestTimeout, errNoAnswer)
 	defer cancel()
@@ -156,7 +156,7 @@ func (h hostExecutions) ApplyStatus(ctx context.Context, ke *v1alpha1.Kubernetes
 	return nil
 }
 
-// SetFinalizer is a patch at the version of ke.
+// SetFinalizer patches the finalizers at the version of ke.
 func (h hostExecutions) SetFinalizer(ctx context.Context, ke *v1alpha1.KubernetesExecution, present bool) error {
 	others := slices.DeleteFunc(slices.Clone(ke.Finalizers), func(f string) bool { return f == v1alpha1.Finalizer })
 	if present {
@@ -183,7 +183,7 @@ func (h hostExecutions) SetFinalizer(ctx context.Context, ke *v1alpha1.Kubernete
 	return nil
 }
 
-// Delete is for the UID of ke.
+// Delete deletes the object with the UID of ke.
 func (h hostExecutions) Delete(ctx context.Context, ke *v1alpha1.KubernetesExecution) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, requestTimeout, errNoAnswer)
 	defer cancel()
@@ -194,14 +194,14 @@ func (h hostExecutions) Delete(ctx context.Context, ke *v1alpha1.KubernetesExecu
 	return nil
 }
 
-// hostJobs are those of a host cluster.
+// hostJobs implements jobs for a host cluster.
 type hostJobs struct {
 	client    client.Client
 	live      client.Reader
 	namespace string
 }
 
-// Job reads the cache, or the host cluster.
+// Job reads from the cache, or from the host cluster if live.
 func (h hostJobs) Job(ctx context.Context, ke *v1alpha1.KubernetesExecution, name string, live bool) (*batchv1.Job, error) {
 	from := client.Reader(h.client)
 	if live {
@@ -223,7 +223,7 @@ func (h hostJobs) Job(ctx context.Context, ke *v1alpha1.KubernetesExecution, nam
 	return &j, nil
 }
 
-// Pods reads the cache, or the host cluster.
+// Pods reads from the cache, or from the host cluster if live.
 func (h hostJobs) Pods(ctx context.Context, j *batchv1.Job, live bool) ([]corev1.Pod, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, requestTimeout, errNoAnswer)
 	defer cancel()
@@ -240,7 +240,7 @@ func (h hostJobs) Pods(ctx context.Context, j *batchv1.Job, live bool) ([]corev1
 	return slices.DeleteFunc(list.Items, func(p corev1.Pod) bool { return !metav1.IsControlledBy(&p, j) }), nil
 }
 
-// Running asks the host cluster.
+// Running lists the Jobs in the host cluster.
 func (h hostJobs) Running(ctx context.Context) (map[string]bool, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, requestTimeout, errNoAnswer)
 	defer cancel()
@@ -257,7 +257,7 @@ func (h hostJobs) Running(ctx context.Context) (map[string]bool, error) {
 	return names, nil
 }
 
-// Create makes j unless it is there.
+// Create creates j, or returns the existing Job of that name.
 func (h hostJobs) Create(ctx context.Context, ke *v1alpha1.KubernetesExecution, j *batchv1.Job) (*batchv1.Job, error) {
 	call, cancel := context.WithTimeoutCause(ctx, requestTimeout, errNoAnswer)
 	defer cancel()
@@ -275,7 +275,7 @@ func (h hostJobs) Create(ctx context.Context, ke *v1alpha1.KubernetesExecution, 
 	return j, nil
 }
 
-// Patch is a merge patch for the UID of j.
+// Patch sends a merge patch for the UID of j.
 func (h hostJobs) Patch(ctx context.Context, j *batchv1.Job, spec map[string]any) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, requestTimeout, errNoAnswer)
 	defer cancel()
@@ -290,7 +290,7 @@ func (h hostJobs) Patch(ctx context.Context, j *batchv1.Job, spec map[string]any
 	return nil
 }
 
-// Stop has the Pod be over time.
+// Stop sets a deadline that has passed, so that the kubelet stops the Pod.
 func (h hostJobs) Stop(ctx context.Context, pod *corev1.Pod) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, requestTimeout, errNoAnswer)
 	defer cancel()
@@ -301,7 +301,7 @@ func (h hostJobs) Stop(ctx context.Context, pod *corev1.Pod) error {
 	return nil
 }
 
-// Delete is for the UID of j.
+// Delete deletes the Job with the UID of j.
 func (h hostJobs) Delete(ctx context.Context, j *batchv1.Job) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, requestTimeout, errNoAnswer)
 	defer cancel()

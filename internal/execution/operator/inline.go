@@ -11,21 +11,20 @@ import (
 	"github.com/fleetloop/fleetloop/internal/execution/job"
 )
 
-// inlineTimeout bounds an action that runs in this process: a reconcile is no
-// place to wait.
+// inlineTimeout limits an action that runs in this process, because it blocks a reconcile.
 const inlineTimeout = 20 * time.Second
 
-// stopAgain is how often it is seen whether an emergency stop is over.
+// stopPollInterval is how often an inline action checks whether an emergency stop is over.
 const stopPollInterval = 2 * time.Second
 
-// A inlineRun is what is known of an inline action here and nowhere else.
+// inlineRun is the state of an inline action, which only this process knows.
 type inlineRun struct {
 	tries  int32
 	result *job.Observation // how it ended, until that is written
 }
 
-// runInline does the action here, as its own account. A second time it finds
-// what the first has done.
+// runInline runs the action in this process, as the service account of the action. A second run
+// finds the changes of the first.
 func (r *reconciler) runInline(ctx context.Context, t *reconcileState) error {
 	r.mu.Lock()
 	known, ours := r.inlineRuns[t.ke.UID]
@@ -74,7 +73,8 @@ func (r *reconciler) runInline(ctx context.Context, t *reconcileState) error {
 	return r.recordResult(ctx, t, o)
 }
 
-// inlineFailure is why an inline action ends that cannot be done, or not once more.
+// inlineFailure returns the failure of an inline action that cannot run, or cannot run again. The
+// result is unknown if an earlier attempt may have started.
 func (r *reconciler) inlineFailure(t *reconcileState, f execution.Failure) *execution.Failure {
 	r.mu.Lock()
 	known, ours := r.inlineRuns[t.ke.UID]
@@ -86,8 +86,8 @@ func (r *reconciler) inlineFailure(t *reconcileState, f execution.Failure) *exec
 	return &f
 }
 
-// inlineRefusal is why an inline action is not tried, or not again; nil is that it
-// is. untouched says that nothing can have been done yet.
+// inlineRefusal returns why an inline action may not run, or not again. Nil means that it may run.
+// untouched means that no attempt has started.
 func (r *reconciler) inlineRefusal(t *reconcileState, a *action.Action, untouched bool) *execution.Failure {
 	unknown := execution.Failure{
 		Reason: v1alpha1.ReasonExecutionFailed, Detail: v1alpha1.DetailResultUnknown,
@@ -119,7 +119,7 @@ func (r *reconciler) inlineRefusal(t *reconcileState, a *action.Action, untouche
 	return nil
 }
 
-// retriesFor is how often an action may be tried again.
+// retriesFor returns how often an action may be retried.
 func retriesFor(ke *v1alpha1.KubernetesExecution, a *action.Action) int32 {
 	if ke.Spec.MaxRetries != nil {
 		return *ke.Spec.MaxRetries

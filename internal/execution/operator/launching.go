@@ -19,13 +19,13 @@ import (
 	"github.com/fleetloop/fleetloop/internal/execution/job"
 )
 
-// runName is the name of the Job that runs an execution.
+// runName returns the name of the Job that runs an execution.
 func runName(ke *v1alpha1.KubernetesExecution) string {
 	return job.Name(ke.UID, v1alpha1.PurposeExecute, 1)
 }
 
-// adoptJob takes over a Job that was made just before the operator that made it
-// ended. Its status was not written, but the action is under way.
+// adoptJob takes over an existing Job whose creation the status does not show. The operator that
+// created it ended before the status write.
 func (r *reconciler) adoptJob(ctx context.Context, t *reconcileState) (taken bool, err error) {
 	r.mu.Lock()
 	live := r.launched[t.ke.UID] // the cache may not have it yet
@@ -44,7 +44,7 @@ func (r *reconciler) adoptJob(ctx context.Context, t *reconcileState) (taken boo
 	return true, nil
 }
 
-// forceGate has the gate count an execution that is under way whatever it says.
+// forceGate makes the gate count a running execution, even if the gate refuses it.
 func (r *reconciler) forceGate(t *reconcileState) {
 	if r.enterGate(t).In {
 		return
@@ -54,7 +54,7 @@ func (r *reconciler) forceGate(t *reconcileState) {
 	r.gate.Restore([]gate.Claim{c}, nil)
 }
 
-// planOf is the plan that a Job runs.
+// planOf returns the plan that a Job runs.
 func planOf(j *batchv1.Job) (*v1alpha1.Plan, error) {
 	for _, c := range j.Spec.Template.Spec.Containers {
 		for _, e := range c.Env {
@@ -67,7 +67,7 @@ func planOf(j *batchv1.Job) (*v1alpha1.Plan, error) {
 	return nil, fmt.Errorf("the execution has no plan")
 }
 
-// launchAction has the action be done, when it is its turn and the plan still holds.
+// launchAction starts the action if the gate admits it and the plan is still current.
 func (r *reconciler) launchAction(ctx context.Context, t *reconcileState) error {
 	s := &t.ke.Status
 	if t.ke.Spec.DryRunMode == v1alpha1.DryRunOnly { // as the whole controller may have been told meanwhile
@@ -109,7 +109,7 @@ func (r *reconciler) launchAction(ctx context.Context, t *reconcileState) error 
 	return err
 }
 
-// completeDryRun ends an execution that was to be tried out and no more.
+// completeDryRun ends an execution that requested only a dry run.
 func completeDryRun(t *reconcileState) {
 	s := &t.ke.Status
 	s.Outcome, s.ReasonDetail = v1alpha1.OutcomeSucceeded, ""
@@ -118,8 +118,8 @@ func completeDryRun(t *reconcileState) {
 	enterPhase(t, v1alpha1.PhaseCompleted)
 }
 
-// startAction begins the action. It says whether there may be an effect from now on,
-// even where it gives an error.
+// startAction starts the action. started reports whether it may have an effect from now on, even if
+// err is not nil.
 func (r *reconciler) startAction(ctx context.Context, t *reconcileState) (started bool, err error) {
 	a, _ := action.Find(t.ke.Spec.Action)
 	switch {
@@ -176,7 +176,7 @@ func (r *reconciler) startAction(ctx context.Context, t *reconcileState) (starte
 	return true, nil
 }
 
-// isRefused says whether an API server has certainly not done what it was asked.
+// isRefused reports whether the API server certainly did not execute a request.
 func isRefused(err error) bool {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {
@@ -190,7 +190,7 @@ func isRefused(err error) bool {
 	}
 }
 
-// setJobRunning says that a Job runs the action.
+// setJobRunning writes to the status that a Job runs the action.
 func (r *reconciler) setJobRunning(t *reconcileState, j *batchv1.Job) {
 	t.ke.Status.JobName = j.Name
 	t.ke.Status.ExecutionResults = &v1alpha1.ExecutionResults{
@@ -210,7 +210,7 @@ func (r *reconciler) enterExecuting(t *reconcileState) {
 	})
 }
 
-// inlineForbidden is why an execution may not run where it wants to; nil is that it may.
+// inlineForbidden returns why an execution may not run inline. Nil means that its mode is allowed.
 func (r *reconciler) inlineForbidden(ke *v1alpha1.KubernetesExecution) *execution.Failure {
 	a, known := action.Find(ke.Spec.Action)
 	if !known || a.NoJob || ke.Spec.ExecutionMode != v1alpha1.ExecuteInline || slices.Contains(r.cfg.Inline, a.Name) {
@@ -222,7 +222,7 @@ func (r *reconciler) inlineForbidden(ke *v1alpha1.KubernetesExecution) *executio
 	}
 }
 
-// isInline says whether an action runs here and not in a Job.
+// isInline reports whether an action runs in this process and not in a Job.
 func (r *reconciler) isInline(ke *v1alpha1.KubernetesExecution) bool {
 	a, known := action.Find(ke.Spec.Action)
 	switch {

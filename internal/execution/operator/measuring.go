@@ -11,34 +11,34 @@ import (
 	"github.com/fleetloop/fleetloop/internal/execution/check"
 )
 
-// measuredChecker are checks whose conditions and dry runs are counted.
+// measuredChecker is a checker that counts conditions and dry runs.
 type measuredChecker struct {
 	checker
 	metrics *metrics
 }
 
-// Check checks, and counts.
+// Check runs the checks and counts them.
 func (c measuredChecker) Check(ctx context.Context, ke *v1alpha1.KubernetesExecution, dry *action.Result, now time.Time) (check.Outcome, error) {
 	out, err := c.checker.Check(ctx, ke, dry, now)
 	c.metrics.countCheck(ke, out)
 	return out, err
 }
 
-// Replan makes the plan anew, and counts.
+// Replan computes the plan again and counts the checks.
 func (c measuredChecker) Replan(ctx context.Context, ke *v1alpha1.KubernetesExecution, now time.Time) (check.Outcome, error) {
 	out, err := c.checker.Replan(ctx, ke, now)
 	c.metrics.countCheck(ke, out)
 	return out, err
 }
 
-// PostConditions looks at postconditions, and counts.
+// PostConditions evaluates the postconditions and counts them.
 func (c measuredChecker) PostConditions(ctx context.Context, ke *v1alpha1.KubernetesExecution, since, now time.Time) ([]v1alpha1.ConditionResult, time.Duration, error) {
 	results, wait, err := c.checker.PostConditions(ctx, ke, since, now)
 	c.metrics.countEvaluations("postcondition", results)
 	return results, wait, err
 }
 
-// countCheck counts what was done for a check.
+// countCheck counts the conditions and the dry run of a check.
 func (m *metrics) countCheck(ke *v1alpha1.KubernetesExecution, out check.Outcome) {
 	m.countEvaluations("precondition", out.Results.PreConditionResults)
 	if out.TrialTook > 0 {
@@ -46,7 +46,7 @@ func (m *metrics) countCheck(ke *v1alpha1.KubernetesExecution, out check.Outcome
 	}
 }
 
-// countEvaluations counts looks at conditions.
+// countEvaluations counts evaluations of conditions by result.
 func (m *metrics) countEvaluations(kind string, results []v1alpha1.ConditionResult) {
 	for _, c := range results {
 		result := "failed"
@@ -60,13 +60,13 @@ func (m *metrics) countEvaluations(kind string, results []v1alpha1.ConditionResu
 	}
 }
 
-// timedJobs are Jobs of which is measured how long it takes to make them.
+// timedJobs measures how long the creation of Jobs takes.
 type timedJobs struct {
 	jobs
 	metrics *metrics
 }
 
-// Create makes a Job, and measures.
+// Create creates a Job and measures the duration.
 func (j timedJobs) Create(ctx context.Context, ke *v1alpha1.KubernetesExecution, made *batchv1.Job) (*batchv1.Job, error) {
 	begin := time.Now()
 	stored, err := j.jobs.Create(ctx, ke, made)

@@ -13,8 +13,8 @@ import (
 	"github.com/fleetloop/fleetloop/internal/execution/job"
 )
 
-// metrics are what the operator counts. Labels are phases, outcomes, reasons and
-// the catalogue's actions, and nothing that a request can choose.
+// metrics are the metrics of the operator. Label values are phases, outcomes, reasons and actions
+// of the catalogue; a request cannot choose any.
 type metrics struct {
 	created, deleted prometheus.Counter
 	executions       *prometheus.CounterVec
@@ -75,7 +75,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	return m
 }
 
-// actionLabel is the action, if it is one of the catalogue's.
+// actionLabel returns the action if it is in the catalogue, else "unknown".
 func actionLabel(ke *v1alpha1.KubernetesExecution) string {
 	if a, known := action.Find(ke.Spec.Action); known {
 		return a.Name
@@ -101,7 +101,7 @@ func (m *metrics) countTransitions(before, ke *v1alpha1.KubernetesExecution) {
 	}
 }
 
-// countPhaseExit counts what was done in a phase.
+// countPhaseExit counts the results of a phase that an execution leaves.
 func (m *metrics) countPhaseExit(p v1alpha1.Phase, before, ke *v1alpha1.KubernetesExecution, now time.Time) {
 	v := ke.Status.ValidationResults
 	if p == v1alpha1.PhaseValidating && v != nil && v.DryRunResults != nil && v.DryRunResults.Performed {
@@ -116,7 +116,7 @@ func (m *metrics) countPhaseExit(p v1alpha1.Phase, before, ke *v1alpha1.Kubernet
 	}
 }
 
-// countPhaseEntry counts what is so from a phase on.
+// countPhaseEntry counts the phase that an execution enters.
 func (m *metrics) countPhaseEntry(p v1alpha1.Phase, ke *v1alpha1.KubernetesExecution, now time.Time) {
 	s := &ke.Status
 	if p == v1alpha1.PhaseRollbackReady && s.RollbackInformation != nil && s.RollbackInformation.Available {
@@ -152,7 +152,7 @@ func outcomeLabel(o v1alpha1.Outcome) string {
 	return "unknown"
 }
 
-// countAction counts an action that was done, or was not.
+// countAction observes the duration of an action and counts unreadable results.
 func (m *metrics) countAction(ke *v1alpha1.KubernetesExecution, o job.Observation) {
 	if o.Unreadable {
 		m.unreadable.Inc()
@@ -162,7 +162,7 @@ func (m *metrics) countAction(ke *v1alpha1.KubernetesExecution, o job.Observatio
 	}
 }
 
-// countDecision counts a decision.
+// countDecision counts an approval or a rejection.
 func (m *metrics) countDecision(ke *v1alpha1.KubernetesExecution, d v1alpha1.ApprovalDecision, now time.Time) {
 	label := "approved"
 	if d == v1alpha1.Reject {
@@ -172,11 +172,10 @@ func (m *metrics) countDecision(ke *v1alpha1.KubernetesExecution, d v1alpha1.App
 	m.approvalWait.Observe(max(0, now.Sub(phaseStart(ke, v1alpha1.PhaseWaitingApproval, now)).Seconds()))
 }
 
-// countBlocked counts one that has to wait, or has waited too long.
+// countBlocked counts an execution that cannot start or has waited too long.
 func (m *metrics) countBlocked(d v1alpha1.Detail) { m.refusals.WithLabelValues(string(d)).Inc() }
 
-// phaseGauges say at each scrape how many executions are in each phase, and how
-// old the oldest of them is.
+// phaseGauges counts at each scrape the executions in each phase and the age of the oldest.
 type phaseGauges struct {
 	executions     executions
 	active, oldest *prometheus.GaugeVec
@@ -194,14 +193,14 @@ func newPhaseGauges(e executions, log *slog.Logger) *phaseGauges {
 	}
 }
 
-// Describe gives the descriptions.
+// Describe sends the descriptors.
 func (g *phaseGauges) Describe(ch chan<- *prometheus.Desc) {
 	g.active.Describe(ch)
 	g.oldest.Describe(ch)
 	g.pending.Describe(ch)
 }
 
-// livePhases are those that executions leave again, or should.
+// livePhases returns the phases that executions leave again.
 func livePhases() []v1alpha1.Phase {
 	return []v1alpha1.Phase{
 		v1alpha1.PhaseValidating, v1alpha1.PhaseValidated, v1alpha1.PhaseWaitingApproval,
@@ -209,7 +208,7 @@ func livePhases() []v1alpha1.Phase {
 	}
 }
 
-// Collect counts.
+// Collect counts the executions and sends the gauges.
 func (g *phaseGauges) Collect(ch chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeoutCause(context.Background(), time.Second, errNoAnswer)
 	defer cancel()

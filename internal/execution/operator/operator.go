@@ -39,21 +39,20 @@ import (
 	"github.com/fleetloop/fleetloop/internal/lifecycle"
 )
 
-// component is how events and field managers call us.
+// component is the name of the operator in events and field managers.
 const component = "fleetloop-execution-controller"
 
-// Config says which executions are carried out, and how.
+// Config selects the executions to run and how to run them.
 type Config struct {
-	// Namespace is that of the executions, their Jobs and the action accounts.
+	// Namespace is the namespace of the executions, their Jobs and the action accounts.
 	Namespace string
 
-	// Job is how Jobs are made.
+	// Job configures the Jobs.
 	Job job.Options
 
-	// Inline says for which actions an execution may ask to run in this process.
-	// None is none.
+	// Inline lists the actions that an execution may run in this process. Empty means none.
 	Inline []string
-	// DefaultMode is where actions run that name no mode. Empty is in a Job.
+	// DefaultMode is the mode of executions that name none. Empty means in a Job.
 	DefaultMode v1alpha1.ExecutionMode
 
 	ApprovalTimeout time.Duration // unless the execution names one; zero is 1 h
@@ -62,16 +61,16 @@ type Config struct {
 	TTL             time.Duration // of an execution after its end; zero is 24 h
 	JobTTL          time.Duration // of a Job after its result is stored; zero is 5 min
 
-	// DryRun has every execution be tried out, and none executed.
+	// DryRun makes every execution a dry run, so that nothing is executed.
 	DryRun bool
 
-	// Leader is the name of the Lease among replicas. Empty is one replica.
+	// Leader is the name of the Lease among replicas. Empty means a single replica without leader
+	// election.
 	Leader string
-	// Outbox bounds the delivery of change events.
+	// Outbox limits the delivery of change events.
 	Outbox outbox.Config
 
-	// Audited says that there is an audit, and executions are kept until they
-	// are in it.
+	// Audited enables the audit: executions are kept until they are recorded.
 	Audited bool
 }
 
@@ -95,20 +94,21 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// A checker says whether an execution may be. It is a *check.Checker.
+// checker checks executions and computes their plans. *check.Checker implements it.
 type checker interface {
 	Check(ctx context.Context, ke *v1alpha1.KubernetesExecution, dry *action.Result, now time.Time) (check.Outcome, error)
 	Replan(ctx context.Context, ke *v1alpha1.KubernetesExecution, now time.Time) (check.Outcome, error)
 	PostConditions(ctx context.Context, ke *v1alpha1.KubernetesExecution, since, now time.Time) ([]v1alpha1.ConditionResult, time.Duration, error)
 }
 
-// identities reach the cluster as actions do. It is an *identity.Identities.
+// identities returns clients that act as the accounts of actions. *identity.Identities implements
+// it.
 type identities interface {
 	Client(ctx context.Context, a *action.Action) (action.Client, error)
 }
 
-// A admissionGuard knows since when the API server checks who asks and who approves,
-// without a gap. It is a *guard.Watch, or a guard.Off.
+// admissionGuard returns the period in which the API server has checked requesters and approvers
+// without a gap. *guard.Watch and guard.Off implement it.
 type admissionGuard interface {
 	// Period is the time without a gap as it was last seen, or why there is none.
 	Period() (guard.Period, error)
@@ -116,7 +116,7 @@ type admissionGuard interface {
 	Confirm(ctx context.Context) (guard.Period, error)
 }
 
-// An auditor writes down what became of an execution.
+// auditor writes audit records of executions.
 type auditor interface {
 	// Sync reports whether the execution has ended and all of it is durable.
 	Sync(ctx context.Context, ke *v1alpha1.KubernetesExecution) (done bool, err error)
@@ -125,14 +125,14 @@ type auditor interface {
 	SyncGone(ctx context.Context, ke *v1alpha1.KubernetesExecution, at time.Time, unseen bool) error
 }
 
-// An auditArchive is an auditor that can look back.
+// auditArchive is an auditor that can also close executions whose end was missed.
 type auditArchive interface {
 	auditor
 	lostCloser
 }
 
-// Deps are what an operator works with. All but Auditor, Recorder, Log and
-// Registerer are needed.
+// Deps are the dependencies of an operator. All but Auditor, Recorder, Log and Registerer are
+// required.
 type Deps struct {
 	Host       *rest.Config
 	Check      checker
@@ -141,7 +141,7 @@ type Deps struct {
 	Guard      admissionGuard
 	Auditor    auditArchive // needed where Config.Audited says so
 	Recorder   execution.Recorder
-	// Sinks receive change events, which Event makes.
+	// Sinks receive the change events.
 	Sinks []outbox.Sink
 	Event func(execution.Change) changeevent.ChangeEvent
 
@@ -149,7 +149,7 @@ type Deps struct {
 	Registerer prometheus.Registerer
 }
 
-// An Operator carries executions out. Make it with New and run its part once.
+// Operator runs executions. Create it with New and run its Part once.
 type Operator struct {
 	cfg     Config
 	log     *slog.Logger
@@ -159,7 +159,7 @@ type Operator struct {
 	trouble atomic.Pointer[error] // what the last list or watch failed with
 }
 
-// New makes an operator. It asks nothing of the host cluster yet.
+// New creates an operator. It does not contact the host cluster yet.
 func New(cfg Config, deps Deps) (*Operator, error) {
 	if deps.Log == nil {
 		deps.Log = slog.New(slog.DiscardHandler)
@@ -218,13 +218,12 @@ type nopRecorder struct{}
 // Record does nothing.
 func (nopRecorder) Record(context.Context, execution.Change) {}
 
-// Part is the operator as a part of a process.
+// Part returns the operator as a part of a process.
 func (o *Operator) Part() lifecycle.Part {
 	return kube.Part("execution controller", o.manager, o.Ready)
 }
 
-// Ready says why executions do not move on. A replica that waits for its turn
-// is ready.
+// Ready returns why executions do not progress. A replica that waits for leadership is ready.
 func (o *Operator) Ready() error {
 	if o.synced.Load() {
 		return nil
@@ -235,7 +234,7 @@ func (o *Operator) Ready() error {
 	return fmt.Errorf("executions in namespace %q have not been listed yet", o.cfg.Namespace)
 }
 
-// logKey is how an execution is called in logs.
+// logKey returns the namespace and name of an execution for logs.
 func logKey(ke *v1alpha1.KubernetesExecution) string { return ke.Namespace + "/" + ke.Name }
 
 func nameOf(ke *v1alpha1.KubernetesExecution) types.NamespacedName {

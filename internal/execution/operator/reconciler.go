@@ -21,14 +21,13 @@ import (
 )
 
 const (
-	// soon is when an object is looked at again of which something newer is on
-	// its way.
+	// requeueSoon is the requeue delay while the cache is stale.
 	requeueSoon = 25 * time.Millisecond
-	// mostSteps is more than any execution can go without waiting for something.
+	// maxSteps limits the steps of one reconcile. No execution needs that many without waiting.
 	maxSteps = 12
 )
 
-// A reconciler moves executions on.
+// reconciler moves executions from phase to phase.
 type reconciler struct {
 	cfg        Config
 	executions executions
@@ -45,9 +44,9 @@ type reconciler struct {
 	log        *slog.Logger
 	now        func() time.Time
 
-	// readStop reads the emergency stop.
+	// readStop reads the emergency stop ConfigMap.
 	readStop func(context.Context) error
-	// halted says that what runs is to end: the emergency stop says so.
+	// halted is true while the emergency stop also cancels running executions.
 	halted atomic.Bool
 
 	mu         sync.Mutex
@@ -57,14 +56,13 @@ type reconciler struct {
 	inlineRuns map[types.UID]inlineRun            // inline actions that this process has begun, or was about to
 }
 
-// A targetWatcher has executions looked at when their target changes. It is a
-// *targets.
+// targetWatcher wakes executions when their target changes. *targetWatches implements it.
 type targetWatcher interface {
 	watchTarget(name types.NamespacedName, t v1alpha1.Target)
 	stopWaiting(name types.NamespacedName)
 }
 
-// A reconcileState is one look at one execution.
+// reconcileState is the state of one reconcile step of an execution.
 type reconcileState struct {
 	ke           *v1alpha1.KubernetesExecution // its status is what is to be written
 	now          time.Time
@@ -79,7 +77,7 @@ type reconcileState struct {
 	atGate      bool // it is inside, or waits for its turn
 }
 
-// requeueIn has the execution looked at again after some time.
+// requeueIn requeues the execution after d, unless it is requeued earlier.
 func (t *reconcileState) requeueIn(d time.Duration) {
 	if d <= 0 {
 		d = requeueSoon
@@ -89,18 +87,18 @@ func (t *reconcileState) requeueIn(d time.Duration) {
 	}
 }
 
-// requeueAt has it looked at again at some time.
+// requeueAt requeues the execution at a time.
 func (t *reconcileState) requeueAt(when time.Time) { t.requeueIn(when.Sub(t.now)) }
 
-// addBeforeWrite does something when the status is as it is to be written.
+// addBeforeWrite adds a function that runs before the status is written.
 func (t *reconcileState) addBeforeWrite(do func()) { t.beforeWrite = append(t.beforeWrite, do) }
 
-// addAfterWrite does something when the status is written.
+// addAfterWrite adds a function that runs after the status is written.
 func (t *reconcileState) addAfterWrite(do func(context.Context)) {
 	t.afterWrite = append(t.afterWrite, do)
 }
 
-// Reconcile moves an execution on as far as it goes.
+// Reconcile moves an execution forward until it has to wait.
 func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	if err := r.restoreGate(ctx); err != nil {
 		return reconcile.Result{}, err
@@ -135,8 +133,8 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	return reconcile.Result{RequeueAfter: requeueSoon}, nil
 }
 
-// reconcileOnce looks once, and writes what came of it. It gives the execution as it was
-// stored if it goes on from there, as in another phase, and nil if it waits.
+// reconcileOnce runs one step and writes the status. It returns the stored execution if the next
+// step can run now, as after a phase change, and nil if the execution waits.
 func (r *reconciler) reconcileOnce(ctx context.Context, ke *v1alpha1.KubernetesExecution) (moved *v1alpha1.KubernetesExecution, again time.Duration, err error) {
 	t := &reconcileState{ke: ke, now: r.now()}
 	before := ke.DeepCopy()
@@ -183,8 +181,8 @@ func (r *reconciler) reconcileOnce(ctx context.Context, ke *v1alpha1.KubernetesE
 	return nil, t.requeueAfter, nil
 }
 
-// needsWrite reports whether there is anything to write. That sinks have acknowledged
-// change events waits for another write, unless the execution is over.
+// needsWrite reports whether the status has to be written. Acknowledgements of sinks wait for
+// another write, unless the execution is over.
 func (r *reconciler) needsWrite(t *reconcileState, before *v1alpha1.KubernetesExecution) bool {
 	other := !equality.Semantic.DeepEqual(&before.Status, &t.ke.Status)
 	settled, wait := r.outbox.Settle(t.ke, t.now)
@@ -201,7 +199,7 @@ func (r *reconciler) needsWrite(t *reconcileState, before *v1alpha1.KubernetesEx
 	return true
 }
 
-// storeEvents records in the status the change events of what is written.
+// storeEvents adds the change events of this write to the status.
 func (r *reconciler) storeEvents(t *reconcileState, before *v1alpha1.KubernetesExecution) {
 	for _, do := range t.beforeWrite {
 		do()
@@ -214,8 +212,8 @@ func (r *reconciler) storeEvents(t *reconcileState, before *v1alpha1.KubernetesE
 	}
 }
 
-// deliverEvents sends the change events that wait. An execution whose events are not
-// delivered soon is held, so that its deletion does not lose them.
+// deliverEvents sends pending change events. An execution whose events are not delivered soon gets
+// the finalizer, so that its deletion does not lose them.
 func (r *reconciler) deliverEvents(ctx context.Context, t *reconcileState) error {
 	hold, again := r.outbox.Hold(t.ke, t.now)
 	if again > 0 {
@@ -232,9 +230,9 @@ func (r *reconciler) deliverEvents(ctx context.Context, t *reconcileState) error
 	return nil
 }
 
-// releaseGateSlot lets go of the turn of an execution that neither acts nor waits for its
-// turn, which is certain once that is written. Until then it may act by a write
-// whose answer was lost, and the object that was read may be older than that.
+// releaseGateSlot releases the gate slot of an execution that neither runs nor queues, after that
+// is written. Before the write it may still run, by an earlier write whose response was lost: the
+// object that was read may be older.
 func (r *reconciler) releaseGateSlot(t *reconcileState) {
 	p := t.ke.Status.Phase
 	if t.atGate || p == v1alpha1.PhaseExecuting || p == v1alpha1.PhaseRollbackReady || execution.Ended(p) {
@@ -246,8 +244,8 @@ func (r *reconciler) releaseGateSlot(t *reconcileState) {
 	r.gate.Forget(t.ke.UID)
 }
 
-// validateTransitions says why a status cannot follow another: it went through its phases
-// in a way that there is not.
+// validateTransitions returns an error if the new status contains a phase transition that is not
+// allowed.
 func validateTransitions(before, ke *v1alpha1.KubernetesExecution) error {
 	from := before.Status.Phase
 	for _, passed := range ke.Status.PhaseTransitions[len(before.Status.PhaseTransitions):] {
@@ -262,7 +260,7 @@ func validateTransitions(before, ke *v1alpha1.KubernetesExecution) error {
 	return nil
 }
 
-// handleExecution does what the phase asks for.
+// handleExecution handles the deletion or the phase of an execution.
 func (r *reconciler) handleExecution(ctx context.Context, t *reconcileState) error {
 	if !t.ke.DeletionTimestamp.IsZero() {
 		return r.handleDeletion(ctx, t)
@@ -270,7 +268,7 @@ func (r *reconciler) handleExecution(ctx context.Context, t *reconcileState) err
 	return r.handlePhase(ctx, t)
 }
 
-// handlePhase does what the phase of an execution asks for that nobody deletes.
+// handlePhase runs the step of the current phase.
 func (r *reconciler) handlePhase(ctx context.Context, t *reconcileState) error {
 	switch t.ke.Status.Phase {
 	case v1alpha1.PhaseNew:
@@ -291,13 +289,13 @@ func (r *reconciler) handlePhase(ctx context.Context, t *reconcileState) error {
 	return reconcile.TerminalError(fmt.Errorf("execution %s is in phase %q, which this version does not support", logKey(t.ke), t.ke.Status.Phase))
 }
 
-// A staleError is that an execution has changed since it was read.
+// staleError is the error of a write because the execution changed since it was read.
 type staleError struct{ error }
 
-// Unwrap gives the cause.
+// Unwrap returns the cause.
 func (e staleError) Unwrap() error { return e.error }
 
-// asStaleError is an error of a write, which is stale if the object has changed.
+// asStaleError wraps a conflict or a missing object in a staleError.
 func asStaleError(err error) error {
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
 		return staleError{err}
@@ -305,7 +303,7 @@ func asStaleError(err error) error {
 	return err
 }
 
-// writeStatus writes the part of the status that is ours.
+// writeStatus writes the status without the condition of the auditor.
 func (r *reconciler) writeStatus(ctx context.Context, ke *v1alpha1.KubernetesExecution) error {
 	auditors := takeCondition(&ke.Status, v1alpha1.ConditionAuditRecorded)
 	err := r.executions.ApplyStatus(ctx, ke, component)
@@ -315,8 +313,7 @@ func (r *reconciler) writeStatus(ctx context.Context, ke *v1alpha1.KubernetesExe
 	return asStaleError(err)
 }
 
-// restoreGate tells the gate, before the first look, who is inside and what went
-// before.
+// restoreGate loads running and past executions into the gate before the first reconcile.
 func (r *reconciler) restoreGate(ctx context.Context) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -360,7 +357,7 @@ func (r *reconciler) restoreGate(ctx context.Context) error {
 	return nil
 }
 
-// wakeRunning has all executions looked at that are executing.
+// wakeRunning wakes all executions in phase executing.
 func (r *reconciler) wakeRunning(ctx context.Context, wake func(types.NamespacedName)) error {
 	all, err := r.executions.List(ctx)
 	if err != nil {

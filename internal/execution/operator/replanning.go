@@ -12,8 +12,8 @@ import (
 	"github.com/fleetloop/fleetloop/internal/execution/check"
 )
 
-// checkPlan makes the plan anew that was made before the execution waited, and
-// says whether it is to be carried out. Where it is not, the status says why.
+// checkPlan computes the plan again after a wait and reports whether it may run. If not, the status
+// shows why.
 func (r *reconciler) checkPlan(ctx context.Context, t *reconcileState) (bool, error) {
 	if t.checked {
 		return true, nil
@@ -51,7 +51,7 @@ func (r *reconciler) checkPlan(ctx context.Context, t *reconcileState) (bool, er
 	return true, nil
 }
 
-// replacePlan puts a plan in the place of one that nobody has approved.
+// replacePlan replaces a plan that is not approved.
 func (r *reconciler) replacePlan(t *reconcileState, out check.Outcome) {
 	t.ke.Status.Plan = out.Plan
 	t.ke.Status.ValidationResults = mergeResults(t.ke.Status.ValidationResults, out.Results)
@@ -61,7 +61,7 @@ func (r *reconciler) replacePlan(t *reconcileState, out check.Outcome) {
 	}
 }
 
-// stalePlanFailure says how a plan differs from the one that was approved.
+// stalePlanFailure describes how the current plan differs from the approved one.
 func stalePlanFailure(approved, now *v1alpha1.Plan) execution.Failure {
 	what := "its steps"
 	detail := v1alpha1.Detail(v1alpha1.ReasonPlanStale)

@@ -14,8 +14,8 @@ import (
 	"github.com/fleetloop/fleetloop/internal/execution/guard"
 )
 
-// verifyRequest says whether the API server has checked who asks for an execution,
-// and that it is still what was asked for. Where it has not, the execution ends.
+// verifyRequest reports whether the API server verified the requester and whether the request is
+// unchanged. If not, it fails the execution.
 func (r *reconciler) verifyRequest(ctx context.Context, t *reconcileState) (verified bool, err error) {
 	parameters, err := parametersHash(t.ke)
 	if err != nil {
@@ -32,7 +32,7 @@ func (r *reconciler) verifyRequest(ctx context.Context, t *reconcileState) (veri
 	return true, nil
 }
 
-// verifyNew verifies a request that this or another operator has not yet.
+// verifyNew verifies a request that has not been verified yet.
 func (r *reconciler) verifyNew(ctx context.Context, t *reconcileState, parameters string) (verified bool, err error) {
 	period, err := r.guard.Confirm(ctx)
 	switch created := t.ke.CreationTimestamp.Time; {
@@ -54,7 +54,7 @@ func (r *reconciler) verifyNew(ctx context.Context, t *reconcileState, parameter
 	return true, nil
 }
 
-// failUnverified ends an execution that may be from somebody else than it says.
+// failUnverified fails an execution whose requester may not be the named one.
 func failUnverified(t *reconcileState, why string) {
 	failExecution(t, execution.Failure{
 		Reason: v1alpha1.ReasonValidationError, Detail: v1alpha1.DetailRequesterUnverified,
@@ -62,7 +62,7 @@ func failUnverified(t *reconcileState, why string) {
 	})
 }
 
-// parametersHash is the SHA-256 of the parameters, however they are spelled.
+// parametersHash returns the SHA-256 of the normalized parameters.
 func parametersHash(ke *v1alpha1.KubernetesExecution) (string, error) {
 	if ke.Spec.Parameters == nil || len(ke.Spec.Parameters.Raw) == 0 {
 		return "", nil

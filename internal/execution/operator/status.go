@@ -17,16 +17,15 @@ import (
 	"github.com/fleetloop/fleetloop/internal/execution/gate"
 )
 
-// maxMessage bounds messages in the status.
+// maxMessage limits messages in the status.
 const maxMessage = 2048
 
-// cancelledFailure is why an execution ends that somebody cancelled in time.
+// cancelledFailure is the failure of an execution that was cancelled before it changed anything.
 func cancelledFailure(ke *v1alpha1.KubernetesExecution) execution.Failure {
 	return execution.Failure{Reason: v1alpha1.ReasonCancelled, Message: "the execution was cancelled" + byWhom(ke) + " before anything was changed"}
 }
 
-// byWhom says who cancelled; empty is that nobody is named, as by an emergency
-// stop.
+// byWhom names the user who cancelled. It is empty if no user is named, as by an emergency stop.
 func byWhom(ke *v1alpha1.KubernetesExecution) string {
 	if ke.Spec.CancelledBy == "" {
 		return ""
@@ -34,13 +33,13 @@ func byWhom(ke *v1alpha1.KubernetesExecution) string {
 	return " by " + ke.Spec.CancelledBy
 }
 
-// enterPhase passes into a phase.
+// enterPhase sets the phase and records the transition.
 func enterPhase(t *reconcileState, p v1alpha1.Phase) {
 	t.ke.Status.Phase = p
 	t.ke.Status.PhaseTransitions = append(t.ke.Status.PhaseTransitions, v1alpha1.PhaseTransition{Phase: p, At: metav1.NewMicroTime(t.now)})
 }
 
-// failExecution ends an execution.
+// failExecution ends an execution as failed.
 func failExecution(t *reconcileState, f execution.Failure) {
 	s := &t.ke.Status
 	s.Reason, s.ReasonDetail, s.Message = f.Reason, detailOf(f), truncateText(f.Message, maxMessage)
@@ -53,8 +52,7 @@ func failExecution(t *reconcileState, f execution.Failure) {
 	enterPhase(t, v1alpha1.PhaseFailed)
 }
 
-// detailOf is the detail of a failure, which may have no more to say than its
-// reason.
+// detailOf returns the detail of a failure, or its reason if it has no detail.
 func detailOf(f execution.Failure) v1alpha1.Detail {
 	if f.Detail == "" {
 		return v1alpha1.Detail(f.Reason)
@@ -62,8 +60,7 @@ func detailOf(f execution.Failure) v1alpha1.Detail {
 	return f.Detail
 }
 
-// conditionReason is a detail as conditions have it: TargetBusy for
-// target_busy.
+// conditionReason converts a detail to the reason of a condition: target_busy becomes TargetBusy.
 func conditionReason(d v1alpha1.Detail) string {
 	var b strings.Builder
 	for word := range strings.SplitSeq(string(d), "_") {
@@ -77,7 +74,7 @@ func conditionReason(d v1alpha1.Detail) string {
 	return b.String()
 }
 
-// phaseStart is when a phase began.
+// phaseStart returns when a phase was last entered, or now.
 func phaseStart(ke *v1alpha1.KubernetesExecution, p v1alpha1.Phase, now time.Time) time.Time {
 	for _, t := range slices.Backward(ke.Status.PhaseTransitions) {
 		if t.Phase == p {
@@ -102,7 +99,7 @@ func removeCondition(s *v1alpha1.KubernetesExecutionStatus, kind string) {
 	meta.RemoveStatusCondition(&s.Conditions, kind)
 }
 
-// takeCondition takes a condition out of a status.
+// takeCondition removes a condition from a status and returns it.
 func takeCondition(s *v1alpha1.KubernetesExecutionStatus, kind string) *metav1.Condition {
 	c := findCondition(s, kind)
 	if c == nil {
@@ -120,7 +117,7 @@ func statusOf(holds bool) metav1.ConditionStatus {
 	return metav1.ConditionFalse
 }
 
-// targetOf is a target as kind/namespace/name.
+// targetOf formats a target as kind/namespace/name.
 func targetOf(t v1alpha1.Target) string {
 	if t.Namespace == "" {
 		return t.Kind + "/" + t.Name
@@ -128,7 +125,7 @@ func targetOf(t v1alpha1.Target) string {
 	return t.Kind + "/" + t.Namespace + "/" + t.Name
 }
 
-// finishedResults is what the checks gave, with the time.
+// finishedResults sets the validation time of check results.
 func finishedResults(v *v1alpha1.ValidationResults, now time.Time) *v1alpha1.ValidationResults {
 	if v == nil {
 		v = &v1alpha1.ValidationResults{}
@@ -137,7 +134,7 @@ func finishedResults(v *v1alpha1.ValidationResults, now time.Time) *v1alpha1.Val
 	return v
 }
 
-// mergeResults has what later checks gave, over what only the first ones look at.
+// mergeResults combines results of a later check with those that only the first check produces.
 func mergeResults(first *v1alpha1.ValidationResults, later v1alpha1.ValidationResults) *v1alpha1.ValidationResults {
 	if first == nil {
 		return &later
@@ -148,8 +145,8 @@ func mergeResults(first *v1alpha1.ValidationResults, later v1alpha1.ValidationRe
 	return &later
 }
 
-// keepKilled stores the results of a look at which the evaluation of a condition was
-// killed of which the stored ones do not tell: else it would be evaluated again.
+// keepKilled stores results that contain a newly killed evaluation, so that the condition is not
+// evaluated again.
 func keepKilled(s *v1alpha1.KubernetesExecutionStatus, pre, post []v1alpha1.ConditionResult) {
 	var v v1alpha1.ValidationResults
 	if s.ValidationResults != nil {
@@ -184,10 +181,10 @@ func withPostConditions(v *v1alpha1.ValidationResults, results []v1alpha1.Condit
 	return v
 }
 
-// approvalOf is the approval that a decision asks for.
+// approvalOf returns the approval that a decision requires.
 func approvalOf(d execution.Decision) v1alpha1.ApprovalStatus { return approval.Begin(d, nil) }
 
-// approvedBy says who gave leave.
+// approvedBy names the approvers.
 func approvedBy(s v1alpha1.ApprovalStatus) string {
 	var names []string
 	for _, a := range s.CountedDecisions {
@@ -199,7 +196,7 @@ func approvedBy(s v1alpha1.ApprovalStatus) string {
 	return "approved by " + strings.Join(names, ", ")
 }
 
-// pastOf is an execution that is over, for the gate.
+// pastOf returns a finished execution for the gate.
 func pastOf(ke *v1alpha1.KubernetesExecution) (gate.Past, bool) {
 	s := &ke.Status
 	if s.ExecutionResults == nil || s.ExecutionResults.EndTime == nil || s.Plan == nil {
@@ -223,7 +220,7 @@ func rawBytes(r *runtime.RawExtension) []byte {
 	return r.Raw
 }
 
-// truncateText cuts a text to a length.
+// truncateText limits a text to a number of bytes.
 func truncateText(s string, most int) string {
 	if len(s) <= most {
 		return s

@@ -16,17 +16,16 @@ import (
 )
 
 const (
-	// sweepEvery is how often the audit is searched for executions that are gone.
-	// Nearly all are seen to go: it is for those that went while nobody looked.
+	// sweepInterval is how often the audit is searched for deleted executions. Nearly all deletions
+	// are observed; the search finds those that happened while no controller ran.
 	sweepInterval = time.Hour
-	// sweepAgain is when a search that failed is made again. It takes twice as long
-	// each time, up to sweepSlow: one that fails because it takes the database too
-	// long is not to keep the database busy.
+	// sweepRetryDelay is the first delay after a failed search. It doubles up to
+	// maxSweepRetryDelay, so that a search that is too slow does not overload the database.
 	sweepRetryDelay    = 15 * time.Second
 	maxSweepRetryDelay = 10 * time.Minute
 )
 
-// A lostCloser ends in the audit what nobody saw end.
+// lostCloser closes executions in the audit whose end was missed.
 type lostCloser interface {
 	// CloseLost records of the executions of a namespace that by the audit have
 	// neither ended nor been deleted, and are not there, that they are gone. It
@@ -34,8 +33,8 @@ type lostCloser interface {
 	CloseLost(ctx context.Context, namespace string, there func(context.Context, types.NamespacedName, types.UID) (bool, error)) (int, error)
 }
 
-// A sweeper looks for executions that went while no controller was there. It is for
-// the replica that works: the others hear of the same ends, and leave them to it.
+// sweeper searches the audit for executions that were deleted while no controller ran. Only the
+// leading replica runs it, because the other replicas observe the same deletions.
 type sweeper struct {
 	namespace  string
 	closer     lostCloser
@@ -45,13 +44,13 @@ type sweeper struct {
 	log        *slog.Logger
 }
 
-// liveExecutions ask the host cluster.
+// liveExecutions reads executions from the host cluster without a cache.
 type liveExecutions interface {
 	// UID is that of the execution of a name; empty is none.
 	UID(ctx context.Context, name types.NamespacedName) (types.UID, error)
 }
 
-// Start sweeps until ctx ends.
+// Start searches periodically until ctx ends.
 func (s *sweeper) Start(ctx context.Context) error {
 	failing, again := false, sweepRetryDelay
 	for wait := time.Duration(0); backoff.Sleep(ctx, wait) == nil; {
@@ -73,9 +72,9 @@ func (s *sweeper) Start(ctx context.Context) error {
 	return nil
 }
 
-// executionExists says whether an execution is there, or is seen to go. The order matters:
-// one that is in the cache and goes after that is told of, and one that went
-// before that and was told of is remembered.
+// executionExists reports whether an execution exists, or its deletion was observed. The order
+// matters: an execution in the cache that is deleted later is observed, and one that was observed
+// before is in the deletedCache.
 func (s *sweeper) executionExists(ctx context.Context, name types.NamespacedName, uid types.UID) (bool, error) {
 	ke, err := s.executions.Get(ctx, name)
 	if apierrors.IsConflict(err) {
@@ -94,10 +93,10 @@ func (s *sweeper) executionExists(ctx context.Context, name types.NamespacedName
 	return live == uid || s.deleted.hasExecution(name, uid), nil
 }
 
-// hostLive are the executions of a host cluster, and not of its cache.
+// hostLive implements liveExecutions for a host cluster.
 type hostLive struct{ reader client.Reader }
 
-// UID reads no more of an execution than what all objects have.
+// UID reads only the metadata of an execution.
 func (h hostLive) UID(ctx context.Context, name types.NamespacedName) (types.UID, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, requestTimeout, errNoAnswer)
 	defer cancel()

@@ -14,14 +14,12 @@ import (
 	"github.com/fleetloop/fleetloop/internal/execution/action"
 )
 
-// maxFollowed is how many targets are followed at a time. What comes after is
-// looked at by its timer alone.
+// maxWatched limits the watched targets. Conditions of further targets are only polled.
 const maxWatched = 64
 
-// targetWatches follows the objects that conditions are about, for as long as some
-// execution waits for them to hold: one watch for each object, which says that
-// something changed and not what. That is why a condition is looked at at once
-// and not when its timer ends.
+// targetWatches watches the objects of conditions for as long as an execution waits for them. Each
+// object has one watch, which only signals that something changed. With it, conditions are
+// evaluated immediately and not at the next poll.
 type targetWatches struct {
 	client metadata.Interface
 	wake   func(types.NamespacedName)
@@ -38,7 +36,7 @@ type targetWatch struct {
 	stop    context.CancelFunc
 }
 
-// Start lets targets be followed until ctx ends, and waits for the last.
+// Start enables watches until ctx ends and waits for all of them to stop.
 func (f *targetWatches) Start(ctx context.Context) error {
 	f.mu.Lock()
 	f.ctx = ctx
@@ -48,7 +46,7 @@ func (f *targetWatches) Start(ctx context.Context) error {
 	return nil
 }
 
-// watchTarget has an execution looked at whenever a target changes.
+// watchTarget wakes an execution whenever the target changes.
 func (f *targetWatches) watchTarget(name types.NamespacedName, t v1alpha1.Target) {
 	t.UID, t.ResourceVersion = "", ""
 	f.mu.Lock()
@@ -92,7 +90,7 @@ func (f *targetWatches) watchTarget(name types.NamespacedName, t v1alpha1.Target
 	})
 }
 
-// stopWaiting says that an execution waits no more.
+// stopWaiting removes an execution from all watches.
 func (f *targetWatches) stopWaiting(name types.NamespacedName) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

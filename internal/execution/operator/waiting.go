@@ -16,11 +16,10 @@ import (
 	"github.com/fleetloop/fleetloop/internal/execution/job"
 )
 
-// executorUnavailable is what an execution is said to wait for that nothing can
-// carry out just now.
+// executorUnavailable is the reason of the condition Queued while no executor can run the action.
 const executorUnavailable = "ExecutorUnavailable"
 
-// gateClaim is what the gate is asked for.
+// gateClaim returns the claim of an execution for the gate.
 func (r *reconciler) gateClaim(ke *v1alpha1.KubernetesExecution) gate.Claim {
 	p := ke.Status.Plan
 	c := gate.Claim{
@@ -38,8 +37,8 @@ func (r *reconciler) gateClaim(ke *v1alpha1.KubernetesExecution) gate.Claim {
 	return c
 }
 
-// readyTime is when an execution was first ready to run: from then on it waits for
-// its turn, or for a Job that can be made. Zero is that it is not yet.
+// readyTime returns when an execution was first ready to run. From then on it waits for the gate or
+// for its Job. Zero means that it is not ready yet.
 func readyTime(ke *v1alpha1.KubernetesExecution) time.Time {
 	if a := ke.Status.Approval; a != nil && a.State == v1alpha1.ApprovalApproved && a.DecidedAt != nil {
 		return a.DecidedAt.Time
@@ -55,8 +54,8 @@ func (r *reconciler) enterGate(t *reconcileState) gate.Verdict {
 	return r.gate.Enter(c, t.now)
 }
 
-// forgetExecution lets go of what is known of a name, unless that is the execution that
-// has it now. No UID is that there is none.
+// forgetExecution drops the state of a name, unless it belongs to the execution that has the name
+// now. An empty UID means that no such execution exists.
 func (r *reconciler) forgetExecution(name types.NamespacedName, now types.UID) {
 	r.mu.Lock()
 	uid, known := r.claimed[name]
@@ -77,7 +76,7 @@ func (r *reconciler) forgetExecution(name types.NamespacedName, now types.UID) {
 	}
 }
 
-// queueAtGate has an execution wait for its turn.
+// queueAtGate makes an execution wait at the gate, or fails it if the gate refuses it.
 func (r *reconciler) queueAtGate(t *reconcileState, v gate.Verdict) {
 	s := &t.ke.Status
 	t.atGate = !v.Failed
@@ -104,8 +103,8 @@ func (r *reconciler) queueAtGate(t *reconcileState, v gate.Verdict) {
 	}
 }
 
-// unavailable keeps trying what cannot be done just now, such as to make a Job
-// that a quota does not allow, for as long as that makes sense, and has it be seen.
+// unavailable retries an operation that cannot succeed at present, such as a Job that a quota
+// forbids. It shows the error in the status and gives up after a timeout.
 func (r *reconciler) unavailable(ctx context.Context, t *reconcileState, cause error) error {
 	if ctx.Err() != nil {
 		return cause
@@ -142,9 +141,9 @@ func (r *reconciler) unavailable(ctx context.Context, t *reconcileState, cause e
 	return nil
 }
 
-// tooLong is why what cannot be begun is given up; nil is that it is tried again.
-// One that is kept from beginning by this and by others in turn is given up as
-// well: its time in the queue goes on meanwhile.
+// tooLong returns the failure of an operation that has been retried for too long. Nil means that it
+// is retried. An execution that is blocked alternately by this and by the gate also fails, because
+// its queue time continues.
 func (r *reconciler) tooLong(t *reconcileState, queued *metav1.Condition, why string) *execution.Failure {
 	failure := execution.Failure{Reason: v1alpha1.ReasonExecutionFailed, Detail: v1alpha1.DetailExecutorUnavailable, Message: why}
 	end := r.gate.Deadline(readyTime(t.ke))

@@ -8,8 +8,8 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// writeCounter count what an operator writes to its host cluster, where the requests
-// go out: whatever makes one, and as often as it is made.
+// writeCounter counts the write requests of an operator to its host cluster. It counts at the
+// transport, so it includes every request and every retry.
 type writeCounter struct{ total *prometheus.CounterVec }
 
 func newWriteCounter(reg prometheus.Registerer) (*writeCounter, error) {
@@ -20,20 +20,20 @@ func newWriteCounter(reg prometheus.Registerer) (*writeCounter, error) {
 	return w, reg.Register(w.total)
 }
 
-// countRequests is a configuration whose requests are counted.
+// countRequests returns a configuration whose requests are counted.
 func (w *writeCounter) countRequests(host *rest.Config) *rest.Config {
 	counted := rest.CopyConfig(host)
 	counted.Wrap(func(next http.RoundTripper) http.RoundTripper { return counting{next, w} })
 	return counted
 }
 
-// A counting round tripper counts writes.
+// counting is a round tripper that counts writes.
 type counting struct {
 	next http.RoundTripper
 	*writeCounter
 }
 
-// RoundTrip counts the request and makes it.
+// RoundTrip counts the request and sends it.
 func (c counting) RoundTrip(r *http.Request) (*http.Response, error) {
 	if verb := verbOf(r.Method); verb != "" {
 		c.total.WithLabelValues(resourceOf(r.URL.Path), verb).Inc()
@@ -41,7 +41,7 @@ func (c counting) RoundTrip(r *http.Request) (*http.Response, error) {
 	return c.next.RoundTrip(r)
 }
 
-// verbOf is the verb of a write; empty is that it is none.
+// verbOf returns the verb of a write. It is empty for other requests.
 func verbOf(method string) string {
 	switch method {
 	case http.MethodPost:
@@ -56,8 +56,8 @@ func verbOf(method string) string {
 	return ""
 }
 
-// resourceOf is the resource that a path is about, and its part, if it is one of
-// those that are written here.
+// resourceOf returns the resource and subresource of a path if the operator writes it, else
+// "other".
 func resourceOf(path string) string {
 	_, path, _ = strings.Cut(path, "/namespaces/")
 	parts := strings.Split(path, "/") // namespace, resource, name, part
