@@ -2,8 +2,8 @@ package execution
 
 import "github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 
-// A Failure is why an execution ends as failed. Nil is none. It is a result, not
-// an error: what an error stops is tried again.
+// Failure is why an execution fails. Nil means none. A Failure is a result and not an error: an
+// operation that ends with an error is retried.
 type Failure struct {
 	Reason  v1alpha1.Reason
 	Detail  v1alpha1.Detail // empty means the reason's own word

@@ -2,13 +2,13 @@ package execution
 
 import "github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 
-// A Transition is one way from a phase to another.
+// Transition is an allowed change from one phase to another.
 type Transition struct {
 	From, To v1alpha1.Phase
 	When     string // in the words of docs/states/execution.md
 }
 
-// Transitions are all ways there are, in the order of the phases.
+// Transitions returns all transitions in the order of the phases.
 func Transitions() []Transition {
 	const (
 		fresh      = v1alpha1.PhaseNew
@@ -39,7 +39,7 @@ func Transitions() []Transition {
 	}
 }
 
-// CanPass says whether a phase can follow another.
+// CanPass reports whether a phase can follow another.
 func CanPass(from, to v1alpha1.Phase) bool {
 	for _, t := range Transitions() {
 		if t.From == from && t.To == to {
@@ -49,7 +49,7 @@ func CanPass(from, to v1alpha1.Phase) bool {
 	return false
 }
 
-// Ended says whether a phase is never left.
+// Ended reports whether a phase is final.
 func Ended(p v1alpha1.Phase) bool {
 	return p == v1alpha1.PhaseCompleted || p == v1alpha1.PhaseFailed
 }

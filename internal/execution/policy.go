@@ -9,32 +9,32 @@ import (
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 )
 
-// ErrNoPolicies is why nothing can be decided at the moment: there are no
-// policies. It passes, other than an answer that cannot be used.
+// ErrNoPolicies means that no decision is possible because no policies are loaded. It is temporary,
+// unlike an answer that cannot be used.
 var ErrNoPolicies = errors.New("no policies are loaded")
 
-// ErrMalformed is why a condition can never hold, whatever it is told: its module
-// is no Rego, or lacks the rule that is asked for.
+// ErrMalformed means that a condition can never pass for any input: its module is not valid Rego,
+// or lacks the required rule.
 var ErrMalformed = errors.New("the condition does not compile")
 
-// ErrKilled is why a condition gets no answer: its evaluation took too much CPU
-// time or memory, and was ended. It would be the same again.
+// ErrKilled means that the evaluation of a condition was killed because it used too much CPU time
+// or memory. A retry would have the same result.
 var ErrKilled = errors.New("the evaluation was killed")
 
-// A RetryError is why a condition was not evaluated yet. It says nothing of the
+// RetryError is the reason why a condition was not evaluated yet. It is no statement about the
 // condition.
 type RetryError struct {
 	After time.Duration // when to try again
 	Err   error
 }
 
-// Error says why.
+// Error returns the message of Err.
 func (e *RetryError) Error() string { return e.Err.Error() }
 
-// Unwrap gives the cause.
+// Unwrap returns the cause.
 func (e *RetryError) Unwrap() error { return e.Err }
 
-// A Policy says whether an execution may be.
+// Policy decides whether an execution is allowed.
 type Policy interface {
 	// Decide decides about an execution. An error means that there is no
 	// decision, which is never a leave. It wraps ErrNoPolicies if there is nobody
@@ -42,16 +42,16 @@ type Policy interface {
 	Decide(ctx context.Context, in *Input) (Decision, error)
 }
 
-// Conditions evaluates pre- and postconditions. What one requester asks for does
-// not delay what another does.
+// Conditions evaluates preconditions and postconditions. Conditions of one requester do not delay
+// those of another.
 type Conditions interface {
 	// Enter takes a place for a requester, in which all conditions of one look are
 	// evaluated. Where none is free the error wraps a *RetryError.
 	Enter(requester string) (Place, error)
 }
 
-// A Place is where conditions of one requester are evaluated, one after another.
-// Its errors wrap ErrMalformed, ErrKilled or a *RetryError where they are that.
+// Place evaluates conditions of one requester, one after another. Its errors wrap ErrMalformed,
+// ErrKilled or a *RetryError where these apply.
 type Place interface {
 	// Compile says why a module can never hold.
 	Compile(ctx context.Context, module string) error
@@ -64,7 +64,7 @@ type Place interface {
 	Leave()
 }
 
-// A Decision is what a policy answers.
+// Decision is the answer of a policy.
 type Decision struct {
 	Allow           bool
 	Violations      []string
@@ -78,7 +78,8 @@ type Decision struct {
 	Mode       string // enforce, warn or audit; in the last two Allow is true whatever was violated
 }
 
-// Approvals are whose leave is needed. The zero value is one of anyone's who may.
+// Approvals are the required approvals. The zero value requires one approval by any user who may
+// approve.
 type Approvals struct {
 	Count                  int32
 	Groups                 []string
@@ -88,8 +89,8 @@ type Approvals struct {
 // InputVersion is the version of Input that policies see.
 const InputVersion = "fleetloop.io/policy/v1"
 
-// An Input is all that a policy or a condition is told. Quantities are integers:
-// CPU in millicores, memory and storage in bytes, times in seconds.
+// Input is the input of a policy or a condition. Quantities are integers: CPU in millicores, memory
+// and storage in bytes, times in seconds.
 type Input struct {
 	APIVersion     string              `json:"apiVersion"`
 	Now            int64               `json:"now"` // Unix seconds
@@ -104,7 +105,7 @@ type Input struct {
 	Plan           *InputPlan          `json:"plan,omitempty"` // there is one at the second evaluation
 }
 
-// InputRequest is what was asked for.
+// InputRequest is the request.
 type InputRequest struct {
 	Name          string            `json:"name"`
 	Namespace     string            `json:"namespace"`
@@ -119,18 +120,18 @@ type InputRequest struct {
 	DryRunMode    string            `json:"dryRunMode"`
 	Rollback      bool              `json:"rollback"`
 
-	// RequestedEnvironment is the environment that the request itself names.
-	// Empty is none. Environment falls back to the namespace's, and this does not.
+	// RequestedEnvironment is the environment that the request names. Empty means none. Unlike
+	// Environment, it does not fall back to the environment of the namespace.
 	RequestedEnvironment string `json:"requestedEnvironment"`
 }
 
-// InputUser is who asked.
+// InputUser is the requester.
 type InputUser struct {
 	Username string   `json:"username"`
 	Groups   []string `json:"groups"`
 }
 
-// InputAction is what the catalogue says of the action.
+// InputAction is the action as defined in the catalogue.
 type InputAction struct {
 	Name                string   `json:"name"`
 	Risk                string   `json:"risk"`
@@ -141,7 +142,7 @@ type InputAction struct {
 	RequiredPermissions []string `json:"requiredPermissions"` // such as "patch apps/deployments/scale"
 }
 
-// InputTarget is the object to act on.
+// InputTarget is the target object.
 type InputTarget struct {
 	APIVersion  string            `json:"apiVersion"`
 	Kind        string            `json:"kind"`
@@ -157,22 +158,22 @@ type InputTarget struct {
 	Scales      InputScales       `json:"scales"`
 }
 
-// InputScales is the object that the target, a HorizontalPodAutoscaler, scales.
-// All is empty of another target, and where that object does not exist.
+// InputScales is the object that a HorizontalPodAutoscaler scales. It is empty if the target has
+// another kind, or if that object does not exist.
 type InputScales struct {
 	Kind   string            `json:"kind"`
 	Name   string            `json:"name"`
 	Labels map[string]string `json:"labels"`
 }
 
-// InputManagedBy is what else changes the object.
+// InputManagedBy lists other managers of the object.
 type InputManagedBy struct {
 	GitOps   string `json:"gitops"`   // argocd, flux, helm, or empty
 	HPA      string `json:"hpa"`      // the HorizontalPodAutoscaler that scales it, or empty
 	Operator string `json:"operator"` // such as "Prometheus/main", the controller that owns it, or empty
 }
 
-// InputNamespace is the target's namespace.
+// InputNamespace is the namespace of the target.
 type InputNamespace struct {
 	Name        string            `json:"name"`
 	Environment string            `json:"environment"` // by the label that the controller is told of, or empty
@@ -191,7 +192,7 @@ type InputCluster struct {
 	AvailableMemory    int64    `json:"availableMemory"` // bytes
 }
 
-// InputInFlight is what is executing at the moment, this execution left out.
+// InputInFlight counts the running executions without this one.
 type InputInFlight struct {
 	Total       int            `json:"total"`
 	ByAction    map[string]int `json:"byAction"`
@@ -199,12 +200,12 @@ type InputInFlight struct {
 	SameTarget  []string       `json:"sameTarget"` // names of executions
 }
 
-// InputHistory is what the same action did to the same target lately.
+// InputHistory is the recent history of the same action on the same target.
 type InputHistory struct {
 	SameActionTarget InputPast `json:"sameActionTarget"`
 }
 
-// InputPast is the last hour.
+// InputPast summarizes the last hour.
 type InputPast struct {
 	Count1h        int    `json:"count1h"`
 	Failures1h     int    `json:"failures1h"`
@@ -212,13 +213,13 @@ type InputPast struct {
 	LastFinishedAt int64  `json:"lastFinishedAt"` // Unix seconds, 0 for never
 }
 
-// InputServiceAccount is whom the action runs as.
+// InputServiceAccount is the account of the action.
 type InputServiceAccount struct {
 	Name          string `json:"name"`
 	PermissionsOK bool   `json:"permissionsOk"`
 }
 
-// InputPlan is what is going to be done.
+// InputPlan is the plan.
 type InputPlan struct {
 	Hash            string           `json:"hash"`
 	Changes         []map[string]any `json:"changes"` // verb, resource, namespace, name, description of each step
@@ -231,7 +232,7 @@ type InputPlan struct {
 	DryRunWarnings  []string         `json:"dryRunWarnings"`
 }
 
-// A Change is something that was done, for those who want to know.
+// Change is a change of an execution for recorders.
 type Change struct {
 	Action    ChangeAction
 	Execution string // namespace/name
@@ -245,7 +246,7 @@ type Change struct {
 	DryRun    bool
 }
 
-// ChangeAction is what was done.
+// ChangeAction is the kind of a change.
 type ChangeAction string
 
 // What is told.
@@ -258,7 +259,7 @@ const (
 	ChangeRolledBack ChangeAction = "execution-rolled-back"
 )
 
-// A Recorder hears of changes. It never blocks.
+// Recorder receives changes. Record never blocks.
 type Recorder interface {
 	Record(ctx context.Context, c Change)
 }

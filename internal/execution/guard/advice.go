@@ -1,3 +1,28 @@
+// Package guard makes the API server verify requesters, approvers and writes of the controller. It
+// uses admission policies, which need no webhook server, fail closed, and see the authenticated
+// user of each request.
+//
+// A ValidatingAdmissionPolicy refuses requests. Objects returns five of them with their bindings,
+// which apply only to the namespace of executions. Stamps returns MutatingAdmissionPolicies that
+// fill in missing user names. They are a convenience, available since Kubernetes 1.36, and no check
+// depends on them.
+//
+// The policies protect only writes that were made while they were in force. A Watch monitors that.
+// A Period is a time in which they were in force without a gap: the UIDs and generations of all
+// objects are the same at both ends, and API servers have had time to enforce them. An execution
+// counts as requested by the named user if it was created within a period. An approval counts if it
+// was written within the period in which it was requested. The period is recorded in a Lease, so
+// that neither a restart of the controller nor a change of the leading replica is a gap.
+//
+// A Watch does not cover an API server that neither the EndpointSlice default/kubernetes lists nor
+// the configured address reaches. It also misses an API server that ran without the admission
+// plugin ValidatingAdmissionPolicy for less than the 30 seconds between two trials, and direct
+// writes to etcd.
+//
+// The guard does not restrict users who may write the policies themselves or act as the controller.
+// Those rights are for administrators: on admissionregistration.k8s.io, on serviceaccounts/token,
+// Pods, Secrets and Leases in the namespace of executions, and to impersonate. A right on Leases
+// matters only in a gap, because the policies let only the controller write the record.
 package guard
 
 import (
@@ -7,11 +32,11 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// Advice is a policy, with its binding, that refuses nothing: it warns whoever
-// creates an execution in another namespace than the one that is guarded, where
-// the controller does not look. kubectl shows the warning.
+// Advice returns a policy with its binding that warns and refuses nothing. It warns users who
+// create an execution in another namespace than the guarded one, which the controller does not
+// watch. kubectl shows the warning.
 //
-// It is no part of Objects, without which nobody's approval counts.
+// Advice is not part of Objects, which approvals depend on.
 func Advice(o Options) []runtime.Object {
 	o = o.withDefaults()
 	p := o.newPolicy(policyElsewhere, matchExecutions("", admissionv1.Create))

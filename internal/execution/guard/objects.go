@@ -39,30 +39,29 @@ const (
 	stampCancels   = "execution-cancels-defaults"
 )
 
-// labelGuard is on all objects of the guard; its value is the namespace that
-// they guard.
+// labelGuard is the label of all objects of the guard. Its value is the guarded namespace.
 const labelGuard = "kubernaut.io/admission-policies-for"
 
-// Options say what is guarded, and from whom.
+// Options configure the guard.
 type Options struct {
-	// Namespace is where executions are. Empty means DefaultNamespace.
+	// Namespace is the namespace of executions. Empty means DefaultNamespace.
 	Namespace string
 
-	// ControllerUser is the user that the controller is, the only one who writes
-	// status. Empty means the account kubernaut-execution-controller in Namespace.
+	// ControllerUser is the user name of the controller, the only user that may write status. Empty
+	// means the account kubernaut-execution-controller in Namespace.
 	ControllerUser string
 
-	// PolicyConfigMap is the name of the ConfigMap with the policies, in
-	// Namespace. Empty means DefaultPolicyConfigMap.
+	// PolicyConfigMap is the name of the ConfigMap with the policies in Namespace. Empty means
+	// DefaultPolicyConfigMap.
 	PolicyConfigMap string
 
-	// PolicyAdmins is a group whose members may change the policies and the
-	// emergency stop without a role. Empty is none.
+	// PolicyAdmins is a group whose members may change the policies and the emergency stop without
+	// a role. Empty means none.
 	PolicyAdmins string
 
-	// TrustedRequesters are users that may ask in the name of others, such as a
-	// portal that knows its users. They never approve where the policy wants
-	// somebody else than the requester.
+	// TrustedRequesters are users that may create executions in the name of others, such as a
+	// portal that authenticates its users. They may not approve if the policy excludes the
+	// requester.
 	TrustedRequesters []string
 }
 
@@ -73,9 +72,8 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Objects are the policies and their bindings, those of the same policy side by
-// side. Nothing is left to the API server's defaults, so that what is there can
-// be compared with them.
+// Objects returns the policies, each followed by its binding. All fields are set explicitly, so
+// that stored objects can be compared with them.
 func Objects(o Options) []runtime.Object {
 	o = o.withDefaults()
 	var list []runtime.Object
@@ -87,7 +85,7 @@ func Objects(o Options) []runtime.Object {
 	return list
 }
 
-// newPolicy is a policy without its rules.
+// newPolicy returns a policy without validations.
 func (o Options) newPolicy(name string, matches admissionv1.NamedRuleWithOperations) *admissionv1.ValidatingAdmissionPolicy {
 	fail, none := admissionv1.Fail, metav1.LabelSelector{}
 	return &admissionv1.ValidatingAdmissionPolicy{
@@ -105,7 +103,7 @@ func (o Options) newPolicy(name string, matches admissionv1.NamedRuleWithOperati
 	}
 }
 
-// newBinding has a policy refuse in the namespace of executions.
+// newBinding binds a policy to the namespace of executions with action Deny.
 func (o Options) newBinding(p *admissionv1.ValidatingAdmissionPolicy) *admissionv1.ValidatingAdmissionPolicyBinding {
 	return &admissionv1.ValidatingAdmissionPolicyBinding{
 		TypeMeta:   metav1.TypeMeta{APIVersion: admissionv1.SchemeGroupVersion.String(), Kind: "ValidatingAdmissionPolicyBinding"},
@@ -118,8 +116,8 @@ func (o Options) newBinding(p *admissionv1.ValidatingAdmissionPolicy) *admission
 	}
 }
 
-// inNamespace narrows a binding to the namespace of executions, by the label
-// that the API server gives every namespace and lets nobody change.
+// inNamespace limits a binding to the namespace of executions. It selects by the label that the API
+// server sets on every namespace and that no user can change.
 func (o Options) inNamespace() *admissionv1.MatchResources {
 	return &admissionv1.MatchResources{
 		NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: o.Namespace}},
@@ -132,13 +130,13 @@ func (o Options) objectMeta(name string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Name: o.Namespace + "-" + name, Labels: map[string]string{labelGuard: o.Namespace}}
 }
 
-// equivalent matches whatever version of the API a request is in.
+// equivalent matches requests in any version of the API.
 func equivalent() *admissionv1.MatchPolicyType {
 	e := admissionv1.Equivalent
 	return &e
 }
 
-// matchExecutions are requests on executions, or on a part of them.
+// matchExecutions matches requests for executions, or for a subresource of them.
 func matchExecutions(part string, operations ...admissionv1.OperationType) admissionv1.NamedRuleWithOperations {
 	resource := v1alpha1.Resource
 	if part != "" {
@@ -155,15 +153,15 @@ func matchResource(group, version, resource string, operations ...admissionv1.Op
 	}}
 }
 
-// A validationRule is one validation: when it does not hold, the request is refused with
-// what say gives, an expression.
+// validationRule is one validation. If holds is false, the request is refused with the result of
+// the expression otherwise.
 type validationRule struct {
 	holds     string
 	otherwise string
 }
 
-// newValidations are validations of a policy. All of them are Forbidden: what is refused
-// is who asks, or when, and no other object would do.
+// newValidations converts rules to validations of a policy. Their reason is Forbidden, because a
+// refusal depends on the user or the time and not on the content of the object.
 func newValidations(list ...validationRule) []admissionv1.Validation {
 	forbidden := metav1.StatusReasonForbidden
 	var validations []admissionv1.Validation
@@ -173,7 +171,7 @@ func newValidations(list ...validationRule) []admissionv1.Validation {
 	return validations
 }
 
-// allowedExpression is whether the user of a request has a verb on executions, by name.
+// allowedExpression returns the CEL expression for whether the user has a verb on an execution.
 func allowedExpression(verb, name string) string {
 	check := fmt.Sprintf("authorizer.group(%s).resource(%s).namespace(request.namespace)", quoteExpression(v1alpha1.GroupVersion.Group), quoteExpression(v1alpha1.Resource))
 	if name != "" {
@@ -182,10 +180,10 @@ func allowedExpression(verb, name string) string {
 	return check + ".check(" + quoteExpression(verb) + ").allowed()"
 }
 
-// quoteExpression makes a string of an expression.
+// quoteExpression returns s as a CEL string literal.
 func quoteExpression(s string) string { return strconv.QuoteToASCII(s) }
 
-// listExpression makes a list of strings of an expression.
+// listExpression returns a CEL list of strings.
 func listExpression(list []string) string {
 	var quoted []string
 	for _, s := range slices.Compact(slices.Sorted(slices.Values(list))) {

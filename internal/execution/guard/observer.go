@@ -23,7 +23,7 @@ import (
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 )
 
-// A observer sees the guard of a cluster.
+// observer reads and tests the guard of a cluster.
 type observer struct {
 	options Options
 	client  kubernetes.Interface
@@ -31,8 +31,8 @@ type observer struct {
 	record  *periodRecord
 }
 
-// observe compares what is there with what should be, tries it at every API server
-// that is visible, and says in which period that is.
+// observe compares the objects with the expected ones, tests every visible API server, and returns
+// the current period.
 func (l observer) observe(ctx context.Context) (observation, error) {
 	began := time.Now()
 	objects, err := l.readVersions(ctx)
@@ -55,8 +55,8 @@ func (l observer) observe(ctx context.Context) (observation, error) {
 	return observation{objects, p}, err
 }
 
-// readVersions gives the UID and generation of each object of the guard, if all are
-// there as they should be. They are other ones after any change.
+// readVersions returns the UID and generation of each object of the guard. It fails if an object is
+// missing or different. The result changes with every change of an object.
 func (l observer) readVersions(ctx context.Context) (string, error) {
 	there, err := l.listObjects(ctx)
 	if err != nil {
@@ -85,13 +85,13 @@ func (l observer) readVersions(ctx context.Context) (string, error) {
 	return strings.Join(objects, "\n"), nil
 }
 
-// storedObject is an object that is there.
+// storedObject is an object as it is stored.
 type storedObject struct {
 	spec any
 	meta metav1.ObjectMeta
 }
 
-// listObjects reads the objects with the label of the guard, as they are stored.
+// listObjects reads the stored objects with the label of the guard.
 func (l observer) listObjects(ctx context.Context) (map[string]storedObject, error) {
 	client, mine := l.client.AdmissionregistrationV1(), metav1.ListOptions{LabelSelector: l.labelSelector()}
 	var policies *admissionv1.ValidatingAdmissionPolicyList
@@ -122,9 +122,9 @@ func (l observer) listObjects(ctx context.Context) (map[string]storedObject, err
 	return there, nil
 }
 
-// verifyServers says whether the API servers go by the policies, by the trial of a forged
-// approval at each. One that cannot be reached by itself is left out. Where one has
-// taken the approval, it does not matter what the others say.
+// verifyServers verifies that the API servers enforce the policies, by sending a forged approval to
+// each. Servers that cannot be reached individually are skipped. If one accepts the approval, the
+// answers of the others do not matter.
 func (l observer) verifyServers(ctx context.Context) error {
 	direct, err := l.servers.listServers(ctx)
 	if err != nil {
@@ -156,10 +156,10 @@ func (l observer) verifyServers(ctx context.Context) error {
 	return unproven
 }
 
-// tryForgedApproval sends a forged approval to an API server, as a dry run. Any refusal but that
-// of the policy is an unknownError: it proves neither that the API server goes by
-// the policy, nor that it takes such an approval. One that starts refuses for want
-// of roles, of the CustomResourceDefinition or of a plugin that is ready.
+// tryForgedApproval sends a forged approval to an API server as a dry run. A refusal for another
+// reason than the policy is an unknownError: it shows neither that the API server enforces the
+// policy nor that it accepts such an approval. A starting API server refuses requests while it
+// lacks roles, the CustomResourceDefinition or a ready plugin.
 func (l observer) tryForgedApproval(ctx context.Context, executions dynamic.ResourceInterface) error {
 	canary := &unstructured.Unstructured{Object: map[string]any{
 		"spec": map[string]any{
@@ -182,12 +182,12 @@ func (l observer) tryForgedApproval(ctx context.Context, executions dynamic.Reso
 	}
 }
 
-// isRefusal reports whether an API server that answers requests gave an error.
+// isRefusal reports whether err is the refusal of an API server that answers requests.
 func isRefusal(err error) bool {
 	return apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsNotFound(err)
 }
 
-// watchObjects tells of every change of the objects.
+// watchObjects calls changed on every change of the objects.
 func (l observer) watchObjects(ctx context.Context, changed func()) {
 	factory := informers.NewSharedInformerFactoryWithOptions(l.client, 0, informers.WithTweakListOptions(func(o *metav1.ListOptions) { o.LabelSelector = l.labelSelector() }))
 	tell := cache.ResourceEventHandlerFuncs{

@@ -17,41 +17,40 @@ import (
 // holds the current Period. Only the controller writes it.
 const RecordName = "fleetloop-admission-policy-record"
 
-// DefaultPropagation is how long an API server may take to go by admission
-// policies that were created or changed, unless New is told otherwise.
+// DefaultPropagation is the default of New for how long an API server may take to enforce created
+// or changed admission policies.
 const DefaultPropagation = 30 * time.Second
 
 // annotationObjects holds the UID and generation of each object of the guard.
 const annotationObjects = "kubernaut.io/admission-policy-objects"
 
-// ErrOff is why there is no Period where an installation does without the guard.
+// ErrOff is the error of Off: the installation does not use the guard.
 var ErrOff = errors.New("the admission policies are disabled (--admission-policies=off)")
 
-// A Period is a time in which the API server has checked every request, without
-// a gap. The zero value is none.
+// Period is a time in which the API server checked every request, without a gap. The zero value
+// means none.
 type Period struct {
-	// ID is drawn at random once the period has begun. Nobody can have written it
-	// anywhere before.
+	// ID is random and drawn after the period has begun, so that it cannot appear in earlier
+	// writes.
 	ID string
-	// Since is when the period began, by the API server's clock, in whole seconds.
+	// Since is the begin of the period by the API server's clock, in whole seconds.
 	Since time.Time
 }
 
-// Covers reports whether an object that the API server created at a time was
-// created within the period.
+// Covers reports whether an object with this creation time was created within the period.
 func (p Period) Covers(created time.Time) bool { return p.ID != "" && !created.Before(p.Since) }
 
-// Off is a guard that an installation does without: there is never a Period.
+// Off is the guard of an installation without admission policies. It never has a Period.
 type Off struct{}
 
-// Period gives ErrOff.
+// Period returns ErrOff.
 func (Off) Period() (Period, error) { return Period{}, ErrOff }
 
-// Confirm gives ErrOff.
+// Confirm returns ErrOff.
 func (Off) Confirm(context.Context) (Period, error) { return Period{}, ErrOff }
 
-// A periodRecord keeps the current period in a Lease, so that neither a restart nor
-// another replica is a gap.
+// periodRecord stores the current period in a Lease, so that neither a restart nor another replica
+// is a gap.
 type periodRecord struct {
 	client      kubernetes.Interface
 	namespace   string
@@ -68,16 +67,17 @@ type periodRecord struct {
 	refused string    // the ID of a period that somebody made up in the gap
 }
 
-// settlingError is that the guard is as it should be, but not for long enough.
+// settlingError is the error while the objects are correct, but not every API server may enforce
+// them yet.
 type settlingError struct{ until time.Time }
 
-// Error says until when.
+// Error includes the time when the wait ends.
 func (e settlingError) Error() string {
 	return fmt.Sprintf("the admission policies were created or changed: waiting until %s for every API server to enforce them", e.until.UTC().Format(time.RFC3339))
 }
 
-// currentPeriod is the period of the guard that consists of objects. It begins one
-// once the objects have been the same for as long as changes take to propagate.
+// currentPeriod returns the period for the given object versions. It begins a new one once the
+// objects have been unchanged for the propagation time.
 func (r *periodRecord) currentPeriod(ctx context.Context, objects string) (Period, error) {
 	lease, err := r.readLease(ctx)
 	if err != nil {
@@ -106,8 +106,8 @@ func (r *periodRecord) currentPeriod(ctx context.Context, objects string) (Perio
 	return Period{}, settlingError{time.Now().Add(time.Second)} // then the API server's clock is past Since
 }
 
-// checkBegun is why a period has not begun yet: its time is up to a second ahead when it is
-// written down, and an execution that is created before would be refused.
+// checkBegun returns an error until the period has begun. Its start is up to a second in the future
+// when it is written, and an execution created before it would be refused.
 func (r *periodRecord) checkBegun(p Period) error {
 	if r.seen != p.ID {
 		r.seen, r.usable = p.ID, time.Now().Add(min(max(0, time.Until(p.Since)), time.Second))
@@ -118,8 +118,8 @@ func (r *periodRecord) checkBegun(p Period) error {
 	return nil
 }
 
-// noteGap notes that a look, begun at a time, found the objects not as they should be:
-// nobody was kept from writing the record.
+// noteGap notes that an observation found wrong or missing objects. In such a gap, any user with a
+// right on Leases could write the record.
 func (r *periodRecord) noteGap(ctx context.Context, began time.Time) {
 	r.settling, r.gapped, r.lastGap = "", true, time.Time{}
 	if now, err := r.serverTime(ctx); err == nil {
@@ -127,9 +127,9 @@ func (r *periodRecord) noteGap(ctx context.Context, began time.Time) {
 	}
 }
 
-// isGenuine reports whether a stored period can be one that a replica has begun. In
-// a gap, whoever has a right on Leases can store another. Other replicas begin one
-// no sooner than changes have propagated after the gap, and as of the next second.
+// isGenuine reports whether a replica can have begun a stored period. In a gap, a user with a right
+// on Leases can store another one. Replicas begin a period only after the changes since the gap
+// have propagated, and at most one second in the future.
 func (r *periodRecord) isGenuine(ctx context.Context, p Period) (bool, error) {
 	if !r.gapped {
 		return true, nil
@@ -151,7 +151,7 @@ func (r *periodRecord) isGenuine(ctx context.Context, p Period) (bool, error) {
 	return true, nil
 }
 
-// beginPeriod writes down that a period begins.
+// beginPeriod records a new period.
 func (r *periodRecord) beginPeriod(ctx context.Context, lease *coordinationv1.Lease, objects string) error {
 	now, err := r.serverTime(ctx)
 	if err != nil {
@@ -167,8 +167,8 @@ func (r *periodRecord) beginPeriod(ctx context.Context, lease *coordinationv1.Le
 	return nil
 }
 
-// endPeriod writes down that the period is over, if there is one: the API server does
-// not go by the objects, and they look the same as before.
+// endPeriod ends the recorded period, if one exists. It is for an API server that does not enforce
+// the objects although they are unchanged.
 func (r *periodRecord) endPeriod(ctx context.Context) error {
 	r.settling = ""
 	lease, err := r.readLease(ctx)
@@ -180,7 +180,7 @@ func (r *periodRecord) endPeriod(ctx context.Context) error {
 	return r.writeLease(ctx, lease)
 }
 
-// readLease gives the record, or a new one.
+// readLease returns the stored record, or a new one.
 func (r *periodRecord) readLease(ctx context.Context) (*coordinationv1.Lease, error) {
 	lease, err := r.client.CoordinationV1().Leases(r.namespace).Get(ctx, RecordName, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
@@ -192,7 +192,7 @@ func (r *periodRecord) readLease(ctx context.Context) (*coordinationv1.Lease, er
 	return lease, nil
 }
 
-// writeLease fails if another replica has written since the record was read.
+// writeLease writes the record. It fails if another replica has written since the record was read.
 func (r *periodRecord) writeLease(ctx context.Context, lease *coordinationv1.Lease) error {
 	leases := r.client.CoordinationV1().Leases(r.namespace)
 	var err error
@@ -207,7 +207,7 @@ func (r *periodRecord) writeLease(ctx context.Context, lease *coordinationv1.Lea
 	return nil
 }
 
-// serverTime is the API server's clock, by which it dates objects.
+// serverTime returns the time of the API server's clock, which sets the creation times of objects.
 func (r *periodRecord) serverTime(ctx context.Context) (time.Time, error) {
 	trial := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{GenerateName: "clock-probe-"}}
 	made, err := r.client.CoordinationV1().Leases(r.namespace).Create(ctx, trial, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
@@ -217,7 +217,7 @@ func (r *periodRecord) serverTime(ctx context.Context) (time.Time, error) {
 	return made.CreationTimestamp.Time, nil
 }
 
-// periodOf is the period of a record. The zero value is none.
+// periodOf returns the period in a record. The zero value means none.
 func periodOf(lease *coordinationv1.Lease) Period {
 	if lease.Spec.HolderIdentity == nil || lease.Spec.AcquireTime == nil {
 		return Period{}

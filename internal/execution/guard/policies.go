@@ -24,10 +24,11 @@ const (
 	withNamespace = "request.operation == 'DELETE' && has(namespaceObject.metadata.deletionTimestamp)"
 )
 
-// forged begins what a canary is told; the rest of it says what to do instead.
+// forged is the first part of the refusal of a canary. The rest of the message says how to correct
+// the request.
 const forged = "spec.approvals must be empty when an execution is created"
 
-// requestPolicy is who may ask for what, and as whom.
+// requestPolicy limits who may create which executions, and in whose name.
 func (o Options) requestPolicy() *admissionv1.ValidatingAdmissionPolicy {
 	p := o.newPolicy(policyRequests, matchExecutions("", admissionv1.Create))
 	p.Spec.Variables = []admissionv1.Variable{
@@ -64,7 +65,7 @@ func (o Options) requestPolicy() *admissionv1.ValidatingAdmissionPolicy {
 	return p
 }
 
-// changePolicy is what becomes of an execution once it is there, approvals aside.
+// changePolicy limits changes of existing executions, except approvals.
 func (o Options) changePolicy() *admissionv1.ValidatingAdmissionPolicy {
 	p := o.newPolicy(policyChanges, matchExecutions("", admissionv1.Update))
 	p.Spec.Variables = []admissionv1.Variable{
@@ -113,7 +114,7 @@ func (o Options) changePolicy() *admissionv1.ValidatingAdmissionPolicy {
 	return p
 }
 
-// approvalPolicy is who approves, of what, and when.
+// approvalPolicy limits who may approve which plan, and when.
 func (o Options) approvalPolicy() *admissionv1.ValidatingAdmissionPolicy {
 	p := o.newPolicy(policyApprovals, matchExecutions("", admissionv1.Update))
 	p.Spec.Variables = []admissionv1.Variable{
@@ -161,7 +162,8 @@ func (o Options) approvalPolicy() *admissionv1.ValidatingAdmissionPolicy {
 	return p
 }
 
-// statusPolicy is who says what became of executions, and since when they are guarded.
+// statusPolicy lets only the controller write the status of executions and the record of the
+// period.
 func (o Options) statusPolicy() *admissionv1.ValidatingAdmissionPolicy {
 	p := o.newPolicy(policyStatus, matchExecutions("status", admissionv1.Update))
 	p.Spec.MatchConstraints.ResourceRules = append(p.Spec.MatchConstraints.ResourceRules,
@@ -177,7 +179,7 @@ func (o Options) statusPolicy() *admissionv1.ValidatingAdmissionPolicy {
 	return p
 }
 
-// settingsPolicy is who says what is allowed, and when everything stops.
+// settingsPolicy limits who may change the policies and the emergency stop.
 func (o Options) settingsPolicy() *admissionv1.ValidatingAdmissionPolicy {
 	p := o.newPolicy(policySettings, matchResource(corev1.GroupName, corev1.SchemeGroupVersion.Version, "configmaps", admissionv1.Create, admissionv1.Update, admissionv1.Delete))
 	p.Spec.MatchConditions = []admissionv1.MatchCondition{

@@ -20,16 +20,17 @@ import (
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 )
 
-// serverBound is how long one of several API servers may take for a trial.
+// serverTimeout limits the trial at one of several API servers.
 const serverTimeout = 3 * time.Second
 
 var errServerTimeout = fmt.Errorf("the API server did not answer within %s", serverTimeout)
 
-// ServerSlice is the EndpointSlice, in namespace default, in which the API
-// servers of a cluster list their addresses.
+// ServerSlice is the EndpointSlice in namespace default that lists the addresses of a cluster's API
+// servers.
 const ServerSlice = "kubernetes"
 
-// The API servers of a cluster. Each has its own view of the admission policies.
+// apiServers holds clients for the API servers of a cluster. Each server has its own view of the
+// admission policies.
 type apiServers struct {
 	cfg        *rest.Config
 	namespace  string
@@ -55,8 +56,8 @@ func executionsOf(cfg *rest.Config, namespace string) (dynamic.ResourceInterface
 	return client.Resource(v1alpha1.GroupVersion.WithResource(v1alpha1.Resource)).Namespace(namespace), nil
 }
 
-// listServers is each API server that is listed, by its address. There is none where
-// the list may not be read, or a server could not prove that it is one.
+// listServers returns a client for each listed API server, by address. It returns none if the list
+// may not be read, or if a server could not prove its identity.
 func (s *apiServers) listServers(ctx context.Context) (map[string]dynamic.ResourceInterface, error) {
 	name, ok := s.verifiedName()
 	if !ok {
@@ -83,7 +84,7 @@ func (s *apiServers) listServers(ctx context.Context) (map[string]dynamic.Resour
 	return s.connectServers(name, addresses)
 }
 
-// connectServers keeps one client for each address, and no others.
+// connectServers keeps exactly one client for each address.
 func (s *apiServers) connectServers(name string, addresses map[string]bool) (map[string]dynamic.ResourceInterface, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -104,8 +105,8 @@ func (s *apiServers) connectServers(name string, addresses map[string]bool) (map
 	return maps.Clone(now), nil
 }
 
-// verifiedName is the name by which an API server proves itself, whatever its
-// address. A credential goes to no server that has not.
+// verifiedName returns the name in the certificates of the API servers, independent of their
+// address. Credentials are sent only to servers that prove this name.
 func (s *apiServers) verifiedName() (string, bool) {
 	if s.cfg.Insecure || s.cfg.Transport != nil {
 		return "", false

@@ -8,14 +8,14 @@ import (
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 )
 
-// Stamps are policies, with their bindings, that write names where a request
-// has none: the requester of an execution and the requester's groups, the approver and the plan where
-// approvalReceived alone is set, and who cancels. The API server serves them since
-// Kubernetes 1.36.
+// Stamps returns policies with their bindings that fill in missing user names. They set the
+// requester of an execution and the requester's groups, the approver and the plan if only
+// approvalReceived is set, and the user who cancels. API servers support them since Kubernetes
+// 1.36.
 //
-// What they write is checked by Objects like anything else. Without them an
-// execution that names no requester cannot be approved where the policy wants
-// four eyes, and approvalReceived is an approval that the audit has no name for.
+// Objects also checks the values that they write. Without them, an execution without a requester
+// cannot be approved if the policy requires a second person, and an approvalReceived has no
+// approver in the audit.
 func Stamps(o Options) []runtime.Object {
 	o = o.withDefaults()
 	requests := o.newStamp(stampRequests, admissionv1.Create,

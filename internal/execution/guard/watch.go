@@ -13,14 +13,14 @@ import (
 )
 
 const (
-	// lookEvery is how often is looked without any reason to.
+	// observeInterval is the interval of observations without any change.
 	observeInterval = 30 * time.Second
-	// lookAgain is how soon is looked again while the guard is missing: the API
-	// server goes by new policies a second or two after it has them.
+	// observeRetryDelay is the interval of observations while the guard is missing. API servers
+	// enforce new policies a second or two after they have them.
 	observeRetryDelay = 2 * time.Second
-	// lookBound is how long a look may take.
+	// observeTimeout limits an observation.
 	observeTimeout = 10 * time.Second
-	// trust is how long a good look is good for, where none succeeds after it.
+	// observationTTL is how long a good observation stays valid if none succeeds after it.
 	observationTTL = 90 * time.Second
 )
 
@@ -29,14 +29,14 @@ var (
 	errNotObserved    = errors.New("not checked yet")
 )
 
-// A Watch knows whether the guard is there, and since when without a gap.
+// Watch monitors whether the guard is in force, and since when without a gap.
 type Watch struct {
-	// observe gives what is there, or why the guard is missing. It gives an
-	// unknownError if it cannot tell.
+	// observe returns the state of the guard, or why it is missing. It returns an unknownError if
+	// that cannot be determined.
 	observe func(ctx context.Context) (observation, error)
-	// readVersions gives the objects of the guard alone.
+	// readVersions returns only the versions of the objects.
 	readVersions func(ctx context.Context) (string, error)
-	// watchObjects calls back when the objects of the guard change, until ctx ends.
+	// watchObjects calls changed when the objects of the guard change, until ctx ends.
 	watchObjects func(ctx context.Context, changed func())
 
 	log        *slog.Logger
@@ -51,38 +51,37 @@ type Watch struct {
 	next       *confirmation // that has not begun
 }
 
-// A observation is what a look has seen.
+// observation is the result of an observation of the guard.
 type observation struct {
 	objects string // their UIDs and generations
 	period  Period
 }
 
-// A confirmation is one look for all who wait for it.
+// confirmation is one check that all concurrent callers of Confirm share.
 type confirmation struct {
 	done   chan struct{}
 	period Period
 	err    error
 }
 
-// unknownError is why nobody can tell whether the guard is there.
+// unknownError is the error if it cannot be determined whether the guard is in force.
 type unknownError struct{ error }
 
-// Unwrap gives the cause.
+// Unwrap returns the cause.
 func (e unknownError) Unwrap() error { return e.error }
 
-// IsUnknown reports whether an error of a Watch says that it cannot tell, and not
-// that the guard is missing.
+// IsUnknown reports whether an error of a Watch means that the state of the guard is unknown, and
+// not that the guard is missing.
 func IsUnknown(err error) bool {
 	unknown := unknownError{}
 	return errors.As(err, &unknown) || errors.Is(err, errNotObserved)
 }
 
-// New makes a Watch of the guard that Objects of the same options are. As
-// whoever cfg is, it lists and watches validatingadmissionpolicies and
-// validatingadmissionpolicybindings, creates executions, on trial only, and
-// keeps a record in the Lease RecordName. A change of the guard is in force after
-// propagation at the latest; zero means DefaultPropagation. The log hears when
-// the guard goes and comes.
+// New creates a Watch for the guard that Objects describes for the same options. The user of cfg
+// needs to list and watch validatingadmissionpolicies and validatingadmissionpolicybindings, to
+// create executions with dry run, and to write the Lease RecordName. propagation is how long API
+// servers take to enforce a change; zero means DefaultPropagation. Changes of the guard's state are
+// logged.
 func New(cfg *rest.Config, o Options, propagation time.Duration, log *slog.Logger) (*Watch, error) {
 	client, err := kubernetes.NewForConfig(cfg)
 	if err != nil {
@@ -112,8 +111,8 @@ func newWatch(look func(context.Context) (observation, error), present func(cont
 	}
 }
 
-// Run looks at once, whenever something about the guard changes, and every 30
-// seconds, until ctx ends.
+// Run observes the guard immediately, on every change of its objects, and every 30 seconds, until
+// ctx ends.
 func (w *Watch) Run(ctx context.Context) error {
 	changed := make(chan struct{}, 1)
 	var following sync.WaitGroup
@@ -155,7 +154,7 @@ func (w *Watch) observeOnce(ctx context.Context) error {
 	return err
 }
 
-// logChange logs what is not as it was at the last look.
+// logChange logs changes since the last observation.
 func (w *Watch) logChange(ctx context.Context, err error) {
 	settling := settlingError{}
 	switch before := w.missing; {
@@ -169,13 +168,13 @@ func (w *Watch) logChange(ctx context.Context, err error) {
 	}
 }
 
-// Missing says why the guard cannot be relied on. Nil is that it can.
+// Missing returns why the guard is not in force. Nil means that it is.
 func (w *Watch) Missing() error {
 	_, err := w.Period()
 	return err
 }
 
-// Ready is Missing for who waits until executions are accepted.
+// Ready returns Missing as a readiness error: without the guard, executions are not accepted.
 func (w *Watch) Ready() error {
 	if err := w.Missing(); err != nil {
 		return fmt.Errorf("executions are not accepted, the admission policies that verify requesters are not in force: %w", err)
@@ -183,7 +182,7 @@ func (w *Watch) Ready() error {
 	return nil
 }
 
-// Period is the period of the guard as it was last seen, or why there is none.
+// Period returns the last observed period, or why none exists.
 func (w *Watch) Period() (Period, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -195,8 +194,8 @@ func (w *Watch) Period() (Period, error) {
 	}
 }
 
-// Confirm is Period by a look that begins after the call: all that was written
-// before the call, and since the period began, was checked.
+// Confirm returns Period after a check that begins after the call. All writes before the call and
+// since the begin of the period were checked.
 func (w *Watch) Confirm(ctx context.Context) (Period, error) {
 	w.mu.Lock()
 	c := w.next
@@ -217,8 +216,8 @@ func (w *Watch) Confirm(ctx context.Context) (Period, error) {
 	}
 }
 
-// runConfirmation looks at the objects. Where they are not those of the last good look,
-// that is made anew.
+// runConfirmation reads the object versions. If they differ from the last good observation, it
+// observes the guard again.
 func (w *Watch) runConfirmation(ctx context.Context, c *confirmation) {
 	defer close(c.done)
 	objects, err := w.readVersionsOnce(ctx)
@@ -235,8 +234,8 @@ func (w *Watch) runConfirmation(ctx context.Context, c *confirmation) {
 	}
 }
 
-// readVersionsOnce does not wait for a look, which takes seconds for each API server
-// that does not answer, and shares nothing with it.
+// readVersionsOnce does not wait for a running observation, which takes seconds for each API server
+// that does not answer. It shares no state with one.
 func (w *Watch) readVersionsOnce(ctx context.Context) (string, error) {
 	w.confirming <- struct{}{}
 	defer func() { <-w.confirming }()
@@ -248,14 +247,15 @@ func (w *Watch) readVersionsOnce(ctx context.Context) (string, error) {
 	return w.readVersions(ctx)
 }
 
-// isCurrent reports whether the last look has seen the guard in force with objects.
+// isCurrent reports whether the last observation found the guard in force with these object
+// versions.
 func (w *Watch) isCurrent(objects string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.missing == nil && w.unknown == nil && w.seen.objects == objects && time.Since(w.observedAt) < observationTTL
 }
 
-// signalChange does not wait: one that nobody has heard yet says as much as two.
+// signalChange never blocks. A signal that is still pending covers this one.
 func signalChange(c chan<- struct{}) {
 	select {
 	case c <- struct{}{}:

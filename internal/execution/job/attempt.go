@@ -1,3 +1,11 @@
+// Package job builds the Jobs that run plans and derives their state.
+//
+// Build creates the Job of an execution. The same execution and plan result in the same Job. No
+// text from the execution becomes part of a command.
+//
+// Observe derives the state from a Job and its Pods. A terminated container decides, because the
+// Job's conditions follow a second or more later. If no Pod is left, the Job's conditions decide.
+// An unknown result is never reported as a success.
 package job
 
 import (
@@ -14,7 +22,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/execution/action"
 )
 
-// An attempt is one Pod of a Job.
+// attempt is one Pod of a Job.
 type attempt struct {
 	pod        *corev1.Pod
 	status     *corev1.ContainerStatus          // nil before a node knows of it
@@ -54,8 +62,8 @@ func newAttempt(j *batchv1.Job, pod *corev1.Pod) *attempt {
 	return a
 }
 
-// hasBegun says whether the container was ever started. One that is given up
-// before it could be is marked as ended, too, but it never had an identity.
+// hasBegun reports whether the container was ever started. A Pod that is evicted before that also
+// has a terminated container, but one that never had an ID.
 func (a *attempt) hasBegun() bool {
 	s := a.status
 	switch {
@@ -73,8 +81,8 @@ func (a *attempt) hasBegun() bool {
 	return !a.terminated.StartedAt.IsZero() || cmp.Or(a.terminated.ContainerID, s.ContainerID) != ""
 }
 
-// readResult takes what the container left. Where it left nothing that can be read
-// the exit code says what it can.
+// readResult decodes the termination message of the container. If it is not readable, the exit code
+// serves as the result where possible.
 func (a *attempt) readResult(planHash string) {
 	if a.terminated == nil { // the node is gone, and took with it how it ended
 		return
@@ -92,7 +100,7 @@ func (a *attempt) readResult(planHash string) {
 	}
 }
 
-// resultOfCode is a result that only the code is known of.
+// resultOfCode returns a result for an exit code alone.
 func resultOfCode(code action.Code, ended time.Time) *action.Result {
 	return &action.Result{
 		Version: 1, Code: code, Ended: ended,
@@ -104,12 +112,12 @@ func (a *attempt) hasSucceeded() bool { return a.result != nil && a.result.Code 
 
 func (a *attempt) isRunning() bool { return a.began && !a.over }
 
-// isLate says whether it took too long.
+// isLate reports whether the attempt exceeded its deadline.
 func (a *attempt) isLate() bool {
 	return !a.stopped && a.pod.Status.Reason == batchv1.JobReasonDeadlineExceeded || a.result != nil && a.result.Code == action.CodeDeadline
 }
 
-// startTime is when the container was started; nil is not known.
+// startTime returns when the container started. Nil means unknown.
 func (a *attempt) startTime() *time.Time {
 	switch {
 	case !a.began:
@@ -121,7 +129,7 @@ func (a *attempt) startTime() *time.Time {
 	return nil
 }
 
-// policyAction is what the Job's policy makes of a Pod that has failed.
+// policyAction returns how the Job's policy handles the failed Pod.
 func (a *attempt) policyAction(j *batchv1.Job) batchv1.PodFailurePolicyAction {
 	if j.Spec.PodFailurePolicy != nil {
 		for _, r := range j.Spec.PodFailurePolicy.Rules {
@@ -148,7 +156,7 @@ func (a *attempt) matchesRule(r batchv1.PodFailurePolicyRule) bool {
 	})
 }
 
-// waitReason says what keeps it from beginning, or did until it was given up.
+// waitReason returns what prevents the container from starting, or prevented it until the end.
 func (a *attempt) waitReason() string {
 	status := a.pod.Status
 	for _, c := range status.Conditions {
@@ -171,7 +179,7 @@ func (a *attempt) waitReason() string {
 	return "the container has not started yet"
 }
 
-// describeEnd says how a container ended that left no result.
+// describeEnd describes the end of a container that left no result.
 func (a *attempt) describeEnd() string {
 	if a.terminated == nil {
 		return "with its node, exit status unknown"

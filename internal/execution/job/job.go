@@ -32,7 +32,7 @@ const (
 	// Container is the name of the one container of a Pod.
 	Container = "kubectl-executor"
 
-	// DryRunArgument has the runner try a plan out.
+	// DryRunArgument makes the runner perform a dry run.
 	DryRunArgument = "--dry-run=server"
 
 	nodeKind        = "Node"
@@ -48,9 +48,9 @@ const (
 	minTimeout      = 5 * time.Second
 )
 
-// Options say how Jobs are made.
+// Options configure Jobs.
 type Options struct {
-	// Namespace is that of the executions, their Jobs and the accounts of the actions.
+	// Namespace is the namespace of the executions, their Jobs and the action accounts.
 	Namespace string
 
 	Image       string // of action-runner, by its digest
@@ -61,20 +61,20 @@ type Options struct {
 	NodeSelector      map[string]string   // of the nodes that Pods run on
 	Tolerations       []corev1.Toleration // of taints of those nodes
 
-	// OnTargetNode lets an action on a node run on that node, if there is no
-	// other. Without it, it waits for another.
+	// OnTargetNode lets an action on a node run on that node if no other is available. Otherwise
+	// the Pod waits for another node.
 	OnTargetNode bool
 
-	// Resources are those of the container. Empty is 50m and 64Mi, at most 200m
-	// and 256Mi.
+	// Resources are the resources of the container. Empty means requests of 50m and 64Mi, and
+	// limits of 200m and 256Mi.
 	Resources corev1.ResourceRequirements
-	// ActionResources are those of an action by its name, in the place of
-	// Resources: a drain sees all Pods of a node, a scaling one object.
+	// ActionResources override Resources by action name. A drain reads all Pods of a node, a
+	// scaling only one object.
 	ActionResources map[string]corev1.ResourceRequirements
 }
 
-// Name is the name of the n-th Job of an execution for a purpose, the first
-// being 1. It never comes again: not with another execution of the same name.
+// Name returns the name of the n-th Job of an execution for a purpose, starting at 1. It is unique
+// even if another execution has the same name.
 func Name(uid types.UID, purpose string, n int) string {
 	what := "run"
 	if purpose == v1alpha1.PurposeDryRun {
@@ -84,8 +84,8 @@ func Name(uid types.UID, purpose string, n int) string {
 	return fmt.Sprintf("kx-%s-%s-%d", hex.EncodeToString(sum[:8]), what, n)
 }
 
-// Build makes the n-th Job of an execution for a purpose. It has no time to
-// live: its result must have been stored before it may go.
+// Build returns the n-th Job of an execution for a purpose. The Job has no TTL, because its result
+// must be stored before it may be deleted.
 func Build(ke *v1alpha1.KubernetesExecution, plan *v1alpha1.Plan, purpose string, n int, o Options) (*batchv1.Job, error) {
 	name := Name(ke.UID, purpose, n)
 	a, known := action.Find(plan.Action)
@@ -140,7 +140,7 @@ func Build(ke *v1alpha1.KubernetesExecution, plan *v1alpha1.Plan, purpose string
 	}, nil
 }
 
-// A builder builds one Job.
+// builder builds one Job.
 type builder struct {
 	Options
 	ke        *v1alpha1.KubernetesExecution
@@ -173,9 +173,9 @@ func (b *builder) maxRetries() int32 {
 	return max(0, b.action.Retries)
 }
 
-// deadlines are the deadlines of a Job, one within the other. A Job that is over
-// time deletes its Pod, and a Pod that is over time kills its container. So the
-// runner is done before either, to say what it did.
+// deadlines are the nested deadlines of a Job. A Job that exceeds its deadline deletes its Pod, and
+// a Pod that exceeds its deadline kills its container. The runner therefore ends first, so that it
+// can report its result.
 type deadlines struct {
 	job, pod int64 // seconds
 	runner   time.Duration
@@ -187,8 +187,8 @@ func deadlinesOf(timeout time.Duration) deadlines {
 	return deadlines{job: seconds, pod: seconds - margin, runner: time.Duration(seconds-2*margin) * time.Second}
 }
 
-// failureRules say which ends of a Pod are tried again. An action that cannot be
-// repeated is not, once its container has begun.
+// failureRules select the Pod failures after which another attempt follows. An action that is not
+// idempotent is not repeated once its container has started.
 func (b *builder) failureRules() []batchv1.PodFailurePolicyRule {
 	disrupted := []batchv1.PodFailurePolicyOnPodConditionsPattern{{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue}}
 	if !b.action.Idempotent {
@@ -207,7 +207,7 @@ func (b *builder) failureRules() []batchv1.PodFailurePolicyRule {
 	}
 }
 
-// finalExitCodes are the exit codes after which another attempt would do no better.
+// finalExitCodes returns the exit codes after which another attempt would not help.
 func finalExitCodes() []int32 {
 	return []int32{
 		int32(action.CodeGuard), int32(action.CodeForbidden), int32(action.CodeInvalid), int32(action.CodeDenied),
@@ -277,7 +277,7 @@ func (b *builder) newContainer() (corev1.Container, error) {
 	return c, nil
 }
 
-// annotationVariable is a variable with an annotation of the Pod as its value.
+// annotationVariable returns a variable whose value is an annotation of the Pod.
 func annotationVariable(name, annotation string) corev1.EnvVar {
 	return corev1.EnvVar{Name: name, ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{
 		APIVersion: "v1", FieldPath: "metadata.annotations['" + annotation + "']",
@@ -298,7 +298,7 @@ func (b *builder) containerResources() corev1.ResourceRequirements {
 	}
 }
 
-// accountVolumeSource is what in-cluster clients look for, with a token that is good for
+// accountVolumeSource returns the files that in-cluster clients expect. The token is valid for
 // little longer than the Job.
 func (b *builder) accountVolumeSource() *corev1.ProjectedVolumeSource {
 	return &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{
@@ -315,7 +315,8 @@ func (b *builder) accountVolumeSource() *corev1.ProjectedVolumeSource {
 	}}
 }
 
-// nodeAffinity keeps an action on a node away from it: it would drain itself.
+// nodeAffinity keeps the Pod of an action on a node away from that node, because it would drain
+// itself.
 func (b *builder) nodeAffinity() *corev1.Affinity {
 	if b.plan.Target.Kind != nodeKind {
 		return nil
@@ -334,8 +335,7 @@ func (b *builder) nodeAffinity() *corev1.Affinity {
 	}}
 }
 
-// labelValue makes a label's value of any text: as much of its beginning as
-// there may be.
+// labelValue converts a text to a valid label value and truncates it if it is too long.
 func labelValue(text string) string {
 	text = regexp.MustCompile(`[^A-Za-z0-9_.-]+`).ReplaceAllString(text, "-")
 	return strings.Trim(text[:min(len(text), maxLabel)], "-_.")

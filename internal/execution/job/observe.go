@@ -14,7 +14,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/execution/action"
 )
 
-// State is how far a Job is.
+// State is the progress of a Job.
 type State string
 
 // The states.
@@ -26,14 +26,14 @@ const (
 	Failed    State = "Failed"    // and it says why
 )
 
-// An Observation is what a Job and its Pods show.
+// Observation is the state derived from a Job and its Pods.
 type Observation struct {
 	State State
 
-	// Result is what the runner left; nil if it left nothing that can be read,
-	// unless the exit code says it all.
+	// Result is the result of the runner. It is nil if the result is not readable and the exit code
+	// is not sufficient.
 	Result *action.Result
-	// Unreadable says that a runner has ended and left nothing that can be read.
+	// Unreadable is true if a runner ended without a readable result.
 	Unreadable bool
 
 	Pod     string     // the one that State is about; empty is none
@@ -41,14 +41,14 @@ type Observation struct {
 	Started *time.Time // when the first attempt began
 	Ended   *time.Time // when the last one ended, of one that has Succeeded or Failed
 
-	// Waiting is what keeps the next attempt from beginning, for people.
+	// Waiting describes for people what prevents the next attempt from starting.
 	Waiting string
-	// Failure is why it has Failed.
+	// Failure is why the Job has Failed.
 	Failure *execution.Failure
 }
 
-// Observe says what a Job and its Pods show. Pods are those that the Job
-// controls, those being deleted included.
+// Observe derives the state of a Job. pods are the Pods that the Job controls, including those that
+// are being deleted.
 func Observe(j *batchv1.Job, pods []corev1.Pod, now time.Time) Observation {
 	l := jobState{job: j, now: now, dry: j.Labels[v1alpha1.LabelPurpose] == v1alpha1.PurposeDryRun}
 	for i := range pods {
@@ -65,7 +65,7 @@ func Observe(j *batchv1.Job, pods []corev1.Pod, now time.Time) Observation {
 	return o
 }
 
-// A jobState is one look at a Job.
+// jobState is a Job with its attempts at one point in time.
 type jobState struct {
 	job      *batchv1.Job
 	attempts []*attempt // the oldest first
@@ -103,7 +103,7 @@ func (l *jobState) observeAttempts() Observation {
 	return o
 }
 
-// findLatest is the latest attempt of which something is true; nil is none.
+// findLatest returns the latest attempt for which is returns true. Nil means none.
 func (l *jobState) findLatest(is func(*attempt) bool) *attempt {
 	for _, a := range slices.Backward(l.attempts) {
 		if is(a) {
@@ -113,8 +113,8 @@ func (l *jobState) findLatest(is func(*attempt) bool) *attempt {
 	return nil
 }
 
-// isLastAttempt says whether there is no other attempt after one that has failed: what
-// the Job is going to find, too.
+// isLastAttempt reports whether no other attempt follows a failed one. The Job controller comes to
+// the same decision later.
 func (l *jobState) isLastAttempt(last *attempt) bool {
 	switch last.policyAction(l.job) {
 	case batchv1.PodFailurePolicyActionFailJob:
@@ -146,8 +146,8 @@ func (l *jobState) findCondition(t batchv1.JobConditionType) *batchv1.JobConditi
 	return nil
 }
 
-// countRetries are the attempts after the first whose container began. Of Pods that
-// are gone it is not known whether it did; it is taken for granted.
+// countRetries counts the attempts after the first whose container started. Pods that are gone
+// count as started, because it is unknown.
 func (l *jobState) countRetries() int32 {
 	var began, over int32
 	for _, a := range l.attempts {
@@ -172,7 +172,7 @@ func (l *jobState) firstStart() *time.Time {
 	return first
 }
 
-// endTime is when an attempt ended, or else now.
+// endTime returns when an attempt ended, or else now.
 func (l *jobState) endTime(a *attempt) *time.Time {
 	if a != nil && a.terminated != nil && !a.terminated.FinishedAt.IsZero() {
 		return new(a.terminated.FinishedAt.Time)
@@ -180,8 +180,8 @@ func (l *jobState) endTime(a *attempt) *time.Time {
 	return new(l.now)
 }
 
-// successObservation is for an attempt that says so, or for a Job that does when there is
-// none left.
+// successObservation is the observation of a successful attempt, or of a complete Job without
+// attempts.
 func (l *jobState) successObservation(a *attempt) Observation {
 	o := Observation{State: Succeeded, Ended: l.endTime(a)}
 	if a != nil {
@@ -196,7 +196,7 @@ func (l *jobState) successObservation(a *attempt) Observation {
 	return o
 }
 
-// failureObservation is for the last attempt, or for what a Job says of itself.
+// failureObservation is the observation of a failed last attempt or a failed Job.
 func (l *jobState) failureObservation(last *attempt, broken *batchv1.JobCondition) Observation {
 	o := Observation{State: Failed, Ended: l.endTime(last)}
 	if last != nil {
@@ -206,7 +206,7 @@ func (l *jobState) failureObservation(last *attempt, broken *batchv1.JobConditio
 	return o
 }
 
-// explainFailure says why no attempt succeeded.
+// explainFailure returns why no attempt succeeded.
 func (l *jobState) explainFailure(last *attempt, broken *batchv1.JobCondition) *execution.Failure {
 	late := broken != nil && broken.Reason == batchv1.JobReasonDeadlineExceeded || last != nil && last.isLate()
 	begun := l.findLatest(func(a *attempt) bool { return a.began })
@@ -228,8 +228,8 @@ func (l *jobState) explainFailure(last *attempt, broken *batchv1.JobCondition) *
 	return l.newFailure(f.Reason, f.Detail, f.Message)
 }
 
-// hadNoPod says whether a Job has ended that never had one: before it ends it
-// counts all that it had, those that are gone, too.
+// hadNoPod reports whether a Job failed without ever having a Pod. Before a Job fails, it counts
+// all its Pods, including deleted ones.
 func (l *jobState) hadNoPod() bool {
 	s := l.job.Status
 	return l.findCondition(batchv1.JobFailed) != nil && len(l.attempts) == 0 && s.Active+s.Failed+s.Succeeded == 0
@@ -245,7 +245,8 @@ func (l *jobState) neverStartedFailure(late bool) *execution.Failure {
 	return l.newFailure(reason, v1alpha1.DetailExecutorUnavailable, fmt.Sprintf("Pod %q: %s. Nothing was changed", a.pod.Name, message))
 }
 
-// timeoutFailure is for a Job that took too long; begun is nil if no Pod of it is left.
+// timeoutFailure is the failure of a Job that exceeded its deadline. begun is nil if none of its
+// Pods is left.
 func (l *jobState) timeoutFailure(begun *attempt) *execution.Failure {
 	message := fmt.Sprintf("the action did not finish within %s", l.jobTimeout())
 	switch {
@@ -262,7 +263,7 @@ func (l *jobState) timeoutFailure(begun *attempt) *execution.Failure {
 	return l.newFailure(v1alpha1.ReasonExecutionTimeout, detail, message+": "+f.Message)
 }
 
-// unknownFailure is for a last attempt that left nothing that can be read, or is gone.
+// unknownFailure is the failure of a last attempt that is gone or left no readable result.
 func (l *jobState) unknownFailure(last *attempt, broken *batchv1.JobCondition) *execution.Failure {
 	const advice = "The result is unknown: check the target before you retry"
 	message := "no Pod of the Job is left"
@@ -277,7 +278,7 @@ func (l *jobState) unknownFailure(last *attempt, broken *batchv1.JobCondition) *
 	return l.newFailure(v1alpha1.ReasonExecutionFailed, v1alpha1.DetailResultUnknown, message+". "+advice)
 }
 
-// newFailure is a failure of what the Job is for.
+// newFailure returns a failure with the reason for the purpose of the Job.
 func (l *jobState) newFailure(reason v1alpha1.Reason, detail v1alpha1.Detail, message string) *execution.Failure {
 	if l.dry {
 		reason = v1alpha1.ReasonDryRunFailed
@@ -292,12 +293,12 @@ func (l *jobState) jobTimeout() time.Duration {
 	return defaultTimeout
 }
 
-// StopPatch is a merge patch for a Pod of a Job, which ends it where it is: it
-// is told to end, and what it says of itself stays to be seen. When a Job is
-// suspended or deleted, its Pods go, and their results may go unseen.
+// StopPatch returns a merge patch for a Pod of a Job that stops its container and keeps the Pod
+// with its result. When a Job is suspended or deleted, its Pods are deleted and their results may
+// be lost.
 func StopPatch() []byte { return []byte(`{"spec":{"activeDeadlineSeconds":1}}`) }
 
-// FailureOf says what a result means; nil is a success.
+// FailureOf converts a result to a failure. Nil means success.
 func FailureOf(r *action.Result) *execution.Failure {
 	f := &execution.Failure{Reason: v1alpha1.ReasonExecutionFailed, Message: truncateMessage(r.Message)}
 	switch r.Code {
@@ -332,7 +333,7 @@ func FailureOf(r *action.Result) *execution.Failure {
 	return f
 }
 
-// truncateMessage bounds a message by what a status takes.
+// truncateMessage limits a message to the length that a status allows.
 func truncateMessage(s string) string {
 	const most, mark = 1024, "…"
 	runes := []rune(s)

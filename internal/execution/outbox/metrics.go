@@ -12,7 +12,7 @@ const (
 	errorDeleted  = "deleted" // the execution is gone, and the controller stops
 )
 
-// metrics are what an outbox counts.
+// metrics are the metrics of an outbox.
 type metrics struct {
 	dropped *prometheus.CounterVec
 	pending prometheus.GaugeFunc

@@ -31,20 +31,20 @@ import (
 	"github.com/fleetloop/fleetloop/internal/execution/action"
 )
 
-// A Sink receives change events.
+// Sink is a receiver of change events.
 type Sink struct {
-	// Name is what status.pendingChangeEvents calls it.
+	// Name identifies the sink in status.pendingChangeEvents.
 	Name string
-	// Client sends an event once and reports the result. Nil is a sink whose settings
-	// do not work: its events wait.
+	// Client sends an event once and reports the result. Nil means that the settings of the sink
+	// are invalid: its events wait.
 	Client changeevent.Client
-	// Wants reports whether the sink receives an action. Nil is all.
+	// Wants reports whether the sink receives an action. Nil means all.
 	Wants func(action string) bool
 }
 
-// Config bounds an outbox. The zero value is usable.
+// Config limits an outbox. The zero value is usable.
 type Config struct {
-	// MaxAge is how long an event is sent again. Zero means 12 h.
+	// MaxAge is how long the delivery of an event is retried. Zero means 12 h.
 	MaxAge time.Duration
 	// Retry and MaxRetry are the first and the longest pause after a failure. Zero
 	// means 1 s and 5 min.
@@ -76,7 +76,7 @@ const (
 
 var errDrained = errors.New("sinks did not answer in time")
 
-// An Outbox delivers change events. A nil Outbox has no sinks.
+// Outbox delivers change events. A nil Outbox has no sinks.
 type Outbox struct {
 	cfg     Config
 	sinks   []Sink
@@ -92,18 +92,18 @@ type Outbox struct {
 	answered chan struct{} // has a token after an answer while draining
 }
 
-// Deps are what an outbox works with.
+// Deps are the dependencies of an outbox.
 type Deps struct {
 	Sinks []Sink
-	// Event makes what is sent.
+	// Event converts a change to the event that is sent.
 	Event func(execution.Change) changeevent.ChangeEvent
-	// Wake has an execution reconciled. It does not block.
+	// Wake triggers a reconcile of an execution. It does not block.
 	Wake       func(types.NamespacedName)
 	Registerer prometheus.Registerer
 	Now        func() time.Time // nil is time.Now
 }
 
-// New makes an outbox.
+// New creates an outbox.
 func New(cfg Config, deps Deps) (*Outbox, error) {
 	o := &Outbox{
 		cfg: cfg.withDefaults(), sinks: deps.Sinks, event: deps.Event, wake: deps.Wake, now: deps.Now,
@@ -119,7 +119,7 @@ func New(cfg Config, deps Deps) (*Outbox, error) {
 	return o, nil
 }
 
-// Enabled reports whether there is a sink.
+// Enabled reports whether the outbox has a sink.
 func (o *Outbox) Enabled() bool { return o != nil && len(o.sinks) > 0 }
 
 // Append adds an event to a status, for the sinks that want it. The caller writes the
@@ -146,9 +146,9 @@ func (o *Outbox) Append(s *v1alpha1.KubernetesExecutionStatus, p v1alpha1.Pendin
 	}
 }
 
-// Observe takes in what is stored of an execution. Written is what the last write
-// stored: an API server with an older CustomResourceDefinition drops it, and the events
-// are then known here alone.
+// Observe updates the outbox with the stored events of an execution. written are the events of the
+// last write: an API server with an older CustomResourceDefinition drops them from the status, and
+// then only the outbox knows them.
 func (o *Outbox) Observe(ke *v1alpha1.KubernetesExecution, written []v1alpha1.PendingChangeEvent) {
 	if !o.Enabled() {
 		return
@@ -211,9 +211,8 @@ func (o *Outbox) removeQueue(name types.NamespacedName, uid types.UID) {
 	}
 }
 
-// Settle removes from a status what sinks have acknowledged and what was dropped. It
-// reports whether the status is another one now, and how long a write of that alone
-// may wait for another one.
+// Settle removes acknowledged and dropped events from a status. It reports whether it changed the
+// status, and how long a write of only that change may wait for another one.
 func (o *Outbox) Settle(ke *v1alpha1.KubernetesExecution, now time.Time) (changed bool, wait time.Duration) {
 	stored := ke.Status.PendingChangeEvents
 	if o == nil || len(stored) == 0 {
@@ -237,9 +236,8 @@ func (o *Outbox) Settle(ke *v1alpha1.KubernetesExecution, now time.Time) (change
 	return changed, max(0, l.acked.Add(writeAfter).Sub(now))
 }
 
-// Deliver sends to each sink the oldest event of an execution that it has not
-// acknowledged, unless it is sending one. It reports when to call again; zero is when
-// Config.Wake says so.
+// Deliver sends to each idle sink the oldest event of an execution that it has not acknowledged. It
+// returns when to call again; zero means that Deps.Wake triggers it.
 func (o *Outbox) Deliver(ctx context.Context, ke *v1alpha1.KubernetesExecution, now time.Time) time.Duration {
 	if !o.Enabled() {
 		return 0
@@ -247,8 +245,8 @@ func (o *Outbox) Deliver(ctx context.Context, ke *v1alpha1.KubernetesExecution, 
 	return o.deliverQueue(ctx, nameOf(ke), ke.UID, now)
 }
 
-// Hold reports whether an execution is to be held, and when to ask again: an event
-// waits that its deletion would lose.
+// Hold reports whether an execution needs a finalizer because its deletion would lose an event. It
+// also returns when to ask again.
 func (o *Outbox) Hold(ke *v1alpha1.KubernetesExecution, now time.Time) (hold bool, again time.Duration) {
 	for i := range ke.Status.PendingChangeEvents {
 		p := &ke.Status.PendingChangeEvents[i]
@@ -271,8 +269,8 @@ func (o *Outbox) isWaiting(ke *v1alpha1.KubernetesExecution, p *v1alpha1.Pending
 	return slices.ContainsFunc(p.Sinks, func(sink string) bool { return !l.acknowledged(keyOf(p), sink) })
 }
 
-// Deleted goes on with the events of all executions of a name but one, which are gone.
-// It reports when to call again.
+// Deleted continues the delivery for deleted executions of a name, all except the one with UID but.
+// It returns when to call again.
 func (o *Outbox) Deleted(ctx context.Context, name types.NamespacedName, but types.UID, now time.Time) (again time.Duration) {
 	if !o.Enabled() {
 		return 0
@@ -306,7 +304,7 @@ func (o *Outbox) Deleted(ctx context.Context, name types.NamespacedName, but typ
 	return again
 }
 
-// A delivery is an event for a client.
+// delivery is an event for a client.
 type delivery struct {
 	client changeevent.Client
 	event  changeevent.ChangeEvent
@@ -332,7 +330,7 @@ func (o *Outbox) deliverQueue(ctx context.Context, name types.NamespacedName, ui
 	return again
 }
 
-// nextDelivery gives what to send to a sink, if anything, and when to ask again.
+// nextDelivery returns the next event for a sink, if any, and when to ask again.
 func (o *Outbox) nextDelivery(name types.NamespacedName, uid types.UID, l *eventQueue, sink Sink, now time.Time) (*delivery, time.Duration) {
 	p := l.sinks[sink.Name]
 	if p == nil {
@@ -365,7 +363,7 @@ func (o *Outbox) nextDelivery(name types.NamespacedName, uid types.UID, l *event
 	return nil, 0
 }
 
-// recordAnswer takes what a sink answered.
+// recordAnswer records the answer of a sink.
 func (o *Outbox) recordAnswer(name types.NamespacedName, uid types.UID, sink string, e *event, d changeevent.Delivery) {
 	o.mu.Lock()
 	l := o.queues[name][uid]
@@ -399,14 +397,13 @@ func (o *Outbox) recordAnswer(name types.NamespacedName, uid types.UID, sink str
 	}
 }
 
-// isRejection reports whether a sink would never take the event, although it takes
-// others.
+// isRejection reports whether a sink rejects this event permanently, although it may accept others.
 func isRejection(c changeevent.Class) bool {
 	return c == changeevent.ClassClientError || c == changeevent.ClassEncode || c == changeevent.ClassExpired
 }
 
-// Drain sends nothing more and waits for the answers to what was sent, for Config.Drain
-// at most. It gives the executions with acknowledgements that are not written.
+// Drain stops sending and waits for outstanding answers, at most Config.Drain. It returns the
+// executions with acknowledgements that are not written.
 func (o *Outbox) Drain(ctx context.Context) ([]types.NamespacedName, error) {
 	if !o.Enabled() {
 		return nil, nil
@@ -439,7 +436,7 @@ func (o *Outbox) Drain(ctx context.Context) ([]types.NamespacedName, error) {
 	return unwritten, err
 }
 
-// stopSending has nothing more be sent, and counts what is in flight.
+// stopSending prevents further sends and counts the events in flight.
 func (o *Outbox) stopSending() (inFlight int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -472,7 +469,7 @@ func (o *Outbox) countPending() (n float64) {
 	return n
 }
 
-// ChangeOf is the change that a stored event reports.
+// ChangeOf returns the change that a stored event reports.
 func ChangeOf(ke *v1alpha1.KubernetesExecution, p *v1alpha1.PendingChangeEvent) execution.Change {
 	c := execution.Change{
 		Action: execution.ChangeAction(p.Action), Execution: ke.Namespace + "/" + ke.Name, UID: string(ke.UID), Does: ke.Spec.Action,
@@ -487,7 +484,7 @@ func ChangeOf(ke *v1alpha1.KubernetesExecution, p *v1alpha1.PendingChangeEvent) 
 	return c
 }
 
-// At is a time as the API server stores it.
+// At truncates a time to the precision of the API server.
 func At(t time.Time) metav1.MicroTime { return metav1.NewMicroTime(t.Truncate(time.Microsecond)) }
 
 func nameOf(ke *v1alpha1.KubernetesExecution) types.NamespacedName {

@@ -8,7 +8,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/execution"
 )
 
-// A eventQueue is what is known of the events of one execution.
+// eventQueue holds the undelivered events of one execution.
 type eventQueue struct {
 	events  []*event // oldest first
 	sinks   map[string]*progress
@@ -16,14 +16,14 @@ type eventQueue struct {
 	deleted bool
 }
 
-// An event is one that was stored.
+// event is a stored change event.
 type event struct {
 	key     key
 	change  execution.Change
 	waiting []string // sinks that have not acknowledged it
 }
 
-// A key tells the events of an execution apart.
+// key identifies an event of an execution.
 type key struct {
 	action string
 	at     int64 // microseconds
@@ -31,19 +31,19 @@ type key struct {
 
 func keyOf(p *v1alpha1.PendingChangeEvent) key { return key{p.Action, p.At.UnixMicro()} }
 
-// A progress is how far a sink is.
+// progress is the delivery state of a sink.
 type progress struct {
 	inFlight *event
 	failures int // in a row, of the event that is next
 	next     time.Time
 }
 
-// hasPending reports whether some sink has still to acknowledge an event.
+// hasPending reports whether a sink has not yet acknowledged an event.
 func (l *eventQueue) hasPending() bool {
 	return slices.ContainsFunc(l.events, func(e *event) bool { return len(e.waiting) > 0 })
 }
 
-// isAcked reports whether some sink of a stored event is done with it.
+// isAcked reports whether a sink of a stored event has acknowledged it.
 func (l *eventQueue) isAcked(p *v1alpha1.PendingChangeEvent) bool {
 	for _, e := range l.events {
 		if e.key == keyOf(p) {
@@ -53,7 +53,7 @@ func (l *eventQueue) isAcked(p *v1alpha1.PendingChangeEvent) bool {
 	return false
 }
 
-// acknowledged reports whether a sink is done with a stored event.
+// acknowledged reports whether a sink has acknowledged a stored event.
 func (l *eventQueue) acknowledged(k key, sink string) bool {
 	if l == nil {
 		return false
@@ -66,7 +66,7 @@ func (l *eventQueue) acknowledged(k key, sink string) bool {
 	return false
 }
 
-// acknowledge notes that a sink is done with an event.
+// acknowledge removes a sink from the sinks that an event waits for.
 func (l *eventQueue) acknowledge(e *event, sink string, now time.Time) {
 	e.waiting = slices.DeleteFunc(e.waiting, func(name string) bool { return name == sink })
 	if l.acked.IsZero() {
@@ -74,7 +74,7 @@ func (l *eventQueue) acknowledge(e *event, sink string, now time.Time) {
 	}
 }
 
-// earlierWait is the shorter of two waits; zero is none.
+// earlierWait returns the shorter of two waits. Zero means none.
 func earlierWait(a, b time.Duration) time.Duration {
 	if a == 0 || b > 0 && b < a {
 		return b

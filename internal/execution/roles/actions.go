@@ -1,11 +1,10 @@
-// Package roles says which rights executions need in the cluster: each action
-// by an account of its own with the rights that the catalogue gives it, the
-// controller, and the people who ask, approve and look. The manifests and the
-// tests have them from here.
+// Package roles defines the RBAC objects of executions. Each action has an account with the rights
+// from the catalogue; further roles are for the controller, requesters, approvers and viewers. The
+// manifests and the tests use this package.
 //
-// An action's rights on objects in namespaces are bound namespace by namespace:
-// where no RoleBinding is, the action can do nothing. Those on nodes and on what
-// is in all namespaces are bound once for the cluster.
+// Rights of an action on namespaced objects are bound for each namespace. Without a RoleBinding,
+// the action can do nothing there. Rights on nodes and on objects in all namespaces are bound once
+// for the cluster.
 package roles
 
 import (
@@ -21,33 +20,31 @@ import (
 	"github.com/fleetloop/fleetloop/internal/execution/action"
 )
 
-// Namespace is where executions, their Jobs and the accounts of actions are,
-// unless an installation says otherwise.
+// Namespace is the default namespace of executions, their Jobs and the action accounts.
 const Namespace = "kubernaut-executor"
 
-// bySecretName is the action whose rights are on Secrets by their names.
+// bySecretName is the action with rights on Secrets by name.
 const bySecretName = "update_secret"
 
-// byAllowList is the action that has no rights but those of an installation.
+// byAllowList is the action whose rights depend on the installation.
 const byAllowList = "apply_manifest"
 
-// Actions are the accounts of actions and their rights. The zero value is the
-// catalogue, bound in no namespace.
+// Actions defines the accounts and rights of actions. The zero value is the catalogue without any
+// binding.
 type Actions struct {
-	// Namespace is where the accounts are. Empty means Namespace.
+	// Namespace is the namespace of the accounts. Empty means Namespace.
 	Namespace string
 
-	// Secrets are the names of the Secrets that update_secret may change, in the
-	// namespaces where it is bound. None is no right on any.
+	// Secrets are the names of the Secrets that update_secret may change in the namespaces where it
+	// is bound. Empty means no right on any Secret.
 	Secrets []string
 
-	// Manifests are the kinds that apply_manifest may apply and delete, each as
-	// a resource with its group, such as apps/deployments or configmaps. None is
-	// no right on any.
+	// Manifests are the kinds that apply_manifest may apply and delete, each as a resource with its
+	// group, such as apps/deployments or configmaps. Empty means no right on any.
 	Manifests []string
 }
 
-// Account is the account of an action.
+// Account returns the service account of an action.
 func (a Actions) Account(act *action.Action) *corev1.ServiceAccount {
 	off := false
 	return &corev1.ServiceAccount{
@@ -58,9 +55,8 @@ func (a Actions) Account(act *action.Action) *corev1.ServiceAccount {
 	}
 }
 
-// Roles are the roles of an action: the one for target namespaces, the one for
-// the cluster, the one for the namespace of executions. An action has those of
-// them that it has rights for.
+// Roles returns the roles of an action: for target namespaces, for the cluster, and for the
+// namespace of executions. A role without rules is nil.
 func (a Actions) Roles(act *action.Action) (targets, cluster *rbacv1.ClusterRole, executor *rbacv1.Role) {
 	var inTargets, inCluster, inExecutor []rbacv1.PolicyRule
 	for _, p := range act.Permissions {
@@ -97,8 +93,8 @@ func (a Actions) Roles(act *action.Action) (targets, cluster *rbacv1.ClusterRole
 	return targets, cluster, executor
 }
 
-// Base is what an action needs whatever its target: its account, its roles,
-// and the bindings for the cluster and for the namespace of executions.
+// Base returns the objects that an action needs for any target: its account, its roles, and the
+// bindings for the cluster and for the namespace of executions.
 func (a Actions) Base(act *action.Action) []runtime.Object {
 	list := []runtime.Object{a.Account(act)}
 	targets, cluster, executor := a.Roles(act)
@@ -119,8 +115,8 @@ func (a Actions) Base(act *action.Action) []runtime.Object {
 	return list
 }
 
-// InNamespaces are the bindings by which an action may act in namespaces. The
-// empty name leaves it to whoever applies them.
+// InNamespaces returns the bindings for target namespaces. With an empty name, the namespace is
+// chosen when the binding is applied.
 func (a Actions) InNamespaces(act *action.Action, namespaces ...string) []runtime.Object {
 	targets, _, _ := a.Roles(act)
 	if targets == nil {
@@ -148,7 +144,7 @@ func (a Actions) newRoleBinding(act *action.Action, namespace, kind, role string
 	}
 }
 
-// manifestRules are the rights to apply and delete objects of the allowed kinds.
+// manifestRules returns the rules to apply and delete objects of the allowed kinds.
 func (a Actions) manifestRules() []rbacv1.PolicyRule {
 	var rules []rbacv1.PolicyRule
 	for _, name := range slices.Sorted(slices.Values(a.Manifests)) {

@@ -16,15 +16,13 @@ import (
 	"github.com/fleetloop/fleetloop/internal/execution/identity"
 )
 
-// ControllerAccount is the account of the controller, unless an installation
-// says otherwise.
+// ControllerAccount is the default account name of the controller.
 const ControllerAccount = "kubernaut-execution-controller"
 
-// Controller is the controller of executions. It writes executions and Jobs in
-// its own namespace and nothing else: what is done to targets is done by the
-// accounts of actions.
+// Controller defines the rights of the execution controller. It writes executions and Jobs only in
+// its own namespace; changes to targets use the action accounts.
 type Controller struct {
-	// Namespace is where executions are. Empty means Namespace.
+	// Namespace is the namespace of executions. Empty means Namespace.
 	Namespace string
 
 	// Account is the name of its ServiceAccount, in Namespace. Empty means
@@ -32,7 +30,7 @@ type Controller struct {
 	Account string
 }
 
-// Role is what the controller needs in the namespace of executions.
+// Role returns the rights of the controller in the namespace of executions.
 func (c Controller) Role() *rbacv1.Role {
 	c = c.withDefaults()
 	accounts := []string{identity.SecretLookup}
@@ -72,7 +70,7 @@ func (c Controller) Role() *rbacv1.Role {
 	}
 }
 
-// ClusterRole is what the controller needs in the whole cluster: to look.
+// ClusterRole returns the read-only rights of the controller in the cluster.
 func (c Controller) ClusterRole() *rbacv1.ClusterRole {
 	c = c.withDefaults()
 	servers := newRule("discovery.k8s.io", "endpointslices", "get")
@@ -92,7 +90,7 @@ func (c Controller) ClusterRole() *rbacv1.ClusterRole {
 	return newClusterRole(c.Account, nil, rules)
 }
 
-// Objects are the account, the roles, and their bindings.
+// Objects returns the account, the roles and their bindings.
 func (c Controller) Objects() []runtime.Object {
 	c = c.withDefaults()
 	subjects := []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Name: c.Account, Namespace: c.Namespace}}
@@ -124,9 +122,9 @@ func (c Controller) withDefaults() Controller {
 	return c
 }
 
-// targetResources are the resources that policies, conditions and checks look at, by
-// their groups: those of the catalogue, and what they are in. Never Secrets:
-// whoever can write a condition would read them by way of the controller.
+// targetResources returns the resources that policies, conditions and checks read, by group: those
+// of the catalogue and their parents. It never includes Secrets, because users who can write a
+// condition could read them through the controller.
 func targetResources() map[string][]string {
 	groups := map[string][]string{
 		corev1.GroupName: {"namespaces", "nodes", "pods"},

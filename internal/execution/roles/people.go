@@ -27,7 +27,7 @@ const (
 	executions     = "kubernetesexecutions"
 )
 
-// Requester is for those who ask for actions: for those named, and no others.
+// Requester returns a role for users who may request the given actions only.
 func Requester(name string, actions ...*action.Action) *rbacv1.ClusterRole {
 	ask := newRule(executionGroup, executions, v1alpha1.VerbExecute)
 	for _, act := range actions {
@@ -44,16 +44,16 @@ func Requester(name string, actions ...*action.Action) *rbacv1.ClusterRole {
 	return newClusterRole(name, nil, append(rules, readRules()...))
 }
 
-// Approver is for those who approve, reject and cancel.
+// Approver returns a role for users who approve, reject and cancel.
 func Approver() *rbacv1.ClusterRole {
 	return newClusterRole(ApproverRole, nil, append([]rbacv1.PolicyRule{
 		newRule(executionGroup, executions, "get", "list", "watch", "patch", v1alpha1.VerbApprove),
 	}, readRules()...))
 }
 
-// Administrator is for those who change the policies, set the emergency stop, and
-// release or delete executions. The guard keeps everybody else from the two
-// ConfigMaps, whatever rights they have on others.
+// Administrator returns a role for users who change the policies, set the emergency stop, and
+// release or delete executions. The guard protects the two ConfigMaps from all other users,
+// whatever rights those have on ConfigMaps.
 func Administrator() *rbacv1.ClusterRole {
 	return newClusterRole(AdministratorRole, nil, append([]rbacv1.PolicyRule{
 		newRule(executionGroup, executions, "get", "list", "watch", "patch", "delete", v1alpha1.VerbAdminister),
@@ -61,16 +61,15 @@ func Administrator() *rbacv1.ClusterRole {
 	}, readRules()...))
 }
 
-// Viewer is for those who look.
+// Viewer returns a read-only role.
 func Viewer() *rbacv1.ClusterRole {
 	return newClusterRole(ViewerRole, nil, append([]rbacv1.PolicyRule{newRule(executionGroup, executions, "get", "list", "watch")}, readRules()...))
 }
 
-// readRules is what everybody needs who wants to know why an execution stands where
-// it does: its Job and its Pods with what they say and what befell them, who of
-// the controllers is at work, the emergency stop and the policies. It is to look
-// and no more, and has no Secrets: whoever could make a Job or a Pod beside these
-// could act as any action.
+// readRules returns the rights to find out why an execution is in its state: its Job and Pods with
+// their logs and events, the leading controller, the emergency stop and the policies. The rights
+// are read-only and exclude Secrets. A user who could create a Job or a Pod in this namespace could
+// act as any action.
 func readRules() []rbacv1.PolicyRule {
 	settings := newRule("", "configmaps", "get")
 	settings.ResourceNames = []string{v1alpha1.EmergencyStop, guard.DefaultPolicyConfigMap}
@@ -84,8 +83,8 @@ func readRules() []rbacv1.PolicyRule {
 	}
 }
 
-// Requesters are a role for each risk, for the actions of the catalogue that are
-// of no higher one.
+// Requesters returns a role for each risk, which covers the actions of the catalogue up to that
+// risk.
 func Requesters() []*rbacv1.ClusterRole {
 	var list []*rbacv1.ClusterRole
 	var covered []*action.Action

@@ -9,10 +9,10 @@ import (
 	"github.com/fleetloop/fleetloop/internal/execution/identity"
 )
 
-// SecretLookup is the account that looks up for conditions which Secrets exist,
-// and its role. The role gives nothing until it is bound: see SecretLookupIn. It
-// may get Secrets and not list them, since there is no smaller right to know of
-// one by its name; the controller asks for their types and not for their values.
+// SecretLookup returns the account that checks for conditions which Secrets exist, and its role.
+// The role grants nothing until it is bound by SecretLookupIn. It allows get and not list, because
+// no smaller right reveals whether a Secret exists. The controller requests only their types, not
+// their values.
 func (a Actions) SecretLookup() []runtime.Object {
 	off := false
 	return []runtime.Object{
@@ -25,8 +25,8 @@ func (a Actions) SecretLookup() []runtime.Object {
 	}
 }
 
-// SecretLookupIn are the bindings by which the account may look up Secrets in
-// namespaces. The empty name leaves it to whoever applies them.
+// SecretLookupIn returns the bindings that allow the account to look up Secrets in namespaces. With
+// an empty name, the namespace is chosen when the binding is applied.
 func (a Actions) SecretLookupIn(namespaces ...string) []runtime.Object {
 	var list []runtime.Object
 	for _, namespace := range namespaces {

@@ -41,12 +41,10 @@ const (
 	userAgent     = "fleetloop-action-runner"
 )
 
-// Run runs the plan that env has, and gives the exit code. out hears what is
-// done, as kubectl would say it; the result is written to the file
-// terminationLog. The end of ctx tells it to end.
+// Run executes the plan in env and returns the exit code. It writes progress to out in the style of
+// kubectl, and the result to the file terminationLog. The end of ctx asks the action to stop.
 //
-// An action that does not stop then is left behind: Run is for a process that
-// ends with it.
+// An action that does not stop is abandoned, so the process has to exit after Run.
 func Run(ctx context.Context, env func(string) (string, bool), args []string, out io.Writer, terminationLog string) int {
 	if slices.ContainsFunc(args, func(a string) bool { return a == "-h" || a == "-help" || a == "--help" }) {
 		_ = (&work{out: out}).parseArguments(args) // which says what there is
@@ -86,7 +84,7 @@ func runPlan(ctx context.Context, env func(string) (string, bool), args []string
 	})
 }
 
-// newClient makes a client of the Pod's account.
+// newClient creates a client for the account of the Pod.
 func newClient(env func(string) (string, bool)) (action.Client, error) {
 	var cfg *rest.Config
 	var err error
@@ -103,7 +101,7 @@ func newClient(env func(string) (string, bool)) (action.Client, error) {
 	return action.Connect(cfg)
 }
 
-// A work is one run.
+// work is one run of the runner.
 type work struct {
 	started time.Time
 	dry     bool
@@ -111,7 +109,7 @@ type work struct {
 	out     io.Writer
 }
 
-// parseArguments reads the arguments. kubectl's spelling is taken, and nothing else.
+// parseArguments parses the arguments. It accepts only the spelling of kubectl.
 func (w *work) parseArguments(args []string) error {
 	const none, server = "none", "server"
 	flags := flag.NewFlagSet("action-runner", flag.ContinueOnError)
@@ -135,7 +133,7 @@ func (w *work) parseArguments(args []string) error {
 	return nil
 }
 
-// newResult is one of which nothing more is known, and that nobody has spoken of yet.
+// newResult returns a result with only a code and a message, and prints the message.
 func (w *work) newResult(code action.Code, message string) action.Result {
 	_, _ = fmt.Fprintf(w.out, "error: %s\n", message)
 	r := action.Result{Version: resultVersion, Code: code, Message: message, Attempt: w.in.Attempt, Started: w.started, Ended: time.Now().UTC()}
@@ -150,8 +148,7 @@ func (w *work) newResult(code action.Code, message string) action.Result {
 
 var errStopRequested = errors.New("the runner was asked to stop")
 
-// runBounded does something within its time, and a little longer to hear what was
-// done.
+// runBounded runs do up to its deadline, plus a short time to report its result.
 func (w *work) runBounded(ctx context.Context, do func(context.Context, action.Run) action.Result) action.Result {
 	deadline := w.started.Add(w.in.Within)
 	done := make(chan action.Result, 1)

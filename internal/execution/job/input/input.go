@@ -1,9 +1,8 @@
-// Package input is what a Job hands to the runner in its container: variables
-// of the environment, written by one and read by the other.
+// Package input encodes the input of a Job as environment variables for the runner in its
+// container.
 //
-// The plan is JSON in one of them, so that nothing which somebody wrote into an
-// execution is ever read as anything but data. Read takes a plan only with the
-// hash that is its own.
+// One variable contains the plan as JSON, so that text from an execution is only ever read as data.
+// Read accepts a plan only with its own hash.
 package input
 
 import (
@@ -42,11 +41,11 @@ const (
 	TerminationLog = "TERMINATION_LOG"
 )
 
-// MaxPlan is how many bytes a plan may have here. The API server takes a few
-// times more in all of a Job.
+// MaxPlan is the maximum size of a plan in bytes. The API server accepts a few times more for a
+// whole Job.
 const MaxPlan = 64 << 10
 
-// An Input is what a runner is to do.
+// Input is the task of a runner.
 type Input struct {
 	Plan    *v1alpha1.Plan
 	Subject action.Subject
@@ -54,11 +53,11 @@ type Input struct {
 	Attempt int32         // 1 is the first; only read
 }
 
-// A Variable is one of an environment. Its value has no $, which Kubernetes
-// would read as the beginning of a reference to another.
+// Variable is an environment variable. Its value contains no $, because Kubernetes would expand it
+// as a reference.
 type Variable struct{ Name, Value string }
 
-// Environment is in as variables, in a fixed order.
+// Environment encodes in as variables in a fixed order.
 func (in Input) Environment() ([]Variable, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
@@ -87,7 +86,7 @@ func (in Input) Environment() ([]Variable, error) {
 	return variables, nil
 }
 
-// Read reads an environment. Nothing of it may be done if there is an error.
+// Read decodes an environment. If it returns an error, the input must not be used.
 func Read(env func(string) (string, bool)) (Input, error) {
 	in := Input{Plan: &v1alpha1.Plan{}}
 	var errs []error
@@ -139,7 +138,7 @@ func readCount(env func(string) (string, bool), name string) (int32, error) {
 	return int32(n), nil
 }
 
-// verifyPlan finds a plan that is not the one that was decided on.
+// verifyPlan returns an error if the plan does not match its hash.
 func verifyPlan(p *v1alpha1.Plan, hash string) error {
 	switch is := action.Hash(p); {
 	case hash == "": // it was said already
