@@ -6,6 +6,6 @@ import "github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 // operation that ends with an error is retried.
 type Failure struct {
 	Reason  v1alpha1.Reason
-	Detail  v1alpha1.Detail // empty means the reason's own word
+	Detail  v1alpha1.Detail // empty means the reason
 	Message string          // what happened, to what, and what to do next
 }

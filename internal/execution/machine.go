@@ -5,7 +5,7 @@ import "github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 // Transition is an allowed change from one phase to another.
 type Transition struct {
 	From, To v1alpha1.Phase
-	When     string // in the words of docs/states/execution.md
+	When     string // the text in docs/states/execution.md
 }
 
 // Transitions returns all transitions in the order of the phases.

@@ -24,7 +24,7 @@ var ErrKilled = errors.New("the evaluation was killed")
 // RetryError is the reason why a condition was not evaluated yet. It is no statement about the
 // condition.
 type RetryError struct {
-	After time.Duration // when to try again
+	After time.Duration // delay before the next attempt
 	Err   error
 }
 
@@ -36,31 +36,29 @@ func (e *RetryError) Unwrap() error { return e.Err }
 
 // Policy decides whether an execution is allowed.
 type Policy interface {
-	// Decide decides about an execution. An error means that there is no
-	// decision, which is never a leave. It wraps ErrNoPolicies if there is nobody
-	// to ask.
+	// Decide decides about an execution. An error means that no decision was made, so the execution
+	// is not allowed. The error wraps ErrNoPolicies if no policies are loaded.
 	Decide(ctx context.Context, in *Input) (Decision, error)
 }
 
 // Conditions evaluates preconditions and postconditions. Conditions of one requester do not delay
 // those of another.
 type Conditions interface {
-	// Enter takes a place for a requester, in which all conditions of one look are
-	// evaluated. Where none is free the error wraps a *RetryError.
+	// Enter reserves a place for a requester, in which all conditions of one check are evaluated.
+	// If none is free, the error wraps a *RetryError.
 	Enter(requester string) (Place, error)
 }
 
 // Place evaluates conditions of one requester, one after another. Its errors wrap ErrMalformed,
 // ErrKilled or a *RetryError where these apply.
 type Place interface {
-	// Compile says why a module can never hold.
+	// Compile returns why a module can never pass.
 	Compile(ctx context.Context, module string) error
-	// Evaluate says whether the rule allow of a module in Rego holds for an
-	// input, and what its rule message says. An error, such as a rule that is
-	// undefined, never counts as holding. It wraps ErrMalformed if it would be the
-	// same for any input.
+	// Evaluate evaluates the rule allow of a Rego module for an input, and returns the value of its
+	// rule message. With an error, such as an undefined rule, the condition never passes. The error
+	// wraps ErrMalformed if it would be the same for any input.
 	Evaluate(ctx context.Context, module string, input any, now time.Time) (passed bool, message string, err error)
-	// Leave lets the next one in. It is called once.
+	// Leave releases the place. It is called once.
 	Leave()
 }
 
@@ -75,7 +73,7 @@ type Decision struct {
 
 	PolicyName string
 	PolicyHash string
-	Mode       string // enforce, warn or audit; in the last two Allow is true whatever was violated
+	Mode       string // enforce, warn or audit; for warn and audit, Allow is always true
 }
 
 // Approvals are the required approvals. The zero value requires one approval by any user who may
@@ -83,7 +81,7 @@ type Decision struct {
 type Approvals struct {
 	Count                  int32
 	Groups                 []string
-	RequesterCannotApprove bool // not of whoever asked
+	RequesterCannotApprove bool // excludes the requester
 }
 
 // InputVersion is the version of Input that policies see.
@@ -102,7 +100,7 @@ type Input struct {
 	InFlight       InputInFlight       `json:"inflight"`
 	History        InputHistory        `json:"history"`
 	ServiceAccount InputServiceAccount `json:"serviceAccount"`
-	Plan           *InputPlan          `json:"plan,omitempty"` // there is one at the second evaluation
+	Plan           *InputPlan          `json:"plan,omitempty"` // set in the second evaluation
 }
 
 // InputRequest is the request.
@@ -151,7 +149,7 @@ type InputTarget struct {
 	UID         string            `json:"uid"`
 	Labels      map[string]string `json:"labels"`
 	Annotations map[string]string `json:"annotations"`
-	Object      map[string]any    `json:"object"` // its spec and status, bounded; never of a Secret
+	Object      map[string]any    `json:"object"` // spec and status, truncated; never of a Secret
 	Protected   bool              `json:"protected"`
 	ManagedBy   InputManagedBy    `json:"managedBy"`
 	OwnerChain  []string          `json:"ownerChain"` // such as "ReplicaSet/web-7d9", nearest first
@@ -176,7 +174,7 @@ type InputManagedBy struct {
 // InputNamespace is the namespace of the target.
 type InputNamespace struct {
 	Name        string            `json:"name"`
-	Environment string            `json:"environment"` // by the label that the controller is told of, or empty
+	Environment string            `json:"environment"` // from the configured label, or empty
 	Labels      map[string]string `json:"labels"`
 	Annotations map[string]string `json:"annotations"`
 }
@@ -239,7 +237,7 @@ type Change struct {
 	UID       string
 	Does      string // the action of the catalogue
 	Target    v1alpha1.PlanTarget
-	By        string // who asked, approved or rejected; empty is the controller
+	By        string // requester or approver; empty means the controller
 	Reason    string
 	Message   string
 	At        time.Time
@@ -249,7 +247,7 @@ type Change struct {
 // ChangeAction is the kind of a change.
 type ChangeAction string
 
-// What is told.
+// Kinds of changes.
 const (
 	ChangeStarted    ChangeAction = "execution-started"
 	ChangeSucceeded  ChangeAction = "execution-succeeded"

@@ -16,9 +16,9 @@ import (
 )
 
 const (
-	// DefaultNamespace is where executions are unless Options say otherwise.
+	// DefaultNamespace is the default namespace of executions.
 	DefaultNamespace = "kubernaut-executor"
-	// DefaultPolicyConfigMap has the policies unless Options say otherwise.
+	// DefaultPolicyConfigMap is the default name of the ConfigMap with the policies.
 	DefaultPolicyConfigMap = "safety-policies"
 
 	defaultAccount = "kubernaut-execution-controller"

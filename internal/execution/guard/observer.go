@@ -47,7 +47,7 @@ func (l observer) observe(ctx context.Context) (observation, error) {
 			return observation{}, err
 		}
 		if failed := l.record.endPeriod(ctx); failed != nil {
-			err = fmt.Errorf("%w; %s", err, failed.Error()) // which is not that nobody can tell
+			err = fmt.Errorf("%w; %s", err, failed.Error()) // not an unknownError
 		}
 		return observation{}, err
 	}
@@ -197,7 +197,7 @@ func (l observer) watchObjects(ctx context.Context, changed func()) {
 	}
 	group := factory.Admissionregistration().V1()
 	for _, informer := range []cache.SharedIndexInformer{group.ValidatingAdmissionPolicies().Informer(), group.ValidatingAdmissionPolicyBindings().Informer()} {
-		// It fails only for an informer that has ended.
+		// It fails only for a stopped informer.
 		_, _ = informer.AddEventHandler(tell)
 	}
 	factory.Start(ctx.Done())

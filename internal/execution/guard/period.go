@@ -56,15 +56,15 @@ type periodRecord struct {
 	namespace   string
 	propagation time.Duration
 
-	settling string    // the objects that API servers may not go by yet
-	settled  time.Time // when all of them do
+	settling string    // the versions that API servers may not enforce yet
+	settled  time.Time // when all of them enforce it
 
-	seen   string    // the ID of the period that was seen last
-	usable time.Time // when the API server's clock is past its begin
+	seen   string    // the ID of the last observed period
+	usable time.Time // when the API server's clock is past its start
 
-	gapped  bool      // the objects were not as they should be, and no period was seen since
-	lastGap time.Time // when that was last, by the API server's clock; zero is that it did not say
-	refused string    // the ID of a period that somebody made up in the gap
+	gapped  bool      // the objects were wrong, and no period was observed since
+	lastGap time.Time // the last time of that by the API server's clock; zero means unknown
+	refused string    // the ID of a period that was forged in the gap
 }
 
 // settlingError is the error while the objects are correct, but not every API server may enforce
@@ -103,7 +103,7 @@ func (r *periodRecord) currentPeriod(ctx context.Context, objects string) (Perio
 		return Period{}, err
 	}
 	r.settling = ""
-	return Period{}, settlingError{time.Now().Add(time.Second)} // then the API server's clock is past Since
+	return Period{}, settlingError{time.Now().Add(time.Second)} // until the API server's clock is past Since
 }
 
 // checkBegun returns an error until the period has begun. Its start is up to a second in the future
@@ -157,7 +157,7 @@ func (r *periodRecord) beginPeriod(ctx context.Context, lease *coordinationv1.Le
 	if err != nil {
 		return err
 	}
-	p := Period{ID: rand.Text(), Since: now.Add(time.Second)} // times of objects are cut off to whole seconds
+	p := Period{ID: rand.Text(), Since: now.Add(time.Second)} // creation times are truncated to whole seconds
 	lease.Annotations = map[string]string{annotationObjects: objects}
 	lease.Spec.HolderIdentity, lease.Spec.AcquireTime = &p.ID, &metav1.MicroTime{Time: p.Since}
 	if err := r.writeLease(ctx, lease); err != nil {

@@ -10,17 +10,17 @@ import (
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 )
 
-// user and where are the user and the namespace of a request, in expressions.
+// CEL expressions: user and where are the user and the namespace of a request.
 const (
 	user  = "request.userInfo.username"
 	where = "request.namespace"
 
-	// userGroups are the groups of the user.
+	// userGroups is the list of the user's groups.
 	userGroups = "request.userInfo.?groups.orValue([])"
 
-	// objectName is the name of the object: a request that deletes all of them has none.
+	// objectName is the name of the object. It is empty in a request that deletes all objects.
 	objectName = "(object == null ? oldObject : object).metadata.?name.orValue('')"
-	// withNamespace is that the object goes with all that is in its namespace.
+	// withNamespace is true if the object is deleted together with its namespace.
 	withNamespace = "request.operation == 'DELETE' && has(namespaceObject.metadata.deletionTimestamp)"
 )
 
@@ -77,7 +77,7 @@ func (o Options) changePolicy() *admissionv1.ValidatingAdmissionPolicy {
 	}
 	p.Spec.Validations = newValidations(
 		validationRule{
-			// The schema does not know what is in parameters, so its own rules
+			// The schema does not define the fields of parameters, so its rules
 			// cannot compare them.
 			"dyn(object.spec).?parameters == dyn(oldObject.spec).?parameters",
 			quoteExpression("spec.parameters is immutable, because the plan was made for the requested parameters: create another execution"),
@@ -98,14 +98,14 @@ func (o Options) changePolicy() *admissionv1.ValidatingAdmissionPolicy {
 			quoteExpression("the finalizer " + v1alpha1.Finalizer + " belongs to the controller, which removes it after the audit is written: delete the execution and wait; without a controller, a user with the verb administer on kubernetesexecutions can remove it"),
 		},
 		validationRule{
-			// With a finalizer that nobody takes off, the object could not be deleted.
+			// A finalizer that no controller removes would block the deletion.
 			fmt.Sprintf("object.metadata.?finalizers.orValue([]).all(f, f in oldObject.metadata.?finalizers.orValue([])) || variables.requester == %[1]s || %[1]s == %[2]s || variables.administers",
 				user, quoteExpression(o.ControllerUser)),
 			user + " + ' is not allowed to add a finalizer to ' + oldObject.metadata.name + ', which would block its deletion: ask the requester, or a user with the verb administer on kubernetesexecutions'",
 		},
 		validationRule{
-			// The garbage collector deletes what has an owner that is not there.
-			// It changes blockOwnerDeletion itself.
+			// The garbage collector deletes an object whose owner does not exist.
+			// It also changes blockOwnerDeletion.
 			"object.metadata.?ownerReferences.orValue([]).all(now, variables.owners.exists(was, was.uid == now.uid && was.apiVersion == now.apiVersion && was.kind == now.kind && was.name == now.name && was.?controller == now.?controller))" +
 				" || variables.requester == " + user + " || variables.administers",
 			user + " + ' is not allowed to change the owner references of ' + oldObject.metadata.name + ', which could delete it: ask the requester, who can change them'",
@@ -118,8 +118,8 @@ func (o Options) changePolicy() *admissionv1.ValidatingAdmissionPolicy {
 func (o Options) approvalPolicy() *admissionv1.ValidatingAdmissionPolicy {
 	p := o.newPolicy(policyApprovals, matchExecutions("", admissionv1.Update))
 	p.Spec.Variables = []admissionv1.Variable{
-		// The schema has one entry for each approver and takes none away. One that is
-		// about an older plan can be put in the place of another.
+		// The schema allows one entry per approver and no removal. An approver can
+		// replace an entry for an older plan.
 		{Name: "added", Expression: "object.spec.?approvals.orValue([]).filter(a, !oldObject.spec.?approvals.orValue([]).exists(b, a == b))"},
 		{Name: "decides", Expression: "size(variables.added) > 0 || object.spec.?approvalReceived.orValue(false) && !oldObject.spec.?approvalReceived.orValue(false)"},
 		{Name: "named", Expression: "oldObject.metadata.name"},
@@ -137,7 +137,7 @@ func (o Options) approvalPolicy() *admissionv1.ValidatingAdmissionPolicy {
 			"variables.named + (variables.phase in ['', 'validating', 'validated'] ? ' is not waiting for approval yet and has no plan: wait for phase waiting_approval' : ' is in phase ' + variables.phase + ' and no longer waiting for approval: create another execution if it is still needed')",
 		},
 		validationRule{
-			// With it nobody can add two: the second would be of another approver.
+			// This also prevents two entries: the second would name another approver.
 			"variables.added.all(a, a.approver == " + user + ")",
 			"'the request is from ' + " + user + " + ', but the approval names another approver: add one entry at a time, with spec.approvals[].approver set to ' + " + user,
 		},

@@ -35,7 +35,7 @@ type apiServers struct {
 	cfg        *rest.Config
 	namespace  string
 	client     kubernetes.Interface
-	executions dynamic.ResourceInterface // of whichever server answers
+	executions dynamic.ResourceInterface // at the configured address
 
 	mu    sync.Mutex
 	known map[string]dynamic.ResourceInterface // by address

@@ -27,7 +27,7 @@ func Stamps(o Options) []runtime.Object {
 		admissionv1.MatchCondition{Name: "has-a-plan", Expression: "oldObject.?status.plan.hash.orValue('') != ''"},
 		admissionv1.MatchCondition{Name: "adds-nothing", Expression: "object.spec.?approvals.orValue([]).all(a, oldObject.spec.?approvals.orValue([]).exists(b, b.approver == a.approver))"},
 		admissionv1.MatchCondition{Name: "not-decided-before", Expression: "!object.spec.?approvals.orValue([]).exists(a, a.approver == " + user + ")"})
-	// The groups of somebody else are not known.
+	// The groups of another user are not known.
 	groups := o.newStamp(stampGroups, admissionv1.Create,
 		"Object{spec: Object.spec{requesterGroups: "+userGroups+"}}",
 		admissionv1.MatchCondition{Name: "names-no-groups", Expression: "size(object.spec.?requesterGroups.orValue([])) == 0"},
@@ -41,7 +41,7 @@ func Stamps(o Options) []runtime.Object {
 		"Object{spec: Object.spec{cancelledBy: "+user+"}}",
 		admissionv1.MatchCondition{Name: "cancels", Expression: "object.spec.?cancel.orValue(false) && !oldObject.spec.?cancel.orValue(false)"},
 		admissionv1.MatchCondition{Name: "names-nobody", Expression: "object.spec.?cancelledBy.orValue('') == ''"},
-		admissionv1.MatchCondition{Name: "has-room", Expression: "size(" + user + ") <= 253"}) // or the cancel would be refused for its name
+		admissionv1.MatchCondition{Name: "has-room", Expression: "size(" + user + ") <= 253"}) // otherwise the length of the name would fail the cancel
 	var list []runtime.Object
 	for _, p := range []*admissionv1.MutatingAdmissionPolicy{requests, groups, approvals, cancels} {
 		list = append(list, p, o.newStampBinding(p))

@@ -40,20 +40,20 @@ type Watch struct {
 	watchObjects func(ctx context.Context, changed func())
 
 	log        *slog.Logger
-	observing  chan struct{} // holds one look at a time
-	confirming chan struct{} // holds one look at the objects alone at a time
+	observing  chan struct{} // allows one observation at a time
+	confirming chan struct{} // allows one read of the versions at a time
 
 	mu         sync.Mutex
-	missing    error     // what the last look that could tell has said
-	observedAt time.Time // when that was
-	unknown    error     // why no look could tell since then
+	missing    error     // result of the last observation that was not unknown
+	observedAt time.Time // time of that observation
+	unknown    error     // error of later observations that were unknown
 	seen       observation
-	next       *confirmation // that has not begun
+	next       *confirmation // not started yet
 }
 
 // observation is the result of an observation of the guard.
 type observation struct {
-	objects string // their UIDs and generations
+	objects string // UIDs and generations of the objects
 	period  Period
 }
 
@@ -206,7 +206,7 @@ func (w *Watch) Confirm(ctx context.Context) (Period, error) {
 	}
 	w.mu.Unlock()
 	if first {
-		w.runConfirmation(context.WithoutCancel(ctx), c) // for others, too; it has a bound
+		w.runConfirmation(context.WithoutCancel(ctx), c) // it serves other callers too and has its own timeout
 	}
 	select {
 	case <-c.done:
@@ -242,7 +242,7 @@ func (w *Watch) readVersionsOnce(ctx context.Context) (string, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, observeTimeout, errObserveTimeout)
 	defer cancel()
 	w.mu.Lock()
-	w.next = nil // who comes now needs another
+	w.next = nil // later callers need another confirmation
 	w.mu.Unlock()
 	return w.readVersions(ctx)
 }

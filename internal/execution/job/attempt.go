@@ -25,15 +25,15 @@ import (
 // attempt is one Pod of a Job.
 type attempt struct {
 	pod        *corev1.Pod
-	status     *corev1.ContainerStatus          // nil before a node knows of it
-	terminated *corev1.ContainerStateTerminated // nil while it has not ended
-	disrupted  *corev1.PodCondition             // why the node let it go; nil is not
+	status     *corev1.ContainerStatus          // nil until a node reports it
+	terminated *corev1.ContainerStateTerminated // nil until the container ends
+	disrupted  *corev1.PodCondition             // why the Pod was evicted; nil if it was not
 
-	began   bool // whether the container was ever started
-	over    bool // whether it has ended, for good
-	stopped bool // whether somebody has stopped it, see StopPatch
+	began   bool // the container was started
+	over    bool // it has ended and will not restart
+	stopped bool // it was stopped with StopPatch
 
-	result     *action.Result // what is known of its end
+	result     *action.Result // the result as far as it is known
 	unreadable bool
 }
 
@@ -50,7 +50,7 @@ func newAttempt(j *batchv1.Job, pod *corev1.Pod) *attempt {
 		}
 	}
 	if a.terminated != nil {
-		a.over = true // nothing restarts it
+		a.over = true // the restart policy is Never
 	}
 	if own, usual := pod.Spec.ActiveDeadlineSeconds, j.Spec.Template.Spec.ActiveDeadlineSeconds; own != nil && usual != nil {
 		a.stopped = *own < *usual
@@ -75,7 +75,7 @@ func (a *attempt) hasBegun() bool {
 		return false
 	}
 	switch a.terminated.Reason {
-	case "StartError", "ContainerCannotRun", "RunContainerError": // the program could not be started
+	case "StartError", "ContainerCannotRun", "RunContainerError": // the program failed to start
 		return false
 	}
 	return !a.terminated.StartedAt.IsZero() || cmp.Or(a.terminated.ContainerID, s.ContainerID) != ""
@@ -84,7 +84,7 @@ func (a *attempt) hasBegun() bool {
 // readResult decodes the termination message of the container. If it is not readable, the exit code
 // serves as the result where possible.
 func (a *attempt) readResult(planHash string) {
-	if a.terminated == nil { // the node is gone, and took with it how it ended
+	if a.terminated == nil { // the node is gone, and the exit status with it
 		return
 	}
 	r, err := action.DecodeResult(a.terminated.Message)

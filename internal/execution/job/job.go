@@ -29,7 +29,7 @@ import (
 )
 
 const (
-	// Container is the name of the one container of a Pod.
+	// Container is the name of the only container of a Pod.
 	Container = "kubectl-executor"
 
 	// DryRunArgument makes the runner perform a dry run.
@@ -39,12 +39,12 @@ const (
 	accountVolume   = "kube-api-access"
 	accountPath     = "/var/run/secrets/kubernetes.io/serviceaccount"
 	user            = 65532
-	gracePeriod     = 10 // seconds in which a runner that is told to end says what it did
+	gracePeriod     = 10 // seconds for a stopped runner to report its result
 	maxLabel        = 63
-	minTokenSeconds = 600  // seconds; the API server takes no less
+	minTokenSeconds = 600  // seconds, the minimum of the API server
 	maxTokenSeconds = 3600 // seconds
 	defaultTimeout  = 5 * time.Minute
-	dryRunTimeout   = 60 * time.Second // the one who waits for it counts from when it starts, and has less patience
+	dryRunTimeout   = 60 * time.Second // the operator has a shorter timeout, which starts with the container
 	minTimeout      = 5 * time.Second
 )
 
@@ -53,13 +53,13 @@ type Options struct {
 	// Namespace is the namespace of the executions, their Jobs and the action accounts.
 	Namespace string
 
-	Image       string // of action-runner, by its digest
-	PullPolicy  string // Always, IfNotPresent or Never; empty is the cluster's
+	Image       string // image of action-runner by digest
+	PullPolicy  string // Always, IfNotPresent or Never; empty means the default of the cluster
 	PullSecrets []string
 
 	PriorityClassName string
-	NodeSelector      map[string]string   // of the nodes that Pods run on
-	Tolerations       []corev1.Toleration // of taints of those nodes
+	NodeSelector      map[string]string   // for the Pods
+	Tolerations       []corev1.Toleration // for the Pods
 
 	// OnTargetNode lets an action on a node run on that node if no other is available. Otherwise
 	// the Pod waits for another node.
@@ -96,7 +96,7 @@ func Build(ke *v1alpha1.KubernetesExecution, plan *v1alpha1.Plan, purpose string
 		return nil, fmt.Errorf("build Job %q: no runner image is configured", name)
 	case ke.UID == "":
 		return nil, fmt.Errorf("build Job %q: the execution has no UID", name)
-	case ke.Namespace != o.Namespace: // an owner in another namespace is none: the Job would be collected
+	case ke.Namespace != o.Namespace: // an owner in another namespace is invalid: the Job would be garbage collected
 		return nil, fmt.Errorf("build Job %q: the execution is in namespace %q, must be in %q", name, ke.Namespace, o.Namespace)
 	case purpose != v1alpha1.PurposeExecute && purpose != v1alpha1.PurposeDryRun:
 		return nil, fmt.Errorf("build Job %q: invalid purpose %q", name, purpose)
@@ -125,7 +125,7 @@ func Build(ke *v1alpha1.KubernetesExecution, plan *v1alpha1.Plan, purpose string
 		},
 		Spec: batchv1.JobSpec{
 			Parallelism: new(int32(1)), Completions: new(int32(1)),
-			// Only of an index the Job controller tells a Pod how many went before it.
+			// Only for indexed Jobs does the Job controller annotate a Pod with the number of earlier failures.
 			CompletionMode:        new(batchv1.IndexedCompletion),
 			BackoffLimit:          new(b.maxRetries()),
 			BackoffLimitPerIndex:  new(b.maxRetries()),
@@ -200,7 +200,7 @@ func (b *builder) failureRules() []batchv1.PodFailurePolicyRule {
 		}
 	}
 	return []batchv1.PodFailurePolicyRule{
-		{Action: batchv1.PodFailurePolicyActionIgnore, OnPodConditions: disrupted}, // it is not the action's fault
+		{Action: batchv1.PodFailurePolicyActionIgnore, OnPodConditions: disrupted}, // a disruption is no failure of the action
 		{Action: batchv1.PodFailurePolicyActionFailJob, OnExitCodes: &batchv1.PodFailurePolicyOnExitCodesRequirement{
 			ContainerName: new(Container), Operator: batchv1.PodFailurePolicyOnExitCodesOpIn, Values: finalExitCodes(),
 		}},
@@ -259,7 +259,7 @@ func (b *builder) newContainer() (corev1.Container, error) {
 		Name: Container, Image: b.Image, ImagePullPolicy: corev1.PullPolicy(b.PullPolicy),
 		Resources:                b.containerResources(),
 		TerminationMessagePath:   corev1.TerminationMessagePathDefault,
-		TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError, // a runner that crashes says why in its log
+		TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError, // the log shows why a runner crashed
 		VolumeMounts:             []corev1.VolumeMount{{Name: accountVolume, MountPath: accountPath, ReadOnly: true}},
 		SecurityContext: &corev1.SecurityContext{
 			AllowPrivilegeEscalation: new(false), ReadOnlyRootFilesystem: new(true), RunAsNonRoot: new(true),

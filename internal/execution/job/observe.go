@@ -19,11 +19,11 @@ type State string
 
 // The states.
 const (
-	Pending   State = "Pending"   // nothing has begun
+	Pending   State = "Pending"   // no container has started
 	Running   State = "Running"   // a container runs
-	Retrying  State = "Retrying"  // an attempt has failed, and there will be another
-	Succeeded State = "Succeeded" // and it says with which result
-	Failed    State = "Failed"    // and it says why
+	Retrying  State = "Retrying"  // an attempt has failed and another follows
+	Succeeded State = "Succeeded" // see Result
+	Failed    State = "Failed"    // see Failure
 )
 
 // Observation is the state derived from a Job and its Pods.
@@ -36,10 +36,10 @@ type Observation struct {
 	// Unreadable is true if a runner ended without a readable result.
 	Unreadable bool
 
-	Pod     string     // the one that State is about; empty is none
-	Retries int32      // how often it was begun again
-	Started *time.Time // when the first attempt began
-	Ended   *time.Time // when the last one ended, of one that has Succeeded or Failed
+	Pod     string     // the Pod that State describes; empty means none
+	Retries int32      // attempts after the first
+	Started *time.Time // start of the first attempt
+	Ended   *time.Time // end of the last attempt, if Succeeded or Failed
 
 	// Waiting describes for people what prevents the next attempt from starting.
 	Waiting string
@@ -68,7 +68,7 @@ func Observe(j *batchv1.Job, pods []corev1.Pod, now time.Time) Observation {
 // jobState is a Job with its attempts at one point in time.
 type jobState struct {
 	job      *batchv1.Job
-	attempts []*attempt // the oldest first
+	attempts []*attempt // oldest first
 	dry      bool
 	now      time.Time
 }
@@ -82,7 +82,7 @@ func (l *jobState) observeAttempts() Observation {
 		return Observation{State: Running, Pod: a.pod.Name}
 	}
 	last := l.findLatest(func(a *attempt) bool { return a.over })
-	if broken == nil && len(l.attempts) > 0 { // without any, it has yet to count what it had
+	if broken == nil && len(l.attempts) > 0 { // without Pods, the Job has not counted its failures yet
 		broken = l.findCondition(batchv1.JobFailureTarget)
 	}
 	switch {
@@ -189,7 +189,7 @@ func (l *jobState) successObservation(a *attempt) Observation {
 	} else {
 		o.Result, o.Unreadable = resultOfCode(action.CodeOK, *o.Ended), true
 	}
-	if l.dry && o.Result.DryRun == nil { // what it found is all that it was for
+	if l.dry && o.Result.DryRun == nil { // a dry run without findings has no result
 		o.State, o.Result = Failed, nil
 		o.Failure = l.newFailure(v1alpha1.ReasonExecutionFailed, v1alpha1.DetailResultUnknown, "the dry run ended without a readable result")
 	}
@@ -306,7 +306,7 @@ func FailureOf(r *action.Result) *execution.Failure {
 		return nil
 	case action.CodeGuard:
 		f.Detail = v1alpha1.DetailTargetChanged
-		if r.Attempt > 1 { // the one before may have done it, and somebody else changed it since
+		if r.Attempt > 1 { // an earlier attempt may have changed the target, and another client changed it since
 			f.Detail = v1alpha1.DetailResultUnknown
 			f.Message = truncateMessage("an earlier attempt started and its result is unknown: " + f.Message)
 		}

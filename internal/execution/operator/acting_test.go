@@ -1,11 +1,3 @@
-// Package operator moves each KubernetesExecution of a namespace from phase to phase. It runs the
-// planned actions as Jobs and records their results.
-//
-// The state of an execution is in its status and its Job, so a restarted operator continues where
-// the previous one stopped. Each transition is one write of the status, which the API server
-// refuses if the object changed in the meantime. Reconciles do not block: deadlines are in the
-// status or follow from it. Changes of Jobs and Pods, the emergency stop, and the end of other
-// executions wake the affected executions.
 package operator
 
 import (

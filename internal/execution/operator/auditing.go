@@ -65,7 +65,7 @@ func (a *auditReconciler) recordDeleted(ctx context.Context, name types.Namespac
 // not yet acknowledged a change event.
 func (a *auditReconciler) releaseRecorded(ctx context.Context, ke *v1alpha1.KubernetesExecution) (reconcile.Result, error) {
 	if len(ke.Status.PendingChangeEvents) > 0 {
-		return reconcile.Result{}, nil // auditNews says when there are none
+		return reconcile.Result{}, nil // auditChanged selects the update that removes the last one
 	}
 	err := a.executions.SetFinalizer(ctx, ke, false)
 	if apierrors.IsConflict(err) {
@@ -85,10 +85,10 @@ func (a *auditReconciler) syncAudit(ctx context.Context, req reconcile.Request) 
 	}
 	ke = ke.DeepCopy()
 	deleted := !ke.DeletionTimestamp.IsZero()
-	if ke.Status.Phase == v1alpha1.PhaseNew && !deleted { // one that is deleted may be held: what acts at once is held before its first phase is written
+	if ke.Status.Phase == v1alpha1.PhaseNew && !deleted { // a deleted one may have the finalizer: an inline action gets it before its first phase is written
 		return reconcile.Result{}, nil
 	}
-	if isRecorded(ke) && !deleted { // it may be held still
+	if isRecorded(ke) && !deleted { // it may still have the finalizer
 		return a.releaseRecorded(ctx, ke)
 	}
 	done, err := a.auditor.Sync(ctx, ke)
@@ -104,7 +104,7 @@ func (a *auditReconciler) syncAudit(ctx context.Context, req reconcile.Request) 
 		return reconcile.Result{}, nil
 	}
 	if deleted && isUnderWay(ke, a.now()) {
-		return reconcile.Result{RequeueAfter: requeueSoon * 40}, nil // what runs is to say what it did
+		return reconcile.Result{RequeueAfter: requeueSoon * 40}, nil // the running action reports its result first
 	}
 	if deleted && hasUndelivered(ke, a.now()) {
 		return reconcile.Result{RequeueAfter: requeueSoon * 40}, nil
@@ -129,7 +129,7 @@ func (a *auditReconciler) markRecorded(ctx context.Context, ke *v1alpha1.Kuberne
 			return err
 		}
 		if len(ke.Status.PendingChangeEvents) > 0 {
-			return nil // auditNews says when there are none
+			return nil // auditChanged selects the update that removes the last one
 		}
 	}
 	return a.executions.SetFinalizer(ctx, ke, false)

@@ -58,7 +58,7 @@ func (r *reconciler) validateExecution(ctx context.Context, t *reconcileState) e
 		return nil
 	}
 	out, err := r.check.Check(ctx, t.ke, dry, t.now)
-	t.now = r.now() // it took its time
+	t.now = r.now() // the checks take time
 	keepKilled(&t.ke.Status, out.Results.PreConditionResults, out.Results.PostConditionResults)
 	if err != nil {
 		return r.retryCheck(ctx, t, err)
@@ -81,7 +81,7 @@ func (r *reconciler) handleOutcome(ctx context.Context, t *reconcileState, out c
 	case out.NeedDryRunJob:
 		return r.startDryRun(ctx, t, out.Plan)
 	case out.Wait > 0:
-		if c := findCondition(s, v1alpha1.ConditionValidated); c == nil || c.Reason != "WaitingForPreconditions" { // once: each look would be a write
+		if c := findCondition(s, v1alpha1.ConditionValidated); c == nil || c.Reason != "WaitingForPreconditions" { // only once, to avoid a write per reconcile
 			s.ValidationResults = &out.Results
 			s.Message, s.ReasonDetail = "waiting for preconditions to pass", ""
 			setCondition(t, v1alpha1.ConditionValidated, metav1.ConditionUnknown, "WaitingForPreconditions", s.Message)
@@ -113,7 +113,7 @@ func (r *reconciler) acceptPlan(ctx context.Context, t *reconcileState, out chec
 			r.events.emitWarning(t.ke, "PolicyWarning", w)
 		}
 	})
-	switch { // where nothing is done before the next write, that is this one
+	switch { // a next step without side effects joins this write
 	case needsApproval(t.ke):
 		r.requestApproval(t)
 	case t.ke.Spec.DryRunMode == v1alpha1.DryRunOnly:
@@ -161,12 +161,12 @@ func (r *reconciler) retryCheck(ctx context.Context, t *reconcileState, err erro
 	if retry := (*execution.RetryError)(nil); errors.As(err, &retry) && (known == nil || known.Reason != reason) &&
 		t.now.Before(phaseStart(t.ke, v1alpha1.PhaseValidating, t.now).Add(maxConditionTimeout(t.ke.Spec.PreConditions)+r.cfg.CheckTimeout)) {
 		r.log.DebugContext(ctx, "condition evaluation deferred", "execution", logKey(t.ke), "err", err)
-		t.requeueIn(retry.After) // and is not written: it happens to each of many
+		t.requeueIn(retry.After) // not written to the status, because it affects many executions at once
 		return nil
 	}
 	r.log.WarnContext(ctx, "execution check failed, retrying", "execution", logKey(t.ke), "err", err)
-	if known == nil || known.Reason != reason { // once: each look would be a write
-		removeCondition(&t.ke.Status, v1alpha1.ConditionValidated) // its time is when the trouble began
+	if known == nil || known.Reason != reason { // only once, to avoid a write per reconcile
+		removeCondition(&t.ke.Status, v1alpha1.ConditionValidated) // its transition time is when the errors began
 		t.ke.Status.ReasonDetail, t.ke.Status.Message = detail, truncateText("the controller failed to run the checks and retries: "+err.Error(), maxMessage)
 		setCondition(t, v1alpha1.ConditionValidated, metav1.ConditionUnknown, reason, t.ke.Status.Message)
 	}
@@ -239,7 +239,7 @@ func (r *reconciler) observeJob(ctx context.Context, t *reconcileState, j *batch
 	if o.State != job.Failed || o.Result != nil {
 		return o, nil
 	}
-	// What left no word may have left one of which the cache does not know yet.
+	// The cache may not have the result yet, so read the Pods from the host cluster.
 	if pods, err = r.jobs.Pods(ctx, j, true); err != nil {
 		return job.Observation{}, err
 	}
@@ -290,7 +290,7 @@ func (r *reconciler) awaitApproval(ctx context.Context, t *reconcileState) error
 	if before == nil || before.State != v1alpha1.ApprovalApproved {
 		t.ke.Status.ReasonDetail, t.ke.Status.Message = "", approvedBy(status)
 		r.recordDecision(t, v1alpha1.Approve)
-		t.continueNow = true // once it is written: a Job whose maker dies must not be one that nobody has approved
+		t.continueNow = true // the approval is written before the Job is created: a Job must not outlive its operator without an approval
 		return nil
 	}
 	return r.launchAction(ctx, t)
@@ -364,7 +364,7 @@ func (r *reconciler) requestApproval(t *reconcileState) {
 	if own := t.ke.Spec.ApprovalTimeout; own != nil && own.Duration > 0 {
 		timeout = own.Duration
 	}
-	a.Deadline = newTime(t.now.Add(timeout).Add(time.Second - 1)) // the API's times have no fractions
+	a.Deadline = newTime(t.now.Add(timeout).Add(time.Second - 1)) // API times have no fractions of a second
 	s.ReasonDetail, s.Message = approval.Waiting(t.ke, missing)
 	if again {
 		s.Message = "the admission policies changed, so earlier approvals are no longer valid; " + s.Message

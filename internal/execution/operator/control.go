@@ -61,7 +61,7 @@ func (o *Operator) addControllers(deps Deps) error {
 	if err != nil {
 		return err
 	}
-	// A manager that has not started indexes nothing, and asks nobody.
+	// Before the manager starts, this sends no request.
 	indexed := o.manager.GetFieldIndexer().IndexField(context.Background(), &corev1.Pod{}, podsOfJob, controllerOf)
 	if err := errors.Join(indexed, deps.Registerer.Register(newPhaseGauges(host, deps.Log))); err != nil {
 		return err
@@ -93,7 +93,7 @@ func (o *Operator) addControllers(deps Deps) error {
 	}
 	err = ctrl.NewControllerManagedBy(o.manager).
 		Named("emergency-stop").
-		For(&corev1.ConfigMap{}). // the cache has the one alone
+		For(&corev1.ConfigMap{}). // the cache contains only this one
 		Complete(stop.newReconciler(o.manager.GetClient()))
 	if err != nil {
 		return err

@@ -25,15 +25,15 @@ const maxDeleted = 10000
 // zero value is empty and ready to use.
 type deletedCache struct {
 	mu     sync.Mutex
-	byName map[types.NamespacedName][]deletedExecution // of one name, in the order in which they went
+	byName map[types.NamespacedName][]deletedExecution // executions of a name in the order of their deletion
 	count  int
 }
 
 // deletedExecution is the last known state of a deleted execution.
 type deletedExecution struct {
 	ke     *v1alpha1.KubernetesExecution
-	at     time.Time // when that was noticed
-	unseen bool      // its end was not told, but found
+	at     time.Time // when the deletion was noticed
+	unseen bool      // the deletion was inferred, not observed
 }
 
 // addExecution stores an execution. It returns false if the cache is full.

@@ -20,7 +20,7 @@ import (
 type emergencyStop struct {
 	gate        *gate.Gate
 	halted      *atomic.Bool
-	wakeRunning func(context.Context) error // looks at what runs
+	wakeRunning func(context.Context) error // wakes the running executions
 	log         *slog.Logger
 }
 

@@ -16,7 +16,7 @@ import (
 // awaitFinalize keeps an execution in phase rollback_ready until it is finalized or the rollback
 // window ends.
 func (r *reconciler) awaitFinalize(ctx context.Context, t *reconcileState) error {
-	r.releaseGate(t.ke, t.now) // if the answer was lost to the write that said so
+	r.releaseGate(t.ke, t.now) // in case the response of the earlier write was lost
 	if err := r.expireJobs(ctx, t.ke); err != nil {
 		return err
 	}
@@ -45,9 +45,9 @@ func (r *reconciler) retainEnded(ctx context.Context, t *reconcileState) error {
 		return err
 	}
 	if r.cfg.Audited && !isRecorded(t.ke) {
-		return nil // the auditor's write wakes it
+		return nil // the write of the auditor wakes it
 	}
-	if !r.cfg.Audited && len(t.ke.Status.PendingChangeEvents) == 0 { // else the auditor does
+	if !r.cfg.Audited && len(t.ke.Status.PendingChangeEvents) == 0 { // otherwise the auditor removes it
 		if err := r.executions.SetFinalizer(ctx, t.ke, false); err != nil {
 			return asStaleError(err)
 		}
@@ -61,7 +61,7 @@ func (r *reconciler) retainEnded(ctx context.Context, t *reconcileState) error {
 		t.requeueAt(end)
 		return nil
 	}
-	if len(t.ke.Status.PendingChangeEvents) > 0 { // until sinks have them, or they are too old
+	if len(t.ke.Status.PendingChangeEvents) > 0 { // until the sinks have them or they expire
 		t.requeueIn(undeliveredPollInterval)
 		return nil
 	}
@@ -76,9 +76,9 @@ func (r *reconciler) retainEnded(ctx context.Context, t *reconcileState) error {
 func (r *reconciler) releaseGate(ke *v1alpha1.KubernetesExecution, now time.Time) {
 	s := &ke.Status
 	switch {
-	case s.ExecutionResults == nil: // nothing was done
+	case s.ExecutionResults == nil: // nothing was executed
 		r.gate.Forget(ke.UID)
-	case s.Reason == v1alpha1.ReasonCancelled: // which says nothing of the action
+	case s.Reason == v1alpha1.ReasonCancelled: // a cancel is no result of the action
 		r.gate.Leave(ke.UID, "", now)
 	default:
 		r.gate.Leave(ke.UID, s.Outcome, now)
@@ -173,7 +173,7 @@ func (r *reconciler) handleDeletion(ctx context.Context, t *reconcileState) erro
 	switch {
 	case hasUndelivered(t.ke, t.now):
 		t.requeueIn(undeliveredPollInterval)
-	case !r.cfg.Audited: // and so has no auditor
+	case !r.cfg.Audited: // no auditor removes the finalizer
 		return ignoreNotFound(r.executions.SetFinalizer(ctx, t.ke, false))
 	}
 	return nil
@@ -257,17 +257,17 @@ func (r *reconciler) emitPhaseEvent(p phaseChange, ke *v1alpha1.KubernetesExecut
 		switch {
 		case s.Outcome == v1alpha1.OutcomeFailed:
 			r.events.emitWarning(ke, "ExecutionFailed", s.Message)
-		case p.last: // or its end says the same
+		case p.last: // otherwise the event of the next phase reports it
 			r.events.emitSucceeded(ke, "ExecutionCompleted")
 		}
 	case v1alpha1.PhaseCompleted:
-		if p.from == v1alpha1.PhaseRollbackReady && p.first { // what was done was told
+		if p.from == v1alpha1.PhaseRollbackReady && p.first { // the result was already reported
 			r.events.emitNormal(ke, "ExecutionCompletedPermanent", s.Message)
 			return
 		}
 		r.events.emitSucceeded(ke, "ExecutionCompletedPermanent")
 	case v1alpha1.PhaseFailed:
-		if p.from != v1alpha1.PhaseRollbackReady { // it was told when the postcondition did not hold
+		if p.from != v1alpha1.PhaseRollbackReady { // the failed postcondition was already reported
 			r.events.emitFailed(ke)
 		}
 	case v1alpha1.PhaseExecuting:

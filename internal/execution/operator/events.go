@@ -51,7 +51,7 @@ func (t eventEmitter) emitJobCreated(ke *v1alpha1.KubernetesExecution) {
 func (t eventEmitter) emitSucceeded(ke *v1alpha1.KubernetesExecution, reason string) {
 	s, note := &ke.Status, ke.Status.Message
 	if s.ExecutionResults != nil && s.ExecutionResults.Mode == v1alpha1.ExecuteInline {
-		note += approvalNote(s) // of which no Job has told
+		note += approvalNote(s) // no JobCreated event names the approvers
 	}
 	if s.RollbackInformation != nil && s.RollbackInformation.Available {
 		note = fmt.Sprintf("%s; to roll back: fleetloop rollback %s -n %s", note, ke.Name, ke.Namespace)

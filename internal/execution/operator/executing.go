@@ -27,7 +27,7 @@ const (
 func (r *reconciler) watchAction(ctx context.Context, t *reconcileState) error {
 	results := t.ke.Status.ExecutionResults
 	switch {
-	case results == nil: // somebody else wrote the status
+	case results == nil: // another client wrote the status
 		failExecution(t, execution.Failure{
 			Reason: v1alpha1.ReasonExecutionFailed, Detail: v1alpha1.DetailResultUnknown,
 			Message: "another client changed the status, so the controller does not know the running action. Check the target before you retry",
@@ -62,7 +62,7 @@ func (r *reconciler) handleObservation(ctx context.Context, t *reconcileState, j
 	case o.State == job.Succeeded || o.State == job.Failed:
 		return r.recordResult(ctx, t, o)
 	case !t.now.Before(end):
-		pods, err := r.jobs.Pods(ctx, j, true) // the cache may be behind, above all where the host cluster was away
+		pods, err := r.jobs.Pods(ctx, j, true) // the cache may be stale, in particular after an outage of the host cluster
 		if err != nil {
 			return err
 		}
@@ -117,11 +117,11 @@ func (r *reconciler) cancelJob(ctx context.Context, t *reconcileState, j *batchv
 		return err
 	}
 	if j.Spec.Suspend == nil || !*j.Spec.Suspend || j.Status.Active > 0 || j.Status.Terminating != nil && *j.Status.Terminating > 0 {
-		t.requeueIn(time.Second) // it is told when something changes; this is in case it was missed
+		t.requeueIn(time.Second) // changes wake it; this covers a missed one
 		return nil
 	}
 	failure := cancelledFailure(t.ke)
-	if o.Started != nil || j.Status.Failed > 0 { // an attempt whose Pod is gone counts as well
+	if o.Started != nil || j.Status.Failed > 0 { // includes attempts whose Pod is gone
 		failure = execution.Failure{
 			Reason: v1alpha1.ReasonCancelled, Detail: v1alpha1.DetailResultUnknown,
 			Message: fmt.Sprintf("the action was cancelled%s and left no result: check %s", byWhom(t.ke), t.ke.Status.Target),
@@ -136,7 +136,7 @@ func (r *reconciler) stopPod(ctx context.Context, t *reconcileState, j *batchv1.
 	if err != nil {
 		return err
 	}
-	t.requeueIn(time.Second) // it is told when something changes; this is in case it was missed
+	t.requeueIn(time.Second) // changes wake it; this covers a missed one
 	for i := range pods {
 		p := &pods[i]
 		if p.Name == name && p.DeletionTimestamp.IsZero() && (p.Spec.ActiveDeadlineSeconds == nil || *p.Spec.ActiveDeadlineSeconds > 1) {
@@ -168,7 +168,7 @@ func (r *reconciler) recordResult(ctx context.Context, t *reconcileState, o job.
 	fillResults(results, o, t.now)
 	if o.State == job.Succeeded {
 		results.Success = true
-		t.ke.Status.ReasonDetail = "" // it may have been in trouble
+		t.ke.Status.ReasonDetail = "" // clear the detail of earlier retries
 		removeCondition(&t.ke.Status, v1alpha1.ConditionQueued)
 		setCondition(t, v1alpha1.ConditionExecuted, metav1.ConditionTrue, "ActionSucceeded", "the action succeeded")
 		t.addAfterWrite(func(context.Context) { r.metrics.countAction(t.ke, o) })
@@ -181,7 +181,7 @@ func (r *reconciler) recordResult(ctx context.Context, t *reconcileState, o job.
 	}
 	setCondition(t, v1alpha1.ConditionExecuted, metav1.ConditionFalse, conditionReason(detailOf(failure)), failure.Message)
 	if results.ResourcesAffectedCount > 0 || failure.Detail == v1alpha1.DetailResultUnknown {
-		t.ke.Status.RollbackInformation = t.ke.Status.Plan.Rollback // for whoever finds that something was done
+		t.ke.Status.RollbackInformation = t.ke.Status.Plan.Rollback // for users who find that the target was changed
 	}
 	failExecution(t, failure)
 	t.addAfterWrite(func(context.Context) { r.metrics.countAction(t.ke, o) })
@@ -217,7 +217,7 @@ func (r *reconciler) verifyPostConditions(ctx context.Context, t *reconcileState
 		r.finishSucceeded(t, nil, nil)
 		return nil
 	}
-	since := t.now // and not when a node says that it ended
+	since := t.now // not the end time that the node reports
 	if waiting := findCondition(s, v1alpha1.ConditionPostConditionsMet); waiting != nil {
 		since = waiting.LastTransitionTime.Time
 	}
@@ -227,7 +227,7 @@ func (r *reconciler) verifyPostConditions(ctx context.Context, t *reconcileState
 		if ctx.Err() != nil {
 			return err
 		}
-		// Had they been evaluated up to the last one's end, it would be over.
+		// The longest timeout has passed, so the evaluation ends.
 		if results, wait = unevaluatedResults(t.ke, err, t.now), checkRetryAfter(err); !t.now.Before(since.Add(maxConditionTimeout(t.ke.Spec.PostConditions) + r.cfg.CheckTimeout)) {
 			wait = 0
 		}
@@ -245,7 +245,7 @@ func (r *reconciler) verifyPostConditions(ctx context.Context, t *reconcileState
 	}
 	s.ValidationResults = withPostConditions(s.ValidationResults, results)
 	var open []bool
-	if wait > 0 { // by a cancel
+	if wait > 0 { // because of a cancel
 		open = undecidedConditions(t.ke, since, t.now)
 	}
 	r.finishSucceeded(t, results, open)

@@ -29,17 +29,17 @@ var errNoAnswer = errors.New("the Kubernetes API did not respond in time")
 
 // executions reads and writes the KubernetesExecutions of the host cluster.
 type executions interface {
-	// Get reads one as it was last told; nil is none. It is a conflict if that
-	// is older than what was written here.
+	// Get reads an execution from the cache; nil means none. It returns a conflict if the cache is
+	// older than the last write of this process.
 	Get(ctx context.Context, name types.NamespacedName) (*v1alpha1.KubernetesExecution, error)
-	// List reads all, as they were last told.
+	// List reads all executions from the cache.
 	List(ctx context.Context) ([]v1alpha1.KubernetesExecution, error)
-	// ApplyStatus makes the status, as far as it is owner's, that of ke, which
-	// becomes what is stored then. It is refused if the object has changed.
+	// ApplyStatus applies the status fields of ke that owner manages, and sets ke to the stored
+	// object. It fails if the object has changed.
 	ApplyStatus(ctx context.Context, ke *v1alpha1.KubernetesExecution, owner string) error
-	// SetFinalizer sets ours or takes it away. ke becomes what is stored then.
+	// SetFinalizer adds or removes the finalizer of the operator, and sets ke to the stored object.
 	SetFinalizer(ctx context.Context, ke *v1alpha1.KubernetesExecution, present bool) error
-	// Delete deletes ke and no other of its name.
+	// Delete deletes ke and no other object of that name.
 	Delete(ctx context.Context, ke *v1alpha1.KubernetesExecution) error
 }
 
@@ -50,25 +50,23 @@ type jobs interface {
 }
 
 type jobReader interface {
-	// Job reads one of an execution, as it was last told; nil is none. Live
-	// asks the host cluster itself.
+	// Job reads a Job of an execution from the cache; nil means none. With live it reads from the
+	// host cluster.
 	Job(ctx context.Context, ke *v1alpha1.KubernetesExecution, name string, live bool) (*batchv1.Job, error)
-	// Pods reads those of a Job, likewise.
+	// Pods reads the Pods of a Job, in the same way.
 	Pods(ctx context.Context, j *batchv1.Job, live bool) ([]corev1.Pod, error)
-	// Running are the names of all Jobs that run actions, or have run them, as the
-	// host cluster has them.
+	// Running returns the names of all Jobs in the host cluster that run actions or have run them.
 	Running(ctx context.Context) (map[string]bool, error)
 }
 
 type jobWriter interface {
-	// Create makes a Job, or gives the one of the same execution and name that
-	// is there.
+	// Create creates a Job, or returns the existing one of the same execution and name.
 	Create(ctx context.Context, ke *v1alpha1.KubernetesExecution, j *batchv1.Job) (*batchv1.Job, error)
 	// Patch merges fields into the spec of a Job.
 	Patch(ctx context.Context, j *batchv1.Job, spec map[string]any) error
-	// Stop tells what runs in a Pod to end. The Pod stays, and what it said.
+	// Stop stops the container of a Pod. The Pod and its result stay.
 	Stop(ctx context.Context, pod *corev1.Pod) error
-	// Delete deletes a Job and its Pods, which are given their time to end.
+	// Delete deletes a Job and its Pods, with their grace period.
 	Delete(ctx context.Context, j *batchv1.Job) error
 }
 

@@ -20,7 +20,7 @@ const stopPollInterval = 2 * time.Second
 // inlineRun is the state of an inline action, which only this process knows.
 type inlineRun struct {
 	tries  int32
-	result *job.Observation // how it ended, until that is written
+	result *job.Observation // the result until it is written
 }
 
 // runInline runs the action in this process, as the service account of the action. A second run
@@ -29,14 +29,14 @@ func (r *reconciler) runInline(ctx context.Context, t *reconcileState) error {
 	r.mu.Lock()
 	known, ours := r.inlineRuns[t.ke.UID]
 	r.mu.Unlock()
-	if known.result != nil { // it is known, and could not be written
+	if known.result != nil { // the result is known, but its write failed
 		return r.recordResult(ctx, t, *known.result)
 	}
 	a, _ := action.Find(t.ke.Spec.Action)
 	if failure := r.inlineRefusal(t, a, ours && known.tries == 0); failure != nil {
 		return r.recordResult(ctx, t, job.Observation{State: job.Failed, Failure: failure, Retries: max(0, known.tries-1)})
 	}
-	if r.gate.Stats().Stopped { // it was let in before, and has yet to begin, or to begin again
+	if r.gate.Stats().Stopped { // the gate admitted it, but no attempt or retry has started
 		s := &t.ke.Status
 		s.ReasonDetail, s.Message = v1alpha1.DetailEmergencyStop, "waiting for the emergency stop to end"
 		t.requeueIn(stopPollInterval)
@@ -44,7 +44,7 @@ func (r *reconciler) runInline(ctx context.Context, t *reconcileState) error {
 	}
 	attempt := known.tries + 1
 	if !ours {
-		attempt++ // of the one whose operator is gone nothing is known
+		attempt++ // an attempt of an earlier operator may exist
 	}
 	c, err := r.identities.Client(ctx, a)
 	if err != nil {

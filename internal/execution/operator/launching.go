@@ -28,7 +28,7 @@ func runName(ke *v1alpha1.KubernetesExecution) string {
 // created it ended before the status write.
 func (r *reconciler) adoptJob(ctx context.Context, t *reconcileState) (taken bool, err error) {
 	r.mu.Lock()
-	live := r.launched[t.ke.UID] // the cache may not have it yet
+	live := r.launched[t.ke.UID] // the cache may not have the Job yet
 	r.mu.Unlock()
 	j, err := r.jobs.Job(ctx, t.ke, runName(t.ke), live)
 	if err != nil || j == nil {
@@ -70,7 +70,7 @@ func planOf(j *batchv1.Job) (*v1alpha1.Plan, error) {
 // launchAction starts the action if the gate admits it and the plan is still current.
 func (r *reconciler) launchAction(ctx context.Context, t *reconcileState) error {
 	s := &t.ke.Status
-	if t.ke.Spec.DryRunMode == v1alpha1.DryRunOnly { // as the whole controller may have been told meanwhile
+	if t.ke.Spec.DryRunMode == v1alpha1.DryRunOnly { // the controller may have switched to dry-run mode
 		completeDryRun(t)
 		return nil
 	}
@@ -79,7 +79,7 @@ func (r *reconciler) launchAction(ctx context.Context, t *reconcileState) error 
 		return nil
 	}
 	r.mu.Lock()
-	_, unsure := r.inlineRuns[t.ke.UID] // it may act already, see outside
+	_, unsure := r.inlineRuns[t.ke.UID] // it may already run, see releaseGateSlot
 	r.mu.Unlock()
 	defer func() {
 		if !t.atGate && !unsure {
@@ -89,14 +89,14 @@ func (r *reconciler) launchAction(ctx context.Context, t *reconcileState) error 
 	if holds, err := r.checkPlan(ctx, t); err != nil || !holds {
 		return err
 	}
-	if !unsure && r.gate.Stats().Stopped { // which took its time
+	if !unsure && r.gate.Stats().Stopped { // checkPlan took time
 		r.gate.Forget(t.ke.UID)
 		if v := r.enterGate(t); !v.In {
 			r.queueAtGate(t, v)
 			return nil
 		}
 	}
-	// From here on there may be an effect. What it was must not go unrecorded.
+	// From here on there may be an effect, which must be recorded.
 	if r.cfg.Audited {
 		status := *s.DeepCopy()
 		if err := r.executions.SetFinalizer(ctx, t.ke, true); err != nil {
@@ -129,7 +129,7 @@ func (r *reconciler) startAction(ctx context.Context, t *reconcileState) (starte
 			Message: fmt.Sprintf("this version of the controller has no action %q: 'fleetloop exec actions' lists the available actions", t.ke.Spec.Action),
 		})
 		return false, nil
-	case r.inlineForbidden(t.ke) != nil: // the controller was told otherwise meanwhile
+	case r.inlineForbidden(t.ke) != nil: // the configuration may have changed
 		failExecution(t, *r.inlineForbidden(t.ke))
 		return false, nil
 	case r.isInline(t.ke):
@@ -149,9 +149,9 @@ func (r *reconciler) startAction(ctx context.Context, t *reconcileState) (starte
 	}
 	r.mu.Lock()
 	again := r.launched[t.ke.UID]
-	r.launched[t.ke.UID] = true // even if the answer is lost
+	r.launched[t.ke.UID] = true // even if the response is lost
 	r.mu.Unlock()
-	if again { // and it is gone: was it stored that it runs, and what was read is older?
+	if again { // the Job is gone: a write detects whether the object that was read is stale
 		if err := r.writeStatus(ctx, t.ke); err != nil {
 			return true, err
 		}
@@ -166,7 +166,7 @@ func (r *reconciler) startAction(ctx context.Context, t *reconcileState) (starte
 		}
 		return !isRefused(err), r.unavailable(ctx, t, fmt.Errorf("create the Job: %w", err))
 	}
-	if j.Annotations[v1alpha1.AnnotationPlan] != t.ke.Status.Plan.Hash { // one was there that nobody knew of
+	if j.Annotations[v1alpha1.AnnotationPlan] != t.ke.Status.Plan.Hash { // an unknown Job already existed
 		if t.ke.Status.Plan, err = planOf(j); err != nil {
 			return true, fmt.Errorf("read the plan in Job %q: %w", j.Name, err)
 		}

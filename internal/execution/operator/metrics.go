@@ -47,7 +47,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		reg.MustRegister(h)
 		return h
 	}
-	waits := prometheus.ExponentialBuckets(1, 4, 8) // to 4.5 hours
+	waits := prometheus.ExponentialBuckets(1, 4, 8) // up to 4.5 hours
 	runs := prometheus.ExponentialBuckets(0.5, 2, 12)
 	m := &metrics{
 		executions:   counter("kubernetesexecution_action_execution_total", "Total number of KubernetesExecutions that ended, by outcome and action.", "status", "action"),
@@ -112,7 +112,7 @@ func (m *metrics) countPhaseExit(p v1alpha1.Phase, before, ke *v1alpha1.Kubernet
 		m.dryRuns.WithLabelValues(result, actionLabel(ke)).Inc()
 	}
 	if findCondition(&before.Status, v1alpha1.ConditionQueued) != nil && ke.Status.Phase == v1alpha1.PhaseExecuting {
-		m.lockWait.Observe(max(0, now.Sub(readyTime(before)).Seconds())) // whatever it waited for last
+		m.lockWait.Observe(max(0, now.Sub(readyTime(before)).Seconds())) // independent of the last reason
 	}
 }
 
@@ -122,7 +122,7 @@ func (m *metrics) countPhaseEntry(p v1alpha1.Phase, ke *v1alpha1.KubernetesExecu
 	if p == v1alpha1.PhaseRollbackReady && s.RollbackInformation != nil && s.RollbackInformation.Available {
 		m.rollbacks.WithLabelValues(actionLabel(ke)).Inc()
 	}
-	if p == v1alpha1.PhaseRollbackReady && s.Reason == v1alpha1.ReasonPostConditionFailed { // as which it fails in the end
+	if p == v1alpha1.PhaseRollbackReady && s.Reason == v1alpha1.ReasonPostConditionFailed { // it ends as failed for this reason
 		m.unmet.WithLabelValues(actionLabel(ke)).Inc()
 	}
 	if p == v1alpha1.PhaseFailed {
@@ -215,7 +215,7 @@ func (g *phaseGauges) Collect(ch chan<- prometheus.Metric) {
 	all, err := g.executions.List(ctx)
 	if err != nil {
 		g.log.DebugContext(ctx, "counting executions failed", "err", err)
-		return // before the first list there is nothing to say
+		return // the executions have not been listed yet
 	}
 	now := time.Now()
 	count, oldest := map[v1alpha1.Phase]int{}, map[v1alpha1.Phase]float64{}

@@ -55,11 +55,11 @@ type Config struct {
 	// DefaultMode is the mode of executions that name none. Empty means in a Job.
 	DefaultMode v1alpha1.ExecutionMode
 
-	ApprovalTimeout time.Duration // unless the execution names one; zero is 1 h
-	RollbackWindow  time.Duration // how long rollback_ready lasts; zero is that it is over at once
-	CheckTimeout    time.Duration // for how long checks that cannot be made are tried; zero is 5 min
-	TTL             time.Duration // of an execution after its end; zero is 24 h
-	JobTTL          time.Duration // of a Job after its result is stored; zero is 5 min
+	ApprovalTimeout time.Duration // default of executions; zero means 1 h
+	RollbackWindow  time.Duration // duration of rollback_ready; zero means that it ends immediately
+	CheckTimeout    time.Duration // how long checks that cannot run are retried; zero means 5 min
+	TTL             time.Duration // of an execution after its end; zero means 24 h
+	JobTTL          time.Duration // of a Job after its result is stored; zero means 5 min
 
 	// DryRun makes every execution a dry run, so that nothing is executed.
 	DryRun bool
@@ -110,18 +110,18 @@ type identities interface {
 // admissionGuard returns the period in which the API server has checked requesters and approvers
 // without a gap. *guard.Watch and guard.Off implement it.
 type admissionGuard interface {
-	// Period is the time without a gap as it was last seen, or why there is none.
+	// Period returns the last observed period without a gap, or why none exists.
 	Period() (guard.Period, error)
-	// Confirm is Period by a look that begins after the call.
+	// Confirm returns Period after a check that begins after the call.
 	Confirm(ctx context.Context) (guard.Period, error)
 }
 
 // auditor writes audit records of executions.
 type auditor interface {
-	// Sync reports whether the execution has ended and all of it is durable.
+	// Sync reports whether the execution has ended and all its records are durable.
 	Sync(ctx context.Context, ke *v1alpha1.KubernetesExecution) (done bool, err error)
-	// SyncGone is for one that is no longer there. Ke is what it was at last; unseen
-	// says that at is when that was noticed.
+	// SyncGone records a deleted execution. ke is its last known state; unseen means that at is
+	// when the deletion was noticed, not when it happened.
 	SyncGone(ctx context.Context, ke *v1alpha1.KubernetesExecution, at time.Time, unseen bool) error
 }
 
@@ -139,7 +139,7 @@ type Deps struct {
 	Identities identities
 	Gate       *gate.Gate
 	Guard      admissionGuard
-	Auditor    auditArchive // needed where Config.Audited says so
+	Auditor    auditArchive // required if Config.Audited is true
 	Recorder   execution.Recorder
 	// Sinks receive the change events.
 	Sinks []outbox.Sink
@@ -156,7 +156,7 @@ type Operator struct {
 	manager *kube.Manager
 
 	synced  atomic.Bool
-	trouble atomic.Pointer[error] // what the last list or watch failed with
+	trouble atomic.Pointer[error] // error of the last list or watch
 }
 
 // New creates an operator. It does not contact the host cluster yet.

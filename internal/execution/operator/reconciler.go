@@ -51,9 +51,9 @@ type reconciler struct {
 
 	mu         sync.Mutex
 	restored   bool
-	launched   map[types.UID]bool                 // executions whose Job was made by this process
-	claimed    map[types.NamespacedName]types.UID // those that the gate knows
-	inlineRuns map[types.UID]inlineRun            // inline actions that this process has begun, or was about to
+	launched   map[types.UID]bool                 // executions whose Job this process created
+	claimed    map[types.NamespacedName]types.UID // executions that the gate knows
+	inlineRuns map[types.UID]inlineRun            // inline actions that this process has started or was about to start
 }
 
 // targetWatcher wakes executions when their target changes. *targetWatches implements it.
@@ -64,17 +64,17 @@ type targetWatcher interface {
 
 // reconcileState is the state of one reconcile step of an execution.
 type reconcileState struct {
-	ke           *v1alpha1.KubernetesExecution // its status is what is to be written
+	ke           *v1alpha1.KubernetesExecution // with the status to write
 	now          time.Time
-	requeueAfter time.Duration           // when to look again; 0 is when something happens
-	beforeWrite  []func()                // is done before the status is written
-	afterWrite   []func(context.Context) // and after that
+	requeueAfter time.Duration           // zero means that only a change requeues
+	beforeWrite  []func()                // runs before the status is written
+	afterWrite   []func(context.Context) // runs after the status is written
 
-	events []v1alpha1.PendingChangeEvent // of what is written
+	events []v1alpha1.PendingChangeEvent // change events of this write
 
-	continueNow bool // what is to be written had to be before anything else is done
-	checked     bool // in this turn, and so not again
-	atGate      bool // it is inside, or waits for its turn
+	continueNow bool // the next step needs this write first
+	checked     bool // the checks ran in this step
+	atGate      bool // it has a slot at the gate or queues for one
 }
 
 // requeueIn requeues the execution after d, unless it is requeued earlier.
@@ -119,7 +119,7 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	r.outbox.Observe(ke, nil)
 	for range maxSteps {
 		moved, again, err := r.reconcileOnce(ctx, ke.DeepCopy())
-		if stale := (staleError{}); errors.As(err, &stale) { // what was read is no longer so
+		if stale := (staleError{}); errors.As(err, &stale) { // the object has changed since it was read
 			return reconcile.Result{RequeueAfter: requeueSoon}, nil
 		}
 		if err != nil || moved == nil {
@@ -174,7 +174,7 @@ func (r *reconciler) reconcileOnce(ctx context.Context, ke *v1alpha1.KubernetesE
 		return nil, 0, err
 	}
 	switch {
-	case before.Status.Phase == v1alpha1.PhaseNew && t.ke.Status.Phase == v1alpha1.PhaseValidating: // checked, and waits
+	case before.Status.Phase == v1alpha1.PhaseNew && t.ke.Status.Phase == v1alpha1.PhaseValidating: // checked and waiting
 	case before.Status.Phase != t.ke.Status.Phase, t.continueNow:
 		return t.ke, 0, nil
 	}
@@ -195,7 +195,7 @@ func (r *reconciler) needsWrite(t *reconcileState, before *v1alpha1.KubernetesEx
 		t.ke.Status.PendingChangeEvents = before.Status.PendingChangeEvents
 		return false
 	}
-	t.continueNow = true // what has waited for it goes on
+	t.continueNow = true // the next step needed this write
 	return true
 }
 
@@ -327,7 +327,7 @@ func (r *reconciler) restoreGate(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("list executions: %w", err)
 	}
-	running, err := r.jobs.Running(ctx) // of which the cache may not know yet
+	running, err := r.jobs.Running(ctx) // the cache may not have all of them yet
 	if err != nil {
 		return err
 	}
@@ -342,7 +342,7 @@ func (r *reconciler) restoreGate(ctx context.Context) error {
 			}
 		case ke.Status.Phase == v1alpha1.PhaseExecuting:
 			inside = append(inside, r.gateClaim(ke))
-		case ke.Status.Plan != nil: // its Job may have been made just before the end of another operator
+		case ke.Status.Plan != nil: // another operator may have created its Job just before it ended
 			if running[runName(ke)] {
 				r.launched[ke.UID] = true
 				inside = append(inside, r.gateClaim(ke))
@@ -350,7 +350,7 @@ func (r *reconciler) restoreGate(ctx context.Context) error {
 		}
 	}
 	for _, c := range inside {
-		r.claimed[c.Key] = c.UID // or it would be inside for ever, should it be gone before it is looked at
+		r.claimed[c.Key] = c.UID // otherwise an execution that is deleted before its first reconcile would keep its slot
 	}
 	r.gate.Restore(inside, past)
 	r.restored = true

@@ -40,14 +40,14 @@ func (r *reconciler) checkPlan(ctx context.Context, t *reconcileState) (bool, er
 			Message: "the policies now require more or other approvers than when the plan was made. Nothing was changed. Create the execution again to request their approval",
 		})
 		return false, nil
-	case !approved && out.Decision.RequireApproval: // the policy was changed meanwhile
+	case !approved && out.Decision.RequireApproval: // the policy has changed
 		r.replacePlan(t, out)
 		r.requestApproval(t)
 		return false, nil
 	case out.Plan.Hash != s.Plan.Hash:
 		r.replacePlan(t, out)
 	}
-	s.Plan.Target = out.Plan.Target // by now it may have another version and generation
+	s.Plan.Target = out.Plan.Target // version and generation may have changed
 	return true, nil
 }
 

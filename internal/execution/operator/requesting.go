@@ -25,7 +25,7 @@ func (r *reconciler) verifyRequest(ctx context.Context, t *reconcileState) (veri
 	switch known := t.ke.Status.VerifiedRequest; {
 	case known == nil:
 		return r.verifyNew(ctx, t, parameters)
-	case known.ParametersHash != parameters: // the schema cannot tell, and the guard had a gap
+	case known.ParametersHash != parameters: // the schema cannot detect it, and the guard had a gap
 		failUnverified(t, "spec.parameters were changed while the admission policies were not in force")
 		return false, nil
 	}

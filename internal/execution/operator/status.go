@@ -203,7 +203,7 @@ func pastOf(ke *v1alpha1.KubernetesExecution) (gate.Past, bool) {
 		return gate.Past{}, false
 	}
 	p := gate.Past{Action: s.Plan.Action, Target: gate.TargetOf(s.Plan.Target), Outcome: s.Outcome, Ended: s.ExecutionResults.EndTime.Time}
-	if s.Reason == v1alpha1.ReasonCancelled { // which says nothing of the action
+	if s.Reason == v1alpha1.ReasonCancelled { // a cancel is no result of the action
 		p.Outcome = ""
 	}
 	return p, true

@@ -27,9 +27,8 @@ const (
 
 // lostCloser closes executions in the audit whose end was missed.
 type lostCloser interface {
-	// CloseLost records of the executions of a namespace that by the audit have
-	// neither ended nor been deleted, and are not there, that they are gone. It
-	// says how many.
+	// CloseLost records the end of executions in a namespace that are open in the audit and do not
+	// exist. It returns their number.
 	CloseLost(ctx context.Context, namespace string, there func(context.Context, types.NamespacedName, types.UID) (bool, error)) (int, error)
 }
 
@@ -46,7 +45,7 @@ type sweeper struct {
 
 // liveExecutions reads executions from the host cluster without a cache.
 type liveExecutions interface {
-	// UID is that of the execution of a name; empty is none.
+	// UID returns the UID of the execution of a name; empty means none.
 	UID(ctx context.Context, name types.NamespacedName) (types.UID, error)
 }
 
@@ -78,7 +77,7 @@ func (s *sweeper) Start(ctx context.Context) error {
 func (s *sweeper) executionExists(ctx context.Context, name types.NamespacedName, uid types.UID) (bool, error) {
 	ke, err := s.executions.Get(ctx, name)
 	if apierrors.IsConflict(err) {
-		return true, nil // it was written just now; if that was its namesake, the next sweep finds this one
+		return true, nil // it was just written; if that was another execution of the name, the next search finds this one
 	}
 	if err != nil {
 		return false, err

@@ -82,7 +82,7 @@ func (f *targetWatches) watchTarget(name types.NamespacedName, t v1alpha1.Target
 				return
 			case _, open := <-w.ResultChan():
 				if !open {
-					return // whoever still waits asks again
+					return // executions that still wait watch the target again
 				}
 				f.wakeWaiting(t)
 			}

@@ -27,13 +27,13 @@ func (r *reconciler) gateClaim(ke *v1alpha1.KubernetesExecution) gate.Claim {
 		Requester: ke.Spec.RequestedBy,
 	}
 	if p != nil {
-		c.Action = p.Action // the request may have used another name for it
+		c.Action = p.Action // the request may name an alias
 		c.Target, c.TargetNamespace, c.Node = gate.TargetOf(p.Target), p.Target.Namespace, p.Target.Kind == "Node"
 	}
 	if a, known := action.Find(c.Action); known && a.ReadOnly {
 		c.ReadOnly, c.Node = true, false
 	}
-	c.Since = readyTime(ke) // at another operator, maybe
+	c.Since = readyTime(ke) // possibly at an earlier operator
 	return c
 }
 
@@ -90,7 +90,7 @@ func (r *reconciler) queueAtGate(t *reconcileState, v gate.Verdict) {
 		return
 	}
 	reason := conditionReason(v.Detail)
-	if c := findCondition(s, v1alpha1.ConditionQueued); c == nil || c.Reason != reason { // once: who is ahead changes all the time
+	if c := findCondition(s, v1alpha1.ConditionQueued); c == nil || c.Reason != reason { // only once, because the queue changes all the time
 		s.ReasonDetail, s.Message = v.Detail, v.Message
 		setCondition(t, v1alpha1.ConditionQueued, metav1.ConditionTrue, reason, v.Message)
 		t.addAfterWrite(func(context.Context) {
@@ -113,11 +113,11 @@ func (r *reconciler) unavailable(ctx context.Context, t *reconcileState, cause e
 	message := truncateText(cause.Error(), maxMessage)
 	queued := findCondition(s, v1alpha1.ConditionQueued)
 	if failure := r.tooLong(t, queued, message); failure != nil {
-		// Whatever the answer to the last attempt was: is there none?
+		// The last attempt may have created the Job although its response was an error.
 		if j, err := r.jobs.Job(ctx, t.ke, runName(t.ke), true); err != nil || j != nil {
 			return err
 		}
-		if s.Phase == v1alpha1.PhaseExecuting { // here, where somebody may have tried before
+		if s.Phase == v1alpha1.PhaseExecuting { // inline, so an earlier attempt may have started
 			return r.recordResult(ctx, t, job.Observation{State: job.Failed, Failure: r.inlineFailure(t, *failure)})
 		}
 		failExecution(t, *failure)
@@ -135,7 +135,7 @@ func (r *reconciler) unavailable(ctx context.Context, t *reconcileState, cause e
 	}
 	wait := 5 * time.Second
 	if retry := (*execution.RetryError)(nil); errors.As(cause, &retry) {
-		wait = retry.After // whoever is late loses the turn
+		wait = retry.After // a late retry loses its place
 	}
 	t.requeueIn(wait)
 	return nil
@@ -149,10 +149,10 @@ func (r *reconciler) tooLong(t *reconcileState, queued *metav1.Condition, why st
 	end := r.gate.Deadline(readyTime(t.ke))
 	switch {
 	case queued == nil:
-		return nil // once at least it is tried again
+		return nil // retry at least once
 	case queued.Reason == executorUnavailable && !t.now.Before(queued.LastTransitionTime.Add(r.cfg.CheckTimeout)):
 		return &failure
-	case t.ke.Status.Phase != v1alpha1.PhaseExecuting && !t.now.Before(end): // that has a time of its own
+	case t.ke.Status.Phase != v1alpha1.PhaseExecuting && !t.now.Before(end): // a running action has its own timeout
 		failure.Reason = v1alpha1.ReasonExecutionTimeout
 		failure.Message = truncateText(fmt.Sprintf("the action could not start by %s: %s", end.UTC().Format(time.RFC3339), why), maxMessage)
 		return &failure

@@ -60,7 +60,7 @@ func verbOf(method string) string {
 // "other".
 func resourceOf(path string) string {
 	_, path, _ = strings.Cut(path, "/namespaces/")
-	parts := strings.Split(path, "/") // namespace, resource, name, part
+	parts := strings.Split(path, "/") // namespace, resource, name, subresource
 	if len(parts) < 2 {
 		return "other"
 	}

@@ -6,10 +6,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Why events are dropped that no sink was asked to take.
+// Reasons for dropping events before any delivery.
 const (
-	errorOverflow = "dropped" // there were too many
-	errorDeleted  = "deleted" // the execution is gone, and the controller stops
+	errorOverflow = "dropped" // the queue was full
+	errorDeleted  = "deleted" // the execution was deleted, and the controller stops
 )
 
 // metrics are the metrics of an outbox.

@@ -66,7 +66,7 @@ func (c Config) withDefaults() Config {
 }
 
 const (
-	// maxDeleted bounds the deleted executions whose events are kept in memory.
+	// maxDeleted limits the deleted executions whose events are kept in memory.
 	maxDeleted = 10000
 	// writeAfter is how long an acknowledgement waits for a write that removes the event.
 	writeAfter = 10 * time.Second
@@ -87,9 +87,9 @@ type Outbox struct {
 
 	mu       sync.Mutex
 	queues   map[types.NamespacedName]map[types.UID]*eventQueue
-	deleted  int           // lines of executions that are gone
-	draining bool          // nothing more is sent
-	answered chan struct{} // has a token after an answer while draining
+	deleted  int           // number of queues of deleted executions
+	draining bool          // no further events are sent
+	answered chan struct{} // receives a token for each answer while draining
 }
 
 // Deps are the dependencies of an outbox.
@@ -100,7 +100,7 @@ type Deps struct {
 	// Wake triggers a reconcile of an execution. It does not block.
 	Wake       func(types.NamespacedName)
 	Registerer prometheus.Registerer
-	Now        func() time.Time // nil is time.Now
+	Now        func() time.Time // nil means time.Now
 }
 
 // New creates an outbox.
@@ -324,7 +324,7 @@ func (o *Outbox) deliverQueue(ctx context.Context, name types.NamespacedName, ui
 		}
 	}
 	o.mu.Unlock()
-	for _, d := range send { // the client may answer before it returns
+	for _, d := range send { // outside the lock: the client may answer before it returns
 		d.client.SendChangeEvent(ctx, d.event)
 	}
 	return again
@@ -381,7 +381,7 @@ func (o *Outbox) recordAnswer(name types.NamespacedName, uid types.UID, sink str
 		o.metrics.countDropped(string(d.Class), 1)
 		l.acknowledge(e, sink, now)
 		p.failures, p.next = 0, time.Time{}
-	default: // others would fare no better, and this one may yet arrive
+	default: // keep the order: later events would fail too
 		p.next = now.Add(backoff.Policy{Initial: o.cfg.Retry, Max: o.cfg.MaxRetry, Jitter: -1}.Delay(p.failures))
 		p.failures++
 	}
@@ -424,7 +424,7 @@ func (o *Outbox) Drain(ctx context.Context) ([]types.NamespacedName, error) {
 	for name, lines := range o.queues {
 		for _, l := range lines {
 			switch {
-			case l.deleted: // nobody will send them again
+			case l.deleted: // no other replica sends them
 				for _, e := range l.events {
 					o.metrics.countDropped(errorDeleted, len(e.waiting))
 				}
@@ -475,7 +475,7 @@ func ChangeOf(ke *v1alpha1.KubernetesExecution, p *v1alpha1.PendingChangeEvent) 
 		Action: execution.ChangeAction(p.Action), Execution: ke.Namespace + "/" + ke.Name, UID: string(ke.UID), Does: ke.Spec.Action,
 		By: p.By, Reason: p.Reason, Message: p.Message, At: p.At.Time, DryRun: p.DryRun,
 	}
-	if a, known := action.Find(ke.Spec.Action); known { // which may have another name
+	if a, known := action.Find(ke.Spec.Action); known { // the request may name an alias
 		c.Does = a.Name
 	}
 	if ke.Status.Plan != nil {

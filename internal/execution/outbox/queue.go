@@ -12,7 +12,7 @@ import (
 type eventQueue struct {
 	events  []*event // oldest first
 	sinks   map[string]*progress
-	acked   time.Time // of the oldest acknowledgement that is not written; zero is none
+	acked   time.Time // time of the oldest unwritten acknowledgement; zero means none
 	deleted bool
 }
 
@@ -34,7 +34,7 @@ func keyOf(p *v1alpha1.PendingChangeEvent) key { return key{p.Action, p.At.UnixM
 // progress is the delivery state of a sink.
 type progress struct {
 	inFlight *event
-	failures int // in a row, of the event that is next
+	failures int // consecutive failures of the next event
 	next     time.Time
 }
 

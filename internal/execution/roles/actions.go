@@ -50,7 +50,7 @@ func (a Actions) Account(act *action.Action) *corev1.ServiceAccount {
 	return &corev1.ServiceAccount{
 		TypeMeta:   metav1.TypeMeta{APIVersion: corev1.SchemeGroupVersion.String(), Kind: "ServiceAccount"},
 		ObjectMeta: metav1.ObjectMeta{Name: act.ServiceAccount(), Namespace: a.accountNamespace(), Labels: actionLabels(act)},
-		// A Job's Pod has a short-lived token of its own; no other is to have any.
+		// The Pod of a Job has a projected short-lived token. No other Pod gets one.
 		AutomountServiceAccountToken: &off,
 	}
 }
@@ -66,7 +66,7 @@ func (a Actions) Roles(act *action.Action) (targets, cluster *rbacv1.ClusterRole
 			inExecutor = append(inExecutor, r)
 		case p.ClusterScoped:
 			inCluster = append(inCluster, r)
-		case act.Name == bySecretName && len(a.Secrets) == 0: // without names it would be all Secrets
+		case act.Name == bySecretName && len(a.Secrets) == 0: // without names, the rule would cover all Secrets
 		case act.Name == bySecretName:
 			r.ResourceNames = slices.Compact(slices.Sorted(slices.Values(a.Secrets)))
 			inTargets = append(inTargets, r)
@@ -152,7 +152,7 @@ func (a Actions) manifestRules() []rbacv1.PolicyRule {
 		if !ok {
 			group, resource = "", name
 		}
-		// Server-side apply of an object that is not there is a create as well.
+		// Server-side apply of a missing object also needs create.
 		rules = append(rules, newRule(group, resource, "get", "create", "patch", "delete"))
 	}
 	return rules

@@ -49,22 +49,22 @@ func (c Controller) Role() *rbacv1.Role {
 		TypeMeta:   metav1.TypeMeta{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "Role"},
 		ObjectMeta: metav1.ObjectMeta{Name: c.Account, Namespace: c.Namespace},
 		Rules: []rbacv1.PolicyRule{
-			// Create is for the trial, never stored, of whether forged approvals
-			// are refused. Delete is for executions that have outlived their use.
+			// Create is for the dry run that tests whether forged approvals are
+			// refused. Delete is for executions whose retention period is over.
 			newRule(executionGroup, executions, "get", "list", "watch", "create", "update", "patch", "delete"),
 			newRule(executionGroup, executions+"/status", "get", "update", "patch"),
-			// Where the API server checks who may block a deletion by owning.
+			// Required if the API server verifies who may set blockOwnerDeletion.
 			newRule(executionGroup, executions+"/finalizers", "update"),
 			newRule("batch", "jobs", "get", "list", "watch", "create", "update", "patch", "delete"),
-			// Patch is to tell one that runs to end.
+			// Patch stops a running Pod.
 			newRule(corev1.GroupName, "pods", "get", "list", "watch", "patch"),
 			account,
 			token,
 			// The policies and the emergency stop.
 			newRule(corev1.GroupName, "configmaps", "get", "list", "watch"),
-			// What comes again adds to an event that there is.
+			// Repeated events are patched into the existing one.
 			newRule("events.k8s.io", "events", "create", "patch"),
-			// Who leads, and since when the guard is in force.
+			// Leader election and the record of the guard.
 			newRule("coordination.k8s.io", "leases", "get", "list", "watch", "create", "update", "patch"),
 		},
 	}
@@ -77,8 +77,8 @@ func (c Controller) ClusterRole() *rbacv1.ClusterRole {
 	servers.ResourceNames = []string{guard.ServerSlice}
 	rules := []rbacv1.PolicyRule{
 		newRule("authorization.k8s.io", "subjectaccessreviews", "create"),
-		servers, // each of which has to go by the guard
-		// Whether executions are guarded.
+		servers, // each API server has to enforce the guard
+		// The objects of the guard.
 		{APIGroups: []string{"admissionregistration.k8s.io"}, Resources: []string{
 			"mutatingadmissionpolicies", "mutatingadmissionpolicybindings", "validatingadmissionpolicies", "validatingadmissionpolicybindings",
 		}, Verbs: []string{"get", "list", "watch"}},
@@ -129,8 +129,8 @@ func targetResources() map[string][]string {
 	groups := map[string][]string{
 		corev1.GroupName: {"namespaces", "nodes", "pods"},
 		"apps":           {"replicasets"},
-		"batch":          {"jobs"},                     // with ReplicaSets, what Pods belong to and is itself somebody's
-		"autoscaling":    {"horizontalpodautoscalers"}, // whether one scales the target
+		"batch":          {"jobs"},                     // Jobs and ReplicaSets are owners of Pods with owners themselves
+		"autoscaling":    {"horizontalpodautoscalers"}, // to detect whether one scales the target
 	}
 	for _, act := range action.Catalogue() {
 		for _, p := range act.Permissions {

@@ -12,13 +12,13 @@ import (
 
 const labelAction = v1alpha1.LabelAction
 
-// The names of people's roles. A requester's has the highest risk that it
-// covers behind it.
+// Names of the roles for users. The name of a requester role ends with the
+// highest risk that it covers.
 const (
 	RequesterRole = "kubernaut-requester"
 	ApproverRole  = "kubernaut-approver"
 	ViewerRole    = "kubernaut-viewer"
-	// AdministratorRole is who changes policies and sets the emergency stop.
+	// AdministratorRole is for users who change policies and set the emergency stop.
 	AdministratorRole = "kubernaut-administrator"
 )
 
@@ -31,14 +31,14 @@ const (
 func Requester(name string, actions ...*action.Action) *rbacv1.ClusterRole {
 	ask := newRule(executionGroup, executions, v1alpha1.VerbExecute)
 	for _, act := range actions {
-		// The right is on the word that a request has, which may be an alias.
+		// The resource name is the requested action, which may be an alias.
 		ask.ResourceNames = append(append(ask.ResourceNames, act.Name), act.Aliases...)
 	}
 	slices.Sort(ask.ResourceNames)
-	// What a patch may change, such as to cancel what one has asked for, is the
-	// guard's to say.
+	// The guard limits the fields that a patch may change, for example to
+	// cancel.
 	rules := []rbacv1.PolicyRule{newRule(executionGroup, executions, "create", "get", "list", "watch", "patch")}
-	if len(ask.ResourceNames) > 0 { // without names it would be all actions
+	if len(ask.ResourceNames) > 0 { // without names, the rule would cover all actions
 		rules = append(rules, ask)
 	}
 	return newClusterRole(name, nil, append(rules, readRules()...))

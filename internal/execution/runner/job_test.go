@@ -1,10 +1,3 @@
-// Package runner is the program in the container of a Job. It executes a plan as the service
-// account of its Pod and writes the result as the container's termination message.
-//
-// The plan is in the environment, see package input. No shell is used and no command is
-// constructed. The runner ends before its Pod is killed: at its deadline, or when it is asked to
-// stop, it stops between two requests and reports its result. Its exit code shows the Job whether
-// another attempt may succeed.
 package runner_test
 
 import (

@@ -38,9 +38,7 @@ import (
 )
 
 const (
-	runnerImage = "fleetloop/action-runner"
-	// reportTimeout limits how long an action may take to report its result after its deadline or a
-	// stop request. The grace period of the Pod is ten seconds.
+	runnerImage   = "fleetloop/action-runner"
 	reportTimeout = time.Minute // for what happens soon
 )
 
@@ -254,8 +252,6 @@ func (s *stage) start(j *batchv1.Job, change map[string]string) *program {
 // proxied has the runner reach the API server at another address.
 const proxied = "test proxy"
 
-// kubeconfig is the variable with the path of a kubeconfig file. If it is unset, the in-cluster
-// configuration is used.
 func kubeconfig(t *testing.T, dir string, cfg *rest.Config) string {
 	t.Helper()
 	k := clientcmdapi.NewConfig()

@@ -29,15 +29,15 @@ import (
 )
 
 const (
-	// reportTimeout is how long an action that is over time, or told to end, may take
-	// to say what it did. Its Pod gives ten seconds.
+	// reportTimeout limits how long an action may take to report its result after its
+	// deadline or a stop request. The grace period of the Pod is ten seconds.
 	reportTimeout = 7 * time.Second
 
-	// kubeconfig names a file that leads to the API server. Not set is the way
-	// from inside a Pod.
+	// kubeconfig is the variable with the path of a kubeconfig file. If it is unset,
+	// the in-cluster configuration is used.
 	kubeconfig = "KUBECONFIG"
 
-	resultVersion = 1 // as action.DecodeResult wants it
+	resultVersion = 1 // required by action.DecodeResult
 	userAgent     = "fleetloop-action-runner"
 )
 
@@ -47,7 +47,7 @@ const (
 // An action that does not stop is abandoned, so the process has to exit after Run.
 func Run(ctx context.Context, env func(string) (string, bool), args []string, out io.Writer, terminationLog string) int {
 	if slices.ContainsFunc(args, func(a string) bool { return a == "-h" || a == "-help" || a == "--help" }) {
-		_ = (&work{out: out}).parseArguments(args) // which says what there is
+		_ = (&work{out: out}).parseArguments(args) // prints the usage
 		return int(action.CodeOK)
 	}
 	if slices.ContainsFunc(args, func(a string) bool { return a == "version" || a == "-version" || a == "--version" }) {
@@ -55,7 +55,7 @@ func Run(ctx context.Context, env func(string) (string, bool), args []string, ou
 		return int(action.CodeOK)
 	}
 	result := runPlan(ctx, env, args, out)
-	const mode = 0o600 // in a container the file is there already, with a mode of its own
+	const mode = 0o600 // in a container, the file already exists with its own mode
 	if err := os.WriteFile(terminationLog, []byte(action.Encode(result)), mode); err != nil {
 		_, _ = fmt.Fprintf(out, "error: write result: %v\n", err)
 	}
@@ -72,7 +72,7 @@ func runPlan(ctx context.Context, env func(string) (string, bool), args []string
 		return w.newResult(action.CodeInvalid, fmt.Sprintf("read the plan: %v", err))
 	}
 	client, err := newClient(env)
-	if err != nil { // what is mounted may be late
+	if err != nil { // the mounted files may be late
 		return w.newResult(action.CodeTransient, err.Error())
 	}
 	do := action.Execute
@@ -97,7 +97,7 @@ func newClient(env func(string) (string, bool)) (action.Client, error) {
 		return action.Client{}, fmt.Errorf("find the API server: %w", err)
 	}
 	cfg.UserAgent = userAgent
-	cfg.QPS = -1 // one plan sends few requests, and the API server has limits of its own
+	cfg.QPS = -1 // a plan sends few requests, and the API server limits them itself
 	return action.Connect(cfg)
 }
 
@@ -164,7 +164,7 @@ func (w *work) runBounded(ctx context.Context, do func(context.Context, action.R
 	for {
 		select {
 		case r := <-done:
-			if r.Code == action.CodePartial && !r.Ended.Before(deadline) { // there was no time for the rest
+			if r.Code == action.CodePartial && !r.Ended.Before(deadline) { // the deadline prevented the remaining steps
 				r.Code = action.CodeDeadline
 			}
 			return r
@@ -176,7 +176,7 @@ func (w *work) runBounded(ctx context.Context, do func(context.Context, action.R
 			}
 		case <-give.C:
 			r := w.newResult(code, fmt.Sprintf("%v, and the action did not stop: the result is unknown", why))
-			r.Changed = !w.dry // it may have
+			r.Changed = !w.dry // the target may have changed
 			return r
 		}
 	}

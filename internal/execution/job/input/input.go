@@ -20,24 +20,24 @@ import (
 	"github.com/fleetloop/fleetloop/internal/execution/action"
 )
 
-// The variables. TargetNamespace and ResourceName are those that the
-// specification names; the runner knows both from the plan.
+// The variables. The specification requires TargetNamespace and ResourceName;
+// the runner reads both from the plan.
 const (
 	TargetNamespace = "TARGET_NAMESPACE"
 	ResourceName    = "RESOURCE_NAME"
 
 	Plan     = "ACTION_PLAN"
 	PlanHash = "ACTION_PLAN_HASH"
-	Deadline = "ACTION_DEADLINE" // how long after its start a runner must be done, such as 290s
+	Deadline = "ACTION_DEADLINE" // the time limit of a runner from its start, such as 290s
 	UID      = "EXECUTION_UID"
 	Created  = "EXECUTION_CREATED"
 
-	// Failures and Disruptions are how many attempts went before, as the Job
-	// controller counts them on the Pod. Not set is none.
+	// Failures and Disruptions are the numbers of earlier attempts, as the Job
+	// controller counts them on the Pod. Unset means none.
 	Failures    = "ACTION_FAILURES"
 	Disruptions = "ACTION_DISRUPTIONS"
 
-	// TerminationLog is the file that the result is left in.
+	// TerminationLog is the file for the result.
 	TerminationLog = "TERMINATION_LOG"
 )
 
@@ -50,7 +50,7 @@ type Input struct {
 	Plan    *v1alpha1.Plan
 	Subject action.Subject
 	Within  time.Duration // from the start of the runner
-	Attempt int32         // 1 is the first; only read
+	Attempt int32         // starts at 1; set by Read
 }
 
 // Variable is an environment variable. Its value contains no $, because Kubernetes would expand it
@@ -61,11 +61,11 @@ type Variable struct{ Name, Value string }
 func (in Input) Environment() ([]Variable, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false) // it would cost six bytes for each sign
+	e.SetEscapeHTML(false) // escaping would cost six bytes per character
 	if err := e.Encode(in.Plan); err != nil {
 		return nil, fmt.Errorf("encode plan: %w", err)
 	}
-	plan := strings.ReplaceAll(strings.TrimSpace(b.String()), "$", `\u0024`) // in JSON it is only inside of strings
+	plan := strings.ReplaceAll(strings.TrimSpace(b.String()), "$", `\u0024`) // in JSON, $ occurs only in strings
 	if len(plan) > MaxPlan {
 		return nil, fmt.Errorf("plan is too large for a Job: %d bytes, at most %d are allowed: split the change into several executions", len(plan), MaxPlan)
 	}
@@ -141,7 +141,7 @@ func readCount(env func(string) (string, bool), name string) (int32, error) {
 // verifyPlan returns an error if the plan does not match its hash.
 func verifyPlan(p *v1alpha1.Plan, hash string) error {
 	switch is := action.Hash(p); {
-	case hash == "": // it was said already
+	case hash == "": // already reported
 		return nil
 	case hash != p.Hash:
 		return fmt.Errorf("%s is %q, but the plan has %q", PlanHash, hash, p.Hash)
