@@ -1,6 +1,6 @@
-// Package execution holds the tests of executions from end to end: the controller
-// as a process, a real API server, Jobs whose Pods run.
+// Package execution contains the end-to-end tests of executions: the controller as a process, a
+// real API server, and Jobs with running Pods.
 //
-// Here containers are processes of this machine; the package real has those that
-// run on a real node.
+// In this package, containers are processes of this machine. The tests of package real run on a
+// real node.
 package execution

@@ -1,28 +1,28 @@
-// Package guard has the API server check who asks for executions, who approves
-// them, and who writes what the controller writes: by admission policies, which
-// need no server of ours, fail closed, and know for certain who a request is from.
+// Package guard makes the API server verify requesters, approvers and writes of the controller.
+// It uses admission policies, which need no webhook server, fail closed, and see the
+// authenticated user of each request.
 //
-// A ValidatingAdmissionPolicy refuses; Objects are the five of them with their
-// bindings, which hold for the namespace of executions and no other. Stamps are
-// MutatingAdmissionPolicies that write names where a request has none; they are
-// a convenience, served since Kubernetes 1.36, and nothing rests on them.
+// A ValidatingAdmissionPolicy refuses requests. Objects returns five of them with their
+// bindings, which apply only to the namespace of executions. Stamps returns
+// MutatingAdmissionPolicies that fill in missing user names. They are a convenience, available
+// since Kubernetes 1.36, and no check depends on them.
 //
-// The policies only protect what was written while they were in force. Watch looks
-// after that. A Period is a time in which they were, without a gap: the UIDs and
-// generations of all objects are the same at both ends, and API servers have had
-// time to go by them. An execution counts as asked for by whom it names if it was
-// created within a period, and an approval if it was written within the one in
-// which it was asked for. The record of the period is a Lease, so that neither a
-// restart of the controller nor another replica is a gap.
+// The policies protect only writes that were made while they were in force. A Watch monitors
+// that. A Period is a time in which they were in force without a gap: the UIDs and generations
+// of all objects are the same at both ends, and API servers have had time to enforce them. An
+// execution counts as requested by the named user if it was created within a period. An
+// approval counts if it was written within the period in which it was requested. The period is
+// recorded in a Lease, so that neither a restart of the controller nor a change of the leading
+// replica is a gap.
 //
-// A Watch cannot see an API server that neither the EndpointSlice default/kubernetes
-// lists nor the configured address reaches, one that was started without the
-// admission plugin ValidatingAdmissionPolicy for less than the 30 seconds between
-// two trials, and writes to etcd itself.
+// A Watch does not cover an API server that neither the EndpointSlice default/kubernetes lists
+// nor the configured address reaches. It also misses an API server that ran without the
+// admission plugin ValidatingAdmissionPolicy for less than the 30 seconds between two trials,
+// and direct writes to etcd.
 //
-// Whoever may write the policies themselves, or act as the controller, is not
-// held by any of this. Those rights are an administrator's: on
-// admissionregistration.k8s.io, on serviceaccounts/token, Pods, Secrets and Leases
-// in the namespace of executions, and to impersonate. A right on Leases matters in
-// a gap only: the policies keep the record from everybody but the controller.
+// The guard does not restrict users who may write the policies themselves or act as the
+// controller. Those rights are for administrators: on admissionregistration.k8s.io, on
+// serviceaccounts/token, Pods, Secrets and Leases in the namespace of executions, and to
+// impersonate. A right on Leases matters only in a gap, because the policies let only the
+// controller write the record.
 package guard

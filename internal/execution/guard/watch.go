@@ -16,7 +16,7 @@ const (
 	// observeInterval is the interval of observations without any change.
 	observeInterval = 30 * time.Second
 	// observeRetryDelay is the interval of observations while the guard is missing. API servers
-	// enforce new policies a second or two after they have them.
+	// enforce new policies one or two seconds after they receive them.
 	observeRetryDelay = 2 * time.Second
 	// observeTimeout limits an observation.
 	observeTimeout = 10 * time.Second

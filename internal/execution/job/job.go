@@ -1,12 +1,11 @@
-// Package job makes the Jobs that run plans, and says what is going on in them.
+// Package job builds the Jobs that run plans and derives their state.
 //
-// Build makes a Job of an execution. The same execution and plan give the same
-// Job. Nothing that somebody wrote into the execution becomes part of a command.
+// Build creates the Job of an execution. The same execution and plan result in the same Job. No
+// text from the execution becomes part of a command.
 //
-// Observe says what a Job and its Pods show. A Pod's container that has ended
-// decides, because the Job's own word comes a second and more later; where no
-// Pod is left to decide, the Job's conditions do. What cannot be known is never
-// called a success.
+// Observe derives the state from a Job and its Pods. A terminated container decides, because
+// the Job's conditions follow a second or more later. If no Pod is left, the Job's conditions
+// decide. An unknown result is never reported as a success.
 package job
 
 import (

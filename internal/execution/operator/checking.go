@@ -26,7 +26,7 @@ const dryRunTimeout = 30 * time.Second
 const checkRetryDelay = 2 * time.Second
 
 // acceptExecution moves a new execution to phase validating and checks it. Both are one write if
-// nothing else has to be waited for.
+// the checks need not wait.
 func (r *reconciler) acceptExecution(ctx context.Context, t *reconcileState) error {
 	if request, err := action.Parse(&t.ke.Spec); err == nil {
 		t.ke.Status.Target = targetOf(request.Target)

@@ -61,7 +61,7 @@ func (r *reconciler) retainEnded(ctx context.Context, t *reconcileState) error {
 		t.requeueAt(end)
 		return nil
 	}
-	if len(t.ke.Status.PendingChangeEvents) > 0 { // until the sinks have them or they expire
+	if len(t.ke.Status.PendingChangeEvents) > 0 { // until they are delivered or expire
 		t.requeueIn(undeliveredPollInterval)
 		return nil
 	}

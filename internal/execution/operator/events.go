@@ -38,7 +38,7 @@ func (t eventEmitter) emitEvent(ke *v1alpha1.KubernetesExecution, kind, reason, 
 }
 
 // emitJobCreated emits the event of a started Job, including the approvers. An approval has no
-// event of its own, because each event is a write.
+// separate event, because each event is a write.
 func (t eventEmitter) emitJobCreated(ke *v1alpha1.KubernetesExecution) {
 	s := &ke.Status
 	if s.ExecutionResults == nil || s.ExecutionResults.Mode != v1alpha1.ExecuteInJob {

@@ -1,12 +1,11 @@
-// Package operator carries executions out: it moves each KubernetesExecution
-// of a namespace from phase to phase, runs what is planned as Jobs, and writes
-// down what became of it.
+// Package operator moves each KubernetesExecution of a namespace from phase to phase. It runs
+// the planned actions as Jobs and records their results.
 //
-// What is known about an execution stands in its status and its Job, so an
-// operator that starts anew goes on where another stopped. Each transition is
-// one write of the status, refused if the object has changed meanwhile. Nothing
-// waits: deadlines stand in the status or follow from it, and Jobs, Pods, the
-// emergency stop and the end of other executions wake the ones concerned.
+// The state of an execution is in its status and its Job, so a restarted operator continues
+// where the previous one stopped. Each transition is one write of the status, which the API
+// server refuses if the object changed in the meantime. Reconciles do not block: deadlines are
+// in the status or follow from it. Changes of Jobs and Pods, the emergency stop, and the end of
+// other executions wake the affected executions.
 package operator
 
 import (

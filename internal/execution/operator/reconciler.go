@@ -98,7 +98,7 @@ func (t *reconcileState) addAfterWrite(do func(context.Context)) {
 	t.afterWrite = append(t.afterWrite, do)
 }
 
-// Reconcile moves an execution forward until it has to wait.
+// Reconcile runs the steps of an execution until it waits.
 func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	if err := r.restoreGate(ctx); err != nil {
 		return reconcile.Result{}, err
@@ -181,8 +181,8 @@ func (r *reconciler) reconcileOnce(ctx context.Context, ke *v1alpha1.KubernetesE
 	return nil, t.requeueAfter, nil
 }
 
-// needsWrite reports whether the status has to be written. Acknowledgements of sinks wait for
-// another write, unless the execution is over.
+// needsWrite reports whether the status differs from the stored one. Acknowledgements of sinks wait
+// for another write, unless the execution is over.
 func (r *reconciler) needsWrite(t *reconcileState, before *v1alpha1.KubernetesExecution) bool {
 	other := !equality.Semantic.DeepEqual(&before.Status, &t.ke.Status)
 	settled, wait := r.outbox.Settle(t.ke, t.now)

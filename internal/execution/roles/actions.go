@@ -1,10 +1,10 @@
-// Package roles defines the RBAC objects of executions. Each action has an account with the rights
-// from the catalogue; further roles are for the controller, requesters, approvers and viewers. The
-// manifests and the tests use this package.
+// Package roles defines the RBAC objects of executions. Each action has an account with the
+// rights from the catalogue; further roles are for the controller, requesters, approvers and
+// viewers. The manifests and the tests use this package.
 //
-// Rights of an action on namespaced objects are bound for each namespace. Without a RoleBinding,
-// the action can do nothing there. Rights on nodes and on objects in all namespaces are bound once
-// for the cluster.
+// Rights of an action on namespaced objects are bound for each namespace. Without a
+// RoleBinding, the action can do nothing there. Rights on nodes and on objects in all
+// namespaces are bound once for the cluster.
 package roles
 
 import (

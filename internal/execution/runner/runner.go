@@ -1,12 +1,10 @@
-// Package runner is what runs in the container of a Job: it does what a plan
-// says, as the service account of its Pod, and leaves the result behind as the
-// container's termination message.
+// Package runner is the program in the container of a Job. It executes a plan as the service
+// account of its Pod and writes the result as the container's termination message.
 //
-// The plan comes in the environment, see package input; there is no shell, and
-// no command is made of anything. The runner is done before its Pod is killed:
-// at its deadline, and when it is told to end, it stops between two requests
-// and says what it did. It ends with an exit code from which the Job knows
-// whether another attempt may do better.
+// The plan is in the environment, see package input. No shell is used and no command is
+// constructed. The runner ends before its Pod is killed: at its deadline, or when it is asked
+// to stop, it stops between two requests and reports its result. Its exit code shows the Job
+// whether another attempt may succeed.
 package runner
 
 import (

@@ -1,3 +1,3 @@
-// Package columns has what kubectl shows of executions, and by what it finds
-// them, come from a real API server.
+// Package columns tests the columns and field selectors of executions in kubectl against a real
+// API server.
 package columns

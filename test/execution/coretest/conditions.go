@@ -13,7 +13,7 @@ import (
 	"github.com/fleetloop/fleetloop/test/execution/fleettest"
 )
 
-// replicasCondition is a condition on how many replicas the target is to have.
+// replicasCondition returns a condition on the number of replicas of the target.
 func replicasCondition(kind string, replicas int, required bool, timeout time.Duration) v1alpha1.Condition {
 	return v1alpha1.Condition{
 		Type: kind, Required: required, Timeout: &metav1.Duration{Duration: timeout},
@@ -33,7 +33,7 @@ func preconditionFails(f *fleettest.Fleet) {
 	wantNoJob(f, name)
 }
 
-// neverHolds fails at once where no time helps, and before anything is done.
+// neverHolds verifies that conditions that can never pass fail immediately, without any change.
 func neverHolds(f *fleettest.Fleet) {
 	name := newTarget(f)
 	broken := v1alpha1.Condition{Type: "broken", Rego: "package condition\n\nallow if {", Required: true, Timeout: &metav1.Duration{Duration: time.Hour}}
@@ -53,8 +53,8 @@ func neverHolds(f *fleettest.Fleet) {
 	f.WantReplicas(f.Cheap, name, 3)
 }
 
-// preconditionWaits holds back an execution until somebody else has done
-// something.
+// preconditionWaits verifies that an execution waits until another client makes its precondition
+// pass.
 func preconditionWaits(f *fleettest.Fleet) {
 	name := newTarget(f)
 	fromThree(f, f.Cheap, name, func(s *v1alpha1.KubernetesExecutionSpec) {
@@ -88,7 +88,7 @@ func postconditionFails(f *fleettest.Fleet) {
 	if got := ke.Status.ValidationResults.PostConditionResults; len(got) != 2 || got[0].Passed || !got[1].Passed {
 		f.Errorf("postconditions %+v", got)
 	}
-	f.WantReplicas(f.Cheap, name, 5) // nothing is taken back by itself
+	f.WantReplicas(f.Cheap, name, 5) // no automatic rollback
 	f.WantEvent(name, "ExecutionFailed", "Warning")
 	f.Does(alice, cli.CodeOK, []string{"exec", "describe", name}, "required postconditions failed: six", "fleetloop rollback "+name)
 	f.Does(alice, cli.CodeOK, []string{"exec", "finalize", name})

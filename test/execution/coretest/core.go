@@ -1,5 +1,5 @@
-// Package coretest is what executions do on every node: the tests that run both
-// where containers are processes and where they are containers.
+// Package coretest contains the tests of executions for every kind of node. They run with
+// containers that are processes and with real containers.
 package coretest
 
 import (
@@ -19,7 +19,7 @@ import (
 	"github.com/fleetloop/fleetloop/test/execution/fleettest"
 )
 
-// Run runs all of them in one fleet.
+// Run runs all tests in one fleet.
 func Run(t *testing.T) {
 	t.Helper()
 	f := fleettest.Start(t, fleettest.Options{})
@@ -62,27 +62,28 @@ const (
 	carol = fleettest.Other
 )
 
-// uniqueName is a name that no other of the tests has.
+// uniqueName returns a name that no other test uses.
 func uniqueName(f *fleettest.Fleet) string {
 	name := f.Name()
 	return strings.ToLower(name[strings.LastIndexByte(name, '/')+1:])
 }
 
-// newTarget makes a Deployment with three replicas, where mistakes are cheap.
+// newTarget creates a Deployment with three replicas in the namespace without approvals.
 func newTarget(f *fleettest.Fleet) string {
 	f.Helper()
 	f.Deployment(f.Cheap, uniqueName(f), 3)
 	return uniqueName(f)
 }
 
-// newProtectedTarget makes a Deployment with three replicas, where changes need an approval.
+// newProtectedTarget creates a Deployment with three replicas in the namespace that requires
+// approvals.
 func newProtectedTarget(f *fleettest.Fleet) string {
 	f.Helper()
 	f.Deployment(f.Dear, uniqueName(f), 3)
 	return uniqueName(f)
 }
 
-// fromThree asks for five replicas where there are three.
+// fromThree requests five replicas for a target with three.
 func fromThree(f *fleettest.Fleet, namespace, name string, change func(*v1alpha1.KubernetesExecutionSpec)) {
 	f.Helper()
 	f.Ask(alice, newScaling(namespace, name, change))
@@ -102,7 +103,7 @@ func newScaling(namespace, name string, change func(*v1alpha1.KubernetesExecutio
 	return ke
 }
 
-// wantNoJob checks that nothing was run.
+// wantNoJob verifies that no Job was created.
 func wantNoJob(f *fleettest.Fleet, name string) {
 	f.Helper()
 	if jobs := f.Jobs(name); len(jobs) > 0 {
@@ -140,7 +141,7 @@ func checkScale(f *fleettest.Fleet) {
 	if len(jobs) != 1 || jobs[0].Name != r.JobName || !metav1.IsControlledBy(&jobs[0], ke) || jobs[0].Labels["owner"] != "kubernetesexecution" {
 		f.Errorf("Jobs %+v, want the one of the results", jobs)
 	}
-	f.Until(func() error { // once the result is stored, and not before
+	f.Until(func() error { // only after the result is stored
 		if ttl := f.Jobs(name)[0].Spec.TTLSecondsAfterFinished; ttl == nil || *ttl != 300 {
 			return errors.New("the Job has no time to live")
 		}
@@ -170,7 +171,7 @@ func checkApproval(f *fleettest.Fleet) {
 	}
 }
 
-// checkBoolean approves as the specification has it: spec.approvalReceived.
+// checkBoolean approves with spec.approvalReceived, as in the specification.
 func checkBoolean(f *fleettest.Fleet) {
 	name := newProtectedTarget(f)
 	fromThree(f, f.Dear, name, nil)
@@ -280,7 +281,8 @@ func checkRollback(f *fleettest.Fleet) {
 	}
 }
 
-// rollbackRefused leaves alone what somebody else has changed since.
+// rollbackRefused verifies that a rollback does not change a target that another client has changed
+// since.
 func rollbackRefused(f *fleettest.Fleet) {
 	name := newTarget(f)
 	f.Does(alice, cli.CodeOK, fleettest.Scale(f.Cheap, name, 5, "--name="+name, "--wait"))
@@ -315,7 +317,7 @@ func checkFinalize(f *fleettest.Fleet) {
 	f.WantEvent(name, "ExecutionCompletedPermanent", "Normal")
 }
 
-// noWayBack ends as completed what cannot be taken back.
+// noWayBack verifies that an action that cannot be rolled back ends as completed.
 func noWayBack(f *fleettest.Fleet) {
 	name := newTarget(f)
 	f.Does(alice, cli.CodeOK, []string{"exec", "rollout_restart", "namespace=" + f.Cheap, "kind=Deployment", "name=" + name, "--name=" + name, "--wait"}, "completed")

@@ -21,7 +21,7 @@ import (
 	"github.com/fleetloop/fleetloop/test/execution/fleettest"
 )
 
-// imagesPullable is a precondition as the specification writes it.
+// imagesPullable is a precondition from the specification.
 const imagesPullable = `type: image_pull_secrets_valid
 description: "Deployment must have valid image pull secrets"
 rego: |
@@ -32,7 +32,7 @@ required: true
 timeout: "5s"
 `
 
-// wantsSecrets asks for an execution that imagesPullable must hold for.
+// wantsSecrets requests an execution with the precondition imagesPullable.
 func wantsSecrets(f *fleettest.Fleet, namespace, target, name string) {
 	f.Helper()
 	var c v1alpha1.Condition
@@ -44,8 +44,8 @@ func wantsSecrets(f *fleettest.Fleet, namespace, target, name string) {
 	f.Ask(alice, ke)
 }
 
-// withSecrets makes a Deployment that pulls images with one Secret and reads a
-// password from another.
+// withSecrets creates a Deployment that pulls images with one Secret and reads a password from
+// another.
 func withSecrets(f *fleettest.Fleet, namespace string) string {
 	f.Helper()
 	name := uniqueName(f)
@@ -68,8 +68,8 @@ func checkSecret(f *fleettest.Fleet, namespace, name string, kind corev1.SecretT
 	}
 }
 
-// invalidSecrets holds the condition of the specification to Secrets that are
-// there, are missing, and are of a type that no image can be pulled with.
+// invalidSecrets evaluates the condition of the specification for Secrets that exist, are missing,
+// or have a type that does not allow pulling images.
 func invalidSecrets(f *fleettest.Fleet) {
 	name := withSecrets(f, f.Cheap)
 	checkSecret(f, f.Cheap, name+"-db", corev1.SecretTypeOpaque, "password")
@@ -98,7 +98,7 @@ func invalidSecrets(f *fleettest.Fleet) {
 	f.WantReplicas(f.Cheap, name, 5)
 }
 
-// secretsUnknown says what to do where the account that looks Secrets up is not
+// secretsUnknown verifies the advice in the message if the account that looks up Secrets is not
 // bound.
 func secretsUnknown(f *fleettest.Fleet) {
 	name := withSecrets(f, f.Dear)
@@ -111,8 +111,8 @@ func secretsUnknown(f *fleettest.Fleet) {
 	}
 }
 
-// permissionsOK holds a condition on the rights of the action's account to a
-// namespace where it has none, then some, then none.
+// permissionsOK evaluates a condition on the rights of the action's account in a namespace where it
+// has none, then some, then none.
 func permissionsOK(f *fleettest.Fleet) {
 	namespace := f.Namespace + "-rights"
 	if err := f.Client.Create(f.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace, Labels: map[string]string{"environment": "development"}}}); err != nil {
@@ -166,8 +166,7 @@ func permissionsOK(f *fleettest.Fleet) {
 	denied("rights-taken")
 }
 
-// awaitRights waits until the authorizer knows whether an action's account has
-// rights in a namespace.
+// awaitRights waits until the authorizer has the rights of an action's account in a namespace.
 func awaitRights(f *fleettest.Fleet, act *action.Action, namespace string, allowed bool) {
 	f.Helper()
 	f.Until(func() error {
@@ -185,8 +184,8 @@ func awaitRights(f *fleettest.Fleet, act *action.Action, namespace string, allow
 	})
 }
 
-// nothingIsTold has a condition print all that it is told: in the status, in the
-// events and in the log there is nothing that alice may not read.
+// nothingIsTold makes a condition print its whole input. The status, the events and the log must
+// not contain anything that alice may not read.
 func nothingIsTold(f *fleettest.Fleet) {
 	name := uniqueName(f)
 	const password = "hunter2-of-the-shop"
@@ -233,11 +232,11 @@ func nothingIsTold(f *fleettest.Fleet) {
 	}
 }
 
-// maxTold is how long a condition's message and an event's text may be.
+// maxTold is the maximum length of a condition's message and an event's text.
 const maxTold = 1024
 
-// wantEventsWithout waits until an event tells that an execution failed, and checks
-// that none about it has a text in it.
+// wantEventsWithout waits for the event of a failed execution, and verifies that none of its events
+// contains a text.
 func wantEventsWithout(f *fleettest.Fleet, name, text string) {
 	f.Helper()
 	f.Until(func() error {

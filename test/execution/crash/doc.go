@@ -1,6 +1,5 @@
-// Package crash has the execution controller die at each of its writes: once
-// before the API server hears of it, and once before the controller hears that it
-// was made. Whoever comes after it goes on, also where somebody has deleted the
-// execution meanwhile. What an action that runs in the controller writes of its
-// target is such a write, too.
+// Package crash kills the execution controller at each of its writes: once before the API
+// server receives the write, and once before the controller receives the response. The next
+// controller has to continue, even if the execution was deleted in the meantime. Writes of an
+// inline action to its target are included.
 package crash

@@ -24,8 +24,7 @@ func (f *Fleet) Audit() *pgstore.Store {
 	return pgstore.New(pool)
 }
 
-// Trail is what the audit says of an execution, in the order in which it was
-// recorded.
+// Trail returns the audit records of an execution in the order of their recording.
 func (f *Fleet) Trail(a *pgstore.Store, ke *v1alpha1.KubernetesExecution) []audit.Event {
 	f.Helper()
 	var trail []audit.Event
@@ -40,7 +39,7 @@ func (f *Fleet) Trail(a *pgstore.Store, ke *v1alpha1.KubernetesExecution) []audi
 	return trail
 }
 
-// WantSound checks that the chain of the audit is whole.
+// WantSound verifies that the chain of the audit is intact.
 func (f *Fleet) WantSound(a *pgstore.Store) {
 	f.Helper()
 	report, err := a.Verify(f.Context())

@@ -18,13 +18,13 @@ import (
 	"github.com/fleetloop/fleetloop/test/controllertest"
 )
 
-// An Answer is what came of a command.
+// Answer is the result of a command.
 type Answer struct {
 	Out, Err string
 	Code     int
 }
 
-// A User is somebody, and the groups that he is in.
+// User is a user with groups.
 type User struct {
 	Name   string
 	Groups []string
@@ -56,14 +56,13 @@ func (f *Fleet) runCommand(user User, args ...string) Answer {
 	return Answer{out.String(), errs.String(), code}
 }
 
-// Does runs a command of fleetloop as a user, which must exit so and say all
-// of it.
+// Does runs a fleetloop command as a user and verifies its exit code and output.
 func (f *Fleet) Does(user string, code int, args []string, says ...string) Answer {
 	f.Helper()
 	return f.DoesAs(User{Name: user}, code, args, says...)
 }
 
-// DoesAs is Does of a user in groups.
+// DoesAs is like Does for a user with groups.
 func (f *Fleet) DoesAs(user User, code int, args []string, says ...string) Answer {
 	f.Helper()
 	a := f.runCommand(user, args...)
@@ -78,7 +77,7 @@ func (f *Fleet) DoesAs(user User, code int, args []string, says ...string) Answe
 	return a
 }
 
-// Scale is the command that scales a Deployment to so many replicas.
+// Scale returns the arguments of the command that scales a Deployment.
 func Scale(namespace, name string, replicas int, more ...string) []string {
 	return append([]string{"exec", "scale_deployment", "namespace=" + namespace, "deployment=" + name, fmt.Sprintf("replicas=%d", replicas)}, more...)
 }
@@ -93,7 +92,7 @@ func (f *Fleet) Ask(user string, ke *v1alpha1.KubernetesExecution) *v1alpha1.Kub
 	return ke
 }
 
-// Reaches waits until an execution is in a phase, and gives it as it is then.
+// Reaches waits until an execution is in a phase and returns it.
 func (f *Fleet) Reaches(name string, phase v1alpha1.Phase) *v1alpha1.KubernetesExecution {
 	f.Helper()
 	return f.Becomes(name, func(ke *v1alpha1.KubernetesExecution) error {
@@ -104,7 +103,7 @@ func (f *Fleet) Reaches(name string, phase v1alpha1.Phase) *v1alpha1.KubernetesE
 	})
 }
 
-// Becomes waits until an execution is as check wants it.
+// Becomes waits until check accepts an execution.
 func (f *Fleet) Becomes(name string, check func(*v1alpha1.KubernetesExecution) error) *v1alpha1.KubernetesExecution {
 	f.Helper()
 	var ke v1alpha1.KubernetesExecution
@@ -117,13 +116,13 @@ func (f *Fleet) Becomes(name string, check func(*v1alpha1.KubernetesExecution) e
 	return &ke
 }
 
-// Until waits until check gives no error.
+// Until waits until check returns no error.
 func (f *Fleet) Until(check func() error) {
 	f.Helper()
 	controllertest.Eventually(f, func(context.Context) error { return check() })
 }
 
-// Fails waits until an execution has failed, and checks why.
+// Fails waits until an execution has failed and verifies the reason.
 func (f *Fleet) Fails(name string, reason v1alpha1.Reason, detail v1alpha1.Detail) *v1alpha1.KubernetesExecution {
 	f.Helper()
 	ke := f.Reaches(name, v1alpha1.PhaseFailed)
@@ -155,7 +154,7 @@ func (f *Fleet) WantEvent(name, reason, kind string) {
 	})
 }
 
-// Pods are those of an execution.
+// Pods lists the Pods of an execution.
 func (f *Fleet) Pods(name string) []corev1.Pod {
 	f.Helper()
 	var list corev1.PodList

@@ -1,11 +1,11 @@
-// Package fleettest gives tests a cluster with executions in it: a real API
-// server with the controllers of Jobs, a scheduler and a node unless a test is
-// all of these itself, the admission policies and roles as they are shipped, PostgreSQL, and the execution
-// controller as a process of its own.
+// Package fleettest provides a cluster for tests of executions. It consists of a real API
+// server with the Job controllers, a scheduler and a node, the shipped admission policies and
+// roles, PostgreSQL, and the execution controller as a separate process. A test can also take
+// the role of the node and the Job controllers.
 //
-// The cluster is one for all tests of a process; Start gives each test a fleet
-// in it, with namespaces, users and a controller that nobody else has. What it
-// starts ends with the test, and if the process is killed, with that.
+// All tests of a process share the cluster. Start gives each test a fleet with separate
+// namespaces, users and a controller. Everything that a fleet starts ends with the test, or
+// with the process if that is killed.
 package fleettest
 
 import (
@@ -30,35 +30,34 @@ import (
 	"github.com/fleetloop/fleetloop/test/execution/remediation"
 )
 
-// The images that a controller can be given. Only Runner is on a real node.
+// Images for the controller. Only Runner is available on a real node.
 const (
 	Runner  = "localhost/fleetloop/action-runner:test"
-	Gated   = "localhost/fleetloop/gated:test"   // the runner, once Fleet.Open has been called
-	Flaky   = "localhost/fleetloop/flaky:test"   // fails once, then it is the runner
-	Failing = "localhost/fleetloop/failing:test" // fails as what may be tried again
-	Endless = "localhost/fleetloop/endless:test" // never ends by itself, nor when it is told to
-	Missing = "localhost/fleetloop/missing:test" // there is no such image
+	Gated   = "localhost/fleetloop/gated:test"   // the runner, after a call of Fleet.Open
+	Flaky   = "localhost/fleetloop/flaky:test"   // fails once, then runs the runner
+	Failing = "localhost/fleetloop/failing:test" // fails with a transient error
+	Endless = "localhost/fleetloop/endless:test" // never ends and ignores SIGTERM
+	Missing = "localhost/fleetloop/missing:test" // does not exist
 )
 
-// A Kind is a kind of node.
+// Kind is a kind of node.
 type Kind int
 
-// The kinds.
+// Kinds of nodes.
 const (
 	ProcessNode Kind = iota // containers are processes of this machine
 	RealNode                // a kubelet with containerd, in the namespaces of realnode.Isolate
-	NoNode                  // none, nor controllers of Jobs: what becomes of Jobs and Pods is what the test writes
+	NoNode                  // no node and no Job controllers: the test writes the status of Jobs and Pods
 )
 
-// Main runs the tests of a package on a node of a kind, and ends what they
-// share. Call it from TestMain, after Play; on a real node in the program inside.
+// Main runs the tests of a package on a node of a kind and stops everything that they share. Call
+// it from TestMain after Play; on a real node, call it in the inner program.
 func Main(m *testing.M, kind Kind) {
 	current = newShared(kind)
 	pgtest.Main(closing{m})
 }
 
-// closing ends what the tests share when they are done, and before anybody
-// looks for what they left.
+// closing stops the shared parts after the tests and before the check for leftovers.
 type closing struct{ *testing.M }
 
 // Run runs the tests.
@@ -74,13 +73,13 @@ func (c closing) Run() int {
 //nolint:gochecknoglobals // one cluster per test process; testing offers no other place to keep it
 var current *shared
 
-// A shared is what the tests of a process share.
+// shared holds the parts that all tests of a process share.
 type shared struct {
 	kind  Kind
 	start func() error
 
 	bed  *kubebed.Bed
-	dir  string // with the binaries
+	dir  string // directory of the binaries
 	said func() string
 
 	mu      sync.Mutex
@@ -104,7 +103,7 @@ func (s *shared) closeAll() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var first error
-	for _, f := range slices.Backward(s.closers) { // what is used by others was there before them
+	for _, f := range slices.Backward(s.closers) { // in reverse order: later parts use earlier ones
 		if err := f(); err != nil && first == nil {
 			first = err
 		}
@@ -119,7 +118,7 @@ func (s *shared) startCluster() error {
 	if err := s.buildBinaries(ctx); err != nil {
 		return err
 	}
-	// A first build of Kubernetes takes minutes, which should not look like a hang.
+	// A first build of Kubernetes takes minutes. Log it, so that it does not look like a hang.
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	var o kubebed.Options
 	switch s.kind {
@@ -129,8 +128,8 @@ func (s *shared) startCluster() error {
 		o = realnode.BedOptions()
 	case NoNode:
 	}
-	// It looks at changes of Deployments. As nobody looks at ReplicaSets, there
-	// are never any Pods of them.
+	// It sets the status of Deployments. No controller handles ReplicaSets, so they
+	// never have Pods.
 	o.Controllers = append(o.Controllers, "deployment-controller")
 	o.Log = log
 	var err error
@@ -153,7 +152,7 @@ func (s *shared) startCluster() error {
 	return nil
 }
 
-// buildBinaries builds the binaries as they are shipped.
+// buildBinaries builds the binaries in the same way as a release.
 func (s *shared) buildBinaries(ctx context.Context) (err error) {
 	if s.dir, err = os.MkdirTemp("", "fleetloop-executions-"); err != nil {
 		return err

@@ -33,38 +33,38 @@ import (
 	"github.com/fleetloop/fleetloop/test/execution/remediation"
 )
 
-// The users of a fleet.
+// Users of a fleet.
 const (
-	Requester = "alice" // asks, and may approve
+	Requester = "alice" // requester, may also approve
 	Approver  = "bob"
-	Other     = "carol" // approves as well
+	Other     = "carol" // second approver
 	Admin     = "root"  // may do everything
 )
 
-// Options say what is different about a fleet. The zero value is what is shipped.
+// Options configure a fleet. The zero value is the shipped configuration.
 type Options struct {
-	// Image is what Jobs run; empty is Runner.
+	// Image is the image of Jobs. Empty means Runner.
 	Image string
-	// Args are more arguments of the controller.
+	// Args are additional arguments of the controller.
 	Args []string
-	// Policies are files over the shipped ones; an empty text takes one away.
+	// Policies override files of the shipped policies. An empty text removes a file.
 	Policies map[string]string
-	// Host says where the controller reaches the API server instead of directly.
+	// Host is the address at which the controller reaches the API server. Empty means directly.
 	Host func(cfg *rest.Config) *rest.Config
-	// NoController leaves the controller to StartController.
+	// NoController starts no controller. Call StartController instead.
 	NoController bool
-	// NoGuard leaves the admission policies out, so that the controller does not
-	// get ready until InstallGuard.
+	// NoGuard installs no admission policies, so that the controller is not ready until
+	// InstallGuard.
 	NoGuard bool
 }
 
-// A Fleet is what a test has for itself.
+// Fleet is the part of the cluster that one test uses.
 type Fleet struct {
 	testing.TB
 
 	Client client.WithWatch // an administrator's
-	// Namespace is that of the executions, Cheap and Dear are for targets: in
-	// the one mistakes are cheap, in the other changes need an approval.
+	// Namespace is the namespace of the executions. Cheap and Dear are for targets: changes in Dear
+	// require an approval.
 	Namespace, Cheap, Dear string
 	// Database is the URL of the audit's database.
 	Database string
@@ -75,7 +75,7 @@ type Fleet struct {
 	controller *controllertest.Process
 }
 
-// Start gives a test a fleet, whose controller is ready.
+// Start creates a fleet with a ready controller.
 func Start(tb testing.TB, o Options) *Fleet {
 	tb.Helper()
 	s := current
@@ -108,7 +108,7 @@ func Start(tb testing.TB, o Options) *Fleet {
 	return f
 }
 
-// Scheme knows all kinds that tests use.
+// Scheme returns a scheme with all types that tests use.
 func Scheme(tb testing.TB) *runtime.Scheme {
 	tb.Helper()
 	scheme := runtime.NewScheme()
@@ -118,7 +118,7 @@ func Scheme(tb testing.TB) *runtime.Scheme {
 	return scheme
 }
 
-// installAll makes the namespaces and all that is in them.
+// installAll creates the namespaces and all objects in them.
 func (f *Fleet) installAll() {
 	f.Helper()
 	f.namespace(f.Namespace, nil)
@@ -155,7 +155,7 @@ func (f *Fleet) installAll() {
 	}
 }
 
-// InstallGuard has the API server check who asks and approves, and waits until it does.
+// InstallGuard installs the admission policies and waits until the API server enforces them.
 func (f *Fleet) InstallGuard() {
 	f.Helper()
 	o := guard.Options{Namespace: f.Namespace}
@@ -181,7 +181,7 @@ func (f *Fleet) InstallGuard() {
 	})
 }
 
-// policyConfigMap are the shipped ones with others over them.
+// policyConfigMap returns the shipped policies with overrides.
 func (f *Fleet) policyConfigMap(over map[string]string) *corev1.ConfigMap {
 	f.Helper()
 	files, err := policies.Files()
@@ -193,8 +193,8 @@ func (f *Fleet) policyConfigMap(over map[string]string) *corev1.ConfigMap {
 	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: f.Namespace, Name: guard.DefaultPolicyConfigMap}, Data: files}
 }
 
-// SetPolicies changes the policies: files over the shipped ones; an empty text
-// takes one away.
+// SetPolicies replaces the policies by the shipped ones with overrides. An empty text removes a
+// file.
 func (f *Fleet) SetPolicies(over map[string]string) {
 	f.Helper()
 	if err := f.Client.Update(f.Context(), f.policyConfigMap(over)); err != nil {
@@ -223,8 +223,8 @@ func (f *Fleet) bindPeople() {
 	}
 }
 
-// Grant gives a user verbs on executions and nothing else, and waits until the API
-// server knows.
+// Grant gives a user only the given verbs on executions, and waits until the API server enforces
+// them.
 func (f *Fleet) Grant(user string, verbs ...string) {
 	f.Helper()
 	meta := metav1.ObjectMeta{Namespace: f.Namespace, Name: "only-" + user}
@@ -253,8 +253,8 @@ func (f *Fleet) namespace(name string, labels map[string]string) {
 	f.applyObject(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}})
 }
 
-// applyObject makes an object, unless another fleet has made the same. What is outside
-// of namespaces goes when the test ends; the roles of actions stay for others.
+// applyObject creates an object, unless another fleet has created the same one. Cluster-scoped
+// objects are deleted with the test, but the roles of actions remain for other fleets.
 func (f *Fleet) applyObject(o runtime.Object) {
 	f.Helper()
 	object, ok := o.DeepCopyObject().(client.Object)
@@ -262,7 +262,7 @@ func (f *Fleet) applyObject(o runtime.Object) {
 		f.Fatalf("%T is no object", o)
 	}
 	if b, ok := object.(*rbacv1.ClusterRoleBinding); ok {
-		b.Name += "-" + f.Namespace // each fleet binds accounts of its own
+		b.Name += "-" + f.Namespace // each fleet binds separate accounts
 	}
 	err := f.Client.Create(f.Context(), object)
 	_, role := object.(*rbacv1.ClusterRole)
@@ -280,7 +280,7 @@ func (f *Fleet) applyObject(o runtime.Object) {
 	}
 }
 
-// Config is how a user of the fleet reaches the cluster.
+// Config returns the client configuration of a user of the fleet.
 func (f *Fleet) Config(user string, groups ...string) *rest.Config {
 	f.Helper()
 	if user == Admin {
@@ -293,7 +293,7 @@ func (f *Fleet) Config(user string, groups ...string) *rest.Config {
 	return cfg
 }
 
-// As is a client of a user of the fleet.
+// As returns a client of a user of the fleet.
 func (f *Fleet) As(user string, groups ...string) client.Client {
 	f.Helper()
 	c, err := client.New(f.Config(user, groups...), client.Options{Scheme: Scheme(f)})
@@ -303,8 +303,7 @@ func (f *Fleet) As(user string, groups ...string) client.Client {
 	return c
 }
 
-// StartController starts the controller, with more arguments, and waits until
-// it is ready.
+// StartController starts the controller with additional arguments and waits until it is ready.
 func (f *Fleet) StartController(args ...string) *controllertest.Process {
 	f.Helper()
 	f.LaunchController(args...).WantReady()
@@ -321,15 +320,15 @@ func (f *Fleet) LaunchController(args ...string) *controllertest.Process {
 	all := []string{
 		"--kubeconfig=" + f.kubeconfig, "--namespace=" + f.Namespace, "--runner-image=" + image, "--runner-pull-policy=Never",
 		"--metrics-bind-address=127.0.0.1:0", "--health-probe-bind-address=127.0.0.1:0",
-		"--admission-policy-propagation-delay=10ms", // the one API server goes by the guard: see InstallGuard
+		"--admission-policy-propagation-delay=10ms", // the only API server enforces the guard, see InstallGuard
 	}
 	all = append(append(all, f.o.Args...), args...)
 	f.controller = controllertest.Start(f, f.s.binaryPath("execution-controller"), map[string]string{"DATABASE_URL": f.Database, "LOG_FORMAT": "json"}, all...)
 	return f.controller
 }
 
-// StopAPIServer ends the API server at once, for all fleets of this process. Its
-// nodes and controllers stay.
+// StopAPIServer kills the API server for all fleets of this process. Nodes and controllers continue
+// to run.
 func (f *Fleet) StopAPIServer() {
 	f.Helper()
 	if err := f.s.bed.StopAPIServer(); err != nil {
@@ -337,7 +336,7 @@ func (f *Fleet) StopAPIServer() {
 	}
 }
 
-// StartAPIServer starts it again, and waits until it answers.
+// StartAPIServer starts the API server again and waits until it responds.
 func (f *Fleet) StartAPIServer() {
 	f.Helper()
 	if err := f.s.bed.StartAPIServer(f.Context()); err != nil {
@@ -345,15 +344,15 @@ func (f *Fleet) StartAPIServer() {
 	}
 }
 
-// Controller is the controller that was started last.
+// Controller returns the controller that was started last.
 func (f *Fleet) Controller() *controllertest.Process { return f.controller }
 
-// Logger is where components that a test runs itself say what they do.
+// Logger returns the logger for components that run in the test process.
 func (f *Fleet) Logger() *slog.Logger {
 	return slog.New(slog.NewTextHandler(f.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
 }
 
-// Jobs are those of an execution, in the order of their names.
+// Jobs lists the Jobs of an execution by name.
 func (f *Fleet) Jobs(name string) []batchv1.Job {
 	f.Helper()
 	var list batchv1.JobList
@@ -364,13 +363,13 @@ func (f *Fleet) Jobs(name string) []batchv1.Job {
 	return list.Items
 }
 
-// Open lets the Jobs of an execution go on that run the image Gated.
+// Open lets the Jobs of an execution with the image Gated continue.
 func (f *Fleet) Open(name string) {
 	f.Helper()
 	f.OpenFor(f.Get(name))
 }
 
-// OpenFor is Open without asking the API server.
+// OpenFor is like Open without a request to the API server.
 func (f *Fleet) OpenFor(ke *v1alpha1.KubernetesExecution) {
 	f.Helper()
 	const mode = 0o600
@@ -389,7 +388,7 @@ func (f *Fleet) Get(name string) *v1alpha1.KubernetesExecution {
 	return &ke
 }
 
-// Phases are those that an execution went through, as it says.
+// Phases returns the phases that an execution has been in.
 func Phases(ke *v1alpha1.KubernetesExecution) string {
 	var list []string
 	for _, t := range ke.Status.PhaseTransitions {
@@ -398,7 +397,7 @@ func Phases(ke *v1alpha1.KubernetesExecution) string {
 	return strings.Join(list, " ")
 }
 
-// For is the same fleet for a subtest.
+// For returns the fleet for a subtest.
 func (f *Fleet) For(tb testing.TB) *Fleet {
 	tb.Helper()
 	other := *f

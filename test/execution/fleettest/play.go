@@ -13,7 +13,7 @@ import (
 	"github.com/fleetloop/fleetloop/test/controllertest"
 )
 
-// The first argument of this program where it stands for an image.
+// First argument of this program when it runs as an image.
 const (
 	playGated   = "fleettest:gated"
 	playFlaky   = "fleettest:flaky"
@@ -21,9 +21,9 @@ const (
 	playEndless = "fleettest:endless"
 )
 
-// Play is this program as one of the images, if its arguments say that it is
-// one; then it ends with the code. The arguments behind the image are the
-// folder that it shares with the tests, the runner, and the container's own.
+// Play runs this program as one of the images, if its arguments request that, and returns the exit
+// code. The arguments after the image are the directory that it shares with the tests, the runner,
+// and the arguments of the container.
 func Play(args []string) (code int, played bool) {
 	const folder, runner = 2, 3
 	if len(args) <= runner {
@@ -43,7 +43,7 @@ func Play(args []string) (code int, played bool) {
 	return int(action.CodeInvalid), true
 }
 
-// filePath is one about the execution that this process is for.
+// filePath returns the path of a file for the execution of this process.
 func filePath(dir, about, uid string) string { return filepath.Join(dir, about+"-"+uid) }
 
 func pathExists(path string) bool {

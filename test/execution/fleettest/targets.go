@@ -12,7 +12,7 @@ import (
 	"github.com/fleetloop/fleetloop/test/controllertest"
 )
 
-// Deployment makes a Deployment in a namespace for targets.
+// Deployment creates a Deployment in a namespace for targets.
 func (f *Fleet) Deployment(namespace, name string, replicas int32) *appsv1.Deployment {
 	f.Helper()
 	labels := map[string]string{"app": name}
@@ -32,7 +32,7 @@ func (f *Fleet) Deployment(namespace, name string, replicas int32) *appsv1.Deplo
 	return f.awaitObserved(d)
 }
 
-// awaitObserved waits until a Deployment's controller has seen its latest change.
+// awaitObserved waits until the Deployment controller has observed the latest change.
 func (f *Fleet) awaitObserved(d *appsv1.Deployment) *appsv1.Deployment {
 	f.Helper()
 	controllertest.Eventually(f, func(ctx context.Context) error {
@@ -47,7 +47,7 @@ func (f *Fleet) awaitObserved(d *appsv1.Deployment) *appsv1.Deployment {
 	return d
 }
 
-// WantReplicas checks how many replicas a Deployment is to have.
+// WantReplicas verifies the desired replicas of a Deployment.
 func (f *Fleet) WantReplicas(namespace, name string, want int32) {
 	f.Helper()
 	if got := *f.Target(namespace, name).Spec.Replicas; got != want {
@@ -65,7 +65,7 @@ func (f *Fleet) Target(namespace, name string) *appsv1.Deployment {
 	return &d
 }
 
-// Patch changes a Deployment as somebody else does.
+// Patch changes a Deployment as another client.
 func (f *Fleet) Patch(namespace, name, patch string) {
 	f.Helper()
 	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}

@@ -1,3 +1,3 @@
-// Package outage takes the API server away for a minute while executions are
-// under way, and gives it back.
+// Package outage stops the API server for a minute while executions are in progress, and starts
+// it again.
 package outage

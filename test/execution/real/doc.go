@@ -1,3 +1,3 @@
-// Package realexecution runs the tests of executions on a real node: the runner is a
-// container from its own image, as in any cluster.
+// Package realexecution runs the tests of executions on a real node. The runner is a container
+// from its shipped image, as in any cluster.
 package realexecution

@@ -26,24 +26,24 @@ import (
 	"github.com/fleetloop/fleetloop/internal/kube"
 )
 
-// Options say what a controller does.
+// Options configure the controller.
 type Options struct {
-	// Namespace is where requests and their executions are: an owner is in the
-	// namespace of what it owns.
+	// Namespace is the namespace of requests and executions. An owner and its dependents are in the
+	// same namespace.
 	Namespace string
 
-	// RequestedBy is the user that the controller is, who asks for executions.
-	// Empty leaves it to the API server.
+	// RequestedBy is the user name of the controller, the requester of the executions. If it is
+	// empty, the API server sets it.
 	RequestedBy string
 
-	// Concurrency is how many requests are worked on at a time. Zero is 4.
+	// Concurrency is the number of concurrent reconciles. Zero means 4.
 	Concurrency int
 
-	// Log hears of errors. Nil is silence.
+	// Log receives errors. Nil disables logging.
 	Log *slog.Logger
 }
 
-// New makes a manager that runs the controller.
+// New creates a manager that runs the controller.
 func New(cfg *rest.Config, o Options) (manager.Manager, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -77,7 +77,7 @@ func New(cfg *rest.Config, o Options) (manager.Manager, error) {
 	return m, nil
 }
 
-// parentRequest is the request that an execution is a step of.
+// parentRequest maps an execution to the request that owns it.
 func parentRequest(_ context.Context, o client.Object) []reconcile.Request {
 	ke, ok := o.(*v1alpha1.KubernetesExecution)
 	if !ok || ke.Spec.RemediationRequestRef == nil {
@@ -96,8 +96,8 @@ type reconciler struct {
 	o      Options
 }
 
-// Reconcile takes a request one step further: it asks for the execution,
-// follows it, and has it taken back or leaves it at that.
+// Reconcile moves a request one step forward: it creates the execution, follows it, and rolls it
+// back or accepts it.
 func (r *reconciler) Reconcile(ctx context.Context, rr *Request) (ctrl.Result, error) {
 	woken := metav1.NowMicro()
 	if rr.DeletionTimestamp != nil || rr.Status.OverallPhase == PhaseCompleted || rr.Status.OverallPhase == PhaseFailed {
@@ -141,7 +141,7 @@ func (r *reconciler) runStep(ctx context.Context, rr *Request) (after time.Durat
 	return 0, nil
 }
 
-// enforceDeadline cancels an execution that takes too long.
+// enforceDeadline cancels an execution that exceeds the timeout.
 func (r *reconciler) enforceDeadline(ctx context.Context, rr *Request, ke *v1alpha1.KubernetesExecution) (time.Duration, error) {
 	if rr.Spec.Timeout == nil || ke.Spec.Cancel {
 		return 0, nil
@@ -152,8 +152,7 @@ func (r *reconciler) enforceDeadline(ctx context.Context, rr *Request, ke *v1alp
 	return 0, r.setSpecField(ctx, ke, "cancel", ke.Spec.Cancel)
 }
 
-// takeBack asks for the execution that takes another back, and leaves it at
-// that when it has ended.
+// takeBack creates the rollback execution, finalizes it, and then finalizes the original execution.
 func (r *reconciler) takeBack(ctx context.Context, rr *Request, ke *v1alpha1.KubernetesExecution) error {
 	back := ke.Status.RollbackInformation
 	if back == nil || !back.Available {
@@ -180,7 +179,7 @@ func (r *reconciler) takeBack(ctx context.Context, rr *Request, ke *v1alpha1.Kub
 	return nil
 }
 
-// createExecution makes an execution. One that is there already has not come to the cache yet.
+// createExecution creates an execution. If it already exists, the cache does not have it yet.
 func (r *reconciler) createExecution(ctx context.Context, rr *Request, name string, spec *v1alpha1.KubernetesExecutionSpec) error {
 	yes := true
 	spec.RequestedBy = r.o.RequestedBy
@@ -200,8 +199,8 @@ func (r *reconciler) createExecution(ctx context.Context, rr *Request, name stri
 	return nil
 }
 
-// execution reads one of a request's executions; nil is one that is not in the
-// cache yet, whose coming wakes the request.
+// execution reads an execution of a request. Nil means that it is not in the cache yet; its arrival
+// wakes the request.
 func (r *reconciler) execution(ctx context.Context, rr *Request, name string) (*v1alpha1.KubernetesExecution, error) {
 	var ke v1alpha1.KubernetesExecution
 	err := r.client.Get(ctx, client.ObjectKey{Namespace: rr.Namespace, Name: name}, &ke)
@@ -217,7 +216,7 @@ func (r *reconciler) execution(ctx context.Context, rr *Request, name string) (*
 	return &ke, nil
 }
 
-// setSpecField sets one of the fields with which a parent steers an execution.
+// setSpecField sets a spec field with which a parent controls an execution.
 func (r *reconciler) setSpecField(ctx context.Context, ke *v1alpha1.KubernetesExecution, field string, already bool) error {
 	if already {
 		return nil

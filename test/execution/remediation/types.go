@@ -1,9 +1,8 @@
-// Package remediation is a parent of executions as the executor's specification
-// has one: a RemediationRequest asks for one execution, and its controller
-// makes it, follows it by a watch, and decides what becomes of it.
+// Package remediation is an example of a parent of executions from the specification of the
+// executor. A RemediationRequest requests one execution. Its controller creates the execution,
+// watches it, and decides about its rollback.
 //
-// It is an example of how to write such a parent, and what the tests of the two
-// layers and the benchmarks run. It calls nobody but the API server.
+// The tests of the two layers and the benchmarks use it. It calls only the API server.
 package remediation
 
 import (
@@ -31,7 +30,7 @@ const (
 	Resource = "remediationrequests"
 )
 
-// AddToScheme makes the types of this package known to a scheme.
+// AddToScheme registers the types of this package with a scheme.
 func AddToScheme(s *runtime.Scheme) error {
 	s.AddKnownTypeWithName(GroupVersion.WithKind(Kind), &Request{})
 	s.AddKnownTypeWithName(GroupVersion.WithKind(Kind+"List"), &RequestList{})
@@ -39,7 +38,7 @@ func AddToScheme(s *runtime.Scheme) error {
 	return nil
 }
 
-// Request is a RemediationRequest: something that is to be mended by one action.
+// Request is a RemediationRequest, a problem that one action should fix.
 type Request struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata"`
@@ -48,32 +47,32 @@ type Request struct {
 	Status Status `json:"status"`
 }
 
-// Spec is what is asked for.
+// Spec is the desired remediation.
 type Spec struct {
 	Action         string                `json:"action"`
 	Parameters     *runtime.RawExtension `json:"parameters,omitempty"`
 	PostConditions []v1alpha1.Condition  `json:"postConditions,omitempty"`
 
-	// Timeout is how long all of it may take. Then the execution is cancelled.
-	// Unset is without end.
+	// Timeout limits the whole remediation. The execution is cancelled after it. Nil means no
+	// limit.
 	Timeout *metav1.Duration `json:"timeout,omitempty"`
 
-	// Rollback has the execution taken back if a required postcondition does not
-	// hold: executions never do that by themselves.
+	// Rollback requests a rollback if a required postcondition fails. Executions never roll back
+	// without a request.
 	Rollback bool `json:"rollback,omitempty"`
 }
 
-// Phase is how far a request is.
+// Phase is the progress of a request.
 type Phase string
 
-// The phases. Empty is that of a new one.
+// Phases. A new request has an empty phase.
 const (
 	PhaseExecuting Phase = "executing"
 	PhaseCompleted Phase = "completed"
 	PhaseFailed    Phase = "failed"
 )
 
-// Status is how a request stands.
+// Status is the observed state of a request.
 type Status struct {
 	OverallPhase Phase  `json:"overallPhase,omitempty"`
 	Message      string `json:"message,omitempty"`
@@ -82,8 +81,8 @@ type Status struct {
 	Execution string `json:"execution,omitempty"`
 	Rollback  string `json:"rollback,omitempty"`
 
-	// ExecutionPhase is the execution's phase that was seen last, and ObservedAt
-	// when it was first seen.
+	// ExecutionPhase is the last observed phase of the execution, and ObservedAt is when it was
+	// first observed.
 	ExecutionPhase v1alpha1.Phase    `json:"executionPhase,omitempty"`
 	ObservedAt     *metav1.MicroTime `json:"observedAt,omitempty"`
 }

@@ -1,5 +1,5 @@
-// Package wake has one thing change at a time, and nothing else: the status of a
-// Job, that of a Pod, the target, the spec. No node and no controller of Jobs
-// makes any noise besides, and every timer is longer than the test waits, so an
-// execution moves on only if the controller watches what has changed.
+// Package wake changes one object at a time: the status of a Job, the status of a Pod, the
+// target, or the spec. No node and no Job controller causes other changes, and every timer is
+// longer than the test waits. An execution therefore continues only if the controller watches
+// the changed object.
 package wake

@@ -1,8 +1,8 @@
 // Package input encodes the input of a Job as environment variables for the runner in its
 // container.
 //
-// One variable contains the plan as JSON, so that text from an execution is only ever read as data.
-// Read accepts a plan only with its own hash.
+// One variable contains the plan as JSON, so that text from an execution is only ever read as
+// data. Read accepts a plan only with its own hash.
 package input
 
 import (
