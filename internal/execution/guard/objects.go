@@ -24,7 +24,7 @@ const (
 	defaultAccount = "kubernaut-execution-controller"
 )
 
-// The names of the policies, behind the namespace of executions.
+// Names of the policies, prefixed with the namespace of executions.
 const (
 	policyRequests  = "execution-requests"
 	policyChanges   = "execution-changes"

@@ -1,11 +1,3 @@
-// Package job builds the Jobs that run plans and derives their state.
-//
-// Build creates the Job of an execution. The same execution and plan result in the same Job. No
-// text from the execution becomes part of a command.
-//
-// Observe derives the state from a Job and its Pods. A terminated container decides, because the
-// Job's conditions follow a second or more later. If no Pod is left, the Job's conditions decide.
-// An unknown result is never reported as a success.
 package job
 
 import (

@@ -17,7 +17,7 @@ import (
 // State is the progress of a Job.
 type State string
 
-// The states.
+// States of a Job.
 const (
 	Pending   State = "Pending"   // no container has started
 	Running   State = "Running"   // a container runs

@@ -93,8 +93,8 @@ func (a Actions) Roles(act *action.Action) (targets, cluster *rbacv1.ClusterRole
 	return targets, cluster, executor
 }
 
-// Base returns the objects that an action needs for any target: its account, its roles, and the
-// bindings for the cluster and for the namespace of executions.
+// Base returns the objects that an action needs for any target. These are its account, its roles,
+// and the bindings for the cluster and for the namespace of executions.
 func (a Actions) Base(act *action.Action) []runtime.Object {
 	list := []runtime.Object{a.Account(act)}
 	targets, cluster, executor := a.Roles(act)

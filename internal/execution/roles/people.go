@@ -66,10 +66,10 @@ func Viewer() *rbacv1.ClusterRole {
 	return newClusterRole(ViewerRole, nil, append([]rbacv1.PolicyRule{newRule(executionGroup, executions, "get", "list", "watch")}, readRules()...))
 }
 
-// readRules returns the rights to find out why an execution is in its state: its Job and Pods with
-// their logs and events, the leading controller, the emergency stop and the policies. The rights
-// are read-only and exclude Secrets. A user who could create a Job or a Pod in this namespace could
-// act as any action.
+// readRules returns the rights to find out why an execution is in its state. They cover its Job and
+// Pods with their logs and events, the leading controller, the emergency stop and the policies. The
+// rights are read-only and exclude Secrets. A user who could create a Job or a Pod in this
+// namespace could act as any action.
 func readRules() []rbacv1.PolicyRule {
 	settings := newRule("", "configmaps", "get")
 	settings.ResourceNames = []string{v1alpha1.EmergencyStop, guard.DefaultPolicyConfigMap}

@@ -20,7 +20,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/execution/action"
 )
 
-// The variables. The specification requires TargetNamespace and ResourceName;
+// Variables of the environment. The specification requires TargetNamespace and ResourceName;
 // the runner reads both from the plan.
 const (
 	TargetNamespace = "TARGET_NAMESPACE"
