@@ -2,10 +2,10 @@
 // and in order for each execution and sink.
 //
 // An undelivered event is stored in status.pendingChangeEvents by the same write as
-// the transition that it reports, with the sinks that have to acknowledge it. What
-// sinks acknowledge is kept in memory and removed from the status by the next write.
-// So a controller that is killed sends again what it did not write down, with the
-// same id.
+// the transition that it reports, with the sinks that have to acknowledge it. An
+// acknowledgement is kept in memory and removes the event with the next write. After
+// a crash, the controller therefore sends events whose acknowledgement was not
+// written again, with the same id.
 //
 // An event is dropped, and counted, if a sink rejects it, if it is older than
 // Config.MaxAge, or if an execution has too many. Events of a sink that is no longer
