@@ -39,8 +39,8 @@ func restricted(t *testing.T) (kubernetes.Interface, string) {
 	return client, ns
 }
 
-// TestTheAPIServerTakesIt as it is, for every action, and the Pod under the
-// strictest standard that there is.
+// TestTheAPIServerTakesIt verifies that the API server accepts the Job of every action, and its Pod
+// under the restricted Pod Security Standard.
 func TestTheAPIServerTakesIt(t *testing.T) {
 	client, ns := restricted(t)
 	for _, a := range action.Catalogue() {
@@ -91,8 +91,8 @@ func TestTheAPIServerTakesIt(t *testing.T) {
 	}
 }
 
-// TestNoPodIsEverMade: where a LimitRange, a quota or admission forbids the Pods
-// of a Job, it ends without one, and nothing can have been done.
+// TestNoPodIsEverMade verifies that a Job whose Pods a LimitRange, a quota or admission refuses
+// ends without a Pod and without changes.
 func TestNoPodIsEverMade(t *testing.T) {
 	t.Parallel()
 	client, ns := restricted(t)

@@ -55,8 +55,8 @@ func build(t *testing.T, ke *v1alpha1.KubernetesExecution, p *v1alpha1.Plan, pur
 	return j
 }
 
-// TestNamesAndLabelsAreValid for every name that an execution can have, and for
-// those that it cannot.
+// TestNamesAndLabelsAreValid verifies names and labels for every valid execution name and for
+// invalid ones.
 func TestNamesAndLabelsAreValid(t *testing.T) {
 	odd := rapid.OneOf(
 		rapid.StringMatching(`[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?`),
@@ -103,7 +103,7 @@ func actions() []string {
 	return names
 }
 
-// TestNamesNeverComeAgain: of another execution, purpose or number.
+// TestNamesNeverComeAgain verifies that another execution, purpose or number has another name.
 func TestNamesNeverComeAgain(t *testing.T) {
 	seen := make(map[string]bool)
 	for _, uid := range []types.UID{"a", "b", "ab"} {
@@ -122,8 +122,8 @@ func TestNamesNeverComeAgain(t *testing.T) {
 	}
 }
 
-// TestNothingButDataReachesThePod: whatever somebody writes into an execution
-// is in the environment as JSON, and nowhere else.
+// TestNothingButDataReachesThePod verifies that text from an execution is only in the environment
+// as JSON.
 func TestNothingButDataReachesThePod(t *testing.T) {
 	const evil = "zz$(id)`id`;zz"
 	ke := newExecution("executor", "e1", "uid-1")
@@ -287,8 +287,7 @@ func TestBuildRefuses(t *testing.T) {
 	}
 }
 
-// TestRules: what cannot be repeated is not, and of the rest what would do no
-// better.
+// TestRules verifies that only attempts that may be repeated and could help are repeated.
 func TestRules(t *testing.T) {
 	fails := func(a *action.Action, code int32, disrupted bool) batchv1.PodFailurePolicyAction {
 		b := builder{action: a}

@@ -13,9 +13,8 @@ import (
 	"github.com/fleetloop/fleetloop/internal/execution/action"
 )
 
-// TestWaitsForThisAndThat holds that an execution that is kept from beginning by
-// others and by a quota in turn ends all the same: what it waits for may change,
-// and how long it waits does not begin anew with that.
+// TestWaitsForThisAndThat verifies that an execution fails after its queue time even if the gate
+// and a quota block it alternately. A change of the reason does not restart the time.
 func TestWaitsForThisAndThat(t *testing.T) {
 	const patience = 10 * time.Minute // that the gate has unless it is told otherwise
 	for name, tc := range map[string]struct {

@@ -14,8 +14,8 @@ import (
 	"github.com/fleetloop/fleetloop/internal/execution/action"
 )
 
-// TestHeldUnseen holds that an execution goes that was held for what it was about
-// to do, and never did: whoever held it died before it said so.
+// TestHeldUnseen verifies that a deleted execution with a finalizer is removed if its operator
+// ended before it started the action.
 func TestHeldUnseen(t *testing.T) {
 	held := func(t *testing.T) (*world, *reconciler, func()) {
 		t.Helper()
@@ -70,9 +70,8 @@ func TestHeldUnseen(t *testing.T) {
 	})
 }
 
-// TestChangedWhileItBegins holds what becomes of an execution that somebody
-// changes just before it is stored that it executes: nothing is done, and it is
-// in nobody's way while it waits for something else than its turn.
+// TestChangedWhileItBegins verifies that an execution that is changed just before phase executing
+// is stored executes nothing. It releases its gate slot while it waits for something else.
 func TestChangedWhileItBegins(t *testing.T) {
 	annotate := func(ke *v1alpha1.KubernetesExecution) { ke.Annotations = map[string]string{"a": "b"} }
 	for name, tc := range map[string]struct {
@@ -136,9 +135,8 @@ func TestChangedWhileItBegins(t *testing.T) {
 	}
 }
 
-// TestUnheardThatItBegan holds that an execution stays inside whose status may say
-// that it executes, for all that is known: the answer was lost, and what was read
-// then is older.
+// TestUnheardThatItBegan verifies that an execution keeps its gate slot if phase executing may be
+// stored: the response of the write was lost, and the object that was read is older.
 func TestUnheardThatItBegan(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
@@ -170,8 +168,8 @@ func TestUnheardThatItBegan(t *testing.T) {
 	})
 }
 
-// TestRestoredAndGone holds that what was executing when its operator ended is in
-// nobody's way when it is gone before the next one has looked at it.
+// TestRestoredAndGone verifies that an execution that ran when its operator ended releases its gate
+// slot if it is deleted before the first reconcile of the next operator.
 func TestRestoredAndGone(t *testing.T) {
 	w := newWorld()
 	w.create("a", "web", nil)
@@ -186,8 +184,8 @@ func TestRestoredAndGone(t *testing.T) {
 	wantPhase(t, w, "b", v1alpha1.PhaseExecuting, "")
 }
 
-// TestFollowsNoLonger holds that a target is not followed for an execution that
-// waits for it no more, although its first phase was never stored.
+// TestFollowsNoLonger verifies that the watch of a target ends with the wait of its execution, even
+// if the first phase was never stored.
 func TestFollowsNoLonger(t *testing.T) {
 	w := newWorld()
 	r := w.newReconciler(Config{})
@@ -204,8 +202,8 @@ func TestFollowsNoLonger(t *testing.T) {
 	}
 }
 
-// TestJobNotMadeAgain holds that a Job which somebody deletes is not made again
-// where it is stored that it ran, and what was read is older than that.
+// TestJobNotMadeAgain verifies that a deleted Job is not created again if the status that was read
+// is stale and the stored one shows that it ran.
 func TestJobNotMadeAgain(t *testing.T) {
 	w := newWorld()
 	r := w.newReconciler(Config{})
@@ -227,8 +225,8 @@ func TestJobNotMadeAgain(t *testing.T) {
 	}
 }
 
-// TestRefusedOnce holds that an execution which has to wait for its turn is
-// counted once for what keeps it, however often it is looked at.
+// TestRefusedOnce verifies that a queued execution is counted once per reason, independent of the
+// number of reconciles.
 func TestRefusedOnce(t *testing.T) {
 	w := newWorld()
 	r := w.newReconciler(inline())

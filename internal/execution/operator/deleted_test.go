@@ -92,8 +92,8 @@ func (l *leaving) wantTold(want ...string) {
 	}
 }
 
-// TestDeletedUnheld holds that the audit hears of executions that are deleted while
-// nothing holds them, in whatever phase.
+// TestDeletedUnheld verifies that the audit records the deletion of executions without a finalizer
+// in every phase.
 func TestDeletedUnheld(t *testing.T) {
 	l := newLeaving(t)
 	for _, phase := range []v1alpha1.Phase{v1alpha1.PhaseNew, v1alpha1.PhaseWaitingApproval, v1alpha1.PhaseFailed} {
@@ -109,8 +109,8 @@ func TestDeletedUnheld(t *testing.T) {
 	}
 }
 
-// TestFollowedUnseen holds that the audit hears of an execution that went, and that
-// another of its name followed, while nobody listened: that is told as a change.
+// TestFollowedUnseen verifies that the audit records a deletion that the watch delivers as an
+// update to another UID of the same name.
 func TestFollowedUnseen(t *testing.T) {
 	l := newLeaving(t)
 	as := func(uid types.UID, phase v1alpha1.Phase) *v1alpha1.KubernetesExecution {
@@ -128,9 +128,8 @@ func TestFollowedUnseen(t *testing.T) {
 	l.wantTold("first waiting_approval 03:00:00 true")
 }
 
-// TestDeletedWhileTheAuditIsAway holds that what is gone is remembered until it is
-// written, however long that takes, with when it went, and that one of the same name
-// gets its due meanwhile.
+// TestDeletedWhileTheAuditIsAway verifies that a deleted execution and its deletion time are kept
+// until the audit is written. Another execution of the same name is recorded in the meantime.
 func TestDeletedWhileTheAuditIsAway(t *testing.T) {
 	l := newLeaving(t)
 	l.book.away = errors.New("the database is away")
@@ -163,8 +162,8 @@ func TestDeletedWhileTheAuditIsAway(t *testing.T) {
 	l.wantTold("first waiting_approval 03:00:00 false", "second waiting_approval 03:01:00 false")
 }
 
-// TestDepartedAreBounded holds that an audit that stays away does not fill the
-// memory, and that there is room again when it has come back.
+// TestDepartedAreBounded verifies that the deletedCache is limited during an audit outage and has
+// room again afterwards.
 func TestDepartedAreBounded(t *testing.T) {
 	l := newLeaving(t)
 	one := func(n int) *v1alpha1.KubernetesExecution {
@@ -212,8 +211,8 @@ func (catchingUp) Get(_ context.Context, name types.NamespacedName) (*v1alpha1.K
 	return nil, apierrors.NewConflict(schema.GroupResource{}, name.Name, errors.New("it has not come back yet"))
 }
 
-// TestWhoIsThere holds that an execution is taken for lost only if neither the cache
-// nor the host cluster has it, and nobody was told that it went.
+// TestWhoIsThere verifies that an execution counts as lost only if neither the cache nor the host
+// cluster has it and its deletion was not observed.
 func TestWhoIsThere(t *testing.T) {
 	away := errors.New("nobody answers")
 	for name, tc := range map[string]struct {

@@ -8,8 +8,8 @@ import (
 	"github.com/fleetloop/fleetloop/internal/execution/action"
 )
 
-// TestActionThatRanIsNoDryRun holds that the change events of an execution that ran say so,
-// although the controller was restarted with --dry-run before it ended.
+// TestActionThatRanIsNoDryRun verifies that change events of an execution that ran are not marked
+// as a dry run after a restart with --dry-run.
 func TestActionThatRanIsNoDryRun(t *testing.T) {
 	for name, code := range map[string]action.Code{"Succeeded": action.CodeOK, "Failed": action.CodeForbidden} {
 		t.Run(name, func(t *testing.T) {
@@ -30,8 +30,7 @@ func TestActionThatRanIsNoDryRun(t *testing.T) {
 	}
 }
 
-// TestRefusalOfADryRunIsOne holds that the failure of an execution that a controller with
-// --dry-run would not have run is reported as a dry run.
+// TestRefusalOfADryRunIsOne verifies that a failure under --dry-run is reported as a dry run.
 func TestRefusalOfADryRunIsOne(t *testing.T) {
 	w := newWorld()
 	w.create("a", "web", nil)

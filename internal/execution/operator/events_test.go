@@ -68,8 +68,8 @@ func optional() []v1alpha1.ConditionResult {
 	}
 }
 
-// TestTold holds what people and other systems are told of an execution, each
-// once, however often it is looked at and whatever write has to be made again.
+// TestTold verifies that each event of an execution is emitted once, independent of repeated
+// reconciles and retried writes.
 func TestTold(t *testing.T) {
 	postcondition := func(ke *v1alpha1.KubernetesExecution) {
 		ke.Spec.PostConditions = []v1alpha1.Condition{{Type: "x", Rego: "x"}}
@@ -219,8 +219,8 @@ func TestTold(t *testing.T) {
 	}
 }
 
-// TestToldOfWhoLetIt holds that what has no event of its own, since each is a
-// write, stands in one that is told anyway: who approved, and the way back.
+// TestToldOfWhoLetIt verifies that existing events include the approver and the rollback command,
+// because separate events would be additional writes.
 func TestToldOfWhoLetIt(t *testing.T) {
 	const back = "; to roll back: fleetloop rollback a -n " + namespace
 	for name, tc := range map[string]struct {
@@ -288,8 +288,7 @@ func (w *world) look(r *reconciler) {
 	}
 }
 
-// TestToldWhyItWaits holds that what keeps an execution is told once each, and
-// counted.
+// TestToldWhyItWaits verifies that each reason to wait is reported and counted once.
 func TestToldWhyItWaits(t *testing.T) {
 	w := newWorld()
 	r := w.newReconciler(Config{})
@@ -323,8 +322,7 @@ func TestToldWhyItWaits(t *testing.T) {
 	}
 }
 
-// TestUnknownActionIsCounted holds that a request cannot choose the label of a
-// metric.
+// TestUnknownActionIsCounted verifies that a request cannot choose the label of a metric.
 func TestUnknownActionIsCounted(t *testing.T) {
 	w := newWorld()
 	r := w.newReconciler(Config{})
@@ -347,8 +345,7 @@ func (unknowing) Check(context.Context, *v1alpha1.KubernetesExecution, *action.R
 	return check.Outcome{Failed: &execution.Failure{Reason: v1alpha1.ReasonValidationError, Detail: v1alpha1.DetailUnknownAction, Message: "there is none"}}, nil
 }
 
-// TestToldOnceOfAQueue holds that it is not told again and again who else is
-// ahead.
+// TestToldOnceOfAQueue verifies that changes ahead in the queue cause no further events.
 func TestToldOnceOfAQueue(t *testing.T) {
 	w := newWorld()
 	r := w.newReconciler(Config{})
@@ -370,8 +367,8 @@ func TestToldOnceOfAQueue(t *testing.T) {
 	}
 }
 
-// TestOneWordForARefusal holds that events say it as the status does, and that an
-// action has one name, whatever it was asked for by.
+// TestOneWordForARefusal verifies that events use the same words as the status, and the canonical
+// name of an action.
 func TestOneWordForARefusal(t *testing.T) {
 	recorder := events.NewFakeRecorder(1)
 	ke := &v1alpha1.KubernetesExecution{Status: v1alpha1.KubernetesExecutionStatus{

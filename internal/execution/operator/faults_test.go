@@ -31,8 +31,8 @@ func (w *world) lose(what string) {
 	}
 }
 
-// TestLostAnswers holds that a write whose answer is lost lets nobody else in that
-// must wait, and keeps nobody out for ever.
+// TestLostAnswers verifies that a lost response of a write neither admits a second execution nor
+// blocks others forever.
 func TestLostAnswers(t *testing.T) {
 	for _, what := range []string{"job", "status executing", "status rollback_ready", "status completed", "job patch"} {
 		t.Run(what, func(t *testing.T) {
@@ -60,8 +60,8 @@ func TestLostAnswers(t *testing.T) {
 	}
 }
 
-// TestRefusedJob holds that a Job that a quota does not allow is tried again, seen
-// to be, given up after a while, and in nobody's way.
+// TestRefusedJob verifies that a Job that a quota refuses is retried visibly, given up after a
+// timeout, and blocks no other execution.
 func TestRefusedJob(t *testing.T) {
 	w := newWorld()
 	r := w.newReconciler(Config{})
@@ -95,8 +95,8 @@ func TestRefusedJob(t *testing.T) {
 	wantPhase(t, w, "a", v1alpha1.PhaseFailed, v1alpha1.DetailExecutorUnavailable)
 }
 
-// TestDryRunOfAll holds that a controller that only tries out executes nothing,
-// whatever was approved before.
+// TestDryRunOfAll verifies that a controller in dry-run mode executes nothing, including approved
+// plans.
 func TestDryRunOfAll(t *testing.T) {
 	w := newWorld()
 	w.approval = true
@@ -116,8 +116,7 @@ func TestDryRunOfAll(t *testing.T) {
 	}
 }
 
-// TestUnknownJob holds that the plan that counts is that of the Job that runs,
-// although nobody knew of it when the plan was made anew.
+// TestUnknownJob verifies that the plan of an existing Job replaces the plan in the status.
 func TestUnknownJob(t *testing.T) {
 	w := newWorld()
 	r := w.newReconciler(Config{})
@@ -153,8 +152,8 @@ func (l lagging) Job(ctx context.Context, ke *v1alpha1.KubernetesExecution, name
 	return l.storedJobs.Job(ctx, ke, name, live)
 }
 
-// TestRestoreAsksTheHost holds that a new leader knows of a Job that its cache
-// does not have yet: whoever cancels then stops it.
+// TestRestoreAsksTheHost verifies that a new leader finds a Job that its cache does not have yet,
+// so that a cancel stops it.
 func TestRestoreAsksTheHost(t *testing.T) {
 	w := newWorld()
 	w.fault = func(what string, before bool) error {
@@ -175,8 +174,7 @@ func TestRestoreAsksTheHost(t *testing.T) {
 	}
 }
 
-// TestNameReborn holds that an execution does not wait for another that had its
-// name.
+// TestNameReborn verifies that an execution does not wait for an earlier one of the same name.
 func TestNameReborn(t *testing.T) {
 	w := newWorld()
 	r := w.newReconciler(Config{})
@@ -187,8 +185,7 @@ func TestNameReborn(t *testing.T) {
 	wantPhase(t, w, "a", v1alpha1.PhaseExecuting, "")
 }
 
-// TestNoPolicies holds that executions wait for policies to come, visibly and
-// not for ever.
+// TestNoPolicies verifies that executions wait visibly for policies, but not forever.
 func TestNoPolicies(t *testing.T) {
 	w := newWorld()
 	r := w.newReconciler(Config{})
@@ -220,8 +217,8 @@ func (unasked) Check(context.Context, *v1alpha1.KubernetesExecution, *action.Res
 	return check.Outcome{}, execution.ErrNoPolicies
 }
 
-// TestDeletedWhileExecuting holds that what runs for an execution that somebody
-// deletes is stopped and heard before the target is anybody else's.
+// TestDeletedWhileExecuting verifies that the action of a deleted execution is stopped and reports
+// its result before the gate releases the target.
 func TestDeletedWhileExecuting(t *testing.T) {
 	w := newWorld()
 	r := w.newReconciler(Config{Audited: true})
@@ -244,8 +241,8 @@ func TestDeletedWhileExecuting(t *testing.T) {
 	wantPhase(t, w, "b", v1alpha1.PhaseExecuting, "")
 }
 
-// TestDeletedWithoutAudit holds that an execution from a time when there was an
-// audit can go when there is none any more.
+// TestDeletedWithoutAudit verifies that an execution with a finalizer can be deleted after the
+// audit was disabled.
 func TestDeletedWithoutAudit(t *testing.T) {
 	w := newWorld()
 	r := w.newReconciler(Config{Audited: true})
@@ -262,8 +259,8 @@ func TestDeletedWithoutAudit(t *testing.T) {
 	}
 }
 
-// TestInlineOfAnother holds that an inline action whose operator is gone is not
-// done long after, nor once somebody wants it to stop.
+// TestInlineOfAnother verifies that an inline action of an earlier operator is not run after its
+// timeout or a cancel.
 func TestInlineOfAnother(t *testing.T) {
 	cases := map[string]struct {
 		reason string

@@ -66,9 +66,8 @@ func wantOutcome(t *testing.T, w *world, want v1alpha1.Outcome, retries int32) {
 	}
 }
 
-// TestInlineCrashes holds that an inline execution comes to the same end, and
-// its target is changed once, wherever its operator dies: before or after any
-// write of its own, and of the target.
+// TestInlineCrashes verifies that an inline execution has the same end and changes its target once
+// if the operator crashes before or after any write.
 func TestInlineCrashes(t *testing.T) {
 	for name, tc := range map[string]struct {
 		approval bool
@@ -153,8 +152,8 @@ func (w *world) live(t *testing.T, at int, before bool) (count int) {
 	return count
 }
 
-// TestChangedWhileItActs holds that what was done is stored as it was, whoever
-// changes the execution meanwhile, and is not done again for that.
+// TestChangedWhileItActs verifies that the result of an inline action is stored, and the action not
+// repeated, if the execution changes meanwhile.
 func TestChangedWhileItActs(t *testing.T) {
 	for name, tc := range map[string]struct {
 		change func(*v1alpha1.KubernetesExecution)
@@ -190,8 +189,7 @@ func TestChangedWhileItActs(t *testing.T) {
 	}
 }
 
-// TestInlineUnknown holds that it is said where nobody knows what was done, and
-// nowhere else.
+// TestInlineUnknown verifies that exactly the unknown results are reported as unknown.
 func TestInlineUnknown(t *testing.T) {
 	for name, tc := range map[string]struct {
 		reason string
@@ -254,8 +252,7 @@ func TestInlineUnknown(t *testing.T) {
 	}
 }
 
-// TestInlineTroubleIsOver holds that nothing is left to see of a trouble that
-// passed.
+// TestInlineTroubleIsOver verifies that the status shows no error that has passed.
 func TestInlineTroubleIsOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
@@ -274,8 +271,8 @@ func TestInlineTroubleIsOver(t *testing.T) {
 	})
 }
 
-// TestToldOnce holds that phases which are one write are counted once each, and
-// what was done is told once, although the first attempt at it was refused.
+// TestToldOnce verifies that phases in one write are counted once each and events are emitted once
+// if the first write is refused.
 func TestToldOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
@@ -314,8 +311,8 @@ func TestToldOnce(t *testing.T) {
 	})
 }
 
-// TestInlineStopped holds that an inline action does not begin while the emergency
-// stop is set, not even one that was let in before.
+// TestInlineStopped verifies that an inline action does not start during an emergency stop, even if
+// the gate has admitted it.
 func TestInlineStopped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
@@ -337,8 +334,8 @@ func TestInlineStopped(t *testing.T) {
 	})
 }
 
-// TestInlineStoppedForLong holds that what kept an inline action from beginning
-// until its time was over is what it is said to have been.
+// TestInlineStoppedForLong verifies that the failure of an inline action that could not start in
+// time names the reason.
 func TestInlineStoppedForLong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()

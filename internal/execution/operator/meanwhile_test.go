@@ -29,8 +29,8 @@ func (c replans) Replan(ctx context.Context, ke *v1alpha1.KubernetesExecution, n
 	return out, err
 }
 
-// TestMoreIsWanted holds that an approval that was enough is not, once the
-// policies want more, though they and the plan are the same.
+// TestMoreIsWanted verifies that a sufficient approval becomes insufficient when the policies
+// require more, even for the same plan.
 func TestMoreIsWanted(t *testing.T) {
 	w := newWorld()
 	w.approval = true
@@ -48,8 +48,8 @@ func TestMoreIsWanted(t *testing.T) {
 	}
 }
 
-// TestStoppedMeanwhile holds that nothing begins once the emergency stop is set,
-// however far it was, and that it goes on afterwards.
+// TestStoppedMeanwhile verifies that no action starts after the emergency stop is set, and that
+// executions continue when it ends.
 func TestStoppedMeanwhile(t *testing.T) {
 	w := newWorld()
 	r := w.newReconciler(Config{})
@@ -69,8 +69,8 @@ func TestStoppedMeanwhile(t *testing.T) {
 	wantPhase(t, w, "a", v1alpha1.PhaseExecuting, "")
 }
 
-// TestDeletedBeforeItShows holds that what a Job did is heard, which was made just
-// before its execution was deleted.
+// TestDeletedBeforeItShows verifies that the result of a Job is recorded if its execution is
+// deleted just after the Job was created.
 func TestDeletedBeforeItShows(t *testing.T) {
 	remove := func(w *world) {
 		w.edit("a", func(ke *v1alpha1.KubernetesExecution) {
@@ -116,8 +116,8 @@ func TestDeletedBeforeItShows(t *testing.T) {
 	})
 }
 
-// TestStaleTellsNoSecret holds that a change of containers is told without what
-// is in them: it goes to events, logs and sinks.
+// TestStaleTellsNoSecret verifies that a message about changed containers omits their content,
+// because events, logs and sinks contain it.
 func TestStaleTellsNoSecret(t *testing.T) {
 	before := `{"/spec/template/spec/containers":[{"env":[{"name":"PASSWORD","value":"hunter2"}],"image":"a","name":"a"}],"replicas":3}`
 	now := strings.NewReplacer(`"image":"a"`, `"image":"b"`, `"replicas":3`, `"replicas":4`).Replace(before)
@@ -130,8 +130,8 @@ func TestStaleTellsNoSecret(t *testing.T) {
 	}
 }
 
-// TestCancelledAfterAnAttempt holds that a cancel does not say that nothing was
-// done, where an attempt ran whose Pod is gone.
+// TestCancelledAfterAnAttempt verifies that a cancel does not report an unchanged target if an
+// attempt ran whose Pod is gone.
 func TestCancelledAfterAnAttempt(t *testing.T) {
 	w := newWorld()
 	r := w.newReconciler(Config{})
@@ -144,8 +144,8 @@ func TestCancelledAfterAnAttempt(t *testing.T) {
 	wantPhase(t, w, "a", v1alpha1.PhaseFailed, v1alpha1.DetailResultUnknown)
 }
 
-// TestPodThatDoesNotBegin holds that the status says why, once it has taken long,
-// and no longer than it is so.
+// TestPodThatDoesNotBegin verifies that the status shows why a Pod does not start after a delay,
+// and clears it afterwards.
 func TestPodThatDoesNotBegin(t *testing.T) {
 	w := newWorld()
 	r := w.newReconciler(Config{})

@@ -69,7 +69,7 @@ func (w *world) blur(name string) {
 	pods[0].Status.ContainerStatuses[0].State.Terminated.Message = "segmentation fault"
 }
 
-// TestMetrics holds what is counted of what happens, as it is scraped.
+// TestMetrics verifies the scraped metrics.
 func TestMetrics(t *testing.T) {
 	const scale = " scale_deployment"
 	unmet := []v1alpha1.ConditionResult{{ConditionType: "x", Required: true, Evaluated: true}, {ConditionType: "y", ErrorMessage: "it is undefined"}}
@@ -238,8 +238,7 @@ func wantSeries(t *testing.T, reg prometheus.Gatherer, reason string, want map[s
 	}
 }
 
-// TestPhaseGauges holds what is seen of those that are under way when somebody
-// looks, whether or not anything has happened since.
+// TestPhaseGauges verifies the gauges of active executions at a scrape without any recent change.
 func TestPhaseGauges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()

@@ -14,8 +14,8 @@ import (
 	"github.com/fleetloop/fleetloop/internal/execution/check"
 )
 
-// TestTroubleWhileWaiting holds that a short trouble ends nothing that has waited
-// for long, neither before the action nor after it.
+// TestTroubleWhileWaiting verifies that a short error does not fail an execution that has waited
+// for long, before or after the action.
 func TestTroubleWhileWaiting(t *testing.T) {
 	w := newWorld()
 	r := w.newReconciler(Config{})
@@ -59,8 +59,8 @@ func (hesitant) Check(context.Context, *v1alpha1.KubernetesExecution, *action.Re
 	return check.Outcome{Wait: time.Minute}, nil
 }
 
-// TestKilledIsStored holds that a condition is known to be killed from the look on at
-// which it was, whatever else came of that look.
+// TestKilledIsStored verifies that a killed evaluation is stored immediately, independent of the
+// other results.
 func TestKilledIsStored(t *testing.T) {
 	w := newWorld()
 	r := w.newReconciler(Config{})
@@ -132,8 +132,8 @@ func (troubled) PostConditions(context.Context, *v1alpha1.KubernetesExecution, t
 	return nil, 0, errNoAnswer
 }
 
-// TestOverdueAsksTheHost holds that a Job that has succeeded has not failed where
-// nobody could hear of it until long after its deadline.
+// TestOverdueAsksTheHost verifies that a succeeded Job is not reported as failed if its result is
+// seen long after its deadline.
 func TestOverdueAsksTheHost(t *testing.T) {
 	for name, c := range map[string]struct {
 		ended bool

@@ -77,9 +77,9 @@ func wantActions(t *testing.T, s *sink, want ...execution.ChangeAction) {
 	}
 }
 
-// TestEventOutlivesTheController holds that an event reaches its sink although the
-// controller was killed between the write of the status and the answer, and that what
-// was acknowledged and written down is not sent again.
+// TestEventOutlivesTheController verifies that an event is delivered if the controller was killed
+// between the status write and the answer of the sink. Events whose acknowledgement is written are
+// not sent again.
 func TestEventOutlivesTheController(t *testing.T) {
 	w := newWorld()
 	w.create("a", "web", nil)
@@ -114,8 +114,8 @@ func TestEventOutlivesTheController(t *testing.T) {
 	wantActions(t, next)
 }
 
-// TestSinksAreSentEventsInOrder holds that a sink that fails gets all events later, in
-// order, and holds up no other sink.
+// TestSinksAreSentEventsInOrder verifies that a failing sink receives all events later in order and
+// does not delay other sinks.
 func TestSinksAreSentEventsInOrder(t *testing.T) {
 	w := newWorld()
 	w.create("a", "web", nil)
@@ -138,7 +138,7 @@ func TestSinksAreSentEventsInOrder(t *testing.T) {
 	wantActions(t, good, execution.ChangeStarted, execution.ChangeSucceeded)
 }
 
-// TestNoSinkNoEvents holds that nothing is stored where no sink is configured.
+// TestNoSinkNoEvents verifies that no events are stored without a sink.
 func TestNoSinkNoEvents(t *testing.T) {
 	w := newWorld()
 	w.create("a", "web", nil)
@@ -152,8 +152,8 @@ func TestNoSinkNoEvents(t *testing.T) {
 	}
 }
 
-// TestUndeliveredEventsExpire holds that an execution is kept while a sink has not
-// taken its events, for 12 hours, and that what is dropped then is counted.
+// TestUndeliveredEventsExpire verifies that an execution is kept for undelivered events for 12
+// hours, and that dropped events are counted.
 func TestUndeliveredEventsExpire(t *testing.T) {
 	w := newWorld()
 	w.window = 0
@@ -180,8 +180,8 @@ func TestUndeliveredEventsExpire(t *testing.T) {
 	}
 }
 
-// TestDeletedWithUndeliveredEvents holds that somebody's deletion waits for the sinks,
-// five minutes at most, and that the events are sent for as long as the process lives.
+// TestDeletedWithUndeliveredEvents verifies that a deletion waits at most five minutes for sinks,
+// and that the process continues to send the events.
 func TestDeletedWithUndeliveredEvents(t *testing.T) {
 	w := newWorld()
 	w.create("a", "web", nil)
@@ -208,8 +208,8 @@ func TestDeletedWithUndeliveredEvents(t *testing.T) {
 	wantActions(t, s, execution.ChangeFailed)
 }
 
-// TestRejectedEventIsDropped holds that an event that a sink rejects is counted and
-// holds up none behind it.
+// TestRejectedEventIsDropped verifies that a rejected event is counted and does not delay later
+// ones.
 func TestRejectedEventIsDropped(t *testing.T) {
 	w := newWorld()
 	w.create("a", "web", nil)
@@ -226,8 +226,8 @@ func TestRejectedEventIsDropped(t *testing.T) {
 	}
 }
 
-// TestDrainStoresAnswers holds that what a sink acknowledges while the process stops is
-// not sent again by the next one.
+// TestDrainStoresAnswers verifies that an event acknowledged during shutdown is not sent again by
+// the next process.
 func TestDrainStoresAnswers(t *testing.T) {
 	w := newWorld()
 	w.create("a", "web", nil)
@@ -246,8 +246,8 @@ func TestDrainStoresAnswers(t *testing.T) {
 	}
 }
 
-// TestOldSchemaLosesNoEvent holds that events are sent by the process that made them
-// where the API server does not store them.
+// TestOldSchemaLosesNoEvent verifies that the process sends its events if the API server does not
+// store them.
 func TestOldSchemaLosesNoEvent(t *testing.T) {
 	w := newWorld()
 	w.create("a", "web", nil)
@@ -285,7 +285,7 @@ func value(t *testing.T, reg *prometheus.Registry, name, label string) float64 {
 	return 0
 }
 
-// TestWritesForEvents holds that a sink that answers costs an execution one write more.
+// TestWritesForEvents verifies that an answering sink costs one additional write per execution.
 func TestWritesForEvents(t *testing.T) {
 	writes := func(sinks map[string]*sink) int {
 		w := newWorld()

@@ -17,10 +17,10 @@ import (
 	"github.com/fleetloop/fleetloop/internal/execution/action"
 )
 
-// TestNothingWithoutLeave holds that no sequence of edits, faults and changes of
-// the world leads to an effect without a valid approval of that plan, to two effects
-// of one execution, to two at a time on one target, or to a transition that there is not;
-// and that nobody is left at the gate, or held, once all is over.
+// TestNothingWithoutLeave verifies invariants for random edits, faults and changes. Without a valid
+// approval of its plan, an execution has no effect. No execution has two effects, no target has two
+// concurrent ones, and every transition is allowed. At the end, no execution holds a gate slot or a
+// finalizer.
 func TestNothingWithoutLeave(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // an action waits between its requests
 		rapid.Check(struct{ rapid.TB }{t}, func(t *rapid.T) {

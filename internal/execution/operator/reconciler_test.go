@@ -47,8 +47,8 @@ func approve(by string) func(*v1alpha1.KubernetesExecution) {
 	}
 }
 
-// TestWithoutApproval holds the phases of an execution that nobody has to
-// approve, and how much is written for it.
+// TestWithoutApproval verifies the phases and the number of writes of an execution without
+// approval.
 func TestWithoutApproval(t *testing.T) {
 	w := newWorld()
 	r := w.newReconciler(Config{Audited: true})
@@ -68,8 +68,7 @@ func TestWithoutApproval(t *testing.T) {
 	}
 }
 
-// TestOneWrite holds that what follows at once is one write, with all phases in
-// it.
+// TestOneWrite verifies that consecutive immediate phases are one write.
 func TestOneWrite(t *testing.T) {
 	t.Run("UntilItActs", func(t *testing.T) {
 		w := newWorld()
@@ -138,8 +137,7 @@ func wantPhases(t *testing.T, w *world, want ...v1alpha1.Phase) {
 	}
 }
 
-// TestWithApproval holds that nothing begins before the approval of this plan by
-// somebody else.
+// TestWithApproval verifies that no action starts before another user approves this plan.
 func TestWithApproval(t *testing.T) {
 	w := newWorld()
 	w.approval = true
@@ -167,7 +165,7 @@ func TestWithApproval(t *testing.T) {
 	}
 }
 
-// TestEnds holds how executions end that do not succeed.
+// TestEnds verifies the ends of executions that do not succeed.
 func TestEnds(t *testing.T) {
 	cases := map[string]struct {
 		reason string
@@ -275,8 +273,8 @@ func TestEnds(t *testing.T) {
 	}
 }
 
-// TestOneAtATime holds that executions on one target wait for each other, in the order
-// in which they came, and say so.
+// TestOneAtATime verifies that executions on one target run one after another in order of arrival,
+// and report that they wait.
 func TestOneAtATime(t *testing.T) {
 	w := newWorld()
 	r := w.newReconciler(Config{})
@@ -302,8 +300,8 @@ func TestOneAtATime(t *testing.T) {
 	}
 }
 
-// TestCrashes holds that wherever an operator is killed, before or after any of its
-// writes, the next one brings the execution to the same end, with one Job.
+// TestCrashes verifies that an execution has the same end and one Job if the operator is killed
+// before or after any write.
 func TestCrashes(t *testing.T) {
 	run := func(t *testing.T, at int, before bool) (w *world, writes int) {
 		t.Helper()
@@ -396,8 +394,8 @@ func (recorder) SyncGone(context.Context, *v1alpha1.KubernetesExecution, time.Ti
 	return nil
 }
 
-// TestCancelledUnseen holds that an execution whose Job was made just before its
-// operator was killed is known to run: who cancels it then stops the Job.
+// TestCancelledUnseen verifies that a cancel stops a Job that was created just before its operator
+// was killed.
 func TestCancelledUnseen(t *testing.T) {
 	w := newWorld()
 	w.fault = func(what string, before bool) error {

@@ -12,8 +12,8 @@ import (
 	"github.com/fleetloop/fleetloop/internal/execution/guard"
 )
 
-// TestRequesterUnverified holds that nothing is done that the API server did not
-// check, however far an execution has come.
+// TestRequesterUnverified verifies that an execution whose requester is not verified fails in every
+// phase.
 func TestRequesterUnverified(t *testing.T) {
 	changed := func(ke *v1alpha1.KubernetesExecution) {
 		ke.Spec.Parameters = &runtime.RawExtension{Raw: []byte(`{"deployment":"web","namespace":"shop","replicas":50}`)}
@@ -64,8 +64,8 @@ func TestRequesterUnverified(t *testing.T) {
 	}
 }
 
-// TestRequestIsVerifiedOnce holds that an execution which was checked stays so,
-// whatever becomes of the guard.
+// TestRequestIsVerifiedOnce verifies that a verified execution stays verified, independent of later
+// gaps of the guard.
 func TestRequestIsVerifiedOnce(t *testing.T) {
 	w := newWorld()
 	w.targets["api"] = 3
@@ -90,8 +90,8 @@ func TestRequestIsVerifiedOnce(t *testing.T) {
 	}
 }
 
-// TestGapOfTheGuard holds that approvals from before a gap do not count, counted or
-// not, that it is asked for them again, and that the same person can approve then.
+// TestGapOfTheGuard verifies that approvals from before a gap do not count, that approval is
+// requested again, and that the same user can approve again.
 func TestGapOfTheGuard(t *testing.T) {
 	for name, tc := range map[string]struct {
 		reason string
@@ -151,9 +151,8 @@ func TestGapOfTheGuard(t *testing.T) {
 	}
 }
 
-// TestAskedAgainByItself holds that an execution which waits for its approval is
-// asked for again after a gap although nothing else wakes it, so that the next
-// approval names the plan that counts.
+// TestAskedAgainByItself verifies that a waiting execution requests approval again after a gap
+// without another wake-up, so that the next approval names the current plan.
 func TestAskedAgainByItself(t *testing.T) {
 	for name, missing := range map[string]error{"NobodySawTheGap": nil, "Missing": errors.New("changed")} {
 		t.Run(name, func(t *testing.T) {

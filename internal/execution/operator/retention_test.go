@@ -39,8 +39,7 @@ func (w *world) audit(t *testing.T, r *reconciler, by auditor) reconcile.Result 
 	return res
 }
 
-// TestRetention holds for how long what has ended is kept: from its end, and no
-// longer.
+// TestRetention verifies that an ended execution is kept exactly for its retention period.
 func TestRetention(t *testing.T) {
 	fails := func(t *testing.T, w *world, r *reconciler) {
 		t.Helper()
@@ -99,7 +98,7 @@ func TestRetention(t *testing.T) {
 	}
 }
 
-// TestAtOnce holds that an execution may ask not to be kept at all.
+// TestAtOnce verifies that an execution may request no retention.
 func TestAtOnce(t *testing.T) {
 	w := newWorld()
 	r := w.newReconciler(Config{})
@@ -115,8 +114,8 @@ func TestAtOnce(t *testing.T) {
 	}
 }
 
-// TestKeptUntilAudited holds that what is not in the audit is not deleted, however
-// long ago it ended, and that what could not be deleted is tried again.
+// TestKeptUntilAudited verifies that an execution is not deleted before its audit is complete, and
+// that a failed deletion is retried.
 func TestKeptUntilAudited(t *testing.T) {
 	w := newWorld()
 	r := w.newReconciler(Config{Audited: true})
@@ -150,8 +149,7 @@ func TestKeptUntilAudited(t *testing.T) {
 	}
 }
 
-// TestDeletedWithoutAnAudit holds for how long an execution that somebody deletes
-// is held back for an audit that cannot be written.
+// TestDeletedWithoutAnAudit verifies how long a deletion waits for an audit that cannot be written.
 func TestDeletedWithoutAnAudit(t *testing.T) {
 	for name, tc := range map[string]struct {
 		reason string

@@ -28,8 +28,8 @@ func (s *search) CloseLost(_ context.Context, namespace string, _ func(context.C
 	return 1, nil
 }
 
-// TestSweeps holds that the audit is searched at once, soon again when that fails,
-// less and less soon while it does, and rarely after that.
+// TestSweeps verifies that the audit is searched immediately, with backoff after failures, and
+// rarely otherwise.
 func TestSweeps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var by search

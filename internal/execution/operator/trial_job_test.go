@@ -104,9 +104,8 @@ func wantJobs(t *testing.T, w *world, want ...string) {
 	}
 }
 
-// TestTriedOutInAJob holds that a plan is tried out in a Job of its own which does
-// nothing else, that the next check is told what it found, and that it is carried
-// out only then.
+// TestTriedOutInAJob verifies that a plan is first tried in a separate dry-run Job, and executed
+// only after the next check receives the result.
 func TestTriedOutInAJob(t *testing.T) {
 	for name, tc := range map[string]struct {
 		reason string
@@ -175,8 +174,7 @@ func TestTriedOutInAJob(t *testing.T) {
 	}
 }
 
-// TestTrialEnds holds how executions end whose trial does not succeed: in its
-// time, and with nothing done.
+// TestTrialEnds verifies that executions whose dry run fails end in time and without changes.
 func TestTrialEnds(t *testing.T) {
 	begins := func(t *testing.T, w *world) {
 		t.Helper()
@@ -268,8 +266,8 @@ func TestTrialEnds(t *testing.T) {
 	}
 }
 
-// TestTrialCannotBegin holds that a trial whose Job cannot be made is tried again,
-// visibly, and given up after a while.
+// TestTrialCannotBegin verifies that a dry run whose Job cannot be created is retried visibly and
+// given up after a timeout.
 func TestTrialCannotBegin(t *testing.T) {
 	w := newWorld()
 	r := w.newReconciler(Config{})
@@ -295,8 +293,8 @@ func TestTrialCannotBegin(t *testing.T) {
 	wantJobs(t, w)
 }
 
-// TestTrialCancelled holds that nothing comes after a trial once somebody wants no
-// more of it, and that one which goes on is ended.
+// TestTrialCancelled verifies that no step follows a cancelled dry run, and that a running one is
+// deleted.
 func TestTrialCancelled(t *testing.T) {
 	for name, tc := range map[string]struct {
 		reason string

@@ -12,9 +12,8 @@ import (
 	"github.com/fleetloop/fleetloop/internal/execution/gate"
 )
 
-// TestVerificationCutShort holds that a postcondition which nobody waited for any
-// more says nothing against the action: neither in the status nor to the gate,
-// which would refuse the next. One that had its time does.
+// TestVerificationCutShort verifies that a postcondition cut short by a cancel is no failure of the
+// action, neither in the status nor at the gate. A postcondition that timed out is one.
 func TestVerificationCutShort(t *testing.T) {
 	of := func(kind string, required bool, timeout time.Duration) v1alpha1.Condition {
 		c := v1alpha1.Condition{Type: kind, Rego: kind, Required: required}

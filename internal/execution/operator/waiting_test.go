@@ -18,8 +18,8 @@ import (
 	"github.com/fleetloop/fleetloop/internal/execution/gate"
 )
 
-// TestApprovalTimeout holds until when an approval is waited for, also by an
-// operator that was not there when it was asked for.
+// TestApprovalTimeout verifies the deadline of an approval, also for an operator that did not
+// request it.
 func TestApprovalTimeout(t *testing.T) {
 	for name, tc := range map[string]struct {
 		reason string
@@ -55,9 +55,8 @@ func TestApprovalTimeout(t *testing.T) {
 	}
 }
 
-// TestAskedWhileItWaits holds that an approval is asked for which the policies want
-// only since the execution waits for its turn: of the plan as it is now, and with
-// nobody kept out meanwhile.
+// TestAskedWhileItWaits verifies that approval of the current plan is requested if the policies
+// start to require it while the execution queues. Other executions are not blocked in the meantime.
 func TestAskedWhileItWaits(t *testing.T) {
 	w := newWorld()
 	r := w.newReconciler(Config{})
@@ -87,8 +86,8 @@ func TestAskedWhileItWaits(t *testing.T) {
 	wantPhase(t, w, "a", v1alpha1.PhaseExecuting, "")
 }
 
-// TestNoLongerInline holds that an inline action is not done by a controller that
-// was told otherwise since it was approved.
+// TestNoLongerInline verifies that an inline action does not run if the controller no longer allows
+// it.
 func TestNoLongerInline(t *testing.T) {
 	w := newWorld()
 	w.approval = true
@@ -105,7 +104,7 @@ func TestNoLongerInline(t *testing.T) {
 	}
 }
 
-// TestInlineRetries holds how often an inline action is tried again, and when.
+// TestInlineRetries verifies the number and the delays of inline retries.
 func TestInlineRetries(t *testing.T) {
 	for name, tc := range map[string]struct {
 		most    *int32
@@ -155,9 +154,8 @@ func TestInlineRetries(t *testing.T) {
 	}
 }
 
-// TestPastIsKnown holds that an operator that starts anew leaves alone what the one
-// before it would have: a target that was acted on lately, and one on which the
-// action fails.
+// TestPastIsKnown verifies that a restarted operator still respects recent changes of a target and
+// failures of an action.
 func TestPastIsKnown(t *testing.T) {
 	for name, tc := range map[string]struct {
 		reason string
@@ -209,8 +207,7 @@ func TestPastIsKnown(t *testing.T) {
 	}
 }
 
-// TestLookingHoldsUpNobody has one requester look at as much as may be executed at
-// once, and at what others change.
+// TestLookingHoldsUpNobody verifies that many checks of one requester do not delay others.
 func TestLookingHoldsUpNobody(t *testing.T) {
 	w := newWorld()
 	r := w.newReconciler(Config{})
@@ -231,8 +228,8 @@ func TestLookingHoldsUpNobody(t *testing.T) {
 	wantPhase(t, w, "change", v1alpha1.PhaseExecuting, "")
 }
 
-// TestReplanComesBackInTime holds that an execution whose preconditions cannot be
-// evaluated before the action comes back when it was told to: it would lose its turn.
+// TestReplanComesBackInTime verifies that an execution whose preconditions cannot be evaluated yet
+// retries after the given delay, because it would lose its place.
 func TestReplanComesBackInTime(t *testing.T) {
 	w := newWorld()
 	w.approval = true

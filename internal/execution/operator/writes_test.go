@@ -10,8 +10,8 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// TestWritesAreCounted holds which requests count as writes, and as what: a name
-// in a path never is a label.
+// TestWritesAreCounted verifies which requests count as writes and with which labels. A name in a
+// path never becomes a label.
 func TestWritesAreCounted(t *testing.T) {
 	const executions = "/apis/kubernetesexecution.kubernaut.io/v1alpha1/namespaces/jobs/kubernetesexecutions"
 	for name, tc := range map[string]struct {

@@ -64,8 +64,8 @@ func lookup(env map[string]string) func(string) (string, bool) {
 	}
 }
 
-// TestReadsWhatWasWritten with texts that a shell, JSON or Kubernetes would
-// make something of.
+// TestReadsWhatWasWritten verifies the round trip of texts that are special for a shell, JSON or
+// Kubernetes.
 func TestReadsWhatWasWritten(t *testing.T) {
 	odd := rapid.OneOf(rapid.String(), rapid.SampledFrom([]string{
 		"$(EXECUTION_UID)", "$$(X)", `\$`, `\\$(X)`, "`id`", "'; rm -rf /", "\x00", "\u2028", `"`, "$", "${HOME}", "<&>",
