@@ -32,7 +32,7 @@ func newAdapters(p *process.Process, cfg AdapterConfig, b *bus.Bus, api *fleetcl
 	return list, nil
 }
 
-func (l adapters) parts() []lifecycle.Part {
+func (l adapters) adapterParts() []lifecycle.Part {
 	var parts []lifecycle.Part
 	for _, a := range l {
 		parts = append(parts, lifecycle.Part{Name: "adapter " + a.Name(), Run: a.Run})
@@ -40,8 +40,8 @@ func (l adapters) parts() []lifecycle.Part {
 	return parts
 }
 
-// state is what the live view shows of the adapters.
-func (l adapters) state() []liveview.Adapter {
+// adapterStates is what the live view shows of the adapters.
+func (l adapters) adapterStates() []liveview.Adapter {
 	var out []liveview.Adapter
 	for _, a := range l {
 		stats := a.Stats()
@@ -53,9 +53,9 @@ func (l adapters) state() []liveview.Adapter {
 // adaptersPath is where adapters are paused and resumed.
 const adaptersPath = "/adapters/"
 
-// handler pauses and resumes adapters: POST /adapters/{name}/pause. It asks
+// httpHandler pauses and resumes adapters: POST /adapters/{name}/pause. It asks
 // for a JSON content type, so that no page in a browser can do it unasked.
-func (l adapters) handler() http.Handler {
+func (l adapters) httpHandler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST "+adaptersPath+"{name}/{verb}", func(w http.ResponseWriter, r *http.Request) {
 		if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != "application/json" {

@@ -36,7 +36,7 @@ type loop struct {
 // newLoop makes the loop. What it made until something failed is let go.
 func newLoop(ctx context.Context, p *process.Process, cfg Config, dir string, env func(string) (string, bool)) (*loop, error) {
 	l := &loop{}
-	if err := l.build(ctx, p, cfg, dir, env); err != nil {
+	if err := l.buildParts(ctx, p, cfg, dir, env); err != nil {
 		return nil, errors.Join(err, lifecycle.Discard(l.parts...))
 	}
 	return l, nil
@@ -51,9 +51,9 @@ func migrateEmbedded(ctx context.Context, p *process.Process, cfg Config, dir st
 	return err
 }
 
-// build makes the parts, from the bottom to the top: what stands later in the
+// buildParts makes the parts, from the bottom to the top: what stands later in the
 // list uses what stands before it, and is stopped first.
-func (l *loop) build(ctx context.Context, p *process.Process, cfg Config, dir string, env func(string) (string, bool)) error {
+func (l *loop) buildParts(ctx context.Context, p *process.Process, cfg Config, dir string, env func(string) (string, bool)) error {
 	if cfg.API.Database.URL == "" {
 		server, err := pgserver.Start(ctx, pgserver.Config{Dir: filepath.Join(dir, "postgresql")}, p.Log)
 		if err != nil {
@@ -68,7 +68,7 @@ func (l *loop) build(ctx context.Context, p *process.Process, cfg Config, dir st
 		cfg.API.Migrate = false
 	}
 
-	cfg.API.RequiredAdapters.Clusters = cfg.Garden.require(cfg.API.RequiredAdapters.Clusters)
+	cfg.API.RequiredAdapters.Clusters = cfg.Garden.requireWorker(cfg.API.RequiredAdapters.Clusters)
 	apiParts, addr, err := apiapp.Parts(ctx, p, cfg.API)
 	if err != nil {
 		return err
@@ -78,7 +78,7 @@ func (l *loop) build(ctx context.Context, p *process.Process, cfg Config, dir st
 	if l.api, err = fleetclient.New(fleetclient.Config{Endpoint: l.address, UserAgent: "fleetloop-up"}, fleetclient.Deps{}); err != nil {
 		return err
 	}
-	if l.sinks, err = changes.New(cfg.sinks(addr), localSource, p); err != nil { //nolint:contextcheck // the sinks outlive the call
+	if l.sinks, err = changes.New(cfg.sinksConfig(addr), localSource, p); err != nil { //nolint:contextcheck // the sinks outlive the call
 		return err
 	}
 	l.parts = append(l.parts, l.sinks.Part())
@@ -92,13 +92,13 @@ func (l *loop) build(ctx context.Context, p *process.Process, cfg Config, dir st
 	if l.adapters, err = newAdapters(p, cfg.Adapters, broker, l.api); err != nil {
 		return err
 	}
-	l.parts = append(l.parts, l.adapters.parts()...)
+	l.parts = append(l.parts, l.adapters.adapterParts()...)
 
-	l.watch = demo.NewWatch(l.api, cfg.Garden.Enabled, l.adapters.state)
-	if err := l.nudge(ctx, p, cfg, broker, dir); err != nil || !cfg.Garden.Enabled {
+	l.watch = demo.NewWatch(l.api, cfg.Garden.Enabled, l.adapters.adapterStates)
+	if err := l.buildSentinel(ctx, p, cfg, broker, dir); err != nil || !cfg.Garden.Enabled {
 		return err
 	}
-	worker, live, err := newWorker(ctx, p, cfg, clusterworkerapp.Loan{Fleet: l.api, Sinks: l.sinks}, env)
+	worker, live, err := newWorker(ctx, p, cfg, clusterworkerapp.Overrides{Fleet: l.api, Sinks: l.sinks}, env)
 	if err != nil {
 		return err
 	}
@@ -108,9 +108,9 @@ func (l *loop) build(ctx context.Context, p *process.Process, cfg Config, dir st
 	return nil
 }
 
-// nudge adds what says that a resource is due: two sentinels, or a host
+// buildSentinel adds what says that a resource is due: two sentinels, or a host
 // cluster whose SentinelConfigs say which there are.
-func (l *loop) nudge(ctx context.Context, p *process.Process, cfg Config, broker *bus.Bus, dir string) error {
+func (l *loop) buildSentinel(ctx context.Context, p *process.Process, cfg Config, broker *bus.Bus, dir string) error {
 	var sentinels []lifecycle.Part
 	var err error
 	if cfg.Kube != kubeEmbedded {
@@ -124,7 +124,7 @@ func (l *loop) nudge(ctx context.Context, p *process.Process, cfg Config, broker
 	if l.host, err = startHostCluster(ctx, p, dir); err != nil {
 		return err
 	}
-	l.parts = append(l.parts, l.host.part())
+	l.parts = append(l.parts, l.host.clusterPart())
 	if err := l.host.configure(ctx, cfg.Sentinel, l.api.Endpoint()); err != nil {
 		return err
 	}
@@ -143,21 +143,21 @@ func (l *loop) nudge(ctx context.Context, p *process.Process, cfg Config, broker
 	return err
 }
 
-// show are the parts that come with --demo: they create the fleet, follow it
+// viewParts are the parts that come with --demo: they create the fleet, follow it
 // and paint it.
-func (l *loop) show(cfg DemoConfig, screen screen, done context.CancelCauseFunc) []lifecycle.Part {
+func (l *loop) viewParts(cfg DemoConfig, screen screen, done context.CancelCauseFunc) []lifecycle.Part {
 	parts := []lifecycle.Part{
 		{Name: "watch", Run: l.watch.Run},
-		{Name: "demo fleet", Run: func(ctx context.Context) error { return l.demo(ctx, cfg, done) }},
+		{Name: "demo fleet", Run: func(ctx context.Context) error { return l.runDemo(ctx, cfg, done) }},
 	}
-	return slices.Concat(parts, screen.parts(l.watch))
+	return slices.Concat(parts, screen.displayParts(l.watch))
 }
 
 // errFleetReady ends a run with --exit-when-ready.
 var errFleetReady = errors.New("the demo fleet is Ready")
 
-// demo creates the demo fleet, and says when all of it is Ready.
-func (l *loop) demo(ctx context.Context, cfg DemoConfig, done context.CancelCauseFunc) error {
+// runDemo creates the demo fleet, and says when all of it is Ready.
+func (l *loop) runDemo(ctx context.Context, cfg DemoConfig, done context.CancelCauseFunc) error {
 	size := demo.Config{Clusters: cfg.Clusters, Pace: cfg.Pace}
 	bounded, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

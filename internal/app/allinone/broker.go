@@ -19,16 +19,16 @@ func openBroker(p *process.Process, cfg natsserver.Config, dir string, env func(
 	switch {
 	case errors.Is(err, bus.ErrNoType):
 		cfg.Dir = cmp.Or(cfg.Dir, filepath.Join(dir, "nats"))
-		return embedded(cfg, env, p.Log)
+		return newEmbeddedBus(cfg, env, p.Log)
 	case err != nil:
 		return nil, err
 	}
 	return external.Open(p.Log)
 }
 
-// embedded makes a bus on a NATS JetStream server in this process. The topic and
+// newEmbeddedBus makes a bus on a NATS JetStream server in this process. The topic and
 // what else concerns events come from the environment, as for a server elsewhere.
-func embedded(cfg natsserver.Config, env func(string) (string, bool), log *slog.Logger) (*bus.Bus, error) {
+func newEmbeddedBus(cfg natsserver.Config, env func(string) (string, bool), log *slog.Logger) (*bus.Bus, error) {
 	var events nats.Config
 	if _, err := settings.Load(&events, settings.Source{Env: env}); err != nil {
 		return nil, err

@@ -19,9 +19,9 @@ const localSource = "fleetloop/fleetloop"
 // localCluster is what sinks call the place of a change that names no cluster.
 const localCluster = "local"
 
-// sinks are those that are told what the parts of this process do: the timeline
+// sinksConfig are those that are told what the parts of this process do: the timeline
 // of its fleet API, which answers at addr, and those that are configured.
-func (c Config) sinks(addr string) changes.Config {
+func (c Config) sinksConfig(addr string) changes.Config {
 	cfg := c.Changes
 	if !cfg.Enabled {
 		cfg = changes.Config{Enabled: true, ShutdownTimeout: c.Changes.ShutdownTimeout, Product: c.Changes.Product}

@@ -55,13 +55,13 @@ everything.`,
 				return cli.Usage(err, "")
 			}
 			cfg = cfg.limitLog(report, env)
-			if err := cfg.check(); err != nil {
+			if err := cfg.validateSettings(); err != nil {
 				return cli.Usage(err, cmd.CommandPath()+" --help")
 			}
 			if err := httpserver.CheckFree(cmd.Context(), cfg.addresses()...); err != nil {
 				return err
 			}
-			return run(cmd.Context(), cfg, env)
+			return runLoop(cmd.Context(), cfg, env)
 		},
 	}
 	up.Flags().StringVar(&file, "config", "", "configuration file (YAML)")
@@ -74,9 +74,9 @@ everything.`,
 	return up
 }
 
-// run builds the loop, runs it until ctx ends or the demo is done, and says
+// runLoop builds the loop, runs it until ctx ends or the demo is done, and says
 // how it went.
-func run(ctx context.Context, cfg Config, env Env) (err error) {
+func runLoop(ctx context.Context, cfg Config, env Env) (err error) {
 	dir, cleanup, err := cfg.dataDir(env.LookupEnv)
 	if err != nil {
 		return fmt.Errorf("create data directory: %w", err)
@@ -86,7 +86,7 @@ func run(ctx context.Context, cfg Config, env Env) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, screen.close()) }()
+	defer func() { err = errors.Join(err, screen.closeScreen()) }()
 
 	p, err := process.New(ctx, "fleetloop", cfg.Process, screen.logs)
 	if err != nil {
@@ -99,18 +99,18 @@ func run(ctx context.Context, cfg Config, env Env) (err error) {
 	if err != nil {
 		return err
 	}
-	p.Handle(adaptersPath, l.adapters.handler())
+	p.Handle(adaptersPath, l.adapters.httpHandler())
 	p.Log.InfoContext(ctx, "fleet API ready", "url", l.api.Endpoint(), "data_dir", dir)
 	parts := l.parts
 	if l.host != nil {
-		l.host.tell(ctx, p.Log)
-		parts = append(parts, l.host.suggest(l.parts, p.Log))
+		l.host.logAccess(ctx, p.Log)
+		parts = append(parts, l.host.suggestionPart(l.parts, p.Log))
 	}
 	if cfg.Demo.Enabled {
-		if err := screen.offer(ctx, l, dir); err != nil {
+		if err := screen.showGuide(ctx, l, dir); err != nil {
 			return errors.Join(err, lifecycle.Discard(parts...))
 		}
-		parts = append(parts, l.show(cfg.Demo, screen, done)...)
+		parts = append(parts, l.viewParts(cfg.Demo, screen, done)...)
 	}
 
 	if err := p.Run(ctx, l.live, parts...); err != nil {

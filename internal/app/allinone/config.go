@@ -91,8 +91,8 @@ func Defaults() Config {
 	return cfg
 }
 
-// check refuses settings that do not go together.
-func (c Config) check() error {
+// validateSettings refuses settings that do not go together.
+func (c Config) validateSettings() error {
 	switch {
 	case c.Demo.ExitWhenReady && !c.Demo.Enabled:
 		return errors.New("--exit-when-ready requires --demo")
@@ -119,7 +119,7 @@ func (c Config) limitLog(report *settings.Report, env Env) Config {
 
 // isLive reports whether the demo shows itself as a picture on the terminal.
 func (c DemoConfig) isLive(env Env) bool {
-	return c.Enabled && (c.View == "live" || c.View == "auto" && env.drawable())
+	return c.Enabled && (c.View == "live" || c.View == "auto" && env.isDrawable())
 }
 
 // addresses are those that the process listens on.

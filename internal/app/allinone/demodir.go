@@ -27,7 +27,7 @@ func demoDir(tmp string) (dir string, remove func() error, err error) {
 	}
 	remove = func() error { return errors.Join(os.RemoveAll(dir), lock.Close()) }
 	err = errors.Join(
-		flock(lock),
+		lockFile(lock),
 		os.Chmod(dir, 0o711), //nolint:gosec // the database's user may pass, and not look
 	)
 	if err != nil {
@@ -39,9 +39,9 @@ func demoDir(tmp string) (dir string, remove func() error, err error) {
 // demoLock is the file that a demo holds a lock on for as long as it lives.
 func demoLock(dir string) string { return filepath.Join(dir, "lock") }
 
-// flock takes a lock without waiting. The kernel gives it back however the
+// lockFile takes a lock without waiting. The kernel gives it back however the
 // process ends.
-func flock(f *os.File) error { return syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) }
+func lockFile(f *os.File) error { return syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) }
 
 // sweepDemos removes the folders of demos that ended without doing so. What it
 // cannot remove stays.
@@ -56,7 +56,7 @@ func sweepDemos(tmp string) {
 			continue
 		}
 		info, err := lock.Stat()
-		if err == nil && time.Since(info.ModTime()) > demoAbandoned && flock(lock) == nil {
+		if err == nil && time.Since(info.ModTime()) > demoAbandoned && lockFile(lock) == nil {
 			_ = os.RemoveAll(dir)
 		}
 		_ = lock.Close()

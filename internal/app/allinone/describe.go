@@ -32,7 +32,7 @@ func Describe(reg prometheus.Registerer) error {
 		return err
 	}
 	log := slog.New(slog.DiscardHandler)
-	broker, err := embedded(natsserver.Config{}, noEnv, log)
+	broker, err := newEmbeddedBus(natsserver.Config{}, noEnv, log)
 	if err != nil {
 		return err
 	}

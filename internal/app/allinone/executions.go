@@ -58,13 +58,13 @@ func (h *hostCluster) startExecutions(ctx context.Context, p *process.Process, d
 	if err != nil {
 		return nil, err
 	}
-	if err := h.people(ctx, cfg.Namespace); err != nil {
+	if err := h.createPeople(ctx, cfg.Namespace); err != nil {
 		return nil, err
 	}
 	if err := errors.Join(h.ensureWeb(ctx), h.ensureCredentials(ctx, cfg.Namespace)); err != nil {
 		return nil, err
 	}
-	node, err := h.node(ctx, p.Log)
+	node, err := h.runNode(ctx, p.Log)
 	if err != nil {
 		return nil, err
 	}
@@ -75,15 +75,15 @@ func (h *hostCluster) startExecutions(ctx context.Context, p *process.Process, d
 		return nil, err
 	}
 	host.QPS, host.Burst = float32(cfg.Kube.QPS), cfg.Kube.Burst
-	parts, err := executionapp.Parts(ctx, p, cfg, executionapp.Loan{Host: host, Sinks: told})
+	parts, err := executionapp.Parts(ctx, p, cfg, executionapp.Overrides{Host: host, Sinks: told})
 	if err != nil {
 		return nil, err
 	}
 	return append([]lifecycle.Part{{Name: "process node", Run: node.Run, Ready: node.Ready}}, parts...), nil
 }
 
-// node runs Pods as processes of this program.
-func (h *hostCluster) node(ctx context.Context, log *slog.Logger) (*processnode.Node, error) {
+// runNode runs Pods as processes of this program.
+func (h *hostCluster) runNode(ctx context.Context, log *slog.Logger) (*processnode.Node, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, fmt.Errorf("find path of this executable: %w", err)
@@ -98,15 +98,15 @@ func (h *hostCluster) node(ctx context.Context, log *slog.Logger) (*processnode.
 	})
 }
 
-// people are one who asks and one who approves, with their rights.
-func (h *hostCluster) people(ctx context.Context, namespace string) error {
+// createPeople are one who asks and one who approves, with their rights.
+func (h *hostCluster) createPeople(ctx context.Context, namespace string) error {
 	bind := func(user, role string) error {
 		b := &rbacv1.RoleBinding{
 			ObjectMeta: metav1.ObjectMeta{Name: user + "-" + role, Namespace: namespace},
 			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
 			Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: user}},
 		}
-		return h.make(ctx, b)
+		return h.createObject(ctx, b)
 	}
 	for _, r := range roles.Requesters() {
 		if err := bind(requester, r.Name); err != nil {
@@ -143,7 +143,7 @@ func (h *hostCluster) ensureWeb(ctx context.Context) error {
 	}
 	labels := map[string]string{"app": web}
 	three := int32(3)
-	return h.make(ctx, &appsv1.Deployment{
+	return h.createObject(ctx, &appsv1.Deployment{
 		ObjectMeta: metav1.ObjectMeta{Name: web, Namespace: shop, Labels: labels},
 		Spec: appsv1.DeploymentSpec{
 			Replicas: &three,
@@ -160,28 +160,28 @@ func (h *hostCluster) ensureWeb(ctx context.Context) error {
 // may come into it.
 func (h *hostCluster) ensureCredentials(ctx context.Context, namespace string) error {
 	return errors.Join(
-		h.make(ctx, &corev1.Secret{
+		h.createObject(ctx, &corev1.Secret{
 			ObjectMeta: metav1.ObjectMeta{Name: credentials, Namespace: shop},
 			Data:       map[string][]byte{"password": []byte("old")},
 		}),
-		h.make(ctx, &corev1.Secret{
+		h.createObject(ctx, &corev1.Secret{
 			ObjectMeta: metav1.ObjectMeta{Name: next, Namespace: namespace, Labels: map[string]string{action.LabelSecretSource: "true"}},
 			Data:       map[string][]byte{"password": []byte("new")},
 		}),
 	)
 }
 
-// make makes an object unless it is there.
-func (h *hostCluster) make(ctx context.Context, o client.Object) error {
+// createObject makes an object unless it is there.
+func (h *hostCluster) createObject(ctx context.Context, o client.Object) error {
 	if err := h.objs.Create(ctx, o); err != nil && !apierrors.IsAlreadyExists(err) {
 		return fmt.Errorf("create %T %q: %w", o, o.GetName(), err)
 	}
 	return nil
 }
 
-// try says what can be tried with executions. as is how a command is one of
+// exampleCommands says what can be tried with executions. as is how a command is one of
 // somebody, by their name.
-func (h *hostCluster) try(as func(name string) string) []string {
+func (h *hostCluster) exampleCommands(as func(name string) string) []string {
 	return []string{
 		"fleetloop exec scale_deployment deployment=" + web + " namespace=" + shop + " replicas=5 --name scale-web " + as(requester),
 		"fleetloop approve scale-web " + as(approver),

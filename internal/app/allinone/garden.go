@@ -28,9 +28,9 @@ const (
 	retryTime   = 2 * time.Second
 )
 
-// require has the API wait for the reports of the worker: a cluster that is
+// requireWorker has the API wait for the reports of the worker: a cluster that is
 // deleted stays until its Shoot is gone.
-func (c GardenConfig) require(adapters []string) []string {
+func (c GardenConfig) requireWorker(adapters []string) []string {
 	if !c.Enabled || slices.Contains(adapters, bridge.Adapter) {
 		return adapters
 	}
@@ -39,7 +39,7 @@ func (c GardenConfig) require(adapters []string) []string {
 
 // newWorker makes the parts that sync clusters to Gardener. What the environment
 // says of Gardener holds as it does for the cluster-worker's own binary.
-func newWorker(ctx context.Context, p *process.Process, cfg Config, loan clusterworkerapp.Loan, env func(string) (string, bool)) ([]lifecycle.Part, func() error, error) {
+func newWorker(ctx context.Context, p *process.Process, cfg Config, loan clusterworkerapp.Overrides, env func(string) (string, bool)) ([]lifecycle.Part, func() error, error) {
 	all := clusterworkerapp.Defaults()
 	if _, err := settings.Load(&all.Part, settings.Source{Env: env}); err != nil {
 		return nil, nil, err
@@ -49,14 +49,14 @@ func newWorker(ctx context.Context, p *process.Process, cfg Config, loan cluster
 	part.Database = cfg.API.Database
 	part.Database.Role = role
 	if part.Mode == clusterworkerapp.Mock {
-		o := cfg.Garden.options(cfg.Demo.Enabled)
+		o := cfg.Garden.memoryOptions(cfg.Demo.Enabled)
 		o.Versions = part.Mock.Versions
 		loan.Garden = memory.New(o)
 	}
 	return clusterworkerapp.Parts(ctx, p, part, cfg.StopTimeout, loan)
 }
 
-func (c GardenConfig) options(demo bool) memory.Options {
+func (c GardenConfig) memoryOptions(demo bool) memory.Options {
 	o := memory.Options{CreateTime: c.Time, UpdateTime: c.Time / 2, DeleteTime: c.Time / 2, RetryTime: retryTime}
 	if demo {
 		var born atomic.Int64

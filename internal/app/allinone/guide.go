@@ -28,15 +28,15 @@ type section struct {
 	commands []string
 }
 
-// set adds a variable, unless it has no value.
-func (g *guide) set(name, value string) {
+// setVariable adds a variable, unless it has no value.
+func (g *guide) setVariable(name, value string) {
 	if value != "" {
 		g.variables = append(g.variables, variable{name, value})
 	}
 }
 
-// text is what there is to try, for people.
-func (g *guide) text() string {
+// formatText is what there is to try, for people.
+func (g *guide) formatText() string {
 	var b strings.Builder
 	for _, s := range g.sections {
 		b.WriteString(s.about + ":\n  " + strings.Join(s.commands, "\n  ") + "\n")
@@ -44,45 +44,45 @@ func (g *guide) text() string {
 	return b.String()
 }
 
-// script sets the variables in the shell that reads it, and shows what there is
+// formatScript sets the variables in the shell that reads it, and shows what there is
 // to try.
-func (g *guide) script() string {
+func (g *guide) formatScript() string {
 	const end = "END_OF_WHAT_TO_TRY"
 	var b strings.Builder
 	b.WriteString("# Commands to try while fleetloop up runs. Source this file in a shell.\n")
 	for _, dir := range g.path {
-		b.WriteString("PATH=" + quoted(dir) + ":$PATH\n")
+		b.WriteString("PATH=" + quoteShell(dir) + ":$PATH\n")
 	}
 	b.WriteString("export PATH\n")
 	for _, v := range g.variables {
-		b.WriteString("export " + v.name + "=" + quoted(v.value) + "\n")
+		b.WriteString("export " + v.name + "=" + quoteShell(v.value) + "\n")
 	}
-	b.WriteString("cat <<'" + end + "'\n" + g.text() + end + "\n")
+	b.WriteString("cat <<'" + end + "'\n" + g.formatText() + end + "\n")
 	return b.String()
 }
 
-// write puts the guide into a folder, and gives the command that reads it.
-func (g *guide) write(dir string) (command string, err error) {
+// writeFiles puts the guide into a folder, and gives the command that reads it.
+func (g *guide) writeFiles(dir string) (command string, err error) {
 	file := filepath.Join(dir, guideFile)
-	if err := os.WriteFile(file, []byte(g.script()), 0o600); err != nil { // it may have a password
+	if err := os.WriteFile(file, []byte(g.formatScript()), 0o600); err != nil { // it may have a password
 		return "", fmt.Errorf("write commands to try: %w", err)
 	}
-	if strings.ContainsFunc(file, special) {
-		file = quoted(file)
+	if strings.ContainsFunc(file, isShellSpecial) {
+		file = quoteShell(file)
 	}
 	return ". " + file, nil
 }
 
-// special says whether a shell may take a character for something else.
-func special(r rune) bool {
+// isShellSpecial says whether a shell may take a character for something else.
+func isShellSpecial(r rune) bool {
 	return !strings.ContainsRune("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-+", r)
 }
 
-// quoted is a text as a shell reads it as one word.
-func quoted(text string) string { return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'" }
+// quoteShell is a text as a shell reads it as one word.
+func quoteShell(text string) string { return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'" }
 
-// guide is what there is to try with a loop.
-func (l *loop) guide() (*guide, error) {
+// newGuide is what there is to try with a loop.
+func (l *loop) newGuide() (*guide, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, fmt.Errorf("find path of this executable: %w", err)
@@ -92,22 +92,22 @@ func (l *loop) guide() (*guide, error) {
 		"fleetloop describe cluster us-east-01",
 		"fleetloop changes -f",
 	}}}}
-	g.set("FLEETLOOP_SERVER", l.address)
+	g.setVariable("FLEETLOOP_SERVER", l.address)
 	if l.host == nil {
 		return g, nil
 	}
 	// The assets come behind, so that a user's own kubectl is not another here.
 	g.path = append([]string{l.host.bed.Assets()}, g.path...)
-	g.set("KUBECONFIG", l.host.bed.AdminKubeconfig())
+	g.setVariable("KUBECONFIG", l.host.bed.AdminKubeconfig())
 	for _, name := range slices.Sorted(maps.Keys(l.host.kubeconfigs)) {
-		g.set(strings.ToUpper(name), l.host.kubeconfigs[name])
+		g.setVariable(strings.ToUpper(name), l.host.kubeconfigs[name])
 	}
-	g.set("REPORTS", l.host.reports)
-	g.set("AUDIT", l.audit)
+	g.setVariable("REPORTS", l.host.reports)
+	g.setVariable("AUDIT", l.audit)
 	as := func(name string) string { return "--kubeconfig $" + strings.ToUpper(name) }
 	g.sections = append(g.sections,
 		section{"sentinels", []string{"kubectl get sentinelconfigs"}},
-		section{"executions: alice requests, bob approves", l.host.try(as)},
+		section{"executions: alice requests, bob approves", l.host.exampleCommands(as)},
 	)
 	if l.audit != "" {
 		g.sections = append(g.sections, section{"audit of executions", []string{"DATABASE_URL=$AUDIT fleetloop audit list --execution scale-web"}})

@@ -24,9 +24,9 @@ func TestGuideIsReadByAShell(t *testing.T) {
 				path:     []string{filepath.Join(dir, "assets"), filepath.Join(dir, "bin")},
 				sections: []section{{"executions", []string{"fleetloop approve scale-web --kubeconfig $BOB", `curl -d '{"a": "b"}' $REPORTS`}}},
 			}
-			g.set("BOB", filepath.Join(dir, "bob.kubeconfig"))
-			g.set("AUDIT", "")
-			command, err := g.write(dir)
+			g.setVariable("BOB", filepath.Join(dir, "bob.kubeconfig"))
+			g.setVariable("AUDIT", "")
+			command, err := g.writeFiles(dir)
 			if err != nil {
 				t.Fatal(err)
 			}

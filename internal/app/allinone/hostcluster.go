@@ -63,13 +63,13 @@ func startHostCluster(ctx context.Context, p *process.Process, dir string) (*hos
 		return nil, fmt.Errorf("start embedded Kubernetes: %w", err)
 	}
 	h := &hostCluster{bed: bed}
-	if err := h.prepare(ctx); err != nil {
+	if err := h.prepareCluster(ctx); err != nil {
 		return nil, fmt.Errorf("start embedded Kubernetes: %w", errors.Join(err, bed.Stop()))
 	}
 	return h, nil
 }
 
-func (h *hostCluster) prepare(ctx context.Context) error {
+func (h *hostCluster) prepareCluster(ctx context.Context) error {
 	for _, crd := range [][]byte{crds.SentinelConfigs, crds.KubernetesExecutions, crds.NodeFaults, crds.RebootNodes, crds.TerminateNodes} {
 		if err := h.bed.InstallCRDText(ctx, crd); err != nil {
 			return err
@@ -84,18 +84,18 @@ func (h *hostCluster) prepare(ctx context.Context) error {
 	return err
 }
 
-func (h *hostCluster) part() lifecycle.Part {
+func (h *hostCluster) clusterPart() lifecycle.Part {
 	return lifecycle.Part{Name: "Kubernetes", Run: h.bed.Run, Ready: h.bed.Ready, Close: h.bed.Stop}
 }
 
-// tell says how kubectl reaches it.
-func (h *hostCluster) tell(ctx context.Context, log *slog.Logger) {
+// logAccess says how kubectl reaches it.
+func (h *hostCluster) logAccess(ctx context.Context, log *slog.Logger) {
 	log.InfoContext(ctx, "host cluster ready", "url", h.bed.URL(), "kubeconfig", h.bed.AdminKubeconfig(), "kubectl", filepath.Join(h.bed.Assets(), "kubectl"))
 }
 
-// suggest is the part that says what can be tried, once all parts are ready: an
+// suggestionPart is the part that says what can be tried, once all parts are ready: an
 // execution that is asked for before that is refused.
-func (h *hostCluster) suggest(parts []lifecycle.Part, log *slog.Logger) lifecycle.Part {
+func (h *hostCluster) suggestionPart(parts []lifecycle.Part, log *slog.Logger) lifecycle.Part {
 	return lifecycle.Part{Name: "suggestions", Run: func(ctx context.Context) error {
 		tick := time.NewTicker(readyEvery)
 		defer tick.Stop()
@@ -121,7 +121,7 @@ const readyEvery = 100 * time.Millisecond
 func (h *hostCluster) tellCommands(ctx context.Context, log *slog.Logger) {
 	kubeconfig := h.bed.AdminKubeconfig()
 	as := func(name string) string { return "--kubeconfig " + h.kubeconfigs[name] }
-	for _, command := range h.try(as) {
+	for _, command := range h.exampleCommands(as) {
 		log.InfoContext(ctx, "try an execution", "command", command)
 	}
 	for _, command := range tryFaults(h.reports, " --kubeconfig "+kubeconfig) {
@@ -135,7 +135,7 @@ var errBroker = errors.New("--kube=embedded requires NATS: unset BROKER_TYPE, or
 // configure makes the SentinelConfigs of the two collections.
 func (h *hostCluster) configure(ctx context.Context, cfg SentinelConfig, api string) error {
 	for _, collection := range []string{v1.CollectionClusters, v1.CollectionNodePools} {
-		if err := h.ensure(ctx, sentinelConfig(collection, cfg, api)); err != nil {
+		if err := h.ensureConfig(ctx, sentinelConfig(collection, cfg, api)); err != nil {
 			return err
 		}
 	}
@@ -168,9 +168,9 @@ func sentinelConfig(collection string, cfg SentinelConfig, api string) *v1alpha1
 	}
 }
 
-// ensure makes a SentinelConfig. One that is there keeps what its user has
+// ensureConfig makes a SentinelConfig. One that is there keeps what its user has
 // made of it, but for the address of the API, which may be another now.
-func (h *hostCluster) ensure(ctx context.Context, want *v1alpha1.SentinelConfig) error {
+func (h *hostCluster) ensureConfig(ctx context.Context, want *v1alpha1.SentinelConfig) error {
 	err := h.objs.Create(ctx, want)
 	if apierrors.IsAlreadyExists(err) {
 		there := &v1alpha1.SentinelConfig{}

@@ -35,7 +35,7 @@ func (h *hostCluster) startNodeFaults(ctx context.Context, p *process.Process, t
 	cfg.Namespace, cfg.Cluster, cfg.Elect = roles.Namespace, localCluster, false
 	cfg.Quarantine.HealthyFor = soonHealthy
 	cfg.Intake.Server.Addr, cfg.Intake.Auth.Mode = "127.0.0.1:0", auth.ModeNone
-	if err := h.make(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: cfg.Namespace}}); err != nil {
+	if err := h.createObject(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: cfg.Namespace}}); err != nil {
 		return nil, err
 	}
 	account := roles.Whole()
@@ -45,7 +45,7 @@ func (h *hostCluster) startNodeFaults(ctx context.Context, p *process.Process, t
 		if !ok {
 			return nil, fmt.Errorf("install node faults: %T is not an object", o)
 		}
-		if err := h.make(ctx, object); err != nil {
+		if err := h.createObject(ctx, object); err != nil {
 			return nil, err
 		}
 	}
@@ -56,7 +56,7 @@ func (h *hostCluster) startNodeFaults(ctx context.Context, p *process.Process, t
 		return nil, err
 	}
 	host.QPS, host.Burst = float32(cfg.Kube.QPS), cfg.Kube.Burst
-	return nodefaultapp.Parts(ctx, p, cfg, nodefaultapp.Loan{Host: host, Sinks: told, Listening: func(addr string) { h.reports = "http://" + addr + "/v1/health-events" }})
+	return nodefaultapp.Parts(ctx, p, cfg, nodefaultapp.Overrides{Host: host, Sinks: told, Listening: func(addr string) { h.reports = "http://" + addr + "/v1/health-events" }})
 }
 
 // tryFaults says what can be tried with node faults: where they are reported, and

@@ -27,8 +27,8 @@ type Env struct {
 	Size     func() (width, height int)
 }
 
-// drawable says whether Stdout is a terminal that can be painted on.
-func (e Env) drawable() bool {
+// isDrawable says whether Stdout is a terminal that can be painted on.
+func (e Env) isDrawable() bool {
 	kind, _ := e.LookupEnv("TERM")
 	return e.Terminal && kind != "" && kind != "dumb"
 }
@@ -67,33 +67,33 @@ func newScreen(env Env, cfg DemoConfig, dir string) (screen, error) {
 	return s, nil
 }
 
-// offer says what there is to try, in a file, too: the view covers the rest.
-func (s *screen) offer(ctx context.Context, l *loop, dir string) error {
-	g, err := l.guide()
+// showGuide says what there is to try, in a file, too: the view covers the rest.
+func (s *screen) showGuide(ctx context.Context, l *loop, dir string) error {
+	g, err := l.newGuide()
 	if err != nil {
 		return err
 	}
-	command, err := g.write(dir)
+	command, err := g.writeFiles(dir)
 	if err != nil {
 		return err
 	}
 	s.log.InfoContext(ctx, "commands to try", "command", command)
 	s.hint = command
 	if s.live { // whoever closed it does not want to know
-		_, _ = fmt.Fprintf(s.env.Stderr, "\nTry it in another terminal. First run:\n\n  %s\n\nThis sets the environment for these commands and prints them:\n\n%s\n", command, g.text())
+		_, _ = fmt.Fprintf(s.env.Stderr, "\nTry it in another terminal. First run:\n\n  %s\n\nThis sets the environment for these commands and prints them:\n\n%s\n", command, g.formatText())
 	}
 	return nil
 }
 
-func (s *screen) close() error {
+func (s *screen) closeScreen() error {
 	if s.file == nil {
 		return nil
 	}
 	return s.file.Close()
 }
 
-// parts paint the run, or log how it goes.
-func (s *screen) parts(watch *demo.Watch) []lifecycle.Part {
+// displayParts paint the run, or log how it goes.
+func (s *screen) displayParts(watch *demo.Watch) []lifecycle.Part {
 	if s.live {
 		view := liveview.View{
 			Out:  s.env.Stdout,
@@ -107,13 +107,13 @@ func (s *screen) parts(watch *demo.Watch) []lifecycle.Part {
 		}
 		return []lifecycle.Part{{Name: "live view", Run: view.Run}}
 	}
-	return []lifecycle.Part{{Name: "progress", Run: func(ctx context.Context) error { return s.progress(ctx, watch) }}}
+	return []lifecycle.Part{{Name: "progress", Run: func(ctx context.Context) error { return s.logProgress(ctx, watch) }}}
 }
 
 const progressEvery = time.Second
 
-// progress logs a line whenever the number of ready resources has changed.
-func (s *screen) progress(ctx context.Context, watch *demo.Watch) error {
+// logProgress logs a line whenever the number of ready resources has changed.
+func (s *screen) logProgress(ctx context.Context, watch *demo.Watch) error {
 	ticker := time.NewTicker(progressEvery)
 	defer ticker.Stop()
 	var last string
@@ -131,7 +131,7 @@ func (s *screen) progress(ctx context.Context, watch *demo.Watch) error {
 				total += n
 			}
 			ready := fmt.Sprintf("%d/%d", g.Phases[v1.PhaseReady], total)
-			attrs, counts = append(attrs, key(g.Title), ready), append(counts, ready+" "+strings.ToLower(g.Title))
+			attrs, counts = append(attrs, logKey(g.Title), ready), append(counts, ready+" "+strings.ToLower(g.Title))
 		}
 		if line := fmt.Sprint(attrs...); len(attrs) > 0 && line != last {
 			last = line
@@ -143,8 +143,8 @@ func (s *screen) progress(ctx context.Context, watch *demo.Watch) error {
 	}
 }
 
-// key is the log key for a group of the demo.
-func key(title string) string {
+// logKey is the log key for a group of the demo.
+func logKey(title string) string {
 	if title == "Clusters" {
 		return v1.CollectionClusters
 	}

@@ -29,7 +29,7 @@ func Command(stdout, stderr io.Writer, env func(string) (string, bool)) *cobra.C
 			if _, err := load(cmd); err != nil {
 				return err
 			}
-			return serve(cmd.Context(), cfg, stderr)
+			return serveAPI(cmd.Context(), cfg, stderr)
 		},
 	}
 	root.SetOut(stdout)
@@ -44,7 +44,7 @@ func Command(stdout, stderr io.Writer, env func(string) (string, bool)) *cobra.C
 				if _, err := load(cmd); err != nil {
 					return err
 				}
-				return migrate(cmd.Context(), cfg, stderr)
+				return migrateDatabase(cmd.Context(), cfg, stderr)
 			},
 		},
 		process.ConfigCommand("fleet-api", stdout, func(cmd *cobra.Command) ([]*settings.Report, error) {
@@ -56,7 +56,7 @@ func Command(stdout, stderr io.Writer, env func(string) (string, bool)) *cobra.C
 	return root
 }
 
-func serve(ctx context.Context, cfg Config, stderr io.Writer) error {
+func serveAPI(ctx context.Context, cfg Config, stderr io.Writer) error {
 	p, err := process.New(ctx, "fleet-api", cfg.Process, stderr)
 	if err != nil {
 		return err
@@ -69,7 +69,7 @@ func serve(ctx context.Context, cfg Config, stderr io.Writer) error {
 	return p.Run(ctx, nil, parts...)
 }
 
-func migrate(ctx context.Context, cfg Config, stderr io.Writer) error {
+func migrateDatabase(ctx context.Context, cfg Config, stderr io.Writer) error {
 	if cfg.Database.URL == "" {
 		return errNoDatabase
 	}

@@ -64,7 +64,7 @@ type Bus struct {
 	// Type is the kind of broker behind it.
 	Type Type
 
-	last outcome
+	last publishOutcome
 }
 
 // Part is the bus as a part of a process.
@@ -99,7 +99,7 @@ func Load(env func(string) (string, bool)) (*Config, error) {
 		return nil, err
 	}
 	c.reports = append(c.reports, report)
-	return c.load(env, Explicit{})
+	return c.loadClientConfig(env, Explicit{})
 }
 
 // Explicit are settings that are given, and not found in the environment.
@@ -123,59 +123,59 @@ type Explicit struct {
 // LoadExplicit reads from env what e, which has a type, does not say.
 func LoadExplicit(e Explicit, env func(string) (string, bool)) (*Config, error) {
 	c := &Config{choice: Choice{Type: e.Type}}
-	return c.load(env, e)
+	return c.loadClientConfig(env, e)
 }
 
-// load reads the settings of the chosen kind of broker.
-func (c *Config) load(env func(string) (string, bool), e Explicit) (*Config, error) {
+// loadClientConfig reads the settings of the chosen kind of broker.
+func (c *Config) loadClientConfig(env func(string) (string, bool), e Explicit) (*Config, error) {
 	switch c.choice.Type {
 	case RabbitMQ:
-		return load(c, env, e.rabbitMQ, func(cfg amqp.Config, log *slog.Logger) (client, error) { return amqp.New(cfg, log) })
+		return loadClient(c, env, e.rabbitMQ, func(cfg amqp.Config, log *slog.Logger) (client, error) { return amqp.New(cfg, log) })
 	case PubSub:
-		return load(c, env, e.pubSub, func(cfg pubsub.Config, log *slog.Logger) (client, error) { return pubsub.New(cfg, log) })
+		return loadClient(c, env, e.pubSub, func(cfg pubsub.Config, log *slog.Logger) (client, error) { return pubsub.New(cfg, log) })
 	case NATS:
-		return load(c, env, e.nats, func(cfg nats.Config, log *slog.Logger) (client, error) { return nats.New(cfg, log) })
+		return loadClient(c, env, e.applyToNATS, func(cfg nats.Config, log *slog.Logger) (client, error) { return nats.New(cfg, log) })
 	}
 	return nil, fmt.Errorf("open broker: unknown broker type %q", c.choice.Type)
 }
 
 func (e Explicit) rabbitMQ(cfg *amqp.Config) {
-	give(&cfg.Topic, e.Topic)
-	give(&cfg.Exchange, e.Exchange)
+	setIfGiven(&cfg.Topic, e.Topic)
+	setIfGiven(&cfg.Exchange, e.Exchange)
 	if e.URL != "" {
 		cfg.URL, cfg.Host, cfg.Port, cfg.VHost = e.URL, "", 0, ""
 	}
-	if e.named() {
+	if e.hasUser() {
 		cfg.Username, cfg.Password = "", ""
 	}
 }
 
 func (e Explicit) pubSub(cfg *pubsub.Config) {
-	give(&cfg.Topic, e.Topic)
-	give(&cfg.ProjectID, e.ProjectID)
-	give(&cfg.CredentialsJSON, e.KeyJSON)
+	setIfGiven(&cfg.Topic, e.Topic)
+	setIfGiven(&cfg.ProjectID, e.ProjectID)
+	setIfGiven(&cfg.CredentialsJSON, e.KeyJSON)
 }
 
-func (e Explicit) nats(cfg *nats.Config) {
-	give(&cfg.Topic, e.Topic)
-	give(&cfg.URL, e.URL)
-	if e.named() {
+func (e Explicit) applyToNATS(cfg *nats.Config) {
+	setIfGiven(&cfg.Topic, e.Topic)
+	setIfGiven(&cfg.URL, e.URL)
+	if e.hasUser() {
 		cfg.CredentialsFile, cfg.Token, cfg.Username, cfg.Password = "", "", "", ""
 	}
 }
 
-// named reports whether the URL says who we are.
-func (e Explicit) named() bool { return strings.Contains(e.URL.Reveal(), "@") }
+// hasUser reports whether the URL says who we are.
+func (e Explicit) hasUser() bool { return strings.Contains(e.URL.Reveal(), "@") }
 
-// give sets a setting to what is given.
-func give[T ~string](setting *T, given T) {
+// setIfGiven sets a setting to what is given.
+func setIfGiven[T ~string](setting *T, given T) {
 	if given != "" {
 		*setting = given
 	}
 }
 
-// load reads the settings of one kind of broker.
-func load[C any](c *Config, env func(string) (string, bool), explicit func(*C), open func(C, *slog.Logger) (client, error)) (*Config, error) {
+// loadClient reads the settings of one kind of broker.
+func loadClient[C any](c *Config, env func(string) (string, bool), explicit func(*C), open func(C, *slog.Logger) (client, error)) (*Config, error) {
 	var cfg C
 	report, err := settings.Load(&cfg, settings.Source{Env: env})
 	if err != nil {

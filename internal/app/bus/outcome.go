@@ -11,24 +11,24 @@ import (
 	"github.com/fleetloop/fleetloop/internal/cloudevent"
 )
 
-// An outcome is what came of the last attempts to publish. The zero value is
+// A publishOutcome is what came of the last attempts to publish. The zero value is
 // that of a broker on which nothing was tried.
-type outcome struct {
+type publishOutcome struct {
 	mu        sync.Mutex
 	confirmed uint64 // attempts
 	failed    error  // of the last attempt that says something about the broker
 }
 
-// begin returns the number of attempts that have been confirmed, for end.
-func (o *outcome) begin() uint64 {
+// beginAttempt returns the number of attempts that have been confirmed, for end.
+func (o *publishOutcome) beginAttempt() uint64 {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.confirmed
 }
 
-// end records what came of an attempt. A failure counts unless the broker has
+// endAttempt records what came of an attempt. A failure counts unless the broker has
 // confirmed another attempt since begin: then it is of that one event.
-func (o *outcome) end(begin uint64, err error) {
+func (o *publishOutcome) endAttempt(begin uint64, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	switch {
@@ -40,7 +40,7 @@ func (o *outcome) end(begin uint64, err error) {
 	}
 }
 
-func (o *outcome) err() error {
+func (o *publishOutcome) lastError() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.failed == nil {
@@ -51,10 +51,10 @@ func (o *outcome) err() error {
 
 // Publish publishes an event. It returns nil if and only if the broker has it.
 func (b *Bus) Publish(ctx context.Context, e *cloudevent.Event) error {
-	begin := b.last.begin()
+	begin := b.last.beginAttempt()
 	err := b.client.Publish(ctx, e)
 	if err == nil || ofBroker(ctx, err) {
-		b.last.end(begin, err)
+		b.last.endAttempt(begin, err)
 	}
 	return err
 }
@@ -74,5 +74,5 @@ func (b *Bus) Ready() error {
 	if err := b.client.Ready(); err != nil {
 		return err
 	}
-	return b.last.err()
+	return b.last.lastError()
 }

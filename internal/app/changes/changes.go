@@ -71,10 +71,10 @@ func New(cfg Config, source string, p *process.Process, options ...Option) (*Sin
 	if source == "" {
 		return nil, errNoSource
 	}
-	if err := cfg.names(); err != nil {
+	if err := cfg.validateNames(); err != nil {
 		return nil, err
 	}
-	s := &Sinks{log: p.Log, closeTimeout: within(cfg.ShutdownTimeout, p.StopTimeout())}
+	s := &Sinks{log: p.Log, closeTimeout: limitWait(cfg.ShutdownTimeout, p.StopTimeout())}
 	common := changeevent.Config{
 		Enabled: true, ClusterName: cfg.ClusterName, Source: source, AllowHosts: slices.Clone(cfg.AllowHosts),
 		Product:         cmp.Or(cfg.Product, changeevent.ProductFleetloop),
@@ -84,19 +84,19 @@ func New(cfg Config, source string, p *process.Process, options ...Option) (*Sin
 	for _, option := range options {
 		option(&common)
 	}
-	all := cfg.all()
+	all := cfg.listSinks()
 	if cfg.Enabled && len(all) == 0 {
 		p.Log.Error("no sink configured for change events", "err", errNoSink)
 		s.leaveOut(SinkConfig{Name: DefaultSink, Target: Target(cfg.Default)}, errNoSink)
 	}
 	for _, c := range all {
-		client, err := changeevent.NewClient(c.client(common))
+		client, err := changeevent.NewClient(c.clientConfig(common))
 		if err != nil {
 			p.Log.Error("change event sink disabled, invalid configuration", "sink", c.Name, "err", err)
 			s.leaveOut(c, err)
 			continue
 		}
-		s.list = append(s.list, Sink{c.Name, client, c.wants})
+		s.list = append(s.list, Sink{c.Name, client, c.acceptsAction})
 	}
 	if err := p.Metrics.Register(sinkConfigValid{s}); err != nil {
 		return nil, errors.Join(fmt.Errorf("register metrics of change event sinks: %w", err), s.closeAll())
@@ -109,15 +109,15 @@ func New(cfg Config, source string, p *process.Process, options ...Option) (*Sin
 // leaveOut keeps in mind a sink that cannot work.
 func (s *Sinks) leaveOut(c SinkConfig, why error) {
 	s.invalid = append(s.invalid, InvalidSink{c.Name, why.Error()})
-	s.list = append(s.list, Sink{Name: c.Name, Wants: c.wants})
+	s.list = append(s.list, Sink{Name: c.Name, Wants: c.acceptsAction})
 }
 
 // stopShare is the part of the time to stop that may be spent on waiting for
 // sinks, so that a part is never given up on while it waits.
 const stopShare = 0.9
 
-// within is how long to wait for sinks at the end.
-func within(wanted, stop time.Duration) time.Duration {
+// limitWait is how long to wait for sinks at the end.
+func limitWait(wanted, stop time.Duration) time.Duration {
 	if stop <= 0 {
 		stop = lifecycle.DefaultStopTimeout
 	}
@@ -127,22 +127,22 @@ func within(wanted, stop time.Duration) time.Duration {
 // Check says what is wrong with the settings of the sinks, and which of their
 // files cannot be read. It sends nothing.
 func (c Config) Check() error {
-	if err := c.names(); err != nil {
+	if err := c.validateNames(); err != nil {
 		return err
 	}
-	all := c.all()
+	all := c.listSinks()
 	if c.Enabled && len(all) == 0 {
 		return errNoSink
 	}
 	var errs []error
 	for _, s := range all {
-		errs = append(errs, changeevent.Check(s.client(changeevent.Config{Enabled: true, ClusterName: c.ClusterName, AllowHosts: c.AllowHosts})))
+		errs = append(errs, changeevent.Check(s.clientConfig(changeevent.Config{Enabled: true, ClusterName: c.ClusterName, AllowHosts: c.AllowHosts})))
 	}
 	return errors.Join(errs...)
 }
 
-// client is the configuration of the client of a sink.
-func (s SinkConfig) client(common changeevent.Config) changeevent.Config {
+// clientConfig is the configuration of the client of a sink.
+func (s SinkConfig) clientConfig(common changeevent.Config) changeevent.Config {
 	c := common
 	c.Name = s.Name
 	c.Endpoint, c.EndpointFile, c.Format, c.Timeout = s.Endpoint, s.EndpointFile, s.Format, s.Timeout
@@ -162,8 +162,8 @@ func (s SinkConfig) client(common changeevent.Config) changeevent.Config {
 	return c
 }
 
-// wants says whether a sink is told of an action.
-func (s SinkConfig) wants(action string) bool {
+// acceptsAction says whether a sink is told of an action.
+func (s SinkConfig) acceptsAction(action string) bool {
 	if len(s.Actions) > 0 {
 		return slices.Contains(s.Actions, action)
 	}

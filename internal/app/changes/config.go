@@ -115,9 +115,9 @@ type Link struct {
 	Actions []string `key:"actions" doc:"Actions whose events get the link (default: all)."`
 }
 
-// all are the sinks by name, the default one first if it has somewhere to send
+// listSinks are the sinks by name, the default one first if it has somewhere to send
 // to.
-func (c Config) all() []SinkConfig {
+func (c Config) listSinks() []SinkConfig {
 	if !c.Enabled {
 		return nil
 	}
@@ -136,11 +136,11 @@ var errNoSource = errors.New("change events require a source: set the name of th
 
 var sinkName = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
 
-// names refuses names of sinks that mean nothing or two things: metrics, and how
+// validateNames refuses names of sinks that mean nothing or two things: metrics, and how
 // far a sink has come, are kept by them.
-func (c Config) names() error {
+func (c Config) validateNames() error {
 	seen := map[string]bool{}
-	for _, s := range c.all() {
+	for _, s := range c.listSinks() {
 		switch {
 		case !sinkName.MatchString(s.Name):
 			return fmt.Errorf("change event sink name %q is invalid: use 1 to 63 lower case letters, digits and hyphens", s.Name)

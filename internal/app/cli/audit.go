@@ -77,11 +77,11 @@ func (s *session) auditList(cmd *cobra.Command, o auditListOptions) error {
 		return err
 	}
 	if o.filter.Most < 0 {
-		return usagef(cmd, "--limit %d is negative", o.filter.Most)
+		return usageErrorf(cmd, "--limit %d is negative", o.filter.Most)
 	}
 	var err error
 	if o.filter.Since, err = parseSince(o.since, s.env.Now()); err != nil {
-		return usage(cmd, err)
+		return usageError(cmd, err)
 	}
 	store, done, err := s.openAudit(cmd)
 	if err != nil {
@@ -89,7 +89,7 @@ func (s *session) auditList(cmd *cobra.Command, o auditListOptions) error {
 	}
 	defer done()
 	out := newEventPrinter(s.env.Stdout, o.format, o.noHeaders)
-	if err := store.List(cmd.Context(), o.filter, out.write); err != nil {
+	if err := store.List(cmd.Context(), o.filter, out.writeEvent); err != nil {
 		return auditFailure(err)
 	}
 	if out.count == 0 {
@@ -97,14 +97,14 @@ func (s *session) auditList(cmd *cobra.Command, o auditListOptions) error {
 			return err
 		}
 	}
-	if err := out.close(); err != nil {
+	if err := out.closePrinter(); err != nil {
 		return err
 	}
 	switch {
 	case out.count == 0 && show.IsTable(o.format):
-		s.note("No events found.")
+		s.printNote("No events found.")
 	case out.count == o.filter.Most && show.IsTable(o.format):
-		s.note("Only the newest %d are shown; --limit 0 shows all.", out.count)
+		s.printNote("Only the newest %d are shown; --limit 0 shows all.", out.count)
 	}
 	return nil
 }
@@ -180,7 +180,7 @@ func (s *session) auditVerify(cmd *cobra.Command, noted []string, format string)
 	for _, text := range noted {
 		p, err := audit.ParsePosition(text)
 		if err != nil {
-			return usage(cmd, err)
+			return usageError(cmd, err)
 		}
 		positions = append(positions, p)
 	}
@@ -198,7 +198,7 @@ func (s *session) auditVerify(cmd *cobra.Command, noted []string, format string)
 	}
 	for _, p := range positions {
 		if report.Broken == nil && p.Position < report.Begin.Position {
-			s.note("Checkpoint %d was not compared: it was pruned; the audit starts after position %d.", p.Position, report.Begin.Position)
+			s.printNote("Checkpoint %d was not compared: it was pruned; the audit starts after position %d.", p.Position, report.Begin.Position)
 		}
 	}
 	b := report.Broken
@@ -229,7 +229,7 @@ func breakText(b *audit.Break) string {
 func (s *session) openAudit(cmd *cobra.Command) (store *pgstore.Store, done func(), err error) {
 	var cfg AuditConfig
 	if _, err := settings.Load(&cfg, settings.Source{Env: s.env.LookupEnv, Flags: cmd.Flags()}); err != nil {
-		return nil, nil, usage(cmd, err)
+		return nil, nil, usageError(cmd, err)
 	}
 	if cfg.URL == "" {
 		return nil, nil, Usage(errors.New("no audit database is configured"), "set DATABASE_URL to the database of the execution-controller, postgres://user:password@host:5432/database")

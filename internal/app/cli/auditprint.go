@@ -85,7 +85,7 @@ func newEventPrinter(w io.Writer, format string, noHeaders bool) *eventPrinter {
 	return &eventPrinter{w: w, format: format, table: tabwriter.NewWriter(w, 0, 0, 3, ' ', 0), heads: !noHeaders}
 }
 
-func (p *eventPrinter) write(e *audit.Event) error {
+func (p *eventPrinter) writeEvent(e *audit.Event) error {
 	p.count++
 	if p.format == show.JSON {
 		return p.writeJSON(e)
@@ -96,24 +96,24 @@ func (p *eventPrinter) write(e *audit.Event) error {
 		if wide {
 			heads = append(heads, "POSITION", "CLUSTER", "PLAN", "POLICY", "CORRELATION", "PARENT", "UID")
 		}
-		if err := p.row(heads); err != nil {
+		if err := p.writeRow(heads); err != nil {
 			return err
 		}
 	}
 	cells := []string{
-		e.Time.UTC().Format(time.RFC3339), string(e.Type), joined(e.Namespace, e.Name), e.Action,
-		joined(e.Target.Kind, e.Target.Namespace, e.Target.Name), actorText(e), e.Outcome, e.Reason,
+		e.Time.UTC().Format(time.RFC3339), string(e.Type), joinNonEmpty(e.Namespace, e.Name), e.Action,
+		joinNonEmpty(e.Target.Kind, e.Target.Namespace, e.Target.Name), actorText(e), e.Outcome, e.Reason,
 	}
 	if wide {
 		cells = append(cells, fmt.Sprint(e.Position), e.Cluster, shortHash(e.PlanHash), shortHash(e.PolicyHash), e.Correlation, e.Parent, e.ExecutionUID)
 	}
-	if err := p.row(cells); err != nil || p.count%auditRows != 0 {
+	if err := p.writeRow(cells); err != nil || p.count%auditRows != 0 {
 		return err
 	}
 	return p.table.Flush()
 }
 
-func (p *eventPrinter) row(cells []string) error {
+func (p *eventPrinter) writeRow(cells []string) error {
 	for i, c := range cells {
 		c = strings.NewReplacer("\t", " ", "\n", " ").Replace(terminal.Clean(c))
 		if c == "" {
@@ -138,7 +138,7 @@ func (p *eventPrinter) writeJSON(e *audit.Event) error {
 	return err
 }
 
-func (p *eventPrinter) close() error {
+func (p *eventPrinter) closePrinter() error {
 	if p.format != show.JSON {
 		return p.table.Flush()
 	}
@@ -150,8 +150,8 @@ func (p *eventPrinter) close() error {
 	return err
 }
 
-// joined joins the parts that there are.
-func joined(parts ...string) string {
+// joinNonEmpty joins the parts that there are.
+func joinNonEmpty(parts ...string) string {
 	var there []string
 	for _, p := range parts {
 		if p != "" {

@@ -67,7 +67,7 @@ func (s *session) changesCommand() *cobra.Command {
 		SuggestionsMinimumDistance: 2,
 
 		Args: noSuchCommand,
-		RunE: func(cmd *cobra.Command, _ []string) error { return s.changes(cmd, o) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return s.runChanges(cmd, o) },
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.query.Cluster, "cluster", "", "show only events in this `cluster`")
@@ -88,38 +88,38 @@ func (s *session) changesCommand() *cobra.Command {
 	return cmd
 }
 
-func (s *session) changes(cmd *cobra.Command, o changesOptions) error {
+func (s *session) runChanges(cmd *cobra.Command, o changesOptions) error {
 	if err := checkFormat(cmd, o.format, changesFormats()); err != nil {
 		return err
 	}
 	switch {
 	case o.limit < 0:
-		return usagef(cmd, "--limit %d is negative", o.limit)
+		return usageErrorf(cmd, "--limit %d is negative", o.limit)
 	case o.follow && o.until != "":
-		return usagef(cmd, "--until cannot be combined with --follow")
+		return usageErrorf(cmd, "--until cannot be combined with --follow")
 	}
 	var err error
 	if o.query.Since, err = parseSince(o.since, s.env.Now()); err != nil {
-		return usage(cmd, err)
+		return usageError(cmd, err)
 	}
 	if o.query.Until, err = parseSince(o.until, s.env.Now()); err != nil {
-		return usagef(cmd, "--until %q is not an age such as 2h or 7d, or a time such as 2026-03-01 or 2026-03-01T12:00:00Z", o.until)
+		return usageErrorf(cmd, "--until %q is not an age such as 2h or 7d, or a time such as 2026-03-01 or 2026-03-01T12:00:00Z", o.until)
 	}
 	if o.follow && !cmd.Flags().Changed("limit") && o.since == "" {
 		o.limit = defaultPast
 	}
-	client, err := s.connect(cmd)
+	client, err := s.newClient(cmd)
 	if err != nil {
 		return err
 	}
 	defer client.CloseIdle()
-	look := s.look()
+	look := s.showOptions()
 	look.NoHeaders = o.noHeaders
 	c := changesSession{session: s, client: client, o: o, out: show.NewChangePrinter(s.env.Stdout, o.format, o.follow, look)}
 	if o.follow {
-		return c.run(cmd.Context())
+		return c.followChanges(cmd.Context())
 	}
-	return c.list(cmd.Context())
+	return c.printList(cmd.Context())
 }
 
 // A changesSession shows change events.
@@ -136,9 +136,9 @@ type changesSession struct {
 	at   string // where the stream goes on
 }
 
-// read gives the pages of the list, as far as they are wanted, and where a
+// readPages gives the pages of the list, as far as they are wanted, and where a
 // stream goes on from it.
-func (c *changesSession) read(ctx context.Context, each func([]v1.ChangeEvent) error) (live string, more bool, err error) {
+func (c *changesSession) readPages(ctx context.Context, each func([]v1.ChangeEvent) error) (live string, more bool, err error) {
 	q := c.o.query
 	left := c.o.limit
 	if c.o.limit > 0 && !c.o.follow {
@@ -152,7 +152,7 @@ func (c *changesSession) read(ctx context.Context, each func([]v1.ChangeEvent) e
 			live = page.Cursor
 		}
 		items := page.Items
-		c.remember(items)
+		c.rememberEvents(items)
 		if c.o.limit > 0 {
 			items = items[:min(len(items), left)]
 			left -= len(items)
@@ -167,9 +167,9 @@ func (c *changesSession) read(ctx context.Context, each func([]v1.ChangeEvent) e
 	return live, false, nil
 }
 
-func (c *changesSession) list(ctx context.Context) error {
+func (c *changesSession) printList(ctx context.Context) error {
 	count := 0
-	_, more, err := c.read(ctx, func(items []v1.ChangeEvent) error {
+	_, more, err := c.readPages(ctx, func(items []v1.ChangeEvent) error {
 		count += len(items)
 		return c.out.Write(items)
 	})
@@ -187,9 +187,9 @@ func (c *changesSession) list(ctx context.Context) error {
 	switch {
 	case !show.IsTable(c.o.format):
 	case count == 0:
-		c.note("No changes found.")
+		c.printNote("No changes found.")
 	case more:
-		c.note("Only the newest %d are shown; --limit 0 shows all.", count)
+		c.printNote("Only the newest %d are shown; --limit 0 shows all.", count)
 	}
 	return nil
 }
@@ -224,16 +224,16 @@ func (c *changesSession) checkCluster(ctx context.Context) error {
 	return err
 }
 
-// run shows the past, and then what comes, until ctx ends, which is the usual
+// followChanges shows the past, and then what comes, until ctx ends, which is the usual
 // end.
-func (c *changesSession) run(ctx context.Context) error {
-	if err := c.begin(ctx); err != nil {
+func (c *changesSession) followChanges(ctx context.Context) error {
+	if err := c.printLast(ctx); err != nil {
 		return err
 	}
 	again := backoff.Policy{Initial: 200 * time.Millisecond, Max: 10 * time.Second}
 	for failures := 0; ctx.Err() == nil; {
 		before := c.at
-		err := c.client.WatchChangeEvents(ctx, c.o.query, c.at, c.take)
+		err := c.client.WatchChangeEvents(ctx, c.o.query, c.at, c.handleEvent)
 		if c.at != before {
 			failures = 0
 		}
@@ -242,7 +242,7 @@ func (c *changesSession) run(ctx context.Context) error {
 		case !isTransient(err):
 			return changesFailure(err)
 		case failures == 0:
-			c.note("warning: %v; retrying", err)
+			c.printNote("warning: %v; retrying", err)
 		}
 		_ = backoff.Sleep(ctx, max(again.Delay(failures), retryAfter(err))) // the loop asks whether ctx ended
 		failures++
@@ -250,10 +250,10 @@ func (c *changesSession) run(ctx context.Context) error {
 	return nil
 }
 
-// begin shows the last events, from the oldest of them.
-func (c *changesSession) begin(ctx context.Context) (err error) {
+// printLast shows the last events, from the oldest of them.
+func (c *changesSession) printLast(ctx context.Context) (err error) {
 	var items []v1.ChangeEvent
-	c.at, _, err = c.read(ctx, func(page []v1.ChangeEvent) error {
+	c.at, _, err = c.readPages(ctx, func(page []v1.ChangeEvent) error {
 		items = append(items, page...)
 		return nil
 	})
@@ -269,8 +269,8 @@ func (c *changesSession) begin(ctx context.Context) (err error) {
 	return c.out.Write(items)
 }
 
-// remember notes events of the list, if a stream follows.
-func (c *changesSession) remember(items []v1.ChangeEvent) {
+// rememberEvents notes events of the list, if a stream follows.
+func (c *changesSession) rememberEvents(items []v1.ChangeEvent) {
 	if !c.o.follow {
 		return
 	}
@@ -282,8 +282,8 @@ func (c *changesSession) remember(items []v1.ChangeEvent) {
 	}
 }
 
-// take shows an event of the stream.
-func (c *changesSession) take(e v1.WatchEvent) error {
+// handleEvent shows an event of the stream.
+func (c *changesSession) handleEvent(e v1.WatchEvent) error {
 	if e.Type == v1.WatchChanged {
 		var event v1.ChangeEvent
 		if err := json.Unmarshal(e.Data, &event); err != nil {

@@ -76,7 +76,7 @@ func Command(env Env) *cobra.Command {
 	root.SetIn(env.Stdin)
 	root.SetOut(env.Stdout)
 	root.SetErr(env.Stderr)
-	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usage(cmd, err) })
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usageError(cmd, err) })
 	addConnectionFlags(root.PersistentFlags())
 	process.AddVersionFlag(root, version.Get().Text("fleetloop"))
 	_ = root.RegisterFlagCompletionFunc("config", cobra.FixedCompletions([]string{"yaml", "yml"}, cobra.ShellCompDirectiveFilterFileExt))
@@ -101,7 +101,7 @@ func Run(ctx context.Context, env Env, root *cobra.Command, args []string) int {
 	}
 	// What fails before anything ran is how the command was written.
 	if _, told := errors.AsType[*failure](err); !begun && !told {
-		err = usage(cmd, err)
+		err = usageError(cmd, err)
 	}
 	code := ExitCode(err)
 	if code == CodeFailed && ctx.Err() != nil {
@@ -116,9 +116,9 @@ type session struct {
 	env Env
 }
 
-// connect gives a client of the server that flags, environment and file name.
-func (s *session) connect(cmd *cobra.Command) (*fleetclient.Client, error) {
-	cfg, _, err := s.load(cmd)
+// newClient gives a client of the server that flags, environment and file name.
+func (s *session) newClient(cmd *cobra.Command) (*fleetclient.Client, error) {
+	cfg, _, err := s.loadConfig(cmd)
 	if err != nil {
 		return nil, err
 	}
@@ -136,10 +136,10 @@ func (s *session) connect(cmd *cobra.Command) (*fleetclient.Client, error) {
 	return client, nil
 }
 
-func (s *session) colour() bool { return terminal.WantsColour(s.env.LookupEnv, s.env.Terminal) }
+func (s *session) useColour() bool { return terminal.WantsColour(s.env.LookupEnv, s.env.Terminal) }
 
-// note tells about progress.
-func (s *session) note(format string, args ...any) {
+// printNote tells about progress.
+func (s *session) printNote(format string, args ...any) {
 	_, _ = fmt.Fprintf(s.env.Stderr, format+"\n", args...) // whoever closed it does not want to know
 }
 
@@ -151,5 +151,5 @@ func noSuchCommand(cmd *cobra.Command, args []string) error {
 	if like := cmd.SuggestionsFor(args[0]); len(like) > 0 {
 		err = fmt.Errorf("%w; did you mean %s?", err, strings.Join(like, " or "))
 	}
-	return usage(cmd, err)
+	return usageError(cmd, err)
 }

@@ -80,23 +80,23 @@ func (s *session) showSyncs(cmd *cobra.Command, args []string, o syncOptions) er
 	refs, err := clusterRefs(args)
 	switch {
 	case err != nil:
-		return usage(cmd, err)
+		return usageError(cmd, err)
 	case o.limit < 0:
-		return usagef(cmd, "--limit %d is negative", o.limit)
+		return usageErrorf(cmd, "--limit %d is negative", o.limit)
 	case len(refs) > 0 && len(o.states) > 0:
-		return usagef(cmd, "names cannot be combined with --state")
+		return usageErrorf(cmd, "names cannot be combined with --state")
 	}
 	for _, state := range o.states {
 		if !slices.Contains(stateNames(), state) {
-			return usagef(cmd, "unknown state %q%s", state, lookup.Offer(state, stateNames()))
+			return usageErrorf(cmd, "unknown state %q%s", state, lookup.Offer(state, stateNames()))
 		}
 	}
-	client, err := s.connect(cmd)
+	client, err := s.newClient(cmd)
 	if err != nil {
 		return err
 	}
 	defer client.CloseIdle()
-	look := s.look()
+	look := s.showOptions()
 	look.Single, look.NoHeaders = len(refs) == 1, o.noHeaders
 	out := show.NewSyncPrinter(s.env.Stdout, o.format, look)
 	if len(refs) > 0 {
@@ -141,7 +141,7 @@ func showNamedSyncs(ctx context.Context, client *fleetclient.Client, refs []look
 			return err
 		}
 	}
-	return all(errs, len(found))
+	return joinErrors(errs, len(found))
 }
 
 // showSelectedSyncs shows a list as it comes, and says what it is a part of.
@@ -156,7 +156,7 @@ func (s *session) showSelectedSyncs(ctx context.Context, client *fleetclient.Cli
 			seen.more = true
 			break
 		}
-		seen.add(sync)
+		seen.addSync(sync)
 		if chunk = append(chunk, sync); len(chunk) == fleetclient.DefaultPageSize {
 			if err := out.Write(chunk); err != nil {
 				return err
@@ -169,11 +169,11 @@ func (s *session) showSelectedSyncs(ctx context.Context, client *fleetclient.Cli
 	}
 	switch {
 	case seen.more:
-		s.note("More clusters exist; the list is limited by --limit %d.", o.limit)
+		s.printNote("More clusters exist; the list is limited by --limit %d.", o.limit)
 	case len(o.states) == 0:
 		return s.sumUp(ctx, client, seen)
 	case seen.all == 0:
-		s.note("No clusters are in state %s.", strings.Join(o.states, " or "))
+		s.printNote("No clusters are in state %s.", strings.Join(o.states, " or "))
 	}
 	return nil
 }
@@ -198,7 +198,7 @@ type tally struct {
 	more          bool // there are more than were counted
 }
 
-func (t *tally) add(sync v1.ClusterSync) {
+func (t *tally) addSync(sync v1.ClusterSync) {
 	t.all++
 	t.states[sync.State]++
 	if sync.Synced == nil {
@@ -230,9 +230,9 @@ func (s *session) sumUp(ctx context.Context, client *fleetclient.Client, seen ta
 	case total == 0:
 		s.noteNone(ctx, client, v1.CollectionClusters)
 	case len(parts) == 0:
-		s.note("All %d clusters are synced.", total)
+		s.printNote("All %d clusters are synced.", total)
 	default:
-		s.note("%d of %d clusters are not synced: %s.", seen.unsynced, total, strings.Join(parts, ", "))
+		s.printNote("%d of %d clusters are not synced: %s.", seen.unsynced, total, strings.Join(parts, ", "))
 	}
 	return nil
 }

@@ -44,7 +44,7 @@ func (s *session) completeClusters(cmd *cobra.Command, _ []string, toComplete st
 // not be asked has none; a completion is no place for errors.
 func (s *session) liveNames(cmd *cobra.Command, k lookup.Kind, start, lead string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	const files = cobra.ShellCompDirectiveNoFileComp
-	client, err := s.connect(cmd)
+	client, err := s.newClient(cmd)
 	if err != nil {
 		return nil, files
 	}

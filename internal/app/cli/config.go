@@ -34,8 +34,8 @@ func addConnectionFlags(flags *pflag.FlagSet) {
 	settings.AddFlags(flags, &Config{})
 }
 
-// load reads the configuration of the command line.
-func (s *session) load(cmd *cobra.Command) (Config, *settings.Report, error) {
+// loadConfig reads the configuration of the command line.
+func (s *session) loadConfig(cmd *cobra.Command) (Config, *settings.Report, error) {
 	var cfg Config
 	file, err := s.configFile(cmd)
 	if err != nil {
@@ -114,7 +114,7 @@ func (s *session) configCommand() *cobra.Command {
 		Short: "Print the effective configuration",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			_, report, err := s.load(cmd)
+			_, report, err := s.loadConfig(cmd)
 			if err != nil {
 				return err
 			}

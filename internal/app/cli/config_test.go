@@ -148,7 +148,7 @@ func TestExitCode(t *testing.T) {
 		"Interrupted": {"the user ended it", fmt.Errorf("wait: %w", context.Canceled), CodeInterrupted},
 		"Program":     {"a program that ended badly has a code of its own", fmt.Errorf("initdb: %w", &exec.ExitError{}), CodeFailed},
 		"Configured":  {"another package's configuration", fmt.Errorf("up: %w", Usage(errors.New("z"), "up --help")), CodeUsage},
-		"Usage":       {"how it was written", usage(&cobra.Command{Use: "x"}, errors.New("y")), CodeUsage},
+		"Usage":       {"how it was written", usageError(&cobra.Command{Use: "x"}, errors.New("y")), CodeUsage},
 	}
 	for name, tc := range cases {
 		if got := ExitCode(tc.err); got != tc.want {

@@ -30,21 +30,21 @@ func (s *session) createCommand() *cobra.Command {
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if file == "" {
-				return usagef(cmd, "give the file with -f; - is standard input")
+				return usageErrorf(cmd, "give the file with -f; - is standard input")
 			}
 			if err := checkFormat(cmd, format, changeFormats()); err != nil {
 				return err
 			}
 			docs, err := document.Read(file, s.env.Stdin)
 			if err != nil {
-				return usage(cmd, err)
+				return usageError(cmd, err)
 			}
-			client, err := s.connect(cmd)
+			client, err := s.newClient(cmd)
 			if err != nil {
 				return err
 			}
 			defer client.CloseIdle()
-			return s.create(cmd.Context(), client, docs, format)
+			return s.createAll(cmd.Context(), client, docs, format)
 		},
 	}
 	cmd.Flags().StringVarP(&file, "filename", "f", "", fileUsage)
@@ -52,9 +52,9 @@ func (s *session) createCommand() *cobra.Command {
 	return cmd
 }
 
-// create goes on after a failure: the documents may have nothing to do with
+// createAll goes on after a failure: the documents may have nothing to do with
 // each other.
-func (s *session) create(ctx context.Context, client *fleetclient.Client, docs []document.Document, format string) error {
+func (s *session) createAll(ctx context.Context, client *fleetclient.Client, docs []document.Document, format string) error {
 	out := s.newChangePrinter(format, len(docs) == 1, "created")
 	var errs []error
 	done := 0
@@ -74,7 +74,7 @@ func (s *session) create(ctx context.Context, client *fleetclient.Client, docs [
 			return err
 		}
 	}
-	return all(errs, done)
+	return joinErrors(errs, done)
 }
 
 func createOne(ctx context.Context, client *fleetclient.Client, d document.Document) (lookup.Item, error) {
@@ -92,11 +92,11 @@ func createOne(ctx context.Context, client *fleetclient.Client, d document.Docum
 	if err != nil {
 		return lookup.Item{}, err
 	}
-	return changed(k, r, owner)
+	return itemOf(k, r, owner)
 }
 
-// changed is an item of what the server answered to a change.
-func changed(k lookup.Kind, r v1.Resource, owner string) (lookup.Item, error) {
+// itemOf is an item of what the server answered to a change.
+func itemOf(k lookup.Kind, r v1.Resource, owner string) (lookup.Item, error) {
 	raw, err := json.Marshal(r)
 	if err != nil {
 		return lookup.Item{}, fmt.Errorf("write JSON: %w", err)

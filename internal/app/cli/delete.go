@@ -29,7 +29,7 @@ func (s *session) deleteCommand() *cobra.Command {
 			"  fleetloop delete nodepool eu-1/workers\n" +
 			"  fleetloop delete clusters -l env=test",
 		ValidArgsFunction: s.completeNames,
-		RunE:              func(cmd *cobra.Command, args []string) error { return s.delete(cmd, args, o) },
+		RunE:              func(cmd *cobra.Command, args []string) error { return s.runDelete(cmd, args, o) },
 	}
 	o.addFlags(s, cmd, true)
 	cmd.Flags().StringVarP(&o.file, "filename", "f", "", "delete the resources in a `file`, the files of a folder, or - (standard input)")
@@ -40,17 +40,17 @@ func (s *session) deleteCommand() *cobra.Command {
 	return cmd
 }
 
-func (s *session) delete(cmd *cobra.Command, args []string, o deleteOptions) error {
-	what, err := o.targets(s, cmd, args)
+func (s *session) runDelete(cmd *cobra.Command, args []string, o deleteOptions) error {
+	what, err := o.targetToDelete(s, cmd, args)
 	if err != nil {
 		return err
 	}
-	client, err := s.connect(cmd)
+	client, err := s.newClient(cmd)
 	if err != nil {
 		return err
 	}
 	defer client.CloseIdle()
-	items, err := what.find(cmd.Context(), client)
+	items, err := what.findItems(cmd.Context(), client)
 	if err != nil {
 		return err
 	}
@@ -66,23 +66,23 @@ func (s *session) delete(cmd *cobra.Command, args []string, o deleteOptions) err
 			return err
 		}
 	}
-	if err := all(errs, len(asked)); err != nil || !o.wait {
+	if err := joinErrors(errs, len(asked)); err != nil || !o.wait {
 		return err
 	}
 	return s.waitFor(cmd.Context(), client, asked, goal{deleted: true}, o.waitOptions)
 }
 
-// targets reads what is to be deleted, from the arguments or from files.
-func (o *deleteOptions) targets(s *session, cmd *cobra.Command, args []string) (target, error) {
+// targetToDelete reads what is to be deleted, from the arguments or from files.
+func (o *deleteOptions) targetToDelete(s *session, cmd *cobra.Command, args []string) (target, error) {
 	switch {
 	case o.timeout <= 0 || o.interval <= 0:
-		return target{}, usagef(cmd, "--timeout and --interval must be positive")
+		return target{}, usageErrorf(cmd, "--timeout and --interval must be positive")
 	case o.file != "" && (len(args) > 0 || o.labels != "" || o.search != ""):
-		return target{}, usagef(cmd, "-f cannot be combined with names or selectors")
+		return target{}, usageErrorf(cmd, "-f cannot be combined with names or selectors")
 	case o.file != "":
 		docs, err := document.Read(o.file, s.env.Stdin)
 		if err != nil {
-			return target{}, usage(cmd, err)
+			return target{}, usageError(cmd, err)
 		}
 		var what target
 		for _, d := range slices.Backward(docs) { // children stand after their parents, and go before them
@@ -90,9 +90,9 @@ func (o *deleteOptions) targets(s *session, cmd *cobra.Command, args []string) (
 		}
 		return what, nil
 	}
-	what, err := o.target(cmd, args)
+	what, err := o.parseTarget(cmd, args)
 	if err == nil && what.everything() && !o.all {
-		err = usagef(cmd, "give the %s to delete by name, with -l, or with --all", what.kind.Collection)
+		err = usageErrorf(cmd, "give the %s to delete by name, with -l, or with --all", what.kind.Collection)
 	}
 	return what, err
 }

@@ -22,19 +22,19 @@ func (s *session) describeCommand() *cobra.Command {
 		Example:           "  fleetloop describe cluster eu-1\n  fleetloop describe nodepool eu-1/workers",
 		ValidArgsFunction: s.completeNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			what, err := sc.target(cmd, args)
+			what, err := sc.parseTarget(cmd, args)
 			if err != nil {
 				return err
 			}
 			if what.everything() {
-				return usagef(cmd, "give the %s by name or id", what.kind.Collection)
+				return usageErrorf(cmd, "give the %s by name or id", what.kind.Collection)
 			}
-			client, err := s.connect(cmd)
+			client, err := s.newClient(cmd)
 			if err != nil {
 				return err
 			}
 			defer client.CloseIdle()
-			items, err := what.find(cmd.Context(), client)
+			items, err := what.findItems(cmd.Context(), client)
 			if err != nil {
 				return err
 			}
@@ -44,7 +44,7 @@ func (s *session) describeCommand() *cobra.Command {
 						return err
 					}
 				}
-				if err := s.describe(cmd.Context(), client, i); err != nil {
+				if err := s.describeItem(cmd.Context(), client, i); err != nil {
 					return err
 				}
 			}
@@ -55,7 +55,7 @@ func (s *session) describeCommand() *cobra.Command {
 	return cmd
 }
 
-func (s *session) describe(ctx context.Context, client *fleetclient.Client, i lookup.Item) error {
+func (s *session) describeItem(ctx context.Context, client *fleetclient.Client, i lookup.Item) error {
 	reports, err := client.Statuses(ctx, i.Kind.Collection, i.Resource.ID)
 	if err != nil {
 		return err
@@ -82,5 +82,5 @@ func (s *session) describe(ctx context.Context, client *fleetclient.Client, i lo
 			details.Children = append(details.Children, of)
 		}
 	}
-	return show.Describe(s.env.Stdout, details, s.look())
+	return show.Describe(s.env.Stdout, details, s.showOptions())
 }

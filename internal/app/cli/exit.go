@@ -72,13 +72,13 @@ func Usage(err error, next string) error { return &failure{err: err, code: CodeU
 // Fail is an error with an exit code of its own, likewise.
 func Fail(err error, code int, next string) error { return &failure{err: err, code: code, next: next} }
 
-// usage is an error in how a command was written.
-func usage(cmd *cobra.Command, err error) error {
+// usageError is an error in how a command was written.
+func usageError(cmd *cobra.Command, err error) error {
 	return Usage(err, cmd.CommandPath()+" --help")
 }
 
-func usagef(cmd *cobra.Command, format string, args ...any) error {
-	return usage(cmd, fmt.Errorf(format, args...))
+func usageErrorf(cmd *cobra.Command, format string, args ...any) error {
+	return usageError(cmd, fmt.Errorf(format, args...))
 }
 
 // ExitCode gives the exit code for what a command returned.
@@ -105,8 +105,8 @@ func ExitCode(err error) int {
 	return CodeFailed
 }
 
-// all joins the errors about several things, done of which went well.
-func all(errs []error, done int) error {
+// joinErrors joins the errors about several things, done of which went well.
+func joinErrors(errs []error, done int) error {
 	switch {
 	case len(errs) == 0:
 		return nil

@@ -31,7 +31,7 @@ func (s *session) getCommand() *cobra.Command {
 			"  fleetloop get nodepools --cluster eu-1 -w\n" +
 			"  fleetloop get clusters -o name | xargs fleetloop describe",
 		ValidArgsFunction: s.completeNames,
-		RunE:              func(cmd *cobra.Command, args []string) error { return s.get(cmd, args, o) },
+		RunE:              func(cmd *cobra.Command, args []string) error { return s.runGet(cmd, args, o) },
 	}
 	o.addFlags(s, cmd, true)
 	addOutputFlag(cmd, &o.format, getFormats())
@@ -42,21 +42,21 @@ func (s *session) getCommand() *cobra.Command {
 	return cmd
 }
 
-func (s *session) get(cmd *cobra.Command, args []string, o getOptions) error {
+func (s *session) runGet(cmd *cobra.Command, args []string, o getOptions) error {
 	if o.watch {
-		return s.watch(cmd, args, o)
+		return s.runWatch(cmd, args, o)
 	}
 	if err := checkFormat(cmd, o.format, getFormats()); err != nil {
 		return err
 	}
 	if o.limit < 0 {
-		return usagef(cmd, "--limit %d is negative", o.limit)
+		return usageErrorf(cmd, "--limit %d is negative", o.limit)
 	}
-	what, err := o.target(cmd, args)
+	what, err := o.parseTarget(cmd, args)
 	if err != nil {
 		return err
 	}
-	client, err := s.connect(cmd)
+	client, err := s.newClient(cmd)
 	if err != nil {
 		return err
 	}
@@ -109,7 +109,7 @@ func (s *session) getNamed(ctx context.Context, client *fleetclient.Client, refs
 	if err := s.printNamed(ctx, client, found, len(refs) == 1, o); err != nil {
 		return err
 	}
-	return all(errs, len(found))
+	return joinErrors(errs, len(found))
 }
 
 // printNamed writes items in their order. A table has the columns of one kind,
@@ -142,7 +142,7 @@ func (s *session) printNamed(ctx context.Context, client *fleetclient.Client, fo
 }
 
 func (s *session) newPrinter(k lookup.Kind, single bool, o getOptions) show.Printer {
-	look := s.look()
+	look := s.showOptions()
 	look.Single, look.NoHeaders = single, o.noHeaders
 	return show.NewPrinter(s.env.Stdout, o.format, k, look)
 }

@@ -57,46 +57,46 @@ func (s *session) loadCommand() *cobra.Command {
 	return cmd
 }
 
-// check reads what is to be loaded from the arguments.
-func (o loadOptions) check(cmd *cobra.Command, args []string) (k lookup.Kind, options []fleetclient.LoadOption, err error) {
+// parseArgs reads what is to be loaded from the arguments.
+func (o loadOptions) parseArgs(cmd *cobra.Command, args []string) (k lookup.Kind, options []fleetclient.LoadOption, err error) {
 	if err := checkFormat(cmd, o.format, versionFormats()); err != nil {
 		return k, nil, err
 	}
 	if len(args) != 1 {
-		return k, nil, usagef(cmd, "give one resource kind, for example fleetloop load clusters -f fleet.ndjson")
+		return k, nil, usageErrorf(cmd, "give one resource kind, for example fleetloop load clusters -f fleet.ndjson")
 	}
 	if k, err = lookup.ParseKind(args[0]); err != nil {
-		return k, nil, usage(cmd, err)
+		return k, nil, usageError(cmd, err)
 	}
 	switch {
 	case o.file == "":
-		return k, nil, usagef(cmd, "give the file to load with -f; - is standard input")
+		return k, nil, usageErrorf(cmd, "give the file to load with -f; - is standard input")
 	case k.IsChild() && o.cluster == "":
-		return k, nil, usagef(cmd, "a %s needs a cluster; give it with --cluster", k.Singular)
+		return k, nil, usageErrorf(cmd, "a %s needs a cluster; give it with --cluster", k.Singular)
 	case !k.IsChild() && o.cluster != "":
-		return k, nil, usagef(cmd, "--cluster is only for node pools; leave it out")
+		return k, nil, usageErrorf(cmd, "--cluster is only for node pools; leave it out")
 	}
 	switch v1.IfExists(o.ifExists) {
 	case v1.IfExistsFail:
 	case v1.IfExistsSkip:
 		options = append(options, fleetclient.SkipExisting())
 	default:
-		return k, nil, usagef(cmd, "--if-exists %q is not %s or %s", o.ifExists, v1.IfExistsFail, v1.IfExistsSkip)
+		return k, nil, usageErrorf(cmd, "--if-exists %q is not %s or %s", o.ifExists, v1.IfExistsFail, v1.IfExistsSkip)
 	}
 	return k, options, nil
 }
 
 func (s *session) loadLines(cmd *cobra.Command, args []string, o loadOptions) error {
-	k, options, err := o.check(cmd, args)
+	k, options, err := o.parseArgs(cmd, args)
 	if err != nil {
 		return err
 	}
-	in, size, err := s.open(o.file)
+	in, size, err := s.openInput(o.file)
 	if err != nil {
-		return usage(cmd, err)
+		return usageError(cmd, err)
 	}
 	defer func() { _ = in.Close() }() // nothing was written
-	client, err := s.connect(cmd)
+	client, err := s.newClient(cmd)
 	if err != nil {
 		return err
 	}
@@ -111,7 +111,7 @@ func (s *session) loadLines(cmd *cobra.Command, args []string, o loadOptions) er
 		collection = fleetclient.Nested(k.Parent().Collection, owner.Resource.ID, collection)
 	}
 	lines := &countingReader{src: in, size: size}
-	told := s.tell(lines)
+	told := s.reportProgress(lines)
 	created, skipped, err := client.Load(ctx, collection, lines, options...)
 	told()
 	if err != nil {
@@ -120,8 +120,8 @@ func (s *session) loadLines(cmd *cobra.Command, args []string, o loadOptions) er
 	return s.sayLoaded(k, o.format, v1.LoadResult{Created: created, Skipped: skipped})
 }
 
-// open opens the file to load. A size below zero is one that is not known.
-func (s *session) open(name string) (in io.ReadCloser, size int64, err error) {
+// openInput opens the file to load. A size below zero is one that is not known.
+func (s *session) openInput(name string) (in io.ReadCloser, size int64, err error) {
 	if name == "-" {
 		return io.NopCloser(s.env.Stdin), -1, nil
 	}
@@ -179,9 +179,9 @@ func (s *session) sayLoaded(k lookup.Kind, format string, r v1.LoadResult) error
 	return err
 }
 
-// tell shows every second how far a load is, until the function that it gives
+// reportProgress shows every second how far a load is, until the function that it gives
 // is called.
-func (s *session) tell(lines *countingReader) (end func()) {
+func (s *session) reportProgress(lines *countingReader) (end func()) {
 	if !s.env.Progress {
 		return func() {}
 	}
@@ -197,7 +197,7 @@ func (s *session) tell(lines *countingReader) (end func()) {
 				_, _ = io.WriteString(s.env.Stderr, wipe)
 				return
 			case <-tick.C:
-				_, _ = io.WriteString(s.env.Stderr, wipe+lines.progress(time.Since(begun)))
+				_, _ = io.WriteString(s.env.Stderr, wipe+lines.formatProgress(time.Since(begun)))
 			}
 		}
 	})
@@ -223,7 +223,7 @@ func (c *countingReader) Read(p []byte) (int, error) {
 	return n, err //nolint:wrapcheck // io.EOF must stay io.EOF
 }
 
-func (c *countingReader) progress(since time.Duration) string {
+func (c *countingReader) formatProgress(since time.Duration) string {
 	n := c.lines.Load()
 	text := fmt.Sprintf("%d lines sent, %.0f a second", n, float64(n)/since.Seconds())
 	if c.size > 0 {

@@ -34,12 +34,12 @@ func checkFormat(cmd *cobra.Command, format string, formats []string) error {
 	if slices.Contains(formats, format) {
 		return nil
 	}
-	return usagef(cmd, "unknown output format %q%s", format, lookup.Offer(format, formats))
+	return usageErrorf(cmd, "unknown output format %q%s", format, lookup.Offer(format, formats))
 }
 
-// look is how this session shows things.
-func (s *session) look() show.Options {
-	return show.Options{Colour: s.colour(), Now: s.env.Now}
+// showOptions is how this session shows things.
+func (s *session) showOptions() show.Options {
+	return show.Options{Colour: s.useColour(), Now: s.env.Now}
 }
 
 // newChangePrinter gives a printer that says what was done, or shows what
@@ -48,7 +48,7 @@ func (s *session) newChangePrinter(format string, single bool, verb string) show
 	if format == formatText {
 		return textPrinter{s.env.Stdout, verb}
 	}
-	o := s.look()
+	o := s.showOptions()
 	o.Single = single
 	return show.NewPrinter(s.env.Stdout, format, lookup.Kind{}, o)
 }

@@ -36,7 +36,7 @@ func (s *session) patchCommand() *cobra.Command {
 			"  fleetloop patch cluster eu-1 --label tier=gold --label old-\n" +
 			"  fleetloop patch -f fleet.yaml",
 		ValidArgsFunction: s.completeNames,
-		RunE:              func(cmd *cobra.Command, args []string) error { return s.patch(cmd, args, o) },
+		RunE:              func(cmd *cobra.Command, args []string) error { return s.runPatch(cmd, args, o) },
 	}
 	o.addFlags(s, cmd, false)
 	cmd.Flags().StringVar(&o.spec, "spec", "", "merge this `JSON` object into the spec")
@@ -60,10 +60,10 @@ func (s *session) labelCommand() *cobra.Command {
 				n = 1
 			}
 			if len(args) <= n {
-				return usagef(cmd, "give the resource, and the labels to set (key=value) or remove (key-)")
+				return usageErrorf(cmd, "give the resource, and the labels to set (key=value) or remove (key-)")
 			}
 			o.labels = args[n:]
-			return s.patch(cmd, args[:n], o)
+			return s.runPatch(cmd, args[:n], o)
 		},
 	}
 	o.addFlags(s, cmd, false)
@@ -78,20 +78,20 @@ type edit struct {
 	merges bool
 }
 
-func (s *session) patch(cmd *cobra.Command, args []string, o patchOptions) error {
+func (s *session) runPatch(cmd *cobra.Command, args []string, o patchOptions) error {
 	if err := checkFormat(cmd, o.format, changeFormats()); err != nil {
 		return err
 	}
-	refs, edits, err := o.edits(s, cmd, args)
+	refs, edits, err := o.parseEdits(s, cmd, args)
 	if err != nil {
-		return usage(cmd, err)
+		return usageError(cmd, err)
 	}
-	client, err := s.connect(cmd)
+	client, err := s.newClient(cmd)
 	if err != nil {
 		return err
 	}
 	defer client.CloseIdle()
-	items, err := target{refs: refs}.find(cmd.Context(), client)
+	items, err := target{refs: refs}.findItems(cmd.Context(), client)
 	if err != nil {
 		return err
 	}
@@ -99,7 +99,7 @@ func (s *session) patch(cmd *cobra.Command, args []string, o patchOptions) error
 	var errs []error
 	done := 0
 	for n, i := range items {
-		after, err := apply(cmd.Context(), client, i, edits[n])
+		after, err := applyEdit(cmd.Context(), client, i, edits[n])
 		if err != nil {
 			errs = append(errs, fmt.Errorf("patch %s: %w", i.Label(), err))
 			continue
@@ -114,15 +114,15 @@ func (s *session) patch(cmd *cobra.Command, args []string, o patchOptions) error
 			return err
 		}
 	}
-	return all(errs, done)
+	return joinErrors(errs, done)
 }
 
 // maxTries is how often an edit is made anew because somebody else was quicker.
 const maxTries = 5
 
-// apply changes a resource. What somebody else changes at the same time is not
+// applyEdit changes a resource. What somebody else changes at the same time is not
 // undone by an edit that keeps the rest as it was.
-func apply(ctx context.Context, client *fleetclient.Client, i lookup.Item, e edit) (lookup.Item, error) {
+func applyEdit(ctx context.Context, client *fleetclient.Client, i lookup.Item, e edit) (lookup.Item, error) {
 	for try := 1; ; try++ {
 		now, tag := i.Resource, ""
 		var err error
@@ -140,15 +140,15 @@ func apply(ctx context.Context, client *fleetclient.Client, i lookup.Item, e edi
 		r, err := client.PatchIf(ctx, i.Kind.Collection, now.ID, tag, request)
 		switch {
 		case err == nil:
-			return changed(i.Kind, r, i.Owner)
+			return itemOf(i.Kind, r, i.Owner)
 		case !fleetclient.IsChanged(err) || try == maxTries:
 			return lookup.Item{}, err
 		}
 	}
 }
 
-// edits reads what is to be changed and how, from the arguments or from files.
-func (o patchOptions) edits(s *session, cmd *cobra.Command, args []string) ([]lookup.Ref, []edit, error) {
+// parseEdits reads what is to be changed and how, from the arguments or from files.
+func (o patchOptions) parseEdits(s *session, cmd *cobra.Command, args []string) ([]lookup.Ref, []edit, error) {
 	if o.file != "" {
 		if len(args) > 0 || o.spec != "" || len(o.labels) > 0 {
 			return nil, nil, errors.New("-f cannot be combined with names, --spec or --label")
@@ -161,11 +161,11 @@ func (o patchOptions) edits(s *session, cmd *cobra.Command, args []string) ([]lo
 		var edits []edit
 		for _, d := range docs {
 			refs = append(refs, d.Ref)
-			edits = append(edits, declare(d))
+			edits = append(edits, declareEdit(d))
 		}
 		return refs, edits, nil
 	}
-	what, err := o.target(cmd, args)
+	what, err := o.parseTarget(cmd, args)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -183,8 +183,8 @@ func (o patchOptions) edits(s *session, cmd *cobra.Command, args []string) ([]lo
 	return what.refs, edits, nil
 }
 
-// declare makes a resource what a document says.
-func declare(d document.Document) edit {
+// declareEdit makes a resource what a document says.
+func declareEdit(d document.Document) edit {
 	return edit{patch: func(v1.Resource) (v1.PatchRequest, error) {
 		labels := map[string]string{}
 		maps.Copy(labels, d.Labels)

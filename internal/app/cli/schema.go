@@ -31,9 +31,9 @@ func (s *session) withKind(run func(cmd *cobra.Command, client *fleetclient.Clie
 	return func(cmd *cobra.Command, args []string) error {
 		k, err := lookup.ParseKind(args[0])
 		if err != nil {
-			return usage(cmd, err)
+			return usageError(cmd, err)
 		}
-		client, err := s.connect(cmd)
+		client, err := s.newClient(cmd)
 		if err != nil {
 			return err
 		}
@@ -52,11 +52,11 @@ func (s *session) schemaSetCommand() *cobra.Command {
 		ValidArgsFunction: cobra.FixedCompletions(lookup.Collections(), cobra.ShellCompDirectiveNoFileComp),
 		RunE: s.withKind(func(cmd *cobra.Command, client *fleetclient.Client, k lookup.Kind) error {
 			if file == "" {
-				return usagef(cmd, "give the file with the schema with -f; - is standard input")
+				return usageErrorf(cmd, "give the file with the schema with -f; - is standard input")
 			}
 			schema, err := document.ReadObject(file, s.env.Stdin)
 			if err != nil {
-				return usage(cmd, err)
+				return usageError(cmd, err)
 			}
 			set, err := client.SetSchema(cmd.Context(), k.Collection, schema)
 			if err != nil {
@@ -74,14 +74,14 @@ func (s *session) printWarnings(k lookup.Kind, existing *v1.SchemaWarnings) erro
 	if _, err := fmt.Fprintf(s.env.Stdout, "schema/%s set\n", k.Collection); err != nil || existing == nil || existing.Invalid == 0 {
 		return err
 	}
-	s.note("warning: %d of %d existing %s violate the schema; they are not changed", existing.Invalid, existing.Checked, k.Collection)
+	s.printNote("warning: %d of %d existing %s violate the schema; they are not changed", existing.Invalid, existing.Checked, k.Collection)
 	for _, w := range existing.Examples {
 		for _, e := range w.Errors {
-			s.note("  %s/%s (%s, tenant %s): %s %s", k.Singular, w.Name, w.ID, w.Tenant, e.Pointer, e.Message)
+			s.printNote("  %s/%s (%s, tenant %s): %s %s", k.Singular, w.Name, w.ID, w.Tenant, e.Pointer, e.Message)
 		}
 	}
 	if more := existing.Invalid - int64(len(existing.Examples)); more > 0 {
-		s.note("  and %d more", more)
+		s.printNote("  and %d more", more)
 	}
 	return nil
 }
@@ -115,7 +115,7 @@ func (s *session) showSchema(cmd *cobra.Command, client *fleetclient.Client, k l
 }
 
 func (s *session) listSchemas(cmd *cobra.Command) error {
-	client, err := s.connect(cmd)
+	client, err := s.newClient(cmd)
 	if err != nil {
 		return err
 	}
@@ -125,7 +125,7 @@ func (s *session) listSchemas(cmd *cobra.Command) error {
 		return fmt.Errorf("list schemas: %w", err)
 	}
 	if len(list) == 0 {
-		s.note("No kind has a schema.")
+		s.printNote("No kind has a schema.")
 	}
 	for _, schema := range list {
 		if _, err := fmt.Fprintf(s.env.Stdout, "%s   set %s by %s\n", schema.Kind, schema.UpdatedTime.Format("2006-01-02 15:04:05Z07:00"), schema.UpdatedBy); err != nil {

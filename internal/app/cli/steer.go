@@ -19,30 +19,30 @@ const (
 	codeSyncPaused  = "sync_paused"
 )
 
-// A steering is what can be done to the sync of a cluster.
-type steering struct {
+// A controlAction is what can be done to the sync of a cluster.
+type controlAction struct {
 	verb string // as in "retry cluster/eu-1"
 	do   func(*fleetclient.Client, context.Context, string) (v1.ClusterSync, error)
 	done string // as in "cluster/eu-1 retried"
 }
 
-// outcome says what came of it.
-func (st steering) outcome(sync v1.ClusterSync) string {
+// describeOutcome says what came of it.
+func (st controlAction) describeOutcome(sync v1.ClusterSync) string {
 	if sync.State == v1.SyncSynced && st.verb == "retry" {
 		return "is already synced"
 	}
 	return st.done
 }
 
-type steerOptions struct {
+type controlOptions struct {
 	scope
 	format   string
 	allStuck bool
 }
 
 func (s *session) retryCommand() *cobra.Command {
-	var o steerOptions
-	cmd := s.steerCommand(steering{"retry", (*fleetclient.Client).SyncRetry, "retried"}, &o)
+	var o controlOptions
+	cmd := s.steerCommand(controlAction{"retry", (*fleetclient.Client).SyncRetry, "retried"}, &o)
 	cmd.Short = "Retry the sync of clusters to Gardener now"
 	cmd.Long = "Retry the sync of clusters to Gardener now instead of after their backoff, and reset their failure count.\n" +
 		"Clusters that are being synced or are paused are skipped; if such a cluster was named, the command fails."
@@ -53,31 +53,31 @@ func (s *session) retryCommand() *cobra.Command {
 }
 
 func (s *session) pauseCommand() *cobra.Command {
-	cmd := s.steerCommand(steering{"pause", (*fleetclient.Client).SyncPause, "paused"}, new(steerOptions))
+	cmd := s.steerCommand(controlAction{"pause", (*fleetclient.Client).SyncPause, "paused"}, new(controlOptions))
 	cmd.Short = "Pause the sync of clusters to Gardener"
 	cmd.Example = "  fleetloop clusters pause eu-1\n  fleetloop clusters pause -l region=eu"
 	return cmd
 }
 
 func (s *session) resumeCommand() *cobra.Command {
-	cmd := s.steerCommand(steering{"resume", (*fleetclient.Client).SyncResume, "resumed"}, new(steerOptions))
+	cmd := s.steerCommand(controlAction{"resume", (*fleetclient.Client).SyncResume, "resumed"}, new(controlOptions))
 	cmd.Short = "Resume the sync of paused clusters to Gardener"
 	cmd.Example = "  fleetloop clusters resume eu-1\n  fleetloop clusters resume -l region=eu"
 	return cmd
 }
 
-func (s *session) steerCommand(st steering, o *steerOptions) *cobra.Command {
+func (s *session) steerCommand(st controlAction, o *controlOptions) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:               st.verb + " NAME|ID ... | -l SELECTOR",
 		ValidArgsFunction: s.completeClusters,
-		RunE:              func(cmd *cobra.Command, args []string) error { return s.steer(cmd, args, st, *o) },
+		RunE:              func(cmd *cobra.Command, args []string) error { return s.runControl(cmd, args, st, *o) },
 	}
 	cmd.Flags().StringVarP(&o.labels, "selector", "l", "", "label `selector`, for example region=us-east,tier!=test")
 	addOutputFlag(cmd, &o.format, changeFormats())
 	return cmd
 }
 
-func (s *session) steer(cmd *cobra.Command, args []string, st steering, o steerOptions) error {
+func (s *session) runControl(cmd *cobra.Command, args []string, st controlAction, o controlOptions) error {
 	if err := checkFormat(cmd, o.format, changeFormats()); err != nil {
 		return err
 	}
@@ -90,31 +90,31 @@ func (s *session) steer(cmd *cobra.Command, args []string, st steering, o steerO
 	}
 	switch {
 	case err != nil:
-		return usage(cmd, err)
+		return usageError(cmd, err)
 	case ways == 0:
-		return usagef(cmd, "give the clusters to %s by name or with -l", st.verb)
+		return usageErrorf(cmd, "give the clusters to %s by name or with -l", st.verb)
 	case ways > 1:
-		return usagef(cmd, "names, -l and --all-stuck cannot be combined")
+		return usageErrorf(cmd, "names, -l and --all-stuck cannot be combined")
 	}
-	client, err := s.connect(cmd)
+	client, err := s.newClient(cmd)
 	if err != nil {
 		return err
 	}
 	defer client.CloseIdle()
-	items, err := o.find(cmd.Context(), client, refs)
+	items, err := o.findClusters(cmd.Context(), client, refs)
 	if err != nil {
 		return err
 	}
 	if len(items) == 0 {
-		s.note("No clusters are stuck.")
+		s.printNote("No clusters are stuck.")
 	}
 	return s.steerAll(cmd.Context(), client, st, items, o)
 }
 
-// find finds all clusters before anything is done to one of them.
-func (o steerOptions) find(ctx context.Context, client *fleetclient.Client, refs []lookup.Ref) ([]lookup.Item, error) {
+// findClusters finds all clusters before anything is done to one of them.
+func (o controlOptions) findClusters(ctx context.Context, client *fleetclient.Client, refs []lookup.Ref) ([]lookup.Item, error) {
 	if !o.allStuck {
-		return target{kind: lookup.Kinds()[0], refs: refs, scope: o.scope}.find(ctx, client)
+		return target{kind: lookup.Kinds()[0], refs: refs, scope: o.scope}.findItems(ctx, client)
 	}
 	var items []lookup.Item
 	for sync, err := range client.ClusterSyncs(ctx, fleetclient.SyncQuery{States: []v1.SyncState{v1.SyncStuck}}) {
@@ -130,19 +130,19 @@ func (o steerOptions) find(ctx context.Context, client *fleetclient.Client, refs
 	return items, nil
 }
 
-func (s *session) steerAll(ctx context.Context, client *fleetclient.Client, st steering, items []lookup.Item, o steerOptions) error {
-	look := s.look()
+func (s *session) steerAll(ctx context.Context, client *fleetclient.Client, st controlAction, items []lookup.Item, o controlOptions) error {
+	look := s.showOptions()
 	named := o.labels == "" && !o.allStuck
 	look.Single = named && len(items) == 1
 	out := show.NewSyncPrinter(s.env.Stdout, o.format, look)
 	if o.format == formatText {
-		out = steeredPrinter{s, st}
+		out = controlPrinter{s, st}
 	}
 	var errs []error
 	done := 0
 	for _, i := range items {
 		sync, err := st.do(client, ctx, i.Resource.ID)
-		switch why := left(err); {
+		switch why := skipReason(err); {
 		case err == nil:
 			done++
 			if err := out.Write([]v1.ClusterSync{sync}); err != nil {
@@ -150,7 +150,7 @@ func (s *session) steerAll(ctx context.Context, client *fleetclient.Client, st s
 			}
 			continue
 		case why != "" && !named:
-			s.note("%s %s", i.Label(), why)
+			s.printNote("%s %s", i.Label(), why)
 			continue
 		}
 		errs = append(errs, fmt.Errorf("%s %s: %w", st.verb, i.Label(), err))
@@ -163,12 +163,12 @@ func (s *session) steerAll(ctx context.Context, client *fleetclient.Client, st s
 			return err
 		}
 	}
-	return all(errs, done)
+	return joinErrors(errs, done)
 }
 
-// left says why one of many clusters was left as it is, "" if an error does
+// skipReason says why one of many clusters was left as it is, "" if an error does
 // not mean that.
-func left(err error) string {
+func skipReason(err error) string {
 	e, ok := errors.AsType[*fleetclient.Error](err)
 	switch {
 	case !ok:
@@ -182,16 +182,16 @@ func left(err error) string {
 	return ""
 }
 
-// A steeredPrinter says for each cluster what was done.
-type steeredPrinter struct {
+// A controlPrinter says for each cluster what was done.
+type controlPrinter struct {
 	s  *session
-	st steering
+	st controlAction
 }
 
 // Write says for each cluster what was done.
-func (p steeredPrinter) Write(syncs []v1.ClusterSync) error {
+func (p controlPrinter) Write(syncs []v1.ClusterSync) error {
 	for _, sync := range syncs {
-		if _, err := fmt.Fprintf(p.s.env.Stdout, "%s/%s %s\n", lookup.Kinds()[0].Singular, sync.Name, p.st.outcome(sync)); err != nil {
+		if _, err := fmt.Fprintf(p.s.env.Stdout, "%s/%s %s\n", lookup.Kinds()[0].Singular, sync.Name, p.st.describeOutcome(sync)); err != nil {
 			return err
 		}
 	}
@@ -199,4 +199,4 @@ func (p steeredPrinter) Write(syncs []v1.ClusterSync) error {
 }
 
 // Close has nothing to add.
-func (steeredPrinter) Close() error { return nil }
+func (controlPrinter) Close() error { return nil }

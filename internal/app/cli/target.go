@@ -36,8 +36,8 @@ type target struct {
 	missingOK bool // what is named and is not there is left out
 }
 
-// target reads the arguments. Names and selectors exclude each other.
-func (sc *scope) target(cmd *cobra.Command, args []string) (target, error) {
+// parseTarget reads the arguments. Names and selectors exclude each other.
+func (sc *scope) parseTarget(cmd *cobra.Command, args []string) (target, error) {
 	k, refs, err := lookup.ParseRefs(args, sc.cluster)
 	switch {
 	case err != nil:
@@ -47,7 +47,7 @@ func (sc *scope) target(cmd *cobra.Command, args []string) (target, error) {
 		err = errors.New("--cluster is only for node pools; leave it out")
 	}
 	if err != nil {
-		return target{}, usage(cmd, err)
+		return target{}, usageError(cmd, err)
 	}
 	return target{kind: k, refs: refs, scope: *sc}, nil
 }
@@ -57,11 +57,11 @@ func (t target) everything() bool {
 	return len(t.refs) == 0 && t.labels == "" && t.search == "" && t.cluster == ""
 }
 
-// find finds all resources of the target before anything is done to one of
+// findItems finds all resources of the target before anything is done to one of
 // them, so that a name that is written wrong is noticed in time. A selection
 // that is empty is an error: to wait for nothing, or to change it, is a
 // mistake.
-func (t target) find(ctx context.Context, client *fleetclient.Client) ([]lookup.Item, error) {
+func (t target) findItems(ctx context.Context, client *fleetclient.Client) ([]lookup.Item, error) {
 	if len(t.refs) > 0 {
 		return t.findNamed(ctx, client)
 	}

@@ -35,7 +35,7 @@ func (s *session) waitCommand() *cobra.Command {
 			"  fleetloop wait nodepools -l tier=gold --for=condition=Reconciled\n" +
 			"  fleetloop wait cluster/eu-1 --for=delete",
 		ValidArgsFunction: s.completeNames,
-		RunE:              func(cmd *cobra.Command, args []string) error { return s.wait(cmd, args, o) },
+		RunE:              func(cmd *cobra.Command, args []string) error { return s.runWait(cmd, args, o) },
 	}
 	o.addFlags(s, cmd, true)
 	cmd.Flags().StringVar(&o.condition, "for", "", "`condition` to wait for: phase=PHASE, condition=TYPE[=STATUS] or delete")
@@ -47,31 +47,31 @@ func (s *session) waitCommand() *cobra.Command {
 	return cmd
 }
 
-func (s *session) wait(cmd *cobra.Command, args []string, o waitOptions) error {
+func (s *session) runWait(cmd *cobra.Command, args []string, o waitOptions) error {
 	goal, err := parseGoal(o.condition)
 	if err != nil {
-		return usage(cmd, err)
+		return usageError(cmd, err)
 	}
 	switch {
 	case o.timeout < 0:
-		return usagef(cmd, "--timeout %s is negative; use a duration such as 10m", o.timeout)
+		return usageErrorf(cmd, "--timeout %s is negative; use a duration such as 10m", o.timeout)
 	case o.interval <= 0:
-		return usagef(cmd, "--interval %s is not positive; use a duration such as 2s", o.interval)
+		return usageErrorf(cmd, "--interval %s is not positive; use a duration such as 2s", o.interval)
 	}
-	what, err := o.target(cmd, args)
+	what, err := o.parseTarget(cmd, args)
 	if err != nil {
 		return err
 	}
 	if what.everything() && !o.all {
-		return usagef(cmd, "give the %s by name, with -l, or with --all", what.kind.Collection)
+		return usageErrorf(cmd, "give the %s by name, with -l, or with --all", what.kind.Collection)
 	}
-	client, err := s.connect(cmd)
+	client, err := s.newClient(cmd)
 	if err != nil {
 		return err
 	}
 	defer client.CloseIdle()
 	what.missingOK = goal.deleted // what is to be gone and is not there is as wanted
-	items, err := what.find(cmd.Context(), client)
+	items, err := what.findItems(cmd.Context(), client)
 	if err != nil {
 		return err
 	}
@@ -104,7 +104,7 @@ func (s *session) waitFor(ctx context.Context, client *fleetclient.Client, pendi
 		}
 		switch {
 		case errors.Is(err, errWaitTimeout):
-			return late(pending, g, o.timeout, trouble)
+			return timeoutError(pending, g, o.timeout, trouble)
 		case err != nil:
 			return fmt.Errorf("wait for %s: %w", g, err)
 		}
@@ -126,19 +126,19 @@ func (s *session) lookOnce(ctx context.Context, client *fleetclient.Client, pend
 			return nil, nil, err
 		case gone && !g.deleted:
 			return nil, nil, &failure{err: fmt.Errorf("wait for %s: %s was deleted", g, i.Label()), code: CodePrecondition}
-		case !gone && !g.holds(now.Resource):
+		case !gone && !g.isReached(now.Resource):
 			left = append(left, now)
 			continue
 		}
-		if _, err := fmt.Fprintf(s.env.Stdout, "%s %s\n", i.Label(), g.reached()); err != nil {
+		if _, err := fmt.Fprintf(s.env.Stdout, "%s %s\n", i.Label(), g.describeReached()); err != nil {
 			return nil, nil, err
 		}
 	}
 	return left, trouble, nil
 }
 
-// late is the error for items that did not come round in time.
-func late(pending []lookup.Item, g goal, timeout time.Duration, trouble error) error {
+// timeoutError is the error for items that did not come round in time.
+func timeoutError(pending []lookup.Item, g goal, timeout time.Duration, trouble error) error {
 	const most = 5
 	var b strings.Builder
 	fmt.Fprintf(&b, "wait for %s: timed out after %s: ", g, timeout)
@@ -146,7 +146,7 @@ func late(pending []lookup.Item, g goal, timeout time.Duration, trouble error) e
 		if n > 0 {
 			b.WriteString("; ")
 		}
-		fmt.Fprintf(&b, "%s is %s", i.Label(), g.found(i))
+		fmt.Fprintf(&b, "%s is %s", i.Label(), g.describeState(i))
 	}
 	if more := len(pending) - most; more > 0 {
 		fmt.Fprintf(&b, "; and %d more", more)
@@ -212,9 +212,9 @@ func (g goal) String() string {
 	return "condition " + g.condition + " " + string(g.status)
 }
 
-// holds reports whether a resource is as wanted. One that is ready for an
+// isReached reports whether a resource is as wanted. One that is ready for an
 // older spec than it has now is not.
-func (g goal) holds(r v1.Resource) bool {
+func (g goal) isReached(r v1.Resource) bool {
 	if g.phase != "" {
 		current := g.phase != v1.PhaseReady || r.Status.ObservedGeneration >= r.Generation
 		return r.Status.Phase == g.phase && current
@@ -227,16 +227,16 @@ func (g goal) holds(r v1.Resource) bool {
 	return false
 }
 
-// reached says that the goal is reached, as the end of a line.
-func (g goal) reached() string {
+// describeReached says that the goal is reached, as the end of a line.
+func (g goal) describeReached() string {
 	if g.deleted {
 		return "deleted"
 	}
 	return "reached " + g.String()
 }
 
-// found says how an item is instead.
-func (g goal) found(i lookup.Item) string {
+// describeState says how an item is instead.
+func (g goal) describeState(i lookup.Item) string {
 	if g.condition != "" {
 		for _, c := range i.Resource.Status.Conditions {
 			if c.Type == g.condition {

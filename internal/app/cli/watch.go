@@ -35,7 +35,7 @@ func (s *session) watchCommand() *cobra.Command {
 			"A row is printed again when a value other than an age changes. With -o json, each line is an object with the\n" +
 			"type of the change (ADDED, MODIFIED, DELETED) and the resource, for every change.",
 		ValidArgsFunction: s.completeNames,
-		RunE:              func(cmd *cobra.Command, args []string) error { return s.watch(cmd, args, o) },
+		RunE:              func(cmd *cobra.Command, args []string) error { return s.runWatch(cmd, args, o) },
 	}
 	o.addFlags(s, cmd, true)
 	addOutputFlag(cmd, &o.format, watchFormats())
@@ -44,36 +44,36 @@ func (s *session) watchCommand() *cobra.Command {
 	return cmd
 }
 
-func (s *session) watch(cmd *cobra.Command, args []string, o getOptions) error {
+func (s *session) runWatch(cmd *cobra.Command, args []string, o getOptions) error {
 	if err := checkFormat(cmd, o.format, watchFormats()); err != nil {
 		return err
 	}
 	switch {
 	case o.interval <= 0:
-		return usagef(cmd, "--interval %s is not positive; use a duration such as 2s", o.interval)
+		return usageErrorf(cmd, "--interval %s is not positive; use a duration such as 2s", o.interval)
 	case o.limit != 0:
-		return usagef(cmd, "--limit cannot be combined with --watch")
+		return usageErrorf(cmd, "--limit cannot be combined with --watch")
 	}
-	what, err := o.target(cmd, args)
+	what, err := o.parseTarget(cmd, args)
 	if err != nil {
 		return err
 	}
 	for _, r := range what.refs {
 		if r.Kind != what.kind {
-			return usagef(cmd, "--watch supports one kind of resource, but %s and %s are given; watch them one after the other", what.kind.Collection, r.Kind.Collection)
+			return usageErrorf(cmd, "--watch supports one kind of resource, but %s and %s are given; watch them one after the other", what.kind.Collection, r.Kind.Collection)
 		}
 	}
-	client, err := s.connect(cmd)
+	client, err := s.newClient(cmd)
 	if err != nil {
 		return err
 	}
 	defer client.CloseIdle()
 	w := s.newWatcher(client, what.kind, o)
-	look, err := w.looks(cmd.Context(), what)
+	look, err := w.listFuncFor(cmd.Context(), what)
 	if err != nil {
 		return err
 	}
-	return w.run(cmd.Context(), look, len(what.refs) > 0)
+	return w.pollUntilDone(cmd.Context(), look, len(what.refs) > 0)
 }
 
 // A watcher shows what changed since its last look.
@@ -106,21 +106,21 @@ func (s *session) newWatcher(client *fleetclient.Client, k lookup.Kind, o getOpt
 	}
 }
 
-// A look gives all resources that are watched to each, page by page.
-type look func(ctx context.Context, each func([]lookup.Item) error) error
+// A listFunc gives all resources that are watched to each, page by page.
+type listFunc func(ctx context.Context, each func([]lookup.Item) error) error
 
-// looks gives how to look. Names are found once: from then on a resource is
+// listFuncFor gives how to look. Names are found once: from then on a resource is
 // its id, so that another one of the same name is not taken for it.
-func (w *watcher) looks(ctx context.Context, what target) (look, error) {
+func (w *watcher) listFuncFor(ctx context.Context, what target) (listFunc, error) {
 	if len(what.refs) == 0 {
 		sel, err := what.selection(ctx, w.client, w.kind)
 		return w.lookAtAll(sel), err
 	}
-	found, err := what.find(ctx, w.client)
+	found, err := what.findItems(ctx, w.client)
 	return w.lookAtEach(found), err
 }
 
-func (w *watcher) lookAtAll(sel lookup.Selection) look {
+func (w *watcher) lookAtAll(sel lookup.Selection) listFunc {
 	return func(ctx context.Context, each func([]lookup.Item) error) error {
 		for items, err := range lookup.Pages(ctx, w.client, sel) {
 			if err == nil {
@@ -134,7 +134,7 @@ func (w *watcher) lookAtAll(sel lookup.Selection) look {
 	}
 }
 
-func (w *watcher) lookAtEach(found []lookup.Item) look {
+func (w *watcher) lookAtEach(found []lookup.Item) listFunc {
 	return func(ctx context.Context, each func([]lookup.Item) error) error {
 		for _, i := range found {
 			now, gone, err := lookup.Again(ctx, w.client, i)
@@ -149,11 +149,11 @@ func (w *watcher) lookAtEach(found []lookup.Item) look {
 	}
 }
 
-// run looks again and again until ctx ends, which is the usual end of a watch,
+// pollUntilDone looks again and again until ctx ends, which is the usual end of a watch,
 // or until all that were named are gone.
-func (w *watcher) run(ctx context.Context, look look, named bool) error {
+func (w *watcher) pollUntilDone(ctx context.Context, look listFunc, named bool) error {
 	for ctx.Err() == nil {
-		pause, err := w.once(ctx, look)
+		pause, err := w.pollOnce(ctx, look)
 		if err != nil && ctx.Err() == nil {
 			return err
 		}
@@ -165,12 +165,12 @@ func (w *watcher) run(ctx context.Context, look look, named bool) error {
 	return nil
 }
 
-// once looks once and says how long to wait before the next look. A server
+// pollOnce looks once and says how long to wait before the next look. A server
 // that can not be reached, or says that it is not up to it, is asked again;
 // what would be refused again is an error.
-func (w *watcher) once(ctx context.Context, look look) (pause time.Duration, err error) {
+func (w *watcher) pollOnce(ctx context.Context, look listFunc) (pause time.Duration, err error) {
 	w.round++
-	err = look(ctx, func(items []lookup.Item) error { return w.tell(ctx, items) })
+	err = look(ctx, func(items []lookup.Item) error { return w.printChanges(ctx, items) })
 	switch {
 	case err == nil:
 		w.troubled = false
@@ -179,12 +179,12 @@ func (w *watcher) once(ctx context.Context, look look) (pause time.Duration, err
 		return 0, err
 	case !w.troubled:
 		w.troubled = true
-		w.note("warning: %v; retrying every %s", err, w.interval)
+		w.printNote("warning: %v; retrying every %s", err, w.interval)
 	}
 	return max(w.interval, retryAfter(err)), nil
 }
 
-func (w *watcher) tell(ctx context.Context, items []lookup.Item) error {
+func (w *watcher) printChanges(ctx context.Context, items []lookup.Item) error {
 	if showsOwners(w.kind, w.format) {
 		lookup.NameOwners(ctx, w.client, items, w.owners)
 	}
@@ -192,7 +192,7 @@ func (w *watcher) tell(ctx context.Context, items []lookup.Item) error {
 	var types []string
 	for _, i := range items {
 		before, known := w.seen[i.Resource.ID]
-		now := watched{state: w.state(i), item: i, round: w.round}
+		now := watched{state: w.formatState(i), item: i, round: w.round}
 		w.seen[i.Resource.ID] = now
 		switch {
 		case !known:
@@ -204,7 +204,7 @@ func (w *watcher) tell(ctx context.Context, items []lookup.Item) error {
 		}
 		changed = append(changed, i)
 	}
-	return w.write(changed, types)
+	return w.writeItems(changed, types)
 }
 
 func (w *watcher) tellGone() error {
@@ -217,21 +217,21 @@ func (w *watcher) tellGone() error {
 		if w.format == show.Name {
 			continue // the name of what is not there is of no use
 		}
-		if err := w.write([]lookup.Item{show.Gone(s.item)}, []string{"DELETED"}); err != nil {
+		if err := w.writeItems([]lookup.Item{show.Gone(s.item)}, []string{"DELETED"}); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (w *watcher) state(i lookup.Item) string {
+func (w *watcher) formatState(i lookup.Item) string {
 	if w.format == show.JSON {
 		return string(i.Raw)
 	}
 	return show.State(i, w.format == show.Wide)
 }
 
-func (w *watcher) write(items []lookup.Item, types []string) error {
+func (w *watcher) writeItems(items []lookup.Item, types []string) error {
 	if w.format != show.JSON {
 		return w.printer.Write(items)
 	}

@@ -28,11 +28,11 @@ func (s *session) whoAmICommand() *cobra.Command {
 			if err := checkFormat(cmd, format, versionFormats()); err != nil {
 				return err
 			}
-			cfg, _, err := s.load(cmd)
+			cfg, _, err := s.loadConfig(cmd)
 			if err != nil {
 				return err
 			}
-			client, err := s.connect(cmd)
+			client, err := s.newClient(cmd)
 			if err != nil {
 				return err
 			}
@@ -104,5 +104,5 @@ func (s *session) noteNone(ctx context.Context, client *fleetclient.Client, coll
 			where = " in tenant " + terminal.Clean(identity.Tenant)
 		}
 	}
-	s.note("No %s found%s.", collection, where)
+	s.printNote("No %s found%s.", collection, where)
 }

@@ -14,15 +14,15 @@ import (
 	"github.com/fleetloop/fleetloop/internal/clusterworker/outbox"
 )
 
-// logged tells the log what was done to Shoots, and the outbox that there is
+// changeLogger tells the log what was done to Shoots, and the outbox that there is
 // something to tell.
-type logged struct {
+type changeLogger struct {
 	log   *slog.Logger
 	nudge func()
 }
 
 // Record writes one line.
-func (l logged) Record(ctx context.Context, c clusterworker.Change) {
+func (l changeLogger) Record(ctx context.Context, c clusterworker.Change) {
 	l.log.InfoContext(ctx, "change", "by", changeevent.SourceClusterWorker, "action", string(c.Action), "cluster", c.Cluster, "cluster_id", c.ClusterID,
 		"tenant", c.Tenant, "shoot", c.Shoot, "generation", c.Generation, "message", c.Message)
 	l.nudge()

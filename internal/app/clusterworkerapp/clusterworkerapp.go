@@ -23,8 +23,8 @@ const probeEvery = 10 * time.Second
 // userAgent is what servers call us.
 const userAgent = "fleetloop-cluster-worker"
 
-// A Loan is what others may lend the worker. The zero value is nothing.
-type Loan struct {
+// A Overrides is what others may lend the worker. The zero value is nothing.
+type Overrides struct {
 	// Garden is used in the place of the one that is configured.
 	Garden Garden
 	// Fleet is told in the place of the API that is configured.
@@ -36,8 +36,8 @@ type Loan struct {
 
 // Parts makes the parts of the cluster-worker, in the order in which they
 // depend on each other. live says whether it makes progress.
-func Parts(ctx context.Context, p *process.Process, cfg Part, stop time.Duration, loan Loan) (parts []lifecycle.Part, live func() error, err error) {
-	if err := cfg.check(); err != nil {
+func Parts(ctx context.Context, p *process.Process, cfg Part, stop time.Duration, loan Overrides) (parts []lifecycle.Part, live func() error, err error) {
+	if err := cfg.validateSettings(); err != nil {
 		return nil, nil, err
 	}
 	defer func() {
@@ -49,21 +49,21 @@ func Parts(ctx context.Context, p *process.Process, cfg Part, stop time.Duration
 	e := &engine{cfg: cfg, stop: stop, log: p.Log, metrics: p.Metrics}
 	sinks := loan.Sinks
 	if sinks == nil {
-		if sinks, err = changes.New(cfg.sinks(), changeevent.SourceClusterWorker, p, changes.SenderRetries); err != nil { //nolint:contextcheck // the sinks outlive the call
+		if sinks, err = changes.New(cfg.sinksConfig(), changeevent.SourceClusterWorker, p, changes.SenderRetries); err != nil { //nolint:contextcheck // the sinks outlive the call
 			return nil, nil, err
 		}
 		parts = append(parts, sinks.Part())
 	}
-	if e.open, err = loan.opener(cfg); err != nil {
+	if e.open, err = loan.gardenOpener(cfg); err != nil {
 		return parts, nil, err
 	}
-	if e.fleet, err = loan.fleet(cfg.API); err != nil {
+	if e.fleet, err = loan.fleetClient(cfg.API); err != nil {
 		return parts, nil, err
 	}
 	if cfg.Mode == Mock && loan.Garden == nil {
 		p.Log.WarnContext(ctx, "gardener mode is mock, no real clusters are created", "hint", "set GARDENER_MODE=real")
 	}
-	database, err := e.connect(cfg, p, sinks) //nolint:contextcheck // the pool outlives the call
+	database, err := e.connectParts(cfg, p, sinks) //nolint:contextcheck // the pool outlives the call
 	if err != nil {
 		return parts, nil, err
 	}
@@ -72,13 +72,13 @@ func Parts(ctx context.Context, p *process.Process, cfg Part, stop time.Duration
 	if err != nil {
 		return parts, nil, err
 	}
-	e.recorder = logged{p.Log, tells.Nudge}
+	e.recorder = changeLogger{p.Log, tells.Nudge}
 	parts = append(parts, lifecycle.Part{Name: "cluster-worker change events", Run: tells.Run})
 	return append(parts, lifecycle.Part{Name: "cluster-worker", Run: e.Run, Ready: e.Ready, Warning: e.Warning}), e.Live, nil
 }
 
-// connect makes what reaches the database.
-func (e *engine) connect(cfg Part, p *process.Process, sinks *changes.Sinks) ([]lifecycle.Part, error) {
+// connectParts makes what reaches the database.
+func (e *engine) connectParts(cfg Part, p *process.Process, sinks *changes.Sinks) ([]lifecycle.Part, error) {
 	cfg.Database.ProbeEvery = probeEvery
 	pool, err := postgres.New(cfg.Database, p.Log)
 	if err != nil {
@@ -94,21 +94,21 @@ func (e *engine) connect(cfg Part, p *process.Process, sinks *changes.Sinks) ([]
 		return parts, nil
 	}
 	e.listener = pgstore.NewListener(cfg.Database, p.Log)
-	if err := measure(e.listener, p.Metrics); err != nil {
+	if err := registerListenerMetrics(e.listener, p.Metrics); err != nil {
 		return nil, errors.Join(err, lifecycle.Discard(parts...))
 	}
 	return append(parts, lifecycle.Part{Name: "cluster-worker listener", Run: e.listener.Run, Ready: e.listener.Ready}), nil
 }
 
-func (l Loan) opener(cfg Part) (opener, error) {
+func (l Overrides) gardenOpener(cfg Part) (opener, error) {
 	if l.Garden != nil {
 		return func(string) (Garden, error) { return l.Garden, nil }, nil
 	}
-	return cfg.garden()
+	return cfg.gardenOpener()
 }
 
-// fleet is whom to report to; nil where that is nobody.
-func (l Loan) fleet(cfg APIConfig) (fleet, error) {
+// fleetClient is whom to report to; nil where that is nobody.
+func (l Overrides) fleetClient(cfg APIConfig) (fleetAPI, error) {
 	if l.Fleet != nil {
 		return l.Fleet, nil
 	}

@@ -20,7 +20,7 @@ func Command(stdout, stderr io.Writer, env func(string) (string, bool)) *cobra.C
 	var file string
 	load := func(cmd *cobra.Command) (*settings.Report, error) {
 		report, err := settings.Load(&cfg, settings.Source{File: file, Env: env, Flags: cmd.Flags()})
-		cfg.move()
+		cfg.applyHealthPort()
 		return report, err
 	}
 
@@ -40,7 +40,7 @@ Unless GARDENER_MODE=real is set, it uses an in-memory mock of Gardener.`,
 			if _, err := load(cmd); err != nil {
 				return err
 			}
-			return work(cmd.Context(), cfg, stderr)
+			return runWorker(cmd.Context(), cfg, stderr)
 		},
 	}
 	root.SetOut(stdout)
@@ -59,14 +59,14 @@ Unless GARDENER_MODE=real is set, it uses an in-memory mock of Gardener.`,
 		process.ConfigCommand(binary, stdout, func(cmd *cobra.Command) ([]*settings.Report, error) {
 			report, err := load(cmd)
 			return []*settings.Report{report}, err
-		}, &cfg, func() error { return cfg.check() }, func() error { return cfg.sinks().Check() }),
+		}, &cfg, func() error { return cfg.validateSettings() }, func() error { return cfg.sinksConfig().Check() }),
 	)
 	process.AddVersion(root)
 	return root
 }
 
-// move has HEALTH_PORT take the place of the port that was not set otherwise.
-func (c *Config) move() {
+// applyHealthPort has HEALTH_PORT take the place of the port that was not set otherwise.
+func (c *Config) applyHealthPort() {
 	if c.HealthPort == 0 {
 		return
 	}
@@ -79,13 +79,13 @@ func (c *Config) move() {
 	}
 }
 
-// work runs a worker until ctx ends.
-func work(ctx context.Context, cfg Config, stderr io.Writer) error {
+// runWorker runs a worker until ctx ends.
+func runWorker(ctx context.Context, cfg Config, stderr io.Writer) error {
 	p, err := process.New(ctx, binary, cfg.Process, stderr)
 	if err != nil {
 		return err
 	}
-	parts, live, err := Parts(ctx, p, cfg.Part, cfg.StopTimeout, Loan{})
+	parts, live, err := Parts(ctx, p, cfg.Part, cfg.StopTimeout, Overrides{})
 	if err != nil {
 		return err
 	}

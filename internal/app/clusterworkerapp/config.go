@@ -112,20 +112,20 @@ var (
 // change of a worker is one of a cluster of its own, and has its name.
 const fleetName = "fleet"
 
-// sinks are those that are told of changes.
-func (c Part) sinks() changes.Config {
+// sinksConfig are those that are told of changes.
+func (c Part) sinksConfig() changes.Config {
 	cfg := c.Changes
 	cfg.ClusterName = cmp.Or(cfg.ClusterName, fleetName)
 	return cfg
 }
 
-// check refuses settings that do not go together.
-func (c Part) check() error {
+// validateSettings refuses settings that do not go together.
+func (c Part) validateSettings() error {
 	switch {
 	case c.Database.URL == "":
 		return errNoDatabase
 	case c.Mode == Real && c.Gardener.Kubeconfig == "":
 		return errNoKubeconfig
 	}
-	return c.try(prometheus.NewRegistry())
+	return c.tryWorker(prometheus.NewRegistry())
 }

@@ -20,16 +20,16 @@ import (
 // Describe registers the worker's metrics and runs nothing: for the reference of
 // metrics.
 func Describe(reg prometheus.Registerer) error {
-	return errors.Join(Part{}.try(reg), measure(pgstore.NewListener(postgres.Config{}, slog.New(slog.DiscardHandler)), reg))
+	return errors.Join(Part{}.tryWorker(reg), registerListenerMetrics(pgstore.NewListener(postgres.Config{}, slog.New(slog.DiscardHandler)), reg))
 }
 
-// try makes a worker of the settings that works with nothing, so that what is
+// tryWorker makes a worker of the settings that works with nothing, so that what is
 // wrong with them is found before there is a database or a Gardener.
-func (c Part) try(reg prometheus.Registerer) error {
+func (c Part) tryWorker(reg prometheus.Registerer) error {
 	const name, longest = "trial", 21
 	store, garden := pgstore.New(nil), memory.New(memory.Options{})
 	c.MaxShootNameLen = cmp.Or(c.MaxShootNameLen, longest)
-	maker, makerErr := c.maker(name, name)
+	maker, makerErr := c.newMaker(name, name)
 	_, workerErr := clusterworker.New(c.Worker, clusterworker.Deps{
 		Store: store, Garden: garden, Maker: maker, Installation: store.Installation, Owner: name, Tallier: store, Registerer: reg,
 	})
@@ -42,12 +42,12 @@ func (c Part) try(reg prometheus.Registerer) error {
 	if _, err := newOutbox(store, nil, slog.New(slog.DiscardHandler), reg); err != nil {
 		return err
 	}
-	_, err := bridge.New(c.Reports, bridge.Deps{Store: store, Fleet: nobody{}, Observer: observer, Registerer: reg})
+	_, err := bridge.New(c.Reports, bridge.Deps{Store: store, Fleet: nopFleet{}, Observer: observer, Registerer: reg})
 	return err
 }
 
-// nobody takes reports.
-type nobody struct{}
+// nopFleet takes reports.
+type nopFleet struct{}
 
 // Report takes none.
-func (nobody) Report(context.Context, string, string, v1.Report) (bool, error) { return false, nil }
+func (nopFleet) Report(context.Context, string, string, v1.Report) (bool, error) { return false, nil }

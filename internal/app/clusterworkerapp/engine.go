@@ -23,8 +23,8 @@ import (
 	"github.com/fleetloop/fleetloop/internal/lifecycle"
 )
 
-// A fleet is what the fleet API offers the worker.
-type fleet interface {
+// A fleetAPI is what the fleet API offers the worker.
+type fleetAPI interface {
 	Report(ctx context.Context, collection, id string, report v1.Report) (stored bool, err error)
 }
 
@@ -37,7 +37,7 @@ type engine struct {
 	store    *pgstore.Store
 	listener *pgstore.Listener // nil with listen=off
 	open     opener
-	fleet    fleet // nil where nothing is reported
+	fleet    fleetAPI // nil where nothing is reported
 	recorder clusterworker.Recorder
 	log      *slog.Logger
 	metrics  prometheus.Registerer
@@ -83,7 +83,7 @@ func (e *engine) Live() error {
 
 // Run makes the parts and runs them until ctx ends.
 func (e *engine) Run(ctx context.Context) error {
-	parts, err := e.parts(ctx)
+	parts, err := e.buildParts(ctx)
 	switch {
 	case ctx.Err() != nil:
 		return nil //nolint:nilerr // it was told to stop before it could begin
@@ -111,22 +111,22 @@ func patiently[T any](ctx context.Context, e *engine, what string, ask func(cont
 	return answer, err
 }
 
-// parts makes what runs.
-func (e *engine) parts(ctx context.Context) ([]lifecycle.Part, error) {
+// buildParts makes what runs.
+func (e *engine) buildParts(ctx context.Context) ([]lifecycle.Part, error) {
 	e.waits.Store(&errWaits)
 	installation, err := patiently(ctx, e, "read installation id", e.store.Installation)
 	if err != nil {
 		return nil, err
 	}
 	// Before Gardener is asked for anything: while it is away, clusters are deleted too.
-	if _, err := patiently(ctx, e, "register cluster-worker", e.register); err != nil {
+	if _, err := patiently(ctx, e, "register cluster-worker", e.registerWorker); err != nil {
 		return nil, err
 	}
 	garden, err := e.open(installation)
 	if err != nil {
 		return nil, err
 	}
-	if _, err := patiently(ctx, e, "check garden", func(ctx context.Context) (string, error) { return e.settle(ctx, garden) }); err != nil {
+	if _, err := patiently(ctx, e, "check garden", func(ctx context.Context) (string, error) { return e.settleGarden(ctx, garden) }); err != nil {
 		return nil, err
 	}
 	e.waits.Store(nil)
@@ -134,16 +134,16 @@ func (e *engine) parts(ctx context.Context) ([]lifecycle.Part, error) {
 	if err != nil {
 		return nil, err
 	}
-	maker, err := e.cfg.maker(installation, project)
+	maker, err := e.cfg.newMaker(installation, project)
 	if err != nil {
 		return nil, err
 	}
-	owner := owner()
+	owner := newOwnerName()
 	observer, reports, err := e.observers(garden, owner)
 	if err != nil {
 		return nil, err
 	}
-	worker, err := e.worker(garden, maker, owner, reports)
+	worker, err := e.newWorker(garden, maker, owner, reports)
 	if err != nil {
 		return nil, err
 	}
@@ -157,16 +157,16 @@ func (e *engine) parts(ctx context.Context) ([]lifecycle.Part, error) {
 	return parts, nil
 }
 
-// register records that this installation has a cluster-worker.
-func (e *engine) register(ctx context.Context) (struct{}, error) {
+// registerWorker records that this installation has a cluster-worker.
+func (e *engine) registerWorker(ctx context.Context) (struct{}, error) {
 	return struct{}{}, e.store.Register(ctx)
 }
 
-// settle makes sure that the Shoots of the database are in the garden that this
+// settleGarden makes sure that the Shoots of the database are in the garden that this
 // worker has: in any other they would all be missing, and be made once more; and
 // those that are to be deleted would count as gone.
-func (e *engine) settle(ctx context.Context, garden Garden) (string, error) {
-	ours, err := place(ctx, garden)
+func (e *engine) settleGarden(ctx context.Context, garden Garden) (string, error) {
+	ours, err := describePlace(ctx, garden)
 	if err != nil {
 		e.waits.Store(nil) // it is Gardener that is away
 		return "", err
@@ -185,15 +185,15 @@ func elsewhere(holds, ours string) error {
 	return fmt.Errorf("garden mismatch: the Shoots of this database are in %q, but this worker is configured for %q: correct GARDENER_MODE, GARDENER_KUBECONFIG or GARDENER_NAMESPACE, or set CLUSTER_WORKER_RECREATE_SHOOTS=true to create all Shoots again in the new garden", holds, ours)
 }
 
-// maker makes what makes Shoots of clusters.
-func (c Part) maker(installation, project string) (*manifest.Maker, error) {
+// newMaker makes what makes Shoots of clusters.
+func (c Part) newMaker(installation, project string) (*manifest.Maker, error) {
 	shoots := c.Shoots
 	shoots.Namespace = c.Gardener.Namespace
 	return manifest.New(shoots, installation, project, c.MaxShootNameLen)
 }
 
-// worker makes the sync.
-func (e *engine) worker(garden Garden, maker *manifest.Maker, owner string, reports *bridge.Bridge) (*clusterworker.Worker, error) {
+// newWorker makes the sync.
+func (e *engine) newWorker(garden Garden, maker *manifest.Maker, owner string, reports *bridge.Bridge) (*clusterworker.Worker, error) {
 	cfg := e.cfg.Worker
 	cfg.StopTimeout = e.stop * 3 / 4 // the rest is for whoever stops before and after
 	deps := clusterworker.Deps{
@@ -204,19 +204,19 @@ func (e *engine) worker(garden Garden, maker *manifest.Maker, owner string, repo
 		deps.Waker = e.listener
 	}
 	if reports != nil {
-		deps.Store = told{e.store, reports}
+		deps.Store = eventEmitter{e.store, reports}
 	}
 	return clusterworker.New(cfg, deps)
 }
 
-// told is a store that has the reports look after results were written.
-type told struct {
+// eventEmitter is a store that has the reports look after results were written.
+type eventEmitter struct {
 	*pgstore.Store
 	reports *bridge.Bridge
 }
 
 // Complete writes results.
-func (t told) Complete(ctx context.Context, results []clusterworker.Result) ([]string, error) {
+func (t eventEmitter) Complete(ctx context.Context, results []clusterworker.Result) ([]string, error) {
 	lost, err := t.Store.Complete(ctx, results)
 	t.reports.Nudge()
 	return lost, err
@@ -242,8 +242,8 @@ func (e *engine) observers(garden Garden, owner string) (*poller.Poller, *bridge
 	return observer, reports, err
 }
 
-// owner names this process among all that ever work on the database.
-func owner() string {
+// newOwnerName names this process among all that ever work on the database.
+func newOwnerName() string {
 	host, err := os.Hostname()
 	if err != nil {
 		host = ""

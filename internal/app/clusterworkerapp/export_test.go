@@ -6,7 +6,7 @@ import (
 )
 
 // Move has the health port take effect.
-func (c *Config) Move() { c.move() }
+func (c *Config) Move() { c.applyHealthPort() }
 
 // EventOf is a change as sinks are told of it.
 func EventOf(c clusterworker.Change) changeevent.ChangeEvent { return eventOf(c) }

@@ -20,8 +20,8 @@ type Garden interface {
 	PreflightShoot(ctx context.Context, m shoot.Manifest) error
 }
 
-// place names where the Shoots are that a garden has.
-func place(ctx context.Context, g Garden) (string, error) {
+// describePlace names where the Shoots are that a garden has.
+func describePlace(ctx context.Context, g Garden) (string, error) {
 	if client, ok := g.(*gardener.Client); ok {
 		return client.Garden(ctx)
 	}
@@ -32,9 +32,9 @@ func place(ctx context.Context, g Garden) (string, error) {
 // database has said it.
 type opener func(installation string) (Garden, error)
 
-// garden says how to open the garden that is configured. A kubeconfig that can
+// gardenOpener says how to open the garden that is configured. A kubeconfig that can
 // not be read is found at once.
-func (c Part) garden() (opener, error) {
+func (c Part) gardenOpener() (opener, error) {
 	if c.Mode == Mock {
 		m := memory.New(memory.Options{
 			CreateTime: c.Mock.CreateTime, UpdateTime: c.Mock.UpdateTime, DeleteTime: c.Mock.DeleteTime,

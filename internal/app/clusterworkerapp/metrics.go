@@ -10,8 +10,8 @@ import (
 	"github.com/fleetloop/fleetloop/internal/clusterworker/pgstore"
 )
 
-// measure registers what there is to tell of a listener.
-func measure(l *pgstore.Listener, reg prometheus.Registerer) error {
+// registerListenerMetrics registers what there is to tell of a listener.
+func registerListenerMetrics(l *pgstore.Listener, reg prometheus.Registerer) error {
 	return errors.Join(
 		reg.Register(prometheus.NewCounterFunc(prometheus.CounterOpts{
 			Name: "fleetloop_clusterworker_notifications_total",

@@ -50,7 +50,7 @@ The exit code is 1 if any check fails.`,
 var errPreflight = errors.New("preflight failed: see the errors above")
 
 func preflight(ctx context.Context, cfg Part, out io.Writer, names []string) error {
-	if err := errors.Join(cfg.check(), cfg.sinks().Check()); err != nil {
+	if err := errors.Join(cfg.validateSettings(), cfg.sinksConfig().Check()); err != nil {
 		return err
 	}
 	pool, err := postgres.New(cfg.Database, slog.New(slog.DiscardHandler)) //nolint:contextcheck // it makes no idle connections
@@ -66,7 +66,7 @@ func preflight(ctx context.Context, cfg Part, out io.Writer, names []string) err
 	if err != nil {
 		return err
 	}
-	open, err := cfg.garden()
+	open, err := cfg.gardenOpener()
 	if err != nil {
 		return err
 	}
@@ -87,15 +87,15 @@ func preflight(ctx context.Context, cfg Part, out io.Writer, names []string) err
 	if err != nil {
 		return err
 	}
-	maker, err := cfg.maker(installation, project)
+	maker, err := cfg.newMaker(installation, project)
 	if err != nil {
 		return err
 	}
 	check := &checker{garden: garden, maker: maker, out: out, names: names}
-	if err := check.all(ctx, store); err != nil {
+	if err := check.checkAll(ctx, store); err != nil {
 		return err
 	}
-	return check.tell()
+	return check.printSummary()
 }
 
 // sameGarden refuses another garden than the one with the Shoots.
@@ -104,7 +104,7 @@ func (c Part) sameGarden(ctx context.Context, store *pgstore.Store, garden Garde
 	if err != nil {
 		return err
 	}
-	ours, err := place(ctx, garden)
+	ours, err := describePlace(ctx, garden)
 	if err == nil && holds != "" && holds != ours && !c.MoveToGarden {
 		err = elsewhere(holds, ours)
 	}
@@ -134,8 +134,8 @@ type checker struct {
 	found            []string
 }
 
-// all checks the clusters of the database, page by page.
-func (c *checker) all(ctx context.Context, store *pgstore.Store) error {
+// checkAll checks the clusters of the database, page by page.
+func (c *checker) checkAll(ctx context.Context, store *pgstore.Store) error {
 	for after := ""; ; {
 		page, err := store.Clusters(ctx, after, preflightPage)
 		if err != nil || len(page) == 0 {
@@ -145,14 +145,14 @@ func (c *checker) all(ctx context.Context, store *pgstore.Store) error {
 		page = slices.DeleteFunc(page, func(cl clusterworker.Claim) bool {
 			return cl.Deleting || len(c.names) > 0 && !slices.Contains(c.names, cl.Name) && !slices.Contains(c.names, cl.ClusterID)
 		})
-		if err := c.page(ctx, page); err != nil {
+		if err := c.checkPage(ctx, page); err != nil {
 			return err
 		}
 	}
 }
 
-// page checks some clusters at the same time, and tells of them in order.
-func (c *checker) page(ctx context.Context, page []clusterworker.Claim) error {
+// checkPage checks some clusters at the same time, and tells of them in order.
+func (c *checker) checkPage(ctx context.Context, page []clusterworker.Claim) error {
 	answers := make([]error, len(page))
 	slots := make(chan struct{}, preflightCalls)
 	var calls sync.WaitGroup
@@ -160,7 +160,7 @@ func (c *checker) page(ctx context.Context, page []clusterworker.Claim) error {
 		slots <- struct{}{}
 		calls.Go(func() {
 			defer func() { <-slots }()
-			answers[i] = c.one(ctx, cl)
+			answers[i] = c.checkCluster(ctx, cl)
 		})
 	}
 	calls.Wait()
@@ -178,7 +178,7 @@ func (c *checker) page(ctx context.Context, page []clusterworker.Claim) error {
 	return nil
 }
 
-func (c *checker) one(ctx context.Context, cl clusterworker.Claim) error {
+func (c *checker) checkCluster(ctx context.Context, cl clusterworker.Claim) error {
 	if cl.ShootName == "" {
 		cl.ShootName = c.maker.Name(cl, 0)
 	}
@@ -189,8 +189,8 @@ func (c *checker) one(ctx context.Context, cl clusterworker.Claim) error {
 	return c.garden.PreflightShoot(ctx, m)
 }
 
-// tell sums up.
-func (c *checker) tell() error {
+// printSummary sums up.
+func (c *checker) printSummary() error {
 	for _, name := range c.names {
 		if !slices.Contains(c.found, name) {
 			c.refused++

@@ -86,10 +86,10 @@ func Convert(name string, text []byte) ([]byte, error) {
 		c.given[o.Key] = o.Source == settings.FromFile
 	}
 	c.ages = c.agesOf()
-	if err := c.check(report); err != nil {
+	if err := c.checkResult(report); err != nil {
 		return nil, err
 	}
-	c.write(name)
+	c.writeSettings(name)
 	return []byte(c.out.String()), nil
 }
 
@@ -101,9 +101,9 @@ type converter struct {
 	left  []string // what was left out, and why
 }
 
-// check compiles what ours will compile, so that a mistake is found where it
+// checkResult compiles what ours will compile, so that a mistake is found where it
 // was made.
-func (c *converter) check(report *settings.Report) error {
+func (c *converter) checkResult(report *settings.Report) error {
 	var errs []error
 	if u, err := url.Parse(c.in.Clients.API.BaseURL); err == nil && u.User != nil {
 		errs = append(errs, report.Wrap("clients.hyperfleet_api.base_url",
@@ -117,7 +117,7 @@ func (c *converter) check(report *settings.Report) error {
 	}
 	errs = append(errs, c.checkRules(report))
 	_, err := payload.New(celValues(c.in.MessageData), payload.SnakeCase)
-	errs = append(errs, located(err, report))
+	errs = append(errs, locateError(err, report))
 	return errors.Join(errs...)
 }
 
@@ -140,12 +140,12 @@ func (c *converter) checkRules(report *settings.Report) error {
 	return report.Wrap("message_decision.result", err)
 }
 
-// located places the errors of payload.New.
-func located(err error, report *settings.Report) error {
+// locateError places the errors of payload.New.
+func locateError(err error, report *settings.Report) error {
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		var errs []error
 		for _, e := range joined.Unwrap() {
-			errs = append(errs, located(e, report))
+			errs = append(errs, locateError(e, report))
 		}
 		return errors.Join(errs...)
 	}

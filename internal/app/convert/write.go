@@ -11,39 +11,39 @@ import (
 	"github.com/fleetloop/fleetloop/internal/settings"
 )
 
-// write writes the file, setting by setting.
-func (c *converter) write(name string) {
-	c.linef("# Converted from %s by `sentinel convert`.", printable(name))
-	c.linef("resource_type: %s", c.in.ResourceType)
-	c.duration("poll_interval", c.in.PollInterval)
-	c.api()
-	c.selector()
-	c.decision()
-	c.data()
-	c.log()
-	c.broker()
+// writeSettings writes the file, setting by setting.
+func (c *converter) writeSettings(name string) {
+	c.writeLinef("# Converted from %s by `sentinel convert`.", printable(name))
+	c.writeLinef("resource_type: %s", c.in.ResourceType)
+	c.writeDuration("poll_interval", c.in.PollInterval)
+	c.writeAPI()
+	c.writeSelector()
+	c.writeDecision()
+	c.writeData()
+	c.writeLog()
+	c.writeBroker()
 	c.leftOut()
 }
 
-func (c *converter) linef(format string, args ...any) {
+func (c *converter) writeLinef(format string, args ...any) {
 	fmt.Fprintf(&c.out, format+"\n", args...)
 }
 
-// notef says why something of the file is not in the result.
-func (c *converter) notef(key, format string, args ...any) {
+// writeNotef says why something of the file is not in the result.
+func (c *converter) writeNotef(key, format string, args ...any) {
 	if c.given[key] {
 		c.left = append(c.left, key+": "+fmt.Sprintf(format, args...))
 	}
 }
 
-func (c *converter) duration(key string, d time.Duration) {
+func (c *converter) writeDuration(key string, d time.Duration) {
 	if d > 0 {
-		c.linef("%s: %s", key, short(d))
+		c.writeLinef("%s: %s", key, formatShort(d))
 	}
 }
 
-// short is 30m where Duration's own text is 30m0s.
-func short(d time.Duration) string {
+// formatShort is 30m where Duration's own text is 30m0s.
+func formatShort(d time.Duration) string {
 	s := d.String()
 	if strings.HasSuffix(s, "m0s") {
 		s = strings.TrimSuffix(s, "0s")
@@ -54,58 +54,58 @@ func short(d time.Duration) string {
 	return s
 }
 
-func (c *converter) api() {
+func (c *converter) writeAPI() {
 	api := &c.in.Clients.API
-	c.linef("\nhyperfleet_api:")
-	c.linef("  endpoint: %s", quote(api.BaseURL))
-	c.linef("  flavour: hyperfleet")
+	c.writeLinef("\nhyperfleet_api:")
+	c.writeLinef("  endpoint: %s", quoteScalar(api.BaseURL))
+	c.writeLinef("  flavour: hyperfleet")
 	if api.Timeout > 0 {
-		c.linef("  timeout: %s", short(api.Timeout))
+		c.writeLinef("  timeout: %s", formatShort(api.Timeout))
 	}
 	if api.PageSize > maxPage {
-		c.linef("  # Was %d, which the public API rejects.", api.PageSize)
+		c.writeLinef("  # Was %d, which the public API rejects.", api.PageSize)
 	}
 	if api.PageSize > 0 {
-		c.linef("  page_size: %d", min(api.PageSize, maxPage))
+		c.writeLinef("  page_size: %d", min(api.PageSize, maxPage))
 	}
 	if api.Auth.TokenPath != "" {
-		c.linef("  token_file: %s", quote(api.Auth.TokenPath))
+		c.writeLinef("  token_file: %s", quoteScalar(api.Auth.TokenPath))
 	}
 	if len(api.DefaultHeaders) > 0 {
-		c.linef("  headers:")
+		c.writeLinef("  headers:")
 	}
 	for _, name := range slices.Sorted(maps.Keys(api.DefaultHeaders)) {
-		c.linef("    %s: %s", quote(name), quote(api.DefaultHeaders[name]))
+		c.writeLinef("    %s: %s", quoteScalar(name), quoteScalar(api.DefaultHeaders[name]))
 	}
 	const retry = "the next poll retries a failed request"
-	c.notef("clients.hyperfleet_api.version", "always v1")
-	c.notef("clients.hyperfleet_api.auth.token_cache_ttl", "not needed: the token file is read again when it changes")
+	c.writeNotef("clients.hyperfleet_api.version", "always v1")
+	c.writeNotef("clients.hyperfleet_api.auth.token_cache_ttl", "not needed: the token file is read again when it changes")
 	for _, key := range []string{"retry_attempts", "retry_backoff", "base_delay", "max_delay"} {
-		c.notef("clients.hyperfleet_api."+key, "not needed: %s", retry)
+		c.writeNotef("clients.hyperfleet_api."+key, "not needed: %s", retry)
 	}
 }
 
-func (c *converter) selector() {
+func (c *converter) writeSelector() {
 	if len(c.in.ResourceSelector) == 0 {
 		return
 	}
-	c.linef("\nresource_selector:")
+	c.writeLinef("\nresource_selector:")
 	for _, p := range c.in.ResourceSelector {
-		c.linef("  - label: %s", quote(p.Label))
-		c.linef("    value: %s", quote(p.Value))
+		c.writeLinef("  - label: %s", quoteScalar(p.Label))
+		c.writeLinef("    value: %s", quoteScalar(p.Value))
 	}
 }
 
-func (c *converter) decision() {
+func (c *converter) writeDecision() {
 	d := &c.in.Decision
 	if d.Result == "" {
-		c.linef("\n# The file had no rules. With this profile, a changed spec is due immediately, and everything else by its age.")
-		c.linef("decision:\n  profile: generation-then-age")
-		c.duration("max_age_not_ready", c.ages.NotReady)
-		c.duration("max_age_ready", c.ages.Ready)
+		c.writeLinef("\n# The file had no rules. With this profile, a changed spec is due immediately, and everything else by its age.")
+		c.writeLinef("decision:\n  profile: generation-then-age")
+		c.writeDuration("max_age_not_ready", c.ages.NotReady)
+		c.writeDuration("max_age_ready", c.ages.Ready)
 		return
 	}
-	c.linef(`
+	c.writeLinef(`
 # The rules of the file, unchanged. With the default rules of the public sentinel
 # a new or changed resource is due only by its age, because the API counts a
 # generation as observed immediately. To publish it in the next poll, replace
@@ -115,78 +115,78 @@ func (c *converter) decision() {
 decision:
   profile: expression`)
 	if len(d.Params) > 0 {
-		c.linef("  params:")
+		c.writeLinef("  params:")
 	}
 	for _, p := range d.Params {
-		c.linef("    - name: %s", p.Name)
-		c.linef("      expr: %s", quote(p.Expr))
+		c.writeLinef("    - name: %s", p.Name)
+		c.writeLinef("      expr: %s", quoteScalar(p.Expr))
 	}
-	c.linef("  result: %s", quote(d.Result))
+	c.writeLinef("  result: %s", quoteScalar(d.Result))
 	if c.ages.NotReady > 0 {
-		c.linef("\n# Minimum time between two events for a resource that stays due, from the\n# durations in the rules. The public sentinel sent one in every poll.")
-		c.duration("max_age_not_ready", c.ages.NotReady)
-		c.duration("max_age_ready", c.ages.Ready)
+		c.writeLinef("\n# Minimum time between two events for a resource that stays due, from the\n# durations in the rules. The public sentinel sent one in every poll.")
+		c.writeDuration("max_age_not_ready", c.ages.NotReady)
+		c.writeDuration("max_age_ready", c.ages.Ready)
 	}
 }
 
-// data writes message_data. The public sentinel lowers the case of its keys,
+// writeData writes message_data. The public sentinel lowers the case of its keys,
 // and whoever reads its events has got used to that.
-func (c *converter) data() {
+func (c *converter) writeData() {
 	if len(c.in.MessageData) == 0 {
 		return
 	}
-	c.linef("\n# A missing value is sent as an empty string. The public sentinel omits the key.")
-	c.linef("message_data:")
-	c.entries(celValues(c.in.MessageData), "  ")
+	c.writeLinef("\n# A missing value is sent as an empty string. The public sentinel omits the key.")
+	c.writeLinef("message_data:")
+	c.writeEntries(celValues(c.in.MessageData), "  ")
 }
 
-func (c *converter) entries(data settings.OrderedMap, indent string) {
+func (c *converter) writeEntries(data settings.OrderedMap, indent string) {
 	for _, e := range data {
 		key := strings.ToLower(e.Key)
 		if key != e.Key {
-			c.linef("%s# Was %s; the public sentinel sends it in lower case.", indent, printable(e.Key))
+			c.writeLinef("%s# Was %s; the public sentinel sends it in lower case.", indent, printable(e.Key))
 		}
 		switch {
 		case e.Map == nil:
-			c.linef("%s%s: %s", indent, quote(key), quote(e.Value))
+			c.writeLinef("%s%s: %s", indent, quoteScalar(key), quoteScalar(e.Value))
 		case len(e.Map) == 0:
-			c.linef("%s%s: {}", indent, quote(key))
+			c.writeLinef("%s%s: {}", indent, quoteScalar(key))
 		default:
-			c.linef("%s%s:", indent, quote(key))
-			c.entries(e.Map, indent+"  ")
+			c.writeLinef("%s%s:", indent, quoteScalar(key))
+			c.writeEntries(e.Map, indent+"  ")
 		}
 	}
 }
 
-func (c *converter) log() {
+func (c *converter) writeLog() {
 	l := &c.in.Log
 	if l.Level != "" || l.Format != "" {
-		c.linef("\nlog:")
+		c.writeLinef("\nlog:")
 	}
 	if l.Level != "" {
-		c.linef("  level: %s", l.Level)
+		c.writeLinef("  level: %s", l.Level)
 	}
 	if l.Format != "" {
-		c.linef("  format: %s", l.Format)
+		c.writeLinef("  format: %s", l.Format)
 	}
-	c.notef("log.output", "logs always go to standard error")
-	c.notef("sentinel.name", "the CloudEvents source stays hyperfleet-sentinel; set OTEL_SERVICE_NAME for the service name in traces")
-	c.notef("debug_config", "run sentinel config show --origins to print the effective configuration")
+	c.writeNotef("log.output", "logs always go to standard error")
+	c.writeNotef("sentinel.name", "the CloudEvents source stays hyperfleet-sentinel; set OTEL_SERVICE_NAME for the service name in traces")
+	c.writeNotef("debug_config", "run sentinel config show --origins to print the effective configuration")
 	if c.in.TracingEnabled {
-		c.notef("tracing_enabled", "set OTEL_EXPORTER_OTLP_ENDPOINT to enable tracing")
+		c.writeNotef("tracing_enabled", "set OTEL_EXPORTER_OTLP_ENDPOINT to enable tracing")
 	} else {
-		c.notef("tracing_enabled", "tracing is off unless OTEL_EXPORTER_OTLP_ENDPOINT is set")
+		c.writeNotef("tracing_enabled", "tracing is off unless OTEL_EXPORTER_OTLP_ENDPOINT is set")
 	}
 }
 
-// broker writes the variables of the broker. What the public sentinel reads
+// writeBroker writes the variables of the broker. What the public sentinel reads
 // from elsewhere is named with where it has it.
-func (c *converter) broker() {
-	c.linef("\n# The broker is configured by environment variables.")
+func (c *converter) writeBroker() {
+	c.writeLinef("\n# The broker is configured by environment variables.")
 	if topic := c.in.Clients.Broker.Topic; topic != "" {
-		c.linef("# From this file:\n#   export BROKER_TOPIC=%s", shell(printable(topic)))
+		c.writeLinef("# From this file:\n#   export BROKER_TOPIC=%s", quoteShell(printable(topic)))
 	}
-	c.linef(`# For RabbitMQ, because the public sentinel uses an empty routing key:
+	c.writeLinef(`# For RabbitMQ, because the public sentinel uses an empty routing key:
 #   export BROKER_ROUTING_KEY=none
 # Not in this file; the public sentinel reads these values from broker.yaml:
 #   BROKER_TYPE            broker.type; rabbitmq, or pubsub for googlepubsub
@@ -194,7 +194,7 @@ func (c *converter) broker() {
 #   BROKER_EXCHANGE_TYPE   broker.rabbitmq.exchange_type; its chart sets topic
 #   BROKER_PROJECT_ID      broker.googlepubsub.project_id`)
 	if c.in.Clients.Broker.Topic == "" {
-		c.linef("# The file has no clients.broker.topic:\n#   BROKER_TOPIC           topic, or RabbitMQ exchange; default hyperfleet-events")
+		c.writeLinef("# The file has no clients.broker.topic:\n#   BROKER_TOPIC           topic, or RabbitMQ exchange; default hyperfleet-events")
 	}
 }
 
@@ -203,14 +203,14 @@ func (c *converter) leftOut() {
 		return
 	}
 	slices.Sort(c.left)
-	c.linef("\n# Omitted:")
+	c.writeLinef("\n# Omitted:")
 	for _, why := range c.left {
-		c.linef("#   %s", printable(why))
+		c.writeLinef("#   %s", printable(why))
 	}
 }
 
-// quote writes a text as a YAML scalar that is nothing but a text.
-func quote(s string) string {
+// quoteScalar writes a text as a YAML scalar that is nothing but a text.
+func quoteScalar(s string) string {
 	words := []string{"true", "false", "null", "yes", "no", "on", "off", "y", "n"} // that are no texts to some readers
 	switch {
 	case isName(s) && !slices.Contains(words, s):
@@ -247,5 +247,5 @@ func printable(s string) string {
 	}, s)
 }
 
-// shell writes a text as one word of a shell.
-func shell(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
+// quoteShell writes a text as one word of a shell.
+func quoteShell(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }

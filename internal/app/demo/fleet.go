@@ -45,7 +45,7 @@ const (
 	demoValue = "true"
 )
 
-func (p place) labels() map[string]string {
+func (p place) labelSet() map[string]string {
 	return map[string]string{"region": p.region, "environment": p.environment, demoLabel: demoValue}
 }
 
@@ -66,14 +66,14 @@ func Create(ctx context.Context, api *fleetclient.Client, cfg Config) error {
 func createCluster(ctx context.Context, api *fleetclient.Client, i int) error {
 	at := placeOf(i)
 	name := fmt.Sprintf("%s-%02d", at.region, i+1)
-	cluster, err := create(ctx, api, v1.CollectionClusters, v1.CreateRequest{
+	cluster, err := createResource(ctx, api, v1.CollectionClusters, v1.CreateRequest{
 		Kind:   v1.KindCluster,
 		Name:   name,
-		Labels: at.labels(),
+		Labels: at.labelSet(),
 		Spec:   json.RawMessage(`{"version":"1.34","network":{"podCIDR":"10.128.0.0/14"}}`),
 	})
 	if err == nil && cluster.ID == "" {
-		cluster, err = find(ctx, api, name) // an earlier run may have ended before its pools were made
+		cluster, err = findCluster(ctx, api, name) // an earlier run may have ended before its pools were made
 	}
 	if err != nil {
 		return err
@@ -82,10 +82,10 @@ func createCluster(ctx context.Context, api *fleetclient.Client, i int) error {
 		name     string
 		replicas int
 	}{{"system", 3}, {"workers", 5 + i%4}} {
-		_, err := create(ctx, api, fleetclient.Nested(v1.CollectionClusters, cluster.ID, v1.CollectionNodePools), v1.CreateRequest{
+		_, err := createResource(ctx, api, fleetclient.Nested(v1.CollectionClusters, cluster.ID, v1.CollectionNodePools), v1.CreateRequest{
 			Kind:   v1.KindNodePool,
 			Name:   pool.name,
-			Labels: at.labels(),
+			Labels: at.labelSet(),
 			Spec:   json.RawMessage(fmt.Sprintf(`{"replicas":%d,"machineType":"m6i.xlarge"}`, pool.replicas)),
 		})
 		if err != nil {
@@ -95,8 +95,8 @@ func createCluster(ctx context.Context, api *fleetclient.Client, i int) error {
 	return nil
 }
 
-// find gives the cluster of that name.
-func find(ctx context.Context, api *fleetclient.Client, name string) (v1.Resource, error) {
+// findCluster gives the cluster of that name.
+func findCluster(ctx context.Context, api *fleetclient.Client, name string) (v1.Resource, error) {
 	for r, err := range api.List(ctx, v1.CollectionClusters, fleetclient.Query{Search: "name = '" + name + "'"}) {
 		if err != nil {
 			return v1.Resource{}, fmt.Errorf("find demo cluster %q: %w", name, err)
@@ -106,9 +106,9 @@ func find(ctx context.Context, api *fleetclient.Client, name string) (v1.Resourc
 	return v1.Resource{}, fmt.Errorf("find demo cluster %q: create failed because the name exists, but the cluster is not in the list", name)
 }
 
-// create creates one resource, or gives none if its name is taken. While the
+// createResource creates one resource, or gives none if its name is taken. While the
 // API does not answer it tries again.
-func create(ctx context.Context, api *fleetclient.Client, collection string, in v1.CreateRequest) (v1.Resource, error) {
+func createResource(ctx context.Context, api *fleetclient.Client, collection string, in v1.CreateRequest) (v1.Resource, error) {
 	var out v1.Resource
 	err := backoff.Retry(ctx, backoff.Policy{Initial: 50 * time.Millisecond, Max: time.Second}, func(ctx context.Context) error {
 		var err error
@@ -117,7 +117,7 @@ func create(ctx context.Context, api *fleetclient.Client, collection string, in 
 		case fleetclient.IsConflict(err):
 			out = v1.Resource{}
 			return nil
-		case refused(err):
+		case isRefused(err):
 			return backoff.Permanent(err)
 		}
 		return err
@@ -128,8 +128,8 @@ func create(ctx context.Context, api *fleetclient.Client, collection string, in 
 	return out, nil
 }
 
-// refused reports whether the API answered and will say the same again.
-func refused(err error) bool {
+// isRefused reports whether the API answered and will say the same again.
+func isRefused(err error) bool {
 	var answer *fleetclient.Error
 	return errors.As(err, &answer) && answer.Status < http.StatusInternalServerError && answer.Status != http.StatusTooManyRequests
 }

@@ -30,7 +30,7 @@ type Watch struct {
 	started time.Time
 
 	mu        sync.Mutex
-	seen      sight
+	seen      fleetObservation
 	recent    []notedEvent
 	published uint64
 	adapters  func() []liveview.Adapter
@@ -71,7 +71,7 @@ func (w *Watch) Run(ctx context.Context) error {
 	ticker := time.NewTicker(refreshEvery)
 	defer ticker.Stop()
 	for {
-		w.look(ctx)
+		w.readFleet(ctx)
 		select {
 		case <-ctx.Done():
 			return nil
@@ -80,10 +80,10 @@ func (w *Watch) Run(ctx context.Context) error {
 	}
 }
 
-// look reads the whole fleet once. What could not be read keeps its last
+// readFleet reads the whole fleet once. What could not be read keeps its last
 // state, and the reason shows as the notice.
-func (w *Watch) look(ctx context.Context) {
-	seen, err := w.see(ctx)
+func (w *Watch) readFleet(ctx context.Context) {
+	seen, err := w.observeFleet(ctx)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if err != nil {
@@ -102,8 +102,8 @@ func (w *Watch) look(ctx context.Context) {
 	w.changed = make(chan struct{})
 }
 
-// A sight is the fleet as one look found it.
-type sight struct {
+// A fleetObservation is the fleet as one look found it.
+type fleetObservation struct {
 	groups  []liveview.Group
 	unready []liveview.Unready // the oldest first
 	names   map[string]string  // by id
@@ -113,8 +113,8 @@ type sight struct {
 	demoReady, demoTotal int
 }
 
-func (w *Watch) see(ctx context.Context) (sight, error) {
-	s := sight{names: map[string]string{}}
+func (w *Watch) observeFleet(ctx context.Context) (fleetObservation, error) {
+	s := fleetObservation{names: map[string]string{}}
 	for _, kind := range []struct{ collection, title, prefix string }{
 		{v1.CollectionClusters, "Clusters", clusterPrefix},
 		{v1.CollectionNodePools, "Node pools", "nodepool/"},
@@ -122,10 +122,10 @@ func (w *Watch) see(ctx context.Context) (sight, error) {
 		group := liveview.Group{Title: kind.title, Phases: map[v1.Phase]int{}}
 		for r, err := range w.api.List(ctx, kind.collection, fleetclient.Query{}) {
 			if err != nil {
-				return sight{}, err
+				return fleetObservation{}, err
 			}
 			group.Phases[r.Status.Phase]++
-			s.add(kind.prefix, r)
+			s.addResource(kind.prefix, r)
 		}
 		s.groups = append(s.groups, group)
 	}
@@ -133,13 +133,13 @@ func (w *Watch) see(ctx context.Context) (sight, error) {
 		s.shoots = map[v1.ShootStatus]int{}
 		for c, err := range w.api.ClusterSyncs(ctx, fleetclient.SyncQuery{}) {
 			if err != nil {
-				return sight{}, err
+				return fleetObservation{}, err
 			}
 			s.shoots[c.ShootStatus]++
 		}
 	}
 	if err := s.addChanges(ctx, w.api); err != nil {
-		return sight{}, err
+		return fleetObservation{}, err
 	}
 	slices.SortStableFunc(s.unready, func(a, b liveview.Unready) int { return cmp.Compare(a.Since.UnixNano(), b.Since.UnixNano()) })
 	s.unready = s.unready[:min(len(s.unready), maxUnready)]
@@ -147,7 +147,7 @@ func (w *Watch) see(ctx context.Context) (sight, error) {
 }
 
 // addChanges reads what was done last.
-func (s *sight) addChanges(ctx context.Context, api *fleetclient.Client) error {
+func (s *fleetObservation) addChanges(ctx context.Context, api *fleetclient.Client) error {
 	page, err := api.ChangeEventsPage(ctx, fleetclient.ChangeEventsQuery{PageSize: maxChanges}, "")
 	if err != nil {
 		return err
@@ -163,7 +163,7 @@ func (s *sight) addChanges(ctx context.Context, api *fleetclient.Client) error {
 
 const clusterPrefix = "cluster/"
 
-func (s *sight) add(prefix string, r v1.Resource) {
+func (s *fleetObservation) addResource(prefix string, r v1.Resource) {
 	name := prefix + r.Name
 	if owner := r.OwnerResource; owner != nil && s.names[owner.ID] != "" {
 		name = prefix + strings.TrimPrefix(s.names[owner.ID], clusterPrefix) + "/" + r.Name

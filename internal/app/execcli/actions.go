@@ -15,13 +15,13 @@ func (s *session) actionsCommand() *cobra.Command {
 		Example:           "  fleetloop exec actions\n  fleetloop exec actions scale_deployment",
 		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: completeActions,
-		RunE:              func(cmd *cobra.Command, args []string) error { return s.actions(cmd, args, format) },
+		RunE:              func(cmd *cobra.Command, args []string) error { return s.runActions(cmd, args, format) },
 	}
 	addOutputFlag(cmd, &format, getFormats())
 	return cmd
 }
 
-func (s *session) actions(cmd *cobra.Command, args []string, format string) error {
+func (s *session) runActions(cmd *cobra.Command, args []string, format string) error {
 	if err := checkFormat(cmd, format, getFormats()); err != nil {
 		return err
 	}
@@ -36,7 +36,7 @@ func (s *session) actions(cmd *cobra.Command, args []string, format string) erro
 	switch {
 	case format == show.Name:
 		for _, a := range list {
-			if err := s.say("%s", a.Name); err != nil {
+			if err := s.printLine("%s", a.Name); err != nil {
 				return err
 			}
 		}
@@ -44,7 +44,7 @@ func (s *session) actions(cmd *cobra.Command, args []string, format string) erro
 	case format == show.JSON || format == show.YAML:
 		return show.Value(s.env.Stdout, format, show.Catalogue(list, len(args) > 0))
 	case len(args) > 0:
-		return show.Action(s.env.Stdout, list[0], s.look())
+		return show.Action(s.env.Stdout, list[0], s.showOptions())
 	}
-	return show.Actions(s.env.Stdout, list, format == show.Wide, s.look())
+	return show.Actions(s.env.Stdout, list, format == show.Wide, s.showOptions())
 }

@@ -34,21 +34,21 @@ type cluster struct {
 	namespace string
 }
 
-// connect finds the host cluster. It asks nothing of it.
-func (s *session) connect() (*cluster, error) {
+// connectCluster finds the host cluster. It asks nothing of it.
+func (s *session) connectCluster() (*cluster, error) {
 	scheme := runtime.NewScheme()
 	if err := errors.Join(v1alpha1.AddToScheme(scheme), corev1.AddToScheme(scheme), authenticationv1.AddToScheme(scheme)); err != nil {
 		return nil, err
 	}
-	c, err := s.where.Connect(s.env.Env, scheme, mapper())
+	c, err := s.where.Connect(s.env.Env, scheme, newMapper())
 	if err != nil {
 		return nil, err
 	}
 	return &cluster{c, s.where.namespace}, nil
 }
 
-// mapper knows the kinds that are used, so that the server need not be asked.
-func mapper() meta.RESTMapper {
+// newMapper knows the kinds that are used, so that the server need not be asked.
+func newMapper() meta.RESTMapper {
 	m := meta.NewDefaultRESTMapper(nil)
 	m.Add(v1alpha1.GroupVersion.WithKind(v1alpha1.Kind), meta.RESTScopeNamespace)
 	m.Add(corev1.SchemeGroupVersion.WithKind("ConfigMap"), meta.RESTScopeNamespace)
@@ -56,8 +56,8 @@ func mapper() meta.RESTMapper {
 	return m
 }
 
-// whoami is who the API server takes us for.
-func (c *cluster) whoami(ctx context.Context) (string, error) {
+// currentUser is who the API server takes us for.
+func (c *cluster) currentUser(ctx context.Context) (string, error) {
 	me, _, err := c.userInfo(ctx)
 	return me, err
 }
@@ -69,7 +69,7 @@ const maxGroups = 64
 func (c *cluster) userInfo(ctx context.Context) (name string, groups []string, err error) {
 	var review authenticationv1.SelfSubjectReview
 	if err := c.Create(ctx, &review); err != nil {
-		return "", nil, explain(err, "get the current user")
+		return "", nil, explainError(err, "get the current user")
 	}
 	me := review.Status.UserInfo
 	if len(me.Groups) > maxGroups {
@@ -78,9 +78,9 @@ func (c *cluster) userInfo(ctx context.Context) (name string, groups []string, e
 	return me.Username, me.Groups, nil
 }
 
-// get reads one execution, by its name or as kubectl writes it, with its kind
+// getExecution reads one execution, by its name or as kubectl writes it, with its kind
 // before it.
-func (c *cluster) get(ctx context.Context, name string) (*v1alpha1.KubernetesExecution, error) {
+func (c *cluster) getExecution(ctx context.Context, name string) (*v1alpha1.KubernetesExecution, error) {
 	name = name[strings.LastIndexByte(name, '/')+1:]
 	var ke v1alpha1.KubernetesExecution
 	err := c.Get(ctx, client.ObjectKey{Namespace: c.namespace, Name: name}, &ke)
@@ -88,7 +88,7 @@ func (c *cluster) get(ctx context.Context, name string) (*v1alpha1.KubernetesExe
 		return nil, cli.Fail(fmt.Errorf("execution %q not found in namespace %q", name, c.namespace), cli.CodePrecondition, "fleetloop exec get --namespace="+c.namespace+"   lists executions")
 	}
 	if err != nil {
-		return nil, c.refused(err, fmt.Sprintf("get execution %q", name), roles.ViewerRole)
+		return nil, c.explainRefusal(err, fmt.Sprintf("get execution %q", name), roles.ViewerRole)
 	}
 	return &ke, nil
 }
@@ -99,7 +99,7 @@ type selection struct {
 	name                  string
 }
 
-func (s selection) options(namespace string) *client.ListOptions {
+func (s selection) listOptions(namespace string) *client.ListOptions {
 	var fields []string
 	for _, f := range []struct{ path, value string }{
 		{"spec.action", s.action}, {"status.phase", s.phase}, {"metadata.name", s.name},
@@ -113,22 +113,22 @@ func (s selection) options(namespace string) *client.ListOptions {
 	}}
 }
 
-func (c *cluster) list(ctx context.Context, s selection) (*v1alpha1.KubernetesExecutionList, error) {
+func (c *cluster) listExecutions(ctx context.Context, s selection) (*v1alpha1.KubernetesExecutionList, error) {
 	var list v1alpha1.KubernetesExecutionList
-	if err := c.List(ctx, &list, s.options(c.namespace)); err != nil {
-		return nil, c.refused(err, "list executions", roles.ViewerRole)
+	if err := c.List(ctx, &list, s.listOptions(c.namespace)); err != nil {
+		return nil, c.explainRefusal(err, "list executions", roles.ViewerRole)
 	}
 	return &list, nil
 }
 
-// refused explains an error, and names the role that lets one do it where there is
+// explainRefusal explains an error, and names the role that lets one do it where there is
 // none. What the guard says about that, it says better.
-func (c *cluster) refused(err error, doing, role string) error {
+func (c *cluster) explainRefusal(err error, doing, role string) error {
 	if apierrors.IsForbidden(err) && !strings.Contains(err.Error(), "ValidatingAdmissionPolicy") {
 		return cli.Fail(fmt.Errorf("%s: %w", doing, err), cli.CodeFailed, "ask an administrator for the role "+role+" in namespace "+c.namespace+", or ask a user who has it")
 	}
-	return explain(err, doing)
+	return explainError(err, doing)
 }
 
-// explain adds to an error of the API server what to do about it.
-func explain(err error, doing string) error { return hostcli.Explain(err, doing, v1alpha1.Kind) }
+// explainError adds to an error of the API server what to do about it.
+func explainError(err error, doing string) error { return hostcli.Explain(err, doing, v1alpha1.Kind) }

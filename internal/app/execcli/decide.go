@@ -20,7 +20,7 @@ import (
 )
 
 type decideOptions struct {
-	waiting
+	waitOptions
 
 	decision     v1alpha1.ApprovalDecision
 	reason, plan string
@@ -40,9 +40,9 @@ approved again. Approvers need the verb approve on kubernetesexecutions and must
 ` + waitHelp,
 		Example: "  fleetloop approve scale-deployment-x7kq2 --reason='seen in the incident channel'\n" +
 			"  fleetloop approve scale-deployment-x7kq2 --yes --plan=3f8a91c2d4e5",
-		Args:              one,
+		Args:              requireName,
 		ValidArgsFunction: s.completeNames,
-		RunE:              func(cmd *cobra.Command, args []string) error { return s.decide(cmd, args[0], o) },
+		RunE:              func(cmd *cobra.Command, args []string) error { return s.runDecide(cmd, args[0], o) },
 	}
 	cmd.Flags().StringVar(&o.reason, "reason", "", "reason, for the audit")
 	cmd.Flags().BoolVarP(&o.yes, "yes", "y", false, "skip the confirmation prompt")
@@ -57,13 +57,13 @@ func (s *session) rejectCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:               "reject NAME --reason=TEXT",
 		Short:             "Reject the plan of an execution; the execution fails",
-		Args:              one,
+		Args:              requireName,
 		ValidArgsFunction: s.completeNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if o.reason == "" {
-				return usagef(cmd, "--reason is required; the requester of the execution sees it")
+				return usageErrorf(cmd, "--reason is required; the requester of the execution sees it")
 			}
-			return s.decide(cmd, args[0], o)
+			return s.runDecide(cmd, args[0], o)
 		},
 	}
 	cmd.Flags().StringVar(&o.reason, "reason", "", "why")
@@ -71,21 +71,21 @@ func (s *session) rejectCommand() *cobra.Command {
 	return cmd
 }
 
-func (s *session) decide(cmd *cobra.Command, name string, o decideOptions) error {
+func (s *session) runDecide(cmd *cobra.Command, name string, o decideOptions) error {
 	const shortest = 12
 	switch err := checkFormat(cmd, o.format, changeFormats()); {
 	case err != nil:
 		return err
 	case o.plan != "" && len(o.plan) < shortest:
-		return usagef(cmd, "--plan %s is too short: give at least %d digits of the hash of the plan", o.plan, shortest)
+		return usageErrorf(cmd, "--plan %s is too short: give at least %d digits of the hash of the plan", o.plan, shortest)
 	case !o.yes && !s.env.Interactive:
 		return cli.Usage(errors.New("no terminal for the confirmation prompt"), "fleetloop exec describe "+name+"   shows the plan; --yes --plan=HASH approves it without a prompt")
 	}
-	c, err := s.connect()
+	c, err := s.connectCluster()
 	if err != nil {
 		return err
 	}
-	ke, err := c.get(cmd.Context(), name)
+	ke, err := c.getExecution(cmd.Context(), name)
 	if err != nil {
 		return err
 	}
@@ -93,14 +93,14 @@ func (s *session) decide(cmd *cobra.Command, name string, o decideOptions) error
 		return err
 	}
 	if !o.yes {
-		if err := s.ask(ke); err != nil {
+		if err := s.confirmPlan(ke); err != nil {
 			return err
 		}
 	}
-	if ke, err = s.put(cmd.Context(), c, ke, o); err != nil {
+	if ke, err = s.saveDecision(cmd.Context(), c, ke, o); err != nil {
 		return err
 	}
-	return s.decided(cmd, c, ke, o)
+	return s.printDecision(cmd, c, ke, o)
 }
 
 // decidable is an error unless an execution waits for an approval of a plan.
@@ -123,9 +123,9 @@ func decidable(ke *v1alpha1.KubernetesExecution, plan string) error {
 
 var errNo = errors.New("not approved")
 
-// ask shows the plan and asks.
-func (s *session) ask(ke *v1alpha1.KubernetesExecution) error {
-	if err := show.Decide(s.env.Stderr, ke, s.look()); err != nil {
+// confirmPlan shows the plan and asks.
+func (s *session) confirmPlan(ke *v1alpha1.KubernetesExecution) error {
+	if err := show.Decide(s.env.Stderr, ke, s.showOptions()); err != nil {
 		return err
 	}
 	if _, err := fmt.Fprintf(s.env.Stderr, "\nApprove plan %s? [y/N] ", show.Short(ke.Status.Plan.Hash)); err != nil {
@@ -142,12 +142,12 @@ func (s *session) ask(ke *v1alpha1.KubernetesExecution) error {
 	return cli.Fail(errNo, cli.CodeFailed, "fleetloop reject "+ke.Name+" --reason=TEXT   rejects it")
 }
 
-// put adds our decision to the approvals, in the place of one of our own that is
+// saveDecision adds our decision to the approvals, in the place of one of our own that is
 // about an older plan. Others may do the same just now, and the plan may change:
 // then it is looked at again.
-func (s *session) put(ctx context.Context, c *cluster, ke *v1alpha1.KubernetesExecution, o decideOptions) (*v1alpha1.KubernetesExecution, error) {
+func (s *session) saveDecision(ctx context.Context, c *cluster, ke *v1alpha1.KubernetesExecution, o decideOptions) (*v1alpha1.KubernetesExecution, error) {
 	doing := fmt.Sprintf("%s execution %q", strings.ToLower(string(o.decision)), ke.Name)
-	me, err := c.whoami(ctx)
+	me, err := c.currentUser(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -172,9 +172,9 @@ func (s *session) put(ctx context.Context, c *cluster, ke *v1alpha1.KubernetesEx
 			return ke, nil
 		}
 		if !apierrors.IsConflict(err) {
-			return nil, c.refused(err, doing, roles.ApproverRole)
+			return nil, c.explainRefusal(err, doing, roles.ApproverRole)
 		}
-		if ke, err = c.get(ctx, ke.Name); err != nil {
+		if ke, err = c.getExecution(ctx, ke.Name); err != nil {
 			return nil, err
 		}
 		if err := decidable(ke, plan); err != nil {
@@ -183,13 +183,13 @@ func (s *session) put(ctx context.Context, c *cluster, ke *v1alpha1.KubernetesEx
 	}
 }
 
-func (s *session) decided(cmd *cobra.Command, c *cluster, ke *v1alpha1.KubernetesExecution, o decideOptions) error {
+func (s *session) printDecision(cmd *cobra.Command, c *cluster, ke *v1alpha1.KubernetesExecution, o decideOptions) error {
 	if o.format == formatText {
 		verb := "approved"
 		if o.decision == v1alpha1.Reject {
 			verb = "rejected"
 		}
-		if err := s.say("execution/%s %s (plan %s)", ke.Name, verb, show.Short(ke.Status.Plan.Hash)); err != nil {
+		if err := s.printLine("execution/%s %s (plan %s)", ke.Name, verb, show.Short(ke.Status.Plan.Hash)); err != nil {
 			return err
 		}
 	}
@@ -199,5 +199,5 @@ func (s *session) decided(cmd *cobra.Command, c *cluster, ke *v1alpha1.Kubernete
 		}
 		return nil
 	}
-	return s.followed(cmd, c, ke, o.format, o.waiting)
+	return s.followExecution(cmd, c, ke, o.format, o.waitOptions)
 }

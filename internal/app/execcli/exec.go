@@ -38,17 +38,17 @@ func checkFormat(cmd *cobra.Command, format string, formats []string) error {
 	if slices.Contains(formats, format) {
 		return nil
 	}
-	return usagef(cmd, "unknown output format %q: want %s", format, strings.Join(formats, ", "))
+	return usageErrorf(cmd, "unknown output format %q: want %s", format, strings.Join(formats, ", "))
 }
 
-func (w *waiting) addFlags(cmd *cobra.Command) {
+func (w *waitOptions) addFlags(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&w.wait, "wait", false, "wait until the execution ends")
 	cmd.Flags().DurationVar(&w.timeout, "wait-timeout", 0, "maximum `duration` of --wait; 0 waits without a limit")
 }
 
 // execOptions are what can be asked for beside an action and its parameters.
 type execOptions struct {
-	waiting
+	waitOptions
 
 	format, file                     string
 	objectName, reason, dryRun       string
@@ -87,7 +87,7 @@ Parameters:
 				return cmd.Help()
 			}
 			o.retriesSet, o.keepSet, o.approvalSet = cmd.Flags().Changed("retries"), cmd.Flags().Changed("ttl"), cmd.Flags().Changed("approval-timeout")
-			return s.exec(cmd, args, o)
+			return s.runExec(cmd, args, o)
 		},
 	}
 	o.addFlags(cmd)
@@ -112,23 +112,23 @@ func (o *execOptions) addFlags(cmd *cobra.Command) {
 	f.StringVar(&o.environment, "environment", "", "environment of the target, for policies (default: label of its namespace)")
 	f.StringVar(&o.correlation, "correlation-id", "", "`id` of a related incident or alert")
 	f.DurationVar(&o.keep, "ttl", 0, "`duration` for which the execution is retained after its end (default: that of the controller)")
-	o.waiting.addFlags(cmd)
+	o.waitOptions.addFlags(cmd)
 	addOutputFlag(cmd, &o.format, changeFormats())
 }
 
-func (s *session) exec(cmd *cobra.Command, args []string, o execOptions) error {
+func (s *session) runExec(cmd *cobra.Command, args []string, o execOptions) error {
 	if err := checkFormat(cmd, o.format, changeFormats()); err != nil {
 		return err
 	}
-	ke, err := s.request(cmd, args, o)
+	ke, err := s.newRequest(cmd, args, o)
 	if err != nil {
 		return err
 	}
-	return s.create(cmd, ke, o.format, o.waiting)
+	return s.createExecution(cmd, ke, o.format, o.waitOptions)
 }
 
-// request is the execution that a command line asks for.
-func (s *session) request(cmd *cobra.Command, args []string, o execOptions) (*v1alpha1.KubernetesExecution, error) {
+// newRequest is the execution that a command line asks for.
+func (s *session) newRequest(cmd *cobra.Command, args []string, o execOptions) (*v1alpha1.KubernetesExecution, error) {
 	a, ok := action.Find(args[0])
 	if !ok {
 		return nil, noSuchAction(cmd, args[0])
@@ -147,18 +147,18 @@ func (s *session) request(cmd *cobra.Command, args []string, o execOptions) (*v1
 	if o.objectName == "" {
 		ke.GenerateName = strings.ReplaceAll(a.Name, "_", "-") + "-"
 	}
-	if err := o.fill(cmd, &ke.Spec); err != nil {
+	if err := o.fillSpec(cmd, &ke.Spec); err != nil {
 		return nil, err
 	}
-	if err := check(&ke.Spec); err != nil {
+	if err := validateParameters(&ke.Spec); err != nil {
 		return nil, cli.Usage(err, "fleetloop exec actions "+a.Name+"   describes the parameters")
 	}
 	return ke, nil
 }
 
-// check reads the parameters as the controller will. What it makes of them is
+// validateParameters reads the parameters as the controller will. What it makes of them is
 // not sent: the execution says what was asked for.
-func check(spec *v1alpha1.KubernetesExecutionSpec) error {
+func validateParameters(spec *v1alpha1.KubernetesExecutionSpec) error {
 	_, err := action.Parse(spec.DeepCopy())
 	if invalid, ok := errors.AsType[*action.InvalidError](err); ok {
 		var list []error
@@ -170,22 +170,22 @@ func check(spec *v1alpha1.KubernetesExecutionSpec) error {
 	return err
 }
 
-// fill puts in what flags say, and leaves out what they do not.
-func (o *execOptions) fill(cmd *cobra.Command, spec *v1alpha1.KubernetesExecutionSpec) error {
+// fillSpec puts in what flags say, and leaves out what they do not.
+func (o *execOptions) fillSpec(cmd *cobra.Command, spec *v1alpha1.KubernetesExecutionSpec) error {
 	modes := map[string]v1alpha1.DryRunMode{"policy": v1alpha1.DryRunPolicy, "always": v1alpha1.DryRunAlways, "only": v1alpha1.DryRunOnly}
 	places := map[string]v1alpha1.ExecutionMode{"": "", "job": v1alpha1.ExecuteInJob, "inline": v1alpha1.ExecuteInline}
 	var known bool
 	if spec.DryRunMode, known = modes[strings.ToLower(o.dryRun)]; !known {
-		return usagef(cmd, "invalid --dry-run %q: want policy, always or only", o.dryRun)
+		return usageErrorf(cmd, "invalid --dry-run %q: want policy, always or only", o.dryRun)
 	}
 	if spec.ExecutionMode, known = places[strings.ToLower(o.mode)]; !known {
-		return usagef(cmd, "invalid --mode %q: want job or inline", o.mode)
+		return usageErrorf(cmd, "invalid --mode %q: want job or inline", o.mode)
 	}
 	switch {
-	case o.timeout < 0 || o.approvalTimeout < 0 || o.keep < 0 || o.waiting.timeout < 0:
-		return usagef(cmd, "a duration flag is negative: use a duration such as 5m")
+	case o.timeout < 0 || o.approvalTimeout < 0 || o.keep < 0 || o.waitOptions.timeout < 0:
+		return usageErrorf(cmd, "a duration flag is negative: use a duration such as 5m")
 	case o.retriesSet && o.retries < 0:
-		return usagef(cmd, "invalid --retries %d: must not be negative", o.retries)
+		return usageErrorf(cmd, "invalid --retries %d: must not be negative", o.retries)
 	}
 	if o.timeout > 0 {
 		spec.Timeout = &metav1.Duration{Duration: o.timeout}
@@ -216,9 +216,9 @@ func noSuchAction(cmd *cobra.Command, name string) error {
 	return cli.Usage(err, "fleetloop exec actions   lists the available actions")
 }
 
-// create sends an execution, in our own name, and says what came of it.
-func (s *session) create(cmd *cobra.Command, ke *v1alpha1.KubernetesExecution, format string, w waiting) error {
-	c, err := s.connect()
+// createExecution sends an execution, in our own name, and says what came of it.
+func (s *session) createExecution(cmd *cobra.Command, ke *v1alpha1.KubernetesExecution, format string, w waitOptions) error {
+	c, err := s.connectCluster()
 	if err != nil {
 		return err
 	}
@@ -228,11 +228,11 @@ func (s *session) create(cmd *cobra.Command, ke *v1alpha1.KubernetesExecution, f
 	}
 	if err := c.Create(ctx, ke); apierrors.IsAlreadyExists(err) {
 		return cli.Fail(fmt.Errorf("request %s: execution %q already exists", ke.Spec.Action, ke.Name), cli.CodePrecondition,
-			"use another --name or omit it; fleetloop exec describe "+ke.Name+s.look().In(ke)+"   shows the existing one")
+			"use another --name or omit it; fleetloop exec describe "+ke.Name+s.showOptions().In(ke)+"   shows the existing one")
 	} else if err != nil {
-		return c.refused(err, "request "+ke.Spec.Action, requester(ke.Spec.Action))
+		return c.explainRefusal(err, "request "+ke.Spec.Action, requester(ke.Spec.Action))
 	}
-	return s.created(cmd, c, ke, format, w)
+	return s.printCreated(cmd, c, ke, format, w)
 }
 
 // requester is the least of the roles of those who may ask for an action.
@@ -244,11 +244,11 @@ func requester(name string) string {
 	return roles.RequesterRole + "-" + string(a.Risk)
 }
 
-// created says that an execution was made, and follows it where that is asked
+// printCreated says that an execution was made, and follows it where that is asked
 // for.
-func (s *session) created(cmd *cobra.Command, c *cluster, ke *v1alpha1.KubernetesExecution, format string, w waiting) error {
+func (s *session) printCreated(cmd *cobra.Command, c *cluster, ke *v1alpha1.KubernetesExecution, format string, w waitOptions) error {
 	if format == formatText {
-		if err := s.say("execution/%s created", ke.Name); err != nil {
+		if err := s.printLine("execution/%s created", ke.Name); err != nil {
 			return err
 		}
 	}
@@ -258,24 +258,24 @@ func (s *session) created(cmd *cobra.Command, c *cluster, ke *v1alpha1.Kubernete
 		}
 		return nil
 	}
-	return s.followed(cmd, c, ke, format, w)
+	return s.followExecution(cmd, c, ke, format, w)
 }
 
-// followed follows an execution and says what came of it. Formats for programs
+// followExecution follows an execution and says what came of it. Formats for programs
 // are written once, as it is in the end.
-func (s *session) followed(cmd *cobra.Command, c *cluster, ke *v1alpha1.KubernetesExecution, format string, w waiting) error {
-	ke, failed := s.until(cmd.Context(), c, ke, w)
+func (s *session) followExecution(cmd *cobra.Command, c *cluster, ke *v1alpha1.KubernetesExecution, format string, w waitOptions) error {
+	ke, failed := s.waitForExecution(cmd.Context(), c, ke, w)
 	if format != formatText {
 		return cmp.Or(show.Objects(s.env.Stdout, format, []v1alpha1.KubernetesExecution{*ke}, true), failed)
 	}
 	if failed != nil {
 		return failed
 	}
-	return s.say("execution/%s %s", ke.Name, done(ke))
+	return s.printLine("execution/%s %s", ke.Name, describeDone(ke))
 }
 
-// done says in a few words what was done.
-func done(ke *v1alpha1.KubernetesExecution) string {
+// describeDone says in a few words what was done.
+func describeDone(ke *v1alpha1.KubernetesExecution) string {
 	text := string(ke.Status.Phase)
 	r := ke.Status.ExecutionResults
 	switch {

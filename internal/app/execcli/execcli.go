@@ -62,38 +62,38 @@ func (s *session) addConnectionFlags(flags *pflag.FlagSet) {
 	flags.StringVarP(&s.where.namespace, "namespace", "n", DefaultNamespace, "`namespace` of the executions")
 }
 
-// look is how this session shows things.
-func (s *session) look() show.Options {
+// showOptions is how this session shows things.
+func (s *session) showOptions() show.Options {
 	return show.Options{Colour: terminal.WantsColour(s.env.LookupEnv, s.env.Terminal), Now: s.env.Now(), Namespace: DefaultNamespace}
 }
 
-// note tells about progress.
-func (s *session) note(format string, args ...any) {
+// printNote tells about progress.
+func (s *session) printNote(format string, args ...any) {
 	_, _ = fmt.Fprintf(s.env.Stderr, format+"\n", args...) // whoever closed it does not want to know
 }
 
-// say writes a line of what the command gives.
-func (s *session) say(format string, args ...any) error {
+// printLine writes a line of what the command gives.
+func (s *session) printLine(format string, args ...any) error {
 	_, err := fmt.Fprintf(s.env.Stdout, format+"\n", args...)
 	return err
 }
 
-func usagef(cmd *cobra.Command, format string, args ...any) error {
+func usageErrorf(cmd *cobra.Command, format string, args ...any) error {
 	return cli.Usage(fmt.Errorf(format, args...), cmd.CommandPath()+" --help")
 }
 
-// some wants names of executions, at least one.
-func some(cmd *cobra.Command, args []string) error {
+// requireNames wants names of executions, at least one.
+func requireNames(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
-		return usagef(cmd, "at least one execution name is required")
+		return usageErrorf(cmd, "at least one execution name is required")
 	}
 	return nil
 }
 
-// one wants the name of one execution.
-func one(cmd *cobra.Command, args []string) error {
+// requireName wants the name of one execution.
+func requireName(cmd *cobra.Command, args []string) error {
 	if len(args) != 1 {
-		return usagef(cmd, "exactly one execution name is required")
+		return usageErrorf(cmd, "exactly one execution name is required")
 	}
 	return nil
 }
@@ -122,7 +122,7 @@ const completionTimeout = 2 * time.Second
 // asked has none; a completion is no place for errors.
 func (s *session) completeNames(cmd *cobra.Command, _ []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	const files = cobra.ShellCompDirectiveNoFileComp
-	c, err := s.connect()
+	c, err := s.connectCluster()
 	if err != nil {
 		return nil, files
 	}
@@ -132,7 +132,7 @@ func (s *session) completeNames(cmd *cobra.Command, _ []string, _ string) ([]cob
 	}
 	ctx, cancel := context.WithTimeout(parent, completionTimeout)
 	defer cancel()
-	list, err := c.list(ctx, selection{})
+	list, err := c.listExecutions(ctx, selection{})
 	if err != nil {
 		return nil, files
 	}

@@ -7,9 +7,9 @@ import (
 )
 
 // Explain is explain, for tests.
-func Explain(err error, doing string) error { return explain(err, doing) }
+func Explain(err error, doing string) error { return explainError(err, doing) }
 
 // CancelPatch is what a cancel asks for, for tests.
 func CancelPatch(ke *v1alpha1.KubernetesExecution, by string) client.Patch {
-	return steering{field: "cancel", name: "cancelledBy"}.patch(ke, by)
+	return controlAction{field: "cancel", name: "cancelledBy"}.newPatch(ke, by)
 }

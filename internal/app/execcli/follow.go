@@ -29,22 +29,22 @@ var errWaitTimeout = errors.New("timed out")
 // errGone is why there is nothing to follow any more.
 var errGone = errors.New("the execution was deleted")
 
-// follow calls each with an execution as it is, and then whenever it changes,
+// watchExecution calls each with an execution as it is, and then whenever it changes,
 // until each is done.
-func (s *session) follow(ctx context.Context, c *cluster, ke *v1alpha1.KubernetesExecution, each func(*v1alpha1.KubernetesExecution) (done bool, err error)) error {
+func (s *session) watchExecution(ctx context.Context, c *cluster, ke *v1alpha1.KubernetesExecution, each func(*v1alpha1.KubernetesExecution) (done bool, err error)) error {
 	uid := ke.UID
 	for {
 		if done, err := each(ke); done || err != nil {
 			return err
 		}
-		done, err := c.changes(ctx, ke, each)
+		done, err := c.watchChanges(ctx, ke, each)
 		switch {
 		case done || err != nil && !isTransient(err):
 			return err
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
 		case err != nil:
-			s.note("watch interrupted, restarting: %v", err)
+			s.printNote("watch interrupted, restarting: %v", err)
 		}
 		if ke, err = s.getAgain(ctx, c, ke.Name, uid); err != nil {
 			return err
@@ -52,9 +52,9 @@ func (s *session) follow(ctx context.Context, c *cluster, ke *v1alpha1.Kubernete
 	}
 }
 
-// changes calls each with every change of an execution until the watch ends.
-func (c *cluster) changes(ctx context.Context, ke *v1alpha1.KubernetesExecution, each func(*v1alpha1.KubernetesExecution) (bool, error)) (done bool, err error) {
-	options := selection{name: ke.Name}.options(c.namespace)
+// watchChanges calls each with every change of an execution until the watch ends.
+func (c *cluster) watchChanges(ctx context.Context, ke *v1alpha1.KubernetesExecution, each func(*v1alpha1.KubernetesExecution) (bool, error)) (done bool, err error) {
+	options := selection{name: ke.Name}.listOptions(c.namespace)
 	options.Raw.ResourceVersion = ke.ResourceVersion
 	w, err := c.Watch(ctx, &v1alpha1.KubernetesExecutionList{}, options)
 	if err != nil {
@@ -109,8 +109,8 @@ func isTransient(err error) bool {
 	return code >= http.StatusInternalServerError || code == http.StatusTooManyRequests || code == http.StatusGone
 }
 
-// A waiting is how an execution is waited for.
-type waiting struct {
+// A waitOptions is how an execution is waited for.
+type waitOptions struct {
 	wait    bool
 	timeout time.Duration
 	through bool // also while it waits for an approval
@@ -123,19 +123,19 @@ const waitHelp = `With --wait the command waits until the execution ends and exi
   124  if --wait-timeout is exceeded
 The execution continues when the wait ends early.`
 
-// until follows an execution to its end and says what came of it.
-func (s *session) until(ctx context.Context, c *cluster, ke *v1alpha1.KubernetesExecution, w waiting) (*v1alpha1.KubernetesExecution, error) {
+// waitForExecution follows an execution to its end and says what came of it.
+func (s *session) waitForExecution(ctx context.Context, c *cluster, ke *v1alpha1.KubernetesExecution, w waitOptions) (*v1alpha1.KubernetesExecution, error) {
 	if w.timeout > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, w.timeout, errWaitTimeout)
 		defer cancel()
 	}
 	last, said := ke, ""
-	err := s.follow(ctx, c, ke, func(now *v1alpha1.KubernetesExecution) (bool, error) {
+	err := s.watchExecution(ctx, c, ke, func(now *v1alpha1.KubernetesExecution) (bool, error) {
 		last = now
-		if text := progress(now); text != said {
+		if text := formatProgress(now); text != said {
 			said = text
-			s.note("%s", text)
+			s.printNote("%s", text)
 		}
 		return show.Settled(now) || !w.through && undecided(now), nil
 	})
@@ -148,9 +148,9 @@ func (s *session) until(ctx context.Context, c *cluster, ke *v1alpha1.Kubernetes
 	case errors.Is(err, context.Canceled):
 		return last, cli.Fail(fmt.Errorf("execution %q continues: %w", ke.Name, err), cli.CodeInterrupted, "fleetloop exec cancel "+ke.Name+"   cancels it")
 	case err != nil:
-		return last, explain(err, fmt.Sprintf("follow execution %q", ke.Name))
+		return last, explainError(err, fmt.Sprintf("follow execution %q", ke.Name))
 	}
-	return last, s.verdict(last)
+	return last, s.resultError(last)
 }
 
 // undecided says whether an execution waits for somebody's approval, those
@@ -160,8 +160,8 @@ func undecided(ke *v1alpha1.KubernetesExecution) bool {
 	return ke.Status.Phase == v1alpha1.PhaseWaitingApproval && !approved && ke.Status.ObservedGeneration >= ke.Generation
 }
 
-// progress is how far an execution is, in a line.
-func progress(ke *v1alpha1.KubernetesExecution) string {
+// formatProgress is how far an execution is, in a line.
+func formatProgress(ke *v1alpha1.KubernetesExecution) string {
 	text := cmp.Or(string(ke.Status.Phase), "new")
 	if d := ke.Status.ReasonDetail; d != "" {
 		text += " (" + string(d) + ")"
@@ -172,8 +172,8 @@ func progress(ke *v1alpha1.KubernetesExecution) string {
 	return terminal.Clean(text)
 }
 
-// verdict is an error unless what was asked for was done.
-func (s *session) verdict(ke *v1alpha1.KubernetesExecution) error {
+// resultError is an error unless what was asked for was done.
+func (s *session) resultError(ke *v1alpha1.KubernetesExecution) error {
 	describe := "fleetloop exec describe " + ke.Name + "   shows the details"
 	why := cmp.Or(ke.Status.Message, string(ke.Status.ReasonDetail), string(ke.Status.Reason))
 	switch {
@@ -184,7 +184,7 @@ func (s *session) verdict(ke *v1alpha1.KubernetesExecution) error {
 	case ke.Status.Outcome == v1alpha1.OutcomeFailed:
 		return cli.Fail(fmt.Errorf("execution %q ran, but a required postcondition failed: %s", ke.Name, why), cli.CodeFailed, "fleetloop rollback "+ke.Name+"   rolls it back; "+describe)
 	case ke.Status.Outcome == v1alpha1.OutcomePartial:
-		s.note("warning: an optional postcondition failed")
+		s.printNote("warning: an optional postcondition failed")
 	}
 	return nil
 }

@@ -53,9 +53,9 @@ func (s *session) getCommand() *cobra.Command {
 		ValidArgsFunction: s.completeNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if o.watch {
-				return s.watch(cmd, args, o)
+				return s.runWatch(cmd, args, o)
 			}
-			return s.get(cmd, args, o)
+			return s.runGet(cmd, args, o)
 		},
 	}
 	o.addFlags(cmd, getFormats())
@@ -63,27 +63,27 @@ func (s *session) getCommand() *cobra.Command {
 	return cmd
 }
 
-func (s *session) get(cmd *cobra.Command, args []string, o getOptions) error {
+func (s *session) runGet(cmd *cobra.Command, args []string, o getOptions) error {
 	if err := checkFormat(cmd, o.format, getFormats()); err != nil {
 		return err
 	}
 	if len(args) > 0 && o.selection != (selection{}) {
-		return usagef(cmd, "names cannot be combined with -l, --action or --phase")
+		return usageErrorf(cmd, "names cannot be combined with -l, --action or --phase")
 	}
-	c, err := s.connect()
+	c, err := s.connectCluster()
 	if err != nil {
 		return err
 	}
-	found, errs, err := c.find(cmd.Context(), args, o.selection)
+	found, errs, err := c.findExecutions(cmd.Context(), args, o.selection)
 	if err != nil {
 		return err
 	}
-	look := s.look()
+	look := s.showOptions()
 	look.NoHeaders = o.noHeaders
 	if o.format == show.Table || o.format == show.Wide {
 		err = show.NewLister(s.env.Stdout, o.format == show.Wide, look).Write(found, look)
 		if len(found) == 0 && len(errs) == 0 {
-			s.note("No executions found in namespace %s.", s.where.namespace)
+			s.printNote("No executions found in namespace %s.", s.where.namespace)
 		}
 	} else if len(found) > 0 || len(errs) == 0 {
 		err = show.Objects(s.env.Stdout, o.format, found, len(args) == 1)
@@ -94,11 +94,11 @@ func (s *session) get(cmd *cobra.Command, args []string, o getOptions) error {
 	return hostcli.All(errs, len(found))
 }
 
-// find gives the executions that are named, or those that are selected, by name.
+// findExecutions gives the executions that are named, or those that are selected, by name.
 // Errs are about those that were named and are not there.
-func (c *cluster) find(ctx context.Context, names []string, s selection) (found []v1alpha1.KubernetesExecution, errs []error, err error) {
+func (c *cluster) findExecutions(ctx context.Context, names []string, s selection) (found []v1alpha1.KubernetesExecution, errs []error, err error) {
 	if len(names) == 0 {
-		list, err := c.list(ctx, s)
+		list, err := c.listExecutions(ctx, s)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -111,7 +111,7 @@ func (c *cluster) find(ctx context.Context, names []string, s selection) (found 
 		return list.Items, nil, nil
 	}
 	for _, name := range names {
-		ke, err := c.get(ctx, name)
+		ke, err := c.getExecution(ctx, name)
 		if err != nil {
 			errs = append(errs, err)
 			continue
@@ -127,14 +127,14 @@ func (s *session) describeCommand() *cobra.Command {
 		Short: "Show the details of executions and the next steps",
 		Long: "Show the details of executions: status, what they wait for, next steps, plan, policy decision,\n" +
 			"checks, approvals, result and rollback.",
-		Args:              some,
+		Args:              requireNames,
 		ValidArgsFunction: s.completeNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := s.connect()
+			c, err := s.connectCluster()
 			if err != nil {
 				return err
 			}
-			found, errs, err := c.find(cmd.Context(), args, selection{})
+			found, errs, err := c.findExecutions(cmd.Context(), args, selection{})
 			if err != nil {
 				return err
 			}
@@ -144,7 +144,7 @@ func (s *session) describeCommand() *cobra.Command {
 						return err
 					}
 				}
-				if err := show.Describe(s.env.Stdout, &found[i], s.look()); err != nil {
+				if err := show.Describe(s.env.Stdout, &found[i], s.showOptions()); err != nil {
 					return err
 				}
 			}
@@ -162,34 +162,34 @@ func (s *session) watchCommand() *cobra.Command {
 			"until interrupted. The exit codes for one execution are those of --wait:\n" +
 			"see fleetloop exec --help.",
 		ValidArgsFunction: s.completeNames,
-		RunE:              func(cmd *cobra.Command, args []string) error { return s.watch(cmd, args, o) },
+		RunE:              func(cmd *cobra.Command, args []string) error { return s.runWatch(cmd, args, o) },
 	}
 	o.addFlags(cmd, watchFormats())
 	return cmd
 }
 
-func (s *session) watch(cmd *cobra.Command, args []string, o getOptions) error {
+func (s *session) runWatch(cmd *cobra.Command, args []string, o getOptions) error {
 	if err := checkFormat(cmd, o.format, watchFormats()); err != nil {
 		return err
 	}
 	if len(args) > 1 {
-		return usagef(cmd, "want one execution name, or none to watch all")
+		return usageErrorf(cmd, "want one execution name, or none to watch all")
 	}
-	c, err := s.connect()
+	c, err := s.connectCluster()
 	if err != nil {
 		return err
 	}
 	if len(args) == 0 {
 		return s.watchAll(cmd.Context(), c, o)
 	}
-	ke, err := c.get(cmd.Context(), args[0])
+	ke, err := c.getExecution(cmd.Context(), args[0])
 	if err != nil {
 		return err
 	}
-	if ke, err = s.until(cmd.Context(), c, ke, waiting{through: true}); err != nil {
+	if ke, err = s.waitForExecution(cmd.Context(), c, ke, waitOptions{through: true}); err != nil {
 		return err
 	}
-	return s.say("execution/%s %s", ke.Name, done(ke))
+	return s.printLine("execution/%s %s", ke.Name, describeDone(ke))
 }
 
 // A watcher shows executions as they change.
@@ -202,11 +202,11 @@ type watcher struct {
 }
 
 func (s *session) watchAll(ctx context.Context, c *cluster, o getOptions) error {
-	look := s.look()
+	look := s.showOptions()
 	look.NoHeaders = o.noHeaders
 	w := &watcher{s, o, show.NewLister(s.env.Stdout, o.format == show.Wide, look), map[types.UID]string{}}
 	for begun := false; ; begun = true {
-		err := w.round(ctx, c)
+		err := w.watchOnce(ctx, c)
 		if ctx.Err() == nil && err != nil && (!begun || !isTransient(err)) {
 			return err
 		}
@@ -216,26 +216,26 @@ func (s *session) watchAll(ctx context.Context, c *cluster, o getOptions) error 
 	}
 }
 
-// round shows what there is, and then what changes until the watch ends.
-func (w *watcher) round(ctx context.Context, c *cluster) error {
-	list, err := c.list(ctx, w.o.selection)
+// watchOnce shows what there is, and then what changes until the watch ends.
+func (w *watcher) watchOnce(ctx context.Context, c *cluster) error {
+	list, err := c.listExecutions(ctx, w.o.selection)
 	if err != nil {
 		return err
 	}
-	if err := w.show(list.Items...); err != nil {
+	if err := w.showChanged(list.Items...); err != nil {
 		return err
 	}
-	return w.changes(ctx, c, list.ResourceVersion)
+	return w.watchUpdates(ctx, c, list.ResourceVersion)
 }
 
-// changes shows what changes until the watch ends. The error is one of writing,
+// watchUpdates shows what changes until the watch ends. The error is one of writing,
 // or of the server.
-func (w *watcher) changes(ctx context.Context, c *cluster, since string) error {
-	options := w.o.options(c.namespace)
+func (w *watcher) watchUpdates(ctx context.Context, c *cluster, since string) error {
+	options := w.o.listOptions(c.namespace)
 	options.Raw.ResourceVersion = since
 	stream, err := c.Watch(ctx, &v1alpha1.KubernetesExecutionList{}, options)
 	if err != nil {
-		return explain(err, "watch executions")
+		return explainError(err, "watch executions")
 	}
 	defer stream.Stop()
 	for e := range stream.ResultChan() {
@@ -247,9 +247,9 @@ func (w *watcher) changes(ctx context.Context, c *cluster, since string) error {
 		case e.Type == watch.Deleted:
 			delete(w.seen, ke.UID)
 			ke.Status.Phase = "deleted"
-			err = w.write(*ke)
+			err = w.writeExecutions(*ke)
 		default:
-			err = w.show(*ke)
+			err = w.showChanged(*ke)
 		}
 		if err != nil {
 			return err
@@ -258,8 +258,8 @@ func (w *watcher) changes(ctx context.Context, c *cluster, since string) error {
 	return nil
 }
 
-// show shows those that look other than they did.
-func (w *watcher) show(list ...v1alpha1.KubernetesExecution) error {
+// showChanged shows those that look other than they did.
+func (w *watcher) showChanged(list ...v1alpha1.KubernetesExecution) error {
 	var changed []v1alpha1.KubernetesExecution
 	for _, ke := range list {
 		if state := show.State(&ke, w.o.format == show.Wide); w.seen[ke.UID] != state {
@@ -267,14 +267,14 @@ func (w *watcher) show(list ...v1alpha1.KubernetesExecution) error {
 			changed = append(changed, ke)
 		}
 	}
-	return w.write(changed...)
+	return w.writeExecutions(changed...)
 }
 
-func (w *watcher) write(list ...v1alpha1.KubernetesExecution) (err error) {
+func (w *watcher) writeExecutions(list ...v1alpha1.KubernetesExecution) (err error) {
 	if w.o.format == show.Name {
 		err = show.Objects(w.env.Stdout, show.Name, list, false)
 	} else {
-		err = w.lister.Write(list, w.look())
+		err = w.lister.Write(list, w.showOptions())
 	}
 	return err
 }

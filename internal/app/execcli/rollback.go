@@ -13,7 +13,7 @@ import (
 )
 
 type rollbackOptions struct {
-	waiting
+	waitOptions
 
 	reason, objectName, format string
 }
@@ -28,9 +28,9 @@ status.rollbackInformation. It is checked, approved and audited like any other e
 fails if the target has changed since.
 
 ` + waitHelp,
-		Args:              one,
+		Args:              requireName,
 		ValidArgsFunction: s.completeNames,
-		RunE:              func(cmd *cobra.Command, args []string) error { return s.rollback(cmd, args[0], o) },
+		RunE:              func(cmd *cobra.Command, args []string) error { return s.runRollback(cmd, args[0], o) },
 	}
 	cmd.Flags().StringVar(&o.reason, "reason", "", "reason, for approvers and the audit")
 	cmd.Flags().StringVar(&o.objectName, "name", "", "`name` of the new execution (default: name of the original and a suffix)")
@@ -39,22 +39,22 @@ fails if the target has changed since.
 	return cmd
 }
 
-func (s *session) rollback(cmd *cobra.Command, name string, o rollbackOptions) error {
+func (s *session) runRollback(cmd *cobra.Command, name string, o rollbackOptions) error {
 	if err := checkFormat(cmd, o.format, changeFormats()); err != nil {
 		return err
 	}
-	c, err := s.connect()
+	c, err := s.connectCluster()
 	if err != nil {
 		return err
 	}
-	ke, err := c.get(cmd.Context(), name)
+	ke, err := c.getExecution(cmd.Context(), name)
 	if err != nil {
 		return err
 	}
 	if err := reversible(ke); err != nil {
 		return err
 	}
-	return s.create(cmd, wayBack(ke, o), o.format, o.waiting)
+	return s.createExecution(cmd, wayBack(ke, o), o.format, o.waitOptions)
 }
 
 // reversible is an error unless there is something to take back, and a way.

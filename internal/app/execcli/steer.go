@@ -20,8 +20,8 @@ import (
 	"github.com/fleetloop/fleetloop/internal/execution/roles"
 )
 
-// A steering is what can be asked of an execution that is there.
-type steering struct {
+// A controlAction is what can be asked of an execution that is there.
+type controlAction struct {
 	verb, field, done string
 	name              string // the field that says who, if there is one
 	// refuses says why an execution is not one for it, "" if it is.
@@ -31,8 +31,8 @@ type steering struct {
 // maxName is how long a name is that an execution has room for.
 const maxName = 253
 
-// patch asks it of an execution, in somebody's name if that is known.
-func (st steering) patch(ke *v1alpha1.KubernetesExecution, by string) client.Patch {
+// newPatch asks it of an execution, in somebody's name if that is known.
+func (st controlAction) newPatch(ke *v1alpha1.KubernetesExecution, by string) client.Patch {
 	asked := map[string]any{st.field: true}
 	if st.name != "" && by != "" && utf8.RuneCountInString(by) <= maxName && !ke.Spec.Cancel { // or it has a name, or none, for good
 		asked[st.name] = by
@@ -41,7 +41,7 @@ func (st steering) patch(ke *v1alpha1.KubernetesExecution, by string) client.Pat
 }
 
 func (s *session) cancelCommand() *cobra.Command {
-	cmd := s.steerCommand(steering{"cancel", "cancel", "is being cancelled", "cancelledBy", func(ke *v1alpha1.KubernetesExecution) string {
+	cmd := s.steerCommand(controlAction{"cancel", "cancel", "is being cancelled", "cancelledBy", func(ke *v1alpha1.KubernetesExecution) string {
 		if show.Settled(ke) {
 			return "has already ended"
 		}
@@ -54,7 +54,7 @@ func (s *session) cancelCommand() *cobra.Command {
 }
 
 func (s *session) finalizeCommand() *cobra.Command {
-	cmd := s.steerCommand(steering{"finalize", "finalize", "is being finalized", "", func(ke *v1alpha1.KubernetesExecution) string {
+	cmd := s.steerCommand(controlAction{"finalize", "finalize", "is being finalized", "", func(ke *v1alpha1.KubernetesExecution) string {
 		if ke.Status.Phase != v1alpha1.PhaseRollbackReady {
 			return "is not in phase rollback_ready"
 		}
@@ -66,33 +66,33 @@ func (s *session) finalizeCommand() *cobra.Command {
 	return cmd
 }
 
-func (s *session) steerCommand(st steering) *cobra.Command {
+func (s *session) steerCommand(st controlAction) *cobra.Command {
 	var format string
 	cmd := &cobra.Command{
 		Use:               st.verb + " NAME ...",
-		Args:              some,
+		Args:              requireNames,
 		ValidArgsFunction: s.completeNames,
-		RunE:              func(cmd *cobra.Command, args []string) error { return s.steer(cmd, args, st, format) },
+		RunE:              func(cmd *cobra.Command, args []string) error { return s.runControl(cmd, args, st, format) },
 	}
 	addOutputFlag(cmd, &format, changeFormats())
 	return cmd
 }
 
-func (s *session) steer(cmd *cobra.Command, args []string, st steering, format string) error {
+func (s *session) runControl(cmd *cobra.Command, args []string, st controlAction, format string) error {
 	if err := checkFormat(cmd, format, changeFormats()); err != nil {
 		return err
 	}
-	c, err := s.connect()
+	c, err := s.connectCluster()
 	if err != nil {
 		return err
 	}
-	found, errs, err := c.find(cmd.Context(), args, selection{})
+	found, errs, err := c.findExecutions(cmd.Context(), args, selection{})
 	if err != nil {
 		return err
 	}
 	var me string
 	if st.name != "" {
-		if me, err = c.whoami(cmd.Context()); err != nil {
+		if me, err = c.currentUser(cmd.Context()); err != nil {
 			me = "" // what is to stop does not go on for want of a name
 		}
 	}
@@ -103,13 +103,13 @@ func (s *session) steer(cmd *cobra.Command, args []string, st steering, format s
 			errs = append(errs, cli.Fail(fmt.Errorf("execution %q %s", ke.Name, why), cli.CodePrecondition, "fleetloop exec describe "+ke.Name+"   shows its status"))
 			continue
 		}
-		if err := c.Patch(cmd.Context(), ke, st.patch(ke, me)); err != nil {
-			errs = append(errs, explain(err, fmt.Sprintf("%s execution %q", st.verb, ke.Name)))
+		if err := c.Patch(cmd.Context(), ke, st.newPatch(ke, me)); err != nil {
+			errs = append(errs, explainError(err, fmt.Sprintf("%s execution %q", st.verb, ke.Name)))
 			continue
 		}
 		changed = append(changed, *ke)
 		if format == formatText {
-			if err := s.say("execution/%s %s", ke.Name, st.done); err != nil {
+			if err := s.printLine("execution/%s %s", ke.Name, st.done); err != nil {
 				return err
 			}
 		}
@@ -133,9 +133,9 @@ func (s *session) stopCommand() *cobra.Command {
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if reason == "" {
-				return usagef(cmd, "--reason is required: others need it to decide when to resume")
+				return usageErrorf(cmd, "--reason is required: others need it to decide when to resume")
 			}
-			return s.stop(cmd, reason, running)
+			return s.runStop(cmd, reason, running)
 		},
 	}
 	cmd.Flags().StringVar(&reason, "reason", "", "reason, for those who decide when to resume")
@@ -143,8 +143,8 @@ func (s *session) stopCommand() *cobra.Command {
 	return cmd
 }
 
-func (s *session) stop(cmd *cobra.Command, reason string, running bool) error {
-	c, err := s.connect()
+func (s *session) runStop(cmd *cobra.Command, reason string, running bool) error {
+	c, err := s.connectCluster()
 	if err != nil {
 		return err
 	}
@@ -161,9 +161,9 @@ func (s *session) stop(cmd *cobra.Command, reason string, running bool) error {
 		text += fmt.Sprintf("; the previous reason was %q", terminal.Clean(before))
 	}
 	if err != nil {
-		return c.refused(err, "stop", roles.AdministratorRole)
+		return c.explainRefusal(err, "stop", roles.AdministratorRole)
 	}
-	return s.say("%s", text)
+	return s.printLine("%s", text)
 }
 
 // stopAgain has a stop say another reason, and gives the one that it had: whoever
@@ -183,18 +183,18 @@ func (s *session) resumeCommand() *cobra.Command {
 		Short: "End the emergency stop",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := s.connect()
+			c, err := s.connectCluster()
 			if err != nil {
 				return err
 			}
 			m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: c.namespace, Name: v1alpha1.EmergencyStop}}
 			switch err := c.Delete(cmd.Context(), m); {
 			case apierrors.IsNotFound(err):
-				return s.say("the emergency stop was not active")
+				return s.printLine("the emergency stop was not active")
 			case err != nil:
-				return c.refused(err, "resume", roles.AdministratorRole)
+				return c.explainRefusal(err, "resume", roles.AdministratorRole)
 			}
-			return s.say("resumed")
+			return s.printLine("resumed")
 		},
 	}
 }

@@ -39,7 +39,7 @@ Of several replicas, one is active at a time (leader election).`,
 			if _, err := load(cmd); err != nil {
 				return err
 			}
-			return run(cmd.Context(), cfg, stderr, env)
+			return runController(cmd.Context(), cfg, stderr, env)
 		},
 	}
 	root.SetOut(stdout)
@@ -50,14 +50,14 @@ Of several replicas, one is active at a time (leader election).`,
 		process.ConfigCommand(binary, stdout, func(cmd *cobra.Command) ([]*settings.Report, error) {
 			report, err := load(cmd)
 			return []*settings.Report{report}, err
-		}, &cfg, func() error { return cfg.check() }, func() error { return cfg.sinks().Check() }),
+		}, &cfg, func() error { return cfg.validateSettings() }, func() error { return cfg.sinksConfig().Check() }),
 	)
 	process.AddVersion(root)
 	return root
 }
 
-// run runs a controller until ctx ends.
-func run(ctx context.Context, cfg Config, stderr io.Writer, env func(string) (string, bool)) error {
+// runController runs a controller until ctx ends.
+func runController(ctx context.Context, cfg Config, stderr io.Writer, env func(string) (string, bool)) error {
 	if cfg.Namespace == "" {
 		pod, _ := env("POD_NAMESPACE")
 		cfg.Namespace = cmp.Or(pod, guard.DefaultNamespace)
@@ -66,7 +66,7 @@ func run(ctx context.Context, cfg Config, stderr io.Writer, env func(string) (st
 	if err != nil {
 		return err
 	}
-	parts, err := Parts(ctx, p, cfg.Part, Loan{})
+	parts, err := Parts(ctx, p, cfg.Part, Overrides{})
 	if err != nil {
 		return err
 	}

@@ -135,15 +135,15 @@ var (
 	errNoImage    = errors.New("no runner image is configured: set RUNNER_IMAGE or --runner-image to the image of action-runner")
 )
 
-// check refuses settings that do not go together.
-func (c Part) check() error {
+// validateSettings refuses settings that do not go together.
+func (c Part) validateSettings() error {
 	if c.Audit.Mode == auditPostgres && c.Database.URL == "" {
 		return errNoDatabase
 	}
 	if c.Runner.Image == "" {
 		return errNoImage
 	}
-	for _, name := range slices.Concat(c.Runner.Inline, keys(c.Gate.MaxPerAction)) {
+	for _, name := range slices.Concat(c.Runner.Inline, sortedKeys(c.Gate.MaxPerAction)) {
 		switch a, known := action.Find(name); {
 		case !known:
 			return fmt.Errorf("unknown action %q: 'fleetloop exec actions' lists the available actions", name)
@@ -151,22 +151,22 @@ func (c Part) check() error {
 			return fmt.Errorf("action %q is an alias: use %q", name, a.Name)
 		}
 	}
-	return c.Runner.check()
+	return c.Runner.validateSettings()
 }
 
-// sinks are those that are told of changes.
-func (c Part) sinks() changes.Config {
+// sinksConfig are those that are told of changes.
+func (c Part) sinksConfig() changes.Config {
 	cfg := c.Changes
 	cfg.ClusterName = cmp.Or(cfg.ClusterName, c.Cluster)
 	return cfg
 }
 
-func keys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
+func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
-// operator leaves half of the time to stop to the clients of the sinks.
-func (c Part) operator(stop time.Duration) operator.Config {
+// operatorConfig leaves half of the time to stop to the clients of the sinks.
+func (c Part) operatorConfig(stop time.Duration) operator.Config {
 	cfg := operator.Config{
-		Namespace: c.Namespace, Job: c.job(), Inline: c.Runner.Inline, DefaultMode: v1alpha1.ExecutionMode(c.Runner.DefaultMode), DryRun: c.DryRun,
+		Namespace: c.Namespace, Job: c.jobOptions(), Inline: c.Runner.Inline, DefaultMode: v1alpha1.ExecutionMode(c.Runner.DefaultMode), DryRun: c.DryRun,
 		ApprovalTimeout: c.Times.Approval, RollbackWindow: c.Times.RollbackWindow, TTL: c.Times.Retention, JobTTL: c.Times.JobRetention,
 		Audited: c.Audit.Mode == auditPostgres,
 		Outbox: outbox.Config{
@@ -179,14 +179,14 @@ func (c Part) operator(stop time.Duration) operator.Config {
 	return cfg
 }
 
-func (c Part) checks() check.Config {
+func (c Part) checkConfig() check.Config {
 	return check.Config{
 		Namespace: c.Namespace, ClusterName: c.Cluster, DryRunExecutor: c.Checks.DryRunExecutor,
 		ProtectedNamespaces: c.Checks.ProtectedNamespaces, EnvironmentLabel: c.Checks.EnvironmentLabel,
 	}
 }
 
-func (c Part) gate() gate.Config {
+func (c Part) gateConfig() gate.Config {
 	return gate.Config{
 		MaxConcurrent: c.Gate.MaxConcurrent, MaxPerNamespace: c.Gate.MaxPerNamespace, MaxPerAction: c.Gate.MaxPerAction,
 		MaxPerRequester: cmp.Or(c.Gate.MaxPerRequester, max(1, c.Gate.MaxConcurrent/2)),
@@ -195,13 +195,13 @@ func (c Part) gate() gate.Config {
 	}
 }
 
-func (c Part) guard() guard.Options {
+func (c Part) guardOptions() guard.Options {
 	return guard.Options{
 		Namespace: c.Namespace, ControllerUser: c.Guard.User, PolicyConfigMap: c.Policy.ConfigMap,
 		PolicyAdmins: c.Guard.PolicyAdmins, TrustedRequesters: c.Guard.TrustedRequesters,
 	}
 }
 
-func (c Part) mode(annotation string) policy.Mode {
+func (c Part) policyMode(annotation string) policy.Mode {
 	return policy.Mode(cmp.Or(annotation, c.Policy.Mode))
 }

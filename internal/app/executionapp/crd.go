@@ -82,7 +82,7 @@ func (c *schemaCheck) Ready() error {
 func (c *schemaCheck) Run(ctx context.Context) error {
 	for wait := time.Duration(0); backoff.Sleep(ctx, wait) == nil; {
 		wait = crdAgain
-		missing, err := c.missing(ctx)
+		missing, err := c.missingFields(ctx)
 		switch before := c.outdated.Load(); {
 		case err != nil:
 			c.log.DebugContext(ctx, "reading the CustomResourceDefinition failed", "err", err)
@@ -110,9 +110,9 @@ func outdatedError(missing []string) error {
 		v1alpha1.Resource, v1alpha1.GroupVersion.Group, strings.Join(missing, ", "), more)
 }
 
-// missing are the fields of the shipped CustomResourceDefinition that the API server
+// missingFields are the fields of the shipped CustomResourceDefinition that the API server
 // does not have.
-func (c *schemaCheck) missing(ctx context.Context) ([]string, error) {
+func (c *schemaCheck) missingFields(ctx context.Context) ([]string, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, crdTimeout, errNoSchema)
 	defer cancel()
 	path := "/openapi/v3/apis/" + v1alpha1.GroupVersion.String()

@@ -16,5 +16,5 @@ import (
 func Describe(reg prometheus.Registerer) error {
 	_, policyErr := policy.NewMetrics(reg)
 	_, auditErr := audit.New(nil, audit.Config{}, reg, slog.New(slog.DiscardHandler))
-	return errors.Join(policyErr, auditErr, describe(reg), operator.Describe(reg))
+	return errors.Join(policyErr, auditErr, registerMetrics(reg), operator.Describe(reg))
 }

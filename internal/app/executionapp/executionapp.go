@@ -31,8 +31,8 @@ import (
 // userAgent is what servers call us.
 const userAgent = "fleetloop-execution-controller"
 
-// A Loan is what others may lend the controller. The zero value is nothing.
-type Loan struct {
+// A Overrides is what others may lend the controller. The zero value is nothing.
+type Overrides struct {
 	// Host is used in the place of the cluster that is configured.
 	Host *rest.Config
 	// Sinks receive change events in the place of those that are configured.
@@ -41,8 +41,8 @@ type Loan struct {
 
 // Parts makes the parts of the execution controller, in the order in which they
 // depend on each other.
-func Parts(ctx context.Context, p *process.Process, cfg Part, loan Loan) (parts []lifecycle.Part, err error) {
-	if err := cfg.check(); err != nil {
+func Parts(ctx context.Context, p *process.Process, cfg Part, loan Overrides) (parts []lifecycle.Part, err error) {
+	if err := cfg.validateSettings(); err != nil {
 		return nil, err
 	}
 	defer func() {
@@ -59,19 +59,19 @@ func Parts(ctx context.Context, p *process.Process, cfg Part, loan Loan) (parts 
 	}
 	sinks := loan.Sinks
 	if sinks == nil {
-		if sinks, err = changes.New(cfg.sinks(), changeevent.SourceExecutionController, p, changes.SenderRetries); err != nil { //nolint:contextcheck // the sinks outlive the call
+		if sinks, err = changes.New(cfg.sinksConfig(), changeevent.SourceExecutionController, p, changes.SenderRetries); err != nil { //nolint:contextcheck // the sinks outlive the call
 			return nil, err
 		}
 		parts = append(parts, sinks.Part())
 	}
 	ids := identity.New(host, cfg.Namespace)
 	deps := operator.Deps{
-		Host: host, Identities: ids, Recorder: logged{p.Log}, Log: p.Log, Registerer: p.Metrics,
+		Host: host, Identities: ids, Recorder: changeLogger{p.Log}, Log: p.Log, Registerer: p.Metrics,
 		Event: func(c execution.Change) changeevent.ChangeEvent { return eventOf(c, cfg.Cluster) },
 	}
 	deps.Sinks = outboxSinks(sinks)
 	if cfg.Audit.Mode == auditPostgres {
-		store, database, err := auditing(cfg, p) //nolint:contextcheck // the pool outlives the call
+		store, database, err := newAuditing(cfg, p) //nolint:contextcheck // the pool outlives the call
 		if err != nil {
 			return parts, err
 		}
@@ -80,30 +80,30 @@ func Parts(ctx context.Context, p *process.Process, cfg Part, loan Loan) (parts 
 	} else {
 		p.Log.WarnContext(ctx, "audit is disabled", "set", "AUDIT=postgres and DATABASE_URL")
 	}
-	g, err := gate.New(cfg.gate())
+	g, err := gate.New(cfg.gateConfig())
 	if err != nil {
 		return parts, err
 	}
 	deps.Gate = g
-	guarded, err := guarding(ctx, host, cfg, p, &deps)
+	guarded, err := newGuardParts(ctx, host, cfg, p, &deps)
 	if err != nil {
 		return parts, err
 	}
-	surroundings, checker, err := surround(host, cfg, p, ids, g)
+	surroundings, checker, err := newCheckParts(host, cfg, p, ids, g)
 	if err != nil {
 		return parts, err
 	}
 	deps.Check = checker
 	parts = append(append(parts, surroundings...), guarded...)
-	o, err := operator.New(cfg.operator(p.StopTimeout()), deps) //nolint:contextcheck // the operator outlives the call
+	o, err := operator.New(cfg.operatorConfig(p.StopTimeout()), deps) //nolint:contextcheck // the operator outlives the call
 	if err != nil {
 		return parts, err
 	}
 	return append(parts, o.Part()), nil
 }
 
-// auditing makes what keeps the audit.
-func auditing(cfg Part, p *process.Process) (*audit.Auditor, []lifecycle.Part, error) {
+// newAuditing makes what keeps the audit.
+func newAuditing(cfg Part, p *process.Process) (*audit.Auditor, []lifecycle.Part, error) {
 	cfg.Database.ProbeEvery = 10 * time.Second
 	pool, err := postgres.New(cfg.Database, p.Log)
 	if err != nil {
@@ -130,10 +130,10 @@ func outboxSinks(sinks *changes.Sinks) []outbox.Sink {
 	return list
 }
 
-// guarding makes the parts that check what approvals rest on: since when the
+// newGuardParts makes the parts that check what approvals rest on: since when the
 // admission policies have been in force, and whether the installed
 // CustomResourceDefinition has all fields.
-func guarding(ctx context.Context, host *rest.Config, cfg Part, p *process.Process, deps *operator.Deps) ([]lifecycle.Part, error) {
+func newGuardParts(ctx context.Context, host *rest.Config, cfg Part, p *process.Process, deps *operator.Deps) ([]lifecycle.Part, error) {
 	stored, err := newSchemaCheck(host, p.Metrics, p.Log)
 	if err != nil {
 		return nil, err
@@ -143,7 +143,7 @@ func guarding(ctx context.Context, host *rest.Config, cfg Part, p *process.Proce
 		deps.Guard = guard.Off{}
 		return []lifecycle.Part{stored.Part()}, watchGuard(p.Metrics, func() error { return guard.ErrOff })
 	}
-	watch, err := guard.New(host, cfg.guard(), cfg.Guard.Propagation, p.Log)
+	watch, err := guard.New(host, cfg.guardOptions(), cfg.Guard.Propagation, p.Log)
 	if err != nil {
 		return nil, err
 	}
@@ -151,14 +151,14 @@ func guarding(ctx context.Context, host *rest.Config, cfg Part, p *process.Proce
 	return []lifecycle.Part{{Name: "admission policies", Run: watch.Run, Ready: watch.Ready}, stored.Part()}, watchGuard(p.Metrics, watch.Missing)
 }
 
-// surround makes the checks, and what they know of the policies and the cluster.
-func surround(host *rest.Config, cfg Part, p *process.Process, ids *identity.Identities, g *gate.Gate) ([]lifecycle.Part, *check.Checker, error) {
+// newCheckParts makes the checks, and what they know of the policies and the cluster.
+func newCheckParts(host *rest.Config, cfg Part, p *process.Process, ids *identity.Identities, g *gate.Gate) ([]lifecycle.Part, *check.Checker, error) {
 	metrics, err := policy.NewMetrics(p.Metrics)
 	if err != nil {
 		return nil, nil, err
 	}
-	rules := &laws{store: policy.NewStore(cfg.Policy.Timeout, metrics), name: cfg.Namespace + "/" + cfg.Policy.ConfigMap, mode: cfg.mode, log: p.Log, latest: make(chan *corev1.ConfigMap, 1)}
-	asked, err := newTimed(p.Metrics, conditions{evaluator.New()})
+	rules := &policyConfigMaps{store: policy.NewStore(cfg.Policy.Timeout, metrics), name: cfg.Namespace + "/" + cfg.Policy.ConfigMap, mode: cfg.policyMode, log: p.Log, latest: make(chan *corev1.ConfigMap, 1)}
+	asked, err := newTimed(p.Metrics, conditionEvaluator{evaluator.New()})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -166,17 +166,17 @@ func surround(host *rest.Config, cfg Part, p *process.Process, ids *identity.Ide
 	if err != nil {
 		return nil, nil, err
 	}
-	checker, err := check.New(cfg.checks(), check.Deps{
+	checker, err := check.New(cfg.checkConfig(), check.Deps{
 		Identities: ids, Policy: rules, Conditions: asked, Traffic: g, Reader: view,
 	})
 	if err != nil {
 		return nil, nil, err
 	}
-	follow, err := followPolicies(host, cfg.Namespace, cfg.Policy.ConfigMap, rules.take, p.Log)
+	follow, err := followPolicies(host, cfg.Namespace, cfg.Policy.ConfigMap, rules.enqueueConfigMap, p.Log)
 	if err != nil {
 		return nil, nil, err
 	}
 	known := follow.Ready
 	follow.Ready = func() error { return errors.Join(known(), rules.Ready()) }
-	return []lifecycle.Part{follow, {Name: "policy loading", Run: rules.Run}, view.Part("cluster cache"), nodes(view, g, p.Log)}, checker, nil
+	return []lifecycle.Part{follow, {Name: "policy loading", Run: rules.Run}, view.Part("cluster cache"), newNodeCounter(view, g, p.Log)}, checker, nil
 }

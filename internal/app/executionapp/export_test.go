@@ -10,7 +10,7 @@ import (
 func EventOf(c execution.Change, cluster string) changeevent.ChangeEvent { return eventOf(c, cluster) }
 
 // JobsOf is how the operator makes Jobs.
-func JobsOf(c Part) job.Options { return c.operator(0).Job }
+func JobsOf(c Part) job.Options { return c.operatorConfig(0).Job }
 
 // Check refuses settings of the runner that make no Job.
-func (c RunnerConfig) Check() error { return c.check() }
+func (c RunnerConfig) Check() error { return c.validateSettings() }

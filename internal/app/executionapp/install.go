@@ -46,8 +46,8 @@ func Install(ctx context.Context, host *rest.Config, cfg Part, targets Targets) 
 	if err != nil {
 		return fmt.Errorf("install executions: %w", err)
 	}
-	for _, o := range objects(cfg, targets) {
-		if err := apply(ctx, c, o); err != nil {
+	for _, o := range installObjects(cfg, targets) {
+		if err := applyObject(ctx, c, o); err != nil {
 			return fmt.Errorf("install executions: %w", err)
 		}
 	}
@@ -58,11 +58,11 @@ func Install(ctx context.Context, host *rest.Config, cfg Part, targets Targets) 
 	if err != nil && !apierrors.IsAlreadyExists(err) {
 		return fmt.Errorf("install executions: create ConfigMap %q: %w", cfg.Policy.ConfigMap, err)
 	}
-	return stamps(ctx, c, cfg)
+	return installStamps(ctx, c, cfg)
 }
 
-// objects are what is installed in any cluster.
-func objects(cfg Part, targets Targets) []runtime.Object {
+// installObjects are what is installed in any cluster.
+func installObjects(cfg Part, targets Targets) []runtime.Object {
 	var list []runtime.Object
 	for _, name := range append([]string{cfg.Namespace}, targets.Namespaces...) {
 		list = append(list, &corev1.Namespace{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"}, ObjectMeta: metav1.ObjectMeta{Name: name}})
@@ -82,13 +82,13 @@ func objects(cfg Part, targets Targets) []runtime.Object {
 		list = append(list, r)
 	}
 	list = append(list, roles.Approver(), roles.Administrator(), roles.Viewer())
-	return slices.Concat(list, guard.Objects(cfg.guard()), guard.Advice(cfg.guard()))
+	return slices.Concat(list, guard.Objects(cfg.guardOptions()), guard.Advice(cfg.guardOptions()))
 }
 
-// stamps puts in what clusters have only since Kubernetes 1.36.
-func stamps(ctx context.Context, c client.Client, cfg Part) error {
-	for _, o := range guard.Stamps(cfg.guard()) {
-		err := apply(ctx, c, o)
+// installStamps puts in what clusters have only since Kubernetes 1.36.
+func installStamps(ctx context.Context, c client.Client, cfg Part) error {
+	for _, o := range guard.Stamps(cfg.guardOptions()) {
+		err := applyObject(ctx, c, o)
 		if meta.IsNoMatchError(err) {
 			return nil
 		}
@@ -99,8 +99,8 @@ func stamps(ctx context.Context, c client.Client, cfg Part) error {
 	return nil
 }
 
-// apply makes one object as it should be.
-func apply(ctx context.Context, c client.Client, o runtime.Object) error {
+// applyObject makes one object as it should be.
+func applyObject(ctx context.Context, c client.Client, o runtime.Object) error {
 	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o)
 	if err != nil {
 		return err

@@ -24,15 +24,15 @@ func watchGuard(reg prometheus.Registerer, missing func() error) error {
 	}))
 }
 
-// timed are conditions of which is measured how long they take.
-type timed struct {
+// timedEvaluator are conditions of which is measured how long they take.
+type timedEvaluator struct {
 	execution.Conditions
 
 	took *prometheus.HistogramVec
 }
 
-func newTimed(reg prometheus.Registerer, of execution.Conditions) (timed, error) {
-	c := timed{of, prometheus.NewHistogramVec(prometheus.HistogramOpts{
+func newTimed(reg prometheus.Registerer, of execution.Conditions) (timedEvaluator, error) {
+	c := timedEvaluator{of, prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name: "kubernetesexecution_condition_evaluation_duration_seconds",
 		Help: "Duration of evaluations of preconditions and postconditions in seconds, by result: passed, failed, error, killed (the evaluation exceeded its CPU or memory limit) or deferred (all evaluator processes were busy).", Buckets: prometheus.ExponentialBuckets(1e-3, 2, 14),
 	}, []string{"result"})}
@@ -40,24 +40,24 @@ func newTimed(reg prometheus.Registerer, of execution.Conditions) (timed, error)
 }
 
 // Enter takes a place in which is measured, and counts where there is none.
-func (c timed) Enter(requester string) (execution.Place, error) {
+func (c timedEvaluator) Enter(requester string) (execution.Place, error) {
 	p, err := c.Conditions.Enter(requester)
 	if err != nil {
 		c.took.WithLabelValues("deferred").Observe(0)
 		return nil, err
 	}
-	return timedPlace{p, c.took}, nil
+	return timedEvaluationPlace{p, c.took}, nil
 }
 
-// A timedPlace is one in which is measured.
-type timedPlace struct {
+// A timedEvaluationPlace is one in which is measured.
+type timedEvaluationPlace struct {
 	execution.Place
 
 	took *prometheus.HistogramVec
 }
 
 // Evaluate evaluates, and measures.
-func (p timedPlace) Evaluate(ctx context.Context, module string, input any, now time.Time) (passed bool, message string, err error) {
+func (p timedEvaluationPlace) Evaluate(ctx context.Context, module string, input any, now time.Time) (passed bool, message string, err error) {
 	begin := time.Now()
 	passed, message, err = p.Place.Evaluate(ctx, module, input, now)
 	result, retry := "failed", (*execution.RetryError)(nil)
@@ -75,8 +75,8 @@ func (p timedPlace) Evaluate(ctx context.Context, module string, input any, now 
 	return passed, message, err
 }
 
-// describe registers what is counted here.
-func describe(reg prometheus.Registerer) error {
+// registerMetrics registers what is counted here.
+func registerMetrics(reg prometheus.Registerer) error {
 	_, err := newTimed(reg, nil)
 	none := func() error { return nil }
 	return errors.Join(err, watchGuard(reg, none), watchSchema(reg, none))

@@ -16,8 +16,8 @@ import (
 	"github.com/fleetloop/fleetloop/internal/policy/evaluator"
 )
 
-// laws are the policies of a ConfigMap, as it last was good.
-type laws struct {
+// policyConfigMaps are the policies of a ConfigMap, as it last was good.
+type policyConfigMaps struct {
 	store *policy.Store
 	name  string // namespace/name of the ConfigMap
 	mode  func(annotation string) policy.Mode
@@ -36,8 +36,8 @@ const (
 	lastRetry  = time.Minute
 )
 
-// take has Run take a ConfigMap over. The caller is one goroutine.
-func (p *laws) take(o client.Object, gone bool) {
+// enqueueConfigMap has Run take a ConfigMap over. The caller is one goroutine.
+func (p *policyConfigMaps) enqueueConfigMap(o client.Object, gone bool) {
 	cm, ok := o.(*corev1.ConfigMap)
 	if gone || !ok {
 		cm = nil
@@ -51,7 +51,7 @@ func (p *laws) take(o client.Object, gone bool) {
 
 // Run takes ConfigMaps over until ctx ends, and tries those again that could not
 // be tried to their end.
-func (p *laws) Run(ctx context.Context) error {
+func (p *policyConfigMaps) Run(ctx context.Context) error {
 	var cm *corev1.ConfigMap
 	var pause time.Duration
 	again := time.NewTimer(lastRetry)
@@ -67,16 +67,16 @@ func (p *laws) Run(ctx context.Context) error {
 			pause = min(2*pause, lastRetry)
 		}
 		again.Stop()
-		if !p.load(ctx, cm, pause) {
+		if !p.loadConfigMap(ctx, cm, pause) {
 			again.Reset(pause)
 		}
 	}
 }
 
-// load takes a ConfigMap over, and says whether it is done with. One that is bad
+// loadConfigMap takes a ConfigMap over, and says whether it is done with. One that is bad
 // leaves the policies in force that were good; one that is gone leaves none, and
 // nothing is allowed any more.
-func (p *laws) load(ctx context.Context, cm *corev1.ConfigMap, pause time.Duration) bool {
+func (p *policyConfigMaps) loadConfigMap(ctx context.Context, cm *corev1.ConfigMap, pause time.Duration) bool {
 	if cm == nil {
 		p.store.Unload()
 		p.log.ErrorContext(ctx, "policy ConfigMap deleted, all actions are denied", "configmap", p.name)
@@ -99,7 +99,7 @@ func (p *laws) load(ctx context.Context, cm *corev1.ConfigMap, pause time.Durati
 }
 
 // Ready says why nothing can be decided.
-func (p *laws) Ready() error {
+func (p *policyConfigMaps) Ready() error {
 	s := p.store.Status()
 	switch {
 	case s.Hash != "":
@@ -113,7 +113,7 @@ func (p *laws) Ready() error {
 }
 
 // Decide decides by the policies that are in force.
-func (p *laws) Decide(ctx context.Context, in *execution.Input) (execution.Decision, error) {
+func (p *policyConfigMaps) Decide(ctx context.Context, in *execution.Input) (execution.Decision, error) {
 	text, err := json.Marshal(in)
 	if err != nil {
 		return execution.Decision{}, fmt.Errorf("encode policy input: %w", err)
@@ -136,23 +136,23 @@ func (p *laws) Decide(ctx context.Context, in *execution.Input) (execution.Decis
 	}, nil
 }
 
-// conditions evaluates modules in Rego.
-type conditions struct{ *evaluator.Evaluator }
+// conditionEvaluator evaluates modules in Rego.
+type conditionEvaluator struct{ *evaluator.Evaluator }
 
 // Enter takes a place for a requester.
-func (c conditions) Enter(requester string) (execution.Place, error) {
+func (c conditionEvaluator) Enter(requester string) (execution.Place, error) {
 	p, err := c.Evaluator.Enter(requester)
 	if err != nil {
 		return nil, inWords(err)
 	}
-	return place{p}, nil
+	return evaluationPlace{p}, nil
 }
 
-// A place is where they are evaluated.
-type place struct{ *evaluator.Place }
+// A evaluationPlace is where they are evaluated.
+type evaluationPlace struct{ *evaluator.Place }
 
 // Evaluate says whether a condition holds.
-func (p place) Evaluate(ctx context.Context, module string, input any, now time.Time) (passed bool, message string, err error) {
+func (p evaluationPlace) Evaluate(ctx context.Context, module string, input any, now time.Time) (passed bool, message string, err error) {
 	text, err := json.Marshal(input)
 	if err != nil {
 		return false, "", fmt.Errorf("encode condition input: %w", err)
@@ -162,7 +162,7 @@ func (p place) Evaluate(ctx context.Context, module string, input any, now time.
 }
 
 // Compile says why a condition can never hold.
-func (p place) Compile(ctx context.Context, module string) error {
+func (p evaluationPlace) Compile(ctx context.Context, module string) error {
 	return inWords(p.Place.Compile(ctx, module))
 }
 

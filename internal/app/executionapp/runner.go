@@ -65,11 +65,11 @@ func (q *Quantity) UnmarshalText(text []byte) error {
 // MarshalText writes it as it is read.
 func (q Quantity) MarshalText() ([]byte, error) { return []byte(q.String()), nil }
 
-func (c Part) job() job.Options {
+func (c Part) jobOptions() job.Options {
 	o := job.Options{
 		Namespace: c.Namespace, Image: c.Runner.Image, PullPolicy: c.Runner.PullPolicy, PullSecrets: c.Runner.PullSecrets,
 		PriorityClassName: c.Runner.PriorityClass, NodeSelector: c.Runner.NodeSelector, OnTargetNode: c.Runner.OnTargetNode,
-		Resources: c.Runner.Resources.kube(),
+		Resources: c.Runner.Resources.requirements(),
 	}
 	for _, t := range c.Runner.Tolerations {
 		o.Tolerations = append(o.Tolerations, corev1.Toleration{
@@ -80,12 +80,12 @@ func (c Part) job() job.Options {
 		o.ActionResources = make(map[string]corev1.ResourceRequirements)
 	}
 	for name, r := range c.Runner.ActionResources {
-		o.ActionResources[name] = r.kube()
+		o.ActionResources[name] = r.requirements()
 	}
 	return o
 }
 
-func (r Resources) kube() corev1.ResourceRequirements {
+func (r Resources) requirements() corev1.ResourceRequirements {
 	list := func(m map[string]Quantity) corev1.ResourceList {
 		if len(m) == 0 {
 			return nil
@@ -99,26 +99,26 @@ func (r Resources) kube() corev1.ResourceRequirements {
 	return corev1.ResourceRequirements{Requests: list(r.Requests), Limits: list(r.Limits)}
 }
 
-// check says which settings the API server would refuse, Job after Job.
-func (c RunnerConfig) check() error {
+// validateSettings says which settings the API server would refuse, Job after Job.
+func (c RunnerConfig) validateSettings() error {
 	var errs []error
 	bad := func(key, format string, args ...any) {
 		errs = append(errs, fmt.Errorf("runner.%s: %s", key, fmt.Sprintf(format, args...)))
 	}
-	for _, key := range keys(c.NodeSelector) {
+	for _, key := range sortedKeys(c.NodeSelector) {
 		for _, problem := range slices.Concat(validation.IsQualifiedName(key), validation.IsValidLabelValue(c.NodeSelector[key])) {
 			bad("node_selector", "%q=%q is not a valid label: %s", key, c.NodeSelector[key], problem)
 		}
 	}
 	for i, t := range c.Tolerations {
-		for _, problem := range t.problems() {
+		for _, problem := range t.listProblems() {
 			bad(fmt.Sprintf("tolerations[%d]", i), "%s", problem)
 		}
 	}
-	for _, problem := range c.Resources.problems() {
+	for _, problem := range c.Resources.listProblems() {
 		bad("resources", "%s", problem)
 	}
-	for _, name := range keys(c.ActionResources) {
+	for _, name := range sortedKeys(c.ActionResources) {
 		key, r := "action_resources["+name+"]", c.ActionResources[name]
 		a, known := action.Find(name)
 		switch {
@@ -131,14 +131,14 @@ func (c RunnerConfig) check() error {
 		case len(r.Requests)+len(r.Limits) == 0:
 			bad(key, "set requests or limits, or omit it to use those of runner.resources")
 		}
-		for _, problem := range r.problems() {
+		for _, problem := range r.listProblems() {
 			bad(key, "%s", problem)
 		}
 	}
 	return errors.Join(errs...)
 }
 
-func (t Toleration) problems() []string {
+func (t Toleration) listProblems() []string {
 	var list []string
 	exists := t.Operator == string(corev1.TolerationOpExists)
 	switch {
@@ -161,19 +161,19 @@ func (t Toleration) problems() []string {
 	return list
 }
 
-func (r Resources) problems() []string {
+func (r Resources) listProblems() []string {
 	var list []string
 	for _, part := range []struct {
 		name   string
 		values map[string]Quantity
 	}{{"requests", r.Requests}, {"limits", r.Limits}} {
-		for _, name := range keys(part.values) {
-			if problem := unfit(corev1.ResourceName(name), part.values[name].Quantity); problem != "" {
+		for _, name := range sortedKeys(part.values) {
+			if problem := quantityProblem(corev1.ResourceName(name), part.values[name].Quantity); problem != "" {
 				list = append(list, part.name+"["+name+"]: "+problem)
 			}
 		}
 	}
-	for _, name := range keys(r.Requests) {
+	for _, name := range sortedKeys(r.Requests) {
 		request, limit := r.Requests[name], r.Limits[name]
 		_, limited := r.Limits[name]
 		switch {
@@ -186,8 +186,8 @@ func (r Resources) problems() []string {
 	return list
 }
 
-// unfit is why there can be no such amount of a resource.
-func unfit(name corev1.ResourceName, q resource.Quantity) string {
+// quantityProblem is why there can be no such amount of a resource.
+func quantityProblem(name corev1.ResourceName, q resource.Quantity) string {
 	if name == corev1.ResourceCPU {
 		return ""
 	}

@@ -44,14 +44,14 @@ func followPolicies(host *rest.Config, namespace, name string, take func(client.
 // nodesEvery is how often the nodes in memory are counted.
 const nodesEvery = 2 * time.Second
 
-// nodes is a part that tells the gate of the nodes: how many there are, and
+// newNodeCounter is a part that tells the gate of the nodes: how many there are, and
 // which of them executions have cordoned.
-func nodes(view client.Reader, g *gate.Gate, log *slog.Logger) lifecycle.Part {
+func newNodeCounter(view client.Reader, g *gate.Gate, log *slog.Logger) lifecycle.Part {
 	return lifecycle.Part{Name: "node budget", Run: func(ctx context.Context) error {
 		tick := time.NewTicker(nodesEvery)
 		defer tick.Stop()
 		for {
-			if err := count(ctx, view, g); err != nil && ctx.Err() == nil {
+			if err := countNodes(ctx, view, g); err != nil && ctx.Err() == nil {
 				log.DebugContext(ctx, "node count is not available yet", "err", err)
 			}
 			select {
@@ -63,7 +63,7 @@ func nodes(view client.Reader, g *gate.Gate, log *slog.Logger) lifecycle.Part {
 	}}
 }
 
-func count(ctx context.Context, view client.Reader, g *gate.Gate) error {
+func countNodes(ctx context.Context, view client.Reader, g *gate.Gate) error {
 	var list corev1.NodeList
 	if err := view.List(ctx, &list); err != nil {
 		return err

@@ -74,7 +74,7 @@ func TestCount(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := count(t.Context(), seen{nodes: tc.nodes}, g); err != nil {
+			if err := countNodes(t.Context(), seen{nodes: tc.nodes}, g); err != nil {
 				t.Fatal(err)
 			}
 			in := 0
@@ -102,11 +102,11 @@ func TestCountKeeps(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := count(t.Context(), seen{nodes: fleet(20, []int{0, 1}, nil)}, g); err != nil {
+	if err := countNodes(t.Context(), seen{nodes: fleet(20, []int{0, 1}, nil)}, g); err != nil {
 		t.Fatal(err)
 	}
 	away := errors.New("away")
-	if err := count(t.Context(), seen{err: away}, g); !errors.Is(err, away) {
+	if err := countNodes(t.Context(), seen{err: away}, g); !errors.Is(err, away) {
 		t.Errorf("got %v, want %v", err, away)
 	}
 	c := gate.Claim{UID: "x", Action: "drain_node", Node: true, Target: gate.TargetOf(v1alpha1.PlanTarget{APIVersion: "v1", Kind: "Node", Name: nameOf(7)})}

@@ -24,8 +24,8 @@ import (
 // A cluster is the host cluster, as far as nodes go.
 type cluster struct{ client.WithWatch }
 
-// connect finds the host cluster. It asks nothing of it.
-func (s *session) connect() (*cluster, error) {
+// connectCluster finds the host cluster. It asks nothing of it.
+func (s *session) connectCluster() (*cluster, error) {
 	scheme := runtime.NewScheme()
 	if err := errors.Join(v1alpha1.AddToScheme(scheme), corev1.AddToScheme(scheme)); err != nil {
 		return nil, err
@@ -40,37 +40,37 @@ func (s *session) connect() (*cluster, error) {
 	return &cluster{c}, nil
 }
 
-func explain(err error, doing string) error { return hostcli.Explain(err, doing, v1alpha1.Kind) }
+func explainError(err error, doing string) error { return hostcli.Explain(err, doing, v1alpha1.Kind) }
 
-// bare is a name without the kind that kubectl writes before it.
-func bare(name string) string { return name[strings.LastIndexByte(name, '/')+1:] }
+// bareName is a name without the kind that kubectl writes before it.
+func bareName(name string) string { return name[strings.LastIndexByte(name, '/')+1:] }
 
-// fault reads the NodeFault of a node.
-func (c *cluster) fault(ctx context.Context, node string) (*v1alpha1.NodeFault, error) {
+// getFault reads the NodeFault of a node.
+func (c *cluster) getFault(ctx context.Context, node string) (*v1alpha1.NodeFault, error) {
 	var f v1alpha1.NodeFault
-	err := c.Get(ctx, client.ObjectKey{Name: bare(node)}, &f)
+	err := c.Get(ctx, client.ObjectKey{Name: bareName(node)}, &f)
 	if apierrors.IsNotFound(err) && !hostcli.Unserved(err) {
-		return nil, cli.Fail(fmt.Errorf("node %q has no NodeFault", bare(node)), cli.CodePrecondition, "fleetloop faults list   shows the nodes with faults")
+		return nil, cli.Fail(fmt.Errorf("node %q has no NodeFault", bareName(node)), cli.CodePrecondition, "fleetloop faults list   shows the nodes with faults")
 	}
 	if err != nil {
-		return nil, explain(err, fmt.Sprintf("get NodeFault of node %q", bare(node)))
+		return nil, explainError(err, fmt.Sprintf("get NodeFault of node %q", bareName(node)))
 	}
 	return &f, nil
 }
 
-// faults are the NodeFaults of some nodes, or all of them, by name. errs are
+// listFaults are the NodeFaults of some nodes, or all of them, by name. errs are
 // about those that are not there.
-func (c *cluster) faults(ctx context.Context, nodes []string) (list []v1alpha1.NodeFault, errs []error, err error) {
+func (c *cluster) listFaults(ctx context.Context, nodes []string) (list []v1alpha1.NodeFault, errs []error, err error) {
 	if len(nodes) == 0 {
 		var all v1alpha1.NodeFaultList
 		if err := c.List(ctx, &all); err != nil {
-			return nil, nil, explain(err, "list faults")
+			return nil, nil, explainError(err, "list faults")
 		}
 		slices.SortFunc(all.Items, func(a, b v1alpha1.NodeFault) int { return cmp.Compare(a.Name, b.Name) })
 		return all.Items, nil, nil
 	}
 	for _, name := range nodes {
-		f, err := c.fault(ctx, name)
+		f, err := c.getFault(ctx, name)
 		if err != nil {
 			errs = append(errs, err)
 			continue
@@ -87,7 +87,7 @@ const completionTimeout = 2 * time.Second
 // cannot be asked has none; a completion is no place for errors.
 func (s *session) completeNodes(cmd *cobra.Command, _ []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	const files = cobra.ShellCompDirectiveNoFileComp
-	c, err := s.connect()
+	c, err := s.connectCluster()
 	if err != nil {
 		return nil, files
 	}
@@ -97,7 +97,7 @@ func (s *session) completeNodes(cmd *cobra.Command, _ []string, _ string) ([]cob
 	}
 	ctx, cancel := context.WithTimeout(parent, completionTimeout)
 	defer cancel()
-	list, _, err := c.faults(ctx, nil)
+	list, _, err := c.listFaults(ctx, nil)
 	if err != nil {
 		return nil, files
 	}

@@ -38,11 +38,11 @@ func (s *session) deliveriesCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {
 			case everything && !resend:
-				return usagef(cmd, "--all requires --resend; without it, all nodes are shown unless nodes are named")
+				return usageErrorf(cmd, "--all requires --resend; without it, all nodes are shown unless nodes are named")
 			case resend && everything == (len(args) > 0):
-				return usagef(cmd, "--resend requires node names or --all")
+				return usageErrorf(cmd, "--resend requires node names or --all")
 			case resend:
-				return s.resend(cmd, args)
+				return s.runResend(cmd, args)
 			}
 			return s.deliveries(cmd, args, format)
 		},
@@ -81,9 +81,9 @@ type sinkState struct {
 	Error   string       `json:"error,omitempty"` // of the last failure, if none was taken since
 }
 
-// survey is how the sinks are, by name, and what they have not taken, by node and
+// summarizeSinks is how the sinks are, by name, and what they have not taken, by node and
 // then the oldest first.
-func survey(list []v1alpha1.NodeFault) (sinks []sinkState, events []undelivered) {
+func summarizeSinks(list []v1alpha1.NodeFault) (sinks []sinkState, events []undelivered) {
 	states := map[string]*sinkState{}
 	for _, f := range list {
 		for _, name := range slices.Sorted(maps.Keys(f.Status.SinkDeliveries)) {
@@ -91,9 +91,9 @@ func survey(list []v1alpha1.NodeFault) (sinks []sinkState, events []undelivered)
 			if states[name] == nil {
 				states[name] = &sinkState{Sink: name}
 			}
-			states[name].see(d)
+			states[name].addDelivery(d)
 			for _, r := range f.Status.History {
-				state := states[name].count(d, r.Sequence)
+				state := states[name].countRecord(d, r.Sequence)
 				if state != "" {
 					events = append(events, undelivered{Node: f.Name, Sink: name, State: state, Error: d.LastError, Action: r.Action, At: r.At, ID: r.ID})
 				}
@@ -106,8 +106,8 @@ func survey(list []v1alpha1.NodeFault) (sinks []sinkState, events []undelivered)
 	return sinks, events
 }
 
-// count counts a record by what keeps it from the sink, "" if nothing did.
-func (s *sinkState) count(d v1alpha1.DeliveryStatus, seq int64) string {
+// countRecord counts a record by what keeps it from the sink, "" if nothing did.
+func (s *sinkState) countRecord(d v1alpha1.DeliveryStatus, seq int64) string {
 	switch {
 	case slices.Contains(d.Rejected, seq):
 		s.Refused++
@@ -119,37 +119,37 @@ func (s *sinkState) count(d v1alpha1.DeliveryStatus, seq int64) string {
 	return ""
 }
 
-// see takes in how far a sink is with one node.
-func (s *sinkState) see(d v1alpha1.DeliveryStatus) {
+// addDelivery takes in how far a sink is with one node.
+func (s *sinkState) addDelivery(d v1alpha1.DeliveryStatus) {
 	s.Dropped += d.Dropped
-	if later(d.LastDeliveredAt, s.Taken) {
+	if isLater(d.LastDeliveredAt, s.Taken) {
 		s.Taken = d.LastDeliveredAt
 	}
-	if later(d.LastFailedAt, s.Failed) {
+	if isLater(d.LastFailedAt, s.Failed) {
 		s.Failed, s.Error = d.LastFailedAt, d.LastError
 	}
-	if later(s.Taken, s.Failed) {
+	if isLater(s.Taken, s.Failed) {
 		s.Error = ""
 	}
 }
 
-func later(a, b *metav1.Time) bool { return a != nil && (b == nil || b.Before(a)) }
+func isLater(a, b *metav1.Time) bool { return a != nil && (b == nil || b.Before(a)) }
 
 // sinkRows is how far the sinks are with one node.
 func sinkRows(now time.Time, st *v1alpha1.NodeFaultStatus) [][]string {
-	sinks, _ := survey([]v1alpha1.NodeFault{{Status: *st}})
+	sinks, _ := summarizeSinks([]v1alpha1.NodeFault{{Status: *st}})
 	return rowsOf(now, sinks)
 }
 
 func rowsOf(now time.Time, sinks []sinkState) [][]string {
 	rows := [][]string{{"SINK", "PENDING", "REJECTED", "DROPPED", "LAST DELIVERED", "LAST FAILED", "ERROR"}}
 	for _, s := range sinks {
-		rows = append(rows, []string{s.Sink, fmt.Sprint(s.Waiting), fmt.Sprint(s.Refused), fmt.Sprint(s.Dropped), ago(now, s.Taken), ago(now, s.Failed), s.Error})
+		rows = append(rows, []string{s.Sink, fmt.Sprint(s.Waiting), fmt.Sprint(s.Refused), fmt.Sprint(s.Dropped), formatAgo(now, s.Taken), formatAgo(now, s.Failed), s.Error})
 	}
 	return rows
 }
 
-func ago(now time.Time, t *metav1.Time) string {
+func formatAgo(now time.Time, t *metav1.Time) string {
 	if t == nil {
 		return "never"
 	}
@@ -158,19 +158,19 @@ func ago(now time.Time, t *metav1.Time) string {
 
 // deliveries shows what sinks have not taken.
 func (s *session) deliveries(cmd *cobra.Command, args []string, format string) error {
-	c, err := s.connect()
+	c, err := s.connectCluster()
 	if err != nil {
 		return err
 	}
-	list, errs, err := c.faults(cmd.Context(), args)
+	list, errs, err := c.listFaults(cmd.Context(), args)
 	if err != nil {
 		return err
 	}
-	sinks, events := survey(list)
+	sinks, events := summarizeSinks(list)
 	if isData(format) {
 		err = show.Value(s.env.Stdout, format, map[string]any{"sinks": nonNil(sinks), "undeliveredChangeEvents": nonNil(events)})
 	} else {
-		err = s.showDeliveries(sinks, events, lost(list), format == show.Wide)
+		err = s.showDeliveries(sinks, events, countLost(list), format == show.Wide)
 	}
 	if err != nil {
 		return err
@@ -186,8 +186,8 @@ func nonNil[T any](list []T) []T {
 	return list
 }
 
-// lost is how many events were dropped before every sink had taken them.
-func lost(list []v1alpha1.NodeFault) int64 {
+// countLost is how many events were dropped before every sink had taken them.
+func countLost(list []v1alpha1.NodeFault) int64 {
 	var n int64
 	for i := range list {
 		n += list[i].Status.Dropped
@@ -197,17 +197,17 @@ func lost(list []v1alpha1.NodeFault) int64 {
 
 func (s *session) showDeliveries(sinks []sinkState, events []undelivered, lost int64, wide bool) error {
 	if len(sinks) == 0 {
-		s.note("No change event of a node has been sent yet.")
+		s.printNote("No change event of a node has been sent yet.")
 		return nil
 	}
-	if err := grid(s.env.Stdout, "", rowsOf(s.env.Now(), sinks)); err != nil {
+	if err := writeGrid(s.env.Stdout, "", rowsOf(s.env.Now(), sinks)); err != nil {
 		return err
 	}
 	if lost > 0 {
-		s.note("Events dropped because too many were pending: %d.", lost)
+		s.printNote("Events dropped because too many were pending: %d.", lost)
 	}
 	if len(events) == 0 {
-		s.note("All events are delivered.")
+		s.printNote("All events are delivered.")
 		return nil
 	}
 	heads := []string{"NODE", "ACTION", "AGE", "SINK", "STATE", "ERROR"}
@@ -222,49 +222,49 @@ func (s *session) showDeliveries(sinks []sinkState, events []undelivered, lost i
 		}
 		rows = append(rows, row)
 	}
-	if err := s.say(""); err != nil {
+	if err := s.printLine(""); err != nil {
 		return err
 	}
-	return grid(s.env.Stdout, "", rows)
+	return writeGrid(s.env.Stdout, "", rows)
 }
 
-// resend has the refused events of nodes sent again.
-func (s *session) resend(cmd *cobra.Command, args []string) error {
-	c, err := s.connect()
+// runResend has the refused events of nodes sent again.
+func (s *session) runResend(cmd *cobra.Command, args []string) error {
+	c, err := s.connectCluster()
 	if err != nil {
 		return err
 	}
-	list, errs, err := c.faults(cmd.Context(), args)
+	list, errs, err := c.listFaults(cmd.Context(), args)
 	if err != nil {
 		return err
 	}
 	asked := 0
 	for i := range list {
 		f := &list[i]
-		sinks := refusing(&f.Status)
+		sinks := refusingSinks(&f.Status)
 		if len(sinks) == 0 {
 			if len(args) > 0 {
-				s.note("node %s: no rejected events", f.Name)
+				s.printNote("node %s: no rejected events", f.Name)
 			}
 			continue
 		}
-		if err := c.ask(cmd.Context(), f, s.env.Now()); err != nil {
-			errs = append(errs, explain(err, fmt.Sprintf("request resend of the events of node %q", f.Name)))
+		if err := c.requestResend(cmd.Context(), f, s.env.Now()); err != nil {
+			errs = append(errs, explainError(err, fmt.Sprintf("request resend of the events of node %q", f.Name)))
 			continue
 		}
 		asked++
-		if err := s.say("node %s: rejected events are sent again to %s", f.Name, strings.Join(sinks, ", ")); err != nil {
+		if err := s.printLine("node %s: rejected events are sent again to %s", f.Name, strings.Join(sinks, ", ")); err != nil {
 			return err
 		}
 	}
 	if asked == 0 && len(args) == 0 && len(errs) == 0 {
-		s.note("No rejected events.")
+		s.printNote("No rejected events.")
 	}
 	return hostcli.All(errs, cmp.Or(asked, len(list)-len(errs)))
 }
 
-// refusing are the sinks that have refused something that is still kept.
-func refusing(st *v1alpha1.NodeFaultStatus) []string {
+// refusingSinks are the sinks that have refused something that is still kept.
+func refusingSinks(st *v1alpha1.NodeFaultStatus) []string {
 	var names []string
 	for _, name := range slices.Sorted(maps.Keys(st.SinkDeliveries)) {
 		kept := func(r v1alpha1.Record) bool { return slices.Contains(st.SinkDeliveries[name].Rejected, r.Sequence) }
@@ -275,8 +275,8 @@ func refusing(st *v1alpha1.NodeFaultStatus) []string {
 	return names
 }
 
-// ask writes what was not there before, which is how the controller is asked.
-func (c *cluster) ask(ctx context.Context, f *v1alpha1.NodeFault, now time.Time) error {
+// requestResend writes what was not there before, which is how the controller is asked.
+func (c *cluster) requestResend(ctx context.Context, f *v1alpha1.NodeFault, now time.Time) error {
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
 		"annotations": map[string]string{v1alpha1.AnnotationResend: now.UTC().Format(time.RFC3339Nano)},
 	}})

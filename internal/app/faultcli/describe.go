@@ -25,28 +25,28 @@ func (s *session) describeCommand() *cobra.Command {
 			"node, what blocks the drain, the progress of the remedy, the history, and the delivery of change events.",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return usagef(cmd, "node name missing")
+				return usageErrorf(cmd, "node name missing")
 			}
 			return nil
 		},
 		ValidArgsFunction: s.completeNodes,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := s.connect()
+			c, err := s.connectCluster()
 			if err != nil {
 				return err
 			}
-			found, errs, err := c.faults(cmd.Context(), args)
+			found, errs, err := c.listFaults(cmd.Context(), args)
 			if err != nil {
 				return err
 			}
 			for i := range found {
 				if i > 0 {
-					if err := s.say("\n"); err != nil {
+					if err := s.printLine("\n"); err != nil {
 						return err
 					}
 				}
-				p := &page{w: s.env.Stdout, now: s.env.Now(), paint: s.paint}
-				if err := p.describe(&found[i]); err != nil {
+				p := &page{w: s.env.Stdout, now: s.env.Now(), paint: s.paintText}
+				if err := p.writeFault(&found[i]); err != nil {
 					return err
 				}
 			}
@@ -63,7 +63,7 @@ type page struct {
 	err   error
 }
 
-func (p *page) line(format string, args ...any) {
+func (p *page) writeLine(format string, args ...any) {
 	if p.err == nil {
 		_, p.err = fmt.Fprintf(p.w, format+"\n", args...)
 	}
@@ -71,27 +71,27 @@ func (p *page) line(format string, args ...any) {
 
 const fieldWidth = 14
 
-// field writes a name and its value, unless there is none.
-func (p *page) field(name, value string) {
+// writeField writes a name and its value, unless there is none.
+func (p *page) writeField(name, value string) {
 	if value != "" {
-		p.line("%s%s", terminal.Pad(name+":", fieldWidth), terminal.Clean(value))
+		p.writeLine("%s%s", terminal.Pad(name+":", fieldWidth), terminal.Clean(value))
 	}
 }
 
-// section writes a table under a heading, unless it has only its heads.
-func (p *page) section(title string, rows [][]string) {
+// writeSection writes a table under a heading, unless it has only its heads.
+func (p *page) writeSection(title string, rows [][]string) {
 	if len(rows) < 2 {
 		return
 	}
-	p.line("")
-	p.line("%s", p.paint(terminal.Bold, title))
+	p.writeLine("")
+	p.writeLine("%s", p.paint(terminal.Bold, title))
 	if p.err == nil {
-		p.err = grid(p.w, "  ", rows)
+		p.err = writeGrid(p.w, "  ", rows)
 	}
 }
 
-// when is a time, exact and as an age.
-func (p *page) when(t *metav1.Time) string {
+// formatTime is a time, exact and as an age.
+func (p *page) formatTime(t *metav1.Time) string {
 	if t == nil || t.IsZero() {
 		return ""
 	}
@@ -102,59 +102,59 @@ func (p *page) when(t *metav1.Time) string {
 	return fmt.Sprintf("%s (%s ago)", text, terminal.Since(p.now, t.Time))
 }
 
-// describe writes all about the faults of a node.
-func (p *page) describe(f *v1alpha1.NodeFault) error {
-	p.head(f)
-	p.faults(f.Spec.Faults)
-	p.wish(f.Status.DesiredActions)
-	p.drain(f.Status.Drain)
-	p.remedy(f.Status.Remediation)
+// writeFault writes all about the faults of a node.
+func (p *page) writeFault(f *v1alpha1.NodeFault) error {
+	p.writeHead(f)
+	p.writeFaults(f.Spec.Faults)
+	p.writeDesired(f.Status.DesiredActions)
+	p.writeDrain(f.Status.Drain)
+	p.writeRemedy(f.Status.Remediation)
 	p.conditions(f.Status.Conditions)
-	p.history(&f.Status)
-	p.sinks(&f.Status)
+	p.writeHistory(&f.Status)
+	p.writeSinks(&f.Status)
 	return p.err
 }
 
-func (p *page) head(f *v1alpha1.NodeFault) {
+func (p *page) writeHead(f *v1alpha1.NodeFault) {
 	st := &f.Status
-	p.field("Node", f.Name)
+	p.writeField("Node", f.Name)
 	phase := cmp.Or(string(st.Phase), "not processed yet: is node-fault-controller running?")
 	if p.err == nil {
-		p.line("%s%s", terminal.Pad("Phase:", fieldWidth), p.paint(style(st.Phase), terminal.Clean(phase)))
+		p.writeLine("%s%s", terminal.Pad("Phase:", fieldWidth), p.paint(phaseStyle(st.Phase), terminal.Clean(phase)))
 	}
-	p.field("Phase since", p.when(st.PhaseChangedAt))
-	p.field("Fault", faultOf(f))
-	p.field("Message", st.Message)
-	p.field("Session", st.Session)
+	p.writeField("Phase since", p.formatTime(st.PhaseChangedAt))
+	p.writeField("Fault", faultOf(f))
+	p.writeField("Message", st.Message)
+	p.writeField("Session", st.Session)
 	if o := st.Owned; o != nil {
-		p.field("Owned", owned(o))
+		p.writeField("Owned", formatOwned(o))
 	}
 	if o := st.Overridden; o != nil {
-		p.field("Overridden", p.when(&o.DetectedAt)+" by a person, in session "+o.Session)
+		p.writeField("Overridden", p.formatTime(&o.DetectedAt)+" by a person, in session "+o.Session)
 	}
-	p.field("Healthy since", p.when(st.HealthySince))
-	if next := next(f); len(next) > 0 {
-		p.line("")
-		p.line("%s", p.paint(terminal.Bold, "Next steps"))
+	p.writeField("Healthy since", p.formatTime(st.HealthySince))
+	if next := nextSteps(f); len(next) > 0 {
+		p.writeLine("")
+		p.writeLine("%s", p.paint(terminal.Bold, "Next steps"))
 		for _, line := range next {
-			p.line("  %s", terminal.Clean(line))
+			p.writeLine("  %s", terminal.Clean(line))
 		}
 	}
 }
 
-// owned is what of a node is ours.
-func owned(o *v1alpha1.Owned) string {
+// formatOwned is what of a node is ours.
+func formatOwned(o *v1alpha1.Owned) string {
 	var parts []string
 	if o.Cordon {
 		parts = append(parts, "cordon")
 	}
 	for _, t := range o.Taints {
-		parts = append(parts, "taint "+taint(t))
+		parts = append(parts, "taint "+formatTaint(t))
 	}
 	return strings.Join(parts, ", ")
 }
 
-func taint(t corev1.Taint) string {
+func formatTaint(t corev1.Taint) string {
 	text := t.Key
 	if t.Value != "" {
 		text += "=" + t.Value
@@ -162,8 +162,8 @@ func taint(t corev1.Taint) string {
 	return text + ":" + string(t.Effect)
 }
 
-// style is how a phase stands out.
-func style(p v1alpha1.Phase) terminal.Style {
+// phaseStyle is how a phase stands out.
+func phaseStyle(p v1alpha1.Phase) terminal.Style {
 	switch p {
 	case v1alpha1.PhaseHealthy, v1alpha1.PhaseRecovering:
 		return terminal.Good
@@ -176,8 +176,8 @@ func style(p v1alpha1.Phase) terminal.Style {
 	return terminal.Plain
 }
 
-// next is what a person can do about a node as it stands.
-func next(f *v1alpha1.NodeFault) []string {
+// nextSteps is what a person can do about a node as it stands.
+func nextSteps(f *v1alpha1.NodeFault) []string {
 	release := "fleetloop faults release " + f.Name + "   removes the cordon and taints of the controller"
 	switch f.Status.Phase {
 	case v1alpha1.PhaseStuck:
@@ -199,7 +199,7 @@ func next(f *v1alpha1.NodeFault) []string {
 	return nil
 }
 
-func (p *page) faults(list []v1alpha1.Fault) {
+func (p *page) writeFaults(list []v1alpha1.Fault) {
 	rows := [][]string{{"SOURCE", "CHECK", "ENTITY", "CODES", "FATAL", "AGE", "MESSAGE"}}
 	for _, f := range list {
 		fatal := "no"
@@ -210,7 +210,7 @@ func (p *page) faults(list []v1alpha1.Fault) {
 			f.Source, f.Check, f.Entity, strings.Join(f.ErrorCodes, ","), fatal, terminal.Since(p.now, f.DetectedAt.Time), oneLine(f.Message),
 		})
 	}
-	p.section("Faults", rows)
+	p.writeSection("Faults", rows)
 }
 
 // oneLine is the first line of a text.
@@ -219,7 +219,7 @@ func oneLine(text string) string {
 	return first
 }
 
-func (p *page) wish(w *v1alpha1.DesiredActions) {
+func (p *page) writeDesired(w *v1alpha1.DesiredActions) {
 	if w == nil {
 		return
 	}
@@ -233,7 +233,7 @@ func (p *page) wish(w *v1alpha1.DesiredActions) {
 		}
 	}
 	for _, t := range w.Taints {
-		parts = append(parts, "taint "+taint(t))
+		parts = append(parts, "taint "+formatTaint(t))
 	}
 	for _, r := range w.Remedies {
 		parts = append(parts, string(r))
@@ -242,46 +242,46 @@ func (p *page) wish(w *v1alpha1.DesiredActions) {
 	if w.DryRun {
 		text += " (dry run: reported, not performed)"
 	}
-	p.line("")
-	p.field("Rules", cmp.Or(strings.Join(w.MatchedRules, ", "), "no match"))
-	p.field("Desired", text)
+	p.writeLine("")
+	p.writeField("Rules", cmp.Or(strings.Join(w.MatchedRules, ", "), "no match"))
+	p.writeField("Desired", text)
 }
 
-func (p *page) drain(d *v1alpha1.DrainStatus) {
+func (p *page) writeDrain(d *v1alpha1.DrainStatus) {
 	if d == nil {
 		return
 	}
-	p.line("")
+	p.writeLine("")
 	text := fmt.Sprintf("%s; pods left: %d, terminating: %d, evicted: %d", strings.ToLower(string(d.State)), d.Remaining, d.Terminating, d.Evicted)
-	p.field("Drain", text)
-	p.field("Started", p.when(&d.StartedAt))
+	p.writeField("Drain", text)
+	p.writeField("Started", p.formatTime(&d.StartedAt))
 	if d.FinishedAt == nil {
-		p.field("Deadline", p.when(&d.Deadline))
+		p.writeField("Deadline", p.formatTime(&d.Deadline))
 	}
-	p.field("Finished", p.when(d.FinishedAt))
-	p.field("Message", d.Message)
+	p.writeField("Finished", p.formatTime(d.FinishedAt))
+	p.writeField("Message", d.Message)
 	rows := [][]string{{"POD", "BLOCKED BY", "MESSAGE"}}
 	for _, b := range d.BlockedPods {
 		rows = append(rows, []string{b.Pod, b.BlockedBy, oneLine(b.Message)})
 	}
-	p.section("Blocked pods", rows)
+	p.writeSection("Blocked pods", rows)
 }
 
-func (p *page) remedy(r *v1alpha1.RemediationStatus) {
+func (p *page) writeRemedy(r *v1alpha1.RemediationStatus) {
 	if r == nil {
 		return
 	}
-	p.line("")
-	p.field("Remedy", fmt.Sprintf("%s, attempt %d, %s", r.Action, r.Attempt, strings.ToLower(string(r.State))))
+	p.writeLine("")
+	p.writeField("Remedy", fmt.Sprintf("%s, attempt %d, %s", r.Action, r.Attempt, strings.ToLower(string(r.State))))
 	if r.ObjectName != "" {
-		p.field("Object", r.ObjectKind+" "+r.ObjectName)
+		p.writeField("Object", r.ObjectKind+" "+r.ObjectName)
 	}
-	p.field("Started", p.when(&r.StartedAt))
+	p.writeField("Started", p.formatTime(&r.StartedAt))
 	if r.FinishedAt == nil {
-		p.field("Deadline", p.when(&r.Deadline))
+		p.writeField("Deadline", p.formatTime(&r.Deadline))
 	}
-	p.field("Finished", p.when(r.FinishedAt))
-	p.field("Message", r.Message)
+	p.writeField("Finished", p.formatTime(r.FinishedAt))
+	p.writeField("Message", r.Message)
 }
 
 func (p *page) conditions(list []metav1.Condition) {
@@ -289,10 +289,10 @@ func (p *page) conditions(list []metav1.Condition) {
 	for _, c := range list {
 		rows = append(rows, []string{c.Type, string(c.Status), terminal.Since(p.now, c.LastTransitionTime.Time), c.Reason, oneLine(c.Message)})
 	}
-	p.section("Conditions", rows)
+	p.writeSection("Conditions", rows)
 }
 
-func (p *page) history(st *v1alpha1.NodeFaultStatus) {
+func (p *page) writeHistory(st *v1alpha1.NodeFaultStatus) {
 	rows := [][]string{{"TIME", "ACTION", "OUTCOME", "SESSION", "DELIVERED", "REASON"}}
 	for _, r := range slices.Backward(st.History) {
 		action := r.Action
@@ -300,13 +300,13 @@ func (p *page) history(st *v1alpha1.NodeFaultStatus) {
 			action += " (dry run)"
 		}
 		why := cmp.Or(r.Reason, strings.Join(r.ErrorCodes, ","), r.Check)
-		rows = append(rows, []string{r.At.UTC().Format(time.RFC3339), action, r.Outcome, r.Session, told(st, r), oneLine(why)})
+		rows = append(rows, []string{r.At.UTC().Format(time.RFC3339), action, r.Outcome, r.Session, formatDelivered(st, r), oneLine(why)})
 	}
-	p.section("History", rows)
+	p.writeSection("History", rows)
 }
 
-// told is how many sinks have taken a record, of those that were there then.
-func told(st *v1alpha1.NodeFaultStatus, r v1alpha1.Record) string {
+// formatDelivered is how many sinks have taken a record, of those that were there then.
+func formatDelivered(st *v1alpha1.NodeFaultStatus, r v1alpha1.Record) string {
 	n, owed := 0, 0
 	for _, d := range st.SinkDeliveries {
 		if d.EnabledAt != nil && r.At.Time.Before(d.EnabledAt.Time) {
@@ -323,9 +323,9 @@ func told(st *v1alpha1.NodeFaultStatus, r v1alpha1.Record) string {
 	return fmt.Sprintf("%d of %d", n, owed)
 }
 
-func (p *page) sinks(st *v1alpha1.NodeFaultStatus) {
+func (p *page) writeSinks(st *v1alpha1.NodeFaultStatus) {
 	if len(st.SinkDeliveries) == 0 {
 		return
 	}
-	p.section("Sinks of change events", sinkRows(p.now, st))
+	p.writeSection("Sinks of change events", sinkRows(p.now, st))
 }

@@ -78,26 +78,26 @@ func (s *session) faultsCommand() *cobra.Command {
 	return cmd
 }
 
-// note tells about progress.
-func (s *session) note(format string, args ...any) {
+// printNote tells about progress.
+func (s *session) printNote(format string, args ...any) {
 	_, _ = fmt.Fprintf(s.env.Stderr, format+"\n", args...) // whoever closed it does not want to know
 }
 
-// say writes a line of what the command gives.
-func (s *session) say(format string, args ...any) error {
+// printLine writes a line of what the command gives.
+func (s *session) printLine(format string, args ...any) error {
 	_, err := fmt.Fprintf(s.env.Stdout, format+"\n", args...)
 	return err
 }
 
-// paint puts a text in a style where colours are wanted.
-func (s *session) paint(style terminal.Style, text string) string {
+// paintText puts a text in a style where colours are wanted.
+func (s *session) paintText(style terminal.Style, text string) string {
 	if !terminal.WantsColour(s.env.LookupEnv, s.env.Terminal) {
 		return text
 	}
 	return style.Paint(text)
 }
 
-func usagef(cmd *cobra.Command, format string, args ...any) error {
+func usageErrorf(cmd *cobra.Command, format string, args ...any) error {
 	return cli.Usage(fmt.Errorf(format, args...), cmd.CommandPath()+" --help")
 }
 
@@ -108,7 +108,7 @@ func addOutputFlag(cmd *cobra.Command, format *string, formats ...string) {
 		if slices.Contains(formats, *format) {
 			return nil
 		}
-		return usagef(cmd, "unknown output format %q: use one of %s", *format, strings.Join(formats, ", "))
+		return usageErrorf(cmd, "unknown output format %q: use one of %s", *format, strings.Join(formats, ", "))
 	}
 }
 

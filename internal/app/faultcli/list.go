@@ -29,7 +29,7 @@ func (s *session) listCommand() *cobra.Command {
 		Example:           "  fleetloop faults list\n  fleetloop faults list --all -o wide",
 		ValidArgsFunction: s.completeNodes,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return s.list(cmd, args, format, everything)
+			return s.runList(cmd, args, format, everything)
 		},
 	}
 	cmd.Flags().BoolVarP(&everything, "all", "a", false, "also show healthy and deleted nodes")
@@ -37,18 +37,18 @@ func (s *session) listCommand() *cobra.Command {
 	return cmd
 }
 
-func (s *session) list(cmd *cobra.Command, args []string, format string, everything bool) error {
-	c, err := s.connect()
+func (s *session) runList(cmd *cobra.Command, args []string, format string, everything bool) error {
+	c, err := s.connectCluster()
 	if err != nil {
 		return err
 	}
-	found, errs, err := c.faults(cmd.Context(), args)
+	found, errs, err := c.listFaults(cmd.Context(), args)
 	if err != nil {
 		return err
 	}
 	var shown []v1alpha1.NodeFault
 	for i := range found {
-		if everything || len(args) > 0 || !over(&found[i]) {
+		if everything || len(args) > 0 || !isOver(&found[i]) {
 			shown = append(shown, found[i])
 		}
 	}
@@ -57,14 +57,14 @@ func (s *session) list(cmd *cobra.Command, args []string, format string, everyth
 		err = writeFaults(s.env.Stdout, format, shown, len(args) == 1)
 	case format == show.Name:
 		for i := range shown {
-			if err := s.say("%s", nameOf(&shown[i])); err != nil {
+			if err := s.printLine("%s", nameOf(&shown[i])); err != nil {
 				return err
 			}
 		}
 	case len(shown) > 0:
-		err = s.table(shown, format == show.Wide)
+		err = s.writeTable(shown, format == show.Wide)
 	case len(errs) == 0:
-		s.note("No faulty nodes.")
+		s.printNote("No faulty nodes.")
 	}
 	if err != nil {
 		return err
@@ -72,8 +72,8 @@ func (s *session) list(cmd *cobra.Command, args []string, format string, everyth
 	return hostcli.All(errs, len(shown))
 }
 
-// over says that there is nothing more to do about a node.
-func over(f *v1alpha1.NodeFault) bool {
+// isOver says that there is nothing more to do about a node.
+func isOver(f *v1alpha1.NodeFault) bool {
 	return f.Status.Phase == v1alpha1.PhaseHealthy || f.Status.Phase == v1alpha1.PhaseGone
 }
 
@@ -82,7 +82,7 @@ func nameOf(f *v1alpha1.NodeFault) string {
 	return strings.ToLower(v1alpha1.Kind) + "." + v1alpha1.GroupVersion.Group + "/" + f.Name
 }
 
-func (s *session) table(list []v1alpha1.NodeFault, wide bool) error {
+func (s *session) writeTable(list []v1alpha1.NodeFault, wide bool) error {
 	heads := []string{"NODE", "PHASE", "FAULT", "REMEDY", "PODS LEFT", "PHASE AGE", "MESSAGE"}
 	if wide {
 		heads = append(heads[:len(heads)-1], "SESSION", "UNDELIVERED EVENTS", "MESSAGE")
@@ -90,13 +90,13 @@ func (s *session) table(list []v1alpha1.NodeFault, wide bool) error {
 	rows := [][]string{heads}
 	for i := range list {
 		st := &list[i].Status
-		row := []string{list[i].Name, string(st.Phase), faultOf(&list[i]), remedyOf(st.Remediation), podsOf(st.Drain), since(s.env.Now(), st.PhaseChangedAt)}
+		row := []string{list[i].Name, string(st.Phase), faultOf(&list[i]), remedyOf(st.Remediation), podsOf(st.Drain), formatSince(s.env.Now(), st.PhaseChangedAt)}
 		if wide {
 			row = append(row, st.Session, fmt.Sprint(st.UndeliveredChangeEvents))
 		}
 		rows = append(rows, append(row, st.Message))
 	}
-	return grid(s.env.Stdout, "", rows)
+	return writeGrid(s.env.Stdout, "", rows)
 }
 
 // faultOf is what is wrong in a word, also before the controller has looked.
@@ -122,16 +122,16 @@ func podsOf(d *v1alpha1.DrainStatus) string {
 	return fmt.Sprint(d.Remaining)
 }
 
-func since(now time.Time, t *metav1.Time) string {
+func formatSince(now time.Time, t *metav1.Time) string {
 	if t == nil {
 		return ""
 	}
 	return terminal.Since(now, t.Time)
 }
 
-// grid writes rows under each other. A cell that is empty is a dash, so that
+// writeGrid writes rows under each other. A cell that is empty is a dash, so that
 // scripts can count columns, unless it is the last.
-func grid(w io.Writer, indent string, rows [][]string) error {
+func writeGrid(w io.Writer, indent string, rows [][]string) error {
 	var b strings.Builder
 	t := tabwriter.NewWriter(&b, 0, 0, 3, ' ', 0)
 	for _, row := range rows {

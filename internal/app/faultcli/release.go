@@ -14,15 +14,15 @@ import (
 	"github.com/fleetloop/fleetloop/internal/nodefault/quarantine"
 )
 
-// A releasing says what a release is for.
-type releasing struct {
+// A releaseOptions says what a release is for.
+type releaseOptions struct {
 	everything bool
 	reason     string
 	rearm      bool
 }
 
 func (s *session) releaseCommand() *cobra.Command {
-	var r releasing
+	var r releaseOptions
 	cmd := &cobra.Command{
 		Use:   "release NODE ... | --all",
 		Short: "Release nodes: remove the cordon and taints of the controller",
@@ -37,9 +37,9 @@ func (s *session) releaseCommand() *cobra.Command {
 		ValidArgsFunction: s.completeNodes,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if r.everything == (len(args) > 0) {
-				return usagef(cmd, "node names or --all missing")
+				return usageErrorf(cmd, "node names or --all missing")
 			}
-			return s.release(cmd.Context(), args, r)
+			return s.runRelease(cmd.Context(), args, r)
 		},
 	}
 	cmd.Flags().BoolVar(&r.everything, "all", false, "release all nodes")
@@ -48,22 +48,22 @@ func (s *session) releaseCommand() *cobra.Command {
 	return cmd
 }
 
-func (s *session) release(ctx context.Context, args []string, r releasing) error {
-	c, err := s.connect()
+func (s *session) runRelease(ctx context.Context, args []string, r releaseOptions) error {
+	c, err := s.connectCluster()
 	if err != nil {
 		return err
 	}
 	names := args
 	if r.everything {
 		r.rearm = true
-		if names, err = c.nodes(ctx); err != nil {
+		if names, err = c.nodeNames(ctx); err != nil {
 			return err
 		}
 	}
 	var errs []error
 	done, released := 0, 0
 	for _, name := range names {
-		node, was, err := s.releaseOne(ctx, c, bare(name), r)
+		node, was, err := s.releaseOne(ctx, c, bareName(name), r)
 		if err != nil {
 			errs = append(errs, err)
 			continue
@@ -72,22 +72,22 @@ func (s *session) release(ctx context.Context, args []string, r releasing) error
 		switch {
 		case was:
 			released++
-			err = s.say("node %s: released%s", node.Name, stays(node))
+			err = s.printLine("node %s: released%s", node.Name, blockingTaints(node))
 		case !r.everything:
-			s.note("node %s: no changes of the controller found%s", node.Name, stays(node))
+			s.printNote("node %s: no changes of the controller found%s", node.Name, blockingTaints(node))
 		}
 		if err != nil {
 			return err
 		}
 	}
 	if r.everything && released == 0 && len(errs) == 0 {
-		s.note("No node has changes of the controller.")
+		s.printNote("No node has changes of the controller.")
 	}
 	return hostcli.All(errs, done)
 }
 
-// stays says what keeps a node from work that is not ours.
-func stays(node *corev1.Node) string {
+// blockingTaints says what keeps a node from work that is not ours.
+func blockingTaints(node *corev1.Node) string {
 	if node.Spec.Unschedulable {
 		return "; it stays cordoned, because someone else cordoned it"
 	}
@@ -98,7 +98,7 @@ func stays(node *corev1.Node) string {
 const maxConflicts = 10
 
 // releaseOne takes what is ours off a node, and says whether there was anything.
-func (s *session) releaseOne(ctx context.Context, c *cluster, name string, r releasing) (node *corev1.Node, was bool, err error) {
+func (s *session) releaseOne(ctx context.Context, c *cluster, name string, r releaseOptions) (node *corev1.Node, was bool, err error) {
 	for range maxConflicts {
 		var before corev1.Node
 		if err := c.Get(ctx, client.ObjectKey{Name: name}, &before); err != nil {
@@ -106,7 +106,7 @@ func (s *session) releaseOne(ctx context.Context, c *cluster, name string, r rel
 				err = cli.Fail(fmt.Errorf("node %q not found", name), cli.CodePrecondition, "kubectl get nodes   lists the nodes")
 				return nil, false, err
 			}
-			return nil, false, explain(err, fmt.Sprintf("get node %q", name))
+			return nil, false, explainError(err, fmt.Sprintf("get node %q", name))
 		}
 		after, changed := quarantine.Release(&before, s.env.Now(), r.reason, !r.rearm)
 		if !changed {
@@ -120,19 +120,19 @@ func (s *session) releaseOne(ctx context.Context, c *cluster, name string, r rel
 			break
 		}
 	}
-	return nil, false, explain(err, fmt.Sprintf("release node %q", name))
+	return nil, false, explainError(err, fmt.Sprintf("release node %q", name))
 }
 
 // pageSize is how many nodes are read at a time.
 const pageSize = 500
 
-// nodes are the names of all nodes.
-func (c *cluster) nodes(ctx context.Context) ([]string, error) {
+// nodeNames are the names of all nodes.
+func (c *cluster) nodeNames(ctx context.Context) ([]string, error) {
 	var names []string
 	page := &corev1.NodeList{}
 	for {
 		if err := c.List(ctx, page, client.Limit(pageSize), client.Continue(page.Continue)); err != nil {
-			return nil, explain(err, "list nodes")
+			return nil, explainError(err, "list nodes")
 		}
 		for i := range page.Items {
 			names = append(names, page.Items[i].Name)

@@ -42,7 +42,7 @@ func (w *Where) Connect(env cli.Env, scheme *runtime.Scheme, mapper meta.RESTMap
 	if where.Kubeconfig == "" && env.LookupEnv != nil {
 		where.Kubeconfig, _ = env.LookupEnv("KUBECONFIG")
 	}
-	cfg, err := where.config()
+	cfg, err := where.restConfig()
 	if err != nil {
 		return nil, cli.Usage(err, "select a cluster with --kubeconfig and --context")
 	}
@@ -55,8 +55,8 @@ func (w *Where) Connect(env cli.Env, scheme *runtime.Scheme, mapper meta.RESTMap
 	return c, nil
 }
 
-// config finds the cluster of a context, or else what other components find.
-func (w *Where) config() (*rest.Config, error) {
+// restConfig finds the cluster of a context, or else what other components find.
+func (w *Where) restConfig() (*rest.Config, error) {
 	if w.Context == "" {
 		return kube.Connect(kube.Config{Kubeconfig: w.Kubeconfig}, userAgent)
 	}
@@ -87,7 +87,7 @@ func Unserved(err error) bool {
 // kind that is asked for.
 func Explain(err error, doing, kind string) error {
 	wrapped := fmt.Errorf("%s: %w", doing, err)
-	if why, next, ok := denied(err); ok {
+	if why, next, ok := parseDenial(err); ok {
 		return cli.Fail(fmt.Errorf("%s: %s", doing, why), cli.CodePrecondition, next)
 	}
 	switch _, offline := errors.AsType[*url.Error](err); {
@@ -107,9 +107,9 @@ func Explain(err error, doing, kind string) error {
 	return wrapped
 }
 
-// denied is what an admission policy says, without what stands around it: why
+// parseDenial is what an admission policy says, without what stands around it: why
 // not, and what to do.
-func denied(err error) (why, next string, ok bool) {
+func parseDenial(err error) (why, next string, ok bool) {
 	status, ok := errors.AsType[*apierrors.StatusError](err)
 	if !ok || !strings.Contains(status.ErrStatus.Message, "ValidatingAdmissionPolicy") {
 		return "", "", false

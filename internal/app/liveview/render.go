@@ -38,16 +38,16 @@ func Render(s Snapshot, width, height int, colour bool) string {
 	if width < 1 || height < 1 {
 		return ""
 	}
-	top := slices.Concat([]line{header(s, width)}, hint(s, width), []line{rule(width)}, groups(s, width))
-	top = append(top, shoots(s)...)
+	top := slices.Concat([]line{drawHeader(s, width)}, drawHint(s, width), []line{drawRule(width)}, drawGroups(s, width))
+	top = append(top, drawShoots(s)...)
 	bottom := bottomBlock(s, width)
 	if s.Notice != "" {
 		bottom = append(bottom, line{{"! " + s.Notice, terminal.Bad}})
 	}
 	// The events and the changes take what the rest leaves them, within bounds.
 	room := height - len(top) - len(bottom)
-	done := changes(s, min(room/2, 2+changeRows))
-	lines := append(top, events(s, width, min(room-len(done), 2+eventRows))...)
+	done := drawChanges(s, min(room/2, 2+changeRows))
+	lines := append(top, drawEvents(s, width, min(room-len(done), 2+eventRows))...)
 	lines = append(lines, done...)
 	lines = append(lines, bottom...)
 	if len(lines) > height {
@@ -58,13 +58,13 @@ func Render(s Snapshot, width, height int, colour bool) string {
 		if i > 0 {
 			b.WriteByte('\n')
 		}
-		l.write(&b, width, colour)
+		l.writeTo(&b, width, colour)
 	}
 	return b.String()
 }
 
-func (l line) write(b *strings.Builder, width int, colour bool) {
-	l = l.clip(width)
+func (l line) writeTo(b *strings.Builder, width int, colour bool) {
+	l = l.clipTo(width)
 	// Spaces at the end show nothing and move the text when it is copied.
 	for len(l) > 0 && strings.TrimRight(l[len(l)-1].text, " ") == "" {
 		l = l[:len(l)-1]
@@ -80,8 +80,8 @@ func (l line) write(b *strings.Builder, width int, colour bool) {
 	}
 }
 
-// clip makes a line harmless and no longer than width.
-func (l line) clip(width int) line {
+// clipTo makes a line harmless and no longer than width.
+func (l line) clipTo(width int) line {
 	out := make(line, 0, len(l))
 	for _, s := range l {
 		s.text = terminal.Clip(terminal.Clean(s.text), width)
@@ -93,9 +93,9 @@ func (l line) clip(width int) line {
 	return out
 }
 
-// fit makes a line exactly so long.
-func (l line) fit(width int) line {
-	l = l.clip(width)
+// fitTo makes a line exactly so long.
+func (l line) fitTo(width int) line {
+	l = l.clipTo(width)
 	used := 0
 	for _, s := range l {
 		used += utf8.RuneCountInString(s.text)
@@ -103,18 +103,18 @@ func (l line) fit(width int) line {
 	return append(l, span{strings.Repeat(" ", width-used), terminal.Plain})
 }
 
-func header(s Snapshot, width int) line {
+func drawHeader(s Snapshot, width int) line {
 	left := line{{"fleetloop", terminal.Bold}, {"  up " + terminal.Age(s.Now.Sub(s.Started)), terminal.Plain}}
 	right := utf8.RuneCountInString(s.APIURL)
 	if width < right+gutter+12 {
 		return left
 	}
-	return append(left.fit(width-right), span{s.APIURL, terminal.Faint})
+	return append(left.fitTo(width-right), span{s.APIURL, terminal.Faint})
 }
 
-// hint is whole, so that it can be copied, as long as the command fits at all. It
+// drawHint is whole, so that it can be copied, as long as the command fits at all. It
 // stands high up, where it is seen on the lowest terminal.
-func hint(s Snapshot, width int) []line {
+func drawHint(s Snapshot, width int) []line {
 	const where = "Try it in another terminal:  "
 	switch {
 	case s.Hint == "":
@@ -125,25 +125,25 @@ func hint(s Snapshot, width int) []line {
 	return []line{{{where, terminal.Bold}, {s.Hint, terminal.Plain}}}
 }
 
-func rule(width int) line { return line{{strings.Repeat("─", width), terminal.Faint}} }
+func drawRule(width int) line { return line{{strings.Repeat("─", width), terminal.Faint}} }
 
-// groups draws the numbers by phase, two kinds beside each other.
-func groups(s Snapshot, width int) []line {
+// drawGroups draws the numbers by phase, two kinds beside each other.
+func drawGroups(s Snapshot, width int) []line {
 	blocks := make([][]line, len(s.Groups))
 	column := columnWidth(width)
 	for i, g := range s.Groups {
-		blocks[i] = group(g, column)
+		blocks[i] = drawGroup(g, column)
 	}
 	var lines []line
 	for len(blocks) > 0 {
-		n := min(len(blocks), columns(width))
-		lines = append(lines, beside(blocks[:n], column)...)
+		n := min(len(blocks), columnCount(width))
+		lines = append(lines, placeBeside(blocks[:n], column)...)
 		blocks = blocks[n:]
 	}
 	return lines
 }
 
-func columns(width int) int {
+func columnCount(width int) int {
 	if width < narrow {
 		return 1
 	}
@@ -151,12 +151,12 @@ func columns(width int) int {
 }
 
 func columnWidth(width int) int {
-	n := columns(width)
+	n := columnCount(width)
 	return (width - gutter*(n-1)) / n
 }
 
-// beside puts blocks next to each other, each so wide.
-func beside(blocks [][]line, width int) []line {
+// placeBeside puts blocks next to each other, each so wide.
+func placeBeside(blocks [][]line, width int) []line {
 	rows := 0
 	for _, b := range blocks {
 		rows = max(rows, len(b))
@@ -171,16 +171,16 @@ func beside(blocks [][]line, width int) []line {
 			if j > 0 {
 				lines[i] = append(lines[i], span{strings.Repeat(" ", gutter), terminal.Plain})
 			}
-			lines[i] = append(lines[i], cell.fit(width)...)
+			lines[i] = append(lines[i], cell.fitTo(width)...)
 		}
 	}
 	return lines
 }
 
-func group(g Group, width int) []line {
-	total := g.total()
+func drawGroup(g Group, width int) []line {
+	total := g.totalCount()
 	lines := []line{{{g.Title, terminal.Bold}, {fmt.Sprintf("  %d", total), terminal.Plain}}}
-	for _, p := range phases(g.Phases) {
+	for _, p := range sortPhases(g.Phases) {
 		n := g.Phases[p]
 		label := fmt.Sprintf("%s %-12s %6d ", terminal.PhaseSymbol(p), p, n)
 		style := terminal.PhaseStyle(p)
@@ -188,13 +188,13 @@ func group(g Group, width int) []line {
 			style = terminal.Faint
 		}
 		room := width - utf8.RuneCountInString(label)
-		lines = append(lines, line{{label, style}, {bar(n, total, room), style}})
+		lines = append(lines, line{{label, style}, {drawBar(n, total, room), style}})
 	}
 	return lines
 }
 
-// shoots draws how far Gardener is, in one line.
-func shoots(s Snapshot) []line {
+// drawShoots draws how far Gardener is, in one line.
+func drawShoots(s Snapshot) []line {
 	if s.Shoots == nil {
 		return nil
 	}
@@ -234,9 +234,9 @@ func shootStates() []shootState {
 	}
 }
 
-// phases gives all the phases that we know, in the order of a life, and after
+// sortPhases gives all the phases that we know, in the order of a life, and after
 // them whatever else there is.
-func phases(counts map[v1.Phase]int) []v1.Phase {
+func sortPhases(counts map[v1.Phase]int) []v1.Phase {
 	list := []v1.Phase{v1.PhaseReady, v1.PhaseProvisioning, v1.PhasePending, v1.PhaseFailed, v1.PhaseDeleting}
 	for _, p := range slices.Sorted(maps.Keys(counts)) {
 		if !slices.Contains(list, p) {
@@ -246,8 +246,8 @@ func phases(counts map[v1.Phase]int) []v1.Phase {
 	return list
 }
 
-// bar is as long as n's share of total; whatever is there at all is seen.
-func bar(n, total, width int) string {
+// drawBar is as long as n's share of total; whatever is there at all is seen.
+func drawBar(n, total, width int) string {
 	if n <= 0 || total <= 0 || width <= 0 {
 		return ""
 	}
@@ -258,9 +258,9 @@ func bar(n, total, width int) string {
 	return strings.Repeat("█", cells)
 }
 
-// events draws a title and the newest events on at most so many lines, the
+// drawEvents draws a title and the newest events on at most so many lines, the
 // first of them empty.
-func events(s Snapshot, width, room int) []line {
+func drawEvents(s Snapshot, width, room int) []line {
 	if room < 2 {
 		return nil
 	}
@@ -287,9 +287,9 @@ func events(s Snapshot, width, room int) []line {
 	return lines
 }
 
-// changes draws a title and the last changes on at most so many lines, the first
+// drawChanges draws a title and the last changes on at most so many lines, the first
 // of them empty.
-func changes(s Snapshot, room int) []line {
+func drawChanges(s Snapshot, room int) []line {
 	if len(s.Changes) == 0 || room < 3 {
 		return nil
 	}
@@ -311,17 +311,17 @@ func changeLine(c Change) line {
 
 func bottomBlock(s Snapshot, width int) []line {
 	lines := []line{nil}
-	blocks := [][]line{unready(s, columnWidth(width)), adapters(s)}
-	if columns(width) == 2 {
-		return append(lines, beside(blocks, columnWidth(width))...)
+	blocks := [][]line{drawUnready(s, columnWidth(width)), drawAdapters(s)}
+	if columnCount(width) == 2 {
+		return append(lines, placeBeside(blocks, columnWidth(width))...)
 	}
 	return append(append(lines, blocks[0]...), blocks[1]...)
 }
 
-// unready draws the resources that have waited longest, without their kinds: a
+// drawUnready draws the resources that have waited longest, without their kinds: a
 // name with a slash is that of a node pool. A name that does not fit keeps its
 // end, which tells it from others.
-func unready(s Snapshot, width int) []line {
+func drawUnready(s Snapshot, width int) []line {
 	lines := []line{{{"Oldest unready", terminal.Bold}}}
 	if len(s.Unready) == 0 {
 		return append(lines, line{{"none", terminal.Faint}})
@@ -353,7 +353,7 @@ func clipStart(text string, width int) string {
 	return "…" + string(runes[len(runes)-width+1:])
 }
 
-func adapters(s Snapshot) []line {
+func drawAdapters(s Snapshot) []line {
 	lines := []line{{{"Adapters", terminal.Bold}}}
 	if len(s.Adapters) == 0 {
 		return append(lines, line{{"none", terminal.Faint}})

@@ -97,7 +97,7 @@ type Adapter struct {
 	LastReport time.Time
 }
 
-func (g Group) total() int {
+func (g Group) totalCount() int {
 	sum := 0
 	for _, n := range g.Phases {
 		sum += n

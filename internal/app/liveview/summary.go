@@ -20,7 +20,7 @@ func Summary(s Snapshot) string {
 			all[p] += n
 		}
 	}
-	for _, p := range phases(all)[1:] {
+	for _, p := range sortPhases(all)[1:] {
 		if all[p] > 0 {
 			shown = append(shown, p)
 		}
@@ -32,46 +32,46 @@ func Summary(s Snapshot) string {
 	for _, p := range shown {
 		head.WriteString("\t" + strings.ToUpper(terminal.Clean(string(p))))
 	}
-	put(w, "KIND\tTOTAL%s\n", head.String())
+	writeFormatted(w, "KIND\tTOTAL%s\n", head.String())
 	for _, g := range s.Groups {
-		put(w, "%s\t%d", terminal.Clean(g.Title), g.total())
+		writeFormatted(w, "%s\t%d", terminal.Clean(g.Title), g.totalCount())
 		for _, p := range shown {
-			put(w, "\t%d", g.Phases[p])
+			writeFormatted(w, "\t%d", g.Phases[p])
 		}
-		put(w, "\n")
+		writeFormatted(w, "\n")
 	}
 	_ = w.Flush() // a strings.Builder takes everything
 
-	put(&b, "\n%d cloud events published in %s.\n", s.Published, terminal.Age(s.Now.Sub(s.Started)))
-	if all := shoots(s); all != nil {
+	writeFormatted(&b, "\n%d cloud events published in %s.\n", s.Published, terminal.Age(s.Now.Sub(s.Started)))
+	if all := drawShoots(s); all != nil {
 		for _, words := range all[0] {
-			put(&b, "%s", words.text)
+			writeFormatted(&b, "%s", words.text)
 		}
-		put(&b, ".\n")
+		writeFormatted(&b, ".\n")
 	}
 	if len(s.Changes) > 0 {
-		put(&b, "Latest changes:\n")
+		writeFormatted(&b, "Latest changes:\n")
 	}
 	for _, c := range s.Changes[:min(len(s.Changes), sideRows)] {
-		put(&b, "  %s  %s\n", c.Time.Format(time.TimeOnly), terminal.Clean(c.Summary))
+		writeFormatted(&b, "  %s  %s\n", c.Time.Format(time.TimeOnly), terminal.Clean(c.Summary))
 	}
 	for _, a := range s.Adapters {
-		put(&b, "Adapter %s sent %d reports", terminal.Clean(a.Name), a.Reports)
+		writeFormatted(&b, "Adapter %s sent %d reports", terminal.Clean(a.Name), a.Reports)
 		if a.Paused {
-			put(&b, " and is paused")
+			writeFormatted(&b, " and is paused")
 		}
-		put(&b, ".\n")
+		writeFormatted(&b, ".\n")
 	}
 	for _, u := range s.Unready[:min(len(s.Unready), sideRows)] {
-		put(&b, "%[2]s is not ready for %[1]s (%[3]s).\n", terminal.Since(s.Now, u.Since), terminal.Clean(u.Resource), terminal.Clean(string(u.Phase)))
+		writeFormatted(&b, "%[2]s is not ready for %[1]s (%[3]s).\n", terminal.Since(s.Now, u.Since), terminal.Clean(u.Resource), terminal.Clean(string(u.Phase)))
 	}
 	if s.Notice != "" {
-		put(&b, "%s\n", terminal.Clean(s.Notice))
+		writeFormatted(&b, "%s\n", terminal.Clean(s.Notice))
 	}
 	return b.String()
 }
 
-// put writes to memory, which takes everything.
-func put(w interface{ Write([]byte) (int, error) }, format string, args ...any) {
+// writeFormatted writes to memory, which takes everything.
+func writeFormatted(w interface{ Write([]byte) (int, error) }, format string, args ...any) {
 	_, _ = fmt.Fprintf(w, format, args...)
 }

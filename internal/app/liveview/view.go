@@ -67,9 +67,9 @@ func (v View) Run(ctx context.Context) (err error) {
 
 	ticker := time.NewTicker(v.Interval)
 	defer ticker.Stop()
-	var m meter
+	var m rateMeter
 	for {
-		if err := v.paint(&m); err != nil {
+		if err := v.paintFrame(&m); err != nil {
 			return err
 		}
 		select {
@@ -80,10 +80,10 @@ func (v View) Run(ctx context.Context) (err error) {
 	}
 }
 
-func (v View) paint(m *meter) error {
+func (v View) paintFrame(m *rateMeter) error {
 	s := v.Snapshot()
 	if s.PerSecond == 0 {
-		s.PerSecond = m.rate(s.Now, s.Published)
+		s.PerSecond = m.updateRate(s.Now, s.Published)
 	}
 	width, height := v.Size()
 	if width < 1 || height < 1 {
@@ -99,22 +99,22 @@ func (v View) paint(m *meter) error {
 	return nil
 }
 
-// A meter measures the rate of a growing count over the last ten seconds.
-type meter struct {
-	samples []sample // the oldest first
+// A rateMeter measures the rate of a growing count over the last ten seconds.
+type rateMeter struct {
+	samples []rateSample // the oldest first
 }
 
-type sample struct {
+type rateSample struct {
 	at    time.Time
 	count uint64
 }
 
-func (m *meter) rate(now time.Time, count uint64) float64 {
+func (m *rateMeter) updateRate(now time.Time, count uint64) float64 {
 	const window = 10 * time.Second
 	if n := len(m.samples); n > 0 && count < m.samples[n-1].count {
 		m.samples = nil // counted anew
 	}
-	m.samples = append(m.samples, sample{now, count})
+	m.samples = append(m.samples, rateSample{now, count})
 	first := 0
 	for first < len(m.samples)-2 && now.Sub(m.samples[first].at) > window {
 		first++

@@ -110,7 +110,7 @@ func TestTerminalGoesAway(t *testing.T) {
 
 func TestMeter(t *testing.T) {
 	t.Parallel()
-	var m meter
+	var m rateMeter
 	at := func(seconds float64) time.Time { return now.Add(time.Duration(seconds * float64(time.Second))) }
 	steps := []struct {
 		reason string
@@ -128,7 +128,7 @@ func TestMeter(t *testing.T) {
 		{"a long silence still has a rate", 122, 105, 1},
 	}
 	for _, s := range steps {
-		if got := m.rate(at(s.at), s.count); got != s.want {
+		if got := m.updateRate(at(s.at), s.count); got != s.want {
 			t.Errorf("%s: got %g, want %g", s.reason, got, s.want)
 		}
 	}

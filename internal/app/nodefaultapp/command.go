@@ -41,7 +41,7 @@ One replica at a time acts. All replicas receive reports.`,
 			if _, err := load(cmd); err != nil {
 				return err
 			}
-			return run(cmd.Context(), cfg, stderr, env)
+			return runController(cmd.Context(), cfg, stderr, env)
 		},
 	}
 	root.SetOut(stdout)
@@ -52,10 +52,10 @@ One replica at a time acts. All replicas receive reports.`,
 		process.ConfigCommand(binary, stdout, func(cmd *cobra.Command) ([]*settings.Report, error) {
 			report, err := load(cmd)
 			if err == nil {
-				err = cfg.check()
+				err = cfg.validateSettings()
 			}
 			if err == nil {
-				err = cfg.sinks().Check()
+				err = cfg.sinksConfig().Check()
 			}
 			return []*settings.Report{report}, err
 		}, &cfg),
@@ -65,8 +65,8 @@ One replica at a time acts. All replicas receive reports.`,
 	return root
 }
 
-// run runs a controller until ctx ends.
-func run(ctx context.Context, cfg Config, stderr io.Writer, env func(string) (string, bool)) error {
+// runController runs a controller until ctx ends.
+func runController(ctx context.Context, cfg Config, stderr io.Writer, env func(string) (string, bool)) error {
 	if cfg.Namespace == "" {
 		pod, _ := env("POD_NAMESPACE")
 		cfg.Namespace = cmp.Or(pod, defaultNamespace)
@@ -75,7 +75,7 @@ func run(ctx context.Context, cfg Config, stderr io.Writer, env func(string) (st
 	if err != nil {
 		return err
 	}
-	parts, err := Parts(ctx, p, cfg.Part, Loan{})
+	parts, err := Parts(ctx, p, cfg.Part, Overrides{})
 	if err != nil {
 		return err
 	}

@@ -72,7 +72,7 @@ const (
 	roleJanitor    = "janitor"
 )
 
-func (c Part) has(role string) bool { return slices.Contains(c.Roles, role) }
+func (c Part) hasRole(role string) bool { return slices.Contains(c.Roles, role) }
 
 // IntakeConfig says how reports come in.
 type IntakeConfig struct {
@@ -182,16 +182,16 @@ func Defaults() Config {
 	return cfg
 }
 
-// check refuses settings that do not go together.
-func (c Part) check() error {
+// validateSettings refuses settings that do not go together.
+func (c Part) validateSettings() error {
 	var errs []error
 	if len(c.Roles) == 0 {
 		errs = append(errs, errors.New("no role set: set ROLES to one or more of controller, intake, janitor"))
 	}
-	if _, err := rules.Compile(c.rules()); err != nil {
+	if _, err := rules.Compile(c.rulesConfig()); err != nil {
 		errs = append(errs, fmt.Errorf("rules: %w", err))
 	}
-	if c.has(roleJanitor) {
+	if c.hasRole(roleJanitor) {
 		for _, kind := range []string{c.Janitor.RebootProvider, c.Janitor.TerminateProvider} {
 			switch provider.Kind(kind) {
 			case provider.KindJob:
@@ -209,7 +209,7 @@ func (c Part) check() error {
 	return errors.Join(errs...)
 }
 
-func (c Part) rules() rules.Config {
+func (c Part) rulesConfig() rules.Config {
 	if len(c.Rules) == 0 {
 		return rules.Defaults()
 	}
@@ -222,7 +222,7 @@ func (c Part) quarantine() quarantine.Config {
 	return cfg
 }
 
-func (c Part) budget() budget.Config {
+func (c Part) budgetConfig() budget.Config {
 	cfg := c.Budget
 	cfg.ControlPlane = cfg.ControlPlane || c.Quarantine.ControlPlane
 	return cfg
@@ -240,29 +240,29 @@ func (c Part) remediation() remediation.Config {
 	}
 }
 
-func (c Part) janitor() janitor.Config {
+func (c Part) janitorConfig() janitor.Config {
 	return janitor.Config{
 		RebootDeadline: c.Remediation.RebootTimeout, TerminateDeadline: c.Remediation.TerminateTimeout, TTL: c.Janitor.Retention,
 		ControlPlane: c.Quarantine.ControlPlane, Excluded: c.Janitor.ExcludedNodeLabels,
 	}
 }
 
-// sinks are those that are told of changes.
-func (c Part) sinks() changes.Config {
+// sinksConfig are those that are told of changes.
+func (c Part) sinksConfig() changes.Config {
 	cfg := c.Changes
 	cfg.ClusterName = cmp.Or(cfg.ClusterName, c.Cluster)
 	return cfg
 }
 
-// outbox leaves half of the time to stop to the clients of the sinks.
-func (c Part) outbox(stop time.Duration) outbox.Config {
+// outboxConfig leaves half of the time to stop to the clients of the sinks.
+func (c Part) outboxConfig(stop time.Duration) outbox.Config {
 	return outbox.Config{
 		MaxAge: c.Outbox.MaxAge, Retry: c.Outbox.Retry, MaxRetry: c.Outbox.MaxRetry,
 		Drain: min(cmp.Or(c.Changes.ShutdownTimeout, changeevent.DefaultShutdownTimeout), cmp.Or(stop, lifecycle.DefaultStopTimeout)/2),
 	}
 }
 
-func (c Part) provider(kind string) provider.Config {
+func (c Part) providerConfig(kind string) provider.Config {
 	j := c.Janitor
 	return provider.Config{
 		Kind: provider.Kind(kind),
@@ -275,12 +275,12 @@ func (c Part) provider(kind string) provider.Config {
 		},
 		Machine: provider.MachineConfig{Version: j.Machine.Version, RebootAnnotation: j.Machine.RebootAnnotation, Namespace: j.Machine.Namespace},
 		Execution: provider.ExecutionConfig{
-			Namespace: j.Execution.Namespace, Reboot: j.Execution.Reboot.template(), Terminate: j.Execution.Terminate.template(),
+			Namespace: j.Execution.Namespace, Reboot: j.Execution.Reboot.executionTemplate(), Terminate: j.Execution.Terminate.executionTemplate(),
 		},
 	}
 }
 
-func (t ActionTemplate) template() provider.ExecutionTemplate {
+func (t ActionTemplate) executionTemplate() provider.ExecutionTemplate {
 	parameters := make(map[string]any, len(t.Parameters))
 	for name, value := range t.Parameters {
 		parameters[name] = value

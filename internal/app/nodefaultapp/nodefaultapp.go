@@ -48,8 +48,8 @@ const (
 	janitorLease    = "fleetloop-node-janitor"
 )
 
-// A Loan is what others may lend the controller. The zero value is nothing.
-type Loan struct {
+// A Overrides is what others may lend the controller. The zero value is nothing.
+type Overrides struct {
 	// Host is used in the place of the cluster that is configured.
 	Host *rest.Config
 	// Sinks are told in the place of those that are configured. Whoever lends
@@ -77,8 +77,8 @@ type app struct {
 
 // Parts makes the parts of the node fault controller, in the order in which they
 // depend on each other.
-func Parts(ctx context.Context, p *process.Process, cfg Part, loan Loan) (parts []lifecycle.Part, err error) {
-	if err := cfg.check(); err != nil {
+func Parts(ctx context.Context, p *process.Process, cfg Part, loan Overrides) (parts []lifecycle.Part, err error) {
+	if err := cfg.validateSettings(); err != nil {
 		return nil, err
 	}
 	defer func() {
@@ -100,7 +100,7 @@ func Parts(ctx context.Context, p *process.Process, cfg Part, loan Loan) (parts 
 		return nil, fmt.Errorf("create client: %w", err)
 	}
 	if a.sinks == nil {
-		if a.sinks, err = changes.New(cfg.sinks(), source, p, changes.SenderRetries); err != nil { //nolint:contextcheck // the sinks outlive the call
+		if a.sinks, err = changes.New(cfg.sinksConfig(), source, p, changes.SenderRetries); err != nil { //nolint:contextcheck // the sinks outlive the call
 			return nil, err
 		}
 		parts = append(parts, a.sinks.Part())
@@ -108,8 +108,8 @@ func Parts(ctx context.Context, p *process.Process, cfg Part, loan Loan) (parts 
 	for _, role := range []struct {
 		name string
 		make func(context.Context) ([]lifecycle.Part, error)
-	}{{roleController, a.controller}, {roleJanitor, a.janitor}, {roleIntake, a.reports}} {
-		if !cfg.has(role.name) {
+	}{{roleController, a.controller}, {roleJanitor, a.newJanitor}, {roleIntake, a.newReportParts}} {
+		if !cfg.hasRole(role.name) {
 			continue
 		}
 		more, err := role.make(ctx)
@@ -121,8 +121,8 @@ func Parts(ctx context.Context, p *process.Process, cfg Part, loan Loan) (parts 
 	return parts, nil
 }
 
-// options are how a manager or a client sees the host cluster.
-func (a *app) options(lease string) kube.Options {
+// kubeOptions are how a manager or a client sees the host cluster.
+func (a *app) kubeOptions(lease string) kube.Options {
 	namespaced, clusterScoped := janitor.Kinds()
 	o := kube.Options{
 		Scheme: a.scheme, Namespaced: namespaced, ClusterScoped: append(operator.Kinds(), clusterScoped...),
@@ -134,12 +134,12 @@ func (a *app) options(lease string) kube.Options {
 	return o
 }
 
-// keep is where reports are stored.
-func (a *app) keep() (*store.Store, error) {
+// openStore is where reports are stored.
+func (a *app) openStore() (*store.Store, error) {
 	if a.store != nil {
 		return a.store, nil
 	}
-	c, err := kube.NewClient(a.host, a.options(""))
+	c, err := kube.NewClient(a.host, a.kubeOptions(""))
 	if err != nil {
 		return nil, err
 	}
@@ -149,12 +149,12 @@ func (a *app) keep() (*store.Store, error) {
 
 // controller makes what looks after nodes.
 func (a *app) controller(ctx context.Context) ([]lifecycle.Part, error) {
-	m, err := kube.NewManager(a.host, a.options(controllerLease)) //nolint:contextcheck // the manager outlives the call
+	m, err := kube.NewManager(a.host, a.kubeOptions(controllerLease)) //nolint:contextcheck // the manager outlives the call
 	if err != nil {
 		return nil, err
 	}
 	a.nodes = m.GetClient()
-	set, err := rules.Compile(a.cfg.rules())
+	set, err := rules.Compile(a.cfg.rulesConfig())
 	if err != nil {
 		return nil, fmt.Errorf("rules: %w", err)
 	}
@@ -163,11 +163,11 @@ func (a *app) controller(ctx context.Context) ([]lifecycle.Part, error) {
 		return nil, err
 	}
 	a.nodeAt = store.NodeAt(seen.nodesAt)
-	bound, err := a.budget(m, seen)
+	bound, err := a.newBudget(m, seen)
 	if err != nil {
 		return nil, err
 	}
-	drainer := drain.New(a.cfg.Drain, a.core, seen.draining)
+	drainer := drain.New(a.cfg.Drain, a.core, seen.drainingNodes)
 	if err := drainer.Register(a.p.Metrics); err != nil {
 		return nil, err
 	}
@@ -182,7 +182,7 @@ func (a *app) controller(ctx context.Context) ([]lifecycle.Part, error) {
 		}
 		repairs.Verifier = verifier
 	}
-	o, err := operator.Add(m, operator.Config{TTL: a.cfg.Retention, Outbox: a.cfg.outbox(a.p.StopTimeout())}, operator.Deps{
+	o, err := operator.Add(m, operator.Config{TTL: a.cfg.Retention, Outbox: a.cfg.outboxConfig(a.p.StopTimeout())}, operator.Deps{
 		Rules: set, Quarantine: quarantine.New(a.cfg.quarantine(), bound), Drain: drainer, Remedy: remediation.New(repairs, m.GetClient()),
 		Sinks: a.outboxSinks(), Log: a.p.Log, Registerer: a.p.Metrics,
 	})
@@ -193,7 +193,7 @@ func (a *app) controller(ctx context.Context) ([]lifecycle.Part, error) {
 	if err != nil {
 		return nil, err
 	}
-	kept, err := a.keep()
+	kept, err := a.openStore()
 	if err != nil {
 		return nil, err
 	}
@@ -203,9 +203,9 @@ func (a *app) controller(ctx context.Context) ([]lifecycle.Part, error) {
 	return []lifecycle.Part{kube.Part("node fault controller", m, o.Ready)}, nil
 }
 
-// budget makes what bounds how many nodes are out of service.
-func (a *app) budget(m *kube.Manager, seen view) (quarantine.Budget, error) {
-	allowance, err := budget.New(a.cfg.budget(), seen.nodes, a.p.Metrics)
+// newBudget makes what bounds how many nodes are out of service.
+func (a *app) newBudget(m *kube.Manager, seen nodeView) (quarantine.Budget, error) {
+	allowance, err := budget.New(a.cfg.budgetConfig(), seen.listNodes, a.p.Metrics)
 	if err != nil || a.cfg.Budget.OnExhausted != budget.ManualReset {
 		return allowance, err
 	}
@@ -229,23 +229,23 @@ func (a *app) outboxSinks() []outbox.Sink {
 	return sinks
 }
 
-// janitor makes what has nodes rebooted and terminated.
-func (a *app) janitor(ctx context.Context) ([]lifecycle.Part, error) {
+// newJanitor makes what has nodes rebooted and terminated.
+func (a *app) newJanitor(ctx context.Context) ([]lifecycle.Part, error) {
 	if a.cfg.DryRun {
 		a.p.Log.InfoContext(ctx, "dry run: no node is rebooted or terminated")
 		return nil, nil
 	}
-	m, err := kube.NewManager(a.host, a.options(janitorLease)) //nolint:contextcheck // the manager outlives the call
+	m, err := kube.NewManager(a.host, a.kubeOptions(janitorLease)) //nolint:contextcheck // the manager outlives the call
 	if err != nil {
 		return nil, err
 	}
-	cfg := a.cfg.janitor()
+	cfg := a.cfg.janitorConfig()
 	cfg.Log, cfg.Registerer = a.p.Log, a.p.Metrics
 	var by janitor.Providers
-	if by.Reboot, err = a.provider(a.cfg.Janitor.RebootProvider); err != nil {
+	if by.Reboot, err = a.newProvider(a.cfg.Janitor.RebootProvider); err != nil {
 		return nil, err
 	}
-	if by.Terminate, err = a.provider(a.cfg.Janitor.TerminateProvider); err != nil {
+	if by.Terminate, err = a.newProvider(a.cfg.Janitor.TerminateProvider); err != nil {
 		return nil, err
 	}
 	if err := janitor.Add(m, cfg, by); err != nil {
@@ -254,7 +254,7 @@ func (a *app) janitor(ctx context.Context) ([]lifecycle.Part, error) {
 	return []lifecycle.Part{kube.Part("janitor", m, nil)}, nil
 }
 
-func (a *app) provider(kind string) (provider.Provider, error) {
+func (a *app) newProvider(kind string) (provider.Provider, error) {
 	deps := provider.Deps{Kubernetes: a.core}
 	var err error
 	if deps.Dynamic, err = dynamic.NewForConfig(a.host); err != nil {
@@ -269,12 +269,12 @@ func (a *app) provider(kind string) (provider.Provider, error) {
 			return nil, fmt.Errorf("create client: %w", err)
 		}
 	}
-	return provider.New(a.cfg.provider(kind), deps)
+	return provider.New(a.cfg.providerConfig(kind), deps)
 }
 
-// reports makes what takes reports.
-func (a *app) reports(ctx context.Context) ([]lifecycle.Part, error) {
-	kept, err := a.keep()
+// newReportParts makes what takes reports.
+func (a *app) newReportParts(ctx context.Context) ([]lifecycle.Part, error) {
+	kept, err := a.openStore()
 	if err != nil {
 		return nil, err
 	}

@@ -15,10 +15,10 @@ import (
 	"github.com/fleetloop/fleetloop/internal/nodefault/intake/store"
 )
 
-// A view is what there is of all nodes, as a cache has it. It is looked at for
+// A nodeView is what there is of all nodes, as a cache has it. It is looked at for
 // each node that is taken out of service, of which there may be a thousand at
 // once, so nothing is copied, and none of it may be changed.
-type view struct {
+type nodeView struct {
 	nodeStore, faultStore toolscache.Indexer
 	synced                func() bool // of the nodes
 }
@@ -26,10 +26,10 @@ type view struct {
 // byAddress is the index of nodes by their IP addresses.
 const byAddress = "fleetloop.io/address"
 
-func newView(ctx context.Context, c cache.Cache) (v view, err error) {
+func newView(ctx context.Context, c cache.Cache) (v nodeView, err error) {
 	informer, err := c.GetInformer(ctx, &corev1.Node{}, cache.BlockUntilSynced(false))
 	if err != nil {
-		return view{}, fmt.Errorf("get informer of nodes: %w", err)
+		return nodeView{}, fmt.Errorf("get informer of nodes: %w", err)
 	}
 	v.synced = informer.HasSynced
 	err = informer.AddIndexers(toolscache.Indexers{byAddress: func(o any) ([]string, error) {
@@ -40,7 +40,7 @@ func newView(ctx context.Context, c cache.Cache) (v view, err error) {
 		return store.Addresses(n), nil
 	}})
 	if err != nil {
-		return view{}, fmt.Errorf("index nodes by address: %w", err)
+		return nodeView{}, fmt.Errorf("index nodes by address: %w", err)
 	}
 	if v.nodeStore, err = storeOf(ctx, c, &corev1.Node{}); err == nil {
 		v.faultStore, err = storeOf(ctx, c, &v1alpha1.NodeFault{})
@@ -64,7 +64,7 @@ func storeOf(ctx context.Context, c cache.Cache, kind client.Object) (toolscache
 var errNotSynced = errors.New("nodes not listed yet")
 
 // nodesAt are the nodes that have an IP address.
-func (v view) nodesAt(address string) ([]*corev1.Node, error) {
+func (v nodeView) nodesAt(address string) ([]*corev1.Node, error) {
 	if !v.synced() {
 		return nil, errNotSynced
 	}
@@ -75,8 +75,8 @@ func (v view) nodesAt(address string) ([]*corev1.Node, error) {
 	return nodesOf(list), nil
 }
 
-// nodes are all of them.
-func (v view) nodes() []*corev1.Node {
+// listNodes are all of them.
+func (v nodeView) listNodes() []*corev1.Node {
 	return nodesOf(v.nodeStore.List())
 }
 
@@ -90,8 +90,8 @@ func nodesOf(list []any) []*corev1.Node {
 	return all
 }
 
-// draining are the nodes whose drain is under way.
-func (v view) draining() []types.UID {
+// drainingNodes are the nodes whose drain is under way.
+func (v nodeView) drainingNodes() []types.UID {
 	var all []types.UID
 	for _, o := range v.faultStore.List() {
 		if f, is := o.(*v1alpha1.NodeFault); is && f.Status.Drain != nil && f.Status.Drain.State == v1alpha1.DrainRunning {

@@ -109,7 +109,7 @@ func (p *Process) Run(ctx context.Context, live func() error, parts ...lifecycle
 	all = append(all, endpoints...)
 	all = append(all, parts...)
 	for i := range all {
-		all[i].Run = p.noticed(all[i])
+		all[i].Run = p.watchPart(all[i])
 	}
 	err = lifecycle.Run(ctx, lifecycle.Options{StopTimeout: p.cfg.StopTimeout}, all...)
 	if err != nil {
@@ -120,9 +120,9 @@ func (p *Process) Run(ctx context.Context, live func() error, parts ...lifecycle
 	return nil
 }
 
-// noticed runs a part, and tells at once if it ends by itself: the error that
+// watchPart runs a part, and tells at once if it ends by itself: the error that
 // says so comes only when all the others have stopped.
-func (p *Process) noticed(part lifecycle.Part) func(context.Context) error {
+func (p *Process) watchPart(part lifecycle.Part) func(context.Context) error {
 	return func(ctx context.Context) error {
 		err := part.Run(ctx)
 		if ctx.Err() == nil {
@@ -157,14 +157,14 @@ func (p *Process) endpoints(ctx context.Context, live func() error, parts []life
 	}
 	if p.cfg.HealthAddr == p.cfg.MetricsAddr {
 		mux.Handle("/", probes)
-		part, err := p.listen(ctx, "metrics and health", flagMetrics+", "+flagHealth, p.cfg.MetricsAddr, mux)
+		part, err := p.listenHTTP(ctx, "metrics and health", flagMetrics+", "+flagHealth, p.cfg.MetricsAddr, mux)
 		return []lifecycle.Part{part}, err
 	}
-	first, err := p.listen(ctx, "metrics", flagMetrics, p.cfg.MetricsAddr, mux)
+	first, err := p.listenHTTP(ctx, "metrics", flagMetrics, p.cfg.MetricsAddr, mux)
 	if err != nil {
 		return nil, err
 	}
-	second, err := p.listen(ctx, "health", flagHealth, p.cfg.HealthAddr, probes)
+	second, err := p.listenHTTP(ctx, "health", flagHealth, p.cfg.HealthAddr, probes)
 	if err != nil {
 		return nil, errors.Join(err, lifecycle.Discard(first))
 	}
@@ -194,7 +194,7 @@ const (
 	flagHealth  = "--health-probe-bind-address or HEALTH_PROBE_BIND_ADDRESS"
 )
 
-func (p *Process) listen(ctx context.Context, name, flag, addr string, h http.Handler) (lifecycle.Part, error) {
+func (p *Process) listenHTTP(ctx context.Context, name, flag, addr string, h http.Handler) (lifecycle.Part, error) {
 	server, err := httpserver.New(ctx, httpserver.Config{Addr: addr}, h, p.Log)
 	if err != nil {
 		return lifecycle.Part{}, fmt.Errorf("serve %s (%s): %w", name, flag, err)

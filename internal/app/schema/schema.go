@@ -21,10 +21,10 @@ var errNotYet = errors.New("database schema not checked yet")
 type Schema struct {
 	prepare func(ctx context.Context) error
 	log     *slog.Logger
-	state   atomic.Pointer[state]
+	state   atomic.Pointer[lastAttempt]
 }
 
-type state struct{ err error }
+type lastAttempt struct{ err error }
 
 // Awaited is a schema that others migrate. Run fails at once if other migrations made it.
 func Awaited(pool *postgres.Pool, log *slog.Logger) *Schema {
@@ -44,7 +44,7 @@ func Migrated(cfg postgres.Config, log *slog.Logger) *Schema {
 
 func newSchema(prepare func(context.Context) error, log *slog.Logger) *Schema {
 	s := &Schema{prepare: prepare, log: log}
-	s.state.Store(&state{err: errNotYet})
+	s.state.Store(&lastAttempt{err: errNotYet})
 	return s
 }
 
@@ -63,7 +63,7 @@ func (s *Schema) Ready() error { return s.state.Load().err }
 // Run prepares the schema until that has succeeded once, and then waits for
 // ctx.
 func (s *Schema) Run(ctx context.Context) error {
-	err := backoff.Retry(ctx, backoff.Policy{Initial: 200 * time.Millisecond, Max: 10 * time.Second}, s.once)
+	err := backoff.Retry(ctx, backoff.Policy{Initial: 200 * time.Millisecond, Max: 10 * time.Second}, s.prepareOnce)
 	if err != nil && ctx.Err() == nil {
 		return err
 	}
@@ -71,12 +71,12 @@ func (s *Schema) Run(ctx context.Context) error {
 	return nil
 }
 
-func (s *Schema) once(ctx context.Context) error {
+func (s *Schema) prepareOnce(ctx context.Context) error {
 	err := s.prepare(ctx)
 	if ctx.Err() != nil || backoff.IsPermanent(err) {
 		return err
 	}
-	before := s.state.Swap(&state{err: err}).err
+	before := s.state.Swap(&lastAttempt{err: err}).err
 	if err != nil && (before == nil || before.Error() != err.Error()) { // an outage is told once
 		s.log.WarnContext(ctx, "database schema not ready, retrying", "err", err)
 	}

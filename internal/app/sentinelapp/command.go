@@ -39,7 +39,7 @@ every SentinelConfig of the namespace.`,
 		Args:          cobra.NoArgs,
 		SilenceUsage:  true,
 		SilenceErrors: true,
-		RunE:          func(cmd *cobra.Command, _ []string) error { return c.run(cmd) },
+		RunE:          func(cmd *cobra.Command, _ []string) error { return c.runSentinel(cmd) },
 	}
 	root.SetOut(stdout)
 	root.SetErr(stderr)
@@ -52,10 +52,10 @@ every SentinelConfig of the namespace.`,
 			Use:   "validate",
 			Short: "Check the configuration without connecting to anything, including the broker if BROKER_TYPE is set",
 			Args:  cobra.NoArgs,
-			RunE:  func(cmd *cobra.Command, _ []string) error { return c.validate(cmd) },
+			RunE:  func(cmd *cobra.Command, _ []string) error { return c.runValidate(cmd) },
 		},
 		c.planCommand(), c.whyCommand(), c.coverageCommand(), c.convertCommand(),
-		process.ConfigCommand("sentinel", stdout, c.reports, &c.cfg),
+		process.ConfigCommand("sentinel", stdout, c.loadReports, &c.cfg),
 	)
 	process.AddVersion(root)
 	return root
@@ -72,7 +72,7 @@ type command struct {
 	env            func(string) (string, bool)
 }
 
-func (c *command) load(cmd *cobra.Command) (*settings.Report, error) {
+func (c *command) loadSettings(cmd *cobra.Command) (*settings.Report, error) {
 	if err := c.fileOnly(cmd.Flags()); err != nil {
 		return nil, err
 	}
@@ -99,14 +99,14 @@ func (c *command) load(cmd *cobra.Command) (*settings.Report, error) {
 // errEndpointUser says where a secret goes instead.
 var errEndpointUser = errors.New("must not contain a user name or password; set HYPERFLEET_API_TOKEN or hyperfleet_api.token_file")
 
-// reports say what is in force: the file's settings, and those of the broker if
+// loadReports say what is in force: the file's settings, and those of the broker if
 // BROKER_TYPE is set.
-func (c *command) reports(cmd *cobra.Command) ([]*settings.Report, error) {
-	if c.operates(cmd.Flags()) {
+func (c *command) loadReports(cmd *cobra.Command) ([]*settings.Report, error) {
+	if c.runsOperator(cmd.Flags()) {
 		report, err := c.loadOperator(cmd)
 		return []*settings.Report{report}, err
 	}
-	report, err := c.load(cmd)
+	report, err := c.loadSettings(cmd)
 	if err != nil {
 		return nil, err
 	}
@@ -123,15 +123,15 @@ func (c *command) reports(cmd *cobra.Command) ([]*settings.Report, error) {
 	return append([]*settings.Report{report}, broker.Reports()...), nil
 }
 
-// check reads the whole configuration and compiles what it holds. The broker
+// checkConfig reads the whole configuration and compiles what it holds. The broker
 // may be left out.
-func (c *command) check(cmd *cobra.Command) (*bus.Config, error) {
-	report, err := c.load(cmd)
+func (c *command) checkConfig(cmd *cobra.Command) (*bus.Config, error) {
+	report, err := c.loadSettings(cmd)
 	if err != nil {
 		return nil, err
 	}
 	// The same New as in earnest, on ports that nobody will use.
-	_, err = sentinel.New(c.cfg.Sentinel, sentinel.Deps{API: nowhere{}, Publisher: nowhere{}})
+	_, err = sentinel.New(c.cfg.Sentinel, sentinel.Deps{API: discardBroker{}, Publisher: discardBroker{}})
 	if err := sentinel.Locate(err, report.Wrap); err != nil {
 		return nil, err
 	}
@@ -143,7 +143,7 @@ func (c *command) check(cmd *cobra.Command) (*bus.Config, error) {
 	}
 	load := bus.Load
 	if c.manifest != nil {
-		load = c.manifest.broker
+		load = c.manifest.brokerConfig
 	}
 	broker, err := load(c.env)
 	if broker == nil || err != nil {
@@ -158,11 +158,11 @@ func stopsTooSoon(stop, shutdown time.Duration) error {
 	return fmt.Errorf("%s is invalid: must be longer than shutdown_timeout (%s), which waits for confirmations", stop, shutdown)
 }
 
-func (c *command) run(cmd *cobra.Command) error {
-	if c.operates(cmd.Flags()) {
+func (c *command) runSentinel(cmd *cobra.Command) error {
+	if c.runsOperator(cmd.Flags()) {
 		return c.runOperator(cmd)
 	}
-	broker, err := c.check(cmd)
+	broker, err := c.checkConfig(cmd)
 	if err != nil {
 		return err
 	}
@@ -173,11 +173,11 @@ func (c *command) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	return run(cmd.Context(), p, c.cfg, broker)
+	return runSentinel(cmd.Context(), p, c.cfg, broker)
 }
 
-func (c *command) validate(cmd *cobra.Command) error {
-	broker, err := c.check(cmd)
+func (c *command) runValidate(cmd *cobra.Command) error {
+	broker, err := c.checkConfig(cmd)
 	about := "broker not checked (BROKER_TYPE is not set)"
 	switch {
 	case errors.Is(err, bus.ErrNoType):

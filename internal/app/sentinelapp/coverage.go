@@ -26,27 +26,27 @@ The exit code is 0 if the fleet is covered, 1 if there are gaps or overlaps, and
 		Example: "  sentinel coverage ./us-east.yaml ./us-west.yaml ./eu.yaml\n  sentinel coverage sentinels/*.yaml -o json",
 		Args:    cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, files []string) error {
-			report, err := c.cover(cmd, files, collections, &out)
+			report, err := c.coverFiles(cmd, files, collections, &out)
 			if err != nil {
-				return &coded{err, codeTrouble}
+				return &exitError{err, codeTrouble}
 			}
-			if err := out.write(c.stdout, report, func(p *page) { writeCoverage(p, report) }); err != nil {
-				return &coded{err, codeTrouble}
+			if err := out.writeReport(c.stdout, report, func(p *page) { writeCoverage(p, report) }); err != nil {
+				return &exitError{err, codeTrouble}
 			}
 			if !report.Proven {
-				return &coded{errors.New(verdict(report)), codeFailed}
+				return &exitError{errors.New(formatVerdict(report)), codeFailed}
 			}
 			return nil
 		},
 	}
-	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &coded{err, codeTrouble} })
+	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &exitError{err, codeTrouble} })
 	out.addFlag(cmd)
 	cmd.Flags().StringSliceVar(&collections, "collections", collections, "collections to check")
 	return cmd
 }
 
-func (c *command) cover(cmd *cobra.Command, files, collections []string, out *format) (*survey.CoverageReport, error) {
-	if err := out.check(); err != nil {
+func (c *command) coverFiles(cmd *cobra.Command, files, collections []string, out *format) (*survey.CoverageReport, error) {
+	if err := out.validateFormat(); err != nil {
 		return nil, err
 	}
 	if len(files) == 0 {
@@ -61,7 +61,7 @@ func (c *command) cover(cmd *cobra.Command, files, collections []string, out *fo
 			return nil, fmt.Errorf("the file %q is given twice", file)
 		}
 		one := &command{cfg: Defaults(), file: file, stdout: c.stdout, stderr: c.stderr, env: c.env}
-		w, done, err := one.watch(cmd)
+		w, done, err := one.newWatch(cmd)
 		if err != nil {
 			return nil, err
 		}
@@ -72,13 +72,13 @@ func (c *command) cover(cmd *cobra.Command, files, collections []string, out *fo
 		watches = append(watches, w)
 	}
 	p := newProgress(c.stderr)
-	defer p.clear()
-	report, err := survey.Cover(cmd.Context(), watches, collections, p.note)
-	return report, advise(err)
+	defer p.clearLine()
+	report, err := survey.Cover(cmd.Context(), watches, collections, p.printProgress)
+	return report, explainAPIError(err)
 }
 
-// verdict is the answer in one line.
-func verdict(r *survey.CoverageReport) string {
+// formatVerdict is the answer in one line.
+func formatVerdict(r *survey.CoverageReport) string {
 	resources, unwatched, overlapping, unreadable := 0, 0, 0, 0
 	for _, c := range r.Collections {
 		resources += c.Resources
@@ -91,10 +91,10 @@ func verdict(r *survey.CoverageReport) string {
 	}
 	if r.Proven {
 		return fmt.Sprintf("covered: each of %s is watched by exactly one of %s",
-			plural(resources, "resource", "resources"), plural(len(r.Configs), "configuration", "configurations"))
+			formatCount(resources, "resource", "resources"), formatCount(len(r.Configs), "configuration", "configurations"))
 	}
 	text := fmt.Sprintf("not covered: %s, %d not watched, %d watched more than once",
-		plural(resources, "resource", "resources"), unwatched, overlapping)
+		formatCount(resources, "resource", "resources"), unwatched, overlapping)
 	if unreadable > 0 {
 		text += fmt.Sprintf(", %d invalid", unreadable)
 	}
@@ -102,12 +102,12 @@ func verdict(r *survey.CoverageReport) string {
 }
 
 func writeCoverage(p *page, r *survey.CoverageReport) {
-	p.linef("%s.", verdict(r))
+	p.writeLinef("%s.", formatVerdict(r))
 	var rows [][]string
 	for _, c := range r.Configs {
-		rows = append(rows, []string{c.Name, c.Collection, fmt.Sprint(c.Selected), fmt.Sprint(c.Alone), selected(c.Selector)})
+		rows = append(rows, []string{c.Name, c.Collection, fmt.Sprint(c.Selected), fmt.Sprint(c.Alone), formatSelector(c.Selector)})
 	}
-	p.table("CONFIGURATIONS", []string{"FILE", "COLLECTION", "SELECTED", "EXCLUSIVE", "SELECTOR"}, rows)
+	p.writeTable("CONFIGURATIONS", []string{"FILE", "COLLECTION", "SELECTED", "EXCLUSIVE", "SELECTOR"}, rows)
 	rows = nil
 	for _, c := range r.Collections {
 		if !c.Served {
@@ -115,31 +115,31 @@ func writeCoverage(p *page, r *survey.CoverageReport) {
 			continue
 		}
 		rows = append(rows, []string{
-			c.Collection, fmt.Sprint(c.Resources), fmt.Sprint(c.Unwatched), fmt.Sprint(c.Overlapping), c.Endpoint, holds(c),
+			c.Collection, fmt.Sprint(c.Resources), fmt.Sprint(c.Unwatched), fmt.Sprint(c.Overlapping), c.Endpoint, formatValidity(c),
 		})
 	}
-	p.table("COLLECTIONS", []string{"COLLECTION", "RESOURCES", "UNWATCHED", "OVERLAPPING", "ENDPOINT", "AS OF"}, rows)
+	p.writeTable("COLLECTIONS", []string{"COLLECTION", "RESOURCES", "UNWATCHED", "OVERLAPPING", "ENDPOINT", "AS OF"}, rows)
 	for _, c := range r.Collections {
 		if c.Unwatched > 0 {
-			p.table(fmt.Sprintf("NOT WATCHED: %s at %s", c.Collection, c.Endpoint), []string{"LABELS", "RESOURCES", "EXAMPLE"}, groupRows(c.Gaps, false))
+			p.writeTable(fmt.Sprintf("NOT WATCHED: %s at %s", c.Collection, c.Endpoint), []string{"LABELS", "RESOURCES", "EXAMPLE"}, groupRows(c.Gaps, false))
 		}
 		if c.Overlapping > 0 {
-			p.table(fmt.Sprintf("WATCHED MORE THAN ONCE: %s at %s", c.Collection, c.Endpoint), []string{"LABELS", "RESOURCES", "EXAMPLE", "CONFIGURATIONS"}, groupRows(c.Overlaps, true))
+			p.writeTable(fmt.Sprintf("WATCHED MORE THAN ONCE: %s at %s", c.Collection, c.Endpoint), []string{"LABELS", "RESOURCES", "EXAMPLE", "CONFIGURATIONS"}, groupRows(c.Overlaps, true))
 		}
 	}
-	p.linef("")
-	p.linef("SELECTED, EXCLUSIVE and RESOURCES were counted while the fleet was read.")
+	p.writeLinef("")
+	p.writeLinef("SELECTED, EXCLUSIVE and RESOURCES were counted while the fleet was read.")
 	for _, c := range r.Collections {
 		if c.WalkOnly != "" {
-			p.linef("%s: changes during the read may be missing, because %s.", c.Collection, c.WalkOnly)
+			p.writeLinef("%s: changes during the read may be missing, because %s.", c.Collection, c.WalkOnly)
 		}
 	}
 }
 
-// holds says for when a finding is true.
-func holds(c survey.CoveredCollection) string {
+// formatValidity says for when a finding is true.
+func formatValidity(c survey.CoveredCollection) string {
 	if c.At.IsZero() {
-		return span(c.Began, c.Ended)
+		return formatSpan(c.Began, c.Ended)
 	}
 	return c.At.Format("2006-01-02 15:04:05Z")
 }

@@ -6,11 +6,11 @@ import (
 	"github.com/fleetloop/fleetloop/internal/app/bus"
 )
 
-// elsewhere is a broker that somebody else runs.
-type elsewhere struct{ *bus.Bus }
+// borrowedBroker is a broker that somebody else runs.
+type borrowedBroker struct{ *bus.Bus }
 
 // Run waits, because the bus is run already.
-func (elsewhere) Run(ctx context.Context) error {
+func (borrowedBroker) Run(ctx context.Context) error {
 	<-ctx.Done()
 	return nil
 }

@@ -37,9 +37,9 @@ func (h HyperFleetMetrics) servePublic(p *process.Process) {
 	})))
 }
 
-// An alias is a metric of the public sentinel and the one of ours that it is
+// An metricAlias is a metric of the public sentinel and the one of ours that it is
 // made of.
-type alias struct {
+type metricAlias struct {
 	name, of, help string
 
 	// label is the one beside those that all have, and value gives its value
@@ -48,15 +48,15 @@ type alias struct {
 	value func(ours map[string]string) (value string, ok bool)
 }
 
-// aliases are the metrics of the public sentinel.
-func aliases() []alias {
+// metricAliases are the metrics of the public sentinel.
+func metricAliases() []metricAlias {
 	reason := func(of map[string]string) (string, bool) { return of["reason"], true }
-	return []alias{
+	return []metricAlias{
 		{name: "pending_resources", of: "published_cache_entries", help: "Number of due resources with a published event and no adapter report since."},
 		{name: "events_published_total", of: "events_published_by_reason_total", help: "Total number of CloudEvents that the sentinel published and the message broker confirmed.", label: "reason", value: reason},
 		{
 			name: "resources_skipped_total", of: "decisions_total", help: "Total number of decisions not to publish an event.", label: "reason",
-			value: func(of map[string]string) (string, bool) { return of["reason"], skips(of["reason"]) },
+			value: func(of map[string]string) (string, bool) { return of["reason"], isSkipReason(of["reason"]) },
 		},
 		{name: "poll_duration_seconds", of: "reconcile_duration_seconds", help: "Duration of polls in seconds. In a poll the sentinel reads resources from the fleet API and publishes events for those that need one."},
 		{
@@ -70,8 +70,8 @@ func aliases() []alias {
 	}
 }
 
-// skips reports whether a reason is one for not publishing.
-func skips(reason string) bool {
+// isSkipReason reports whether a reason is one for not publishing.
+func isSkipReason(reason string) bool {
 	for r := range decision.NumReasons {
 		if reason == r.String() {
 			return !r.Publishes()
@@ -90,8 +90,8 @@ func publicMetrics(ours []*dto.MetricFamily, release string) []*dto.MetricFamily
 	}
 	standard := []*dto.LabelPair{labelPair("component", "sentinel"), labelPair("version", release)}
 	var out []*dto.MetricFamily
-	for _, a := range aliases() {
-		if family := a.family(byName[a.of], standard); len(family.GetMetric()) > 0 {
+	for _, a := range metricAliases() {
+		if family := a.newFamily(byName[a.of], standard); len(family.GetMetric()) > 0 {
 			out = append(out, family)
 		}
 	}
@@ -106,7 +106,7 @@ func publicMetrics(ours []*dto.MetricFamily, release string) []*dto.MetricFamily
 	return out
 }
 
-func (a alias) family(of *dto.MetricFamily, standard []*dto.LabelPair) *dto.MetricFamily {
+func (a metricAlias) newFamily(of *dto.MetricFamily, standard []*dto.LabelPair) *dto.MetricFamily {
 	family := &dto.MetricFamily{Name: new(metricPrefix + a.name), Help: &a.help, Type: of.GetType().Enum()}
 	for _, m := range of.GetMetric() {
 		ours := map[string]string{}

@@ -72,17 +72,17 @@ func readStart(file string) []byte {
 	return text
 }
 
-// broker is the configuration of the manifest's broker, as far as a manifest
+// brokerConfig is the configuration of the manifest's broker, as far as a manifest
 // alone has it: nil if it lies in a Secret.
-func (m *manifest) broker(env func(string) (string, bool)) (*bus.Config, error) {
+func (m *manifest) brokerConfig(env func(string) (string, bool)) (*bus.Config, error) {
 	b := m.settings.Broker
 	if len(m.settings.SecretNames()) > 0 && b.URL == "" && b.Type != v1alpha1.BrokerPubSub {
 		return nil, nil
 	}
-	return bus.LoadExplicit(explicit(b), env)
+	return bus.LoadExplicit(explicitSettings(b), env)
 }
 
-// explicit are the settings of a SentinelConfig's broker.
-func explicit(b sentinelconfig.Broker) bus.Explicit {
+// explicitSettings are the settings of a SentinelConfig's broker.
+func explicitSettings(b sentinelconfig.Broker) bus.Explicit {
 	return bus.Explicit{Type: bus.Type(b.Type), Topic: b.Topic, ProjectID: b.ProjectID, KeyJSON: b.KeyJSON, URL: b.URL, Exchange: b.Exchange}
 }

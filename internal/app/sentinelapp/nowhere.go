@@ -10,32 +10,32 @@ import (
 	"github.com/fleetloop/fleetloop/internal/cloudevent"
 )
 
-// nowhere stands for the API and the broker while a configuration is checked.
-type nowhere struct{}
+// discardBroker stands for the API and the broker while a configuration is checked.
+type discardBroker struct{}
 
 // errNowhere is what comes of using them.
 var errNowhere = errors.New("not connected: only the configuration is checked")
 
 // ListPage gives no page.
-func (nowhere) ListPage(context.Context, string, url.Values, []byte) ([]byte, error) {
+func (discardBroker) ListPage(context.Context, string, url.Values, []byte) ([]byte, error) {
 	return nil, errNowhere
 }
 
 // ListPageIf gives no page.
-func (nowhere) ListPageIf(context.Context, string, url.Values, string, []byte) ([]byte, io.ReadCloser, string, error) {
+func (discardBroker) ListPageIf(context.Context, string, url.Values, string, []byte) ([]byte, io.ReadCloser, string, error) {
 	return nil, nil, "", errNowhere
 }
 
 // Watch tells nothing.
-func (nowhere) Watch(context.Context, string, url.Values, func(v1.WatchEvent) error) error {
+func (discardBroker) Watch(context.Context, string, url.Values, func(v1.WatchEvent) error) error {
 	return errNowhere
 }
 
 // Publish publishes nothing.
-func (nowhere) Publish(context.Context, *cloudevent.Event) error { return errNowhere }
+func (discardBroker) Publish(context.Context, *cloudevent.Event) error { return errNowhere }
 
 // InFlight is none.
-func (nowhere) InFlight() int { return 0 }
+func (discardBroker) InFlight() int { return 0 }
 
 // Ready is never.
-func (nowhere) Ready() error { return errNowhere }
+func (discardBroker) Ready() error { return errNowhere }

@@ -43,7 +43,7 @@ type Operator struct {
 
 	// Unsaid is the same for all, because a SentinelConfig has no words for it.
 	// The zero value are the engine's defaults.
-	Unsaid Unsaid
+	Unsaid SpecDefaults
 
 	// Env has what the specs leave out of their brokers. Where several
 	// SentinelConfigs are run, no credentials are taken from it, nor from
@@ -60,9 +60,9 @@ type Operator struct {
 	OnPublished func(sentinel.Published)
 }
 
-// Unsaid are the settings of a sentinel that a SentinelConfig has no words for.
-type Unsaid struct {
-	API             UnsaidAPI          `key:"hyperfleet_api"`
+// SpecDefaults are the settings of a sentinel that a SentinelConfig has no words for.
+type SpecDefaults struct {
+	API             APIDefaults        `key:"hyperfleet_api"`
 	Publish         sentinel.Publish   `key:"publish"`
 	LogEvents       sentinel.LogEvents `key:"event_log_level" env:"SENTINEL_EVENT_LOG_LEVEL" default:"info" validate:"oneof=info debug" doc:"Log level of the line for each published event."`
 	Jitter          float64            `key:"jitter" env:"SENTINEL_JITTER" flag:"jitter" default:"0" validate:"gte=0,lt=1" doc:"Fraction of the max age by which a resource can be due early."`
@@ -71,9 +71,9 @@ type Unsaid struct {
 	ShutdownTimeout time.Duration      `key:"shutdown_timeout" env:"SENTINEL_SHUTDOWN_TIMEOUT" flag:"shutdown-timeout" default:"10s" validate:"gt=0" doc:"How long to wait at shutdown for events in flight to be confirmed."`
 }
 
-// UnsaidAPI is how the fleet API is asked. Token and TokenFile are used where
+// APIDefaults is how the fleet API is asked. Token and TokenFile are used where
 // the spec names no Secret with a token.
-type UnsaidAPI struct {
+type APIDefaults struct {
 	Token             settings.Secret `key:"token" env:"HYPERFLEET_API_TOKEN" doc:"Bearer token."`
 	TokenFile         string          `key:"token_file" env:"HYPERFLEET_API_TOKEN_FILE" doc:"File with the bearer token. It is read again when it changes."`
 	CAFile            string          `key:"ca_file" env:"HYPERFLEET_API_CA_FILE" doc:"File with the CA certificates to verify the server."`
@@ -81,9 +81,9 @@ type UnsaidAPI struct {
 	RequestsPerSecond float64         `key:"requests_per_second" env:"HYPERFLEET_API_REQUESTS_PER_SECOND" default:"200" validate:"gt=0" doc:"Maximum number of requests per second, for each sentinel."`
 }
 
-// complete fills in what a SentinelConfig does not say. Of the one that was
+// completeSettings fills in what a SentinelConfig does not say. Of the one that was
 // named, alone in its process, what is wanted of it is trusted with our credentials.
-func (u Unsaid) complete(s *settingsOf, alone bool) {
+func (u SpecDefaults) completeSettings(s *settingsOf, alone bool) {
 	cfg := &s.Sentinel
 	cfg.Publish, cfg.LogEvents, cfg.Jitter = u.Publish, u.LogEvents, u.Jitter
 	cfg.MemoryLimit, cfg.DecisionsLimit, cfg.ShutdownTimeout = u.MemoryLimit, u.DecisionsLimit, u.ShutdownTimeout
@@ -100,23 +100,23 @@ func (u Unsaid) complete(s *settingsOf, alone bool) {
 
 type settingsOf = sentinelconfig.Settings
 
-// trusted reports whether the environment's credentials may go where a spec
+// isTrusted reports whether the environment's credentials may go where a spec
 // says.
-func (o Operator) trusted() bool { return o.Name != "" }
+func (o Operator) isTrusted() bool { return o.Name != "" }
 
 // Parts make the parts of p that run what o says. They come after the broker
 // of o, if there is one. live says whether progress is made. The last decisions are served
 // at DecisionsPath.
 func (o Operator) Parts(p *process.Process) (parts []lifecycle.Part, live func() error, err error) {
 	if o.Identity == "" {
-		if o.Identity, err = identity(); err != nil {
+		if o.Identity, err = newIdentity(); err != nil {
 			return nil, nil, err
 		}
 	}
 	op, err := operator.New(operator.Config{Namespace: o.Namespace, Name: o.Name, Identity: o.Identity}, operator.Deps{
 		Host:       o.Host,
 		OpenAPI:    func(cfg sentinel.API) (instance.API, error) { return NewClient(cfg) },
-		OpenBroker: func(b sentinelconfig.Broker) (instance.Broker, error) { return o.open(b, p.Log) },
+		OpenBroker: func(b sentinelconfig.Broker) (instance.Broker, error) { return o.openBroker(b, p.Log) },
 		Leases: func(group string) (shard.Leases, func(), error) {
 			l, err := leases.New(o.Host, o.Namespace, group)
 			if err != nil {
@@ -124,7 +124,7 @@ func (o Operator) Parts(p *process.Process) (parts []lifecycle.Part, live func()
 			}
 			return l, l.Close, nil
 		},
-		Complete:    func(s *sentinelconfig.Settings) { o.Unsaid.complete(s, o.trusted()) },
+		Complete:    func(s *sentinelconfig.Settings) { o.Unsaid.completeSettings(s, o.isTrusted()) },
 		Log:         p.Log,
 		Registerer:  p.Metrics,
 		Tracer:      p.Tracing.Tracer("github.com/fleetloop/fleetloop/internal/sentinel"),
@@ -140,20 +140,20 @@ func (o Operator) Parts(p *process.Process) (parts []lifecycle.Part, live func()
 	return []lifecycle.Part{op.Part()}, op.Live, nil
 }
 
-// open opens the broker of a SentinelConfig.
-func (o Operator) open(b sentinelconfig.Broker, log *slog.Logger) (instance.Broker, error) {
+// openBroker opens the broker of a SentinelConfig.
+func (o Operator) openBroker(b sentinelconfig.Broker, log *slog.Logger) (instance.Broker, error) {
 	if o.Broker != nil {
-		return elsewhere{o.Broker}, nil
+		return borrowedBroker{o.Broker}, nil
 	}
-	cfg, err := bus.LoadExplicit(explicit(b), o.lookup)
+	cfg, err := bus.LoadExplicit(explicitSettings(b), o.lookupEnv)
 	if err != nil {
 		return nil, err
 	}
 	return cfg.Open(log)
 }
 
-// lookup looks up what specs leave out.
-func (o Operator) lookup(name string) (string, bool) {
+// lookupEnv looks up what specs leave out.
+func (o Operator) lookupEnv(name string) (string, bool) {
 	if o.Env == nil {
 		return "", false
 	}
@@ -161,14 +161,14 @@ func (o Operator) lookup(name string) (string, bool) {
 		"BROKER_URL", "BROKER_USERNAME", "BROKER_PASSWORD", "BROKER_PASSWORD_FILE", "BROKER_TOKEN", "BROKER_TOKEN_FILE",
 		"BROKER_URL_FILE", "BROKER_CREDENTIALS_FILE", "BROKER_TLS_CERT_FILE", "BROKER_TLS_KEY_FILE",
 	}
-	if !o.trusted() && slices.Contains(credentials, name) {
+	if !o.isTrusted() && slices.Contains(credentials, name) {
 		return "", false
 	}
 	return o.Env(name)
 }
 
-// identity is what no other replica has.
-func identity() (string, error) {
+// newIdentity is what no other replica has.
+func newIdentity() (string, error) {
 	host, err := os.Hostname()
 	if err != nil {
 		return "", fmt.Errorf("get the host name to identify this replica: %w; set POD_NAME", err)

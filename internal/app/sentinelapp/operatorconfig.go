@@ -19,7 +19,7 @@ import (
 type OperatorConfig struct {
 	Process
 	HyperFleetMetrics
-	Unsaid
+	SpecDefaults
 
 	Kubernetes kube.Config `key:"kubernetes"`
 
@@ -51,8 +51,8 @@ const (
 	flagKubeconfig = "kubeconfig"
 )
 
-// operates says whether SentinelConfigs are to be run.
-func (c *command) operates(flags *pflag.FlagSet) bool {
+// runsOperator says whether SentinelConfigs are to be run.
+func (c *command) runsOperator(flags *pflag.FlagSet) bool {
 	return !isFile(c.file) || flags.Changed(flagAll) && flags.Lookup(flagAll).Value.String() == "true"
 }
 
@@ -134,7 +134,7 @@ func (c *command) runOperator(cmd *cobra.Command) error {
 	}
 	cfg.servePublic(p)
 	parts, live, err := Operator{
-		Host: host, Namespace: cfg.Namespace, Name: c.file, Identity: cfg.PodName, Unsaid: cfg.Unsaid, Env: c.env,
+		Host: host, Namespace: cfg.Namespace, Name: c.file, Identity: cfg.PodName, Unsaid: cfg.SpecDefaults, Env: c.env,
 	}.Parts(p)
 	if err != nil {
 		return err

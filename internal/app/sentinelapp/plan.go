@@ -24,21 +24,21 @@ send a number or boolean as a string. Nothing is published.`,
 		Example: "  sentinel plan --config ./sentinel-config.yaml\n  sentinel plan --config ./sentinel-config.yaml -o json",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := out.check(); err != nil {
+			if err := out.validateFormat(); err != nil {
 				return err
 			}
-			w, done, err := c.watch(cmd)
+			w, done, err := c.newWatch(cmd)
 			if err != nil {
 				return err
 			}
 			defer done()
 			p := newProgress(c.stderr)
-			report, err := survey.Plan(cmd.Context(), w, int(limit), func(n int) { p.note(w.Collection, n) })
-			p.clear()
+			report, err := survey.Plan(cmd.Context(), w, int(limit), func(n int) { p.printProgress(w.Collection, n) })
+			p.clearLine()
 			if err != nil {
-				return fmt.Errorf("read the fleet: %w", advise(err))
+				return fmt.Errorf("read the fleet: %w", explainAPIError(err))
 			}
-			return out.write(c.stdout, report, func(p *page) { writePlan(p, report) })
+			return out.writeReport(c.stdout, report, func(p *page) { writePlan(p, report) })
 		},
 	}
 	out.addFlag(cmd)
@@ -51,14 +51,14 @@ func writePlan(p *page, r *survey.PlanReport) {
 	if r.Events.AtMost {
 		about = "at most"
 	}
-	p.linef("%d of %s are due now; after that, %s %s events per minute.",
-		r.Due, plural(r.Matching, "watched resource", "watched resources"), about, perMinute(r.Events.PerMinute))
-	p.linef("")
-	p.table("", nil, [][]string{
+	p.writeLinef("%d of %s are due now; after that, %s %s events per minute.",
+		r.Due, formatCount(r.Matching, "watched resource", "watched resources"), about, perMinute(r.Events.PerMinute))
+	p.writeLinef("")
+	p.writeTable("", nil, [][]string{
 		{"watched", fmt.Sprintf("%d of %d %s at %s", r.Matching, r.OnServer, r.Collection, r.Endpoint)},
-		{"selector", selected(r.Selector)},
-		{"profile", fmt.Sprintf("%s, not ready %s, ready %s", r.Profile, seconds(r.MaxAgeNotReadySeconds), seconds(r.MaxAgeReadySeconds))},
-		{"read", span(r.Began, r.Ended) + ""},
+		{"selector", formatSelector(r.Selector)},
+		{"profile", fmt.Sprintf("%s, not ready %s, ready %s", r.Profile, formatSeconds(r.MaxAgeNotReadySeconds), formatSeconds(r.MaxAgeReadySeconds))},
+		{"read", formatSpan(r.Began, r.Ended) + ""},
 	})
 	title := fmt.Sprintf("DUE NOW (%d)", r.Due)
 	if len(r.MostUrgent) < r.Due {
@@ -66,35 +66,35 @@ func writePlan(p *page, r *survey.PlanReport) {
 	}
 	var rows [][]string
 	for _, d := range r.MostUrgent {
-		overdue := seconds(d.OverdueSeconds)
+		overdue := formatSeconds(d.OverdueSeconds)
 		if d.Since.IsZero() {
 			overdue = "unknown"
 		}
-		rows = append(rows, []string{d.ID, d.Name, d.Phase, fmt.Sprintf("%d/%d", d.ObservedGeneration, d.Generation), distance(r.Ended, d.Since), overdue, d.Reason})
+		rows = append(rows, []string{d.ID, d.Name, d.Phase, fmt.Sprintf("%d/%d", d.ObservedGeneration, d.Generation), formatDistance(r.Ended, d.Since), overdue, d.Reason})
 	}
-	p.table(title, []string{"ID", "NAME", "PHASE", "OBSERVED", "AGE FROM", "OVERDUE", "REASON"}, rows)
-	p.table("DECISIONS", nil, countRows(r.Reasons))
-	p.table("PHASES", nil, countRows(r.Phases))
+	p.writeTable(title, []string{"ID", "NAME", "PHASE", "OBSERVED", "AGE FROM", "OVERDUE", "REASON"}, rows)
+	p.writeTable("DECISIONS", nil, countRows(r.Reasons))
+	p.writeTable("PHASES", nil, countRows(r.Phases))
 	writeRates(p, r)
 	rows = nil
 	for _, f := range r.EmptyFields {
 		rows = append(rows, []string{f.Key, fmt.Sprint(f.Resources), f.Example, f.Reason})
 	}
-	p.table(fmt.Sprintf("EMPTY FIELDS (%s checked)", plural(r.PayloadsChecked, "payload", "payloads")), []string{"FIELD", "RESOURCES", "EXAMPLE", "REASON"}, rows)
+	p.writeTable(fmt.Sprintf("EMPTY FIELDS (%s checked)", formatCount(r.PayloadsChecked, "payload", "payloads")), []string{"FIELD", "RESOURCES", "EXAMPLE", "REASON"}, rows)
 	rows = nil
 	for _, f := range r.TextFields {
 		rows = append(rows, []string{f.Key, f.Type, f.Instead, fmt.Sprint(f.Resources), f.Example})
 	}
-	p.table("SENT AS STRING (SUGGESTION keeps the type)", []string{"FIELD", "TYPE", "SUGGESTION", "RESOURCES", "EXAMPLE"}, rows)
+	p.writeTable("SENT AS STRING (SUGGESTION keeps the type)", []string{"FIELD", "TYPE", "SUGGESTION", "RESOURCES", "EXAMPLE"}, rows)
 	writePayload(p, r.Payload)
 	rows = nil
 	for _, w := range r.Warnings {
 		rows = append(rows, []string{w.Warning, fmt.Sprint(w.Resources), w.Example})
 	}
-	p.table("WARNINGS", []string{"WARNING", "RESOURCES", "EXAMPLE"}, rows)
+	p.writeTable("WARNINGS", []string{"WARNING", "RESOURCES", "EXAMPLE"}, rows)
 	if r.Due > 0 {
-		p.linef("")
-		p.linef("A running sentinel does not repeat events that it published recently: see sentinel why ID.")
+		p.writeLinef("")
+		p.writeLinef("A running sentinel does not repeat events that it published recently: see sentinel why ID.")
 	}
 }
 
@@ -103,20 +103,20 @@ func writePayload(p *page, example *survey.PayloadExample) {
 	if example == nil {
 		return
 	}
-	p.linef("")
-	p.linef("EVENT DATA OF %s", example.ID)
+	p.writeLinef("")
+	p.writeLinef("EVENT DATA OF %s", example.ID)
 	var data bytes.Buffer
 	if err := json.Indent(&data, example.Data, "  ", "  "); err != nil {
 		data = *bytes.NewBuffer(example.Data) // it is shown as it is sent
 	}
 	for line := range strings.Lines("  " + data.String()) {
-		p.linef("%s", strings.TrimSuffix(line, "\n"))
+		p.writeLinef("%s", strings.TrimSuffix(line, "\n"))
 	}
 }
 
 func writeRates(p *page, r *survey.PlanReport) {
 	rate := func(part survey.RatePart, every float64) string {
-		return fmt.Sprintf("%s, each every %s", plural(part.Resources, "resource", "resources"), seconds(every))
+		return fmt.Sprintf("%s, each every %s", formatCount(part.Resources, "resource", "resources"), formatSeconds(every))
 	}
 	rows := [][]string{
 		{"not ready", perMinute(r.Events.NotReady.PerMinute), rate(r.Events.NotReady, r.MaxAgeNotReadySeconds)},
@@ -129,7 +129,7 @@ func writeRates(p *page, r *survey.PlanReport) {
 	if r.Events.Once > 0 {
 		rows = append(rows, []string{"now, one time", fmt.Sprint(r.Events.Once), "changed generations"})
 	}
-	p.table("EVENTS PER MINUTE", nil, rows)
+	p.writeTable("EVENTS PER MINUTE", nil, rows)
 }
 
 func countRows(list []survey.Count) [][]string {

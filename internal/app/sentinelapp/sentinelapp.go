@@ -72,8 +72,8 @@ func NewClient(cfg sentinel.API) (*fleetclient.Client, error) {
 	}, fleetclient.Deps{})
 }
 
-// run runs the sentinel until ctx ends.
-func run(ctx context.Context, p *process.Process, cfg Config, brokerConfig *bus.Config) error {
+// runSentinel runs the sentinel until ctx ends.
+func runSentinel(ctx context.Context, p *process.Process, cfg Config, brokerConfig *bus.Config) error {
 	api, err := NewClient(cfg.HyperfleetAPI)
 	if err != nil {
 		return err

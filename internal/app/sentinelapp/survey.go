@@ -27,21 +27,21 @@ const (
 	codeTrouble = 2 // what was asked for could not be told
 )
 
-// A coded error has an exit code of its own.
-type coded struct {
+// A exitError error has an exit code of its own.
+type exitError struct {
 	err  error
 	code int
 }
 
-func (c *coded) Error() string { return c.err.Error() }
-func (c *coded) Unwrap() error { return c.err }
+func (c *exitError) Error() string { return c.err.Error() }
+func (c *exitError) Unwrap() error { return c.err }
 
 // ExitCode is the exit code for what a command returned.
 func ExitCode(err error) int {
 	if err == nil {
 		return 0
 	}
-	if c, ok := errors.AsType[*coded](err); ok {
+	if c, ok := errors.AsType[*exitError](err); ok {
 		return c.code
 	}
 	return codeFailed
@@ -62,15 +62,15 @@ func (f *format) addFlag(cmd *cobra.Command) {
 	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(list, cobra.ShellCompDirectiveNoFileComp))
 }
 
-func (f *format) check() error {
+func (f *format) validateFormat() error {
 	if !slices.Contains([]string{formatText, formatJSON}, string(*f)) {
 		return fmt.Errorf("output format %q is invalid: must be %s or %s", *f, formatText, formatJSON)
 	}
 	return nil
 }
 
-// write writes a report as JSON, or as text.
-func (f *format) write(w io.Writer, report any, text func(*page)) error {
+// writeReport writes a report as JSON, or as text.
+func (f *format) writeReport(w io.Writer, report any, text func(*page)) error {
 	if *f == formatJSON {
 		e := json.NewEncoder(w)
 		e.SetEscapeHTML(false)
@@ -83,16 +83,16 @@ func (f *format) write(w io.Writer, report any, text func(*page)) error {
 	return err
 }
 
-// watch makes what the configuration in c.file watches, and a function that
+// newWatch makes what the configuration in c.file watches, and a function that
 // gives up its connections.
-func (c *command) watch(cmd *cobra.Command) (w *survey.Watch, done func(), err error) {
-	report, err := c.load(cmd)
+func (c *command) newWatch(cmd *cobra.Command) (w *survey.Watch, done func(), err error) {
+	report, err := c.loadSettings(cmd)
 	if err != nil {
 		return nil, nil, err
 	}
 	cfg := c.cfg.Sentinel
 	// All of it is checked, as when it runs.
-	if _, err := sentinel.New(cfg, sentinel.Deps{API: nowhere{}, Publisher: nowhere{}}); err != nil {
+	if _, err := sentinel.New(cfg, sentinel.Deps{API: discardBroker{}, Publisher: discardBroker{}}); err != nil {
 		return nil, nil, sentinel.Locate(err, report.Wrap)
 	}
 	sel, errSelector := cfg.Selector()
@@ -115,8 +115,8 @@ func (c *command) watch(cmd *cobra.Command) (w *survey.Watch, done func(), err e
 	return w, api.CloseIdle, nil
 }
 
-// advise adds to a failure of the API which setting to look at.
-func advise(err error) error {
+// explainAPIError adds to a failure of the API which setting to look at.
+func explainAPIError(err error) error {
 	refusal, refused := errors.AsType[*fleetclient.Error](err)
 	switch {
 	case refused && refusal.Status == http.StatusUnauthorized && refusal.TokenSent:
@@ -149,7 +149,7 @@ func newProgress(w io.Writer) *progress {
 	return p
 }
 
-func (p *progress) note(collection string, resources int) {
+func (p *progress) printProgress(collection string, resources int) {
 	if p.w == nil || time.Since(p.told) < progressEvery {
 		return
 	}
@@ -157,8 +157,8 @@ func (p *progress) note(collection string, resources int) {
 	_, _ = fmt.Fprintf(p.w, "\r\x1b[Kread %d %s", resources, collection) // a terminal that is gone needs no news
 }
 
-// clear makes room for the report.
-func (p *progress) clear() {
+// clearLine makes room for the report.
+func (p *progress) clearLine() {
 	if p.shown {
 		_, _ = io.WriteString(p.w, "\r\x1b[K")
 	}
@@ -168,22 +168,22 @@ func (p *progress) clear() {
 // would drive a terminal.
 type page struct{ text strings.Builder }
 
-// linef writes a line.
-func (p *page) linef(format string, args ...any) {
-	p.text.WriteString(cell(fmt.Sprintf(format, args...)) + "\n")
+// writeLinef writes a line.
+func (p *page) writeLinef(format string, args ...any) {
+	p.text.WriteString(sanitizeCell(fmt.Sprintf(format, args...)) + "\n")
 }
 
-// cell is a text on one line that does a terminal no harm.
-func cell(text string) string { return terminal.Clean(strings.ReplaceAll(text, "\n", "; ")) }
+// sanitizeCell is a text on one line that does a terminal no harm.
+func sanitizeCell(text string) string { return terminal.Clean(strings.ReplaceAll(text, "\n", "; ")) }
 
-// table writes rows in columns, under a title and heads if there are any.
-func (p *page) table(title string, heads []string, rows [][]string) {
+// writeTable writes rows in columns, under a title and heads if there are any.
+func (p *page) writeTable(title string, heads []string, rows [][]string) {
 	if len(rows) == 0 {
 		return
 	}
 	if title != "" {
-		p.linef("")
-		p.linef("%s", title)
+		p.writeLinef("")
+		p.writeLinef("%s", title)
 	}
 	if len(heads) > 0 {
 		rows = slices.Insert(slices.Clone(rows), 0, heads)
@@ -192,7 +192,7 @@ func (p *page) table(title string, heads []string, rows [][]string) {
 	for _, cells := range rows {
 		clean := make([]string, len(cells))
 		for i, text := range cells {
-			if clean[i] = cell(text); clean[i] == "" {
+			if clean[i] = sanitizeCell(text); clean[i] == "" {
 				clean[i] = "-" // so that a column can be counted on by scripts
 			}
 		}
@@ -201,16 +201,16 @@ func (p *page) table(title string, heads []string, rows [][]string) {
 	_ = t.Flush()
 }
 
-// moment is a time as people read it, with its distance from now.
-func moment(now, t time.Time) string {
+// formatTime is a time as people read it, with its distance from now.
+func formatTime(now, t time.Time) string {
 	if t.IsZero() {
 		return "-"
 	}
-	return t.UTC().Format("2006-01-02 15:04:05Z") + " (" + distance(now, t) + ")"
+	return t.UTC().Format("2006-01-02 15:04:05Z") + " (" + formatDistance(now, t) + ")"
 }
 
-// distance is how far a time is from now; "-" for none.
-func distance(now, t time.Time) string {
+// formatDistance is how far a time is from now; "-" for none.
+func formatDistance(now, t time.Time) string {
 	switch {
 	case t.IsZero():
 		return "-"
@@ -220,24 +220,24 @@ func distance(now, t time.Time) string {
 	return terminal.Age(now.Sub(t)) + " ago"
 }
 
-// span says when something was read.
-func span(began, ended time.Time) string {
+// formatSpan says when something was read.
+func formatSpan(began, ended time.Time) string {
 	return fmt.Sprintf("%s to %s (%s)", began.UTC().Format("2006-01-02 15:04:05"), ended.UTC().Format("15:04:05Z"), ended.Sub(began).Round(time.Millisecond))
 }
 
-// seconds is a duration of a report.
-func seconds(s float64) string { return terminal.Age(time.Duration(s * float64(time.Second))) }
+// formatSeconds is a duration of a report.
+func formatSeconds(s float64) string { return terminal.Age(time.Duration(s * float64(time.Second))) }
 
-// plural counts in words.
-func plural(n int, one, many string) string {
+// formatCount counts in words.
+func formatCount(n int, one, many string) string {
 	if n == 1 {
 		return "1 " + one
 	}
 	return fmt.Sprintf("%d %s", n, many)
 }
 
-// selected says what a selector takes.
-func selected(sel string) string {
+// formatSelector says what a selector takes.
+func formatSelector(sel string) string {
 	if sel == "" {
 		return "all resources"
 	}

@@ -165,7 +165,7 @@ func TestReports(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			for _, f := range []format{formatText, formatJSON} {
 				var out bytes.Buffer
-				if err := f.write(&out, tc.report, tc.text); err != nil {
+				if err := f.writeReport(&out, tc.report, tc.text); err != nil {
 					t.Fatal(err)
 				}
 				wantGolden(t, name+"-"+string(f), out.Bytes())

@@ -36,10 +36,10 @@ running sentinel.`,
 			"  sentinel why 01a1f9b6-bee5-729b-8247-7017e854ce96 --config ./sentinel-config.yaml --sentinel-url http://sentinel:8080",
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := out.check(); err != nil {
+			if err := out.validateFormat(); err != nil {
 				return err
 			}
-			w, done, err := c.watch(cmd)
+			w, done, err := c.newWatch(cmd)
 			if err != nil {
 				return err
 			}
@@ -51,9 +51,9 @@ running sentinel.`,
 			defer r.client.CloseIdleConnections()
 			report, err := survey.Why(cmd.Context(), w, args[0], r)
 			if err != nil {
-				return advise(err)
+				return explainAPIError(err)
 			}
-			if err := out.write(c.stdout, report, func(p *page) { writeWhy(p, report) }); err != nil {
+			if err := out.writeReport(c.stdout, report, func(p *page) { writeWhy(p, report) }); err != nil {
 				return err
 			}
 			if report.State == survey.StateNotFound {
@@ -68,8 +68,8 @@ running sentinel.`,
 	return cmd
 }
 
-// A running sentinel is asked for its record.
-type running struct {
+// A runningSentinel sentinel is asked for its record.
+type runningSentinel struct {
 	url    *url.URL
 	token  string
 	client *http.Client
@@ -82,7 +82,7 @@ const (
 
 // newRunning finds a sentinel by its URL or, without one, by the address that
 // it serves its metrics at.
-func newRunning(at, addr, token string) (*running, error) {
+func newRunning(at, addr, token string) (*runningSentinel, error) {
 	if at == "" {
 		host, port, err := net.SplitHostPort(addr)
 		if err != nil {
@@ -101,14 +101,14 @@ func newRunning(at, addr, token string) (*running, error) {
 	client := &http.Client{Transport: transport, Timeout: askTimeout, CheckRedirect: func(*http.Request, []*http.Request) error {
 		return http.ErrUseLastResponse // the token is for nobody else
 	}}
-	return &running{url: u, token: token, client: client}, nil
+	return &runningSentinel{url: u, token: token, client: client}, nil
 }
 
 // URL is where the sentinel is asked.
-func (r *running) URL() string { return r.url.Redacted() }
+func (r *runningSentinel) URL() string { return r.url.Redacted() }
 
 // Decisions asks for what was recorded about a resource.
-func (r *running) Decisions(ctx context.Context, id string) (answer record.Answer, err error) {
+func (r *runningSentinel) Decisions(ctx context.Context, id string) (answer record.Answer, err error) {
 	u := r.url.JoinPath(DecisionsPath)
 	u.RawQuery = url.Values{"id": {id}}.Encode()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
@@ -148,13 +148,13 @@ func (r *running) Decisions(ctx context.Context, id string) (answer record.Answe
 }
 
 func writeWhy(p *page, r *survey.WhyReport) {
-	p.linef("%s", answer(r))
-	p.linef("")
-	p.table("", nil, [][]string{
+	p.writeLinef("%s", formatAnswer(r))
+	p.writeLinef("")
+	p.writeTable("", nil, [][]string{
 		{"resource", strings.TrimSpace(r.ID + " " + r.Name)},
 		{"collection", r.Collection + " at " + r.Endpoint},
 		{"read at", r.Time.Format("2006-01-02 15:04:05Z")},
-		{"selector", selected(r.Selector)},
+		{"selector", formatSelector(r.Selector)},
 		{"profile", r.Profile},
 	})
 	var rows [][]string
@@ -169,15 +169,15 @@ func writeWhy(p *page, r *survey.WhyReport) {
 		}
 		rows = append(rows, []string{q.Requirement, has, met})
 	}
-	p.table("SELECTOR", []string{"REQUIREMENT", "ACTUAL", "MATCHES"}, rows)
+	p.writeTable("SELECTOR", []string{"REQUIREMENT", "ACTUAL", "MATCHES"}, rows)
 	if r.Inputs != nil {
 		writeInputs(p, r)
 	}
 	writeRecorded(p, r)
 }
 
-// answer is the answer in one line.
-func answer(r *survey.WhyReport) string {
+// formatAnswer is the answer in one line.
+func formatAnswer(r *survey.WhyReport) string {
 	who := r.Name
 	if who == "" {
 		who = r.ID
@@ -187,12 +187,12 @@ func answer(r *survey.WhyReport) string {
 	case survey.StateDue:
 		return who + " is due now: " + rule
 	case survey.StateHeld:
-		return fmt.Sprintf("%s: event already published, no repeat before %s: %s", who, moment(r.Time, r.Next), rule)
+		return fmt.Sprintf("%s: event already published, no repeat before %s: %s", who, formatTime(r.Time, r.Next), rule)
 	case survey.StateWaiting:
 		if r.Next.IsZero() {
 			return who + " is not due: " + rule
 		}
-		return fmt.Sprintf("%s is not due until %s: %s", who, moment(r.Time, r.Next), rule)
+		return fmt.Sprintf("%s is not due until %s: %s", who, formatTime(r.Time, r.Next), rule)
 	case survey.StateNotWatched:
 		return fmt.Sprintf("%s is not watched by %s: %s", who, r.Config, rule)
 	case survey.StateNotFound:
@@ -209,15 +209,15 @@ func writeInputs(p *page, r *survey.WhyReport) {
 	if in.Ready {
 		phase = in.Phase
 	}
-	age := seconds(in.MaxAgeSeconds)
+	age := formatSeconds(in.MaxAgeSeconds)
 	if in.EarlySeconds > 0 {
-		age += " less " + seconds(in.EarlySeconds) + " of jitter"
+		age += " less " + formatSeconds(in.EarlySeconds) + " of jitter"
 	}
 	rows := [][]string{
 		{"generation", fmt.Sprintf("%d, observed %d", in.Generation, in.ObservedGeneration)},
 		{"phase", phase},
-		{"last status report", moment(r.Time, in.LastUpdatedTime)},
-		{"last phase change", moment(r.Time, in.LastTransitionTime)},
+		{"last status report", formatTime(r.Time, in.LastUpdatedTime)},
+		{"last phase change", formatTime(r.Time, in.LastTransitionTime)},
 		{"max age", age},
 	}
 	for _, t := range []struct {
@@ -225,18 +225,18 @@ func writeInputs(p *page, r *survey.WhyReport) {
 		time time.Time
 	}{{"last change of spec or labels", in.UpdatedTime}, {"created", in.CreatedTime}} {
 		if !t.time.IsZero() {
-			rows = append(rows, []string{t.name, moment(r.Time, t.time)})
+			rows = append(rows, []string{t.name, formatTime(r.Time, t.time)})
 		}
 	}
 	if in.Fault != "" {
 		rows = append(rows, []string{"decode error", in.Fault})
 	}
-	p.table("INPUTS", nil, rows)
-	rows = [][]string{{"reason", d.Reason}, {"age from", moment(r.Time, d.Since)}}
+	p.writeTable("INPUTS", nil, rows)
+	rows = [][]string{{"reason", d.Reason}, {"age from", formatTime(r.Time, d.Since)}}
 	if d.Due {
-		rows = append(rows, []string{"due since", moment(r.Time, d.Next)}, []string{"event id", d.EventID + " (for the current interval of " + seconds(d.IntervalSeconds) + ")"})
+		rows = append(rows, []string{"due since", formatTime(r.Time, d.Next)}, []string{"event id", d.EventID + " (for the current interval of " + formatSeconds(d.IntervalSeconds) + ")"})
 	} else {
-		rows = append(rows, []string{"due at", moment(r.Time, d.Next)})
+		rows = append(rows, []string{"due at", formatTime(r.Time, d.Next)})
 	}
 	if d.Warning != "" {
 		rows = append(rows, []string{"warning", d.Warning})
@@ -244,39 +244,39 @@ func writeInputs(p *page, r *survey.WhyReport) {
 	if d.Error != "" {
 		rows = append(rows, []string{"error", d.Error})
 	}
-	p.table("DECISION (RULES ONLY)", nil, rows)
+	p.writeTable("DECISION (RULES ONLY)", nil, rows)
 }
 
 func writeRecorded(p *page, r *survey.WhyReport) {
-	p.linef("")
-	p.linef("RUNNING SENTINEL %s", r.Sentinel.URL)
+	p.writeLinef("")
+	p.writeLinef("RUNNING SENTINEL %s", r.Sentinel.URL)
 	switch {
 	case r.Sentinel.Error != "":
-		p.linef("  %s", r.Sentinel.Error)
+		p.writeLinef("  %s", r.Sentinel.Error)
 	case len(r.Sentinel.Watches) == 0:
-		p.linef("  no decisions recorded: the resource was not due since the start, is not watched there, or its history was evicted")
+		p.writeLinef("  no decisions recorded: the resource was not due since the start, is not watched there, or its history was evicted")
 	}
 	if e := r.Sentinel.LastEvent; e != nil {
-		p.table("", nil, [][]string{{"last event", e.EventID}, {"decided", moment(r.Time, e.At)}, {"result", outcome(r.Time, e)}})
+		p.writeTable("", nil, [][]string{{"last event", e.EventID}, {"decided", formatTime(r.Time, e.At)}, {"result", formatOutcome(r.Time, e)}})
 	}
 	for _, w := range r.Sentinel.Watches {
 		var rows [][]string
 		for _, d := range w.Decisions {
 			what, event := "skip", ""
 			if d.Publish {
-				what, event = "publish", d.EventID+" "+outcome(r.Time, &d)
+				what, event = "publish", d.EventID+" "+formatOutcome(r.Time, &d)
 			}
-			rows = append(rows, []string{distance(r.Time, d.At), what, fmt.Sprint(d.Times), fmt.Sprintf("%d/%d", d.ObservedGeneration, d.Generation), d.Phase, d.Reason, event})
+			rows = append(rows, []string{formatDistance(r.Time, d.At), what, fmt.Sprint(d.Times), fmt.Sprintf("%d/%d", d.ObservedGeneration, d.Generation), d.Phase, d.Reason, event})
 		}
-		p.table("DECISION HISTORY OF "+w.Watch, []string{"AT", "DECISION", "COUNT", "OBSERVED", "PHASE", "REASON", "EVENT"}, rows)
+		p.writeTable("DECISION HISTORY OF "+w.Watch, []string{"AT", "DECISION", "COUNT", "OBSERVED", "PHASE", "REASON", "EVENT"}, rows)
 	}
 }
 
-// outcome says what became of an event.
-func outcome(now time.Time, d *record.Decision) string {
+// formatOutcome says what became of an event.
+func formatOutcome(now time.Time, d *record.Decision) string {
 	switch {
 	case !d.ConfirmedAt.IsZero():
-		return "confirmed " + distance(now, d.ConfirmedAt)
+		return "confirmed " + formatDistance(now, d.ConfirmedAt)
 	case d.Error != "":
 		return "not confirmed: " + d.Error
 	}

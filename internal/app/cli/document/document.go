@@ -68,7 +68,7 @@ func Read(path string, stdin io.Reader) ([]Document, error) {
 		if err != nil {
 			return nil, err
 		}
-		found, err := parse(name, data)
+		found, err := parseDocuments(name, data)
 		errs = append(errs, err)
 		docs = append(docs, found...)
 	}
@@ -125,8 +125,8 @@ func readFile(name string, stdin io.Reader) ([]byte, error) {
 	return data, nil
 }
 
-// parse reads the documents of one file, JSON or YAML.
-func parse(name string, data []byte) ([]Document, error) {
+// parseDocuments reads the documents of one file, JSON or YAML.
+func parseDocuments(name string, data []byte) ([]Document, error) {
 	split := yamlDocuments
 	if looksLikeJSON(data) {
 		split = jsonDocuments
@@ -314,7 +314,7 @@ func parseDocument(raw rawDocument) (Document, error) {
 	}
 	d := Document{Where: raw.where, DisplayName: c.Metadata.DisplayName, Labels: c.Labels, Spec: c.Spec}
 	var err error
-	if d.Ref, err = c.ref(); err != nil {
+	if d.Ref, err = c.resolveRef(); err != nil {
 		return d, err
 	}
 	if len(c.Labels) > 0 && len(c.Metadata.Labels) > 0 && !maps.Equal(c.Labels, c.Metadata.Labels) {
@@ -344,15 +344,15 @@ func errType(e *json.UnmarshalTypeError) error {
 	return fmt.Errorf("%s is %s, want %s%s", cmp.Or(e.Field, "the document"), cmp.Or(words[found], found), wanted, next)
 }
 
-// ref settles which resource it is and whose.
-func (c content) ref() (r lookup.Ref, err error) {
+// resolveRef settles which resource it is and whose.
+func (c content) resolveRef() (r lookup.Ref, err error) {
 	if c.Kind == "" {
 		return r, errors.New("kind is missing; add, for example, kind: Cluster")
 	}
 	if r.Kind, err = lookup.ParseKind(c.Kind); err != nil {
 		return r, err
 	}
-	if r.Name, err = same("name", c.Name, c.Metadata.Name); err != nil {
+	if r.Name, err = requireSame("name", c.Name, c.Metadata.Name); err != nil {
 		return r, err
 	}
 	if r.Name == "" {
@@ -360,7 +360,7 @@ func (c content) ref() (r lookup.Ref, err error) {
 	}
 	r.Parent = c.Cluster
 	for _, o := range []owner{c.OwnerResource, c.OwnerReferences} {
-		if r.Parent, err = same("the parent", r.Parent, cmp.Or(o.ID, o.Name)); err != nil {
+		if r.Parent, err = requireSame("the parent", r.Parent, cmp.Or(o.ID, o.Name)); err != nil {
 			return r, err
 		}
 	}
@@ -373,7 +373,7 @@ func (c content) ref() (r lookup.Ref, err error) {
 	return r, nil
 }
 
-func same(what, one, other string) (string, error) {
+func requireSame(what, one, other string) (string, error) {
 	if one != "" && other != "" && one != other {
 		return "", fmt.Errorf("%s is given twice, as %q and %q", what, one, other)
 	}

@@ -52,7 +52,7 @@ func TestParse(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			docs, err := parse("f", []byte(tc.text))
+			docs, err := parseDocuments("f", []byte(tc.text))
 			if (err == nil) != (tc.says == "") || err != nil && !strings.Contains(err.Error(), tc.says) {
 				t.Fatalf("%s: got %v, want %q", tc.reason, err, tc.says)
 			}
@@ -95,7 +95,7 @@ func FuzzParse(f *testing.F) {
 	f.Add([]byte(`{"kind":"Cluster","name":"a","spec":{"x":[1,null]}}`))
 	f.Add([]byte("items:\n- kind: Cluster\n  name: a\n"))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		docs, err := parse("f", data)
+		docs, err := parseDocuments("f", data)
 		if err != nil {
 			return
 		}

@@ -44,7 +44,7 @@ func CheckPatch(patch string) error {
 // Merge applies a JSON merge patch (RFC 7386). What the patch does not
 // name keeps its text.
 func Merge(target, patch json.RawMessage) (json.RawMessage, error) {
-	changes, ok, err := object(patch)
+	changes, ok, err := decodeObject(patch)
 	if err != nil {
 		return nil, err
 	}
@@ -52,7 +52,7 @@ func Merge(target, patch json.RawMessage) (json.RawMessage, error) {
 		return patch, nil
 	}
 	// Anything that is not an object counts as an empty one.
-	fields, _, err := object(target)
+	fields, _, err := decodeObject(target)
 	if err != nil {
 		return nil, err
 	}
@@ -71,7 +71,7 @@ func Merge(target, patch json.RawMessage) (json.RawMessage, error) {
 	return json.Marshal(fields)
 }
 
-func object(raw json.RawMessage) (fields map[string]json.RawMessage, ok bool, err error) {
+func decodeObject(raw json.RawMessage) (fields map[string]json.RawMessage, ok bool, err error) {
 	if text := bytes.TrimSpace(raw); len(text) == 0 || text[0] != '{' {
 		return nil, false, nil
 	}

@@ -58,15 +58,15 @@ func ParseKind(text string) (Kind, error) {
 	for _, k := range Kinds() {
 		known = append(known, k.Singular)
 	}
-	return Kind{}, fmt.Errorf("unknown resource kind %q%s", text, offer(text, known, Collections()))
+	return Kind{}, fmt.Errorf("unknown resource kind %q%s", text, suggestWord(text, known, Collections()))
 }
 
 // Offer says what there is in place of a word that is not known: the nearest one,
 // if one is near, and all of them.
-func Offer(text string, known []string) string { return offer(text, known, known) }
+func Offer(text string, known []string) string { return suggestWord(text, known, known) }
 
-// offer finds the nearest word among known, and lists others.
-func offer(text string, known, listed []string) string {
+// suggestWord finds the nearest word among known, and lists others.
+func suggestWord(text string, known, listed []string) string {
 	all := "; use one of " + strings.Join(listed, ", ")
 	if near := settings.Nearest(text, known); near != "" {
 		return "; did you mean " + near + "?" + strings.Replace(all, "; t", " T", 1)

@@ -78,7 +78,7 @@ func TestParseRefs(t *testing.T) {
 
 func TestQuoting(t *testing.T) {
 	t.Parallel()
-	if got := quote("a'b''"); got != "'a''b'''''" {
+	if got := quoteLiteral("a'b''"); got != "'a''b'''''" {
 		t.Errorf("got %s", got)
 	}
 	if NamePrefix("") != "" || NamePrefix("a'") != "name like 'a''%'" {

@@ -34,7 +34,7 @@ func NamePrefix(start string) string {
 	if start == "" {
 		return ""
 	}
-	return "name like " + quote(start+"%")
+	return "name like " + quoteLiteral(start+"%")
 }
 
 func (sel Selection) collection() string {
@@ -59,7 +59,7 @@ func Pages(ctx context.Context, client *fleetclient.Client, sel Selection) iter.
 				yield(nil, err)
 				return
 			}
-			items, next, err := sel.decode(body, query)
+			items, next, err := sel.decodePage(body, query)
 			if err != nil {
 				yield(nil, fmt.Errorf("list %s: %w: %w", sel.Kind.Collection, fleetclient.ErrBadAnswer, err))
 				return
@@ -73,9 +73,9 @@ func Pages(ctx context.Context, client *fleetclient.Client, sel Selection) iter.
 	}
 }
 
-// decode reads one page. Next is where the following one begins, empty on the
+// decodePage reads one page. Next is where the following one begins, empty on the
 // last.
-func (sel Selection) decode(body []byte, query url.Values) (items []Item, next string, err error) {
+func (sel Selection) decodePage(body []byte, query url.Values) (items []Item, next string, err error) {
 	var page struct {
 		Items    []json.RawMessage `json:"items"`
 		Continue string            `json:"continue"`

@@ -75,7 +75,7 @@ func Resolve(ctx context.Context, client *fleetclient.Client, r Ref) (Item, erro
 	if isID(r.Name) {
 		return byID(ctx, client, r)
 	}
-	sel := Selection{Kind: r.Kind, Search: "name = " + quote(r.Name), Limit: maxOfName}
+	sel := Selection{Kind: r.Kind, Search: "name = " + quoteLiteral(r.Name), Limit: maxOfName}
 	if r.Parent != "" {
 		owner, err := Resolve(ctx, client, Ref{Kind: r.Kind.Parent(), Name: r.Parent})
 		if err != nil {
@@ -145,7 +145,7 @@ func NameOwners(ctx context.Context, client *fleetclient.Client, items []Item, k
 	for _, i := range items {
 		if _, ok := known[i.Owner]; !ok && isID(i.Owner) {
 			known[i.Owner] = i.Owner
-			missing = append(missing, quote(i.Owner))
+			missing = append(missing, quoteLiteral(i.Owner))
 		}
 	}
 	for len(missing) > 0 {
@@ -179,5 +179,5 @@ func isID(text string) bool {
 	return err == nil
 }
 
-// quote writes a text as a literal of the API's query language.
-func quote(text string) string { return "'" + strings.ReplaceAll(text, "'", "''") + "'" }
+// quoteLiteral writes a text as a literal of the API's query language.
+func quoteLiteral(text string) string { return "'" + strings.ReplaceAll(text, "'", "''") + "'" }

@@ -38,7 +38,7 @@ func NewChangePrinter(w io.Writer, format string, endless bool, o Options) Chang
 		for j, c := range p.columns {
 			cells[j] = c.head
 		}
-		p.pending = []row{plain(cells...)}
+		p.pending = []row{plainRow(cells...)}
 	}
 	return p
 }
@@ -124,7 +124,7 @@ func changeColumns(wide bool) []changeColumn {
 		}},
 		{head: "AGE", cell: func(e *v1.ChangeEvent, now time.Time) string { return terminal.Since(now, e.Timestamp) }},
 		{head: "CLUSTER", cell: func(e *v1.ChangeEvent, _ time.Time) string { return e.Cluster }},
-		{head: "OBJECT", cell: func(e *v1.ChangeEvent, _ time.Time) string { return about(e) }},
+		{head: "OBJECT", cell: func(e *v1.ChangeEvent, _ time.Time) string { return describeTarget(e) }},
 		{head: "ACTION", cell: func(e *v1.ChangeEvent, _ time.Time) string { return e.Action }},
 		{head: "ACTOR", cell: func(e *v1.ChangeEvent, _ time.Time) string { return e.Actor }},
 		{head: "OUTCOME", wide: true, cell: func(e *v1.ChangeEvent, _ time.Time) string { return e.Outcome }},
@@ -138,8 +138,8 @@ func changeColumns(wide bool) []changeColumn {
 	return list
 }
 
-// about is what something was done to.
-func about(e *v1.ChangeEvent) string {
+// describeTarget is what something was done to.
+func describeTarget(e *v1.ChangeEvent) string {
 	if e.Node != "" {
 		return "nodes/" + e.Node
 	}
@@ -170,7 +170,7 @@ func (p *changeTable) Write(events []v1.ChangeEvent) error {
 		rows = append(rows, r)
 	}
 	p.pending = nil
-	return p.table.write(rows)
+	return p.table.writeRows(rows)
 }
 
 func (p *changeTable) Close() error { return nil }

@@ -39,14 +39,14 @@ type Children struct {
 // Describe writes all there is to tell about one resource.
 func Describe(w io.Writer, details Details, o Options) error {
 	d := description{w: w, now: o.Now(), colour: o.Colour}
-	d.head(details.Item)
-	d.times(details.Item.Resource)
-	d.spec(details.Item.Resource)
+	d.writeHead(details.Item)
+	d.writeTimes(details.Item.Resource)
+	d.writeSpec(details.Item.Resource)
 	d.conditions(details.Item.Resource)
-	d.reports(details.Reports, details.Item.Resource.Generation)
-	d.sync(details.Sync)
+	d.writeReports(details.Reports, details.Item.Resource.Generation)
+	d.writeSync(details.Sync)
 	for _, c := range details.Children {
-		d.children(c.Kind, c.Items)
+		d.writeChildren(c.Kind, c.Items)
 	}
 	return d.err
 }
@@ -59,22 +59,22 @@ type description struct {
 	err    error
 }
 
-func (d *description) line(format string, args ...any) {
+func (d *description) writeLine(format string, args ...any) {
 	if d.err == nil {
 		_, d.err = fmt.Fprintf(d.w, format+"\n", args...)
 	}
 }
 
-// field writes a name and its value; further lines of the value stand below.
-func (d *description) field(name string, values ...string) {
+// writeField writes a name and its value; further lines of the value stand below.
+func (d *description) writeField(name string, values ...string) {
 	name += ":"
 	for _, v := range values {
-		d.line("%-14s%s", name, terminal.Clean(v))
+		d.writeLine("%-14s%s", name, terminal.Clean(v))
 		name = ""
 	}
 }
 
-func (d *description) table(indent string, rows []row) {
+func (d *description) writeTable(indent string, rows []row) {
 	if d.err != nil {
 		return
 	}
@@ -82,19 +82,19 @@ func (d *description) table(indent string, rows []row) {
 		rows[n].cells[0] = indent + rows[n].cells[0]
 	}
 	t := table{w: d.w, colour: d.colour}
-	d.err = t.write(rows)
+	d.err = t.writeRows(rows)
 }
 
-func (d *description) head(i lookup.Item) {
+func (d *description) writeHead(i lookup.Item) {
 	r := i.Resource
-	d.field("Name", r.Name)
+	d.writeField("Name", r.Name)
 	if r.Metadata.DisplayName != "" {
-		d.field("Display name", r.Metadata.DisplayName)
+		d.writeField("Display name", r.Metadata.DisplayName)
 	}
-	d.field("Kind", r.Kind)
-	d.field("ID", r.ID)
+	d.writeField("Kind", r.Kind)
+	d.writeField("ID", r.ID)
 	if i.Kind.IsChild() {
-		d.field(i.Kind.Parent().Name, i.Owner)
+		d.writeField(i.Kind.Parent().Name, i.Owner)
 	}
 	labels := []string{}
 	for _, key := range slices.Sorted(maps.Keys(r.Labels)) {
@@ -103,19 +103,19 @@ func (d *description) head(i lookup.Item) {
 	if len(labels) == 0 {
 		labels = []string{"none"}
 	}
-	d.field("Labels", labels...)
+	d.writeField("Labels", labels...)
 	if d.err == nil {
 		phase := terminal.Clean(string(r.Status.Phase))
 		if d.colour {
 			phase = terminal.PhaseStyle(r.Status.Phase).Paint(phase)
 		}
-		d.line("%-14s%s", "Phase:", phase)
+		d.writeLine("%-14s%s", "Phase:", phase)
 	}
-	d.field("Generation", fmt.Sprintf("%d (%s)", r.Generation, observed(r)))
+	d.writeField("Generation", fmt.Sprintf("%d (%s)", r.Generation, formatObserved(r)))
 }
 
-// observed says how far the adapters are with the resource's generation.
-func observed(r v1.Resource) string {
+// formatObserved says how far the adapters are with the resource's generation.
+func formatObserved(r v1.Resource) string {
 	switch seen := r.Status.ObservedGeneration; {
 	case seen == 0:
 		return "not all adapters have reported yet"
@@ -125,17 +125,17 @@ func observed(r v1.Resource) string {
 	return "observed by all adapters"
 }
 
-func (d *description) times(r v1.Resource) {
-	d.field("Created", d.when(r.CreatedTime, r.CreatedBy))
-	d.field("Updated", d.when(r.UpdatedTime, r.UpdatedBy))
+func (d *description) writeTimes(r v1.Resource) {
+	d.writeField("Created", d.formatTime(r.CreatedTime, r.CreatedBy))
+	d.writeField("Updated", d.formatTime(r.UpdatedTime, r.UpdatedBy))
 	if r.DeletedTime != nil {
-		d.field("Deleted", d.when(*r.DeletedTime, r.DeletedBy))
+		d.writeField("Deleted", d.formatTime(*r.DeletedTime, r.DeletedBy))
 	}
-	d.field("Phase since", d.when(r.Status.LastTransitionTime, ""))
-	d.field("Last report", d.when(r.Status.LastUpdatedTime, ""))
+	d.writeField("Phase since", d.formatTime(r.Status.LastTransitionTime, ""))
+	d.writeField("Last report", d.formatTime(r.Status.LastUpdatedTime, ""))
 }
 
-func (d *description) when(t time.Time, by string) string {
+func (d *description) formatTime(t time.Time, by string) string {
 	if t.IsZero() {
 		return "never"
 	}
@@ -146,8 +146,8 @@ func (d *description) when(t time.Time, by string) string {
 	return text + ")"
 }
 
-func (d *description) spec(r v1.Resource) {
-	d.line("Spec:")
+func (d *description) writeSpec(r v1.Resource) {
+	d.writeLine("Spec:")
 	if len(r.Spec) == 0 {
 		return
 	}
@@ -157,32 +157,32 @@ func (d *description) spec(r v1.Resource) {
 		return
 	}
 	for line := range strings.Lines(string(text)) {
-		d.line("  %s", terminal.Clean(strings.TrimSuffix(line, "\n")))
+		d.writeLine("  %s", terminal.Clean(strings.TrimSuffix(line, "\n")))
 	}
 }
 
 func (d *description) conditions(r v1.Resource) {
-	d.line("Conditions:")
+	d.writeLine("Conditions:")
 	if len(r.Status.Conditions) == 0 {
-		d.line("  none")
+		d.writeLine("  none")
 		return
 	}
-	rows := []row{plain("TYPE", "STATUS", "GENERATION", "SINCE", "REASON", "MESSAGE")}
+	rows := []row{plainRow("TYPE", "STATUS", "GENERATION", "SINCE", "REASON", "MESSAGE")}
 	for _, c := range r.Status.Conditions {
 		rows = append(rows, row{styled: 1, style: statusStyle(c.Status), cells: []string{
 			c.Type, string(c.Status), fmt.Sprint(c.ObservedGeneration), terminal.Since(d.now, c.LastTransitionTime), c.Reason, c.Message,
 		}})
 	}
-	d.table("  ", rows)
+	d.writeTable("  ", rows)
 }
 
-func (d *description) reports(reports []v1.AdapterStatus, generation int64) {
-	d.line("Adapter reports:")
+func (d *description) writeReports(reports []v1.AdapterStatus, generation int64) {
+	d.writeLine("Adapter reports:")
 	if len(reports) == 0 {
-		d.line("  none")
+		d.writeLine("  none")
 		return
 	}
-	rows := []row{plain("ADAPTER", "AVAILABLE", "APPLIED", "HEALTH", "GENERATION", "REPORTED", "REASON", "MESSAGE")}
+	rows := []row{plainRow("ADAPTER", "AVAILABLE", "APPLIED", "HEALTH", "GENERATION", "REPORTED", "REASON", "MESSAGE")}
 	slices.SortFunc(reports, func(a, b v1.AdapterStatus) int { return strings.Compare(a.Adapter, b.Adapter) })
 	for _, r := range reports {
 		said := map[string]v1.AdapterCondition{}
@@ -203,20 +203,20 @@ func (d *description) reports(reports []v1.AdapterStatus, generation int64) {
 			seen, terminal.Since(d.now, r.LastReportTime), news.Reason, news.Message,
 		}})
 	}
-	d.table("  ", rows)
+	d.writeTable("  ", rows)
 }
 
-func (d *description) children(k lookup.Kind, list []lookup.Item) {
-	d.line("%s:", k.Name+"s")
-	rows := []row{plain("NAME", "PHASE", "AGE")}
+func (d *description) writeChildren(k lookup.Kind, list []lookup.Item) {
+	d.writeLine("%s:", k.Name+"s")
+	rows := []row{plainRow("NAME", "PHASE", "AGE")}
 	for _, i := range list[:min(len(list), MaxChildren)] {
 		rows = append(rows, row{styled: 1, style: terminal.PhaseStyle(i.Resource.Status.Phase), cells: []string{
 			i.Resource.Name, string(i.Resource.Status.Phase), terminal.Since(d.now, i.Resource.CreatedTime),
 		}})
 	}
-	d.table("  ", rows)
+	d.writeTable("  ", rows)
 	if len(list) > MaxChildren {
-		d.line("  … and more")
+		d.writeLine("  … and more")
 	}
 }
 

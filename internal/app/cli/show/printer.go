@@ -58,11 +58,11 @@ func NewPrinter(w io.Writer, format string, k lookup.Kind, o Options) Printer {
 	}
 	p := &tablePrinter{
 		table:   table{w: w, colour: o.Colour},
-		columns: columns(k, format == Wide),
+		columns: columnsOf(k, format == Wide),
 		now:     o.Now,
 	}
 	if !o.NoHeaders {
-		p.pending = []row{heads(p.columns)}
+		p.pending = []row{headRow(p.columns)}
 	}
 	return p
 }
@@ -83,7 +83,7 @@ func (p *tablePrinter) Write(items []lookup.Item) error {
 		return nil
 	}
 	p.pending = nil
-	return p.table.write(rows)
+	return p.table.writeRows(rows)
 }
 
 func (p *tablePrinter) Close() error { return nil }

@@ -33,7 +33,7 @@ func NewSyncPrinter(w io.Writer, format string, o Options) SyncPrinter {
 		for j, c := range p.columns {
 			cells[j] = c.head
 		}
-		p.pending = []row{plain(cells...)}
+		p.pending = []row{plainRow(cells...)}
 	}
 	return p
 }
@@ -76,10 +76,10 @@ func syncColumns(wide bool) []syncColumn {
 	list := []syncColumn{
 		{head: "NAME", cell: func(s v1.ClusterSync, _ time.Time) string { return s.Name }},
 		{head: "STATE", cell: func(s v1.ClusterSync, _ time.Time) string { return string(s.State) }},
-		{head: "SINCE", cell: func(s v1.ClusterSync, now time.Time) string { return since(now, s.UnsyncedSince) }},
+		{head: "SINCE", cell: func(s v1.ClusterSync, now time.Time) string { return formatSince(now, s.UnsyncedSince) }},
 		{head: "ATTEMPTS", cell: func(s v1.ClusterSync, _ time.Time) string { return strconv.Itoa(s.Attempts) }},
 		{head: "NEXT ATTEMPT", cell: nextTry},
-		{head: "LAST ATTEMPT", wide: true, cell: func(s v1.ClusterSync, now time.Time) string { return since(now, s.LastAttempt) }},
+		{head: "LAST ATTEMPT", wide: true, cell: func(s v1.ClusterSync, now time.Time) string { return formatSince(now, s.LastAttempt) }},
 		{head: "PENDING", wide: true, cell: func(s v1.ClusterSync, _ time.Time) string { return toDo(s) }},
 		{head: "WORKER", wide: true, cell: func(s v1.ClusterSync, _ time.Time) string { return s.ClaimedBy }},
 		{head: "SHOOT", cell: func(s v1.ClusterSync, _ time.Time) string { return s.ShootName }},
@@ -90,7 +90,7 @@ func syncColumns(wide bool) []syncColumn {
 			if wide {
 				return whatFailed(s)
 			}
-			return short(whatFailed(s))
+			return truncateText(whatFailed(s))
 		}},
 	}
 	if !wide {
@@ -99,7 +99,7 @@ func syncColumns(wide bool) []syncColumn {
 	return list
 }
 
-func since(now time.Time, t *time.Time) string {
+func formatSince(now time.Time, t *time.Time) string {
 	if t == nil {
 		return "-"
 	}
@@ -147,8 +147,8 @@ func waitsFor(w *v1.SyncWait) string {
 	return fmt.Sprintf("waiting for %s since %s: %s", w.For, w.Since.UTC().Format(time.RFC3339), w.Reason)
 }
 
-// short is the beginning of a text, as far as a table has room for it.
-func short(text string) string {
+// truncateText is the beginning of a text, as far as a table has room for it.
+func truncateText(text string) string {
 	const most = 60
 	runes := []rune(terminal.Clean(text))
 	if len(runes) <= most {
@@ -191,20 +191,20 @@ func (p *syncTable) Write(syncs []v1.ClusterSync) error {
 		rows = append(rows, r)
 	}
 	p.pending = nil
-	return p.table.write(rows)
+	return p.table.writeRows(rows)
 }
 
 func (p *syncTable) Close() error { return nil }
 
-// sync tells how the sync to Gardener stands.
-func (d *description) sync(s *v1.ClusterSync) {
+// writeSync tells how the sync to Gardener stands.
+func (d *description) writeSync(s *v1.ClusterSync) {
 	if s == nil {
 		return
 	}
 	part := func(name, text string) {
 		name += ":"
 		for line := range strings.Lines(text) {
-			d.line("  %-14s%s", name, terminal.Clean(strings.TrimRight(line, "\r\n")))
+			d.writeLine("  %-14s%s", name, terminal.Clean(strings.TrimRight(line, "\r\n")))
 			name = ""
 		}
 	}
@@ -212,16 +212,16 @@ func (d *description) sync(s *v1.ClusterSync) {
 	if s.State != v1.SyncSynced && s.Deleting {
 		state += ", deletion pending"
 	}
-	d.line("Gardener:")
+	d.writeLine("Gardener:")
 	part("State", state)
 	if s.Synced != nil {
-		part("Synced", d.when(*s.Synced, ""))
+		part("Synced", d.formatTime(*s.Synced, ""))
 	}
 	if s.UnsyncedSince != nil {
-		part("Unsynced", "since "+d.when(*s.UnsyncedSince, ""))
+		part("Unsynced", "since "+d.formatTime(*s.UnsyncedSince, ""))
 	}
 	if s.PausedAt != nil {
-		part("Paused", "since "+d.when(*s.PausedAt, ""))
+		part("Paused", "since "+d.formatTime(*s.PausedAt, ""))
 	}
 	if s.Waiting != nil {
 		part("Waiting", strings.TrimPrefix(waitsFor(s.Waiting), "waiting "))

@@ -26,7 +26,7 @@ type column struct {
 	cell func(i lookup.Item, now time.Time) string
 }
 
-func columns(k lookup.Kind, wide bool) []column {
+func columnsOf(k lookup.Kind, wide bool) []column {
 	list := []column{
 		{head: "NAME", cell: func(i lookup.Item, _ time.Time) string { return i.Resource.Name }},
 		{head: "PHASE", cell: func(i lookup.Item, _ time.Time) string { return string(i.Resource.Status.Phase) }},
@@ -74,9 +74,9 @@ type row struct {
 
 const columnGap = 3
 
-// write adds rows whose columns are made to fit each other and what was
+// writeRows adds rows whose columns are made to fit each other and what was
 // written before.
-func (t *table) write(rows []row) error {
+func (t *table) writeRows(rows []row) error {
 	for _, r := range rows {
 		for j, text := range r.cells {
 			text = terminal.Clean(text)
@@ -109,15 +109,15 @@ func (t *table) write(rows []row) error {
 	return err
 }
 
-// plain is a row without a style.
-func plain(cells ...string) row { return row{cells: cells, styled: -1} }
+// plainRow is a row without a style.
+func plainRow(cells ...string) row { return row{cells: cells, styled: -1} }
 
-func heads(columns []column) row {
+func headRow(columns []column) row {
 	cells := make([]string, 0, len(columns))
 	for _, c := range columns {
 		cells = append(cells, c.head)
 	}
-	return plain(cells...)
+	return plainRow(cells...)
 }
 
 func rowOf(columns []column, i lookup.Item, now time.Time) row {
@@ -141,7 +141,7 @@ func Gone(i lookup.Item) lookup.Item {
 // to tell.
 func State(i lookup.Item, wide bool) string {
 	var b strings.Builder
-	for _, c := range columns(i.Kind, wide) {
+	for _, c := range columnsOf(i.Kind, wide) {
 		if !c.age {
 			b.WriteString(c.cell(i, time.Time{}) + "\x00")
 		}

@@ -19,9 +19,9 @@ func TestTableLinesUp(t *testing.T) {
 		n := rapid.IntRange(1, 5).Draw(t, "columns")
 		var rows []row
 		for range rapid.IntRange(1, 6).Draw(t, "rows") {
-			rows = append(rows, plain(rapid.SliceOfN(rapid.String(), n, n).Draw(t, "cells")...))
+			rows = append(rows, plainRow(rapid.SliceOfN(rapid.String(), n, n).Draw(t, "cells")...))
 		}
-		if err := tab.write(rows); err != nil {
+		if err := tab.writeRows(rows); err != nil {
 			t.Fatal(err)
 		}
 		lines := strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")
@@ -48,10 +48,10 @@ func TestTableKeepsItsWidths(t *testing.T) {
 	var out strings.Builder
 	tab := table{w: &out, colour: true}
 	first := row{cells: []string{"long name", "Ready", ""}, styled: 1, style: terminal.Good}
-	if err := tab.write([]row{plain("NAME", "PHASE", "LABELS"), first}); err != nil {
+	if err := tab.writeRows([]row{plainRow("NAME", "PHASE", "LABELS"), first}); err != nil {
 		t.Fatal(err)
 	}
-	if err := tab.write([]row{plain("a", "", "x=y")}); err != nil {
+	if err := tab.writeRows([]row{plainRow("a", "", "x=y")}); err != nil {
 		t.Fatal(err)
 	}
 	want := "NAME        PHASE   LABELS\nlong name   \x1b[32mReady\x1b[0m\na           -       x=y\n"

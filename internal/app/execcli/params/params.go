@@ -42,7 +42,7 @@ type Reader struct {
 // File, unless it is empty, holds parameters as one object, in JSON or YAML.
 // Words win over it.
 func (r Reader) Read(list []action.Parameter, file string, words []string) (json.RawMessage, error) {
-	in := reading{r, list, map[string]json.RawMessage{}, map[string]bool{}}
+	in := paramParser{r, list, map[string]json.RawMessage{}, map[string]bool{}}
 	if file != "" {
 		docs, err := r.documents(file)
 		if err != nil {
@@ -54,7 +54,7 @@ func (r Reader) Read(list []action.Parameter, file string, words []string) (json
 	}
 	var errs []error
 	for _, word := range words {
-		if err := in.word(word); err != nil {
+		if err := in.parseWord(word); err != nil {
 			errs = append(errs, err)
 		}
 	}
@@ -64,8 +64,8 @@ func (r Reader) Read(list []action.Parameter, file string, words []string) (json
 	return json.Marshal(in.all)
 }
 
-// A reading is what was read so far.
-type reading struct {
+// A paramParser is what was read so far.
+type paramParser struct {
 	Reader
 
 	list  []action.Parameter
@@ -73,8 +73,8 @@ type reading struct {
 	given map[string]bool // by words
 }
 
-// word puts one word to the others.
-func (r *reading) word(word string) error {
+// parseWord puts one word to the others.
+func (r *paramParser) parseWord(word string) error {
 	name, text, hasValue := strings.Cut(word, "=")
 	name, key, isEntry := strings.Cut(name, ".")
 	if !hasValue {
@@ -82,22 +82,22 @@ func (r *reading) word(word string) error {
 			return fmt.Errorf("invalid parameter %q: want name=value", word)
 		}
 	}
-	p, err := find(r.list, name)
+	p, err := findParameter(r.list, name)
 	if err != nil {
 		return err
 	}
 	if isEntry {
-		return r.entry(p, key, text, hasValue)
+		return r.addEntry(p, key, text, hasValue)
 	}
 	if r.given[name] && p.Type != "array" {
 		return fmt.Errorf("parameter %s is given twice; give it once", name)
 	}
-	raw, err := r.value(p, text)
+	raw, err := r.parseValue(p, text)
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
 	if p.Type == "array" && r.given[name] {
-		if raw, err = join(r.all[name], raw); err != nil {
+		if raw, err = joinLists(r.all[name], raw); err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
 	}
@@ -105,8 +105,8 @@ func (r *reading) word(word string) error {
 	return nil
 }
 
-// join makes one list of two.
-func join(one, other json.RawMessage) (json.RawMessage, error) {
+// joinLists makes one list of two.
+func joinLists(one, other json.RawMessage) (json.RawMessage, error) {
 	var list, more []json.RawMessage
 	if err := errors.Join(json.Unmarshal(one, &list), json.Unmarshal(other, &more)); err != nil {
 		return nil, err
@@ -114,8 +114,8 @@ func join(one, other json.RawMessage) (json.RawMessage, error) {
 	return json.Marshal(append(list, more...))
 }
 
-// find finds a parameter, or says which are there.
-func find(list []action.Parameter, name string) (action.Parameter, error) {
+// findParameter finds a parameter, or says which are there.
+func findParameter(list []action.Parameter, name string) (action.Parameter, error) {
 	var names []string
 	for _, p := range list {
 		if p.Name == name {
@@ -133,8 +133,8 @@ func find(list []action.Parameter, name string) (action.Parameter, error) {
 	return action.Parameter{}, fmt.Errorf("unknown parameter %q: want %s", name, strings.Join(names, ", "))
 }
 
-// entry puts one entry into an object.
-func (r *reading) entry(p action.Parameter, key, text string, hasValue bool) error {
+// addEntry puts one entry into an object.
+func (r *paramParser) addEntry(p action.Parameter, key, text string, hasValue bool) error {
 	if p.Type != "object" {
 		return fmt.Errorf("%s is not an object, so %q cannot be set", p.Name, key)
 	}
@@ -151,7 +151,7 @@ func (r *reading) entry(p action.Parameter, key, text string, hasValue bool) err
 	}
 	value := json.RawMessage("null")
 	if hasValue {
-		content, err := r.text(text)
+		content, err := r.readText(text)
 		if err != nil {
 			return fmt.Errorf("%s: %w", whole, err)
 		}
@@ -168,12 +168,12 @@ func (r *reading) entry(p action.Parameter, key, text string, hasValue bool) err
 	return nil
 }
 
-// value is what a text means for a parameter.
-func (r Reader) value(p action.Parameter, text string) (json.RawMessage, error) {
+// parseValue is what a text means for a parameter.
+func (r Reader) parseValue(p action.Parameter, text string) (json.RawMessage, error) {
 	if p.Type == "object" || p.Type == "array" {
 		return r.structure(p.Type, text)
 	}
-	text, err := r.text(text)
+	text, err := r.readText(text)
 	if err != nil {
 		return nil, err
 	}
@@ -211,23 +211,23 @@ func (r Reader) structure(kind, text string) (json.RawMessage, error) {
 		docs[0] = raw
 	}
 	if kind == "object" {
-		if len(docs) != 1 || !begins(docs[0], '{') {
+		if len(docs) != 1 || !beginsWith(docs[0], '{') {
 			return nil, errors.New(`write an object as JSON, for example {"a": 1}, or in a file as one document`)
 		}
 		return docs[0], nil
 	}
-	if len(docs) == 1 && begins(docs[0], '[') {
+	if len(docs) == 1 && beginsWith(docs[0], '[') {
 		return docs[0], nil
 	}
 	return json.Marshal(docs)
 }
 
-func begins(raw json.RawMessage, with byte) bool {
+func beginsWith(raw json.RawMessage, with byte) bool {
 	return json.Valid(raw) && bytes.TrimSpace(raw)[0] == with
 }
 
-// text is a value as it is, or the content of the file that it names.
-func (r Reader) text(text string) (string, error) {
+// readText is a value as it is, or the content of the file that it names.
+func (r Reader) readText(text string) (string, error) {
 	name, isFile := fileName(text)
 	if !isFile {
 		if rest, ok := strings.CutPrefix(text, "@@"); ok {
@@ -235,7 +235,7 @@ func (r Reader) text(text string) (string, error) {
 		}
 		return text, nil
 	}
-	content, err := r.content(name)
+	content, err := r.readContent(name)
 	return string(content), err
 }
 
@@ -246,7 +246,7 @@ func fileName(text string) (name string, isFile bool) {
 	return strings.CutPrefix(text, "@")
 }
 
-func (r Reader) content(name string) ([]byte, error) {
+func (r Reader) readContent(name string) ([]byte, error) {
 	in := r.Stdin
 	if name != "-" {
 		f, err := os.Open(name) //nolint:gosec // the user names the file
@@ -271,7 +271,7 @@ func (r Reader) content(name string) ([]byte, error) {
 
 // documents are those of a file, as JSON.
 func (r Reader) documents(name string) ([]json.RawMessage, error) {
-	text, err := r.content(name)
+	text, err := r.readContent(name)
 	if err != nil {
 		return nil, err
 	}

@@ -17,20 +17,20 @@ func Actions(w io.Writer, list []*action.Action, wide bool, o Options) error {
 	p := &page{w: w, o: o}
 	var rows [][]cell
 	if !o.NoHeaders {
-		heads := plain("NAME", "RISK", "ROLLBACK")
+		heads := plainRow("NAME", "RISK", "ROLLBACK")
 		if wide {
-			heads = append(heads, plain("KINDS", "TIMEOUT", "RETRIES", "SERVICE ACCOUNT")...)
+			heads = append(heads, plainRow("KINDS", "TIMEOUT", "RETRIES", "SERVICE ACCOUNT")...)
 		}
 		rows = append(rows, append(heads, cell{text: "SUMMARY"}))
 	}
 	for _, a := range list {
-		cells := append(plain(a.Name), cell{text: string(a.Risk), style: riskStyle(a.Risk)}, cell{text: wayBack(a)})
+		cells := append(plainRow(a.Name), cell{text: string(a.Risk), style: riskStyle(a.Risk)}, cell{text: wayBack(a)})
 		if wide {
-			cells = append(cells, plain(strings.Join(a.Kinds, ","), short(a.Timeout), fmt.Sprint(a.Retries), account(a))...)
+			cells = append(cells, plainRow(strings.Join(a.Kinds, ","), formatShort(a.Timeout), fmt.Sprint(a.Retries), formatAccount(a))...)
 		}
 		rows = append(rows, append(cells, cell{text: a.Summary}))
 	}
-	p.table("", rows)
+	p.writeTable("", rows)
 	return p.err
 }
 
@@ -55,15 +55,15 @@ func wayBack(a *action.Action) string {
 	return cmp.Or(a.Rollback, "yes")
 }
 
-func account(a *action.Action) string {
+func formatAccount(a *action.Action) string {
 	if a.NoJob {
 		return ""
 	}
 	return a.ServiceAccount()
 }
 
-// short is a duration without the zeros at its end.
-func short(d time.Duration) string {
+// formatShort is a duration without the zeros at its end.
+func formatShort(d time.Duration) string {
 	text := d.String()
 	if strings.HasSuffix(text, "m0s") {
 		text = strings.TrimSuffix(text, "0s")
@@ -77,30 +77,30 @@ func short(d time.Duration) string {
 // Action writes all there is to tell about one action.
 func Action(w io.Writer, a *action.Action, o Options) error {
 	p := &page{w: w, o: o}
-	p.field("Name", a.Name)
-	p.field("Description", a.Summary)
+	p.writeField("Name", a.Name)
+	p.writeField("Description", a.Summary)
 	for _, f := range []struct{ name, value string }{
 		{"kubectl", a.Kubectl}, {"Aliases", strings.Join(a.Aliases, ", ")}, {"Targets", strings.Join(a.Kinds, ", ")},
 	} {
 		if f.value != "" {
-			p.field(f.name, f.value)
+			p.writeField(f.name, f.value)
 		}
 	}
-	p.styled("Risk", string(a.Risk), riskStyle(a.Risk))
-	p.field("Rollback", wayBack(a))
-	p.field("Timeout", fmt.Sprintf("%s, at most %s", short(a.Timeout), short(a.MaxTimeout)))
-	p.field("Retries", fmt.Sprintf("%d", a.Retries))
-	if name := account(a); name != "" {
-		p.field("Runs as", name)
+	p.writeStyled("Risk", string(a.Risk), riskStyle(a.Risk))
+	p.writeField("Rollback", wayBack(a))
+	p.writeField("Timeout", fmt.Sprintf("%s, at most %s", formatShort(a.Timeout), formatShort(a.MaxTimeout)))
+	p.writeField("Retries", fmt.Sprintf("%d", a.Retries))
+	if name := formatAccount(a); name != "" {
+		p.writeField("Runs as", name)
 	}
-	p.line("")
+	p.writeLine("")
 	p.parameters(a.Parameters())
 	if len(a.Permissions) == 0 {
 		return p.err
 	}
-	p.line("")
-	p.line("Permissions of the service account:")
-	rows := [][]cell{plain("RESOURCE", "VERBS", "SCOPE", "PURPOSE")}
+	p.writeLine("")
+	p.writeLine("Permissions of the service account:")
+	rows := [][]cell{plainRow("RESOURCE", "VERBS", "SCOPE", "PURPOSE")}
 	for _, r := range a.Permissions {
 		resource := r.Resource
 		if r.Group != "" {
@@ -116,23 +116,23 @@ func Action(w io.Writer, a *action.Action, o Options) error {
 		if r.Executor {
 			where = "namespace of the executions"
 		}
-		rows = append(rows, plain(resource, strings.Join(r.Verbs, ","), where, r.Why))
+		rows = append(rows, plainRow(resource, strings.Join(r.Verbs, ","), where, r.Why))
 	}
-	p.table("  ", rows)
+	p.writeTable("  ", rows)
 	return p.err
 }
 
 func (p *page) parameters(list []action.Parameter) {
 	if len(list) == 0 {
-		p.line("No parameters.")
+		p.writeLine("No parameters.")
 		return
 	}
-	p.line("Parameters:")
-	rows := [][]cell{plain("NAME", "TYPE", "REQUIRED", "DEFAULT", "DESCRIPTION")}
+	p.writeLine("Parameters:")
+	rows := [][]cell{plainRow("NAME", "TYPE", "REQUIRED", "DEFAULT", "DESCRIPTION")}
 	for _, m := range list {
-		rows = append(rows, plain(m.Name, kindOf(m), yesNo(m.Required), m.Default, m.Doc))
+		rows = append(rows, plainRow(m.Name, kindOf(m), yesNo(m.Required), m.Default, m.Doc))
 	}
-	p.table("  ", rows)
+	p.writeTable("  ", rows)
 }
 
 // kindOf is the type of a parameter with its bounds.
@@ -192,7 +192,7 @@ func Catalogue(list []*action.Action, single bool) any {
 		e := entry{
 			Name: a.Name, Summary: a.Summary, Kubectl: a.Kubectl, Aliases: a.Aliases, Kinds: a.Kinds, Scope: string(a.Scope),
 			Risk: string(a.Risk), Idempotent: a.Idempotent, Reversible: a.Reversible, ReadOnly: a.ReadOnly, Rollback: a.Rollback,
-			Timeout: a.Timeout.String(), MaxTimeout: a.MaxTimeout.String(), Retries: a.Retries, ServiceAccount: account(a),
+			Timeout: a.Timeout.String(), MaxTimeout: a.MaxTimeout.String(), Retries: a.Retries, ServiceAccount: formatAccount(a),
 			Parameters: []parameter{},
 		}
 		for _, m := range a.Parameters() {

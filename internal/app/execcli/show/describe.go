@@ -22,52 +22,52 @@ import (
 // what is to be done about it now, then how it came to that.
 func Describe(w io.Writer, ke *v1alpha1.KubernetesExecution, o Options) error {
 	p := &page{w: w, o: o}
-	p.head(ke)
-	p.now(ke)
-	p.phases(ke)
-	p.plan(ke.Status.Plan)
-	p.policy(ke.Status.ValidationResults)
-	p.checks(ke)
+	p.writeHead(ke)
+	p.writeAdvice(ke)
+	p.writePhases(ke)
+	p.writePlan(ke.Status.Plan)
+	p.writePolicy(ke.Status.ValidationResults)
+	p.writeChecks(ke)
 	p.approvals(ke)
-	p.result(ke)
+	p.writeResult(ke)
 	p.wayBack(ke)
 	p.conditions(ke.Status.Conditions)
 	return p.err
 }
 
-func (p *page) head(ke *v1alpha1.KubernetesExecution) {
+func (p *page) writeHead(ke *v1alpha1.KubernetesExecution) {
 	spec := &ke.Spec
-	p.field("Name", ke.Name)
-	p.field("Namespace", ke.Namespace)
-	p.field("Action", spec.Action)
-	p.field("Target", cmp.Or(Target(ke), "unknown"))
-	p.field("Parameters", cmp.Or(Parameters(spec.Parameters), "none"))
+	p.writeField("Name", ke.Name)
+	p.writeField("Namespace", ke.Namespace)
+	p.writeField("Action", spec.Action)
+	p.writeField("Target", cmp.Or(Target(ke), "unknown"))
+	p.writeField("Parameters", cmp.Or(Parameters(spec.Parameters), "none"))
 	by := ""
 	if spec.RequestedBy != "" {
 		by = ", by " + spec.RequestedBy
 	}
-	p.field("Requested", p.when(ke.CreationTimestamp.Time)+by)
+	p.writeField("Requested", p.formatTime(ke.CreationTimestamp.Time)+by)
 	for _, f := range []struct{ name, value string }{
 		{"Reason", spec.Reason},
 		{"Environment", spec.Environment},
 		{"Correlation", spec.CorrelationID},
 		{"Rollback of", reference(spec.RollbackOf)},
 		{"Remediation", reference(spec.RemediationRequestRef)},
-		{"Workflow", workflow(spec)},
+		{"Workflow", formatWorkflow(spec)},
 	} {
 		if f.value != "" {
-			p.field(f.name, f.value)
+			p.writeField(f.name, f.value)
 		}
 	}
 	if spec.DryRunMode == v1alpha1.DryRunOnly {
-		p.field("Dry run", "only, changes nothing")
+		p.writeField("Dry run", "only, changes nothing")
 	}
-	p.styled("Phase", p.phase(ke), PhaseStyle(ke))
+	p.writeStyled("Phase", p.formatPhase(ke), PhaseStyle(ke))
 	if ke.Status.Outcome != "" {
-		p.field("Outcome", string(ke.Status.Outcome))
+		p.writeField("Outcome", string(ke.Status.Outcome))
 	}
 	if ke.DeletionTimestamp != nil {
-		p.field("Deleted", p.when(ke.DeletionTimestamp.Time)+", retained until the audit is written")
+		p.writeField("Deleted", p.formatTime(ke.DeletionTimestamp.Time)+", retained until the audit is written")
 	}
 }
 
@@ -81,7 +81,7 @@ func reference(r *v1alpha1.ObjectReference) string {
 	return r.Namespace + "/" + r.Name
 }
 
-func workflow(spec *v1alpha1.KubernetesExecutionSpec) string {
+func formatWorkflow(spec *v1alpha1.KubernetesExecutionSpec) string {
 	text := reference(spec.WorkflowExecutionRef)
 	if spec.StepNumber != nil {
 		text = strings.TrimSpace(fmt.Sprintf("%s step %d", text, *spec.StepNumber))
@@ -89,8 +89,8 @@ func workflow(spec *v1alpha1.KubernetesExecutionSpec) string {
 	return text
 }
 
-// phase is the phase with why.
-func (p *page) phase(ke *v1alpha1.KubernetesExecution) string {
+// formatPhase is the phase with why.
+func (p *page) formatPhase(ke *v1alpha1.KubernetesExecution) string {
 	s := &ke.Status
 	text := cmp.Or(string(s.Phase), "new")
 	if n := len(s.PhaseTransitions); n > 0 {
@@ -109,44 +109,44 @@ func (p *page) phase(ke *v1alpha1.KubernetesExecution) string {
 	return text
 }
 
-// now says what the execution waits for, and what to do.
-func (p *page) now(ke *v1alpha1.KubernetesExecution) {
-	p.line("")
-	p.line("Next steps:")
+// writeAdvice says what the execution waits for, and what to do.
+func (p *page) writeAdvice(ke *v1alpha1.KubernetesExecution) {
+	p.writeLine("")
+	p.writeLine("Next steps:")
 	if ke.Status.Message != "" {
-		p.block("  ", ke.Status.Message)
+		p.writeBlock("  ", ke.Status.Message)
 	}
 	next := Next(ke, p.o)
 	for _, text := range next.Says {
-		p.block("  ", text)
+		p.writeBlock("  ", text)
 	}
 	var rows [][]cell
 	for _, d := range next.Do {
-		rows = append(rows, plain(d.Command, d.What))
+		rows = append(rows, plainRow(d.Command, d.What))
 	}
-	p.table("    ", rows)
+	p.writeTable("    ", rows)
 }
 
-func (p *page) phases(ke *v1alpha1.KubernetesExecution) {
+func (p *page) writePhases(ke *v1alpha1.KubernetesExecution) {
 	list := ke.Status.PhaseTransitions
 	if len(list) == 0 {
 		return
 	}
-	p.line("")
-	p.line("Phases:")
-	rows := [][]cell{plain("PHASE", "AT", "TOOK")}
+	p.writeLine("")
+	p.writeLine("Phases:")
+	rows := [][]cell{plainRow("PHASE", "AT", "TOOK")}
 	for i, t := range list {
 		took := ""
 		if i+1 < len(list) {
-			took = span(list[i+1].At.Sub(t.At.Time))
+			took = formatSpan(list[i+1].At.Sub(t.At.Time))
 		}
-		rows = append(rows, plain(string(t.Phase), t.At.UTC().Format("2006-01-02T15:04:05.000Z"), took))
+		rows = append(rows, plainRow(string(t.Phase), t.At.UTC().Format("2006-01-02T15:04:05.000Z"), took))
 	}
-	p.table("  ", rows)
+	p.writeTable("  ", rows)
 }
 
-// span is how long something took, exactly while that is short.
-func span(d time.Duration) string {
+// formatSpan is how long something took, exactly while that is short.
+func formatSpan(d time.Duration) string {
 	switch {
 	case d < 0:
 		return "0s"
@@ -158,12 +158,12 @@ func span(d time.Duration) string {
 	return terminal.Age(d)
 }
 
-func (p *page) policy(v *v1alpha1.ValidationResults) {
+func (p *page) writePolicy(v *v1alpha1.ValidationResults) {
 	if v == nil || v.PolicyValidation == nil {
 		return
 	}
 	d := v.PolicyValidation
-	p.line("")
+	p.writeLine("")
 	verdict, style := "denied", terminal.Bad
 	if d.Allowed {
 		verdict, style = "allowed", terminal.Good
@@ -174,12 +174,12 @@ func (p *page) policy(v *v1alpha1.ValidationResults) {
 	if d.Mode != "" && d.Mode != "enforce" {
 		verdict += fmt.Sprintf(" (mode %s: violations are not enforced)", d.Mode)
 	}
-	p.styled("Policy", verdict, style)
+	p.writeStyled("Policy", verdict, style)
 	for _, text := range d.Violations {
-		p.block("  ", "violation: "+text)
+		p.writeBlock("  ", "violation: "+text)
 	}
 	for _, text := range d.Warnings {
-		p.block("  ", "warning: "+text)
+		p.writeBlock("  ", "warning: "+text)
 	}
 	var wants []string
 	if d.RequiredDryRun {
@@ -189,10 +189,10 @@ func (p *page) policy(v *v1alpha1.ValidationResults) {
 		wants = append(wants, "approval")
 	}
 	if len(wants) > 0 {
-		p.line("  requires %s", strings.Join(wants, " and "))
+		p.writeLine("  requires %s", strings.Join(wants, " and "))
 	}
 	if d.PolicyHash != "" {
-		p.block("  ", "policy hash "+Short(d.PolicyHash)+evaluated(p, d.EvaluatedAt))
+		p.writeBlock("  ", "policy hash "+Short(d.PolicyHash)+evaluated(p, d.EvaluatedAt))
 	}
 }
 
@@ -200,20 +200,20 @@ func evaluated(p *page, t *metav1.Time) string {
 	if t == nil {
 		return ""
 	}
-	return ", evaluated " + p.when(t.Time)
+	return ", evaluated " + p.formatTime(t.Time)
 }
 
-func (p *page) checks(ke *v1alpha1.KubernetesExecution) {
+func (p *page) writeChecks(ke *v1alpha1.KubernetesExecution) {
 	v := ke.Status.ValidationResults
 	if v == nil {
 		return
 	}
-	p.line("")
-	p.line("Checks:")
-	p.table("  ", [][]cell{
-		verdict("parameters", v.ParameterValidation),
-		verdict("permissions", v.RBACValidation),
-		verdict("target", v.ResourceExists),
+	p.writeLine("")
+	p.writeLine("Checks:")
+	p.writeTable("  ", [][]cell{
+		verdictRow("parameters", v.ParameterValidation),
+		verdictRow("permissions", v.RBACValidation),
+		verdictRow("target", v.ResourceExists),
 	})
 	if d := v.DryRunResults; d != nil {
 		p.dryRun(d)
@@ -222,7 +222,7 @@ func (p *page) checks(ke *v1alpha1.KubernetesExecution) {
 	p.conditionResults("Postconditions", v.PostConditionResults)
 }
 
-func verdict(what string, passed bool) []cell {
+func verdictRow(what string, passed bool) []cell {
 	if passed {
 		return []cell{{text: what}, {text: "passed", style: terminal.Good}}
 	}
@@ -232,17 +232,17 @@ func verdict(what string, passed bool) []cell {
 func (p *page) dryRun(d *v1alpha1.DryRunResults) {
 	switch {
 	case !d.Performed:
-		p.line("  dry run: not performed")
+		p.writeLine("  dry run: not performed")
 	case d.Success:
-		p.line("  dry run: passed")
+		p.writeLine("  dry run: passed")
 	default:
-		p.line("  dry run: failed")
+		p.writeLine("  dry run: failed")
 	}
 	for _, text := range d.Errors {
-		p.block("    ", "error: "+text)
+		p.writeBlock("    ", "error: "+text)
 	}
 	for _, text := range d.Warnings {
-		p.block("    ", "warning: "+text)
+		p.writeBlock("    ", "warning: "+text)
 	}
 }
 
@@ -250,8 +250,8 @@ func (p *page) conditionResults(title string, list []v1alpha1.ConditionResult) {
 	if len(list) == 0 {
 		return
 	}
-	p.line("  %s:", title)
-	rows := [][]cell{plain("TYPE", "RESULT", "REQUIRED", "EVALUATIONS", "AT", "MESSAGE")}
+	p.writeLine("  %s:", title)
+	rows := [][]cell{plainRow("TYPE", "RESULT", "REQUIRED", "EVALUATIONS", "AT", "MESSAGE")}
 	for _, c := range list {
 		result := cell{text: "failed", style: terminal.Bad}
 		switch {
@@ -264,10 +264,10 @@ func (p *page) conditionResults(title string, list []v1alpha1.ConditionResult) {
 		if c.EvaluationTime != nil {
 			at = c.EvaluationTime.UTC().Format(time.RFC3339)
 		}
-		r := append(plain(c.ConditionType), result)
-		rows = append(rows, append(r, plain(yesNo(c.Required), fmt.Sprint(c.Attempts), at, c.ErrorMessage)...))
+		r := append(plainRow(c.ConditionType), result)
+		rows = append(rows, append(r, plainRow(yesNo(c.Required), fmt.Sprint(c.Attempts), at, c.ErrorMessage)...))
 	}
-	p.table("    ", rows)
+	p.writeTable("    ", rows)
 }
 
 func yesNo(b bool) string {
@@ -281,13 +281,13 @@ func (p *page) conditions(list []metav1.Condition) {
 	if len(list) == 0 {
 		return
 	}
-	p.line("")
-	p.line("Conditions:")
-	rows := [][]cell{plain("TYPE", "STATUS", "SINCE", "REASON", "MESSAGE")}
+	p.writeLine("")
+	p.writeLine("Conditions:")
+	rows := [][]cell{plainRow("TYPE", "STATUS", "SINCE", "REASON", "MESSAGE")}
 	for _, c := range list {
-		rows = append(rows, plain(c.Type, string(c.Status), terminal.Since(p.o.Now, c.LastTransitionTime.Time), c.Reason, c.Message))
+		rows = append(rows, plainRow(c.Type, string(c.Status), terminal.Since(p.o.Now, c.LastTransitionTime.Time), c.Reason, c.Message))
 	}
-	p.table("  ", rows)
+	p.writeTable("  ", rows)
 }
 
 // Parameters are parameters as the command line takes them.
@@ -303,12 +303,12 @@ func Parameters(raw *runtime.RawExtension) string {
 	}
 	var list []string
 	for _, key := range slices.Sorted(maps.Keys(fields)) {
-		list = append(list, key+"="+value(fields[key]))
+		list = append(list, key+"="+formatValue(fields[key]))
 	}
 	return strings.Join(list, " ")
 }
 
-func value(v any) string {
+func formatValue(v any) string {
 	text, ok := v.(string)
 	if !ok {
 		raw, err := json.Marshal(v)

@@ -37,7 +37,7 @@ type cell struct {
 	style terminal.Style
 }
 
-func plain(texts ...string) []cell {
+func plainRow(texts ...string) []cell {
 	cells := make([]cell, 0, len(texts))
 	for _, t := range texts {
 		cells = append(cells, cell{text: t})
@@ -55,8 +55,8 @@ type grid struct {
 
 const columnGap = 3
 
-// lines makes rows fit each other and those before.
-func (g *grid) lines(rows [][]cell) []string {
+// formatLines makes rows fit each other and those before.
+func (g *grid) formatLines(rows [][]cell) []string {
 	for _, r := range rows {
 		for j := range r {
 			r[j].text = terminal.Clean(r[j].text)
@@ -95,7 +95,7 @@ type page struct {
 	err error
 }
 
-func (p *page) line(format string, args ...any) {
+func (p *page) writeLine(format string, args ...any) {
 	if p.err == nil {
 		_, p.err = fmt.Fprintf(p.w, format+"\n", args...)
 	}
@@ -103,39 +103,39 @@ func (p *page) line(format string, args ...any) {
 
 const fieldWidth = 14
 
-// field writes a name and its value; further lines of the value stand below.
-func (p *page) field(name, value string) {
-	p.styled(name, value, terminal.Plain)
+// writeField writes a name and its value; further lines of the value stand below.
+func (p *page) writeField(name, value string) {
+	p.writeStyled(name, value, terminal.Plain)
 }
 
-func (p *page) styled(name, value string, style terminal.Style) {
+func (p *page) writeStyled(name, value string, style terminal.Style) {
 	name += ":"
 	for text := range strings.SplitSeq(strings.TrimRight(value, "\n"), "\n") {
 		text = terminal.Clean(strings.ReplaceAll(text, "\t", "  "))
 		if p.o.Colour {
 			text = style.Paint(text)
 		}
-		p.line("%s", strings.TrimRight(terminal.Pad(name, fieldWidth)+text, " "))
+		p.writeLine("%s", strings.TrimRight(terminal.Pad(name, fieldWidth)+text, " "))
 		name = ""
 	}
 }
 
-// block writes a text as it is, further in.
-func (p *page) block(indent, text string) {
+// writeBlock writes a text as it is, further in.
+func (p *page) writeBlock(indent, text string) {
 	for line := range strings.SplitSeq(strings.TrimRight(text, "\n"), "\n") {
-		p.line("%s", strings.TrimRight(indent+terminal.Clean(strings.ReplaceAll(line, "\t", "  ")), " "))
+		p.writeLine("%s", strings.TrimRight(indent+terminal.Clean(strings.ReplaceAll(line, "\t", "  ")), " "))
 	}
 }
 
-func (p *page) table(indent string, rows [][]cell) {
+func (p *page) writeTable(indent string, rows [][]cell) {
 	g := grid{indent: indent, colour: p.o.Colour}
-	for _, line := range g.lines(rows) {
-		p.line("%s", line)
+	for _, line := range g.formatLines(rows) {
+		p.writeLine("%s", line)
 	}
 }
 
-// when is a time, exact and as an age.
-func (p *page) when(t time.Time) string {
+// formatTime is a time, exact and as an age.
+func (p *page) formatTime(t time.Time) string {
 	if t.IsZero() {
 		return "never"
 	}

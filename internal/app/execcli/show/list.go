@@ -44,20 +44,20 @@ func (l *Lister) Write(list []v1alpha1.KubernetesExecution, o Options) error {
 	var rows [][]cell
 	if l.head {
 		l.head = false
-		heads := plain("NAME", "PHASE", "ACTION", "TARGET", "APPROVAL", "OUTCOME", "AGE")
+		heads := plainRow("NAME", "PHASE", "ACTION", "TARGET", "APPROVAL", "OUTCOME", "AGE")
 		if l.wide {
-			heads = append(heads, plain("REASON", "REQUESTED BY", "MESSAGE")...)
+			heads = append(heads, plainRow("REASON", "REQUESTED BY", "MESSAGE")...)
 		}
 		rows = append(rows, heads)
 	}
 	for i := range list {
-		rows = append(rows, row(&list[i], l.wide, o))
+		rows = append(rows, executionRow(&list[i], l.wide, o))
 	}
-	_, err := io.WriteString(l.w, strings.Join(l.grid.lines(rows), "\n")+"\n")
+	_, err := io.WriteString(l.w, strings.Join(l.grid.formatLines(rows), "\n")+"\n")
 	return err
 }
 
-func row(ke *v1alpha1.KubernetesExecution, wide bool, o Options) []cell {
+func executionRow(ke *v1alpha1.KubernetesExecution, wide bool, o Options) []cell {
 	s := &ke.Status
 	approval := ""
 	if s.Approval != nil && !undecided(ke) {
@@ -74,7 +74,7 @@ func row(ke *v1alpha1.KubernetesExecution, wide bool, o Options) []cell {
 	}
 	if wide {
 		message, _, _ := strings.Cut(s.Message, "\n")
-		cells = append(cells, plain(string(cmp.Or(s.ReasonDetail, v1alpha1.Detail(s.Reason))), ke.Spec.RequestedBy, message)...)
+		cells = append(cells, plainRow(string(cmp.Or(s.ReasonDetail, v1alpha1.Detail(s.Reason))), ke.Spec.RequestedBy, message)...)
 	}
 	return cells
 }
@@ -82,7 +82,7 @@ func row(ke *v1alpha1.KubernetesExecution, wide bool, o Options) []cell {
 // State is what a row shows apart from its age: while it stays, there is
 // nothing to tell.
 func State(ke *v1alpha1.KubernetesExecution, wide bool) string {
-	cells := row(ke, wide, Options{Now: ke.CreationTimestamp.Time})
+	cells := executionRow(ke, wide, Options{Now: ke.CreationTimestamp.Time})
 	var b strings.Builder
 	for _, c := range cells {
 		b.WriteString(c.text + "\x00")

@@ -30,14 +30,14 @@ type Advice struct {
 	Do   []Step
 }
 
-func (a *Advice) say(format string, args ...any) {
+func (a *Advice) addText(format string, args ...any) {
 	a.Says = append(a.Says, fmt.Sprintf(format, args...))
 }
 
-func (a *Advice) do(command, what string) { a.Do = append(a.Do, Step{command, what}) }
+func (a *Advice) addStep(command, what string) { a.Do = append(a.Do, Step{command, what}) }
 
-// command is a command of ours about an execution.
-func (o Options) command(verb string, ke *v1alpha1.KubernetesExecution, more ...string) string {
+// formatCommand is a command of ours about an execution.
+func (o Options) formatCommand(verb string, ke *v1alpha1.KubernetesExecution, more ...string) string {
 	words := append([]string{"fleetloop", verb, ke.Name}, more...)
 	if ke.Namespace != o.Namespace {
 		words = append(words, "--namespace="+ke.Namespace)
@@ -49,49 +49,49 @@ func (o Options) command(verb string, ke *v1alpha1.KubernetesExecution, more ...
 func Next(ke *v1alpha1.KubernetesExecution, o Options) Advice {
 	var a Advice
 	if ke.Spec.Cancel && !Settled(ke) {
-		a.say("The execution is being cancelled%s.", byWhom(ke))
+		a.addText("The execution is being cancelled%s.", byWhom(ke))
 	}
 	switch ke.Status.Phase {
 	case v1alpha1.PhaseNew:
-		unseen(&a, ke, o)
+		adviseUnseen(&a, ke, o)
 	case v1alpha1.PhaseValidating:
 		validating(&a, ke, o)
 	case v1alpha1.PhaseValidated:
-		turn(&a, ke, o)
+		adviseQueued(&a, ke, o)
 	case v1alpha1.PhaseWaitingApproval:
-		waiting(&a, ke, o)
+		adviseWaiting(&a, ke, o)
 	case v1alpha1.PhaseExecuting:
 		executing(&a, ke, o)
 	case v1alpha1.PhaseRollbackReady:
-		ready(&a, ke, o)
+		adviseReady(&a, ke, o)
 	case v1alpha1.PhaseCompleted:
 		completed(&a, ke, o)
 	case v1alpha1.PhaseFailed:
-		failed(&a, ke, o)
+		adviseFailed(&a, ke, o)
 	}
 	return a
 }
 
-// unseen is for one that no controller has seen. Each looks at one namespace.
-func unseen(a *Advice, ke *v1alpha1.KubernetesExecution, o Options) {
+// adviseUnseen is for one that no controller has seen. Each looks at one namespace.
+func adviseUnseen(a *Advice, ke *v1alpha1.KubernetesExecution, o Options) {
 	if ke.Namespace != o.Namespace {
-		a.say("No controller has accepted the execution yet. A controller watches one namespace, by default %s. If no controller watches %s, the execution never starts.", o.Namespace, ke.Namespace)
-		a.do("kubectl --namespace="+ke.Namespace+" delete kubernetesexecution "+ke.Name, "deletes it; then create it in the namespace of the controller")
+		a.addText("No controller has accepted the execution yet. A controller watches one namespace, by default %s. If no controller watches %s, the execution never starts.", o.Namespace, ke.Namespace)
+		a.addStep("kubectl --namespace="+ke.Namespace+" delete kubernetesexecution "+ke.Name, "deletes it; then create it in the namespace of the controller")
 	} else {
-		a.say("No controller has accepted the execution yet. If this persists, no controller is running.")
+		a.addText("No controller has accepted the execution yet. If this persists, no controller is running.")
 	}
-	a.do("kubectl --namespace="+ke.Namespace+" get pods,leases", "shows whether a controller is running")
+	a.addStep("kubectl --namespace="+ke.Namespace+" get pods,leases", "shows whether a controller is running")
 }
 
 func validating(a *Advice, ke *v1alpha1.KubernetesExecution, o Options) {
-	if open := open(preResults(ke)); len(open) > 0 {
-		a.say("The execution is waiting for its preconditions to pass: %s.", strings.Join(open, ", "))
+	if open := openConditions(preResults(ke)); len(open) > 0 {
+		a.addText("The execution is waiting for its preconditions to pass: %s.", strings.Join(open, ", "))
 	} else {
-		a.say("The checks are running.")
+		a.addText("The checks are running.")
 	}
-	hold(a, ke, o)
+	adviseHeld(a, ke, o)
 	if !ke.Spec.Cancel {
-		a.do(o.command("exec cancel", ke), "cancels it")
+		a.addStep(o.formatCommand("exec cancel", ke), "cancels it")
 	}
 }
 
@@ -109,8 +109,8 @@ func postResults(ke *v1alpha1.KubernetesExecution) []v1alpha1.ConditionResult {
 	return ke.Status.ValidationResults.PostConditionResults
 }
 
-// open are the required conditions that do not hold.
-func open(list []v1alpha1.ConditionResult) []string {
+// openConditions are the required conditions that do not hold.
+func openConditions(list []v1alpha1.ConditionResult) []string {
 	var names []string
 	for _, c := range list {
 		if c.Required && !c.Passed {
@@ -120,39 +120,39 @@ func open(list []v1alpha1.ConditionResult) []string {
 	return names
 }
 
-// turn is for one that may run and is not let in.
-func turn(a *Advice, ke *v1alpha1.KubernetesExecution, o Options) {
-	a.say("The checks passed. The execution is queued.")
-	hold(a, ke, o)
+// adviseQueued is for one that may run and is not let in.
+func adviseQueued(a *Advice, ke *v1alpha1.KubernetesExecution, o Options) {
+	a.addText("The checks passed. The execution is queued.")
+	adviseHeld(a, ke, o)
 	if !ke.Spec.Cancel {
-		a.do(o.command("exec cancel", ke), "cancels it")
+		a.addStep(o.formatCommand("exec cancel", ke), "cancels it")
 	}
 }
 
-// hold says what keeps an execution back. What ends one is told by failed.
-func hold(a *Advice, ke *v1alpha1.KubernetesExecution, o Options) {
+// adviseHeld says what keeps an execution back. What ends one is told by failed.
+func adviseHeld(a *Advice, ke *v1alpha1.KubernetesExecution, o Options) {
 	switch ke.Status.ReasonDetail {
 	case v1alpha1.DetailTargetBusy:
-		a.say("Another execution is running on the same target. Only one at a time can run.")
-		a.do("fleetloop exec get --phase=executing"+o.In(ke), "shows running executions")
+		a.addText("Another execution is running on the same target. Only one at a time can run.")
+		a.addStep("fleetloop exec get --phase=executing"+o.In(ke), "shows running executions")
 	case v1alpha1.DetailCooldown:
-		a.say("The same action ran on the target recently. The cooldown is not over.")
+		a.addText("The same action ran on the target recently. The cooldown is not over.")
 	case v1alpha1.DetailBudgetExceeded:
-		a.say("A concurrency limit is reached.")
-		a.do("fleetloop exec get --phase=executing"+o.In(ke), "shows running executions")
+		a.addText("A concurrency limit is reached.")
+		a.addStep("fleetloop exec get --phase=executing"+o.In(ke), "shows running executions")
 	case v1alpha1.DetailCircuitOpen:
-		a.say("The circuit breaker is open: the same action failed too often on the same target.")
+		a.addText("The circuit breaker is open: the same action failed too often on the same target.")
 	case v1alpha1.DetailEmergencyStop:
-		a.say("The emergency stop is active.")
-		a.do("kubectl --namespace="+ke.Namespace+" get configmap emergency-stop -o yaml", "shows the reason")
-		a.do("fleetloop exec resume"+o.In(ke), "ends the emergency stop")
+		a.addText("The emergency stop is active.")
+		a.addStep("kubectl --namespace="+ke.Namespace+" get configmap emergency-stop -o yaml", "shows the reason")
+		a.addStep("fleetloop exec resume"+o.In(ke), "ends the emergency stop")
 	case v1alpha1.DetailPolicyUnavailable:
-		a.say("No policies are loaded, so all actions are denied.")
-		a.do("kubectl --namespace="+ke.Namespace+" get configmap "+policies, "shows the policies (under their default name); the log of the controller shows load errors")
+		a.addText("No policies are loaded, so all actions are denied.")
+		a.addStep("kubectl --namespace="+ke.Namespace+" get configmap "+policies, "shows the policies (under their default name); the log of the controller shows load errors")
 	case v1alpha1.DetailAdmissionPoliciesMissing:
-		a.say("Approvals are valid only while the admission policies of deploy/admission-policies are in force. An administrator must apply them; then approval is requested again.")
+		a.addText("Approvals are valid only while the admission policies of deploy/admission-policies are in force. An administrator must apply them; then approval is requested again.")
 	case v1alpha1.DetailExecutorUnavailable:
-		a.say("The action cannot be started at the moment. The controller retries.")
+		a.addText("The action cannot be started at the moment. The controller retries.")
 	case v1alpha1.DetailUnknownAction, v1alpha1.DetailInvalidParameters, v1alpha1.DetailRBACDenied, v1alpha1.DetailAdmissionDenied, v1alpha1.DetailTargetNotFound,
 		v1alpha1.DetailInvalidTargetState, v1alpha1.DetailTargetProtected, v1alpha1.DetailPolicyDenied, v1alpha1.DetailPreConditionFailed,
 		v1alpha1.DetailResultUnknown, v1alpha1.DetailTargetChanged, v1alpha1.DetailPartiallyExecuted, v1alpha1.DetailRequesterUnverified, v1alpha1.DetailConditionKilled:
@@ -167,26 +167,26 @@ func (o Options) In(ke *v1alpha1.KubernetesExecution) string {
 	return " --namespace=" + ke.Namespace
 }
 
-func waiting(a *Advice, ke *v1alpha1.KubernetesExecution, o Options) {
+func adviseWaiting(a *Advice, ke *v1alpha1.KubernetesExecution, o Options) {
 	status := ke.Status.Approval
 	if status == nil || status.State == v1alpha1.ApprovalApproved {
-		a.say("The plan is approved. The execution is queued.")
-		hold(a, ke, o)
+		a.addText("The plan is approved. The execution is queued.")
+		adviseHeld(a, ke, o)
 	} else {
-		a.say("%s", wanted(ke, o))
-		hold(a, ke, o)
-		a.do(o.command("approve", ke, "--reason=TEXT"), "shows the plan and approves it")
-		a.do(o.command("reject", ke, "--reason=TEXT"), "rejects it")
+		a.addText("%s", missingApprovals(ke, o))
+		adviseHeld(a, ke, o)
+		a.addStep(o.formatCommand("approve", ke, "--reason=TEXT"), "shows the plan and approves it")
+		a.addStep(o.formatCommand("reject", ke, "--reason=TEXT"), "rejects it")
 	}
 	if !ke.Spec.Cancel {
-		a.do(o.command("exec cancel", ke), "cancels it")
+		a.addStep(o.formatCommand("exec cancel", ke), "cancels it")
 	}
 }
 
-// wanted says whose approvals are missing.
-func wanted(ke *v1alpha1.KubernetesExecution, o Options) string {
+// missingApprovals says whose approvals are missing.
+func missingApprovals(ke *v1alpha1.KubernetesExecution, o Options) string {
 	status := ke.Status.Approval
-	missing := max(0, needed(status)-len(approvers(status)))
+	missing := max(0, neededApprovals(status)-len(approvers(status)))
 	text := fmt.Sprintf("The execution is waiting for %d more approvals", missing)
 	if missing == 1 {
 		text = "The execution is waiting for 1 more approval"
@@ -214,17 +214,17 @@ func executing(a *Advice, ke *v1alpha1.KubernetesExecution, o Options) {
 	results := ke.Status.ExecutionResults
 	switch {
 	case results != nil && results.EndTime != nil && len(ke.Spec.PostConditions) > 0:
-		a.say("The action succeeded. The execution is waiting for its postconditions to pass: %s.", strings.Join(cmpOr(open(postResults(ke)), conditionNames(ke.Spec.PostConditions)), ", "))
+		a.addText("The action succeeded. The execution is waiting for its postconditions to pass: %s.", strings.Join(cmpOr(openConditions(postResults(ke)), conditionNames(ke.Spec.PostConditions)), ", "))
 	case ke.Status.JobName != "":
-		a.say("Job %s is running the action.", ke.Status.JobName)
-		a.do("kubectl --namespace="+ke.Namespace+" logs job/"+ke.Status.JobName+" --follow", "shows the log")
-		a.do("kubectl --namespace="+ke.Namespace+" describe jobs,pods --show-events --selector="+v1alpha1.LabelExecutionUID+"="+string(ke.UID), "shows why the Pod does not start")
+		a.addText("Job %s is running the action.", ke.Status.JobName)
+		a.addStep("kubectl --namespace="+ke.Namespace+" logs job/"+ke.Status.JobName+" --follow", "shows the log")
+		a.addStep("kubectl --namespace="+ke.Namespace+" describe jobs,pods --show-events --selector="+v1alpha1.LabelExecutionUID+"="+string(ke.UID), "shows why the Pod does not start")
 	default:
-		a.say("The action is starting.")
+		a.addText("The action is starting.")
 	}
-	hold(a, ke, o)
+	adviseHeld(a, ke, o)
 	if !ke.Spec.Cancel {
-		a.do(o.command("exec cancel", ke), "cancels it")
+		a.addStep(o.formatCommand("exec cancel", ke), "cancels it")
 	}
 }
 
@@ -243,35 +243,35 @@ func conditionNames(list []v1alpha1.Condition) []string {
 	return names
 }
 
-func ready(a *Advice, ke *v1alpha1.KubernetesExecution, o Options) {
+func adviseReady(a *Advice, ke *v1alpha1.KubernetesExecution, o Options) {
 	if ke.Status.Outcome == v1alpha1.OutcomeFailed {
-		a.say("The action succeeded, but required postconditions failed: %s. It is not rolled back automatically.", strings.Join(cmpOr(open(postResults(ke)), []string{"see below"}), ", "))
+		a.addText("The action succeeded, but required postconditions failed: %s. It is not rolled back automatically.", strings.Join(cmpOr(openConditions(postResults(ke)), []string{"see below"}), ", "))
 	} else {
-		a.say("The action succeeded. It can be rolled back as long as nothing else changes the target.")
+		a.addText("The action succeeded. It can be rolled back as long as nothing else changes the target.")
 	}
-	if back(ke) {
-		a.do(o.command("rollback", ke, "--reason=TEXT"), "rolls it back")
+	if isRollback(ke) {
+		a.addStep(o.formatCommand("rollback", ke, "--reason=TEXT"), "rolls it back")
 	}
 	if !ke.Spec.Finalize {
-		a.do(o.command("exec finalize", ke), "ends the rollback window now")
+		a.addStep(o.formatCommand("exec finalize", ke), "ends the rollback window now")
 	}
 }
 
-func back(ke *v1alpha1.KubernetesExecution) bool {
+func isRollback(ke *v1alpha1.KubernetesExecution) bool {
 	return ke.Status.RollbackInformation != nil && ke.Status.RollbackInformation.Available
 }
 
 func completed(a *Advice, ke *v1alpha1.KubernetesExecution, o Options) {
 	if ConditionReasonDryRun(ke) {
-		a.say("The dry run passed. Nothing was changed.")
+		a.addText("The dry run passed. Nothing was changed.")
 		if ke.Spec.DryRunMode != v1alpha1.DryRunOnly {
-			a.say("The controller runs with --dry-run: it does not change anything.")
+			a.addText("The controller runs with --dry-run: it does not change anything.")
 		}
 		return
 	}
-	a.say("The execution is completed.")
-	if back(ke) {
-		a.do(o.command("rollback", ke, "--reason=TEXT"), "rolls it back, if nothing else has changed the target")
+	a.addText("The execution is completed.")
+	if isRollback(ke) {
+		a.addStep(o.formatCommand("rollback", ke, "--reason=TEXT"), "rolls it back, if nothing else has changed the target")
 	}
 }
 
@@ -283,26 +283,26 @@ func ConditionReasonDryRun(ke *v1alpha1.KubernetesExecution) bool {
 	})
 }
 
-func failed(a *Advice, ke *v1alpha1.KubernetesExecution, o Options) {
+func adviseFailed(a *Advice, ke *v1alpha1.KubernetesExecution, o Options) {
 	if ke.Status.ExecutionResults == nil {
-		a.say("The execution failed. Nothing was changed.")
+		a.addText("The execution failed. Nothing was changed.")
 	} else {
-		a.say("The execution failed.")
+		a.addText("The execution failed.")
 	}
-	if text := remedy(ke, o); text != "" {
-		a.say("%s", text)
+	if text := remedyFor(ke, o); text != "" {
+		a.addText("%s", text)
 	}
 	if ke.Status.JobName != "" && ke.Status.ExecutionResults != nil {
-		a.do("kubectl --namespace="+ke.Namespace+" logs job/"+ke.Status.JobName, "shows the log of the action, as long as its Pod exists")
+		a.addStep("kubectl --namespace="+ke.Namespace+" logs job/"+ke.Status.JobName, "shows the log of the action, as long as its Pod exists")
 	}
-	if back(ke) {
-		a.do(o.command("rollback", ke, "--reason=TEXT"), "rolls back the changes, if nothing else has changed the target")
+	if isRollback(ke) {
+		a.addStep(o.formatCommand("rollback", ke, "--reason=TEXT"), "rolls back the changes, if nothing else has changed the target")
 	}
 }
 
-// granting says how an action comes to the rights that it lacks. Two have none
+// grantAdvice says how an action comes to the rights that it lacks. Two have none
 // before somebody says on what.
-func granting(ke *v1alpha1.KubernetesExecution) string {
+func grantAdvice(ke *v1alpha1.KubernetesExecution) string {
 	does := ke.Spec.Action
 	if a, known := action.Find(does); known {
 		does = a.Name
@@ -316,19 +316,19 @@ func granting(ke *v1alpha1.KubernetesExecution) string {
 	return "An administrator must bind the role of the action in the namespace of the target"
 }
 
-// remedy says what to do about a failure: by its detail, or else by its reason.
-func remedy(ke *v1alpha1.KubernetesExecution, o Options) string {
+// remedyFor says what to do about a failure: by its detail, or else by its reason.
+func remedyFor(ke *v1alpha1.KubernetesExecution, o Options) string {
 	details := map[v1alpha1.Detail]string{
 		v1alpha1.DetailUnknownAction:            "List the available actions with: fleetloop exec actions",
 		v1alpha1.DetailInvalidParameters:        "fleetloop exec actions " + ke.Spec.Action + " describes the parameters.",
-		v1alpha1.DetailRBACDenied:               granting(ke) + "; then create the execution again.",
+		v1alpha1.DetailRBACDenied:               grantAdvice(ke) + "; then create the execution again.",
 		v1alpha1.DetailAdmissionDenied:          "Admission control of the cluster denied the change. The message names the webhook, policy or quota. Request a change that it allows.",
 		v1alpha1.DetailTargetNotFound:           "Create the execution again with an existing target.",
 		v1alpha1.DetailInvalidTargetState:       "The state of the target does not allow the action. Create the execution again when it does.",
 		v1alpha1.DetailTargetProtected:          "The target is protected. This cannot be overridden.",
 		v1alpha1.DetailPolicyDenied:             "The violated rules of the policy are listed below. Request an action that they allow.",
 		v1alpha1.DetailPolicyUnavailable:        "Without policies all actions are denied. Fix the policies, then create the execution again.",
-		v1alpha1.DetailPreConditionFailed:       "Required preconditions failed: " + strings.Join(cmpOr(open(preResults(ke)), []string{"see below"}), ", ") + ". Create the execution again when they pass.",
+		v1alpha1.DetailPreConditionFailed:       "Required preconditions failed: " + strings.Join(cmpOr(openConditions(preResults(ke)), []string{"see below"}), ", ") + ". Create the execution again when they pass.",
 		v1alpha1.DetailConditionKilled:          "A condition exceeded its CPU or memory limit. Simplify it, then create the execution again.",
 		v1alpha1.DetailTargetBusy:               "Other executions occupied the target until the queue timed out. Create the execution again.",
 		v1alpha1.DetailCooldown:                 "Create the execution again later.",
@@ -359,7 +359,7 @@ func remedy(ke *v1alpha1.KubernetesExecution, o Options) string {
 	case v1alpha1.ReasonExecutionFailed:
 		return "The result below shows the error."
 	case v1alpha1.ReasonPostConditionFailed:
-		return "The action succeeded, but required postconditions failed: " + strings.Join(cmpOr(open(postResults(ke)), []string{"see below"}), ", ") + "."
+		return "The action succeeded, but required postconditions failed: " + strings.Join(cmpOr(openConditions(postResults(ke)), []string{"see below"}), ", ") + "."
 	case v1alpha1.ReasonCancelled:
 		if ke.Status.ExecutionResults == nil {
 			return "The execution was cancelled" + byWhom(ke) + ". To run it after all, create it again with another name."

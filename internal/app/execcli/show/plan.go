@@ -14,51 +14,51 @@ import (
 // plan, and what the policy says.
 func Decide(w io.Writer, ke *v1alpha1.KubernetesExecution, o Options) error {
 	p := &page{w: w, o: o}
-	p.head(ke)
-	p.plan(ke.Status.Plan)
-	p.policy(ke.Status.ValidationResults)
-	p.checks(ke)
+	p.writeHead(ke)
+	p.writePlan(ke.Status.Plan)
+	p.writePolicy(ke.Status.ValidationResults)
+	p.writeChecks(ke)
 	p.approvals(ke)
 	return p.err
 }
 
-// plan writes what is going to be done, and to what.
-func (p *page) plan(plan *v1alpha1.Plan) {
+// writePlan writes what is going to be done, and to what.
+func (p *page) writePlan(plan *v1alpha1.Plan) {
 	if plan == nil {
 		return
 	}
-	p.line("")
-	p.field("Plan", plan.Hash)
+	p.writeLine("")
+	p.writeField("Plan", plan.Hash)
 	t := plan.Target
-	p.block("  ", fmt.Sprintf("for %s %s %s, uid %s", t.APIVersion, t.Kind, strings.TrimPrefix(t.Namespace+"/"+t.Name, "/"), cmp.Or(string(t.UID), "none")))
+	p.writeBlock("  ", fmt.Sprintf("for %s %s %s, uid %s", t.APIVersion, t.Kind, strings.TrimPrefix(t.Namespace+"/"+t.Name, "/"), cmp.Or(string(t.UID), "none")))
 	if plan.Parameters != nil {
-		p.block("  ", plan.Action+" "+Parameters(plan.Parameters))
+		p.writeBlock("  ", plan.Action+" "+Parameters(plan.Parameters))
 	}
-	p.line("  Steps:")
+	p.writeLine("  Steps:")
 	var rows [][]cell
 	for i, s := range plan.Steps {
-		rows = append(rows, plain(fmt.Sprintf("%d.", i+1), request(s), s.Description))
+		rows = append(rows, plainRow(fmt.Sprintf("%d.", i+1), formatRequest(s), s.Description))
 	}
-	p.table("    ", rows)
-	p.line("  Impact: %s", terminal.Clean(impact(plan.Impact)))
+	p.writeTable("    ", rows)
+	p.writeLine("  Impact: %s", terminal.Clean(formatImpact(plan.Impact)))
 	if plan.Diff != "" {
-		p.line("  Changes:")
-		p.diff(plan.Diff)
+		p.writeLine("  Changes:")
+		p.writeDiff(plan.Diff)
 	}
 	if r := plan.Rollback; r != nil && !r.Available {
-		p.block("  ", "Rollback: none"+because(r.Reason))
+		p.writeBlock("  ", "Rollback: none"+formatReason(r.Reason))
 	}
 }
 
-func because(reason string) string {
+func formatReason(reason string) string {
 	if reason == "" {
 		return ""
 	}
 	return ": " + reason
 }
 
-// request is a step as rights call it.
-func request(s v1alpha1.PlanStep) string {
+// formatRequest is a step as rights call it.
+func formatRequest(s v1alpha1.PlanStep) string {
 	resource := s.Resource
 	if s.Subresource != "" {
 		resource += "/" + s.Subresource
@@ -70,7 +70,7 @@ func request(s v1alpha1.PlanStep) string {
 	return strings.Join(strings.Fields(s.Verb+" "+resource+" "+name), " ")
 }
 
-func impact(i v1alpha1.EstimatedImpact) string {
+func formatImpact(i v1alpha1.EstimatedImpact) string {
 	text := fmt.Sprintf("%d objects", i.ResourcesAffected)
 	if i.ResourcesAffected == 1 {
 		text = "1 object"
@@ -84,7 +84,7 @@ func impact(i v1alpha1.EstimatedImpact) string {
 	return text
 }
 
-func (p *page) diff(text string) {
+func (p *page) writeDiff(text string) {
 	for line := range strings.SplitSeq(strings.TrimRight(text, "\n"), "\n") {
 		shown := terminal.Clean(strings.ReplaceAll(line, "\t", "  "))
 		style := terminal.Plain
@@ -97,7 +97,7 @@ func (p *page) diff(text string) {
 		if p.o.Colour {
 			shown = style.Paint(shown)
 		}
-		p.line("    %s", shown)
+		p.writeLine("    %s", shown)
 	}
 }
 
@@ -106,39 +106,39 @@ func (p *page) approvals(ke *v1alpha1.KubernetesExecution) {
 	if a == nil || !a.Required && len(ke.Spec.Approvals) == 0 {
 		return
 	}
-	p.line("")
+	p.writeLine("")
 	text := a.State
 	if undecided(ke) {
 		text = "Undecided"
 	}
 	if a.Required {
-		text += fmt.Sprintf(", %d of %d received", len(approvers(a)), needed(a))
+		text += fmt.Sprintf(", %d of %d received", len(approvers(a)), neededApprovals(a))
 	}
-	p.field("Approvals", text)
+	p.writeField("Approvals", text)
 	if a.RequesterCannotApprove {
-		p.block("  ", "not from "+cmp.Or(ke.Spec.RequestedBy, "the requester"))
+		p.writeBlock("  ", "not from "+cmp.Or(ke.Spec.RequestedBy, "the requester"))
 	}
 	if len(a.Groups) > 0 {
-		p.block("  ", "from members of "+strings.Join(a.Groups, " or "))
+		p.writeBlock("  ", "from members of "+strings.Join(a.Groups, " or "))
 	}
 	switch {
 	case a.DecidedAt != nil:
-		p.line("  decided %s", p.when(a.DecidedAt.Time))
+		p.writeLine("  decided %s", p.formatTime(a.DecidedAt.Time))
 	case Settled(ke): // nobody waits for any more
 	case a.Deadline != nil:
-		p.line("  deadline %s", p.when(a.Deadline.Time))
+		p.writeLine("  deadline %s", p.formatTime(a.Deadline.Time))
 	case a.Required:
-		p.line("  no deadline")
+		p.writeLine("  no deadline")
 	}
-	given := given(ke)
+	given := givenApprovals(ke)
 	if len(given) == 0 {
 		return
 	}
-	rows := [][]cell{plain("APPROVER", "DECISION", "VALID", "PLAN", "REASON")}
+	rows := [][]cell{plainRow("APPROVER", "DECISION", "VALID", "PLAN", "REASON")}
 	for _, g := range given {
-		rows = append(rows, plain(cmp.Or(g.Approver, "(not named)"), string(g.Decision), yesNo(g.counts), Short(g.PlanHash), g.Reason))
+		rows = append(rows, plainRow(cmp.Or(g.Approver, "(not named)"), string(g.Decision), yesNo(g.counts), Short(g.PlanHash), g.Reason))
 	}
-	p.table("  ", rows)
+	p.writeTable("  ", rows)
 }
 
 // undecided says whether an execution has ended before anybody decided about it:
@@ -153,8 +153,8 @@ type givenApproval struct {
 	counts bool
 }
 
-// given are all approvals, those that do not count included.
-func given(ke *v1alpha1.KubernetesExecution) []givenApproval {
+// givenApprovals are all approvals, those that do not count included.
+func givenApprovals(ke *v1alpha1.KubernetesExecution) []givenApproval {
 	var list []givenApproval
 	counted := map[string]bool{}
 	if ke.Status.Approval != nil {
@@ -181,16 +181,16 @@ func approvers(a *v1alpha1.ApprovalStatus) []string {
 	return list
 }
 
-func needed(a *v1alpha1.ApprovalStatus) int {
+func neededApprovals(a *v1alpha1.ApprovalStatus) int {
 	return max(1, int(a.RequiredCount))
 }
 
-func (p *page) result(ke *v1alpha1.KubernetesExecution) {
+func (p *page) writeResult(ke *v1alpha1.KubernetesExecution) {
 	r := ke.Status.ExecutionResults
 	if r == nil {
 		return
 	}
-	p.line("")
+	p.writeLine("")
 	text, style := "failed", terminal.Bad
 	if r.Success {
 		text, style = "succeeded", terminal.Good
@@ -201,41 +201,41 @@ func (p *page) result(ke *v1alpha1.KubernetesExecution) {
 	if r.Duration != "" {
 		text += " in " + r.Duration
 	}
-	p.styled("Result", text, style)
+	p.writeStyled("Result", text, style)
 	if r.ErrorMessage != "" {
-		p.block("  ", r.ErrorMessage)
+		p.writeBlock("  ", r.ErrorMessage)
 	}
 	if r.StartTime != nil {
-		p.line("  started %s", p.when(r.StartTime.Time))
+		p.writeLine("  started %s", p.formatTime(r.StartTime.Time))
 	}
 	if r.EndTime != nil {
-		p.line("  ended   %s", p.when(r.EndTime.Time))
+		p.writeLine("  ended   %s", p.formatTime(r.EndTime.Time))
 	}
 	if r.JobName != "" {
-		p.block("  ", fmt.Sprintf("Job %s/%s%s", ke.Namespace, r.JobName, retries(r.RetriesAttempted)))
+		p.writeBlock("  ", fmt.Sprintf("Job %s/%s%s", ke.Namespace, r.JobName, formatRetries(r.RetriesAttempted)))
 	}
 	if len(r.ResourcesAffected) > 0 {
-		rows := [][]cell{plain("OBJECT", "ACTION", "BEFORE", "AFTER")}
+		rows := [][]cell{plainRow("OBJECT", "ACTION", "BEFORE", "AFTER")}
 		for _, a := range r.ResourcesAffected {
 			object := strings.Join(strings.FieldsFunc(a.Kind+"/"+a.Namespace+"/"+a.Name, func(r rune) bool { return r == '/' }), "/")
-			rows = append(rows, plain(object, a.Action, a.Before, a.After))
+			rows = append(rows, plainRow(object, a.Action, a.Before, a.After))
 		}
-		p.table("  ", rows)
+		p.writeTable("  ", rows)
 	}
 	if more := int(r.ResourcesAffectedCount) - len(r.ResourcesAffected); more > 0 {
-		p.line("  and %d more objects", more)
+		p.writeLine("  and %d more objects", more)
 	}
 	if r.PodLogs != "" {
 		cut := ""
 		if r.PodLogsTruncated {
 			cut = " (last part)"
 		}
-		p.line("  Output%s:", cut)
-		p.block("    ", r.PodLogs)
+		p.writeLine("  Output%s:", cut)
+		p.writeBlock("    ", r.PodLogs)
 	}
 }
 
-func retries(n int32) string {
+func formatRetries(n int32) string {
 	switch n {
 	case 0:
 		return ""
@@ -250,18 +250,18 @@ func (p *page) wayBack(ke *v1alpha1.KubernetesExecution) {
 	if r == nil {
 		return
 	}
-	p.line("")
+	p.writeLine("")
 	if !r.Available {
-		p.field("Rollback", "none"+because(r.Reason))
+		p.writeField("Rollback", "none"+formatReason(r.Reason))
 		return
 	}
 	text := r.RollbackAction + " " + Parameters(r.RollbackParameters)
 	if r.EstimatedRollbackDuration != "" {
 		text += fmt.Sprintf(" (about %s)", r.EstimatedRollbackDuration)
 	}
-	p.field("Rollback", text)
+	p.writeField("Rollback", text)
 	if r.ExpectedCurrentValues != nil {
-		p.block("  ", "requires that the target still has: "+Parameters(r.ExpectedCurrentValues))
+		p.writeBlock("  ", "requires that the target still has: "+Parameters(r.ExpectedCurrentValues))
 	}
-	p.block("  ", p.o.command("rollback", ke))
+	p.writeBlock("  ", p.o.formatCommand("rollback", ke))
 }
