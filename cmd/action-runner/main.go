@@ -1,5 +1,4 @@
-// Command action-runner does what the plan of an execution says, in the Pod of
-// its Job.
+// Command action-runner runs the plan of an execution in the Pod of its Job.
 package main
 
 import (
@@ -13,12 +12,12 @@ import (
 	"github.com/fleetloop/fleetloop/internal/settings"
 )
 
-// terminationLog is where a kubelet looks.
+// terminationLog is the path from which a kubelet reads the termination message.
 const terminationLog = "/dev/termination-log"
 
 func main() {
-	// A second signal does not end it at once: a Pod that is over time and then
-	// deleted gets two, and the result is to be written all the same.
+	// A second signal does not end the process at once: a Pod that exceeds its
+	// deadline and is then deleted receives two, and the result must still be written.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	path := terminationLog
 	if other, set := settings.OSEnv(input.TerminationLog); set {

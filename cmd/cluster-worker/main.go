@@ -1,4 +1,4 @@
-// Command cluster-worker brings the clusters of the fleet API to Gardener.
+// Command cluster-worker syncs the clusters of the fleet API to Gardener.
 package main
 
 import (

@@ -1,4 +1,4 @@
-// Command execution-controller carries out KubernetesExecutions.
+// Command execution-controller runs KubernetesExecutions.
 package main
 
 import (

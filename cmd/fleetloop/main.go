@@ -1,5 +1,5 @@
-// Command fleetloop is the command line of the fleet API, and the whole of
-// Fleetloop in one process: see fleetloop up.
+// Command fleetloop is the command line of the fleet API. Its command up runs
+// all of Fleetloop in one process.
 package main
 
 import (
@@ -19,7 +19,7 @@ import (
 
 func main() {
 	signals := []os.Signal{os.Interrupt, syscall.SIGTERM}
-	if !signal.Ignored(syscall.SIGHUP) { // as it is under nohup
+	if !signal.Ignored(syscall.SIGHUP) { // nohup ignores it
 		signals = append(signals, syscall.SIGHUP) // the terminal was closed
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), signals...)

@@ -1,5 +1,5 @@
-// Command node-fault-controller takes sick nodes out of service, has them
-// repaired, and gives them back.
+// Command node-fault-controller takes faulty nodes out of service, starts their
+// repair, and returns them to service.
 package main
 
 import (

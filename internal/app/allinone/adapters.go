@@ -16,7 +16,7 @@ import (
 // adapters are the sample adapters of this process.
 type adapters []*sampleadapter.Adapter
 
-// newAdapters makes the sample adapters.
+// newAdapters builds the sample adapters.
 func newAdapters(p *process.Process, cfg AdapterConfig, b *bus.Bus, api *fleetclient.Client) (adapters, error) {
 	if !cfg.Enabled {
 		return nil, nil
@@ -40,7 +40,7 @@ func (l adapters) adapterParts() []lifecycle.Part {
 	return parts
 }
 
-// adapterStates is what the live view shows of the adapters.
+// adapterStates returns the state of the adapters for the live view.
 func (l adapters) adapterStates() []liveview.Adapter {
 	var out []liveview.Adapter
 	for _, a := range l {
@@ -50,11 +50,11 @@ func (l adapters) adapterStates() []liveview.Adapter {
 	return out
 }
 
-// adaptersPath is where adapters are paused and resumed.
+// adaptersPath serves the commands to pause and resume adapters.
 const adaptersPath = "/adapters/"
 
-// httpHandler pauses and resumes adapters: POST /adapters/{name}/pause. It asks
-// for a JSON content type, so that no page in a browser can do it unasked.
+// httpHandler pauses and resumes adapters: POST /adapters/{name}/pause. It requires a JSON content
+// type, so that no web page can send the request unnoticed.
 func (l adapters) httpHandler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST "+adaptersPath+"{name}/{verb}", func(w http.ResponseWriter, r *http.Request) {

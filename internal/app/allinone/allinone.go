@@ -20,20 +20,20 @@ import (
 	"github.com/fleetloop/fleetloop/internal/settings"
 )
 
-// loop is the whole of Fleetloop, built and not yet running.
+// loop holds all parts of Fleetloop before they run.
 type loop struct {
 	parts    []lifecycle.Part
 	live     func() error
 	adapters adapters
 	watch    *demo.Watch
 	api      *fleetclient.Client
-	sinks    *changes.Sinks // are told what is done
-	host     *hostCluster   // nil where there is none
+	sinks    *changes.Sinks // receive change events
+	host     *hostCluster   // nil without --kube
 	address  string         // of the fleet API
 	audit    string         // the URL of an embedded database
 }
 
-// newLoop makes the loop. What it made until something failed is let go.
+// newLoop builds the loop. On failure it closes the parts that it has built.
 func newLoop(ctx context.Context, p *process.Process, cfg Config, dir string, env func(string) (string, bool)) (*loop, error) {
 	l := &loop{}
 	if err := l.buildParts(ctx, p, cfg, dir, env); err != nil {
@@ -51,8 +51,7 @@ func migrateEmbedded(ctx context.Context, p *process.Process, cfg Config, dir st
 	return err
 }
 
-// buildParts makes the parts, from the bottom to the top: what stands later in the
-// list uses what stands before it, and is stopped first.
+// buildParts builds the parts from the bottom up: a later part uses earlier ones and stops first.
 func (l *loop) buildParts(ctx context.Context, p *process.Process, cfg Config, dir string, env func(string) (string, bool)) error {
 	if cfg.API.Database.URL == "" {
 		server, err := pgserver.Start(ctx, pgserver.Config{Dir: filepath.Join(dir, "postgresql")}, p.Log)
@@ -108,8 +107,8 @@ func (l *loop) buildParts(ctx context.Context, p *process.Process, cfg Config, d
 	return nil
 }
 
-// buildSentinel adds what says that a resource is due: two sentinels, or a host
-// cluster whose SentinelConfigs say which there are.
+// buildSentinel adds the sentinels: two fixed ones, or a host cluster whose SentinelConfigs define
+// them.
 func (l *loop) buildSentinel(ctx context.Context, p *process.Process, cfg Config, broker *bus.Bus, dir string) error {
 	var sentinels []lifecycle.Part
 	var err error
@@ -143,8 +142,7 @@ func (l *loop) buildSentinel(ctx context.Context, p *process.Process, cfg Config
 	return err
 }
 
-// viewParts are the parts that come with --demo: they create the fleet, follow it
-// and paint it.
+// viewParts returns the parts for --demo, which create the fleet, follow it and paint it.
 func (l *loop) viewParts(cfg DemoConfig, screen screen, done context.CancelCauseFunc) []lifecycle.Part {
 	parts := []lifecycle.Part{
 		{Name: "watch", Run: l.watch.Run},
@@ -156,7 +154,7 @@ func (l *loop) viewParts(cfg DemoConfig, screen screen, done context.CancelCause
 // errFleetReady ends a run with --exit-when-ready.
 var errFleetReady = errors.New("the demo fleet is Ready")
 
-// runDemo creates the demo fleet, and says when all of it is Ready.
+// runDemo creates the demo fleet and reports when all of it is Ready.
 func (l *loop) runDemo(ctx context.Context, cfg DemoConfig, done context.CancelCauseFunc) error {
 	size := demo.Config{Clusters: cfg.Clusters, Pace: cfg.Pace}
 	bounded, cancel := context.WithCancelCause(ctx)
@@ -184,5 +182,5 @@ func (l *loop) runDemo(ctx context.Context, cfg DemoConfig, done context.CancelC
 	return nil
 }
 
-// errNotReadyInTime is why --exit-when-ready failed.
+// errNotReadyInTime is the error of --exit-when-ready after its timeout.
 var errNotReadyInTime = errors.New("the demo fleet is not Ready")

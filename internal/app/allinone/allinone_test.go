@@ -209,6 +209,7 @@ func (l *life) adapter(t *testing.T, verb string) {
 	}
 }
 
+// adapterCommand returns the command "up pause" or "up resume".
 func adapterCommand(t *testing.T, args ...string) (stdout string, err error) {
 	t.Helper()
 	var out bytes.Buffer

@@ -26,8 +26,8 @@ func openBroker(p *process.Process, cfg natsserver.Config, dir string, env func(
 	return external.Open(p.Log)
 }
 
-// newEmbeddedBus makes a bus on a NATS JetStream server in this process. The topic and
-// what else concerns events come from the environment, as for a server elsewhere.
+// newEmbeddedBus builds a bus on a NATS JetStream server in this process. The topic and the other
+// event settings come from the environment, as for an external server.
 func newEmbeddedBus(cfg natsserver.Config, env func(string) (string, bool), log *slog.Logger) (*bus.Bus, error) {
 	var events nats.Config
 	if _, err := settings.Load(&events, settings.Source{Env: env}); err != nil {

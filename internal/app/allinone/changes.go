@@ -9,18 +9,16 @@ import (
 	"github.com/fleetloop/fleetloop/internal/app/changes"
 )
 
-// timelineSink is what the timeline of this process's own fleet API is called
-// among the sinks.
+// timelineSink is the name of the sink for the timeline of the embedded fleet API.
 const timelineSink = "timeline"
 
-// localSource is the source of change events that name no component of their own.
+// localSource is the source of change events without a component.
 const localSource = "fleetloop/fleetloop"
 
-// localCluster is what sinks call the place of a change that names no cluster.
+// localCluster is the cluster name of changes without a cluster.
 const localCluster = "local"
 
-// sinksConfig are those that are told what the parts of this process do: the timeline
-// of its fleet API, which answers at addr, and those that are configured.
+// sinksConfig returns the configured sinks and the timeline of the fleet API at addr.
 func (c Config) sinksConfig(addr string) changes.Config {
 	cfg := c.Changes
 	if !cfg.Enabled {
@@ -29,7 +27,7 @@ func (c Config) sinksConfig(addr string) changes.Config {
 	cfg.ClusterName = cmp.Or(cfg.ClusterName, localCluster)
 	own := changes.SinkConfig{Name: timelineSink, Target: changes.Target{Endpoint: "http://" + addr + v1.ChangesPath, AllowHTTP: true}}
 	if host, _, err := net.SplitHostPort(addr); err == nil {
-		own.AllowAddresses = []string{host} // it may listen on a private one
+		own.AllowAddresses = []string{host} // the listener may have a private address
 	}
 	cfg.Sinks = append(slices.Clone(cfg.Sinks), own)
 	return cfg

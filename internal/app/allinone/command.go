@@ -20,7 +20,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/settings"
 )
 
-// Command is the command "up".
+// Command returns the command "up".
 func Command(env Env) *cobra.Command {
 	cfg := Defaults()
 	var file string
@@ -67,15 +67,14 @@ everything.`,
 	up.Flags().StringVar(&file, "config", "", "configuration file (YAML)")
 	settings.AddFlags(up.Flags(), &cfg)
 	for _, name := range refusedFlags() {
-		_ = up.Flags().MarkHidden(name) // its only error is a flag that is not there
+		_ = up.Flags().MarkHidden(name) // fails only for an unknown flag
 	}
 	up.AddCommand(adapterCommand("pause", "Pause a sample adapter of a running 'fleetloop up' to simulate a failure", env.Stdout),
 		adapterCommand("resume", "Resume a paused sample adapter", env.Stdout))
 	return up
 }
 
-// runLoop builds the loop, runs it until ctx ends or the demo is done, and says
-// how it went.
+// runLoop builds the loop, runs it until ctx ends or the demo is done, and prints the result.
 func runLoop(ctx context.Context, cfg Config, env Env) (err error) {
 	dir, cleanup, err := cfg.dataDir(env.LookupEnv)
 	if err != nil {

@@ -1,10 +1,8 @@
-// Package allinone runs the whole loop in one process: PostgreSQL, the fleet
-// API, a durable broker, two sentinels, three sample adapters, and a
-// cluster-worker with a garden in memory.
+// Package allinone runs the whole loop in one process: PostgreSQL, the fleet API, a durable broker,
+// two sentinels, three sample adapters, and a cluster-worker with a garden in memory.
 //
-// It is the same code as the separate binaries with other values. Whatever
-// the environment names, DATABASE_URL, BROKER_TYPE or GARDENER_MODE, is used in place of the
-// embedded part.
+// It runs the code of the separate binaries with other values. An external service that the
+// environment names, by DATABASE_URL, BROKER_TYPE or GARDENER_MODE, replaces the embedded part.
 package allinone
 
 import (
@@ -25,7 +23,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/settings"
 )
 
-// Process lends its settings to Config under a name of its own.
+// Process embeds its settings in Config under a distinct name.
 type Process = process.Config
 
 // Config is the configuration of fleetloop up.
@@ -38,12 +36,11 @@ type Config struct {
 	// NATS is the embedded broker.
 	NATS natsserver.Config `key:"nats"`
 
-	// DataDir holds the embedded database and broker. Empty means a folder
-	// that is removed at the end for a demo, and the user's state folder
-	// otherwise.
+	// DataDir holds the embedded database and broker. Empty means a folder that is removed at the
+	// end for a demo, and the state folder of the user otherwise.
 	DataDir string `key:"data_dir" env:"FLEETLOOP_DATA_DIR" flag:"data-dir" doc:"data directory of the embedded database and broker (default: with --demo a temporary directory, otherwise fleetloop in the user state directory)"`
 
-	// Kube is the host cluster.
+	// Kube selects the host cluster.
 	Kube string `key:"kube" flag:"kube" default:"none" validate:"oneof=none embedded" doc:"host cluster: none, or embedded for a local Kubernetes control plane with SentinelConfigs"`
 
 	Demo     DemoConfig     `key:"demo"`
@@ -51,11 +48,11 @@ type Config struct {
 	Adapters AdapterConfig  `key:"adapters"`
 	Garden   GardenConfig   `key:"garden"`
 
-	// Changes are sinks beside the timeline of the fleet API.
+	// Changes configures sinks beside the timeline of the fleet API.
 	Changes changes.Config `key:"change_events"`
 }
 
-// DemoConfig says what --demo does.
+// DemoConfig configures --demo.
 type DemoConfig struct {
 	Enabled       bool          `key:"enabled" flag:"demo" doc:"create a demo fleet and show its progress"`
 	Clusters      int           `key:"clusters" flag:"demo-clusters" default:"12" validate:"min=1,max=10000" doc:"number of clusters in the demo fleet, each with two node pools"`
@@ -66,14 +63,14 @@ type DemoConfig struct {
 	View          string        `key:"view" flag:"view" default:"auto" validate:"oneof=auto live log" doc:"output of the demo: live (terminal view), log (log lines) or auto"`
 }
 
-// SentinelConfig are the intervals of the two sentinels, short enough to watch.
+// SentinelConfig holds the intervals of the two sentinels, short enough to watch.
 type SentinelConfig struct {
 	PollInterval   time.Duration `key:"poll_interval" flag:"poll-interval" default:"1s" validate:"gt=0" doc:"poll interval of the sentinels"`
 	MaxAgeNotReady time.Duration `key:"max_age_not_ready" flag:"max-age-not-ready" default:"3s" validate:"gt=0" doc:"maximum age of the last report of a resource that is not Ready"`
 	MaxAgeReady    time.Duration `key:"max_age_ready" flag:"max-age-ready" default:"30m" validate:"gt=0" doc:"maximum age of the last report of a Ready resource"`
 }
 
-// AdapterConfig says how the sample adapters behave.
+// AdapterConfig configures the sample adapters.
 type AdapterConfig struct {
 	Enabled     bool          `key:"enabled" flag:"adapters" default:"true" doc:"run the three sample adapters"`
 	Latency     time.Duration `key:"latency" flag:"adapter-latency" default:"400ms" validate:"min=0" doc:"average duration of a sample adapter's work"`
@@ -81,7 +78,7 @@ type AdapterConfig struct {
 	Seed        uint64        `key:"seed" flag:"adapter-seed" default:"1" doc:"random seed of the sample adapters"`
 }
 
-// Defaults are the defaults that differ from those of the parts.
+// Defaults returns the defaults that differ from those of the parts.
 func Defaults() Config {
 	var cfg Config
 	cfg.MetricsAddr = "127.0.0.1:8081"
@@ -91,7 +88,7 @@ func Defaults() Config {
 	return cfg
 }
 
-// validateSettings refuses settings that do not go together.
+// validateSettings rejects conflicting settings.
 func (c Config) validateSettings() error {
 	switch {
 	case c.Demo.ExitWhenReady && !c.Demo.Enabled:
@@ -102,8 +99,8 @@ func (c Config) validateSettings() error {
 	return nil
 }
 
-// limitLog replaces the log by warnings and lines about the progress for a run
-// that ends by itself, unless a level is given or the log goes to a file.
+// limitLog reduces the log to warnings and progress lines for a run that ends when ready, unless a
+// level is set or the log goes to a file.
 func (c Config) limitLog(report *settings.Report, env Env) Config {
 	if !c.Demo.ExitWhenReady || c.Demo.isLive(env) {
 		return c
@@ -117,12 +114,12 @@ func (c Config) limitLog(report *settings.Report, env Env) Config {
 	return c
 }
 
-// isLive reports whether the demo shows itself as a picture on the terminal.
+// isLive reports whether the demo paints on the terminal.
 func (c DemoConfig) isLive(env Env) bool {
 	return c.Enabled && (c.View == "live" || c.View == "auto" && env.isDrawable())
 }
 
-// addresses are those that the process listens on.
+// addresses returns the addresses on which the process listens.
 func (c Config) addresses() []httpserver.Address {
 	list := []httpserver.Address{
 		{Name: "fleet API", Addr: c.API.Server.Addr, Flag: "--listen-address"},
@@ -135,15 +132,16 @@ func (c Config) addresses() []httpserver.Address {
 	return list
 }
 
-// refusedFlags are those of the fleet API that check refuses, so that they are not offered.
+// refusedFlags returns the flags of the fleet API that validateSettings rejects, so that they are
+// hidden.
 func refusedFlags() []string {
 	return []string{"auth-mode", "auth-token-file", "tls-cert-file", "tls-key-file"}
 }
 
-// errNoStateDir says what to give where there is no usual folder.
+// errNoStateDir means that no default data directory exists and explains how to set one.
 var errNoStateDir = errors.New("no data directory: set --data-dir, XDG_STATE_HOME or HOME")
 
-// stateDir is where a user's data is kept unless another place is named.
+// stateDir returns the default data directory of the user.
 func stateDir(env func(string) (string, bool)) (string, error) {
 	if state, _ := env("XDG_STATE_HOME"); filepath.IsAbs(state) {
 		return filepath.Join(state, "fleetloop"), nil
@@ -155,7 +153,7 @@ func stateDir(env func(string) (string, bool)) (string, error) {
 	return filepath.Join(home, ".local", "state", "fleetloop"), nil
 }
 
-// dataDir makes the data folder, and tells how to clean it up.
+// dataDir creates the data directory and returns a function that cleans it up.
 func (c Config) dataDir(env func(string) (string, bool)) (dir string, cleanup func() error, err error) {
 	keep := func() error { return nil }
 	switch {

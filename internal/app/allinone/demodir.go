@@ -10,12 +10,13 @@ import (
 
 const (
 	demoPattern = "fleetloop-demo-*"
-	// Between the making of a folder and of its lock nobody holds it.
+	// demoAbandoned is the minimum age of an unlocked folder for its removal,
+	// because a new folder has no lock for a moment.
 	demoAbandoned = time.Minute
 )
 
-// demoDir makes a folder for one demo in tmp, and tells how to remove it. The
-// folders of demos that were killed go first: nobody else would miss them.
+// demoDir creates the folder of one demo in tmp and returns a function that removes it. It first
+// removes the folders of killed demos, because nothing else would.
 func demoDir(tmp string) (dir string, remove func() error, err error) {
 	sweepDemos(tmp)
 	if dir, err = os.MkdirTemp(tmp, demoPattern); err != nil {
@@ -36,17 +37,16 @@ func demoDir(tmp string) (dir string, remove func() error, err error) {
 	return dir, remove, nil
 }
 
-// demoLock is the file that a demo holds a lock on for as long as it lives.
+// demoLock is the file that a demo keeps locked while it runs.
 func demoLock(dir string) string { return filepath.Join(dir, "lock") }
 
-// lockFile takes a lock without waiting. The kernel gives it back however the
-// process ends.
+// lockFile takes a lock without waiting. The kernel releases it when the process ends.
 func lockFile(f *os.File) error { return syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) }
 
-// sweepDemos removes the folders of demos that ended without doing so. What it
-// cannot remove stays.
+// sweepDemos removes the folders of demos that ended without cleanup. Folders that it cannot remove
+// stay.
 func sweepDemos(tmp string) {
-	dirs, _ := filepath.Glob(filepath.Join(tmp, demoPattern)) // its only error is a bad pattern
+	dirs, _ := filepath.Glob(filepath.Join(tmp, demoPattern)) // fails only for a bad pattern
 	for _, dir := range dirs {
 		if !isOurs(dir) {
 			continue
@@ -63,8 +63,8 @@ func sweepDemos(tmp string) {
 	}
 }
 
-// isOurs says whether dir is a folder of this user: where everybody may make
-// one, another's content is not to be trusted.
+// isOurs reports whether dir is a folder of this user. In a folder that all users can write to, the
+// content of another user is not trusted.
 func isOurs(dir string) bool {
 	info, err := os.Lstat(dir)
 	if err != nil || !info.IsDir() {

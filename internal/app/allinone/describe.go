@@ -23,8 +23,8 @@ import (
 	"github.com/fleetloop/fleetloop/internal/settings"
 )
 
-// Describe registers the metrics of every component, each once, and runs
-// nothing: for the reference of metrics.
+// Describe registers the metrics of every component once, for the metrics reference. It runs
+// nothing.
 func Describe(reg prometheus.Registerer) error {
 	noEnv := func(string) (string, bool) { return "", false }
 	cfg := Defaults()

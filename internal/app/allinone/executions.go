@@ -26,7 +26,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/settings"
 )
 
-// What stands in the embedded host cluster to be acted on, and who acts.
+// The target objects and the users in the embedded host cluster.
 const (
 	shop        = "shop"            // a namespace of production
 	web         = "web"             // a Deployment in it
@@ -39,19 +39,19 @@ const (
 	webImage    = "fleetloop/web"
 )
 
-// startExecutions installs what executions need, and makes the controller and
-// the node that runs its Jobs.
+// startExecutions installs the objects that executions need, and builds the controller and the node
+// that runs its Jobs.
 func (h *hostCluster) startExecutions(ctx context.Context, p *process.Process, database settings.Secret, told *changes.Sinks) ([]lifecycle.Part, error) {
 	cfg := executionapp.Defaults().Part
 	if _, err := settings.Load(&cfg, settings.Source{}); err != nil {
 		return nil, err
 	}
 	cfg.Namespace, cfg.Runner.Image, cfg.Elect = guard.DefaultNamespace, runnerImage, false
-	cfg.Runner.OnTargetNode = true          // there is no other
-	cfg.Guard.Propagation = 3 * time.Second // there is one API server, which was tried
+	cfg.Runner.OnTargetNode = true          // the only node
+	cfg.Guard.Propagation = 3 * time.Second // the only API server is already available
 	cfg.Database.URL = database
-	// The two actions that have no right by themselves may do what deploy/rbac
-	// shows how to let them do.
+	// The two actions without default rights get the rights of the example in
+	// deploy/rbac.
 	err := executionapp.Install(ctx, h.bed.Config(), cfg, executionapp.Targets{
 		Namespaces: []string{shop}, Secrets: []string{credentials}, Manifests: []string{"configmaps", "apps/deployments"},
 	})
@@ -68,7 +68,7 @@ func (h *hostCluster) startExecutions(ctx context.Context, p *process.Process, d
 	if err != nil {
 		return nil, err
 	}
-	// A certificate, since a token of its account would be over after a while.
+	// Use a certificate, because a service account token would expire.
 	user := "system:serviceaccount:" + cfg.Namespace + ":" + roles.ControllerAccount
 	host, err := h.bed.User(user, "system:serviceaccounts", "system:serviceaccounts:"+cfg.Namespace, "system:authenticated")
 	if err != nil {
@@ -98,7 +98,7 @@ func (h *hostCluster) runNode(ctx context.Context, log *slog.Logger) (*processno
 	})
 }
 
-// createPeople are one who asks and one who approves, with their rights.
+// createPeople creates a requester and an approver with their rights.
 func (h *hostCluster) createPeople(ctx context.Context, namespace string) error {
 	bind := func(user, role string) error {
 		b := &rbacv1.RoleBinding{
@@ -127,7 +127,7 @@ func (h *hostCluster) createPeople(ctx context.Context, namespace string) error 
 	return nil
 }
 
-// ensureWeb makes something to act on.
+// ensureWeb creates the Deployment that example actions change.
 func (h *hostCluster) ensureWeb(ctx context.Context) error {
 	ns := &corev1.Namespace{}
 	if err := h.objs.Get(ctx, client.ObjectKey{Name: shop}, ns); err != nil {
@@ -156,8 +156,7 @@ func (h *hostCluster) ensureWeb(ctx context.Context) error {
 	})
 }
 
-// ensureCredentials makes a Secret, and another beside the executions with what
-// may come into it.
+// ensureCredentials creates a Secret, and a second one beside the executions with its next content.
 func (h *hostCluster) ensureCredentials(ctx context.Context, namespace string) error {
 	return errors.Join(
 		h.createObject(ctx, &corev1.Secret{
@@ -171,7 +170,7 @@ func (h *hostCluster) ensureCredentials(ctx context.Context, namespace string) e
 	)
 }
 
-// createObject makes an object unless it is there.
+// createObject creates an object unless it exists.
 func (h *hostCluster) createObject(ctx context.Context, o client.Object) error {
 	if err := h.objs.Create(ctx, o); err != nil && !apierrors.IsAlreadyExists(err) {
 		return fmt.Errorf("create %T %q: %w", o, o.GetName(), err)
@@ -179,8 +178,8 @@ func (h *hostCluster) createObject(ctx context.Context, o client.Object) error {
 	return nil
 }
 
-// exampleCommands says what can be tried with executions. as is how a command is one of
-// somebody, by their name.
+// exampleCommands returns example commands for executions. as returns the command prefix of a user
+// by name.
 func (h *hostCluster) exampleCommands(as func(name string) string) []string {
 	return []string{
 		"fleetloop exec scale_deployment deployment=" + web + " namespace=" + shop + " replicas=5 --name scale-web " + as(requester),

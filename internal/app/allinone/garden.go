@@ -14,22 +14,22 @@ import (
 	"github.com/fleetloop/fleetloop/internal/settings"
 )
 
-// GardenConfig says whether clusters become Shoots, and how long that takes in
-// the garden in memory. GARDENER_MODE=real puts a Gardener in its place.
+// GardenConfig sets whether clusters become Shoots, and the timing of the garden in memory.
+// GARDENER_MODE=real replaces it by a real Gardener.
 type GardenConfig struct {
 	Enabled bool          `key:"enabled" flag:"gardener" default:"true" doc:"sync clusters to an in-memory Gardener, or to an external one with GARDENER_MODE=real and GARDENER_KUBECONFIG"`
 	Time    time.Duration `key:"create_duration" flag:"gardener-create-duration" default:"3s" validate:"min=0" doc:"time that the in-memory Gardener takes to create a cluster; an update or deletion takes half"`
 }
 
 const (
-	// The third Shoot of a demo fails at first, so that one sees it recover.
+	// The third Shoot of a demo fails at first, to show its recovery.
 	breaks      = 3
 	breaksTimes = 2
 	retryTime   = 2 * time.Second
 )
 
-// requireWorker has the API wait for the reports of the worker: a cluster that is
-// deleted stays until its Shoot is gone.
+// requireWorker adds the worker to the required adapters of the API, so that a deleted cluster
+// remains until its Shoot is gone.
 func (c GardenConfig) requireWorker(adapters []string) []string {
 	if !c.Enabled || slices.Contains(adapters, bridge.Adapter) {
 		return adapters
@@ -37,8 +37,8 @@ func (c GardenConfig) requireWorker(adapters []string) []string {
 	return append(slices.Clone(adapters), bridge.Adapter)
 }
 
-// newWorker makes the parts that sync clusters to Gardener. What the environment
-// says of Gardener holds as it does for the cluster-worker's own binary.
+// newWorker builds the parts that sync clusters to Gardener. The Gardener variables of the
+// environment have the same meaning as for the cluster-worker binary.
 func newWorker(ctx context.Context, p *process.Process, cfg Config, loan clusterworkerapp.Overrides, env func(string) (string, bool)) ([]lifecycle.Part, func() error, error) {
 	all := clusterworkerapp.Defaults()
 	if _, err := settings.Load(&all.Part, settings.Source{Env: env}); err != nil {

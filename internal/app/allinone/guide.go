@@ -9,14 +9,14 @@ import (
 	"strings"
 )
 
-// guideFile is what the guide of a demo is called, in the folder of its data.
+// guideFile is the file name of the guide in the data directory of a demo.
 const guideFile = "try.sh"
 
-// A guide is what can be tried beside a demo, in another terminal. It is a file
-// for a shell to read: the live view covers what was printed before it, and what
-// the commands need to know, such as folders and ports, is too long to type.
+// guide holds the example commands of a demo, for use in another terminal. It is a file for a shell
+// to source, because the live view covers earlier output and the required folders and ports are too
+// long to type.
 type guide struct {
-	path      []string // folders with programs
+	path      []string // directories with programs
 	variables []variable
 	sections  []section
 }
@@ -28,14 +28,14 @@ type section struct {
 	commands []string
 }
 
-// setVariable adds a variable, unless it has no value.
+// setVariable adds a variable unless its value is empty.
 func (g *guide) setVariable(name, value string) {
 	if value != "" {
 		g.variables = append(g.variables, variable{name, value})
 	}
 }
 
-// formatText is what there is to try, for people.
+// formatText returns the example commands for users.
 func (g *guide) formatText() string {
 	var b strings.Builder
 	for _, s := range g.sections {
@@ -44,8 +44,7 @@ func (g *guide) formatText() string {
 	return b.String()
 }
 
-// formatScript sets the variables in the shell that reads it, and shows what there is
-// to try.
+// formatScript returns a script that sets the variables and prints the example commands.
 func (g *guide) formatScript() string {
 	const end = "END_OF_WHAT_TO_TRY"
 	var b strings.Builder
@@ -61,10 +60,10 @@ func (g *guide) formatScript() string {
 	return b.String()
 }
 
-// writeFiles puts the guide into a folder, and gives the command that reads it.
+// writeFiles writes the guide to a folder and returns the command that sources it.
 func (g *guide) writeFiles(dir string) (command string, err error) {
 	file := filepath.Join(dir, guideFile)
-	if err := os.WriteFile(file, []byte(g.formatScript()), 0o600); err != nil { // it may have a password
+	if err := os.WriteFile(file, []byte(g.formatScript()), 0o600); err != nil { // it may contain a password
 		return "", fmt.Errorf("write commands to try: %w", err)
 	}
 	if strings.ContainsFunc(file, isShellSpecial) {
@@ -73,15 +72,15 @@ func (g *guide) writeFiles(dir string) (command string, err error) {
 	return ". " + file, nil
 }
 
-// isShellSpecial says whether a shell may take a character for something else.
+// isShellSpecial reports whether a shell may interpret a character.
 func isShellSpecial(r rune) bool {
 	return !strings.ContainsRune("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-+", r)
 }
 
-// quoteShell is a text as a shell reads it as one word.
+// quoteShell quotes a text as one word of a shell.
 func quoteShell(text string) string { return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'" }
 
-// newGuide is what there is to try with a loop.
+// newGuide returns the example commands for a loop.
 func (l *loop) newGuide() (*guide, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -96,7 +95,7 @@ func (l *loop) newGuide() (*guide, error) {
 	if l.host == nil {
 		return g, nil
 	}
-	// The assets come behind, so that a user's own kubectl is not another here.
+	// The assets come last, so that the kubectl of the user has priority.
 	g.path = append([]string{l.host.bed.Assets()}, g.path...)
 	g.setVariable("KUBECONFIG", l.host.bed.AdminKubeconfig())
 	for _, name := range slices.Sorted(maps.Keys(l.host.kubeconfigs)) {

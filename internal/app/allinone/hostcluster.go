@@ -29,31 +29,30 @@ import (
 	"github.com/fleetloop/fleetloop/internal/sentinel"
 )
 
-// What --kube can be.
+// The values of --kube.
 const (
 	kubeNone     = "none"
 	kubeEmbedded = "embedded"
 )
 
-// sentinelNamespace is where the SentinelConfigs are: where kubectl looks
-// unless it is told otherwise.
+// sentinelNamespace is the namespace of the SentinelConfigs, which is the default of kubectl.
 const sentinelNamespace = metav1.NamespaceDefault
 
-// embeddedNATS stands in a SentinelConfig for the broker of this process, whose
-// address nobody needs.
+// embeddedNATS is the broker URL in a SentinelConfig for the broker of this process, whose address
+// is not needed.
 const embeddedNATS = "nats://embedded"
 
-// A hostCluster is a Kubernetes control plane in which SentinelConfigs say
-// what the sentinels of this process do.
+// hostCluster is a Kubernetes control plane whose SentinelConfigs configure the sentinels of this
+// process.
 type hostCluster struct {
 	bed  *kubebed.Bed
 	objs client.Client
 
-	kubeconfigs map[string]string // of people, by their names
-	reports     string            // where health events are taken
+	kubeconfigs map[string]string // by user name
+	reports     string            // address for health events
 }
 
-// startHostCluster starts the control plane, and makes the kind known.
+// startHostCluster starts the control plane and registers the kind.
 func startHostCluster(ctx context.Context, p *process.Process, dir string) (*hostCluster, error) {
 	bed, err := kubebed.Start(ctx, kubebed.Options{
 		Dir: filepath.Join(dir, "kubernetes"), Log: p.Log, Scheduler: true,
@@ -88,13 +87,13 @@ func (h *hostCluster) clusterPart() lifecycle.Part {
 	return lifecycle.Part{Name: "Kubernetes", Run: h.bed.Run, Ready: h.bed.Ready, Close: h.bed.Stop}
 }
 
-// logAccess says how kubectl reaches it.
+// logAccess logs how to reach the cluster with kubectl.
 func (h *hostCluster) logAccess(ctx context.Context, log *slog.Logger) {
 	log.InfoContext(ctx, "host cluster ready", "url", h.bed.URL(), "kubeconfig", h.bed.AdminKubeconfig(), "kubectl", filepath.Join(h.bed.Assets(), "kubectl"))
 }
 
-// suggestionPart is the part that says what can be tried, once all parts are ready: an
-// execution that is asked for before that is refused.
+// suggestionPart returns the part that prints example commands when all parts are ready, because an
+// earlier execution would be rejected.
 func (h *hostCluster) suggestionPart(parts []lifecycle.Part, log *slog.Logger) lifecycle.Part {
 	return lifecycle.Part{Name: "suggestions", Run: func(ctx context.Context) error {
 		tick := time.NewTicker(readyEvery)
@@ -114,10 +113,10 @@ func (h *hostCluster) suggestionPart(parts []lifecycle.Part, log *slog.Logger) l
 	}}
 }
 
-// readyEvery is how often it is looked whether all parts are ready.
+// readyEvery is the interval at which the readiness of all parts is checked.
 const readyEvery = 100 * time.Millisecond
 
-// tellCommands says what can be tried.
+// tellCommands logs the example commands.
 func (h *hostCluster) tellCommands(ctx context.Context, log *slog.Logger) {
 	kubeconfig := h.bed.AdminKubeconfig()
 	as := func(name string) string { return "--kubeconfig " + h.kubeconfigs[name] }
@@ -129,10 +128,10 @@ func (h *hostCluster) tellCommands(ctx context.Context, log *slog.Logger) {
 	}
 }
 
-// errBroker says which brokers go with --kube=embedded.
+// errBroker means that the broker does not support --kube=embedded.
 var errBroker = errors.New("--kube=embedded requires NATS: unset BROKER_TYPE, or set it to nats")
 
-// configure makes the SentinelConfigs of the two collections.
+// configure creates the SentinelConfigs of the two collections.
 func (h *hostCluster) configure(ctx context.Context, cfg SentinelConfig, api string) error {
 	for _, collection := range []string{v1.CollectionClusters, v1.CollectionNodePools} {
 		if err := h.ensureConfig(ctx, sentinelConfig(collection, cfg, api)); err != nil {
@@ -142,8 +141,8 @@ func (h *hostCluster) configure(ctx context.Context, cfg SentinelConfig, api str
 	return nil
 }
 
-// sentinels makes the operator that runs the SentinelConfigs, ours and whatever
-// others there come to be. live says whether it makes progress.
+// sentinels builds the operator that runs all SentinelConfigs, including those that users add. live
+// reports whether it makes progress.
 func (h *hostCluster) sentinels(p *process.Process, b *bus.Bus, note noteFunc) (parts []lifecycle.Part, live func() error, err error) {
 	return sentinelapp.Operator{
 		Host: h.bed.Config(), Namespace: sentinelNamespace, Broker: b,
@@ -151,7 +150,7 @@ func (h *hostCluster) sentinels(p *process.Process, b *bus.Bus, note noteFunc) (
 	}.Parts(p)
 }
 
-// sentinelConfig says what a built-in sentinel would do.
+// sentinelConfig returns the SentinelConfig that matches a built-in sentinel.
 func sentinelConfig(collection string, cfg SentinelConfig, api string) *v1alpha1.SentinelConfig {
 	duration := func(d time.Duration) v1alpha1.Duration { return v1alpha1.Duration(d.String()) }
 	return &v1alpha1.SentinelConfig{
@@ -168,8 +167,8 @@ func sentinelConfig(collection string, cfg SentinelConfig, api string) *v1alpha1
 	}
 }
 
-// ensureConfig makes a SentinelConfig. One that is there keeps what its user has
-// made of it, but for the address of the API, which may be another now.
+// ensureConfig creates a SentinelConfig. An existing one keeps the changes of its user, except for
+// the address of the API, which can change between runs.
 func (h *hostCluster) ensureConfig(ctx context.Context, want *v1alpha1.SentinelConfig) error {
 	err := h.objs.Create(ctx, want)
 	if apierrors.IsAlreadyExists(err) {

@@ -18,15 +18,15 @@ import (
 	"github.com/fleetloop/fleetloop/internal/settings"
 )
 
-// processNode is what the node of the embedded host cluster is called.
+// processNode is the name of the node of the embedded host cluster.
 const processNode = "process"
 
-// soonHealthy is how long the node must be without faults before it is given
-// back: who tries things out does not wait for minutes.
+// soonHealthy is how long the node must be without faults before it returns to service. It is
+// short, so that a user need not wait for minutes.
 const soonHealthy = 10 * time.Second
 
-// startNodeFaults makes what takes the node out of service when somebody reports
-// a fault, and gives it back.
+// startNodeFaults builds the controller that takes the node out of service after a reported fault
+// and returns it afterwards.
 func (h *hostCluster) startNodeFaults(ctx context.Context, p *process.Process, told *changes.Sinks) ([]lifecycle.Part, error) {
 	cfg := nodefaultapp.Defaults().Part
 	if _, err := settings.Load(&cfg, settings.Source{}); err != nil {
@@ -49,7 +49,7 @@ func (h *hostCluster) startNodeFaults(ctx context.Context, p *process.Process, t
 			return nil, err
 		}
 	}
-	// A certificate, since a token of its account would be over after a while.
+	// Use a certificate, because a service account token would expire.
 	user := "system:serviceaccount:" + cfg.Namespace + ":" + account.Account
 	host, err := h.bed.User(user, "system:serviceaccounts", "system:serviceaccounts:"+cfg.Namespace, "system:authenticated")
 	if err != nil {
@@ -59,8 +59,8 @@ func (h *hostCluster) startNodeFaults(ctx context.Context, p *process.Process, t
 	return nodefaultapp.Parts(ctx, p, cfg, nodefaultapp.Overrides{Host: host, Sinks: told, Listening: func(addr string) { h.reports = "http://" + addr + "/v1/health-events" }})
 }
 
-// tryFaults says what can be tried with node faults: where they are reported, and
-// how a command is one of an administrator.
+// tryFaults returns example commands for node faults. reports is the address for reports, and as
+// the command prefix of an administrator.
 func tryFaults(reports, as string) []string {
 	report := func(end string) string {
 		return fmt.Sprintf(`curl -d '{"agent": "me", "checkName": "fan", "nodeName": %q, %s}' -H 'Content-Type: application/json' %s`, processNode, end, reports)

@@ -11,16 +11,16 @@ import (
 	"github.com/fleetloop/fleetloop/internal/execution/runner"
 )
 
-// The commands that stand for images on the node of the embedded host cluster.
+// The commands that replace images on the node of the embedded host cluster.
 const (
-	// RunnerCommand is action-runner.
+	// RunnerCommand runs action-runner.
 	RunnerCommand = "action-runner"
-	// WebCommand is a program that serves nobody until it is told to end.
+	// WebCommand runs a program that serves no requests and waits for a signal.
 	WebCommand = "web"
 )
 
-// Programs are the commands that the node of the embedded host cluster runs as
-// containers. People have no use for them.
+// Programs returns the commands that the node of the embedded host cluster runs as containers. They
+// are internal.
 func Programs(env Env) []*cobra.Command {
 	return []*cobra.Command{
 		{
@@ -39,7 +39,7 @@ func Programs(env Env) []*cobra.Command {
 	}
 }
 
-// terminationLog is where a kubelet looks.
+// terminationLog is the path from which a kubelet reads the termination message.
 const terminationLog = "/dev/termination-log"
 
 func runAction(ctx context.Context, env Env, args []string) error {
@@ -54,8 +54,8 @@ func runAction(ctx context.Context, env Env, args []string) error {
 	return cli.Fail(exitError(code), code, "")
 }
 
-// exitError is how a runner ended that has said why itself.
+// exitError is the exit code of a runner that has already reported its error.
 type exitError int
 
-// Error is the code.
+// Error returns the exit code as a text.
 func (e exitError) Error() string { return "exit code " + strconv.Itoa(int(e)) }

@@ -17,41 +17,40 @@ import (
 	"github.com/fleetloop/fleetloop/internal/lifecycle"
 )
 
-// Env is what the command takes from the process around it.
+// Env holds the inputs that the command takes from its process.
 type Env struct {
 	Stdout, Stderr io.Writer
 	LookupEnv      func(string) (string, bool)
 
-	// Terminal says whether Stdout is a terminal, and Size how large it is.
+	// Terminal is true if Stdout is a terminal, and Size returns its size.
 	Terminal bool
 	Size     func() (width, height int)
 }
 
-// isDrawable says whether Stdout is a terminal that can be painted on.
+// isDrawable reports whether Stdout is a terminal that supports the live view.
 func (e Env) isDrawable() bool {
 	kind, _ := e.LookupEnv("TERM")
 	return e.Terminal && kind != "" && kind != "dumb"
 }
 
-// A screen is how a run shows itself: live on the terminal with its logs in a
-// file, or as log lines.
+// screen is the output of a run: a live view with the logs in a file, or log lines.
 type screen struct {
 	env  Env
 	live bool
 	logs io.Writer
-	file *os.File // of the logs, if they go to one
+	file *os.File // log file, or nil
 	log  *slog.Logger
-	hint string // how to see what there is to try
+	hint string // command that prints the examples
 
-	printProgress bool // because it is not logged
+	printProgress bool // because the log does not show it
 }
 
-// newScreen decides how to show the run. dir is where a log file may go.
+// newScreen selects the output of the run. dir is the folder for a log file.
 func newScreen(env Env, cfg DemoConfig, dir string) (screen, error) {
 	s := screen{env: env, logs: env.Stderr, printProgress: cfg.printProgress}
 	s.live = cfg.isLive(env)
 	if s.printProgress {
-		_, _ = fmt.Fprintln(env.Stderr, "starting; logging warnings only (--log-level=info logs everything)") // whoever closed it does not want to know
+		_, _ = fmt.Fprintln(env.Stderr, "starting; logging warnings only (--log-level=info logs everything)") // a closed stderr is no error
 	}
 	if !s.live {
 		return s, nil
@@ -61,13 +60,14 @@ func newScreen(env Env, cfg DemoConfig, dir string) (screen, error) {
 		return s, fmt.Errorf("open log file: %w", err)
 	}
 	s.logs, s.file = file, file
-	// The picture comes with the first part; to make them takes seconds, and
-	// minutes where PostgreSQL is downloaded.
-	_, _ = fmt.Fprintf(env.Stderr, "starting; log file: %s\n", file.Name()) // whoever closed it does not want to know
+	// The live view starts with the first part. Building the parts takes seconds,
+	// or minutes if PostgreSQL is downloaded.
+	_, _ = fmt.Fprintf(env.Stderr, "starting; log file: %s\n", file.Name()) // a closed stderr is no error
 	return s, nil
 }
 
-// showGuide says what there is to try, in a file, too: the view covers the rest.
+// showGuide prints the example commands. With the live view it also writes them to a file, because
+// the view covers the terminal.
 func (s *screen) showGuide(ctx context.Context, l *loop, dir string) error {
 	g, err := l.newGuide()
 	if err != nil {
@@ -79,7 +79,7 @@ func (s *screen) showGuide(ctx context.Context, l *loop, dir string) error {
 	}
 	s.log.InfoContext(ctx, "commands to try", "command", command)
 	s.hint = command
-	if s.live { // whoever closed it does not want to know
+	if s.live { // a closed stderr is no error
 		_, _ = fmt.Fprintf(s.env.Stderr, "\nTry it in another terminal. First run:\n\n  %s\n\nThis sets the environment for these commands and prints them:\n\n%s\n", command, g.formatText())
 	}
 	return nil
@@ -92,7 +92,7 @@ func (s *screen) closeScreen() error {
 	return s.file.Close()
 }
 
-// displayParts paint the run, or log how it goes.
+// displayParts returns the parts that paint the run or log its progress.
 func (s *screen) displayParts(watch *demo.Watch) []lifecycle.Part {
 	if s.live {
 		view := liveview.View{
@@ -112,7 +112,7 @@ func (s *screen) displayParts(watch *demo.Watch) []lifecycle.Part {
 
 const progressEvery = time.Second
 
-// logProgress logs a line whenever the number of ready resources has changed.
+// logProgress logs a line whenever the number of ready resources changes.
 func (s *screen) logProgress(ctx context.Context, watch *demo.Watch) error {
 	ticker := time.NewTicker(progressEvery)
 	defer ticker.Stop()
@@ -137,13 +137,13 @@ func (s *screen) logProgress(ctx context.Context, watch *demo.Watch) error {
 			last = line
 			s.log.InfoContext(ctx, "demo fleet ready", append(attrs, "events", snap.Published)...)
 			if s.printProgress {
-				_, _ = fmt.Fprintf(s.env.Stderr, "ready: %s; %d cloud events published\n", strings.Join(counts, ", "), snap.Published) // whoever closed it does not want to know
+				_, _ = fmt.Fprintf(s.env.Stderr, "ready: %s; %d cloud events published\n", strings.Join(counts, ", "), snap.Published) // a closed stderr is no error
 			}
 		}
 	}
 }
 
-// logKey is the log key for a group of the demo.
+// logKey returns the log key of a group of the demo.
 func logKey(title string) string {
 	if title == "Clusters" {
 		return v1.CollectionClusters

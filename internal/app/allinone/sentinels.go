@@ -14,11 +14,11 @@ import (
 	"github.com/fleetloop/fleetloop/internal/sentinel/record"
 )
 
-// A noteFunc hears of each event that was published.
+// noteFunc receives each published event.
 type noteFunc func(id, reason string, at time.Time)
 
-// newSentinels makes a sentinel for clusters and one for node pools. live says
-// whether both make progress.
+// newSentinels builds one sentinel for clusters and one for node pools. live reports whether both
+// make progress.
 func newSentinels(p *process.Process, cfg SentinelConfig, b *bus.Bus, api *fleetclient.Client, note noteFunc) (parts []lifecycle.Part, live func() error, err error) {
 	var lives []func() error
 	decisions := map[string]*record.Record{}

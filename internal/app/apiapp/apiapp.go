@@ -1,5 +1,4 @@
-// Package apiapp wires the fleet API: PostgreSQL, the store, the handler, its
-// server.
+// Package apiapp wires the fleet API: PostgreSQL, the store, the handler and its server.
 package apiapp
 
 import (
@@ -18,10 +17,10 @@ import (
 	"github.com/fleetloop/fleetloop/internal/postgres"
 )
 
-// API lends its settings to Part under a name of its own.
+// API embeds its settings in Part under a distinct name.
 type API = fleetapi.Config
 
-// Process lends its settings to Config under a name of its own.
+// Process embeds its settings in Config under a distinct name.
 type Process = process.Config
 
 // Config is the configuration of the fleet-api binary.
@@ -40,7 +39,7 @@ type Part struct {
 	Migrate bool `key:"migrate" env:"FLEET_API_MIGRATE" flag:"migrate" default:"true" doc:"Migrate the database schema at start."`
 }
 
-// Defaults are the defaults that differ from those of the parts.
+// Defaults returns the defaults that differ from those of the parts.
 func Defaults() Config {
 	var cfg Config
 	cfg.Server.Addr = "127.0.0.1:8080"
@@ -49,11 +48,11 @@ func Defaults() Config {
 	return cfg
 }
 
-// errNoDatabase says what to do about a missing database.
+// errNoDatabase means that no database is configured and explains how to set one.
 var errNoDatabase = errors.New("DATABASE_URL is not set; set it to postgres://user:password@host:5432/database, or run 'fleetloop up', which starts its own database")
 
-// Parts makes the parts of the fleet API, in the order in which they depend
-// on each other, and tells where it listens.
+// Parts returns the parts of the fleet API in order of dependency, and the address on which it
+// listens.
 func Parts(ctx context.Context, p *process.Process, cfg Part) (parts []lifecycle.Part, addr string, err error) {
 	if cfg.Database.URL == "" {
 		return nil, "", errNoDatabase
@@ -100,8 +99,7 @@ func Parts(ctx context.Context, p *process.Process, cfg Part) (parts []lifecycle
 	}, server.Addr(), nil
 }
 
-// newSchema makes what brings the schema up to date, or awaits it where that
-// is left to others.
+// newSchema returns a schema that migrates, or waits where another process migrates.
 func newSchema(cfg Part, pool *postgres.Pool, log *slog.Logger) *schema.Schema {
 	if !cfg.Migrate {
 		return schema.Awaited(pool, log)

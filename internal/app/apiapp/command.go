@@ -11,7 +11,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/settings"
 )
 
-// Command is the command line of fleet-api.
+// Command returns the command line of fleet-api.
 func Command(stdout, stderr io.Writer, env func(string) (string, bool)) *cobra.Command {
 	cfg := Defaults()
 	var file string

@@ -1,5 +1,5 @@
-// Package apptest calls the command line of a binary within a test, and looks
-// at what it prints and serves.
+// Package apptest runs the command line of a binary within a test, and checks its output and its
+// endpoints.
 package apptest
 
 import (
@@ -17,24 +17,24 @@ import (
 	"github.com/fleetloop/fleetloop/internal/telemetry/logtest"
 )
 
-// Patience is how long anything may take that happens soon.
+// Patience is the timeout for anything that should happen soon.
 const Patience = time.Minute
 
-// A Call is one call of a command line.
+// Call is one call of a command line.
 type Call struct {
 	Stdout, Stderr logtest.Buffer
-	// Cancel does what a signal does.
+	// Cancel has the effect of a signal.
 	Cancel context.CancelFunc
-	// Done is closed when the call has ended, and Err then says with what.
+	// Done is closed when the call has ended. Err is its result after that.
 	Done chan struct{}
 	Err  error
 }
 
-// A Binary makes the command line of a binary.
+// Binary returns the command line of a binary.
 type Binary func(stdout, stderr io.Writer, env func(string) (string, bool)) *cobra.Command
 
-// Start calls a command line, with addresses of its own and nothing in its
-// environment but what is given. It is ended with the test at the latest.
+// Start calls a command line on free addresses, with only the given environment variables. It ends
+// with the test at the latest.
 func Start(t *testing.T, binary Binary, env map[string]string, args ...string) *Call {
 	t.Helper()
 	all := map[string]string{
@@ -63,7 +63,7 @@ func Start(t *testing.T, binary Binary, env map[string]string, args ...string) *
 	return c
 }
 
-// Wait waits for the end and gives the error.
+// Wait waits for the end of the call and returns its error.
 func (c *Call) Wait(t *testing.T) error {
 	t.Helper()
 	timer := time.NewTimer(Patience)
@@ -76,7 +76,7 @@ func (c *Call) Wait(t *testing.T) error {
 	return c.Err
 }
 
-// URL is where something is served, by the log's account.
+// URL returns the address of an endpoint from the log.
 func (c *Call) URL(t *testing.T, purpose string) string {
 	t.Helper()
 	mark := `"server":"` + purpose + `","addr":"`
@@ -106,7 +106,7 @@ func WantStatus(t *testing.T, where string, want int) (body string) {
 	return body
 }
 
-// Eventually checks until there is no error.
+// Eventually repeats a check until it returns no error.
 func Eventually(t *testing.T, check func() error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), Patience)
@@ -126,7 +126,7 @@ func Eventually(t *testing.T, check func() error) {
 	}
 }
 
-// Send sends a request and gives the answer.
+// Send sends a request and returns the response.
 func Send(t *testing.T, method, where, body string) (status int, answer string) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), method, where, strings.NewReader(body))

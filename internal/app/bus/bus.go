@@ -1,8 +1,8 @@
-// Package bus opens the broker that BROKER_TYPE names, or one that is given.
+// Package bus opens the broker that BROKER_TYPE names, or a given one.
 //
-// Where nobody gives them, broker settings are read from the environment alone, apart from those of
-// the component that uses the broker: the sentinel publishes and adapters
-// consume, and both are given the same variables.
+// Broker settings that the caller does not give are read from the environment alone, apart from
+// those of the component that uses the broker: the sentinel publishes and adapters consume, and
+// both get the same variables.
 package bus
 
 import (
@@ -20,8 +20,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/settings"
 )
 
-// A Type names a kind of broker. Its text is also the broker_type label of
-// metrics.
+// Type is a kind of broker. Its text is also the broker_type label of metrics.
 type Type string
 
 // The types of broker.
@@ -31,7 +30,7 @@ const (
 	NATS     Type = "nats"
 )
 
-// UnmarshalText reads a type; "pubsub" is another spelling of gcp-pubsub.
+// UnmarshalText reads a type. "pubsub" is another spelling of gcp-pubsub.
 func (t *Type) UnmarshalText(text []byte) error {
 	switch Type(text) {
 	case RabbitMQ, NATS, PubSub:
@@ -44,12 +43,12 @@ func (t *Type) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// Choice says which broker to use.
+// Choice selects the broker.
 type Choice struct {
 	Type Type `key:"type" env:"BROKER_TYPE" doc:"broker type: rabbitmq, pubsub (also gcp-pubsub) or nats" validate:"required"`
 }
 
-// client is what the broker adapters have in common.
+// client holds the methods that all broker adapters share.
 type client interface {
 	Run(ctx context.Context) error
 	Ready() error
@@ -58,7 +57,7 @@ type client interface {
 	InFlight() int
 }
 
-// A Bus publishes cloud events to one broker, and consumes them.
+// Bus publishes cloud events to one broker and consumes them.
 type Bus struct {
 	client
 	// Type is the kind of broker behind it.
@@ -67,22 +66,22 @@ type Bus struct {
 	last publishOutcome
 }
 
-// Part is the bus as a part of a process.
+// Part returns the bus as a part of a process.
 func (b *Bus) Part() lifecycle.Part {
 	return lifecycle.Part{Name: "broker", Run: b.Run, Ready: b.Ready}
 }
 
-// Config is a broker's configuration as read, not yet opened.
+// Config is the configuration of a broker that is not open yet.
 type Config struct {
 	choice  Choice
 	reports []*settings.Report
 	open    func(log *slog.Logger) (client, error)
 }
 
-// Reports say what is in force and where it came from.
+// Reports returns the settings in force and their origins.
 func (c *Config) Reports() []*settings.Report { return c.reports }
 
-// Type is the kind of broker that the configuration is for.
+// Type returns the kind of broker that the configuration is for.
 func (c *Config) Type() Type { return c.choice.Type }
 
 // ErrNoType means that BROKER_TYPE is not set.
@@ -102,8 +101,8 @@ func Load(env func(string) (string, bool)) (*Config, error) {
 	return c.loadClientConfig(env, Explicit{})
 }
 
-// Explicit are settings that are given, and not found in the environment.
-// What is empty is not given.
+// Explicit holds settings that the caller gives instead of the environment. An empty field is not
+// given.
 type Explicit struct {
 	Type  Type
 	Topic string
@@ -112,15 +111,15 @@ type Explicit struct {
 	ProjectID string
 	KeyJSON   settings.Secret
 
-	// URL is the address of RabbitMQ or NATS. It stands for all that the
-	// environment says of the address, and if it says who we are, of that as well.
+	// URL is the address of RabbitMQ or NATS. It replaces every address variable of the environment
+	// and, if it holds a user, the credentials too.
 	URL settings.Secret
 
-	// Exchange is RabbitMQ's.
+	// Exchange is the exchange of RabbitMQ.
 	Exchange string
 }
 
-// LoadExplicit reads from env what e, which has a type, does not say.
+// LoadExplicit reads the settings that e leaves out from env. e must have a type.
 func LoadExplicit(e Explicit, env func(string) (string, bool)) (*Config, error) {
 	c := &Config{choice: Choice{Type: e.Type}}
 	return c.loadClientConfig(env, e)
@@ -164,10 +163,10 @@ func (e Explicit) applyToNATS(cfg *nats.Config) {
 	}
 }
 
-// hasUser reports whether the URL says who we are.
+// hasUser reports whether the URL holds a user.
 func (e Explicit) hasUser() bool { return strings.Contains(e.URL.Reveal(), "@") }
 
-// setIfGiven sets a setting to what is given.
+// setIfGiven overwrites a setting unless the given value is empty.
 func setIfGiven[T ~string](setting *T, given T) {
 	if given != "" {
 		*setting = given
@@ -187,7 +186,7 @@ func loadClient[C any](c *Config, env func(string) (string, bool), explicit func
 	return c, nil
 }
 
-// Open makes the bus. It connects to nothing yet; its part does.
+// Open builds the bus. Its part connects, Open does not.
 func (c *Config) Open(log *slog.Logger) (*Bus, error) {
 	opened, err := c.open(log)
 	if err != nil {
@@ -196,5 +195,5 @@ func (c *Config) Open(log *slog.Logger) (*Bus, error) {
 	return New(c.choice.Type, opened), nil
 }
 
-// New makes a bus of a broker that was opened elsewhere.
+// New returns a bus on a broker that the caller has opened.
 func New(t Type, opened client) *Bus { return &Bus{client: opened, Type: t} }

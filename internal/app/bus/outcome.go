@@ -11,23 +11,23 @@ import (
 	"github.com/fleetloop/fleetloop/internal/cloudevent"
 )
 
-// A publishOutcome is what came of the last attempts to publish. The zero value is
-// that of a broker on which nothing was tried.
+// publishOutcome holds the result of the last attempts to publish. The zero value means no attempt
+// yet.
 type publishOutcome struct {
 	mu        sync.Mutex
-	confirmed uint64 // attempts
-	failed    error  // of the last attempt that says something about the broker
+	confirmed uint64 // number of attempts
+	failed    error  // failure of the last attempt that concerns the broker
 }
 
-// beginAttempt returns the number of attempts that have been confirmed, for end.
+// beginAttempt returns the number of confirmed attempts, for endAttempt.
 func (o *publishOutcome) beginAttempt() uint64 {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.confirmed
 }
 
-// endAttempt records what came of an attempt. A failure counts unless the broker has
-// confirmed another attempt since begin: then it is of that one event.
+// endAttempt records the result of an attempt. A failure is ignored if the broker has confirmed
+// another attempt since begin, because it then concerns that event alone.
 func (o *publishOutcome) endAttempt(begin uint64, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -49,7 +49,7 @@ func (o *publishOutcome) lastError() error {
 	return fmt.Errorf("the last event was not published: %w", o.failed)
 }
 
-// Publish publishes an event. It returns nil if and only if the broker has it.
+// Publish publishes an event. It returns nil if and only if the broker has confirmed it.
 func (b *Bus) Publish(ctx context.Context, e *cloudevent.Event) error {
 	begin := b.last.beginAttempt()
 	err := b.client.Publish(ctx, e)
@@ -59,17 +59,15 @@ func (b *Bus) Publish(ctx context.Context, e *cloudevent.Event) error {
 	return err
 }
 
-// ofBroker reports whether a failure says something about the broker that its
-// connection does not. It does not where there is no connection, the event
-// itself is unfit, or the caller stopped.
+// ofBroker reports whether a failure concerns the broker beyond its connection state. It returns
+// false without a connection, for an invalid event, and when the caller stopped.
 func ofBroker(ctx context.Context, err error) bool {
 	return !errors.Is(err, broker.ErrNotReady) && !backoff.IsPermanent(err) && !errors.Is(ctx.Err(), context.Canceled)
 }
 
-// Ready reports why events do not reach the broker. It is the reason of the
-// connection while there is none. After that it is the failure of the last
-// attempt to publish, until the broker confirms an event. Before the first
-// attempt only the connection counts.
+// Ready reports why events do not reach the broker. Without a connection the reason is that of the
+// connection. With one it is the failure of the last attempt to publish, until the broker confirms
+// an event. Before the first attempt only the connection counts.
 func (b *Bus) Ready() error {
 	if err := b.client.Ready(); err != nil {
 		return err

@@ -1,10 +1,8 @@
-// Package changes tells the sinks that the settings name what a process does,
-// by change events.
+// Package changes sends the change events of a process to the configured sinks.
 //
-// A sink whose settings cannot work is logged as an error, shown by a metric, and
-// told nothing: to be seen must never keep a process from its work. One whose
-// files cannot be read yet is there, and its events wait. Check finds both
-// beforehand.
+// A sink with invalid settings is logged as an error, shown by a metric and gets no events, so that
+// reporting never stops the work of a process. A sink with files that cannot be read yet is kept,
+// and its events wait. Check finds both in advance.
 package changes
 
 import (
@@ -24,18 +22,18 @@ import (
 	"github.com/fleetloop/fleetloop/internal/lifecycle"
 )
 
-// A Sink is one that is told of changes.
+// Sink is one receiver of change events.
 type Sink struct {
 	Name string
-	// Client sends to it. Nil is that its settings cannot work.
+	// Client sends to the sink. Nil means that the settings of the sink are invalid.
 	Client changeevent.Client
-	// Wants says whether it is told of an action. The client says so, too.
+	// Wants reports whether the sink accepts an action. The client applies the same filter.
 	Wants func(action string) bool
 }
 
-// Sinks are all that are told of changes. As a changeevent.Client they are told
-// of the same events, and OnDelivery is called for each that has taken one.
-// None, and a nil pointer, is told nothing.
+// Sinks are all receivers of change events. As a changeevent.Client they pass each event to every
+// sink, and OnDelivery is called for each sink that has accepted one. The zero value and a nil
+// pointer have no sinks.
 type Sinks struct {
 	list    []Sink
 	invalid []InvalidSink
@@ -53,20 +51,18 @@ type InvalidSink struct {
 
 var _ changeevent.Client = (*Sinks)(nil)
 
-// An Option changes the clients of sinks.
+// Option changes the configuration of the clients.
 type Option func(*changeevent.Config)
 
-// SenderRetries has whoever sends keep events and send them again, as
-// changeevent.Config.SenderRetries has it.
+// SenderRetries leaves retries to the sender, as changeevent.Config.SenderRetries does.
 func SenderRetries(c *changeevent.Config) { c.SenderRetries = true }
 
-// New makes the sinks of a process, which says of itself that it is source, and
-// has them shown at /debug/change-events. Each event says itself whether it is of
-// a dry run: it may have been recorded by a process that was none. Whatever sends
-// must have ended before Part does.
+// New builds the sinks of a process with the given source, and serves their state at
+// /debug/change-events. Each event carries its own dry-run flag, because a process without dry run
+// may have recorded it. All senders must end before Part stops.
 //
-// An error is one of names that cannot be told apart, or that source is empty:
-// the client would name the component of the decision record, which this is not.
+// It returns an error if names of sinks are invalid or duplicate, or if source is empty: the client
+// would then use the component of the decision record, which is wrong here.
 func New(cfg Config, source string, p *process.Process, options ...Option) (*Sinks, error) {
 	if source == "" {
 		return nil, errNoSource
@@ -106,17 +102,17 @@ func New(cfg Config, source string, p *process.Process, options ...Option) (*Sin
 	return s, nil
 }
 
-// leaveOut keeps in mind a sink that cannot work.
+// leaveOut records a sink with invalid settings.
 func (s *Sinks) leaveOut(c SinkConfig, why error) {
 	s.invalid = append(s.invalid, InvalidSink{c.Name, why.Error()})
 	s.list = append(s.list, Sink{Name: c.Name, Wants: c.acceptsAction})
 }
 
-// stopShare is the part of the time to stop that may be spent on waiting for
-// sinks, so that a part is never given up on while it waits.
+// stopShare is the share of the stop timeout that may be spent waiting for sinks, so that a part is
+// never abandoned while it waits.
 const stopShare = 0.9
 
-// limitWait is how long to wait for sinks at the end.
+// limitWait limits the wait for sinks at shutdown by the stop timeout.
 func limitWait(wanted, stop time.Duration) time.Duration {
 	if stop <= 0 {
 		stop = lifecycle.DefaultStopTimeout
@@ -124,8 +120,7 @@ func limitWait(wanted, stop time.Duration) time.Duration {
 	return min(cmp.Or(wanted, changeevent.DefaultShutdownTimeout), time.Duration(float64(stop)*stopShare))
 }
 
-// Check says what is wrong with the settings of the sinks, and which of their
-// files cannot be read. It sends nothing.
+// Check validates the settings of the sinks and reads their files. It sends nothing.
 func (c Config) Check() error {
 	if err := c.validateNames(); err != nil {
 		return err
@@ -141,7 +136,7 @@ func (c Config) Check() error {
 	return errors.Join(errs...)
 }
 
-// clientConfig is the configuration of the client of a sink.
+// clientConfig returns the configuration of the client of a sink.
 func (s SinkConfig) clientConfig(common changeevent.Config) changeevent.Config {
 	c := common
 	c.Name = s.Name
@@ -162,7 +157,7 @@ func (s SinkConfig) clientConfig(common changeevent.Config) changeevent.Config {
 	return c
 }
 
-// acceptsAction says whether a sink is told of an action.
+// acceptsAction reports whether a sink accepts an action.
 func (s SinkConfig) acceptsAction(action string) bool {
 	if len(s.Actions) > 0 {
 		return slices.Contains(s.Actions, action)
@@ -171,8 +166,8 @@ func (s SinkConfig) acceptsAction(action string) bool {
 	return s.IncludeOptionalActions || !extension
 }
 
-// Each are the sinks one by one, for who keeps account of what each has taken:
-// also those that cannot work, which have no client.
+// Each returns the sinks one by one, for callers that track deliveries per sink. It includes sinks
+// with invalid settings, which have no client.
 func (s *Sinks) Each() []Sink {
 	if s == nil {
 		return nil
@@ -180,7 +175,7 @@ func (s *Sinks) Each() []Sink {
 	return slices.Clone(s.list)
 }
 
-// SendChangeEvent hands an event to each sink. It never blocks.
+// SendChangeEvent passes an event to each sink. It never blocks.
 func (s *Sinks) SendChangeEvent(ctx context.Context, event changeevent.ChangeEvent) {
 	if s == nil {
 		return
@@ -192,8 +187,8 @@ func (s *Sinks) SendChangeEvent(ctx context.Context, event changeevent.ChangeEve
 	}
 }
 
-// Close takes no more events and waits for those that were taken, as long as the
-// settings allow, for all sinks at the same time.
+// Close rejects new events and waits for accepted ones, at all sinks in parallel and no longer than
+// the settings allow.
 func (s *Sinks) Close() error {
 	if s == nil {
 		return nil
@@ -201,7 +196,7 @@ func (s *Sinks) Close() error {
 	return s.close()
 }
 
-// CloseTimeout is how long Close waits at most.
+// CloseTimeout returns the maximum duration of Close.
 func (s *Sinks) CloseTimeout() time.Duration {
 	if s == nil {
 		return 0
@@ -224,10 +219,9 @@ func (s *Sinks) closeAll() error {
 	return errors.Join(errs...)
 }
 
-// Part closes the sinks when the process ends. It stands before all parts that
-// send, and after those that sinks are reached through: so it stops when the
-// first have, and the others have not. Events that are left over then are logged;
-// they are no failure of the process.
+// Part closes the sinks when the process ends. It belongs before all parts that send and after
+// those that connect to the sinks, so it stops between them. Remaining events are logged and do not
+// fail the process.
 func (s *Sinks) Part() lifecycle.Part {
 	return lifecycle.Part{
 		Name: "change events",
@@ -242,8 +236,7 @@ func (s *Sinks) Part() lifecycle.Part {
 	}
 }
 
-// Describe registers the metrics of a sink and sends nothing: for the reference
-// of metrics.
+// Describe registers the metrics of a sink for the metrics reference. It sends nothing.
 func Describe(reg prometheus.Registerer) error {
 	client, err := changeevent.NewClient(changeevent.Config{
 		Enabled: true, ClusterName: "reference", Endpoint: "https://localhost/changes", Registerer: reg, Logger: slog.New(slog.DiscardHandler),

@@ -10,10 +10,10 @@ import (
 	"github.com/fleetloop/fleetloop/internal/settings"
 )
 
-// DefaultSink is the name of the sink that Config itself has.
+// DefaultSink is the name of the sink that Config itself describes.
 const DefaultSink = "default"
 
-// Config says which sinks are told of changes. With the defaults it is none.
+// Config lists the sinks for change events. The defaults have none.
 type Config struct {
 	Enabled     bool   `key:"enabled" env:"CHANGE_EVENTS_ENABLED" flag:"change-events-enabled" doc:"Send change events to sinks."`
 	ClusterName string `key:"cluster_name" env:"CHANGE_EVENTS_CLUSTER_NAME" flag:"change-events-cluster-name" doc:"Name of this cluster in change events."`
@@ -30,7 +30,7 @@ type Config struct {
 	Sinks []SinkConfig `key:"sinks" validate:"dive" doc:"Additional sinks. Each receives the same events. A sink has the same keys as change_events, and a name for metrics, logs and NodeFaults."`
 }
 
-// Default is a Target that the environment can give.
+// Default is a Target that environment variables can configure.
 type Default struct {
 	Endpoint     string             `key:"endpoint" env:"CHANGE_EVENTS_ENDPOINT" flag:"change-events-endpoint" doc:"URL of the sink. Some formats append the cluster name to its path."`
 	EndpointFile string             `key:"endpoint_file" env:"CHANGE_EVENTS_ENDPOINT_FILE" doc:"File with the URL of the sink, if the URL is secret, such as for Slack."`
@@ -57,13 +57,13 @@ type Default struct {
 	Tuning
 }
 
-// SinkConfig is a further sink.
+// SinkConfig is an additional sink.
 type SinkConfig struct {
 	Name string `key:"name" validate:"required" doc:"Name of the sink: lower case letters, digits and hyphens."`
 	Target
 }
 
-// Target is a sink: where, how and as whom. It has the fields of Default.
+// Target holds the address, format and credentials of a sink. It has the fields of Default.
 type Target struct {
 	Endpoint     string             `key:"endpoint" doc:"URL of the sink."`
 	EndpointFile string             `key:"endpoint_file" doc:"File with the URL of the sink."`
@@ -90,7 +90,7 @@ type Target struct {
 	Tuning
 }
 
-// Tuning is what few need.
+// Tuning holds rarely needed settings.
 type Tuning struct {
 	AppendCluster *bool         `key:"append_cluster" doc:"Append the cluster name to the path of the URL (default: depends on the format)."`
 	QueueSize     int           `key:"queue_size" default:"0" validate:"min=0,max=65536" doc:"Maximum number of events in each queue of the sink. If a queue is full, its oldest event is dropped. 0 means 1024 in all queues."`
@@ -100,7 +100,7 @@ type Tuning struct {
 	Links         []Link        `key:"links" validate:"dive" doc:"Links to add to events."`
 }
 
-// RetryConfig says how often an event is tried.
+// RetryConfig limits the attempts to send an event.
 type RetryConfig struct {
 	MaxAttempts     int           `key:"max_attempts" default:"0" validate:"min=0" doc:"Maximum number of attempts. 1 means no retry; 0 means no limit but max_elapsed_time."`
 	InitialInterval time.Duration `key:"initial_interval" default:"1s" validate:"min=0" doc:"Maximum delay after the first attempt. It doubles with each attempt. 0s means 1s."`
@@ -108,15 +108,14 @@ type RetryConfig struct {
 	MaxElapsedTime  time.Duration `key:"max_elapsed_time" default:"5m" validate:"min=0" doc:"Maximum time for all attempts of an event, unless the sink asks for a longer delay (Retry-After). 0s means 5m."`
 }
 
-// Link is a link that events get, such as to the dashboard of their node.
+// Link is a link added to events, such as to the dashboard of their node.
 type Link struct {
 	Href    string   `key:"href" validate:"required" doc:"https URL of the link, with placeholders for values of the event: {node}, {cluster}, {action}, {checkName}, {session} and others."`
 	Text    string   `key:"text" doc:"Text of the link."`
 	Actions []string `key:"actions" doc:"Actions whose events get the link (default: all)."`
 }
 
-// listSinks are the sinks by name, the default one first if it has somewhere to send
-// to.
+// listSinks returns the sinks by name. The default sink comes first if it has an endpoint.
 func (c Config) listSinks() []SinkConfig {
 	if !c.Enabled {
 		return nil
@@ -128,16 +127,16 @@ func (c Config) listSinks() []SinkConfig {
 	return append(list, c.Sinks...)
 }
 
-// errNoSink is what is wrong with change events that go nowhere.
+// errNoSink means that change events are enabled without a sink.
 var errNoSink = errors.New("change events are enabled without a sink: set CHANGE_EVENTS_ENDPOINT")
 
-// errNoSource is what is wrong with a process that does not name itself.
+// errNoSource means that the process has no name to use as the source.
 var errNoSource = errors.New("change events require a source: set the name of the sending component")
 
 var sinkName = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
 
-// validateNames refuses names of sinks that mean nothing or two things: metrics, and how
-// far a sink has come, are kept by them.
+// validateNames rejects invalid and duplicate names of sinks, because metrics and delivery
+// positions are keyed by name.
 func (c Config) validateNames() error {
 	seen := map[string]bool{}
 	for _, s := range c.listSinks() {

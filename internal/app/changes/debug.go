@@ -7,20 +7,20 @@ import (
 	"github.com/fleetloop/fleetloop/changeevent"
 )
 
-// debugPath is where a process shows how its sinks are.
+// debugPath serves the state of the sinks.
 const debugPath = "/debug/change-events"
 
-// A report is how the sinks are.
+// report is the state of the sinks.
 type report struct {
 	Sinks        []changeevent.Stats `json:"sinks"`
 	InvalidSinks []InvalidSink       `json:"invalidSinks,omitempty"`
 }
 
-// ServeHTTP shows how the sinks are, as JSON.
+// ServeHTTP writes the state of the sinks as JSON.
 func (s *Sinks) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	r := report{Sinks: []changeevent.Stats{}, InvalidSinks: s.invalid}
 	for _, sink := range s.Each() {
-		if stats, ok := changeevent.StatsOf(sink.Client); ok { // one that cannot work has none
+		if stats, ok := changeevent.StatsOf(sink.Client); ok { // an invalid sink has none
 			r.Sinks = append(r.Sinks, stats)
 		}
 	}
@@ -28,5 +28,5 @@ func (s *Sinks) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Cache-Control", "no-store")
 	enc := json.NewEncoder(w)
 	enc.SetIndent("", "  ")
-	_ = enc.Encode(r) // whoever asked has gone
+	_ = enc.Encode(r) // the client has disconnected
 }

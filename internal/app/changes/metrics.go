@@ -13,10 +13,10 @@ type sinkConfigValid struct{ sinks *Sinks }
 var sinkConfigValidDesc = prometheus.NewDesc("fleetloop_change_events_sink_config_valid",
 	"1 if this process can send change events to a sink, 0 if the configuration of the sink is invalid or the process has never been able to read a required file.", []string{"sink"}, nil)
 
-// Describe is that of prometheus.Collector.
+// Describe implements prometheus.Collector.
 func (sinkConfigValid) Describe(ch chan<- *prometheus.Desc) { ch <- sinkConfigValidDesc }
 
-// Collect is that of prometheus.Collector.
+// Collect implements prometheus.Collector.
 func (u sinkConfigValid) Collect(ch chan<- prometheus.Metric) {
 	for _, sink := range u.sinks.list {
 		stats, is := changeevent.StatsOf(sink.Client)

@@ -16,7 +16,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/settings"
 )
 
-// AuditConfig says which database the audit is read from, and as what.
+// AuditConfig holds the database and the role for reading the audit.
 type AuditConfig struct {
 	URL  settings.Secret `key:"url" env:"DATABASE_URL" doc:"URL of the PostgreSQL database with the audit, postgres://user:password@host:5432/database"`
 	Role string          `key:"role" env:"DATABASE_ROLE" flag:"database-role" default:"execution_auditor" doc:"database role to use"`
@@ -46,7 +46,7 @@ type auditListOptions struct {
 	noHeaders bool
 }
 
-// defaultEvents is how many events are listed when nobody says.
+// defaultEvents is the default number of listed events.
 const defaultEvents = 100
 
 func (s *session) auditListCommand() *cobra.Command {
@@ -109,8 +109,7 @@ func (s *session) auditList(cmd *cobra.Command, o auditListOptions) error {
 	return nil
 }
 
-// checkExecution fails if the audit has no event at all of an execution that
-// was named.
+// checkExecution returns an error if the audit has no event of a named execution.
 func checkExecution(ctx context.Context, store *pgstore.Store, name string) error {
 	if name == "" {
 		return nil
@@ -224,8 +223,8 @@ func breakText(b *audit.Break) string {
 	return fmt.Sprintf("%s %s: %s", what, verb, b.Message)
 }
 
-// openAudit gives the audit of the database that the environment names. Whoever
-// gets it calls done.
+// openAudit returns the audit of the database that the environment names. The caller must call
+// done.
 func (s *session) openAudit(cmd *cobra.Command) (store *pgstore.Store, done func(), err error) {
 	var cfg AuditConfig
 	if _, err := settings.Load(&cfg, settings.Source{Env: s.env.LookupEnv, Flags: cmd.Flags()}); err != nil {
@@ -245,7 +244,7 @@ func (s *session) openAudit(cmd *cobra.Command) (store *pgstore.Store, done func
 	return pgstore.New(pool), pool.Close, nil
 }
 
-// auditFailure says what to do about an error of the database.
+// auditFailure explains how to solve an error of the database.
 func auditFailure(err error) error {
 	const noRight = "42501"
 	f := &failure{err: err, code: CodeFailed}

@@ -13,8 +13,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/execution/audit"
 )
 
-// An auditEvent is an event as programs read it. Its fields do not change their
-// names.
+// auditEvent is the machine-readable form of an event. The names of its fields are stable.
 type auditEvent struct {
 	Position    int64           `json:"position"`
 	Time        time.Time       `json:"time"`
@@ -69,10 +68,10 @@ func auditEventOf(e *audit.Event) auditEvent {
 	}
 }
 
-// auditRows is how many rows of a table are held, so that their columns fit.
+// auditRows is the number of table rows that are buffered to align columns.
 const auditRows = 500
 
-// An eventPrinter writes events as they come.
+// eventPrinter writes events as they arrive.
 type eventPrinter struct {
 	w      io.Writer
 	format string
@@ -150,7 +149,7 @@ func (p *eventPrinter) closePrinter() error {
 	return err
 }
 
-// joinNonEmpty joins the parts that there are.
+// joinNonEmpty joins the parts that are not empty.
 func joinNonEmpty(parts ...string) string {
 	var there []string
 	for _, p := range parts {
@@ -168,13 +167,13 @@ func actorText(e *audit.Event) string {
 	return e.ActorID
 }
 
-// shortHash is as much of a hash as tells it from others.
+// shortHash returns the first characters of a hash, enough to identify it.
 func shortHash(hash string) string {
 	const enough = 12
 	return hash[:min(len(hash), enough)]
 }
 
-// An auditReport is what a verification found, as programs read it.
+// auditReport is the machine-readable result of a verification.
 type auditReport struct {
 	Valid   bool        `json:"valid"`
 	Checked int64       `json:"verifiedEvents"`

@@ -20,8 +20,8 @@ import (
 )
 
 const (
-	// defaultChanges is how many change events are listed when nobody says, and
-	// defaultPast how many a stream begins with.
+	// defaultChanges is the default number of listed change events, and
+	// defaultPast the default number of past events at the start of a stream.
 	defaultChanges = 50
 	defaultPast    = 10
 )
@@ -38,8 +38,7 @@ type changesOptions struct {
 	follow    bool
 }
 
-// AddToChanges adds commands below fleetloop changes. Root is what Command
-// gave.
+// AddToChanges adds commands below fleetloop changes. Root is the result of Command.
 func AddToChanges(root *cobra.Command, more ...*cobra.Command) {
 	for _, cmd := range root.Commands() {
 		if cmd.Name() == changesName {
@@ -122,7 +121,7 @@ func (s *session) runChanges(cmd *cobra.Command, o changesOptions) error {
 	return c.printList(cmd.Context())
 }
 
-// A changesSession shows change events.
+// changesSession prints change events.
 type changesSession struct {
 	*session
 
@@ -130,14 +129,14 @@ type changesSession struct {
 	o      changesOptions
 	out    show.ChangePrinter
 
-	// past are those of the list, which the stream may tell again: what came while
-	// the list was made. They are more than are shown, for it need not be the newest.
+	// past holds the events of the list that the stream may repeat, because they arrived during the
+	// list request. It holds more than are shown, because such an event need not be the newest.
 	past map[string]bool
-	at   string // where the stream goes on
+	at   string // position at which the stream continues
 }
 
-// readPages gives the pages of the list, as far as they are wanted, and where a
-// stream goes on from it.
+// readPages passes the requested pages of the list to each. It returns the position at which a
+// stream continues.
 func (c *changesSession) readPages(ctx context.Context, each func([]v1.ChangeEvent) error) (live string, more bool, err error) {
 	q := c.o.query
 	left := c.o.limit
@@ -194,9 +193,8 @@ func (c *changesSession) printList(ctx context.Context) error {
 	return nil
 }
 
-// checkCluster says why a cluster has no changes at all: there is none of that
-// name. The timeline also has changes of clusters that the fleet API does not
-// keep, or keeps no longer.
+// checkCluster returns an error if a cluster without changes does not exist. The timeline also has
+// changes of clusters that the fleet API never kept or has deleted.
 func (c *changesSession) checkCluster(ctx context.Context) error {
 	name := c.o.query.Cluster
 	if name == "" {
@@ -224,8 +222,7 @@ func (c *changesSession) checkCluster(ctx context.Context) error {
 	return err
 }
 
-// followChanges shows the past, and then what comes, until ctx ends, which is the usual
-// end.
+// followChanges prints past events, then new ones until ctx ends, which is the normal end.
 func (c *changesSession) followChanges(ctx context.Context) error {
 	if err := c.printLast(ctx); err != nil {
 		return err
@@ -238,19 +235,19 @@ func (c *changesSession) followChanges(ctx context.Context) error {
 			failures = 0
 		}
 		switch {
-		case ctx.Err() != nil, errors.Is(err, io.EOF): // it is meant to end, or has lasted long enough
+		case ctx.Err() != nil, errors.Is(err, io.EOF): // a normal end, or the maximum duration
 		case !isTransient(err):
 			return changesFailure(err)
 		case failures == 0:
 			c.printNote("warning: %v; retrying", err)
 		}
-		_ = backoff.Sleep(ctx, max(again.Delay(failures), retryAfter(err))) // the loop asks whether ctx ended
+		_ = backoff.Sleep(ctx, max(again.Delay(failures), retryAfter(err))) // the loop checks ctx
 		failures++
 	}
 	return nil
 }
 
-// printLast shows the last events, from the oldest of them.
+// printLast prints the last events, the oldest first.
 func (c *changesSession) printLast(ctx context.Context) (err error) {
 	var items []v1.ChangeEvent
 	c.at, _, err = c.readPages(ctx, func(page []v1.ChangeEvent) error {
@@ -269,7 +266,7 @@ func (c *changesSession) printLast(ctx context.Context) (err error) {
 	return c.out.Write(items)
 }
 
-// rememberEvents notes events of the list, if a stream follows.
+// rememberEvents records the events of the list if a stream follows.
 func (c *changesSession) rememberEvents(items []v1.ChangeEvent) {
 	if !c.o.follow {
 		return
@@ -282,7 +279,7 @@ func (c *changesSession) rememberEvents(items []v1.ChangeEvent) {
 	}
 }
 
-// handleEvent shows an event of the stream.
+// handleEvent prints an event of the stream.
 func (c *changesSession) handleEvent(e v1.WatchEvent) error {
 	if e.Type == v1.WatchChanged {
 		var event v1.ChangeEvent
@@ -301,12 +298,12 @@ func (c *changesSession) handleEvent(e v1.WatchEvent) error {
 	return nil
 }
 
-// keyOf is what no two events have in common.
+// keyOf returns a key that is unique for each event.
 func keyOf(e *v1.ChangeEvent) string {
 	return e.Tenant + "\x00" + e.Cluster + "\x00" + e.Source + "\x00" + e.ID
 }
 
-// changesFailure says what to do about an error of the API.
+// changesFailure explains how to solve an error of the API.
 func changesFailure(err error) error {
 	e, ok := errors.AsType[*fleetclient.Error](err)
 	switch {

@@ -1,11 +1,9 @@
-// Package cli is the fleetloop command line: it shows and changes what a
-// fleet API keeps.
+// Package cli is the fleetloop command line. It shows and changes the resources of a fleet API.
 //
-// Data goes to standard output and nothing else does; progress, warnings and
-// errors go to standard error. Each kind of failure has an exit code, see
-// ExitCodes. Nothing here reads the process's environment or terminal by
-// itself: all of that comes in an Env, so a command is a function of it and of
-// what the server answers.
+// Standard output receives only data. Progress, warnings and errors go to standard error. Each kind
+// of failure has an exit code, see ExitCodes. The package reads neither the environment nor the
+// terminal of the process directly: an Env holds both, so a command is a function of the Env and
+// the responses of the server.
 package cli
 
 import (
@@ -25,32 +23,29 @@ import (
 	"github.com/fleetloop/fleetloop/internal/version"
 )
 
-// Env is the world around a command.
+// Env holds the inputs and outputs of a command.
 type Env struct {
 	Stdin  io.Reader
 	Stdout io.Writer
 	Stderr io.Writer
 
-	// LookupEnv gives a variable of the environment. Nil means that there
-	// are none.
+	// LookupEnv returns an environment variable. Nil means an empty environment.
 	LookupEnv func(name string) (value string, ok bool)
 
-	// Terminal tells whether Stdout is a terminal.
+	// Terminal is true if Stdout is a terminal.
 	Terminal bool
 
-	// Progress tells whether Stderr is a terminal, on which the progress of
-	// long commands is shown.
+	// Progress is true if Stderr is a terminal, which enables progress output of long commands.
 	Progress bool
 
 	// Now is the clock. Nil means time.Now.
 	Now func() time.Time
 
-	// Wrap stands around the HTTP transport, or in its place. It may be nil.
+	// Wrap wraps or replaces the HTTP transport. It may be nil.
 	Wrap func(http.RoundTripper) http.RoundTripper
 }
 
-// Command gives the command line. Its caller adds further commands to it, and
-// runs it with Run.
+// Command returns the command line. The caller adds further commands and runs it with Run.
 func Command(env Env) *cobra.Command {
 	if env.LookupEnv == nil {
 		env.LookupEnv = func(string) (string, bool) { return "", false }
@@ -89,8 +84,7 @@ func Command(env Env) *cobra.Command {
 	return root
 }
 
-// Run runs root, which Command gave, tells the user about an error, and gives
-// the exit code.
+// Run runs root, the result of Command, prints any error and returns the exit code.
 func Run(ctx context.Context, env Env, root *cobra.Command, args []string) int {
 	begun := false
 	root.PersistentPreRun = func(*cobra.Command, []string) { begun = true }
@@ -99,24 +93,24 @@ func Run(ctx context.Context, env Env, root *cobra.Command, args []string) int {
 	if err == nil {
 		return CodeOK
 	}
-	// What fails before anything ran is how the command was written.
+	// An error before the command ran is a usage error.
 	if _, told := errors.AsType[*failure](err); !begun && !told {
 		err = usageError(cmd, err)
 	}
 	code := ExitCode(err)
 	if code == CodeFailed && ctx.Err() != nil {
-		code = CodeInterrupted // whatever it was that could not be finished
+		code = CodeInterrupted // any other error is a consequence
 	}
 	printError(env.Stderr, err)
 	return code
 }
 
-// A session is one command under way.
+// session is one running command.
 type session struct {
 	env Env
 }
 
-// newClient gives a client of the server that flags, environment and file name.
+// newClient returns a client for the server from flags, environment and file.
 func (s *session) newClient(cmd *cobra.Command) (*fleetclient.Client, error) {
 	cfg, _, err := s.loadConfig(cmd)
 	if err != nil {
@@ -138,9 +132,9 @@ func (s *session) newClient(cmd *cobra.Command) (*fleetclient.Client, error) {
 
 func (s *session) useColour() bool { return terminal.WantsColour(s.env.LookupEnv, s.env.Terminal) }
 
-// printNote tells about progress.
+// printNote prints progress.
 func (s *session) printNote(format string, args ...any) {
-	_, _ = fmt.Fprintf(s.env.Stderr, format+"\n", args...) // whoever closed it does not want to know
+	_, _ = fmt.Fprintf(s.env.Stderr, format+"\n", args...) // a closed stderr is no error
 }
 
 func noSuchCommand(cmd *cobra.Command, args []string) error {

@@ -39,7 +39,7 @@ type syncOptions struct {
 	limit     int
 }
 
-// everyState stands for all states.
+// everyState selects all states.
 const everyState = "all"
 
 func stateNames() []string {
@@ -105,7 +105,7 @@ func (s *session) showSyncs(cmd *cobra.Command, args []string, o syncOptions) er
 	return s.showSelectedSyncs(cmd.Context(), client, out, o)
 }
 
-// clusterRefs reads names and ids of clusters, also in the form cluster/name.
+// clusterRefs reads names and IDs of clusters, also in the form cluster/name.
 func clusterRefs(args []string) ([]lookup.Ref, error) {
 	cluster := lookup.Kinds()[0]
 	names := []string{cluster.Collection}
@@ -121,7 +121,7 @@ func clusterRefs(args []string) ([]lookup.Ref, error) {
 	return refs, err
 }
 
-// showNamedSyncs shows what was found before it tells what was not.
+// showNamedSyncs prints the syncs that it found before it returns errors about the others.
 func showNamedSyncs(ctx context.Context, client *fleetclient.Client, refs []lookup.Ref, out show.SyncPrinter) error {
 	var found []v1.ClusterSync
 	var errs []error
@@ -144,7 +144,7 @@ func showNamedSyncs(ctx context.Context, client *fleetclient.Client, refs []look
 	return joinErrors(errs, len(found))
 }
 
-// showSelectedSyncs shows a list as it comes, and says what it is a part of.
+// showSelectedSyncs prints a list as it arrives, and the total from which it was selected.
 func (s *session) showSelectedSyncs(ctx context.Context, client *fleetclient.Client, out show.SyncPrinter, o syncOptions) error {
 	seen := tally{states: map[v1.SyncState]int{}}
 	var chunk []v1.ClusterSync
@@ -178,8 +178,7 @@ func (s *session) showSelectedSyncs(ctx context.Context, client *fleetclient.Cli
 	return nil
 }
 
-// wantedStates are the states to ask for: those that are not synced if the
-// user names none.
+// wantedStates returns the states to request. Without names these are all states except synced.
 func wantedStates(names []string) []v1.SyncState {
 	all := v1.SyncStates()
 	switch {
@@ -191,11 +190,11 @@ func wantedStates(names []string) []v1.SyncState {
 	return slices.DeleteFunc(all, func(state v1.SyncState) bool { return !slices.Contains(names, string(state)) })
 }
 
-// A tally counts syncs by their states.
+// tally counts syncs by state.
 type tally struct {
 	states        map[v1.SyncState]int
 	all, unsynced int
-	more          bool // there are more than were counted
+	more          bool // more exist than were counted
 }
 
 func (t *tally) addSync(sync v1.ClusterSync) {
@@ -206,7 +205,7 @@ func (t *tally) addSync(sync v1.ClusterSync) {
 	}
 }
 
-// sumUp says in one line how many clusters are not synced.
+// sumUp prints in one line how many clusters are not synced.
 func (s *session) sumUp(ctx context.Context, client *fleetclient.Client, seen tally) error {
 	body, err := client.ListPage(ctx, v1.CollectionClusters, url.Values{"page": {"1"}, "size": {"1"}}, nil)
 	if err != nil {
@@ -216,7 +215,7 @@ func (s *session) sumUp(ctx context.Context, client *fleetclient.Client, seen ta
 	if err := json.Unmarshal(body, &page); err != nil {
 		return fmt.Errorf("count clusters: %w: %w", fleetclient.ErrBadAnswer, err)
 	}
-	total := int64(seen.all) // the least that is known
+	total := int64(seen.all) // a lower bound
 	if page.Total != nil {
 		total = max(total, *page.Total)
 	}

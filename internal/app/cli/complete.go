@@ -10,14 +10,14 @@ import (
 	"github.com/fleetloop/fleetloop/internal/app/cli/lookup"
 )
 
-// A completion is worth no more than a moment, and a list no more than what
-// fits a screen or two.
+// The limits of a completion: its duration, and as many names as fit on one or
+// two screens.
 const (
 	completionTimeout = 2 * time.Second
 	completionLimit   = 200
 )
 
-// completeNames completes kinds, and then the names that the server has.
+// completeNames completes kinds, then names from the server.
 func (s *session) completeNames(cmd *cobra.Command, args []string, toComplete string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	if prefix, rest, ok := strings.Cut(toComplete, "/"); ok && len(args) == 0 {
 		k, err := lookup.ParseKind(prefix)
@@ -40,8 +40,8 @@ func (s *session) completeClusters(cmd *cobra.Command, _ []string, toComplete st
 	return s.liveNames(cmd, lookup.Kinds()[0], toComplete, "")
 }
 
-// liveNames asks the server for the names that begin so. A server that can
-// not be asked has none; a completion is no place for errors.
+// liveNames returns the names on the server with a prefix. An unreachable server yields none,
+// because a completion cannot show errors.
 func (s *session) liveNames(cmd *cobra.Command, k lookup.Kind, start, lead string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	const files = cobra.ShellCompDirectiveNoFileComp
 	client, err := s.newClient(cmd)
@@ -51,7 +51,7 @@ func (s *session) liveNames(cmd *cobra.Command, k lookup.Kind, start, lead strin
 	defer client.CloseIdle()
 	parent := cmd.Context()
 	if parent == nil {
-		parent = context.Background() // cobra completes without one when it was run without one
+		parent = context.Background() // cobra has no context if it was run without one
 	}
 	ctx, cancel := context.WithTimeout(parent, completionTimeout)
 	defer cancel()

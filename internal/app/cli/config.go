@@ -15,7 +15,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/settings"
 )
 
-// Config says which server the commands talk to, and as whom.
+// Config holds the server and the credentials of the commands.
 type Config struct {
 	Server         string          `key:"server" env:"FLEETLOOP_SERVER" flag:"server" default:"http://127.0.0.1:8080" doc:"URL of the fleet API; host:port is http."`
 	Token          settings.Secret `key:"token" env:"FLEETLOOP_TOKEN" doc:"Bearer token. Set at most one of token and token_file."`
@@ -45,13 +45,13 @@ func (s *session) loadConfig(cmd *cobra.Command) (Config, *settings.Report, erro
 	if err != nil {
 		return cfg, nil, &failure{err: err, code: CodeUsage, next: "run 'fleetloop config schema' for the JSON Schema of the file"}
 	}
-	// The report goes on to read what it filled.
+	// The report keeps a pointer to cfg, so the result is a copy.
 	inForce, err := onlyStrongest(cfg, report)
 	return inForce, report, err
 }
 
-// onlyStrongest drops the token or the token file, whichever comes from the
-// weaker source: who gives one does not want the other.
+// onlyStrongest keeps the token or the token file from the stronger source and drops the other,
+// because giving one overrides the other.
 func onlyStrongest(cfg Config, report *settings.Report) (Config, error) {
 	if cfg.Token == "" || cfg.TokenFile == "" {
 		return cfg, nil
@@ -74,7 +74,7 @@ func onlyStrongest(cfg Config, report *settings.Report) (Config, error) {
 	return cfg, nil
 }
 
-// configFile is the file that was asked for, or the usual one if it is there.
+// configFile returns the requested file, or the default file if it exists.
 func (s *session) configFile(cmd *cobra.Command) (string, error) {
 	name, _ := s.env.LookupEnv(configEnv)
 	if flag := cmd.Flags().Lookup(configFlag); flag != nil && flag.Changed {

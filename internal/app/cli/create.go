@@ -52,8 +52,7 @@ func (s *session) createCommand() *cobra.Command {
 	return cmd
 }
 
-// createAll goes on after a failure: the documents may have nothing to do with
-// each other.
+// createAll continues after a failure, because the documents may be independent.
 func (s *session) createAll(ctx context.Context, client *fleetclient.Client, docs []document.Document, format string) error {
 	out := s.newChangePrinter(format, len(docs) == 1, "created")
 	var errs []error
@@ -95,7 +94,7 @@ func createOne(ctx context.Context, client *fleetclient.Client, d document.Docum
 	return itemOf(k, r, owner)
 }
 
-// itemOf is an item of what the server answered to a change.
+// itemOf converts a resource in the response to a change into an item.
 func itemOf(k lookup.Kind, r v1.Resource, owner string) (lookup.Item, error) {
 	raw, err := json.Marshal(r)
 	if err != nil {

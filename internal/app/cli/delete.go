@@ -72,7 +72,7 @@ func (s *session) runDelete(cmd *cobra.Command, args []string, o deleteOptions) 
 	return s.waitFor(cmd.Context(), client, asked, goal{deleted: true}, o.waitOptions)
 }
 
-// targetToDelete reads what is to be deleted, from the arguments or from files.
+// targetToDelete reads the resources to delete from the arguments or from files.
 func (o *deleteOptions) targetToDelete(s *session, cmd *cobra.Command, args []string) (target, error) {
 	switch {
 	case o.timeout <= 0 || o.interval <= 0:
@@ -85,7 +85,7 @@ func (o *deleteOptions) targetToDelete(s *session, cmd *cobra.Command, args []st
 			return target{}, usageError(cmd, err)
 		}
 		var what target
-		for _, d := range slices.Backward(docs) { // children stand after their parents, and go before them
+		for _, d := range slices.Backward(docs) { // children follow their parents in files and are deleted first
 			what.refs = append(what.refs, d.Ref)
 		}
 		return what, nil

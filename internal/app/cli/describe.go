@@ -66,7 +66,7 @@ func (s *session) describeItem(ctx context.Context, client *fleetclient.Client, 
 		switch {
 		case err == nil:
 			details.Sync = &sync
-		case !fleetclient.IsNotFound(err): // a server that knows of no Gardener has none
+		case !fleetclient.IsNotFound(err): // a server without Gardener has none
 			return err
 		}
 	}

@@ -27,13 +27,13 @@ const (
 	CodeInterrupted  = 130
 )
 
-// An ExitCodeDoc says what one exit code means.
+// ExitCodeDoc documents one exit code.
 type ExitCodeDoc struct {
 	Code    int
 	Meaning string
 }
 
-// ExitCodes are all exit codes in rising order, for documentation.
+// ExitCodes returns all exit codes in rising order, for documentation.
 func ExitCodes() []ExitCodeDoc {
 	return []ExitCodeDoc{
 		{CodeOK, "done"},
@@ -55,24 +55,24 @@ func exitCodeHelp() string {
 	return strings.TrimSuffix(b.String(), "\n")
 }
 
-// A failure is an error with what the user can do about it.
+// failure is an error with advice for the user.
 type failure struct {
 	err  error
-	next string // a command, or a sentence; empty if there is none
+	next string // a command or a sentence, may be empty
 	code int
 }
 
 func (f *failure) Error() string { return f.err.Error() }
 func (f *failure) Unwrap() error { return f.err }
 
-// Usage is an error in how a command was written or configured, for commands
-// of other packages. Next says what to do; it may be empty.
+// Usage returns an error about the arguments or the configuration of a command, for commands of
+// other packages. Next is advice for the user and may be empty.
 func Usage(err error, next string) error { return &failure{err: err, code: CodeUsage, next: next} }
 
-// Fail is an error with an exit code of its own, likewise.
+// Fail returns an error with the given exit code. Next is advice for the user and may be empty.
 func Fail(err error, code int, next string) error { return &failure{err: err, code: code, next: next} }
 
-// usageError is an error in how a command was written.
+// usageError returns an error about the arguments of a command.
 func usageError(cmd *cobra.Command, err error) error {
 	return Usage(err, cmd.CommandPath()+" --help")
 }
@@ -81,7 +81,7 @@ func usageErrorf(cmd *cobra.Command, format string, args ...any) error {
 	return usageError(cmd, fmt.Errorf(format, args...))
 }
 
-// ExitCode gives the exit code for what a command returned.
+// ExitCode returns the exit code for the error of a command.
 func ExitCode(err error) int {
 	if err == nil {
 		return CodeOK
@@ -105,7 +105,7 @@ func ExitCode(err error) int {
 	return CodeFailed
 }
 
-// joinErrors joins the errors about several things, done of which went well.
+// joinErrors joins the errors about several objects. done is the number of successes.
 func joinErrors(errs []error, done int) error {
 	switch {
 	case len(errs) == 0:
@@ -118,7 +118,7 @@ func joinErrors(errs []error, done int) error {
 	return &failure{err: errors.Join(errs...), code: ExitCode(errs[0]), next: nextFor(errs[0])}
 }
 
-// printError tells what failed and why, and what to do next.
+// printError prints an error and the next step for the user.
 func printError(w io.Writer, err error) {
 	var b strings.Builder
 	for text := range strings.SplitSeq(err.Error(), "\n") {
@@ -127,7 +127,7 @@ func printError(w io.Writer, err error) {
 	if next := nextFor(err); next != "" {
 		fmt.Fprintf(&b, "next:  %s\n", next)
 	}
-	_, _ = io.WriteString(w, b.String()) // there is nowhere else to say it
+	_, _ = io.WriteString(w, b.String()) // there is no other output
 }
 
 func nextFor(err error) string {

@@ -94,7 +94,7 @@ func (s *session) getSelected(ctx context.Context, client *fleetclient.Client, s
 	return out.Close()
 }
 
-// getNamed shows what was found before it tells what was not.
+// getNamed prints the resources that it found before it returns errors about the others.
 func (s *session) getNamed(ctx context.Context, client *fleetclient.Client, refs []lookup.Ref, o getOptions) error {
 	var found []lookup.Item
 	var errs []error
@@ -112,8 +112,8 @@ func (s *session) getNamed(ctx context.Context, client *fleetclient.Client, refs
 	return joinErrors(errs, len(found))
 }
 
-// printNamed writes items in their order. A table has the columns of one kind,
-// so another kind begins another table.
+// printNamed writes items in their order. A table has the columns of one kind, so another kind
+// begins another table.
 func (s *session) printNamed(ctx context.Context, client *fleetclient.Client, found []lookup.Item, single bool, o getOptions) error {
 	tables := show.IsTable(o.format)
 	for first := true; len(found) > 0; first = false {

@@ -57,7 +57,7 @@ func (s *session) loadCommand() *cobra.Command {
 	return cmd
 }
 
-// parseArgs reads what is to be loaded from the arguments.
+// parseArgs reads the kind and the options of the load from the arguments.
 func (o loadOptions) parseArgs(cmd *cobra.Command, args []string) (k lookup.Kind, options []fleetclient.LoadOption, err error) {
 	if err := checkFormat(cmd, o.format, versionFormats()); err != nil {
 		return k, nil, err
@@ -95,7 +95,7 @@ func (s *session) loadLines(cmd *cobra.Command, args []string, o loadOptions) er
 	if err != nil {
 		return usageError(cmd, err)
 	}
-	defer func() { _ = in.Close() }() // nothing was written
+	defer func() { _ = in.Close() }() // read only
 	client, err := s.newClient(cmd)
 	if err != nil {
 		return err
@@ -120,7 +120,7 @@ func (s *session) loadLines(cmd *cobra.Command, args []string, o loadOptions) er
 	return s.sayLoaded(k, o.format, v1.LoadResult{Created: created, Skipped: skipped})
 }
 
-// openInput opens the file to load. A size below zero is one that is not known.
+// openInput opens the file to load. A negative size means that the size is unknown.
 func (s *session) openInput(name string) (in io.ReadCloser, size int64, err error) {
 	if name == "-" {
 		return io.NopCloser(s.env.Stdin), -1, nil
@@ -134,7 +134,7 @@ func (s *session) openInput(name string) (in io.ReadCloser, size int64, err erro
 		err = fmt.Errorf("%s is a folder; give one file", name)
 	}
 	if err != nil {
-		_ = f.Close() // nothing was written
+		_ = f.Close() // read only
 		return nil, 0, err
 	}
 	if !info.Mode().IsRegular() {
@@ -143,13 +143,13 @@ func (s *session) openInput(name string) (in io.ReadCloser, size int64, err erro
 	return f, info.Size(), nil
 }
 
-// loadFailure says how to go on with a load that was cut short.
+// loadFailure explains how to continue an interrupted load.
 func loadFailure(ctx context.Context, err error, created int64, lines *countingReader) error {
 	code := ExitCode(err)
 	refusal, refused := errors.AsType[*fleetclient.Error](err)
 	switch {
 	case refused && refusal.Problem.Loaded == nil, lines.bytes.Load() == 0:
-		return err // nothing was begun
+		return err // the load has not started
 	case refused && created > 0:
 		code = CodePartial
 	case ctx.Err() != nil:
@@ -179,8 +179,7 @@ func (s *session) sayLoaded(k lookup.Kind, format string, r v1.LoadResult) error
 	return err
 }
 
-// reportProgress shows every second how far a load is, until the function that it gives
-// is called.
+// reportProgress prints the progress of a load every second until end is called.
 func (s *session) reportProgress(lines *countingReader) (end func()) {
 	if !s.env.Progress {
 		return func() {}
@@ -207,10 +206,10 @@ func (s *session) reportProgress(lines *countingReader) (end func()) {
 	}
 }
 
-// A countingReader knows how much of a file was read.
+// countingReader counts the bytes and lines read from a file.
 type countingReader struct {
 	src   io.Reader
-	size  int64 // below zero if not known
+	size  int64 // negative if unknown
 	lines atomic.Int64
 	bytes atomic.Int64
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/app/cli/show"
 )
 
-// formatText says in a few words what was done.
+// formatText prints the result in a few words.
 const formatText = "text"
 
 func getFormats() []string { return []string{show.Table, show.Wide, show.JSON, show.YAML, show.Name} }
@@ -23,8 +23,7 @@ func changeFormats() []string { return []string{formatText, show.JSON, show.YAML
 
 func versionFormats() []string { return []string{formatText, show.JSON} }
 
-// addOutputFlag adds -o with one of the given formats, the first of which is
-// the default.
+// addOutputFlag adds -o with one of the given formats. The first is the default.
 func addOutputFlag(cmd *cobra.Command, format *string, formats []string) {
 	cmd.Flags().StringVarP(format, "output", "o", formats[0], "output `format`: "+strings.Join(formats, ", "))
 	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp))
@@ -37,13 +36,12 @@ func checkFormat(cmd *cobra.Command, format string, formats []string) error {
 	return usageErrorf(cmd, "unknown output format %q%s", format, lookup.Offer(format, formats))
 }
 
-// showOptions is how this session shows things.
+// showOptions returns the output options of this session.
 func (s *session) showOptions() show.Options {
 	return show.Options{Colour: s.useColour(), Now: s.env.Now}
 }
 
-// newChangePrinter gives a printer that says what was done, or shows what
-// came of it.
+// newChangePrinter returns a printer for the action or for the changed resource.
 func (s *session) newChangePrinter(format string, single bool, verb string) show.Printer {
 	if format == formatText {
 		return textPrinter{s.env.Stdout, verb}
@@ -58,7 +56,7 @@ type textPrinter struct {
 	verb string
 }
 
-// Write says for each item what was done.
+// Write prints the action on each item.
 func (p textPrinter) Write(items []lookup.Item) error {
 	for _, i := range items {
 		if _, err := fmt.Fprintf(p.w, "%s %s\n", i.Label(), p.verb); err != nil {
@@ -68,5 +66,5 @@ func (p textPrinter) Write(items []lookup.Item) error {
 	return nil
 }
 
-// Close has nothing to add.
+// Close does nothing.
 func (textPrinter) Close() error { return nil }

@@ -71,10 +71,10 @@ func (s *session) labelCommand() *cobra.Command {
 	return cmd
 }
 
-// An edit makes a patch of what a resource is now.
+// edit computes a patch from the current state of a resource.
 type edit struct {
 	patch func(now v1.Resource) (v1.PatchRequest, error)
-	// merges says that the patch keeps some of what the resource is now.
+	// merges is true if the patch keeps some of the current state.
 	merges bool
 }
 
@@ -117,18 +117,17 @@ func (s *session) runPatch(cmd *cobra.Command, args []string, o patchOptions) er
 	return joinErrors(errs, done)
 }
 
-// maxTries is how often an edit is made anew because somebody else was quicker.
+// maxTries limits the attempts to apply an edit after conflicts.
 const maxTries = 5
 
-// applyEdit changes a resource. What somebody else changes at the same time is not
-// undone by an edit that keeps the rest as it was.
+// applyEdit changes a resource. An edit that merges does not undo concurrent changes.
 func applyEdit(ctx context.Context, client *fleetclient.Client, i lookup.Item, e edit) (lookup.Item, error) {
 	for try := 1; ; try++ {
 		now, tag := i.Resource, ""
 		var err error
 		if e.merges {
-			// Another read, because what found the resource was a list, which has
-			// no tag for each.
+			// Read again, because the resource was found by a list, which has no tag
+			// per item.
 			if now, tag, err = client.GetTagged(ctx, i.Kind.Collection, now.ID); err != nil {
 				return lookup.Item{}, err
 			}
@@ -147,7 +146,7 @@ func applyEdit(ctx context.Context, client *fleetclient.Client, i lookup.Item, e
 	}
 }
 
-// parseEdits reads what is to be changed and how, from the arguments or from files.
+// parseEdits reads the resources and their edits from the arguments or from files.
 func (o patchOptions) parseEdits(s *session, cmd *cobra.Command, args []string) ([]lookup.Ref, []edit, error) {
 	if o.file != "" {
 		if len(args) > 0 || o.spec != "" || len(o.labels) > 0 {
@@ -183,7 +182,7 @@ func (o patchOptions) parseEdits(s *session, cmd *cobra.Command, args []string) 
 	return what.refs, edits, nil
 }
 
-// declareEdit makes a resource what a document says.
+// declareEdit returns an edit that makes a resource equal to a document.
 func declareEdit(d document.Document) edit {
 	return edit{patch: func(v1.Resource) (v1.PatchRequest, error) {
 		labels := map[string]string{}
@@ -192,7 +191,7 @@ func declareEdit(d document.Document) edit {
 	}}
 }
 
-// newEdit merges into the spec and changes labels one by one.
+// newEdit returns an edit that merges into the spec and changes single labels.
 func newEdit(spec string, changes []string) (edit, error) {
 	if spec == "" && len(changes) == 0 {
 		return edit{}, errors.New("give the change with --spec, --label or -f")

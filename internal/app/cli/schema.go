@@ -26,7 +26,7 @@ func (s *session) schemaCommand() *cobra.Command {
 	return cmd
 }
 
-// withKind runs a command about the kind that its first argument names.
+// withKind runs a command with the kind of its first argument.
 func (s *session) withKind(run func(cmd *cobra.Command, client *fleetclient.Client, k lookup.Kind) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		k, err := lookup.ParseKind(args[0])
@@ -69,7 +69,8 @@ func (s *session) schemaSetCommand() *cobra.Command {
 	return cmd
 }
 
-// printWarnings prints what became of a schema, and names resources that violate it.
+// printWarnings prints the result of a schema change and lists the resources that violate the
+// schema.
 func (s *session) printWarnings(k lookup.Kind, existing *v1.SchemaWarnings) error {
 	if _, err := fmt.Fprintf(s.env.Stdout, "schema/%s set\n", k.Collection); err != nil || existing == nil || existing.Invalid == 0 {
 		return err

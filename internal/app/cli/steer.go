@@ -13,20 +13,20 @@ import (
 	"github.com/fleetloop/fleetloop/internal/fleetclient"
 )
 
-// Codes of the API's problems, for what is not to be retried.
+// Problem codes of the API for syncs that cannot be retried.
 const (
 	codeSyncRunning = "sync_running"
 	codeSyncPaused  = "sync_paused"
 )
 
-// A controlAction is what can be done to the sync of a cluster.
+// controlAction is an action on the sync of a cluster.
 type controlAction struct {
 	verb string // as in "retry cluster/eu-1"
 	do   func(*fleetclient.Client, context.Context, string) (v1.ClusterSync, error)
 	done string // as in "cluster/eu-1 retried"
 }
 
-// describeOutcome says what came of it.
+// describeOutcome returns the result of the action.
 func (st controlAction) describeOutcome(sync v1.ClusterSync) string {
 	if sync.State == v1.SyncSynced && st.verb == "retry" {
 		return "is already synced"
@@ -111,7 +111,7 @@ func (s *session) runControl(cmd *cobra.Command, args []string, st controlAction
 	return s.steerAll(cmd.Context(), client, st, items, o)
 }
 
-// findClusters finds all clusters before anything is done to one of them.
+// findClusters finds all clusters before the first action.
 func (o controlOptions) findClusters(ctx context.Context, client *fleetclient.Client, refs []lookup.Ref) ([]lookup.Item, error) {
 	if !o.allStuck {
 		return target{kind: lookup.Kinds()[0], refs: refs, scope: o.scope}.findItems(ctx, client)
@@ -155,7 +155,7 @@ func (s *session) steerAll(ctx context.Context, client *fleetclient.Client, st c
 		}
 		errs = append(errs, fmt.Errorf("%s %s: %w", st.verb, i.Label(), err))
 		if errors.Is(err, fleetclient.ErrUnreachable) || ctx.Err() != nil {
-			break // it would be the same with all others
+			break // all others would fail alike
 		}
 	}
 	if done > 0 || len(errs) == 0 {
@@ -166,8 +166,8 @@ func (s *session) steerAll(ctx context.Context, client *fleetclient.Client, st c
 	return joinErrors(errs, done)
 }
 
-// skipReason says why one of many clusters was left as it is, "" if an error does
-// not mean that.
+// skipReason returns why one of many clusters was left unchanged. It is empty if the error has
+// another meaning.
 func skipReason(err error) string {
 	e, ok := errors.AsType[*fleetclient.Error](err)
 	switch {
@@ -182,13 +182,13 @@ func skipReason(err error) string {
 	return ""
 }
 
-// A controlPrinter says for each cluster what was done.
+// controlPrinter prints the action on each cluster.
 type controlPrinter struct {
 	s  *session
 	st controlAction
 }
 
-// Write says for each cluster what was done.
+// Write prints the action on each cluster.
 func (p controlPrinter) Write(syncs []v1.ClusterSync) error {
 	for _, sync := range syncs {
 		if _, err := fmt.Fprintf(p.s.env.Stdout, "%s/%s %s\n", lookup.Kinds()[0].Singular, sync.Name, p.st.describeOutcome(sync)); err != nil {
@@ -198,5 +198,5 @@ func (p controlPrinter) Write(syncs []v1.ClusterSync) error {
 	return nil
 }
 
-// Close has nothing to add.
+// Close does nothing.
 func (controlPrinter) Close() error { return nil }

@@ -11,7 +11,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/fleetclient"
 )
 
-// A scope is which resources a command is about, apart from its arguments.
+// scope selects the resources of a command, apart from its arguments.
 type scope struct {
 	labels  string
 	search  string
@@ -27,13 +27,13 @@ func (sc *scope) addFlags(s *session, cmd *cobra.Command, selects bool) {
 	_ = cmd.RegisterFlagCompletionFunc("cluster", s.completeClusters)
 }
 
-// A target is what a command is about: the resources that refs name or, if
-// there are none, those that the scope selects.
+// target is the set of resources of a command: those that refs name or, without refs, those that
+// the scope selects.
 type target struct {
 	kind lookup.Kind
 	refs []lookup.Ref
 	scope
-	missingOK bool // what is named and is not there is left out
+	missingOK bool // missing named resources are left out
 }
 
 // parseTarget reads the arguments. Names and selectors exclude each other.
@@ -52,14 +52,13 @@ func (sc *scope) parseTarget(cmd *cobra.Command, args []string) (target, error) 
 	return target{kind: k, refs: refs, scope: *sc}, nil
 }
 
-// everything reports whether nothing narrows the target down.
+// everything reports whether the target is not restricted.
 func (t target) everything() bool {
 	return len(t.refs) == 0 && t.labels == "" && t.search == "" && t.cluster == ""
 }
 
-// findItems finds all resources of the target before anything is done to one of
-// them, so that a name that is written wrong is noticed in time. A selection
-// that is empty is an error: to wait for nothing, or to change it, is a
+// findItems finds all resources of the target before the first change, so that a misspelled name
+// fails early. An empty selection is an error, because waiting for or changing nothing is a
 // mistake.
 func (t target) findItems(ctx context.Context, client *fleetclient.Client) ([]lookup.Item, error) {
 	if len(t.refs) > 0 {
@@ -107,7 +106,7 @@ func (t target) findNamed(ctx context.Context, client *fleetclient.Client) ([]lo
 	return items, nil
 }
 
-// selection is the part of the collection that the flags select.
+// selection returns the part of the collection that the flags select.
 func (sc *scope) selection(ctx context.Context, client *fleetclient.Client, k lookup.Kind) (lookup.Selection, error) {
 	sel := lookup.Selection{Kind: k, Labels: sc.labels, Search: sc.search}
 	if sc.cluster != "" {

@@ -15,7 +15,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/fleetclient"
 )
 
-// errWaitTimeout is the cause of a wait that took too long.
+// errWaitTimeout is the cause of a wait that timed out.
 var errWaitTimeout = errors.New("timed out")
 
 type waitOptions struct {
@@ -70,7 +70,7 @@ func (s *session) runWait(cmd *cobra.Command, args []string, o waitOptions) erro
 		return err
 	}
 	defer client.CloseIdle()
-	what.missingOK = goal.deleted // what is to be gone and is not there is as wanted
+	what.missingOK = goal.deleted // a missing resource counts as deleted
 	items, err := what.findItems(cmd.Context(), client)
 	if err != nil {
 		return err
@@ -78,7 +78,7 @@ func (s *session) runWait(cmd *cobra.Command, args []string, o waitOptions) erro
 	return s.waitFor(cmd.Context(), client, items, goal, o)
 }
 
-// waitFor looks at items again and again until all are as wanted.
+// waitFor polls items until all reach the goal.
 func (s *session) waitFor(ctx context.Context, client *fleetclient.Client, pending []lookup.Item, g goal, o waitOptions) error {
 	if o.timeout > 0 {
 		var cancel context.CancelFunc
@@ -95,7 +95,7 @@ func (s *session) waitFor(ctx context.Context, client *fleetclient.Client, pendi
 			return nil
 		}
 		if ctx.Err() == nil {
-			trouble = now // a look that was cut short knows of none
+			trouble = now // an interrupted poll has no result
 		}
 		if o.timeout > 0 {
 			err = backoff.Sleep(ctx, max(o.interval, retryAfter(trouble)))
@@ -111,8 +111,8 @@ func (s *session) waitFor(ctx context.Context, client *fleetclient.Client, pendi
 	}
 }
 
-// lookOnce gives the items that are not yet as wanted, as they are now.
-// Trouble is why some of them could not be looked at.
+// lookOnce reads the items and returns those that have not reached the goal. Trouble is why some of
+// them could not be read.
 func (s *session) lookOnce(ctx context.Context, client *fleetclient.Client, pending []lookup.Item, g goal) (left []lookup.Item, trouble, err error) {
 	for n, i := range pending {
 		now, gone, err := lookup.Again(ctx, client, i)
@@ -137,7 +137,7 @@ func (s *session) lookOnce(ctx context.Context, client *fleetclient.Client, pend
 	return left, trouble, nil
 }
 
-// timeoutError is the error for items that did not come round in time.
+// timeoutError returns the error for items that did not reach the goal in time.
 func timeoutError(pending []lookup.Item, g goal, timeout time.Duration, trouble error) error {
 	const most = 5
 	var b strings.Builder
@@ -158,7 +158,7 @@ func timeoutError(pending []lookup.Item, g goal, timeout time.Duration, trouble 
 	return &failure{err: err, code: CodeTimeout, next: "run 'fleetloop describe " + pending[0].Label() + "' to see why"}
 }
 
-// A goal is what a resource is waited for to become.
+// goal is the state for which a command waits.
 type goal struct {
 	deleted   bool
 	phase     v1.Phase
@@ -212,8 +212,8 @@ func (g goal) String() string {
 	return "condition " + g.condition + " " + string(g.status)
 }
 
-// isReached reports whether a resource is as wanted. One that is ready for an
-// older spec than it has now is not.
+// isReached reports whether a resource has reached the goal. Readiness for an older spec does not
+// count.
 func (g goal) isReached(r v1.Resource) bool {
 	if g.phase != "" {
 		current := g.phase != v1.PhaseReady || r.Status.ObservedGeneration >= r.Generation
@@ -227,7 +227,7 @@ func (g goal) isReached(r v1.Resource) bool {
 	return false
 }
 
-// describeReached says that the goal is reached, as the end of a line.
+// describeReached returns the message for a reached goal, as the end of a line.
 func (g goal) describeReached() string {
 	if g.deleted {
 		return "deleted"
@@ -235,7 +235,7 @@ func (g goal) describeReached() string {
 	return "reached " + g.String()
 }
 
-// describeState says how an item is instead.
+// describeState returns the current state of an item that has not reached the goal.
 func (g goal) describeState(i lookup.Item) string {
 	if g.condition != "" {
 		for _, c := range i.Resource.Status.Conditions {

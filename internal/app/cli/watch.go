@@ -76,7 +76,7 @@ func (s *session) runWatch(cmd *cobra.Command, args []string, o getOptions) erro
 	return w.pollUntilDone(cmd.Context(), look, len(what.refs) > 0)
 }
 
-// A watcher shows what changed since its last look.
+// watcher prints changes since its last poll.
 type watcher struct {
 	*session
 	client   *fleetclient.Client
@@ -88,13 +88,13 @@ type watcher struct {
 
 	seen     map[string]watched // by id
 	round    int
-	troubled bool // the last look failed
+	troubled bool // the last poll failed
 }
 
 type watched struct {
 	state string
 	item  lookup.Item
-	round int // in which it was last there
+	round int // in which it was last seen
 }
 
 func (s *session) newWatcher(client *fleetclient.Client, k lookup.Kind, o getOptions) *watcher {
@@ -106,11 +106,11 @@ func (s *session) newWatcher(client *fleetclient.Client, k lookup.Kind, o getOpt
 	}
 }
 
-// A listFunc gives all resources that are watched to each, page by page.
+// listFunc passes all watched resources to each, page by page.
 type listFunc func(ctx context.Context, each func([]lookup.Item) error) error
 
-// listFuncFor gives how to look. Names are found once: from then on a resource is
-// its id, so that another one of the same name is not taken for it.
+// listFuncFor returns the list function of a target. It resolves names once and then uses IDs, so
+// that a new resource with the same name is not mistaken for the old one.
 func (w *watcher) listFuncFor(ctx context.Context, what target) (listFunc, error) {
 	if len(what.refs) == 0 {
 		sel, err := what.selection(ctx, w.client, w.kind)
@@ -149,8 +149,8 @@ func (w *watcher) lookAtEach(found []lookup.Item) listFunc {
 	}
 }
 
-// pollUntilDone looks again and again until ctx ends, which is the usual end of a watch,
-// or until all that were named are gone.
+// pollUntilDone polls until ctx ends, which is the normal end of a watch, or until all named
+// resources are gone.
 func (w *watcher) pollUntilDone(ctx context.Context, look listFunc, named bool) error {
 	for ctx.Err() == nil {
 		pause, err := w.pollOnce(ctx, look)
@@ -160,14 +160,13 @@ func (w *watcher) pollUntilDone(ctx context.Context, look listFunc, named bool) 
 		if named && len(w.seen) == 0 && !w.troubled {
 			return nil
 		}
-		_ = backoff.Sleep(ctx, pause) // the loop asks whether ctx ended
+		_ = backoff.Sleep(ctx, pause) // the loop checks ctx
 	}
 	return nil
 }
 
-// pollOnce looks once and says how long to wait before the next look. A server
-// that can not be reached, or says that it is not up to it, is asked again;
-// what would be refused again is an error.
+// pollOnce polls once and returns the pause before the next poll. It retries if the server is
+// unreachable or overloaded, and returns permanent errors.
 func (w *watcher) pollOnce(ctx context.Context, look listFunc) (pause time.Duration, err error) {
 	w.round++
 	err = look(ctx, func(items []lookup.Item) error { return w.printChanges(ctx, items) })
@@ -215,7 +214,7 @@ func (w *watcher) tellGone() error {
 		}
 		delete(w.seen, id)
 		if w.format == show.Name {
-			continue // the name of what is not there is of no use
+			continue // a missing resource has no name to print
 		}
 		if err := w.writeItems([]lookup.Item{show.Gone(s.item)}, []string{"DELETED"}); err != nil {
 			return err
@@ -247,13 +246,13 @@ func (w *watcher) writeItems(items []lookup.Item, types []string) error {
 	return nil
 }
 
-// A change is one line of a watch in JSON.
+// change is one line of a watch in JSON.
 type change struct {
 	Type   string          `json:"type"` // ADDED, MODIFIED or DELETED
 	Object json.RawMessage `json:"object"`
 }
 
-// isTransient reports whether the same request may well be answered later.
+// isTransient reports whether a retry of the request may succeed.
 func isTransient(err error) bool {
 	if errors.Is(err, fleetclient.ErrUnreachable) {
 		return true

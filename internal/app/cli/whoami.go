@@ -76,7 +76,7 @@ func (s *session) showIdentity(server string, i v1.Identity) error {
 		{"Write access:", reachOf(i.WriteScope, i.Tenant)},
 		{"Status reports:", reports},
 	} {
-		_, _ = fmt.Fprintln(w, row[0]+"\t"+row[1]) // Flush says what failed
+		_, _ = fmt.Fprintln(w, row[0]+"\t"+row[1]) // Flush returns the error
 	}
 	return w.Flush()
 }
@@ -92,8 +92,8 @@ func reachOf(r v1.Scope, tenant string) string {
 	return "nothing"
 }
 
-// noteNone says that there are none, and in which tenant was looked. A server that
-// does not say who asks leaves the tenant out.
+// noteNone reports an empty result and the tenant of the caller. It leaves the tenant out if the
+// server does not identify the caller.
 func (s *session) noteNone(ctx context.Context, client *fleetclient.Client, collection string) {
 	where := ""
 	if identity, err := client.WhoAmI(ctx); err == nil {

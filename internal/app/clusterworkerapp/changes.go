@@ -14,8 +14,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/clusterworker/outbox"
 )
 
-// changeLogger tells the log what was done to Shoots, and the outbox that there is
-// something to tell.
+// changeLogger logs the changes of Shoots and wakes the outbox.
 type changeLogger struct {
 	log   *slog.Logger
 	nudge func()
@@ -28,7 +27,7 @@ func (l changeLogger) Record(ctx context.Context, c clusterworker.Change) {
 	l.nudge()
 }
 
-// newOutbox makes what tells the sinks.
+// newOutbox builds the outbox that sends changes to the sinks.
 func newOutbox(store outbox.Store, sinks *changes.Sinks, log *slog.Logger, reg prometheus.Registerer) (*outbox.Outbox, error) {
 	deps := outbox.Deps{Store: store, Event: eventOf, Closing: sinks.CloseTimeout(), Log: log, Registerer: reg}
 	for _, s := range sinks.Each() {
@@ -37,9 +36,8 @@ func newOutbox(store outbox.Store, sinks *changes.Sinks, log *slog.Logger, reg p
 	return outbox.New(deps)
 }
 
-// namesOf returns the names of the sinks for which changes are kept: also of those
-// that cannot work with their settings, so that they hear what they missed once they
-// are mended.
+// namesOf returns the names of the sinks for which changes are kept. It includes sinks with invalid
+// settings, so that they receive missed changes after a fix.
 func namesOf(sinks *changes.Sinks) []string {
 	var names []string
 	for _, s := range sinks.Each() {
@@ -48,7 +46,7 @@ func namesOf(sinks *changes.Sinks) []string {
 	return names
 }
 
-// eventOf is a change as sinks are told of it. The same change has the same id.
+// eventOf converts a change to a change event. The same change has the same ID.
 func eventOf(c clusterworker.Change) changeevent.ChangeEvent {
 	generation := strconv.FormatInt(c.Generation, 10)
 	e := changeevent.ChangeEvent{
@@ -62,8 +60,8 @@ func eventOf(c clusterworker.Change) changeevent.ChangeEvent {
 	}
 	same := e
 	if c.Action == clusterworker.ShootDeleted {
-		// The sync and the status poller may both see it go, which it does once. All
-		// else can come again: ready, failed, and ready.
+		// The sync and the status poller may both see the deletion, which happens once.
+		// All other changes can repeat: ready, failed, and ready.
 		same.Session, same.Timestamp = c.ClusterID, time.Time{}
 	}
 	e.ID = changeevent.ID(same)

@@ -16,26 +16,25 @@ import (
 	"github.com/fleetloop/fleetloop/internal/postgres"
 )
 
-// probeEvery is how often the pool looks at the database: seldom, since the
-// listener notices at once when it goes.
+// probeEvery is the interval at which the pool checks the database. It is long, because the
+// listener notices a lost connection at once.
 const probeEvery = 10 * time.Second
 
-// userAgent is what servers call us.
+// userAgent is the User-Agent of requests.
 const userAgent = "fleetloop-cluster-worker"
 
-// A Overrides is what others may lend the worker. The zero value is nothing.
+// Overrides replaces configured dependencies of the worker. The zero value replaces none.
 type Overrides struct {
-	// Garden is used in the place of the one that is configured.
+	// Garden replaces the configured garden.
 	Garden Garden
-	// Fleet is told in the place of the API that is configured.
+	// Fleet replaces the configured fleet API as the receiver of reports.
 	Fleet *fleetclient.Client
-	// Sinks are told of changes in the place of those that are configured. Whoever
-	// lends them closes them.
+	// Sinks replaces the configured sinks. The caller closes them.
 	Sinks *changes.Sinks
 }
 
-// Parts makes the parts of the cluster-worker, in the order in which they
-// depend on each other. live says whether it makes progress.
+// Parts returns the parts of the cluster-worker in order of dependency. live reports why it makes
+// no progress.
 func Parts(ctx context.Context, p *process.Process, cfg Part, stop time.Duration, loan Overrides) (parts []lifecycle.Part, live func() error, err error) {
 	if err := cfg.validateSettings(); err != nil {
 		return nil, nil, err
@@ -77,7 +76,7 @@ func Parts(ctx context.Context, p *process.Process, cfg Part, stop time.Duration
 	return append(parts, lifecycle.Part{Name: "cluster-worker", Run: e.Run, Ready: e.Ready, Warning: e.Warning}), e.Live, nil
 }
 
-// connectParts makes what reaches the database.
+// connectParts returns the parts that access the database.
 func (e *engine) connectParts(cfg Part, p *process.Process, sinks *changes.Sinks) ([]lifecycle.Part, error) {
 	cfg.Database.ProbeEvery = probeEvery
 	pool, err := postgres.New(cfg.Database, p.Log)
@@ -107,7 +106,7 @@ func (l Overrides) gardenOpener(cfg Part) (opener, error) {
 	return cfg.gardenOpener()
 }
 
-// fleetClient is whom to report to; nil where that is nobody.
+// fleetClient returns the client for reports, or nil without a fleet API.
 func (l Overrides) fleetClient(cfg APIConfig) (fleetAPI, error) {
 	if l.Fleet != nil {
 		return l.Fleet, nil

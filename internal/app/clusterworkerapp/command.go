@@ -14,7 +14,7 @@ import (
 
 const binary = "cluster-worker"
 
-// Command is the command line of cluster-worker.
+// Command returns the command line of cluster-worker.
 func Command(stdout, stderr io.Writer, env func(string) (string, bool)) *cobra.Command {
 	cfg := Defaults()
 	var file string
@@ -65,7 +65,7 @@ Unless GARDENER_MODE=real is set, it uses an in-memory mock of Gardener.`,
 	return root
 }
 
-// applyHealthPort has HEALTH_PORT take the place of the port that was not set otherwise.
+// applyHealthPort applies HEALTH_PORT to an address that is not set otherwise.
 func (c *Config) applyHealthPort() {
 	if c.HealthPort == 0 {
 		return

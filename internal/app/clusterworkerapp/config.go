@@ -1,5 +1,5 @@
-// Package clusterworkerapp wires the cluster-worker: PostgreSQL, Gardener, the
-// sync of clusters, the poller of their status, the reports to the fleet API.
+// Package clusterworkerapp wires the cluster-worker: PostgreSQL, Gardener, the sync of clusters,
+// the status poller, and the reports to the fleet API.
 package clusterworkerapp
 
 import (
@@ -22,13 +22,13 @@ import (
 )
 
 type (
-	// Worker lends its settings to Part under a name of its own.
+	// Worker embeds its settings in Part under a distinct name.
 	Worker = clusterworker.Config
-	// Status lends its settings to Part under a name of its own.
+	// Status embeds its settings in Part under a distinct name.
 	Status = poller.Config
-	// Reports lends its settings to Part under a name of its own.
+	// Reports embeds its settings in Part under a distinct name.
 	Reports = bridge.Config
-	// Process lends its settings to Config under a name of its own.
+	// Process embeds its settings in Config under a distinct name.
 	Process = process.Config
 )
 
@@ -60,7 +60,7 @@ type Part struct {
 	Database postgres.Config `key:"database"`
 }
 
-// A Mode says which Gardener is meant.
+// Mode selects the kind of Gardener.
 type Mode string
 
 // The modes.
@@ -69,7 +69,7 @@ const (
 	Real Mode = "real"
 )
 
-// MockConfig says how the garden in memory behaves.
+// MockConfig configures the garden in memory.
 type MockConfig struct {
 	CreateTime time.Duration `key:"create_time" env:"GARDENER_MOCK_CREATE_TIME" default:"5s" validate:"min=0" doc:"Duration of the creation of a Shoot."`
 	UpdateTime time.Duration `key:"update_time" env:"GARDENER_MOCK_UPDATE_TIME" default:"2s" validate:"min=0" doc:"Duration of an update of a Shoot."`
@@ -79,7 +79,7 @@ type MockConfig struct {
 	FailRate   float64       `key:"fail_rate" env:"GARDENER_MOCK_FAIL_RATE" default:"0" validate:"min=0,lt=1" doc:"Fraction of calls that fail at random, from 0 to 1."`
 }
 
-// APIConfig says where the fleet API is that is told how Gardener gets on.
+// APIConfig holds the address of the fleet API that receives status reports.
 type APIConfig struct {
 	Endpoint  string          `key:"endpoint" env:"HYPERFLEET_API_ENDPOINT" flag:"api-endpoint" doc:"URL of the fleet API that receives status reports of the adapter gardener. If empty, nothing is reported and the fleet API reads Shoot status from the database."`
 	Timeout   time.Duration   `key:"timeout" env:"HYPERFLEET_API_TIMEOUT" default:"10s" validate:"gt=0" doc:"Timeout of one request."`
@@ -88,10 +88,10 @@ type APIConfig struct {
 	CAFile    string          `key:"ca_file" env:"HYPERFLEET_API_CA_FILE" doc:"File with CA certificates to verify the server (default: system CAs)."`
 }
 
-// defaultAddr is where health and metrics are served.
+// defaultAddr is the address for health and metrics.
 const defaultAddr = ":8097"
 
-// Defaults are the defaults that differ from those of the parts.
+// Defaults returns the defaults that differ from those of the parts.
 func Defaults() Config {
 	var cfg Config
 	cfg.MetricsAddr = defaultAddr
@@ -108,18 +108,18 @@ var (
 	errNoKubeconfig = errors.New("GARDENER_KUBECONFIG is not set: GARDENER_MODE=real requires a kubeconfig of the garden cluster; set it, or unset GARDENER_MODE to use the mock")
 )
 
-// fleetName is what sinks call the place of a change where nothing else says it. Each
-// change of a worker is one of a cluster of its own, and has its name.
+// fleetName is the default cluster name of change events. Each change of a worker concerns one
+// cluster and carries the name of that cluster.
 const fleetName = "fleet"
 
-// sinksConfig are those that are told of changes.
+// sinksConfig returns the configuration of the sinks.
 func (c Part) sinksConfig() changes.Config {
 	cfg := c.Changes
 	cfg.ClusterName = cmp.Or(cfg.ClusterName, fleetName)
 	return cfg
 }
 
-// validateSettings refuses settings that do not go together.
+// validateSettings rejects conflicting settings.
 func (c Part) validateSettings() error {
 	switch {
 	case c.Database.URL == "":

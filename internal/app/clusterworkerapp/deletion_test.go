@@ -25,7 +25,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/settings"
 )
 
-// A fleetAPI is the fleet-api binary with its default settings.
+// fleetAPI is the part of the fleet API that the worker uses.
 type fleetAPI struct {
 	*testing.T
 	base string

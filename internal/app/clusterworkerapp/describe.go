@@ -17,14 +17,13 @@ import (
 	"github.com/fleetloop/fleetloop/internal/postgres"
 )
 
-// Describe registers the worker's metrics and runs nothing: for the reference of
-// metrics.
+// Describe registers the metrics of the worker for the metrics reference. It runs nothing.
 func Describe(reg prometheus.Registerer) error {
 	return errors.Join(Part{}.tryWorker(reg), registerListenerMetrics(pgstore.NewListener(postgres.Config{}, slog.New(slog.DiscardHandler)), reg))
 }
 
-// tryWorker makes a worker of the settings that works with nothing, so that what is
-// wrong with them is found before there is a database or a Gardener.
+// tryWorker builds a worker without dependencies, so that invalid settings fail before a database
+// or a Gardener is needed.
 func (c Part) tryWorker(reg prometheus.Registerer) error {
 	const name, longest = "trial", 21
 	store, garden := pgstore.New(nil), memory.New(memory.Options{})
@@ -46,8 +45,8 @@ func (c Part) tryWorker(reg prometheus.Registerer) error {
 	return err
 }
 
-// nopFleet takes reports.
+// nopFleet discards reports.
 type nopFleet struct{}
 
-// Report takes none.
+// Report discards a report.
 func (nopFleet) Report(context.Context, string, string, v1.Report) (bool, error) { return false, nil }

@@ -28,16 +28,16 @@ type fleetAPI interface {
 	Report(ctx context.Context, collection, id string, report v1.Report) (stored bool, err error)
 }
 
-// An engine is the worker with its poller and its bridge. What they need to be
-// made, the database's id and the project's name, is asked for when it runs,
-// since neither database nor Gardener may be there when the process starts.
+// engine is the worker with its poller and its bridge. They need the ID of the database and the
+// name of the project. Run reads both, because neither database nor Gardener may be available when
+// the process starts.
 type engine struct {
 	cfg      Part
-	stop     time.Duration // that it has to stop
+	stop     time.Duration // limit for its shutdown
 	store    *pgstore.Store
 	listener *pgstore.Listener // nil with listen=off
 	open     opener
-	fleet    fleetAPI // nil where nothing is reported
+	fleet    fleetAPI // nil without reports
 	recorder clusterworker.Recorder
 	log      *slog.Logger
 	metrics  prometheus.Registerer
@@ -46,11 +46,11 @@ type engine struct {
 	waits   atomic.Pointer[error]
 }
 
-// errWaits is why an engine that has begun to run is not at work yet.
+// errWaits means that a running engine has not read its installation ID yet.
 var errWaits = errors.New("the cluster-worker has not read the installation ID from its database yet")
 
-// Ready says why clusters can not be claimed, or nil. A Gardener that does not
-// answer is no reason: nothing that could be done to this process would help.
+// Ready reports why clusters cannot be claimed, or nil. An unavailable Gardener is no reason,
+// because a restart of this process would not help.
 func (e *engine) Ready() error {
 	if w := e.running.Load(); w != nil {
 		return w.Ready()
@@ -64,8 +64,7 @@ func (e *engine) Ready() error {
 	return nil
 }
 
-// Warning says why clusters wait although the process can do its work, empty if none
-// does.
+// Warning returns why clusters wait although the process works, or an empty text.
 func (e *engine) Warning() string {
 	if w := e.running.Load(); w != nil {
 		return w.Warning()
@@ -73,7 +72,7 @@ func (e *engine) Warning() string {
 	return ""
 }
 
-// Live says why the process makes no progress, or nil.
+// Live reports why the process makes no progress, or nil.
 func (e *engine) Live() error {
 	if w := e.running.Load(); w != nil {
 		return w.Live()
@@ -81,7 +80,7 @@ func (e *engine) Live() error {
 	return nil
 }
 
-// Run makes the parts and runs them until ctx ends.
+// Run builds the parts and runs them until ctx ends.
 func (e *engine) Run(ctx context.Context) error {
 	parts, err := e.buildParts(ctx)
 	switch {
@@ -93,7 +92,7 @@ func (e *engine) Run(ctx context.Context) error {
 	return lifecycle.Run(ctx, lifecycle.Options{StopTimeout: e.stop}, parts...)
 }
 
-// patiently asks until there is an answer, and tells once why there is none.
+// patiently retries ask until it succeeds. It logs each distinct failure once.
 func patiently[T any](ctx context.Context, e *engine, what string, ask func(context.Context) (T, error)) (answer T, err error) {
 	var said string
 	err = backoff.Retry(ctx, backoff.Policy{Initial: 200 * time.Millisecond, Max: 5 * time.Second}, func(ctx context.Context) error {
@@ -111,14 +110,14 @@ func patiently[T any](ctx context.Context, e *engine, what string, ask func(cont
 	return answer, err
 }
 
-// buildParts makes what runs.
+// buildParts builds the parts that the engine runs.
 func (e *engine) buildParts(ctx context.Context) ([]lifecycle.Part, error) {
 	e.waits.Store(&errWaits)
 	installation, err := patiently(ctx, e, "read installation id", e.store.Installation)
 	if err != nil {
 		return nil, err
 	}
-	// Before Gardener is asked for anything: while it is away, clusters are deleted too.
+	// Register before the first request to Gardener: clusters are also deleted while it is unavailable.
 	if _, err := patiently(ctx, e, "register cluster-worker", e.registerWorker); err != nil {
 		return nil, err
 	}
@@ -162,13 +161,13 @@ func (e *engine) registerWorker(ctx context.Context) (struct{}, error) {
 	return struct{}{}, e.store.Register(ctx)
 }
 
-// settleGarden makes sure that the Shoots of the database are in the garden that this
-// worker has: in any other they would all be missing, and be made once more; and
-// those that are to be deleted would count as gone.
+// settleGarden verifies that the garden of this worker is the one that holds the Shoots of the
+// database. In another garden all Shoots would be missing: the worker would create them again and
+// count deletions as complete.
 func (e *engine) settleGarden(ctx context.Context, garden Garden) (string, error) {
 	ours, err := describePlace(ctx, garden)
 	if err != nil {
-		e.waits.Store(nil) // it is Gardener that is away
+		e.waits.Store(nil) // Gardener is unavailable
 		return "", err
 	}
 	holds, err := e.store.TakeGarden(ctx, ours, e.cfg.MoveToGarden)
@@ -185,17 +184,17 @@ func elsewhere(holds, ours string) error {
 	return fmt.Errorf("garden mismatch: the Shoots of this database are in %q, but this worker is configured for %q: correct GARDENER_MODE, GARDENER_KUBECONFIG or GARDENER_NAMESPACE, or set CLUSTER_WORKER_RECREATE_SHOOTS=true to create all Shoots again in the new garden", holds, ours)
 }
 
-// newMaker makes what makes Shoots of clusters.
+// newMaker returns the builder of Shoot manifests.
 func (c Part) newMaker(installation, project string) (*manifest.Maker, error) {
 	shoots := c.Shoots
 	shoots.Namespace = c.Gardener.Namespace
 	return manifest.New(shoots, installation, project, c.MaxShootNameLen)
 }
 
-// newWorker makes the sync.
+// newWorker builds the sync.
 func (e *engine) newWorker(garden Garden, maker *manifest.Maker, owner string, reports *bridge.Bridge) (*clusterworker.Worker, error) {
 	cfg := e.cfg.Worker
-	cfg.StopTimeout = e.stop * 3 / 4 // the rest is for whoever stops before and after
+	cfg.StopTimeout = e.stop * 3 / 4 // the rest is for the parts that stop before and after
 	deps := clusterworker.Deps{
 		Store: e.store, Garden: garden, Maker: maker, Installation: e.store.Installation, Owner: owner,
 		Recorder: e.recorder, Tallier: e.store, Outages: e.store, Log: e.log, Registerer: e.metrics,
@@ -209,7 +208,7 @@ func (e *engine) newWorker(garden Garden, maker *manifest.Maker, owner string, r
 	return clusterworker.New(cfg, deps)
 }
 
-// eventEmitter is a store that has the reports look after results were written.
+// eventEmitter is a store that wakes the bridge after results are written.
 type eventEmitter struct {
 	*pgstore.Store
 	reports *bridge.Bridge
@@ -222,8 +221,8 @@ func (t eventEmitter) Complete(ctx context.Context, results []clusterworker.Resu
 	return lost, err
 }
 
-// observers makes what observes the Shoots, and what reports on them where
-// there is somebody to report to.
+// observers builds the poller that reads the Shoots, and the bridge that reports them if there is a
+// fleet API.
 func (e *engine) observers(garden Garden, owner string) (*poller.Poller, *bridge.Bridge, error) {
 	cfg := e.cfg.Status
 	cfg.Owner = owner
@@ -242,7 +241,7 @@ func (e *engine) observers(garden Garden, owner string) (*poller.Poller, *bridge
 	return observer, reports, err
 }
 
-// newOwnerName names this process among all that ever work on the database.
+// newOwnerName returns a name that is unique among all processes that use the database.
 func newOwnerName() string {
 	host, err := os.Hostname()
 	if err != nil {

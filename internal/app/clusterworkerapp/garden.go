@@ -10,17 +10,17 @@ import (
 	"github.com/fleetloop/fleetloop/internal/shoot"
 )
 
-// A Garden is what the worker does with Gardener, and what it sees of it.
+// Garden is the part of Gardener that the worker uses.
 type Garden interface {
 	clusterworker.Garden
 	poller.Viewer
-	// Project is the name of the project that the Shoots are in.
+	// Project returns the name of the project that holds the Shoots.
 	Project(ctx context.Context) (string, error)
-	// PreflightShoot has a manifest checked as if it were applied.
+	// PreflightShoot validates a manifest with a dry-run apply.
 	PreflightShoot(ctx context.Context, m shoot.Manifest) error
 }
 
-// describePlace names where the Shoots are that a garden has.
+// describePlace returns the identity of the place where a garden keeps its Shoots.
 func describePlace(ctx context.Context, g Garden) (string, error) {
 	if client, ok := g.(*gardener.Client); ok {
 		return client.Garden(ctx)
@@ -28,12 +28,11 @@ func describePlace(ctx context.Context, g Garden) (string, error) {
 	return "the memory of a worker (" + string(Mock) + ")", nil
 }
 
-// An opener opens the garden for an installation, which is known once the
-// database has said it.
+// opener opens the garden for an installation. Its ID is known once the database has returned it.
 type opener func(installation string) (Garden, error)
 
-// gardenOpener says how to open the garden that is configured. A kubeconfig that can
-// not be read is found at once.
+// gardenOpener returns the opener of the configured garden. It fails at once if the kubeconfig
+// cannot be read.
 func (c Part) gardenOpener() (opener, error) {
 	if c.Mode == Mock {
 		m := memory.New(memory.Options{

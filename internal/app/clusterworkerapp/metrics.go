@@ -10,7 +10,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/clusterworker/pgstore"
 )
 
-// registerListenerMetrics registers what there is to tell of a listener.
+// registerListenerMetrics registers the metrics of a listener.
 func registerListenerMetrics(l *pgstore.Listener, reg prometheus.Registerer) error {
 	return errors.Join(
 		reg.Register(prometheus.NewCounterFunc(prometheus.CounterOpts{

@@ -22,7 +22,7 @@ import (
 
 const (
 	preflightPage  = 200
-	preflightCalls = 8 // at the same time
+	preflightCalls = 8 // concurrent calls
 )
 
 func preflightCommand(out io.Writer, load func(*cobra.Command) (Config, error)) *cobra.Command {
@@ -46,7 +46,7 @@ The exit code is 1 if any check fails.`,
 	}
 }
 
-// errPreflight is why preflight ends with 1.
+// errPreflight makes preflight exit with code 1.
 var errPreflight = errors.New("preflight failed: see the errors above")
 
 func preflight(ctx context.Context, cfg Part, out io.Writer, names []string) error {
@@ -98,7 +98,7 @@ func preflight(ctx context.Context, cfg Part, out io.Writer, names []string) err
 	return check.printSummary()
 }
 
-// sameGarden refuses another garden than the one with the Shoots.
+// sameGarden rejects a garden other than the one with the Shoots.
 func (c Part) sameGarden(ctx context.Context, store *pgstore.Store, garden Garden) error {
 	holds, err := store.Garden(ctx)
 	if err != nil {
@@ -111,7 +111,7 @@ func (c Part) sameGarden(ctx context.Context, store *pgstore.Store, garden Garde
 	return err
 }
 
-// writeFindings shows what was found, and says whether a worker could work.
+// writeFindings prints the findings and reports whether a worker could run.
 func writeFindings(out io.Writer, findings []gardener.Finding) bool {
 	w := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
 	fine := true
@@ -123,12 +123,12 @@ func writeFindings(out io.Writer, findings []gardener.Finding) bool {
 	return fine
 }
 
-// A checker has Gardener check clusters.
+// checker validates clusters against Gardener.
 type checker struct {
 	garden Garden
 	maker  *manifest.Maker
 	out    io.Writer
-	names  []string // none is all
+	names  []string // empty means all
 
 	checked, refused int
 	found            []string
@@ -151,7 +151,7 @@ func (c *checker) checkAll(ctx context.Context, store *pgstore.Store) error {
 	}
 }
 
-// checkPage checks some clusters at the same time, and tells of them in order.
+// checkPage checks the clusters of a page in parallel and prints the results in order.
 func (c *checker) checkPage(ctx context.Context, page []clusterworker.Claim) error {
 	answers := make([]error, len(page))
 	slots := make(chan struct{}, preflightCalls)
@@ -189,7 +189,7 @@ func (c *checker) checkCluster(ctx context.Context, cl clusterworker.Claim) erro
 	return c.garden.PreflightShoot(ctx, m)
 }
 
-// printSummary sums up.
+// printSummary prints the totals.
 func (c *checker) printSummary() error {
 	for _, name := range c.names {
 		if !slices.Contains(c.found, name) {

@@ -1,10 +1,9 @@
-// Package convert turns a configuration file of the public HyperFleet sentinel
-// into one of ours that behaves the same.
+// Package convert turns a configuration file of the public HyperFleet sentinel into an equivalent
+// Fleetloop configuration.
 //
-// It works on bytes and asks nobody. What ours does not need is left out, and
-// the result says so and why, in comments; a key that the public sentinel does
-// not have either, or a value that ours can not take, is an error with file,
-// line and column.
+// It works on bytes alone, without network access. It drops settings that Fleetloop does not need,
+// and comments in the result give the reasons. A key that the public sentinel does not have either,
+// or a value that Fleetloop does not support, is an error with file, line and column.
 package convert
 
 import (
@@ -46,7 +45,7 @@ type public struct {
 				TokenCacheTTL string `key:"token_cache_ttl"`
 			} `key:"auth"`
 
-			// Older versions.
+			// Keys of older versions.
 			RetryAttempts  string            `key:"retry_attempts"`
 			RetryBackoff   string            `key:"retry_backoff"`
 			BaseDelay      string            `key:"base_delay"`
@@ -66,15 +65,15 @@ type public struct {
 	} `key:"message_decision"`
 	MessageData settings.OrderedMap `key:"message_data"`
 
-	// Before there were rules.
+	// Keys from before rules existed.
 	MaxAgeNotReady time.Duration `key:"max_age_not_ready" validate:"gte=0"`
 	MaxAgeReady    time.Duration `key:"max_age_ready" validate:"gte=0"`
 }
 
-// maxPage is the largest page that the public API gives.
+// maxPage is the largest page size of the public API.
 const maxPage = 100
 
-// Convert converts the text of a file. Name is the file's name in errors.
+// Convert converts the text of a file. Name is the name of the file in errors.
 func Convert(name string, text []byte) ([]byte, error) {
 	var in public
 	report, err := settings.Load(&in, settings.Source{File: name, FileData: text})
@@ -98,11 +97,10 @@ type converter struct {
 	given map[string]bool
 	ages  decision.Ages
 	out   strings.Builder
-	left  []string // what was left out, and why
+	left  []string // omitted settings with reasons
 }
 
-// checkResult compiles what ours will compile, so that a mistake is found where it
-// was made.
+// checkResult compiles the expressions of the result, so that an error refers to the input file.
 func (c *converter) checkResult(report *settings.Report) error {
 	var errs []error
 	if u, err := url.Parse(c.in.Clients.API.BaseURL); err == nil && u.User != nil {
@@ -121,8 +119,8 @@ func (c *converter) checkResult(report *settings.Report) error {
 	return errors.Join(errs...)
 }
 
-// checkRules compiles the rules. Each param sees those before it, so the first
-// that does not compile is the one that is wrong.
+// checkRules compiles the rules. Each param can refer to earlier ones, so the first one that does
+// not compile is wrong.
 func (c *converter) checkRules(report *settings.Report) error {
 	d := c.in.Decision
 	for i := range d.Params {
@@ -140,7 +138,7 @@ func (c *converter) checkRules(report *settings.Report) error {
 	return report.Wrap("message_decision.result", err)
 }
 
-// locateError places the errors of payload.New.
+// locateError adds positions to the errors of payload.New.
 func locateError(err error, report *settings.Report) error {
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		var errs []error
@@ -155,7 +153,7 @@ func locateError(err error, report *settings.Report) error {
 	return err
 }
 
-// celValues marks the values of message_data as the expressions that they are.
+// celValues marks the values of message_data as expressions.
 func celValues(data settings.OrderedMap) settings.OrderedMap {
 	data = slices.Clone(data)
 	for i := range data {
@@ -172,9 +170,8 @@ func durationLiteral() *regexp.Regexp {
 	return regexp.MustCompile(`duration\(\s*["']([^"']+)["']\s*\)`)
 }
 
-// agesOf are how long one announcement holds. A file with rules says it by the
-// durations in them: the shortest is for what is not ready, the longest for
-// what is.
+// agesOf returns how long an announcement is valid. A file with rules defines it by their
+// durations: the shortest applies to resources that are not ready, the longest to ready ones.
 func (c *converter) agesOf() decision.Ages {
 	ages := decision.Ages{NotReady: c.in.MaxAgeNotReady, Ready: c.in.MaxAgeReady}
 	var found []time.Duration

@@ -11,7 +11,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/settings"
 )
 
-// writeSettings writes the file, setting by setting.
+// writeSettings writes the settings of the file one by one.
 func (c *converter) writeSettings(name string) {
 	c.writeLinef("# Converted from %s by `sentinel convert`.", printable(name))
 	c.writeLinef("resource_type: %s", c.in.ResourceType)
@@ -29,7 +29,7 @@ func (c *converter) writeLinef(format string, args ...any) {
 	fmt.Fprintf(&c.out, format+"\n", args...)
 }
 
-// writeNotef says why something of the file is not in the result.
+// writeNotef notes why a setting is not in the result.
 func (c *converter) writeNotef(key, format string, args ...any) {
 	if c.given[key] {
 		c.left = append(c.left, key+": "+fmt.Sprintf(format, args...))
@@ -42,7 +42,7 @@ func (c *converter) writeDuration(key string, d time.Duration) {
 	}
 }
 
-// formatShort is 30m where Duration's own text is 30m0s.
+// formatShort formats a duration as 30m instead of 30m0s.
 func formatShort(d time.Duration) string {
 	s := d.String()
 	if strings.HasSuffix(s, "m0s") {
@@ -129,8 +129,8 @@ decision:
 	}
 }
 
-// writeData writes message_data. The public sentinel lowers the case of its keys,
-// and whoever reads its events has got used to that.
+// writeData writes message_data with lower-case keys, as the public sentinel does, because the
+// readers of its events depend on them.
 func (c *converter) writeData() {
 	if len(c.in.MessageData) == 0 {
 		return
@@ -179,8 +179,8 @@ func (c *converter) writeLog() {
 	}
 }
 
-// writeBroker writes the variables of the broker. What the public sentinel reads
-// from elsewhere is named with where it has it.
+// writeBroker writes the variables of the broker. It names the source of settings that the public
+// sentinel reads from elsewhere.
 func (c *converter) writeBroker() {
 	c.writeLinef("\n# The broker is configured by environment variables.")
 	if topic := c.in.Clients.Broker.Topic; topic != "" {
@@ -209,25 +209,24 @@ func (c *converter) leftOut() {
 	}
 }
 
-// quoteScalar writes a text as a YAML scalar that is nothing but a text.
+// quoteScalar quotes a text as a YAML string.
 func quoteScalar(s string) string {
-	words := []string{"true", "false", "null", "yes", "no", "on", "off", "y", "n"} // that are no texts to some readers
+	words := []string{"true", "false", "null", "yes", "no", "on", "off", "y", "n"} // that some readers do not read as strings
 	switch {
 	case isName(s) && !slices.Contains(words, s):
 		return s
 	case printable(s) == s:
 		return "'" + strings.ReplaceAll(s, "'", "''") + "'"
 	}
-	// JSON is YAML, and has escapes for what must not stand as it is.
+	// JSON is valid YAML and escapes special characters.
 	b, err := json.Marshal(s)
 	if err != nil {
-		return "''" // a text can always be written
+		return "''" // marshalling a string never fails
 	}
 	return string(b)
 }
 
-// isName reports whether s is letters, digits and underscores that can not be
-// taken for a number.
+// isName reports whether s has only letters, digits and underscores and cannot be read as a number.
 func isName(s string) bool {
 	for i, r := range s {
 		if (r < 'a' || r > 'z') && r != '_' && (i == 0 || r < '0' || r > '9') {
@@ -237,7 +236,7 @@ func isName(s string) bool {
 	return s != "" && s[0] != '_'
 }
 
-// printable puts a text on one line of a comment.
+// printable returns a text on one line for a comment.
 func printable(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r < ' ' || r >= 0x7f && r < 0xa0 || r == 0x2028 || r == 0x2029 || r == 0xfeff || r == 0xfffd {
@@ -247,5 +246,5 @@ func printable(s string) string {
 	}, s)
 }
 
-// quoteShell writes a text as one word of a shell.
+// quoteShell quotes a text as one word of a shell.
 func quoteShell(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }

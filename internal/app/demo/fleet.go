@@ -19,17 +19,17 @@ import (
 
 // Config is the size of a demo fleet.
 type Config struct {
-	// Clusters is how many clusters to create, each with two node pools.
+	// Clusters is the number of clusters to create, each with two node pools.
 	Clusters int
 
-	// Pace is the pause between two clusters, so that one can watch.
+	// Pace is the pause between two clusters, so that users can watch.
 	Pace time.Duration
 }
 
-// Size is how many resources the fleet has in the end.
+// Size returns the number of resources of the complete fleet.
 func (c Config) Size() int { return 3 * c.Clusters }
 
-// place is where a demo cluster stands.
+// place is the location of a demo cluster.
 type place struct{ region, environment string }
 
 // placeOf spreads clusters over regions and environments.
@@ -39,7 +39,7 @@ func placeOf(i int) place {
 	return place{regions[i%len(regions)], environments[(i/len(regions))%len(environments)]}
 }
 
-// What tells the demo's resources from others.
+// Labels that mark the resources of the demo.
 const (
 	demoLabel = "demo"
 	demoValue = "true"
@@ -49,8 +49,7 @@ func (p place) labelSet() map[string]string {
 	return map[string]string{"region": p.region, "environment": p.environment, demoLabel: demoValue}
 }
 
-// Create creates the fleet. It waits while the API is not there yet, and
-// ends with ctx.
+// Create creates the fleet. It retries while the API is unavailable, and ends with ctx.
 func Create(ctx context.Context, api *fleetclient.Client, cfg Config) error {
 	for i := range cfg.Clusters {
 		if err := createCluster(ctx, api, i); err != nil {
@@ -73,7 +72,7 @@ func createCluster(ctx context.Context, api *fleetclient.Client, i int) error {
 		Spec:   json.RawMessage(`{"version":"1.34","network":{"podCIDR":"10.128.0.0/14"}}`),
 	})
 	if err == nil && cluster.ID == "" {
-		cluster, err = findCluster(ctx, api, name) // an earlier run may have ended before its pools were made
+		cluster, err = findCluster(ctx, api, name) // an earlier run may have ended before it created its pools
 	}
 	if err != nil {
 		return err
@@ -95,7 +94,7 @@ func createCluster(ctx context.Context, api *fleetclient.Client, i int) error {
 	return nil
 }
 
-// findCluster gives the cluster of that name.
+// findCluster returns the cluster with the name.
 func findCluster(ctx context.Context, api *fleetclient.Client, name string) (v1.Resource, error) {
 	for r, err := range api.List(ctx, v1.CollectionClusters, fleetclient.Query{Search: "name = '" + name + "'"}) {
 		if err != nil {
@@ -106,8 +105,8 @@ func findCluster(ctx context.Context, api *fleetclient.Client, name string) (v1.
 	return v1.Resource{}, fmt.Errorf("find demo cluster %q: create failed because the name exists, but the cluster is not in the list", name)
 }
 
-// createResource creates one resource, or gives none if its name is taken. While the
-// API does not answer it tries again.
+// createResource creates one resource, or returns an empty one if its name is taken. It retries
+// while the API does not respond.
 func createResource(ctx context.Context, api *fleetclient.Client, collection string, in v1.CreateRequest) (v1.Resource, error) {
 	var out v1.Resource
 	err := backoff.Retry(ctx, backoff.Policy{Initial: 50 * time.Millisecond, Max: time.Second}, func(ctx context.Context) error {
@@ -128,7 +127,7 @@ func createResource(ctx context.Context, api *fleetclient.Client, collection str
 	return out, nil
 }
 
-// isRefused reports whether the API answered and will say the same again.
+// isRefused reports whether the API responded with an error that a retry cannot change.
 func isRefused(err error) bool {
 	var answer *fleetclient.Error
 	return errors.As(err, &answer) && answer.Status < http.StatusInternalServerError && answer.Status != http.StatusTooManyRequests

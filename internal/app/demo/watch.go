@@ -22,11 +22,11 @@ const (
 	maxChanges   = 16
 )
 
-// A Watch follows a fleet through its API, and the cloud events as they are
-// confirmed. Its methods are safe for concurrent use.
+// Watch follows a fleet through its API, and the confirmed cloud events. Its methods are safe for
+// concurrent use.
 type Watch struct {
 	api     *fleetclient.Client
-	garden  bool // there is one, so clusters become Shoots
+	garden  bool // clusters become Shoots
 	started time.Time
 
 	mu        sync.Mutex
@@ -35,27 +35,26 @@ type Watch struct {
 	published uint64
 	adapters  func() []liveview.Adapter
 	notice    string
-	changed   chan struct{} // closed and replaced after each look
+	changed   chan struct{} // closed and replaced after each observation
 }
 
-// A notedEvent is a cloud event that was confirmed. Its resource has no name until
-// a look has seen it.
+// notedEvent is a confirmed cloud event. Its resource has no name until an observation includes it.
 type notedEvent struct {
 	id    string
 	event liveview.CloudEvent
 }
 
-// unseenResource is what a resource is called that no look has seen yet. It was
-// made less than a look ago.
+// unseenResource is the display name of a resource that no observation includes yet, because it was
+// created after the last one.
 const unseenResource = "new resource"
 
-// NewWatch makes a watch. garden is whether clusters become Shoots; adapters
-// gives the state of the adapters to show.
+// NewWatch returns a watch. garden is true if clusters become Shoots, and adapters returns the
+// state of the adapters.
 func NewWatch(api *fleetclient.Client, garden bool, adapters func() []liveview.Adapter) *Watch {
 	return &Watch{api: api, garden: garden, started: time.Now(), adapters: adapters, changed: make(chan struct{})}
 }
 
-// Note takes down a cloud event that the broker confirmed.
+// Note records a cloud event that the broker has confirmed.
 func (w *Watch) Note(id, reason string, at time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -66,7 +65,7 @@ func (w *Watch) Note(id, reason string, at time.Time) {
 	}
 }
 
-// Run looks at the fleet again and again until ctx ends.
+// Run observes the fleet periodically until ctx ends.
 func (w *Watch) Run(ctx context.Context) error {
 	ticker := time.NewTicker(refreshEvery)
 	defer ticker.Stop()
@@ -80,14 +79,14 @@ func (w *Watch) Run(ctx context.Context) error {
 	}
 }
 
-// readFleet reads the whole fleet once. What could not be read keeps its last
-// state, and the reason shows as the notice.
+// readFleet reads the whole fleet once. State that cannot be read stays as it was, and the reason
+// becomes the notice.
 func (w *Watch) readFleet(ctx context.Context) {
 	seen, err := w.observeFleet(ctx)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if err != nil {
-		if ctx.Err() == nil { // a look that was cut short is no news
+		if ctx.Err() == nil { // an interrupted observation has no result
 			w.notice = err.Error()
 		}
 		return
@@ -102,14 +101,14 @@ func (w *Watch) readFleet(ctx context.Context) {
 	w.changed = make(chan struct{})
 }
 
-// A fleetObservation is the fleet as one look found it.
+// fleetObservation is the state of the fleet in one observation.
 type fleetObservation struct {
 	groups  []liveview.Group
-	unready []liveview.Unready // the oldest first
+	unready []liveview.Unready // oldest first
 	names   map[string]string  // by id
 	shoots  map[v1.ShootStatus]int
-	changes []liveview.Change // the newest first
-	// How far the demo fleet is, whatever else there is.
+	changes []liveview.Change // newest first
+	// Progress of the demo fleet, without other resources.
 	demoReady, demoTotal int
 }
 
@@ -146,7 +145,7 @@ func (w *Watch) observeFleet(ctx context.Context) (fleetObservation, error) {
 	return s, nil
 }
 
-// addChanges reads what was done last.
+// addChanges reads the latest changes.
 func (s *fleetObservation) addChanges(ctx context.Context, api *fleetclient.Client) error {
 	page, err := api.ChangeEventsPage(ctx, fleetclient.ChangeEventsQuery{PageSize: maxChanges}, "")
 	if err != nil {
@@ -182,7 +181,7 @@ func (s *fleetObservation) addResource(prefix string, r v1.Resource) {
 	}
 }
 
-// Snapshot is what there is to show now.
+// Snapshot returns the current state for display.
 func (w *Watch) Snapshot() liveview.Snapshot {
 	var adapters []liveview.Adapter
 	if w.adapters != nil {
@@ -210,8 +209,8 @@ func (w *Watch) Snapshot() liveview.Snapshot {
 	}
 }
 
-// WaitReady waits until the demo fleet has at least size resources and all of
-// them are Ready. It returns the cause of ctx if that ends first.
+// WaitReady waits until the demo fleet has at least size resources and all of them are Ready. It
+// returns the cause of ctx if that ends first.
 func (w *Watch) WaitReady(ctx context.Context, size int) error {
 	for {
 		w.mu.Lock()

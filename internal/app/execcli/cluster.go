@@ -20,21 +20,21 @@ import (
 	"github.com/fleetloop/fleetloop/internal/execution/roles"
 )
 
-// where is what flags say of the host cluster.
+// where holds the flags for the host cluster.
 type where struct {
 	hostcli.Where
 
 	namespace string
 }
 
-// A cluster is the host cluster, as far as executions go.
+// cluster is a client of the host cluster for executions.
 type cluster struct {
 	client.WithWatch
 
 	namespace string
 }
 
-// connectCluster finds the host cluster. It asks nothing of it.
+// connectCluster returns a client of the host cluster. It sends no request.
 func (s *session) connectCluster() (*cluster, error) {
 	scheme := runtime.NewScheme()
 	if err := errors.Join(v1alpha1.AddToScheme(scheme), corev1.AddToScheme(scheme), authenticationv1.AddToScheme(scheme)); err != nil {
@@ -47,7 +47,7 @@ func (s *session) connectCluster() (*cluster, error) {
 	return &cluster{c, s.where.namespace}, nil
 }
 
-// newMapper knows the kinds that are used, so that the server need not be asked.
+// newMapper maps the kinds in use, so that no discovery request is needed.
 func newMapper() meta.RESTMapper {
 	m := meta.NewDefaultRESTMapper(nil)
 	m.Add(v1alpha1.GroupVersion.WithKind(v1alpha1.Kind), meta.RESTScopeNamespace)
@@ -56,16 +56,17 @@ func newMapper() meta.RESTMapper {
 	return m
 }
 
-// currentUser is who the API server takes us for.
+// currentUser returns the user name that the API server sees.
 func (c *cluster) currentUser(ctx context.Context) (string, error) {
 	me, _, err := c.userInfo(ctx)
 	return me, err
 }
 
-// maxGroups is how many groups an execution records.
+// maxGroups is the maximum number of groups that an execution records.
 const maxGroups = 64
 
-// userInfo is whoami with the groups. Too many to be recorded are none.
+// userInfo returns the user name and the groups. It returns no groups if there are too many to
+// record.
 func (c *cluster) userInfo(ctx context.Context) (name string, groups []string, err error) {
 	var review authenticationv1.SelfSubjectReview
 	if err := c.Create(ctx, &review); err != nil {
@@ -78,8 +79,7 @@ func (c *cluster) userInfo(ctx context.Context) (name string, groups []string, e
 	return me.Username, me.Groups, nil
 }
 
-// getExecution reads one execution, by its name or as kubectl writes it, with its kind
-// before it.
+// getExecution reads one execution by its name, with or without the kind prefix of kubectl.
 func (c *cluster) getExecution(ctx context.Context, name string) (*v1alpha1.KubernetesExecution, error) {
 	name = name[strings.LastIndexByte(name, '/')+1:]
 	var ke v1alpha1.KubernetesExecution
@@ -93,7 +93,7 @@ func (c *cluster) getExecution(ctx context.Context, name string) (*v1alpha1.Kube
 	return &ke, nil
 }
 
-// A selection says which executions are meant.
+// selection selects executions.
 type selection struct {
 	labels, action, phase string
 	name                  string
@@ -121,8 +121,8 @@ func (c *cluster) listExecutions(ctx context.Context, s selection) (*v1alpha1.Ku
 	return &list, nil
 }
 
-// explainRefusal explains an error, and names the role that lets one do it where there is
-// none. What the guard says about that, it says better.
+// explainRefusal explains an error and names the required role if permission is missing. A denial
+// by an admission policy keeps its own explanation.
 func (c *cluster) explainRefusal(err error, doing, role string) error {
 	if apierrors.IsForbidden(err) && !strings.Contains(err.Error(), "ValidatingAdmissionPolicy") {
 		return cli.Fail(fmt.Errorf("%s: %w", doing, err), cli.CodeFailed, "ask an administrator for the role "+role+" in namespace "+c.namespace+", or ask a user who has it")
@@ -130,5 +130,5 @@ func (c *cluster) explainRefusal(err error, doing, role string) error {
 	return explainError(err, doing)
 }
 
-// explainError adds to an error of the API server what to do about it.
+// explainError adds advice to an error of the API server.
 func explainError(err error, doing string) error { return hostcli.Explain(err, doing, v1alpha1.Kind) }

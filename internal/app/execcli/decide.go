@@ -103,7 +103,7 @@ func (s *session) runDecide(cmd *cobra.Command, name string, o decideOptions) er
 	return s.printDecision(cmd, c, ke, o)
 }
 
-// decidable is an error unless an execution waits for an approval of a plan.
+// decidable returns an error unless an execution waits for approval of a plan.
 func decidable(ke *v1alpha1.KubernetesExecution, plan string) error {
 	describe := "fleetloop exec describe " + ke.Name + "   shows its status"
 	switch {
@@ -123,7 +123,7 @@ func decidable(ke *v1alpha1.KubernetesExecution, plan string) error {
 
 var errNo = errors.New("not approved")
 
-// confirmPlan shows the plan and asks.
+// confirmPlan prints the plan and asks for confirmation.
 func (s *session) confirmPlan(ke *v1alpha1.KubernetesExecution) error {
 	if err := show.Decide(s.env.Stderr, ke, s.showOptions()); err != nil {
 		return err
@@ -142,9 +142,9 @@ func (s *session) confirmPlan(ke *v1alpha1.KubernetesExecution) error {
 	return cli.Fail(errNo, cli.CodeFailed, "fleetloop reject "+ke.Name+" --reason=TEXT   rejects it")
 }
 
-// saveDecision adds our decision to the approvals, in the place of one of our own that is
-// about an older plan. Others may do the same just now, and the plan may change:
-// then it is looked at again.
+// saveDecision adds the decision to the approvals. It replaces an earlier one of the same user
+// about an older plan. On a conflict it reads the execution again, because the plan may have
+// changed.
 func (s *session) saveDecision(ctx context.Context, c *cluster, ke *v1alpha1.KubernetesExecution, o decideOptions) (*v1alpha1.KubernetesExecution, error) {
 	doing := fmt.Sprintf("%s execution %q", strings.ToLower(string(o.decision)), ke.Name)
 	me, err := c.currentUser(ctx)

@@ -22,13 +22,12 @@ import (
 	"github.com/fleetloop/fleetloop/internal/execution/roles"
 )
 
-// formatText says in a few words what was done.
+// formatText prints the result in a few words.
 const formatText = "text"
 
 func changeFormats() []string { return []string{formatText, show.JSON, show.YAML, show.Name} }
 
-// addOutputFlag adds -o with one of the given formats, the first of which is
-// the default.
+// addOutputFlag adds -o with one of the given formats. The first is the default.
 func addOutputFlag(cmd *cobra.Command, format *string, formats []string) {
 	cmd.Flags().StringVarP(format, "output", "o", formats[0], "output `format`: "+strings.Join(formats, ", "))
 	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp))
@@ -46,7 +45,7 @@ func (w *waitOptions) addFlags(cmd *cobra.Command) {
 	cmd.Flags().DurationVar(&w.timeout, "wait-timeout", 0, "maximum `duration` of --wait; 0 waits without a limit")
 }
 
-// execOptions are what can be asked for beside an action and its parameters.
+// execOptions holds the flags beside an action and its parameters.
 type execOptions struct {
 	waitOptions
 
@@ -127,7 +126,7 @@ func (s *session) runExec(cmd *cobra.Command, args []string, o execOptions) erro
 	return s.createExecution(cmd, ke, o.format, o.waitOptions)
 }
 
-// newRequest is the execution that a command line asks for.
+// newRequest returns the execution for a command line.
 func (s *session) newRequest(cmd *cobra.Command, args []string, o execOptions) (*v1alpha1.KubernetesExecution, error) {
 	a, ok := action.Find(args[0])
 	if !ok {
@@ -140,7 +139,7 @@ func (s *session) newRequest(cmd *cobra.Command, args []string, o execOptions) (
 	ke := &v1alpha1.KubernetesExecution{
 		ObjectMeta: metav1.ObjectMeta{Namespace: s.where.namespace, Name: o.objectName},
 		Spec: v1alpha1.KubernetesExecutionSpec{
-			Action: args[0], Parameters: &runtime.RawExtension{Raw: raw}, // an alias may say what kind is meant
+			Action: args[0], Parameters: &runtime.RawExtension{Raw: raw}, // an alias may set the kind
 			Reason: o.reason, Environment: o.environment, CorrelationID: o.correlation,
 		},
 	}
@@ -156,8 +155,8 @@ func (s *session) newRequest(cmd *cobra.Command, args []string, o execOptions) (
 	return ke, nil
 }
 
-// validateParameters reads the parameters as the controller will. What it makes of them is
-// not sent: the execution says what was asked for.
+// validateParameters validates the parameters as the controller does. It discards the parsed form,
+// because the execution records the original request.
 func validateParameters(spec *v1alpha1.KubernetesExecutionSpec) error {
 	_, err := action.Parse(spec.DeepCopy())
 	if invalid, ok := errors.AsType[*action.InvalidError](err); ok {
@@ -170,7 +169,7 @@ func validateParameters(spec *v1alpha1.KubernetesExecutionSpec) error {
 	return err
 }
 
-// fillSpec puts in what flags say, and leaves out what they do not.
+// fillSpec copies the given flags into the spec.
 func (o *execOptions) fillSpec(cmd *cobra.Command, spec *v1alpha1.KubernetesExecutionSpec) error {
 	modes := map[string]v1alpha1.DryRunMode{"policy": v1alpha1.DryRunPolicy, "always": v1alpha1.DryRunAlways, "only": v1alpha1.DryRunOnly}
 	places := map[string]v1alpha1.ExecutionMode{"": "", "job": v1alpha1.ExecuteInJob, "inline": v1alpha1.ExecuteInline}
@@ -216,7 +215,7 @@ func noSuchAction(cmd *cobra.Command, name string) error {
 	return cli.Usage(err, "fleetloop exec actions   lists the available actions")
 }
 
-// createExecution sends an execution, in our own name, and says what came of it.
+// createExecution sends an execution in the name of the user and prints the result.
 func (s *session) createExecution(cmd *cobra.Command, ke *v1alpha1.KubernetesExecution, format string, w waitOptions) error {
 	c, err := s.connectCluster()
 	if err != nil {
@@ -235,7 +234,7 @@ func (s *session) createExecution(cmd *cobra.Command, ke *v1alpha1.KubernetesExe
 	return s.printCreated(cmd, c, ke, format, w)
 }
 
-// requester is the least of the roles of those who may ask for an action.
+// requester returns the smallest role that may request an action.
 func requester(name string) string {
 	a, ok := action.Find(name)
 	if !ok {
@@ -244,8 +243,7 @@ func requester(name string) string {
 	return roles.RequesterRole + "-" + string(a.Risk)
 }
 
-// printCreated says that an execution was made, and follows it where that is asked
-// for.
+// printCreated prints the new execution and follows it if requested.
 func (s *session) printCreated(cmd *cobra.Command, c *cluster, ke *v1alpha1.KubernetesExecution, format string, w waitOptions) error {
 	if format == formatText {
 		if err := s.printLine("execution/%s created", ke.Name); err != nil {
@@ -261,8 +259,8 @@ func (s *session) printCreated(cmd *cobra.Command, c *cluster, ke *v1alpha1.Kube
 	return s.followExecution(cmd, c, ke, format, w)
 }
 
-// followExecution follows an execution and says what came of it. Formats for programs
-// are written once, as it is in the end.
+// followExecution follows an execution and prints the result. Formats for programs are written
+// once, in the final state.
 func (s *session) followExecution(cmd *cobra.Command, c *cluster, ke *v1alpha1.KubernetesExecution, format string, w waitOptions) error {
 	ke, failed := s.waitForExecution(cmd.Context(), c, ke, w)
 	if format != formatText {
@@ -274,7 +272,7 @@ func (s *session) followExecution(cmd *cobra.Command, c *cluster, ke *v1alpha1.K
 	return s.printLine("execution/%s %s", ke.Name, describeDone(ke))
 }
 
-// describeDone says in a few words what was done.
+// describeDone returns the result in a few words.
 func describeDone(ke *v1alpha1.KubernetesExecution) string {
 	text := string(ke.Status.Phase)
 	r := ke.Status.ExecutionResults
@@ -294,7 +292,7 @@ func describeDone(ke *v1alpha1.KubernetesExecution) string {
 	return text
 }
 
-// patchOf is a merge patch.
+// patchOf returns a merge patch.
 func patchOf(what map[string]any) []byte {
 	raw, err := json.Marshal(what)
 	if err != nil {

@@ -1,12 +1,12 @@
-// Package execcli is the part of the command line that asks for executions on
-// the host cluster, and says how they stand: exec, approve, reject, rollback.
+// Package execcli holds the commands for executions on the host cluster: exec, approve, reject,
+// rollback and related ones.
 //
-// It talks to the Kubernetes API alone, as whoever calls it, and decides
-// nothing: what may be asked for and approved is for the API server and the
-// controller to say. Their refusals are shown with what to do next.
+// It uses only the Kubernetes API with the credentials of the user, and makes no decisions: the API
+// server and the controller decide which requests and approvals are valid. Their errors are shown
+// with the next step.
 //
-// What a command waits for it is told by a watch; a connection that breaks is
-// made anew. To stop waiting never stops an execution.
+// Commands wait with a watch and restart a broken connection. Ending the wait never stops an
+// execution.
 package execcli
 
 import (
@@ -23,19 +23,18 @@ import (
 	"github.com/fleetloop/fleetloop/internal/execution/action"
 )
 
-// Env is the world around a command.
+// Env holds the inputs and outputs of a command.
 type Env struct {
 	cli.Env
 
-	// Interactive tells whether Stdin is a terminal, where questions are
-	// answered.
+	// Interactive is true if Stdin is a terminal that can answer questions.
 	Interactive bool
 }
 
-// DefaultNamespace is where executions are, unless a flag says otherwise.
+// DefaultNamespace is the default namespace of executions.
 const DefaultNamespace = "kubernaut-executor"
 
-// Commands are the commands, to be added to the command line of package cli.
+// Commands returns the commands for the command line of package cli.
 func Commands(env Env) []*cobra.Command {
 	if env.LookupEnv == nil {
 		env.LookupEnv = func(string) (string, bool) { return "", false }
@@ -51,7 +50,7 @@ func Commands(env Env) []*cobra.Command {
 	return list
 }
 
-// A session is one command under way.
+// session is one running command.
 type session struct {
 	env   Env
 	where where
@@ -62,17 +61,17 @@ func (s *session) addConnectionFlags(flags *pflag.FlagSet) {
 	flags.StringVarP(&s.where.namespace, "namespace", "n", DefaultNamespace, "`namespace` of the executions")
 }
 
-// showOptions is how this session shows things.
+// showOptions returns the output options of this session.
 func (s *session) showOptions() show.Options {
 	return show.Options{Colour: terminal.WantsColour(s.env.LookupEnv, s.env.Terminal), Now: s.env.Now(), Namespace: DefaultNamespace}
 }
 
-// printNote tells about progress.
+// printNote prints progress.
 func (s *session) printNote(format string, args ...any) {
-	_, _ = fmt.Fprintf(s.env.Stderr, format+"\n", args...) // whoever closed it does not want to know
+	_, _ = fmt.Fprintf(s.env.Stderr, format+"\n", args...) // a closed stderr is no error
 }
 
-// printLine writes a line of what the command gives.
+// printLine writes a line of output.
 func (s *session) printLine(format string, args ...any) error {
 	_, err := fmt.Fprintf(s.env.Stdout, format+"\n", args...)
 	return err
@@ -82,7 +81,7 @@ func usageErrorf(cmd *cobra.Command, format string, args ...any) error {
 	return cli.Usage(fmt.Errorf(format, args...), cmd.CommandPath()+" --help")
 }
 
-// requireNames wants names of executions, at least one.
+// requireNames requires at least one name of an execution.
 func requireNames(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return usageErrorf(cmd, "at least one execution name is required")
@@ -90,7 +89,7 @@ func requireNames(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// requireName wants the name of one execution.
+// requireName requires the name of one execution.
 func requireName(cmd *cobra.Command, args []string) error {
 	if len(args) != 1 {
 		return usageErrorf(cmd, "exactly one execution name is required")
@@ -115,11 +114,11 @@ func completeActions(_ *cobra.Command, args []string, _ string) ([]cobra.Complet
 	return names, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
 }
 
-// completionTimeout is how much a completion is worth.
+// completionTimeout limits the duration of a completion.
 const completionTimeout = 2 * time.Second
 
-// completeNames completes the names of executions. A cluster that cannot be
-// asked has none; a completion is no place for errors.
+// completeNames completes the names of executions. An unreachable cluster yields none, because a
+// completion cannot show errors.
 func (s *session) completeNames(cmd *cobra.Command, _ []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	const files = cobra.ShellCompDirectiveNoFileComp
 	c, err := s.connectCluster()
@@ -128,7 +127,7 @@ func (s *session) completeNames(cmd *cobra.Command, _ []string, _ string) ([]cob
 	}
 	parent := cmd.Context()
 	if parent == nil {
-		parent = context.Background() // cobra completes without one when it was run without one
+		parent = context.Background() // cobra has no context if it was run without one
 	}
 	ctx, cancel := context.WithTimeout(parent, completionTimeout)
 	defer cancel()

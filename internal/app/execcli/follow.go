@@ -21,16 +21,16 @@ import (
 	"github.com/fleetloop/fleetloop/internal/backoff"
 )
 
-// again is how long a watch that broke is left alone.
+// again is the delay before a broken watch is restarted.
 const again = time.Second
 
 var errWaitTimeout = errors.New("timed out")
 
-// errGone is why there is nothing to follow any more.
+// errGone means that the followed execution was deleted.
 var errGone = errors.New("the execution was deleted")
 
-// watchExecution calls each with an execution as it is, and then whenever it changes,
-// until each is done.
+// watchExecution calls each with the current state of an execution and after every change, until
+// each returns done.
 func (s *session) watchExecution(ctx context.Context, c *cluster, ke *v1alpha1.KubernetesExecution, each func(*v1alpha1.KubernetesExecution) (done bool, err error)) error {
 	uid := ke.UID
 	for {
@@ -52,7 +52,7 @@ func (s *session) watchExecution(ctx context.Context, c *cluster, ke *v1alpha1.K
 	}
 }
 
-// watchChanges calls each with every change of an execution until the watch ends.
+// watchChanges calls each after every change of an execution until the watch ends.
 func (c *cluster) watchChanges(ctx context.Context, ke *v1alpha1.KubernetesExecution, each func(*v1alpha1.KubernetesExecution) (bool, error)) (done bool, err error) {
 	options := selection{name: ke.Name}.listOptions(c.namespace)
 	options.Raw.ResourceVersion = ke.ResourceVersion
@@ -74,10 +74,10 @@ func (c *cluster) watchChanges(ctx context.Context, ke *v1alpha1.KubernetesExecu
 			}
 		}
 	}
-	return false, nil // servers end watches from time to time
+	return false, nil // servers end watches regularly
 }
 
-// getAgain reads an execution, again and again while the server is away.
+// getAgain reads an execution and retries while the server is unavailable.
 func (s *session) getAgain(ctx context.Context, c *cluster, name string, uid types.UID) (*v1alpha1.KubernetesExecution, error) {
 	for {
 		if err := backoff.Sleep(ctx, again); err != nil {
@@ -96,7 +96,7 @@ func (s *session) getAgain(ctx context.Context, c *cluster, name string, uid typ
 	}
 }
 
-// isTransient says whether the same may well be answered later.
+// isTransient reports whether a retry of the request may succeed.
 func isTransient(err error) bool {
 	if _, offline := errors.AsType[*url.Error](err); offline {
 		return true
@@ -109,11 +109,11 @@ func isTransient(err error) bool {
 	return code >= http.StatusInternalServerError || code == http.StatusTooManyRequests || code == http.StatusGone
 }
 
-// A waitOptions is how an execution is waited for.
+// waitOptions configures the wait for an execution.
 type waitOptions struct {
 	wait    bool
 	timeout time.Duration
-	through bool // also while it waits for an approval
+	through bool // also wait for an approval
 }
 
 const waitHelp = `With --wait the command waits until the execution ends and exits with code
@@ -123,7 +123,7 @@ const waitHelp = `With --wait the command waits until the execution ends and exi
   124  if --wait-timeout is exceeded
 The execution continues when the wait ends early.`
 
-// waitForExecution follows an execution to its end and says what came of it.
+// waitForExecution follows an execution to its end and prints the result.
 func (s *session) waitForExecution(ctx context.Context, c *cluster, ke *v1alpha1.KubernetesExecution, w waitOptions) (*v1alpha1.KubernetesExecution, error) {
 	if w.timeout > 0 {
 		var cancel context.CancelFunc
@@ -153,14 +153,13 @@ func (s *session) waitForExecution(ctx context.Context, c *cluster, ke *v1alpha1
 	return last, s.resultError(last)
 }
 
-// undecided says whether an execution waits for somebody's approval, those
-// counted that were given already.
+// undecided reports whether an execution still lacks an approval, counting those already given.
 func undecided(ke *v1alpha1.KubernetesExecution) bool {
 	approved := ke.Status.Approval != nil && ke.Status.Approval.State == v1alpha1.ApprovalApproved
 	return ke.Status.Phase == v1alpha1.PhaseWaitingApproval && !approved && ke.Status.ObservedGeneration >= ke.Generation
 }
 
-// formatProgress is how far an execution is, in a line.
+// formatProgress returns the progress of an execution in one line.
 func formatProgress(ke *v1alpha1.KubernetesExecution) string {
 	text := cmp.Or(string(ke.Status.Phase), "new")
 	if d := ke.Status.ReasonDetail; d != "" {
@@ -172,7 +171,7 @@ func formatProgress(ke *v1alpha1.KubernetesExecution) string {
 	return terminal.Clean(text)
 }
 
-// resultError is an error unless what was asked for was done.
+// resultError returns an error unless the execution achieved its goal.
 func (s *session) resultError(ke *v1alpha1.KubernetesExecution) error {
 	describe := "fleetloop exec describe " + ke.Name + "   shows the details"
 	why := cmp.Or(ke.Status.Message, string(ke.Status.ReasonDetail), string(ke.Status.Reason))

@@ -94,8 +94,8 @@ func (s *session) runGet(cmd *cobra.Command, args []string, o getOptions) error 
 	return hostcli.All(errs, len(found))
 }
 
-// findExecutions gives the executions that are named, or those that are selected, by name.
-// Errs are about those that were named and are not there.
+// findExecutions returns the named or selected executions, by name. Errs holds errors about missing
+// ones.
 func (c *cluster) findExecutions(ctx context.Context, names []string, s selection) (found []v1alpha1.KubernetesExecution, errs []error, err error) {
 	if len(names) == 0 {
 		list, err := c.listExecutions(ctx, s)
@@ -192,7 +192,7 @@ func (s *session) runWatch(cmd *cobra.Command, args []string, o getOptions) erro
 	return s.printLine("execution/%s %s", ke.Name, describeDone(ke))
 }
 
-// A watcher shows executions as they change.
+// watcher prints executions as they change.
 type watcher struct {
 	*session
 
@@ -216,7 +216,7 @@ func (s *session) watchAll(ctx context.Context, c *cluster, o getOptions) error 
 	}
 }
 
-// watchOnce shows what there is, and then what changes until the watch ends.
+// watchOnce prints all executions, then changes until the watch ends.
 func (w *watcher) watchOnce(ctx context.Context, c *cluster) error {
 	list, err := c.listExecutions(ctx, w.o.selection)
 	if err != nil {
@@ -228,8 +228,8 @@ func (w *watcher) watchOnce(ctx context.Context, c *cluster) error {
 	return w.watchUpdates(ctx, c, list.ResourceVersion)
 }
 
-// watchUpdates shows what changes until the watch ends. The error is one of writing,
-// or of the server.
+// watchUpdates prints changes until the watch ends. It returns errors of the output and of the
+// server.
 func (w *watcher) watchUpdates(ctx context.Context, c *cluster, since string) error {
 	options := w.o.listOptions(c.namespace)
 	options.Raw.ResourceVersion = since
@@ -258,7 +258,7 @@ func (w *watcher) watchUpdates(ctx context.Context, c *cluster, since string) er
 	return nil
 }
 
-// showChanged shows those that look other than they did.
+// showChanged prints executions whose row has changed.
 func (w *watcher) showChanged(list ...v1alpha1.KubernetesExecution) error {
 	var changed []v1alpha1.KubernetesExecution
 	for _, ke := range list {

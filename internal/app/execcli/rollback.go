@@ -57,7 +57,7 @@ func (s *session) runRollback(cmd *cobra.Command, name string, o rollbackOptions
 	return s.createExecution(cmd, wayBack(ke, o), o.format, o.waitOptions)
 }
 
-// reversible is an error unless there is something to take back, and a way.
+// reversible returns an error unless the execution can be rolled back.
 func reversible(ke *v1alpha1.KubernetesExecution) error {
 	r := ke.Status.RollbackInformation
 	switch {
@@ -74,9 +74,9 @@ func reversible(ke *v1alpha1.KubernetesExecution) error {
 	return nil
 }
 
-// wayBack is the execution that takes back what another did.
+// wayBack returns the execution that rolls back another.
 func wayBack(ke *v1alpha1.KubernetesExecution, o rollbackOptions) *v1alpha1.KubernetesExecution {
-	const longest = 200 // leaves room for what is put behind it
+	const longest = 200 // leaves room for the suffix
 	r := ke.Status.RollbackInformation
 	back := &v1alpha1.KubernetesExecution{
 		ObjectMeta: metav1.ObjectMeta{Namespace: ke.Namespace, Name: o.objectName},

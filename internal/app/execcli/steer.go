@@ -20,21 +20,21 @@ import (
 	"github.com/fleetloop/fleetloop/internal/execution/roles"
 )
 
-// A controlAction is what can be asked of an execution that is there.
+// controlAction is a request to an existing execution.
 type controlAction struct {
 	verb, field, done string
 	name              string // the field that says who, if there is one
-	// refuses says why an execution is not one for it, "" if it is.
+	// refuses returns why an execution does not support the action, or an empty text.
 	refuses func(ke *v1alpha1.KubernetesExecution) string
 }
 
-// maxName is how long a name is that an execution has room for.
+// maxName is the maximum length of a user name in an execution.
 const maxName = 253
 
-// newPatch asks it of an execution, in somebody's name if that is known.
+// newPatch returns the patch of the request, with the name of the user if known.
 func (st controlAction) newPatch(ke *v1alpha1.KubernetesExecution, by string) client.Patch {
 	asked := map[string]any{st.field: true}
-	if st.name != "" && by != "" && utf8.RuneCountInString(by) <= maxName && !ke.Spec.Cancel { // or it has a name, or none, for good
+	if st.name != "" && by != "" && utf8.RuneCountInString(by) <= maxName && !ke.Spec.Cancel { // a cancelled execution keeps its name or its lack of one
 		asked[st.name] = by
 	}
 	return client.RawPatch(types.MergePatchType, patchOf(map[string]any{"spec": asked}))
@@ -93,7 +93,7 @@ func (s *session) runControl(cmd *cobra.Command, args []string, st controlAction
 	var me string
 	if st.name != "" {
 		if me, err = c.currentUser(cmd.Context()); err != nil {
-			me = "" // what is to stop does not go on for want of a name
+			me = "" // a missing name must not delay a stop
 		}
 	}
 	var changed []v1alpha1.KubernetesExecution
@@ -166,8 +166,8 @@ func (s *session) runStop(cmd *cobra.Command, reason string, running bool) error
 	return s.printLine("%s", text)
 }
 
-// stopAgain has a stop say another reason, and gives the one that it had: whoever
-// resumes decides about both.
+// stopAgain replaces the reason of a stop and returns the earlier one, because a resume must
+// consider both.
 func (c *cluster) stopAgain(ctx context.Context, name string, data map[string]string) (before string, err error) {
 	m := &corev1.ConfigMap{}
 	if err := c.Get(ctx, client.ObjectKey{Namespace: c.namespace, Name: name}, m); err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/execution"
 )
 
-// changeLogger tells the log what was done.
+// changeLogger logs changes.
 type changeLogger struct{ log *slog.Logger }
 
 // Record writes one line.
@@ -20,8 +20,8 @@ func (l changeLogger) Record(ctx context.Context, c execution.Change) {
 		"target_kind", c.Target.Kind, "target_namespace", c.Target.Namespace, "target_name", c.Target.Name, "who", c.By, "dry_run", c.DryRun, "reason", c.Reason, "message", c.Message)
 }
 
-// eventOf is a change as sinks are told of it. An execution does each thing once,
-// so its uid and the action make the id.
+// eventOf converts a change to a change event. An execution does each action once, so its UID and
+// the action make the ID.
 func eventOf(c execution.Change, cluster string) changeevent.ChangeEvent {
 	namespace, name, ok := strings.Cut(c.Execution, "/")
 	if !ok {
@@ -48,8 +48,8 @@ func eventOf(c execution.Change, cluster string) changeevent.ChangeEvent {
 	return e
 }
 
-// reasonOf is why, in words: a failure has a reason and says more; for all else
-// the reason is one of a state that is over.
+// reasonOf returns the reason in words. A failure has a reason and a message; any other change has
+// the reason of a state that is over.
 func reasonOf(c execution.Change) string {
 	if c.Action != execution.ChangeFailed || c.Reason == "" {
 		return c.Message
@@ -60,7 +60,7 @@ func reasonOf(c execution.Change) string {
 	return c.Reason + ": " + c.Message
 }
 
-// targetOf is Kind/namespace/name, as far as there are such.
+// targetOf returns Kind/namespace/name without the parts that are empty.
 func targetOf(t v1alpha1.PlanTarget) string {
 	return strings.Join(slices.DeleteFunc([]string{t.Kind, t.Namespace, t.Name}, func(part string) bool { return part == "" }), "/")
 }

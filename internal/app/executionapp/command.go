@@ -15,7 +15,7 @@ import (
 
 const binary = "execution-controller"
 
-// Command is the command line of execution-controller.
+// Command returns the command line of execution-controller.
 func Command(stdout, stderr io.Writer, env func(string) (string, bool)) *cobra.Command {
 	cfg := Defaults()
 	var file string

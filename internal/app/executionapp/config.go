@@ -1,6 +1,5 @@
-// Package executionapp wires the execution controller: the host cluster, the
-// policies, the checks, the gate, the guard of approvals, the audit in
-// PostgreSQL, and the operator that carries executions out.
+// Package executionapp wires the execution controller: the host cluster, the policies, the checks,
+// the gate, the approval guard, the audit in PostgreSQL, and the operator that runs executions.
 package executionapp
 
 import (
@@ -28,7 +27,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/postgres/migrations"
 )
 
-// Process lends its settings to Config under a name of its own.
+// Process embeds its settings in Config under a distinct name.
 type Process = process.Config
 
 // Config is the configuration of the execution-controller binary.
@@ -59,21 +58,21 @@ type Part struct {
 	Database postgres.Config `key:"database"`
 }
 
-// CheckConfig says what is checked, and how.
+// CheckConfig selects the checks and how they run.
 type CheckConfig struct {
 	DryRunExecutor      string   `key:"dry_run_executor" env:"DRY_RUN_EXECUTOR" flag:"dry-run-executor" default:"inline" validate:"oneof=inline job" doc:"Where dry runs execute: inline (in the controller, with a short-lived token of the action's service account) or job."`
 	ProtectedNamespaces []string `key:"protected_namespaces" env:"PROTECTED_NAMESPACES" flag:"protected-namespaces" doc:"Namespaces that actions cannot change, in addition to kube-system, kube-public, kube-node-lease and the namespace of the executions."`
 	EnvironmentLabel    string   `key:"environment_label" env:"ENVIRONMENT_LABEL" flag:"environment-label" default:"environment" validate:"required" doc:"Namespace label with the environment. The shipped policies treat namespaces without it as production."`
 }
 
-// PolicyConfig says where the policies are.
+// PolicyConfig names the source of the policies.
 type PolicyConfig struct {
 	ConfigMap string        `key:"config_map" env:"POLICY_CONFIG_MAP" flag:"policy-configmap" default:"safety-policies" validate:"required" doc:"ConfigMap with the safety policies. Its annotation kubernaut.io/policy-mode overrides policy.mode."`
 	Mode      string        `key:"mode" env:"POLICY_MODE" flag:"policy-mode" default:"enforce" validate:"oneof=enforce warn audit" doc:"Effect of a denial: enforce fails the execution, warn adds a warning, audit only records it."`
 	Timeout   time.Duration `key:"timeout" env:"POLICY_EVALUATION_TIMEOUT" flag:"policy-evaluation-timeout" default:"5s" validate:"gt=0" doc:"Timeout of one policy evaluation."`
 }
 
-// GateConfig says how much may happen at once.
+// GateConfig limits how much may run at once.
 type GateConfig struct {
 	MaxConcurrent   int            `key:"max_concurrent" env:"MAX_CONCURRENT_EXECUTIONS" flag:"max-concurrent" default:"10" validate:"min=1" doc:"Maximum number of concurrent executions. Read-only executions have a separate limit of the same size."`
 	MaxPerNamespace int            `key:"max_per_namespace" env:"MAX_CONCURRENT_PER_NAMESPACE" flag:"max-per-namespace" default:"0" validate:"min=0" doc:"Maximum number of concurrent executions per target namespace; 0 is unlimited."`
@@ -86,7 +85,7 @@ type GateConfig struct {
 	QueueTimeout    time.Duration  `key:"queue_timeout" env:"QUEUE_TIMEOUT" flag:"queue-timeout" default:"10m" validate:"gt=0" doc:"Maximum time in the queue before an execution fails."`
 }
 
-// TimesConfig says how long things may take, or are kept.
+// TimesConfig holds deadlines and retention times.
 type TimesConfig struct {
 	Approval       time.Duration `key:"approval_timeout" env:"APPROVAL_TIMEOUT" flag:"approval-timeout" default:"1h" validate:"gt=0" doc:"Default deadline for approvals. spec.approvalTimeout overrides it."`
 	RollbackWindow time.Duration `key:"rollback_window" env:"ROLLBACK_WINDOW" flag:"rollback-window" default:"5m" validate:"gte=0" doc:"Time that an execution stays rollback_ready unless it is finalized earlier; 0 ends the phase at once. The rollback information remains."`
@@ -94,8 +93,8 @@ type TimesConfig struct {
 	JobRetention   time.Duration `key:"job_retention" env:"JOB_RETENTION" flag:"job-retention" default:"5m" validate:"gt=0" doc:"Retention of a Job after its result is stored."`
 }
 
-// GuardConfig says whether the shipped admission policies are needed, and who is
-// whom for them.
+// GuardConfig sets whether the shipped admission policies are required, and the identities that
+// they trust.
 type GuardConfig struct {
 	Mode        string        `key:"mode" env:"ADMISSION_POLICIES" flag:"admission-policies" default:"required" validate:"oneof=required off" doc:"Whether the shipped admission policies are required. required fails executions created while the policies were not in force. off accepts unverified requesters and no approvals."`
 	Propagation time.Duration `key:"propagation_delay" env:"ADMISSION_POLICY_PROPAGATION_DELAY" flag:"admission-policy-propagation-delay" default:"30s" validate:"gt=0" doc:"Time that API servers need to enforce created or changed admission policies. No execution is accepted before."`
@@ -105,7 +104,7 @@ type GuardConfig struct {
 	TrustedRequesters []string `key:"trusted_requesters" env:"TRUSTED_REQUESTERS" flag:"trusted-requesters" doc:"Users that are allowed to set spec.requestedBy to another user."`
 }
 
-// AuditConfig says where the audit is kept.
+// AuditConfig selects the store of the audit.
 type AuditConfig struct {
 	Mode      string        `key:"mode" env:"AUDIT" flag:"audit" default:"postgres" validate:"oneof=postgres off" doc:"Where the audit is stored: postgres, or off for no audit."`
 	Retention time.Duration `key:"retention" env:"AUDIT_RETENTION" flag:"audit-retention" default:"2160h" validate:"gt=0" doc:"Retention of the audit, pruned by month. The database rejects less than its minimum, by default 30 days."`
@@ -117,13 +116,13 @@ const (
 	defaultAddr   = ":8098"
 )
 
-// Defaults are the defaults that differ from those of the parts.
+// Defaults returns the defaults that differ from those of the parts.
 func Defaults() Config {
 	var cfg Config
 	cfg.MetricsAddr = defaultAddr
 	cfg.HealthAddr = defaultAddr
 	cfg.StopTimeout = 30 * time.Second
-	cfg.Kube.QPS, cfg.Kube.Burst = 1000, 2000 // the API server has its own fairness
+	cfg.Kube.QPS, cfg.Kube.Burst = 1000, 2000 // the API server has its own flow control
 	cfg.Database.Role = migrations.RoleExecutionController
 	cfg.Database.MaxConns = 4
 	cfg.Database.ApplicationName = binary
@@ -135,7 +134,7 @@ var (
 	errNoImage    = errors.New("no runner image is configured: set RUNNER_IMAGE or --runner-image to the image of action-runner")
 )
 
-// validateSettings refuses settings that do not go together.
+// validateSettings rejects conflicting settings.
 func (c Part) validateSettings() error {
 	if c.Audit.Mode == auditPostgres && c.Database.URL == "" {
 		return errNoDatabase
@@ -154,7 +153,7 @@ func (c Part) validateSettings() error {
 	return c.Runner.validateSettings()
 }
 
-// sinksConfig are those that are told of changes.
+// sinksConfig returns the configuration of the sinks.
 func (c Part) sinksConfig() changes.Config {
 	cfg := c.Changes
 	cfg.ClusterName = cmp.Or(cfg.ClusterName, c.Cluster)
@@ -163,7 +162,7 @@ func (c Part) sinksConfig() changes.Config {
 
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
-// operatorConfig leaves half of the time to stop to the clients of the sinks.
+// operatorConfig reserves half of the stop timeout for the clients of the sinks.
 func (c Part) operatorConfig(stop time.Duration) operator.Config {
 	cfg := operator.Config{
 		Namespace: c.Namespace, Job: c.jobOptions(), Inline: c.Runner.Inline, DefaultMode: v1alpha1.ExecutionMode(c.Runner.DefaultMode), DryRun: c.DryRun,

@@ -24,25 +24,25 @@ import (
 )
 
 const (
-	// crdEvery and crdAgain are how often the installed CustomResourceDefinition is
-	// compared with the shipped one: while it has all fields, and while it has not.
+	// crdEvery and crdAgain are the intervals at which the installed
+	// CustomResourceDefinition is compared with the shipped one: while it has all
+	// fields, and while it lacks some.
 	crdEvery, crdAgain = 5 * time.Minute, 10 * time.Second
 	crdTimeout         = 30 * time.Second
-	maxMissingFields   = 5 // that are named
+	maxMissingFields   = 5 // listed in the error
 )
 
 var errNoSchema = errors.New("the API server did not respond in time")
 
-// A schemaCheck knows whether the API server stores all fields of executions. One with
-// an older CustomResourceDefinition drops some without an error, and then no approval
-// counts.
+// schemaCheck verifies that the API server stores all fields of executions. An older
+// CustomResourceDefinition drops some without an error, and then no approval counts.
 type schemaCheck struct {
 	host     kubernetes.Interface
 	log      *slog.Logger
 	outdated atomic.Pointer[error]
 }
 
-// newSchemaCheck makes the check and registers its metric.
+// newSchemaCheck builds the check and registers its metric.
 func newSchemaCheck(host *rest.Config, reg prometheus.Registerer, log *slog.Logger) (*schemaCheck, error) {
 	client, err := kubernetes.NewForConfig(host)
 	if err != nil {
@@ -65,7 +65,7 @@ func watchSchema(reg prometheus.Registerer, outdated func() error) error {
 	}))
 }
 
-// Part is the check as a part of a process.
+// Part returns the check as a part of a process.
 func (c *schemaCheck) Part() lifecycle.Part {
 	return lifecycle.Part{Name: "CustomResourceDefinition", Run: c.Run, Ready: c.Ready}
 }
@@ -110,8 +110,8 @@ func outdatedError(missing []string) error {
 		v1alpha1.Resource, v1alpha1.GroupVersion.Group, strings.Join(missing, ", "), more)
 }
 
-// missingFields are the fields of the shipped CustomResourceDefinition that the API server
-// does not have.
+// missingFields returns the fields of the shipped CustomResourceDefinition that the API server
+// lacks.
 func (c *schemaCheck) missingFields(ctx context.Context) ([]string, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, crdTimeout, errNoSchema)
 	defer cancel()
@@ -152,7 +152,7 @@ func (c *schemaCheck) missingFields(ctx context.Context) ([]string, error) {
 	return nil, fmt.Errorf("the API server's OpenAPI document %s has no schema of %s: apply the CustomResourceDefinition of this version", path, v1alpha1.Kind)
 }
 
-// fieldPaths are the paths of all fields of a schema, those of spec and status.
+// fieldPaths returns the paths of all fields under spec and status.
 func fieldPaths(s *apiextensionsv1.JSONSchemaProps, at string) (list []string) {
 	for name, field := range s.Properties {
 		path := strings.TrimPrefix(at+"."+name, ".")

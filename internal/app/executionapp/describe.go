@@ -11,8 +11,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/policy"
 )
 
-// Describe registers the controller's metrics and runs nothing: for the
-// reference of metrics.
+// Describe registers the metrics of the controller for the metrics reference. It runs nothing.
 func Describe(reg prometheus.Registerer) error {
 	_, policyErr := policy.NewMetrics(reg)
 	_, auditErr := audit.New(nil, audit.Config{}, reg, slog.New(slog.DiscardHandler))

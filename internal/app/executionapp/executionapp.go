@@ -28,19 +28,18 @@ import (
 	"github.com/fleetloop/fleetloop/internal/postgres"
 )
 
-// userAgent is what servers call us.
+// userAgent is the User-Agent of requests.
 const userAgent = "fleetloop-execution-controller"
 
-// A Overrides is what others may lend the controller. The zero value is nothing.
+// Overrides replaces configured dependencies of the controller. The zero value replaces none.
 type Overrides struct {
-	// Host is used in the place of the cluster that is configured.
+	// Host replaces the configured cluster.
 	Host *rest.Config
-	// Sinks receive change events in the place of those that are configured.
+	// Sinks replaces the configured sinks for change events.
 	Sinks *changes.Sinks
 }
 
-// Parts makes the parts of the execution controller, in the order in which they
-// depend on each other.
+// Parts returns the parts of the execution controller in order of dependency.
 func Parts(ctx context.Context, p *process.Process, cfg Part, loan Overrides) (parts []lifecycle.Part, err error) {
 	if err := cfg.validateSettings(); err != nil {
 		return nil, err
@@ -102,7 +101,7 @@ func Parts(ctx context.Context, p *process.Process, cfg Part, loan Overrides) (p
 	return append(parts, o.Part()), nil
 }
 
-// newAuditing makes what keeps the audit.
+// newAuditing builds the auditor and the parts of its database.
 func newAuditing(cfg Part, p *process.Process) (*audit.Auditor, []lifecycle.Part, error) {
 	cfg.Database.ProbeEvery = 10 * time.Second
 	pool, err := postgres.New(cfg.Database, p.Log)
@@ -121,7 +120,7 @@ func newAuditing(cfg Part, p *process.Process) (*audit.Auditor, []lifecycle.Part
 	return a, append(parts, lifecycle.Part{Name: "audit", Run: a.Run}), nil
 }
 
-// outboxSinks are the sinks that the outbox of executions sends to.
+// outboxSinks returns the sinks of the outbox of executions.
 func outboxSinks(sinks *changes.Sinks) []outbox.Sink {
 	var list []outbox.Sink
 	for _, s := range sinks.Each() {
@@ -130,9 +129,8 @@ func outboxSinks(sinks *changes.Sinks) []outbox.Sink {
 	return list
 }
 
-// newGuardParts makes the parts that check what approvals rest on: since when the
-// admission policies have been in force, and whether the installed
-// CustomResourceDefinition has all fields.
+// newGuardParts builds the parts that verify the basis of approvals: how long the admission
+// policies have been in force, and whether the installed CustomResourceDefinition has all fields.
 func newGuardParts(ctx context.Context, host *rest.Config, cfg Part, p *process.Process, deps *operator.Deps) ([]lifecycle.Part, error) {
 	stored, err := newSchemaCheck(host, p.Metrics, p.Log)
 	if err != nil {
@@ -151,7 +149,7 @@ func newGuardParts(ctx context.Context, host *rest.Config, cfg Part, p *process.
 	return []lifecycle.Part{{Name: "admission policies", Run: watch.Run, Ready: watch.Ready}, stored.Part()}, watchGuard(p.Metrics, watch.Missing)
 }
 
-// newCheckParts makes the checks, and what they know of the policies and the cluster.
+// newCheckParts builds the checks, and the parts that supply them with policies and cluster state.
 func newCheckParts(host *rest.Config, cfg Part, p *process.Process, ids *identity.Identities, g *gate.Gate) ([]lifecycle.Part, *check.Checker, error) {
 	metrics, err := policy.NewMetrics(p.Metrics)
 	if err != nil {

@@ -20,23 +20,22 @@ import (
 	"github.com/fleetloop/fleetloop/internal/execution/roles"
 )
 
-// installer is the field manager of what is installed.
+// installer is the field manager of installed objects.
 const installer = "fleetloop-install"
 
-// Targets are what actions may act on.
+// Targets lists the objects that actions may change.
 type Targets struct {
-	// Namespaces are those that they may act in. They are made if they are missing.
+	// Namespaces are the namespaces of actions. Install creates missing ones.
 	Namespaces []string
-	// Secrets are the names of those that update_secret may change there, and
-	// Manifests the kinds that apply_manifest may apply and delete, such as
-	// configmaps or apps/deployments: these two have no right that is not named.
+	// Secrets are the names of those that update_secret may change there, and Manifests the kinds
+	// that apply_manifest may apply and delete, such as configmaps or apps/deployments. Both
+	// actions have no other rights.
 	Secrets, Manifests []string
 }
 
-// Install puts into a cluster what executions need beside their
-// CustomResourceDefinition and the controller: the namespace, the accounts and
-// rights, the guard of approvals, and, unless there are some, the policies that
-// are shipped. What is there is brought up to date.
+// Install applies the objects that executions need beside their CustomResourceDefinition and the
+// controller: the namespace, the accounts and rights, the approval guard and, unless policies
+// exist, the shipped policies. It updates existing objects.
 func Install(ctx context.Context, host *rest.Config, cfg Part, targets Targets) error {
 	c, err := client.New(host, client.Options{})
 	if err != nil {
@@ -61,7 +60,7 @@ func Install(ctx context.Context, host *rest.Config, cfg Part, targets Targets) 
 	return installStamps(ctx, c, cfg)
 }
 
-// installObjects are what is installed in any cluster.
+// installObjects returns the objects for any cluster.
 func installObjects(cfg Part, targets Targets) []runtime.Object {
 	var list []runtime.Object
 	for _, name := range append([]string{cfg.Namespace}, targets.Namespaces...) {
@@ -70,7 +69,7 @@ func installObjects(cfg Part, targets Targets) []runtime.Object {
 	rights := roles.Actions{Namespace: cfg.Namespace, Secrets: targets.Secrets, Manifests: targets.Manifests}
 	for _, a := range action.Catalogue() {
 		if a.NoJob {
-			continue // it acts on nothing
+			continue // it changes no object
 		}
 		list = append(list, rights.Base(a)...)
 		list = append(list, rights.InNamespaces(a, targets.Namespaces...)...)
@@ -85,7 +84,7 @@ func installObjects(cfg Part, targets Targets) []runtime.Object {
 	return slices.Concat(list, guard.Objects(cfg.guardOptions()), guard.Advice(cfg.guardOptions()))
 }
 
-// installStamps puts in what clusters have only since Kubernetes 1.36.
+// installStamps applies objects that only Kubernetes 1.36 and later support.
 func installStamps(ctx context.Context, c client.Client, cfg Part) error {
 	for _, o := range guard.Stamps(cfg.guardOptions()) {
 		err := applyObject(ctx, c, o)
@@ -99,7 +98,7 @@ func installStamps(ctx context.Context, c client.Client, cfg Part) error {
 	return nil
 }
 
-// applyObject makes one object as it should be.
+// applyObject applies one object.
 func applyObject(ctx context.Context, c client.Client, o runtime.Object) error {
 	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o)
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 	"github.com/fleetloop/fleetloop/internal/execution"
 )
 
-// watchGuard has it be seen that no approval is accepted, since nothing checks
-// who gives it: else only the log tells, and whoever waits for an approval.
+// watchGuard registers a metric that shows when approvals are rejected because no admission policy
+// checks the approver. Without it, only the log and waiting users would show this.
 func watchGuard(reg prometheus.Registerer, missing func() error) error {
 	return reg.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "kubernetesexecution_admission_policies_missing",
@@ -24,7 +24,7 @@ func watchGuard(reg prometheus.Registerer, missing func() error) error {
 	}))
 }
 
-// timedEvaluator are conditions of which is measured how long they take.
+// timedEvaluator measures the evaluation time of conditions.
 type timedEvaluator struct {
 	execution.Conditions
 
@@ -39,7 +39,7 @@ func newTimed(reg prometheus.Registerer, of execution.Conditions) (timedEvaluato
 	return c, reg.Register(c.took)
 }
 
-// Enter takes a place in which is measured, and counts where there is none.
+// Enter reserves a place that measures, and counts requests without a free place.
 func (c timedEvaluator) Enter(requester string) (execution.Place, error) {
 	p, err := c.Conditions.Enter(requester)
 	if err != nil {
@@ -49,14 +49,14 @@ func (c timedEvaluator) Enter(requester string) (execution.Place, error) {
 	return timedEvaluationPlace{p, c.took}, nil
 }
 
-// A timedEvaluationPlace is one in which is measured.
+// timedEvaluationPlace is a place that measures evaluations.
 type timedEvaluationPlace struct {
 	execution.Place
 
 	took *prometheus.HistogramVec
 }
 
-// Evaluate evaluates, and measures.
+// Evaluate evaluates a condition and measures the time.
 func (p timedEvaluationPlace) Evaluate(ctx context.Context, module string, input any, now time.Time) (passed bool, message string, err error) {
 	begin := time.Now()
 	passed, message, err = p.Place.Evaluate(ctx, module, input, now)
@@ -75,7 +75,7 @@ func (p timedEvaluationPlace) Evaluate(ctx context.Context, module string, input
 	return passed, message, err
 }
 
-// registerMetrics registers what is counted here.
+// registerMetrics registers the metrics of this package.
 func registerMetrics(reg prometheus.Registerer) error {
 	_, err := newTimed(reg, nil)
 	none := func() error { return nil }

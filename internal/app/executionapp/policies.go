@@ -16,41 +16,40 @@ import (
 	"github.com/fleetloop/fleetloop/internal/policy/evaluator"
 )
 
-// policyConfigMaps are the policies of a ConfigMap, as it last was good.
+// policyConfigMaps holds the last valid policies of a ConfigMap.
 type policyConfigMaps struct {
 	store *policy.Store
 	name  string // namespace/name of the ConfigMap
 	mode  func(annotation string) policy.Mode
 	log   *slog.Logger
 
-	latest chan *corev1.ConfigMap // that was not looked at yet, nil is that it is gone
+	latest chan *corev1.ConfigMap // not processed yet; a nil ConfigMap means that it was deleted
 }
 
 const (
-	// loadTimeout bounds a look at a set of policies. The CPU time of what it is
-	// tried with is bounded as well, which ends first but where the machine hardly
-	// runs.
+	// loadTimeout limits the trial of a set of policies. The CPU time of the trial
+	// is limited as well and ends first, except on a machine with almost no free
+	// CPU.
 	loadTimeout = 5 * time.Minute
 
-	firstRetry = time.Second // of a set that could not be tried to its end
+	firstRetry = time.Second // of a set whose trial did not complete
 	lastRetry  = time.Minute
 )
 
-// enqueueConfigMap has Run take a ConfigMap over. The caller is one goroutine.
+// enqueueConfigMap passes a ConfigMap to Run. Only one goroutine may call it.
 func (p *policyConfigMaps) enqueueConfigMap(o client.Object, gone bool) {
 	cm, ok := o.(*corev1.ConfigMap)
 	if gone || !ok {
 		cm = nil
 	}
 	select {
-	case <-p.latest: // another came meanwhile
+	case <-p.latest: // replaced by a newer one
 	default:
 	}
 	p.latest <- cm
 }
 
-// Run takes ConfigMaps over until ctx ends, and tries those again that could not
-// be tried to their end.
+// Run loads ConfigMaps until ctx ends, and retries those whose trial did not complete.
 func (p *policyConfigMaps) Run(ctx context.Context) error {
 	var cm *corev1.ConfigMap
 	var pause time.Duration
@@ -73,9 +72,9 @@ func (p *policyConfigMaps) Run(ctx context.Context) error {
 	}
 }
 
-// loadConfigMap takes a ConfigMap over, and says whether it is done with. One that is bad
-// leaves the policies in force that were good; one that is gone leaves none, and
-// nothing is allowed any more.
+// loadConfigMap loads a ConfigMap and reports whether no retry is needed. An invalid ConfigMap
+// leaves the last valid policies in force. A deleted one leaves none, and every execution is
+// denied.
 func (p *policyConfigMaps) loadConfigMap(ctx context.Context, cm *corev1.ConfigMap, pause time.Duration) bool {
 	if cm == nil {
 		p.store.Unload()
@@ -98,7 +97,7 @@ func (p *policyConfigMaps) loadConfigMap(ctx context.Context, cm *corev1.ConfigM
 	return true
 }
 
-// Ready says why nothing can be decided.
+// Ready reports why decisions are impossible, or nil.
 func (p *policyConfigMaps) Ready() error {
 	s := p.store.Status()
 	switch {
@@ -112,7 +111,7 @@ func (p *policyConfigMaps) Ready() error {
 	return fmt.Errorf("no policies are loaded: create ConfigMap %s", p.name)
 }
 
-// Decide decides by the policies that are in force.
+// Decide applies the policies in force.
 func (p *policyConfigMaps) Decide(ctx context.Context, in *execution.Input) (execution.Decision, error) {
 	text, err := json.Marshal(in)
 	if err != nil {
@@ -139,7 +138,7 @@ func (p *policyConfigMaps) Decide(ctx context.Context, in *execution.Input) (exe
 // conditionEvaluator evaluates modules in Rego.
 type conditionEvaluator struct{ *evaluator.Evaluator }
 
-// Enter takes a place for a requester.
+// Enter reserves a place for a requester.
 func (c conditionEvaluator) Enter(requester string) (execution.Place, error) {
 	p, err := c.Evaluator.Enter(requester)
 	if err != nil {
@@ -148,10 +147,10 @@ func (c conditionEvaluator) Enter(requester string) (execution.Place, error) {
 	return evaluationPlace{p}, nil
 }
 
-// A evaluationPlace is where they are evaluated.
+// evaluationPlace is a reserved place for evaluations.
 type evaluationPlace struct{ *evaluator.Place }
 
-// Evaluate says whether a condition holds.
+// Evaluate reports whether a condition holds.
 func (p evaluationPlace) Evaluate(ctx context.Context, module string, input any, now time.Time) (passed bool, message string, err error) {
 	text, err := json.Marshal(input)
 	if err != nil {
@@ -161,12 +160,12 @@ func (p evaluationPlace) Evaluate(ctx context.Context, module string, input any,
 	return passed, message, inWords(err)
 }
 
-// Compile says why a condition can never hold.
+// Compile reports why a condition can never hold.
 func (p evaluationPlace) Compile(ctx context.Context, module string) error {
 	return inWords(p.Place.Compile(ctx, module))
 }
 
-// inWords is an error in the words of executions.
+// inWords converts an error to the error types of executions.
 func inWords(err error) error {
 	never, killed, retry := (*policy.CompileError)(nil), (*evaluator.KilledError)(nil), (*evaluator.RetryError)(nil)
 	switch {

@@ -14,7 +14,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/execution/job"
 )
 
-// RunnerConfig says where actions run.
+// RunnerConfig configures the Jobs that run actions.
 type RunnerConfig struct {
 	Image         string            `key:"image" env:"RUNNER_IMAGE" flag:"runner-image" doc:"Image of action-runner, with its digest."`
 	PullPolicy    string            `key:"pull_policy" env:"RUNNER_PULL_POLICY" flag:"runner-pull-policy" default:"IfNotPresent" validate:"oneof=Always IfNotPresent Never" doc:"Image pull policy of the Pods."`
@@ -31,7 +31,7 @@ type RunnerConfig struct {
 	Inline      []string `key:"inline_actions" env:"INLINE_ACTIONS" flag:"inline-actions" doc:"Actions that are allowed to run inline."`
 }
 
-// A Toleration is one of a Pod, under the names that it has there, too.
+// Toleration is a toleration of a Pod. It also accepts the field names of Kubernetes.
 type Toleration struct {
 	Key      string `key:"key" doc:"Key of the taint; empty matches all keys with the operator Exists."`
 	Operator string `key:"operator" default:"Equal" validate:"oneof=Equal Exists" doc:"Operator: Equal, or Exists, which ignores the value."`
@@ -40,16 +40,16 @@ type Toleration struct {
 	Seconds  *int64 `key:"toleration_seconds" alias:"tolerationSeconds" doc:"Time to tolerate a taint with the effect NoExecute; forever if unset."`
 }
 
-// Resources are what a container asks for, and may use.
+// Resources holds the requests and limits of a container.
 type Resources struct {
 	Requests map[string]Quantity `key:"requests" doc:"Resource requests of the container of a Job. Without requests and limits the default is {cpu: 50m, memory: 64Mi}. Only in the configuration file."`
 	Limits   map[string]Quantity `key:"limits" doc:"Resource limits of the container of a Job. Without requests and limits the default is {cpu: 200m, memory: 256Mi}. Only in the configuration file."`
 }
 
-// A Quantity is one as Kubernetes writes it, such as 200m or 256Mi.
+// Quantity is a Kubernetes quantity, such as 200m or 256Mi.
 type Quantity struct{ resource.Quantity }
 
-// UnmarshalText takes a quantity that is not below zero.
+// UnmarshalText reads a quantity that is not negative.
 func (q *Quantity) UnmarshalText(text []byte) error {
 	v, err := resource.ParseQuantity(strings.TrimSpace(string(text)))
 	if err != nil {
@@ -62,7 +62,7 @@ func (q *Quantity) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// MarshalText writes it as it is read.
+// MarshalText writes the quantity in the form that UnmarshalText reads.
 func (q Quantity) MarshalText() ([]byte, error) { return []byte(q.String()), nil }
 
 func (c Part) jobOptions() job.Options {
@@ -99,7 +99,7 @@ func (r Resources) requirements() corev1.ResourceRequirements {
 	return corev1.ResourceRequirements{Requests: list(r.Requests), Limits: list(r.Limits)}
 }
 
-// validateSettings says which settings the API server would refuse, Job after Job.
+// validateSettings reports settings that the API server would reject in every Job.
 func (c RunnerConfig) validateSettings() error {
 	var errs []error
 	bad := func(key, format string, args ...any) {
@@ -186,7 +186,7 @@ func (r Resources) listProblems() []string {
 	return list
 }
 
-// quantityProblem is why there can be no such amount of a resource.
+// quantityProblem returns why a quantity of a resource is invalid.
 func quantityProblem(name corev1.ResourceName, q resource.Quantity) string {
 	if name == corev1.ResourceCPU {
 		return ""

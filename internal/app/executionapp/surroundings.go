@@ -20,7 +20,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/lifecycle"
 )
 
-// followPolicies is a part that keeps the policies as their ConfigMap has them.
+// followPolicies returns a part that keeps the policies in line with their ConfigMap.
 func followPolicies(host *rest.Config, namespace, name string, take func(client.Object, bool), log *slog.Logger) (lifecycle.Part, error) {
 	scheme := runtime.NewScheme()
 	if err := corev1.AddToScheme(scheme); err != nil {
@@ -41,11 +41,11 @@ func followPolicies(host *rest.Config, namespace, name string, take func(client.
 	return r.Part("policies", kube.Handler{Kind: &corev1.ConfigMap{}, Do: take}), nil
 }
 
-// nodesEvery is how often the nodes in memory are counted.
+// nodesEvery is the interval at which the cached nodes are counted.
 const nodesEvery = 2 * time.Second
 
-// newNodeCounter is a part that tells the gate of the nodes: how many there are, and
-// which of them executions have cordoned.
+// newNodeCounter returns a part that reports the number of nodes to the gate, and the nodes that
+// executions have cordoned.
 func newNodeCounter(view client.Reader, g *gate.Gate, log *slog.Logger) lifecycle.Part {
 	return lifecycle.Part{Name: "node budget", Run: func(ctx context.Context) error {
 		tick := time.NewTicker(nodesEvery)

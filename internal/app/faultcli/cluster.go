@@ -21,10 +21,10 @@ import (
 	"github.com/fleetloop/fleetloop/internal/app/hostcli"
 )
 
-// A cluster is the host cluster, as far as nodes go.
+// cluster is a client of the host cluster for nodes.
 type cluster struct{ client.WithWatch }
 
-// connectCluster finds the host cluster. It asks nothing of it.
+// connectCluster returns a client of the host cluster. It sends no request.
 func (s *session) connectCluster() (*cluster, error) {
 	scheme := runtime.NewScheme()
 	if err := errors.Join(v1alpha1.AddToScheme(scheme), corev1.AddToScheme(scheme)); err != nil {
@@ -42,7 +42,7 @@ func (s *session) connectCluster() (*cluster, error) {
 
 func explainError(err error, doing string) error { return hostcli.Explain(err, doing, v1alpha1.Kind) }
 
-// bareName is a name without the kind that kubectl writes before it.
+// bareName removes the kind prefix of kubectl from a name.
 func bareName(name string) string { return name[strings.LastIndexByte(name, '/')+1:] }
 
 // getFault reads the NodeFault of a node.
@@ -58,8 +58,8 @@ func (c *cluster) getFault(ctx context.Context, node string) (*v1alpha1.NodeFaul
 	return &f, nil
 }
 
-// listFaults are the NodeFaults of some nodes, or all of them, by name. errs are
-// about those that are not there.
+// listFaults returns the NodeFaults of some or all nodes, by name. errs holds errors about missing
+// ones.
 func (c *cluster) listFaults(ctx context.Context, nodes []string) (list []v1alpha1.NodeFault, errs []error, err error) {
 	if len(nodes) == 0 {
 		var all v1alpha1.NodeFaultList
@@ -80,11 +80,11 @@ func (c *cluster) listFaults(ctx context.Context, nodes []string) (list []v1alph
 	return list, errs, nil
 }
 
-// completionTimeout is how much a completion is worth.
+// completionTimeout limits the duration of a completion.
 const completionTimeout = 2 * time.Second
 
-// completeNodes completes the names of nodes with a NodeFault. A cluster that
-// cannot be asked has none; a completion is no place for errors.
+// completeNodes completes the names of nodes with a NodeFault. An unreachable cluster yields none,
+// because a completion cannot show errors.
 func (s *session) completeNodes(cmd *cobra.Command, _ []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	const files = cobra.ShellCompDirectiveNoFileComp
 	c, err := s.connectCluster()
@@ -93,7 +93,7 @@ func (s *session) completeNodes(cmd *cobra.Command, _ []string, _ string) ([]cob
 	}
 	parent := cmd.Context()
 	if parent == nil {
-		parent = context.Background() // cobra completes without one when it was run without one
+		parent = context.Background() // cobra has no context if it was run without one
 	}
 	ctx, cancel := context.WithTimeout(parent, completionTimeout)
 	defer cancel()

@@ -53,13 +53,13 @@ func (s *session) deliveriesCommand() *cobra.Command {
 	return cmd
 }
 
-// What keeps an event from a sink.
+// The states of an undelivered event.
 const (
-	stateWaiting = "pending"  // it is tried again by itself
-	stateRefused = "rejected" // it is not
+	stateWaiting = "pending"  // retried automatically
+	stateRefused = "rejected" // not retried
 )
 
-// An undelivered event is one that a sink has not taken.
+// undelivered is an event that a sink has not accepted.
 type undelivered struct {
 	Node   string           `json:"node"`
 	Sink   string           `json:"sink"`
@@ -70,19 +70,19 @@ type undelivered struct {
 	ID     string           `json:"id"`
 }
 
-// A sinkState is how a sink is, over all nodes.
+// sinkState is the state of a sink over all nodes.
 type sinkState struct {
 	Sink    string       `json:"sink"`
 	Waiting int          `json:"pending"`
 	Refused int          `json:"rejected"`
-	Dropped int64        `json:"dropped"` // because too many waited
+	Dropped int64        `json:"dropped"` // because too many were pending
 	Taken   *metav1.Time `json:"lastDelivered,omitempty"`
 	Failed  *metav1.Time `json:"lastFailed,omitempty"`
-	Error   string       `json:"error,omitempty"` // of the last failure, if none was taken since
+	Error   string       `json:"error,omitempty"` // of the last failure since the last delivery
 }
 
-// summarizeSinks is how the sinks are, by name, and what they have not taken, by node and
-// then the oldest first.
+// summarizeSinks returns the sinks by name, and their undelivered events by node and age, the
+// oldest first.
 func summarizeSinks(list []v1alpha1.NodeFault) (sinks []sinkState, events []undelivered) {
 	states := map[string]*sinkState{}
 	for _, f := range list {
@@ -106,7 +106,8 @@ func summarizeSinks(list []v1alpha1.NodeFault) (sinks []sinkState, events []unde
 	return sinks, events
 }
 
-// countRecord counts a record by what keeps it from the sink, "" if nothing did.
+// countRecord counts an undelivered record by its state. It returns the state, or an empty text for
+// a delivered record.
 func (s *sinkState) countRecord(d v1alpha1.DeliveryStatus, seq int64) string {
 	switch {
 	case slices.Contains(d.Rejected, seq):
@@ -119,7 +120,7 @@ func (s *sinkState) countRecord(d v1alpha1.DeliveryStatus, seq int64) string {
 	return ""
 }
 
-// addDelivery takes in how far a sink is with one node.
+// addDelivery adds the delivery state of one node.
 func (s *sinkState) addDelivery(d v1alpha1.DeliveryStatus) {
 	s.Dropped += d.Dropped
 	if isLater(d.LastDeliveredAt, s.Taken) {
@@ -135,7 +136,7 @@ func (s *sinkState) addDelivery(d v1alpha1.DeliveryStatus) {
 
 func isLater(a, b *metav1.Time) bool { return a != nil && (b == nil || b.Before(a)) }
 
-// sinkRows is how far the sinks are with one node.
+// sinkRows returns the delivery state of the sinks for one node.
 func sinkRows(now time.Time, st *v1alpha1.NodeFaultStatus) [][]string {
 	sinks, _ := summarizeSinks([]v1alpha1.NodeFault{{Status: *st}})
 	return rowsOf(now, sinks)
@@ -156,7 +157,7 @@ func formatAgo(now time.Time, t *metav1.Time) string {
 	return terminal.Since(now, t.Time) + " ago"
 }
 
-// deliveries shows what sinks have not taken.
+// deliveries prints undelivered events.
 func (s *session) deliveries(cmd *cobra.Command, args []string, format string) error {
 	c, err := s.connectCluster()
 	if err != nil {
@@ -178,7 +179,7 @@ func (s *session) deliveries(cmd *cobra.Command, args []string, format string) e
 	return hostcli.All(errs, len(list))
 }
 
-// nonNil is written as an empty list where there is none.
+// nonNil returns an empty list for nil, so that JSON has no null.
 func nonNil[T any](list []T) []T {
 	if list == nil {
 		return []T{}
@@ -186,7 +187,7 @@ func nonNil[T any](list []T) []T {
 	return list
 }
 
-// countLost is how many events were dropped before every sink had taken them.
+// countLost returns how many events were dropped before all sinks had accepted them.
 func countLost(list []v1alpha1.NodeFault) int64 {
 	var n int64
 	for i := range list {
@@ -228,7 +229,7 @@ func (s *session) showDeliveries(sinks []sinkState, events []undelivered, lost i
 	return writeGrid(s.env.Stdout, "", rows)
 }
 
-// runResend has the refused events of nodes sent again.
+// runResend requests that rejected events of nodes are sent again.
 func (s *session) runResend(cmd *cobra.Command, args []string) error {
 	c, err := s.connectCluster()
 	if err != nil {
@@ -263,7 +264,7 @@ func (s *session) runResend(cmd *cobra.Command, args []string) error {
 	return hostcli.All(errs, cmp.Or(asked, len(list)-len(errs)))
 }
 
-// refusingSinks are the sinks that have refused something that is still kept.
+// refusingSinks returns the sinks that have rejected an event that is still stored.
 func refusingSinks(st *v1alpha1.NodeFaultStatus) []string {
 	var names []string
 	for _, name := range slices.Sorted(maps.Keys(st.SinkDeliveries)) {
@@ -275,7 +276,8 @@ func refusingSinks(st *v1alpha1.NodeFaultStatus) []string {
 	return names
 }
 
-// requestResend writes what was not there before, which is how the controller is asked.
+// requestResend writes a new value to the NodeFault, which the controller reads as a request to
+// resend.
 func (c *cluster) requestResend(ctx context.Context, f *v1alpha1.NodeFault, now time.Time) error {
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
 		"annotations": map[string]string{v1alpha1.AnnotationResend: now.UTC().Format(time.RFC3339Nano)},

@@ -55,7 +55,7 @@ func (s *session) describeCommand() *cobra.Command {
 	}
 }
 
-// A page is written line by line; the first error ends it.
+// page is written line by line. The first error ends it.
 type page struct {
 	w     io.Writer
 	now   time.Time
@@ -71,14 +71,14 @@ func (p *page) writeLine(format string, args ...any) {
 
 const fieldWidth = 14
 
-// writeField writes a name and its value, unless there is none.
+// writeField writes a name and its value, unless the value is empty.
 func (p *page) writeField(name, value string) {
 	if value != "" {
 		p.writeLine("%s%s", terminal.Pad(name+":", fieldWidth), terminal.Clean(value))
 	}
 }
 
-// writeSection writes a table under a heading, unless it has only its heads.
+// writeSection writes a table under a heading, unless it has no rows below its headers.
 func (p *page) writeSection(title string, rows [][]string) {
 	if len(rows) < 2 {
 		return
@@ -90,7 +90,7 @@ func (p *page) writeSection(title string, rows [][]string) {
 	}
 }
 
-// formatTime is a time, exact and as an age.
+// formatTime returns a time and its age.
 func (p *page) formatTime(t *metav1.Time) string {
 	if t == nil || t.IsZero() {
 		return ""
@@ -102,7 +102,7 @@ func (p *page) formatTime(t *metav1.Time) string {
 	return fmt.Sprintf("%s (%s ago)", text, terminal.Since(p.now, t.Time))
 }
 
-// writeFault writes all about the faults of a node.
+// writeFault writes a full description of the faults of a node.
 func (p *page) writeFault(f *v1alpha1.NodeFault) error {
 	p.writeHead(f)
 	p.writeFaults(f.Spec.Faults)
@@ -142,7 +142,7 @@ func (p *page) writeHead(f *v1alpha1.NodeFault) {
 	}
 }
 
-// formatOwned is what of a node is ours.
+// formatOwned lists the changes that Fleetloop made to a node.
 func formatOwned(o *v1alpha1.Owned) string {
 	var parts []string
 	if o.Cordon {
@@ -162,7 +162,7 @@ func formatTaint(t corev1.Taint) string {
 	return text + ":" + string(t.Effect)
 }
 
-// phaseStyle is how a phase stands out.
+// phaseStyle returns the style of a phase.
 func phaseStyle(p v1alpha1.Phase) terminal.Style {
 	switch p {
 	case v1alpha1.PhaseHealthy, v1alpha1.PhaseRecovering:
@@ -176,7 +176,7 @@ func phaseStyle(p v1alpha1.Phase) terminal.Style {
 	return terminal.Plain
 }
 
-// nextSteps is what a person can do about a node as it stands.
+// nextSteps returns the possible actions of a user on a node.
 func nextSteps(f *v1alpha1.NodeFault) []string {
 	release := "fleetloop faults release " + f.Name + "   removes the cordon and taints of the controller"
 	switch f.Status.Phase {
@@ -213,7 +213,7 @@ func (p *page) writeFaults(list []v1alpha1.Fault) {
 	p.writeSection("Faults", rows)
 }
 
-// oneLine is the first line of a text.
+// oneLine returns the first line of a text.
 func oneLine(text string) string {
 	first, _, _ := strings.Cut(text, "\n")
 	return first
@@ -305,7 +305,7 @@ func (p *page) writeHistory(st *v1alpha1.NodeFaultStatus) {
 	p.writeSection("History", rows)
 }
 
-// formatDelivered is how many sinks have taken a record, of those that were there then.
+// formatDelivered returns how many of the sinks at that time have accepted a record.
 func formatDelivered(st *v1alpha1.NodeFaultStatus, r v1alpha1.Record) string {
 	n, owed := 0, 0
 	for _, d := range st.SinkDeliveries {

@@ -1,10 +1,8 @@
-// Package faultcli is the part of the command line about sick nodes of the host
-// cluster: faults shows how they stand and gives them back, and changes
-// deliveries shows which change events of theirs no sink has taken.
+// Package faultcli holds the commands for faulty nodes of the host cluster: faults lists and
+// releases them, and changes deliveries lists their undelivered change events.
 //
-// It talks to the Kubernetes API alone, as whoever calls it. What it shows was
-// written by whoever may report faults: it is cleaned of what would drive a
-// terminal, and never acted upon.
+// It uses only the Kubernetes API with the credentials of the user. The content of reports is
+// untrusted: it is displayed only, without control sequences of a terminal.
 package faultcli
 
 import (
@@ -21,7 +19,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/app/terminal"
 )
 
-// Commands are the commands, to be added to the command line of package cli.
+// Commands returns the commands for the command line of package cli.
 func Commands(env cli.Env) []*cobra.Command {
 	s := newSession(env)
 	faults := s.faultsCommand()
@@ -29,7 +27,7 @@ func Commands(env cli.Env) []*cobra.Command {
 	return []*cobra.Command{faults}
 }
 
-// Deliveries is the command deliveries, to be added below changes.
+// Deliveries returns the command deliveries, which belongs below changes.
 func Deliveries(env cli.Env) *cobra.Command {
 	s := newSession(env)
 	cmd := s.deliveriesCommand()
@@ -37,7 +35,7 @@ func Deliveries(env cli.Env) *cobra.Command {
 	return cmd
 }
 
-// Release is the command release by itself, for the binary of the controller.
+// Release returns the command release alone, for the binary of the controller.
 func Release(env cli.Env) *cobra.Command {
 	s := newSession(env)
 	cmd := s.releaseCommand()
@@ -56,7 +54,7 @@ func newSession(env cli.Env) *session {
 	return &session{env: env}
 }
 
-// A session is one command under way.
+// session is one running command.
 type session struct {
 	env   cli.Env
 	where hostcli.Where
@@ -78,18 +76,18 @@ func (s *session) faultsCommand() *cobra.Command {
 	return cmd
 }
 
-// printNote tells about progress.
+// printNote prints progress.
 func (s *session) printNote(format string, args ...any) {
-	_, _ = fmt.Fprintf(s.env.Stderr, format+"\n", args...) // whoever closed it does not want to know
+	_, _ = fmt.Fprintf(s.env.Stderr, format+"\n", args...) // a closed stderr is no error
 }
 
-// printLine writes a line of what the command gives.
+// printLine writes a line of output.
 func (s *session) printLine(format string, args ...any) error {
 	_, err := fmt.Fprintf(s.env.Stdout, format+"\n", args...)
 	return err
 }
 
-// paintText puts a text in a style where colours are wanted.
+// paintText applies a style if colours are enabled.
 func (s *session) paintText(style terminal.Style, text string) string {
 	if !terminal.WantsColour(s.env.LookupEnv, s.env.Terminal) {
 		return text
@@ -112,5 +110,5 @@ func addOutputFlag(cmd *cobra.Command, format *string, formats ...string) {
 	}
 }
 
-// isData says whether a format is for programs.
+// isData reports whether a format is for programs.
 func isData(format string) bool { return format == show.JSON || format == show.YAML }

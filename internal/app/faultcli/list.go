@@ -72,12 +72,12 @@ func (s *session) runList(cmd *cobra.Command, args []string, format string, ever
 	return hostcli.All(errs, len(shown))
 }
 
-// isOver says that there is nothing more to do about a node.
+// isOver reports whether nothing remains to do for a node.
 func isOver(f *v1alpha1.NodeFault) bool {
 	return f.Status.Phase == v1alpha1.PhaseHealthy || f.Status.Phase == v1alpha1.PhaseGone
 }
 
-// nameOf is the name of a NodeFault as kubectl takes it.
+// nameOf returns the name of a NodeFault in the form of kubectl.
 func nameOf(f *v1alpha1.NodeFault) string {
 	return strings.ToLower(v1alpha1.Kind) + "." + v1alpha1.GroupVersion.Group + "/" + f.Name
 }
@@ -99,7 +99,7 @@ func (s *session) writeTable(list []v1alpha1.NodeFault, wide bool) error {
 	return writeGrid(s.env.Stdout, "", rows)
 }
 
-// faultOf is what is wrong in a word, also before the controller has looked.
+// faultOf returns the fault in one word, even before the controller has processed it.
 func faultOf(f *v1alpha1.NodeFault) string {
 	if f.Status.FaultCode != "" || len(f.Spec.Faults) == 0 {
 		return f.Status.FaultCode
@@ -129,8 +129,8 @@ func formatSince(now time.Time, t *metav1.Time) string {
 	return terminal.Since(now, t.Time)
 }
 
-// writeGrid writes rows under each other. A cell that is empty is a dash, so that
-// scripts can count columns, unless it is the last.
+// writeGrid writes rows in columns. An empty cell other than the last becomes a dash, so that
+// scripts can count columns.
 func writeGrid(w io.Writer, indent string, rows [][]string) error {
 	var b strings.Builder
 	t := tabwriter.NewWriter(&b, 0, 0, 3, ' ', 0)
@@ -152,8 +152,8 @@ func writeGrid(w io.Writer, indent string, rows [][]string) error {
 	return nil
 }
 
-// writeFaults writes NodeFaults in JSON or YAML, as kubectl does. Single writes
-// the one as itself, and not as a list.
+// writeFaults writes NodeFaults in JSON or YAML, as kubectl does. Single writes one NodeFault as an
+// object instead of a list.
 func writeFaults(w io.Writer, format string, list []v1alpha1.NodeFault, single bool) error {
 	items := make([]any, 0, len(list))
 	for i := range list {

@@ -14,7 +14,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/nodefault/quarantine"
 )
 
-// A releaseOptions says what a release is for.
+// releaseOptions holds the flags of a release.
 type releaseOptions struct {
 	everything bool
 	reason     string
@@ -86,7 +86,7 @@ func (s *session) runRelease(ctx context.Context, args []string, r releaseOption
 	return hostcli.All(errs, done)
 }
 
-// blockingTaints says what keeps a node from work that is not ours.
+// blockingTaints returns why a node does not accept other workloads.
 func blockingTaints(node *corev1.Node) string {
 	if node.Spec.Unschedulable {
 		return "; it stays cordoned, because someone else cordoned it"
@@ -94,10 +94,10 @@ func blockingTaints(node *corev1.Node) string {
 	return ""
 }
 
-// maxConflicts is how often a node may change between reading and writing.
+// maxConflicts limits the retries after a concurrent change of a node.
 const maxConflicts = 10
 
-// releaseOne takes what is ours off a node, and says whether there was anything.
+// releaseOne removes the changes of Fleetloop from a node, and reports whether there were any.
 func (s *session) releaseOne(ctx context.Context, c *cluster, name string, r releaseOptions) (node *corev1.Node, was bool, err error) {
 	for range maxConflicts {
 		var before corev1.Node
@@ -123,10 +123,10 @@ func (s *session) releaseOne(ctx context.Context, c *cluster, name string, r rel
 	return nil, false, explainError(err, fmt.Sprintf("release node %q", name))
 }
 
-// pageSize is how many nodes are read at a time.
+// pageSize is the number of nodes per request.
 const pageSize = 500
 
-// nodeNames are the names of all nodes.
+// nodeNames returns the names of all nodes.
 func (c *cluster) nodeNames(ctx context.Context) ([]string, error) {
 	var names []string
 	page := &corev1.NodeList{}

@@ -1,5 +1,5 @@
-// Package hostcli is what commands on the host cluster have in common: the
-// flags that name it, how it is reached, and errors that say what to do next.
+// Package hostcli holds the shared parts of commands on the host cluster: the flags that select it,
+// the connection, and errors with advice.
 package hostcli
 
 import (
@@ -24,7 +24,7 @@ import (
 
 const userAgent = "fleetloop"
 
-// Where says which cluster is the host cluster, as flags do.
+// Where selects the host cluster by flags.
 type Where struct {
 	Kubeconfig, Context string
 }
@@ -35,8 +35,8 @@ func (w *Where) AddFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&w.Context, "context", "", "`name` of the kubeconfig context")
 }
 
-// Connect finds the host cluster. It asks nothing of it. The kinds that are used
-// are those of scheme and mapper, so that the server need not be asked for them.
+// Connect returns a client of the host cluster. It sends no request. scheme and mapper define the
+// kinds in use, so that no discovery request is needed.
 func (w *Where) Connect(env cli.Env, scheme *runtime.Scheme, mapper meta.RESTMapper) (client.WithWatch, error) {
 	where := *w
 	if where.Kubeconfig == "" && env.LookupEnv != nil {
@@ -46,7 +46,7 @@ func (w *Where) Connect(env cli.Env, scheme *runtime.Scheme, mapper meta.RESTMap
 	if err != nil {
 		return nil, cli.Usage(err, "select a cluster with --kubeconfig and --context")
 	}
-	kube.TakeLogs(slog.New(slog.DiscardHandler)) // what they have to say comes as errors, too
+	kube.TakeLogs(slog.New(slog.DiscardHandler)) // the same messages are returned as errors
 	cfg.WarningHandler = rest.NewWarningWriter(env.Stderr, rest.WarningWriterOptions{Deduplicate: true})
 	c, err := client.NewWithWatch(cfg, client.Options{Scheme: scheme, Mapper: mapper})
 	if err != nil {
@@ -55,7 +55,8 @@ func (w *Where) Connect(env cli.Env, scheme *runtime.Scheme, mapper meta.RESTMap
 	return c, nil
 }
 
-// restConfig finds the cluster of a context, or else what other components find.
+// restConfig returns the access to the cluster of a context, or else the default of the other
+// components.
 func (w *Where) restConfig() (*rest.Config, error) {
 	if w.Context == "" {
 		return kube.Connect(kube.Config{Kubeconfig: w.Kubeconfig}, userAgent)
@@ -65,7 +66,7 @@ func (w *Where) restConfig() (*rest.Config, error) {
 	case 0:
 		rules.Precedence = []string{clientcmd.RecommendedHomeFile}
 	case 1:
-		rules.ExplicitPath = files[0] // which must be there
+		rules.ExplicitPath = files[0] // which must exist
 	default:
 		rules.Precedence = files
 	}
@@ -77,14 +78,13 @@ func (w *Where) restConfig() (*rest.Config, error) {
 	return cfg, nil
 }
 
-// Unserved says whether it is the kind that the server does not know.
+// Unserved reports whether the server does not know the kind.
 func Unserved(err error) bool {
 	status, ok := errors.AsType[*apierrors.StatusError](err)
 	return ok && apierrors.IsNotFound(err) && (status.Status().Details == nil || status.Status().Details.Name == "")
 }
 
-// Explain adds to an error of the API server what to do about it. kind is the
-// kind that is asked for.
+// Explain adds advice to an error of the API server. kind is the requested kind.
 func Explain(err error, doing, kind string) error {
 	wrapped := fmt.Errorf("%s: %w", doing, err)
 	if why, next, ok := parseDenial(err); ok {
@@ -107,8 +107,8 @@ func Explain(err error, doing, kind string) error {
 	return wrapped
 }
 
-// parseDenial is what an admission policy says, without what stands around it: why
-// not, and what to do.
+// parseDenial extracts the message of an admission policy from an error: the reason and the next
+// step.
 func parseDenial(err error) (why, next string, ok bool) {
 	status, ok := errors.AsType[*apierrors.StatusError](err)
 	if !ok || !strings.Contains(status.ErrStatus.Message, "ValidatingAdmissionPolicy") {
@@ -119,7 +119,7 @@ func parseDenial(err error) (why, next string, ok bool) {
 	return why, next, ok
 }
 
-// All joins the errors about several things, done of which went well.
+// All joins the errors about several objects. done is the number of successes.
 func All(errs []error, done int) error {
 	switch {
 	case len(errs) == 0:

@@ -16,24 +16,24 @@ const (
 	// narrow is the width below which there is one column instead of two.
 	narrow = 64
 	gutter = 2
-	// eventRows is how many cloud events are shown where there is room.
+	// eventRows is the maximum number of cloud events.
 	eventRows = 8
-	// changeRows is how many changes are.
+	// changeRows is the maximum number of changes.
 	changeRows = 8
 	sideRows   = 4
 )
 
-// A span is a piece of a line in one style.
+// span is a piece of a line in one style.
 type span struct {
 	text  string
 	style terminal.Style
 }
 
-// A line is what stands on one line of the terminal.
+// line is the content of one line of the terminal.
 type line []span
 
-// Render draws a snapshot on so many columns and lines. What does not fit is
-// left out, the least telling first; no line is longer than width.
+// Render draws a snapshot on the given columns and lines. Content that does not fit is left out,
+// the least important first. No line is longer than width.
 func Render(s Snapshot, width, height int, colour bool) string {
 	if width < 1 || height < 1 {
 		return ""
@@ -44,7 +44,7 @@ func Render(s Snapshot, width, height int, colour bool) string {
 	if s.Notice != "" {
 		bottom = append(bottom, line{{"! " + s.Notice, terminal.Bad}})
 	}
-	// The events and the changes take what the rest leaves them, within bounds.
+	// Events and changes share the remaining lines, within limits.
 	room := height - len(top) - len(bottom)
 	done := drawChanges(s, min(room/2, 2+changeRows))
 	lines := append(top, drawEvents(s, width, min(room-len(done), 2+eventRows))...)
@@ -65,7 +65,7 @@ func Render(s Snapshot, width, height int, colour bool) string {
 
 func (l line) writeTo(b *strings.Builder, width int, colour bool) {
 	l = l.clipTo(width)
-	// Spaces at the end show nothing and move the text when it is copied.
+	// Trailing spaces are invisible and disturb copied text.
 	for len(l) > 0 && strings.TrimRight(l[len(l)-1].text, " ") == "" {
 		l = l[:len(l)-1]
 	}
@@ -80,7 +80,7 @@ func (l line) writeTo(b *strings.Builder, width int, colour bool) {
 	}
 }
 
-// clipTo makes a line harmless and no longer than width.
+// clipTo removes control characters and shortens the line to width.
 func (l line) clipTo(width int) line {
 	out := make(line, 0, len(l))
 	for _, s := range l {
@@ -93,7 +93,7 @@ func (l line) clipTo(width int) line {
 	return out
 }
 
-// fitTo makes a line exactly so long.
+// fitTo pads or shortens the line to width.
 func (l line) fitTo(width int) line {
 	l = l.clipTo(width)
 	used := 0
@@ -112,8 +112,8 @@ func drawHeader(s Snapshot, width int) line {
 	return append(left.fitTo(width-right), span{s.APIURL, terminal.Faint})
 }
 
-// drawHint is whole, so that it can be copied, as long as the command fits at all. It
-// stands high up, where it is seen on the lowest terminal.
+// drawHint draws the command in full, so that it can be copied, as long as it fits at all. It is
+// near the top, where the shortest terminal shows it.
 func drawHint(s Snapshot, width int) []line {
 	const where = "Try it in another terminal:  "
 	switch {
@@ -127,7 +127,7 @@ func drawHint(s Snapshot, width int) []line {
 
 func drawRule(width int) line { return line{{strings.Repeat("─", width), terminal.Faint}} }
 
-// drawGroups draws the numbers by phase, two kinds beside each other.
+// drawGroups draws the counts by phase, two kinds side by side.
 func drawGroups(s Snapshot, width int) []line {
 	blocks := make([][]line, len(s.Groups))
 	column := columnWidth(width)
@@ -155,7 +155,7 @@ func columnWidth(width int) int {
 	return (width - gutter*(n-1)) / n
 }
 
-// placeBeside puts blocks next to each other, each so wide.
+// placeBeside puts blocks of the given width side by side.
 func placeBeside(blocks [][]line, width int) []line {
 	rows := 0
 	for _, b := range blocks {
@@ -193,7 +193,7 @@ func drawGroup(g Group, width int) []line {
 	return lines
 }
 
-// drawShoots draws how far Gardener is, in one line.
+// drawShoots draws the progress of Gardener in one line.
 func drawShoots(s Snapshot) []line {
 	if s.Shoots == nil {
 		return nil
@@ -213,7 +213,7 @@ func drawShoots(s Snapshot) []line {
 	return []line{l}
 }
 
-// A shootState is how a status of Shoots is shown: always, or if there are any.
+// shootState is the display of a Shoot status: always, or only if its count is not zero.
 type shootState struct {
 	status v1.ShootStatus
 	word   string
@@ -221,7 +221,7 @@ type shootState struct {
 	always bool
 }
 
-// shootStates are the states in the order of a life.
+// shootStates returns the states in lifecycle order.
 func shootStates() []shootState {
 	return []shootState{
 		{"", "not requested", terminal.Plain, false},
@@ -234,8 +234,7 @@ func shootStates() []shootState {
 	}
 }
 
-// sortPhases gives all the phases that we know, in the order of a life, and after
-// them whatever else there is.
+// sortPhases returns all known phases in lifecycle order, followed by any others.
 func sortPhases(counts map[v1.Phase]int) []v1.Phase {
 	list := []v1.Phase{v1.PhaseReady, v1.PhaseProvisioning, v1.PhasePending, v1.PhaseFailed, v1.PhaseDeleting}
 	for _, p := range slices.Sorted(maps.Keys(counts)) {
@@ -246,7 +245,7 @@ func sortPhases(counts map[v1.Phase]int) []v1.Phase {
 	return list
 }
 
-// drawBar is as long as n's share of total; whatever is there at all is seen.
+// drawBar draws a bar for the share n of total. A count above zero is always visible.
 func drawBar(n, total, width int) string {
 	if n <= 0 || total <= 0 || width <= 0 {
 		return ""
@@ -258,8 +257,7 @@ func drawBar(n, total, width int) string {
 	return strings.Repeat("█", cells)
 }
 
-// drawEvents draws a title and the newest events on at most so many lines, the
-// first of them empty.
+// drawEvents draws an empty line, a title and the newest events on at most room lines.
 func drawEvents(s Snapshot, width, room int) []line {
 	if room < 2 {
 		return nil
@@ -287,8 +285,7 @@ func drawEvents(s Snapshot, width, room int) []line {
 	return lines
 }
 
-// drawChanges draws a title and the last changes on at most so many lines, the first
-// of them empty.
+// drawChanges draws an empty line, a title and the latest changes on at most room lines.
 func drawChanges(s Snapshot, room int) []line {
 	if len(s.Changes) == 0 || room < 3 {
 		return nil
@@ -318,9 +315,9 @@ func bottomBlock(s Snapshot, width int) []line {
 	return append(append(lines, blocks[0]...), blocks[1]...)
 }
 
-// drawUnready draws the resources that have waited longest, without their kinds: a
-// name with a slash is that of a node pool. A name that does not fit keeps its
-// end, which tells it from others.
+// drawUnready draws the resources that have waited longest, without their kinds: a name with a
+// slash is that of a node pool. A name that does not fit keeps its end, which distinguishes it from
+// others.
 func drawUnready(s Snapshot, width int) []line {
 	lines := []line{{{"Oldest unready", terminal.Bold}}}
 	if len(s.Unready) == 0 {
@@ -344,7 +341,7 @@ func drawUnready(s Snapshot, width int) []line {
 	return lines
 }
 
-// clipStart shortens a text to so many characters and keeps its end.
+// clipStart shortens a text to width characters and keeps its end.
 func clipStart(text string, width int) string {
 	runes := []rune(text)
 	if len(runes) <= width || width < 1 {

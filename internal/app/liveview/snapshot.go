@@ -14,69 +14,67 @@ import (
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
 )
 
-// A Snapshot is what there is to show at one moment.
+// Snapshot is the content of the view at one moment.
 type Snapshot struct {
-	// Now and Started give the uptime, and Now the age of all else.
+	// Now and Started give the uptime, and Now the age of everything else.
 	Now, Started time.Time
 
-	// APIURL is where the fleet API answers.
+	// APIURL is the address of the fleet API.
 	APIURL string
 
 	// Groups are the kinds of resource, side by side in this order. Two fit.
 	Groups []Group
 
-	// Shoots are the numbers of clusters by how far Gardener is with them, those
-	// under "" of which it has not heard. Nil is where there is no Gardener.
+	// Shoots counts clusters by Shoot status, with "" for clusters that Gardener has not received.
+	// Nil means that there is no Gardener.
 	Shoots map[v1.ShootStatus]int
 
-	// Published is how many cloud events the broker has confirmed so far.
+	// Published is the number of cloud events that the broker has confirmed.
 	Published uint64
 
-	// PerSecond is the rate of Published. A View works it out.
+	// PerSecond is the rate of Published. A View computes it.
 	PerSecond float64
 
-	// Recent are the last cloud events, the newest first.
+	// Recent holds the last cloud events, the newest first.
 	Recent []CloudEvent
 
-	// Changes are the last that was done, as change events tell it, the newest
-	// first.
+	// Changes holds the latest change events, the newest first.
 	Changes []Change
 
-	// Unready are resources that are not ready, the oldest first.
+	// Unready holds the resources that are not ready, the oldest first.
 	Unready []Unready
 
-	// Adapters are the adapters in the order shown.
+	// Adapters holds the adapters in display order.
 	Adapters []Adapter
 
-	// Hint is a command that shows what there is to try; it may be empty.
+	// Hint is a command that lists examples. It may be empty.
 	Hint string
 
-	// Notice is one line of what the user should know, as an error; it may
-	// be empty.
+	// Notice is a one-line message for the user, such as an error. It may be empty.
 	Notice string
 }
 
 // A Group counts the resources of one kind.
 type Group struct {
-	// Title is the plural as people write it.
+	// Title is the plural for display.
 	Title string
 
-	// Phases are the numbers by phase.
+	// Phases counts the resources by phase.
 	Phases map[v1.Phase]int
 }
 
-// A CloudEvent is one nudge that went out.
+// CloudEvent is one published event.
 type CloudEvent struct {
 	Time     time.Time
 	Resource string
 	Reason   string
 }
 
-// A Change is something that was done.
+// Change is one change event.
 type Change struct {
 	Time    time.Time
 	Summary string
-	// Failed tells whether it went wrong.
+	// Failed reports whether the change failed.
 	Failed bool
 }
 
@@ -84,7 +82,7 @@ type Change struct {
 type Unready struct {
 	Resource string
 	Phase    v1.Phase
-	// Since is when it last was, or when it was created.
+	// Since is the last time it was ready, or its creation time.
 	Since time.Time
 }
 
@@ -92,7 +90,7 @@ type Unready struct {
 type Adapter struct {
 	Name   string
 	Paused bool
-	// Reports is how many it has made, LastReport when it made the last.
+	// Reports is the number of reports, and LastReport the time of the last one.
 	Reports    uint64
 	LastReport time.Time
 }

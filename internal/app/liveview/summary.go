@@ -10,8 +10,8 @@ import (
 	"github.com/fleetloop/fleetloop/internal/app/terminal"
 )
 
-// Summary is a snapshot as a few lines to end a run with: a table of kinds by
-// phase, what was published, and what each adapter did.
+// Summary returns a snapshot as a few closing lines: a table of kinds by phase, the published
+// events, and the reports of each adapter.
 func Summary(s Snapshot) string {
 	shown := []v1.Phase{v1.PhaseReady}
 	all := map[v1.Phase]int{}
@@ -40,7 +40,7 @@ func Summary(s Snapshot) string {
 		}
 		writeFormatted(w, "\n")
 	}
-	_ = w.Flush() // a strings.Builder takes everything
+	_ = w.Flush() // a strings.Builder never fails
 
 	writeFormatted(&b, "\n%d cloud events published in %s.\n", s.Published, terminal.Age(s.Now.Sub(s.Started)))
 	if all := drawShoots(s); all != nil {
@@ -71,7 +71,7 @@ func Summary(s Snapshot) string {
 	return b.String()
 }
 
-// writeFormatted writes to memory, which takes everything.
+// writeFormatted writes to a buffer in memory, which never fails.
 func writeFormatted(w interface{ Write([]byte) (int, error) }, format string, args ...any) {
 	_, _ = fmt.Fprintf(w, format, args...)
 }

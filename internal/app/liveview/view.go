@@ -12,18 +12,18 @@ import (
 // DefaultInterval is how often a View repaints when its Interval is zero.
 const DefaultInterval = 250 * time.Millisecond
 
-// What is drawn on where the terminal's size is not to be had.
+// The size used if the terminal size is unknown.
 const (
 	defaultWidth  = 80
 	defaultHeight = 24
 )
 
-// The sequences that a View sends besides text.
+// The control sequences of a View.
 const (
-	// A second screen is drawn on, so that the first comes back untouched.
+	// The alternate screen preserves the content of the main screen.
 	enter = "\x1b[?1049h\x1b[?25l\x1b[2J"
 	leave = "\x1b[?25h\x1b[?1049l"
-	// A terminal that knows these shows a frame only when it is complete;
+	// A terminal that supports these shows only complete frames;
 	// others ignore them.
 	frameBegin = "\x1b[?2026h\x1b[H"
 	frameEnd   = "\x1b[J\x1b[?2026l"
@@ -35,22 +35,22 @@ type View struct {
 	// Out is the terminal.
 	Out io.Writer
 
-	// Size gives the terminal's columns and lines; anything below one means
-	// that they are not known. It is asked before every repaint.
+	// Size returns the columns and lines of the terminal. Values below one mean unknown. It is
+	// called before every repaint.
 	Size func() (width, height int)
 
-	// Snapshot gives what there is to show. PerSecond need not be set.
+	// Snapshot returns the content. PerSecond may stay zero.
 	Snapshot func() Snapshot
 
-	// Colour tells whether colours are wanted.
+	// Colour enables colours.
 	Colour bool
 
 	// Interval is the time between repaints. Zero means DefaultInterval.
 	Interval time.Duration
 }
 
-// Run repaints until ctx ends, and then gives the terminal back. It returns
-// early only when the terminal can not be written to.
+// Run repaints until ctx ends and then restores the terminal. It returns early only if the terminal
+// cannot be written.
 func (v View) Run(ctx context.Context) (err error) {
 	if v.Interval <= 0 {
 		v.Interval = DefaultInterval
@@ -58,7 +58,7 @@ func (v View) Run(ctx context.Context) (err error) {
 	if _, err := io.WriteString(v.Out, enter); err != nil {
 		return fmt.Errorf("write to the terminal: %w", err)
 	}
-	// Deferred, so that a panic of Snapshot is read on the first screen.
+	// Deferred, so that a panic of Snapshot appears on the main screen.
 	defer func() {
 		if _, werr := io.WriteString(v.Out, leave); werr != nil {
 			err = errors.Join(err, fmt.Errorf("restore the terminal: %w", werr))
@@ -112,7 +112,7 @@ type rateSample struct {
 func (m *rateMeter) updateRate(now time.Time, count uint64) float64 {
 	const window = 10 * time.Second
 	if n := len(m.samples); n > 0 && count < m.samples[n-1].count {
-		m.samples = nil // counted anew
+		m.samples = nil // the counter was reset
 	}
 	m.samples = append(m.samples, rateSample{now, count})
 	first := 0

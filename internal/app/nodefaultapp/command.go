@@ -16,7 +16,7 @@ import (
 
 const binary = "node-fault-controller"
 
-// Command is the command line of node-fault-controller.
+// Command returns the command line of node-fault-controller.
 func Command(stdout, stderr io.Writer, env func(string) (string, bool)) *cobra.Command {
 	cfg := Defaults()
 	var file string

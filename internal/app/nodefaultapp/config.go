@@ -1,6 +1,6 @@
-// Package nodefaultapp wires the node fault controller: what reports faults, the
-// rules, the budget, the operator that looks after nodes, the janitor that has
-// them rebooted and terminated, and the sinks that are told.
+// Package nodefaultapp wires the node fault controller: the intake of reports, the rules, the
+// budget, the operator that manages nodes, the janitor that reboots and terminates them, and the
+// sinks.
 package nodefaultapp
 
 import (
@@ -32,7 +32,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/nodefault/rules"
 )
 
-// Process lends its settings to Config under a name of its own.
+// Process embeds its settings in Config under a distinct name.
 type Process = process.Config
 
 // Config is the configuration of the node-fault-controller binary.
@@ -74,7 +74,7 @@ const (
 
 func (c Part) hasRole(role string) bool { return slices.Contains(c.Roles, role) }
 
-// IntakeConfig says how reports come in.
+// IntakeConfig configures the intake of reports.
 type IntakeConfig struct {
 	Server httpserver.Config `key:"server"`
 	Auth   auth.Config       `key:"auth"`
@@ -83,7 +83,7 @@ type IntakeConfig struct {
 	Store  store.Config      `key:"store"`
 }
 
-// RemediationConfig says how often and how long remedies are tried.
+// RemediationConfig limits the number and duration of remediation attempts.
 type RemediationConfig struct {
 	RebootAttempts    int           `key:"reboot_attempts" env:"NODE_FAULT_REBOOT_ATTEMPTS" flag:"reboot-attempts" default:"2" validate:"min=1" doc:"Maximum number of reboots for the same faults, before the next remedy."`
 	TerminateAttempts int           `key:"terminate_attempts" env:"NODE_FAULT_TERMINATE_ATTEMPTS" default:"1" validate:"min=1" doc:"Maximum number of attempts to terminate a node."`
@@ -96,14 +96,14 @@ type RemediationConfig struct {
 	Verification VerificationConfig `key:"verification"`
 }
 
-// VerificationConfig says how a node is tried out after a reboot.
+// VerificationConfig configures the test of a node after a reboot.
 type VerificationConfig struct {
 	Image          string   `key:"image" env:"NODE_FAULT_VERIFICATION_IMAGE" doc:"Image of a Job that tests a node after a reboot, once its faults are gone. Exit code 0 means passed. Empty disables the test."`
 	Command        []string `key:"command" doc:"Command of the test Job; empty means the entrypoint of the image."`
 	ServiceAccount string   `key:"service_account" doc:"ServiceAccount of the test Job."`
 }
 
-// OutboxConfig says how patient sinks are waited for.
+// OutboxConfig configures the retries for sinks with guaranteed delivery.
 type OutboxConfig struct {
 	Retry    time.Duration `key:"retry" env:"NODE_FAULT_OUTBOX_RETRY" default:"1s" validate:"gt=0" doc:"Initial delay before a failed change event is sent again. It doubles with every failure. It replaces change_events.retry for the events of nodes."`
 	MaxRetry time.Duration `key:"max_retry" env:"NODE_FAULT_OUTBOX_MAX_RETRY" default:"5m" validate:"gt=0" doc:"Maximum delay before a failed change event is sent again. A longer Retry-After of the sink is respected."`
@@ -111,7 +111,7 @@ type OutboxConfig struct {
 	Replay   []string      `key:"replay" env:"NODE_FAULT_OUTBOX_REPLAY" doc:"Sinks that receive the retained history of every node when they are added or enabled. Other sinks receive only new events."`
 }
 
-// JanitorConfig says who reboots and terminates nodes.
+// JanitorConfig selects the providers that reboot and terminate nodes.
 type JanitorConfig struct {
 	RebootProvider     string        `key:"reboot_provider" env:"NODE_FAULT_REBOOT_PROVIDER" flag:"reboot-provider" default:"manual" validate:"oneof=none job webhook machine execution manual" doc:"Provider that reboots nodes: job (privileged Job on the node), webhook, machine (Cluster API), execution (KubernetesExecution), manual (a person) or none."`
 	TerminateProvider  string        `key:"terminate_provider" env:"NODE_FAULT_TERMINATE_PROVIDER" flag:"terminate-provider" default:"manual" validate:"oneof=none webhook machine execution manual" doc:"Provider that terminates nodes: webhook, machine, execution, manual or none."`
@@ -124,7 +124,7 @@ type JanitorConfig struct {
 	Execution ExecutionConfig `key:"execution"`
 }
 
-// JobConfig is that of the provider job.
+// JobConfig configures the job provider.
 type JobConfig struct {
 	Image          string   `key:"image" env:"NODE_REBOOT_IMAGE" flag:"reboot-image" doc:"Image of the Job that reboots a node, by digest. It must contain a shell, cat, date, sleep and sync."`
 	Namespace      string   `key:"namespace" env:"NODE_REBOOT_NAMESPACE" doc:"Namespace of the Jobs, which must admit privileged pods (default: the namespace of the controller)."`
@@ -135,7 +135,7 @@ type JobConfig struct {
 	PriorityClass  string   `key:"priority_class" default:"system-node-critical" doc:"PriorityClass of the pods."`
 }
 
-// WebhookConfig is that of the provider webhook.
+// WebhookConfig configures the webhook provider.
 type WebhookConfig struct {
 	URL                     string        `key:"url" env:"NODE_ACTION_WEBHOOK_URL" flag:"webhook-url" doc:"URL that receives the requests."`
 	StatusURL               string        `key:"status_url" env:"NODE_ACTION_WEBHOOK_STATUS_URL" doc:"URL that returns the status of a request; empty means that the status is unknown."`
@@ -144,7 +144,7 @@ type WebhookConfig struct {
 	Timeout                 time.Duration `key:"timeout" default:"10s" validate:"gt=0" doc:"Timeout of a request."`
 }
 
-// MachineConfig is that of the provider machine.
+// MachineConfig configures the machine provider.
 type MachineConfig struct {
 	Version          string `key:"version" default:"v1beta1" doc:"API version of the group cluster.x-k8s.io."`
 	RebootAnnotation string `key:"reboot_annotation" default:"cluster.x-k8s.io/remediate-machine" doc:"Annotation that makes Cluster API remediate a Machine."`
@@ -152,7 +152,7 @@ type MachineConfig struct {
 	Kubeconfig       string `key:"kubeconfig" env:"NODE_ACTION_MACHINES_KUBECONFIG" doc:"kubeconfig file of the cluster that runs Cluster API, if it is another cluster."`
 }
 
-// ExecutionConfig is that of the provider execution.
+// ExecutionConfig configures the execution provider.
 type ExecutionConfig struct {
 	Namespace string         `key:"namespace" default:"kubernaut-executor" doc:"Namespace of the executions."`
 	Reboot    ActionTemplate `key:"reboot"`
@@ -172,17 +172,17 @@ const (
 	defaultNamespace  = "fleetloop-system"
 )
 
-// Defaults are the defaults that differ from those of the parts.
+// Defaults returns the defaults that differ from those of the parts.
 func Defaults() Config {
 	var cfg Config
 	cfg.MetricsAddr, cfg.HealthAddr = defaultAddr, defaultAddr
 	cfg.Intake.Server.Addr = defaultIntakeAddr
 	cfg.StopTimeout = 30 * time.Second
-	cfg.Kube.QPS, cfg.Kube.Burst = 400, 800 // the API server has its own fairness
+	cfg.Kube.QPS, cfg.Kube.Burst = 400, 800 // the API server has its own flow control
 	return cfg
 }
 
-// validateSettings refuses settings that do not go together.
+// validateSettings rejects conflicting settings.
 func (c Part) validateSettings() error {
 	var errs []error
 	if len(c.Roles) == 0 {
@@ -228,8 +228,8 @@ func (c Part) budgetConfig() budget.Config {
 	return cfg
 }
 
-// slack is how much longer than the janitor we wait for it: it says more about
-// what went wrong.
+// slack is added to the timeouts of the janitor while the controller waits for it, because the
+// janitor reports a more precise error.
 const slack = 5 * time.Minute
 
 func (c Part) remediation() remediation.Config {
@@ -247,14 +247,14 @@ func (c Part) janitorConfig() janitor.Config {
 	}
 }
 
-// sinksConfig are those that are told of changes.
+// sinksConfig returns the configuration of the sinks.
 func (c Part) sinksConfig() changes.Config {
 	cfg := c.Changes
 	cfg.ClusterName = cmp.Or(cfg.ClusterName, c.Cluster)
 	return cfg
 }
 
-// outboxConfig leaves half of the time to stop to the clients of the sinks.
+// outboxConfig reserves half of the stop timeout for the clients of the sinks.
 func (c Part) outboxConfig(stop time.Duration) outbox.Config {
 	return outbox.Config{
 		MaxAge: c.Outbox.MaxAge, Retry: c.Outbox.Retry, MaxRetry: c.Outbox.MaxRetry,
@@ -284,7 +284,7 @@ func (t ActionTemplate) executionTemplate() provider.ExecutionTemplate {
 	parameters := make(map[string]any, len(t.Parameters))
 	for name, value := range t.Parameters {
 		parameters[name] = value
-		var scalar any // a number or a truth is one
+		var scalar any // a number or a boolean
 		if json.Unmarshal([]byte(value), &scalar) == nil {
 			switch scalar.(type) {
 			case float64, bool:

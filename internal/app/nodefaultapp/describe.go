@@ -13,8 +13,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/nodefault/operator"
 )
 
-// Describe registers the controller's metrics and runs nothing: for the
-// reference of metrics.
+// Describe registers the metrics of the controller for the metrics reference. It runs nothing.
 func Describe(reg prometheus.Registerer) error {
 	intake.NewMetrics(reg)
 	_, budgetErr := budget.New(budget.Config{}, func() []*corev1.Node { return nil }, reg)

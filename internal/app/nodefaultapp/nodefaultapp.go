@@ -39,27 +39,26 @@ import (
 )
 
 const (
-	// userAgent is what servers call us.
+	// userAgent is the User-Agent of requests.
 	userAgent = "fleetloop-node-fault-controller"
-	// source is who says what was done where a record says nothing else.
+	// source is the default source of change events.
 	source = changeevent.SourceFaultQuarantine
 
 	controllerLease = "fleetloop-node-fault-controller"
 	janitorLease    = "fleetloop-node-janitor"
 )
 
-// A Overrides is what others may lend the controller. The zero value is nothing.
+// Overrides replaces configured dependencies of the controller. The zero value replaces none.
 type Overrides struct {
-	// Host is used in the place of the cluster that is configured.
+	// Host replaces the configured cluster.
 	Host *rest.Config
-	// Sinks are told in the place of those that are configured. Whoever lends
-	// them closes them.
+	// Sinks replaces the configured sinks. The caller closes them.
 	Sinks *changes.Sinks
-	// Listening is told where reports are taken.
+	// Listening receives the address on which reports are accepted.
 	Listening func(addr string)
 }
 
-// An app is what the parts are made of.
+// app holds the dependencies of the parts.
 type app struct {
 	cfg    Part
 	p      *process.Process
@@ -69,14 +68,13 @@ type app struct {
 	store  *store.Store
 	intake *intake.Metrics
 	scheme *runtime.Scheme
-	nodes  client.Reader                                                      // nil is none that reads from memory
-	nodeAt func(ctx context.Context, address string) (name string, err error) // nil is nobody who knows
+	nodes  client.Reader                                                      // nil without a cache
+	nodeAt func(ctx context.Context, address string) (name string, err error) // nil if unknown
 
 	listening func(addr string)
 }
 
-// Parts makes the parts of the node fault controller, in the order in which they
-// depend on each other.
+// Parts returns the parts of the node fault controller in order of dependency.
 func Parts(ctx context.Context, p *process.Process, cfg Part, loan Overrides) (parts []lifecycle.Part, err error) {
 	if err := cfg.validateSettings(); err != nil {
 		return nil, err
@@ -121,7 +119,7 @@ func Parts(ctx context.Context, p *process.Process, cfg Part, loan Overrides) (p
 	return parts, nil
 }
 
-// kubeOptions are how a manager or a client sees the host cluster.
+// kubeOptions returns the access of a manager or client to the host cluster.
 func (a *app) kubeOptions(lease string) kube.Options {
 	namespaced, clusterScoped := janitor.Kinds()
 	o := kube.Options{
@@ -134,7 +132,7 @@ func (a *app) kubeOptions(lease string) kube.Options {
 	return o
 }
 
-// openStore is where reports are stored.
+// openStore returns the store of reports.
 func (a *app) openStore() (*store.Store, error) {
 	if a.store != nil {
 		return a.store, nil
@@ -147,7 +145,7 @@ func (a *app) openStore() (*store.Store, error) {
 	return a.store, err
 }
 
-// controller makes what looks after nodes.
+// controller builds the parts that manage nodes.
 func (a *app) controller(ctx context.Context) ([]lifecycle.Part, error) {
 	m, err := kube.NewManager(a.host, a.kubeOptions(controllerLease)) //nolint:contextcheck // the manager outlives the call
 	if err != nil {
@@ -203,7 +201,7 @@ func (a *app) controller(ctx context.Context) ([]lifecycle.Part, error) {
 	return []lifecycle.Part{kube.Part("node fault controller", m, o.Ready)}, nil
 }
 
-// newBudget makes what bounds how many nodes are out of service.
+// newBudget builds the limit on the number of nodes out of service.
 func (a *app) newBudget(m *kube.Manager, seen nodeView) (quarantine.Budget, error) {
 	allowance, err := budget.New(a.cfg.budgetConfig(), seen.listNodes, a.p.Metrics)
 	if err != nil || a.cfg.Budget.OnExhausted != budget.ManualReset {
@@ -229,7 +227,7 @@ func (a *app) outboxSinks() []outbox.Sink {
 	return sinks
 }
 
-// newJanitor makes what has nodes rebooted and terminated.
+// newJanitor builds the parts that reboot and terminate nodes.
 func (a *app) newJanitor(ctx context.Context) ([]lifecycle.Part, error) {
 	if a.cfg.DryRun {
 		a.p.Log.InfoContext(ctx, "dry run: no node is rebooted or terminated")
@@ -272,7 +270,7 @@ func (a *app) newProvider(kind string) (provider.Provider, error) {
 	return provider.New(a.cfg.providerConfig(kind), deps)
 }
 
-// newReportParts makes what takes reports.
+// newReportParts builds the parts that accept reports.
 func (a *app) newReportParts(ctx context.Context) ([]lifecycle.Part, error) {
 	kept, err := a.openStore()
 	if err != nil {

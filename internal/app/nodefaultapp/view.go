@@ -15,12 +15,12 @@ import (
 	"github.com/fleetloop/fleetloop/internal/nodefault/intake/store"
 )
 
-// A nodeView is what there is of all nodes, as a cache has it. It is looked at for
-// each node that is taken out of service, of which there may be a thousand at
-// once, so nothing is copied, and none of it may be changed.
+// nodeView reads all nodes from a cache. It is read for each node that is taken out of service, of
+// which there may be a thousand at once. It therefore copies nothing, and callers must not change
+// the objects.
 type nodeView struct {
 	nodeStore, faultStore toolscache.Indexer
-	synced                func() bool // of the nodes
+	synced                func() bool // of the node cache
 }
 
 // byAddress is the index of nodes by their IP addresses.
@@ -48,7 +48,7 @@ func newView(ctx context.Context, c cache.Cache) (v nodeView, err error) {
 	return v, err
 }
 
-// storeOf is where a cache keeps a kind.
+// storeOf returns the indexer in which a cache keeps a kind.
 func storeOf(ctx context.Context, c cache.Cache, kind client.Object) (toolscache.Indexer, error) {
 	informer, err := c.GetInformer(ctx, kind, cache.BlockUntilSynced(false))
 	if err != nil {
@@ -63,7 +63,7 @@ func storeOf(ctx context.Context, c cache.Cache, kind client.Object) (toolscache
 
 var errNotSynced = errors.New("nodes not listed yet")
 
-// nodesAt are the nodes that have an IP address.
+// nodesAt returns the nodes with an IP address.
 func (v nodeView) nodesAt(address string) ([]*corev1.Node, error) {
 	if !v.synced() {
 		return nil, errNotSynced
@@ -75,7 +75,7 @@ func (v nodeView) nodesAt(address string) ([]*corev1.Node, error) {
 	return nodesOf(list), nil
 }
 
-// listNodes are all of them.
+// listNodes returns all nodes.
 func (v nodeView) listNodes() []*corev1.Node {
 	return nodesOf(v.nodeStore.List())
 }
@@ -90,7 +90,7 @@ func nodesOf(list []any) []*corev1.Node {
 	return all
 }
 
-// drainingNodes are the nodes whose drain is under way.
+// drainingNodes returns the nodes with a drain in progress.
 func (v nodeView) drainingNodes() []types.UID {
 	var all []types.UID
 	for _, o := range v.faultStore.List() {

@@ -10,10 +10,9 @@ import (
 	"github.com/fleetloop/fleetloop/internal/version"
 )
 
-// ConfigCommand is the command "config": show what is in force, and the
-// schema of the file. load reads the configuration into cfg; further reports
-// are shown as documents of their own. With checks, which are asked when it was
-// loaded, there is the command "config check", too.
+// ConfigCommand returns the command "config", which shows the configuration in force and the schema
+// of the file. load reads the configuration into cfg, and further reports become separate
+// documents. With checks, which run after the load, the command "config check" is added.
 func ConfigCommand(component string, out io.Writer, load func(*cobra.Command) ([]*settings.Report, error), cfg any, checks ...func() error) *cobra.Command {
 	config := &cobra.Command{Use: "config", Short: "Show the configuration", Args: cobra.NoArgs}
 
@@ -62,7 +61,7 @@ func ConfigCommand(component string, out io.Writer, load func(*cobra.Command) ([
 	return config
 }
 
-// checkCommand is the command "config check".
+// checkCommand returns the command "config check".
 func checkCommand(out io.Writer, load func(*cobra.Command) ([]*settings.Report, error), checks []func() error) *cobra.Command {
 	return &cobra.Command{
 		Use:   "check",
@@ -88,8 +87,7 @@ invalid change event sink.`,
 	}
 }
 
-// AddVersion adds the command "version" and the flag --version to a program,
-// which print the same.
+// AddVersion adds the command "version" and the flag --version, which print the same text.
 func AddVersion(root *cobra.Command) {
 	text := version.Get().Text(root.Name())
 	root.AddCommand(&cobra.Command{
@@ -104,9 +102,9 @@ func AddVersion(root *cobra.Command) {
 	AddVersionFlag(root, text)
 }
 
-// AddVersionFlag adds the flag --version, which prints the text, to a program.
+// AddVersionFlag adds the flag --version, which prints the text.
 func AddVersionFlag(root *cobra.Command, text string) {
 	root.Version = text
 	root.SetVersionTemplate("{{.Version}}")
-	root.Flags().Bool("version", false, "print the version and exit") // cobra's own has the shorthand -v
+	root.Flags().Bool("version", false, "print the version and exit") // the flag of cobra has the shorthand -v
 }

@@ -1,5 +1,5 @@
-// Package process is what every binary has around its own parts: a logger, a
-// metrics registry, traces, and the endpoints for metrics and health.
+// Package process provides the shared base of every binary: a logger, a metrics registry, traces,
+// and the endpoints for metrics and health.
 package process
 
 import (
@@ -23,23 +23,23 @@ import (
 	"github.com/fleetloop/fleetloop/internal/version"
 )
 
-// Config are the settings that all binaries share.
+// Config holds the settings that all binaries share.
 type Config struct {
 	Log   telemetry.LogConfig   `key:"log"`
 	Trace telemetry.TraceConfig `key:"tracing"`
 
-	// MetricsAddr and HealthAddr may be the same: one listener then serves both.
+	// MetricsAddr and HealthAddr may be equal: one listener then serves both.
 	MetricsAddr string `key:"metrics_bind_address" env:"METRICS_BIND_ADDRESS" flag:"metrics-bind-address" validate:"required" doc:"listen address of /metrics, host:port"`
 	HealthAddr  string `key:"health_probe_bind_address" env:"HEALTH_PROBE_BIND_ADDRESS" flag:"health-probe-bind-address" validate:"required" doc:"listen address of /healthz and /readyz, host:port"`
 
-	// MetricsToken protects the metrics, and what is served beside them.
+	// MetricsToken protects the metrics and the debug paths beside them.
 	MetricsToken settings.Secret `key:"metrics_token" env:"METRICS_TOKEN" file:"metrics_token_file" secret:"true" doc:"Bearer token for /metrics and /debug. Without a token, no authentication is required."`
 
-	// StopTimeout bounds how long each part may take to stop.
+	// StopTimeout limits how long each part may take to stop.
 	StopTimeout time.Duration `key:"stop_timeout" env:"SHUTDOWN_TIMEOUT" flag:"stop-timeout" default:"20s" validate:"gt=0" doc:"timeout for each part of the process to stop"`
 }
 
-// A Process is one running binary.
+// Process is one running binary.
 type Process struct {
 	Log     *slog.Logger
 	Metrics *prometheus.Registry
@@ -51,16 +51,14 @@ type Process struct {
 	more  prometheus.Gatherers
 }
 
-// StopTimeout is how long each part may take to stop; zero is the default of
-// package lifecycle.
+// StopTimeout returns the time limit for each part to stop. Zero means the default of package
+// lifecycle.
 func (p *Process) StopTimeout() time.Duration { return p.cfg.StopTimeout }
 
-// Gather serves what g gathers beside the process's own metrics. It is called
-// before Run.
+// Gather serves the metrics of g beside those of the process. Call it before Run.
 func (p *Process) Gather(g prometheus.Gatherer) { p.more = append(p.more, g) }
 
-// Handle serves a path of the process's own beside its health endpoints. It
-// is called before Run.
+// Handle serves a path beside the health endpoints. Call it before Run.
 func (p *Process) Handle(path string, h http.Handler) {
 	if p.extra == nil {
 		p.extra = map[string]http.Handler{}
@@ -68,8 +66,7 @@ func (p *Process) Handle(path string, h http.Handler) {
 	p.extra[path] = h
 }
 
-// HandleDebug serves a path beside the metrics, protected as they are. It is
-// called before Run.
+// HandleDebug serves a path beside the metrics, with the same protection. Call it before Run.
 func (p *Process) HandleDebug(path string, h http.Handler) {
 	if p.debug == nil {
 		p.debug = map[string]http.Handler{}
@@ -77,7 +74,7 @@ func (p *Process) HandleDebug(path string, h http.Handler) {
 	p.debug[path] = h
 }
 
-// New makes what the parts of a process need. Logs go to w.
+// New builds the shared dependencies of the parts of a process. Logs go to w.
 func New(ctx context.Context, component string, cfg Config, w io.Writer) (*Process, error) {
 	log, err := telemetry.NewLogger(w, cfg.Log)
 	if err != nil {
@@ -93,13 +90,12 @@ func New(ctx context.Context, component string, cfg Config, w io.Writer) (*Proce
 	return &Process{Log: log, Metrics: telemetry.NewRegistry(component, build.Version, build.Revision), Tracing: tracing, cfg: cfg}, nil
 }
 
-// errStopping is why a process that was told to stop is not ready.
+// errStopping means that a process is not ready because it is stopping.
 var errStopping = errors.New("process is stopping")
 
-// Run runs parts, in the order in which they depend on each other, until ctx
-// ends. Metrics and health answer from before the first part starts until after the
-// last one has stopped. live says whether the process makes progress; nil is
-// a process that always does. Parts that cannot be run are discarded.
+// Run runs parts in order of dependency until ctx ends. Metrics and health respond from before the
+// first part starts until after the last one has stopped. live reports why the process makes no
+// progress; nil means that it always does. Parts that cannot run are discarded.
 func (p *Process) Run(ctx context.Context, live func() error, parts ...lifecycle.Part) error {
 	endpoints, err := p.endpoints(ctx, live, parts)
 	if err != nil {
@@ -120,8 +116,8 @@ func (p *Process) Run(ctx context.Context, live func() error, parts ...lifecycle
 	return nil
 }
 
-// watchPart runs a part, and tells at once if it ends by itself: the error that
-// says so comes only when all the others have stopped.
+// watchPart runs a part and logs at once if it ends early, because the error is returned only after
+// all others have stopped.
 func (p *Process) watchPart(part lifecycle.Part) func(context.Context) error {
 	return func(ctx context.Context) error {
 		err := part.Run(ctx)
@@ -171,7 +167,7 @@ func (p *Process) endpoints(ctx context.Context, live func() error, parts []life
 	return []lifecycle.Part{first, second}, nil
 }
 
-// protected asks for the token of the metrics, if there is one.
+// protected requires the metrics token, if one is set.
 func (p *Process) protected(h http.Handler) http.Handler {
 	if p.cfg.MetricsToken == "" {
 		return h
@@ -188,7 +184,7 @@ func (p *Process) protected(h http.Handler) http.Handler {
 	})
 }
 
-// What says where to listen, for those whose port is taken.
+// The settings of the listen addresses, for errors about a port in use.
 const (
 	flagMetrics = "--metrics-bind-address or METRICS_BIND_ADDRESS"
 	flagHealth  = "--health-probe-bind-address or HEALTH_PROBE_BIND_ADDRESS"

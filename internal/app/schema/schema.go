@@ -1,6 +1,5 @@
-// Package schema is the part of a process that brings the database's schema up
-// to date, or waits until others have, however long the database takes to
-// come.
+// Package schema is the process part that migrates the database schema, or waits until another
+// process has, for as long as the database is unavailable.
 package schema
 
 import (
@@ -14,10 +13,10 @@ import (
 	"github.com/fleetloop/fleetloop/internal/postgres"
 )
 
-// errNotYet is why a process is not ready at first.
+// errNotYet means that the process is not ready because the schema is not checked yet.
 var errNotYet = errors.New("database schema not checked yet")
 
-// A Schema is what the process needs of the database before it can work.
+// Schema prepares the database schema before the process uses the database.
 type Schema struct {
 	prepare func(ctx context.Context) error
 	log     *slog.Logger
@@ -26,7 +25,8 @@ type Schema struct {
 
 type lastAttempt struct{ err error }
 
-// Awaited is a schema that others migrate. Run fails at once if other migrations made it.
+// Awaited returns a schema that another process migrates. Run fails at once if the database has
+// foreign migrations.
 func Awaited(pool *postgres.Pool, log *slog.Logger) *Schema {
 	return newSchema(func(ctx context.Context) error {
 		err := pool.CheckSchema(ctx)
@@ -37,7 +37,7 @@ func Awaited(pool *postgres.Pool, log *slog.Logger) *Schema {
 	}, log)
 }
 
-// Migrated is a schema that we bring up to date.
+// Migrated returns a schema that this process migrates.
 func Migrated(cfg postgres.Config, log *slog.Logger) *Schema {
 	return newSchema(func(ctx context.Context) error { return bringUp(ctx, cfg, log) }, log)
 }
@@ -48,7 +48,7 @@ func newSchema(prepare func(context.Context) error, log *slog.Logger) *Schema {
 	return s
 }
 
-// bringUp migrates, and marks as permanent what will be the same the next time.
+// bringUp migrates the schema and marks errors that a retry cannot solve as permanent.
 func bringUp(ctx context.Context, cfg postgres.Config, log *slog.Logger) error {
 	err := postgres.Migrate(ctx, cfg, log)
 	if err != nil && !errors.Is(err, postgres.ErrUnavailable) {
@@ -57,11 +57,10 @@ func bringUp(ctx context.Context, cfg postgres.Config, log *slog.Logger) error {
 	return err
 }
 
-// Ready says why the schema is not up to date, or nil.
+// Ready reports why the schema is not up to date, or nil.
 func (s *Schema) Ready() error { return s.state.Load().err }
 
-// Run prepares the schema until that has succeeded once, and then waits for
-// ctx.
+// Run prepares the schema until it succeeds once, then waits for ctx.
 func (s *Schema) Run(ctx context.Context) error {
 	err := backoff.Retry(ctx, backoff.Policy{Initial: 200 * time.Millisecond, Max: 10 * time.Second}, s.prepareOnce)
 	if err != nil && ctx.Err() == nil {
@@ -77,7 +76,7 @@ func (s *Schema) prepareOnce(ctx context.Context) error {
 		return err
 	}
 	before := s.state.Swap(&lastAttempt{err: err}).err
-	if err != nil && (before == nil || before.Error() != err.Error()) { // an outage is told once
+	if err != nil && (before == nil || before.Error() != err.Error()) { // log each outage once
 		s.log.WarnContext(ctx, "database schema not ready, retrying", "err", err)
 	}
 	return err

@@ -18,7 +18,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/settings"
 )
 
-// Command is the command line of the sentinel.
+// Command returns the command line of the sentinel.
 func Command(stdout, stderr io.Writer, env func(string) (string, bool)) *cobra.Command {
 	c := &command{cfg: Defaults(), onHost: OperatorDefaults(), stdout: stdout, stderr: stderr, env: env}
 	root := &cobra.Command{
@@ -66,8 +66,8 @@ type command struct {
 	cfg            Config
 	onHost         OperatorConfig
 	file           string
-	manifest       *manifest        // if the file is one
-	report         *settings.Report // of what load has read
+	manifest       *manifest        // nil unless the file is one
+	report         *settings.Report // of the loaded settings
 	stdout, stderr io.Writer
 	env            func(string) (string, bool)
 }
@@ -89,17 +89,17 @@ func (c *command) loadSettings(cmd *cobra.Command) (*settings.Report, error) {
 		return nil, err
 	}
 	c.report = report
-	// Refused before anything shows the endpoint, which is no secret otherwise.
+	// Reject it before any output shows the endpoint, which is not treated as a secret.
 	if u, err := url.Parse(c.cfg.HyperfleetAPI.Endpoint); err == nil && u.User != nil {
 		return nil, report.Wrap("hyperfleet_api.endpoint", errEndpointUser)
 	}
 	return report, nil
 }
 
-// errEndpointUser says where a secret goes instead.
+// errEndpointUser rejects credentials in the endpoint and names the settings for them.
 var errEndpointUser = errors.New("must not contain a user name or password; set HYPERFLEET_API_TOKEN or hyperfleet_api.token_file")
 
-// loadReports say what is in force: the file's settings, and those of the broker if
+// loadReports returns the settings in force: those of the file, and those of the broker if
 // BROKER_TYPE is set.
 func (c *command) loadReports(cmd *cobra.Command) ([]*settings.Report, error) {
 	if c.runsOperator(cmd.Flags()) {
@@ -123,14 +123,13 @@ func (c *command) loadReports(cmd *cobra.Command) ([]*settings.Report, error) {
 	return append([]*settings.Report{report}, broker.Reports()...), nil
 }
 
-// checkConfig reads the whole configuration and compiles what it holds. The broker
-// may be left out.
+// checkConfig reads the whole configuration and compiles its expressions. The broker is optional.
 func (c *command) checkConfig(cmd *cobra.Command) (*bus.Config, error) {
 	report, err := c.loadSettings(cmd)
 	if err != nil {
 		return nil, err
 	}
-	// The same New as in earnest, on ports that nobody will use.
+	// Validate with the production constructor and unusable dependencies.
 	_, err = sentinel.New(c.cfg.Sentinel, sentinel.Deps{API: discardBroker{}, Publisher: discardBroker{}})
 	if err := sentinel.Locate(err, report.Wrap); err != nil {
 		return nil, err
@@ -153,7 +152,7 @@ func (c *command) checkConfig(cmd *cobra.Command) (*bus.Config, error) {
 	return broker, err
 }
 
-// stopsTooSoon is why the two bounds do not go together.
+// stopsTooSoon returns why the two timeouts conflict.
 func stopsTooSoon(stop, shutdown time.Duration) error {
 	return fmt.Errorf("%s is invalid: must be longer than shutdown_timeout (%s), which waits for confirmations", stop, shutdown)
 }
@@ -202,8 +201,7 @@ func (c *command) runValidate(cmd *cobra.Command) error {
 	return c.warnOfTexts()
 }
 
-// warnOfTexts names the values of message_data that send as a text what is a
-// number in every resource.
+// warnOfTexts lists the values of message_data that send a number of the resource as a string.
 func (c *command) warnOfTexts() error {
 	data, err := payload.New(c.cfg.MessageData, payload.Keys(c.cfg.PayloadKeys))
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/app/convert"
 )
 
-// maxPublicFile bounds the file that is converted.
+// maxPublicFile limits the size of a file to convert.
 const maxPublicFile = 1 << 20
 
 func (c *command) convertCommand() *cobra.Command {

@@ -77,7 +77,7 @@ func (c *command) coverFiles(cmd *cobra.Command, files, collections []string, ou
 	return report, explainAPIError(err)
 }
 
-// formatVerdict is the answer in one line.
+// formatVerdict returns the result in one line.
 func formatVerdict(r *survey.CoverageReport) string {
 	resources, unwatched, overlapping, unreadable := 0, 0, 0, 0
 	for _, c := range r.Collections {
@@ -136,7 +136,7 @@ func writeCoverage(p *page, r *survey.CoverageReport) {
 	}
 }
 
-// formatValidity says for when a finding is true.
+// formatValidity returns the time for which a finding is valid.
 func formatValidity(c survey.CoveredCollection) string {
 	if c.At.IsZero() {
 		return formatSpan(c.Began, c.Ended)

@@ -6,10 +6,10 @@ import (
 	"github.com/fleetloop/fleetloop/internal/app/bus"
 )
 
-// borrowedBroker is a broker that somebody else runs.
+// borrowedBroker is a broker that the caller runs.
 type borrowedBroker struct{ *bus.Bus }
 
-// Run waits, because the bus is run already.
+// Run only waits, because the caller runs the bus.
 func (borrowedBroker) Run(ctx context.Context) error {
 	<-ctx.Done()
 	return nil

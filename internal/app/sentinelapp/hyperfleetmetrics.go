@@ -14,18 +14,18 @@ import (
 	"github.com/fleetloop/fleetloop/internal/version"
 )
 
-// HyperFleetMetricsPath is where the metrics are served under the names and
-// labels of the public HyperFleet sentinel.
+// HyperFleetMetricsPath serves the metrics with the names and labels of the public HyperFleet
+// sentinel.
 const HyperFleetMetricsPath = "/metrics/hyperfleet"
 
-// HyperFleetMetrics are the settings of these metrics.
+// HyperFleetMetrics configures these metrics.
 type HyperFleetMetrics struct {
-	// Enabled serves them. They have a path of their own, because most names
-	// are those of the sentinel's own metrics, with other labels.
+	// Enabled serves the metrics. They have a separate path, because most names are also names of
+	// the standard metrics, with other labels.
 	Enabled bool `key:"hyperfleet_metrics" env:"SENTINEL_HYPERFLEET_METRICS" default:"false" doc:"Also serve the metrics at /metrics/hyperfleet, with the names and labels of the public HyperFleet sentinel."`
 }
 
-// servePublic serves the metrics of a process, if they are asked for.
+// servePublic serves the metrics of a process if they are enabled.
 func (h HyperFleetMetrics) servePublic(p *process.Process) {
 	if !h.Enabled {
 		return
@@ -37,18 +37,17 @@ func (h HyperFleetMetrics) servePublic(p *process.Process) {
 	})))
 }
 
-// An metricAlias is a metric of the public sentinel and the one of ours that it is
-// made of.
+// metricAlias maps a metric of the public sentinel to its source metric.
 type metricAlias struct {
 	name, of, help string
 
-	// label is the one beside those that all have, and value gives its value
-	// from the labels of ours; not ok leaves a series out. Empty is none.
+	// label is the label beside the common ones. value computes its value from the labels of the
+	// source; not ok drops the series. Empty means no such label.
 	label string
 	value func(ours map[string]string) (value string, ok bool)
 }
 
-// metricAliases are the metrics of the public sentinel.
+// metricAliases returns the metrics of the public sentinel.
 func metricAliases() []metricAlias {
 	reason := func(of map[string]string) (string, bool) { return of["reason"], true }
 	return []metricAlias{
@@ -70,7 +69,7 @@ func metricAliases() []metricAlias {
 	}
 }
 
-// isSkipReason reports whether a reason is one for not publishing.
+// isSkipReason reports whether a reason means that no event is published.
 func isSkipReason(reason string) bool {
 	for r := range decision.NumReasons {
 		if reason == r.String() {
@@ -82,7 +81,7 @@ func isSkipReason(reason string) bool {
 
 const metricPrefix = "hyperfleet_sentinel_"
 
-// publicMetrics makes the families of the public sentinel out of ours.
+// publicMetrics converts metrics to the families of the public sentinel.
 func publicMetrics(ours []*dto.MetricFamily, release string) []*dto.MetricFamily {
 	byName := map[string]*dto.MetricFamily{}
 	for _, f := range ours {
@@ -116,7 +115,7 @@ func (a metricAlias) newFamily(of *dto.MetricFamily, standard []*dto.LabelPair) 
 		labels := append(slices.Clone(standard),
 			labelPair("resource_type", ours["resource_type"]),
 			labelPair("resource_selector", strings.ReplaceAll(ours["shard"], "=", ":")))
-		if config, ok := ours[operator.LabelConfig]; ok { // or those of two SentinelConfigs would be the same series
+		if config, ok := ours[operator.LabelConfig]; ok { // keeps the series of two SentinelConfigs apart
 			labels = append(labels, labelPair(operator.LabelConfig, config))
 		}
 		if a.label != "" {
@@ -132,8 +131,8 @@ func (a metricAlias) newFamily(of *dto.MetricFamily, standard []*dto.LabelPair) 
 	return family
 }
 
-// oldestRound is when the last good round of the sentinel ended whose is longest
-// ago; 0 if one has had none.
+// oldestRound returns the oldest end of a last successful round among all sentinels. It is 0 if a
+// sentinel has had none.
 func oldestRound(rounds *dto.MetricFamily) float64 {
 	var oldest float64
 	for i, m := range rounds.GetMetric() {

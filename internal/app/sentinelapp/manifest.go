@@ -14,18 +14,17 @@ import (
 	"github.com/fleetloop/fleetloop/internal/sentinel/sentinelconfig"
 )
 
-// A manifest is a SentinelConfig in a file.
+// manifest is a SentinelConfig in a file.
 type manifest struct {
 	name     string
 	settings sentinelconfig.Settings
 }
 
-// maxManifest bounds what is read of a file to see whether it is one.
+// maxManifest limits how much of a file is read to detect a manifest.
 const maxManifest = 1 << 20
 
-// readManifest reads a file that holds a SentinelConfig, and gives nil for any
-// other, one that is not there included: whoever reads configuration files
-// says what is wrong with it.
+// readManifest reads a file that holds a SentinelConfig. It returns nil for any other or missing
+// file, because the configuration loader reports its errors.
 func readManifest(file string) (*manifest, error) {
 	text := readStart(file)
 	is := typeOf(text)
@@ -53,7 +52,7 @@ func readManifest(file string) (*manifest, error) {
 	return m, nil
 }
 
-// typeOf is the type of the object in a text; none if there is no object.
+// typeOf returns the type of the object in a text, or the zero value without an object.
 func typeOf(text []byte) (is metav1.TypeMeta) {
 	if err := yaml.Unmarshal(text, &is); err != nil {
 		return metav1.TypeMeta{}
@@ -61,19 +60,18 @@ func typeOf(text []byte) (is metav1.TypeMeta) {
 	return is
 }
 
-// readStart reads a file, as far as it goes.
+// readStart reads the beginning of a file and ignores errors.
 func readStart(file string) []byte {
 	f, err := os.Open(file) //nolint:gosec // the user names the file
 	if err != nil {
 		return nil
 	}
 	defer func() { _ = f.Close() }()
-	text, _ := io.ReadAll(io.LimitReader(f, maxManifest)) // what is missing of it, its reader will miss
+	text, _ := io.ReadAll(io.LimitReader(f, maxManifest)) // the parser reports a truncated file
 	return text
 }
 
-// brokerConfig is the configuration of the manifest's broker, as far as a manifest
-// alone has it: nil if it lies in a Secret.
+// brokerConfig returns the broker configuration of the manifest, or nil if it is in a Secret.
 func (m *manifest) brokerConfig(env func(string) (string, bool)) (*bus.Config, error) {
 	b := m.settings.Broker
 	if len(m.settings.SecretNames()) > 0 && b.URL == "" && b.Type != v1alpha1.BrokerPubSub {
@@ -82,7 +80,7 @@ func (m *manifest) brokerConfig(env func(string) (string, bool)) (*bus.Config, e
 	return bus.LoadExplicit(explicitSettings(b), env)
 }
 
-// explicitSettings are the settings of a SentinelConfig's broker.
+// explicitSettings returns the broker settings of a SentinelConfig.
 func explicitSettings(b sentinelconfig.Broker) bus.Explicit {
 	return bus.Explicit{Type: bus.Type(b.Type), Topic: b.Topic, ProjectID: b.ProjectID, KeyJSON: b.KeyJSON, URL: b.URL, Exchange: b.Exchange}
 }

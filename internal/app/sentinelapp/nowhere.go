@@ -10,32 +10,32 @@ import (
 	"github.com/fleetloop/fleetloop/internal/cloudevent"
 )
 
-// discardBroker stands for the API and the broker while a configuration is checked.
+// discardBroker replaces the API and the broker while a configuration is checked.
 type discardBroker struct{}
 
-// errNowhere is what comes of using them.
+// errNowhere is the error of every call to discardBroker.
 var errNowhere = errors.New("not connected: only the configuration is checked")
 
-// ListPage gives no page.
+// ListPage returns an error.
 func (discardBroker) ListPage(context.Context, string, url.Values, []byte) ([]byte, error) {
 	return nil, errNowhere
 }
 
-// ListPageIf gives no page.
+// ListPageIf returns an error.
 func (discardBroker) ListPageIf(context.Context, string, url.Values, string, []byte) ([]byte, io.ReadCloser, string, error) {
 	return nil, nil, "", errNowhere
 }
 
-// Watch tells nothing.
+// Watch returns an error.
 func (discardBroker) Watch(context.Context, string, url.Values, func(v1.WatchEvent) error) error {
 	return errNowhere
 }
 
-// Publish publishes nothing.
+// Publish returns an error.
 func (discardBroker) Publish(context.Context, *cloudevent.Event) error { return errNowhere }
 
-// InFlight is none.
+// InFlight returns 0.
 func (discardBroker) InFlight() int { return 0 }
 
-// Ready is never.
+// Ready returns an error.
 func (discardBroker) Ready() error { return errNowhere }

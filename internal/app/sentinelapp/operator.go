@@ -27,40 +27,38 @@ import (
 	"github.com/fleetloop/fleetloop/internal/settings"
 )
 
-// An Operator says which SentinelConfigs a process runs, and with what.
+// Operator selects the SentinelConfigs of a process and supplies their dependencies.
 type Operator struct {
-	// Host is the cluster with the objects, and Namespace where they are.
+	// Host is the cluster with the objects, and Namespace their namespace.
 	Host      *rest.Config
 	Namespace string
 
-	// Name is that of the only SentinelConfig to run; empty means all of the
-	// namespace, those that come later included.
+	// Name is the name of the only SentinelConfig to run. Empty means all of the namespace,
+	// including later ones.
 	Name string
 
-	// Identity names this replica among others that run the same. Empty means
-	// the host's name with something random behind it.
+	// Identity is unique among the replicas that run the same SentinelConfigs. Empty means the host
+	// name with a random suffix.
 	Identity string
 
-	// Unsaid is the same for all, because a SentinelConfig has no words for it.
-	// The zero value are the engine's defaults.
+	// Unsaid holds settings that a SentinelConfig cannot express. They apply to all
+	// SentinelConfigs. The zero value means the defaults of the engine.
 	Unsaid SpecDefaults
 
-	// Env has what the specs leave out of their brokers. Where several
-	// SentinelConfigs are run, no credentials are taken from it, nor from
-	// Unsaid: whoever may create an object could have them sent anywhere. Nil
-	// is empty.
+	// Env supplies broker settings that the specs leave out. With several SentinelConfigs, no
+	// credentials are taken from it or from Unsaid, because any user who can create an object could
+	// send them anywhere. Nil means empty.
 	Env func(string) (string, bool)
 
-	// Broker, if not nil, is where all of them publish, whatever their specs
-	// say. It is run elsewhere.
+	// Broker, if not nil, receives all events and overrides the specs. The caller runs it.
 	Broker *bus.Bus
 
-	// OnPublished is called for each event that was confirmed, by many
-	// goroutines at a time. It must not block.
+	// OnPublished is called for each confirmed event, from many goroutines at once. It must not
+	// block.
 	OnPublished func(sentinel.Published)
 }
 
-// SpecDefaults are the settings of a sentinel that a SentinelConfig has no words for.
+// SpecDefaults holds settings of a sentinel that a SentinelConfig cannot express.
 type SpecDefaults struct {
 	API             APIDefaults        `key:"hyperfleet_api"`
 	Publish         sentinel.Publish   `key:"publish"`
@@ -71,8 +69,8 @@ type SpecDefaults struct {
 	ShutdownTimeout time.Duration      `key:"shutdown_timeout" env:"SENTINEL_SHUTDOWN_TIMEOUT" flag:"shutdown-timeout" default:"10s" validate:"gt=0" doc:"How long to wait at shutdown for events in flight to be confirmed."`
 }
 
-// APIDefaults is how the fleet API is asked. Token and TokenFile are used where
-// the spec names no Secret with a token.
+// APIDefaults configures access to the fleet API. Token and TokenFile are used if the spec names no
+// Secret with a token.
 type APIDefaults struct {
 	Token             settings.Secret `key:"token" env:"HYPERFLEET_API_TOKEN" doc:"Bearer token."`
 	TokenFile         string          `key:"token_file" env:"HYPERFLEET_API_TOKEN_FILE" doc:"File with the bearer token. It is read again when it changes."`
@@ -81,8 +79,8 @@ type APIDefaults struct {
 	RequestsPerSecond float64         `key:"requests_per_second" env:"HYPERFLEET_API_REQUESTS_PER_SECOND" default:"200" validate:"gt=0" doc:"Maximum number of requests per second, for each sentinel."`
 }
 
-// completeSettings fills in what a SentinelConfig does not say. Of the one that was
-// named, alone in its process, what is wanted of it is trusted with our credentials.
+// completeSettings fills in settings that a SentinelConfig leaves out. alone is true for the only
+// SentinelConfig of the process; that one is trusted with the credentials of the process.
 func (u SpecDefaults) completeSettings(s *settingsOf, alone bool) {
 	cfg := &s.Sentinel
 	cfg.Publish, cfg.LogEvents, cfg.Jitter = u.Publish, u.LogEvents, u.Jitter
@@ -90,7 +88,7 @@ func (u SpecDefaults) completeSettings(s *settingsOf, alone bool) {
 	api := &cfg.HyperfleetAPI
 	api.CAFile, api.PageSize, api.RequestsPerSecond = u.API.CAFile, u.API.PageSize, u.API.RequestsPerSecond
 	if !alone {
-		// A hundred of them fit into the memory of a small pod then.
+		// With these limits a hundred sentinels fit into a small pod.
 		cfg.DecisionsLimit, api.PageSize = cmp.Or(cfg.DecisionsLimit, 200), cmp.Or(api.PageSize, 100)
 	}
 	if api.Token == "" && alone {
@@ -100,13 +98,12 @@ func (u SpecDefaults) completeSettings(s *settingsOf, alone bool) {
 
 type settingsOf = sentinelconfig.Settings
 
-// isTrusted reports whether the environment's credentials may go where a spec
-// says.
+// isTrusted reports whether the credentials of the environment may be sent to the addresses of a
+// spec.
 func (o Operator) isTrusted() bool { return o.Name != "" }
 
-// Parts make the parts of p that run what o says. They come after the broker
-// of o, if there is one. live says whether progress is made. The last decisions are served
-// at DecisionsPath.
+// Parts returns the parts of p that run the operator. They belong after the broker of o, if there
+// is one. live reports why they make no progress. The last decisions are served at DecisionsPath.
 func (o Operator) Parts(p *process.Process) (parts []lifecycle.Part, live func() error, err error) {
 	if o.Identity == "" {
 		if o.Identity, err = newIdentity(); err != nil {
@@ -152,7 +149,7 @@ func (o Operator) openBroker(b sentinelconfig.Broker, log *slog.Logger) (instanc
 	return cfg.Open(log)
 }
 
-// lookupEnv looks up what specs leave out.
+// lookupEnv returns a setting that the specs leave out.
 func (o Operator) lookupEnv(name string) (string, bool) {
 	if o.Env == nil {
 		return "", false
@@ -167,7 +164,7 @@ func (o Operator) lookupEnv(name string) (string, bool) {
 	return o.Env(name)
 }
 
-// newIdentity is what no other replica has.
+// newIdentity returns a name that is unique among replicas.
 func newIdentity() (string, error) {
 	host, err := os.Hostname()
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/fleetloop/fleetloop/internal/settings"
 )
 
-// OperatorConfig is the configuration of the sentinel binary where
-// SentinelConfigs say what to watch. It has no file.
+// OperatorConfig is the configuration of a sentinel binary that runs SentinelConfigs. It has no
+// file.
 type OperatorConfig struct {
 	Process
 	HyperFleetMetrics
@@ -26,20 +26,20 @@ type OperatorConfig struct {
 	// All runs every SentinelConfig of the namespace.
 	All bool `key:"all" flag:"all" doc:"run every SentinelConfig of the namespace, each in its own sentinel"`
 
-	// Namespace is where the objects are. Empty means our own.
+	// Namespace is the namespace of the objects. Empty means that of the process.
 	Namespace string `key:"namespace" flag:"namespace" doc:"namespace of the SentinelConfigs (default: POD_NAMESPACE, then the namespace of the pod or of the kubeconfig context)"`
 
-	// PodName tells this replica from others.
+	// PodName identifies this replica.
 	PodName string `key:"pod_name" env:"POD_NAME" doc:"name of this replica in the shard group of a SentinelConfig (default: the host name with a random suffix)"`
 }
 
-// OperatorDefaults are the defaults that differ from those of the parts.
+// OperatorDefaults returns the defaults that differ from those of the parts.
 func OperatorDefaults() OperatorConfig {
 	return OperatorConfig{Process: Defaults().Process}
 }
 
-// isFile says whether --config is the path of a file, by the look of it. What
-// is none is the name of a SentinelConfig.
+// isFile reports whether --config has the form of a file path. Otherwise it is the name of a
+// SentinelConfig.
 func isFile(name string) bool {
 	ext := filepath.Ext(name)
 	return name == "" || strings.ContainsRune(name, filepath.Separator) || ext == ".yaml" || ext == ".yml"
@@ -51,12 +51,12 @@ const (
 	flagKubeconfig = "kubeconfig"
 )
 
-// runsOperator says whether SentinelConfigs are to be run.
+// runsOperator reports whether the flags select SentinelConfigs.
 func (c *command) runsOperator(flags *pflag.FlagSet) bool {
 	return !isFile(c.file) || flags.Changed(flagAll) && flags.Lookup(flagAll).Value.String() == "true"
 }
 
-// fileOnly refuses what goes with SentinelConfigs alone.
+// fileOnly rejects flags that require SentinelConfigs.
 func (c *command) fileOnly(flags *pflag.FlagSet) error {
 	if !isFile(c.file) {
 		return fmt.Errorf("--config %q is the name of a SentinelConfig, which this command cannot read: see kubectl describe sentinelconfig %s, "+
@@ -70,7 +70,7 @@ func (c *command) fileOnly(flags *pflag.FlagSet) error {
 	return nil
 }
 
-// loadOperator reads the operator's configuration.
+// loadOperator reads the configuration of the operator.
 func (c *command) loadOperator(cmd *cobra.Command) (*settings.Report, error) {
 	if err := c.operatorOnly(cmd.Flags()); err != nil {
 		return nil, err
@@ -85,7 +85,7 @@ func (c *command) loadOperator(cmd *cobra.Command) (*settings.Report, error) {
 	return report, nil
 }
 
-// operatorOnly refuses what does not go with SentinelConfigs.
+// operatorOnly rejects flags that conflict with SentinelConfigs.
 func (c *command) operatorOnly(flags *pflag.FlagSet) error {
 	if c.file != "" && flags.Changed(flagAll) {
 		return fmt.Errorf("--all and --config %q are mutually exclusive", c.file)
@@ -102,7 +102,7 @@ func (c *command) operatorOnly(flags *pflag.FlagSet) error {
 	return errors.Join(errs...)
 }
 
-// cfgFlag says whether a flag is of the configuration file's settings.
+// cfgFlag reports whether a flag belongs to the settings of the configuration file.
 func (*command) cfgFlag(name string) bool {
 	fs := pflag.NewFlagSet("", pflag.ContinueOnError)
 	defaults := Defaults()
@@ -110,7 +110,7 @@ func (*command) cfgFlag(name string) bool {
 	return fs.Lookup(name) != nil
 }
 
-// runOperator runs SentinelConfigs until the command's context ends.
+// runOperator runs SentinelConfigs until the context of the command ends.
 func (c *command) runOperator(cmd *cobra.Command) error {
 	if _, err := c.loadOperator(cmd); err != nil {
 		return err

@@ -98,7 +98,7 @@ func writePlan(p *page, r *survey.PlanReport) {
 	}
 }
 
-// writePayload shows the data of one event as JSON.
+// writePayload writes the data of one event as JSON.
 func writePayload(p *page, example *survey.PayloadExample) {
 	if example == nil {
 		return
@@ -107,7 +107,7 @@ func writePayload(p *page, example *survey.PayloadExample) {
 	p.writeLinef("EVENT DATA OF %s", example.ID)
 	var data bytes.Buffer
 	if err := json.Indent(&data, example.Data, "  ", "  "); err != nil {
-		data = *bytes.NewBuffer(example.Data) // it is shown as it is sent
+		data = *bytes.NewBuffer(example.Data) // shown as sent
 	}
 	for line := range strings.Lines("  " + data.String()) {
 		p.writeLinef("%s", strings.TrimSuffix(line, "\n"))
@@ -140,7 +140,7 @@ func countRows(list []survey.Count) [][]string {
 	return rows
 }
 
-// perMinute is a rate in as many digits as mean something.
+// perMinute formats a rate with its significant digits.
 func perMinute(rate float64) string {
 	if rate >= 100 {
 		return fmt.Sprintf("%.0f", rate)

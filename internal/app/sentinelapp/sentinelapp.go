@@ -14,21 +14,21 @@ import (
 	"github.com/fleetloop/fleetloop/internal/sentinel/record"
 )
 
-// Sentinel lends its settings to Config under a name of its own.
+// Sentinel embeds its settings in Config under a distinct name.
 type Sentinel = sentinel.Config
 
-// Process lends its settings to Config under a name of its own.
+// Process embeds its settings in Config under a distinct name.
 type Process = process.Config
 
-// Config is the configuration file of the sentinel binary. The broker's is
-// apart, see package bus.
+// Config is the configuration file of the sentinel binary. The configuration of the broker is
+// separate, see package bus.
 type Config struct {
 	Sentinel
 	Process
 	HyperFleetMetrics
 }
 
-// Defaults are the defaults that differ from those of the parts.
+// Defaults returns the defaults that differ from those of the parts.
 func Defaults() Config {
 	var cfg Config
 	cfg.MetricsAddr = ":8080"
@@ -36,7 +36,7 @@ func Defaults() Config {
 	return cfg
 }
 
-// New makes a sentinel that asks api and publishes to broker.
+// New returns a sentinel that reads from api and publishes to broker.
 func New(p *process.Process, cfg sentinel.Config, api *fleetclient.Client, broker *bus.Bus, onPublished func(sentinel.Published)) (*sentinel.Sentinel, error) {
 	return sentinel.New(cfg, sentinel.Deps{
 		API:         api,
@@ -49,13 +49,13 @@ func New(p *process.Process, cfg sentinel.Config, api *fleetclient.Client, broke
 	})
 }
 
-// DecisionsPath is where the last decisions are served.
+// DecisionsPath serves the last decisions.
 const DecisionsPath = "/debug/decisions"
 
-// userAgent is what servers call us.
+// userAgent is the User-Agent of requests.
 const userAgent = "hyperfleet-sentinel"
 
-// NewClient makes the client that a sentinel's configuration describes.
+// NewClient returns the API client for a sentinel configuration.
 func NewClient(cfg sentinel.API) (*fleetclient.Client, error) {
 	header := http.Header{}
 	for name, value := range cfg.Headers {

@@ -21,13 +21,13 @@ import (
 	"github.com/fleetloop/fleetloop/internal/sentinel/survey"
 )
 
-// The exit codes that are not 0.
+// The exit codes other than 0.
 const (
 	codeFailed  = 1
-	codeTrouble = 2 // what was asked for could not be told
+	codeTrouble = 2 // the question could not be answered
 )
 
-// A exitError error has an exit code of its own.
+// exitError is an error with a specific exit code.
 type exitError struct {
 	err  error
 	code int
@@ -36,7 +36,7 @@ type exitError struct {
 func (c *exitError) Error() string { return c.err.Error() }
 func (c *exitError) Unwrap() error { return c.err }
 
-// ExitCode is the exit code for what a command returned.
+// ExitCode returns the exit code for the error of a command.
 func ExitCode(err error) int {
 	if err == nil {
 		return 0
@@ -53,7 +53,7 @@ const (
 	formatJSON = "json"
 )
 
-// A format is the output format of a command.
+// format is the output format of a command.
 type format string
 
 func (f *format) addFlag(cmd *cobra.Command) {
@@ -69,7 +69,7 @@ func (f *format) validateFormat() error {
 	return nil
 }
 
-// writeReport writes a report as JSON, or as text.
+// writeReport writes a report as JSON or as text.
 func (f *format) writeReport(w io.Writer, report any, text func(*page)) error {
 	if *f == formatJSON {
 		e := json.NewEncoder(w)
@@ -83,15 +83,15 @@ func (f *format) writeReport(w io.Writer, report any, text func(*page)) error {
 	return err
 }
 
-// newWatch makes what the configuration in c.file watches, and a function that
-// gives up its connections.
+// newWatch builds the watch of the configuration in c.file, and a function that closes its
+// connections.
 func (c *command) newWatch(cmd *cobra.Command) (w *survey.Watch, done func(), err error) {
 	report, err := c.loadSettings(cmd)
 	if err != nil {
 		return nil, nil, err
 	}
 	cfg := c.cfg.Sentinel
-	// All of it is checked, as when it runs.
+	// Validate the whole configuration, as a run does.
 	if _, err := sentinel.New(cfg, sentinel.Deps{API: discardBroker{}, Publisher: discardBroker{}}); err != nil {
 		return nil, nil, sentinel.Locate(err, report.Wrap)
 	}
@@ -115,7 +115,7 @@ func (c *command) newWatch(cmd *cobra.Command) (w *survey.Watch, done func(), er
 	return w, api.CloseIdle, nil
 }
 
-// explainAPIError adds to a failure of the API which setting to look at.
+// explainAPIError adds the relevant setting to an API error.
 func explainAPIError(err error) error {
 	refusal, refused := errors.AsType[*fleetclient.Error](err)
 	switch {
@@ -129,16 +129,16 @@ func explainAPIError(err error) error {
 	return err
 }
 
-// A progress tells on a terminal how far a long walk has come.
+// progress shows on a terminal how many resources a long list has read.
 type progress struct {
-	w     io.Writer // nil if there is no terminal
+	w     io.Writer // nil without a terminal
 	told  time.Time
 	shown bool
 }
 
 const progressEvery = 500 * time.Millisecond
 
-// newProgress shows nothing on what is no terminal, nor of what is short.
+// newProgress returns a progress display. It prints nothing without a terminal or for short lists.
 func newProgress(w io.Writer) *progress {
 	p := &progress{told: time.Now()}
 	if f, ok := w.(*os.File); ok {
@@ -154,18 +154,17 @@ func (p *progress) printProgress(collection string, resources int) {
 		return
 	}
 	p.told, p.shown = time.Now(), true
-	_, _ = fmt.Fprintf(p.w, "\r\x1b[Kread %d %s", resources, collection) // a terminal that is gone needs no news
+	_, _ = fmt.Fprintf(p.w, "\r\x1b[Kread %d %s", resources, collection) // a closed terminal is no error
 }
 
-// clearLine makes room for the report.
+// clearLine removes the progress line before the report.
 func (p *progress) clearLine() {
 	if p.shown {
 		_, _ = io.WriteString(p.w, "\r\x1b[K")
 	}
 }
 
-// A page is text for people, in the making. All cells are cleaned of what
-// would drive a terminal.
+// page builds text output. It removes control sequences of a terminal from all cells.
 type page struct{ text strings.Builder }
 
 // writeLinef writes a line.
@@ -173,10 +172,10 @@ func (p *page) writeLinef(format string, args ...any) {
 	p.text.WriteString(sanitizeCell(fmt.Sprintf(format, args...)) + "\n")
 }
 
-// sanitizeCell is a text on one line that does a terminal no harm.
+// sanitizeCell returns a text on one line without control sequences.
 func sanitizeCell(text string) string { return terminal.Clean(strings.ReplaceAll(text, "\n", "; ")) }
 
-// writeTable writes rows in columns, under a title and heads if there are any.
+// writeTable writes rows in columns, under a title and optional column headers.
 func (p *page) writeTable(title string, heads []string, rows [][]string) {
 	if len(rows) == 0 {
 		return
@@ -193,15 +192,15 @@ func (p *page) writeTable(title string, heads []string, rows [][]string) {
 		clean := make([]string, len(cells))
 		for i, text := range cells {
 			if clean[i] = sanitizeCell(text); clean[i] == "" {
-				clean[i] = "-" // so that a column can be counted on by scripts
+				clean[i] = "-" // so that scripts can count columns
 			}
 		}
-		_, _ = io.WriteString(t, "  "+strings.Join(clean, "\t")+"\n") // a Builder takes everything
+		_, _ = io.WriteString(t, "  "+strings.Join(clean, "\t")+"\n") // a Builder never fails
 	}
 	_ = t.Flush()
 }
 
-// formatTime is a time as people read it, with its distance from now.
+// formatTime returns a time with its distance from now.
 func formatTime(now, t time.Time) string {
 	if t.IsZero() {
 		return "-"
@@ -209,7 +208,7 @@ func formatTime(now, t time.Time) string {
 	return t.UTC().Format("2006-01-02 15:04:05Z") + " (" + formatDistance(now, t) + ")"
 }
 
-// formatDistance is how far a time is from now; "-" for none.
+// formatDistance returns the distance of a time from now, or "-" for the zero time.
 func formatDistance(now, t time.Time) string {
 	switch {
 	case t.IsZero():
@@ -220,15 +219,15 @@ func formatDistance(now, t time.Time) string {
 	return terminal.Age(now.Sub(t)) + " ago"
 }
 
-// formatSpan says when something was read.
+// formatSpan returns the period of a read.
 func formatSpan(began, ended time.Time) string {
 	return fmt.Sprintf("%s to %s (%s)", began.UTC().Format("2006-01-02 15:04:05"), ended.UTC().Format("15:04:05Z"), ended.Sub(began).Round(time.Millisecond))
 }
 
-// formatSeconds is a duration of a report.
+// formatSeconds formats a duration of a report.
 func formatSeconds(s float64) string { return terminal.Age(time.Duration(s * float64(time.Second))) }
 
-// formatCount counts in words.
+// formatCount returns a count with its noun.
 func formatCount(n int, one, many string) string {
 	if n == 1 {
 		return "1 " + one
@@ -236,7 +235,7 @@ func formatCount(n int, one, many string) string {
 	return fmt.Sprintf("%d %s", n, many)
 }
 
-// formatSelector says what a selector takes.
+// formatSelector describes a selector.
 func formatSelector(sel string) string {
 	if sel == "" {
 		return "all resources"

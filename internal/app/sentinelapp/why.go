@@ -68,7 +68,7 @@ running sentinel.`,
 	return cmd
 }
 
-// A runningSentinel sentinel is asked for its record.
+// runningSentinel is the client of a running sentinel that reads its records.
 type runningSentinel struct {
 	url    *url.URL
 	token  string
@@ -80,8 +80,7 @@ const (
 	maxRecord  = 4 << 20
 )
 
-// newRunning finds a sentinel by its URL or, without one, by the address that
-// it serves its metrics at.
+// newRunning returns a client for the URL of a sentinel or, without one, for its metrics address.
 func newRunning(at, addr, token string) (*runningSentinel, error) {
 	if at == "" {
 		host, port, err := net.SplitHostPort(addr)
@@ -99,15 +98,15 @@ func newRunning(at, addr, token string) (*runningSentinel, error) {
 	}
 	transport := http.DefaultTransport.(*http.Transport).Clone() //nolint:errcheck,forcetypeassert // the standard library's own
 	client := &http.Client{Transport: transport, Timeout: askTimeout, CheckRedirect: func(*http.Request, []*http.Request) error {
-		return http.ErrUseLastResponse // the token is for nobody else
+		return http.ErrUseLastResponse // the token must not reach another server
 	}}
 	return &runningSentinel{url: u, token: token, client: client}, nil
 }
 
-// URL is where the sentinel is asked.
+// URL returns the address of the sentinel.
 func (r *runningSentinel) URL() string { return r.url.Redacted() }
 
-// Decisions asks for what was recorded about a resource.
+// Decisions returns the records of a resource.
 func (r *runningSentinel) Decisions(ctx context.Context, id string) (answer record.Answer, err error) {
 	u := r.url.JoinPath(DecisionsPath)
 	u.RawQuery = url.Values{"id": {id}}.Encode()
@@ -176,7 +175,7 @@ func writeWhy(p *page, r *survey.WhyReport) {
 	writeRecorded(p, r)
 }
 
-// formatAnswer is the answer in one line.
+// formatAnswer returns the answer in one line.
 func formatAnswer(r *survey.WhyReport) string {
 	who := r.Name
 	if who == "" {
@@ -272,7 +271,7 @@ func writeRecorded(p *page, r *survey.WhyReport) {
 	}
 }
 
-// formatOutcome says what became of an event.
+// formatOutcome returns the result of an event.
 func formatOutcome(now time.Time, d *record.Decision) string {
 	switch {
 	case !d.ConfirmedAt.IsZero():

@@ -1,6 +1,5 @@
-// Package terminal holds what the command line and the live view have in
-// common about writing for people: ages, phases, colours, and text that can
-// do a terminal no harm.
+// Package terminal formats output for users, for the command line and the live view: ages, phases,
+// colours, and text without control sequences.
 package terminal
 
 import (
@@ -13,8 +12,7 @@ import (
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
 )
 
-// A Style is how a piece of text stands out. It never says anything that the
-// text does not.
+// Style highlights a piece of text. It never carries information that the text lacks.
 type Style int
 
 // The styles.
@@ -27,7 +25,7 @@ const (
 	Bad
 )
 
-// Paint puts a text in a style.
+// Paint applies a style to a text.
 func (s Style) Paint(text string) string {
 	var code string
 	switch s {
@@ -50,8 +48,8 @@ func (s Style) Paint(text string) string {
 	return "\x1b[" + code + "m" + text + "\x1b[0m"
 }
 
-// WantsColour reports whether colours are wanted on an output: never with
-// NO_COLOR, always with CLICOLOR_FORCE, else on a terminal that is not dumb.
+// WantsColour reports whether an output uses colours: never with NO_COLOR, always with
+// CLICOLOR_FORCE, else on a terminal that is not dumb.
 func WantsColour(env func(string) (string, bool), isTerminal bool) bool {
 	if v, _ := env("NO_COLOR"); v != "" {
 		return false
@@ -63,7 +61,7 @@ func WantsColour(env func(string) (string, bool), isTerminal bool) bool {
 	return isTerminal && kind != "dumb"
 }
 
-// PhaseStyle is the style of a phase.
+// PhaseStyle returns the style of a phase.
 func PhaseStyle(p v1.Phase) Style {
 	switch p {
 	case v1.PhaseReady:
@@ -75,10 +73,10 @@ func PhaseStyle(p v1.Phase) Style {
 	case v1.PhasePending:
 		return Faint
 	}
-	return Plain // a phase that a newer server may have
+	return Plain // a phase of a newer server
 }
 
-// PhaseSymbol is a sign for a phase, to stand before its name.
+// PhaseSymbol returns the symbol of a phase, for use before its name.
 func PhaseSymbol(p v1.Phase) string {
 	switch p {
 	case v1.PhaseReady:
@@ -95,8 +93,7 @@ func PhaseSymbol(p v1.Phase) string {
 	return "?"
 }
 
-// Age writes how long something has lasted in two units at most, as kubectl
-// does: exact while it is short, coarse when it is long.
+// Age formats a duration in two units at most, as kubectl does: exact if short, coarse if long.
 func Age(d time.Duration) string {
 	const (
 		day  = 24 * time.Hour
@@ -104,7 +101,7 @@ func Age(d time.Duration) string {
 	)
 	switch {
 	case d < 0:
-		return "0s" // the other clock is ahead of ours
+		return "0s" // the remote clock is ahead
 	case d < 2*time.Minute:
 		return fmt.Sprintf("%ds", d/time.Second)
 	case d < 10*time.Minute:
@@ -132,7 +129,7 @@ func formatUnits(d, big time.Duration, bigUnit string, small time.Duration, smal
 	return fmt.Sprintf("%d%s", d/big, bigUnit)
 }
 
-// Since is the age of a time, or "-" for none.
+// Since returns the age of a time, or "-" for the zero time.
 func Since(now, t time.Time) string {
 	if t.IsZero() {
 		return "-"
@@ -140,8 +137,7 @@ func Since(now, t time.Time) string {
 	return Age(now.Sub(t))
 }
 
-// Clean replaces what a terminal would act upon instead of showing it. What a
-// server sends may come from anybody.
+// Clean replaces control sequences of a terminal, because text from a server is untrusted.
 func Clean(text string) string {
 	harmless := func(r rune) bool {
 		return r != utf8.RuneError && (unicode.IsGraphic(r) || r == '\u200d') && !unicode.Is(unicode.Bidi_Control, r)
@@ -157,7 +153,7 @@ func Clean(text string) string {
 	}, text)
 }
 
-// Clip cuts a text to so many characters; a text that was cut ends in "…".
+// Clip shortens a text to width characters. A shortened text ends in "…".
 func Clip(text string, width int) string {
 	if utf8.RuneCountInString(text) <= width {
 		return text
@@ -169,7 +165,7 @@ func Clip(text string, width int) string {
 	return string(runes[:width-1]) + "…"
 }
 
-// Pad fills a text with spaces up to so many characters.
+// Pad fills a text with spaces up to width characters.
 func Pad(text string, width int) string {
 	return text + strings.Repeat(" ", max(0, width-utf8.RuneCountInString(text)))
 }

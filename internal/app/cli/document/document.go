@@ -1,9 +1,8 @@
-// Package document reads files that describe resources, YAML or JSON, one or
-// more in a file.
+// Package document reads files that describe resources in YAML or JSON, one or more per file.
 //
-// It is strict: what it does not know is an error with file and line, and one
-// error in one file keeps all of them from being used. What the API serves
-// beside is read over, so that its output can be given back to it.
+// It is strict: unknown fields are errors with file and line, and an error in one file rejects all
+// files. It ignores the read-only fields of API responses, so that the output of the API is valid
+// input.
 package document
 
 import (
@@ -26,7 +25,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/app/cli/lookup"
 )
 
-// MaxSize is how large a file may be.
+// MaxSize limits the size of a file in bytes.
 const MaxSize = 16 << 20
 
 // A Document describes one resource.
@@ -38,11 +37,11 @@ type Document struct {
 	Labels      map[string]string
 	Spec        json.RawMessage
 
-	// Where is the file and the place in it, for errors.
+	// Where is the file and the position, for errors.
 	Where string
 }
 
-// Request is the document as the API wants it.
+// Request returns the document as an API request.
 func (d Document) Request() v1.CreateRequest {
 	r := v1.CreateRequest{Kind: d.Ref.Kind.Name, Name: d.Ref.Name, Labels: d.Labels, Spec: d.Spec}
 	if d.DisplayName != "" {
@@ -51,8 +50,8 @@ func (d Document) Request() v1.CreateRequest {
 	return r
 }
 
-// Read reads all documents of a file, of the files of a folder, or of stdin
-// where path is "-". There is at least one, or an error.
+// Read reads all documents of a file, of the files of a folder, or of stdin if path is "-". It
+// returns an error if there are none.
 func Read(path string, stdin io.Reader) ([]Document, error) {
 	names := []string{path}
 	if path != "-" {
@@ -112,7 +111,7 @@ func readFile(name string, stdin io.Reader) ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		defer func() { _ = f.Close() }() // nothing was written
+		defer func() { _ = f.Close() }() // read only
 		in = f
 	}
 	data, err := io.ReadAll(io.LimitReader(in, MaxSize+1))
@@ -148,8 +147,8 @@ func parseDocuments(name string, data []byte) ([]Document, error) {
 	return docs, errors.Join(errs...)
 }
 
-// ReadObject reads the one JSON or YAML document of a file, which is an object, as
-// JSON. A path of - is standard input.
+// ReadObject reads the single JSON or YAML document of a file, which must be an object, as JSON.
+// The path - means standard input.
 func ReadObject(path string, stdin io.Reader) (json.RawMessage, error) {
 	data, err := readFile(path, stdin)
 	if err != nil {
@@ -169,7 +168,7 @@ func ReadObject(path string, stdin io.Reader) (json.RawMessage, error) {
 	return list[0].json, nil
 }
 
-// looksLikeJSON tells JSON from YAML in flow style, whose keys need no quotes.
+// looksLikeJSON distinguishes JSON from YAML in flow style, whose keys need no quotes.
 func looksLikeJSON(data []byte) bool {
 	const space = " \t\r\n"
 	object, ok := bytes.CutPrefix(bytes.TrimLeft(data, space+"["), []byte("{"))
@@ -180,7 +179,7 @@ func looksLikeJSON(data []byte) bool {
 	return len(key) == 0 || key[0] == '"' || key[0] == '}'
 }
 
-// A rawDocument is one document as JSON.
+// rawDocument is one document as JSON.
 type rawDocument struct {
 	json  []byte
 	where string
@@ -216,7 +215,7 @@ func yamlDocuments(name string, data []byte) ([]rawDocument, error) {
 			return nil, fmt.Errorf("%s: %s", name, strings.TrimPrefix(err.Error(), "yaml: "))
 		}
 		if node.Kind != yaml.DocumentNode || node.Content[0].Tag == "!!null" {
-			continue // nothing between two lines of dashes
+			continue // an empty document
 		}
 		where := fmt.Sprintf("%s:%d", name, node.Content[0].Line)
 		keepTexts(&node)
@@ -232,8 +231,8 @@ func yamlDocuments(name string, data []byte) ([]rawDocument, error) {
 	}
 }
 
-// keepTexts keeps what YAML takes for more than JSON knows as it is written:
-// dates, and keys that are not texts.
+// keepTexts preserves the text of YAML values without a JSON type: dates, and keys that are not
+// strings.
 func keepTexts(n *yaml.Node) {
 	if n.Kind == yaml.ScalarNode && n.ShortTag() == "!!timestamp" {
 		n.Tag = "!!str"
@@ -246,7 +245,7 @@ func keepTexts(n *yaml.Node) {
 	}
 }
 
-// unpackLists puts the items of lists, as get writes them, in their place.
+// unpackLists replaces lists, as written by get, with their items.
 func unpackLists(list []rawDocument) ([]rawDocument, error) {
 	var out []rawDocument
 	for _, d := range list {
@@ -270,7 +269,7 @@ func unpackLists(list []rawDocument) ([]rawDocument, error) {
 	return out, nil
 }
 
-// content is a document as it is written.
+// content is the structure of a document in a file.
 type content struct {
 	Kind            string            `json:"kind"`
 	Name            string            `json:"name"`
@@ -281,7 +280,7 @@ type content struct {
 	OwnerReferences owner             `json:"owner_references"`
 	Spec            json.RawMessage   `json:"spec"`
 
-	// What the API serves beside.
+	// Read-only fields of API responses.
 	ID          any `json:"id"`
 	Href        any `json:"href"`
 	Generation  any `json:"generation"`
@@ -294,7 +293,7 @@ type content struct {
 	Status      any `json:"status"`
 }
 
-// An owner names a parent, by name or id.
+// owner refers to a parent by name or ID.
 type owner struct {
 	ID   string `json:"id"`
 	Name string `json:"name"`
@@ -329,11 +328,10 @@ func parseDocument(raw rawDocument) (Document, error) {
 	return d, nil
 }
 
-// errType says what stands where something else is wanted, without the names
-// that Go has for it.
+// errType describes a value of the wrong type without Go type names.
 func errType(e *json.UnmarshalTypeError) error {
 	wanted, next := "an object", ""
-	found, _, _ := strings.Cut(e.Value, " ") // a number may come with its digits
+	found, _, _ := strings.Cut(e.Value, " ") // a number may include its digits
 	if e.Type.Kind() == reflect.String {
 		wanted = "a string"
 		if found == "number" || found == "bool" {
@@ -344,7 +342,7 @@ func errType(e *json.UnmarshalTypeError) error {
 	return fmt.Errorf("%s is %s, want %s%s", cmp.Or(e.Field, "the document"), cmp.Or(words[found], found), wanted, next)
 }
 
-// resolveRef settles which resource it is and whose.
+// resolveRef determines the resource and its parent.
 func (c content) resolveRef() (r lookup.Ref, err error) {
 	if c.Kind == "" {
 		return r, errors.New("kind is missing; add, for example, kind: Cluster")

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// ParseLabels reads changes of labels: key=value sets one, key- removes it.
+// ParseLabels reads label changes: key=value sets a label, key- removes it.
 func ParseLabels(changes []string) (set map[string]string, remove []string, err error) {
 	set = map[string]string{}
 	seen := map[string]bool{}
@@ -31,8 +31,7 @@ func ParseLabels(changes []string) (set map[string]string, remove []string, err 
 	return set, remove, nil
 }
 
-// CheckPatch refuses what is no JSON object, and so would put something else
-// in the place of a spec.
+// CheckPatch rejects a patch that is not a JSON object, because it would replace the whole spec.
 func CheckPatch(patch string) error {
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal([]byte(patch), &fields); err != nil || fields == nil {
@@ -41,8 +40,7 @@ func CheckPatch(patch string) error {
 	return nil
 }
 
-// Merge applies a JSON merge patch (RFC 7386). What the patch does not
-// name keeps its text.
+// Merge applies a JSON merge patch (RFC 7386). Values outside the patch keep their text.
 func Merge(target, patch json.RawMessage) (json.RawMessage, error) {
 	changes, ok, err := decodeObject(patch)
 	if err != nil {
@@ -51,7 +49,7 @@ func Merge(target, patch json.RawMessage) (json.RawMessage, error) {
 	if !ok {
 		return patch, nil
 	}
-	// Anything that is not an object counts as an empty one.
+	// A target that is not an object counts as an empty object.
 	fields, _, err := decodeObject(target)
 	if err != nil {
 		return nil, err

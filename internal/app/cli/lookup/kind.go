@@ -1,8 +1,8 @@
-// Package lookup finds resources by what users call them.
+// Package lookup finds resources by the references that users write.
 //
-// A resource is named by its kind and its name or id, as in "cluster eu-1",
-// "cluster/eu-1" or "nodepool/eu-1/workers". Names are looked up with the API's
-// search; one that several resources bear is an error and never a guess.
+// A reference is a kind and a name or ID, as in "cluster eu-1", "cluster/eu-1" or
+// "nodepool/eu-1/workers". Names are resolved with the search of the API. An ambiguous name is an
+// error, never a guess.
 package lookup
 
 import (
@@ -14,20 +14,20 @@ import (
 	"github.com/fleetloop/fleetloop/internal/settings"
 )
 
-// A Kind is one kind of resource and what users call it.
+// Kind is one kind of resource with the names that users write.
 type Kind struct {
-	// Name is the kind as in the API, Collection its plural there.
+	// Name is the kind in the API, and Collection its plural there.
 	Name       string
 	Collection string
 
-	// Singular is what stands before a name, as in cluster/eu-1.
+	// Singular is the prefix of names, as in cluster/eu-1.
 	Singular string
 
 	short  string // may be empty
-	parent string // the parent's collection, empty for a kind without
+	parent string // the collection of the parent, or empty
 }
 
-// Kinds are all kinds in the order in which they are offered.
+// Kinds returns all kinds in display order.
 func Kinds() []Kind {
 	return []Kind{
 		{v1.KindCluster, v1.CollectionClusters, "cluster", "c", ""},
@@ -37,7 +37,7 @@ func Kinds() []Kind {
 	}
 }
 
-// Collections are the plural names of all kinds.
+// Collections returns the plural names of all kinds.
 func Collections() []string {
 	var list []string
 	for _, k := range Kinds() {
@@ -61,8 +61,8 @@ func ParseKind(text string) (Kind, error) {
 	return Kind{}, fmt.Errorf("unknown resource kind %q%s", text, suggestWord(text, known, Collections()))
 }
 
-// Offer says what there is in place of a word that is not known: the nearest one,
-// if one is near, and all of them.
+// Offer returns suggestions for an unknown word: the nearest known word, if one is near, and all
+// known words.
 func Offer(text string, known []string) string { return suggestWord(text, known, known) }
 
 // suggestWord finds the nearest word among known, and lists others.
@@ -77,7 +77,7 @@ func suggestWord(text string, known, listed []string) string {
 // IsChild reports whether resources of this kind have a parent.
 func (k Kind) IsChild() bool { return k.parent != "" }
 
-// Parent is the kind of the parents, the zero Kind for a kind without.
+// Parent returns the kind of the parents, or the zero Kind without one.
 func (k Kind) Parent() Kind {
 	list := Kinds()
 	if n := slices.IndexFunc(list, func(other Kind) bool { return other.Collection == k.parent }); n >= 0 {
@@ -86,20 +86,20 @@ func (k Kind) Parent() Kind {
 	return Kind{}
 }
 
-// Children are the kinds whose parents are of this kind.
+// Children returns the kinds whose parents are of this kind.
 func (k Kind) Children() []Kind {
 	return slices.DeleteFunc(Kinds(), func(other Kind) bool { return other.parent != k.Collection })
 }
 
-// A Ref is one resource as the user named it: its name or id and, for a kind
-// with a parent, perhaps the parent's.
+// Ref is a reference to one resource: its name or ID and, for a kind with a parent, optionally the
+// parent.
 type Ref struct {
 	Kind   Kind
 	Parent string
 	Name   string
 }
 
-// String is the reference as it stands in messages.
+// String returns the reference for messages.
 func (r Ref) String() string {
 	if r.Parent != "" {
 		return fmt.Sprintf("%s %q", r.Kind.Singular, r.Parent+"/"+r.Name)
@@ -107,9 +107,9 @@ func (r Ref) String() string {
 	return fmt.Sprintf("%s %q", r.Kind.Singular, r.Name)
 }
 
-// ParseRefs reads either a kind and names of it, or any number of kind/name.
-// Parent is the parent of all of them, empty for any. Without names every
-// resource of the kind is meant, and refs is empty.
+// ParseRefs reads either a kind and names of it, or any number of kind/name. Parent is the parent
+// of all of them, empty for any. Without names it selects every resource of the kind, and refs is
+// empty.
 func ParseRefs(args []string, parent string) (k Kind, refs []Ref, err error) {
 	if len(args) == 0 {
 		return Kind{}, nil, fmt.Errorf("give a resource kind: %s", strings.Join(Collections(), ", "))

@@ -17,19 +17,19 @@ const pageSize = 500
 type Selection struct {
 	Kind Kind
 
-	// Parent is the parent's id; empty means any.
+	// Parent is the ID of the parent. Empty means any.
 	Parent string
 
-	// Labels is a label selector, Search an expression of the API's query
-	// language; empty means all.
+	// Labels is a label selector, and Search an expression of the API query language. Empty means
+	// all.
 	Labels string
 	Search string
 
-	// Limit is how many to read at most; 0 means all.
+	// Limit is the maximum number of resources. Zero means all.
 	Limit int
 }
 
-// NamePrefix is the search for names that begin so.
+// NamePrefix returns the search expression for names with a prefix.
 func NamePrefix(start string) string {
 	if start == "" {
 		return ""
@@ -44,7 +44,7 @@ func (sel Selection) collection() string {
 	return fleetclient.Nested(sel.Kind.parent, sel.Parent, sel.Kind.Collection)
 }
 
-// Pages reads a selection page by page. It ends with the first error.
+// Pages reads a selection page by page. It ends at the first error.
 func Pages(ctx context.Context, client *fleetclient.Client, sel Selection) iter.Seq2[[]Item, error] {
 	return func(yield func([]Item, error) bool) {
 		query := fleetclient.Query{Labels: sel.Labels, Search: sel.Search, PageSize: pageSize}.Values()
@@ -73,8 +73,7 @@ func Pages(ctx context.Context, client *fleetclient.Client, sel Selection) iter.
 	}
 }
 
-// decodePage reads one page. Next is where the following one begins, empty on the
-// last.
+// decodePage reads one page. Next is the start of the following page, empty on the last one.
 func (sel Selection) decodePage(body []byte, query url.Values) (items []Item, next string, err error) {
 	var page struct {
 		Items    []json.RawMessage `json:"items"`

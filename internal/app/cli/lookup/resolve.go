@@ -14,40 +14,38 @@ import (
 	"github.com/fleetloop/fleetloop/internal/fleetclient"
 )
 
-// Why a reference leads to no resource.
+// The reasons why a reference cannot be resolved.
 var (
-	// ErrNotFound means that nothing bears the name or id.
+	// ErrNotFound means that no resource has the name or ID.
 	ErrNotFound = errors.New("not found")
 
-	// ErrAmbiguous means that several bear the name.
+	// ErrAmbiguous means that several resources have the name.
 	ErrAmbiguous = errors.New("more than one has this name")
 )
 
-// An Error says which reference leads nowhere, and wraps the reason.
+// Error holds an unresolved reference and wraps the reason.
 type Error struct {
 	Ref Ref
 	Err error
 }
 
-// Error says what was looked for and why it was not found.
+// Error returns the reference and the reason.
 func (e *Error) Error() string { return fmt.Sprintf("find %s: %v", e.Ref, e.Err) }
 
-// Unwrap gives the reason.
+// Unwrap returns the reason.
 func (e *Error) Unwrap() error { return e.Err }
 
-// An Item is one resource: as it was served, for those who want all of it,
-// and decoded.
+// Item is one resource, decoded and in its original form.
 type Item struct {
 	Raw      json.RawMessage
 	Resource v1.Resource
 	Kind     Kind
 
-	// Owner is the parent's name, or its id where the name is not known.
+	// Owner is the name of the parent, or its ID if the name is unknown.
 	Owner string
 }
 
-// Label is how the item is called in messages, in a form that the commands
-// take as an argument.
+// Label returns the name of the item in messages, in a form that commands accept as an argument.
 func (i Item) Label() string {
 	if i.Kind.IsChild() && i.Owner != "" {
 		return i.Kind.Singular + "/" + i.Owner + "/" + i.Resource.Name
@@ -55,7 +53,7 @@ func (i Item) Label() string {
 	return i.Kind.Singular + "/" + i.Resource.Name
 }
 
-// NewItem decodes a resource as it was served.
+// NewItem decodes a resource from the API.
 func NewItem(k Kind, raw json.RawMessage) (Item, error) {
 	i := Item{Raw: raw, Kind: k}
 	if err := json.Unmarshal(raw, &i.Resource); err != nil {
@@ -69,8 +67,8 @@ func NewItem(k Kind, raw json.RawMessage) (Item, error) {
 	return i, nil
 }
 
-// Resolve finds the resource that the user named. If that names none, or more
-// than one, the error is an *Error.
+// Resolve finds the resource of a reference. If there is none or more than one, the error is an
+// *Error.
 func Resolve(ctx context.Context, client *fleetclient.Client, r Ref) (Item, error) {
 	if isID(r.Name) {
 		return byID(ctx, client, r)
@@ -94,12 +92,11 @@ func Resolve(ctx context.Context, client *fleetclient.Client, r Ref) (Item, erro
 	return Item{}, &Error{Ref: r, Err: ErrNotFound}
 }
 
-// maxOfName is how many resources of one name are looked at: those that are being
-// deleted share their names with the one that came after them.
+// maxOfName limits the number of resources that are read for one name. Resources in deletion share
+// their names with their successors.
 const maxOfName = 50
 
-// oneOf gives the resource that a name means: the only one, or the only one that
-// is not being deleted.
+// oneOf returns the only resource with a name, or the only one that is not in deletion.
 func oneOf(r Ref, found []Item) (Item, error) {
 	if len(found) == 1 {
 		return found[0], nil
@@ -122,7 +119,7 @@ func byID(ctx context.Context, client *fleetclient.Client, r Ref) (Item, error) 
 	return NewItem(r.Kind, raw)
 }
 
-// Again reads an item anew, or finds it gone.
+// Again reads an item again and reports whether it is gone.
 func Again(ctx context.Context, client *fleetclient.Client, i Item) (now Item, gone bool, err error) {
 	raw, err := client.GetRaw(ctx, i.Kind.Collection, i.Resource.ID)
 	if fleetclient.IsNotFound(err) {
@@ -136,11 +133,10 @@ func Again(ctx context.Context, client *fleetclient.Client, i Item) (now Item, g
 	return now, false, err
 }
 
-// NameOwners puts the parents' names where their ids stand, and keeps them in
-// known for the next call. A parent that can not be read, as when it has just
-// gone, stays an id.
+// NameOwners replaces the IDs of parents with names, and stores them in known for the next call. A
+// parent that cannot be read, for example after its deletion, keeps its ID.
 func NameOwners(ctx context.Context, client *fleetclient.Client, items []Item, known map[string]string) {
-	const atOnce = 50 // the API takes a search of at most 4096 characters
+	const atOnce = 50 // the API accepts a search of at most 4096 characters
 	var missing []string
 	for _, i := range items {
 		if _, ok := known[i.Owner]; !ok && isID(i.Owner) {
@@ -168,10 +164,9 @@ func NameOwners(ctx context.Context, client *fleetclient.Client, items []Item, k
 	}
 }
 
-// isID reports whether a text looks like the id of a resource. No name has
-// that form and length.
+// isID reports whether a text has the form of a resource ID. No name has that form and length.
 func isID(text string) bool {
-	const length = 36 // uuid.Parse takes longer and shorter forms, too
+	const length = 36 // uuid.Parse also accepts longer and shorter forms
 	if len(text) != length {
 		return false
 	}
@@ -179,5 +174,5 @@ func isID(text string) bool {
 	return err == nil
 }
 
-// quoteLiteral writes a text as a literal of the API's query language.
+// quoteLiteral quotes a text as a literal of the API query language.
 func quoteLiteral(text string) string { return "'" + strings.ReplaceAll(text, "'", "''") + "'" }

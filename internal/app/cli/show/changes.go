@@ -14,15 +14,14 @@ import (
 	"github.com/fleetloop/fleetloop/internal/app/terminal"
 )
 
-// A ChangePrinter writes change events as they come. Close writes what belongs
-// after them.
+// ChangePrinter writes change events as they arrive. Close writes the rest of the output.
 type ChangePrinter interface {
 	Write(events []v1.ChangeEvent) error
 	Close() error
 }
 
-// NewChangePrinter gives a printer in one of the formats; whatever is none is a
-// table. An endless one writes each event as a document of its own.
+// NewChangePrinter returns a printer in one of the formats. An unknown format means a table. An
+// endless printer writes each event as a separate document.
 func NewChangePrinter(w io.Writer, format string, endless bool, o Options) ChangePrinter {
 	switch {
 	case endless && format == JSON:
@@ -53,7 +52,7 @@ func changeJSON(e *v1.ChangeEvent) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// changeItems are the items of one document.
+// changeItems writes events as the items of one document.
 type changeItems struct{ to Printer }
 
 func (p changeItems) Write(events []v1.ChangeEvent) error {
@@ -70,7 +69,7 @@ func (p changeItems) Write(events []v1.ChangeEvent) error {
 
 func (p changeItems) Close() error { return p.to.Close() }
 
-// changeLines are objects, one a line.
+// changeLines writes one JSON object per line.
 type changeLines struct{ w io.Writer }
 
 func (p changeLines) Write(events []v1.ChangeEvent) error {
@@ -88,7 +87,7 @@ func (p changeLines) Write(events []v1.ChangeEvent) error {
 
 func (changeLines) Close() error { return nil }
 
-// changeDocuments are documents of YAML, one for each event.
+// changeDocuments writes one YAML document per event.
 type changeDocuments struct{ w io.Writer }
 
 func (p changeDocuments) Write(events []v1.ChangeEvent) error {
@@ -110,7 +109,7 @@ func (p changeDocuments) Write(events []v1.ChangeEvent) error {
 
 func (changeDocuments) Close() error { return nil }
 
-// A changeColumn is one column of a table of change events.
+// changeColumn is one column of a table of change events.
 type changeColumn struct {
 	head string
 	wide bool // shown only in wide tables
@@ -138,7 +137,7 @@ func changeColumns(wide bool) []changeColumn {
 	return list
 }
 
-// describeTarget is what something was done to.
+// describeTarget returns the object of a change.
 func describeTarget(e *v1.ChangeEvent) string {
 	if e.Node != "" {
 		return "nodes/" + e.Node
@@ -150,10 +149,10 @@ type changeTable struct {
 	table   table
 	columns []changeColumn
 	now     func() time.Time
-	pending []row // the heads, until there is a row
+	pending []row // the column headers, until the first row
 }
 
-// actionColumn is the place of the column with a style.
+// actionColumn is the index of the column with a style.
 const actionColumn = 4
 
 func (p *changeTable) Write(events []v1.ChangeEvent) error {

@@ -14,19 +14,18 @@ import (
 	"github.com/fleetloop/fleetloop/internal/app/terminal"
 )
 
-// MaxChildren is how many children of one kind a description lists.
+// MaxChildren limits the children of one kind in a description.
 const MaxChildren = 20
 
-// Details are all that a description tells.
+// Details holds the content of a description.
 type Details struct {
 	Item    lookup.Item
 	Reports []v1.AdapterStatus
 
-	// Sync is how the sync of a cluster to Gardener stands, nil if there is none.
+	// Sync is the sync of a cluster to Gardener, or nil without one.
 	Sync *v1.ClusterSync
 
-	// Children are those of each kind that has this one as its parents. More
-	// than MaxChildren are cut short.
+	// Children holds the children by kind. A description shows at most MaxChildren of each.
 	Children []Children
 }
 
@@ -36,7 +35,7 @@ type Children struct {
 	Items []lookup.Item
 }
 
-// Describe writes all there is to tell about one resource.
+// Describe writes a full description of one resource.
 func Describe(w io.Writer, details Details, o Options) error {
 	d := description{w: w, now: o.Now(), colour: o.Colour}
 	d.writeHead(details.Item)
@@ -51,7 +50,7 @@ func Describe(w io.Writer, details Details, o Options) error {
 	return d.err
 }
 
-// A description is written section by section; the first error ends it.
+// description is written section by section. The first error ends it.
 type description struct {
 	w      io.Writer
 	now    time.Time
@@ -65,7 +64,7 @@ func (d *description) writeLine(format string, args ...any) {
 	}
 }
 
-// writeField writes a name and its value; further lines of the value stand below.
+// writeField writes a name and its value. Further lines of the value are aligned below the first.
 func (d *description) writeField(name string, values ...string) {
 	name += ":"
 	for _, v := range values {
@@ -114,7 +113,7 @@ func (d *description) writeHead(i lookup.Item) {
 	d.writeField("Generation", fmt.Sprintf("%d (%s)", r.Generation, formatObserved(r)))
 }
 
-// formatObserved says how far the adapters are with the resource's generation.
+// formatObserved returns the progress of the adapters with the generation of a resource.
 func formatObserved(r v1.Resource) string {
 	switch seen := r.Status.ObservedGeneration; {
 	case seen == 0:
@@ -189,7 +188,7 @@ func (d *description) writeReports(reports []v1.AdapterStatus, generation int64)
 		for _, c := range r.Conditions {
 			said[c.Type] = c
 		}
-		// While cleaning up, the news is whether that is done.
+		// During cleanup, the progress of the cleanup matters.
 		news := said[v1.ConditionAvailable]
 		if c, ok := said[v1.ConditionFinalized]; ok && c.Status == v1.ConditionTrue {
 			news = c

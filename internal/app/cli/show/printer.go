@@ -20,33 +20,32 @@ const (
 	Name  = "name"
 )
 
-// IsTable reports whether a format is one for people.
+// IsTable reports whether a format is a table.
 func IsTable(format string) bool { return format == Table || format == Wide }
 
-// Options say how items are written.
+// Options configures the output of items.
 type Options struct {
-	// Colour tells whether colours are wanted.
+	// Colour enables colours.
 	Colour bool
 
 	// Now is the clock for ages.
 	Now func() time.Time
 
-	// NoHeaders leaves out the heads of a table's columns.
+	// NoHeaders omits the column headers of a table.
 	NoHeaders bool
 
-	// Single writes the one item as itself in JSON and YAML, and not as a
-	// list.
+	// Single writes a single item in JSON and YAML as an object instead of a list.
 	Single bool
 }
 
-// A Printer writes items as they come. Close writes what belongs after them.
+// Printer writes items as they arrive. Close writes the rest of the output.
 type Printer interface {
 	Write(items []lookup.Item) error
 	Close() error
 }
 
-// NewPrinter gives a printer for items of one kind in one of the formats;
-// whatever is none is a table.
+// NewPrinter returns a printer for items of one kind in one of the formats. An unknown format means
+// a table.
 func NewPrinter(w io.Writer, format string, k lookup.Kind, o Options) Printer {
 	switch format {
 	case JSON:
@@ -71,7 +70,7 @@ type tablePrinter struct {
 	table   table
 	columns []column
 	now     func() time.Time
-	pending []row // the heads, until there is a row
+	pending []row // the column headers, until the first row
 }
 
 func (p *tablePrinter) Write(items []lookup.Item) error {
@@ -169,8 +168,8 @@ func (p *yamlPrinter) Close() error {
 	return err
 }
 
-// A namePrinter writes what can be given back to another command. The name of
-// a child alone is not that: its parent's may be unknown, so it is its id.
+// namePrinter writes names that other commands accept as arguments. For a child it writes the ID,
+// because its name is ambiguous without its parent.
 type namePrinter struct{ w io.Writer }
 
 func (p namePrinter) Write(items []lookup.Item) error {

@@ -14,15 +14,13 @@ import (
 	"github.com/fleetloop/fleetloop/internal/app/terminal"
 )
 
-// A SyncPrinter writes how the sync of clusters to Gardener stands, as it
-// comes. Close writes what belongs after that.
+// SyncPrinter writes the sync state of clusters as it arrives. Close writes the rest of the output.
 type SyncPrinter interface {
 	Write(syncs []v1.ClusterSync) error
 	Close() error
 }
 
-// NewSyncPrinter gives a printer in one of the formats; whatever is none is a
-// table.
+// NewSyncPrinter returns a printer in one of the formats. An unknown format means a table.
 func NewSyncPrinter(w io.Writer, format string, o Options) SyncPrinter {
 	if format == JSON || format == YAML || format == Name {
 		return syncItems{NewPrinter(w, format, lookup.Kind{}, o)}
@@ -38,8 +36,7 @@ func NewSyncPrinter(w io.Writer, format string, o Options) SyncPrinter {
 	return p
 }
 
-// SyncItem is the cluster of a sync, as far as the sync tells of it. As JSON it is
-// the sync.
+// SyncItem returns the cluster of a sync with the fields that the sync knows. Its JSON is the sync.
 func SyncItem(s v1.ClusterSync) (lookup.Item, error) {
 	raw, err := json.Marshal(s)
 	if err != nil {
@@ -65,7 +62,7 @@ func (p syncItems) Write(syncs []v1.ClusterSync) error {
 
 func (p syncItems) Close() error { return p.to.Close() }
 
-// A syncColumn is one column of a table of syncs.
+// syncColumn is one column of a table of syncs.
 type syncColumn struct {
 	head string
 	wide bool // shown only in wide tables
@@ -106,9 +103,8 @@ func formatSince(now time.Time, t *time.Time) string {
 	return terminal.Since(now, *t)
 }
 
-// nextTry is how long it takes until a worker may begin. One that is at it
-// already may take as long as it needs, and nobody knows when a Gardener answers
-// that is away.
+// nextTry returns the time until a worker may begin. A running sync has no time limit, and the
+// recovery of an unavailable Gardener cannot be predicted.
 func nextTry(s v1.ClusterSync, now time.Time) string {
 	switch {
 	case s.NextAttempt == nil || s.State == v1.SyncRunning || s.Waiting != nil:
@@ -129,8 +125,8 @@ func toDo(s v1.ClusterSync) string {
 	return "apply"
 }
 
-// whatFailed is what keeps a cluster waiting, or what went wrong on the way to
-// Gardener or, if nothing did, there.
+// whatFailed returns why a cluster waits, or the last error of the sync or, without one, the error
+// that Gardener reports.
 func whatFailed(s v1.ClusterSync) string {
 	text := s.Error
 	if s.Waiting != nil {
@@ -142,12 +138,12 @@ func whatFailed(s v1.ClusterSync) string {
 	return strings.Join(strings.Fields(text), " ") // a row is one line
 }
 
-// waitsFor says what is waited for, since when and why.
+// waitsFor returns the cause of a wait, its start and its reason.
 func waitsFor(w *v1.SyncWait) string {
 	return fmt.Sprintf("waiting for %s since %s: %s", w.For, w.Since.UTC().Format(time.RFC3339), w.Reason)
 }
 
-// truncateText is the beginning of a text, as far as a table has room for it.
+// truncateText shortens a text to the width of a table cell.
 func truncateText(text string) string {
 	const most = 60
 	runes := []rune(terminal.Clean(text))
@@ -168,14 +164,14 @@ func syncStyle(s v1.SyncState) terminal.Style {
 	case v1.SyncPending, v1.SyncPaused:
 		return terminal.Faint
 	}
-	return terminal.Plain // a state that a newer server may have
+	return terminal.Plain // a state of a newer server
 }
 
 type syncTable struct {
 	table   table
 	columns []syncColumn
 	now     func() time.Time
-	pending []row // the heads, until there is a row
+	pending []row // the column headers, until the first row
 }
 
 func (p *syncTable) Write(syncs []v1.ClusterSync) error {
@@ -196,7 +192,7 @@ func (p *syncTable) Write(syncs []v1.ClusterSync) error {
 
 func (p *syncTable) Close() error { return nil }
 
-// writeSync tells how the sync to Gardener stands.
+// writeSync writes the state of the sync to Gardener.
 func (d *description) writeSync(s *v1.ClusterSync) {
 	if s == nil {
 		return

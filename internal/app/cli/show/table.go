@@ -1,8 +1,8 @@
-// Package show writes resources for people and for programs: as tables, JSON,
-// YAML and names, and one of them as all there is to tell about it.
+// Package show writes resources for users and for programs: as tables, JSON, YAML, names and full
+// descriptions.
 //
-// What a server sends is shown and never acted upon: tables and descriptions
-// are cleaned of what would drive a terminal.
+// Data from a server is displayed only: tables and descriptions remove control sequences of a
+// terminal.
 package show
 
 import (
@@ -18,11 +18,11 @@ import (
 	"github.com/fleetloop/fleetloop/internal/app/terminal"
 )
 
-// A column is one column of a table of resources.
+// column is one column of a table of resources.
 type column struct {
 	head string
 	wide bool // shown only in wide tables
-	age  bool // moves with the clock alone
+	age  bool // changes with the clock alone
 	cell func(i lookup.Item, now time.Time) string
 }
 
@@ -57,31 +57,30 @@ func labelText(labels map[string]string) string {
 	return strings.Join(pairs, ",")
 }
 
-// A table writes rows as they come. Columns are as wide as their widest cell
-// so far, so that a fleet of any size can be written without being held.
+// table writes rows as they arrive. Each column is as wide as its widest cell so far, so that a
+// fleet of any size can be written without buffering.
 type table struct {
 	w      io.Writer
 	colour bool
 	widths []int
 }
 
-// A row is the cells of one line, and the style of one of them.
+// row holds the cells of one line and the style of one of them.
 type row struct {
 	cells  []string
-	styled int // the place of the cell with a style
+	styled int // index of the cell with a style
 	style  terminal.Style
 }
 
 const columnGap = 3
 
-// writeRows adds rows whose columns are made to fit each other and what was
-// written before.
+// writeRows writes rows and aligns their columns with each other and with earlier rows.
 func (t *table) writeRows(rows []row) error {
 	for _, r := range rows {
 		for j, text := range r.cells {
 			text = terminal.Clean(text)
 			if text == "" && j < len(r.cells)-1 {
-				text = "-" // so that a column can be counted on by scripts
+				text = "-" // so that scripts can count columns
 			}
 			r.cells[j] = text
 			if j == len(t.widths) {
@@ -92,7 +91,7 @@ func (t *table) writeRows(rows []row) error {
 	}
 	var b strings.Builder
 	for _, r := range rows {
-		blank := 0 // owed before the next cell; none at the end of a line
+		blank := 0 // spaces before the next cell; none at the end of a line
 		for j, text := range r.cells {
 			width := utf8.RuneCountInString(text)
 			if t.colour && j == r.styled {
@@ -109,7 +108,7 @@ func (t *table) writeRows(rows []row) error {
 	return err
 }
 
-// plainRow is a row without a style.
+// plainRow returns a row without a style.
 func plainRow(cells ...string) row { return row{cells: cells, styled: -1} }
 
 func headRow(columns []column) row {
@@ -131,14 +130,13 @@ func rowOf(columns []column, i lookup.Item, now time.Time) row {
 	return r
 }
 
-// Gone is an item as a table shows one that is no longer there.
+// Gone returns an item in the table form of a deleted resource.
 func Gone(i lookup.Item) lookup.Item {
 	i.Resource.Status.Phase = "Gone"
 	return i
 }
 
-// State is what a row shows apart from ages: while it stays, there is nothing
-// to tell.
+// State returns the content of a row without ages. A watch prints a row only if this changes.
 func State(i lookup.Item, wide bool) string {
 	var b strings.Builder
 	for _, c := range columnsOf(i.Kind, wide) {

@@ -52,14 +52,14 @@ func nextNode(dec *json.Decoder) (*yaml.Node, error) {
 		return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!bool", Value: fmt.Sprint(v)}, nil
 	case string:
 		n := &yaml.Node{}
-		n.SetString(v) // takes care of texts that look like something else
+		n.SetString(v) // quotes strings that look like another type
 		return n, nil
 	}
 	return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!null", Value: "null"}, nil
 }
 
-// nextParts reads the rest of an object or a list. An object's keys and values
-// take turns, as they do in a mapping node.
+// nextParts reads the rest of an object or a list. Keys and values of an object alternate, as in a
+// mapping node.
 func nextParts(dec *json.Decoder, parent *yaml.Node) (*yaml.Node, error) {
 	for dec.More() {
 		child, err := nextNode(dec)

@@ -1,8 +1,7 @@
-// Package params reads the parameters of an action from a command line, such as
-// replicas=5, as the catalogue types them.
+// Package params reads action parameters such as replicas=5 from a command line, with the types of
+// the catalogue.
 //
-// It knows what a word means, not whether it is good: that is for the
-// catalogue to say, about all parameters at once.
+// It only parses values. The catalogue validates all parameters together.
 package params
 
 import (
@@ -21,17 +20,17 @@ import (
 	"github.com/fleetloop/fleetloop/internal/execution/action"
 )
 
-// MaxSize is how large a file may be: objects of the API server are no larger.
+// MaxSize limits the size of a file: objects of the API server are no larger.
 const MaxSize = 1 << 20
 
-// A Reader reads parameters. Stdin is what the file "-" means.
+// Reader reads parameters. Stdin is the content of the file "-".
 type Reader struct {
 	Stdin io.Reader
 }
 
 // Read reads words such as replicas=5:
 //
-//	name=value     as the parameter's type has it; objects and lists as JSON
+//	name=value     in the format of the parameter type; objects and lists as JSON
 //	name=@FILE     the content of a file, which is JSON or YAML where the type
 //	               is an object or a list; @- is standard input, @@ begins a
 //	               value with @
@@ -64,16 +63,16 @@ func (r Reader) Read(list []action.Parameter, file string, words []string) (json
 	return json.Marshal(in.all)
 }
 
-// A paramParser is what was read so far.
+// paramParser holds the parameters read so far.
 type paramParser struct {
 	Reader
 
 	list  []action.Parameter
 	all   map[string]json.RawMessage
-	given map[string]bool // by words
+	given map[string]bool // by arguments
 }
 
-// parseWord puts one word to the others.
+// parseWord adds one argument.
 func (r *paramParser) parseWord(word string) error {
 	name, text, hasValue := strings.Cut(word, "=")
 	name, key, isEntry := strings.Cut(name, ".")
@@ -105,7 +104,7 @@ func (r *paramParser) parseWord(word string) error {
 	return nil
 }
 
-// joinLists makes one list of two.
+// joinLists concatenates two lists.
 func joinLists(one, other json.RawMessage) (json.RawMessage, error) {
 	var list, more []json.RawMessage
 	if err := errors.Join(json.Unmarshal(one, &list), json.Unmarshal(other, &more)); err != nil {
@@ -114,7 +113,7 @@ func joinLists(one, other json.RawMessage) (json.RawMessage, error) {
 	return json.Marshal(append(list, more...))
 }
 
-// findParameter finds a parameter, or says which are there.
+// findParameter finds a parameter by name. The error lists the known ones.
 func findParameter(list []action.Parameter, name string) (action.Parameter, error) {
 	var names []string
 	for _, p := range list {
@@ -133,7 +132,7 @@ func findParameter(list []action.Parameter, name string) (action.Parameter, erro
 	return action.Parameter{}, fmt.Errorf("unknown parameter %q: want %s", name, strings.Join(names, ", "))
 }
 
-// addEntry puts one entry into an object.
+// addEntry sets one entry of an object.
 func (r *paramParser) addEntry(p action.Parameter, key, text string, hasValue bool) error {
 	if p.Type != "object" {
 		return fmt.Errorf("%s is not an object, so %q cannot be set", p.Name, key)
@@ -168,7 +167,7 @@ func (r *paramParser) addEntry(p action.Parameter, key, text string, hasValue bo
 	return nil
 }
 
-// parseValue is what a text means for a parameter.
+// parseValue converts a text to the type of a parameter.
 func (r Reader) parseValue(p action.Parameter, text string) (json.RawMessage, error) {
 	if p.Type == "object" || p.Type == "array" {
 		return r.structure(p.Type, text)
@@ -183,7 +182,7 @@ func (r Reader) parseValue(p action.Parameter, text string) (json.RawMessage, er
 		if err != nil {
 			return nil, fmt.Errorf("%q is not an integer", text)
 		}
-		return strconv.AppendInt(nil, n, 10), nil // without a sign and zeros that JSON does not know
+		return strconv.AppendInt(nil, n, 10), nil // without a sign and zeros that JSON rejects
 	case "boolean":
 		if text != "true" && text != "false" {
 			return nil, fmt.Errorf("%q is neither true nor false", text)
@@ -193,8 +192,8 @@ func (r Reader) parseValue(p action.Parameter, text string) (json.RawMessage, er
 	return json.Marshal(text)
 }
 
-// structure is an object or a list, from JSON or from a file. What stands alone
-// where a list is wanted is its only element.
+// structure parses an object or a list from JSON or from a file. A single value for a list becomes
+// its only element.
 func (r Reader) structure(kind, text string) (json.RawMessage, error) {
 	docs := []json.RawMessage{json.RawMessage(text)}
 	switch name, isFile := fileName(text); {
@@ -226,7 +225,7 @@ func beginsWith(raw json.RawMessage, with byte) bool {
 	return json.Valid(raw) && bytes.TrimSpace(raw)[0] == with
 }
 
-// readText is a value as it is, or the content of the file that it names.
+// readText returns a value, or the content of the file that it names.
 func (r Reader) readText(text string) (string, error) {
 	name, isFile := fileName(text)
 	if !isFile {
@@ -253,7 +252,7 @@ func (r Reader) readContent(name string) ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		defer func() { _ = f.Close() }() // nothing was written
+		defer func() { _ = f.Close() }() // read only
 		in = f
 	}
 	if in == nil {
@@ -269,7 +268,7 @@ func (r Reader) readContent(name string) ([]byte, error) {
 	return text, nil
 }
 
-// documents are those of a file, as JSON.
+// documents returns the documents of a file as JSON.
 func (r Reader) documents(name string) ([]json.RawMessage, error) {
 	text, err := r.readContent(name)
 	if err != nil {

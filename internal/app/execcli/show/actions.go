@@ -62,7 +62,7 @@ func formatAccount(a *action.Action) string {
 	return a.ServiceAccount()
 }
 
-// formatShort is a duration without the zeros at its end.
+// formatShort formats a duration without trailing zero units.
 func formatShort(d time.Duration) string {
 	text := d.String()
 	if strings.HasSuffix(text, "m0s") {
@@ -74,7 +74,7 @@ func formatShort(d time.Duration) string {
 	return text
 }
 
-// Action writes all there is to tell about one action.
+// Action writes a full description of one action.
 func Action(w io.Writer, a *action.Action, o Options) error {
 	p := &page{w: w, o: o}
 	p.writeField("Name", a.Name)
@@ -135,7 +135,7 @@ func (p *page) parameters(list []action.Parameter) {
 	p.writeTable("  ", rows)
 }
 
-// kindOf is the type of a parameter with its bounds.
+// kindOf returns the type of a parameter with its bounds.
 func kindOf(m action.Parameter) string {
 	switch {
 	case len(m.Enum) > 0:
@@ -152,7 +152,7 @@ func kindOf(m action.Parameter) string {
 	return m.Type
 }
 
-// An entry is an action as programs read it.
+// entry is the machine-readable form of an action.
 type entry struct {
 	Name           string      `json:"name"`
 	Summary        string      `json:"summary"`
@@ -184,8 +184,8 @@ type parameter struct {
 	Format   string          `json:"format,omitempty"`
 }
 
-// Catalogue is the catalogue for programs. Single is the one action by itself,
-// and not as a list.
+// Catalogue returns the machine-readable catalogue. Single returns the one action as an object
+// instead of a list.
 func Catalogue(list []*action.Action, single bool) any {
 	entries := []entry{}
 	for _, a := range list {

@@ -18,8 +18,8 @@ import (
 	"github.com/fleetloop/fleetloop/internal/app/terminal"
 )
 
-// Describe writes all there is to tell about an execution: first what it is and
-// what is to be done about it now, then how it came to that.
+// Describe writes a full description of an execution: first its state and the next steps, then its
+// history.
 func Describe(w io.Writer, ke *v1alpha1.KubernetesExecution, o Options) error {
 	p := &page{w: w, o: o}
 	p.writeHead(ke)
@@ -89,7 +89,7 @@ func formatWorkflow(spec *v1alpha1.KubernetesExecutionSpec) string {
 	return text
 }
 
-// formatPhase is the phase with why.
+// formatPhase returns the phase with its reason.
 func (p *page) formatPhase(ke *v1alpha1.KubernetesExecution) string {
 	s := &ke.Status
 	text := cmp.Or(string(s.Phase), "new")
@@ -109,7 +109,7 @@ func (p *page) formatPhase(ke *v1alpha1.KubernetesExecution) string {
 	return text
 }
 
-// writeAdvice says what the execution waits for, and what to do.
+// writeAdvice writes what the execution waits for and the next steps.
 func (p *page) writeAdvice(ke *v1alpha1.KubernetesExecution) {
 	p.writeLine("")
 	p.writeLine("Next steps:")
@@ -145,7 +145,7 @@ func (p *page) writePhases(ke *v1alpha1.KubernetesExecution) {
 	p.writeTable("  ", rows)
 }
 
-// formatSpan is how long something took, exactly while that is short.
+// formatSpan formats a duration, exactly if it is short.
 func formatSpan(d time.Duration) string {
 	switch {
 	case d < 0:
@@ -290,7 +290,7 @@ func (p *page) conditions(list []metav1.Condition) {
 	p.writeTable("  ", rows)
 }
 
-// Parameters are parameters as the command line takes them.
+// Parameters formats parameters in the syntax of the command line.
 func Parameters(raw *runtime.RawExtension) string {
 	if raw == nil || len(raw.Raw) == 0 {
 		return ""
@@ -323,7 +323,7 @@ func formatValue(v any) string {
 	return text
 }
 
-// Short is the beginning of a hash, enough to tell it from others.
+// Short returns the first characters of a hash, enough to identify it.
 func Short(hash string) string {
 	const enough = 12
 	return hash[:min(len(hash), enough)]

@@ -1,8 +1,8 @@
-// Package show writes executions for people and for programs: as tables, JSON,
-// YAML and names, and one of them as all there is to tell about it.
+// Package show writes executions for users and for programs: as tables, JSON, YAML, names and full
+// descriptions.
 //
-// What an execution says may come from anybody. It is shown and never acted
-// upon: tables and descriptions are cleaned of what would drive a terminal.
+// The content of an execution is untrusted. It is displayed only: tables and descriptions remove
+// control sequences of a terminal.
 package show
 
 import (
@@ -15,23 +15,22 @@ import (
 	"github.com/fleetloop/fleetloop/internal/app/terminal"
 )
 
-// Options say how executions are written.
+// Options configures the output of executions.
 type Options struct {
-	// Colour tells whether colours are wanted.
+	// Colour enables colours.
 	Colour bool
 
 	// Now is the clock for ages.
 	Now time.Time
 
-	// NoHeaders leaves out the heads of a table's columns.
+	// NoHeaders omits the column headers of a table.
 	NoHeaders bool
 
-	// Namespace is the one that commands use unless told another. Those that
-	// are shown name any other.
+	// Namespace is the default namespace of commands. Suggested commands name any other.
 	Namespace string
 }
 
-// A cell is one text of a table.
+// cell is one text of a table.
 type cell struct {
 	text  string
 	style terminal.Style
@@ -45,8 +44,7 @@ func plainRow(texts ...string) []cell {
 	return cells
 }
 
-// A grid keeps how wide the columns of a table are, as wide as their widest
-// cell so far.
+// grid tracks the widths of columns. Each is as wide as its widest cell so far.
 type grid struct {
 	indent string
 	colour bool
@@ -55,13 +53,13 @@ type grid struct {
 
 const columnGap = 3
 
-// formatLines makes rows fit each other and those before.
+// formatLines aligns rows with each other and with earlier ones.
 func (g *grid) formatLines(rows [][]cell) []string {
 	for _, r := range rows {
 		for j := range r {
 			r[j].text = terminal.Clean(r[j].text)
 			if r[j].text == "" && j < len(r)-1 {
-				r[j].text = "-" // so that a column can be counted on by scripts
+				r[j].text = "-" // so that scripts can count columns
 			}
 			if j == len(g.widths) {
 				g.widths = append(g.widths, 0)
@@ -72,7 +70,7 @@ func (g *grid) formatLines(rows [][]cell) []string {
 	var out []string
 	for _, r := range rows {
 		var b strings.Builder
-		blank := 0 // owed before the next cell; none at the end of a line
+		blank := 0 // spaces before the next cell; none at the end of a line
 		for j, c := range r {
 			text := c.text
 			if g.colour {
@@ -88,7 +86,7 @@ func (g *grid) formatLines(rows [][]cell) []string {
 	return out
 }
 
-// A page is written line by line; the first error ends it.
+// page is written line by line. The first error ends it.
 type page struct {
 	w   io.Writer
 	o   Options
@@ -103,7 +101,7 @@ func (p *page) writeLine(format string, args ...any) {
 
 const fieldWidth = 14
 
-// writeField writes a name and its value; further lines of the value stand below.
+// writeField writes a name and its value. Further lines of the value are aligned below the first.
 func (p *page) writeField(name, value string) {
 	p.writeStyled(name, value, terminal.Plain)
 }
@@ -120,7 +118,7 @@ func (p *page) writeStyled(name, value string, style terminal.Style) {
 	}
 }
 
-// writeBlock writes a text as it is, further in.
+// writeBlock writes a text unchanged, with an indent.
 func (p *page) writeBlock(indent, text string) {
 	for line := range strings.SplitSeq(strings.TrimRight(text, "\n"), "\n") {
 		p.writeLine("%s", strings.TrimRight(indent+terminal.Clean(strings.ReplaceAll(line, "\t", "  ")), " "))
@@ -134,7 +132,7 @@ func (p *page) writeTable(indent string, rows [][]cell) {
 	}
 }
 
-// formatTime is a time, exact and as an age.
+// formatTime returns a time and its age.
 func (p *page) formatTime(t time.Time) string {
 	if t.IsZero() {
 		return "never"

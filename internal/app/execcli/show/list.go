@@ -22,7 +22,7 @@ const (
 	Name  = "name"
 )
 
-// A Lister writes rows of a table as they come.
+// Lister writes rows of a table as they arrive.
 type Lister struct {
 	w    io.Writer
 	o    Options
@@ -31,7 +31,7 @@ type Lister struct {
 	head bool
 }
 
-// NewLister gives a Lister. A wide one has more columns.
+// NewLister returns a Lister. A wide one has more columns.
 func NewLister(w io.Writer, wide bool, o Options) *Lister {
 	return &Lister{w: w, o: o, wide: wide, grid: grid{colour: o.Colour}, head: !o.NoHeaders}
 }
@@ -79,8 +79,7 @@ func executionRow(ke *v1alpha1.KubernetesExecution, wide bool, o Options) []cell
 	return cells
 }
 
-// State is what a row shows apart from its age: while it stays, there is
-// nothing to tell.
+// State returns the content of a row without its age. A watch prints a row only if this changes.
 func State(ke *v1alpha1.KubernetesExecution, wide bool) string {
 	cells := executionRow(ke, wide, Options{Now: ke.CreationTimestamp.Time})
 	var b strings.Builder
@@ -90,7 +89,7 @@ func State(ke *v1alpha1.KubernetesExecution, wide bool) string {
 	return b.String()
 }
 
-// Target is the object that an execution acts on, as far as it is known.
+// Target returns the object that an execution acts on, as far as it is known.
 func Target(ke *v1alpha1.KubernetesExecution) string {
 	if ke.Status.Target != "" {
 		return ke.Status.Target
@@ -108,7 +107,7 @@ func Target(ke *v1alpha1.KubernetesExecution) string {
 	return strings.Join(parts, "/")
 }
 
-// PhaseStyle is how a phase stands out.
+// PhaseStyle returns the style of a phase.
 func PhaseStyle(ke *v1alpha1.KubernetesExecution) terminal.Style {
 	switch ke.Status.Phase {
 	case v1alpha1.PhaseFailed:
@@ -127,13 +126,13 @@ func PhaseStyle(ke *v1alpha1.KubernetesExecution) terminal.Style {
 	return terminal.Faint
 }
 
-// FullName is the name of an execution as kubectl takes it.
+// FullName returns the name of an execution in the form of kubectl.
 func FullName(ke *v1alpha1.KubernetesExecution) string {
 	return strings.ToLower(v1alpha1.Kind) + "." + v1alpha1.GroupVersion.Group + "/" + ke.Name
 }
 
-// Objects writes executions in JSON, YAML or by name, as kubectl does. Single
-// writes the one as itself, and not as a list.
+// Objects writes executions in JSON, YAML or by name, as kubectl does. Single writes one execution
+// as an object instead of a list.
 func Objects(w io.Writer, format string, list []v1alpha1.KubernetesExecution, single bool) error {
 	for i := range list {
 		list[i].SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(v1alpha1.Kind))
@@ -157,7 +156,7 @@ func Objects(w io.Writer, format string, list []v1alpha1.KubernetesExecution, si
 	return Value(w, format, what)
 }
 
-// Value writes anything in JSON or YAML.
+// Value writes any value in JSON or YAML.
 func Value(w io.Writer, format string, what any) error {
 	var text []byte
 	var err error

@@ -14,17 +14,16 @@ import (
 	"github.com/fleetloop/fleetloop/internal/execution/action"
 )
 
-// policies is the ConfigMap with the policies, unless an installation has
-// another name for it.
+// policies is the default name of the ConfigMap with the policies.
 const policies = "safety-policies"
 
-// A Step is a command that is worth running now.
+// Step is a suggested command.
 type Step struct {
 	Command string
-	What    string // it does or tells
+	What    string // effect or output of the command
 }
 
-// Advice is how an execution stands in words, and what to do.
+// Advice describes the state of an execution and the next steps.
 type Advice struct {
 	Says []string
 	Do   []Step
@@ -36,7 +35,7 @@ func (a *Advice) addText(format string, args ...any) {
 
 func (a *Advice) addStep(command, what string) { a.Do = append(a.Do, Step{command, what}) }
 
-// formatCommand is a command of ours about an execution.
+// formatCommand returns a command for an execution.
 func (o Options) formatCommand(verb string, ke *v1alpha1.KubernetesExecution, more ...string) string {
 	words := append([]string{"fleetloop", verb, ke.Name}, more...)
 	if ke.Namespace != o.Namespace {
@@ -45,7 +44,7 @@ func (o Options) formatCommand(verb string, ke *v1alpha1.KubernetesExecution, mo
 	return strings.Join(words, " ")
 }
 
-// Next says what an execution waits for, and what to do about it.
+// Next returns what an execution waits for, and the next steps.
 func Next(ke *v1alpha1.KubernetesExecution, o Options) Advice {
 	var a Advice
 	if ke.Spec.Cancel && !Settled(ke) {
@@ -72,7 +71,8 @@ func Next(ke *v1alpha1.KubernetesExecution, o Options) Advice {
 	return a
 }
 
-// adviseUnseen is for one that no controller has seen. Each looks at one namespace.
+// adviseUnseen covers an execution that no controller has seen. Each controller watches one
+// namespace.
 func adviseUnseen(a *Advice, ke *v1alpha1.KubernetesExecution, o Options) {
 	if ke.Namespace != o.Namespace {
 		a.addText("No controller has accepted the execution yet. A controller watches one namespace, by default %s. If no controller watches %s, the execution never starts.", o.Namespace, ke.Namespace)
@@ -109,7 +109,7 @@ func postResults(ke *v1alpha1.KubernetesExecution) []v1alpha1.ConditionResult {
 	return ke.Status.ValidationResults.PostConditionResults
 }
 
-// openConditions are the required conditions that do not hold.
+// openConditions returns the required conditions that do not hold.
 func openConditions(list []v1alpha1.ConditionResult) []string {
 	var names []string
 	for _, c := range list {
@@ -120,7 +120,7 @@ func openConditions(list []v1alpha1.ConditionResult) []string {
 	return names
 }
 
-// adviseQueued is for one that may run and is not let in.
+// adviseQueued covers an execution that may run but is not admitted yet.
 func adviseQueued(a *Advice, ke *v1alpha1.KubernetesExecution, o Options) {
 	a.addText("The checks passed. The execution is queued.")
 	adviseHeld(a, ke, o)
@@ -129,7 +129,7 @@ func adviseQueued(a *Advice, ke *v1alpha1.KubernetesExecution, o Options) {
 	}
 }
 
-// adviseHeld says what keeps an execution back. What ends one is told by failed.
+// adviseHeld describes why an execution is held. adviseFailed covers failures.
 func adviseHeld(a *Advice, ke *v1alpha1.KubernetesExecution, o Options) {
 	switch ke.Status.ReasonDetail {
 	case v1alpha1.DetailTargetBusy:
@@ -159,7 +159,7 @@ func adviseHeld(a *Advice, ke *v1alpha1.KubernetesExecution, o Options) {
 	}
 }
 
-// In names the namespace of an execution where commands would not find it.
+// In returns the namespace flag of an execution outside the default namespace.
 func (o Options) In(ke *v1alpha1.KubernetesExecution) string {
 	if ke.Namespace == o.Namespace {
 		return ""
@@ -183,7 +183,7 @@ func adviseWaiting(a *Advice, ke *v1alpha1.KubernetesExecution, o Options) {
 	}
 }
 
-// missingApprovals says whose approvals are missing.
+// missingApprovals describes whose approvals are missing.
 func missingApprovals(ke *v1alpha1.KubernetesExecution, o Options) string {
 	status := ke.Status.Approval
 	missing := max(0, neededApprovals(status)-len(approvers(status)))
@@ -275,8 +275,8 @@ func completed(a *Advice, ke *v1alpha1.KubernetesExecution, o Options) {
 	}
 }
 
-// ConditionReasonDryRun says whether an execution has done no more than try out: because that
-// was asked for, or because its controller executes nothing.
+// ConditionReasonDryRun reports whether an execution was only a dry run, by request or because its
+// controller executes nothing.
 func ConditionReasonDryRun(ke *v1alpha1.KubernetesExecution) bool {
 	return ke.Spec.DryRunMode == v1alpha1.DryRunOnly || slices.ContainsFunc(ke.Status.Conditions, func(c metav1.Condition) bool {
 		return c.Type == v1alpha1.ConditionSucceeded && c.Reason == "DryRun"
@@ -300,8 +300,8 @@ func adviseFailed(a *Advice, ke *v1alpha1.KubernetesExecution, o Options) {
 	}
 }
 
-// grantAdvice says how an action comes to the rights that it lacks. Two have none
-// before somebody says on what.
+// grantAdvice explains how to grant the missing rights of an action. Two actions have no rights
+// until an administrator names their objects.
 func grantAdvice(ke *v1alpha1.KubernetesExecution) string {
 	does := ke.Spec.Action
 	if a, known := action.Find(does); known {
@@ -316,7 +316,7 @@ func grantAdvice(ke *v1alpha1.KubernetesExecution) string {
 	return "An administrator must bind the role of the action in the namespace of the target"
 }
 
-// remedyFor says what to do about a failure: by its detail, or else by its reason.
+// remedyFor returns advice for a failure, by its detail or else by its reason.
 func remedyFor(ke *v1alpha1.KubernetesExecution, o Options) string {
 	details := map[v1alpha1.Detail]string{
 		v1alpha1.DetailUnknownAction:            "List the available actions with: fleetloop exec actions",
@@ -370,7 +370,7 @@ func remedyFor(ke *v1alpha1.KubernetesExecution, o Options) string {
 	return ""
 }
 
-// byWhom says who cancelled, where that is known.
+// byWhom returns who cancelled, if known.
 func byWhom(ke *v1alpha1.KubernetesExecution) string {
 	if ke.Spec.CancelledBy == "" {
 		return ""
@@ -378,8 +378,8 @@ func byWhom(ke *v1alpha1.KubernetesExecution) string {
 	return " by " + ke.Spec.CancelledBy
 }
 
-// Settled says whether nothing more comes of an execution by itself: it has
-// ended, or it can only be taken back.
+// Settled reports whether an execution will not change without a request: it has ended, or only a
+// rollback is possible.
 func Settled(ke *v1alpha1.KubernetesExecution) bool {
 	return slices.Contains([]v1alpha1.Phase{v1alpha1.PhaseRollbackReady, v1alpha1.PhaseCompleted, v1alpha1.PhaseFailed}, ke.Status.Phase)
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/fleetloop/fleetloop/internal/app/terminal"
 )
 
-// Decide writes what an approver decides about: who asks for what and why, the
-// plan, and what the policy says.
+// Decide writes the basis of an approval: the requester, the request and its reason, the plan, and
+// the policy result.
 func Decide(w io.Writer, ke *v1alpha1.KubernetesExecution, o Options) error {
 	p := &page{w: w, o: o}
 	p.writeHead(ke)
@@ -22,7 +22,7 @@ func Decide(w io.Writer, ke *v1alpha1.KubernetesExecution, o Options) error {
 	return p.err
 }
 
-// writePlan writes what is going to be done, and to what.
+// writePlan writes the planned steps and their targets.
 func (p *page) writePlan(plan *v1alpha1.Plan) {
 	if plan == nil {
 		return
@@ -57,7 +57,7 @@ func formatReason(reason string) string {
 	return ": " + reason
 }
 
-// formatRequest is a step as rights call it.
+// formatRequest returns a step as an RBAC verb and resource.
 func formatRequest(s v1alpha1.PlanStep) string {
 	resource := s.Resource
 	if s.Subresource != "" {
@@ -124,7 +124,7 @@ func (p *page) approvals(ke *v1alpha1.KubernetesExecution) {
 	switch {
 	case a.DecidedAt != nil:
 		p.writeLine("  decided %s", p.formatTime(a.DecidedAt.Time))
-	case Settled(ke): // nobody waits for any more
+	case Settled(ke): // no more approvals are expected
 	case a.Deadline != nil:
 		p.writeLine("  deadline %s", p.formatTime(a.Deadline.Time))
 	case a.Required:
@@ -141,8 +141,8 @@ func (p *page) approvals(ke *v1alpha1.KubernetesExecution) {
 	p.writeTable("  ", rows)
 }
 
-// undecided says whether an execution has ended before anybody decided about it:
-// because it was cancelled, or because a dry run was all that was wanted.
+// undecided reports whether an execution ended before a decision, because it was cancelled or was
+// only a dry run.
 func undecided(ke *v1alpha1.KubernetesExecution) bool {
 	return Settled(ke) && ke.Status.Approval != nil && ke.Status.Approval.State == v1alpha1.ApprovalPending
 }
@@ -153,7 +153,7 @@ type givenApproval struct {
 	counts bool
 }
 
-// givenApprovals are all approvals, those that do not count included.
+// givenApprovals returns all approvals, including those that do not count.
 func givenApprovals(ke *v1alpha1.KubernetesExecution) []givenApproval {
 	var list []givenApproval
 	counted := map[string]bool{}
