@@ -45,7 +45,7 @@ func main() {
 	root.AddCommand(allinone.Programs(up)...)
 	root.AddCommand(execcli.Commands(execcli.Env{Env: env, Interactive: term.IsTerminal(int(os.Stdin.Fd()))})...)
 	root.AddCommand(faultcli.Commands(env)...)
-	cli.AddToChanges(root, faultcli.Deliveries(env))
+	cli.AddToChanges(root, faultcli.DeliveriesCommand(env))
 	code := cli.Run(ctx, env, root, os.Args[1:])
 	stop()
 	os.Exit(code)

@@ -83,7 +83,7 @@ func fleetloop() *cobra.Command {
 	root.AddCommand(allinone.Command(allinone.Env{LookupEnv: noEnv}))
 	root.AddCommand(execcli.Commands(execcli.Env{Env: cli.Env{LookupEnv: noEnv}})...)
 	root.AddCommand(faultcli.Commands(cli.Env{})...)
-	cli.AddToChanges(root, faultcli.Deliveries(cli.Env{}))
+	cli.AddToChanges(root, faultcli.DeliveriesCommand(cli.Env{}))
 	return root
 }
 

@@ -124,10 +124,10 @@ func (l *loop) buildSentinel(ctx context.Context, p *process.Process, cfg Config
 		return err
 	}
 	l.parts = append(l.parts, l.host.clusterPart())
-	if err := l.host.configure(ctx, cfg.Sentinel, l.api.Endpoint()); err != nil {
+	if err := l.host.ensureConfigs(ctx, cfg.Sentinel, l.api.Endpoint()); err != nil {
 		return err
 	}
-	sentinels, l.live, err = l.host.sentinels(p, broker, l.watch.Note) //nolint:contextcheck // they outlive the call
+	sentinels, l.live, err = l.host.newOperator(p, broker, l.watch.Note) //nolint:contextcheck // they outlive the call
 	l.parts = append(l.parts, sentinels...)
 	if err != nil {
 		return err

@@ -52,13 +52,13 @@ everything.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			report, err := settings.Load(&cfg, settings.Source{File: file, Env: env.LookupEnv, Flags: cmd.Flags()})
 			if err != nil {
-				return cli.Usage(err, "")
+				return cli.NewUsageError(err, "")
 			}
 			cfg = cfg.limitLog(report, env)
 			if err := cfg.validateSettings(); err != nil {
-				return cli.Usage(err, cmd.CommandPath()+" --help")
+				return cli.NewUsageError(err, cmd.CommandPath()+" --help")
 			}
-			if err := httpserver.CheckFree(cmd.Context(), cfg.addresses()...); err != nil {
+			if err := httpserver.CheckFree(cmd.Context(), cfg.listenAddresses()...); err != nil {
 				return err
 			}
 			return runLoop(cmd.Context(), cfg, env)

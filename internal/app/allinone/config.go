@@ -119,8 +119,8 @@ func (c DemoConfig) isLive(env Env) bool {
 	return c.Enabled && (c.View == "live" || c.View == "auto" && env.isDrawable())
 }
 
-// addresses returns the addresses on which the process listens.
-func (c Config) addresses() []httpserver.Address {
+// listenAddresses returns the addresses on which the process listens.
+func (c Config) listenAddresses() []httpserver.Address {
 	list := []httpserver.Address{
 		{Name: "fleet API", Addr: c.API.Server.Addr, Flag: "--listen-address"},
 		{Name: "health", Addr: c.HealthAddr, Flag: "--health-probe-bind-address"},

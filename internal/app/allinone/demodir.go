@@ -48,7 +48,7 @@ func lockFile(f *os.File) error { return syscall.Flock(int(f.Fd()), syscall.LOCK
 func sweepDemos(tmp string) {
 	dirs, _ := filepath.Glob(filepath.Join(tmp, demoPattern)) // fails only for a bad pattern
 	for _, dir := range dirs {
-		if !isOurs(dir) {
+		if !isOwnFolder(dir) {
 			continue
 		}
 		lock, err := os.Open(demoLock(dir))
@@ -63,9 +63,9 @@ func sweepDemos(tmp string) {
 	}
 }
 
-// isOurs reports whether dir is a folder of this user. In a folder that all users can write to, the
-// content of another user is not trusted.
-func isOurs(dir string) bool {
+// isOwnFolder reports whether dir is a folder of this user. In a folder that all users can write
+// to, the content of another user is not trusted.
+func isOwnFolder(dir string) bool {
 	info, err := os.Lstat(dir)
 	if err != nil || !info.IsDir() {
 		return false

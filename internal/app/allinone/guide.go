@@ -111,6 +111,6 @@ func (l *loop) newGuide() (*guide, error) {
 	if l.audit != "" {
 		g.sections = append(g.sections, section{"audit of executions", []string{"DATABASE_URL=$AUDIT fleetloop audit list --execution scale-web"}})
 	}
-	g.sections = append(g.sections, section{"node faults", tryFaults("$REPORTS", "")})
+	g.sections = append(g.sections, section{"node faults", faultExamples("$REPORTS", "")})
 	return g, nil
 }

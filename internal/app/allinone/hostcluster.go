@@ -100,7 +100,7 @@ func (h *hostCluster) suggestionPart(parts []lifecycle.Part, log *slog.Logger) l
 		defer tick.Stop()
 		for told := false; ; {
 			if !told && !slices.ContainsFunc(parts, func(p lifecycle.Part) bool { return p.Ready != nil && p.Ready() != nil }) {
-				h.tellCommands(ctx, log)
+				h.logExamples(ctx, log)
 				told = true
 				tick.Stop()
 			}
@@ -116,14 +116,14 @@ func (h *hostCluster) suggestionPart(parts []lifecycle.Part, log *slog.Logger) l
 // readyEvery is the interval at which the readiness of all parts is checked.
 const readyEvery = 100 * time.Millisecond
 
-// tellCommands logs the example commands.
-func (h *hostCluster) tellCommands(ctx context.Context, log *slog.Logger) {
+// logExamples logs the example commands.
+func (h *hostCluster) logExamples(ctx context.Context, log *slog.Logger) {
 	kubeconfig := h.bed.AdminKubeconfig()
 	as := func(name string) string { return "--kubeconfig " + h.kubeconfigs[name] }
 	for _, command := range h.exampleCommands(as) {
 		log.InfoContext(ctx, "try an execution", "command", command)
 	}
-	for _, command := range tryFaults(h.reports, " --kubeconfig "+kubeconfig) {
+	for _, command := range faultExamples(h.reports, " --kubeconfig "+kubeconfig) {
 		log.InfoContext(ctx, "try a node fault", "command", command)
 	}
 }
@@ -131,8 +131,8 @@ func (h *hostCluster) tellCommands(ctx context.Context, log *slog.Logger) {
 // errBroker means that the broker does not support --kube=embedded.
 var errBroker = errors.New("--kube=embedded requires NATS: unset BROKER_TYPE, or set it to nats")
 
-// configure creates the SentinelConfigs of the two collections.
-func (h *hostCluster) configure(ctx context.Context, cfg SentinelConfig, api string) error {
+// ensureConfigs creates the SentinelConfigs of the two collections.
+func (h *hostCluster) ensureConfigs(ctx context.Context, cfg SentinelConfig, api string) error {
 	for _, collection := range []string{v1.CollectionClusters, v1.CollectionNodePools} {
 		if err := h.ensureConfig(ctx, sentinelConfig(collection, cfg, api)); err != nil {
 			return err
@@ -141,9 +141,9 @@ func (h *hostCluster) configure(ctx context.Context, cfg SentinelConfig, api str
 	return nil
 }
 
-// sentinels builds the operator that runs all SentinelConfigs, including those that users add. live
-// reports whether it makes progress.
-func (h *hostCluster) sentinels(p *process.Process, b *bus.Bus, note noteFunc) (parts []lifecycle.Part, live func() error, err error) {
+// newOperator builds the operator that runs all SentinelConfigs, including those that users add.
+// live reports whether it makes progress.
+func (h *hostCluster) newOperator(p *process.Process, b *bus.Bus, note noteFunc) (parts []lifecycle.Part, live func() error, err error) {
 	return sentinelapp.Operator{
 		Host: h.bed.Config(), Namespace: sentinelNamespace, Broker: b,
 		OnPublished: func(e sentinel.Published) { note(e.ResourceID, e.Reason, e.At) },

@@ -59,9 +59,9 @@ func (h *hostCluster) startNodeFaults(ctx context.Context, p *process.Process, t
 	return nodefaultapp.Parts(ctx, p, cfg, nodefaultapp.Overrides{Host: host, Sinks: told, Listening: func(addr string) { h.reports = "http://" + addr + "/v1/health-events" }})
 }
 
-// tryFaults returns example commands for node faults. reports is the address for reports, and as
-// the command prefix of an administrator.
-func tryFaults(reports, as string) []string {
+// faultExamples returns example commands for node faults. reports is the address for reports, and
+// as the command prefix of an administrator.
+func faultExamples(reports, as string) []string {
 	report := func(end string) string {
 		return fmt.Sprintf(`curl -d '{"agent": "me", "checkName": "fan", "nodeName": %q, %s}' -H 'Content-Type: application/json' %s`, processNode, end, reports)
 	}

@@ -51,7 +51,7 @@ func runAction(ctx context.Context, env Env, args []string) error {
 	if code == cli.CodeOK {
 		return nil
 	}
-	return cli.Fail(exitError(code), code, "")
+	return cli.NewError(exitError(code), code, "")
 }
 
 // exitError is the exit code of a runner that has already reported its error.

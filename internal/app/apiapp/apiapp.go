@@ -102,7 +102,7 @@ func Parts(ctx context.Context, p *process.Process, cfg Part) (parts []lifecycle
 // newSchema returns a schema that migrates, or waits where another process migrates.
 func newSchema(cfg Part, pool *postgres.Pool, log *slog.Logger) *schema.Schema {
 	if !cfg.Migrate {
-		return schema.Awaited(pool, log)
+		return schema.NewAwaited(pool, log)
 	}
-	return schema.Migrated(cfg.Database, log)
+	return schema.NewMigrated(cfg.Database, log)
 }

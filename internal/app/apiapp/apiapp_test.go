@@ -32,12 +32,12 @@ func TestServe(t *testing.T) {
 	c := start(t, map[string]string{"DATABASE_URL": pgtest.EmptyURL(t)})
 	health := c.URL(t, "metrics and health")
 	apptest.Eventually(t, func() error {
-		if status, body := apptest.Send(t, http.MethodGet, health+"/readyz?verbose", ""); status != http.StatusOK {
+		if status, body := apptest.SendRequest(t, http.MethodGet, health+"/readyz?verbose", ""); status != http.StatusOK {
 			return fmt.Errorf("not ready: %s", body)
 		}
 		return nil
 	})
-	status, body := apptest.Send(t, http.MethodPost, c.URL(t, "fleet API")+v1.BasePath+"/clusters", `{"name":"cluster-1","spec":{}}`)
+	status, body := apptest.SendRequest(t, http.MethodPost, c.URL(t, "fleet API")+v1.BasePath+"/clusters", `{"name":"cluster-1","spec":{}}`)
 	var r v1.Resource
 	if err := json.Unmarshal([]byte(body), &r); err != nil || status != http.StatusCreated || r.Generation != 1 {
 		t.Errorf("create: %d %s", status, body)
@@ -56,7 +56,7 @@ func TestServeEndsWatches(t *testing.T) {
 	where := c.URL(t, "fleet API") + v1.BasePath + "/clusters"
 	ready := c.URL(t, "metrics and health") + "/readyz" // there may be lists before the last migration
 	apptest.Eventually(t, func() error {
-		if status, body := apptest.Send(t, http.MethodGet, ready, ""); status != http.StatusOK {
+		if status, body := apptest.SendRequest(t, http.MethodGet, ready, ""); status != http.StatusOK {
 			return fmt.Errorf("%d %s", status, body)
 		}
 		return nil
@@ -70,7 +70,7 @@ func TestServeEndsWatches(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = resp.Body.Close() }()
-	if status, body := apptest.Send(t, http.MethodPost, where, `{"name":"cluster-1","spec":{}}`); status != http.StatusCreated {
+	if status, body := apptest.SendRequest(t, http.MethodPost, where, `{"name":"cluster-1","spec":{}}`); status != http.StatusCreated {
 		t.Fatalf("create: %d %s", status, body)
 	}
 	events := bufio.NewReader(resp.Body)
@@ -101,7 +101,7 @@ func TestMigrate(t *testing.T) {
 	}
 	c := start(t, env, "--migrate=false")
 	apptest.Eventually(t, func() error {
-		if status, body := apptest.Send(t, http.MethodGet, c.URL(t, "fleet API")+v1.BasePath+"/clusters", ""); status != http.StatusOK {
+		if status, body := apptest.SendRequest(t, http.MethodGet, c.URL(t, "fleet API")+v1.BasePath+"/clusters", ""); status != http.StatusOK {
 			return fmt.Errorf("%d %s", status, body)
 		}
 		return nil
@@ -205,7 +205,7 @@ func TestSecretsAreNotShown(t *testing.T) {
 		default:
 		}
 		var status int
-		if status, body = apptest.Send(t, http.MethodGet, health+"/readyz", ""); status != http.StatusServiceUnavailable || !strings.Contains(body, "[-]database failed: ") {
+		if status, body = apptest.SendRequest(t, http.MethodGet, health+"/readyz", ""); status != http.StatusServiceUnavailable || !strings.Contains(body, "[-]database failed: ") {
 			return fmt.Errorf("/readyz gives %d %s", status, body)
 		}
 		return nil

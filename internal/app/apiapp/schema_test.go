@@ -18,7 +18,7 @@ func TestServeWithoutMigratingWaitsForTheSchema(t *testing.T) {
 	ready := server.URL(t, "metrics and health") + "/readyz"
 
 	apptest.Eventually(t, func() error {
-		if status, answer := apptest.Send(t, http.MethodGet, ready, ""); status != http.StatusServiceUnavailable || !strings.Contains(answer, "fleet-api migrate") {
+		if status, answer := apptest.SendRequest(t, http.MethodGet, ready, ""); status != http.StatusServiceUnavailable || !strings.Contains(answer, "fleet-api migrate") {
 			return errors.New("it does not say that the schema is missing and what to do: " + answer)
 		}
 		return nil
@@ -27,7 +27,7 @@ func TestServeWithoutMigratingWaitsForTheSchema(t *testing.T) {
 		t.Fatal(err)
 	}
 	apptest.Eventually(t, func() error {
-		if status, answer := apptest.Send(t, http.MethodGet, ready, ""); status != http.StatusOK {
+		if status, answer := apptest.SendRequest(t, http.MethodGet, ready, ""); status != http.StatusOK {
 			return errors.New("it is not ready with the schema in place: " + answer)
 		}
 		return nil

@@ -96,7 +96,7 @@ func (c *Call) URL(t *testing.T, purpose string) string {
 func WantStatus(t *testing.T, where string, want int) (body string) {
 	t.Helper()
 	Eventually(t, func() error {
-		status, answer := Send(t, http.MethodGet, where, "")
+		status, answer := SendRequest(t, http.MethodGet, where, "")
 		if status != want {
 			return fmt.Errorf("%s = %d, want %d: %s", where, status, want, answer)
 		}
@@ -126,8 +126,8 @@ func Eventually(t *testing.T, check func() error) {
 	}
 }
 
-// Send sends a request and returns the response.
-func Send(t *testing.T, method, where, body string) (status int, answer string) {
+// SendRequest sends a request and returns the response.
+func SendRequest(t *testing.T, method, where, body string) (status int, answer string) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), method, where, strings.NewReader(body))
 	if err != nil {

@@ -53,15 +53,15 @@ func (o *publishOutcome) lastError() error {
 func (b *Bus) Publish(ctx context.Context, e *cloudevent.Event) error {
 	begin := b.last.beginAttempt()
 	err := b.client.Publish(ctx, e)
-	if err == nil || ofBroker(ctx, err) {
+	if err == nil || isBrokerFailure(ctx, err) {
 		b.last.endAttempt(begin, err)
 	}
 	return err
 }
 
-// ofBroker reports whether a failure concerns the broker beyond its connection state. It returns
-// false without a connection, for an invalid event, and when the caller stopped.
-func ofBroker(ctx context.Context, err error) bool {
+// isBrokerFailure reports whether a failure concerns the broker beyond its connection state. It
+// returns false without a connection, for an invalid event, and when the caller stopped.
+func isBrokerFailure(ctx context.Context, err error) bool {
 	return !errors.Is(err, broker.ErrNotReady) && !backoff.IsPermanent(err) && !errors.Is(ctx.Err(), context.Canceled)
 }
 

@@ -83,13 +83,13 @@ func New(cfg Config, source string, p *process.Process, options ...Option) (*Sin
 	all := cfg.listSinks()
 	if cfg.Enabled && len(all) == 0 {
 		p.Log.Error("no sink configured for change events", "err", errNoSink)
-		s.leaveOut(SinkConfig{Name: DefaultSink, Target: Target(cfg.Default)}, errNoSink)
+		s.addInvalid(SinkConfig{Name: DefaultSink, Target: Target(cfg.Default)}, errNoSink)
 	}
 	for _, c := range all {
 		client, err := changeevent.NewClient(c.clientConfig(common))
 		if err != nil {
 			p.Log.Error("change event sink disabled, invalid configuration", "sink", c.Name, "err", err)
-			s.leaveOut(c, err)
+			s.addInvalid(c, err)
 			continue
 		}
 		s.list = append(s.list, Sink{c.Name, client, c.acceptsAction})
@@ -102,8 +102,8 @@ func New(cfg Config, source string, p *process.Process, options ...Option) (*Sin
 	return s, nil
 }
 
-// leaveOut records a sink with invalid settings.
-func (s *Sinks) leaveOut(c SinkConfig, why error) {
+// addInvalid records a sink with invalid settings.
+func (s *Sinks) addInvalid(c SinkConfig, why error) {
 	s.invalid = append(s.invalid, InvalidSink{c.Name, why.Error()})
 	s.list = append(s.list, Sink{Name: c.Name, Wants: c.acceptsAction})
 }

@@ -231,11 +231,11 @@ func (s *session) openAudit(cmd *cobra.Command) (store *pgstore.Store, done func
 		return nil, nil, usageError(cmd, err)
 	}
 	if cfg.URL == "" {
-		return nil, nil, Usage(errors.New("no audit database is configured"), "set DATABASE_URL to the database of the execution-controller, postgres://user:password@host:5432/database")
+		return nil, nil, NewUsageError(errors.New("no audit database is configured"), "set DATABASE_URL to the database of the execution-controller, postgres://user:password@host:5432/database")
 	}
 	pool, err := postgres.New(postgres.Config{URL: cfg.URL, Role: cfg.Role, MaxConns: 2, ApplicationName: "fleetloop audit"}, slog.New(slog.DiscardHandler))
 	if err != nil {
-		return nil, nil, Usage(err, "check DATABASE_URL")
+		return nil, nil, NewUsageError(err, "check DATABASE_URL")
 	}
 	if err := pool.CheckSchema(cmd.Context()); err != nil {
 		pool.Close()

@@ -88,7 +88,7 @@ func (s *session) showSyncs(cmd *cobra.Command, args []string, o syncOptions) er
 	}
 	for _, state := range o.states {
 		if !slices.Contains(stateNames(), state) {
-			return usageErrorf(cmd, "unknown state %q%s", state, lookup.Offer(state, stateNames()))
+			return usageErrorf(cmd, "unknown state %q%s", state, lookup.SuggestWords(state, stateNames()))
 		}
 	}
 	client, err := s.newClient(cmd)
@@ -171,7 +171,7 @@ func (s *session) showSelectedSyncs(ctx context.Context, client *fleetclient.Cli
 	case seen.more:
 		s.printNote("More clusters exist; the list is limited by --limit %d.", o.limit)
 	case len(o.states) == 0:
-		return s.sumUp(ctx, client, seen)
+		return s.printSyncSummary(ctx, client, seen)
 	case seen.all == 0:
 		s.printNote("No clusters are in state %s.", strings.Join(o.states, " or "))
 	}
@@ -205,8 +205,8 @@ func (t *tally) addSync(sync v1.ClusterSync) {
 	}
 }
 
-// sumUp prints in one line how many clusters are not synced.
-func (s *session) sumUp(ctx context.Context, client *fleetclient.Client, seen tally) error {
+// printSyncSummary prints in one line how many clusters are not synced.
+func (s *session) printSyncSummary(ctx context.Context, client *fleetclient.Client, seen tally) error {
 	body, err := client.ListPage(ctx, v1.CollectionClusters, url.Values{"page": {"1"}, "size": {"1"}}, nil)
 	if err != nil {
 		return err

@@ -147,7 +147,7 @@ func TestExitCode(t *testing.T) {
 		"Refused":     {"the server does not want it", &fleetclient.Error{Status: 422}, CodeFailed},
 		"Interrupted": {"the user ended it", fmt.Errorf("wait: %w", context.Canceled), CodeInterrupted},
 		"Program":     {"a program that ended badly has a code of its own", fmt.Errorf("initdb: %w", &exec.ExitError{}), CodeFailed},
-		"Configured":  {"another package's configuration", fmt.Errorf("up: %w", Usage(errors.New("z"), "up --help")), CodeUsage},
+		"Configured":  {"another package's configuration", fmt.Errorf("up: %w", NewUsageError(errors.New("z"), "up --help")), CodeUsage},
 		"Usage":       {"how it was written", usageError(&cobra.Command{Use: "x"}, errors.New("y")), CodeUsage},
 	}
 	for name, tc := range cases {

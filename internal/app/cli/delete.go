@@ -91,7 +91,7 @@ func (o *deleteOptions) targetToDelete(s *session, cmd *cobra.Command, args []st
 		return what, nil
 	}
 	what, err := o.parseTarget(cmd, args)
-	if err == nil && what.everything() && !o.all {
+	if err == nil && what.isUnrestricted() && !o.all {
 		err = usageErrorf(cmd, "give the %s to delete by name, with -l, or with --all", what.kind.Collection)
 	}
 	return what, err

@@ -26,7 +26,7 @@ func (s *session) describeCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if what.everything() {
+			if what.isUnrestricted() {
 				return usageErrorf(cmd, "give the %s by name or id", what.kind.Collection)
 			}
 			client, err := s.newClient(cmd)

@@ -65,16 +65,20 @@ type failure struct {
 func (f *failure) Error() string { return f.err.Error() }
 func (f *failure) Unwrap() error { return f.err }
 
-// Usage returns an error about the arguments or the configuration of a command, for commands of
-// other packages. Next is advice for the user and may be empty.
-func Usage(err error, next string) error { return &failure{err: err, code: CodeUsage, next: next} }
+// NewUsageError returns an error about the arguments or the configuration of a command, for
+// commands of other packages. Next is advice for the user and may be empty.
+func NewUsageError(err error, next string) error {
+	return &failure{err: err, code: CodeUsage, next: next}
+}
 
-// Fail returns an error with the given exit code. Next is advice for the user and may be empty.
-func Fail(err error, code int, next string) error { return &failure{err: err, code: code, next: next} }
+// NewError returns an error with the given exit code. Next is advice for the user and may be empty.
+func NewError(err error, code int, next string) error {
+	return &failure{err: err, code: code, next: next}
+}
 
 // usageError returns an error about the arguments of a command.
 func usageError(cmd *cobra.Command, err error) error {
-	return Usage(err, cmd.CommandPath()+" --help")
+	return NewUsageError(err, cmd.CommandPath()+" --help")
 }
 
 func usageErrorf(cmd *cobra.Command, format string, args ...any) error {

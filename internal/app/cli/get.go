@@ -64,7 +64,7 @@ func (s *session) runGet(cmd *cobra.Command, args []string, o getOptions) error 
 	if len(what.refs) > 0 {
 		return s.getNamed(cmd.Context(), client, what.refs, o)
 	}
-	sel, err := o.selection(cmd.Context(), client, what.kind)
+	sel, err := o.newSelection(cmd.Context(), client, what.kind)
 	if err != nil {
 		return err
 	}

@@ -117,7 +117,7 @@ func (s *session) loadLines(cmd *cobra.Command, args []string, o loadOptions) er
 	if err != nil {
 		return loadFailure(ctx, fmt.Errorf("load %s: %w", k.Collection, err), created, lines)
 	}
-	return s.sayLoaded(k, o.format, v1.LoadResult{Created: created, Skipped: skipped})
+	return s.printLoaded(k, o.format, v1.LoadResult{Created: created, Skipped: skipped})
 }
 
 // openInput opens the file to load. A negative size means that the size is unknown.
@@ -162,7 +162,7 @@ func loadFailure(ctx context.Context, err error, created int64, lines *countingR
 	return &failure{err: err, code: code, next: next}
 }
 
-func (s *session) sayLoaded(k lookup.Kind, format string, r v1.LoadResult) error {
+func (s *session) printLoaded(k lookup.Kind, format string, r v1.LoadResult) error {
 	if format == show.JSON {
 		text, err := json.Marshal(r)
 		if err != nil {

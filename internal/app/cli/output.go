@@ -33,7 +33,7 @@ func checkFormat(cmd *cobra.Command, format string, formats []string) error {
 	if slices.Contains(formats, format) {
 		return nil
 	}
-	return usageErrorf(cmd, "unknown output format %q%s", format, lookup.Offer(format, formats))
+	return usageErrorf(cmd, "unknown output format %q%s", format, lookup.SuggestWords(format, formats))
 }
 
 // showOptions returns the output options of this session.

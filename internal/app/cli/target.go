@@ -52,8 +52,8 @@ func (sc *scope) parseTarget(cmd *cobra.Command, args []string) (target, error) 
 	return target{kind: k, refs: refs, scope: *sc}, nil
 }
 
-// everything reports whether the target is not restricted.
-func (t target) everything() bool {
+// isUnrestricted reports whether the target is not restricted.
+func (t target) isUnrestricted() bool {
 	return len(t.refs) == 0 && t.labels == "" && t.search == "" && t.cluster == ""
 }
 
@@ -65,7 +65,7 @@ func (t target) findItems(ctx context.Context, client *fleetclient.Client) ([]lo
 		return t.findNamed(ctx, client)
 	}
 	var items []lookup.Item
-	sel, err := t.selection(ctx, client, t.kind)
+	sel, err := t.newSelection(ctx, client, t.kind)
 	if err != nil {
 		return nil, err
 	}
@@ -106,8 +106,8 @@ func (t target) findNamed(ctx context.Context, client *fleetclient.Client) ([]lo
 	return items, nil
 }
 
-// selection returns the part of the collection that the flags select.
-func (sc *scope) selection(ctx context.Context, client *fleetclient.Client, k lookup.Kind) (lookup.Selection, error) {
+// newSelection returns the part of the collection that the flags select.
+func (sc *scope) newSelection(ctx context.Context, client *fleetclient.Client, k lookup.Kind) (lookup.Selection, error) {
 	sel := lookup.Selection{Kind: k, Labels: sc.labels, Search: sc.search}
 	if sc.cluster != "" {
 		owner, err := lookup.Resolve(ctx, client, lookup.Ref{Kind: k.Parent(), Name: sc.cluster})

@@ -62,7 +62,7 @@ func (s *session) runWait(cmd *cobra.Command, args []string, o waitOptions) erro
 	if err != nil {
 		return err
 	}
-	if what.everything() && !o.all {
+	if what.isUnrestricted() && !o.all {
 		return usageErrorf(cmd, "give the %s by name, with -l, or with --all", what.kind.Collection)
 	}
 	client, err := s.newClient(cmd)
@@ -87,7 +87,7 @@ func (s *session) waitFor(ctx context.Context, client *fleetclient.Client, pendi
 	}
 	var trouble error
 	for {
-		left, now, err := s.lookOnce(ctx, client, pending, g)
+		left, now, err := s.readPending(ctx, client, pending, g)
 		if err != nil {
 			return err
 		}
@@ -111,11 +111,11 @@ func (s *session) waitFor(ctx context.Context, client *fleetclient.Client, pendi
 	}
 }
 
-// lookOnce reads the items and returns those that have not reached the goal. Trouble is why some of
-// them could not be read.
-func (s *session) lookOnce(ctx context.Context, client *fleetclient.Client, pending []lookup.Item, g goal) (left []lookup.Item, trouble, err error) {
+// readPending reads the items and returns those that have not reached the goal. Trouble is why some
+// of them could not be read.
+func (s *session) readPending(ctx context.Context, client *fleetclient.Client, pending []lookup.Item, g goal) (left []lookup.Item, trouble, err error) {
 	for n, i := range pending {
-		now, gone, err := lookup.Again(ctx, client, i)
+		now, gone, err := lookup.ReadAgain(ctx, client, i)
 		switch {
 		case ctx.Err() != nil:
 			return append(left, pending[n:]...), trouble, nil
@@ -181,7 +181,7 @@ func parseGoal(text string) (goal, error) {
 			}
 			phases = append(phases, string(p))
 		}
-		return goal{}, fmt.Errorf("--for=phase: unknown phase %q%s", value, lookup.Offer(value, phases))
+		return goal{}, fmt.Errorf("--for=phase: unknown phase %q%s", value, lookup.SuggestWords(value, phases))
 	case "condition":
 		condition, status, given := strings.Cut(value, "=")
 		if !given {
@@ -197,7 +197,7 @@ func parseGoal(text string) (goal, error) {
 			}
 			statuses = append(statuses, string(s))
 		}
-		return goal{}, fmt.Errorf("--for=condition: unknown status %q%s", status, lookup.Offer(status, statuses))
+		return goal{}, fmt.Errorf("--for=condition: unknown status %q%s", status, lookup.SuggestWords(status, statuses))
 	}
 	return goal{}, fmt.Errorf("--for=%q is invalid; use --for=phase=Ready, --for=condition=Reconciled or --for=delete", text)
 }

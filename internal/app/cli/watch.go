@@ -113,14 +113,14 @@ type listFunc func(ctx context.Context, each func([]lookup.Item) error) error
 // that a new resource with the same name is not mistaken for the old one.
 func (w *watcher) listFuncFor(ctx context.Context, what target) (listFunc, error) {
 	if len(what.refs) == 0 {
-		sel, err := what.selection(ctx, w.client, w.kind)
-		return w.lookAtAll(sel), err
+		sel, err := what.newSelection(ctx, w.client, w.kind)
+		return w.listSelected(sel), err
 	}
 	found, err := what.findItems(ctx, w.client)
-	return w.lookAtEach(found), err
+	return w.listEach(found), err
 }
 
-func (w *watcher) lookAtAll(sel lookup.Selection) listFunc {
+func (w *watcher) listSelected(sel lookup.Selection) listFunc {
 	return func(ctx context.Context, each func([]lookup.Item) error) error {
 		for items, err := range lookup.Pages(ctx, w.client, sel) {
 			if err == nil {
@@ -134,10 +134,10 @@ func (w *watcher) lookAtAll(sel lookup.Selection) listFunc {
 	}
 }
 
-func (w *watcher) lookAtEach(found []lookup.Item) listFunc {
+func (w *watcher) listEach(found []lookup.Item) listFunc {
 	return func(ctx context.Context, each func([]lookup.Item) error) error {
 		for _, i := range found {
-			now, gone, err := lookup.Again(ctx, w.client, i)
+			now, gone, err := lookup.ReadAgain(ctx, w.client, i)
 			if err == nil && !gone {
 				err = each([]lookup.Item{now})
 			}
@@ -173,7 +173,7 @@ func (w *watcher) pollOnce(ctx context.Context, look listFunc) (pause time.Durat
 	switch {
 	case err == nil:
 		w.troubled = false
-		return w.interval, w.tellGone()
+		return w.interval, w.printDeleted()
 	case ctx.Err() != nil || !isTransient(err):
 		return 0, err
 	case !w.troubled:
@@ -206,7 +206,7 @@ func (w *watcher) printChanges(ctx context.Context, items []lookup.Item) error {
 	return w.writeItems(changed, types)
 }
 
-func (w *watcher) tellGone() error {
+func (w *watcher) printDeleted() error {
 	for _, id := range slices.Sorted(maps.Keys(w.seen)) {
 		s := w.seen[id]
 		if s.round == w.round {
@@ -216,7 +216,7 @@ func (w *watcher) tellGone() error {
 		if w.format == show.Name {
 			continue // a missing resource has no name to print
 		}
-		if err := w.writeItems([]lookup.Item{show.Gone(s.item)}, []string{"DELETED"}); err != nil {
+		if err := w.writeItems([]lookup.Item{show.DeletedItem(s.item)}, []string{"DELETED"}); err != nil {
 			return err
 		}
 	}

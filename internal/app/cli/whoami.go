@@ -72,8 +72,8 @@ func (s *session) showIdentity(server string, i v1.Identity) error {
 		{"Subject:", terminal.Clean(i.Subject)},
 		{"Tenant:", or(i.Tenant, "none")},
 		{"Roles:", or(strings.Join(i.Roles, ", "), "none")},
-		{"Read access:", reachOf(i.ReadScope, i.Tenant)},
-		{"Write access:", reachOf(i.WriteScope, i.Tenant)},
+		{"Read access:", formatReach(i.ReadScope, i.Tenant)},
+		{"Write access:", formatReach(i.WriteScope, i.Tenant)},
 		{"Status reports:", reports},
 	} {
 		_, _ = fmt.Fprintln(w, row[0]+"\t"+row[1]) // Flush returns the error
@@ -81,7 +81,7 @@ func (s *session) showIdentity(server string, i v1.Identity) error {
 	return w.Flush()
 }
 
-func reachOf(r v1.Scope, tenant string) string {
+func formatReach(r v1.Scope, tenant string) string {
 	switch r {
 	case v1.ScopeAll:
 		return "all tenants"

@@ -84,7 +84,7 @@ func (e *engine) connectParts(cfg Part, p *process.Process, sinks *changes.Sinks
 		return nil, err
 	}
 	e.store = pgstore.New(pool, namesOf(sinks)...)
-	tables := schema.Awaited(pool, p.Log)
+	tables := schema.NewAwaited(pool, p.Log)
 	parts := []lifecycle.Part{
 		{Name: "cluster-worker database", Run: pool.Run, Ready: pool.Ready, Close: func() error { pool.Close(); return nil }},
 		{Name: "cluster-worker schema", Run: tables.Run, Ready: tables.Ready},

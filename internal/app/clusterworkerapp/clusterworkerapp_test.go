@@ -331,7 +331,7 @@ func TestAnotherGarden(t *testing.T) {
 	c := start(t, map[string]string{"DATABASE_URL": url})
 	health := c.URL(t, "metrics and health")
 	apptest.Eventually(t, func() error {
-		status, body := apptest.Send(t, http.MethodGet, health+"/readyz?verbose", "")
+		status, body := apptest.SendRequest(t, http.MethodGet, health+"/readyz?verbose", "")
 		if status != http.StatusServiceUnavailable || !strings.Contains(body, "garden.example/garden-prod") || !strings.Contains(body, "CLUSTER_WORKER_RECREATE_SHOOTS") {
 			return fmt.Errorf("/readyz gives %d %s", status, body)
 		}

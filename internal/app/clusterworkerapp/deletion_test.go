@@ -39,7 +39,7 @@ func startAPI(t *testing.T, url string) fleetAPI {
 
 func (f fleetAPI) send(method, path, body string, want int) string {
 	f.Helper()
-	status, answer := apptest.Send(f.T, method, f.base+path, body)
+	status, answer := apptest.SendRequest(f.T, method, f.base+path, body)
 	if status != want {
 		f.Fatalf("%s %s gives %d, want %d: %s", method, path, status, want, answer)
 	}
@@ -86,7 +86,7 @@ func (f fleetAPI) wantKept(id string) {
 func (f fleetAPI) wantGone(id string) {
 	f.Helper()
 	apptest.Eventually(f.T, func() error {
-		if status, body := apptest.Send(f.T, http.MethodGet, f.base+"/clusters/"+id, ""); status != http.StatusNotFound {
+		if status, body := apptest.SendRequest(f.T, http.MethodGet, f.base+"/clusters/"+id, ""); status != http.StatusNotFound {
 			return fmt.Errorf("the cluster gives %d: %s", status, body)
 		}
 		return nil

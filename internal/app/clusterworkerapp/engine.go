@@ -92,8 +92,8 @@ func (e *engine) Run(ctx context.Context) error {
 	return lifecycle.Run(ctx, lifecycle.Options{StopTimeout: e.stop}, parts...)
 }
 
-// patiently retries ask until it succeeds. It logs each distinct failure once.
-func patiently[T any](ctx context.Context, e *engine, what string, ask func(context.Context) (T, error)) (answer T, err error) {
+// retryUntilReady retries ask until it succeeds. It logs each distinct failure once.
+func retryUntilReady[T any](ctx context.Context, e *engine, what string, ask func(context.Context) (T, error)) (answer T, err error) {
 	var said string
 	err = backoff.Retry(ctx, backoff.Policy{Initial: 200 * time.Millisecond, Max: 5 * time.Second}, func(ctx context.Context) error {
 		a, err := ask(ctx)
@@ -113,23 +113,23 @@ func patiently[T any](ctx context.Context, e *engine, what string, ask func(cont
 // buildParts builds the parts that the engine runs.
 func (e *engine) buildParts(ctx context.Context) ([]lifecycle.Part, error) {
 	e.waits.Store(&errWaits)
-	installation, err := patiently(ctx, e, "read installation id", e.store.Installation)
+	installation, err := retryUntilReady(ctx, e, "read installation id", e.store.Installation)
 	if err != nil {
 		return nil, err
 	}
 	// Register before the first request to Gardener: clusters are also deleted while it is unavailable.
-	if _, err := patiently(ctx, e, "register cluster-worker", e.registerWorker); err != nil {
+	if _, err := retryUntilReady(ctx, e, "register cluster-worker", e.registerWorker); err != nil {
 		return nil, err
 	}
 	garden, err := e.open(installation)
 	if err != nil {
 		return nil, err
 	}
-	if _, err := patiently(ctx, e, "check garden", func(ctx context.Context) (string, error) { return e.settleGarden(ctx, garden) }); err != nil {
+	if _, err := retryUntilReady(ctx, e, "check garden", func(ctx context.Context) (string, error) { return e.settleGarden(ctx, garden) }); err != nil {
 		return nil, err
 	}
 	e.waits.Store(nil)
-	project, err := patiently(ctx, e, "read Gardener project name", garden.Project)
+	project, err := retryUntilReady(ctx, e, "read Gardener project name", garden.Project)
 	if err != nil {
 		return nil, err
 	}
@@ -138,7 +138,7 @@ func (e *engine) buildParts(ctx context.Context) ([]lifecycle.Part, error) {
 		return nil, err
 	}
 	owner := newOwnerName()
-	observer, reports, err := e.observers(garden, owner)
+	observer, reports, err := e.newObservers(garden, owner)
 	if err != nil {
 		return nil, err
 	}
@@ -221,9 +221,9 @@ func (t eventEmitter) Complete(ctx context.Context, results []clusterworker.Resu
 	return lost, err
 }
 
-// observers builds the poller that reads the Shoots, and the bridge that reports them if there is a
-// fleet API.
-func (e *engine) observers(garden Garden, owner string) (*poller.Poller, *bridge.Bridge, error) {
+// newObservers builds the poller that reads the Shoots, and the bridge that reports them if there
+// is a fleet API.
+func (e *engine) newObservers(garden Garden, owner string) (*poller.Poller, *bridge.Bridge, error) {
 	cfg := e.cfg.Status
 	cfg.Owner = owner
 	deps := poller.Deps{

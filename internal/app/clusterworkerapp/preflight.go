@@ -41,7 +41,7 @@ The exit code is 1 if any check fails.`,
 			if err != nil {
 				return err
 			}
-			return preflight(cmd.Context(), cfg.Part, out, names)
+			return runPreflight(cmd.Context(), cfg.Part, out, names)
 		},
 	}
 }
@@ -49,7 +49,7 @@ The exit code is 1 if any check fails.`,
 // errPreflight makes preflight exit with code 1.
 var errPreflight = errors.New("preflight failed: see the errors above")
 
-func preflight(ctx context.Context, cfg Part, out io.Writer, names []string) error {
+func runPreflight(ctx context.Context, cfg Part, out io.Writer, names []string) error {
 	if err := errors.Join(cfg.validateSettings(), cfg.sinksConfig().Check()); err != nil {
 		return err
 	}

@@ -13,7 +13,7 @@ import (
 
 // writeSettings writes the settings of the file one by one.
 func (c *converter) writeSettings(name string) {
-	c.writeLinef("# Converted from %s by `sentinel convert`.", printable(name))
+	c.writeLinef("# Converted from %s by `sentinel convert`.", sanitizeLine(name))
 	c.writeLinef("resource_type: %s", c.in.ResourceType)
 	c.writeDuration("poll_interval", c.in.PollInterval)
 	c.writeAPI()
@@ -144,7 +144,7 @@ func (c *converter) writeEntries(data settings.OrderedMap, indent string) {
 	for _, e := range data {
 		key := strings.ToLower(e.Key)
 		if key != e.Key {
-			c.writeLinef("%s# Was %s; the public sentinel sends it in lower case.", indent, printable(e.Key))
+			c.writeLinef("%s# Was %s; the public sentinel sends it in lower case.", indent, sanitizeLine(e.Key))
 		}
 		switch {
 		case e.Map == nil:
@@ -184,7 +184,7 @@ func (c *converter) writeLog() {
 func (c *converter) writeBroker() {
 	c.writeLinef("\n# The broker is configured by environment variables.")
 	if topic := c.in.Clients.Broker.Topic; topic != "" {
-		c.writeLinef("# From this file:\n#   export BROKER_TOPIC=%s", quoteShell(printable(topic)))
+		c.writeLinef("# From this file:\n#   export BROKER_TOPIC=%s", quoteShell(sanitizeLine(topic)))
 	}
 	c.writeLinef(`# For RabbitMQ, because the public sentinel uses an empty routing key:
 #   export BROKER_ROUTING_KEY=none
@@ -205,7 +205,7 @@ func (c *converter) leftOut() {
 	slices.Sort(c.left)
 	c.writeLinef("\n# Omitted:")
 	for _, why := range c.left {
-		c.writeLinef("#   %s", printable(why))
+		c.writeLinef("#   %s", sanitizeLine(why))
 	}
 }
 
@@ -215,7 +215,7 @@ func quoteScalar(s string) string {
 	switch {
 	case isName(s) && !slices.Contains(words, s):
 		return s
-	case printable(s) == s:
+	case sanitizeLine(s) == s:
 		return "'" + strings.ReplaceAll(s, "'", "''") + "'"
 	}
 	// JSON is valid YAML and escapes special characters.
@@ -236,8 +236,8 @@ func isName(s string) bool {
 	return s != "" && s[0] != '_'
 }
 
-// printable returns a text on one line for a comment.
-func printable(s string) string {
+// sanitizeLine returns a text on one line for a comment.
+func sanitizeLine(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r < ' ' || r >= 0x7f && r < 0xa0 || r == 0x2028 || r == 0x2029 || r == 0xfeff || r == 0xfffd {
 			return '?'

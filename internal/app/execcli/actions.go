@@ -42,9 +42,9 @@ func (s *session) runActions(cmd *cobra.Command, args []string, format string) e
 		}
 		return nil
 	case format == show.JSON || format == show.YAML:
-		return show.Value(s.env.Stdout, format, show.Catalogue(list, len(args) > 0))
+		return show.WriteValue(s.env.Stdout, format, show.Catalogue(list, len(args) > 0))
 	case len(args) > 0:
-		return show.Action(s.env.Stdout, list[0], s.showOptions())
+		return show.WriteAction(s.env.Stdout, list[0], s.showOptions())
 	}
-	return show.Actions(s.env.Stdout, list, format == show.Wide, s.showOptions())
+	return show.WriteActions(s.env.Stdout, list, format == show.Wide, s.showOptions())
 }

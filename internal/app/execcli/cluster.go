@@ -84,8 +84,8 @@ func (c *cluster) getExecution(ctx context.Context, name string) (*v1alpha1.Kube
 	name = name[strings.LastIndexByte(name, '/')+1:]
 	var ke v1alpha1.KubernetesExecution
 	err := c.Get(ctx, client.ObjectKey{Namespace: c.namespace, Name: name}, &ke)
-	if apierrors.IsNotFound(err) && !hostcli.Unserved(err) {
-		return nil, cli.Fail(fmt.Errorf("execution %q not found in namespace %q", name, c.namespace), cli.CodePrecondition, "fleetloop exec get --namespace="+c.namespace+"   lists executions")
+	if apierrors.IsNotFound(err) && !hostcli.IsUnserved(err) {
+		return nil, cli.NewError(fmt.Errorf("execution %q not found in namespace %q", name, c.namespace), cli.CodePrecondition, "fleetloop exec get --namespace="+c.namespace+"   lists executions")
 	}
 	if err != nil {
 		return nil, c.explainRefusal(err, fmt.Sprintf("get execution %q", name), roles.ViewerRole)
@@ -125,10 +125,12 @@ func (c *cluster) listExecutions(ctx context.Context, s selection) (*v1alpha1.Ku
 // by an admission policy keeps its own explanation.
 func (c *cluster) explainRefusal(err error, doing, role string) error {
 	if apierrors.IsForbidden(err) && !strings.Contains(err.Error(), "ValidatingAdmissionPolicy") {
-		return cli.Fail(fmt.Errorf("%s: %w", doing, err), cli.CodeFailed, "ask an administrator for the role "+role+" in namespace "+c.namespace+", or ask a user who has it")
+		return cli.NewError(fmt.Errorf("%s: %w", doing, err), cli.CodeFailed, "ask an administrator for the role "+role+" in namespace "+c.namespace+", or ask a user who has it")
 	}
 	return explainError(err, doing)
 }
 
 // explainError adds advice to an error of the API server.
-func explainError(err error, doing string) error { return hostcli.Explain(err, doing, v1alpha1.Kind) }
+func explainError(err error, doing string) error {
+	return hostcli.ExplainError(err, doing, v1alpha1.Kind)
+}

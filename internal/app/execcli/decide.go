@@ -79,7 +79,7 @@ func (s *session) runDecide(cmd *cobra.Command, name string, o decideOptions) er
 	case o.plan != "" && len(o.plan) < shortest:
 		return usageErrorf(cmd, "--plan %s is too short: give at least %d digits of the hash of the plan", o.plan, shortest)
 	case !o.yes && !s.env.Interactive:
-		return cli.Usage(errors.New("no terminal for the confirmation prompt"), "fleetloop exec describe "+name+"   shows the plan; --yes --plan=HASH approves it without a prompt")
+		return cli.NewUsageError(errors.New("no terminal for the confirmation prompt"), "fleetloop exec describe "+name+"   shows the plan; --yes --plan=HASH approves it without a prompt")
 	}
 	c, err := s.connectCluster()
 	if err != nil {
@@ -89,7 +89,7 @@ func (s *session) runDecide(cmd *cobra.Command, name string, o decideOptions) er
 	if err != nil {
 		return err
 	}
-	if err := decidable(ke, o.plan); err != nil {
+	if err := checkDecidable(ke, o.plan); err != nil {
 		return err
 	}
 	if !o.yes {
@@ -103,8 +103,8 @@ func (s *session) runDecide(cmd *cobra.Command, name string, o decideOptions) er
 	return s.printDecision(cmd, c, ke, o)
 }
 
-// decidable returns an error unless an execution waits for approval of a plan.
-func decidable(ke *v1alpha1.KubernetesExecution, plan string) error {
+// checkDecidable returns an error unless an execution waits for approval of a plan.
+func checkDecidable(ke *v1alpha1.KubernetesExecution, plan string) error {
 	describe := "fleetloop exec describe " + ke.Name + "   shows its status"
 	switch {
 	case ke.Status.Phase != v1alpha1.PhaseWaitingApproval:
@@ -112,11 +112,11 @@ func decidable(ke *v1alpha1.KubernetesExecution, plan string) error {
 		if phase == "" {
 			phase = "new"
 		}
-		return cli.Fail(fmt.Errorf("execution %q is not waiting for approval: its phase is %s", ke.Name, phase), cli.CodePrecondition, describe)
+		return cli.NewError(fmt.Errorf("execution %q is not waiting for approval: its phase is %s", ke.Name, phase), cli.CodePrecondition, describe)
 	case ke.Status.Plan == nil || ke.Status.Plan.Hash == "":
-		return cli.Fail(fmt.Errorf("execution %q has no plan to approve or reject", ke.Name), cli.CodePrecondition, describe)
+		return cli.NewError(fmt.Errorf("execution %q has no plan to approve or reject", ke.Name), cli.CodePrecondition, describe)
 	case !strings.HasPrefix(ke.Status.Plan.Hash, plan):
-		return cli.Fail(fmt.Errorf("the plan of execution %q is %s, not %s", ke.Name, show.Short(ke.Status.Plan.Hash), plan), cli.CodePrecondition, describe)
+		return cli.NewError(fmt.Errorf("the plan of execution %q is %s, not %s", ke.Name, show.ShortHash(ke.Status.Plan.Hash), plan), cli.CodePrecondition, describe)
 	}
 	return nil
 }
@@ -128,7 +128,7 @@ func (s *session) confirmPlan(ke *v1alpha1.KubernetesExecution) error {
 	if err := show.Decide(s.env.Stderr, ke, s.showOptions()); err != nil {
 		return err
 	}
-	if _, err := fmt.Fprintf(s.env.Stderr, "\nApprove plan %s? [y/N] ", show.Short(ke.Status.Plan.Hash)); err != nil {
+	if _, err := fmt.Fprintf(s.env.Stderr, "\nApprove plan %s? [y/N] ", show.ShortHash(ke.Status.Plan.Hash)); err != nil {
 		return err
 	}
 	answer, err := bufio.NewReader(s.env.Stdin).ReadString('\n')
@@ -139,7 +139,7 @@ func (s *session) confirmPlan(ke *v1alpha1.KubernetesExecution) error {
 	case "y", "yes":
 		return nil
 	}
-	return cli.Fail(errNo, cli.CodeFailed, "fleetloop reject "+ke.Name+" --reason=TEXT   rejects it")
+	return cli.NewError(errNo, cli.CodeFailed, "fleetloop reject "+ke.Name+" --reason=TEXT   rejects it")
 }
 
 // saveDecision adds the decision to the approvals. It replaces an earlier one of the same user
@@ -159,7 +159,7 @@ func (s *session) saveDecision(ctx context.Context, c *cluster, ke *v1alpha1.Kub
 			case a.Approver != me:
 				others = append(others, a)
 			case a.PlanHash == plan:
-				return nil, cli.Fail(fmt.Errorf("%s: %q has already decided: %s", doing, me, a.Decision), cli.CodePrecondition, "fleetloop exec describe "+ke.Name+"   shows the missing approvals")
+				return nil, cli.NewError(fmt.Errorf("%s: %q has already decided: %s", doing, me, a.Decision), cli.CodePrecondition, "fleetloop exec describe "+ke.Name+"   shows the missing approvals")
 			}
 		}
 		mine := v1alpha1.Approval{Approver: me, Decision: o.decision, Reason: o.reason, PlanHash: plan}
@@ -177,7 +177,7 @@ func (s *session) saveDecision(ctx context.Context, c *cluster, ke *v1alpha1.Kub
 		if ke, err = c.getExecution(ctx, ke.Name); err != nil {
 			return nil, err
 		}
-		if err := decidable(ke, plan); err != nil {
+		if err := checkDecidable(ke, plan); err != nil {
 			return nil, err
 		}
 	}
@@ -189,13 +189,13 @@ func (s *session) printDecision(cmd *cobra.Command, c *cluster, ke *v1alpha1.Kub
 		if o.decision == v1alpha1.Reject {
 			verb = "rejected"
 		}
-		if err := s.printLine("execution/%s %s (plan %s)", ke.Name, verb, show.Short(ke.Status.Plan.Hash)); err != nil {
+		if err := s.printLine("execution/%s %s (plan %s)", ke.Name, verb, show.ShortHash(ke.Status.Plan.Hash)); err != nil {
 			return err
 		}
 	}
 	if !o.wait {
 		if o.format != formatText {
-			return show.Objects(s.env.Stdout, o.format, []v1alpha1.KubernetesExecution{*ke}, true)
+			return show.WriteObjects(s.env.Stdout, o.format, []v1alpha1.KubernetesExecution{*ke}, true)
 		}
 		return nil
 	}

@@ -134,7 +134,7 @@ func (s *session) newRequest(cmd *cobra.Command, args []string, o execOptions) (
 	}
 	raw, err := params.Reader{Stdin: s.env.Stdin}.Read(a.Parameters(), o.file, args[1:])
 	if err != nil {
-		return nil, cli.Usage(err, "fleetloop exec actions "+a.Name+"   describes the parameters")
+		return nil, cli.NewUsageError(err, "fleetloop exec actions "+a.Name+"   describes the parameters")
 	}
 	ke := &v1alpha1.KubernetesExecution{
 		ObjectMeta: metav1.ObjectMeta{Namespace: s.where.namespace, Name: o.objectName},
@@ -150,7 +150,7 @@ func (s *session) newRequest(cmd *cobra.Command, args []string, o execOptions) (
 		return nil, err
 	}
 	if err := validateParameters(&ke.Spec); err != nil {
-		return nil, cli.Usage(err, "fleetloop exec actions "+a.Name+"   describes the parameters")
+		return nil, cli.NewUsageError(err, "fleetloop exec actions "+a.Name+"   describes the parameters")
 	}
 	return ke, nil
 }
@@ -212,7 +212,7 @@ func noSuchAction(cmd *cobra.Command, name string) error {
 	case ok && unknown.Nearest != "":
 		err = fmt.Errorf("%w; did you mean %s?", err, unknown.Nearest)
 	}
-	return cli.Usage(err, "fleetloop exec actions   lists the available actions")
+	return cli.NewUsageError(err, "fleetloop exec actions   lists the available actions")
 }
 
 // createExecution sends an execution in the name of the user and prints the result.
@@ -226,8 +226,8 @@ func (s *session) createExecution(cmd *cobra.Command, ke *v1alpha1.KubernetesExe
 		return err
 	}
 	if err := c.Create(ctx, ke); apierrors.IsAlreadyExists(err) {
-		return cli.Fail(fmt.Errorf("request %s: execution %q already exists", ke.Spec.Action, ke.Name), cli.CodePrecondition,
-			"use another --name or omit it; fleetloop exec describe "+ke.Name+s.showOptions().In(ke)+"   shows the existing one")
+		return cli.NewError(fmt.Errorf("request %s: execution %q already exists", ke.Spec.Action, ke.Name), cli.CodePrecondition,
+			"use another --name or omit it; fleetloop exec describe "+ke.Name+s.showOptions().NamespaceFlag(ke)+"   shows the existing one")
 	} else if err != nil {
 		return c.explainRefusal(err, "request "+ke.Spec.Action, requester(ke.Spec.Action))
 	}
@@ -252,7 +252,7 @@ func (s *session) printCreated(cmd *cobra.Command, c *cluster, ke *v1alpha1.Kube
 	}
 	if !w.wait {
 		if format != formatText {
-			return show.Objects(s.env.Stdout, format, []v1alpha1.KubernetesExecution{*ke}, true)
+			return show.WriteObjects(s.env.Stdout, format, []v1alpha1.KubernetesExecution{*ke}, true)
 		}
 		return nil
 	}
@@ -264,7 +264,7 @@ func (s *session) printCreated(cmd *cobra.Command, c *cluster, ke *v1alpha1.Kube
 func (s *session) followExecution(cmd *cobra.Command, c *cluster, ke *v1alpha1.KubernetesExecution, format string, w waitOptions) error {
 	ke, failed := s.waitForExecution(cmd.Context(), c, ke, w)
 	if format != formatText {
-		return cmp.Or(show.Objects(s.env.Stdout, format, []v1alpha1.KubernetesExecution{*ke}, true), failed)
+		return cmp.Or(show.WriteObjects(s.env.Stdout, format, []v1alpha1.KubernetesExecution{*ke}, true), failed)
 	}
 	if failed != nil {
 		return failed

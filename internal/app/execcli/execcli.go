@@ -78,7 +78,7 @@ func (s *session) printLine(format string, args ...any) error {
 }
 
 func usageErrorf(cmd *cobra.Command, format string, args ...any) error {
-	return cli.Usage(fmt.Errorf(format, args...), cmd.CommandPath()+" --help")
+	return cli.NewUsageError(fmt.Errorf(format, args...), cmd.CommandPath()+" --help")
 }
 
 // requireNames requires at least one name of an execution.

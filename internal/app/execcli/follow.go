@@ -137,24 +137,24 @@ func (s *session) waitForExecution(ctx context.Context, c *cluster, ke *v1alpha1
 			said = text
 			s.printNote("%s", text)
 		}
-		return show.Settled(now) || !w.through && undecided(now), nil
+		return show.IsSettled(now) || !w.through && needsApproval(now), nil
 	})
 	describe := "fleetloop exec describe " + ke.Name + "   shows its status"
 	switch {
 	case errors.Is(err, errWaitTimeout):
-		return last, cli.Fail(fmt.Errorf("timed out waiting for execution %q: its phase is %s after %s", ke.Name, cmp.Or(string(last.Status.Phase), "new"), w.timeout), cli.CodeTimeout, describe)
+		return last, cli.NewError(fmt.Errorf("timed out waiting for execution %q: its phase is %s after %s", ke.Name, cmp.Or(string(last.Status.Phase), "new"), w.timeout), cli.CodeTimeout, describe)
 	case errors.Is(err, errGone):
-		return last, cli.Fail(fmt.Errorf("execution %q was deleted", ke.Name), cli.CodeFailed, "")
+		return last, cli.NewError(fmt.Errorf("execution %q was deleted", ke.Name), cli.CodeFailed, "")
 	case errors.Is(err, context.Canceled):
-		return last, cli.Fail(fmt.Errorf("execution %q continues: %w", ke.Name, err), cli.CodeInterrupted, "fleetloop exec cancel "+ke.Name+"   cancels it")
+		return last, cli.NewError(fmt.Errorf("execution %q continues: %w", ke.Name, err), cli.CodeInterrupted, "fleetloop exec cancel "+ke.Name+"   cancels it")
 	case err != nil:
 		return last, explainError(err, fmt.Sprintf("follow execution %q", ke.Name))
 	}
 	return last, s.resultError(last)
 }
 
-// undecided reports whether an execution still lacks an approval, counting those already given.
-func undecided(ke *v1alpha1.KubernetesExecution) bool {
+// needsApproval reports whether an execution still lacks an approval, counting those already given.
+func needsApproval(ke *v1alpha1.KubernetesExecution) bool {
 	approved := ke.Status.Approval != nil && ke.Status.Approval.State == v1alpha1.ApprovalApproved
 	return ke.Status.Phase == v1alpha1.PhaseWaitingApproval && !approved && ke.Status.ObservedGeneration >= ke.Generation
 }
@@ -177,11 +177,11 @@ func (s *session) resultError(ke *v1alpha1.KubernetesExecution) error {
 	why := cmp.Or(ke.Status.Message, string(ke.Status.ReasonDetail), string(ke.Status.Reason))
 	switch {
 	case ke.Status.Phase == v1alpha1.PhaseWaitingApproval:
-		return cli.Fail(fmt.Errorf("execution %q is waiting for approval", ke.Name), cli.CodePrecondition, "fleetloop approve "+ke.Name+"   shows the plan and approves it")
+		return cli.NewError(fmt.Errorf("execution %q is waiting for approval", ke.Name), cli.CodePrecondition, "fleetloop approve "+ke.Name+"   shows the plan and approves it")
 	case ke.Status.Phase == v1alpha1.PhaseFailed:
-		return cli.Fail(fmt.Errorf("execution %q failed: %s", ke.Name, why), cli.CodeFailed, describe)
+		return cli.NewError(fmt.Errorf("execution %q failed: %s", ke.Name, why), cli.CodeFailed, describe)
 	case ke.Status.Outcome == v1alpha1.OutcomeFailed:
-		return cli.Fail(fmt.Errorf("execution %q ran, but a required postcondition failed: %s", ke.Name, why), cli.CodeFailed, "fleetloop rollback "+ke.Name+"   rolls it back; "+describe)
+		return cli.NewError(fmt.Errorf("execution %q ran, but a required postcondition failed: %s", ke.Name, why), cli.CodeFailed, "fleetloop rollback "+ke.Name+"   rolls it back; "+describe)
 	case ke.Status.Outcome == v1alpha1.OutcomePartial:
 		s.printNote("warning: an optional postcondition failed")
 	}

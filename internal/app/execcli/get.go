@@ -86,12 +86,12 @@ func (s *session) runGet(cmd *cobra.Command, args []string, o getOptions) error 
 			s.printNote("No executions found in namespace %s.", s.where.namespace)
 		}
 	} else if len(found) > 0 || len(errs) == 0 {
-		err = show.Objects(s.env.Stdout, o.format, found, len(args) == 1)
+		err = show.WriteObjects(s.env.Stdout, o.format, found, len(args) == 1)
 	}
 	if err != nil {
 		return err
 	}
-	return hostcli.All(errs, len(found))
+	return hostcli.JoinErrors(errs, len(found))
 }
 
 // findExecutions returns the named or selected executions, by name. Errs holds errors about missing
@@ -148,7 +148,7 @@ func (s *session) describeCommand() *cobra.Command {
 					return err
 				}
 			}
-			return hostcli.All(errs, len(found))
+			return hostcli.JoinErrors(errs, len(found))
 		},
 	}
 }
@@ -272,7 +272,7 @@ func (w *watcher) showChanged(list ...v1alpha1.KubernetesExecution) error {
 
 func (w *watcher) writeExecutions(list ...v1alpha1.KubernetesExecution) (err error) {
 	if w.o.format == show.Name {
-		err = show.Objects(w.env.Stdout, show.Name, list, false)
+		err = show.WriteObjects(w.env.Stdout, show.Name, list, false)
 	} else {
 		err = w.lister.Write(list, w.showOptions())
 	}

@@ -164,7 +164,7 @@ func suggested() []string {
 			ke := &v1alpha1.KubernetesExecution{ObjectMeta: metav1.ObjectMeta{Namespace: execcli.DefaultNamespace, Name: "NAME", UID: "a-uid"}}
 			ke.Status.Phase, ke.Status.ReasonDetail, ke.Status.JobName = phase, detail, jobName
 			ke.Status.ExecutionResults = &v1alpha1.ExecutionResults{}
-			for _, step := range show.Next(ke, show.Options{Namespace: execcli.DefaultNamespace}).Do {
+			for _, step := range show.AdviceFor(ke, show.Options{Namespace: execcli.DefaultNamespace}).Do {
 				if args, ok := strings.CutPrefix(step.Command, "kubectl "); ok {
 					list = append(list, args)
 				}

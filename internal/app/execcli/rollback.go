@@ -51,31 +51,31 @@ func (s *session) runRollback(cmd *cobra.Command, name string, o rollbackOptions
 	if err != nil {
 		return err
 	}
-	if err := reversible(ke); err != nil {
+	if err := checkReversible(ke); err != nil {
 		return err
 	}
-	return s.createExecution(cmd, wayBack(ke, o), o.format, o.waitOptions)
+	return s.createExecution(cmd, newRollback(ke, o), o.format, o.waitOptions)
 }
 
-// reversible returns an error unless the execution can be rolled back.
-func reversible(ke *v1alpha1.KubernetesExecution) error {
+// checkReversible returns an error unless the execution can be rolled back.
+func checkReversible(ke *v1alpha1.KubernetesExecution) error {
 	r := ke.Status.RollbackInformation
 	switch {
-	case !show.Settled(ke):
-		return cli.Fail(fmt.Errorf("execution %q has not ended: its phase is %s", ke.Name, cmp.Or(string(ke.Status.Phase), "new")), cli.CodePrecondition, "fleetloop exec cancel "+ke.Name+"   cancels it")
+	case !show.IsSettled(ke):
+		return cli.NewError(fmt.Errorf("execution %q has not ended: its phase is %s", ke.Name, cmp.Or(string(ke.Status.Phase), "new")), cli.CodePrecondition, "fleetloop exec cancel "+ke.Name+"   cancels it")
 	case ke.Status.ExecutionResults == nil:
-		return cli.Fail(fmt.Errorf("execution %q changed nothing, so there is nothing to roll back", ke.Name), cli.CodePrecondition, "")
+		return cli.NewError(fmt.Errorf("execution %q changed nothing, so there is nothing to roll back", ke.Name), cli.CodePrecondition, "")
 	case r == nil:
-		return cli.Fail(fmt.Errorf("execution %q ended without a known change, so there is nothing to roll back", ke.Name), cli.CodePrecondition, "fleetloop exec describe "+ke.Name+"   shows how it ended")
+		return cli.NewError(fmt.Errorf("execution %q ended without a known change, so there is nothing to roll back", ke.Name), cli.CodePrecondition, "fleetloop exec describe "+ke.Name+"   shows how it ended")
 	case !r.Available:
 		why := cmp.Or(r.Reason, ke.Spec.Action+" cannot be rolled back")
-		return cli.Fail(fmt.Errorf("execution %q cannot be rolled back: %s", ke.Name, why), cli.CodePrecondition, "fleetloop exec describe "+ke.Name+"   shows the changes")
+		return cli.NewError(fmt.Errorf("execution %q cannot be rolled back: %s", ke.Name, why), cli.CodePrecondition, "fleetloop exec describe "+ke.Name+"   shows the changes")
 	}
 	return nil
 }
 
-// wayBack returns the execution that rolls back another.
-func wayBack(ke *v1alpha1.KubernetesExecution, o rollbackOptions) *v1alpha1.KubernetesExecution {
+// newRollback returns the execution that rolls back another.
+func newRollback(ke *v1alpha1.KubernetesExecution, o rollbackOptions) *v1alpha1.KubernetesExecution {
 	const longest = 200 // leaves room for the suffix
 	r := ke.Status.RollbackInformation
 	back := &v1alpha1.KubernetesExecution{

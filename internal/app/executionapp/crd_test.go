@@ -64,8 +64,8 @@ func TestOldCRD(t *testing.T) {
 	says := func(metric string, words ...string) {
 		t.Helper()
 		apptest.Eventually(t, func() error {
-			_, ready := apptest.Send(t, http.MethodGet, health+"/readyz?verbose", "")
-			_, metrics := apptest.Send(t, http.MethodGet, health+"/metrics", "")
+			_, ready := apptest.SendRequest(t, http.MethodGet, health+"/readyz?verbose", "")
+			_, metrics := apptest.SendRequest(t, http.MethodGet, health+"/metrics", "")
 			if !strings.Contains(metrics, "\n"+metric+"\n") {
 				return fmt.Errorf("/metrics lacks %s", metric)
 			}

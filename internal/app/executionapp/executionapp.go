@@ -108,7 +108,7 @@ func newAuditing(cfg Part, p *process.Process) (*audit.Auditor, []lifecycle.Part
 	if err != nil {
 		return nil, nil, err
 	}
-	tables := schema.Awaited(pool, p.Log)
+	tables := schema.NewAwaited(pool, p.Log)
 	parts := []lifecycle.Part{
 		{Name: "audit database", Run: pool.Run, Ready: pool.Ready, Close: func() error { pool.Close(); return nil }},
 		{Name: "audit schema", Run: tables.Run, Ready: tables.Ready},

@@ -85,7 +85,7 @@ func TestFollowsThePolicies(t *testing.T) {
 	says := func(status int, want string) {
 		t.Helper()
 		apptest.Eventually(t, func() error {
-			got, body := apptest.Send(t, http.MethodGet, health+"/readyz?verbose", "")
+			got, body := apptest.SendRequest(t, http.MethodGet, health+"/readyz?verbose", "")
 			if got != status || !strings.Contains(body, want) {
 				return fmt.Errorf("/readyz gives %d, want %d with %q: %s", got, status, want, body)
 			}
@@ -142,7 +142,7 @@ func TestStartsWithoutAnything(t *testing.T) {
 	health := c.URL(t, "metrics and health")
 	apptest.WantStatus(t, health+"/healthz", http.StatusOK)
 	apptest.Eventually(t, func() error {
-		_, body := apptest.Send(t, http.MethodGet, health+"/readyz?verbose", "")
+		_, body := apptest.SendRequest(t, http.MethodGet, health+"/readyz?verbose", "")
 		for _, want := range []string{"audit database", "ConfigMaps not listed yet: ", "nowhere", "Namespaces not listed yet: ", "forbidden"} {
 			if !strings.Contains(body, want) {
 				return fmt.Errorf("/readyz lacks %q: %s", want, body)

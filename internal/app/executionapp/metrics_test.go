@@ -28,7 +28,7 @@ func TestScraped(t *testing.T) {
 	shows := func(series ...string) {
 		t.Helper()
 		apptest.Eventually(t, func() error {
-			_, body := apptest.Send(t, http.MethodGet, scrape, "")
+			_, body := apptest.SendRequest(t, http.MethodGet, scrape, "")
 			for _, want := range series {
 				if !regexp.MustCompile(`(?m)^` + regexp.QuoteMeta("kubernetesexecution_") + want + `$`).MatchString(body) {
 					return fmt.Errorf("/metrics lacks %s:\n%s", want, strings.Join(regexp.MustCompile(`(?m)^kubernetesexecution_(api|approval|cond).*$`).FindAllString(body, -1), "\n"))

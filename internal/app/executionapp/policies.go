@@ -142,7 +142,7 @@ type conditionEvaluator struct{ *evaluator.Evaluator }
 func (c conditionEvaluator) Enter(requester string) (execution.Place, error) {
 	p, err := c.Evaluator.Enter(requester)
 	if err != nil {
-		return nil, inWords(err)
+		return nil, convertError(err)
 	}
 	return evaluationPlace{p}, nil
 }
@@ -157,16 +157,16 @@ func (p evaluationPlace) Evaluate(ctx context.Context, module string, input any,
 		return false, "", fmt.Errorf("encode condition input: %w", err)
 	}
 	passed, message, err = p.Place.Evaluate(ctx, module, text, now)
-	return passed, message, inWords(err)
+	return passed, message, convertError(err)
 }
 
 // Compile reports why a condition can never hold.
 func (p evaluationPlace) Compile(ctx context.Context, module string) error {
-	return inWords(p.Place.Compile(ctx, module))
+	return convertError(p.Place.Compile(ctx, module))
 }
 
-// inWords converts an error to the error types of executions.
-func inWords(err error) error {
+// convertError converts an error to the error types of executions.
+func convertError(err error) error {
 	never, killed, retry := (*policy.CompileError)(nil), (*evaluator.KilledError)(nil), (*evaluator.RetryError)(nil)
 	switch {
 	case errors.As(err, &never):

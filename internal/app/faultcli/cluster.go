@@ -40,7 +40,9 @@ func (s *session) connectCluster() (*cluster, error) {
 	return &cluster{c}, nil
 }
 
-func explainError(err error, doing string) error { return hostcli.Explain(err, doing, v1alpha1.Kind) }
+func explainError(err error, doing string) error {
+	return hostcli.ExplainError(err, doing, v1alpha1.Kind)
+}
 
 // bareName removes the kind prefix of kubectl from a name.
 func bareName(name string) string { return name[strings.LastIndexByte(name, '/')+1:] }
@@ -49,8 +51,8 @@ func bareName(name string) string { return name[strings.LastIndexByte(name, '/')
 func (c *cluster) getFault(ctx context.Context, node string) (*v1alpha1.NodeFault, error) {
 	var f v1alpha1.NodeFault
 	err := c.Get(ctx, client.ObjectKey{Name: bareName(node)}, &f)
-	if apierrors.IsNotFound(err) && !hostcli.Unserved(err) {
-		return nil, cli.Fail(fmt.Errorf("node %q has no NodeFault", bareName(node)), cli.CodePrecondition, "fleetloop faults list   shows the nodes with faults")
+	if apierrors.IsNotFound(err) && !hostcli.IsUnserved(err) {
+		return nil, cli.NewError(fmt.Errorf("node %q has no NodeFault", bareName(node)), cli.CodePrecondition, "fleetloop faults list   shows the nodes with faults")
 	}
 	if err != nil {
 		return nil, explainError(err, fmt.Sprintf("get NodeFault of node %q", bareName(node)))

@@ -44,7 +44,7 @@ func (s *session) deliveriesCommand() *cobra.Command {
 			case resend:
 				return s.runResend(cmd, args)
 			}
-			return s.deliveries(cmd, args, format)
+			return s.runDeliveries(cmd, args, format)
 		},
 	}
 	cmd.Flags().BoolVar(&resend, "resend", false, "send rejected events again")
@@ -157,8 +157,8 @@ func formatAgo(now time.Time, t *metav1.Time) string {
 	return terminal.Since(now, t.Time) + " ago"
 }
 
-// deliveries prints undelivered events.
-func (s *session) deliveries(cmd *cobra.Command, args []string, format string) error {
+// runDeliveries prints undelivered events.
+func (s *session) runDeliveries(cmd *cobra.Command, args []string, format string) error {
 	c, err := s.connectCluster()
 	if err != nil {
 		return err
@@ -169,14 +169,14 @@ func (s *session) deliveries(cmd *cobra.Command, args []string, format string) e
 	}
 	sinks, events := summarizeSinks(list)
 	if isData(format) {
-		err = show.Value(s.env.Stdout, format, map[string]any{"sinks": nonNil(sinks), "undeliveredChangeEvents": nonNil(events)})
+		err = show.WriteValue(s.env.Stdout, format, map[string]any{"sinks": nonNil(sinks), "undeliveredChangeEvents": nonNil(events)})
 	} else {
 		err = s.showDeliveries(sinks, events, countLost(list), format == show.Wide)
 	}
 	if err != nil {
 		return err
 	}
-	return hostcli.All(errs, len(list))
+	return hostcli.JoinErrors(errs, len(list))
 }
 
 // nonNil returns an empty list for nil, so that JSON has no null.
@@ -261,7 +261,7 @@ func (s *session) runResend(cmd *cobra.Command, args []string) error {
 	if asked == 0 && len(args) == 0 && len(errs) == 0 {
 		s.printNote("No rejected events.")
 	}
-	return hostcli.All(errs, cmp.Or(asked, len(list)-len(errs)))
+	return hostcli.JoinErrors(errs, cmp.Or(asked, len(list)-len(errs)))
 }
 
 // refusingSinks returns the sinks that have rejected an event that is still stored.

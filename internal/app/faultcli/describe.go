@@ -50,7 +50,7 @@ func (s *session) describeCommand() *cobra.Command {
 					return err
 				}
 			}
-			return hostcli.All(errs, len(found))
+			return hostcli.JoinErrors(errs, len(found))
 		},
 	}
 }

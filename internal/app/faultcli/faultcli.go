@@ -27,16 +27,16 @@ func Commands(env cli.Env) []*cobra.Command {
 	return []*cobra.Command{faults}
 }
 
-// Deliveries returns the command deliveries, which belongs below changes.
-func Deliveries(env cli.Env) *cobra.Command {
+// DeliveriesCommand returns the command deliveries, which belongs below changes.
+func DeliveriesCommand(env cli.Env) *cobra.Command {
 	s := newSession(env)
 	cmd := s.deliveriesCommand()
 	s.where.AddFlags(cmd.Flags())
 	return cmd
 }
 
-// Release returns the command release alone, for the binary of the controller.
-func Release(env cli.Env) *cobra.Command {
+// ReleaseCommand returns the command release alone, for the binary of the controller.
+func ReleaseCommand(env cli.Env) *cobra.Command {
 	s := newSession(env)
 	cmd := s.releaseCommand()
 	cmd.Example = strings.ReplaceAll(cmd.Example, "fleetloop faults release", "node-fault-controller release")
@@ -96,7 +96,7 @@ func (s *session) paintText(style terminal.Style, text string) string {
 }
 
 func usageErrorf(cmd *cobra.Command, format string, args ...any) error {
-	return cli.Usage(fmt.Errorf(format, args...), cmd.CommandPath()+" --help")
+	return cli.NewUsageError(fmt.Errorf(format, args...), cmd.CommandPath()+" --help")
 }
 
 func addOutputFlag(cmd *cobra.Command, format *string, formats ...string) {

@@ -69,7 +69,7 @@ func (s *session) runList(cmd *cobra.Command, args []string, format string, ever
 	if err != nil {
 		return err
 	}
-	return hostcli.All(errs, len(shown))
+	return hostcli.JoinErrors(errs, len(shown))
 }
 
 // isOver reports whether nothing remains to do for a node.
@@ -90,7 +90,7 @@ func (s *session) writeTable(list []v1alpha1.NodeFault, wide bool) error {
 	rows := [][]string{heads}
 	for i := range list {
 		st := &list[i].Status
-		row := []string{list[i].Name, string(st.Phase), faultOf(&list[i]), remedyOf(st.Remediation), podsOf(st.Drain), formatSince(s.env.Now(), st.PhaseChangedAt)}
+		row := []string{list[i].Name, string(st.Phase), faultOf(&list[i]), formatRemedy(st.Remediation), podsOf(st.Drain), formatSince(s.env.Now(), st.PhaseChangedAt)}
 		if wide {
 			row = append(row, st.Session, fmt.Sprint(st.UndeliveredChangeEvents))
 		}
@@ -108,7 +108,7 @@ func faultOf(f *v1alpha1.NodeFault) string {
 	return cmp.Or(strings.Join(first.ErrorCodes, ","), first.Check)
 }
 
-func remedyOf(r *v1alpha1.RemediationStatus) string {
+func formatRemedy(r *v1alpha1.RemediationStatus) string {
 	if r == nil {
 		return ""
 	}
@@ -162,7 +162,7 @@ func writeFaults(w io.Writer, format string, list []v1alpha1.NodeFault, single b
 		items = append(items, list[i])
 	}
 	if single && len(items) == 1 {
-		return show.Value(w, format, items[0])
+		return show.WriteValue(w, format, items[0])
 	}
-	return show.Value(w, format, map[string]any{"apiVersion": "v1", "kind": "List", "items": items})
+	return show.WriteValue(w, format, map[string]any{"apiVersion": "v1", "kind": "List", "items": items})
 }

@@ -67,7 +67,7 @@ func command(t *testing.T, kubeconfig string, args ...string) run {
 	}
 	root := cli.Command(env)
 	root.AddCommand(faultcli.Commands(env)...)
-	cli.AddToChanges(root, faultcli.Deliveries(env))
+	cli.AddToChanges(root, faultcli.DeliveriesCommand(env))
 	r := run{args: args}
 	r.code = cli.Run(t.Context(), env, root, args)
 	r.out, r.errs = out.String(), errs.String()

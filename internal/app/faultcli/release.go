@@ -83,7 +83,7 @@ func (s *session) runRelease(ctx context.Context, args []string, r releaseOption
 	if r.everything && released == 0 && len(errs) == 0 {
 		s.printNote("No node has changes of the controller.")
 	}
-	return hostcli.All(errs, done)
+	return hostcli.JoinErrors(errs, done)
 }
 
 // blockingTaints returns why a node does not accept other workloads.
@@ -103,7 +103,7 @@ func (s *session) releaseOne(ctx context.Context, c *cluster, name string, r rel
 		var before corev1.Node
 		if err := c.Get(ctx, client.ObjectKey{Name: name}, &before); err != nil {
 			if apierrors.IsNotFound(err) {
-				err = cli.Fail(fmt.Errorf("node %q not found", name), cli.CodePrecondition, "kubectl get nodes   lists the nodes")
+				err = cli.NewError(fmt.Errorf("node %q not found", name), cli.CodePrecondition, "kubectl get nodes   lists the nodes")
 				return nil, false, err
 			}
 			return nil, false, explainError(err, fmt.Sprintf("get node %q", name))

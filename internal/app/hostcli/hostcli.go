@@ -44,7 +44,7 @@ func (w *Where) Connect(env cli.Env, scheme *runtime.Scheme, mapper meta.RESTMap
 	}
 	cfg, err := where.restConfig()
 	if err != nil {
-		return nil, cli.Usage(err, "select a cluster with --kubeconfig and --context")
+		return nil, cli.NewUsageError(err, "select a cluster with --kubeconfig and --context")
 	}
 	kube.TakeLogs(slog.New(slog.DiscardHandler)) // the same messages are returned as errors
 	cfg.WarningHandler = rest.NewWarningWriter(env.Stderr, rest.WarningWriterOptions{Deduplicate: true})
@@ -78,31 +78,31 @@ func (w *Where) restConfig() (*rest.Config, error) {
 	return cfg, nil
 }
 
-// Unserved reports whether the server does not know the kind.
-func Unserved(err error) bool {
+// IsUnserved reports whether the server does not know the kind.
+func IsUnserved(err error) bool {
 	status, ok := errors.AsType[*apierrors.StatusError](err)
 	return ok && apierrors.IsNotFound(err) && (status.Status().Details == nil || status.Status().Details.Name == "")
 }
 
-// Explain adds advice to an error of the API server. kind is the requested kind.
-func Explain(err error, doing, kind string) error {
+// ExplainError adds advice to an error of the API server. kind is the requested kind.
+func ExplainError(err error, doing, kind string) error {
 	wrapped := fmt.Errorf("%s: %w", doing, err)
 	if why, next, ok := parseDenial(err); ok {
-		return cli.Fail(fmt.Errorf("%s: %s", doing, why), cli.CodePrecondition, next)
+		return cli.NewError(fmt.Errorf("%s: %s", doing, why), cli.CodePrecondition, next)
 	}
 	switch _, offline := errors.AsType[*url.Error](err); {
-	case Unserved(err):
-		return cli.Fail(wrapped, cli.CodeFailed, "kubectl apply -f deploy/crds   installs the resource definition of "+kind)
+	case IsUnserved(err):
+		return cli.NewError(wrapped, cli.CodeFailed, "kubectl apply -f deploy/crds   installs the resource definition of "+kind)
 	case apierrors.IsNotFound(err), apierrors.IsConflict(err), apierrors.IsAlreadyExists(err):
-		return cli.Fail(wrapped, cli.CodePrecondition, "")
+		return cli.NewError(wrapped, cli.CodePrecondition, "")
 	case apierrors.IsForbidden(err):
-		return cli.Fail(wrapped, cli.CodeFailed, "ask an administrator for a role; kubectl auth can-i --list --namespace=NAMESPACE   lists your permissions")
+		return cli.NewError(wrapped, cli.CodeFailed, "ask an administrator for a role; kubectl auth can-i --list --namespace=NAMESPACE   lists your permissions")
 	case apierrors.IsUnauthorized(err):
-		return cli.Fail(wrapped, cli.CodeFailed, "log in to the cluster, or use another kubeconfig with --kubeconfig")
+		return cli.NewError(wrapped, cli.CodeFailed, "log in to the cluster, or use another kubeconfig with --kubeconfig")
 	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err):
-		return cli.Fail(wrapped, cli.CodePrecondition, "")
+		return cli.NewError(wrapped, cli.CodePrecondition, "")
 	case offline:
-		return cli.Fail(wrapped, cli.CodeFailed, "kubectl config current-context   shows the selected cluster; --kubeconfig and --context select another")
+		return cli.NewError(wrapped, cli.CodeFailed, "kubectl config current-context   shows the selected cluster; --kubeconfig and --context select another")
 	}
 	return wrapped
 }
@@ -119,15 +119,15 @@ func parseDenial(err error) (why, next string, ok bool) {
 	return why, next, ok
 }
 
-// All joins the errors about several objects. done is the number of successes.
-func All(errs []error, done int) error {
+// JoinErrors joins the errors about several objects. done is the number of successes.
+func JoinErrors(errs []error, done int) error {
 	switch {
 	case len(errs) == 0:
 		return nil
 	case done > 0:
-		return cli.Fail(errors.Join(errs...), cli.CodePartial, "")
+		return cli.NewError(errors.Join(errs...), cli.CodePartial, "")
 	case len(errs) == 1:
 		return errs[0]
 	}
-	return cli.Fail(errors.Join(errs...), cli.ExitCode(errs[0]), "")
+	return cli.NewError(errors.Join(errs...), cli.ExitCode(errs[0]), "")
 }

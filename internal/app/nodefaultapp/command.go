@@ -59,7 +59,7 @@ One replica at a time acts. All replicas receive reports.`,
 			}
 			return []*settings.Report{report}, err
 		}, &cfg),
-		faultcli.Release(cli.Env{Stdout: stdout, Stderr: stderr, LookupEnv: env}),
+		faultcli.ReleaseCommand(cli.Env{Stdout: stdout, Stderr: stderr, LookupEnv: env}),
 	)
 	process.AddVersion(root)
 	return root

@@ -216,7 +216,7 @@ func (c Part) rulesConfig() rules.Config {
 	return c.Rules
 }
 
-func (c Part) quarantine() quarantine.Config {
+func (c Part) quarantineConfig() quarantine.Config {
 	cfg := c.Quarantine
 	cfg.DryRun = c.DryRun
 	return cfg
@@ -232,7 +232,7 @@ func (c Part) budgetConfig() budget.Config {
 // janitor reports a more precise error.
 const slack = 5 * time.Minute
 
-func (c Part) remediation() remediation.Config {
+func (c Part) remediationConfig() remediation.Config {
 	r := c.Remediation
 	return remediation.Config{
 		RebootAttempts: r.RebootAttempts, TerminateAttempts: r.TerminateAttempts, RebootTimeout: r.RebootTimeout + slack, TerminateTimeout: r.TerminateTimeout + slack,

@@ -106,7 +106,7 @@ func Parts(ctx context.Context, p *process.Process, cfg Part, loan Overrides) (p
 	for _, role := range []struct {
 		name string
 		make func(context.Context) ([]lifecycle.Part, error)
-	}{{roleController, a.controller}, {roleJanitor, a.newJanitor}, {roleIntake, a.newReportParts}} {
+	}{{roleController, a.newController}, {roleJanitor, a.newJanitor}, {roleIntake, a.newReportParts}} {
 		if !cfg.hasRole(role.name) {
 			continue
 		}
@@ -145,8 +145,8 @@ func (a *app) openStore() (*store.Store, error) {
 	return a.store, err
 }
 
-// controller builds the parts that manage nodes.
-func (a *app) controller(ctx context.Context) ([]lifecycle.Part, error) {
+// newController builds the parts that manage nodes.
+func (a *app) newController(ctx context.Context) ([]lifecycle.Part, error) {
 	m, err := kube.NewManager(a.host, a.kubeOptions(controllerLease)) //nolint:contextcheck // the manager outlives the call
 	if err != nil {
 		return nil, err
@@ -169,7 +169,7 @@ func (a *app) controller(ctx context.Context) ([]lifecycle.Part, error) {
 	if err := drainer.Register(a.p.Metrics); err != nil {
 		return nil, err
 	}
-	repairs := a.cfg.remediation()
+	repairs := a.cfg.remediationConfig()
 	repairs.Log = a.p.Log
 	if v := a.cfg.Remediation.Verification; v.Image != "" {
 		verifier, err := remediation.NewJobVerifier(remediation.VerificationConfig{
@@ -181,7 +181,7 @@ func (a *app) controller(ctx context.Context) ([]lifecycle.Part, error) {
 		repairs.Verifier = verifier
 	}
 	o, err := operator.Add(m, operator.Config{TTL: a.cfg.Retention, Outbox: a.cfg.outboxConfig(a.p.StopTimeout())}, operator.Deps{
-		Rules: set, Quarantine: quarantine.New(a.cfg.quarantine(), bound), Drain: drainer, Remedy: remediation.New(repairs, m.GetClient()),
+		Rules: set, Quarantine: quarantine.New(a.cfg.quarantineConfig(), bound), Drain: drainer, Remedy: remediation.New(repairs, m.GetClient()),
 		Sinks: a.outboxSinks(), Log: a.p.Log, Registerer: a.p.Metrics,
 	})
 	if err != nil {

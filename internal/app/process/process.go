@@ -97,7 +97,7 @@ var errStopping = errors.New("process is stopping")
 // first part starts until after the last one has stopped. live reports why the process makes no
 // progress; nil means that it always does. Parts that cannot run are discarded.
 func (p *Process) Run(ctx context.Context, live func() error, parts ...lifecycle.Part) error {
-	endpoints, err := p.endpoints(ctx, live, parts)
+	endpoints, err := p.newEndpoints(ctx, live, parts)
 	if err != nil {
 		return errors.Join(err, lifecycle.Discard(parts...))
 	}
@@ -128,8 +128,8 @@ func (p *Process) watchPart(part lifecycle.Part) func(context.Context) error {
 	}
 }
 
-// endpoints listens for metrics and health.
-func (p *Process) endpoints(ctx context.Context, live func() error, parts []lifecycle.Part) ([]lifecycle.Part, error) {
+// newEndpoints returns the parts that serve metrics and health.
+func (p *Process) newEndpoints(ctx context.Context, live func() error, parts []lifecycle.Part) ([]lifecycle.Part, error) {
 	checks := []health.Check{{Name: "running", Ready: func() error {
 		if ctx.Err() != nil {
 			return errStopping
@@ -147,9 +147,9 @@ func (p *Process) endpoints(ctx context.Context, live func() error, parts []life
 		probes.Handle(path, h)
 	}
 	mux := http.NewServeMux()
-	mux.Handle("/metrics", p.protected(telemetry.MetricsHandler(append(prometheus.Gatherers{p.Metrics}, p.more...))))
+	mux.Handle("/metrics", p.requireToken(telemetry.MetricsHandler(append(prometheus.Gatherers{p.Metrics}, p.more...))))
 	for path, h := range p.debug {
-		mux.Handle(path, p.protected(h))
+		mux.Handle(path, p.requireToken(h))
 	}
 	if p.cfg.HealthAddr == p.cfg.MetricsAddr {
 		mux.Handle("/", probes)
@@ -167,8 +167,8 @@ func (p *Process) endpoints(ctx context.Context, live func() error, parts []life
 	return []lifecycle.Part{first, second}, nil
 }
 
-// protected requires the metrics token, if one is set.
-func (p *Process) protected(h http.Handler) http.Handler {
+// requireToken requires the metrics token, if one is set.
+func (p *Process) requireToken(h http.Handler) http.Handler {
 	if p.cfg.MetricsToken == "" {
 		return h
 	}

@@ -25,9 +25,9 @@ type Schema struct {
 
 type lastAttempt struct{ err error }
 
-// Awaited returns a schema that another process migrates. Run fails at once if the database has
+// NewAwaited returns a schema that another process migrates. Run fails at once if the database has
 // foreign migrations.
-func Awaited(pool *postgres.Pool, log *slog.Logger) *Schema {
+func NewAwaited(pool *postgres.Pool, log *slog.Logger) *Schema {
 	return newSchema(func(ctx context.Context) error {
 		err := pool.CheckSchema(ctx)
 		if errors.Is(err, postgres.ErrSchemaIncompatible) {
@@ -37,9 +37,9 @@ func Awaited(pool *postgres.Pool, log *slog.Logger) *Schema {
 	}, log)
 }
 
-// Migrated returns a schema that this process migrates.
-func Migrated(cfg postgres.Config, log *slog.Logger) *Schema {
-	return newSchema(func(ctx context.Context) error { return bringUp(ctx, cfg, log) }, log)
+// NewMigrated returns a schema that this process migrates.
+func NewMigrated(cfg postgres.Config, log *slog.Logger) *Schema {
+	return newSchema(func(ctx context.Context) error { return migrateSchema(ctx, cfg, log) }, log)
 }
 
 func newSchema(prepare func(context.Context) error, log *slog.Logger) *Schema {
@@ -48,8 +48,8 @@ func newSchema(prepare func(context.Context) error, log *slog.Logger) *Schema {
 	return s
 }
 
-// bringUp migrates the schema and marks errors that a retry cannot solve as permanent.
-func bringUp(ctx context.Context, cfg postgres.Config, log *slog.Logger) error {
+// migrateSchema migrates the schema and marks errors that a retry cannot solve as permanent.
+func migrateSchema(ctx context.Context, cfg postgres.Config, log *slog.Logger) error {
 	err := postgres.Migrate(ctx, cfg, log)
 	if err != nil && !errors.Is(err, postgres.ErrUnavailable) {
 		return backoff.Permanent(err)

@@ -73,7 +73,7 @@ type command struct {
 }
 
 func (c *command) loadSettings(cmd *cobra.Command) (*settings.Report, error) {
-	if err := c.fileOnly(cmd.Flags()); err != nil {
+	if err := c.rejectOperatorFlags(cmd.Flags()); err != nil {
 		return nil, err
 	}
 	src := settings.Source{File: c.file, Env: c.env, Flags: cmd.Flags()}
@@ -135,7 +135,7 @@ func (c *command) checkConfig(cmd *cobra.Command) (*bus.Config, error) {
 		return nil, err
 	}
 	if c.cfg.ShutdownTimeout >= c.cfg.StopTimeout {
-		return nil, report.Wrap("stop_timeout", stopsTooSoon(c.cfg.StopTimeout, c.cfg.ShutdownTimeout))
+		return nil, report.Wrap("stop_timeout", stopTimeoutConflict(c.cfg.StopTimeout, c.cfg.ShutdownTimeout))
 	}
 	if _, err := NewClient(c.cfg.HyperfleetAPI); err != nil {
 		return nil, err
@@ -152,8 +152,8 @@ func (c *command) checkConfig(cmd *cobra.Command) (*bus.Config, error) {
 	return broker, err
 }
 
-// stopsTooSoon returns why the two timeouts conflict.
-func stopsTooSoon(stop, shutdown time.Duration) error {
+// stopTimeoutConflict returns why the two timeouts conflict.
+func stopTimeoutConflict(stop, shutdown time.Duration) error {
 	return fmt.Errorf("%s is invalid: must be longer than shutdown_timeout (%s), which waits for confirmations", stop, shutdown)
 }
 

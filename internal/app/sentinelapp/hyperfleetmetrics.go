@@ -33,7 +33,7 @@ func (h HyperFleetMetrics) servePublic(p *process.Process) {
 	build := version.Get()
 	p.HandleDebug(HyperFleetMetricsPath, telemetry.MetricsHandler(prometheus.GathererFunc(func() ([]*dto.MetricFamily, error) {
 		families, err := p.Metrics.Gather()
-		return publicMetrics(families, build.Version), err
+		return convertMetrics(families, build.Version), err
 	})))
 }
 
@@ -81,8 +81,8 @@ func isSkipReason(reason string) bool {
 
 const metricPrefix = "hyperfleet_sentinel_"
 
-// publicMetrics converts metrics to the families of the public sentinel.
-func publicMetrics(ours []*dto.MetricFamily, release string) []*dto.MetricFamily {
+// convertMetrics converts metrics to the families of the public sentinel.
+func convertMetrics(ours []*dto.MetricFamily, release string) []*dto.MetricFamily {
 	byName := map[string]*dto.MetricFamily{}
 	for _, f := range ours {
 		byName[strings.TrimPrefix(f.GetName(), metricPrefix)] = f

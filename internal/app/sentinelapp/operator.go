@@ -41,9 +41,9 @@ type Operator struct {
 	// name with a random suffix.
 	Identity string
 
-	// Unsaid holds settings that a SentinelConfig cannot express. They apply to all
+	// Defaults holds settings that a SentinelConfig cannot express. They apply to all
 	// SentinelConfigs. The zero value means the defaults of the engine.
-	Unsaid SpecDefaults
+	Defaults SpecDefaults
 
 	// Env supplies broker settings that the specs leave out. With several SentinelConfigs, no
 	// credentials are taken from it or from Unsaid, because any user who can create an object could
@@ -121,7 +121,7 @@ func (o Operator) Parts(p *process.Process) (parts []lifecycle.Part, live func()
 			}
 			return l, l.Close, nil
 		},
-		Complete:    func(s *sentinelconfig.Settings) { o.Unsaid.completeSettings(s, o.isTrusted()) },
+		Complete:    func(s *sentinelconfig.Settings) { o.Defaults.completeSettings(s, o.isTrusted()) },
 		Log:         p.Log,
 		Registerer:  p.Metrics,
 		Tracer:      p.Tracing.Tracer("github.com/fleetloop/fleetloop/internal/sentinel"),

@@ -56,8 +56,8 @@ func (c *command) runsOperator(flags *pflag.FlagSet) bool {
 	return !isFile(c.file) || flags.Changed(flagAll) && flags.Lookup(flagAll).Value.String() == "true"
 }
 
-// fileOnly rejects flags that require SentinelConfigs.
-func (c *command) fileOnly(flags *pflag.FlagSet) error {
+// rejectOperatorFlags rejects flags that require SentinelConfigs.
+func (c *command) rejectOperatorFlags(flags *pflag.FlagSet) error {
 	if !isFile(c.file) {
 		return fmt.Errorf("--config %q is the name of a SentinelConfig, which this command cannot read: see kubectl describe sentinelconfig %s, "+
 			"or pass the path of a file, for example ./sentinel-config.yaml", c.file, c.file)
@@ -72,7 +72,7 @@ func (c *command) fileOnly(flags *pflag.FlagSet) error {
 
 // loadOperator reads the configuration of the operator.
 func (c *command) loadOperator(cmd *cobra.Command) (*settings.Report, error) {
-	if err := c.operatorOnly(cmd.Flags()); err != nil {
+	if err := c.rejectFileFlags(cmd.Flags()); err != nil {
 		return nil, err
 	}
 	report, err := settings.Load(&c.onHost, settings.Source{Env: c.env, Flags: cmd.Flags()})
@@ -80,13 +80,13 @@ func (c *command) loadOperator(cmd *cobra.Command) (*settings.Report, error) {
 		return nil, err
 	}
 	if c.onHost.ShutdownTimeout >= c.onHost.StopTimeout {
-		return nil, report.Wrap("stop_timeout", stopsTooSoon(c.onHost.StopTimeout, c.onHost.ShutdownTimeout))
+		return nil, report.Wrap("stop_timeout", stopTimeoutConflict(c.onHost.StopTimeout, c.onHost.ShutdownTimeout))
 	}
 	return report, nil
 }
 
-// operatorOnly rejects flags that conflict with SentinelConfigs.
-func (c *command) operatorOnly(flags *pflag.FlagSet) error {
+// rejectFileFlags rejects flags that conflict with SentinelConfigs.
+func (c *command) rejectFileFlags(flags *pflag.FlagSet) error {
 	if c.file != "" && flags.Changed(flagAll) {
 		return fmt.Errorf("--all and --config %q are mutually exclusive", c.file)
 	}
@@ -134,7 +134,7 @@ func (c *command) runOperator(cmd *cobra.Command) error {
 	}
 	cfg.servePublic(p)
 	parts, live, err := Operator{
-		Host: host, Namespace: cfg.Namespace, Name: c.file, Identity: cfg.PodName, Unsaid: cfg.SpecDefaults, Env: c.env,
+		Host: host, Namespace: cfg.Namespace, Name: c.file, Identity: cfg.PodName, Defaults: cfg.SpecDefaults, Env: c.env,
 	}.Parts(p)
 	if err != nil {
 		return err

@@ -218,7 +218,7 @@ func yamlDocuments(name string, data []byte) ([]rawDocument, error) {
 			continue // an empty document
 		}
 		where := fmt.Sprintf("%s:%d", name, node.Content[0].Line)
-		keepTexts(&node)
+		preserveStrings(&node)
 		var value any
 		if err := node.Decode(&value); err != nil {
 			return nil, fmt.Errorf("%s: %s", name, strings.Join(strings.Fields(strings.TrimPrefix(err.Error(), "yaml: ")), " "))
@@ -231,9 +231,9 @@ func yamlDocuments(name string, data []byte) ([]rawDocument, error) {
 	}
 }
 
-// keepTexts preserves the text of YAML values without a JSON type: dates, and keys that are not
-// strings.
-func keepTexts(n *yaml.Node) {
+// preserveStrings preserves the text of YAML values without a JSON type: dates, and keys that are
+// not strings.
+func preserveStrings(n *yaml.Node) {
 	if n.Kind == yaml.ScalarNode && n.ShortTag() == "!!timestamp" {
 		n.Tag = "!!str"
 	}
@@ -241,7 +241,7 @@ func keepTexts(n *yaml.Node) {
 		if n.Kind == yaml.MappingNode && i%2 == 0 && child.Kind == yaml.ScalarNode && child.ShortTag() != "!!merge" {
 			child.Tag = "!!str"
 		}
-		keepTexts(child)
+		preserveStrings(child)
 	}
 }
 

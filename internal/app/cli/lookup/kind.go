@@ -61,9 +61,9 @@ func ParseKind(text string) (Kind, error) {
 	return Kind{}, fmt.Errorf("unknown resource kind %q%s", text, suggestWord(text, known, Collections()))
 }
 
-// Offer returns suggestions for an unknown word: the nearest known word, if one is near, and all
-// known words.
-func Offer(text string, known []string) string { return suggestWord(text, known, known) }
+// SuggestWords returns suggestions for an unknown word: the nearest known word, if one is near, and
+// all known words.
+func SuggestWords(text string, known []string) string { return suggestWord(text, known, known) }
 
 // suggestWord finds the nearest word among known, and lists others.
 func suggestWord(text string, known, listed []string) string {

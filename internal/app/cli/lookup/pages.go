@@ -37,7 +37,7 @@ func NamePrefix(start string) string {
 	return "name like " + quoteLiteral(start+"%")
 }
 
-func (sel Selection) collection() string {
+func (sel Selection) collectionPath() string {
 	if sel.Parent == "" {
 		return sel.Kind.Collection
 	}
@@ -55,7 +55,7 @@ func Pages(ctx context.Context, client *fleetclient.Client, sel Selection) iter.
 				query.Set("limit", strconv.Itoa(min(left, pageSize)))
 			}
 			var err error
-			if body, err = client.ListPage(ctx, sel.collection(), query, body); err != nil {
+			if body, err = client.ListPage(ctx, sel.collectionPath(), query, body); err != nil {
 				yield(nil, err)
 				return
 			}

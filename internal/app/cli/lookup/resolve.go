@@ -119,8 +119,8 @@ func byID(ctx context.Context, client *fleetclient.Client, r Ref) (Item, error) 
 	return NewItem(r.Kind, raw)
 }
 
-// Again reads an item again and reports whether it is gone.
-func Again(ctx context.Context, client *fleetclient.Client, i Item) (now Item, gone bool, err error) {
+// ReadAgain reads an item again and reports whether it is gone.
+func ReadAgain(ctx context.Context, client *fleetclient.Client, i Item) (now Item, gone bool, err error) {
 	raw, err := client.GetRaw(ctx, i.Kind.Collection, i.Resource.ID)
 	if fleetclient.IsNotFound(err) {
 		return i, true, nil

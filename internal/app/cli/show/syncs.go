@@ -77,7 +77,7 @@ func syncColumns(wide bool) []syncColumn {
 		{head: "ATTEMPTS", cell: func(s v1.ClusterSync, _ time.Time) string { return strconv.Itoa(s.Attempts) }},
 		{head: "NEXT ATTEMPT", cell: nextTry},
 		{head: "LAST ATTEMPT", wide: true, cell: func(s v1.ClusterSync, now time.Time) string { return formatSince(now, s.LastAttempt) }},
-		{head: "PENDING", wide: true, cell: func(s v1.ClusterSync, _ time.Time) string { return toDo(s) }},
+		{head: "PENDING", wide: true, cell: func(s v1.ClusterSync, _ time.Time) string { return formatAction(s) }},
 		{head: "WORKER", wide: true, cell: func(s v1.ClusterSync, _ time.Time) string { return s.ClaimedBy }},
 		{head: "SHOOT", cell: func(s v1.ClusterSync, _ time.Time) string { return s.ShootName }},
 		{head: "SHOOT STATUS", cell: func(s v1.ClusterSync, _ time.Time) string { return string(s.ShootStatus) }},
@@ -85,9 +85,9 @@ func syncColumns(wide bool) []syncColumn {
 		{head: "ERROR CLASS", wide: true, cell: func(s v1.ClusterSync, _ time.Time) string { return s.ErrorClass }},
 		{head: "ERROR", cell: func(s v1.ClusterSync, _ time.Time) string {
 			if wide {
-				return whatFailed(s)
+				return failureText(s)
 			}
-			return truncateText(whatFailed(s))
+			return truncateText(failureText(s))
 		}},
 	}
 	if !wide {
@@ -115,7 +115,7 @@ func nextTry(s v1.ClusterSync, now time.Time) string {
 	return terminal.Age(s.NextAttempt.Sub(now))
 }
 
-func toDo(s v1.ClusterSync) string {
+func formatAction(s v1.ClusterSync) string {
 	switch {
 	case s.Synced != nil:
 		return "-"
@@ -125,12 +125,12 @@ func toDo(s v1.ClusterSync) string {
 	return "apply"
 }
 
-// whatFailed returns why a cluster waits, or the last error of the sync or, without one, the error
+// failureText returns why a cluster waits, or the last error of the sync or, without one, the error
 // that Gardener reports.
-func whatFailed(s v1.ClusterSync) string {
+func failureText(s v1.ClusterSync) string {
 	text := s.Error
 	if s.Waiting != nil {
-		text = waitsFor(s.Waiting)
+		text = formatWait(s.Waiting)
 	}
 	if text == "" && s.ShootStatus == v1.ShootError {
 		text = s.ShootStatusMessage
@@ -138,8 +138,8 @@ func whatFailed(s v1.ClusterSync) string {
 	return strings.Join(strings.Fields(text), " ") // a row is one line
 }
 
-// waitsFor returns the cause of a wait, its start and its reason.
-func waitsFor(w *v1.SyncWait) string {
+// formatWait returns the cause of a wait, its start and its reason.
+func formatWait(w *v1.SyncWait) string {
 	return fmt.Sprintf("waiting for %s since %s: %s", w.For, w.Since.UTC().Format(time.RFC3339), w.Reason)
 }
 
@@ -220,7 +220,7 @@ func (d *description) writeSync(s *v1.ClusterSync) {
 		part("Paused", "since "+d.formatTime(*s.PausedAt, ""))
 	}
 	if s.Waiting != nil {
-		part("Waiting", strings.TrimPrefix(waitsFor(s.Waiting), "waiting "))
+		part("Waiting", strings.TrimPrefix(formatWait(s.Waiting), "waiting "))
 	}
 	part("Worker", s.ClaimedBy)
 	part("Shoot", s.ShootName)

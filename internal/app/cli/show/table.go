@@ -130,8 +130,8 @@ func rowOf(columns []column, i lookup.Item, now time.Time) row {
 	return r
 }
 
-// Gone returns an item in the table form of a deleted resource.
-func Gone(i lookup.Item) lookup.Item {
+// DeletedItem returns an item in the table form of a deleted resource.
+func DeletedItem(i lookup.Item) lookup.Item {
 	i.Resource.Status.Phase = "Gone"
 	return i
 }

@@ -43,7 +43,7 @@ type Reader struct {
 func (r Reader) Read(list []action.Parameter, file string, words []string) (json.RawMessage, error) {
 	in := paramParser{r, list, map[string]json.RawMessage{}, map[string]bool{}}
 	if file != "" {
-		docs, err := r.documents(file)
+		docs, err := r.readDocuments(file)
 		if err != nil {
 			return nil, err
 		}
@@ -170,7 +170,7 @@ func (r *paramParser) addEntry(p action.Parameter, key, text string, hasValue bo
 // parseValue converts a text to the type of a parameter.
 func (r Reader) parseValue(p action.Parameter, text string) (json.RawMessage, error) {
 	if p.Type == "object" || p.Type == "array" {
-		return r.structure(p.Type, text)
+		return r.parseStructure(p.Type, text)
 	}
 	text, err := r.readText(text)
 	if err != nil {
@@ -192,14 +192,14 @@ func (r Reader) parseValue(p action.Parameter, text string) (json.RawMessage, er
 	return json.Marshal(text)
 }
 
-// structure parses an object or a list from JSON or from a file. A single value for a list becomes
-// its only element.
-func (r Reader) structure(kind, text string) (json.RawMessage, error) {
+// parseStructure parses an object or a list from JSON or from a file. A single value for a list
+// becomes its only element.
+func (r Reader) parseStructure(kind, text string) (json.RawMessage, error) {
 	docs := []json.RawMessage{json.RawMessage(text)}
 	switch name, isFile := fileName(text); {
 	case isFile:
 		var err error
-		if docs, err = r.documents(name); err != nil {
+		if docs, err = r.readDocuments(name); err != nil {
 			return nil, err
 		}
 	case kind == "array" && !json.Valid(docs[0]):
@@ -268,8 +268,8 @@ func (r Reader) readContent(name string) ([]byte, error) {
 	return text, nil
 }
 
-// documents returns the documents of a file as JSON.
-func (r Reader) documents(name string) ([]json.RawMessage, error) {
+// readDocuments returns the documents of a file as JSON.
+func (r Reader) readDocuments(name string) ([]json.RawMessage, error) {
 	text, err := r.readContent(name)
 	if err != nil {
 		return nil, err

@@ -12,8 +12,8 @@ import (
 	"github.com/fleetloop/fleetloop/internal/execution/action"
 )
 
-// Actions writes the catalogue as a table. A wide one has more columns.
-func Actions(w io.Writer, list []*action.Action, wide bool, o Options) error {
+// WriteActions writes the catalogue as a table. A wide one has more columns.
+func WriteActions(w io.Writer, list []*action.Action, wide bool, o Options) error {
 	p := &page{w: w, o: o}
 	var rows [][]cell
 	if !o.NoHeaders {
@@ -24,7 +24,7 @@ func Actions(w io.Writer, list []*action.Action, wide bool, o Options) error {
 		rows = append(rows, append(heads, cell{text: "SUMMARY"}))
 	}
 	for _, a := range list {
-		cells := append(plainRow(a.Name), cell{text: string(a.Risk), style: riskStyle(a.Risk)}, cell{text: wayBack(a)})
+		cells := append(plainRow(a.Name), cell{text: string(a.Risk), style: riskStyle(a.Risk)}, cell{text: formatRollback(a)})
 		if wide {
 			cells = append(cells, plainRow(strings.Join(a.Kinds, ","), formatShort(a.Timeout), fmt.Sprint(a.Retries), formatAccount(a))...)
 		}
@@ -45,7 +45,7 @@ func riskStyle(r action.Risk) terminal.Style {
 	return terminal.Plain
 }
 
-func wayBack(a *action.Action) string {
+func formatRollback(a *action.Action) string {
 	switch {
 	case a.ReadOnly || a.NoJob:
 		return "not needed"
@@ -74,8 +74,8 @@ func formatShort(d time.Duration) string {
 	return text
 }
 
-// Action writes a full description of one action.
-func Action(w io.Writer, a *action.Action, o Options) error {
+// WriteAction writes a full description of one action.
+func WriteAction(w io.Writer, a *action.Action, o Options) error {
 	p := &page{w: w, o: o}
 	p.writeField("Name", a.Name)
 	p.writeField("Description", a.Summary)
@@ -87,14 +87,14 @@ func Action(w io.Writer, a *action.Action, o Options) error {
 		}
 	}
 	p.writeStyled("Risk", string(a.Risk), riskStyle(a.Risk))
-	p.writeField("Rollback", wayBack(a))
+	p.writeField("Rollback", formatRollback(a))
 	p.writeField("Timeout", fmt.Sprintf("%s, at most %s", formatShort(a.Timeout), formatShort(a.MaxTimeout)))
 	p.writeField("Retries", fmt.Sprintf("%d", a.Retries))
 	if name := formatAccount(a); name != "" {
 		p.writeField("Runs as", name)
 	}
 	p.writeLine("")
-	p.parameters(a.Parameters())
+	p.writeParameters(a.Parameters())
 	if len(a.Permissions) == 0 {
 		return p.err
 	}
@@ -122,7 +122,7 @@ func Action(w io.Writer, a *action.Action, o Options) error {
 	return p.err
 }
 
-func (p *page) parameters(list []action.Parameter) {
+func (p *page) writeParameters(list []action.Parameter) {
 	if len(list) == 0 {
 		p.writeLine("No parameters.")
 		return

@@ -28,9 +28,9 @@ func Describe(w io.Writer, ke *v1alpha1.KubernetesExecution, o Options) error {
 	p.writePlan(ke.Status.Plan)
 	p.writePolicy(ke.Status.ValidationResults)
 	p.writeChecks(ke)
-	p.approvals(ke)
+	p.writeApprovals(ke)
 	p.writeResult(ke)
-	p.wayBack(ke)
+	p.writeRollback(ke)
 	p.conditions(ke.Status.Conditions)
 	return p.err
 }
@@ -41,7 +41,7 @@ func (p *page) writeHead(ke *v1alpha1.KubernetesExecution) {
 	p.writeField("Namespace", ke.Namespace)
 	p.writeField("Action", spec.Action)
 	p.writeField("Target", cmp.Or(Target(ke), "unknown"))
-	p.writeField("Parameters", cmp.Or(Parameters(spec.Parameters), "none"))
+	p.writeField("Parameters", cmp.Or(FormatParameters(spec.Parameters), "none"))
 	by := ""
 	if spec.RequestedBy != "" {
 		by = ", by " + spec.RequestedBy
@@ -116,7 +116,7 @@ func (p *page) writeAdvice(ke *v1alpha1.KubernetesExecution) {
 	if ke.Status.Message != "" {
 		p.writeBlock("  ", ke.Status.Message)
 	}
-	next := Next(ke, p.o)
+	next := AdviceFor(ke, p.o)
 	for _, text := range next.Says {
 		p.writeBlock("  ", text)
 	}
@@ -192,11 +192,11 @@ func (p *page) writePolicy(v *v1alpha1.ValidationResults) {
 		p.writeLine("  requires %s", strings.Join(wants, " and "))
 	}
 	if d.PolicyHash != "" {
-		p.writeBlock("  ", "policy hash "+Short(d.PolicyHash)+evaluated(p, d.EvaluatedAt))
+		p.writeBlock("  ", "policy hash "+ShortHash(d.PolicyHash)+evaluationTime(p, d.EvaluatedAt))
 	}
 }
 
-func evaluated(p *page, t *metav1.Time) string {
+func evaluationTime(p *page, t *metav1.Time) string {
 	if t == nil {
 		return ""
 	}
@@ -290,8 +290,8 @@ func (p *page) conditions(list []metav1.Condition) {
 	p.writeTable("  ", rows)
 }
 
-// Parameters formats parameters in the syntax of the command line.
-func Parameters(raw *runtime.RawExtension) string {
+// FormatParameters formats parameters in the syntax of the command line.
+func FormatParameters(raw *runtime.RawExtension) string {
 	if raw == nil || len(raw.Raw) == 0 {
 		return ""
 	}
@@ -323,8 +323,8 @@ func formatValue(v any) string {
 	return text
 }
 
-// Short returns the first characters of a hash, enough to identify it.
-func Short(hash string) string {
+// ShortHash returns the first characters of a hash, enough to identify it.
+func ShortHash(hash string) string {
 	const enough = 12
 	return hash[:min(len(hash), enough)]
 }

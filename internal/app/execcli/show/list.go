@@ -60,7 +60,7 @@ func (l *Lister) Write(list []v1alpha1.KubernetesExecution, o Options) error {
 func executionRow(ke *v1alpha1.KubernetesExecution, wide bool, o Options) []cell {
 	s := &ke.Status
 	approval := ""
-	if s.Approval != nil && !undecided(ke) {
+	if s.Approval != nil && !endedUndecided(ke) {
 		approval = s.Approval.State
 	}
 	cells := []cell{
@@ -131,9 +131,9 @@ func FullName(ke *v1alpha1.KubernetesExecution) string {
 	return strings.ToLower(v1alpha1.Kind) + "." + v1alpha1.GroupVersion.Group + "/" + ke.Name
 }
 
-// Objects writes executions in JSON, YAML or by name, as kubectl does. Single writes one execution
-// as an object instead of a list.
-func Objects(w io.Writer, format string, list []v1alpha1.KubernetesExecution, single bool) error {
+// WriteObjects writes executions in JSON, YAML or by name, as kubectl does. Single writes one
+// execution as an object instead of a list.
+func WriteObjects(w io.Writer, format string, list []v1alpha1.KubernetesExecution, single bool) error {
 	for i := range list {
 		list[i].SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(v1alpha1.Kind))
 		list[i].ManagedFields = nil
@@ -153,11 +153,11 @@ func Objects(w io.Writer, format string, list []v1alpha1.KubernetesExecution, si
 	if single && len(list) == 1 {
 		what = list[0]
 	}
-	return Value(w, format, what)
+	return WriteValue(w, format, what)
 }
 
-// Value writes any value in JSON or YAML.
-func Value(w io.Writer, format string, what any) error {
+// WriteValue writes any value in JSON or YAML.
+func WriteValue(w io.Writer, format string, what any) error {
 	var text []byte
 	var err error
 	if format == YAML {

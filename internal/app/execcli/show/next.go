@@ -44,11 +44,11 @@ func (o Options) formatCommand(verb string, ke *v1alpha1.KubernetesExecution, mo
 	return strings.Join(words, " ")
 }
 
-// Next returns what an execution waits for, and the next steps.
-func Next(ke *v1alpha1.KubernetesExecution, o Options) Advice {
+// AdviceFor returns what an execution waits for, and the next steps.
+func AdviceFor(ke *v1alpha1.KubernetesExecution, o Options) Advice {
 	var a Advice
-	if ke.Spec.Cancel && !Settled(ke) {
-		a.addText("The execution is being cancelled%s.", byWhom(ke))
+	if ke.Spec.Cancel && !IsSettled(ke) {
+		a.addText("The execution is being cancelled%s.", formatCanceller(ke))
 	}
 	switch ke.Status.Phase {
 	case v1alpha1.PhaseNew:
@@ -60,11 +60,11 @@ func Next(ke *v1alpha1.KubernetesExecution, o Options) Advice {
 	case v1alpha1.PhaseWaitingApproval:
 		adviseWaiting(&a, ke, o)
 	case v1alpha1.PhaseExecuting:
-		executing(&a, ke, o)
+		adviseExecuting(&a, ke, o)
 	case v1alpha1.PhaseRollbackReady:
 		adviseReady(&a, ke, o)
 	case v1alpha1.PhaseCompleted:
-		completed(&a, ke, o)
+		adviseCompleted(&a, ke, o)
 	case v1alpha1.PhaseFailed:
 		adviseFailed(&a, ke, o)
 	}
@@ -134,18 +134,18 @@ func adviseHeld(a *Advice, ke *v1alpha1.KubernetesExecution, o Options) {
 	switch ke.Status.ReasonDetail {
 	case v1alpha1.DetailTargetBusy:
 		a.addText("Another execution is running on the same target. Only one at a time can run.")
-		a.addStep("fleetloop exec get --phase=executing"+o.In(ke), "shows running executions")
+		a.addStep("fleetloop exec get --phase=executing"+o.NamespaceFlag(ke), "shows running executions")
 	case v1alpha1.DetailCooldown:
 		a.addText("The same action ran on the target recently. The cooldown is not over.")
 	case v1alpha1.DetailBudgetExceeded:
 		a.addText("A concurrency limit is reached.")
-		a.addStep("fleetloop exec get --phase=executing"+o.In(ke), "shows running executions")
+		a.addStep("fleetloop exec get --phase=executing"+o.NamespaceFlag(ke), "shows running executions")
 	case v1alpha1.DetailCircuitOpen:
 		a.addText("The circuit breaker is open: the same action failed too often on the same target.")
 	case v1alpha1.DetailEmergencyStop:
 		a.addText("The emergency stop is active.")
 		a.addStep("kubectl --namespace="+ke.Namespace+" get configmap emergency-stop -o yaml", "shows the reason")
-		a.addStep("fleetloop exec resume"+o.In(ke), "ends the emergency stop")
+		a.addStep("fleetloop exec resume"+o.NamespaceFlag(ke), "ends the emergency stop")
 	case v1alpha1.DetailPolicyUnavailable:
 		a.addText("No policies are loaded, so all actions are denied.")
 		a.addStep("kubectl --namespace="+ke.Namespace+" get configmap "+policies, "shows the policies (under their default name); the log of the controller shows load errors")
@@ -159,8 +159,8 @@ func adviseHeld(a *Advice, ke *v1alpha1.KubernetesExecution, o Options) {
 	}
 }
 
-// In returns the namespace flag of an execution outside the default namespace.
-func (o Options) In(ke *v1alpha1.KubernetesExecution) string {
+// NamespaceFlag returns the namespace flag of an execution outside the default namespace.
+func (o Options) NamespaceFlag(ke *v1alpha1.KubernetesExecution) string {
 	if ke.Namespace == o.Namespace {
 		return ""
 	}
@@ -210,7 +210,7 @@ func missingApprovals(ke *v1alpha1.KubernetesExecution, o Options) string {
 	return fmt.Sprintf("%s, deadline %s (in %s).", text, status.Deadline.UTC().Format(time.RFC3339), terminal.Age(left))
 }
 
-func executing(a *Advice, ke *v1alpha1.KubernetesExecution, o Options) {
+func adviseExecuting(a *Advice, ke *v1alpha1.KubernetesExecution, o Options) {
 	results := ke.Status.ExecutionResults
 	switch {
 	case results != nil && results.EndTime != nil && len(ke.Spec.PostConditions) > 0:
@@ -261,7 +261,7 @@ func isRollback(ke *v1alpha1.KubernetesExecution) bool {
 	return ke.Status.RollbackInformation != nil && ke.Status.RollbackInformation.Available
 }
 
-func completed(a *Advice, ke *v1alpha1.KubernetesExecution, o Options) {
+func adviseCompleted(a *Advice, ke *v1alpha1.KubernetesExecution, o Options) {
 	if ConditionReasonDryRun(ke) {
 		a.addText("The dry run passed. Nothing was changed.")
 		if ke.Spec.DryRunMode != v1alpha1.DryRunOnly {
@@ -334,7 +334,7 @@ func remedyFor(ke *v1alpha1.KubernetesExecution, o Options) string {
 		v1alpha1.DetailCooldown:                 "Create the execution again later.",
 		v1alpha1.DetailBudgetExceeded:           "A concurrency limit was reached until the queue timed out. Create the execution again.",
 		v1alpha1.DetailCircuitOpen:              "The circuit breaker is open: the same action failed too often on this target. Find the cause first.",
-		v1alpha1.DetailEmergencyStop:            "The emergency stop is active: fleetloop exec resume" + o.In(ke) + " ends it.",
+		v1alpha1.DetailEmergencyStop:            "The emergency stop is active: fleetloop exec resume" + o.NamespaceFlag(ke) + " ends it.",
 		v1alpha1.DetailAdmissionPoliciesMissing: "An administrator must apply deploy/admission-policies; then create the execution again.",
 		v1alpha1.DetailRequesterUnverified:      "An administrator must make sure that the admission policies of deploy/admission-policies are in force; then create the execution again.",
 		v1alpha1.DetailExecutorUnavailable:      "The Pod of the action could not start. Check its image, the capacity of the nodes, and quotas.",
@@ -362,24 +362,24 @@ func remedyFor(ke *v1alpha1.KubernetesExecution, o Options) string {
 		return "The action succeeded, but required postconditions failed: " + strings.Join(cmpOr(openConditions(postResults(ke)), []string{"see below"}), ", ") + "."
 	case v1alpha1.ReasonCancelled:
 		if ke.Status.ExecutionResults == nil {
-			return "The execution was cancelled" + byWhom(ke) + ". To run it after all, create it again with another name."
+			return "The execution was cancelled" + formatCanceller(ke) + ". To run it after all, create it again with another name."
 		}
-		return "The execution was cancelled" + byWhom(ke) + " while the action was running. Check the target."
+		return "The execution was cancelled" + formatCanceller(ke) + " while the action was running. Check the target."
 	case v1alpha1.ReasonValidationError:
 	}
 	return ""
 }
 
-// byWhom returns who cancelled, if known.
-func byWhom(ke *v1alpha1.KubernetesExecution) string {
+// formatCanceller returns who cancelled, if known.
+func formatCanceller(ke *v1alpha1.KubernetesExecution) string {
 	if ke.Spec.CancelledBy == "" {
 		return ""
 	}
 	return " by " + ke.Spec.CancelledBy
 }
 
-// Settled reports whether an execution will not change without a request: it has ended, or only a
+// IsSettled reports whether an execution will not change without a request: it has ended, or only a
 // rollback is possible.
-func Settled(ke *v1alpha1.KubernetesExecution) bool {
+func IsSettled(ke *v1alpha1.KubernetesExecution) bool {
 	return slices.Contains([]v1alpha1.Phase{v1alpha1.PhaseRollbackReady, v1alpha1.PhaseCompleted, v1alpha1.PhaseFailed}, ke.Status.Phase)
 }

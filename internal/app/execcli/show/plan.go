@@ -18,7 +18,7 @@ func Decide(w io.Writer, ke *v1alpha1.KubernetesExecution, o Options) error {
 	p.writePlan(ke.Status.Plan)
 	p.writePolicy(ke.Status.ValidationResults)
 	p.writeChecks(ke)
-	p.approvals(ke)
+	p.writeApprovals(ke)
 	return p.err
 }
 
@@ -32,7 +32,7 @@ func (p *page) writePlan(plan *v1alpha1.Plan) {
 	t := plan.Target
 	p.writeBlock("  ", fmt.Sprintf("for %s %s %s, uid %s", t.APIVersion, t.Kind, strings.TrimPrefix(t.Namespace+"/"+t.Name, "/"), cmp.Or(string(t.UID), "none")))
 	if plan.Parameters != nil {
-		p.writeBlock("  ", plan.Action+" "+Parameters(plan.Parameters))
+		p.writeBlock("  ", plan.Action+" "+FormatParameters(plan.Parameters))
 	}
 	p.writeLine("  Steps:")
 	var rows [][]cell
@@ -101,14 +101,14 @@ func (p *page) writeDiff(text string) {
 	}
 }
 
-func (p *page) approvals(ke *v1alpha1.KubernetesExecution) {
+func (p *page) writeApprovals(ke *v1alpha1.KubernetesExecution) {
 	a := ke.Status.Approval
 	if a == nil || !a.Required && len(ke.Spec.Approvals) == 0 {
 		return
 	}
 	p.writeLine("")
 	text := a.State
-	if undecided(ke) {
+	if endedUndecided(ke) {
 		text = "Undecided"
 	}
 	if a.Required {
@@ -124,7 +124,7 @@ func (p *page) approvals(ke *v1alpha1.KubernetesExecution) {
 	switch {
 	case a.DecidedAt != nil:
 		p.writeLine("  decided %s", p.formatTime(a.DecidedAt.Time))
-	case Settled(ke): // no more approvals are expected
+	case IsSettled(ke): // no more approvals are expected
 	case a.Deadline != nil:
 		p.writeLine("  deadline %s", p.formatTime(a.Deadline.Time))
 	case a.Required:
@@ -136,15 +136,15 @@ func (p *page) approvals(ke *v1alpha1.KubernetesExecution) {
 	}
 	rows := [][]cell{plainRow("APPROVER", "DECISION", "VALID", "PLAN", "REASON")}
 	for _, g := range given {
-		rows = append(rows, plainRow(cmp.Or(g.Approver, "(not named)"), string(g.Decision), yesNo(g.counts), Short(g.PlanHash), g.Reason))
+		rows = append(rows, plainRow(cmp.Or(g.Approver, "(not named)"), string(g.Decision), yesNo(g.counts), ShortHash(g.PlanHash), g.Reason))
 	}
 	p.writeTable("  ", rows)
 }
 
-// undecided reports whether an execution ended before a decision, because it was cancelled or was
-// only a dry run.
-func undecided(ke *v1alpha1.KubernetesExecution) bool {
-	return Settled(ke) && ke.Status.Approval != nil && ke.Status.Approval.State == v1alpha1.ApprovalPending
+// endedUndecided reports whether an execution ended before a decision, because it was cancelled or
+// was only a dry run.
+func endedUndecided(ke *v1alpha1.KubernetesExecution) bool {
+	return IsSettled(ke) && ke.Status.Approval != nil && ke.Status.Approval.State == v1alpha1.ApprovalPending
 }
 
 type givenApproval struct {
@@ -245,7 +245,7 @@ func formatRetries(n int32) string {
 	return fmt.Sprintf(", %d retries", n)
 }
 
-func (p *page) wayBack(ke *v1alpha1.KubernetesExecution) {
+func (p *page) writeRollback(ke *v1alpha1.KubernetesExecution) {
 	r := ke.Status.RollbackInformation
 	if r == nil {
 		return
@@ -255,13 +255,13 @@ func (p *page) wayBack(ke *v1alpha1.KubernetesExecution) {
 		p.writeField("Rollback", "none"+formatReason(r.Reason))
 		return
 	}
-	text := r.RollbackAction + " " + Parameters(r.RollbackParameters)
+	text := r.RollbackAction + " " + FormatParameters(r.RollbackParameters)
 	if r.EstimatedRollbackDuration != "" {
 		text += fmt.Sprintf(" (about %s)", r.EstimatedRollbackDuration)
 	}
 	p.writeField("Rollback", text)
 	if r.ExpectedCurrentValues != nil {
-		p.writeBlock("  ", "requires that the target still has: "+Parameters(r.ExpectedCurrentValues))
+		p.writeBlock("  ", "requires that the target still has: "+FormatParameters(r.ExpectedCurrentValues))
 	}
 	p.writeBlock("  ", p.o.formatCommand("rollback", ke))
 }

@@ -215,7 +215,7 @@ func TestWhoGrantsWhat(t *testing.T) {
 			ke.Spec.Action = does
 			ke.Status.Reason, ke.Status.ReasonDetail, ke.Status.Outcome = v1alpha1.ReasonValidationError, v1alpha1.DetailRBACDenied, v1alpha1.OutcomeFailed
 		})
-		if says := strings.Join(show.Next(ke, options()).Says, "\n"); !strings.Contains(says, want) {
+		if says := strings.Join(show.AdviceFor(ke, options()).Says, "\n"); !strings.Contains(says, want) {
 			t.Errorf("%s: %q lacks %q", does, says, want)
 		}
 	}
@@ -228,7 +228,7 @@ func TestElsewhere(t *testing.T) {
 	t.Parallel()
 	ke := fresh()
 	ke.Namespace = "shop"
-	advice := show.Next(ke, options())
+	advice := show.AdviceFor(ke, options())
 	if len(advice.Says) != 1 || !strings.Contains(advice.Says[0], "kubernaut-executor") || !strings.Contains(advice.Says[0], "shop") {
 		t.Errorf("says %q", advice.Says)
 	}
@@ -263,7 +263,7 @@ func TestCancelled(t *testing.T) {
 		t.Errorf("the list has it wait for approvals:\n%s", list.String())
 	}
 	ke.Status.ExecutionResults = &v1alpha1.ExecutionResults{}
-	if says := strings.Join(show.Next(ke, options()).Says, " "); !strings.Contains(says, "Check the target") {
+	if says := strings.Join(show.AdviceFor(ke, options()).Says, " "); !strings.Contains(says, "Check the target") {
 		t.Errorf("of one that was at work it says %q", says)
 	}
 }
@@ -274,7 +274,7 @@ func TestWhatWasOnlyTriedOutIsNotDone(t *testing.T) {
 		ke.Status.Outcome = v1alpha1.OutcomeSucceeded
 		ke.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionSucceeded, Status: metav1.ConditionTrue, Reason: "DryRun"}}
 	})
-	says := strings.Join(show.Next(ke, options()).Says, "\n")
+	says := strings.Join(show.AdviceFor(ke, options()).Says, "\n")
 	if !strings.Contains(says, "Nothing was changed") || !strings.Contains(says, "--dry-run") || strings.Contains(says, "is completed") {
 		t.Errorf("%q does not say that nothing was done, and why", says)
 	}
@@ -314,7 +314,7 @@ func TestObjectsAreAsKubectlWritesThem(t *testing.T) {
 	for _, format := range []string{show.JSON, show.YAML, show.Name} {
 		for name, list := range map[string][]v1alpha1.KubernetesExecution{"one": {*fresh()}, "none": nil} {
 			var b bytes.Buffer
-			if err := show.Objects(&b, format, list, name == "one"); err != nil {
+			if err := show.WriteObjects(&b, format, list, name == "one"); err != nil {
 				t.Fatal(err)
 			}
 			wantGolden(t, "objects-"+name+"-"+format, b.String())
@@ -337,14 +337,14 @@ func TestActions(t *testing.T) {
 	}
 	a.Timeout, a.Retries, a.Risk = 90*time.Second, 2, action.RiskHigh
 	for name, write := range map[string]func(b *bytes.Buffer) error{
-		"action":       func(b *bytes.Buffer) error { return show.Action(b, a, options()) },
-		"actions":      func(b *bytes.Buffer) error { return show.Actions(b, []*action.Action{a}, false, options()) },
-		"actions-wide": func(b *bytes.Buffer) error { return show.Actions(b, []*action.Action{a}, true, options()) },
+		"action":       func(b *bytes.Buffer) error { return show.WriteAction(b, a, options()) },
+		"actions":      func(b *bytes.Buffer) error { return show.WriteActions(b, []*action.Action{a}, false, options()) },
+		"actions-wide": func(b *bytes.Buffer) error { return show.WriteActions(b, []*action.Action{a}, true, options()) },
 		"actions-yaml": func(b *bytes.Buffer) error {
-			return show.Value(b, show.YAML, show.Catalogue([]*action.Action{a}, false))
+			return show.WriteValue(b, show.YAML, show.Catalogue([]*action.Action{a}, false))
 		},
 		"action-json": func(b *bytes.Buffer) error {
-			return show.Value(b, show.JSON, show.Catalogue([]*action.Action{a}, true))
+			return show.WriteValue(b, show.JSON, show.Catalogue([]*action.Action{a}, true))
 		},
 	} {
 		var b bytes.Buffer
@@ -360,11 +360,11 @@ func TestAllActionsAreShown(t *testing.T) {
 	t.Parallel()
 	for _, a := range action.Catalogue() {
 		var b bytes.Buffer
-		if err := show.Action(&b, a, options()); err != nil || !strings.Contains(b.String(), a.Name) {
+		if err := show.WriteAction(&b, a, options()); err != nil || !strings.Contains(b.String(), a.Name) {
 			t.Errorf("%s: %v\n%s", a.Name, err, b.String())
 		}
 		b.Reset()
-		if err := show.Value(&b, show.JSON, show.Catalogue([]*action.Action{a}, true)); err != nil {
+		if err := show.WriteValue(&b, show.JSON, show.Catalogue([]*action.Action{a}, true)); err != nil {
 			t.Errorf("%s: %v", a.Name, err)
 		}
 	}
@@ -406,7 +406,7 @@ func TestTextIsHarmless(t *testing.T) {
 		if strings.ContainsAny(b.String(), "\x1b\x07\u202e") {
 			t.Errorf("%q lets through what drives a terminal: %q", phase, b.String())
 		}
-		if next := show.Next(ran(phase), options()); len(next.Says) == 0 {
+		if next := show.AdviceFor(ran(phase), options()); len(next.Says) == 0 {
 			t.Errorf("%q says nothing about now", phase)
 		}
 	}

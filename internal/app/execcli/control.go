@@ -41,8 +41,8 @@ func (st controlAction) newPatch(ke *v1alpha1.KubernetesExecution, by string) cl
 }
 
 func (s *session) cancelCommand() *cobra.Command {
-	cmd := s.steerCommand(controlAction{"cancel", "cancel", "is being cancelled", "cancelledBy", func(ke *v1alpha1.KubernetesExecution) string {
-		if show.Settled(ke) {
+	cmd := s.controlCommand(controlAction{"cancel", "cancel", "is being cancelled", "cancelledBy", func(ke *v1alpha1.KubernetesExecution) string {
+		if show.IsSettled(ke) {
 			return "has already ended"
 		}
 		return ""
@@ -54,7 +54,7 @@ func (s *session) cancelCommand() *cobra.Command {
 }
 
 func (s *session) finalizeCommand() *cobra.Command {
-	cmd := s.steerCommand(controlAction{"finalize", "finalize", "is being finalized", "", func(ke *v1alpha1.KubernetesExecution) string {
+	cmd := s.controlCommand(controlAction{"finalize", "finalize", "is being finalized", "", func(ke *v1alpha1.KubernetesExecution) string {
 		if ke.Status.Phase != v1alpha1.PhaseRollbackReady {
 			return "is not in phase rollback_ready"
 		}
@@ -66,7 +66,7 @@ func (s *session) finalizeCommand() *cobra.Command {
 	return cmd
 }
 
-func (s *session) steerCommand(st controlAction) *cobra.Command {
+func (s *session) controlCommand(st controlAction) *cobra.Command {
 	var format string
 	cmd := &cobra.Command{
 		Use:               st.verb + " NAME ...",
@@ -100,7 +100,7 @@ func (s *session) runControl(cmd *cobra.Command, args []string, st controlAction
 	for i := range found {
 		ke := &found[i]
 		if why := st.refuses(ke); why != "" {
-			errs = append(errs, cli.Fail(fmt.Errorf("execution %q %s", ke.Name, why), cli.CodePrecondition, "fleetloop exec describe "+ke.Name+"   shows its status"))
+			errs = append(errs, cli.NewError(fmt.Errorf("execution %q %s", ke.Name, why), cli.CodePrecondition, "fleetloop exec describe "+ke.Name+"   shows its status"))
 			continue
 		}
 		if err := c.Patch(cmd.Context(), ke, st.newPatch(ke, me)); err != nil {
@@ -115,11 +115,11 @@ func (s *session) runControl(cmd *cobra.Command, args []string, st controlAction
 		}
 	}
 	if format != formatText && len(changed) > 0 {
-		if err := show.Objects(s.env.Stdout, format, changed, len(args) == 1); err != nil {
+		if err := show.WriteObjects(s.env.Stdout, format, changed, len(args) == 1); err != nil {
 			return err
 		}
 	}
-	return hostcli.All(errs, len(changed))
+	return hostcli.JoinErrors(errs, len(changed))
 }
 
 func (s *session) stopCommand() *cobra.Command {

@@ -42,7 +42,7 @@ type controlOptions struct {
 
 func (s *session) retryCommand() *cobra.Command {
 	var o controlOptions
-	cmd := s.steerCommand(controlAction{"retry", (*fleetclient.Client).SyncRetry, "retried"}, &o)
+	cmd := s.controlCommand(controlAction{"retry", (*fleetclient.Client).SyncRetry, "retried"}, &o)
 	cmd.Short = "Retry the sync of clusters to Gardener now"
 	cmd.Long = "Retry the sync of clusters to Gardener now instead of after their backoff, and reset their failure count.\n" +
 		"Clusters that are being synced or are paused are skipped; if such a cluster was named, the command fails."
@@ -53,20 +53,20 @@ func (s *session) retryCommand() *cobra.Command {
 }
 
 func (s *session) pauseCommand() *cobra.Command {
-	cmd := s.steerCommand(controlAction{"pause", (*fleetclient.Client).SyncPause, "paused"}, new(controlOptions))
+	cmd := s.controlCommand(controlAction{"pause", (*fleetclient.Client).SyncPause, "paused"}, new(controlOptions))
 	cmd.Short = "Pause the sync of clusters to Gardener"
 	cmd.Example = "  fleetloop clusters pause eu-1\n  fleetloop clusters pause -l region=eu"
 	return cmd
 }
 
 func (s *session) resumeCommand() *cobra.Command {
-	cmd := s.steerCommand(controlAction{"resume", (*fleetclient.Client).SyncResume, "resumed"}, new(controlOptions))
+	cmd := s.controlCommand(controlAction{"resume", (*fleetclient.Client).SyncResume, "resumed"}, new(controlOptions))
 	cmd.Short = "Resume the sync of paused clusters to Gardener"
 	cmd.Example = "  fleetloop clusters resume eu-1\n  fleetloop clusters resume -l region=eu"
 	return cmd
 }
 
-func (s *session) steerCommand(st controlAction, o *controlOptions) *cobra.Command {
+func (s *session) controlCommand(st controlAction, o *controlOptions) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:               st.verb + " NAME|ID ... | -l SELECTOR",
 		ValidArgsFunction: s.completeClusters,
@@ -108,7 +108,7 @@ func (s *session) runControl(cmd *cobra.Command, args []string, st controlAction
 	if len(items) == 0 {
 		s.printNote("No clusters are stuck.")
 	}
-	return s.steerAll(cmd.Context(), client, st, items, o)
+	return s.controlAll(cmd.Context(), client, st, items, o)
 }
 
 // findClusters finds all clusters before the first action.
@@ -130,7 +130,7 @@ func (o controlOptions) findClusters(ctx context.Context, client *fleetclient.Cl
 	return items, nil
 }
 
-func (s *session) steerAll(ctx context.Context, client *fleetclient.Client, st controlAction, items []lookup.Item, o controlOptions) error {
+func (s *session) controlAll(ctx context.Context, client *fleetclient.Client, st controlAction, items []lookup.Item, o controlOptions) error {
 	look := s.showOptions()
 	named := o.labels == "" && !o.allStuck
 	look.Single = named && len(items) == 1
