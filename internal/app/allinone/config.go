@@ -1,8 +1,9 @@
-// Package allinone runs the whole loop in one process: PostgreSQL, the fleet API, a durable broker,
-// two sentinels, three sample adapters, and a cluster-worker with a garden in memory.
+// Package allinone runs all of Fleetloop in one process.
 //
-// It runs the code of the separate binaries with other values. An external service that the
-// environment names, by DATABASE_URL, BROKER_TYPE or GARDENER_MODE, replaces the embedded part.
+// The process holds PostgreSQL, the fleet API, a durable broker, two sentinels, three sample
+// adapters, and a cluster-worker with a garden in memory. It runs the code of the separate binaries
+// with other values. An external service that the environment names, by DATABASE_URL, BROKER_TYPE
+// or GARDENER_MODE, replaces the embedded part.
 package allinone
 
 import (
@@ -99,8 +100,8 @@ func (c Config) validateSettings() error {
 	return nil
 }
 
-// limitLog reduces the log to warnings and progress lines for a run that ends when ready, unless a
-// level is set or the log goes to a file.
+// limitLog reduces the log to warnings and progress lines for a run that ends when ready. It keeps
+// the log if a level is set or the log goes to a file.
 func (c Config) limitLog(report *settings.Report, env Env) Config {
 	if !c.Demo.ExitWhenReady || c.Demo.isLive(env) {
 		return c

@@ -10,8 +10,8 @@ import (
 
 const (
 	demoPattern = "fleetloop-demo-*"
-	// demoAbandoned is the minimum age of an unlocked folder for its removal,
-	// because a new folder has no lock for a moment.
+	// demoAbandoned is the minimum age of an unlocked folder for its removal.
+	// A new folder has no lock for a moment.
 	demoAbandoned = time.Minute
 )
 

@@ -28,8 +28,8 @@ const (
 	retryTime   = 2 * time.Second
 )
 
-// requireWorker adds the worker to the required adapters of the API, so that a deleted cluster
-// remains until its Shoot is gone.
+// requireWorker adds the worker to the required adapters of the API. A deleted cluster then remains
+// until its Shoot is gone.
 func (c GardenConfig) requireWorker(adapters []string) []string {
 	if !c.Enabled || slices.Contains(adapters, bridge.Adapter) {
 		return adapters

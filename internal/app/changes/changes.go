@@ -108,8 +108,8 @@ func (s *Sinks) addInvalid(c SinkConfig, why error) {
 	s.list = append(s.list, Sink{Name: c.Name, Wants: c.acceptsAction})
 }
 
-// stopShare is the share of the stop timeout that may be spent waiting for sinks, so that a part is
-// never abandoned while it waits.
+// stopShare is the share of the stop timeout that a part may spend waiting for sinks. It is below
+// 1, so that a part is never abandoned while it waits.
 const stopShare = 0.9
 
 // limitWait limits the wait for sinks at shutdown by the stop timeout.
@@ -187,8 +187,8 @@ func (s *Sinks) SendChangeEvent(ctx context.Context, event changeevent.ChangeEve
 	}
 }
 
-// Close rejects new events and waits for accepted ones, at all sinks in parallel and no longer than
-// the settings allow.
+// Close rejects new events and waits for accepted ones. It waits for all sinks in parallel and no
+// longer than the settings allow.
 func (s *Sinks) Close() error {
 	if s == nil {
 		return nil

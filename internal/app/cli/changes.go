@@ -20,8 +20,8 @@ import (
 )
 
 const (
-	// defaultChanges is the default number of listed change events, and
-	// defaultPast the default number of past events at the start of a stream.
+	// defaultChanges is the default number of listed change events.
+	// defaultPast is the default number of past events at the start of a stream.
 	defaultChanges = 50
 	defaultPast    = 10
 )

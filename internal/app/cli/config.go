@@ -50,8 +50,8 @@ func (s *session) loadConfig(cmd *cobra.Command) (Config, *settings.Report, erro
 	return inForce, report, err
 }
 
-// onlyStrongest keeps the token or the token file from the stronger source and drops the other,
-// because giving one overrides the other.
+// onlyStrongest keeps the token or the token file, whichever has the stronger source, and drops the
+// other. Giving one overrides the other.
 func onlyStrongest(cfg Config, report *settings.Report) (Config, error) {
 	if cfg.Token == "" || cfg.TokenFile == "" {
 		return cfg, nil

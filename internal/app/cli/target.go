@@ -27,8 +27,8 @@ func (sc *scope) addFlags(s *session, cmd *cobra.Command, selects bool) {
 	_ = cmd.RegisterFlagCompletionFunc("cluster", s.completeClusters)
 }
 
-// target is the set of resources of a command: those that refs name or, without refs, those that
-// the scope selects.
+// target is the set of resources of a command. It holds those that refs name or, without refs,
+// those that the scope selects.
 type target struct {
 	kind lookup.Kind
 	refs []lookup.Ref

@@ -1,5 +1,5 @@
-// Package clusterworkerapp wires the cluster-worker: PostgreSQL, Gardener, the sync of clusters,
-// the status poller, and the reports to the fleet API.
+// Package clusterworkerapp wires the cluster-worker: PostgreSQL, Gardener, the cluster sync, the
+// status poller, and the status reports.
 package clusterworkerapp
 
 import (

@@ -1,7 +1,3 @@
-// Package demo fills an empty fleet and follows it until all of it is Ready.
-//
-// It is an ordinary client of the fleet API. Creating is idempotent: existing resources stay
-// unchanged.
 package demo_test
 
 import (

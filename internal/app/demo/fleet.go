@@ -1,7 +1,7 @@
 // Package demo fills an empty fleet and follows it until all of it is Ready.
 //
-// It talks to the fleet API as any client does. Creating is idempotent: what
-// is there already is left as it is.
+// It is an ordinary client of the fleet API. Creating is idempotent: existing resources stay
+// unchanged.
 package demo
 
 import (

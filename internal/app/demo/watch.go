@@ -44,8 +44,8 @@ type notedEvent struct {
 	event liveview.CloudEvent
 }
 
-// unseenResource is the display name of a resource that no observation includes yet, because it was
-// created after the last one.
+// unseenResource is the display name of a resource that no observation includes yet. Such a
+// resource was created after the last one.
 const unseenResource = "new resource"
 
 // NewWatch returns a watch. garden is true if clusters become Shoots, and adapters returns the

@@ -1,5 +1,7 @@
-// Package executionapp wires the execution controller: the host cluster, the policies, the checks,
-// the gate, the approval guard, the audit in PostgreSQL, and the operator that runs executions.
+// Package executionapp wires the execution controller.
+//
+// Its parts are the host cluster, the policies, the checks, the gate, the approval guard, the audit
+// in PostgreSQL, and the operator that runs executions.
 package executionapp
 
 import (

@@ -24,9 +24,9 @@ import (
 )
 
 const (
-	// crdEvery and crdAgain are the intervals at which the installed
-	// CustomResourceDefinition is compared with the shipped one: while it has all
-	// fields, and while it lacks some.
+	// crdEvery and crdAgain are the intervals between comparisons of the installed
+	// CustomResourceDefinition with the shipped one. crdEvery applies while it has
+	// all fields, crdAgain while it lacks some.
 	crdEvery, crdAgain = 5 * time.Minute, 10 * time.Second
 	crdTimeout         = 30 * time.Second
 	maxMissingFields   = 5 // listed in the error

@@ -129,8 +129,9 @@ func outboxSinks(sinks *changes.Sinks) []outbox.Sink {
 	return list
 }
 
-// newGuardParts builds the parts that verify the basis of approvals: how long the admission
-// policies have been in force, and whether the installed CustomResourceDefinition has all fields.
+// newGuardParts builds the parts that verify the basis of approvals. They check how long the
+// admission policies have been in force, and whether the installed CustomResourceDefinition has all
+// fields.
 func newGuardParts(ctx context.Context, host *rest.Config, cfg Part, p *process.Process, deps *operator.Deps) ([]lifecycle.Part, error) {
 	stored, err := newSchemaCheck(host, p.Metrics, p.Log)
 	if err != nil {

@@ -27,15 +27,15 @@ const installer = "fleetloop-install"
 type Targets struct {
 	// Namespaces are the namespaces of actions. Install creates missing ones.
 	Namespaces []string
-	// Secrets are the names of those that update_secret may change there, and Manifests the kinds
-	// that apply_manifest may apply and delete, such as configmaps or apps/deployments. Both
+	// Secrets are the names of the Secrets that update_secret may change there. Manifests are the
+	// kinds that apply_manifest may apply and delete, such as configmaps or apps/deployments. Both
 	// actions have no other rights.
 	Secrets, Manifests []string
 }
 
 // Install applies the objects that executions need beside their CustomResourceDefinition and the
-// controller: the namespace, the accounts and rights, the approval guard and, unless policies
-// exist, the shipped policies. It updates existing objects.
+// controller. These are the namespace, the accounts and rights, the approval guard and, unless
+// policies exist, the shipped policies. It updates existing objects.
 func Install(ctx context.Context, host *rest.Config, cfg Part, targets Targets) error {
 	c, err := client.New(host, client.Options{})
 	if err != nil {

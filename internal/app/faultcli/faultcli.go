@@ -1,8 +1,8 @@
-// Package faultcli holds the commands for faulty nodes of the host cluster: faults lists and
-// releases them, and changes deliveries lists their undelivered change events.
+// Package faultcli holds the commands for faulty nodes of the host cluster.
 //
-// It uses only the Kubernetes API with the credentials of the user. The content of reports is
-// untrusted: it is displayed only, without control sequences of a terminal.
+// The command faults lists and releases nodes, and changes deliveries lists their undelivered
+// change events. Both use only the Kubernetes API with the credentials of the user. The content of
+// reports is untrusted: it is displayed only, without control sequences of a terminal.
 package faultcli
 
 import (

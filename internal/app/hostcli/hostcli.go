@@ -1,5 +1,6 @@
-// Package hostcli holds the shared parts of commands on the host cluster: the flags that select it,
-// the connection, and errors with advice.
+// Package hostcli holds the shared parts of commands on the host cluster.
+//
+// These are the flags that select the cluster, the connection, and errors with advice.
 package hostcli
 
 import (

@@ -1,9 +1,3 @@
-// Package liveview shows a fleet on a terminal and repaints it in place.
-//
-// Render is a pure function of a Snapshot. A View calls it a few times a second and restores the
-// terminal at the end, also after a panic in the program. State is always a symbol and a word, and
-// colour is optional. Other output to the terminal spoils the picture until the next repaint, so
-// logs belong elsewhere.
 package liveview
 
 import (

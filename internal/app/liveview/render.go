@@ -315,7 +315,7 @@ func bottomBlock(s Snapshot, width int) []line {
 	return append(append(lines, blocks[0]...), blocks[1]...)
 }
 
-// drawUnready draws the resources that have waited longest, without their kinds: a name with a
+// drawUnready draws the resources that have waited longest, without their kinds. A name with a
 // slash is that of a node pool. A name that does not fit keeps its end, which distinguishes it from
 // others.
 func drawUnready(s Snapshot, width int) []line {

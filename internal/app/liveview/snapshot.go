@@ -1,11 +1,9 @@
-// Package liveview shows a fleet at work on a terminal, and repaints it in
-// place.
+// Package liveview shows a fleet on a terminal and repaints it in place.
 //
-// Render is a pure function of a Snapshot; a View calls it a few times a
-// second and leaves the terminal as it found it, also when the program
-// panics underneath it. State is always a symbol and a word, colour comes on
-// top. Whatever else the process writes to the terminal meanwhile spoils the
-// picture until the next repaint, so logs belong elsewhere.
+// Render is a pure function of a Snapshot. A View calls it a few times a second and restores the
+// terminal at the end, also after a panic in the program. State is always a symbol and a word, and
+// colour is optional. Other output to the terminal spoils the picture until the next repaint, so
+// logs belong elsewhere.
 package liveview
 
 import (

@@ -10,8 +10,8 @@ import (
 	"github.com/fleetloop/fleetloop/internal/app/terminal"
 )
 
-// Summary returns a snapshot as a few closing lines: a table of kinds by phase, the published
-// events, and the reports of each adapter.
+// Summary returns a snapshot as a few closing lines. It has a table of kinds by phase, the
+// published events, and the reports of each adapter.
 func Summary(s Snapshot) string {
 	shown := []v1.Phase{v1.PhaseReady}
 	all := map[v1.Phase]int{}

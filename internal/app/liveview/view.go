@@ -89,8 +89,8 @@ func (v View) paintFrame(m *rateMeter) error {
 	if width < 1 || height < 1 {
 		width, height = defaultWidth, defaultHeight
 	}
-	// The last column stays free: after a character in it, erasing the rest
-	// of the line erases the character on many terminals.
+	// The last column stays free. Many terminals erase a character in it when
+	// the rest of the line is erased.
 	picture := Render(s, width-1, height, v.Colour)
 	frame := frameBegin + strings.ReplaceAll(picture, "\n", lineEnd) + "\x1b[K" + frameEnd
 	if _, err := io.WriteString(v.Out, frame); err != nil {

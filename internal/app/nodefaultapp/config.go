@@ -1,6 +1,7 @@
-// Package nodefaultapp wires the node fault controller: the intake of reports, the rules, the
-// budget, the operator that manages nodes, the janitor that reboots and terminates them, and the
-// sinks.
+// Package nodefaultapp wires the node fault controller.
+//
+// Its parts are the intake of reports, the rules, the budget, the operator that manages nodes, the
+// janitor that reboots and terminates them, and the sinks.
 package nodefaultapp
 
 import (
@@ -228,8 +229,8 @@ func (c Part) budgetConfig() budget.Config {
 	return cfg
 }
 
-// slack is added to the timeouts of the janitor while the controller waits for it, because the
-// janitor reports a more precise error.
+// slack is added to the timeouts of the janitor while the controller waits for it. The janitor then
+// reports first, with a more precise error.
 const slack = 5 * time.Minute
 
 func (c Part) remediationConfig() remediation.Config {

@@ -1,5 +1,6 @@
-// Package process provides the shared base of every binary: a logger, a metrics registry, traces,
-// and the endpoints for metrics and health.
+// Package process provides the shared base of every binary.
+//
+// The base is a logger, a metrics registry, traces, and the endpoints for metrics and health.
 package process
 
 import (
@@ -116,8 +117,8 @@ func (p *Process) Run(ctx context.Context, live func() error, parts ...lifecycle
 	return nil
 }
 
-// watchPart runs a part and logs at once if it ends early, because the error is returned only after
-// all others have stopped.
+// watchPart runs a part and logs at once if it ends early. The error itself is returned only after
+// all other parts have stopped.
 func (p *Process) watchPart(part lifecycle.Part) func(context.Context) error {
 	return func(ctx context.Context) error {
 		err := part.Run(ctx)

@@ -1,5 +1,7 @@
-// Package schema is the process part that migrates the database schema, or waits until another
-// process has, for as long as the database is unavailable.
+// Package schema is the process part that migrates the database schema or waits until another
+// process has.
+//
+// It waits for as long as the database is unavailable.
 package schema
 
 import (

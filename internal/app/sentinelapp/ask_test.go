@@ -1,5 +1,3 @@
-// Package sentinelapp wires one sentinel from the client of the fleet API, the broker and the loop,
-// or an operator that runs one sentinel per SentinelConfig.
 package sentinelapp_test
 
 import (

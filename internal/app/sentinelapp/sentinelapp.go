@@ -1,5 +1,5 @@
-// Package sentinelapp wires one sentinel: the client of the fleet API, the
-// broker, the loop; or an operator, which makes these for SentinelConfigs.
+// Package sentinelapp wires one sentinel from the client of the fleet API, the broker and the loop,
+// or an operator that runs one sentinel per SentinelConfig.
 package sentinelapp
 
 import (

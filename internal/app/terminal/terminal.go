@@ -1,5 +1,6 @@
-// Package terminal formats output for users, for the command line and the live view: ages, phases,
-// colours, and text without control sequences.
+// Package terminal formats output for users of the command line and the live view.
+//
+// It formats ages, phases and colours, and removes control sequences from text.
 package terminal
 
 import (
@@ -48,8 +49,8 @@ func (s Style) Paint(text string) string {
 	return "\x1b[" + code + "m" + text + "\x1b[0m"
 }
 
-// WantsColour reports whether an output uses colours: never with NO_COLOR, always with
-// CLICOLOR_FORCE, else on a terminal that is not dumb.
+// WantsColour reports whether an output uses colours. It never does with NO_COLOR and always with
+// CLICOLOR_FORCE. Otherwise it does on a terminal that is not dumb.
 func WantsColour(env func(string) (string, bool), isTerminal bool) bool {
 	if v, _ := env("NO_COLOR"); v != "" {
 		return false

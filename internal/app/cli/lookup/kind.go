@@ -91,7 +91,7 @@ func (k Kind) Children() []Kind {
 	return slices.DeleteFunc(Kinds(), func(other Kind) bool { return other.parent != k.Collection })
 }
 
-// Ref is a reference to one resource: its name or ID and, for a kind with a parent, optionally the
+// Ref is a reference to one resource by its name or ID. For a kind with a parent it may include the
 // parent.
 type Ref struct {
 	Kind   Kind

@@ -125,8 +125,8 @@ func formatAction(s v1.ClusterSync) string {
 	return "apply"
 }
 
-// failureText returns why a cluster waits, or the last error of the sync or, without one, the error
-// that Gardener reports.
+// failureText returns why a cluster waits, or else the last error of the sync. Without either it
+// returns the error that Gardener reports.
 func failureText(s v1.ClusterSync) string {
 	text := s.Error
 	if s.Waiting != nil {
