@@ -41,7 +41,7 @@ const (
 
 // startExecutions installs the objects that executions need, and builds the controller and the node
 // that runs its Jobs.
-func (h *hostCluster) startExecutions(ctx context.Context, p *process.Process, database settings.Secret, told *changes.Sinks) ([]lifecycle.Part, error) {
+func (h *hostCluster) startExecutions(ctx context.Context, p *process.Process, database settings.Secret, sinks *changes.Sinks) ([]lifecycle.Part, error) {
 	cfg := executionapp.Defaults().Part
 	if _, err := settings.Load(&cfg, settings.Source{}); err != nil {
 		return nil, err
@@ -75,7 +75,7 @@ func (h *hostCluster) startExecutions(ctx context.Context, p *process.Process, d
 		return nil, err
 	}
 	host.QPS, host.Burst = float32(cfg.Kube.QPS), cfg.Kube.Burst
-	parts, err := executionapp.Parts(ctx, p, cfg, executionapp.Overrides{Host: host, Sinks: told})
+	parts, err := executionapp.Parts(ctx, p, cfg, executionapp.Overrides{Host: host, Sinks: sinks})
 	if err != nil {
 		return nil, err
 	}

@@ -39,7 +39,7 @@ func (c GardenConfig) requireWorker(adapters []string) []string {
 
 // newWorker builds the parts that sync clusters to Gardener. The Gardener variables of the
 // environment have the same meaning as for the cluster-worker binary.
-func newWorker(ctx context.Context, p *process.Process, cfg Config, loan clusterworkerapp.Overrides, env func(string) (string, bool)) ([]lifecycle.Part, func() error, error) {
+func newWorker(ctx context.Context, p *process.Process, cfg Config, overrides clusterworkerapp.Overrides, env func(string) (string, bool)) ([]lifecycle.Part, func() error, error) {
 	all := clusterworkerapp.Defaults()
 	if _, err := settings.Load(&all.Part, settings.Source{Env: env}); err != nil {
 		return nil, nil, err
@@ -51,9 +51,9 @@ func newWorker(ctx context.Context, p *process.Process, cfg Config, loan cluster
 	if part.Mode == clusterworkerapp.Mock {
 		o := cfg.Garden.memoryOptions(cfg.Demo.Enabled)
 		o.Versions = part.Mock.Versions
-		loan.Garden = memory.New(o)
+		overrides.Garden = memory.New(o)
 	}
-	return clusterworkerapp.Parts(ctx, p, part, cfg.StopTimeout, loan)
+	return clusterworkerapp.Parts(ctx, p, part, cfg.StopTimeout, overrides)
 }
 
 func (c GardenConfig) memoryOptions(demo bool) memory.Options {

@@ -98,10 +98,10 @@ func (h *hostCluster) suggestionPart(parts []lifecycle.Part, log *slog.Logger) l
 	return lifecycle.Part{Name: "suggestions", Run: func(ctx context.Context) error {
 		tick := time.NewTicker(readyEvery)
 		defer tick.Stop()
-		for told := false; ; {
-			if !told && !slices.ContainsFunc(parts, func(p lifecycle.Part) bool { return p.Ready != nil && p.Ready() != nil }) {
+		for logged := false; ; {
+			if !logged && !slices.ContainsFunc(parts, func(p lifecycle.Part) bool { return p.Ready != nil && p.Ready() != nil }) {
 				h.logExamples(ctx, log)
-				told = true
+				logged = true
 				tick.Stop()
 			}
 			select {

@@ -27,7 +27,7 @@ const soonHealthy = 10 * time.Second
 
 // startNodeFaults builds the controller that takes the node out of service after a reported fault
 // and returns it afterwards.
-func (h *hostCluster) startNodeFaults(ctx context.Context, p *process.Process, told *changes.Sinks) ([]lifecycle.Part, error) {
+func (h *hostCluster) startNodeFaults(ctx context.Context, p *process.Process, sinks *changes.Sinks) ([]lifecycle.Part, error) {
 	cfg := nodefaultapp.Defaults().Part
 	if _, err := settings.Load(&cfg, settings.Source{}); err != nil {
 		return nil, err
@@ -56,7 +56,7 @@ func (h *hostCluster) startNodeFaults(ctx context.Context, p *process.Process, t
 		return nil, err
 	}
 	host.QPS, host.Burst = float32(cfg.Kube.QPS), cfg.Kube.Burst
-	return nodefaultapp.Parts(ctx, p, cfg, nodefaultapp.Overrides{Host: host, Sinks: told, Listening: func(addr string) { h.reports = "http://" + addr + "/v1/health-events" }})
+	return nodefaultapp.Parts(ctx, p, cfg, nodefaultapp.Overrides{Host: host, Sinks: sinks, Listening: func(addr string) { h.reports = "http://" + addr + "/v1/health-events" }})
 }
 
 // faultExamples returns example commands for node faults. reports is the address for reports, and

@@ -94,7 +94,7 @@ func Run(ctx context.Context, env Env, root *cobra.Command, args []string) int {
 		return CodeOK
 	}
 	// An error before the command ran is a usage error.
-	if _, told := errors.AsType[*failure](err); !begun && !told {
+	if _, ok := errors.AsType[*failure](err); !begun && !ok {
 		err = usageError(cmd, err)
 	}
 	code := ExitCode(err)

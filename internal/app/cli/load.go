@@ -111,9 +111,9 @@ func (s *session) loadLines(cmd *cobra.Command, args []string, o loadOptions) er
 		collection = fleetclient.Nested(k.Parent().Collection, owner.Resource.ID, collection)
 	}
 	lines := &countingReader{src: in, size: size}
-	told := s.reportProgress(lines)
+	stopProgress := s.reportProgress(lines)
 	created, skipped, err := client.Load(ctx, collection, lines, options...)
-	told()
+	stopProgress()
 	if err != nil {
 		return loadFailure(ctx, fmt.Errorf("load %s: %w", k.Collection, err), created, lines)
 	}

@@ -35,7 +35,7 @@ type Overrides struct {
 
 // Parts returns the parts of the cluster-worker in order of dependency. live reports why it makes
 // no progress.
-func Parts(ctx context.Context, p *process.Process, cfg Part, stop time.Duration, loan Overrides) (parts []lifecycle.Part, live func() error, err error) {
+func Parts(ctx context.Context, p *process.Process, cfg Part, stop time.Duration, overrides Overrides) (parts []lifecycle.Part, live func() error, err error) {
 	if err := cfg.validateSettings(); err != nil {
 		return nil, nil, err
 	}
@@ -46,20 +46,20 @@ func Parts(ctx context.Context, p *process.Process, cfg Part, stop time.Duration
 		}
 	}()
 	e := &engine{cfg: cfg, stop: stop, log: p.Log, metrics: p.Metrics}
-	sinks := loan.Sinks
+	sinks := overrides.Sinks
 	if sinks == nil {
 		if sinks, err = changes.New(cfg.sinksConfig(), changeevent.SourceClusterWorker, p, changes.SenderRetries); err != nil { //nolint:contextcheck // the sinks outlive the call
 			return nil, nil, err
 		}
 		parts = append(parts, sinks.Part())
 	}
-	if e.open, err = loan.gardenOpener(cfg); err != nil {
+	if e.open, err = overrides.gardenOpener(cfg); err != nil {
 		return parts, nil, err
 	}
-	if e.fleet, err = loan.fleetClient(cfg.API); err != nil {
+	if e.fleet, err = overrides.fleetClient(cfg.API); err != nil {
 		return parts, nil, err
 	}
-	if cfg.Mode == Mock && loan.Garden == nil {
+	if cfg.Mode == Mock && overrides.Garden == nil {
 		p.Log.WarnContext(ctx, "gardener mode is mock, no real clusters are created", "hint", "set GARDENER_MODE=real")
 	}
 	database, err := e.connectParts(cfg, p, sinks) //nolint:contextcheck // the pool outlives the call

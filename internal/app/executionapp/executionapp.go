@@ -40,7 +40,7 @@ type Overrides struct {
 }
 
 // Parts returns the parts of the execution controller in order of dependency.
-func Parts(ctx context.Context, p *process.Process, cfg Part, loan Overrides) (parts []lifecycle.Part, err error) {
+func Parts(ctx context.Context, p *process.Process, cfg Part, overrides Overrides) (parts []lifecycle.Part, err error) {
 	if err := cfg.validateSettings(); err != nil {
 		return nil, err
 	}
@@ -50,13 +50,13 @@ func Parts(ctx context.Context, p *process.Process, cfg Part, loan Overrides) (p
 			parts = nil
 		}
 	}()
-	host := loan.Host
+	host := overrides.Host
 	if host == nil {
 		if host, err = kube.Connect(cfg.Kube, userAgent); err != nil {
 			return nil, err
 		}
 	}
-	sinks := loan.Sinks
+	sinks := overrides.Sinks
 	if sinks == nil {
 		if sinks, err = changes.New(cfg.sinksConfig(), changeevent.SourceExecutionController, p, changes.SenderRetries); err != nil { //nolint:contextcheck // the sinks outlive the call
 			return nil, err

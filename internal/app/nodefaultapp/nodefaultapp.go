@@ -75,7 +75,7 @@ type app struct {
 }
 
 // Parts returns the parts of the node fault controller in order of dependency.
-func Parts(ctx context.Context, p *process.Process, cfg Part, loan Overrides) (parts []lifecycle.Part, err error) {
+func Parts(ctx context.Context, p *process.Process, cfg Part, overrides Overrides) (parts []lifecycle.Part, err error) {
 	if err := cfg.validateSettings(); err != nil {
 		return nil, err
 	}
@@ -85,7 +85,7 @@ func Parts(ctx context.Context, p *process.Process, cfg Part, loan Overrides) (p
 			parts = nil
 		}
 	}()
-	a := &app{cfg: cfg, p: p, host: loan.Host, sinks: loan.Sinks, listening: loan.Listening, scheme: runtime.NewScheme(), intake: intake.NewMetrics(p.Metrics)}
+	a := &app{cfg: cfg, p: p, host: overrides.Host, sinks: overrides.Sinks, listening: overrides.Listening, scheme: runtime.NewScheme(), intake: intake.NewMetrics(p.Metrics)}
 	if err := errors.Join(operator.AddToScheme(a.scheme), janitor.AddToScheme(a.scheme)); err != nil {
 		return nil, err
 	}

@@ -132,7 +132,7 @@ func explainAPIError(err error) error {
 // progress shows on a terminal how many resources a long list has read.
 type progress struct {
 	w     io.Writer // nil without a terminal
-	told  time.Time
+	last  time.Time
 	shown bool
 }
 
@@ -140,7 +140,7 @@ const progressEvery = 500 * time.Millisecond
 
 // newProgress returns a progress display. It prints nothing without a terminal or for short lists.
 func newProgress(w io.Writer) *progress {
-	p := &progress{told: time.Now()}
+	p := &progress{last: time.Now()}
 	if f, ok := w.(*os.File); ok {
 		if info, err := f.Stat(); err == nil && info.Mode()&os.ModeCharDevice != 0 {
 			p.w = f
@@ -150,10 +150,10 @@ func newProgress(w io.Writer) *progress {
 }
 
 func (p *progress) printProgress(collection string, resources int) {
-	if p.w == nil || time.Since(p.told) < progressEvery {
+	if p.w == nil || time.Since(p.last) < progressEvery {
 		return
 	}
-	p.told, p.shown = time.Now(), true
+	p.last, p.shown = time.Now(), true
 	_, _ = fmt.Fprintf(p.w, "\r\x1b[Kread %d %s", resources, collection) // a closed terminal is no error
 }
 
