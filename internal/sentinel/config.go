@@ -23,8 +23,8 @@ const (
 	ProfileExpression        = "expression"
 )
 
-// Config is what one sentinel watches, when a resource is due, and what it
-// says of it. Fields that are zero mean their default.
+// Config configures what one sentinel watches, when a resource is due, and what an event contains.
+// Zero fields mean their defaults.
 type Config struct {
 	ResourceType string `key:"resource_type" alias:"resourceType" env:"SENTINEL_RESOURCE_TYPE" flag:"resource-type" validate:"required,oneof=clusters nodepools manifests workloads" doc:"Collection to watch."`
 
@@ -52,13 +52,13 @@ type Config struct {
 	ShutdownTimeout time.Duration `key:"shutdown_timeout" env:"SENTINEL_SHUTDOWN_TIMEOUT" flag:"shutdown-timeout" default:"10s" validate:"gt=0" doc:"How long to wait at shutdown for events in flight to be confirmed."`
 }
 
-// API is where the resources are and how they are asked for.
+// API configures where the fleet API is and how it is queried.
 type API struct {
 	Endpoint string          `key:"endpoint" alias:"url" env:"HYPERFLEET_API_ENDPOINT" flag:"api-endpoint" validate:"required,http_url" doc:"URL of the fleet API."`
 	Timeout  time.Duration   `key:"timeout" env:"HYPERFLEET_API_TIMEOUT" default:"10s" validate:"gt=0" doc:"Timeout of one request."`
 	Token    settings.Secret `key:"token" env:"HYPERFLEET_API_TOKEN" doc:"Bearer token."`
-	// TokenFile is read again when it changes, which a token given by
-	// settings' own file tag would not be.
+	// TokenFile is read again when it changes. A token from a file tag of package settings would be
+	// read only once.
 	TokenFile string `key:"token_file" env:"HYPERFLEET_API_TOKEN_FILE" doc:"File with the bearer token. It is read again when it changes."`
 	CAFile    string `key:"ca_file" env:"HYPERFLEET_API_CA_FILE" doc:"File with the CA certificates to verify the server. Default: the CA certificates of the system."`
 	PageSize  int    `key:"page_size" env:"HYPERFLEET_API_PAGE_SIZE" default:"500" validate:"gte=1,lte=500" doc:"Number of resources per request."`
@@ -71,7 +71,7 @@ type API struct {
 // A Mode is how a sentinel learns of changes.
 type Mode string
 
-// The modes. Each one after ModeSweep is faster, and rests on those before it.
+// The modes. Each one after ModeSweep is faster, and falls back on those before it.
 const (
 	// ModeAuto is the best mode that the API offers.
 	ModeAuto Mode = "auto"
@@ -238,7 +238,7 @@ func (c Config) Early(id []byte) float64 {
 func hashFraction(id []byte) float64 {
 	hash := fnv.New64a()
 	_, _ = hash.Write(id) // it has no errors
-	// Ids often differ in the end alone, which FNV hardly carries upwards.
+	// Ids often differ only in their last characters, which FNV hardly spreads to the high bits.
 	h := hash.Sum64()
 	h = (h ^ h>>33) * 0xff51afd7ed558ccd
 	h ^= h >> 33

@@ -79,7 +79,7 @@ func (f *follower) replaceCursor(ctx context.Context) (string, error) {
 	f.metrics.resyncs.Inc()
 	f.log.InfoContext(ctx, "change cursor lost, listing all resources")
 	select {
-	case <-f.cursors: // of a sweep long ago
+	case <-f.cursors: // It was left by a sweep long ago.
 	default:
 	}
 	select {
@@ -162,15 +162,14 @@ func (w *watcher) watchChanges(ctx context.Context, p *pass, cursor *string) (to
 	q.Set("watch", "true")
 	watching, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	// When all that changed has been told there is a bookmark, so something
-	// comes soon.
+	// The API sends a bookmark once it has sent all changes, so the first message arrives soon.
 	silent := time.AfterFunc(w.cfg.HyperfleetAPI.Timeout, func() { cancel(errSilent) })
 	defer silent.Stop()
 	stale := time.AfterFunc(staleWatch, func() { cancel(errStale) })
 	defer stale.Stop()
 	err := w.api.Watch(watching, w.cfg.ResourceType, q, func(e v1.WatchEvent) error {
 		silent.Stop()
-		stale.Stop() // what takes long now is us
+		stale.Stop() // From here on a delay is our own processing time.
 		defer stale.Reset(staleWatch)
 		if !told {
 			w.setMode(ModeWatch)
@@ -211,7 +210,7 @@ func (w *watcher) nextDelay(begin time.Time, err error) time.Duration {
 
 // handleWatchEvent processes one event of a watch.
 func (f *follower) handleWatchEvent(ctx context.Context, p *pass, e v1.WatchEvent, cursor *string) error {
-	// How long ago it was sent, while there was no time to hear it, nobody knows.
+	// The age of the event is unknown, because there was no time to receive it.
 	p.now, p.asked = time.Now(), time.Time{}
 	var err error
 	switch e.Type {

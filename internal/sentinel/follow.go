@@ -31,27 +31,25 @@ type follower struct {
 	*Sentinel
 	mode   Mode
 	index  *index.Index
-	lookup *listing.Walker // of what is due
-	etags  *listing.Walker // of pages that changed
+	lookup *listing.Walker // due resources
+	etags  *listing.Walker // pages that changed
 
-	// score is shared by all passes, and told of once a round.
+	// score is shared by all passes and evaluated once a round.
 	score *score
 
-	// cursors hands the feed a place to begin, which a sweep has found;
-	// resync asks for one.
+	// cursors passes a start cursor from a sweep to the feed. resync requests such a cursor.
 	cursors chan string
 	resync  chan struct{}
 
-	fullSweeps atomic.Uint32 // how many full sweeps were done
+	fullSweeps atomic.Uint32 // number of completed full sweeps
 
-	// complete says that the index has all that is ours. The next round does
-	// not wait for its time when there is news: that this is so now, or that
-	// the feed has begun.
+	// complete says that the index holds all resources of this sentinel. news starts the next round
+	// early, when the index becomes complete or the feed starts.
 	complete atomic.Bool
 	wake     chan struct{}
 
-	// pages are how many resources the pages with tags have, of ours, since
-	// what is ours is what it was when paging began.
+	// pages holds how many selected resources each page with an ETag has. The counts are valid for
+	// the shard at the time when paging began.
 	pages  map[listing.Place]int
 	paging shardEpoch
 }
@@ -68,7 +66,7 @@ func (s *Sentinel) followAPI(ctx context.Context, mode Mode) {
 	f.paging.beginList()
 	s.start = sweepStart{}
 	if mode == ModeWatch {
-		s.setMode(ModeCursor) // until a watch has said something
+		s.setMode(ModeCursor) // until the watch has delivered an event
 	} else {
 		s.setMode(mode)
 	}
@@ -76,7 +74,7 @@ func (s *Sentinel) followAPI(ctx context.Context, mode Mode) {
 
 	within, stop := context.WithCancelCause(ctx)
 	var wg sync.WaitGroup
-	defer wg.Wait() // also when it panics
+	defer wg.Wait() // also after a panic
 	defer stop(nil)
 	wg.Go(func() {
 		defer s.panics.recoverPanic()
@@ -155,7 +153,7 @@ func (f *follower) runFullSweeps(ctx context.Context) error {
 func (f *follower) wakePoll() {
 	select {
 	case f.wake <- struct{}{}:
-	default: // there are other news, not yet heard
+	default: // another wake-up is already pending
 	}
 }
 
@@ -186,7 +184,7 @@ func (f *follower) fullSweep(ctx context.Context, cut <-chan struct{}) error {
 		err = backoff.Sleep(waiting, f.errorDelay(err))
 		stop()
 		if err != nil {
-			f.start = sweepStart{} // what was read already may be another's now
+			f.start = sweepStart{} // pages that were read may now belong to another replica
 			return err
 		}
 	}
@@ -207,7 +205,7 @@ func (f *follower) offerCursor(pg listing.Page, env scan.Envelope) error {
 		return errWithdrawn
 	}
 	select {
-	case <-f.cursors: // an older one that nobody took
+	case <-f.cursors: // an older cursor that was not used
 	default:
 	}
 	f.cursors <- env.Cursor
@@ -260,8 +258,8 @@ func (f *follower) runPoll(ctx context.Context) error {
 	case ctx.Err() == nil:
 		f.noteAPIError(&f.looking, err)
 	}
-	// A round is only as good as the feed, whose error has been counted and
-	// logged. But what falls due by itself is not put off for it.
+	// A round fails if the feed fails; that error is already counted and logged. Resources that are
+	// due by age are looked up all the same.
 	whole := err
 	if err == nil && complete {
 		whole = f.feeding.load()
@@ -275,7 +273,7 @@ func (f *follower) runPoll(ctx context.Context) error {
 	f.metrics.memoryEntries.Set(float64(f.memory.Len()))
 	f.metrics.indexBytes.Set(float64(f.index.Bytes()))
 	switch {
-	case errors.Is(whole, errNotFollowed): // it has just begun; there is nothing to tell yet
+	case errors.Is(whole, errNotFollowed): // the feed has just started; there is nothing to report yet
 	case complete, whole != nil:
 		p.reportRound(ctx, whole, time.Since(begin))
 	}
@@ -330,14 +328,14 @@ const lookupChunk = 100
 // a changed generation.
 func (f *follower) lookUpDue(ctx context.Context, p *pass) error {
 	p.allowUnselected = true
-	// What falls due from now on is left to the next round, and with it what
-	// fails in this one: there would be no end of a round while the broker is down.
+	// Resources that become due after now wait for the next round, and so do failures of this
+	// round. Otherwise a round would never end while the broker is down.
 	now := time.Now()
 	again := now.Add(f.cfg.PollInterval)
 	left, rush := f.budget.Available(p.began), false
 	for {
-		// No more than may be published, or those would not be the ones that
-		// are overdue for longest: answers come in an order of their own.
+		// Request no more resources than the budget allows. Responses have their own order, so a
+		// larger request might not publish the resources that are overdue longest.
 		limit := left
 		if left == 0 || rush {
 			limit = max(left, lookupChunk) // there may be changed generations

@@ -10,7 +10,7 @@ import (
 // errNotListed is the error of a sentinel that has not read a page yet.
 var errNotListed = errors.New("no response from the fleet API yet")
 
-// A heartbeat says whether a sentinel makes progress. The zero value belongs to a sentinel that
+// A heartbeat records whether a sentinel makes progress. The zero value belongs to a sentinel that
 // does not run, and counts as live.
 type heartbeat struct {
 	// next is the deadline of the next progress, nil while nothing runs.
@@ -74,7 +74,7 @@ func (s *Sentinel) Ready() error {
 func (s *Sentinel) apiErr() error {
 	for _, t := range []*lastError{&s.listing, &s.feeding, &s.looking} {
 		if err := t.load(); err != nil {
-			return err // an API that is down fails them all alike
+			return err // an API that is down fails all of them alike
 		}
 	}
 	return nil

@@ -5,8 +5,8 @@ import "reflect"
 // inheritState takes over the state of a predecessor that is still true, so that a change of
 // configuration repeats no event and forgets none.
 //
-// For the same collection of the same API it takes over what was announced, whatever the rules are
-// now: which events the broker has does not depend on the reason, and new ages apply to an
+// For the same collection of the same API it takes over the announcements, even if the rules have
+// changed. The events that the broker has do not depend on the reason, and new ages apply to an
 // announcement from now on. In another collection or API the ids mean other resources, so nothing
 // known by id is taken over. If the API is the same under another name, waiting resources are
 // announced once more with the same event ids.
@@ -14,8 +14,8 @@ import "reflect"
 // How long resources have waited for their adapters is taken over only if the selection is the
 // same.
 //
-// What was spent of the budget is always taken over, because it protects the receivers of events.
-// Counters continue.
+// The spent budget is always taken over, because it protects the receivers of events. Counters
+// continue.
 func (s *Sentinel) inheritState(p *Sentinel) {
 	if p == nil {
 		return
@@ -29,7 +29,7 @@ func (s *Sentinel) inheritState(p *Sentinel) {
 	s.memory, s.record, s.resourceLogs = p.memory, p.record, p.resourceLogs
 	s.memory.Resize(s.cfg.MemoryLimit)
 	s.record.Resize(s.cfg.DecisionsLimit)
-	s.rounds.Store(p.rounds.Load()) // which the memory goes by
+	s.rounds.Store(p.rounds.Load()) // the memory counts in rounds
 	s.feedDisabledUntil = p.feedDisabledUntil
 	s.listing.store(p.listing.load())
 	if !s.selectsSameAs(p) {

@@ -52,7 +52,7 @@ func newResourceLogs(limit int) *resourceLogs {
 type repeatedFailures struct {
 	mu     sync.Mutex
 	events int
-	id     string // of the last one's resource
+	id     string // the resource of the last failure
 	err    error
 }
 

@@ -26,15 +26,15 @@ const (
 	opConfigLoad     = "config_load"
 )
 
-// metrics are those of one sentinel. Every series has the labels shard and
-// resource_type, which do not change while it runs; all others come from
-// closed sets, and their series are there from the start.
+// metrics are the metrics of one sentinel. Every series has the labels shard and resource_type,
+// which do not change while it runs. All other labels come from closed sets, and their series exist
+// from the start.
 type metrics struct {
 	key        metricsKey
 	reg        prometheus.Registerer
 	registered []prometheus.Collector
 	broker     *prometheus.CounterVec
-	inFlight   atomic.Pointer[func() int] // of the publisher that is in use
+	inFlight   atomic.Pointer[func() int] // of the current publisher
 
 	pending       prometheus.Gauge
 	published     prometheus.Counter
@@ -72,10 +72,10 @@ type metrics struct {
 	faults             [scan.NumFaults]prometheus.Counter
 }
 
-// A metricsKey are the labels of all of a sentinel's metrics.
+// A metricsKey holds the labels that all metrics of a sentinel share.
 type metricsKey struct{ shard, resourceType string }
 
-// A factory makes metrics and registers them, and keeps the errors.
+// A factory creates and registers metrics, and collects the errors.
 type factory struct {
 	reg        prometheus.Registerer
 	labels     prometheus.Labels
@@ -83,8 +83,8 @@ type factory struct {
 	errs       []error
 }
 
-// claimMetrics registers the metrics of the sentinel, or goes on with those of
-// its predecessor if they have the same labels. Those with others end.
+// claimMetrics registers the metrics of the sentinel. If its predecessor has the same labels, it
+// continues the metrics of the predecessor; otherwise it unregisters them.
 func (s *Sentinel) claimMetrics(deps Deps) (*metrics, error) {
 	key := metricsKey{shard: cmp.Or(s.selector.String(), everything), resourceType: s.cfg.ResourceType}
 	if s.part != "" {
@@ -103,7 +103,7 @@ func (s *Sentinel) claimMetrics(deps Deps) (*metrics, error) {
 		}
 	}
 	if p := deps.Predecessor; p != nil {
-		p.closed.Store(true) // they are not its own any more
+		p.closed.Store(true) // the predecessor no longer owns them
 	}
 	m.brokerErrors = m.broker.WithLabelValues(deps.BrokerType)
 	inFlight := deps.Publisher.InFlight
@@ -123,7 +123,7 @@ func newMetrics(reg prometheus.Registerer, key metricsKey) (*metrics, error) {
 		deferredNow:  f.newGauge("deferred_resources", "Number of resources that needed an event in the last completed poll but were deferred to a later poll by the limit on events per second."),
 		duration:     f.histogram("reconcile_duration_seconds", "Duration of polls in seconds. In a poll the sentinel reads resources from the fleet API and publishes events for those that need one.", prometheus.ExponentialBuckets(0.01, 2, 16)),
 		apiErrors:    api.WithLabelValues(opFetchResources),
-		configErrors: api.WithLabelValues(opConfigLoad), // of the custom resource; there from the start
+		configErrors: api.WithLabelValues(opConfigLoad), // for the custom resource; exists from the start
 
 		oldestUnreconciled: f.newGauge("oldest_unreconciled_generation_seconds", "Age of the oldest generation of a resource that its adapters have not observed yet, in seconds; 0 if they have observed all. Adapters are the controllers that reconcile the resource."),
 		lastGoodRound:      f.newGauge("last_successful_poll_timestamp_seconds", "Unix time of the last poll in which the sentinel read all resources and published at least one event or had none to publish, in seconds."),
@@ -159,8 +159,7 @@ func newMetrics(reg prometheus.Registerer, key metricsKey) (*metrics, error) {
 	return m, nil
 }
 
-// addVectors makes the metrics with a label from a closed set, each with all its
-// series.
+// addVectors creates the metrics with a label from a closed set, each with all its series.
 func (m *metrics) addVectors(f *factory) {
 	modes := prometheus.NewGaugeVec(prometheus.GaugeOpts(f.newOpts("source_mode", "1 for the mode in which the sentinel currently reads resources from the fleet API (sweep, etag, cursor or watch), 0 for the other modes.")), []string{"mode"})
 	f.register(modes)
@@ -185,18 +184,18 @@ func (m *metrics) addVectors(f *factory) {
 	}
 }
 
-// byReadyState makes a counter of resources that are ready, and of others.
+// byReadyState creates a counter for ready resources and one for all others.
 func (f *factory) byReadyState(name, help string) (ready, others prometheus.Counter) {
 	c := f.newCounterVec(name, help, "ready_state")
 	return c.WithLabelValues("ready"), c.WithLabelValues("not_ready")
 }
 
-// apiErrors makes the counter that a sentinel and LoadErrors share.
+// apiErrors creates the counter that a sentinel and LoadErrors share.
 func (f *factory) apiErrors() *prometheus.CounterVec {
 	return f.newCounterVec("api_errors_total", "Total number of failed requests of the sentinel, by operation: fetch_resources (requests to the fleet API) or config_load (reads of its SentinelConfig or Secrets).", "operation")
 }
 
-// unregister takes the metrics away.
+// unregister removes the metrics from the registry.
 func (m *metrics) unregister() {
 	for _, c := range m.registered {
 		m.reg.Unregister(c)
@@ -251,8 +250,8 @@ func (m *metrics) setMode(now Mode) {
 	}
 }
 
-// A tally counts within a page; it is added to the metrics at its end, which
-// spares most of their cost.
+// A tally counts within one page and is added to the metrics at the end of the page. This avoids
+// most of the cost of the metrics.
 type tally struct {
 	decisions    [decision.NumReasons]int
 	warnings     [decision.NumWarnings]int

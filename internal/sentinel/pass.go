@@ -51,19 +51,19 @@ type pass struct {
 	labelled    bool
 
 	now       time.Time
-	asked     time.Time // for what is being read
+	asked     time.Time // when the data being read was requested
 	resources int
 	ready     int
-	oldest    time.Duration // of the generations that wait for adapters
+	oldest    time.Duration // longest wait of a generation for its adapters
 	tally     tally
-	again     int // dispatched resources that are still to be met again
+	again     int // dispatched resources that this pass will read again
 
-	lastError *lastError // of what is read
+	lastError *lastError // of the requests of this pass
 
 	publishing sync.WaitGroup
 	dispatched int
-	urgent     int        // dispatched because of their generation
-	deferred   index.Left // due, and left to a later round
+	urgent     int        // dispatched because of a changed generation
+	deferred   index.Left // due, but left to a later round
 	score      *score
 }
 
@@ -180,8 +180,7 @@ func (p *pass) handOver(id []byte) {
 	}
 	p.index.Remove(id)
 	if p.shard.Owns(id) {
-		// It has just come back, and may have been put into the index between
-		// the question and the answer.
+		// The resource has just come back. The index may have got it between Owns and Acquire.
 		p.index.Put(id, time.Now(), index.NotReady)
 	}
 }
@@ -225,12 +224,12 @@ func (p *pass) completeFromMemory(it *scan.Item) {
 		if p.index != nil {
 			p.memory.Observed(p.memory.Key(it.ID))
 		}
-		return // observed, or nothing that this API speaks of
+		return // observed, or the API does not report it
 	}
 	since := p.now
 	for _, t := range []time.Time{res.Created, res.LastUpdated, res.Updated} {
 		if !t.IsZero() && t.Before(p.now) {
-			since = t // the last of these says it best
+			since = t // the last of these is the most exact
 		}
 	}
 	since = p.memory.StuckSince(p.memory.Key(it.ID), res.ObservedGeneration, p.toLocalClock(since))
@@ -250,8 +249,8 @@ func (p *pass) toLocalClock(t time.Time) time.Time {
 // flight.
 func (p *pass) suppressRepeat(it *scan.Item, v decision.Verdict, was memory.Recollection) decision.Verdict {
 	if was.InFlight {
-		// Not for the whole interval: it may fail just now, and this be noted
-		// after that was.
+		// Do not wait for the whole interval: the attempt may fail just now, and this decision may
+		// be stored after the failure.
 		v.ShouldPublish, v.Reason, v.Next = false, decision.ReasonAnnounced, p.now.Add(min(v.Interval, p.cfg.PollInterval))
 		return v
 	}
@@ -298,12 +297,12 @@ func (p *pass) classify(r *decision.Resource) index.Class {
 // skipResource skips a resource that is not due, or is due and has to wait.
 func (p *pass) skipResource(ctx context.Context, it *scan.Item, v decision.Verdict, due bool) {
 	switch {
-	case p.index != nil: // a round skips all that do not come by
+	case p.index != nil: // a round counts all resources that it does not read as skipped
 		if !due {
 			p.memory.ForgetAnnouncement(p.memory.Key(it.ID), false)
 		}
 		p.keep(it.ID, p.toLocalClock(v.Next), p.classify(&it.Resource))
-	case v.Reason == decision.ReasonDeferred: // counted as such
+	case v.Reason == decision.ReasonDeferred: // already counted as deferred
 	case it.Resource.Ready():
 		p.tally.skippedReady++
 	default:
@@ -372,7 +371,7 @@ func (p *pass) dispatchEvent(ctx context.Context, it *scan.Item, v decision.Verd
 		return err
 	}
 	if waited {
-		p.now = time.Now() // it may have been a while
+		p.now = time.Now() // the wait may have been long
 	}
 	return nil
 }

@@ -26,13 +26,13 @@ var errPublishTimeout = errors.New("no confirmation from the broker in time")
 // A job is one event to publish.
 type job struct {
 	key        memory.Key
-	id         string // of the resource
+	id         string // id of the resource
 	generation int64
 	reason     decision.Reason
 	eventID    string
-	now        time.Time   // of the decision
-	asked      time.Time   // for the resource
-	class      index.Class // if there is an index
+	now        time.Time   // time of the decision
+	asked      time.Time   // time when the resource was requested
+	class      index.Class // used if there is an index
 	raw        []byte
 }
 
@@ -62,9 +62,8 @@ func (p *pass) publishJob(ctx context.Context, j *job) {
 		p.record.Failed(j.id, j.eventID, time.Now(), err)
 		p.memory.Fail(j.key, j.generation)
 		if p.index != nil {
-			// It is overdue until it is published, but no longer than from now
-			// on: what always fails must not stand before all others, nor come
-			// by twice in a round.
+			// The resource stays overdue until it is published, counted from now. An event that
+			// always fails must not precede all others, nor be tried twice in one round.
 			p.index.Settle([]byte(j.id), time.Now().Add(1), j.class, time.Time{})
 		}
 		p.logFailure(ctx, j, err)
@@ -156,7 +155,7 @@ var errStopTimeout = errors.New("shutdown timeout exceeded")
 func withGracePeriod(ctx context.Context, by time.Duration) (context.Context, func()) {
 	longer, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	unhook := context.AfterFunc(ctx, func() {
-		_ = backoff.Sleep(longer, by) // the caller may be done earlier
+		_ = backoff.Sleep(longer, by) // the caller may finish earlier
 		cancel(errStopTimeout)
 	})
 	return longer, func() {

@@ -19,7 +19,7 @@ type publishers struct {
 	mu      sync.Mutex
 	n       int
 	limit   int
-	waiting int // for one to be free
+	waiting int // callers that wait for a free goroutine
 }
 
 func newPublishers(limit int) *publishers {

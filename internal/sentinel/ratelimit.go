@@ -11,13 +11,13 @@ import (
 	"github.com/fleetloop/fleetloop/internal/backoff"
 )
 
-// A rateLimiter limits the number of requests per second. A caller that is too early waits for a
-// slot of its own.
+// A rateLimiter limits the number of requests per second. Each caller that is too early waits for
+// its slot.
 type rateLimiter struct {
 	every time.Duration
 
 	mu   sync.Mutex
-	next time.Time // the first slot that is free
+	next time.Time // the first free slot
 }
 
 // idle is how much unused time a burst of requests may use up.

@@ -8,32 +8,32 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Whoever reads the configuration makes the sentinels and knows what became of
-// it; they have the series. What was configured before is what runs after a
-// change that was refused.
+// The caller that reads the configuration creates the sentinels and knows whether a reload
+// succeeded; the sentinels own the series. After a refused change the previous configuration stays
+// in force.
 
-// ConfigReloaded counts a change of the configuration that is in force now.
+// ConfigReloaded counts a change of the configuration that is now in force.
 func (s *Sentinel) ConfigReloaded() {
 	s.metrics.reloads.Inc()
 	s.metrics.lastReload.Set(1)
 }
 
-// ConfigRefused notes that the last change of the configuration was not taken.
+// ConfigRefused records that the last change of the configuration was refused.
 func (s *Sentinel) ConfigRefused() { s.metrics.lastReload.Set(0) }
 
-// ConfigNotLoaded counts that the configuration could not be read.
+// ConfigNotLoaded counts a configuration that could not be read.
 func (s *Sentinel) ConfigNotLoaded() { s.metrics.configErrors.Inc() }
 
-// The labels of what is not loaded. A sentinel has neither: its shard is a
-// selector, and its resource type a collection.
+// The labels of configurations that are not loaded. No sentinel has them: the shard of a sentinel
+// is a selector, and its resource type is a collection.
 const (
 	ShardNotLoaded      = "not loaded"
 	ResourceTypeUnknown = "unknown"
 )
 
-// LoadErrors count configurations that could not be loaded while no sentinel
-// runs whose metrics could: as api_errors_total with the operation config_load,
-// of the shard ShardNotLoaded. It is safe for concurrent use.
+// LoadErrors counts configurations that could not be loaded while no sentinel runs that could count
+// them. It uses the metric api_errors_total with the operation config_load and the shard
+// ShardNotLoaded. It is safe for concurrent use.
 type LoadErrors struct {
 	reg prometheus.Registerer
 
@@ -41,14 +41,14 @@ type LoadErrors struct {
 	series map[string]*prometheus.CounterVec // by resource type
 }
 
-// NewLoadErrors makes a counter that registers its series as they are needed.
-// Without a Registerer nothing is counted.
+// NewLoadErrors returns a counter that registers its series on demand. Without a Registerer it
+// counts nothing.
 func NewLoadErrors(reg prometheus.Registerer) *LoadErrors {
 	return &LoadErrors{reg: reg, series: map[string]*prometheus.CounterVec{}}
 }
 
-// Count counts a failure. The resource type is what the configuration says,
-// as far as it is known: any that is no collection counts as unknown.
+// Count counts a failure. The resource type is that of the configuration, as far as it is known. A
+// type that is not a collection counts as unknown.
 func (l *LoadErrors) Count(resourceType string) error {
 	if l.reg == nil {
 		return nil
@@ -71,8 +71,8 @@ func (l *LoadErrors) Count(resourceType string) error {
 	return nil
 }
 
-// Clear takes the series away, because a sentinel with its own runs, or nothing
-// is to be loaded any more.
+// Clear removes the series, because a sentinel with its own series runs, or nothing is left to
+// load.
 func (l *LoadErrors) Clear() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -1,31 +1,28 @@
-// Package sentinel watches one collection of the fleet API, decides which of its
-// resources are due, and publishes a cloud event for each.
+// Package sentinel watches one collection of the fleet API, decides which of its resources are due,
+// and publishes a cloud event for each.
 //
-// A resource comes by because everything is listed (a sweep), because the API
-// told that it changed (the feed), or because the index says that its time has
-// come (a round's lookups). An API that does not tell its changes is swept in
-// every round; any other now and then, so that nothing rests on being told.
+// The sentinel reads a resource for one of three reasons: a sweep lists everything, the feed
+// delivers a change, or a round looks up resources that the index reports as due. An API without a
+// change feed is swept in every round. Any other API is swept at an interval, so that a missed
+// change is found.
 //
-// Reading, deciding and publishing go on at the same time and within bounds:
-// one page is read ahead, and a window of events waits for confirms. An event
-// counts as published when the broker confirmed it. One that is not confirmed is tried again within the
-// round, then logged, counted, and left to the next; the others do not wait
-// for it.
+// Reading, deciding and publishing run concurrently and within bounds: one page is read ahead, and
+// a window of events waits for confirmations. An event counts as published when the broker has
+// confirmed it. An unconfirmed event is retried within the round, then logged, counted, and left to
+// the next round. Other events do not wait for it.
 //
-// Nothing has to be kept. A sentinel that is killed at any point starts over,
-// and what it says twice has the same event id (decision.EventID). What it
-// remembers of resources that were announced and not answered only keeps it
-// from repeating itself every round.
+// The sentinel needs no persistent state. If it is killed at any point it starts over, and a
+// repeated event has the same event id (decision.EventID). Its memory of announced resources that
+// are not answered yet only prevents repetitions in every round.
 //
-// It starts while the API or the broker is down, says so in Ready, and never
-// gives up. What a resource holds can not stop it: what can not be read is
-// logged, counted and passed over.
+// The sentinel starts while the API or the broker is down, reports that in Ready, and never gives
+// up. The content of a resource cannot stop it: an unreadable resource is logged, counted and
+// skipped.
 //
-// The functions that the sentinel's specification names are here under these:
-// Load is settings.Load into Config, LoadBrokerConfig is Load in package bus,
-// BuildLabelSelector is Config.Selector, ParseMessageData is payload.New,
-// FetchResources is Walk in package listing, Evaluate is Decide in package decision,
-// PublishEvent is the round's publish, and Run and Start are Sentinel.Run.
+// The functions that the sentinel's specification names are here under these: Load is settings.Load
+// into Config, LoadBrokerConfig is Load in package bus, BuildLabelSelector is Config.Selector,
+// ParseMessageData is payload.New, FetchResources is Walk in package listing, Evaluate is Decide in
+// package decision, PublishEvent is the round's publish, and Run and Start are Sentinel.Run.
 package sentinel
 
 import (
@@ -57,25 +54,24 @@ import (
 // Source is the source of every cloud event.
 const Source = "hyperfleet-sentinel"
 
-// A publisher brings events to a broker. Publish returns nil if and only if
-// the broker has the event; it is called by many goroutines at a time.
+// A publisher publishes events to a broker. Publish returns nil if and only if the broker has the
+// event. It is safe for concurrent use.
 type publisher interface {
 	Publish(ctx context.Context, e *cloudevent.Event) error
 	InFlight() int
 	Ready() error
 }
 
-// An api is the fleet API, with what it may not offer: that shows by its
-// answers.
+// An api reads the fleet API, including features that an API may lack. The responses show whether
+// it has them.
 type api interface {
 	listing.Source
-	// Watch calls handle for each event of a watch, until that ends. The
-	// error is one of errors.ErrUnsupported if the API knows no watches.
+	// Watch calls handle for each event of a watch, until the watch ends. The error wraps
+	// errors.ErrUnsupported if the API has no watches.
 	Watch(ctx context.Context, collection string, q url.Values, handle func(v1.WatchEvent) error) error
 }
 
-// Deps are what a sentinel works with. API and Publisher are needed; what
-// else is nil is done without.
+// Deps holds the dependencies of a sentinel. API and Publisher are required; all others may be nil.
 type Deps struct {
 	API       api
 	Publisher publisher
@@ -100,8 +96,8 @@ type Deps struct {
 	Shard Shard
 	Part  string
 
-	// Predecessor is a sentinel whose Run has returned or was never called, and that this one
-	// continues: see New. Its Registerer must be the same, or wrap it with the same labels.
+	// Predecessor is a sentinel that this one continues; see New. Its Run has returned or was never
+	// called. Its Registerer must be the same, or wrap it with the same labels.
 	Predecessor *Sentinel
 }
 
@@ -128,10 +124,10 @@ type Sentinel struct {
 	eventType string
 
 	profile     Decider
-	generations bool // the profile looks at them: one not given counts as 0
+	generations bool // the profile uses generations: a missing one counts as 0
 	payload     *payload.Builder
 	api         api
-	walker      *listing.Walker // of sweeps
+	walker      *listing.Walker // for sweeps
 	publisher   publisher
 	log         *slog.Logger
 	tracer      trace.Tracer
@@ -149,20 +145,20 @@ type Sentinel struct {
 	panics           panicRelay
 	heartbeat        heartbeat
 
-	// What goes wrong with everything that is listed, with the feed of a
-	// follower, and with its rounds.
+	// The results of the last requests of the lists, of the feed of a follower, and of the lookups
+	// of its rounds.
 	listing, feeding, looking lastError
 
 	budget     *budget.Budget
-	population population // as the last sweep counted it
+	population population // the count of the last sweep
 
-	// servesLabels says that the API returns labels; trustNoted that the log was
-	// told that it does not. See unlabelled.go.
+	// servesLabels says that the API returns labels. trustNoted says that a missing labels field
+	// has been logged. See unlabelled.go.
 	servesLabels, trustNoted atomic.Bool
 
-	rounds            atomic.Uint32 // or full sweeps
+	rounds            atomic.Uint32 // rounds or full sweeps
 	start             sweepStart
-	feedDisabledUntil time.Time // until when what the API offers is not taken
+	feedDisabledUntil time.Time // until then the sentinel does not use the change feed
 	buffer            []byte    // for pages of changes
 
 	running, closed atomic.Bool
@@ -219,8 +215,8 @@ func New(cfg Config, deps Deps) (*Sentinel, error) {
 		publishers:   newPublishers(cfg.Publish.Window),
 	}
 	s.walker = s.newWalker()
-	// A step is a page or an attempt to publish. A dependency that hangs ends
-	// by its timeout; what takes much longer than both is us.
+	// A step is a page or an attempt to publish. A dependency that hangs ends with its timeout, so
+	// a step that takes much longer than both timeouts is a fault of the sentinel.
 	s.heartbeat.allowance = max(time.Minute, 3*(cfg.HyperfleetAPI.Timeout+cfg.Publish.Timeout+cfg.Publish.MaxBackoff))
 	s.listing.store(errNotListed)
 	if s.metrics, err = s.claimMetrics(deps); err != nil {

@@ -41,11 +41,11 @@ func (noSharding) Acquire([]byte) (release func(), ok bool) { return func() {}, 
 func (noSharding) Changed() <-chan struct{} { return nil }
 
 var (
-	// errDivided cuts a list short: others of its resources are ours now than
-	// when it was begun.
+	// errShardChanged interrupts a list because the resources of the shard have changed since it
+	// began.
 	errShardChanged = errors.New("the shard assignment changed")
 
-	// errNotOurs is why an event is dropped.
+	// errNotOurs is the reason why an event is dropped.
 	errNotOurs = errors.New("the resource now belongs to another replica")
 )
 
@@ -71,19 +71,19 @@ func withCancelOnClose(ctx context.Context, changed <-chan struct{}) (context.Co
 	}
 }
 
-// A shardEpoch tells a loop that lists everything when the shard's resources change. A change
-// interrupts one list, but not the next one, which is followed by another list if there was a
-// change. Otherwise a shard that changes all the time would never let a long list finish.
+// A shardEpoch detects, for a loop that lists everything, that the shard's resources change. A
+// change interrupts one list, but not the next one, which is followed by another list if there was
+// a change. Otherwise a shard that changes all the time would never let a long list finish.
 type shardEpoch struct {
 	shard         Shard
-	changed       <-chan struct{} // since the list began
-	uninterrupted bool            // it is not to be cut short
+	changed       <-chan struct{} // closed at the first change since the list began
+	uninterrupted bool            // the list must not be interrupted
 }
 
 // beginList is called before a list. It returns a channel that is closed when the list must be
 // interrupted, or nil if the list must not be interrupted.
 func (d *shardEpoch) beginList() (cut <-chan struct{}) {
-	d.changed = d.shard.Changed() // a change from here on is too late for the list
+	d.changed = d.shard.Changed() // a change after this point is too late for the list
 	if d.uninterrupted {
 		d.uninterrupted = false
 		return nil
@@ -108,5 +108,5 @@ func (d *shardEpoch) isStale() bool {
 func (d *shardEpoch) sleepUntilChange(ctx context.Context, wait time.Duration) {
 	ctx, stop := withCancelOnClose(ctx, d.changed)
 	defer stop()
-	_ = backoff.Sleep(ctx, wait) // it ends early, as whoever waits does
+	_ = backoff.Sleep(ctx, wait) // returns early when the context ends
 }

@@ -21,9 +21,9 @@ type Stats struct {
 	// Mode is how the sentinel learns of changes now.
 	Mode Mode
 
-	// APIErr is what the last request to the fleet API failed with, of those
-	// that list, follow or look up; one of its own before the first answer.
-	// BrokerErr is why the broker takes nothing. Both are nil while all is well.
+	// APIErr is the error of the last request to the fleet API that listed, followed or looked up
+	// resources. Before the first response it is a special error. BrokerErr is why the broker
+	// accepts no events. Both are nil if there is no problem.
 	APIErr, BrokerErr error
 }
 

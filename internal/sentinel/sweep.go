@@ -35,7 +35,7 @@ func (s *Sentinel) listAll(ctx context.Context, p *pass, cut <-chan struct{}, fi
 	p.resources, p.ready, p.oldest = s.start.resources, s.start.ready, s.start.oldest
 	p.served, p.labelled = s.start.served, s.start.labelled
 	p.cut = cut
-	reading, stop := withCancelOnClose(ctx, cut) // what is being published goes on
+	reading, stop := withCancelOnClose(ctx, cut) // publishing continues
 	defer stop()
 	stopped, err := s.walker.Walk(reading, s.start.at, func(pg listing.Page) (scan.Envelope, error) {
 		if pg.First {
@@ -58,8 +58,8 @@ func (s *Sentinel) listAll(ctx context.Context, p *pass, cut <-chan struct{}, fi
 	s.start = sweepStart{}
 	switch {
 	case errors.Is(err, errShardChanged), err != nil && ctx.Err() == nil && errors.Is(context.Cause(reading), errShardChanged):
-		// The next sweep reads the whole list: a page that was read before may have gained
-		// a resource of ours. The error can come before the end of reading does.
+		// The next sweep reads the whole list, because a page that was already read may contain a
+		// resource that is new in the shard. The error may arrive before reading has ended.
 		return errShardChanged
 	case err == nil:
 		p.noteLabels()
@@ -75,7 +75,7 @@ func (s *Sentinel) listAll(ctx context.Context, p *pass, cut <-chan struct{}, fi
 // A population is the number of resources, ready and others.
 type population struct{ ready, others int }
 
-// setSteadyRate tells the budget how many events per second the maximum ages produce.
+// setSteadyRate passes the rate of events that the maximum ages produce, per second, to the budget.
 func (s *Sentinel) setSteadyRate(ready, others int) {
 	s.budget.Steady(float64(ready)/s.cfg.MaxAgeReady.Seconds() + float64(others)/s.cfg.MaxAgeNotReady.Seconds())
 	s.metrics.budget.Set(s.budget.Rate())
@@ -110,7 +110,7 @@ func (s *Sentinel) runSweepRound(ctx context.Context, cut <-chan struct{}) error
 	}
 	p.reportRound(ctx, err, time.Since(begin))
 	if ctx.Err() != nil {
-		return nil // told to stop: that is no error of the API
+		return nil // the sentinel stops: not an error of the API
 	}
 	return err
 }

@@ -6,14 +6,14 @@ import (
 	"github.com/fleetloop/fleetloop/internal/sentinel/scan"
 )
 
-// An API may select by labels and not return them. What it selected is then taken
-// as it is, for there is nothing to check it by. It is such an API as long as no
-// resource has the field labels, be it empty or null: in the last full list, in
-// what was read of this one, and on the page. Of a page that comes in two parts its
-// beginning is looked at; any other has to be readable to its end.
+// Some APIs select by labels and do not return them. Their selection is accepted as it is, because
+// it cannot be checked. An API counts as one of these as long as no resource has the field labels,
+// even empty or null: in the last full list, in the part of this list that was read, and on the
+// page. For a page that comes in two parts only the beginning is checked; any other page must be
+// readable to its end.
 //
-// The public API is none: it ignores ?labels=, and leaves the field out where a
-// resource has no labels.
+// The public API is different: it ignores ?labels=, and omits the field for a resource without
+// labels.
 
 // trustsServerFilter reports whether resources without labels count as selected, on a page that
 // starts with body, or equals body if whole is true. filtered says that the server selected the

@@ -1,16 +1,14 @@
-// Package budget says how many events may be published now.
+// Package budget limits how many events may be published now.
 //
-// After an outage everything is due at once. The budget lets a fleet catch up
-// at a little more than the rate that its ages call for in any case, so that
-// the consumers of the events see no storm. It holds in every stretch of time
-// of Config.Burst, the first one after the outage included: what was not spent
-// is not saved up. Whoever asks in rounds makes Burst a little shorter than
-// these are apart: a round that comes too early finds the last one's events
-// still counted.
+// After an outage everything is due at once. The budget lets a fleet catch up slightly faster than
+// its steady rate, so that the consumers of the events are not flooded. It holds for every interval
+// of length Config.Burst, including the first one after the outage: unspent budget is not saved. A
+// caller that works in rounds sets Burst slightly shorter than the interval between them. Otherwise
+// a round that starts early still finds the events of the last round counted.
 //
-// Events about a changed spec do not wait for it. They are counted, so that
-// others wait for them, but never all: a quarter of the budget is for those
-// alone, or a fleet that is patched without end would not be looked after.
+// Events about a changed spec do not wait for the budget. They are counted, so that other events
+// wait for them, but a quarter of the budget is reserved for the other events. Otherwise a fleet
+// that is patched without end would get no events by age.
 package budget
 
 import (
@@ -18,36 +16,35 @@ import (
 	"time"
 )
 
-// Config is what the budget is made of. Fields that are zero mean their
-// default, unless they say otherwise.
+// Config configures a budget. Zero fields mean their defaults, unless they say otherwise.
 type Config struct {
-	Factor float64       // what may be published, as a multiple of the steady rate; 1.5
-	Floor  float64       // events per second that may be published in any case; 100
-	Burst  time.Duration // a stretch of time, all of whose events may come at once; 1 s
+	Factor float64       // rate limit, as a multiple of the steady rate; default 1.5
+	Floor  float64       // minimum rate limit in events per second; default 100
+	Burst  time.Duration // interval whose events may all come at once; default 1 s
 
-	// Max is how many events may be published per second, urgent ones included,
-	// those of a burst at once. Zero is no bound.
+	// Max is the maximum number of events per second, including urgent ones. The events of one
+	// burst may come at once. Zero means no limit.
 	Max float64
 }
 
-// share is the part of the budget that urgent events can not use up.
+// share is the part of the budget that urgent events cannot use up: one in share.
 const share = 4 // one in four
 
-// A Budget is made with New. It is safe for concurrent use.
+// A Budget limits events. Create it with New. It is safe for concurrent use.
 //
-// Time is an argument. One that lies before another that was given is taken
-// for the later one, so that a clock that is set back stops nothing.
+// Time is an argument. A time before the latest one counts as the latest one, so that setting back
+// the clock stops nothing.
 type Budget struct {
 	cfg Config
 
 	mu     sync.Mutex
-	begin  time.Time // carries the monotonic clock, where there is one
+	begin  time.Time // has a monotonic clock reading, if there is one
 	steady float64
 	window window
-	paid   time.Duration // when what was spent before is made up for
+	paid   time.Duration // when earlier spending is compensated
 }
 
-// New makes a budget that nothing was spent of.
+// New returns an unspent budget.
 func New(cfg Config, now time.Time) *Budget {
 	if cfg.Factor <= 0 {
 		cfg.Factor = 1.5
@@ -61,10 +58,9 @@ func New(cfg Config, now time.Time) *Budget {
 	return &Budget{cfg: cfg, begin: now, window: window{step: (cfg.Burst + steps - 1) / steps}}
 }
 
-// Next makes a budget that goes on from this one with another configuration:
-// what was spent lately is spent. If that is more than there would have been by
-// the new one, nothing is left until it is made up for, for a burst of the old
-// one at most.
+// Next returns a budget that continues this one with another configuration: recent spending still
+// counts. If more was spent than the new configuration allows, nothing is left until that is
+// compensated, but for no longer than a burst of the old one.
 func (b *Budget) Next(cfg Config, now time.Time) *Budget {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -81,21 +77,20 @@ func (b *Budget) Next(cfg Config, now time.Time) *Budget {
 	return n
 }
 
-// excessDuration is how long a rate takes to make up for events that are more than one
-// burst of it.
+// excessDuration returns how long a rate takes to compensate for the events above one burst of it.
 func (b *Budget) excessDuration(spent int, rate float64) time.Duration {
 	return time.Duration(max(0, float64(spent-b.eventsPerBurst(rate))/rate) * float64(time.Second))
 }
 
-// Steady sets the steady rate: how many events per second the ages of the
-// fleet call for when nothing is late.
+// Steady sets the steady rate: the events per second that the ages of the fleet produce when
+// nothing is late.
 func (b *Budget) Steady(perSecond float64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.steady = perSecond
 }
 
-// Rate is how many events per second may be published that are not urgent.
+// Rate returns the maximum number of non-urgent events per second.
 func (b *Budget) Rate() float64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -110,8 +105,8 @@ func (b *Budget) currentRate() float64 {
 	return rate
 }
 
-// Urgent spends an event about a changed generation. It says no only if no
-// event at all may be published any more.
+// Urgent spends an event about a changed generation. It returns false only if no event at all may
+// be published now.
 func (b *Budget) Urgent(now time.Time) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -124,7 +119,7 @@ func (b *Budget) Urgent(now time.Time) bool {
 	return true
 }
 
-// Take spends any other event, if there is one left.
+// Take spends any other event, and reports whether one was left.
 func (b *Budget) Take(now time.Time) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -135,7 +130,7 @@ func (b *Budget) Take(now time.Time) bool {
 	return true
 }
 
-// Available is how many times Take would say yes.
+// Available returns how many times Take would return true.
 func (b *Budget) Available(now time.Time) int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -150,11 +145,11 @@ func (b *Budget) available(now time.Time) int {
 	}
 	all := b.eventsPerBurst(b.currentRate())
 	spent := b.window.sum
-	own := max(1, all/share) - spent[other] // what no urgent event can take away
+	own := max(1, all/share) - spent[other] // reserved: urgent events cannot use it
 	return max(0, min(b.remainingEvents(), max(own, all-spent[other]-spent[urgent])))
 }
 
-// remainingEvents is how many events may be published at all.
+// remainingEvents returns how many events of either kind may still be published.
 func (b *Budget) remainingEvents() int {
 	if b.cfg.Max <= 0 {
 		return unbounded
@@ -162,8 +157,8 @@ func (b *Budget) remainingEvents() int {
 	return b.eventsPerBurst(b.cfg.Max) - b.window.sum[urgent] - b.window.sum[other]
 }
 
-// eventsPerBurst is how many events a rate makes of a burst: one at least, or there would
-// never be any.
+// eventsPerBurst returns how many events a rate produces in a burst. It is at least one, because
+// otherwise there would never be an event.
 func (b *Budget) eventsPerBurst(rate float64) int {
 	return int(min(max(1, rate*b.cfg.Burst.Seconds()), unbounded))
 }

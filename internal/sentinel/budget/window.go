@@ -2,8 +2,8 @@ package budget
 
 import "time"
 
-// steps is how many steps there are in a window. The one that has begun is
-// counted besides, to be sure, which makes the window longer by a step.
+// steps is the number of complete steps in a window. The current step counts in addition, which
+// makes the window longer by one step, to be safe.
 const steps = 500
 
 const (
@@ -12,16 +12,15 @@ const (
 	kinds
 )
 
-// A window counts what was spent lately: within its steps and the one that has
-// begun.
+// A window counts recent spending: within its complete steps and the current one.
 type window struct {
 	step  time.Duration
-	at    int64 // the step that has begun
+	at    int64 // the current step
 	sum   [kinds]int
 	spent [steps + 1][kinds]int32
 }
 
-// advanceTo moves on to the step of a time, and forgets what lies behind.
+// advanceTo moves to the step of a time, and drops older steps.
 func (w *window) advanceTo(since time.Duration) {
 	to := int64(since / w.step)
 	if to-w.at > int64(len(w.spent)) {
@@ -37,8 +36,8 @@ func (w *window) advanceTo(since time.Duration) {
 	}
 }
 
-// replayInto spends in another window all that was spent in this one, each at the
-// end of its step or now, whichever is first.
+// replayInto spends in another window everything that was spent in this one, each at the end of its
+// step or now, whichever is earlier.
 func (w *window) replayInto(into *window, now time.Duration) {
 	for at := max(0, w.at-int64(len(w.spent))+1); at <= w.at; at++ {
 		into.advanceTo(min(now, time.Duration(at+1)*w.step-1))

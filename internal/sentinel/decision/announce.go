@@ -7,30 +7,29 @@ import (
 	"time"
 )
 
-// An Announcement is the last event about a resource that a broker confirmed.
+// An Announcement is the last confirmed event about a resource.
 type Announcement struct {
 	Generation int64
 	At         time.Time
 }
 
-// Hold turns a verdict to publish into one to wait, if last was about the same
-// generation and its adapters may still be at work.
+// Hold turns a verdict to publish into one to wait, if last was about the same generation and its
+// adapters may still be at work.
 //
-// A new generation is never held. Anything more for the same one waits the
-// interval of the resource's phase from the later of the last report and the
-// last announcement. Reports that keep coming without ending the matter can
-// put the next event off to twice the interval after the last, no further: or
-// an adapter that reports faster than that could never be reminded.
+// A new generation is never held. Another event for the same generation waits for the interval of
+// the resource's phase, from the later of the last report and the last announcement. Repeated
+// reports can delay the next event to at most twice the interval after the last one. Otherwise an
+// adapter that reports more often than the interval would never get another event.
 func (v Verdict) Hold(r *Resource, last Announcement, now time.Time) Verdict {
 	if !v.ShouldPublish || last.At.IsZero() || last.Generation != r.Generation || last.At.After(now) {
 		return v
 	}
 	from := last.At
-	if !r.LastUpdated.After(now) { // one from the future tells nothing
+	if !r.LastUpdated.After(now) { // a time in the future is ignored
 		from = latestOf(from, r.LastUpdated)
 	}
 	until := from.Add(v.Interval)
-	// Added twice: twice the interval may be more than a Duration holds.
+	// Added twice, because twice the interval may overflow a Duration.
 	if most := last.At.Add(v.Interval).Add(v.Interval); until.After(most) {
 		until = most
 	}
@@ -47,18 +46,17 @@ func latestOf(a, b time.Time) time.Time {
 	return a
 }
 
-// EventID names the event that v calls for. It depends on the resource, its
-// generation, the rule, the time that the rule counted from, and the number of
-// whole intervals since the resource fell due: whoever asks within the same
-// interval, before or after a crash, gets the same id, and the next nudge has
-// another.
+// EventID returns the id of the event for v. It depends on the resource, its generation, the rule,
+// the time that the rule counted from, and the number of whole intervals since the resource fell
+// due. All calls within one interval return the same id, before or after a crash. The next
+// repetition has another id.
 func EventID(resourceID string, generation int64, v Verdict, now time.Time) string {
 	key := make([]byte, 0, 128)
 	key = binary.AppendVarint(key, int64(len(resourceID)))
 	key = append(key, resourceID...)
 	key = binary.AppendVarint(key, generation)
 	key = append(key, v.Reason.String()...)
-	// Milliseconds: an API may serve a time in fewer digits once it is stored.
+	// Milliseconds, because an API may return a stored time with fewer digits.
 	key = binary.AppendVarint(key, v.Since.UnixMilli())
 	key = binary.AppendVarint(key, int64(v.Interval)) // the unit of the count
 	key = binary.AppendVarint(key, v.countIntervals(now))
@@ -66,14 +64,12 @@ func EventID(resourceID string, generation int64, v Verdict, now time.Time) stri
 	return "evt-" + hex.EncodeToString(sum[:16])
 }
 
-// CountFrom is what the nudges of a resource are counted from that is due at
-// now, whatever the API's clock says: since, and when it fell due.
+// CountFrom returns the times from which the repetitions of a resource that is due at now are
+// counted, independent of the API's clock: since, and when it fell due.
 //
-// That is a little before since. A clock that is ahead of ours would otherwise
-// put since behind the first event and before its resend, and the id must not
-// change in between. A since that is further ahead is nothing to count from,
-// and neither is one that the API did not give: such a resource is due since
-// ever.
+// due is slightly before since. With an API clock ahead of the local one, since could lie after
+// the first event and before its resend, and the id must not change in between. A since that is
+// further ahead is ignored, and so is a missing one: such a resource counts as always due.
 func CountFrom(since time.Time, interval time.Duration, now time.Time) (from, due time.Time) {
 	due = since.Add(-min(interval/10, MaxClockSkew))
 	if since.IsZero() || due.After(now) {
@@ -82,8 +78,8 @@ func CountFrom(since time.Time, interval time.Duration, now time.Time) (from, du
 	return since, due
 }
 
-// countIntervals counts the whole intervals since the resource fell due. What is due
-// since ever counts from 1970, for durations do not reach further.
+// countIntervals returns the number of whole intervals since the resource fell due. A resource that
+// is always due counts from 1970, because a Duration reaches no further.
 func (v Verdict) countIntervals(now time.Time) int64 {
 	due := latestOf(v.Next, time.Unix(0, 0))
 	if v.Interval <= 0 || now.Before(due) {

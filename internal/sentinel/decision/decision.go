@@ -1,24 +1,22 @@
-// Package decision says whether a resource is due for a cloud event, and why.
+// Package decision decides whether a resource is due for a cloud event, and why.
 //
-// A Profile is an ordered list of pure rules: a resource and the time go in, a
-// Verdict comes out, the first rule that speaks decides. Nothing is remembered
-// here. What was announced before is given to Verdict.Hold by whoever
-// remembers it, and EventID names the event so that the same nudge has the
-// same id however often it is sent. The package imports the standard library
-// alone and has no failure: every resource, however broken, gets a verdict.
+// A Profile is an ordered list of pure rules: a resource and the time go in, a Verdict comes out,
+// and the first rule that matches decides. The package keeps no state. The caller passes earlier
+// announcements to Verdict.Hold. EventID names the event, so that a repeated attempt has the same
+// id. The package imports only the standard library and has no errors: every resource, however
+// broken, gets a verdict.
 package decision
 
 import "time"
 
-// MaxClockSkew is how far ahead of our clock a time of the API may lie and
-// still be believed.
+// MaxClockSkew is how far a time of the API may be ahead of the local clock and still be accepted.
 const MaxClockSkew = time.Minute
 
-// phaseReady is the only phase that counts as ready, letter for letter.
+// phaseReady is the only phase that counts as ready. The comparison is case-sensitive.
 const phaseReady = "Ready"
 
-// A Resource is what the rules look at. Its id and its labels decide nothing
-// and are not here. A zero time is one that the API did not give.
+// A Resource holds the fields that the rules use. Its id and its labels do not affect the decision
+// and are not included. A zero time is one that the API did not return.
 type Resource struct {
 	Generation         int64
 	ObservedGeneration int64
@@ -29,59 +27,58 @@ type Resource struct {
 	LastUpdated    time.Time // last report of the adapters
 	LastTransition time.Time // last change of phase
 
-	// FirstSeen is when the caller first met the resource. It is counted from
-	// only where the API gives no time at all.
+	// FirstSeen is when the caller first read the resource. It is used only if the API returns no
+	// time at all.
 	FirstSeen time.Time
 
-	// Early is the part of its age by which the resource falls due before
-	// it, from 0 to less than 1: what was reported on at one time need not fall due
-	// at one time.
+	// Early is the fraction of its age by which the resource falls due early, from 0 to less than
+	// 1. It spreads resources that were reported on at the same time.
 	Early float64
 
-	// Raw is the resource as served, for profiles that look further. It is
-	// valid only until Decide returns.
+	// Raw is the resource as served, for profiles that use other fields. It is valid only until
+	// Decide returns.
 	Raw []byte
 }
 
-// Ready reports whether the resource is in the one phase that counts as ready.
+// Ready reports whether the phase of the resource is Ready.
 func (r *Resource) Ready() bool { return r.Phase == phaseReady }
 
-// A Verdict says what to do with a resource, and why.
+// A Verdict is the decision about a resource, and the reason for it.
 //
-// Next is when the resource falls due, or fell due if ShouldPublish is true:
-// it is due from that instant on, not after it. A zero Next is due since ever.
+// Next is when the resource falls due, or fell due if ShouldPublish is true. It is due from that
+// instant on. A zero Next means always due.
 type Verdict struct {
 	ShouldPublish bool
 	Reason        Reason
 	Next          time.Time
 
-	// Since is the time that the rule counted from, zero if there was none.
+	// Since is the time that the rule counted from; zero means none.
 	Since time.Time
 
-	// Interval is how long one announcement holds in the resource's phase.
+	// Interval is how long one announcement is valid in the resource's phase.
 	Interval time.Duration
 
-	// Warning is what the resource's owner should look into.
+	// Warning is a problem that the owner of the resource should investigate.
 	Warning Warning
 
 	// Err is why a rule could not be evaluated, with ReasonExpressionFailed.
 	Err error
 }
 
-// Ages are how old the last report may grow before a resource is due, by
-// phase. A field that is not positive means that of DefaultAges.
+// Ages holds the maximum age of the last report, by phase. A field that is not positive means that
+// of DefaultAges.
 type Ages struct {
 	NotReady time.Duration
 	Ready    time.Duration
 }
 
-// DefaultAges looks after what is not ready often, and after the rest now and
-// then.
+// DefaultAges returns a short age for resources that are not ready, and a long one for ready
+// resources.
 func DefaultAges() Ages {
 	return Ages{NotReady: 10 * time.Second, Ready: 30 * time.Minute}
 }
 
-// Of is the age that holds for r.
+// Of returns the age that applies to r.
 func (a Ages) Of(r *Resource) time.Duration {
 	age := a.notReady()
 	if r.Ready() {

@@ -2,27 +2,27 @@ package decision
 
 import "time"
 
-// A Profile is an ordered list of rules. The zero value is not usable; take
+// A Profile is an ordered list of rules. The zero value is not usable; create one with
 // GenerationThenAge or TransitionAge.
 type Profile struct {
 	ages  Ages
 	rules []rule
 
-	// clock is the time that the age of a resource is counted from.
+	// clock returns the time from which the age of a resource is counted.
 	clock func(*Resource) time.Time
 
-	// generations says whether generations play a part.
+	// generations says whether the profile uses generations.
 	generations bool
 
 	ready, notReady, fresh Reason
 }
 
-// A rule decides about r, or leaves it to the next by returning false.
+// A rule decides about r, or leaves the decision to the next rule by returning false.
 type rule func(p *Profile, r *Resource, now time.Time) (Verdict, bool)
 
-// GenerationThenAge is due when the spec changed and no adapter has observed
-// it yet, and else when the last report has reached its age. The change of
-// phase plays no part.
+// GenerationThenAge returns a profile that finds a resource due if no adapter has observed its
+// changed spec yet, and otherwise when the last report has reached its age. It ignores changes of
+// phase.
 func GenerationThenAge(ages Ages) *Profile {
 	return &Profile{
 		ages:        ages,
@@ -35,8 +35,8 @@ func GenerationThenAge(ages Ages) *Profile {
 	}
 }
 
-// TransitionAge is due when the last change of phase has reached its age.
-// Generations and reports play no part.
+// TransitionAge returns a profile that finds a resource due when the last change of phase has
+// reached its age. It ignores generations and reports.
 func TransitionAge(ages Ages) *Profile {
 	return &Profile{
 		ages:     ages,
@@ -48,8 +48,8 @@ func TransitionAge(ages Ages) *Profile {
 	}
 }
 
-// Decide reports whether r is due at now and, if not, when it will be. The
-// rules stand in priority order; the first that speaks decides.
+// Decide reports whether r is due at now and, if not, when it will be. The rules stand in priority
+// order; the first that matches decides.
 func (p *Profile) Decide(r *Resource, now time.Time) Verdict {
 	for _, speaks := range p.rules {
 		if v, ok := speaks(p, r, now); ok {
@@ -61,10 +61,9 @@ func (p *Profile) Decide(r *Resource, now time.Time) Verdict {
 	return Verdict{Reason: p.fresh, Since: since, Next: since.Add(age), Interval: age, Warning: p.warnIfAhead(r)}
 }
 
-// specChanged speaks for a generation that no adapter has observed. It fell
-// due when the spec changed. It is announced again at the age of what is not
-// ready, whatever the phase still says: that word is about another spec, and
-// the event may have been lost on its way.
+// specChanged matches a generation that no adapter has observed. The resource fell due when the
+// spec changed. It is announced again at the age of resources that are not ready, whatever its
+// phase is: the phase belongs to an older spec, and the event may have been lost.
 func specChanged(p *Profile, r *Resource, now time.Time) (Verdict, bool) {
 	if r.Generation <= r.ObservedGeneration {
 		return Verdict{}, false
@@ -80,9 +79,9 @@ func specChanged(p *Profile, r *Resource, now time.Time) (Verdict, bool) {
 	}, true
 }
 
-// neverReported speaks where there is no time to count from. A resource that
-// is not ready is due; one that is ready has been seen to by somebody, and
-// waits until the caller knows how long it has been there (FirstSeen).
+// neverReported matches a resource without a time to count from. A resource that is not ready is
+// due. A ready one has been handled before, and waits until the caller knows how long it has
+// existed (FirstSeen).
 func neverReported(p *Profile, r *Resource, now time.Time) (Verdict, bool) {
 	if !p.ageStart(r).IsZero() {
 		return Verdict{}, false
@@ -98,9 +97,8 @@ func neverReported(p *Profile, r *Resource, now time.Time) (Verdict, bool) {
 	return Verdict{Reason: p.fresh, Next: now.Add(age), Interval: age, Warning: warning}, true
 }
 
-// reportedInFuture speaks for a time that can not be: to wait for it could be
-// to wait for ever. The resource counts as due, and Hold keeps that to one
-// event per interval.
+// reportedInFuture matches an impossible time, for which the sentinel could wait forever. The
+// resource counts as due, and Hold limits that to one event per interval.
 func reportedInFuture(p *Profile, r *Resource, now time.Time) (Verdict, bool) {
 	if !p.ageStart(r).After(now.Add(MaxClockSkew)) {
 		return Verdict{}, false
@@ -113,7 +111,7 @@ func reportedInFuture(p *Profile, r *Resource, now time.Time) (Verdict, bool) {
 	}, true
 }
 
-// decideByAge speaks for a resource that has reached its age.
+// decideByAge decides by the age of the resource.
 func decideByAge(p *Profile, r *Resource, now time.Time) (Verdict, bool) {
 	since := p.ageStart(r)
 	age := p.ages.Of(r)
@@ -131,7 +129,7 @@ func decideByAge(p *Profile, r *Resource, now time.Time) (Verdict, bool) {
 	}, true
 }
 
-// ageStart is the time that r's age is counted from; zero if there is none.
+// ageStart returns the time from which r's age is counted; zero means none.
 func (p *Profile) ageStart(r *Resource) time.Time {
 	return firstNonZero(p.clock(r), r.Created, r.FirstSeen)
 }
@@ -143,8 +141,8 @@ func (p *Profile) expiryReason(r *Resource) Reason {
 	return p.notReady
 }
 
-// warnIfAhead warns of adapters that observed a generation which does not exist.
-// Profiles that do not look at generations have nothing to say of it.
+// warnIfAhead warns of adapters that observed a generation which does not exist. Profiles that
+// ignore generations do not warn.
 func (p *Profile) warnIfAhead(r *Resource) Warning {
 	if p.generations && r.ObservedGeneration > r.Generation {
 		return WarningObservedAhead
@@ -152,7 +150,7 @@ func (p *Profile) warnIfAhead(r *Resource) Warning {
 	return WarningNone
 }
 
-// firstNonZero is the first of the times that is given.
+// firstNonZero returns the first time that is not zero.
 func firstNonZero(times ...time.Time) time.Time {
 	for _, t := range times {
 		if !t.IsZero() {

@@ -1,41 +1,39 @@
 package decision
 
-// A Reason is why a verdict is what it is. The set is closed, so that a reason
-// may be the label of a metric.
+// A Reason is the reason of a verdict. The set is closed, so that a reason can be the label of a
+// metric.
 type Reason uint8
 
 // The reasons.
 const (
-	// ReasonGenerationChanged and the next three are those of
-	// GenerationThenAge.
+	// ReasonGenerationChanged and the next three belong to GenerationThenAge.
 	ReasonGenerationChanged Reason = iota
 	ReasonMaxAgeReady
 	ReasonMaxAgeNotReady
 	ReasonMaxAgeNotExpired
 
-	// ReasonBackoffExpired and the next are those of TransitionAge.
+	// ReasonBackoffExpired and the next belong to TransitionAge.
 	ReasonBackoffExpired
 	ReasonBackoffNotExpired
 
-	// ReasonExpressionTrue and the next two are those of a rule of the user's
-	// own.
+	// ReasonExpressionTrue and the next two belong to the user's own rules.
 	ReasonExpressionTrue
 	ReasonExpressionFalse
 	ReasonExpressionFailed
 
-	// ReasonAnnounced is a resource that is due and was announced so recently
-	// that its adapters are given time to answer.
+	// ReasonAnnounced means that the resource is due and was announced so recently that its
+	// adapters still have time to answer.
 	ReasonAnnounced
 
-	// ReasonDeferred is a resource that is due by its age and waits its turn,
-	// because as many events have gone out as may at a time.
+	// ReasonDeferred means that the resource is due by its age and waits, because the budget for
+	// events is spent.
 	ReasonDeferred
 
-	// NumReasons is how many there are.
+	// NumReasons is the number of reasons.
 	NumReasons
 )
 
-// String is the reason as logs, metrics and payloads show it.
+// String returns the reason as logs, metrics and payloads show it.
 func (r Reason) String() string {
 	switch r {
 	case ReasonGenerationChanged:
@@ -65,8 +63,8 @@ func (r Reason) String() string {
 	return "no reason"
 }
 
-// Publishes reports whether the reason is one for publishing an event. Any other
-// is one for leaving a resource alone.
+// Publishes reports whether the reason leads to an event. All other reasons leave the resource
+// alone.
 func (r Reason) Publishes() bool {
 	switch r {
 	case ReasonGenerationChanged, ReasonMaxAgeReady, ReasonMaxAgeNotReady, ReasonBackoffExpired, ReasonExpressionTrue, ReasonExpressionFailed:
@@ -76,29 +74,29 @@ func (r Reason) Publishes() bool {
 	return false
 }
 
-// A Warning is something odd about a resource that did not stop the decision.
+// A Warning is a problem of a resource that did not stop the decision.
 type Warning uint8
 
 // The warnings.
 const (
 	WarningNone Warning = iota
 
-	// WarningObservedAhead: adapters claim a generation that the resource has
-	// not reached. It is decided as if they had claimed the current one.
+	// WarningObservedAhead means that adapters claim a generation that the resource has not
+	// reached. The decision treats it as the current generation.
 	WarningObservedAhead
 
-	// WarningFutureTime: the time to count from lies further ahead than
-	// clocks may differ. The resource counts as due.
+	// WarningFutureTime means that the time to count from is further ahead than clocks may differ.
+	// The resource counts as due.
 	WarningFutureTime
 
-	// WarningNoTime: a ready resource without any time to count from.
+	// WarningNoTime means a ready resource without any time to count from.
 	WarningNoTime
 
-	// NumWarnings is how many there are, WarningNone included.
+	// NumWarnings is the number of warnings, including WarningNone.
 	NumWarnings
 )
 
-// String is the warning as the log shows it; empty for WarningNone.
+// String returns the warning as the log shows it; empty for WarningNone.
 func (w Warning) String() string {
 	switch w {
 	case WarningObservedAhead:

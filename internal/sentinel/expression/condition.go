@@ -10,16 +10,15 @@ import (
 	"github.com/google/cel-go/common/types/ref"
 )
 
-// conditionOf can not be written in an expression; only the macro calls it.
+// conditionOf cannot be written in an expression; only the macro calls it.
 const conditionOf = "@condition"
 
 func expandCondition(f cel.MacroExprFactory, _ ast.Expr, args []ast.Expr) (ast.Expr, *common.Error) {
 	return f.NewCall(conditionOf, f.NewIdent(varResource), args[0]), nil
 }
 
-// findCondition gives the condition of a resource by its type. Fields that it
-// lacks, or all if there is no such condition, are empty, so that a rule needs
-// no guards.
+// findCondition returns the condition of a resource by its type. Missing fields are empty, and so
+// are all fields of a missing condition, so that a rule needs no guards.
 func findCondition(resource, name ref.Val) ref.Val {
 	found := map[string]any{
 		"type": "", "status": "", "reason": "", "message": "",

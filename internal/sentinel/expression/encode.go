@@ -15,12 +15,11 @@ import (
 	"github.com/google/cel-go/common/types/traits"
 )
 
-// errTooLong ends an encoding: a short expression can name a large object
-// again and again.
+// errTooLong ends an encoding, because a short expression can repeat a large object many times.
 var errTooLong = errors.New("the value is too long")
 
-// An encoder appends CEL values as JSON: numbers with all their digits, times
-// as RFC 3339, the keys of maps in order.
+// An encoder appends CEL values as JSON: numbers with all digits, times as RFC 3339, the keys of
+// maps in order.
 type encoder struct{ most int }
 
 func (e encoder) appendValue(dst []byte, v ref.Val) ([]byte, error) {

@@ -12,14 +12,13 @@ import (
 	"github.com/fleetloop/fleetloop/internal/sentinel/object"
 )
 
-// A Param names the value of an expression for those after it.
+// A Param names the value of an expression for later expressions.
 type Param struct {
 	Name string `key:"name" doc:"Name of the value in later expressions." validate:"required"`
 	Expr string `key:"expr" doc:"CEL expression. It can use resource, now, condition(type) and earlier params." validate:"required"`
 }
 
-// A Profile decides by an expression. It has the method of the profiles of
-// package decision.
+// A Profile decides by an expression. It has the same method as the profiles of package decision.
 type Profile struct {
 	ages   decision.Ages
 	params []param
@@ -31,12 +30,11 @@ type param struct {
 	prg  cel.Program
 }
 
-// New compiles a profile: params in the order given, then the result, which
-// must be a boolean. The error names every expression that is wrong, with line
-// and column.
+// New compiles a profile: params in the given order, then the result, which must be a boolean. The
+// error names every invalid expression, with line and column.
 //
-// Ages play no part in the decision. They are how long one announcement holds,
-// as with every profile.
+// Ages do not affect the decision. They are how long one announcement is valid, as in every
+// profile.
 func New(params []Param, result string, ages decision.Ages) (*Profile, error) {
 	env, err := environment()
 	if err != nil {
@@ -80,10 +78,9 @@ func isIdentifier(env *cel.Env, name string) bool {
 
 // Decide reports whether the expression is true for r at now.
 //
-// If it can not be evaluated, the resource counts as due and the verdict says
-// why: an adapter that is called once too often looks and goes home, a
-// resource that a mistake in a rule hides is lost. Hold keeps that to one
-// event per interval. Next of a resource that is not due is not known.
+// If the evaluation fails, the resource counts as due and the verdict has the error: an unnecessary
+// event costs an adapter one check, but a resource that a faulty rule hides is lost. Hold limits
+// that to one event per interval. Next is unknown for a resource that is not due.
 func (p *Profile) Decide(r *decision.Resource, now time.Time) decision.Verdict {
 	v := decision.Verdict{Interval: p.ages.Of(r)}
 	since := r.LastUpdated
@@ -120,7 +117,7 @@ func (p *Profile) evaluateDue(r *decision.Resource, now time.Time) (bool, error)
 	}
 	v, err := evalTo(p.result, vars)
 	if err != nil {
-		// The param that failed says more than the result that needed it.
+		// The error of the failed param is more precise than that of the result that needs it.
 		return false, errors.Join(append(errs, fmt.Errorf("evaluate result: %w", err))...)
 	}
 	due, ok := v.(types.Bool)

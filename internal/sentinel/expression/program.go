@@ -1,13 +1,12 @@
-// Package expression evaluates CEL expressions over a resource: rules of the
-// user's own that decide whether it is due, and values for the payload.
+// Package expression evaluates CEL expressions over a resource: the user's own rules that decide
+// whether it is due, and values for the payload.
 //
-// An expression sees the whole resource as served (resource), the time of the
-// decision (now, a timestamp), and, in payloads, the reason for the event
-// (reason). condition("Name") gives the resource's condition of that type, or
-// one with empty fields if there is none, as the public sentinel does. What an
-// evaluation may cost is bounded, so that no expression can hold the loop up.
+// An expression sees the whole resource as served (resource), the time of the decision (now, a
+// timestamp), and, in payloads, the reason for the event (reason). condition("Name") returns the
+// resource's condition of that type, or one with empty fields if it is missing, as the public
+// sentinel does. The cost of an evaluation is limited, so that no expression can block the loop.
 //
-// Mistakes that can be seen beforehand fail the start, with line and column.
+// Errors that can be detected at compile time fail the start, with line and column.
 package expression
 
 import (
@@ -21,19 +20,18 @@ import (
 	"github.com/google/cel-go/ext"
 )
 
-// The variables that expressions see.
+// The variables of expressions.
 const (
 	varResource = "resource"
 	varNow      = "now"
 	varReason   = "reason"
 )
 
-// costLimit bounds one evaluation, in CEL's own units. An ordinary rule costs
-// some tens; the limit is reached after some milliseconds.
+// costLimit limits the cost of one evaluation, in CEL's units. An ordinary rule costs some tens;
+// reaching the limit takes some milliseconds.
 const costLimit = 100_000
 
-// An Input is what an expression is evaluated on. Resource is as
-// object.Parse returns it.
+// An Input is the input of an evaluation. Resource is as object.Parse returns it.
 type Input struct {
 	Resource map[string]any
 	Now      time.Time
@@ -43,8 +41,7 @@ type Input struct {
 // A Program is a compiled expression. It is safe for concurrent use.
 type Program struct{ prg cel.Program }
 
-// Compile compiles an expression for a payload. A failure is of the form
-// "line 1, column 8: what is wrong".
+// Compile compiles an expression for a payload. An error has the form "line 1, column 8: message".
 func Compile(expr string) (*Program, error) {
 	env, err := environment(cel.Variable(varReason, cel.StringType))
 	if err != nil {
@@ -57,8 +54,8 @@ func Compile(expr string) (*Program, error) {
 	return &Program{prg: prg}, nil
 }
 
-// AppendJSON appends the value of the expression to dst, as JSON. It fails
-// soon after that is longer than limit.
+// AppendJSON appends the value of the expression to dst, as JSON. It fails soon after the value
+// exceeds limit.
 func (p *Program) AppendJSON(dst []byte, in Input, limit int) ([]byte, error) {
 	v, _, err := p.prg.Eval(map[string]any{varResource: in.Resource, varNow: in.Now, varReason: in.Reason})
 	if err != nil {
@@ -67,14 +64,14 @@ func (p *Program) AppendJSON(dst []byte, in Input, limit int) ([]byte, error) {
 	return encoder{most: len(dst) + limit}.appendValue(dst, v)
 }
 
-// environment is what every expression may use, and vars.
+// environment returns the functions that every expression may use, with vars.
 func environment(vars ...cel.EnvOption) (*cel.Env, error) {
 	opts := append([]cel.EnvOption{
 		cel.Variable(varResource, cel.MapType(cel.StringType, cel.DynType)),
 		cel.Variable(varNow, cel.TimestampType),
 		ext.Strings(),
-		// condition(name) reads the variable resource, which a function can
-		// not see: the macro hands it over.
+		// condition(name) reads the variable resource, which a function cannot access, so the macro
+		// passes it.
 		cel.Macros(append(cel.StandardMacros, cel.GlobalMacro("condition", 1, expandCondition))...),
 		cel.Function(conditionOf, cel.Overload("condition_of_map_string",
 			[]*cel.Type{cel.MapType(cel.StringType, cel.DynType), cel.StringType}, cel.MapType(cel.StringType, cel.DynType),
@@ -93,7 +90,7 @@ func compileExpression(env *cel.Env, expr string) (cel.Program, *cel.Type, error
 	if issues.Err() != nil {
 		var errs []error
 		for _, e := range issues.Errors() {
-			// Columns are counted from 0 in CEL.
+			// CEL counts columns from 0.
 			errs = append(errs, fmt.Errorf("line %d, column %d: %s", e.Location.Line(), e.Location.Column()+1, e.Message))
 		}
 		return nil, nil, errors.Join(errs...)
@@ -105,8 +102,8 @@ func compileExpression(env *cel.Env, expr string) (cel.Program, *cel.Type, error
 	return prg, ast.OutputType(), nil
 }
 
-// evalTo evaluates prg to a value; a failure becomes CEL's own error value,
-// which does no harm where an expression does not need it.
+// evalTo evaluates prg to a value. An error becomes CEL's own error value, which is harmless if an
+// expression does not need it.
 func evalTo(prg cel.Program, vars map[string]any) (ref.Val, error) {
 	v, _, err := prg.Eval(vars)
 	if err != nil {

@@ -1,18 +1,16 @@
-// Package flat is a hash table in one piece.
+// Package flat is a hash table in a single allocation.
 //
-// It has no pointers for the garbage collector to follow, takes half the room
-// of a map, and gives room back. That is what a sentinel of a million resources
-// in a small pod remembers them in.
+// It has no pointers for the garbage collector to follow, takes half the memory of a map, and
+// shrinks. A sentinel of a million resources in a small pod uses it to remember them.
 //
-// It probes linearly. Keys are hashes, so their low bits say where an entry
-// would best stand; whoever can choose them can make it slow.
+// It probes linearly. Keys must be hashes, because their low bits determine the slot; a caller that
+// can choose keys can make it slow.
 package flat
 
-// A Map has values of type V by key. The zero value is empty. It is not safe
-// for concurrent use.
+// A Map holds values of type V by key. The zero value is empty. It is not safe for concurrent use.
 type Map[V any] struct {
 	slots []slot[V] // a power of two of them, or none
-	n     int       // how many are taken
+	n     int       // number of used slots
 }
 
 // A slot is free if its key is 0.
@@ -21,14 +19,13 @@ type slot[V any] struct {
 	value V
 }
 
-// smallest is how many slots a map has at least, once it has any.
+// smallest is the minimum number of slots of a map that has any.
 const smallest = 1 << 8
 
-// Len is how many entries there are.
+// Len returns the number of entries.
 func (m *Map[V]) Len() int { return m.n }
 
-// Get returns the value of a key, nil if there is none. It is valid until the
-// map changes.
+// Get returns the value of a key, or nil if the key is missing. It is valid until the map changes.
 func (m *Map[V]) Get(key uint64) *V {
 	if m.n == 0 {
 		return nil
@@ -39,8 +36,8 @@ func (m *Map[V]) Get(key uint64) *V {
 	return nil
 }
 
-// Add makes a zero value for a key, which is not 0 and not there yet, and
-// returns it as Get does.
+// Add inserts a zero value for a key and returns it as Get does. The key must not be 0 and must not
+// exist yet.
 func (m *Map[V]) Add(key uint64) *V {
 	if m.n >= len(m.slots)/8*7 {
 		m.resizeTo(max(smallest, 2*len(m.slots)))
@@ -51,7 +48,7 @@ func (m *Map[V]) Add(key uint64) *V {
 	return &s.value
 }
 
-// Remove removes the entry of a key, if there is one.
+// Remove removes the entry of a key, if it exists.
 func (m *Map[V]) Remove(key uint64) {
 	if m.n == 0 {
 		return
@@ -70,8 +67,7 @@ func (m *Map[V]) All(yield func(*V) bool) {
 	}
 }
 
-// RemoveNear removes some entry, one that stands near where that of a key
-// would. There must be one.
+// RemoveNear removes some entry close to the home slot of a key. The map must not be empty.
 func (m *Map[V]) RemoveNear(key uint64) {
 	i := m.homeSlot(key)
 	for m.slots[i].key == 0 {
@@ -80,11 +76,11 @@ func (m *Map[V]) RemoveNear(key uint64) {
 	m.removeSlot(i)
 }
 
-// RemoveIf removes the entries that a function is true for.
+// RemoveIf removes the entries for which a function returns true.
 func (m *Map[V]) RemoveIf(stale func(*V) bool) {
 	for i := 0; i < len(m.slots); {
 		if s := &m.slots[i]; s.key != 0 && stale(&s.value) {
-			m.removeSlot(i) // and look at what has moved here
+			m.removeSlot(i) // and check the entry that moved here
 			continue
 		}
 		i++
@@ -98,7 +94,7 @@ func (m *Map[V]) RemoveIf(stale func(*V) bool) {
 	}
 }
 
-// findSlot is where the entry of a key stands, or else the free slot for it.
+// findSlot returns the slot of a key, or the free slot for it.
 func (m *Map[V]) findSlot(key uint64) int {
 	i := m.homeSlot(key)
 	for m.slots[i].key != key && m.slots[i].key != 0 {
@@ -121,7 +117,7 @@ func (m *Map[V]) resizeTo(size int) {
 	}
 }
 
-// removeSlot frees a slot, and moves up what would not be found behind a free one.
+// removeSlot frees a slot, and moves up entries that could not be found behind a free one.
 func (m *Map[V]) removeSlot(i int) {
 	mask := len(m.slots) - 1
 	for j := m.nextSlot(i); m.slots[j].key != 0; j = m.nextSlot(j) {

@@ -6,13 +6,13 @@ import (
 	"time"
 )
 
-// An answer is what a request gets.
+// An answer is the response to a request.
 type answer struct {
 	status int
-	body   any // nil means none
+	body   any // nil means no body
 }
 
-// A problem is an error as RFC 9457 has it, with what the API adds.
+// A problem is an error in the format of RFC 9457, with the fields that the API adds.
 type problem struct {
 	Type      string       `json:"type"`
 	Title     string       `json:"title"`
@@ -32,12 +32,12 @@ type fieldError struct {
 	Value      any    `json:"value,omitempty"`
 }
 
-// writeError is an answer that says no.
+// writeError returns an error response.
 func writeError(status int, detail string, fields ...fieldError) answer {
 	return answer{status, &problem{
 		Type: "about:blank", Title: http.StatusText(status), Status: status, Detail: detail,
 		Code: map[int]string{400: "HYPERFLEET-VAL-001", 404: "HYPERFLEET-NTF-001", 409: "HYPERFLEET-CNF-001"}[status],
-		// Hexadecimal digits that could be taken for a number.
+		// Hexadecimal digits that could be mistaken for a number.
 		TraceID: "4bf92f3577b34da6a3ce929d0e0e4736", Errors: fields,
 	}}
 }
@@ -57,7 +57,7 @@ func (a answer) writeTo(w http.ResponseWriter, r *http.Request) {
 		p.Instance, p.Timestamp = r.URL.Path, time.Now().UTC()
 	}
 	w.WriteHeader(a.status)
-	_ = json.NewEncoder(w).Encode(a.body) // whoever is gone needs no answer
+	_ = json.NewEncoder(w).Encode(a.body) // a client that is gone needs no response
 }
 
 // decodeBody reads a request's body.

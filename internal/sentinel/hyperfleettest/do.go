@@ -9,15 +9,15 @@ import (
 	"strings"
 )
 
-// Do answers a request to a path below the base, without a network.
+// Do handles a request to a path below the base, without a network.
 func (s *Server) Do(method, path, body string) (status int, answer []byte) {
 	w := httptest.NewRecorder()
 	s.ServeHTTP(w, httptest.NewRequestWithContext(context.Background(), method, base+path, strings.NewReader(body)))
 	return w.Code, w.Body.Bytes()
 }
 
-// Create makes a resource and returns its id. Labels are pairs of name and
-// value. It panics if the API refuses.
+// Create creates a resource and returns its id. Labels are pairs of name and value. It panics if
+// the API refuses.
 func (s *Server) Create(collection, name string, labels ...string) (id string) {
 	in := struct {
 		Name   string            `json:"name"`
@@ -32,18 +32,17 @@ func (s *Server) Create(collection, name string, labels ...string) (id string) {
 	return out.ID
 }
 
-// Patch gives a resource another spec, and so another generation.
+// Patch changes the spec of a resource, and so its generation.
 func (s *Server) Patch(collection, id, spec string) {
 	s.mustRequest(http.MethodPatch, "/"+collection+"/"+id, map[string]json.RawMessage{"spec": json.RawMessage(spec)}, nil)
 }
 
-// Delete asks for a resource to be deleted.
+// Delete requests the deletion of a resource.
 func (s *Server) Delete(collection, id string) {
 	s.mustRequest(http.MethodDelete, "/"+collection+"/"+id, nil, nil)
 }
 
-// Report says as an adapter that a resource is available, and finalised, at a
-// generation.
+// Report reports, as an adapter, that a resource is available, and finalized, at a generation.
 func (s *Server) Report(collection, id, adapter string, generation int64) {
 	in := report{Adapter: adapter, ObservedGeneration: generation}
 	for _, c := range []string{"Available", "Applied", "Health", "Finalized"} {

@@ -1,13 +1,10 @@
-// Package hyperfleettest plays the public HyperFleet API in memory, for tests
-// of whoever has to work with the real one.
+// Package hyperfleettest simulates the public HyperFleet API in memory, for tests of its clients.
 //
-// It keeps the wire contract as far as a reader of collections and a reporting
-// adapter meet it: pages by number of at most 100, sorted on demand, the search
-// language without the parts that need a real parser of it, soft deletes,
-// reports, and the conditions that the API aggregates from them. What the API
-// ignores, it ignores: unknown parameters above all, so labels=, limit= and
-// changed_since= answer 200 with the whole list. What older versions did
-// otherwise can be switched on.
+// It keeps the wire contract as far as a reader of collections and a reporting adapter use it:
+// pages by number of at most 100, sorted on demand, the search language without the parts that need
+// a real parser of it, soft deletes, reports, and the conditions that the API aggregates from them.
+// It ignores what the API ignores, above all unknown parameters: labels=, limit= and changed_since=
+// return 200 with the whole list. Different behaviour of older versions can be switched on.
 package hyperfleettest
 
 import (
@@ -19,13 +16,13 @@ import (
 	"sync"
 )
 
-// An Era is how the API has spoken of status. See Config.
+// An Era is a format of the status that the API has had. See Config.
 type Era int
 
 // The eras, the newest first.
 const (
-	Today    Era = iota // conditions alone, Reconciled above all
-	Third               // conditions alone, Ready above all
+	Today    Era = iota // only conditions, above all Reconciled
+	Third               // only conditions, above all Ready
 	Second              // phase, times, and conditions beside them
 	Earliest            // phase and updated_at
 )
@@ -34,14 +31,14 @@ const (
 type Kind struct {
 	Name   string // as in kind
 	Plural string // as in paths
-	Parent string // the plural of the kind that it is created under
+	Parent string // plural of the kind of its parent
 
-	// Adapters have to report before a resource is reconciled. A kind that has
-	// none has no conditions.
+	// Adapters must report before a resource is reconciled. A kind without adapters has no
+	// conditions.
 	Adapters []string
 }
 
-// Kinds are those that the API is shipped with, as far as they matter here.
+// Kinds returns the default kinds of the API, as far as tests need them.
 func Kinds() []Kind {
 	return []Kind{
 		{Name: "Cluster", Plural: "clusters", Adapters: []string{"validation", "dns"}},
@@ -50,33 +47,33 @@ func Kinds() []Kind {
 	}
 }
 
-// Config says which version of the API is played. The zero value is today's.
+// Config selects the version of the API that is simulated. The zero value is the current version.
 type Config struct {
-	// Kinds are what there is; none means Kinds().
+	// Kinds holds the available kinds; none means Kinds().
 	Kinds []Kind
 
-	// Era is how status looks.
+	// Era is the format of the status.
 	Era Era
 
 	// MaxSize is the largest page; zero means 100.
 	MaxSize int
 
-	// OldParameters are those before version 1.0.24: pageSize, and orderBy
-	// with order as its direction.
+	// OldParameters selects the parameters before version 1.0.24: pageSize, and orderBy with order
+	// as its direction.
 	OldParameters bool
 
-	// IgnoreSearch and IgnoreOrder serve the list as if nothing had been said.
+	// IgnoreSearch and IgnoreOrder make the server ignore these parameters.
 	IgnoreSearch, IgnoreOrder bool
 
-	// Labels understands labels=k=v,… as some servers of the family do.
+	// Labels supports labels=k=v,… as some servers of the family do.
 	Labels bool
 
-	// Shuffle gives resources of the same creation time in another order for
-	// each page, as a database does that has no second criterion.
+	// Shuffle returns resources of the same creation time in a different order on each page, as a
+	// database without a second sort key does.
 	Shuffle bool
 }
 
-// A Server is the API. Its zero value is not usable; see New.
+// A Server is the simulated API. Its zero value is not usable; see New.
 type Server struct {
 	cfg Config
 	mux *http.ServeMux
@@ -125,7 +122,7 @@ func (s *Server) registerRoutes() {
 	}
 }
 
-// handleRoute serves a route under the lock, and in the API's forms.
+// handleRoute serves a route under the lock, with the response formats of the API.
 func (s *Server) handleRoute(pattern string, h func(*http.Request) answer) {
 	s.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 		s.mu.Lock()
@@ -135,7 +132,7 @@ func (s *Server) handleRoute(pattern string, h func(*http.Request) answer) {
 	})
 }
 
-// ServeHTTP answers a request.
+// ServeHTTP serves a request.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	s.requests = append(s.requests, r.Method+" "+strings.TrimPrefix(r.URL.RequestURI(), base))
@@ -143,29 +140,28 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.mux.ServeHTTP(w, r)
 }
 
-// Requests are the requests so far: the method, and the path below the base
-// with its query.
+// Requests returns the requests so far: the method, and the path below the base with its query.
 func (s *Server) Requests() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.requests)
 }
 
-// ForgetRequests begins to count anew.
+// ForgetRequests clears the recorded requests.
 func (s *Server) ForgetRequests() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.requests = nil
 }
 
-// Expel drops a resource as if it had never been.
+// Expel removes a resource without any trace.
 func (s *Server) Expel(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.resources, id)
 }
 
-// allResources gives the resources of a kind, the newest first.
+// allResources returns the resources of a kind, the newest first.
 func (s *Server) allResources(k Kind, parent string) []*resource {
 	var found []*resource
 	for _, r := range s.resources {
@@ -173,7 +169,7 @@ func (s *Server) allResources(k Kind, parent string) []*resource {
 			found = append(found, r)
 		}
 	}
-	// Maps have no order; the database would at least repeat its own.
+	// Maps have no order; the database would at least repeat its order.
 	slices.SortFunc(found, func(a, b *resource) int { return cmp.Compare(a.id, b.id) })
 	if s.cfg.Shuffle {
 		rand.Shuffle(len(found), func(i, j int) { found[i], found[j] = found[j], found[i] }) //nolint:gosec // no secret

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// A page of a list.
+// A page is one page of a list.
 type page[T any] struct {
 	Items []T `json:"items"`
 	Page  int `json:"page"`
@@ -55,7 +55,7 @@ func (s *Server) listResources(k Kind, parents string) func(*http.Request) answe
 	}
 }
 
-// matchingResources gives the resources of a list, in its order.
+// matchingResources returns the resources of a list, in its order.
 func (s *Server) matchingResources(k Kind, r *http.Request, order string) ([]*resource, *answer) {
 	q := r.URL.Query()
 	found := s.allResources(k, r.PathValue("parent"))
@@ -76,7 +76,7 @@ func (s *Server) matchingResources(k Kind, r *http.Request, order string) ([]*re
 	return found, sortBy(found, order)
 }
 
-// queryInteger reads a parameter that is a number from 1 to most.
+// queryInteger reads a numeric parameter from 1 to most.
 func queryInteger(q url.Values, name string, otherwise, most int) (int, *answer) {
 	text := q.Get(name)
 	if text == "" {
@@ -142,7 +142,7 @@ func sortBy(list []*resource, order string) *answer {
 	return nil
 }
 
-// columnValue is the value of a field in a search, and whether it is null.
+// columnValue returns the value of a field in a search, and whether it is null.
 func (s *Server) columnValue(r *resource, path string) (value any, null, known bool) {
 	switch path {
 	case "id":

@@ -9,12 +9,12 @@ import (
 	"time"
 )
 
-// A resource as it is kept.
+// A resource is a stored resource.
 type resource struct {
 	kind   Kind
 	id     string
 	name   string
-	parent string // its id
+	parent string // id of the parent
 
 	labels     map[string]string
 	spec       json.RawMessage
@@ -77,7 +77,7 @@ func (s *Server) wireResource(r *resource) wire {
 	return w
 }
 
-// newID is a UUID of version 7: ids ascend with the time of creation.
+// newID returns a UUID of version 7: ids ascend with the time of creation.
 func (s *Server) newID(now time.Time) string {
 	s.serial++
 	ms := now.UnixMilli()
@@ -86,7 +86,7 @@ func (s *Server) newID(now time.Time) string {
 
 func dnsLabel() *regexp.Regexp { return regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`) }
 
-// findResource is the resource that a path names.
+// findResource returns the resource that a path names.
 func (s *Server) findResource(k Kind, r *http.Request) (*resource, *answer) {
 	found := s.resources[r.PathValue("id")]
 	if found == nil || found.kind.Plural != k.Plural || r.PathValue("parent") != "" && r.PathValue("parent") != found.parent {
@@ -135,7 +135,7 @@ func (s *Server) createResource(k Kind) func(*http.Request) answer {
 	}
 }
 
-// truncateTimes cuts times to what the database keeps.
+// truncateTimes truncates times to the precision of the database.
 func (r *resource) truncateTimes() {
 	r.created, r.updated = r.created.Truncate(time.Microsecond), r.updated.Truncate(time.Microsecond)
 }
@@ -180,7 +180,7 @@ func (s *Server) patchResource(k Kind) func(*http.Request) answer {
 	}
 }
 
-// bumpGeneration makes a new generation.
+// bumpGeneration increments the generation.
 func (s *Server) bumpGeneration(r *resource, now time.Time) {
 	r.generation++
 	r.updated = now
@@ -228,7 +228,7 @@ func (s *Server) forceDelete(k Kind) func(*http.Request) answer {
 	}
 }
 
-// hasChildren reports whether anything stands below r.
+// hasChildren reports whether r has child resources.
 func (s *Server) hasChildren(r *resource) bool {
 	for _, other := range s.resources {
 		if other.parent == r.id {

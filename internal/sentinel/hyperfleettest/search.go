@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// A truth is what SQL makes of a condition: what is null is neither.
+// A truth is the result of a condition in SQL: null is neither true nor false.
 type truth int
 
 const (
@@ -30,8 +30,8 @@ type predicate func(s *Server, r *resource) truth
 
 const maxSearch = 4096
 
-// parseSearch reads the search language: comparisons, in, like and is null,
-// joined by and, or, not and brackets. The empty text is nil.
+// parseSearch parses the search language: comparisons, in, like and is null, joined by and, or, not
+// and brackets. It returns nil for the empty text.
 func parseSearch(text string) (predicate, error) {
 	if text == "" {
 		return nil, nil
@@ -55,7 +55,7 @@ func parseSearch(text string) (predicate, error) {
 	return found, err
 }
 
-// lexeme is one token. A name has no hyphen, and no slash.
+// lexeme matches one token. A name has no hyphen, and no slash.
 func lexeme() *regexp.Regexp {
 	return regexp.MustCompile(`^('([^']|'')*'|[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z0-9_]+)*|[0-9]+(\.[0-9]+)?|!=|<=|>=|[=<>()\[\],])`)
 }
@@ -77,7 +77,7 @@ func (p *parser) take() string {
 	return t
 }
 
-// word takes the next token if it is a word of the language.
+// word consumes the next token if it is a word of the language.
 func (p *parser) word(w string) bool {
 	if !strings.EqualFold(p.peek(), w) {
 		return false
@@ -196,7 +196,7 @@ func (p *parser) in(path string) (predicate, error) {
 	}), nil
 }
 
-// on asks about a column; what is null is neither true nor false.
+// on returns a predicate for a column; null is neither true nor false.
 func on(path string, ask func(any) bool) predicate {
 	return func(s *Server, r *resource) truth {
 		v, null, _ := s.columnValue(r, path)

@@ -20,7 +20,7 @@ type condition struct {
 	LastTransitionTime time.Time `json:"last_transition_time,omitzero"`
 }
 
-// A report is what an adapter says.
+// A report is the report of an adapter.
 type report struct {
 	Adapter            string      `json:"adapter"`
 	ObservedGeneration int64       `json:"observed_generation"`
@@ -30,7 +30,7 @@ type report struct {
 	LastReportTime     time.Time   `json:"last_report_time,omitzero"`
 }
 
-// says is the status of one of the report's conditions.
+// says returns the status of one of the report's conditions.
 func (r *report) says(what string) string {
 	for _, c := range r.Conditions {
 		if c.Type == what {
@@ -45,7 +45,7 @@ const (
 	no  = "False"
 )
 
-// storeReport takes a report: 201, or 204 for one that is not stored.
+// storeReport stores a report. It returns 201, or 204 for a report that is not stored.
 func (s *Server) storeReport(k Kind) func(*http.Request) answer {
 	return func(r *http.Request) answer {
 		found, a := s.findResource(k, r)
@@ -104,7 +104,7 @@ func (r *report) check(now time.Time) *answer {
 	return nil
 }
 
-// stale reports whether a report says nothing new.
+// stale reports whether a report has no news.
 func (r *report) stale(before *report, generation int64) bool {
 	if r.ObservedGeneration > generation {
 		return true
@@ -117,8 +117,8 @@ func (r *report) stale(before *report, generation int64) bool {
 		r.says("Available") == "Unknown"
 }
 
-// removeFinalized drops a resource that is finalised. It is only looked at when one of
-// its own adapters reports, as in the real API.
+// removeFinalized removes a finalized resource. It is called only when one of the resource's own
+// adapters reports, as in the real API.
 func (s *Server) removeFinalized(r *resource) {
 	if r.deleted == nil || s.hasChildren(r) {
 		return
@@ -146,7 +146,7 @@ func (s *Server) listReports(k Kind) func(*http.Request) answer {
 	}
 }
 
-// aggregate makes the conditions of a resource of its reports.
+// aggregate computes the conditions of a resource from its reports.
 func (s *Server) aggregate(r *resource, now time.Time) {
 	want := "Available"
 	if r.deleted != nil {
@@ -179,7 +179,7 @@ func (s *Server) aggregate(r *resource, now time.Time) {
 		}
 	}
 	next := condition{
-		// The generation is that of the resource, whatever was observed.
+		// The generation is that of the resource, whatever the adapters observed.
 		Type: "Reconciled", Status: no, Reason: "ReconciledMissingAdapters", Message: "not all required adapters have reported",
 		ObservedGeneration: r.generation, CreatedTime: r.created, LastUpdatedTime: cmpOr(oldest, r.updated),
 	}
@@ -197,8 +197,8 @@ func (s *Server) aggregate(r *resource, now time.Time) {
 	s.lastKnown(r, known && tracked > 0, tracked, now)
 }
 
-// lastKnown is True once all adapters agreed about a generation, and stays so
-// for newer ones until an adapter says False about that one.
+// lastKnown is True after all adapters agreed about a generation, and stays True for newer ones
+// until an adapter reports False for that one.
 func (s *Server) lastKnown(r *resource, agreed bool, tracked int64, now time.Time) {
 	next := r.lastKnown
 	switch {
@@ -217,7 +217,7 @@ func (s *Server) lastKnown(r *resource, agreed bool, tracked int64, now time.Tim
 	r.lastKnown = moved(r.lastKnown, next, now)
 }
 
-// moved is next, with the time at which the status became what it is.
+// moved returns next, with the time of the last change of its status.
 func moved(before, next condition, now time.Time) condition {
 	next.LastTransitionTime = now
 	if before.Status == next.Status {
@@ -233,7 +233,7 @@ func cmpOr(t, otherwise time.Time) time.Time {
 	return t
 }
 
-// pascal is an adapter's name as conditions have it.
+// pascal returns an adapter's name in the form that conditions use.
 func pascal(name string) string {
 	var b strings.Builder
 	for part := range strings.FieldsFuncSeq(name, func(r rune) bool { return r == '-' || r == '_' }) {
@@ -242,7 +242,7 @@ func pascal(name string) string {
 	return b.String()
 }
 
-// conditions are what the API shows today, in no fixed order.
+// conditions returns the conditions that the API shows today, in no fixed order.
 func (r *resource) conditions() []condition {
 	if len(r.kind.Adapters) == 0 {
 		return []condition{}
@@ -259,8 +259,8 @@ func (r *resource) conditions() []condition {
 	return list
 }
 
-// observed is the lowest generation that a required adapter last reported on,
-// and the oldest such report; 0 while one has never reported.
+// observed returns the lowest generation that a required adapter last reported on, and the oldest
+// such report; 0 if one has never reported.
 func (r *resource) observed() (generation int64, oldest time.Time) {
 	for _, name := range r.kind.Adapters {
 		rep := r.reports[name]
@@ -277,7 +277,7 @@ func (r *resource) observed() (generation int64, oldest time.Time) {
 	return generation, oldest
 }
 
-// statusOf is the status as the era shows it.
+// statusOf returns the status in the format of the era.
 func (s *Server) statusOf(r *resource) any {
 	phase := "NotReady"
 	if r.reconciled.Status == yes {

@@ -1,19 +1,17 @@
-// Package index keeps when each resource is to be looked at again.
+// Package index stores when each resource is due for its next lookup.
 //
-// A sentinel that follows a change feed does not see the resources that nobody
-// changes, and those fall due by age. So it writes down, for each, when that
-// will be, and asks now and then whose time has come. There are no timers: the
-// times lie packed together and are scanned, which takes less than a
-// nanosecond for each, and nothing at all where none is due.
+// A sentinel that follows a change feed does not see unchanged resources, which fall due by age.
+// The index stores the due time of each resource, and the sentinel regularly takes the resources
+// that are due. There are no timers: the times are packed together and scanned, which takes less
+// than a nanosecond for each, and nothing at all for a shard without due resources.
 //
-// A million resources take about 28 MB. Times are kept in steps of 100 ms,
-// rounded up, so that nothing is looked at too early.
+// A million resources take about 28 MB. Times are stored in steps of 100 ms, rounded up, so that no
+// resource is due too early.
 //
-// Three sources write here and need not agree. A change feed has the newest
-// word. A sweep reads pages that may be older than what the feed has said
-// meanwhile, and a lookup may be overtaken as well. Where it can not be told
-// who is right, the earlier time stands: a look too many costs a request, one
-// too few leaves a resource alone.
+// Three sources write to the index and may disagree. The change feed has the newest data. A sweep
+// reads pages that may be older than what the feed has reported meanwhile, and a lookup may be
+// overtaken as well. If it is unclear which source is right, the earlier time wins: one unnecessary
+// lookup costs a request, a missing one leaves a resource without events.
 package index
 
 import (
@@ -28,24 +26,24 @@ import (
 // resolution is the step of times.
 const resolution = 100 * time.Millisecond
 
-// Times count steps from long before the index was made, so that what was due
-// then keeps its order.
+// Times count steps from long before the creation of the index, so that resources that were due
+// then keep their order.
 const (
 	birth uint32 = 1 << 28 // 310 days
 	last  uint32 = math.MaxUint32 - 1
-	never uint32 = math.MaxUint32 // stands in free slots
+	never uint32 = math.MaxUint32 // the value of free slots
 )
 
-// shards is how many tables there are. They grow one at a time, so that no
-// growth is felt.
+// shards is the number of tables. They grow one at a time, so that no growth causes a noticeable
+// delay.
 const shards = 256
 
-// An Index is made with New. It is safe for concurrent use.
+// An Index stores due times. Create it with New. It is safe for concurrent use.
 type Index struct {
-	born  time.Time // carries the monotonic clock, where there is one
+	born  time.Time // has a monotonic clock reading, if there is one
 	seeds [3]maphash.Seed
 
-	mu     sync.Mutex // not held while a caller's function runs
+	mu     sync.Mutex // not held while a function of the caller runs
 	shards [shards]shard
 	texts  texts
 	n      int
@@ -53,9 +51,8 @@ type Index struct {
 	pass   uint8
 }
 
-// New makes an empty index. The times that it is given later should be made
-// from the same clock: one that an API told becomes ours by
-// now.Add(due.Sub(now)), and does not move then when the wall clock is set.
+// New returns an empty index. Later times should use the same clock as born. now.Add(due.Sub(now))
+// converts a time from the API to it, and the result does not move when the wall clock is set.
 func New(born time.Time) *Index {
 	x := &Index{born: born, seeds: [...]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed(), maphash.MakeSeed()}}
 	for i := range x.shards {
@@ -64,19 +61,19 @@ func New(born time.Time) *Index {
 	return x
 }
 
-// A Class is what a resource counts as.
+// A Class is the class of a resource.
 type Class uint8
 
 // The classes.
 const (
 	NotReady Class = iota
 	Ready
-	// Urgent is looked at before all others that are due.
+	// Urgent resources come before all others that are due.
 	Urgent
 )
 
-// Put notes the newest word on a resource, as a change feed has it: when to
-// look at it again, and what it counts as. A zero due is now.
+// Put stores the newest state of a resource, as a change feed reports it: its due time and its
+// class. A zero due means now.
 func (x *Index) Put(id []byte, due time.Time, class Class) {
 	k, at := x.keyOf(id), x.dueAt(due)
 	x.mu.Lock()
@@ -85,8 +82,8 @@ func (x *Index) Put(id []byte, due time.Time, class Class) {
 	x.writeEntry(s, i, at, class)
 }
 
-// Seen notes what a sweep read of a resource. Of one that another has spoken
-// of since the sweep began, only an earlier time counts. A zero due is now.
+// Seen stores what a sweep read about a resource. If another source has updated the resource since
+// the sweep began, only an earlier time counts. A zero due means now.
 func (x *Index) Seen(id []byte, due time.Time, class Class, pass uint8) {
 	k, at := x.keyOf(id), x.dueAt(due)
 	x.mu.Lock()
@@ -99,8 +96,7 @@ func (x *Index) Seen(id []byte, due time.Time, class Class, pass uint8) {
 	x.writeEntry(s, i, at, class)
 }
 
-// BeginPass begins a sweep. One that was begun before can not be ended any
-// more.
+// BeginPass starts a sweep. An earlier sweep can then no longer be ended.
 func (x *Index) BeginPass() (pass uint8) {
 	x.mu.Lock()
 	x.pass++
@@ -112,8 +108,8 @@ func (x *Index) BeginPass() (pass uint8) {
 	return pass
 }
 
-// A Put that comes before its shard's turn happened before the sweep began,
-// since nothing has been read yet.
+// A Put before this point in its shard happened before the sweep began, because no page has been
+// read yet.
 func (x *Index) beginShard(i int) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -123,9 +119,8 @@ func (x *Index) beginShard(i int) {
 	}
 }
 
-// EndPass ends a sweep that has read everything: what nobody has spoken of
-// since it began is gone, and dropped. It returns how many that were, and does
-// nothing if another sweep was begun meanwhile.
+// EndPass ends a complete sweep. It removes the resources that no source has updated since the
+// sweep began, and returns their number. It does nothing if another sweep was started meanwhile.
 func (x *Index) EndPass(pass uint8) (removed int) {
 	for i := range x.shards {
 		removed += x.endShard(i, pass)
@@ -142,7 +137,7 @@ func (x *Index) endShard(shard int, pass uint8) (removed int) {
 	s := &x.shards[shard]
 	for i := 0; i < len(s.state); {
 		if s.state[i]&(taken|touched) == taken {
-			x.removeSlot(s, i) // and look at what has moved here
+			x.removeSlot(s, i) // and check the entry that moved here
 			removed++
 			continue
 		}
@@ -152,14 +147,13 @@ func (x *Index) endShard(shard int, pass uint8) (removed int) {
 	return removed
 }
 
-// Take calls visit for the resources that are overdue: the urgent ones, then
-// those that are overdue for longest, and limit of them at most. They are due
-// once more at again, which lies after now, unless something is heard of them
-// before: a lookup that is lost is made again. It returns how many these are,
-// and what is overdue besides.
+// Take calls visit for overdue resources: the urgent ones, then those that are overdue longest, and
+// at most limit of them. They are due once more at again, which is after now, unless a source
+// updates them first: a lost lookup is repeated. It returns how many they are, and what is overdue
+// besides.
 //
-// It takes time for the shards in which something is due, and a comparison for
-// each other one.
+// It takes time only for the shards that have due resources, and one comparison for each of the
+// others.
 func (x *Index) Take(now time.Time, limit int, again time.Time, visit func(id string)) (n int, left Left) {
 	ids, left := x.takeDue(x.stepsUntil(now), limit, x.stepsTo(again))
 	for _, id := range ids {
@@ -168,10 +162,10 @@ func (x *Index) Take(now time.Time, limit int, again time.Time, visit func(id st
 	return len(ids), left
 }
 
-// Left counts what is overdue and was not given out.
+// Left counts the overdue resources that were not taken.
 type Left struct{ Ready, NotReady int }
 
-// All is how many that are.
+// All returns their total number.
 func (l Left) All() int { return l.Ready + l.NotReady }
 
 func (x *Index) takeDue(now uint32, limit int, again uint32) (ids []string, left Left) {
@@ -199,8 +193,8 @@ func (x *Index) takeDue(now uint32, limit int, again uint32) (ids []string, left
 	return ids, q.overdue
 }
 
-// After gives the resources that are not due yet, and when they are. The index
-// is not held while the caller looks at them.
+// After returns the resources that are not due yet, and when they will be. The index is not locked
+// while the caller processes them.
 func (x *Index) After(now time.Time) iter.Seq2[string, time.Time] {
 	return func(yield func(string, time.Time) bool) {
 		until := x.stepsUntil(now)
@@ -214,7 +208,7 @@ func (x *Index) After(now time.Time) iter.Seq2[string, time.Time] {
 	}
 }
 
-// A waiting entry is one that is not due yet.
+// A waiting entry is not due yet.
 type waiting struct {
 	id  string
 	due uint32
@@ -232,10 +226,9 @@ func (x *Index) entriesAfter(shard int, until uint32) (entries []waiting) {
 	return entries
 }
 
-// Settle notes what a lookup found of a resource that Take gave out with the
-// same again. It has the last word unless another has spoken since; then the
-// earlier time stands. A resource that was removed meanwhile stays so. A zero
-// due is now.
+// Settle stores the result of a lookup of a resource that Take returned with the same again. The
+// result replaces the entry unless another source has updated it since; then the earlier time wins.
+// A resource that was removed meanwhile stays removed. A zero due means now.
 func (x *Index) Settle(id []byte, due time.Time, class Class, again time.Time) {
 	k, at := x.keyOf(id), x.dueAt(due)
 	x.mu.Lock()
@@ -247,13 +240,13 @@ func (x *Index) Settle(id []byte, due time.Time, class Class, again time.Time) {
 	case s.state[i]&handed != 0 && s.due[i] == x.stepsTo(again):
 		x.writeEntry(s, i, at, class)
 	default:
-		s.state[i] |= touched // a lookup is as good a sign of life as a page
+		s.state[i] |= touched // a lookup proves existence as well as a page does
 		s.bringForward(i, at)
 	}
 }
 
-// Gone drops a resource that Take gave out with the same again and that a lookup
-// did not find, unless another has spoken of it since: it may have come back.
+// Gone removes a resource that Take returned with the same again and that a lookup did not find,
+// unless another source has updated it since: it may have come back.
 func (x *Index) Gone(id []byte, again time.Time) (dropped bool) {
 	k := x.keyOf(id)
 	x.mu.Lock()
@@ -268,7 +261,7 @@ func (x *Index) Gone(id []byte, again time.Time) (dropped bool) {
 	return true
 }
 
-// Remove drops a resource, if it is there.
+// Remove removes a resource, if it exists.
 func (x *Index) Remove(id []byte) {
 	k := x.keyOf(id)
 	x.mu.Lock()
@@ -280,22 +273,22 @@ func (x *Index) Remove(id []byte) {
 	}
 }
 
-// Len is how many resources there are.
+// Len returns the number of resources.
 func (x *Index) Len() int {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	return x.n
 }
 
-// Ready is how many of them are ready.
+// Ready returns the number of ready resources.
 func (x *Index) Ready() int {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	return x.ready
 }
 
-// Bytes is the memory that the index holds. What ids that are no UUIDs take is
-// an estimate.
+// Bytes returns the memory that the index holds. The share of ids that are not UUIDs is an
+// estimate.
 func (x *Index) Bytes() int {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -307,7 +300,7 @@ func (x *Index) Bytes() int {
 	return bytes
 }
 
-// dueAt is when something is due, at the earliest step that is not before.
+// dueAt returns the first step that is not before a due time.
 func (x *Index) dueAt(due time.Time) uint32 {
 	if due.IsZero() {
 		due = time.Now()

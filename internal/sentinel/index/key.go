@@ -6,11 +6,11 @@ import (
 	"hash/maphash"
 )
 
-// A key is what an id is kept as: a UUID as its 16 bytes, and anything else as
-// 16 bytes of a hash with secret seeds, of which no two are ever the same.
+// A key is the stored form of an id: a UUID as its 16 bytes, and any other id as 16 bytes of a hash
+// with secret seeds, which are unique in practice.
 type key struct {
 	id    [16]byte
-	kind  state // named, or nothing
+	kind  state // named or 0
 	shard uint8
 }
 
@@ -28,7 +28,7 @@ func (x *Index) keyOf(id []byte) key {
 
 func (x *Index) hashID(id [16]byte) uint64 { return maphash.Bytes(x.seeds[0], id[:]) }
 
-// textID is the id of a resource, as it was given.
+// textID returns the id of a resource, as it was given.
 func (x *Index) textID(s *shard, i int) string {
 	if s.state[i]&named != 0 {
 		return x.texts.byHash[s.ids[i]]
@@ -36,8 +36,7 @@ func (x *Index) textID(s *shard, i int) string {
 	return formatUUID(s.ids[i])
 }
 
-// parseUUID reads a UUID in the one form that format writes: 8-4-4-4-12 digits, in
-// lower case.
+// parseUUID parses a UUID in the one form that format writes: 8-4-4-4-12 digits, in lower case.
 func parseUUID(text []byte) (id [16]byte, ok bool) {
 	if len(text) != 36 || text[8] != '-' || text[13] != '-' || text[18] != '-' || text[23] != '-' {
 		return id, false
@@ -45,7 +44,7 @@ func parseUUID(text []byte) (id [16]byte, ok bool) {
 	at := 0
 	for i := range id {
 		if i == 4 || i == 6 || i == 8 || i == 10 {
-			at++ // a dash
+			at++ // a hyphen
 		}
 		high, low := hexDigit(text[at]), hexDigit(text[at+1])
 		if high|low > 15 {
@@ -57,7 +56,7 @@ func parseUUID(text []byte) (id [16]byte, ok bool) {
 	return id, true
 }
 
-// hexDigit is the value of a digit, or more than 15.
+// hexDigit returns the value of a digit, or more than 15 for any other character.
 func hexDigit(c byte) byte {
 	switch {
 	case '0' <= c && c <= '9':

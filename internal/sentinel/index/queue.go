@@ -5,14 +5,14 @@ import (
 	"slices"
 )
 
-// A queue finds the entries that are longest overdue without keeping all.
+// A queue finds the entries that are overdue longest, without keeping all of them.
 type queue struct {
 	shards *[shards]shard
 	limit  int
 	found  []candidate // up to twice the limit
-	before uint32      // what is due then or later is not among the first
+	before uint32      // entries that are due then or later are not among the first
 
-	overdue Left // of the shards that were scanned, those found included
+	overdue Left // of the scanned shards, including those found
 }
 
 type candidate struct {
@@ -21,9 +21,9 @@ type candidate struct {
 	shard uint8
 }
 
-// scanShard looks through a shard and counts what is overdue in it. Afterwards the
-// shard's earliest is that of the others: those in the queue are given out,
-// and those that are left behind bring it down again.
+// scanShard scans a shard and counts its overdue resources. Afterwards the shard's earliest is that
+// of the other resources: those in the queue are taken, and those that are left behind lower it
+// again.
 func (q *queue) scanShard(shard int, now uint32) {
 	s := &q.shards[shard]
 	s.earliest = never
@@ -38,7 +38,7 @@ func (q *queue) scanShard(shard int, now uint32) {
 			q.overdue.NotReady++
 		}
 		if s.state[i]&urgent != 0 {
-			due = 0 // longer than any other
+			due = 0 // overdue longer than any other
 		}
 		q.addCandidate(candidate{due: due, slot: int32(i), shard: uint8(shard)}) //nolint:gosec // both are small
 	}
@@ -55,7 +55,7 @@ func (q *queue) addCandidate(c candidate) {
 	}
 }
 
-// trimToLimit puts the queue in order and leaves behind what is over the limit.
+// trimToLimit sorts the queue and drops the entries above the limit.
 func (q *queue) trimToLimit() {
 	slices.SortFunc(q.found, func(a, b candidate) int { return cmp.Compare(a.due, b.due) })
 	if len(q.found) <= q.limit {

@@ -7,17 +7,17 @@ import (
 	"unsafe"
 )
 
-// A shard is a table in three columns, without pointers for the garbage
-// collector to follow. It probes linearly from where the hash of an id says;
-// nobody can choose ids that crowd, because the hash has a secret seed.
+// A shard is a table in three columns, without pointers for the garbage collector to follow. It
+// probes linearly from the slot that the hash of an id gives. Ids cannot be chosen to collide,
+// because the hash has a secret seed.
 type shard struct {
 	ids   [][16]byte
-	due   []uint32 // never in free slots, so that a scan reads nothing else
+	due   []uint32 // never in free slots, so that a scan reads only this column
 	state []state
 	n     int
 
-	// earliest is a time before which nothing is due. Something may be due
-	// later only, which the next scan finds out.
+	// earliest is a time before which nothing is due. All resources may be due later, which the
+	// next scan finds out.
 	earliest uint32
 }
 
@@ -25,26 +25,25 @@ type state uint8
 
 const (
 	taken   state = 1 << iota // the slot holds a resource
-	ready                     // which is ready
-	touched                   // and was spoken of since the sweep began
-	handed                    // Take gave it out, and nothing was heard since
+	ready                     // the resource is ready
+	touched                   // a source has updated it since the sweep began
+	handed                    // Take returned it, and no source has updated it since
 	named                     // its id is not a UUID: the slot has a hash of it
-	urgent                    // it goes before others
+	urgent                    // it comes before others
 )
 
 const (
-	// smallest is how many slots a shard has at least, once it has any. It
-	// doubles them until there are small, and each has a few more of them then
-	// than the one before, so that they do not all grow at the same number of
-	// resources.
+	// smallest is the minimum number of slots of a shard that has any. A shard doubles its slots
+	// while there are at most small of them. Each shard then has a few more slots than the one
+	// before, so that not all grow at the same number of resources.
 	smallest = 4
 	small    = 32
-	// At most 85 % of the slots are taken. A table that grows by a fifth has at
-	// least 70 % of them taken afterwards.
+	// At most 85 % of the slots are used. A table that grows by a fifth has at least 70 % of them
+	// in use afterwards.
 	fullest = 85
 )
 
-// findOrInsert finds the resource of a key, or makes room for it.
+// findOrInsert finds the resource of a key, or inserts it.
 func (x *Index) findOrInsert(k key, id []byte) (s *shard, i int, found bool) {
 	s = &x.shards[k.shard]
 	if i, found = x.findSlot(s, k); found {
@@ -63,7 +62,7 @@ func (x *Index) findOrInsert(k key, id []byte) (s *shard, i int, found bool) {
 	return s, i, false
 }
 
-// nextSize is how many slots a shard has next.
+// nextSize returns the next number of slots of a shard.
 func nextSize(size int, shard uint8) int {
 	if size < small {
 		return max(smallest, min(2*size, small+small/5*int(shard)/shards))
@@ -71,8 +70,7 @@ func nextSize(size int, shard uint8) int {
 	return size * 6 / 5
 }
 
-// findSlot is where the resource of a key stands, or else the free slot for it.
-// A shard without slots has neither.
+// findSlot returns the slot of a key, or the free slot for it. A shard without slots has neither.
 func (x *Index) findSlot(s *shard, k key) (i int, found bool) {
 	if len(s.ids) == 0 {
 		return 0, false
@@ -87,7 +85,7 @@ func (x *Index) findSlot(s *shard, k key) (i int, found bool) {
 	return i, false
 }
 
-// writeEntry notes all of a resource anew.
+// writeEntry overwrites the entry of a resource.
 func (x *Index) writeEntry(s *shard, i int, due uint32, class Class) {
 	if s.state[i]&ready != 0 {
 		x.ready--
@@ -105,13 +103,13 @@ func (x *Index) writeEntry(s *shard, i int, due uint32, class Class) {
 	s.earliest = min(s.earliest, due)
 }
 
-// bringForward makes a resource due at a time, unless it is due before.
+// bringForward makes a resource due at a time, unless it is due earlier.
 func (s *shard) bringForward(i int, due uint32) {
 	s.due[i] = min(s.due[i], due)
 	s.earliest = min(s.earliest, due)
 }
 
-// removeSlot frees a slot, and moves up what would not be found behind a free one.
+// removeSlot frees a slot, and moves up entries that could not be found behind a free one.
 func (x *Index) removeSlot(s *shard, i int) {
 	if s.state[i]&ready != 0 {
 		x.ready--
@@ -132,7 +130,7 @@ func (x *Index) removeSlot(s *shard, i int) {
 	x.n--
 }
 
-// shrinkShard gives room back when less than half of it is used.
+// shrinkShard shrinks a shard if less than half of it is used.
 func (x *Index) shrinkShard(s *shard) {
 	switch {
 	case s.n == 0:
@@ -142,8 +140,8 @@ func (x *Index) shrinkShard(s *shard) {
 	}
 }
 
-// resizeShard moves a shard into that many slots, or the few more that come with
-// their memory anyway.
+// resizeShard resizes a shard to that many slots, or the few more that fit into the allocated
+// memory.
 func (x *Index) resizeShard(s *shard, size int) {
 	old := *s
 	s.ids = slices.Grow([][16]byte(nil), size)
@@ -166,8 +164,8 @@ func (x *Index) resizeShard(s *shard, size int) {
 	}
 }
 
-// homeSlot is where an id would best stand: its hash, scaled to the slots, of which
-// there need not be a power of two.
+// homeSlot returns the preferred slot of an id: its hash, scaled to the number of slots, which need
+// not be a power of two.
 func (x *Index) homeSlot(s *shard, id [16]byte) int {
 	high, _ := bits.Mul64(x.hashID(id), uint64(len(s.ids)))
 	return int(high) //nolint:gosec // less than the slots
@@ -180,10 +178,10 @@ func (s *shard) nextSlot(i int) int {
 	return 0
 }
 
-// texts are the ids that are no UUIDs, by the hash that stands for them.
+// texts holds the ids that are not UUIDs, by their hash.
 type texts struct {
 	byHash map[[16]byte]string
-	widest int // how many there have been: a map never gives room back
+	widest int // largest number of entries so far: a map never shrinks
 	chars  int
 }
 

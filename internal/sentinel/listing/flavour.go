@@ -1,13 +1,13 @@
 package listing
 
-// A Flavour is which API is listed.
+// A Flavour is the kind of API that is listed.
 type Flavour string
 
 // The flavours.
 const (
-	// FlavourAuto finds out.
+	// FlavourAuto detects the flavour.
 	FlavourAuto Flavour = "auto"
-	// FlavourFleetloop is our own API.
+	// FlavourFleetloop is the Fleetloop API.
 	FlavourFleetloop Flavour = "fleetloop"
 	// FlavourHyperfleet is the public HyperFleet API.
 	FlavourHyperfleet Flavour = "hyperfleet"

@@ -1,23 +1,21 @@
-// Package listing reads a collection of the fleet API page by page, whatever
-// way of paging and filtering the server knows.
+// Package listing reads a collection of the fleet API page by page, with the paging and filtering
+// that the server supports.
 //
-// Our own API has continue tokens and label selectors. The public HyperFleet
-// API has page numbers and a search language that can do both, though not all
-// of it in every version. Which server it is shows by its answers (FlavourAuto),
-// or is given. Nothing that a server merely seems to understand is believed:
-// many ignore parameters that they do not know. So each way is tried on an
-// answer that can only be right if it was understood, and each page must bear
-// it out. A wrong guess costs a request, and begins the walk again by a way
-// that every server knows; it never loses a resource.
+// The Fleetloop API has continue tokens and label selectors. The public HyperFleet API has page
+// numbers and a search language that supports both, but not completely in every version. The
+// flavour of the server is configured, or detected from its responses (FlavourAuto). Detection
+// trusts no apparent support, because many servers ignore unknown parameters. It tests each way
+// with a request whose response proves that the server understood it, and checks each page again. A
+// wrong guess costs a request, and restarts the walk in a way that every server supports; it never
+// loses a resource.
 //
-// Filters save bytes: whoever reads the pages must check the labels again where
-// there are any, because the server may not have.
+// Filters only save bytes: the reader of the pages must check the labels again if there are any,
+// because the server may not have.
 //
-// A page of any size takes no more memory than its beginning and one resource:
-// what is behind the beginning is read while it comes (Page.Scan).
+// A page of any size takes no more memory than its beginning and one resource, because the rest is
+// read while it arrives (Page.Scan).
 //
-// An error of the server is an error of the walk, also while it is being found
-// out what it understands.
+// A server error ends the walk, even during detection.
 package listing
 
 import (
@@ -34,41 +32,39 @@ import (
 	"github.com/fleetloop/fleetloop/internal/sentinel/scan"
 )
 
-// A Source reads pages. A refusal by the server is an error with a method
-// StatusCode() int.
+// A Source reads pages. A refused request returns an error with a method StatusCode() int.
 type Source interface {
-	// ListPage reads one page of a collection into the room of dst.
+	// ListPage reads one page of a collection into the capacity of dst.
 	ListPage(ctx context.Context, collection string, q url.Values, dst []byte) ([]byte, error)
 
-	// ListPageIf reads it unless it still has the tag etag: then the body is
-	// empty, and tag is etag. An empty etag asks unconditionally. An empty tag
-	// is a server that gives none.
+	// ListPageIf reads one page unless it still has the tag etag. If it does, the body is empty and
+	// tag is etag. An empty etag requests the page unconditionally. An empty tag means that the
+	// server has none.
 	//
-	// A page may come in two parts: body is then its beginning, and rest reads
-	// what follows until it is closed. It is nil where body is the whole page.
+	// A page may come in two parts: body is then its beginning, and rest reads the remainder until
+	// it is closed. rest is nil if body is the whole page.
 	ListPageIf(ctx context.Context, collection string, q url.Values, etag string, dst []byte) (body []byte, rest io.ReadCloser, tag string, err error)
 }
 
-// Config says what is read and how.
+// Config configures a Walker.
 type Config struct {
 	// Collection is the path of the collection below the API's base.
 	Collection string
 
-	// Selector is what the server is asked to select by, as far as it can.
+	// Selector selects the resources. The server gets it as far as it supports it.
 	Selector selector.Selector
 
-	// PageSize is how many resources to ask for at once; a server may give
-	// less.
+	// PageSize is the number of resources per request; a server may return fewer.
 	PageSize int
 
-	// Timeout bounds one request, up to the rest of a page that comes in two
-	// parts: that is bounded by the source. Zero means that of the source.
+	// Timeout limits one request. It does not cover the rest of a page that comes in two parts,
+	// which the source limits. Zero means the timeout of the source.
 	Timeout time.Duration
 
-	// Flavour is the server's. Empty means FlavourAuto.
+	// Flavour is the flavour of the server. Empty means FlavourAuto.
 	Flavour Flavour
 
-	// Log takes what is found out about the server; nil means nowhere.
+	// Log logs what is detected about the server; nil discards it.
 	Log *slog.Logger
 }
 
@@ -76,27 +72,27 @@ type Config struct {
 type way uint8
 
 const (
-	byToken  way = iota // limit, and a continue token for all but the first
+	byToken  way = iota // limit, and a continue token for all pages but the first
 	byNumber            // page and size
-	byID                // in the order of ids, each page behind the last id of the one before
+	byID                // ordered by id, each page after the last id of the previous page
 )
 
-// A Place is where a page begins. Places can be compared; the zero value is
-// the beginning, whatever way the server is asked.
+// A Place is the start of a page. Places are comparable; the zero value is the start of the list,
+// for every way of paging.
 type Place struct {
 	way way
 
-	// after is the server's token, or an id; empty at the beginning.
+	// after is the server's token, or an id; empty at the start of the list.
 	after string
 
 	// page counts from 1 if the way is by number.
 	page, size int
 }
 
-// Later reports whether the place is not the beginning of the list.
+// Later reports whether the place is not the start of the list.
 func (p Place) Later() bool { return p.after != "" || p.page > 1 }
 
-// String is the place as errors name it.
+// String returns the place as errors name it.
 func (p Place) String() string {
 	switch {
 	case p.page > 0:
@@ -109,36 +105,35 @@ func (p Place) String() string {
 	return "the first page"
 }
 
-// A Page is what stands at a place.
+// A Page is one page of the list.
 type Page struct {
 	At   Place
 	Body []byte
 
-	// Rest is what follows Body where the server's pages are large, nil where
-	// Body is the whole page. Whoever walks closes it.
+	// Rest reads the remainder after Body for large pages; nil means that Body is the whole page.
+	// The Walker closes it.
 	Rest io.ReadCloser
 
-	// Filtered says that the server was asked to select by the whole selector.
+	// Filtered says that the request contained the whole selector.
 	Filtered bool
 
-	// Asked is when the page was asked for: what it says may be as old.
+	// Asked is when the page was requested: its data may be that old.
 	Asked time.Time
 
-	// First says that the list begins with this page. A walk may have to begin
-	// again: then there is a second first page, and what was read before it
-	// comes again.
+	// First says that the list starts with this page. A walk may have to restart: then there is a
+	// second first page, and the pages before it come again.
 	First bool
 
 	// Tag is the page's entity tag, empty if the server gives none.
 	Tag string
 
-	// Unchanged says that the page is as it was in the last walk, where it had
-	// Items items. There is no body then.
+	// Unchanged says that the page has not changed since the last walk, in which it had Items
+	// items. The page then has no body.
 	Unchanged bool
 	Items     int
 }
 
-// Scan visits the resources of the page, and returns what else it says.
+// Scan visits the resources of the page, and returns its other fields.
 func (p Page) Scan(s *scan.Scanner, visit func(*scan.Item) error) (scan.Envelope, error) {
 	if p.Rest == nil {
 		return s.Scan(p.Body, visit)
@@ -149,7 +144,7 @@ func (p Page) Scan(s *scan.Scanner, visit func(*scan.Item) error) (scan.Envelope
 // closeRest ends the request of a page.
 func (p Page) closeRest() {
 	if p.Rest != nil {
-		_ = p.Rest.Close() // it was only read
+		_ = p.Rest.Close() // the body was only read
 	}
 }
 
@@ -159,35 +154,35 @@ var (
 	errSamePage = errors.New("the server returned the same page twice: it ignores the page number")
 )
 
-// A Walker reads one collection. Walk and WalkChanged are for one goroutine at
-// a time; Lookup and Flavour may be called beside them.
+// A Walker reads one collection. Walk and WalkChanged must not run concurrently; Lookup and Flavour
+// may run concurrently with them.
 type Walker struct {
 	cfg Config
 	src Source
 	log *slog.Logger
 
 	server  server
-	most    int // the largest page that the server gives by number and by id
+	most    int // maximum page size of the server, by number and by id
 	flavour atomic.Pointer[Flavour]
-	told    string // what the log has last been told of the server
+	told    string // the last logged description of the server
 
-	// walks counts the walks from the beginning.
+	// walks counts the walks that started at the beginning.
 	walks uint32
 
-	// milestone is a place seen before, to notice tokens that go in circles.
+	// milestone is an earlier place, to detect tokens that form a cycle.
 	milestone Place
 	pages     int
 
-	// first is the id that the last page by number began with.
+	// first is the first id of the last page by number.
 	first []byte
 
 	tags map[Place]remembered
 
-	// alone is how many chunks are yet to be looked up one by one.
+	// alone is the number of chunks that are still looked up one by one.
 	alone atomic.Int32
 }
 
-// New returns a Walker that has asked nothing yet.
+// New returns a Walker that has sent no request yet.
 func New(cfg Config, src Source) *Walker {
 	if cfg.Flavour == "" {
 		cfg.Flavour = FlavourAuto
@@ -201,15 +196,15 @@ func New(cfg Config, src Source) *Walker {
 	return w
 }
 
-// Flavour is the server's, as far as it is known by now.
+// Flavour returns the flavour of the server, as far as it is known.
 func (w *Walker) Flavour() Flavour { return *w.flavour.Load() }
 
 func (w *Walker) setFlavour(f Flavour) { w.flavour.Store(&f) }
 
-// Beginning is where the next walk begins after one that ended at a place.
+// Beginning returns where the next walk starts after one that ended at a place.
 func (w *Walker) Beginning(Place) Place { return w.firstPlace() }
 
-// firstPlace is the first place, by the way that is used now.
+// firstPlace returns the first place for the current way of paging.
 func (w *Walker) firstPlace() Place {
 	if w.server.way == byNumber {
 		return Place{way: byNumber, page: 1, size: w.pageSize()}
@@ -217,20 +212,19 @@ func (w *Walker) firstPlace() Place {
 	return Place{way: w.server.way}
 }
 
-// Walk fetches pages from start on and hands them to read, in order, one ahead
-// of what is being read. Read returns what the page's envelope said; a page is
-// valid only until it returns. Walk returns where it stopped, if not at the end
-// of the list. A walk that starts there goes on.
+// Walk fetches pages from start on and passes them to read, in order. It fetches one page ahead of
+// the one being read. read returns the envelope of the page; a page is valid only until read
+// returns. Walk returns where it stopped, if that was not the end of the list. A walk that starts
+// there continues.
 func (w *Walker) Walk(ctx context.Context, start Place, read func(Page) (scan.Envelope, error)) (Place, error) {
 	return (&walk{Walker: w, read: read}).walkPages(ctx, start)
 }
 
-// WalkChanged is Walk from the beginning, for servers with entity tags: each
-// page that is as it was in the last such walk is handed over as Unchanged.
-// Read's envelope is of no account then. A page counts as known once read took
-// it without an error.
+// WalkChanged is Walk from the beginning, for servers with entity tags: each page that has not
+// changed since the last such walk is passed as Unchanged. The envelope that read returns is then
+// ignored. A page counts as known after read has processed it without an error.
 //
-// Where the server gives no tags, every page is handed over with its body.
+// If the server has no tags, every page is passed with its body.
 func (w *Walker) WalkChanged(ctx context.Context, read func(Page) (scan.Envelope, error)) (Place, error) {
 	wk := &walk{Walker: w, read: read, changed: true}
 	at, err := wk.walkPages(ctx, Place{})

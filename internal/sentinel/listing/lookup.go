@@ -15,14 +15,14 @@ import (
 	"github.com/fleetloop/fleetloop/internal/sentinel/scan"
 )
 
-// maxIDs is how many resources are looked up by one request.
+// maxIDs is the maximum number of resources in one lookup request.
 const maxIDs = 100
 
-// Lookup reads single resources, many at a time if the server can do that, and
-// hands them to read as pages. Ids that are on no page do not exist.
+// Lookup reads single resources, many at a time if the server supports it, and passes them to read
+// as pages. Ids that are on no page do not exist.
 //
-// Whether it can is found out anew now and then. One odd answer, in the midst of a
-// rollout perhaps, must not make a hundred requests of each from then on.
+// Lookup regularly tests again whether the server supports it. Otherwise one odd response, perhaps
+// during a rollout, would replace every later request by a hundred.
 func (w *Walker) Lookup(ctx context.Context, ids []string, read func(Page) (scan.Envelope, error)) error {
 	var buf []byte
 	for chunk := range slices.Chunk(ids, maxIDs) {
@@ -41,12 +41,12 @@ func (w *Walker) Lookup(ctx context.Context, ids []string, read func(Page) (scan
 	return nil
 }
 
-// lookUpTogether looks resources up by one request.
+// lookUpTogether looks up several resources with one request.
 func (w *Walker) lookUpTogether(ctx context.Context, ids []string, read func(Page) (scan.Envelope, error), buf []byte) ([]byte, error) {
 	asked := time.Now()
 	body, rest, _, err := w.getPage(ctx, url.Values{"ids": {strings.Join(ids, ",")}}, "", buf)
 	if err != nil && (ctx.Err() != nil || !isRefused(err)) {
-		return buf, err // the cause of an end may look like an answer
+		return buf, err // the cause of a cancellation may look like a response
 	}
 	answered := false
 	if err == nil {
@@ -60,13 +60,13 @@ func (w *Walker) lookUpTogether(ctx context.Context, ids []string, read func(Pag
 	return body, err
 }
 
-// errStranger ends the reading of a page that is not the answer.
+// errStranger ends the reading of a page that is not the requested one.
 var errStranger = errors.New("the response contains a resource that was not requested")
 
-// answersIDs reports whether a page is the answer to a question for ids: it holds
-// no other, and says that there is no more of it. A server that ignores the
-// parameter sends its list, of which no more is read than shows that. What was
-// read comes back, which is the whole of an answer.
+// answersIDs reports whether a page is the response to a request for ids: it holds no other id, and
+// has no further pages. A server that ignores the parameter returns its list, which is read only
+// until that is certain. answersIDs returns the bytes that it read, which are the complete response
+// if ok is true.
 func answersIDs(page Page, ids []string) (body []byte, ok bool) {
 	defer page.closeRest()
 	body = page.Body
@@ -76,7 +76,7 @@ func answersIDs(page Page, ids []string) (body []byte, ok bool) {
 	}
 	var more bytes.Buffer
 	if page.Rest != nil {
-		page.Rest = io.NopCloser(io.TeeReader(page.Rest, &more)) // the deferred close has the other
+		page.Rest = io.NopCloser(io.TeeReader(page.Rest, &more)) // the deferred close has the original
 	}
 	env, err := page.Scan(scan.New(false), func(it *scan.Item) error {
 		if len(it.ID) > 0 && !asked[string(it.ID)] {
@@ -88,11 +88,11 @@ func answersIDs(page Page, ids []string) (body []byte, ok bool) {
 	return append(body, more.Bytes()...), ok
 }
 
-// oneByOne looks resources up by a request for each.
+// oneByOne looks up each resource with its own request.
 func (w *Walker) oneByOne(ctx context.Context, ids []string, read func(Page) (scan.Envelope, error), buf []byte) ([]byte, error) {
 	for _, id := range ids {
 		if id == "" || id == "." || id == ".." {
-			continue // names another place
+			continue // the id leads to another path
 		}
 		asked := time.Now()
 		body, err := w.getOne(ctx, id, buf)
@@ -102,7 +102,7 @@ func (w *Walker) oneByOne(ctx context.Context, ids []string, read func(Page) (sc
 		if err != nil {
 			return buf, fmt.Errorf("read %q: %w", id, err)
 		}
-		// A page of one, so that it can be read like any other.
+		// A page of one resource, so that it can be read like any other page.
 		body = append(slices.Insert(body, 0, '['), ']')
 		if _, err := read(Page{Body: body, Asked: asked}); err != nil {
 			return body, fmt.Errorf("read %q: %w", id, err)

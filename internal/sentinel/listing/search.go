@@ -6,15 +6,15 @@ import (
 	"github.com/fleetloop/fleetloop/internal/selector"
 )
 
-// maxSearch is how long an expression of the search language may be. Room is
-// left for the id that a page begins behind.
+// maxSearch is the maximum length of a search expression. The remainder is reserved for the id
+// after which a page starts.
 const maxSearch = 4096 - 512
 
-// searchFor says what of a selector the search language of the public API can
-// say: a label has a value, or one of some. It has no word for keys with a
-// hyphen, dot or slash, and to it a label that is absent is not unequal to
-// anything. What it can not say is left out, so that it never selects less than
-// the selector, and whole is false. The empty text selects everything.
+// searchFor translates a selector into the search language of the public API, as far as possible: a
+// label has a value, or one of several. The language has no syntax for keys with a hyphen, dot or
+// slash, and in it a missing label is not unequal to any value. searchFor omits unsupported parts,
+// so that the search never selects less than the selector, and whole is then false. The empty
+// search selects everything.
 func searchFor(sel selector.Selector) (search string, whole bool) {
 	whole = true
 	for _, r := range sel.Requirements() {

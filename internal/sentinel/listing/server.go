@@ -14,38 +14,37 @@ import (
 	"github.com/fleetloop/fleetloop/internal/sentinel/scan"
 )
 
-// A server is what is known of how to ask one.
+// A server holds what is known about how to query a server.
 type server struct {
 	way way
 
-	// settled says that this was found out, and not merely assumed. Another way
-	// than tokens is found out before it is used, if there is enough to tell by.
+	// settled says that this was detected, and not merely assumed. Any way other than tokens is
+	// detected before it is used, if there are enough resources for a test.
 	settled bool
 
-	// labels and search are the filters that are sent, the one that the server
-	// understands; they may both be empty.
+	// labels and search are the filters that are sent, the one that the server supports; both may
+	// be empty.
 	labels, search string
 
-	// part says that search selects by a part of the selector only.
+	// part says that search covers only a part of the selector.
 	part bool
 
-	// order says that the server takes order=id.
+	// order says that the server supports order=id.
 	order bool
 
-	// highest is the greatest id that there was when the order was tried. The
-	// first page of more than one has to end below it; it is empty afterwards.
+	// highest is the greatest id when the order was tested. The first page with more than one
+	// resource must end below it; afterwards highest is empty.
 	highest string
 }
 
-// recheckAfter is after how many walks, or chunks, a server that needed finding out is
-// looked at again: it may have been replaced by one that can do more.
+// recheckAfter is the number of walks, or chunks, after which a detected server is tested again: it
+// may have been replaced by one with more features.
 const recheckAfter = 100
 
-// filtersAll reports whether the server is asked to select by all that the selector
-// says.
+// filtersAll reports whether the request contains the whole selector.
 func (s *server) filtersAll() bool { return s.labels != "" || s.search != "" && !s.part }
 
-// resolveStart is where a walk begins that is to begin at a place.
+// resolveStart returns the actual start of a walk for a requested start.
 func (w *Walker) resolveStart(ctx context.Context, start Place) (Place, error) {
 	if start.Later() && start.way == w.server.way && start.size <= w.pageSize() {
 		return start, nil
@@ -62,7 +61,7 @@ func (w *Walker) resolveStart(ctx context.Context, start Place) (Place, error) {
 	return w.firstPlace(), nil
 }
 
-// forgetServer drops what was found out.
+// forgetServer discards the detected properties of the server.
 func (w *Walker) forgetServer() {
 	s := server{labels: w.cfg.Selector.String()}
 	if w.cfg.Flavour == FlavourHyperfleet {
@@ -72,14 +71,14 @@ func (w *Walker) forgetServer() {
 	w.setFlavour(w.cfg.Flavour)
 }
 
-// setServer changes how the server is asked. What is remembered of pages was
-// the answer to other questions.
+// setServer changes how the server is queried. It discards the remembered pages, because they are
+// responses to other requests.
 func (w *Walker) setServer(s server) {
 	w.server = s
 	clear(w.tags)
 }
 
-// adoptPaging finds another way to go on with a server that knows no tokens.
+// adoptPaging finds another way to continue with a server that does not support tokens.
 func (w *Walker) adoptPaging(ctx context.Context) error {
 	if w.cfg.Flavour == FlavourFleetloop {
 		w.setServer(server{way: byNumber, settled: true, labels: w.server.labels})
@@ -88,8 +87,7 @@ func (w *Walker) adoptPaging(ctx context.Context) error {
 	return w.probeServer(ctx)
 }
 
-// fallBack goes over to page numbers, which every server knows that does not
-// know tokens.
+// fallBack switches to page numbers, which every server without tokens supports.
 func (w *Walker) fallBack(ctx context.Context, why string) {
 	s := w.server
 	s.way, s.highest, s.settled = byNumber, "", true
@@ -98,8 +96,8 @@ func (w *Walker) fallBack(ctx context.Context, why string) {
 	w.log.WarnContext(ctx, "api paging is inconsistent, falling back to page numbers", "collection", w.cfg.Collection, "reason", why)
 }
 
-// nextByID is the place after a page by id, and false at the end of the list.
-// It is sound if the page is what was asked for.
+// nextByID returns the place after a page by id; more is false at the end of the list. sound says
+// that the page matches the request.
 func (s *server) nextByID(at Place, env scan.Envelope) (next Place, more, sound bool) {
 	if env.Items == 0 {
 		return Place{}, false, env.Total <= 0
@@ -114,14 +112,14 @@ func (s *server) nextByID(at Place, env scan.Envelope) (next Place, more, sound 
 	case complete:
 		return Place{}, false, true
 	case s.highest != "" && last >= s.highest:
-		return Place{}, false, false // the rest would have to be greater
+		return Place{}, false, false // the remaining ids would have to be greater
 	}
 	s.highest = ""
 	return Place{way: byID, after: last}, true, true
 }
 
-// recoverRefused looks for another way to ask for a page that was refused. It is false
-// if there is none, or the error is of another kind.
+// recoverRefused finds another way to request a page that was refused. It returns false if there is
+// none, or if the error has another cause.
 func (w *walk) recoverRefused(ctx context.Context, pg fetched) (Place, bool, error) {
 	if !isRefused(pg.err) || ctx.Err() != nil {
 		return Place{}, false, pg.err
@@ -158,16 +156,16 @@ func (w *walk) recoverRefused(ctx context.Context, pg fetched) (Place, bool, err
 	return w.firstPlace(), true, nil
 }
 
-// pageSize is how many resources are asked for at once by number and by id.
+// pageSize returns the number of resources per request, by number and by id.
 func (w *Walker) pageSize() int { return min(w.cfg.PageSize, w.most) }
 
-// The page sizes that servers are known to give at most, and by default.
+// The maximum and default page sizes of known servers.
 const (
 	publicMost    = 100
 	publicDefault = 20
 )
 
-// shrinkPages asks for smaller pages from now on, if a refusal is about their size.
+// shrinkPages reduces the page size for later requests, if a refusal is about the size.
 func (w *Walker) shrinkPages(err error) bool {
 	text := err.Error()
 	at := sizeWord().FindStringIndex(text)
@@ -184,9 +182,9 @@ func (w *Walker) shrinkPages(err error) bool {
 	return w.shrinkTo(smaller)
 }
 
-// shrinkTo asks for pages of a size from now on, or of the next smaller size
-// that servers are known to give if that is no size for pages: a limit of one
-// is the least, and not the most. It is false if there is none.
+// shrinkTo reduces the page size to size. If size cannot be a page size, it uses the next smaller
+// known maximum of servers: a limit of one is a minimum, not a maximum. It returns false if there
+// is no smaller size.
 func (w *Walker) shrinkTo(size int) bool {
 	switch before := w.pageSize(); {
 	case size > 1:
@@ -205,8 +203,8 @@ func (w *Walker) shrinkTo(size int) bool {
 func sizeWord() *regexp.Regexp      { return regexp.MustCompile(`(?i)\b(page)?_?size\b`) }
 func numberPattern() *regexp.Regexp { return regexp.MustCompile(`\b[0-9]+\b`) }
 
-// isRefused reports whether a server understood a request enough to say no.
-// Other errors, such as that it is busy, say nothing about the request.
+// isRefused reports whether a server understood a request and refused it. Other errors, such as
+// that it is busy, do not concern the request.
 func isRefused(err error) bool {
 	switch statusOf(err) {
 	case http.StatusBadRequest, http.StatusUnprocessableEntity, http.StatusRequestURITooLong:
@@ -225,7 +223,7 @@ func statusOf(err error) int {
 	return 0
 }
 
-// logFlavour logs how the server is asked, if that is news.
+// logFlavour logs how the server is queried, if that has changed.
 func (w *Walker) logFlavour(ctx context.Context) {
 	s := w.server
 	paging := map[way]string{byToken: "continue tokens", byNumber: "page numbers", byID: "ids"}[s.way]
@@ -246,14 +244,14 @@ func (w *Walker) logFlavour(ctx context.Context) {
 	}
 }
 
-// An answer is what a trial brought.
+// An answer is the result of a test request.
 type answer struct{ scan.Envelope }
 
-// totalItems is how many there are, at least.
+// totalItems returns the minimum number of resources.
 func (a answer) totalItems() int64 { return max(a.Total, int64(a.Items)) }
 
-// askServer tries a question out, and has what the answer holds visited. A refusal is
-// an error for which refused is true.
+// askServer sends a test request and calls visit for each resource in the response. isRefused is
+// true for the error of a refusal.
 func (w *Walker) askServer(ctx context.Context, size int, q url.Values, visit func(*scan.Item)) (answer, error) {
 	setPageNumber(q, 1, size)
 	body, rest, _, err := w.getPage(ctx, q, "", nil)
@@ -271,7 +269,7 @@ func (w *Walker) askServer(ctx context.Context, size int, q url.Values, visit fu
 
 func ignoreItem(*scan.Item) {}
 
-// probeServer finds out what a server understands that knows no tokens.
+// probeServer detects the features of a server that does not support tokens.
 func (w *Walker) probeServer(ctx context.Context) error {
 	s := server{way: byNumber, order: true}
 	var sample selector.Selector
@@ -285,7 +283,7 @@ func (w *Walker) probeServer(ctx context.Context) error {
 		return err
 	}
 	if top.totalItems() < 2 {
-		// Too few to tell by. One page by number holds them.
+		// Too few resources for a test. One page by number holds them.
 		w.setServer(s)
 		return nil
 	}
@@ -308,8 +306,8 @@ func (w *Walker) probeServer(ctx context.Context) error {
 	return nil
 }
 
-// understandsBehind reports whether the server takes a search for greater ids:
-// behind the highest there is none, unless it was created just now.
+// understandsBehind reports whether the server supports a search for greater ids: there is none
+// above the highest, unless it was created just now.
 func (w *Walker) understandsBehind(ctx context.Context, highest string) (bool, error) {
 	a, err := w.askServer(ctx, 1, url.Values{"order": {"id"}, "search": {searchAfter(highest)}}, ignoreItem)
 	switch {
@@ -323,13 +321,13 @@ func (w *Walker) understandsBehind(ctx context.Context, highest string) (bool, e
 	return string(a.First) > highest, nil
 }
 
-// probeFilters finds out by which filter the server selects, if by any. Sample
-// selects a resource of the collection, if there is one to tell by.
+// probeFilters detects the filter that the server supports, if any. sample selects a resource of
+// the collection, if one is available for the test.
 func (w *Walker) probeFilters(ctx context.Context, s *server, sample selector.Selector) error {
 	if w.cfg.Selector.Empty() {
 		return nil
 	}
-	// Labels that nothing has: a server that ignores the filter finds all.
+	// No resource has these labels: a server that ignores the filter returns all.
 	const labels, search = "fleetloop-probe=nothing-has-this", "labels.fleetloop_probe='nothing_has_this'"
 	all := w.cfg.Selector.String()
 	ok, err := w.probeFilter(ctx, "labels", all+","+labels, sample.String())
@@ -352,8 +350,8 @@ func (w *Walker) probeFilters(ctx context.Context, s *server, sample selector.Se
 	return err
 }
 
-// probeFilter reports whether the server filters by a parameter: it finds nothing
-// for the value none, and something for the value one, if there is one.
+// probeFilter reports whether the server filters by a parameter: it finds nothing for the value
+// none, and something for the value one, if that is not empty.
 func (w *Walker) probeFilter(ctx context.Context, parameter, none, one string) (bool, error) {
 	for value, want := range map[string]bool{none: false, one: true} {
 		if value == "" {
@@ -373,8 +371,8 @@ func (w *Walker) probeFilter(ctx context.Context, parameter, none, one string) (
 	return true, nil
 }
 
-// sampleLabel makes found select a resource by a label that the selector asks for,
-// whatever its value is, if the resource has one.
+// sampleLabel makes found select a resource by a label that the selector uses, whatever its value
+// is, if the resource has one.
 func (w *Walker) sampleLabel(it *scan.Item, found *selector.Selector) {
 	for _, r := range w.cfg.Selector.Requirements() {
 		value, ok := it.Labels.Get(r.Key)

@@ -14,40 +14,40 @@ import (
 	"github.com/fleetloop/fleetloop/internal/sentinel/scan"
 )
 
-// A walk is one pass through the pages.
+// A walk is one walk through the pages.
 type walk struct {
 	*Walker
 	read    func(Page) (scan.Envelope, error)
-	changed bool // ask by tags
-	again   bool // the next page begins anew
+	changed bool // use entity tags
+	again   bool // the next page restarts the list
 
-	// missed counts the guesses in a row that were wrong.
+	// missed is the number of consecutive wrong guesses.
 	missed int
 
-	// rest is how many resources stand behind the last page by id.
+	// rest is the number of resources after the last page by id.
 	rest int64
 }
 
-// maxMissed is how many guesses may be wrong before a walk stops guessing.
+// maxMissed is the number of wrong guesses after which a walk stops guessing.
 const maxMissed = 2
 
-// A fetched page, or why it could not be.
+// A fetched page, or the error of the request.
 type fetched struct {
 	Page
 	err error
 
-	// cause is err in the server's words alone.
+	// cause is the server's error without context.
 	cause error
 }
 
-// discardPage drops a page that is not read, if there is one.
+// discardPage closes a page that is not read, if there is one.
 func (f *fetched) discardPage() {
 	if f != nil {
 		f.closeRest()
 	}
 }
 
-// walkPages walks. See Walk.
+// walkPages implements Walk.
 func (w *walk) walkPages(ctx context.Context, start Place) (Place, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -76,7 +76,7 @@ func (w *walk) walkPages(ctx context.Context, start Place) (Place, error) {
 		}
 		pg.closeRest()
 		pg.Rest = nil
-		early := <-ahead // always: it may be writing into spare
+		early := <-ahead // always wait: the request may be writing into spare
 		if err != nil {
 			early.discardPage()
 			return pg.At, fmt.Errorf("list %s: read %s: %w", w.cfg.Collection, pg.At, err)
@@ -98,7 +98,7 @@ func (w *walk) walkPages(ctx context.Context, start Place) (Place, error) {
 	}
 }
 
-// followPage is the place after a page, and false at the end of the list.
+// followPage returns the place after a page, and false at the end of the list.
 func (w *walk) followPage(ctx context.Context, pg Page, env scan.Envelope) (Place, bool, error) {
 	known, ok := w.tags[pg.At]
 	if pg.Unchanged && ok {
@@ -123,27 +123,26 @@ func (w *walk) followPage(ctx context.Context, pg Page, env scan.Envelope) (Plac
 	return at, more, nil
 }
 
-// maxRemembered bounds the pages whose tags are kept. A list that has more is
-// read in full from there on.
+// maxRemembered limits the number of pages whose tags are stored. Further pages of the list are
+// read in full.
 const maxRemembered = 1 << 16
 
-// A remembered page is what the last walk knew of it. A server that says that
-// the page has not changed says the same of all of this, for it stands in the
-// page.
+// A remembered page is the state of a page in the last walk. If the server reports that the page
+// has not changed, all of this is still true, because it is part of the page.
 type remembered struct {
 	tag   string
 	items int
 	next  Place
 	last  bool
-	walk  uint32 // that saw it last
+	walk  uint32 // the last walk that read it
 }
 
-// forgetPages drops the pages that the walk which has just ended did not meet.
+// forgetPages removes the pages that the last walk did not read.
 func (w *Walker) forgetPages() {
 	maps.DeleteFunc(w.tags, func(_ Place, r remembered) bool { return r.walk != w.walks })
 }
 
-// nextPlace is the place after a page that was read, and false at the end.
+// nextPlace returns the place after a page that was read, and false at the end.
 func (w *walk) nextPlace(ctx context.Context, at Place, env scan.Envelope) (Place, bool, error) {
 	switch {
 	case env.Bare:
@@ -169,8 +168,8 @@ func (w *walk) nextPlace(ctx context.Context, at Place, env scan.Envelope) (Plac
 		next := Place{after: env.Continue}
 		return next, true, w.detectCycle(at, next)
 	case at.after == "" && env.Total > int64(env.Items):
-		// The server counts more than it sent and names no place to go on
-		// at: it does not know tokens.
+		// The server counts more resources than it sent and returns no token: it does not support
+		// tokens.
 		w.again = true
 		if err := w.adoptPaging(ctx); err != nil {
 			return Place{}, false, fmt.Errorf("list %s: find the page after %s: %w", w.cfg.Collection, at, err)
@@ -182,8 +181,8 @@ func (w *walk) nextPlace(ctx context.Context, at Place, env scan.Envelope) (Plac
 	return Place{}, false, nil
 }
 
-// detectCycle finds tokens that go in circles, in Brent's way: it compares with a
-// milestone that moves on ever more rarely.
+// detectCycle detects tokens that form a cycle, with Brent's algorithm: it compares with a
+// milestone that moves ever more rarely.
 func (w *walk) detectCycle(at, next Place) error {
 	w.pages++
 	if next == at || next == w.milestone {
@@ -198,7 +197,7 @@ func (w *walk) detectCycle(at, next Place) error {
 func nextByNumber(at Place, env scan.Envelope) (Place, bool) {
 	next := Place{way: byNumber, page: at.page + 1, size: at.size}
 	if at.page == 1 && env.Items < at.size && int64(env.Items) < env.Total {
-		next.size = env.Items // the server gives no more than that at a time
+		next.size = env.Items // the maximum page size of the server
 	}
 	switch {
 	case env.Items == 0:
@@ -209,7 +208,7 @@ func nextByNumber(at Place, env scan.Envelope) (Place, bool) {
 	return next, env.Items >= at.size
 }
 
-// fetchPage reads the page at a place into the room of buf.
+// fetchPage reads the page at a place into the capacity of buf.
 func (w *walk) fetchPage(ctx context.Context, at Place, buf []byte) fetched {
 	var etag string
 	if w.changed {
@@ -227,7 +226,7 @@ func (w *walk) fetchPage(ctx context.Context, at Place, buf []byte) fetched {
 	return pg
 }
 
-// getPage does one request within its time. See Source.ListPageIf.
+// getPage sends one request with a timeout. See Source.ListPageIf.
 func (w *Walker) getPage(ctx context.Context, q url.Values, etag string, buf []byte) (body []byte, rest io.ReadCloser, tag string, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	if w.cfg.Timeout > 0 {
@@ -246,7 +245,7 @@ func (w *Walker) getPage(ctx context.Context, q url.Values, etag string, buf []b
 	return body, ending{rest, cancel}, tag, nil
 }
 
-// getOne reads one resource within its time.
+// getOne reads one resource with a timeout.
 func (w *Walker) getOne(ctx context.Context, id string, buf []byte) ([]byte, error) {
 	if w.cfg.Timeout > 0 {
 		var cancel context.CancelFunc
@@ -260,7 +259,7 @@ func (w *Walker) getOne(ctx context.Context, id string, buf []byte) ([]byte, err
 	return body, nil
 }
 
-// withTimeoutCause adds why a request ended, if its context did.
+// withTimeoutCause adds the cause to an error of a request whose context has ended.
 func (w *Walker) withTimeoutCause(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); cause != nil && !errors.Is(err, cause) {
 		return fmt.Errorf("%w: %w", cause, err)
@@ -268,7 +267,7 @@ func (w *Walker) withTimeoutCause(ctx context.Context, err error) error {
 	return err
 }
 
-// An ending is the rest of a page whose context ends with it.
+// An ending is the rest of a page that cancels its context when it is closed.
 type ending struct {
 	io.ReadCloser
 	cancel context.CancelCauseFunc
@@ -280,7 +279,7 @@ func (e ending) Close() error {
 	return e.ReadCloser.Close()
 }
 
-// pageQuery are the parameters of the page at a place.
+// pageQuery returns the parameters of the page at a place.
 func (w *walk) pageQuery(at Place) url.Values {
 	q := url.Values{}
 	s := &w.server
@@ -312,21 +311,20 @@ func (w *walk) pageQuery(at Place) url.Values {
 	return q
 }
 
-// setPageNumber asks for a page by number. The public API has had two names for the
-// size.
+// setPageNumber requests a page by number. The public API has had two names for the size.
 func setPageNumber(q url.Values, page, size int) {
 	q.Set("page", strconv.Itoa(page))
 	q.Set("size", strconv.Itoa(size))
 	q.Set("pageSize", strconv.Itoa(size))
 }
 
-// readAhead begins to fetch the page that seems to come next. The channel
-// yields it, or nil if there is nothing to go by.
+// readAhead starts to fetch the page that probably comes next. The channel yields the page, or nil
+// if the next page cannot be guessed.
 func (w *walk) readAhead(ctx context.Context, pg Page, buf []byte) (Place, <-chan *fetched) {
 	ahead := make(chan *fetched, 1)
 	at, ok := guessNextPlace(pg)
 	if pg.At.way == byID && w.rest <= int64(w.pageSize()) {
-		ok = false // this seems to be the last page
+		ok = false // this is probably the last page
 	}
 	if !ok || w.missed >= maxMissed {
 		ahead <- nil
@@ -339,16 +337,16 @@ func (w *walk) readAhead(ctx context.Context, pg Page, buf []byte) (Place, <-cha
 	return at, ahead
 }
 
-// guessNextPlace looks for what the next page is asked by at the end of this one, so
-// that it can be fetched while this one is read. It may be wrong. The end of a page
-// that comes in two parts is not there yet.
+// guessNextPlace searches the end of this page for the parameter of the next page, so that the next
+// page can be fetched while this one is read. It may be wrong. The end of a page that comes in two
+// parts has not arrived yet.
 func guessNextPlace(pg Page) (Place, bool) {
 	if pg.Rest != nil {
 		return Place{}, false
 	}
 	name, tail := `"continue":"`, 4096
 	switch pg.At.way {
-	case byID: // the id of the last item, if it stands first there
+	case byID: // the id of the last item, if it is its first field
 		name, tail = `},{"id":"`, len(pg.Body)
 	case byNumber:
 		return Place{}, false

@@ -1,9 +1,8 @@
-// Package memory keeps what a sentinel has announced, so that it does not
-// repeat itself.
+// Package memory stores what a sentinel has announced, so that it does not repeat events.
 //
-// It holds resources that are due: what was announced of them, and since when
-// they wait. It is bounded, and only ever saves a repeat: what is forgotten, or
-// lost with the process, is announced once more, under the same id.
+// It holds resources that are due: their last announcement, and since when they wait. It is
+// bounded, and only prevents repetitions: a forgotten announcement, or one lost with the process,
+// is announced once more, under the same id.
 package memory
 
 import (
@@ -16,63 +15,63 @@ import (
 	"github.com/fleetloop/fleetloop/internal/sentinel/flat"
 )
 
-// forgetAfter is after how many laps in which a resource was not
-// due its entry is dropped: it was answered, or is gone.
+// forgetAfter is the number of laps without the resource being due after which its entry is
+// removed: it was answered, or is gone.
 const forgetAfter = 3
 
-// A Memory is made with New. It is safe for concurrent use. Rounds are
-// numbered by the caller, ascending; laps, which are complete lists, end with
-// Sweep. A round that broke off must not make it forget.
+// A Memory stores announcements. Create it with New. It is safe for concurrent use. The caller
+// numbers rounds, ascending. Laps are complete lists and end with Sweep. An interrupted round must
+// not make the memory forget.
 type Memory struct {
 	mu      sync.Mutex
 	entries flat.Map[entry]
 	limit   int
-	laps    uint32 // complete lists
+	laps    uint32 // number of complete lists
 
 	seed maphash.Seed
-	// born is what the times of entries count from. It carries the monotonic
-	// clock, so that setting the wall clock changes nothing.
+	// born is the origin of the times of entries. It has a monotonic clock reading, so that setting
+	// the wall clock changes nothing.
 	born time.Time
 }
 
-// A Key stands for a resource's id and is never 0. It is made with a
-// secret seed, so that nobody can make two ids that meet; by chance they do not.
+// A Key represents a resource's id and is never 0. It uses a secret seed, so that nobody can
+// construct two ids with the same key; a collision by chance is practically impossible.
 type Key uint64
 
 type entry struct {
-	generation int64         // that was announced last
-	at         time.Duration // when that was confirmed; 0 is never
+	generation int64         // of the last announcement
+	at         time.Duration // when that was confirmed; 0 means never
 	waiting    time.Duration // since when no adapter has observed the generation; see StuckSince
-	first      time.Duration // when a resource without any time was first met; 0 is never
-	observed   uint32        // the generation that had been observed by then, the low bits
-	flying     uint32        // the mark of the generation of which an event is on its way; 0 is none
-	claimed    uint32        // the round in which an event was last tried
-	touched    uint32        // the last lap in which the entry was of use
+	first      time.Duration // when a resource without any time was first read; 0 means never
+	observed   uint32        // low bits of the observed generation at that time
+	flying     uint32        // mark of the generation of an event in flight; 0 means none
+	claimed    uint32        // round of the last attempt to publish
+	touched    uint32        // last lap in which the entry was used
 }
 
-// answered stands in waiting for a resource whose announcement was answered. It
-// is kept for a while: what was asked for before the answer may still come by.
+// answered is the value of waiting for a resource whose announcement was answered. The entry is
+// kept for a while, because data that was requested before the answer may still arrive.
 const (
 	answeredMark = time.Duration(math.MinInt64)
 	keepAnswered = time.Minute
 )
 
-// generationMark stands for a generation in less room, and is never 0.
+// generationMark returns a compact form of a generation, which is never 0.
 func generationMark(generation int64) uint32 {
 	return uint32(generation)<<1 | 1 //nolint:gosec // the low bits tell generations apart that follow each other
 }
 
-// New makes a memory of at most limit resources.
+// New returns a memory of at most limit resources.
 func New(limit int) *Memory {
 	return &Memory{
 		limit: limit,
 		seed:  maphash.MakeSeed(),
-		// A moment ago, so that no time of ours is 0.
+		// Slightly in the past, so that no stored time is 0.
 		born: time.Now().Add(-1),
 	}
 }
 
-// Resize changes how many resources are remembered at most.
+// Resize changes the maximum number of remembered resources.
 func (m *Memory) Resize(limit int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -82,8 +81,8 @@ func (m *Memory) Resize(limit int) {
 	}
 }
 
-// Restart forgets since when resources wait for their adapters, for a caller
-// who does not look after the same ones any more.
+// Restart forgets since when resources wait for their adapters. The caller uses it when its
+// selection of resources has changed.
 func (m *Memory) Restart() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -92,25 +91,25 @@ func (m *Memory) Restart() {
 	}
 }
 
-// Key is what stands for an id.
+// Key returns the key of an id.
 func (m *Memory) Key(id []byte) Key {
 	return Key(max(1, maphash.Bytes(m.seed, id)))
 }
 
-// A Recollection is what the memory has of a resource.
+// A Recollection is what the memory knows about a resource.
 type Recollection struct {
 	Last decision.Announcement
 
-	// Claimed says that an event was tried in this round already: the resource
-	// is met twice, because pages shift while they are read.
+	// Claimed says that an event was already tried in this round: the resource was read twice,
+	// because pages shift while they are read.
 	Claimed bool
 
-	// InFlight says that an event about this generation is on its way.
+	// InFlight says that an event about this generation is in flight.
 	InFlight bool // or about a newer one
 }
 
-// Recall gives what there is of a resource, of which the API said at some time
-// that it has a generation.
+// Recall returns what is known about a resource. The API returned the generation for a request at
+// the time asked.
 func (m *Memory) Recall(k Key, generation int64, asked time.Time, round uint32) Recollection {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -127,19 +126,19 @@ func (m *Memory) Recall(k Key, generation int64, asked time.Time, round uint32) 
 	return was
 }
 
-// Claim notes that an event about a generation is tried in this round.
+// Claim records an attempt to publish an event about a generation in this round.
 func (m *Memory) Claim(k Key, generation int64, round uint32) {
 	m.updateEntry(k, func(e *entry) { e.claimed, e.flying = round, generationMark(generation) })
 }
 
-// Confirm notes that a broker has the event about a generation, which the API
-// was asked for some time ago.
+// Confirm records that a broker has the event about a generation, which was requested from the API
+// at the time asked.
 func (m *Memory) Confirm(k Key, generation int64, asked time.Time) {
 	at := time.Since(m.born)
 	m.updateEntry(k, func(e *entry) {
 		e.clearInFlight(generation)
 		if e.at > asked.Sub(m.born) && e.generation > generation {
-			return // overtaken: a newer generation was asked for later and confirmed earlier
+			return // overtaken: a newer generation was requested later and confirmed earlier
 		}
 		e.generation, e.at = generation, at
 		if e.waiting == answeredMark {
@@ -148,7 +147,7 @@ func (m *Memory) Confirm(k Key, generation int64, asked time.Time) {
 	})
 }
 
-// Fail notes that an event about a generation was given up.
+// Fail records that the attempts to publish an event about a generation ended without success.
 func (m *Memory) Fail(k Key, generation int64) {
 	m.updateEntry(k, func(e *entry) { e.clearInFlight(generation) })
 }
@@ -159,9 +158,9 @@ func (e *entry) clearInFlight(generation int64) {
 	}
 }
 
-// StuckSince is since when the adapters of a resource have not observed its
-// generation: since is what the API says, and where that moves on with every
-// patch, when it was first so.
+// StuckSince returns since when the adapters of a resource have not observed its generation: the
+// time since from the API or, if that moves with every patch, the time when this was first the
+// case.
 func (m *Memory) StuckSince(k Key, observed int64, since time.Time) time.Time {
 	m.updateEntry(k, func(e *entry) {
 		if e.waiting == 0 || e.waiting == answeredMark || e.observed != generationMark(observed) {
@@ -172,7 +171,7 @@ func (m *Memory) StuckSince(k Key, observed int64, since time.Time) time.Time {
 	return since
 }
 
-// FirstSeen is when a resource was first asked for here.
+// FirstSeen returns when a resource was first requested.
 func (m *Memory) FirstSeen(k Key, now time.Time) time.Time {
 	m.updateEntry(k, func(e *entry) {
 		if e.first == 0 {
@@ -197,7 +196,7 @@ func (m *Memory) updateEntry(k Key, change func(*entry)) {
 	change(e)
 }
 
-// Observed notes that adapters have observed a resource's generation.
+// Observed records that adapters have observed a resource's generation.
 func (m *Memory) Observed(k Key) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -206,8 +205,8 @@ func (m *Memory) Observed(k Key) {
 	}
 }
 
-// ForgetAnnouncement notes that a resource is not due, or gone: what was announced of it
-// is forgotten, some time later or at once.
+// ForgetAnnouncement records that a resource is not due, or gone. Its announcement is forgotten
+// some time later, or at once if it is gone.
 func (m *Memory) ForgetAnnouncement(k Key, gone bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -221,8 +220,8 @@ func (m *Memory) ForgetAnnouncement(k Key, gone bool) {
 	}
 }
 
-// ReleaseResource notes that a resource is for another to look after. When it was
-// announced stays known, for a while: it may come back.
+// ReleaseResource records that a resource belongs to another replica. The time of its announcement
+// is kept for a while, because the resource may come back.
 func (m *Memory) ReleaseResource(k Key) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -231,8 +230,8 @@ func (m *Memory) ReleaseResource(k Key) {
 	}
 }
 
-// Oldest is for how long the resource has waited that has waited longest for
-// adapters to observe its generation.
+// Oldest returns the longest time that any resource has waited for adapters to observe its
+// generation.
 func (m *Memory) Oldest(now time.Time) time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -248,7 +247,8 @@ func (m *Memory) Oldest(now time.Time) time.Duration {
 	return longest
 }
 
-// Sweep ends a lap. It forgets what was of no use for some, and returns what is left.
+// Sweep ends a lap. It removes entries that were unused for several laps, and returns the number of
+// those that are left.
 func (m *Memory) Sweep() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -257,7 +257,7 @@ func (m *Memory) Sweep() int {
 	return m.entries.Len()
 }
 
-// Len is how many resources are remembered.
+// Len returns the number of remembered resources.
 func (m *Memory) Len() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()

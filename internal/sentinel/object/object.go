@@ -1,10 +1,9 @@
-// Package object parses a resource in full, for the templates and expressions
-// that look at fields which the sentinel itself does not know.
+// Package object parses a complete resource, for templates and expressions that use fields unknown
+// to the sentinel.
 //
-// Numbers keep their digits: one that fits is an int64, any other is a Float
-// or, where that would lose digits, a Digits. Of a name that stands twice in
-// an object the last value counts, as in the rest of the sentinel. What is not
-// Unicode in a text becomes U+FFFD.
+// Numbers keep their digits: one that fits is an int64, any other is a Float or, where that would
+// lose digits, a Digits. If an object has a duplicate name, the last value counts, as in the rest
+// of the sentinel. Invalid Unicode in a text becomes U+FFFD.
 package object
 
 import (
@@ -24,16 +23,16 @@ import (
 // A Float is a number that is not an int64. It prints without an exponent.
 type Float float64
 
-// String is the number in plain digits.
+// String returns the number in plain digits.
 func (f Float) String() string { return strconv.FormatFloat(float64(f), 'f', -1, 64) }
 
 // Digits is a number that neither int64 nor float64 can hold, as it was
 // written.
 type Digits string
 
-// Parse parses one JSON object. Values are nil, bool, string, int64, Float,
-// Digits, []any and map[string]any. If only is not nil, just the values under
-// these names are parsed and the others are left out.
+// Parse parses one JSON object. Values are nil, bool, string, int64, Float, Digits, []any and
+// map[string]any. If only is not nil, Parse parses just the values under these names and omits the
+// others.
 func Parse(raw []byte, only map[string]bool) (map[string]any, error) {
 	p := parser{dec: jsontext.NewDecoder(bytes.NewBuffer(raw), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))}
 	tok, err := p.dec.ReadToken()
@@ -120,7 +119,7 @@ func (p parser) parseArray() (any, error) {
 	return list, err
 }
 
-// numberValue is the value of a JSON number.
+// numberValue returns the value of a JSON number.
 func numberValue(text string) any {
 	if n, err := strconv.ParseInt(text, 10, 64); err == nil {
 		return n
@@ -138,8 +137,7 @@ func numberValue(text string) any {
 	return Float(f)
 }
 
-// AppendJSON appends a value of Parse to dst, as JSON with the keys of objects
-// in order.
+// AppendJSON appends a value of Parse to dst, as JSON with sorted object keys.
 func AppendJSON(dst []byte, v any) []byte {
 	switch v := v.(type) {
 	case string:

@@ -11,20 +11,20 @@ import (
 	"github.com/fleetloop/fleetloop/internal/sentinel/shard"
 )
 
-// A group is what divides the resources among the replicas that run an object.
+// A group divides the resources among the replicas that run an object.
 type group struct {
 	*shard.Group
-	done func() // gives up its leases
+	done func() // releases its leases
 }
 
-// joinShardGroup makes a group of the replicas that run the object with a name.
+// joinShardGroup returns a group of the replicas that run the object with a name.
 func (r *memberSet) joinShardGroup(name string, log *slog.Logger, registerer prometheus.Registerer) (instance.Group, error) {
 	leases, done, err := r.deps.Leases(name)
 	if err != nil {
 		return nil, err
 	}
 	if r.cfg.Name != "" && registerer != nil {
-		// What a group says has no other label that tells it from other groups.
+		// The metrics of a group have no other label that distinguishes groups.
 		registerer = prometheus.WrapRegistererWith(prometheus.Labels{LabelConfig: name}, registerer)
 	}
 	g, err := shard.NewGroup(shard.GroupConfig{Name: name, Identity: r.cfg.Identity}, shard.Deps{Leases: leases, Log: log, Registerer: registerer})
@@ -35,7 +35,7 @@ func (r *memberSet) joinShardGroup(name string, log *slog.Logger, registerer pro
 	return &group{g, done}, nil
 }
 
-// Run takes part until ctx ends.
+// Run takes part in the group until ctx ends.
 func (g *group) Run(ctx context.Context) error {
 	defer g.done()
 	return g.Group.Run(ctx)

@@ -20,13 +20,13 @@ import (
 	"github.com/fleetloop/fleetloop/internal/sentinel/operator/instance"
 )
 
-// A hostCluster is the host as it is.
+// A hostCluster accesses the host cluster.
 type hostCluster struct {
 	cached client.Client
 	live   client.Reader
 }
 
-// Get reads an object, as it was last told.
+// Get reads an object from the cache.
 func (h hostCluster) Get(ctx context.Context, key types.NamespacedName) (*v1alpha1.SentinelConfig, error) {
 	var sc v1alpha1.SentinelConfig
 	if err := h.cached.Get(ctx, key, &sc); err != nil {
@@ -35,7 +35,7 @@ func (h hostCluster) Get(ctx context.Context, key types.NamespacedName) (*v1alph
 	return &sc, nil
 }
 
-// Secret reads what a Secret holds now.
+// Secret reads the current data of a Secret.
 func (h hostCluster) Secret(ctx context.Context, key types.NamespacedName) (map[string][]byte, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, requestTimeout, errNoAnswer)
 	defer cancel()
@@ -46,9 +46,9 @@ func (h hostCluster) Secret(ctx context.Context, key types.NamespacedName) (map[
 	return secret.Data, nil
 }
 
-// ApplyStatus makes the fields that owner has of a status the given ones, by
-// server-side apply: those it had and are not given go. Only the life of the object is
-// written to that ref names.
+// ApplyStatus sets the status fields that owner manages to the given ones, by server-side apply:
+// managed fields that are not given are removed. It writes only to the life of the object that ref
+// names.
 func (h hostCluster) ApplyStatus(ctx context.Context, ref reference, status *v1alpha1.SentinelConfigStatus, owner string) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, requestTimeout, errNoAnswer)
 	defer cancel()
@@ -68,8 +68,8 @@ func (h hostCluster) ApplyStatus(ctx context.Context, ref reference, status *v1a
 	return nil
 }
 
-// MayWriteEvents asks the API server whether Kubernetes events of a namespace
-// may be created, and patched, which is how one that comes again is counted.
+// MayWriteEvents asks the API server whether Kubernetes events of a namespace may be created and
+// patched. A repeated event is counted by a patch.
 func (h hostCluster) MayWriteEvents(ctx context.Context, namespace string) (bool, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, requestTimeout, errNoAnswer)
 	defer cancel()
@@ -89,17 +89,17 @@ func (h hostCluster) MayWriteEvents(ctx context.Context, namespace string) (bool
 	return true, nil
 }
 
-// A recorder tells of objects by Kubernetes events. What comes again for the
-// same generation of the same object adds to a series.
+// A recorder records Kubernetes events about objects. Repeated events for the same generation of
+// the same object form a series.
 //
-// It asks once whether it may. If it may not, or the API server has not
-// answered yet, it logs the events instead: the library that sends them would
-// log each refusal with a dump of the object.
+// It checks its permission once. Without the permission, or before the API server has answered, it
+// logs the events instead: the library that sends them would log each refusal with a dump of the
+// object.
 type recorder struct {
 	events    events.EventRecorder
 	permitted func(ctx context.Context, namespace string) (bool, error)
 	log       *slog.Logger
-	count     *prometheus.CounterVec // of newEventCounter
+	count     *prometheus.CounterVec // see newEventCounter
 
 	mu       sync.Mutex
 	answered bool
@@ -126,15 +126,15 @@ func (r *recorder) mayTell(ctx context.Context, namespace string) bool {
 	return may
 }
 
-// The types of Kubernetes events, and what is done in all of ours.
+// The types of Kubernetes events, and the action of all events of the operator.
 const (
 	eventNormal  = corev1.EventTypeNormal
 	eventWarning = corev1.EventTypeWarning
 	actionRun    = "Run"
 )
 
-// Tell sends an event, or logs it. It waits for the host cluster only until that
-// has said whether events may be sent.
+// Tell sends an event, or logs it. It waits for the host cluster only until that has answered
+// whether events may be sent.
 func (r *recorder) Tell(ctx context.Context, ref reference, s instance.State, e happening) {
 	typ, level := eventNormal, slog.LevelInfo
 	if e.warning {
@@ -150,7 +150,7 @@ func (r *recorder) Tell(ctx context.Context, ref reference, s instance.State, e 
 	about := &corev1.ObjectReference{
 		APIVersion: v1alpha1.GroupVersion.String(), Kind: kind,
 		Namespace: ref.Namespace, Name: ref.Name, UID: ref.UID,
-		// It tells the series of one generation from those of the next.
+		// It separates the series of one generation from those of the next.
 		ResourceVersion: fmt.Sprint(s.Seen),
 	}
 	r.events.Eventf(about, nil, typ, e.reason, actionRun, "%s", truncateText(e.note))

@@ -10,15 +10,15 @@ import (
 	"github.com/fleetloop/fleetloop/internal/sentinel/operator/instance"
 )
 
-// LabelConfig is the label with the name of a SentinelConfig. All metrics of a
-// sentinel have it where a process runs several, and those of a group always.
+// LabelConfig is the label with the name of a SentinelConfig. All metrics of a sentinel have it if
+// a process runs several, and the metrics of a group always have it.
 const LabelConfig = "config"
 
-// metricLabels are the two labels that all metrics have.
+// metricLabels holds the two labels that all metrics have.
 type metricLabels struct{ shard, resourceType string }
 
-// labelsOf says what an instance watches, with the same labels as the metrics
-// of its sentinel, or those of what is not loaded.
+// labelsOf returns the labels of an instance: those of its sentinel's metrics, or those of
+// configurations that are not loaded.
 func labelsOf(s instance.State) metricLabels {
 	w := metricLabels{shard: cmp.Or(s.Selector, "all"), resourceType: cmp.Or(s.ResourceType, sentinel.ResourceTypeUnknown)}
 	if s.Changes == 0 {
@@ -27,12 +27,11 @@ func labelsOf(s instance.State) metricLabels {
 	return w
 }
 
-// A census is how many objects with and without a sentinel there are, by what
-// they watch.
+// A census counts the objects with and without a sentinel, by what they watch.
 type census map[metricLabels]struct{ served, unserved int }
 
-// configs is the metric of the SentinelConfigs that a process is to run. What
-// a sentinel does is told by its own metrics, which are not there without one.
+// configs is the metric of the SentinelConfigs that a process runs. The metrics of a sentinel do
+// not exist without a sentinel.
 type configs struct{ count func() census }
 
 //nolint:gochecknoglobals // it is a constant
@@ -43,7 +42,7 @@ var configsDesc = prometheus.NewDesc("hyperfleet_sentinel_configs",
 // Describe sends the description of the metric.
 func (configs) Describe(to chan<- *prometheus.Desc) { to <- configsDesc }
 
-// Collect counts.
+// Collect counts the objects.
 func (c configs) Collect(to chan<- prometheus.Metric) {
 	for w, n := range c.count() {
 		to <- prometheus.MustNewConstMetric(configsDesc, prometheus.GaugeValue, float64(n.served), w.shard, w.resourceType, "running")
@@ -51,7 +50,7 @@ func (c configs) Collect(to chan<- prometheus.Metric) {
 	}
 }
 
-// newEventCounter makes the counter of what happened to SentinelConfigs.
+// newEventCounter returns the counter of Kubernetes events about SentinelConfigs.
 func newEventCounter() *prometheus.CounterVec {
 	return prometheus.NewCounterVec(prometheus.CounterOpts{
 		Namespace: "hyperfleet", Subsystem: "sentinel", Name: "config_events_total",
@@ -59,8 +58,8 @@ func newEventCounter() *prometheus.CounterVec {
 	}, []string{"shard", "resource_type", "reason"})
 }
 
-// Describe registers the metrics of an operator with one object that is not
-// there: for the reference of metrics.
+// Describe registers the metrics of an operator with one object that does not exist, for the
+// reference of metrics.
 func Describe(reg prometheus.Registerer) error {
 	missing := configs{func() census {
 		return census{{shard: sentinel.ShardNotLoaded, resourceType: sentinel.ResourceTypeUnknown}: {unserved: 1}}
@@ -70,9 +69,8 @@ func Describe(reg prometheus.Registerer) error {
 	return errors.Join(reg.Register(missing), reg.Register(events))
 }
 
-// countObjects counts the objects with and without a sentinel. The one that is asked
-// for by name counts although there is no such object; without any there is
-// one line of zeros.
+// countObjects counts the objects with and without a sentinel. The configured object counts even if
+// it does not exist. Without any objects there is one line of zeros.
 func (r *memberSet) countObjects() census {
 	all := census{}
 	r.forEach(func(m *member) {

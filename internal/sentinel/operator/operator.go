@@ -1,13 +1,12 @@
-// Package operator runs the sentinels that SentinelConfigs ask for: one of
-// them, or all of a namespace in one process, each apart from the others.
+// Package operator runs the sentinels of SentinelConfigs: one of them, or all of a namespace in one
+// process, isolated from each other.
 //
-// A change of an object, or of a Secret that it names, takes effect without a
-// restart; what can not be taken leaves in force what is (see package
-// instance). What became of it stands in the object's status and in Kubernetes
-// events. Once a configuration is in force, the Kubernetes API is only needed
-// for the next change and for the status: while it is away, the sentinels go
-// on. Replicas that divide the resources among themselves are the exception:
-// they have to hear of each other.
+// A change of an object, or of a Secret that it references, takes effect without a restart; an
+// invalid change leaves the previous configuration in force (see package instance). The object's
+// status and Kubernetes events report the result. Once a configuration is in force, the Kubernetes
+// API is needed only for the next change and for the status: while it is down, the sentinels
+// continue. Replicas that divide the resources among themselves are the exception, because they
+// communicate through it.
 package operator
 
 import (
@@ -50,35 +49,34 @@ import (
 	"github.com/fleetloop/fleetloop/internal/sentinel/shard"
 )
 
-// Config says which SentinelConfigs are run.
+// Config selects the SentinelConfigs that are run.
 type Config struct {
-	// Namespace is where they are.
+	// Namespace is the namespace of the SentinelConfigs.
 	Namespace string
 
-	// Name is that of the only one; empty means all of the namespace.
+	// Name is the name of a single SentinelConfig; empty means all of the namespace.
 	Name string
 
-	// Identity names this replica among others that run the same. It is what
-	// no other has, and a DNS name.
+	// Identity is the unique name of this replica among those that run the same objects. It must be
+	// a DNS name.
 	Identity string
 }
 
-// Deps are what an operator works with. Host, OpenAPI, OpenBroker and
-// Leases are needed.
+// Deps holds the dependencies of an operator. Host, OpenAPI, OpenBroker and Leases are required.
 type Deps struct {
-	// Host is the cluster with the objects.
+	// Host is the cluster of the objects.
 	Host *rest.Config
 
-	// OpenAPI and OpenBroker are those of instance.Deps.
+	// OpenAPI and OpenBroker are passed to instance.Deps.
 	OpenAPI    func(sentinel.API) (instance.API, error)
 	OpenBroker func(sentinelconfig.Broker) (instance.Broker, error)
 
-	// Leases give the leases of a group of replicas, and a function that gives
-	// up what that takes.
+	// Leases returns the leases of a group of replicas, and a function that releases their
+	// resources.
 	Leases func(group string) (leases shard.Leases, done func(), err error)
 
-	// Complete changes settings before they are used: it fills in what a spec
-	// has no words for. Nil changes nothing.
+	// Complete completes settings before they are used: it sets fields that a spec does not have.
+	// Nil changes nothing.
 	Complete func(*sentinelconfig.Settings)
 
 	Log         *slog.Logger
@@ -87,7 +85,7 @@ type Deps struct {
 	OnPublished func(sentinel.Published)
 }
 
-// An Operator runs sentinels. Make it with New and run its part once.
+// An Operator runs sentinels. Create it with New and run its part once.
 type Operator struct {
 	cfg     Config
 	log     *slog.Logger
@@ -97,10 +95,10 @@ type Operator struct {
 	events  *prometheus.CounterVec
 
 	synced  atomic.Bool
-	trouble atomic.Pointer[error] // what the last request for the objects failed with
+	trouble atomic.Pointer[error] // error of the last request for the objects
 }
 
-// New makes an operator. It asks nothing of the host cluster yet.
+// New creates an operator. It sends no request to the host cluster yet.
 func New(cfg Config, deps Deps) (*Operator, error) {
 	if deps.Log == nil {
 		deps.Log = slog.New(slog.DiscardHandler)
@@ -147,12 +145,12 @@ func New(cfg Config, deps Deps) (*Operator, error) {
 
 const (
 	kind = "SentinelConfig"
-	// component is how events and field managers call us.
+	// component is the name of the operator in events and as a field manager.
 	component = "hyperfleet-sentinel"
 )
 
-// cacheOptions sees no more than the objects that are run: rights on others are not
-// needed, nor memory for them.
+// cacheOptions restricts the cache to the objects that are run, so that others need neither
+// permissions nor memory.
 func (o *Operator) cacheOptions() cache.Options {
 	by := cache.ByObject{Transform: cache.TransformStripManagedFields()}
 	if o.cfg.Name != "" {
@@ -166,20 +164,19 @@ func (o *Operator) cacheOptions() cache.Options {
 	}
 }
 
-// workers is how many objects are looked at at a time. One that waits for its
-// sentinel to stop holds up no other.
+// workers is the number of concurrent reconciles. An object that waits for its sentinel to stop
+// does not block others.
 const workers = 16
 
-// specChanged lets through another spec, and another life of a name. That is told as
-// one change, of a generation that may be the same, where the end of the one
-// before was missed.
+// specChanged accepts changes of the spec, and a new object with the same name. If the deletion was
+// missed, the new object arrives as one update, and its generation may be the same.
 func specChanged() predicate.Predicate {
 	return predicate.Or(predicate.GenerationChangedPredicate{}, predicate.Predicate(predicate.Funcs{
 		UpdateFunc: func(e event.UpdateEvent) bool { return e.ObjectOld.GetUID() != e.ObjectNew.GetUID() },
 	}))
 }
 
-// startController has the reconciler called for what changes.
+// startController starts the controller that calls the reconciler.
 func (o *Operator) startController(deps Deps) error {
 	err := ctrl.NewControllerManagedBy(o.manager).
 		Named("sentinelconfig").
@@ -191,7 +188,7 @@ func (o *Operator) startController(deps Deps) error {
 		return fmt.Errorf("create controller: %w", err)
 	}
 	err = o.manager.Add(manager.RunnableFunc(func(ctx context.Context) error {
-		// It waits until the objects have been listed.
+		// This waits until the objects have been listed.
 		if _, err := o.manager.GetCache().GetInformer(ctx, &v1alpha1.SentinelConfig{}); err != nil && ctx.Err() == nil {
 			return fmt.Errorf("list SentinelConfigs: %w", err)
 		}
@@ -205,9 +202,8 @@ func (o *Operator) startController(deps Deps) error {
 	return nil
 }
 
-// watchForMissing counts and logs that the object which is asked for by name is
-// not there, as often as anything else that can not be loaded is tried. It
-// returns when ctx ends.
+// watchForMissing counts and logs that the configured object does not exist, at the interval at
+// which other failed loads are retried. It returns when ctx ends.
 func (o *Operator) watchForMissing(ctx context.Context) {
 	if o.cfg.Name == "" {
 		<-ctx.Done()
@@ -235,7 +231,7 @@ func (o *Operator) watchForMissing(ctx context.Context) {
 	}
 }
 
-// Part is the operator as a part of a process.
+// Part returns the operator as a part of a process.
 func (o *Operator) Part() lifecycle.Part {
 	return lifecycle.Part{Name: "operator", Run: o.runManager, Ready: o.Ready}
 }
@@ -264,10 +260,10 @@ func (o *Operator) runManager(ctx context.Context) error {
 
 var errNotAsked = errors.New("no response from the Kubernetes API yet")
 
-// Ready reports why the operator does not do its work just now. Of one
-// SentinelConfig that is what its sentinel says; of several, none speaks for
-// the others, and the operator is ready when it knows them. That the Kubernetes
-// API goes away later changes nothing, but for replicas that divide resources.
+// Ready returns why the operator cannot work now. With one SentinelConfig this is the state of its
+// sentinel. With several, the operator is ready when it knows them, because no sentinel represents
+// the others. A later outage of the Kubernetes API changes nothing, except for replicas that divide
+// resources.
 func (o *Operator) Ready() error {
 	if !o.synced.Load() {
 		if err := o.trouble.Load(); err != nil {
@@ -281,6 +277,6 @@ func (o *Operator) Ready() error {
 	return o.roster.checkReady(o.cfg.Name)
 }
 
-// Live reports whether progress is made: that of the sentinel, or of any of
-// several. Those of them that make none say so in their status.
+// Live returns an error if the sentinel, or all of several sentinels, make no progress. The status
+// of each object shows its own lack of progress.
 func (o *Operator) Live() error { return o.roster.checkLive() }

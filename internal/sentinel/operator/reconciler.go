@@ -16,22 +16,22 @@ import (
 	"github.com/fleetloop/fleetloop/internal/sentinel/sentinelconfig"
 )
 
-// retryLoad is when a configuration that could not be loaded is loaded again.
+// retryLoad is the delay before a configuration that could not be loaded is loaded again.
 const retryLoad = 30 * time.Second
 
-// objects are read from the host cluster.
+// objects reads objects from the host cluster.
 type objects interface {
 	Get(ctx context.Context, key types.NamespacedName) (*v1alpha1.SentinelConfig, error)
 	Secret(ctx context.Context, key types.NamespacedName) (map[string][]byte, error)
 }
 
-// A watch tells of changes of the Secrets that an object names.
+// A watch reports changes of the Secrets that an object references.
 type watch interface {
 	Follow(key types.NamespacedName, secrets []string)
 }
 
-// A reconciler hands what the objects ask for to their instances. It waits for
-// none of them, but for one that has to go.
+// A reconciler passes the specs of objects to their instances. It waits only for instances that
+// must stop.
 type reconciler struct {
 	objects  objects
 	roster   *memberSet
@@ -40,7 +40,7 @@ type reconciler struct {
 	log      *slog.Logger
 }
 
-// Reconcile looks at one object.
+// Reconcile reconciles one object.
 func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	sc, err := r.objects.Get(ctx, req.NamespacedName)
 	switch {
@@ -65,8 +65,7 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	return reconcile.Result{RequeueAfter: retryLoad}, nil
 }
 
-// removeSentinel stops the sentinel of an object that is gone. Nothing is published
-// any more when it returns.
+// removeSentinel stops the sentinel of a deleted object. Nothing is published after it returns.
 func (r *reconciler) removeSentinel(ctx context.Context, key types.NamespacedName) {
 	r.secrets.Follow(key, nil)
 	if r.roster.removeMember(key) {
@@ -74,7 +73,7 @@ func (r *reconciler) removeSentinel(ctx context.Context, key types.NamespacedNam
 	}
 }
 
-// loadSettings makes settings of an object and its Secrets.
+// loadSettings builds settings from an object and its Secrets.
 func (r *reconciler) loadSettings(ctx context.Context, sc *v1alpha1.SentinelConfig) (*instance.Wanted, *instance.Refusal) {
 	refuse := func(reason instance.Reason, err error) (*instance.Wanted, *instance.Refusal) {
 		return nil, &instance.Refusal{Generation: sc.Generation, Reason: reason, Err: err, ResourceType: sc.Spec.ResourceType}
@@ -89,7 +88,7 @@ func (r *reconciler) loadSettings(ctx context.Context, sc *v1alpha1.SentinelConf
 	for _, name := range names {
 		data, err := r.objects.Secret(ctx, types.NamespacedName{Namespace: sc.Namespace, Name: name})
 		switch {
-		case apierrors.IsNotFound(err): // WithSecrets says for what it is missed
+		case apierrors.IsNotFound(err): // WithSecrets reports which setting needs it
 		case err != nil:
 			return refuse(instance.ReasonLoad, fmt.Errorf("read Secret %q: %w", name, err))
 		default:

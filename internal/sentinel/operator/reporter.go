@@ -13,20 +13,19 @@ import (
 )
 
 const (
-	// requestTimeout bounds one request to the Kubernetes API.
+	// requestTimeout limits one request to the Kubernetes API.
 	requestTimeout = 10 * time.Second
-	// lookEvery is how often the state is looked at that nobody tells of: that
-	// of the connections.
+	// lookEvery is the interval for polling the state of the connections, which has no
+	// notification.
 	lookEvery = time.Second
-	// farewell bounds the last request of a replica that leaves.
+	// farewell limits the last request of a replica that stops.
 	farewell = 2 * time.Second
 )
 
 var errNoAnswer = errors.New("no response from the Kubernetes API in time")
 
-// A reporter writes how an instance is doing into the status of its object,
-// and tells by Kubernetes events what has become of it. It holds up nothing
-// while the Kubernetes API is away.
+// A reporter writes the state of an instance to the status of its object, and emits Kubernetes
+// events about changes. It does not block while the Kubernetes API is down.
 type reporter struct {
 	ref    reference
 	writer writer
@@ -40,7 +39,7 @@ func newReporter(ref reference, identity string, h host, t teller, log *slog.Log
 	return &reporter{ref: ref, writer: writer{ref: ref, identity: identity, host: h}, tell: t, log: log, woken: make(chan struct{}, 1)}
 }
 
-// requestReport has the state looked at. It does not wait.
+// requestReport requests a report. It does not block.
 func (r *reporter) requestReport() {
 	select {
 	case r.woken <- struct{}{}:
@@ -55,7 +54,7 @@ func (r *reporter) reportUntilDone(ctx context.Context, state func() instance.St
 	defer ticker.Stop()
 	retry := backoff.Policy{Initial: time.Second, Max: 15 * time.Second}
 	failures := 0
-	var next time.Time // until when nothing is written
+	var next time.Time // no status is written before this time
 	for {
 		select {
 		case <-ctx.Done():
@@ -79,7 +78,7 @@ func (r *reporter) reportUntilDone(ctx context.Context, state func() instance.St
 			failures = 0
 			continue
 		case ctx.Err() != nil, apierrors.IsNotFound(err), apierrors.IsConflict(err):
-			// It is gone, or another has its name: whoever watches finds out.
+			// The object is gone, or another has its name, which the reconciler will find out.
 		case failures == 0:
 			r.log.WarnContext(ctx, "status update failed, retrying", "err", err)
 		}
@@ -88,7 +87,7 @@ func (r *reporter) reportUntilDone(ctx context.Context, state func() instance.St
 	}
 }
 
-// removeOwnStatus takes away what this replica alone has written.
+// removeOwnStatus removes the part of the status that only this replica has written.
 func (r *reporter) removeOwnStatus(ctx context.Context) {
 	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), farewell, errNoAnswer)
 	defer cancel()

@@ -19,31 +19,31 @@ import (
 	"github.com/fleetloop/fleetloop/internal/sentinel/shard"
 )
 
-// A host is the part of the host cluster that the members of a roster use.
+// A host is the part of the host cluster that the members use.
 type host interface {
 	objects
-	// ApplyStatus makes the fields of a status that owner has the given ones.
+	// ApplyStatus sets the status fields that owner manages to the given ones.
 	ApplyStatus(ctx context.Context, ref reference, status *v1alpha1.SentinelConfigStatus, owner string) error
 }
 
-// A reference names one life of an object.
+// A reference identifies one life of an object.
 type reference struct {
 	types.NamespacedName
 	UID types.UID
 }
 
-// A teller tells what happened to an object as Kubernetes events.
+// A teller emits Kubernetes events about an object.
 type teller interface {
 	Tell(ctx context.Context, ref reference, s instance.State, e happening)
 }
 
-// A happening is what a Kubernetes event says.
+// A happening is the content of a Kubernetes event.
 type happening struct {
 	warning      bool
 	reason, note string
 }
 
-// A memberSet is the list of what runs: a member for each object.
+// A memberSet holds a member for each object.
 type memberSet struct {
 	cfg  Config
 	deps Deps
@@ -51,7 +51,7 @@ type memberSet struct {
 	tell teller
 	log  *slog.Logger
 
-	// loads count what can not be loaded of objects that have no member.
+	// loads counts failed loads of objects without a member.
 	loads *sentinel.LoadErrors
 
 	mu      sync.Mutex
@@ -65,8 +65,8 @@ func newRoster(cfg Config, deps Deps, h host, t teller) *memberSet {
 	return r
 }
 
-// registerer is that of one object's metrics. The labels of the specification do
-// not tell two objects apart, so that there is another where there are several.
+// registerer returns the registerer of one object's metrics. The labels of the specification do not
+// distinguish objects, so several objects get an additional label.
 func (r *memberSet) registerer(name string) prometheus.Registerer {
 	if r.cfg.Name != "" || r.deps.Registerer == nil {
 		return r.deps.Registerer
@@ -74,14 +74,14 @@ func (r *memberSet) registerer(name string) prometheus.Registerer {
 	return prometheus.WrapRegistererWith(prometheus.Labels{LabelConfig: name}, r.deps.Registerer)
 }
 
-// allowStarts lets members begin, until ctx ends.
+// allowStarts allows members to start, until ctx ends.
 func (r *memberSet) allowStarts(ctx context.Context) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.ctx = ctx
 }
 
-// waitForMembers waits for the end of all members. The context of open has ended.
+// waitForMembers waits for the end of all members. The context of allowStarts has ended.
 func (r *memberSet) waitForMembers() {
 	r.mu.Lock()
 	all := slices.Collect(maps.Values(r.members))
@@ -91,8 +91,8 @@ func (r *memberSet) waitForMembers() {
 	}
 }
 
-// memberFor is the one for an object, made if there is none. If there is one of
-// an object that had the same name and is gone, it is stopped first.
+// memberFor returns the member of an object, and creates it if necessary. It first stops the member
+// of an earlier object with the same name.
 func (r *memberSet) memberFor(sc *v1alpha1.SentinelConfig) *member {
 	ref := reference{NamespacedName: types.NamespacedName{Namespace: sc.Namespace, Name: sc.Name}, UID: sc.UID}
 	r.mu.Lock()
@@ -111,7 +111,7 @@ func (r *memberSet) memberFor(sc *v1alpha1.SentinelConfig) *member {
 	return m
 }
 
-// startMember begins a member.
+// startMember starts a member.
 func (r *memberSet) startMember(ref reference) *member {
 	ctx, cancel := context.WithCancel(r.ctx)
 	m := &member{ref: ref, cancel: cancel}
@@ -136,8 +136,7 @@ func (r *memberSet) startMember(ref reference) *member {
 	return m
 }
 
-// removeMember ends the member of an object that is gone, and reports whether there
-// was one.
+// removeMember stops the member of a deleted object, and reports whether there was one.
 func (r *memberSet) removeMember(key types.NamespacedName) bool {
 	r.mu.Lock()
 	m := r.members[key]
@@ -162,8 +161,8 @@ func (r *memberSet) forEach(do func(*member)) {
 	}
 }
 
-// notLoaded counts that the objects could not be read: for each that is known,
-// or once if none is.
+// notLoaded counts that the objects could not be read: for each known object, or once if none is
+// known.
 func (r *memberSet) notLoaded() {
 	known := false
 	r.forEach(func(m *member) {
@@ -187,15 +186,14 @@ func (r *memberSet) countNotLoaded(key types.NamespacedName) {
 	m.instance.NotLoaded()
 }
 
-// countUnknown counts that an object could not be read of which nothing is
-// known.
+// countUnknown counts that an unknown object could not be read.
 func (r *memberSet) countUnknown() {
 	if err := r.loads.Count(""); err != nil {
 		r.log.Error("metrics of a failed configuration load not registered", "err", err)
 	}
 }
 
-// checkReady says why the member of an object does not do its work just now.
+// checkReady returns why the member of an object cannot work now.
 func (r *memberSet) checkReady(name string) error {
 	key := types.NamespacedName{Namespace: r.cfg.Namespace, Name: name}
 	r.mu.Lock()
@@ -207,7 +205,7 @@ func (r *memberSet) checkReady(name string) error {
 	return m.instance.Ready()
 }
 
-// checkLive fails if no member makes progress.
+// checkLive returns an error if no member makes progress.
 func (r *memberSet) checkLive() error {
 	var errs []error
 	n := 0
@@ -223,7 +221,7 @@ func (r *memberSet) checkLive() error {
 	return errors.Join(errs...)
 }
 
-// Decisions are the last decisions of all sentinels, by what each watches.
+// Decisions returns the latest decisions of all sentinels, by what each watches.
 func (o *Operator) Decisions() map[string]*record.Record {
 	all := map[string]*record.Record{}
 	o.roster.forEach(func(m *member) {
@@ -252,7 +250,7 @@ func (m *member) applyWanted(w instance.Wanted) { m.instance.Apply(w) }
 
 func (m *member) noteRefusal(r instance.Refusal) { m.instance.Refuse(r) }
 
-// stopAndWait ends the member and waits for that. It may be called again.
+// stopAndWait stops the member and waits for its end. It may be called again.
 func (m *member) stopAndWait() {
 	m.cancel()
 	m.wg.Wait()

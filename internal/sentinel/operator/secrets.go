@@ -21,9 +21,9 @@ import (
 	"github.com/fleetloop/fleetloop/internal/kube"
 )
 
-// A secretWatch tells when Secrets change. Each is watched by its name, so
-// that no right on others is needed, and only its metadata: what it holds is
-// read when it is used, and not kept.
+// A secretWatch reports changes of Secrets. It watches each Secret by name, so that it needs no
+// permission for others, and only its metadata. The data of a Secret is read when it is used, and
+// not cached.
 type secretWatch struct {
 	client    metadata.Interface
 	namespace string
@@ -33,8 +33,8 @@ type secretWatch struct {
 	mu      sync.Mutex
 	ctx     context.Context //nolint:containedctx // of the run, in which watches begin and end
 	wg      sync.WaitGroup
-	watches map[string]func()                 // that end them, by the Secret's name
-	users   map[types.NamespacedName][]string // Secrets by the object that names them
+	watches map[string]func()                 // functions that end a watch, by the Secret's name
+	users   map[types.NamespacedName][]string // Secrets by the object that references them
 }
 
 func newSecretWatch(c metadata.Interface, namespace string, log *slog.Logger) *secretWatch {
@@ -44,17 +44,17 @@ func newSecretWatch(c metadata.Interface, namespace string, log *slog.Logger) *s
 	}
 }
 
-// allowWatches lets watches begin, until ctx ends.
+// allowWatches allows watches to start, until ctx ends.
 func (w *secretWatch) allowWatches(ctx context.Context) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.ctx = ctx
 }
 
-// waitForWatches waits for the end of the watches. The context of open has ended.
+// waitForWatches waits for the end of the watches. The context of allowWatches has ended.
 func (w *secretWatch) waitForWatches() { w.wg.Wait() }
 
-// Follow says which Secrets an object names now.
+// Follow sets the Secrets that an object references now.
 func (w *secretWatch) Follow(key types.NamespacedName, secrets []string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -82,7 +82,7 @@ func (w *secretWatch) Follow(key types.NamespacedName, secrets []string) {
 	}
 }
 
-// watchSecret begins to watch a Secret, and gives what ends that.
+// watchSecret starts to watch a Secret, and returns a function that ends the watch.
 func (w *secretWatch) watchSecret(ctx context.Context, name string) func() {
 	ctx, end := context.WithCancel(ctx)
 	secrets := w.client.Resource(corev1.SchemeGroupVersion.WithResource("secrets")).Namespace(w.namespace)
@@ -104,14 +104,14 @@ func (w *secretWatch) watchSecret(ctx context.Context, name string) func() {
 		DeleteFunc: func(any) { tell() },
 	})
 	if err != nil {
-		end() // it was stopped before it began, and has nothing to tell
+		end() // it was stopped before it started, and reports nothing
 		return end
 	}
 	w.wg.Go(func() { informer.RunWithContext(ctx) })
 	return end
 }
 
-// notifyObjects has the objects looked at that name a Secret.
+// notifyObjects requests a reconcile of the objects that reference a Secret.
 func (w *secretWatch) notifyObjects(ctx context.Context, secret string) {
 	w.mu.Lock()
 	var keys []types.NamespacedName

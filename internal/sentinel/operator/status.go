@@ -11,7 +11,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/sentinel/operator/instance"
 )
 
-// Reasons of conditions, beside those of refusals.
+// Reasons of conditions, in addition to those of refusals.
 const (
 	reasonInForce    = "Applied"
 	reasonUnanswered = "NewConnectionFailed"
@@ -25,12 +25,11 @@ const (
 	reasonRuns       = "Running"
 )
 
-// settling is how long after its start a connection need not work for it to be
-// no news that it does not.
+// settling is how long after its start a failing connection is not reported.
 const settling = 3 * time.Second
 
-// statusOf is the status of what an instance does. before has the conditions
-// as they were, whose transition times stay where nothing has changed.
+// statusOf returns the status for the state of an instance. before has the previous conditions,
+// whose transition times stay if nothing has changed.
 func statusOf(before *v1alpha1.SentinelConfigStatus, s instance.State, now time.Time) v1alpha1.SentinelConfigStatus {
 	status := v1alpha1.SentinelConfigStatus{
 		ObservedGeneration: s.InForce,
@@ -57,13 +56,13 @@ func statusOf(before *v1alpha1.SentinelConfigStatus, s instance.State, now time.
 	return status
 }
 
-// A verdict is what a condition says.
+// A verdict is the content of a condition.
 type verdict struct {
 	status          metav1.ConditionStatus
 	reason, message string
 }
 
-// validCondition says whether the last generation is in force, and if not, why.
+// validCondition returns whether the latest generation is in force, and if not, why.
 func validCondition(s instance.State) verdict {
 	goesOn := "no sentinel is running"
 	if s.InForce != 0 {
@@ -82,7 +81,7 @@ func validCondition(s instance.State) verdict {
 	return verdict{metav1.ConditionUnknown, reasonStarting, fmt.Sprintf("generation %d is being applied", s.Seen)}
 }
 
-// reachable says whether API and broker answer.
+// reachable returns whether API and broker respond.
 func reachable(before *v1alpha1.SentinelConfigStatus, s instance.State, now time.Time) (api, broker verdict) {
 	if s.InForce == 0 {
 		nothing := verdict{metav1.ConditionUnknown, reasonNothing, "no configuration is active"}
@@ -103,7 +102,7 @@ func reachable(before *v1alpha1.SentinelConfigStatus, s instance.State, now time
 	return judge(v1alpha1.ConditionAPIReachable, "the fleet API", s.Stats.APIErr), judge(v1alpha1.ConditionBrokerReachable, "the broker", s.Stats.BrokerErr)
 }
 
-// readyCondition says whether the sentinel watches and publishes.
+// readyCondition returns whether the sentinel watches and publishes.
 func readyCondition(s instance.State, api, broker verdict) verdict {
 	switch {
 	case s.Failure != nil:
@@ -126,7 +125,7 @@ func readyCondition(s instance.State, api, broker verdict) verdict {
 	return verdict{metav1.ConditionFalse, reasonStarting, "connecting"}
 }
 
-// replicaOf is the entry of one of several replicas.
+// replicaOf returns the status entry of one of several replicas.
 func replicaOf(identity string, s instance.State) v1alpha1.ReplicaStatus {
 	r := v1alpha1.ReplicaStatus{
 		Name: identity, ResourcesOwned: int64(s.Stats.Resources),

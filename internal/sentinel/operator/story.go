@@ -22,7 +22,7 @@ const (
 	eventBrokerReachable   = "BrokerReachable"
 )
 
-// A story is what has been told of an instance. Only what is new is told.
+// A story holds the state that events about an instance have reported. Only changes are reported.
 type story struct {
 	changes             int
 	refusal             string
@@ -31,7 +31,7 @@ type story struct {
 	apiDown, brokerDown bool
 }
 
-// goOn tells what is new in s, and gives the story with it.
+// goOn emits events for the changes in s, and returns the new story.
 func (t story) goOn(s instance.State, now time.Time, tell func(warning bool, reason, note string)) story {
 	if s.Changes != t.changes {
 		reason := eventChanged
@@ -60,7 +60,7 @@ func (t story) goOn(s instance.State, now time.Time, tell func(warning bool, rea
 	return t
 }
 
-// emitRefusal tells why a generation is not taken, once for each cause.
+// emitRefusal emits an event about a refused generation, once for each cause.
 func (t story) emitRefusal(r *instance.Refusal, tell func(warning bool, reason, note string)) string {
 	if r == nil {
 		return ""
@@ -77,8 +77,8 @@ func (t story) emitRefusal(r *instance.Refusal, tell func(warning bool, reason, 
 	return cause
 }
 
-// emitReachability tells that something has gone or come back, and gives whether it is
-// gone.
+// emitReachability emits an event when something becomes unreachable or reachable, and returns
+// whether it is unreachable.
 func emitReachability(down bool, err error, gone, back string, tell func(warning bool, reason, note string)) bool {
 	switch {
 	case err != nil && !down:
@@ -89,7 +89,7 @@ func emitReachability(down bool, err error, gone, back string, tell func(warning
 	return err != nil
 }
 
-// firstLine is an error without the stack that a panic comes with.
+// firstLine returns the text of an error without the stack of a panic.
 func firstLine(err error) string {
 	if err == nil {
 		return ""
@@ -98,7 +98,7 @@ func firstLine(err error) string {
 	return line
 }
 
-// truncateText cuts a text that is too long for a condition or an event.
+// truncateText truncates a text that is too long for a condition or an event.
 func truncateText(text string) string {
 	const most = 1000
 	if len(text) <= most {

@@ -11,31 +11,29 @@ import (
 	"github.com/fleetloop/fleetloop/internal/sentinel/operator/instance"
 )
 
-// countsEvery is how often a status is written that differs from the one
-// before in its counts and texts alone.
+// countsEvery is the interval at which changes of counts and texts alone are written to the status.
 const countsEvery = 10 * time.Second
 
 // A writer writes the status of one object, or this replica's part of it.
 //
-// What means something is written at once, counts every ten seconds. Where
-// replicas share an object, each has an entry of its own under status.replicas,
-// with a field owner of its own; all else is written by the member of the group
-// that sorts first, under one field owner for all, so that nothing goes when
-// another takes over. It also takes away the entries of replicas that are gone.
-// Where nobody is a member, and so nobody is served, any of them says so.
+// It writes significant changes at once, and counts every ten seconds. If replicas share an object,
+// each has its own entry under status.replicas, with its own field owner. The group member that
+// sorts first writes all other fields, under a common field owner, so that no field disappears when
+// another member takes over. It also removes the entries of replicas that are gone. Without any
+// member, no resource is served, and any replica reports that.
 type writer struct {
 	ref      reference
 	identity string
 	host     host
 
-	own   *v1alpha1.ReplicaStatus // our entry as it was written; nil: there is none
+	own   *v1alpha1.ReplicaStatus // our entry as it was written; nil if there is none
 	ownAt time.Time
 
-	last   *v1alpha1.SentinelConfigStatus // as we wrote it; nil: others did, or nobody
+	last   *v1alpha1.SentinelConfigStatus // as this replica wrote it; nil if another replica or none did
 	lastAt time.Time
 }
 
-// writeStatus writes what has changed, if it is time.
+// writeStatus writes the changes that are due.
 func (w *writer) writeStatus(ctx context.Context, s instance.State, now time.Time) error {
 	if err := w.writeEntry(ctx, s, now); err != nil {
 		return err
@@ -71,12 +69,11 @@ func (w *writer) writeStatus(ctx context.Context, s instance.State, now time.Tim
 const (
 	// outside is how long a replica may take to become a member of its group.
 	outside = 30 * time.Second
-	// recent is how old the last round of a replica may be that does its work,
-	// by another's clock.
+	// recent is the maximum age of the last round of a working replica, by another replica's clock.
 	recent = time.Minute
 )
 
-// isStatusWriter says whether it is this replica that writes all but the entries.
+// isStatusWriter reports whether this replica writes the fields outside the entries.
 func (w *writer) isStatusWriter(ctx context.Context, s instance.State, now time.Time) (bool, error) {
 	switch {
 	case !s.Grouped:
@@ -95,7 +92,7 @@ func (w *writer) isStatusWriter(ctx context.Context, s instance.State, now time.
 	}), nil
 }
 
-// writeEntry writes our entry under status.replicas, or takes it away.
+// writeEntry writes this replica's entry under status.replicas, or removes it.
 func (w *writer) writeEntry(ctx context.Context, s instance.State, now time.Time) error {
 	if !s.Grouped {
 		return w.removeOwnEntry(ctx)
@@ -113,7 +110,7 @@ func (w *writer) writeEntry(ctx context.Context, s instance.State, now time.Time
 	return nil
 }
 
-// removeOwnEntry takes away our entry, if there is one.
+// removeOwnEntry removes this replica's entry, if there is one.
 func (w *writer) removeOwnEntry(ctx context.Context) error {
 	if w.own == nil {
 		return nil
@@ -125,16 +122,16 @@ func (w *writer) removeOwnEntry(ctx context.Context) error {
 	return nil
 }
 
-// ownerOf is the field owner of a replica's entry.
+// ownerOf returns the field owner of a replica's entry.
 func ownerOf(identity string) string { return component + "/" + identity }
 
-// removeEntryOf takes away the entry of a replica: it applies nothing in its name.
+// removeEntryOf removes the entry of a replica: it applies an empty configuration as that replica's
+// field owner.
 func (w *writer) removeEntryOf(ctx context.Context, identity string) error {
 	return w.host.ApplyStatus(ctx, w.ref, &v1alpha1.SentinelConfigStatus{}, ownerOf(identity))
 }
 
-// sumEntries adds up what the replicas have written, and takes away the entries of
-// those that are gone.
+// sumEntries adds up the counts of the replicas, and removes the entries of those that are gone.
 func (w *writer) sumEntries(ctx context.Context, status *v1alpha1.SentinelConfigStatus, s instance.State) error {
 	sc, err := w.host.Get(ctx, w.ref.NamespacedName)
 	if err != nil {
@@ -142,7 +139,7 @@ func (w *writer) sumEntries(ctx context.Context, status *v1alpha1.SentinelConfig
 	}
 	for _, replica := range sc.Status.Replicas {
 		switch {
-		case replica.Name == w.identity: // counted
+		case replica.Name == w.identity: // already counted
 		case slices.Contains(s.Members, replica.Name):
 			status.ResourcesWatched += replica.ResourcesOwned
 			status.EventsPublished += replica.EventsPublished
@@ -158,13 +155,13 @@ func (w *writer) sumEntries(ctx context.Context, status *v1alpha1.SentinelConfig
 	return nil
 }
 
-// differsInMeaning says whether two statuses differ in more than counts and texts.
+// differsInMeaning reports whether two statuses differ in more than counts and texts.
 func differsInMeaning(a, b *v1alpha1.SentinelConfigStatus) bool {
 	if a.ObservedGeneration != b.ObservedGeneration || a.Selector != b.Selector || len(a.Conditions) != len(b.Conditions) {
 		return true
 	}
 	if (a.LastPollTime == nil) != (b.LastPollTime == nil) {
-		return true // the first round is news
+		return true // the first round is significant
 	}
 	for _, c := range b.Conditions {
 		before := meta.FindStatusCondition(a.Conditions, c.Type)
@@ -175,7 +172,7 @@ func differsInMeaning(a, b *v1alpha1.SentinelConfigStatus) bool {
 	return false
 }
 
-// equalStatus says whether two statuses that mean the same do not differ at all.
+// equalStatus reports whether two statuses with the same meaning are completely equal.
 func equalStatus(a, b *v1alpha1.SentinelConfigStatus) bool {
 	return a.ResourcesWatched == b.ResourcesWatched && a.EventsPublished == b.EventsPublished &&
 		a.LastPollTime.Equal(b.LastPollTime) && slices.Equal(a.Conditions, b.Conditions)
