@@ -6,8 +6,8 @@ import (
 	"text/template"
 )
 
-// templateFuncs are the functions of a template: those of text/template, bounded, and
-// those that the rewriter puts in.
+// templateFuncs returns the functions of a template: those of text/template, bounded, and those
+// that the rewriter inserts.
 func (r *rendering) templateFuncs() template.FuncMap {
 	return template.FuncMap{
 		fnField: r.requiredField,
@@ -29,7 +29,7 @@ func (r *rendering) templateFuncs() template.FuncMap {
 	}
 }
 
-// requiredField is a field that should be there.
+// requiredField returns a field that should exist.
 func (r *rendering) requiredField(of any, names ...string) any {
 	v := lookUpPath(of, names)
 	if v == nil {
@@ -42,7 +42,7 @@ func (r *rendering) requiredField(of any, names ...string) any {
 	return v
 }
 
-// optionalField is a field that may be there.
+// optionalField returns a field that may be missing.
 func optionalField(of any, names ...string) any {
 	if v := lookUpPath(of, names); v != nil {
 		return v
@@ -50,8 +50,8 @@ func optionalField(of any, names ...string) any {
 	return ""
 }
 
-// formatValue is what a value looks like in the output. Nil is what index did not
-// find, or a null in a list.
+// formatValue returns the output text of a value. Nil is a value that index did not find, or a null
+// in a list.
 func formatValue(v any) string {
 	if v == nil {
 		return ""
@@ -59,7 +59,7 @@ func formatValue(v any) string {
 	return textOf(v)
 }
 
-// countStep counts one turn of a loop.
+// countStep counts one iteration of a loop.
 func (r *rendering) countStep() (string, error) {
 	if r.steps++; r.steps > maxSteps {
 		return "", errTooManySteps
@@ -67,7 +67,7 @@ func (r *rendering) countStep() (string, error) {
 	return "", nil
 }
 
-// callBounded calls a function that makes text and charges what it made.
+// callBounded calls a function that returns text, and charges the size of the text.
 func (r *rendering) callBounded(f func(...any) string, args []any) (string, error) {
 	s := f(args...)
 	if r.work += len(s); len(s) > maxValue || r.work > maxWork {
@@ -76,7 +76,7 @@ func (r *rendering) callBounded(f func(...any) string, args []any) (string, erro
 	return s, nil
 }
 
-// indexValue is that of text/template, save that what is not there is nil.
+// indexValue is index of text/template, but returns nil for a missing value.
 func (r *rendering) indexValue(of any, keys ...any) (any, error) {
 	for _, key := range keys {
 		switch v := of.(type) {

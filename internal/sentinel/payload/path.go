@@ -8,14 +8,14 @@ import (
 	"github.com/fleetloop/fleetloop/internal/sentinel/object"
 )
 
-// A path is a field of the resource, by the names that lead to it.
+// A path is a field of the resource, as the names that lead to it.
 type path struct {
 	text  string
 	names []string
 }
 
-// compilePath reads ".a.b". Unlike in a template, a name may have a hyphen, as
-// those of labels often do.
+// compilePath parses ".a.b". Unlike in a template, a name may contain a hyphen, as label keys often
+// do.
 func compilePath(text string) (value, error) {
 	names := strings.Split(text[1:], ".")
 	column := 2
@@ -47,7 +47,7 @@ func (p path) appendTo(dst []byte, _ Input, resource map[string]any) ([]byte, er
 
 func (p path) addNeeds(n *needs) { n.names[p.names[0]] = true }
 
-// lookUpPath follows names from v. What is not there, and null, is nil.
+// lookUpPath follows names from v. Missing and null values are nil.
 func lookUpPath(v any, names []string) any {
 	for _, name := range names {
 		m, ok := v.(map[string]any)
@@ -59,7 +59,7 @@ func lookUpPath(v any, names []string) any {
 	return v
 }
 
-// textOf is a value of a resource as a text; objects and lists are JSON.
+// textOf returns a value of a resource as text; objects and lists are JSON.
 func textOf(v any) string {
 	switch v := v.(type) {
 	case string:

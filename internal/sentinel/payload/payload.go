@@ -1,21 +1,21 @@
-// Package payload makes the data of a cloud event from a resource, as the
-// setting message_data says.
+// Package payload builds the data of a cloud event from a resource, as the
+// setting message_data defines it.
 //
 // A value of message_data is one of
 //
 //	.metadata.labels.region       a field of the resource, short for {{.metadata.labels.region}}
 //	{{if .a}}{{.a}}{{else}}-{{end}}  a Go template over the resource
 //	cel:resource.generation + 1   a CEL expression, whose value keeps its type
-//	cluster                       a text that stands for itself
+//	cluster                       a literal text
 //
-// or a mapping of such values. Fields and templates always give a text;
-// Conversions says where that takes the type of a number or a boolean. A
-// field that a resource does not have gives the empty text and a Problem,
-// never a failure: the event goes out. Mistakes that can be seen beforehand
+// or a mapping of such values. Fields and templates always produce a text;
+// Conversions returns where this drops the type of a number or a boolean. A
+// missing field of a resource produces the empty text and a Problem, never an
+// error: the event is published. Errors that can be detected at compile time
 // fail New, with the key (KeyError), the line and the column.
 //
-// Templates are bounded: they can not call each other, and what a rendering
-// may write and how often it may loop is limited.
+// Templates are bounded: they cannot call each other, and the output and the
+// loop iterations of a rendering are limited.
 package payload
 
 import (
@@ -31,10 +31,10 @@ import (
 	"github.com/fleetloop/fleetloop/internal/settings"
 )
 
-// maxValue is how long one value may become, in bytes of JSON.
+// maxValue is the maximum length of one value, in bytes of JSON.
 const maxValue = 64 << 10
 
-// An Input is what a payload is made of.
+// An Input is the input of a payload.
 type Input struct {
 	// Raw is the resource as served.
 	Raw []byte
@@ -45,51 +45,50 @@ type Input struct {
 	Now    time.Time
 }
 
-// A Problem is a value that could not be made; it is the empty text instead.
+// A Problem is a value that could not be rendered; the payload has the empty text instead.
 type Problem struct {
 	// Key is the path of the value in message_data.
 	Key string
 	Err error
 }
 
-// A KeyError is a mistake in one value of message_data.
+// A KeyError is an error in one value of message_data.
 type KeyError struct {
 	// Key is the path of the setting.
 	Key string
 	Err error
 }
 
-// Error is the key and the mistake.
+// Error returns the key and the error.
 func (e *KeyError) Error() string { return e.Key + ": " + e.Err.Error() }
 
-// Unwrap gives the mistake itself.
+// Unwrap returns the error without the key.
 func (e *KeyError) Unwrap() error { return e.Err }
 
-// A Builder makes payloads. It is safe for concurrent use.
+// A Builder builds payloads. It is safe for concurrent use.
 type Builder struct {
 	fields []field
 	camel  bool
 	needs  needs
 }
 
-// A field is one key with a value or, if value is nil, with fields.
+// A field is one key with a value or, if value is nil, with nested fields.
 type field struct {
 	path   string // for problems
 	key    []byte // as JSON, with the colon
 	value  value
-	names  []string // of the field of the resource that is all of the value, or nil
+	names  []string // path of the resource field that is the whole value, or nil
 	fields []field
 }
 
 // A value appends itself to dst as JSON.
 type value interface {
-	// addNeeds adds the names at the top of the resource that it looks at.
+	// addNeeds adds the top-level fields of the resource that the value uses.
 	addNeeds(*needs)
 	appendTo(dst []byte, in Input, resource map[string]any) ([]byte, error)
 }
 
-// Keys say how the payload spells its keys if message_data does not say what
-// is in it.
+// Keys is the spelling of the payload's keys if message_data is empty.
 type Keys string
 
 // The spellings.
@@ -98,8 +97,8 @@ const (
 	CamelCase Keys = "camel" // resourceType, resourceId, reason
 )
 
-// New compiles message_data. If that is empty, payloads are the resource's
-// type and id, and the reason.
+// New compiles message_data. If that is empty, payloads contain the resource's type and id, and the
+// reason.
 func New(data settings.OrderedMap, keys Keys) (*Builder, error) {
 	fields, err := compileMap("message_data", data)
 	if err != nil {
@@ -110,7 +109,7 @@ func New(data settings.OrderedMap, keys Keys) (*Builder, error) {
 	return b, nil
 }
 
-// needs are the parts of the resource that must be parsed.
+// needs holds the parts of the resource that must be parsed.
 type needs struct {
 	names map[string]bool
 	all   bool
@@ -125,7 +124,7 @@ func (n *needs) addFields(fields []field) {
 	}
 }
 
-// onlyFields is what object.Parse takes.
+// onlyFields returns the argument for object.Parse.
 func (n *needs) onlyFields() map[string]bool {
 	if n.all {
 		return nil
@@ -165,8 +164,8 @@ func compileValue(text string) (value, error) {
 	return literal(appendText(nil, text)), nil
 }
 
-// AppendData appends the payload to dst, as one JSON object with its keys in
-// the order of message_data, and returns what could not be made.
+// AppendData appends the payload to dst, as one JSON object with its keys in the order of
+// message_data. It returns the values that could not be rendered as problems.
 func (b *Builder) AppendData(dst []byte, in Input) ([]byte, []Problem, error) {
 	if len(b.fields) == 0 {
 		return b.appendDefault(dst, in), nil, nil
@@ -209,7 +208,7 @@ func appendFields(dst []byte, fields []field, in Input, resource map[string]any)
 		if dst, err = f.value.appendTo(dst, in, resource); len(dst)-begin > maxValue {
 			err = errTooLong
 		}
-		// A template may have written something and still have a problem.
+		// A template may have written output and still have a problem.
 		if err != nil && !errors.Is(err, errMissing) {
 			dst = append(dst[:begin], `""`...)
 		}
@@ -225,7 +224,7 @@ var (
 	errTooLong = fmt.Errorf("longer than %d bytes", maxValue)
 )
 
-// literal is a text that stands for itself, as JSON.
+// literal is a literal text, as JSON.
 type literal []byte
 
 func (l literal) appendTo(dst []byte, _ Input, _ map[string]any) ([]byte, error) {

@@ -6,29 +6,31 @@ import (
 	"text/template/parse"
 )
 
-// A rewriter changes a parsed template so that a field which is not there is
-// an event to note instead of "<no value>" or a failure, and so that every
-// loop counts its turns.
+// A rewriter changes a parsed template so that a missing field is recorded
+// instead of rendered as "<no value>" or an error, and so that every loop
+// counts its iterations.
 //
-//	{{.a.b}}           becomes {{_field . "a" "b" | _show}}
-//	{{printf "%s" .a}} becomes {{printf "%s" (_field . "a") | _show}}
-//	{{if .a.b}}        becomes {{if _test . "a" "b"}}, for asking is no mistake
+//	{{.a.b}}           becomes {{_field . "a" "b"
+// _show}}
+//	{{printf "%s" .a}} becomes {{printf "%s" (_field . "a")
+// _show}}
+//	{{if .a.b}}        becomes {{if _test . "a" "b"}}, because a test is not an error
 //	{{if eq .a "x"}}   becomes {{if eq (_quiet . "a") "x"}}
 //	{{range .a}}       becomes {{range _test . "a"}}{{_step}}
 type rewriter struct {
 	tree *parse.Tree
-	at   parse.Pos // what is being looked at, for errors
+	at   parse.Pos // current position, for errors
 
-	// looks are the fields that are looked at. Those of another dot than the
-	// resource are among them, which does no harm.
+	// looks holds the fields that the template uses. It includes fields of values other than the
+	// resource, which is harmless.
 	looks needs
 }
 
-// The functions that the rewriter puts in.
+// The functions that the rewriter inserts.
 const (
-	fnField = "_field" // noted if it is not there, and then ""
-	fnTest  = "_test"  // nil if it is not there
-	fnQuiet = "_quiet" // "" if it is not there
+	fnField = "_field" // a missing field is recorded, and is ""
+	fnTest  = "_test"  // nil if the field is missing
+	fnQuiet = "_quiet" // "" if the field is missing
 	fnShow  = "_show"
 	fnStep  = "_step"
 )
@@ -84,8 +86,8 @@ func (rw *rewriter) rewriteBranch(n *parse.BranchNode) error {
 	return rw.rewriteList(n.ElseList)
 }
 
-// rewritePipe rewrites the fields of a pipeline: with the function alone where the
-// pipeline is nothing but a field, else with the function argument.
+// rewritePipe rewrites the fields of a pipeline. It uses the function alone if the pipeline is a
+// single field, and the function argument otherwise.
 func (rw *rewriter) rewritePipe(p *parse.PipeNode, alone, argument string) error {
 	if len(p.Cmds) == 1 && len(p.Cmds[0].Args) == 1 {
 		argument = alone
@@ -147,7 +149,7 @@ func (rw *rewriter) rewriteArg(n parse.Node, fn string) (parse.Node, error) {
 	return n, nil
 }
 
-// newFieldCall is the call (fn of "a" "b").
+// newFieldCall returns the call (fn of "a" "b").
 func (rw *rewriter) newFieldCall(fn string, of parse.Node, names []string) parse.Node {
 	call := rw.newCall(of.Position(), fn)
 	call.Args = append(call.Args, of)

@@ -10,25 +10,24 @@ import (
 	"text/template"
 )
 
-// maxSteps is how often a rendering may go around its loops, all together.
+// maxSteps is the maximum number of loop iterations of a rendering, over all loops.
 const maxSteps = 10_000
 
-// maxWork is how many bytes the functions of a rendering may make, all
-// together, so that a text that doubles in a loop comes to an end.
+// maxWork is the maximum number of bytes that the functions of a rendering may produce in total. It
+// stops a text that doubles in a loop.
 const maxWork = 1 << 20
 
 var errTooManySteps = fmt.Errorf("more than %d loop iterations", maxSteps)
 
-// goTemplate renders a Go template. A rendering keeps its state beside the
-// functions of the parsed template, so each runs on one of its own; those that
-// are not in use wait in the pool.
+// goTemplate renders a Go template. A rendering keeps its state with the functions of the parsed
+// template, so concurrent executions need separate renderings. Unused renderings are in the pool.
 type goTemplate struct {
 	source string
 	pool   sync.Pool
 	looks  needs
 }
 
-// newTemplate parses a template, and so shows that the pool can.
+// newTemplate parses a template, and so proves that the pool can parse it.
 func newTemplate(source string) (value, error) {
 	first, err := newRendering(source)
 	if err != nil {
@@ -78,7 +77,7 @@ type rendering struct {
 
 func newRendering(source string) (*rendering, error) {
 	r := &rendering{}
-	// The name must not hold a colon, see cause.
+	// The name must not contain a colon; see parseCause.
 	tmpl, err := template.New("template").Funcs(r.templateFuncs()).Parse(source)
 	if err != nil {
 		line, column := parsePosition(source, err)
@@ -112,7 +111,7 @@ func (r *rendering) renderTemplate(in Input, resource map[string]any) (string, e
 	return r.out.String(), nil
 }
 
-// Write takes what the template writes, up to its bound.
+// Write stores the output of the template, up to its limit.
 func (r *rendering) Write(p []byte) (int, error) {
 	if r.out.Len()+len(p) > maxValue {
 		return 0, errTooLong
@@ -120,15 +119,15 @@ func (r *rendering) Write(p []byte) (int, error) {
 	return r.out.Write(p)
 }
 
-// parseCause is what a parser's error says, without the name and the line.
+// parseCause returns the message of a parser's error, without the name and the line.
 func parseCause(err error) string {
 	parts := strings.SplitN(err.Error(), ":", 4)
 	return strings.TrimSpace(parts[len(parts)-1])
 }
 
-// parsePosition finds where the parser stumbled, for its errors know only the
-// line: at the end of the shortest beginning of the source that fails in the
-// same way however much of the rest follows.
+// parsePosition finds the position of a parser error, because the error has only the line. The
+// position is the end of the shortest prefix of the source that fails in the same way, however much
+// of the source follows.
 func parsePosition(source string, err error) (line, column int) {
 	end := len(source)
 	for end > 1 {
@@ -141,7 +140,7 @@ func parsePosition(source string, err error) (line, column int) {
 	return lineAndColumn(source, end-1)
 }
 
-// lineAndColumn is the line and column of a byte, counted from 1.
+// lineAndColumn returns the line and column of a byte, counted from 1.
 func lineAndColumn(source string, at int) (line, column int) {
 	before := source[:min(max(at, 0), len(source))]
 	return 1 + strings.Count(before, "\n"), len(before) - strings.LastIndexByte(before, '\n')

@@ -25,9 +25,8 @@ type Conversion struct {
 	CEL string
 }
 
-// Conversions returns the values that send a number or a boolean of this
-// resource as a text. Values that have more in them than one field are not
-// among them: those are meant to be texts.
+// Conversions returns the values that send a number or a boolean of this resource as a text. It
+// omits values with more than one field, because those are meant to be texts.
 func (b *Builder) Conversions(raw []byte) ([]Conversion, error) {
 	if !slices.ContainsFunc(b.fields, field.hasPath) {
 		return nil, nil
@@ -39,9 +38,8 @@ func (b *Builder) Conversions(raw []byte) ([]Conversion, error) {
 	return conversions(b.fields, func(names []string) string { return typeOf(lookUpPath(resource, names)) }), nil
 }
 
-// KnownConversions returns the values that send a field as a text which is a
-// number in every resource. Whether a field of the spec is one shows only by
-// resources: see Conversions.
+// KnownConversions returns the values that send a field as text although it is a number in every
+// resource. Only resources show whether a field of the spec is one: see Conversions.
 func (b *Builder) KnownConversions() []Conversion {
 	return conversions(b.fields, func(names []string) string {
 		switch strings.Join(names, ".") {
@@ -57,7 +55,7 @@ const (
 	typeBoolean = "boolean"
 )
 
-// typeOf names the type of a value that is a number or a boolean.
+// typeOf returns the name of the type of a number or a boolean.
 func typeOf(v any) string {
 	switch v.(type) {
 	case bool:
@@ -82,8 +80,7 @@ func conversions(fields []field, typeOf func(names []string) string) []Conversio
 	return list
 }
 
-// hasPath reports whether the field, or one below it, is a field of the
-// resource.
+// hasPath reports whether the field, or a field nested in it, is a field of the resource.
 func (f field) hasPath() bool { return f.names != nil || slices.ContainsFunc(f.fields, field.hasPath) }
 
 var (
@@ -91,8 +88,8 @@ var (
 	celIdentifier = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 )
 
-// namesOf returns the names that lead to the field of the resource which is all
-// that a value of message_data consists of, or nil.
+// namesOf returns the path of the resource field that a value of message_data consists of, or nil
+// if it is not a single field.
 func namesOf(text string) []string {
 	m := loneField.FindStringSubmatch(text)
 	if m == nil {
@@ -101,12 +98,12 @@ func namesOf(text string) []string {
 	return strings.Split(m[1], ".")
 }
 
-// celField is the CEL expression for a field of the resource.
+// celField returns the CEL expression for a field of the resource.
 func celField(names []string) string {
 	var b strings.Builder
 	b.WriteString("resource")
 	for _, name := range names {
-		// CEL keeps some words for itself.
+		// CEL reserves some words.
 		reserved := slices.Contains([]string{"true", "false", "null", "in"}, name)
 		if celIdentifier.MatchString(name) && !reserved {
 			b.WriteString("." + name)

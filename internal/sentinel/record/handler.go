@@ -11,8 +11,8 @@ import (
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
 )
 
-// CodeNothing is the code of the problem that no record knows a resource. It
-// tells that apart from a server that has no records at all.
+// CodeNothing is the code of the problem that no record contains a resource. It distinguishes this
+// case from a server without records.
 const CodeNothing = "no_decisions"
 
 const (
@@ -20,40 +20,39 @@ const (
 	maxLimit     = 1000
 )
 
-// An Answer is what Handler says.
+// An Answer is the response of Handler.
 type Answer struct {
-	// Time is when the sentinel said so, by its own clock.
+	// Time is the time of the response, by the sentinel's clock.
 	Time time.Time `json:"time"`
 
-	// Known is how many resources have a record at all.
+	// Known is the number of resources that have a record.
 	Known int `json:"total"`
 
-	// Resources are those that were asked for, the most recently noted first.
+	// Resources holds the requested resources, the most recently noted first.
 	Resources []Decisions `json:"resources"`
 }
 
-// Decisions are what was last decided about one resource.
+// Decisions holds the latest decisions about one resource.
 type Decisions struct {
-	// Watch is which of the sentinel's watches decided: the collection, and
-	// the selector if there is one.
+	// Watch is the watch of the sentinel that decided: the collection, and the selector if there is
+	// one.
 	Watch string `json:"watch"`
 
 	ResourceID string `json:"resource_id"`
 
-	// Decisions stand with the newest first.
+	// Decisions holds the decisions, the newest first.
 	Decisions []Decision `json:"decisions"`
 }
 
-// A Decision is an Entry as it is served. Times that there were not are left
-// out.
+// A Decision is the served form of an Entry. Zero times are omitted.
 type Decision struct {
-	// At is when it was decided so, the last time of Times in a row, and
-	// FirstAt the first time of these.
+	// At is the time of the decision: the last one of Times equal decisions in a row, and FirstAt
+	// is the first one.
 	At      time.Time `json:"last_time"`
 	FirstAt time.Time `json:"first_time"`
 	Times   int       `json:"count"`
 
-	// Publish is whether an event was called for.
+	// Publish says whether the decision was to publish an event.
 	Publish bool   `json:"publish"`
 	Reason  string `json:"reason"`
 
@@ -67,17 +66,16 @@ type Decision struct {
 	Since time.Time `json:"age_from,omitzero"`
 	Next  time.Time `json:"due_time,omitzero"`
 
-	// EventID names the event, the last one of Times. ConfirmedAt is when a
-	// broker confirmed it; Error is what went wrong if none did.
+	// EventID is the id of the event, the last one of Times. ConfirmedAt is when a broker confirmed
+	// it; Error is the last error if none did.
 	EventID     string    `json:"event_id,omitempty"`
 	ConfirmedAt time.Time `json:"confirmed_at,omitzero"`
 	Error       string    `json:"error,omitempty"`
 }
 
-// Handler serves what records hold as JSON, an Answer: with ?id= of one
-// resource, else of those noted last, ?limit= of them (100 if not given, 1000
-// at most). A resource that no record knows is a problem with status 404. The
-// keys of records say which watch each is of.
+// Handler serves the contents of records as JSON, an Answer. With ?id= it returns one resource,
+// otherwise the most recently noted ones, up to ?limit= (default 100, maximum 1000). An unknown
+// resource is a problem with status 404. The keys of records are the names of their watches.
 func Handler(records map[string]*Record) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet && r.Method != http.MethodHead {
@@ -175,5 +173,5 @@ func writeResponse(w http.ResponseWriter, status int, contentType string, v any)
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(v) // whoever hung up does not want to know, and nothing else can fail
+	_ = json.NewEncoder(w).Encode(v) // the client may have disconnected, and nothing else can fail
 }

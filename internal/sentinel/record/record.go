@@ -1,13 +1,11 @@
-// Package record keeps what a sentinel last decided about single resources,
-// for whoever asks why one was announced, or why it was not.
+// Package record stores the latest decisions of a sentinel about single resources, to explain why
+// one was announced, or why it was not.
 //
-// Most resources of a fleet are skipped round after round, and of those there
-// is nothing to tell. A record is opened by a decision to publish, or by one
-// that somebody may have to explain (Note); from then on plain skips continue
-// it (NoteIfKnown). Memory is bounded: so many resources, so many decisions
-// each, and no text longer than a bound. The resource that was longest not
-// noted goes first. All of it is lost with the process, and nothing depends
-// on it.
+// Most resources of a fleet are skipped in every round, and need no record. A decision to publish,
+// or one that may need an explanation, opens a record (Note); from then on plain skips continue it
+// (NoteIfKnown). Memory is bounded: the number of resources, of decisions for each, and the length
+// of texts. The resource that was not noted for the longest time is removed first. All records are
+// lost with the process, and nothing depends on them.
 package record
 
 import (
@@ -18,32 +16,32 @@ import (
 )
 
 const (
-	// Depth is how many decisions are kept of one resource.
+	// Depth is the number of decisions that are kept for one resource.
 	Depth = 8
 
-	// maxID is the longest id, in bytes, that a record is opened for, and the
-	// next two are what texts are cut to that come from outside.
+	// maxID is the length, in bytes, of the longest id that gets a record. External texts are
+	// truncated to the next two.
 	maxID    = 256
 	maxPhase = 64
 	maxErr   = 256
 )
 
-// An Entry is one decision about a resource. Times are kept to the
-// millisecond; a zero time is one that there was not.
+// An Entry is one decision about a resource. Times have millisecond precision; a zero time means
+// that there is none.
 type Entry struct {
-	// At is when it was decided so, the last time of Times in a row, and First
-	// the first time of these. First and Times are counted by the Record.
+	// At is the time of the decision: the last one of Times equal decisions in a row, and First is
+	// the first one. The Record computes First and Times.
 	At    time.Time
 	First time.Time
 	Times int
 
 	Reason string
 
-	// Published is whether an event was called for. Whether a broker has it
-	// is for Confirmed to say, or Err.
+	// Published says whether the decision was to publish an event. Confirmed or Err show whether a
+	// broker has it.
 	Published bool
 
-	// What the decision went by.
+	// The inputs of the decision.
 	Generation         int64
 	ObservedGeneration int64
 	Phase              string
@@ -53,17 +51,16 @@ type Entry struct {
 	// Next is when the resource falls due, or fell due if Published.
 	Next time.Time
 
-	// EventID names the event, the last one of Times.
+	// EventID is the id of the event, the last one of Times.
 	EventID string
 
-	// Confirmed is when a broker confirmed that event, and Err what the last
-	// failure was if none did.
+	// Confirmed is when a broker confirmed that event, and Err is the last failure if none did.
 	Confirmed time.Time
 	Err       string
 }
 
-// A Record keeps the last decisions of a bounded number of resources. Make it
-// with New. It is safe for concurrent use.
+// A Record keeps the latest decisions of a bounded number of resources. Create it with New. It is
+// safe for concurrent use.
 type Record struct {
 	mu    sync.Mutex
 	limit int
@@ -73,7 +70,7 @@ type Record struct {
 	newest, oldest *resource
 }
 
-// A resource is what is kept of one.
+// A resource holds the decisions about one resource.
 type resource struct {
 	id           string
 	newer, older *resource
@@ -81,8 +78,8 @@ type resource struct {
 	decisions    []decision // the newest last
 }
 
-// A decision is an Entry in less room. Times are Unix milliseconds, in which
-// the zero time is a number like others.
+// A decision is a compact Entry. Times are Unix milliseconds, in which the zero time is a number
+// like any other.
 type decision struct {
 	at, first, lastUpdated, since, next, confirmed int64
 
@@ -92,15 +89,14 @@ type decision struct {
 	published                   bool
 }
 
-// New returns a record of at most limit resources. A limit of 0 or less keeps
-// none.
+// New returns a record of at most limit resources. A limit of 0 or less keeps none.
 //
-// A resource takes about 200 bytes and its decisions as much each.
+// A resource takes about 200 bytes, and each of its decisions about the same.
 func New(limit int) *Record {
 	return &Record{limit: limit, byID: map[string]*resource{}}
 }
 
-// Resize changes how many resources are kept at most.
+// Resize changes the maximum number of resources.
 func (r *Record) Resize(limit int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -137,9 +133,8 @@ func (r *Record) Note(id []byte, e Entry) {
 	res.addEntry(&e)
 }
 
-// NoteIfKnown adds a decision if the resource has a record, and does not keep
-// that record any longer. It is called for every resource of every round, and
-// does next to nothing for one that is unknown.
+// NoteIfKnown adds a decision if the resource has a record, and does not extend the life of that
+// record. It is called for every resource of every round, and is almost free for an unknown one.
 func (r *Record) NoteIfKnown(id []byte, e Entry) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -148,13 +143,12 @@ func (r *Record) NoteIfKnown(id []byte, e Entry) {
 	}
 }
 
-// Confirmed notes that a broker has an event.
+// Confirmed records that a broker has an event.
 func (r *Record) Confirmed(id, eventID string, at time.Time) {
 	r.setOutcome(id, eventID, func(d *decision) { d.confirmed, d.err = at.UnixMilli(), "" })
 }
 
-// Failed notes why a broker does not have an event. An event that was
-// confirmed before stays so.
+// Failed records why a broker does not have an event. A confirmed event stays confirmed.
 func (r *Record) Failed(id, eventID string, at time.Time, err error) {
 	r.setOutcome(id, eventID, func(d *decision) {
 		if d.confirmed == zeroMillis() {
@@ -178,15 +172,14 @@ func (r *Record) setOutcome(id, eventID string, set func(*decision)) {
 	}
 }
 
-// Len is how many resources have a record.
+// Len returns the number of resources that have a record.
 func (r *Record) Len() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return len(r.byID)
 }
 
-// Of returns the decisions about a resource, the newest first, and none if it
-// has no record.
+// Of returns the decisions about a resource, the newest first, or none if it has no record.
 func (r *Record) Of(id string) []Entry {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -196,14 +189,14 @@ func (r *Record) Of(id string) []Entry {
 	return nil
 }
 
-// A Resource is one with its decisions, the newest first.
+// A Resource is a resource with its decisions, the newest first.
 type Resource struct {
 	ID      string
 	Noted   time.Time
 	Entries []Entry
 }
 
-// Latest returns the resources that were noted last, at most limit.
+// Latest returns the most recently noted resources, at most limit.
 func (r *Record) Latest(limit int) []Resource {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -214,8 +207,8 @@ func (r *Record) Latest(limit int) []Resource {
 	return list
 }
 
-// addEntry continues what was decided last, if this is the same, or else begins a
-// new decision and forgets the oldest.
+// addEntry continues the last decision if it is equal. Otherwise it adds a new decision and drops
+// the oldest.
 func (res *resource) addEntry(e *Entry) {
 	next := decision{
 		at: e.At.UnixMilli(), first: e.At.UnixMilli(), lastUpdated: e.LastUpdated.UnixMilli(),
@@ -230,7 +223,7 @@ func (res *resource) addEntry(e *Entry) {
 		if last.reason == next.reason && last.generation == next.generation && last.published == next.published {
 			next.first, next.times = last.first, last.times+1
 			if next.eventID == last.eventID && next.confirmed == zeroMillis() {
-				next.confirmed = last.confirmed // the same event once more
+				next.confirmed = last.confirmed // the same event again
 				if next.err == "" {
 					next.err = last.err
 				}
@@ -284,18 +277,17 @@ func (r *Record) unlinkResource(res *resource) {
 	}
 }
 
-// zeroMillis is the zero time in milliseconds.
+// zeroMillis returns the zero time in milliseconds.
 func zeroMillis() int64 { return time.Time{}.UnixMilli() }
 
-// timeOfMillis is a time of the years that RFC 3339 has digits for: a resource may
-// claim any, and one from year 9999 falls due in the year after.
+// timeOfMillis returns a time within the years that RFC 3339 can represent. A resource may claim
+// any time, and one of year 9999 falls due in the year after.
 func timeOfMillis(ms int64) time.Time {
 	first, last := time.Date(0, 1, 1, 0, 0, 0, 0, time.UTC), time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)
 	return time.UnixMilli(min(max(ms, first.UnixMilli()), last.UnixMilli())).UTC()
 }
 
-// truncateText cuts a text to so many bytes at most, and keeps nothing of a longer
-// one alive.
+// truncateText truncates a text to most bytes, and keeps no reference to a longer one.
 func truncateText(text string, most int) string {
 	if len(text) <= most {
 		return text

@@ -5,16 +5,15 @@ import (
 	"time"
 )
 
-// The public API has told the status of a resource in four ways. The first two
-// have a phase, beside it the observed generation and, in the first, updated_at
-// instead of last_updated_time. The others have conditions alone: one that sums
-// up, first called Ready and then Reconciled, and one for each adapter that
-// reported, such as DnsSuccessful. Which way it is shows by the item; one list
-// may hold several.
+// The public API has had four formats for the status of a resource. The first two have a phase,
+// with the observed generation and, in the first, updated_at instead of last_updated_time. The
+// others have only conditions: a summary, first called Ready and then Reconciled, and one for each
+// adapter that reported, such as DnsSuccessful. The item shows its format; one list may contain
+// several.
 //
-// A field of the status itself always counts more than a condition. Conditions
-// fill in the fields that are absent, and only if one of them is known. A status
-// with conditions of which none is known is not ready: see FaultStatus.
+// A field of the status itself always takes precedence over a condition. Conditions fill in missing
+// fields, and only if one of the conditions is known. A status with only unknown conditions is not
+// ready: see FaultStatus.
 const (
 	summaryToday  = "Reconciled"
 	summaryBefore = "Ready"
@@ -24,8 +23,7 @@ const (
 	phaseNotReady = "NotReady"
 )
 
-// A condition is one of the conditions of an item. Wrong is the field that is
-// of another type.
+// A condition is one of the conditions of an item. wrong is the field with the wrong type.
 type condition struct {
 	kind, status        []byte
 	observed            int64
@@ -33,20 +31,20 @@ type condition struct {
 	wrong               string
 }
 
-// Gathered is what the conditions of an item say together.
+// gathered summarizes the conditions of an item.
 type gathered struct {
 	today, before      condition
 	isToday, wasBefore bool
 	reported           bool
-	lowest             int64     // generation that an adapter that reported has observed
-	oldest             time.Time // of the adapters' reports
+	lowest             int64     // lowest generation that a reporting adapter has observed
+	oldest             time.Time // the oldest report of an adapter
 
-	listed     int  // how many conditions there are
-	unreadable bool // whether one of them has no type that can be read
+	listed     int  // number of conditions
+	unreadable bool // whether one of them has no readable type
 }
 
-// otherEras fills in what an item says in the words of another era. Items of
-// our own API have a phase, and cost nothing here.
+// otherEras fills in the fields of an item in the format of another era. Items of the Fleetloop API
+// have a phase, and cost nothing here.
 func (s *Scanner) otherEras() {
 	r := &s.item.Resource
 	if r.LastUpdated.IsZero() && s.updatedAt != nil {
@@ -65,7 +63,7 @@ func (s *Scanner) otherEras() {
 	case g.unreadable:
 		s.noteFault(FaultStatus, "status.conditions")
 	case g.isToday:
-		// Its own generation is always that of the resource, and tells nothing.
+		// Its generation is always that of the resource, and so has no information.
 		s.mapCondition(&g.today)
 		s.mapObserved(g.lowest)
 	case g.wasBefore:
@@ -84,23 +82,21 @@ func (s *Scanner) otherEras() {
 	case g.listed > 0:
 		s.noteFault(FaultStatus, "status.conditions")
 	case s.needsNoAdapter():
-		// There is nothing to wait for, and only the age counts.
+		// The resource waits for nothing, so only its age counts.
 		r.Phase, r.ObservedGeneration = phaseReady, r.Generation
 		s.parseTime(&r.LastUpdated, s.updated, "updated_time")
 	}
 }
 
-// needsNoAdapter reports whether an item with an empty list of conditions is of
-// a kind that no adapter has to report on. Only the public API says that in this
-// way: it gives every resource of another kind its conditions on creation. The
-// status of its items holds nothing but conditions.
+// needsNoAdapter reports whether an item with an empty list of conditions is of a kind without
+// required adapters. Only the public API has such items: it adds the conditions of all other kinds
+// on creation. The status of its items contains only conditions.
 func (s *Scanner) needsNoAdapter() bool {
 	r := &s.item.Resource
 	return s.item.Public && !s.given.observed && r.LastUpdated.IsZero() && r.LastTransition.IsZero()
 }
 
-// mapCondition takes the phase, and the times that the status does not give,
-// from the condition that sums up.
+// mapCondition takes the phase, and the times that the status lacks, from the summary condition.
 func (s *Scanner) mapCondition(c *condition) {
 	r := &s.item.Resource
 	r.Phase = phaseNotReady
@@ -115,15 +111,14 @@ func (s *Scanner) mapCondition(c *condition) {
 	}
 }
 
-// mapObserved takes the observed generation from the conditions, unless the
-// status gives one.
+// mapObserved takes the observed generation from the conditions, unless the status has one.
 func (s *Scanner) mapObserved(generation int64) {
 	if !s.given.observed {
 		s.item.Resource.ObservedGeneration = generation
 	}
 }
 
-// keepValue keeps a value to look into later. It is part of the page.
+// keepValue keeps a value for later parsing. It is part of the page.
 func (s *Scanner) keepValue(to *[]byte) error {
 	v, err := s.dec.ReadValue()
 	if err != nil || v.Kind() == 'n' {
@@ -134,8 +129,8 @@ func (s *Scanner) keepValue(to *[]byte) error {
 	return nil
 }
 
-// readConditions reads the conditions that were kept. They are JSON, for they
-// have been read once; what else is wrong with them is a fault of the item.
+// readConditions parses the stored conditions. They are valid JSON, because they have been read
+// once; any other error in them is a fault of the item.
 func (s *Scanner) readConditions() {
 	page, outer := s.page, s.dec
 	s.page, s.dec, s.innerBuf = s.conditions, s.inner, *bytes.NewBuffer(s.conditions)
@@ -213,7 +208,7 @@ func (s *Scanner) conditionGeneration() error {
 	return nil
 }
 
-// gatherCondition takes a condition in. Those that play no part may hold anything.
+// gatherCondition adds a condition to the summary. Irrelevant conditions may have any content.
 func (s *Scanner) gatherCondition() {
 	c, g := &s.condition, &s.gathered
 	switch {
@@ -224,7 +219,7 @@ func (s *Scanner) gatherCondition() {
 	case len(c.kind) > len(ofAdapter) && bytes.HasSuffix(c.kind, []byte(ofAdapter)):
 		s.readReport(c)
 	case c.wrong == "type":
-		g.unreadable = true // it might be any
+		g.unreadable = true // it could be any condition
 		return
 	default:
 		return
@@ -234,7 +229,7 @@ func (s *Scanner) gatherCondition() {
 	}
 }
 
-// readReport takes in what an adapter says.
+// readReport adds the report of an adapter.
 func (s *Scanner) readReport(c *condition) {
 	g := &s.gathered
 	if !g.reported || c.observed < g.lowest {

@@ -38,8 +38,8 @@ func (s *Scanner) readItem() error {
 	return nil
 }
 
-// standIns reads the times that are counted from only where there is no better
-// one: most resources never need theirs.
+// standIns parses the times that are used only if there is no better one: most resources never need
+// them.
 func (s *Scanner) standIns() {
 	r := &s.item.Resource
 	if r.Generation > r.ObservedGeneration || r.LastUpdated.IsZero() || r.LastTransition.IsZero() {
@@ -48,7 +48,7 @@ func (s *Scanner) standIns() {
 	}
 }
 
-// trimLeft drops what stands between two items.
+// trimLeft removes separators between two items.
 func trimLeft(raw []byte) []byte {
 	for raw[0] != '{' {
 		raw = raw[1:]
@@ -56,8 +56,8 @@ func trimLeft(raw []byte) []byte {
 	return raw
 }
 
-// readObject calls field for each name of the object that comes next. Null counts
-// as an object without fields; anything else is a fault of the item.
+// readObject calls field for each name of the next object. Null counts as an object without fields;
+// anything else is a fault of the item.
 func (s *Scanner) readObject(path string, field func(s *Scanner, name []byte) error) error {
 	if kind := s.dec.PeekKind(); kind != '{' {
 		s.wrongUnless(kind == 'n', path)
@@ -147,7 +147,7 @@ func (s *Scanner) readPhase() error {
 	return err
 }
 
-// readString reads a string; null counts as the empty one.
+// readString reads a string; null counts as the empty string.
 func (s *Scanner) readString(path string) ([]byte, error) {
 	v, err := s.dec.ReadValue()
 	if err != nil {
@@ -164,8 +164,7 @@ func (s *Scanner) readString(path string) ([]byte, error) {
 	return text, nil
 }
 
-// readInteger reads a whole number, and reports whether there is one; null is 0 and
-// none.
+// readInteger reads an integer, and reports whether there is one; null counts as 0 and none.
 func (s *Scanner) readInteger(to *int64, path string) (given bool, err error) {
 	v, err := s.dec.ReadValue()
 	if err != nil {
@@ -181,7 +180,7 @@ func (s *Scanner) readInteger(to *int64, path string) (given bool, err error) {
 	return true, nil
 }
 
-// parseInt reads a JSON number that is whole, however it is written.
+// parseInt parses a JSON number that is an integer in any notation.
 func parseInt(v []byte) (int64, bool) {
 	if n, err := strconv.ParseInt(string(v), 10, 64); err == nil {
 		return n, true
@@ -195,14 +194,14 @@ func parseInt(v []byte) (int64, bool) {
 
 func (s *Scanner) readTime(to *time.Time, path string) error {
 	v, err := s.readString(path)
-	*to = time.Time{} // of two values the last counts
+	*to = time.Time{} // the last of duplicate values counts
 	if err == nil {
 		s.parseTime(to, v, path)
 	}
 	return err
 }
 
-// parseTime leaves the time as it is if v is none.
+// parseTime does not change the time if v is not a time.
 func (s *Scanner) parseTime(to *time.Time, v []byte, path string) {
 	if len(v) == 0 {
 		return
@@ -215,7 +214,7 @@ func (s *Scanner) parseTime(to *time.Time, v []byte, path string) {
 	*to = t
 }
 
-// laterTime keeps a time for standIns.
+// laterTime stores a time for standIns.
 func (s *Scanner) laterTime(to *[]byte, path string) (err error) {
 	*to, err = s.readString(path)
 	return err
@@ -240,7 +239,7 @@ func (s *Scanner) wrongUnless(ok bool, path string) {
 	}
 }
 
-// noteFault notes what is wrong. The first fault that skips the item is kept.
+// noteFault records a fault. It keeps the first fault that skips the item.
 func (s *Scanner) noteFault(f Fault, path string) {
 	if !s.item.Fault.Skips() {
 		s.item.Fault, s.item.Field = f, path

@@ -2,19 +2,19 @@ package scan
 
 import "slices"
 
-// Labels are the labels of one item. Those at the top of the resource win over
-// those under metadata. They can be asked as a selector asks.
+// Labels holds the labels of one item. Those at the top of the resource take precedence over those
+// under metadata. A selector can query them.
 type Labels struct {
-	own, meta []label // those under metadata are apart
+	own, meta []label // those under metadata are separate
 	words     words
 }
 
 type label struct{ key, value []byte }
 
-// Get returns the value of a label, and whether it is there.
+// Get returns the value of a label, and whether it exists.
 func (l *Labels) Get(key string) (string, bool) {
 	for _, list := range [...][]label{l.own, l.meta} {
-		for _, found := range slices.Backward(list) { // of two values the last counts
+		for _, found := range slices.Backward(list) { // the last of duplicate values counts
 			if string(found.key) == key {
 				return l.words.intern(found.value), true
 			}
@@ -23,13 +23,11 @@ func (l *Labels) Get(key string) (string, bool) {
 	return "", false
 }
 
-// words are texts that come again and again, such as phases and the values of
-// labels that are selected by: each is allocated once.
+// words holds frequent texts, such as phases and selected label values. Each is allocated once.
 type words map[string]string
 
-// maxWords and maxWord, in bytes, bound what is kept; a fleet where every
-// resource has a word of its own pays for a string each time instead. A value
-// of a label has 63 bytes at most.
+// maxWords and maxWord, in bytes, limit the stored texts. A fleet in which every resource has a
+// different text allocates a string for each. A label value has at most 63 bytes.
 const (
 	maxWords = 1 << 12
 	maxWord  = 64

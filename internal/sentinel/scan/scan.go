@@ -1,14 +1,11 @@
-// Package scan reads list pages of the fleet API, item by item, into one
-// reused struct.
+// Package scan reads list pages of the fleet API, item by item, into one reused struct.
 //
-// Only the fields that decide are decoded; everything else is skipped without
-// being looked at, and nothing is allocated per item. A visitor sees each item
-// together with its raw bytes, so that the few which will be published can be
-// read in full.
+// It decodes only the fields that affect decisions and skips all others without parsing them, and
+// it allocates nothing per item. A visitor sees each item together with its raw bytes, so that the
+// few items to be published can be parsed in full.
 //
-// An item that can not be read is handed to the visitor with its Fault and
-// never spoils the page. Only a page that is not JSON, or not a list, is an
-// error.
+// An invalid item is passed to the visitor with its Fault and never invalidates the page. Only a
+// page that is not JSON, or not a list, is an error.
 package scan
 
 import (
@@ -22,16 +19,15 @@ import (
 	"github.com/fleetloop/fleetloop/internal/sentinel/decision"
 )
 
-// An Envelope is what a page says beside its items.
+// An Envelope holds the fields of a page other than its items.
 type Envelope struct {
-	// Items is how many items stood on the page, broken ones included.
+	// Items is the number of items on the page, including broken ones.
 	Items int
 
-	// Continue is where the next page begins; empty if the server named none.
+	// Continue is the token of the next page; empty if the server sent none.
 	Continue string
 
-	// Total is how many items the server counts on all pages, -1 if it does
-	// not say.
+	// Total is the server's count of items on all pages, or -1 if it sent none.
 	Total int64
 
 	// Bare is true for a page that is an array without an envelope.
@@ -41,44 +37,43 @@ type Envelope struct {
 	// one. They are parts of the page, or valid until the next scan.
 	First, Last []byte
 
-	// Sorted is true if the ids ascend, byte by byte and without a repeat.
+	// Sorted is true if the ids ascend, byte by byte and without duplicates.
 	Sorted bool
 
-	// Cursor is where the changes begin that the page does not show yet; empty
-	// if the server named none.
+	// Cursor is where the changes start that the page does not contain yet; empty if the server
+	// sent none.
 	Cursor string
 
-	// More says that there are more changes than those on the page.
+	// More says that there are further changes after the page.
 	More bool
 
-	// Removed are the ids of what is gone, of a page of changes. They are parts
-	// of the page, and the slice is valid until the next scan.
+	// Removed holds the ids of removed resources, for a page of changes. They are parts of the
+	// page, and the slice is valid until the next scan.
 	Removed [][]byte
 }
 
-// An Item is one resource on a page. It and all that it refers to are valid
-// only until the visitor returns.
+// An Item is one resource on a page. It and everything it refers to are valid only until the
+// visitor returns.
 type Item struct {
 	ID       []byte
 	Resource decision.Resource
 
-	// Labels are those of the resource, if the scanner was asked for them.
-	// HasLabels says that it has the field, be it empty or null.
+	// Labels holds the labels of the resource, if the scanner reads labels. HasLabels says that it
+	// has the field, even empty or null.
 	Labels    Labels
 	HasLabels bool
 
-	// Public says that the resource has the form of the public API's, which always
-	// have href and created_by.
+	// Public says that the resource has the format of the public API, which always has href and
+	// created_by.
 	Public bool
 
-	// Fault is what is wrong with the item, at Field. If Fault.Skips, nothing
-	// else of the item is to be believed, though ID is set if there was one.
+	// Fault is the fault of the item, at Field. If Fault.Skips, no other field of the item is
+	// valid, except that ID is set if it was found.
 	Fault Fault
 	Field string
 }
 
-// A Fault is what is wrong with an item. The set is closed, so that it may be
-// the label of a metric.
+// A Fault is the fault of an item. The set is closed, so that it can be the label of a metric.
 type Fault uint8
 
 // The faults.
@@ -86,15 +81,15 @@ const (
 	FaultNone      Fault = iota
 	FaultNotObject       // not a JSON object
 	FaultNoID            // no id, or an empty one
-	FaultWrongType       // a field that decides is of another type
-	FaultTime            // a time that can not be read; it counts as absent
-	FaultStatus          // no phase, and conditions of which none is known; it is not ready
+	FaultWrongType       // a field that affects decisions has another type
+	FaultTime            // an invalid time, which counts as missing
+	FaultStatus          // no phase, and only unknown conditions; the item is not ready
 
-	// NumFaults is how many there are, FaultNone included.
+	// NumFaults is the number of faults, including FaultNone.
 	NumFaults
 )
 
-// String is the fault as logs and metrics show it.
+// String returns the fault as logs and metrics show it.
 func (f Fault) String() string {
 	switch f {
 	case FaultNone:
@@ -114,7 +109,7 @@ func (f Fault) String() string {
 	return "unknown"
 }
 
-// Skips reports whether an item with this fault can not be judged.
+// Skips reports whether no decision is possible for an item with this fault.
 func (f Fault) Skips() bool { return f != FaultNone && f != FaultTime && f != FaultStatus }
 
 // A Scanner reads pages. It is not safe for concurrent use; its memory is
@@ -126,7 +121,7 @@ type Scanner struct {
 	wantLabels bool
 
 	item  Item
-	into  *[]label // where the labels being read go
+	into  *[]label // destination of the labels being read
 	words words
 
 	created, updated []byte // see standIns
@@ -141,11 +136,10 @@ type Scanner struct {
 	gathered              gathered
 }
 
-// Given says which fields an item has whose absence tells something. Null is
-// absent.
+// given says which significant fields an item has. Null counts as missing.
 type given struct{ phase, observed, href, createdBy bool }
 
-// New returns a scanner. It reads labels only if it is told to.
+// New returns a scanner. It reads labels only if labels is true.
 func New(labels bool) *Scanner {
 	s := &Scanner{wantLabels: labels, words: words{}}
 	s.item.Labels.words = s.words
@@ -153,9 +147,9 @@ func New(labels bool) *Scanner {
 	return s
 }
 
-// Scan calls visit for each item of page, in order, and returns what else the
-// page says. It stops at the first error of visit and returns it. If the page
-// turns out to be broken, the items before that place have been visited.
+// Scan calls visit for each item of page, in order, and returns the other fields of the page. It
+// stops at the first error of visit and returns it. If the page turns out to be broken, the items
+// before that position have been visited.
 func (s *Scanner) Scan(page []byte, visit func(*Item) error) (Envelope, error) {
 	s.openText(page)
 	defer s.closeText()
@@ -166,9 +160,8 @@ func (s *Scanner) Scan(page []byte, visit func(*Item) error) (Envelope, error) {
 	return env, s.expectEnd("list")
 }
 
-// ScanOne calls visit for one resource that stands alone, and returns its
-// error. What is no resource is visited with its fault; what is no JSON is an
-// error.
+// ScanOne calls visit for a single resource outside a list, and returns its error. A value that is
+// not a resource is visited with its fault; invalid JSON is an error.
 func (s *Scanner) ScanOne(object []byte, visit func(*Item) error) error {
 	s.openText(object)
 	defer s.closeText()
@@ -188,9 +181,8 @@ func (s *Scanner) openText(text []byte) {
 }
 
 func resetDecoder(dec *jsontext.Decoder, text *bytes.Buffer) {
-	// Duplicate names are not our business, and looking for them is the
-	// larger part of what walking JSON costs. Text that is not Unicode, such
-	// as half a surrogate pair, is the matter of the one resource that has it.
+	// Duplicate names are allowed, because detecting them is most of the cost of walking JSON.
+	// Invalid Unicode, such as half a surrogate pair, affects only the resource that contains it.
 	dec.Reset(text, jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
 }
 
@@ -247,14 +239,14 @@ func (s *Scanner) readEnvelope(env *Envelope, visit func(*Item) error) error {
 	return nil
 }
 
-// What makes a page none.
+// Why a page is invalid.
 var (
 	errNotList  = errors.New("not a list: neither an object with items nor an array")
 	errNoItems  = errors.New("not a list: the object has no items")
 	errNotItems = errors.New("not a list: items is not an array")
 )
 
-// envelopeField reads a field beside the items.
+// envelopeField reads a field outside the items.
 func (s *Scanner) envelopeField(env *Envelope, name string) error {
 	switch name {
 	case "continue":
@@ -271,7 +263,7 @@ func (s *Scanner) envelopeField(env *Envelope, name string) error {
 	return s.skipValue()
 }
 
-// readItems reads the array of items; null is an empty one.
+// readItems reads the array of items; null counts as an empty array.
 func (s *Scanner) readItems(env *Envelope, visit func(*Item) error) error {
 	if kind := s.dec.PeekKind(); kind != '[' {
 		if err := s.skipValue(); err != nil || kind == 'n' {
@@ -309,7 +301,7 @@ func (e *Envelope) countItem(id []byte) {
 	e.Last = id
 }
 
-// readText reads a string, or passes over what is none.
+// readText reads a string, or skips any other value.
 func (s *Scanner) readText(to *string) error {
 	v, err := s.dec.ReadValue()
 	if err != nil || v.Kind() != '"' {
@@ -325,8 +317,8 @@ func (s *Scanner) readMore(env *Envelope) error {
 	return err
 }
 
-// removedIDs reads an array of ids. An element that is none names nothing that
-// anybody could have, and is passed over.
+// removedIDs reads an array of ids. It skips elements that are not ids, because no resource can
+// have them.
 func (s *Scanner) removedIDs(env *Envelope) error {
 	s.removed = s.removed[:0]
 	if s.dec.PeekKind() != '[' {
@@ -360,8 +352,7 @@ func (s *Scanner) readTotal(env *Envelope) error {
 	return nil
 }
 
-// skipValue passes over the next value. Reading it whole is cheaper than walking
-// its tokens.
+// skipValue skips the next value. Reading it at once is cheaper than walking its tokens.
 func (s *Scanner) skipValue() error {
 	_, err := s.dec.ReadValue()
 	return err
@@ -376,8 +367,8 @@ func (s *Scanner) readName() ([]byte, error) {
 	return s.unquoteString(v), nil
 }
 
-// unquoteString gives the text of the string that was just read. It is part of the
-// page, unless it had to be unescaped.
+// unquoteString returns the text of the string that was just read. It is part of the page, unless
+// it had to be unescaped.
 func (s *Scanner) unquoteString(v jsontext.Value) []byte {
 	if bytes.IndexByte(v, '\\') >= 0 {
 		return unescapeString(v)
@@ -386,8 +377,8 @@ func (s *Scanner) unquoteString(v jsontext.Value) []byte {
 	return s.page[end-len(v)+1 : end-1]
 }
 
-// unescapeString gives the text of a string, with U+FFFD for what is not Unicode in
-// it. That is the only error there can be, for the decoder has read it.
+// unescapeString returns the text of a string, with U+FFFD in place of invalid Unicode. That is the
+// only possible error, because the decoder has read the string.
 func unescapeString(v jsontext.Value) []byte {
 	text, _ := jsontext.AppendUnquote(nil, v)
 	return text

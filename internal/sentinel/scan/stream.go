@@ -10,16 +10,14 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// MaxValue bounds one resource, or one field beside them, of a page that is
-// read as a stream, in bytes.
+// MaxValue limits one resource, or one other field, of a page that is read as a stream, in bytes.
 const MaxValue = 16 << 20
 
-// streamBuffer is how many bytes of a stream are read at a time.
+// streamBuffer is the number of bytes of a stream that are read at once.
 const streamBuffer = 64 << 10
 
-// ScanStream is Scan of a page that begins with head and goes on in rest. It
-// holds one resource at a time, however long the page is. The error is that of
-// rest if it has one.
+// ScanStream is Scan for a page that starts with head and continues in rest. It holds one resource
+// at a time, whatever the length of the page. The error is that of rest if it has one.
 func (s *Scanner) ScanStream(head []byte, rest io.Reader, visit func(*Item) error) (Envelope, error) {
 	in := &valueReader{src: io.MultiReader(bytes.NewReader(head), bufio.NewReaderSize(rest, streamBuffer)), left: MaxValue}
 	st := stream{
@@ -39,15 +37,15 @@ func (s *Scanner) ScanStream(head []byte, rest io.Reader, visit func(*Item) erro
 	return st.env, nil
 }
 
-// A stream is a page that is read value by value. The scanner reads each value
-// once it is there as a whole.
+// A stream is a page that is read value by value. The scanner processes each value once it is
+// complete.
 type stream struct {
 	*Scanner
 	dec   *jsontext.Decoder
 	in    *valueReader
 	env   Envelope
 	visit func(*Item) error
-	last  []byte // the id that env.Last refers to
+	last  []byte // the id to which env.Last refers
 }
 
 // readValue reads the next value. It is valid until the next read.
@@ -101,7 +99,7 @@ func (st *stream) readEnvelope() error {
 	return nil
 }
 
-// readField reads a field beside the items, which outlives the value read.
+// readField reads a field outside the items, which outlives the value read.
 func (st *stream) readField(name string) error {
 	v, err := st.readValue()
 	if err != nil {
@@ -139,7 +137,7 @@ func (st *stream) readItems() error {
 	return err
 }
 
-// countItem counts the item, and keeps the ids that outlive it.
+// countItem counts the item, and stores the ids that outlive it.
 func (st *stream) countItem() {
 	st.env.countItem(st.item.ID)
 	if st.env.Items == 1 {
@@ -149,7 +147,7 @@ func (st *stream) countItem() {
 	st.env.Last = st.last
 }
 
-// A valueReader refuses to read on when one value grows too large.
+// A valueReader fails when one value grows too large.
 type valueReader struct {
 	src  io.Reader
 	left int
@@ -164,12 +162,11 @@ func (r *valueReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// errFound ends a search through a page.
+// errFound ends a search in a page.
 var errFound = errors.New("found")
 
-// HasNoLabels reports whether no resource of a page has the field labels. Of a page
-// of which there is only the beginning, the resources there count; one that is there
-// as a whole has to be readable.
+// HasNoLabels reports whether no resource of a page has the field labels. If page is only the
+// beginning of a page, only the resources in it count; a whole page must be readable.
 func HasNoLabels(page []byte, whole bool) bool {
 	_, err := New(true).Scan(page, func(it *Item) error {
 		if it.HasLabels {

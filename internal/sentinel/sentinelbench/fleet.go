@@ -16,19 +16,17 @@ import (
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
 )
 
-// A Fleet serves a collection of resources as the fleet API does: pages by
-// keyset, what changed (which is nothing), and resources by id. Resources are
-// those of Page; they are made as they are asked for and stand nowhere, so
-// that a million costs no more than one.
+// A Fleet serves a collection of resources as the fleet API does: pages by keyset, changes (always
+// none), and resources by id. The resources are those of Page. They are generated on demand and not
+// stored, so that a million costs no more than one.
 //
-// It counts what it is asked for, from which the benchmarks know how far a
-// sentinel is.
+// It counts the requests, which show the benchmarks the progress of a sentinel.
 type Fleet struct {
 	n        int
 	template []byte
-	ids      []int // where the number of a resource stands in the template: in its ids,
+	ids      []int // positions of the resource number in the template: in its ids,
 	names    []int // in its names,
-	reports  []int // and when it was reported on
+	reports  []int // and position of the time of its report
 
 	reported [spread]string // by number, modulo spread
 
@@ -37,25 +35,24 @@ type Fleet struct {
 	moved  chan struct{} // closed and replaced when the counts change
 }
 
-// Counts say what a fleet was asked for so far.
+// Counts holds the number of requests to a fleet so far.
 type Counts struct {
-	Sweeps int // first pages
-	Swept  int // last pages
-	Polls  int // what changed
-	IDs    int // resources by id
+	Sweeps int // requests for first pages
+	Swept  int // requests for last pages
+	Polls  int // requests for changes
+	IDs    int // resources requested by id
 }
 
-// spread is over how many seconds the last reports are spread. None of them is
-// so old that the resource would be due.
+// spread is the number of seconds over which the last reports are spread. No report is so old that
+// the resource would be due.
 const spread = 1500
 
-// NewFleet makes a fleet of n resources, none of which is due within five
-// minutes of now.
+// NewFleet returns a fleet of n resources, none of which is due within five minutes of now.
 func NewFleet(n int, now time.Time) *Fleet {
-	now = now.UTC().Truncate(time.Second).Add(123456 * time.Microsecond) // so that all times are equally long
+	now = now.UTC().Truncate(time.Second).Add(123456 * time.Microsecond) // so that all times have the same length
 	template, err := json.Marshal(newResource(0, now))
 	if err != nil {
-		panic(err) // a value made here that can not be marshalled
+		panic(err) // every value here can be marshalled
 	}
 	f := &Fleet{n: n, template: append(template, ','), moved: make(chan struct{})}
 	for i := range f.reported {
@@ -67,7 +64,7 @@ func NewFleet(n int, now time.Time) *Fleet {
 	return f
 }
 
-// findAll are where a text stands, and so many bytes behind.
+// findAll returns the positions of a text, plus behind bytes.
 func findAll(in []byte, text string, behind int) (at []int) {
 	for from := 0; ; {
 		i := bytes.Index(in[from:], []byte(text))
@@ -79,7 +76,7 @@ func findAll(in []byte, text string, behind int) (at []int) {
 	}
 }
 
-// Await waits until what was asked for so far satisfies done.
+// Await waits until the request counts satisfy done.
 func (f *Fleet) Await(ctx context.Context, done func(Counts) bool) error {
 	for {
 		f.mu.Lock()
@@ -96,7 +93,7 @@ func (f *Fleet) Await(ctx context.Context, done func(Counts) bool) error {
 	}
 }
 
-// Counts are what was asked for so far.
+// Counts returns the request counts so far.
 func (f *Fleet) Counts() Counts {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -111,7 +108,7 @@ func (f *Fleet) updateCounts(change func(*Counts)) {
 	f.moved = make(chan struct{})
 }
 
-// ServeHTTP answers for the collection of clusters.
+// ServeHTTP serves the collection of clusters.
 func (f *Fleet) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Path != v1.BasePath+"/"+v1.CollectionClusters {
 		http.NotFound(w, r)

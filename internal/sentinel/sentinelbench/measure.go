@@ -6,21 +6,21 @@ import (
 	"time"
 )
 
-// A Result is what Measure found, in CPU time per resource.
+// A Result is the result of Measure, in CPU time per resource.
 type Result struct {
 	Round, TokenWalk, Plain time.Duration
 	BytesPerResource        int
 }
 
-// VsTokenWalk is what a round costs over walking the tokens of its bytes.
+// VsTokenWalk returns the cost of a round relative to walking the tokens of its bytes.
 func (r Result) VsTokenWalk() float64 { return float64(r.Round) / float64(r.TokenWalk) }
 
-// VsPlain is what encoding/json into full structs costs over a round.
+// VsPlain returns the cost of encoding/json into full structs relative to a round.
 func (r Result) VsPlain() float64 { return float64(r.Plain) / float64(r.Round) }
 
-// Measure reads a page of the given number of resources all three ways, in
-// turns, and keeps the best of each: what disturbs a measurement only ever
-// makes it longer. It takes about four times budget.
+// Measure reads a page of the given number of resources in all three ways, alternately, and returns
+// the best time of each: a disturbance can only lengthen a measurement. It takes about four times
+// budget.
 func Measure(resources int, budget time.Duration) (Result, error) {
 	now := time.Now()
 	page := Page(resources, now)
@@ -28,7 +28,7 @@ func Measure(resources int, budget time.Duration) (Result, error) {
 	ways := []struct {
 		name string
 		work func() (int, error)
-		want int // 0 means that any count will do
+		want int // 0 accepts any count
 		best time.Duration
 	}{
 		{name: "round", work: func() (int, error) { return rounder.Round(page, now) }, want: resources},
@@ -61,8 +61,8 @@ func Measure(resources int, budget time.Duration) (Result, error) {
 	}, nil
 }
 
-// cpuPerCall calls work for about d and returns the CPU time of one call, that
-// of the garbage collector included.
+// cpuPerCall calls work for about d and returns the CPU time of one call, including the garbage
+// collector.
 func cpuPerCall(d time.Duration, work func() error) (time.Duration, error) {
 	begin, before, calls := time.Now(), cpuTime(), 0
 	for calls == 0 || time.Since(begin) < d {
@@ -74,7 +74,7 @@ func cpuPerCall(d time.Duration, work func() error) (time.Duration, error) {
 	return (cpuTime() - before) / time.Duration(calls), nil
 }
 
-// cpuTime is the CPU time of this process so far.
+// cpuTime returns the CPU time of this process so far.
 func cpuTime() time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {

@@ -1,8 +1,8 @@
-// Package sentinelbench measures what a list round of the sentinel costs,
-// against what it could cost at least and what it would cost done plainly.
+// Package sentinelbench measures the cost of a list round of the sentinel, compared with the
+// minimum cost and with the cost of a plain implementation.
 //
-// All sides read the same bytes in one run, so that the ratios hold on any
-// machine. It is linked into the bench program and into tests only.
+// All variants read the same bytes in one run, so that the ratios are valid on any machine. It is
+// linked only into the bench program and into tests.
 package sentinelbench
 
 import (
@@ -20,8 +20,8 @@ import (
 	"github.com/fleetloop/fleetloop/internal/sentinel/scan"
 )
 
-// Page is a list page of n resources as the fleet API serves them, each about
-// a kilobyte and none of them due at now.
+// Page returns a list page of n resources as the fleet API serves them, each about a kilobyte and
+// none of them due at now.
 func Page(n int, now time.Time) []byte {
 	list := v1.List{Size: n, Continue: "bmV4dA"}
 	for i := range n {
@@ -29,7 +29,7 @@ func Page(n int, now time.Time) []byte {
 	}
 	page, err := json.Marshal(list)
 	if err != nil {
-		panic(err) // a value made here that can not be marshalled
+		panic(err) // every value here can be marshalled
 	}
 	return page
 }
@@ -83,8 +83,7 @@ func (r *Rounder) Round(page []byte, now time.Time) (skipped int, err error) {
 	return skipped, err
 }
 
-// TokenWalk visits every JSON token of page and does nothing with it: what a
-// streaming reader of all of it costs at least.
+// TokenWalk visits every JSON token of page and ignores it: the minimum cost of a streaming reader.
 func TokenWalk(page []byte) (tokens int, err error) {
 	dec := jsontext.NewDecoder(bytes.NewBuffer(page), jsontext.AllowDuplicateNames(true))
 	for {

@@ -9,7 +9,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/settings"
 )
 
-// translateBroker takes what the type of broker has a use for.
+// translateBroker takes the fields that the type of broker uses.
 func (t *translation) translateBroker(b *v1alpha1.Broker) Broker {
 	out := Broker{Type: b.Type, Topic: b.Topic}
 	t.requireName("spec.broker.topic", b.Topic)
@@ -34,8 +34,8 @@ func (t *translation) translateBroker(b *v1alpha1.Broker) Broker {
 	return out
 }
 
-// checkAddress checks the address of a broker. It never shows it, because it may
-// hold a password.
+// checkAddress checks the address of a broker. It never shows the address, because it may contain a
+// password.
 func (t *translation) checkAddress(field string, typ v1alpha1.BrokerType, text string) {
 	servers, ok := serversOf(typ, text)
 	for _, u := range servers {
@@ -50,7 +50,7 @@ func (t *translation) checkAddress(field string, typ v1alpha1.BrokerType, text s
 	}
 }
 
-// serversOf reads the address of a broker; that of NATS may be several.
+// serversOf parses the address of a broker; NATS may have several.
 func serversOf(typ v1alpha1.BrokerType, text string) (servers []*url.URL, ok bool) {
 	texts := []string{text}
 	if typ == v1alpha1.BrokerNATS {

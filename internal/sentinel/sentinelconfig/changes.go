@@ -10,9 +10,9 @@ import (
 	"github.com/fleetloop/fleetloop/api/sentinel/v1alpha1"
 )
 
-// Changes names the fields in which two specs differ, with what they were and
-// are: spec.backoffReady: "30m" → "1h". Of URLs, which may hold a password, only
-// the names are given. Where the specs are the same, a Secret has changed.
+// Changes lists the fields in which two specs differ, with their old and new values:
+// spec.backoffReady: "30m" → "1h". For URLs, which may contain a password, it returns only the
+// names. If the specs are equal, a Secret has changed.
 func Changes(before, after *v1alpha1.SentinelConfigSpec) ([]string, error) {
 	was, err := fieldsOf(before)
 	if err != nil {
@@ -40,7 +40,7 @@ func Changes(before, after *v1alpha1.SentinelConfigSpec) ([]string, error) {
 	return changes, nil
 }
 
-// formatValue is a value as a log line has it.
+// formatValue formats a value for a log line.
 func formatValue(value string) string {
 	const most = 100
 	switch {
@@ -52,7 +52,7 @@ func formatValue(value string) string {
 	return value
 }
 
-// fieldsOf are the fields of a spec that are given: JSON values by path.
+// fieldsOf returns the fields that a spec sets: JSON values by path.
 func fieldsOf(spec *v1alpha1.SentinelConfigSpec) (map[string]string, error) {
 	text, err := json.Marshal(spec)
 	if err != nil {
@@ -62,7 +62,7 @@ func fieldsOf(spec *v1alpha1.SentinelConfigSpec) (map[string]string, error) {
 	return fields, flattenJSON(fields, "spec", text)
 }
 
-// flattenJSON adds the fields of a JSON value to others. Lists are one value.
+// flattenJSON adds the fields of a JSON value to fields. Lists are one value.
 func flattenJSON(fields map[string]string, path string, value json.RawMessage) error {
 	if len(value) == 0 || value[0] != '{' {
 		fields[path] = string(value)

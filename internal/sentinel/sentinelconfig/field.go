@@ -7,16 +7,15 @@ import (
 	"github.com/fleetloop/fleetloop/internal/sentinel"
 )
 
-// Locate gives the engine's errors the paths of a SentinelConfig's fields in
-// place of the names of a file's settings.
+// Locate replaces the names of a file's settings in the engine's errors by the paths of a
+// SentinelConfig's fields.
 func Locate(err error) error {
 	return sentinel.Locate(err, func(key string, err error) error {
 		return fmt.Errorf("%s: %w", fieldOf(key), err)
 	})
 }
 
-// fieldOf is the path of the field that a setting comes from. A setting that
-// has none keeps its name.
+// fieldOf returns the path of the field for a setting. A setting without a field keeps its name.
 func fieldOf(key string) string {
 	for _, f := range [...]struct{ key, field string }{
 		{"resource_type", "spec.resourceType"},

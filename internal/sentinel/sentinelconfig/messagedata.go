@@ -12,10 +12,10 @@ import (
 	"github.com/fleetloop/fleetloop/internal/settings"
 )
 
-// What bounds message data, as it bounds a configuration file.
+// The limits of message data, which are those of a configuration file.
 const (
-	maxNodes = 10_000 // values in all
-	maxDepth = 32     // of mappings within each other
+	maxNodes = 10_000 // total number of values
+	maxDepth = 32     // depth of nested mappings
 	maxKey   = 512    // bytes of a key
 )
 
@@ -60,8 +60,7 @@ var (
 	errTooMany = fmt.Errorf("has more than %d values", maxNodes)
 )
 
-// readMapping reads one mapping. An error is of the JSON; what is wrong with a
-// value is noted.
+// readMapping reads one mapping. An error means invalid JSON; errors in a value are recorded.
 func (d *dataReader) readMapping(path string, depth int) (settings.OrderedMap, error) {
 	if depth > maxDepth {
 		return nil, errTooDeep
@@ -96,7 +95,7 @@ func (d *dataReader) readMapping(path string, depth int) (settings.OrderedMap, e
 			d.t.addErrorf(at, "must be a string or a mapping")
 			err = d.json.SkipValue()
 		case jsontext.KindInvalid, jsontext.KindEndObject, jsontext.KindEndArray:
-			_, err = d.json.ReadToken() // which says what is wrong
+			_, err = d.json.ReadToken() // returns the error of the token
 		}
 		if err != nil {
 			return nil, err

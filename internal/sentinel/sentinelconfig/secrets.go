@@ -13,7 +13,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/settings"
 )
 
-// The keys of a Secret that are looked at.
+// The keys of a Secret that are used.
 const (
 	keyURL      = "url"
 	keyUsername = "username"
@@ -24,17 +24,16 @@ const (
 	defaultTokenKey = "token"
 )
 
-// SecretNames are the Secrets that the settings need, each once, sorted.
+// SecretNames returns the names of the required Secrets, without duplicates, sorted.
 func (s Settings) SecretNames() []string {
 	names := []string{s.credentials, s.headers, s.token.Name}
 	slices.Sort(names)
 	return slices.DeleteFunc(slices.Compact(names), func(name string) bool { return name == "" })
 }
 
-// WithSecrets gives the settings with what lies in Secrets: secrets is the
-// data of each Secret by the Secret's name, and lacks those that do not exist.
-// Errors name the field that refers to the Secret and never show what it
-// holds.
+// WithSecrets returns the settings with the data of Secrets. secrets is the data of each Secret by
+// the Secret's name, without those that do not exist. Errors name the field that refers to the
+// Secret and never show its data.
 func (s Settings) WithSecrets(secrets map[string]map[string][]byte) (Settings, error) {
 	t := &translation{}
 	if s.token.Name != "" {
@@ -60,7 +59,7 @@ func (s Settings) WithSecrets(secrets map[string]map[string][]byte) (Settings, e
 	return s, nil
 }
 
-// translateHeaders takes every value of a Secret as a header.
+// translateHeaders returns every value of a Secret as a header.
 func (t *translation) translateHeaders(secrets map[string]map[string][]byte, name string) map[string]settings.Secret {
 	const field = "spec.hyperfleetAPI.headersSecretRef"
 	data, _ := t.findSecret(field, secrets, name)
@@ -75,8 +74,8 @@ func (t *translation) translateHeaders(secrets map[string]map[string][]byte, nam
 	return headers
 }
 
-// isHeader reports whether a text can be sent in a header. Keys of Secrets
-// can all be names of headers.
+// isHeader reports whether a text can be sent in a header. All keys of Secrets are valid header
+// names.
 func isHeader(value string) bool {
 	return value != "" && !strings.ContainsFunc(value, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f })
 }
@@ -91,12 +90,12 @@ func (t *translation) findSecret(field string, secrets map[string]map[string][]b
 	return data, ok
 }
 
-// valueOf is a value without the newline that editors put at its end.
+// valueOf returns a value without the trailing newline that editors add.
 func valueOf(data map[string][]byte, key string) string {
 	return strings.TrimRight(string(data[key]), "\r\n")
 }
 
-// credentials puts the content of a Secret into b.
+// credentials adds the data of a Secret to b.
 func (t *translation) credentials(b Broker, name string, data map[string][]byte) Broker {
 	if b.Type == v1alpha1.BrokerPubSub {
 		key := valueOf(data, keyJSON)
@@ -128,7 +127,7 @@ func (t *translation) credentials(b Broker, name string, data map[string][]byte)
 	}
 	servers, ok := serversOf(b.Type, b.URL.Reveal())
 	if !ok {
-		return b // said already
+		return b // already reported
 	}
 	texts := make([]string, len(servers))
 	for i, u := range servers {
@@ -139,7 +138,7 @@ func (t *translation) credentials(b Broker, name string, data map[string][]byte)
 	return b
 }
 
-// userOf is who we are by the Secret; nil if it does not say.
+// userOf returns the user in the Secret; nil if it has none.
 func userOf(typ v1alpha1.BrokerType, data map[string][]byte) *url.Userinfo {
 	user, password := valueOf(data, keyUsername), valueOf(data, keyPassword)
 	switch token := valueOf(data, keyToken); {

@@ -22,7 +22,7 @@ func (t *translation) matchLabels(labels map[string]string) []selector.Pair {
 	return pairs
 }
 
-// matchExpressions gives the expressions as the text of a selector.
+// matchExpressions returns the expressions as the text of a selector.
 func (t *translation) matchExpressions(list []v1alpha1.LabelExpression) string {
 	var reqs []selector.Requirement
 	for i, e := range list {

@@ -1,10 +1,9 @@
-// Package sentinelconfig makes a sentinel's settings of a SentinelConfig.
+// Package sentinelconfig translates a SentinelConfig into a sentinel's settings.
 //
-// An object and a configuration file that say the same give the same
-// sentinel.Config; what the object has no words for is at its default. Every
-// error names the field that is wrong, by its path in the object, and all of
-// them are reported at once. No spec makes it panic: the API server's rules
-// keep most nonsense out, but an object may be older than they are.
+// An object and a configuration file with the same content give the same sentinel.Config; settings
+// without a field in the object have their defaults. Every error names the invalid field, by its
+// path in the object, and all of them are reported at once. No spec causes a panic: the API
+// server's rules reject most invalid specs, but an object may be older than the rules.
 package sentinelconfig
 
 import (
@@ -24,25 +23,25 @@ import (
 	"github.com/fleetloop/fleetloop/internal/settings"
 )
 
-// Settings are what a SentinelConfig says, as the parts of a sentinel want
-// it. What lies in Secrets is missing until WithSecrets has filled it in.
+// Settings holds the content of a SentinelConfig in the form that the parts of a sentinel use. The
+// data of Secrets is missing until WithSecrets has added it.
 type Settings struct {
 	// Sentinel is the engine's configuration, with all defaults.
 	Sentinel sentinel.Config
 
-	// Broker is where events go.
+	// Broker is the destination of events.
 	Broker Broker
 
-	// Sharding is the division beyond labels; the zero value is none.
+	// Sharding is the division in addition to labels; the zero value means none.
 	Sharding Sharding
 
-	token       v1alpha1.SecretKeyRef // of the API; no name: none
-	headers     string                // name of the Secret with headers for the API; empty: none
-	credentials string                // name of the broker's Secret; empty: none
+	token       v1alpha1.SecretKeyRef // of the API; no name means none
+	headers     string                // name of the Secret with headers for the API; empty means none
+	credentials string                // name of the broker's Secret; empty means none
 }
 
-// Broker is where events go, and who we are there. What the type of broker
-// has no use for is empty.
+// Broker is the destination of events, with its credentials. Fields that the type of broker does
+// not use are empty.
 type Broker struct {
 	Type  v1alpha1.BrokerType
 	Topic string
@@ -50,10 +49,10 @@ type Broker struct {
 	// ProjectID is the project of Pub/Sub.
 	ProjectID string
 
-	// Exchange is RabbitMQ's; it is the topic unless the spec names another.
+	// Exchange is RabbitMQ's exchange; the default is the topic.
 	Exchange string
 
-	// URL is the address of RabbitMQ or NATS, with the credentials in it.
+	// URL is the address of RabbitMQ or NATS, including the credentials.
 	URL settings.Secret
 
 	// KeyJSON is the key of a service account for Pub/Sub. Empty leaves the
@@ -61,18 +60,17 @@ type Broker struct {
 	KeyJSON settings.Secret
 }
 
-// Sharding is how resources are divided among sentinels beyond labels.
+// Sharding is the division of resources among sentinels in addition to labels.
 type Sharding struct {
-	// Mode is how the parts are given out; empty means that all is ours.
+	// Mode is how the parts are assigned; empty means that the sentinel owns all resources.
 	Mode v1alpha1.ShardingMode
 
-	// Count is how many parts there are in mode static, and Index which of
-	// them is ours, from 0.
+	// Count is the number of parts in mode static, and Index the part of this sentinel, from 0.
 	Count, Index int
 }
 
-// Translate makes settings of a spec. The error joins one for each thing that
-// is wrong, each with the path of its field.
+// Translate translates a spec into settings. The error joins one error for each problem, each with
+// the path of its field.
 func Translate(spec *v1alpha1.SentinelConfigSpec) (Settings, error) {
 	t := &translation{}
 	s := Settings{
@@ -99,7 +97,7 @@ func Translate(spec *v1alpha1.SentinelConfigSpec) (Settings, error) {
 	return s, nil
 }
 
-// translateSpec is what the spec says of the engine. What is not given is zero.
+// translateSpec returns the engine's configuration of the spec. Missing fields are zero.
 func (t *translation) translateSpec(spec *v1alpha1.SentinelConfigSpec) sentinel.Config {
 	api := spec.HyperfleetAPI
 	cfg := sentinel.Config{
@@ -129,14 +127,14 @@ func (t *translation) translateSpec(spec *v1alpha1.SentinelConfigSpec) sentinel.
 	return cfg
 }
 
-// A translation collects what is wrong with a spec.
+// A translation collects the errors of a spec.
 type translation struct{ errs []error }
 
 func (t *translation) addErrorf(field, format string, args ...any) {
 	t.errs = append(t.errs, fmt.Errorf("%s: %w", field, fmt.Errorf(format, args...)))
 }
 
-// parseDuration reads a duration; one that is not given is zero.
+// parseDuration parses a duration; a missing one is zero.
 func (t *translation) parseDuration(field string, text v1alpha1.Duration) time.Duration {
 	if text == "" {
 		return 0
@@ -167,7 +165,7 @@ func (t *translation) checkEndpoint(text string) string {
 	return text
 }
 
-// requireName refuses a reference that names nothing.
+// requireName rejects a reference without a name.
 func (t *translation) requireName(field, name string) string {
 	if name == "" {
 		t.addErrorf(field, "is required")
@@ -175,7 +173,7 @@ func (t *translation) requireName(field, name string) string {
 	return name
 }
 
-// oneOf refuses what is not one of a closed set.
+// oneOf rejects values outside a closed set.
 func oneOf[T ~string](t *translation, field string, value T, set ...T) T {
 	if !slices.Contains(set, value) {
 		t.addErrorf(field, "%q is invalid: must be one of %s", string(value), joinNames(set))
@@ -183,7 +181,7 @@ func oneOf[T ~string](t *translation, field string, value T, set ...T) T {
 	return value
 }
 
-// joinNames names the members of a set.
+// joinNames joins the members of a set.
 func joinNames[T ~string](set []T) string {
 	texts := make([]string, len(set))
 	for i, s := range set {
@@ -209,11 +207,11 @@ func (t *translation) translateDecision(d *v1alpha1.Decision) sentinel.Decision 
 	return out
 }
 
-// checkConfig fills in the defaults that a configuration file would have, and finds
-// what only compiling shows.
+// checkConfig sets the defaults of a configuration file, and finds the errors that only compiling
+// shows.
 func (t *translation) checkConfig(cfg *sentinel.Config) {
 	if len(t.errs) > 0 {
-		return // it would be said again in the file's words
+		return // New would report it again in the file's terms
 	}
 	if _, err := settings.Load(cfg, settings.Source{}); err != nil {
 		t.errs = append(t.errs, err)

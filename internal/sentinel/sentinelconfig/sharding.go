@@ -6,7 +6,7 @@ import (
 	"github.com/fleetloop/fleetloop/api/sentinel/v1alpha1"
 )
 
-// maxParts bounds how many parts there are, as the schema does.
+// maxParts limits the number of parts, as the schema does.
 const maxParts = 1024
 
 func (t *translation) translateSharding(s *v1alpha1.Sharding) Sharding {

@@ -8,14 +8,14 @@ import (
 	"github.com/fleetloop/fleetloop/internal/kube/leases/member"
 )
 
-// An op is what a command does. One command of each op is under way at most.
+// An op is the operation of a command. At most one command of each op is in progress.
 type op int
 
 const (
-	opWrite   op = iota // write the own record
+	opWrite   op = iota // write the member's own record
 	opBury              // declare another member lost
-	opRemove            // delete a record that is over
-	opRewatch           // begin the watch anew; nothing comes of it
+	opRemove            // delete a record that is no longer needed
+	opRewatch           // restart the watch; it has no result
 	numOps
 )
 
@@ -23,18 +23,18 @@ func (o op) String() string {
 	return [numOps]string{"write", "declare lost", "remove", "restart watch"}[o]
 }
 
-// A command is something that the member is to do.
+// A command is an action that the member must take.
 type command struct {
 	op      op
 	record  member.Record
 	started time.Duration
 }
 
-// nextCommands are what is to be done at now, and when to ask again if nothing is
-// told before.
+// nextCommands returns the commands that are due at now, and when to ask again if nothing happens
+// earlier.
 func (m *machine) nextCommands(now time.Duration) (todo []command, wake time.Duration) {
 	wake = never
-	// at notes when c is due.
+	// at records when c is due.
 	at := func(due time.Duration, c command) {
 		switch {
 		case m.busy[c.op]:
@@ -58,7 +58,7 @@ func (m *machine) nextCommands(now time.Duration) (todo []command, wake time.Dur
 			wake = min(wake, p.changed+m.lease)
 		case p.record.State.Over():
 			at(max(p.changed+m.collect, p.retryAt), command{op: opRemove, record: p.record})
-		case m.confirmed && now < m.holdingExpiry(): // or it may be us who are cut off
+		case m.confirmed && now < m.holdingExpiry(): // otherwise this member may be the one that is cut off
 			lost := p.record
 			lost.State, lost.Includes = member.Lost, nil
 			at(max(max(p.changed, m.grace)+m.lease, p.retryAt), command{op: opBury, record: lost})
@@ -72,7 +72,7 @@ func (m *machine) nextCommands(now time.Duration) (todo []command, wake time.Dur
 	return todo, wake
 }
 
-// planOwnRecord says what is to be done with the own record.
+// planOwnRecord plans the next command for the member's own record.
 func (m *machine) planOwnRecord(now time.Duration, at func(time.Duration, command)) {
 	switch {
 	case m.left:
@@ -93,9 +93,9 @@ func (m *machine) planOwnRecord(now time.Duration, at func(time.Duration, comman
 	at(max(due, m.retryAt), command{op: opWrite, record: record})
 }
 
-// isCountedIn reports whether a living member still counts us in: one that has
-// not seen that we left. It would take us for one that may come back if our
-// record were deleted now.
+// isCountedIn reports whether a living member still counts this one in, because it has not seen
+// that this member left. If the record were deleted now, the other member would expect this one to
+// come back.
 func (m *machine) isCountedIn(now time.Duration) bool {
 	for _, p := range m.peers {
 		if _, ok := p.record.Includes[m.name]; ok && !m.hasEnded(p, now) {

@@ -19,76 +19,71 @@ import (
 	"github.com/fleetloop/fleetloop/internal/kube/leases/member"
 )
 
-// What the zero fields of a GroupConfig mean.
+// Defaults of the zero fields of a GroupConfig.
 const (
 	DefaultLeaseDuration = 10 * time.Second
 	DefaultRenewEvery    = 2 * time.Second
 )
 
-// collectAfter is how long the record of a member that is over can be looked
-// at before it is deleted.
+// collectAfter is how long the record of a member that has ended stays visible before it is
+// deleted.
 const collectAfter = 10 * time.Minute
 
-// GroupConfig says which group a member joins, and how quickly it notices.
+// GroupConfig selects the group that a member joins, and its reaction times.
 type GroupConfig struct {
-	// Name is the group's: members of the same name divide among themselves.
+	// Name is the name of the group: members of the same name divide the resources among
+	// themselves.
 	Name string
 
-	// Identity is how people call this member, such as its pod's name. Two
-	// members of one identity are two members nevertheless.
+	// Identity is the display name of this member, such as its pod's name. Two processes with the
+	// same identity are still two members.
 	Identity string
 
-	// LeaseDuration is for how long a member may say nothing before its share
-	// goes to others. It owns nothing itself after four fifths of that. Zero
-	// means DefaultLeaseDuration.
+	// LeaseDuration is how long a member may be silent before its share goes to others. The member
+	// itself owns nothing after four fifths of that. Zero means DefaultLeaseDuration.
 	LeaseDuration time.Duration
 
-	// RenewEvery is how often a member says that it is there. Zero means
-	// DefaultRenewEvery; more than a quarter of LeaseDuration is an error.
+	// RenewEvery is the interval at which a member renews its lease. Zero means DefaultRenewEvery;
+	// more than a quarter of LeaseDuration is an error.
 	RenewEvery time.Duration
 }
 
-// Leases keep the records of one group. Several members write to them, and
-// each write is for a version: of two for the same one succeeds.
+// Leases stores the records of one group. Several members write to them. Each write names the
+// version that it replaces: of two writes for the same version one succeeds.
 type Leases interface {
-	// Watch calls handle with all records as they are when it is called, or
-	// later, and then with each change in the order of versions, until ctx
-	// ends or it can not go on, and says why. It waits for handle.
+	// Watch calls handle with all records in their state at the time of the call, or later, and
+	// then with each change in the order of versions. It returns when ctx ends or on an error. It
+	// waits for handle.
 	Watch(ctx context.Context, handle func(member.Change)) error
 
-	// Put writes r if the record is at r.Version still, or not there and the
-	// version zero, and gives it with its new version. The error is
-	// member.ErrConflict if it is at another, and member.ErrGone or
-	// ErrConflict if it is not there any more. After any other error it may
-	// have been written, or may be yet.
+	// Put writes r if the stored record still has r.Version, or does not exist and the version is
+	// zero. It returns the record with its new version. The error is member.ErrConflict if the
+	// record has another version, and member.ErrGone or ErrConflict if it no longer exists. After
+	// any other error the record may have been written, or may still be written.
 	Put(ctx context.Context, r member.Record) (member.Record, error)
 
-	// Delete deletes the record of r's name if it is at r's version. Errors
-	// are as those of Put.
+	// Delete deletes the record of r's name if it has r's version. Errors are those of Put.
 	Delete(ctx context.Context, r member.Record) error
 }
 
-// Deps are what a group works with. Leases are needed; what else is nil is
-// done without.
+// Deps holds the dependencies of a group. Leases is required; all others may be nil.
 type Deps struct {
 	Leases     Leases
 	Log        *slog.Logger
-	Registerer prometheus.Registerer // has the metrics while Run does
+	Registerer prometheus.Registerer // has the metrics while Run runs
 }
 
-// A Group divides a fleet among replicas that come and go: each is a member,
-// and owns the resources that are its own by rendezvous among all members.
-// It implements sentinel.Shard.
+// A Group divides a fleet among replicas that come and go. Each replica is a member, and owns the
+// resources that rendezvous hashing among all members assigns to it. It implements sentinel.Shard.
 //
-// At no time is a resource owned by two members. When one leaves, or comes,
-// what has to change hands does so within a few requests, as soon as the attempts
-// to publish that are under way for it are over. When one is lost, its share is nobody's
-// until its lease has run out, and then the others'. A member that can not write its
-// lease owns nothing before others take over, whatever it was that kept it, a
-// process that was stopped included: that is looked at when it is asked, by
-// its own clock, which only has to run evenly. All clocks may differ.
+// No resource is ever owned by two members at once. When a member leaves or joins, resources change
+// their owner within a few requests, as soon as the current attempts to publish for them have
+// ended. The share of a lost member has no owner until its lease has expired, and then belongs to
+// the others. A member that cannot write its lease owns nothing before others take over. This holds
+// for any cause, including a stopped process, because ownership is checked on each call, against
+// the member's own clock. That clock must only run evenly; clocks may differ.
 //
-// Make it with NewGroup and call Run once. Until then it owns nothing.
+// Create it with NewGroup and call Run once. Until then it owns nothing.
 type Group struct {
 	cfg     GroupConfig
 	deps    Deps
@@ -98,7 +93,7 @@ type Group struct {
 	holds   *holdings
 	metrics *metrics
 
-	// Of the goroutine that runs: what was last told to others.
+	// Used only by the goroutine of Run: the state that was last reported.
 	published uint64
 	active    bool
 	epoch     uint64
@@ -110,7 +105,7 @@ type Group struct {
 	watching atomic.Pointer[error] // why the watch does not work
 }
 
-// NewGroup makes a member of a group, and starts nothing.
+// NewGroup returns a member of a group, and starts nothing.
 func NewGroup(cfg GroupConfig, deps Deps) (*Group, error) {
 	if cfg.LeaseDuration == 0 {
 		cfg.LeaseDuration = DefaultLeaseDuration
@@ -151,8 +146,8 @@ func timingOf(cfg GroupConfig) timing {
 	}
 }
 
-// recordName makes a name that no other process has, and that Kubernetes
-// takes for that of an object.
+// recordName returns a name that no other process has, and that is a valid name of a Kubernetes
+// object.
 func recordName(group, identity string) string {
 	var random [4]byte
 	_, _ = rand.Read(random[:]) // never fails
@@ -167,22 +162,22 @@ func recordName(group, identity string) string {
 	return strings.TrimPrefix(readable+"-"+hex.EncodeToString(random[:]), "-")
 }
 
-// sinceStart is the time since the group was made, by a clock that nobody sets.
+// sinceStart returns the time since the creation of the group, by a monotonic clock.
 func (g *Group) sinceStart() time.Duration { return time.Since(g.base) }
 
-// Owns reports whether the resource with an id is ours just now.
+// Owns reports whether this member owns the resource with an id now.
 func (g *Group) Owns(id []byte) bool { return g.holds.ownsID(hashID(id)) }
 
-// Acquire is called before an attempt to publish about a resource, and release
-// after it: until then the resource is given to no other member, unless this
-// one is lost. It is not ok if the resource is not ours.
+// Acquire is called before an attempt to publish about a resource, and release after it. Until then
+// no other member gets the resource, unless this member is lost. ok is false if this member does
+// not own the resource.
 func (g *Group) Acquire(id []byte) (release func(), ok bool) { return g.holds.acquireID(hashID(id)) }
 
-// Changed is closed when what is ours is another than it was when Changed was
-// called.
+// Changed returns a channel that is closed when this member's share differs from that at the time
+// of the call.
 func (g *Group) Changed() <-chan struct{} { return g.holds.awaitChange() }
 
-// Ready says why the member owns nothing just now, or nil.
+// Ready returns why the member owns nothing now, or nil.
 func (g *Group) Ready() error {
 	g.mu.Lock()
 	status := g.status
@@ -200,15 +195,15 @@ func (g *Group) Ready() error {
 	return err
 }
 
-// Members are the identities of all members that have a share, or are getting
-// one, this one included, in order. There are none before it is known.
+// Members returns the identities of all members that have a share, or are getting one, including
+// this one, in order. It returns none before the members are known.
 func (g *Group) Members() []string {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return slices.Clone(g.members)
 }
 
-// applyHolding makes what the machine concluded what the member owns.
+// applyHolding applies the machine's conclusion about what the member owns.
 func (g *Group) applyHolding(ctx context.Context) {
 	m := g.machine
 	switch {
@@ -227,7 +222,7 @@ func (g *Group) applyHolding(ctx context.Context) {
 	g.status = m.statusError(g.sinceStart())
 }
 
-// reportMembers says who the members are now.
+// reportMembers reports the current members.
 func (g *Group) reportMembers(ctx context.Context) {
 	m := g.machine
 	var members []string

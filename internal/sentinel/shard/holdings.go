@@ -6,8 +6,7 @@ import (
 	"time"
 )
 
-// A holding is what a member owns until a time by its own clock. The zero
-// value is nothing.
+// A holding is a member's share until a time by its own clock. The zero value means nothing.
 type holding struct {
 	share share
 	until time.Duration
@@ -17,21 +16,19 @@ func (h *holding) containsID(id uint64, now time.Duration) bool {
 	return now < h.until && h.share.containsHash(id)
 }
 
-// holdings are what a member owns just now, and its attempts under way.
+// holdings holds a member's current share and its attempts in progress.
 //
-// Whether the time of a holding has run out is seen by whoever asks, not by a
-// timer: a process that was stopped for a while owns nothing when it goes on,
-// before anything of its own could have told it.
+// Each call checks whether a holding has expired, without a timer. A process that was stopped for a
+// while therefore owns nothing when it continues, before any of its timers could fire.
 type holdings struct {
 	now  func() time.Duration
 	held atomic.Pointer[holding]
 
 	mu       sync.Mutex
-	attempts map[uint64]int // under way, by the hash of the id
+	attempts map[uint64]int // in progress, by the hash of the id
 	changed  chan struct{}
 
-	// released gets a value when an attempt ended for what is not ours any
-	// more.
+	// released receives a value when an attempt for a resource outside the share has ended.
 	released chan struct{}
 }
 
@@ -45,13 +42,13 @@ func newHoldings(now func() time.Duration) *holdings {
 
 func (h *holdings) ownsID(id uint64) bool { return h.held.Load().containsID(id, h.now()) }
 
-// ownsNothing reports whether nothing is owned.
+// ownsNothing reports whether the share is empty or expired.
 func (h *holdings) ownsNothing() bool { return h.now() >= h.held.Load().until }
 
 func (h *holdings) acquireID(id uint64) (release func(), ok bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	// Under the lock, so that set sees either this attempt or none.
+	// Under the lock, so that setHolding sees either this attempt or none.
 	if !h.ownsID(id) {
 		return func() {}, false
 	}
@@ -73,14 +70,14 @@ func (h *holdings) releaseID(id uint64) {
 	}
 }
 
-// keepsID reports whether id is in the share, whether its time has run out or
-// not: an attempt for it is not in the way of anybody who was given some.
+// keepsID reports whether id is in the share, even if its time has expired: an attempt for it does
+// not block any other member.
 func (h *holdings) keepsID(id uint64) bool {
 	held := h.held.Load()
 	return held.until > 0 && held.share.containsHash(id)
 }
 
-// extendUntil sets until when the present share is owned.
+// extendUntil sets how long the current share is owned.
 func (h *holdings) extendUntil(until time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -89,7 +86,7 @@ func (h *holdings) extendUntil(until time.Duration) {
 	h.held.Store(&held)
 }
 
-// setHolding replaces what is owned, and tells those who wait for changed.
+// setHolding replaces the share, and notifies the waiters of awaitChange.
 func (h *holdings) setHolding(next holding) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -98,7 +95,7 @@ func (h *holdings) setHolding(next holding) {
 	h.changed = make(chan struct{})
 }
 
-// isDrained reports whether no attempt is under way for what is not owned.
+// isDrained reports whether no attempt is in progress for a resource outside the share.
 func (h *holdings) isDrained() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -110,7 +107,7 @@ func (h *holdings) isDrained() bool {
 	return true
 }
 
-// awaitChange is closed when what is owned is another than now.
+// awaitChange returns a channel that is closed when the share changes.
 func (h *holdings) awaitChange() <-chan struct{} {
 	h.mu.Lock()
 	defer h.mu.Unlock()

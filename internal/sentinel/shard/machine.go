@@ -12,108 +12,107 @@ import (
 	"github.com/fleetloop/fleetloop/internal/kube/leases/member"
 )
 
-// timing is how long things take, all by one's own clock.
+// timing holds the durations of the protocol, all by the member's own clock.
 type timing struct {
-	lease   time.Duration // a record that does not change for so long may be declared lost
-	fence   time.Duration // a member whose last good write began so long ago owns nothing
-	renew   time.Duration // between writes of an unchanged record
-	retry   time.Duration // after a write that failed
-	collect time.Duration // a record that is over is deleted after this
+	lease   time.Duration // a record that does not change for this long may be declared lost
+	fence   time.Duration // a member owns nothing this long after the start of its last successful write
+	renew   time.Duration // interval between writes of an unchanged record
+	retry   time.Duration // delay after a failed write
+	collect time.Duration // a record that has ended is deleted after this
 }
 
-// watchTimeout is after how long without a word the watch is begun anew. One's own
-// writes come back by it, so it is never silent when all is well.
+// watchTimeout returns how long the watch may be silent before it is restarted. It delivers the
+// member's own writes, so a working watch is never silent.
 func (t timing) watchTimeout() time.Duration { return 3 * t.renew }
 
 const never = time.Duration(math.MaxInt64)
 
-// A machine is the protocol of one member: what it has been told goes in,
-// what it owns and what it is to do comes out. It has no clock, no network
-// and no goroutines; times are since some moment of the member's own.
+// A machine is the protocol of one member: its input is what the member
+// observes, its output is what the member owns and must do. It has no clock, no
+// network and no goroutines; times count from some moment of the member's own.
 //
-// Two members never own the same as long as each that owns counts the other
-// in (see share). So a member
+// Two members never own the same resource as long as each owner counts the
+// other in (see share). So a member
 //
-//   - owns nothing before it has made itself known by a write, has seen
-//     everybody who was known by then, and each of those says in its record
-//     that it counts this member's epoch in, or is over;
-//   - counts everybody in of whom it is told, at once, waits for its attempts
-//     for what is the other's then, and says so in its record;
-//   - leaves a member out only when that one's epoch is over: it has left, or
-//     was declared lost;
-//   - owns nothing when its last good write began too long ago, until the
-//     next one succeeds.
+//   - owns nothing before it has made itself known by a write, has seen all
+//     members known by then, and each of those states in its record that it
+//     counts this member's epoch in, or has ended;
+//   - counts in every member that it observes, at once, waits for its attempts
+//     in the share of that member, and then states this in its record;
+//   - leaves a member out only when the epoch of that member has ended: it has
+//     left, or was declared lost;
+//   - owns nothing if its last successful write started too long ago, until
+//     the next one succeeds.
 //
-// To declare a member lost is to write into its record, which one did not see
-// change for the time of a lease. The write is for the version that was seen:
+// A member is declared lost by a write into its record, if the record has not
+// changed for the duration of a lease. The write replaces the observed version:
 // if it succeeds, the member has not written since, so its own time, which is
-// shorter, has run out, and no write of its epoch will succeed any more. It
-// has to begin another, and what others said of the one before does not count.
+// shorter, has expired, and no write of its epoch will succeed any more. It
+// must begin another epoch, and statements about the earlier one do not count.
 type machine struct {
 	timing
 	name, identity string
 
-	// The own record. A member that was declared lost begins another epoch.
+	// The member's own record. A member that was declared lost begins another epoch.
 	epoch     uint64
-	version   uint64        // as last known; 0 if there is none
-	object    string        // likewise
-	confirmed bool          // a write of this epoch was
-	born      uint64        // the version of the first that was
-	renewed   time.Duration // when the last one began that was
-	written   member.Record // what it said
-	attempted bool          // to write, whatever came of it
-	cause     error         // why the last write failed
+	version   uint64        // last known version; 0 if there is none
+	object    string        // last known object
+	confirmed bool          // a write of this epoch succeeded
+	born      uint64        // version of the first successful write
+	renewed   time.Duration // when the last successful write began
+	written   member.Record // content of the last successful write
+	attempted bool          // a write was attempted, whatever its result
+	cause     error         // error of the last write
 
-	// What is known of the others.
-	horizon uint64        // everything up to this version
-	heard   time.Duration // when anything was told
+	// The state of the other members.
+	horizon uint64        // all changes up to this version are known
+	heard   time.Duration // time of the last event of the watch
 	peers   map[string]*peer
 
-	joined  bool              // everybody is known who was there before us
-	waiting map[string]uint64 // those of them that have not counted us in
-	guard   map[string]uint64 // who is counted in, with the epoch
-	active  bool              // we own what guard leaves
-	changes uint64            // of guard and active
-	settled uint64            // the change for which no attempt is in the way
+	joined  bool              // all earlier members are known
+	waiting map[string]uint64 // earlier members that have not counted this one in
+	guard   map[string]uint64 // members that are counted in, with their epochs
+	active  bool              // this member owns the share that guard leaves
+	changes uint64            // number of changes of guard and active
+	settled uint64            // last change that no attempt blocks
 	said    map[string]uint64 // guard at that change
-	grace   time.Duration     // nobody is lost before a lease after this
+	grace   time.Duration     // until a lease after this time no member is declared lost
 
 	leaving, left, finished bool
 	leftAt                  time.Duration
 
 	busy      [numOps]bool
-	retryAt   time.Duration // when the own record may be written again
-	unsure    bool          // a write conflicted, and the watch has not told with what
-	rewatched time.Duration // when the watch was last begun anew
+	retryAt   time.Duration // when the member's own record may be written again
+	unsure    bool          // a write conflicted, and the watch has not delivered the conflicting record
+	rewatched time.Duration // when the watch was last restarted
 }
 
-// A peer is what is known of another member.
+// A peer is the known state of another member.
 type peer struct {
 	record  member.Record
-	changed time.Duration // when it was told of
+	changed time.Duration // when its last change was observed
 	gone    bool
 	retryAt time.Duration // when its record may be written again
 }
 
-// newMachine makes a member that nobody knows.
+// newMachine returns a member that is not known to others yet.
 func newMachine(t timing, name, identity string) *machine {
 	return &machine{timing: t, name: name, identity: identity, epoch: 1, peers: map[string]*peer{}}
 }
 
-// hasEnded reports whether p's epoch has ended, for good. A record that was
-// deleted without a word may have had an owner; nothing can be written into it
-// any more, so that one's time runs out.
+// hasEnded reports whether p's epoch has ended, for good. A record that was deleted without leaving
+// may have had an owner. No write to it can succeed any more, so the time of that owner expires.
 func (m *machine) hasEnded(p *peer, now time.Duration) bool {
 	return p.record.State.Over() || p.gone && now >= p.changed+m.lease
 }
 
-// beginEpoch ends the epoch: what others know of us does not count any more.
+// beginEpoch ends the epoch: what others know about this member no longer counts.
 func (m *machine) beginEpoch() {
 	m.epoch++
 	m.confirmed, m.joined, m.born, m.waiting = false, false, 0, nil
 }
 
-// advanceTo draws the conclusions at now of what was told before.
+// advanceTo updates the conclusions from earlier observations to the time now.
 func (m *machine) advanceTo(now time.Duration) {
 	guard := map[string]uint64{}
 	for name, p := range m.peers {
@@ -138,10 +137,10 @@ func (m *machine) advanceTo(now time.Duration) {
 	m.active, m.guard = active, guard
 }
 
-// allAgree reports whether everybody counts us in who has to.
+// allAgree reports whether all required members count this one in.
 func (m *machine) allAgree() bool { return m.joined && len(m.waiting) == 0 }
 
-// currentHolding is what the member owns.
+// currentHolding returns the member's share.
 func (m *machine) currentHolding() holding {
 	if !m.active {
 		return holding{}
@@ -149,17 +148,16 @@ func (m *machine) currentHolding() holding {
 	return holding{share: newShare(m.name, slices.Collect(maps.Keys(m.guard))), until: m.holdingExpiry()}
 }
 
-// holdingExpiry is when the member's time runs out, unless it writes before.
+// holdingExpiry returns when the member's time expires, unless it writes earlier.
 func (m *machine) holdingExpiry() time.Duration { return m.renewed + m.fence }
 
-// noteDrained tells that no attempt is under way for anything that the present
-// holding does not hold.
+// noteDrained records that no attempt is in progress for a resource outside the current share.
 func (m *machine) noteDrained() { m.settled, m.said = m.changes, m.guard }
 
-// releaseAll makes the member let go of everything.
+// releaseAll makes the member release its whole share.
 func (m *machine) releaseAll() { m.leaving = true }
 
-// desiredRecord is what the own record should say.
+// desiredRecord returns the desired content of the member's own record.
 func (m *machine) desiredRecord() member.Record {
 	r := member.Record{
 		Name: m.name, Identity: m.identity, Epoch: m.epoch, State: member.Joining,
@@ -181,7 +179,7 @@ func (m *machine) desiredRecord() member.Record {
 	return r
 }
 
-// statusError says why the member owns nothing at now, or nil.
+// statusError returns why the member owns nothing at now, or nil.
 func (m *machine) statusError(now time.Duration) error {
 	switch {
 	case m.active:

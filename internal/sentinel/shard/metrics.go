@@ -7,7 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// metrics are those of one member. Their labels come from the registerer.
+// metrics holds the metrics of one member. Their labels come from the registerer.
 type metrics struct {
 	members prometheus.Gauge
 	fenced  prometheus.Collector
@@ -40,8 +40,7 @@ func (m *metrics) unregister(reg prometheus.Registerer) {
 	reg.Unregister(m.fenced)
 }
 
-// Describe registers the metrics of a member of no group: for the reference
-// of metrics.
+// Describe registers the metrics of a member of no group, for the reference of metrics.
 func Describe(reg prometheus.Registerer) error {
 	return newMetrics(func() bool { return true }).registerAll(reg)
 }

@@ -8,12 +8,12 @@ import (
 	"github.com/fleetloop/fleetloop/internal/kube/leases/member"
 )
 
-// observeChange takes in what the watch told at now.
+// observeChange processes a change that the watch delivered at now.
 func (m *machine) observeChange(now time.Duration, c member.Change) {
 	m.heard = now
 	if c.All && c.Version < m.horizon {
-		// The store has forgotten what it once told: it was restored from a
-		// backup. Nothing that was promised since is in it.
+		// The store has lost records that it delivered earlier: it was restored from a backup. It
+		// contains none of the later commitments.
 		m.beginEpoch()
 		m.peers, m.version, m.object = map[string]*peer{}, 0, ""
 	}
@@ -33,7 +33,7 @@ func (m *machine) observeChange(now time.Duration, c member.Change) {
 	}
 }
 
-// observeMissing finds what was deleted while nothing was told.
+// observeMissing finds records that were deleted while the watch was down.
 func (m *machine) observeMissing(now time.Duration, c member.Change) {
 	there := func(name string) bool {
 		return slices.ContainsFunc(c.Records, func(r member.Record) bool { return r.Name == name })
@@ -48,8 +48,8 @@ func (m *machine) observeMissing(now time.Duration, c member.Change) {
 	}
 }
 
-// observeOwn learns the own record's version, also that of a write whose
-// answer was lost, and whether somebody declared us lost.
+// observeOwn updates the version of the member's own record, also after a write without a response,
+// and detects that another member declared this one lost.
 func (m *machine) observeOwn(now time.Duration, r member.Record) {
 	if r.Version <= m.version {
 		return
@@ -89,7 +89,7 @@ func (m *machine) observeGone(now time.Duration, name string, version uint64) {
 	p.record.Version, p.gone, p.changed = version, true, now
 }
 
-// noteRecordDeleted notes that the own record was deleted.
+// noteRecordDeleted records that the member's own record was deleted.
 func (m *machine) noteRecordDeleted() {
 	m.version, m.object, m.unsure = 0, "", false
 	m.beginEpoch()
@@ -101,8 +101,7 @@ func (m *machine) setLeft(now time.Duration) {
 	}
 }
 
-// noteResult takes in what came of c at now: the record as it was written, or an
-// error.
+// noteResult processes the result of c at now: the written record, or an error.
 func (m *machine) noteResult(now time.Duration, c command, written member.Record, err error) {
 	m.busy[c.op] = false
 	again := time.Duration(0)
@@ -157,8 +156,8 @@ func (m *machine) noteWritten(now time.Duration, c command, written member.Recor
 	case !m.confirmed:
 		m.confirmed, m.born = true, written.Version
 	case now >= m.holdingExpiry():
-		// We were away, or the API was for all. The others may need a moment
-		// longer to write than we did.
+		// This member was cut off, or the API was down for all. The others may need slightly longer
+		// for their writes than this one.
 		m.grace = now
 	}
 	m.renewed, m.written = c.started, c.record

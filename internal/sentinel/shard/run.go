@@ -11,14 +11,14 @@ import (
 	"github.com/fleetloop/fleetloop/internal/kube/leases/member"
 )
 
-// An outcome is what came of a command.
+// An outcome is the result of a command.
 type outcome struct {
 	command command
 	written member.Record
 	err     error
 }
 
-// A loop is what belongs to one run of a group.
+// A loop holds the state of one run of a group.
 type loop struct {
 	*Group
 	tasks    sync.WaitGroup
@@ -26,13 +26,12 @@ type loop struct {
 	outcomes chan outcome
 	rewatch  chan struct{}
 
-	complaint string // why the own record was last not written, empty if it was
+	complaint string // last error of writing the member's own record, empty after a success
 }
 
-// Run takes part in the group until ctx ends; then it lets go of everything,
-// waits for the attempts under way, and leaves. If that is not done within half
-// the time of a lease, others take over when the lease has run out. It never gives
-// up: Ready says what does not work.
+// Run takes part in the group until ctx ends. Then it releases its share, waits for the attempts in
+// progress, and leaves. If that takes longer than half the duration of a lease, others take over
+// when the lease has expired. It never gives up: Ready returns the current problem.
 func (g *Group) Run(ctx context.Context) error {
 	if err := g.metrics.registerAll(g.deps.Registerer); err != nil {
 		return fmt.Errorf("join shard group %q: %w", g.cfg.Name, err)
@@ -57,7 +56,7 @@ func (g *Group) Run(ctx context.Context) error {
 	return nil
 }
 
-// runLoop is the loop. It reports whether the member has left.
+// runLoop runs the loop. It reports whether the member has left.
 func (l *loop) runLoop(ctx, work context.Context) bool {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -93,7 +92,7 @@ func (l *loop) runLoop(ctx, work context.Context) bool {
 	}
 }
 
-// startCommand carries out a command, and brings what came of it back to the loop.
+// startCommand starts a command, and sends its result to the loop.
 func (l *loop) startCommand(ctx context.Context, c command) {
 	if c.op == opRewatch {
 		select {
@@ -109,7 +108,7 @@ func (l *loop) startCommand(ctx context.Context, c command) {
 		c.record.Since, c.record.Renewed = l.since, time.Now()
 	}
 	l.tasks.Go(func() {
-		// So that there is time for a second try before our time runs out.
+		// This leaves time for a second attempt before the lease expires.
 		tctx, cancel := context.WithTimeoutCause(ctx, l.machine.fence/2, errSlow)
 		defer cancel()
 		o := outcome{command: c}
@@ -125,8 +124,8 @@ func (l *loop) startCommand(ctx context.Context, c command) {
 	})
 }
 
-// logWriteFailure tells of a write that failed: aloud of the own record, which is all
-// that keeps our share, and once until another reason comes or it succeeds.
+// logWriteFailure logs a failed write. A failure for the member's own record, which alone keeps its
+// share, is a warning, once until the reason changes or a write succeeds.
 func (l *loop) logWriteFailure(ctx context.Context, o outcome) {
 	level := slog.LevelDebug
 	if reason := o.err.Error(); o.command.op == opWrite && !errors.Is(o.err, member.ErrConflict) && reason != l.complaint {

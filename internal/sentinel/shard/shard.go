@@ -1,7 +1,7 @@
 // Package shard divides the resources of a fleet among several sentinels.
 //
-// Static parts are by count and index. A Group is made of replicas that find
-// each other through Leases, share the fleet out by themselves, and hand over
-// when one comes, goes or is lost. Both share out by rendezvous, so that few
-// resources change hands, and none between two that both stay.
+// Static parts are defined by count and index. A Group consists of replicas that discover each
+// other through Leases, divide the fleet among themselves, and hand over when one joins, leaves or
+// is lost. Both use rendezvous hashing, so that few resources change their owner, and none moves
+// between two members that both stay.
 package shard

@@ -10,14 +10,14 @@ import (
 	"github.com/fleetloop/fleetloop/internal/kube/leases/member"
 )
 
-// Causes of contexts of our own that end.
+// Causes of contexts that this package cancels.
 var (
 	errSlow    = errors.New("no response in time")
 	errRewatch = errors.New("the watch delivered no events for too long")
 )
 
-// watchChanges brings changes to the loop until ctx ends, with one watch at a time,
-// so that they come in order.
+// watchChanges sends changes to the loop until ctx ends, with one watch at a time, so that they
+// arrive in order.
 func (l *loop) watchChanges(ctx context.Context) {
 	policy := backoff.Policy{Initial: 100 * time.Millisecond, Max: l.cfg.RenewEvery}
 	for attempt := 0; ctx.Err() == nil; attempt++ {
@@ -45,7 +45,7 @@ func (l *loop) watchChanges(ctx context.Context) {
 	}
 }
 
-// watchOnce watches until the watch ends or is to begin anew.
+// watchOnce watches until the watch ends or must be restarted.
 func (l *loop) watchOnce(ctx context.Context, handle func(member.Change)) error {
 	wctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

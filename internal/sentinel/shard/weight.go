@@ -5,8 +5,8 @@ import (
 	"math/bits"
 )
 
-// hashID gives 64 bits for an id. It must never change, nor differ between
-// machines: all replicas of all versions have to agree on who owns what.
+// hashID returns a 64-bit hash of an id. It must never change, nor differ between machines, because
+// replicas of all versions must agree on the owners.
 func hashID(id []byte) uint64 {
 	h := uint64(len(id)) ^ 0x9e3779b97f4a7c15
 	for len(id) >= 8 {
@@ -21,12 +21,11 @@ func hashID(id []byte) uint64 {
 	return h
 }
 
-// ownerWeight is how much an owner, by the hash of its name, wants the hash of an
-// id; the one that wants it most has it.
+// ownerWeight returns the weight of an owner, given by the hash of its name, for the hash of an id.
+// The highest weight wins.
 func ownerWeight(owner, h uint64) uint64 { return mixBits(owner ^ bits.RotateLeft64(h, 32)) }
 
-// mixBits spreads every bit of x over all: the finalizer of SplitMix64, a
-// bijection.
+// mixBits spreads every bit of x over all bits: the finalizer of SplitMix64, a bijection.
 func mixBits(x uint64) uint64 {
 	x += 0x9e3779b97f4a7c15
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
@@ -34,20 +33,19 @@ func mixBits(x uint64) uint64 {
 	return x ^ x>>31
 }
 
-// A share is what one of several owners has, by rendezvous: each owner has a
-// weight for a hash, and the highest wins. So an owner that comes takes only
-// for itself, and one that goes leaves the others' as it was. And of two
-// owners that count each other in, never both have the same hash, whomever
-// else they count in.
+// A share is the share of one of several owners, by rendezvous hashing: each owner has a weight for
+// a hash, and the highest wins. So a new owner takes resources only for itself, and one that leaves
+// does not change the resources of the others. Two owners that count each other in never both own
+// the same hash, whatever other owners they count in.
 //
-// The zero value is all there is.
+// The zero value contains everything.
 type share struct {
 	own    uint64
 	before []uint64 // others that win a tie
-	after  []uint64 // and of those that lose it
+	after  []uint64 // others that lose a tie
 }
 
-// newShare gives what self has beside others, which do not contain it.
+// newShare returns the share of self among others, which do not contain self.
 func newShare(self string, others []string) share {
 	s := share{own: hashID([]byte(self))}
 	for _, other := range others {

@@ -11,25 +11,25 @@ import (
 )
 
 const (
-	// maxGroups bounds the groups that are told apart.
+	// maxGroups limits the number of separate groups.
 	maxGroups = 200
 
-	// maxOdd bounds the resources that are remembered one by one, at about
-	// 150 bytes each.
+	// maxOdd limits the number of resources that are remembered individually, at about 150 bytes
+	// each.
 	maxOdd = 100_000
 )
 
-// A census says of each resource of one collection how many watches select it.
+// A census counts, for each resource of one collection, how many watches select it.
 //
-// It remembers those alone that not exactly one does, which are few where all
-// is well; of them it knows what they were counted as, and so can count them
-// again when they change.
+// It remembers only resources that are not selected by exactly one watch, which are few in a
+// correct setup. It stores how each was counted, so that it can count the resource again after a
+// change.
 type census struct {
-	reader     *Watch // through whose eyes the collection is seen
+	reader     *Watch // the watch whose source reads the collection
 	collection string
-	watches    []*Watch // that are of this collection
+	watches    []*Watch // watches of this collection
 	configs    map[*Watch]*CoveredConfig
-	keys       []string // the labels that the selectors mention
+	keys       []string // the labels that the selectors use
 
 	resources   int
 	unreadable  int
@@ -42,11 +42,11 @@ type census struct {
 	odd      map[string]*group // by id
 	overflow bool              // odd is not complete
 
-	by  []int  // the watches that select the resource under view
-	key []byte // of its group
+	by  []int  // watches that select the current resource
+	key []byte // key of its group
 }
 
-// A group is a Group with the places of its watches.
+// A group is a Group with the indexes of its watches.
 type group struct {
 	Group
 	by []int
@@ -64,7 +64,7 @@ func newCensus(endpoint []*Watch, collection string, configs map[*Watch]*Covered
 		}
 	}
 	if len(c.watches) > 0 {
-		c.reader = c.watches[0] // its token is meant for this collection
+		c.reader = c.watches[0] // its token is for this collection
 	}
 	slices.Sort(c.keys)
 	c.keys = slices.Compact(c.keys)
@@ -78,7 +78,7 @@ func (c *census) restartCount() {
 	c.groups, c.odd, c.overflow = map[string]*group{}, map[string]*group{}, false
 }
 
-// visitItem counts a resource that the walk meets.
+// visitItem counts a resource of the walk.
 func (c *census) visitItem(it *scan.Item, _ time.Time) {
 	c.resources++
 	if it.Fault.Skips() {
@@ -98,8 +98,7 @@ func (c *census) visitItem(it *scan.Item, _ time.Time) {
 	}
 }
 
-// A recount is a census that goes over what changed. It corrects gaps and
-// overlaps alone.
+// A recount is a census that processes changes. It corrects only gaps and overlaps.
 type recount census
 
 func (*recount) restartCount() {}
@@ -107,7 +106,7 @@ func (*recount) restartCount() {}
 func (r *recount) visitItem(it *scan.Item, _ time.Time) {
 	c := (*census)(r)
 	if it.Fault.Skips() {
-		c.unreadable++ // once too often, if it was before
+		c.unreadable++ // counted twice if it was unreadable before
 		return
 	}
 	c.forgetOdd(it.ID)
@@ -127,7 +126,7 @@ func (c *census) findWatches(it *scan.Item) {
 	}
 }
 
-// addOdd counts a resource that is odd, by what judge found.
+// addOdd counts a resource that is not selected by exactly one watch, as findWatches found.
 func (c *census) addOdd(it *scan.Item) {
 	g := c.groupOf(it)
 	g.Resources++
@@ -146,7 +145,7 @@ func (c *census) addOdd(it *scan.Item) {
 	c.odd[string(it.ID)] = g
 }
 
-// forgetOdd takes back what a resource was counted as, if it was odd.
+// forgetOdd reverts the count of a resource, if it was odd.
 func (c *census) forgetOdd(id []byte) {
 	g := c.odd[string(id)]
 	if g == nil {
@@ -164,7 +163,7 @@ func (c *census) forgetOdd(id []byte) {
 	}
 }
 
-// groupOf finds the group of an odd resource, or makes it.
+// groupOf returns the group of an odd resource, and creates it if necessary.
 func (c *census) groupOf(it *scan.Item) *group {
 	c.key = c.key[:0]
 	for _, i := range c.by {
@@ -210,7 +209,7 @@ func (c *census) groupOf(it *scan.Item) *group {
 	return g
 }
 
-// noteCounts keeps what the walk counted of each watch.
+// noteCounts stores the counts of the walk for each watch.
 func (c *census) noteCounts() {
 	for i, w := range c.watches {
 		c.configs[w].Selected, c.configs[w].Alone = c.selected[i], c.alone[i]
@@ -231,7 +230,7 @@ func (c *census) fillReport(r *CoveredCollection) {
 	}
 }
 
-// setExamples gives one to groups whose own has changed.
+// setExamples sets the example of groups whose example has changed.
 func (c *census) setExamples() {
 	for id, g := range c.odd {
 		if g.Example == "" || g.Example > id && !c.overflow {
@@ -240,7 +239,7 @@ func (c *census) setExamples() {
 	}
 }
 
-// compareGroups puts the larger first, and the rest last.
+// compareGroups sorts the larger group first, and the remainder last.
 func compareGroups(a, b *group) int {
 	if a.Others != b.Others {
 		if a.Others {
@@ -255,7 +254,7 @@ func compareGroups(a, b *group) int {
 	)
 }
 
-// labelText is a label as people write it.
+// labelText returns a label in its usual notation.
 func labelText(l LabelValue) string {
 	if l.Value == nil {
 		return l.Label + " missing"

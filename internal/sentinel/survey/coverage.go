@@ -10,7 +10,7 @@ import (
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
 )
 
-// Collections are all that a fleet API may have.
+// Collections returns all collections that a fleet API may have.
 func Collections() []string {
 	return []string{v1.CollectionClusters, v1.CollectionNodePools, v1.CollectionManifests, v1.CollectionWorkloads}
 }
@@ -18,8 +18,7 @@ func Collections() []string {
 // A CoverageReport says whether each resource is selected by exactly one of
 // several configurations.
 type CoverageReport struct {
-	// Proven is true if each is. It is false if one is not, or could not be
-	// read.
+	// Proven is true if each resource is. It is false if one is not, or could not be read.
 	Proven bool `json:"covered"`
 
 	Began time.Time `json:"start_time"`
@@ -36,13 +35,13 @@ type CoveredConfig struct {
 	Collection string `json:"collection"`
 	Selector   string `json:"selector"`
 
-	// Selected is how many resources it selected when they were read, Alone
-	// how many of them no other did.
+	// Selected is the number of resources that it selected when they were read, Alone the number of
+	// those that no other configuration selected.
 	Selected int `json:"selected"`
 	Alone    int `json:"exclusive"`
 }
 
-// A CoveredCollection is what was found in one collection of one API.
+// A CoveredCollection is the result for one collection of one API.
 type CoveredCollection struct {
 	Endpoint   string `json:"endpoint"`
 	Collection string `json:"collection"`
@@ -50,45 +49,43 @@ type CoveredCollection struct {
 	// Served is false if the API has no such collection.
 	Served bool `json:"available"`
 
-	// Configs are the names of the configurations that watch it.
+	// Configs holds the names of the configurations that watch it.
 	Configs []string `json:"configs"`
 
 	Began time.Time `json:"start_time"`
 	Ended time.Time `json:"end_time"`
 
-	// At is the instant at which gaps and overlaps are as reported: what
-	// changed while the collection was read was gone over again. It is left
-	// out where that can not be done, as WalkOnly says; a resource that was
-	// relabelled in between may then count as it was or as it is.
+	// At is the time for which the gaps and overlaps are valid: changes during the read were
+	// processed afterwards. It is omitted if that is impossible, as WalkOnly says. A resource that
+	// was relabelled meanwhile may then count with its old or its new labels.
 	At       time.Time `json:"as_of,omitzero"`
 	WalkOnly string    `json:"inexact_reason,omitempty"`
 
-	// Resources is how many there were when they were read.
+	// Resources is the number of resources when they were read.
 	Resources int `json:"resources"`
 
-	// Unreadable is how many have no id, or decide by fields that can not be
-	// read. No sentinel announces them.
+	// Unreadable is the number of resources without an id, or with unreadable fields that affect
+	// decisions. No sentinel announces them.
 	Unreadable int `json:"invalid"`
 
-	// Unwatched is how many resources no configuration selects, and Gaps are
-	// these by their labels. Overlapping is how many are selected by more than
-	// one, and Overlaps are these by the configurations and their labels. The
-	// largest come first; what there was no room for is summed up in the last.
+	// Unwatched is the number of resources that no configuration selects, and Gaps lists them by
+	// their labels. Overlapping is the number of those that several select, and Overlaps lists them
+	// by the configurations and their labels. The largest groups come first; the last one sums up
+	// those above the limit.
 	Unwatched   int     `json:"unwatched"`
 	Gaps        []Group `json:"gaps"`
 	Overlapping int     `json:"overlapping"`
 	Overlaps    []Group `json:"overlaps"`
 }
 
-// A Group are resources that are alike in the labels that the selectors
-// mention.
+// A Group is a set of resources with the same values of the labels that the selectors use.
 type Group struct {
-	// Configs are the names of those that select them all; none for a gap.
+	// Configs holds the names of the configurations that select all of them; none for a gap.
 	Configs []string `json:"configs,omitempty"`
 
 	Labels []LabelValue `json:"labels"`
 
-	// Others says that this is the rest, whatever its labels.
+	// Others says that this is the remainder, whatever its labels.
 	Others bool `json:"others,omitempty"`
 
 	Resources int    `json:"resources"`
@@ -98,13 +95,13 @@ type Group struct {
 // A LabelValue is one label of a group of resources.
 type LabelValue struct {
 	Label string `json:"label"`
-	// Value is nil where the label is missing.
+	// Value is nil if the label is missing.
 	Value *string `json:"value"`
 }
 
-// Cover reads collections of every API that watches name, and says whether
-// each resource is selected by exactly one watch. Of a collection that an API
-// does not serve nothing is asked, unless a watch is of it.
+// Cover reads collections of every API that watches use, and reports whether each resource is
+// selected by exactly one watch. It skips a collection that an API does not serve, unless a watch
+// uses it.
 func Cover(ctx context.Context, watches []*Watch, collections []string, progress func(collection string, resources int)) (*CoverageReport, error) {
 	r := &CoverageReport{Proven: true, Began: reportTime(time.Now())}
 	configs := map[*Watch]*CoveredConfig{}
@@ -129,8 +126,7 @@ func Cover(ctx context.Context, watches []*Watch, collections []string, progress
 	return r, nil
 }
 
-// endpoints are the watches by endpoint, in the order in which these are first
-// named.
+// endpoints returns the watches by endpoint, in the order of their first occurrence.
 func endpoints(watches []*Watch) [][]*Watch {
 	var list [][]*Watch
 	for _, w := range watches {
@@ -143,7 +139,7 @@ func endpoints(watches []*Watch) [][]*Watch {
 	return list
 }
 
-// takeCensus reads the collection, and then what changed meanwhile.
+// takeCensus reads the collection, and then the changes during the read.
 func (c *census) takeCensus(ctx context.Context, progress func(int)) (*CoveredCollection, error) {
 	r := &CoveredCollection{
 		Endpoint: c.reader.Endpoint, Collection: c.collection, Served: true,
@@ -171,8 +167,8 @@ func (c *census) takeCensus(ctx context.Context, progress func(int)) (*CoveredCo
 	return r, nil
 }
 
-// applyChanges goes over what changed since the walk began, so that what was found
-// holds at one instant, or says why it can not.
+// applyChanges processes the changes since the walk began, so that the result is valid for one
+// point in time. Otherwise it returns why that is impossible.
 func (c *census) applyChanges(ctx context.Context, k *walk, cursor string) (at time.Time, whyNot string) {
 	switch {
 	case cursor == "":

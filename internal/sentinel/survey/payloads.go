@@ -14,12 +14,12 @@ import (
 	"github.com/fleetloop/fleetloop/internal/sentinel/scan"
 )
 
-// maxKeys bounds the values that are told of. An expression may make an object
-// with names that come from the resource.
+// maxKeys limits the number of reported values. An expression may build an object with names that
+// come from the resource.
 const maxKeys = 200
 
-// A payloadCheck makes payloads, counts the values that come out empty or as
-// a text, and keeps one payload as an example.
+// A payloadCheck builds payloads, counts the values that are empty or converted to text, and keeps
+// one payload as an example.
 type payloadCheck struct {
 	watch   *Watch
 	empty   map[string]*EmptyField
@@ -32,7 +32,7 @@ func newPayloadCheck(w *Watch) payloadCheck {
 	return payloadCheck{watch: w, empty: map[string]*EmptyField{}, texts: map[string]*TextField{}}
 }
 
-// checkPayload makes the payload that an event about a resource would have.
+// checkPayload builds the payload of an event about a resource.
 func (c *payloadCheck) checkPayload(it *scan.Item, v decision.Verdict, now time.Time) error {
 	data, problems, err := c.watch.Payload.AppendData(c.buf[:0], payload.Input{
 		Raw: it.Resource.Raw, ID: string(it.ID), Type: c.watch.Collection, Reason: v.Reason.String(), Now: now,
@@ -59,8 +59,7 @@ func (c *payloadCheck) checkPayload(it *scan.Item, v decision.Verdict, now time.
 	})
 }
 
-// noteTexts counts the values that lose the type which the resource gives
-// them.
+// noteTexts counts the values that lose the type that they have in the resource.
 func (c *payloadCheck) noteTexts(it *scan.Item) error {
 	list, err := c.watch.Payload.Conversions(it.Resource.Raw)
 	if err != nil {

@@ -13,16 +13,15 @@ import (
 )
 
 const (
-	// maxNames bounds the names in one list of counts.
+	// maxNames limits the number of names in one list of counts.
 	maxNames = 50
 
-	// maxOthers is how many resources that are not due have their payloads
-	// looked at; those that are due all have.
+	// maxOthers is the number of resources that are not due whose payloads are checked. Those of
+	// all due resources are checked.
 	maxOthers = 1000
 )
 
-// A PlanReport is what a sentinel that starts now would do with one
-// collection.
+// A PlanReport describes what a sentinel that starts now would do with one collection.
 type PlanReport struct {
 	Config     string `json:"config"`
 	Endpoint   string `json:"endpoint"`
@@ -33,48 +32,47 @@ type PlanReport struct {
 	MaxAgeReadySeconds    float64 `json:"max_age_ready_seconds"`
 	MaxAgeNotReadySeconds float64 `json:"max_age_not_ready_seconds"`
 
-	// Began and Ended are when the collection was read. The fleet may have
-	// changed in between; each resource counts as it was when it was read.
+	// Began and Ended are when the read of the collection began and ended. The fleet may have
+	// changed meanwhile; each resource counts in its state when it was read.
 	Began time.Time `json:"start_time"`
 	Ended time.Time `json:"end_time"`
 
-	// OnServer is how many resources the API showed, Matching how many of them
-	// the selector takes, and Due how many of those would be nudged now.
+	// OnServer is the number of resources that the API returned, Matching the number of those that
+	// the selector selects, and Due the number of those that would be published now.
 	OnServer int `json:"total"`
 	Matching int `json:"watched"`
 	Due      int `json:"due"`
 
-	// Changed is how many of those due have a generation that no adapter has
-	// observed.
+	// Changed is the number of due resources with a generation that no adapter has observed.
 	Changed int `json:"changed"`
 
-	// Reasons and Phases are of all that match, the most frequent first.
+	// Reasons and Phases count all matching resources, the most frequent first.
 	Reasons []Count `json:"reasons"`
 	Phases  []Count `json:"phases"`
 
-	// MostUrgent are those that would be nudged now: changed generations
-	// first, and then those that have waited longest. It may be cut short.
+	// MostUrgent lists the resources that would be published now: changed generations first, and
+	// then those that have waited longest. It may be truncated.
 	MostUrgent []DueResource `json:"most_urgent"`
 
 	Events EventRate `json:"events"`
 
-	// EmptyFields are the values of message_data that come out empty, among
-	// PayloadsChecked resources: all that are due, and some of the others.
+	// EmptyFields lists the values of message_data that are empty, among PayloadsChecked resources:
+	// all due resources, and some of the others.
 	EmptyFields     []EmptyField `json:"empty_fields"`
 	PayloadsChecked int          `json:"payloads_checked"`
 
-	// TextFields are the values of message_data that send a number or a
-	// boolean as a text, among the same resources.
+	// TextFields lists the values of message_data that send a number or a boolean as a text, among
+	// the same resources.
 	TextFields []TextField `json:"text_fields"`
 
-	// Payload is the data of one cloud event, left out where nothing matches.
+	// Payload is the data of one cloud event, omitted if no resource matches.
 	Payload *PayloadExample `json:"payload,omitempty"`
 
-	// Warnings are what is odd about resources, or wrong.
+	// Warnings counts problems of resources.
 	Warnings []WarningCount `json:"warnings"`
 }
 
-// A DueResource is one that would be nudged now.
+// A DueResource would be published now.
 type DueResource struct {
 	ID                 string `json:"id"`
 	Name               string `json:"name,omitempty"`
@@ -83,9 +81,8 @@ type DueResource struct {
 	ObservedGeneration int64  `json:"observed_generation"`
 	Reason             string `json:"reason"`
 
-	// Since is the time that the rule counted from, left out if there was
-	// none; OverdueSeconds is for how long the resource has been due, 0 if
-	// nobody knows.
+	// Since is the time that the rule counted from, omitted if there was none. OverdueSeconds is
+	// how long the resource has been due, 0 if unknown.
 	Since          time.Time `json:"age_from,omitzero"`
 	OverdueSeconds float64   `json:"overdue_seconds"`
 
@@ -93,43 +90,42 @@ type DueResource struct {
 	EventID string `json:"event_id"`
 }
 
-// An EventRate is how many cloud events are to be expected.
+// An EventRate is the expected rate of cloud events.
 type EventRate struct {
-	// PerMinute is in the steady state: each resource once whenever the age of
-	// its phase has passed, while phases stay as they are.
+	// PerMinute is the rate in the steady state: each resource once per age of its phase, while
+	// phases stay as they are.
 	PerMinute float64 `json:"per_minute"`
 
-	// AtMost says that PerMinute is a bound and not an expectation, because
-	// the rules are an expression.
+	// AtMost says that PerMinute is an upper bound instead of an expected value, because the rules
+	// are an expression.
 	AtMost bool `json:"upper_bound"`
 
-	// Ready and NotReady are the parts of it.
+	// Ready and NotReady are its parts.
 	Ready    RatePart `json:"ready"`
 	NotReady RatePart `json:"not_ready"`
 
-	// Once is how many go out now because of changed generations.
+	// Once is the number of events that are published now because of changed generations.
 	Once int `json:"one_time"`
 
-	// WorstPerMinute is what it would be if no resource were ready.
+	// WorstPerMinute is the rate if no resource were ready.
 	WorstPerMinute float64 `json:"per_minute_if_none_ready"`
 
-	// LimitPerMinute is what publish.max_per_second allows, left out where
-	// nothing is set.
+	// LimitPerMinute is the limit of publish.max_per_second, omitted if it is not set.
 	LimitPerMinute float64 `json:"limit_per_minute,omitzero"`
 }
 
-// A RatePart is what the resources of one kind of phase come to.
+// A RatePart is the rate of the resources of one kind of phase.
 type RatePart struct {
 	Resources int     `json:"resources"`
 	PerMinute float64 `json:"per_minute"`
 }
 
-// An EmptyField is a value of message_data that came out empty.
+// An EmptyField is an empty value of message_data.
 type EmptyField struct {
 	// Key is the path of the value in the configuration.
 	Key string `json:"key"`
 
-	// Reason is why, for the first resource that showed it, Example.
+	// Reason is the cause for the first resource with the problem, Example.
 	Reason    string `json:"reason"`
 	Resources int    `json:"resources"`
 	Example   string `json:"example"`
@@ -150,24 +146,24 @@ type TextField struct {
 	Example   string `json:"example"`
 }
 
-// A PayloadExample is the data that an event about one resource has. It is one
-// that would be nudged now if there is any, which Due says.
+// A PayloadExample is the data of an event about one resource. If any resource would be published
+// now, it is one of those, and Due is true.
 type PayloadExample struct {
 	ID   string          `json:"id"`
 	Due  bool            `json:"due"`
 	Data json.RawMessage `json:"data"`
 }
 
-// A WarningCount is how many resources show one thing that is odd or wrong.
+// A WarningCount is the number of resources with one kind of problem.
 type WarningCount struct {
 	Warning   string `json:"warning"`
 	Resources int    `json:"resources"`
 	Example   string `json:"example,omitempty"`
 }
 
-// Plan reads a collection and says what a sentinel with this configuration
-// would do with it. At most limit of those that are due are named. Progress is
-// called with how many resources have been read.
+// Plan reads a collection and reports what a sentinel with this configuration would do with it. It
+// names at most limit due resources. It calls progress with the number of resources that have been
+// read.
 func Plan(ctx context.Context, w *Watch, limit int, progress func(resources int)) (*PlanReport, error) {
 	p := &planner{watch: w, limit: limit}
 	began := time.Now()
@@ -177,7 +173,7 @@ func Plan(ctx context.Context, w *Watch, limit int, progress func(resources int)
 	return p.newReport(began, time.Now()), nil
 }
 
-// A planner counts what a walk meets.
+// A planner counts the resources of a walk.
 type planner struct {
 	watch *Watch
 	limit int
@@ -243,8 +239,8 @@ func (p *planner) visitItem(it *scan.Item, now time.Time) {
 	}
 }
 
-// addSteadyRate adds what a resource comes to in the steady state, in which its
-// generation is observed.
+// addSteadyRate adds the rate of a resource in the steady state, in which its generation is
+// observed.
 func (p *planner) addSteadyRate(r *decision.Resource) {
 	ages := p.watch.Ages
 	perMinute := time.Minute.Seconds() / ages.Of(r).Seconds()
@@ -332,16 +328,15 @@ func (p *planner) newReport(began, ended time.Time) *PlanReport {
 	return r
 }
 
-// urgent is a resource that is due, with what says how urgent it is.
+// urgent is a due resource with its urgency.
 type urgent struct {
 	DueResource
 	changed bool
-	ever    bool // due since ever
+	ever    bool // always due
 	overdue time.Duration
 }
 
-// compareUrgency puts changed generations first, and then those that have been
-// due for longest.
+// compareUrgency sorts changed generations first, and then those that have been due longest.
 func compareUrgency(a, b urgent) int {
 	first := func(x, y bool) int {
 		switch {
@@ -355,7 +350,7 @@ func compareUrgency(a, b urgent) int {
 	return cmp.Or(first(a.changed, b.changed), first(a.ever, b.ever), cmp.Compare(b.overdue, a.overdue), cmp.Compare(a.ID, b.ID))
 }
 
-// incrementCount adds one to a name, or to the others where there is no more room.
+// incrementCount increments the count of a name, or of others if the list of names is full.
 func incrementCount(names map[string]int, name string) {
 	if _, known := names[name]; !known && len(names) >= maxNames {
 		name = others
@@ -372,7 +367,7 @@ func sortedCounts(names map[string]int) []Count {
 	return list
 }
 
-// nameOf is what a resource calls itself; empty if it does not.
+// nameOf returns the name in a resource; empty if it has none.
 func nameOf(raw []byte) string {
 	m, err := object.Parse(raw, map[string]bool{"name": true, "metadata": true})
 	if err != nil {
@@ -388,10 +383,10 @@ func nameOf(raw []byte) string {
 
 func roundedSeconds(d time.Duration) float64 { return d.Round(time.Millisecond).Seconds() }
 
-// reportTime is a time as reports have it.
+// reportTime returns a time in the precision of reports.
 func reportTime(t time.Time) time.Time { return t.UTC().Truncate(time.Millisecond) }
 
-// jsonTime is a time that JSON has a form for, or none.
+// jsonTime returns a time that JSON can represent, or the zero time.
 func jsonTime(t time.Time) time.Time {
 	if y := t.UTC().Year(); t.IsZero() || y < 0 || y > 9999 {
 		return time.Time{}

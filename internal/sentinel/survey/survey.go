@@ -1,14 +1,14 @@
-// Package survey looks at a live fleet with the eyes of sentinels that may or
-// may not be running, and says what they would do and why.
+// Package survey inspects a live fleet with the configurations of sentinels that may or may not be
+// running, and reports what they would do and why.
 //
-// A Plan is what one configuration would do with the whole collection, Why is
-// what it makes of one resource, and Cover is whether several configurations
-// leave no resource out and watch none twice. Nothing is changed by any of
-// them: they read the fleet API, and one of them a sentinel's record.
+// A Plan shows what one configuration would do with the whole collection. Why explains its decision
+// about one resource. Cover shows whether several configurations select every resource exactly
+// once. None of them changes anything: they read the fleet API, and Why also reads a sentinel's
+// record.
 //
-// A fleet changes while it is read. Each report says when the reading began
-// and ended; Cover goes over what changed in between once more, if the API can
-// say what that is. Memory is bounded whatever the size of the fleet.
+// A fleet changes while it is read. Each report has the start and end time of the read; Cover
+// processes the changes in between, if the API can list them. Memory is bounded whatever the size
+// of the fleet.
 package survey
 
 import (
@@ -27,13 +27,13 @@ import (
 	"github.com/fleetloop/fleetloop/internal/sentinel/scan"
 )
 
-// A Watch is what one configuration watches, and how it decides.
+// A Watch is the selection of one configuration, and its rules.
 type Watch struct {
-	// Name is what the configuration is called, such as its file.
+	// Name is the name of the configuration, such as its file.
 	Name string
 
-	// Source is the fleet API, and Endpoint its URL. Watches with the same
-	// endpoint are taken to see the same fleet.
+	// Source is the fleet API, and Endpoint its URL. Watches with the same endpoint are assumed to
+	// see the same fleet.
 	Source   listing.Source
 	Endpoint string
 
@@ -43,42 +43,40 @@ type Watch struct {
 	PageSize   int
 	Timeout    time.Duration
 
-	// Profile names the rules and Decider follows them, by Ages.
+	// Profile is the name of the rules. Decider applies them, with Ages.
 	Profile string
 	Decider Decider
 	Ages    decision.Ages
 
-	// Early is by which part of its age a resource falls due early; nil is by
-	// none.
+	// Early returns the fraction of its age by which a resource falls due early; nil means none.
 	Early func(id []byte) float64
 
-	// Payload makes the data of events.
+	// Payload builds the data of events.
 	Payload *payload.Builder
 
-	// MaxPerSecond is the hard limit of events, 0 if there is none.
+	// MaxPerSecond is the hard limit of events; 0 means none.
 	MaxPerSecond float64
 
-	// Certain says that the profile goes by ages, so that the times of events
-	// can be told beforehand.
+	// Certain says that the profile uses ages, so that the times of events are predictable.
 	Certain bool
 }
 
-// A Decider says whether a resource is due.
+// A Decider decides whether a resource is due.
 type Decider interface {
 	Decide(r *decision.Resource, now time.Time) decision.Verdict
 }
 
-// A Count is how many there are of something.
+// A Count is the number of resources with a name.
 type Count struct {
 	Name  string `json:"name"`
 	Count int    `json:"count"`
 }
 
-// others is the name under which is counted what there is no more room for.
+// others is the name for the sum of all counts above the limit.
 const others = "others"
 
-// decideResource says what the watch makes of a resource, as a sentinel would that has
-// just started.
+// decideResource returns the decision of the watch about a resource, as a sentinel that has just
+// started would make it.
 func (w *Watch) decideResource(it *scan.Item, now time.Time) decision.Verdict {
 	if w.Early != nil {
 		it.Resource.Early = w.Early(it.ID)
@@ -86,8 +84,8 @@ func (w *Watch) decideResource(it *scan.Item, now time.Time) decision.Verdict {
 	return w.Decider.Decide(&it.Resource, now)
 }
 
-// dueSince is since when a resource is due that v calls due. The verdict's own time
-// allows for a clock that is ahead.
+// dueSince returns since when a resource with the verdict due is due. The verdict's own time allows
+// for a clock that is ahead.
 func dueSince(v decision.Verdict) time.Time {
 	if v.Since.After(v.Next) {
 		return v.Since
@@ -95,7 +93,7 @@ func dueSince(v decision.Verdict) time.Time {
 	return v.Next
 }
 
-// overdueFor is for how long a resource has been due; 0 if nobody knows.
+// overdueFor returns how long a resource has been due; 0 if that is unknown.
 func overdueFor(v decision.Verdict, now time.Time) time.Duration {
 	since := dueSince(v)
 	if !v.ShouldPublish || since.IsZero() {
@@ -112,8 +110,7 @@ type walk struct {
 	progress   func(resources int)
 }
 
-// newWalk makes a walk over all of a collection that w can see, whatever its
-// selector.
+// newWalk returns a walk over all resources that w can see, whatever its selector.
 func newWalk(w *Watch, collection string, progress func(int)) *walk {
 	return &walk{
 		source: w.Source, collection: collection, progress: progress,
@@ -123,25 +120,23 @@ func newWalk(w *Watch, collection string, progress func(int)) *walk {
 	}
 }
 
-// retryPolicy is how often in a row a request is made again, and the waits before.
+// retryPolicy returns how often in a row a request is retried, and the delays.
 func retryPolicy() backoff.Policy {
 	return backoff.Policy{Initial: 500 * time.Millisecond, Max: 5 * time.Second, MaxAttempts: 4}
 }
 
-// A visitor takes what a walk reads.
+// A visitor receives the resources of a walk.
 type visitor interface {
-	// restartCount is called when the list begins, or begins again; then nothing
-	// counts that was visited before.
+	// restartCount is called when the list starts or restarts; earlier visits then no longer count.
 	restartCount()
 
-	// visitItem takes one resource, read at now. It is valid until visit returns.
+	// visitItem receives one resource, read at now. It is valid until visitItem returns.
 	visitItem(it *scan.Item, now time.Time)
 }
 
-// walkAll shows every resource to v, and returns the cursor from which on changes
-// may not have been seen, empty if the API has none. A page that does not come
-// is asked for again for a while, and the walk goes on where it was; but an API
-// that can not be reached to begin with is an error at once.
+// walkAll passes every resource to v, and returns the cursor after which changes may be missing, or
+// an empty one if the API has none. It retries a failed page for a while, and resumes the walk
+// there. An API that is unreachable at the start is an error at once.
 func (k *walk) walkAll(ctx context.Context, v visitor) (cursor string, err error) {
 	w := listing.New(k.config, k.source)
 	s := scan.New(true)
@@ -194,7 +189,7 @@ func isFinal(err error) bool {
 	return code >= 400 && code < 500 && code != http.StatusTooManyRequests && code != http.StatusRequestTimeout
 }
 
-// statusOf is the HTTP status that an error stands for, 0 if for none.
+// statusOf returns the HTTP status of an error, or 0 if it has none.
 func statusOf(err error) int {
 	if e, ok := errors.AsType[interface {
 		error
@@ -205,8 +200,8 @@ func statusOf(err error) int {
 	return 0
 }
 
-// walkChanges shows what changed since a cursor to v, and the ids of what is gone to
-// removed, and returns when there was no more.
+// walkChanges passes all changes since a cursor to v, and the ids of removed resources to removed.
+// It returns after the last change.
 func (k *walk) walkChanges(ctx context.Context, cursor string, v visitor, removed func(id []byte)) error {
 	const most = 10_000 // pages; a fleet that changes faster than it can be read never settles
 	s := scan.New(true)

@@ -15,52 +15,51 @@ import (
 	"github.com/fleetloop/fleetloop/internal/sentinel/scan"
 )
 
-// A State says in a word how it is with one resource. The set is closed.
+// A State describes one resource in a word. The set is closed.
 type State string
 
 // The states.
 const (
 	StateDue        State = "due"         // it would be announced now
-	StateHeld       State = "published"   // it is due and was announced, and its adapters are given time to answer
+	StateHeld       State = "published"   // it is due and was announced, and its adapters still have time to answer
 	StateWaiting    State = "waiting"     // it falls due later
-	StateNotWatched State = "not_watched" // the selector does not take it
+	StateNotWatched State = "not_watched" // the selector does not select it
 	StateNotFound   State = "not_found"   // the API does not have it
-	StateUnreadable State = "invalid"     // it is malformed, and passed over
+	StateUnreadable State = "invalid"     // it is malformed, and skipped
 )
 
-// A WhyReport says what a configuration makes of one resource, and what the
-// running sentinel made of it.
+// A WhyReport contains the decision of a configuration about one resource, and the record of the
+// running sentinel.
 type WhyReport struct {
 	Config     string `json:"config"`
 	Endpoint   string `json:"endpoint"`
 	Collection string `json:"collection"`
 	Profile    string `json:"profile"`
 
-	// Time is when the resource was read and decided about.
+	// Time is when the resource was read and the decision made.
 	Time time.Time `json:"time"`
 
 	ID    string `json:"id"`
 	Name  string `json:"name,omitempty"`
 	State State  `json:"state"`
 
-	// Rule is the answer in a sentence: the rule that spoke, and its inputs.
+	// Rule is the answer in a sentence: the rule that matched, and its inputs.
 	Rule string `json:"message"`
 
-	// Next is when it is decided anew with another outcome, if nothing else
-	// changes before: the resource falls due, or was held long enough. It is
-	// left out if it is due now, or if nobody can tell.
+	// Next is when the decision changes, if nothing else changes earlier: the resource falls due,
+	// or has been held long enough. It is omitted if the resource is due now, or if the time is
+	// unknown.
 	Next time.Time `json:"next_event_time,omitzero"`
 
-	// Selector is what the configuration selects, and Requirements its parts.
+	// Selector is the selector of the configuration, and Requirements holds its parts.
 	Selector     string        `json:"selector"`
 	Requirements []Requirement `json:"requirements"`
 
-	// Inputs and Decision are left out if the resource is not there, or can not
-	// be read.
+	// Inputs and Decision are omitted if the resource does not exist, or is unreadable.
 	Inputs   *Inputs   `json:"inputs,omitempty"`
 	Decision *Decision `json:"decision,omitempty"`
 
-	// Sentinel is what the running sentinel has recorded.
+	// Sentinel is the record of the running sentinel.
 	Sentinel Recorded `json:"sentinel"`
 }
 
@@ -68,15 +67,13 @@ type WhyReport struct {
 type Requirement struct {
 	Requirement string `json:"requirement"`
 
-	// Label is the label that it is about, and Value what the resource has
-	// there, nil if it has none.
+	// Label is the key of the label, and Value its value in the resource, nil if it is missing.
 	Label string  `json:"label"`
 	Value *string `json:"value"`
 	Met   bool    `json:"met"`
 }
 
-// Inputs are what the decision goes by. Times that the API did not give, or
-// that play no part, are left out.
+// Inputs holds the inputs of the decision. Missing and irrelevant times are omitted.
 type Inputs struct {
 	Generation         int64     `json:"generation"`
 	ObservedGeneration int64     `json:"observed_generation"`
@@ -87,17 +84,16 @@ type Inputs struct {
 	LastUpdatedTime    time.Time `json:"last_updated_time,omitzero"`
 	LastTransitionTime time.Time `json:"last_transition_time,omitzero"`
 
-	// MaxAgeSeconds is the age that holds in the resource's phase, and
-	// EarlySeconds what is taken off it by jitter.
+	// MaxAgeSeconds is the age for the resource's phase, and EarlySeconds the reduction of it by
+	// jitter.
 	MaxAgeSeconds float64 `json:"max_age_seconds"`
 	EarlySeconds  float64 `json:"jitter_seconds"`
 
-	// Fault is what is wrong with the resource, if it could be read all the
-	// same.
+	// Fault is the fault of the resource, if it was readable all the same.
 	Fault string `json:"decode_error,omitempty"`
 }
 
-// A Decision is what the rules alone say, whatever was announced before.
+// A Decision is the verdict of the rules alone, whatever was announced before.
 type Decision struct {
 	Due    bool   `json:"due"`
 	Reason string `json:"reason"`
@@ -107,7 +103,7 @@ type Decision struct {
 	Since time.Time `json:"age_from,omitzero"`
 	Next  time.Time `json:"due_time,omitzero"`
 
-	// IntervalSeconds is how long one announcement holds.
+	// IntervalSeconds is how long one announcement is valid.
 	IntervalSeconds float64 `json:"interval_seconds"`
 
 	// EventID is the id that an event would have now; empty if none is due.
@@ -117,31 +113,29 @@ type Decision struct {
 	Error   string `json:"error,omitempty"`
 }
 
-// Recorded is what the running sentinel says of a resource.
+// Recorded is the record of the running sentinel about a resource.
 type Recorded struct {
-	// URL is where it was asked.
+	// URL is the URL of the request.
 	URL string `json:"url"`
 
-	// Error is why it could not be asked.
+	// Error is why the request failed.
 	Error string `json:"error,omitempty"`
 
-	// Watches are its watches that have recorded something about the resource.
+	// Watches holds its watches that have a record of the resource.
 	Watches []record.Decisions `json:"histories"`
 
-	// LastEvent is the last decision of them that called for an event.
+	// LastEvent is the last of their decisions that published an event.
 	LastEvent *record.Decision `json:"last_event,omitempty"`
 }
 
-// A Recorder is asked for what a sentinel has recorded about a resource, which
-// may be nothing.
+// A Recorder returns a sentinel's record of a resource, which may be empty.
 type Recorder interface {
 	Decisions(ctx context.Context, id string) (record.Answer, error)
 	URL() string
 }
 
-// Why says what w makes of the resource with an id, or with a name if there is
-// no such id and one resource of that name. A recorder that can not be asked is
-// no error.
+// Why explains the decision of w about the resource with an id. If no resource has this id, it
+// takes the only resource of that name. A recorder that fails is not an error.
 func Why(ctx context.Context, w *Watch, id string, recorder Recorder) (*WhyReport, error) {
 	r := &WhyReport{
 		Config: w.Name, Endpoint: w.Endpoint, Collection: w.Collection, Profile: w.Profile,
@@ -172,7 +166,7 @@ func Why(ctx context.Context, w *Watch, id string, recorder Recorder) (*WhyRepor
 	return r, nil
 }
 
-// findResource gets a resource by its id, or else by its name; nil if there is none.
+// findResource returns a resource by its id, or else by its name; nil if there is none.
 func findResource(ctx context.Context, w *Watch, id string) ([]byte, error) {
 	raw, err := w.Source.ListPage(ctx, w.Collection+"/"+url.PathEscape(id), nil, nil)
 	switch {
@@ -191,7 +185,7 @@ func findResource(ctx context.Context, w *Watch, id string) ([]byte, error) {
 	var found []byte
 	var ids []string
 	_, err = scan.New(false).Scan(page, func(it *scan.Item) error {
-		if !it.Fault.Skips() && nameOf(it.Resource.Raw) == id { // a server may not know the search
+		if !it.Fault.Skips() && nameOf(it.Resource.Raw) == id { // a server may not support the search
 			found, ids = slices.Clone(it.Resource.Raw), append(ids, string(it.ID))
 		}
 		return nil
@@ -202,7 +196,7 @@ func findResource(ctx context.Context, w *Watch, id string) ([]byte, error) {
 	return found, err
 }
 
-// askSentinel asks the running sentinel.
+// askSentinel queries the running sentinel.
 func (r *WhyReport) askSentinel(ctx context.Context, recorder Recorder) {
 	r.Sentinel.URL = recorder.URL()
 	answer, err := recorder.Decisions(ctx, r.ID)
@@ -220,7 +214,7 @@ func (r *WhyReport) askSentinel(ctx context.Context, recorder Recorder) {
 	}
 }
 
-// explainDecision decides about a resource and says by what.
+// explainDecision decides about a resource and explains the decision.
 func (r *WhyReport) explainDecision(w *Watch, it *scan.Item) {
 	selected := true
 	for _, req := range w.Selector.Requirements() {
@@ -258,8 +252,8 @@ func (r *WhyReport) explainDecision(w *Watch, it *scan.Item) {
 	}
 }
 
-// announced is the last event about a generation that the running sentinel has
-// had confirmed by the same watch; what others announced holds nothing.
+// announced returns the last event about a generation that the running sentinel published and
+// confirmed by the same watch. Announcements of other watches hold nothing.
 func (r *WhyReport) announced(w *Watch, generation int64) (last decision.Announcement) {
 	own := strings.TrimSuffix(w.Collection+" "+w.Selector.String(), " ")
 	for _, watch := range r.Sentinel.Watches {
@@ -306,7 +300,7 @@ func newDecision(it *scan.Item, v decision.Verdict, now time.Time) *Decision {
 	return d
 }
 
-// explainRule says in a sentence which rule spoke, and by what.
+// explainRule returns a sentence about the rule that matched, and its inputs.
 func explainRule(w *Watch, r *decision.Resource, v decision.Verdict, now time.Time) string {
 	text := v.Reason.String()
 	age := w.Ages.Of(r)
@@ -323,7 +317,7 @@ func explainRule(w *Watch, r *decision.Resource, v decision.Verdict, now time.Ti
 		return fmt.Sprintf("%s: %v; treated as due", text, v.Err)
 	case decision.ReasonMaxAgeReady, decision.ReasonMaxAgeNotReady, decision.ReasonMaxAgeNotExpired,
 		decision.ReasonBackoffExpired, decision.ReasonBackoffNotExpired:
-	case decision.ReasonAnnounced, decision.ReasonDeferred, decision.NumReasons: // not of a profile
+	case decision.ReasonAnnounced, decision.ReasonDeferred, decision.NumReasons: // not the reason of a profile
 		return text
 	}
 	switch {
@@ -341,7 +335,7 @@ func explainRule(w *Watch, r *decision.Resource, v decision.Verdict, now time.Ti
 	return text
 }
 
-// shortDuration is a duration without the units that are zero at its end.
+// shortDuration returns a duration without trailing zero units.
 func shortDuration(d time.Duration) string {
 	text := d.String()
 	for _, unit := range []string{"m0s", "h0m"} {
@@ -352,7 +346,7 @@ func shortDuration(d time.Duration) string {
 	return text
 }
 
-// nameAgeStart names the time that a rule counted from.
+// nameAgeStart returns the name of the time that a rule counted from.
 func nameAgeStart(w *Watch, r *decision.Resource, since time.Time) string {
 	switch {
 	case w.Profile == profileTransition && since.Equal(r.LastTransition):
@@ -363,7 +357,7 @@ func nameAgeStart(w *Watch, r *decision.Resource, since time.Time) string {
 	return "created_time (no status time)"
 }
 
-// profileTransition is the profile that does not look at reports.
+// profileTransition is the profile that does not use reports.
 const profileTransition = "transition-age"
 
 // listUnmet lists the requirements that a resource does not meet.

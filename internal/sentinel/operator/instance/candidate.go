@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// A candidate is a configuration whose connections do not answer yet.
+// A candidate is a configuration whose connections do not respond yet.
 type candidate struct {
 	parts  *parts
 	cancel context.CancelFunc
@@ -14,8 +14,8 @@ type candidate struct {
 	wg     sync.WaitGroup
 }
 
-// answered is closed when all new connections have answered. No candidate has
-// none that could.
+// answered returns a channel that is closed when all new connections have responded. For no
+// candidate it returns nil.
 func (c *candidate) answered() <-chan struct{} {
 	if c == nil {
 		return nil
@@ -23,30 +23,28 @@ func (c *candidate) answered() <-chan struct{} {
 	return c.ready
 }
 
-// stopWaiting ends the waiting.
+// stopWaiting stops the wait.
 func (c *candidate) stopWaiting() {
 	c.cancel()
 	c.wg.Wait()
 }
 
 const (
-	// patience is how long a new connection may take to answer before that is
-	// worth telling.
+	// patience is how long a new connection may take to respond before this is reported.
 	patience = 3 * time.Second
-	// moment is how long a new broker may take to connect where nothing is
-	// published meanwhile.
+	// moment is how long a new broker may take to connect while nothing is published.
 	moment = time.Second
-	// glance is how often the broker is looked at, which costs nothing.
+	// glance is the interval for polling the state of the broker, which costs nothing.
 	glance = 20 * time.Millisecond
-	// Between two questions to the API it is at first as long, and doubles.
+	// firstPause is the first pause between two requests to the API. It doubles up to lastPause.
 	firstPause, lastPause = 100 * time.Millisecond, 5 * time.Second
 )
 
-// awaitConnections waits until the connections of p answer that are not those of current.
-// It gives nil if there is nothing to wait for. A connection that does not work
-// is none to hold on to until another does; then a new broker has a moment to
-// connect, so that the first events need not fail. tell is called with what does not
-// answer, after a while and whenever that changes.
+// awaitConnections waits until the connections of p that are not those of current respond. It
+// returns nil if there is nothing to wait for. It does not wait for the replacement of a connection
+// that does not work. In that case a new broker gets a moment to connect, so that the first events
+// need not fail. It calls tell with the connections that do not respond, after a while and after
+// each change.
 func (p *parts) awaitConnections(ctx context.Context, current *running, tell func(Pending)) *candidate {
 	var waitAPI, waitBroker, connect bool
 	if current == nil || current.broken {
@@ -87,7 +85,7 @@ func (p *parts) awaitConnections(ctx context.Context, current *running, tell fun
 	return c
 }
 
-// A waiting waits for connections, and tells for which.
+// A waiting waits for connections, and reports those that do not respond.
 type waiting struct {
 	tell func(Pending)
 
@@ -95,7 +93,7 @@ type waiting struct {
 	told Pending
 }
 
-// noteProblem keeps what is wrong, and tells it if that is worth it.
+// noteProblem stores a problem, and reports it if it is significant.
 func (w *waiting) noteProblem(change func(*Pending)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -152,7 +150,7 @@ func (w *waiting) awaitBroker(ctx context.Context, p *parts) {
 	}
 }
 
-// isReportDue says whether it is time to tell.
+// isReportDue reports whether the wait has lasted long enough to be reported.
 func (w *waiting) isReportDue() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

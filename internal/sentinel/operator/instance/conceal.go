@@ -8,8 +8,8 @@ import (
 	"github.com/fleetloop/fleetloop/internal/sentinel/sentinelconfig"
 )
 
-// A concealed error shows no secret, whatever the one shows that it stands for:
-// errors of connections end in logs and in the status of an object.
+// A concealed error hides secrets in the text of another error, because errors of connections
+// appear in logs and in the status of an object.
 type concealed struct {
 	text string
 	err  error
@@ -18,7 +18,7 @@ type concealed struct {
 func (c *concealed) Error() string { return c.text }
 func (c *concealed) Unwrap() error { return c.err }
 
-// redactSecrets takes secrets out of an error's text.
+// redactSecrets removes secrets from an error's text.
 func redactSecrets(err error, secrets []string) error {
 	if err == nil {
 		return nil
@@ -34,11 +34,11 @@ func redactSecrets(err error, secrets []string) error {
 	return &concealed{clean, err}
 }
 
-// shortest is how long a secret must be to be looked for: shorter ones would
-// be found in every other word.
+// shortest is the minimum length of a secret that is redacted. Shorter ones would match inside
+// ordinary words.
 const shortest = 4
 
-// secretsOf are the secrets in settings, the longest first.
+// secretsOf returns the secrets in settings, the longest first.
 func secretsOf(s *sentinelconfig.Settings) []string {
 	all := []string{s.Broker.URL.Reveal(), s.Broker.KeyJSON.Reveal(), s.Sentinel.HyperfleetAPI.Token.Reveal()}
 	for _, value := range s.Sentinel.HyperfleetAPI.Headers {

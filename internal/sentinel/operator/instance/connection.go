@@ -25,12 +25,12 @@ import (
 type API interface {
 	listing.Source
 	Watch(ctx context.Context, collection string, q url.Values, handle func(v1.WatchEvent) error) error
-	// CloseIdle gives up its connections. It may be used again.
+	// CloseIdle closes idle connections. The API remains usable.
 	CloseIdle()
 }
 
-// A Broker is a connection to a broker. Run keeps it until ctx ends, and then
-// waits for what is under way.
+// A Broker is a connection to a broker. Run keeps it open until ctx ends, and then waits for
+// outstanding work.
 type Broker interface {
 	Run(ctx context.Context) error
 	Ready() error
@@ -38,7 +38,7 @@ type Broker interface {
 	InFlight() int
 }
 
-// A Group divides resources among replicas that find each other.
+// A Group divides resources among replicas that discover each other.
 type Group interface {
 	sentinel.Shard
 	Run(ctx context.Context) error
@@ -46,19 +46,19 @@ type Group interface {
 	Members() []string
 }
 
-// errPanic is what a dependency that panicked gives.
+// errPanic is the error of a dependency that panicked.
 var errPanic = errors.New("panic")
 
-// panicError makes an error of what was recovered.
+// panicError converts a recovered value to an error.
 func panicError(what string, value any) error {
 	return fmt.Errorf("%w in %s: %v\n%s", errPanic, what, value, debug.Stack())
 }
 
-// A hook is called with what ends the use of a connection. Whoever uses the
-// connection sets it.
+// A hook calls a function with the error that ends the use of a connection. The user of the
+// connection sets the function.
 type hook struct {
 	held   atomic.Pointer[func(error)]
-	hidden []string // what no error of the connection may show
+	hidden []string // secrets that no error of the connection may show
 }
 
 func (h *hook) setReport(report func(error)) { h.held.Store(&report) }
@@ -69,8 +69,8 @@ func (h *hook) reportError(err error) {
 	}
 }
 
-// recoverAndRedact is deferred around each call: a panic becomes an error, and errors
-// show no secret.
+// recoverAndRedact is deferred around each call. It converts a panic to an error, and redacts
+// secrets in errors.
 func (h *hook) recoverAndRedact(what string, err *error) {
 	value := recover()
 	if value != nil {
@@ -82,21 +82,21 @@ func (h *hook) recoverAndRedact(what string, err *error) {
 	}
 }
 
-// An apiConnection is an API whose panics are errors: they would end the
-// process, with everything else that runs in it.
+// An apiConnection converts panics of an API to errors. Otherwise they would end the process, with
+// everything else that runs in it.
 type apiConnection struct {
 	API
 	hook
 	settings sentinel.API
 }
 
-// ListPage is the API's.
+// ListPage calls ListPage of the API.
 func (c *apiConnection) ListPage(ctx context.Context, collection string, q url.Values, dst []byte) (page []byte, err error) {
 	defer c.recoverAndRedact("fleet API client", &err)
 	return c.API.ListPage(ctx, collection, q, dst)
 }
 
-// ListPageIf is the API's.
+// ListPageIf calls ListPageIf of the API.
 func (c *apiConnection) ListPageIf(
 	ctx context.Context, collection string, q url.Values, etag string, dst []byte,
 ) (body []byte, rest io.ReadCloser, tag string, err error) {
@@ -104,16 +104,16 @@ func (c *apiConnection) ListPageIf(
 	return c.API.ListPageIf(ctx, collection, q, etag, dst)
 }
 
-// Watch is the API's.
+// Watch calls Watch of the API.
 func (c *apiConnection) Watch(ctx context.Context, collection string, q url.Values, handle func(v1.WatchEvent) error) (err error) {
 	defer c.recoverAndRedact("fleet API client", &err)
 	return c.API.Watch(ctx, collection, q, handle)
 }
 
-// errAnswered ends a walk that has shown what it should.
+// errAnswered ends a walk after the first response.
 var errAnswered = errors.New("it answers")
 
-// probeAPI asks for a page, and gives what is wrong with the API.
+// probeAPI requests one page, and returns the error of the API.
 func (c *apiConnection) probeAPI(ctx context.Context, cfg sentinel.Config) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, cmp.Or(cfg.HyperfleetAPI.Timeout, probeTimeout), errNoAnswer)
 	defer cancel()
@@ -129,10 +129,10 @@ func (c *apiConnection) probeAPI(ctx context.Context, cfg sentinel.Config) error
 
 var errNoAnswer = errors.New("no response in time")
 
-// probeTimeout bounds a question where the settings do not.
+// probeTimeout limits a probe if the settings have no timeout.
 const probeTimeout = 10 * time.Second
 
-// A brokerConnection is a broker that runs, and whose panics are errors.
+// A brokerConnection is a running broker whose panics are errors.
 type brokerConnection struct {
 	Broker
 	hook
@@ -141,19 +141,19 @@ type brokerConnection struct {
 	done     chan struct{}
 
 	mu    sync.Mutex
-	ended error // why it ended by itself
+	ended error // why it stopped unexpectedly
 }
 
-// Publish is the broker's.
+// Publish calls Publish of the broker.
 func (c *brokerConnection) Publish(ctx context.Context, e *cloudevent.Event) (err error) {
 	defer c.recoverAndRedact("broker client", &err)
 	return c.Broker.Publish(ctx, e)
 }
 
-// errEnded is why a broker that ended by itself is not ready.
+// errEnded is the readiness error of a broker that stopped unexpectedly.
 var errEnded = errors.New("the client of the message broker stopped unexpectedly; see the log of the sentinel")
 
-// runBroker runs the broker until close, and tells if it ends before.
+// runBroker runs the broker until closeAndWait, and reports an earlier end.
 func (c *brokerConnection) runBroker(ctx context.Context) {
 	defer close(c.done)
 	err := c.runOnce(ctx)
@@ -172,14 +172,14 @@ func (c *brokerConnection) runOnce(ctx context.Context) (err error) {
 	return c.Run(ctx)
 }
 
-// endError is why the broker ended by itself, or nil.
+// endError returns why the broker stopped unexpectedly, or nil.
 func (c *brokerConnection) endError() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.ended
 }
 
-// Ready is the broker's.
+// Ready calls Ready of the broker.
 func (c *brokerConnection) Ready() (err error) {
 	if err := c.endError(); err != nil {
 		return err
@@ -188,14 +188,13 @@ func (c *brokerConnection) Ready() (err error) {
 	return c.Broker.Ready()
 }
 
-// closeAndWait ends the connection, and waits for that.
+// closeAndWait closes the connection, and waits for its end.
 func (c *brokerConnection) closeAndWait() {
 	c.stop()
 	<-c.done
 }
 
-// openConnections makes the connections for w, or takes those of current whose settings
-// are the same.
+// openConnections opens the connections for w, or reuses those of current with the same settings.
 func (i *Instance) openConnections(ctx context.Context, w *Wanted, current *running) (*parts, error) {
 	p := &parts{wanted: w, trouble: make(chan error, 1)}
 	if current != nil && !current.broken {

@@ -1,15 +1,14 @@
 // Package instance runs the sentinel of one SentinelConfig.
 //
-// An Instance is told what is wanted by Apply and Refuse, and works by itself
-// from then on. A change takes effect without losing or repeating an event:
-// connections whose settings changed are opened anew and must answer before the
-// old ones are let go, then the old sentinel is stopped, what it has under way
-// is awaited, and the new one goes on from it. What can not be taken leaves in
-// force what is. A sentinel that panics, or whose connections end by
-// themselves, is started again after a while.
+// Apply and Refuse set the wanted configuration, and the Instance then works independently. A
+// change takes effect without losing or repeating an event: connections with changed settings are
+// opened anew and must respond before the old ones are closed. Then the old sentinel is stopped,
+// its outstanding work is awaited, and the new one continues from it. A refused change leaves the
+// previous configuration in force. A sentinel that panics, or whose connections stop unexpectedly,
+// is restarted after a while.
 //
-// An instance knows nothing of Kubernetes: that the host cluster is away means
-// no more to it than that nothing new is wanted.
+// An Instance knows nothing about Kubernetes: while the host cluster is down, it simply gets no new
+// configuration.
 package instance
 
 import (
@@ -30,74 +29,73 @@ import (
 	"github.com/fleetloop/fleetloop/internal/sentinel/sentinelconfig"
 )
 
-// Deps are what an instance works with. OpenAPI, OpenBroker and Log are
-// needed, NewPart and NewGroup where resources are divided; what else is nil is done without.
+// Deps holds the dependencies of an instance. OpenAPI, OpenBroker and Log are required, and NewPart
+// and NewGroup if resources are divided; all others may be nil.
 type Deps struct {
-	// OpenAPI and OpenBroker make a connection and start nothing; an error is
-	// of the settings.
+	// OpenAPI and OpenBroker create a connection and start nothing. An error means that the
+	// settings are wrong.
 	OpenAPI    func(sentinel.API) (API, error)
 	OpenBroker func(sentinelconfig.Broker) (Broker, error)
 
-	// NewPart makes one of count parts of the resources, NewGroup what divides
-	// them among the replicas that run this configuration.
+	// NewPart returns one of count parts of the resources. NewGroup returns a group that divides
+	// them among the replicas with this configuration.
 	NewPart  func(count, index int) (sentinel.Shard, error)
 	NewGroup func() (Group, error)
 
 	Log        *slog.Logger
 	Registerer prometheus.Registerer
 
-	// LoadErrors count what can not be loaded while no sentinel is in force. Nil
-	// makes some of Registerer.
+	// LoadErrors counts failed loads while no sentinel is in force. Nil creates one from
+	// Registerer.
 	LoadErrors *sentinel.LoadErrors
 
 	Tracer      trace.Tracer
 	OnPublished func(sentinel.Published)
 
-	// OnChange is called when State has changed in more than its counts. It
-	// must not block.
+	// OnChange is called after changes of State other than its counts. It must not block.
 	OnChange func()
 
-	// Retry says how long to wait before a sentinel that failed is started
-	// again. The zero value is a second at first, a minute at most.
+	// Retry is the delay before a failed sentinel is restarted. The zero value starts at one second
+	// and grows to one minute.
 	Retry backoff.Policy
 }
 
-// Wanted is what is to run.
+// Wanted is the wanted configuration.
 type Wanted struct {
-	// Generation is that of the spec.
+	// Generation is the generation of the spec.
 	Generation int64
 
-	// Settings are the spec's, with what lies in Secrets.
+	// Settings are the settings of the spec, with the data of its Secrets.
 	Settings sentinelconfig.Settings
 
-	// Spec is what the settings were made of, for the log.
+	// Spec is the source of the settings, for the log.
 	Spec v1alpha1.SentinelConfigSpec
 }
 
-// An Instance runs one sentinel at a time. Make it with New and call Run once.
+// An Instance runs one sentinel at a time. Create it with New and call Run once.
 type Instance struct {
 	deps Deps
 	log  *slog.Logger
 
-	// mail has an element while wanted or refused is new.
+	// mail contains an element while wanted or refused is new.
 	mail chan struct{}
 
-	// Of the goroutine of Run alone.
+	// Used only by the goroutine of Run.
 	next    *candidate // waits for its connections to answer
 	group   *groupRun
-	retry   *time.Timer // runs while a sentinel that failed waits
+	retry   *time.Timer // runs until a failed sentinel is restarted
 	crashes int
 
 	mu      sync.Mutex
 	wanted  *Wanted
 	refused *Refusal
 	seen    int64
-	watches string   // the collection that was asked for last, empty while unknown
-	current *running // nil before the first
+	watches string   // the last requested collection, empty while unknown
+	current *running // nil before the first sentinel
 	state   State
 }
 
-// New makes an instance of nothing yet.
+// New returns an instance without a configuration.
 func New(deps Deps) *Instance {
 	if deps.OnChange == nil {
 		deps.OnChange = func() {}
@@ -113,14 +111,12 @@ func New(deps Deps) *Instance {
 	return &Instance{deps: deps, log: deps.Log, mail: make(chan struct{}, 1), retry: retry}
 }
 
-// Apply has the instance run w, as soon as it can. It does not wait for that.
-// The last call counts.
+// Apply requests that the instance run w as soon as possible. It does not wait. The last call wins.
 func (i *Instance) Apply(w Wanted) {
 	i.postWanted(w.Generation, w.Settings.Sentinel.ResourceType, &w, nil)
 }
 
-// Refuse tells the instance that a generation can not be taken, and why. What
-// runs goes on.
+// Refuse reports that a generation was refused, and why. The running sentinel continues.
 func (i *Instance) Refuse(r Refusal) { i.postWanted(r.Generation, r.ResourceType, nil, &r) }
 
 func (i *Instance) postWanted(generation int64, resourceType string, w *Wanted, r *Refusal) {
@@ -133,8 +129,8 @@ func (i *Instance) postWanted(generation int64, resourceType string, w *Wanted, 
 	}
 }
 
-// Run does what is wanted until ctx ends, and returns when nothing of the
-// instance runs any more: no event is under way then.
+// Run runs the wanted configuration until ctx ends, and returns when everything of the instance has
+// stopped. No event is in flight then.
 func (i *Instance) Run(ctx context.Context) error {
 	defer i.shutDown()
 	for ctx.Err() == nil {
@@ -143,8 +139,7 @@ func (i *Instance) Run(ctx context.Context) error {
 	return nil
 }
 
-// runStep waits for the next thing to do, and does it. A panic in it is a failure
-// of this instance, and nothing to any other.
+// runStep waits for the next step and runs it. A panic in it is a failure of this instance alone.
 func (i *Instance) runStep(ctx context.Context) {
 	defer func() {
 		if value := recover(); value != nil {
@@ -169,20 +164,20 @@ func (i *Instance) runStep(ctx context.Context) {
 	}
 }
 
-// recovered cleans up after a panic in a step, and has it tried again later.
-// What runs goes on.
+// recovered cleans up after a panic in a step, and schedules a retry. The running sentinel
+// continues.
 func (i *Instance) recovered(ctx context.Context, err error) {
 	i.dropCandidate()
 	if r := i.current; r == nil || r.hasStopped() {
 		if r != nil {
 			r.broken = true
 		}
-		i.leaveGroup() // others look after its share until it is back
+		i.leaveGroup() // other replicas serve its share meanwhile
 	}
 	i.scheduleRestart(ctx, err)
 }
 
-// scheduleRestart has restart called after a while.
+// scheduleRestart schedules a call of restartSentinel.
 func (i *Instance) scheduleRestart(ctx context.Context, err error) {
 	err = i.redactSecrets(err)
 	wait := i.deps.Retry.Delay(i.crashes)
@@ -192,7 +187,7 @@ func (i *Instance) scheduleRestart(ctx context.Context, err error) {
 	i.setState(func(s *State) { s.Failure = err })
 }
 
-// takeWanted looks at what is wanted now.
+// takeWanted processes the wanted configuration.
 func (i *Instance) takeWanted(ctx context.Context) {
 	i.mu.Lock()
 	w, refused, current := i.wanted, i.refused, i.current
@@ -219,7 +214,7 @@ func (i *Instance) takeWanted(ctx context.Context) {
 		return
 	}
 	parts, err := i.openConnections(ctx, w, current)
-	i.dropCandidate() // after open, which may have taken over a connection
+	i.dropCandidate() // after openConnections, which may have taken over a connection
 	if err != nil {
 		i.noteRefusal(Refusal{Generation: w.Generation, Reason: ReasonUnopenable, Err: err})
 		i.retryWanted()
@@ -230,11 +225,10 @@ func (i *Instance) takeWanted(ctx context.Context) {
 		i.promoteParts(ctx, parts)
 		return
 	}
-	i.setState(func(s *State) { s.Refusal = nil }) // of a generation before, which nobody wants any more
+	i.setState(func(s *State) { s.Refusal = nil }) // refused an earlier generation, which is obsolete
 }
 
-// isWaitingFor says whether w is what waits for its connections already. It goes on
-// waiting then.
+// isWaitingFor reports whether w is already waiting for its connections. The wait then continues.
 func (i *Instance) isWaitingFor(w *Wanted) bool {
 	if i.next == nil || i.current != nil && i.current.broken {
 		return false
@@ -251,19 +245,19 @@ func (i *Instance) isWaitingFor(w *Wanted) bool {
 	return true
 }
 
-// untilReopened is when connections that could not be made are tried again:
-// files that they need may be there by then.
+// untilReopened is the delay before connections that could not be created are tried again: required
+// files may exist by then.
 const untilReopened = 30 * time.Second
 
-// retryWanted has what is wanted tried again, unless a sentinel that failed is going
-// to be started before.
+// retryWanted schedules a retry of the wanted configuration, unless a failed sentinel will be
+// restarted earlier.
 func (i *Instance) retryWanted() {
 	if r := i.current; r == nil || !r.broken {
 		i.retry.Reset(untilReopened)
 	}
 }
 
-// dropCandidate forgets a candidate, with the connections that are its alone.
+// dropCandidate drops the candidate, and closes the connections that only it uses.
 func (i *Instance) dropCandidate() {
 	if i.next == nil {
 		return
@@ -274,7 +268,7 @@ func (i *Instance) dropCandidate() {
 	i.setState(func(s *State) { s.Pending = nil })
 }
 
-// updateGeneration notes that a generation says what is in force already.
+// updateGeneration records a generation that does not change the configuration in force.
 func (i *Instance) updateGeneration(r *running, w *Wanted) {
 	i.mu.Lock()
 	refused := i.state.Refusal != nil
@@ -297,14 +291,14 @@ func (i *Instance) noteRefusal(r Refusal) {
 	i.NotLoaded()
 	tell := i.log.Warn
 	if before := i.State().Refusal; before != nil && before.Generation == r.Generation && errorText(before.Err) == errorText(r.Err) {
-		tell = i.log.Debug // it was only looked at again
+		tell = i.log.Debug // it was only reconciled again
 	}
 	tell("configuration rejected", "generation", r.Generation, "reason", string(r.Reason), "err", r.Err)
 	i.setState(func(s *State) { s.Refusal, s.Pending = &r, nil })
 }
 
-// redactSecrets takes the secrets of what is wanted, and of what is in force, out of
-// an error.
+// redactSecrets removes the secrets of the wanted configuration, and of the one in force, from an
+// error.
 func (i *Instance) redactSecrets(err error) error {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -317,8 +311,7 @@ func (i *Instance) redactSecrets(err error) error {
 	return err
 }
 
-// promoteParts puts parts in force. The old sentinel has stopped when the new one
-// begins.
+// promoteParts puts parts in force. The old sentinel stops before the new one starts.
 func (i *Instance) promoteParts(ctx context.Context, p *parts) {
 	old := i.current
 	var predecessor *sentinel.Sentinel
@@ -333,8 +326,8 @@ func (i *Instance) promoteParts(ctx context.Context, p *parts) {
 	i.retry.Stop()
 	r, err := i.startSentinel(ctx, p, predecessor)
 	if err != nil && old != nil && !old.broken {
-		// It was tried before the old one stopped; whatever it is now, the old
-		// one goes on.
+		// tryConfig accepted the configuration before the old sentinel stopped. Whatever is wrong
+		// now, the old one continues.
 		p.releaseConnections(old)
 		i.noteRefusal(Refusal{Generation: p.wanted.Generation, Reason: ReasonUnopenable, Err: err})
 		p = old.parts
@@ -342,7 +335,7 @@ func (i *Instance) promoteParts(ctx context.Context, p *parts) {
 	}
 	if err != nil {
 		p.releaseConnections(nil)
-		i.leaveGroup() // others look after its share
+		i.leaveGroup() // other replicas serve its share
 		i.noteRefusal(Refusal{Generation: p.wanted.Generation, Reason: ReasonUnopenable, Err: err})
 		if old == nil {
 			i.retryWanted()
@@ -361,7 +354,7 @@ func (i *Instance) promoteParts(ctx context.Context, p *parts) {
 	i.setRunning(r, old)
 }
 
-// setRunning notes which sentinel is in force.
+// setRunning records the sentinel in force.
 func (i *Instance) setRunning(r, old *running) {
 	changed := old == nil || old.wanted != r.wanted
 	if changed && old != nil {
@@ -380,7 +373,7 @@ func (i *Instance) setRunning(r, old *running) {
 	if refused && !changed {
 		r.sentinel.ConfigRefused() // its metrics may be new
 	}
-	sel, _ := r.wanted.Settings.Sentinel.Selector() // the sentinel has been made of it
+	sel, _ := r.wanted.Settings.Sentinel.Selector() // the sentinel was created from it, so there is no error
 	i.setState(func(s *State) {
 		s.InForce, s.Pending, s.Failure, s.Begun = r.wanted.Generation, nil, nil, r.begun
 		s.Selector = sel.String()
@@ -393,8 +386,7 @@ func (i *Instance) setRunning(r, old *running) {
 	})
 }
 
-// logChange tells which configuration is in force now, and in what it differs
-// from the one before.
+// logChange logs the configuration in force, and its differences from the previous one.
 func (i *Instance) logChange(r, old *running) {
 	if old == nil {
 		i.log.Info("configuration applied", "generation", r.wanted.Generation)
@@ -407,27 +399,26 @@ func (i *Instance) logChange(r, old *running) {
 	i.log.Info("configuration changed", "generation", r.wanted.Generation, "previous_generation", old.wanted.Generation, "changes", changes)
 }
 
-// stopFailed stops a sentinel that can not go on by itself, to start it again later.
+// stopFailed stops a sentinel that cannot continue, to restart it later.
 func (i *Instance) stopFailed(ctx context.Context, err error) {
 	r := i.current
 	if r.broken {
-		return // it has been stopped, and had more to say
+		return // it has been stopped, and this is a later error of it
 	}
 	if time.Since(r.begun) > steady {
 		i.crashes = 0
 	}
 	r.broken = true
 	r.stopAndWait()
-	i.leaveGroup() // others look after its share until it is back
+	i.leaveGroup() // other replicas serve its share meanwhile
 	i.scheduleRestart(ctx, err)
 }
 
-// steady is for how long a sentinel must have run for its next failure not to
-// count with those before.
+// steady is how long a sentinel must have run before its next failure starts a new count.
 const steady = 10 * time.Minute
 
-// restartSentinel starts a sentinel anew after one that failed, with connections of
-// its own: nothing of the other is trusted.
+// restartSentinel restarts a failed sentinel with new connections. It reuses nothing of the failed
+// one.
 func (i *Instance) restartSentinel(ctx context.Context) {
 	r := i.current
 	i.mu.Lock()
@@ -440,8 +431,8 @@ func (i *Instance) restartSentinel(ctx context.Context) {
 		}
 		return
 	}
-	// What waits may have connections of the one that failed, which end with
-	// it. It is taken again when the new one has had the time to connect.
+	// The candidate may share connections with the failed sentinel, which end with it. Its
+	// configuration is applied again when the new sentinel has had time to connect.
 	i.dropCandidate()
 	p, err := i.openConnections(ctx, r.wanted, nil)
 	if err != nil {
@@ -454,7 +445,7 @@ func (i *Instance) restartSentinel(ctx context.Context) {
 	}
 }
 
-// shutDown stops everything, and takes the metrics away.
+// shutDown stops everything, and unregisters the metrics.
 func (i *Instance) shutDown() {
 	i.retry.Stop()
 	i.dropCandidate()
@@ -471,8 +462,7 @@ func (i *Instance) shutDown() {
 	i.deps.LoadErrors.Clear()
 }
 
-// NotLoaded counts that the configuration could not be loaded, whether or not
-// one was before.
+// NotLoaded counts that the configuration could not be loaded, whether or not an earlier one was.
 func (i *Instance) NotLoaded() {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -488,8 +478,8 @@ func (i *Instance) NotLoaded() {
 	}
 }
 
-// Decisions are the last decisions of the sentinel in force, and what it
-// watches. It is not ok if there is none.
+// Decisions returns what the sentinel in force watches, and its latest decisions. ok is false if
+// there is no sentinel.
 func (i *Instance) Decisions() (watches string, decisions *record.Record, ok bool) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -499,10 +489,10 @@ func (i *Instance) Decisions() (watches string, decisions *record.Record, ok boo
 	return i.current.sentinel.Watches(), i.current.sentinel.Decisions(), true
 }
 
-// errNothing is why an instance without a sentinel is not ready.
+// errNothing is the readiness error of an instance without a sentinel.
 var errNothing = errors.New("no configuration is active")
 
-// Ready reports why the instance does not do its work just now.
+// Ready returns why the instance cannot work now.
 func (i *Instance) Ready() error {
 	i.mu.Lock()
 	current, group, failure, refusal := i.current, i.group, i.state.Failure, i.state.Refusal
@@ -522,7 +512,7 @@ func (i *Instance) Ready() error {
 	return err
 }
 
-// Live reports whether the sentinel in force makes progress.
+// Live returns an error if the sentinel in force makes no progress.
 func (i *Instance) Live() error {
 	i.mu.Lock()
 	current := i.current

@@ -12,7 +12,7 @@ import (
 
 const shardingAuto = v1alpha1.ShardingAuto
 
-// hasStopped says whether the sentinel has ended.
+// hasStopped reports whether the sentinel has stopped.
 func (r *running) hasStopped() bool {
 	select {
 	case <-r.done:
@@ -22,15 +22,15 @@ func (r *running) hasStopped() bool {
 	}
 }
 
-// parts are what a sentinel is made of.
+// parts holds the parts of a sentinel.
 type parts struct {
 	wanted  *Wanted
 	api     *apiConnection
 	broker  *brokerConnection
-	trouble chan error // why the sentinel can not go on; the first word counts
+	trouble chan error // why the sentinel cannot continue; the first error counts
 }
 
-// reportFailure says that the sentinel can not go on.
+// reportFailure reports that the sentinel cannot continue.
 func (p *parts) reportFailure(err error) {
 	select {
 	case p.trouble <- err:
@@ -38,7 +38,7 @@ func (p *parts) reportFailure(err error) {
 	}
 }
 
-// releaseConnections lets go of the connections that kept does not have.
+// releaseConnections closes the connections that kept does not use.
 func (p *parts) releaseConnections(kept *running) {
 	if p.api != nil && (kept == nil || kept.api != p.api) {
 		p.api.CloseIdle()
@@ -48,7 +48,8 @@ func (p *parts) releaseConnections(kept *running) {
 	}
 }
 
-// failures has an element when the sentinel can not go on. None has none.
+// failures returns a channel that contains an element when the sentinel cannot continue. For no
+// sentinel it returns nil.
 func (r *running) failures() <-chan error {
 	if r == nil {
 		return nil
@@ -56,24 +57,23 @@ func (r *running) failures() <-chan error {
 	return r.trouble
 }
 
-// A running is a sentinel that was started.
+// A running is a started sentinel.
 type running struct {
 	*parts
 	sentinel *sentinel.Sentinel
 	begun    time.Time
 	cancel   context.CancelFunc
 	done     chan struct{}
-	broken   bool // it failed and is not to be trusted
+	broken   bool // it failed and must not be reused
 }
 
-// stopAndWait ends the sentinel and waits for what it has under way. It may be called
-// again.
+// stopAndWait stops the sentinel and waits for its outstanding work. It may be called again.
 func (r *running) stopAndWait() {
 	r.cancel()
 	<-r.done
 }
 
-// newSentinel makes a sentinel.
+// newSentinel creates a sentinel.
 func (i *Instance) newSentinel(ctx context.Context, p *parts, deps sentinel.Deps) (*sentinel.Sentinel, error) {
 	sharding := p.wanted.Settings.Sharding
 	switch sharding.Mode {
@@ -92,13 +92,13 @@ func (i *Instance) newSentinel(ctx context.Context, p *parts, deps sentinel.Deps
 	return sentinel.New(p.wanted.Settings.Sentinel, deps)
 }
 
-// tryConfig makes a sentinel that is not used, for what may be wrong with cfg.
+// tryConfig creates a sentinel without using it, to find errors in cfg.
 func (*Instance) tryConfig(cfg sentinel.Config) error {
 	_, err := sentinel.New(cfg, sentinel.Deps{API: &apiConnection{}, Publisher: &brokerConnection{}})
 	return err
 }
 
-// startSentinel makes the sentinel of p and runs it.
+// startSentinel creates the sentinel of p and runs it.
 func (i *Instance) startSentinel(ctx context.Context, p *parts, predecessor *sentinel.Sentinel) (*running, error) {
 	s, err := i.newSentinel(ctx, p, sentinel.Deps{
 		API:         p.api,
@@ -133,15 +133,16 @@ func (i *Instance) startSentinel(ctx context.Context, p *parts, predecessor *sen
 	return r, nil
 }
 
-// A groupRun is a group that runs.
+// A groupRun is a running group.
 type groupRun struct {
 	Group
 	stop  context.CancelFunc
-	ended chan error // why it ended by itself
+	ended chan error // why it stopped unexpectedly
 	done  chan struct{}
 }
 
-// failures has an element when the group has ended by itself. None has none.
+// failures returns a channel that contains an element when the group has stopped unexpectedly. For
+// no group it returns nil.
 func (g *groupRun) failures() <-chan error {
 	if g == nil {
 		return nil
@@ -149,10 +150,10 @@ func (g *groupRun) failures() <-chan error {
 	return g.ended
 }
 
-// errGroupEnded is why a sentinel can not go on whose group has ended by itself.
+// errGroupEnded is why a sentinel cannot continue after its group has stopped unexpectedly.
 var errGroupEnded = errors.New("shard group stopped unexpectedly")
 
-// joinGroup has this replica join the others, if it has not.
+// joinGroup makes this replica join the others, if it has not joined yet.
 func (i *Instance) joinGroup(ctx context.Context) error {
 	if i.group != nil {
 		return nil
@@ -175,7 +176,7 @@ func (i *Instance) joinGroup(ctx context.Context) error {
 	return nil
 }
 
-// runGroup is Run, of which a panic is an error.
+// runGroup calls Run and converts a panic to an error.
 func (g *groupRun) runGroup(ctx context.Context) (err error) {
 	defer func() {
 		if value := recover(); value != nil {
@@ -185,7 +186,7 @@ func (g *groupRun) runGroup(ctx context.Context) (err error) {
 	return g.Run(ctx)
 }
 
-// leaveGroup has this replica leave the others. Its sentinel has stopped.
+// leaveGroup makes this replica leave the others. Its sentinel has stopped.
 func (i *Instance) leaveGroup() {
 	if i.group == nil {
 		return

@@ -6,18 +6,18 @@ import (
 	"github.com/fleetloop/fleetloop/internal/sentinel"
 )
 
-// A Reason is why a configuration is not taken.
+// A Reason is why a configuration is refused.
 type Reason string
 
 // The reasons.
 const (
-	// ReasonInvalid is a spec that makes no sense.
+	// ReasonInvalid means that the spec is invalid.
 	ReasonInvalid Reason = "InvalidSpec"
-	// ReasonSecret is a Secret that is missing, or lacks what is needed.
+	// ReasonSecret means that a Secret is missing, or lacks a required key.
 	ReasonSecret Reason = "SecretMissing"
-	// ReasonLoad is a host cluster that does not hand over what is needed.
+	// ReasonLoad means that the host cluster did not return the required objects.
 	ReasonLoad Reason = "LoadFailed"
-	// ReasonUnopenable is a connection that can not be made of the settings.
+	// ReasonUnopenable means that a connection cannot be created from the settings.
 	ReasonUnopenable Reason = "ConnectionSetupFailed"
 )
 
@@ -27,65 +27,60 @@ type Refusal struct {
 	Reason     Reason
 	Err        error
 
-	// ResourceType is the collection that the generation asks for; empty is
-	// unknown.
+	// ResourceType is the collection of the generation; empty means unknown.
 	ResourceType string
 }
 
-// Pending is what a generation waits for that could be in force.
+// Pending describes the wait of a valid generation for its connections.
 type Pending struct {
 	Generation int64
 	Since      time.Time
 
-	// API and Broker are why the new connection does not answer; nil where it
-	// does, or where there is no new one.
+	// API and Broker are why the new connection does not respond. Nil means that it responds, or
+	// that there is no new one.
 	API, Broker error
 }
 
-// State is how an instance is doing. The zero value is one that was told
-// nothing yet.
+// State is the state of an instance. The zero value is that of an instance without any
+// configuration.
 type State struct {
-	// Seen is the generation that was looked at last, InForce the one that
-	// runs; 0 is none. If they differ, Refusal or Pending may say why; if they are the
-	// same, a Secret of the spec may have changed and be refused, or not answer.
+	// Seen is the last generation that was processed, InForce the running one; 0 means none. If
+	// they differ, Refusal or Pending may have the reason. If they are equal, a Secret of the spec
+	// may have changed and been refused, or its connection may not respond.
 	Seen, InForce int64
 	Refusal       *Refusal
 	Pending       *Pending
 
-	// ResourceType is the collection that was asked for last; empty is unknown.
+	// ResourceType is the last requested collection; empty means unknown.
 	ResourceType string
 
-	// Selector is what selects the resources of the sentinel in force; empty
-	// where all of them are watched.
+	// Selector selects the resources of the sentinel in force; empty means all.
 	Selector string
 
-	// Begun is when the sentinel in force was started, and Changes how many
-	// there have been.
+	// Begun is when the sentinel in force was started, and Changes the number of sentinels so far.
 	Begun   time.Time
 	Changes int
 
-	// Failure is why the sentinel in force does not run just now. It will be
-	// started again.
+	// Failure is why the sentinel in force does not run now. It will be restarted.
 	Failure error
 
-	// Stopped says that the instance has ended.
+	// Stopped says that the instance has stopped.
 	Stopped bool
 
-	// Stats are those of the sentinel in force.
+	// Stats holds the stats of the sentinel in force.
 	Stats sentinel.Stats
 
-	// Live is why it makes no progress, though it should.
+	// Live is why the sentinel makes no progress, although it should.
 	Live error
 
-	// Grouped says that the resources are divided among replicas. Members are
-	// those that are known, and empty while this replica is not one of them;
-	// Group is why it owns nothing.
+	// Grouped says that the resources are divided among replicas. Members holds the known members,
+	// and is empty while this replica is not a member; Group is why it owns nothing.
 	Grouped bool
 	Members []string
 	Group   error
 }
 
-// State is how the instance is doing just now.
+// State returns the current state of the instance.
 func (i *Instance) State() State {
 	i.mu.Lock()
 	s, current, group := i.state, i.current, i.group
@@ -100,7 +95,7 @@ func (i *Instance) State() State {
 	return s
 }
 
-// setState changes the state and tells of it.
+// setState changes the state and calls OnChange.
 func (i *Instance) setState(change func(*State)) {
 	i.mu.Lock()
 	change(&i.state)

@@ -12,8 +12,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/sentinel/sentinelconfig"
 )
 
-// Brokers are brokers by their addresses. All of them are there from the
-// beginning.
+// Brokers holds brokers by their addresses. All of them exist from the start.
 type Brokers struct {
 	mu     sync.Mutex
 	events []Event
@@ -30,12 +29,12 @@ type Event struct {
 
 type brokerState struct {
 	away, panics, refuses bool
-	held                  chan struct{} // closed when confirms are let go
+	held                  chan struct{} // closed when held confirmations are released
 	waiting               int
 	end                   chan error
 }
 
-// NewBrokers makes brokers.
+// NewBrokers returns reachable brokers.
 func NewBrokers() *Brokers {
 	return &Brokers{state: map[string]*brokerState{}, runs: map[string]int{}}
 }
@@ -56,22 +55,22 @@ func (b *Brokers) setState(url string, change func(*brokerState)) {
 	change(b.stateOf(url))
 }
 
-// SetAway takes a broker away, or brings it back.
+// SetAway makes a broker unreachable, or reachable again.
 func (b *Brokers) SetAway(url string, away bool) {
 	b.setState(url, func(s *brokerState) { s.away = away })
 }
 
-// SetPanic has the client of a broker panic when it publishes.
+// SetPanic makes the client of a broker panic when it publishes.
 func (b *Brokers) SetPanic(url string, panics bool) {
 	b.setState(url, func(s *brokerState) { s.panics = panics })
 }
 
-// SetRefuse has no client made for a broker. The error holds its address.
+// SetRefuse makes Open fail for a broker. The error contains its address.
 func (b *Brokers) SetRefuse(url string, refuse bool) {
 	b.setState(url, func(s *brokerState) { s.refuses = refuse })
 }
 
-// Hold has a broker keep its confirms back until release is called.
+// Hold makes a broker hold its confirmations until release is called.
 func (b *Brokers) Hold(url string) (release func()) {
 	held := make(chan struct{})
 	b.setState(url, func(s *brokerState) { s.held = held })
@@ -81,42 +80,42 @@ func (b *Brokers) Hold(url string) (release func()) {
 	}
 }
 
-// Waiting is how many confirms a broker keeps back.
+// Waiting returns the number of confirmations that a broker holds.
 func (b *Brokers) Waiting(url string) int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.stateOf(url).waiting
 }
 
-// End ends the client of a broker with an error.
+// End makes the client of a broker return an error.
 func (b *Brokers) End(url string, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.stateOf(url).end <- err
 }
 
-// Events are all that were confirmed, in order.
+// Events returns all confirmed events, in order.
 func (b *Brokers) Events() []Event {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return slices.Clone(b.events)
 }
 
-// Opened are the addresses for which clients were made, in order.
+// Opened returns the addresses for which clients were opened, in order.
 func (b *Brokers) Opened() []string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return slices.Clone(b.opened)
 }
 
-// Running is how many clients of a broker run.
+// Running returns the number of running clients of a broker.
 func (b *Brokers) Running(url string) int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.runs[url]
 }
 
-// Open makes a client.
+// Open opens a client.
 func (b *Brokers) Open(cfg sentinelconfig.Broker) (instance.Broker, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -159,7 +158,7 @@ func (c *brokerClient) Run(ctx context.Context) error {
 	}
 }
 
-// Ready says whether the broker is there.
+// Ready returns an error if the broker is unreachable.
 func (c *brokerClient) Ready() error {
 	b := c.brokers
 	b.mu.Lock()
@@ -173,14 +172,14 @@ func (c *brokerClient) Ready() error {
 	return nil
 }
 
-// InFlight is how many confirms are awaited.
+// InFlight returns the number of outstanding confirmations.
 func (c *brokerClient) InFlight() int {
 	c.brokers.mu.Lock()
 	defer c.brokers.mu.Unlock()
 	return c.under
 }
 
-// Publish confirms an event, at once unless it is held.
+// Publish confirms an event, at once unless the broker holds confirmations.
 func (c *brokerClient) Publish(ctx context.Context, e *cloudevent.Event) error {
 	if err := c.Ready(); err != nil {
 		return err

@@ -1,6 +1,5 @@
-// Package operatortest fakes what an operator's sentinels talk to: fleet APIs
-// and brokers, known by their addresses, that can be away, hang, panic, and
-// hold back what they confirm.
+// Package operatortest fakes the dependencies of an operator's sentinels: fleet APIs and brokers,
+// identified by their addresses, that can be unreachable, hang, panic, and hold confirmations.
 package operatortest
 
 import (
@@ -21,7 +20,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/sentinel/operator/instance"
 )
 
-// ErrAway is what an address gives that is away.
+// ErrAway is the error of an unreachable address.
 var ErrAway = errors.New("it is away")
 
 // A Fleet is one fleet, served at any number of addresses.
@@ -34,8 +33,7 @@ type Fleet struct {
 	lists     int
 }
 
-// NewFleet makes a fleet of clusters that were never reported on. An id may
-// have a label behind it: "a region=eu".
+// NewFleet returns a fleet of clusters without reports. A label may follow an id: "a region=eu".
 func NewFleet(ids ...string) *Fleet {
 	f := &Fleet{resources: map[string]v1.Resource{}, away: map[string]bool{}, panics: map[string]bool{}}
 	for _, id := range ids {
@@ -56,7 +54,7 @@ func (f *Fleet) Add(text string) {
 	f.resources[id] = r
 }
 
-// Patch gives clusters a new generation; all of them if none is named.
+// Patch gives clusters a new generation; without ids, all clusters.
 func (f *Fleet) Patch(ids ...string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -69,7 +67,7 @@ func (f *Fleet) Patch(ids ...string) {
 	}
 }
 
-// Generations are those of all clusters.
+// Generations returns the generations of all clusters.
 func (f *Fleet) Generations() map[string]int64 {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -80,35 +78,35 @@ func (f *Fleet) Generations() map[string]int64 {
 	return all
 }
 
-// SetAway takes an address away, or brings it back.
+// SetAway makes an address unreachable, or reachable again.
 func (f *Fleet) SetAway(endpoint string, away bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.away[endpoint] = away
 }
 
-// SetPanic has the client for an address panic.
+// SetPanic makes the client for an address panic.
 func (f *Fleet) SetPanic(endpoint string, panics bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.panics[endpoint] = panics
 }
 
-// Opened are the addresses for which clients were made, in order.
+// Opened returns the addresses for which clients were opened, in order.
 func (f *Fleet) Opened() []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return slices.Clone(f.opened)
 }
 
-// Lists is how often the fleet was listed.
+// Lists returns how often the fleet was listed.
 func (f *Fleet) Lists() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.lists
 }
 
-// Open makes a client.
+// Open opens a client.
 func (f *Fleet) Open(cfg sentinel.API) (instance.API, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -121,7 +119,7 @@ type fleetClient struct {
 	endpoint string
 }
 
-// ListPage gives all that match in one page.
+// ListPage returns all matching clusters in one page.
 func (c *fleetClient) ListPage(_ context.Context, _ string, q url.Values, dst []byte) ([]byte, error) {
 	f := c.fleet
 	f.mu.Lock()
@@ -149,16 +147,16 @@ func (c *fleetClient) ListPage(_ context.Context, _ string, q url.Values, dst []
 	return append(dst[:0], page...), err
 }
 
-// ListPageIf knows no tags.
+// ListPageIf supports no tags.
 func (c *fleetClient) ListPageIf(ctx context.Context, collection string, q url.Values, _ string, dst []byte) (body []byte, rest io.ReadCloser, tag string, err error) {
 	body, err = c.ListPage(ctx, collection, q, dst)
 	return body, nil, "", err
 }
 
-// Watch is not offered.
+// Watch is not supported.
 func (*fleetClient) Watch(context.Context, string, url.Values, func(v1.WatchEvent) error) error {
 	return errors.ErrUnsupported
 }
 
-// CloseIdle closes nothing.
+// CloseIdle does nothing.
 func (*fleetClient) CloseIdle() {}

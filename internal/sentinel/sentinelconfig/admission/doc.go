@@ -1,5 +1,4 @@
-// Package admission holds the CustomResourceDefinition of SentinelConfig
-// against the specification, and against a real API server: what it refuses
-// and in which words, what it fills in, and what users see by kubectl. What
-// the API server refuses, package sentinelconfig refuses too.
+// Package admission tests the CustomResourceDefinition of SentinelConfig against the specification
+// and a real API server: the rejected specs and their messages, the defaults, and the output of
+// kubectl. Package sentinelconfig rejects every spec that the API server rejects.
 package admission

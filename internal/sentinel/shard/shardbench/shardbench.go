@@ -1,6 +1,5 @@
-// Package shardbench measures how long it takes until the share of a replica
-// that was killed is another's. Its parts also serve tests of groups on a real
-// store.
+// Package shardbench measures how long the share of a killed replica takes to move to the others.
+// Its parts also serve tests of groups on a real store.
 package shardbench
 
 import (
@@ -22,7 +21,7 @@ const (
 	poll     = 5 * time.Millisecond
 )
 
-// A Member is one replica of a group, running.
+// A Member is a running replica of a group.
 type Member struct {
 	*shard.Group
 	link   *link
@@ -30,7 +29,7 @@ type Member struct {
 	done   chan error
 }
 
-// Join starts a member. Kill it, or have it Leave.
+// Join starts a member. End it with Kill or Leave.
 func Join(ctx context.Context, cfg shard.GroupConfig, deps shard.Deps) (*Member, error) {
 	m := &Member{link: &link{to: deps.Leases}, done: make(chan error, 1)}
 	deps.Leases = m.link
@@ -43,26 +42,26 @@ func Join(ctx context.Context, cfg shard.GroupConfig, deps shard.Deps) (*Member,
 	return m, nil
 }
 
-// Leave stops the member as a process that is asked to, and waits for it.
+// Leave stops the member as an orderly shutdown of its process would, and waits for its end.
 func (m *Member) Leave() error {
 	m.cancel()
 	return <-m.done
 }
 
-// Kill is as if the process of the member were killed: from now on nothing
-// comes of it. Await waits for what is left.
+// Kill simulates a kill of the member's process: from now on the member has no effect. Await waits
+// for its remaining goroutines.
 func (m *Member) Kill() {
 	m.link.dead.Store(true)
 	m.cancel()
 }
 
-// Await waits until a member that was killed has ended.
+// Await waits until a killed member has ended.
 func (m *Member) Await() error { return <-m.done }
 
-// Owns is false for one that was killed.
+// Owns returns false for a killed member.
 func (m *Member) Owns(id []byte) bool { return !m.link.dead.Load() && m.Group.Owns(id) }
 
-// A link leads to the store until its process is dead.
+// A link is the connection to the store until the process is dead.
 type link struct {
 	to   shard.Leases
 	dead atomic.Bool
@@ -70,7 +69,7 @@ type link struct {
 
 var errDead = errors.New("the process was killed")
 
-// Watch is the store's.
+// Watch calls Watch of the store.
 func (l *link) Watch(ctx context.Context, handle func(member.Change)) error {
 	if l.dead.Load() {
 		return errDead
@@ -78,7 +77,7 @@ func (l *link) Watch(ctx context.Context, handle func(member.Change)) error {
 	return l.to.Watch(ctx, handle)
 }
 
-// Put is the store's.
+// Put calls Put of the store.
 func (l *link) Put(ctx context.Context, r member.Record) (member.Record, error) {
 	if l.dead.Load() {
 		return member.Record{}, errDead
@@ -86,7 +85,7 @@ func (l *link) Put(ctx context.Context, r member.Record) (member.Record, error) 
 	return l.to.Put(ctx, r)
 }
 
-// Delete is the store's.
+// Delete calls Delete of the store.
 func (l *link) Delete(ctx context.Context, r member.Record) error {
 	if l.dead.Load() {
 		return errDead
@@ -94,7 +93,7 @@ func (l *link) Delete(ctx context.Context, r member.Record) error {
 	return l.to.Delete(ctx, r)
 }
 
-// IDs are some that members share out among themselves.
+// IDs returns ids for members to divide.
 func IDs() (ids [][]byte) {
 	for i := range keys {
 		ids = append(ids, fmt.Appendf(nil, "01a1fa4c-b84e-72b4-8a15-%012x", i))
@@ -102,8 +101,7 @@ func IDs() (ids [][]byte) {
 	return ids
 }
 
-// Shared says whether each of ids has one owner among members. An id with two
-// is an ErrTwice.
+// Shared checks that each of ids has one owner among members. An id with two owners is an ErrTwice.
 func Shared(members []*Member, ids [][]byte) error {
 	var missing error
 	for _, id := range ids {
@@ -123,11 +121,10 @@ func Shared(members []*Member, ids [][]byte) error {
 	return missing
 }
 
-// ErrTwice says that two members own the same.
+// ErrTwice means that two members own the same resource.
 var ErrTwice = errors.New("owned by two members at a time")
 
-// Await waits until ids are shared out among members, and fails if one of
-// them ever has two owners.
+// Await waits until ids are divided among members, and fails if one of them ever has two owners.
 func Await(ctx context.Context, members []*Member, ids [][]byte) error {
 	ticker := time.NewTicker(poll)
 	defer ticker.Stop()
@@ -144,9 +141,9 @@ func Await(ctx context.Context, members []*Member, ids [][]byte) error {
 	}
 }
 
-// Failover gives the longest time, of a few, from when a replica is killed
-// until all that it owned is owned by others. open gives each replica a client
-// of a group's records, and a function that gives it up.
+// Failover returns the longest time, in a few rounds, from the kill of a replica until others own
+// its whole share. open returns a client of a group's records for each replica, and a function that
+// releases it.
 func Failover(ctx context.Context, progress io.Writer, open func(group string) (leases shard.Leases, done func(), err error)) (longest time.Duration, err error) {
 	for round := range rounds {
 		took, err := measureFailover(ctx, round, open)
@@ -189,7 +186,7 @@ func measureFailover(ctx context.Context, round int, open func(group string) (sh
 	if err := awaitMembers(ctx, members); err != nil {
 		return 0, err
 	}
-	// At another moment between two of its writes in each round.
+	// Vary the moment between two of its writes in each round.
 	pause := time.NewTimer(time.Duration(round) * 700 * time.Millisecond)
 	defer pause.Stop()
 	select {
@@ -204,7 +201,7 @@ func measureFailover(ctx context.Context, round int, open func(group string) (sh
 	return time.Since(begin), err
 }
 
-// awaitMembers waits until members have shared out all ids, and each knows all.
+// awaitMembers waits until members have divided all ids, and each knows all members.
 func awaitMembers(ctx context.Context, members []*Member) error {
 	for _, m := range members {
 		for len(m.Members()) != len(members) || m.Ready() != nil {
