@@ -1,9 +1,8 @@
 // Package backoff waits between attempts.
 //
-// A Policy says how long, Retry does the whole loop, Sleep is the wait alone
-// for those whose loop looks different. Delays grow exponentially up to a
-// maximum and are spread at random, so that clients that failed together do
-// not come back together.
+// A Policy defines the delays, Retry runs the whole loop, and Sleep only waits, for other kinds of
+// loops. Delays grow exponentially up to a maximum and have random jitter, so that clients that
+// failed together do not retry together.
 package backoff
 
 import (
@@ -15,7 +14,7 @@ import (
 	"time"
 )
 
-// What the zero fields of a Policy mean.
+// Defaults of the zero fields of a Policy.
 const (
 	DefaultInitial = 100 * time.Millisecond
 	DefaultMax     = 30 * time.Second
@@ -23,38 +22,36 @@ const (
 	DefaultJitter  = 0.2
 )
 
-// MaxRetryAfter bounds what a server can ask for with a RetryAfter error, so
-// that a mistaken header does not stop a client for a week.
+// MaxRetryAfter limits the delay that a server can request with a RetryAfter error, so that a wrong
+// header does not stop a client for a week.
 const MaxRetryAfter = 5 * time.Minute
 
-// A Policy says how long to wait between attempts and when to give up. The
-// zero value is usable: it never gives up.
+// A Policy defines the delays between attempts and when to give up. The zero value is usable: it
+// never gives up.
 type Policy struct {
 	// Initial is the delay before the first retry. Zero means DefaultInitial.
 	Initial time.Duration
 
-	// Max is the longest delay, and wins over Initial. Zero means DefaultMax.
+	// Max is the maximum delay, and takes precedence over Initial. Zero means DefaultMax.
 	Max time.Duration
 
-	// Factor is what each delay is multiplied by for the next. Zero means
-	// DefaultFactor; below one counts as one, which is a constant delay.
+	// Factor is the ratio of each delay to the previous one. Zero means DefaultFactor; below one
+	// counts as one, which is a constant delay.
 	Factor float64
 
-	// Jitter is the part of a delay that is left to chance: 0.2 spreads it
-	// evenly over 80 % to 100 %. Zero means DefaultJitter, a negative number
-	// means none, above one counts as one.
+	// Jitter is the random fraction of a delay: 0.2 spreads it evenly over 80 % to 100 %. Zero
+	// means DefaultJitter, a negative number means none, above one counts as one.
 	Jitter float64
 
-	// MaxElapsed bounds Retry: no wait begins that would end later than this
-	// after the first attempt began. Zero means no bound.
+	// MaxElapsed limits Retry: no wait begins that would end later than this after the start of the
+	// first attempt. Zero means no limit.
 	MaxElapsed time.Duration
 
-	// MaxAttempts bounds how often Retry calls, the first time included.
-	// Zero means no bound.
+	// MaxAttempts limits the number of attempts of Retry, including the first. Zero means no limit.
 	MaxAttempts int
 }
 
-// withDefaults puts every field into its documented range.
+// withDefaults returns p with every field in its documented range.
 func (p Policy) withDefaults() Policy {
 	if p.Initial <= 0 {
 		p.Initial = DefaultInitial
@@ -77,9 +74,8 @@ func (p Policy) withDefaults() Policy {
 	return p
 }
 
-// Delay is how long to wait before a retry; attempt 0 is the first retry.
-// It is never more than Max nor less than Max or the grown delay without its
-// jitter, however large the attempt.
+// Delay returns the delay before a retry; attempt 0 is the first retry. It is at most Max, and at
+// least Max or the grown delay without its jitter, however large the attempt.
 func (p Policy) Delay(attempt int) time.Duration {
 	p = p.withDefaults()
 	d := p.delayWithoutJitter(max(attempt, 0))
@@ -87,22 +83,21 @@ func (p Policy) Delay(attempt int) time.Duration {
 	return d - time.Duration(p.Jitter*rand.Float64()*float64(d))
 }
 
-// delayWithoutJitter is the delay without jitter.
+// delayWithoutJitter returns the delay without jitter.
 func (p Policy) delayWithoutJitter(attempt int) time.Duration {
 	d := float64(p.Initial) * math.Pow(p.Factor, float64(attempt))
-	// Compared as float: past the maximum the conversion would overflow.
+	// Compared as float, because above the maximum the conversion would overflow.
 	if d >= float64(p.Max) {
 		return p.Max
 	}
 	return time.Duration(d)
 }
 
-// Retry calls op until it returns nil, and then returns nil. It gives up when
-// ctx ends, when op returns an error marked by Permanent, or at a bound of
-// the policy; the error is the last one of op, with the cause of ctx if that
-// was what ended it. A mark around the whole error is taken off: it spoke to
-// this Retry, and one further out has its own idea of what can be mended. An error with a RetryAfter method makes the next wait
-// that much longer, up to MaxRetryAfter.
+// Retry calls op until it returns nil, and then returns nil. It gives up when ctx ends, when op
+// returns an error marked by Permanent, or at a limit of the policy. The error is the last one of
+// op, with the cause of ctx if ctx ended the loop. Retry removes a mark around the whole error: the
+// mark was meant for this Retry, and an outer one decides for itself which errors are permanent. An
+// error with a RetryAfter method lengthens the next wait by that time, up to MaxRetryAfter.
 func Retry(ctx context.Context, p Policy, op func(context.Context) error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -121,8 +116,8 @@ func Retry(ctx context.Context, p Policy, op func(context.Context) error) error 
 		}
 		wait := p.Delay(attempt)
 		if after, ok := RetryAfter(err); ok {
-			// On top of the delay: all who were told the same time would
-			// otherwise come back at the same time.
+			// In addition to the delay, because otherwise all clients with the same RetryAfter
+			// would retry at the same time.
 			after = min(after, MaxRetryAfter)
 			wait = min(wait, math.MaxInt64-after) + after
 		}
@@ -136,7 +131,7 @@ func Retry(ctx context.Context, p Policy, op func(context.Context) error) error 
 	}
 }
 
-// interrupted joins the cause of ctx to the last error, unless that tells it.
+// interrupted joins the cause of ctx to the last error, unless that already contains it.
 func interrupted(ctx context.Context, err error) error {
 	cause := context.Cause(ctx)
 	if errors.Is(err, cause) {
@@ -168,8 +163,8 @@ type permanentError struct{ err error }
 func (e *permanentError) Error() string { return e.err.Error() }
 func (e *permanentError) Unwrap() error { return e.err }
 
-// Permanent marks err as one that no retry will mend. It reads and unwraps as
-// err does. Permanent(nil) is nil.
+// Permanent marks err as one that no retry will fix. It reads and unwraps as err does.
+// Permanent(nil) is nil.
 func Permanent(err error) error {
 	if err == nil {
 		return nil
@@ -177,7 +172,7 @@ func Permanent(err error) error {
 	return &permanentError{err: err}
 }
 
-// unwrapMark takes off a mark around err.
+// unwrapMark removes a mark around err.
 func unwrapMark(err error) error {
 	if marked, ok := err.(*permanentError); ok { //nolint:errorlint // the outermost alone
 		return marked.err
@@ -185,16 +180,14 @@ func unwrapMark(err error) error {
 	return err
 }
 
-// IsPermanent reports whether err, or one that it wraps, is marked by
-// Permanent.
+// IsPermanent reports whether err, or an error that it wraps, is marked by Permanent.
 func IsPermanent(err error) bool {
 	_, ok := errors.AsType[*permanentError](err)
 	return ok
 }
 
-// RetryAfter finds how long an error asks to wait: the first error in the
-// chain with a method RetryAfter. It is not ok if there is none, or if that
-// gives zero or less.
+// RetryAfter returns the delay that an error requests: that of the first error in the chain with a
+// method RetryAfter. ok is false if no error has one, or if it returns zero or less.
 func RetryAfter(err error) (time.Duration, bool) {
 	type asker interface {
 		error

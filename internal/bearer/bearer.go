@@ -1,13 +1,13 @@
-// Package bearer knows callers by fixed bearer tokens: it takes the token out of
-// a request's header and finds whose it is in a file.
+// Package bearer authenticates callers by fixed bearer tokens: it takes the token out of a
+// request's header and finds its owner in a file.
 //
-// The file is read again when it changes. One that has gone or cannot be read
-// leaves the tokens as they were, and the log says so: to lock everybody out is
-// not what a slip in an editor should do. Neither errors nor the log hold a
-// token, and how long it takes to find one tells nothing about the others.
+// The file is read again when it changes. If the file is missing or unreadable, the last tokens
+// stay valid and a message is logged, because an editing mistake must not lock out all callers.
+// Errors and logs never contain a token, and the time of a lookup reveals nothing about other
+// tokens.
 //
-// How a file is written is for its reader to say; what a token may be, and that
-// it is there once, is said here.
+// The format of the file is up to its reader. This package defines valid tokens, and rejects
+// duplicates.
 package bearer
 
 import (
@@ -21,24 +21,24 @@ import (
 	"unicode/utf8"
 )
 
-// A Token is one token as a file has it, and whose it is. Of Plain and SHA256,
-// the hash of the token in hexadecimal, exactly one is given.
+// A Token is one token of a file, and its owner. Exactly one of Plain and SHA256, the hash of the
+// token in hexadecimal, is set.
 type Token[Owner any] struct {
 	Plain, SHA256 string
-	// Subject is who has the token, as logs say it.
+	// Subject is the owner's name in logs.
 	Subject string
 	Owner   Owner
-	// Wrong is what the reader finds wrong with the owner, or nil.
+	// Wrong is an error that the reader found in the owner, or nil.
 	Wrong error
 }
 
-// A Hash is that of a token.
+// A Hash is the hash of a token.
 type Hash [sha256.Size]byte
 
-// HashOf gives the hash of a token.
+// HashOf returns the hash of a token.
 func HashOf(token string) Hash { return sha256.Sum256([]byte(token)) }
 
-// hashToken gives the hash of a token, or says what is wrong with it.
+// hashToken returns the hash of a token, or why it is invalid.
 func (t Token[Owner]) hashToken() (Hash, error) {
 	switch {
 	case (t.Plain == "") == (t.SHA256 == ""):
@@ -57,8 +57,8 @@ func (t Token[Owner]) hashToken() (Hash, error) {
 	return Hash(raw), nil
 }
 
-// hashTokens gives the tokens by which callers are found: an error says which one
-// cannot be taken, by its place and its subject.
+// hashTokens returns the tokens in the form that lookups use. An error identifies the invalid token
+// by its position and its subject.
 func hashTokens[Owner any](tokens []Token[Owner]) ([]known[Owner], error) {
 	out := make([]known[Owner], 0, len(tokens))
 	taken := make(map[Hash]bool, len(tokens))
@@ -76,7 +76,7 @@ func hashTokens[Owner any](tokens []Token[Owner]) ([]known[Owner], error) {
 	return out, nil
 }
 
-// FromHeader gives the token of an Authorization header, or "" if it has none.
+// FromHeader returns the token of an Authorization header, or "" if it has none.
 func FromHeader(header string) string {
 	scheme, token, _ := strings.Cut(header, " ")
 	if !strings.EqualFold(scheme, "Bearer") {
@@ -85,17 +85,16 @@ func FromHeader(header string) string {
 	return strings.TrimSpace(token)
 }
 
-// ValidName reports whether s can name a subject or a tenant: something short
-// that a log and a database can hold.
+// ValidName reports whether s can name a subject or a tenant: a short text that logs and databases
+// can store.
 func ValidName(s string) bool {
 	const longest = 253
 	return s != "" && len(s) <= longest && utf8.ValidString(s) &&
 		strings.IndexFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) < 0
 }
 
-// Loopback reports whether an address of the form host:port can be reached from
-// its own machine only, where alone callers may do without a token. An empty
-// host is every interface.
+// Loopback reports whether an address of the form host:port is reachable only from its own machine.
+// Only there may callers omit the token. An empty host means every interface.
 func Loopback(addr string) bool {
 	host, _, err := net.SplitHostPort(addr)
 	if err != nil {

@@ -9,28 +9,27 @@ import (
 	"sync"
 )
 
-// A Reader reads the tokens that a file holds. Its errors hold none of them.
+// A Reader reads the tokens of a file. Its errors contain no tokens.
 type Reader[Owner any] func(path string) ([]Token[Owner], error)
 
-// A known token is found by its hash.
+// A known token is identified by its hash.
 type known[Owner any] struct {
 	hash  Hash
 	owner Owner
 }
 
-// A File is the tokens of a file, as it has them now. It is safe for concurrent
-// use.
+// A File holds the current tokens of a file. It is safe for concurrent use.
 type File[Owner any] struct {
 	path string
 	read Reader[Owner]
 	log  *slog.Logger
 
 	mu     sync.Mutex
-	seen   os.FileInfo // nil while the file is gone
+	seen   os.FileInfo // nil while the file is missing
 	tokens []known[Owner]
 }
 
-// Open reads a file, which has to be there.
+// Open reads a file, which must exist.
 func Open[Owner any](path string, read Reader[Owner], log *slog.Logger) (*File[Owner], error) {
 	f := &File[Owner]{path: path, read: read, log: log}
 	info, err := os.Stat(path)
@@ -44,8 +43,7 @@ func Open[Owner any](path string, read Reader[Owner], log *slog.Logger) (*File[O
 	return f, nil
 }
 
-// Lookup finds whose a token is. Every known token is compared, each in constant
-// time.
+// Lookup returns the owner of a token. It compares every known token, each in constant time.
 func (f *File[Owner]) Lookup(ctx context.Context, hash Hash) (owner Owner, ok bool) {
 	match := -1
 	tokens := f.currentTokens(ctx)
@@ -58,8 +56,7 @@ func (f *File[Owner]) Lookup(ctx context.Context, hash Hash) (owner Owner, ok bo
 	return tokens[match].owner, true
 }
 
-// currentTokens gives the tokens and reads the file again if it was written or
-// replaced.
+// currentTokens returns the tokens and reads the file again if it was written or replaced.
 func (f *File[Owner]) currentTokens(ctx context.Context) []known[Owner] {
 	f.mu.Lock()
 	defer f.mu.Unlock()

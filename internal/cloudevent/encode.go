@@ -7,18 +7,17 @@ import (
 )
 
 const (
-	// ContentType marks a message whose body is a whole event, as AppendJSON
-	// writes it.
+	// ContentType is the type of a message whose body is a whole event, as AppendJSON writes it.
 	ContentType = "application/cloudevents+json"
-	// DataContentType marks a message whose body is the event's data alone.
+	// DataContentType is the type of a message whose body is only the event's data.
 	DataContentType = "application/json"
 
 	specVersion = "1.0"
 )
 
-// AppendJSON appends e in structured mode to dst, which it returns extended.
-// It allocates only when dst is too small. It writes what it is given: an
-// event that Validate refuses gives a text that Parse refuses.
+// AppendJSON appends e in structured mode to dst, and returns the extended slice. It allocates only
+// if dst is too small. It does not validate: Parse rejects the output for an event that Validate
+// rejects.
 func (e *Event) AppendJSON(dst []byte) []byte {
 	dst = append(dst, `{"specversion":"`+specVersion+`"`...)
 	dst = appendMember(dst, `,"type":`, e.Type)
@@ -38,8 +37,8 @@ func (e *Event) AppendJSON(dst []byte) []byte {
 	return append(dst, '}')
 }
 
-// Body is the body of a message in binary mode: the data, or the JSON null
-// that stands for no data.
+// Body returns the body of a message in binary mode: the data, or JSON null if the event has no
+// data.
 func (e *Event) Body() []byte {
 	if len(e.Data) == 0 {
 		return []byte("null")
@@ -47,10 +46,9 @@ func (e *Event) Body() []byte {
 	return e.Data
 }
 
-// Attributes yields the attributes that are set, named as in the
-// specification and without a prefix, in the order of AppendJSON. It leaves
-// out datacontenttype, which the protocol bindings carry as their own content
-// type: DataContentType in binary mode.
+// Attributes yields the attributes that are set, with their names in the specification and without
+// a prefix, in the order of AppendJSON. It omits datacontenttype, which the protocol bindings send
+// as their content type: DataContentType in binary mode.
 func (e *Event) Attributes(yield func(name, value string) bool) {
 	if !yield("specversion", specVersion) || !yield("type", e.Type) || !yield("source", e.Source) || !yield("id", e.ID) {
 		return
@@ -77,7 +75,7 @@ func appendOptional(dst []byte, key, value string) []byte {
 }
 
 func appendMember(dst []byte, key, value string) []byte {
-	// The error tells of invalid UTF-8, which was replaced; Validate refuses it.
+	// The error only reports invalid UTF-8, which was replaced and which Validate rejects.
 	dst, _ = jsontext.AppendQuote(append(dst, key...), value)
 	return dst
 }

@@ -1,8 +1,8 @@
-// Package cloudevent is the envelope in which the sentinel announces that a
-// resource is due, as CloudEvents 1.0 defines it, and its encodings.
+// Package cloudevent holds the envelope of the sentinel's announcements, as CloudEvents 1.0 defines
+// it, and its encodings.
 //
-// The encoder appends to a buffer and allocates nothing; the CloudEvents SDK
-// is its oracle in tests and is not linked into any binary.
+// The encoder appends to a buffer and allocates nothing; the CloudEvents SDK is its oracle in tests
+// and is not linked into any binary.
 package cloudevent
 
 import "time"

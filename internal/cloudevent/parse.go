@@ -11,8 +11,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// wire is the structured form as others may send it. A null is the same as a
-// member that is not there.
+// wire is the structured form of other senders. A null member counts as missing.
 type wire struct {
 	SpecVersion     string         `json:"specversion"`
 	Type            string         `json:"type"`
@@ -27,10 +26,9 @@ type wire struct {
 	DataBase64      *string        `json:"data_base64"`
 }
 
-// Parse reads an event in structured mode. It refuses what is not CloudEvents
-// 1.0, what lacks a required attribute and what carries data other than JSON;
-// extension attributes that it does not know are ignored. The event shares no
-// memory with b.
+// Parse parses an event in structured mode. It rejects events that are not CloudEvents 1.0, lack a
+// required attribute or have data other than JSON; it ignores unknown extension attributes. The
+// event shares no memory with b.
 func Parse(b []byte) (Event, error) {
 	var w wire
 	if err := json.Unmarshal(b, &w); err != nil {
@@ -47,8 +45,8 @@ func Parse(b []byte) (Event, error) {
 	return completeEvent(e, w.SpecVersion, w.Time, w.DataContentType)
 }
 
-// FromAttributes reads an event in binary mode: the attributes from get, by
-// their names without a prefix, and the data as it is. The event keeps data.
+// FromAttributes returns an event in binary mode: the attributes from get, by their names without a
+// prefix, and the data unchanged. The event keeps data.
 func FromAttributes(get func(name string) (string, bool), data []byte) (Event, error) {
 	attr := func(name string) string { v, _ := get(name); return v }
 	e := Event{
@@ -58,9 +56,8 @@ func FromAttributes(get func(name string) (string, bool), data []byte) (Event, e
 	return completeEvent(e, attr("specversion"), attr("time"), attr("datacontenttype"))
 }
 
-// Decode reads an event from a message in either mode, which the content type
-// tells apart. Of attributes only those of the binary mode are read: the body
-// of a message in structured mode is the whole truth.
+// Decode decodes an event from a message in either mode, which it detects by the content type. It
+// reads attributes only in binary mode: in structured mode the body is the complete event.
 func Decode(contentType string, get func(name string) (string, bool), body []byte) (Event, error) {
 	const family = "application/cloudevents"
 	media, _, _ := strings.Cut(strings.ToLower(contentType), ";")
@@ -75,7 +72,7 @@ func Decode(contentType string, get func(name string) (string, bool), body []byt
 	return FromAttributes(get, body)
 }
 
-// completeEvent fills in the attributes that need parsing and checks the whole.
+// completeEvent parses the remaining attributes and validates the event.
 func completeEvent(e Event, version, at, contentType string) (Event, error) {
 	fail := func(format string, args ...any) (Event, error) {
 		return Event{}, fmt.Errorf("parse CloudEvent %q: "+format, append([]any{e.ID}, args...)...)
@@ -114,7 +111,7 @@ func (w *wire) eventData() ([]byte, error) {
 	return withoutNull(data), nil
 }
 
-// withoutNull keeps one form of "no data", whichever mode carried it.
+// withoutNull maps both forms of missing data to one, whatever the mode.
 func withoutNull(data []byte) []byte {
 	if len(data) == 0 || string(data) == "null" {
 		return nil
@@ -122,8 +119,8 @@ func withoutNull(data []byte) []byte {
 	return data
 }
 
-// isJSON reports whether data of this content type is JSON. No content type
-// means JSON, as the specification says of structured mode.
+// isJSON reports whether data of this content type is JSON. A missing content type means JSON, as
+// the specification requires for structured mode.
 func isJSON(contentType string) bool {
 	media, _, _ := strings.Cut(strings.ToLower(contentType), ";")
 	media = strings.TrimSpace(media)

@@ -10,8 +10,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// A Mode is how an event is laid out in a broker's message. The zero value
-// means Structured.
+// A Mode is the layout of an event in a broker's message. The zero value means Structured.
 type Mode string
 
 // The two modes of the CloudEvents specification that a broker can carry.
@@ -31,9 +30,9 @@ func (m Mode) Validate() error {
 	return fmt.Errorf("event mode %q: want %q or %q", string(m), Structured, Binary)
 }
 
-// Validate reports why e cannot go on the wire: a required attribute that is
-// missing, a text that the specification forbids (so that no line break ever
-// reaches a broker's headers), or data that is not JSON.
+// Validate returns why e cannot be sent: a missing required attribute, a text that the
+// specification forbids (so that no line break ever reaches a broker's headers), or data that is
+// not JSON.
 func (e *Event) Validate() error {
 	for _, a := range [...]struct{ name, value string }{{"id", e.ID}, {"source", e.Source}, {"type", e.Type}} {
 		if strings.TrimSpace(a.value) == "" {

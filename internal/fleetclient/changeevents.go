@@ -11,18 +11,17 @@ import (
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
 )
 
-// A ChangeEventsQuery says which change events are wanted. The zero value is all of
-// them.
+// A ChangeEventsQuery selects change events. The zero value selects all of them.
 type ChangeEventsQuery struct {
 	Cluster, Node, Subject, Session string
-	// Field is the path of a field that was changed, such as spec.version.
+	// Field is the path of a changed field, such as spec.version.
 	Field string
-	// Actor, Source and Action are one or more, separated by commas.
+	// Actor, Source and Action each hold one or more values, separated by commas.
 	Actor, Source, Action string
-	// Since and Until bound when things were done; zero is no bound.
+	// Since and Until limit the time of the changes; zero means no limit.
 	Since, Until time.Time
 
-	// PageSize is how many to ask for at once. Zero means DefaultPageSize.
+	// PageSize is the number of events per request. Zero means DefaultPageSize.
 	PageSize int
 }
 
@@ -39,8 +38,8 @@ func (q *ChangeEventsQuery) urlValues() url.Values {
 	return v
 }
 
-// ChangeEventsPage reads one page of change events, the newest first, behind the
-// page that had cursor as its Next; "" is the first.
+// ChangeEventsPage reads one page of change events, the newest first. It returns the page after the
+// one that had cursor as its Next; "" means the first page.
 func (c *Client) ChangeEventsPage(ctx context.Context, q ChangeEventsQuery, cursor string) (v1.ChangeEventList, error) {
 	v := q.urlValues()
 	v.Set("limit", strconv.Itoa(orDefault(q.PageSize, DefaultPageSize)))
@@ -57,8 +56,7 @@ func (c *Client) ChangeEventsPage(ctx context.Context, q ChangeEventsQuery, curs
 	return page, err
 }
 
-// ChangeEvents gives change events page by page, from the newest. It ends with the
-// first error.
+// ChangeEvents yields change events page by page, the newest first. It ends with the first error.
 func (c *Client) ChangeEvents(ctx context.Context, q ChangeEventsQuery) iter.Seq2[v1.ChangeEventList, error] {
 	return func(yield func(v1.ChangeEventList, error) bool) {
 		for cursor := ""; ; {
@@ -71,9 +69,8 @@ func (c *Client) ChangeEvents(ctx context.Context, q ChangeEventsQuery) iter.Seq
 	}
 }
 
-// WatchChangeEvents hands every change event that comes to handle, from a cursor or,
-// if that is "", from now on, for as long as the stream lives. The times of q have
-// no part in it. It ends as Watch does.
+// WatchChangeEvents passes every new change event to handle, from a cursor or, if that is "", from
+// now on, until the stream ends. It ignores the times of q. It ends as Watch does.
 func (c *Client) WatchChangeEvents(ctx context.Context, q ChangeEventsQuery, after string, handle func(v1.WatchEvent) error) error {
 	v := q.urlValues()
 	if after != "" {

@@ -1,11 +1,10 @@
 // Package fleetclient calls the fleet API over HTTP.
 //
-// Every request has its own timeout, the reading of its body included, and
-// bodies are bounded; what streams is bounded by how long the server may be
-// silent. A request that the server answers with 401 is sent once
-// more if the token file holds another token by then. Nothing else is retried
-// here: an answer that is not a success is an *Error, which tells whether and
-// when another try makes sense; no answer at all is ErrUnreachable.
+// Every request has a timeout, which includes reading the response body, and bodies have a maximum
+// size. For streams only the silence of the server is limited. After a 401 the client sends the
+// request once more if the token file contains another token by then. The package retries nothing
+// else: an unsuccessful response is an *Error, which states whether and when a retry makes sense,
+// and a missing response is ErrUnreachable.
 package fleetclient
 
 import (
@@ -25,52 +24,50 @@ import (
 	"github.com/fleetloop/fleetloop/internal/settings"
 )
 
-// What a zero field of Config means.
+// Defaults of the zero fields of Config.
 const (
 	DefaultTimeout   = 10 * time.Second
 	DefaultMaxBody   = 64 << 20
 	DefaultUserAgent = "fleetloop"
 )
 
-// maxRedirects bounds the redirects that one request follows.
+// maxRedirects limits the redirects of one request.
 const maxRedirects = 5
 
-// Config says which server to call and how.
+// Config selects the server and configures the requests.
 type Config struct {
-	// Endpoint is the server's URL. Whatever path it has comes before
-	// v1.BasePath, which may be given or left out.
+	// Endpoint is the server's URL. Its path precedes v1.BasePath, which the URL may include or
+	// omit.
 	Endpoint string
 
 	// Token is the bearer token. At most one of Token and TokenFile is set;
 	// neither means that requests are anonymous.
 	Token settings.Secret
 
-	// TokenFile names a file with the bearer token. It is read again when it
-	// changes, so a token that is rotated in place needs no restart.
+	// TokenFile is a file with the bearer token. It is read again when it changes, so a token that
+	// is rotated in place needs no restart.
 	TokenFile string
 
-	// CAFile names a file with the certificates (PEM) that the server's must
-	// lead to. Empty means those of the system.
+	// CAFile is a file with the certificate authorities (PEM) of the server's certificate. Empty
+	// means those of the system.
 	CAFile string
 
-	// Header is sent with every request, for gateways that ask for more than
-	// a token.
+	// Header is sent with every request, for gateways that require more than a token.
 	Header http.Header
 
-	// Timeout bounds one request, the reading of its body included. Zero
-	// means DefaultTimeout.
+	// Timeout limits one request, including reading the response body. Zero means DefaultTimeout.
 	Timeout time.Duration
 
-	// MaxBody bounds a body in bytes. Zero means DefaultMaxBody.
+	// MaxBody limits a response body in bytes. Zero means DefaultMaxBody.
 	MaxBody int64
 
-	// UserAgent is how the client calls itself. Empty means DefaultUserAgent.
+	// UserAgent is the User-Agent of the client. Empty means DefaultUserAgent.
 	UserAgent string
 }
 
-// Deps are what a client may be given. The zero value works.
+// Deps holds the optional dependencies of a client. The zero value works.
 type Deps struct {
-	// Wrap puts something around the client's transport, or in its place.
+	// Wrap wraps or replaces the client's transport.
 	Wrap func(http.RoundTripper) http.RoundTripper
 }
 
@@ -85,8 +82,7 @@ type Client struct {
 	maxBody   int64
 }
 
-// New checks cfg and gives a client. It sends nothing, but a token file must
-// be readable.
+// New checks cfg and returns a client. It sends nothing, but a token file must be readable.
 func New(cfg Config, deps Deps) (*Client, error) {
 	base, err := baseURL(cfg.Endpoint)
 	if err != nil {
@@ -128,8 +124,8 @@ func New(cfg Config, deps Deps) (*Client, error) {
 	}, nil
 }
 
-// checkHeader copies what can stand in a request, and refuses what net/http
-// would refuse at each of them, without telling a value.
+// checkHeader returns a copy of h. It rejects fields that net/http would reject in each request,
+// without showing a value.
 func checkHeader(h http.Header) (http.Header, error) {
 	for name, values := range h {
 		if name == "" || strings.ContainsFunc(name, notInName) {

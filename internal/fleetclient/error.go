@@ -13,24 +13,22 @@ import (
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
 )
 
-// What a caller may tell apart besides an *Error.
+// Errors for callers to check, in addition to *Error.
 var (
-	// ErrUnreachable means that there was no answer: nothing listens, the
-	// connection broke, or it took longer than the timeout. A request with
-	// effects may or may not have had them.
+	// ErrUnreachable means that no response arrived: nothing listens, the connection broke, or the
+	// request exceeded the timeout. A request with effects may or may not have had them.
 	ErrUnreachable = errors.New("fleet API unreachable")
 
-	// ErrBadAnswer means that there was an answer, and it is not one of a
-	// fleet API: too large, not JSON, or cut short.
+	// ErrBadAnswer means that the response is not one of a fleet API: too large, not JSON, or
+	// truncated.
 	ErrBadAnswer = errors.New("invalid response")
 )
 
-// errTimeout is the cause of a request that ran into Config.Timeout, as
-// opposed to one whose caller gave up.
+// errTimeout is the cause of a request that exceeded Config.Timeout, in contrast to one that the
+// caller cancelled.
 var errTimeout = errors.New("request timed out")
 
-// errSilence is the cause of a stream on which the server said nothing for
-// too long.
+// errSilence is the cause of a stream on which the server was silent for too long.
 var errSilence = fmt.Errorf("the server sent nothing for %s", silence)
 
 const (
@@ -38,25 +36,25 @@ const (
 	maxErrorText = 200
 )
 
-// An Error is an answer of the server that is not a success.
+// An Error is an unsuccessful response of the server.
 type Error struct {
-	// Op is the request's method and path.
+	// Op is the method and path of the request.
 	Op string
 
 	// Status is the HTTP status.
 	Status int
 
-	// Problem is what the server said. Its Title and Detail are filled from
-	// the status and the text of the answer where the server sent no problem.
+	// Problem is the problem that the server sent. If it sent none, Title and Detail are derived
+	// from the status and the text of the response.
 	Problem v1.Problem
 
-	// TokenSent says that the request had a token, so that a 401 is about it.
+	// TokenSent says that the request had a token, so that a 401 concerns the token.
 	TokenSent bool
 
 	retryAfter time.Duration
 }
 
-// Error says what was asked for, and what the server made of it.
+// Error returns the request and the server's problem.
 func (e *Error) Error() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s: %d %s", e.Op, e.Status, e.Problem.Title)
@@ -65,7 +63,7 @@ func (e *Error) Error() string {
 	}
 	for _, f := range e.Problem.Errors {
 		if strings.Contains(e.Problem.Detail, f.Message) {
-			continue // the detail is the sum of the fields where there is no more to say
+			continue // then the detail only repeats the fields
 		}
 		fmt.Fprintf(&b, "; %s: %s", f.Field, f.Message)
 	}
@@ -75,22 +73,22 @@ func (e *Error) Error() string {
 	return b.String()
 }
 
-// RetryAfter is how long the server asked to wait, 0 if it did not say.
+// RetryAfter returns the delay that the server requested, or 0 if it requested none.
 func (e *Error) RetryAfter() time.Duration { return e.retryAfter }
 
-// StatusCode is Status, for callers that can not name this type.
+// StatusCode returns Status, for callers that cannot import this type.
 func (e *Error) StatusCode() int { return e.Status }
 
-// IsNotFound reports whether the resource is not there.
+// IsNotFound reports whether the resource does not exist.
 func IsNotFound(err error) bool { return hasStatus(err, http.StatusNotFound) }
 
 // IsConflict reports whether the resource's state forbids the request.
 func IsConflict(err error) bool { return hasStatus(err, http.StatusConflict) }
 
-// IsChanged reports whether the resource is not as the request required.
+// IsChanged reports whether the resource differs from the version that the request required.
 func IsChanged(err error) bool { return hasStatus(err, http.StatusPreconditionFailed) }
 
-// IsUnauthorized reports whether the server wants another token, or any.
+// IsUnauthorized reports whether the server requires another token, or any.
 func IsUnauthorized(err error) bool { return hasStatus(err, http.StatusUnauthorized) }
 
 func hasStatus(err error, status int) bool {
@@ -98,12 +96,12 @@ func hasStatus(err error, status int) bool {
 	return ok && e.Status == status
 }
 
-// newError makes an Error of an answer and as much of its body as was read.
+// newError returns an Error for a response and the part of its body that was read.
 func newError(op string, resp *http.Response, body []byte, now time.Time) *Error {
 	e := &Error{Op: op, Status: resp.StatusCode, retryAfter: retryAfter(resp.Header.Get("Retry-After"), now)}
 	e.TokenSent = resp.Request != nil && resp.Request.Header.Get("Authorization") != ""
 	if isJSON(resp.Header.Get("Content-Type")) {
-		_ = json.Unmarshal(body, &e.Problem) // what can not be read is filled in below
+		_ = json.Unmarshal(body, &e.Problem) // an unreadable problem is filled in below
 	}
 	if e.Problem.Title == "" {
 		e.Problem.Title = http.StatusText(resp.StatusCode)
@@ -121,7 +119,7 @@ func fallbackDetail(resp *http.Response, body []byte) string {
 	if to := resp.Header.Get("Location"); to != "" && resp.StatusCode < http.StatusBadRequest {
 		return fmt.Sprintf("redirect to %q not followed", to)
 	}
-	// Without a type is how net/http refuses HTTP on a TLS port.
+	// No type: net/http refuses HTTP on a TLS port this way.
 	kind := resp.Header.Get("Content-Type")
 	if kind != "" && !strings.HasPrefix(kind, "text/plain") || !utf8.Valid(body) {
 		return ""
@@ -137,10 +135,10 @@ func fallbackDetail(resp *http.Response, body []byte) string {
 	return text
 }
 
-// retryAfter reads the header, which holds seconds or a date. A date that is
-// past, and what is neither, count as not given.
+// retryAfter parses the header, which holds seconds or a date. A past date or an invalid value
+// counts as missing.
 func retryAfter(value string, now time.Time) time.Duration {
-	const most = 24 * time.Hour // beyond that it is no plan but a mistake
+	const most = 24 * time.Hour // a longer delay is a mistake
 	if value == "" {
 		return 0
 	}

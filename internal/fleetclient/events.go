@@ -10,24 +10,24 @@ import (
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
 )
 
-// An eventReader reads server-sent events as the HTML standard describes them
-// (section "Interpreting an event stream"), but for two things: an event that
-// the stream's end cuts off is an error instead of nothing, and retry is
-// ignored, because the caller has its own backoff.
+// An eventReader reads server-sent events as the HTML standard describes them (section
+// "Interpreting an event stream"), with two differences. An event that is truncated by the end of
+// the stream is an error instead of nothing. The field retry is ignored, because the caller has its
+// own backoff.
 type eventReader struct {
 	src   *bufio.Reader
 	limit int64
 
-	begun   bool // the byte order mark can not come any more
-	afterCR bool // a line feed that comes next belongs to the line before
+	begun   bool // the byte order mark can no longer come
+	afterCR bool // a following line feed belongs to the previous line
 
 	line    []byte
-	data    []byte // of the event that is being read
+	data    []byte // of the current event
 	kind    v1.WatchEventType
 	hasData bool
-	open    bool // a line of the event has come
+	open    bool // a line of the event has been read
 
-	cursor  string // the last id that came; it holds until another does
+	cursor  string // the last id; it is valid until the next one
 	cursors strings.Builder
 }
 
@@ -35,9 +35,8 @@ func newEventReader(src io.Reader, limit int64) *eventReader {
 	return &eventReader{src: bufio.NewReaderSize(src, 64<<10), limit: limit}
 }
 
-// nextEvent gives the next event that has data; its Data are valid until the next
-// call. It ends with io.EOF between two events, and with io.ErrUnexpectedEOF
-// within one.
+// nextEvent returns the next event with data; its Data is valid until the next call. It returns
+// io.EOF between two events, and io.ErrUnexpectedEOF within one.
 func (r *eventReader) nextEvent() (v1.WatchEvent, error) {
 	r.resetEvent()
 	for {
@@ -65,7 +64,7 @@ func (r *eventReader) resetEvent() {
 	r.data, r.kind, r.hasData, r.open = r.data[:0], "message", false, false
 }
 
-// parseField takes one line that is not empty.
+// parseField processes one non-empty line.
 func (r *eventReader) parseField(line []byte) error {
 	name, value, _ := bytes.Cut(line, []byte{':'})
 	if len(name) == 0 {
@@ -92,7 +91,7 @@ func (r *eventReader) parseField(line []byte) error {
 	return nil
 }
 
-// eventType spares the known names their allocation.
+// eventType avoids an allocation for the known names.
 func eventType(value []byte) v1.WatchEventType {
 	for _, known := range [...]v1.WatchEventType{v1.WatchChanged, v1.WatchRemoved, v1.WatchBookmark} {
 		if string(value) == string(known) {
@@ -105,8 +104,8 @@ func eventType(value []byte) v1.WatchEventType {
 	return v1.WatchEventType(value)
 }
 
-// setCursor keeps an id. Cursors are cut from blocks that are never written
-// again, so that one may be kept and most cost no allocation.
+// setCursor stores an id. Cursors are slices of blocks that are never written again, so that
+// callers may keep them and most need no allocation.
 func (r *eventReader) setCursor(value []byte) {
 	const block = 4 << 10
 	if string(value) == r.cursor {
@@ -125,9 +124,8 @@ func (r *eventReader) setCursor(value []byte) {
 	r.cursor = r.cursors.String()[start:]
 }
 
-// readLine gives the next line without its end, which is a line feed, a
-// carriage return, or both; it is valid until the next call. With an error
-// comes what there is of a line.
+// readLine returns the next line without its end, which is a line feed, a carriage return, or both.
+// It is valid until the next call. With an error it returns the partial line.
 func (r *eventReader) readLine() ([]byte, error) {
 	r.line = r.line[:0]
 	for {
@@ -173,8 +171,8 @@ func lineEnd(chunk []byte) int {
 	return lf
 }
 
-// withoutMark gives the line without the byte order mark that the stream's
-// first may begin with.
+// withoutMark returns the line without the byte order mark with which the first line of the stream
+// may begin.
 func (r *eventReader) withoutMark() []byte {
 	if r.begun {
 		return r.line

@@ -13,38 +13,37 @@ import (
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
 )
 
-// patience is how long a load waits for a server that takes nothing more and
-// says nothing either. A batch may wait for the database's own bounds.
+// patience is how long a load waits for a server that neither accepts data nor responds. A batch
+// may wait for the database's limits.
 const patience = time.Minute
 
 var (
-	// errStuck is the cause of a load that a server stopped taking.
+	// errStuck is the cause of a load whose data a server no longer accepted.
 	errStuck = fmt.Errorf("the server accepted no data for %s", patience)
-	// errLoadOver is what is left to read of the lines after the answer.
+	// errLoadOver is the error of reading lines after the response.
 	errLoadOver = errors.New("the load has ended")
 )
 
-// A LoadOption changes how Load works.
+// A LoadOption is an option of Load.
 type LoadOption func(url.Values)
 
-// SkipExisting leaves resources alone whose names are in use, so that a load
-// that was cut short can be sent again. Otherwise the first of them ends it.
+// SkipExisting skips resources whose names are in use, so that an interrupted load can be sent
+// again. Otherwise the first of them ends the load.
 func SkipExisting() LoadOption {
 	return func(q url.Values) { q.Set("if_exists", string(v1.IfExistsSkip)) }
 }
 
-// Load creates a resource of every line, each the JSON of a v1.CreateRequest,
-// while it reads them. There is no bound on how many there are nor on how long
-// that takes, as long as the server goes on taking them.
+// Load creates a resource for each line while it reads them. Each line is the JSON of a
+// v1.CreateRequest. The number of lines and the duration are unlimited, as long as the server
+// continues to accept data.
 //
-// The server creates batch by batch. With an *Error, created and skipped are
-// what it had done before the line that it refused, and stays; with any other
-// error that is not known. Lines are not read after Load has returned, but for
-// a Read that was under way.
+// The server creates resources in batches. With an *Error, created and skipped count its work
+// before the rejected line, which is permanent; with any other error these counts are unknown. Load
+// reads no lines after it has returned, except for a Read in progress.
 func (c *Client) Load(ctx context.Context, collection string, lines io.Reader, options ...LoadOption) (created, skipped int64, err error) {
 	r := request{method: http.MethodPost, path: collection + "/bulk", query: url.Values{}, header: map[string]string{
 		"Content-Type": v1.ContentTypeNDJSON,
-		// A server that refuses the token does so before the lines are gone.
+		// A server that rejects the token does so before the lines are sent.
 		"Expect": "100-continue",
 	}}
 	for _, option := range options {
@@ -73,8 +72,8 @@ func (c *Client) Load(ctx context.Context, collection string, lines io.Reader, o
 	return out.Created, out.Skipped, err
 }
 
-// A supply is the body of a load. It watches the server between one Read and
-// the next: the time within is the caller's own.
+// A supply is the body of a load. It checks the progress of the server between two calls of Read;
+// the time within Read is the caller's.
 type supply struct {
 	timer *time.Timer
 

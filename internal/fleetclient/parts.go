@@ -9,11 +9,11 @@ import (
 	"time"
 )
 
-// MaxHead is how much of a page ListPageIf reads before it returns, in bytes.
+// MaxHead is the maximum number of bytes of a page that ListPageIf reads before it returns.
 const MaxHead = 4 << 20
 
-// doInParts is do for an answer whose body may be large: what is behind the
-// first MaxHead bytes is left to rest, which is nil if there is nothing.
+// doInParts is sendAndRead for a response with a possibly large body. rest reads the data after the
+// first MaxHead bytes, and is nil for a shorter body.
 func (c *Client) doInParts(ctx context.Context, r request, dst []byte) (body []byte, rest io.ReadCloser, a answer, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	timer := time.AfterFunc(c.timeout, func() { cancel(errTimeout) })
@@ -43,8 +43,8 @@ func (c *Client) doInParts(ctx context.Context, r request, dst []byte) (body []b
 	}, a, nil
 }
 
-// A remainder is what follows the beginning of a body. Its timer runs while a
-// read waits for the server.
+// A remainder is the part of a body after its beginning. Its timer runs while a read waits for the
+// server.
 type remainder struct {
 	client  *Client
 	ctx     context.Context //nolint:containedctx // that of the request which the body belongs to
@@ -55,7 +55,7 @@ type remainder struct {
 	end     func()
 }
 
-// Read reads on, within what is left of the client's timeout.
+// Read continues the body, within the rest of the client's timeout.
 func (r *remainder) Read(p []byte) (int, error) {
 	r.timer.Reset(r.left)
 	begin := time.Now()

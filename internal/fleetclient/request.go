@@ -18,14 +18,14 @@ import (
 	"github.com/fleetloop/fleetloop/internal/telemetry"
 )
 
-// A request is one call. Path is below the base and escaped.
+// A request is one call. path is below the base and escaped.
 type request struct {
 	method string
 	path   string
-	root   string // in place of path: where there is no v1.BasePath
+	root   string // replaces path: for endpoints without v1.BasePath
 	query  url.Values
 	body   []byte  // nil means none
-	stream *supply // in place of body
+	stream *supply // replaces body
 	header map[string]string
 }
 
@@ -36,21 +36,21 @@ func (r request) operation() string {
 	return r.method + " /" + r.path
 }
 
-// succeeded reports whether status is what r hoped for. That nothing changed
-// is a success for whoever asked under that condition.
+// succeeded reports whether status is a success for r. An unchanged resource is a success for a
+// conditional request.
 func (r request) succeeded(status int) bool {
 	return status >= 200 && status <= 299 || status == http.StatusNotModified && r.header["If-None-Match"] != ""
 }
 
-// An answer is what matters of a response beside its body.
+// An answer holds the relevant parts of a response other than its body.
 type answer struct {
 	status int
 	tag    string // its ETag
 }
 
-// sendAndRead sends a request and reads the answer's body into dst, whose content is
-// overwritten and whose room is used. The answer is a success, or there is an
-// error; the buffer comes back empty then, so that its room is not lost.
+// sendAndRead sends a request and reads the response body into dst, which it overwrites and grows.
+// It returns an error unless the response is a success. The buffer is then empty but keeps its
+// capacity for reuse.
 func (c *Client) sendAndRead(ctx context.Context, r request, dst []byte) (body []byte, a answer, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, c.timeout, errTimeout)
 	defer cancel()
@@ -63,7 +63,7 @@ func (c *Client) sendAndRead(ctx context.Context, r request, dst []byte) (body [
 	return c.readBody(ctx, r, resp, dst)
 }
 
-// readBody reads an answer's body into dst, as do describes.
+// readBody reads a response body into dst, as sendAndRead describes.
 func (c *Client) readBody(ctx context.Context, r request, resp *http.Response, dst []byte) (body []byte, a answer, err error) {
 	a = answer{status: resp.StatusCode, tag: resp.Header.Get("Etag")}
 	if !r.succeeded(a.status) {
@@ -86,8 +86,8 @@ func (c *Client) readBody(ctx context.Context, r request, resp *http.Response, d
 	return body, a, nil
 }
 
-// sendWithToken sends a request, and once more if the server refuses a token that
-// has been replaced.
+// sendWithToken sends a request, and once more if the server rejects a token that has been
+// replaced.
 func (c *Client) sendWithToken(ctx context.Context, r request) (*http.Response, error) {
 	token := c.token.currentToken()
 	resp, err := c.sendOnce(ctx, r, token)
@@ -140,14 +140,14 @@ func (c *Client) sendOnce(ctx context.Context, r request, token string) (*http.R
 	return c.http.Do(req)
 }
 
-// unreachable names what was asked for and of whom. A caller that gave up
-// finds its own cause in the error, and no claim about the server.
+// unreachable adds the request and the server to an error. If the caller cancelled, the error
+// contains the caller's cause, and no statement about the server.
 func (c *Client) unreachable(ctx context.Context, r request, err error) error {
 	if urlErr, ok := errors.AsType[*url.Error](err); ok {
 		err = urlErr.Err
 	}
 	if errors.Is(err, io.EOF) {
-		err = io.ErrUnexpectedEOF // io.EOF itself is how a watch ends well
+		err = io.ErrUnexpectedEOF // io.EOF itself is the regular end of a watch
 	}
 	switch cause := context.Cause(ctx); {
 	case errors.Is(cause, errTimeout):
@@ -162,15 +162,15 @@ func (c *Client) unreachable(ctx context.Context, r request, err error) error {
 
 var errTooLarge = errors.New("too large")
 
-// readInto reads all of src into dst's room, which grows where it must. Size
-// is what the sender announced, or below zero.
+// readInto reads all of src into dst, which grows as necessary. size is the size that the sender
+// announced, or negative.
 func readInto(dst []byte, src io.Reader, size, limit int64) ([]byte, error) {
 	const least = 4 << 10
 	dst = dst[:0]
 	if size > limit {
 		return dst, errTooLarge
 	}
-	// One byte more than announced, so that the end is seen without growing.
+	// One byte more than announced, so that the end is detected without growing.
 	dst = slices.Grow(dst, int(max(size+1, least)))
 	for {
 		if len(dst) == cap(dst) {
@@ -189,15 +189,14 @@ func readInto(dst []byte, src io.Reader, size, limit int64) ([]byte, error) {
 	}
 }
 
-// closeBody lets the connection be used again if little is left to read.
+// closeBody allows the reuse of the connection if little of the body is left.
 func closeBody(resp *http.Response) {
 	_, _ = io.CopyN(io.Discard, resp.Body, 4<<10)
 	_ = resp.Body.Close()
 }
 
-// isForeign reports whether an answer is of a kind that no fleet API gives,
-// such as the page of a proxy that asks to log in. JSON that is called plain
-// text, or nothing at all, is what plain Go servers send.
+// isForeign reports whether a response has a type that no fleet API returns, such as the login page
+// of a proxy. Plain Go servers send JSON as plain text, or without a type.
 func isForeign(contentType string) bool {
 	kind, _, err := mime.ParseMediaType(contentType)
 	return contentType != "" && !isJSON(contentType) && (err != nil || kind != "text/plain" && kind != "application/octet-stream")
@@ -208,8 +207,8 @@ func isJSON(contentType string) bool {
 	return err == nil && (kind == "application/json" || strings.HasSuffix(kind, "+json"))
 }
 
-// callJSON sends a request with in as its body, unless in is nil, and decodes the
-// answer into out. Only 202 and 204 may come without a body.
+// callJSON sends a request with in as its body, unless in is nil, and decodes the response into
+// out. Only 202 and 204 may come without a body.
 func (c *Client) callJSON(ctx context.Context, r request, in, out any) (a answer, err error) {
 	if in != nil {
 		if r.body, err = json.Marshal(in); err != nil {

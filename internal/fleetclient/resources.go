@@ -13,11 +13,10 @@ import (
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
 )
 
-// DefaultPageSize is what List asks for at once when Query.PageSize is zero.
+// DefaultPageSize is the number of resources per request of List if Query.PageSize is zero.
 const DefaultPageSize = 500
 
-// A Query says which resources of a collection are wanted. The zero value is
-// all of them.
+// A Query selects resources of a collection. The zero value selects all of them.
 type Query struct {
 	// Labels is a Kubernetes label selector.
 	Labels string
@@ -25,11 +24,11 @@ type Query struct {
 	// Search is an expression of the API's query language.
 	Search string
 
-	// PageSize is how many to ask for at once. Zero means DefaultPageSize.
+	// PageSize is the number of resources per request. Zero means DefaultPageSize.
 	PageSize int
 }
 
-// Values are the query parameters of the first page, paged by keyset.
+// Values returns the query parameters of the first page, paged by keyset.
 func (q Query) Values() url.Values {
 	v := url.Values{"limit": {strconv.Itoa(orDefault(q.PageSize, DefaultPageSize))}}
 	if q.Labels != "" {
@@ -41,23 +40,20 @@ func (q Query) Values() url.Values {
 	return v
 }
 
-// ListPage reads one page of a collection as it is served. The body goes into
-// dst, whose content is overwritten and whose room is used; with an error the
-// buffer comes back empty.
+// ListPage reads one page of a collection as it is served. The body goes into dst, which it
+// overwrites and grows; with an error the returned buffer is empty.
 func (c *Client) ListPage(ctx context.Context, collection string, q url.Values, dst []byte) ([]byte, error) {
 	body, _, err := c.sendAndRead(ctx, request{method: http.MethodGet, path: collection, query: q}, dst)
 	return body, err
 }
 
-// ListPageIf reads one page of a collection, unless it still has the tag etag:
-// then the body is empty and the tag the same. An empty etag asks for the page
-// whatever it is.
+// ListPageIf reads one page of a collection, unless it still has the tag etag: then the body is
+// empty and the tag is the same. An empty etag requests the page unconditionally.
 //
-// A page of more than MaxHead bytes comes in two parts: body is its beginning,
-// and rest reads what follows. The caller closes rest, which is nil for any other
-// page. The client's timeout bounds the request together with the time spent in
-// reads of rest, and not what the caller does between them. Config.MaxBody bounds
-// the beginning alone.
+// A page of more than MaxHead bytes comes in two parts: body is its beginning, and rest reads the
+// remainder. The caller closes rest, which is nil for any other page. The client's timeout limits
+// the request together with the time spent in reads of rest, but not the caller's time between
+// them. Config.MaxBody limits only the beginning.
 func (c *Client) ListPageIf(
 	ctx context.Context, collection string, q url.Values, etag string, dst []byte,
 ) (body []byte, rest io.ReadCloser, tag string, err error) {
@@ -70,14 +66,13 @@ func (c *Client) ListPageIf(
 	case err != nil:
 		return body, nil, "", err
 	case a.status == http.StatusNotModified:
-		return body, nil, etag, nil // whatever the server calls it now
+		return body, nil, etag, nil // whatever tag the server sends now
 	}
 	return body, rest, a.tag, nil
 }
 
-// Changes reads what changed since the cursor that q holds as changed_since.
-// A server that knows no changes, and answers with a list, is
-// errors.ErrUnsupported.
+// Changes reads the changes since the cursor that q holds as changed_since. If a server does not
+// support changes, and returns a list, the error is errors.ErrUnsupported.
 func (c *Client) Changes(ctx context.Context, collection string, q url.Values) (v1.Changes, error) {
 	var out v1.Changes
 	r := request{method: http.MethodGet, path: collection, query: q}
@@ -106,8 +101,7 @@ func (c *Client) Get(ctx context.Context, collection, id string) (v1.Resource, e
 	return c.callItem(ctx, http.MethodGet, collection, id, nil)
 }
 
-// GetTagged is Get with the ETag that PatchIf takes. A server that has no such
-// tags gives "".
+// GetTagged is Get with the ETag that PatchIf takes. For a server without such tags it returns "".
 func (c *Client) GetTagged(ctx context.Context, collection, id string) (r v1.Resource, tag string, err error) {
 	path, err := itemPath(collection, id)
 	if err != nil {
@@ -117,8 +111,7 @@ func (c *Client) GetTagged(ctx context.Context, collection, id string) (r v1.Res
 	return r, a.tag, err
 }
 
-// List reads a whole collection, page by page in the order of ids. It ends
-// with the first error.
+// List yields a whole collection, page by page in the order of ids. It ends with the first error.
 func (c *Client) List(ctx context.Context, collection string, q Query) iter.Seq2[v1.Resource, error] {
 	return func(yield func(v1.Resource, error) bool) {
 		values := q.Values()
@@ -146,8 +139,7 @@ func (c *Client) List(ctx context.Context, collection string, q Query) iter.Seq2
 	}
 }
 
-// Create creates a resource. A kind that has a parent is created in the
-// collection that Nested names.
+// Create creates a resource. A kind with a parent is created in the collection that Nested returns.
 func (c *Client) Create(ctx context.Context, collection string, in v1.CreateRequest) (v1.Resource, error) {
 	var out v1.Resource
 	_, err := c.callJSON(ctx, request{method: http.MethodPost, path: collection}, in, &out)
@@ -159,8 +151,8 @@ func (c *Client) Patch(ctx context.Context, collection, id string, in v1.PatchRe
 	return c.callItem(ctx, http.MethodPatch, collection, id, in)
 }
 
-// PatchIf is Patch of a resource that still has the tag; of any other it is an
-// error that IsChanged knows. An empty tag asks for nothing.
+// PatchIf is Patch for a resource that still has the tag. For any other version IsChanged is true
+// for the error. An empty tag means no condition.
 func (c *Client) PatchIf(ctx context.Context, collection, id, tag string, in v1.PatchRequest) (v1.Resource, error) {
 	var out v1.Resource
 	path, err := itemPath(collection, id)
@@ -175,14 +167,14 @@ func (c *Client) PatchIf(ctx context.Context, collection, id, tag string, in v1.
 	return out, err
 }
 
-// Delete asks for the deletion of a resource. It stays, with a deleted time,
-// until its adapters have finalised; without any it is gone at once.
+// Delete requests the deletion of a resource. The resource remains, with a deleted time, until its
+// adapters have finalized it; without adapters it is gone at once.
 func (c *Client) Delete(ctx context.Context, collection, id string) (v1.Resource, error) {
 	return c.callItem(ctx, http.MethodDelete, collection, id, nil)
 }
 
-// Report tells what an adapter observed. A report that is older than what the
-// server has is discarded, and not stored is what comes back.
+// Report sends the observation of an adapter. The server discards a report that is older than the
+// stored one; stored is then false.
 func (c *Client) Report(ctx context.Context, collection, id string, in v1.Report) (stored bool, err error) {
 	path, err := itemPath(collection, id)
 	if err != nil {
@@ -224,7 +216,7 @@ func (c *Client) callItem(ctx context.Context, method, collection, id string, in
 	return out, err
 }
 
-// itemPath refuses the ids that would name another place.
+// itemPath rejects ids that would lead to another path.
 func itemPath(collection, id string) (string, error) {
 	switch id {
 	case "":

@@ -10,20 +10,20 @@ import (
 
 const schemas = "schemas"
 
-// Schemas reads the schemas that specs have to meet, in the order of their kinds.
+// Schemas returns the schemas of specs, in the order of their kinds.
 func (c *Client) Schemas(ctx context.Context) ([]v1.SpecSchema, error) {
 	var list v1.SpecSchemaList
 	_, err := c.callJSON(ctx, request{method: http.MethodGet, path: schemas}, nil, &list)
 	return list.Items, err
 }
 
-// Schema reads the schema of a kind, which is named by its collection. An error
-// that IsNotFound knows means that there is none.
+// Schema returns the schema of a kind, identified by its collection. An error for which IsNotFound
+// is true means that the kind has none.
 func (c *Client) Schema(ctx context.Context, collection string) (v1.SpecSchema, error) {
 	return c.callSchema(ctx, http.MethodGet, collection, nil)
 }
 
-// SetSchema registers a schema, and tells which resources violate it.
+// SetSchema registers a schema, and returns the resources that violate it.
 func (c *Client) SetSchema(ctx context.Context, collection string, schema json.RawMessage) (v1.SpecSchema, error) {
 	return c.callSchema(ctx, http.MethodPut, collection, schema)
 }

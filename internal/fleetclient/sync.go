@@ -12,13 +12,12 @@ import (
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
 )
 
-// A SyncQuery says which syncs of clusters are wanted. The zero value is all
-// of them.
+// A SyncQuery selects cluster syncs. The zero value selects all of them.
 type SyncQuery struct {
-	// States are the states that are wanted; none means all.
+	// States holds the selected states; none means all.
 	States []v1.SyncState
 
-	// PageSize is how many to ask for at once. Zero means DefaultPageSize.
+	// PageSize is the number of syncs per request. Zero means DefaultPageSize.
 	PageSize int
 }
 
@@ -34,19 +33,18 @@ func (q SyncQuery) urlValues() url.Values {
 	return v
 }
 
-// ClusterSync reads how the sync of a cluster to Gardener stands.
+// ClusterSync returns the state of a cluster's sync to Gardener.
 func (c *Client) ClusterSync(ctx context.Context, id string) (v1.ClusterSync, error) {
 	return c.callSync(ctx, http.MethodGet, id, "")
 }
 
-// SyncRetry has a cluster brought to Gardener at once instead of when its
-// time has come. An error that IsConflict knows means that a worker is at it
-// just now, or that it is paused.
+// SyncRetry requests a sync of a cluster to Gardener at once, ahead of its schedule. An error for
+// which IsConflict is true means that a worker is syncing it now, or that it is paused.
 func (c *Client) SyncRetry(ctx context.Context, id string) (v1.ClusterSync, error) {
 	return c.callSync(ctx, http.MethodPost, id, "/retry")
 }
 
-// SyncPause leaves the Shoot of a cluster alone until SyncResume.
+// SyncPause stops changes to the Shoot of a cluster until SyncResume.
 func (c *Client) SyncPause(ctx context.Context, id string) (v1.ClusterSync, error) {
 	return c.callSync(ctx, http.MethodPost, id, "/pause")
 }
@@ -66,8 +64,8 @@ func (c *Client) callSync(ctx context.Context, method, id, action string) (v1.Cl
 	return out, err
 }
 
-// ClusterSyncs reads how the sync of clusters to Gardener stands, page by page,
-// what waits longest first. It ends with the first error.
+// ClusterSyncs yields the states of cluster syncs to Gardener, page by page, the longest waiting
+// first. It ends with the first error.
 func (c *Client) ClusterSyncs(ctx context.Context, q SyncQuery) iter.Seq2[v1.ClusterSync, error] {
 	return func(yield func(v1.ClusterSync, error) bool) {
 		r := request{method: http.MethodGet, path: v1.CollectionClusters + "/sync", query: q.urlValues()}

@@ -11,9 +11,9 @@ import (
 	"github.com/fleetloop/fleetloop/internal/settings"
 )
 
-// A tokenSource gives the bearer token. One from a file follows the file: a
-// changed file is read again, and one that is gone or empty for the moment,
-// as happens while a token is being replaced, leaves the last token in force.
+// A tokenSource holds the bearer token. It reads a token file again when the file changes. If the
+// file is missing or empty, as happens while a token is being replaced, the last token stays in
+// force.
 type tokenSource struct {
 	file string
 
@@ -36,26 +36,26 @@ func newTokenSource(token settings.Secret, file string) (*tokenSource, error) {
 	return t, nil
 }
 
-// currentToken gives the token to send with a request; empty means none.
+// currentToken returns the token for a request; empty means none.
 func (t *tokenSource) currentToken() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.file != "" && t.fileChanged() {
-		_ = t.readFile() // the last token stays in force until the server refuses it
+		_ = t.readFile() // the last token stays in force until the server rejects it
 	}
 	return t.token
 }
 
-// renewToken gives the token after the server refused the one that was sent, and
-// whether it is another one, so that another try makes sense.
+// renewToken returns the token after the server rejected the one that was sent, and whether it is
+// different, so that a retry makes sense.
 func (t *tokenSource) renewToken(refused string) (string, bool) {
 	if t.file == "" {
 		return "", false
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	// Read without asking for changes: a file may be rewritten in place
-	// within the resolution of its time, at the same length.
+	// Read without checking for changes: a file may be rewritten in place within the resolution of
+	// its time, with the same length.
 	_ = t.readFile()
 	return t.token, t.token != refused
 }
@@ -69,8 +69,7 @@ func (t *tokenSource) fileChanged() bool {
 }
 
 func (t *tokenSource) readFile() error {
-	// The state is taken before the content: a change in between is then
-	// noticed by the next request.
+	// The state is read before the content, so that the next request detects a change in between.
 	info, err := os.Stat(t.file)
 	if err != nil {
 		return fmt.Errorf("read token file: %w", err)
@@ -90,8 +89,8 @@ func (t *tokenSource) readFile() error {
 	return nil
 }
 
-// checkToken refuses what can not stand in a header, before net/http does so
-// with the token in its error.
+// checkToken rejects tokens that cannot be sent in a header. Otherwise net/http would do so with
+// the token in its error.
 func checkToken(token string) error {
 	for _, c := range []byte(token) {
 		if c <= ' ' || c == 0x7f {

@@ -15,20 +15,18 @@ import (
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
 )
 
-// silence is how long a stream may say nothing. A server sends a bookmark
-// every ten seconds, so that is three in a row that did not come.
+// silence is how long a stream may be silent. A server sends a bookmark every ten seconds, so this
+// means three missing bookmarks.
 const silence = 30 * time.Second
 
-// Watch hands every event of a collection's watch to handle, from the cursor
-// that q holds as changed_since or from now on, for as long as the stream
-// lives. The event's data are only valid until handle returns, and the time
-// that handle takes is not held against the server.
+// Watch passes every event of a collection's watch to handle, from the cursor that q holds as
+// changed_since or from now on, until the stream ends. The event's data are valid only until handle
+// returns. The time that handle takes does not count as silence of the server.
 //
-// It always ends with an error: io.EOF if the server ended the stream
-// properly, the cause of ctx if that ended, handle's own; an *Error for a
-// refusal, be it at the start or as the last event of the stream;
-// errors.ErrUnsupported if what comes is no stream; ErrUnreachable if the
-// stream is cut or falls silent. An event that was cut off is not handed over.
+// It always ends with an error: io.EOF if the server ended the stream properly, the cause of ctx if
+// that ended, or the error of handle; an *Error for a refusal, at the start or as the last event of
+// the stream; errors.ErrUnsupported if the response is not a stream; ErrUnreachable if the stream
+// is interrupted or silent. A truncated event is not passed to handle.
 func (c *Client) Watch(ctx context.Context, collection string, q url.Values, handle func(v1.WatchEvent) error) error {
 	r := request{method: http.MethodGet, path: collection, query: make(url.Values, len(q)+1)}
 	maps.Copy(r.query, q)
@@ -36,7 +34,7 @@ func (c *Client) Watch(ctx context.Context, collection string, q url.Values, han
 	return c.streamEvents(ctx, r, handle)
 }
 
-// streamEvents hands over the events of a stream, as Watch describes.
+// streamEvents passes on the events of a stream, as Watch describes.
 func (c *Client) streamEvents(ctx context.Context, r request, handle func(v1.WatchEvent) error) error {
 	r.header = map[string]string{
 		"Accept":        eventStream + ", application/problem+json",
@@ -73,12 +71,12 @@ func isEventStream(contentType string) bool {
 	return err == nil && kind == eventStream
 }
 
-// readEvents hands over events until something ends them.
+// readEvents passes on events until the stream ends or fails.
 func (c *Client) readEvents(ctx context.Context, r request, events *eventReader, handle func(v1.WatchEvent) error) error {
 	for {
 		e, err := events.nextEvent()
 		switch {
-		case ctx.Err() != nil: // before anything that came after it
+		case ctx.Err() != nil: // takes precedence over later errors
 			return c.unreachable(ctx, r, context.Cause(ctx))
 		case errors.Is(err, io.EOF):
 			return io.EOF
@@ -95,11 +93,11 @@ func (c *Client) readEvents(ctx context.Context, r request, events *eventReader,
 	}
 }
 
-// streamError makes an Error of the event that ends a watch.
+// streamError returns an Error for the event that ends a watch.
 func streamError(op string, data []byte) *Error {
 	e := &Error{Op: op}
 	if json.Unmarshal(data, &e.Problem) != nil || e.Problem.Status < http.StatusBadRequest {
-		// What it was can not be told, so another try is worth it.
+		// The real status is unknown, so a retry makes sense.
 		e.Problem.Status = http.StatusServiceUnavailable
 	}
 	e.Status = e.Problem.Status
@@ -107,15 +105,13 @@ func streamError(op string, data []byte) *Error {
 	return e
 }
 
-// closeStream gives up a stream: what is still to come has no end, so the
-// connection is not used again.
+// closeStream closes a stream. The rest of the stream is endless, so the connection is not reused.
 func closeStream(resp *http.Response, cancel context.CancelCauseFunc) {
 	cancel(nil)
 	_ = resp.Body.Close()
 }
 
-// A wary reader gives up a stream that says nothing for too long. Only the
-// time spent in Read counts.
+// A wary reader cancels a stream that is silent for too long. Only the time spent in Read counts.
 type wary struct {
 	src   io.Reader
 	timer *time.Timer

@@ -1,10 +1,9 @@
 // Package health serves /healthz and /readyz.
 //
-// Liveness and readiness are different questions. /healthz asks whether the
-// process should be restarted, and is about nothing but the process itself: a
-// database that is away is no reason. /readyz asks whether it can do its work
-// now, and names every part that can not. Both print as the Kubernetes API
-// server does, so that what people know to read there they can read here.
+// Liveness and readiness are different questions. /healthz reports whether the process must be
+// restarted, and depends only on the process itself: an unreachable database is no reason. /readyz
+// reports whether it can work now, and lists every part that cannot. Both use the format of the
+// Kubernetes API server, which is familiar to operators.
 package health
 
 import (
@@ -13,24 +12,23 @@ import (
 	"strings"
 )
 
-// A Check is one thing that has to be in order for a process to do its work.
+// A Check is one condition that must hold for a process to work.
 type Check struct {
-	// Name is how the check is listed, and its path below /readyz.
+	// Name is the name of the check in the list, and its path below /readyz.
 	Name string
 
-	// Ready says why the thing is not in order, or nil. It is called for
-	// every request and must not block; nil is a check that always passes.
+	// Ready returns why the condition does not hold, or nil. It is called for every request and
+	// must not block; nil is a check that always passes.
 	Ready func() error
 
-	// Warning says what is not in order and no reason to be unready, empty if
-	// nothing is. It is called like Ready; nil is a check without warnings.
+	// Warning returns a problem that does not affect readiness, or an empty text. It is called like
+	// Ready; nil is a check without warnings.
 	Warning func() string
 }
 
-// Handler serves /healthz from live, where nil is always alive, and /readyz
-// from all of checks, in their order; /readyz/<name> is one check alone. The
-// answer is 200 and "ok", or 503; every check is listed if one fails or warns,
-// and with ?verbose.
+// Handler serves /healthz from live, where nil means always alive, and /readyz from all checks, in
+// their order; /readyz/<name> is one check alone. The response is 200 and "ok", or 503. It lists
+// every check if one fails or warns, and with ?verbose.
 func Handler(live func() error, checks ...Check) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /healthz", serveChecks("healthz", []Check{{Name: "ping", Ready: live}}))
@@ -80,7 +78,7 @@ func serveChecks(endpoint string, checks []Check) http.HandlerFunc {
 	}
 }
 
-// runCheck is the check's verdict; a panic is one.
+// runCheck returns the result of the check; a panic counts as a failure.
 func (c Check) runCheck() (warning string, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -96,5 +94,5 @@ func (c Check) runCheck() (warning string, err error) {
 	return warning, err
 }
 
-// oneLine keeps a text of several lines within the line of its check.
+// oneLine joins the lines of a text to keep it within the line of its check.
 func oneLine(text string) string { return strings.ReplaceAll(text, "\n", "; ") }

@@ -9,19 +9,19 @@ import (
 	"syscall"
 )
 
-// An Address is one that a process is going to listen on.
+// An Address is one that a process will listen on.
 type Address struct {
-	// Name says what is served there, such as "fleet API".
+	// Name is the service at the address, such as "fleet API".
 	Name string
-	// Addr is host:port. Several Addresses may have the same one.
+	// Addr is host:port. Several Addresses may be equal.
 	Addr string
-	// Flag is the flag that moves it, such as "--listen-address".
+	// Flag is the flag that changes it, such as "--listen-address".
 	Flag string
 }
 
-// CheckFree reports every address on which another process listens, in one
-// error, with the flags that move it. It listens on each for a moment; an
-// address that cannot be listened on for another reason is left to New.
+// CheckFree returns one error for all addresses on which another process listens, with the flags
+// that change them. It listens on each for a moment. It ignores addresses that fail for another
+// reason, which New reports.
 func CheckFree(ctx context.Context, addresses ...Address) error {
 	var taken []string
 	at := map[string]int{} // in taken

@@ -7,13 +7,12 @@ import (
 	"time"
 )
 
-// boundBody bounds how long a request's body may take to arrive: net/http
-// bounds the header alone, unless it is to bound the handler too. Reading for
-// longer gives os.ErrDeadlineExceeded.
+// boundBody limits how long a request's body may take to arrive: net/http limits only the header,
+// unless it limits the handler too. Reading for longer returns os.ErrDeadlineExceeded.
 func boundBody(next http.Handler, bound time.Duration) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Body != nil && r.Body != http.NoBody {
-			// Every connection of a server has deadlines, so there is no error.
+			// Every connection of a server supports deadlines, so this does not fail.
 			control := http.NewResponseController(w)
 			_ = control.SetReadDeadline(time.Now().Add(bound))
 			r.Body = &body{ReadCloser: r.Body, control: control}
@@ -22,8 +21,8 @@ func boundBody(next http.Handler, bound time.Duration) http.Handler {
 	})
 }
 
-// A body lifts the deadline when it has been read. If it stayed, the server
-// would take the client for gone when it passes, however well the handler is.
+// A body clears the deadline when it has been read. Otherwise the server would treat the client as
+// gone when the deadline passes, even if the handler works normally.
 type body struct {
 	io.ReadCloser
 

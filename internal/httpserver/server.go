@@ -1,10 +1,8 @@
-// Package httpserver runs an HTTP server with the bounds that one needs in
-// public.
+// Package httpserver runs an HTTP server with the limits that a public server needs.
 //
-// A request that is slow to arrive, an answer that is slow to be taken and a
-// connection that idles all end by themselves. When the server stops, it
-// takes no new requests, lets those that run finish within a bound, and cuts
-// off the rest.
+// Slow requests, slow readers of responses and idle connections all time out. When the server
+// stops, it accepts no new requests, waits a limited time for running requests, and cancels the
+// rest.
 package httpserver
 
 import (
@@ -19,7 +17,7 @@ import (
 	"time"
 )
 
-// What the zero fields of a Config mean.
+// Defaults of the zero fields of a Config.
 const (
 	DefaultReadHeaderTimeout = 10 * time.Second
 	DefaultBodyTimeout       = 30 * time.Second
@@ -29,7 +27,7 @@ const (
 	DefaultMaxHeaderBytes    = 64 << 10
 )
 
-// Config says where and within which bounds to serve.
+// Config configures the address and the limits of the server.
 type Config struct {
 	// Addr is host:port, or :port for every interface; port 0 is any free
 	// one.
@@ -40,37 +38,35 @@ type Config struct {
 	TLSCertFile string `key:"tls_cert_file" env:"TLS_CERT_FILE" flag:"tls-cert-file" doc:"PEM file with the certificate chain. A certificate and a key enable TLS." validate:"required_with=TLSKeyFile"`
 	TLSKeyFile  string `key:"tls_key_file" env:"TLS_KEY_FILE" flag:"tls-key-file" doc:"PEM file with the private key of the certificate." validate:"required_with=TLSCertFile"`
 
-	// ReadHeaderTimeout bounds the arrival of a request's header. Zero means
+	// ReadHeaderTimeout limits the arrival of a request's header. Zero means
 	// DefaultReadHeaderTimeout.
 	ReadHeaderTimeout time.Duration `key:"read_header_timeout" default:"10s" doc:"Timeout for reading the headers of a request." validate:"gt=0"`
 
-	// BodyTimeout bounds the arrival of a request's body. Its size is up to the
-	// handler. Zero means DefaultBodyTimeout.
+	// BodyTimeout limits the arrival of a request's body. The handler limits its size. Zero means
+	// DefaultBodyTimeout.
 	BodyTimeout time.Duration `key:"body_timeout" default:"30s" doc:"Timeout for reading the body of a request." validate:"gt=0"`
 
-	// WriteTimeout bounds a request from its header to the end of its answer.
-	// A handler that streams moves the bound by
-	// http.ResponseController.SetWriteDeadline. Zero means
-	// DefaultWriteTimeout; there is no way to say never.
+	// WriteTimeout limits a request from its header to the end of its response. A handler that
+	// streams moves the limit by http.ResponseController.SetWriteDeadline. Zero means
+	// DefaultWriteTimeout; it cannot be disabled.
 	WriteTimeout time.Duration `key:"write_timeout" default:"1m" doc:"Timeout for a request, until the response is written." validate:"gt=0"`
 
-	// IdleTimeout bounds how long a connection waits for its next request.
-	// Zero means DefaultIdleTimeout.
+	// IdleTimeout limits how long a connection waits for its next request. Zero means
+	// DefaultIdleTimeout.
 	IdleTimeout time.Duration `key:"idle_timeout" default:"2m" doc:"Timeout for idle connections." validate:"gt=0"`
 
-	// ShutdownTimeout bounds how long running requests may take to finish
-	// when the server stops. Zero means DefaultShutdownTimeout.
+	// ShutdownTimeout limits how long running requests may take to finish when the server stops.
+	// Zero means DefaultShutdownTimeout.
 	ShutdownTimeout time.Duration `key:"shutdown_timeout" default:"15s" doc:"How long to wait for running requests at shutdown." validate:"gt=0"`
 
-	// MaxHeaderBytes bounds a request's header. Zero means
-	// DefaultMaxHeaderBytes.
+	// MaxHeaderBytes limits a request's header. Zero means DefaultMaxHeaderBytes.
 	MaxHeaderBytes int `key:"max_header_bytes" default:"65536" doc:"Maximum size of the request headers, in bytes." validate:"gt=0"`
 }
 
-// errShutdownTimeout is the cause that ends a shutdown.
+// errShutdownTimeout is the cause of an interrupted shutdown.
 var errShutdownTimeout = errors.New("requests did not finish in time")
 
-// Server is one HTTP server. It listens from New on and serves in Run.
+// A Server is one HTTP server. It listens from New on and serves in Run.
 type Server struct {
 	http     *http.Server
 	listener net.Listener
@@ -87,10 +83,9 @@ const (
 	stopped
 )
 
-// New makes a server for h and begins to listen, so that a port in use is
-// known at once, and so is the port where any was asked for. Of ctx only the
-// values go on to the requests, and its end stops nothing. If Run is not
-// called, Close must be.
+// New returns a server for h and starts to listen, so that a port in use is detected at once, and a
+// random port is known. Requests inherit only the values of ctx; its end stops nothing. If Run is
+// not called, Close must be.
 func New(ctx context.Context, cfg Config, h http.Handler, log *slog.Logger) (*Server, error) {
 	s := &Server{log: log, bound: orDefault(cfg.ShutdownTimeout, DefaultShutdownTimeout)}
 	s.http = &http.Server{
@@ -129,15 +124,14 @@ func orDefault[T int | time.Duration](v, def T) T {
 	return v
 }
 
-// Addr is the address that the server listens on, with the port that it got.
+// Addr returns the address that the server listens on, with its actual port.
 func (s *Server) Addr() string { return s.listener.Addr().String() }
 
-// OnShutdown has f called, in a goroutine, when the server begins to stop and
-// waits for the running requests: for those that run until they are told to
-// end.
+// OnShutdown registers f, which runs in a goroutine when the server starts to stop and waits for
+// the running requests. It is for requests that run until f ends them.
 func (s *Server) OnShutdown(f func()) { s.http.RegisterOnShutdown(f) }
 
-// Ready says why the server takes no requests, or nil.
+// Ready returns why the server accepts no requests, or nil.
 func (s *Server) Ready() error {
 	switch s.state.Load() {
 	case serving:
@@ -148,8 +142,8 @@ func (s *Server) Ready() error {
 	return errors.New("HTTP server not started")
 }
 
-// Run serves until ctx ends, and then until the running requests have, or
-// were cut off because they took too long. It can be called once.
+// Run serves until ctx ends, and then until the running requests have ended or were cancelled after
+// a timeout. It may be called once.
 func (s *Server) Run(ctx context.Context) error {
 	served := make(chan error, 1)
 	s.state.Store(serving)
@@ -184,6 +178,5 @@ func (s *Server) serveConns() error {
 	return s.http.Serve(s.listener)
 }
 
-// Close stops listening and cuts off what is running. It is for servers that
-// were never Run.
+// Close stops listening and cancels running requests. It is for servers whose Run is not called.
 func (s *Server) Close() error { return errors.Join(s.listener.Close(), s.http.Close()) }

@@ -7,18 +7,18 @@ import (
 	"time"
 )
 
-// silentGrace is how long a connection on which nothing has come yet may hold
-// up the end. Left alone, net/http gives it five seconds.
+// silentGrace is how long a connection without any data may delay the shutdown. net/http alone
+// would wait five seconds.
 const silentGrace = 500 * time.Millisecond
 
-// silent are the connections on which nothing has come yet: clients and load
-// balancers open some before they need them.
+// silent holds the connections without any data yet: clients and load balancers open some before
+// they need them.
 type silent struct {
 	mu    sync.Mutex
 	conns map[net.Conn]struct{}
 }
 
-// trackState is the server's ConnState.
+// trackState implements the server's ConnState.
 func (s *silent) trackState(c net.Conn, state http.ConnState) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -32,11 +32,11 @@ func (s *silent) trackState(c net.Conn, state http.ConnState) {
 	s.conns[c] = struct{}{}
 }
 
-// closeAll closes those that there are.
+// closeAll closes the current connections.
 func (s *silent) closeAll() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for c := range s.conns {
-		_ = c.Close() // nobody said anything that would be lost
+		_ = c.Close() // no data was sent that could be lost
 	}
 }

@@ -10,8 +10,7 @@ import (
 	"time"
 )
 
-// newTLSConfig serves the certificate in two files, and each new one that is
-// put there.
+// newTLSConfig serves the certificate in two files, and reloads it when they change.
 func newTLSConfig(certFile, keyFile string, log *slog.Logger) (*tls.Config, error) {
 	if certFile == "" || keyFile == "" {
 		return nil, errors.New("serve TLS: certificate and key are both required, but only one file is set")
@@ -26,7 +25,7 @@ func newTLSConfig(certFile, keyFile string, log *slog.Logger) (*tls.Config, erro
 	}, nil
 }
 
-// A certificate follows its two files.
+// A certificate reloads when its two files change.
 type certificate struct {
 	certFile, keyFile string
 	log               *slog.Logger
@@ -42,8 +41,8 @@ type stamp struct {
 	size     int64
 }
 
-// currentCertificate is the certificate as the files have it now. While they do not fit
-// together, as in the middle of a renewal, the last good one stays.
+// currentCertificate returns the certificate in the current files. While the files do not match, as
+// during a renewal, the last valid one stays.
 func (c *certificate) currentCertificate() *tls.Certificate {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -67,8 +66,8 @@ func (c *certificate) fileStamps() [2]stamp {
 	return out
 }
 
-// loadFiles reads the files. The stamps are of before, so that a change during the
-// reading is seen the next time.
+// loadFiles reads the files. It takes the stamps before it reads, so that a later call detects a
+// concurrent change.
 func (c *certificate) loadFiles() error {
 	c.stamps = c.fileStamps()
 	cert, err := tls.LoadX509KeyPair(c.certFile, c.keyFile)

@@ -1,12 +1,10 @@
-// Package lifecycle runs the long-running parts of a process and stops them
-// in order.
+// Package lifecycle runs the long-running parts of a process and stops them in order.
 //
-// A process is a list of parts. They start together; when the context ends,
-// or one of them returns, they are stopped from the last to the first, each
-// awaited before the one before it is told to stop. So whatever a part uses
-// stands before it in the list and outlives it. Run never returns while a
-// part that stopped within its bound is still running; a part that does not
-// is named in the error.
+// A process is a list of parts. They start together. When the context ends, or one of them returns,
+// they stop from the last to the first, and each is awaited before the previous one is stopped. The
+// dependencies of a part must therefore precede it in the list; they outlive it. Run never returns
+// while a part that stopped within its timeout is still running. The error names each part that did
+// not stop in time.
 package lifecycle
 
 import (
@@ -21,38 +19,37 @@ import (
 // Options.StopTimeout is zero.
 const DefaultStopTimeout = 20 * time.Second
 
-// A Part is one long-running piece of a process.
+// A Part is one long-running component of a process.
 type Part struct {
-	// Name is how logs, readiness and errors call the part.
+	// Name is the name of the part in logs, readiness and errors.
 	Name string
 
 	// Run works until ctx ends and everything it started has ended.
 	// An error, or a return before ctx ended, stops the whole process.
 	Run func(ctx context.Context) error
 
-	// Ready reports why the part cannot do its work just now, or nil.
-	// A nil func is a part that is always ready.
+	// Ready returns why the part cannot work now, or nil. A nil func means always ready.
 	Ready func() error
 
-	// Warning says what is not in order and does not keep the part from its
-	// work, empty if nothing is. A nil func is a part without warnings.
+	// Warning returns a problem that does not prevent the part from working, or an empty text. A
+	// nil func means no warnings.
 	Warning func() string
 
-	// Close lets go of what the part has held since it was made. Discard calls
-	// it for a part that is never run; Run does so by itself. A nil func is a
-	// part that holds nothing before it runs.
+	// Close releases the resources that the part has held since its creation. Discard calls it for
+	// a part that is never run; Run releases them itself. A nil func means that the part holds
+	// nothing before it runs.
 	Close func() error
 }
 
-// Options bound how a process stops. The zero value is usable.
+// Options configures the shutdown of a process. The zero value is usable.
 type Options struct {
 	// StopTimeout is how long one part may take to return after its context
 	// ended. Zero means DefaultStopTimeout.
 	StopTimeout time.Duration
 }
 
-// ErrStopTimeout is the cause of an error for a part that was told to stop
-// and did not within its bound. Its goroutine is left behind.
+// ErrStopTimeout is the cause of an error for a part that did not stop within its timeout. Its
+// goroutine continues.
 var ErrStopTimeout = errors.New("did not stop in time")
 
 type running struct {
@@ -61,9 +58,8 @@ type running struct {
 	done chan error
 }
 
-// Run runs parts until ctx ends or one of them returns, then stops the rest
-// from the last to the first. It returns nil if ctx ended and every part
-// stopped without an error of its own.
+// Run runs parts until ctx ends or one of them returns, then stops the rest from the last to the
+// first. It returns nil if ctx ended and every part stopped without an error.
 func Run(ctx context.Context, opts Options, parts ...Part) error {
 	if opts.StopTimeout <= 0 {
 		opts.StopTimeout = DefaultStopTimeout
@@ -72,7 +68,7 @@ func Run(ctx context.Context, opts Options, parts ...Part) error {
 	first := make(chan int, len(parts))
 	list := make([]*running, len(parts))
 	for i, p := range parts {
-		// Detached: only the loop below says when a part stops.
+		// Detached, because only the loop below decides when a part stops.
 		pctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 		r := &running{part: p, stop: cancel, done: make(chan error, 1)}
 		list[i] = r
@@ -82,7 +78,7 @@ func Run(ctx context.Context, opts Options, parts ...Part) error {
 			case err == nil && pctx.Err() == nil:
 				err = errors.New("stopped unexpectedly")
 			case errors.Is(err, context.Canceled) && pctx.Err() != nil:
-				err = nil // it says no more than that it was told to stop
+				err = nil // it only reports that the part was stopped
 			}
 			r.done <- err
 			first <- i
@@ -105,8 +101,8 @@ func Run(ctx context.Context, opts Options, parts ...Part) error {
 	return errors.Join(errs...)
 }
 
-// Discard closes parts that will not be run, because something else could
-// not be made, from the last to the first.
+// Discard closes parts that will not be run, because another part could not be created, from the
+// last to the first.
 func Discard(parts ...Part) error {
 	var errs []error
 	for _, p := range slices.Backward(parts) {

@@ -1,14 +1,13 @@
-// Package sampleadapter holds adapters to try a fleet with: they do no work,
-// and report as if they had, to the letter of the adapter status contract.
+// Package sampleadapter holds adapters for trying out a fleet: they do no work, and report as if
+// they had, exactly as the adapter status contract requires.
 //
-// On every cloud event an adapter reads the resource and the reports of the
-// others, and reports itself with the time of the look, whatever it found:
-// also when its precondition is not met, and also when there is nothing left
-// to do. A look can be slow and can fail, by chance; the resource is then
-// reported as not available, and a later event finds it again. Reports are
-// the only effect, so an event that comes twice does no harm.
+// On every cloud event an adapter reads the resource and the reports of the others, and reports the
+// time of the observation, whatever the result: also if its precondition is not met, and also if no
+// work is left. The simulated work can be slow and can fail at random; the resource is then
+// reported as not available, and a later event tries again. Reports are the only effect, so a
+// repeated event does no harm.
 //
-// An event is acknowledged once the report is in, and comes back otherwise.
+// An event is acknowledged after the report is stored, and is redelivered otherwise.
 package sampleadapter
 
 import (
@@ -35,43 +34,42 @@ const (
 	Provisioning = "provisioning"
 )
 
-// What a zero field of Config means.
+// Defaults of the zero fields of Config.
 const (
 	DefaultWorkers            = 8
 	DefaultSubscriptionPrefix = "adapter-"
 )
 
-// Config is one adapter.
+// Config configures one adapter.
 type Config struct {
-	// Name is how the adapter calls itself in its reports.
+	// Name is the name of the adapter in its reports.
 	Name string
 
-	// After is the adapter that must have reported the resource's generation
-	// as available before this one begins. Empty means none.
+	// After is the adapter that must have reported the resource's generation as available before
+	// this one starts. Empty means none.
 	After string
 
-	// Subscription is where the adapter's cloud events queue up. Empty means
+	// Subscription is the queue of the adapter's cloud events. Empty means
 	// DefaultSubscriptionPrefix and the name.
 	Subscription string
 
-	// Latency is how long the work on one resource takes on average; it
-	// varies by half of that. Zero means no time at all.
+	// Latency is the average duration of the work on one resource; it varies by half of that. Zero
+	// means no delay.
 	Latency time.Duration
 
-	// FailureRate is the share of the work that fails, at least 0 and below 1.
+	// FailureRate is the fraction of the work that fails, at least 0 and below 1.
 	FailureRate float64
 
-	// Seed makes chance repeatable: adapters of one name and seed draw the
-	// same numbers.
+	// Seed makes random results repeatable: adapters with the same name and seed draw the same
+	// numbers.
 	Seed uint64
 
-	// Workers bounds how many events are handled at the same time. Zero means
-	// DefaultWorkers.
+	// Workers is the maximum number of events in progress. Zero means DefaultWorkers.
 	Workers int
 }
 
-// Samples gives the three sample adapters, each like base but for its name and
-// what it waits for.
+// Samples returns the three sample adapters. Each equals base except for its name and the adapter
+// that it waits for.
 func Samples(base Config) []Config {
 	list := make([]Config, 0, 3)
 	after := ""
@@ -84,30 +82,30 @@ func Samples(base Config) []Config {
 	return list
 }
 
-// A consumer hands out the cloud events of a subscription, as many at a time
-// as it likes. Consume returns when ctx ended and the last handle returned. An
-// event whose handle gave an error is handed out again later.
+// A consumer delivers the cloud events of a subscription, any number concurrently. Consume returns
+// when ctx has ended and the last handle has returned. An event whose handle returned an error is
+// redelivered later.
 type consumer interface {
 	Consume(ctx context.Context, subscription string, handle func(context.Context, cloudevent.Event) error) error
 }
 
-// A fleet is what the fleet API offers an adapter. An answer that is not a
-// success is an error with the method StatusCode.
+// A fleet is the part of the fleet API that an adapter uses. An unsuccessful response is an error
+// with the method StatusCode.
 type fleet interface {
 	Get(ctx context.Context, collection, id string) (v1.Resource, error)
 	Statuses(ctx context.Context, collection, id string) ([]v1.AdapterStatus, error)
 	Report(ctx context.Context, collection, id string, report v1.Report) (stored bool, err error)
 }
 
-// Deps are what an adapter works with.
+// Deps holds the dependencies of an adapter.
 type Deps struct {
 	Consumer consumer
 	Fleet    fleet
 
-	// Log may be nil: nothing is logged.
+	// Log may be nil to log nothing.
 	Log *slog.Logger
 
-	// Registerer may be nil: nothing is measured.
+	// Registerer may be nil to register no metrics.
 	Registerer prometheus.Registerer
 }
 
@@ -126,16 +124,16 @@ type Adapter struct {
 	stats   Stats
 }
 
-// Stats are what became of the cloud events so far.
+// Stats holds the results of the cloud events so far.
 type Stats struct {
-	// Reports is how many reports the fleet API stored.
+	// Reports is the number of reports that the fleet API stored.
 	Reports uint64
 
-	// LastReport is when it stored the last one.
+	// LastReport is the time of the last stored report.
 	LastReport time.Time
 }
 
-// New checks cfg and gives an adapter. It starts nothing.
+// New checks cfg and returns an adapter. It starts nothing.
 func New(cfg Config, deps Deps) (*Adapter, error) {
 	switch {
 	case cfg.Name == "":
@@ -174,21 +172,21 @@ func New(cfg Config, deps Deps) (*Adapter, error) {
 	}, nil
 }
 
-// Name is how the adapter calls itself.
+// Name returns the name of the adapter.
 func (a *Adapter) Name() string { return a.cfg.Name }
 
-// Stats gives what became of the cloud events so far.
+// Stats returns the results of the cloud events so far.
 func (a *Adapter) Stats() Stats {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.stats
 }
 
-// Pause stops the adapter as if it had died: events under way are left
-// unacknowledged and unreported. It lasts until Resume.
+// Pause stops the adapter like a crash: events in progress remain unacknowledged and unreported. It
+// lasts until Resume.
 func (a *Adapter) Pause() { a.setPaused(true) }
 
-// Resume lets a paused adapter go on.
+// Resume resumes a paused adapter.
 func (a *Adapter) Resume() { a.setPaused(false) }
 
 // Paused reports whether the adapter is paused.
@@ -209,15 +207,15 @@ func (a *Adapter) setPaused(paused bool) {
 	a.metrics.setPaused(paused)
 }
 
-// pausedState also gives what will be closed when it is no longer true.
+// pausedState also returns a channel that is closed when the state changes.
 func (a *Adapter) pausedState() (paused bool, changed <-chan struct{}) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.paused, a.changed
 }
 
-// Run handles cloud events until ctx ends and those under way have come to an
-// end. It returns early only with an error of the consumer.
+// Run handles cloud events until ctx ends and those in progress have finished. It returns early
+// only with an error of the consumer.
 func (a *Adapter) Run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		paused, changed := a.pausedState()
@@ -237,8 +235,7 @@ func (a *Adapter) Run(ctx context.Context) error {
 	return nil
 }
 
-// consumeUntil handles events until ctx ends, stop is closed or the consumer
-// gives up.
+// consumeUntil handles events until ctx ends, stop is closed or the consumer fails.
 func (a *Adapter) consumeUntil(ctx context.Context, stop <-chan struct{}) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -247,7 +244,7 @@ func (a *Adapter) consumeUntil(ctx context.Context, stop <-chan struct{}) error 
 	select {
 	case <-stop:
 		cancel()
-		<-done // whatever it says, it was told to stop
+		<-done // the error is irrelevant, because the consumer was stopped
 		return nil
 	case err := <-done:
 		switch {
@@ -270,7 +267,7 @@ func (a *Adapter) handleWithTimeout(ctx context.Context, e cloudevent.Event) err
 	}
 }
 
-// simulateWork plays the work on one resource and reports whether it succeeded.
+// simulateWork simulates the work on one resource and reports whether it succeeded.
 func (a *Adapter) simulateWork(ctx context.Context) (ok bool, err error) {
 	a.mu.Lock()
 	stretch, luck := 0.5+a.chance.Float64(), a.chance.Float64()

@@ -12,11 +12,10 @@ import (
 	"github.com/fleetloop/fleetloop/internal/cloudevent"
 )
 
-// errNotOurs is a cloud event that no redelivery will make one for us.
+// errNotOurs is the error of a cloud event that is not about a resource. No redelivery helps.
 var errNotOurs = errors.New("not an event of a resource")
 
-// handleEvent brings one cloud event to its end: nil acknowledges it, an error
-// lets it come back.
+// handleEvent processes one cloud event: nil acknowledges it, an error causes a redelivery.
 func (a *Adapter) handleEvent(ctx context.Context, e cloudevent.Event) error {
 	collection, id, err := subjectOf(e)
 	if err != nil {
@@ -34,7 +33,7 @@ func (a *Adapter) handleEvent(ctx context.Context, e cloudevent.Event) error {
 		log.DebugContext(ctx, "resource not found")
 		return nil
 	case isRefused(err):
-		// It would be refused again; the sentinel asks again in its own time.
+		// It would be refused again; the sentinel sends another event later.
 		a.metrics.countResult(resultRefused)
 		log.ErrorContext(ctx, "request rejected", "err", err)
 		return nil
@@ -52,7 +51,7 @@ func (a *Adapter) handleEvent(ctx context.Context, e cloudevent.Event) error {
 	return nil
 }
 
-// reconcileResource reads a resource, does what there is to do, and reports.
+// reconcileResource reads a resource, does the necessary work, and reports.
 func (a *Adapter) reconcileResource(ctx context.Context, collection, id string) (said outcome, stored bool, err error) {
 	r, err := a.deps.Fleet.Get(ctx, collection, id)
 	if err != nil {
@@ -104,9 +103,8 @@ func (a *Adapter) noteReport() {
 	a.stats.LastReport = time.Now()
 }
 
-// subjectOf finds the resource that a cloud event is about. The type names the
-// kind; the data holds the id, under one of the names that a sentinel may be
-// configured to use.
+// subjectOf returns the resource of a cloud event. The type contains the kind; the data contains
+// the id, under one of the names that a sentinel may be configured to use.
 func subjectOf(e cloudevent.Event) (collection, id string, err error) {
 	switch e.Type {
 	case "com.redhat.hyperfleet.cluster.reconcile":
@@ -138,8 +136,8 @@ func subjectOf(e cloudevent.Event) (collection, id string, err error) {
 
 func isGone(err error) bool { return statusOf(err) == http.StatusNotFound }
 
-// isRefused reports whether the same request would be refused again. Who may
-// send it, and how often, changes without the request.
+// isRefused reports whether the same request would be refused again. Permissions and rate limits
+// may change, so their errors are not final.
 func isRefused(err error) bool {
 	switch status := statusOf(err); status {
 	case http.StatusUnauthorized, http.StatusForbidden, http.StatusRequestTimeout, http.StatusTooManyRequests:

@@ -6,8 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// A result is what became of one cloud event: an outcome that was reported,
-// or one of these.
+// A result is the result of one cloud event: a reported outcome, or one of these.
 type result string
 
 const (

@@ -7,24 +7,24 @@ import (
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
 )
 
-// A step is what an adapter has to do about a resource.
+// A step is the next step of an adapter for a resource.
 type step int
 
 const (
 	// stepWait means that the precondition is not met.
 	stepWait step = iota
-	// stepWork means that this generation is still to be worked on.
+	// stepWork means that this generation still needs work.
 	stepWork
 	// stepConfirm means that this generation is done.
 	stepConfirm
 	// stepFinalize means that the resource is being deleted.
 	stepFinalize
-	// stepConfirmFinal means that the resource is being deleted, and that
-	// nothing of this adapter's is left.
+	// stepConfirmFinal means that the resource is being deleted, and that this adapter has nothing
+	// left to clean up.
 	stepConfirmFinal
 )
 
-// An outcome is what a report says. Its text is a label of a metric.
+// An outcome is the content of a report. Its text is a label of a metric.
 type outcome string
 
 const (
@@ -34,8 +34,8 @@ const (
 	outcomeFinalized outcome = "finalized"
 )
 
-// decideStep says what cfg's adapter has to do about a resource, given the last
-// report of every adapter.
+// decideStep returns the next step of cfg's adapter for a resource, based on the last report of
+// every adapter.
 func decideStep(cfg Config, r v1.Resource, statuses []v1.AdapterStatus) step {
 	switch {
 	case r.DeletedTime != nil && hasReported(statuses, cfg.Name, v1.ConditionFinalized, r.Generation):
@@ -50,9 +50,8 @@ func decideStep(cfg Config, r v1.Resource, statuses []v1.AdapterStatus) step {
 	return stepWork
 }
 
-// hasReported says whether an adapter's last report is of this generation and
-// holds the condition to be true. A report of an older generation is of
-// another spec and says nothing about this one.
+// hasReported reports whether an adapter's last report is about this generation and its condition
+// is true. A report on an older generation concerns another spec and is ignored.
 func hasReported(statuses []v1.AdapterStatus, adapter, condition string, generation int64) bool {
 	for _, s := range statuses {
 		if s.Adapter != adapter || s.ObservedGeneration != generation {
@@ -67,7 +66,7 @@ func hasReported(statuses []v1.AdapterStatus, adapter, condition string, generat
 	return false
 }
 
-// newReport is what cfg's adapter says about a generation that it looked at.
+// newReport returns the report of cfg's adapter on a generation.
 func newReport(cfg Config, generation int64, now time.Time, o outcome) v1.Report {
 	now = now.UTC()
 	available, applied := conditions(cfg, o)

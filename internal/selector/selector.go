@@ -1,13 +1,11 @@
-// Package selector selects resources by their labels, in the grammar of
-// Kubernetes label selectors: "a=b", "a!=b", "a in (b,c)", "a notin (b,c)",
-// "a" and "!a", joined by commas that mean and.
+// Package selector selects resources by their labels, in the grammar of Kubernetes label selectors:
+// "a=b", "a!=b", "a in (b,c)", "a notin (b,c)", "a" and "!a", joined by commas that mean and.
 //
-// As in Kubernetes, "!=" and "notin" also select what does not have the label
-// at all. The numeric comparisons that node affinity knows are refused.
+// As in Kubernetes, "!=" and "notin" also select resources without the label. The numeric
+// comparisons of node affinity are rejected.
 //
-// The parser is that of k8s.io/apimachinery, which is imported nowhere else.
-// Matching is our own, because it runs for every resource of every round and
-// must not allocate.
+// The parser is that of k8s.io/apimachinery, which is imported nowhere else. Matching is
+// implemented here, because it runs for every resource of every round and must not allocate.
 package selector
 
 import (
@@ -23,13 +21,13 @@ import (
 // An Op relates a label to values.
 type Op string
 
-// The operators there are.
+// The operators.
 const (
 	Equals    Op = "="      // the label has the one value
 	NotEquals Op = "!="     // the label is absent or has another value
 	In        Op = "in"     // the label has one of the values
 	NotIn     Op = "notin"  // the label is absent or has none of the values
-	Exists    Op = "exists" // the label is there, with any value
+	Exists    Op = "exists" // the label exists, with any value
 	NotExists Op = "!"      // the label is absent
 )
 
@@ -41,45 +39,44 @@ type Requirement struct {
 	// Op is the operator.
 	Op Op
 
-	// Values are one for Equals and NotEquals, one or more for In and NotIn,
-	// and none for the others.
+	// Values holds one value for Equals and NotEquals, one or more for In and NotIn, and none for
+	// the others.
 	Values []string
 }
 
-// A Pair asks for one label with one value; its tags are for configuration.
+// A Pair requires one label with one value; its tags are for configuration.
 type Pair struct {
 	// Label is the label's name.
 	Label string `key:"label" doc:"Name of the label." validate:"required"`
 
-	// Value is the label's value. The empty text is one, but not in a file, where
-	// it is what was left out.
+	// Value is the label's value. The empty text is a value, except in a file, where it means a
+	// missing value.
 	Value string `key:"value" doc:"Value that the label must have. label_selector can ask for any value (region) and for the empty one (region=)." validate:"required"`
 }
 
 // Labels is what a selector is matched against.
 type Labels interface {
-	// Get returns the value of a label, and whether it is there.
+	// Get returns the value of a label, and whether it exists.
 	Get(key string) (string, bool)
 }
 
-// Map is Labels in a map.
+// Map implements Labels with a map.
 type Map map[string]string
 
-// Get returns the value of a label, and whether it is there.
+// Get returns the value of a label, and whether it exists.
 func (m Map) Get(key string) (string, bool) {
 	v, ok := m[key]
 	return v, ok
 }
 
-// A Selector is a list of requirements that must all be met. The zero value
-// selects everything. It does not change once it is made.
+// A Selector is a list of requirements that must all be met. The zero value selects everything. It
+// is immutable.
 type Selector struct {
 	reqs []Requirement // canonical: see New
 }
 
-// New makes a selector of requirements, in any order. It fails on what the
-// grammar has no words for: invalid keys or values, or a wrong number of
-// values for the operator.
+// New returns a selector of requirements, in any order. It fails for requirements that the grammar
+// cannot express: invalid keys or values, or a wrong number of values for the operator.
 func New(reqs ...Requirement) (Selector, error) {
 	list := make([]Requirement, 0, len(reqs))
 	for _, r := range reqs {
@@ -92,8 +89,8 @@ func New(reqs ...Requirement) (Selector, error) {
 	return Selector{reqs: slices.CompactFunc(list, equalRequirements)}, nil
 }
 
-// FromPairs makes a selector that wants every pair. Two values for one label
-// are an error, because nothing could ever be selected.
+// FromPairs returns a selector that requires every pair. Two values for one label are an error,
+// because such a selector could not select anything.
 func FromPairs(pairs []Pair) (Selector, error) {
 	reqs := make([]Requirement, 0, len(pairs))
 	values := make(map[string]string, len(pairs))
@@ -107,11 +104,10 @@ func FromPairs(pairs []Pair) (Selector, error) {
 	return New(reqs...)
 }
 
-// Parse reads a selector. The empty text selects everything. An error names
-// the column, counted in bytes from 1, of the requirement that is wrong.
+// Parse parses a selector. The empty text selects everything. An error contains the column of the
+// invalid requirement, counted in bytes from 1.
 func Parse(s string) (Selector, error) {
-	// To the upstream lexer a NUL is the end of the text, and what stands
-	// behind it would be dropped without a word.
+	// The upstream lexer treats a NUL as the end of the text, and would silently ignore the rest.
 	if i := strings.IndexByte(s, 0); i >= 0 {
 		return Selector{}, fmt.Errorf("parse selector %q: column %d: a NUL byte is not allowed", s, i+1)
 	}
@@ -142,16 +138,14 @@ func (s Selector) Matches(l Labels) bool {
 	return true
 }
 
-// Empty reports whether s selects everything because it requires nothing.
+// Empty reports whether s has no requirements and selects everything.
 func (s Selector) Empty() bool { return len(s.reqs) == 0 }
 
-// Requirements are what s requires, in the order of String. They must not be
-// changed.
+// Requirements returns the requirements of s, in the order of String. They must not be changed.
 func (s Selector) Requirements() []Requirement { return s.reqs }
 
-// String is the selector in canonical form: sorted by key, each requirement
-// once, a set of one value as an equality. Parse reads it back to the same
-// selector.
+// String returns the selector in canonical form: sorted by key, without duplicates, a set of one
+// value as an equality. Parse parses it to the same selector.
 func (s Selector) String() string {
 	var b strings.Builder
 	for i, r := range s.reqs {
@@ -163,7 +157,7 @@ func (s Selector) String() string {
 	return b.String()
 }
 
-// String is the requirement in the grammar that Parse reads.
+// String returns the requirement in the grammar that Parse parses.
 func (r Requirement) String() string {
 	switch r.Op {
 	case Equals, NotEquals:
@@ -193,7 +187,7 @@ func matchesRequirement(r *Requirement, l Labels) bool {
 	return false
 }
 
-// canonical sorts the values, and writes a set of one as the equality it is.
+// canonical sorts the values, and converts a set of one to an equality.
 func (r Requirement) canonical() Requirement {
 	r.Values = slices.Compact(slices.Sorted(slices.Values(r.Values)))
 	if len(r.Values) == 1 {
@@ -220,7 +214,7 @@ func compareRequirements(a, b Requirement) int {
 
 func equalRequirements(a, b Requirement) bool { return compareRequirements(a, b) == 0 }
 
-// upstreamOperator is the operator's name in the wrapped library.
+// upstreamOperator returns the operator's name in the wrapped library.
 func (o Op) upstreamOperator() selection.Operator {
 	if o == NotExists {
 		return selection.DoesNotExist
@@ -228,7 +222,7 @@ func (o Op) upstreamOperator() selection.Operator {
 	return selection.Operator(o)
 }
 
-// downstream is our name of an operator, if we support it.
+// downstream returns this package's name of an operator, if it is supported.
 func downstream(o selection.Operator) (Op, bool) {
 	switch o {
 	case selection.Equals, selection.DoubleEquals:
@@ -248,8 +242,8 @@ func downstream(o selection.Operator) (Op, bool) {
 	return "", false
 }
 
-// locateError finds the requirement in s that the parser refused, which the parser
-// does not say: it tries them one by one.
+// locateError finds the requirement in s that the parser rejected. The parser does not report it,
+// so locateError tries the requirements one by one.
 func locateError(s string, err error) (column int, cause error) {
 	start, depth := 0, 0
 	for i := 0; i <= len(s); i++ {
@@ -274,7 +268,7 @@ func locateError(s string, err error) (column int, cause error) {
 	return 1, trimPrefix(err)
 }
 
-// trimPrefix drops the parser's own introduction.
+// trimPrefix removes the prefix of the parser's errors.
 func trimPrefix(err error) error {
 	return errors.New(strings.TrimPrefix(err.Error(), "unable to parse requirement: "))
 }

@@ -24,8 +24,8 @@ func (s *Sentinel) ConfigRefused() { s.metrics.lastReload.Set(0) }
 // ConfigNotLoaded counts a configuration that could not be read.
 func (s *Sentinel) ConfigNotLoaded() { s.metrics.configErrors.Inc() }
 
-// The labels of configurations that are not loaded. No sentinel has them: the shard of a sentinel
-// is a selector, and its resource type is a collection.
+// The labels of configurations that are not loaded. No sentinel has them, because its shard is a
+// selector and its resource type a collection.
 const (
 	ShardNotLoaded      = "not loaded"
 	ResourceTypeUnknown = "unknown"

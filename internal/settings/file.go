@@ -14,16 +14,16 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// What bounds the values of a file: with aliases a small one can stand for a
-// huge one, or for one without an end.
+// Limits for the values of a file: with aliases a small file can represent a huge value, or an
+// infinite one.
 const (
-	maxNodes = 10_000 // values in all
-	maxDepth = 32     // of mappings and lists within each other
+	maxNodes = 10_000 // total number of values
+	maxDepth = 32     // depth of nested mappings and lists
 	maxKey   = 512    // bytes of a key
 )
 
-// readFile takes what the file gives. It returns an error if the file can not
-// be read at all; what is wrong within it is noted.
+// readFile reads the values of the file. It returns an error if the file is unreadable; errors
+// within it are recorded.
 func (l *loader) readFile(root reflect.Value) error {
 	data := l.src.FileData
 	if data == nil && l.src.File != "" {
@@ -49,8 +49,7 @@ func (l *loader) readFile(root reflect.Value) error {
 	return nil
 }
 
-// parseYAML reads one YAML document; an empty one is nil. The error begins with
-// the line.
+// parseYAML parses one YAML document; an empty one is nil. The error begins with the line.
 func parseYAML(data []byte) (*yaml.Node, error) {
 	dec := yaml.NewDecoder(bytes.NewReader(data))
 	var doc, second yaml.Node
@@ -69,7 +68,7 @@ func parseYAML(data []byte) (*yaml.Node, error) {
 	return doc.Content[0], nil
 }
 
-// syntaxError turns "yaml: line 3: what" into "3: what".
+// syntaxError converts "yaml: line 3: what" to "3: what".
 func syntaxError(err error) error {
 	text := strings.TrimPrefix(err.Error(), "yaml: ")
 	line := 1
@@ -79,8 +78,8 @@ func syntaxError(err error) error {
 			line, text = n, what
 		}
 		switch text {
-		// The library counts from one for what its scanner finds, but from
-		// zero for these, which its parser finds.
+		// The library counts lines from one in errors of its scanner, but from zero in these errors
+		// of its parser.
 		case "did not find expected key", "did not find expected node content", "did not find expected '-' indicator",
 			"did not find expected ',' or ']'", "did not find expected ',' or '}'", "did not find expected <document start>":
 			line++
@@ -89,7 +88,7 @@ func syntaxError(err error) error {
 	return fmt.Errorf("%d: not valid YAML: %s", line, text)
 }
 
-// decodeNode reads a node into v. It notes the place of the value under path.
+// decodeNode decodes a node into v. It records the position of the value under path.
 func (l *loader) decodeNode(n *yaml.Node, s *shape, v reflect.Value, path string) {
 	at := place{n.Line, n.Column}
 	if !l.enterNode(at, path) {
@@ -119,8 +118,8 @@ func (l *loader) decodeNode(n *yaml.Node, s *shape, v reflect.Value, path string
 	}
 }
 
-// enterNode notes the place of a value, and says whether it is still within
-// bounds. If it is, leave must follow.
+// enterNode records the position of a value, and reports whether it is within the limits. If it is,
+// leave must follow.
 func (l *loader) enterNode(at place, path string) bool {
 	if l.nodes++; l.nodes > maxNodes {
 		return false
@@ -136,8 +135,8 @@ func (l *loader) enterNode(at place, path string) bool {
 
 func (l *loader) leaveNode() { l.depth-- }
 
-// decodeScalar reads a text. A string takes any scalar as it is written, so
-// that `value: 1.10` stays 1.10; everything else takes its own type alone.
+// decodeScalar decodes a text. A string accepts any scalar as written, so that `value: 1.10` stays
+// 1.10; every other type accepts only its own values.
 func (l *loader) decodeScalar(n *yaml.Node, s *shape, v reflect.Value, path string) {
 	at := l.places[path]
 	tag := n.ShortTag()
@@ -184,8 +183,8 @@ func (l *loader) decodeSection(n *yaml.Node, s *shape, v reflect.Value, path str
 	})
 }
 
-// decodeFile reads a value from the file that the configuration names; a
-// relative path is relative to the configuration file.
+// decodeFile reads a value from a file that the configuration names. A relative path is relative to
+// the configuration file.
 func (l *loader) decodeFile(n *yaml.Node, f *field, v reflect.Value, path string) {
 	at := place{n.Line, n.Column}
 	if !l.enterNode(at, path) {
@@ -251,8 +250,8 @@ func (l *loader) decodeOrdered(n *yaml.Node, path string) OrderedMap {
 	return out
 }
 
-// eachKey calls do for each pair of a mapping and notes keys that are no
-// text or given twice.
+// eachKey calls do for each pair of a mapping, and records keys that are not texts or are
+// duplicates.
 func (l *loader) eachKey(n *yaml.Node, path string, do func(kn, vn *yaml.Node)) {
 	lines := make(map[string]int, len(n.Content)/2)
 	for i := 0; i+1 < len(n.Content); i += 2 {
@@ -277,7 +276,7 @@ func (l *loader) eachKey(n *yaml.Node, path string, do func(kn, vn *yaml.Node)) 
 	}
 }
 
-// noteUnknownKey notes a key that there is not, with what was probably meant.
+// noteUnknownKey records an unknown key, with the most similar known key.
 func (l *loader) noteUnknownKey(kn *yaml.Node, s *shape, path string) {
 	var names []string
 	for _, f := range s.fields {
@@ -297,7 +296,7 @@ func (l *loader) failAt(at place, path, format string, args ...any) {
 	l.addProblemf(Origin{Key: path, Source: FromFile, Name: l.src.File, Line: at.line, Column: at.column}, format, args...)
 }
 
-// findField finds the field with a key, an alias or a file key.
+// findField returns the field with a key, an alias or a file key.
 func (s *shape) findField(key string) *field {
 	for _, f := range s.fields {
 		if slices.Contains(f.keyNames(), key) {
@@ -307,7 +306,7 @@ func (s *shape) findField(key string) *field {
 	return nil
 }
 
-// elsewhere finds the path of a key in any section.
+// elsewhere returns the path of a key in any other section.
 func (s *shape) elsewhere(key string) string {
 	if f := s.findField(key); f != nil {
 		return f.path
@@ -326,7 +325,7 @@ func isEmpty(n *yaml.Node) bool {
 	return n.Kind == yaml.ScalarNode && n.ShortTag() == "!!null"
 }
 
-// syntax is how a value of the shape is written in the file.
+// syntax returns the notation of a value of the shape in the file.
 func (s *shape) syntax() string {
 	switch s.kind {
 	case section, mapping, ordered:
@@ -348,8 +347,8 @@ func (s *shape) syntax() string {
 	return "a string"
 }
 
-// nodeKind is what a node is, for an error that does not show its content,
-// which may be secret.
+// nodeKind returns the kind of a node, for an error that does not show its content, which may be
+// secret.
 func nodeKind(n *yaml.Node) string {
 	switch n.Kind {
 	case yaml.MappingNode:

@@ -7,12 +7,11 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// AddFlags registers a flag for each setting of cfg, a pointer to a struct,
-// that has one. The usage shows the default and the variables. Values are
-// checked by Load, with everything else, so that one run names all that is
-// wrong. A flag of a list or map may be given several times and adds up. A
-// flag that AddFlags has registered before with the same type is shared; any
-// other that is there already makes pflag panic.
+// AddFlags registers the flags of the settings of cfg, a pointer to a struct. The usage shows the
+// default and the variables. Load checks the values, with all others, so that one run reports all
+// errors. A flag of a list or map may be given several times and accumulates. A flag that AddFlags
+// has registered before with the same type is shared; any other existing flag of the name makes
+// pflag panic.
 func AddFlags(fs *pflag.FlagSet, cfg any) {
 	root := structOf(cfg)
 	setDefaults(readShape(root.Type()), root)
@@ -37,14 +36,14 @@ func AddFlags(fs *pflag.FlagSet, cfg any) {
 	}
 }
 
-// A flagValue collects the texts of a flag as they were given.
+// A flagValue collects the texts of a flag.
 type flagValue struct {
 	shape *shape
 	texts []string
 	given bool // the texts are no longer the default
 }
 
-// Set notes one use of the flag.
+// Set records one use of the flag.
 func (f *flagValue) Set(text string) error {
 	if !f.given || f.shape.kind == scalar {
 		f.texts, f.given = nil, true
@@ -57,10 +56,10 @@ func (f *flagValue) Set(text string) error {
 	return nil
 }
 
-// String is the value as the help shows it.
+// String returns the value as the help shows it.
 func (f *flagValue) String() string { return strings.Join(f.texts, ",") }
 
-// Type is the word for the value in the help.
+// Type returns the type of the value in the help.
 func (f *flagValue) Type() string {
 	switch name := f.shape.typeName(); {
 	case f.shape.kind == list:
@@ -68,7 +67,7 @@ func (f *flagValue) Type() string {
 	case f.shape.kind == mapping:
 		return "key=value,..."
 	case name == "boolean":
-		return "bool" // pflag leaves it out of the usage
+		return "bool" // pflag omits it from the usage
 	case name == "integer":
 		return "int"
 	default:
@@ -76,7 +75,7 @@ func (f *flagValue) Type() string {
 	}
 }
 
-// Append adds one text; with Replace and GetSlice it is pflag.SliceValue.
+// Append adds one text. With Replace and GetSlice it implements pflag.SliceValue.
 func (f *flagValue) Append(text string) error { return f.Set(text) }
 
 // Replace sets all texts.
@@ -85,10 +84,10 @@ func (f *flagValue) Replace(texts []string) error {
 	return nil
 }
 
-// GetSlice gives the texts.
+// GetSlice returns the texts.
 func (f *flagValue) GetSlice() []string { return f.texts }
 
-// textsOf writes a value back as texts that setTexts reads.
+// textsOf returns a value as texts that setTexts parses.
 func textsOf(s *shape, v reflect.Value) []string {
 	switch s.kind {
 	case list:

@@ -1,13 +1,13 @@
 package settings
 
-// An OrderedMap is a mapping of the configuration file that keeps its order
-// and its places, for settings whose keys are the user's own and whose values
-// are looked at later, when an error must still say where the text stands.
+// An OrderedMap is a mapping of the configuration file that keeps its order and its positions. It
+// is for settings with user-defined keys whose values are checked later, when an error must still
+// report the position.
 type OrderedMap []MapEntry
 
-// A MapEntry is one key of an OrderedMap with either a text or a mapping.
+// A MapEntry is one key of an OrderedMap with a text or a mapping.
 type MapEntry struct {
-	// Key is as written; its case is kept.
+	// Key is the key as written, with its case.
 	Key string
 
 	// Value is the text, if Map is nil.
@@ -16,8 +16,8 @@ type MapEntry struct {
 	// Map is the nested mapping, not nil if the value is one.
 	Map OrderedMap
 
-	// Line and Column are where the value begins, counted from 1, and 0 if it
-	// does not come from a file. A quoted value begins at its quote.
+	// Line and Column are the position of the value, counted from 1, and 0 if it does not come from
+	// a file. A quoted value begins at its quote.
 	Line, Column int
 }
 

@@ -2,10 +2,10 @@ package settings
 
 import "fmt"
 
-// An OriginSource is a kind of place where a value comes from.
+// An OriginSource is the kind of source of a value.
 type OriginSource string
 
-// The sources, weakest first.
+// The sources, in ascending order of precedence.
 const (
 	FromDefault OriginSource = "default"
 	FromFile    OriginSource = "file"
@@ -13,29 +13,27 @@ const (
 	FromFlag    OriginSource = "flag"
 )
 
-// An Origin is the value of one setting that is in force and where it came
-// from.
+// An Origin is the effective value of one setting, with its source.
 type Origin struct {
 	// Key is the path of the setting, with dots between the keys.
 	Key string
 
-	// Value is the value as text, and "***" for a secret.
+	// Value is the value as text, or "***" for a secret.
 	Value string
 
-	// Source is what kind of place it came from.
+	// Source is the kind of source.
 	Source OriginSource
 
 	// Name is the file's path, the variable, or the flag with its dashes;
 	// empty for a default.
 	Name string
 
-	// Line and Column are where the value begins in the file, from 1; zero if
-	// it is from elsewhere.
+	// Line and Column are the position of the value in the file, from 1; zero for other sources.
 	Line, Column int
 }
 
-// String is the origin as `config show` prints it: "default",
-// "file sentinel.yaml:3", "env BROKER_HOST", "flag --poll-interval".
+// String returns the origin as `config show` prints it: "default", "file sentinel.yaml:3", "env
+// BROKER_HOST", "flag --poll-interval".
 func (o Origin) String() string {
 	switch o.Source {
 	case FromFile:
@@ -47,7 +45,7 @@ func (o Origin) String() string {
 	return string(FromDefault)
 }
 
-// wrapError says of which setting, and of which place, an error is.
+// wrapError adds the setting and the source to an error.
 func (o Origin) wrapError(err error) error {
 	switch o.Source {
 	case FromFile:

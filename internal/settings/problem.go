@@ -7,11 +7,11 @@ import (
 	"slices"
 )
 
-// maxProblems is how many errors are reported at once; a file that is
-// something else altogether would have thousands.
+// maxProblems is the maximum number of reported errors; a file of a completely different kind would
+// have thousands.
 const maxProblems = 50
 
-// problems are what is wrong with a configuration.
+// problems holds the errors of a configuration.
 type problems []problem
 
 type problem struct {
@@ -19,7 +19,7 @@ type problem struct {
 	err   error
 }
 
-// addProblemf notes what is wrong with the value that came from o.
+// addProblemf records an error of the value that came from o.
 func (l *loader) addProblemf(o Origin, format string, args ...any) {
 	l.bad[o.Key] = true
 	l.addProblem(place{o.Line, o.Column}, o.wrapError(fmt.Errorf(format, args...)))
@@ -29,7 +29,7 @@ func (l *loader) addProblem(p place, err error) {
 	l.problems = append(l.problems, problem{p, err})
 }
 
-// joinErrors joins the problems: those of the file in its order, then the others.
+// joinErrors joins the problems: first those of the file in its order, then the others.
 func (ps problems) joinErrors() error {
 	slices.SortStableFunc(ps, func(a, b problem) int {
 		if (a.place.line == 0) != (b.place.line == 0) {

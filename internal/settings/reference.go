@@ -14,31 +14,30 @@ type Entry struct {
 	// and "[*]" for those of a map.
 	Key string
 
-	// Aliases are other keys for it, and FileKey the key of the path of a
-	// file that holds it; they replace the last key of the path.
+	// Aliases holds alternative keys, and FileKey is the key for the path of a file with the value.
+	// They replace the last key of the path.
 	Aliases []string
 	FileKey string
 
-	// Type is a word for the type, such as "duration" or "list of string".
+	// Type names the type, such as "duration" or "list of string".
 	Type string
 
-	// Default is the value if nothing gives one, as text; empty if there is
-	// none.
+	// Default is the default value as text; empty if the setting has none.
 	Default string
 
-	// Env are the variables, and Flag the flag without its dashes.
+	// Env holds the variables, and Flag is the flag without its dashes.
 	Env  []string
 	Flag string
 
 	// Required says that a value must be given.
 	Required bool
 
-	// Doc is what the setting means.
+	// Doc is the description of the setting.
 	Doc string
 }
 
-// Reference describes every setting of cfg, a pointer to a struct, in order,
-// those within lists and maps included.
+// Reference describes every setting of cfg, a pointer to a struct, in order, including those within
+// lists and maps.
 func Reference(cfg any) []Entry {
 	root := structOf(cfg)
 	setDefaults(readShape(root.Type()), root)
@@ -127,7 +126,7 @@ func codeSpans(texts []string) string {
 	return strings.Join(out, ", ")
 }
 
-// tableCell keeps a text from ending its cell or its row.
+// tableCell escapes a text so that it cannot end its cell or its row.
 func tableCell(text string) string {
 	return strings.NewReplacer("|", `\|`, "\n", " ").Replace(text)
 }

@@ -11,8 +11,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// A Report says what configuration is in force and where each value of it
-// came from. It reads the struct that Load filled, which must not be changed.
+// A Report lists the effective configuration with the source of each value. It reads the struct
+// that Load filled, which must not be changed.
 type Report struct {
 	file    string
 	root    *shape
@@ -21,7 +21,7 @@ type Report struct {
 	places  map[string]place
 }
 
-// Origins lists every setting in the order of the struct.
+// Origins returns every setting in the order of the struct.
 func (r *Report) Origins() []Origin {
 	var out []Origin
 	for f, v := range allSettings(r.root, r.value) {
@@ -36,10 +36,9 @@ func (r *Report) Origins() []Origin {
 	return out
 }
 
-// Wrap says of which setting, and of which place in the file, an error is
-// that was found after Load. Key is a path such as "message_data.region" or
-// "resource_selector[0].value"; one that is not in force is named all the
-// same. Wrap(key, nil) is nil.
+// Wrap adds the setting, and its position in the file, to an error that was found after Load. key
+// is a path such as "message_data.region" or "resource_selector[0].value"; a key that is not set is
+// named as well. Wrap(key, nil) is nil.
 func (r *Report) Wrap(key string, err error) error {
 	if err == nil {
 		return nil
@@ -54,9 +53,8 @@ func (r *Report) Wrap(key string, err error) error {
 	return o.wrapError(err)
 }
 
-// Write writes the configuration in force as YAML, with secrets as "***".
-// With origins each value has a comment that says where it came from. What is
-// written, secrets apart, can be read by Load.
+// Write writes the effective configuration as YAML, with secrets as "***". withOrigins adds a
+// comment with its source to each value. Load can read the output, except for secrets.
 func (r *Report) Write(w io.Writer, withOrigins bool) error {
 	root := r.sectionOf(r.root, r.value, withOrigins)
 	if len(root.Content) == 0 {
@@ -70,20 +68,20 @@ func (r *Report) Write(w io.Writer, withOrigins bool) error {
 	return enc.Close()
 }
 
-// sectionOf is a section as YAML with the origins as comments.
+// sectionOf returns a section as YAML with the origins as comments.
 func (r *Report) sectionOf(s *shape, v reflect.Value, withOrigins bool) *yaml.Node {
 	out := &yaml.Node{Kind: yaml.MappingNode}
 	for _, f := range s.fields {
 		fv := v.FieldByIndex(f.index)
 		key, value := textNode(f.key), nodeOf(f.shape, fv)
 		if value == nil {
-			continue // a nil pointer; there is no way to write it
+			continue // a nil pointer, which has no YAML form
 		}
 		if f.shape.kind == section {
 			value = r.sectionOf(f.shape, fv, withOrigins)
 		}
 		if o, ok := r.origins[f.path]; ok && withOrigins {
-			// The encoder puts the comment of a block behind its key.
+			// The encoder places the comment of a block after its key.
 			if len(value.Content) > 0 {
 				key.LineComment = o.String()
 			} else {
@@ -95,7 +93,7 @@ func (r *Report) sectionOf(s *shape, v reflect.Value, withOrigins bool) *yaml.No
 	return out
 }
 
-// nodeOf is a value as YAML; nil if it is absent.
+// nodeOf returns a value as YAML; nil if it is not set.
 func nodeOf(s *shape, v reflect.Value) *yaml.Node {
 	switch s.kind {
 	case section:
@@ -150,7 +148,7 @@ func scalarNode(s *shape, v reflect.Value) *yaml.Node {
 	return textNode(text)
 }
 
-// textNode is a string with the quotes that it needs.
+// textNode returns a string with the necessary quotes.
 func textNode(text string) *yaml.Node {
 	n := &yaml.Node{}
 	n.SetString(text)
@@ -160,7 +158,7 @@ func textNode(text string) *yaml.Node {
 	return n
 }
 
-// textOf is a scalar as text that setScalar reads, unless it is secret.
+// textOf returns a scalar as text that setScalar parses, unless it is secret.
 func textOf(s *shape, v reflect.Value) string {
 	if v.Kind() == reflect.Pointer {
 		if v.IsNil() {
@@ -196,7 +194,7 @@ func flowIfEmpty(n *yaml.Node) *yaml.Node {
 	return n
 }
 
-// flowStyle writes a node and all below on one line.
+// flowStyle formats a node and its descendants on one line.
 func flowStyle(n *yaml.Node) *yaml.Node {
 	n.Style |= yaml.FlowStyle
 	return n

@@ -11,13 +11,12 @@ import (
 	"github.com/google/jsonschema-go/jsonschema"
 )
 
-// durationPattern is what time.ParseDuration reads.
+// durationPattern matches the durations that time.ParseDuration parses.
 const durationPattern = `^[+-]?(0|(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+)$`
 
-// Schema gives the JSON Schema (draft 2020-12) of the configuration file that
-// fills cfg, a pointer to a struct. What the schema accepts has the keys and
-// types that Load accepts; Load knows rules beyond it, and takes an unquoted
-// number where the schema wants a string.
+// Schema returns the JSON Schema (draft 2020-12) of the configuration file for cfg, a pointer to a
+// struct. It accepts only keys and types that Load accepts. Load has further rules, and accepts an
+// unquoted number if the schema requires a string.
 func Schema(cfg any, title string) ([]byte, error) {
 	root := structOf(cfg)
 	setDefaults(readShape(root.Type()), root)
@@ -86,14 +85,13 @@ func sectionSchema(s *shape, v reflect.Value) *jsonschema.Schema {
 	return out
 }
 
-// onlyInFile reports whether the file must have the key, because nothing else
-// can give it.
+// onlyInFile reports whether the file must contain the key, because no other source can set it.
 func onlyInFile(f *field) bool {
 	required := strings.HasPrefix(f.rules+",", "required,")
 	return required && len(f.env) == 0 && f.flag == "" && !f.hasDefault && len(f.keyNames()) == 1
 }
 
-// jsonOf is a default as JSON; nil if there is nothing to say.
+// jsonOf returns a default as JSON; nil if it is not worth showing.
 func (s *shape) jsonOf(v reflect.Value) json.RawMessage {
 	if s.kind != scalar || s.secret || v.IsZero() {
 		return nil
@@ -110,13 +108,13 @@ func (s *shape) jsonOf(v reflect.Value) json.RawMessage {
 	return out
 }
 
-// addRules adds the rules that JSON Schema has words for.
+// addRules adds the rules that JSON Schema can express.
 func addRules(p *jsonschema.Schema, rules []string) {
 	for i, r := range rules {
 		name, param, _ := strings.Cut(r, "=")
 		switch name {
 		case "omitempty":
-			return // a zero value passes whatever follows
+			return // a zero value passes the following rules
 		case "dive":
 			if elem := cmp.Or(p.Items, p.AdditionalProperties); elem != nil {
 				addRules(elem, rules[i+1:])
@@ -134,7 +132,7 @@ func addRules(p *jsonschema.Schema, rules []string) {
 	}
 }
 
-// enumValue is a member of a closed set in the type of the setting.
+// enumValue returns a member of a closed set in the type of the setting.
 func enumValue(p *jsonschema.Schema, text string) any {
 	if p.Type == "string" {
 		return text
@@ -142,7 +140,7 @@ func enumValue(p *jsonschema.Schema, text string) any {
 	return json.RawMessage(text)
 }
 
-// addLimit adds a bound of the value or of its length.
+// addLimit adds a limit for the value or for its length.
 func addLimit(p *jsonschema.Schema, name string, n int) {
 	switch name {
 	case "gt":
@@ -161,7 +159,7 @@ func addLimit(p *jsonschema.Schema, name string, n int) {
 	low := name == "gt" || name == "gte" || name == "min" || name == "len"
 	high := name == "lt" || name == "lte" || name == "max" || name == "len"
 	switch {
-	case p.Pattern != "": // a duration; its size has no words in a schema
+	case p.Pattern != "": // a duration; a schema cannot limit it
 	case p.Type == "integer" || p.Type == "number":
 		setIf(&p.Minimum, float64(n), low)
 		setIf(&p.Maximum, float64(n), high)

@@ -6,22 +6,21 @@ import (
 	"log/slog"
 )
 
-// redacted is what a Secret shows of itself.
+// redacted replaces the text of a Secret.
 const redacted = "***"
 
-// A Secret is a text that is never shown: however it is printed, logged or
-// marshalled, "***" comes out. Only Reveal gives the text. The zero value is
-// no secret, and shows as the empty text, so that one can see it is missing.
+// A Secret is a text that is never shown: printing, logging and marshalling it produces "***". Only
+// Reveal returns the text. The zero value is no secret, and is shown as the empty text, so that a
+// missing secret is visible.
 //
-// One leak is beyond its reach: fmt prints the unexported fields of a struct
-// without asking their methods, so a struct that keeps a Secret in one must
-// not be printed whole.
+// It cannot prevent one leak: fmt prints the unexported fields of a struct without calling their
+// methods, so a struct with a Secret in an unexported field must not be printed as a whole.
 type Secret string
 
-// Reveal gives the text itself.
+// Reveal returns the text.
 func (s Secret) Reveal() string { return string(s) }
 
-// String gives "***", or the empty text if there is no secret.
+// String returns "***", or the empty text for an empty secret.
 func (s Secret) String() string {
 	if s == "" {
 		return ""
@@ -29,24 +28,24 @@ func (s Secret) String() string {
 	return redacted
 }
 
-// GoString gives the same as String, in quotes.
+// GoString returns the same as String, in quotes.
 func (s Secret) GoString() string { return `"` + s.String() + `"` }
 
-// Format redacts whatever the verb: for one that a string does not know, fmt
-// would print the value past String.
+// Format redacts for every verb: for a verb that strings do not support, fmt would print the value
+// without calling String.
 func (s Secret) Format(f fmt.State, verb rune) {
 	text := s.String()
 	if verb == 'q' || f.Flag('#') {
 		text = s.GoString()
 	}
-	_, _ = io.WriteString(f, text) // fmt.State has nowhere to report it
+	_, _ = io.WriteString(f, text) // fmt.State cannot report the error
 }
 
 // LogValue redacts the secret in logs.
 func (s Secret) LogValue() slog.Value { return slog.StringValue(s.String()) }
 
-// MarshalText redacts the secret in JSON and in everything else that asks for
-// a text. What is marshalled can not be read back.
+// MarshalText redacts the secret in JSON and in all other text encodings. The output cannot be read
+// back.
 func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
 // MarshalYAML redacts the secret in YAML.

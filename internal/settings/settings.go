@@ -1,42 +1,43 @@
-// Package settings reads the configuration of a process into a struct: what
-// the struct's tags give as default, over that a YAML file, over that the
-// environment, over that flags.
+// Package settings reads the configuration of a process into a struct. The
+// sources, in ascending order of precedence, are the defaults in the struct's
+// tags, a YAML file, the environment, and flags.
 //
-// It is strict. An unknown key, a key given twice, a value of the wrong type
-// or out of range is an error that names the key, where the value came from
-// (file:line:column, the variable or the flag) and the nearest key there is.
-// All errors are reported at once, one a line; a process that started has
-// understood every word of its configuration. Secrets are never shown, not
-// in errors either.
+// It is strict. An unknown key, a duplicate key, a value of the wrong type
+// or out of range is an error that names the key, the source of the value
+// (file:line:column, the variable or the flag) and the most similar key.
+// All errors are reported at once, one per line, so a process that starts has
+// understood its whole configuration. Secrets are never shown, not even in
+// errors.
 //
-// A setting is an exported field with these tags; a field without a key is
-// not a setting, and an embedded struct without one lends its fields to the
+// A setting is an exported field with these tags. A field without a key is
+// not a setting, and an embedded struct without a key adds its fields to the
 // struct around it:
 //
-//	key:"poll_interval"         its key in the file; nested structs nest
-//	alias:"pollInterval"        other keys for it, by comma; giving two is an error
-//	env:"SENTINEL_POLL"         its variable, or several by comma; an empty one counts as absent
+//	key:"poll_interval"         its key in the file; nested structs are nested mappings
+//	alias:"pollInterval"        alternative keys, separated by commas; setting two is an error
+//	env:"SENTINEL_POLL"         its variable, or several separated by commas; an empty one counts as unset
 //	flag:"poll-interval"        its flag, see AddFlags
-//	default:"5s"                its value if nothing gives one, as in the environment
-//	doc:"How often to poll."    what it means
+//	default:"5s"                its default value, in the form of the environment
+//	doc:"How often to poll."    its description
 //	validate:"gt=0"             rules of github.com/go-playground/validator
 //	secret:"true"               hide it; a Secret is always hidden
 //	file:"token_file"           key of the path of a file that holds the value;
-//	                            each variable then has a twin with _FILE appended
+//	                            each variable then has a variant with the suffix _FILE
 //
-// Settings may share a variable or a flag of one type; each then has its
-// value.
+// Settings of one type may share a variable or a flag; all of them then get
+// its value.
 //
 // A field that is not zero when Load is called keeps its value as its
-// default. Types are strings, Secret, booleans, numbers, time.Duration with a
-// unit ("1m30s"), what implements encoding.TextUnmarshaler, pointers to
-// these (nil is absent), structs, OrderedMap, and lists of, and maps from
-// string to, any of these. Lists and maps of scalars are written as "a,b" and
-// "k=v,l=w" in the environment and in flags; what holds a struct can only be
-// given in the file. A list or a map that is given replaces the weaker one.
+// default. The supported types are strings, Secret, booleans, numbers,
+// time.Duration with a unit ("1m30s"), implementations of
+// encoding.TextUnmarshaler, pointers to these (nil means unset), structs,
+// OrderedMap, and lists of, and maps from string to, any of these. Lists and
+// maps of scalars are written as "a,b" and "k=v,l=w" in the environment and in
+// flags; a list or map of structs can only be set in the file. A list or a map
+// replaces that of a source with lower precedence.
 //
-// A struct with tags that make no sense is a fault of the program: whatever
-// reads the tags panics.
+// Invalid tags are a bug in the program: every function that reads them
+// panics.
 package settings
 
 import (
@@ -48,26 +49,26 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Source is where the values come from, weakest first. The zero value gives
-// the defaults alone.
+// Source holds the sources of the values, in ascending order of precedence. The zero value gives
+// only the defaults.
 type Source struct {
 	// File is the path of a YAML file of at most 1 MiB, or empty for none.
 	File string
 
-	// FileData is the content of the file if it has been read already; File
-	// is then only its name in errors.
+	// FileData is the content of the file if it has already been read; File is then only its name
+	// in errors.
 	FileData []byte
 
-	// Env looks up an environment variable, as OSEnv does. Nil is none.
+	// Env returns an environment variable, as OSEnv does. Nil means no environment.
 	Env func(name string) (string, bool)
 
-	// Flags are parsed flags, with those of AddFlags or others of the same
-	// names among them. Only those that were given count. Nil is none.
+	// Flags are the parsed flags, including those of AddFlags or others with the same names. Only
+	// flags that were set count. Nil means no flags.
 	Flags *pflag.FlagSet
 }
 
-// Load fills cfg, a pointer to a struct, from src and validates it. The error
-// joins one error for each thing that is wrong; cfg is then not to be used.
+// Load fills cfg, a pointer to a struct, from src and validates it. The error joins one error for
+// each problem; cfg must then not be used.
 func Load(cfg any, src Source) (*Report, error) {
 	root := structOf(cfg)
 	l := &loader{
@@ -95,7 +96,7 @@ func Load(cfg any, src Source) (*Report, error) {
 	return &Report{file: src.File, root: l.root, value: root, origins: l.origins, places: l.places}, nil
 }
 
-// structOf is the struct that cfg points to.
+// structOf returns the struct to which cfg points.
 func structOf(cfg any) reflect.Value {
 	v := reflect.ValueOf(cfg)
 	if v.Kind() != reflect.Pointer || v.IsNil() || v.Elem().Kind() != reflect.Struct {
@@ -104,22 +105,22 @@ func structOf(cfg any) reflect.Value {
 	return v.Elem()
 }
 
-// A place is where a value begins in the file; zero is not in the file.
+// A place is the position of a value in the file; zero means that it is not in the file.
 type place struct{ line, column int }
 
-// A loader is the work of one Load.
+// A loader holds the state of one Load.
 type loader struct {
 	src      Source
 	root     *shape
 	origins  map[string]Origin // of each setting, by its path
 	places   map[string]place  // of each value in the file, by its path
-	bad      map[string]bool   // paths that have a problem already
-	nodes    int               // how many values of the file were visited
-	depth    int               // how deep the one being visited is
+	bad      map[string]bool   // paths that already have a problem
+	nodes    int               // number of visited values of the file
+	depth    int               // depth of the current value
 	problems problems
 }
 
-// setDefaults gives every zero setting below s the default of its tag.
+// setDefaults sets the default of the tag for every zero setting below s.
 func setDefaults(s *shape, v reflect.Value) {
 	for f, fv := range allSettings(s, v) {
 		if f.hasDefault && fv.IsZero() {
@@ -130,7 +131,7 @@ func setDefaults(s *shape, v reflect.Value) {
 	}
 }
 
-// readEnv takes the value of a setting from its variables.
+// readEnv reads the value of a setting from its variables.
 func (l *loader) readEnv(f *field, v reflect.Value) {
 	if l.src.Env == nil {
 		return
@@ -160,7 +161,7 @@ func (l *loader) readEnv(f *field, v reflect.Value) {
 	}
 }
 
-// readFlag takes the value of a setting from its flag.
+// readFlag reads the value of a setting from its flag.
 func (l *loader) readFlag(f *field, v reflect.Value) {
 	if f.flag == "" || l.src.Flags == nil {
 		return
@@ -182,7 +183,7 @@ func (l *loader) readFlag(f *field, v reflect.Value) {
 	}
 }
 
-// noteOverride notes that a setting has its value from o, whatever the file said.
+// noteOverride records that the value of a setting comes from o, whatever the file contains.
 func (l *loader) noteOverride(o Origin) {
 	l.origins[o.Key] = o
 	maps.DeleteFunc(l.places, func(path string, _ place) bool {

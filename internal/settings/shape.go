@@ -10,24 +10,24 @@ import (
 	"time"
 )
 
-// A kind is how a type is written.
+// A kind is the notation of a type.
 type kind int
 
 const (
 	scalar  kind = iota // one text
 	section             // a struct: a mapping with known keys
 	list                // a slice
-	mapping             // a map from string: a mapping with the user's keys
+	mapping             // a map from string: a mapping with user-defined keys
 	ordered             // an OrderedMap
 )
 
-// A shape is a type as settings sees it.
+// A shape describes a type for this package.
 type shape struct {
 	kind   kind
 	typ    reflect.Type
 	secret bool     // a scalar that is never shown
 	elem   *shape   // of a list or mapping
-	fields []*field // of a section; those of embedded structs among them
+	fields []*field // of a section, including those of embedded structs
 }
 
 // A field is a setting, or a section of settings, with its tags.
@@ -47,8 +47,7 @@ type field struct {
 	shape      *shape
 }
 
-// maxNesting is deeper than any configuration; a type that contains itself
-// reaches it.
+// maxNesting is deeper than any real configuration; a type that contains itself reaches it.
 const maxNesting = 16
 
 // readShape reads the tags of a struct type.
@@ -133,7 +132,7 @@ func describeField(sf reflect.StructField, path string, index []int, depth int) 
 	return f
 }
 
-// checkTags refuses tags that could not work.
+// checkTags rejects invalid tags.
 func (f *field) checkTags() {
 	element := strings.Contains(f.path, "[")
 	switch {
@@ -150,7 +149,7 @@ func (f *field) checkTags() {
 	}
 }
 
-// keyNames are the keys that the file may use for f.
+// keyNames returns the keys that the file may use for f.
 func (f *field) keyNames() []string {
 	names := append([]string{f.key}, f.aliases...)
 	if f.fileKey != "" {
@@ -164,14 +163,14 @@ func (s *shape) hasText() bool {
 	return s.kind == scalar || (s.kind == list || s.kind == mapping) && s.elem.kind == scalar
 }
 
-// hasRules reports whether something within a section is to be validated.
+// hasRules reports whether a section contains values with validation rules.
 func (s *shape) hasRules() bool {
 	return slices.ContainsFunc(s.fields, func(f *field) bool {
 		return f.rules != "" || f.shape.hasRules()
 	})
 }
 
-// allSettings are the settings below a section, in order, with their values.
+// allSettings returns the settings below a section, in order, with their values.
 func allSettings(s *shape, v reflect.Value) iter.Seq2[*field, reflect.Value] {
 	return func(yield func(*field, reflect.Value) bool) {
 		walkShape(s, v, yield)
@@ -192,7 +191,7 @@ func walkShape(s *shape, v reflect.Value, yield func(*field, reflect.Value) bool
 	return true
 }
 
-// typeName is what documentation calls the type.
+// typeName returns the name of the type in documentation.
 func (s *shape) typeName() string {
 	t := s.typ
 	if t.Kind() == reflect.Pointer {
@@ -229,7 +228,7 @@ func joinPath(path, key string) string {
 	return path + "." + key
 }
 
-// splitTag reads a list by comma from a tag.
+// splitTag splits a comma-separated list in a tag.
 func splitTag(tag string) []string {
 	if tag == "" {
 		return nil

@@ -2,11 +2,10 @@ package settings
 
 import "strings"
 
-// Nearest finds the candidate that was probably meant by text, or "". Case,
-// dashes and underscores do not count; beyond that, a third of the letters
-// may be wrong, but no more than three.
+// Nearest returns the candidate that text probably means, or "". It ignores case, dashes and
+// underscores. Up to a third of the letters may be wrong, but no more than three.
 func Nearest(text string, candidates []string) string {
-	const longest = 64 // no name is; and the cost is quadratic
+	const longest = 64 // no name is longer, and the cost is quadratic
 	if len(text) > longest {
 		return ""
 	}
@@ -24,8 +23,8 @@ func foldKey(s string) string {
 	return strings.NewReplacer("_", "", "-", "").Replace(strings.ToLower(s))
 }
 
-// editDistance counts the bytes to insert, delete, change, or swap with their
-// neighbour to make b of a.
+// editDistance returns the number of bytes to insert, delete, change, or swap with their neighbour
+// to turn a into b.
 func editDistance(a, b string) int {
 	rows := [3][]int{make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)}
 	before, last, row := rows[0], rows[1], rows[2]

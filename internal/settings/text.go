@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// setText parses the text form of a value, as the environment, flags and
-// default tags have it.
+// setText parses the text form of a value, as it is used in the environment, flags and default
+// tags.
 func setText(s *shape, v reflect.Value, text string) error {
 	if s.kind == scalar {
 		return setScalar(s, v, text)
@@ -24,8 +24,8 @@ func setText(s *shape, v reflect.Value, text string) error {
 	return setTexts(s, v, strings.Split(text, ","))
 }
 
-// setTexts parses the elements of a list or map; for a scalar the last text
-// wins, as with flags that are given twice.
+// setTexts parses the elements of a list or map. For a scalar the last text wins, as for repeated
+// flags.
 func setTexts(s *shape, v reflect.Value, texts []string) error {
 	switch {
 	case s.kind == scalar && len(texts) > 0:
@@ -70,8 +70,8 @@ func setPairs(s *shape, v reflect.Value, texts []string) error {
 	return nil
 }
 
-// setScalar parses one text. The error reads on from the name of the setting,
-// and does not show a secret.
+// setScalar parses one text. The error continues a sentence after the name of the setting, and does
+// not show a secret.
 func setScalar(s *shape, v reflect.Value, text string) error {
 	if v.Kind() == reflect.Pointer {
 		p := reflect.New(v.Type().Elem())
@@ -152,8 +152,8 @@ func numberError(err error, want string) error {
 	return errors.New(want)
 }
 
-// setFromFile takes the value from the file at path, without the newline that
-// editors put at its end. An empty file is an error.
+// setFromFile reads the value from the file at path, without the trailing newline that editors add.
+// An empty file is an error.
 func setFromFile(s *shape, v reflect.Value, path string) error {
 	data, err := readAll(path)
 	if err != nil {
@@ -166,7 +166,7 @@ func setFromFile(s *shape, v reflect.Value, path string) error {
 	return setScalar(s, v, text)
 }
 
-// maxFile bounds what is read of any file, in bytes.
+// maxFile is the maximum size of a file, in bytes.
 const maxFile = 1 << 20
 
 func readAll(path string) ([]byte, error) {
@@ -174,7 +174,7 @@ func readAll(path string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = f.Close() }() // opened for reading alone
+	defer func() { _ = f.Close() }() // opened only for reading
 	data, err := io.ReadAll(io.LimitReader(f, maxFile+1))
 	if err != nil {
 		return nil, err

@@ -11,12 +11,10 @@ import (
 	"github.com/go-playground/validator/v10"
 )
 
-// inlined is what the validator calls an embedded struct, to be cut out of
-// the paths that it gives.
+// inlined is the validator's name for an embedded struct, which is removed from its paths.
 const inlined = "~."
 
-// validateRules checks the rules of the tags. What has a problem already is not
-// named again.
+// validateRules checks the rules of the tags. It omits settings that already have a problem.
 func (l *loader) validateRules(root reflect.Value) {
 	v := validator.New(validator.WithRequiredStructEnabled())
 	v.RegisterTagNameFunc(func(sf reflect.StructField) string {
@@ -42,7 +40,7 @@ func (l *loader) validateRules(root reflect.Value) {
 	}
 }
 
-// hasProblem reports whether a path, or something around it, has a problem.
+// hasProblem reports whether a path, or one of its parents, has a problem.
 func (l *loader) hasProblem(path string) bool {
 	for {
 		if l.bad[path] {
@@ -56,8 +54,8 @@ func (l *loader) hasProblem(path string) bool {
 	}
 }
 
-// originOf is where a value came from: its own place in the file, or that of
-// the setting that it is part of.
+// originOf returns the source of a value: its position in the file, or that of the setting that
+// contains it.
 func (l *loader) originOf(path string) Origin {
 	for at := path; ; {
 		if p, ok := l.places[at]; ok {
@@ -75,7 +73,7 @@ func (l *loader) originOf(path string) Origin {
 	}
 }
 
-// explainRule says in our own words which rule is broken.
+// explainRule returns a message about the violated rule, in this package's words.
 func (l *loader) explainRule(e validator.FieldError, path string) string {
 	f := l.root.fieldAt(path)
 	say := requirement(e, func(goName string) string { return l.root.siblingKey(path, goName) })
@@ -103,8 +101,8 @@ func (l *loader) explainRule(e validator.FieldError, path string) string {
 	return say
 }
 
-// requirement is a rule as a sentence that begins with the name of the
-// setting; keyOf gives the key of a neighbouring field.
+// requirement returns a rule as a sentence that begins with the name of the setting. keyOf returns
+// the key of a neighbouring field.
 func requirement(e validator.FieldError, keyOf func(goName string) string) string {
 	param := e.Param()
 	switch e.Tag() {
@@ -143,7 +141,7 @@ func requirement(e validator.FieldError, keyOf func(goName string) string) strin
 	return fmt.Sprintf("must satisfy the rule %s=%s", e.Tag(), param)
 }
 
-// boundText is a comparison with a constant: of the value, or of its length.
+// boundText returns the text of a comparison with a constant: of the value, or of its length.
 func boundText(e validator.FieldError) string {
 	what := comparison(e.Tag())
 	if k := e.Kind(); k == reflect.String {
@@ -175,7 +173,7 @@ func comparison(tag string) string {
 	}
 }
 
-// keyNamesOf names the fields of a rule's parameter.
+// keyNamesOf returns the names of the fields in a rule's parameter.
 func keyNamesOf(param string, keyOf func(string) string) string {
 	var out []string
 	for goName := range strings.FieldsSeq(param) {
@@ -184,7 +182,7 @@ func keyNamesOf(param string, keyOf func(string) string) string {
 	return strings.Join(out, " and ")
 }
 
-// conditions words the pairs of field and value in a rule's parameter.
+// conditions returns the text for the pairs of field and value in a rule's parameter.
 func conditions(param string, keyOf func(string) string) string {
 	var out []string
 	for pair := range slices.Chunk(strings.Fields(param), 2) {
@@ -195,7 +193,7 @@ func conditions(param string, keyOf func(string) string) string {
 	return strings.Join(out, " and ")
 }
 
-// howToSet names the ways to give a setting.
+// howToSet returns the names of the sources for a setting.
 func howToSet(f *field) string {
 	if f == nil || strings.Contains(f.path, "[") {
 		return ""
@@ -212,8 +210,8 @@ func howToSet(f *field) string {
 
 func isSecret(f *field) bool { return f != nil && f.shape.secret }
 
-// fieldAt finds the field that a path leads to, past the indexes of lists and
-// maps; nil if there is none.
+// fieldAt returns the field at a path, ignoring the indexes of lists and maps; nil if the path has
+// no field.
 func (s *shape) fieldAt(path string) *field {
 	var f *field
 	for key := range strings.SplitSeq(withoutIndexes(path), ".") {
@@ -228,7 +226,7 @@ func (s *shape) fieldAt(path string) *field {
 	return f
 }
 
-// siblingKey is the key of the field with a Go name beside the one at path.
+// siblingKey returns the key of the field with a Go name next to the one at path.
 func (s *shape) siblingKey(path, goName string) string {
 	if i := strings.LastIndexByte(withoutIndexes(path), '.'); i >= 0 {
 		if f := s.fieldAt(withoutIndexes(path)[:i]); f != nil {
@@ -246,7 +244,7 @@ func (s *shape) siblingKey(path, goName string) string {
 	return goName
 }
 
-// withoutIndexes cuts "[0]" and "[key]" out of a path.
+// withoutIndexes removes "[0]" and "[key]" from a path.
 func withoutIndexes(path string) string {
 	for {
 		before, rest, ok := strings.Cut(path, "[")

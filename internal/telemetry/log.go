@@ -1,9 +1,8 @@
-// Package telemetry makes what a process tells about itself: its logger, its
-// metrics registry and its tracing.
+// Package telemetry creates the logger, the metrics registry and the tracing of a process.
 //
-// Nothing in it is global: what is made is handed on. Tracing is off unless
-// an OTLP endpoint is given, and then costs nothing; a collector that can not
-// be reached costs the spans and a log line, never the work.
+// It has no global state: callers pass on its results. Tracing is off unless an OTLP endpoint is
+// configured, and then costs nothing. An unreachable collector costs the spans and a log line, but
+// never blocks work.
 package telemetry
 
 import (
@@ -13,10 +12,9 @@ import (
 	"strings"
 )
 
-// LogConfig says what is logged and how. The zero value is info and above as
-// JSON.
+// LogConfig configures the logger. The zero value logs info and above as JSON.
 type LogConfig struct {
-	// Level is the least level that is logged.
+	// Level is the minimum level.
 	Level string `key:"level" env:"LOG_LEVEL" flag:"log-level" default:"info" validate:"oneof=debug info warn error" doc:"Minimum log level: debug, info, warn or error."`
 
 	// Format is json or text.
@@ -27,8 +25,8 @@ type LogConfig struct {
 	LevelVar *slog.LevelVar
 }
 
-// NewLogger makes a logger that writes to w. Levels are written in lower case
-// and durations as Go writes them, in both formats.
+// NewLogger returns a logger that writes to w. Levels are in lower case and durations in Go
+// notation, in both formats.
 func NewLogger(w io.Writer, cfg LogConfig) (*slog.Logger, error) {
 	level, err := ParseLevel(cfg.Level)
 	if err != nil {
@@ -49,7 +47,7 @@ func NewLogger(w io.Writer, cfg LogConfig) (*slog.Logger, error) {
 	return nil, fmt.Errorf("unknown log format %q: use json or text", cfg.Format)
 }
 
-// ParseLevel reads the name of a level; the empty name is info.
+// ParseLevel parses the name of a level; the empty name is info.
 func ParseLevel(name string) (slog.Level, error) {
 	switch strings.ToLower(name) {
 	case "debug":
@@ -66,7 +64,7 @@ func ParseLevel(name string) (slog.Level, error) {
 
 func replaceAttr(groups []string, a slog.Attr) slog.Attr {
 	if a.Value.Kind() == slog.KindDuration {
-		// JSON would have nanoseconds, with no unit to tell.
+		// JSON would contain nanoseconds without a unit.
 		a.Value = slog.StringValue(a.Value.Duration().String())
 	}
 	if len(groups) == 0 && a.Key == slog.LevelKey {

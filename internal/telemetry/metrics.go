@@ -10,13 +10,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// scrapeTimeout bounds one scrape, so that a stuck collector does not pile up
-// requests.
+// scrapeTimeout limits one scrape, so that a stuck collector does not accumulate requests.
 const scrapeTimeout = 10 * time.Second
 
-// NewRegistry makes the registry of a process, with the Go runtime's and the
-// process's own metrics and fleetloop_build_info, which has the version and the
-// revision as labels.
+// NewRegistry returns the registry of a process, with the metrics of the Go runtime and of the
+// process, and fleetloop_build_info, which has the version and the revision as labels.
 func NewRegistry(component, version, revision string) *prometheus.Registry {
 	r := prometheus.NewRegistry()
 	r.MustRegister(
@@ -33,9 +31,8 @@ func NewRegistry(component, version, revision string) *prometheus.Registry {
 	return r
 }
 
-// MetricsHandler serves what g gathers to Prometheus, OpenMetrics with its
-// exemplars included. A collector that fails takes only its own metrics out
-// of the answer.
+// MetricsHandler serves the metrics of g to Prometheus, including OpenMetrics with exemplars. A
+// failing collector removes only its own metrics from the response.
 func MetricsHandler(g prometheus.Gatherer) http.Handler {
 	return promhttp.HandlerFor(g, promhttp.HandlerOpts{
 		ErrorHandling:     promhttp.ContinueOnError,

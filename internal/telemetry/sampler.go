@@ -10,9 +10,8 @@ const (
 	sampleWindow = time.Minute
 )
 
-// A Sampler keeps a fault of thousands of resources from filling the log: of
-// each kind it lets some lines a minute through, and the next one after that
-// says how many were left out.
+// A Sampler prevents a fault of thousands of resources from filling the log. It allows some lines
+// per minute of each kind, and the next line after that contains the number of omitted lines.
 type Sampler struct {
 	mu    sync.Mutex
 	kinds map[string]*sample
@@ -24,11 +23,11 @@ type sample struct {
 	omitted int
 }
 
-// NewSampler makes a sampler that has let nothing through yet.
+// NewSampler returns a sampler that has not allowed any line yet.
 func NewSampler() *Sampler { return &Sampler{kinds: map[string]*sample{}} }
 
-// Allow reports whether a line of a kind may be logged now, and how many were
-// left out before it. Kinds come from a closed set.
+// Allow reports whether a line of a kind may be logged now, and how many were omitted before it.
+// Kinds come from a closed set.
 func (s *Sampler) Allow(kind string) (omitted int, ok bool) {
 	now := time.Now()
 	s.mu.Lock()
@@ -50,8 +49,8 @@ func (s *Sampler) Allow(kind string) (omitted int, ok bool) {
 	return omitted, true
 }
 
-// Omitted returns how many lines of each kind were left out and told by no
-// line since: of the kinds that may log again, or of all. They count as told.
+// Omitted returns how many lines of each kind were omitted and not reported since: for the kinds
+// that may log again, or for all. It counts them as reported.
 func (s *Sampler) Omitted(all bool) map[string]int {
 	now := time.Now()
 	s.mu.Lock()

@@ -17,30 +17,29 @@ import (
 	"go.opentelemetry.io/otel/trace/noop"
 )
 
-// flushTimeout bounds how long the end of a process waits for the collector.
+// flushTimeout limits how long the shutdown of a process waits for the collector.
 const flushTimeout = 5 * time.Second
 
 var errFlushTimeout = errors.New("collector did not accept the last spans in time")
 
-// TraceConfig says where spans go. The zero value is nowhere. Headers, TLS,
-// timeouts, sampling and the attributes of the resource are those of the
-// OTEL_* variables, which the OpenTelemetry SDK reads by itself.
+// TraceConfig configures the destination of spans. The zero value means none. Headers, TLS,
+// timeouts, sampling and resource attributes come from the OTEL_* variables, which the
+// OpenTelemetry SDK reads.
 type TraceConfig struct {
-	// Endpoint is the base URL of an OTLP collector that speaks HTTP; spans
-	// go to /v1/traces below it.
+	// Endpoint is the base URL of an OTLP collector with HTTP; spans go to /v1/traces below it.
 	Endpoint string `key:"endpoint" env:"OTEL_EXPORTER_OTLP_ENDPOINT" validate:"omitempty,url" doc:"Base URL of an OTLP/HTTP collector, such as http://localhost:4318. Without it, tracing is off."`
 
-	// TracesEndpoint is the full URL for spans, and wins over Endpoint.
+	// TracesEndpoint is the full URL for spans, and takes precedence over Endpoint.
 	TracesEndpoint string `key:"traces_endpoint" env:"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT" validate:"omitempty,url" doc:"Full URL for traces, instead of one derived from the endpoint."`
 
-	// Version is the program's, which spans have as service.version.
+	// Version is the version of the program, in spans as service.version.
 	Version string
 
-	// Log tells of spans that were lost. Nil tells nobody.
+	// Log logs lost spans. Nil discards them.
 	Log *slog.Logger
 }
 
-// endpointURL is where spans go, or empty.
+// endpointURL returns the destination of spans, or empty for none.
 func (c TraceConfig) endpointURL() (string, error) {
 	if c.TracesEndpoint != "" || c.Endpoint == "" {
 		return c.TracesEndpoint, nil
@@ -52,15 +51,15 @@ func (c TraceConfig) endpointURL() (string, error) {
 	return u.JoinPath("v1", "traces").String(), nil
 }
 
-// Tracing makes tracers and delivers their spans.
+// Tracing creates tracers and delivers their spans.
 type Tracing struct {
 	provider trace.TracerProvider
 	shutdown func(context.Context) error // nil if tracing is off
 }
 
-// NewTracing makes the tracing of a component. It does not connect: spans are
-// sent in batches in the background, from now until Run ends, and are lost,
-// with a log line, if the collector does not take them.
+// NewTracing returns the tracing of a component. It does not connect: spans are sent in batches in
+// the background until Run ends. If the collector does not accept them they are lost, with a log
+// line.
 func NewTracing(ctx context.Context, cfg TraceConfig, component string) (*Tracing, error) {
 	endpoint, err := cfg.endpointURL()
 	if err != nil {
@@ -77,7 +76,7 @@ func NewTracing(ctx context.Context, cfg TraceConfig, component string) (*Tracin
 		ctx,
 		resource.WithTelemetrySDK(),
 		resource.WithAttributes(attribute.String("service.name", component), attribute.String("service.version", cfg.Version)),
-		resource.WithFromEnv(), // last, because the later wins
+		resource.WithFromEnv(), // last, because later values take precedence
 	)
 	if err != nil {
 		return nil, fmt.Errorf("describe %s for tracing: %w", component, err)
@@ -93,14 +92,13 @@ func NewTracing(ctx context.Context, cfg TraceConfig, component string) (*Tracin
 	return &Tracing{provider: provider, shutdown: provider.Shutdown}, nil
 }
 
-// Enabled reports whether spans go anywhere.
+// Enabled reports whether spans are exported.
 func (t *Tracing) Enabled() bool { return t.shutdown != nil }
 
-// Tracer gives a tracer for a package, named by its import path.
+// Tracer returns the tracer of a package, named by its import path.
 func (t *Tracing) Tracer(name string) trace.Tracer { return t.provider.Tracer(name) }
 
-// Run waits until ctx ends and then delivers what is left, for five seconds
-// at most.
+// Run waits until ctx ends and then delivers the remaining spans, for at most five seconds.
 func (t *Tracing) Run(ctx context.Context) error {
 	<-ctx.Done()
 	if t.shutdown == nil {
@@ -117,8 +115,8 @@ func (t *Tracing) Run(ctx context.Context) error {
 	return nil
 }
 
-// Inject gives the trace of ctx as the W3C texts that go into a message or
-// a cloud event; both are empty if there is none.
+// Inject returns the trace of ctx as the W3C texts for a message or a cloud event; both are empty
+// without a trace.
 func Inject(ctx context.Context) (traceparent, tracestate string) {
 	if !trace.SpanContextFromContext(ctx).IsValid() {
 		return "", ""
@@ -128,8 +126,8 @@ func Inject(ctx context.Context) (traceparent, tracestate string) {
 	return c["traceparent"], c["tracestate"]
 }
 
-// Extract gives a context with the trace of a message as its remote parent.
-// Texts that are no trace leave ctx as it is.
+// Extract returns a context with the trace of a message as its remote parent. Invalid texts do not
+// change ctx.
 func Extract(ctx context.Context, traceparent, tracestate string) context.Context {
 	if traceparent == "" {
 		return ctx
@@ -139,8 +137,8 @@ func Extract(ctx context.Context, traceparent, tracestate string) context.Contex
 	})
 }
 
-// A loggingExporter logs what it could not export. Without it the SDK writes
-// to the global logger of the standard library.
+// A loggingExporter logs failed exports. Without it the SDK writes to the global logger of the
+// standard library.
 type loggingExporter struct {
 	sdktrace.SpanExporter
 

@@ -1,5 +1,5 @@
-// Package controllertest runs the binary of a controller as a process of its own,
-// for tests that stop it, kill it, and read what it says.
+// Package controllertest runs the binary of a controller as a separate process, for tests that stop
+// it, kill it, and read its output.
 package controllertest
 
 import (
@@ -23,13 +23,13 @@ import (
 	"github.com/fleetloop/fleetloop/internal/telemetry/logtest"
 )
 
-// Patience is how long anything may take that happens soon.
+// Patience is the maximum wait for anything that happens soon.
 const Patience = 2 * time.Minute
 
-// PollEvery is how often it is looked whether it has happened.
+// PollEvery is the interval of checks during a wait.
 const PollEvery = 20 * time.Millisecond
 
-// A Process is one life of a binary.
+// A Process is one run of a binary.
 type Process struct {
 	tb   testing.TB
 	cmd  *exec.Cmd
@@ -37,8 +37,8 @@ type Process struct {
 	done chan struct{} // closed when it has ended
 }
 
-// Start starts a binary with nothing in its environment but what is given. It
-// is killed when the test ends; its log is shown if the test failed.
+// Start starts a binary with only the given environment. It is killed at the end of the test; its
+// log is shown if the test failed.
 func Start(tb testing.TB, binary string, env map[string]string, args ...string) *Process {
 	tb.Helper()
 	p := &Process{tb: tb, done: make(chan struct{})}
@@ -65,13 +65,13 @@ func Start(tb testing.TB, binary string, env map[string]string, args ...string) 
 	return p
 }
 
-// Kill ends the process as a power failure would.
+// Kill ends the process as abruptly as a power failure.
 func (p *Process) Kill() {
-	_ = p.cmd.Process.Kill() // it may have ended
+	_ = p.cmd.Process.Kill() // it may have ended already
 	<-p.done
 }
 
-// Stop tells the process to end and gives its exit code.
+// Stop stops the process and returns its exit code.
 func (p *Process) Stop() int {
 	p.tb.Helper()
 	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
@@ -87,10 +87,10 @@ func (p *Process) Stop() int {
 	return p.cmd.ProcessState.ExitCode()
 }
 
-// Count is how often the process has said something.
+// Count returns how often the process has logged a text.
 func (p *Process) Count(text string) int { return strings.Count(p.log.String(), text) }
 
-// Says is an error unless the process has said something.
+// Says returns an error unless the process has logged a text.
 func (p *Process) Says(text string) error {
 	if p.Count(text) == 0 {
 		return fmt.Errorf("the controller has not said %q", text)
@@ -104,7 +104,7 @@ func (p *Process) logTail() string {
 	return text[max(0, len(text)-most):]
 }
 
-// Address is where the process listens for a purpose.
+// Address returns the address on which the process listens for a purpose.
 func (p *Process) Address(purpose string) (string, error) {
 	for text := range strings.Lines(p.log.String()) {
 		var line struct {
@@ -117,8 +117,7 @@ func (p *Process) Address(purpose string) (string, error) {
 	return "", fmt.Errorf("it does not say where it listens for %s", purpose)
 }
 
-// Logged is a field of the first line that the process has logged with this
-// message.
+// Logged returns a field of the first log line with this message.
 func (p *Process) Logged(message, field string) (string, error) {
 	for text := range strings.Lines(p.log.String()) {
 		var line map[string]any
@@ -129,7 +128,7 @@ func (p *Process) Logged(message, field string) (string, error) {
 	return "", fmt.Errorf("it has not logged %q", message)
 }
 
-// Ended is closed when the process has ended.
+// Ended returns a channel that is closed when the process has ended.
 func (p *Process) Ended() <-chan struct{} { return p.done }
 
 // WantReady waits until the process is ready.
@@ -149,7 +148,7 @@ func (p *Process) WantReady() {
 	})
 }
 
-// Metrics are the process's metrics as it serves them.
+// Metrics returns the process's metrics as it serves them.
 func (p *Process) Metrics() string {
 	p.tb.Helper()
 	_, body, err := p.getPath(p.tb.Context(), "metrics", "/metrics")
@@ -176,14 +175,14 @@ func (p *Process) getPath(ctx context.Context, purpose, path string) (code int, 
 	return resp.StatusCode, string(text), errors.Join(err, resp.Body.Close())
 }
 
-// Eventually calls check until it gives no error.
+// Eventually calls check until it returns nil.
 func Eventually(tb testing.TB, check func(ctx context.Context) error) {
 	tb.Helper()
 	ctx, cancel := context.WithTimeout(tb.Context(), Patience)
 	defer cancel()
 	ticker := time.NewTicker(PollEvery)
 	defer ticker.Stop()
-	var last error // that is not about our own bound
+	var last error // the last error that is not our own timeout
 	for {
 		err := check(ctx)
 		if err == nil {
@@ -200,7 +199,7 @@ func Eventually(tb testing.TB, check func(ctx context.Context) error) {
 	}
 }
 
-// Kubeconfig is a client's configuration as a file.
+// Kubeconfig returns a kubeconfig file for a client configuration.
 func Kubeconfig(tb testing.TB, cfg *rest.Config) string {
 	tb.Helper()
 	const name = "bed"
@@ -216,7 +215,7 @@ func Kubeconfig(tb testing.TB, cfg *rest.Config) string {
 	return string(text)
 }
 
-// Build builds binaries of cmd/ as they are shipped into a folder.
+// Build builds binaries of cmd/ into a folder, as they are released.
 func Build(ctx context.Context, dir string, names ...string) error {
 	args := []string{"build", "-trimpath", "-o", dir}
 	for _, name := range names {

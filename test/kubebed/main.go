@@ -1,6 +1,6 @@
-// Command kubebed starts a Kubernetes control plane on this machine, to try
-// things out on: the one that the tests run on. With a command behind "--" it
-// runs that on it, and ends with it.
+// Command kubebed starts a Kubernetes control plane on this machine, to try things out: the one
+// that the tests use. A command after "--" is run on it, and the control plane ends with the
+// command.
 package main
 
 import (
@@ -24,7 +24,7 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := newCommand(os.Stdout, os.Stderr).ExecuteContext(ctx)
 	stop()
-	var exit interface { // *exec.ExitError, of the command that was run on it, or exitError
+	var exit interface { // *exec.ExitError of the command, or exitError
 		error
 		ExitCode() int
 	}

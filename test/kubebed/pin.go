@@ -20,11 +20,10 @@ const (
 	gardener    = "github.com/gardener/gardener"
 	moduleDir   = "internal/kube/kubebed/programs/module"
 	gardenerDir = "internal/kube/kubebed/programs/garden"
-	here        = "github.com/fleetloop/fleetloop/" // what the names of modules begin with
+	here        = "github.com/fleetloop/fleetloop/" // common prefix of the module names
 )
 
-// pinCommand writes the module of the programs for a release of Kubernetes, or
-// of Gardener.
+// pinCommand writes the module of the programs for a release of Kubernetes or Gardener.
 func pinCommand(stderr io.Writer) *cobra.Command {
 	var garden bool
 	cmd := &cobra.Command{
@@ -38,8 +37,8 @@ func pinCommand(stderr io.Writer) *cobra.Command {
 				return fmt.Errorf("version %q must look like 1.37.1", version)
 			}
 			if garden {
-				// The types are a module of their own, which Gardener points at a
-				// folder that its archive does not hold.
+				// The types are a separate module, which Gardener replaces by a folder that its
+				// archive does not contain.
 				return pinModules(cmd.Context(), stderr, gardenerDir, source{gardener, version, "./", version})
 			}
 			return pinModules(cmd.Context(), stderr, moduleDir, source{kubernetes, version, "./staging/", "0." + minor})
@@ -49,18 +48,17 @@ func pinCommand(stderr io.Writer) *cobra.Command {
 	return cmd
 }
 
-// A source is a module whose own replacements point at folders, which its archive
-// does not hold.
+// A source is a module that replaces its libraries by folders, which its archive does not contain.
 type source struct {
 	module, version string
-	folders         string // what these folders begin with
-	published       string // the version that they are published at
+	folders         string // common prefix of these folders
+	published       string // the version at which they are published
 }
 
-// pinModules writes go.mod and go.sum into dir, which has the other files.
+// pinModules writes go.mod and go.sum into dir, which contains the other files.
 //
-// Kubernetes and Gardener require their libraries at v0.0.0 and point them at
-// folders; our replacements point them at their releases.
+// Kubernetes and Gardener require their libraries at v0.0.0 and replace them by folders; these
+// replacements use their releases.
 func pinModules(ctx context.Context, stderr io.Writer, dir string, from source) (err error) {
 	tmp, err := os.MkdirTemp("", "kubebed-pin-")
 	if err != nil {
@@ -97,7 +95,7 @@ func pinModules(ctx context.Context, stderr io.Writer, dir string, from source) 
 	return copyFiles(tmp, "", dir, ".txt", "go.mod", "go.sum")
 }
 
-// goFiles are the Go files of a module's folder.
+// goFiles returns the Go files of a module's folder.
 func goFiles(dir string) ([]string, error) {
 	found, err := filepath.Glob(filepath.Join(dir, "*.go.txt"))
 	for i, path := range found {
@@ -106,7 +104,7 @@ func goFiles(dir string) ([]string, error) {
 	return found, err
 }
 
-// goMod makes a go.mod that requires a release and replaces its libraries.
+// goMod returns a go.mod that requires a release and replaces its libraries.
 func goMod(goTool func(...string) ([]byte, error), dir string, from source) ([]byte, error) {
 	out, err := goTool("mod", "download", "-json", from.module+"@v"+from.version)
 	if err != nil {
@@ -137,7 +135,7 @@ func goMod(goTool func(...string) ([]byte, error), dir string, from source) ([]b
 	return b.Bytes(), nil
 }
 
-// copyFiles copies files whose names have another ending there.
+// copyFiles copies files and changes their extension.
 func copyFiles(from, fromEnding, to, toEnding string, names ...string) error {
 	for _, name := range names {
 		content, err := os.ReadFile(filepath.Join(from, name+fromEnding)) //nolint:gosec // files of the repository

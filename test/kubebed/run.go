@@ -23,7 +23,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/lifecycle"
 )
 
-// A run is one control plane of the command.
+// A run is one run of the command.
 type run struct {
 	controllers []string
 	scheduler   bool
@@ -46,7 +46,7 @@ const (
 )
 
 func (r *run) runCommand(ctx context.Context, args []string) error {
-	if r.garden { // before the network is one of its own, where nothing can be built
+	if r.garden { // before this process enters its own network, in which nothing can be built
 		if _, err := gardenbed.Assets(ctx, r.log); err != nil {
 			return err
 		}
@@ -69,21 +69,21 @@ func (r *run) runCommand(ctx context.Context, args []string) error {
 	return fmt.Errorf("unknown node %q: use process or real", r.node)
 }
 
-// An exitError is the exit code of a program that has said why.
+// An exitError is the exit code of a program that has reported its error.
 type exitError int
 
 func (e exitError) Error() string { return fmt.Sprintf("exit status %d", int(e)) }
 
-// ExitCode is the code.
+// ExitCode returns the code.
 func (e exitError) ExitCode() int { return int(e) }
 
-// bedOptions say what is started.
+// bedOptions returns the options of the control plane.
 func (r *run) bedOptions() kubebed.Options {
 	var o kubebed.Options
 	switch r.node {
 	case realNode:
 		o = realnode.BedOptions()
-	case processNode: // Pods need both to get there
+	case processNode: // Pods need both to be assigned to it
 		o = kubebed.Options{Controllers: kubebed.JobControllers(), Scheduler: true}
 	}
 	switch {
@@ -99,8 +99,8 @@ func (r *run) bedOptions() kubebed.Options {
 	return o
 }
 
-// serveUntilDone starts the control plane and its node, and runs until ctx ends, the
-// command does, or one of them.
+// serveUntilDone starts the control plane and its node, and runs until ctx ends, the command ends,
+// or one of them ends.
 func (r *run) serveUntilDone(ctx context.Context, args []string) error {
 	bed, err := kubebed.Start(ctx, r.bedOptions())
 	if err != nil {
@@ -121,7 +121,7 @@ func (r *run) serveUntilDone(ctx context.Context, args []string) error {
 		}
 		parts = append(parts, garden...)
 	}
-	if r.node == realNode && len(args) == 0 { // nobody outside reaches it
+	if r.node == realNode && len(args) == 0 { // it is not reachable from outside
 		args = []string{"sh"}
 	}
 	if len(args) == 0 {
@@ -139,10 +139,10 @@ func (r *run) serveUntilDone(ctx context.Context, args []string) error {
 	return ended
 }
 
-// errEnded is how the command on the control plane ends everything.
+// errEnded is the result when the command on the control plane ends.
 var errEnded = errors.New("command exited")
 
-// startNode starts the node that was asked for.
+// startNode starts the configured node.
 func (r *run) startNode(ctx context.Context, bed *kubebed.Bed) (lifecycle.Part, error) {
 	if r.node == realNode {
 		node, err := realnode.Start(ctx, bed, realnode.Options{Images: slices.Sorted(maps.Values(r.images))})
@@ -168,8 +168,8 @@ func (r *run) startNode(ctx context.Context, bed *kubebed.Bed) (lifecycle.Part, 
 	return lifecycle.Part{Name: "process node", Run: node.Run, Ready: node.Ready}, nil
 }
 
-// absoluteProgram is a program and its arguments, as they are found from any folder:
-// containers begin in others than the one that the user typed it in.
+// absoluteProgram returns a program and its arguments with absolute paths, because containers have
+// another working directory than the user.
 func absoluteProgram(image, program string) ([]string, error) {
 	words := strings.Fields(program)
 	if len(words) == 0 {
@@ -185,7 +185,7 @@ func absoluteProgram(image, program string) ([]string, error) {
 	return words, nil
 }
 
-// startGarden puts a garden behind the control plane.
+// startGarden starts a garden with the control plane.
 func (r *run) startGarden(ctx context.Context, bed *kubebed.Bed) ([]lifecycle.Part, error) {
 	garden, err := gardenbed.Start(ctx, gardenbed.Options{On: bed, Kube: kubebed.Options{Log: r.log}})
 	if err != nil {
@@ -201,7 +201,7 @@ func (r *run) startGarden(ctx context.Context, bed *kubebed.Bed) ([]lifecycle.Pa
 	}, nil
 }
 
-// gardenVariables are how the cluster-worker reaches the garden.
+// gardenVariables returns the variables by which the cluster-worker reaches the garden.
 func (r *run) gardenVariables(bed *kubebed.Bed) []string {
 	if !r.garden {
 		return nil
@@ -209,7 +209,7 @@ func (r *run) gardenVariables(bed *kubebed.Bed) []string {
 	return []string{"GARDENER_KUBECONFIG=" + bed.AdminKubeconfig(), "GARDENER_NAMESPACE=" + gardenbed.NamespaceOf(gardenbed.DefaultProject)}
 }
 
-// printAccess prints how the control plane is reached, for a shell to take over.
+// printAccess prints how to reach the control plane, as shell variables.
 func (r *run) printAccess(bed *kubebed.Bed) {
 	_, _ = fmt.Fprintf(r.stdout, "export KUBECONFIG=%s\nexport PATH=$PATH:%s\n", bed.AdminKubeconfig(), bed.Assets())
 	for _, v := range r.gardenVariables(bed) {
@@ -218,10 +218,10 @@ func (r *run) printAccess(bed *kubebed.Bed) {
 	_, _ = fmt.Fprintln(r.stderr, "kubebed: press Ctrl-C to stop")
 }
 
-// commandBound is how long a command may take to end that was told to.
+// commandBound limits how long a stopped command may take to end.
 const commandBound = 10 * time.Second
 
-// runOn runs a command that reaches the control plane.
+// runOn runs a command with access to the control plane.
 func (r *run) runOn(ctx context.Context, bed *kubebed.Bed, args []string) error {
 	program := args[0]
 	if _, err := exec.LookPath(program); err != nil && filepath.Base(program) == program {

@@ -1,4 +1,3 @@
-// Package dependencies holds docs/dependencies.md against each go.mod: its test
-// wants each module that is required directly to have its line, and each line
-// its module.
+// Package dependencies checks docs/dependencies.md against each go.mod: each direct requirement
+// must have a line, and each line a requirement.
 package dependencies

@@ -1,7 +1,5 @@
-// Package floors proves that the architecture's lint rules bite: its test
-// plants one violation per depguard rule and denied package in a scratch
-// module and wants each of them reported.
+// Package floors tests that the architecture's lint rules work: its test adds one violation per
+// depguard rule and denied package to a scratch module, and expects a report for each.
 //
-// A rule whose files pattern matches nothing would otherwise pass for
-// obedience.
+// Otherwise a rule whose files pattern matches nothing would look like compliance.
 package floors

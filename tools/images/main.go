@@ -3,15 +3,15 @@
 //
 //	go run ./tools/images -out bin/images sentinel fleet-api
 //
-// A layout's index has the images for each architecture and their SBOMs, see
-// package image. Beside the layout of sentinel stand sentinel.amd64.spdx.json
-// and so on, the same SBOMs as files.
+// A layout's index contains the images for each architecture and their SBOMs,
+// see package image. The same SBOMs are also files next to the layout, such as
+// sentinel.amd64.spdx.json.
 //
 // With -deploy it also writes the chart and the kustomizations for the version
 // of these images into a folder.
 //
-// With -files it writes what an image holds into a folder instead, for the
-// Dockerfile, so that both ways give the same image.
+// With -files it instead writes the content of an image into a folder, for the
+// Dockerfile, so that both ways produce the same image.
 package main
 
 import (
@@ -44,10 +44,10 @@ func main() {
 	}
 }
 
-// options are what the command line and the environment say.
+// options holds the options from the command line and the environment.
 type options struct {
 	out, files    string
-	deploy        string // no manifests where it is empty
+	deploy        string // empty means no manifests
 	architectures []string
 	binaries      []string
 	epoch         time.Time
@@ -75,7 +75,7 @@ func run(ctx context.Context, args []string, log io.Writer) error {
 	if o.files != "" {
 		return b.writeFiles(ctx, o.files, o.binaries[0])
 	}
-	var version string // the same for all, because they are of one source
+	var version string // the same for all, because they have the same source
 	for _, binary := range o.binaries {
 		if version, err = b.writeLayout(ctx, filepath.Join(o.out, binary), binary, o.architectures); err != nil {
 			return err
@@ -128,8 +128,8 @@ type builder struct {
 	log   io.Writer
 }
 
-// writeLayout writes the layout of one binary's images, and their SBOMs
-// beside it. It returns the version, which is the images' tag.
+// writeLayout writes the layout of one binary's images, and their SBOMs next to it. It returns the
+// version, which is the images' tag.
 func (b builder) writeLayout(ctx context.Context, dir, binary string, architectures []string) (version string, err error) {
 	programs := make([]*image.Program, 0, len(architectures))
 	for _, architecture := range architectures {
@@ -164,7 +164,7 @@ func (b builder) writeLayout(ctx context.Context, dir, binary string, architectu
 	return programs[0].Version, nil
 }
 
-// writeFiles writes what the image of a binary holds to dir.
+// writeFiles writes the content of a binary's image to dir.
 func (b builder) writeFiles(ctx context.Context, dir, binary string) error {
 	p, err := b.buildProgram(ctx, binary, runtime.GOARCH)
 	if err != nil {
@@ -182,7 +182,7 @@ func (b builder) writeFiles(ctx context.Context, dir, binary string) error {
 			err = os.WriteFile(name, f.Data, mode)
 		}
 		if err == nil {
-			err = os.Chmod(name, mode) // whatever the umask took away
+			err = os.Chmod(name, mode) // restore the bits that the umask removed
 		}
 		if err != nil {
 			return fmt.Errorf("write image files of %q: %w", binary, err)
@@ -191,8 +191,8 @@ func (b builder) writeFiles(ctx context.Context, dir, binary string) error {
 	return nil
 }
 
-// buildProgram builds a binary as it is shipped. Without its table of symbols and
-// what a debugger reads it is a third smaller; stack traces keep their lines.
+// buildProgram builds a binary as it is released. Without the symbol table and debug data it is a
+// third smaller; stack traces keep their lines.
 func (b builder) buildProgram(ctx context.Context, binary, architecture string) (*image.Program, error) {
 	out := filepath.Join(b.dir, architecture, binary)
 	_, _ = fmt.Fprintf(b.log, "build %s for linux/%s\n", binary, architecture)
@@ -205,7 +205,7 @@ func (b builder) buildProgram(ctx context.Context, binary, architecture string) 
 	return image.Open(out, b.roots, b.epoch)
 }
 
-// moduleRoot is the folder of the module that the working directory is in.
+// moduleRoot returns the folder of the module of the working directory.
 func moduleRoot(ctx context.Context) (string, error) {
 	out, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "github.com/fleetloop/fleetloop").Output()
 	if err != nil {
@@ -214,7 +214,7 @@ func moduleRoot(ctx context.Context) (string, error) {
 	return strings.TrimSpace(string(out)), nil
 }
 
-// certificateRoots runs the module that knows which certificate authorities to trust.
+// certificateRoots runs the module that contains the trusted certificate authorities.
 func certificateRoots(ctx context.Context, source string) (image.Roots, error) {
 	cmd := exec.CommandContext(ctx, "go", "run", ".")
 	cmd.Dir = filepath.Join(source, "tools", "images", "roots")
@@ -225,7 +225,7 @@ func certificateRoots(ctx context.Context, source string) (image.Roots, error) {
 	return image.ParseRoots(out)
 }
 
-// withOutput adds what a command said.
+// withOutput adds the output of a command to its error.
 func withOutput(err error) error {
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
 		return fmt.Errorf("%w: %s", err, strings.TrimSpace(string(exit.Stderr)))

@@ -1,6 +1,5 @@
-// Command ledger writes, for each binary, the modules and packages of other
-// people that it links, to tools/deps/<binary>.txt. The files are committed,
-// so that a dependency that creeps in shows in review.
+// Command ledger writes the third-party modules and packages that each binary links to
+// tools/deps/<binary>.txt. The files are committed, so that a new dependency is visible in review.
 package main
 
 import (
@@ -27,8 +26,8 @@ func main() {
 	}
 }
 
-// listPackages gives the packages outside the standard library that binary links,
-// one a line, sorted as go list sorts them by import path.
+// listPackages returns the packages outside the standard library that binary links, one per line,
+// in the order of go list.
 func listPackages(ctx context.Context, binary string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, "go", "list", "-deps", "-f", `{{if not .Standard}}{{.ImportPath}}{{end}}`, "./cmd/"+binary) //nolint:gosec // the binary's name is ours
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH=amd64")

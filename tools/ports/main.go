@@ -1,10 +1,10 @@
 // Command ports fails if another process listens on an address that "fleetloop
-// up" is going to listen on. It takes the arguments of "fleetloop up":
+// up" will listen on. It takes the arguments of "fleetloop up":
 //
 //	go run ./tools/ports --listen-address 127.0.0.1:9080
 //
-// "make up" asks it before it builds anything, because "fleetloop up" itself,
-// which asks the same, has yet to be built.
+// "make up" runs it before it builds anything, because "fleetloop up", which
+// makes the same check, is not built yet.
 package main
 
 import (

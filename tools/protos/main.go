@@ -1,8 +1,8 @@
-// Command protos writes the Go code of protobuf files, beside them. It needs
-// nothing but Go: neither protoc nor plugins on the path.
+// Command protos writes the Go code of protobuf files, next to them. It needs only Go: neither
+// protoc nor plugins on the path.
 //
-// Each argument is a .proto file, its path from the root of the repository. What
-// it writes depends on the file and on the versions in go.mod alone.
+// Each argument is the path of a .proto file from the root of the repository. The output depends
+// only on the file and on the versions in go.mod.
 package main
 
 import (
@@ -35,7 +35,7 @@ func generateFile(ctx context.Context, path string) error {
 	dir, name := filepath.Split(path)
 	compiler := protocompile.Compiler{
 		Resolver:       protocompile.WithStandardImports(&protocompile.SourceResolver{ImportPaths: []string{dir}}),
-		SourceInfoMode: protocompile.SourceInfoStandard, // comments become those of the code
+		SourceInfoMode: protocompile.SourceInfoStandard, // comments are copied to the code
 	}
 	files, err := compiler.Compile(ctx, name)
 	if err != nil {
@@ -44,8 +44,7 @@ func generateFile(ctx context.Context, path string) error {
 	source := "paths=source_relative"
 	request := &pluginpb.CodeGeneratorRequest{FileToGenerate: []string{name}, Parameter: &source}
 	for _, f := range files {
-		// It knows options by types of its own; what is generated from reads those of
-		// the library.
+		// protocompile has its own types for options; the generator needs those of the library.
 		text, err := proto.Marshal(&descriptorpb.FileDescriptorSet{File: withImports(f, map[string]bool{})})
 		if err != nil {
 			return fmt.Errorf("encode %s: %w", path, err)
@@ -77,7 +76,7 @@ func generateFile(ctx context.Context, path string) error {
 	return nil
 }
 
-// withImports gives a file with what it imports before it.
+// withImports returns a file after its imports.
 func withImports(f protoreflect.FileDescriptor, seen map[string]bool) []*descriptorpb.FileDescriptorProto {
 	if seen[f.Path()] {
 		return nil

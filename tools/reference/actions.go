@@ -153,7 +153,7 @@ func quotedList(words []string) string {
 	return strings.Join(list, ", ")
 }
 
-// formatDuration is a time as people write it: 5m rather than 5m0s.
+// formatDuration returns a duration in its usual notation: 5m instead of 5m0s.
 func formatDuration(d time.Duration) string {
 	text := d.String()
 	if strings.HasSuffix(text, "m0s") {

@@ -46,7 +46,7 @@ type alertRule struct {
 	Annotations map[string]string `json:"annotations"`
 }
 
-// combinations names alerts that have one cause when they fire together.
+// combinations returns groups of alerts that have one cause when they fire together.
 func combinations() []struct {
 	alerts []string
 	cause  string

@@ -1,6 +1,6 @@
-// Command reference writes the documents that come from the code: the command
-// lines, the configuration, its JSON Schemas, the metrics and the alerts; and
-// the index of the decision records.
+// Command reference writes the documents that are generated from the code: the command lines, the
+// configuration, its JSON Schemas, the metrics and the alerts; and the index of the decision
+// records.
 package main
 
 import (
@@ -145,7 +145,7 @@ func orShort(c *cobra.Command) string {
 	return c.Short + "."
 }
 
-// usageText is the command's line, examples and flags.
+// usageText returns the command's usage line, examples and flags.
 func usageText(c *cobra.Command) string {
 	text := c.UseLine() + "\n"
 	if c.HasExample() {

@@ -16,7 +16,7 @@ import (
 // A metric is one row of the table.
 type metric struct{ name, kind, labels, help string }
 
-// writeMetrics lists what a process that runs everything registers.
+// writeMetrics lists the metrics of a process that runs all components.
 func writeMetrics() ([]byte, error) {
 	reg := &recorder{}
 	if err := allinone.Describe(reg); err != nil {
@@ -34,17 +34,17 @@ func writeMetrics() ([]byte, error) {
 	return buf.Bytes(), nil
 }
 
-// A recorder is a registerer that only takes notes.
+// A recorder is a registerer that only records metrics.
 type recorder struct{ found []metric }
 
-// Register notes what c describes.
+// Register records the description of c.
 func (r *recorder) Register(c prometheus.Collector) error {
 	descs := make(chan *prometheus.Desc, 64)
 	c.Describe(descs)
 	close(descs)
 	for d := range descs {
 		m := parseDesc(d.String(), kindOf(c))
-		if m.kind == "gauge" && strings.HasSuffix(m.name, "_total") { // of a collector that has several
+		if m.kind == "gauge" && strings.HasSuffix(m.name, "_total") { // of a collector with several metrics
 			m.kind = "counter"
 		}
 		r.found = append(r.found, m)
@@ -52,7 +52,7 @@ func (r *recorder) Register(c prometheus.Collector) error {
 	return nil
 }
 
-// MustRegister notes what all of list describe.
+// MustRegister records the descriptions of all of list.
 func (r *recorder) MustRegister(list ...prometheus.Collector) {
 	for _, c := range list {
 		_ = r.Register(c) // never fails
@@ -63,7 +63,7 @@ func (r *recorder) MustRegister(list ...prometheus.Collector) {
 func (r *recorder) Unregister(prometheus.Collector) bool { return false }
 
 func kindOf(c prometheus.Collector) string {
-	// A gauge is a counter too, by its methods, so it is asked for first.
+	// A gauge also has the methods of a counter, so it is checked first.
 	switch c.(type) {
 	case *prometheus.GaugeVec, prometheus.Gauge:
 		return "gauge"
@@ -75,7 +75,7 @@ func kindOf(c prometheus.Collector) string {
 	return "gauge"
 }
 
-// parseDesc takes a Desc's text apart, which is all that it tells of itself.
+// parseDesc parses a Desc's text, which is its only public representation.
 func parseDesc(text, kind string) metric {
 	field := func(name string) string {
 		m := regexp.MustCompile(name + `: "((?:[^"\\]|\\.)*)"`).FindStringSubmatch(text)

@@ -61,8 +61,8 @@ func sentinelConfig() ([]byte, error) {
 	return buf.Bytes(), nil
 }
 
-// sentinelConfigSchema is the JSON Schema of SentinelConfig, for editors. It
-// knows no rules.
+// sentinelConfigSchema returns the JSON Schema of SentinelConfig, for editors. It omits the
+// validation rules.
 func sentinelConfigSchema() ([]byte, error) {
 	crd, version, err := readCRD(sentinelConfigCRD)
 	if err != nil {
@@ -113,7 +113,7 @@ func fieldRows(buf *bytes.Buffer, path string, s *apiextensionsv1.JSONSchemaProp
 		}
 		fmt.Fprintf(buf, "| %s | %s | %s | %s |\n", codeSpan(path+"."+key), typeOf(&field), def, meaningOf(&field))
 		if key == "conditions" {
-			continue // they have what all conditions have
+			continue // they have the fields of all conditions
 		}
 		fieldRows(buf, path+"."+key, &field)
 		if field.Items != nil {
@@ -122,7 +122,7 @@ func fieldRows(buf *bytes.Buffer, path string, s *apiextensionsv1.JSONSchemaProp
 	}
 }
 
-// typeOf is a word for a type.
+// typeOf returns the name of a type.
 func typeOf(s *apiextensionsv1.JSONSchemaProps) string {
 	switch {
 	case s.Items != nil:
@@ -135,7 +135,7 @@ func typeOf(s *apiextensionsv1.JSONSchemaProps) string {
 	return s.Type
 }
 
-// meaningOf is the description, with what the schema bounds.
+// meaningOf returns the description, with the limits of the schema.
 func meaningOf(s *apiextensionsv1.JSONSchemaProps) string {
 	parts := []string{strings.TrimSuffix(strings.Join(strings.Fields(s.Description), " "), ".") + "."}
 	if len(s.Enum) > 0 {
@@ -164,13 +164,13 @@ func meaningOf(s *apiextensionsv1.JSONSchemaProps) string {
 	return strings.ReplaceAll(strings.TrimSpace(strings.Join(parts, " ")), "|", `\|`)
 }
 
-// A rule is what the API server says, and of which fields.
+// A rule is a message of the API server, with its fields.
 type rule struct {
 	fields  []string
 	message string
 }
 
-// rulesOf adds to list what is said of s and of the fields below it.
+// rulesOf adds the rules of s and of the fields below it to list.
 func rulesOf(path string, s *apiextensionsv1.JSONSchemaProps, list []rule) []rule {
 	for _, v := range s.XValidations {
 		i := slices.IndexFunc(list, func(r rule) bool { return r.message == v.Message })
@@ -189,8 +189,7 @@ func rulesOf(path string, s *apiextensionsv1.JSONSchemaProps, list []rule) []rul
 	return list
 }
 
-// closeObjects refuses keys that an object does not have, and drops what is
-// for the API server alone.
+// closeObjects rejects unknown keys of objects, and removes fields that only the API server uses.
 func closeObjects(s *apiextensionsv1.JSONSchemaProps) {
 	s.XValidations, s.XListType, s.XListMapKeys, s.XPreserveUnknownFields = nil, nil, nil, nil
 	for key, field := range s.Properties {
@@ -205,7 +204,7 @@ func closeObjects(s *apiextensionsv1.JSONSchemaProps) {
 	}
 }
 
-// codeSpan is a text as code, fit for a cell.
+// codeSpan returns a text as code, escaped for a table cell.
 func codeSpan(text string) string {
 	return "`" + strings.ReplaceAll(strings.Join(strings.Fields(text), " "), "|", `\|`) + "`"
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/execution/roles"
 )
 
-// writeActions writes the rights of executions.
+// writeActions writes the permissions of executions.
 func writeActions() error {
 	var accounts, cluster, namespace []runtime.Object
 	bare := roles.Actions{}
@@ -57,7 +57,7 @@ func writeActions() error {
 	return nil
 }
 
-// forCluster says whether an object is about rights outside of namespaces.
+// forCluster reports whether an object grants cluster-scoped permissions.
 func forCluster(act *action.Action, o runtime.Object) bool {
 	switch o := o.(type) {
 	case *rbacv1.ClusterRoleBinding:
@@ -68,8 +68,7 @@ func forCluster(act *action.Action, o runtime.Object) bool {
 	return false
 }
 
-// byChoice are the role and the binding of an action whose rights an
-// installation chooses.
+// byChoice returns the role and the binding of an action whose permissions are optional.
 func byChoice(a roles.Actions, name string) ([]runtime.Object, error) {
 	act, ok := action.Find(name)
 	if !ok {

@@ -11,7 +11,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/execution/guard"
 )
 
-// guardFolder is beside the folder of roles.
+// guardFolder is next to the folder of roles.
 const guardFolder = "../admission-policies/"
 
 // writeGuard writes the policies that guard executions.
@@ -44,8 +44,7 @@ func writeGuard() error {
 	return nil
 }
 
-// withoutStatus leaves out what a manifest does not say, and what Go types say
-// of it all the same.
+// withoutStatus removes fields that a manifest does not set, but that Go types always marshal.
 func withoutStatus(o runtime.Object) (runtime.Object, error) {
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o)
 	if err != nil {

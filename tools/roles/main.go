@@ -1,5 +1,5 @@
-// Command roles writes the manifests of the rights that components need to
-// deploy/rbac, one file a feature.
+// Command roles writes the manifests of the components' permissions to deploy/rbac, one file per
+// feature.
 package main
 
 import (
@@ -23,7 +23,7 @@ func main() {
 	}
 }
 
-// A file is a manifest with what it is for.
+// A file is a manifest with its purpose.
 type file struct {
 	name, about string
 	objects     []runtime.Object

@@ -8,7 +8,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/nodefault/roles"
 )
 
-// writeNodeFaults writes the rights of the node fault controller.
+// writeNodeFaults writes the permissions of the node fault controller.
 func writeNodeFaults() error {
 	var people []runtime.Object
 	for _, role := range roles.People() {

@@ -1,8 +1,7 @@
 // Command serverless lists the packages whose tests start no server.
 //
-// A package whose tests reach one of the helpers that start PostgreSQL, RabbitMQ
-// or a Kubernetes control plane is left out, so that the fast gate needs nothing
-// but Go. `make test` runs every package.
+// It omits packages whose tests use one of the helpers that start PostgreSQL, RabbitMQ or a
+// Kubernetes control plane, so that the fast checks need only Go. `make test` runs every package.
 package main
 
 import (
@@ -18,7 +17,7 @@ import (
 	"strings"
 )
 
-// starterPackages are the packages whose import means that a server is started.
+// starterPackages returns the packages whose import means that a server is started.
 func starterPackages() []string {
 	return []string{
 		"github.com/fleetloop/fleetloop/internal/postgres/pgtest",
@@ -45,8 +44,8 @@ func main() {
 }
 
 func run(ctx context.Context, patterns []string, out io.Writer) error {
-	// With -test the list holds, per package, a synthetic "pkg.test" whose
-	// Deps are all that its tests reach.
+	// With -test the list contains, per package, a synthetic "pkg.test" whose Deps are all
+	// dependencies of its tests.
 	args := append([]string{"list", "-test", "-json=ImportPath,ForTest,Deps,TestGoFiles,XTestGoFiles,Module"}, patterns...)
 	raw, err := exec.CommandContext(ctx, "go", args...).Output() //nolint:gosec // runs the go command on the packages it is given
 	if err != nil {
@@ -71,8 +70,8 @@ func run(ctx context.Context, patterns []string, out io.Writer) error {
 	}
 }
 
-// startsServer reports whether deps, which may name test variants as
-// "pkg [pkg.test]", hold a starter.
+// startsServer reports whether deps contains a starter. It may contain test variants as "pkg
+// [pkg.test]".
 func startsServer(deps []string) bool {
 	return slices.ContainsFunc(deps, func(d string) bool {
 		name, _, _ := strings.Cut(d, " ")

@@ -1,13 +1,13 @@
 // Command specification cuts manifests, configuration files, examples and
 // tables out of the sentinel's two specifications, byte for byte, for tests to
-// use as they stand.
+// use unchanged.
 //
 //	go run ./tools/specification -from DIR
 //
-// DIR holds the specifications as text files whose names begin with 000_ and
+// DIR contains the specifications as text files whose names begin with 000_ and
 // 001_. The pieces are written to test/specification. A test of this package
-// compares what is committed there with what is cut; it runs where
-// SPECIFICATION_DIR names the folder.
+// compares the committed pieces with the specifications; it runs if
+// SPECIFICATION_DIR is set to their folder.
 package main
 
 import (
@@ -20,7 +20,7 @@ import (
 	"slices"
 )
 
-// folder is where the pieces are, from the root of the repository.
+// folder is the folder of the pieces, from the root of the repository.
 const folder = "test/specification"
 
 func main() {
@@ -56,18 +56,18 @@ func run(from, to string) error {
 // A piece is a part of one specification.
 type piece struct {
 	file string // below folder
-	spec string // how the name of the specification begins
+	spec string // prefix of the name of the specification
 
 	// block counts the fenced blocks from 1. document counts the YAML documents
 	// in the block from 1; 0 is the whole block.
 	block, document int
 
-	// first and after are lines, as they begin, which a piece that is no fenced
-	// block starts with and ends before.
+	// first and after are prefixes of lines: a piece outside a fenced block starts with the first
+	// and ends before the second.
 	first, after string
 }
 
-// allPieces are in the order of the specifications.
+// allPieces returns the pieces in the order of the specifications.
 func allPieces() []piece {
 	const operator, service = "000_", "001_"
 	return []piece{
@@ -143,7 +143,7 @@ func (p piece) cutText(text []byte) ([]byte, error) {
 	}
 	document := documents[p.document-1]
 	if p.document < len(documents) {
-		document = slices.Concat(document, []byte("\n")) // the separator has it
+		document = slices.Concat(document, []byte("\n")) // the separator contains it
 	}
 	return document, nil
 }
@@ -172,7 +172,7 @@ func cutLines(text []byte, first, after string) ([]byte, error) {
 	return out, nil
 }
 
-// fencedBlocks returns what stands between the fences of a Markdown text.
+// fencedBlocks returns the content of the fenced blocks of a Markdown text.
 func fencedBlocks(text []byte) [][]byte {
 	var blocks [][]byte
 	inside := false

@@ -9,11 +9,11 @@ import (
 type Match struct {
 	File   string
 	Line   int
-	Phrase string // what matched, in lower case
-	Text   string // the phrase with what surrounds it
+	Phrase string // the matched text, in lower case
+	Text   string // the phrase with its context
 }
 
-// Count is what was found in one kind of text. newCount makes one.
+// Count holds the matches in one kind of text. Create it with newCount.
 type Count struct {
 	Words   int
 	Matches []Match
@@ -21,7 +21,7 @@ type Count struct {
 	patterns []*regexp.Regexp
 }
 
-// Rate is the number of matches per 10,000 words. It is 0 without words.
+// Rate returns the number of matches per 10,000 words. It is 0 without words.
 func (c *Count) Rate() float64 {
 	return 1e4 * float64(len(c.Matches)) / float64(max(c.Words, 1))
 }

@@ -14,12 +14,13 @@ import (
 	"strings"
 )
 
-// Texts are the counts of a tree, by kind of text.
+// Texts holds the counts of a tree, by kind of text.
 type Texts struct {
 	Markdown, Strings, Comments Count
 }
 
-// isSkipped reports whether a folder holds what is built, foreign or made to be wrong.
+// isSkipped reports whether a folder contains build output, third-party code or deliberately wrong
+// files.
 func isSkipped(name string) bool {
 	return slices.Contains([]string{".git", "testdata", "vendor", "node_modules", ".cache", "bin", "dist"}, name)
 }
@@ -130,21 +131,21 @@ func textsOf(n ast.Node) []ast.Expr {
 	return nil
 }
 
-// textOf is the text of a string literal.
+// textOf returns the text of a string literal.
 func textOf(lit *ast.BasicLit) string {
 	text, err := strconv.Unquote(lit.Value)
-	if err != nil { // the parser takes no such literal
+	if err != nil { // the parser rejects such a literal
 		return lit.Value
 	}
 	return text
 }
 
 var (
-	// messageFuncs are the functions and methods, of whatever package, whose
-	// strings reach a user: errors, log messages, events, output, flags, metrics.
+	// messageFuncs matches the functions and methods, of any package, whose strings reach a user:
+	// errors, log messages, events, output, flags, metrics.
 	messageFuncs = regexp.MustCompile(`^(?:New|Newf|Errorf|(?:Debug|Info|Warn|Error)(?:Context)?|Event|Eventf|Fprintf?|Fprintln|Printf?|Println|` +
 		`NewDesc|[cC]ounter(?:Vec|Func)?|[gG]auge(?:Vec|Func)?|[hH]istogram(?:Vec)?|desc|(?:String|Bool|Int|Int32|Int64|Uint|Float64|Duration|StringSlice|StringArray|StringToString|Var)(?:Var)?P?)$`)
-	// helpField are the fields of command help, metric options and their like.
+	// helpField matches the fields of command help, metric options and similar texts.
 	helpField = regexp.MustCompile(`^(?:Use|Short|Long|Example|Help|Message|Title|Summary|Description|Reason|Hint)$`)
 	docTag    = regexp.MustCompile(`(?:^|\s)doc:"((?:[^"\\]|\\.)*)"`)
 )
@@ -159,7 +160,7 @@ func writesToUser(fun ast.Expr) bool {
 	return false
 }
 
-// docOf is the doc entry of a struct tag, which the generated reference shows.
+// docOf returns the doc entry of a struct tag, which the generated reference shows.
 func docOf(tag string) string {
 	if m := docTag.FindStringSubmatch(strings.Trim(tag, "`")); m != nil {
 		return m[1]

@@ -64,7 +64,7 @@ type Config struct {
 	// Flavour is the flavour of the server. Empty means FlavourAuto.
 	Flavour Flavour
 
-	// Log logs what is detected about the server; nil discards it.
+	// Log receives the detected properties of the server; nil discards them.
 	Log *slog.Logger
 }
 

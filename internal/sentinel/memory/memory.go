@@ -108,7 +108,7 @@ type Recollection struct {
 	InFlight bool // or about a newer one
 }
 
-// Recall returns what is known about a resource. The API returned the generation for a request at
+// Recall returns the memory's state of a resource. The API returned the generation for a request at
 // the time asked.
 func (m *Memory) Recall(k Key, generation int64, asked time.Time, round uint32) Recollection {
 	m.mu.Lock()

@@ -26,7 +26,7 @@ type writer struct {
 	identity string
 	host     host
 
-	own   *v1alpha1.ReplicaStatus // our entry as it was written; nil if there is none
+	own   *v1alpha1.ReplicaStatus // this replica's entry as it was written; nil if none was
 	ownAt time.Time
 
 	last   *v1alpha1.SentinelConfigStatus // as this replica wrote it; nil if another replica or none did

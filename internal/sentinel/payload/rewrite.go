@@ -10,10 +10,8 @@ import (
 // instead of rendered as "<no value>" or an error, and so that every loop
 // counts its iterations.
 //
-//	{{.a.b}}           becomes {{_field . "a" "b"
-// _show}}
-//	{{printf "%s" .a}} becomes {{printf "%s" (_field . "a")
-// _show}}
+//	{{.a.b}}           becomes {{_field . "a" "b" | _show}}
+//	{{printf "%s" .a}} becomes {{printf "%s" (_field . "a") | _show}}
 //	{{if .a.b}}        becomes {{if _test . "a" "b"}}, because a test is not an error
 //	{{if eq .a "x"}}   becomes {{if eq (_quiet . "a") "x"}}
 //	{{range .a}}       becomes {{range _test . "a"}}{{_step}}

@@ -27,7 +27,7 @@ const (
 )
 
 // An Entry is one decision about a resource. Times have millisecond precision; a zero time means
-// that there is none.
+// none.
 type Entry struct {
 	// At is the time of the decision: the last one of Times equal decisions in a row, and First is
 	// the first one. The Record computes First and Times.
@@ -37,7 +37,7 @@ type Entry struct {
 
 	Reason string
 
-	// Published says whether the decision was to publish an event. Confirmed or Err show whether a
+	// Published says whether the decision was to publish an event. Confirmed and Err show whether a
 	// broker has it.
 	Published bool
 

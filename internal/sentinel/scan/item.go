@@ -38,7 +38,7 @@ func (s *Scanner) readItem() error {
 	return nil
 }
 
-// standIns parses the times that are used only if there is no better one: most resources never need
+// standIns parses the times that are used only if no better one exists: most resources never need
 // them.
 func (s *Scanner) standIns() {
 	r := &s.item.Resource

@@ -44,7 +44,7 @@ type Envelope struct {
 	// sent none.
 	Cursor string
 
-	// More says that there are further changes after the page.
+	// More says that further changes follow after the page.
 	More bool
 
 	// Removed holds the ids of removed resources, for a page of changes. They are parts of the

@@ -1,5 +1,4 @@
-// Package logtest keeps what is logged, for tests that read it while it is
-// written.
+// Package logtest stores log output, for tests that read it while it is written.
 package logtest
 
 import (
@@ -7,7 +6,7 @@ import (
 	"sync"
 )
 
-// A Buffer takes what several goroutines write. The zero value is empty.
+// A Buffer stores the output of several goroutines. The zero value is empty.
 type Buffer struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -20,7 +19,7 @@ func (b *Buffer) Write(p []byte) (int, error) {
 	return b.text.Write(p)
 }
 
-// String is all that was written so far.
+// String returns all output so far.
 func (b *Buffer) String() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -1,11 +1,8 @@
-// Package image makes container images of static Go programs, without a
-// daemon.
+// Package image builds container images of static Go programs, without a daemon.
 //
-// An image holds one program and what any of them needs around it: the
-// certificate authorities, a user who is not root, a folder for temporary
-// files. There is no shell and no library. What an image says about itself
-// (version, revision, time) is what the program says. The same program gives
-// the same bytes.
+// An image contains one program and its environment: the certificate authorities, a non-root user,
+// a folder for temporary files. It has no shell and no library. The image's metadata (version,
+// revision, time) comes from the program. The same program gives the same bytes.
 package image
 
 import (
@@ -23,25 +20,25 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// UID is the user and the group that a program runs as.
+// UID is the user and group id of the program.
 const UID = 65532
 
-// User is UID as images spell it. It is a number, so that a node can tell
-// that it is not root without reading the image.
+// User is UID in the format of images. It is numeric, so that a node can verify that it is not root
+// without reading the image.
 var User = strconv.Itoa(UID) + ":" + strconv.Itoa(UID) //nolint:gochecknoglobals // a constant that needs a function
 
-// Licenses is what the programs are under.
+// Licenses is the license of the programs.
 const Licenses = "Apache-2.0"
 
-// A File is one entry of an image's only layer. It belongs to root, so the
-// program cannot change it.
+// A File is one entry of an image's only layer. It is owned by root, so that the program cannot
+// change it.
 type File struct {
-	Name string // without a leading slash; a folder ends in one
+	Name string // without a leading slash; the name of a folder ends in one
 	Mode int64  // permission bits, and those above them
 	Data []byte // nil for a folder
 }
 
-// Files gives what an image of p holds, folders before what is in them.
+// Files returns the content of the image of p, folders before their entries.
 func (p *Program) Files() []File {
 	return []File{
 		{Name: "etc/", Mode: 0o755},
@@ -56,7 +53,7 @@ func (p *Program) Files() []File {
 	}
 }
 
-// Image makes the image of one program.
+// Image returns the image of one program.
 func (p *Program) Image() (v1.Image, error) {
 	layer, err := p.newLayer()
 	if err != nil {
@@ -89,8 +86,8 @@ func (p *Program) Image() (v1.Image, error) {
 	return annotated(img, p.Labels()), nil
 }
 
-// Labels say what the program is and what it was built from, under the
-// annotations' names of the OCI specification.
+// Labels returns the program's metadata and source, with the names of the OCI specification's
+// annotations.
 func (p *Program) Labels() map[string]string {
 	const prefix = "org.opencontainers.image."
 	labels := map[string]string{
@@ -106,7 +103,7 @@ func (p *Program) Labels() map[string]string {
 	return labels
 }
 
-// newLayer is a tar of the files, in their order, all of one time.
+// newLayer returns a tar of the files, in their order, all with the same time.
 func (p *Program) newLayer() (v1.Layer, error) {
 	var archive bytes.Buffer
 	w := tar.NewWriter(&archive)

@@ -21,12 +21,12 @@ import (
 	"github.com/fleetloop/fleetloop/tools/images/sbom"
 )
 
-// Index makes one index of the images of a program for several
-// architectures, sorted by them, and of the SBOM of each.
+// Index returns one index of the images of a program for several architectures, sorted by them, and
+// of the SBOM of each.
 //
-// An SBOM is an artifact whose subject is the image: a registry that takes
-// the index lists it among the image's referrers. Its platform is unknown, as
-// other builders write it, so that no node takes it for an image.
+// An SBOM is an artifact whose subject is the image: a registry with the index lists it among the
+// image's referrers. Its platform is unknown, as other builders write it, so that no node uses it
+// as an image.
 func Index(programs ...*Program) (v1.ImageIndex, error) {
 	if len(programs) == 0 {
 		return nil, errors.New("create index: no program")
@@ -60,12 +60,12 @@ func Index(programs ...*Program) (v1.ImageIndex, error) {
 	return mutate.Annotations(index, programs[0].Labels()).(v1.ImageIndex), nil //nolint:errcheck,forcetypeassert // it gives back what it was given
 }
 
-// SBOM lists what the image of p is made of.
+// SBOM returns the bill of materials of the image of p.
 func (p *Program) SBOM() ([]byte, error) {
 	return sbom.Write(sbom.Subject{Name: p.Name, Data: p.data, Build: p.build, Created: p.Created, Beside: []debug.Module{p.roots.Module}})
 }
 
-// addSBOM makes the SBOM of img an artifact.
+// addSBOM wraps the SBOM of img in an artifact.
 func (p *Program) addSBOM(img v1.Image) (v1.Image, error) {
 	text, err := p.SBOM()
 	if err != nil {
@@ -79,15 +79,14 @@ func (p *Program) addSBOM(img v1.Image) (v1.Image, error) {
 	return newArtifact(sbom.MediaType, text, *subject)
 }
 
-// An artifact is a manifest that stands for one document.
+// An artifact is a manifest for one document.
 type artifact struct {
 	manifest []byte
 	document v1.Layer
 	config   v1.Layer
 }
 
-// emptyConfig is what the OCI specification gives artifacts for a
-// configuration.
+// emptyConfig is the configuration type of artifacts in the OCI specification.
 const emptyConfig types.MediaType = "application/vnd.oci.empty.v1+json"
 
 func newArtifact(kind types.MediaType, document []byte, subject v1.Descriptor) (v1.Image, error) {
@@ -127,8 +126,7 @@ func (a *artifact) LayerByDigest(digest v1.Hash) (partial.CompressedLayer, error
 	return nil, fmt.Errorf("artifact has no layer %s", digest)
 }
 
-// WriteLayout writes an OCI layout with index under tag to dir, in place of
-// what is there.
+// WriteLayout writes an OCI layout with index under tag to dir, and replaces existing content.
 func WriteLayout(dir, tag string, index v1.ImageIndex) error {
 	parent := filepath.Dir(dir)
 	if err := os.MkdirAll(parent, 0o755); err != nil { //nolint:gosec // images are for everyone to read
@@ -158,8 +156,8 @@ func WriteLayout(dir, tag string, index v1.ImageIndex) error {
 	return nil
 }
 
-// makeReadable lets everyone read what is in dir: some of it is made by way of
-// temporary files, which only their owner may read.
+// makeReadable makes the content of dir readable for all users, because files that were created as
+// temporary files are only readable by their owner.
 func makeReadable(dir string) error {
 	return filepath.WalkDir(dir, func(path string, entry os.DirEntry, err error) error {
 		if err != nil {

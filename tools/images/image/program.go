@@ -19,11 +19,10 @@ import (
 // Roots are the certificate authorities that an image trusts.
 type Roots struct {
 	PEM    []byte
-	Module debug.Module // where they come from
+	Module debug.Module // module that contains them
 }
 
-// ParseRoots reads what tools/images/roots writes: a line that names the
-// module, and certificates.
+// ParseRoots parses the output of tools/images/roots: a line with the module, and certificates.
 func ParseRoots(text []byte) (Roots, error) {
 	first, _, _ := bytes.Cut(text, []byte("\n"))
 	fields := strings.Fields(string(first))
@@ -36,22 +35,22 @@ func ParseRoots(text []byte) (Roots, error) {
 	return Roots{PEM: text, Module: debug.Module{Path: fields[1], Version: fields[2]}}, nil
 }
 
-// A Program is a static Linux program of Go. Make one with Open.
+// A Program is a static Linux program in Go. Create it with Open.
 type Program struct {
 	Name         string    // of its file, and of the entrypoint
-	Architecture string    // as Go names it: amd64, arm64
-	Version      string    // as the program itself says it, and the tag of its image
-	Revision     string    // as the program itself says it; empty where it was built outside of its repository
-	Created      time.Time // of the revision; 1970 where that is not known
+	Architecture string    // Go's name: amd64, arm64
+	Version      string    // as recorded in the program; also the tag of its image
+	Revision     string    // as recorded in the program; empty if it was built outside its repository
+	Created      time.Time // time of the revision; 1970 if unknown
 
 	data  []byte
 	build *debug.BuildInfo
 	roots Roots
 }
 
-// Open reads the program at path. It fails for one that needs a library or
-// an interpreter, which an image does not have, and for one that is not Go.
-// The time is what SOURCE_DATE_EPOCH says where epoch is not zero.
+// Open reads the program at path. It fails for a program that needs a library or an interpreter,
+// which an image does not have, and for one that is not written in Go. If epoch is not zero, it is
+// the creation time (SOURCE_DATE_EPOCH).
 func Open(path string, roots Roots, epoch time.Time) (*Program, error) {
 	data, err := os.ReadFile(path) //nolint:gosec // a program that we built
 	if err != nil {
@@ -82,7 +81,7 @@ func Open(path string, roots Roots, epoch time.Time) (*Program, error) {
 	return p, nil
 }
 
-// standalone gives the architecture of a program that runs by itself.
+// standalone returns the architecture of a statically linked program.
 func standalone(data []byte) (string, error) {
 	f, err := elf.NewFile(bytes.NewReader(data))
 	if err != nil {

@@ -1,9 +1,7 @@
-// Package manifests copies the folder deploy, with the version of a release in
-// place of "dev".
+// Package manifests copies the folder deploy, with the version of a release in place of "dev".
 //
-// In the repository the chart and the kustomizations name the version "dev" and
-// images tagged "dev". The copy belongs to images that were built from the same
-// source: it names their version.
+// In the repository the chart and the kustomizations contain the version "dev" and images tagged
+// "dev". The copy is for images that were built from the same source, and contains their version.
 package manifests
 
 import (
@@ -17,9 +15,8 @@ import (
 	"github.com/fleetloop/fleetloop/internal/version"
 )
 
-// Write copies the manifests in src to dst, which it replaces, so that they
-// name the given version. Go files are left out. It fails if dst is src, or one
-// of them is within the other.
+// Write copies the manifests in src to dst, which it replaces, and sets the given version. It omits
+// Go files. It fails if dst is src, or one of them is within the other.
 func Write(src, dst, release string) error {
 	if err := checkApart(src, dst); err != nil {
 		return err
@@ -54,7 +51,7 @@ func Write(src, dst, release string) error {
 	return nil
 }
 
-// checkApart refuses folders of which one is within the other.
+// checkApart rejects folders that contain each other.
 func checkApart(a, b string) error {
 	var err error
 	if a, err = filepath.Abs(a); err != nil {
@@ -70,7 +67,7 @@ func checkApart(a, b string) error {
 	return nil
 }
 
-// stampVersion replaces the version in a file. The chart's templates have none.
+// stampVersion replaces the version in a file. The chart's templates contain none.
 func stampVersion(path string, text []byte, release string) []byte {
 	if release == version.Development || !strings.HasSuffix(path, ".yaml") {
 		return text

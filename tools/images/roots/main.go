@@ -1,9 +1,8 @@
-// Command roots writes the certificate authorities that the images trust, as
-// PEM: the list of Mozilla's programme, as the Go project keeps it in a
-// module.
+// Command roots writes the certificate authorities that the images trust, as PEM: the list of
+// Mozilla's programme, as the Go project publishes it in a module.
 //
-// It is a module of its own, so that go.mod here says which list an image
-// has, whatever the machine that builds it trusts, and no binary links it.
+// It is a separate module, so that its go.mod defines the list of an image, independent of the
+// build machine, and no binary links it.
 package main
 
 import (
@@ -18,7 +17,7 @@ import (
 	"golang.org/x/crypto/x509roots/fallback/bundle"
 )
 
-// module is where the list comes from.
+// module is the module with the list.
 const module = "golang.org/x/crypto/x509roots/fallback"
 
 func main() {
@@ -28,7 +27,7 @@ func main() {
 	}
 }
 
-// write begins with a line "# module version", which the SBOM repeats.
+// write writes a line "# module version", which the SBOM repeats, and the certificates.
 func write(w io.Writer) error {
 	version, err := version()
 	if err != nil {
@@ -38,7 +37,7 @@ func write(w io.Writer) error {
 	fmt.Fprintf(out, "# %s %s\n", module, version)
 	for root := range bundle.Roots() {
 		if root.Constraint != nil {
-			continue // trusted in part, which a file of certificates cannot say
+			continue // partly trusted, which a file of certificates cannot express
 		}
 		if err := pem.Encode(out, &pem.Block{Type: "CERTIFICATE", Bytes: root.Certificate}); err != nil {
 			return fmt.Errorf("write certificate: %w", err)

@@ -1,8 +1,7 @@
-// Package sbom lists what a Go program is made of, as an SPDX document.
+// Package sbom lists the components of a Go program, as an SPDX document.
 //
-// The list is the program's own: the modules that the linker recorded in it,
-// so that it says what was linked and not what go.mod allows. The same
-// program gives the same bytes.
+// The list comes from the program: the modules that the linker recorded in it, so that it contains
+// the linked modules and not those that go.mod allows. The same program gives the same bytes.
 package sbom
 
 import (
@@ -19,22 +18,22 @@ import (
 	"time"
 )
 
-// MediaType is that of a document.
+// MediaType is the media type of a document.
 const MediaType = "application/spdx+json"
 
-// noAssertion is SPDX for "we do not say".
+// noAssertion is SPDX for unknown.
 const noAssertion = "NOASSERTION"
 
-// A Subject is what a document describes: one program.
+// A Subject is the program that a document describes.
 type Subject struct {
 	Name    string           // of the program
 	Data    []byte           // the program itself
-	Build   *debug.BuildInfo // what the linker recorded in it
-	Created time.Time        // when the document was made; the same time gives the same bytes
-	Beside  []debug.Module   // modules whose data stands beside the program in its image
+	Build   *debug.BuildInfo // build information of the linker
+	Created time.Time        // creation time of the document; the same time gives the same bytes
+	Beside  []debug.Module   // modules whose data is in the program's image
 }
 
-// The document as SPDX 2.3 spells it.
+// The document in the format of SPDX 2.3.
 type (
 	document struct {
 		Version       string         `json:"spdxVersion"`
@@ -83,7 +82,7 @@ type (
 
 const documentID = "SPDXRef-DOCUMENT"
 
-// Write gives the document about s.
+// Write returns the document about s.
 func Write(s Subject) ([]byte, error) {
 	if s.Build == nil || s.Build.Main.Path == "" {
 		return nil, fmt.Errorf("list modules of %q: no main module: build it with 'go build' in module mode", s.Name)
@@ -124,8 +123,8 @@ func Write(s Subject) ([]byte, error) {
 	return append(text, '\n'), nil
 }
 
-// addPackage lists p and how it stands to the program: what the program depends on
-// is named by the program, what serves it names it.
+// addPackage lists p and its relation to the program: the program refers to its dependencies, and
+// packages that serve the program refer to it.
 func (d *document) addPackage(kind string, p pkg) {
 	program := d.Packages[0].ID
 	r := relationship{Element: program, Type: kind, Related: p.ID}
@@ -136,8 +135,7 @@ func (d *document) addPackage(kind string, p pkg) {
 	d.Relationships = append(d.Relationships, r)
 }
 
-// sortedModules gives the modules that were linked, each as the one that replaced
-// it, by path.
+// sortedModules returns the linked modules, with replacements applied, sorted by path.
 func sortedModules(deps []*debug.Module) []debug.Module {
 	list := make([]debug.Module, 0, len(deps))
 	for _, m := range deps {
@@ -159,13 +157,12 @@ func modulePackage(m debug.Module, purpose string) pkg {
 		References: reference(m.Path, m.Version),
 	}
 	if m.Sum != "" {
-		p.SourceInfo = "sum in go.sum: " + m.Sum // of a listing of hashes, so it is no checksum of a file
+		p.SourceInfo = "sum in go.sum: " + m.Sum // the sum is a hash of a list of hashes, so it is no checksum of a file
 	}
 	return p
 }
 
-// goPackage is the standard library, by the name under which databases of
-// vulnerabilities know it.
+// goPackage returns the standard library, with its name in vulnerability databases.
 func goPackage(version string) pkg {
 	version, _, _ = strings.Cut(strings.TrimPrefix(version, "go"), " ") // experiments follow a space
 	return modulePackage(debug.Module{Path: "stdlib", Version: version}, "LIBRARY")
@@ -175,7 +172,7 @@ func reference(path, version string) []external {
 	return []external{{Category: "PACKAGE-MANAGER", Type: "purl", Locator: packageURL(path, version)}}
 }
 
-// packageURL is a module's package URL; its type asks for lower case.
+// packageURL returns a module's package URL; its type requires lower case.
 func packageURL(path, version string) string {
 	parts := strings.Split(strings.ToLower(path), "/")
 	for i, p := range parts {
@@ -188,8 +185,8 @@ func packageURL(path, version string) string {
 	return s
 }
 
-// spdxID is a name that SPDX takes: letters, digits, dots and dashes. What it
-// does not take is spelled out, so that two modules never share one.
+// spdxID returns a valid SPDX name: letters, digits, dots and dashes. Other characters are escaped,
+// so that two modules never share a name.
 func spdxID(path, version string) string {
 	return "SPDXRef-Module-" + regexp.MustCompile(`[^A-Za-z0-9.-]`).ReplaceAllStringFunc(path+"-"+version, func(s string) string {
 		if s == "/" {

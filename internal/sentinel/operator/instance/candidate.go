@@ -41,10 +41,10 @@ const (
 )
 
 // awaitConnections waits until the connections of p that are not those of current respond. It
-// returns nil if there is nothing to wait for. It does not wait for the replacement of a connection
-// that does not work. In that case a new broker gets a moment to connect, so that the first events
-// need not fail. It calls tell with the connections that do not respond, after a while and after
-// each change.
+// returns nil if no wait is necessary. It does not wait for the replacement of a connection that
+// does not work. In that case a new broker gets a moment to connect, so that the first events need
+// not fail. It reports the connections that do not respond with tell, after a while and after each
+// change.
 func (p *parts) awaitConnections(ctx context.Context, current *running, tell func(Pending)) *candidate {
 	var waitAPI, waitBroker, connect bool
 	if current == nil || current.broken {

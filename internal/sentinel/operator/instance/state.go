@@ -36,8 +36,8 @@ type Pending struct {
 	Generation int64
 	Since      time.Time
 
-	// API and Broker are why the new connection does not respond. Nil means that it responds, or
-	// that there is no new one.
+	// API and Broker are the errors of new connections. Nil means that the connection responds, or
+	// that no new one exists.
 	API, Broker error
 }
 
