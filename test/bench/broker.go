@@ -32,7 +32,7 @@ func natsBench() bench {
 	}}
 }
 
-// toLines are the results as lines; how fast both sides were is told on the way.
+// toLines returns the results as lines, and prints the rates of both sides.
 func toLines(progress io.Writer, results []brokers.Result) []line {
 	var out []line
 	for _, r := range results {

@@ -25,15 +25,15 @@ const (
 	changeBurst   = 64
 	changeBursts  = 500
 	changeSenders = 64
-	changeSends   = 20_000 // of each sender
-	changeFlight  = 256    // delivered_vs_raw keeps so many on their way
+	changeSends   = 20_000 // per sender
+	changeFlight  = 256    // delivered_vs_raw keeps this many in flight
 	changeConns   = changeevent.DefaultMaxConcurrentRequests
 	changeFor     = 2 * time.Second
 	changeRounds  = 5
 )
 
-// changeeventBench measures what a change event costs whoever sends it, alone
-// and when all do so at once, and how many arrive over how many could.
+// changeeventBench measures what a change event costs its sender, alone and with all senders
+// active, and the ratio of delivered events to the possible maximum.
 func changeeventBench() bench {
 	const alone, crowd, rate = "changeevent.send_ns", "changeevent.send_64_us", "changeevent.delivered_vs_raw"
 	return bench{names: []string{alone, crowd, rate}, run: func(ctx context.Context, progress io.Writer) (lines []line, err error) {
@@ -71,7 +71,7 @@ func changeeventBench() bench {
 	}}
 }
 
-// A changeSink takes what is sent to it on loopback, and keeps what came last.
+// A changeSink receives change events on loopback, and keeps the last request.
 type changeSink struct {
 	endpoint string
 	server   *http.Server
@@ -108,7 +108,7 @@ func (s *changeSink) stopSink() error {
 	return err
 }
 
-// newClient is one with metrics and a log, as a component has it.
+// newClient returns a client with metrics and a log, as components have it.
 func (s *changeSink) newClient() (changeevent.Client, error) {
 	return changeevent.NewClient(changeevent.Config{
 		Enabled: true, Endpoint: s.endpoint, ClusterName: "my-cluster-name", AuthToken: "Bearer token",
@@ -124,8 +124,8 @@ func changeEventOf(node int) changeevent.ChangeEvent {
 	}
 }
 
-// sendAlone is the median of what a send takes, in nanoseconds, with nobody else
-// sending and room for what is sent.
+// sendAlone returns the median duration of a send, in nanoseconds, with no other sender and free
+// space in the queue.
 func (s *changeSink) sendAlone(ctx context.Context) (float64, error) {
 	client, err := s.newClient() //nolint:contextcheck // its workers outlive the call
 	if err != nil {
@@ -152,8 +152,8 @@ func (s *changeSink) sendAlone(ctx context.Context) (float64, error) {
 	return medianOf(took), nil
 }
 
-// sendTogether is how long the slowest hundredth of sends takes at least, in
-// microseconds, when all senders send all the time.
+// sendTogether returns the minimum duration of the slowest hundredth of sends, in microseconds,
+// with all senders active.
 func (s *changeSink) sendTogether(ctx context.Context, progress io.Writer) (float64, error) {
 	client, err := s.newClient() //nolint:contextcheck // its workers outlive the call
 	if err != nil {
@@ -183,8 +183,8 @@ func (s *changeSink) sendTogether(ctx context.Context, progress io.Writer) (floa
 	return at(0.99), nil
 }
 
-// measureRaw is how many requests a second there can be: what the client has sent last,
-// again and again, over as many connections.
+// measureRaw returns the maximum number of requests per second: it repeats the client's last
+// request, over as many connections.
 func (s *changeSink) measureRaw(ctx context.Context) (float64, error) {
 	transport := &http.Transport{MaxConnsPerHost: changeConns, MaxIdleConnsPerHost: changeConns, DisableCompression: true}
 	defer transport.CloseIdleConnections()
@@ -223,8 +223,8 @@ func postChange(ctx context.Context, client *http.Client, url string, header htt
 	return resp.Body.Close()
 }
 
-// measureDelivery is how many events a second arrive, of a sender that keeps some on
-// their way.
+// measureDelivery returns the number of delivered events per second, for a sender that keeps some
+// in flight.
 func (s *changeSink) measureDelivery(ctx context.Context) (float64, error) {
 	client, err := s.newClient() //nolint:contextcheck // its workers outlive the call
 	if err != nil {
@@ -247,7 +247,7 @@ func (s *changeSink) measureDelivery(ctx context.Context) (float64, error) {
 		flying.Add(1)
 		client.SendChangeEvent(ctx, event)
 		for flying.Load() >= changeFlight {
-			<-landed // half of them
+			<-landed // half of the events
 		}
 	}
 	if err := client.Close(); err != nil {

@@ -17,33 +17,33 @@ import (
 	"github.com/fleetloop/fleetloop/internal/postgres/migrations"
 )
 
-// clusterworkerBenches are those of the cluster-worker.
+// clusterworkerBenches returns the benches of the cluster-worker.
 func clusterworkerBenches() []bench {
 	return []bench{syncBench(), slowCallBench(), realGardenBench(), commitTaxBench(), commitToCallBench(), idleBench()}
 }
 
 const (
-	// workerName is how a worker's connections show in the database.
+	// workerName is the name of a worker's connections in the database.
 	workerName = "measured worker"
-	// workerConns is what one worker needs beside its listener: claims, and what
-	// became of them, go on at the same time.
+	// workerConns is the number of connections of one worker in addition to its listener: claims
+	// and results run concurrently.
 	workerConns = 2
 )
 
-// A syncBed is a database that waits for the disk, with what workers work with.
+// A syncBed is a database with synchronous commits, and the dependencies of workers.
 type syncBed struct {
 	db    *database
-	cfg   postgres.Config // as a worker connects
+	cfg   postgres.Config // with a worker's settings
 	owner *pgbench.Owner
 
 	store        *pgstore.Store
 	listener     *pgstore.Listener
 	installation string
 
-	end []func() error // in the order to call them
+	end []func() error // in the order of calls
 }
 
-// startSync makes a bed with some clusters.
+// startSync starts a bed with some clusters.
 func startSync(ctx context.Context, clusters int) (b *syncBed, err error) {
 	b = &syncBed{}
 	defer func() {
@@ -72,7 +72,7 @@ func startSync(ctx context.Context, clusters int) (b *syncBed, err error) {
 	return b, b.openStore(ctx)
 }
 
-// openStore connects what the workers share, as their process would.
+// openStore opens the connections that the workers share, as their process would.
 func (b *syncBed) openStore(ctx context.Context) error {
 	log := slog.New(slog.DiscardHandler)
 	pool, err := postgres.New(b.cfg, log) //nolint:contextcheck // the pool outlives the call
@@ -99,7 +99,7 @@ func (b *syncBed) stopBed() error {
 	return errors.Join(errs...)
 }
 
-// startWorker starts a worker. stop waits until it has ended.
+// startWorker starts a worker. stop waits until it has stopped.
 func (b *syncBed) startWorker(ctx context.Context, slots int, store clusterworker.Store, garden clusterworker.Garden, shoots manifest.Config) (stop func() error, err error) {
 	maker, err := manifest.New(shoots, b.installation, memory.DefaultProject, 21)
 	if err != nil {
@@ -121,8 +121,8 @@ func (b *syncBed) startWorker(ctx context.Context, slots int, store clusterworke
 	}, nil
 }
 
-// measureDrain has a new worker sync what is due, which must be so many rows, and gives
-// how many it did in a second: from its first claim until all is written.
+// measureDrain lets a new worker sync the rows that are due, whose number must be rows. It returns
+// the rows per second, from its first claim until all results are written.
 func (b *syncBed) measureDrain(ctx context.Context, rows, slots int, garden clusterworker.Garden, shoots manifest.Config) (perSecond float64, err error) {
 	store := &countedStore{Store: b.store, want: int64(rows), done: make(chan struct{})}
 	stop, err := b.startWorker(ctx, slots, store, garden, shoots)
@@ -139,7 +139,7 @@ func (b *syncBed) measureDrain(ctx context.Context, rows, slots int, garden clus
 	return float64(rows) / end.Sub(*store.began.Load()).Seconds(), errors.Join(err, stop())
 }
 
-// A countedStore notes when the first claim began and when so many clusters were synced.
+// A countedStore records when the first claim began and when a number of clusters were synced.
 type countedStore struct {
 	*pgstore.Store
 	want, synced int64
@@ -156,7 +156,7 @@ func (s *countedStore) Claim(ctx context.Context, owner string, room clusterwork
 	return s.Store.Claim(ctx, owner, room, lease)
 }
 
-// Complete writes results. One goroutine of a worker does that.
+// Complete writes results. Only one goroutine of a worker calls it.
 func (s *countedStore) Complete(ctx context.Context, results []clusterworker.Result) ([]string, error) {
 	lost, err := s.Store.Complete(ctx, results)
 	if err != nil {

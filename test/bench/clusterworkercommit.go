@@ -31,11 +31,10 @@ const (
 	taxTurns   = 5
 )
 
-// commitTaxBench measures what the sync takes from those who change clusters: the
-// fleet API's transactions that change the spec of one cluster each, many at a
-// time, against the same without the triggers. A worker's listener is there on both
-// sides. The same is told of single statements, which are as little as a
-// transaction can be.
+// commitTaxBench measures the cost of the sync for clients that change clusters. It compares
+// concurrent transactions of the fleet API, each of which changes the spec of one cluster, with the
+// same transactions without the triggers. A worker's listener is connected in both cases. It also
+// prints the figures for single statements, which are the smallest possible transactions.
 func commitTaxBench() bench {
 	const name = "clusterworker.commit_tax"
 	return bench{names: []string{name}, run: func(ctx context.Context, progress io.Writer) ([]line, error) {
@@ -50,7 +49,7 @@ func commitTaxBench() bench {
 	}}
 }
 
-// taxed are writers.
+// taxed runs writers.
 type taxed struct {
 	bed     *syncBed
 	api     *fleetpgstore.Store
@@ -82,7 +81,7 @@ func (x *taxed) measureRatio(ctx context.Context, progress io.Writer) (ratio flo
 	bareSilent := x.runWay("changes by one statement without notifications", x.updateCluster, true, false)
 	bareFree := x.runWay("changes by one statement without the triggers", x.updateCluster, false, true)
 	before := x.bed.listener.Notifications()
-	// The rows are synced before each turn, as if a worker had kept up.
+	// All rows are marked as synced before each turn, as if a worker had kept up.
 	if err := alternate(ctx, taxTurns, progress, x.bed.owner.Sync, all, free, bareAll, bareSilent, bareFree); err != nil {
 		return 0, err
 	}
@@ -91,7 +90,7 @@ func (x *taxed) measureRatio(ctx context.Context, progress io.Writer) (ratio flo
 	return medianRatio(all, free), nil
 }
 
-// runWay changes every cluster once, with triggers and notifications or without.
+// runWay changes every cluster once, with or without triggers and notifications.
 func (x *taxed) runWay(name string, change func(ctx context.Context, writer, i int) error, triggers, notifications bool) *way {
 	return &way{name: name, run: func(ctx context.Context) (float64, error) {
 		err := errors.Join(x.bed.owner.Triggers(ctx, triggers), x.bed.owner.Notifications(ctx, notifications))
@@ -116,7 +115,7 @@ func (x *taxed) runWay(name string, change func(ctx context.Context, writer, i i
 	}}
 }
 
-// updateCluster changes a cluster by one statement.
+// updateCluster changes a cluster with one statement.
 func (x *taxed) updateCluster(ctx context.Context, writer, i int) error {
 	return x.writers[writer].Edit(ctx, i, x.turn)
 }
@@ -142,8 +141,8 @@ const (
 	wakeWarmUp  = 20
 )
 
-// commitToCallBench measures how long after the commit of a change the call of
-// Gardener about it begins, with nothing else to do.
+// commitToCallBench measures the time from the commit of a change to the start of the resulting
+// call of Gardener, without other work.
 func commitToCallBench() bench {
 	const name = "clusterworker.commit_to_call_p99_ms"
 	return bench{names: []string{name}, run: func(ctx context.Context, progress io.Writer) ([]line, error) {
@@ -172,8 +171,8 @@ func (b *syncBed) measureWake(ctx context.Context, progress io.Writer) (p99 time
 	garden.tells.Store(true)
 	var committed, sent []time.Duration
 	for i := range wakeWarmUp + wakeChanges {
-		// Now within the time after a notification in which the worker looks by itself, now
-		// after it; and never in step with that.
+		// The delay ends sometimes within the time after a notification in which the worker polls,
+		// and sometimes after it, but never in step with the polls.
 		if err := backoff.Sleep(ctx, 100*time.Millisecond+rand.N(200*time.Millisecond)); err != nil { //nolint:gosec // no secret
 			return 0, err
 		}
@@ -190,7 +189,7 @@ func (b *syncBed) measureWake(ctx context.Context, progress io.Writer) (p99 time
 		select {
 		case at := <-garden.begun:
 			if i >= wakeWarmUp {
-				// The answer to the commit can come later than the call it leads to.
+				// The response to the commit may arrive later than the call that it causes.
 				committed, sent = append(committed, max(0, at.Sub(commit))), append(sent, at.Sub(begin))
 			}
 		case <-ctx.Done():
@@ -201,7 +200,7 @@ func (b *syncBed) measureWake(ctx context.Context, progress io.Writer) (p99 time
 	return tellWake(progress, "from when its commit was answered", committed), nil
 }
 
-// tellWake tells of delays, and gives the 99th percentile.
+// tellWake prints delays, and returns the 99th percentile.
 func tellWake(progress io.Writer, from string, took []time.Duration) time.Duration {
 	slices.Sort(took)
 	p99 := took[len(took)*99/100]
@@ -223,7 +222,7 @@ func (*syncBed) awaitNone(ctx context.Context, count func(context.Context) (int,
 	}
 }
 
-// A watchedGarden tells when calls begin.
+// A watchedGarden reports the start of calls.
 type watchedGarden struct {
 	clusterworker.Garden
 	tells atomic.Bool

@@ -28,9 +28,9 @@ const (
 	gardenCallers = 16
 )
 
-// realGardenBench measures how many Shoots a worker makes in a second on a real
-// gardener-apiserver, against bare requests that create the same ones. Neither
-// side bounds its requests per second.
+// realGardenBench measures how many Shoots per second a worker creates on a real
+// gardener-apiserver, compared with bare requests that create the same ones. Neither side limits
+// its requests per second.
 func realGardenBench() bench {
 	const name = "clusterworker.real_garden_vs_raw"
 	return bench{names: []string{name}, run: func(ctx context.Context, progress io.Writer) ([]line, error) {
@@ -51,13 +51,13 @@ func realGardenBench() bench {
 	}}
 }
 
-// A gardenRace makes Shoots both ways, each time in a project of its own.
+// A gardenRace creates Shoots in both ways, each time in a separate project.
 type gardenRace struct {
 	bed      *syncBed
 	garden   *gardenbed.Bed
 	clusters int // so far
 	projects int
-	made     [][]byte // what a worker made last, and how
+	made     [][]byte // the last objects of a worker, and their requests
 }
 
 func (r *gardenRace) measureRatio(ctx context.Context, progress io.Writer) (float64, error) {
@@ -69,13 +69,13 @@ func (r *gardenRace) measureRatio(ctx context.Context, progress io.Writer) (floa
 	return medianRatio(worker, raw), nil
 }
 
-// createProject makes a project.
+// createProject creates a project.
 func (r *gardenRace) createProject(ctx context.Context) (namespace string, err error) {
 	r.projects++
 	return r.garden.NewProject(ctx, fmt.Sprintf("race%d", r.projects))
 }
 
-// measureWorker has a worker sync clusters that are new.
+// measureWorker lets a worker sync new clusters.
 func (r *gardenRace) measureWorker(ctx context.Context) (perSecond float64, err error) {
 	namespace, err := r.createProject(ctx)
 	if err != nil {
@@ -96,7 +96,7 @@ func (r *gardenRace) measureWorker(ctx context.Context) (perSecond float64, err 
 	return perSecond, err
 }
 
-// A recordedGarden keeps what is sent to a garden.
+// A recordedGarden records the requests to a garden.
 type recordedGarden struct {
 	clusterworker.Garden
 	mu   sync.Mutex
@@ -115,7 +115,7 @@ func (g *recordedGarden) ApplyShoot(ctx context.Context, m shoot.Manifest, seen 
 	return g.Garden.ApplyShoot(ctx, m, seen)
 }
 
-// measureRaw creates what the worker made last, in another project.
+// measureRaw creates the worker's last objects in another project.
 func (r *gardenRace) measureRaw(ctx context.Context) (perSecond float64, err error) {
 	from, err := r.createProject(ctx)
 	if err != nil {
@@ -156,7 +156,7 @@ func (r *gardenRace) measureRaw(ctx context.Context) (perSecond float64, err err
 	return float64(len(r.made)) / time.Since(begin).Seconds(), err
 }
 
-// postObject creates one object, and reads the answer.
+// postObject creates one object, and reads the response.
 func postObject(ctx context.Context, client *http.Client, url string, text []byte) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(text))
 	if err != nil {

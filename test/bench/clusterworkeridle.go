@@ -21,9 +21,9 @@ const (
 	idleTime = time.Minute
 )
 
-// idleBench measures how often a whole worker asks the database while there is
-// nothing to do: its listener, its poller and what looks after the connections
-// included. Every statement counts, also those that are sent together.
+// idleBench measures how many statements a complete worker sends to the database while it has no
+// work, including its listener, its poller and the maintenance of connections. Every statement
+// counts, also those that are sent together.
 func idleBench() bench {
 	const name = "clusterworker.idle_queries_per_second"
 	return bench{names: []string{name}, run: func(ctx context.Context, progress io.Writer) ([]line, error) {
@@ -66,7 +66,7 @@ func (b *syncBed) measureIdle(ctx context.Context, progress io.Writer) (perSecon
 	if err := b.awaitNone(ctx, b.owner.Unready); err != nil {
 		return 0, err
 	}
-	if err := backoff.Sleep(ctx, 5*time.Second); err != nil { // a worker looks again for a while
+	if err := backoff.Sleep(ctx, 5*time.Second); err != nil { // a worker polls more often for a while
 		return 0, err
 	}
 	before := between.statements.Load()
@@ -78,7 +78,7 @@ func (b *syncBed) measureIdle(ctx context.Context, progress io.Writer) (perSecon
 	return float64(n) / idleTime.Seconds(), nil
 }
 
-// A tap stands between a client and PostgreSQL and counts the statements.
+// A tap is a proxy between a client and PostgreSQL that counts the statements.
 type tap struct {
 	l          net.Listener
 	target     string
@@ -87,8 +87,8 @@ type tap struct {
 	ended      chan struct{}
 }
 
-// startTap makes a tap on a free port. It talks to the server without TLS, and
-// so does whoever uses it.
+// startTap starts a tap on a free port. It connects to the server without TLS, and clients must do
+// the same.
 func startTap(ctx context.Context, target string) (*tap, error) {
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
@@ -108,7 +108,7 @@ func startTap(ctx context.Context, target string) (*tap, error) {
 	return t, nil
 }
 
-// waitClosed waits until every connection has been closed by its client.
+// waitClosed waits until the clients have closed all connections.
 func (t *tap) waitClosed() error {
 	err := t.l.Close()
 	<-t.ended
@@ -132,14 +132,14 @@ func (t *tap) serveConn(ctx context.Context, client net.Conn) {
 	back.Wait()
 }
 
-// What a client sends to have a statement run: by itself, or one that was parsed.
+// The messages by which a client executes a statement: a simple query, or a parsed one.
 const (
 	messageQuery   = 'Q'
 	messageExecute = 'E'
 )
 
-// forwardMessages copies what a client says, message by message: a byte that says of what
-// kind, but for the first one, and the length.
+// forwardMessages copies the messages of a client: each has a byte for its type, except for the
+// first one, and the length.
 func (t *tap) forwardMessages(server io.Writer, client io.Reader) error {
 	for first := true; ; first = false {
 		head := make([]byte, 5)

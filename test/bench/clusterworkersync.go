@@ -18,21 +18,20 @@ const (
 	syncRows  = 10_000
 	syncTurns = 5
 
-	// syncSlots bounds how many rows are claimed at a time. The default of 32 is for
-	// a Gardener that takes a while for each call; with one that takes no time, round
-	// trips for few rows each would be measured.
+	// syncSlots limits the number of claimed rows. The default of 32 is for a Gardener with slow
+	// calls; with instant calls the bench would measure round trips for few rows each.
 	syncSlots = 200
-	// syncBatch is how many rows the bare statements take at a time: as many as the
-	// worker, which claims anew as soon as half of its slots are free.
+	// syncBatch is the number of rows that the bare statements take at once: as many as the worker,
+	// which claims again when half of its slots are free.
 	syncBatch = syncSlots / 2
 
-	// lockers is how many workers there are in the design that holds locks.
+	// lockers is the number of workers in the design that holds locks.
 	lockers = 8
 )
 
-// syncBench measures how fast clusters are synced to a garden that takes no time,
-// against the same statements without a worker, and against the usual design of one
-// row in each transaction. The clusters are known already, and each was changed.
+// syncBench measures how fast clusters are synced to an instant garden, compared with the same
+// statements without a worker, and with the usual design of one row per transaction. The clusters
+// are already known, and each was changed.
 func syncBench() bench {
 	const bare, rows = "clusterworker.sync_vs_sql", "clusterworker.sync_vs_row_per_tx"
 	return bench{names: []string{bare, rows}, run: func(ctx context.Context, progress io.Writer) ([]line, error) {
@@ -53,14 +52,14 @@ func syncBench() bench {
 	}}
 }
 
-// A way of working through all that is due gives how many rows it did in a second.
+// A way processes all due rows and returns the rows per second.
 type way struct {
 	name string
 	run  func(context.Context) (perSecond float64, err error)
 	seen []float64
 }
 
-// newTimedWay is a way that says how many rows there were.
+// newTimedWay returns a way whose function returns the number of rows.
 func newTimedWay(name string, want int, run func(context.Context) (rows int, err error)) *way {
 	return &way{name: name, run: func(ctx context.Context) (float64, error) {
 		begin := time.Now()
@@ -73,9 +72,9 @@ func newTimedWay(name string, want int, run func(context.Context) (rows int, err
 	}}
 }
 
-// alternate runs ways by turns, each turn in the other order, and before each
-// whatever has to be the same for all. The first turn does not count: it warms
-// caches and connections.
+// alternate runs ways alternately, in reverse order in every second turn. It calls prepare before
+// each, to give all the same start. The first turn does not count, because it warms caches and
+// connections.
 func alternate(ctx context.Context, turns int, progress io.Writer, prepare func(context.Context) error, ways ...*way) error {
 	for turn := range turns + 1 {
 		for _, w := range ways {
@@ -98,7 +97,7 @@ func alternate(ctx context.Context, turns int, progress io.Writer, prepare func(
 	return nil
 }
 
-// medianRatio is the median of the ratios of two ways' turns.
+// medianRatio returns the median of the ratios of two ways' turns.
 func medianRatio(a, b *way) float64 {
 	ratios := make([]float64, len(a.seen))
 	for i := range ratios {
@@ -146,9 +145,8 @@ const (
 	slowCallSlots = 200
 )
 
-// slowCallBench measures how many clusters are synced for each connection to the
-// database, to a garden that takes its time, against the design that holds a row
-// locked during the call.
+// slowCallBench measures how many clusters are synced per database connection, for a garden with
+// slow calls, compared with the design that holds a row locked during the call.
 func slowCallBench() bench {
 	const name = "clusterworker.slow_call_50ms_per_connection"
 	return bench{names: []string{name}, run: func(ctx context.Context, progress io.Writer) ([]line, error) {
@@ -172,8 +170,8 @@ func (b *syncBed) measureSlowCalls(ctx context.Context, progress io.Writer) (rat
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, many.Close(ctx)) }()
-	// A slot costs a goroutine, and no connection, so that there can be as many as
-	// Gardener takes calls.
+	// A slot costs a goroutine, but no connection, so that their number is limited only by
+	// Gardener.
 	worker := &way{name: fmt.Sprintf("worker with %d slots, for each connection", slowCallSlots), run: func(ctx context.Context) (float64, error) {
 		perSecond, err := b.measureDrain(ctx, slowRows, slowCallSlots, garden, manifest.Config{})
 		return b.perConnection(ctx, perSecond, workerName, progress, err)
@@ -191,8 +189,8 @@ func (b *syncBed) measureSlowCalls(ctx context.Context, progress io.Writer) (rat
 	return medianRatio(worker, locks), nil
 }
 
-// perConnection is a rate over the connections that an application has. All stay
-// open for minutes after they were used.
+// perConnection returns a rate divided by the number of an application's connections. All of them
+// stay open for minutes after their use.
 func (b *syncBed) perConnection(ctx context.Context, perSecond float64, application string, progress io.Writer, err error) (float64, error) {
 	if err != nil {
 		return 0, err

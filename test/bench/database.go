@@ -11,8 +11,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/settings"
 )
 
-// tempDir makes a folder that a database server may pass through, whoever it
-// runs as.
+// tempDir creates a folder that a database server can traverse, whatever user it runs as.
 func tempDir() (dir string, remove func(), err error) {
 	if dir, err = os.MkdirTemp("", "fleetloop-bench-"); err != nil {
 		return "", nil, err
@@ -25,14 +24,14 @@ func tempDir() (dir string, remove func(), err error) {
 	return dir, remove, nil
 }
 
-// A database is a migrated one on a server of its own.
+// A database is a migrated database on a separate server.
 type database struct {
 	server *pgserver.Server
 	cfg    postgres.Config
 }
 
-// startDatabase makes a database in a folder. One that is not durable loses
-// everything with the machine, and nothing waits for the disk.
+// startDatabase creates a database in a folder. A database that is not durable never waits for the
+// disk, and loses its data when the machine crashes.
 func startDatabase(ctx context.Context, dir string, durable bool) (*database, error) {
 	log := slog.New(slog.DiscardHandler)
 	server, err := pgserver.Start(ctx, pgserver.Config{

@@ -1,6 +1,6 @@
 package main
 
-// executionBenches are those of executions, and of the policies that they ask.
+// executionBenches returns the benches of executions, and of the policies that they use.
 func executionBenches() []bench {
 	return []bench{executionWritesBench(), executionJobsBench(), executionParentBench(), executionPlanBench(), executionInlineBench(), executionWaitingBench(), decisionBench()}
 }

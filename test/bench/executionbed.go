@@ -39,8 +39,8 @@ import (
 
 const (
 	executor    = guard.DefaultNamespace
-	cheap       = "cheap" // a namespace of development: nothing in it needs an approval
-	dear        = "dear"  // one of production, where changes need one
+	cheap       = "cheap" // a development namespace without approvals
+	dear        = "dear"  // a production namespace, where changes need an approval
 	requester   = "alice"
 	approver    = "bob"
 	runnerImage = "localhost/fleetloop/action-runner:bench"
@@ -48,27 +48,27 @@ const (
 	replicasBefore, replicasAfter = 3, 5
 )
 
-// executionOptions say what is different about a bed. The zero value is the
-// controller as it is shipped, on a cluster that runs no Pods.
+// executionOptions changes the settings of a bed. The zero value is the released controller, on a
+// cluster without Pods.
 type executionOptions struct {
-	jobs      bool     // Pods are run, by the controllers of a cluster and a node
-	untrailed bool     // there is no audit log, which takes the API server some time
-	args      []string // more of the controller
+	jobs      bool     // Pods run, with the controllers of a cluster and a node
+	untrailed bool     // without an audit log, which costs the API server time
+	args      []string // additional arguments of the controller
 	env       []string
 }
 
-// An executionBed is a cluster with executions in it: a real API server that
-// keeps an audit log, all that is installed for executions, PostgreSQL that
-// waits for the disk, and the controller as its binary and its own account.
+// An executionBed is a cluster for executions: a real API server with an audit log, the
+// installation for executions, PostgreSQL with synchronous commits, and the controller as its
+// binary with its service account.
 type executionBed struct {
 	bed                        *kubebed.Bed
 	admin, requester, approver client.WithWatch
 	trail                      *trail
 	controller                 *exec.Cmd
-	ended                      chan error // what the controller ended with; closed after that
+	ended                      chan error // the controller's error; closed after that
 	dir                        string     // with the binaries
 
-	end []func() error // in the order to call them
+	end []func() error // in the order of calls
 }
 
 func (b *executionBed) onStop(end func() error) { b.end = append([]func() error{end}, b.end...) }
@@ -81,7 +81,7 @@ func (b *executionBed) stopBed() error {
 	return errors.Join(errs...)
 }
 
-// startExecutions makes a bed whose controller is ready.
+// startExecutions starts a bed whose controller is ready.
 func startExecutions(ctx context.Context, progress io.Writer, o executionOptions) (b *executionBed, err error) {
 	_, _ = fmt.Fprintln(progress, "starting a control plane, PostgreSQL and the execution controller")
 	kube.TakeLogs(slog.New(slog.DiscardHandler))
@@ -116,7 +116,7 @@ func startExecutions(ctx context.Context, progress io.Writer, o executionOptions
 	return b, b.startController(ctx, db.server.URL(), o)
 }
 
-// startCluster starts the API server, and what runs Pods.
+// startCluster starts the API server, and the components that run Pods.
 func (b *executionBed) startCluster(ctx context.Context, o executionOptions) (err error) {
 	options := kubebed.Options{}
 	if !o.untrailed {
@@ -140,7 +140,7 @@ func (b *executionBed) startCluster(ctx context.Context, o executionOptions) (er
 	if b.admin, err = b.clientAs("root", "system:masters"); err != nil {
 		return err
 	}
-	// What is served comes a moment later to be among what there is.
+	// The API server lists new resource types with a short delay.
 	err = b.eventually(ctx, func(ctx context.Context) error {
 		return errors.Join(b.admin.List(ctx, &v1alpha1.KubernetesExecutionList{}), b.admin.List(ctx, &remediation.RequestList{}))
 	})
@@ -176,7 +176,7 @@ func (b *executionBed) clientAs(user string, groups ...string) (client.WithWatch
 	return client.NewWithWatch(cfg, client.Options{Scheme: scheme})
 }
 
-// installObjects puts in what executions need, and who asks and approves.
+// installObjects installs the objects that executions need, and the users who request and approve.
 func (b *executionBed) installObjects(ctx context.Context) (err error) {
 	cfg := executionapp.Defaults().Part
 	if _, err := settings.Load(&cfg, settings.Source{}); err != nil {
@@ -217,8 +217,8 @@ func (b *executionBed) installObjects(ctx context.Context) (err error) {
 	return b.eventually(ctx, b.checkGuarded)
 }
 
-// checkGuarded says why it is not checked yet who asks and who approves: policies are
-// in force a moment after they are made.
+// checkGuarded returns an error while requesters and approvers are not checked yet: policies are in
+// force shortly after their creation.
 func (b *executionBed) checkGuarded(ctx context.Context) error {
 	honest := newScaling("guarded", cheap, "none", "")
 	if err := b.requester.Create(ctx, honest, client.DryRunAll); err != nil || honest.Spec.RequestedBy != requester {
@@ -236,13 +236,13 @@ func mergeOf(format string, values ...any) client.Patch {
 	return client.RawPatch("application/merge-patch+json", fmt.Appendf(nil, format, values...))
 }
 
-// controllerUser is who the controller is for the API server.
+// controllerUser is the controller's user name for the API server.
 const controllerUser = "system:serviceaccount:" + executor + ":" + roles.ControllerAccount
 
-// startController runs the controller, and waits until it is ready. Without
-// a rollback window executions end when their action has.
+// startController runs the controller, and waits until it is ready. Without a rollback window
+// executions end when their action has ended.
 func (b *executionBed) startController(ctx context.Context, database string, o executionOptions) error {
-	// A token, as Pods have one. It lasts for longer than the measurement.
+	// A token, as Pods have one. It is valid for longer than the measurement.
 	kubeconfig, err := b.bed.AccountKubeconfig(ctx, executor, roles.ControllerAccount)
 	if err != nil {
 		return err
@@ -284,7 +284,7 @@ func (b *executionBed) startController(ctx context.Context, database string, o e
 
 const executorGroup = "system:serviceaccounts:" + executor
 
-// logTail is the end of the controller's log.
+// logTail returns the end of the controller's log.
 func (b *executionBed) logTail() string {
 	const most = 4000
 	text, err := os.ReadFile(filepath.Join(b.dir, "controller.log"))
@@ -294,7 +294,7 @@ func (b *executionBed) logTail() string {
 	return string(text[max(0, len(text)-most):])
 }
 
-// checkReady asks the controller, where it says that it listens.
+// checkReady checks the controller's readiness endpoint.
 func (b *executionBed) checkReady(ctx context.Context) error {
 	text, err := os.ReadFile(filepath.Join(b.dir, "controller.log"))
 	if err != nil {
@@ -322,10 +322,10 @@ func (b *executionBed) checkReady(ctx context.Context) error {
 	return errors.New("the controller does not listen yet")
 }
 
-// finalError is an error that does not pass.
+// finalError is a permanent error.
 type finalError struct{ error }
 
-// eventually asks until there is no error.
+// eventually calls check until it returns nil.
 func (b *executionBed) eventually(ctx context.Context, check func(context.Context) error) error {
 	const every = 100 * time.Millisecond
 	for {
@@ -342,7 +342,7 @@ func (b *executionBed) eventually(ctx context.Context, check func(context.Contex
 	}
 }
 
-// createTargets makes Deployments. Nothing runs for them.
+// createTargets creates Deployments without Pods.
 func (b *executionBed) createTargets(ctx context.Context, namespace string, n int) ([]string, error) {
 	var names []string
 	for i := range n {
@@ -363,7 +363,7 @@ func (b *executionBed) createTargets(ctx context.Context, namespace string, n in
 	})
 }
 
-// newScaling is an execution that scales a target.
+// newScaling returns an execution that scales a target.
 func newScaling(name, namespace, target string, mode v1alpha1.ExecutionMode) *v1alpha1.KubernetesExecution {
 	return &v1alpha1.KubernetesExecution{
 		ObjectMeta: metav1.ObjectMeta{Namespace: executor, Name: name},
@@ -379,7 +379,7 @@ func (b *executionBed) approvePlan(ctx context.Context, ke *v1alpha1.KubernetesE
 	return b.approver.Patch(ctx, ke, mergeOf(`{"spec":{"approvals":[{"approver":%q,"decision":"Approve","planHash":%q}]}}`, approver, ke.Status.Plan.Hash))
 }
 
-// inParallel calls f for each, some at a time, and gives the first error.
+// inParallel calls f for each element, several concurrently, and returns the first error.
 func inParallel[T any](all []T, f func(T) error) error {
 	const atOnce = 16
 	errs := make(chan error, atOnce)

@@ -16,26 +16,25 @@ import (
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 )
 
-// recorded is how a follower calls the end of it all: the audit is durable, and
-// nothing holds the object any more.
+// recorded is a follower's name for the final state: the audit is durable, and the object has no
+// finalizer.
 const recorded = "recorded"
 
-// A follower notes when an administrator who watches is first told that
-// executions are in a phase, and that Jobs are complete.
+// A follower records when a watching administrator first sees a phase of an execution, or a
+// complete Job.
 type follower struct {
 	mu         sync.Mutex
 	at         map[string]time.Time // by name/phase
 	executions map[string]*v1alpha1.KubernetesExecution
 	failed     error
-	moved      chan struct{} // closed and replaced when something happens
+	moved      chan struct{} // closed and replaced after each change
 }
 
-// settled are executions of which something was done, or that failed. Who follows
-// no others has the API server tell half as much.
+// settled selects executions that have made progress or failed. A follower of only these halves the
+// events from the API server.
 const settled = "status.phase!=,status.phase!=executing"
 
-// followExecutions watches until the bed stops, of executions those that a field selector
-// selects.
+// followExecutions watches the executions that a field selector selects, until the bed stops.
 func (b *executionBed) followExecutions(ctx context.Context, only string) (*follower, error) {
 	selector, err := fields.ParseSelector(only)
 	if err != nil {
@@ -58,7 +57,7 @@ func (b *executionBed) followExecutions(ctx context.Context, only string) (*foll
 				if watching.Err() != nil {
 					return
 				}
-				// An API server may end a watch, and tells the next one all there is.
+				// An API server may end a watch; the next watch starts with all objects.
 				w, err = b.admin.Watch(watching, list, client.InNamespace(executor), client.MatchingFieldsSelector{Selector: of})
 			}
 			f.failWaiters(err)
@@ -68,7 +67,7 @@ func (b *executionBed) followExecutions(ctx context.Context, only string) (*foll
 	return f, nil
 }
 
-// failWaiters has everybody know who waits.
+// failWaiters sends an error to all waiters.
 func (f *follower) failWaiters(err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -111,7 +110,7 @@ func (f *follower) markSeen(what string) {
 	f.moved = make(chan struct{})
 }
 
-// awaitSeen gives when something was seen first, such as name/completed.
+// awaitSeen returns when a state was first seen, such as name/completed.
 func (f *follower) awaitSeen(ctx context.Context, what string) (time.Time, error) {
 	for {
 		f.mu.Lock()
@@ -131,7 +130,7 @@ func (f *follower) awaitSeen(ctx context.Context, what string) (time.Time, error
 	}
 }
 
-// execution is one as it was seen last.
+// execution returns the last seen state of an execution.
 func (f *follower) execution(name string) *v1alpha1.KubernetesExecution {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -15,16 +15,14 @@ const (
 	inlineWarm     = 50
 )
 
-// executionInlineBench measures how many executions there can be in a second
-// that run inline and need no approval: from before the first is created until
-// the last is completed, its audit durable, and its finalizer gone. All are
-// created as fast as the API server takes them, each for a target of its own,
-// with as many at a time as there are workers and requests without a bound of
-// their own.
+// executionInlineBench measures how many executions per second complete that run inline and need no
+// approval: from before the creation of the first until the last is completed, its audit is
+// durable, and its finalizer is gone. They are created as fast as the API server accepts them, each
+// for a separate target, with as many concurrent requests as the controller has workers, without a
+// rate limit.
 //
-// Most of that time is the API server's. How many there could be at most is
-// measured, too: by the same requests without a controller, from loops that know
-// what to write.
+// The API server takes most of that time. The bench also measures the possible maximum, with the
+// same requests without a controller, from loops that know the content of each request.
 func executionInlineBench() bench {
 	const name, ratio = "execution.inline_per_second", "execution.inline_vs_bare"
 	return bench{names: []string{name, ratio}, run: func(ctx context.Context, progress io.Writer) ([]line, error) {
@@ -78,7 +76,7 @@ func (b *executionBed) measureInline(ctx context.Context) (took, bare, used time
 	return took, bare, after - before, err
 }
 
-// runInline executes for each target, and returns when all is over.
+// runInline runs an execution for each target, and returns when all have ended.
 func (b *executionBed) runInline(ctx context.Context, f *follower, targets []string) error {
 	err := inParallel(targets, func(target string) error {
 		return b.requester.Create(ctx, newScaling(target, cheap, target, ""))

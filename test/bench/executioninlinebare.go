@@ -17,9 +17,9 @@ import (
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 )
 
-// bareInline is without the controller, which is ended: loops ask the API server
-// for each target what the controller asks for an execution, and write what that
-// wrote, of which model is one. They scale the targets back.
+// bareInline sends the requests of the controller without it, after it was stopped: for each
+// target, loops send its queries for an execution, and its writes, with model as the template. They
+// scale the targets back.
 func (b *executionBed) bareInline(ctx context.Context, targets []string, model *v1alpha1.KubernetesExecution) (took time.Duration, err error) {
 	if err := b.controller.Process.Signal(os.Interrupt); err != nil {
 		return 0, err
@@ -43,7 +43,7 @@ func (b *executionBed) bareInline(ctx context.Context, targets []string, model *
 	return time.Since(began), err
 }
 
-// A bareCourse is what there is to be written for one execution after another.
+// A bareCourse holds the content of the writes for one execution after another.
 type bareCourse struct {
 	bed          *executionBed
 	writer       client.Client

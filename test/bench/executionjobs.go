@@ -22,17 +22,16 @@ const (
 	jobsWarm     = 2
 )
 
-// executionJobsBench measures what an execution adds to its Job.
+// executionJobsBench measures the overhead of an execution over its Job.
 //
-// The overhead is how much longer it takes from the creation of an execution
-// until it is completed than from the creation of a Job with the same Pod, which
-// changes the same Deployment from the same to the same, until that is Complete;
-// one after the other, in turns, as somebody sees it who watches. It can be less
-// than nothing: the Job controller looks at Pods once a second.
+// The overhead is a difference of two durations. One is the time from the creation of an execution
+// until it is completed. The other is the time from the creation of a Job with the same Pod, which
+// makes the same change to the same Deployment, until it is Complete. Both alternate, as an
+// observer sees them. The difference may be negative, because the Job controller checks Pods once a
+// second.
 //
-// The wake is how long after the status of a Job's Pod says that it has ended
-// the execution says so, both by the clock of the API server's audit log, when
-// it had answered the writes.
+// The wake is the time from the status of a Job's Pod with its end to the status of the execution
+// with that result. Both times are those of the responses in the API server's audit log.
 func executionJobsBench() bench {
 	const overhead, wake = "execution.job_overhead_ms", "execution.job_wake_ms"
 	return bench{names: []string{overhead, wake}, run: func(ctx context.Context, progress io.Writer) ([]line, error) {
@@ -55,7 +54,7 @@ func executionJobsBench() bench {
 	}}
 }
 
-// milliseconds is a duration as a figure.
+// milliseconds returns a duration in milliseconds.
 func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
 func (b *executionBed) measureJobs(ctx context.Context) (ours, bare, woken []float64, err error) {
@@ -79,7 +78,7 @@ func (b *executionBed) measureJobs(ctx context.Context) (ours, bare, woken []flo
 			return nil, nil, nil, err
 		}
 		ours = append(ours, took)
-		if _, err := f.awaitSeen(ctx, target+"/"+recorded); err != nil { // it is not to be in the way of the next
+		if _, err := f.awaitSeen(ctx, target+"/"+recorded); err != nil { // it must not delay the next one
 			return nil, nil, nil, err
 		}
 		again, err := b.resetAndCopyJob(ctx, target, job.Name(f.execution(target).UID, v1alpha1.PurposeExecute, 1))
@@ -99,7 +98,7 @@ func (b *executionBed) measureJobs(ctx context.Context) (ours, bare, woken []flo
 	return ours, bare, woken, err
 }
 
-// measureCreation creates an object, and gives how long it is until it is as wanted.
+// measureCreation creates an object, and returns the time until it reaches the wanted state.
 func (b *executionBed) measureCreation(ctx context.Context, f *follower, o client.Object, state string) (ms float64, err error) {
 	began := time.Now()
 	if err := b.admin.Create(ctx, o); err != nil {
@@ -109,8 +108,8 @@ func (b *executionBed) measureCreation(ctx context.Context, f *follower, o clien
 	return milliseconds(ended.Sub(began)), err
 }
 
-// resetAndCopyJob takes back what a Job did, and gives one of the same Pod that nobody
-// follows.
+// resetAndCopyJob reverts the effect of a Job, and returns a Job with the same Pod that no
+// execution follows.
 func (b *executionBed) resetAndCopyJob(ctx context.Context, target, name string) (*batchv1.Job, error) {
 	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: cheap, Name: target}}
 	err := b.admin.Patch(ctx, d, mergeOf(`{"metadata":{"annotations":{%q:null}},"spec":{"replicas":%d}}`, v1alpha1.AnnotationLastExecution, replicasBefore))
@@ -127,7 +126,7 @@ func (b *executionBed) resetAndCopyJob(ctx context.Context, target, name string)
 	return again, nil
 }
 
-// checkEffect checks that a bare Job has done the same.
+// checkEffect checks that a bare Job had the same effect.
 func (b *executionBed) checkEffect(ctx context.Context, target string) error {
 	var d appsv1.Deployment
 	if err := b.admin.Get(ctx, client.ObjectKey{Namespace: cheap, Name: target}, &d); err != nil {
@@ -139,7 +138,7 @@ func (b *executionBed) checkEffect(ctx context.Context, target string) error {
 	return nil
 }
 
-// measureWakes are how long it took from the ends of Pods to the results of executions.
+// measureWakes returns the delays from the ends of Pods to the results of executions.
 func (b *executionBed) measureWakes(f *follower, names []string) (ms []float64, err error) {
 	writes, err := b.trail.nextWrites()
 	if err != nil {

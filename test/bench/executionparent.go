@@ -20,10 +20,10 @@ const (
 	parentsWarm     = 5
 )
 
-// executionParentBench measures how long after an execution was about to say
-// that it is completed the reconcile of its parent begins that sees it: the
-// write of the status, the watch, and the parent's queue. The parent is the
-// example of a controller of remediations. One after the other, inline.
+// executionParentBench measures the delay from just before an execution reports its completion to
+// the reconcile of its parent that sees it: the write of the status, the watch, and the parent's
+// queue. The parent is the example of a remediation controller. The executions run inline, one
+// after the other.
 func executionParentBench() bench {
 	const name = "execution.parent_wake_ms"
 	return bench{names: []string{name}, run: func(ctx context.Context, progress io.Writer) ([]line, error) {
@@ -67,7 +67,7 @@ func (b *executionBed) measureParents(ctx context.Context) (ms []float64, err er
 	return ms, nil
 }
 
-// measureParent gives how long after the end of its execution a parent noticed.
+// measureParent returns the delay from the end of its execution to the parent's reconcile.
 func (b *executionBed) measureParent(ctx context.Context, target string) (ms float64, err error) {
 	rr := &remediation.Request{
 		ObjectMeta: metav1.ObjectMeta{Namespace: executor, Name: target},

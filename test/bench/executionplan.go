@@ -25,14 +25,13 @@ const (
 	planWarm    = 2
 )
 
-// executionPlanBench measures how long it takes until there is a plan: from when
-// the API server has stored an execution until it has stored that it is
-// validated, which it is after all checks and an inline dry run, and that it waits
-// for an approval, which is the same write. Fifty are created at the same moment,
-// each for a target of its own, by the clock of the API server's audit log.
+// executionPlanBench measures the time to a plan: from when the API server has stored an execution
+// until it has stored that the execution is validated and waits for an approval, which is one write
+// after all checks and an inline dry run. Fifty are created at once, each for a separate target.
+// The times are those of the API server's audit log.
 //
-// Most of that time is the API server's. How much it is at least is measured, too:
-// by the same requests without a controller, from a loop that knows what to write.
+// The API server takes most of that time. The bench also measures the possible minimum, with the
+// same requests without a controller, from a loop that knows the content of each request.
 func executionPlanBench() bench {
 	const name, ratio = "execution.plan_p99_ms", "execution.plan_vs_bare"
 	return bench{names: []string{name, ratio}, run: func(ctx context.Context, progress io.Writer) ([]line, error) {
@@ -84,8 +83,8 @@ func (b *executionBed) measurePlans(ctx context.Context) (alone, together, bare 
 	return alone, together, bare, err
 }
 
-// barePlans is without the controller, which is ended: a loop asks the API server
-// what the controller asks, and writes what that wrote.
+// barePlans sends the requests of the controller without it, after it was stopped: a loop sends its
+// queries and its writes.
 func (b *executionBed) barePlans(ctx context.Context, targets []string) (ms []float64, err error) {
 	var model v1alpha1.KubernetesExecution
 	if err := b.admin.Get(ctx, client.ObjectKey{Namespace: executor, Name: "round-0-" + targets[0]}, &model); err != nil {
@@ -103,7 +102,7 @@ func (b *executionBed) barePlans(ctx context.Context, targets []string) (ms []fl
 	if err != nil {
 		return nil, err
 	}
-	atOnce := make(chan struct{}, 16) // as many as the controller has workers
+	atOnce := make(chan struct{}, 16) // the number of the controller's workers
 	plan := func(target string, ke *v1alpha1.KubernetesExecution) error {
 		atOnce <- struct{}{}
 		defer func() { <-atOnce }()
@@ -134,9 +133,9 @@ func (b *executionBed) barePlans(ctx context.Context, targets []string) (ms []fl
 	return ms, nil
 }
 
-// plans creates an execution for each target at once, waits until all wait for
-// an approval, and gives how long each was without a plan. Unless it is nil, plan
-// is who makes the plan of a created execution.
+// plans creates an execution for each target at once, waits until all wait for an approval, and
+// returns how long each had no plan. If plan is not nil, it makes the plan of each created
+// execution.
 func (b *executionBed) plans(ctx context.Context, prefix string, targets []string, plan func(target string, ke *v1alpha1.KubernetesExecution) error) (ms []float64, err error) {
 	if _, err := b.trail.nextWrites(); err != nil {
 		return nil, err
@@ -172,11 +171,11 @@ func (b *executionBed) plans(ctx context.Context, prefix string, targets []strin
 	return ms, nil
 }
 
-// awaitPlanned waits until executions wait for an approval, and says when each was
-// created and when it was validated.
+// awaitPlanned waits until executions wait for an approval, and returns when each was created and
+// validated.
 func (b *executionBed) awaitPlanned(ctx context.Context, n int) (created, validated map[string]time.Time, err error) {
 	created, validated = map[string]time.Time{}, map[string]time.Time{}
-	for len(validated) < n || len(created) < n { // a write may be logged after what follows it
+	for len(validated) < n || len(created) < n { // a write may be logged after a later one
 		if err := backoff.Sleep(ctx, 20*time.Millisecond); err != nil {
 			return nil, nil, fmt.Errorf("%d of %d executions wait for an approval: %w: %s", len(validated), n, err, b.logTail())
 		}

@@ -12,18 +12,17 @@ import (
 	"time"
 )
 
-// A trail is the audit log of an API server: by its clock, and with every write
-// that reached it.
+// A trail is the audit log of an API server: with its clock, and all writes that reached it.
 type trail struct {
 	dir  string
 	file *os.File
 	read *bufio.Reader
-	half string // the beginning of a line that is being written
+	half string // the start of an incomplete line
 }
 
-// trailPolicy keeps the writes of the controller and of the accounts of actions,
-// with what was written to executions and to the status of Pods, whoever did.
-// A write that the API server refused is one, too.
+// trailPolicy logs the writes of the controller and of the accounts of actions. For executions and
+// the status of Pods it logs the content of all writes, by any user. It includes writes that the
+// API server rejected.
 const trailPolicy = `apiVersion: audit.k8s.io/v1
 kind: Policy
 omitStages: [RequestReceived, ResponseStarted, Panic]
@@ -48,7 +47,7 @@ func newTrail(dir, policy string) (*trail, error) {
 	if err := os.WriteFile(t.filePath("policy.yaml"), []byte(policy), mode); err != nil {
 		return nil, err
 	}
-	// The API server adds to what is there.
+	// The API server appends to an existing file.
 	file, err := os.OpenFile(t.filePath("log"), os.O_CREATE|os.O_RDONLY, mode)
 	if err != nil {
 		return nil, err
@@ -75,11 +74,11 @@ type write struct {
 		Metadata struct{ Name string }
 		Status   struct{ Phase string }
 	}
-	// Answered is when the answer was sent.
+	// Answered is when the response was sent.
 	Answered time.Time `json:"stageTimestamp"`
 }
 
-// writeKind is the kind of a write.
+// writeKind returns the kind of a write.
 func (w write) writeKind() string {
 	text := w.Verb + " " + w.ObjectRef.Resource
 	if w.ObjectRef.Subresource != "" {
@@ -91,7 +90,7 @@ func (w write) writeKind() string {
 	return text
 }
 
-// objectName is that of the object.
+// objectName returns the name of the object.
 func (w write) objectName() string {
 	if w.ObjectRef.Name != "" {
 		return w.ObjectRef.Name
@@ -99,8 +98,8 @@ func (w write) objectName() string {
 	return w.RequestObject.Metadata.Name
 }
 
-// nextWrites are the writes since the last call. The API server has logged a write
-// when, or a moment after, it was answered.
+// nextWrites returns the writes since the last call. The API server logs a write when it answers,
+// or shortly after.
 func (t *trail) nextWrites() ([]write, error) {
 	var writes []write
 	for {

@@ -16,13 +16,13 @@ import (
 const (
 	waitingExecutions = 5000
 	waitingTargets    = 100
-	waitingTime       = time.Minute // twice what the guard waits before it looks again
+	waitingTime       = time.Minute // twice the guard's polling interval
 )
 
-// executionWaitingBench measures what it costs to wait: the CPU, as a share of
-// one processor, of a controller with thousands of executions that wait for an
-// approval, while nothing happens. What it does by time is in it: its Lease, a
-// look at the guard and at the nodes, and the connection to PostgreSQL.
+// executionWaitingBench measures the cost of waiting: the CPU use, as a fraction of one processor,
+// of an otherwise idle controller with thousands of executions that wait for an approval. It
+// includes the periodic work: its Lease, checks of the guard and of the nodes, and the connection
+// to PostgreSQL.
 func executionWaitingBench() bench {
 	const name = "execution.waiting_cpu"
 	return bench{names: []string{name}, run: func(ctx context.Context, progress io.Writer) ([]line, error) {
@@ -60,7 +60,7 @@ func (b *executionBed) measureWaiting(ctx context.Context, progress io.Writer) (
 		return 0, err
 	}
 	_, _ = fmt.Fprintf(progress, "%d executions wait after %s\n", waitingExecutions, time.Since(began))
-	if err := backoff.Sleep(ctx, 10*time.Second); err != nil { // events, the audit and the collector of garbage come to an end
+	if err := backoff.Sleep(ctx, 10*time.Second); err != nil { // events, the audit and the garbage collector finish
 		return 0, err
 	}
 	before, err := b.controllerCPU()
@@ -77,8 +77,7 @@ func (b *executionBed) measureWaiting(ctx context.Context, progress io.Writer) (
 	return float64(after-before) / float64(took), err
 }
 
-// awaitWaiting waits until so many executions wait for an approval, which are
-// being created.
+// awaitWaiting waits until a number of executions, which are being created, wait for an approval.
 func (b *executionBed) awaitWaiting(ctx context.Context, want int, created <-chan error) error {
 	waiting := map[string]bool{}
 	for len(waiting) < want {
@@ -105,13 +104,13 @@ func (b *executionBed) awaitWaiting(ctx context.Context, want int, created <-cha
 	return nil
 }
 
-// controllerCPU is what the controller has used.
+// controllerCPU returns the controller's CPU time.
 func (b *executionBed) controllerCPU() (time.Duration, error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", b.controller.Process.Pid))
 	if err != nil {
 		return 0, err
 	}
-	// The name of the program, in brackets, may hold anything.
+	// The name of the program, in brackets, may contain anything.
 	fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
 	const (
 		user, system = 11, 12

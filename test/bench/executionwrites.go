@@ -15,23 +15,21 @@ import (
 )
 
 const (
-	// executionPatience is more than any of these measurements takes.
+	// executionPatience is longer than any of these measurements.
 	executionPatience = 10 * time.Minute
 
 	writesCounted = 30
-	writesAtOnce  = 6 // fewer than may run at a time: none waits for its turn
+	writesAtOnce  = 6 // fewer than may run concurrently, so that none waits
 	writesWarm    = 6
 )
 
-// executionWritesBench counts what one execution costs an API server, by its
-// audit log: the writes of the controller, from the creation of an execution,
-// which needs an approval, until it is completed and its audit is durable.
-// Kubernetes events count, writes that are refused, reviews of rights and
-// requests for tokens; of the latter two, those of the executions that come first
-// to warm up as well. What is written as the account of the action does not, be
-// it tried out by the controller, done by it, or done in the Job: it is told
-// beside. Nor does what people write, what becomes of the Job by others, or the
-// Lease, which is written by time. Each execution has a target of its own.
+// executionWritesBench counts the API server's writes for one execution, from its audit log: the
+// writes of the controller, from the creation of an execution that needs an approval until it is
+// completed and its audit is durable. It includes Kubernetes events, rejected writes, access
+// reviews and requests for tokens; for the latter two it also includes those of the executions for
+// the warm-up. It excludes writes with the account of the action, in a dry run, in the controller
+// or in the Job, which are printed separately. It also excludes writes of users, writes of others
+// to the Job, and the Lease, which is written periodically. Each execution has a separate target.
 func executionWritesBench() bench {
 	const inJob, inline = "execution.api_writes_job", "execution.api_writes_inline"
 	return bench{names: []string{inJob, inline}, run: func(ctx context.Context, progress io.Writer) ([]line, error) {
@@ -83,8 +81,7 @@ func (b *executionBed) measureWrites(ctx context.Context, progress io.Writer) (m
 	return counts, nil
 }
 
-// writesOf are the writes of the controller's process for one execution for each
-// target.
+// writesOf returns the writes of the controller's process for one execution per target.
 func (b *executionBed) writesOf(ctx context.Context, f *follower, mode v1alpha1.ExecutionMode, targets []string) (ours []write, err error) {
 	if _, err := b.trail.nextWrites(); err != nil {
 		return nil, err
@@ -111,7 +108,7 @@ func (b *executionBed) writesOf(ctx context.Context, f *follower, mode v1alpha1.
 	}
 }
 
-// executeApproved has an execution be approved and end.
+// executeApproved approves an execution and waits for its end.
 func (b *executionBed) executeApproved(ctx context.Context, f *follower, mode v1alpha1.ExecutionMode, target string) error {
 	if err := b.requester.Create(ctx, newScaling(target, dear, target, mode)); err != nil {
 		return err
@@ -135,26 +132,26 @@ func countWrites(writes []write, what func(write) bool) (n int) {
 	return n
 }
 
-// runnerAgent is how runners in Jobs call themselves.
+// runnerAgent is the user agent of runners in Jobs.
 const runnerAgent = "fleetloop-action-runner"
 
-// isOwn says whether the controller wrote it as itself, for an execution.
+// isOwn reports whether the controller wrote it with its own account, for an execution.
 func (w write) isOwn() bool {
 	return w.User.Username == controllerUser && w.ObjectRef.Resource != "leases"
 }
 
-// isImpersonated says whether the controller's process wrote it as the account of an
-// action, as which the runners in Jobs write as well.
+// isImpersonated reports whether the controller's process wrote it with the account of an action,
+// which runners in Jobs use as well.
 func (w write) isImpersonated() bool {
 	return w.User.Username != controllerUser && strings.HasPrefix(w.User.Username, "system:serviceaccount:"+executor+":") && !strings.HasPrefix(w.UserAgent, runnerAgent)
 }
 
-// isReview says whether it is a question, whose answer does for a while.
+// isReview reports whether it is an access review, whose response is cached for a while.
 func (w write) isReview() bool {
 	return w.ObjectRef.Resource == "subjectaccessreviews" || w.ObjectRef.Subresource == "token"
 }
 
-// summarizeWrites tells of writes by their kinds.
+// summarizeWrites returns the number of writes by kind.
 func summarizeWrites(writes []write) string {
 	counts := map[string]int{}
 	for _, w := range writes {

@@ -8,14 +8,14 @@ import (
 	"time"
 )
 
-// fleetLines are the lines of a bulk load: clusters with the labels and the
-// spec that such have, each of some 450 bytes.
+// fleetLines produces the lines of a bulk load: clusters with typical labels and specs, each of
+// about 450 bytes.
 type fleetLines struct {
 	rows int
 	next int
-	rest []byte // of what was made and not read yet
+	rest []byte // unread part of the current line
 	buf  []byte
-	read atomic.Int64 // lines
+	read atomic.Int64 // number of lines
 }
 
 func newFleetLines(rows int) *fleetLines { return &fleetLines{rows: rows} }
@@ -49,8 +49,7 @@ func (f *fleetLines) appendLine(b []byte, i int) []byte {
 		region, region, region, region, i%9, i%256, 3+i%20, i%24)
 }
 
-// reportProgress tells every five seconds how far the lines were read, until the
-// function that it gives is called.
+// reportProgress prints the number of lines that were read every five seconds, until end is called.
 func (f *fleetLines) reportProgress(w io.Writer) (end func()) {
 	var g sync.WaitGroup
 	done := make(chan struct{})

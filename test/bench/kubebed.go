@@ -17,8 +17,8 @@ import (
 
 const kubebedRounds = 5
 
-// kubebedBenches are those of the control plane that tests run on. The build
-// of its programs takes minutes of all processors, and so only COLD=1 has it.
+// kubebedBenches returns the benches of the control plane for tests. The build of its programs
+// takes minutes on all processors, and therefore runs only with COLD=1.
 func kubebedBenches() []bench {
 	list := []bench{kubebedStartBench()}
 	if os.Getenv("COLD") == "1" {
@@ -27,8 +27,8 @@ func kubebedBenches() []bench {
 	return list
 }
 
-// kubebedStartBench measures how long it takes until the API server of a test's
-// own control plane answers, its programs being there.
+// kubebedStartBench measures the time until the API server of a test's control plane responds, with
+// existing programs.
 func kubebedStartBench() bench {
 	const name = "kubebed.start_s"
 	return bench{names: []string{name}, run: func(ctx context.Context, progress io.Writer) ([]line, error) {
@@ -39,7 +39,7 @@ func kubebedStartBench() bench {
 
 func measureKubebedStart(ctx context.Context, progress io.Writer) (seconds float64, err error) {
 	log := slog.New(slog.NewTextHandler(progress, nil))
-	assets, err := kubebed.Assets(ctx, log) // which may be minutes, and is no part of it
+	assets, err := kubebed.Assets(ctx, log) // this may take minutes and is not measured
 	if err != nil {
 		return 0, err
 	}
@@ -59,8 +59,8 @@ func measureKubebedStart(ctx context.Context, progress io.Writer) (seconds float
 	return medianOf(took), nil
 }
 
-// kubebedColdBench measures how long it takes to build the programs of a
-// control plane, with nothing there but the Go toolchain.
+// kubebedColdBench measures the time to build the programs of a control plane with only the Go
+// toolchain.
 func kubebedColdBench() bench {
 	const name = "kubebed.cold_build_min"
 	return bench{names: []string{name}, run: func(ctx context.Context, progress io.Writer) ([]line, error) {
@@ -74,7 +74,7 @@ func measureKubebedBuild(ctx context.Context, progress io.Writer) (minutes float
 	if err != nil {
 		return 0, err
 	}
-	// The go command makes the files of modules unwritable.
+	// The go command makes the files of modules read-only.
 	remove := exec.CommandContext(context.WithoutCancel(ctx), "chmod", "-R", "u+w", dir) //nolint:gosec // our own folder
 	defer func() { err = errors.Join(err, remove.Run(), os.RemoveAll(dir)) }()
 	program := filepath.Join(dir, "kubebed")
@@ -86,7 +86,7 @@ func measureKubebedBuild(ctx context.Context, progress io.Writer) (minutes float
 	fill := exec.CommandContext(ctx, program, "assets") //nolint:gosec // what was just built
 	fill.Stderr = progress
 	fill.Env = append(os.Environ(), programs.AssetsVariable+"=", programs.CacheVariable+"="+dir, programs.SourceVariable+"=build", programs.KeepVariable+"=",
-		"GOMODCACHE="+filepath.Join(dir, "modules")) // downloads count
+		"GOMODCACHE="+filepath.Join(dir, "modules")) // includes downloads
 	began := time.Now()
 	if err := fill.Run(); err != nil {
 		return 0, fmt.Errorf("build the programs of Kubernetes: %w", err)

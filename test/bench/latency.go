@@ -24,13 +24,12 @@ const (
 	watched     = 100_000
 	changeEvery = 20 * time.Millisecond
 	changes     = 1000
-	warmUp      = 100 // changes that do not count
+	warmUp      = 100 // changes for the warm-up, which do not count
 )
 
-// latencyBench measures how long after a change of a spec the broker has
-// confirmed the event about it: the fleet API on PostgreSQL, a sentinel that
-// watches it, and RabbitMQ, all of them real. It counts from when a change was
-// to be sent, whether or not those before it have come through.
+// latencyBench measures the delay from a change of a spec to the broker's confirmation of its
+// event, with the real fleet API on PostgreSQL, a sentinel that watches it, and RabbitMQ. It counts
+// from the scheduled time of a change, even if earlier ones are not finished.
 func latencyBench() bench {
 	const name = "sentinel.change_to_event_p99_ms"
 	return bench{names: []string{name}, run: func(ctx context.Context, progress io.Writer) ([]line, error) {
@@ -46,11 +45,11 @@ func latencyBench() bench {
 	}}
 }
 
-// delays are how long after they were to be sent changes were answered, and
-// the events about them confirmed.
+// delays holds the delays from the scheduled times of changes to their responses and to the
+// confirmations of their events.
 type delays struct{ answer, event []time.Duration }
 
-// reportDelays tells of delays, and gives the 99th percentile.
+// reportDelays prints delays, and returns the 99th percentile.
 func reportDelays(progress io.Writer, to string, took []time.Duration) time.Duration {
 	slices.Sort(took)
 	p99 := took[len(took)*99/100]
@@ -96,7 +95,7 @@ func measureLatency(ctx context.Context, progress io.Writer) (took delays, err e
 	return (&changer{client: client, fleet: fleet, seen: &seen}).measureDelays(ctx, progress)
 }
 
-// startAPI runs the fleet API as its binary does, and waits until it answers.
+// startAPI runs the fleet API as its binary does, and waits until it responds.
 func startAPI(ctx context.Context, database string) (client *fleetclient.Client, stop func() error, err error) {
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
@@ -135,10 +134,10 @@ func startAPI(ctx context.Context, database string) (client *fleetclient.Client,
 	return client, stop, nil
 }
 
-// confirmed are the resources about whose new generation there was an event.
+// confirmed holds the resources with an event about their new generation.
 type confirmed struct {
 	mu sync.Mutex
-	at map[string]time.Time // the first such event
+	at map[string]time.Time // time of the first such event
 }
 
 func (c *confirmed) noteEvent(e child.Event) {
@@ -164,8 +163,8 @@ type changer struct {
 	next   int // change
 }
 
-// resourceID is the resource that is changed by change n: each one is another, from
-// all over the list.
+// resourceID returns the resource of change n: each change has a different one, spread over the
+// whole list.
 func (c *changer) resourceID(n int) string { return c.fleet.ID(n * 7919 % watched).String() }
 
 func (c *changer) changeSpec(ctx context.Context, n int) error {
@@ -174,7 +173,7 @@ func (c *changer) changeSpec(ctx context.Context, n int) error {
 	return err
 }
 
-// measureDelays changes specs on time and gives how long each took to its event.
+// measureDelays changes specs on schedule and returns the delay of each to its event.
 func (c *changer) measureDelays(ctx context.Context, progress io.Writer) (took delays, err error) {
 	if err := c.awaitWatch(ctx); err != nil {
 		return took, err
@@ -210,8 +209,8 @@ func (c *changer) measureDelays(ctx context.Context, progress io.Writer) (took d
 	return took, nil
 }
 
-// awaitWatch changes one resource after the other until an event about one
-// comes without waiting for a round: the sentinel watches by then.
+// awaitWatch changes successive resources until an event about one arrives without waiting for a
+// round: the sentinel watches by then.
 func (c *changer) awaitWatch(ctx context.Context) error {
 	for {
 		n, begin := c.next, time.Now()

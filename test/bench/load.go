@@ -16,10 +16,10 @@ import (
 
 const loadRows = 1_000_000
 
-// loadBench measures a bulk load over HTTP, and against COPY of the same rows
-// into the same table by its owner: with its indexes and its log of changes.
-// COPY is handed rows that are checked, summed up and turned into columns; the
-// load does all of that, and its client shares the machine.
+// loadBench measures a bulk load over HTTP, compared with COPY of the same rows into the same table
+// by its owner, including its indexes and its change log. COPY gets rows that are already checked,
+// hashed and converted to columns; the load does all of that, and its client runs on the same
+// machine.
 func loadBench() bench {
 	const load, ratio = "fleetapi.load_1m_s", "fleetapi.load_vs_copy"
 	return bench{names: []string{load, ratio}, run: func(ctx context.Context, progress io.Writer) ([]line, error) {
@@ -45,8 +45,7 @@ func loadBench() bench {
 	}}
 }
 
-// measureLoad loads a fleet into a database that is as durable as one in
-// production, and dumps it.
+// measureLoad loads a fleet into a database with the durability of production, and dumps it.
 func measureLoad(ctx context.Context, dir, dump string, progress io.Writer) (took time.Duration, err error) {
 	db, err := startDatabase(ctx, dir, true)
 	if err != nil {
@@ -81,7 +80,7 @@ func measureLoad(ctx context.Context, dir, dump string, progress io.Writer) (too
 	return took, err
 }
 
-// measureCopy loads the same rows by COPY.
+// measureCopy loads the same rows with COPY.
 func measureCopy(ctx context.Context, dir, dump string) (took time.Duration, err error) {
 	db, err := startDatabase(ctx, dir, true)
 	if err != nil {

@@ -1,10 +1,10 @@
-// Command bench measures ratios within one run: what Fleetloop does over the
-// physical limit, or over the usual way of doing it. It prints one line each:
+// Command bench measures ratios within one run: Fleetloop's performance relative
+// to the physical limit, or to the usual implementation. It prints one line each:
 //
 //	ratio <component>.<name> <value> want <op> <number>
 //
-// The figures are for a quiet machine. A want that is missed is marked and
-// makes the command fail, so that a slow change is seen; no test is timed.
+// The figures are valid for an idle machine. A missed target is marked and makes
+// the command fail, so that a slow change is noticed; no test is timed.
 package main
 
 import (
@@ -21,9 +21,9 @@ import (
 	"github.com/fleetloop/fleetloop/test/bench/child"
 )
 
-// A line is one measured figure and what is wanted of it.
+// A line is one measured figure and its target.
 type line struct {
-	kind  string // ratio, or value where only an absolute figure makes sense
+	kind  string // ratio, or value if only an absolute figure makes sense
 	name  string
 	value float64
 	unit  string
@@ -38,7 +38,7 @@ func (l line) meetsWant() bool {
 	return l.value >= l.want
 }
 
-// writeTo prints l in the documented form; a missed want is marked behind it.
+// writeTo prints l in the documented form; a missed target is marked after it.
 func (l line) writeTo(w io.Writer) {
 	missed := ""
 	if !l.meetsWant() {
@@ -51,7 +51,7 @@ func (l line) writeTo(w io.Writer) {
 	_, _ = fmt.Fprintf(w, "%s %s %.3g%s want %s %g%s\n", l.kind, l.name, l.value, unit, l.op, l.want, missed)
 }
 
-// A bench measures the lines whose names it lists.
+// A bench measures the lines that it lists.
 type bench struct {
 	names []string
 	run   func(ctx context.Context, progress io.Writer) ([]line, error)
@@ -65,7 +65,7 @@ func allBenches() []bench {
 
 func main() {
 	if len(os.Args) > 1 && os.Args[1] == child.Argument {
-		// Its parent says when it ends.
+		// Its parent ends it.
 		if err := child.Run(context.Background(), os.Args[2:], os.Stdin, os.Stdout); err != nil {
 			fmt.Fprintln(os.Stderr, "bench:", err)
 			os.Exit(1)
@@ -87,7 +87,7 @@ func main() {
 	}
 }
 
-// run runs the benchmarks that have a line whose name begins with only.
+// run runs the benchmarks with a line whose name begins with only.
 func run(ctx context.Context, only string) (missed int, err error) {
 	found := false
 	for _, b := range allBenches() {
@@ -117,7 +117,7 @@ func run(ctx context.Context, only string) (missed int, err error) {
 	return missed, nil
 }
 
-// medianOf gives the middle of values, which it sorts.
+// medianOf returns the median of values, which it sorts.
 func medianOf(values []float64) float64 {
 	slices.Sort(values)
 	return values[len(values)/2]

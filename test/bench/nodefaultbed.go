@@ -36,16 +36,15 @@ const (
 	faultBinary = "node-fault-controller"
 	faultToken  = "bench"
 
-	// faultController is who the controller is for the API server.
+	// faultController is the controller's user name for the API server.
 	faultController = "system:serviceaccount:" + roles.Namespace + ":" + roles.Account
 
 	poolLabel = "bench.example/pool"
 )
 
-// A faultBed is a cluster with nodes that fall ill: a real API server that keeps
-// an audit log, a sink of change events, and the controller as its binary and its
-// own account, with all that it does, and its settings but for a budget of half of
-// each pool.
+// A faultBed is a cluster with failing nodes: a real API server with an audit log, a sink of change
+// events, and the controller as its binary with its service account. The controller has all its
+// features and default settings, except for a budget of half of each pool.
 type faultBed struct {
 	bed   *kubebed.Bed
 	nodes kubernetes.Interface
@@ -53,9 +52,9 @@ type faultBed struct {
 	sink  *changeSink
 	dir   string
 
-	reports string // where they are sent
+	reports string // destination of the reports
 	ended   chan error
-	end     []func() error // in the order to call them
+	end     []func() error // in the order of calls
 }
 
 func (b *faultBed) onStop(end func() error) { b.end = append([]func() error{end}, b.end...) }
@@ -68,7 +67,7 @@ func (b *faultBed) stopBed() error {
 	return errors.Join(errs...)
 }
 
-// startFaults makes a bed whose controller takes reports.
+// startFaults starts a bed whose controller accepts reports.
 func startFaults(ctx context.Context, progress io.Writer, pools map[string]int) (b *faultBed, err error) {
 	_, _ = fmt.Fprintln(progress, "starting a control plane, its nodes and the node fault controller")
 	kube.TakeLogs(slog.New(slog.DiscardHandler))
@@ -104,7 +103,7 @@ func startFaults(ctx context.Context, progress io.Writer, pools map[string]int) 
 	return b, b.startController(ctx)
 }
 
-// faultTrailPolicy keeps what the controller writes, by its own name.
+// faultTrailPolicy logs the writes of the controller's account.
 const faultTrailPolicy = `apiVersion: audit.k8s.io/v1
 kind: Policy
 omitStages: [RequestReceived, ResponseStarted, Panic]
@@ -136,7 +135,7 @@ func (b *faultBed) startCluster(ctx context.Context) (err error) {
 	return b.installRoles(ctx)
 }
 
-// installRoles gives the controller its rights.
+// installRoles grants the controller its permissions.
 func (b *faultBed) installRoles(ctx context.Context) error {
 	admin, err := client.New(b.bed.Config(), client.Options{Scheme: clientgoscheme.Scheme})
 	if err != nil {
@@ -155,7 +154,7 @@ func (b *faultBed) installRoles(ctx context.Context) error {
 	return nil
 }
 
-// createNodes makes the nodes of a pool, as large as those of clusters are.
+// createNodes creates the nodes of a pool, with a realistic size.
 func (b *faultBed) createNodes(ctx context.Context, pool string, n int) error {
 	return inParallel(nodesOf(pool, n), func(name string) error {
 		_, err := b.nodes.CoreV1().Nodes().Create(ctx, newNode(pool, name), metav1.CreateOptions{})
@@ -201,9 +200,9 @@ func newNode(pool, name string) *corev1.Node {
 	return node
 }
 
-// startController runs the controller, and waits until it takes reports.
+// startController runs the controller, and waits until it accepts reports.
 func (b *faultBed) startController(ctx context.Context) error {
-	// A token, as Pods have one. It lasts for longer than the measurement.
+	// A token, as Pods have one. It is valid for longer than the measurement.
 	kubeconfig, err := b.bed.AccountKubeconfig(ctx, roles.Namespace, roles.Account)
 	if err != nil {
 		return err
@@ -241,7 +240,7 @@ func (b *faultBed) startController(ctx context.Context) error {
 
 func (b *faultBed) logText() string { return filepath.Join(b.dir, "controller.log") }
 
-// checkListening says why no reports can be sent yet.
+// checkListening returns an error while no reports can be sent.
 func (b *faultBed) checkListening(context.Context) error {
 	text, err := os.ReadFile(b.logText())
 	if err != nil {
@@ -257,7 +256,7 @@ func (b *faultBed) checkListening(context.Context) error {
 	return errors.New("the controller does not listen yet")
 }
 
-// eventually asks until there is no error.
+// eventually calls check until it returns nil.
 func (b *faultBed) eventually(ctx context.Context, check func(context.Context) error) error {
 	const every, most = 100 * time.Millisecond, 4000
 	for {
@@ -279,7 +278,7 @@ func (b *faultBed) eventually(ctx context.Context, check func(context.Context) e
 	}
 }
 
-// reportFaults sends one report of a fatal fault for each node, in one request.
+// reportFaults reports one fatal fault for each node, in one request.
 func (b *faultBed) reportFaults(ctx context.Context, nodes []string) error {
 	var events []map[string]any
 	for _, name := range nodes {
@@ -310,8 +309,8 @@ func (b *faultBed) reportFaults(ctx context.Context, nodes []string) error {
 	return err
 }
 
-// ownWrites are the writes of the controller since the last call, once there are
-// no more: those that are made for time alone, such as of its Leases, left out.
+// ownWrites returns the writes of the controller since the last call, after they have ended. It
+// omits periodic writes, such as those of its Leases.
 func (b *faultBed) ownWrites(ctx context.Context) (all []write, err error) {
 	const quiet = 2 * time.Second
 	for {

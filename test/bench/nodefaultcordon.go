@@ -22,23 +22,21 @@ const (
 	cordonPatience = 15 * time.Minute
 
 	stormPool, stormNodes     = "storm", 1500
-	stormReport               = 100 // nodes in one request
+	stormReport               = 100 // nodes per request
 	tricklePool, trickleNodes = "trickle", 240
-	trickleWarm, trickleCount = 4, 100 // of half of them at most
+	trickleWarm, trickleCount = 4, 100 // at most half of the nodes are cordoned
 )
 
-// cordonBench measures how soon and how cheaply nodes are taken out of service.
-// They are reported over HTTP, with faults for which the rules that are shipped
-// have a node cordoned and drained, and nothing runs on them that would have to
-// go.
+// cordonBench measures how quickly and with how many writes nodes are cordoned. The nodes are
+// reported over HTTP, with faults for which the default rules cordon and drain a node, and have no
+// pods to evict.
 //
-// First one fails each second: it is measured from its report until a watch shows
-// it cordoned, and counted, by the audit log, what the controller writes, whether
-// or not it is refused, without what stores the reports and what says how far
-// sinks are. Then all nodes of a large pool are reported at once, and it is
-// measured from the first report until half of them, as many as its budget
-// allows, are seen cordoned: with the storing of all reports, the delivery of the
-// change events, and the denials of the other half.
+// First one node fails each second. The bench measures the time from its report until a watch shows
+// it cordoned, and counts the controller's writes in the audit log, including rejected ones, but
+// without those that store reports and the progress of sinks. Then all nodes of a large pool are
+// reported at once. The bench measures the time from the first report until half of them, as many
+// as the budget allows, are seen cordoned. This includes storing all reports, delivering the change
+// events, and denying the other half.
 func cordonBench() bench {
 	const rate, latency, writes = "nodefault.cordons_per_second", "nodefault.fault_to_cordon_p99_ms", "nodefault.api_writes_per_cordon"
 	return bench{names: []string{rate, latency, writes}, run: func(ctx context.Context, progress io.Writer) (lines []line, err error) {
@@ -69,9 +67,8 @@ func cordonBench() bench {
 	}}
 }
 
-// measureTrickle has one node after the other fail. It gives how long it took until
-// they were cordoned, all but one in a hundred, in milliseconds, and how many
-// writes each was.
+// measureTrickle makes one node after the other fail. It returns the 99th percentile of the time
+// until they were cordoned, in milliseconds, and the writes per node.
 func (b *faultBed) measureTrickle(ctx context.Context, progress io.Writer, seen *cordons) (p99, each float64, err error) {
 	names := nodesOf(tricklePool, trickleWarm+trickleCount)
 	var took []time.Duration
@@ -108,8 +105,8 @@ func (b *faultBed) measureTrickle(ctx context.Context, progress io.Writer, seen 
 	return slow.Seconds() * milliseconds, counted, nil
 }
 
-// measureStorm has all nodes of the large pool fail at once, and gives how many of them
-// are cordoned in a second.
+// measureStorm makes all nodes of the large pool fail at once, and returns the number of cordoned
+// nodes per second.
 func (b *faultBed) measureStorm(ctx context.Context, progress io.Writer, seen *cordons) (float64, error) {
 	stored := make(chan error, stormNodes)
 	began, requests := time.Now(), 0
@@ -153,11 +150,11 @@ func (b *faultBed) measureStorm(ctx context.Context, progress io.Writer, seen *c
 	return allowed / took.Seconds(), nil
 }
 
-// cordons are the nodes that a watch has shown cordoned, and when.
+// cordons holds the nodes that a watch has shown as cordoned, with the times.
 type cordons struct {
 	mu    sync.Mutex
 	at    map[string]time.Time
-	moved chan struct{} // closed and replaced when something happens
+	moved chan struct{} // closed and replaced after each change
 }
 
 // watchCordons watches until the bed stops.
@@ -176,7 +173,7 @@ func (b *faultBed) watchCordons(ctx context.Context) (*cordons, error) {
 			for e := range w.ResultChan() {
 				c.handleEvent(e)
 			}
-			// An API server may end a watch, and tells the next one all there is.
+			// An API server may end a watch; the next watch starts with all objects.
 			if again, err := b.nodes.CoreV1().Nodes().Watch(ctx, metav1.ListOptions{}); err == nil {
 				w = again
 			}
@@ -202,7 +199,7 @@ func (c *cordons) handleEvent(e watch.Event) {
 	c.moved = make(chan struct{})
 }
 
-// awaitCordons waits until what was seen is enough, and gives when it was.
+// awaitCordons waits until the observed cordons are enough, and returns the time.
 func (c *cordons) awaitCordons(ctx context.Context, b *faultBed, enough func(map[string]time.Time) (time.Time, bool)) (at time.Time, err error) {
 	for {
 		c.mu.Lock()
@@ -222,18 +219,18 @@ func (c *cordons) awaitCordons(ctx context.Context, b *faultBed, enough func(map
 	}
 }
 
-// Who writes as the controller, by the name that it gives itself there.
+// The user agents of the controller's writes.
 const (
 	byIntake = "fieldManager=fleetloop-fault-"
 	byOutbox = "fieldManager=fleetloop-node-fault-outbox"
 )
 
-// isCordon says whether a write is neither of a report nor of how far sinks are.
+// isCordon reports whether a write concerns neither a report nor the progress of sinks.
 func (w write) isCordon() bool {
 	return !strings.Contains(w.RequestURI, byIntake) && !strings.Contains(w.RequestURI, byOutbox)
 }
 
-// cordonTally tells of writes by their kinds.
+// cordonTally returns the number of writes by kind.
 func cordonTally(writes []write) string {
 	counts := map[string]int{}
 	for _, w := range writes {

@@ -27,16 +27,16 @@ import (
 
 const (
 	drainNodes    = 10
-	drainPods     = 60 // of each node, one of each app
+	drainPods     = 60 // per node, one of each app
 	drainPatience = 5 * time.Minute
-	drained       = metav1.NamespaceDefault // where they are
+	drained       = metav1.NamespaceDefault // namespace of the pods
 )
 
-// drainBench measures how many pods a second are evicted: those of ten nodes that
-// are drained at the same time, with the drainer as it is shipped, which asks for a
-// hundred a second at most. Each pod has a disruption budget that lets it go, and
-// ends at once. The status of each NodeFault is written after each step, as the
-// operator does. It is counted from the first step until the last node is drained.
+// drainBench measures how many pods per second are evicted from ten nodes that are drained at once,
+// with the default drainer, which sends at most a hundred evictions per second. Each pod has a
+// disruption budget that allows its eviction, and ends at once. The status of each NodeFault is
+// written after each step, as the operator does. The measurement lasts from the first step until
+// the last node is drained.
 func drainBench() bench {
 	const name = "nodefault.evictions_per_second"
 	return bench{names: []string{name}, run: func(ctx context.Context, progress io.Writer) ([]line, error) {
@@ -56,11 +56,11 @@ func drainBench() bench {
 	}}
 }
 
-// A drainBed is a cluster with nodes that are to be drained.
+// A drainBed is a cluster with nodes to drain.
 type drainBed struct {
 	pods   kubernetes.Interface
 	faults client.Client
-	nodes  []*v1alpha1.NodeFault // one for each
+	nodes  []*v1alpha1.NodeFault // one per node
 }
 
 func measureDrain(ctx context.Context, bed *kubebed.Bed) (took time.Duration, evicted int, err error) {
@@ -90,7 +90,7 @@ func measureDrain(ctx context.Context, bed *kubebed.Bed) (took time.Duration, ev
 	return took, evicted, nil
 }
 
-// drainNode takes the steps of one node until it is drained.
+// drainNode runs the drain steps of one node until it is drained.
 func (b *drainBed) drainNode(ctx context.Context, d *drain.Drainer, fault *v1alpha1.NodeFault) error {
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: fault.Name, UID: fault.Status.NodeUID}}
 	for {
@@ -114,10 +114,10 @@ func (b *drainBed) drainNode(ctx context.Context, d *drain.Drainer, fault *v1alp
 	return nil
 }
 
-// fillDrainBed makes the pods, their budgets, and the NodeFaults.
+// fillDrainBed creates the pods, their budgets, and the NodeFaults.
 func fillDrainBed(ctx context.Context, bed *kubebed.Bed) (b *drainBed, err error) {
 	cfg := bed.Config()
-	cfg.QPS = -1 // the drainer has a rate of its own
+	cfg.QPS = -1 // the drainer limits its rate itself
 	b = &drainBed{}
 	if b.pods, err = kubernetes.NewForConfig(cfg); err != nil {
 		return nil, err
@@ -156,8 +156,8 @@ func fillDrainBed(ctx context.Context, bed *kubebed.Bed) (b *drainBed, err error
 
 func drainedName(i int) string { return fmt.Sprintf("node-%02d", i) }
 
-// deployPods makes a pod on each node, which is ready and ends at once, and a budget
-// that lets them all go.
+// deployPods creates a pod on each node, which is ready and ends at once, and a budget that allows
+// all evictions.
 func (b *drainBed) deployPods(ctx context.Context, app string) error {
 	var none int64
 	yes, labels, all := true, map[string]string{"app": app}, intstr.FromInt32(0)

@@ -11,8 +11,8 @@ import (
 	"github.com/fleetloop/fleetloop/test/bench/child"
 )
 
-// manyBench measures the memory of a process that runs a sentinel for each of
-// a hundred configurations.
+// manyBench measures the memory of a process that runs a sentinel for each of a hundred
+// configurations.
 func manyBench() bench {
 	const name = "operator.rss_100_configs_mb"
 	return bench{names: []string{name}, run: func(ctx context.Context, progress io.Writer) ([]line, error) {
@@ -21,10 +21,9 @@ func manyBench() bench {
 	}}
 }
 
-// measureMany gives the peak of the memory of many sentinels in one process,
-// which come back after an outage: half of their resources are due at once. They
-// are set as they are for small fleets of which there are many: pages and the
-// record of decisions are the most that each would take.
+// measureMany returns the peak memory of many sentinels in one process after an outage: half of
+// their resources are due at once. They have the settings for many small fleets: pages and the
+// record of decisions would otherwise take most of the memory.
 func measureMany(ctx context.Context, progress io.Writer, sentinels, resources int) (peak int, err error) {
 	_, _ = fmt.Fprintf(progress, "running %d sentinels of %d resources\n", sentinels, resources)
 	ctx, cancel := context.WithTimeout(ctx, patience)
@@ -38,13 +37,13 @@ decision_history_size: %d
 source: {mode: cursor, full_sweep_interval: 10s}
 message_data: {resource_id: .id, resource_type: .kind, region: .metadata.labels.region}
 `, web.URL, 100, 200)
-	// A pod that is smaller than what is wanted at most: the runtime takes what it
-	// is told that there is.
+	// A pod with less memory than the target, because the runtime uses as much memory as its limit
+	// allows.
 	p, err := child.Start(ctx, config, child.Options{Sentinels: sentinels, Memory: 192})
 	if err != nil {
 		return 0, err
 	}
-	defer func() { _ = p.Stop() }() // what went wrong, the measurement tells
+	defer func() { _ = p.Stop() }() // the measurement reports errors
 	if err := fleet.Await(ctx, func(c sentinelbench.Counts) bool { return c.Swept >= 4*sentinels && c.Polls >= 4*sentinels }); err != nil {
 		return 0, err
 	}

@@ -22,11 +22,11 @@ const (
 	pageRows   = 1_000_000
 	pageLimit  = 100
 	pageRounds = 7
-	pagesEach  = 200 // pages of one round
+	pagesEach  = 200 // pages per round
 )
 
-// pageBench measures a filtered page of a large collection over HTTP against
-// the bare statement.
+// pageBench measures a filtered page of a large collection over HTTP, compared with the bare
+// statement.
 func pageBench() bench {
 	const name = "fleetapi.page_vs_sql"
 	return bench{names: []string{name}, run: func(ctx context.Context, progress io.Writer) ([]line, error) {
@@ -35,7 +35,7 @@ func pageBench() bench {
 	}}
 }
 
-// measurePages fills a database of its own and reads it both ways.
+// measurePages fills a separate database and reads it in both ways.
 func measurePages(ctx context.Context, progress io.Writer) (ratio float64, err error) {
 	dir, remove, err := tempDir()
 	if err != nil {
@@ -65,8 +65,8 @@ func measurePages(ctx context.Context, progress io.Writer) (ratio float64, err e
 	return comparePages(ctx, client, bare, fleet.Label(0))
 }
 
-// comparePages walks a shard's pages both ways and gives the ratio of the 99th
-// percentiles: the median of some rounds.
+// comparePages walks a shard's pages in both ways and returns the ratio of the 99th percentiles:
+// the median of several rounds.
 func comparePages(ctx context.Context, client *fleetclient.Client, bare *pgbench.Reader, shard string) (float64, error) {
 	var ratios []float64
 	for round := range pageRounds + 1 {
@@ -79,16 +79,15 @@ func comparePages(ctx context.Context, client *fleetclient.Client, bare *pgbench
 				return 0, err
 			}
 		}
-		if round > 0 { // the first warms caches and plans
+		if round > 0 { // the first round warms caches and plans
 			ratios = append(ratios, percentile99(w.overHTTP)/percentile99(w.bareSQL))
 		}
 	}
 	return medianOf(ratios), nil
 }
 
-// A walk reads the pages of a shard one after the other, each both ways: by
-// turns first with the bare statement and first over HTTP, because the second
-// finds the page in the cache.
+// A walk reads the pages of a shard in order, each in both ways. It alternates the order of the
+// bare statement and HTTP, because the second one finds the page in the cache.
 type walk struct {
 	client *fleetclient.Client
 	bare   *pgbench.Reader
@@ -127,7 +126,7 @@ func (w *walk) httpStep(ctx context.Context) (err error) {
 	return err
 }
 
-// nextPage goes on to the next page.
+// nextPage advances to the next page.
 func (w *walk) nextPage() (err error) {
 	var page v1.List
 	if err := json.Unmarshal(w.body, &page); err != nil {

@@ -16,9 +16,8 @@ const (
 	decisionsWarm = 200
 )
 
-// decisionBench measures how long the policies that are shipped take to decide,
-// once they are loaded: from the bytes of an input in which everything is filled
-// in to the decision.
+// decisionBench measures the duration of a decision of the default policies, once they are loaded:
+// from the bytes of a complete input to the decision.
 func decisionBench() bench {
 	const name = "policy.decision_us"
 	return bench{names: []string{name}, run: func(ctx context.Context, progress io.Writer) ([]line, error) {
@@ -39,7 +38,7 @@ func decisionBench() bench {
 			switch {
 			case err != nil:
 				return nil, err
-			case d.PolicyName == "" || !d.RequireApproval: // it is a change of production
+			case d.PolicyName == "" || !d.RequireApproval: // it is a change in production
 				return nil, fmt.Errorf("the policies decided %+v", d)
 			case i >= decisionsWarm:
 				took = append(took, us)

@@ -29,10 +29,10 @@ import (
 
 const reconfigurations = 40
 
-// reconfigureBench measures how long after a change of a SentinelConfig the
-// first round under it has begun and been read: a Kubernetes API server, the
-// operator as the sentinel binary runs it, and two NATS servers, all of them
-// real. Every other change is one to the other broker, which has to be connected first.
+// reconfigureBench measures the delay from a change of a SentinelConfig until the first round with
+// it has started and been read, with a real Kubernetes API server, the operator as the sentinel
+// binary runs it, and two NATS servers. Every other change switches to the other broker, which must
+// connect first.
 func reconfigureBench() bench {
 	const name = "operator.reconfigure_ms"
 	return bench{names: []string{name}, run: func(ctx context.Context, progress io.Writer) ([]line, error) {
@@ -56,8 +56,8 @@ func reconfigureBench() bench {
 	}}
 }
 
-// measureReconfigure changes a SentinelConfig many times, and gives how long
-// each took, in milliseconds.
+// measureReconfigure changes a SentinelConfig many times, and returns the duration of each change,
+// in milliseconds.
 func measureReconfigure(ctx context.Context, progress io.Writer) (took []float64, err error) {
 	_, _ = fmt.Fprintln(progress, "starting a control plane")
 	bed, err := kubebed.Start(ctx, kubebed.Options{CRDs: []string{"deploy/crds"}})
@@ -115,7 +115,7 @@ func startOperator(ctx context.Context, host *rest.Config) (stop func() error, e
 // benched is the name of the object.
 const benched = "benched"
 
-// reconfigure changes the object again and again.
+// reconfigure changes the object repeatedly.
 func reconfigure(ctx context.Context, host *rest.Config, endpoint string, brokers []string, seen *selected) ([]float64, error) {
 	scheme := runtime.NewScheme()
 	if err := v1alpha1.AddToScheme(scheme); err != nil {
@@ -158,16 +158,16 @@ func reconfigure(ctx context.Context, host *rest.Config, endpoint string, broker
 	return took, nil
 }
 
-// selected is a fleet that notes when it has first answered a selector.
+// selected is a fleet that records when it first answered a selector.
 type selected struct {
 	fleet http.Handler
 
 	mu    sync.Mutex
 	at    map[string]time.Time
-	moved chan struct{} // closed and replaced when there is a new selector
+	moved chan struct{} // closed and replaced when a new selector arrives
 }
 
-// ServeHTTP answers as the fleet does.
+// ServeHTTP serves the fleet.
 func (s *selected) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.fleet.ServeHTTP(w, r)
 	labels := strings.TrimSpace(r.URL.Query().Get("labels"))
@@ -180,7 +180,7 @@ func (s *selected) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// awaitAnswer waits until a selector has been answered, and gives when that was.
+// awaitAnswer waits until a selector has been answered, and returns when that was.
 func (s *selected) awaitAnswer(ctx context.Context, labels string) (time.Time, error) {
 	for {
 		s.mu.Lock()

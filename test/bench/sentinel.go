@@ -17,8 +17,8 @@ const (
 	thousand = 1_000
 )
 
-// scaleBench measures what a sentinel takes for a million resources, by
-// listing all of them in every round and by asking what changed.
+// scaleBench measures the resources of a sentinel for a million resources, in a mode that lists all
+// of them in every round and in one that requests changes.
 func scaleBench() bench {
 	const rssRatio, idle, rss = "sentinel.rss_1m_vs_10k", "sentinel.idle_round_1m_vs_full", "sentinel.rss_1m_mb"
 	return bench{names: []string{rssRatio, idle, rss}, run: func(ctx context.Context, progress io.Writer) ([]line, error) {
@@ -42,8 +42,7 @@ func scaleBench() bench {
 	}}
 }
 
-// cpuBench measures what listing everything costs a sentinel of the size that
-// is meant for it.
+// cpuBench measures the cost of listing everything for a sentinel of the recommended size.
 func cpuBench() bench {
 	const name = "sentinel.cpu_100k_millicores"
 	return bench{names: []string{name}, run: func(ctx context.Context, progress io.Writer) ([]line, error) {
@@ -52,8 +51,8 @@ func cpuBench() bench {
 	}}
 }
 
-// indexBench measures the memory of an index where it uses it worst: its
-// tables are fuller or emptier, depending on how many resources there are.
+// indexBench measures the memory of an index in its worst case: the load of its tables depends on
+// the number of resources.
 func indexBench() bench {
 	const name = "sentinel.index_bytes_per_resource"
 	return bench{names: []string{name}, run: func(context.Context, io.Writer) ([]line, error) {
@@ -62,7 +61,7 @@ func indexBench() bench {
 		worst := 0.0
 		for n := 1; n <= million; n++ {
 			x.Put(fmt.Appendf(nil, "019a8e30-7c40-7b21-9d0e-%012x", n), now, index.Ready)
-			if n > million/2 && n%thousand == 0 { // a table grows by a fifth: its worst is within that
+			if n > million/2 && n%thousand == 0 { // a table grows by a fifth, so its worst case is within that
 				worst = max(worst, float64(x.Bytes())/float64(n))
 			}
 		}
@@ -70,7 +69,7 @@ func indexBench() bench {
 	}}
 }
 
-// sweeps are rounds of a sentinel that lists everything.
+// sweeps configures rounds of a sentinel that lists everything.
 type sweeps struct {
 	resources int
 	interval  time.Duration
@@ -79,14 +78,14 @@ type sweeps struct {
 
 type sweepsTook struct {
 	peak      int
-	cpu, wall time.Duration // of one round, from its beginning to that of the next
+	cpu, wall time.Duration // of one round, from its start to that of the next
 }
 
-// a round of a million takes a dozen seconds, no measurement here more than a
-// minute and a half.
+// a round of a million takes about twelve seconds, no measurement here more than a minute and a
+// half.
 const patience = 4 * time.Minute
 
-// measureSweeps lets a sentinel do some rounds, after one to warm up.
+// measureSweeps runs a sentinel for some rounds, after a warm-up round.
 func measureSweeps(ctx context.Context, progress io.Writer, s sweeps) (sweepsTook, error) {
 	_, _ = fmt.Fprintf(progress, "listing %d resources %d times\n", s.resources, s.rounds+1)
 	ctx, cancel := context.WithTimeout(ctx, patience)
@@ -111,15 +110,14 @@ func measureSweeps(ctx context.Context, progress io.Writer, s sweeps) (sweepsToo
 	return took, nil
 }
 
-// measureCursor lets a sentinel list everything once and then ask what
-// changed, which is nothing. It gives the CPU time of such a round, and the
-// peak of the memory after everything was listed for the second time.
+// measureCursor lets a sentinel list everything once and then request changes, of which there are
+// none. It returns the CPU time of such a round, and the peak memory after the second full list.
 func measureCursor(ctx context.Context, progress io.Writer, resources int) (round time.Duration, peak int, err error) {
 	const rounds = 100
 	_, _ = fmt.Fprintf(progress, "asking what changed of %d resources %d times\n", resources, rounds)
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	// The rounds are closer together than usual, so that there are more of them.
+	// The rounds are closer together than usual, to get more of them.
 	b, err := newBed(ctx, resources, "source: {mode: cursor, full_sweep_interval: 75s}\npoll_interval: 250ms\n")
 	if err != nil {
 		return 0, 0, err
@@ -129,7 +127,7 @@ func measureCursor(ctx context.Context, progress io.Writer, resources int) (roun
 		return 0, 0, err
 	}
 	asked := b.fleet.Counts()
-	from := asked.Polls + 10 // the last page has been decided about by then
+	from := asked.Polls + 10 // the last page has been decided by then
 	before, err := b.usedWhen(ctx, func(c sentinelbench.Counts) bool { return c.Polls >= from })
 	if err != nil {
 		return 0, 0, err
@@ -147,7 +145,7 @@ func measureCursor(ctx context.Context, progress io.Writer, resources int) (roun
 	return round, end.Peak, err
 }
 
-// A bed is a fleet that is served and a sentinel that watches it.
+// A bed is a served fleet and a sentinel that watches it.
 type bed struct {
 	fleet *sentinelbench.Fleet
 	web   *httptest.Server
@@ -165,7 +163,7 @@ func newBed(ctx context.Context, resources int, config string) (*bed, error) {
 	return b, err
 }
 
-// configFor is the beginning of a sentinel's configuration file.
+// configFor returns the start of a sentinel's configuration file.
 func configFor(endpoint string) string {
 	return fmt.Sprintf(`resource_type: clusters
 hyperfleet_api: {endpoint: %q}
@@ -173,8 +171,7 @@ message_data: {resource_id: .id, resource_type: .kind, region: .metadata.labels.
 `, endpoint)
 }
 
-// usedWhen is what the sentinel has used when the fleet has been asked for so
-// much.
+// usedWhen returns the sentinel's usage when the requests to the fleet satisfy done.
 func (b *bed) usedWhen(ctx context.Context, done func(sentinelbench.Counts) bool) (child.Used, error) {
 	if err := b.fleet.Await(ctx, done); err != nil {
 		return child.Used{}, err
@@ -183,6 +180,6 @@ func (b *bed) usedWhen(ctx context.Context, done func(sentinelbench.Counts) bool
 }
 
 func (b *bed) closeBed() {
-	_ = b.child.Stop() // what went wrong, the measurement tells
+	_ = b.child.Stop() // the measurement reports errors
 	b.web.Close()
 }

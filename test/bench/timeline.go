@@ -19,7 +19,7 @@ import (
 )
 
 const (
-	// timelineEvents are sent in arrays, timelineSingles one a request.
+	// timelineEvents are sent in arrays, timelineSingles one per request.
 	timelineEvents   = 100_000
 	timelineArray    = 500
 	timelineSenders  = 4
@@ -27,11 +27,10 @@ const (
 	timelineSenders1 = 64
 )
 
-// timelineBench measures how fast change events are stored that are sent over
-// HTTP, against COPY of the same rows into the same tables by their owner: with
-// their indexes and partitions. COPY is handed rows; what is sent is read, checked,
-// summed up and known again if it was told before, and its senders share the
-// machine.
+// timelineBench measures how fast change events that arrive over HTTP are stored, compared with
+// COPY of the same rows into the same tables by their owner, including their indexes and
+// partitions. COPY gets rows. The ingest parses, validates, hashes and deduplicates the events, and
+// its senders run on the same machine.
 func timelineBench() bench {
 	const name = "timeline.ingest_vs_copy"
 	return bench{names: []string{name}, run: func(ctx context.Context, progress io.Writer) ([]line, error) {
@@ -55,8 +54,8 @@ func timelineBench() bench {
 	}}
 }
 
-// measureIngest sends change events, and dumps those that were sent in arrays. It
-// gives how many were stored in a second, in arrays and one by one.
+// measureIngest sends change events, and dumps those that were sent in arrays. It returns the
+// stored events per second, in arrays and one by one.
 func measureIngest(ctx context.Context, dir string, keys, events io.Writer) (arrays, singles float64, err error) {
 	db, err := startDatabase(ctx, dir, true)
 	if err != nil {
@@ -91,8 +90,7 @@ func measureIngest(ctx context.Context, dir string, keys, events io.Writer) (arr
 	return arrays, singles, err
 }
 
-// toldEvents are the bodies of requests for n change events of a fleet, from one
-// on.
+// toldEvents returns the bodies of requests for n change events of a fleet, starting with from.
 func toldEvents(from, n, each int) ([][]byte, error) {
 	begin := time.Now().Add(-time.Hour)
 	var bodies [][]byte
@@ -119,8 +117,7 @@ func toldEvents(from, n, each int) ([][]byte, error) {
 	return bodies, nil
 }
 
-// tellAll sends bodies with events in them and gives how many events were stored
-// in a second.
+// tellAll sends bodies with events and returns the stored events per second.
 func tellAll(ctx context.Context, url string, bodies [][]byte, senders, events int) (float64, error) {
 	transport := &http.Transport{MaxIdleConnsPerHost: senders, MaxConnsPerHost: senders}
 	defer transport.CloseIdleConnections()
@@ -158,8 +155,7 @@ func postEvents(ctx context.Context, client *http.Client, url string, body []byt
 	return err
 }
 
-// measureTimelineCopy copies the same rows and gives how many there were in a
-// second.
+// measureTimelineCopy copies the same rows and returns the rows per second.
 func measureTimelineCopy(ctx context.Context, dir string, keys, events io.Reader) (perSecond float64, err error) {
 	db, err := startDatabase(ctx, dir, true)
 	if err != nil {

@@ -21,8 +21,8 @@ const (
 	fanoutRounds   = 5
 )
 
-// fanoutBench measures how many changes a second reach every one of many
-// watchers, against how many reach one alone.
+// fanoutBench measures how many changes per second reach every one of many watchers, compared with
+// a single watcher.
 func fanoutBench() bench {
 	const name = "fleetapi.watch_fanout"
 	return bench{names: []string{name}, run: func(ctx context.Context, progress io.Writer) ([]line, error) {
@@ -60,20 +60,20 @@ func measureFanout(ctx context.Context, progress io.Writer) (ratio float64, err 
 			return 0, err
 		}
 		_, _ = fmt.Fprintf(progress, "%.0f changes a second to one watcher, %.0f to each of %d\n", one, many, fanoutWatchers)
-		if round > 0 { // the first warms caches and plans
+		if round > 0 { // the first round warms caches and plans
 			ratios = append(ratios, many/one)
 		}
 	}
 	return medianOf(ratios), nil
 }
 
-// A fanout makes changes and has them watched.
+// A fanout makes changes for watchers.
 type fanout struct {
 	client *fleetclient.Client
 	made   int
 }
 
-// measureRound loads clusters and gives how many a second reached every watcher.
+// measureRound loads clusters and returns the changes per second that reached every watcher.
 func (f *fanout) measureRound(ctx context.Context, watchers int) (perSecond float64, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	var all sync.WaitGroup
@@ -102,9 +102,8 @@ func (f *fanout) measureRound(ctx context.Context, watchers int) (perSecond floa
 	return fanoutChanges / time.Since(began).Seconds(), nil
 }
 
-// watchChanges watches until every change has come. It looks at the bytes only as far
-// as to count the events: what clients make of them is their own business, and
-// they do not share two cores with the server.
+// watchChanges watches until every change has arrived. It only scans the bytes to count the events:
+// the cost of parsing belongs to clients, which would not share two cores with the server.
 func (f *fanout) watchChanges(ctx context.Context, ready chan<- error) error {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, f.client.Endpoint()+"/"+v1.CollectionClusters+"?watch=true", http.NoBody)
 	if err != nil {
@@ -116,7 +115,7 @@ func (f *fanout) watchChanges(ctx context.Context, ready chan<- error) error {
 		ready <- err
 		return err
 	}
-	defer func() { _ = resp.Body.Close() }() // it is over
+	defer func() { _ = resp.Body.Close() }() // the response has ended
 	if resp.StatusCode != http.StatusOK {
 		err = errors.New(resp.Status)
 	}
@@ -129,7 +128,7 @@ func (f *fanout) watchChanges(ctx context.Context, ready chan<- error) error {
 		}
 		chunk, _ := body.Peek(body.Buffered())
 		seen += bytes.Count(chunk, []byte(mark))
-		_, err = body.Discard(len(chunk) - len(mark) + 1) // the rest may be the beginning of one
+		_, err = body.Discard(len(chunk) - len(mark) + 1) // the rest may be the start of a mark
 	}
 	return err
 }

@@ -16,37 +16,37 @@ import (
 	"github.com/fleetloop/fleetloop/test/simulation/model"
 )
 
-// Planted are faults of the system under test, for tests of the checker. The
-// zero value is none.
+// Planted holds faults of the system under test, for tests of the checker. The zero value means
+// none.
 type Planted struct {
-	// Skip is the index of a resource that no list ever shows; 0 is none.
+	// Skip is the index of a resource that no list ever contains; 0 means none.
 	Skip int
 
-	// Late is how long a commit stays hidden while later ones show.
+	// Late is how long a commit stays hidden while later ones are visible.
 	Late time.Duration
 
-	// Publish stands in the publisher's place, which it may use.
+	// Publish replaces the publisher, which it may call.
 	Publish func(ctx context.Context, e *cloudevent.Event, honest func(context.Context, *cloudevent.Event) error) error
 
-	// Deaf has no sentinel hear that its share of the resources has changed.
+	// Deaf hides changes of the division of resources from all sentinels.
 	Deaf bool
 
-	// Forgets has each sentinel begin anew that should go on from another.
+	// Forgets makes each sentinel start anew that should continue from another.
 	Forgets bool
 
-	// Linger is how long the sentinel goes on when it should have ended.
+	// Linger is how long the sentinel continues when it should have ended.
 	Linger time.Duration
 }
 
-// A publisher is the model's, or what was planted in its place.
+// A publisher is the model's publisher, or the planted one in its place.
 type publisher struct {
 	*model.Publisher
 	planted *Planted
-	share   *model.Share // nil where nothing is divided
+	share   *model.Share // nil if nothing is divided
 	history *history.History
 }
 
-// Publish publishes an event, honestly or not.
+// Publish publishes an event, correctly or not.
 func (p publisher) Publish(ctx context.Context, e *cloudevent.Event) error {
 	if p.share != nil && !p.share.Holds(e.Subject) {
 		p.history.Fault("%s is published about %s, which the sentinel does not hold", e.ID, e.Subject)
@@ -57,13 +57,13 @@ func (p publisher) Publish(ctx context.Context, e *cloudevent.Event) error {
 	return p.Publisher.Publish(ctx, e)
 }
 
-// A deaf share does not tell that it changed.
+// A deaf share does not report changes.
 type deaf struct{ *model.Share }
 
-// Changed never is.
+// Changed returns nil, which is never closed.
 func (deaf) Changed() <-chan struct{} { return nil }
 
-// A stage is a world that is being played.
+// A stage is a world in play.
 type stage struct {
 	World
 	planted Planted
@@ -73,12 +73,12 @@ type stage struct {
 	network *model.Network
 	broker  *model.Broker
 
-	// division is nil if there is one sentinel only.
+	// division is nil if only one sentinel runs.
 	division *model.Division
 }
 
-// Play plays a world to its end and returns its history, with the promise that
-// it is to be held against. It must be called in a synctest bubble.
+// Play plays a world to its end. It returns its history and the promise that the history must meet.
+// It must be called in a synctest bubble.
 func Play(ctx context.Context, w World, planted Planted) (*history.History, history.Promise, error) {
 	sel, err := w.Config.Selector()
 	if err != nil {
@@ -119,7 +119,7 @@ func Play(ctx context.Context, w World, planted Planted) (*history.History, hist
 	return s.history, promise, err
 }
 
-// runOwners do their steps, and the API's clock jumps.
+// runOwners runs the steps of the owners, and the jumps of the API's clock.
 func (s *stage) runOwners(ctx context.Context, parts *sync.WaitGroup) {
 	owners := &model.Owners{
 		Fleet: s.fleet, Demote: s.Demote,
@@ -165,10 +165,10 @@ func (s *stage) runSentinels(ctx, active context.Context, parts *sync.WaitGroup)
 	return errors.Join(errs...)
 }
 
-// missed is after how long a sentinel that crashed is missed by the others.
+// missed is how long after a crash of a sentinel the others notice it.
 const missed = 6 * time.Second
 
-// runLives runs one sentinel after another until ctx ends.
+// runLives runs successive sentinels until ctx ends.
 func (s *stage) runLives(ctx context.Context, name string, ends []End) error {
 	var last *lived
 	for _, e := range ends {
@@ -190,22 +190,22 @@ func (s *stage) runLives(ctx context.Context, name string, ends []End) error {
 			s.division.Miss(it.share, it.life.Told)
 			down = max(0, down-missed)
 		}
-		_ = backoff.Sleep(ctx, down) // active is over before ctx is
+		_ = backoff.Sleep(ctx, down) // active ends before ctx does
 	}
 	_, err := s.runLife(ctx, s.begin.Add(time.Hour), End{}, s.joinDivision(name, last))
 	return err
 }
 
-// A lived is a sentinel that has run, and what it had of the resources. Without a sentinel it
-// is where a new one begins.
+// A lived is a sentinel that has run, with its share of the resources. Without a sentinel it is the
+// start for a new one.
 type lived struct {
 	sentinel *sentinel.Sentinel
 	life     *history.Life
 	share    *model.Share
 }
 
-// joinDivision gives a sentinel a share of the resources, if they are divided and it has
-// none of the one that it goes on from.
+// joinDivision gives a sentinel a share of the resources, if they are divided and it has no share
+// from its predecessor.
 func (s *stage) joinDivision(name string, from *lived) *lived {
 	if from != nil {
 		return from
@@ -217,8 +217,8 @@ func (s *stage) joinDivision(name string, from *lived) *lived {
 	return from
 }
 
-// runLife runs a sentinel until it is to end in some way, or ctx ends. It goes on
-// from another if there is one.
+// runLife runs a sentinel until its planned end, or until ctx ends. It continues from another
+// sentinel if there was one.
 func (s *stage) runLife(ctx context.Context, until time.Time, end End, from *lived) (*lived, error) {
 	life := s.history.Start(from.life)
 	defer s.history.End(life)
@@ -271,8 +271,8 @@ func (s *stage) runLife(ctx context.Context, until time.Time, end End, from *liv
 	return &lived{it, life, from.share}, nil
 }
 
-// waitUntil waits until a time or the end of ctx, and asks now and then whether
-// the sentinel says that it lives.
+// waitUntil waits until a time or the end of ctx, and regularly checks whether the sentinel reports
+// that it is live.
 func (s *stage) waitUntil(ctx context.Context, it *sentinel.Sentinel, until time.Time) {
 	const every = 10 * time.Second
 	for {
@@ -286,8 +286,8 @@ func (s *stage) waitUntil(ctx context.Context, it *sentinel.Sentinel, until time
 	}
 }
 
-// Report is what there is to read when promises were not kept: the first breach
-// and what led to it, the world, and how to play it again.
+// Report returns a report about broken promises: the first breach and the events before it, the
+// world, and how to play it again.
 func Report(w World, h *history.History, breaches []history.Breach) string {
 	b := breaches[0]
 	return fmt.Sprintf("%d breaches; the first, about %q at %.3fs: %s\n%s\n\nthe world of seed %d:\n%splay it again: SEED=%d go test ./test/simulation -run TestSimulation",

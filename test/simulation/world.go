@@ -14,15 +14,15 @@ import (
 	"github.com/fleetloop/fleetloop/test/simulation/model"
 )
 
-// A World is what will happen: everything that a seed decides.
+// A World is the plan of a simulation: everything that a seed decides.
 type World struct {
 	Seed   uint64
 	Config sentinel.Config
 
 	Features model.Features
-	API      time.Duration // its slowest answer while nothing is wrong
-	Broker   time.Duration // its slowest confirm
-	Late     int           // of ten adapters
+	API      time.Duration // its slowest response without faults
+	Broker   time.Duration // its slowest confirmation
+	Late     int           // out of ten adapters
 	Never    int
 	Demote   bool
 
@@ -32,29 +32,28 @@ type World struct {
 	Clock  []Jump
 	Ends   []End
 
-	// Others are the ends of further sentinels that divide the resources with
-	// the first one; at Shuffles they are divided anew.
+	// Others holds the ends of further sentinels that divide the resources with the first one. At
+	// each of Shuffles the resources are divided anew.
 	Others   [][]End
 	Shuffles []time.Duration
 
-	// Active is how long anything happens; then the world is left alone until
-	// everything that is owed is due.
+	// Active is how long events are planned. The world then runs without changes until all promises
+	// are due.
 	Active time.Duration
 }
 
-// A Jump puts the API's clock ahead of ours by Offset.
+// A Jump sets the API's clock ahead of the local clock by Offset.
 type Jump struct{ After, Offset time.Duration }
 
-// An End is a stop or a crash of the sentinel, which begins anew after a
-// while; or a change of its configuration, if there is one: then another goes
-// on from it at once.
+// An End is a stop or a crash of the sentinel, which starts anew after a while. With a
+// configuration it is a change of the configuration, and another sentinel continues at once.
 type End struct {
 	After, Down time.Duration
 	Crash       bool
 	Change      *sentinel.Config
 }
 
-// String is the end as a world shows it.
+// String returns the end in the notation of a world.
 func (e End) String() string {
 	if e.Change == nil {
 		return fmt.Sprintf("ends after %s for %s, crash=%t", e.After, e.Down, e.Crash)
@@ -63,14 +62,14 @@ func (e End) String() string {
 		e.After, e.Change.PollInterval, e.Change.HyperfleetAPI.PageSize, e.Change.Publish.Window, e.Change.Source.Mode)
 }
 
-// memberEnds are the ends of each sentinel.
+// memberEnds returns the ends of each sentinel.
 func (w *World) memberEnds() [][]End { return append([][]End{w.Ends}, w.Others...) }
 
-// region is the label that the selector looks at.
+// region is the label that the selector uses.
 const region = "region"
 
-// NewWorld makes the world of a seed. Every fifth is calm: owners and adapters
-// do what they do, and nothing goes wrong.
+// NewWorld returns the world of a seed. Every fifth is calm: owners and adapters act, without any
+// faults.
 func NewWorld(seed uint64) World {
 	dice := model.Dice(seed).For("world")
 	w := World{
@@ -96,13 +95,12 @@ func NewWorld(seed uint64) World {
 	return w
 }
 
-// Calm reports whether nothing goes wrong. That the configuration changes is
-// nothing wrong.
+// Calm reports whether the world has no faults. A change of the configuration is not a fault.
 func (w *World) Calm() bool {
 	return len(w.Faults)+len(w.Clock)+len(w.Others) == 0 && !w.restartsSentinel()
 }
 
-// restartsSentinel reports whether the sentinel has to begin anew.
+// restartsSentinel reports whether the sentinel must start anew.
 func (w *World) restartsSentinel() bool {
 	return slices.ContainsFunc(w.Ends, func(e End) bool { return e.Change == nil })
 }
@@ -157,7 +155,7 @@ func randomConfig(dice *rand.Rand) sentinel.Config {
 	}
 }
 
-// addSteps are what the owners do.
+// addSteps adds the steps of the owners.
 func (w *World) addSteps(dice *rand.Rand) {
 	at := func() time.Duration { return model.Between(dice, 0, w.Active) }
 	for _, id := range w.IDs {
@@ -191,7 +189,7 @@ func (w *World) addSteps(dice *rand.Rand) {
 	}
 }
 
-// addFaults are what goes wrong: some episodes of one or two kinds each.
+// addFaults adds the faults: some episodes of one or two kinds each.
 func (w *World) addFaults(dice *rand.Rand) {
 	for range 1 + dice.IntN(6) {
 		from := model.Between(dice, 0, w.Active)
@@ -214,7 +212,7 @@ func (w *World) addFaults(dice *rand.Rand) {
 	}
 }
 
-// addEnds are the stops and crashes.
+// addEnds adds the stops and crashes.
 func (w *World) addEnds(dice *rand.Rand) {
 	after := time.Duration(0)
 	for range dice.IntN(4) {
@@ -223,8 +221,8 @@ func (w *World) addEnds(dice *rand.Rand) {
 	}
 }
 
-// addChanges are those of the configuration, in a third of the worlds. They make
-// nothing slower, so that what is promised for the first one holds for all.
+// addChanges adds changes of the configuration, in a third of the worlds. They make nothing slower,
+// so that the promise for the first configuration is valid for all.
 func (w *World) addChanges(dice *rand.Rand) {
 	if dice.IntN(3) > 0 {
 		return
@@ -240,8 +238,8 @@ func (w *World) addChanges(dice *rand.Rand) {
 	slices.SortStableFunc(w.Ends, func(a, b End) int { return cmp.Compare(a.After, b.After) })
 }
 
-// addOthers divide the resources with the first sentinel, in a third of the worlds
-// in which something goes wrong.
+// addOthers adds sentinels that divide the resources with the first one, in a third of the worlds
+// with faults.
 func (w *World) addOthers(dice *rand.Rand) {
 	if w.Seed%5 == 0 || dice.IntN(3) > 0 {
 		return
@@ -260,7 +258,7 @@ func (w *World) addOthers(dice *rand.Rand) {
 	}
 }
 
-// addClockJumps is how the API's clock goes wrong.
+// addClockJumps adds the errors of the API's clock.
 func (w *World) addClockJumps(dice *rand.Rand) {
 	if model.Chance(dice, 0.5) {
 		return
@@ -272,42 +270,41 @@ func (w *World) addClockJumps(dice *rand.Rand) {
 	}
 }
 
-// Promise is what the sentinel owes in this world, and is made of the
-// configuration alone. That the modes differ in what they ask makes no
-// difference: changes are pulled, or resources looked up, in no more requests
-// than a list has pages and resources.
+// Promise returns what the sentinel guarantees in this world. It depends only on
+// the configuration. The modes send different requests, but the promise is the
+// same: changes are pulled, or resources looked up, in no more requests than a
+// list has pages and resources.
 //
-// A round asks for what there is and waits for all confirms. One that begins
-// calm takes
+// A round requests all resources and waits for all confirmations. Without
+// faults it takes
 //
 //	round = requests × (latency of the API + 1/requests per second) + ⌈resources ÷ window⌉ × latency of the broker
 //
-// and a change may be just too late for the round that is going on, so it waits
-// for the rest of the poll interval, or of the round if that is longer, and
-// for the next one:
+// and a change may just miss the current round, so it waits for the rest of the
+// poll interval, or of the round if that is longer, and for the next round:
 //
 //	wait = max(poll, round) + round
 //
 // After a fault an attempt to publish may hang until its timeout and is then
-// put off by a backoff, which makes a round longer by both; and one that broke
-// off is followed, after a poll interval, by one that only reads the rest:
+// delayed by a backoff, and both make a round longer. An interrupted round is
+// followed, after a poll interval, by one that only reads the rest:
 //
 //	wait = poll + max(poll, round) + round
 //
-// What has reached its age waits for the budget too, of which the floor is
-// there in any case. The steady rate s may take some of it, but then the budget
-// is half of s more than that: the worst is s = ⅔ floor, which leaves a third.
+// A resource that is due by age also waits for the budget, which is at least the
+// floor. The steady rate s uses a part of it, but the budget is at least 1.5 s:
+// the worst case is s = ⅔ floor, which leaves a third of the floor.
 //
 //	patience = 3 × resources ÷ floor
 //
-// In a watch that lives a change waits for the events before it alone.
+// While a watch is open, a change waits only for the events before it.
 func (w *World) Promise(begin time.Time) history.Promise {
 	cfg := &w.Config
 	n := len(w.IDs)
 	confirms := time.Duration((n+cfg.Publish.Window-1)/cfg.Publish.Window) * w.Broker
 	requests := n/min(cfg.HyperfleetAPI.PageSize, w.Features.Most) + 2
 	if !w.Features.Cursor || w.withdraws(func(f model.Features) bool { return !f.Cursor }) {
-		requests += n // each of them looked up alone
+		requests += n // each one is looked up alone
 	}
 	fetch := time.Duration(requests) * (w.API + 5*time.Millisecond)
 	round := fetch + confirms
@@ -328,20 +325,18 @@ func (w *World) Promise(begin time.Time) history.Promise {
 		attempt := cfg.Publish.Timeout + cfg.Publish.MaxBackoff
 		round += attempt
 		p.Wait = cfg.PollInterval + max(cfg.PollInterval, round) + round
-		// While the window is full of events that nobody confirms, what was
-		// read waits.
+		// While the window is full of unconfirmed events, resources that were read wait.
 		p.Stale = cfg.HyperfleetAPI.Timeout + time.Duration(n*cfg.Publish.Attempts)*attempt
 	}
 	return p
 }
 
-// withdraws reports whether the API is rolled back at some time to a version
-// that lacks something.
+// withdraws reports whether the API is ever rolled back to a version without a feature.
 func (w *World) withdraws(lacks func(model.Features) bool) bool {
 	return slices.ContainsFunc(w.Faults, func(f model.Fault) bool { return f.Kind == model.Withdrawn && lacks(f.Features) })
 }
 
-// String shows what a seed decided.
+// String returns the decisions of a seed.
 func (w *World) String() string {
 	var b strings.Builder
 	c := &w.Config

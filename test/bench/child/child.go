@@ -1,11 +1,10 @@
-// Package child runs sentinels in a process of their own, so that a benchmark
-// can tell what they take, and nothing else.
+// Package child runs sentinels in a separate process, so that a benchmark can measure only their
+// usage.
 //
-// The process is this program, started again. It runs the sentinel and the
-// client as the binary does, from a configuration file's text, and publishes to
-// RabbitMQ or to nowhere. It answers each line on its standard input with what
-// it has used so far, tells of each event that was confirmed, and ends with its
-// input, so that none is left over.
+// The process is this program, started again. It runs the sentinel and the client as the binary
+// does, from the text of a configuration file, and publishes to RabbitMQ or discards events. It
+// answers each line on its standard input with its usage so far, and prints each confirmed event.
+// It ends with its input, so that no process is left over.
 package child
 
 import (
@@ -31,22 +30,22 @@ import (
 	"github.com/fleetloop/fleetloop/internal/settings"
 )
 
-// Argument is the first argument of a process that is a child.
+// Argument is the first argument of a child process.
 const Argument = "sentinel-child"
 
-// A spec is what a child is told, by its arguments.
+// A spec holds the arguments of a child.
 type spec struct {
 	file   string // the text of the sentinel's configuration file
-	broker string // the URL of a RabbitMQ; empty publishes to nowhere
+	broker string // the URL of a RabbitMQ; empty discards events
 	topic  string
-	count  int // of sentinels, all of that file
+	count  int // number of sentinels, all with that file
 }
 
 func (s spec) commandArgs() []string {
 	return []string{Argument, s.file, s.broker, s.topic, strconv.Itoa(s.count)}
 }
 
-// Run is a child, with the arguments behind Argument.
+// Run runs a child, with the arguments after Argument.
 func Run(ctx context.Context, args []string, in io.Reader, out io.Writer) error {
 	if len(args) != 4 {
 		return fmt.Errorf("run a child: want a configuration, a broker, a topic and how many sentinels, got %d arguments", len(args))
@@ -59,7 +58,7 @@ func Run(ctx context.Context, args []string, in io.Reader, out io.Writer) error 
 }
 
 func run(ctx context.Context, s spec, in io.Reader, out io.Writer) error {
-	// The log is written as always, and thrown away.
+	// The log is written as usual, and discarded.
 	log := slog.New(slog.NewJSONHandler(io.Discard, nil)) //nolint:sloglint // the work is done that the binary does
 	to, stop, err := s.publisher(ctx, log)
 	if err != nil {
@@ -70,7 +69,7 @@ func run(ctx context.Context, s spec, in io.Reader, out io.Writer) error {
 	say := func(format string, values ...any) {
 		lines.Lock()
 		defer lines.Unlock()
-		_, _ = fmt.Fprintf(out, format+"\n", values...) // nobody listens any more; the input ends too
+		_, _ = fmt.Fprintf(out, format+"\n", values...) // the parent may be gone; the input then ends too
 	}
 	registry := prometheus.NewRegistry()
 	var loops []*sentinel.Sentinel
@@ -108,7 +107,7 @@ func run(ctx context.Context, s spec, in io.Reader, out io.Writer) error {
 	return errors.Join(errs...)
 }
 
-// newSentinel makes one as the binary does, with a client of its own.
+// newSentinel returns a sentinel as the binary creates it, with a separate client.
 func (s spec) newSentinel(deps sentinel.Deps) (*sentinel.Sentinel, error) {
 	cfg := sentinelapp.Defaults()
 	if _, err := settings.Load(&cfg, settings.Source{File: "sentinel.yaml", FileData: []byte(s.file)}); err != nil {
@@ -122,14 +121,14 @@ func (s spec) newSentinel(deps sentinel.Deps) (*sentinel.Sentinel, error) {
 	return sentinel.New(cfg.Sentinel, deps)
 }
 
-// The first words of the lines that a child writes.
+// The first words of a child's output lines.
 const (
 	lineUsed  = "used"
 	lineEvent = "event"
 	lineError = "error"
 )
 
-// publisher is what Deps of the sentinel want.
+// publisher is the interface that Deps of the sentinel requires.
 type publisher interface {
 	Publish(ctx context.Context, e *cloudevent.Event) error
 	InFlight() int
@@ -148,19 +147,19 @@ func (s spec) publisher(ctx context.Context, log *slog.Logger) (to publisher, st
 	return broker, stop, err
 }
 
-// nowhere has every event at once.
+// nowhere discards events and confirms them at once.
 type nowhere struct{}
 
 // Publish does nothing.
 func (nowhere) Publish(context.Context, *cloudevent.Event) error { return nil }
 
-// InFlight is always 0.
+// InFlight returns 0.
 func (nowhere) InFlight() int { return 0 }
 
-// Ready is always nil.
+// Ready returns nil.
 func (nowhere) Ready() error { return nil }
 
-// measureUsage asks the system what this process has used.
+// measureUsage returns the resources that this process has used, from the operating system.
 func measureUsage() (Used, error) {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {

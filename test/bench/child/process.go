@@ -14,37 +14,37 @@ import (
 	"time"
 )
 
-// Used is what a process has used so far.
+// Used holds the usage of a process so far.
 type Used struct {
 	CPU  time.Duration
-	Peak int // of the memory in use, in bytes, its program included
+	Peak int // of the memory in use, in bytes, including the program
 }
 
 func cpuTime(u syscall.Rusage) time.Duration { return time.Duration(u.Utime.Nano() + u.Stime.Nano()) }
 
-// An Event is one that the broker has confirmed.
+// An Event is an event that the broker has confirmed.
 type Event struct {
 	ResourceID string
 	Generation int64
 	At         time.Time
 }
 
-// Options are how a child differs. The zero value publishes to nowhere.
+// Options changes the settings of a child. The zero value discards events.
 type Options struct {
-	// Broker is the URL of a RabbitMQ that has the exchange Topic.
+	// Broker is the URL of a RabbitMQ with the exchange Topic.
 	Broker, Topic string
 
-	// Sentinels is how many there are, each with a client of its own; 0 is one.
+	// Sentinels is the number of sentinels, each with a separate client; 0 means one.
 	Sentinels int
 
-	// Memory is the memory of its pod, in MiB; 0 is that of one sentinel's.
+	// Memory is the memory of its pod, in MiB; 0 means that of one sentinel.
 	Memory int
 
-	// OnEvent is called for each event that was confirmed, one at a time.
+	// OnEvent is called for each confirmed event, one at a time.
 	OnEvent func(Event)
 }
 
-// A Process is a child that runs.
+// A Process is a running child.
 type Process struct {
 	cmd     *exec.Cmd
 	in      io.WriteCloser
@@ -53,9 +53,8 @@ type Process struct {
 	done    chan error
 }
 
-// The limits of the sentinel's pod, as the runtime is told of them: it has 128
-// MiB, of which a tenth is left for what is not Go's, and less than one
-// processor, which Go takes for two.
+// The limits of the sentinel's pod in terms of the Go runtime: it has 128 MiB, of which a tenth is
+// for memory outside Go, and less than one processor, which Go rounds up to two.
 const (
 	podMemory  = 128
 	processors = "GOMAXPROCS=2"
@@ -73,7 +72,7 @@ func Start(ctx context.Context, file string, o Options) (*Process, error) {
 		o.OnEvent = func(Event) {}
 	}
 	p := &Process{onEvent: o.OnEvent, used: make(chan Used), done: make(chan error, 1)}
-	// It is asked to end first, and so may be told to by ctx only when it does not.
+	// The process is first asked to end, so ctx ends it only if it does not.
 	p.cmd = exec.CommandContext(ctx, program, spec{file: file, broker: o.Broker, topic: o.Topic, count: max(1, o.Sentinels)}.commandArgs()...) //nolint:gosec // this program
 	p.cmd.Env = append(os.Environ(), memoryLimit(cmp.Or(o.Memory, podMemory)), processors)
 	p.cmd.Stderr = os.Stderr
@@ -91,7 +90,7 @@ func Start(ctx context.Context, file string, o Options) (*Process, error) {
 	return p, nil
 }
 
-// readOutput reads what the child says until it ends.
+// readOutput reads the child's output until it ends.
 func (p *Process) readOutput(out io.Reader) {
 	var err error
 	for lines := bufio.NewScanner(out); err == nil && lines.Scan(); {
@@ -124,7 +123,7 @@ func (p *Process) handleLine(line string) error {
 	return fmt.Errorf("the child says %q", line)
 }
 
-// Used asks the child what it has used.
+// Used requests the usage of the child.
 func (p *Process) Used() (Used, error) {
 	if _, err := io.WriteString(p.in, "\n"); err != nil {
 		return Used{}, fmt.Errorf("ask the child: %w", err)
@@ -136,7 +135,7 @@ func (p *Process) Used() (Used, error) {
 	return u, nil
 }
 
-// Stop ends the child and waits for it.
+// Stop stops the child and waits for it.
 func (p *Process) Stop() error {
 	_ = p.in.Close()
 	return <-p.done

@@ -7,54 +7,52 @@ import (
 	"time"
 )
 
-// A Promise is what the sentinel owes, in figures. World makes it of a
+// A Promise is the behaviour that the sentinel guarantees, in figures. World derives it from a
 // configuration.
 type Promise struct {
-	// Wait is how long a resource may be due without an event, counted from
-	// when it fell due or from the end of the last fault after that.
+	// Wait is how long a resource may be due without an event, counted from its due time or from
+	// the end of the last fault after that.
 	Wait time.Duration
 
-	// Patience is how long a resource that has reached its age may wait on
-	// top of that, because others are due as well.
+	// Patience is the additional wait of a resource that is due by age, because other resources are
+	// due as well.
 	Patience time.Duration
 
-	// Swift is Wait for a changed generation while a watch lives and nothing
-	// is wrong, from the time Settled on; zero is none.
+	// Swift is Wait for a changed generation while a watch is open and without faults, after the
+	// time Settled; zero means none.
 	Swift   time.Duration
 	Settled time.Time
 
-	// Early is by which part of its age a resource falls due early; nil is none.
+	// Early returns the fraction of its age by which a resource falls due early; nil means none.
 	Early func(resource string) float64
 
-	// Stale is how old the sentinel's knowledge of a resource may be when it
-	// decides about it.
+	// Stale is how old the sentinel's data about a resource may be when it decides.
 	Stale time.Duration
 
-	// Stop is how long a stop may take.
+	// Stop is the maximum duration of a stop.
 	Stop time.Duration
 
-	// NotReady and Ready are the ages at which a resource is due.
+	// NotReady and Ready are the ages at which resources are due.
 	NotReady, Ready time.Duration
 
-	// Calm says that nothing went wrong: no event may be said twice.
+	// Calm says that the world had no faults: no event may be repeated.
 	Calm bool
 
-	// Clocks says that the API's clock is not the sentinel's.
+	// Clocks says that the API's clock differs from the sentinel's.
 	Clocks bool
 
-	// Drifts says that the list is read by the numbers of its pages: each
-	// resource that leaves it moves the others, and one of them may be missed.
+	// Drifts says that the list is read by page numbers: each resource that leaves the list moves
+	// the others, and the sentinel may miss one.
 	Drifts bool
 
-	// Until is where the history ends. What falls due so late that its time
-	// is not over by then is not judged.
+	// Until is the end of the history. A resource whose deadline is later is not checked.
 	Until time.Time
 }
 
-// skew is how far ahead the API's clock may be and still be believed.
+// skew is how far ahead the API's clock may be and still be accepted.
 const skew = time.Minute
 
-// earlyAge is an age less the part by which a resource falls due early.
+// earlyAge returns an age without the fraction by which a resource falls due early.
 func (p *Promise) earlyAge(resource string, age time.Duration) time.Duration {
 	if p.Early == nil {
 		return age
@@ -62,14 +60,14 @@ func (p *Promise) earlyAge(resource string, age time.Duration) time.Duration {
 	return age - time.Duration(p.Early(resource)*float64(age))
 }
 
-// A Breach is a promise that was not kept.
+// A Breach is a broken promise.
 type Breach struct {
 	At       time.Time
 	Resource string
 	What     string
 }
 
-// Check gives the breaches of a promise, the first one first.
+// Check returns the breaches of a promise in order of time.
 func (h *History) Check(p Promise) []Breach {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -96,12 +94,12 @@ func (h *History) Check(p Promise) []Breach {
 	return c.breaches
 }
 
-// allStrikes are the faults that struck, the times without a sentinel, and what
-// makes pages drift.
+// allStrikes returns the faults that occurred, the times without a sentinel, and the changes that
+// make pages drift.
 func (h *History) allStrikes(drifts bool) []Strike {
 	all := slices.Clone(h.strikes)
 	gone := h.begin
-	for _, l := range h.lives { // in the order in which they began
+	for _, l := range h.lives { // in the order of their start
 		if !l.Started.Before(gone) {
 			all = append(all, Strike{What: "no sentinel", From: gone, To: l.Started})
 		}
@@ -122,7 +120,7 @@ type checker struct {
 	*History
 	promise  Promise
 	strikes  []Strike
-	of       map[string][]*Event // by resource, as stored
+	of       map[string][]*Event // by resource, in the order of storage
 	breaches []Breach
 }
 
@@ -130,8 +128,8 @@ func (c *checker) addBreach(at time.Time, resource, format string, args ...any) 
 	c.breaches = append(c.breaches, Breach{At: at, Resource: resource, What: fmt.Sprintf(format, args...)})
 }
 
-// deadlineFor is when what fell due at a time must have been published if it may
-// wait for so long: faults that struck before that put it off.
+// deadlineFor returns the deadline for a resource that fell due at a time and may wait for a
+// duration. Faults before the deadline extend it.
 func (c *checker) deadlineFor(due time.Time, wait time.Duration) time.Time {
 	d := due.Add(wait)
 	for _, s := range c.strikes {
@@ -145,7 +143,7 @@ func (c *checker) deadlineFor(due time.Time, wait time.Duration) time.Time {
 	return d
 }
 
-// checkStops holds the time that each stop took against its bound.
+// checkStops compares the duration of each stop with its limit.
 func (c *checker) checkStops() {
 	for _, l := range c.lives {
 		if took := l.Ended.Sub(l.Told); !l.Told.IsZero() && took > c.promise.Stop {
@@ -154,9 +152,8 @@ func (c *checker) checkStops() {
 	}
 }
 
-// generations looks for generations that no adapter has observed and that were
-// not published in time. One that is published together with a later one has
-// been published.
+// generations finds generations that no adapter has observed and that were not published in time. A
+// generation that is published together with a later one counts as published.
 func (c *checker) generations(resource string, versions []Version) {
 	for i, v := range versions {
 		if !v.isWatched() || !v.isUnobserved() || i > 0 && versions[i-1].isWatched() && versions[i-1].Generation == v.Generation {
@@ -176,7 +173,7 @@ func (c *checker) generations(resource string, versions []Version) {
 	}
 }
 
-// hasCeased reports whether a resource has ceased to wait for an event by a time.
+// hasCeased reports whether a resource no longer waits for an event by a time.
 func (c *checker) hasCeased(later []Version, by time.Time) bool {
 	for _, v := range later {
 		if v.At.After(by) {
@@ -189,15 +186,14 @@ func (c *checker) hasCeased(later []Version, by time.Time) bool {
 	return false
 }
 
-// A span is a time in which a resource is due without a break, whatever was
-// said of it; hold is the longest that one event can hold the next one back.
+// A span is an uninterrupted time in which a resource is due, whatever was published about it. hold
+// is the maximum time that one event delays the next one.
 type span struct {
 	from, to time.Time
 	hold     time.Duration
 }
 
-// checkAges looks for resources that were due and of which nothing was said for
-// longer than one event holds.
+// checkAges finds resources that were due and had no event for longer than one event is valid.
 func (c *checker) checkAges(resource string, versions []Version) {
 	for _, s := range c.dueSpans(versions) {
 		from := s.from
@@ -218,8 +214,8 @@ func (c *checker) checkAges(resource string, versions []Version) {
 	}
 }
 
-// checkLate reports a breach if a resource that may be held back until a time was
-// not published by its deadline, but at another time.
+// checkLate reports a breach if a resource that may be held until a time was not published by its
+// deadline, but at another time.
 func (c *checker) checkLate(resource string, s span, from, at time.Time) bool {
 	deadline := c.deadlineFor(from, c.promise.Wait+c.promise.Patience)
 	if !at.After(deadline) || deadline.After(c.promise.Until) {
@@ -229,7 +225,7 @@ func (c *checker) checkLate(resource string, s span, from, at time.Time) bool {
 	return true
 }
 
-// dueSpans are the times in which a resource is due.
+// dueSpans returns the times in which a resource is due.
 func (c *checker) dueSpans(versions []Version) []span {
 	var all []span
 	for i, v := range versions {
@@ -248,9 +244,9 @@ func (c *checker) dueSpans(versions []Version) []span {
 	return all
 }
 
-// dueTimes are the times at which a version of a resource is due, as long as there
-// is no other: one, or two if the API's clock is so far ahead that the time of
-// the last report is not believed at first.
+// dueTimes returns the times at which a version of a resource is due, until the next version. It
+// returns two if the API's clock is so far ahead that the time of the last report is not accepted
+// at first, and one otherwise.
 func (c *checker) dueTimes(v *Version, to time.Time) []span {
 	if !v.isWatched() {
 		return nil
@@ -274,7 +270,7 @@ func (c *checker) maxAge(v *Version) time.Duration {
 	return c.promise.NotReady
 }
 
-// eventInterval is how long one event about a version holds.
+// eventInterval returns how long one event about a version is valid.
 func (c *checker) eventInterval(v *Version) time.Duration {
 	if v.isUnobserved() {
 		return c.promise.NotReady
@@ -282,9 +278,8 @@ func (c *checker) eventInterval(v *Version) time.Duration {
 	return c.maxAge(v)
 }
 
-// justified holds an event against what the resource was like when the
-// sentinel decided: there was such a version a moment before, it was selected,
-// and it was due.
+// justified checks an event against the state of the resource at the time of the decision: shortly
+// before, the resource had such a version, was selected, and was due.
 func (c *checker) justified(e *Event) {
 	versions := c.versions[e.Resource]
 	seen := false
@@ -308,8 +303,8 @@ func (c *checker) justified(e *Event) {
 	c.addBreach(e.At, e.Resource, "%s is about what the resource was not at %s: gone, not selected, or never so", e.ID, c.secondsSince(e.Decided))
 }
 
-// isDue reports whether a version of a resource is due at a time, a little
-// before its age if that is so configured.
+// isDue reports whether a version of a resource is due at a time, slightly before its age if that
+// is configured.
 func (c *checker) isDue(v *Version, at time.Time) bool {
 	early := v.LastUpdated.Add(c.promise.earlyAge(v.Resource, c.maxAge(v)))
 	return v.isUnobserved() || v.LastUpdated.After(at.Add(skew)) || !early.After(at)

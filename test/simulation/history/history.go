@@ -1,10 +1,9 @@
-// Package history holds what happened in a simulated world, and holds it
-// against what the sentinel promises.
+// Package history records the events of a simulated world, and checks them against the promises of
+// the sentinel.
 //
-// A History takes down versions of resources as the API committed them, events
-// as the broker stored them, faults as they struck, and the lives of the
-// sentinel. It knows nothing of how the sentinel works: Check sees what a user
-// could have seen.
+// A History records versions of resources as the API committed them, events as the broker stored
+// them, faults as they occurred, and the lives of the sentinel. It does not depend on the
+// implementation of the sentinel: Check uses only what a user could have seen.
 package history
 
 import (
@@ -15,14 +14,14 @@ import (
 	"time"
 )
 
-// A Version is one committed state of a resource. Updated and LastUpdated are
-// the times as served, so by the API's clock; At is by the sentinel's.
+// A Version is one committed state of a resource. Updated and LastUpdated are the served times, by
+// the API's clock; At is by the sentinel's clock.
 type Version struct {
 	At       time.Time
 	Resource string
 
-	Gone    bool // no such resource from now on
-	Matches bool // the selector
+	Gone    bool // the resource does not exist from now on
+	Matches bool // matches the selector
 
 	Generation  int64
 	Observed    int64
@@ -34,51 +33,51 @@ type Version struct {
 // isUnobserved reports whether no adapter has observed the generation.
 func (v *Version) isUnobserved() bool { return v.Generation > v.Observed }
 
-// isWatched reports whether the resource is the sentinel's business.
+// isWatched reports whether the sentinel watches the resource.
 func (v *Version) isWatched() bool { return !v.Gone && v.Matches }
 
-// An Event is one cloud event as the broker stored it.
+// An Event is a cloud event that the broker stored.
 type Event struct {
-	At        time.Time // when it was stored
-	Life      int       // of the sentinel that sent it
-	Attempted time.Time // when this life first tried an event of this id
-	Confirmed time.Time // when the sentinel heard of it; zero if it never did
+	At        time.Time // time of storage
+	Life      int       // life of the sentinel that sent it
+	Attempted time.Time // first attempt of this life for this id
+	Confirmed time.Time // when the sentinel got the confirmation; zero if it did not
 
 	ID          string
 	Resource    string
-	Decided     time.Time // when the sentinel decided to send it, as it says
+	Decided     time.Time // time of the decision, according to the sentinel
 	Reason      string
 	Generation  int64
 	Phase       string
-	Updated     time.Time // what the sentinel had seen of the resource
+	Updated     time.Time // state of the resource that the sentinel had read
 	LastUpdated time.Time
 }
 
-// A Strike is a fault that did harm, from the first moment of it to the last.
+// A Strike is a fault with an effect, from its first moment to its last.
 type Strike struct {
 	What     string
 	From, To time.Time
 }
 
-// A Life is a sentinel from its start to its end. Those that go on from each
-// other are of one line, which has the number of the first of them.
+// A Life is a sentinel from its start to its end. Sentinels that continue from each other form one
+// line, which has the number of the first of them.
 type Life struct {
 	Number  int
 	Line    int
 	Started time.Time
-	Told    time.Time // to stop; zero while it runs
+	Told    time.Time // time of the stop request; zero while it runs
 	Ended   time.Time
 	Crash   bool
 }
 
-// A line is something to read when a promise was broken.
+// A line is a message for the report of a broken promise.
 type line struct {
 	at       time.Time
-	resource string // empty for what concerns all
+	resource string // empty for messages that concern all
 	text     string
 }
 
-// A History is safe for concurrent use while it is written.
+// A History records a simulation. It is safe for concurrent use while it is written.
 type History struct {
 	mu       sync.Mutex
 	begin    time.Time
@@ -97,17 +96,17 @@ func New() *History {
 	return &History{begin: time.Now(), versions: map[string][]Version{}, handed: map[string][]time.Time{}}
 }
 
-// Quiet keeps nothing to read, for histories that are too long for that.
+// Quiet drops all messages, for histories that are too long for them.
 func (h *History) Quiet() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.quiet = true
 }
 
-// Begin is when the history began.
+// Begin returns the start of the history.
 func (h *History) Begin() time.Time { return h.begin }
 
-// Commit takes down a version.
+// Commit records a version.
 func (h *History) Commit(v Version, why string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -115,8 +114,7 @@ func (h *History) Commit(v Version, why string) {
 	h.addNote(v.Resource, "%s: generation %d observed %d %s matches=%t gone=%t reported %s", why, v.Generation, v.Observed, v.Phase, v.Matches, v.Gone, h.secondsSince(v.LastUpdated))
 }
 
-// Store takes down an event that the broker has; Confirm that the sentinel
-// heard so.
+// Store records an event that the broker has stored. Confirm records that the sentinel knows.
 func (h *History) Store(e *Event) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -124,14 +122,14 @@ func (h *History) Store(e *Event) {
 	h.addNote(e.Resource, "stored %s of life %d: generation %d, %s", e.ID, e.Life, e.Generation, e.Reason)
 }
 
-// Confirm takes down that the sentinel heard of an event that was stored.
+// Confirm records that the sentinel got the confirmation of a stored event.
 func (h *History) Confirm(e *Event, at time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	e.Confirmed = at
 }
 
-// Hand takes down that a resource is another sentinel's from now on.
+// Hand records that a resource belongs to another sentinel from now on.
 func (h *History) Hand(resource string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -139,7 +137,7 @@ func (h *History) Hand(resource string) {
 	h.addNote(resource, "another sentinel's")
 }
 
-// Strike takes down a fault that did harm.
+// Strike records a fault with an effect.
 func (h *History) Strike(what string, from, to time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -147,7 +145,7 @@ func (h *History) Strike(what string, from, to time.Time) {
 	h.addNote("", "strike: %s, over at %s", what, h.secondsSince(to))
 }
 
-// Start takes down that a sentinel begins, and whether it goes on from another.
+// Start records the start of a sentinel, and whether it continues from another.
 func (h *History) Start(from *Life) *Life {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -160,7 +158,7 @@ func (h *History) Start(from *Life) *Life {
 	return l
 }
 
-// Tell takes down that a sentinel is told to stop, or dies.
+// Tell records a stop request to a sentinel, or its crash.
 func (h *History) Tell(l *Life, crash bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -168,7 +166,7 @@ func (h *History) Tell(l *Life, crash bool) {
 	h.addNote("", "life %d is told to stop, crash=%t", l.Number, crash)
 }
 
-// End takes down that a sentinel has ended.
+// End records the end of a sentinel.
 func (h *History) End(l *Life) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -176,7 +174,7 @@ func (h *History) End(l *Life) {
 	h.addNote("", "life %d has ended", l.Number)
 }
 
-// Fault takes down something that is wrong whatever the checker finds.
+// Fault records an error that is independent of the checker.
 func (h *History) Fault(format string, args ...any) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -185,7 +183,7 @@ func (h *History) Fault(format string, args ...any) {
 	h.addNote("", "wrong: %s", text)
 }
 
-// Note takes down something to read when a promise was broken.
+// Note records a message for the report of a broken promise.
 func (h *History) Note(resource, format string, args ...any) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -199,7 +197,7 @@ func (h *History) addNote(resource, format string, args ...any) {
 	h.lines = append(h.lines, line{at: time.Now(), resource: resource, text: fmt.Sprintf(format, args...)})
 }
 
-// secondsSince is a time as the history shows it: seconds from its beginning.
+// secondsSince returns a time in the format of the history: seconds from its beginning.
 func (h *History) secondsSince(t time.Time) string {
 	if t.IsZero() {
 		return "never"
@@ -207,15 +205,15 @@ func (h *History) secondsSince(t time.Time) string {
 	return fmt.Sprintf("%.3f", t.Sub(h.begin).Seconds())
 }
 
-// Events are the events that were stored, in that order.
+// Events returns the stored events in order.
 func (h *History) Events() []*Event {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return slices.Clone(h.events)
 }
 
-// Tail is the end of the history up to a time, of one resource and of what
-// concerns all.
+// Tail returns the end of the history up to a time, for one resource and with messages that concern
+// all.
 func (h *History) Tail(resource string, until time.Time, lines int) string {
 	h.mu.Lock()
 	defer h.mu.Unlock()

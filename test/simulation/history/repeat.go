@@ -6,15 +6,15 @@ import (
 	"time"
 )
 
-// The reasons that events give, as the sentinel's specification spells them.
+// The reasons of events, as the sentinel's specification spells them.
 const (
 	reasonGeneration = "generation changed - new spec to reconcile"
 	reasonReady      = "max age expired (ready)"
 	reasonNotReady   = "max age expired (not ready)"
 )
 
-// checkRepeats looks for events that say the same before its time: two about one
-// generation of a resource within the interval of the second.
+// checkRepeats finds repeated events that came too early: two about one generation of a resource
+// within the interval of the second.
 func (c *checker) checkRepeats(resource string) {
 	last := map[int64]*Event{}
 	for _, e := range c.of[resource] {
@@ -26,11 +26,11 @@ func (c *checker) checkRepeats(resource string) {
 	}
 }
 
-// isExcused reports whether an event may follow one about the same generation so
-// soon: the resource was none of the sentinel's business in between, or has
-// become another's, who does not know what was said of it; or the sentinel never
-// heard that the first one was stored, or began since and does not go on from it;
-// or the second is about a report that the first did not know of.
+// isExcused reports whether an event may follow one about the same generation so soon. This is so
+// in four cases: the sentinel did not watch the resource in between, or the resource moved to
+// another sentinel, which does not know the earlier event; the sentinel never got the confirmation
+// of the first event; it started since and does not continue from the earlier one; or the second
+// event is about a report that came after the first.
 func (c *checker) isExcused(before, e *Event) bool {
 	switch {
 	case c.wasUnwatched(e.Resource, before.Decided, e.Decided):
@@ -43,16 +43,15 @@ func (c *checker) isExcused(before, e *Event) bool {
 	return before.Confirmed.IsZero() || c.restarted(before, e) || c.followsReport(before, e)
 }
 
-// restarted reports whether one of two sentinels began after an event of the other,
-// and does not go on from it. Two that run beside each other have no such excuse.
+// restarted reports whether one of two sentinels started after an event of the other, and does not
+// continue from it. Two concurrent sentinels have no such excuse.
 func (c *checker) restarted(before, e *Event) bool {
 	first, second := c.lives[before.Life-1], c.lives[e.Life-1]
 	return first.Line != second.Line && c.lives[second.Line-1].Started.After(before.Attempted)
 }
 
-// followsReport reports whether an event is about a report that counts from before
-// the event that it follows: because that one was late, or by the API's clock
-// if that is not ours.
+// followsReport reports whether an event is about a report whose time is before the event that it
+// follows: because the report was late, or because the API's clock differs from the local one.
 func (c *checker) followsReport(before, e *Event) bool {
 	if e.LastUpdated.Equal(before.LastUpdated) {
 		return false
@@ -60,14 +59,14 @@ func (c *checker) followsReport(before, e *Event) bool {
 	return c.promise.Clocks || e.LastUpdated.Before(before.At)
 }
 
-// wasUnwatched reports whether a resource was not watched at some time.
+// wasUnwatched reports whether a resource was not watched at any time in an interval.
 func (c *checker) wasUnwatched(resource string, from, to time.Time) bool {
 	return slices.ContainsFunc(c.versions[resource], func(v Version) bool {
 		return !v.isWatched() && v.At.After(from) && v.At.Before(to)
 	})
 }
 
-// holdTime is the interval of an event.
+// holdTime returns the interval of an event.
 func (c *checker) holdTime(e *Event) time.Duration {
 	switch e.Reason {
 	case reasonReady:
@@ -78,10 +77,10 @@ func (c *checker) holdTime(e *Event) time.Duration {
 	return c.promise.NotReady
 }
 
-// checkIDs holds the ids of events against what they are about: the same nudge
-// has the same id whoever sends it and however often, and another has another.
-// A nudge is a resource, its generation, the reason, the time that it counts
-// from, and the number of whole intervals since the resource fell due.
+// checkIDs checks that event ids match their content: equal announcements have the same id,
+// whatever sentinel sends them and however often, and different ones have different ids. An
+// announcement consists of a resource, its generation, the reason, the time from which it counts,
+// and the number of whole intervals since the resource fell due.
 func (c *checker) checkIDs() {
 	ids, nudges := map[string]string{}, map[string]string{}
 	for _, e := range c.events {

@@ -8,23 +8,21 @@ import (
 	"github.com/fleetloop/fleetloop/test/simulation/history"
 )
 
-// Adapters answer events with reports: some promptly, some late, some never,
-// each resource's as its lot has it.
+// Adapters answer events with reports: promptly, late or never, depending on the resource.
 type Adapters struct {
 	Fleet *Fleet
 	Dice  Dice
 
-	// Late and Never are how many of ten resources have adapters that answer
-	// late, or never.
+	// Late and Never are the numbers, out of ten resources, whose adapters answer late, or never.
 	Late, Never int
 
-	// Patience is when a late answer comes, at most.
+	// Patience is the maximum delay of a late answer.
 	Patience time.Duration
 
 	closed atomic.Bool
 }
 
-// Deliver hands an event to the adapters of its resource.
+// Deliver delivers an event to the adapters of its resource.
 func (a *Adapters) Deliver(e *history.Event) {
 	lot := a.Dice.For("adapter", e.Resource).IntN(10)
 	dice := a.Dice.For("report", e.Resource, e.Generation, time.Since(e.LastUpdated))
@@ -37,7 +35,7 @@ func (a *Adapters) Deliver(e *history.Event) {
 	}
 	observed := e.Generation
 	if Chance(dice, 0.1) {
-		observed-- // at work still
+		observed-- // still working
 	}
 	well := Chance(dice, 0.8)
 	time.AfterFunc(delay, func() {
@@ -47,10 +45,10 @@ func (a *Adapters) Deliver(e *history.Event) {
 	})
 }
 
-// Close ends the answers.
+// Close stops the answers.
 func (a *Adapters) Close() { a.closed.Store(true) }
 
-// UUIDs makes ids, the same for the same dice.
+// UUIDs returns ids, the same for the same dice.
 func UUIDs(dice *rand.Rand, n int) []string {
 	ids := make([]string, n)
 	for i := range ids {

@@ -17,13 +17,13 @@ var (
 	errKilled       = errors.New("the process is dead")
 )
 
-// A BrokerConfig is how the broker takes events.
+// A BrokerConfig configures the broker.
 type BrokerConfig struct {
-	Latency  time.Duration // of a confirm, at most
+	Latency  time.Duration // maximum latency of a confirmation
 	Schedule *Schedule
 	Dice     Dice
 
-	// Deliver is given each event that was stored.
+	// Deliver is called for each stored event.
 	Deliver func(*history.Event)
 }
 
@@ -36,12 +36,12 @@ type Broker struct {
 	attempts map[string]int // by event id
 }
 
-// NewBroker returns a broker that has nothing.
+// NewBroker returns a broker without events.
 func NewBroker(cfg BrokerConfig, h *history.History) *Broker {
 	return &Broker{cfg: cfg, history: h, attempts: map[string]int{}}
 }
 
-// Connect gives the publisher of one life of the sentinel.
+// Connect returns the publisher of one life of the sentinel.
 func (b *Broker) Connect(life int) *Publisher {
 	return &Publisher{broker: b, life: life, killed: make(chan struct{}), first: map[string]time.Time{}}
 }
@@ -56,28 +56,27 @@ type Publisher struct {
 	mu       sync.Mutex
 	inFlight int
 	most     int
-	first    map[string]time.Time // attempt, by event id
+	first    map[string]time.Time // first attempt, by event id
 }
 
-// Kill is the death of the process: nothing more comes from it, and no confirm
-// reaches it.
+// Kill simulates the death of the process: it sends nothing more, and no confirmation reaches it.
 func (p *Publisher) Kill() { p.once.Do(func() { close(p.killed) }) }
 
-// InFlight is how many events wait for their confirms.
+// InFlight returns the number of unconfirmed events.
 func (p *Publisher) InFlight() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.inFlight
 }
 
-// Most is how many have waited at a time.
+// Most returns the maximum number of unconfirmed events at one time.
 func (p *Publisher) Most() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.most
 }
 
-// Ready reports whether the broker can be reached.
+// Ready returns an error if the broker is unreachable.
 func (p *Publisher) Ready() error {
 	if _, away := p.broker.cfg.Schedule.Struck(p.broker.cfg.Dice.For("ready"), BrokerAway); away {
 		return errLost
@@ -101,7 +100,7 @@ func (p *Publisher) beginAttempt(id string) (attempt int, first time.Time) {
 	return p.broker.attempts[id], first
 }
 
-// Publish stores an event and confirms that, or what goes wrong does.
+// Publish stores an event and confirms it, or applies a fault.
 func (p *Publisher) Publish(ctx context.Context, e *cloudevent.Event) error {
 	if err := e.Validate(); err != nil {
 		p.broker.history.Fault("event that is none: %v", err)
@@ -130,20 +129,20 @@ func (p *Publisher) Publish(ctx context.Context, e *cloudevent.Event) error {
 	}
 	stored := b.storeEvent(p.life, first, e)
 	if struck && fault.Kind == BrokerLosesConfirm {
-		// The connection breaks, or stays and says nothing.
+		// The connection breaks, or stays open without data.
 		if err := p.sleepFor(ctx, Between(dice, 0, 4*time.Second)); err != nil {
 			return err
 		}
 		return errLost
 	}
 	if err := p.sleepFor(ctx, latency/2); err != nil {
-		return err // the broker has it, and nobody knows
+		return err // the broker has the event, and the publisher does not know it
 	}
 	b.history.Confirm(stored, time.Now())
 	return nil
 }
 
-// applyFault does what keeps an event from being stored.
+// applyFault applies a fault that keeps an event from being stored.
 func (p *Publisher) applyFault(ctx context.Context, f Fault, struck bool, latency time.Duration) error {
 	if !struck {
 		return nil
@@ -161,7 +160,7 @@ func (p *Publisher) applyFault(ctx context.Context, f Fault, struck bool, latenc
 	return nil
 }
 
-// sleepFor waits, and ends early with ctx or the process.
+// sleepFor waits, and returns early when ctx or the process ends.
 func (p *Publisher) sleepFor(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -175,7 +174,7 @@ func (p *Publisher) sleepFor(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// storeEvent takes an event down.
+// storeEvent records an event.
 func (b *Broker) storeEvent(life int, first time.Time, e *cloudevent.Event) *history.Event {
 	var data struct {
 		Generation  int64     `json:"generation,string"`

@@ -10,24 +10,24 @@ import (
 	"github.com/fleetloop/fleetloop/test/simulation/history"
 )
 
-// A Division divides the resources among several sentinels, as a group of them
-// does: whoever loses a resource ends what is under way about it before another
-// has it. One that has crashed is missed after a while.
+// A Division divides the resources among several sentinels, as a group of them does: a sentinel
+// that loses a resource ends its attempts for it before another gets it. A crash is noticed after a
+// while.
 type Division struct {
 	ids     []string
 	history *history.History
 
-	// dividing has an element while something is being divided. A mutex would
-	// keep the time of the bubble from passing.
+	// dividing contains an element while the division changes. A mutex would stop the time of the
+	// bubble.
 	dividing chan struct{}
 
 	mu     sync.Mutex
-	idle   *sync.Cond // something is not being published any more
+	idle   *sync.Cond // an attempt to publish has ended
 	epoch  int
 	shares []*Share
 }
 
-// A Share is what one sentinel has. It is what Deps.Shard of the sentinel wants.
+// A Share is the share of one sentinel. It implements Deps.Shard of the sentinel.
 type Share struct {
 	*Division
 	name    string
@@ -36,14 +36,14 @@ type Share struct {
 	changed chan struct{}
 }
 
-// NewDivision makes a division of resources that nobody has yet.
+// NewDivision returns a division of resources without owners.
 func NewDivision(ids []string, h *history.History) *Division {
 	d := &Division{ids: ids, history: h, dividing: make(chan struct{}, 1)}
 	d.idle = sync.NewCond(&d.mu)
 	return d
 }
 
-// Join gives a sentinel its share.
+// Join adds a sentinel and returns its share.
 func (d *Division) Join(name string) *Share {
 	s := &Share{Division: d, name: name, owned: map[string]bool{}, held: map[string]int{}, changed: make(chan struct{})}
 	d.redistribute(func() { d.shares = append(d.shares, s) })
@@ -53,21 +53,21 @@ func (d *Division) Join(name string) *Share {
 // Leave gives a share to the others.
 func (d *Division) Leave(s *Share) { d.redistribute(func() { d.removeShare(s) }) }
 
-// Miss gives the share of a sentinel to the others that crashed at a time.
+// Miss gives the share of a sentinel that crashed at a time to the others.
 func (d *Division) Miss(s *Share, since time.Time) {
 	d.Leave(s)
 	d.history.Strike("a sentinel is missed", since, time.Now())
 }
 
-// Shuffle divides anew, although nobody came or went.
+// Shuffle changes the division without any sentinel joining or leaving.
 func (d *Division) Shuffle() { d.redistribute(func() { d.epoch++ }) }
 
 func (d *Division) removeShare(s *Share) {
 	d.shares = slices.DeleteFunc(d.shares, func(other *Share) bool { return other == s })
 }
 
-// redistribute takes from each what it is to lose, waits for what is under way, and
-// gives to each what it is to have.
+// redistribute removes the lost resources from each share, waits for attempts in progress, and adds
+// the gained resources to each share.
 func (d *Division) redistribute(change func()) {
 	d.dividing <- struct{}{}
 	defer func() { <-d.dividing }()
@@ -105,8 +105,7 @@ func (d *Division) redistribute(change func()) {
 	d.history.Strike("divided anew", begin, time.Now())
 }
 
-// ownerOf is the share with the highest hash of a resource's id, nil if there
-// are no shares.
+// ownerOf returns the share with the highest hash of a resource's id, or nil if no share exists.
 func (d *Division) ownerOf(id string) (owner *Share) {
 	var most string
 	for _, s := range d.shares {
@@ -123,14 +122,14 @@ func (s *Share) signalChange() {
 	s.changed = make(chan struct{})
 }
 
-// Owns reports whether the share has a resource.
+// Owns reports whether the share contains a resource.
 func (s *Share) Owns(id []byte) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.owned[string(id)]
 }
 
-// Acquire holds on to a resource that the share has.
+// Acquire keeps a resource of the share until it is released.
 func (s *Share) Acquire(id []byte) (release func(), ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -147,15 +146,15 @@ func (s *Share) Acquire(id []byte) (release func(), ok bool) {
 	}, true
 }
 
-// Changed is closed when the share changes.
+// Changed returns a channel that is closed when the share changes.
 func (s *Share) Changed() <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.changed
 }
 
-// Holds reports whether something is being published about a resource by this
-// share, which is all that may be.
+// Holds reports whether this share has an attempt in progress for a resource. No other share may
+// have one.
 func (s *Share) Holds(id string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -15,12 +15,12 @@ var (
 	errNoCursor      = errors.New("this is no cursor of this API")
 )
 
-// formatCursor names a place in the sequence.
+// formatCursor returns the cursor of a position in the sequence.
 func formatCursor(epoch int, seq int64) string {
 	return base64.RawURLEncoding.EncodeToString(fmt.Appendf(nil, "1.%d.%d", epoch, seq))
 }
 
-// parseCursor reads a cursor.
+// parseCursor parses a cursor.
 func (f *Fleet) parseCursor(text string) (int64, error) {
 	raw, err := base64.RawURLEncoding.DecodeString(text)
 	var epoch int
@@ -39,24 +39,24 @@ func (f *Fleet) parseCursor(text string) (int64, error) {
 	return seq, nil
 }
 
-// A news is the last change of a resource: what it is like now, or that it is
-// gone or no longer selected.
+// A news is the last change of a resource: its current state, or that it is gone or no longer
+// selected.
 type news struct {
 	seq      int64
 	id       string
-	resource *v1.Resource // nil for removed
+	resource *v1.Resource // nil if removed
 }
 
-// A batch is what changed since a place.
+// A batch holds the changes after a position.
 type batch struct {
 	news []news
-	seq  int64 // where to go on
+	seq  int64 // next position
 	more bool
-	wake <-chan struct{} // closed when there may be more
+	wake <-chan struct{} // closed when there may be more changes
 }
 
-// changesSince gives up to limit changes after a place. Each resource stands there
-// once, as it is now.
+// changesSince returns up to limit changes after a position. Each resource occurs once, in its
+// current state.
 func (f *Fleet) changesSince(sel selector.Selector, from int64, limit int) (batch, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -85,7 +85,7 @@ func (f *Fleet) changesSince(sel selector.Selector, from int64, limit int) (batc
 	return b, nil
 }
 
-// logPosition is where in the log the changes after a place begin.
+// logPosition returns the index in the log of the first change after a position.
 func (f *Fleet) logPosition(from int64) int {
 	low, high := 0, len(f.log)
 	for low < high {
@@ -98,8 +98,8 @@ func (f *Fleet) logPosition(from int64) int {
 	return low
 }
 
-// touchedSince says of the resources that changed after a place which were
-// relabelled or are gone, and which of their changes was the last.
+// touchedSince returns, for the resources that changed after a position, which were relabelled or
+// removed, and the last change of each.
 func (f *Fleet) touchedSince(from int64) (relabeled map[string]bool, last map[string]int64) {
 	relabeled, last = map[string]bool{}, map[string]int64{}
 	for _, c := range f.log[f.logPosition(from):] {

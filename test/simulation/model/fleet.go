@@ -11,24 +11,24 @@ import (
 	"github.com/fleetloop/fleetloop/test/simulation/history"
 )
 
-// A Fleet is the data of a fleet API: one collection with its sequence of
-// revisions. Commits are serial.
+// A Fleet holds the data of a fleet API: one collection with its sequence of revisions. Commits are
+// serial.
 type Fleet struct {
-	selector selector.Selector // the sentinel's, for the history
-	history  *history.History  // nil for none
+	selector selector.Selector // the sentinel's selector, for the history
+	history  *history.History  // nil means none
 
 	mu     sync.Mutex
-	offset time.Duration // of the API's clock against ours
+	offset time.Duration // of the API's clock against the local clock
 	rows   map[string]*row
 	ids    []string // sorted
 	log    []change
 	seq    int64 // of the last commit
-	oldest int64 // cursors before it are too old
+	oldest int64 // earlier cursors are too old
 	epoch  int
 	wake   chan struct{} // closed at the next commit
 
-	// Late hides a commit from the feed for so long, while later ones show:
-	// what a feed without an order of commits does. It is a fault to plant.
+	// Late hides a commit from the feed for this time, while later ones are visible, as in a feed
+	// without an order of commits. It is a planted fault.
 	Late time.Duration
 }
 
@@ -45,23 +45,23 @@ type change struct {
 	relabeled bool
 }
 
-// NewFleet returns an empty fleet. Versions go to h if it is not nil, judged
-// by the selector.
+// NewFleet returns an empty fleet. If h is not nil, versions are recorded there, with their match
+// of the selector.
 func NewFleet(sel selector.Selector, h *history.History) *Fleet {
 	return &Fleet{selector: sel, history: h, rows: map[string]*row{}, wake: make(chan struct{})}
 }
 
-// apiNow is the time by the API's clock, in the digits that a database keeps.
+// apiNow returns the time of the API's clock, in the precision of a database.
 func (f *Fleet) apiNow() time.Time { return time.Now().Add(f.offset).UTC().Truncate(time.Microsecond) }
 
-// SetClock puts the API's clock ahead of ours, or behind.
+// SetClock sets the offset of the API's clock against the local clock.
 func (f *Fleet) SetClock(offset time.Duration) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.offset = offset
 }
 
-// Create adds a resource, unless it is there.
+// Create adds a resource, unless it exists.
 func (f *Fleet) Create(id string, labels map[string]string) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -82,8 +82,8 @@ func (f *Fleet) Create(id string, labels map[string]string) bool {
 	return true
 }
 
-// Load adds many resources at once: ids must be sorted, and the fleet empty.
-// Edit sees each before it is there.
+// Load adds many resources at once: ids must be sorted, and the fleet empty. edit is called for
+// each before it is added.
 func (f *Fleet) Load(ids []string, edit func(i int, r *v1.Resource)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -102,7 +102,7 @@ func (f *Fleet) Load(ids []string, edit func(i int, r *v1.Resource)) {
 	f.oldest = f.seq
 }
 
-// editResource changes a resource that is there.
+// editResource changes an existing resource.
 func (f *Fleet) editResource(id, why string, change func(r *row, now time.Time) (relabeled bool)) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -115,7 +115,7 @@ func (f *Fleet) editResource(id, why string, change func(r *row, now time.Time) 
 	return true
 }
 
-// Patch changes the spec of a resource. Demote says whether its phase shows so.
+// Patch changes the spec of a resource. demote says whether the phase changes too.
 func (f *Fleet) Patch(id string, demote bool) bool {
 	return f.editResource(id, "patched", func(r *row, now time.Time) bool {
 		r.Generation++
@@ -135,9 +135,8 @@ func (f *Fleet) Relabel(id string, labels map[string]string) bool {
 	})
 }
 
-// Report is the word of the adapters: the generation that they observed, and
-// whether all is well. A resource that is being deleted is gone once they have
-// observed that.
+// Report simulates a report of the adapters: the observed generation, and whether the resource is
+// healthy. A resource that is being deleted is removed once they have observed that.
 func (f *Fleet) Report(id string, observed int64, well bool) bool {
 	f.mu.Lock()
 	r := f.rows[id]
@@ -168,7 +167,7 @@ func (r *row) setPhase(p v1.Phase, now time.Time) {
 	}
 }
 
-// Delete asks for the end of a resource, which its adapters have to agree to.
+// Delete requests the deletion of a resource, which its adapters must confirm.
 func (f *Fleet) Delete(id string) bool {
 	return f.editResource(id, "deletion asked for", func(r *row, now time.Time) bool {
 		if r.DeletedTime == nil {
@@ -180,7 +179,7 @@ func (f *Fleet) Delete(id string) bool {
 	})
 }
 
-// Remove ends a resource at once.
+// Remove removes a resource at once.
 func (f *Fleet) Remove(id string) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -195,7 +194,7 @@ func (f *Fleet) Remove(id string) bool {
 	return true
 }
 
-// commitChange gives the next number of the sequence to a change.
+// commitChange assigns the next number of the sequence to a change.
 func (f *Fleet) commitChange(r *row, relabeled bool, why string) {
 	f.seq++
 	r.seq = f.seq
@@ -212,14 +211,14 @@ func (f *Fleet) commitChange(r *row, relabeled bool, why string) {
 	}, why)
 }
 
-// IDs are the resources that there are, in order.
+// IDs returns the ids of all resources, in order.
 func (f *Fleet) IDs() []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return slices.Clone(f.ids)
 }
 
-// Get is a resource as it is now.
+// Get returns the current state of a resource.
 func (f *Fleet) Get(id string) (v1.Resource, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -227,19 +226,19 @@ func (f *Fleet) Get(id string) (v1.Resource, bool) {
 	if r == nil {
 		return v1.Resource{}, false
 	}
-	return r.Resource, true // maps in it are replaced, never written
+	return r.Resource, true // its maps are replaced, never modified
 }
 
-// ForgetCursors makes every cursor that was given so far too old.
+// ForgetCursors makes every existing cursor too old.
 func (f *Fleet) ForgetCursors() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.seq++ // so that the last one given is too old as well
+	f.seq++ // so that the last cursor is too old as well
 	f.oldest = f.seq
 	f.log = nil
 }
 
-// pageAfter gives a page of what a selector selects, in order of id.
+// pageAfter returns a page of selected resources, in order of id.
 func (f *Fleet) pageAfter(sel selector.Selector, after string, limit int) (items []v1.Resource, more bool, seq int64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -260,7 +259,7 @@ func (f *Fleet) pageAfter(sel selector.Selector, after string, limit int) (items
 	return items, false, f.seq
 }
 
-// numberedPage gives a page by its number, and how many resources there are in all.
+// numberedPage returns a page by its number, and the total number of resources.
 func (f *Fleet) numberedPage(sel selector.Selector, page, size int) (items []v1.Resource, total int64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -278,7 +277,7 @@ func (f *Fleet) numberedPage(sel selector.Selector, page, size int) (items []v1.
 	return items, total
 }
 
-// stateTag names the state of the fleet.
+// stateTag identifies the state of the fleet.
 func (f *Fleet) stateTag() (epoch int, seq int64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -9,8 +9,7 @@ import (
 
 var errRefused = errors.New("connection refused")
 
-// A Network connects clients with one server, in memory. It is the server's
-// listener.
+// A Network connects clients with one server, in memory. It implements the server's listener.
 type Network struct {
 	accept chan net.Conn
 	closed chan struct{}
@@ -21,7 +20,7 @@ type Network struct {
 	down  bool
 }
 
-// NewNetwork returns a network on which nobody is connected.
+// NewNetwork returns a network without connections.
 func NewNetwork() *Network {
 	return &Network{accept: make(chan net.Conn), closed: make(chan struct{}), conns: map[net.Conn]struct{}{}}
 }
@@ -49,8 +48,7 @@ func (n *Network) Dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	return c, nil
 }
 
-// SetDown says whether the server can not be reached. Going down cuts what is
-// connected.
+// SetDown makes the server unreachable or reachable. Going down closes all connections.
 func (n *Network) SetDown(down bool) {
 	n.mu.Lock()
 	n.down = down
@@ -60,7 +58,7 @@ func (n *Network) SetDown(down bool) {
 	}
 }
 
-// Cut ends all connections.
+// Cut closes all connections.
 func (n *Network) Cut() {
 	n.mu.Lock()
 	conns := make([]net.Conn, 0, len(n.conns))
@@ -73,7 +71,7 @@ func (n *Network) Cut() {
 	}
 }
 
-// Accept is the listener's.
+// Accept implements net.Listener.
 func (n *Network) Accept() (net.Conn, error) {
 	select {
 	case c := <-n.accept:
@@ -83,22 +81,22 @@ func (n *Network) Accept() (net.Conn, error) {
 	}
 }
 
-// Close is the listener's.
+// Close implements net.Listener.
 func (n *Network) Close() error {
 	n.once.Do(func() { close(n.closed) })
 	return nil
 }
 
-// Addr is the listener's.
+// Addr implements net.Listener.
 func (n *Network) Addr() net.Addr { return &net.UnixAddr{Name: "memory", Net: "memory"} }
 
-// A conn is a client's end, which the network knows while it is open.
+// A conn is a client's end, which the network tracks while it is open.
 type conn struct {
 	net.Conn
 	net *Network
 }
 
-// Close ends the connection.
+// Close closes the connection.
 func (c *conn) Close() error {
 	c.net.mu.Lock()
 	delete(c.net.conns, c)

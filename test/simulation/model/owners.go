@@ -11,42 +11,42 @@ import (
 	"github.com/fleetloop/fleetloop/internal/backoff"
 )
 
-// A Deed is what an owner does to a resource.
+// A Deed is an action of an owner on a resource.
 type Deed uint8
 
 // The deeds.
 const (
 	Create Deed = iota
 	Patch
-	Delete  // asks the adapters
-	Remove  // does not
+	Delete  // with the consent of the adapters
+	Remove  // without it
 	MoveIn  // into the selector
-	MoveOut // out of it
-	Report  // the adapters speak up unasked
+	MoveOut // and out of it
+	Report  // an unprompted report of the adapters
 
 	NumDeeds
 )
 
-// A Step is a deed at a time, done Times times with a gap between.
+// A Step is a deed at a time, repeated Times times with a gap.
 type Step struct {
-	After    time.Duration // from the beginning of the world
+	After    time.Duration // from the start of the world
 	Deed     Deed
 	Resource string
 	Times    int
 	Gap      time.Duration
 }
 
-// Owners do what owners do.
+// Owners act on resources.
 type Owners struct {
 	Fleet *Fleet
-	In    map[string]string // labels that the selector selects
-	Out   map[string]string // and others
+	In    map[string]string // labels that match the selector
+	Out   map[string]string // labels that do not
 
-	// Demote says whether a patch shows in the phase at once.
+	// Demote says whether a patch changes the phase at once.
 	Demote bool
 }
 
-// Do does a step, now, until ctx ends.
+// Do runs a step, now, until ctx ends.
 func (o *Owners) Do(ctx context.Context, s Step) {
 	for range max(1, s.Times) {
 		switch s.Deed {

@@ -6,22 +6,22 @@ import (
 	"time"
 )
 
-// A Kind is what can go wrong.
+// A Kind is a kind of fault.
 type Kind uint8
 
 // The kinds of fault.
 const (
 	APIError   Kind = iota // 500
 	APIBusy                // 429 with Retry-After
-	APIGone                // 410 for any place in a list
-	APISlow                // an answer that takes long, maybe longer than anyone waits
+	APIGone                // 410 for any position in a list
+	APISlow                // a slow response, perhaps slower than any timeout
 	APIReset               // the connection is reset in the middle of the body
-	APIGarbage             // a body that is cut short, or no JSON
-	APIDown                // nothing listens, and what was connected is cut
+	APIGarbage             // a truncated body, or no JSON
+	APIDown                // nothing listens, and all connections are closed
 	StreamCut              // a watch ends in the middle of an event
 	StreamDead             // a watch goes silent
 	StreamEnd              // a watch ends cleanly, as when the server restarts
-	CursorGone             // every cursor given so far is too old
+	CursorGone             // every existing cursor is too old
 	Withdrawn              // the API is rolled back to a version without some features
 
 	BrokerLosesConfirm
@@ -32,7 +32,7 @@ const (
 	NumKinds
 )
 
-// String is the kind as histories show it.
+// String returns the kind as histories show it.
 func (k Kind) String() string {
 	return [NumKinds]string{
 		"API error", "API busy", "API gone", "API slow", "API reset", "API garbage", "API down",
@@ -41,27 +41,27 @@ func (k Kind) String() string {
 	}[k]
 }
 
-// A Fault goes wrong from From to To, counted from the beginning of the world,
-// with probability P each time that it can.
+// A Fault occurs from From to To, counted from the start of the world, with probability P at each
+// opportunity.
 type Fault struct {
 	Kind     Kind
 	From, To time.Duration
 	P        float64
 
-	// Features are what is left of the API, for Withdrawn.
+	// Features holds the remaining features of the API, for Withdrawn.
 	Features Features
 }
 
-// String is the fault as a world shows it.
+// String returns the fault as a world shows it.
 func (f Fault) String() string { return fmt.Sprintf("%s %s–%s p=%.2f", f.Kind, f.From, f.To, f.P) }
 
-// A Schedule is what goes wrong, and when.
+// A Schedule holds the planned faults.
 type Schedule struct {
 	Begin  time.Time
 	Faults []Fault
 }
 
-// Struck gives the first fault of some kinds that strikes now.
+// Struck returns the first fault of the given kinds that occurs now.
 func (s *Schedule) Struck(r *rand.Rand, kinds ...Kind) (Fault, bool) {
 	now := time.Since(s.Begin)
 	for _, f := range s.Faults {
@@ -77,5 +77,5 @@ func (s *Schedule) Struck(r *rand.Rand, kinds ...Kind) (Fault, bool) {
 	return Fault{}, false
 }
 
-// remaining is how long a fault goes on.
+// remaining returns how long a fault continues.
 func (s *Schedule) remaining(f Fault) time.Duration { return time.Until(s.Begin.Add(f.To)) }

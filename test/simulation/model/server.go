@@ -22,8 +22,8 @@ import (
 	"github.com/fleetloop/fleetloop/test/simulation/history"
 )
 
-// Features are what a version of the fleet API offers. The oldest has none of
-// them: pages by number.
+// Features holds the features of a version of the fleet API. The oldest has none of them, and only
+// pages by number.
 type Features struct {
 	Keyset bool // limit and continue
 	ETag   bool // If-None-Match
@@ -32,14 +32,14 @@ type Features struct {
 	Most   int  // resources on a page
 }
 
-// A ServerConfig is how the API answers.
+// A ServerConfig configures the responses of the API.
 type ServerConfig struct {
 	Features Features
-	Latency  time.Duration // of an answer, at most
+	Latency  time.Duration // maximum latency of a response
 	Schedule *Schedule
 	Dice     Dice
 
-	// Skip leaves a resource out of every list. It is a fault to plant.
+	// Skip omits a resource from every list. It is a planted fault.
 	Skip string
 }
 
@@ -55,7 +55,7 @@ type Server struct {
 	streams int
 }
 
-// NewServer returns a server of a fleet. Serve runs it.
+// NewServer returns a server for a fleet. Serve runs it.
 func NewServer(cfg ServerConfig, f *Fleet, h *history.History, n *Network) *Server {
 	s := &Server{cfg: cfg, fleet: f, history: h, net: n}
 	//nolint:gosec // no stranger comes by this network
@@ -63,13 +63,13 @@ func NewServer(cfg ServerConfig, f *Fleet, h *history.History, n *Network) *Serv
 	return s
 }
 
-// Serve answers until Close.
+// Serve serves until Close.
 func (s *Server) Serve() { _ = s.http.Serve(s.net) }
 
-// Close ends the server and all connections.
+// Close closes the server and all connections.
 func (s *Server) Close() { _ = s.http.Close() }
 
-// currentFeatures are those of the moment.
+// currentFeatures returns the current features.
 func (s *Server) currentFeatures() Features {
 	if f, ok := s.cfg.Schedule.Struck(s.cfg.Dice.For("withdrawn"), Withdrawn); ok {
 		return f.Features
@@ -77,7 +77,7 @@ func (s *Server) currentFeatures() Features {
 	return s.cfg.Features
 }
 
-// A request is one that is being answered.
+// A request is a request in progress.
 type request struct {
 	w        http.ResponseWriter
 	r        *http.Request
@@ -87,7 +87,7 @@ type request struct {
 	begin    time.Time
 }
 
-// ServeHTTP answers, or what goes wrong does.
+// ServeHTTP serves a request, or applies a fault.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	q := &request{
 		w: w, r: r, features: s.currentFeatures(), begin: time.Now(),
@@ -105,7 +105,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	kinds := []Kind{APIError, APIBusy, APISlow, APIReset, APIGarbage}
 	if params := r.URL.Query(); params.Has("continue") || params.Has("changed_since") {
-		kinds = append(kinds, APIGone) // only a place can be gone
+		kinds = append(kinds, APIGone) // only a position can be gone
 	}
 	fault, struck := s.cfg.Schedule.Struck(q.dice, kinds...)
 	if struck && s.applyFault(r.Context(), q, fault) {
@@ -125,7 +125,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// applyFault does what goes wrong with a request, and reports whether that was all.
+// applyFault applies a fault to a request, and reports whether it replaces the response.
 func (s *Server) applyFault(ctx context.Context, q *request, f Fault) bool {
 	over := time.Now()
 	defer func() { s.history.Strike(f.Kind.String(), q.begin, over) }()
@@ -151,7 +151,7 @@ func (s *Server) applyFault(ctx context.Context, q *request, f Fault) bool {
 	return true
 }
 
-// sendGarbage sends a part of a list, or none.
+// sendGarbage sends a truncated list, or no list at all.
 func (s *Server) sendGarbage(q *request, kind Kind) {
 	items, _, _ := s.fleet.pageAfter(q.selector, "", 5)
 	body, _ := json.Marshal(v1.List{Items: items, Size: len(items)})
@@ -184,7 +184,7 @@ func (s *Server) sendProblem(q *request, status int, code string) {
 	_, _ = q.w.Write(body)
 }
 
-// serveResource answers for one resource.
+// serveResource serves one resource.
 func (s *Server) serveResource(q *request, id string) {
 	r, ok := s.fleet.Get(id)
 	if !ok {
@@ -195,7 +195,7 @@ func (s *Server) serveResource(q *request, id string) {
 	s.sendResult(q, body, err)
 }
 
-// byIDs answers with those of some resources that there are.
+// byIDs serves the existing ones of some resources.
 func (s *Server) byIDs(q *request, ids []string) {
 	if len(ids) > 100 {
 		s.sendProblem(q, http.StatusBadRequest, "bad_request")
@@ -211,7 +211,7 @@ func (s *Server) byIDs(q *request, ids []string) {
 	s.sendResult(q, body, err)
 }
 
-// serveList answers with a page, by key or by number.
+// serveList serves a page, by key or by number.
 func (s *Server) serveList(q *request) {
 	if q.features.ETag {
 		epoch, seq := s.fleet.stateTag()
@@ -248,8 +248,7 @@ func (s *Server) serveList(q *request) {
 	s.sendResult(q, body, err)
 }
 
-// keysetPage writes a page with what stands behind its items in the order
-// that the contract says.
+// keysetPage writes a page with the fields after its items in the order that the contract requires.
 func (s *Server) keysetPage(q *request, after string, limit int) ([]byte, error) {
 	items, more, seq := s.fleet.pageAfter(q.selector, after, limit)
 	next := ""
@@ -272,7 +271,7 @@ func (s *Server) keysetPage(q *request, after string, limit int) ([]byte, error)
 	return append(body, '}'), err
 }
 
-// hidePlanted leaves out what a planted fault hides.
+// hidePlanted removes resources that a planted fault hides.
 func (s *Server) hidePlanted(items []v1.Resource) []v1.Resource {
 	if s.cfg.Skip == "" {
 		return items
@@ -280,7 +279,7 @@ func (s *Server) hidePlanted(items []v1.Resource) []v1.Resource {
 	return slices.DeleteFunc(items, func(r v1.Resource) bool { return r.ID == s.cfg.Skip })
 }
 
-// serveChanges answers with what changed since a cursor.
+// serveChanges serves the changes since a cursor.
 func (s *Server) serveChanges(q *request) {
 	params := q.r.URL.Query()
 	limit, err := strconv.Atoi(params.Get("limit"))
@@ -310,7 +309,7 @@ func (s *Server) serveChanges(q *request) {
 	s.sendResult(q, body, err)
 }
 
-// refuseCursor answers to a cursor that is of no use.
+// refuseCursor rejects an unusable cursor.
 func (s *Server) refuseCursor(q *request, err error) {
 	if errors.Is(err, errNoCursor) {
 		s.sendProblem(q, http.StatusBadRequest, "bad_request")
@@ -327,8 +326,7 @@ func (s *Server) sendResult(q *request, body []byte, err error) {
 	q.sendBody(body)
 }
 
-// Play makes what the schedule says of the network and of cursors come true,
-// until ctx ends.
+// Play applies the scheduled faults of the network and of cursors, until ctx ends.
 func (s *Server) Play(ctx context.Context) {
 	var play sync.WaitGroup
 	for _, f := range s.cfg.Schedule.Faults {
@@ -352,7 +350,7 @@ func (s *Server) playFault(ctx context.Context, f Fault) {
 		s.history.Strike(f.Kind.String(), begin, s.cfg.Schedule.Begin.Add(f.To))
 		_ = backoff.Sleep(ctx, s.cfg.Schedule.remaining(f))
 	case Withdrawn:
-		// A rollback restarts the servers, and so does what follows it.
+		// The servers restart at a rollback, and at its end.
 		s.history.Strike(f.Kind.String(), begin, begin)
 		s.net.Cut()
 		if backoff.Sleep(ctx, s.cfg.Schedule.remaining(f)) == nil {

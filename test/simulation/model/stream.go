@@ -13,21 +13,20 @@ import (
 
 const (
 	bookmarkEvery = 10 * time.Second
-	// silence is how long a client may take to notice that a watch is dead:
-	// three bookmarks that did not come.
+	// silence is how long a client may take to detect a dead watch: three missing bookmarks.
 	silence = 3 * bookmarkEvery
 )
 
-// A stream is one watch that is being served.
+// A stream is a watch in progress.
 type stream struct {
 	*request
 	server *Server
 	number int
-	at     int64 // everything up to here was sent
+	at     int64 // everything up to this position was sent
 	marked time.Time
 }
 
-// serveWatch sends what changed since a cursor, and then what changes.
+// serveWatch sends the changes since a cursor, and then new changes.
 func (s *Server) serveWatch(ctx context.Context, q *request) {
 	from := q.r.Header.Get("Last-Event-ID")
 	if from == "" {
@@ -53,8 +52,8 @@ func (s *Server) serveWatch(ctx context.Context, q *request) {
 	s.history.Note("", "watch %d has ended", w.number)
 }
 
-// sendStep sends what there is to send and waits for more. It is false when the
-// watch is over.
+// sendStep sends the available changes and waits for more. It returns false when the watch has
+// ended.
 func (w *stream) sendStep(ctx context.Context) bool {
 	f, struck := w.server.cfg.Schedule.Struck(
 		w.server.cfg.Dice.For("stream", w.number, time.Since(w.server.cfg.Schedule.Begin)), StreamCut, StreamDead, StreamEnd)
@@ -91,7 +90,7 @@ func (w *stream) sendStep(ctx context.Context) bool {
 	return b.more || w.waitForChange(ctx, b.wake)
 }
 
-// waitForChange is until something changed or the next bookmark is due.
+// waitForChange waits until something changes or the next bookmark is due.
 func (w *stream) waitForChange(ctx context.Context, wake <-chan struct{}) bool {
 	timer := time.NewTimer(time.Until(w.marked.Add(bookmarkEvery)))
 	defer timer.Stop()
@@ -111,12 +110,12 @@ func (w *stream) writeEvent(kind v1.WatchEventType, data []byte) {
 
 func (w *stream) flushEvents() bool { return http.NewResponseController(w.w).Flush() == nil }
 
-// applyFault does what goes wrong with a watch, which ends it.
+// applyFault applies a fault to a watch, which ends the watch.
 func (w *stream) applyFault(ctx context.Context, f Fault) bool {
 	begin := time.Now()
 	switch f.Kind {
 	case StreamDead:
-		// Longer than that no client may believe it.
+		// No client may trust the watch for longer than that.
 		_ = backoff.Sleep(ctx, silence)
 		w.server.history.Strike(f.Kind.String(), begin, time.Now())
 		<-ctx.Done()
