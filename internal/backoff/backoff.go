@@ -22,8 +22,8 @@ const (
 	DefaultJitter  = 0.2
 )
 
-// MaxRetryAfter limits the delay that a server can request with a RetryAfter error, so that a wrong
-// header does not stop a client for a week.
+// MaxRetryAfter limits the delay that a server can request with a RetryAfter error. A wrong header
+// must not stop a client for a week.
 const MaxRetryAfter = 5 * time.Minute
 
 // A Policy defines the delays between attempts and when to give up. The zero value is usable: it

@@ -83,8 +83,8 @@ const (
 	stopped
 )
 
-// New returns a server for h and starts to listen, so that a port in use is detected at once, and a
-// random port is known. Requests inherit only the values of ctx; its end stops nothing. If Run is
+// New returns a server for h and starts to listen. A port in use is therefore detected at once, and
+// a random port is known. Requests inherit only the values of ctx; its end stops nothing. If Run is
 // not called, Close must be.
 func New(ctx context.Context, cfg Config, h http.Handler, log *slog.Logger) (*Server, error) {
 	s := &Server{log: log, bound: orDefault(cfg.ShutdownTimeout, DefaultShutdownTimeout)}

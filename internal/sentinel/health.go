@@ -42,8 +42,9 @@ func (p *heartbeat) checkProgress() error {
 	return fmt.Errorf("no progress since %s", next.Add(-p.allowance).UTC().Format(time.RFC3339))
 }
 
-// Live returns an error if the loop makes no progress: it reads no pages, tries no events, and does
-// not wait for its next round. An API or broker that is down is no reason to restart the sentinel.
+// Live returns an error if the loop makes no progress. Progress is reading a page, trying an event,
+// or waiting for the next round. An API or broker that is down is no reason to restart the
+// sentinel.
 func (s *Sentinel) Live() error { return s.heartbeat.checkProgress() }
 
 // A lastError is the result of the last request of a loop. The zero value is no error. Each loop
@@ -60,8 +61,8 @@ func (t *lastError) load() error {
 	return nil
 }
 
-// Ready returns why the sentinel cannot work now: the error of the last request to the fleet API,
-// and the error of the broker.
+// Ready returns why the sentinel cannot work now. It joins the error of the last request to the
+// fleet API and the error of the broker.
 func (s *Sentinel) Ready() error {
 	err := s.apiErr()
 	if down := s.publisher.Ready(); down != nil {

@@ -7,9 +7,9 @@ import (
 	"sync"
 )
 
-// A panicRelay turns a panic in any goroutine of a sentinel into a panic of Run, after all other
-// goroutines have ended. A caller that runs several sentinels can then recover and continue with
-// the others.
+// A panicRelay turns a panic in any goroutine of a sentinel into a panic of Run. Run panics after
+// all other goroutines have ended. A caller that runs several sentinels can then recover and
+// continue with the others.
 type panicRelay struct {
 	mu    sync.Mutex
 	first string

@@ -17,9 +17,9 @@ import (
 	"github.com/fleetloop/fleetloop/internal/sentinel/scan"
 )
 
-// A pass decides resources as they are read: a whole list, changes, or resources that were looked
-// up because they are due. Several passes may run concurrently. A pass belongs to one goroutine;
-// only the counters of its publishers are shared.
+// A pass decides resources as they are read. It reads a whole list, changes, or resources that were
+// looked up because they are due. Several passes may run concurrently. A pass belongs to one
+// goroutine; only the counters of its publishers are shared.
 type pass struct {
 	*Sentinel
 	number  uint32
@@ -40,8 +40,8 @@ type pass struct {
 	// allowUnselected says that resources outside the selector are expected and not logged.
 	allowUnselected bool
 
-	// began is the start of the round that the budget charges the events to: a round has one
-	// budget, however long it takes. Zero means now.
+	// began is the start of the round whose budget pays for the events. A round has one budget,
+	// however long it takes. Zero means now.
 	began time.Time
 
 	// trustFilter says that the server selected the resources without labels on the current page.

@@ -15,7 +15,7 @@ import (
 // The public API is different: it ignores ?labels=, and omits the field for a resource without
 // labels.
 
-// trustsServerFilter reports whether resources without labels count as selected, on a page that
+// trustsServerFilter reports whether resources without labels on a page count as selected. The page
 // starts with body, or equals body if whole is true. filtered says that the server selected the
 // resources.
 func (p *pass) trustsServerFilter(body []byte, whole, filtered bool) bool {

@@ -33,7 +33,7 @@ const (
 )
 
 // changeeventBench measures what a change event costs its sender, alone and with all senders
-// active, and the ratio of delivered events to the possible maximum.
+// active. It also measures the ratio of delivered events to the possible maximum.
 func changeeventBench() bench {
 	const alone, crowd, rate = "changeevent.send_ns", "changeevent.send_64_us", "changeevent.delivered_vs_raw"
 	return bench{names: []string{alone, crowd, rate}, run: func(ctx context.Context, progress io.Writer) (lines []line, err error) {

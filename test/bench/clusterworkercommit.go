@@ -141,8 +141,8 @@ const (
 	wakeWarmUp  = 20
 )
 
-// commitToCallBench measures the time from the commit of a change to the start of the resulting
-// call of Gardener, without other work.
+// commitToCallBench measures the time from the commit of a change to the resulting call of
+// Gardener. The worker has no other work.
 func commitToCallBench() bench {
 	const name = "clusterworker.commit_to_call_p99_ms"
 	return bench{names: []string{name}, run: func(ctx context.Context, progress io.Writer) ([]line, error) {

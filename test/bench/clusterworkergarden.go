@@ -29,8 +29,8 @@ const (
 )
 
 // realGardenBench measures how many Shoots per second a worker creates on a real
-// gardener-apiserver, compared with bare requests that create the same ones. Neither side limits
-// its requests per second.
+// gardener-apiserver. It compares them with bare requests that create the same ones. Neither side
+// limits its requests per second.
 func realGardenBench() bench {
 	const name = "clusterworker.real_garden_vs_raw"
 	return bench{names: []string{name}, run: func(ctx context.Context, progress io.Writer) ([]line, error) {

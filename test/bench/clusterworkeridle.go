@@ -22,8 +22,8 @@ const (
 )
 
 // idleBench measures how many statements a complete worker sends to the database while it has no
-// work, including its listener, its poller and the maintenance of connections. Every statement
-// counts, also those that are sent together.
+// work. The worker includes its listener, its poller and the maintenance of connections. Every
+// statement counts, also those that are sent together.
 func idleBench() bench {
 	const name = "clusterworker.idle_queries_per_second"
 	return bench{names: []string{name}, run: func(ctx context.Context, progress io.Writer) ([]line, error) {

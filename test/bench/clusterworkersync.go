@@ -29,9 +29,9 @@ const (
 	lockers = 8
 )
 
-// syncBench measures how fast clusters are synced to an instant garden, compared with the same
-// statements without a worker, and with the usual design of one row per transaction. The clusters
-// are already known, and each was changed.
+// syncBench measures how fast clusters are synced to an instant garden. It compares the worker with
+// the same statements without a worker, and with the usual design of one row per transaction. The
+// clusters are already known, and each was changed.
 func syncBench() bench {
 	const bare, rows = "clusterworker.sync_vs_sql", "clusterworker.sync_vs_row_per_tx"
 	return bench{names: []string{bare, rows}, run: func(ctx context.Context, progress io.Writer) ([]line, error) {
@@ -146,7 +146,7 @@ const (
 )
 
 // slowCallBench measures how many clusters are synced per database connection, for a garden with
-// slow calls, compared with the design that holds a row locked during the call.
+// slow calls. It compares the worker with the design that holds a row locked during the call.
 func slowCallBench() bench {
 	const name = "clusterworker.slow_call_50ms_per_connection"
 	return bench{names: []string{name}, run: func(ctx context.Context, progress io.Writer) ([]line, error) {

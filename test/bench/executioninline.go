@@ -16,10 +16,10 @@ const (
 )
 
 // executionInlineBench measures how many executions per second complete that run inline and need no
-// approval: from before the creation of the first until the last is completed, its audit is
-// durable, and its finalizer is gone. They are created as fast as the API server accepts them, each
-// for a separate target, with as many concurrent requests as the controller has workers, without a
-// rate limit.
+// approval. The time runs from before the creation of the first until the last is completed, its
+// audit is durable, and its finalizer is gone. They are created as fast as the API server accepts
+// them, each for a separate target, with as many concurrent requests as the controller has workers,
+// without a rate limit.
 //
 // The API server takes most of that time. The bench also measures the possible maximum, with the
 // same requests without a controller, from loops that know the content of each request.

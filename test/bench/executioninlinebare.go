@@ -17,7 +17,7 @@ import (
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 )
 
-// bareInline sends the requests of the controller without it, after it was stopped: for each
+// bareInline sends the requests of the controller without it, after it was stopped. For each
 // target, loops send its queries for an execution, and its writes, with model as the template. They
 // scale the targets back.
 func (b *executionBed) bareInline(ctx context.Context, targets []string, model *v1alpha1.KubernetesExecution) (took time.Duration, err error) {

@@ -20,10 +20,10 @@ const (
 	parentsWarm     = 5
 )
 
-// executionParentBench measures the delay from just before an execution reports its completion to
-// the reconcile of its parent that sees it: the write of the status, the watch, and the parent's
-// queue. The parent is the example of a remediation controller. The executions run inline, one
-// after the other.
+// executionParentBench measures how soon the parent of an execution sees its completion. The delay
+// runs from just before the execution reports its completion to the start of the parent's
+// reconcile: the write of the status, the watch, and the parent's queue. The parent is the example
+// of a remediation controller. The executions run inline, one after the other.
 func executionParentBench() bench {
 	const name = "execution.parent_wake_ms"
 	return bench{names: []string{name}, run: func(ctx context.Context, progress io.Writer) ([]line, error) {

@@ -25,10 +25,10 @@ const (
 	planWarm    = 2
 )
 
-// executionPlanBench measures the time to a plan: from when the API server has stored an execution
-// until it has stored that the execution is validated and waits for an approval, which is one write
-// after all checks and an inline dry run. Fifty are created at once, each for a separate target.
-// The times are those of the API server's audit log.
+// executionPlanBench measures the time to a plan. It runs from when the API server has stored an
+// execution until it has stored that the execution is validated and waits for an approval, which is
+// one write after all checks and an inline dry run. Fifty are created at once, each for a separate
+// target. The times are those of the API server's audit log.
 //
 // The API server takes most of that time. The bench also measures the possible minimum, with the
 // same requests without a controller, from a loop that knows the content of each request.
@@ -133,7 +133,7 @@ func (b *executionBed) barePlans(ctx context.Context, targets []string) (ms []fl
 	return ms, nil
 }
 
-// plans creates an execution for each target at once, waits until all wait for an approval, and
+// plans creates an execution for each target at once, and waits until all wait for an approval. It
 // returns how long each had no plan. If plan is not nil, it makes the plan of each created
 // execution.
 func (b *executionBed) plans(ctx context.Context, prefix string, targets []string, plan func(target string, ke *v1alpha1.KubernetesExecution) error) (ms []float64, err error) {

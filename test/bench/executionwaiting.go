@@ -19,10 +19,10 @@ const (
 	waitingTime       = time.Minute // twice the guard's polling interval
 )
 
-// executionWaitingBench measures the cost of waiting: the CPU use, as a fraction of one processor,
-// of an otherwise idle controller with thousands of executions that wait for an approval. It
-// includes the periodic work: its Lease, checks of the guard and of the nodes, and the connection
-// to PostgreSQL.
+// executionWaitingBench measures the cost of waiting. This is the CPU use, as a fraction of one
+// processor, of an otherwise idle controller with thousands of executions that wait for an
+// approval. It includes the periodic work: its Lease, checks of the guard and of the nodes, and the
+// connection to PostgreSQL.
 func executionWaitingBench() bench {
 	const name = "execution.waiting_cpu"
 	return bench{names: []string{name}, run: func(ctx context.Context, progress io.Writer) ([]line, error) {

@@ -23,8 +23,8 @@ const (
 	writesWarm    = 6
 )
 
-// executionWritesBench counts the API server's writes for one execution, from its audit log: the
-// writes of the controller, from the creation of an execution that needs an approval until it is
+// executionWritesBench counts the controller's writes for one execution, from the API server's
+// audit log. It counts from the creation of an execution that needs an approval until it is
 // completed and its audit is durable. It includes Kubernetes events, rejected writes, access
 // reviews and requests for tokens; for the latter two it also includes those of the executions for
 // the warm-up. It excludes writes with the account of the action, in a dry run, in the controller

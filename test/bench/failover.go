@@ -14,8 +14,8 @@ import (
 	"github.com/fleetloop/fleetloop/internal/sentinel/shard/shardbench"
 )
 
-// failoverBench measures how long the share of a killed replica has no owner, on a real API server;
-// it returns the longest of several times.
+// failoverBench measures how long the share of a killed replica has no owner, on a real API server.
+// It reports the longest of several times.
 func failoverBench() bench {
 	const name = "operator.failover_s"
 	return bench{names: []string{name}, run: func(ctx context.Context, progress io.Writer) ([]line, error) {

@@ -28,8 +28,8 @@ const (
 )
 
 // latencyBench measures the delay from a change of a spec to the broker's confirmation of its
-// event, with the real fleet API on PostgreSQL, a sentinel that watches it, and RabbitMQ. It counts
-// from the scheduled time of a change, even if earlier ones are not finished.
+// event. It uses the real fleet API on PostgreSQL, a sentinel that watches it, and RabbitMQ. It
+// counts from the scheduled time of a change, even if earlier ones are not finished.
 func latencyBench() bench {
 	const name = "sentinel.change_to_event_p99_ms"
 	return bench{names: []string{name}, run: func(ctx context.Context, progress io.Writer) ([]line, error) {

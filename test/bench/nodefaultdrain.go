@@ -32,8 +32,8 @@ const (
 	drained       = metav1.NamespaceDefault // namespace of the pods
 )
 
-// drainBench measures how many pods per second are evicted from ten nodes that are drained at once,
-// with the default drainer, which sends at most a hundred evictions per second. Each pod has a
+// drainBench measures how many pods per second are evicted from ten nodes that are drained at once.
+// It uses the default drainer, which sends at most a hundred evictions per second. Each pod has a
 // disruption budget that allows its eviction, and ends at once. The status of each NodeFault is
 // written after each step, as the operator does. The measurement lasts from the first step until
 // the last node is drained.

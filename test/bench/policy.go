@@ -16,8 +16,8 @@ const (
 	decisionsWarm = 200
 )
 
-// decisionBench measures the duration of a decision of the default policies, once they are loaded:
-// from the bytes of a complete input to the decision.
+// decisionBench measures the duration of a decision of the default policies, once they are loaded.
+// It measures from the bytes of a complete input to the decision.
 func decisionBench() bench {
 	const name = "policy.decision_us"
 	return bench{names: []string{name}, run: func(ctx context.Context, progress io.Writer) ([]line, error) {

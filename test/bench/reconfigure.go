@@ -30,7 +30,7 @@ import (
 const reconfigurations = 40
 
 // reconfigureBench measures the delay from a change of a SentinelConfig until the first round with
-// it has started and been read, with a real Kubernetes API server, the operator as the sentinel
+// it has started and been read. It uses a real Kubernetes API server, the operator as the sentinel
 // binary runs it, and two NATS servers. Every other change switches to the other broker, which must
 // connect first.
 func reconfigureBench() bench {

@@ -17,8 +17,8 @@ const (
 	thousand = 1_000
 )
 
-// scaleBench measures the resources of a sentinel for a million resources, in a mode that lists all
-// of them in every round and in one that requests changes.
+// scaleBench measures the CPU time and memory of a sentinel for a million resources. One mode lists
+// all of them in every round, another one requests changes.
 func scaleBench() bench {
 	const rssRatio, idle, rss = "sentinel.rss_1m_vs_10k", "sentinel.idle_round_1m_vs_full", "sentinel.rss_1m_mb"
 	return bench{names: []string{rssRatio, idle, rss}, run: func(ctx context.Context, progress io.Writer) ([]line, error) {

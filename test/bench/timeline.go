@@ -27,8 +27,8 @@ const (
 	timelineSenders1 = 64
 )
 
-// timelineBench measures how fast change events that arrive over HTTP are stored, compared with
-// COPY of the same rows into the same tables by their owner, including their indexes and
+// timelineBench measures how fast change events that arrive over HTTP are stored. It compares them
+// with COPY of the same rows into the same tables by their owner, including their indexes and
 // partitions. COPY gets rows. The ingest parses, validates, hashes and deduplicates the events, and
 // its senders run on the same machine.
 func timelineBench() bench {

@@ -36,7 +36,7 @@ func (w *window) advanceTo(since time.Duration) {
 	}
 }
 
-// replayInto spends in another window everything that was spent in this one, each at the end of its
+// replayInto spends the content of this window in another one. Each event counts at the end of its
 // step or now, whichever is earlier.
 func (w *window) replayInto(into *window, now time.Duration) {
 	for at := max(0, w.at-int64(len(w.spent))+1); at <= w.at; at++ {

@@ -13,8 +13,8 @@ type Announcement struct {
 	At         time.Time
 }
 
-// Hold turns a verdict to publish into one to wait, if last was about the same generation and its
-// adapters may still be at work.
+// Hold delays an event while the adapters may still work on the last one for the same generation.
+// It turns the verdict to publish into one to wait.
 //
 // A new generation is never held. Another event for the same generation waits for the interval of
 // the resource's phase, from the later of the last report and the last announcement. Repeated
@@ -64,12 +64,12 @@ func EventID(resourceID string, generation int64, v Verdict, now time.Time) stri
 	return "evt-" + hex.EncodeToString(sum[:16])
 }
 
-// CountFrom returns the times from which the repetitions of a resource that is due at now are
-// counted, independent of the API's clock: since, and when it fell due.
+// CountFrom returns the times from which the repetitions for a due resource are counted: since, and
+// when it fell due. Both are independent of the API's clock.
 //
-// due is slightly before since. With an API clock ahead of the local one, since could lie after
-// the first event and before its resend, and the id must not change in between. A since that is
-// further ahead is ignored, and so is a missing one: such a resource counts as always due.
+// due is slightly before since. With an API clock ahead of the local one, since could lie after the
+// first event and before its resend, and the id must not change in between. A since that is further
+// ahead is ignored, and so is a missing one: such a resource counts as always due.
 func CountFrom(since time.Time, interval time.Duration, now time.Time) (from, due time.Time) {
 	due = since.Add(-min(interval/10, MaxClockSkew))
 	if since.IsZero() || due.After(now) {

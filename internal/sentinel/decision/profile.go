@@ -20,9 +20,9 @@ type Profile struct {
 // A rule decides about r, or leaves the decision to the next rule by returning false.
 type rule func(p *Profile, r *Resource, now time.Time) (Verdict, bool)
 
-// GenerationThenAge returns a profile that finds a resource due if no adapter has observed its
-// changed spec yet, and otherwise when the last report has reached its age. It ignores changes of
-// phase.
+// GenerationThenAge returns a profile that combines generations and ages. A resource is due if no
+// adapter has observed its changed spec yet, and otherwise when the last report has reached its
+// age. The profile ignores changes of phase.
 func GenerationThenAge(ages Ages) *Profile {
 	return &Profile{
 		ages:        ages,

@@ -259,8 +259,8 @@ func (r *resource) conditions() []condition {
 	return list
 }
 
-// observed returns the lowest generation that a required adapter last reported on, and the oldest
-// such report; 0 if one has never reported.
+// observed returns the lowest generation of the last reports of required adapters, and the oldest
+// such report. It returns 0 if one has never reported.
 func (r *resource) observed() (generation int64, oldest time.Time) {
 	for _, name := range r.kind.Adapters {
 		rep := r.reports[name]

@@ -245,8 +245,8 @@ func (x *Index) Settle(id []byte, due time.Time, class Class, again time.Time) {
 	}
 }
 
-// Gone removes a resource that Take returned with the same again and that a lookup did not find,
-// unless another source has updated it since: it may have come back.
+// Gone removes a resource that a lookup did not find. Take must have returned it with the same
+// again. Gone does nothing if another source has updated the resource since: it may have come back.
 func (x *Index) Gone(id []byte, again time.Time) (dropped bool) {
 	k := x.keyOf(id)
 	x.mu.Lock()

@@ -220,9 +220,9 @@ func (w *Walker) Walk(ctx context.Context, start Place, read func(Page) (scan.En
 	return (&walk{Walker: w, read: read}).walkPages(ctx, start)
 }
 
-// WalkChanged is Walk from the beginning, for servers with entity tags: each page that has not
-// changed since the last such walk is passed as Unchanged. The envelope that read returns is then
-// ignored. A page counts as known after read has processed it without an error.
+// WalkChanged is Walk from the beginning, for servers with entity tags. Each page that has not
+// changed since the last such walk is passed as Unchanged, and the envelope that read returns for
+// it is ignored. A page counts as known after read has processed it without an error.
 //
 // If the server has no tags, every page is passed with its body.
 func (w *Walker) WalkChanged(ctx context.Context, read func(Page) (scan.Envelope, error)) (Place, error) {

@@ -63,10 +63,10 @@ func (w *Walker) lookUpTogether(ctx context.Context, ids []string, read func(Pag
 // errStranger ends the reading of a page that is not the requested one.
 var errStranger = errors.New("the response contains a resource that was not requested")
 
-// answersIDs reports whether a page is the response to a request for ids: it holds no other id, and
-// has no further pages. A server that ignores the parameter returns its list, which is read only
-// until that is certain. answersIDs returns the bytes that it read, which are the complete response
-// if ok is true.
+// answersIDs reports whether a page is the response to a request for ids. Such a page holds no
+// other id, and has no further pages. A server that ignores the parameter returns its list, which
+// is read only until that is certain. answersIDs returns the bytes that it read, which are the
+// complete response if ok is true.
 func answersIDs(page Page, ids []string) (body []byte, ok bool) {
 	defer page.closeRest()
 	body = page.Body

@@ -10,11 +10,11 @@ import (
 // after which a page starts.
 const maxSearch = 4096 - 512
 
-// searchFor translates a selector into the search language of the public API, as far as possible: a
-// label has a value, or one of several. The language has no syntax for keys with a hyphen, dot or
-// slash, and in it a missing label is not unequal to any value. searchFor omits unsupported parts,
-// so that the search never selects less than the selector, and whole is then false. The empty
-// search selects everything.
+// searchFor translates a selector into the search language of the public API, as far as possible.
+// The language can express that a label has a value, or one of several. It has no syntax for keys
+// with a hyphen, dot or slash, and in it a missing label is not unequal to any value. searchFor
+// omits unsupported parts, so that the search never selects less than the selector, and whole is
+// then false. The empty search selects everything.
 func searchFor(sel selector.Selector) (search string, whole bool) {
 	whole = true
 	for _, r := range sel.Requirements() {

@@ -37,8 +37,8 @@ type server struct {
 	highest string
 }
 
-// recheckAfter is the number of walks, or chunks, after which a detected server is tested again: it
-// may have been replaced by one with more features.
+// recheckAfter is the number of walks, or chunks, after which a detected server is tested again.
+// The server may have been replaced by one with more features.
 const recheckAfter = 100
 
 // filtersAll reports whether the request contains the whole selector.
@@ -306,8 +306,8 @@ func (w *Walker) probeServer(ctx context.Context) error {
 	return nil
 }
 
-// understandsBehind reports whether the server supports a search for greater ids: there is none
-// above the highest, unless it was created just now.
+// understandsBehind reports whether the server supports a search for greater ids. It searches above
+// the highest id, where no resource exists unless it was created just now.
 func (w *Walker) understandsBehind(ctx context.Context, highest string) (bool, error) {
 	a, err := w.askServer(ctx, 1, url.Values{"order": {"id"}, "search": {searchAfter(highest)}}, ignoreItem)
 	switch {
@@ -350,8 +350,8 @@ func (w *Walker) probeFilters(ctx context.Context, s *server, sample selector.Se
 	return err
 }
 
-// probeFilter reports whether the server filters by a parameter: it finds nothing for the value
-// none, and something for the value one, if that is not empty.
+// probeFilter reports whether the server filters by a parameter. A filter finds nothing for the
+// value none, and something for the value one, if that is not empty.
 func (w *Walker) probeFilter(ctx context.Context, parameter, none, one string) (bool, error) {
 	for value, want := range map[string]bool{none: false, one: true} {
 		if value == "" {
@@ -371,8 +371,8 @@ func (w *Walker) probeFilter(ctx context.Context, parameter, none, one string) (
 	return true, nil
 }
 
-// sampleLabel makes found select a resource by a label that the selector uses, whatever its value
-// is, if the resource has one.
+// sampleLabel makes found select a resource by a label that the selector uses, if the resource has
+// one. The value of the label may be any.
 func (w *Walker) sampleLabel(it *scan.Item, found *selector.Selector) {
 	for _, r := range w.cfg.Selector.Requirements() {
 		value, ok := it.Labels.Get(r.Key)

@@ -337,9 +337,9 @@ func (w *walk) readAhead(ctx context.Context, pg Page, buf []byte) (Place, <-cha
 	return at, ahead
 }
 
-// guessNextPlace searches the end of this page for the parameter of the next page, so that the next
-// page can be fetched while this one is read. It may be wrong. The end of a page that comes in two
-// parts has not arrived yet.
+// guessNextPlace searches the end of this page for the parameter of the next page. The next page
+// can then be fetched while this one is read. The guess may be wrong. The end of a page that comes
+// in two parts has not arrived yet.
 func guessNextPlace(pg Page) (Place, bool) {
 	if pg.Rest != nil {
 		return Place{}, false

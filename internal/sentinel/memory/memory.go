@@ -15,8 +15,8 @@ import (
 	"github.com/fleetloop/fleetloop/internal/sentinel/flat"
 )
 
-// forgetAfter is the number of laps without the resource being due after which its entry is
-// removed: it was answered, or is gone.
+// forgetAfter is the number of laps after which an unused entry is removed. Its resource was not
+// due in these laps: it was answered, or is gone.
 const forgetAfter = 3
 
 // A Memory stores announcements. Create it with New. It is safe for concurrent use. The caller
@@ -158,9 +158,9 @@ func (e *entry) clearInFlight(generation int64) {
 	}
 }
 
-// StuckSince returns since when the adapters of a resource have not observed its generation: the
-// time since from the API or, if that moves with every patch, the time when this was first the
-// case.
+// StuckSince returns since when the adapters of a resource have not observed its generation. This
+// is the time since from the API or, if that moves with every patch, the time when this was first
+// the case.
 func (m *Memory) StuckSince(k Key, observed int64, since time.Time) time.Time {
 	m.updateEntry(k, func(e *entry) {
 		if e.waiting == 0 || e.waiting == answeredMark || e.observed != generationMark(observed) {

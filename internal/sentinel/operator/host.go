@@ -46,8 +46,8 @@ func (h hostCluster) Secret(ctx context.Context, key types.NamespacedName) (map[
 	return secret.Data, nil
 }
 
-// ApplyStatus sets the status fields that owner manages to the given ones, by server-side apply:
-// managed fields that are not given are removed. It writes only to the life of the object that ref
+// ApplyStatus sets the status fields that owner manages to the given ones, by server-side apply.
+// Managed fields that are not given are removed. It writes only to the life of the object that ref
 // names.
 func (h hostCluster) ApplyStatus(ctx context.Context, ref reference, status *v1alpha1.SentinelConfigStatus, owner string) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, requestTimeout, errNoAnswer)

@@ -88,8 +88,8 @@ var (
 	celIdentifier = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 )
 
-// namesOf returns the path of the resource field that a value of message_data consists of, or nil
-// if it is not a single field.
+// namesOf returns the path of a message_data value that consists of one resource field. It returns
+// nil for any other value.
 func namesOf(text string) []string {
 	m := loneField.FindStringSubmatch(text)
 	if m == nil {

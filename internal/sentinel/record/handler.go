@@ -46,8 +46,8 @@ type Decisions struct {
 
 // A Decision is the served form of an Entry. Zero times are omitted.
 type Decision struct {
-	// At is the time of the decision: the last one of Times equal decisions in a row, and FirstAt
-	// is the first one.
+	// At is the time of the last one of Times equal decisions in a row, and FirstAt that of the
+	// first.
 	At      time.Time `json:"last_time"`
 	FirstAt time.Time `json:"first_time"`
 	Times   int       `json:"count"`

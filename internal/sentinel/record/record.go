@@ -29,8 +29,8 @@ const (
 // An Entry is one decision about a resource. Times have millisecond precision; a zero time means
 // none.
 type Entry struct {
-	// At is the time of the decision: the last one of Times equal decisions in a row, and First is
-	// the first one. The Record computes First and Times.
+	// At is the time of the last one of Times equal decisions in a row, and First that of the
+	// first. The Record computes First and Times.
 	At    time.Time
 	First time.Time
 	Times int

@@ -18,9 +18,9 @@ func (r Result) VsTokenWalk() float64 { return float64(r.Round) / float64(r.Toke
 // VsPlain returns the cost of encoding/json into full structs relative to a round.
 func (r Result) VsPlain() float64 { return float64(r.Plain) / float64(r.Round) }
 
-// Measure reads a page of the given number of resources in all three ways, alternately, and returns
-// the best time of each: a disturbance can only lengthen a measurement. It takes about four times
-// budget.
+// Measure reads a page of the given number of resources in all three ways, alternately. It returns
+// the best time of each, because a disturbance can only lengthen a measurement. It takes about four
+// times budget.
 func Measure(resources int, budget time.Duration) (Result, error) {
 	now := time.Now()
 	page := Page(resources, now)

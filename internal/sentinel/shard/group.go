@@ -51,9 +51,9 @@ type GroupConfig struct {
 // Leases stores the records of one group. Several members write to them. Each write names the
 // version that it replaces: of two writes for the same version one succeeds.
 type Leases interface {
-	// Watch calls handle with all records in their state at the time of the call, or later, and
-	// then with each change in the order of versions. It returns when ctx ends or on an error. It
-	// waits for handle.
+	// Watch calls handle with all records, and then with each change in the order of versions. The
+	// first records are in their state at the time of the call, or later. Watch returns when ctx
+	// ends or on an error. It waits for handle.
 	Watch(ctx context.Context, handle func(member.Change)) error
 
 	// Put writes r if the stored record still has r.Version, or does not exist and the version is

@@ -70,8 +70,8 @@ func (h *holdings) releaseID(id uint64) {
 	}
 }
 
-// keepsID reports whether id is in the share, even if its time has expired: an attempt for it does
-// not block any other member.
+// keepsID reports whether id is in the share, even if its time has expired. An attempt for such an
+// id does not block any other member.
 func (h *holdings) keepsID(id uint64) bool {
 	held := h.held.Load()
 	return held.until > 0 && held.share.containsHash(id)

@@ -41,8 +41,8 @@ type Promise struct {
 	// Clocks says that the API's clock differs from the sentinel's.
 	Clocks bool
 
-	// Drifts says that the list is read by page numbers: each resource that leaves the list moves
-	// the others, and the sentinel may miss one.
+	// Drifts says that the list is read by page numbers. Each resource that leaves the list then
+	// moves the others, and the sentinel may miss one.
 	Drifts bool
 
 	// Until is the end of the history. A resource whose deadline is later is not checked.
@@ -278,8 +278,8 @@ func (c *checker) eventInterval(v *Version) time.Duration {
 	return c.maxAge(v)
 }
 
-// justified checks an event against the state of the resource at the time of the decision: shortly
-// before, the resource had such a version, was selected, and was due.
+// justified checks an event against the state of the resource at the time of the decision. Shortly
+// before, the resource must have had such a version, been selected, and been due.
 func (c *checker) justified(e *Event) {
 	versions := c.versions[e.Resource]
 	seen := false

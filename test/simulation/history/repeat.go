@@ -51,7 +51,7 @@ func (c *checker) restarted(before, e *Event) bool {
 }
 
 // followsReport reports whether an event is about a report whose time is before the event that it
-// follows: because the report was late, or because the API's clock differs from the local one.
+// follows. The report may have been late, or the API's clock may differ from the local one.
 func (c *checker) followsReport(before, e *Event) bool {
 	if e.LastUpdated.Equal(before.LastUpdated) {
 		return false
@@ -77,7 +77,7 @@ func (c *checker) holdTime(e *Event) time.Duration {
 	return c.promise.NotReady
 }
 
-// checkIDs checks that event ids match their content: equal announcements have the same id,
+// checkIDs checks that event ids match their content. Equal announcements have the same id,
 // whatever sentinel sends them and however often, and different ones have different ids. An
 // announcement consists of a resource, its generation, the reason, the time from which it counts,
 // and the number of whole intervals since the resource fell due.

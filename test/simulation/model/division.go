@@ -10,7 +10,7 @@ import (
 	"github.com/fleetloop/fleetloop/test/simulation/history"
 )
 
-// A Division divides the resources among several sentinels, as a group of them does: a sentinel
+// A Division divides the resources among several sentinels, as a group of them does. A sentinel
 // that loses a resource ends its attempts for it before another gets it. A crash is noticed after a
 // while.
 type Division struct {

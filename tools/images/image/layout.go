@@ -21,8 +21,8 @@ import (
 	"github.com/fleetloop/fleetloop/tools/images/sbom"
 )
 
-// Index returns one index of the images of a program for several architectures, sorted by them, and
-// of the SBOM of each.
+// Index returns one index of the images of a program and of the SBOM of each. It has one image per
+// architecture, sorted by architecture.
 //
 // An SBOM is an artifact whose subject is the image: a registry with the index lists it among the
 // image's referrers. Its platform is unknown, as other builders write it, so that no node uses it
@@ -156,7 +156,7 @@ func WriteLayout(dir, tag string, index v1.ImageIndex) error {
 	return nil
 }
 
-// makeReadable makes the content of dir readable for all users, because files that were created as
+// makeReadable makes the content of dir readable for all users. Files that were created as
 // temporary files are only readable by their owner.
 func makeReadable(dir string) error {
 	return filepath.WalkDir(dir, func(path string, entry os.DirEntry, err error) error {

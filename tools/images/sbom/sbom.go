@@ -123,7 +123,7 @@ func Write(s Subject) ([]byte, error) {
 	return append(text, '\n'), nil
 }
 
-// addPackage lists p and its relation to the program: the program refers to its dependencies, and
+// addPackage lists p and its relation to the program. The program refers to its dependencies, and
 // packages that serve the program refer to it.
 func (d *document) addPackage(kind string, p pkg) {
 	program := d.Packages[0].ID

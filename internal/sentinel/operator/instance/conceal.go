@@ -8,8 +8,8 @@ import (
 	"github.com/fleetloop/fleetloop/internal/sentinel/sentinelconfig"
 )
 
-// A concealed error hides secrets in the text of another error, because errors of connections
-// appear in logs and in the status of an object.
+// A concealed error hides secrets in the text of another error. Errors of connections appear in
+// logs and in the status of an object.
 type concealed struct {
 	text string
 	err  error
