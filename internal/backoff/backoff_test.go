@@ -17,7 +17,7 @@ import (
 
 var errBoom = errors.New("boom")
 
-// askError asks to wait, as a client's error for 429 does.
+// askError requests a delay, as a client's error for 429 does.
 type askError time.Duration
 
 func (e askError) Error() string             { return "too many requests" }

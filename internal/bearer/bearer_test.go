@@ -18,8 +18,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// write replaces the file as a Secret's volume does: the new one is moved over the
-// old.
+// write replaces the file as a Secret's volume does: it renames the new file to the old name.
 func write(t *testing.T, path, content string) {
 	t.Helper()
 	if err := os.WriteFile(path+".new", []byte(content), 0o600); err != nil {
@@ -30,8 +29,8 @@ func write(t *testing.T, path, content string) {
 	}
 }
 
-// read takes lines of a token, or "#" and a hash, and a subject, whose length the
-// owner is.
+// read parses lines with a token, or "#" and a hash, and a subject. The owner is the length of the
+// subject.
 func read(path string) ([]bearer.Token[int], error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -96,7 +95,7 @@ func TestFileIsFollowed(t *testing.T) {
 	}
 }
 
-// TestReadWhileReplaced has many look while the file changes: each sees all of one
+// TestReadWhileReplaced reads concurrently while the file changes: each reader sees one complete
 // version.
 func TestReadWhileReplaced(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "tokens")

@@ -73,8 +73,8 @@ func TestAppendJSONAllocatesNothing(t *testing.T) {
 	}
 }
 
-// text draws what CloudEvents allows in an attribute, the awkward included,
-// but for outer blanks, which the SDK's setters take away.
+// text draws attribute values that CloudEvents allows, including awkward ones, but without outer
+// spaces, which the SDK's setters remove.
 func text() *rapid.Generator[string] {
 	return rapid.StringOfN(rapid.RuneFrom([]rune("abz09-./:_ \"\\<>&=,;%+é\u2028日\U0001F680")), 1, 30, -1).
 		Filter(func(s string) bool { return strings.TrimSpace(s) == s })
@@ -129,7 +129,7 @@ func TestRoundTrip(t *testing.T) {
 	})
 }
 
-// fromSDK reads what the SDK holds with the SDK's own accessors.
+// fromSDK reads the content of the SDK's event with the SDK's accessors.
 func fromSDK(e *sdk.Event) cloudevent.Event {
 	ext := func(name string) string {
 		s, _ := e.Extensions()[name].(string)

@@ -16,7 +16,7 @@ import (
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
 )
 
-// newClient gives a client of a server that answers with h.
+// newClient returns a client of a server with the handler h.
 func newClient(t *testing.T, cfg Config, h http.HandlerFunc) *Client {
 	t.Helper()
 	server := httptest.NewServer(h)

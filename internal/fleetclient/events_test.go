@@ -12,10 +12,10 @@ import (
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
 )
 
-// An event as a test keeps it.
+// An event is a test's copy of an event.
 type event struct{ Type, Cursor, Data string }
 
-// readAll reads a stream to its end and gives the error that ended it.
+// readAll reads a stream to its end and returns the final error.
 func readAll(src io.Reader, limit int64) (all []event, err error) {
 	r := newEventReader(src, limit)
 	for {

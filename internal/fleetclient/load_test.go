@@ -15,7 +15,7 @@ import (
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
 )
 
-// countLines answers with how many lines came.
+// countLines responds with the number of received lines.
 func countLines(w http.ResponseWriter, r *http.Request) {
 	var n int64
 	for lines := bufio.NewScanner(r.Body); lines.Scan(); {

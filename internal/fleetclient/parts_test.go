@@ -46,7 +46,7 @@ func TestListInTwoParts(t *testing.T) {
 	}
 }
 
-// A slowBody gives its parts after a while, and then fails or ends.
+// A slowBody returns its parts after a delay, and then fails or ends.
 type slowBody struct {
 	parts []part
 }
@@ -76,7 +76,7 @@ func (b *slowBody) Read(p []byte) (int, error) {
 
 func (*slowBody) Close() error { return nil }
 
-// answering is a transport that gives one body, and ends reads with the context.
+// answering is a transport that returns one body, and ends reads with the context.
 type answering struct{ body *slowBody }
 
 func (a answering) RoundTrip(r *http.Request) (*http.Response, error) {

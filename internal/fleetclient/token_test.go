@@ -15,8 +15,8 @@ import (
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
 )
 
-// newGuarded gives a client of a server that takes only the token it is told
-// to, and counts what it refused.
+// newGuarded returns a client of a server that accepts only the token set by accept, and counts the
+// refusals.
 func newGuarded(t *testing.T, cfg Config) (c *Client, accept func(string), refused *atomic.Int32) {
 	t.Helper()
 	var valid atomic.Pointer[string]

@@ -20,7 +20,7 @@ import (
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
 )
 
-// serveEvents begins a stream, and gives what writes to it.
+// serveEvents starts a stream, and returns a function that writes to it.
 func serveEvents(w http.ResponseWriter) func(string) {
 	w.Header().Set("Content-Type", "text/event-stream; charset=utf-8")
 	flush := http.NewResponseController(w).Flush
@@ -31,7 +31,7 @@ func serveEvents(w http.ResponseWriter) func(string) {
 	}
 }
 
-// collect keeps what a watch hands over.
+// collect stores the events of a watch.
 func collect(into *[]event) func(v1.WatchEvent) error {
 	return func(e v1.WatchEvent) error {
 		*into = append(*into, event{string(e.Type), e.Cursor, string(e.Data)})
@@ -185,8 +185,7 @@ func TestWatchTakesARotatedToken(t *testing.T) {
 	}
 }
 
-// newNearby gives a client of a server on a network in memory, so that both
-// may live in a bubble.
+// newNearby returns a client of a server on a network in memory, so that both can run in a bubble.
 func newNearby(t *testing.T, cfg Config, h http.HandlerFunc) *Client {
 	t.Helper()
 	l := &memory{conns: make(chan net.Conn), done: make(chan struct{})}
@@ -285,7 +284,7 @@ func TestWatchWaitsForItsStart(t *testing.T) {
 	}
 }
 
-// TestTrace: whoever looks at a slow answer finds it in the caller's trace.
+// TestTrace checks that the caller's trace contains the request.
 func TestTrace(t *testing.T) {
 	t.Parallel()
 	got := make(chan http.Header, 2)

@@ -50,8 +50,8 @@ func TestWhatIsSlowToArriveEnds(t *testing.T) {
 	}
 }
 
-// A deadline that stayed on the connection would end the context of a handler
-// that works for longer than the body may take to arrive.
+// A deadline that remained on the connection would end the context of a handler that runs longer
+// than the body may take to arrive.
 func TestAHandlerOutlivesTheBoundOfItsBody(t *testing.T) {
 	s, _ := start(t, httpserver.Config{BodyTimeout: 20 * time.Millisecond}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.ReadAll(r.Body)

@@ -30,8 +30,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// start runs a server until the test ends; stop ends it before, and gives
-// what Run returned.
+// start runs a server until the test ends. stop ends it earlier, and returns the result of Run.
 func start(t *testing.T, cfg httpserver.Config, h http.Handler, log io.Writer) (s *httpserver.Server, stop func() error) {
 	t.Helper()
 	if cfg.Addr == "" {
@@ -133,7 +132,7 @@ func TestRunFinishesWhatRuns(t *testing.T) {
 	}
 }
 
-// TestOnShutdown tells an answer that has no end of its own to end.
+// TestOnShutdown checks that OnShutdown ends an endless response.
 func TestOnShutdown(t *testing.T) {
 	told := make(chan struct{})
 	s, stop := start(t, httpserver.Config{}, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -261,7 +260,7 @@ func writeCert(t *testing.T, dir string, serial int64) *x509.CertPool {
 	return pool
 }
 
-// writeFile writes a file of a time of its own, however fast the test is.
+// writeFile writes a file with a unique modification time, however fast the test is.
 func writeFile(t *testing.T, name string, data []byte, age int64) {
 	t.Helper()
 	if err := os.WriteFile(name, data, 0o600); err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/lifecycle"
 )
 
-// newPart is a part that takes d to stop and then notes its name in log.
+// newPart returns a part that takes d to stop and then records its name in log.
 func newPart(name string, d time.Duration, log *[]string) lifecycle.Part {
 	return lifecycle.Part{Name: name, Run: func(ctx context.Context) error {
 		<-ctx.Done()

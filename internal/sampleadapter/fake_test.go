@@ -12,13 +12,13 @@ import (
 	"github.com/fleetloop/fleetloop/internal/cloudevent"
 )
 
-// An apiError is an answer that is not a success.
+// An apiError is an unsuccessful response.
 type apiError int
 
 func (e apiError) Error() string   { return fmt.Sprintf("answer %d", int(e)) }
 func (e apiError) StatusCode() int { return int(e) }
 
-// A fakeFleet keeps one resource and the reports on it.
+// A fakeFleet stores one resource and the reports on it.
 type fakeFleet struct {
 	mu       sync.Mutex
 	resource v1.Resource
@@ -75,7 +75,7 @@ func (f *fakeFleet) set(change func(*fakeFleet)) {
 	change(f)
 }
 
-// last gives the last report and how many there were.
+// last returns the last report and the number of reports.
 func (f *fakeFleet) last() (v1.Report, int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -85,9 +85,8 @@ func (f *fakeFleet) last() (v1.Report, int) {
 	return f.reports[len(f.reports)-1], len(f.reports)
 }
 
-// A fakeBroker has one queue per subscription, and gives an event back to it
-// a second after its handle failed. Each Consume handles spread events at the
-// same time.
+// A fakeBroker has one queue per subscription. It returns an event to its queue a second after its
+// handle failed. Each Consume handles spread events concurrently.
 type fakeBroker struct {
 	spread int
 
@@ -153,8 +152,7 @@ func (b *fakeBroker) counts() (acked, failed int) {
 	return b.acked, b.failed
 }
 
-// newAdapter gives an adapter, and start, which runs it until the test is
-// over or stop is called.
+// newAdapter returns an adapter, and start, which runs it until the test ends or stop is called.
 func newAdapter(t *testing.T, cfg Config, deps Deps) *Adapter {
 	t.Helper()
 	a, err := New(cfg, deps)

@@ -136,7 +136,7 @@ func TestMatchesWithoutLabel(t *testing.T) {
 	}
 }
 
-// drawRequirement draws from few names and values, so that they meet.
+// drawRequirement draws from few names and values, so that they collide.
 func drawRequirement(t *rapid.T) selector.Requirement {
 	r := selector.Requirement{
 		Key: rapid.SampledFrom([]string{"a", "b", "example.com/c", "in", "notin"}).Draw(t, "key"),

@@ -1,28 +1,3 @@
-// Package sentinel watches one collection of the fleet API, decides which resources are due, and
-// publishes a CloudEvent for each of them.
-//
-// A resource is decided in one of three cases: a sweep lists everything; the change feed reports
-// that the resource changed; or the schedule index says that the resource is due, and a poll looks
-// it up. An API without a change feed is swept in every round. With a feed, full sweeps still run
-// at an interval, so that a missed change is found.
-//
-// Reading, deciding and publishing run concurrently and within bounds: one page is read ahead, and
-// a window of events waits for confirmations. An event counts as published when the broker has
-// confirmed it. An unconfirmed event is retried within the round, then logged, counted and left to
-// the next round. Other events do not wait for it.
-//
-// The sentinel stores nothing. A sentinel that is killed starts again, and an event that it
-// publishes twice has the same id (decision.EventID). Its memory of announced resources only
-// prevents a repeat in every round.
-//
-// The sentinel starts while the API or the broker is down, reports that in Ready, and keeps
-// retrying. A malformed resource is logged, counted and skipped.
-//
-// The functions that the sentinel's specification names are here under these names: Load is
-// settings.Load into Config, LoadBrokerConfig is Load in package bus, BuildLabelSelector is
-// Config.Selector, ParseMessageData is payload.New, FetchResources is Walk in package listing,
-// Evaluate is Decide in package decision, PublishEvent is publishJob, and Run and Start are
-// Sentinel.Run.
 package sentinel_test
 
 import (

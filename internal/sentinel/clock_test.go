@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// TestOurs: a time that the API told stands where our clock would have put it, and
-// does not move when that is set: it has a monotonic reading.
+// TestOurs checks that an API time maps to the local clock and has a monotonic reading. Setting the
+// wall clock does not move it.
 func TestOurs(t *testing.T) {
 	p := &pass{now: time.Now()}
 	for name, told := range map[string]time.Time{

@@ -55,7 +55,7 @@ func TestComesBackDuringALookup(t *testing.T) {
 	}
 }
 
-// A lateAPI makes one answer ten seconds before it gives it.
+// A lateAPI prepares one response ten seconds before it returns it.
 type lateAPI struct {
 	*feedAPI
 	slow     string // the parameter that it has to have

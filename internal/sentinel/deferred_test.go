@@ -10,11 +10,11 @@ import (
 	"github.com/fleetloop/fleetloop/internal/sentinel"
 )
 
-// perRound is how many events of age one round publishes with the default
-// configuration: 2,500 a second for 0.99 poll intervals.
+// perRound is the number of events by age in one round with the default configuration: 2,500 per
+// second for 0.99 poll intervals.
 const perRound = 12_375
 
-// expired are n ready resources whose age passes after some time.
+// expired returns n ready resources whose age passes after some time.
 func expired(n int, after time.Duration) []v1.Resource {
 	fleet := clusterIDs(n)
 	for i := range fleet {
@@ -23,8 +23,8 @@ func expired(n int, after time.Duration) []v1.Resource {
 	return fleet
 }
 
-// newDefault is a sentinel with the default configuration, that logs rounds and
-// no single events.
+// newDefault returns a sentinel with the default configuration that logs rounds but no single
+// events.
 func newDefault(t *testing.T, api *feedAPI) (*bench, *logBuffer) {
 	t.Helper()
 	log := &logBuffer{}
@@ -69,8 +69,8 @@ func TestExpiredGoOutInTheirRound(t *testing.T) {
 	}
 }
 
-// TestDeferred: what one round can not publish is deferred, which is a count of
-// its own and not a skip, and drains at the rate that is documented.
+// TestDeferred checks that a round defers the events above its budget. They count as deferred and
+// not as skipped, and drain at the documented rate.
 func TestDeferred(t *testing.T) {
 	const n = 25_000
 	inEveryMode(t, func(t *testing.T, _ sentinel.Mode, offer func(*feedAPI)) {

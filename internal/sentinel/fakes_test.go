@@ -28,8 +28,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// A fakeAPI is a fleet API in memory that speaks the ways of paging that the
-// sentinel knows.
+// A fakeAPI is a fleet API in memory that supports the ways of paging that the sentinel knows.
 type fakeAPI struct {
 	mu        sync.Mutex
 	resources map[string]v1.Resource
@@ -83,13 +82,13 @@ func (a *fakeAPI) ListPage(ctx context.Context, collection string, q url.Values,
 	return append(dst[:0], page...), err
 }
 
-// ListPageIf knows no tags.
+// ListPageIf supports no tags.
 func (a *fakeAPI) ListPageIf(ctx context.Context, collection string, q url.Values, _ string, dst []byte) ([]byte, io.ReadCloser, string, error) {
 	body, err := a.ListPage(ctx, collection, q, dst)
 	return body, nil, "", err
 }
 
-// Watch is not offered.
+// Watch is not supported.
 func (a *fakeAPI) Watch(context.Context, string, url.Values, func(v1.WatchEvent) error) error {
 	return errors.ErrUnsupported
 }
@@ -163,7 +162,7 @@ func (a *fakeAPI) calls() []request {
 	return slices.Clone(a.requests)
 }
 
-// A fakeBroker confirms what it is given, unless told otherwise.
+// A fakeBroker confirms all events, unless a test configures failures.
 type fakeBroker struct {
 	mu     sync.Mutex
 	events []published
@@ -202,12 +201,12 @@ func (b *fakeBroker) got() []published {
 	return slices.Clone(b.events)
 }
 
-// of gives the events about one resource.
+// of returns the events about one resource.
 func (b *fakeBroker) of(id string) []published {
 	return slices.DeleteFunc(b.got(), func(e published) bool { return e.Subject != id })
 }
 
-// cluster is a resource that was reported on just now.
+// cluster returns a resource with a current report.
 func cluster(id, phase string, generation, observed int64) v1.Resource {
 	now := time.Now()
 	return v1.Resource{
@@ -218,7 +217,7 @@ func cluster(id, phase string, generation, observed int64) v1.Resource {
 	}
 }
 
-// A bench is a sentinel with everything it works with.
+// A bench is a sentinel with all its dependencies.
 type bench struct {
 	*sentinel.Sentinel
 	api    *fakeAPI
@@ -229,7 +228,7 @@ type bench struct {
 
 type logBuffer struct{ logtest.Buffer }
 
-// lines gives the lines that hold a text.
+// lines returns the lines that contain a text.
 func (l *logBuffer) lines(text string) []string {
 	var found []string
 	for line := range strings.Lines(l.String()) {
@@ -277,8 +276,8 @@ func (b *bench) run(t *testing.T) (stop func() time.Duration) {
 	return stop
 }
 
-// metric is the value of a series: a counter's, a gauge's, or how many
-// observations a histogram has. Labels are pairs of name and value.
+// metric returns the value of a series: of a counter or gauge, or the number of observations of a
+// histogram. Labels are pairs of name and value.
 func (b *bench) metric(t *testing.T, name string, labels ...string) float64 {
 	t.Helper()
 	families, err := b.reg.Gather()

@@ -14,7 +14,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/sentinel"
 )
 
-// A brieflyAPI tells of something in each watch, ends it, and takes no cursor.
+// A brieflyAPI sends one event in each watch, ends it, and accepts no cursor.
 type brieflyAPI struct{ *feedAPI }
 
 func (a brieflyAPI) Watch(_ context.Context, _ string, _ url.Values, handle func(v1.WatchEvent) error) error {
@@ -59,7 +59,7 @@ func TestChangesWithoutEnd(t *testing.T) {
 	})
 }
 
-// A stuckAPI has more changes, always at the same place.
+// A stuckAPI always returns more changes, with the same cursor.
 type stuckAPI struct{ *feedAPI }
 
 func (a stuckAPI) ListPage(ctx context.Context, collection string, q url.Values, dst []byte) ([]byte, error) {

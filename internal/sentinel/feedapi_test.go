@@ -24,7 +24,7 @@ type statusError int
 func (e statusError) Error() string   { return strconv.Itoa(int(e)) + " " + http.StatusText(int(e)) }
 func (e statusError) StatusCode() int { return int(e) }
 
-// A feedAPI is a fleet API that tells what changes.
+// A feedAPI is a fleet API with a change feed.
 type feedAPI struct {
 	*fakeAPI
 
@@ -101,8 +101,7 @@ func (a *feedAPI) now() string {
 	return strconv.Itoa(len(a.changes))
 }
 
-// get gives the resources with some ids that match the selector, and the ids
-// of the others.
+// get returns the resources with the given ids that match the selector, and the ids of the others.
 func (a *feedAPI) get(ids []string, q url.Values) (items []v1.Resource, others []string) {
 	a.fakeAPI.mu.Lock()
 	defer a.fakeAPI.mu.Unlock()
@@ -120,7 +119,7 @@ func (a *feedAPI) get(ids []string, q url.Values) (items []v1.Resource, others [
 	return items, others
 }
 
-// since gives the ids that changed since a cursor, each once, and where to go on.
+// since returns the ids that changed since a cursor, without duplicates, and the next cursor.
 func (a *feedAPI) since(cursor string) (ids []string, next string, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -168,8 +168,8 @@ func TestCursorTooOld(t *testing.T) {
 	}
 }
 
-// TestWithdrawn: an API that no longer tells its changes is listed in every
-// round again, and followed when it offers them again.
+// TestWithdrawn checks the loss of the change feed. The sentinel lists such an API in every round,
+// and follows it when the feed returns.
 func TestWithdrawn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := newFeedAPI(clusterIDs(5)...)

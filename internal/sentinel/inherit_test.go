@@ -21,7 +21,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/settings"
 )
 
-// succeed makes the sentinel that goes on from one that has stopped.
+// succeed creates the successor of a stopped sentinel.
 func (b *bench) succeed(t *testing.T, change ...func(*sentinel.Config, *sentinel.Deps)) *bench {
 	t.Helper()
 	next := newBench(t, b.api, append([]func(*sentinel.Config, *sentinel.Deps){func(_ *sentinel.Config, d *sentinel.Deps) {
@@ -31,8 +31,8 @@ func (b *bench) succeed(t *testing.T, change ...func(*sentinel.Config, *sentinel
 	return next
 }
 
-// TestSuccessor: what was confirmed, before the end or while it was awaited, is
-// not said again; what failed is, under the same id; and what is counted goes on.
+// TestSuccessor checks that a successor does not repeat confirmed events, including those confirmed
+// during the stop. It retries failed events under the same id, and counters continue.
 func TestSuccessor(t *testing.T) {
 	inEveryMode(t, func(t *testing.T, mode sentinel.Mode, offer func(*feedAPI)) {
 		t.Helper()
@@ -193,7 +193,7 @@ func TestSuccessorsOfSuccessors(t *testing.T) {
 	}
 }
 
-// series are the values of the label shard that the registry has.
+// series returns the values of the label shard in the registry.
 func (b *bench) series(t *testing.T) []string {
 	t.Helper()
 	families, err := b.reg.Gather()
@@ -213,8 +213,8 @@ func (b *bench) series(t *testing.T) []string {
 	return slices.Sorted(maps.Keys(found))
 }
 
-// TestSuccessorOfAnother: what is known of other resources is not believed of these, and
-// their series end.
+// TestSuccessorOfAnother checks that a sentinel for other resources takes over no state, and that
+// the old series end.
 func TestSuccessorOfAnother(t *testing.T) {
 	cases := map[string]struct {
 		reason string
@@ -290,8 +290,8 @@ func TestSuccessorForgetsWhoWaits(t *testing.T) {
 	})
 }
 
-// TestSuccessorRefused: a sentinel that can not be made leaves the one before as
-// it was, and nobody goes on from one that runs.
+// TestSuccessorRefused checks that a sentinel with an invalid configuration leaves its predecessor
+// intact. A running predecessor is refused.
 func TestSuccessorRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, newAPI(cluster("a", "", 2, 1)))
@@ -357,7 +357,8 @@ func TestSuccessorKeepsTheBudget(t *testing.T) {
 	})
 }
 
-// TestStats: who is down can be told apart, and each round tells.
+// TestStats checks that Stats distinguishes a failed API from a failed broker, and that each round
+// reports.
 func TestStats(t *testing.T) {
 	inEveryMode(t, func(t *testing.T, mode sentinel.Mode, offer func(*feedAPI)) {
 		t.Helper()

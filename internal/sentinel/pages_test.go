@@ -14,7 +14,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/sentinel"
 )
 
-// fleet is an API with n resources that are due.
+// fleet returns an API with n due resources.
 func fleet(n int) *fakeAPI {
 	api := newAPI()
 	for i := range n {
@@ -24,8 +24,7 @@ func fleet(n int) *fakeAPI {
 	return api
 }
 
-// probes is how often a server that knows no tokens is asked what else it
-// knows.
+// probes is the number of test requests to a server without tokens.
 const probes = 2
 
 // TestPages: whatever way of paging the server knows, every resource is seen,

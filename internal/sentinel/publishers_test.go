@@ -9,9 +9,8 @@ import (
 	"time"
 )
 
-// TestPublishers: there are as many as there is work for, within the limit, and
-// none when there has been no work for a while; whoever waits for one gets it,
-// also when that is just about to leave.
+// TestPublishers checks the number of publishers: as many as necessary, within the limit, and none
+// after a pause. A waiting caller always gets one, also one that is about to end.
 func TestPublishers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const limit = 3

@@ -17,7 +17,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/sentinel"
 )
 
-// A fakeShard owns what it is told to.
+// A fakeShard owns the resources that a test assigns.
 type fakeShard struct {
 	mu      sync.Mutex
 	owned   map[string]bool
@@ -65,7 +65,7 @@ func (s *fakeShard) Changed() <-chan struct{} {
 	return s.changed
 }
 
-// divide gives it some resources and takes others away.
+// divide adds some resources to the shard and removes others.
 func (s *fakeShard) divide(give, take []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -79,7 +79,7 @@ func (s *fakeShard) divide(give, take []string) {
 	s.changed = make(chan struct{})
 }
 
-// drained waits until nothing is being published of some resources.
+// drained waits until no event about some resources is in flight.
 func (s *fakeShard) drained(ids []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -94,7 +94,7 @@ func (s *fakeShard) holds(id string) bool {
 	return s.held[id] > 0
 }
 
-// ids are those of so many clusters, from one on.
+// ids returns the ids of clusters from one number to another.
 func ids(from, to int) []string {
 	var all []string
 	for i := from; i < to; i++ {
@@ -103,7 +103,7 @@ func ids(from, to int) []string {
 	return all
 }
 
-// offers make an API that has a mode sentinels may follow.
+// offers holds functions that enable a mode in an API.
 var offers = map[sentinel.Mode]func(*feedAPI){
 	sentinel.ModeSweep:  func(a *feedAPI) { a.cursors, a.watches = false, false },
 	sentinel.ModeETag:   func(a *feedAPI) { a.cursors, a.watches, a.tags = false, false, true },
@@ -121,8 +121,8 @@ func inEveryMode(t *testing.T, test func(t *testing.T, mode sentinel.Mode, offer
 	}
 }
 
-// TestShard: only what is ours is published and counted; what is gained is
-// published at once; what is lost is left alone from then on.
+// TestShard checks that only owned resources are published and counted. Gained resources are
+// published at once, and lost ones no more.
 func TestShard(t *testing.T) {
 	inEveryMode(t, func(t *testing.T, mode sentinel.Mode, offer func(*feedAPI)) {
 		t.Helper()
@@ -240,8 +240,7 @@ func TestShardLostWhilePublishing(t *testing.T) {
 	})
 }
 
-// TestShardLooksUpItsOwn: what was lost is not looked up any more, even if
-// nothing can be listed.
+// TestShardLooksUpItsOwn checks that a lost resource is not looked up any more, even if lists fail.
 func TestShardLooksUpItsOwn(t *testing.T) {
 	for _, mode := range []sentinel.Mode{sentinel.ModeCursor, sentinel.ModeWatch} {
 		t.Run(string(mode), func(t *testing.T) {
@@ -301,9 +300,8 @@ func TestDividedAllTheTime(t *testing.T) {
 	})
 }
 
-// A transfer hands resources from one of two shards to the other, as a group of
-// sentinels does: first the one has nothing under way any more, then the other
-// has it.
+// transfer moves resources from one of two shards to the other, as a group of sentinels does. The
+// old owner finishes its attempts before the new owner gets them.
 func transfer(from, to *fakeShard, ids []string) {
 	from.divide(nil, ids)
 	from.drained(ids)
@@ -376,8 +374,8 @@ func TestTransfers(t *testing.T) {
 	}
 }
 
-// A sharedBroker is slow, fails now and then, and sees to it that nobody
-// publishes about a resource beside another.
+// A sharedBroker is slow and sometimes fails. It checks that no two sentinels publish about a
+// resource concurrently.
 type sharedBroker struct {
 	mu        sync.Mutex
 	dice      *rand.Rand

@@ -118,8 +118,8 @@ func TestMaxPerSecond(t *testing.T) {
 	})
 }
 
-// TestJitter: what was reported on at one time falls due at many, none later
-// than its age, and at the same times in another process.
+// TestJitter checks that resources with the same report time fall due at different times. None is
+// later than its age, and the times are the same in another process.
 func TestJitter(t *testing.T) {
 	const n, age = 200, 10 * time.Minute
 	play := func(t *testing.T, mode sentinel.Mode) (ids []string) {

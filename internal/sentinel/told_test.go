@@ -15,7 +15,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/sentinel"
 )
 
-// sumOf adds up a number that stands in log lines.
+// sumOf adds up a number in log lines.
 func sumOf(t *testing.T, lines []string, key string) (sum int) {
 	t.Helper()
 	number := regexp.MustCompile(key + `=(\d+)`)
@@ -110,8 +110,8 @@ func TestWarnsOfEachGenerationOnce(t *testing.T) {
 	})
 }
 
-// TestOmittedLinesAreCounted: what the log leaves out of many alike is told in
-// a line of its own, at the latest when the sentinel stops.
+// TestOmittedLinesAreCounted checks that a separate line reports the number of suppressed lines, at
+// the latest when the sentinel stops.
 func TestOmittedLinesAreCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fleet := clusterIDs(100)
@@ -143,8 +143,8 @@ func TestOmittedLinesAreCounted(t *testing.T) {
 	})
 }
 
-// TestEachSkipIsLogged: at debug each resource that a round skips has a line,
-// also where the round does not look it up. At info there is none.
+// TestEachSkipIsLogged checks that each skipped resource has a line at debug, even without a
+// lookup, and none at info.
 func TestEachSkipIsLogged(t *testing.T) {
 	inEveryMode(t, func(t *testing.T, _ sentinel.Mode, offer func(*feedAPI)) {
 		t.Helper()

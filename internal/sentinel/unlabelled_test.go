@@ -64,8 +64,8 @@ func TestLabelsNotReturned(t *testing.T) {
 	}
 }
 
-// TestLabelsOnALaterPage: what was trusted on an earlier page of the list is
-// checked from the next list on.
+// TestLabelsOnALaterPage checks that resources that were trusted on an earlier page are checked
+// from the next list on.
 func TestLabelsOnALaterPage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api, generation := newAPI(), 0

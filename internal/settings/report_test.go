@@ -132,8 +132,7 @@ func TestReportWrap(t *testing.T) {
 	}
 }
 
-// TestWriteReadsBack proves that what is in force can be written down and
-// used as the file.
+// TestWriteReadsBack checks that the written effective configuration can be used as the file.
 func TestWriteReadsBack(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		text := rapid.OneOf(rapid.String(), rapid.SampledFrom([]string{"true", "1", "~", "a: b", " x ", "#", "- a", "a\nb", "\t", "'", `"`, "<<"}))

@@ -33,7 +33,7 @@ type api struct {
 	KeyFile  string          `key:"key_file" doc:"Its key." validate:"required_with=CertFile"`
 }
 
-// config has one of everything.
+// config has a field of every type.
 type config struct {
 	common
 
@@ -55,7 +55,7 @@ type config struct {
 	Ignored string
 }
 
-// minimal is the least that is valid.
+// minimal is a minimal valid configuration.
 const minimal = "api: {endpoint: 'http://api:8080'}\n"
 
 func newEnv(pairs ...string) func(string) (string, bool) {

@@ -133,7 +133,7 @@ func TestTracingOff(t *testing.T) {
 	}
 }
 
-// newCollector takes spans at path, and answers with code.
+// newCollector accepts spans at path, and responds with code.
 func newCollector(t *testing.T, path string, code int) (url string, spans func() []string) {
 	t.Helper()
 	got := make(chan string, 100)

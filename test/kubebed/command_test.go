@@ -85,8 +85,8 @@ kubectl create -f ` + manifest + ` && kubectl wait --for=jsonpath='{.status.last
 	}
 }
 
-// TestUntilToldToEnd holds that kubectl reaches it by what is printed, until
-// it is told to end.
+// TestUntilToldToEnd checks that kubectl works with the printed variables until the control plane
+// is stopped.
 func TestUntilToldToEnd(t *testing.T) {
 	t.Parallel()
 	var stdout, stderr logtest.Buffer

@@ -193,8 +193,7 @@ func TestCheckerObjects(t *testing.T) {
 	}
 }
 
-// calm is a world in which nothing goes wrong, with every feature and room
-// enough in the window.
+// calm returns a world without faults, with every feature and enough room in the window.
 func calm() simulation.World {
 	w := simulation.NewWorld(5)
 	w.Features = model.Features{Keyset: true, ETag: true, Cursor: true, Watch: true, Most: 500}

@@ -15,7 +15,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// How many worlds are played where SEEDS does not say; a few with -short.
+// The default number of worlds without SEEDS; a few with -short.
 const (
 	seeds = 500
 	few   = 50
@@ -43,7 +43,7 @@ func TestSimulation(t *testing.T) {
 	}
 }
 
-// number is what the environment says, -1 if nothing.
+// number returns an environment variable as a number, or -1 if it is not set.
 func number(t *testing.T, name string) int64 {
 	t.Helper()
 	text := os.Getenv(name)
@@ -66,8 +66,7 @@ func world(t *testing.T, seed uint64) {
 	}
 }
 
-// play plays a world and looks for breaches of its promise, which may be
-// another.
+// play plays a world and finds breaches of its promise, or of another one.
 func play(t *testing.T, w simulation.World, planted simulation.Planted, other func(*history.Promise)) (h *history.History, breaches []history.Breach) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {

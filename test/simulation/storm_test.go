@@ -22,9 +22,9 @@ import (
 	"github.com/fleetloop/fleetloop/test/simulation/model"
 )
 
-// storm is how many resources a storm has: the race detector takes its time,
-// so there are fewer under it. `go test ./test/simulation -run TestStorm -storm
-// 1000000 -timeout 1h` is the largest that is promised.
+// storm is the number of resources in a storm. It is smaller with the race detector, which is slow.
+// `go test ./test/simulation -run TestStorm -storm 1000000 -timeout 1h` is the largest supported
+// storm.
 var storm = flag.Int("storm", map[bool]int{false: 100_000, true: 10_000}[raceEnabled], "resources of a storm")
 
 const (
@@ -142,7 +142,7 @@ func run(ctx context.Context, t *testing.T, network *model.Network, broker *mode
 	}
 }
 
-// wantNoStorm counts the events by ten seconds.
+// wantNoStorm counts the events per ten seconds.
 func wantNoStorm(t *testing.T, begin time.Time, events []*history.Event, steady float64) {
 	t.Helper()
 	const window = 10 // seconds

@@ -14,13 +14,13 @@ import (
 
 const root = "../.."
 
-// A module is what a go.mod requires.
+// A module holds the requirements of a go.mod.
 type module struct {
 	direct []string
 	all    []string // with what others require
 }
 
-// required reads the go.mod at path.
+// required parses the go.mod at path.
 func required(t *testing.T, path string) module {
 	t.Helper()
 	out, err := exec.CommandContext(t.Context(), "go", "mod", "edit", "-json", path).Output()
@@ -46,8 +46,8 @@ func required(t *testing.T, path string) module {
 	return m
 }
 
-// modules are those of the repository, by folder. One that is embedded has a
-// go.mod.txt, or its folder could not be embedded.
+// modules returns the modules of the repository, by folder. An embedded module has a go.mod.txt,
+// because a folder with a go.mod cannot be embedded.
 func modules(t *testing.T) map[string]module {
 	t.Helper()
 	out, err := exec.CommandContext(t.Context(), "git", "-C", root, "ls-files", "--cached", "--others", "--exclude-standard", "*go.mod", "*go.mod.txt").Output()
@@ -61,8 +61,8 @@ func modules(t *testing.T) map[string]module {
 	return found
 }
 
-// explained gives what the page says of each module, by folder: a section
-// whose title is a folder is about the module there.
+// explained returns the modules that the page describes, by folder: a section whose title is a
+// folder is about the module there.
 func explained(text string) map[string][]string {
 	found := map[string][]string{}
 	folder := "."

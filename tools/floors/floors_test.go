@@ -24,8 +24,8 @@ type rule struct {
 	} `yaml:"deny"`
 }
 
-// newRules reads the rules from the project's configuration, and gives the
-// same configuration with depguard as its only linter.
+// newRules reads the rules from the project's configuration, and returns the same configuration
+// with depguard as its only linter.
 func newRules(t *testing.T) (map[string]rule, []byte) {
 	t.Helper()
 	raw, err := os.ReadFile("../../.golangci.yml")
@@ -63,8 +63,8 @@ func newRules(t *testing.T) (map[string]rule, []byte) {
 	return rules.Rules, only
 }
 
-// places gives the folders in which a rule must bite: one for each alternative
-// of its positive patterns, both directly in the folder and below it.
+// places returns the folders in which a rule must apply: one for each alternative of its positive
+// patterns, both directly in the folder and below it.
 func places(r rule) []string {
 	var dirs []string
 	for _, pattern := range r.Files {
@@ -84,7 +84,7 @@ func places(r rule) []string {
 	return dirs
 }
 
-// expand gives the alternatives of one {a,b} group.
+// expand returns the alternatives of one {a,b} group.
 func expand(pattern string) []string {
 	before, rest, found := strings.Cut(pattern, "{")
 	if !found {
@@ -98,7 +98,7 @@ func expand(pattern string) []string {
 	return out
 }
 
-// scratch is a module of planted violations.
+// scratch is a module with planted violations.
 type scratch struct {
 	t    *testing.T
 	dir  string
@@ -116,8 +116,8 @@ func (s scratch) write(name, text string) {
 	}
 }
 
-// provide gives an importable package below pkg: a stand-in inside the module
-// or a vendored one. It is a leaf, so that no two plants make a cycle.
+// provide returns an importable package below pkg: a stand-in inside the module or a vendored one.
+// It has no imports, so that violations never form a cycle.
 func (s scratch) provide(pkg string) string {
 	if !strings.Contains(pkg, ".") {
 		return pkg // the standard library's own

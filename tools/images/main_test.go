@@ -27,8 +27,8 @@ import (
 	"github.com/fleetloop/fleetloop/tools/images/image"
 )
 
-// budget is how large an image may be as it is pulled, in MiB. What makes one
-// larger should be seen and wanted.
+// budget is the maximum size of a compressed image, in MiB. A larger image must be a visible
+// decision.
 var budget = map[string]int64{
 	"action-runner":         8,
 	"cluster-worker":        13,
@@ -39,7 +39,7 @@ var budget = map[string]int64{
 	"sentinel":              26,
 }
 
-// made holds the images of every binary, made once for all tests.
+// made holds the images of every binary, built once for all tests.
 var made struct {
 	dir  string
 	once func() error
@@ -64,7 +64,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// binaries are those that the repository has.
+// binaries returns the binaries of the repository.
 func binaries() []string {
 	entries, err := os.ReadDir("../../cmd")
 	if err != nil {
@@ -77,7 +77,7 @@ func binaries() []string {
 	return names
 }
 
-// newIndex makes the images, and gives the index of one binary's.
+// newIndex builds the images, and returns the index for one binary.
 func newIndex(t *testing.T, binary string) v1.ImageIndex {
 	t.Helper()
 	if testing.Short() {
@@ -89,7 +89,7 @@ func newIndex(t *testing.T, binary string) v1.ImageIndex {
 	return indexIn(t, made.dir, binary)
 }
 
-// indexIn gives the index in the only entry of a layout.
+// indexIn returns the index in the only entry of a layout.
 func indexIn(t *testing.T, dir, binary string) v1.ImageIndex {
 	t.Helper()
 	entry, err := layout.ImageIndexFromPath(filepath.Join(dir, binary))
@@ -110,7 +110,7 @@ func indexIn(t *testing.T, dir, binary string) v1.ImageIndex {
 	return index
 }
 
-// newImage gives the image of a binary for this machine.
+// newImage returns the image of a binary for this machine.
 func newImage(t *testing.T, binary string) v1.Image {
 	t.Helper()
 	newIndex(t, binary)
@@ -131,7 +131,7 @@ func imageIn(t *testing.T, dir, binary string) v1.Image {
 	return img
 }
 
-// extract writes what an image holds to a folder.
+// extract writes the content of an image to a folder.
 func extract(t *testing.T, img v1.Image) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -288,9 +288,9 @@ func TestRoots(t *testing.T) {
 	}
 }
 
-// TestSameProgram: building again gives the same program, or no image could
-// be the same; and what -files writes is what the layer holds. Somebody may
-// change the source between two builds, so it may take more than one attempt.
+// TestSameProgram checks that a second build gives the same program, and that the output of -files
+// equals the layer. The source may change between two builds, so the test may need more than one
+// attempt.
 func TestSameProgram(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds a binary twice")
@@ -314,7 +314,7 @@ func TestSameProgram(t *testing.T) {
 	}
 }
 
-// listing gives each file under dir with its mode and a hash of its content.
+// listing returns each file under dir with its mode and a hash of its content.
 func listing(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	list := map[string]string{}

@@ -18,7 +18,7 @@ import (
 	"github.com/fleetloop/fleetloop/tools/images/sbom"
 )
 
-// A client speaks to a registry as the tools that push and pull do.
+// A client accesses a registry as tools for push and pull do.
 type client struct {
 	t    *testing.T
 	base string
@@ -46,7 +46,7 @@ func (c client) do(method, path string, kind types.MediaType, body []byte, want 
 	return text
 }
 
-// push puts each image of the index, artifacts too, and then the index.
+// push uploads each image of the index, including artifacts, and then the index.
 func (c client) push(index v1.ImageIndex, tag string) {
 	c.t.Helper()
 	manifest, err := index.IndexManifest()

@@ -14,7 +14,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/layout"
 )
 
-// newClone copies the source to a git repository of its own, with one commit.
+// newClone copies the source to a new git repository with one commit.
 func newClone(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -69,8 +69,8 @@ func runIn(t *testing.T, dir, name string, args ...string) string {
 	return string(out)
 }
 
-// wantVersion builds the program and its image with make and compares what they
-// and the manifests beside the image name with the wanted version.
+// wantVersion builds the program and its image with make and compares their version, and that of
+// the manifests next to the image, with the wanted version.
 func wantVersion(t *testing.T, dir, want string) {
 	t.Helper()
 	const binary = "action-runner"

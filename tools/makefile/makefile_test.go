@@ -41,8 +41,8 @@ func newModule(t *testing.T, name string, packages map[string]string) string {
 	return dir
 }
 
-// makeTest runs a target of the Makefile on other modules than the
-// repository's, without what the target needs set up.
+// makeTest runs a target of the Makefile on modules other than the repository's, without the setup
+// of the target.
 func makeTest(t *testing.T, target []string, modules ...string) (string, error) {
 	t.Helper()
 	return runMake(t, nil, append(target, "-o", "setup-test", "-o", "kubebed",
@@ -87,7 +87,7 @@ func TestReportsAllFailures(t *testing.T) {
 	}
 }
 
-// TestPasses: there is no summary where nothing failed.
+// TestPasses checks that a run without failures has no summary.
 func TestPasses(t *testing.T) {
 	module := newModule(t, "one", map[string]string{"good": "func TestPass(*testing.T) {}"})
 	out, err := makeTest(t, []string{"test"}, module, module)

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// typescript is what the live view writes: two frames of three lines.
+// typescript is the output of the live view: two frames of three lines.
 const typescript = "starting\r\n\x1b[?1049h\x1b[?25l\x1b[2J" +
 	"\x1b[?2026h\x1b[H\x1b[1mClusters\x1b[0m  4\x1b[K\r\n\x1b[2m● Ready  0\x1b[0m\x1b[K\x1b[J\x1b[?2026l" +
 	"\x1b[?2026h\x1b[H\x1b[1mClusters\x1b[0m  4\x1b[K\r\n\x1b[32m● Ready  2 <██>\x1b[0m\x1b[K\r\n\x1b[K\x1b[J\x1b[?2026l" +

@@ -15,7 +15,7 @@ import (
 
 const repository = "../.."
 
-// Limits of what people have to read.
+// Limits of documents for readers.
 const (
 	maxReadmeLines = 150
 	maxWords       = 60_000 // of all Markdown outside docs/reference

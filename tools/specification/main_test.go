@@ -42,7 +42,7 @@ func TestEveryPieceIsCommitted(t *testing.T) {
 	}
 }
 
-// committed are the texts below the folder, by name.
+// committed returns the texts below the folder, by name.
 func committed(t *testing.T) map[string][]byte {
 	t.Helper()
 	files := map[string][]byte{}

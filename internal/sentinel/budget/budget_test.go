@@ -10,14 +10,14 @@ import (
 	"github.com/fleetloop/fleetloop/internal/sentinel/budget"
 )
 
-// An event is one that was allowed.
+// An event is an allowed event.
 type event struct {
 	at     time.Duration
 	urgent bool
 }
 
-// TestBounds: in no stretch of time more is allowed than its rate makes of it,
-// whoever asks when, and although the population and the clock move.
+// TestBounds checks that no interval has more events than its rate allows, for any order of calls,
+// and although the population and the clock change.
 func TestBounds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		cfg := budget.Config{
@@ -89,7 +89,7 @@ func TestBounds(t *testing.T) {
 	})
 }
 
-// spend takes all that there is every so often, and returns what that was.
+// spend takes the whole budget at each interval, and returns the number of events.
 func spend(b *budget.Budget, from time.Time, d, every time.Duration) (n int) {
 	for at := time.Duration(0); at < d; at += every {
 		for b.Take(from.Add(at)) {
@@ -142,8 +142,8 @@ func TestGrowingPopulation(t *testing.T) {
 	}
 }
 
-// TestUrgentFlood: however many specs change, they all go out, and what is due
-// by age gets a quarter of the budget.
+// TestUrgentFlood checks that all changed specs are published, and that resources due by age get a
+// quarter of the budget.
 func TestUrgentFlood(t *testing.T) {
 	begin := time.Now()
 	b := budget.New(budget.Config{Floor: 100}, begin)
@@ -186,8 +186,7 @@ func TestHardLimit(t *testing.T) {
 	}
 }
 
-// TestNext: a budget that takes the place of another does not let what was
-// spent be spent once more.
+// TestNext checks that a replacement budget does not allow spending the same budget twice.
 func TestNext(t *testing.T) {
 	cases := map[string]struct {
 		reason      string

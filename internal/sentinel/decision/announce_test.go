@@ -166,8 +166,8 @@ func TestEventID(t *testing.T) {
 	}
 }
 
-// TestEventIDWithoutTime holds that what is due since ever still gets a new id
-// with each interval: durations do not reach from year 1 to now.
+// TestEventIDWithoutTime checks that a resource that is always due gets a new id in each interval.
+// Durations do not reach from year 1 to now.
 func TestEventIDWithoutTime(t *testing.T) {
 	v := decision.Verdict{ShouldPublish: true, Interval: 10 * time.Second}
 	at := time.Unix(1_761_048_000, 0)
@@ -188,8 +188,9 @@ func TestEventIDWithoutTime(t *testing.T) {
 	}
 }
 
-// TestEventIDAcrossClocks: the API's clock is never quite ours. However far it
-// is ahead, whoever asks again soon gets the same id, and every nudge another.
+// TestEventIDAcrossClocks checks event ids with an API clock that differs from the local one. A
+// repeated attempt gets the same id and each later announcement a new one, however far the API's
+// clock is ahead.
 func TestEventIDAcrossClocks(t *testing.T) {
 	const interval = 10 * time.Second
 	profile := decision.GenerationThenAge(decision.Ages{NotReady: interval})

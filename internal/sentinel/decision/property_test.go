@@ -89,11 +89,10 @@ func TestGenerationAlwaysWins(t *testing.T) {
 	})
 }
 
-// TestHistory plays a resource through patches, reports and polls, and holds
-// what the sentinel promises whatever they are: a generation that nobody has
-// observed is published in the next round, one (generation, interval) never
-// sees two events, no two events share an id, and a resource that nobody
-// answers for is never forgotten.
+// TestHistory plays a resource through patches, reports and polls, and checks the invariants of the
+// sentinel. An unobserved generation is published in the next round, one (generation, interval)
+// never has two events, no two events share an id, and a resource without answers is never
+// forgotten.
 func TestHistory(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		ages := decision.Ages{

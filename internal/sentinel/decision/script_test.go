@@ -48,8 +48,7 @@ func TestScripts(t *testing.T) {
 	}
 }
 
-// readScript reads the lines of a case. A line that it does not know fails the
-// test.
+// readScript parses the lines of a case. An unknown line fails the test.
 func readScript(t *testing.T, text string) script {
 	t.Helper()
 	s := script{ages: decision.DefaultAges()}

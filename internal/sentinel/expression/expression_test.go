@@ -21,8 +21,7 @@ const cluster = `{"id":"cls-123","kind":"Cluster","generation":2,"labels":{"regi
 	"status":{"phase":"Ready","observed_generation":1,"last_updated_time":"2025-10-21T11:59:50Z",
 		"conditions":[{"type":"Reconciled","status":"True","observed_generation":2,"last_updated_time":"2025-10-21T11:00:00Z"},{"type":"Odd"},7]}}`
 
-// publicRules are the decision rules as the public sentinel's documents have
-// them.
+// publicRules returns the decision rules in the public sentinel's documentation.
 func publicRules() []expression.Param {
 	return []expression.Param{
 		{Name: "ref_time", Expr: `condition("Reconciled").last_updated_time`},

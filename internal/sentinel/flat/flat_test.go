@@ -52,7 +52,7 @@ func TestMap(t *testing.T) {
 	})
 }
 
-// TestFlood: the table grows with what is put in, and is small again after.
+// TestFlood checks that the table grows with its content and shrinks again.
 func TestFlood(t *testing.T) {
 	var m flat.Map[uint64]
 	if m.Get(7) != nil || m.Len() != 0 {
@@ -75,7 +75,7 @@ func TestFlood(t *testing.T) {
 	}
 }
 
-// forgetOne drops the one entry from want that is no longer in m.
+// forgetOne removes the one entry from want that is no longer in m.
 func forgetOne(t *rapid.T, m *flat.Map[int], want map[uint64]int) {
 	t.Helper()
 	for key := range want {

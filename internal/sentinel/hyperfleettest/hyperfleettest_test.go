@@ -73,8 +73,7 @@ func get[T any](t *testing.T, s *api.Server, path string) (out T) {
 	return out
 }
 
-// fleet has clusters c-00 and so on, a second apart. Those with an even number
-// are in us-east.
+// fleet creates clusters c-00 and so on, a second apart. Those with an even number are in us-east.
 func fleet(s *api.Server, n int) (ids []string) {
 	for i := range n {
 		ids = append(ids, s.Create("clusters", fmt.Sprintf("c-%02d", i), "region", []string{"us-east", "eu"}[i%2]))
@@ -206,7 +205,7 @@ func TestSearch(t *testing.T) {
 	})
 }
 
-// at is a time that many seconds after the bubble began.
+// at returns the time that many seconds after the start of the bubble.
 func at(seconds int) string {
 	return time.Date(2000, 1, 1, 0, 0, seconds, 0, time.UTC).Format(time.RFC3339)
 }
@@ -335,9 +334,8 @@ func TestReports(t *testing.T) {
 	})
 }
 
-// TestDeletion: a resource that is being deleted stays listed until its
-// adapters have finalised it, and its parent stays until one of its own
-// adapters reports after that.
+// TestDeletion checks that a resource in deletion stays listed until its adapters have finalized
+// it. Its parent stays until one of its adapters reports after that.
 func TestDeletion(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := api.New(api.Config{})

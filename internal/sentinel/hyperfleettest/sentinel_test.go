@@ -49,7 +49,7 @@ func (b *broker) Publish(_ context.Context, e *cloudevent.Event) error {
 func (*broker) InFlight() int { return 0 }
 func (*broker) Ready() error  { return nil }
 
-// taken gives and forgets the ids of the events so far, in their order.
+// taken returns and clears the ids of the events so far, in order.
 func (b *broker) taken() []string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -61,8 +61,8 @@ func (b *broker) taken() []string {
 	return ids
 }
 
-// inProcess is a transport that asks a handler directly, so that a test can
-// run in a bubble of time.
+// inProcess is a transport that calls a handler directly, so that a test can run in a synctest
+// bubble.
 type inProcess struct{ http.Handler }
 
 func (h inProcess) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -81,8 +81,7 @@ type watched struct {
 	log *bytes.Buffer
 }
 
-// watch runs a sentinel until the test ends. An empty endpoint asks h within
-// the process.
+// watch runs a sentinel until the test ends. With an empty endpoint it calls h in the process.
 func watch(t *testing.T, h http.Handler, endpoint string, change func(*sentinel.Config)) *watched {
 	t.Helper()
 	client, err := fleetclient.New(fleetclient.Config{Endpoint: cmp.Or(endpoint, "http://api")}, fleetclient.Deps{
@@ -120,7 +119,7 @@ func watch(t *testing.T, h http.Handler, endpoint string, change func(*sentinel.
 	return w
 }
 
-// metric is the value of a gauge or counter.
+// metric returns the value of a gauge or counter.
 func (w *watched) metric(t *testing.T, name string) float64 {
 	t.Helper()
 	families, err := w.reg.Gather()
@@ -145,8 +144,7 @@ func (w *watched) want(t *testing.T, when string, ids ...string) {
 	}
 }
 
-// versions are the ways in which the API has spoken, and what it was told to
-// be.
+// versions returns the versions of the API, and their configuration.
 func versions() map[string]struct {
 	cfg     api.Config
 	flavour listing.Flavour
@@ -236,7 +234,7 @@ func TestSentinelFollows(t *testing.T) {
 	}
 }
 
-// TestSentinelReminds: what is ready is announced at its age, and once.
+// TestSentinelReminds checks that a ready resource is announced at its age, and once.
 func TestSentinelReminds(t *testing.T) {
 	for name, version := range versions() {
 		t.Run(name, func(t *testing.T) {
@@ -261,8 +259,8 @@ func TestSentinelReminds(t *testing.T) {
 	}
 }
 
-// TestSentinelLeavesAlone: a kind that no adapter reports on is announced at
-// the age of what is ready, and not by every poll.
+// TestSentinelLeavesAlone checks that a kind without adapters is announced at the age of ready
+// resources, and not in every poll.
 func TestSentinelLeavesAlone(t *testing.T) {
 	for _, era := range []api.Era{api.Today, api.Third} {
 		synctest.Test(t, func(t *testing.T) {

@@ -18,7 +18,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/sentinel/index"
 )
 
-// A model does plainly what an index does.
+// A model is a plain implementation of an index.
 type model struct {
 	born    time.Time
 	entries map[string]*entry
@@ -109,7 +109,7 @@ func (m *model) ready() (n int) {
 	return n
 }
 
-// ids are UUIDs, what looks like one and is none, and other ids.
+// ids generates UUIDs, ids that resemble UUIDs, and other ids.
 func ids() *rapid.Generator[string] {
 	return rapid.Custom(func(t *rapid.T) string {
 		n := rapid.IntRange(0, 400).Draw(t, "n")
@@ -122,8 +122,8 @@ func ids() *rapid.Generator[string] {
 
 func uuid(n int) string { return fmt.Sprintf("019a8e30-7c40-7b21-9d0e-%012x", n) }
 
-// TestIndex holds the index against the model: what is taken, in which order,
-// and how much there is, whatever was said before and by whom.
+// TestIndex compares the index with the model: the taken resources, their order, and the counts,
+// for any sequence of updates.
 func TestIndex(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		born := time.Now()
@@ -211,7 +211,7 @@ func (h *history) step() {
 	}
 }
 
-// pass is one of the passes so far, the latest or an older one.
+// pass returns one of the passes so far, the latest or an older one.
 func (h *history) pass() uint8 {
 	if len(h.passes) == 0 {
 		return 0
@@ -219,7 +219,7 @@ func (h *history) pass() uint8 {
 	return rapid.SampledFrom(append(h.passes[max(0, len(h.passes)-2):], h.passes[len(h.passes)-1])).Draw(h.T, "pass")
 }
 
-// take takes from both. Without again, what is taken is removed.
+// take takes from both. Without again, it removes the taken resources.
 func (h *history) take(limit int, again time.Time) {
 	late := h.m.overdue(h.now)
 	var got []string
@@ -259,7 +259,7 @@ func (h *history) take(limit int, again time.Time) {
 	}
 }
 
-// taken are the ids that are given out at a time.
+// taken returns the ids that are taken at a time.
 func taken(x *index.Index, now time.Time, limit int) []string {
 	var got []string
 	x.Take(now, limit, now.Add(time.Hour), func(id string) { got = append(got, id) })
@@ -292,7 +292,8 @@ func TestTimesOutOfRange(t *testing.T) {
 	}
 }
 
-// TestNow: what has no time is due at once, behind what is due for longer.
+// TestNow checks that a resource without a time is due at once, after those that are overdue
+// longer.
 func TestNow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := index.New(time.Now())
@@ -305,8 +306,8 @@ func TestNow(t *testing.T) {
 	})
 }
 
-// TestOrderOfOldDebts: what was due before the index was made is still served
-// in its order, as after an outage with a restart.
+// TestOrderOfOldDebts checks that resources due before the creation of the index keep their order,
+// as after an outage with a restart.
 func TestOrderOfOldDebts(t *testing.T) {
 	born := time.Now()
 	x := index.New(born)
@@ -425,7 +426,7 @@ func BenchmarkTakeSome(b *testing.B) {
 	}
 }
 
-// filled has n resources that fall due within an hour from a time on.
+// filled returns an index with n resources that fall due within an hour from a time on.
 func filled(n int, in time.Duration) (*index.Index, func(int) []byte) {
 	born := time.Now()
 	x := index.New(born)

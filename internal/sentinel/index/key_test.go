@@ -2,7 +2,7 @@ package index
 
 import "testing"
 
-// FuzzParse: what is kept as a UUID comes back as it was given.
+// FuzzParse checks that an id stored as a UUID is returned unchanged.
 func FuzzParse(f *testing.F) {
 	for _, seed := range []string{"019a8e30-7c40-7b21-9d0e-0123456789ab", "019A8E30-7c40-7b21-9d0e-0123456789ab", "", "-19a8e30-7c40-7b21-9d0e-0123456789a-"} {
 		f.Add([]byte(seed))

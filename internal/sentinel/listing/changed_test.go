@@ -67,8 +67,8 @@ func TestWalkChanged(t *testing.T) {
 	walk("always", 3, 0, 1)
 }
 
-// TestWalkChangedBroken: a walk that breaks off loses nothing of what was
-// known of the pages that it did not reach.
+// TestWalkChangedBroken checks that an interrupted walk keeps the state of the pages that it did
+// not reach.
 func TestWalkChangedBroken(t *testing.T) {
 	f := newFleet(50)
 	down := false
@@ -118,8 +118,8 @@ func TestWalkChangedCircle(t *testing.T) {
 	}
 }
 
-// TestWalkChangedPublicly: a proxy before the public API may give tags. What
-// was known by another way of asking counts no more.
+// TestWalkChangedPublicly checks a proxy with tags in front of the public API. Tags of another way
+// of paging do not count.
 func TestWalkChangedPublicly(t *testing.T) {
 	for _, cfg := range []hyperfleettest.Config{{}, {IgnoreSearch: true}, {IgnoreOrder: true}} {
 		api := hyperfleettest.New(cfg)
@@ -145,7 +145,7 @@ func TestWalkChangedPublicly(t *testing.T) {
 	}
 }
 
-// tagging gives every answer a tag, as a caching proxy does.
+// tagging adds a tag to every response, as a caching proxy does.
 func tagging(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		w := httptest.NewRecorder()

@@ -34,8 +34,7 @@ type statusError struct {
 func (e statusError) Error() string   { return fmt.Sprintf("GET: %d %s", e.code, e.text) }
 func (e statusError) StatusCode() int { return e.code }
 
-// A source answers with what a function says. The tag of a page is its body,
-// unless untagged.
+// A source responds with the result of a function. The tag of a page is its body, unless untagged.
 type source struct {
 	answer   func(path string, q url.Values) (string, error)
 	untagged bool
@@ -98,7 +97,7 @@ func (r *rest) Close() error {
 	return nil
 }
 
-// wantClosed checks that no page was left half read.
+// wantClosed checks that all pages were closed.
 func (s *source) wantClosed(t *testing.T) {
 	t.Helper()
 	s.mu.Lock()
@@ -108,7 +107,7 @@ func (s *source) wantClosed(t *testing.T) {
 	}
 }
 
-// requests gives and forgets the requests so far.
+// requests returns and clears the requests so far.
 func (s *source) requests() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -117,7 +116,7 @@ func (s *source) requests() []string {
 	return calls
 }
 
-// A fleet is a server of our own kind.
+// A fleet is a server of the Fleetloop flavour.
 type fleet struct {
 	ids    []string
 	labels map[string]string // region by id
@@ -189,7 +188,7 @@ func (f *fleet) answer(path string, q url.Values) (string, error) {
 	return fmt.Sprintf(`{"items":%s,"page":%d,"size":%d,"total":%d}`, f.items(all[from:to]), page, to-from, len(all)), nil
 }
 
-// A reader reads pages, and keeps what it saw since the list last began.
+// A reader reads pages, and stores the ids since the last start of the list.
 type reader struct {
 	seen      []string
 	again     int // how often it began
@@ -221,7 +220,7 @@ func (r *reader) read(pg listing.Page) (scan.Envelope, error) {
 	})
 }
 
-// wantOnce holds that every id was seen exactly once.
+// wantOnce checks that every id was seen exactly once.
 func (r *reader) wantOnce(t *testing.T, when string, ids []string) {
 	t.Helper()
 	got := slices.Sorted(slices.Values(r.seen))
@@ -240,7 +239,7 @@ func mustParse(t *testing.T, text string) selector.Selector {
 	return sel
 }
 
-// serve gives a server that answers with h.
+// serve returns the URL of a server with the handler h.
 func serve(t *testing.T, h http.Handler) string {
 	t.Helper()
 	server := httptest.NewServer(h)

@@ -15,8 +15,8 @@ import (
 	"github.com/fleetloop/fleetloop/internal/sentinel/listing"
 )
 
-// TestPublicAPI: whatever version of the public API it is, and whether or not
-// it was told so, every resource that matches is seen exactly once per walk.
+// TestPublicAPI checks all versions of the public API, with and without a configured flavour. Each
+// walk returns every matching resource exactly once.
 func TestPublicAPI(t *testing.T) {
 	const eu, all = 55, 110 // every second one is in region eu
 	cases := map[string]struct {
@@ -134,7 +134,7 @@ func TestPublicAPI(t *testing.T) {
 	}
 }
 
-// newWalker gives a walker that goes over a real connection.
+// newWalker returns a walker with a real connection.
 func newWalker(t *testing.T, api http.Handler, log *bytes.Buffer, cfg listing.Config) *listing.Walker {
 	t.Helper()
 	client, err := fleetclient.New(fleetclient.Config{Endpoint: serve(t, api)}, fleetclient.Deps{})
@@ -146,7 +146,7 @@ func newWalker(t *testing.T, api http.Handler, log *bytes.Buffer, cfg listing.Co
 	return listing.New(cfg, client)
 }
 
-// plain makes requests readable.
+// plain returns requests in readable form.
 func plain(t *testing.T, requests []string) []string {
 	t.Helper()
 	for i, r := range requests {
@@ -186,8 +186,8 @@ func TestSmallCollections(t *testing.T) {
 	}
 }
 
-// TestGrowsWhileListed: what is there all the time is seen, whatever is
-// created and deleted beside it.
+// TestGrowsWhileListed checks that a permanent resource is listed, whatever other resources are
+// created and deleted meanwhile.
 func TestGrowsWhileListed(t *testing.T) {
 	api := hyperfleettest.New(hyperfleettest.Config{})
 	var ids []string

@@ -73,7 +73,7 @@ func TestWalk(t *testing.T) {
 	}
 }
 
-// TestHalfReadPages: a page that nobody reads to its end is closed all the same.
+// TestHalfReadPages checks that a page is closed even if it was not read to its end.
 func TestHalfReadPages(t *testing.T) {
 	stop := errors.New("enough")
 	src := &source{answer: newFleet(57).answer, head: 30}

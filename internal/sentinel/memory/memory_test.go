@@ -72,8 +72,8 @@ func TestMemoryForgets(t *testing.T) {
 	}
 }
 
-// TestMemoryKeepsAnswers: what was asked for before an answer came by must not
-// be announced after it.
+// TestMemoryKeepsAnswers checks that data requested before an answer does not cause an announcement
+// after it.
 func TestMemoryKeepsAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := New(10)
@@ -109,8 +109,8 @@ func TestMemoryIsBounded(t *testing.T) {
 	}
 }
 
-// TestMemoryIsSmall: a fleet of which nobody answers for anything must fit into
-// a small pod, and be let go when it is over.
+// TestMemoryIsSmall checks that the memory of a fleet without any answers fits into a small pod,
+// and is released afterwards.
 func TestMemoryIsSmall(t *testing.T) {
 	const most = 450_000 / 8 // the default would only take longer
 	m := New(most)
@@ -139,7 +139,7 @@ func TestMemoryIsSmall(t *testing.T) {
 	runtime.KeepAlive(m)
 }
 
-// heap is how many bytes are in use.
+// heap returns the number of bytes in use.
 func heap() int64 {
 	runtime.GC()
 	var stats runtime.MemStats

@@ -144,9 +144,8 @@ func TestNothingLostUnderLoad(t *testing.T) {
 	h.wantOnce(t)
 }
 
-// TestWithoutItsAPIServer takes the API server away: what runs goes on and is
-// ready, and what was changed meanwhile takes effect. It stands alone, because the
-// others share the server.
+// TestWithoutItsAPIServer stops the API server: running sentinels continue and are ready, and later
+// changes take effect. It has its own server, because the other tests share one.
 func TestWithoutItsAPIServer(t *testing.T) { //nolint:paralleltest // see above
 	h := newHost(t)
 	r := h.start(t, "one", "us")

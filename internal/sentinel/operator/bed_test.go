@@ -68,8 +68,7 @@ const (
 	brokerB = "nats://user:canary-b@broker-b" //nolint:gosec // no secret
 )
 
-// A host is a namespace of the bed with an operator in it, whose sentinels
-// have fakes around them.
+// A host is a namespace of the bed with an operator, whose sentinels have fake dependencies.
 type host struct {
 	bed       *kubebed.Bed
 	namespace string
@@ -79,8 +78,8 @@ type host struct {
 	brokers   *operatortest.Brokers
 }
 
-// newHost makes a namespace and an account with the rights of a sentinel that
-// uses the given Secrets.
+// newHost creates a namespace and an account with the permissions of a sentinel that uses the given
+// Secrets.
 func newHost(t *testing.T, secrets ...string) *host {
 	t.Helper()
 	h := &host{bed: kubebedtest.Bed(t), namespace: kubebedtest.Namespace(t), fleet: operatortest.NewFleet("a", "b", "c"), brokers: operatortest.NewBrokers()}
@@ -116,7 +115,7 @@ type run struct {
 	done    chan error
 }
 
-// start runs an operator; no name is all of the namespace.
+// start runs an operator; an empty name selects all objects of the namespace.
 func (h *host) start(t *testing.T, name, identity string, change ...func(*operator.Config, *operator.Deps)) *run {
 	t.Helper()
 	r := &run{log: &logtest.Buffer{}, metrics: prometheus.NewRegistry(), done: make(chan error, 1)}
@@ -160,7 +159,7 @@ func (r *run) stop(t *testing.T) {
 	r.done <- nil
 }
 
-// spec is a SentinelConfig on the first fleet and broker.
+// spec returns a SentinelConfig for the first fleet and broker.
 func spec(name string, change ...func(*v1alpha1.SentinelConfigSpec)) *v1alpha1.SentinelConfig {
 	sc := &v1alpha1.SentinelConfig{
 		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "SentinelConfig"},
@@ -211,8 +210,8 @@ func (h *host) get(t *testing.T, name string) *v1alpha1.SentinelConfig {
 	return &sc
 }
 
-// wantCondition waits until a condition has a status, and a reason or message
-// that holds a text; it gives the object.
+// wantCondition waits until a condition has a status, and a reason or message that contains a text.
+// It returns the object.
 func (h *host) wantCondition(t *testing.T, name, condition string, status metav1.ConditionStatus, text string) (sc *v1alpha1.SentinelConfig) {
 	t.Helper()
 	eventually(t, func() error {
@@ -247,7 +246,7 @@ func (h *host) wantAnnounced(t *testing.T, url string, ids ...string) {
 	})
 }
 
-// wantOnce checks that no event came twice.
+// wantOnce checks that no event was published twice.
 func (h *host) wantOnce(t *testing.T) {
 	t.Helper()
 	seen := map[string]bool{}

@@ -67,7 +67,7 @@ func (h *fakeHost) Secret(_ context.Context, key types.NamespacedName) (map[stri
 	return data, nil
 }
 
-// ApplyStatus keeps what each owner applied last, and makes the status of it.
+// ApplyStatus stores what each owner applied last, and computes the status from it.
 func (h *fakeHost) ApplyStatus(_ context.Context, ref reference, status *v1alpha1.SentinelConfigStatus, owner string) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -91,7 +91,7 @@ func (h *fakeHost) ApplyStatus(_ context.Context, ref reference, status *v1alpha
 	return nil
 }
 
-// written are the owners that wrote, since the last call.
+// written returns the owners that wrote since the last call.
 func (h *fakeHost) written() []string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -109,7 +109,7 @@ func (h *fakeHost) status() v1alpha1.SentinelConfigStatus {
 	return v1alpha1.SentinelConfigStatus{}
 }
 
-// A fakeTeller keeps the reasons of what was told.
+// A fakeTeller stores the reasons of emitted events.
 type fakeTeller struct {
 	mu   sync.Mutex
 	told []string
@@ -125,7 +125,7 @@ func (f *fakeTeller) Tell(_ context.Context, _ reference, _ instance.State, e ha
 	f.told = append(f.told, reason)
 }
 
-// take gives what was told since the last call.
+// take returns the reasons since the last call.
 func (f *fakeTeller) take() []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -14,8 +14,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/kube/roles"
 )
 
-// loadErrors are the counts of configurations that could not be loaded, by
-// shard and resource type.
+// loadErrors returns the counts of failed loads, by shard and resource type.
 func (r *run) loadErrors(t *testing.T) map[string]float64 {
 	t.Helper()
 	got := map[string]float64{}
@@ -27,8 +26,7 @@ func (r *run) loadErrors(t *testing.T) map[string]float64 {
 	return got
 }
 
-// wantLoadErrors waits until one series has counted something, or nothing, and
-// is the only one.
+// wantLoadErrors waits until one series has a count, or zero, and is the only one.
 func (r *run) wantLoadErrors(t *testing.T, series string, counted bool) {
 	t.Helper()
 	eventually(t, func() error {

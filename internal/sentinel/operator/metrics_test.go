@@ -27,7 +27,7 @@ func (r *run) eachSeries(t *testing.T, visit func(name string, labels map[string
 	}
 }
 
-// wantConfigs waits until the metrics count so many objects.
+// wantConfigs waits until the metrics contain the given counts of objects.
 func (r *run) wantConfigs(t *testing.T, served, unserved float64) {
 	t.Helper()
 	eventually(t, func() error {
@@ -48,8 +48,8 @@ func (r *run) wantConfigs(t *testing.T, served, unserved float64) {
 	})
 }
 
-// TestConfigsAreCounted: an object without a sentinel shows in the metrics,
-// though it has no series of its own.
+// TestConfigsAreCounted checks that an object without a sentinel is in the metrics, although it has
+// no separate series.
 func TestConfigsAreCounted(t *testing.T) {
 	t.Parallel()
 	h := newHost(t)
@@ -104,8 +104,8 @@ func TestConfigSeries(t *testing.T) {
 	want("changed again", 2, 1, 1)
 }
 
-// configSeries are the metrics of loading the configuration; config_load stands
-// for the errors of that operation.
+// configSeries returns the metrics of loading the configuration; config_load stands for the errors
+// of that operation.
 func (r *run) configSeries(t *testing.T) map[string]float64 {
 	t.Helper()
 	got := map[string]float64{}

@@ -19,13 +19,12 @@ import (
 	"github.com/fleetloop/fleetloop/internal/sentinel/sentinelconfig"
 )
 
-// A fakeWatch keeps what is followed.
+// A fakeWatch stores the followed Secrets.
 type fakeWatch map[types.NamespacedName][]string
 
 func (w fakeWatch) Follow(key types.NamespacedName, secrets []string) { w[key] = secrets }
 
-// TestReconcile holds what is done for each object, and when it is looked at
-// again.
+// TestReconcile checks the effect of a reconcile on each object, and its requeue delay.
 func TestReconcile(t *testing.T) {
 	key := types.NamespacedName{Namespace: "n", Name: "one"}
 	valid := func() *v1alpha1.SentinelConfig {

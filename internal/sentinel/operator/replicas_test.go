@@ -12,7 +12,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/sentinel/shard"
 )
 
-// withLeases has replicas find each other through the bed.
+// withLeases connects the replicas through the bed.
 func (h *host) withLeases(_ *operator.Config, d *operator.Deps) {
 	d.Leases = func(group string) (shard.Leases, func(), error) {
 		l, err := leases.New(h.account, h.namespace, group)

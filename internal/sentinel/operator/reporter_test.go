@@ -34,8 +34,7 @@ func (w *watched) get() instance.State {
 	return w.state
 }
 
-// set changes the state, as an instance does that tells of it, and waits for
-// what comes of that.
+// set changes the state, as an instance with a notification does, and waits for the effects.
 func (w *watched) set(change func(*instance.State)) {
 	w.mu.Lock()
 	change(&w.state)
@@ -60,7 +59,7 @@ func newWatched(t *testing.T, identity string, h host, tell teller) *watched {
 	return w
 }
 
-// good is the state of an instance where all is well.
+// good sets the state of an instance without problems.
 func good(s *instance.State) {
 	s.Seen, s.InForce, s.Changes, s.Begun = 1, 1, 1, time.Now()
 	s.Stats = sentinel.Stats{Rounds: 1, LastRound: time.Now(), Resources: 3, Published: 3}
@@ -233,7 +232,7 @@ func TestLeaving(t *testing.T) {
 	}
 }
 
-// TestConditions holds what is said of each state.
+// TestConditions checks the conditions for each state.
 func TestConditions(t *testing.T) {
 	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	boom := errors.New("boom")
@@ -313,7 +312,7 @@ func TestConditions(t *testing.T) {
 	}
 }
 
-// TestStory holds that each turn is told once.
+// TestStory checks that each change causes one event.
 func TestStory(t *testing.T) {
 	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	boom := errors.New("boom")

@@ -279,7 +279,7 @@ func TestAlwaysJSON(t *testing.T) {
 	})
 }
 
-// FuzzTemplate: no template panics, hangs or writes what is not JSON.
+// FuzzTemplate checks that no template panics, hangs or produces invalid JSON.
 func FuzzTemplate(f *testing.F) {
 	for _, seed := range []string{
 		`{{.a.b}}`, `{{range .l}}{{.}}{{end}}`, `{{if .a}}{{else}}{{.b | printf "%v"}}{{end}}`, `{{with $x := .a}}{{$x.b}}{{end}}`,

@@ -13,7 +13,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/sentinel/record"
 )
 
-// watches are two records: of clusters, and of node pools in one region.
+// watches returns two records: of clusters, and of node pools in one region.
 func watches() map[string]*record.Record {
 	clusters, pools := record.New(10), record.New(10)
 	clusters.Note([]byte("a"), record.Entry{
@@ -39,7 +39,7 @@ func get(t *testing.T, method, target string) *httptest.ResponseRecorder {
 	return w
 }
 
-// TestWireForm spells out the names: whoever reads the answer depends on them.
+// TestWireForm spells out the field names, because readers of the response depend on them.
 func TestWireForm(t *testing.T) {
 	w := get(t, http.MethodGet, path+"?id=a")
 	var got map[string]any

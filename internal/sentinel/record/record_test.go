@@ -17,7 +17,7 @@ import (
 
 var start = time.Date(2026, 11, 20, 16, 0, 0, 0, time.UTC)
 
-// at is some seconds after start.
+// at returns a time some seconds after start.
 func at(seconds int) time.Time { return start.Add(time.Duration(seconds) * time.Second) }
 
 const (

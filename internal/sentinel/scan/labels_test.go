@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestLongTextsAreNotKept: what is kept of a fleet is bounded in bytes, too.
+// TestLongTextsAreNotKept checks that the texts that are kept are also limited in bytes.
 func TestLongTextsAreNotKept(t *testing.T) {
 	w := words{}
 	for n := range 2 * maxWord {

@@ -15,7 +15,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/sentinel/scan"
 )
 
-// A seen is what a visitor keeps of an item.
+// A seen is a visitor's copy of an item.
 type seen struct {
 	ID       string
 	Resource decision.Resource
@@ -332,8 +332,8 @@ func TestLabelsAreLeftAloneUnlessAsked(t *testing.T) {
 	}
 }
 
-// TestManyWords holds that a fleet where every resource has labels of its own
-// does not grow the scanner for ever, and is still read rightly.
+// TestManyWords checks that a fleet with different labels on every resource does not grow the
+// scanner without limit, and is read correctly.
 func TestManyWords(t *testing.T) {
 	s := scan.New(true)
 	for i := range 3 * 4096 {

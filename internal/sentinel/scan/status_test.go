@@ -61,8 +61,8 @@ func TestStatusAgreesWithTheObject(t *testing.T) {
 	}
 }
 
-// wantStatus is the status of a resource by the rules, and whether it has a
-// shape that they do not know.
+// wantStatus returns the status of a resource by the rules, and whether its form is unknown to
+// them.
 func wantStatus(item map[string]any) (want decision.Resource, unknown bool) {
 	status, _ := item["status"].(map[string]any)
 	first := func(m map[string]any, names ...string) any {

@@ -38,8 +38,7 @@ func TestStreamIsAPage(t *testing.T) {
 	}
 }
 
-// wantStream checks that a page in two parts is taken as the whole is, item by
-// item.
+// wantStream checks that a page in two parts gives the same items as the whole page.
 func wantStream(t *testing.T, page []byte) {
 	t.Helper()
 	var want []seen
@@ -59,7 +58,7 @@ func wantStream(t *testing.T, page []byte) {
 	}
 }
 
-// streamAll gives copies of all items, as scanAll does.
+// streamAll returns copies of all items, as scanAll does.
 func streamAll(head []byte, rest io.Reader) (items []seen, env scan.Envelope, err error) {
 	env, err = scan.New(true).ScanStream(head, rest, func(it *scan.Item) error {
 		items = append(items, copyOf(it))
@@ -94,8 +93,8 @@ func (endlessText) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// TestStreamTakesNoMemory holds that what a long page costs does not depend on
-// its length: all that is allocated, and not only what is held at a time.
+// TestStreamTakesNoMemory checks that the memory for a page is independent of its length: all
+// allocations, and not only the live memory.
 func TestStreamTakesNoMemory(t *testing.T) {
 	const n, most = 30_000, 1 << 20
 	item := []byte(`{"id":"cls-000001","generation":1,"spec":{"filler":"` + strings.Repeat("x", 2000) + `"},"status":{"phase":"Ready","observed_generation":1}},`)
@@ -112,7 +111,7 @@ func TestStreamTakesNoMemory(t *testing.T) {
 	}
 }
 
-// A repeated text comes again and again, and then the end.
+// A repeated reader repeats a text, and then ends.
 type repeated struct {
 	text, end []byte
 	at, left  int

@@ -12,7 +12,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/sentinel/sentinelbench"
 )
 
-// ask reads an answer of a fleet.
+// ask reads a response of a fleet.
 func ask[T any](t *testing.T, f *sentinelbench.Fleet, query string) (answer T, size int) {
 	t.Helper()
 	w := httptest.NewRecorder()

@@ -13,7 +13,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/settings"
 )
 
-// newValid is a spec with nothing wrong.
+// newValid returns a valid spec.
 func newValid() *v1alpha1.SentinelConfigSpec {
 	return &v1alpha1.SentinelConfigSpec{
 		ResourceType:  "clusters",

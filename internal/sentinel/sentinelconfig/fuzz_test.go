@@ -17,8 +17,8 @@ import (
 	"github.com/fleetloop/fleetloop/internal/sentinel/sentinelconfig"
 )
 
-// FuzzTranslate: whatever the spec, nothing panics; every error begins with
-// the path of a field; and what is accepted the engine accepts too.
+// FuzzTranslate checks that no spec causes a panic, that every error begins with the path of a
+// field, and that the engine accepts every accepted spec.
 func FuzzTranslate(f *testing.F) {
 	valid, err := json.Marshal(newValid())
 	if err != nil {
@@ -56,8 +56,7 @@ func FuzzTranslate(f *testing.F) {
 	})
 }
 
-// wantFields wants an error, if there is one, to name the field in each of
-// its parts.
+// wantFields checks that each part of an error, if there is one, names the field.
 func wantFields(t *testing.T, err error) {
 	t.Helper()
 	if err == nil {
@@ -73,7 +72,7 @@ func wantFields(t *testing.T, err error) {
 	}
 }
 
-// nowhere stands for an API and a broker that nobody uses.
+// nowhere is an API and a broker that are never used.
 type nowhere struct{}
 
 func (nowhere) ListPage(context.Context, string, url.Values, []byte) ([]byte, error) {

@@ -128,7 +128,7 @@ func TestTokenAndHeaders(t *testing.T) {
 	}
 }
 
-// withSecrets translates a spec and fills in one Secret, which is called s.
+// withSecrets translates a spec and adds the data of one Secret, named s.
 func withSecrets(t *testing.T, spec *v1alpha1.SentinelConfigSpec, data map[string]string) (sentinelconfig.Settings, error) {
 	t.Helper()
 	s, err := sentinelconfig.Translate(spec)

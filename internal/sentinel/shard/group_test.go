@@ -104,7 +104,7 @@ func TestGroupLosesOne(t *testing.T) {
 	}
 }
 
-// gauge is one of r's, as it is gathered.
+// gauge returns one of r's gauges, as it is gathered.
 func gauge(t *testing.T, r *replica, name string) float64 {
 	t.Helper()
 	families, err := r.metrics.Gather()
@@ -158,8 +158,8 @@ func TestGroupSurvivesAnOutage(t *testing.T) {
 	})
 }
 
-// TestGroupWaitsForAttempts: what is being published by one is given to no
-// other before that is over.
+// TestGroupWaitsForAttempts checks that a resource with an attempt in progress moves to no other
+// member before the attempt has ended.
 func TestGroupWaitsForAttempts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := leasestest.NewMemory()
@@ -232,8 +232,7 @@ func TestGroupLeavesInTime(t *testing.T) {
 	}
 }
 
-// TestGroupRecordDeleted: whoever deletes a record does not make two own the
-// same.
+// TestGroupRecordDeleted checks that the deletion of a record by a user does not cause two owners.
 func TestGroupRecordDeleted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := leasestest.NewMemory()
@@ -260,7 +259,7 @@ func TestGroupRecordDeleted(t *testing.T) {
 	})
 }
 
-// TestGroupDeafOne: a watch that tells nothing without ending is begun anew.
+// TestGroupDeafOne checks that a watch that is silent without ending is restarted.
 func TestGroupDeafOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := leasestest.NewMemory()

@@ -8,7 +8,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// owners are the replicas that own a key.
+// owners returns the replicas that own a key.
 func (w *world) owners(key uint64) (names []string) {
 	for _, r := range w.replicas {
 		if !r.crashed && r.holds.ownsID(key) {
@@ -18,7 +18,7 @@ func (w *world) owners(key uint64) (names []string) {
 	return names
 }
 
-// check fails the test if a replica owns what another does.
+// check fails the test if a replica owns a key of another one.
 func (w *world) check(r *replica) {
 	if r.holds.ownsNothing() {
 		return
@@ -30,7 +30,7 @@ func (w *world) check(r *replica) {
 	}
 }
 
-// work has a replica try to publish for a while.
+// work makes a replica try to publish for a while.
 func (r *replica) work(until time.Duration) {
 	w := r.w
 	if w.now >= until {
@@ -58,8 +58,8 @@ func (r *replica) work(until time.Duration) {
 	r.after(time.Duration(w.random.Int64N(int64(200*time.Millisecond))), func() { r.work(until) })
 }
 
-// checkAttempts fails the test if somebody has an attempt under way for a key
-// that r has just acquired, unless that one's time has run out since.
+// checkAttempts fails the test if another replica has an attempt in progress for a key that r has
+// just acquired, unless the time of that replica has expired since.
 func (w *world) checkAttempts(r *replica, key uint64) {
 	for _, o := range w.replicas {
 		if o == r || o.crashed {
@@ -82,7 +82,7 @@ func (w *world) living() (list []*replica) {
 	return list
 }
 
-// strike makes something go wrong, or come or go.
+// strike causes a fault, or adds or removes a replica.
 func (w *world) strike(kind, who int, lasts, work time.Duration) {
 	living := w.living()
 	if kind == 0 || len(living) == 0 {
@@ -122,8 +122,7 @@ func (r *replica) leave() {
 	r.after(0, func() { r.step(func(time.Duration) { r.machine.releaseAll() }) })
 }
 
-// wantOwners fails the test unless every key has one owner, of as many
-// replicas as are there.
+// wantOwners fails the test unless every key has one owner and all replicas are members.
 func (w *world) wantOwners(when string) {
 	want := w.living()
 	if len(want) == 0 {

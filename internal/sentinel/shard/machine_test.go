@@ -7,8 +7,8 @@ import (
 	"github.com/fleetloop/fleetloop/internal/kube/leases/member"
 )
 
-// newJoined is a member that owns what is left by others, who count it in. Its
-// record is at version 20.
+// newJoined returns a member whose share is what the others leave; they count it in. Its record is
+// at version 20.
 func newJoined(t *testing.T, others ...string) *machine {
 	t.Helper()
 	m := newMachine(modelTiming, "self", "self")
@@ -33,7 +33,7 @@ func newJoined(t *testing.T, others ...string) *machine {
 	return m
 }
 
-// turn is what the loop does, with no attempts under way.
+// turn runs one turn of the loop, with no attempts in progress.
 func turn(m *machine, now time.Duration) []command {
 	m.advanceTo(now)
 	m.noteDrained()
@@ -74,8 +74,8 @@ func TestAnswerOfAnEpochThatEnded(t *testing.T) {
 	}
 }
 
-// TestWhatWasSaidOfAnotherEpoch does not count: whoever said it may have left
-// us out since, and others may own what we did.
+// TestWhatWasSaidOfAnotherEpoch checks that statements about an earlier epoch do not count. Their
+// members may have left this one out since, and others may own its share.
 func TestWhatWasSaidOfAnotherEpoch(t *testing.T) {
 	t.Parallel()
 	m := newJoined(t, "other")
@@ -103,8 +103,8 @@ func TestWhatWasSaidOfAnotherEpoch(t *testing.T) {
 	}
 }
 
-// TestStoreRestored from a backup: what was agreed on since is forgotten, so
-// it has to be agreed on again.
+// TestStoreRestored checks a restore from a backup. Later agreements are lost, so members must
+// agree again.
 func TestStoreRestored(t *testing.T) {
 	t.Parallel()
 	m := newJoined(t, "other")

@@ -15,8 +15,8 @@ import (
 	"github.com/fleetloop/fleetloop/internal/kube/leases/member"
 )
 
-// A world has replicas, a store of records, and a network between them, all
-// in simulated time. It fails the test when two replicas own the same key.
+// A world has replicas, a store of records, and a network between them, all in simulated time. It
+// fails the test if two replicas own the same key.
 type world struct {
 	t       *rapid.T
 	random  *rand.Rand
@@ -61,7 +61,7 @@ type replica struct {
 	backlog   []waiting // what came while it was paused
 }
 
-// An attempt is one to publish.
+// An attempt is an attempt to publish.
 type attempt struct {
 	key   uint64
 	epoch uint64
@@ -142,8 +142,7 @@ func (w *world) at(when time.Duration, do func()) {
 	heap.Push(&w.queue, event{at: max(when, w.now), ordinal: w.ordinal, do: do})
 }
 
-// after has a replica do something, when it is not paused any more. The order
-// stays.
+// after runs a function in a replica, once the replica is not paused. The order is kept.
 func (r *replica) after(d time.Duration, do func()) { r.schedule(d, waiting{do: do}) }
 
 func (r *replica) schedule(d time.Duration, e waiting) {
@@ -165,7 +164,7 @@ func (r *replica) do(what func()) {
 	}
 }
 
-// resume does what came while the replica was paused.
+// resume runs the events that arrived while the replica was paused.
 func (r *replica) resume() {
 	if r.w.now < r.paused {
 		r.w.at(r.paused, r.resume)
@@ -193,13 +192,13 @@ func (r *replica) resume() {
 	}
 }
 
-// A waiting event happens when its replica goes on.
+// A waiting event happens when its replica resumes.
 type waiting struct {
 	do    func()
 	watch bool
 }
 
-// runUntil lets everything happen up to a time.
+// runUntil runs the simulation up to a time.
 func (w *world) runUntil(end time.Duration) {
 	for len(w.queue) > 0 && w.queue[0].at <= end {
 		e := heap.Pop(&w.queue).(event) //nolint:errcheck // nothing else is in it
@@ -209,7 +208,7 @@ func (w *world) runUntil(end time.Duration) {
 	w.now = end
 }
 
-// step is one turn of a replica's loop.
+// step runs one turn of a replica's loop.
 func (r *replica) step(input func(now time.Duration)) {
 	// The clock may have been read a while before what follows from it is
 	// done: the process was paused in between.
@@ -252,7 +251,7 @@ func (r *replica) step(input func(now time.Duration)) {
 	r.wake(max(wake-now, time.Millisecond))
 }
 
-// wake takes the next turn after d, unless another comes first.
+// wake runs the next turn after d, unless another comes first.
 func (r *replica) wake(d time.Duration) {
 	if d > time.Hour {
 		return
@@ -265,7 +264,7 @@ func (r *replica) wake(d time.Duration) {
 	r.after(at-r.w.now, func() { r.step(func(time.Duration) {}) })
 }
 
-// delay is how long a message takes.
+// delay returns the delay of a message.
 func (r *replica) delay() time.Duration {
 	longest := 30 * time.Millisecond
 	if r.w.now < r.slow {
@@ -274,7 +273,7 @@ func (r *replica) delay() time.Duration {
 	return time.Duration(r.w.random.Int64N(int64(longest)))
 }
 
-// request carries a command to the store and the answer back.
+// request sends a command to the store and returns the response.
 func (r *replica) request(c command) {
 	w := r.w
 	answered := false
@@ -315,7 +314,7 @@ func (r *replica) request(c command) {
 	})
 }
 
-// apply is what the store does.
+// apply runs a command in the store.
 func (w *world) apply(c command) (member.Record, error) {
 	old, ok := w.records[c.record.Name]
 	switch {
@@ -344,7 +343,7 @@ func (w *world) tell(c member.Change) {
 	}
 }
 
-// connect begins the watch anew.
+// connect restarts the watch.
 func (r *replica) connect() {
 	r.stream++
 	stream := r.stream
@@ -369,7 +368,7 @@ func (r *replica) connect() {
 	w.at(w.now+r.delay(), try)
 }
 
-// deliver sends what a watch has not told yet.
+// deliver sends the changes that a watch has not delivered yet.
 func (r *replica) deliver() {
 	for r.told >= 0 && r.told < len(r.w.log) {
 		r.hear(r.stream, r.w.log[r.told])
@@ -377,7 +376,7 @@ func (r *replica) deliver() {
 	}
 }
 
-// hear brings a change to a replica, after all before it.
+// hear delivers a change to a replica, after all earlier ones.
 func (r *replica) hear(stream int, c member.Change) {
 	w := r.w
 	r.delivered = max(r.delivered, w.now+r.delay(), r.stalled)

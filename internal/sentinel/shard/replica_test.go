@@ -15,7 +15,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/sentinel/shard"
 )
 
-// A replica is a member with a way of its own to the store.
+// A replica is a member with a separate link to the store.
 type replica struct {
 	*shard.Group
 	link    *link
@@ -23,7 +23,7 @@ type replica struct {
 	stop    func()
 }
 
-// A link is how one replica reaches the store.
+// A link is the connection of one replica to the store.
 type link struct {
 	store *leasestest.Memory
 
@@ -119,8 +119,8 @@ func ids() (list [][]byte) {
 	return list
 }
 
-// wantShared fails the test unless each id has one owner among replicas, and
-// each of these owns some.
+// wantShared fails the test unless each id has one owner among replicas, and each of them owns some
+// ids.
 func wantShared(t *testing.T, replicas ...*replica) {
 	t.Helper()
 	synctest.Wait()
@@ -160,7 +160,7 @@ func wantNothing(t *testing.T, r *replica) {
 	}
 }
 
-// acquire gives an id that r owns and other would own without it.
+// acquire returns an id that r owns and that other would own without r.
 func acquire(t *testing.T, r *replica, id []byte) (release func()) {
 	t.Helper()
 	release, ok := r.Acquire(id)

@@ -26,13 +26,13 @@ func newParts(t require, count int) []*shard.Part {
 	return parts
 }
 
-// require is what testing.T and rapid.T have in common.
+// require is the common part of testing.T and rapid.T.
 type require interface {
 	Helper()
 	Fatalf(format string, args ...any)
 }
 
-// owner gives the one part that owns id.
+// owner returns the one part that owns id.
 func owner(t require, parts []*shard.Part, id []byte) int {
 	t.Helper()
 	found := -1
@@ -93,7 +93,7 @@ func TestStaticMovesFew(t *testing.T) {
 	}
 }
 
-// wantAbout allows for five standard deviations.
+// wantAbout accepts a deviation of five standard deviations.
 func wantAbout(t *testing.T, what string, got, of int, part float64) {
 	t.Helper()
 	want, deviation := float64(of)*part, math.Sqrt(float64(of)*part*(1-part))

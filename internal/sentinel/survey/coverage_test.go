@@ -27,7 +27,7 @@ func cover(t *testing.T, watches ...*survey.Watch) *survey.CoverageReport {
 	return r
 }
 
-// groups are as people would write them, to compare.
+// groups returns groups in readable form, for comparison.
 func groups(list []survey.Group) []string {
 	var texts []string
 	for _, g := range list {
@@ -180,7 +180,7 @@ func TestCoverageOfAWatchedCollectionThatIsNotServed(t *testing.T) {
 	})
 }
 
-// A page is an API that has one page of clusters, and nothing else.
+// A page is an API with one page of clusters, and nothing else.
 type page string
 
 func (p page) ListPage(_ context.Context, path string, _ url.Values, dst []byte) ([]byte, error) {
@@ -225,8 +225,8 @@ func TestCoverageSaysWhatItRestsOn(t *testing.T) {
 	})
 }
 
-// TestCoverageIsBounded: a fleet with a label of its own for each resource does
-// not make a report of its size.
+// TestCoverageIsBounded checks that a fleet with a different label on each resource does not
+// produce a report of its size.
 func TestCoverageIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet()
@@ -310,7 +310,7 @@ func TestCoverageIsWhatCountingSays(t *testing.T) {
 	})
 }
 
-// byBruteForce counts, by watches and labels.
+// byBruteForce counts gaps and overlaps by watches and labels.
 func byBruteForce(f *fleet, watches []*survey.Watch) (gaps, overlaps map[string]int) {
 	gaps, overlaps = map[string]int{}, map[string]int{}
 	mentioned := map[string]bool{}
@@ -345,7 +345,7 @@ func byBruteForce(f *fleet, watches []*survey.Watch) (gaps, overlaps map[string]
 	return gaps, overlaps
 }
 
-// tally is what a report counted, in the form of byBruteForce.
+// tally returns the counts of a report, in the form of byBruteForce.
 func tally(list []survey.Group) map[string]int {
 	counts := map[string]int{}
 	for _, g := range list {

@@ -63,7 +63,7 @@ func (e statusError) StatusCode() int { return int(e) }
 
 var errDown = errors.New("the API is down")
 
-// ListPage answers a request.
+// ListPage serves a request.
 func (f *fleet) ListPage(ctx context.Context, path string, q url.Values, dst []byte) ([]byte, error) {
 	f.requests = append(f.requests, path+"?"+q.Encode())
 	if f.before != nil {
@@ -106,7 +106,7 @@ func (f *fleet) ListPage(ctx context.Context, path string, q url.Values, dst []b
 	return append(dst[:0], text...), err
 }
 
-// ListPageIf knows no tags.
+// ListPageIf supports no tags.
 func (f *fleet) ListPageIf(ctx context.Context, path string, q url.Values, _ string, dst []byte) ([]byte, io.ReadCloser, string, error) {
 	body, err := f.ListPage(ctx, path, q, dst)
 	return body, nil, "", err
@@ -135,7 +135,7 @@ func (f *fleet) list(all map[string]v1.Resource, q url.Values) v1.List {
 	return l
 }
 
-// changes gives two a page, so that there is more than one.
+// changes returns two changes per page, so that there are several pages.
 func (f *fleet) changes(collection string, q url.Values) v1.Changes {
 	since, err := strconv.Atoi(q.Get("changed_since"))
 	if err != nil {
@@ -158,7 +158,7 @@ func (f *fleet) changes(collection string, q url.Values) v1.Changes {
 	return c
 }
 
-// resource is one that was reported on some time ago.
+// resource returns a resource that was reported on some time ago.
 func resource(id string, phase v1.Phase, ago time.Duration, labels ...string) v1.Resource {
 	now := time.Now()
 	r := v1.Resource{
@@ -173,7 +173,7 @@ func resource(id string, phase v1.Phase, ago time.Duration, labels ...string) v1
 	return r
 }
 
-// watch is of clusters, with a selector and fields of message_data.
+// watch returns a watch of clusters, with a selector and fields of message_data.
 func watch(t interface {
 	Helper()
 	Fatal(...any)

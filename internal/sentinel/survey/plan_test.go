@@ -18,7 +18,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/settings"
 )
 
-// sample is a fleet with one of everything.
+// sample returns a fleet with one resource of every kind.
 func sample() *fleet {
 	f := newFleet()
 	changed := resource("c1", v1.PhaseReady, time.Minute, "region=eu")
@@ -128,8 +128,8 @@ func TestPlanNamesTheEventAsTheSentinelDoes(t *testing.T) {
 	})
 }
 
-// TestPlanIsBounded: whatever the fleet holds, the report does not grow with
-// it, and what is most urgent is kept.
+// TestPlanIsBounded checks that the report does not grow with the fleet, and that it contains the
+// most urgent resources.
 func TestPlanIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet()

@@ -18,7 +18,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/sentinel/survey"
 )
 
-// A recorder is a running sentinel's record.
+// A recorder is the record of a running sentinel.
 type recorder struct {
 	decisions map[string][]record.Decision
 	err       error
@@ -214,7 +214,7 @@ func TestWhyErrors(t *testing.T) {
 	})
 }
 
-// TestWhyOfWhatCanNotBeRead: it says what is wrong with it.
+// TestWhyOfWhatCanNotBeRead checks that the report contains the fault of an unreadable resource.
 func TestWhyOfWhatCanNotBeRead(t *testing.T) {
 	got, err := survey.Why(t.Context(), watch(t, "all.yaml", single(`{"id":"a","generation":"x"}`), ""), "a", recorder{})
 	if err != nil || got.State != survey.StateUnreadable || !strings.Contains(got.Rule, "wrong_type at generation") {

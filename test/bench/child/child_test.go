@@ -28,13 +28,12 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("go.opencensus.io/stats/view.(*worker).start"))
 }
 
-// file configures a sentinel for a fleet.
+// file returns a sentinel's configuration for a fleet.
 func file(url, mode string) string {
 	return fmt.Sprintf("resource_type: clusters\nhyperfleet_api: {endpoint: %q}\nsource: {mode: %s}\npoll_interval: 50ms\n", url, mode)
 }
 
-// TestChild: a child reads a fleet, says what that took, tells of events, and
-// ends when it is told to.
+// TestChild checks that a child reads a fleet, reports its usage and events, and ends on request.
 func TestChild(t *testing.T) {
 	fleet := sentinelbench.NewFleet(2000, time.Now().Add(-30*time.Minute)) // all are due
 	web := httptest.NewServer(fleet)

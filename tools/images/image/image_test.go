@@ -30,7 +30,7 @@ import (
 	"github.com/fleetloop/fleetloop/tools/images/sbom"
 )
 
-// built is one small program for each architecture.
+// built holds one small program for each architecture.
 var built = struct {
 	dir  string
 	once func() error
@@ -48,8 +48,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// build builds a program that imports nothing, so that little is compiled
-// for the architecture that the machine is not of.
+// build builds a program without imports, so that little is compiled for the other architecture.
 func build() error {
 	source := map[string]string{
 		"go.mod":  "module example.org/small\n\ngo 1.26.0\n",
@@ -80,7 +79,7 @@ func newRoots(t *testing.T) image.Roots {
 	return roots
 }
 
-// newProgram opens the small program, as of a day.
+// newProgram opens the small program, with a fixed date.
 func newProgram(t *testing.T, architecture string) *image.Program {
 	t.Helper()
 	if err := built.once(); err != nil {
@@ -172,8 +171,8 @@ func TestLayer(t *testing.T) {
 	}
 }
 
-// TestIndex: whatever order the programs come in, nodes find their own image
-// and nobody takes an SBOM for one.
+// TestIndex checks that nodes find their image for any order of programs, and never use an SBOM as
+// an image.
 func TestIndex(t *testing.T) {
 	index := newIndex(t, newProgram(t, "arm64"), newProgram(t, "amd64"))
 	manifest, err := index.IndexManifest()
@@ -265,7 +264,7 @@ func TestReproducible(t *testing.T) {
 	}
 }
 
-// tree gives the files under dir with their modes.
+// tree returns the files under dir with their modes.
 func tree(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	files := map[string]string{}
@@ -287,7 +286,7 @@ func tree(t *testing.T, dir string) map[string]string {
 	return files
 }
 
-// TestOpenRefuses: what would not run in an image is told when it is built.
+// TestOpenRefuses checks that a program that would not run in an image is rejected at build time.
 func TestOpenRefuses(t *testing.T) {
 	newProgram(t, "amd64")
 	program, err := os.ReadFile(filepath.Join(built.dir, "amd64", "small"))

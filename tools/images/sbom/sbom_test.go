@@ -15,8 +15,7 @@ import (
 	"github.com/fleetloop/fleetloop/tools/images/sbom"
 )
 
-// document is as much of SPDX 2.3 as a reader of ours wants, with the names
-// that the specification gives.
+// document holds the fields of SPDX 2.3 that a reader needs, with the names of the specification.
 type document struct {
 	SPDXVersion       string `json:"spdxVersion"`
 	DataLicense       string `json:"dataLicense"`

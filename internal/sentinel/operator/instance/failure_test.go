@@ -70,8 +70,8 @@ func TestRefusalsLeaveWhatRuns(t *testing.T) {
 	}
 }
 
-// TestFailures holds that whatever panics or ends is started again after a
-// while, and that what was announced before may come once more under the same id.
+// TestFailures checks that a failed part is restarted after a while. Earlier announcements may be
+// repeated under the same id.
 func TestFailures(t *testing.T) {
 	cases := map[string]struct {
 		reason  string
@@ -171,8 +171,8 @@ func TestPanicWhileOpening(t *testing.T) {
 	})
 }
 
-// TestGoodAgain holds that a refusal is over when what is in force is wanted
-// again, though nothing of it has changed.
+// TestGoodAgain checks that a refusal ends when the configuration in force is wanted again, even if
+// it has not changed.
 func TestGoodAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, nil)
@@ -190,9 +190,8 @@ func TestGoodAgain(t *testing.T) {
 	})
 }
 
-// TestWaitingIsNoRefusal holds that what was wrong with a generation before is
-// not held against one that waits for its broker, and that being told of it again changes
-// nothing.
+// TestWaitingIsNoRefusal checks that an earlier refusal does not affect a generation that waits for
+// its broker. Another notification about that generation changes nothing.
 func TestWaitingIsNoRefusal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, nil)
@@ -267,8 +266,8 @@ func TestOpensLater(t *testing.T) {
 	})
 }
 
-// TestGroupEnds holds that a group which ends by itself is joined again, after
-// a change of the configuration too, and that a replica is not ready without it.
+// TestGroupEnds checks that a stopped group is joined again, also after a change of the
+// configuration. Without the group a replica is not ready.
 func TestGroupEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		auto := func(s *sentinelconfig.Settings) { s.Sharding.Mode = v1alpha1.ShardingAuto }

@@ -172,8 +172,8 @@ func TestNothingToHoldOnTo(t *testing.T) {
 	})
 }
 
-// TestStopsInOrder holds that nothing is published after the end, and that
-// what is under way is awaited.
+// TestStopsInOrder checks that nothing is published after the end, and that outstanding work is
+// awaited.
 func TestStopsInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, nil)
@@ -262,8 +262,8 @@ func (g *fakeGroup) Owns([]byte) bool                         { return g.running
 func (g *fakeGroup) Acquire([]byte) (release func(), ok bool) { return func() {}, g.running.Load() }
 func (g *fakeGroup) Changed() <-chan struct{}                 { return nil }
 
-// TestGroup holds that a replica joins when it is told to divide, stays a
-// member over changes, and leaves when its sentinel has stopped.
+// TestGroup checks that a replica joins when its configuration divides resources, stays a member
+// over changes, and leaves when its sentinel has stopped.
 func TestGroup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		auto := func(s *sentinelconfig.Settings) { s.Sharding.Mode = v1alpha1.ShardingAuto }

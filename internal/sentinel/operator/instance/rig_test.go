@@ -33,7 +33,7 @@ const (
 	brokerB = "nats://user:canary-b@broker-b" //nolint:gosec // no secret
 )
 
-// A rig is an instance with everything around it faked.
+// A rig is an instance with fake dependencies.
 type rig struct {
 	*instance.Instance
 	fleet   *operatortest.Fleet
@@ -46,7 +46,7 @@ type rig struct {
 	done    chan struct{}
 }
 
-// newRig makes an instance and runs it, in a bubble.
+// newRig creates an instance and runs it, in a bubble.
 func newRig(t *testing.T, change func(*instance.Deps)) *rig {
 	t.Helper()
 	r := &rig{fleet: operatortest.NewFleet("a", "b", "c"), brokers: operatortest.NewBrokers(), metrics: prometheus.NewRegistry(), done: make(chan struct{})}
@@ -94,7 +94,7 @@ func (r *rig) stop() {
 	<-r.done
 }
 
-// wanted is a configuration on the first fleet and broker.
+// wanted returns a configuration for the first fleet and broker.
 func wanted(generation int64, change ...func(*sentinelconfig.Settings)) instance.Wanted {
 	w := instance.Wanted{Generation: generation, Settings: sentinelconfig.Settings{
 		Sentinel: sentinel.Config{
@@ -120,14 +120,14 @@ func onFleet(endpoint string) func(*sentinelconfig.Settings) {
 	return func(s *sentinelconfig.Settings) { s.Sentinel.HyperfleetAPI.Endpoint = endpoint }
 }
 
-// pass lets time pass, and waits until everything that is to happen has.
+// pass lets time pass, and waits until all goroutines are idle.
 func pass(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
 }
 
-// wantEvents checks how many events about generation n of each of the three clusters
-// each broker has, and that no id comes twice.
+// wantEvents checks how many events about generation n of each of the three clusters each broker
+// has, and that ids are unique.
 func (r *rig) wantEvents(t *testing.T, want map[string]int) {
 	t.Helper()
 	got, ids := map[string]int{}, map[string]bool{}
@@ -160,7 +160,7 @@ func (r *rig) wantState(t *testing.T, inForce int64, refusal instance.Reason, fa
 	return s
 }
 
-// metric is the sum of the series of a metric.
+// metric returns the sum of the series of a metric.
 func (r *rig) metric(t *testing.T, name string) (sum float64, series int) {
 	t.Helper()
 	families, err := r.metrics.Gather()

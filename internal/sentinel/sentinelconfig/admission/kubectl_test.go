@@ -16,8 +16,8 @@ import (
 	"github.com/fleetloop/fleetloop/internal/sentinel/sentinelconfig"
 )
 
-// TestAbbreviatedExamples: those that leave the API out are refused, and told
-// what is missing.
+// TestAbbreviatedExamples checks that examples without the API are refused, with a message about
+// the missing field.
 func TestAbbreviatedExamples(t *testing.T) {
 	t.Parallel()
 	namespace := kubebedtest.Namespace(t)
@@ -171,8 +171,8 @@ func TestStatusIsApart(t *testing.T) {
 	wantField(t, object, int64(2), "metadata", "generation")
 }
 
-// TestKeptAsWritten: what is the user's own is not cut, and params stay in
-// their order, whoever applies them.
+// TestKeptAsWritten checks that user-defined data is not pruned, and that params stay in their
+// order, with every way of applying them.
 func TestKeptAsWritten(t *testing.T) {
 	t.Parallel()
 	namespace := kubebedtest.Namespace(t)
@@ -197,7 +197,7 @@ spec:
 	wantField(t, object, []any{map[string]any{"name": "z", "expr": "true"}, map[string]any{"name": "a", "expr": "z"}}, "spec", "decision", "params")
 }
 
-// TestExamples: what is shipped applies, and the operator takes it.
+// TestExamples checks that the shipped examples apply, and that the operator accepts them.
 func TestExamples(t *testing.T) {
 	t.Parallel()
 	newNamed(t, "hyperfleet-system")

@@ -28,7 +28,7 @@ var update = flag.Bool("update", false, "write the golden files anew")
 
 func TestMain(m *testing.M) { kubebedtest.Main(m, kubebed.Options{CRDs: []string{crd}}) }
 
-// configs are the SentinelConfigs of a namespace.
+// configs returns the client for the SentinelConfigs of a namespace.
 func configs(t *testing.T, namespace string) dynamic.ResourceInterface {
 	t.Helper()
 	client, err := dynamic.NewForConfig(kubebedtest.Bed(t).Config())
@@ -38,8 +38,7 @@ func configs(t *testing.T, namespace string) dynamic.ResourceInterface {
 	return client.Resource(v1alpha1.GroupVersion.WithResource("sentinelconfigs")).Namespace(namespace)
 }
 
-// newObject is a SentinelConfig with the least that it needs, and beside that
-// what spec, in YAML, says.
+// newObject returns a minimal SentinelConfig, with the fields of spec, in YAML, added.
 func newObject(t *testing.T, name, spec string) *unstructured.Unstructured {
 	t.Helper()
 	fields := map[string]any{
@@ -63,7 +62,7 @@ func newObject(t *testing.T, name, spec string) *unstructured.Unstructured {
 	return object
 }
 
-// newNamed makes a namespace of a name that a manifest says.
+// newNamed creates a namespace with a name from a manifest.
 func newNamed(t *testing.T, namespace string) {
 	t.Helper()
 	client, err := kubernetes.NewForConfig(kubebedtest.Bed(t).Config())
@@ -85,7 +84,7 @@ func kubectl(t *testing.T, args ...string) string {
 	return out
 }
 
-// newFile is a file with a text.
+// newFile returns a file with a text.
 func newFile(t *testing.T, text string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "object.yaml")

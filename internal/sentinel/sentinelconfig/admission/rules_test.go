@@ -289,7 +289,7 @@ func TestRules(t *testing.T) {
 	}
 }
 
-// try has the API server and the operator look at a spec.
+// try sends a spec to the API server and to the operator.
 func try(t *testing.T, spec string) (apiServer, operator error) {
 	t.Helper()
 	object := newObject(t, "tried", spec)
@@ -306,7 +306,7 @@ func try(t *testing.T, spec string) (apiServer, operator error) {
 	return apiServer, operator
 }
 
-// TestDefaults: what is left out is filled in, and only that.
+// TestDefaults checks that missing fields, and only those, get defaults.
 func TestDefaults(t *testing.T) {
 	namespace := kubebedtest.Namespace(t)
 	got, err := configs(t, namespace).Create(t.Context(), newObject(t, "least", "{hyperfleetAPI: {url: 'http://api', tokenSecretRef: {name: s}}, decision: {}, sharding: {count: 1, index: 0}}"), metav1.CreateOptions{FieldValidation: metav1.FieldValidationStrict})

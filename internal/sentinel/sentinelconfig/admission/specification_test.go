@@ -15,8 +15,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// specification is the folder of what tools/specification cuts out of the
-// specification.
+// specification is the folder with the output of tools/specification.
 const specification = "../../../../test/specification/operator/"
 
 // TestSchemaOfTheSpecification: whatever the specification says of the
@@ -43,8 +42,8 @@ func TestSchemaOfTheSpecification(t *testing.T) {
 	}
 }
 
-// compare notes what of the tree want is not so in got. Descriptions are
-// compared as they are read, with any line breaks as blanks.
+// compare records the differences of got from the tree want. Line breaks in descriptions count as
+// spaces.
 func compare(path string, want, got any, differences *[]string) {
 	switch want := want.(type) {
 	case map[string]any:
@@ -119,8 +118,8 @@ func TestSampleOfTheSpecification(t *testing.T) {
 	}
 }
 
-// TestSchemaForEditors: what editors are told by, takes the sample and finds
-// the typing errors that the API server finds.
+// TestSchemaForEditors checks that the JSON Schema for editors accepts the sample and finds the
+// typing errors that the API server finds.
 func TestSchemaForEditors(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("../../../../docs/schema/sentinelconfig.schema.json")

@@ -27,8 +27,8 @@ func TestMain(m *testing.M) { kubebedtest.Main(m, kubebed.Options{}) }
 
 const patience = 120 * time.Second
 
-// A crowd is the members of a group, on the API server, under watch: nothing
-// may be owned by two of them at any time.
+// A crowd is the set of members of a group, on the API server, with a check: no resource may ever
+// have two owners.
 type crowd struct {
 	t         *testing.T
 	cfg       *rest.Config
@@ -57,8 +57,7 @@ func newCrowd(t *testing.T, bed *kubebed.Bed, namespace string, size int) *crowd
 	return c
 }
 
-// account is one that may do what package leases says that it needs, and
-// nothing else.
+// account returns an account with exactly the permissions that package leases documents.
 func account(t *testing.T, bed *kubebed.Bed, namespace string) *rest.Config {
 	t.Helper()
 	admin, err := kubernetes.NewForConfig(bed.Config())
@@ -127,7 +126,7 @@ func (c *crowd) kill(m *shardbench.Member) {
 	})
 }
 
-// remove takes a member off the list that has left, or was killed.
+// remove removes a member that has left, or was killed.
 func (c *crowd) remove(m *shardbench.Member) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -139,7 +138,7 @@ func (c *crowd) remove(m *shardbench.Member) {
 	}
 }
 
-// watch has members acquire all ids over and over until the test ends.
+// watch makes members acquire all ids repeatedly until the test ends.
 func (c *crowd) watch() {
 	c.t.Helper()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(c.t.Context()))
@@ -163,8 +162,7 @@ func (c *crowd) watch() {
 	})
 }
 
-// twice reports whether two members acquire an id, the first of which has not
-// lost it by then.
+// twice reports whether two members acquire an id, and the first one still owns it then.
 func (c *crowd) twice(id []byte) bool {
 	var first *shardbench.Member
 	for _, m := range c.list() {
@@ -181,7 +179,7 @@ func (c *crowd) twice(id []byte) bool {
 	return false
 }
 
-// await waits until all is shared out, and every member knows every other.
+// await waits until all ids have owners, and every member knows every other.
 func (c *crowd) await() {
 	c.t.Helper()
 	ctx, cancel := context.WithTimeout(c.t.Context(), patience)
@@ -256,8 +254,7 @@ func TestLeavesAndJoins(t *testing.T) {
 	})
 }
 
-// TestAPIServerAway has a control plane of its own, as others would not like
-// to be without theirs.
+// TestAPIServerAway has a separate control plane, because it stops the API server.
 func TestAPIServerAway(t *testing.T) {
 	t.Parallel()
 	bed, err := kubebed.Start(t.Context(), kubebed.Options{})
