@@ -160,8 +160,8 @@ func TestNoUsableAnswer(t *testing.T) {
 	}
 }
 
-// TestPlainText: a server that does not say what it sends lets the Go library
-// guess, which calls JSON plain text.
+// TestPlainText checks a server that sets no content type: the Go library then guesses plain text
+// for JSON.
 func TestPlainText(t *testing.T) {
 	t.Parallel()
 	c := newClient(t, Config{}, func(w http.ResponseWriter, _ *http.Request) {

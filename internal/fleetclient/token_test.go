@@ -74,7 +74,7 @@ func TestTokenIsReadAgainAfter401(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	// Same file, size and time: only the server's refusal tells.
+	// Same file, size and time: only the server's refusal reveals the change.
 	write(t, file, "bbbb")
 	if err := os.Chtimes(file, time.Time{}, info.ModTime()); err != nil {
 		t.Fatal(err)

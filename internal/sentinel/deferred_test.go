@@ -92,7 +92,7 @@ func TestDeferred(t *testing.T) {
 			counted += float64(left)
 			b.wantMetric(t, float64(left), "deferred_resources")
 			b.wantMetric(t, counted, "resources_deferred_total", "ready_state", "ready")
-			// What was published before is skipped as announced, nothing else.
+			// Only resources published earlier are skipped as announced.
 			published := []float64{0, perRound, 3 * perRound}[round]
 			if got := b.metric(t, "resources_skipped_total", "ready_state", "ready") - skippedBefore; got != published {
 				t.Errorf("%v resources were skipped until round %d, want %v", got, round, published)

@@ -33,10 +33,10 @@ type feedAPI struct {
 	oldest  int      // cursors before this are too old
 	wake    chan struct{}
 
-	// What it offers.
+	// The features that it offers.
 	cursors, watches, ids, tags bool
 
-	// silent has watches that never say anything, cut ends those there are.
+	// silent makes watches send nothing, cut ends the current ones.
 	silent bool
 	cut    chan struct{}
 

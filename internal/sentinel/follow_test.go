@@ -95,8 +95,8 @@ func TestFollows(t *testing.T) {
 	}
 }
 
-// TestIdleCursorRound: while nothing changes, a round asks for one page of
-// changes however many resources there are, and a watch for nothing.
+// TestIdleRound checks the requests of an idle sentinel. A round requests one page of changes for
+// any number of resources, and a watch requests nothing.
 func TestIdleRound(t *testing.T) {
 	for mode, want := range map[sentinel.Mode]int{sentinel.ModeCursor: 12, sentinel.ModeWatch: 0} {
 		t.Run(string(mode), func(t *testing.T) {

@@ -94,7 +94,7 @@ func TestSuccessor(t *testing.T) {
 		}
 		stop()
 
-		// A shorter interval makes due what was announced a minute ago.
+		// With a shorter interval, resources announced a minute ago are due.
 		last := next.succeed(t, ages, func(c *sentinel.Config, _ *sentinel.Deps) {
 			c.MaxAgeNotReady, c.MaxAgeReady = 30*time.Second, 30*time.Second
 		})

@@ -64,7 +64,7 @@ func TestOddResources(t *testing.T) {
 		for id, want := range map[string]int{"bare": 1, "fresh": 1, "ahead": 0, "future": 1, "badtime": 1} {
 			wantCount(t, id, b.broker.of(id), want)
 		}
-		// Its id can not be the subject of an event; the others do not care.
+		// Its id cannot be the subject of an event; the others are not affected.
 		wantCount(t, "events", b.broker.got(), 4)
 		b.wantMetric(t, 2, "decode_errors_total", "reason", "not_an_object")
 		b.wantMetric(t, 1, "decode_errors_total", "reason", "missing_id")

@@ -178,7 +178,7 @@ func TestRequestsArePaced(t *testing.T) {
 	})
 }
 
-// TestConfigRefusesModes that can not work.
+// TestConfigRefusesModes checks that modes that cannot work are refused.
 func TestConfigRefusesModes(t *testing.T) {
 	for _, mode := range []sentinel.Mode{sentinel.ModeETag, sentinel.ModeCursor, sentinel.ModeWatch, "other"} {
 		_, err := sentinel.New(sentinel.Config{

@@ -90,8 +90,7 @@ func TestWriteMarkdown(t *testing.T) {
 	}
 }
 
-// TestSchemaAgreesWithLoad compares what the schema and the loader say of the
-// same files.
+// TestSchemaAgreesWithLoad compares the results of the schema and of the loader for the same files.
 func TestSchemaAgreesWithLoad(t *testing.T) {
 	text, err := settings.Schema(&config{}, "Test")
 	if err != nil {

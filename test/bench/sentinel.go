@@ -81,8 +81,8 @@ type sweepsTook struct {
 	cpu, wall time.Duration // of one round, from its start to that of the next
 }
 
-// a round of a million takes about twelve seconds, no measurement here more than a minute and a
-// half.
+// patience is the maximum duration of a measurement. A round of a million takes about twelve
+// seconds, no measurement here more than a minute and a half.
 const patience = 4 * time.Minute
 
 // measureSweeps runs a sentinel for some rounds, after a warm-up round.

@@ -34,8 +34,8 @@ func TestCommandOnIt(t *testing.T) {
 	}
 }
 
-// TestRelativeImage holds that a program is found from where the user is, and not
-// from the folder that a container begins in.
+// TestRelativeImage checks that a program is found from the user's folder, and not from the
+// container's working directory.
 func TestRelativeImage(t *testing.T) {
 	t.Parallel()
 	program := filepath.Join("testdata", "hello.sh")
@@ -53,8 +53,8 @@ func TestRelativeImage(t *testing.T) {
 	}
 }
 
-// TestGarden holds that a Shoot goes through its operations in the garden that a
-// command finds by its environment.
+// TestGarden checks that a Shoot goes through its operations in a garden that a command finds by
+// its environment.
 func TestGarden(t *testing.T) {
 	t.Parallel()
 	manifest := filepath.Join(t.TempDir(), "shoot.yaml")

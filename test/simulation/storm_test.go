@@ -123,7 +123,7 @@ func run(ctx context.Context, t *testing.T, network *model.Network, broker *mode
 	it, err := sentinel.New(sentinel.Config{
 		ResourceType: "clusters", MaxAgeReady: stormReady, MaxAgeNotReady: stormNotReady,
 		Source: sentinel.Sources{Mode: sentinel.ModeCursor},
-		// The floor is for small fleets; a storm is to be seen on this one.
+		// The floor is for small fleets; this fleet must show a storm.
 		Publish: sentinel.Publish{CatchUpFloor: 1},
 		MessageData: settings.OrderedMap{
 			{Key: "generation", Value: ".generation"},

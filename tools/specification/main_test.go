@@ -29,8 +29,7 @@ func TestCommitted(t *testing.T) {
 	}
 }
 
-// TestEveryPieceIsCommitted holds that the folder has the pieces and nothing
-// else.
+// TestEveryPieceIsCommitted checks that the folder contains exactly the pieces.
 func TestEveryPieceIsCommitted(t *testing.T) {
 	var want []string
 	for _, p := range allPieces() {

@@ -237,8 +237,8 @@ func TestDrift(t *testing.T) {
 	})
 }
 
-// TestAggregation holds what the conditions say, and what they do not: the
-// generation of Reconciled is always the resource's.
+// TestAggregation checks the content of the conditions, and its limits: the generation of
+// Reconciled is always the resource's.
 func TestAggregation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := api.New(api.Config{})

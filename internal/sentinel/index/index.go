@@ -108,8 +108,8 @@ func (x *Index) BeginPass() (pass uint8) {
 	return pass
 }
 
-// A Put before this point in its shard happened before the sweep began, because no page has been
-// read yet.
+// beginShard starts a sweep in a shard. A Put that comes earlier in this shard counts as before the
+// sweep, because no page has been read yet.
 func (x *Index) beginShard(i int) {
 	x.mu.Lock()
 	defer x.mu.Unlock()

@@ -52,7 +52,7 @@ func TestWalkChanged(t *testing.T) {
 	f.ids = newFleet(3).ids
 	walk("others", 3, 0, 1)
 
-	// What the reader did not take it is given again.
+	// A resource that the reader did not process is passed again.
 	f.labels["r00001"] = "moved"
 	r := &reader{fail: func(listing.Page) error { return errDown }}
 	if _, err := w.WalkChanged(t.Context(), r.read); !errors.Is(err, errDown) {

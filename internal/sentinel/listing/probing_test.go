@@ -14,8 +14,8 @@ import (
 	"github.com/fleetloop/fleetloop/internal/sentinel/listing"
 )
 
-// TestErrorsWhileProbing: a server that is busy or broken has not said what it
-// understands. The walk fails, and the next one asks again.
+// TestErrorsWhileProbing checks that the error of a busy or broken server is not taken for a
+// missing feature. The walk fails, and the next one probes again.
 func TestErrorsWhileProbing(t *testing.T) {
 	for _, flavour := range []listing.Flavour{listing.FlavourAuto, listing.FlavourHyperfleet} {
 		for failing := range 8 {
@@ -208,8 +208,8 @@ func TestEmptyPageThatCounts(t *testing.T) {
 	}
 }
 
-// TestStrictServers: a server may refuse what it does not know instead of
-// ignoring it, and need not say what it minds.
+// TestStrictServers checks servers that refuse unknown parameters instead of ignoring them, without
+// naming the parameter.
 func TestStrictServers(t *testing.T) {
 	cases := map[string]struct {
 		reason  string

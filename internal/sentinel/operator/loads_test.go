@@ -38,9 +38,8 @@ func (r *run) wantLoadErrors(t *testing.T, series string, counted bool) {
 	})
 }
 
-// TestEachFailedLoadIsCounted holds that a configuration that was never loaded
-// counts as one that can not be loaded: an object that is not there, one that is
-// refused, and one whose Secret is missing.
+// TestEachFailedLoadIsCounted checks that a configuration that was never loaded counts as a failed
+// load: a missing object, a refused one, and one whose Secret is missing.
 func TestEachFailedLoadIsCounted(t *testing.T) {
 	t.Parallel()
 	h := newHost(t, "creds")
@@ -84,9 +83,8 @@ func TestEachFailedLoadIsCounted(t *testing.T) {
 	})
 }
 
-// TestRoleOfTheSpecification holds that a sentinel with no more rights than the
-// specification gives logs and counts its Kubernetes events, and no refusals of
-// them.
+// TestRoleOfTheSpecification checks a sentinel with only the permissions of the specification. It
+// logs and counts its Kubernetes events, without refused requests.
 func TestRoleOfTheSpecification(t *testing.T) {
 	t.Parallel()
 	h := newHost(t)

@@ -98,8 +98,8 @@ func TestReconcile(t *testing.T) {
 	}
 }
 
-// TestAnotherLifeOfTheName holds that an object that was made anew under the
-// same name is another, and that the old one's sentinel has stopped before.
+// TestAnotherLifeOfTheName checks that an object that was recreated with the same name is a new
+// one. The sentinel of the old object stops first.
 func TestAnotherLifeOfTheName(t *testing.T) {
 	h := newFakeHost(object())
 	ctx, cancel := context.WithCancel(t.Context())

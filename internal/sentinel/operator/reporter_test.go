@@ -70,8 +70,8 @@ func pass(d time.Duration) {
 	synctest.Wait()
 }
 
-// TestStatusIsWrittenWhenItMeansSomething holds that what means something is
-// written at once, counts now and then, and nothing again and again.
+// TestStatusIsWrittenWhenItMeansSomething checks that significant changes are written at once,
+// counts at an interval, and equal states not at all.
 func TestStatusIsWrittenWhenItMeansSomething(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, tell := newFakeHost(object()), &fakeTeller{}
@@ -120,8 +120,8 @@ func TestStatusIsWrittenWhenItMeansSomething(t *testing.T) {
 	})
 }
 
-// TestAPIServerAway holds that a status that could not be written is written
-// when it can be, and not asked for all the time.
+// TestAPIServerAway checks that a failed write of the status is repeated when it can succeed,
+// without constant retries.
 func TestAPIServerAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newFakeHost(object())
@@ -137,9 +137,9 @@ func TestAPIServerAway(t *testing.T) {
 	})
 }
 
-// TestReplicasShareAStatus holds that each replica has its entry, that the
-// first of the group writes all else, that another takes over without anything being lost,
-// and that entries of those that are gone go.
+// TestReplicasShareAStatus checks the status of several replicas. Each has its entry, the first of
+// the group writes all other fields, another takes over without losing a field, and entries of
+// replicas that are gone are removed.
 func TestReplicasShareAStatus(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newFakeHost(object())
@@ -183,8 +183,8 @@ func TestReplicasShareAStatus(t *testing.T) {
 	})
 }
 
-// TestNobodyInTheGroup holds that the status does not go on saying that all is
-// well where no replica becomes a member, and is left alone where one is.
+// TestNobodyInTheGroup checks that the status reports a problem if no replica becomes a member. It
+// is not changed if one is a member.
 func TestNobodyInTheGroup(t *testing.T) {
 	out := func(s *instance.State) {
 		s.Grouped, s.Group, s.Stats.Resources = true, errors.New("leases are forbidden"), 0
@@ -217,7 +217,7 @@ func TestNobodyInTheGroup(t *testing.T) {
 	})
 }
 
-// TestLeaving holds that a replica that ends takes its entry away.
+// TestLeaving checks that a replica removes its entry when it stops.
 func TestLeaving(t *testing.T) {
 	h := newFakeHost(object())
 	synctest.Test(t, func(t *testing.T) {

@@ -285,7 +285,7 @@ func TestEras(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			// The neighbours are read rightly, in the words of their own eras.
+			// The neighbours are read correctly, in the formats of their own eras.
 			got, _, err := scanAll(t, `{"items":[`+conditions(reconciled, dns1)+`,`+tc.item+`,`+item(`"phase":"Ready","observed_generation":2,
 				"last_updated_time":"2025-10-21T12:00:00Z","last_transition_time":"2025-10-21T10:00:00Z"`)+`,{"id":"z"}]}`)
 			if err != nil || len(got) != 4 {

@@ -14,7 +14,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/sentinel/scan"
 )
 
-// TestStreamIsAPage holds that a page says the same wherever it is cut in two.
+// TestStreamIsAPage checks that a page gives the same result wherever it is divided.
 func TestStreamIsAPage(t *testing.T) {
 	for _, page := range []string{
 		`{"items":[{"id":"a","labels":{"x":"y"}},{"id":"b","status":{"conditions":[{"type":"Ready","status":"True"}]}}],"cursor":"c\u0031","total":9}`,

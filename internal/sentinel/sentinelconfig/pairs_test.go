@@ -22,10 +22,10 @@ func newSpec(t *testing.T, text string) *v1alpha1.SentinelConfigSpec {
 	return &spec
 }
 
-// TestPairs: an object and a file that say the same give the same settings.
+// TestPairs checks that an object and a file with the same content give the same settings.
 func TestPairs(t *testing.T) {
 	t.Parallel()
-	// What every file of this test must say, because the defaults of the two differ.
+	// The content of every file of this test, because the defaults of the two differ.
 	const common = "payload_key_case: camel\n"
 	for name, tc := range map[string]struct {
 		reason     string

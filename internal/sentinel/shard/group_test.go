@@ -223,7 +223,7 @@ func TestGroupLeavesInTime(t *testing.T) {
 					t.Errorf("it took %s to stop", took)
 				}
 				wantNothing(t, r)
-				// What it left behind is found to be over.
+				// Its remaining record is found to have ended.
 				next := newReplica(t, store, "pod-1")
 				time.Sleep(11 * time.Second)
 				wantShared(t, next)
@@ -238,7 +238,7 @@ func TestGroupRecordDeleted(t *testing.T) {
 		store := leasestest.NewMemory()
 		replicas := newReplicas(t, store, 2)
 		wantShared(t, replicas...)
-		// It is not told, and can not find out by itself for a while.
+		// It gets no notification, and cannot detect it for a while.
 		replicas[0].link.interrupt(hangs)
 		name := store.Records()[0].Name
 		if err := store.Remove(t.Context(), name); err != nil {

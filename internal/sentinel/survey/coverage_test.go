@@ -267,7 +267,7 @@ func TestCoverageIsWhatCountingSays(t *testing.T) {
 		})
 		f := newFleet()
 		f.put(v1.CollectionClusters, rapid.SliceOfN(anyResource, 0, 20).Draw(rt, "resources")...)
-		// What changes before each request, if anything does.
+		// The change before each request, if any.
 		script := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) func() {
 			r := anyResource.Draw(t, "resource")
 			return rapid.SampledFrom([]func(){

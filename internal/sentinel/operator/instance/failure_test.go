@@ -13,7 +13,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/sentinel/sentinelconfig"
 )
 
-// TestRefusalsLeaveWhatRuns holds that what can not be taken changes nothing.
+// TestRefusalsLeaveWhatRuns checks that a refused configuration changes nothing.
 func TestRefusalsLeaveWhatRuns(t *testing.T) {
 	boom := errors.New("spec.pollInterval: boom")
 	cases := map[string]struct {
@@ -142,8 +142,8 @@ func TestFailures(t *testing.T) {
 	}
 }
 
-// TestPanicWhileOpening holds that what runs goes on, and that it is tried
-// again.
+// TestPanicWhileOpening checks that the running sentinel continues after a panic, and that the open
+// is retried.
 func TestPanicWhileOpening(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var panics atomic.Bool
@@ -222,8 +222,8 @@ func TestWaitingIsNoRefusal(t *testing.T) {
 	})
 }
 
-// TestFailureWhileAnotherWaits holds that a configuration which waits to come
-// into force does not do so with connections of a sentinel that failed.
+// TestFailureWhileAnotherWaits checks that a waiting configuration does not come into force with
+// connections of a failed sentinel.
 func TestFailureWhileAnotherWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, nil)
@@ -251,7 +251,7 @@ func TestFailureWhileAnotherWaits(t *testing.T) {
 	})
 }
 
-// TestOpensLater holds that a connection which can not be made is tried again.
+// TestOpensLater checks that a connection that cannot be created is retried.
 func TestOpensLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, nil)
@@ -292,8 +292,8 @@ func TestGroupEnds(t *testing.T) {
 	})
 }
 
-// TestConcealsWhatIsInForce holds that the secrets of what runs are not shown
-// when the generation that is wanted was refused.
+// TestConcealsWhatIsInForce checks that the secrets of the running configuration are hidden after a
+// refusal of the wanted generation.
 func TestConcealsWhatIsInForce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, nil)

@@ -45,8 +45,8 @@ func TestRunsWhatIsWanted(t *testing.T) {
 	})
 }
 
-// TestChangesWhileItRuns holds that a change takes effect on the connections
-// that are there, that nothing is repeated, and that counters go on.
+// TestChangesWhileItRuns checks that a change takes effect on existing connections, that no event
+// is repeated, and that counters continue.
 func TestChangesWhileItRuns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, nil)
@@ -78,7 +78,7 @@ func TestChangesWhileItRuns(t *testing.T) {
 			t.Errorf("clients of the broker (-want +got):\n%s", diff)
 		}
 
-		// What says the same in other words is only noted.
+		// An equal configuration in other words is only recorded.
 		r.Apply(wanted(3, func(s *sentinelconfig.Settings) { s.Sentinel.PollInterval = 100 * time.Millisecond }))
 		pass(time.Second)
 		if s := r.wantState(t, 3, "", ""); s.Changes != 2 {
@@ -87,9 +87,8 @@ func TestChangesWhileItRuns(t *testing.T) {
 	})
 }
 
-// TestNewBrokerMustAnswer holds that the old broker is used until the new one
-// answers, that confirms which are under way are awaited, and that each event
-// is published once, to one of the two.
+// TestNewBrokerMustAnswer checks that the old broker is used until the new one responds.
+// Outstanding confirmations are awaited, and each event is published once, to one of the two.
 func TestNewBrokerMustAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, nil)
@@ -151,8 +150,8 @@ func TestNewAPIMustAnswer(t *testing.T) {
 	})
 }
 
-// TestNothingToHoldOnTo holds that a connection which does not work is not
-// waited with: the new one is no worse.
+// TestNothingToHoldOnTo checks that a connection that does not work is replaced without a wait,
+// because the new one is no worse.
 func TestNothingToHoldOnTo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, nil)
@@ -198,8 +197,8 @@ func TestStopsInOrder(t *testing.T) {
 	})
 }
 
-// TestLatestWins holds that of changes that come quickly only the last counts,
-// and that connections of those between are closed.
+// TestLatestWins checks that only the last of several quick changes counts, and that the
+// connections of the others are closed.
 func TestLatestWins(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, nil)

@@ -96,7 +96,7 @@ func TestColumns(t *testing.T) {
 	}
 	young := regexp.MustCompile(`(?m)\b(\d+m)?\d+s\b`)
 	wantGolden(t, "columns", young.ReplaceAllString(kubectl(t, "get", "sentinelconfigs", "-n", namespace), "<age>"))
-	// How wide a column is goes by the age.
+	// The width of a column depends on the age.
 	wide := young.ReplaceAllString(kubectl(t, "get", "sentinelconfigs", "-o", "wide", "-n", namespace), "<age>")
 	wantGolden(t, "columns-wide", regexp.MustCompile(` {2,}`).ReplaceAllString(wide, "  "))
 }

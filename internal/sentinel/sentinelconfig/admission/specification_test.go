@@ -18,8 +18,8 @@ import (
 // specification is the folder with the output of tools/specification.
 const specification = "../../../../test/specification/operator/"
 
-// TestSchemaOfTheSpecification: whatever the specification says of the
-// resource is said in the CRD word for word; it only adds to that.
+// TestSchemaOfTheSpecification checks that the CRD contains the resource's schema in the
+// specification word for word, and otherwise only additions.
 func TestSchemaOfTheSpecification(t *testing.T) {
 	read := func(file string) (tree map[string]any) {
 		text, err := os.ReadFile(file)
