@@ -84,7 +84,7 @@ func newMetrics(reg prometheus.Registerer, w *Worker) (*metrics, error) {
 	r.register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: metricsPrefix + "max_concurrent_syncs", Help: "Maximum number of clusters that this cluster-worker syncs concurrently."}, func() float64 {
 		return float64(w.cfg.Slots)
 	}))
-	r.register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: metricsPrefix + "listener_down", Help: "1 if this cluster-worker has no LISTEN connection to PostgreSQL and polls the database for changed clusters instead, 0 otherwise or if listen is disabled."}, func() float64 {
+	r.register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: metricsPrefix + "listener_down", Help: "1 if the LISTEN connection of this cluster-worker to PostgreSQL is down, so that it polls the database for changed clusters; 0 if the connection is up, or if LISTEN is disabled in the configuration."}, func() float64 {
 		if w.waker != nil && w.waker.Ready() != nil {
 			return 1
 		}

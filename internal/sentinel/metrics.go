@@ -118,7 +118,7 @@ func newMetrics(reg prometheus.Registerer, key metricsKey) (*metrics, error) {
 		key: key, reg: reg,
 		broker: f.newCounterVec("broker_errors_total", "Total number of CloudEvents that the sentinel could not publish to the message broker after all attempts of a poll. The sentinel tries again in the next poll.", "broker_type"),
 
-		pending:      f.newGauge("pending_resources", "Number of resources that this shard watches, as of the last completed poll."),
+		pending:      f.newGauge("pending_resources", "Number of resources that this shard watches, whether or not they need an event, as of the last completed poll."),
 		published:    f.newCounter("events_published_total", "Total number of CloudEvents that the sentinel published and the message broker confirmed."),
 		deferredNow:  f.newGauge("deferred_resources", "Number of resources that needed an event in the last completed poll but were deferred to a later poll by the limit on events per second."),
 		duration:     f.histogram("reconcile_duration_seconds", "Duration of polls in seconds. In a poll the sentinel reads resources from the fleet API and publishes events for those that need one.", prometheus.ExponentialBuckets(0.01, 2, 16)),
@@ -136,7 +136,7 @@ func newMetrics(reg prometheus.Registerer, key metricsKey) (*metrics, error) {
 		memoryEntries:      f.newGauge("published_cache_entries", "Number of resources in the sentinel's cache of recently published events. The cache prevents a second event before an adapter reports."),
 		indexBytes:         f.newGauge("schedule_index_bytes", "Memory of the index that holds the time of the next event of each resource, in bytes; 0 in source mode sweep."),
 		lastFullSweep:      f.newGauge("last_full_sweep_timestamp_seconds", "Unix time at which the sentinel last completed a list of all resources, in seconds."),
-		budget:             f.newGauge("publish_budget_events_per_second", "Current limit on the events that the sentinel publishes because the last event of a resource is too old, in events per second. The limit does not apply to changed resources."),
+		budget:             f.newGauge("publish_budget_events_per_second", "Current limit on repeated events, in events per second. The sentinel repeats the event of an unchanged resource when its last status report is too old. Events of changed resources are not limited."),
 		changes:            f.newCounter("changes_received_total", "Total number of resource changes that the sentinel received from the fleet API in the source modes watch and cursor."),
 		reconnects:         f.newCounter("watch_reconnects_total", "Total number of times that a watch of the sentinel on the fleet API ended and the sentinel restarted it."),
 		resyncs:            f.newCounter("resyncs_total", "Total number of times that the sentinel listed all resources again because the fleet API no longer had the changes since the last read of the sentinel."),

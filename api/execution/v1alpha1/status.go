@@ -349,7 +349,7 @@ type EstimatedImpact struct {
 
 // ConditionResult is the result of one precondition or postcondition.
 type ConditionResult struct {
-	// Name of the condition, copied from its field type in the spec.
+	// Type of the condition, as in spec.preConditions[].type or spec.postConditions[].type.
 	ConditionType string `json:"conditionType"`
 	// True if the evaluation of the condition ended without an error.
 	Evaluated bool `json:"evaluated"`

@@ -130,9 +130,9 @@ type NodeFaultStatus struct {
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
-	// Past actions on the node, oldest first. The controller keeps the last 32 records,
-	// and records that a sink has not received yet up to 64 in total. A sink is the HTTP
-	// endpoint that receives change events.
+	// Past actions on the node, oldest first. The controller keeps the last 32 records. It
+	// also keeps older records that at least one sink has not received yet, up to 64 records
+	// in total. A sink is an HTTP endpoint that receives change events.
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
 	// +optional
@@ -371,7 +371,7 @@ type Record struct {
 	// True if the fault that started the session prevents the node from running workloads.
 	// +optional
 	Fatal bool `json:"fatal,omitempty"`
-	// Description of the fault that started the session.
+	// Description of the fault with which the repair session of the node began.
 	// +kubebuilder:validation:MaxLength=512
 	// +optional
 	Message string `json:"message,omitempty"`

@@ -228,7 +228,7 @@ const (
 
 // SecretRef references a Secret in the same namespace.
 type SecretRef struct {
-	// Name of the Secret.
+	// Name of the Secret, in the namespace of the SentinelConfig.
 	// +kubebuilder:validation:MinLength=1
 	Name string `json:"name"`
 }

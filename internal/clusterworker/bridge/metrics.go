@@ -29,7 +29,7 @@ type metrics struct{ reports *prometheus.CounterVec }
 func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	m := &metrics{reports: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Namespace: "fleetloop", Subsystem: "clusterworker", Name: "reports_total",
-		Help: "Total number of status reports of clusters that the cluster-worker sent or had to send to the fleet API, by result.",
+		Help: "Total number of status reports of clusters to the fleet API, by result. Reports that the cluster-worker could not send yet are counted too.",
 	}, []string{"result"})}
 	for _, r := range []result{resultStored, resultIgnored, resultRefused, resultGone, resultFailed, resultUnseen, resultUntried} {
 		m.reports.WithLabelValues(string(r))
