@@ -22,9 +22,9 @@ import (
 // the run ends with a summary.
 func TestDemo(t *testing.T) {
 	t.Parallel()
-	r := launch(t, nil, "--data-dir", t.TempDir(), "--demo", "--exit-when-ready", "--demo-clusters", "3", "--demo-create-interval", "5ms",
+	r := startProgram(t, nil, "--data-dir", t.TempDir(), "--demo", "--exit-when-ready", "--demo-clusters", "3", "--demo-create-interval", "5ms",
 		"--poll-interval", "100ms", "--max-age-not-ready", "300ms", "--adapter-latency", "10ms")
-	if err := r.wait(t); err != nil {
+	if err := r.waitForExit(t); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
@@ -58,8 +58,8 @@ func TestDemo(t *testing.T) {
 // error, with a summary all the same.
 func TestDemoNotReadyInTime(t *testing.T) {
 	t.Parallel()
-	r := launch(t, nil, "--data-dir", t.TempDir(), "--demo", "--exit-when-ready", "--demo-clusters", "1", "--timeout", "1500ms", "--adapters=false", "--gardener=false")
-	if err := r.wait(t); err == nil || !strings.Contains(err.Error(), "the demo fleet is not Ready within 1.5s") {
+	r := startProgram(t, nil, "--data-dir", t.TempDir(), "--demo", "--exit-when-ready", "--demo-clusters", "1", "--timeout", "1500ms", "--adapters=false", "--gardener=false")
+	if err := r.waitForExit(t); err == nil || !strings.Contains(err.Error(), "the demo fleet is not Ready within 1.5s") {
 		t.Errorf("got %v, want an error that says so", err)
 	}
 	for _, want := range []string{"Clusters     1       0", "cluster/us-east-01 is not ready for ", "(Pending)"} {
@@ -73,16 +73,16 @@ func TestDemoNotReadyInTime(t *testing.T) {
 // behind.
 func TestEmbeddedPostgres(t *testing.T) {
 	t.Parallel()
-	r := launch(t, map[string]string{"DATABASE_URL": ""}, "--demo", "--exit-when-ready", "--demo-clusters", "1", "--log-level", "info",
+	r := startProgram(t, map[string]string{"DATABASE_URL": ""}, "--demo", "--exit-when-ready", "--demo-clusters", "1", "--log-level", "info",
 		"--poll-interval", "100ms", "--max-age-not-ready", "300ms", "--adapter-latency", "1ms", "--adapter-failure-rate", "0")
-	_, ready := request(t, http.MethodGet, "http://"+r.health(t)+"/readyz?verbose", "")
+	_, ready := sendRequest(t, http.MethodGet, "http://"+r.healthAddress(t)+"/readyz?verbose", "")
 	for _, part := range []string{"PostgreSQL", "database", "fleet API", "broker", "sentinel clusters", "sentinel nodepools"} {
 		if !strings.Contains(ready, "]"+part+" ") {
 			t.Errorf("/readyz does not name %s:\n%s", part, ready)
 		}
 	}
-	dir := text(r.line(t, "fleet API ready", nil), "data_dir")
-	if err := r.wait(t); err != nil {
+	dir := textOf(r.waitForLine(t, "fleet API ready", nil), "data_dir")
+	if err := r.waitForExit(t); err != nil {
 		t.Fatal(err)
 	}
 	if !strings.Contains(r.stdout.String(), "Clusters     1       1") {
@@ -103,9 +103,9 @@ const (
 // goes.
 func TestLoop(t *testing.T) {
 	t.Parallel()
-	r := launch(t, nil, "--data-dir", t.TempDir(), "--poll-interval", "50ms", "--max-age-not-ready", interval.String(),
+	r := startProgram(t, nil, "--data-dir", t.TempDir(), "--poll-interval", "50ms", "--max-age-not-ready", interval.String(),
 		"--adapter-latency", "5ms", "--adapter-failure-rate", "0")
-	api := r.client(t)
+	api := r.newClient(t)
 	c, err := api.Create(t.Context(), v1.CollectionClusters, v1.CreateRequest{Name: "cluster-1", Spec: json.RawMessage(`{"n":1}`)})
 	if err != nil {
 		t.Fatal(err)
@@ -113,19 +113,19 @@ func TestLoop(t *testing.T) {
 	l := &life{run: r, api: api, id: c.ID}
 	l.wantReady(t, 1)
 
-	l.patch(t, 2)
+	l.patchCluster(t, 2)
 	l.wantReady(t, 2)
-	if first := r.line(t, "event published", map[string]any{"resource_id": c.ID, "generation": 2.0}); text(first, "reason") != reasonGeneration {
-		t.Errorf("the new spec was announced because %q, want %q", text(first, "reason"), reasonGeneration)
+	if first := r.waitForLine(t, "event published", map[string]any{"resource_id": c.ID, "generation": 2.0}); textOf(first, "reason") != reasonGeneration {
+		t.Errorf("the new spec was announced because %q, want %q", textOf(first, "reason"), reasonGeneration)
 	}
 
-	l.adapter(t, "pause")
-	l.patch(t, 3)
+	l.runAdapter(t, "pause")
+	l.patchCluster(t, 3)
 	l.wantReminders(t, 3, 4)
 	if got, err := api.Get(t.Context(), v1.CollectionClusters, c.ID); err != nil || got.Status.Phase == v1.PhaseReady || got.Status.ObservedGeneration != 2 {
 		t.Errorf("with a dead adapter the status is %+v, %v; want generation 2 observed and not Ready", got.Status, err)
 	}
-	l.adapter(t, "resume")
+	l.runAdapter(t, "resume")
 	l.wantReady(t, 3)
 
 	if _, err := api.Delete(t.Context(), v1.CollectionClusters, c.ID); err != nil {
@@ -137,7 +137,7 @@ func TestLoop(t *testing.T) {
 		}
 		return nil
 	})
-	r.stop(t)
+	r.stopProgram(t)
 	if r.stdout.String() != "" {
 		t.Errorf("without --demo there is nothing to say on stdout, got:\n%s", r.stdout.String())
 	}
@@ -150,8 +150,8 @@ type life struct {
 	id  string
 }
 
-// patch makes the spec that of a generation.
-func (l *life) patch(t *testing.T, generation int64) {
+// patchCluster makes the spec that of a generation.
+func (l *life) patchCluster(t *testing.T, generation int64) {
 	t.Helper()
 	r, err := l.api.Patch(t.Context(), v1.CollectionClusters, l.id, v1.PatchRequest{Spec: json.RawMessage(fmt.Sprintf(`{"n":%d}`, generation))})
 	if err != nil || r.Generation != generation {
@@ -177,7 +177,7 @@ func (l *life) wantReminders(t *testing.T, generation float64, n int) {
 	t.Helper()
 	var events []map[string]any
 	eventually(t, func() error {
-		if events = l.lines("event published", map[string]any{"resource_id": l.id, "generation": generation}); len(events) < n {
+		if events = l.outputLines("event published", map[string]any{"resource_id": l.id, "generation": generation}); len(events) < n {
 			return fmt.Errorf("%d events about generation %g, want %d", len(events), generation, n)
 		}
 		return nil
@@ -186,24 +186,24 @@ func (l *life) wantReminders(t *testing.T, generation float64, n int) {
 	const moment = interval / 2
 	var last time.Time
 	for i, e := range events {
-		at, err := time.Parse(time.RFC3339Nano, text(e, "time"))
+		at, err := time.Parse(time.RFC3339Nano, textOf(e, "time"))
 		if err != nil {
 			t.Fatal(err)
 		}
 		if i > 0 && at.Sub(last) < interval-moment {
 			t.Errorf("event %d came %s after the one before, want %s", i, at.Sub(last), interval)
 		}
-		if i > 0 && text(e, "event_id") == text(events[i-1], "event_id") {
-			t.Errorf("two reminders have the id %s", text(e, "event_id"))
+		if i > 0 && textOf(e, "event_id") == textOf(events[i-1], "event_id") {
+			t.Errorf("two reminders have the id %s", textOf(e, "event_id"))
 		}
 		last = at
 	}
 }
 
-// adapter calls "fleetloop up pause dns" or resume.
-func (l *life) adapter(t *testing.T, verb string) {
+// runAdapter calls "fleetloop up pause dns" or resume.
+func (l *life) runAdapter(t *testing.T, verb string) {
 	t.Helper()
-	out, err := adapterCommand(t, verb, "dns", "--address", l.health(t))
+	out, err := adapterCommand(t, verb, "dns", "--address", l.healthAddress(t))
 	if want := "adapter dns " + verb + "d\n"; err != nil || out != want {
 		t.Fatalf("got %q and %v, want %q", out, err, want)
 	}
@@ -226,8 +226,8 @@ func adapterCommand(t *testing.T, args ...string) (stdout string, err error) {
 // above all what a page in a browser could send unasked.
 func TestPauseRefuses(t *testing.T) {
 	t.Parallel()
-	r := launch(t, nil, "--data-dir", t.TempDir())
-	base := "http://" + r.health(t) + "/adapters/"
+	r := startProgram(t, nil, "--data-dir", t.TempDir())
+	base := "http://" + r.healthAddress(t) + "/adapters/"
 	const jsonType = "application/json"
 	cases := map[string]struct {
 		reason, method, path, contentType string
@@ -245,26 +245,26 @@ func TestPauseRefuses(t *testing.T) {
 		"Resume":         {"also one that is not paused", http.MethodPost, "validation/resume", jsonType, 204, ""},
 	}
 	for name, tc := range cases {
-		status, body := request(t, tc.method, base+tc.path, tc.contentType)
+		status, body := sendRequest(t, tc.method, base+tc.path, tc.contentType)
 		if status != tc.status || !strings.Contains(body, tc.body) {
 			t.Errorf("%s: %s: got %d %q, want %d and %q", name, tc.reason, status, body, tc.status, tc.body)
 		}
 	}
-	_, metrics := request(t, http.MethodGet, "http://"+r.health(t)+"/metrics", "")
+	_, metrics := sendRequest(t, http.MethodGet, "http://"+r.healthAddress(t)+"/metrics", "")
 	for _, want := range []string{`fleetloop_sample_adapter_paused{adapter="dns"} 1`, `fleetloop_sample_adapter_paused{adapter="validation"} 0`} {
 		if !strings.Contains(metrics, want) {
 			t.Errorf("/metrics lacks %s", want)
 		}
 	}
 
-	if _, err := adapterCommand(t, "pause", "nosuch", "--address", r.health(t)); err == nil || !strings.Contains(err.Error(), `sample adapter "nosuch" not found`) {
+	if _, err := adapterCommand(t, "pause", "nosuch", "--address", r.healthAddress(t)); err == nil || !strings.Contains(err.Error(), `sample adapter "nosuch" not found`) {
 		t.Errorf("the command on an unknown adapter gives %v", err)
 	}
 	if _, err := adapterCommand(t, "pause"); err == nil {
 		t.Error("the command without an adapter gives no error")
 	}
-	r.stop(t)
-	if _, err := adapterCommand(t, "pause", "dns", "--address", r.health(t)); err == nil || !strings.Contains(err.Error(), "check that 'fleetloop up' runs and that --address") {
+	r.stopProgram(t)
+	if _, err := adapterCommand(t, "pause", "dns", "--address", r.healthAddress(t)); err == nil || !strings.Contains(err.Error(), "check that 'fleetloop up' runs and that --address") {
 		t.Errorf("the command without a running fleetloop gives %v", err)
 	}
 }
@@ -289,8 +289,8 @@ func TestUpRefuses(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := launch(t, tc.env, append(tc.args, "--data-dir", t.TempDir())...)
-			if err := r.wait(t); err == nil || !strings.Contains(err.Error(), tc.want) || strings.Contains(err.Error(), "canary") {
+			r := startProgram(t, tc.env, append(tc.args, "--data-dir", t.TempDir())...)
+			if err := r.waitForExit(t); err == nil || !strings.Contains(err.Error(), tc.want) || strings.Contains(err.Error(), "canary") {
 				t.Errorf("%s: got %v, want %q in it", tc.reason, err, tc.want)
 			}
 		})
@@ -303,19 +303,19 @@ func TestDataStays(t *testing.T) {
 	t.Parallel()
 	dir, database := t.TempDir(), map[string]string{"DATABASE_URL": pgtest.URL(t)}
 	args := []string{"--data-dir", dir, "--poll-interval", "50ms", "--adapter-latency", "1ms", "--adapter-failure-rate", "0"}
-	first := launch(t, database, append(args, "--adapters=false")...)
-	c, err := first.client(t).Create(t.Context(), v1.CollectionClusters, v1.CreateRequest{Name: "cluster-1", Spec: json.RawMessage(`{}`)})
+	first := startProgram(t, database, append(args, "--adapters=false")...)
+	c, err := first.newClient(t).Create(t.Context(), v1.CollectionClusters, v1.CreateRequest{Name: "cluster-1", Spec: json.RawMessage(`{}`)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	first.line(t, "event published", map[string]any{"resource_id": c.ID})
-	if err := launch(t, database, args...).wait(t); err == nil || !strings.Contains(err.Error(), "directory in use by another process") {
+	first.waitForLine(t, "event published", map[string]any{"resource_id": c.ID})
+	if err := startProgram(t, database, args...).waitForExit(t); err == nil || !strings.Contains(err.Error(), "directory in use by another process") {
 		t.Errorf("a second run on the same folder gives %v", err)
 	}
-	first.stop(t)
+	first.stopProgram(t)
 
-	second := launch(t, database, args...)
-	l := &life{run: second, api: second.client(t), id: c.ID}
+	second := startProgram(t, database, args...)
+	l := &life{run: second, api: second.newClient(t), id: c.ID}
 	l.wantReady(t, 1)
-	second.stop(t)
+	second.stopProgram(t)
 }

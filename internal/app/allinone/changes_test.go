@@ -18,8 +18,8 @@ import (
 	"github.com/fleetloop/fleetloop/internal/fleetclient"
 )
 
-// actions are what was done about a cluster, the first thing first.
-func actions(t *testing.T, api *fleetclient.Client, cluster string) []string {
+// listActions are what was done about a cluster, the first thing first.
+func listActions(t *testing.T, api *fleetclient.Client, cluster string) []string {
 	t.Helper()
 	page, err := api.ChangeEventsPage(t.Context(), fleetclient.ChangeEventsQuery{Cluster: cluster}, "")
 	if err != nil {
@@ -36,7 +36,7 @@ func actions(t *testing.T, api *fleetclient.Client, cluster string) []string {
 func wantActions(t *testing.T, api *fleetclient.Client, cluster string, want ...string) {
 	t.Helper()
 	eventually(t, func() error {
-		got := actions(t, api, cluster)
+		got := listActions(t, api, cluster)
 		for _, action := range want {
 			n := 0
 			for _, a := range got {
@@ -52,8 +52,8 @@ func wantActions(t *testing.T, api *fleetclient.Client, cluster string, want ...
 	})
 }
 
-// call runs a command of the command line against a run.
-func call(t *testing.T, api *fleetclient.Client, args ...string) string {
+// callCLI runs a command of the command line against a run.
+func callCLI(t *testing.T, api *fleetclient.Client, args ...string) string {
 	t.Helper()
 	var out, errs bytes.Buffer
 	env := cli.Env{Stdin: strings.NewReader(""), Stdout: &out, Stderr: &errs}
@@ -81,9 +81,9 @@ func TestTimeline(t *testing.T) {
 		told <- r.URL.Path + " " + p.Action
 	}))
 	t.Cleanup(other.Close)
-	r := launch(t, map[string]string{"CHANGE_EVENTS_ENABLED": "true", "CHANGE_EVENTS_ENDPOINT": other.URL + "/in"},
+	r := startProgram(t, map[string]string{"CHANGE_EVENTS_ENABLED": "true", "CHANGE_EVENTS_ENDPOINT": other.URL + "/in"},
 		"--data-dir", t.TempDir(), "--poll-interval", "200ms", "--adapter-latency", "1ms", "--adapter-failure-rate", "0", "--gardener-create-duration", "10ms", "--log-level", "info")
-	api := r.client(t)
+	api := r.newClient(t)
 	c, err := api.Create(t.Context(), v1.CollectionClusters, v1.CreateRequest{Name: "eu-1", Spec: json.RawMessage(`{"version":"1.34"}`)})
 	if err != nil {
 		t.Fatal(err)
@@ -95,19 +95,19 @@ func TestTimeline(t *testing.T) {
 	}
 	wantActions(t, api, "eu-1", "cluster-created", "shoot-created", "shoot-ready", "shoot-deleted", "cluster-deleted")
 
-	shown := call(t, api, "changes", "--cluster", "eu-1", "--source", "fleetloop/cluster-worker")
+	shown := callCLI(t, api, "changes", "--cluster", "eu-1", "--source", "fleetloop/cluster-worker")
 	for _, want := range []string{"Fleetloop asked Gardener to create cluster eu-1", "Gardener reported cluster eu-1", "Gardener deleted cluster eu-1"} {
 		if !strings.Contains(shown, want) {
 			t.Errorf("fleetloop changes lacks %q:\n%s", want, shown)
 		}
 	}
-	_, debug := request(t, http.MethodGet, "http://"+r.health(t)+"/debug/change-events", "")
+	_, debug := sendRequest(t, http.MethodGet, "http://"+r.healthAddress(t)+"/debug/change-events", "")
 	for _, want := range []string{`"sink": "default"`, `"sink": "timeline"`} {
 		if !strings.Contains(debug, want) {
 			t.Errorf("/debug/change-events lacks %s:\n%s", want, debug)
 		}
 	}
-	r.stop(t)
+	r.stopProgram(t)
 	close(told)
 	var outside []string
 	for e := range told {
@@ -124,12 +124,12 @@ func TestTimeline(t *testing.T) {
 // is in the timeline, with who approved of it.
 func TestExecutionsAreTold(t *testing.T) {
 	t.Parallel()
-	r := launch(t, nil, "--data-dir", t.TempDir(), "--kube=embedded", "--adapters=false", "--gardener=false", "--log-level", "info")
-	api := r.client(t)
-	r.line(t, "try an execution", nil)
+	r := startProgram(t, nil, "--data-dir", t.TempDir(), "--kube=embedded", "--adapters=false", "--gardener=false", "--log-level", "info")
+	api := r.newClient(t)
+	r.waitForLine(t, "try an execution", nil)
 	lookup := func(string) (string, bool) { return "", false }
-	for _, line := range r.lines("try an execution", nil)[:2] { // to ask, and to approve
-		args := strings.Fields(strings.TrimPrefix(text(line, "command"), "fleetloop "))
+	for _, line := range r.outputLines("try an execution", nil)[:2] { // to ask, and to approve
+		args := strings.Fields(strings.TrimPrefix(textOf(line, "command"), "fleetloop "))
 		// Each has to wait for what the one before has begun.
 		eventually(t, func() error {
 			var out, errs bytes.Buffer
@@ -151,5 +151,5 @@ func TestExecutionsAreTold(t *testing.T) {
 	if e.Action != "execution-approved" || e.Subject != "executions/scale-web" || e.Details["target"] != "Deployment/shop/web" || e.Source != "fleetloop/execution-controller" {
 		t.Errorf("bob's approval is told as %+v", e)
 	}
-	r.stop(t)
+	r.stopProgram(t)
 }

@@ -41,7 +41,7 @@ func TestADemoRemovesWhatKilledOnesLeft(t *testing.T) {
 	}
 	want := []string{filepath.Base(live), filepath.Base(next), "fleetloop-demo-link", "fleetloop-demo-lockless", "fleetloop-demo-starting", "other"}
 	slices.Sort(want)
-	if got := names(t, tmp); !slices.Equal(got, want) {
+	if got := fileNames(t, tmp); !slices.Equal(got, want) {
 		t.Errorf("after a demo was killed there are %q, want %q", got, want)
 	}
 
@@ -50,12 +50,12 @@ func TestADemoRemovesWhatKilledOnesLeft(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if got := names(t, tmp); slices.Contains(got, filepath.Base(live)) || slices.Contains(got, filepath.Base(next)) {
+	if got := fileNames(t, tmp); slices.Contains(got, filepath.Base(live)) || slices.Contains(got, filepath.Base(next)) {
 		t.Errorf("after both ended there are %q", got)
 	}
 }
 
-func names(t *testing.T, dir string) []string {
+func fileNames(t *testing.T, dir string) []string {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
 	if err != nil {

@@ -11,11 +11,11 @@ import (
 	"github.com/fleetloop/fleetloop/internal/fleetclient"
 )
 
-// actions are what the worker says that it did to a cluster's Shoot, in order.
-func (r *run) actions(cluster string) []string {
+// listActions are what the worker says that it did to a cluster's Shoot, in order.
+func (r *run) listActions(cluster string) []string {
 	var list []string
-	for _, line := range r.lines("change", map[string]any{"cluster": cluster}) {
-		list = append(list, text(line, "action"))
+	for _, line := range r.outputLines("change", map[string]any{"cluster": cluster}) {
+		list = append(list, textOf(line, "action"))
 	}
 	return list
 }
@@ -25,13 +25,13 @@ func (r *run) actions(cluster string) []string {
 // when the cluster is deleted, which the API waits for.
 func TestClustersBecomeShoots(t *testing.T) {
 	t.Parallel()
-	r := launch(t, nil, "--data-dir", t.TempDir(), "--demo", "--demo-clusters", "3", "--demo-create-interval", "5ms", "--gardener-create-duration", "2s",
+	r := startProgram(t, nil, "--data-dir", t.TempDir(), "--demo", "--demo-clusters", "3", "--demo-create-interval", "5ms", "--gardener-create-duration", "2s",
 		"--poll-interval", "100ms", "--max-age-not-ready", "300ms", "--adapter-latency", "1ms", "--adapter-failure-rate", "0")
-	r.line(t, "demo fleet ready", map[string]any{"clusters": "3/3", "nodepools": "6/6"})
+	r.waitForLine(t, "demo fleet ready", map[string]any{"clusters": "3/3", "nodepools": "6/6"})
 
 	var failed int
 	for _, cluster := range []string{"us-east-01", "us-west-02", "eu-west-03"} {
-		got := r.actions(cluster)
+		got := r.listActions(cluster)
 		if len(got) < 2 || got[0] != "shoot-created" || got[len(got)-1] != "shoot-ready" {
 			t.Errorf("cluster %s: %v, want it to begin with shoot-created and to end with shoot-ready", cluster, got)
 		}
@@ -43,7 +43,7 @@ func TestClustersBecomeShoots(t *testing.T) {
 		t.Errorf("%d clusters failed before they were ready, want one", failed)
 	}
 
-	api := r.client(t)
+	api := r.newClient(t)
 	var id string
 	for c, err := range api.ClusterSyncs(t.Context(), fleetclient.SyncQuery{}) {
 		if err != nil {
@@ -67,12 +67,12 @@ func TestClustersBecomeShoots(t *testing.T) {
 		if !fleetclient.IsNotFound(err) {
 			return err
 		}
-		if got := r.actions("us-east-01"); len(got) == 0 || got[len(got)-1] != "shoot-deleted" {
+		if got := r.listActions("us-east-01"); len(got) == 0 || got[len(got)-1] != "shoot-deleted" {
 			return fmt.Errorf("the cluster went with %v, want shoot-deleted last", got)
 		}
 		return nil
 	})
-	r.stop(t)
+	r.stopProgram(t)
 	// How many there are is as of the last look, which may be from before the end.
 	if out := r.stdout.String(); !strings.Contains(out, "Shoots  0 pending  0 progressing") {
 		t.Errorf("the summary lacks the Shoots:\n%s", out)

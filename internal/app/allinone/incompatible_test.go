@@ -40,7 +40,7 @@ func TestUpRejectsDataOfAnOlderVersion(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	err = launch(t, map[string]string{"DATABASE_URL": ""}, "--data-dir", dir).wait(t)
+	err = startProgram(t, map[string]string{"DATABASE_URL": ""}, "--data-dir", dir).waitForExit(t)
 	if err == nil || !strings.Contains(err.Error(), `remove the data folder "`+dir+`"`) {
 		t.Errorf("got %v, want an error that names the folder to remove", err)
 	}

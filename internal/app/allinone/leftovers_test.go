@@ -29,8 +29,8 @@ func newDir(t *testing.T) string {
 	return dir
 }
 
-// taken is an address that somebody listens on.
-func taken(t *testing.T) string {
+// takenAddress is an address that somebody listens on.
+func takenAddress(t *testing.T) string {
 	t.Helper()
 	var lc net.ListenConfig
 	l, err := lc.Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -41,8 +41,8 @@ func taken(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// up runs "up" until ctx ends, with nothing in its environment but env.
-func up(ctx context.Context, env map[string]string, args ...string) error {
+// runUp runs "up" until ctx ends, with nothing in its environment but env.
+func runUp(ctx context.Context, env map[string]string, args ...string) error {
 	cmd := allinone.Command(allinone.Env{ //nolint:contextcheck // cobra hands the context on
 		Stdout: new(bytes.Buffer), Stderr: new(bytes.Buffer),
 		LookupEnv: func(name string) (string, bool) { v, ok := env[name]; return v, ok },
@@ -55,8 +55,8 @@ func up(ctx context.Context, env map[string]string, args ...string) error {
 // TestUpNamesTakenAddresses: all addresses that are taken are named at once, with
 // what moves them, before there is a database.
 func TestUpNamesTakenAddresses(t *testing.T) {
-	dir, api, probes := newDir(t), taken(t), taken(t)
-	err := up(t.Context(), nil, "--data-dir", dir, "--listen-address", api, "--metrics-bind-address", probes, "--health-probe-bind-address", probes)
+	dir, api, probes := newDir(t), takenAddress(t), takenAddress(t)
+	err := runUp(t.Context(), nil, "--data-dir", dir, "--listen-address", api, "--metrics-bind-address", probes, "--health-probe-bind-address", probes)
 	if err == nil {
 		t.Fatal("up runs on addresses that are taken")
 	}
@@ -81,15 +81,15 @@ func TestUpThatCannotListenLeavesNothingRunning(t *testing.T) {
 		probes string
 		flag   string
 	}{
-		"API":    {reason: "the API's port is known to be taken while the loop is built", api: taken(t), probes: free, flag: "--listen-address"},
-		"Probes": {reason: "the port for health is known to be taken when all parts are made", api: free, probes: taken(t), flag: "--metrics-bind-address"},
+		"API":    {reason: "the API's port is known to be taken while the loop is built", api: takenAddress(t), probes: free, flag: "--listen-address"},
+		"Probes": {reason: "the port for health is known to be taken when all parts are made", api: free, probes: takenAddress(t), flag: "--metrics-bind-address"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			dir := newDir(t)
-			err := up(ctx, nil, "--data-dir", dir, "--listen-address", tc.api,
+			err := runUp(ctx, nil, "--data-dir", dir, "--listen-address", tc.api,
 				"--metrics-bind-address", tc.probes, "--health-probe-bind-address", tc.probes)
 			if err == nil || !strings.Contains(err.Error(), "address already in use") || !strings.Contains(err.Error(), tc.flag) {
 				t.Fatalf("%s: up = %v, want an error about the port, with the flag %s", tc.reason, err, tc.flag)

@@ -28,13 +28,13 @@ import (
 
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && (os.Args[1] == allinone.RunnerCommand || os.Args[1] == allinone.WebCommand) {
-		os.Exit(program()) //nolint:forbidigo // a node of a test runs this very program
+		os.Exit(runProgram()) //nolint:forbidigo // a node of a test runs this very program
 	}
 	pgtest.Main(m, goleak.IgnoreTopFunction("go.opencensus.io/stats/view.(*worker).start")) // of the Pub/Sub library, begins with the process
 }
 
-// program is what a node runs as a container.
-func program() int {
+// runProgram is what a node runs as a container.
+func runProgram() int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
 	root := &cobra.Command{SilenceUsage: true, SilenceErrors: true}
@@ -56,9 +56,9 @@ type run struct {
 	err            error // once done is closed
 }
 
-// launch calls "fleetloop up" on ports of its own, with a database of its own
+// startProgram calls "fleetloop up" on ports of its own, with a database of its own
 // unless env says DATABASE_URL: "".
-func launch(t *testing.T, env map[string]string, args ...string) *run {
+func startProgram(t *testing.T, env map[string]string, args ...string) *run {
 	t.Helper()
 	all := map[string]string{}
 	if _, given := env["DATABASE_URL"]; !given {
@@ -92,8 +92,8 @@ func launch(t *testing.T, env map[string]string, args ...string) *run {
 	return r
 }
 
-// wait waits for the end of the run.
-func (r *run) wait(t *testing.T) error {
+// waitForExit waits for the end of the run.
+func (r *run) waitForExit(t *testing.T) error {
 	t.Helper()
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
@@ -105,21 +105,21 @@ func (r *run) wait(t *testing.T) error {
 	return r.err
 }
 
-// stop ends the run as a signal does.
-func (r *run) stop(t *testing.T) {
+// stopProgram ends the run as a signal does.
+func (r *run) stopProgram(t *testing.T) {
 	t.Helper()
 	r.cancel()
-	if err := r.wait(t); err != nil {
+	if err := r.waitForExit(t); err != nil {
 		t.Errorf("told to stop, it ended with %v", err)
 	}
 }
 
-// line waits for a log line with a message and fields.
-func (r *run) line(t *testing.T, msg string, fields map[string]any) map[string]any {
+// waitForLine waits for a log line with a message and fields.
+func (r *run) waitForLine(t *testing.T, msg string, fields map[string]any) map[string]any {
 	t.Helper()
 	var found map[string]any
 	eventually(t, func() error {
-		if lines := r.lines(msg, fields); len(lines) > 0 {
+		if lines := r.outputLines(msg, fields); len(lines) > 0 {
 			found = lines[0]
 			return nil
 		}
@@ -133,8 +133,8 @@ func (r *run) line(t *testing.T, msg string, fields map[string]any) map[string]a
 	return found
 }
 
-// lines are the log lines so far with a message and fields.
-func (r *run) lines(msg string, fields map[string]any) []map[string]any {
+// outputLines are the log lines so far with a message and fields.
+func (r *run) outputLines(msg string, fields map[string]any) []map[string]any {
 	var out []map[string]any
 	for text := range strings.Lines(r.stderr.String()) {
 		var line map[string]any
@@ -148,15 +148,15 @@ func (r *run) lines(msg string, fields map[string]any) []map[string]any {
 	return out
 }
 
-func text(line map[string]any, key string) string {
+func textOf(line map[string]any, key string) string {
 	s, _ := line[key].(string)
 	return s
 }
 
-// client is a client of the run's fleet API.
-func (r *run) client(t *testing.T) *fleetclient.Client {
+// newClient is a client of the run's fleet API.
+func (r *run) newClient(t *testing.T) *fleetclient.Client {
 	t.Helper()
-	c, err := fleetclient.New(fleetclient.Config{Endpoint: text(r.line(t, "fleet API ready", nil), "url")}, fleetclient.Deps{})
+	c, err := fleetclient.New(fleetclient.Config{Endpoint: textOf(r.waitForLine(t, "fleet API ready", nil), "url")}, fleetclient.Deps{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -164,10 +164,10 @@ func (r *run) client(t *testing.T) *fleetclient.Client {
 	return c
 }
 
-// health is where the run serves health and metrics.
-func (r *run) health(t *testing.T) string {
+// healthAddress is where the run serves health and metrics.
+func (r *run) healthAddress(t *testing.T) string {
 	t.Helper()
-	return text(r.line(t, "listening", map[string]any{"server": "metrics and health"}), "addr")
+	return textOf(r.waitForLine(t, "listening", map[string]any{"server": "metrics and health"}), "addr")
 }
 
 func eventually(t *testing.T, check func() error) {
@@ -189,8 +189,8 @@ func eventually(t *testing.T, check func() error) {
 	}
 }
 
-// request sends a request and gives the status and the body of the answer.
-func request(t *testing.T, method, url, contentType string) (status int, body string) {
+// sendRequest sends a request and gives the status and the body of the answer.
+func sendRequest(t *testing.T, method, url, contentType string) (status int, body string) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), method, url, http.NoBody)
 	if err != nil {

@@ -20,7 +20,7 @@ const (
 // a file that a shell reads.
 func TestTerminalKeepsWhatToTry(t *testing.T) {
 	t.Parallel()
-	r := launch(t, nil, "--demo", "--view=live", "--demo-clusters", "1", "--kube=embedded")
+	r := startProgram(t, nil, "--demo", "--view=live", "--demo-clusters", "1", "--kube=embedded")
 	command := ""
 	eventually(t, func() error {
 		_, view, _ := strings.Cut(r.stdout.String(), secondScreen)
@@ -44,7 +44,7 @@ func TestTerminalKeepsWhatToTry(t *testing.T) {
 			t.Errorf("a shell that reads it lacks %q:\n%s", want, out)
 		}
 	}
-	r.stop(t)
+	r.stopProgram(t)
 	_, rest, _ := strings.Cut(r.stdout.String(), secondScreen)
 	_, after, ok := strings.Cut(rest, firstScreen)
 	if !ok || !strings.Contains(after, "cloud events published") {

@@ -20,8 +20,8 @@ import (
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
-// start calls the command line with addresses of its own.
-func start(t *testing.T, env map[string]string, args ...string) *apptest.Call {
+// startAPI calls the command line with addresses of its own.
+func startAPI(t *testing.T, env map[string]string, args ...string) *apptest.Call {
 	t.Helper()
 	return apptest.Start(t, apiapp.Command, env, args...)
 }
@@ -29,7 +29,7 @@ func start(t *testing.T, env map[string]string, args ...string) *apptest.Call {
 // TestServe brings an empty database up to date, serves on it, and ends.
 func TestServe(t *testing.T) {
 	t.Parallel()
-	c := start(t, map[string]string{"DATABASE_URL": pgtest.EmptyURL(t)})
+	c := startAPI(t, map[string]string{"DATABASE_URL": pgtest.EmptyURL(t)})
 	health := c.URL(t, "metrics and health")
 	apptest.Eventually(t, func() error {
 		if status, body := apptest.SendRequest(t, http.MethodGet, health+"/readyz?verbose", ""); status != http.StatusOK {
@@ -52,7 +52,7 @@ func TestServe(t *testing.T) {
 // ending, and that he is told where to go on.
 func TestServeEndsWatches(t *testing.T) {
 	t.Parallel()
-	c := start(t, map[string]string{"DATABASE_URL": pgtest.EmptyURL(t)})
+	c := startAPI(t, map[string]string{"DATABASE_URL": pgtest.EmptyURL(t)})
 	where := c.URL(t, "fleet API") + v1.BasePath + "/clusters"
 	ready := c.URL(t, "metrics and health") + "/readyz" // there may be lists before the last migration
 	apptest.Eventually(t, func() error {
@@ -95,11 +95,11 @@ func TestMigrate(t *testing.T) {
 	t.Parallel()
 	env := map[string]string{"DATABASE_URL": pgtest.EmptyURL(t)}
 	for range 2 { // a second time there is nothing to do
-		if err := start(t, env, "migrate").Wait(t); err != nil {
+		if err := startAPI(t, env, "migrate").Wait(t); err != nil {
 			t.Fatal(err)
 		}
 	}
-	c := start(t, env, "--migrate=false")
+	c := startAPI(t, env, "--migrate=false")
 	apptest.Eventually(t, func() error {
 		if status, body := apptest.SendRequest(t, http.MethodGet, c.URL(t, "fleet API")+v1.BasePath+"/clusters", ""); status != http.StatusOK {
 			return fmt.Errorf("%d %s", status, body)
@@ -159,7 +159,7 @@ func TestRefuses(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			c := start(t, tc.env, tc.args...)
+			c := startAPI(t, tc.env, tc.args...)
 			err := c.Wait(t)
 			if err == nil {
 				t.Fatalf("%s: got no error", tc.reason)
@@ -186,7 +186,7 @@ func TestSecretsAreNotShown(t *testing.T) {
 	where.User, where.Path = url.UserPassword("nobody", "canary-1"), "/nosuch"
 	env := map[string]string{"DATABASE_URL": where.String(), "DATABASE_MIGRATION_URL": strings.ReplaceAll(where.String(), "canary-1", "canary-2"), "LOG_LEVEL": "debug"}
 
-	shown := start(t, env, "config", "show", "--origins")
+	shown := startAPI(t, env, "config", "show", "--origins")
 	if err := shown.Wait(t); err != nil {
 		t.Fatal(err)
 	}
@@ -195,7 +195,7 @@ func TestSecretsAreNotShown(t *testing.T) {
 			t.Errorf("config show lacks %q:\n%s", want, shown.Stdout.String())
 		}
 	}
-	c := start(t, env)
+	c := startAPI(t, env)
 	health := c.URL(t, "metrics and health")
 	var body string
 	apptest.Eventually(t, func() error {

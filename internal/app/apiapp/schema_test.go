@@ -14,7 +14,7 @@ import (
 // it would answer every request with 500.
 func TestServeWithoutMigratingWaitsForTheSchema(t *testing.T) {
 	env := map[string]string{"DATABASE_URL": pgtest.EmptyURL(t)}
-	server := start(t, env, "--migrate=false")
+	server := startAPI(t, env, "--migrate=false")
 	ready := server.URL(t, "metrics and health") + "/readyz"
 
 	apptest.Eventually(t, func() error {
@@ -23,7 +23,7 @@ func TestServeWithoutMigratingWaitsForTheSchema(t *testing.T) {
 		}
 		return nil
 	})
-	if err := start(t, env, "migrate").Wait(t); err != nil {
+	if err := startAPI(t, env, "migrate").Wait(t); err != nil {
 		t.Fatal(err)
 	}
 	apptest.Eventually(t, func() error {

@@ -22,7 +22,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("go.opencensus.io/stats/view.(*worker).start"))
 }
 
-func lookup(env map[string]string) func(string) (string, bool) {
+func newLookup(env map[string]string) func(string) (string, bool) {
 	return func(name string) (string, bool) {
 		value, ok := env[name]
 		return value, ok
@@ -53,7 +53,7 @@ func TestOpen(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			cfg, err := bus.Load(lookup(tc.env))
+			cfg, err := bus.Load(newLookup(tc.env))
 			if err != nil {
 				t.Fatalf("%s: %v", tc.reason, err)
 			}
@@ -77,7 +77,7 @@ func TestOpen(t *testing.T) {
 func TestLoadRefuses(t *testing.T) {
 	t.Parallel()
 	for _, env := range []map[string]string{nil, {"BROKER_TYPE": ""}, {"BROKER_HOST": "h"}} {
-		if _, err := bus.Load(lookup(env)); !errors.Is(err, bus.ErrNoType) {
+		if _, err := bus.Load(newLookup(env)); !errors.Is(err, bus.ErrNoType) {
 			t.Errorf("%v: got %v, want %v", env, err, bus.ErrNoType)
 		}
 	}
@@ -96,7 +96,7 @@ func TestLoadRefuses(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			cfg, err := bus.Load(lookup(tc.env))
+			cfg, err := bus.Load(newLookup(tc.env))
 			if err == nil {
 				_, err = cfg.Open(slog.New(slog.DiscardHandler))
 			}
@@ -115,7 +115,7 @@ func TestLoadRefuses(t *testing.T) {
 func TestSecretsStayInReports(t *testing.T) {
 	t.Parallel()
 	const secret = "canary"
-	cfg, err := bus.Load(lookup(map[string]string{
+	cfg, err := bus.Load(newLookup(map[string]string{
 		"BROKER_TYPE": "rabbitmq", "BROKER_HOST": "h", "BROKER_USERNAME": "u", "BROKER_PASSWORD": secret,
 	}))
 	if err != nil {
@@ -163,7 +163,7 @@ func TestTypeReadsItself(t *testing.T) {
 	t.Parallel()
 	for _, want := range []bus.Type{bus.RabbitMQ, bus.PubSub, bus.NATS} {
 		var c bus.Choice
-		if _, err := settings.Load(&c, settings.Source{Env: lookup(map[string]string{"BROKER_TYPE": string(want)})}); err != nil || c.Type != want {
+		if _, err := settings.Load(&c, settings.Source{Env: newLookup(map[string]string{"BROKER_TYPE": string(want)})}); err != nil || c.Type != want {
 			t.Errorf("%q is read as %q: %v", want, c.Type, err)
 		}
 	}
@@ -194,7 +194,7 @@ func TestLoadExplicit(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			cfg, err := bus.LoadExplicit(tc.given, lookup(env))
+			cfg, err := bus.LoadExplicit(tc.given, newLookup(env))
 			var b *bus.Bus
 			if err == nil {
 				b, err = cfg.Open(slog.New(slog.DiscardHandler))

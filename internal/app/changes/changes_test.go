@@ -60,8 +60,8 @@ func newSink(t *testing.T, wait func(context.Context)) *sink {
 	return s
 }
 
-// next is what came next.
-func (s *sink) next(t *testing.T) posted {
+// nextEvent is what came next.
+func (s *sink) nextEvent(t *testing.T) posted {
 	t.Helper()
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
@@ -84,8 +84,8 @@ func newProcess(t *testing.T) (*process.Process, *logtest.Buffer) {
 	return p, &out
 }
 
-// config sends to a URL.
-func config(url string) changes.Config {
+// newConfig sends to a URL.
+func newConfig(url string) changes.Config {
 	cfg := changes.Config{Enabled: true, ClusterName: "prod", ShutdownTimeout: time.Second}
 	cfg.Endpoint = url
 	return cfg
@@ -109,7 +109,7 @@ var cordon = changeevent.ChangeEvent{Action: changeevent.ActionCordon, NodeName:
 func TestTellsAllSinks(t *testing.T) {
 	t.Parallel()
 	first, second := newSink(t, nil), newSink(t, nil)
-	cfg := config(first.URL + "/changes")
+	cfg := newConfig(first.URL + "/changes")
 	cfg.Sinks = []changes.SinkConfig{{Name: "second", Target: changes.Target{Endpoint: second.URL, Tuning: changes.Tuning{AppendCluster: new(bool)}}}}
 	s, p, _ := newSinks(t, cfg)
 	s.SendChangeEvent(t.Context(), cordon)
@@ -117,7 +117,7 @@ func TestTellsAllSinks(t *testing.T) {
 		sink *sink
 		path string
 	}{{first, "/changes/prod"}, {second, "/"}} {
-		got := want.sink.next(t)
+		got := want.sink.nextEvent(t)
 		if got.path != want.path || got.payload.Source != "nvsentinel/fault-quarantine" || got.payload.Cluster != "prod" || got.payload.DryRun || got.payload.Node != "n1" {
 			t.Errorf("at %s came %+v, want it at %s", got.path, got.payload, want.path)
 		}
@@ -130,8 +130,8 @@ func TestTellsAllSinks(t *testing.T) {
 	if diff := cmp.Diff([]string{"default", "second"}, names); diff != "" {
 		t.Errorf("the sinks: -want +got\n%s", diff)
 	}
-	first.next(t)
-	second.next(t)
+	first.nextEvent(t)
+	second.nextEvent(t)
 	if err := s.Close(); err != nil {
 		t.Error(err)
 	}
@@ -145,7 +145,7 @@ func TestTellsAllSinks(t *testing.T) {
 func TestOff(t *testing.T) {
 	t.Parallel()
 	var none *changes.Sinks
-	off := config("https://sink.example")
+	off := newConfig("https://sink.example")
 	off.Enabled = false
 	s, _, out := newSinks(t, off)
 	for _, s := range []*changes.Sinks{none, s} {
@@ -183,7 +183,7 @@ func TestBroken(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			cfg := config("https://sink.example")
+			cfg := newConfig("https://sink.example")
 			tc.change(&cfg)
 			if err := cfg.Check(); err == nil || !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("%s: Check() = %v, want %q in it", tc.reason, err, tc.want)
@@ -201,13 +201,13 @@ func TestBroken(t *testing.T) {
 	}
 
 	good := newSink(t, nil)
-	cfg := config("http://sink.example")
+	cfg := newConfig("http://sink.example")
 	cfg.Sinks = []changes.SinkConfig{{Name: "good", Target: changes.Target{Endpoint: good.URL}}}
 	s, p, _ := newSinks(t, cfg)
 	s.SendChangeEvent(t.Context(), cordon)
-	good.next(t)
+	good.nextEvent(t)
 	wantConfigValid(t, p, map[string]float64{changes.DefaultSink: 0, "good": 1})
-	shown := debug(t, s)
+	shown := getDebug(t, s)
 	for _, want := range []string{`"invalidSinks"`, `"sink": "default"`, `"sink": "good"`} {
 		if !strings.Contains(shown, want) {
 			t.Errorf("/debug/change-events lacks %s:\n%s", want, shown)
@@ -221,7 +221,7 @@ func TestMissingFile(t *testing.T) {
 	t.Parallel()
 	place := newSink(t, nil)
 	file := filepath.Join(t.TempDir(), "token")
-	cfg := config(place.URL)
+	cfg := newConfig(place.URL)
 	cfg.AuthTokenFile = file
 	if err := cfg.Check(); err == nil || !strings.Contains(err.Error(), file) {
 		t.Errorf("Check() = %v, want that it names the file", err)
@@ -231,7 +231,7 @@ func TestMissingFile(t *testing.T) {
 	if n := strings.Count(out.String(), `"level":"error"`); n != 1 || !strings.Contains(out.String(), file) || len(s.Each()) != 1 {
 		t.Errorf("%d errors in the log and %d sinks, want one of each:\n%s", n, len(s.Each()), out.String())
 	}
-	shown := debug(t, s)
+	shown := getDebug(t, s)
 	for _, want := range []string{`"waitingForFiles": true`, `"auth_token": "read file of AuthToken: open ` + file, `"pending": 1`} {
 		if !strings.Contains(shown, want) {
 			t.Errorf("/debug/change-events lacks %s:\n%s", want, shown)
@@ -249,7 +249,7 @@ func TestMissingFile(t *testing.T) {
 	if err := os.WriteFile(file, []byte("token"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	place.next(t)
+	place.nextEvent(t)
 	wantConfigValid(t, p, map[string]float64{changes.DefaultSink: 1})
 }
 
@@ -258,7 +258,7 @@ func TestMissingFile(t *testing.T) {
 func TestNames(t *testing.T) {
 	t.Parallel()
 	for name, names := range map[string][]string{"Twice": {"a", "a"}, "TheDefault": {"default"}, "Letters": {"Chat"}, "Dots": {"a.b"}} {
-		cfg := config("https://sink.example")
+		cfg := newConfig("https://sink.example")
 		for _, n := range names {
 			cfg.Sinks = append(cfg.Sinks, changes.SinkConfig{Name: n, Target: changes.Target{Endpoint: "https://sink.example"}})
 		}
@@ -292,7 +292,7 @@ func TestWants(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			place := newSink(t, nil)
-			cfg := config(place.URL)
+			cfg := newConfig(place.URL)
 			cfg.Actions, cfg.IncludeOptionalActions = tc.actions, tc.extensions
 			s, _, _ := newSinks(t, cfg)
 			each := s.Each()[0]
@@ -312,7 +312,7 @@ func TestWants(t *testing.T) {
 	}
 }
 
-func debug(t *testing.T, s *changes.Sinks) string {
+func getDebug(t *testing.T, s *changes.Sinks) string {
 	t.Helper()
 	w := httptest.NewRecorder()
 	s.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/debug/change-events", http.NoBody))
@@ -326,7 +326,7 @@ func debug(t *testing.T, s *changes.Sinks) string {
 func TestDebug(t *testing.T) {
 	t.Parallel()
 	place := newSink(t, nil)
-	s, _, _ := newSinks(t, config(place.URL))
+	s, _, _ := newSinks(t, newConfig(place.URL))
 	taken := make(chan struct{})
 	e := cordon
 	e.OnDelivery = func(changeevent.Delivery) { close(taken) }
@@ -335,7 +335,7 @@ func TestDebug(t *testing.T) {
 	var got struct {
 		Sinks []changeevent.Stats `json:"sinks"`
 	}
-	if err := json.Unmarshal([]byte(debug(t, s)), &got); err != nil || len(got.Sinks) != 1 {
+	if err := json.Unmarshal([]byte(getDebug(t, s)), &got); err != nil || len(got.Sinks) != 1 {
 		t.Fatalf("it shows %+v, %v", got, err)
 	}
 	if one := got.Sinks[0]; one.Sink != changes.DefaultSink || one.Succeeded != 1 || one.LastSuccess.IsZero() {
@@ -357,13 +357,13 @@ func TestPart(t *testing.T) {
 			case <-ctx.Done():
 			}
 		})
-		cfg := config(place.URL)
+		cfg := newConfig(place.URL)
 		cfg.ShutdownTimeout = patience
 		s, _, out := newSinks(t, cfg)
 		t.Cleanup(func() { once.Do(func() { close(answer) }) })
 		s.SendChangeEvent(t.Context(), cordon)
-		place.next(t)
-		ended, cancel := run(t, s)
+		place.nextEvent(t)
+		ended, cancel := runPart(t, s)
 		cancel()
 		select {
 		case <-ended:
@@ -378,12 +378,12 @@ func TestPart(t *testing.T) {
 	t.Run("NotForEver", func(t *testing.T) {
 		t.Parallel()
 		place := newSink(t, func(ctx context.Context) { <-ctx.Done() })
-		cfg := config(place.URL)
+		cfg := newConfig(place.URL)
 		cfg.ShutdownTimeout = 50 * time.Millisecond
 		s, _, out := newSinks(t, cfg)
 		s.SendChangeEvent(t.Context(), cordon)
-		place.next(t)
-		ended, cancel := run(t, s)
+		place.nextEvent(t)
+		ended, cancel := runPart(t, s)
 		cancel()
 		if err := <-ended; err != nil {
 			t.Errorf("what a sink has not taken ends the process with %v", err)
@@ -394,8 +394,8 @@ func TestPart(t *testing.T) {
 	})
 }
 
-// run runs the part of some sinks.
-func run(t *testing.T, s *changes.Sinks) (ended <-chan error, cancel context.CancelFunc) {
+// runPart runs the part of some sinks.
+func runPart(t *testing.T, s *changes.Sinks) (ended <-chan error, cancel context.CancelFunc) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	done := make(chan error, 1)
@@ -412,14 +412,14 @@ func TestStopTimeoutBounds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg := config(place.URL)
+	cfg := newConfig(place.URL)
 	cfg.ShutdownTimeout = time.Hour
 	s, err := changes.New(cfg, "x", p)
 	if err != nil {
 		t.Fatal(err)
 	}
 	s.SendChangeEvent(t.Context(), cordon)
-	place.next(t)
+	place.nextEvent(t)
 	if err := s.Close(); err == nil || !strings.Contains(err.Error(), "90ms") {
 		t.Errorf("Close() = %v, want that it waited for 90ms", err)
 	}

@@ -18,7 +18,7 @@ type component struct {
 	Changes changes.Config `key:"change_events"`
 }
 
-func load(t *testing.T, env map[string]string, file string) (changes.Config, error) {
+func loadConfig(t *testing.T, env map[string]string, file string) (changes.Config, error) {
 	t.Helper()
 	var c component
 	src := settings.Source{Env: func(name string) (string, bool) { v, ok := env[name]; return v, ok }}
@@ -29,17 +29,17 @@ func load(t *testing.T, env map[string]string, file string) (changes.Config, err
 	return c.Changes, err
 }
 
-func must(t *testing.T, env map[string]string, file string) changes.Config {
+func mustLoad(t *testing.T, env map[string]string, file string) changes.Config {
 	t.Helper()
-	cfg, err := load(t, env, file)
+	cfg, err := loadConfig(t, env, file)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return cfg
 }
 
-// defaults are those of a sink.
-func defaults() changes.Target {
+// defaultTarget are those of a sink.
+func defaultTarget() changes.Target {
 	return changes.Target{
 		Format: changeevent.FormatJSON, Timeout: 10 * time.Second,
 		Tuning: changes.Tuning{
@@ -53,12 +53,12 @@ func defaults() changes.Target {
 // that all sinks have the same defaults.
 func TestDefaults(t *testing.T) {
 	t.Parallel()
-	want := changes.Config{Default: changes.Default(defaults()), ShutdownTimeout: 10 * time.Second, Product: "Fleetloop"}
-	if diff := cmp.Diff(want, must(t, nil, "")); diff != "" {
+	want := changes.Config{Default: changes.Default(defaultTarget()), ShutdownTimeout: 10 * time.Second, Product: "Fleetloop"}
+	if diff := cmp.Diff(want, mustLoad(t, nil, "")); diff != "" {
 		t.Errorf("without settings: -want +got\n%s", diff)
 	}
-	got := must(t, nil, "change_events: {sinks: [{name: chat}]}")
-	if diff := cmp.Diff([]changes.SinkConfig{{Name: "chat", Target: defaults()}}, got.Sinks); diff != "" {
+	got := mustLoad(t, nil, "change_events: {sinks: [{name: chat}]}")
+	if diff := cmp.Diff([]changes.SinkConfig{{Name: "chat", Target: defaultTarget()}}, got.Sinks); diff != "" {
 		t.Errorf("a further sink: -want +got\n%s", diff)
 	}
 }
@@ -66,12 +66,12 @@ func TestDefaults(t *testing.T) {
 // TestEnvironment holds what the environment can say.
 func TestEnvironment(t *testing.T) {
 	t.Parallel()
-	got := must(t, map[string]string{
+	got := mustLoad(t, map[string]string{
 		"CHANGE_EVENTS_ENABLED": "true", "CHANGE_EVENTS_ENDPOINT": "https://sink.example/changes", "CHANGE_EVENTS_CLUSTER_NAME": "prod",
 		"CHANGE_EVENTS_TIMEOUT": "3s", "CHANGE_EVENTS_AUTH_HEADER": "X-Api-Key", "CHANGE_EVENTS_AUTH_TOKEN": "canary",
 		"CHANGE_EVENTS_SHUTDOWN_TIMEOUT": "7s", "CHANGE_EVENTS_FORMAT": "Grafana", "CHANGE_EVENTS_ACTIONS": "cordon,uncordon",
 	}, "")
-	want := changes.Config{Enabled: true, ClusterName: "prod", Default: changes.Default(defaults()), ShutdownTimeout: 7 * time.Second, Product: "Fleetloop"}
+	want := changes.Config{Enabled: true, ClusterName: "prod", Default: changes.Default(defaultTarget()), ShutdownTimeout: 7 * time.Second, Product: "Fleetloop"}
 	want.Endpoint, want.Timeout, want.AuthHeader, want.AuthToken = "https://sink.example/changes", 3*time.Second, "X-Api-Key", "canary"
 	want.Format, want.Actions = changeevent.FormatGrafana, []string{"cordon", "uncordon"}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -82,7 +82,7 @@ func TestEnvironment(t *testing.T) {
 // TestFile holds a file with several sinks, as the documentation has it.
 func TestFile(t *testing.T) {
 	t.Parallel()
-	got := must(t, nil, `
+	got := mustLoad(t, nil, `
 change_events:
   enabled: true
   cluster_name: prod
@@ -104,10 +104,10 @@ change_events:
       append_cluster: false
       retry: {max_attempts: 1}
 `)
-	want := changes.Config{Enabled: true, ClusterName: "prod", Default: changes.Default(defaults()), ShutdownTimeout: 10 * time.Second, Product: "Fleetloop"}
+	want := changes.Config{Enabled: true, ClusterName: "prod", Default: changes.Default(defaultTarget()), ShutdownTimeout: 10 * time.Second, Product: "Fleetloop"}
 	want.Endpoint, want.AuthScheme, want.AuthTokenFile = "https://fleet.example/api/changes", "Bearer", "/var/run/secrets/change-events/token"
 	want.Links = []changes.Link{{Href: "https://grafana.example/d/node?var-node={node}", Text: "Dashboard"}}
-	onCall, chat := changes.SinkConfig{Name: "on-call", Target: defaults()}, changes.SinkConfig{Name: "chat", Target: defaults()}
+	onCall, chat := changes.SinkConfig{Name: "on-call", Target: defaultTarget()}, changes.SinkConfig{Name: "chat", Target: defaultTarget()}
 	onCall.Format, onCall.Endpoint = changeevent.FormatPagerDuty, "https://events.pagerduty.com/v2/change/enqueue"
 	onCall.RoutingKeyFile, onCall.Actions = "/var/run/secrets/pagerduty/key", []string{"cordon", "drain-failed"}
 	chat.Format, chat.EndpointFile, chat.BatchWait = changeevent.FormatSlack, "/var/run/secrets/slack/url", 30*time.Second
@@ -122,7 +122,7 @@ change_events:
 // library, and no reason not to start.
 func TestZeroTimesAreDefaults(t *testing.T) {
 	t.Parallel()
-	cfg := must(t, map[string]string{"CHANGE_EVENTS_TIMEOUT": "0s", "CHANGE_EVENTS_SHUTDOWN_TIMEOUT": "0s"}, `
+	cfg := mustLoad(t, map[string]string{"CHANGE_EVENTS_TIMEOUT": "0s", "CHANGE_EVENTS_SHUTDOWN_TIMEOUT": "0s"}, `
 change_events:
   enabled: true
   cluster_name: prod
@@ -159,7 +159,7 @@ func TestRefuses(t *testing.T) {
 		"SinkFormat": {"in the list as well", nil, "change_events: {sinks: [{name: a, format: fax}]}", "fax"},
 	}
 	for name, tc := range cases {
-		if _, err := load(t, tc.env, tc.file); err == nil || !strings.Contains(err.Error(), tc.want) {
+		if _, err := loadConfig(t, tc.env, tc.file); err == nil || !strings.Contains(err.Error(), tc.want) {
 			t.Errorf("%s: %s: got %v, want %q in it", name, tc.reason, err, tc.want)
 		}
 	}

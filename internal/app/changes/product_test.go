@@ -18,9 +18,9 @@ func TestProduct(t *testing.T) {
 		if product != "" {
 			env["CHANGE_EVENTS_PRODUCT"] = product
 		}
-		s, _, _ := newSinks(t, must(t, env, ""))
+		s, _, _ := newSinks(t, mustLoad(t, env, ""))
 		s.SendChangeEvent(t.Context(), cordon)
-		if got := to.next(t).payload; got.Summary != want || got.Source != "nvsentinel/fault-quarantine" {
+		if got := to.nextEvent(t).payload; got.Summary != want || got.Source != "nvsentinel/fault-quarantine" {
 			t.Errorf("product %q: %s says %q, want %q", product, got.Source, got.Summary, want)
 		}
 	}
@@ -42,14 +42,14 @@ func TestStrict(t *testing.T) {
 	t.Parallel()
 	strict, other := newSink(t, nil), newSink(t, nil)
 	file := "change_events:\n  sinks:\n    - {name: other, endpoint: " + other.URL + "}\n"
-	s, _, _ := newSinks(t, must(t, map[string]string{
+	s, _, _ := newSinks(t, mustLoad(t, map[string]string{
 		"CHANGE_EVENTS_ENABLED": "true", "CHANGE_EVENTS_ENDPOINT": strict.URL, "CHANGE_EVENTS_CLUSTER_NAME": "prod", "CHANGE_EVENTS_BASE_FIELDS_ONLY": "true",
 	}, file))
 	s.SendChangeEvent(t.Context(), cordon)
-	if got := strict.next(t).payload; got.Summary != "" || got.ID != "" || got.Outcome != "" || got.HealthEvent == nil {
+	if got := strict.nextEvent(t).payload; got.Summary != "" || got.ID != "" || got.Outcome != "" || got.HealthEvent == nil {
 		t.Errorf("the strict sink got %+v", got)
 	}
-	if got := other.next(t).payload; got.Summary == "" || got.ID == "" {
+	if got := other.nextEvent(t).payload; got.Summary == "" || got.ID == "" {
 		t.Errorf("the other sink got %+v", got)
 	}
 }

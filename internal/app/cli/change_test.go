@@ -49,7 +49,7 @@ func TestChange(t *testing.T) {
 	write("fleet/2.json", `{"kind":"Cluster","name":"a2","spec":{"n":1.50}}`)
 	write("fleet/notes.txt", "not one of ours")
 	declared := write("c1.yaml", "kind: Cluster\nname: c1\nlabels: {a: b}\nspec: {n: 1}\n")
-	np := v1.CollectionClusters + "/" + id(5) + "/nodepools"
+	np := v1.CollectionClusters + "/" + testID(5) + "/nodepools"
 
 	cases := map[string]struct {
 		reason string
@@ -102,31 +102,31 @@ func TestChange(t *testing.T) {
 		"PatchSpec": {
 			"what is not named stays",
 			run{args: []string{"patch", "cluster", "c1", "--spec", `{"replicas":5,"version":null}`}},
-			[]string{`PATCH clusters/` + id(1) + ` {"spec":{"replicas":5}}`},
+			[]string{`PATCH clusters/` + testID(1) + ` {"spec":{"replicas":5}}`},
 			"cluster/c1 patched\n", CodeOK, "",
 		},
 		"PatchLabels": {
 			"labels one by one",
 			run{args: []string{"patch", "cluster", "c1", "--label", "env=dev", "--label", "tier-"}},
-			[]string{`PATCH clusters/` + id(1) + ` {"labels":{"env":"dev","region":"us-east"}}`},
+			[]string{`PATCH clusters/` + testID(1) + ` {"labels":{"env":"dev","region":"us-east"}}`},
 			"cluster/c1 patched\n", CodeOK, "",
 		},
 		"Label": {
 			"the same in short",
 			run{args: []string{"label", "cluster", "c1", "env=dev", "tier-", "-o", "name"}},
-			[]string{`PATCH clusters/` + id(1) + ` {"labels":{"env":"dev","region":"us-east"}}`},
+			[]string{`PATCH clusters/` + testID(1) + ` {"labels":{"env":"dev","region":"us-east"}}`},
 			"cluster/c1\n", CodeOK, "",
 		},
 		"LabelChild": {
 			"kind and name in one",
 			run{args: []string{"label", "nodepool/c2/workers", "a="}},
-			[]string{`PATCH nodepools/` + id(4) + ` {"labels":{"a":""}}`},
+			[]string{`PATCH nodepools/` + testID(4) + ` {"labels":{"a":""}}`},
 			"nodepool/c2/workers patched\n", CodeOK, "",
 		},
 		"PatchFile": {
 			"exactly what the file says",
 			run{args: []string{"patch", "-f", declared}},
-			[]string{`PATCH clusters/` + id(1) + ` {"spec":{"n":1},"labels":{"a":"b"}}`},
+			[]string{`PATCH clusters/` + testID(1) + ` {"spec":{"n":1},"labels":{"a":"b"}}`},
 			"cluster/c1 patched\n", CodeOK, "",
 		},
 		"PatchTypo":      {"nothing was sent", run{args: []string{"patch", "clusters", "c1", "nope", "--label", "a=b"}}, nil, "", CodePrecondition, `find cluster "nope": not found`},
@@ -142,25 +142,25 @@ func TestChange(t *testing.T) {
 		"Delete": {
 			"it is asked for",
 			run{args: []string{"delete", "cluster", "c1"}},
-			[]string{"DELETE clusters/" + id(1)},
+			[]string{"DELETE clusters/" + testID(1)},
 			"cluster/c1 deletion requested\n", CodeOK, "",
 		},
 		"DeleteSelected": {
 			"all that match",
 			run{args: []string{"delete", "clusters", "-l", "tier=gold"}},
-			[]string{"DELETE clusters/" + id(1)},
+			[]string{"DELETE clusters/" + testID(1)},
 			"cluster/c1 deletion requested\n", CodeOK, "",
 		},
 		"DeleteAll": {
 			"when it is said so",
 			run{args: []string{"delete", "nodepools", "--all"}},
-			[]string{"DELETE nodepools/" + id(3), "DELETE nodepools/" + id(4)},
+			[]string{"DELETE nodepools/" + testID(3), "DELETE nodepools/" + testID(4)},
 			"nodepool/c1/workers deletion requested\nnodepool/c2/workers deletion requested\n", CodeOK, "",
 		},
 		"DeleteFile": {
 			"what a file describes",
 			run{args: []string{"delete", "-f", declared}},
-			[]string{"DELETE clusters/" + id(1)},
+			[]string{"DELETE clusters/" + testID(1)},
 			"cluster/c1 deletion requested\n", CodeOK, "",
 		},
 		"DeleteTypo":     {"nothing was deleted", run{args: []string{"delete", "cluster/c1", "cluster/nope"}}, nil, "", CodePrecondition, "not found"},
@@ -173,8 +173,8 @@ func TestChange(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			f := newFleet()
-			got := tc.run.do(t, f)
-			if diff := cmp.Diff(tc.sent, f.sent()); diff != "" && len(tc.sent)+len(f.sent()) > 0 {
+			got := tc.run.runCLI(t, f)
+			if diff := cmp.Diff(tc.sent, f.sentRequests()); diff != "" && len(tc.sent)+len(f.sentRequests()) > 0 {
 				t.Errorf("%s: requests (-want +got):\n%s", tc.reason, diff)
 			}
 			if got.stdout != tc.stdout || got.code != tc.code || !strings.Contains(got.stderr, tc.says) || tc.says == "" && got.stderr != "" {
@@ -192,9 +192,9 @@ func TestOutputCanBeGivenBack(t *testing.T) {
 			t.Parallel()
 			from := newFleet()
 			from.items[0].Spec = []byte(`{"odd":"yes","date":"2026-01-01","text":"a\nb\n","n":12345678901234567,"none":null,"f":1e3}`)
-			clusters := run{args: []string{"get", "clusters", "-o", format}}.do(t, from)
+			clusters := run{args: []string{"get", "clusters", "-o", format}}.runCLI(t, from)
 			to := &fakeAPI{}
-			got := run{args: []string{"create", "-f", "-"}, stdin: clusters.stdout}.do(t, to)
+			got := run{args: []string{"create", "-f", "-"}, stdin: clusters.stdout}.runCLI(t, to)
 			if got.code != 0 || len(to.items) != 2 {
 				t.Fatalf("exit code %d, %d clusters, %s", got.code, len(to.items), got.stderr)
 			}
@@ -206,7 +206,7 @@ func TestOutputCanBeGivenBack(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if sorted(string(want)) != sorted(strings.Replace(string(copied), "f: 1000", "f: 1e3", 1)) {
+			if sortLines(string(want)) != sortLines(strings.Replace(string(copied), "f: 1000", "f: 1e3", 1)) {
 				t.Errorf("spec\n%s\nbecame\n%s", want, copied)
 			}
 			if diff := cmp.Diff(from.items[0].Labels, to.items[0].Labels); diff != "" {
@@ -216,7 +216,7 @@ func TestOutputCanBeGivenBack(t *testing.T) {
 	}
 }
 
-func sorted(text string) string {
+func sortLines(text string) string {
 	lines := strings.Split(text, "\n")
 	for i := range lines {
 		for j := i; j < len(lines); j++ {
@@ -236,12 +236,12 @@ func TestPartialFailures(t *testing.T) {
 	} {
 		f := newFleet()
 		f.before = func(r *http.Request) (int, any) {
-			if r.Method != http.MethodGet && strings.HasSuffix(r.URL.Path, id(2)) {
+			if r.Method != http.MethodGet && strings.HasSuffix(r.URL.Path, testID(2)) {
 				return http.StatusConflict, v1.Problem{Detail: "it is being deleted"}
 			}
 			return 0, nil
 		}
-		got := run{args: args}.do(t, f)
+		got := run{args: args}.runCLI(t, f)
 		if got.code != CodePartial || strings.Count(got.stdout, "\n") != 1 || !strings.Contains(got.stderr, args[0]+" cluster/c2: ") {
 			t.Errorf("%v: exit code %d, stdout %q, stderr %q", args, got.code, got.stdout, got.stderr)
 		}
@@ -269,12 +269,12 @@ func TestPatchLosesNoOtherEdit(t *testing.T) {
 			f.before = func(r *http.Request) (int, any) {
 				if r.Method == http.MethodPatch && left > 0 {
 					left--
-					f.tags[id(1)]++
+					f.tags[testID(1)]++
 					f.items[0].Labels["other"] = strconv.Itoa(left)
 				}
 				return 0, nil
 			}
-			got := run{args: []string{"label", "cluster", "c1", "mine=yes"}}.do(t, f)
+			got := run{args: []string{"label", "cluster", "c1", "mine=yes"}}.runCLI(t, f)
 			if got.code != tc.code {
 				t.Fatalf("%s: exit code %d: %s", tc.reason, got.code, got.stderr)
 			}

@@ -85,7 +85,7 @@ func TestShowChanges(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := run{args: append([]string{"changes"}, c.args...), terminal: c.colour}
-			wantGolden(t, name, r.do(t, changesAPI(c.n)).text())
+			wantGolden(t, name, r.runCLI(t, changesAPI(c.n)).outputText())
 		})
 	}
 }
@@ -102,7 +102,7 @@ func TestChangesAreAskedFor(t *testing.T) {
 	r := run{args: []string{
 		"changes", "--cluster", "eu-1", "--node", "n", "--actor", "alice,bob", "--source", "janitor", "--action", "cordon", "--subject", "s", "--session", "x",
 		"--since", "1h", "--until", "2026-03-01T11:30:00Z", "--limit", "700", "--no-headers",
-	}}.do(t, f)
+	}}.runCLI(t, f)
 	if lines := strings.Count(r.stdout, "\n"); lines != 700 || r.code != CodeOK {
 		t.Errorf("%d lines, exit code %d: %s", lines, r.code, r.stderr)
 	}
@@ -118,7 +118,7 @@ func TestChangesOfAnOlderServer(t *testing.T) {
 	f := &fakeAPI{before: func(*http.Request) (int, any) {
 		return http.StatusNotFound, v1.Problem{Detail: "nothing is served at this path"}
 	}}
-	r := run{args: []string{"changes"}}.do(t, f)
+	r := run{args: []string{"changes"}}.runCLI(t, f)
 	if r.code != CodeFailed || !strings.Contains(r.stderr, "next:  the server has no change events") {
 		t.Errorf("exit code %d: %s", r.code, r.stderr)
 	}
@@ -133,7 +133,7 @@ type streamingAPI struct {
 	cancel  context.CancelFunc
 }
 
-func (f *streamingAPI) wrap(http.RoundTripper) http.RoundTripper { return f }
+func (f *streamingAPI) wrapTransport(http.RoundTripper) http.RoundTripper { return f }
 
 func (f *streamingAPI) RoundTrip(r *http.Request) (*http.Response, error) {
 	if !strings.Contains(r.Header.Get("Accept"), "text/event-stream") {
@@ -166,7 +166,7 @@ type broken struct{ err error }
 
 func (b broken) Read([]byte) (int, error) { return 0, b.err }
 
-func streamed(w io.Writer, n int) {
+func writeEvents(w io.Writer, n int) {
 	data, err := json.Marshal(changeOf(n))
 	if err != nil {
 		panic(err) // of this test
@@ -182,22 +182,22 @@ func TestFollowChanges(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		f := &streamingAPI{fakeAPI: changesAPI(3), cancel: cancel, streams: []func(io.Writer) error{
 			func(w io.Writer) error {
-				streamed(w, 0) // it was in the list
-				streamed(w, 10)
+				writeEvents(w, 0) // it was in the list
+				writeEvents(w, 10)
 				return nil
 			},
 			func(w io.Writer) error {
 				_, _ = io.WriteString(w, ": a comment\n\nevent: bookmark\nid: b1\ndata: {}\n\n")
-				streamed(w, 11)
+				writeEvents(w, 11)
 				_, _ = io.WriteString(w, "event: changed\nid: half")
 				return syscall.ECONNRESET
 			},
 			func(io.Writer) error { return syscall.ECONNREFUSED },
 			func(io.Writer) error { return syscall.ECONNREFUSED },
-			func(w io.Writer) error { streamed(w, 12); return nil },
+			func(w io.Writer) error { writeEvents(w, 12); return nil },
 		}}
 		var stdout, stderr bytes.Buffer
-		env := Env{Stdout: &stdout, Stderr: &stderr, Now: func() time.Time { return now }, Wrap: f.wrap}
+		env := Env{Stdout: &stdout, Stderr: &stderr, Now: func() time.Time { return now }, Wrap: f.wrapTransport}
 		if code := Run(ctx, env, Command(env), []string{"changes", "-f", "--cluster", "eu-1", "-o", "json"}); code != CodeOK {
 			t.Errorf("exit code %d", code)
 		}
@@ -234,7 +234,7 @@ func TestFollowEndsWhereItIsRefused(t *testing.T) {
 		}
 		return answer(r)
 	}
-	r := run{args: []string{"changes", "--follow", "-o", "yaml"}}.do(t, f)
+	r := run{args: []string{"changes", "--follow", "-o", "yaml"}}.runCLI(t, f)
 	if r.code != CodePrecondition || !strings.Contains(r.stderr, "next:  run 'fleetloop changes -f' again") || !strings.HasPrefix(r.stdout, "---\nactor: alice@example.com\n") {
 		t.Errorf("exit code %d: %s\n%s", r.code, r.stderr, r.stdout)
 	}

@@ -29,7 +29,7 @@ func TestShowSyncs(t *testing.T) {
 		"sync-name":       {"what other commands take", run{args: []string{"clusters", "sync", "--state", "stuck,paused", "-o", "name"}}},
 		"sync-one":        {"by name", run{args: []string{"clusters", "sync", "c-broken"}}},
 		"sync-one-yaml":   {"one object is no list", run{args: []string{"clusters", "sync", "c-stuck", "-o", "yaml"}}},
-		"sync-named":      {"what is there is shown", run{args: []string{"clusters", "sync", id(5), "nope", "cluster/c-synced"}}},
+		"sync-named":      {"what is there is shown", run{args: []string{"clusters", "sync", testID(5), "nope", "cluster/c-synced"}}},
 		"sync-missing":    {"and what is not has a code of its own", run{args: []string{"clusters", "sync", "nope"}}},
 		"sync-bad-state":  {"what there is is said", run{args: []string{"clusters", "sync", "--state", "broken"}}},
 		"sync-both":       {"which is meant is not clear", run{args: []string{"clusters", "sync", "c-stuck", "--state", "stuck"}}},
@@ -47,7 +47,7 @@ func TestShowSyncs(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			wantGolden(t, name, tc.run.do(t, newSyncs()).text())
+			wantGolden(t, name, tc.run.runCLI(t, newSyncs()).outputText())
 		})
 	}
 }
@@ -73,7 +73,7 @@ func TestSyncsAreSummedUp(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got := run{args: strings.Fields(tc.args)}.do(t, tc.fleet)
+			got := run{args: strings.Fields(tc.args)}.runCLI(t, tc.fleet)
 			if got.stderr != tc.want || got.code != CodeOK {
 				t.Errorf("%s: exit code %d, %q, want %q", tc.reason, got.code, got.stderr, tc.want)
 			}
@@ -86,10 +86,10 @@ func TestManySyncsComeInPages(t *testing.T) {
 	t.Parallel()
 	f := &fakeAPI{}
 	for n := range 1201 {
-		f.items = append(f.items, resource(v1.KindCluster, n, fmt.Sprintf("c-%04d", n)))
+		f.items = append(f.items, newResource(v1.KindCluster, n, fmt.Sprintf("c-%04d", n)))
 		f.syncs = append(f.syncs, syncOf(n, fmt.Sprintf("c-%04d", n), v1.SyncPending, nil))
 	}
-	got := run{args: []string{"clusters", "sync", "-o", "name"}}.do(t, f)
+	got := run{args: []string{"clusters", "sync", "-o", "name"}}.runCLI(t, f)
 	lines := strings.Fields(got.stdout)
 	if len(lines) != 1201 || lines[0] != "cluster/c-0000" || lines[1200] != "cluster/c-1200" || len(f.requests) != 3 {
 		t.Errorf("%d lines after %d requests", len(lines), len(f.requests))
@@ -98,7 +98,7 @@ func TestManySyncsComeInPages(t *testing.T) {
 
 func TestSteerSyncs(t *testing.T) {
 	t.Parallel()
-	post := func(n int, action string) string { return "POST clusters/" + id(n) + "/sync/" + action }
+	post := func(n int, action string) string { return "POST clusters/" + testID(n) + "/sync/" + action }
 	cases := map[string]struct {
 		reason string
 		args   string
@@ -108,9 +108,9 @@ func TestSteerSyncs(t *testing.T) {
 		says   string
 	}{
 		"Retry":         {"by name", "retry c-stuck", []string{post(1, "retry")}, "cluster/c-stuck retried\n", CodeOK, ""},
-		"RetryMore":     {"by id, and as other commands write it", "retry " + id(2) + " cluster/c-pending", []string{post(2, "retry"), post(5, "retry")}, "cluster/c-backing-off retried\ncluster/c-pending retried\n", CodeOK, ""},
+		"RetryMore":     {"by id, and as other commands write it", "retry " + testID(2) + " cluster/c-pending", []string{post(2, "retry"), post(5, "retry")}, "cluster/c-backing-off retried\ncluster/c-pending retried\n", CodeOK, ""},
 		"RetrySynced":   {"there is nothing to try", "retry c-synced", []string{post(6, "retry")}, "cluster/c-synced is already synced\n", CodeOK, ""},
-		"RetryRunning":  {"it was meant, and is not done", "retry c-running", []string{post(3, "retry")}, "", CodePrecondition, "retry cluster/c-running: POST /clusters/" + id(3) + "/sync/retry: 409 Conflict: a worker is at it"},
+		"RetryRunning":  {"it was meant, and is not done", "retry c-running", []string{post(3, "retry")}, "", CodePrecondition, "retry cluster/c-running: POST /clusters/" + testID(3) + "/sync/retry: 409 Conflict: a worker is at it"},
 		"RetryPaused":   {"what to do is said", "retry c-paused", []string{post(4, "retry")}, "", CodePrecondition, "fleetloop clusters resume"},
 		"RetrySome":     {"the rest is done", "retry c-running c-stuck", []string{post(3, "retry"), post(1, "retry")}, "cluster/c-stuck retried\n", CodePartial, "a worker is at it"},
 		"RetryStuck":    {"those alone", "retry --all-stuck", []string{post(1, "retry")}, "cluster/c-stuck retried\n", CodeOK, ""},
@@ -133,8 +133,8 @@ func TestSteerSyncs(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			f := newSyncs()
-			got := run{args: append([]string{"clusters"}, strings.Fields(tc.args)...)}.do(t, f)
-			if diff := cmp.Diff(tc.sent, f.sent()); diff != "" && len(tc.sent)+len(f.sent()) > 0 {
+			got := run{args: append([]string{"clusters"}, strings.Fields(tc.args)...)}.runCLI(t, f)
+			if diff := cmp.Diff(tc.sent, f.sentRequests()); diff != "" && len(tc.sent)+len(f.sentRequests()) > 0 {
 				t.Errorf("%s: requests (-want +got):\n%s", tc.reason, diff)
 			}
 			if got.stdout != tc.stdout || got.code != tc.code || !strings.Contains(got.stderr, tc.says) || tc.says == "" && got.stderr != "" {
@@ -148,7 +148,7 @@ func TestRetryOfNoneThatIsStuck(t *testing.T) {
 	t.Parallel()
 	f := newSyncs()
 	f.syncs = f.syncs[1:]
-	got := run{args: []string{"clusters", "retry", "--all-stuck", "-o", "json"}}.do(t, f)
+	got := run{args: []string{"clusters", "retry", "--all-stuck", "-o", "json"}}.runCLI(t, f)
 	if got.code != CodeOK || got.stdout != "{\n  \"items\": []\n}\n" || got.stderr != "No clusters are stuck.\n" {
 		t.Errorf("exit code %d, stdout %q, stderr %q", got.code, got.stdout, got.stderr)
 	}
@@ -158,11 +158,11 @@ func TestRetryOfNoneThatIsStuck(t *testing.T) {
 func TestASteeredFleetIsAsTheAPISaysItIs(t *testing.T) {
 	t.Parallel()
 	f := newSyncs()
-	got := run{args: []string{"clusters", "pause", "c-pending", "-o", "json"}}.do(t, f)
+	got := run{args: []string{"clusters", "pause", "c-pending", "-o", "json"}}.runCLI(t, f)
 	if got.code != CodeOK || !strings.HasPrefix(got.stdout, "{\n  \"cluster_id\": ") || !strings.Contains(got.stdout, `"state": "paused"`) {
 		t.Errorf("exit code %d:\n%s", got.code, got.stdout)
 	}
-	got = run{args: []string{"clusters", "pause", "c-pending", "c-stuck", "-o", "yaml"}}.do(t, f)
+	got = run{args: []string{"clusters", "pause", "c-pending", "c-stuck", "-o", "yaml"}}.runCLI(t, f)
 	if got.code != CodeOK || !strings.HasPrefix(got.stdout, "items:\n- cluster_id: ") || strings.Count(got.stdout, "state: paused") != 2 {
 		t.Errorf("exit code %d:\n%s", got.code, got.stdout)
 	}
@@ -179,7 +179,7 @@ func TestSteeringEndsWhenTheServerIsAway(t *testing.T) {
 		}
 		return 0, nil
 	}
-	got := run{args: []string{"clusters", "pause", "-l", "odd"}}.do(t, f)
+	got := run{args: []string{"clusters", "pause", "-l", "odd"}}.runCLI(t, f)
 	if requests != 1 || got.code != CodePartial || strings.Count(got.stderr, "error:") != 1 || !strings.Contains(got.stderr, "connection refused") {
 		t.Errorf("%d requests, exit code %d:\n%s", requests, got.code, got.stderr)
 	}
@@ -195,7 +195,7 @@ func TestTextsOfGardenerAreHarmless(t *testing.T) {
 		s.Error, s.ErrorClass, s.ShootName, s.ShootStatusMessage, s.ClaimedBy, s.ShootStatus = evil, evil, evil, evil, evil, v1.ShootStatus(evil)
 	}
 	for _, args := range [][]string{{"clusters", "sync"}, {"clusters", "sync", "-o", "wide"}, {"describe", "cluster", "c-stuck"}} {
-		got := run{args: args}.do(t, f)
+		got := run{args: args}.runCLI(t, f)
 		if got.code != 0 || strings.ContainsAny(got.stdout, "\x1b\x07") {
 			t.Errorf("%v: code %d, %q", args, got.code, got.stdout)
 		}
@@ -209,7 +209,7 @@ func TestNamesOfClustersAreCompleted(t *testing.T) {
 		{"clusters retry c-stuck c-s", "c-stuck\tReady\nc-synced\tReady\n:4\n"},
 		{"clusters sync --state st", "all\npending\nrunning\nbacking_off\nstuck\npaused\nsynced\n:4\n"},
 	} {
-		got := run{args: append([]string{"__complete"}, strings.Fields(tc.args)...)}.do(t, newSyncs())
+		got := run{args: append([]string{"__complete"}, strings.Fields(tc.args)...)}.runCLI(t, newSyncs())
 		if got.stdout != tc.want {
 			t.Errorf("%s: got %q, want %q", tc.args, got.stdout, tc.want)
 		}

@@ -72,7 +72,7 @@ func TestWhichServer(t *testing.T) {
 			t.Parallel()
 			f := newFleet()
 			f.down = errors.New("so that the error names the server")
-			got := run{args: append([]string{"get", "clusters"}, tc.args...), env: tc.env}.do(t, f)
+			got := run{args: append([]string{"get", "clusters"}, tc.args...), env: tc.env}.runCLI(t, f)
 			if tc.code != CodeOK {
 				if got.code != tc.code || !strings.Contains(got.stderr, tc.says) || strings.Contains(got.stderr, "of-file") {
 					t.Errorf("%s: exit code %d, stderr %q, want %d and %q", tc.reason, got.code, got.stderr, tc.code, tc.says)
@@ -83,7 +83,7 @@ func TestWhichServer(t *testing.T) {
 				t.Errorf("%s: asked %q, want %s", tc.reason, got.stderr, tc.server)
 			}
 			f.down = nil
-			got = run{args: append([]string{"get", "clusters"}, tc.args...), env: tc.env}.do(t, f)
+			got = run{args: append([]string{"get", "clusters"}, tc.args...), env: tc.env}.runCLI(t, f)
 			if got.code != CodeOK || f.auth != tc.auth {
 				t.Errorf("%s: exit code %d, token %q, want %q", tc.reason, got.code, f.auth, tc.auth)
 			}
@@ -94,7 +94,7 @@ func TestWhichServer(t *testing.T) {
 func TestConfigShow(t *testing.T) {
 	t.Parallel()
 	env := map[string]string{"FLEETLOOP_TOKEN": "s3cret", "FLEETLOOP_SERVER": "http://env:1"}
-	got := run{args: []string{"config", "show", "--origins"}, env: env}.do(t, newFleet())
+	got := run{args: []string{"config", "show", "--origins"}, env: env}.runCLI(t, newFleet())
 	for _, want := range []string{"http://env:1", "env FLEETLOOP_SERVER", "***", "request_timeout"} {
 		if got.code != CodeOK || !strings.Contains(got.stdout, want) {
 			t.Errorf("exit code %d, no %q in\n%s", got.code, want, got.stdout)
@@ -103,13 +103,13 @@ func TestConfigShow(t *testing.T) {
 	if strings.Contains(got.stdout+got.stderr, "s3cret") {
 		t.Error("the token is shown")
 	}
-	got = run{args: []string{"config", "schema"}}.do(t, newFleet())
+	got = run{args: []string{"config", "schema"}}.runCLI(t, newFleet())
 	var schema struct{ Properties map[string]any }
 	if err := json.Unmarshal([]byte(got.stdout), &schema); err != nil || len(schema.Properties) != 5 {
 		t.Errorf("schema with %d properties, err %v:\n%s", len(schema.Properties), err, got.stdout)
 	}
 	for _, args := range [][]string{{"config"}, {}} {
-		if got := (run{args: args}).do(t, newFleet()); got.code != CodeOK || !strings.Contains(got.stdout, "Usage:") {
+		if got := (run{args: args}).runCLI(t, newFleet()); got.code != CodeOK || !strings.Contains(got.stdout, "Usage:") {
 			t.Errorf("%v: exit code %d, %q", args, got.code, got.stdout)
 		}
 	}
@@ -118,17 +118,17 @@ func TestConfigShow(t *testing.T) {
 func TestVersion(t *testing.T) {
 	t.Parallel()
 	for _, arg := range []string{"version", "--version"} {
-		got := run{args: []string{arg}}.do(t, newFleet())
+		got := run{args: []string{arg}}.runCLI(t, newFleet())
 		if got.code != CodeOK || !strings.HasPrefix(got.stdout, "fleetloop, version dev (revision: ") {
 			t.Errorf("%s: exit code %d, %q", arg, got.code, got.stdout)
 		}
 	}
-	got := run{args: []string{"version", "-o", "json"}}.do(t, newFleet())
+	got := run{args: []string{"version", "-o", "json"}}.runCLI(t, newFleet())
 	var version map[string]string
 	if err := json.Unmarshal([]byte(got.stdout), &version); err != nil || len(version) != 4 {
 		t.Errorf("%q: %v", got.stdout, err)
 	}
-	if got := (run{args: []string{"version", "-o", "yaml"}}).do(t, newFleet()); got.code != CodeUsage {
+	if got := (run{args: []string{"version", "-o", "yaml"}}).runCLI(t, newFleet()); got.code != CodeUsage {
 		t.Errorf("exit code %d for a format that is not there", got.code)
 	}
 }
@@ -161,7 +161,7 @@ func TestExitCode(t *testing.T) {
 			t.Errorf("exit code %d stands after %d, meaning %q", c.Code, last, c.Meaning)
 		}
 		last = c.Code
-		help := run{args: []string{"--help"}}.do(t, newFleet()).stdout
+		help := run{args: []string{"--help"}}.runCLI(t, newFleet()).stdout
 		if !strings.Contains(help, fmt.Sprintf("%3d  %s", c.Code, c.Meaning)) {
 			t.Errorf("exit code %d is not in the help", c.Code)
 		}
@@ -221,7 +221,7 @@ func TestCompletion(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got := run{args: append([]string{"__complete"}, tc.args...)}.do(t, newFleet())
+			got := run{args: append([]string{"__complete"}, tc.args...)}.runCLI(t, newFleet())
 			var lines []string
 			for line := range strings.Lines(got.stdout) {
 				if line = strings.TrimSuffix(line, "\n"); !strings.HasPrefix(line, ":") && !strings.HasPrefix(line, "_activeHelp_") {
@@ -235,15 +235,15 @@ func TestCompletion(t *testing.T) {
 	}
 	f := newFleet()
 	f.before = answering(500, v1.Problem{})
-	if got := (run{args: []string{"__complete", "get", "clusters", ""}}).do(t, f); strings.Contains(got.stdout, "c1") || strings.Contains(got.stdout, "rror") {
+	if got := (run{args: []string{"__complete", "get", "clusters", ""}}).runCLI(t, f); strings.Contains(got.stdout, "c1") || strings.Contains(got.stdout, "rror") {
 		t.Errorf("a server that fails completes to %q", got.stdout)
 	}
-	got := run{args: []string{"__complete", "--server", "nonsense", "get", "clusters", ""}}.do(t, newFleet())
+	got := run{args: []string{"__complete", "--server", "nonsense", "get", "clusters", ""}}.runCLI(t, newFleet())
 	if strings.Contains(got.stdout, "rror") {
 		t.Errorf("a server that is none completes to %q", got.stdout)
 	}
 	for _, shell := range []string{"bash", "zsh", "fish", "powershell"} {
-		if got := (run{args: []string{"completion", shell}}).do(t, newFleet()); got.code != CodeOK || len(got.stdout) < 1000 {
+		if got := (run{args: []string{"completion", shell}}).runCLI(t, newFleet()); got.code != CodeOK || len(got.stdout) < 1000 {
 			t.Errorf("%s: exit code %d, %d bytes", shell, got.code, len(got.stdout))
 		}
 	}

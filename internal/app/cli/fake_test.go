@@ -37,7 +37,7 @@ type fakeAPI struct {
 	down error
 }
 
-func (f *fakeAPI) wrap(http.RoundTripper) http.RoundTripper { return f }
+func (f *fakeAPI) wrapTransport(http.RoundTripper) http.RoundTripper { return f }
 
 // RoundTrip answers a request.
 func (f *fakeAPI) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -69,15 +69,15 @@ func (f *fakeAPI) RoundTrip(r *http.Request) (*http.Response, error) {
 	if f.before != nil {
 		status, answer = f.before(r)
 	}
-	if match := r.Header.Get("If-Match"); match != "" && status == 0 && match != f.tag(path[strings.LastIndex(path, "/")+1:]) {
+	if match := r.Header.Get("If-Match"); match != "" && status == 0 && match != f.tagOf(path[strings.LastIndex(path, "/")+1:]) {
 		status, answer = http.StatusPreconditionFailed, v1.Problem{Code: "precondition_failed", Detail: "it has changed"}
 	}
 	if status == 0 {
-		status, answer = f.answer(r, strings.Split(path, "/"), body)
+		status, answer = f.handleRequest(r, strings.Split(path, "/"), body)
 	}
 	rec := httptest.NewRecorder()
 	if one, ok := answer.(v1.Resource); ok && f.tags != nil {
-		rec.Header().Set("ETag", f.tag(one.ID))
+		rec.Header().Set("ETag", f.tagOf(one.ID))
 	}
 	rec.Header().Set("Content-Type", "application/json")
 	if p, ok := answer.(v1.Problem); ok {
@@ -89,9 +89,9 @@ func (f *fakeAPI) RoundTrip(r *http.Request) (*http.Response, error) {
 	return rec.Result(), nil
 }
 
-func (f *fakeAPI) tag(id string) string { return fmt.Sprintf(`"%d"`, f.tags[id]) }
+func (f *fakeAPI) tagOf(id string) string { return fmt.Sprintf(`"%d"`, f.tags[id]) }
 
-func (f *fakeAPI) answer(r *http.Request, path []string, body []byte) (int, any) {
+func (f *fakeAPI) handleRequest(r *http.Request, path []string, body []byte) (int, any) {
 	switch {
 	case path[0] == "whoami" && f.identity == nil:
 		return http.StatusNotFound, v1.Problem{Detail: "nothing is served at this path"}
@@ -100,16 +100,16 @@ func (f *fakeAPI) answer(r *http.Request, path []string, body []byte) (int, any)
 	case path[len(path)-1] == "sync" && len(path) == 2:
 		return f.listSyncs(r)
 	case len(path) > 2 && path[2] == "sync":
-		return f.sync(path[1], path[3:])
+		return f.handleSync(path[1], path[3:])
 	case r.Method == http.MethodGet && len(path) == 1:
-		return f.list(r, path[0], "")
+		return f.listItems(r, path[0], "")
 	case r.Method == http.MethodGet && len(path) == 3 && path[2] == "statuses":
 		list := f.reports[path[1]]
 		return http.StatusOK, v1.AdapterStatusList{Items: list, Total: int64(len(list))}
 	case r.Method == http.MethodGet && len(path) == 3:
-		return f.list(r, path[2], path[1])
+		return f.listItems(r, path[2], path[1])
 	case r.Method == http.MethodPost:
-		return f.create(path, body)
+		return f.createItem(path, body)
 	}
 	n := slices.IndexFunc(f.items, func(i v1.Resource) bool { return i.ID == path[1] && kindNamed(path[0]) == i.Kind })
 	if n < 0 {
@@ -135,7 +135,7 @@ func (f *fakeAPI) answer(r *http.Request, path []string, body []byte) (int, any)
 	return http.StatusOK, f.items[n]
 }
 
-func (f *fakeAPI) list(r *http.Request, collection, parent string) (int, any) {
+func (f *fakeAPI) listItems(r *http.Request, collection, parent string) (int, any) {
 	q := r.URL.Query()
 	sel, err := selector.Parse(q.Get("labels"))
 	if err != nil {
@@ -156,7 +156,7 @@ func (f *fakeAPI) list(r *http.Request, collection, parent string) (int, any) {
 	for _, i := range f.items {
 		switch {
 		case i.Kind != kindNamed(collection), parent != "" && (i.OwnerResource == nil || i.OwnerResource.ID != parent),
-			!sel.Matches(selector.Map(i.Labels)), !searches(q.Get("search"), i), i.ID <= q.Get("continue"):
+			!sel.Matches(selector.Map(i.Labels)), !matchesSearch(q.Get("search"), i), i.ID <= q.Get("continue"):
 			continue
 		}
 		if len(page.Items) == limit {
@@ -188,8 +188,8 @@ func (f *fakeAPI) listSyncs(r *http.Request) (int, any) {
 	return http.StatusOK, page
 }
 
-// sync answers for the sync of one cluster, and steers it as the API does.
-func (f *fakeAPI) sync(id string, action []string) (int, any) {
+// handleSync answers for the sync of one cluster, and steers it as the API does.
+func (f *fakeAPI) handleSync(id string, action []string) (int, any) {
 	n := slices.IndexFunc(f.syncs, func(s v1.ClusterSync) bool { return s.ClusterID == id })
 	if n < 0 {
 		return http.StatusNotFound, v1.Problem{Detail: "no such cluster"}
@@ -222,8 +222,8 @@ func kindNamed(collection string) string {
 	return k.Name
 }
 
-// searches knows the three expressions that the command line itself writes.
-func searches(expr string, i v1.Resource) bool {
+// matchesSearch knows the three expressions that the command line itself writes.
+func matchesSearch(expr string, i v1.Resource) bool {
 	literals := regexp.MustCompile(`'((?:[^']|'')*)'`).FindAllStringSubmatch(expr, -1)
 	for _, l := range literals {
 		text := strings.ReplaceAll(l[1], "''", "'")
@@ -237,7 +237,7 @@ func searches(expr string, i v1.Resource) bool {
 	return expr == ""
 }
 
-func (f *fakeAPI) create(path []string, body []byte) (int, any) {
+func (f *fakeAPI) createItem(path []string, body []byte) (int, any) {
 	var c v1.CreateRequest
 	if err := json.Unmarshal(body, &c); err != nil {
 		return http.StatusBadRequest, v1.Problem{Detail: err.Error()}
@@ -247,7 +247,7 @@ func (f *fakeAPI) create(path []string, body []byte) (int, any) {
 			return http.StatusConflict, v1.Problem{Code: "name_taken", Detail: fmt.Sprintf("the name %q is taken", c.Name)}
 		}
 	}
-	i := resource(c.Kind, len(f.items)+1, c.Name)
+	i := newResource(c.Kind, len(f.items)+1, c.Name)
 	i.Spec, i.Labels, i.Status = c.Spec, c.Labels, v1.Status{Phase: v1.PhasePending}
 	if len(path) == 3 {
 		i.OwnerResource = &v1.Reference{ID: path[1], Kind: v1.KindCluster}
@@ -256,14 +256,14 @@ func (f *fakeAPI) create(path []string, body []byte) (int, any) {
 	return http.StatusCreated, i
 }
 
-func (f *fakeAPI) change(fn func(*fakeAPI)) {
+func (f *fakeAPI) changeItem(fn func(*fakeAPI)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	fn(f)
 }
 
-// sent gives the requests that are not reads.
-func (f *fakeAPI) sent() []string {
+// sentRequests gives the requests that are not reads.
+func (f *fakeAPI) sentRequests() []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return slices.DeleteFunc(slices.Clone(f.requests), func(r string) bool { return strings.HasPrefix(r, "GET ") })
@@ -274,11 +274,11 @@ func answering(status int, body any) func(*http.Request) (int, any) {
 	return func(*http.Request) (int, any) { return status, body }
 }
 
-func id(n int) string { return fmt.Sprintf("019a0000-0000-7000-8000-%012d", n) }
+func testID(n int) string { return fmt.Sprintf("019a0000-0000-7000-8000-%012d", n) }
 
-func resource(kind string, n int, name string) v1.Resource {
+func newResource(kind string, n int, name string) v1.Resource {
 	return v1.Resource{
-		ID: id(n), Kind: kind, Name: name, Href: v1.BasePath + "/x/" + id(n),
+		ID: testID(n), Kind: kind, Name: name, Href: v1.BasePath + "/x/" + testID(n),
 		Spec: json.RawMessage(`{"version":"1.30","replicas":3}`), Generation: 1,
 		CreatedTime: now.Add(-time.Hour), UpdatedTime: now.Add(-time.Hour),
 		Metadata: v1.Metadata{Name: name},
@@ -291,7 +291,7 @@ func resource(kind string, n int, name string) v1.Resource {
 
 // newFleet gives two clusters with a node pool each, both called workers.
 func newFleet() *fakeAPI {
-	c1, c2 := resource(v1.KindCluster, 1, "c1"), resource(v1.KindCluster, 2, "c2")
+	c1, c2 := newResource(v1.KindCluster, 1, "c1"), newResource(v1.KindCluster, 2, "c2")
 	c1.Labels = map[string]string{"region": "us-east", "tier": "gold"}
 	c1.Metadata.DisplayName = "The first"
 	c1.CreatedBy = "alice"
@@ -300,7 +300,7 @@ func newFleet() *fakeAPI {
 		{Type: v1.ConditionReconciled, Status: v1.ConditionFalse, Reason: "ReconciledMissingAdapters", Message: "dns has not reported on generation 3", ObservedGeneration: 3, LastTransitionTime: now.Add(-90 * time.Second)},
 		{Type: "ValidationSuccessful", Status: v1.ConditionTrue, ObservedGeneration: 3, LastTransitionTime: now.Add(-3 * time.Minute)},
 	}
-	p1, p2 := resource(v1.KindNodePool, 3, "workers"), resource(v1.KindNodePool, 4, "workers")
+	p1, p2 := newResource(v1.KindNodePool, 3, "workers"), newResource(v1.KindNodePool, 4, "workers")
 	p1.OwnerResource = &v1.Reference{ID: c1.ID, Kind: v1.KindCluster}
 	p2.OwnerResource = &v1.Reference{ID: c2.ID, Kind: v1.KindCluster}
 	p2.Status = v1.Status{Phase: v1.PhasePending}
@@ -323,7 +323,7 @@ func newFleet() *fakeAPI {
 // syncOf is the sync of a cluster of newSyncs.
 func syncOf(n int, name string, state v1.SyncState, change func(*v1.ClusterSync)) v1.ClusterSync {
 	at := func(d time.Duration) *time.Time { t := now.Add(d); return &t }
-	s := v1.ClusterSync{ClusterID: id(n), Name: name, State: state, Generation: 3, SyncedGeneration: 2}
+	s := v1.ClusterSync{ClusterID: testID(n), Name: name, State: state, Generation: 3, SyncedGeneration: 2}
 	if state == v1.SyncSynced {
 		s.Synced, s.SyncedGeneration = at(-time.Hour), 3
 	} else {
@@ -342,7 +342,7 @@ func syncOf(n int, name string, state v1.SyncState, change func(*v1.ClusterSync)
 func newSyncs() *fakeAPI {
 	f := &fakeAPI{}
 	for n, name := range []string{"c-stuck", "c-backing-off", "c-running", "c-paused", "c-pending", "c-synced", "c-broken"} {
-		f.items = append(f.items, resource(v1.KindCluster, n+1, name))
+		f.items = append(f.items, newResource(v1.KindCluster, n+1, name))
 		f.items[n].Labels = map[string]string{"odd": strconv.Itoa((n + 1) % 2)}
 	}
 	at := func(d time.Duration) *time.Time { t := now.Add(d); return &t }

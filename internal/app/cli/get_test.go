@@ -32,7 +32,7 @@ func TestShow(t *testing.T) {
 		"get-name":            {"what other commands take", run{args: []string{"get", "clusters", "-o", "name"}}},
 		"get-child-name":      {"the name of a child names many", run{args: []string{"get", "nodepools", "-o", "name"}}},
 		"get-one":             {"by name", run{args: []string{"get", "cluster", "c1"}}},
-		"get-by-id":           {"by id", run{args: []string{"get", "cluster", id(2)}}},
+		"get-by-id":           {"by id", run{args: []string{"get", "cluster", testID(2)}}},
 		"get-slash":           {"kind and name in one", run{args: []string{"get", "cluster/c1", "nodepool/c2/workers"}}},
 		"get-one-json":        {"one object is no list", run{args: []string{"get", "cluster", "c1", "-o", "json"}}},
 		"get-json":            {"a list", run{args: []string{"get", "clusters", "-o", "json"}}},
@@ -41,7 +41,7 @@ func TestShow(t *testing.T) {
 		"get-limit":           {"no more than asked for", run{args: []string{"get", "clusters", "--limit", "1"}}},
 		"get-some":            {"what is there is shown", run{args: []string{"get", "clusters", "c1", "nope", "c2"}}},
 		"get-missing":         {"and what is not has a code of its own", run{args: []string{"get", "cluster", "nope"}}},
-		"get-missing-id":      {"also by id", run{args: []string{"get", "cluster", id(9)}}},
+		"get-missing-id":      {"also by id", run{args: []string{"get", "cluster", testID(9)}}},
 		"get-ambiguous":       {"a name that several bear is no name", run{args: []string{"get", "nodepool", "workers"}}},
 		"get-colour":          {"a phase is a word first", run{args: []string{"get", "clusters"}, terminal: true}},
 		"get-no-colour":       {"the user said no", run{args: []string{"get", "clusters"}, terminal: true, env: map[string]string{"NO_COLOR": "1"}}},
@@ -69,7 +69,7 @@ func TestShow(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			wantGolden(t, name, tc.run.do(t, newFleet()).text())
+			wantGolden(t, name, tc.run.runCLI(t, newFleet()).outputText())
 		})
 	}
 }
@@ -99,7 +99,7 @@ func TestFailuresHaveANextStep(t *testing.T) {
 			t.Parallel()
 			f := newFleet()
 			tc.fleet(f)
-			got := run{args: []string{"get", "clusters"}}.do(t, f)
+			got := run{args: []string{"get", "clusters"}}.runCLI(t, f)
 			if got.code != tc.code {
 				t.Errorf("%s: exit code %d, want %d", tc.reason, got.code, tc.code)
 			}
@@ -123,15 +123,15 @@ func TestServerTextIsHarmless(t *testing.T) {
 	f.items[1].Status.Phase = v1.Phase(evil)
 	f.items[1].Status.Conditions[0].Message = evil
 	f.items[1].Spec = json.RawMessage(`{"x":"\u001b]0;owned\u0007"}`)
-	f.reports[id(2)][0].Adapter = evil
+	f.reports[testID(2)][0].Adapter = evil
 	for _, args := range [][]string{{"get", "clusters", "-o", "wide"}, {"describe", "cluster", "c2"}} {
-		got := run{args: args}.do(t, f)
+		got := run{args: args}.runCLI(t, f)
 		if got.code != 0 || strings.ContainsAny(got.stdout, "\x1b\x07") {
 			t.Errorf("%v: code %d, %q", args, got.code, got.stdout)
 		}
 	}
 	f.before = answering(500, v1.Problem{Detail: evil})
-	if got := (run{args: []string{"get", "clusters"}}).do(t, f); strings.ContainsAny(got.stderr, "\x1b\x07") {
+	if got := (run{args: []string{"get", "clusters"}}).runCLI(t, f); strings.ContainsAny(got.stderr, "\x1b\x07") {
 		t.Errorf("%q", got.stderr)
 	}
 }
@@ -140,11 +140,11 @@ func TestLargeFleetsComeInPages(t *testing.T) {
 	t.Parallel()
 	f := &fakeAPI{}
 	for n := range 1201 {
-		r := resource(v1.KindCluster, n, fmt.Sprintf("cluster-%d", n))
+		r := newResource(v1.KindCluster, n, fmt.Sprintf("cluster-%d", n))
 		f.items = append(f.items, r)
 	}
 	for format, want := range map[string]int{"table": 1202, "name": 1201} {
-		got := run{args: []string{"get", "clusters", "-o", format}}.do(t, f)
+		got := run{args: []string{"get", "clusters", "-o", format}}.runCLI(t, f)
 		if n := strings.Count(got.stdout, "\n"); n != want || got.code != 0 {
 			t.Errorf("%s: %d lines, want %d", format, n, want)
 		}
@@ -152,12 +152,12 @@ func TestLargeFleetsComeInPages(t *testing.T) {
 	if n := len(f.requests); n != 6 {
 		t.Errorf("%d requests for two lists of 1201, want 6", n)
 	}
-	got := run{args: []string{"get", "clusters", "-o", "json", "--limit", "700"}}.do(t, f)
+	got := run{args: []string{"get", "clusters", "-o", "json", "--limit", "700"}}.runCLI(t, f)
 	var list struct{ Items []v1.Resource }
 	if err := json.Unmarshal([]byte(got.stdout), &list); err != nil || len(list.Items) != 700 {
 		t.Errorf("JSON: %d items, err %v", len(list.Items), err)
 	}
-	got = run{args: []string{"get", "clusters", "-o", "yaml"}}.do(t, f)
+	got = run{args: []string{"get", "clusters", "-o", "yaml"}}.runCLI(t, f)
 	var docs struct{ Items []map[string]any }
 	if err := yaml.Unmarshal([]byte(got.stdout), &docs); err != nil || len(docs.Items) != 1201 {
 		t.Errorf("YAML: %d items, err %v", len(docs.Items), err)
@@ -186,7 +186,7 @@ func TestBrokenPipe(t *testing.T) {
 	} {
 		f := newFleet()
 		f.syncs = []v1.ClusterSync{syncOf(1, "c1", v1.SyncPending, nil)}
-		env := Env{Stdout: brokenPipe{}, Stderr: &strings.Builder{}, Wrap: f.wrap}
+		env := Env{Stdout: brokenPipe{}, Stderr: &strings.Builder{}, Wrap: f.wrapTransport}
 		if code := Run(t.Context(), env, Command(env), args); code != CodeFailed {
 			t.Errorf("%v: exit code %d, want %d", args, code, CodeFailed)
 		}

@@ -71,7 +71,7 @@ func TestLoad(t *testing.T) {
 			run{args: []string{"load", "nodepools", "--cluster", "c1", "-f", file}},
 			200,
 			v1.LoadResult{Created: 2},
-			[]string{"POST clusters/" + id(1) + "/nodepools/bulk " + lines},
+			[]string{"POST clusters/" + testID(1) + "/nodepools/bulk " + lines},
 			"nodepools: 2 created\n", CodeOK, "",
 		},
 		"Partly": {
@@ -126,11 +126,11 @@ func TestLoad(t *testing.T) {
 				}
 				return tc.status, tc.answer
 			}
-			got := tc.run.do(t, f)
+			got := tc.run.runCLI(t, f)
 			if got.code != tc.code || got.stdout != tc.stdout || !strings.Contains(got.stderr, tc.says) {
 				t.Errorf("%s: exit code %d, want %d; stdout %q, want %q; stderr %q, want %q in it", tc.reason, got.code, tc.code, got.stdout, tc.stdout, got.stderr, tc.says)
 			}
-			if diff := cmp.Diff(tc.sent, f.sent(), cmpopts.EquateEmpty()); diff != "" {
+			if diff := cmp.Diff(tc.sent, f.sentRequests(), cmpopts.EquateEmpty()); diff != "" {
 				t.Errorf("%s: sent (-want +got):\n%s", tc.reason, diff)
 			}
 		})
@@ -142,13 +142,13 @@ func TestLoadIsCutShort(t *testing.T) {
 	t.Parallel()
 	f := newFleet()
 	f.down = io.ErrUnexpectedEOF
-	got := run{args: []string{"load", "clusters", "-f", "-"}, stdin: "{}\n"}.do(t, f)
+	got := run{args: []string{"load", "clusters", "-f", "-"}, stdin: "{}\n"}.runCLI(t, f)
 	if got.code != CodeFailed || !strings.Contains(got.stderr, "fleetloop up' to start one on this machine") {
 		t.Errorf("exit code %d: %s", got.code, got.stderr)
 	}
 	f.down = nil
 	f.before = answering(http.StatusServiceUnavailable, v1.Problem{Detail: "database", Loaded: &v1.LoadResult{Created: 2000}})
-	got = run{args: []string{"load", "clusters", "-f", "-"}, stdin: "{}\n"}.do(t, f)
+	got = run{args: []string{"load", "clusters", "-f", "-"}, stdin: "{}\n"}.runCLI(t, f)
 	if got.code != CodePartial || !strings.Contains(got.stderr, "next:  earlier lines were created; load the file again with --if-exists skip") {
 		t.Errorf("exit code %d: %s", got.code, got.stderr)
 	}
@@ -171,7 +171,7 @@ func TestLoadShowsProgress(t *testing.T) {
 					_ = w.Close()
 				}()
 				var stdout, stderr bytes.Buffer
-				env := Env{Stdin: stdin, Stdout: &stdout, Stderr: &stderr, Progress: terminal, Wrap: f.wrap}
+				env := Env{Stdin: stdin, Stdout: &stdout, Stderr: &stderr, Progress: terminal, Wrap: f.wrapTransport}
 				code := Run(t.Context(), env, Command(env), []string{"load", "clusters", "-f", "-"})
 				if code != CodeOK || stdout.String() != "clusters: 4 created\n" {
 					t.Errorf("exit code %d, stdout %q", code, stdout.String())

@@ -32,8 +32,8 @@ type run struct {
 	code           int
 }
 
-// do runs the command against the fake.
-func (r run) do(t *testing.T, f *fakeAPI) run {
+// runCLI runs the command against the fake.
+func (r run) runCLI(t *testing.T, f *fakeAPI) run {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
 	env := Env{
@@ -41,7 +41,7 @@ func (r run) do(t *testing.T, f *fakeAPI) run {
 		LookupEnv: func(name string) (string, bool) { v, ok := r.env[name]; return v, ok },
 		Terminal:  r.terminal,
 		Now:       func() time.Time { return now },
-		Wrap:      f.wrap,
+		Wrap:      f.wrapTransport,
 	}
 	ctx := r.ctx
 	if ctx == nil {
@@ -52,8 +52,8 @@ func (r run) do(t *testing.T, f *fakeAPI) run {
 	return r
 }
 
-// text shows a run as a golden file keeps it.
-func (r run) text() string {
+// outputText shows a run as a golden file keeps it.
+func (r run) outputText() string {
 	var b strings.Builder
 	b.WriteString("$ fleetloop " + strings.Join(r.args, " ") + "\n")
 	b.WriteString(r.stdout)

@@ -46,13 +46,13 @@ func TestWhoAmI(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got := run{args: tc.args}.do(t, &fakeAPI{identity: tc.identity})
+			got := run{args: tc.args}.runCLI(t, &fakeAPI{identity: tc.identity})
 			if got.code != tc.code || got.stdout != tc.stdout || got.stderr != tc.stderr {
 				t.Errorf("%s: exit code %d, stdout %q, stderr %q", tc.reason, got.code, got.stdout, got.stderr)
 			}
 		})
 	}
-	got := run{args: []string{"whoami"}}.do(t, &fakeAPI{})
+	got := run{args: []string{"whoami"}}.runCLI(t, &fakeAPI{})
 	if got.code != CodeFailed {
 		t.Errorf("a server that does not say: exit code %d, %q", got.code, got.stderr)
 	}

@@ -24,8 +24,8 @@ import (
 
 var at = time.Date(2026, time.March, 4, 5, 6, 7, 8_000_000, time.UTC)
 
-// ready is a change as the status poller tells it.
-func ready() clusterworker.Change {
+// readyChange is a change as the status poller tells it.
+func readyChange() clusterworker.Change {
 	return clusterworker.Change{
 		At: at, Action: clusterworker.ShootReady, ClusterID: "c-1", Cluster: "eu-west-01", Tenant: "shop",
 		Shoot: "euwest01", Generation: 3, Message: "All is well.",
@@ -35,7 +35,7 @@ func ready() clusterworker.Change {
 // TestEventOf holds what a sink is told of a Shoot.
 func TestEventOf(t *testing.T) {
 	t.Parallel()
-	got := clusterworkerapp.EventOf(ready())
+	got := clusterworkerapp.EventOf(readyChange())
 	want := changeevent.ChangeEvent{
 		Action: changeevent.ActionShootReady, Source: "fleetloop/cluster-worker", Cluster: "eu-west-01", Subject: "shoots/euwest01",
 		Reason: "All is well.", Outcome: "succeeded", Timestamp: at, Session: "c-1.3", ID: got.ID,
@@ -44,7 +44,7 @@ func TestEventOf(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("-want +got\n%s", diff)
 	}
-	failed := ready()
+	failed := readyChange()
 	failed.Action, failed.Message = clusterworker.ShootFailed, "quota: no room"
 	if got := clusterworkerapp.EventOf(failed); got.Outcome != changeevent.OutcomeFailed || got.Reason != "quota: no room" {
 		t.Errorf("a failure is told as %+v", got)
@@ -56,7 +56,7 @@ func TestEventOf(t *testing.T) {
 		clusterworker.ShootDeleted: "Gardener deleted cluster eu-west-01 (Shoot euwest01)",
 		clusterworker.ShootFailed:  "Gardener failed to reconcile cluster eu-west-01 (Shoot euwest01): All is well.",
 	} {
-		c := ready()
+		c := readyChange()
 		c.Action = action
 		e := clusterworkerapp.EventOf(c)
 		if got := changeevent.Summarize(e); got != want || e.Source != "fleetloop/cluster-worker" {
@@ -82,14 +82,14 @@ func TestIDs(t *testing.T) {
 		"NextSpec":     {"", func(c *clusterworker.Change) { c.Generation++ }, false},
 	}
 	for name, tc := range cases {
-		other := ready()
+		other := readyChange()
 		tc.change(&other)
-		if same := clusterworkerapp.EventOf(ready()).ID == clusterworkerapp.EventOf(other).ID; same != tc.same {
+		if same := clusterworkerapp.EventOf(readyChange()).ID == clusterworkerapp.EventOf(other).ID; same != tc.same {
 			t.Errorf("%s: %s: same id is %t, want %t", name, tc.reason, same, tc.same)
 		}
 	}
 
-	gone := ready()
+	gone := readyChange()
 	gone.Action = clusterworker.ShootDeleted
 	seen := gone
 	seen.At, seen.Generation = seen.At.Add(time.Minute), 4
@@ -113,7 +113,7 @@ func TestIDsTellApart(t *testing.T) {
 	}
 	rapid.Check(t, func(t *rapid.T) {
 		draw := func(label string) (clusterworker.Change, key) {
-			c := ready()
+			c := readyChange()
 			c.ClusterID = rapid.SampledFrom([]string{"c", "c.1", "1"}).Draw(t, label+" cluster")
 			c.Action = rapid.SampledFrom(actions).Draw(t, label+" action")
 			c.Generation = rapid.Int64Range(1, 12).Draw(t, label+" generation")
@@ -175,8 +175,8 @@ func TestTellsASink(t *testing.T) {
 	}))
 	t.Cleanup(place.Close)
 	url := pgtest.URL(t)
-	conn := connect(t, url)
-	id := add(t, conn, "first", `{}`)
+	conn := connectDB(t, url)
+	id := addCluster(t, conn, "first", `{}`)
 	c := start(t, map[string]string{
 		"DATABASE_URL": url, "GARDENER_MOCK_CREATE_TIME": "1ms", "CHANGE_EVENTS_ENABLED": "true", "CHANGE_EVENTS_ENDPOINT": place.URL + "/in",
 		"CHANGE_EVENTS_AUTH_TOKEN": "canary", "CHANGE_EVENTS_AUTH_SCHEME": "Bearer",
@@ -234,8 +234,8 @@ func TestKeepsWhatASinkDidNotTake(t *testing.T) {
 	}))
 	t.Cleanup(place.Close)
 	url := pgtest.URL(t)
-	conn := connect(t, url)
-	id := add(t, conn, "first", `{}`)
+	conn := connectDB(t, url)
+	id := addCluster(t, conn, "first", `{}`)
 	env := map[string]string{
 		"DATABASE_URL": url, "GARDENER_MOCK_CREATE_TIME": "1ms", "CHANGE_EVENTS_ENABLED": "true", "CHANGE_EVENTS_ENDPOINT": place.URL,
 		"CHANGE_EVENTS_SHUTDOWN_TIMEOUT": "10ms",
@@ -287,8 +287,8 @@ func TestKeepsWhatASinkCouldNotTake(t *testing.T) {
 	}))
 	t.Cleanup(place.Close)
 	url := pgtest.URL(t)
-	conn := connect(t, url)
-	id := add(t, conn, "first", `{}`)
+	conn := connectDB(t, url)
+	id := addCluster(t, conn, "first", `{}`)
 	env := map[string]string{"DATABASE_URL": url, "GARDENER_MOCK_CREATE_TIME": "1ms", "CHANGE_EVENTS_ENABLED": "true"}
 	c := start(t, env)
 	wantRow(t, conn, id, "shoot_status = 'ready'")

@@ -26,7 +26,7 @@ func start(t *testing.T, env map[string]string, args ...string) *apptest.Call {
 	return apptest.Start(t, clusterworkerapp.Command, env, args...)
 }
 
-func connect(t *testing.T, url string) *pgx.Conn {
+func connectDB(t *testing.T, url string) *pgx.Conn {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), url)
 	if err != nil {
@@ -36,8 +36,8 @@ func connect(t *testing.T, url string) *pgx.Conn {
 	return conn
 }
 
-// add adds a cluster and gives its id.
-func add(t *testing.T, conn *pgx.Conn, name, spec string) string {
+// addCluster adds a cluster and gives its id.
+func addCluster(t *testing.T, conn *pgx.Conn, name, spec string) string {
 	t.Helper()
 	id := uuid.Must(uuid.NewV7()).String()
 	_, err := conn.Exec(t.Context(), `
@@ -73,8 +73,8 @@ func wantRow(t *testing.T, conn *pgx.Conn, id, condition string) {
 func TestRuns(t *testing.T) {
 	t.Parallel()
 	url := pgtest.URL(t)
-	conn := connect(t, url)
-	before := add(t, conn, "before", `{}`)
+	conn := connectDB(t, url)
+	before := addCluster(t, conn, "before", `{}`)
 	c := start(t, map[string]string{"DATABASE_URL": url, "GARDENER_MOCK_CREATE_TIME": "50ms", "POLL_INTERVAL": "10m"})
 	health := c.URL(t, "metrics and health")
 	wantRow(t, conn, before, "synced is not null and shoot_status = 'ready'")
@@ -82,9 +82,9 @@ func TestRuns(t *testing.T) {
 	apptest.WantStatus(t, health+"/healthz", http.StatusOK)
 
 	// Long before the interval is over.
-	later := add(t, conn, "later", `{}`)
+	later := addCluster(t, conn, "later", `{}`)
 	wantRow(t, conn, later, "synced is not null and shoot_status = 'ready' and sync_attempts = 0 and sync_error is null and sync_last_attempt is not null")
-	broken := add(t, conn, "broken", `{"region": 1}`)
+	broken := addCluster(t, conn, "broken", `{"region": 1}`)
 	wantRow(t, conn, broken, "synced is null and sync_attempts = 1 and error_class = 'invalid_spec' and sync_error like '%spec.region%' and due_at - sync_last_attempt > '50s'")
 
 	if body := apptest.WantStatus(t, health+"/metrics", http.StatusOK); !strings.Contains(body, "fleetloop_clusterworker_") {
@@ -104,8 +104,8 @@ func TestRuns(t *testing.T) {
 func TestRefusesVersionsThatTheCloudProfileLacks(t *testing.T) {
 	t.Parallel()
 	url := pgtest.URL(t)
-	conn := connect(t, url)
-	bad := add(t, conn, "bad", `{"version": "9.99"}`)
+	conn := connectDB(t, url)
+	bad := addCluster(t, conn, "bad", `{"version": "9.99"}`)
 	start(t, map[string]string{"DATABASE_URL": url, "GARDENER_MOCK_CREATE_TIME": "1ms", "POLL_INTERVAL": "10m"})
 	wantRow(t, conn, bad, "synced is null and sync_attempts = 1 and error_class = 'invalid_shoot' and sync_error like '%spec.kubernetes.version%9.99%1.34.3%' and shoot_uid is null")
 	if _, err := conn.Exec(t.Context(), `update tenant.clusters set spec = '{"version": "1.34"}' where id = $1`, bad); err != nil {
@@ -135,11 +135,11 @@ func TestStartsWithoutItsDatabase(t *testing.T) {
 func TestPollsWithoutListening(t *testing.T) {
 	t.Parallel()
 	url := pgtest.URL(t)
-	conn := connect(t, url)
+	conn := connectDB(t, url)
 	c := start(t, map[string]string{"DATABASE_URL": url, "GARDENER_MOCK_CREATE_TIME": "1ms"}, "--listen=off")
 	health := c.URL(t, "metrics and health")
 	apptest.WantStatus(t, health+"/readyz", http.StatusOK)
-	id := add(t, conn, "polled", `{}`)
+	id := addCluster(t, conn, "polled", `{}`)
 	wantRow(t, conn, id, "synced is not null")
 	if body := apptest.WantStatus(t, health+"/readyz?verbose", http.StatusOK); strings.Contains(body, "listener") {
 		t.Errorf("/readyz speaks of a listener: %s", body)
@@ -151,7 +151,7 @@ func TestPollsWithoutListening(t *testing.T) {
 func TestReadyFollowsTheListener(t *testing.T) {
 	t.Parallel()
 	url := pgtest.URL(t)
-	conn := connect(t, url)
+	conn := connectDB(t, url)
 	c := start(t, map[string]string{"DATABASE_URL": url, "GARDENER_MOCK_CREATE_TIME": "1ms", "POLL_INTERVAL": "10m"})
 	health := c.URL(t, "metrics and health")
 	apptest.WantStatus(t, health+"/readyz", http.StatusOK)
@@ -160,7 +160,7 @@ func TestReadyFollowsTheListener(t *testing.T) {
 	if _, err := conn.Exec(t.Context(), kill); err != nil {
 		t.Fatal(err)
 	}
-	id := add(t, conn, "meanwhile", `{}`)
+	id := addCluster(t, conn, "meanwhile", `{}`)
 	wantRow(t, conn, id, "synced is not null")
 	apptest.Eventually(t, func() error {
 		if n := strings.Count(c.Stderr.String(), "LISTEN connection established"); n <= said {
@@ -177,8 +177,8 @@ func TestStopIsBounded(t *testing.T) {
 	t.Parallel()
 	const latency = 10 * time.Minute
 	url := pgtest.URL(t)
-	conn := connect(t, url)
-	id := add(t, conn, "hangs", `{}`)
+	conn := connectDB(t, url)
+	id := addCluster(t, conn, "hangs", `{}`)
 	c := start(t, map[string]string{"DATABASE_URL": url, "GARDENER_MOCK_LATENCY": latency.String(), "SHUTDOWN_TIMEOUT": "2s"})
 	wantRow(t, conn, id, "claim_token is not null")
 	began := time.Now()
@@ -266,8 +266,8 @@ func TestHealthPort(t *testing.T) {
 func TestPreflight(t *testing.T) {
 	t.Parallel()
 	url := pgtest.URL(t)
-	conn := connect(t, url)
-	good, bad := add(t, conn, "good", `{"version": "1.34"}`), add(t, conn, "bad", `{"version": 1.34}`)
+	conn := connectDB(t, url)
+	good, bad := addCluster(t, conn, "good", `{"version": "1.34"}`), addCluster(t, conn, "bad", `{"version": 1.34}`)
 	env := map[string]string{"DATABASE_URL": url}
 
 	c := start(t, env, "preflight")
@@ -323,11 +323,11 @@ func TestConfigFile(t *testing.T) {
 func TestAnotherGarden(t *testing.T) {
 	t.Parallel()
 	url := pgtest.URL(t)
-	conn := connect(t, url)
+	conn := connectDB(t, url)
 	if _, err := conn.Exec(t.Context(), "update tenant.installation set garden = 'garden.example/garden-prod'"); err != nil {
 		t.Fatal(err)
 	}
-	id := add(t, conn, "precious", `{}`)
+	id := addCluster(t, conn, "precious", `{}`)
 	c := start(t, map[string]string{"DATABASE_URL": url})
 	health := c.URL(t, "metrics and health")
 	apptest.Eventually(t, func() error {

@@ -37,7 +37,7 @@ func startAPI(t *testing.T, url string) fleetAPI {
 	return fleetAPI{t, c.URL(t, "fleet API") + v1.BasePath}
 }
 
-func (f fleetAPI) send(method, path, body string, want int) string {
+func (f fleetAPI) sendRequest(method, path, body string, want int) string {
 	f.Helper()
 	status, answer := apptest.SendRequest(f.T, method, f.base+path, body)
 	if status != want {
@@ -46,20 +46,20 @@ func (f fleetAPI) send(method, path, body string, want int) string {
 	return answer
 }
 
-func (f fleetAPI) create(name string) string {
+func (f fleetAPI) createCluster(name string) string {
 	f.Helper()
 	var c v1.Resource
-	if err := json.Unmarshal([]byte(f.send(http.MethodPost, "/clusters", `{"name":"`+name+`","spec":{}}`, http.StatusCreated)), &c); err != nil {
+	if err := json.Unmarshal([]byte(f.sendRequest(http.MethodPost, "/clusters", `{"name":"`+name+`","spec":{}}`, http.StatusCreated)), &c); err != nil {
 		f.Fatal(err)
 	}
 	return c.ID
 }
 
-// finalize reports the cluster as finalized by each of the default adapters.
-func (f fleetAPI) finalize(id string) {
+// finalizeCluster reports the cluster as finalized by each of the default adapters.
+func (f fleetAPI) finalizeCluster(id string) {
 	f.Helper()
 	for _, adapter := range []string{"validation", "dns", "provisioning"} {
-		f.send(http.MethodPut, "/clusters/"+id+"/statuses", `{"adapter":"`+adapter+`","observed_generation":2,"conditions":[
+		f.sendRequest(http.MethodPut, "/clusters/"+id+"/statuses", `{"adapter":"`+adapter+`","observed_generation":2,"conditions":[
 			{"type":"Available","status":"False"},{"type":"Applied","status":"False"},{"type":"Health","status":"True"},{"type":"Finalized","status":"True"}]}`,
 			http.StatusCreated)
 	}
@@ -68,7 +68,7 @@ func (f fleetAPI) finalize(id string) {
 // wantKept fails unless the cluster is there and says that it waits for the worker.
 func (f fleetAPI) wantKept(id string) {
 	f.Helper()
-	body := f.send(http.MethodGet, "/clusters/"+id, "", http.StatusOK)
+	body := f.sendRequest(http.MethodGet, "/clusters/"+id, "", http.StatusOK)
 	var c v1.Resource
 	if err := json.Unmarshal([]byte(body), &c); err != nil {
 		f.Fatal(err)
@@ -159,21 +159,21 @@ func startWorker(t *testing.T, url string, garden *memory.Garden) (stop func()) 
 func TestADeletedClusterKeepsItsRowWhileGardenerIsAway(t *testing.T) {
 	t.Parallel()
 	url := pgtest.URL(t)
-	conn := connect(t, url)
+	conn := connectDB(t, url)
 	api := startAPI(t, url)
 	garden := memory.New(memory.Options{})
 	stop := startWorker(t, url, garden)
-	id := api.create("precious")
+	id := api.createCluster("precious")
 	wantRow(t, conn, id, "synced is not null and shoot_status = 'ready'")
 
 	garden.SetOutage(true)
-	api.send(http.MethodDelete, "/clusters/"+id, "", http.StatusAccepted)
-	api.finalize(id)
+	api.sendRequest(http.MethodDelete, "/clusters/"+id, "", http.StatusAccepted)
+	api.finalizeCluster(id)
 	api.wantKept(id)
 	wantRefused(t, conn, id)
-	api.send(http.MethodPost, "/clusters/"+id+"/force-delete", `{"reason":"in a hurry"}`, http.StatusConflict)
+	api.sendRequest(http.MethodPost, "/clusters/"+id+"/force-delete", `{"reason":"in a hurry"}`, http.StatusConflict)
 	stop()
-	api.send(http.MethodDelete, "/clusters/"+id, "", http.StatusAccepted)
+	api.sendRequest(http.MethodDelete, "/clusters/"+id, "", http.StatusAccepted)
 	api.wantKept(id)
 	wantRefused(t, conn, id)
 	if _, err := conn.Exec(t.Context(), "truncate tenant.resources cascade"); postgres.Constraint(err) != "clusters_shoot_guard" {
@@ -200,7 +200,7 @@ func TestAClusterThatGardenerNeverTookKeepsItsRow(t *testing.T) {
 		t.Fatal(err)
 	}
 	url := pgtest.URL(t)
-	conn := connect(t, url)
+	conn := connectDB(t, url)
 	api := startAPI(t, url)
 	worker := start(t, map[string]string{"DATABASE_URL": url, "GARDENER_MODE": "real", "GARDENER_KUBECONFIG": kubeconfig})
 	apptest.Eventually(t, func() error {
@@ -209,16 +209,16 @@ func TestAClusterThatGardenerNeverTookKeepsItsRow(t *testing.T) {
 		}
 		return nil
 	})
-	id := api.create("precious")
-	api.send(http.MethodDelete, "/clusters/"+id, "", http.StatusAccepted)
-	api.finalize(id)
+	id := api.createCluster("precious")
+	api.sendRequest(http.MethodDelete, "/clusters/"+id, "", http.StatusAccepted)
+	api.finalizeCluster(id)
 	api.wantKept(id)
 	wantRefused(t, conn, id)
 	worker.Cancel()
 	if err := worker.Wait(t); err != nil {
 		t.Error(err)
 	}
-	api.send(http.MethodDelete, "/clusters/"+id, "", http.StatusAccepted)
+	api.sendRequest(http.MethodDelete, "/clusters/"+id, "", http.StatusAccepted)
 	api.wantKept(id)
 	wantRefused(t, conn, id)
 }
@@ -228,9 +228,9 @@ func TestAClusterThatGardenerNeverTookKeepsItsRow(t *testing.T) {
 func TestDeletionNeedsNoWorkerWhereThereWasNone(t *testing.T) {
 	t.Parallel()
 	api := startAPI(t, pgtest.URL(t))
-	id := api.create("plain")
-	api.send(http.MethodDelete, "/clusters/"+id, "", http.StatusAccepted)
-	api.finalize(id)
+	id := api.createCluster("plain")
+	api.sendRequest(http.MethodDelete, "/clusters/"+id, "", http.StatusAccepted)
+	api.finalizeCluster(id)
 	api.wantGone(id)
 }
 
@@ -239,11 +239,11 @@ func TestDeletionNeedsNoWorkerWhereThereWasNone(t *testing.T) {
 func TestUnregister(t *testing.T) {
 	t.Parallel()
 	url := pgtest.URL(t)
-	conn := connect(t, url)
+	conn := connectDB(t, url)
 	api := startAPI(t, url)
 	env := map[string]string{"DATABASE_URL": url}
 	stop := startWorker(t, url, memory.New(memory.Options{}))
-	id := api.create("precious")
+	id := api.createCluster("precious")
 	wantRow(t, conn, id, "synced is not null and shoot_status = 'ready'")
 	unregister := func(says string, args ...string) {
 		t.Helper()
@@ -257,8 +257,8 @@ func TestUnregister(t *testing.T) {
 	unregister("1 cluster")
 	wantRefused(t, conn, id)
 	unregister("", "--abandon-shoots")
-	api.send(http.MethodDelete, "/clusters/"+id, "", http.StatusAccepted)
-	api.finalize(id)
+	api.sendRequest(http.MethodDelete, "/clusters/"+id, "", http.StatusAccepted)
+	api.finalizeCluster(id)
 	api.wantGone(id)
 	unregister("")
 }
@@ -269,9 +269,9 @@ func TestUnregister(t *testing.T) {
 func TestAClusterShowsItsShoot(t *testing.T) {
 	t.Parallel()
 	url := pgtest.URL(t)
-	conn := connect(t, url)
+	conn := connectDB(t, url)
 	api := startAPI(t, url)
-	id := api.create("shown")
+	id := api.createCluster("shown")
 	get := func() (c v1.Resource, tag string) {
 		t.Helper()
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, api.base+"/clusters/"+id, http.NoBody)
@@ -298,7 +298,7 @@ func TestAClusterShowsItsShoot(t *testing.T) {
 		t.Errorf("the Shoot is ready, and the cluster says %+v with tag %s, before %s", c.Status, tag, old)
 	}
 	// From its creation on a cluster waits for its Shoot, too.
-	if body := api.send(http.MethodPost, "/clusters", `{"name":"later","spec":{}}`, http.StatusCreated); !strings.Contains(body, "provisioning, gardener") {
+	if body := api.sendRequest(http.MethodPost, "/clusters", `{"name":"later","spec":{}}`, http.StatusCreated); !strings.Contains(body, "provisioning, gardener") {
 		t.Errorf("a new cluster does not wait for gardener: %s", body)
 	}
 	apptest.Eventually(t, func() error {

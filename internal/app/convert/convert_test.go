@@ -194,20 +194,20 @@ func TestSameDue(t *testing.T) {
 		reconcile(gone, 1)
 		api.Delete("clusters", gone)
 
-		cfg := load(t, "testdata/public.yaml")
+		cfg := loadConfig(t, "testdata/public.yaml")
 		for at, want := range map[time.Duration]string{
 			0:                "halfway patched stale unanswered",
 			11 * time.Second: "brand-new gone halfway just-patched patched stale unanswered",
 		} {
-			if got := due(t, cfg, api, "clusters", at); got != want {
+			if got := dueNames(t, cfg, api, "clusters", at); got != want {
 				t.Errorf("after %s: due %s, want %s", at, got, want)
 			}
-			if got := duePublicly(t, api, "clusters", at); got != want {
+			if got := publicDueNames(t, api, "clusters", at); got != want {
 				t.Errorf("after %s: publicly due %s, want %s", at, got, want)
 			}
 		}
 		parent := api.Create("clusters/"+fresh+"/nodepools", "np1")
-		if got := due(t, cfg, api, "nodepools", 0); got != "np1" || got != duePublicly(t, api, "nodepools", 0) {
+		if got := dueNames(t, cfg, api, "nodepools", 0); got != "np1" || got != publicDueNames(t, api, "nodepools", 0) {
 			t.Errorf("without conditions: %q", got)
 		}
 		wantPayload(t, cfg, api, "/nodepools/"+parent, fmt.Sprintf(
@@ -216,7 +216,7 @@ func TestSameDue(t *testing.T) {
 	})
 }
 
-func load(t *testing.T, file string) sentinelapp.Config {
+func loadConfig(t *testing.T, file string) sentinelapp.Config {
 	t.Helper()
 	cfg := sentinelapp.Defaults()
 	if _, err := settings.Load(&cfg, settings.Source{File: "out", FileData: mustConvert(t, file)}); err != nil {
@@ -225,8 +225,8 @@ func load(t *testing.T, file string) sentinelapp.Config {
 	return cfg
 }
 
-// due is who is due by our profile, after a while.
-func due(t *testing.T, cfg sentinelapp.Config, api *hyperfleettest.Server, collection string, after time.Duration) string {
+// dueNames is who is due by our profile, after a while.
+func dueNames(t *testing.T, cfg sentinelapp.Config, api *hyperfleettest.Server, collection string, after time.Duration) string {
 	t.Helper()
 	profile, err := expression.New(cfg.Decision.Params, cfg.Decision.Result, decision.DefaultAges())
 	if err != nil {
@@ -254,8 +254,8 @@ func due(t *testing.T, cfg sentinelapp.Config, api *hyperfleettest.Server, colle
 	return strings.Join(names, " ")
 }
 
-// duePublicly is the same, as the rules read in another language.
-func duePublicly(t *testing.T, api *hyperfleettest.Server, collection string, after time.Duration) string {
+// publicDueNames is the same, as the rules read in another language.
+func publicDueNames(t *testing.T, api *hyperfleettest.Server, collection string, after time.Duration) string {
 	t.Helper()
 	_, page := api.Do("GET", "/"+collection+"?size=100", "")
 	var list struct {

@@ -57,13 +57,13 @@ func (f *fakeAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer f.mu.Unlock()
 	f.asked++
 	path := strings.TrimPrefix(r.URL.Path, v1.BasePath+"/")
-	status, body := f.answer(r, path)
+	status, body := f.handleRequest(r, path)
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
 	_ = json.NewEncoder(w).Encode(body)
 }
 
-func (f *fakeAPI) answer(r *http.Request, path string) (status int, body any) {
+func (f *fakeAPI) handleRequest(r *http.Request, path string) (status int, body any) {
 	if f.status != 0 {
 		return f.status, v1.Problem{Title: "as told", Status: f.status}
 	}
@@ -97,14 +97,14 @@ func (f *fakeAPI) answer(r *http.Request, path string) (status int, body any) {
 	return http.StatusCreated, made
 }
 
-func (f *fakeAPI) set(change func()) {
+func (f *fakeAPI) withLock(change func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	change()
 }
 
-// names are all resources, by the path of their collection.
-func (f *fakeAPI) names() map[string][]string {
+// listNames are all resources, by the path of their collection.
+func (f *fakeAPI) listNames() map[string][]string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	out := map[string][]string{}
@@ -116,9 +116,9 @@ func (f *fakeAPI) names() map[string][]string {
 	return out
 }
 
-// phase gives every resource a phase.
-func (f *fakeAPI) phase(p v1.Phase) {
-	f.set(func() {
+// setAllPhases gives every resource a phase.
+func (f *fakeAPI) setAllPhases(p v1.Phase) {
+	f.withLock(func() {
 		for _, list := range f.byPath {
 			for i := range list {
 				list[i].Status.Phase = p
@@ -162,7 +162,7 @@ func TestCreate(t *testing.T) {
 		"clusters/id-7/nodepools":  {"system", "workers"},
 		"clusters/id-10/nodepools": {"system", "workers"},
 	}
-	if diff := cmp.Diff(want, api.names()); diff != "" {
+	if diff := cmp.Diff(want, api.listNames()); diff != "" {
 		t.Errorf("created (-want +got):\n%s", diff)
 	}
 	if cfg.Size() != 12 {
@@ -179,7 +179,7 @@ func TestCreate(t *testing.T) {
 func TestCreateWaits(t *testing.T) {
 	t.Parallel()
 	api, client := newAPI(t)
-	api.set(func() { api.status = http.StatusServiceUnavailable })
+	api.withLock(func() { api.status = http.StatusServiceUnavailable })
 	done := make(chan error, 1)
 	go func() { done <- demo.Create(t.Context(), client, demo.Config{Clusters: 1}) }()
 	eventually(t, func() error {
@@ -190,12 +190,12 @@ func TestCreateWaits(t *testing.T) {
 		}
 		return nil
 	})
-	api.set(func() { api.status = 0 })
+	api.withLock(func() { api.status = 0 })
 	if err := <-done; err != nil {
 		t.Fatal(err)
 	}
 
-	api.set(func() { api.status, api.asked = http.StatusForbidden, 0 })
+	api.withLock(func() { api.status, api.asked = http.StatusForbidden, 0 })
 	err := demo.Create(t.Context(), client, demo.Config{Clusters: 1})
 	if e, ok := errors.AsType[*fleetclient.Error](err); !ok || e.Status != http.StatusForbidden || !strings.Contains(err.Error(), `create demo clusters "us-east-01"`) {
 		t.Errorf("refused: got %v, want the refusal and what it was about", err)
@@ -204,7 +204,7 @@ func TestCreateWaits(t *testing.T) {
 		t.Errorf("asked %d times although it was refused, want 1", api.asked)
 	}
 
-	api.set(func() { api.status = http.StatusServiceUnavailable })
+	api.withLock(func() { api.status = http.StatusServiceUnavailable })
 	ctx, cancel := context.WithCancelCause(t.Context())
 	boom := errors.New("enough")
 	cancel(boom)
@@ -267,7 +267,7 @@ func TestWatch(t *testing.T) {
 
 	// What was done is shown as the timeline has it, the last first.
 	when := time.Date(2026, time.March, 4, 5, 6, 7, 0, time.UTC)
-	api.set(func() {
+	api.withLock(func() {
 		api.changes = []v1.ChangeEvent{
 			{Action: "shoot-failed", Timestamp: when, Summary: "Gardener failed", Outcome: "failed"},
 			{Action: "something-new", Timestamp: when.Add(-time.Second), Outcome: "succeeded"},
@@ -282,7 +282,7 @@ func TestWatch(t *testing.T) {
 	})
 
 	// While the API is away the last state stays, with the reason.
-	api.set(func() { api.status = http.StatusServiceUnavailable })
+	api.withLock(func() { api.status = http.StatusServiceUnavailable })
 	eventually(t, func() error {
 		if n := w.Snapshot().Notice; !strings.Contains(n, "503") {
 			return fmt.Errorf("notice %q", n)
@@ -292,10 +292,10 @@ func TestWatch(t *testing.T) {
 	if err := wantPhases(w.Snapshot(), v1.PhasePending); err != nil {
 		t.Error(err)
 	}
-	api.set(func() { api.status = 0 })
+	api.withLock(func() { api.status = 0 })
 
 	// A fleet that is smaller than it will be is not ready yet.
-	api.phase(v1.PhaseReady)
+	api.setAllPhases(v1.PhaseReady)
 	if err := w.WaitReady(t.Context(), cfg.Size()); err != nil {
 		t.Error(err)
 	}

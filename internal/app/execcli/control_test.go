@@ -22,18 +22,18 @@ func TestCancelAndFinalize(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	for _, name := range []string{"s1", "s2"} {
-		f.does(f.as("alice", scale("--name="+name)...), cli.CodeOK)
+		f.wantRun(f.asUser("alice", scaleArgs("--name="+name)...), cli.CodeOK)
 	}
-	f.does(f.as("alice", "exec", "finalize", "s1"), cli.CodePrecondition, "not in phase rollback_ready")
-	f.does(f.as("alice", "exec", "cancel", "s1"), cli.CodeOK, "execution/s1 is being cancelled")
-	if spec := f.get("s1").Spec; !spec.Cancel || spec.CancelledBy != "alice" {
+	f.wantRun(f.asUser("alice", "exec", "finalize", "s1"), cli.CodePrecondition, "not in phase rollback_ready")
+	f.wantRun(f.asUser("alice", "exec", "cancel", "s1"), cli.CodeOK, "execution/s1 is being cancelled")
+	if spec := f.getExecution("s1").Spec; !spec.Cancel || spec.CancelledBy != "alice" {
 		t.Errorf("s1 is cancelled: %v, by %q", spec.Cancel, spec.CancelledBy)
 	}
-	f.becomes("s2", v1alpha1.PhaseRollbackReady, ran)
-	f.does(f.as("alice", "exec", "cancel", "s1", "s2"), cli.CodePartial, `execution "s2" has already ended`)
-	f.does(f.as("alice", "exec", "finalize", "s2", "-o", "yaml"), cli.CodeOK, "finalize: true")
-	if f.get("s2").Spec.Cancel || !f.get("s2").Spec.Finalize {
-		t.Errorf("%+v", f.get("s2").Spec)
+	f.setStatus("s2", v1alpha1.PhaseRollbackReady, completedStatus)
+	f.wantRun(f.asUser("alice", "exec", "cancel", "s1", "s2"), cli.CodePartial, `execution "s2" has already ended`)
+	f.wantRun(f.asUser("alice", "exec", "finalize", "s2", "-o", "yaml"), cli.CodeOK, "finalize: true")
+	if f.getExecution("s2").Spec.Cancel || !f.getExecution("s2").Spec.Finalize {
+		t.Errorf("%+v", f.getExecution("s2").Spec)
 	}
 }
 
@@ -68,34 +68,34 @@ func TestCancelNames(t *testing.T) {
 func TestApprove(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	f.does(f.as("alice", scale("--name=s1")...), cli.CodeOK)
-	f.does(f.as("bob", "approve", "s1", "--yes"), cli.CodePrecondition, "is not waiting for approval: its phase is new")
-	f.becomes("s1", v1alpha1.PhaseWaitingApproval, waits(hash, 2))
+	f.wantRun(f.asUser("alice", scaleArgs("--name=s1")...), cli.CodeOK)
+	f.wantRun(f.asUser("bob", "approve", "s1", "--yes"), cli.CodePrecondition, "is not waiting for approval: its phase is new")
+	f.setStatus("s1", v1alpha1.PhaseWaitingApproval, waitingStatus(hash, 2))
 
-	no := f.as("bob", "approve", "s1")
+	no := f.asUser("bob", "approve", "s1")
 	no.interactive, no.stdin = true, "n\n"
-	f.does(no, cli.CodeFailed, "+ replicas: 5", "patch deployments/scale shop/web", "not approved", "Approve plan 3f8a91c2d4e5? [y/N]")
+	f.wantRun(no, cli.CodeFailed, "+ replicas: 5", "patch deployments/scale shop/web", "not approved", "Approve plan 3f8a91c2d4e5? [y/N]")
 	no.stdin = ""
-	f.does(no, cli.CodeFailed, "not approved")
-	if n := len(f.get("s1").Spec.Approvals); n != 0 {
+	f.wantRun(no, cli.CodeFailed, "not approved")
+	if n := len(f.getExecution("s1").Spec.Approvals); n != 0 {
 		t.Errorf("%d approvals, want none", n)
 	}
 
-	yes := f.as("bob", "approve", "s1", "--reason=seen it")
+	yes := f.asUser("bob", "approve", "s1", "--reason=seen it")
 	yes.interactive, yes.stdin = true, "y\n"
-	f.does(yes, cli.CodeOK, "execution/s1 approved (plan 3f8a91c2d4e5)")
-	f.does(f.as("bob", "approve", "s1", "--yes"), cli.CodePrecondition, "has already decided: Approve")
-	f.does(f.as("carol", "approve", "s1", "--yes", "--plan=000000000000"), cli.CodePrecondition, "the plan of execution")
-	f.does(f.as("carol", "approve", "s1", "--yes", "--plan="+hash[:12]), cli.CodeOK)
+	f.wantRun(yes, cli.CodeOK, "execution/s1 approved (plan 3f8a91c2d4e5)")
+	f.wantRun(f.asUser("bob", "approve", "s1", "--yes"), cli.CodePrecondition, "has already decided: Approve")
+	f.wantRun(f.asUser("carol", "approve", "s1", "--yes", "--plan=000000000000"), cli.CodePrecondition, "the plan of execution")
+	f.wantRun(f.asUser("carol", "approve", "s1", "--yes", "--plan="+hash[:12]), cli.CodeOK)
 	want := []v1alpha1.Approval{
 		{Approver: "bob", Decision: v1alpha1.Approve, Reason: "seen it", PlanHash: hash},
 		{Approver: "carol", Decision: v1alpha1.Approve, PlanHash: hash},
 	}
-	if diff := cmp.Diff(want, f.get("s1").Spec.Approvals); diff != "" {
+	if diff := cmp.Diff(want, f.getExecution("s1").Spec.Approvals); diff != "" {
 		t.Errorf("approvals (-want +got):\n%s", diff)
 	}
-	f.does(f.as("dora", "reject", "s1", "--reason=not now"), cli.CodeOK, "execution/s1 rejected")
-	if a := f.get("s1").Spec.Approvals; len(a) != 3 || a[2].Decision != v1alpha1.Reject || a[2].Reason != "not now" {
+	f.wantRun(f.asUser("dora", "reject", "s1", "--reason=not now"), cli.CodeOK, "execution/s1 rejected")
+	if a := f.getExecution("s1").Spec.Approvals; len(a) != 3 || a[2].Decision != v1alpha1.Reject || a[2].Reason != "not now" {
 		t.Errorf("approvals %+v", a)
 	}
 }
@@ -104,32 +104,32 @@ func TestApprove(t *testing.T) {
 func TestApproveAndWait(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	f.does(f.as("alice", scale("--name=s1")...), cli.CodeOK)
-	f.becomes("s1", v1alpha1.PhaseWaitingApproval, waits(hash, 1))
-	_, ended, _ := f.background(f.as("bob", "approve", "s1", "--yes", "--wait"))
+	f.wantRun(f.asUser("alice", scaleArgs("--name=s1")...), cli.CodeOK)
+	f.setStatus("s1", v1alpha1.PhaseWaitingApproval, waitingStatus(hash, 1))
+	_, ended, _ := f.background(f.asUser("bob", "approve", "s1", "--yes", "--wait"))
 	kubebedtest.Eventually(t, func(ctx context.Context) error {
-		if len(f.read(ctx, "s1").Spec.Approvals) == 0 {
+		if len(f.readExecution(ctx, "s1").Spec.Approvals) == 0 {
 			return errors.New("it is not approved yet")
 		}
 		return nil
 	})
-	f.becomes("s1", v1alpha1.PhaseRollbackReady, ran)
-	if r := f.end(ended); r.code != cli.CodeOK || !strings.Contains(r.out, "execution/s1 rollback_ready") {
-		t.Errorf("%s", r.text())
+	f.setStatus("s1", v1alpha1.PhaseRollbackReady, completedStatus)
+	if r := f.waitForRun(ended); r.code != cli.CodeOK || !strings.Contains(r.out, "execution/s1 rollback_ready") {
+		t.Errorf("%s", r.outputText())
 	}
 
-	f.does(f.as("alice", scale("--name=s2")...), cli.CodeOK)
-	f.becomes("s2", v1alpha1.PhaseWaitingApproval, waits(hash, 2))
-	_, ended, _ = f.background(f.as("bob", "approve", "s2", "--yes", "--wait"))
+	f.wantRun(f.asUser("alice", scaleArgs("--name=s2")...), cli.CodeOK)
+	f.setStatus("s2", v1alpha1.PhaseWaitingApproval, waitingStatus(hash, 2))
+	_, ended, _ = f.background(f.asUser("bob", "approve", "s2", "--yes", "--wait"))
 	kubebedtest.Eventually(t, func(ctx context.Context) error {
-		if len(f.read(ctx, "s2").Spec.Approvals) == 0 {
+		if len(f.readExecution(ctx, "s2").Spec.Approvals) == 0 {
 			return errors.New("it is not approved yet")
 		}
 		return nil
 	})
-	f.becomes("s2", v1alpha1.PhaseWaitingApproval, nil)
-	if r := f.end(ended); r.code != cli.CodePrecondition {
-		t.Errorf("%s", r.text())
+	f.setStatus("s2", v1alpha1.PhaseWaitingApproval, nil)
+	if r := f.waitForRun(ended); r.code != cli.CodePrecondition {
+		t.Errorf("%s", r.outputText())
 	}
 }
 
@@ -137,16 +137,16 @@ func TestApproveAndWait(t *testing.T) {
 func TestApproveBindsToThePlanThatWasShown(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	f.does(f.as("alice", scale("--name=s1")...), cli.CodeOK)
-	f.becomes("s1", v1alpha1.PhaseWaitingApproval, waits(hash, 1))
-	r := f.as("bob", "approve", "s1")
+	f.wantRun(f.asUser("alice", scaleArgs("--name=s1")...), cli.CodeOK)
+	f.setStatus("s1", v1alpha1.PhaseWaitingApproval, waitingStatus(hash, 1))
+	r := f.asUser("bob", "approve", "s1")
 	r.interactive = true
 	r.stdinFrom = readerFunc(func() string {
-		f.becomes("s1", v1alpha1.PhaseWaitingApproval, waits(strings.Repeat("0", 64), 1))
+		f.setStatus("s1", v1alpha1.PhaseWaitingApproval, waitingStatus(strings.Repeat("0", 64), 1))
 		return "y\n"
 	})
-	f.does(r, cli.CodePrecondition, "the plan of execution", "000000000000")
-	if n := len(f.get("s1").Spec.Approvals); n != 0 {
+	f.wantRun(r, cli.CodePrecondition, "the plan of execution", "000000000000")
+	if n := len(f.getExecution("s1").Spec.Approvals); n != 0 {
 		t.Errorf("%d approvals, want none", n)
 	}
 }
@@ -155,16 +155,16 @@ func TestApproveBindsToThePlanThatWasShown(t *testing.T) {
 func TestApproveTogether(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	f.does(f.as("alice", scale("--name=s1")...), cli.CodeOK)
-	f.becomes("s1", v1alpha1.PhaseWaitingApproval, waits(hash, 2))
-	r := f.as("bob", "approve", "s1")
+	f.wantRun(f.asUser("alice", scaleArgs("--name=s1")...), cli.CodeOK)
+	f.setStatus("s1", v1alpha1.PhaseWaitingApproval, waitingStatus(hash, 2))
+	r := f.asUser("bob", "approve", "s1")
 	r.interactive = true
 	r.stdinFrom = readerFunc(func() string {
-		f.does(f.as("carol", "approve", "s1", "--yes"), cli.CodeOK)
+		f.wantRun(f.asUser("carol", "approve", "s1", "--yes"), cli.CodeOK)
 		return "yes\n"
 	})
-	f.does(r, cli.CodeOK)
-	if n := len(f.get("s1").Spec.Approvals); n != 2 {
+	f.wantRun(r, cli.CodeOK)
+	if n := len(f.getExecution("s1").Spec.Approvals); n != 2 {
 		t.Errorf("%d approvals, want 2", n)
 	}
 }
@@ -179,14 +179,14 @@ func TestGuardIsExplained(t *testing.T) {
 		if !ok {
 			t.Fatalf("%T is no object", o)
 		}
-		if err := f.unscoped().Create(t.Context(), object); err != nil {
+		if err := f.unscopedClient().Create(t.Context(), object); err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() { _ = f.unscoped().Delete(context.WithoutCancel(t.Context()), object) })
+		t.Cleanup(func() { _ = f.unscopedClient().Delete(context.WithoutCancel(t.Context()), object) })
 	}
-	f.does(f.as("alice", scale("--name=s1")...), cli.CodeOK)
-	f.becomes("s1", v1alpha1.PhaseWaitingApproval, waits(hash, 1))
-	s1 := f.get("s1")
+	f.wantRun(f.asUser("alice", scaleArgs("--name=s1")...), cli.CodeOK)
+	f.setStatus("s1", v1alpha1.PhaseWaitingApproval, waitingStatus(hash, 1))
+	s1 := f.getExecution("s1")
 	kubebedtest.Eventually(t, func(ctx context.Context) error { // the API server takes a moment to notice the guard
 		err := f.client.Patch(ctx, s1.DeepCopy(), client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"approvals":[{"approver":"nobody","decision":"Approve","planHash":"x"}]}}`)), client.DryRunAll)
 		if err == nil {
@@ -194,24 +194,24 @@ func TestGuardIsExplained(t *testing.T) {
 		}
 		return nil
 	})
-	f.does(f.as("alice", "approve", "s1", "--yes"), cli.CodePrecondition, "approve execution \"s1\": the requester is excluded from approving", "next:  ask another person to approve")
-	f.does(f.as("bob", "approve", "s1", "--yes"), cli.CodeOK)
+	f.wantRun(f.asUser("alice", "approve", "s1", "--yes"), cli.CodePrecondition, "approve execution \"s1\": the requester is excluded from approving", "next:  ask another person to approve")
+	f.wantRun(f.asUser("bob", "approve", "s1", "--yes"), cli.CodeOK)
 }
 
 func TestRollback(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	f.does(f.as("alice", scale("--name=s1", "--environment=test", "--correlation-id=inc-7")...), cli.CodeOK)
-	f.does(f.as("bob", "rollback", "s1"), cli.CodePrecondition, "has not ended: its phase is new")
-	f.becomes("s1", v1alpha1.PhaseFailed, nil)
-	f.does(f.as("bob", "rollback", "s1"), cli.CodePrecondition, "changed nothing")
-	f.becomes("s1", v1alpha1.PhaseFailed, func(s *v1alpha1.KubernetesExecutionStatus) {
+	f.wantRun(f.asUser("alice", scaleArgs("--name=s1", "--environment=test", "--correlation-id=inc-7")...), cli.CodeOK)
+	f.wantRun(f.asUser("bob", "rollback", "s1"), cli.CodePrecondition, "has not ended: its phase is new")
+	f.setStatus("s1", v1alpha1.PhaseFailed, nil)
+	f.wantRun(f.asUser("bob", "rollback", "s1"), cli.CodePrecondition, "changed nothing")
+	f.setStatus("s1", v1alpha1.PhaseFailed, func(s *v1alpha1.KubernetesExecutionStatus) {
 		s.ExecutionResults = &v1alpha1.ExecutionResults{JobName: "never-began"}
 	})
-	f.does(f.as("bob", "rollback", "s1"), cli.CodePrecondition, "ended without a known change")
-	f.becomes("s1", v1alpha1.PhaseRollbackReady, ran)
-	f.does(f.as("bob", "rollback", "s1", "--name=back", "--reason=too slow"), cli.CodeOK, "execution/back created")
-	back, s1 := f.get("back"), f.get("s1")
+	f.wantRun(f.asUser("bob", "rollback", "s1"), cli.CodePrecondition, "ended without a known change")
+	f.setStatus("s1", v1alpha1.PhaseRollbackReady, completedStatus)
+	f.wantRun(f.asUser("bob", "rollback", "s1", "--name=back", "--reason=too slow"), cli.CodeOK, "execution/back created")
+	back, s1 := f.getExecution("back"), f.getExecution("s1")
 	want := v1alpha1.KubernetesExecutionSpec{
 		Action: "scale_deployment", RollbackOf: &v1alpha1.ObjectReference{Name: "s1", UID: s1.UID},
 		RequestedBy: "bob", RequesterGroups: []string{"system:masters", "system:authenticated"}, Reason: "too slow", Environment: "test", CorrelationID: "inc-7", DryRunMode: v1alpha1.DryRunPolicy,
@@ -224,19 +224,19 @@ func TestRollback(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("spec (-want +got):\n%s", diff)
 	}
-	f.does(f.as("bob", "rollback", "s1"), cli.CodeOK, "execution/s1-rollback-")
-	f.becomes("s1", v1alpha1.PhaseCompleted, func(s *v1alpha1.KubernetesExecutionStatus) {
+	f.wantRun(f.asUser("bob", "rollback", "s1"), cli.CodeOK, "execution/s1-rollback-")
+	f.setStatus("s1", v1alpha1.PhaseCompleted, func(s *v1alpha1.KubernetesExecutionStatus) {
 		s.RollbackInformation = &v1alpha1.RollbackInformation{Reason: "a Pod that was deleted does not come back"}
 	})
-	f.does(f.as("bob", "rollback", "s1"), cli.CodePrecondition, "cannot be rolled back: a Pod that was deleted does not come back")
+	f.wantRun(f.asUser("bob", "rollback", "s1"), cli.CodePrecondition, "cannot be rolled back: a Pod that was deleted does not come back")
 }
 
 func TestStopAndResume(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	f.does(f.as("alice", "exec", "resume"), cli.CodeOK, "the emergency stop was not active")
-	f.does(f.as("alice", "exec", "stop", "--reason=fire"), cli.CodeOK, "emergency stop active")
-	f.does(f.as("alice", "exec", "stop", "--reason=flood", "--cancel-running"), cli.CodeOK, "running executions are being cancelled", `the previous reason was "fire"`)
+	f.wantRun(f.asUser("alice", "exec", "resume"), cli.CodeOK, "the emergency stop was not active")
+	f.wantRun(f.asUser("alice", "exec", "stop", "--reason=fire"), cli.CodeOK, "emergency stop active")
+	f.wantRun(f.asUser("alice", "exec", "stop", "--reason=flood", "--cancel-running"), cli.CodeOK, "running executions are being cancelled", `the previous reason was "fire"`)
 	var m corev1.ConfigMap
 	if err := f.client.Get(t.Context(), client.ObjectKey{Namespace: f.namespace, Name: v1alpha1.EmergencyStop}, &m); err != nil {
 		t.Fatal(err)
@@ -249,14 +249,14 @@ func TestStopAndResume(t *testing.T) {
 		"administrator":      {"exec", "resume"},
 		"administrator in":   {"exec", "stop", "--reason=x"},
 		"viewer":             {"exec", "get"},
-		"requester-medium":   scale(),
+		"requester-medium":   scaleArgs(),
 		"requester-critical": {"exec", "apply_manifest", `manifest={"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "namespace": "shop"}}`},
 	} {
-		r := f.as("alice", args...)
+		r := f.asUser("alice", args...)
 		r.env = nobody
-		f.does(r, cli.CodeFailed, "forbidden", "the role kubernaut-"+role)
+		f.wantRun(r, cli.CodeFailed, "forbidden", "the role kubernaut-"+role)
 	}
-	f.does(f.as("alice", "exec", "resume"), cli.CodeOK, "resumed")
+	f.wantRun(f.asUser("alice", "exec", "resume"), cli.CodeOK, "resumed")
 	if err := f.client.Get(t.Context(), client.ObjectKey{Namespace: f.namespace, Name: v1alpha1.EmergencyStop}, &m); !apierrors.IsNotFound(err) {
 		t.Errorf("the stop is still there: %v", err)
 	}
@@ -265,8 +265,8 @@ func TestStopAndResume(t *testing.T) {
 func TestNobodyReads(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	f.does(f.as("alice", scale("--name=s1")...), cli.CodeOK)
-	f.becomes("s1", v1alpha1.PhaseRollbackReady, ran)
+	f.wantRun(f.asUser("alice", scaleArgs("--name=s1")...), cli.CodeOK)
+	f.setStatus("s1", v1alpha1.PhaseRollbackReady, completedStatus)
 	for _, args := range [][]string{
 		{"exec", "get"},
 		{"exec", "get", "-o", "json"},
@@ -277,12 +277,12 @@ func TestNobodyReads(t *testing.T) {
 		{"exec", "finalize", "s1"},
 		{"exec", "stop", "--reason=x"},
 		{"exec", "resume"},
-		scale(), scale("-o", "yaml"),
+		scaleArgs(), scaleArgs("-o", "yaml"),
 		{"rollback", "s1"},
 	} {
-		r := f.as("alice", args...)
+		r := f.asUser("alice", args...)
 		r.stdout = brokenPipe{}
-		if r = r.do(t.Context()); r.code != cli.CodeFailed {
+		if r = r.runCLI(t.Context()); r.code != cli.CodeFailed {
 			t.Errorf("%v: exit code %d, want %d: %s", args, r.code, cli.CodeFailed, r.errs)
 		}
 	}

@@ -52,11 +52,11 @@ func TestMistakes(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := run{args: tc.args}.do(t.Context())
+			r := run{args: tc.args}.runCLI(t.Context())
 			if r.code != cli.CodeUsage {
 				t.Errorf("%s: exit code %d, want %d", tc.reason, r.code, cli.CodeUsage)
 			}
-			wantGolden(t, name, r.text())
+			wantGolden(t, name, r.outputText())
 		})
 	}
 }
@@ -75,13 +75,13 @@ func TestActionsAreNoCommands(t *testing.T) {
 
 func TestActionsAreListed(t *testing.T) {
 	t.Parallel()
-	r := run{args: []string{"exec", "actions"}}.do(t.Context())
-	names := run{args: []string{"exec", "actions", "-o", "name"}}.do(t.Context())
+	r := run{args: []string{"exec", "actions"}}.runCLI(t.Context())
+	names := run{args: []string{"exec", "actions", "-o", "name"}}.runCLI(t.Context())
 	for _, a := range action.Catalogue() {
 		if !strings.Contains(r.out, a.Name+" ") || !strings.Contains(names.out, a.Name+"\n") {
 			t.Errorf("%s is not listed:\n%s%s", a.Name, r.out, names.out)
 		}
-		one := run{args: []string{"exec", "actions", a.Name}}.do(t.Context())
+		one := run{args: []string{"exec", "actions", a.Name}}.runCLI(t.Context())
 		for _, p := range a.Parameters() {
 			if !strings.Contains(one.out, p.Name) {
 				t.Errorf("%s does not tell of %s:\n%s", a.Name, p.Name, one.out)
@@ -90,16 +90,16 @@ func TestActionsAreListed(t *testing.T) {
 	}
 }
 
-func scale(args ...string) []string {
+func scaleArgs(args ...string) []string {
 	return append([]string{"exec", "scale_deployment", "namespace=shop", "deployment=web", "replicas=5"}, args...)
 }
 
 func TestExecAsksInOnesOwnName(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	f.does(f.as("alice", scale("--name=s1", "--reason=more traffic", "--dry-run=always", "--timeout=90s", "--approval-timeout=0s",
+	f.wantRun(f.asUser("alice", scaleArgs("--name=s1", "--reason=more traffic", "--dry-run=always", "--timeout=90s", "--approval-timeout=0s",
 		"--retries=0", "--mode=job", "--environment=test", "--correlation-id=inc-7", "--ttl=1h")...), cli.CodeOK, "execution/s1 created")
-	ke := f.get("s1")
+	ke := f.getExecution("s1")
 	var parameters any
 	if err := json.Unmarshal(ke.Spec.Parameters.Raw, &parameters); err != nil {
 		t.Fatal(err)
@@ -121,11 +121,11 @@ func TestExecAsksInOnesOwnName(t *testing.T) {
 	if got.Timeout == nil || got.Timeout.Seconds() != 90 || got.ApprovalTimeout == nil || got.ApprovalTimeout.Duration != 0 {
 		t.Errorf("times %v and %v, want 90s and 0s", got.Timeout, got.ApprovalTimeout)
 	}
-	f.does(f.as("alice", scale("--name=s1")...), cli.CodePrecondition, `execution "s1" already exists`, "use another --name", "fleetloop exec describe s1 --namespace="+f.namespace)
+	f.wantRun(f.asUser("alice", scaleArgs("--name=s1")...), cli.CodePrecondition, `execution "s1" already exists`, "use another --name", "fleetloop exec describe s1 --namespace="+f.namespace)
 
-	r := f.does(f.as("alice", scale("-o", "name")...), cli.CodeOK, "kubernetesexecution.kubernetesexecution.kubernaut.io/scale-deployment-")
-	f.does(f.as("alice", "exec", "get", strings.TrimSpace(r.out)), cli.CodeOK, "scale_deployment")
-	plain := f.get(strings.TrimSpace(r.out[strings.LastIndex(r.out, "/")+1:])).Spec
+	r := f.wantRun(f.asUser("alice", scaleArgs("-o", "name")...), cli.CodeOK, "kubernetesexecution.kubernetesexecution.kubernaut.io/scale-deployment-")
+	f.wantRun(f.asUser("alice", "exec", "get", strings.TrimSpace(r.out)), cli.CodeOK, "scale_deployment")
+	plain := f.getExecution(strings.TrimSpace(r.out[strings.LastIndex(r.out, "/")+1:])).Spec
 	if plain.Timeout != nil || plain.MaxRetries != nil || plain.ApprovalTimeout != nil || plain.TTLSecondsAfterFinished != nil || plain.ExecutionMode != "" {
 		t.Errorf("%+v says what nobody has asked for", plain)
 	}
@@ -134,10 +134,10 @@ func TestExecAsksInOnesOwnName(t *testing.T) {
 func TestExecReadsParametersFromFiles(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	r := f.as("alice", "exec", "scale_deployment", "-f", "-", "replicas=7", "--name=s1")
+	r := f.asUser("alice", "exec", "scale_deployment", "-f", "-", "replicas=7", "--name=s1")
 	r.stdin = "deployment: web\nnamespace: shop\nreplicas: 3\n"
-	f.does(r, cli.CodeOK)
-	if text := string(f.get("s1").Spec.Parameters.Raw); !strings.Contains(text, `"replicas":7`) || !strings.Contains(text, `"deployment":"web"`) {
+	f.wantRun(r, cli.CodeOK)
+	if text := string(f.getExecution("s1").Spec.Parameters.Raw); !strings.Contains(text, `"replicas":7`) || !strings.Contains(text, `"deployment":"web"`) {
 		t.Errorf("parameters %s", text)
 	}
 }
@@ -152,8 +152,8 @@ func TestExecNamesWorkloadsAsTheCatalogueDoes(t *testing.T) {
 		"by-alias": {"restart_deployment", "name=web"},
 		"by-both":  {"restart_deployment", "deployment=web"},
 	} {
-		f.does(f.as("alice", append(append([]string{"exec"}, words...), "namespace=shop", "--name="+name)...), cli.CodeOK)
-		request, err := action.Parse(f.get(name).Spec.DeepCopy())
+		f.wantRun(f.asUser("alice", append(append([]string{"exec"}, words...), "namespace=shop", "--name="+name)...), cli.CodeOK)
+		request, err := action.Parse(f.getExecution(name).Spec.DeepCopy())
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
@@ -161,20 +161,20 @@ func TestExecNamesWorkloadsAsTheCatalogueDoes(t *testing.T) {
 			t.Errorf("%s acts on %s %s, want Deployment web", name, got.Kind, got.Name)
 		}
 	}
-	f.does(f.as("alice", "exec", "rollout_status", "deployment=web", "namespace=shop"), cli.CodeUsage, "unknown parameter")
+	f.wantRun(f.asUser("alice", "exec", "rollout_status", "deployment=web", "namespace=shop"), cli.CodeUsage, "unknown parameter")
 }
 
 func TestExecIsRefusedByTheServer(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	f.does(f.as("alice", scale("--environment="+strings.Repeat("x", 64))...), cli.CodePrecondition, "Too long")
-	r := f.as("alice", scale()...)
+	f.wantRun(f.asUser("alice", scaleArgs("--environment="+strings.Repeat("x", 64))...), cli.CodePrecondition, "Too long")
+	r := f.asUser("alice", scaleArgs()...)
 	r.args = append(r.args, "--kubeconfig="+kubeconfig(t, "nobody"))
-	f.does(r, cli.CodeFailed, "forbidden", "ask an administrator for the role kubernaut-requester-medium")
+	f.wantRun(r, cli.CodeFailed, "forbidden", "ask an administrator for the role kubernaut-requester-medium")
 }
 
-// steps has an execution go through phases as a command notices them.
-func (f *fixture) steps(name string, steps ...func()) {
+// runSteps has an execution go through phases as a command notices them.
+func (f *fixture) runSteps(name string, steps ...func()) {
 	f.Helper()
 	kubebedtest.Eventually(f, func(ctx context.Context) error {
 		var ke v1alpha1.KubernetesExecution
@@ -188,7 +188,7 @@ func (f *fixture) steps(name string, steps ...func()) {
 func TestWaitEndsWithTheExecution(t *testing.T) {
 	t.Parallel()
 	to := func(phase v1alpha1.Phase, change func(*v1alpha1.KubernetesExecutionStatus)) func(*fixture) {
-		return func(f *fixture) { f.becomes("s1", phase, change) }
+		return func(f *fixture) { f.setStatus("s1", phase, change) }
 	}
 	cases := map[string]struct {
 		reason string
@@ -199,7 +199,7 @@ func TestWaitEndsWithTheExecution(t *testing.T) {
 	}{
 		"Done": {
 			"all its phases are told, and what was done", nil,
-			[]func(*fixture){to(v1alpha1.PhaseValidating, nil), to(v1alpha1.PhaseExecuting, nil), to(v1alpha1.PhaseRollbackReady, ran)},
+			[]func(*fixture){to(v1alpha1.PhaseValidating, nil), to(v1alpha1.PhaseExecuting, nil), to(v1alpha1.PhaseRollbackReady, completedStatus)},
 			cli.CodeOK,
 			[]string{"execution/s1 rollback_ready: Deployment shop/web scaled (replicas: 3 -> replicas: 5)"},
 		},
@@ -224,12 +224,12 @@ func TestWaitEndsWithTheExecution(t *testing.T) {
 			cli.CodeOK,
 			[]string{"warning"},
 		},
-		"Approval": {"others have to do something", nil, []func(*fixture){to(v1alpha1.PhaseWaitingApproval, waits(hash, 1))}, cli.CodePrecondition, []string{"is waiting for approval", "fleetloop approve s1"}},
+		"Approval": {"others have to do something", nil, []func(*fixture){to(v1alpha1.PhaseWaitingApproval, waitingStatus(hash, 1))}, cli.CodePrecondition, []string{"is waiting for approval", "fleetloop approve s1"}},
 		"TooLate":  {"undecided", []string{"--wait-timeout=100ms"}, nil, cli.CodeTimeout, []string{`execution "s1": its phase is new after 100ms`}},
 		"Deleted": {
 			"there is nothing to wait for", nil,
 			[]func(*fixture){func(f *fixture) {
-				if err := f.client.Delete(f.Context(), f.get("s1")); err != nil {
+				if err := f.client.Delete(f.Context(), f.getExecution("s1")); err != nil {
 					f.Error(err)
 				}
 			}},
@@ -241,20 +241,20 @@ func TestWaitEndsWithTheExecution(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			f := newFixture(t)
-			_, ended, _ := f.background(f.as("alice", append(scale("--name=s1", "--wait"), tc.args...)...))
+			_, ended, _ := f.background(f.asUser("alice", append(scaleArgs("--name=s1", "--wait"), tc.args...)...))
 			if len(tc.steps) > 0 {
-				f.steps("s1")
+				f.runSteps("s1")
 				for _, step := range tc.steps {
 					step(f)
 				}
 			}
-			r := f.end(ended)
+			r := f.waitForRun(ended)
 			if r.code != tc.code {
-				t.Errorf("%s: exit code %d, want %d\n%s", tc.reason, r.code, tc.code, r.text())
+				t.Errorf("%s: exit code %d, want %d\n%s", tc.reason, r.code, tc.code, r.outputText())
 			}
 			for _, text := range append(tc.says, "execution/s1 created\n") {
 				if !strings.Contains(r.out+r.errs, text) {
-					t.Errorf("%s: lacks %q\n%s", tc.reason, text, r.text())
+					t.Errorf("%s: lacks %q\n%s", tc.reason, text, r.outputText())
 				}
 			}
 		})
@@ -265,7 +265,7 @@ func TestWaitEndsWithTheExecution(t *testing.T) {
 func TestWaitIsInterrupted(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	out, ended, stop := f.background(f.as("alice", scale("--name=s1", "--wait")...))
+	out, ended, stop := f.background(f.asUser("alice", scaleArgs("--name=s1", "--wait")...))
 	kubebedtest.Eventually(f, func(context.Context) error {
 		if !strings.Contains(out.String(), "created") {
 			return errors.New("it is not created yet")
@@ -273,45 +273,45 @@ func TestWaitIsInterrupted(t *testing.T) {
 		return nil
 	})
 	stop()
-	r := f.end(ended)
-	if r.code != cli.CodeInterrupted || !strings.Contains(r.errs, "continues") || f.get("s1").Spec.Cancel {
-		t.Errorf("%s", r.text())
+	r := f.waitForRun(ended)
+	if r.code != cli.CodeInterrupted || !strings.Contains(r.errs, "continues") || f.getExecution("s1").Spec.Cancel {
+		t.Errorf("%s", r.outputText())
 	}
 }
 
 func TestWaitInJSONGivesTheEnd(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	_, ended, _ := f.background(f.as("alice", scale("--name=s1", "--wait", "-o", "json")...))
-	f.steps("s1")
-	f.becomes("s1", v1alpha1.PhaseRollbackReady, ran)
-	r := f.end(ended)
+	_, ended, _ := f.background(f.asUser("alice", scaleArgs("--name=s1", "--wait", "-o", "json")...))
+	f.runSteps("s1")
+	f.setStatus("s1", v1alpha1.PhaseRollbackReady, completedStatus)
+	r := f.waitForRun(ended)
 	var ke v1alpha1.KubernetesExecution
 	if err := json.Unmarshal([]byte(r.out), &ke); err != nil || ke.Status.Phase != v1alpha1.PhaseRollbackReady || ke.Kind != v1alpha1.Kind {
-		t.Errorf("%v\n%s", err, r.text())
+		t.Errorf("%v\n%s", err, r.outputText())
 	}
 }
 
 func TestGet(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	f.does(f.as("alice", "exec", "get"), cli.CodeOK, "No executions found")
+	f.wantRun(f.asUser("alice", "exec", "get"), cli.CodeOK, "No executions found")
 	for _, name := range []string{"s1", "s2"} {
-		f.does(f.as("alice", scale("--name="+name)...), cli.CodeOK)
+		f.wantRun(f.asUser("alice", scaleArgs("--name="+name)...), cli.CodeOK)
 	}
-	f.becomes("s2", v1alpha1.PhaseWaitingApproval, waits(hash, 1))
-	f.does(f.as("alice", "exec", "get"), cli.CodeOK, "NAME", "s1", "s2")
-	if r := f.does(f.as("alice", "exec", "get", "--phase=waiting_approval", "-o", "name"), cli.CodeOK, "/s2\n"); strings.Contains(r.out, "s1") {
-		t.Errorf("a phase was asked for\n%s", r.text())
+	f.setStatus("s2", v1alpha1.PhaseWaitingApproval, waitingStatus(hash, 1))
+	f.wantRun(f.asUser("alice", "exec", "get"), cli.CodeOK, "NAME", "s1", "s2")
+	if r := f.wantRun(f.asUser("alice", "exec", "get", "--phase=waiting_approval", "-o", "name"), cli.CodeOK, "/s2\n"); strings.Contains(r.out, "s1") {
+		t.Errorf("a phase was asked for\n%s", r.outputText())
 	}
-	if r := f.does(f.as("alice", "exec", "get", "--action=restart_pod", "-o", "name"), cli.CodeOK); r.out != "" {
-		t.Errorf("an action was asked for\n%s", r.text())
+	if r := f.wantRun(f.asUser("alice", "exec", "get", "--action=restart_pod", "-o", "name"), cli.CodeOK); r.out != "" {
+		t.Errorf("an action was asked for\n%s", r.outputText())
 	}
-	f.does(f.as("alice", "exec", "get", "-l", "a=b", "-o", "json"), cli.CodeOK, `"items": []`)
-	f.does(f.as("alice", "exec", "get", "s1", "-o", "yaml"), cli.CodeOK, "kind: KubernetesExecution\n", "name: s1\n")
-	f.does(f.as("alice", "exec", "get", "s1", "nope"), cli.CodePartial, "s1", `execution "nope" not found`)
-	f.does(f.as("alice", "exec", "get", "nope"), cli.CodePrecondition, `execution "nope" not found`, "fleetloop exec get")
-	f.does(f.as("alice", "exec", "describe", "s2", "nope"), cli.CodePartial, "The execution is waiting for 1 more approval, not from alice, without a deadline.", "+ replicas: 5", "nope")
+	f.wantRun(f.asUser("alice", "exec", "get", "-l", "a=b", "-o", "json"), cli.CodeOK, `"items": []`)
+	f.wantRun(f.asUser("alice", "exec", "get", "s1", "-o", "yaml"), cli.CodeOK, "kind: KubernetesExecution\n", "name: s1\n")
+	f.wantRun(f.asUser("alice", "exec", "get", "s1", "nope"), cli.CodePartial, "s1", `execution "nope" not found`)
+	f.wantRun(f.asUser("alice", "exec", "get", "nope"), cli.CodePrecondition, `execution "nope" not found`, "fleetloop exec get")
+	f.wantRun(f.asUser("alice", "exec", "describe", "s2", "nope"), cli.CodePartial, "The execution is waiting for 1 more approval, not from alice, without a deadline.", "+ replicas: 5", "nope")
 }
 
 // A cluster that has never heard of executions says so.
@@ -326,8 +326,8 @@ func TestKindIsUnknown(t *testing.T) {
 func TestWatchShowsWhatChanges(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	f.does(f.as("alice", scale("--name=s1")...), cli.CodeOK)
-	out, ended, stop := f.background(f.as("alice", "exec", "watch"))
+	f.wantRun(f.asUser("alice", scaleArgs("--name=s1")...), cli.CodeOK)
+	out, ended, stop := f.background(f.asUser("alice", "exec", "watch"))
 	wait := func(text string) {
 		kubebedtest.Eventually(f, func(context.Context) error {
 			if !strings.Contains(out.String(), text) {
@@ -337,17 +337,17 @@ func TestWatchShowsWhatChanges(t *testing.T) {
 		})
 	}
 	wait("s1 ")
-	f.becomes("s1", v1alpha1.PhaseValidating, nil)
+	f.setStatus("s1", v1alpha1.PhaseValidating, nil)
 	wait("validating")
-	f.does(f.as("alice", scale("--name=s2")...), cli.CodeOK)
+	f.wantRun(f.asUser("alice", scaleArgs("--name=s2")...), cli.CodeOK)
 	wait("s2 ")
-	if err := f.client.Delete(t.Context(), f.get("s2")); err != nil {
+	if err := f.client.Delete(t.Context(), f.getExecution("s2")); err != nil {
 		t.Fatal(err)
 	}
 	wait("deleted")
 	stop()
-	if r := f.end(ended); r.code != cli.CodeOK || strings.Count(r.out, "NAME") != 1 {
-		t.Errorf("%s", r.text())
+	if r := f.waitForRun(ended); r.code != cli.CodeOK || strings.Count(r.out, "NAME") != 1 {
+		t.Errorf("%s", r.outputText())
 	}
 }
 
@@ -355,12 +355,12 @@ func TestWatchShowsWhatChanges(t *testing.T) {
 func TestWatchFollowsOne(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	f.does(f.as("alice", scale("--name=s1")...), cli.CodeOK)
-	f.becomes("s1", v1alpha1.PhaseWaitingApproval, waits(hash, 1))
-	_, ended, _ := f.background(f.as("alice", "exec", "watch", "s1"))
-	f.becomes("s1", v1alpha1.PhaseExecuting, nil)
-	f.becomes("s1", v1alpha1.PhaseRollbackReady, ran)
-	if r := f.end(ended); r.code != cli.CodeOK || !strings.Contains(r.out, "execution/s1 rollback_ready") {
-		t.Errorf("%s", r.text())
+	f.wantRun(f.asUser("alice", scaleArgs("--name=s1")...), cli.CodeOK)
+	f.setStatus("s1", v1alpha1.PhaseWaitingApproval, waitingStatus(hash, 1))
+	_, ended, _ := f.background(f.asUser("alice", "exec", "watch", "s1"))
+	f.setStatus("s1", v1alpha1.PhaseExecuting, nil)
+	f.setStatus("s1", v1alpha1.PhaseRollbackReady, completedStatus)
+	if r := f.waitForRun(ended); r.code != cli.CodeOK || !strings.Contains(r.out, "execution/s1 rollback_ready") {
+		t.Errorf("%s", r.outputText())
 	}
 }

@@ -68,7 +68,7 @@ func (s *safeBuffer) String() string {
 	return s.b.String()
 }
 
-func (r run) do(ctx context.Context) run {
+func (r run) runCLI(ctx context.Context) run {
 	var out, errs safeBuffer
 	env := cli.Env{
 		Stdin: strings.NewReader(r.stdin), Stdout: &out, Stderr: &errs,
@@ -87,8 +87,8 @@ func (r run) do(ctx context.Context) run {
 	return r
 }
 
-// text shows a run as a golden file keeps it.
-func (r run) text() string {
+// outputText shows a run as a golden file keeps it.
+func (r run) outputText() string {
 	var b strings.Builder
 	b.WriteString("$ fleetloop " + strings.Join(r.args, " ") + "\n" + r.out)
 	if r.errs != "" {
@@ -137,8 +137,8 @@ func newFixture(t *testing.T) *fixture {
 	return &fixture{t, c, kubebedtest.Namespace(t)}
 }
 
-// as runs a command as a user, an administrator if it has no groups.
-func (f *fixture) as(user string, args ...string) run {
+// asUser runs a command as a user, an administrator if it has no groups.
+func (f *fixture) asUser(user string, args ...string) run {
 	f.Helper()
 	return run{args: append(args, "--namespace="+f.namespace), env: map[string]string{"KUBECONFIG": kubeconfig(f.T, user, "system:masters")}}
 }
@@ -163,27 +163,27 @@ func kubeconfig(t *testing.T, user string, groups ...string) string {
 
 var written = map[string]string{}
 
-// does runs a command, which must exit so.
-func (f *fixture) does(r run, code int, says ...string) run {
+// wantRun runs a command, which must exit so.
+func (f *fixture) wantRun(r run, code int, says ...string) run {
 	f.Helper()
-	r = r.do(f.Context())
+	r = r.runCLI(f.Context())
 	if r.code != code {
-		f.Errorf("exit code %d, want %d\n%s", r.code, code, r.text())
+		f.Errorf("exit code %d, want %d\n%s", r.code, code, r.outputText())
 	}
 	for _, text := range says {
 		if !strings.Contains(r.out+r.errs, text) {
-			f.Errorf("lacks %q\n%s", text, r.text())
+			f.Errorf("lacks %q\n%s", text, r.outputText())
 		}
 	}
 	return r
 }
 
-func (f *fixture) get(name string) *v1alpha1.KubernetesExecution {
+func (f *fixture) getExecution(name string) *v1alpha1.KubernetesExecution {
 	f.Helper()
-	return f.read(f.Context(), name)
+	return f.readExecution(f.Context(), name)
 }
 
-func (f *fixture) read(ctx context.Context, name string) *v1alpha1.KubernetesExecution {
+func (f *fixture) readExecution(ctx context.Context, name string) *v1alpha1.KubernetesExecution {
 	f.Helper()
 	var ke v1alpha1.KubernetesExecution
 	if err := f.client.Get(ctx, client.ObjectKey{Namespace: f.namespace, Name: name}, &ke); err != nil {
@@ -192,10 +192,10 @@ func (f *fixture) read(ctx context.Context, name string) *v1alpha1.KubernetesExe
 	return &ke
 }
 
-// becomes writes the status of an execution, as the controller does.
-func (f *fixture) becomes(name string, phase v1alpha1.Phase, change func(*v1alpha1.KubernetesExecutionStatus)) {
+// setStatus writes the status of an execution, as the controller does.
+func (f *fixture) setStatus(name string, phase v1alpha1.Phase, change func(*v1alpha1.KubernetesExecutionStatus)) {
 	f.Helper()
-	ke := f.get(name)
+	ke := f.getExecution(name)
 	before := ke.DeepCopy()
 	ke.Status.Phase, ke.Status.ObservedGeneration = phase, ke.Generation
 	ke.Status.PhaseTransitions = append(ke.Status.PhaseTransitions, v1alpha1.PhaseTransition{Phase: phase, At: metav1.NowMicro()})
@@ -207,12 +207,12 @@ func (f *fixture) becomes(name string, phase v1alpha1.Phase, change func(*v1alph
 	}
 }
 
-func raw(text string) *runtime.RawExtension { return &runtime.RawExtension{Raw: []byte(text)} }
+func rawJSON(text string) *runtime.RawExtension { return &runtime.RawExtension{Raw: []byte(text)} }
 
 const hash = "3f8a91c2d4e5f60718293a4b5c6d7e8f90a1b2c3d4e5f60718293a4b5c6d7e8f"
 
-// waits has an execution wait for approvals of a plan.
-func waits(plan string, count int32) func(*v1alpha1.KubernetesExecutionStatus) {
+// waitingStatus has an execution wait for approvals of a plan.
+func waitingStatus(plan string, count int32) func(*v1alpha1.KubernetesExecutionStatus) {
 	return func(s *v1alpha1.KubernetesExecutionStatus) {
 		s.Plan = &v1alpha1.Plan{
 			Hash: plan, Action: "scale_deployment", CreatedAt: metav1.Now(), Diff: "- replicas: 3\n+ replicas: 5\n",
@@ -224,15 +224,15 @@ func waits(plan string, count int32) func(*v1alpha1.KubernetesExecutionStatus) {
 	}
 }
 
-// ran is the status of an execution whose action was done.
-func ran(s *v1alpha1.KubernetesExecutionStatus) {
+// completedStatus is the status of an execution whose action was done.
+func completedStatus(s *v1alpha1.KubernetesExecutionStatus) {
 	s.Outcome = v1alpha1.OutcomeSucceeded
 	s.ExecutionResults = &v1alpha1.ExecutionResults{
 		Success: true, ResourcesAffectedCount: 1,
 		ResourcesAffected: []v1alpha1.AffectedResource{{Kind: "Deployment", Namespace: "shop", Name: "web", Action: "scaled", Before: "replicas: 3", After: "replicas: 5"}},
 	}
 	s.RollbackInformation = &v1alpha1.RollbackInformation{
-		Available: true, RollbackAction: "scale_deployment", RollbackParameters: raw(`{"deployment":"web","namespace":"shop","replicas":3}`),
+		Available: true, RollbackAction: "scale_deployment", RollbackParameters: rawJSON(`{"deployment":"web","namespace":"shop","replicas":3}`),
 	}
 }
 
@@ -252,8 +252,8 @@ func (l *lazyReader) Read(p []byte) (int, error) {
 	return l.text.Read(p)
 }
 
-// unscoped is a client for objects of any kind.
-func (f *fixture) unscoped() client.Client {
+// unscopedClient is a client for objects of any kind.
+func (f *fixture) unscopedClient() client.Client {
 	f.Helper()
 	scheme := runtime.NewScheme()
 	if err := clientgoscheme.AddToScheme(scheme); err != nil {
@@ -276,7 +276,7 @@ func (f *fixture) background(r run) (out *safeBuffer, ended <-chan run, stop fun
 	done := make(chan run, 1)
 	var running sync.WaitGroup
 	running.Go(func() {
-		r = r.do(ctx)
+		r = r.runCLI(ctx)
 		r.out = out.String()
 		done <- r
 	})
@@ -284,7 +284,7 @@ func (f *fixture) background(r run) (out *safeBuffer, ended <-chan run, stop fun
 	return out, done, cancel
 }
 
-func (f *fixture) end(ended <-chan run) run {
+func (f *fixture) waitForRun(ended <-chan run) run {
 	f.Helper()
 	timer := time.NewTimer(time.Minute)
 	defer timer.Stop()

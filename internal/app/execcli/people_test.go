@@ -80,13 +80,13 @@ func newDesk(t *testing.T) *desk {
 	})
 	d := &desk{t, bed, map[string]string{}}
 	d.runNode()
-	d.must("create", "namespace", execcli.DefaultNamespace)
-	d.must("apply", "-f", "../../../deploy/rbac/actions-people.yaml")
+	d.mustRun("create", "namespace", execcli.DefaultNamespace)
+	d.mustRun("apply", "-f", "../../../deploy/rbac/actions-people.yaml")
 	for _, role := range []string{"viewer", "approver", "administrator", "requester-low"} {
 		if d.people[role], err = bed.Kubeconfig("person-" + role); err != nil {
 			t.Fatal(err)
 		}
-		d.must("create", "rolebinding", role, "-n", execcli.DefaultNamespace, "--clusterrole=kubernaut-"+role, "--user=person-"+role)
+		d.mustRun("create", "rolebinding", role, "-n", execcli.DefaultNamespace, "--clusterrole=kubernaut-"+role, "--user=person-"+role)
 	}
 	return d
 }
@@ -110,9 +110,9 @@ func (d *desk) runNode() {
 	kubebedtest.Eventually(d, func(context.Context) error { return n.Ready() })
 }
 
-// kubectl runs kubectl as whoever has a role, as an administrator of the cluster
+// runKubectl runs kubectl as whoever has a role, as an administrator of the cluster
 // if it is none.
-func (d *desk) kubectl(ctx context.Context, role string, args ...string) (string, error) {
+func (d *desk) runKubectl(ctx context.Context, role string, args ...string) (string, error) {
 	kubeconfig := d.people[role]
 	if role == "" {
 		kubeconfig = d.bed.AdminKubeconfig()
@@ -126,9 +126,9 @@ func (d *desk) kubectl(ctx context.Context, role string, args ...string) (string
 	return string(out), err
 }
 
-func (d *desk) must(args ...string) {
+func (d *desk) mustRun(args ...string) {
 	d.Helper()
-	if _, err := d.kubectl(d.Context(), "", args...); err != nil {
+	if _, err := d.runKubectl(d.Context(), "", args...); err != nil {
 		d.Fatal(err)
 	}
 }
@@ -184,8 +184,8 @@ func TestPeopleCanAskWhy(t *testing.T) {
 	if err := os.WriteFile(manifest, []byte(stuck), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	d.must("apply", "-n", execcli.DefaultNamespace, "-f", manifest)
-	d.must("wait", "-n", execcli.DefaultNamespace, "--for=condition=complete", "--timeout=60s", "job/"+jobName)
+	d.mustRun("apply", "-n", execcli.DefaultNamespace, "-f", manifest)
+	d.mustRun("wait", "-n", execcli.DefaultNamespace, "--for=condition=complete", "--timeout=60s", "job/"+jobName)
 	commands := append(documented(t), suggested()...)
 	if len(commands) < 8 {
 		t.Errorf("there are but %d commands: %v", len(commands), commands)
@@ -194,14 +194,14 @@ func TestPeopleCanAskWhy(t *testing.T) {
 		t.Run(role, func(t *testing.T) {
 			t.Parallel()
 			kubebedtest.Eventually(t, func(ctx context.Context) error { // roles take a moment to be in force
-				out, err := d.kubectl(ctx, role, "logs", "-n", execcli.DefaultNamespace, "job/"+jobName)
+				out, err := d.runKubectl(ctx, role, "logs", "-n", execcli.DefaultNamespace, "job/"+jobName)
 				if err == nil && out != "web was scaled\n" {
 					err = fmt.Errorf("the log is %q", out)
 				}
 				return err
 			})
 			for _, command := range commands {
-				out, err := d.kubectl(t.Context(), role, strings.Fields(command)...)
+				out, err := d.runKubectl(t.Context(), role, strings.Fields(command)...)
 				if err == nil && (strings.TrimSpace(out) == "" || strings.Contains(out, "No resources found")) {
 					err = errors.New("it shows nothing")
 				}
@@ -229,7 +229,7 @@ func (d *desk) wantNoMore(t *testing.T, role string) {
 			continue
 		}
 		args := append([]string{"auth", "can-i", "-n", execcli.DefaultNamespace}, strings.Fields(question)...)
-		if out, err := d.kubectl(t.Context(), role, args...); err == nil || !strings.Contains(out, "no") {
+		if out, err := d.runKubectl(t.Context(), role, args...); err == nil || !strings.Contains(out, "no") {
 			t.Errorf("%s may %s: %s, %v", role, question, out, err)
 		}
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/execution"
 )
 
-func approved() execution.Change {
+func approvedChange() execution.Change {
 	return execution.Change{
 		Action: execution.ChangeApproved, Execution: "kubernaut-executor/scale-web", UID: "u-1", Does: "scale_deployment",
 		Target: v1alpha1.PlanTarget{APIVersion: "apps/v1", Kind: "Deployment", Namespace: "shop", Name: "web"},
@@ -23,7 +23,7 @@ func approved() execution.Change {
 // TestEventOf holds what a sink is told of an execution.
 func TestEventOf(t *testing.T) {
 	t.Parallel()
-	c := approved()
+	c := approvedChange()
 	got := executionapp.EventOf(c, "prod")
 	want := changeevent.ChangeEvent{
 		Action: changeevent.ActionExecutionApproved, Source: "fleetloop/execution-controller", Cluster: "prod", Subject: "executions/scale-web",
@@ -80,7 +80,7 @@ func TestEventOfVaries(t *testing.T) {
 		},
 	}
 	for name, tc := range cases {
-		c, want := approved(), executionapp.EventOf(approved(), "prod")
+		c, want := approvedChange(), executionapp.EventOf(approvedChange(), "prod")
 		tc.change(&c)
 		tc.want(&want)
 		got := executionapp.EventOf(c, "prod")
@@ -105,9 +105,9 @@ func TestIDs(t *testing.T) {
 		"OtherUID":      {"one of the same name came later", func(c *execution.Change) { c.UID = "u-2" }, false},
 	}
 	for name, tc := range cases {
-		other := approved()
+		other := approvedChange()
 		tc.change(&other)
-		if same := executionapp.EventOf(approved(), "prod").ID == executionapp.EventOf(other, "prod").ID; same != tc.same {
+		if same := executionapp.EventOf(approvedChange(), "prod").ID == executionapp.EventOf(other, "prod").ID; same != tc.same {
 			t.Errorf("%s: %s: same id is %t, want %t", name, tc.reason, same, tc.same)
 		}
 	}

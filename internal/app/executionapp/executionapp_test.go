@@ -32,8 +32,8 @@ func TestMain(m *testing.M) {
 		goleak.IgnoreAnyFunction("sigs.k8s.io/controller-runtime/pkg/cache.newMultiNamespaceInformerHandlerRegistration.func1"))
 }
 
-// install prepares a namespace, and gives a kubeconfig of the controller.
-func install(t *testing.T) (namespace, kubeconfig string) {
+// installNamespace prepares a namespace, and gives a kubeconfig of the controller.
+func installNamespace(t *testing.T) (namespace, kubeconfig string) {
 	t.Helper()
 	namespace = kubebedtest.Namespace(t)
 	cfg := executionapp.Defaults().Part
@@ -70,7 +70,7 @@ func install(t *testing.T) (namespace, kubeconfig string) {
 // bad, and has none when they are taken away.
 func TestFollowsThePolicies(t *testing.T) {
 	t.Parallel()
-	namespace, kubeconfig := install(t)
+	namespace, kubeconfig := installNamespace(t)
 	host, err := kubernetes.NewForConfig(kubebedtest.Bed(t).Config())
 	if err != nil {
 		t.Fatal(err)

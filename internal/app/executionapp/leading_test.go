@@ -13,7 +13,7 @@ import (
 // on, and that it works no more: the Lease only knows the last one.
 func TestSaysWhoLeads(t *testing.T) {
 	t.Parallel()
-	namespace, kubeconfig := install(t)
+	namespace, kubeconfig := installNamespace(t)
 	start := func() *apptest.Call {
 		return apptest.Start(t, executionapp.Command, nil, "--kubeconfig", kubeconfig, "--namespace", namespace, "--runner-image=runner", "--audit=off", "--admission-policy-propagation-delay=10ms")
 	}

@@ -22,7 +22,7 @@ import (
 // of an execution, and of a guard that somebody takes away.
 func TestScraped(t *testing.T) {
 	t.Parallel()
-	namespace, kubeconfig := install(t)
+	namespace, kubeconfig := installNamespace(t)
 	c := apptest.Start(t, executionapp.Command, nil, "--kubeconfig", kubeconfig, "--namespace", namespace, "--runner-image=runner", "--audit=off", "--admission-policy-propagation-delay=10ms")
 	scrape := c.URL(t, "metrics and health") + "/metrics"
 	shows := func(series ...string) {

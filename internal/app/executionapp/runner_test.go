@@ -108,14 +108,14 @@ runner:
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", does, diff)
 		}
-		if err := taken(t, j); err != nil {
+		if err := dryRunJob(t, j); err != nil {
 			t.Errorf("%s: %v", does, err)
 		}
 	}
 }
 
-// taken asks an API server whether it would take a Job.
-func taken(t *testing.T, j *batchv1.Job) error {
+// dryRunJob asks an API server whether it would take a Job.
+func dryRunJob(t *testing.T, j *batchv1.Job) error {
 	t.Helper()
 	c, err := kubernetes.NewForConfig(kubebedtest.Bed(t).Config())
 	if err != nil {
@@ -151,7 +151,7 @@ func TestRefusesWhatMakesNoJob(t *testing.T) {
 			Resources:    executionapp.Resources{Requests: amounts.Draw(rt, "requests"), Limits: amounts.Draw(rt, "limits")},
 		}}
 		refused := cfg.Runner.Check()
-		err := taken(t, newJob(rt, cfg, "scale_deployment"))
+		err := dryRunJob(t, newJob(rt, cfg, "scale_deployment"))
 		switch {
 		case err != nil && !apierrors.IsInvalid(err):
 			rt.Fatal(err)

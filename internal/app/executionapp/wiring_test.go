@@ -32,8 +32,8 @@ func (s seen) List(_ context.Context, list client.ObjectList, _ ...client.ListOp
 	return s.err
 }
 
-// fleet are n nodes, of which some are cordoned by executions, and some by people.
-func fleet(n int, byExecutions, byPeople []int) (nodes []corev1.Node) {
+// newNodes are n nodes, of which some are cordoned by executions, and some by people.
+func newNodes(n int, byExecutions, byPeople []int) (nodes []corev1.Node) {
 	for i := range n {
 		node := corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nameOf(i), Annotations: map[string]string{}}}
 		if slices.Contains(byExecutions, i) {
@@ -53,7 +53,7 @@ func nameOf(i int) string { return "node-" + string(rune('a'+i)) }
 // ten, those that executions have cordoned and nobody has made schedulable again
 // included.
 func TestCount(t *testing.T) {
-	touched := fleet(20, nil, nil)
+	touched := newNodes(20, nil, nil)
 	touched[3].Annotations[v1alpha1.AnnotationLastExecution] = "uid"
 	for name, tc := range map[string]struct {
 		reason string
@@ -61,13 +61,13 @@ func TestCount(t *testing.T) {
 		want   int // how many of the last five may be acted on
 	}{
 		"None":          {"one always may", nil, 1},
-		"Few":           {"one always may", fleet(5, nil, nil), 1},
-		"Twenty":        {"one in ten", fleet(20, nil, nil), 2},
-		"Cordoned":      {"one of the two is", fleet(20, []int{0}, nil), 1},
-		"AllCordoned":   {"both are", fleet(20, []int{0, 1}, nil), 0},
-		"ByPeople":      {"what people do does not count", fleet(20, nil, []int{0, 1}), 2},
+		"Few":           {"one always may", newNodes(5, nil, nil), 1},
+		"Twenty":        {"one in ten", newNodes(20, nil, nil), 2},
+		"Cordoned":      {"one of the two is", newNodes(20, []int{0}, nil), 1},
+		"AllCordoned":   {"both are", newNodes(20, []int{0, 1}, nil), 0},
+		"ByPeople":      {"what people do does not count", newNodes(20, nil, []int{0, 1}), 2},
 		"Uncordoned":    {"an execution was there, and it is schedulable again", touched, 2},
-		"ItselfIsOneOf": {"who acts on a cordoned one takes no other", fleet(20, []int{15, 16}, nil), 2},
+		"ItselfIsOneOf": {"who acts on a cordoned one takes no other", newNodes(20, []int{15, 16}, nil), 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g, err := gate.New(gate.Config{MaxNodePercent: 10, MaxConcurrent: 99})
@@ -102,7 +102,7 @@ func TestCountKeeps(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := countNodes(t.Context(), seen{nodes: fleet(20, []int{0, 1}, nil)}, g); err != nil {
+	if err := countNodes(t.Context(), seen{nodes: newNodes(20, []int{0, 1}, nil)}, g); err != nil {
 		t.Fatal(err)
 	}
 	away := errors.New("away")

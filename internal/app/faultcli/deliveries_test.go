@@ -15,7 +15,7 @@ import (
 // sent again.
 func TestDeliveries(t *testing.T) {
 	t.Parallel()
-	newFault(t, "told-a", draining(), xid())
+	newFault(t, "told-a", drainingStatus(), xidFault())
 	newFault(t, "told-b", v1alpha1.NodeFaultStatus{
 		Phase: v1alpha1.PhaseHealthy,
 		History: []v1alpha1.Record{
@@ -23,22 +23,22 @@ func TestDeliveries(t *testing.T) {
 		},
 		LastSequence: 7, Dropped: 2,
 		SinkDeliveries: map[string]v1alpha1.DeliveryStatus{
-			"default": {ProcessedSequence: 7, LastDeliveredAt: before(time.Minute), LastFailedAt: before(time.Hour), LastError: "timeout"},
-			"on-call": {ProcessedSequence: 7, LastDeliveredAt: before(time.Hour), Rejected: []int64{3}, Dropped: 2}, // of which none is kept
+			"default": {ProcessedSequence: 7, LastDeliveredAt: timeBefore(time.Minute), LastFailedAt: timeBefore(time.Hour), LastError: "timeout"},
+			"on-call": {ProcessedSequence: 7, LastDeliveredAt: timeBefore(time.Hour), Rejected: []int64{3}, Dropped: 2}, // of which none is kept
 		},
 	})
 	newFault(t, "told-c", v1alpha1.NodeFaultStatus{Phase: v1alpha1.PhaseObserved})
 
 	wantGolden(t, "deliveries",
-		does(t, 0, "pending", "changes", "deliveries", "told-a", "told-b", "told-c"),
-		does(t, 0, "id-2", "changes", "deliveries", "told-a", "-o", "wide"),
-		does(t, 0, "All events are delivered.", "changes", "deliveries", "told-b"),
-		does(t, 0, "No change event of a node", "changes", "deliveries", "told-c"),
-		does(t, 2, "--all requires --resend", "changes", "deliveries", "--all"),
-		does(t, 2, "or --all", "changes", "deliveries", "--resend"),
-		does(t, 2, "or --all", "changes", "deliveries", "--resend", "told-a", "--all"),
-		does(t, 0, "on-call", "changes", "deliveries", "--resend", "told-a", "told-b"),
-		does(t, 3, "has no NodeFault", "changes", "deliveries", "--resend", "told-x"),
+		wantRun(t, 0, "pending", "changes", "deliveries", "told-a", "told-b", "told-c"),
+		wantRun(t, 0, "id-2", "changes", "deliveries", "told-a", "-o", "wide"),
+		wantRun(t, 0, "All events are delivered.", "changes", "deliveries", "told-b"),
+		wantRun(t, 0, "No change event of a node", "changes", "deliveries", "told-c"),
+		wantRun(t, 2, "--all requires --resend", "changes", "deliveries", "--all"),
+		wantRun(t, 2, "or --all", "changes", "deliveries", "--resend"),
+		wantRun(t, 2, "or --all", "changes", "deliveries", "--resend", "told-a", "--all"),
+		wantRun(t, 0, "on-call", "changes", "deliveries", "--resend", "told-a", "told-b"),
+		wantRun(t, 3, "has no NodeFault", "changes", "deliveries", "--resend", "told-x"),
 	)
 	if got := getFault(t, "told-a").Annotations[v1alpha1.AnnotationResend]; got != "2026-03-04T12:00:00Z" {
 		t.Errorf("the controller is asked by %q", got)
@@ -49,7 +49,7 @@ func TestDeliveries(t *testing.T) {
 		}
 	}
 
-	all := does(t, 0, "node told-a: rejected events are sent again to on-call", "changes", "deliveries", "--resend", "--all")
+	all := wantRun(t, 0, "node told-a: rejected events are sent again to on-call", "changes", "deliveries", "--resend", "--all")
 	if strings.Contains(all.out, "told-b") {
 		t.Errorf("nothing of told-b was refused that is kept:\n%s", all.out)
 	}
@@ -60,11 +60,11 @@ func TestDeliveries(t *testing.T) {
 		}
 		UndeliveredChangeEvents []struct{ Node, Sink, State, Action, ID string }
 	}
-	data := does(t, 0, "", "changes", "deliveries", "told-a", "-o", "json")
+	data := wantRun(t, 0, "", "changes", "deliveries", "told-a", "-o", "json")
 	if err := json.Unmarshal([]byte(data.out), &got); err != nil || len(got.Sinks) != 3 || len(got.UndeliveredChangeEvents) != 2 || got.UndeliveredChangeEvents[1].ID != "id-2" {
 		t.Errorf("JSON: %v, %+v\n%s", err, got, data.out)
 	}
-	if none := does(t, 0, "", "changes", "deliveries", "told-c", "-o", "json"); !strings.Contains(none.out, `"undeliveredChangeEvents": []`) {
+	if none := wantRun(t, 0, "", "changes", "deliveries", "told-c", "-o", "json"); !strings.Contains(none.out, `"undeliveredChangeEvents": []`) {
 		t.Errorf("none is not an empty list:\n%s", none.out)
 	}
 }

@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 // now is when the commands are given.
 var now = time.Date(2026, time.March, 4, 12, 0, 0, 0, time.UTC)
 
-func before(d time.Duration) *metav1.Time { return &metav1.Time{Time: now.Add(-d)} }
+func timeBefore(d time.Duration) *metav1.Time { return &metav1.Time{Time: now.Add(-d)} }
 
 // A run is one command as a user would give it, and what came of it.
 type run struct {
@@ -45,8 +45,8 @@ type run struct {
 	code      int
 }
 
-// text shows a run as a golden file keeps it.
-func (r run) text() string {
+// outputText shows a run as a golden file keeps it.
+func (r run) outputText() string {
 	var b strings.Builder
 	b.WriteString("$ fleetloop " + strings.Join(r.args, " ") + "\n" + r.out)
 	if r.errs != "" {
@@ -58,7 +58,7 @@ func (r run) text() string {
 	return b.String()
 }
 
-func command(t *testing.T, kubeconfig string, args ...string) run {
+func runCommand(t *testing.T, kubeconfig string, args ...string) run {
 	t.Helper()
 	var out, errs bytes.Buffer
 	env := cli.Env{
@@ -74,16 +74,16 @@ func command(t *testing.T, kubeconfig string, args ...string) run {
 	return r
 }
 
-// does runs a command of an administrator, which must exit so and say so.
-func does(t *testing.T, code int, says string, args ...string) run {
+// wantRun runs a command of an administrator, which must exit so and say so.
+func wantRun(t *testing.T, code int, says string, args ...string) run {
 	t.Helper()
 	kubeconfig, err := kubebedtest.Bed(t).Kubeconfig("admin-"+strings.ToLower(strings.NewReplacer("/", "-", "_", "-").Replace(t.Name())), "system:masters")
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := command(t, kubeconfig, args...)
+	r := runCommand(t, kubeconfig, args...)
 	if r.code != code || !strings.Contains(r.out+r.errs, says) {
-		t.Errorf("exit code %d, want %d and %q\n%s", r.code, code, says, r.text())
+		t.Errorf("exit code %d, want %d and %q\n%s", r.code, code, says, r.outputText())
 	}
 	return r
 }
@@ -92,7 +92,7 @@ func wantGolden(t *testing.T, name string, runs ...run) {
 	t.Helper()
 	var b strings.Builder
 	for _, r := range runs {
-		b.WriteString(r.text() + "\n")
+		b.WriteString(r.outputText() + "\n")
 	}
 	file := filepath.Join("testdata", name+".golden")
 	if *update {
@@ -109,7 +109,7 @@ func wantGolden(t *testing.T, name string, runs ...run) {
 	}
 }
 
-func admin(t *testing.T) client.Client {
+func adminClient(t *testing.T) client.Client {
 	t.Helper()
 	scheme := runtime.NewScheme()
 	if err := errors.Join(v1alpha1.AddToScheme(scheme), corev1.AddToScheme(scheme)); err != nil {
@@ -125,7 +125,7 @@ func admin(t *testing.T) client.Client {
 // newFault makes the NodeFault of a node, as the controller has brought it.
 func newFault(t *testing.T, node string, status v1alpha1.NodeFaultStatus, faults ...v1alpha1.Fault) {
 	t.Helper()
-	c := admin(t)
+	c := adminClient(t)
 	f := &v1alpha1.NodeFault{ObjectMeta: metav1.ObjectMeta{Name: node}, Spec: v1alpha1.NodeFaultSpec{Faults: faults}}
 	if err := c.Create(t.Context(), f); err != nil {
 		t.Fatal(err)
@@ -139,7 +139,7 @@ func newFault(t *testing.T, node string, status v1alpha1.NodeFaultStatus, faults
 func getFault(t *testing.T, node string) *v1alpha1.NodeFault {
 	t.Helper()
 	var f v1alpha1.NodeFault
-	if err := admin(t).Get(t.Context(), client.ObjectKey{Name: node}, &f); err != nil {
+	if err := adminClient(t).Get(t.Context(), client.ObjectKey{Name: node}, &f); err != nil {
 		t.Fatal(err)
 	}
 	return &f

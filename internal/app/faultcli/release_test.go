@@ -19,7 +19,7 @@ var gpuTaint = corev1.Taint{Key: "fleetloop.io/sick", Value: "gpu", Effect: core
 // newNode makes a node.
 func newNode(t *testing.T, name string, spec corev1.NodeSpec) {
 	t.Helper()
-	if err := admin(t).Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: spec}); err != nil {
+	if err := adminClient(t).Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: spec}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -27,7 +27,7 @@ func newNode(t *testing.T, name string, spec corev1.NodeSpec) {
 func getNode(t *testing.T, name string) *corev1.Node {
 	t.Helper()
 	var n corev1.Node
-	if err := admin(t).Get(t.Context(), client.ObjectKey{Name: name}, &n); err != nil {
+	if err := adminClient(t).Get(t.Context(), client.ObjectKey{Name: name}, &n); err != nil {
 		t.Fatal(err)
 	}
 	return &n
@@ -36,7 +36,7 @@ func getNode(t *testing.T, name string) *corev1.Node {
 // quarantined takes a node out of service, as the controller does.
 func quarantined(t *testing.T, name string) {
 	t.Helper()
-	fault := xid()
+	fault := xidFault()
 	q, st := quarantine.New(quarantine.Config{}, nil), &v1alpha1.NodeFaultStatus{}
 	for range 5 {
 		step, err := q.Step(quarantine.Look{
@@ -47,7 +47,7 @@ func quarantined(t *testing.T, name string) {
 			t.Fatal(err)
 		}
 		if step.Node != nil {
-			if err := admin(t).Update(t.Context(), step.Node, client.FieldOwner(v1alpha1.FieldManager)); err != nil {
+			if err := adminClient(t).Update(t.Context(), step.Node, client.FieldOwner(v1alpha1.FieldManager)); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -75,9 +75,9 @@ func TestRelease(t *testing.T) {
 		t.Fatalf("the node is not in quarantine: %+v", n)
 	}
 
-	does(t, 2, "or --all", "faults", "release")
-	does(t, 2, "or --all", "faults", "release", "rel-one", "--all")
-	does(t, 0, "node rel-one: released\n", "faults", "release", "node/rel-one", "--reason=mended")
+	wantRun(t, 2, "or --all", "faults", "release")
+	wantRun(t, 2, "or --all", "faults", "release", "rel-one", "--all")
+	wantRun(t, 0, "node rel-one: released\n", "faults", "release", "node/rel-one", "--reason=mended")
 	got := getNode(t, "rel-one")
 	if got.Spec.Unschedulable || got.Annotations[v1alpha1.AnnotationOwned] != "" || got.Labels[v1alpha1.LabelPhase] != "" {
 		t.Errorf("something of ours is left: %+v", got)
@@ -88,22 +88,22 @@ func TestRelease(t *testing.T) {
 	if got.Annotations[v1alpha1.AnnotationOverridden] == "" {
 		t.Error("the wish of a person is not remembered")
 	}
-	does(t, 0, "node rel-rearm: released\n", "faults", "release", "rel-rearm", "--allow-requarantine")
+	wantRun(t, 0, "node rel-rearm: released\n", "faults", "release", "rel-rearm", "--allow-requarantine")
 	if text := getNode(t, "rel-rearm").Annotations[v1alpha1.AnnotationOverridden]; text != "" {
 		t.Errorf("it is remembered although it was not to be: %s", text)
 	}
 
-	does(t, 0, "node rel-both: released; it stays cordoned, because someone else cordoned it", "faults", "release", "rel-both")
+	wantRun(t, 0, "node rel-both: released; it stays cordoned, because someone else cordoned it", "faults", "release", "rel-both")
 	if !getNode(t, "rel-both").Spec.Unschedulable {
 		t.Error("the cordon of somebody else was taken off")
 	}
 	before := getNode(t, "rel-never").ResourceVersion
-	does(t, 0, "node rel-never: no changes of the controller found", "faults", "release", "rel-never")
+	wantRun(t, 0, "node rel-never: no changes of the controller found", "faults", "release", "rel-never")
 	if getNode(t, "rel-never").ResourceVersion != before {
 		t.Error("a node with nothing of ours was written")
 	}
-	does(t, 3, "kubectl get nodes", "faults", "release", "rel-none")
-	does(t, 4, "not found", "faults", "release", "rel-none", "rel-never")
+	wantRun(t, 3, "kubectl get nodes", "faults", "release", "rel-none")
+	wantRun(t, 4, "not found", "faults", "release", "rel-none", "rel-never")
 }
 
 // TestReleaseAll holds that nothing of ours stays on any node.
@@ -112,16 +112,16 @@ func TestReleaseAll(t *testing.T) { //nolint:paralleltest // it releases the nod
 	newNode(t, "bye-two", corev1.NodeSpec{})
 	quarantined(t, "bye-one")
 	quarantined(t, "bye-two")
-	r := does(t, 0, "node bye-one: released", "faults", "release", "--all", "--reason=uninstalled")
+	r := wantRun(t, 0, "node bye-one: released", "faults", "release", "--all", "--reason=uninstalled")
 	if !strings.Contains(r.out, "node bye-two: released") {
-		t.Errorf("not all are released:\n%s", r.text())
+		t.Errorf("not all are released:\n%s", r.outputText())
 	}
 	for _, name := range []string{"bye-one", "bye-two"} {
 		if n := getNode(t, name); n.Spec.Unschedulable || n.Annotations[v1alpha1.AnnotationOwned] != "" || n.Annotations[v1alpha1.AnnotationOverridden] != "" {
 			t.Errorf("something is left on %s: %+v", name, n)
 		}
 	}
-	does(t, 0, "No node has changes of the controller.", "faults", "release", "--all")
+	wantRun(t, 0, "No node has changes of the controller.", "faults", "release", "--all")
 }
 
 // withoutSystem leaves out what the API server and its controllers add.

@@ -14,8 +14,8 @@ import (
 
 var now = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
-// busy is a fleet on its way.
-func busy() Snapshot {
+// busySnapshot is a fleet on its way.
+func busySnapshot() Snapshot {
 	s := Snapshot{
 		Now: now, Started: now.Add(-83 * time.Second), APIURL: "http://127.0.0.1:8080",
 		Groups: []Group{
@@ -43,8 +43,8 @@ func busy() Snapshot {
 	return s
 }
 
-// timeline is what was done, the newest first.
-func timeline() []Change {
+// testChanges is what was done, the newest first.
+func testChanges() []Change {
 	var list []Change
 	for i, summary := range []string{
 		"Gardener reported cluster demo-03 (Shoot demo-03) ready", "Gardener failed to reconcile cluster demo-05 (Shoot demo-05): infrastructure: quota exceeded",
@@ -57,23 +57,23 @@ func timeline() []Change {
 
 func TestRender(t *testing.T) {
 	t.Parallel()
-	noticed := busy()
+	noticed := busySnapshot()
 	noticed.Notice = "fleet API unreachable: http://127.0.0.1:8080: connection refused"
-	hostile := busy()
+	hostile := busySnapshot()
 	hostile.Recent = []CloudEvent{{now, "cluster/\x1b[2Jx\ny", "a\x1b]0;t\x07" + strings.Repeat("long ", 40)}}
 	hostile.Adapters[0].Name, hostile.Notice = "\x1b[31mred", "a\nb"
-	three := busy()
+	three := busySnapshot()
 	three.Groups = append(three.Groups, Group{"Manifests", map[v1.Phase]int{"Paused": 3}})
 
-	garden := busy()
+	garden := busySnapshot()
 	garden.Shoots = map[v1.ShootStatus]int{"": 1, v1.ShootPending: 2, v1.ShootProgressing: 3, v1.ShootReady: 5, v1.ShootDeleting: 1}
 
-	hinted, far := busy(), busy()
+	hinted, far := busySnapshot(), busySnapshot()
 	hinted.Hint = ". /tmp/fleetloop-demo-3700042877/try.sh"
 	far.Hint = ". /var/folders/zz/zyxvpxvq6csfxvn_n0000000000000/T/fleetloop-demo-1/try.sh"
 
 	told := garden
-	told.Changes = timeline()
+	told.Changes = testChanges()
 	hostile.Changes = []Change{{Time: now, Summary: "\x1b[2Jcordoned\n", Failed: true}}
 
 	cases := map[string]struct {
@@ -82,13 +82,13 @@ func TestRender(t *testing.T) {
 		width, height int
 		colour        bool
 	}{
-		"standard":   {"the usual terminal holds everything", busy(), 80, 24, false},
-		"colour":     {"the same with colours", busy(), 80, 24, true},
+		"standard":   {"the usual terminal holds everything", busySnapshot(), 80, 24, false},
+		"colour":     {"the same with colours", busySnapshot(), 80, 24, true},
 		"empty":      {"nothing has happened yet", Snapshot{Now: now, Started: now, APIURL: "http://127.0.0.1:8080", Groups: []Group{{Title: "Clusters"}, {Title: "Node pools"}}}, 80, 24, false},
-		"large":      {"more room, no more rows than are useful", busy(), 140, 50, false},
-		"short":      {"events give way first", busy(), 80, 18, false},
-		"very short": {"what stands above stays", busy(), 80, 6, false},
-		"narrow":     {"one column", busy(), 40, 30, false},
+		"large":      {"more room, no more rows than are useful", busySnapshot(), 140, 50, false},
+		"short":      {"events give way first", busySnapshot(), 80, 18, false},
+		"very short": {"what stands above stays", busySnapshot(), 80, 6, false},
+		"narrow":     {"one column", busySnapshot(), 40, 30, false},
 		"notice":     {"what the user should know is seen", noticed, 80, 24, false},
 		"hint":       {"what to try can be copied", hinted, 80, 24, false},
 		"hint far":   {"the command is whole, rather than what stands before it", far, 80, 6, false},
@@ -109,7 +109,7 @@ func TestRender(t *testing.T) {
 // TestUnreadyCanBeToldApart: on the usual terminal each row names its resource.
 func TestUnreadyCanBeToldApart(t *testing.T) {
 	t.Parallel()
-	s := busy()
+	s := busySnapshot()
 	s.Unready = nil
 	names := []string{"cluster/us-east-01", "nodepool/us-east-01/system", "nodepool/us-east-01/workers", "cluster/us-east-02"}
 	for _, name := range names {
@@ -172,13 +172,13 @@ func TestRenderFits(t *testing.T) {
 
 func TestSummary(t *testing.T) {
 	t.Parallel()
-	ready := busy()
+	ready := busySnapshot()
 	ready.Groups = []Group{{"Clusters", map[v1.Phase]int{v1.PhaseReady: 12}}, {"Node pools", map[v1.Phase]int{v1.PhaseReady: 24}}}
 	ready.Unready, ready.Adapters[1].Paused = nil, false
 	ready.Shoots = map[v1.ShootStatus]int{v1.ShootReady: 12}
-	late := busy()
+	late := busySnapshot()
 	late.Notice = "timed out after 5m"
-	late.Changes = timeline()
+	late.Changes = testChanges()
 	cases := map[string]struct {
 		reason string
 		s      Snapshot
@@ -195,7 +195,7 @@ func TestSummary(t *testing.T) {
 }
 
 func BenchmarkRender(b *testing.B) {
-	s := busy()
+	s := busySnapshot()
 	for b.Loop() {
 		Render(s, 80, 24, true)
 	}

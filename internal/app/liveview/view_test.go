@@ -51,7 +51,7 @@ func TestRunFollowsTheSize(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer
 		width := 100
-		v := View{Out: &out, Interval: time.Second, Snapshot: busy, Size: func() (int, int) { width -= 10; return width, 10 }}
+		v := View{Out: &out, Interval: time.Second, Snapshot: busySnapshot, Size: func() (int, int) { width -= 10; return width, 10 }}
 		ctx, cancel := context.WithTimeout(t.Context(), 1500*time.Millisecond)
 		defer cancel()
 		if err := v.Run(ctx); err != nil {
@@ -98,7 +98,7 @@ func TestTerminalGoesAway(t *testing.T) {
 	t.Parallel()
 	for left := range 4 {
 		synctest.Test(t, func(t *testing.T) {
-			v := View{Out: &brokenTerminal{left}, Size: func() (int, int) { return 80, 24 }, Snapshot: busy}
+			v := View{Out: &brokenTerminal{left}, Size: func() (int, int) { return 80, 24 }, Snapshot: busySnapshot}
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			if err := v.Run(ctx); !errors.Is(err, errBroken) || ctx.Err() != nil {

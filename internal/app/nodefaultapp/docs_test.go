@@ -28,7 +28,7 @@ import (
 // A block is a configuration that the operator's page shows.
 type block struct{ kind, text string }
 
-func blocks(t *testing.T) []block {
+func configBlocks(t *testing.T) []block {
 	t.Helper()
 	page, err := os.ReadFile("../../../docs/how-to/repair-nodes.md")
 	if err != nil {
@@ -41,22 +41,22 @@ func blocks(t *testing.T) []block {
 	return all
 }
 
-// one is the only block of a kind, read.
-func one(t *testing.T, kind string) nodefaultapp.Config {
+// oneBlock is the only block of a kind, read.
+func oneBlock(t *testing.T, kind string) nodefaultapp.Config {
 	t.Helper()
-	all := slices.DeleteFunc(blocks(t), func(b block) bool { return b.kind != kind })
+	all := slices.DeleteFunc(configBlocks(t), func(b block) bool { return b.kind != kind })
 	if len(all) != 1 {
 		t.Fatalf("the page shows %d blocks %q", len(all), kind)
 	}
-	cfg, err := load(t, all[0].text)
+	cfg, err := loadConfig(t, all[0].text)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return cfg
 }
 
-// load reads a configuration as the binary does.
-func load(t *testing.T, text string) (nodefaultapp.Config, error) {
+// loadConfig reads a configuration as the binary does.
+func loadConfig(t *testing.T, text string) (nodefaultapp.Config, error) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "node-faults.yaml")
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
@@ -70,7 +70,7 @@ func load(t *testing.T, text string) (nodefaultapp.Config, error) {
 // TestPageShowsSettings has each configuration of the page taken by the binary,
 // which says that it is in force, and by those that the binary does not ask.
 func TestPageShowsSettings(t *testing.T) {
-	all := blocks(t)
+	all := configBlocks(t)
 	if len(all) < 12 {
 		t.Fatalf("the page shows %d configurations", len(all))
 	}
@@ -78,14 +78,14 @@ func TestPageShowsSettings(t *testing.T) {
 	if err := os.WriteFile(secret, []byte("5bc0"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	plain := show(t, "roles: [controller, intake, janitor]\n")
+	plain := showConfig(t, "roles: [controller, intake, janitor]\n")
 	for i, b := range all {
 		t.Run(fmt.Sprintf("%d-%s", i+1, b.kind), func(t *testing.T) {
 			text := regexp.MustCompile(`/var/run/secrets/\S+`).ReplaceAllString(b.text, secret)
-			if show(t, text) == plain && !strings.Contains(text, "manual") { // which is the default
+			if showConfig(t, text) == plain && !strings.Contains(text, "manual") { // which is the default
 				t.Errorf("it says nothing:\n%s", text)
 			}
-			cfg, err := load(t, text)
+			cfg, err := loadConfig(t, text)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -99,8 +99,8 @@ func TestPageShowsSettings(t *testing.T) {
 	}
 }
 
-// show is what "config show" prints of a configuration.
-func show(t *testing.T, text string) string {
+// showConfig is what "config show" prints of a configuration.
+func showConfig(t *testing.T, text string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "node-faults.yaml")
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
@@ -119,7 +119,7 @@ func show(t *testing.T, text string) string {
 // those that are.
 func TestPageShowsWhatIsShipped(t *testing.T) {
 	want := rules.Defaults()
-	got := one(t, "shipped").Rules
+	got := oneBlock(t, "shipped").Rules
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("shipped (-) and shown (+):\n%s", diff)
 	}
@@ -130,7 +130,7 @@ func TestPageShowsWhatIsShipped(t *testing.T) {
 
 // TestPageShowsRules holds what the page says of the rules that it shows.
 func TestPageShowsRules(t *testing.T) {
-	set, err := rules.Compile(one(t, "rules").Rules)
+	set, err := rules.Compile(oneBlock(t, "rules").Rules)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -172,15 +172,15 @@ func TestPageShowsRules(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got := said(v.DesiredActions); got != tc.want {
+			if got := desiredText(v.DesiredActions); got != tc.want {
 				t.Errorf("%s: got %q, want %q", tc.reason, got, tc.want)
 			}
 		})
 	}
 }
 
-// said is a wish in a line.
-func said(w v1alpha1.DesiredActions) string {
+// desiredText is a wish in a line.
+func desiredText(w v1alpha1.DesiredActions) string {
 	var words []string
 	add := func(is bool, word string) {
 		if is {

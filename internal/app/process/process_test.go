@@ -29,8 +29,8 @@ const patience = 20 * time.Second
 // A log keeps lines and finds addresses in them.
 type log struct{ logtest.Buffer }
 
-// addr waits until the log says where something is served.
-func (l *log) addr(t *testing.T, purpose string) string {
+// waitForAddress waits until the log says where something is served.
+func (l *log) waitForAddress(t *testing.T, purpose string) string {
 	t.Helper()
 	mark := `"server":"` + purpose + `","addr":"`
 	var addr string
@@ -57,7 +57,7 @@ func eventually(t *testing.T, check func() bool) {
 	}
 }
 
-func config(metrics, health string) process.Config {
+func newConfig(metrics, health string) process.Config {
 	return process.Config{MetricsAddr: metrics, HealthAddr: health, StopTimeout: 5 * time.Second}
 }
 
@@ -98,8 +98,8 @@ func wantAnswer(t *testing.T, url string, status int, parts ...string) {
 	}
 }
 
-// part is a part that does nothing until it is told to stop.
-func part(name string, ready func() error) lifecycle.Part {
+// newPart is a part that does nothing until it is told to stop.
+func newPart(name string, ready func() error) lifecycle.Part {
 	return lifecycle.Part{Name: name, Run: func(ctx context.Context) error { <-ctx.Done(); return nil }, Ready: ready}
 }
 
@@ -118,31 +118,31 @@ func TestEndpoints(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			p, l := newProcess(t, config(tc.metricsAddr, tc.health))
+			p, l := newProcess(t, newConfig(tc.metricsAddr, tc.health))
 			p.Handle("/extra/", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) }))
 			ctx, cancel := context.WithCancel(t.Context())
 			stuck := make(chan struct{})
 			var broken, dead syncedError
 			parts := []lifecycle.Part{
-				part("first", nil),
-				part("second", broken.get),
+				newPart("first", nil),
+				newPart("second", broken.getError),
 				{Name: "slow", Run: func(ctx context.Context) error { <-ctx.Done(); <-stuck; return nil }},
 			}
 			done := make(chan error, 1)
-			go func() { done <- p.Run(ctx, dead.get, parts...) }()
-			metrics, probes := "http://"+l.addr(t, tc.metricsName), "http://"+l.addr(t, tc.probeName)
+			go func() { done <- p.Run(ctx, dead.getError, parts...) }()
+			metrics, probes := "http://"+l.waitForAddress(t, tc.metricsName), "http://"+l.waitForAddress(t, tc.probeName)
 			wantAnswer(t, metrics+"/metrics", http.StatusOK, `fleetloop_build_info{component="test"`, "go_goroutines")
 			wantAnswer(t, probes+"/healthz", http.StatusOK, "ok")
 			wantAnswer(t, probes+"/readyz?verbose", http.StatusOK, "[+]running ok\n[+]second ok\n")
 			wantAnswer(t, probes+"/extra/x", http.StatusTeapot)
 
-			broken.set(errors.New("it is away"))
+			broken.setError(errors.New("it is away"))
 			wantAnswer(t, probes+"/readyz", http.StatusServiceUnavailable, "[-]second failed: it is away")
 			wantAnswer(t, probes+"/healthz", http.StatusOK)
-			dead.set(errors.New("no progress"))
+			dead.setError(errors.New("no progress"))
 			wantAnswer(t, probes+"/healthz", http.StatusServiceUnavailable, "no progress")
-			broken.set(nil)
-			dead.set(nil)
+			broken.setError(nil)
+			dead.setError(nil)
 
 			// It answers while it stops, and says so.
 			cancel()
@@ -164,14 +164,14 @@ func TestEndpoints(t *testing.T) {
 // the token that is set, and health does not.
 func TestMetricsToken(t *testing.T) {
 	t.Parallel()
-	cfg := config("127.0.0.1:0", "localhost:0")
+	cfg := newConfig("127.0.0.1:0", "localhost:0")
 	cfg.MetricsToken = "right"
 	p, l := newProcess(t, cfg)
 	p.HandleDebug("/debug/decisions", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) }))
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
-	go func() { done <- p.Run(ctx, nil, part("first", nil)) }()
-	metrics, probes := "http://"+l.addr(t, "metrics"), "http://"+l.addr(t, "health")
+	go func() { done <- p.Run(ctx, nil, newPart("first", nil)) }()
+	metrics, probes := "http://"+l.waitForAddress(t, "metrics"), "http://"+l.waitForAddress(t, "health")
 	want := func(token, path string, status int) {
 		t.Helper()
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, metrics+path, http.NoBody)
@@ -207,13 +207,13 @@ type syncedError struct {
 	err error
 }
 
-func (e *syncedError) get() error {
+func (e *syncedError) getError() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.err
 }
 
-func (e *syncedError) set(err error) {
+func (e *syncedError) setError(err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.err = err
@@ -222,9 +222,9 @@ func (e *syncedError) set(err error) {
 // TestPartFails holds that a part that gives up ends the process with its name.
 func TestPartFails(t *testing.T) {
 	t.Parallel()
-	p, l := newProcess(t, config("127.0.0.1:0", "127.0.0.1:0"))
+	p, l := newProcess(t, newConfig("127.0.0.1:0", "127.0.0.1:0"))
 	boom := errors.New("boom")
-	err := p.Run(t.Context(), nil, part("other", nil), lifecycle.Part{Name: "weak", Run: func(context.Context) error { return boom }})
+	err := p.Run(t.Context(), nil, newPart("other", nil), lifecycle.Part{Name: "weak", Run: func(context.Context) error { return boom }})
 	if !errors.Is(err, boom) || !strings.Contains(err.Error(), "run weak: ") {
 		t.Errorf("got %v, want the part's name and its error", err)
 	}
@@ -244,13 +244,13 @@ func TestAddressTaken(t *testing.T) {
 	}
 	defer func() { _ = taken.Close() }()
 	for _, purpose := range []string{"metrics", "health"} {
-		cfg := config("127.0.0.1:0", taken.Addr().String())
+		cfg := newConfig("127.0.0.1:0", taken.Addr().String())
 		if purpose == "metrics" {
-			cfg = config(taken.Addr().String(), "127.0.0.1:0")
+			cfg = newConfig(taken.Addr().String(), "127.0.0.1:0")
 		}
 		p, l := newProcess(t, cfg)
 		closed := false
-		idle := part("idle", nil)
+		idle := newPart("idle", nil)
 		idle.Close = func() error { closed = true; return nil }
 		err := p.Run(t.Context(), nil, idle)
 		if err == nil || !strings.Contains(err.Error(), "serve "+purpose) || !strings.Contains(err.Error(), taken.Addr().String()) {
@@ -260,7 +260,7 @@ func TestAddressTaken(t *testing.T) {
 			t.Errorf("%s: the part was not closed", purpose)
 		}
 		if purpose == "health" {
-			again, err := lc.Listen(t.Context(), "tcp", l.addr(t, "metrics"))
+			again, err := lc.Listen(t.Context(), "tcp", l.waitForAddress(t, "metrics"))
 			if err != nil {
 				t.Errorf("the address of the metrics is still in use: %v", err)
 				continue
@@ -352,9 +352,9 @@ func TestTakenPort(t *testing.T) {
 		cfg    process.Config
 		want   []string
 	}{
-		"Metrics": {"two binaries have the same default", config(taken, free), []string{"--metrics-bind-address", "METRICS_BIND_ADDRESS"}},
-		"Health":  {"likewise", config(free, taken), []string{"--health-probe-bind-address", "HEALTH_PROBE_BIND_ADDRESS"}},
-		"Both":    {"one listener serves both", config(taken, taken), []string{"--metrics-bind-address", "METRICS_BIND_ADDRESS", "--health-probe-bind-address", "HEALTH_PROBE_BIND_ADDRESS"}},
+		"Metrics": {"two binaries have the same default", newConfig(taken, free), []string{"--metrics-bind-address", "METRICS_BIND_ADDRESS"}},
+		"Health":  {"likewise", newConfig(free, taken), []string{"--health-probe-bind-address", "HEALTH_PROBE_BIND_ADDRESS"}},
+		"Both":    {"one listener serves both", newConfig(taken, taken), []string{"--metrics-bind-address", "METRICS_BIND_ADDRESS", "--health-probe-bind-address", "HEALTH_PROBE_BIND_ADDRESS"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p, _ := newProcess(t, tc.cfg)

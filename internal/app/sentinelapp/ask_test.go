@@ -51,7 +51,7 @@ func TestPlanOfALiveFleet(t *testing.T) {
 	t.Parallel()
 	endpoint, _ := newFleet(t)
 	file := configure(t, endpoint, "region=eu")
-	got := sentinel(t.Context(), t, nil, "plan", "--config", file, "-o", "json")
+	got := runCLI(t.Context(), t, nil, "plan", "--config", file, "-o", "json")
 	if got.err != nil {
 		t.Fatal(got.err)
 	}
@@ -68,7 +68,7 @@ func TestPlanOfALiveFleet(t *testing.T) {
 	if got.stderr != "" {
 		t.Errorf("progress on what is no terminal: %q", got.stderr)
 	}
-	if text := sentinel(t.Context(), t, nil, "plan", "--config", file); !strings.HasPrefix(text.stdout, "2 of 3 watched resources are due now") {
+	if text := runCLI(t.Context(), t, nil, "plan", "--config", file); !strings.HasPrefix(text.stdout, "2 of 3 watched resources are due now") {
 		t.Errorf("plan as text: %s", text.stdout)
 	}
 }
@@ -85,7 +85,7 @@ func TestPlanOfTypes(t *testing.T) {
 	plan := func(data string) survey.PlanReport {
 		t.Helper()
 		file := writeConfig(t, fmt.Sprintf("resource_type: clusters\nhyperfleet_api: {endpoint: %q}\nmessage_data:\n%s", api.URL, data))
-		got := sentinel(t.Context(), t, nil, "plan", "--config", file, "-o", "json")
+		got := runCLI(t.Context(), t, nil, "plan", "--config", file, "-o", "json")
 		if got.err != nil {
 			t.Fatal(got.err)
 		}
@@ -160,16 +160,16 @@ func TestCoverageOfALiveFleet(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got := sentinel(t.Context(), t, nil, append([]string{"coverage"}, tc.args...)...)
+			got := runCLI(t.Context(), t, nil, append([]string{"coverage"}, tc.args...)...)
 			if code := sentinelapp.ExitCode(got.err); code != tc.code {
 				t.Errorf("%s: exit code %d, want %d: %v", tc.reason, code, tc.code, got.err)
 			}
-			if !strings.Contains(got.all(), tc.say) {
-				t.Errorf("%s: want %q in %s", tc.reason, tc.say, got.all())
+			if !strings.Contains(got.allOutput(), tc.say) {
+				t.Errorf("%s: want %q in %s", tc.reason, tc.say, got.allOutput())
 			}
 		})
 	}
-	got := sentinel(t.Context(), t, nil, "coverage", eu, "-o", "json")
+	got := runCLI(t.Context(), t, nil, "coverage", eu, "-o", "json")
 	var r survey.CoverageReport
 	if err := json.Unmarshal([]byte(got.stdout), &r); err != nil {
 		t.Fatal(err)
@@ -223,23 +223,23 @@ func TestWhyAsksTheRunningSentinel(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got := sentinel(t.Context(), t, tc.env, "why", tc.id, "--config", file, "--sentinel-url", tc.at)
+			got := runCLI(t.Context(), t, tc.env, "why", tc.id, "--config", file, "--sentinel-url", tc.at)
 			if got.err != nil {
 				t.Fatal(got.err)
 			}
 			if !strings.Contains(got.stdout, tc.say) || !strings.Contains(got.stdout, "DECISION (RULES ONLY)") {
 				t.Errorf("%s: want %q in %s", tc.reason, tc.say, got.stdout)
 			}
-			if strings.Contains(got.all(), "secret") {
-				t.Errorf("the token is shown: %s", got.all())
+			if strings.Contains(got.allOutput(), "secret") {
+				t.Errorf("the token is shown: %s", got.allOutput())
 			}
 		})
 	}
-	if got := sentinel(t.Context(), t, nil, "why", ids[0], "--config", file, "--sentinel-url", "sentinel:8080"); got.err == nil || !strings.Contains(got.err.Error(), "must be a URL") {
+	if got := runCLI(t.Context(), t, nil, "why", ids[0], "--config", file, "--sentinel-url", "sentinel:8080"); got.err == nil || !strings.Contains(got.err.Error(), "must be a URL") {
 		t.Errorf("got %v, want a refusal of the URL", got.err)
 	}
-	got := sentinel(t.Context(), t, map[string]string{"METRICS_BIND_ADDRESS": ":1"}, "why", ids[0], "--config", file)
+	got := runCLI(t.Context(), t, map[string]string{"METRICS_BIND_ADDRESS": ":1"}, "why", ids[0], "--config", file)
 	if !strings.Contains(got.stdout, "RUNNING SENTINEL http://127.0.0.1:1") {
-		t.Errorf("it is not looked for where it listens: %s", got.all())
+		t.Errorf("it is not looked for where it listens: %s", got.allOutput())
 	}
 }

@@ -50,9 +50,9 @@ func TestManifest(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got := sentinel(t.Context(), t, nil, append(tc.args, "--config", writeConfig(t, tc.text))...)
-			if strings.Contains(got.all(), "canary") {
-				t.Errorf("%s: a password is shown: %s", tc.reason, got.all())
+			got := runCLI(t.Context(), t, nil, append(tc.args, "--config", writeConfig(t, tc.text))...)
+			if strings.Contains(got.allOutput(), "canary") {
+				t.Errorf("%s: a password is shown: %s", tc.reason, got.allOutput())
 			}
 			if (got.err == nil) != (tc.err == nil) || !strings.Contains(got.stdout, tc.out) {
 				t.Errorf("%s: got %v and\n%s", tc.reason, got.err, got.stdout)
@@ -65,7 +65,7 @@ func TestManifest(t *testing.T) {
 		})
 	}
 	eu, us := writeConfig(t, live), configure(t, endpoint, "region=us")
-	if got := sentinel(t.Context(), t, nil, "coverage", eu, us); got.err != nil || !strings.HasPrefix(got.stdout, "covered: each of 5 resources") {
+	if got := runCLI(t.Context(), t, nil, "coverage", eu, us); got.err != nil || !strings.HasPrefix(got.stdout, "covered: each of 5 resources") {
 		t.Errorf("coverage by a manifest and a file: %v\n%s", got.err, got.stdout)
 	}
 }
@@ -96,7 +96,7 @@ func TestWhatGoesTogether(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got := sentinel(t.Context(), t, map[string]string{"KUBECONFIG": nowhere}, tc.args...)
+			got := runCLI(t.Context(), t, map[string]string{"KUBECONFIG": nowhere}, tc.args...)
 			if got.err == nil {
 				t.Fatalf("%s: got no error", tc.reason)
 			}
@@ -107,7 +107,7 @@ func TestWhatGoesTogether(t *testing.T) {
 			}
 		})
 	}
-	shown := sentinel(t.Context(), t, map[string]string{"HYPERFLEET_API_TOKEN": "canary"}, "config", "show", "--origins", "--config", "shard", "--namespace", "n")
+	shown := runCLI(t.Context(), t, map[string]string{"HYPERFLEET_API_TOKEN": "canary"}, "config", "show", "--origins", "--config", "shard", "--namespace", "n")
 	for _, want := range []string{"namespace: n # flag --namespace", "token: '***' # env HYPERFLEET_API_TOKEN", "metrics_bind_address: :8080"} {
 		if !strings.Contains(shown.stdout, want) {
 			t.Errorf("config show lacks %q: %v\n%s", want, shown.err, shown.stdout)

@@ -20,7 +20,7 @@ func TestConfigShowOrigins(t *testing.T) {
 		"HYPERFLEET_API_TOKEN": "canary-of-the-environment", "SENTINEL_POLL_INTERVAL": "7s",
 		"BROKER_TYPE": "rabbitmq", "BROKER_HOST": "rabbit", "BROKER_USERNAME": "sentinel", "BROKER_PASSWORD": "canary-of-the-broker",
 	}
-	got := sentinel(t.Context(), t, env, "config", "show", "--origins", "--config", file, "--max-age-not-ready", "3s")
+	got := runCLI(t.Context(), t, env, "config", "show", "--origins", "--config", file, "--max-age-not-ready", "3s")
 	if got.err != nil {
 		t.Fatal(got.err)
 	}
@@ -39,8 +39,8 @@ func TestConfigShowOrigins(t *testing.T) {
 			t.Errorf("no line for %s with %q:\n%s", key, want, got.stdout)
 		}
 	}
-	if strings.Contains(got.all(), "canary") {
-		t.Errorf("a secret is shown:\n%s", got.all())
+	if strings.Contains(got.allOutput(), "canary") {
+		t.Errorf("a secret is shown:\n%s", got.allOutput())
 	}
 }
 
@@ -49,12 +49,12 @@ func TestConfigShowOrigins(t *testing.T) {
 func TestConfigShowHidesAnEndpointsPassword(t *testing.T) {
 	t.Parallel()
 	file := writeConfig(t, "resource_type: clusters\nhyperfleet_api:\n  endpoint: http://me:canary@127.0.0.1:1\n")
-	got := sentinel(t.Context(), t, nil, "config", "show", "--config", file)
+	got := runCLI(t.Context(), t, nil, "config", "show", "--config", file)
 	if got.err == nil || !strings.Contains(got.err.Error(), ":3:13:") || !strings.Contains(got.err.Error(), "HYPERFLEET_API_TOKEN") {
 		t.Errorf("got %v, want an error with the place and the way out", got.err)
 	}
-	if strings.Contains(got.all(), "canary") {
-		t.Errorf("the password is shown: %s", got.all())
+	if strings.Contains(got.allOutput(), "canary") {
+		t.Errorf("the password is shown: %s", got.allOutput())
 	}
 }
 
@@ -105,11 +105,11 @@ func newVault(t *testing.T) vault {
 	return v
 }
 
-// used reports whether both have been tried several times.
-func (v vault) used() bool { return v.asked.Load() >= 3 && v.connected.Load() >= 2 }
+// wasUsed reports whether both have been tried several times.
+func (v vault) wasUsed() bool { return v.asked.Load() >= 3 && v.connected.Load() >= 2 }
 
-// env puts the vault's addresses into the values of an environment.
-func (v vault) env(with map[string]string) map[string]string {
+// newEnv puts the vault's addresses into the values of an environment.
+func (v vault) newEnv(with map[string]string) map[string]string {
 	env := map[string]string{
 		"METRICS_BIND_ADDRESS": "127.0.0.1:0", "HEALTH_PROBE_BIND_ADDRESS": "127.0.0.1:0",
 		"LOG_LEVEL": "debug", "HYPERFLEET_API_TOKEN": canary,
@@ -182,32 +182,32 @@ func TestSecretsAreNotShown(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			v := newVault(t)
-			env := v.env(tc.env)
-			validated := sentinel(t.Context(), t, env, "validate", "--config", v.file)
-			ran := v.run(t, env)
+			env := v.newEnv(tc.env)
+			validated := runCLI(t.Context(), t, env, "validate", "--config", v.file)
+			ran := v.runSentinel(t, env)
 			if (validated.err == nil) != tc.runs || (ran.err == nil) != tc.runs {
 				t.Errorf("%s: validate gave %v, the start %v", tc.reason, validated.err, ran.err)
 			}
 			said := []outcome{validated, ran}
 			if tc.runs { // what is refused may hold a secret where none belongs
 				said = append(said,
-					sentinel(t.Context(), t, env, "config", "show", "--config", v.file),
-					sentinel(t.Context(), t, env, "config", "show", "--origins", "--config", v.file))
-				if !v.used() {
+					runCLI(t.Context(), t, env, "config", "show", "--config", v.file),
+					runCLI(t.Context(), t, env, "config", "show", "--origins", "--config", v.file))
+				if !v.wasUsed() {
 					t.Errorf("%s: the token was used %d times and the broker called %d times, want several", tc.reason, v.asked.Load(), v.connected.Load())
 				}
 			}
 			for _, o := range said {
-				if strings.Contains(o.all(), canary) {
-					t.Errorf("%s: the secret is shown:\n%s", tc.reason, o.all())
+				if strings.Contains(o.allOutput(), canary) {
+					t.Errorf("%s: the secret is shown:\n%s", tc.reason, o.allOutput())
 				}
 			}
 		})
 	}
 }
 
-// run runs the sentinel until it has used its secrets, or was refused.
-func (v vault) run(t *testing.T, env map[string]string) outcome {
+// runSentinel runs the sentinel until it has used its secrets, or was refused.
+func (v vault) runSentinel(t *testing.T, env map[string]string) outcome {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
@@ -215,12 +215,12 @@ func (v vault) run(t *testing.T, env map[string]string) outcome {
 	watch.Go(func() {
 		tick := time.NewTicker(10 * time.Millisecond)
 		defer tick.Stop()
-		for ctx.Err() == nil && !v.used() {
+		for ctx.Err() == nil && !v.wasUsed() {
 			<-tick.C
 		}
 		cancel()
 	})
-	ran := sentinel(ctx, t, env, "--config", v.file)
+	ran := runCLI(ctx, t, env, "--config", v.file)
 	cancel()
 	watch.Wait()
 	return ran

@@ -27,8 +27,8 @@ type outcome struct {
 	err            error
 }
 
-// all is every text that a user could see.
-func (o outcome) all() string {
+// allOutput is every text that a user could see.
+func (o outcome) allOutput() string {
 	text := o.stdout + o.stderr
 	if o.err != nil {
 		text += o.err.Error()
@@ -36,7 +36,7 @@ func (o outcome) all() string {
 	return text
 }
 
-func sentinel(ctx context.Context, t *testing.T, env map[string]string, args ...string) outcome {
+func runCLI(ctx context.Context, t *testing.T, env map[string]string, args ...string) outcome {
 	t.Helper()
 	var stdout, stderr logtest.Buffer
 	lookup := func(name string) (string, bool) {
@@ -130,12 +130,12 @@ func TestSamples(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			for broker, env := range brokers {
-				got := sentinel(t.Context(), t, env, "validate", "--config", tc.file)
+				got := runCLI(t.Context(), t, env, "validate", "--config", tc.file)
 				if want := "valid: watches " + tc.watches + ", broker " + broker + "\n"; got.err != nil || got.stdout != want {
 					t.Errorf("%s: got %q and %v, want %q", tc.reason, got.stdout, got.err, want)
 				}
 			}
-			shown := sentinel(t.Context(), t, nil, "config", "show", "--config", tc.file)
+			shown := runCLI(t.Context(), t, nil, "config", "show", "--config", tc.file)
 			for _, want := range append(common, tc.want...) {
 				if !strings.Contains(shown.stdout, want) {
 					t.Errorf("%s: config show lacks %q: %v\n%s", tc.reason, want, shown.err, shown.stdout)
@@ -150,11 +150,11 @@ func TestSamples(t *testing.T) {
 func TestHyperFleetSample(t *testing.T) {
 	t.Parallel()
 	const file = "../../../deploy/sentinel/hyperfleet-sentinel-config.yaml"
-	got := sentinel(t.Context(), t, nil, "validate", "--config", file)
+	got := runCLI(t.Context(), t, nil, "validate", "--config", file)
 	if want := "valid: watches clusters (all resources), broker not checked (BROKER_TYPE is not set)\n"; got.err != nil || got.stdout != want || got.stderr != "" {
 		t.Errorf("got %q, warnings %q and %v, want %q and no warning", got.stdout, got.stderr, got.err, want)
 	}
-	if shown := sentinel(t.Context(), t, nil, "config", "show", "--config", file); !strings.Contains(shown.stdout, "generation: cel:resource.generation") {
+	if shown := runCLI(t.Context(), t, nil, "config", "show", "--config", file); !strings.Contains(shown.stdout, "generation: cel:resource.generation") {
 		t.Errorf("the generation is not sent as a number: %v\n%s", shown.err, shown.stdout)
 	}
 }
@@ -193,7 +193,7 @@ func TestConfigFlag(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got := sentinel(t.Context(), t, map[string]string{"BROKER_TYPE": "nats", "BROKER_URL": "nats://127.0.0.1:1", "KUBECONFIG": missing}, tc.args...)
+			got := runCLI(t.Context(), t, map[string]string{"BROKER_TYPE": "nats", "BROKER_URL": "nats://127.0.0.1:1", "KUBECONFIG": missing}, tc.args...)
 			if got.err == nil {
 				t.Fatalf("%s: got no error", tc.reason)
 			}
@@ -206,10 +206,10 @@ func TestConfigFlag(t *testing.T) {
 	}
 
 	env := map[string]string{"SENTINEL_RESOURCE_TYPE": "workloads", "HYPERFLEET_API_ENDPOINT": "http://127.0.0.1:1"}
-	if got := sentinel(t.Context(), t, env, "validate"); got.err != nil || !strings.HasPrefix(got.stdout, "valid: watches workloads") {
+	if got := runCLI(t.Context(), t, env, "validate"); got.err != nil || !strings.HasPrefix(got.stdout, "valid: watches workloads") {
 		t.Errorf("no file, all from the environment: got %q and %v", got.stdout, got.err)
 	}
-	if got := sentinel(t.Context(), t, env, "validate", "--resource-type", "manifests"); !strings.HasPrefix(got.stdout, "valid: watches manifests") {
+	if got := runCLI(t.Context(), t, env, "validate", "--resource-type", "manifests"); !strings.HasPrefix(got.stdout, "valid: watches manifests") {
 		t.Errorf("a flag outranks the environment: got %q and %v", got.stdout, got.err)
 	}
 }
@@ -242,7 +242,7 @@ func TestBrokerType(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got := sentinel(t.Context(), t, tc.env, "--config", file)
+			got := runCLI(t.Context(), t, tc.env, "--config", file)
 			if got.err == nil {
 				t.Fatalf("%s: got no error", tc.reason)
 			}

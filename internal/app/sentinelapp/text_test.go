@@ -37,19 +37,19 @@ func wantGolden(t *testing.T, name string, got []byte) {
 
 var asked = time.Date(2026, 11, 20, 16, 7, 45, 0, time.UTC)
 
-func ago(d time.Duration) time.Time { return asked.Add(-d) }
+func timeAgo(d time.Duration) time.Time { return asked.Add(-d) }
 
 const id = "01a1f9b6-bee5-729b-8247-7017e854ce96"
 
 func planReport() *survey.PlanReport {
 	return &survey.PlanReport{
 		Config: "./eu.yaml", Endpoint: "http://fleet.example/api/hyperfleet/v1", Collection: "clusters", Selector: "region=eu-west", Profile: "generation-then-age",
-		MaxAgeReadySeconds: 1800, MaxAgeNotReadySeconds: 10, Began: ago(1500 * time.Millisecond), Ended: asked,
+		MaxAgeReadySeconds: 1800, MaxAgeNotReadySeconds: 10, Began: timeAgo(1500 * time.Millisecond), Ended: asked,
 		OnServer: 60, Matching: 40, Due: 3, Changed: 1,
 		Reasons: []survey.Count{{Name: "max age not expired", Count: 37}, {Name: "max age expired (ready)", Count: 2}, {Name: "generation changed - new spec to reconcile", Count: 1}},
 		Phases:  []survey.Count{{Name: "Ready", Count: 36}, {Name: "Provisioning", Count: 4}},
 		MostUrgent: []survey.DueResource{
-			{ID: id, Name: "eu-01", Phase: "Ready", Generation: 3, ObservedGeneration: 2, Reason: "generation changed - new spec to reconcile", Since: ago(5 * time.Second), OverdueSeconds: 5, EventID: "evt-1"},
+			{ID: id, Name: "eu-01", Phase: "Ready", Generation: 3, ObservedGeneration: 2, Reason: "generation changed - new spec to reconcile", Since: timeAgo(5 * time.Second), OverdueSeconds: 5, EventID: "evt-1"},
 			{ID: id[:35] + "7", Name: "\x1b[2Jhostile", Phase: "Ready", Generation: 1, ObservedGeneration: 1, Reason: "max age expired (ready)", EventID: "evt-2"},
 		},
 		Events: survey.EventRate{
@@ -68,28 +68,28 @@ func planReport() *survey.PlanReport {
 
 func whyReport() *survey.WhyReport {
 	last := record.Decision{
-		At: ago(4 * time.Second), FirstAt: ago(4 * time.Second), Times: 1, Publish: true, Reason: "max age expired (not ready)",
-		Generation: 3, ObservedGeneration: 3, Phase: "Provisioning", LastUpdatedTime: ago(42 * time.Second),
-		Since: ago(42 * time.Second), Next: ago(32 * time.Second), EventID: "evt-4c3dad24e994faddeba066ed8172504b", ConfirmedAt: ago(3900 * time.Millisecond),
+		At: timeAgo(4 * time.Second), FirstAt: timeAgo(4 * time.Second), Times: 1, Publish: true, Reason: "max age expired (not ready)",
+		Generation: 3, ObservedGeneration: 3, Phase: "Provisioning", LastUpdatedTime: timeAgo(42 * time.Second),
+		Since: timeAgo(42 * time.Second), Next: timeAgo(32 * time.Second), EventID: "evt-4c3dad24e994faddeba066ed8172504b", ConfirmedAt: timeAgo(3900 * time.Millisecond),
 	}
 	held := last
-	held.At, held.FirstAt, held.Times, held.Publish, held.EventID, held.ConfirmedAt = ago(time.Second), ago(3*time.Second), 3, false, "", time.Time{}
+	held.At, held.FirstAt, held.Times, held.Publish, held.EventID, held.ConfirmedAt = timeAgo(time.Second), timeAgo(3*time.Second), 3, false, "", time.Time{}
 	held.Reason = "already published, waiting for adapters"
 	return &survey.WhyReport{
 		Config: "./eu.yaml", Endpoint: "http://fleet.example/api/hyperfleet/v1", Collection: "clusters", Profile: "generation-then-age",
 		Time: asked, ID: id, Name: "eu-01", State: survey.StateHeld,
 		Rule:     "max age expired (not ready): 42s since last_updated_time, max_age_not_ready is 10s; an event for generation 3 was published, waiting for adapters",
-		Next:     ago(-6 * time.Second),
+		Next:     timeAgo(-6 * time.Second),
 		Selector: "region=eu-west,!canary",
 		Requirements: []survey.Requirement{
 			{Requirement: "!canary", Label: "canary", Met: true}, {Requirement: "region=eu-west", Label: "region", Value: new("eu-west"), Met: true},
 		},
 		Inputs: &survey.Inputs{
-			Generation: 3, ObservedGeneration: 3, Phase: "Provisioning", LastUpdatedTime: ago(42 * time.Second), LastTransitionTime: ago(31 * time.Minute),
+			Generation: 3, ObservedGeneration: 3, Phase: "Provisioning", LastUpdatedTime: timeAgo(42 * time.Second), LastTransitionTime: timeAgo(31 * time.Minute),
 			MaxAgeSeconds: 10, EarlySeconds: 1,
 		},
 		Decision: &survey.Decision{
-			Due: true, Reason: "max age expired (not ready)", Since: ago(42 * time.Second), Next: ago(33 * time.Second), IntervalSeconds: 9,
+			Due: true, Reason: "max age expired (not ready)", Since: timeAgo(42 * time.Second), Next: timeAgo(33 * time.Second), IntervalSeconds: 9,
 			EventID: "evt-4c3dad24e994faddeba066ed8172504c",
 		},
 		Sentinel: survey.Recorded{
@@ -101,7 +101,7 @@ func whyReport() *survey.WhyReport {
 
 func coverageReport() *survey.CoverageReport {
 	return &survey.CoverageReport{
-		Began: ago(2 * time.Second), Ended: asked,
+		Began: timeAgo(2 * time.Second), Ended: asked,
 		Configs: []survey.CoveredConfig{
 			{Name: "./eu.yaml", Endpoint: "http://fleet.example/api/hyperfleet/v1", Collection: "clusters", Selector: "region=eu-west", Selected: 20, Alone: 18},
 			{Name: "./gold.yaml", Endpoint: "http://fleet.example/api/hyperfleet/v1", Collection: "clusters", Selector: "tier=gold", Selected: 7, Alone: 5},
@@ -109,7 +109,7 @@ func coverageReport() *survey.CoverageReport {
 		Collections: []survey.CoveredCollection{
 			{
 				Endpoint: "http://fleet.example/api/hyperfleet/v1", Collection: "clusters", Served: true, Configs: []string{"./eu.yaml", "./gold.yaml"},
-				Began: ago(2 * time.Second), Ended: ago(time.Second), At: ago(time.Second), Resources: 40, Unreadable: 1, Unwatched: 14, Overlapping: 2,
+				Began: timeAgo(2 * time.Second), Ended: timeAgo(time.Second), At: timeAgo(time.Second), Resources: 40, Unreadable: 1, Unwatched: 14, Overlapping: 2,
 				Gaps: []survey.Group{
 					{Labels: []survey.LabelValue{{Label: "region", Value: new("ap-south")}, {Label: "tier"}}, Resources: 11, Example: id},
 					{Labels: []survey.LabelValue{{Label: "region"}, {Label: "tier"}}, Resources: 2, Example: id},
@@ -121,7 +121,7 @@ func coverageReport() *survey.CoverageReport {
 				}},
 			},
 			{
-				Endpoint: "http://fleet.example/api/hyperfleet/v1", Collection: "nodepools", Served: true, Configs: []string{}, Began: ago(time.Second), Ended: asked,
+				Endpoint: "http://fleet.example/api/hyperfleet/v1", Collection: "nodepools", Served: true, Configs: []string{}, Began: timeAgo(time.Second), Ended: asked,
 				WalkOnly: "the API has no change cursor", Resources: 3, Unwatched: 3,
 				Gaps: []survey.Group{{Labels: []survey.LabelValue{}, Resources: 3, Example: id}}, Overlaps: []survey.Group{},
 			},
@@ -133,9 +133,9 @@ func coverageReport() *survey.CoverageReport {
 // TestReports spells out what people read, and the names that programs rely on.
 func TestReports(t *testing.T) {
 	waiting := whyReport()
-	waiting.State, waiting.Rule, waiting.Next = survey.StateWaiting, "max age not expired: 10m since last_updated_time, max_age_ready is 30m", ago(-20*time.Minute)
+	waiting.State, waiting.Rule, waiting.Next = survey.StateWaiting, "max age not expired: 10m since last_updated_time, max_age_ready is 30m", timeAgo(-20*time.Minute)
 	waiting.Inputs.Phase, waiting.Inputs.Ready, waiting.Requirements = "Ready", true, nil
-	waiting.Decision = &survey.Decision{Reason: "max age not expired", Since: ago(10 * time.Minute), Next: waiting.Next, IntervalSeconds: 1800}
+	waiting.Decision = &survey.Decision{Reason: "max age not expired", Since: timeAgo(10 * time.Minute), Next: waiting.Next, IntervalSeconds: 1800}
 	waiting.Sentinel = survey.Recorded{URL: "http://127.0.0.1:8080", Error: "ask the sentinel: connection refused; is it running there?"}
 	absent := &survey.WhyReport{
 		Config: "./eu.yaml", Endpoint: "http://fleet.example", Collection: "clusters", Profile: "generation-then-age", Time: asked, ID: "eu-09",

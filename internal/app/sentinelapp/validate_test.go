@@ -161,8 +161,8 @@ func TestValidateRefuses(t *testing.T) {
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 			defer cancel()
-			validated := sentinel(ctx, t, env, "validate", "--config", file)
-			started := sentinel(ctx, t, env, "--config", file)
+			validated := runCLI(ctx, t, env, "validate", "--config", file)
+			started := runCLI(ctx, t, env, "--config", file)
 			if validated.err == nil || started.err == nil {
 				t.Fatalf("%s: validate gave %v, start gave %v; want an error of both", tc.reason, validated.err, started.err)
 			}
@@ -195,7 +195,7 @@ func TestValidateConnectsToNothing(t *testing.T) {
 		{"BROKER_TYPE": "nats", "BROKER_URL": "nats://" + broker},
 		{"BROKER_TYPE": "gcp-pubsub", "BROKER_PROJECT_ID": "p", "PUBSUB_EMULATOR_HOST": broker},
 	} {
-		if got := sentinel(t.Context(), t, env, "validate", "--config", file); got.err != nil || !strings.HasPrefix(got.stdout, "valid: watches clusters") {
+		if got := runCLI(t.Context(), t, env, "validate", "--config", file); got.err != nil || !strings.HasPrefix(got.stdout, "valid: watches clusters") {
 			t.Errorf("%v: got %q and %v", env, got.stdout, got.err)
 		}
 	}
@@ -215,7 +215,7 @@ func TestValidateWarnsOfTexts(t *testing.T) {
   note: 'generation {{.generation}}'
   kept: cel:resource.generation
 `)
-	got := sentinel(t.Context(), t, nil, "validate", "--config", file)
+	got := runCLI(t.Context(), t, nil, "validate", "--config", file)
 	if got.err != nil || !strings.HasPrefix(got.stdout, "valid: ") {
 		t.Fatalf("got %q and %v, want it valid", got.stdout, got.err)
 	}
@@ -228,7 +228,7 @@ func TestValidateWarnsOfTexts(t *testing.T) {
 
 	// A SentinelConfig has fields in place of keys.
 	object := writeConfig(t, manifest+"  messageData: {generation: .generation}\n")
-	if got := sentinel(t.Context(), t, nil, "validate", "--config", object); got.err != nil || !strings.HasPrefix(got.stderr, "warning: spec.messageData.generation: sends .generation, ") {
+	if got := runCLI(t.Context(), t, nil, "validate", "--config", object); got.err != nil || !strings.HasPrefix(got.stderr, "warning: spec.messageData.generation: sends .generation, ") {
 		t.Errorf("a SentinelConfig: warnings %q and %v", got.stderr, got.err)
 	}
 }

@@ -21,11 +21,11 @@ func TestChanges(t *testing.T) {
 	t.Parallel()
 	url := newAPI(t)
 	u := user{t, url}
-	_, errOut := u.does(cli.CodeOK, "", "changes")
-	u.sees(errOut, "No changes found.")
-	u.does(cli.CodeOK, fleet, "create", "-f", "-")
-	out, _ := u.does(cli.CodeOK, "", "changes", "--cluster", "eu-1", "--action", "cluster-created", "-o", "wide", "--no-headers")
-	u.sees(out, "eu-1   clusters/eu-1   cluster-created   anonymous   succeeded")
+	_, errOut := u.wantRun(cli.CodeOK, "", "changes")
+	u.wantOutput(errOut, "No changes found.")
+	u.wantRun(cli.CodeOK, fleet, "create", "-f", "-")
+	out, _ := u.wantRun(cli.CodeOK, "", "changes", "--cluster", "eu-1", "--action", "cluster-created", "-o", "wide", "--no-headers")
+	u.wantOutput(out, "eu-1   clusters/eu-1   cluster-created   anonymous   succeeded")
 
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()

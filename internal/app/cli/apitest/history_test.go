@@ -134,8 +134,8 @@ type user struct {
 	url string
 }
 
-// does runs a command, which must exit so, and gives its output and errors.
-func (u user) does(code int, stdin string, args ...string) (stdout, stderr string) {
+// wantRun runs a command, which must exit so, and gives its output and errors.
+func (u user) wantRun(code int, stdin string, args ...string) (stdout, stderr string) {
 	u.Helper()
 	var out, errOut strings.Builder
 	env := cli.Env{
@@ -151,7 +151,7 @@ func (u user) does(code int, stdin string, args ...string) (stdout, stderr strin
 	return out.String(), errOut.String()
 }
 
-func (u user) sees(text string, want ...string) {
+func (u user) wantOutput(text string, want ...string) {
 	u.Helper()
 	for _, w := range want {
 		if !strings.Contains(text, w) {
@@ -188,44 +188,44 @@ func TestStory(t *testing.T) {
 	t.Parallel()
 	u := user{t, newAPI(t)}
 
-	out, _ := u.does(cli.CodeOK, fleet, "create", "-f", "-")
-	u.sees(out, "cluster/eu-1 created", "nodepool/eu-1/workers created", "nodepool/us-1/workers created")
-	_, errOut := u.does(cli.CodePrecondition, "kind: Cluster\nname: eu-1\n", "create", "-f", "-")
-	u.sees(errOut, "409", "eu-1")
-	_, errOut = u.does(cli.CodeFailed, "kind: Cluster\nname: NOT-GOOD\n", "create", "-f", "-")
-	u.sees(errOut, "400", "name")
+	out, _ := u.wantRun(cli.CodeOK, fleet, "create", "-f", "-")
+	u.wantOutput(out, "cluster/eu-1 created", "nodepool/eu-1/workers created", "nodepool/us-1/workers created")
+	_, errOut := u.wantRun(cli.CodePrecondition, "kind: Cluster\nname: eu-1\n", "create", "-f", "-")
+	u.wantOutput(errOut, "409", "eu-1")
+	_, errOut = u.wantRun(cli.CodeFailed, "kind: Cluster\nname: NOT-GOOD\n", "create", "-f", "-")
+	u.wantOutput(errOut, "400", "name")
 
-	out, _ = u.does(cli.CodeOK, "", "get", "clusters", "-l", "region in (eu,asia),tier", "-o", "wide")
-	u.sees(out, "eu-1", "Pending", "region=eu,tier=gold")
+	out, _ = u.wantRun(cli.CodeOK, "", "get", "clusters", "-l", "region in (eu,asia),tier", "-o", "wide")
+	u.wantOutput(out, "eu-1", "Pending", "region=eu,tier=gold")
 	if strings.Contains(out, "us-1") {
 		t.Errorf("the selector selects too much:\n%s", out)
 	}
-	out, _ = u.does(cli.CodeOK, "", "get", "nodepools")
-	u.sees(out, "CLUSTER", "eu-1", "us-1")
-	out, _ = u.does(cli.CodeOK, "", "get", "nodepools", "--cluster", "us-1", "-o", "name")
+	out, _ = u.wantRun(cli.CodeOK, "", "get", "nodepools")
+	u.wantOutput(out, "CLUSTER", "eu-1", "us-1")
+	out, _ = u.wantRun(cli.CodeOK, "", "get", "nodepools", "--cluster", "us-1", "-o", "name")
 	if strings.Count(out, "\n") != 1 {
 		t.Errorf("of one cluster:\n%s", out)
 	}
-	_, errOut = u.does(cli.CodePrecondition, "", "get", "nodepool", "workers")
-	u.sees(errOut, "more than one")
-	u.does(cli.CodePrecondition, "", "get", "cluster", "nope")
-	out, _ = u.does(cli.CodeOK, "", "__complete", "get", "clusters", "e")
-	u.sees(out, "eu-1\tPending")
-	_, errOut = u.does(cli.CodeFailed, "", "get", "clusters", "-l", "a=(")
-	u.sees(errOut, "400", "labels")
-	_, errOut = u.does(cli.CodeTimeout, "", "wait", "cluster", "eu-1", "--for=phase=Ready", "--timeout=0")
-	u.sees(errOut, "cluster/eu-1 is Pending")
+	_, errOut = u.wantRun(cli.CodePrecondition, "", "get", "nodepool", "workers")
+	u.wantOutput(errOut, "more than one")
+	u.wantRun(cli.CodePrecondition, "", "get", "cluster", "nope")
+	out, _ = u.wantRun(cli.CodeOK, "", "__complete", "get", "clusters", "e")
+	u.wantOutput(out, "eu-1\tPending")
+	_, errOut = u.wantRun(cli.CodeFailed, "", "get", "clusters", "-l", "a=(")
+	u.wantOutput(errOut, "400", "labels")
+	_, errOut = u.wantRun(cli.CodeTimeout, "", "wait", "cluster", "eu-1", "--for=phase=Ready", "--timeout=0")
+	u.wantOutput(errOut, "cluster/eu-1 is Pending")
 
 	newAdapters(t, u.url)
-	u.does(cli.CodeOK, "", "wait", "clusters", "--all", "--for=phase=Ready", "--interval=20ms", "--timeout=60s")
-	u.does(cli.CodeOK, "", "wait", "nodepools", "--all", "--for=condition=Reconciled", "--interval=20ms", "--timeout=60s")
-	out, _ = u.does(cli.CodeOK, "", "describe", "cluster", "eu-1")
-	u.sees(out, "Display name: Europe", "Generation:   1 (observed by all adapters)", "validation", "dns", "provisioning", "workers", "12345678901234567890")
+	u.wantRun(cli.CodeOK, "", "wait", "clusters", "--all", "--for=phase=Ready", "--interval=20ms", "--timeout=60s")
+	u.wantRun(cli.CodeOK, "", "wait", "nodepools", "--all", "--for=condition=Reconciled", "--interval=20ms", "--timeout=60s")
+	out, _ = u.wantRun(cli.CodeOK, "", "describe", "cluster", "eu-1")
+	u.wantOutput(out, "Display name: Europe", "Generation:   1 (observed by all adapters)", "validation", "dns", "provisioning", "workers", "12345678901234567890")
 
-	u.does(cli.CodeOK, "", "patch", "cluster", "eu-1", "--spec", `{"version":"1.31"}`)
-	u.does(cli.CodeOK, "", "label", "cluster", "eu-1", "tier-", "env=prod")
-	u.does(cli.CodeOK, "", "wait", "cluster", "eu-1", "--for=phase=Ready", "--interval=20ms", "--timeout=60s")
-	out, _ = u.does(cli.CodeOK, "", "get", "cluster", "eu-1", "-o", "json")
+	u.wantRun(cli.CodeOK, "", "patch", "cluster", "eu-1", "--spec", `{"version":"1.31"}`)
+	u.wantRun(cli.CodeOK, "", "label", "cluster", "eu-1", "tier-", "env=prod")
+	u.wantRun(cli.CodeOK, "", "wait", "cluster", "eu-1", "--for=phase=Ready", "--interval=20ms", "--timeout=60s")
+	out, _ = u.wantRun(cli.CodeOK, "", "get", "cluster", "eu-1", "-o", "json")
 	var got v1.Resource
 	if err := json.Unmarshal([]byte(out), &got); err != nil {
 		t.Fatal(err)
@@ -234,10 +234,10 @@ func TestStory(t *testing.T) {
 		t.Errorf("after the change: %s", out)
 	}
 
-	out, _ = u.does(cli.CodeOK, "", "delete", "cluster", "eu-1", "--wait", "--interval=20ms", "--timeout=60s")
-	u.sees(out, "cluster/eu-1 deletion requested", "cluster/eu-1 deleted")
-	u.does(cli.CodePrecondition, "", "get", "cluster", "eu-1")
-	out, _ = u.does(cli.CodeOK, "", "get", "nodepools", "-o", "name")
+	out, _ = u.wantRun(cli.CodeOK, "", "delete", "cluster", "eu-1", "--wait", "--interval=20ms", "--timeout=60s")
+	u.wantOutput(out, "cluster/eu-1 deletion requested", "cluster/eu-1 deleted")
+	u.wantRun(cli.CodePrecondition, "", "get", "cluster", "eu-1")
+	out, _ = u.wantRun(cli.CodeOK, "", "get", "nodepools", "-o", "name")
 	if strings.Count(out, "\n") != 1 {
 		t.Errorf("node pools that are left:\n%s", out)
 	}
@@ -251,31 +251,31 @@ func TestLoad(t *testing.T) {
 	for i := range 2500 {
 		_, _ = fmt.Fprintf(&lines, `{"name":"c-%d","labels":{"n":"%d"},"spec":{}}`+"\n", i, i%10)
 	}
-	_, errOut := u.does(cli.CodePartial, lines.String()+`{"name":"NOT-GOOD","spec":{}}`, "load", "clusters", "-f", "-")
-	u.sees(errOut, "line 2501: name must be", "created before the error: 2000", "--if-exists skip")
-	_, errOut = u.does(cli.CodePrecondition, lines.String(), "load", "clusters", "-f", "-")
-	u.sees(errOut, "409", `line 1: a Cluster named "c-0" already exists`)
-	out, _ := u.does(cli.CodeOK, lines.String(), "load", "clusters", "-f", "-", "--if-exists", "skip")
-	u.sees(out, "clusters: 500 created, 2000 skipped\n")
-	out, _ = u.does(cli.CodeOK, "", "get", "clusters", "-l", "n=3", "-o", "name")
+	_, errOut := u.wantRun(cli.CodePartial, lines.String()+`{"name":"NOT-GOOD","spec":{}}`, "load", "clusters", "-f", "-")
+	u.wantOutput(errOut, "line 2501: name must be", "created before the error: 2000", "--if-exists skip")
+	_, errOut = u.wantRun(cli.CodePrecondition, lines.String(), "load", "clusters", "-f", "-")
+	u.wantOutput(errOut, "409", `line 1: a Cluster named "c-0" already exists`)
+	out, _ := u.wantRun(cli.CodeOK, lines.String(), "load", "clusters", "-f", "-", "--if-exists", "skip")
+	u.wantOutput(out, "clusters: 500 created, 2000 skipped\n")
+	out, _ = u.wantRun(cli.CodeOK, "", "get", "clusters", "-l", "n=3", "-o", "name")
 	if strings.Count(out, "\n") != 250 {
 		t.Errorf("%d of the label, want 250", strings.Count(out, "\n"))
 	}
-	out, _ = u.does(cli.CodeOK, `{"name":"workers","spec":{"replicas":3}}`, "load", "nodepools", "--cluster", "c-7", "-f", "-", "-o", "json")
-	u.sees(out, `{"created":1,"skipped":0}`)
-	u.does(cli.CodeOK, "", "get", "nodepool", "c-7/workers")
+	out, _ = u.wantRun(cli.CodeOK, `{"name":"workers","spec":{"replicas":3}}`, "load", "nodepools", "--cluster", "c-7", "-f", "-", "-o", "json")
+	u.wantOutput(out, `{"created":1,"skipped":0}`)
+	u.wantRun(cli.CodeOK, "", "get", "nodepool", "c-7/workers")
 }
 
 // TestCopy gives the output of one API to others.
 func TestCopy(t *testing.T) {
 	t.Parallel()
 	from := user{t, newAPI(t)}
-	from.does(cli.CodeOK, fleet, "create", "-f", "-")
+	from.wantRun(cli.CodeOK, fleet, "create", "-f", "-")
 	for _, format := range []string{"yaml", "json"} {
 		to := user{t, newAPI(t)}
-		all, _ := from.does(cli.CodeOK, "", "get", "clusters", "-o", format)
-		to.does(cli.CodeOK, all, "create", "-f", "-")
-		to.does(cli.CodeOK, all, "patch", "-f", "-")
-		to.does(cli.CodeOK, all, "delete", "-f", "-")
+		all, _ := from.wantRun(cli.CodeOK, "", "get", "clusters", "-o", format)
+		to.wantRun(cli.CodeOK, all, "create", "-f", "-")
+		to.wantRun(cli.CodeOK, all, "patch", "-f", "-")
+		to.wantRun(cli.CodeOK, all, "delete", "-f", "-")
 	}
 }

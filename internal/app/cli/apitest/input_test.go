@@ -12,8 +12,8 @@ import (
 func TestWrongInput(t *testing.T) {
 	t.Parallel()
 	u := user{t, newAPI(t)}
-	u.does(cli.CodeOK, fleet, "create", "-f", "-")
-	out, _ := u.does(cli.CodeOK, "", "get", "cluster", "eu-1", "-o", "json")
+	u.wantRun(cli.CodeOK, fleet, "create", "-f", "-")
+	out, _ := u.wantRun(cli.CodeOK, "", "get", "cluster", "eu-1", "-o", "json")
 	var eu struct{ ID string }
 	if err := json.Unmarshal([]byte(out), &eu); err != nil {
 		t.Fatal(err)
@@ -34,7 +34,7 @@ func TestWrongInput(t *testing.T) {
 		"Format":                 {[]string{"get", "clusters", "-o", "jsn"}, cli.CodeUsage, []string{"did you mean json?", "table, wide, json, yaml, name"}},
 		"State":                  {[]string{"clusters", "sync", "--state", "stuk"}, cli.CodeUsage, []string{"did you mean stuck?", "backing_off"}},
 	} {
-		out, errOut := u.does(c.code, "", c.args...)
+		out, errOut := u.wantRun(c.code, "", c.args...)
 		for _, want := range c.says {
 			if !strings.Contains(errOut, want) {
 				t.Errorf("%s: no %q in\n%s%s", name, want, out, errOut)
@@ -48,12 +48,12 @@ func TestWrongInput(t *testing.T) {
 func TestTokens(t *testing.T) {
 	t.Parallel()
 	u := user{t, newTokenAPI(t)}
-	_, errOut := u.does(cli.CodeFailed, "", "get", "clusters")
-	u.sees(errOut, "no bearer token", "set a token with --token-file")
+	_, errOut := u.wantRun(cli.CodeFailed, "", "get", "clusters")
+	u.wantOutput(errOut, "no bearer token", "set a token with --token-file")
 	wrong := writeFile(t, "wrong", "wrong")
 	for _, command := range [][]string{{"get", "clusters"}, {"changes"}, {"changes", "-f"}, {"watch", "clusters"}, {"load", "clusters", "-f", "-"}} {
-		_, errOut = u.does(cli.CodeFailed, "{}\n", append(command, "--token-file", wrong)...)
-		u.sees(errOut, "the server rejected the token", "fleetloop config show --origins")
+		_, errOut = u.wantRun(cli.CodeFailed, "{}\n", append(command, "--token-file", wrong)...)
+		u.wantOutput(errOut, "the server rejected the token", "fleetloop config show --origins")
 		if strings.Contains(errOut, "give a token") {
 			t.Errorf("%v: a token was given:\n%s", command, errOut)
 		}

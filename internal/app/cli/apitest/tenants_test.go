@@ -15,7 +15,7 @@ import (
 func TestTokensOverOldData(t *testing.T) {
 	t.Parallel()
 	database := pgtest.URL(t)
-	user{t, newAPIOn(t, database)}.does(cli.CodeOK, fleet[1:], "create", "-f", "-")
+	user{t, newAPIOn(t, database)}.wantRun(cli.CodeOK, fleet[1:], "create", "-f", "-")
 
 	dir := t.TempDir()
 	tokens := filepath.Join(dir, "tokens.yaml")
@@ -34,19 +34,19 @@ func TestTokensOverOldData(t *testing.T) {
 	u := user{t, newAPIWith(t, database, auth.Config{Mode: auth.ModeBearer, TokenFile: tokens})}
 	as := func(subject string, code int, args ...string) (stdout, stderr string) {
 		t.Helper()
-		return u.does(code, "", append([]string{"--token-file", filepath.Join(dir, subject)}, args...)...)
+		return u.wantRun(code, "", append([]string{"--token-file", filepath.Join(dir, subject)}, args...)...)
 	}
 	out, _ := as("alice", cli.CodeOK, "whoami")
-	u.sees(out, "Tenant:          payments", "Read access:     tenant payments")
+	u.wantOutput(out, "Tenant:          payments", "Read access:     tenant payments")
 	_, errOut := as("alice", cli.CodeOK, "get", "clusters")
-	u.sees(errOut, "No clusters found in tenant payments.")
+	u.wantOutput(errOut, "No clusters found in tenant payments.")
 	for _, subject := range []string{"dave", "vera", "otto"} {
 		out, _ = as(subject, cli.CodeOK, "get", "clusters")
-		u.sees(out, "eu-1")
+		u.wantOutput(out, "eu-1")
 	}
 	_, errOut = as("vera", cli.CodeFailed, "label", "cluster", "eu-1", "tier=silver")
-	u.sees(errOut, "role viewer")
+	u.wantOutput(errOut, "role viewer")
 	as("otto", cli.CodeOK, "label", "cluster", "eu-1", "tier=silver")
 	out, _ = as("dave", cli.CodeOK, "get", "clusters", "-l", "tier=silver")
-	u.sees(out, "eu-1")
+	u.wantOutput(out, "eu-1")
 }

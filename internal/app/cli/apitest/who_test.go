@@ -49,7 +49,7 @@ func TestWhoChangedWhat(t *testing.T) {
 	u := user{t, newTokenAPI(t)}
 	as := func(who string, stdin string, args ...string) string {
 		t.Helper()
-		out, _ := u.does(cli.CodeOK, stdin, append(args, "--token-file", writeFile(t, who, who+"-token"))...)
+		out, _ := u.wantRun(cli.CodeOK, stdin, append(args, "--token-file", writeFile(t, who, who+"-token"))...)
 		return out
 	}
 	as("bob", shop, "create", "-f", "-")
@@ -59,7 +59,7 @@ func TestWhoChangedWhat(t *testing.T) {
 	as("bob", "", "patch", "nodepool", "shop/workers", "--spec", `{"replicas": 5}`)
 	as("bob", "", "delete", "nodepool", "shop/workers")
 
-	u.sees(as("alice", "", "changes"),
+	u.wantOutput(as("alice", "", "changes"),
 		"ACTOR", "alice   alice changed spec.version 1.34 → 1.35 of shop",
 		"alice changed spec.auth.token (redacted), spec.zones [\"a\"] → [\"a\",\"b\"] of shop",
 		"alice changed labels.tier silver → gold of shop",
@@ -95,5 +95,5 @@ func TestWhoChangedWhat(t *testing.T) {
 		}
 	}
 	out := as("alice", "", "changes", "--field", "spec.version", "-o", "yaml")
-	u.sees(out, "field: spec.version", `before: "1.34"`, `after: "1.35"`)
+	u.wantOutput(out, "field: spec.version", `before: "1.34"`, `after: "1.35"`)
 }

@@ -29,8 +29,8 @@ func TestMain(m *testing.M) { pgtest.Main(m) }
 
 var now = time.Date(2026, 3, 10, 12, 0, 0, 0, time.UTC)
 
-// run runs the command line.
-func run(t *testing.T, database string, args ...string) (stdout, stderr string, code int) {
+// runCLI runs the command line.
+func runCLI(t *testing.T, database string, args ...string) (stdout, stderr string, code int) {
 	t.Helper()
 	var out, errs bytes.Buffer
 	env := cli.Env{
@@ -99,7 +99,7 @@ TIME                   EVENT    EXECUTION      ACTION             TARGET        
 		"NoneJSON":  {"which is a document", []string{"--target", "bank/web", "-o", "json"}, "\n{\n  \"items\": []\n}\n", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			stdout, stderr, code := run(t, url, append([]string{"list"}, tc.args...)...)
+			stdout, stderr, code := runCLI(t, url, append([]string{"list"}, tc.args...)...)
 			if code != 0 || stderr != tc.said {
 				t.Errorf("code %d, said %q, want %q", code, stderr, tc.said)
 			}
@@ -113,13 +113,13 @@ TIME                   EVENT    EXECUTION      ACTION             TARGET        
 func TestListNoSuchExecution(t *testing.T) {
 	url := newAudit(t)
 	const want = "error: there is no execution \"scale-9\" in the audit\nnext:  run 'fleetloop audit list' to see the newest events of all executions\n"
-	if stdout, stderr, code := run(t, url, "list", "--execution", "scale-9", "-o", "json"); code != 3 || stderr != want || stdout != "" {
+	if stdout, stderr, code := runCLI(t, url, "list", "--execution", "scale-9", "-o", "json"); code != 3 || stderr != want || stdout != "" {
 		t.Errorf("code %d, said %q and\n%s", code, stderr, stdout)
 	}
 }
 
 func TestListForPrograms(t *testing.T) {
-	stdout, _, code := run(t, newAudit(t), "list", "--execution", "exec/scale-1", "-o", "json")
+	stdout, _, code := runCLI(t, newAudit(t), "list", "--execution", "exec/scale-1", "-o", "json")
 	var got struct {
 		Items []struct {
 			Position  int
@@ -143,17 +143,17 @@ func TestListForPrograms(t *testing.T) {
 
 func TestVerify(t *testing.T) {
 	url := newAudit(t)
-	stdout, stderr, code := run(t, url, "verify")
+	stdout, stderr, code := runCLI(t, url, "verify")
 	lines := strings.Split(stdout, "\n")
 	if code != 0 || stderr != "" || lines[0] != "all 4 events are valid" || !strings.HasPrefix(lines[2], "head   4:") {
 		t.Fatalf("code %d, said %q:\n%s", code, stderr, stdout)
 	}
 	noted := strings.TrimPrefix(lines[2], "head   ")
-	if _, stderr, code := run(t, url, "verify", "--checkpoint", noted); code != 0 {
+	if _, stderr, code := runCLI(t, url, "verify", "--checkpoint", noted); code != 0 {
 		t.Errorf("code %d, said %q", code, stderr)
 	}
 	other := "4:" + strings.Repeat("ab", 32)
-	if _, stderr, code := run(t, url, "verify", "--checkpoint", noted, "--checkpoint", other); code != 1 || !strings.Contains(stderr, "event 4 (number 72 of execution uid-b) was changed: the checkpoint has another hash") {
+	if _, stderr, code := runCLI(t, url, "verify", "--checkpoint", noted, "--checkpoint", other); code != 1 || !strings.Contains(stderr, "event 4 (number 72 of execution uid-b) was changed: the checkpoint has another hash") {
 		t.Errorf("code %d, said %q", code, stderr)
 	}
 
@@ -167,13 +167,13 @@ func TestVerify(t *testing.T) {
 	if err := owner.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	stdout, stderr, code = run(t, url, "verify")
+	stdout, stderr, code = runCLI(t, url, "verify")
 	want := "error: the audit is invalid: event 3 (number 1 of execution uid-b) was changed: its hash does not match its content\n" +
 		"next:  run 'fleetloop audit list --execution uid-b -o json' to see the stored event\n"
 	if code != 1 || stderr != want || !strings.HasPrefix(stdout, "2 events are valid, up to 2:") {
 		t.Errorf("code %d, said %q:\n%s", code, stderr, stdout)
 	}
-	stdout, _, code = run(t, url, "verify", "-o", "json")
+	stdout, _, code = runCLI(t, url, "verify", "-o", "json")
 	var report struct {
 		Valid      bool
 		Checked    int `json:"verifiedEvents"`
@@ -209,7 +209,7 @@ func TestWhatIsWrongIsSaid(t *testing.T) {
 		"Unknown":     {"there is no such", url, []string{"prune"}, 2, "unknown command"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			stdout, stderr, code := run(t, tc.database, tc.args...)
+			stdout, stderr, code := runCLI(t, tc.database, tc.args...)
 			if code != tc.code || stdout != "" || !strings.Contains(stderr, tc.said) || strings.Contains(stderr, "hunter2") {
 				t.Errorf("%s: code %d, want %d; said %q, want %q:\n%s", tc.reason, code, tc.code, stderr, tc.said, stdout)
 			}

@@ -47,7 +47,7 @@ func TestParse(t *testing.T) {
 		"BadJSON":        {"where", "{\"kind\":\n\n!}", 0, "f: JSON after line"},
 		"NaN":            {"JSON has none", "kind: Cluster\nname: a\nspec: {x: .nan}\n", 0, "convert to JSON"},
 		"Text":           {"no document", "hello", 0, "f:1:"},
-		"Bomb":           {"a page that becomes a library", bomb(), 0, "excessive aliasing"},
+		"Bomb":           {"a page that becomes a library", yamlBomb(), 0, "excessive aliasing"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -63,7 +63,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-func bomb() string {
+func yamlBomb() string {
 	var b strings.Builder
 	b.WriteString("kind: Cluster\nname: a\nspec:\n  a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n")
 	for i := '1'; i <= '9'; i++ {

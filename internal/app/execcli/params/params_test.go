@@ -16,7 +16,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func schema() []action.Parameter {
+func testSchema() []action.Parameter {
 	return []action.Parameter{
 		{Name: "name", Type: "string"},
 		{Name: "replicas", Type: "integer"},
@@ -94,7 +94,7 @@ func TestRead(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got, err := params.Reader{Stdin: strings.NewReader(tc.stdin)}.Read(schema(), tc.file, tc.words)
+			got, err := params.Reader{Stdin: strings.NewReader(tc.stdin)}.Read(testSchema(), tc.file, tc.words)
 			if len(tc.err) > 0 {
 				if err == nil {
 					t.Fatalf("%s: got %s, want an error", tc.reason, got)
@@ -136,7 +136,7 @@ func FuzzRead(f *testing.F) {
 		if strings.Contains(one, "=@") || strings.Contains(other, "=@") {
 			t.Skip("a file of this machine")
 		}
-		raw, err := params.Reader{}.Read(schema(), "", []string{one, other})
+		raw, err := params.Reader{}.Read(testSchema(), "", []string{one, other})
 		if err != nil {
 			return
 		}

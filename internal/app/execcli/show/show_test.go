@@ -25,13 +25,13 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var now = time.Date(2026, 3, 1, 3, 0, 0, 0, time.UTC)
 
-func ago(d time.Duration) metav1.Time { return metav1.NewTime(now.Add(-d)) }
+func timeAgo(d time.Duration) metav1.Time { return metav1.NewTime(now.Add(-d)) }
 
-func agoP(d time.Duration) *metav1.Time { t := ago(d); return &t }
+func agoP(d time.Duration) *metav1.Time { t := timeAgo(d); return &t }
 
-func raw(text string) *runtime.RawExtension { return &runtime.RawExtension{Raw: []byte(text)} }
+func rawJSON(text string) *runtime.RawExtension { return &runtime.RawExtension{Raw: []byte(text)} }
 
-func options() show.Options { return show.Options{Now: now, Namespace: "kubernaut-executor"} }
+func testOptions() show.Options { return show.Options{Now: now, Namespace: "kubernaut-executor"} }
 
 func wantGolden(t *testing.T, name, got string) {
 	t.Helper()
@@ -52,22 +52,22 @@ func wantGolden(t *testing.T, name, got string) {
 
 const hash = "3f8a91c2d4e5f60718293a4b5c6d7e8f90a1b2c3d4e5f60718293a4b5c6d7e8f"
 
-// fresh is an execution that nobody has seen yet.
-func fresh() *v1alpha1.KubernetesExecution {
+// newExecution is an execution that nobody has seen yet.
+func newExecution() *v1alpha1.KubernetesExecution {
 	return &v1alpha1.KubernetesExecution{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: "kubernaut-executor", Name: "scale-deployment-x7kq2", UID: "7c1d", CreationTimestamp: ago(3 * time.Minute),
+			Namespace: "kubernaut-executor", Name: "scale-deployment-x7kq2", UID: "7c1d", CreationTimestamp: timeAgo(3 * time.Minute),
 			ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "fleetloop"}},
 		},
 		Spec: v1alpha1.KubernetesExecutionSpec{
-			Action: "scale_deployment", Parameters: raw(`{"replicas":5,"deployment":"web","namespace":"shop"}`),
+			Action: "scale_deployment", Parameters: rawJSON(`{"replicas":5,"deployment":"web","namespace":"shop"}`),
 			RequestedBy: "alice", Reason: "more traffic", DryRunMode: v1alpha1.DryRunPolicy,
 		},
 	}
 }
 
-// reached has an execution go through phases, a second each, the last since then.
-func reached(ke *v1alpha1.KubernetesExecution, since time.Duration, phases ...v1alpha1.Phase) *v1alpha1.KubernetesExecution {
+// inPhase has an execution go through phases, a second each, the last since then.
+func inPhase(ke *v1alpha1.KubernetesExecution, since time.Duration, phases ...v1alpha1.Phase) *v1alpha1.KubernetesExecution {
 	for i, p := range phases {
 		at := metav1.NewMicroTime(now.Add(-since - time.Duration(len(phases)-1-i)*time.Second))
 		ke.Status.PhaseTransitions = append(ke.Status.PhaseTransitions, v1alpha1.PhaseTransition{Phase: p, At: at})
@@ -76,12 +76,12 @@ func reached(ke *v1alpha1.KubernetesExecution, since time.Duration, phases ...v1
 	return ke
 }
 
-// checked is an execution that passed its checks.
-func checked() *v1alpha1.KubernetesExecution {
-	ke := fresh()
+// checkedExecution is an execution that passed its checks.
+func checkedExecution() *v1alpha1.KubernetesExecution {
+	ke := newExecution()
 	back := &v1alpha1.RollbackInformation{
-		Available: true, RollbackAction: "scale_deployment", RollbackParameters: raw(`{"deployment":"web","namespace":"shop","replicas":3}`),
-		EstimatedRollbackDuration: "10s", ExpectedCurrentValues: raw(`{"replicas":5}`),
+		Available: true, RollbackAction: "scale_deployment", RollbackParameters: rawJSON(`{"deployment":"web","namespace":"shop","replicas":3}`),
+		EstimatedRollbackDuration: "10s", ExpectedCurrentValues: rawJSON(`{"replicas":5}`),
 	}
 	ke.Status.Target = "Deployment/shop/web"
 	ke.Status.ValidationTime = agoP(2 * time.Minute)
@@ -96,7 +96,7 @@ func checked() *v1alpha1.KubernetesExecution {
 	ke.Status.Plan = &v1alpha1.Plan{
 		Hash: hash, Action: "scale_deployment", Parameters: ke.Spec.Parameters, CreatedAt: ke.CreationTimestamp,
 		Target: v1alpha1.PlanTarget{APIVersion: "apps/v1", Kind: "Deployment", Namespace: "shop", Name: "web", UID: "ab12"},
-		Before: raw(`{"replicas":3}`),
+		Before: rawJSON(`{"replicas":3}`),
 		Steps: []v1alpha1.PlanStep{{
 			Description: "scale Deployment shop/web from 3 to 5 replicas", Verb: "patch", APIVersion: "apps/v1", Resource: "deployments", Subresource: "scale", Namespace: "shop", Name: "web",
 		}},
@@ -107,10 +107,10 @@ func checked() *v1alpha1.KubernetesExecution {
 	return ke
 }
 
-// asked is an execution that waits for two approvals and has one, and another
+// waitingExecution is an execution that waits for two approvals and has one, and another
 // that does not count.
-func asked() *v1alpha1.KubernetesExecution {
-	ke := reached(checked(), 2*time.Minute, v1alpha1.PhaseValidating, v1alpha1.PhaseValidated, v1alpha1.PhaseWaitingApproval)
+func waitingExecution() *v1alpha1.KubernetesExecution {
+	ke := inPhase(checkedExecution(), 2*time.Minute, v1alpha1.PhaseValidating, v1alpha1.PhaseValidated, v1alpha1.PhaseWaitingApproval)
 	bob := v1alpha1.Approval{Approver: "bob", Decision: v1alpha1.Approve, Reason: "seen it", PlanHash: hash}
 	ke.Spec.Approvals = []v1alpha1.Approval{bob, {Approver: "carol", Decision: v1alpha1.Approve, PlanHash: strings.Repeat("0", 64)}}
 	ke.Status.Approval = &v1alpha1.ApprovalStatus{
@@ -120,13 +120,13 @@ func asked() *v1alpha1.KubernetesExecution {
 	return ke
 }
 
-// ran is an execution whose action was done.
-func ran(phase v1alpha1.Phase) *v1alpha1.KubernetesExecution {
-	ke := asked()
+// endedExecution is an execution whose action was done.
+func endedExecution(phase v1alpha1.Phase) *v1alpha1.KubernetesExecution {
+	ke := waitingExecution()
 	if phase != v1alpha1.PhaseExecuting {
-		reached(ke, 85*time.Second, v1alpha1.PhaseExecuting)
+		inPhase(ke, 85*time.Second, v1alpha1.PhaseExecuting)
 	}
-	reached(ke, time.Minute, phase)
+	inPhase(ke, time.Minute, phase)
 	dora := v1alpha1.Approval{Approver: "dora", Decision: v1alpha1.Approve, PlanHash: hash}
 	ke.Spec.Approvals = append(ke.Spec.Approvals, dora)
 	ke.Status.Approval.CountedDecisions = append(ke.Status.Approval.CountedDecisions, dora)
@@ -140,13 +140,13 @@ func ran(phase v1alpha1.Phase) *v1alpha1.KubernetesExecution {
 	}
 	ke.Status.RollbackInformation = ke.Status.Plan.Rollback
 	ke.Status.Conditions = []metav1.Condition{
-		{Type: v1alpha1.ConditionValidated, Status: metav1.ConditionTrue, Reason: "ChecksPassed", LastTransitionTime: ago(2 * time.Minute)},
-		{Type: v1alpha1.ConditionSucceeded, Status: metav1.ConditionTrue, Reason: "ExecutionSucceeded", Message: "Deployment shop/web scaled", LastTransitionTime: ago(time.Minute)},
+		{Type: v1alpha1.ConditionValidated, Status: metav1.ConditionTrue, Reason: "ChecksPassed", LastTransitionTime: timeAgo(2 * time.Minute)},
+		{Type: v1alpha1.ConditionSucceeded, Status: metav1.ConditionTrue, Reason: "ExecutionSucceeded", Message: "Deployment shop/web scaled", LastTransitionTime: timeAgo(time.Minute)},
 	}
 	return ke
 }
 
-func with(ke *v1alpha1.KubernetesExecution, change func(*v1alpha1.KubernetesExecution)) *v1alpha1.KubernetesExecution {
+func withChange(ke *v1alpha1.KubernetesExecution, change func(*v1alpha1.KubernetesExecution)) *v1alpha1.KubernetesExecution {
 	change(ke)
 	return ke
 }
@@ -158,19 +158,19 @@ func TestDescribe(t *testing.T) {
 		reason string
 		ke     *v1alpha1.KubernetesExecution
 	}{
-		"new":     {"nothing has looked at it", fresh()},
-		"waiting": {"whose approval is missing, until when, and what of", asked()},
-		"ready":   {"what was done, and how to take it back", ran(v1alpha1.PhaseRollbackReady)},
-		"executing": {"what runs, and where it can be watched", with(ran(v1alpha1.PhaseExecuting), func(ke *v1alpha1.KubernetesExecution) {
+		"new":     {"nothing has looked at it", newExecution()},
+		"waiting": {"whose approval is missing, until when, and what of", waitingExecution()},
+		"ready":   {"what was done, and how to take it back", endedExecution(v1alpha1.PhaseRollbackReady)},
+		"executing": {"what runs, and where it can be watched", withChange(endedExecution(v1alpha1.PhaseExecuting), func(ke *v1alpha1.KubernetesExecution) {
 			ke.Status.ExecutionResults = &v1alpha1.ExecutionResults{JobName: ke.Status.JobName, StartTime: agoP(time.Minute)}
 			ke.Status.Outcome, ke.Status.RollbackInformation, ke.Status.Conditions = "", nil, nil
 			ke.Spec.TargetNamespace = "shop"
 		})},
-		"busy": {"who is in the way", with(reached(checked(), 5*time.Second, v1alpha1.PhaseValidating, v1alpha1.PhaseValidated), func(ke *v1alpha1.KubernetesExecution) {
+		"busy": {"who is in the way", withChange(inPhase(checkedExecution(), 5*time.Second, v1alpha1.PhaseValidating, v1alpha1.PhaseValidated), func(ke *v1alpha1.KubernetesExecution) {
 			ke.Status.ReasonDetail, ke.Status.Message = v1alpha1.DetailTargetBusy, "Deployment shop/web is worked on by drain-1"
 			ke.Namespace = "elsewhere"
 		})},
-		"postcondition": {"done and not good: what, and the way back", with(ran(v1alpha1.PhaseRollbackReady), func(ke *v1alpha1.KubernetesExecution) {
+		"postcondition": {"done and not good: what, and the way back", withChange(endedExecution(v1alpha1.PhaseRollbackReady), func(ke *v1alpha1.KubernetesExecution) {
 			ke.Status.Outcome, ke.Status.Reason = v1alpha1.OutcomeFailed, v1alpha1.ReasonPostConditionFailed
 			ke.Status.Message = "postcondition available does not hold after 2m0s"
 			ke.Status.ValidationResults.PostConditionResults = []v1alpha1.ConditionResult{
@@ -178,14 +178,14 @@ func TestDescribe(t *testing.T) {
 				{ConditionType: "quiet", Evaluated: true, Passed: true, Attempts: 1, EvaluationTime: agoP(time.Minute)},
 			}
 		})},
-		"denied": {"which rules spoke", with(reached(fresh(), time.Minute, v1alpha1.PhaseValidating, v1alpha1.PhaseFailed), func(ke *v1alpha1.KubernetesExecution) {
+		"denied": {"which rules spoke", withChange(inPhase(newExecution(), time.Minute, v1alpha1.PhaseValidating, v1alpha1.PhaseFailed), func(ke *v1alpha1.KubernetesExecution) {
 			ke.Status.Reason, ke.Status.ReasonDetail, ke.Status.Outcome = v1alpha1.ReasonValidationError, v1alpha1.DetailPolicyDenied, v1alpha1.OutcomeFailed
 			ke.Status.Message = "the policy safety-policy-v1 denies it"
 			ke.Status.ValidationResults = &v1alpha1.ValidationResults{ParameterValidation: true, RBACValidation: true, ResourceExists: true, PolicyValidation: &v1alpha1.PolicyValidation{
 				PolicyName: "safety-policy-v1", Mode: "enforce", Violations: []string{"production: not to 0 replicas", "outside of business hours"}, PolicyHash: hash,
 			}}
 		})},
-		"lost": {"what is not known is said so", with(ran(v1alpha1.PhaseFailed), func(ke *v1alpha1.KubernetesExecution) {
+		"lost": {"what is not known is said so", withChange(endedExecution(v1alpha1.PhaseFailed), func(ke *v1alpha1.KubernetesExecution) {
 			ke.Status.Reason, ke.Status.ReasonDetail, ke.Status.Outcome = v1alpha1.ReasonExecutionFailed, v1alpha1.DetailResultUnknown, v1alpha1.OutcomeFailed
 			ke.Status.ExecutionResults.Success, ke.Status.ExecutionResults.ErrorMessage = false, "the pod vanished after it had started"
 			ke.Status.ExecutionResults.ResourcesAffected, ke.Status.RollbackInformation = nil, &v1alpha1.RollbackInformation{Reason: "the action did not succeed"}
@@ -195,7 +195,7 @@ func TestDescribe(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var b bytes.Buffer
-			if err := show.Describe(&b, tc.ke, options()); err != nil {
+			if err := show.Describe(&b, tc.ke, testOptions()); err != nil {
 				t.Fatalf("%s: %v", tc.reason, err)
 			}
 			wantGolden(t, name, b.String())
@@ -211,11 +211,11 @@ func TestWhoGrantsWhat(t *testing.T) {
 		"update_secret":    "add the Secret to the role of the action (deploy/rbac/actions-secrets.yaml",
 		"apply_manifest":   "add the kind to the role of the action (deploy/rbac/actions-manifests.yaml",
 	} {
-		ke := with(reached(fresh(), time.Minute, v1alpha1.PhaseValidating, v1alpha1.PhaseFailed), func(ke *v1alpha1.KubernetesExecution) {
+		ke := withChange(inPhase(newExecution(), time.Minute, v1alpha1.PhaseValidating, v1alpha1.PhaseFailed), func(ke *v1alpha1.KubernetesExecution) {
 			ke.Spec.Action = does
 			ke.Status.Reason, ke.Status.ReasonDetail, ke.Status.Outcome = v1alpha1.ReasonValidationError, v1alpha1.DetailRBACDenied, v1alpha1.OutcomeFailed
 		})
-		if says := strings.Join(show.AdviceFor(ke, options()).Says, "\n"); !strings.Contains(says, want) {
+		if says := strings.Join(show.AdviceFor(ke, testOptions()).Says, "\n"); !strings.Contains(says, want) {
 			t.Errorf("%s: %q lacks %q", does, says, want)
 		}
 	}
@@ -226,9 +226,9 @@ func TestWhoGrantsWhat(t *testing.T) {
 // Nobody looks at what is in another namespace, and nothing else says so.
 func TestElsewhere(t *testing.T) {
 	t.Parallel()
-	ke := fresh()
+	ke := newExecution()
 	ke.Namespace = "shop"
-	advice := show.AdviceFor(ke, options())
+	advice := show.AdviceFor(ke, testOptions())
 	if len(advice.Says) != 1 || !strings.Contains(advice.Says[0], "kubernaut-executor") || !strings.Contains(advice.Says[0], "shop") {
 		t.Errorf("says %q", advice.Says)
 	}
@@ -241,12 +241,12 @@ func TestElsewhere(t *testing.T) {
 // deadline that nobody waits for.
 func TestCancelled(t *testing.T) {
 	t.Parallel()
-	ke := fresh()
+	ke := newExecution()
 	ke.Status.Phase, ke.Status.Reason = v1alpha1.PhaseFailed, v1alpha1.ReasonCancelled
 	later := metav1.NewTime(now.Add(time.Hour))
 	ke.Status.Approval = &v1alpha1.ApprovalStatus{State: v1alpha1.ApprovalPending, Required: true, RequiredCount: 1, Deadline: &later}
 	var b bytes.Buffer
-	if err := show.Describe(&b, ke, options()); err != nil {
+	if err := show.Describe(&b, ke, testOptions()); err != nil {
 		t.Fatal(err)
 	}
 	if !strings.Contains(b.String(), "create it again with another name") || strings.Contains(b.String(), "deadline") || strings.Contains(b.String(), "without a deadline") {
@@ -256,25 +256,25 @@ func TestCancelled(t *testing.T) {
 		t.Errorf("it waits for approvals:\n%s", b.String())
 	}
 	var list bytes.Buffer
-	if err := show.NewLister(&list, false, options()).Write([]v1alpha1.KubernetesExecution{*ke}, options()); err != nil {
+	if err := show.NewLister(&list, false, testOptions()).Write([]v1alpha1.KubernetesExecution{*ke}, testOptions()); err != nil {
 		t.Fatal(err)
 	}
 	if strings.Contains(list.String(), "Pending") {
 		t.Errorf("the list has it wait for approvals:\n%s", list.String())
 	}
 	ke.Status.ExecutionResults = &v1alpha1.ExecutionResults{}
-	if says := strings.Join(show.AdviceFor(ke, options()).Says, " "); !strings.Contains(says, "Check the target") {
+	if says := strings.Join(show.AdviceFor(ke, testOptions()).Says, " "); !strings.Contains(says, "Check the target") {
 		t.Errorf("of one that was at work it says %q", says)
 	}
 }
 
 func TestWhatWasOnlyTriedOutIsNotDone(t *testing.T) {
 	t.Parallel()
-	ke := with(reached(fresh(), time.Minute, v1alpha1.PhaseValidating, v1alpha1.PhaseValidated, v1alpha1.PhaseCompleted), func(ke *v1alpha1.KubernetesExecution) {
+	ke := withChange(inPhase(newExecution(), time.Minute, v1alpha1.PhaseValidating, v1alpha1.PhaseValidated, v1alpha1.PhaseCompleted), func(ke *v1alpha1.KubernetesExecution) {
 		ke.Status.Outcome = v1alpha1.OutcomeSucceeded
 		ke.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionSucceeded, Status: metav1.ConditionTrue, Reason: "DryRun"}}
 	})
-	says := strings.Join(show.AdviceFor(ke, options()).Says, "\n")
+	says := strings.Join(show.AdviceFor(ke, testOptions()).Says, "\n")
 	if !strings.Contains(says, "Nothing was changed") || !strings.Contains(says, "--dry-run") || strings.Contains(says, "is completed") {
 		t.Errorf("%q does not say that nothing was done, and why", says)
 	}
@@ -283,9 +283,9 @@ func TestWhatWasOnlyTriedOutIsNotDone(t *testing.T) {
 func TestDecideShowsWhatIsDecided(t *testing.T) {
 	t.Parallel()
 	var b bytes.Buffer
-	o := options()
+	o := testOptions()
 	o.Colour = true
-	if err := show.Decide(&b, asked(), o); err != nil {
+	if err := show.Decide(&b, waitingExecution(), o); err != nil {
 		t.Fatal(err)
 	}
 	wantGolden(t, "decide-colour", b.String())
@@ -295,9 +295,9 @@ func TestTables(t *testing.T) {
 	t.Parallel()
 	for _, wide := range []bool{false, true} {
 		var b bytes.Buffer
-		l := show.NewLister(&b, wide, options())
-		for _, ke := range []*v1alpha1.KubernetesExecution{fresh(), asked(), ran(v1alpha1.PhaseRollbackReady)} {
-			if err := l.Write([]v1alpha1.KubernetesExecution{*ke}, options()); err != nil {
+		l := show.NewLister(&b, wide, testOptions())
+		for _, ke := range []*v1alpha1.KubernetesExecution{newExecution(), waitingExecution(), endedExecution(v1alpha1.PhaseRollbackReady)} {
+			if err := l.Write([]v1alpha1.KubernetesExecution{*ke}, testOptions()); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -312,7 +312,7 @@ func TestTables(t *testing.T) {
 func TestObjectsAreAsKubectlWritesThem(t *testing.T) {
 	t.Parallel()
 	for _, format := range []string{show.JSON, show.YAML, show.Name} {
-		for name, list := range map[string][]v1alpha1.KubernetesExecution{"one": {*fresh()}, "none": nil} {
+		for name, list := range map[string][]v1alpha1.KubernetesExecution{"one": {*newExecution()}, "none": nil} {
 			var b bytes.Buffer
 			if err := show.WriteObjects(&b, format, list, name == "one"); err != nil {
 				t.Fatal(err)
@@ -337,9 +337,9 @@ func TestActions(t *testing.T) {
 	}
 	a.Timeout, a.Retries, a.Risk = 90*time.Second, 2, action.RiskHigh
 	for name, write := range map[string]func(b *bytes.Buffer) error{
-		"action":       func(b *bytes.Buffer) error { return show.WriteAction(b, a, options()) },
-		"actions":      func(b *bytes.Buffer) error { return show.WriteActions(b, []*action.Action{a}, false, options()) },
-		"actions-wide": func(b *bytes.Buffer) error { return show.WriteActions(b, []*action.Action{a}, true, options()) },
+		"action":       func(b *bytes.Buffer) error { return show.WriteAction(b, a, testOptions()) },
+		"actions":      func(b *bytes.Buffer) error { return show.WriteActions(b, []*action.Action{a}, false, testOptions()) },
+		"actions-wide": func(b *bytes.Buffer) error { return show.WriteActions(b, []*action.Action{a}, true, testOptions()) },
 		"actions-yaml": func(b *bytes.Buffer) error {
 			return show.WriteValue(b, show.YAML, show.Catalogue([]*action.Action{a}, false))
 		},
@@ -360,7 +360,7 @@ func TestAllActionsAreShown(t *testing.T) {
 	t.Parallel()
 	for _, a := range action.Catalogue() {
 		var b bytes.Buffer
-		if err := show.WriteAction(&b, a, options()); err != nil || !strings.Contains(b.String(), a.Name) {
+		if err := show.WriteAction(&b, a, testOptions()); err != nil || !strings.Contains(b.String(), a.Name) {
 			t.Errorf("%s: %v\n%s", a.Name, err, b.String())
 		}
 		b.Reset()
@@ -379,10 +379,10 @@ func TestTextIsHarmless(t *testing.T) {
 		v1alpha1.PhaseExecuting, v1alpha1.PhaseRollbackReady, v1alpha1.PhaseCompleted, v1alpha1.PhaseFailed,
 	}
 	for _, phase := range phases {
-		ke := ran(phase)
+		ke := endedExecution(phase)
 		ke.Name, ke.Namespace = evil, evil
 		ke.Spec.RequestedBy, ke.Spec.Reason, ke.Spec.Action, ke.Spec.Environment, ke.Spec.CorrelationID = evil, evil, evil, evil, evil
-		ke.Spec.Parameters = raw(`{"a":"` + `\u001b]0;owned\u0007` + `","\u001b":1}`)
+		ke.Spec.Parameters = rawJSON(`{"a":"` + `\u001b]0;owned\u0007` + `","\u001b":1}`)
 		ke.Status.Message, ke.Status.Target, ke.Status.JobName = evil, evil, evil
 		ke.Status.Phase, ke.Status.Outcome = phase, v1alpha1.Outcome(evil)
 		ke.Status.ReasonDetail, ke.Status.Reason = v1alpha1.Detail(evil), v1alpha1.Reason(evil)
@@ -394,19 +394,19 @@ func TestTextIsHarmless(t *testing.T) {
 		ke.Status.Plan.Diff, ke.Status.Plan.Hash, ke.Status.Plan.Impact.Description, ke.Status.Plan.Target.Name = evil, evil, evil, evil
 		ke.Status.Plan.Steps[0].Description, ke.Status.Plan.Steps[0].Name = evil, evil
 		ke.Status.ExecutionResults = &v1alpha1.ExecutionResults{PodLogs: evil, ErrorMessage: evil, JobName: evil, Duration: evil, ResourcesAffected: []v1alpha1.AffectedResource{{Kind: evil, Name: evil, Before: evil, After: evil}}}
-		ke.Status.RollbackInformation = &v1alpha1.RollbackInformation{Available: true, RollbackAction: evil, RollbackParameters: raw(`{"x":"\u0007"}`), EstimatedRollbackDuration: evil}
+		ke.Status.RollbackInformation = &v1alpha1.RollbackInformation{Available: true, RollbackAction: evil, RollbackParameters: rawJSON(`{"x":"\u0007"}`), EstimatedRollbackDuration: evil}
 		ke.Status.Conditions[0] = metav1.Condition{Type: evil, Reason: evil, Message: evil}
 		var b bytes.Buffer
-		if err := show.Describe(&b, ke, options()); err != nil {
+		if err := show.Describe(&b, ke, testOptions()); err != nil {
 			t.Fatal(err)
 		}
-		if err := show.NewLister(&b, true, options()).Write([]v1alpha1.KubernetesExecution{*ke}, options()); err != nil {
+		if err := show.NewLister(&b, true, testOptions()).Write([]v1alpha1.KubernetesExecution{*ke}, testOptions()); err != nil {
 			t.Fatal(err)
 		}
 		if strings.ContainsAny(b.String(), "\x1b\x07\u202e") {
 			t.Errorf("%q lets through what drives a terminal: %q", phase, b.String())
 		}
-		if next := show.AdviceFor(ran(phase), options()); len(next.Says) == 0 {
+		if next := show.AdviceFor(endedExecution(phase), testOptions()); len(next.Says) == 0 {
 			t.Errorf("%q says nothing about now", phase)
 		}
 	}

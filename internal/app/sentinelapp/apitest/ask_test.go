@@ -49,8 +49,8 @@ func newAPI(t *testing.T) *fleetclient.Client {
 	return client
 }
 
-// ask runs a command of the sentinel and reads its JSON into report.
-func ask(t *testing.T, report any, args ...string) (code int) {
+// runCLI runs a command of the sentinel and reads its JSON into report.
+func runCLI(t *testing.T, report any, args ...string) (code int) {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
 	cmd := sentinelapp.Command(&stdout, &stderr, func(string) (string, bool) { return "", false })
@@ -88,20 +88,20 @@ func TestAskTheFleetAPI(t *testing.T) {
 	pools := configure("pools.yaml", "nodepools", "")
 
 	var plan survey.PlanReport
-	if code := ask(t, &plan, "plan", "--config", eu); code != 0 || plan.OnServer != 5 || plan.Matching != 3 || plan.Due != 3 || plan.Changed != 3 {
+	if code := runCLI(t, &plan, "plan", "--config", eu); code != 0 || plan.OnServer != 5 || plan.Matching != 3 || plan.Due != 3 || plan.Changed != 3 {
 		t.Errorf("plan: exit code %d, %+v", code, plan)
 	}
 	var why survey.WhyReport
-	if code := ask(t, &why, "why", "cluster-1", "--config", eu, "--sentinel-url", "http://127.0.0.1:1"); code != 0 || why.ID != clusters[1].ID || why.State != survey.StateNotWatched {
+	if code := runCLI(t, &why, "why", "cluster-1", "--config", eu, "--sentinel-url", "http://127.0.0.1:1"); code != 0 || why.ID != clusters[1].ID || why.State != survey.StateNotWatched {
 		t.Errorf("why: exit code %d, %+v", code, why)
 	}
 
-	if code := ask(t, &why, "why", "nope", "--config", eu, "--sentinel-url", "http://127.0.0.1:1"); code != 1 || why.State != survey.StateNotFound {
+	if code := runCLI(t, &why, "why", "nope", "--config", eu, "--sentinel-url", "http://127.0.0.1:1"); code != 1 || why.State != survey.StateNotFound {
 		t.Errorf("why of what is not there: exit code %d, %+v", code, why)
 	}
 
 	var cover survey.CoverageReport
-	if code := ask(t, &cover, "coverage", eu, us, pools); code != 0 || !cover.Proven {
+	if code := runCLI(t, &cover, "coverage", eu, us, pools); code != 0 || !cover.Proven {
 		t.Errorf("coverage: exit code %d, %+v", code, cover)
 	}
 	for _, c := range cover.Collections {
@@ -113,7 +113,7 @@ func TestAskTheFleetAPI(t *testing.T) {
 	if _, err := api.Patch(t.Context(), v1.CollectionClusters, clusters[3].ID, v1.PatchRequest{Labels: &labels}); err != nil {
 		t.Fatal(err)
 	}
-	if code := ask(t, &cover, "coverage", eu, us, pools); code != 1 || cover.Collections[0].Unwatched != 1 || cover.Collections[0].Gaps[0].Example != clusters[3].ID {
+	if code := runCLI(t, &cover, "coverage", eu, us, pools); code != 1 || cover.Collections[0].Unwatched != 1 || cover.Collections[0].Gaps[0].Example != clusters[3].ID {
 		t.Errorf("coverage: exit code %d, %+v", code, cover)
 	}
 }
